@@ -1,0 +1,70 @@
+# Everything that is done with the tree. Each target can be run alone and says what it lacks.
+
+SHELL       := /bin/bash -eu -o pipefail
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS     := -s -w -X main.version=$(VERSION)
+FUZZTIME    ?= 10s
+PREFIX      ?= /usr/local
+E2E_TIMEOUT ?= 20m
+
+# RESULTS, a folder, gets the numbers of each suite in a file of its name.
+count = go run ./test/count -name $(1) $(if $(RESULTS),-to $(RESULTS)/$(1))
+
+.DEFAULT_GOAL := help
+.PHONY: help build man test lint e2e-docker crash bench fuzz demo demo-clean install clean need-root need-gcc deps
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-12s %s\n", $$1, $$2 }'
+
+build: ## build bin/kuryr, static, with its version
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kuryr ./cmd/kuryr
+
+man: build ## write the man pages to man/
+	mkdir -p man
+	bin/kuryr man man
+
+test: need-gcc ## vet, unit and kernel tests with the race detector (kernel tests need root or user namespaces)
+	go vet ./...
+	go test -race -json ./... | $(call count,unit)
+
+lint: ## gofmt, vet, staticcheck, golangci-lint (the tools are built once into ~/.cache/kuryr)
+	hack/lint.sh
+
+e2e-docker: need-root build ## scenarios with a real Docker engine on private hosts (root; installs docker.io)
+	hack/deps.sh e2e
+	go test -json -tags e2e -count=1 -timeout $(E2E_TIMEOUT) ./test/e2e/privatehost ./test/e2e/docker | $(call count,e2e-docker)
+
+crash: need-root ## kill Kuryr at every failpoint and compare store and kernel (root)
+	hack/deps.sh e2e
+	CGO_ENABLED=0 go build -trimpath -tags failpoints -ldflags '$(LDFLAGS)' -o bin/kuryr-failpoints ./cmd/kuryr
+	go test -json -tags e2e,failpoints -count=1 -timeout $(E2E_TIMEOUT) ./test/e2e/crash | $(call count,crash)
+
+bench: need-root build ## measure against the raw kernel and Docker's bridge, as ratios (root)
+	hack/deps.sh e2e
+	go run ./test/bench
+
+fuzz: ## run every fuzz target for FUZZTIME (10s)
+	hack/fuzz.sh $(FUZZTIME)
+
+demo: need-root ## two containers talking on a Kuryr network, in under a minute (root)
+	hack/demo.sh
+
+demo-clean: need-root ## remove what the demo made (root)
+	hack/demo.sh --clean
+
+deps: ## install what the suites need from Debian (root)
+	hack/deps.sh build e2e
+
+install: build ## install kuryr and its systemd unit (DESTDIR, PREFIX)
+	install -D -m 755 bin/kuryr $(DESTDIR)$(PREFIX)/bin/kuryr
+	install -d $(DESTDIR)/etc/systemd/system
+	sed 's,/usr/local/bin/,$(PREFIX)/bin/,' deploy/systemd/kuryr.service >$(DESTDIR)/etc/systemd/system/kuryr.service
+
+clean: ## remove what was built
+	rm -rf bin man
+
+need-root:
+	@[ "$$(id -u)" = 0 ] || { echo "this target needs root: it makes network namespaces and starts container engines in them" >&2; exit 1; }
+
+need-gcc:
+	@command -v gcc >/dev/null || { echo "the race detector needs a C compiler: hack/deps.sh build" >&2; exit 1; }

@@ -1,0 +1,196 @@
+//go:build linux
+
+package bind
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// Interface is one port's interface to be.
+type Interface struct {
+	// Port has the MAC, the addresses and the VIF, which says where its host end goes.
+	Port sdn.Port
+	// MTU is the network's in bytes; 0 is the kernel's default.
+	MTU int
+	// Subnets are those of the port's addresses: they give prefix lengths, gateways and host routes. Others are ignored.
+	// They are needed only with Namespace.
+	Subnets []sdn.Subnet
+	// Namespace is the path of the network namespace that the container end is made and configured in (addresses, routes, up). With "" the engine
+	// moves it itself, as Docker does: the container end waits in the binder's own namespace under Name, with its MAC
+	// and MTU, down and without any address.
+	Namespace string
+	// Name of the container end, such as eth0. "" is ContainerName, and not allowed with Namespace.
+	Name string
+}
+
+// Result is what a Plug made.
+type Result struct {
+	HostName  string           // the host end's name, in the namespace that the port's VIF names
+	Name      string           // the container end's name
+	MAC       net.HardwareAddr // the container end's
+	MTU       int              // in bytes, as asked for; 0: the kernel's default
+	Namespace string           // where the container end is: as asked for
+}
+
+// Driver plugs ports of one VIF type. The Binder calls it for one port at a time, for different ports in parallel.
+type Driver interface {
+	// Plug makes, or finishes, or finds the port's interface, as Binder.Plug says.
+	Plug(ctx context.Context, i Interface) (Result, error)
+	// Unplug takes the port's interface away, as Binder.Unplug says.
+	Unplug(ctx context.Context, port sdn.Port) error
+}
+
+// Config is what a Binder needs.
+type Config struct {
+	Logger *slog.Logger // nil: slog.Default
+}
+
+// Binder plugs ports by their VIF type. All its methods but Close may be called at once from many goroutines.
+type Binder struct {
+	host   *host
+	graves *graveyard
+	locks  portLocks
+
+	mu      sync.RWMutex // of drivers
+	drivers map[string]Driver
+}
+
+// New makes a Binder with the drivers of this package: sdn.VIFBridge. The network namespace of the calling thread becomes its
+// own: the one of VIFs that name none, and where container ends wait for an engine. Close it when done.
+func New(c Config) (*Binder, error) {
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	h, err := openHost()
+	if err != nil {
+		return nil, err
+	}
+	graves := newGraveyard(h, c.Logger)
+	return &Binder{
+		host: h, graves: graves,
+		drivers: map[string]Driver{sdn.VIFBridge: &bridgeDriver{host: h, graves: graves, log: c.Logger}},
+	}, nil
+}
+
+// Close lets go of what the Binder holds; what is plugged stays so. It must come after all other calls have returned.
+func (b *Binder) Close() error { return b.host.close() }
+
+// Register makes d the driver of a VIF type, instead of any it had.
+func (b *Binder) Register(vifType string, d Driver) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.drivers[vifType] = d
+}
+
+// driver finds the driver of the port. The error IsInvalid for a port that is bound to no host, and IsUnsupported for a VIF type
+// without a driver.
+func (b *Binder) driver(port sdn.Port) (Driver, error) {
+	b.mu.RLock()
+	d := b.drivers[port.VIF.Type]
+	b.mu.RUnlock()
+	if d != nil {
+		return d, nil
+	}
+	if port.VIF.Type == "" || port.VIF.Type == sdn.VIFUnbound {
+		return nil, &sdn.Error{Kind: sdn.KindInvalid, Noun: "port", ID: string(port.ID), Field: "vif.type", Detail: "the port is bound to no host"}
+	}
+	return nil, &sdn.Error{Kind: sdn.KindUnsupported, Noun: "port", ID: string(port.ID), Field: "vif.type", Detail: fmt.Sprintf("no binding driver for VIF type %q", port.VIF.Type)}
+}
+
+// Plug makes the port's interface; when it returns, traffic flows (with Namespace "": as soon as the engine has put its end up). A port that is
+// plugged as asked stays as it is, without harm to its traffic; what a killed Plug left is finished; if the container end is
+// elsewhere, under another name or with another MAC, the interface is made anew.
+//
+// Errors: IsInvalid, naming the field, for what makes no interface; IsNotFound for a namespace or bridge that is not there; IsConflict, Exists, for a
+// name that another interface has; IsExhausted, NoPorts, for a bridge that holds no more. Nothing is left behind by these.
+func (b *Binder) Plug(ctx context.Context, i Interface) (Result, error) {
+	d, err := b.driver(i.Port)
+	if err != nil {
+		return Result{}, err
+	}
+	if i.Name == "" && i.Namespace == "" {
+		i.Name = ContainerName(i.Port.ID)
+	}
+	if err := validate(i); err != nil {
+		return Result{}, err
+	}
+	unlock, err := b.locks.lock(ctx, i.Port.ID)
+	if err != nil {
+		return Result{}, fmt.Errorf("plug port %s: %w", i.Port.ID, err)
+	}
+	defer unlock()
+	r, err := d.Plug(ctx, i)
+	if err != nil {
+		return Result{}, fmt.Errorf("plug port %s: %w", i.Port.ID, err)
+	}
+	return r, nil
+}
+
+// Unplug takes the port's interface away, both ends, wherever the container end has been moved. What is not there, the namespace or
+// all of the port, is no error, nor is a port bound to no host. It returns when no traffic passes any more and the port
+// can be plugged anew; the links themselves go a moment later, while Run runs.
+func (b *Binder) Unplug(ctx context.Context, port sdn.Port) error {
+	if port.VIF.Type == "" || port.VIF.Type == sdn.VIFUnbound {
+		return nil
+	}
+	d, err := b.driver(port)
+	if err != nil {
+		return err
+	}
+	if err := checkName("port", "id", HostName(port.ID)); err != nil || port.ID == "" {
+		return sdn.Invalid("port", "id", "%q cannot be part of an interface name", port.ID)
+	}
+	unlock, err := b.locks.lock(ctx, port.ID)
+	if err != nil {
+		return fmt.Errorf("unplug port %s: %w", port.ID, err)
+	}
+	defer unlock()
+	if err := d.Unplug(ctx, port); err != nil {
+		return fmt.Errorf("unplug port %s: %w", port.ID, err)
+	}
+	return nil
+}
+
+// Run deletes what Unplug has put down, as it comes, until ctx ends. What a killed process has put down is deleted after the first Plug
+// or Unplug in its namespace, or by Collect. Run's error is always nil.
+func (b *Binder) Run(ctx context.Context) error {
+	b.graves.run(ctx)
+	return nil
+}
+
+// Collect deletes, before it returns, what was unplugged in the namespaces at these paths ("" is the Binder's own). It takes as
+// long as the kernel, some 20 ms each. An absent namespace is no error.
+func (b *Binder) Collect(ctx context.Context, namespaces ...string) error {
+	for _, path := range namespaces {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("collect unplugged ports: %w", err)
+		}
+		if err := b.graves.collect(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// validate checks what every driver relies on.
+func validate(i Interface) error {
+	if i.Port.ID == "" || checkName("port", "id", HostName(i.Port.ID)) != nil {
+		return sdn.Invalid("port", "id", "%q cannot be part of an interface name", i.Port.ID)
+	}
+	if n := len(Alias(i.Port.ID)); n > maxAlias {
+		return sdn.Invalid("port", "id", "makes an interface alias of %d bytes; at most %d fit", n, maxAlias)
+	}
+	if m := i.Port.MAC; len(m) != 6 || m[0]&1 != 0 || [6]byte(m) == [6]byte{} {
+		return sdn.Invalid("port", "mac", "must be a unicast MAC of 6 bytes, not %q", m)
+	}
+	if i.MTU < 0 || i.MTU > 65535 {
+		return sdn.Invalid("network", "mtu", "%d is not within 0 and 65535", i.MTU)
+	}
+	return checkName("interface", "name", i.Name)
+}

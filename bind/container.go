@@ -1,0 +1,215 @@
+//go:build linux
+
+package bind
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/kuryr/kuryr/internal/failpoint"
+	"github.com/kuryr/kuryr/sdn"
+	"golang.org/x/sys/unix"
+)
+
+// setup is how a container end is configured.
+type setup struct {
+	addrs  []netip.Prefix // address and its subnet's length
+	routes []route
+}
+
+// route is a route by way of the container end. An invalid or unspecified via: the destination is on the link.
+type route struct {
+	to     netip.Prefix
+	via    netip.Addr
+	onlink bool // via is outside the subnet, but on the link all the same
+}
+
+// newSetup works out addresses and routes: one default route a family, by the first subnet, in the order of the port's
+// addresses, that has a gateway; and the subnets' host routes. The error IsInvalid where a subnet is missing or does not fit.
+func newSetup(port sdn.Port, subnets []sdn.Subnet) (setup, error) {
+	byID := make(map[sdn.ID]sdn.Subnet, len(subnets))
+	for _, s := range subnets {
+		byID[s.ID] = s
+	}
+	own := make(map[netip.Addr]bool, len(port.Addresses))
+	for _, a := range port.Addresses {
+		own[a.Addr] = true
+	}
+	var conf setup
+	routed := make(map[netip.Prefix]bool)
+	add := func(s sdn.Subnet, to netip.Prefix, via netip.Addr) {
+		// The first one counts. A container that is itself the next hop needs no route.
+		if to = to.Masked(); !routed[to] && !own[via] {
+			routed[to] = true
+			inside := via.IsValid() && (s.CIDR.Contains(via) || via.IsUnspecified() || via.IsLinkLocalUnicast() && via.Is6())
+			conf.routes = append(conf.routes, route{to: to, via: via, onlink: !inside})
+		}
+	}
+	var used []sdn.Subnet
+	known := make(map[sdn.ID]bool)
+	for _, a := range port.Addresses {
+		s, ok := byID[a.Subnet]
+		if !ok {
+			return setup{}, sdn.Invalid("interface", "subnets", "the subnet %s of address %s is missing", a.Subnet, a.Addr)
+		}
+		if !a.Addr.IsValid() || !s.CIDR.IsValid() || a.Addr.Is4() != s.CIDR.Addr().Is4() || a.Addr.Zone() != "" {
+			return setup{}, sdn.Invalid("port", "addresses", "%s does not fit subnet %s", a.Addr, s.CIDR)
+		}
+		conf.addrs = append(conf.addrs, netip.PrefixFrom(a.Addr, s.CIDR.Bits()))
+		if !known[s.ID] {
+			known[s.ID] = true
+			used = append(used, s)
+		}
+	}
+	for _, s := range used {
+		if s.Gateway.IsValid() {
+			if s.Gateway.Is4() != s.CIDR.Addr().Is4() {
+				return setup{}, sdn.Invalid("subnet", "gateway", "%s does not fit subnet %s", s.Gateway, s.CIDR)
+			}
+			add(s, defaultRoute(s.Gateway), s.Gateway)
+		}
+	}
+	for _, s := range used {
+		for _, r := range s.HostRoutes {
+			if !r.Destination.IsValid() || !r.NextHop.IsValid() || r.Destination.Addr().Is4() != s.CIDR.Addr().Is4() || r.NextHop.Is4() != s.CIDR.Addr().Is4() {
+				return setup{}, sdn.Invalid("subnet", "host_routes", "%s by way of %s does not fit subnet %s", r.Destination, r.NextHop, s.CIDR)
+			}
+			add(s, r.Destination, r.NextHop)
+		}
+	}
+	return conf, nil
+}
+
+func defaultRoute(via netip.Addr) netip.Prefix {
+	if via.Is4() {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+}
+
+func (c setup) has6() bool {
+	for _, a := range c.addrs {
+		if a.Addr().Is6() {
+			return true
+		}
+	}
+	return false
+}
+
+// configureContainer puts the container end up with its addresses and routes, and the namespace's loopback; s and the calling
+// thread are in the namespace. It may be repeated. Addresses that are there beyond those asked for stay.
+func configureContainer(s *socket, name string, mac net.HardwareAddr, mtu int, conf setup) error {
+	index, err := s.index(name)
+	if err != nil {
+		return err
+	}
+	// Before the link is up: a router advertisement must never configure a container.
+	if err := writeSysctl("ipv6", name, "accept_ra", "0"); err != nil {
+		return fmt.Errorf("switch router advertisements off: %w", err)
+	}
+	failpoint.Here("bind.container.sysctl")
+	if err := noLinkLocal(s, index); err != nil {
+		return err
+	}
+	failpoint.Here("bind.container.addrgen")
+	b := conf.messages(index, mac, mtu)
+	if err = s.do(b); errors.Is(err, unix.EACCES) && conf.has6() {
+		// Engines switch IPv6 off in namespaces they think have none.
+		if err := writeSysctl("ipv6", name, "disable_ipv6", "0"); err != nil {
+			return fmt.Errorf("switch IPv6 on: %w", err)
+		}
+		err = s.do(b)
+	}
+	return err
+}
+
+// noLinkLocal keeps the kernel from making a link-local address, which it would take up to 2 s to find unique. It must be a message before
+// the one that puts the link up: in one message up comes first.
+func noLinkLocal(s *socket, index int32) error {
+	var b batch
+	b.add("switch link-local addresses off", unix.RTM_SETLINK, 0, ifInfo(unix.AF_UNSPEC, index, 0, 0))
+	b.nest(unix.IFLA_AF_SPEC, func() {
+		b.nest(unix.AF_INET6, func() { b.attr(unix.IFLA_INET6_ADDR_GEN_MODE, []byte{addrGenModeNone}) })
+	})
+	err := s.do(&b)
+	if errors.Is(err, unix.EAFNOSUPPORT) { // no IPv6 in this kernel, or on so small an MTU
+		return nil
+	}
+	return err
+}
+
+// messages are all that configures the link, in one batch.
+func (c setup) messages(index int32, mac net.HardwareAddr, mtu int) *batch {
+	var b batch
+	b.add("put lo up", unix.RTM_SETLINK, 0, ifInfo(unix.AF_UNSPEC, 1, unix.IFF_UP, unix.IFF_UP))
+	b.add("put up", unix.RTM_SETLINK, 0, ifInfo(unix.AF_UNSPEC, index, unix.IFF_UP, unix.IFF_UP))
+	if mtu > 0 {
+		b.u32(unix.IFLA_MTU, uint32(mtu))
+	}
+	if c.has6() {
+		// Neighbour discovery without traffic to answer for, and protocols such as DHCPv6, need a link-local address.
+		addAddress(&b, index, netip.PrefixFrom(linkLocal(mac), 64))
+	}
+	for _, a := range c.addrs {
+		addAddress(&b, index, a)
+	}
+	for _, r := range c.routes {
+		addRoute(&b, index, r)
+	}
+	return &b
+}
+
+// linkLocal is the modified EUI-64 address (RFC 4291, appendix A).
+func linkLocal(mac net.HardwareAddr) netip.Addr {
+	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
+}
+
+// addAddress adds an address. NODAD: the SDN has given it to this port alone, and to ask the link would take 1 to 2 s.
+func addAddress(b *batch, index int32, p netip.Prefix) {
+	h := make([]byte, sizeIfAddr)
+	h[0], h[1] = unix.AF_INET, byte(p.Bits())
+	if p.Addr().Is6() {
+		h[0], h[2] = unix.AF_INET6, unix.IFA_F_NODAD
+		if p.Addr().IsLinkLocalUnicast() {
+			h[3] = unix.RT_SCOPE_LINK
+		}
+	}
+	binary.NativeEndian.PutUint32(h[4:], uint32(index))
+	b.add("add address "+p.String(), unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, h)
+	b.attr(unix.IFA_LOCAL, p.Addr().AsSlice())
+	b.attr(unix.IFA_ADDRESS, p.Addr().AsSlice())
+	if p.Addr().Is4() && p.Bits() < 31 {
+		b.attr(unix.IFA_BROADCAST, broadcast(p))
+	}
+}
+
+func broadcast(p netip.Prefix) []byte {
+	a := p.Addr().As4()
+	last := binary.BigEndian.Uint32(a[:]) | (1<<(32-p.Bits()) - 1)
+	return binary.BigEndian.AppendUint32(nil, last)
+}
+
+func addRoute(b *batch, index int32, r route) {
+	h := make([]byte, sizeRtMsg)
+	h[0], h[1] = unix.AF_INET6, byte(r.to.Bits())
+	h[4], h[5], h[7] = unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RTN_UNICAST
+	direct := !r.via.IsValid() || r.via.IsUnspecified()
+	if r.to.Addr().Is4() {
+		h[0] = unix.AF_INET
+		if direct {
+			h[6] = unix.RT_SCOPE_LINK
+		}
+	}
+	if r.onlink && !direct {
+		binary.NativeEndian.PutUint32(h[8:], unix.RTNH_F_ONLINK)
+	}
+	b.add("add route "+r.to.String()+" via "+r.via.String(), unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, h)
+	b.attr(unix.RTA_DST, r.to.Addr().AsSlice())
+	b.u32(unix.RTA_OIF, uint32(index))
+	if !direct {
+		b.attr(unix.RTA_GATEWAY, r.via.AsSlice())
+	}
+}

@@ -1,0 +1,115 @@
+//go:build linux
+
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kuryr/kuryr/internal/config"
+	"github.com/spf13/cobra"
+)
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte("log:\n  colour: red\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"bogus"}, exitUsage, `unknown command "bogus"`},
+		{[]string{"stats"}, exitUsage, "is status meant?"},
+		{[]string{"network", "lst"}, exitUsage, "is list meant?"},
+		{[]string{"up", "--colour"}, exitUsage, "unknown flag: --colour"},
+		{[]string{"up", "now"}, exitUsage, "takes no arguments"},
+		{[]string{"up", "--log-level", "loud"}, exitError, `flag --log-level: log.level: "loud" is not a log level`},
+		{[]string{"up", "--config", bad}, exitError, bad + ":2: log.colour: unknown key"},
+		{[]string{"up", "--config", "/none.yaml"}, exitError, "no such file"},
+		{[]string{"network", "show"}, exitUsage, "want the name or the id of one network"},
+		{[]string{"network", "list", "-o", "xml"}, exitUsage, `"xml"`},
+		{[]string{"network", "list", "--filter", "x"}, exitUsage, "want NAME=VALUE"},
+		{[]string{"topology", "--format", "png"}, exitUsage, "want tree or svg"},
+		{[]string{"completion", "tcsh"}, exitUsage, "tcsh"},
+		{[]string{"sdn", "backup"}, exitUsage, "want one file"},
+		{[]string{"--socket", "/none.sock", "network", "list"}, exitError, "kuryr is not running: nothing answers at /none.sock"},
+	} {
+		code, _, complaint := kuryr(t.Context(), nil, tc.args...)
+		if code != tc.code || !strings.Contains(complaint, tc.says) || strings.Count(complaint, "\n") != 1 || !strings.HasPrefix(complaint, "kuryr: ") {
+			t.Errorf("kuryr %v: exit %d, %q; want %d and one line with %q", tc.args, code, complaint, tc.code, tc.says)
+		}
+	}
+}
+
+// Every command says what it is for, and all but the simplest give an example.
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	a := &app{}
+	var visit func(c *cobra.Command)
+	visit = func(c *cobra.Command) {
+		if c.Short == "" || c.Example == "" && c.Name() != "version" {
+			t.Errorf("%s: short %q, example %q", c.CommandPath(), c.Short, c.Example)
+		}
+		for _, child := range c.Commands() {
+			visit(child)
+		}
+	}
+	visit(a.root())
+	code, out, _ := kuryr(t.Context(), nil)
+	if code != exitOK || !strings.Contains(out, "topology") {
+		t.Errorf("kuryr alone: exit %d\n%s", code, out)
+	}
+}
+
+func TestEverySettingIsAFlagOfUp(t *testing.T) {
+	t.Parallel()
+	flags := (&app{}).upCommand().Flags()
+	for _, s := range config.Settings() {
+		if flags.Lookup(s.Flag()) == nil {
+			t.Errorf("no flag for %s", s.Key)
+		}
+	}
+}
+
+func TestVersionManAndCompletion(t *testing.T) {
+	t.Parallel()
+	if code, out, _ := kuryr(t.Context(), nil, "version"); code != exitOK || !strings.HasPrefix(out, "kuryr "+version) {
+		t.Errorf("version: exit %d, %s", code, out)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if code, out, _ := kuryr(t.Context(), nil, "completion", shell); code != exitOK || !strings.Contains(out, "kuryr") {
+			t.Errorf("completion %s: exit %d, %d bytes", shell, code, len(out))
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "man1")
+	if code, _, complaint := kuryr(t.Context(), nil, "man", dir); code != exitOK {
+		t.Fatalf("man: exit %d, %s", code, complaint)
+	}
+	for _, page := range []string{"kuryr.1", "kuryr-up.1", "kuryr-network-list.1", "kuryr-sdn-backup.1"} {
+		data, err := os.ReadFile(filepath.Join(dir, page))
+		if err != nil || !strings.Contains(string(data), ".SH SYNOPSIS") {
+			t.Errorf("%s: %v", page, err)
+		}
+	}
+}
+
+func TestWriteFileIsWholeOrNot(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := writeFile(path, func(io.Writer) error { return os.ErrInvalid })
+	if got, _ := os.ReadFile(path); err == nil || string(got) != "old" {
+		t.Errorf("error %v, file %q", err, got)
+	}
+	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".kuryr-*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}

@@ -1,0 +1,201 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kuryr/kuryr/datapath/host"
+	"github.com/kuryr/kuryr/docker"
+	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/internal/config"
+	"github.com/kuryr/kuryr/internal/metrics"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// daemon answers for a running `kuryr up`. It is the admin.Daemon.
+type daemon struct {
+	cfg     config.Config
+	log     *slog.Logger
+	parts   *parts
+	metrics *metrics.Reconciles
+	started time.Time
+	stop    func() error // ends everything but the admin socket; what comes after that ends the process
+	serving atomic.Bool  // the plugin socket answers
+
+	mu   sync.Mutex
+	last admin.Reconcile
+
+	downing sync.Mutex // held while going down, and for good when the process ends
+}
+
+func newDaemon(cfg config.Config, log *slog.Logger, p *parts, m *metrics.Reconciles, started time.Time) *daemon {
+	return &daemon{cfg: cfg, log: log, parts: p, metrics: m, started: started}
+}
+
+var _ admin.Daemon = (*daemon)(nil)
+
+func (d *daemon) Unready() []string {
+	var reasons []string
+	if !d.serving.Load() {
+		reasons = append(reasons, "the plugin socket does not answer yet")
+	}
+	switch last := d.lastReconcile(); {
+	case last.At.IsZero():
+		reasons = append(reasons, "the kernel has not been reconciled with the store yet")
+	case last.Error != "":
+		reasons = append(reasons, "the kernel does not follow the store: "+last.Error)
+	}
+	return reasons
+}
+
+func (d *daemon) Status(ctx context.Context) (admin.Status, error) {
+	stats, err := d.parts.sdn.Stats(ctx)
+	if err != nil {
+		return admin.Status{}, err
+	}
+	s := admin.Status{
+		Version: version, Host: d.cfg.Host, Started: d.started, Reasons: d.Unready(), Installation: d.parts.sdn.Installation(),
+		Store:        admin.Store{Path: storePath(d.cfg), Bytes: stats.Bytes},
+		PluginSocket: d.cfg.Docker.Socket, Objects: map[string]int64{}, Reconcile: d.lastReconcile(), Unreached: []admin.Unreached{},
+	}
+	if stats.Unsettled > 0 {
+		s.Reasons = append(s.Reasons, fmt.Sprintf("the kernel does not follow the store in %d routers or networks; it is tried again", stats.Unsettled))
+	}
+	s.Ready = len(s.Reasons) == 0
+	for noun, n := range stats.Objects {
+		s.Objects[string(noun)] = n
+	}
+	for r, err := range d.parts.sdn.FindRouters(ctx, sdn.RouterQuery{}) {
+		if err != nil {
+			return s, err
+		}
+		for _, u := range r.Unreached {
+			s.Unreached = append(s.Unreached, admin.Unreached{Router: cmp.Or(r.Name, string(r.ID)), Prefix: u.Prefix.String(), Reason: u.Reason})
+		}
+	}
+	s.Findings, err = d.findings(ctx)
+	return s, err
+}
+
+func (d *daemon) findings(ctx context.Context) ([]admin.Finding, error) {
+	v4, v6 := d.parts.datapath.inUse()
+	found, err := d.parts.datapath.host.Check(ctx, v4, v6)
+	if err != nil {
+		return nil, fmt.Errorf("check of the host: %w", err)
+	}
+	return findingsOf(found), nil
+}
+
+func findingsOf(found []host.Finding) []admin.Finding {
+	out := []admin.Finding{}
+	for _, f := range found {
+		out = append(out, admin.Finding{What: f.What, Mend: f.Mend})
+	}
+	return out
+}
+
+func (d *daemon) lastReconcile() admin.Reconcile {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.last
+}
+
+// reconcileTimeout bounds one reconcile; some thousand networks take seconds.
+const reconcileTimeout = 5 * time.Minute
+
+func (d *daemon) Reconcile(ctx context.Context) (admin.Reconcile, error) {
+	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
+	defer cancel()
+	start := time.Now()
+	report, err := d.parts.sdn.Reconcile(ctx)
+	took := time.Since(start)
+	d.metrics.Done(took, len(report.Changed), err)
+	out := admin.Reconcile{At: time.Now(), Milliseconds: float64(took.Microseconds()) / 1000, Changed: []string{}}
+	for _, c := range report.Changed {
+		out.Changed = append(out.Changed, c.String())
+	}
+	attrs := []any{"took", took.Round(time.Millisecond), "changed", len(out.Changed)}
+	if err != nil {
+		out.Error = oneLine(err)
+		d.log.ErrorContext(ctx, "the kernel does not follow the store; it is tried again", append(attrs, "error", err)...)
+	} else {
+		d.log.InfoContext(ctx, "reconciled the kernel with the store", attrs...)
+	}
+	d.mu.Lock()
+	d.last = out
+	d.mu.Unlock()
+	return out, nil
+}
+
+// The pause between attempts to reconcile after one that failed at start.
+const (
+	firstPause = time.Second
+	lastPause  = time.Minute
+)
+
+// reconcileAtStart reconciles once and returns what goes on trying until it succeeds.
+func (d *daemon) reconcileAtStart(ctx context.Context) (retry func(context.Context)) {
+	r, _ := d.Reconcile(ctx)
+	return func(ctx context.Context) {
+		for pause := firstPause; r.Error != ""; pause = min(2*pause, lastPause) {
+			timer := time.NewTimer(pause)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			case <-timer.C:
+			}
+			r, _ = d.Reconcile(ctx)
+		}
+	}
+}
+
+func (d *daemon) Check(ctx context.Context) (admin.Check, error) {
+	differences, err := d.parts.sdn.Check(ctx)
+	if err != nil {
+		return admin.Check{}, err
+	}
+	out := admin.Check{Differences: []string{}}
+	for _, diff := range differences {
+		out.Differences = append(out.Differences, diff.String())
+	}
+	out.Findings, err = d.findings(ctx)
+	return out, err
+}
+
+func (d *daemon) Backup(ctx context.Context, w io.Writer) error { return d.parts.sdn.Backup(ctx, w) }
+
+func (d *daemon) Down(ctx context.Context, o admin.DownOptions) (admin.DownReport, error) {
+	if !d.serving.Load() { // the start would make again what is taken down
+		return admin.DownReport{}, errors.New("kuryr is just starting or ending: try again")
+	}
+	if err := refuseWhilePlugged(ctx, d.parts, d.cfg.Host, o.Force); err != nil {
+		return admin.DownReport{}, err
+	}
+	d.downing.Lock()
+	defer d.downing.Unlock()
+	d.log.InfoContext(ctx, "going down", "force", o.Force, "purge", o.Purge)
+	d.serving.Store(false)
+	if err := d.stop(); err != nil {
+		d.log.WarnContext(ctx, "a part did not end well", "error", err)
+	}
+	return teardown(ctx, d.parts, d.cfg, o.Purge)
+}
+
+func autoPools(ranges []netip.Prefix, length int) []docker.AutoPool {
+	pools := []docker.AutoPool{}
+	for _, p := range ranges {
+		pools = append(pools, docker.AutoPool{Prefix: p, Len: max(length, p.Bits())})
+	}
+	return pools
+}

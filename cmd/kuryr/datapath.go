@@ -1,0 +1,117 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"sync"
+
+	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/host"
+)
+
+// datapath is the fabric with the host's forwarding switch: it is turned for a family when the first router that has an uplink
+// and a network of the family comes, so that a machine that does not need it keeps its own setting.
+type datapath struct {
+	*fabric.Fabric
+	host *host.Host
+	log  *slog.Logger
+
+	mu        sync.Mutex
+	v4, v6    bool                  // turned by this process
+	reconcile func(context.Context) // puts back what others took from the kernel; nil before the daemon serves
+}
+
+// tableLost is told when something was taken from our nftables table in the host.
+func (d *datapath) tableLost(ctx context.Context) {
+	d.mu.Lock()
+	reconcile := d.reconcile
+	d.mu.Unlock()
+	if reconcile != nil {
+		reconcile(ctx)
+	}
+}
+
+// onLoss says what puts back what others took from the kernel.
+func (d *datapath) onLoss(reconcile func(context.Context)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.reconcile = reconcile
+}
+
+// ApplyDomain turns the switch and then does as the fabric.
+func (d *datapath) ApplyDomain(ctx context.Context, domain fabric.Domain) (fabric.Result, error) {
+	if err := d.forward(ctx, domain); err != nil {
+		return fabric.Result{}, err
+	}
+	return d.Fabric.ApplyDomain(ctx, domain)
+}
+
+// Reconcile turns the switch and then does as the fabric.
+func (d *datapath) Reconcile(ctx context.Context, s fabric.State) (fabric.Report, error) {
+	forwarding := d.forward(ctx, s.Domains...)
+	report, err := d.Fabric.Reconcile(ctx, s)
+	return report, errors.Join(forwarding, err)
+}
+
+func (d *datapath) forward(ctx context.Context, domains ...fabric.Domain) error {
+	v4, v6 := families(domains)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	v4, v6 = v4 && !d.v4, v6 && !d.v6
+	if v4 {
+		if err := d.host.EnableForwarding(ctx, true, false); err != nil {
+			return err
+		}
+		d.v4 = true
+	}
+	if v6 {
+		err := d.host.EnableForwarding(ctx, false, true)
+		if errors.Is(err, fs.ErrNotExist) {
+			d.log.WarnContext(ctx, "the kernel has no IPv6: IPv6 networks do not reach the outside")
+		} else if err != nil {
+			return err
+		}
+		d.v6 = true
+	}
+	return nil
+}
+
+// inUse tells which families this process has turned the switch for.
+func (d *datapath) inUse() (v4, v6 bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.v4, d.v6
+}
+
+// families tells which families have a network behind an uplink.
+func families(domains []fabric.Domain) (v4, v6 bool) {
+	for _, domain := range domains {
+		if domain.Uplink == nil {
+			continue
+		}
+		for _, b := range domain.Bridges {
+			for _, a := range b.Addrs {
+				v4 = v4 || a.Addr().Is4()
+				v6 = v6 || a.Addr().Is6()
+			}
+		}
+	}
+	return v4, v6
+}
+
+// split gives the range of each family; one that is not there is invalid.
+func split(ranges []netip.Prefix) (v4, v6 netip.Prefix) {
+	for _, p := range ranges {
+		if p.Addr().Is4() {
+			v4 = p
+		} else {
+			v6 = p
+		}
+	}
+	return v4, v6
+}

@@ -1,0 +1,39 @@
+//go:build linux
+
+package main
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/kuryr/kuryr/datapath/fabric"
+)
+
+func TestFamilies(t *testing.T) {
+	t.Parallel()
+	domain := func(uplink bool, addrs ...string) fabric.Domain {
+		d := fabric.Domain{Bridges: []fabric.Bridge{{}}}
+		if uplink {
+			d.Uplink = &fabric.Uplink{}
+		}
+		for _, a := range addrs {
+			d.Bridges[0].Addrs = append(d.Bridges[0].Addrs, netip.MustParsePrefix(a))
+		}
+		return d
+	}
+	for name, tc := range map[string]struct {
+		domains []fabric.Domain
+		v4, v6  bool
+	}{
+		"nothing":        {nil, false, false},
+		"no way out":     {[]fabric.Domain{domain(false, "10.0.0.1/24", "fd00::1/64")}, false, false},
+		"IPv4":           {[]fabric.Domain{domain(true, "10.0.0.1/24")}, true, false},
+		"IPv6":           {[]fabric.Domain{domain(true, "fd00::1/64")}, false, true},
+		"one of each":    {[]fabric.Domain{domain(true, "10.0.0.1/24"), domain(true, "fd00::1/64")}, true, true},
+		"only some ways": {[]fabric.Domain{domain(true, "10.0.0.1/24"), domain(false, "fd00::1/64")}, true, false},
+	} {
+		if v4, v6 := families(tc.domains); v4 != tc.v4 || v6 != tc.v6 {
+			t.Errorf("%s: %v, %v; want %v, %v", name, v4, v6, tc.v4, tc.v6)
+		}
+	}
+}

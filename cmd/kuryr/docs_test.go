@@ -1,0 +1,202 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kuryr/kuryr/docker"
+	"github.com/kuryr/kuryr/internal/config"
+	"github.com/kuryr/kuryr/internal/metrics"
+	"github.com/kuryr/kuryr/sdn/local"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+const docs = "../../docs"
+
+func page(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(docs, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// has tells whether text has the word with nothing around it that could be more of it.
+func has(text, word string) bool {
+	return regexp.MustCompile(`(^|[^\w.-])` + regexp.QuoteMeta(word) + `($|[^\w-])`).MatchString(text)
+}
+
+// Every command has a page that names it, what is below it, and all its flags; there is no page of a command that is not.
+func TestEveryCommandHasItsPage(t *testing.T) {
+	t.Parallel()
+	root := (&app{}).root()
+	names := []string{"kuryr.md"}
+	check := func(c *cobra.Command, file string, flags *pflag.FlagSet) {
+		text := page(t, filepath.Join("commands", file))
+		if !has(text, c.CommandPath()) {
+			t.Errorf("%s does not name %q", file, c.CommandPath())
+		}
+		flags.VisitAll(func(f *pflag.Flag) {
+			if !has(text, "--"+f.Name) {
+				t.Errorf("%s does not name --%s of %q", file, f.Name, c.CommandPath())
+			}
+		})
+	}
+	check(root, "kuryr.md", root.PersistentFlags())
+	for _, c := range root.Commands() {
+		file := c.Name() + ".md"
+		names = append(names, file)
+		check(c, file, c.LocalFlags())
+		for _, below := range c.Commands() {
+			check(below, file, below.LocalFlags())
+		}
+	}
+	files, err := os.ReadDir(filepath.Join(docs, "commands"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if !slices.Contains(names, f.Name()) {
+			t.Errorf("docs/commands/%s is of no command", f.Name())
+		}
+	}
+}
+
+// Pages are in the order of manual pages.
+func TestPagesHaveTheirParts(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(docs, "commands", "*.md"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no pages: %v", err)
+	}
+	for _, path := range files {
+		text := page(t, filepath.Join("commands", filepath.Base(path)))
+		last := -1
+		for _, part := range []string{"NAME", "DESCRIPTION", "USAGE", "OPTIONS", "ERRORS", "EXAMPLES"} {
+			at := strings.Index(text, "\n## "+part+"\n")
+			if at < last || at < 0 {
+				t.Errorf("%s: part %s is missing or out of order", path, part)
+			}
+			last = at
+		}
+	}
+}
+
+// The page of the configuration has every setting with its names and what it is by default.
+func TestEverySettingIsDescribed(t *testing.T) {
+	t.Parallel()
+	text := page(t, "configuration.md")
+	for _, s := range config.Settings() {
+		row := ""
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "| `"+s.Key+"` |") {
+				row = line
+			}
+		}
+		for _, want := range append(strings.Split(s.Default(), ","), s.Env(), "--"+s.Flag()) {
+			if want != "" && !strings.Contains(row, "`"+want+"`") {
+				t.Errorf("the row of %s does not have %s: %q", s.Key, want, row)
+			}
+		}
+	}
+}
+
+// names collects the names of the metrics that are registered with it.
+type metricNames []string
+
+func (n *metricNames) Register(c prometheus.Collector) error {
+	descriptions := make(chan *prometheus.Desc)
+	go func() { c.Describe(descriptions); close(descriptions) }()
+	for d := range descriptions {
+		// A Desc tells its name in no other way.
+		if m := regexp.MustCompile(`fqName: "([^"]+)"`).FindStringSubmatch(d.String()); m != nil {
+			*n = append(*n, m[1])
+		}
+	}
+	return nil
+}
+
+func (n *metricNames) MustRegister(all ...prometheus.Collector) {
+	for _, c := range all {
+		_ = n.Register(c)
+	}
+}
+
+func (*metricNames) Unregister(prometheus.Collector) bool { return false }
+
+// The page of the metrics has all that `kuryr up` registers, and no others.
+func TestEveryMetricIsDescribed(t *testing.T) {
+	t.Parallel()
+	provider, err := local.Open(t.Context(), local.Options{Path: filepath.Join(t.TempDir(), "kuryr.db"), Host: "here"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = provider.Close() })
+	names := &metricNames{"kuryr_build_info"}
+	metrics.Observe(provider, names)
+	names.MustRegister(metrics.Objects(provider))
+	metrics.NewReconciles(names)
+	_, err = docker.New(docker.Config{Provider: provider, Binder: struct{ docker.Binder }{}, Host: "here", Registerer: names})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(*names) < 10 {
+		t.Fatalf("only %v are registered", *names)
+	}
+	text := page(t, "metrics.md")
+	for _, name := range *names {
+		if !strings.Contains(text, "\n| `"+name+"` |") {
+			t.Errorf("%s is not described", name)
+		}
+	}
+	for _, m := range regexp.MustCompile(`kuryr_[a-z_]+[a-z]`).FindAllString(text, -1) {
+		if name := strings.TrimSuffix(m, "_bucket"); !slices.Contains(*names, name) {
+			t.Errorf("%s is described, but nobody registers it", name)
+		}
+	}
+}
+
+// Links lead to files and headings that are there.
+func TestLinksOfTheManual(t *testing.T) {
+	t.Parallel()
+	link := regexp.MustCompile(`\]\(([^)]*)\)`)
+	seen := 0
+	err := filepath.WalkDir(docs, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range link.FindAllStringSubmatch(string(data), -1) {
+			target, anchor, _ := strings.Cut(m[1], "#")
+			to := path
+			if target != "" {
+				to = filepath.Join(filepath.Dir(path), target)
+			}
+			seen++
+			text, err := os.ReadFile(to)
+			if info, gone := os.Stat(to); err != nil && (gone != nil || !info.IsDir()) {
+				t.Errorf("%s: the link %s leads nowhere", path, m[1])
+			}
+			heading := "\n#+ " + strings.ReplaceAll(regexp.QuoteMeta(anchor), "-", "[ -]") + "\n"
+			if anchor != "" && !regexp.MustCompile("(?i)"+heading).Match(text) {
+				t.Errorf("%s: %s has no heading %s", path, to, anchor)
+			}
+		}
+		return nil
+	})
+	if err != nil || seen < 20 {
+		t.Errorf("%d links seen, %v", seen, err)
+	}
+}

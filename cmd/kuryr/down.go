@@ -1,0 +1,154 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/host"
+	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/internal/config"
+	"github.com/kuryr/kuryr/internal/failpoint"
+	"github.com/kuryr/kuryr/internal/logging"
+	"github.com/kuryr/kuryr/internal/netns"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+func (a *app) downCommand() *cobra.Command {
+	var o admin.DownOptions
+	c := &cobra.Command{
+		Use: "down", Short: "Take everything of Kuryr's out of the kernel", Args: noArgs,
+		Long: `End the running kuryr and take everything of Kuryr's out of the kernel: namespaces, links, rules, doors through the host's firewall. The
+store stays, so that the next "kuryr up" makes all networks again. While containers are plugged it refuses, because they would be cut
+off; --force goes on.
+
+--purge also puts the host's forwarding switch back as it was and deletes the store, with all networks, and copies of it that "kuryr sdn
+restore" has kept.`,
+		Example: "  kuryr down\n  kuryr down --purge",
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := a.load(c)
+			if err != nil {
+				return err
+			}
+			report, err := admin.NewClient(cfg.Admin.Socket).Down(c.Context(), o)
+			if admin.IsNotRunning(err) {
+				var log *slog.Logger
+				if log, err = logging.New(a.err, max(cfg.Log.Level, slog.LevelWarn), cfg.Log.Format); err != nil {
+					return err
+				}
+				report, err = downAlone(c.Context(), cfg, log, o)
+			}
+			for _, line := range report.Done {
+				_, _ = fmt.Fprintln(a.out, line)
+			}
+			return err
+		},
+	}
+	c.Flags().BoolVar(&o.Force, "force", false, "also while containers are plugged, which are cut off")
+	c.Flags().BoolVar(&o.Purge, "purge", false, "also restore the host's forwarding switch and delete the store")
+	addSettings(c, "state_dir", "run_dir")
+	return c
+}
+
+// downAlone goes down where no kuryr is running.
+func downAlone(ctx context.Context, cfg config.Config, log *slog.Logger, o admin.DownOptions) (report admin.DownReport, err error) {
+	var p *parts
+	if _, missing := os.Stat(storePath(cfg)); errors.Is(missing, fs.ErrNotExist) {
+		p, err = openBare(cfg, log)
+	} else {
+		p, err = openParts(ctx, cfg, log)
+	}
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	if err := refuseWhilePlugged(ctx, p, cfg.Host, o.Force); err != nil {
+		return report, err
+	}
+	return teardown(ctx, p, cfg, o.Purge)
+}
+
+// openBare opens what there is to take down where there is no store.
+func openBare(cfg config.Config, log *slog.Logger) (*parts, error) {
+	namespaces, err := netns.Open(namespaceDir(cfg))
+	if err != nil {
+		return nil, err
+	}
+	f, err := fabric.New(fabric.Config{Namespaces: namespaces, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	return &parts{namespaces: namespaces, datapath: &datapath{Fabric: f, host: host.New(host.Config{Dir: cfg.StateDir, Logger: log}), log: log}}, nil
+}
+
+func refuseWhilePlugged(ctx context.Context, p *parts, host string, force bool) error {
+	if force || p.sdn == nil {
+		return nil
+	}
+	n, err := plugged(ctx, p.sdn, host)
+	if err != nil {
+		return err
+	}
+	if n > 0 {
+		return fmt.Errorf("containers are plugged on %d ports and would be cut off: stop them first, or use --force", n)
+	}
+	return nil
+}
+
+// teardown takes everything out of the kernel. Nothing else may be at work. Killed at any point, the next call finishes.
+func teardown(ctx context.Context, p *parts, cfg config.Config, purge bool) (admin.DownReport, error) {
+	var report admin.DownReport
+	done := func(line string) { report.Done = append(report.Done, line) }
+	if err := p.datapath.host.CloseDoors(ctx); err != nil {
+		return report, fmt.Errorf("close the doors through the host's firewall: %w", err)
+	}
+	failpoint.Here("kuryr.down.doors")
+	if err := p.datapath.Down(ctx); err != nil {
+		return report, fmt.Errorf("take the networks out of the kernel: %w", err)
+	}
+	failpoint.Here("kuryr.down.fabric")
+	done("namespaces, links and rules are out of the kernel")
+	if !purge {
+		done("the store stays in " + storePath(cfg) + "; `kuryr up` makes its networks again")
+		return report, nil
+	}
+	if err := p.datapath.host.RestoreForwarding(ctx); err != nil {
+		return report, fmt.Errorf("put the host's forwarding switch back: %w", err)
+	}
+	done("the host's forwarding switch is as it was")
+	failpoint.Here("kuryr.down.forwarding")
+	if err := removeFiles(cfg); err != nil {
+		return report, err
+	}
+	done("the store and all files of Kuryr's are deleted")
+	return report, nil
+}
+
+// removeFiles deletes what Kuryr has made in its folders, and these if nothing else is in them. The store goes last, since it
+// tells the next call that there is something to finish.
+func removeFiles(cfg config.Config) error {
+	if err := unix.Unmount(namespaceDir(cfg), unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unmount %s: %w", namespaceDir(cfg), err)
+	}
+	stores, err := filepath.Glob(storePath(cfg) + "*")
+	if err != nil {
+		return err
+	}
+	files := append([]string{namespaceDir(cfg), cfg.Admin.Socket, cfg.RunDir, filepath.Join(cfg.StateDir, "host.json")}, stores...)
+	for _, path := range append(files, cfg.StateDir) {
+		err := os.Remove(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("delete: %w", err)
+		}
+		failpoint.Here("kuryr.down.file")
+	}
+	return nil
+}

@@ -1,0 +1,280 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kuryr/kuryr/internal/table"
+	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/spf13/cobra"
+)
+
+// noun is what the commands list and show of a noun need to know.
+type noun[E any] struct {
+	resource restapi.Resource[E]
+	title    string // "subnet pool"
+	common   func(E) restapi.Common
+	filters  []string          // by which a list can be cut, besides id, name and tags
+	list     []table.Column[E] // of a list, after id and name
+	show     []table.Column[E] // more, of a single one
+}
+
+func (a *app) nounCommands() []*cobra.Command {
+	return []*cobra.Command{
+		nounCommand(a, noun[restapi.Network]{
+			resource: restapi.Networks, title: "network", common: func(n restapi.Network) restapi.Common { return n.Common },
+			filters: []string{"router:external"},
+			list: []table.Column[restapi.Network]{
+				{Name: "subnets", Value: func(n restapi.Network) string { return lines(n.Subnets) }},
+				{Name: "mtu", Value: func(n restapi.Network) string { return strconv.Itoa(n.MTU) }},
+				{Name: "external", Value: func(n restapi.Network) string { return yes(n.External) }},
+			},
+			show: []table.Column[restapi.Network]{
+				{Name: "shared", Value: func(n restapi.Network) string { return yes(n.Shared) }},
+				{Name: "port security", Value: func(n restapi.Network) string { return yes(n.PortSecurity) }},
+			},
+		}),
+		nounCommand(a, noun[restapi.Subnet]{
+			resource: restapi.Subnets, title: "subnet", common: func(s restapi.Subnet) restapi.Common { return s.Common },
+			filters: []string{"network_id", "subnetpool_id", "cidr"},
+			list: []table.Column[restapi.Subnet]{
+				{Name: "network", Value: func(s restapi.Subnet) string { return s.NetworkID }},
+				{Name: "cidr", Value: func(s restapi.Subnet) string { return s.CIDR }},
+				{Name: "gateway", Value: func(s restapi.Subnet) string { return restapi.Value(s.GatewayIP) }},
+			},
+			show: []table.Column[restapi.Subnet]{
+				{Name: "allocation pools", Value: func(s restapi.Subnet) string {
+					return linesOf(s.AllocationPools, func(p restapi.AllocationPool) string { return p.Start + " - " + p.End })
+				}},
+				{Name: "reserved", Value: func(s restapi.Subnet) string { return lines(s.Reserved) }},
+				{Name: "subnet pool", Value: func(s restapi.Subnet) string { return restapi.Value(s.SubnetPoolID) }},
+				{Name: "nameservers", Value: func(s restapi.Subnet) string { return lines(s.Nameservers) }},
+				{Name: "host routes", Value: func(s restapi.Subnet) string { return linesOf(s.HostRoutes, route) }},
+			},
+		}),
+		nounCommand(a, noun[restapi.SubnetPool]{
+			resource: restapi.SubnetPools, title: "subnet pool", common: func(p restapi.SubnetPool) restapi.Common { return p.Common },
+			list: []table.Column[restapi.SubnetPool]{
+				{Name: "prefixes", Value: func(p restapi.SubnetPool) string { return lines(p.Prefixes) }},
+				{Name: "default length", Value: func(p restapi.SubnetPool) string { return strconv.Itoa(p.DefaultPrefixLen) }},
+			},
+			show: []table.Column[restapi.SubnetPool]{
+				{Name: "least length", Value: func(p restapi.SubnetPool) string { return strconv.Itoa(p.MinPrefixLen) }},
+				{Name: "most length", Value: func(p restapi.SubnetPool) string { return strconv.Itoa(p.MaxPrefixLen) }},
+				{Name: "shared", Value: func(p restapi.SubnetPool) string { return yes(p.Shared) }},
+			},
+		}),
+		nounCommand(a, noun[restapi.Port]{
+			resource: restapi.Ports, title: "port", common: func(p restapi.Port) restapi.Common { return p.Common },
+			filters: []string{"network_id", "device_id", "device_owner", "mac_address", "fixed_ips", "binding:host_id"},
+			list: []table.Column[restapi.Port]{
+				{Name: "mac", Value: func(p restapi.Port) string { return p.MACAddress }},
+				{Name: "addresses", Value: func(p restapi.Port) string { return linesOf(p.FixedIPs, address) }},
+				{Name: "device owner", Value: func(p restapi.Port) string { return p.DeviceOwner }},
+				{Name: "status", Value: func(p restapi.Port) string { return p.Status }},
+			},
+			show: []table.Column[restapi.Port]{
+				{Name: "network", Value: func(p restapi.Port) string { return p.NetworkID }},
+				{Name: "device", Value: func(p restapi.Port) string { return p.DeviceID }},
+				{Name: "host", Value: func(p restapi.Port) string { return p.HostID }},
+				{Name: "vif type", Value: func(p restapi.Port) string { return p.VIFType }},
+				{Name: "vif details", Value: func(p restapi.Port) string { return pairs(p.VIFDetails) }},
+				{Name: "port security", Value: func(p restapi.Port) string { return yes(p.PortSecurity) }},
+				{Name: "allowed addresses", Value: func(p restapi.Port) string {
+					return linesOf(p.AllowedPairs, func(a restapi.AddressPair) string { return a.IPAddress + " " + a.MACAddress })
+				}},
+			},
+		}),
+		nounCommand(a, noun[restapi.Router]{
+			resource: restapi.Routers, title: "router", common: func(r restapi.Router) restapi.Common { return r.Common },
+			list: []table.Column[restapi.Router]{
+				{Name: "gateway", Value: func(r restapi.Router) string {
+					if r.Gateway == nil {
+						return ""
+					}
+					return linesOf(r.Gateway.FixedIPs, address)
+				}},
+				{Name: "nat", Value: func(r restapi.Router) string { return yes(r.Gateway != nil && r.Gateway.EnableSNAT) }},
+				{Name: "legs", Value: func(r restapi.Router) string {
+					return linesOf(r.Interfaces, func(i restapi.Interface) string { return i.IPAddress })
+				}},
+			},
+			show: []table.Column[restapi.Router]{
+				{Name: "subnets", Value: func(r restapi.Router) string {
+					return linesOf(r.Interfaces, func(i restapi.Interface) string { return i.SubnetID })
+				}},
+				{Name: "routes", Value: func(r restapi.Router) string { return linesOf(r.Routes, route) }},
+				{Name: "unreached", Value: func(r restapi.Router) string {
+					return linesOf(r.Unreached, func(u restapi.Unreached) string { return u.Prefix + ": " + u.Reason })
+				}},
+			},
+		}),
+		nounCommand(a, noun[restapi.FloatingIP]{
+			resource: restapi.FloatingIPs, title: "floating IP", common: func(f restapi.FloatingIP) restapi.Common { return f.Common },
+			filters: []string{"floating_ip_address", "port_id", "router_id"},
+			list: []table.Column[restapi.FloatingIP]{
+				{Name: "address", Value: func(f restapi.FloatingIP) string { return f.FloatingIPAddress }},
+				{Name: "port", Value: func(f restapi.FloatingIP) string { return restapi.Value(f.PortID) }},
+				{Name: "fixed address", Value: func(f restapi.FloatingIP) string { return restapi.Value(f.FixedIPAddress) }},
+			},
+			show: []table.Column[restapi.FloatingIP]{
+				{Name: "router", Value: func(f restapi.FloatingIP) string { return restapi.Value(f.RouterID) }},
+				{Name: "network", Value: func(f restapi.FloatingIP) string { return f.FloatingNetworkID }},
+			},
+		}),
+	}
+}
+
+func nounCommand[E any](a *app, n noun[E]) *cobra.Command {
+	parent := group(&cobra.Command{
+		Use: n.resource.Member, Short: "List and show " + n.title + "s",
+		Example: fmt.Sprintf("  kuryr %[1]s list\n  kuryr %[1]s list -o json\n  kuryr %[1]s show NAME", n.resource.Member),
+	})
+	var filters, tags []string
+	var output string
+	list := &cobra.Command{
+		Use: "list", Short: "List " + n.title + "s", Args: noArgs,
+		Long: "List " + n.title + "s, sorted by name. --filter NAME=VALUE keeps those whose attribute has the value: " +
+			strings.Join(append([]string{"id", "name"}, n.filters...), ", ") + ". JSON and YAML have all attributes, by their names in the Neutron API.",
+		Example: fmt.Sprintf("  kuryr %[1]s list --filter name=blue\n  kuryr %[1]s list -o yaml", n.resource.Member),
+		RunE: func(c *cobra.Command, _ []string) error {
+			format, err := table.ParseFormat(output)
+			if err != nil {
+				return usageError{err}
+			}
+			query := url.Values{"tags": tags}
+			if len(tags) == 0 {
+				delete(query, "tags")
+			}
+			for _, f := range filters {
+				name, value, ok := strings.Cut(f, "=")
+				if !ok {
+					return usageError{fmt.Errorf("--filter %q: want NAME=VALUE", f)}
+				}
+				query.Add(name, value)
+			}
+			client, err := a.client(c)
+			if err != nil {
+				return err
+			}
+			all, err := restapi.List(c.Context(), client.SDN(), n.resource, query)
+			if err != nil {
+				return err
+			}
+			slices.SortFunc(all, func(x, y E) int {
+				cx, cy := n.common(x), n.common(y)
+				if by := strings.Compare(cx.Name, cy.Name); by != 0 {
+					return by
+				}
+				return strings.Compare(cx.ID, cy.ID)
+			})
+			return table.List(a.out, format, all, append(n.identity(), n.list...))
+		},
+	}
+	list.Flags().StringArrayVar(&filters, "filter", nil, "`NAME=VALUE`; may be repeated")
+	list.Flags().StringArrayVar(&tags, "tag", nil, "only those that have this `tag`; may be repeated")
+	show := &cobra.Command{
+		Use: "show NAME|ID", Short: "Show one " + n.title, Args: exactly(1, "the name or the id of one "+n.title),
+		Example: fmt.Sprintf("  kuryr %[1]s show blue\n  kuryr %[1]s show 0f3c0bd7-… -o json", n.resource.Member),
+		RunE: func(c *cobra.Command, args []string) error {
+			format, err := table.ParseFormat(output)
+			if err != nil {
+				return usageError{err}
+			}
+			client, err := a.client(c)
+			if err != nil {
+				return err
+			}
+			one, err := find(c.Context(), client.SDN(), n, args[0])
+			if err != nil {
+				return err
+			}
+			return table.Show(a.out, format, one, slices.Concat(n.identity(), n.list, n.show, n.meta()))
+		},
+	}
+	for _, c := range []*cobra.Command{list, show} {
+		addOutput(c, &output)
+	}
+	parent.AddCommand(list, show)
+	return parent
+}
+
+func addOutput(c *cobra.Command, into *string) {
+	c.Flags().StringVarP(into, "output", "o", string(table.Table), "`form` of the output: table, json or yaml")
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// find gives the object of this id, or else the one of this name.
+func find[E any](ctx context.Context, client *restapi.Client, n noun[E], id string) (E, error) {
+	one, err := restapi.Get(ctx, client, n.resource, id)
+	var refused *restapi.Error
+	if !errors.As(err, &refused) || refused.Status != http.StatusNotFound {
+		return one, err
+	}
+	named, err := restapi.List(ctx, client, n.resource, url.Values{"name": {id}})
+	switch {
+	case err != nil:
+		return one, err
+	case len(named) == 0:
+		return one, fmt.Errorf("there is no %s with the name or id %q", n.title, id)
+	case len(named) > 1:
+		return one, fmt.Errorf("%d %ss have the name %q: give the id", len(named), n.title, id)
+	}
+	return named[0], nil
+}
+
+func (n noun[E]) identity() []table.Column[E] {
+	return []table.Column[E]{
+		{Name: "id", Value: func(e E) string { return n.common(e).ID }},
+		{Name: "name", Value: func(e E) string { return n.common(e).Name }},
+	}
+}
+
+func (n noun[E]) meta() []table.Column[E] {
+	return []table.Column[E]{
+		{Name: "tags", Value: func(e E) string { return lines(n.common(e).Tags) }},
+		{Name: "description", Value: func(e E) string { return n.common(e).Description }},
+		{Name: "project", Value: func(e E) string { return n.common(e).ProjectID }},
+		{Name: "revision", Value: func(e E) string { return strconv.FormatInt(n.common(e).Revision, 10) }},
+		{Name: "created", Value: func(e E) string { return n.common(e).CreatedAt }},
+		{Name: "updated", Value: func(e E) string { return n.common(e).UpdatedAt }},
+	}
+}
+
+func lines(all []string) string { return strings.Join(all, "\n") }
+
+func linesOf[T any](all []T, show func(T) string) string {
+	out := make([]string, len(all))
+	for i, v := range all {
+		out[i] = show(v)
+	}
+	return lines(out)
+}
+
+func address(a restapi.FixedIP) string { return a.IPAddress }
+
+func route(r restapi.Route) string { return r.Destination + " via " + r.NextHop }
+
+func pairs(m map[string]string) string {
+	var out []string
+	for k, v := range m {
+		out = append(out, k+"="+v)
+	}
+	slices.Sort(out)
+	return lines(out)
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}

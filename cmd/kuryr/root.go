@@ -1,0 +1,215 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/internal/config"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// app is what commands share.
+type app struct {
+	out, err io.Writer
+	environ  []string // KEY=value
+
+	configPath string // --config
+	socket     string // --socket
+}
+
+// usageError is a command line that makes no sense.
+type usageError struct{ error }
+
+// Exit codes.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+// run executes a command line and gives the exit code. An error is one line.
+func (a *app) run(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	var quiet failed
+	if !errors.As(err, &quiet) {
+		_, _ = fmt.Fprintln(a.err, "kuryr: "+oneLine(err))
+	}
+	var usage usageError
+	if errors.As(err, &usage) {
+		return exitUsage
+	}
+	return exitError
+}
+
+// failed ends with exit code 1 after what is wrong has been printed as the command's output.
+type failed struct{}
+
+func (failed) Error() string { return "failed" }
+
+// oneLine shows an error without the request that it came from.
+func oneLine(err error) string {
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = request.Err
+	}
+	return strings.Join(strings.Split(strings.TrimSpace(err.Error()), "\n"), "; ")
+}
+
+func (a *app) root() *cobra.Command {
+	root := group(&cobra.Command{
+		Use:   "kuryr",
+		Short: "Containers as ports of a software-defined network",
+		Long: `kuryr gives every container a port of its own on a software-defined network: with an address, a MAC, routers with NAT and
+floating IPs. Without anything behind it, its embedded SDN serves this machine.
+
+"kuryr up" is all that is needed; from then on Docker has the network driver "kuryr".`,
+		Example: `  kuryr up &
+  docker network create -d kuryr --ipam-driver kuryr --subnet 10.1.0.0/24 blue
+  docker run --rm -it --network blue debian
+  kuryr topology`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       version,
+	})
+	root.SetVersionTemplate("kuryr {{.Version}}\n")
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.PersistentFlags().StringVar(&a.configPath, "config", "", "configuration `file` (default "+config.DefaultPath+", if it is there; KURYR_CONFIG)")
+	root.PersistentFlags().StringVar(&a.socket, "socket", "", "`socket` of the running kuryr (default as admin.socket in the configuration)")
+	root.AddCommand(a.upCommand(), a.downCommand(), a.statusCommand(), a.topologyCommand(), a.sdnCommand(),
+		a.completionCommand(), a.manCommand(), a.versionCommand())
+	root.AddCommand(a.nounCommands()...)
+	return root
+}
+
+// group makes c a command that only has commands below it: alone it prints its help, with a word it does not know it fails.
+func group(c *cobra.Command) *cobra.Command {
+	c.Args = cobra.ArbitraryArgs
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return c.Help()
+		}
+		text := fmt.Sprintf("unknown command %q of %q", args[0], c.CommandPath())
+		c.SuggestionsMinimumDistance = 2
+		if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+			text += "; is " + strings.Join(near, " or ") + " meant?"
+		}
+		return usageError{errors.New(text)}
+	}
+	return c
+}
+
+// exactly takes so many arguments; what tells their names.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usageError{fmt.Errorf("%s: want %s, not %d arguments", c.CommandPath(), what, len(args))}
+		}
+		return nil
+	}
+}
+
+// noArgs takes none.
+func noArgs(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("%s: takes no arguments, not %q", c.CommandPath(), args[0])}
+	}
+	return nil
+}
+
+// addSettings gives c a flag for each of the settings, all of them if none are named.
+func addSettings(c *cobra.Command, keys ...string) {
+	if len(keys) == 0 {
+		for _, s := range config.Settings() {
+			keys = append(keys, s.Key)
+		}
+	}
+	for _, key := range keys {
+		s := config.Lookup(key)
+		c.Flags().String(s.Flag(), s.Default(), s.Help+" ("+s.Key+")")
+	}
+}
+
+// load reads the configuration for a command with the flags that were given to it.
+func (a *app) load(c *cobra.Command) (config.Config, error) {
+	src := config.Source{Path: a.configPath, MustBe: a.configPath != "", Environ: a.environ, Flags: map[string]string{}}
+	if src.Path == "" {
+		src.Path = a.getenv("KURYR_CONFIG")
+		src.MustBe = src.Path != ""
+	}
+	if src.Path == "" {
+		src.Path = config.DefaultPath
+	}
+	c.Flags().Visit(func(f *pflag.Flag) {
+		for _, s := range config.Settings() {
+			if s.Flag() == f.Name {
+				src.Flags[s.Key] = f.Value.String()
+			}
+		}
+	})
+	cfg, err := config.Load(src)
+	if a.socket != "" {
+		cfg.Admin.Socket = a.socket
+	}
+	return cfg, err
+}
+
+// client gives the way to the running Kuryr.
+func (a *app) client(c *cobra.Command) (*admin.Client, error) {
+	if a.socket != "" {
+		return admin.NewClient(a.socket), nil
+	}
+	cfg, err := a.load(c)
+	if err != nil {
+		return nil, err
+	}
+	return admin.NewClient(cfg.Admin.Socket), nil
+}
+
+func (a *app) getenv(name string) string {
+	value := ""
+	for _, v := range a.environ {
+		if rest, ok := strings.CutPrefix(v, name+"="); ok {
+			value = rest
+		}
+	}
+	return value
+}
+
+// writeFile makes the file at path anew with what write gives: whole, or not at all.
+func writeFile(path string, write func(io.Writer) error) (err error) {
+	temp, err := os.CreateTemp(filepath.Dir(path), ".kuryr-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		_ = temp.Close()
+		if err != nil {
+			_ = os.Remove(temp.Name())
+		}
+	}()
+	if err := write(temp); err != nil {
+		return err
+	}
+	if err := temp.Sync(); err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), path)
+}

@@ -1,0 +1,116 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/internal/table"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) statusCommand() *cobra.Command {
+	var output string
+	c := &cobra.Command{
+		Use: "status", Short: "Tell how the running kuryr is", Args: noArgs,
+		Long: `Tell version, store, objects, what the last reconcile of the kernel found, and what about the host stands in the way of packets.
+The exit code is 1 if kuryr is not running or not ready.`,
+		Example: "  kuryr status\n  kuryr status -o json",
+		RunE: func(c *cobra.Command, _ []string) error {
+			format, err := table.ParseFormat(output)
+			if err != nil {
+				return usageError{err}
+			}
+			client, err := a.client(c)
+			if err != nil {
+				return err
+			}
+			s, err := client.Status(c.Context())
+			if err != nil {
+				return err
+			}
+			if err := table.Show(a.out, format, s, statusColumns); err != nil {
+				return err
+			}
+			if !s.Ready {
+				return failed{}
+			}
+			return nil
+		},
+	}
+	addOutput(c, &output)
+	return c
+}
+
+var statusColumns = []table.Column[admin.Status]{
+	{Name: "state", Value: func(s admin.Status) string {
+		if s.Ready {
+			return "ready"
+		}
+		return lines(append([]string{"not ready"}, s.Reasons...))
+	}},
+	{Name: "version", Value: func(s admin.Status) string { return s.Version }},
+	{Name: "host", Value: func(s admin.Status) string { return s.Host }},
+	{Name: "up since", Value: func(s admin.Status) string {
+		return s.Started.Local().Format(time.DateTime) + " (" + time.Since(s.Started).Round(time.Second).String() + ")"
+	}},
+	{Name: "plugin socket", Value: func(s admin.Status) string { return s.PluginSocket }},
+	{Name: "installation", Value: func(s admin.Status) string { return s.Installation }},
+	{Name: "store", Value: func(s admin.Status) string {
+		return fmt.Sprintf("%s (%s)", s.Store.Path, size(s.Store.Bytes))
+	}},
+	{Name: "objects", Value: func(s admin.Status) string {
+		var out []string
+		for _, noun := range slices.Sorted(maps.Keys(s.Objects)) {
+			out = append(out, fmt.Sprintf("%d %s", s.Objects[noun], noun))
+		}
+		return strings.Join(out, ", ")
+	}},
+	{Name: "last reconcile", Value: func(s admin.Status) string { return reconcileText(s.Reconcile) }},
+	{Name: "host's findings", Value: func(s admin.Status) string {
+		if len(s.Findings) == 0 {
+			return "none: packets pass"
+		}
+		return linesOf(s.Findings, findingText)
+	}},
+	{Name: "not reached", Value: func(s admin.Status) string {
+		return linesOf(s.Unreached, func(u admin.Unreached) string {
+			return u.Prefix + " of router " + u.Router + ": " + u.Reason
+		})
+	}},
+}
+
+func findingText(f admin.Finding) string { return f.What + "; to mend it: " + f.Mend }
+
+func reconcileText(r admin.Reconcile) string {
+	if r.At.IsZero() {
+		return "not yet"
+	}
+	text := fmt.Sprintf("%s, %.0f ms, ", r.At.Local().Format(time.DateTime), r.Milliseconds)
+	switch {
+	case r.Error != "":
+		text += "failed: " + r.Error
+	case len(r.Changed) == 0:
+		text += "the kernel was as the store says"
+	case len(r.Changed) == 1:
+		text += "1 thing in the kernel was mended"
+	default:
+		text += fmt.Sprintf("%d things in the kernel were mended", len(r.Changed))
+	}
+	return text
+}
+
+func size(bytes int64) string {
+	switch {
+	case bytes < 1<<10:
+		return fmt.Sprintf("%d B", bytes)
+	case bytes < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(bytes)/(1<<10))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
+}

@@ -1,0 +1,200 @@
+//go:build linux && failpoints
+
+package fabric
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"testing"
+
+	kuryrns "github.com/kuryr/kuryr/internal/netns"
+	"github.com/kuryr/kuryr/internal/nstest"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// life is what a child lives through: first is made, then it becomes last, by single calls; then last is reconciled and all taken down.
+type life struct {
+	Dir         string
+	First, Last State
+	Tap         string // made below the network that moves
+	TapDomain   string
+}
+
+func init() {
+	text := os.Getenv("KURYR_FABRIC_LIFE")
+	if text == "" {
+		return
+	}
+	var l life
+	err := json.Unmarshal([]byte(text), &l)
+	if err == nil {
+		err = l.live()
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func fabricIn(dir string) (*Fabric, *kuryrns.Store, error) {
+	store, err := kuryrns.Open(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := New(Config{Namespaces: store, Uplink4: netip.MustParsePrefix("100.64.0.0/16"), Uplink6: netip.MustParsePrefix("fd00:6b75::/64"), Logger: slog.New(slog.DiscardHandler)})
+	return f, store, err
+}
+
+func (l life) live() error {
+	ctx := context.Background()
+	f, store, err := fabricIn(l.Dir)
+	if err != nil {
+		return err
+	}
+	for _, d := range l.First.Domains {
+		if _, err := f.ApplyDomain(ctx, d); err != nil {
+			return err
+		}
+		if d.ID == l.TapDomain {
+			if err := makeTap(store, l); err != nil {
+				return err
+			}
+		}
+		if err := f.UpdatePorts(ctx, d.ID, nil, l.First.Ports[d.ID]); err != nil {
+			return err
+		}
+		if err := f.UpdateForwards(ctx, d.ID, nil, l.First.Forwards[d.ID]); err != nil {
+			return err
+		}
+	}
+	kept := map[string]bool{}
+	for _, d := range l.Last.Domains {
+		kept[d.ID] = true
+		if _, err := f.ApplyDomain(ctx, d); err != nil {
+			return err
+		}
+	}
+	for _, d := range l.First.Domains {
+		if err := f.UpdateForwards(ctx, d.ID, l.First.Forwards[d.ID], l.Last.Forwards[d.ID]); err != nil {
+			return err
+		}
+		if !kept[d.ID] {
+			if err := f.DeleteDomain(ctx, d.ID); err != nil {
+				return err
+			}
+		}
+	}
+	if _, err := f.Reconcile(ctx, l.Last); err != nil {
+		return err
+	}
+	if err := f.Down(ctx); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+func makeTap(store *kuryrns.Store, l life) error {
+	ns, err := store.Handle(l.TapDomain)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	return kuryrns.Do(ns, func() error {
+		master, err := netlink.LinkByName(BridgeName(l.TapDomain))
+		if err != nil {
+			return err
+		}
+		attrs := netlink.LinkAttrs{Name: l.Tap, TxQLen: -1, MasterIndex: master.Attrs().Index}
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "other"}); err != nil {
+			return err
+		}
+		tap, err := netlink.LinkByName(l.Tap)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(tap)
+	})
+}
+
+// TestKilledAnywhere kills a process at every failpoint of the package and of the store; then one reconcile makes everything right.
+func TestKilledAnywhere(t *testing.T) {
+	var points []string
+	for _, pattern := range []string{"*.go", "../../internal/netns/*.go"} {
+		files, err := filepath.Glob(pattern)
+		must(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			must(t, err)
+			for _, m := range regexp.MustCompile(`failpoint\.Here\("([^"]+)"\)`).FindAllStringSubmatch(string(text), -1) {
+				points = append(points, m[1])
+			}
+		}
+	}
+	if len(points) < 20 {
+		t.Fatalf("only %d failpoints found", len(points))
+	}
+	w := newWorld(t)
+	before := w.image(w.host)
+	for _, point := range points {
+		t.Run(point, func(t *testing.T) {
+			w.t = t
+			a, b := twoRouters()
+			c := Domain{ID: newID()}
+			c.Bridges = []Bridge{{Network: c.ID, Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.5.1/24")}, MTU: 1500}}
+			port := Port{ID: newID(), Network: c.ID, MAC: stableMAC("x"), Addrs: []netip.Addr{netip.MustParseAddr("10.0.5.5")}, Guard: true}
+			a.Uplink.Floating = []Floating{{netip.MustParseAddr("198.51.100.50"), netip.MustParseAddr("10.0.0.5")}}
+			dir, err := os.MkdirTemp("/run", "crash-")
+			must(t, err)
+			forwards := []Forward{{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.5:80")}}
+			moved := append([]Forward{}, Forward{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.6:80")})
+			l := life{Dir: dir, Tap: TapName(port.ID), TapDomain: c.ID,
+				First: State{Domains: []Domain{a, b, c}, Ports: map[string][]Port{c.ID: {port}}, Forwards: map[string][]Forward{a.ID: forwards}}}
+			a2 := a
+			up := *a.Uplink
+			up.Addrs = []netip.Addr{netip.MustParseAddr("100.64.0.9"), a.Uplink.Addrs[1]}
+			up.Floating = []Floating{{External: netip.MustParseAddr("198.51.100.51")}}
+			a2.Uplink = &up
+			a2.Bridges = append(append([]Bridge{}, a.Bridges...), c.Bridges...)
+			l.Last = State{Domains: []Domain{a2}, Ports: map[string][]Port{a.ID: {port}}, Forwards: map[string][]Forward{a.ID: moved}}
+			text, err := json.Marshal(l)
+			must(t, err)
+			var out []byte
+			nstest.Do(t, w.host, func() {
+				cmd := exec.Command("/proc/self/exe")
+				cmd.Env = append(os.Environ(), "KURYR_FABRIC_LIFE="+string(text), "KURYR_FAILPOINT="+point)
+				out, err = cmd.CombinedOutput()
+			})
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+				t.Fatalf("not killed: %v: %s", err, out)
+			}
+			var f *Fabric
+			nstest.Do(t, w.host, func() { f, _, err = fabricIn(dir) })
+			must(t, err)
+			_, err = f.Reconcile(context.Background(), l.Last)
+			must(t, err)
+			diffs, err := f.Diff(context.Background(), l.Last)
+			must(t, err)
+			for _, d := range diffs {
+				t.Errorf("after the reconcile: %s", d)
+			}
+			must(t, f.Down(context.Background()))
+			must(t, f.Close())
+			if after := w.image(w.host); after != before {
+				t.Errorf("left in the host:\n%s\nbefore\n%s", after, before)
+			}
+		})
+	}
+	w.t = t
+}

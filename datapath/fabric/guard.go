@@ -1,0 +1,207 @@
+//go:build linux
+
+package fabric
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	setUnguarded = "unguarded" // ports that may send what they like
+	setMACs      = "macs"      // port . MAC
+	setARP       = "arp"       // port . MAC . sender's MAC . sender's address
+	setIP        = "ip"        // port . MAC . address; by family
+	rangeSuffix  = "_range"    // the same with prefixes
+)
+
+// guardTable keeps ports from sending under others' names. Every port of the namespace goes through one base chain and a few set
+// look-ups; a port is elements of these sets, so the number of ports costs nothing.
+func guardTable() table {
+	t := table{family: nftables.TableFamilyBridge}
+	name, mac := nftables.TypeIFName, nftables.TypeEtherAddr
+	t.sets = append(t.sets,
+		nftables.Set{Name: setUnguarded, KeyType: name},
+		nftables.Set{Name: setMACs, Concatenation: true, KeyType: concat(name, mac)},
+	)
+	for _, ranged := range []bool{false, true} {
+		s := ""
+		if ranged {
+			s = rangeSuffix
+		}
+		t.sets = append(t.sets,
+			nftables.Set{Name: setARP + s, Concatenation: true, Interval: ranged, KeyType: concat(name, mac, mac, nftables.TypeIPAddr)},
+			nftables.Set{Name: setIP + "4" + s, Concatenation: true, Interval: ranged, KeyType: concat(name, mac, nftables.TypeIPAddr)},
+			nftables.Set{Name: setIP + "6" + s, Concatenation: true, Interval: ranged, KeyType: concat(name, mac, nftables.TypeIP6Addr)},
+		)
+	}
+	// in lets what the key matches in a set or in its ranges go on to then.
+	in := func(comment, set string, key, then exprs) []rule {
+		return []rule{
+			{comment, join(key, inSet(set), then)},
+			{comment + ", by range", join(key, inSet(set+rangeSuffix), then)},
+		}
+	}
+	port := exprs{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg(0)}}
+	source := join(port, exprs{load(linkHeader, 6, 6, reg(4))})
+	ether := func(kind uint16) exprs {
+		return field(linkHeader, 12, expr.CmpOpEq, []byte{byte(kind >> 8), byte(kind)})
+	}
+	icmp6 := func(kind byte) exprs {
+		return join(proto(unix.IPPROTO_ICMPV6), field(transportHeader, 0, expr.CmpOpEq, []byte{kind}))
+	}
+	udpFrom := func(p uint16) exprs {
+		return join(proto(unix.IPPROTO_UDP), field(transportHeader, 0, expr.CmpOpEq, []byte{byte(p >> 8), byte(p)}))
+	}
+	sourceARP := join(source, exprs{load(networkHeader, 8, 6, reg(6))})
+	target := exprs{load(transportHeader, 8, 16, reg(6))}
+	last := rule{"anything else", drop}
+
+	base := chain{name: "prerouting", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookPrerouting, priority: -300, rules: []rule{
+		{"not from a port", join(iifNot(tapPrefix+"*"), accept)},
+		{"port without guard", join(port, inSet(setUnguarded), accept)},
+		{"ARP", join(ether(unix.ETH_P_ARP), goTo("arp_source"))},
+		{"IPv4", join(ether(unix.ETH_P_IP), goTo("ip4_source"))},
+		{"IPv6", join(ether(unix.ETH_P_IPV6), goTo("ip6_source"))},
+		last,
+	}}
+	// Ethernet and IPv4 with their lengths: in any other layout the addresses would lie elsewhere.
+	arp := chain{name: "arp_source", rules: []rule{{"ARP of other kinds", join(field(networkHeader, 0, expr.CmpOpNeq, []byte{0, 1, 8, 0, 6, 4}), drop)}}}
+	arp.rules = append(arp.rules, in("probe for an own address", setARP, join(field(networkHeader, 14, expr.CmpOpEq, make([]byte, 4)), sourceARP, exprs{load(networkHeader, 24, 4, reg(8))}), accept)...)
+	arp.rules = append(arp.rules, in("own addresses", setARP, join(sourceARP, exprs{load(networkHeader, 14, 4, reg(8))}), accept)...)
+	arp.rules = append(arp.rules, last)
+
+	ip4 := chain{name: "ip4_source", rules: []rule{{"DHCP server", join(udpFrom(67), drop)}}}
+	ip4.rules = append(ip4.rules, in("own address", setIP+"4", join(source, loadSaddr(true, 6)), accept)...)
+	ip4.rules = append(ip4.rules, last)
+
+	unspecified := make([]byte, 16)
+	ip6 := chain{name: "ip6_source", rules: []rule{
+		{"router advertisement", join(icmp6(134), drop)},
+		{"redirect", join(icmp6(137), drop)},
+		{"DHCPv6 server", join(udpFrom(547), drop)},
+		{"source not yet known", join(field(networkHeader, 8, expr.CmpOpEq, unspecified), goTo("ip6_unspecified"))},
+		{"neighbour advertisement", join(icmp6(136), goTo("nd_source"))},
+	}}
+	ip6.rules = append(ip6.rules, in("own address", setIP+"6", join(source, loadSaddr(false, 6)), accept)...)
+	ip6.rules = append(ip6.rules, last)
+
+	none := chain{name: "ip6_unspecified"}
+	none.rules = append(none.rules, in("is this address mine", setIP+"6", join(icmp6(135), source, target), accept)...)
+	for _, kind := range []byte{131, 132, 143} {
+		none.rules = append(none.rules, rule{"multicast listener", join(icmp6(kind), source, inSet(setMACs), accept)})
+	}
+	none.rules = append(none.rules, last)
+
+	ndSource := chain{name: "nd_source"}
+	ndSource.rules = append(in("own address", setIP+"6", join(source, loadSaddr(false, 6)), goTo("nd_target")), last)
+	// An advertisement's only option is the target's MAC; a frame with another one first is not what a kernel sends.
+	ndTarget := chain{name: "nd_target", rules: []rule{{"other option", join(proto(unix.IPPROTO_ICMPV6), field(transportHeader, 24, expr.CmpOpNeq, []byte{2, 1}), drop)}}}
+	ndTarget.rules = append(ndTarget.rules, in("own target and MAC", setIP+"6", join(proto(unix.IPPROTO_ICMPV6), port, exprs{load(transportHeader, 26, 6, reg(4))}, target), accept)...)
+	ndTarget.rules = append(ndTarget.rules, in("own target, no option", setIP+"6", join(field(networkHeader, 4, expr.CmpOpEq, []byte{0, 24}), proto(unix.IPPROTO_ICMPV6), source, target), accept)...)
+	ndTarget.rules = append(ndTarget.rules, last)
+
+	t.chains = []chain{base, arp, ip4, ip6, none, ndSource, ndTarget}
+	return t
+}
+
+// elements are all that the guard knows of a port; they are a function of the port alone.
+func (p Port) elements() ([]element, error) {
+	name := string(pad(TapName(p.ID), unix.IFNAMSIZ))
+	if len(p.ID) < shortID {
+		return nil, fmt.Errorf("port id %q is shorter than %d characters", p.ID, shortID)
+	}
+	if !p.Guard {
+		return []element{{set: setUnguarded, key: name}}, nil
+	}
+	if len(p.MAC) != 6 {
+		return nil, fmt.Errorf("port %s: MAC %s: want 6 bytes", p.ID, p.MAC)
+	}
+	prefixes := map[string][]netip.Prefix{}
+	note := func(mac net.HardwareAddr, prefix netip.Prefix) {
+		prefixes[string(mac)] = append(prefixes[string(mac)], prefix.Masked())
+	}
+	for _, a := range p.Addrs {
+		if !a.IsValid() {
+			return nil, fmt.Errorf("port %s: invalid address", p.ID)
+		}
+		note(p.MAC, netip.PrefixFrom(a.Unmap().WithZone(""), a.Unmap().BitLen()))
+	}
+	note(p.MAC, netip.PrefixFrom(linkLocal(p.MAC), 128))
+	for _, a := range p.Allowed {
+		mac := a.MAC
+		if mac == nil {
+			mac = p.MAC
+		}
+		if len(mac) != 6 || !a.Prefix.IsValid() {
+			return nil, fmt.Errorf("port %s: allowed address %s of %s: want a prefix and 6 bytes", p.ID, a.Prefix, mac)
+		}
+		note(mac, a.Prefix)
+		note(mac, netip.PrefixFrom(linkLocal(mac), 128))
+	}
+	var list []element
+	for mac, own := range prefixes {
+		m := string(pad(mac, 8))
+		list = append(list, element{set: setMACs, key: name + m})
+		for _, prefix := range widest(own) {
+			list = append(list, sourceElements(name, m, prefix)...)
+		}
+	}
+	return list, nil
+}
+
+func sourceElements(name, mac string, prefix netip.Prefix) []element {
+	heads := map[string]string{setIP + suffix(prefix.Addr().Is4()): name + mac}
+	if prefix.Addr().Is4() {
+		heads[setARP] = name + mac + mac
+	}
+	var list []element
+	for set, head := range heads {
+		if prefix.IsSingleIP() {
+			list = append(list, element{set: set, key: head + addrBytes(prefix.Addr())})
+			continue
+		}
+		list = append(list, element{set: set + rangeSuffix, key: head + addrBytes(prefix.Addr()), end: head + addrBytes(lastAddr(prefix))})
+	}
+	return list
+}
+
+// widest leaves out prefixes that others contain: overlapping ranges are refused by the kernel, and mean nothing more.
+func widest(list []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(list, func(a, b netip.Prefix) int { return a.Bits() - b.Bits() })
+	var kept []netip.Prefix
+	for _, p := range list {
+		if !slices.ContainsFunc(kept, func(k netip.Prefix) bool { return k.Overlaps(p) }) {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}
+
+func lastAddr(p netip.Prefix) netip.Addr {
+	b := p.Masked().Addr().AsSlice()
+	for i := p.Bits(); i < len(b)*8; i++ {
+		b[i/8] |= 0x80 >> (i % 8)
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// portsElements joins the elements of many ports.
+func portsElements(ports []Port) ([]element, error) {
+	var list []element
+	for _, p := range ports {
+		own, err := p.elements()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, own...)
+	}
+	return list, nil
+}

@@ -1,0 +1,301 @@
+//go:build linux
+
+package fabric
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/internal/failpoint"
+	"golang.org/x/sys/unix"
+)
+
+// Reconcile makes the kernel hold exactly what s says of what is ours, and touches nothing else; where nothing differs nothing is
+// changed, so no traffic is interrupted. s must be current: what other calls made that s does not know is removed. One domain that cannot
+// be mended does not hinder the others; its error is in the joined error.
+func (f *Fabric) Reconcile(ctx context.Context, s State) (Report, error) {
+	return f.compare(ctx, s, false)
+}
+
+// Diff is what Reconcile would change. What hangs on something missing is not listed beside it.
+func (f *Fabric) Diff(ctx context.Context, s State) ([]Difference, error) {
+	report, err := f.compare(ctx, s, true)
+	return report.Changed, err
+}
+
+// Down takes everything of ours out of the kernel: all namespaces of the store, and what is ours in the host's.
+func (f *Fabric) Down(ctx context.Context) error {
+	f.gate.Lock()
+	defer f.gate.Unlock()
+	_, err := f.compareLocked(ctx, State{}, false)
+	if err != nil {
+		return err
+	}
+	host, err := f.openHost()
+	if err != nil {
+		return err
+	}
+	defer host.close()
+	f.hostReady.Store(false)
+	failpoint.Here("fabric.down.swept")
+	if err := f.host.remove(&run{ctx: ctx}, host); err != nil {
+		return err
+	}
+	f.collector.Wait()
+	return nil
+}
+
+func (f *Fabric) compare(ctx context.Context, s State, dry bool) (Report, error) {
+	f.gate.Lock()
+	defer f.gate.Unlock()
+	return f.compareLocked(ctx, s, dry)
+}
+
+func (f *Fabric) compareLocked(ctx context.Context, state State, dry bool) (Report, error) {
+	report := Report{Unreached: map[string][]Unreached{}}
+	for _, d := range state.Domains {
+		if err := d.validate(f.config); err != nil {
+			return report, err
+		}
+	}
+	host, err := f.openHost()
+	if err != nil {
+		return report, err
+	}
+	defer host.close()
+	r := &run{ctx: ctx, dry: dry}
+	if r.hostAddrs, err = host.addrs(); err != nil {
+		return report, err
+	}
+	err = f.compareAll(r, host, state, report.Unreached)
+	report.Changed = r.diffs
+	return report, err
+}
+
+func (f *Fabric) compareAll(r *run, host *space, state State, unreached map[string][]Unreached) error {
+	f.places.mu.Lock()
+	f.places.of, f.places.loaded = nil, true
+	err := f.loadPlaces()
+	f.places.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	needed := len(state.Domains) > 0
+	if needed {
+		if err := f.host.converge(r, host); err != nil {
+			return err
+		}
+		f.hostReady.Store(!r.dry)
+	}
+	var errs []error
+	var all claims
+	wanted := map[string]bool{}
+	for _, d := range state.Domains {
+		wanted[d.ID] = true
+		own := r.in(d.ID)
+		c, err := f.compareDomain(own, host, d, state)
+		r.join(own)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("domain %s: %w", d.ID, err))
+		}
+		unreached[d.ID] = c.result.Unreached
+		all.elements = append(all.elements, c.elements...)
+		all.proxies = append(all.proxies, c.proxies...)
+	}
+	failpoint.Here("fabric.reconcile.domains")
+	// Ports move before anything is deleted: they may lie in a namespace that goes.
+	for _, d := range state.Domains {
+		own := r.in(d.ID)
+		errs = append(errs, f.compareTaps(own, d, state.Ports[d.ID]))
+		r.join(own)
+	}
+	failpoint.Here("fabric.reconcile.ports")
+	if needed {
+		errs = append(errs, f.host.sync(r, host, all.elements, describeHex))
+	}
+	failpoint.Here("fabric.reconcile.elements")
+	if err := errors.Join(errs...); err != nil {
+		return err // nothing is swept on the word of a comparison that failed
+	}
+	return f.sweep(r, host, wanted, all.proxies)
+}
+
+// compareDomain mends one domain's shape and elements.
+func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (claims, error) {
+	c, err := f.converge(r, host, d)
+	if c.space != nil {
+		defer c.space.close()
+	}
+	if d.Uplink != nil {
+		_, there, ferr := forwardElements(state.Forwards[d.ID], d.Uplink)
+		if ferr != nil {
+			return c, ferr
+		}
+		c.elements = append(c.elements, there...)
+	}
+	if err != nil || c.space == nil {
+		return c, err
+	}
+	guards, err := portsElements(state.Ports[d.ID])
+	if err != nil {
+		return c, err
+	}
+	if err := guardTable().sync(r, c.space, guards, describeHex); err != nil {
+		return c, err
+	}
+	if d.Uplink == nil {
+		return c, nil
+	}
+	var forwards []element
+	for _, w := range state.Forwards[d.ID] {
+		if err := w.validate(); err != nil {
+			return c, err
+		}
+		forwards = append(forwards, w.routerElement())
+	}
+	var names []string
+	for _, four := range both {
+		names = append(names, setPublished+suffix(four), setForward+suffix(four))
+	}
+	return c, routerTable(d.Uplink.SNAT).sync(r, c.space, forwards, describeHex, names...)
+}
+
+// compareTaps fetches the domain's networks from other domains, puts its ports' links below their bridges, and removes links of ports
+// that do not exist.
+func (f *Fabric) compareTaps(r *run, d Domain, ports []Port) error {
+	for _, b := range d.Bridges {
+		others, err := f.others(BridgeName(b.Network), d.ID)
+		if err != nil {
+			return err
+		}
+		for _, from := range others {
+			if err := f.migrate(r, BridgeName(b.Network), from, d.ID); err != nil {
+				return err
+			}
+		}
+	}
+	s, err := f.openDomain(d.ID)
+	if err != nil || s == nil {
+		return err
+	}
+	defer s.close()
+	links, err := s.links("", 0)
+	if err != nil {
+		return err
+	}
+	bridges := map[string]int{}
+	for _, l := range links {
+		if l.Type() == "bridge" {
+			bridges[l.Attrs().Name] = l.Attrs().Index
+		}
+	}
+	networks := map[string]string{}
+	for _, p := range ports {
+		networks[TapName(p.ID)] = p.Network
+	}
+	for _, l := range links {
+		name := l.Attrs().Name
+		if !strings.HasPrefix(name, tapPrefix) {
+			continue
+		}
+		network, known := networks[name]
+		if !known {
+			if err := r.mend("port "+name, "", "present", func() error { return ignore(s.rt.LinkDel(l), unix.ENODEV) }); err != nil {
+				return err
+			}
+			continue
+		}
+		if master := bridges[BridgeName(network)]; master != 0 && l.Attrs().MasterIndex != master {
+			err := r.mend("port "+name, "below "+BridgeName(network), "not so", func() error { return s.rt.LinkSetMasterByIndex(l, master) })
+			if err != nil {
+				return err
+			}
+		}
+		if l.Attrs().Flags&net.FlagUp == 0 && l.Attrs().MasterIndex == 0 {
+			if err := r.mend("port "+name, "up", "down", func() error { return s.rt.LinkSetUp(l) }); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sweep removes what is ours and belongs to no wanted domain.
+func (f *Fabric) sweep(r *run, host *space, wanted map[string]bool, proxies []proxy) error {
+	domains, err := f.config.Namespaces.List()
+	if err != nil {
+		return err
+	}
+	for _, id := range domains {
+		if wanted[id] {
+			continue
+		}
+		own := r.in(id)
+		err := f.deleteDomain(own, host, id)
+		r.join(own)
+		if err != nil {
+			return err
+		}
+	}
+	failpoint.Here("fabric.sweep.namespaces")
+	links, err := host.links("veth", 0)
+	if err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	for id := range maps.Keys(wanted) {
+		names[UplinkName(id)] = true
+	}
+	ours := map[int]bool{}
+	for _, l := range links {
+		if !isUplink(l) {
+			continue
+		}
+		if names[l.Attrs().Name] {
+			ours[l.Attrs().Index] = true
+			continue
+		}
+		if !r.dry && strings.HasPrefix(l.Attrs().Name, dyingPrefix) {
+			_ = ignore(host.rt.LinkDel(l), unix.ENODEV) // one whose deletion is already under way is no difference
+			continue
+		}
+		if strings.HasPrefix(l.Attrs().Name, dyingPrefix) {
+			continue
+		}
+		if err := r.mend("link "+l.Attrs().Name, "", "present", func() error { return ignore(host.rt.LinkDel(l), unix.ENODEV) }); err != nil {
+			return err
+		}
+	}
+	failpoint.Here("fabric.sweep.links")
+	routes, err := host.routes(0)
+	if err != nil {
+		return err
+	}
+	for _, route := range routes {
+		if ours[route.LinkIndex] {
+			continue
+		}
+		err := r.mend("host route "+routeKey(route), "", "present", func() error { return ignore(host.rt.RouteDel(&route), unix.ESRCH, unix.ENODEV) })
+		if err != nil {
+			return err
+		}
+	}
+	have, err := host.proxies()
+	if err != nil {
+		return err
+	}
+	for _, p := range have {
+		if !slices.Contains(proxies, p) {
+			err := r.mend("proxy neighbour "+p.String(), "", "present", func() error { return ignore(host.changeProxy(unix.RTM_DELNEIGH, 0, p), unix.ENOENT) })
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

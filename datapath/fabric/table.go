@@ -1,0 +1,365 @@
+//go:build linux
+
+package fabric
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
+	"golang.org/x/sys/unix"
+)
+
+// tableName is the name of every table of ours, in each family and namespace.
+const tableName = "kuryr"
+
+// chunk is how many elements go into one message: an attribute's length has 16 bits.
+const chunk = 250
+
+// table is a table's fixed part: chains with their rules, and the sets that the variable part lives in. A port, a forwarding or a
+// floating address is never a rule, always an element.
+type table struct {
+	family nftables.TableFamily
+	sets   []nftables.Set
+	chains []chain
+}
+
+// chain is a base chain if it has a kind, else one that rules go to.
+type chain struct {
+	name     string
+	kind     nftables.ChainType
+	hook     *nftables.ChainHook
+	priority nftables.ChainPriority
+	rules    []rule
+}
+
+type rule struct {
+	comment string
+	exprs   []expr.Any
+}
+
+// stamp is the comment a rule carries in the kernel: what it is for, and a hash of what it does, by which a later version's
+// differing rule is found without decoding expressions.
+func (r rule) stamp(family nftables.TableFamily) (string, error) {
+	hash := sha256.New()
+	for _, e := range r.exprs {
+		b, err := expr.Marshal(byte(family), e)
+		if err != nil {
+			return "", fmt.Errorf("rule %q: %w", r.comment, err)
+		}
+		hash.Write(b)
+	}
+	return fmt.Sprintf("%s #%x", r.comment, hash.Sum(nil)[:4]), nil
+}
+
+func (t table) ref() *nftables.Table { return &nftables.Table{Name: tableName, Family: t.family} }
+
+func (t table) set(name string) *nftables.Set {
+	for i, s := range t.sets {
+		if s.Name == name {
+			s.Table = t.ref()
+			s.ID = uint32(i + 1) // chosen here, as the library numbers sets by a variable that all connections share
+			return &s
+		}
+	}
+	return nil
+}
+
+// converge makes the table's fixed part as wanted in one transaction. Sets keep their elements unless a set's type has changed: then the
+// table is made anew, empty.
+func (t table) converge(r *run, s *space) (err error) {
+	defer s.note(&err)
+	tables, err := s.nft.ListTablesOfFamily(t.family)
+	if err != nil {
+		return fmt.Errorf("list tables: %w", err)
+	}
+	object := fmt.Sprintf("nft table %s %s", familyName(t.family), tableName)
+	if !slices.ContainsFunc(tables, func(have *nftables.Table) bool { return have.Name == tableName }) {
+		return r.mend(object, "complete", "", func() error { return t.create(s.nft, false) })
+	}
+	fresh, err := t.mustBeFresh(s.nft)
+	if err != nil {
+		return err
+	}
+	if fresh != "" {
+		return r.mend(object, "complete", fresh, func() error { return t.create(s.nft, true) })
+	}
+	var stale []chain
+	var names []string
+	for _, c := range t.chains {
+		same, err := t.sameRules(s.nft, c)
+		if err != nil {
+			return err
+		}
+		if same {
+			continue
+		}
+		stale = append(stale, c)
+		names = append(names, c.name)
+	}
+	if len(stale) == 0 {
+		return nil
+	}
+	return r.mend(object, "its rules", fmt.Sprintf("other rules in %v", names), func() error {
+		for _, c := range stale {
+			ref := &nftables.Chain{Name: c.name, Table: t.ref()}
+			s.nft.FlushChain(ref)
+			if err := t.addRules(s.nft, c, ref); err != nil {
+				return err
+			}
+		}
+		return s.nft.Flush()
+	})
+}
+
+// mustBeFresh says what cannot be mended in place: a set or chain that is missing or of another type.
+func (t table) mustBeFresh(c *nftables.Conn) (string, error) {
+	sets, err := c.GetSets(t.ref())
+	if err != nil {
+		return "", fmt.Errorf("list sets: %w", err)
+	}
+	for _, want := range t.sets {
+		i := slices.IndexFunc(sets, func(have *nftables.Set) bool { return have.Name == want.Name })
+		if i < 0 {
+			return "no set " + want.Name, nil
+		}
+		if have := sets[i]; have.KeyType.Bytes != want.KeyType.Bytes || have.KeyType.GetNFTMagic() != want.KeyType.GetNFTMagic() ||
+			have.IsMap != want.IsMap || have.Interval != want.Interval || want.IsMap && have.DataType.GetNFTMagic() != want.DataType.GetNFTMagic() {
+			return "another type of set " + want.Name, nil
+		}
+	}
+	chains, err := c.ListChainsOfTableFamily(t.family)
+	if err != nil {
+		return "", fmt.Errorf("list chains: %w", err)
+	}
+	for _, want := range t.chains {
+		i := slices.IndexFunc(chains, func(have *nftables.Chain) bool { return have.Table.Name == tableName && have.Name == want.name })
+		if i < 0 {
+			return "no chain " + want.name, nil
+		}
+		have := chains[i]
+		if have.Type != want.kind || want.kind != "" && (*have.Hooknum != *want.hook || *have.Priority != want.priority) {
+			return "another type of chain " + want.name, nil
+		}
+	}
+	return "", nil
+}
+
+func (t table) sameRules(c *nftables.Conn, want chain) (bool, error) {
+	rules, err := c.GetRules(t.ref(), &nftables.Chain{Name: want.name, Table: t.ref()})
+	if err != nil {
+		return false, fmt.Errorf("list rules of %s: %w", want.name, err)
+	}
+	if len(rules) != len(want.rules) {
+		return false, nil
+	}
+	for i, have := range rules {
+		stamp, err := want.rules[i].stamp(t.family)
+		if err != nil {
+			return false, err
+		}
+		if comment, _ := userdata.GetString(have.UserData, userdata.TypeComment); comment != stamp {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func (t table) create(c *nftables.Conn, replace bool) error {
+	if replace {
+		c.DelTable(t.ref())
+	}
+	c.AddTable(t.ref())
+	for _, s := range t.sets {
+		if err := c.AddSet(t.set(s.Name), nil); err != nil {
+			return fmt.Errorf("set %s: %w", s.Name, err)
+		}
+	}
+	// All chains first: rules go to chains that come later.
+	refs := make([]*nftables.Chain, len(t.chains))
+	for i, ch := range t.chains {
+		refs[i] = &nftables.Chain{Name: ch.name, Table: t.ref(), Type: ch.kind, Hooknum: ch.hook}
+		if ch.kind != "" {
+			refs[i].Priority = &ch.priority
+		}
+		c.AddChain(refs[i])
+	}
+	for i, ch := range t.chains {
+		if err := t.addRules(c, ch, refs[i]); err != nil {
+			return err
+		}
+	}
+	return c.Flush()
+}
+
+func (t table) addRules(c *nftables.Conn, ch chain, ref *nftables.Chain) error {
+	for _, rl := range ch.rules {
+		stamp, err := rl.stamp(t.family)
+		if err != nil {
+			return err
+		}
+		c.AddRule(&nftables.Rule{Table: t.ref(), Chain: ref, Exprs: rl.exprs, UserData: userdata.AppendString(nil, userdata.TypeComment, stamp)})
+	}
+	return nil
+}
+
+// remove deletes the table; absent is fine.
+func (t table) remove(r *run, s *space) (err error) {
+	defer s.note(&err)
+	tables, err := s.nft.ListTablesOfFamily(t.family)
+	if err != nil {
+		return fmt.Errorf("list tables: %w", err)
+	}
+	if !slices.ContainsFunc(tables, func(have *nftables.Table) bool { return have.Name == tableName }) {
+		return nil
+	}
+	return r.mend(fmt.Sprintf("nft table %s %s", familyName(t.family), tableName), "", "present", func() error {
+		s.nft.DelTable(t.ref())
+		return ignore(s.nft.Flush(), unix.ENOENT)
+	})
+}
+
+func familyName(f nftables.TableFamily) string {
+	if f == nftables.TableFamilyBridge {
+		return "bridge"
+	}
+	return "inet"
+}
+
+// note gives the socket up after an error.
+func (s *space) note(err *error) {
+	if *err != nil {
+		s.bad = true
+	}
+}
+
+// element is a set's or map's element, comparable, with keys in the kernel's form.
+type element struct{ set, key, end, value string }
+
+func (e element) nft() nftables.SetElement {
+	return nftables.SetElement{Key: []byte(e.key), KeyEnd: []byte(e.end), Val: []byte(e.value)}
+}
+
+// elements reads what is in the named sets; all of the table's if none is named. No table: no elements.
+func (t table) elements(s *space, names ...string) (_ []element, err error) {
+	defer s.note(&err)
+	if len(names) == 0 {
+		for _, s := range t.sets {
+			names = append(names, s.Name)
+		}
+	}
+	var all []element
+	for _, name := range names {
+		list, err := s.nft.GetSetElements(&nftables.Set{Table: t.ref(), Name: name})
+		if isAbsent(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read set %s: %w", name, err)
+		}
+		for _, e := range list {
+			all = append(all, element{name, string(e.Key), string(e.KeyEnd), string(e.Val)})
+		}
+	}
+	return all, nil
+}
+
+// update removes and adds elements in one transaction. An element to be removed is added first: so absent is fine, and one whose
+// key stands for another value is left alone and makes the whole transaction fail with EEXIST. A missing table or set is ENOENT.
+func (t table) update(s *space, remove, add []element) (err error) {
+	defer s.note(&err)
+	kept := map[element]bool{}
+	for _, e := range add {
+		kept[e] = true
+	}
+	remove = slices.DeleteFunc(slices.Clone(remove), func(e element) bool { return kept[e] })
+	for _, step := range []struct {
+		list []element
+		call func(*nftables.Set, []nftables.SetElement) error
+	}{{remove, s.nft.SetAddElements}, {remove, s.nft.SetDeleteElements}, {add, s.nft.SetAddElements}} {
+		if err := t.queue(step.list, step.call); err != nil {
+			return err
+		}
+	}
+	return s.nft.Flush()
+}
+
+// updateOrMend is update, but makes the table first if it is missing or damaged.
+func (t table) updateOrMend(r *run, s *space, remove, add []element) error {
+	err := t.update(s, remove, add)
+	if !isAbsent(err) {
+		return err
+	}
+	if err := t.converge(r, s); err != nil {
+		return err
+	}
+	return t.update(s, remove, add)
+}
+
+func (t table) queue(list []element, call func(*nftables.Set, []nftables.SetElement) error) error {
+	bySet := map[string][]nftables.SetElement{}
+	for _, e := range list {
+		bySet[e.set] = append(bySet[e.set], e.nft())
+	}
+	for _, s := range t.sets {
+		for part := range slices.Chunk(bySet[s.Name], chunk) {
+			if err := call(&nftables.Set{Table: t.ref(), Name: s.Name, IsMap: s.IsMap}, part); err != nil {
+				return fmt.Errorf("set %s: %w", s.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// sync makes the named sets hold exactly these elements.
+func (t table) sync(r *run, s *space, want []element, describe func(element) string, names ...string) error {
+	have, err := t.elements(s, names...)
+	if err != nil {
+		return err
+	}
+	had, wanted := map[element]bool{}, map[element]bool{}
+	for _, e := range have {
+		had[e] = true
+	}
+	var add, remove []element
+	for _, e := range want {
+		if !had[e] && !wanted[e] {
+			add = append(add, e)
+		}
+		wanted[e] = true
+	}
+	for _, e := range have {
+		if !wanted[e] {
+			remove = append(remove, e)
+		}
+	}
+	if len(add)+len(remove) == 0 {
+		return nil
+	}
+	for _, e := range remove {
+		r.diffs = append(r.diffs, Difference{Domain: r.domain, Object: "nft element " + e.set, Have: describe(e)})
+	}
+	for _, e := range add {
+		r.diffs = append(r.diffs, Difference{Domain: r.domain, Object: "nft element " + e.set, Want: describe(e)})
+	}
+	if r.dry {
+		return nil
+	}
+	return t.update(s, remove, add)
+}
+
+// isAbsent tells a missing table or set. The library wraps errors of dumps with %v, so those are told by their text.
+func isAbsent(err error) bool {
+	return err != nil && (errors.Is(err, unix.ENOENT) || err.Error() == "receiveAckAware: netlink receive: no such file or directory")
+}
+
+func describeHex(e element) string {
+	if e.value == "" {
+		return fmt.Sprintf("%x", e.key)
+	}
+	return fmt.Sprintf("%x : %x", e.key, e.value)
+}

@@ -1,0 +1,212 @@
+//go:build linux
+
+package host
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ruleset is one iptables filter table as `iptables -S` prints it.
+type ruleset struct {
+	// policies has the built-in chains, user the others.
+	policies map[string]string
+	user     map[string]bool
+	rules    map[string][]rule
+}
+
+// rule is one line "-A chain …".
+type rule struct {
+	// spec is the text after "-A chain ", in the tool's own quoting, which "-D chain spec" and iptables-restore take back.
+	spec string
+	// conditions are the words that restrict the rule: all but comment, target and the target's options.
+	conditions []string
+	comment    string
+	// target is empty for a rule that only counts.
+	target string
+	isGoto bool
+}
+
+// ours tells whether the rule carries Kuryr's mark.
+func (r rule) ours() bool { return r.comment == comment }
+
+// parseRuleset reads the output of `iptables -S`. An error names the line that has another form.
+func parseRuleset(text string) (*ruleset, error) {
+	rs := &ruleset{policies: map[string]string{}, user: map[string]bool{}, rules: map[string][]rule{}}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		words, err := splitWords(line)
+		if err != nil {
+			return nil, fmt.Errorf("iptables -S: line %q: %w", line, err)
+		}
+		switch {
+		case words[0] == "-P" && len(words) >= 3:
+			rs.policies[words[1]] = words[2]
+		case words[0] == "-N" && len(words) == 2:
+			rs.user[words[1]] = true
+		case words[0] == "-A" && len(words) >= 2:
+			r := parseRule(words[2:])
+			// Chain names have no blanks, so they are never quoted.
+			r.spec = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(strings.TrimPrefix(line, "-A")), words[1]))
+			rs.rules[words[1]] = append(rs.rules[words[1]], r)
+		default:
+			return nil, fmt.Errorf("iptables -S: line %q: not a policy, chain or rule", line)
+		}
+	}
+	return rs, nil
+}
+
+func parseRule(words []string) rule {
+	var r rule
+	for i := 0; i < len(words); i++ {
+		switch w := words[i]; {
+		case (w == "-j" || w == "-g") && i+1 < len(words):
+			r.target, r.isGoto = words[i+1], w == "-g"
+			return r // what follows are the target's options
+		case w == "-m" && i+1 < len(words) && words[i+1] == "comment":
+			i++
+		case w == "--comment" && i+1 < len(words):
+			i++
+			r.comment = words[i]
+		default:
+			r.conditions = append(r.conditions, w)
+		}
+	}
+	return r
+}
+
+// splitWords splits a line at blanks; double quotes hold a word together, and a backslash takes the next byte as it is.
+func splitWords(line string) ([]string, error) {
+	var words []string
+	var word strings.Builder
+	inWord, quoted := false, false
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; {
+		case c == '\\' && i+1 < len(line):
+			i++
+			word.WriteByte(line[i])
+			inWord = true
+		case c == '"':
+			quoted = !quoted
+			inWord = true
+		case (c == ' ' || c == '\t') && !quoted:
+			if inWord {
+				words = append(words, word.String())
+				word.Reset()
+			}
+			inWord = false
+		default:
+			word.WriteByte(c)
+			inWord = true
+		}
+	}
+	if quoted {
+		return nil, errors.New("a quote is not closed")
+	}
+	if inWord {
+		words = append(words, word.String())
+	}
+	return words, nil
+}
+
+// outcome is what becomes of a packet that meets no condition of any rule.
+type outcome int
+
+const (
+	passesOn outcome = iota // the chain ends without a decision
+	accepted
+	dropped
+)
+
+// outcome follows the unconditional rules of a chain. What it cannot know (a packet queued to a program) counts as accepted.
+func (rs *ruleset) outcome(chain string) outcome {
+	return rs.follow(chain, map[string]outcome{})
+}
+
+func (rs *ruleset) follow(chain string, known map[string]outcome) outcome {
+	if o, ok := known[chain]; ok {
+		return o
+	}
+	known[chain] = passesOn // iptables allows no loops; a text that has one must not make us run round in it
+	o := rs.policyOutcome(chain)
+	for _, r := range rs.rules[chain] {
+		if len(r.conditions) > 0 {
+			continue
+		}
+		end, final := rs.effect(r, known)
+		if final {
+			if end != passesOn { // else back to the caller, which for a built-in chain is its policy
+				o = end
+			}
+			break
+		}
+	}
+	known[chain] = o
+	return o
+}
+
+// effect returns what an unconditional rule does, and whether the chain's later rules are then out of reach.
+func (rs *ruleset) effect(r rule, known map[string]outcome) (outcome, bool) {
+	switch r.target {
+	case "ACCEPT", "QUEUE", "NFQUEUE":
+		return accepted, true
+	case "DROP", "REJECT":
+		return dropped, true
+	case "RETURN":
+		return passesOn, true
+	}
+	if !rs.user[r.target] {
+		return passesOn, false
+	}
+	end := rs.follow(r.target, known)
+	return end, end != passesOn || r.isGoto
+}
+
+func (rs *ruleset) policyOutcome(chain string) outcome {
+	switch rs.policies[chain] {
+	case "ACCEPT":
+		return accepted
+	case "DROP":
+		return dropped
+	}
+	return passesOn
+}
+
+// end returns the index, among the foreign rules of a chain, of the first one that leaves the later ones out of reach.
+func (rs *ruleset) end(chain string) int {
+	known := map[string]outcome{}
+	n := 0
+	for _, r := range rs.rules[chain] {
+		if r.ours() {
+			continue
+		}
+		if len(r.conditions) == 0 {
+			if _, final := rs.effect(r, known); final {
+				break
+			}
+		}
+		n++
+	}
+	return n
+}
+
+// reaches tells whether every packet in from is handed to the chain to, unless a condition is met.
+func (rs *ruleset) reaches(from, to string) bool {
+	known := map[string]outcome{}
+	for _, r := range rs.rules[from] {
+		if len(r.conditions) > 0 {
+			continue
+		}
+		if r.target == to && rs.user[to] {
+			return true
+		}
+		if _, final := rs.effect(r, known); final {
+			return false
+		}
+	}
+	return false
+}

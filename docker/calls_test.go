@@ -1,0 +1,235 @@
+package docker
+
+import (
+	"context"
+	"iter"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// counting is a provider that writes down what it is asked, in order.
+type counting struct {
+	sdn.Provider
+	calls []string
+}
+
+func (c *counting) note(call string) { c.calls = append(c.calls, call) }
+
+func (c *counting) EnsureNetwork(ctx context.Context, s sdn.NetworkSpec) (sdn.Network, error) {
+	c.note("EnsureNetwork")
+	return c.Provider.EnsureNetwork(ctx, s)
+}
+
+func (c *counting) Network(ctx context.Context, id sdn.ID) (sdn.Network, error) {
+	c.note("Network")
+	return c.Provider.Network(ctx, id)
+}
+
+func (c *counting) FindNetworks(ctx context.Context, q sdn.NetworkQuery) iter.Seq2[sdn.Network, error] {
+	c.note("FindNetworks")
+	return c.Provider.FindNetworks(ctx, q)
+}
+
+func (c *counting) UpdateNetwork(ctx context.Context, id sdn.ID, p sdn.NetworkPatch) (sdn.Network, error) {
+	c.note("UpdateNetwork")
+	return c.Provider.UpdateNetwork(ctx, id, p)
+}
+
+func (c *counting) DeleteNetwork(ctx context.Context, id sdn.ID) error {
+	c.note("DeleteNetwork")
+	return c.Provider.DeleteNetwork(ctx, id)
+}
+
+func (c *counting) FindSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2[sdn.Subnet, error] {
+	c.note("FindSubnets")
+	return c.Provider.FindSubnets(ctx, q)
+}
+
+func (c *counting) EnsureSubnetPool(ctx context.Context, s sdn.SubnetPoolSpec) (sdn.SubnetPool, error) {
+	c.note("EnsureSubnetPool")
+	return c.Provider.EnsureSubnetPool(ctx, s)
+}
+
+func (c *counting) SubnetPool(ctx context.Context, id sdn.ID) (sdn.SubnetPool, error) {
+	c.note("SubnetPool")
+	return c.Provider.SubnetPool(ctx, id)
+}
+
+func (c *counting) FindSubnetPools(ctx context.Context, q sdn.SubnetPoolQuery) iter.Seq2[sdn.SubnetPool, error] {
+	c.note("FindSubnetPools")
+	return c.Provider.FindSubnetPools(ctx, q)
+}
+
+func (c *counting) UpdateSubnetPool(ctx context.Context, id sdn.ID, p sdn.SubnetPoolPatch) (sdn.SubnetPool, error) {
+	c.note("UpdateSubnetPool")
+	return c.Provider.UpdateSubnetPool(ctx, id, p)
+}
+
+func (c *counting) DeleteSubnetPool(ctx context.Context, id sdn.ID) error {
+	c.note("DeleteSubnetPool")
+	return c.Provider.DeleteSubnetPool(ctx, id)
+}
+
+func (c *counting) EnsurePorts(ctx context.Context, s []sdn.PortSpec) ([]sdn.Port, error) {
+	c.note("EnsurePorts")
+	return c.Provider.EnsurePorts(ctx, s)
+}
+
+func (c *counting) Port(ctx context.Context, id sdn.ID) (sdn.Port, error) {
+	c.note("Port")
+	return c.Provider.Port(ctx, id)
+}
+
+func (c *counting) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn.Port, error] {
+	c.note("FindPorts")
+	return c.Provider.FindPorts(ctx, q)
+}
+
+func (c *counting) UpdatePort(ctx context.Context, id sdn.ID, p sdn.PortPatch) (sdn.Port, error) {
+	c.note("UpdatePort")
+	return c.Provider.UpdatePort(ctx, id, p)
+}
+
+func (c *counting) DeletePorts(ctx context.Context, ids []sdn.ID) error {
+	c.note("DeletePorts")
+	return c.Provider.DeletePorts(ctx, ids)
+}
+
+func (c *counting) EnsureRouter(ctx context.Context, s sdn.RouterSpec) (sdn.Router, error) {
+	c.note("EnsureRouter")
+	return c.Provider.EnsureRouter(ctx, s)
+}
+
+func (c *counting) Router(ctx context.Context, id sdn.ID) (sdn.Router, error) {
+	c.note("Router")
+	return c.Provider.Router(ctx, id)
+}
+
+func (c *counting) FindRouters(ctx context.Context, q sdn.RouterQuery) iter.Seq2[sdn.Router, error] {
+	c.note("FindRouters")
+	return c.Provider.FindRouters(ctx, q)
+}
+
+func (c *counting) AttachSubnet(ctx context.Context, router, subnet sdn.ID, a netip.Addr) error {
+	c.note("AttachSubnet")
+	return c.Provider.AttachSubnet(ctx, router, subnet, a)
+}
+
+func (c *counting) DetachSubnet(ctx context.Context, router, subnet sdn.ID) error {
+	c.note("DetachSubnet")
+	return c.Provider.DetachSubnet(ctx, router, subnet)
+}
+
+func (c *counting) DeleteRouter(ctx context.Context, id sdn.ID) error {
+	c.note("DeleteRouter")
+	return c.Provider.DeleteRouter(ctx, id)
+}
+
+func (c *counting) EnsureFloatingIP(ctx context.Context, s sdn.FloatingIPSpec) (sdn.FloatingIP, error) {
+	c.note("EnsureFloatingIP")
+	return c.Provider.EnsureFloatingIP(ctx, s)
+}
+
+func (c *counting) FindFloatingIPs(ctx context.Context, q sdn.FloatingIPQuery) iter.Seq2[sdn.FloatingIP, error] {
+	c.note("FindFloatingIPs")
+	return c.Provider.FindFloatingIPs(ctx, q)
+}
+
+func (c *counting) DeleteFloatingIP(ctx context.Context, id sdn.ID) error {
+	c.note("DeleteFloatingIP")
+	return c.Provider.DeleteFloatingIP(ctx, id)
+}
+
+func (c *counting) EnsureForwards(ctx context.Context, id sdn.ID, f []sdn.Forward) ([]sdn.Forward, error) {
+	c.note("EnsureForwards")
+	return c.Provider.EnsureForwards(ctx, id, f)
+}
+
+func (c *counting) FindForwards(ctx context.Context, q sdn.ForwardQuery) iter.Seq2[sdn.Forward, error] {
+	c.note("FindForwards")
+	return c.Provider.FindForwards(ctx, q)
+}
+
+// TestProviderCalls is what each method asks of the SDN for a network of one family and a container with one published port.
+// With a remote SDN each is a round trip: a change that adds one must be worth it.
+func TestProviderCalls(t *testing.T) {
+	t.Parallel()
+	c := &counting{}
+	b := newBox(t, func(config *Config) { c.Provider = config.Provider; config.Provider = c })
+	n := &network{v4: []*pool{{cidr: "10.50.0.0/24"}}}
+	e := &endpoint{mac: "02:00:00:00:00:01", ip4: "10.50.0.10", published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}}}
+	got := map[string]string{}
+	take := func(method string) {
+		got[method] = strings.Join(c.calls, " ")
+		c.calls = nil
+	}
+	b.requestPool(n.v4[0], false)
+	take("RequestPool")
+	b.requestGateway(n.v4[0])
+	take("RequestAddress gateway")
+	pools := n.v4
+	n.v4 = nil
+	body := b.request(n)
+	n.v4 = pools
+	body["IPv4Data"] = []m{n.v4[0].data()}
+	b.ok("NetworkDriver.CreateNetwork", body)
+	take("CreateNetwork")
+	e.net, e.id = n, newID()
+	b.take(e)
+	take("RequestAddress")
+	b.ok("NetworkDriver.CreateEndpoint", e.createBody())
+	take("CreateEndpoint")
+	b.ok("NetworkDriver.Join", e.joinBody())
+	take("Join")
+	program := e.body()
+	program["Options"] = e.options()
+	b.ok("NetworkDriver.ProgramExternalConnectivity", program)
+	take("ProgramExternalConnectivity")
+	for _, method := range []string{"EndpointOperInfo", "RevokeExternalConnectivity", "Leave", "DeleteEndpoint"} {
+		b.ok("NetworkDriver."+method, e.body())
+		take(method)
+	}
+	b.giveBack(e)
+	take("ReleaseAddress")
+	b.ok("IpamDriver.ReleaseAddress", m{"PoolID": n.v4[0].id, "Address": n.v4[0].gateway})
+	take("ReleaseAddress gateway")
+	b.ok("IpamDriver.ReleasePool", m{"PoolID": n.v4[0].id})
+	take("ReleasePool")
+	b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
+	take("DeleteNetwork")
+	want := map[string]string{
+		"RequestPool":                 "FindSubnetPools EnsureSubnetPool",
+		"RequestAddress gateway":      "FindSubnets SubnetPool UpdateSubnetPool",
+		"CreateNetwork":               "FindNetworks FindSubnetPools FindSubnets EnsureNetwork EnsureRouter AttachSubnet Router",
+		"RequestAddress":              "FindSubnets FindPorts EnsurePorts",
+		"CreateEndpoint":              "FindNetworks FindPorts UpdatePort",
+		"Join":                        "FindPorts Network FindSubnets",
+		"ProgramExternalConnectivity": "FindPorts EnsureFloatingIP FindForwards EnsureForwards",
+		"EndpointOperInfo":            "FindPorts",
+		"RevokeExternalConnectivity":  "FindFloatingIPs DeleteFloatingIP",
+		"Leave":                       "FindFloatingIPs FindPorts",
+		"DeleteEndpoint":              "FindFloatingIPs FindPorts UpdatePort",
+		"ReleaseAddress":              "FindSubnets FindPorts DeletePorts",
+		"ReleaseAddress gateway":      "FindSubnets FindPorts",
+		"ReleasePool":                 "SubnetPool FindSubnets UpdateSubnetPool",
+		"DeleteNetwork": "FindNetworks UpdateNetwork FindPorts FindRouters DetachSubnet DeleteRouter FindSubnets " +
+			"DeleteNetwork FindSubnetPools DeleteSubnetPool",
+	}
+	var methods []string
+	for method := range want {
+		methods = append(methods, method)
+	}
+	slices.Sort(methods)
+	for _, method := range methods {
+		if got[method] != want[method] {
+			t.Errorf("%s asked for\n\t%s\nwant\n\t%s", method, got[method], want[method])
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d methods were called, %d are known", len(got), len(want))
+	}
+}

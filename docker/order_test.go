@@ -1,0 +1,366 @@
+package docker
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// step is one call of a life.
+type step struct {
+	method string
+	body   m
+}
+
+// life is every call of a network with two endpoints, each of which is asked for with addresses of its own.
+func life(b *box, n *network, endpoints ...*endpoint) (up, down []step) {
+	create := b.request(n)
+	up = append(up, step{"NetworkDriver.CreateNetwork", create})
+	for _, e := range endpoints {
+		e.net, e.id = n, newID()
+		for family, address := range []string{e.ip4, e.ip6} {
+			pools := [][]*pool{n.v4, n.v6}[family]
+			if len(pools) > 0 {
+				up = append(up, step{"IpamDriver.RequestAddress", m{"PoolID": pools[0].id, "Address": address, "Options": m{optMAC: e.mac}}})
+				down = append(down, step{"IpamDriver.ReleaseAddress", m{"PoolID": pools[0].id, "Address": address}})
+			}
+		}
+		program := e.body()
+		program["Options"] = e.options()
+		up = append(up,
+			step{"NetworkDriver.CreateEndpoint", e.createBody()},
+			step{"NetworkDriver.Join", e.joinBody()},
+			step{"NetworkDriver.ProgramExternalConnectivity", program},
+			step{"NetworkDriver.EndpointOperInfo", e.body()})
+		down = append(down,
+			step{"NetworkDriver.RevokeExternalConnectivity", e.body()},
+			step{"NetworkDriver.Leave", e.body()},
+			step{"NetworkDriver.DeleteEndpoint", e.body()})
+	}
+	for _, p := range slices.Concat(n.v4, n.v6) {
+		down = append(down,
+			step{"IpamDriver.ReleaseAddress", m{"PoolID": p.id, "Address": p.gateway}},
+			step{"IpamDriver.ReleasePool", m{"PoolID": p.id}})
+	}
+	return up, append(down, step{"NetworkDriver.DeleteNetwork", m{"NetworkID": n.id}})
+}
+
+func twoEndpoints() []*endpoint {
+	return []*endpoint{
+		{mac: "02:00:00:00:00:01", ip4: "10.50.0.10", ip6: "fd50::10", published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080, "HostPortEnd": 8080}}},
+		{mac: "02:00:00:00:00:02", ip4: "10.50.0.11", ip6: "fd50::11", published: []m{{"Proto": 17, "Port": 53}}},
+	}
+}
+
+func dualNetwork() *network {
+	return &network{v4: []*pool{{cidr: "10.50.0.0/24"}}, v6: []*pool{{cidr: "fd50::/64"}}}
+}
+
+// Every call twice, with the plugin restarted between the two.
+func TestEveryCallTwice(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	up, down := life(b, dualNetwork(), twoEndpoints()...)
+	for _, s := range slices.Concat(up, down) {
+		first := b.ok(s.method, s.body)
+		state := b.dump()
+		b.restart()
+		second := b.ok(s.method, s.body)
+		if fmt.Sprint(first) != fmt.Sprint(second) && !strings.HasSuffix(s.method, "OperInfo") {
+			t.Errorf("%s: first %v, then %v", s.method, first, second)
+		}
+		if now := b.dump(); now != state {
+			t.Errorf("%s twice changed\n%s\ninto\n%s", s.method, state, now)
+		}
+	}
+	b.clean()
+}
+
+// The calls that take down come in any order, some more than once, and nothing is left.
+func TestTakingDownInAnyOrder(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		b := newBox(t)
+		up, down := life(b, dualNetwork(), twoEndpoints()...)
+		for _, s := range up[:rapid.IntRange(0, len(up)).Draw(r, "up")] {
+			b.ok(s.method, s.body)
+		}
+		calls := rapid.Permutation(append(down, down[:rapid.IntRange(0, len(down)).Draw(r, "repeated")]...)).Draw(r, "calls")
+		for i, s := range calls {
+			b.ok(s.method, s.body)
+			if i%7 == 3 {
+				b.restart()
+			}
+		}
+		b.clean()
+		if t.Failed() {
+			for _, s := range calls {
+				r.Log(s.method, s.body)
+			}
+			r.FailNow()
+		}
+	})
+}
+
+// The protocol's document and kuryr-libnetwork's design delete the network first; engines release the pool first.
+func TestPoolAndNetworkInEitherOrder(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.create(dualNetwork())
+	b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
+	b.release(n)
+	b.clean()
+	n = b.create(dualNetwork())
+	b.remove(n)
+	b.clean()
+}
+
+// An engine forgets an endpoint whose DeleteEndpoint failed; releasing its addresses takes it down all the same.
+func TestReleaseWithoutDeleteEndpoint(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.create(dualNetwork())
+	before := b.dump()
+	e := b.run(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}}})
+	b.giveBack(e)
+	if now := b.dump(); now != before {
+		t.Errorf("left\n%s\nbefore\n%s", now, before)
+	}
+	b.run(&endpoint{net: n, ip4: e.ip4, ip6: e.ip6})
+}
+
+// An engine forgets everything of a network that it deletes.
+func TestDeleteNetworkWithEndpointsForgotten(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.create(dualNetwork())
+	b.run(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}}})
+	parked := &endpoint{net: n}
+	b.take(parked)
+	b.remove(n)
+	b.clean()
+}
+
+// Somebody else's port on our network is never deleted: the network stays, marked, and goes once the port has.
+func TestDeleteNetworkWithForeignPort(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.create(dualNetwork())
+	ports, err := b.provider.EnsurePorts(t.Context(), []sdn.PortSpec{{Network: b.networkOf(n).ID}})
+	b.must(err)
+	b.release(n)
+	b.fails("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
+	b.must(b.provider.DeletePorts(t.Context(), []sdn.ID{ports[0].ID}))
+	b.restart()
+	b.must(b.driver.Reconcile(t.Context()))
+	b.clean()
+}
+
+// The pools of a network are released and its DeleteNetwork never comes.
+func TestReconcileWithoutDeleteNetwork(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	kept := b.create(&network{v4: []*pool{{cidr: "10.60.0.0/24"}}})
+	b.empty = b.dump()
+	b.release(b.create(dualNetwork()))
+	b.restart()
+	b.must(b.driver.Reconcile(t.Context()))
+	b.clean()
+	b.run(&endpoint{net: kept})
+}
+
+// A network whose creation was lost with its answer does not stand in the way of the next one: the engine has released its
+// ranges and will never delete it.
+func TestCreateNetworkBesideLostOne(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	wanted := func() *network {
+		return &network{v4: []*pool{{cidr: "10.60.0.0/24"}}, options: m{"kuryr.router": "shared"}}
+	}
+	lost := b.create(wanted())
+	b.restart()
+	b.release(lost)
+	n := b.create(wanted())
+	b.run(&endpoint{net: n})
+	b.release(n)
+	b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
+	b.clean()
+}
+
+// Whatever an engine released, a container that is on the network keeps it.
+func TestReconcileKeepsContainers(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.create(dualNetwork())
+	b.run(&endpoint{net: n})
+	b.release(n)
+	before := b.dump()
+	b.must(b.driver.Reconcile(t.Context()))
+	if now := b.dump(); now != before || b.binder.count() != 1 {
+		t.Errorf("reconciled\n%s\ninto\n%s", before, now)
+	}
+	b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
+	b.clean()
+}
+
+// A network of another IPAM driver that was lost while it was made is known by its tag; one that was finished has none.
+func TestReconcileUnfinishedNetwork(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	id := newID()
+	body := m{"NetworkID": id, "IPv4Data": []m{{"AddressSpace": "LocalDefault", "Gateway": "172.18.0.1/16", "Pool": "172.18.0.0/16"}}}
+	b.ok("NetworkDriver.CreateNetwork", body)
+	finished := b.dump()
+	b.must(b.driver.Reconcile(t.Context()))
+	if now := b.dump(); now != finished {
+		t.Errorf("reconciled\n%s\ninto\n%s", finished, now)
+	}
+	network := b.networkOf(&network{id: id})
+	tags := append(network.Tags, tagCreating)
+	_, err := b.provider.UpdateNetwork(t.Context(), network.ID, sdn.NetworkPatch{Patch: sdn.Patch{Tags: &tags}})
+	b.must(err)
+	b.must(b.driver.Reconcile(t.Context()))
+	b.clean()
+}
+
+// Only half of the pools were released: the network is still the engine's.
+func TestReconcileKeepsWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.create(dualNetwork())
+	b.ok("IpamDriver.ReleasePool", m{"PoolID": n.v6[0].id})
+	before := b.dump()
+	b.must(b.driver.Reconcile(t.Context()))
+	if now := b.dump(); now != before {
+		t.Errorf("reconciled\n%s\ninto\n%s", before, now)
+	}
+	b.remove(n)
+	b.clean()
+}
+
+// A kill right after RequestPool leaves a pool the engine knows nothing of; asking again finds it.
+func TestLostPoolIsFoundAgain(t *testing.T) {
+	t.Parallel()
+	for _, cidr := range []string{"10.50.0.0/24", ""} {
+		b := newBox(t)
+		lost := &pool{cidr: cidr}
+		b.requestPool(lost, false)
+		b.restart()
+		n := &network{v4: []*pool{{cidr: cidr}}}
+		b.create(n)
+		if n.v4[0].id != lost.id {
+			t.Errorf("pool %q was made anew", cidr)
+		}
+		b.remove(n)
+		b.clean()
+	}
+}
+
+// Two networks of one range, one after the other, each with the pool that was requested for it.
+func TestSameRangeTwice(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	one := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+	two := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+	a := b.run(&endpoint{net: one, ip4: "10.50.0.9"})
+	c := b.run(&endpoint{net: two, ip4: "10.50.0.9"})
+	if b.portOf(a.id).Network == b.portOf(c.id).Network {
+		t.Error("both endpoints are on one network")
+	}
+	b.stop(a)
+	if b.portOf(c.id).DeviceID != c.id {
+		t.Error("the release of one network's address took the other's")
+	}
+	b.stop(c)
+	b.remove(one)
+	b.remove(two)
+	b.clean()
+}
+
+// While one network is being created, the engine cannot tell its pool from another of the same range.
+func TestSameRangeAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	first := &network{v4: []*pool{{cidr: "10.50.0.0/24"}}}
+	body := b.request(first)
+	b.contains(b.fails("IpamDriver.RequestPool", m{"AddressSpace": localSpace, "Pool": "10.50.0.0/24", "SubPool": "", "V6": false}), "10.50.0.0/24")
+	b.ok("NetworkDriver.CreateNetwork", body)
+	second := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+	b.remove(first)
+	b.remove(second)
+	b.clean()
+}
+
+func TestFortyAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.create(dualNetwork())
+	endpoints := make([]*endpoint, 40)
+	var wg sync.WaitGroup
+	for i := range endpoints {
+		wg.Go(func() { endpoints[i] = b.run(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80}}}) })
+	}
+	wg.Wait()
+	seen := map[string]bool{}
+	for _, e := range endpoints {
+		if seen[e.ip4] || seen[e.ip6] {
+			t.Errorf("%s or %s was given twice", e.ip4, e.ip6)
+		}
+		seen[e.ip4], seen[e.ip6] = true, true
+	}
+	for _, e := range endpoints {
+		wg.Go(func() { b.stop(e) })
+	}
+	wg.Wait()
+	b.remove(n)
+	b.clean()
+	if len(b.driver.locks.held) != 0 {
+		t.Errorf("locks are left: %v", b.driver.locks.held)
+	}
+}
+
+// An engine that sends no MAC takes the two addresses of a dual-stack endpoint with two ports, which become one.
+func TestDualStackWithoutMAC(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.create(dualNetwork())
+	before := b.dump()
+	e := &endpoint{net: n, id: newID()}
+	for family, p := range []*pool{n.v4[0], n.v6[0]} {
+		a := b.ok("IpamDriver.RequestAddress", m{"PoolID": p.id, "Address": "", "Options": nil})
+		*[]*string{&e.ip4, &e.ip6}[family] = bareAddress(b, a["Address"])
+	}
+	a := b.ok("NetworkDriver.CreateEndpoint", e.createBody())
+	mac := a["Interface"].(map[string]any)["MacAddress"]
+	port := b.portOf(e.id)
+	if len(port.Addresses) != 2 || mac != port.MAC.String() {
+		t.Errorf("port %+v, answered MAC %v", port, mac)
+	}
+	b.ok("NetworkDriver.Join", e.joinBody())
+	b.stop(e)
+	if now := b.dump(); now != before {
+		t.Errorf("left\n%s\nbefore\n%s", now, before)
+	}
+}
+
+// The binder fails: the engine takes the endpoint back, and nothing is left.
+func TestJoinFails(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.create(dualNetwork())
+	b.binder.fail = fmt.Errorf("the bridge is full")
+	e := &endpoint{net: n}
+	b.take(e)
+	b.ok("NetworkDriver.CreateEndpoint", e.createBody())
+	b.contains(b.fails("NetworkDriver.Join", e.joinBody()), "the bridge is full")
+	b.ok("NetworkDriver.DeleteEndpoint", e.body())
+	b.giveBack(e)
+	b.remove(n)
+	b.clean()
+}

@@ -1,0 +1,85 @@
+package docker
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// firstHost is the address a network's gateway has unless another is asked for: the one after the network's own. It is
+// invalid where there is no room for one besides a host.
+func firstHost(p netip.Prefix) netip.Addr {
+	if p.IsSingleIP() {
+		return netip.Addr{}
+	}
+	return p.Masked().Addr().Next()
+}
+
+// lastAddr is the highest address of a prefix.
+func lastAddr(p netip.Prefix) netip.Addr {
+	b := p.Masked().Addr().AsSlice()
+	for bit := p.Bits(); bit < len(b)*8; bit++ {
+		b[bit/8] |= 0x80 >> (bit % 8)
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// within is what of sub automatic allocation in cidr may choose from: all but the addresses of the network itself and of
+// IPv4's broadcast.
+func within(sub, cidr netip.Prefix) []sdn.AddressRange {
+	first, last := sub.Masked().Addr(), lastAddr(sub)
+	if cidr.Bits() < cidr.Addr().BitLen()-1 { // /31 and /127 have neither (RFC 3021, RFC 6164)
+		if first == cidr.Masked().Addr() {
+			first = first.Next()
+		}
+		if cidr.Addr().Is4() && last == lastAddr(cidr) {
+			last = last.Prev()
+		}
+	}
+	if last.Less(first) {
+		return nil
+	}
+	return []sdn.AddressRange{{First: first, Last: last}}
+}
+
+func checkAutoPools(pools []AutoPool, v6 bool) error {
+	for _, p := range pools {
+		if !p.Prefix.IsValid() || p.Prefix.Masked() != p.Prefix || p.Prefix.Addr().Is6() != v6 {
+			return fmt.Errorf("docker: automatic pool %s: must be a prefix of the right family without host bits", p.Prefix)
+		}
+		if p.Len < p.Prefix.Bits() || p.Len > p.Prefix.Addr().BitLen()-2 {
+			return fmt.Errorf("docker: automatic pool %s: no networks of length /%d can be cut from it", p.Prefix, p.Len)
+		}
+	}
+	return nil
+}
+
+// freePrefix is the first range of the pools that overlaps none that is taken.
+func freePrefix(pools []AutoPool, taken []netip.Prefix) (netip.Prefix, bool) {
+	for _, pool := range pools {
+		next := pool.Prefix.Addr()
+		for next.IsValid() && pool.Prefix.Contains(next) {
+			candidate := netip.PrefixFrom(next, pool.Len)
+			blocker, blocked := overlapping(candidate, taken)
+			if !blocked {
+				return candidate, true
+			}
+			if blocker.Bits() > pool.Len {
+				blocker = candidate
+			}
+			next = lastAddr(blocker).Next()
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+func overlapping(p netip.Prefix, taken []netip.Prefix) (netip.Prefix, bool) {
+	for _, t := range taken {
+		if t.Overlaps(p) {
+			return t, true
+		}
+	}
+	return netip.Prefix{}, false
+}

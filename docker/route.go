@@ -1,0 +1,159 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/kuryr/kuryr/internal/logging"
+)
+
+const contentType = "application/vnd.docker.plugins.v1.2+json"
+
+// nothing is the answer of a call that has none to give: {}.
+type nothing struct{}
+
+// route is one method of the protocol.
+type route struct {
+	// run decodes the body and does the work. What it answers becomes the JSON of the response.
+	run func(d *Driver, ctx context.Context, body []byte) (any, error)
+	// tidy marks calls that clean up. The engine never repeats them, so they go on when it hangs up.
+	tidy bool
+}
+
+// request is a decoded body.
+type request interface{ check() error }
+
+// with makes a route of a method that has arguments.
+func with[T any, P interface {
+	*T
+	request
+}](do func(d *Driver, ctx context.Context, r *T) (any, error)) route {
+	return route{run: func(d *Driver, ctx context.Context, body []byte) (any, error) {
+		r := new(T)
+		if err := decode(body, P(r)); err != nil {
+			return nil, err
+		}
+		return do(d, ctx, r)
+	}}
+}
+
+// bare makes a route of a method without arguments: whatever body comes is not looked at.
+func bare(do func(d *Driver) any) route {
+	return route{run: func(d *Driver, _ context.Context, _ []byte) (any, error) { return do(d), nil }}
+}
+
+// tidy makes a route of a method that cleans up.
+func tidy(r route) route {
+	r.tidy = true
+	return r
+}
+
+var routes = map[string]route{
+	"/Plugin.Activate": bare(activate),
+
+	"/NetworkDriver.GetCapabilities":             bare(networkCapabilities),
+	"/NetworkDriver.GwAllocCheck":                with((*Driver).gwAllocCheck),
+	"/NetworkDriver.AllocateNetwork":             with((*Driver).allocateNetwork),
+	"/NetworkDriver.FreeNetwork":                 with((*Driver).freeNetwork),
+	"/NetworkDriver.CreateNetwork":               with((*Driver).createNetwork),
+	"/NetworkDriver.DeleteNetwork":               tidy(with((*Driver).deleteNetwork)),
+	"/NetworkDriver.CreateEndpoint":              with((*Driver).createEndpoint),
+	"/NetworkDriver.EndpointOperInfo":            with((*Driver).endpointOperInfo),
+	"/NetworkDriver.DeleteEndpoint":              tidy(with((*Driver).deleteEndpoint)),
+	"/NetworkDriver.Join":                        with((*Driver).join),
+	"/NetworkDriver.Leave":                       tidy(with((*Driver).leave)),
+	"/NetworkDriver.ProgramExternalConnectivity": with((*Driver).programExternal),
+	"/NetworkDriver.RevokeExternalConnectivity":  tidy(with((*Driver).revokeExternal)),
+	"/NetworkDriver.DiscoverNew":                 with((*Driver).discover),
+	"/NetworkDriver.DiscoverDelete":              with((*Driver).discover),
+
+	"/IpamDriver.GetCapabilities":         bare(ipamCapabilities),
+	"/IpamDriver.GetDefaultAddressSpaces": bare(addressSpaces),
+	// As the design document of kuryr-libnetwork spells it.
+	"/IpamDriver.GetDefaultAddressSpcaces": bare(addressSpaces),
+	"/IpamDriver.RequestPool":              with((*Driver).requestPool),
+	"/IpamDriver.ReleasePool":              tidy(with((*Driver).releasePool)),
+	"/IpamDriver.RequestAddress":           with((*Driver).requestAddress),
+	"/IpamDriver.ReleaseAddress":           tidy(with((*Driver).releaseAddress)),
+}
+
+// serveHTTP answers one call.
+func (d *Driver) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	ctx, id := logging.WithRequest(r.Context(), "")
+	method := "unknown"
+	rt, known := routes[r.URL.Path]
+	if known {
+		method = r.URL.Path[1:]
+	}
+	status, answer, err := http.StatusOK, any(nil), error(nil)
+	switch {
+	case !known:
+		err = &httpError{http.StatusNotFound, "no such method: " + clip(r.URL.Path, 100)}
+	case r.Method != http.MethodPost:
+		w.Header().Set("Allow", http.MethodPost)
+		err = &httpError{http.StatusMethodNotAllowed, "only POST is answered"}
+	default:
+		answer, err = d.call(ctx, rt, w, r)
+	}
+	outcome, level := outcomeOK, slog.LevelDebug
+	if err != nil {
+		outcome, level = outcomeFailed, slog.LevelWarn
+		if refused := (*httpError)(nil); errors.As(err, &refused) {
+			outcome, status = outcomeInvalid, refused.status
+		}
+		text := say(err, id)
+		answer = map[string]string{"Err": text, "Error": text}
+	}
+	body, encodeErr := json.Marshal(answer)
+	if encodeErr != nil {
+		status, outcome, level, err = http.StatusInternalServerError, outcomeInvalid, slog.LevelError, encodeErr
+		body = []byte(`{"Err":"the answer could not be encoded","Error":"the answer could not be encoded"}`)
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a caller that has gone away is told nothing
+	took := time.Since(start)
+	d.metrics.observe(method, outcome, took)
+	attrs := []slog.Attr{slog.String("method", method), slog.Int("status", status), slog.Duration("took", took)}
+	if err != nil {
+		attrs = append(attrs, slog.Any("err", err))
+	}
+	d.log.LogAttrs(ctx, level, "docker call", attrs...)
+}
+
+// call reads the body, waits for its turn and runs the method within its time.
+func (d *Driver) call(ctx context.Context, rt route, w http.ResponseWriter, r *http.Request) (answer any, err error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		if tooBig := (*http.MaxBytesError)(nil); errors.As(err, &tooBig) {
+			return nil, &httpError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is longer than %d bytes", maxBody)}
+		}
+		return nil, &httpError{http.StatusBadRequest, "the body could not be read"}
+	}
+	if rt.tidy {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	select {
+	case d.slots <- struct{}{}:
+		defer func() { <-d.slots }()
+	case <-ctx.Done():
+		return nil, &httpError{http.StatusServiceUnavailable, "too many calls at once"}
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			d.log.ErrorContext(ctx, "panic in a docker call", "panic", p, "stack", string(debug.Stack()))
+			answer, err = nil, errors.New("internal error")
+		}
+	}()
+	return rt.run(d, ctx, body)
+}

@@ -1,0 +1,52 @@
+#!/bin/bash
+# deps.sh [build|e2e|demo …]: installs from Debian what the named purposes need and is missing. It does nothing, quickly, when all is
+# there, and starts no service. Without root it says what to install and fails.
+set -eu -o pipefail
+
+build="gcc libc6-dev git ca-certificates"
+e2e="docker.io busybox-static iptables nftables iputils-ping iproute2 procps tcpdump iperf3 jq"
+demo="docker.io busybox-static iptables nftables iputils-ping iproute2"
+
+wanted=
+for purpose in "${@:-e2e}"; do
+  case $purpose in
+    build) wanted="$wanted $build" ;;
+    e2e) wanted="$wanted $build $e2e docker-compose" ;;
+    demo) wanted="$wanted $demo" ;;
+    *) echo "deps.sh: unknown purpose $purpose (build, e2e, demo)" >&2; exit 2 ;;
+  esac
+done
+
+command -v dpkg-query >/dev/null || { echo "deps.sh: not a Debian system; install the like of:$wanted" >&2; exit 1; }
+missing=
+for p in $wanted; do
+  dpkg-query -W -f='${db:Status-Abbrev}' "$p" 2>/dev/null | grep -q '^ii' && continue
+  # Another package may provide the program: Docker's own engine instead of Debian's, for one.
+  case $p in
+    docker.io) command -v dockerd >/dev/null && command -v docker >/dev/null && continue ;;
+    docker-compose) command -v docker-compose >/dev/null && continue ;;
+    gcc) command -v gcc >/dev/null && continue ;;
+  esac
+  missing="$missing $p"
+done
+[ -n "$missing" ] || exit 0
+if [ "$(id -u)" != 0 ]; then
+  echo "deps.sh: missing packages; as root: apt-get install --no-install-recommends$missing" >&2
+  exit 1
+fi
+
+echo "deps.sh: installing$missing"
+# Without this Debian would start a Docker engine in the machine's own network, which changes its firewall.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ]; then
+  printf '#!/bin/sh\nexit 101\n' >$policy
+  chmod 755 $policy
+  trap 'rm -f $policy' EXIT
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt="apt-get -qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3"
+# shellcheck disable=SC2086
+$apt install -y --no-install-recommends $missing </dev/null >/dev/null 2>&1 || {
+  $apt update </dev/null >/dev/null
+  $apt install -y --no-install-recommends $missing </dev/null >/dev/null
+}

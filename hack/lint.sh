@@ -1,0 +1,49 @@
+#!/bin/bash
+# lint.sh: gofmt, go vet for every set of build tags, staticcheck and golangci-lint, the last two at the versions pinned in hack/tools.
+# They are built once, into a cache outside the tree. LINT_BUDGET, seconds, bounds the first build of golangci-lint: past it
+# that one is left out with a message, and the others still count.
+set -u -o pipefail
+cd "$(dirname "$0")/.."
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/kuryr/bin
+mkdir -p "$cache"
+failed=0
+tags=e2e,failpoints
+
+# tool NAME PACKAGE [SECONDS]: prints the path of the tool, built if it was not yet.
+tool() {
+  local dir=hack/tools/$1 path
+  path=$cache/$1-$({ cat "$dir/go.sum"; go version; } | sha256sum | cut -c1-12)
+  if [ ! -x "$path" ]; then
+    echo "lint: building $1 (once)" >&2
+    CGO_ENABLED=0 timeout "${3:-0}" go build -C "$dir" -o "$path.new.$$" "$2" >&2 || { rm -f "$path.new.$$"; return 1; }
+    mv "$path.new.$$" "$path"
+  fi
+  echo "$path"
+}
+
+files=$(git ls-files -co --exclude-standard -- '*.go' 2>/dev/null || find . -name '*.go')
+unformatted=$(echo "$files" | xargs -r gofmt -l)
+[ -z "$unformatted" ] || { echo "lint: not formatted by gofmt:"; echo "$unformatted"; failed=1; }
+
+echo "lint: go vet"
+go vet ./... || failed=1
+go vet -tags "$tags" ./... || failed=1
+
+echo "lint: staticcheck"
+if staticcheck=$(tool staticcheck honnef.co/go/tools/cmd/staticcheck); then
+  "$staticcheck" -checks 'all,-ST1000,-ST1003,-ST1016' ./... || failed=1
+  "$staticcheck" -checks 'all,-ST1000,-ST1003,-ST1016' -tags "$tags" ./... || failed=1
+else
+  echo "lint: staticcheck could not be built" && failed=1
+fi
+
+echo "lint: golangci-lint"
+if golangci=$(tool golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint "${LINT_BUDGET:-0}"); then
+  "$golangci" run --timeout 10m --allow-parallel-runners ./... || failed=1
+elif [ -n "${LINT_BUDGET:-}" ]; then
+  echo "lint: golangci-lint left out: it could not be built within ${LINT_BUDGET} s"
+else
+  echo "lint: golangci-lint could not be built" && failed=1
+fi
+[ $failed = 0 ] && echo "lint: clean"
+exit $failed

@@ -1,0 +1,97 @@
+// Package admin is how the kuryr command and monitoring talk to a running Kuryr: a small HTTP interface on a Unix socket that is
+// root's alone, and its client.
+//
+//	GET  /healthz           200 while the process serves
+//	GET  /readyz            200 when Docker can be served, else 503 and the reasons, a line each
+//	GET  /metrics           Prometheus
+//	     /v2.0/…            the SDN (package sdn/restapi)
+//	GET  /admin/status      Status
+//	POST /admin/reconcile   Reconcile: makes the kernel follow the store
+//	GET  /admin/check       Check: what differs, changing nothing
+//	GET  /admin/backup      the store's file
+//	POST /admin/down        DownOptions → DownReport: takes everything out of the kernel and ends the process
+//
+// Errors are one sentence of plain text. The package owns paths and bodies; what is done is the Daemon's. It must not decide who
+// may ask: that is the listener's (internal/rootsock).
+package admin
+
+import (
+	"context"
+	"io"
+	"time"
+)
+
+// Daemon is a running Kuryr.
+type Daemon interface {
+	// Unready gives the reasons for which it cannot serve; none: it can. It must not block.
+	Unready() []string
+	Status(ctx context.Context) (Status, error)
+	// Reconcile makes the kernel follow the store. An error of the kernel is told in the answer too.
+	Reconcile(ctx context.Context) (Reconcile, error)
+	// Check tells what in the kernel is not as the store wants it.
+	Check(ctx context.Context) (Check, error)
+	// Backup writes the store.
+	Backup(ctx context.Context, w io.Writer) error
+	// Down takes everything of Kuryr's out of the kernel; the process ends when it has returned nil.
+	Down(ctx context.Context, o DownOptions) (DownReport, error)
+}
+
+// Status is how a running Kuryr is.
+type Status struct {
+	Version      string           `json:"version"`
+	Host         string           `json:"host"`
+	Started      time.Time        `json:"started"`
+	Ready        bool             `json:"ready"`
+	Reasons      []string         `json:"reasons"` // for not being ready
+	Installation string           `json:"installation"`
+	Store        Store            `json:"store"`
+	PluginSocket string           `json:"plugin_socket"`
+	Objects      map[string]int64 `json:"objects"` // by noun
+	Reconcile    Reconcile        `json:"reconcile"`
+	Findings     []Finding        `json:"findings"` // about the host
+	Unreached    []Unreached      `json:"unreached"`
+}
+
+// Store is the file of the embedded SDN.
+type Store struct {
+	Path  string `json:"path"`
+	Bytes int64  `json:"bytes"`
+}
+
+// Reconcile is what came of making the kernel follow the store. The zero Reconcile: none has ended yet.
+type Reconcile struct {
+	At           time.Time `json:"at"` // its end
+	Milliseconds float64   `json:"milliseconds"`
+	Changed      []string  `json:"changed"`
+	Error        string    `json:"error,omitempty"`
+}
+
+// Check is what differs between store and kernel, and what about the host stands in the way.
+type Check struct {
+	Differences []string  `json:"differences"`
+	Findings    []Finding `json:"findings"`
+}
+
+// Finding is something about the host that stops, or may stop, Kuryr's packets.
+type Finding struct {
+	What string `json:"what"`
+	Mend string `json:"mend"`
+}
+
+// Unreached is a range behind a router that the host cannot lead to.
+type Unreached struct {
+	Router string `json:"router"`
+	Prefix string `json:"prefix"`
+	Reason string `json:"reason"`
+}
+
+// DownOptions say how far Down goes.
+type DownOptions struct {
+	Force bool `json:"force"` // also while containers are plugged
+	Purge bool `json:"purge"` // also the store and the host's forwarding switch
+}
+
+// DownReport tells what Down did, a line each.
+type DownReport struct {
+	Done []string `json:"done"`
+}

@@ -1,0 +1,163 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/kuryr/kuryr/internal/logging"
+)
+
+// Limits of the servers. There is no limit on writing: a backup may be long.
+const (
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	maxBody       = 64 << 10
+	// askTimeout bounds what only asks, workTimeout what goes through the whole kernel state.
+	askTimeout  = 30 * time.Second
+	workTimeout = 10 * time.Minute
+	// shutdownPeriod is how long requests in progress may go on when the server ends.
+	shutdownPeriod = 5 * time.Second
+)
+
+// Config is what a handler serves.
+type Config struct {
+	Daemon  Daemon
+	SDN     http.Handler // below /v2.0/
+	Metrics http.Handler
+	Logger  *slog.Logger
+}
+
+// Handler serves everything; it is for the socket that is root's.
+func Handler(c Config) http.Handler {
+	mux := http.NewServeMux()
+	open(mux, c)
+	mux.HandleFunc("/v2.0/", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+		defer cancel()
+		c.SDN.ServeHTTP(w, r.WithContext(ctx))
+	})
+	s := server{c.Daemon, c.Logger}
+	mux.HandleFunc("GET /admin/status", answer(s, askTimeout, func(ctx context.Context, _ *http.Request) (Status, error) { return c.Daemon.Status(ctx) }))
+	mux.HandleFunc("POST /admin/reconcile", answer(s, workTimeout, func(ctx context.Context, _ *http.Request) (Reconcile, error) { return c.Daemon.Reconcile(ctx) }))
+	mux.HandleFunc("GET /admin/check", answer(s, workTimeout, func(ctx context.Context, _ *http.Request) (Check, error) { return c.Daemon.Check(ctx) }))
+	mux.HandleFunc("POST /admin/down", answer(s, workTimeout, func(ctx context.Context, r *http.Request) (DownReport, error) {
+		var o DownOptions
+		decoder := json.NewDecoder(io.LimitReader(r.Body, maxBody))
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(&o); err != nil && !errors.Is(err, io.EOF) {
+			return DownReport{}, badRequest{err}
+		}
+		// A caller that goes away must not leave half of it standing.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), workTimeout)
+		defer cancel()
+		return c.Daemon.Down(ctx, o)
+	}))
+	mux.HandleFunc("GET /admin/backup", s.backup)
+	return withRequest(mux)
+}
+
+// PublicHandler serves only what monitoring asks: /metrics, /healthz and /readyz.
+func PublicHandler(c Config) http.Handler {
+	mux := http.NewServeMux()
+	open(mux, c)
+	return withRequest(mux)
+}
+
+func open(mux *http.ServeMux, c Config) {
+	mux.Handle("GET /metrics", c.Metrics)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		reasons := c.Daemon.Unready()
+		if len(reasons) > 0 {
+			http.Error(w, strings.Join(reasons, "\n"), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "ok\n")
+	})
+}
+
+type server struct {
+	daemon Daemon
+	log    *slog.Logger
+}
+
+type badRequest struct{ error }
+
+func answer[T any](s server, timeout time.Duration, do func(context.Context, *http.Request) (T, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), timeout)
+		defer cancel()
+		out, err := do(ctx, r)
+		if err != nil {
+			status := http.StatusInternalServerError
+			if errors.As(err, &badRequest{}) {
+				status = http.StatusBadRequest
+			}
+			s.log.WarnContext(r.Context(), "admin request failed", "path", r.URL.Path, "error", err)
+			http.Error(w, err.Error(), status)
+			return
+		}
+		data, err := json.Marshal(out)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(append(data, '\n'))
+	}
+}
+
+// backup streams; that it is whole is told by the trailer, since the status goes first.
+func (s server) backup(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Trailer", errorTrailer)
+	if err := s.daemon.Backup(r.Context(), w); err != nil {
+		s.log.WarnContext(r.Context(), "backup failed", "error", err)
+		w.Header().Set(errorTrailer, strings.ReplaceAll(err.Error(), "\n", " "))
+		return
+	}
+	w.Header().Set(errorTrailer, backupWhole)
+}
+
+// The trailer after a backup holds backupWhole or what went wrong.
+const (
+	errorTrailer = "Kuryr-Backup"
+	backupWhole  = "whole"
+)
+
+func withRequest(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, _ := logging.WithRequest(r.Context(), "")
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// Serve answers on l until ctx ends, lets requests in progress finish for a short while, and returns nil. It closes l.
+func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
+	s := &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownPeriod)
+	defer cancel()
+	err := s.Shutdown(stop)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = s.Close()
+	}
+	<-served
+	return err
+}

@@ -1,0 +1,44 @@
+//go:build failpoints
+
+// Package failpoint kills the process where KURYR_FAILPOINT asks for it. See failpoint.go for what it is for: this file takes
+// the place of that one in builds for crash tests, and must have the same two names.
+package failpoint
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+)
+
+// Enabled tells whether this build can be killed at its failpoints.
+const Enabled = true
+
+// target is the failpoint to die at, and left how many visits remain until then: KURYR_FAILPOINT=name[:visit].
+var (
+	target string
+	left   atomic.Int64
+)
+
+func init() {
+	name, visit, counted := strings.Cut(os.Getenv("KURYR_FAILPOINT"), ":")
+	target = name
+	left.Store(1)
+	if counted {
+		n, err := strconv.ParseInt(visit, 10, 64)
+		if err != nil || n < 1 {
+			panic("KURYR_FAILPOINT: the visit after the colon must be a positive number, not " + strconv.Quote(visit))
+		}
+		left.Store(n)
+	}
+}
+
+// Here kills the process if name is the failpoint that KURYR_FAILPOINT asks for and this is the visit it asks for.
+func Here(name string) {
+	if name != target || left.Add(-1) != 0 {
+		return
+	}
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
+}

@@ -1,0 +1,149 @@
+package house
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// module is the path before every import of ours.
+const module = "github.com/kuryr/kuryr/"
+
+// importRule says what of ours the packages of a folder may import. A folder stands for itself and all below it; of the
+// rules that fit a package the one with the longest folder counts.
+type importRule struct {
+	folder string
+	may    []string
+	why    string
+}
+
+// Everybody but sdn itself may import internal, save what is commands'. A trailing "!" is the folder without what is below it: a front end uses the SDN's nouns and
+// contract, not a provider, which lies below.
+var importRules = []importRule{
+	{"sdn", nil, "the SDN's nouns and contract import nothing of ours, so that everything may import them"},
+	{"sdn/sdntest", []string{"sdn!"}, "the contract suite knows the contract only"},
+	{"sdn/restapi", []string{"sdn!"}, "any Provider is served, so none is known"},
+	{"sdn/local", []string{"sdn!", "sdn/sdntest", "datapath"}, "a provider makes the SDN's nouns exist; it knows no front end"},
+	{"sdn/neutron", []string{"sdn!", "sdn/sdntest", "datapath"}, "a provider makes the SDN's nouns exist; it knows no front end"},
+	{"bind", []string{"sdn!", "bind"}, "a port is plugged the same way whoever asks for it"},
+	{"datapath", []string{"sdn!", "datapath"}, "the data path is shared by a provider and a front end, and knows neither"},
+	{"docker", []string{"sdn!", "bind", "docker"}, "a front end speaks to the contract, whatever SDN is behind it"},
+	{"kube", []string{"sdn!", "bind", "kube"}, "a front end speaks to the contract, whatever SDN is behind it"},
+	{"kube/node", []string{"sdn!", "bind", "kube", "datapath"}, "of the front ends only the node daemon balances services itself"},
+	{"kurma", []string{"sdn!", "bind", "kurma"}, "a front end speaks to the contract, whatever SDN is behind it"},
+	{"internal", []string{"sdn!"}, "helpers know at most the SDN's nouns, nothing of what uses them"},
+	{"internal/admin", []string{"sdn!", "sdn/restapi"}, "it speaks with a running kuryr by the API that this serves"},
+	{"internal/topology", []string{"sdn!", "sdn/restapi"}, "it draws what that API answers"},
+	{"cmd", []string{"*"}, "only main packages wire a provider to a front end"},
+	{"test", []string{"*"}, "suites may look at everything"},
+	{"deploy", []string{}, "what is deployed is not code"},
+}
+
+// commands are the helpers of main packages: through them others would reach what they must not import.
+var commands = []string{"internal/admin", "internal/topology"}
+
+// Front ends test with the embedded provider on a temporary store: real semantics instead of a mock. Providers' tests
+// run the contract suite, and sdn's own tests may too.
+var testsMayAlso = map[string][]string{
+	"docker":      {"sdn/local", "datapath"},
+	"kube":        {"sdn/local", "datapath"},
+	"kurma":       {"sdn/local", "datapath"},
+	"sdn/restapi": {"sdn/local", "sdn/sdntest"},
+	"sdn/sdntest": {"sdn/local"},
+}
+
+// checkImport returns what law package from (a folder of the tree) breaks by importing path, or "" if none.
+func checkImport(from, path string, inTest bool) string {
+	to, ours := strings.CutPrefix(path, module)
+	if !ours {
+		return ""
+	}
+	for _, helper := range commands {
+		if within(to, helper) {
+			if slices.ContainsFunc(append(slices.Clone(commands), "cmd", "test"), func(top string) bool { return within(from, top) }) {
+				return ""
+			}
+			return fmt.Sprintf("%s must not import %s: it is a helper of commands", from, to)
+		}
+	}
+	if within(to, "internal") && from != "sdn" {
+		return ""
+	}
+	rule, found := ruleFor(from)
+	if !found {
+		return fmt.Sprintf("%s has no import rule: give it one in internal/house", from)
+	}
+	may := rule.may
+	if inTest {
+		may = append(slices.Clone(may), testsMayAlso[rule.folder]...)
+		if to == from {
+			return "" // an external test of the package itself
+		}
+	}
+	for _, folder := range may {
+		if folder == "*" || within(to, folder) {
+			return ""
+		}
+	}
+	return fmt.Sprintf("%s must not import %s: %s", from, to, rule.why)
+}
+
+func ruleFor(folder string) (importRule, bool) {
+	var best importRule
+	for _, r := range importRules {
+		if within(folder, r.folder) && len(r.folder) > len(best.folder) {
+			best = r
+		}
+	}
+	return best, best.folder != ""
+}
+
+// within tells whether folder is of or below top; where top ends in "!", whether it is top itself.
+func within(folder, top string) bool {
+	if exact, only := strings.CutSuffix(top, "!"); only {
+		return folder == exact
+	}
+	return folder == top || strings.HasPrefix(folder, top+"/")
+}
+
+// callRule forbids calls of a package's functions, or the import of the package where no functions are named.
+type callRule struct {
+	folders []string // where it holds; everywhere but under test where empty
+	pkg     string
+	funcs   []string
+	why     string
+}
+
+var callRules = []callRule{
+	{nil, "time", []string{"Sleep", "Tick"}, "wait for the event, or for a timer that a context can end"},
+	{[]string{"bind", "sdn", "docker", "datapath/fabric"}, "os/exec", nil, "a process costs more than the netlink messages it would send"},
+}
+
+// checkCall returns the law that folder breaks by the use of function name of pkg (name is "" for the import alone).
+func checkCall(folder, pkg, name string) string {
+	if within(folder, "test") || within(folder, "internal/nstest") {
+		return ""
+	}
+	for _, r := range callRules {
+		if r.pkg != pkg || r.funcs == nil != (name == "") || r.funcs != nil && !slices.Contains(r.funcs, name) {
+			continue
+		}
+		if r.folders != nil && !slices.ContainsFunc(r.folders, func(top string) bool { return within(folder, top) }) {
+			continue
+		}
+		return fmt.Sprintf("%s must not use %s: %s", folder, strings.TrimSuffix(pkg+"."+name, "."), r.why)
+	}
+	return ""
+}
+
+// sentences counts the sentences of a package's documentation: full stops, question and exclamation marks that end
+// a word.
+func sentences(doc string) int {
+	n := 0
+	for _, word := range strings.Fields(doc) {
+		if last := word[len(word)-1]; last == '.' || last == '?' || last == '!' || strings.HasSuffix(word, ".)") {
+			n++
+		}
+	}
+	return n
+}

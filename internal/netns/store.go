@@ -1,0 +1,279 @@
+//go:build linux
+
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+
+	"github.com/kuryr/kuryr/internal/failpoint"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// DefaultDir is where namespaces are pinned if nothing else is configured.
+const DefaultDir = "/run/kuryr/netns"
+
+// initMounts is the mount namespace of the first process, which outlives Kuryr.
+const initMounts = "/proc/1/ns/mnt"
+
+// ErrInvisible says that namespaces pinned here would be seen by nobody else and would go with this process.
+var ErrInvisible = errors.New("namespaces pinned here would be invisible outside and go with this process")
+
+var validName = regexp.MustCompile(`^[a-z0-9-]{1,128}$`)
+
+// Store is a folder of pinned network namespaces. Its methods may be called in parallel, but not for one and the same name.
+type Store struct {
+	dir     string
+	init    string // file of the mount namespace that outlives Kuryr
+	foreign bool   // pins are made there, as our mount namespace is its slave
+}
+
+// Open prepares dir (made if missing, mode 0755) and decides where pins are made:
+//   - the mount that holds dir is a slave (a systemd sandbox, a pod with mountPropagation HostToContainer): in the mount namespace
+//     of process 1, from where they come back here by propagation; if that is impossible the error is ErrInvisible;
+//   - else: in this mount namespace. dir becomes a shared mount point of its own, so that mount namespaces cloned later see
+//     what is pinned after that.
+//
+// Open is idempotent and takes over what earlier processes left in dir.
+func Open(dir string) (*Store, error) { return openIn(dir, initMounts) }
+
+func openIn(dir, init string) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("namespace folder: %w", err)
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("namespace folder: %w", err)
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return nil, fmt.Errorf("namespace folder: %w", err)
+	}
+	s := &Store{dir: dir, init: init}
+	held, err := holderHere(dir)
+	if err != nil {
+		return nil, err
+	}
+	if held.Slave {
+		same, err := sameFile(init, "/proc/self/ns/mnt")
+		switch {
+		case err != nil:
+			return nil, s.invisible(err)
+		case !same:
+			s.foreign = true
+		case !held.Shared:
+			return nil, s.invisible(errors.New("process 1 is in this mount namespace too"))
+		}
+	}
+	if err := s.onThread(s.becomeMountPoint); err != nil {
+		if s.foreign {
+			return nil, s.invisible(err)
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+// Path is the file that a namespace of this name is pinned on, whether it exists or not.
+func (s *Store) Path(name string) string { return filepath.Join(s.dir, name) }
+
+// Create returns the namespace of this name (the caller closes the handle) and whether this call made it. A pin that an
+// earlier call left half made is finished. The name consists of lower-case letters, digits and hyphens.
+func (s *Store) Create(name string) (ns netns.NsHandle, created bool, err error) {
+	ns, err = s.Handle(name)
+	if !errors.Is(err, os.ErrNotExist) {
+		return ns, false, err
+	}
+	path := s.Path(name)
+	if err := s.onThread(func() error { return pinNew(path) }); err != nil {
+		return netns.None(), false, fmt.Errorf("create namespace %s: %w", name, err)
+	}
+	ns, err = s.Handle(name)
+	if errors.Is(err, os.ErrNotExist) {
+		if undo := s.Delete(name); undo != nil {
+			return netns.None(), false, s.invisible(undo)
+		}
+		return netns.None(), false, s.invisible(errors.New("the mount did not come back by propagation"))
+	}
+	return ns, err == nil, err
+}
+
+// Handle opens the namespace of this name; the caller closes it. The error is os.ErrNotExist if there is none, or only a half-made one.
+func (s *Store) Handle(name string) (netns.NsHandle, error) {
+	if !validName.MatchString(name) {
+		return netns.None(), fmt.Errorf("namespace name %q: want lower-case letters, digits and hyphens", name)
+	}
+	fd, err := unix.Open(s.Path(name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return netns.None(), fmt.Errorf("namespace %s: %w", name, err)
+	}
+	if kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE); err != nil || kind != unix.CLONE_NEWNET {
+		// ENOTTY: an ordinary file, which a killed Create left without its mount.
+		_ = unix.Close(fd)
+		return netns.None(), fmt.Errorf("namespace %s: no namespace on the file: %w", name, os.ErrNotExist)
+	}
+	return netns.NsHandle(fd), nil
+}
+
+// Delete removes the pin. The namespace goes when nothing else (a process, an open handle) holds it any more; the kernel does that
+// behind the caller's back. An absent name is no error.
+func (s *Store) Delete(name string) error {
+	if !validName.MatchString(name) {
+		return fmt.Errorf("namespace name %q: want lower-case letters, digits and hyphens", name)
+	}
+	path := s.Path(name)
+	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) && !s.foreign { // what we see says nothing about elsewhere
+		return nil
+	}
+	if err := s.onThread(func() error { return unpin(path) }); err != nil {
+		return fmt.Errorf("delete namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// List returns the names in the folder, sorted; half-made pins are among them, so that a sweep finds them too.
+func (s *Store) List() ([]string, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("list namespaces: %w", err)
+	}
+	var names []string
+	for _, entry := range entries {
+		if validName.MatchString(entry.Name()) && !entry.IsDir() {
+			names = append(names, entry.Name())
+		}
+	}
+	return names, nil
+}
+
+// becomeMountPoint binds the folder onto itself and makes it shared, unless it is so already.
+func (s *Store) becomeMountPoint() error {
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+		return fmt.Errorf("namespace folder: %w", err)
+	}
+	folder, err := os.Open(s.dir)
+	if err != nil {
+		return fmt.Errorf("namespace folder: %w", err)
+	}
+	defer folder.Close()
+	// Two processes that open the folder at once must not bind it twice.
+	if err := unix.Flock(int(folder.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", s.dir, err)
+	}
+	held, err := holderHere(s.dir)
+	if err != nil {
+		return err
+	}
+	if held.Point != s.dir {
+		if err := unix.Mount(s.dir, s.dir, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("bind %s onto itself: %w", s.dir, err)
+		}
+		failpoint.Here("netns.open.bound")
+		held = mount{}
+	}
+	if held.Shared {
+		return nil
+	}
+	if err := unix.Mount("", s.dir, "", unix.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("make %s shared: %w", s.dir, err)
+	}
+	return nil
+}
+
+// onThread runs f on a thread of its own, in the mount namespace where pins are made.
+func (s *Store) onThread(f func() error) error {
+	return onOwnThread(func() error {
+		if !s.foreign {
+			return f()
+		}
+		target, err := os.Open(s.init)
+		if err != nil {
+			return fmt.Errorf("mount namespace of process 1: %w", err)
+		}
+		defer target.Close()
+		// A thread that shares its root and working directory with others may not change its mount namespace.
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			return fmt.Errorf("unshare file system attributes: %w", err)
+		}
+		if err := unix.Setns(int(target.Fd()), unix.CLONE_NEWNS); err != nil {
+			return fmt.Errorf("enter the mount namespace of process 1: %w", err)
+		}
+		return f()
+	})
+}
+
+// pinNew makes a namespace and pins it on path; the calling thread stays in the new namespace.
+func pinNew(path string) error {
+	if err := unpin(path); err != nil { // what a killed call left
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o444)
+	if err != nil {
+		return err
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
+	failpoint.Here("netns.create.file")
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		_ = os.Remove(path)
+		return fmt.Errorf("new network namespace: %w", err)
+	}
+	// thread-self: /proc/self is the process's first thread, which is not in the new namespace.
+	if err := unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, ""); err != nil {
+		_ = os.Remove(path)
+		return fmt.Errorf("pin namespace on %s: %w", path, err)
+	}
+	failpoint.Here("netns.create.pinned")
+	return nil
+}
+
+// unpin unmounts whatever is on path, however often, and removes it.
+func unpin(path string) error {
+	for {
+		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("unmount %s: %w", path, err)
+		}
+	}
+	failpoint.Here("netns.delete.unmounted")
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (s *Store) invisible(cause error) error {
+	return fmt.Errorf("%w: %s is a slave mount (a sandbox of systemd, or a pod): run with MountFlags=shared and without the unit's own mount namespace, "+
+		"or with mountPropagation: Bidirectional on the volume, or with hostPID: true: %w", ErrInvisible, s.dir, cause)
+}
+
+// holderHere reads the mount namespace of the calling thread, which may differ from the process's.
+func holderHere(path string) (mount, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	file, err := os.Open("/proc/thread-self/mountinfo")
+	if err != nil {
+		return mount{}, fmt.Errorf("mounts: %w", err)
+	}
+	defer file.Close()
+	return holder(file, path)
+}
+
+func sameFile(a, b string) (bool, error) {
+	var sa, sb unix.Stat_t
+	if err := unix.Stat(a, &sa); err != nil {
+		return false, fmt.Errorf("%s: %w", a, err)
+	}
+	if err := unix.Stat(b, &sb); err != nil {
+		return false, fmt.Errorf("%s: %w", b, err)
+	}
+	return sa.Dev == sb.Dev && sa.Ino == sb.Ino, nil
+}

@@ -1,0 +1,238 @@
+// Package topology draws what an SDN holds: routers, their networks, the ports on these and the containers behind them,
+// as a tree for the terminal and as an SVG picture.
+//
+// It is given the objects as the API shows them and asks nobody. The same objects give the same drawing to the byte.
+package topology
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kuryr/kuryr/internal/dockerapi"
+	"github.com/kuryr/kuryr/sdn/restapi"
+)
+
+// Objects are what is drawn.
+type Objects struct {
+	Host        string // where the SDN is
+	Networks    []restapi.Network
+	Subnets     []restapi.Subnet
+	Ports       []restapi.Port
+	Routers     []restapi.Router
+	FloatingIPs []restapi.FloatingIP
+	Forwards    map[string][]restapi.PortForwarding // by floating IP
+	Names       dockerapi.Names
+}
+
+// Graph is what a drawing shows, in its order.
+type Graph struct {
+	Host     string
+	Routers  []Router
+	Networks []Network // those on no router
+}
+
+// Router is a router with its networks.
+type Router struct {
+	Name     string
+	Uplink   []string // addresses outside; none: no way out
+	SNAT     bool
+	Notes    []string // what does not work, and why
+	Networks []Network
+}
+
+// Network is a network with its ports.
+type Network struct {
+	Name   string
+	MTU    int
+	Ranges []Range
+	Ports  []Port
+}
+
+// Range is a subnet.
+type Range struct{ CIDR, Gateway string } // Gateway "": none
+
+// Port is a port.
+type Port struct {
+	Name      string // of the container, or what else is known
+	Plugged   bool
+	MAC       string
+	Addresses []string
+	Published []string // "8080→80/tcp", "203.0.113.5"
+}
+
+// Build puts the objects in their places. Ports of the SDN's own (routers' legs, floating IPs) are not shown, external
+// networks only as uplinks.
+func Build(o Objects) Graph {
+	b := builder{o: o, subnets: map[string]restapi.Subnet{}, networks: map[string]*Network{}, published: map[string][]string{}}
+	for _, s := range o.Subnets {
+		b.subnets[s.ID] = s
+	}
+	b.publish()
+	b.addNetworks()
+	g := Graph{Host: o.Host}
+	routed := map[string]bool{}
+	for _, r := range sorted(o.Routers, func(r restapi.Router) string { return cmp.Or(b.routerName(r), r.Name) + "\x00" + r.ID }) {
+		router := Router{Name: cmp.Or(b.routerName(r), r.Name, short(r.ID))}
+		if r.Gateway != nil {
+			router.SNAT = r.Gateway.EnableSNAT
+			for _, a := range r.Gateway.FixedIPs {
+				router.Uplink = append(router.Uplink, a.IPAddress)
+			}
+			if len(router.Uplink) == 0 {
+				router.Uplink = []string{"outside"}
+			}
+		}
+		for _, u := range r.Unreached {
+			router.Notes = append(router.Notes, u.Prefix+" is not reached from the host: "+u.Reason)
+		}
+		for _, leg := range r.Interfaces {
+			id := b.subnets[leg.SubnetID].NetworkID
+			if n := b.networks[id]; n != nil && !routed[id] {
+				routed[id] = true
+				router.Networks = append(router.Networks, *n)
+			}
+		}
+		sortNetworks(router.Networks)
+		g.Routers = append(g.Routers, router)
+	}
+	for id, n := range b.networks {
+		if !routed[id] {
+			g.Networks = append(g.Networks, *n)
+		}
+	}
+	sortNetworks(g.Networks)
+	return g
+}
+
+type builder struct {
+	o         Objects
+	subnets   map[string]restapi.Subnet
+	networks  map[string]*Network // by id, but external ones
+	published map[string][]string // by port
+}
+
+func (b *builder) addNetworks() {
+	for _, n := range b.o.Networks {
+		if n.External {
+			continue
+		}
+		network := &Network{Name: cmp.Or(b.dockerName(n), n.Name, short(n.ID)), MTU: n.MTU}
+		for _, id := range n.Subnets {
+			if s, ok := b.subnets[id]; ok {
+				network.Ranges = append(network.Ranges, Range{CIDR: s.CIDR, Gateway: restapi.Value(s.GatewayIP)})
+			}
+		}
+		slices.SortFunc(network.Ranges, func(x, y Range) int { return compareAddresses(x.CIDR, y.CIDR) })
+		b.networks[n.ID] = network
+	}
+	for _, p := range sorted(b.o.Ports, func(p restapi.Port) string { return p.ID }) {
+		n := b.networks[p.NetworkID]
+		if n == nil || strings.HasPrefix(p.DeviceOwner, "network:") {
+			continue
+		}
+		port := Port{Name: b.portName(p), Plugged: p.DeviceID != "", MAC: p.MACAddress, Published: b.published[p.ID]}
+		for _, a := range p.FixedIPs {
+			port.Addresses = append(port.Addresses, a.IPAddress)
+		}
+		slices.SortFunc(port.Addresses, compareAddresses)
+		n.Ports = append(n.Ports, port)
+	}
+	for _, n := range b.networks {
+		slices.SortStableFunc(n.Ports, func(x, y Port) int { return compareAddresses(first(x.Addresses), first(y.Addresses)) })
+	}
+}
+
+// dockerName is what Docker calls the network, "" if that is not known.
+func (b *builder) dockerName(n restapi.Network) string {
+	if key := n.Key(); key.Kind == "docker-network" {
+		return b.o.Names.Networks[key.Name]
+	}
+	return ""
+}
+
+// routerName is what users know a router by: the name they gave a shared one, or the network that has one of its own.
+func (b *builder) routerName(r restapi.Router) string {
+	switch key := r.Key(); key.Kind {
+	case "docker-router":
+		if name := b.o.Names.Networks[key.Name]; name != "" {
+			return "of " + name
+		}
+	case "docker-shared-router":
+		return key.Name
+	}
+	return ""
+}
+
+func (b *builder) portName(p restapi.Port) string {
+	if name := b.o.Names.Endpoints[p.DeviceID]; name != "" {
+		return name
+	}
+	if p.DeviceID != "" {
+		return "endpoint " + short(p.DeviceID)
+	}
+	return "free port " + short(p.ID)
+}
+
+// publish collects what leads to each port from outside.
+func (b *builder) publish() {
+	for _, f := range sorted(b.o.FloatingIPs, func(f restapi.FloatingIP) string { return f.FloatingIPAddress + "\x00" + f.ID }) {
+		at := f.FloatingIPAddress
+		if f.PortID != nil {
+			b.published[*f.PortID] = append(b.published[*f.PortID], at)
+		}
+		prefix := ""
+		if addr, err := netip.ParseAddr(at); err == nil && !addr.IsUnspecified() {
+			prefix = netip.AddrPortFrom(addr, 0).String()
+			prefix = strings.TrimSuffix(prefix, "0")
+		}
+		for _, pf := range b.o.Forwards[f.ID] {
+			text := prefix + ports(pf.ExternalPort, pf.ExternalPortRange) + "→" + ports(pf.InternalPort, pf.InternalPortRange) + "/" + pf.Protocol
+			if !slices.Contains(b.published[pf.InternalPortID], text) { // one for each family
+				b.published[pf.InternalPortID] = append(b.published[pf.InternalPortID], text)
+			}
+		}
+	}
+}
+
+func ports(one *uint16, several string) string {
+	if one != nil {
+		return strconv.Itoa(int(*one))
+	}
+	return strings.ReplaceAll(several, ":", "-")
+}
+
+func sortNetworks(all []Network) {
+	slices.SortFunc(all, func(x, y Network) int {
+		if c := strings.Compare(x.Name, y.Name); c != 0 {
+			return c
+		}
+		return strings.Compare(fmt.Sprint(x), fmt.Sprint(y))
+	})
+}
+
+func sorted[T any](all []T, by func(T) string) []T {
+	return slices.SortedFunc(slices.Values(all), func(x, y T) int { return strings.Compare(by(x), by(y)) })
+}
+
+// compareAddresses orders addresses, or ranges, by number, IPv4 first.
+func compareAddresses(x, y string) int {
+	ax, ex := netip.ParseAddr(strings.SplitN(x, "/", 2)[0])
+	ay, ey := netip.ParseAddr(strings.SplitN(y, "/", 2)[0])
+	if ex != nil || ey != nil {
+		return strings.Compare(x, y)
+	}
+	return cmp.Or(ax.Compare(ay), strings.Compare(x, y))
+}
+
+func first(s []string) string {
+	if len(s) == 0 {
+		return ""
+	}
+	return s[0]
+}
+
+func short(id string) string { return id[:min(len(id), 12)] }

@@ -1,0 +1,38 @@
+// Package sdn is the contract between the front ends of Kuryr and the software-defined networks behind it: the nouns
+// (network, subnet, subnet pool, port, trunk, router, floating IP, security group, load balancer, quota), the Provider
+// interface that makes them exist, and the errors that providers answer with.
+//
+// It owns names and meanings only. It imports nothing else of Kuryr, talks to nothing, and knows neither Docker nor
+// Kubernetes nor any one SDN. What a sentence here promises, package sdntest checks on every provider.
+//
+// # Identity
+//
+// An SDN chooses the ids of its objects; a caller never does. What a caller knows a thing by is its Key, which travels
+// inside the creating call, so that an object whose creation was answered to nobody can still be found. The Ensure
+// methods build on that: Ensure makes the object, or finishes or adopts the one that already has the Key, then sets what
+// is mutable and differs. Ensure twice is Ensure once. A field that cannot be changed and differs is a conflict with
+// reason Immutable that names the field. An Ensure with the zero Key is a plain creation: it makes a new object each time.
+//
+// At most one live object of a noun has a given Key. An object without a Key of this installation is Foreign: it may be
+// used, but is never changed, renamed, tagged or deleted on Kuryr's own initiative.
+//
+// An error names a field as its Spec does, in lower case with underscores, with the position in brackets where it is one of a list:
+// "cidr", "prefix_len", "addresses[0]", "forwards[1].external".
+//
+// # Absence
+//
+// Get-like methods (Network, Port, …) answer an error that IsNotFound for what is absent. Delete of what is absent is
+// nil. Find of nothing is an empty sequence. A method that needs another object (the network of a port) answers
+// IsNotFound naming it, and makes nothing.
+//
+// # Values
+//
+// The zero value of a field in a Spec means the provider's default, never "clear it". A Patch has pointers: nil leaves
+// a field as it is. What is a set or a tree (a security group, a load balancer) is applied as one whole value.
+//
+// # Time
+//
+// Every method takes a context and gives up when it ends. No method sleeps; the few that wait for the SDN (WaitPorts)
+// say so. When an error that IsUnavailable or a context's end comes back from a changing method, the change may or may
+// not have been made: repeat the Ensure, which looks before it makes.
+package sdn

@@ -1,0 +1,93 @@
+package sdn
+
+import (
+	"context"
+	"iter"
+	"net/netip"
+)
+
+// Target is what a floating IP leads to: an address of a port. The zero Target is nothing.
+type Target struct {
+	Port ID
+	Addr netip.Addr // which of the port's addresses; invalid: its first one of the family
+}
+
+// FloatingIPSpec asks for a floating IP: an address of an external network that leads to a port.
+type FloatingIPSpec struct {
+	Base
+	Network ID // external
+	// Address asks for this one; invalid lets the SDN choose. Where Capabilities.HostAddresses is true the unspecified
+	// address (0.0.0.0 or ::) stands for every address the host has or will have: such a floating IP carries port forwardings
+	// only, needs no free address, and there may be many, told apart by their Key.
+	Address netip.Addr
+	Target  Target
+}
+
+// FloatingIP is an external address. Network and Address are fixed at creation.
+type FloatingIP struct {
+	Meta
+	Network ID
+	Address netip.Addr
+	Target  Target
+	Router  ID // through which; "" while it leads nowhere
+}
+
+// FloatingIPQuery selects floating IPs.
+type FloatingIPQuery struct {
+	Match
+	Networks  []ID
+	Addresses []netip.Addr
+	Ports     []ID
+	Routers   []ID
+}
+
+// Protocol is an IP protocol number.
+type Protocol uint8
+
+// The protocols with ports.
+const (
+	TCP  Protocol = 6
+	UDP  Protocol = 17
+	SCTP Protocol = 132
+)
+
+// PortRange is one transport port, or several with both ends in it. A Last of 0 is First.
+type PortRange struct{ First, Last uint16 }
+
+// Forward leads transport ports of a floating IP to those of a port (Neutron: port forwarding). External and Internal are of
+// equal length, or Internal is one port.
+type Forward struct {
+	ID       ID // given by the SDN
+	Protocol Protocol
+	External PortRange
+	Target   Target
+	Internal PortRange
+}
+
+// ForwardQuery selects port forwardings. Ports are those led to.
+type ForwardQuery struct {
+	FloatingIPs []ID
+	Ports       []ID
+}
+
+// FloatingIPs lead from the outside to ports (Neutron: floatingip, port_forwarding; OVN: NAT, Load_Balancer).
+type FloatingIPs interface {
+	// EnsureFloatingIP makes, finishes or adopts the floating IP with the spec's Key. An address taken by a port or another
+	// floating IP IsConflict, AddressInUse; a target that no router connects with the external network IsNotFound.
+	EnsureFloatingIP(ctx context.Context, spec FloatingIPSpec) (FloatingIP, error)
+	FloatingIP(ctx context.Context, id ID) (FloatingIP, error)
+	FindFloatingIPs(ctx context.Context, q FloatingIPQuery) iter.Seq2[FloatingIP, error]
+	// Associate leads the floating IP to target; the zero Target leads it nowhere. ifRevision as in Patch. One that has
+	// forwardings IsConflict, InUse, but for the zero Target, as it leads nowhere already; a target address that has another
+	// floating IP IsConflict, Exists.
+	Associate(ctx context.Context, id ID, target Target, ifRevision int64) (FloatingIP, error)
+	// DeleteFloatingIP deletes it with its forwardings.
+	DeleteFloatingIP(ctx context.Context, id ID) error
+	// EnsureForwards adds forwardings, all or none, and answers with their ids, by position. One that is there alike keeps
+	// its id. Transport ports that another forwarding of the same address has, the unspecified address counting as every one,
+	// IsConflict, Exists. A floating IP that is associated IsConflict, InUse.
+	EnsureForwards(ctx context.Context, floatingIP ID, forwards []Forward) ([]Forward, error)
+	FindForwards(ctx context.Context, q ForwardQuery) iter.Seq2[Forward, error]
+	// DeleteForwards deletes forwardings of a floating IP; absent ones count as deleted.
+	DeleteForwards(ctx context.Context, floatingIP ID, ids []ID) error
+}

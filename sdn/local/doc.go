@@ -1,0 +1,20 @@
+// Package local is the embedded software-defined network: a provider of package sdn for one machine, with nothing behind
+// it but a file and the Linux kernel.
+//
+// It owns the store (one bbolt file), the allocation of ids, MACs and addresses, and the projection of the store onto the
+// data path. The store is the truth: a change is one transaction, and the kernel is brought after it by a Datapath. A nil
+// Datapath is an SDN without a kernel, with the same semantics, for the tests of front ends.
+//
+// It must not touch the kernel itself, know a front end, or serve more than one machine.
+//
+// # Choices that the contract leaves open
+//
+//   - A network is on at most one router, with all its subnets. Putting it on a router or taking it away moves it to another
+//     namespace, plugged ports and all: their VIF changes.
+//   - Only this machine's name is a valid Host of a port.
+//   - All external networks lead to the one host, so a gateway on one of them reaches the addresses of all. The router's own
+//     addresses outside are always of the built-in external network (Capabilities.ExternalNetwork).
+//   - The forwardings of one floating IP all go through one router.
+//   - IPv6 subnets are static: there is no DHCP and no SLAAC.
+//   - A network's MTU may be anything from 68 (1280 with IPv6) to 65535; what leaves by a router is cut to the uplink's.
+package local

@@ -1,0 +1,189 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+
+	"github.com/kuryr/kuryr/datapath/fabric"
+)
+
+// fakeFabric is a fabric without a kernel: it adds up what it is told, as strictly as it may: an element for a domain that is not there
+// is an error.
+type fakeFabric struct {
+	mu    sync.Mutex
+	state map[string]*fakeDomain
+	calls int
+	// fail, if set, is asked before each changing call.
+	fail func(call, domain string) error
+}
+
+type fakeDomain struct {
+	shape    fabric.Domain
+	ports    map[string]fabric.Port
+	forwards map[forwardID]fabric.Forward
+}
+
+func newFake() *fakeFabric { return &fakeFabric{state: map[string]*fakeDomain{}} }
+
+func (f *fakeFabric) begin(ctx context.Context, call, domain string) error {
+	f.calls++
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if f.fail != nil {
+		return f.fail(call, domain)
+	}
+	return nil
+}
+
+func (f *fakeFabric) ApplyDomain(ctx context.Context, d fabric.Domain) (fabric.Result, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.begin(ctx, "ApplyDomain", d.ID); err != nil {
+		return fabric.Result{}, err
+	}
+	had := f.state[d.ID]
+	if had == nil {
+		had = &fakeDomain{ports: map[string]fabric.Port{}, forwards: map[forwardID]fabric.Forward{}}
+		f.state[d.ID] = had
+	}
+	had.shape = d
+	// Networks that lie elsewhere are fetched with their ports, and ports of networks that went are lost.
+	has := func(network string) bool {
+		return slices.ContainsFunc(d.Bridges, func(b fabric.Bridge) bool { return b.Network == network })
+	}
+	for id, other := range f.state {
+		for port, p := range other.ports {
+			switch {
+			case id == d.ID && !has(p.Network):
+				delete(other.ports, port)
+			case id != d.ID && has(p.Network):
+				had.ports[port] = p
+				delete(other.ports, port)
+			}
+		}
+		if id != d.ID {
+			other.shape.Bridges = slices.DeleteFunc(slices.Clone(other.shape.Bridges), func(b fabric.Bridge) bool { return has(b.Network) })
+		}
+	}
+	var result fabric.Result
+	if d.Uplink != nil {
+		for _, p := range d.Uplink.Reach {
+			if p.Addr().Is4() && p.Addr().As4()[0] == 172 {
+				result.Unreached = append(result.Unreached, fabric.Unreached{Prefix: p, Reason: "the test says so"})
+			}
+		}
+	}
+	return result, nil
+}
+
+func (f *fakeFabric) DeleteDomain(ctx context.Context, id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.begin(ctx, "DeleteDomain", id); err != nil {
+		return err
+	}
+	delete(f.state, id)
+	return nil
+}
+
+func (f *fakeFabric) UpdatePorts(ctx context.Context, domain string, remove, add []fabric.Port) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.begin(ctx, "UpdatePorts", domain); err != nil {
+		return err
+	}
+	d := f.state[domain]
+	if d == nil {
+		return fmt.Errorf("no domain %s", domain)
+	}
+	for _, p := range remove {
+		delete(d.ports, p.ID)
+	}
+	for _, p := range add {
+		if !slices.ContainsFunc(d.shape.Bridges, func(b fabric.Bridge) bool { return b.Network == p.Network }) {
+			return fmt.Errorf("no network %s in domain %s", p.Network, domain)
+		}
+		d.ports[p.ID] = p
+	}
+	return nil
+}
+
+func (f *fakeFabric) UpdateForwards(ctx context.Context, domain string, remove, add []fabric.Forward) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.begin(ctx, "UpdateForwards", domain); err != nil {
+		return err
+	}
+	d := f.state[domain]
+	if d == nil {
+		return fmt.Errorf("no domain %s", domain)
+	}
+	for _, w := range remove {
+		delete(d.forwards, identify(&w))
+	}
+	for _, w := range add {
+		d.forwards[identify(&w)] = w
+	}
+	return nil
+}
+
+func (f *fakeFabric) Location(domain, network string) (string, string) {
+	return "/fake/" + domain, "br-" + network[:11]
+}
+
+func (f *fakeFabric) Reconcile(ctx context.Context, s fabric.State) (fabric.Report, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.begin(ctx, "Reconcile", ""); err != nil {
+		return fabric.Report{}, err
+	}
+	f.state = spread(s)
+	return fabric.Report{}, nil
+}
+
+// spread turns a state into what adding it up must come to.
+func spread(s fabric.State) map[string]*fakeDomain {
+	state := map[string]*fakeDomain{}
+	for _, d := range s.Domains {
+		state[d.ID] = &fakeDomain{shape: d, ports: map[string]fabric.Port{}, forwards: map[forwardID]fabric.Forward{}}
+	}
+	for domain, ports := range s.Ports {
+		for _, p := range ports {
+			state[domain].ports[p.ID] = p
+		}
+	}
+	for domain, forwards := range s.Forwards {
+		for _, w := range forwards {
+			state[domain].forwards[identify(&w)] = w
+		}
+	}
+	return state
+}
+
+func (f *fakeFabric) Diff(ctx context.Context, s fabric.State) ([]fabric.Difference, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []fabric.Difference
+	want := spread(s)
+	for id, d := range want {
+		if have := f.state[id]; !reflect.DeepEqual(have, d) {
+			out = append(out, fabric.Difference{Domain: id, Want: fmt.Sprintf("%+v", d), Have: fmt.Sprintf("%+v", have)})
+		}
+	}
+	for id, d := range f.state {
+		if want[id] == nil {
+			out = append(out, fabric.Difference{Domain: id, Have: fmt.Sprintf("%+v", d)})
+		}
+	}
+	return out, nil
+}
+
+func (f *fakeFabric) Down(context.Context) error             { return nil }
+func (f *fakeFabric) UplinkMTU(context.Context) (int, error) { return 1450, nil }
+
+var errInjected = errors.New("injected")

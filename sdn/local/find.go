@@ -1,0 +1,168 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"iter"
+
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+)
+
+// pageSize is how many rows a search reads in one transaction. Between pages none is open, so the loop that takes the results may change
+// the store.
+const pageSize = 128
+
+// scan is a way through a table: named ids, all that an index has under a prefix, or (with neither) everything.
+type scan struct {
+	ids    []sdn.ID
+	index  string
+	unique bool // the index maps keys to ids
+	prefix string
+}
+
+// search streams the rows that the scans find and keep accepts, each once.
+func search[T any, R row[T], V any](
+	ctx context.Context, p *Provider, t table[T, R], scans []scan, show func(*bbolt.Tx, R) (V, error), keep func(V) bool,
+) iter.Seq2[V, error] {
+	return func(yield func(V, error) bool) {
+		var zero V
+		var seen map[sdn.ID]bool // only where the scans can find something twice
+		if len(scans) > 1 || scans[0].unique || scans[0].ids != nil {
+			seen = map[sdn.ID]bool{}
+		}
+		for _, s := range scans {
+			var at []byte // the last key read
+			for more := true; more; {
+				if err := ctx.Err(); err != nil {
+					yield(zero, err)
+					return
+				}
+				var page []V
+				err := p.view(func(b *bbolt.Tx) error {
+					var ids []sdn.ID
+					ids, at, more = s.page(b, t.noun, at)
+					for _, id := range ids {
+						if seen[id] {
+							continue
+						}
+						if seen != nil {
+							seen[id] = true
+						}
+						r, err := t.get(b, id)
+						if err != nil {
+							return err
+						}
+						if r == nil {
+							continue
+						}
+						v, err := show(b, r)
+						if err != nil {
+							return err
+						}
+						if keep(v) {
+							page = append(page, v)
+						}
+					}
+					return nil
+				})
+				for _, v := range page {
+					if !yield(v, nil) {
+						return
+					}
+				}
+				if err != nil {
+					yield(zero, err)
+					return
+				}
+			}
+		}
+	}
+}
+
+// page reads the ids behind the key at, and tells the last key read and whether there is more.
+func (s scan) page(b *bbolt.Tx, noun sdn.Noun, at []byte) (ids []sdn.ID, last []byte, more bool) {
+	if s.ids != nil {
+		return s.ids, nil, false
+	}
+	name := string(noun)
+	if s.index != "" {
+		name += "." + s.index
+	}
+	c := b.Bucket([]byte(name)).Cursor()
+	k, v := c.Seek([]byte(s.prefix))
+	if at != nil {
+		if k, v = c.Seek(at); bytes.Equal(k, at) {
+			k, v = c.Next()
+		}
+	}
+	for ; k != nil && bytes.HasPrefix(k, []byte(s.prefix)); k, v = c.Next() {
+		if len(ids) == pageSize {
+			return ids, last, true
+		}
+		last = bytes.Clone(k)
+		switch {
+		case s.index == "":
+			ids = append(ids, sdn.ID(k))
+		case s.unique:
+			ids = append(ids, sdn.ID(v))
+		default:
+			ids = append(ids, sdn.ID(k[len(s.prefix):]))
+		}
+	}
+	return ids, last, false
+}
+
+// scansOf chooses the cheapest way: by id or Key if the query names any, else by what the caller offers, else everything.
+func (p *Provider) scansOf(noun sdn.Noun, m sdn.Match, offers ...[]scan) ([]scan, error) {
+	if len(m.IDs) > 0 {
+		return []scan{{ids: m.IDs}}, nil
+	}
+	if len(m.Keys) > 0 {
+		ids := []sdn.ID{}
+		err := p.view(func(b *bbolt.Tx) error {
+			for _, k := range m.Keys {
+				if k.IsZero() {
+					ids = nil // those without a Key are in no index
+					return nil
+				}
+				if id := b.Bucket([]byte(string(noun) + ".key")).Get([]byte(k.String())); id != nil {
+					ids = append(ids, sdn.ID(id))
+				}
+			}
+			return nil
+		})
+		if err != nil || ids != nil {
+			return []scan{{ids: ids}}, err
+		}
+	}
+	if m.Owner != "" && m.Kind != "" {
+		return []scan{{index: "key", unique: true, prefix: sdn.Key{Owner: m.Owner, Kind: m.Kind}.String()}}, nil
+	}
+	for _, offer := range offers {
+		if len(offer) > 0 {
+			return offer, nil
+		}
+	}
+	return []scan{{}}, nil
+}
+
+// byEach offers to look up each value in an index that is not unique.
+func byEach[T ~string](index string, values []T) []scan {
+	var out []scan
+	for _, v := range values {
+		out = append(out, scan{index: index, prefix: string(v) + "\x00"})
+	}
+	return out
+}
+
+// broken is a search that could not begin.
+func broken[V any](err error) iter.Seq2[V, error] {
+	return func(yield func(V, error) bool) {
+		var zero V
+		yield(zero, err)
+	}
+}
+
+// fillMeta completes what is not stored.
+func (p *Provider) fillMeta(m *sdn.Meta) { m.Foreign = m.Key.Owner != p.installation }

@@ -1,0 +1,257 @@
+package local
+
+import (
+	"context"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+)
+
+func (p *Provider) showFloatingIP(_ *bbolt.Tx, r *floatingIPRow) (sdn.FloatingIP, error) {
+	p.fillMeta(&r.Meta)
+	return r.FloatingIP, nil
+}
+
+// EnsureFloatingIP makes, finishes or adopts a floating IP.
+func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec) (out sdn.FloatingIP, err error) {
+	if err := checkBase("floating IP", spec.Base); err != nil {
+		return out, err
+	}
+	if spec.Address.IsValid() {
+		if err := checkAddr("floating IP", "address", spec.Address); err != nil {
+			return out, err
+		}
+	}
+	err = p.update(ctx, func(t *tx) error {
+		r, err := floatingIPs.byKey(t.Tx, spec.Key)
+		if err != nil {
+			return err
+		}
+		if r == nil {
+			r, err = t.makeFloatingIP(spec)
+		} else {
+			err = t.adoptFloatingIP(r, spec)
+		}
+		if err != nil {
+			return err
+		}
+		out, err = p.showFloatingIP(t.Tx, r)
+		return err
+	})
+	return out, err
+}
+
+func (t *tx) makeFloatingIP(spec sdn.FloatingIPSpec) (*floatingIPRow, error) {
+	n, err := networks.need(t.Tx, spec.Network)
+	if err != nil {
+		return nil, err
+	}
+	if !n.External {
+		return nil, sdn.Invalid("floating IP", "network", "%s is no external network", spec.Network)
+	}
+	r := &floatingIPRow{FloatingIP: sdn.FloatingIP{Meta: newMeta(spec.Base), Network: n.ID, Address: spec.Address}}
+	if !spec.Address.IsUnspecified() {
+		asked := sdn.Address{Addr: spec.Address}
+		if !spec.Address.IsValid() {
+			if asked.Subnet, err = t.subnetOfFloating(n); err != nil {
+				return nil, err
+			}
+		}
+		holder, err := t.ownPort(n, sdn.OwnerFloatingIP, r.ID, []sdn.Address{asked}, "")
+		if err != nil {
+			return nil, err
+		}
+		r.Holder, r.Address = holder.ID, holder.Addresses[0].Addr
+	}
+	if spec.Target != (sdn.Target{}) {
+		if err := t.associate(r, spec.Target); err != nil {
+			return nil, err
+		}
+	}
+	return r, floatingIPs.put(t, r)
+}
+
+// subnetOfFloating chooses where a floating IP without an address comes from: IPv4 if there is any.
+func (t *tx) subnetOfFloating(n *networkRow) (sdn.ID, error) {
+	var chosen sdn.ID
+	for _, id := range n.Subnets {
+		s, err := subnets.need(t.Tx, id)
+		if err != nil {
+			return "", err
+		}
+		if s.CIDR.Addr().Is4() {
+			return id, nil
+		}
+		if chosen == "" {
+			chosen = id
+		}
+	}
+	if chosen == "" {
+		return "", sdn.Exhausted(sdn.NoAddresses, "network", "the external network has no subnet to take an address from")
+	}
+	return chosen, nil
+}
+
+func (t *tx) adoptFloatingIP(r *floatingIPRow, spec sdn.FloatingIPSpec) error {
+	switch {
+	case spec.Network != "" && spec.Network != r.Network:
+		return immutable("floating IP", r.ID, "network", r.Network, spec.Network)
+	case spec.Address.IsValid() && spec.Address != r.Address:
+		return immutable("floating IP", r.ID, "address", r.Address, spec.Address)
+	}
+	changed, err := adopt("floating IP", &r.Meta, spec.Base)
+	if err != nil {
+		return err
+	}
+	if spec.Target.Port != "" {
+		target, _, _, err := t.resolve(spec.Target, r.Address)
+		if err != nil {
+			return err
+		}
+		if target != r.Target {
+			if err := t.associate(r, target); err != nil {
+				return err
+			}
+			changed = true
+		}
+	}
+	if !changed {
+		return t.near(r.Router)
+	}
+	return floatingIPs.put(t, r)
+}
+
+// resolve finds a target's address, its subnet, and the router that connects it with the outside. external is of the floating IP.
+func (t *tx) resolve(target sdn.Target, external netip.Addr) (sdn.Target, sdn.ID, *routerRow, error) {
+	none := sdn.Target{}
+	port, err := ports.need(t.Tx, target.Port)
+	if err != nil {
+		return none, "", nil, err
+	}
+	if port.Own {
+		return none, "", nil, sdn.Invalid("floating IP", "target.port", "%s is the SDN's own", port.ID)
+	}
+	i := slices.IndexFunc(port.Addresses, func(a sdn.Address) bool {
+		return a.Addr == target.Addr || !target.Addr.IsValid() && family(a.Addr) == family(external)
+	})
+	switch {
+	case i < 0 && target.Addr.IsValid():
+		return none, "", nil, sdn.Invalid("floating IP", "target.addr", "%v is no address of port %s", target.Addr, port.ID)
+	case i < 0:
+		return none, "", nil, sdn.Invalid("floating IP", "target.port", "port %s has no address of the family of %v", port.ID, external)
+	case family(port.Addresses[i].Addr) != family(external):
+		return none, "", nil, sdn.Invalid("floating IP", "target.addr", "%v is not of the family of %v", target.Addr, external)
+	}
+	a := port.Addresses[i]
+	router, err := routers.by(t.Tx, "subnet", string(a.Subnet))
+	if err == nil && (router == nil || router.Gateway == nil) {
+		err = &sdn.Error{Kind: sdn.KindNotFound, Noun: "router", Detail: "no router with a gateway connects the port's subnet with the outside"}
+	}
+	return sdn.Target{Port: port.ID, Addr: a.Addr}, a.Subnet, router, err
+}
+
+// associate leads r to target. The caller writes r.
+func (t *tx) associate(r *floatingIPRow, target sdn.Target) error {
+	if r.Address.IsUnspecified() {
+		return sdn.Invalid("floating IP", "target", "the address %v carries port forwardings only", r.Address)
+	}
+	if r.Forwards > 0 {
+		return inUse("floating IP", r.ID, "it has port forwardings")
+	}
+	target, subnet, router, err := t.resolve(target, r.Address)
+	if err != nil {
+		return err
+	}
+	if holder := floatingIPs.id(t.Tx, "target", addrKey(target.Port, target.Addr)); holder != "" && holder != r.ID {
+		return sdn.Conflict(sdn.Exists, "floating IP", "target", "%v has another floating IP", target.Addr)
+	}
+	if err := t.near(r.Router); err != nil {
+		return err
+	}
+	if err := t.near(router.ID); err != nil {
+		return err
+	}
+	r.Target, r.Subnet, r.Router = target, subnet, router.ID
+	return nil
+}
+
+// dissociate leads r nowhere and writes it.
+func (t *tx) dissociate(r *floatingIPRow) error {
+	if err := t.near(r.Router); err != nil {
+		return err
+	}
+	r.Target, r.Subnet, r.Router = sdn.Target{}, "", ""
+	return floatingIPs.put(t, r)
+}
+
+// FloatingIP gets a floating IP.
+func (p *Provider) FloatingIP(ctx context.Context, id sdn.ID) (sdn.FloatingIP, error) {
+	return get(ctx, p, floatingIPs, id, p.showFloatingIP)
+}
+
+// FindFloatingIPs streams floating IPs.
+func (p *Provider) FindFloatingIPs(ctx context.Context, q sdn.FloatingIPQuery) iter.Seq2[sdn.FloatingIP, error] {
+	scans, err := p.scansOf(floatingIPs.noun, q.Match, byEach("port", q.Ports), byEach("router", q.Routers), byEach("network", q.Networks))
+	if err != nil {
+		return broken[sdn.FloatingIP](err)
+	}
+	return search(ctx, p, floatingIPs, scans, p.showFloatingIP, q.Matches)
+}
+
+// Associate leads a floating IP to a target, or with the zero Target nowhere.
+func (p *Provider) Associate(ctx context.Context, id sdn.ID, target sdn.Target, ifRevision int64) (out sdn.FloatingIP, err error) {
+	err = p.update(ctx, func(t *tx) error {
+		r, err := floatingIPs.need(t.Tx, id)
+		if err != nil {
+			return err
+		}
+		if ifRevision != 0 && ifRevision != r.Revision {
+			return stale("floating IP", &r.Meta)
+		}
+		switch {
+		case target == (sdn.Target{}) && r.Forwards > 0:
+			// Forwardings are no association: there is none to end.
+		case target == (sdn.Target{}):
+			err = t.dissociate(r)
+		default:
+			if err = t.associate(r, target); err == nil {
+				err = floatingIPs.put(t, r)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		out, err = p.showFloatingIP(t.Tx, r)
+		return err
+	})
+	return out, err
+}
+
+// DeleteFloatingIP deletes a floating IP with its forwardings.
+func (p *Provider) DeleteFloatingIP(ctx context.Context, id sdn.ID) error {
+	return p.release(ctx, func(t *tx) error {
+		r, err := floatingIPs.get(t.Tx, id)
+		if err != nil || r == nil {
+			return err
+		}
+		if err := t.near(r.Router); err != nil {
+			return err
+		}
+		rows, err := forwards.all(t.Tx, "floatingip", string(id))
+		if err != nil {
+			return err
+		}
+		for _, f := range rows {
+			if err := t.delForward(f); err != nil {
+				return err
+			}
+		}
+		if err := t.dropOwnPort(r.Holder); err != nil {
+			return err
+		}
+		return floatingIPs.del(t, id)
+	})
+}

@@ -1,0 +1,194 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+)
+
+// EnsureForwards adds forwardings to a floating IP, all or none.
+func (p *Provider) EnsureForwards(ctx context.Context, floatingIP sdn.ID, wanted []sdn.Forward) (out []sdn.Forward, err error) {
+	err = p.update(ctx, func(t *tx) error {
+		out = nil
+		fip, err := floatingIPs.need(t.Tx, floatingIP)
+		if err != nil {
+			return err
+		}
+		if fip.Target.Port != "" {
+			return inUse("floating IP", floatingIP, "it is associated with a port")
+		}
+		if err := t.near(fip.Router); err != nil {
+			return err
+		}
+		for i, want := range wanted {
+			r, err := t.ensureForward(fip, want, fmt.Sprintf("forwards[%d]", i))
+			if err != nil {
+				return err
+			}
+			out = append(out, r.Forward)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// normal gives a forwarding its full form.
+func normal(f sdn.Forward, field string) (sdn.Forward, error) {
+	if f.External.Last == 0 {
+		f.External.Last = f.External.First
+	}
+	if f.Internal.Last == 0 {
+		f.Internal.Last = f.Internal.First
+	}
+	switch {
+	case !contains([]sdn.Protocol{sdn.TCP, sdn.UDP, sdn.SCTP}, f.Protocol):
+		return f, sdn.Invalid("port forwarding", field+".protocol", "%d has no ports; it must be TCP, UDP or SCTP", f.Protocol)
+	case f.External.First == 0 || f.External.Last < f.External.First:
+		return f, sdn.Invalid("port forwarding", field+".external", "%d-%d is no range of ports", f.External.First, f.External.Last)
+	case f.Internal.First == 0 || f.Internal.Last < f.Internal.First:
+		return f, sdn.Invalid("port forwarding", field+".internal", "%d-%d is no range of ports", f.Internal.First, f.Internal.Last)
+	case f.Internal.First != f.Internal.Last && f.Internal.Last-f.Internal.First != f.External.Last-f.External.First:
+		return f, sdn.Invalid("port forwarding", field+".internal", "must be one port or as many as outside")
+	}
+	return f, nil
+}
+
+func (t *tx) ensureForward(fip *floatingIPRow, want sdn.Forward, field string) (*forwardRow, error) {
+	want, err := normal(want, field)
+	if err != nil {
+		return nil, err
+	}
+	target, subnet, router, err := t.resolve(want.Target, fip.Address)
+	if err != nil {
+		return nil, err
+	}
+	want.Target = target
+	same, err := t.checkTuples(fip, want, field)
+	if err != nil {
+		return nil, err
+	}
+	if same != nil {
+		t.touch(same.Router)
+		return same, nil
+	}
+	if fip.Router != "" && fip.Router != router.ID {
+		return nil, sdn.Conflict(sdn.InUse, "floating IP", field+".target", "its other forwardings go through another router")
+	}
+	if err := t.near(router.ID); err != nil {
+		return nil, err
+	}
+	meta := newMeta(sdn.Base{})
+	want.ID = meta.ID
+	r := &forwardRow{Forward: want, Meta: meta, FloatingIP: fip.ID, Address: fip.Address, Subnet: subnet, Router: router.ID}
+	if err := t.putForward(r); err != nil {
+		return nil, err
+	}
+	fip.Forwards++
+	fip.Router = router.ID
+	return r, floatingIPs.put(t, fip)
+}
+
+// checkTuples looks for who has the external ports already. One that is alike in everything is returned; any other is a
+// conflict, and the unspecified address counts as every address of its family.
+func (t *tx) checkTuples(fip *floatingIPRow, want sdn.Forward, field string) (*forwardRow, error) {
+	for port := int(want.External.First); port <= int(want.External.Last); port++ {
+		id := forwards.id(t.Tx, "tuple", tuple(want.Protocol, uint16(port), fip.Address, true))
+		if id != "" {
+			r, err := forwards.need(t.Tx, id)
+			if err != nil {
+				return nil, err
+			}
+			like := want
+			like.ID = r.Forward.ID
+			if r.FloatingIP == fip.ID && r.Forward == like {
+				return r, nil
+			}
+		}
+		if id == "" && t.overlapping(fip, want.Protocol, uint16(port)) || id != "" {
+			return nil, sdn.Conflict(sdn.Exists, "port forwarding", field+".external", "port %d of %v is forwarded already", port, fip.Address)
+		}
+	}
+	return nil, nil
+}
+
+// overlapping tells whether another address that counts as the floating IP's, or that its address counts as, has the port.
+func (t *tx) overlapping(fip *floatingIPRow, p sdn.Protocol, port uint16) bool {
+	if !fip.Address.IsUnspecified() {
+		any := netip.IPv6Unspecified()
+		if fip.Address.Is4() {
+			any = netip.IPv4Unspecified()
+		}
+		return forwards.id(t.Tx, "tuple", tuple(p, port, any, true)) != ""
+	}
+	prefix := tuple(p, port, fip.Address, false)
+	k, _ := t.Bucket([]byte(string(forwards.noun) + ".tuple")).Cursor().Seek([]byte(prefix))
+	return len(k) >= len(prefix) && string(k[:len(prefix)]) == prefix
+}
+
+func showForward(_ *bbolt.Tx, r *forwardRow) (sdn.Forward, error) { return r.Forward, nil }
+
+// FindForwards streams port forwardings.
+func (p *Provider) FindForwards(ctx context.Context, q sdn.ForwardQuery) iter.Seq2[sdn.Forward, error] {
+	// The floating IP is not in what is shown, so where a query names both, it is looked up by it and the ports are compared.
+	scans, err := p.scansOf(forwards.noun, sdn.Match{}, byEach("floatingip", q.FloatingIPs), byEach("port", q.Ports))
+	if err != nil {
+		return broken[sdn.Forward](err)
+	}
+	return search(ctx, p, forwards, scans, showForward, func(f sdn.Forward) bool {
+		return len(q.Ports) == 0 || slices.Contains(q.Ports, f.Target.Port)
+	})
+}
+
+// DeleteForwards deletes forwardings of a floating IP.
+func (p *Provider) DeleteForwards(ctx context.Context, floatingIP sdn.ID, ids []sdn.ID) error {
+	return p.release(ctx, func(t *tx) error {
+		for _, id := range ids {
+			r, err := forwards.get(t.Tx, id)
+			if err != nil {
+				return err
+			}
+			if r != nil && r.FloatingIP == floatingIP {
+				if err := t.dropForward(r); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// dropForward deletes a forwarding; the last one frees the floating IP from its router.
+func (t *tx) dropForward(r *forwardRow) error {
+	fip, err := floatingIPs.need(t.Tx, r.FloatingIP)
+	if err != nil {
+		return err
+	}
+	if err := t.near(fip.Router); err != nil {
+		return err
+	}
+	if fip.Forwards--; fip.Forwards == 0 {
+		fip.Router = ""
+	}
+	if err := floatingIPs.put(t, fip); err != nil {
+		return err
+	}
+	return t.delForward(r)
+}
+
+func (t *tx) dropForwardsTo(port sdn.ID) error {
+	rows, err := forwards.all(t.Tx, "port", string(port))
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		if err := t.dropForward(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,224 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+)
+
+const (
+	leastMTU   = 68    // RFC 791
+	leastMTUv6 = 1280  // RFC 8200
+	mostMTU    = 65535 // of an IP packet
+)
+
+func (p *Provider) showNetwork(_ *bbolt.Tx, r *networkRow) (sdn.Network, error) {
+	p.fillMeta(&r.Meta)
+	if r.ID == p.external {
+		r.MTU = p.mtu
+	}
+	return r.Network, nil
+}
+
+// EnsureNetwork makes, finishes or adopts a network with its subnets, in one transaction.
+func (p *Provider) EnsureNetwork(ctx context.Context, spec sdn.NetworkSpec) (out sdn.Network, err error) {
+	if err := checkBase("network", spec.Base); err != nil {
+		return out, err
+	}
+	if spec.MTU != 0 && (spec.MTU < leastMTU || spec.MTU > mostMTU) {
+		return out, sdn.Invalid("network", "mtu", "must be from %d to %d, not %d", leastMTU, mostMTU, spec.MTU)
+	}
+	if spec.Segment != (sdn.Segment{}) {
+		return out, &sdn.Error{Kind: sdn.KindUnsupported, Noun: "network", Field: "segment", Detail: "this SDN has no physical networks"}
+	}
+	for i, s := range spec.Subnets {
+		if s.Key.IsZero() != spec.Key.IsZero() {
+			return out, sdn.Invalid("network", fmt.Sprintf("subnets[%d].key", i), "a network with a key has subnets with keys, one without has none")
+		}
+	}
+	err = p.update(ctx, func(t *tx) error {
+		r, err := networks.byKey(t.Tx, spec.Key)
+		if err != nil {
+			return err
+		}
+		if r == nil {
+			r = &networkRow{Network: sdn.Network{Meta: newMeta(spec.Base), MTU: spec.MTU, External: spec.External, Shared: spec.Shared, NoPortSecurity: spec.NoPortSecurity}}
+			if r.MTU == 0 {
+				r.MTU = p.mtu
+			}
+			err = networks.put(t, r)
+		} else {
+			err = t.adoptNetwork(r, spec)
+		}
+		if err != nil {
+			return err
+		}
+		for _, s := range spec.Subnets {
+			s.Network = r.ID
+			if _, err := t.ensureSubnet(s); err != nil {
+				return err
+			}
+		}
+		if r, err = networks.need(t.Tx, r.ID); err != nil {
+			return err
+		}
+		out, err = p.showNetwork(t.Tx, r)
+		return err
+	})
+	return out, err
+}
+
+func (t *tx) adoptNetwork(r *networkRow, spec sdn.NetworkSpec) error {
+	switch {
+	case spec.External && !r.External:
+		return immutable("network", r.ID, "external", r.External, spec.External)
+	case spec.Shared && !r.Shared:
+		return immutable("network", r.ID, "shared", r.Shared, spec.Shared)
+	}
+	domain, err := domainOf(t.Tx, r.ID)
+	if err != nil {
+		return err
+	}
+	if err := t.near(domain); err != nil {
+		return err
+	}
+	changed, err := adopt("network", &r.Meta, spec.Base)
+	if err != nil {
+		return err
+	}
+	changed = set(&r.NoPortSecurity, spec.NoPortSecurity) || changed
+	if set(&r.MTU, spec.MTU) {
+		changed = true
+		if err := t.checkMTU(r); err != nil {
+			return err
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return networks.put(t, r)
+}
+
+// checkMTU refuses less than IPv6 needs.
+func (t *tx) checkMTU(r *networkRow) error {
+	for _, id := range r.Subnets {
+		s, err := subnets.need(t.Tx, id)
+		if err != nil {
+			return err
+		}
+		if s.CIDR.Addr().Is6() && r.MTU < leastMTUv6 {
+			return sdn.Invalid("network", "mtu", "must be at least %d with IPv6, not %d", leastMTUv6, r.MTU)
+		}
+	}
+	return nil
+}
+
+// Network gets a network.
+func (p *Provider) Network(ctx context.Context, id sdn.ID) (out sdn.Network, err error) {
+	return get(ctx, p, networks, id, p.showNetwork)
+}
+
+// get reads one row.
+func get[T any, R row[T], V any](ctx context.Context, p *Provider, t table[T, R], id sdn.ID, show func(*bbolt.Tx, R) (V, error)) (out V, err error) {
+	if err := ctx.Err(); err != nil {
+		return out, err
+	}
+	err = p.view(func(b *bbolt.Tx) error {
+		r, err := t.need(b, id)
+		if err != nil {
+			return err
+		}
+		out, err = show(b, r)
+		return err
+	})
+	return out, err
+}
+
+// FindNetworks streams networks.
+func (p *Provider) FindNetworks(ctx context.Context, q sdn.NetworkQuery) iter.Seq2[sdn.Network, error] {
+	var external []scan
+	if q.External != nil && *q.External {
+		external = byEach("external", []string{"x"})
+	}
+	scans, err := p.scansOf(networks.noun, q.Match, external)
+	if err != nil {
+		return broken[sdn.Network](err)
+	}
+	return search(ctx, p, networks, scans, p.showNetwork, q.Matches)
+}
+
+// UpdateNetwork changes a network.
+func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.NetworkPatch) (out sdn.Network, err error) {
+	if err := checkPatch("network", change.Patch); err != nil {
+		return out, err
+	}
+	if change.MTU != nil && (*change.MTU < leastMTU || *change.MTU > mostMTU) {
+		return out, sdn.Invalid("network", "mtu", "must be from %d to %d, not %d", leastMTU, mostMTU, *change.MTU)
+	}
+	err = p.update(ctx, func(t *tx) error {
+		r, err := networks.need(t.Tx, id)
+		if err != nil {
+			return err
+		}
+		if id == p.external {
+			return builtIn("network", id)
+		}
+		domain, err := domainOf(t.Tx, id)
+		if err != nil {
+			return err
+		}
+		if err := t.near(domain); err != nil {
+			return err
+		}
+		if err := patch("network", &r.Meta, change.Patch); err != nil {
+			return err
+		}
+		if change.NoPortSecurity != nil {
+			r.NoPortSecurity = *change.NoPortSecurity
+		}
+		if change.MTU != nil {
+			r.MTU = *change.MTU
+			if err := t.checkMTU(r); err != nil {
+				return err
+			}
+		}
+		if err := networks.put(t, r); err != nil {
+			return err
+		}
+		out, err = p.showNetwork(t.Tx, r)
+		return err
+	})
+	return out, err
+}
+
+// DeleteNetwork deletes a network without ports, with its subnets.
+func (p *Provider) DeleteNetwork(ctx context.Context, id sdn.ID) error {
+	return p.release(ctx, func(t *tx) error {
+		r, err := networks.get(t.Tx, id)
+		if err != nil || r == nil {
+			return err
+		}
+		switch {
+		case id == p.external:
+			return builtIn("network", id)
+		case ports.any(t.Tx, "network", string(id)):
+			return inUse("network", id, "it has ports")
+		case routers.any(t.Tx, "gateway", string(id)):
+			return inUse("network", id, "routers have their gateway on it")
+		case floatingIPs.any(t.Tx, "network", string(id)):
+			return inUse("network", id, "it has floating IPs")
+		}
+		if err := t.near(id); err != nil {
+			return err
+		}
+		for _, s := range r.Subnets {
+			if err := t.dropSubnet(s); err != nil {
+				return err
+			}
+		}
+		return networks.del(t, id)
+	})
+}

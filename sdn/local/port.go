@@ -1,0 +1,544 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"net"
+	"slices"
+
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+)
+
+func (p *Provider) showPort(b *bbolt.Tx, r *portRow) (sdn.Port, error) {
+	p.fillMeta(&r.Meta)
+	r.Status, r.VIF = sdn.PortDown, sdn.VIF{Type: sdn.VIFUnbound}
+	if r.Own {
+		r.Status = sdn.PortActive
+		return r.Port, nil
+	}
+	if r.Host == "" {
+		return r.Port, nil
+	}
+	domain, err := domainOf(b, r.Network)
+	if err != nil {
+		return r.Port, err
+	}
+	if domain != "" {
+		ns, bridge := p.location(domain, r.Network)
+		r.VIF = sdn.VIF{Type: sdn.VIFBridge, Details: map[string]string{sdn.DetailBridge: bridge, sdn.DetailNamespace: ns}}
+		if p.queue.settled(domain, r.ID) {
+			r.Status = sdn.PortActive
+		}
+	}
+	return r.Port, nil
+}
+
+// EnsurePorts makes, finishes or adopts ports, all in one transaction, out of which those that fail are left.
+func (p *Provider) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
+	ids := make([]sdn.ID, len(specs))
+	out := make([]sdn.Port, len(specs))
+	var failures []error
+	err := p.update(ctx, func(t *tx) error {
+		failures = nil
+		for i, spec := range specs {
+			r, err := t.ensurePort(spec)
+			var refused *sdn.Error
+			if errors.As(err, &refused) && refused.Kind != sdn.KindUnavailable {
+				if failures == nil {
+					failures = make([]error, len(specs))
+				}
+				failures[i] = err
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			ids[i] = r.ID
+		}
+		return nil
+	})
+	if err != nil && !sdn.IsUnavailable(err) {
+		return nil, err
+	}
+	// Read again, so that the status is that after the kernel's work.
+	shown := p.view(func(b *bbolt.Tx) error {
+		for i, id := range ids {
+			r, err := ports.get(b, id)
+			if err != nil {
+				return err
+			}
+			if r == nil {
+				continue
+			}
+			if out[i], err = p.showPort(b, r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err = errors.Join(err, shown); err != nil {
+		return out, err
+	}
+	if failures != nil {
+		return out, &sdn.BulkError{Errs: failures}
+	}
+	return out, nil
+}
+
+func (t *tx) ensurePort(spec sdn.PortSpec) (*portRow, error) {
+	if err := t.p.checkPort(spec); err != nil {
+		return nil, err
+	}
+	r, err := ports.byKey(t.Tx, spec.Key)
+	if err != nil {
+		return nil, err
+	}
+	if r != nil {
+		return r, t.adoptPort(r, spec)
+	}
+	n, err := networks.need(t.Tx, spec.Network)
+	if err != nil {
+		return nil, err
+	}
+	if !n.External && t.p.limit >= 0 && n.Ports >= t.p.limit {
+		return nil, sdn.Exhausted(sdn.NoPorts, "network", "it has %d ports, as many as a bridge holds: put further ports on another network", n.Ports)
+	}
+	if limits, err := t.p.limits(t.Tx, spec.Project); err != nil {
+		return nil, err
+	} else if limit, set := limits[sdn.NounPort]; set && limit >= 0 && counter(t.Tx, []byte(key(spec.Project, string(sdn.NounPort)))) >= limit {
+		return nil, sdn.Exhausted(sdn.NoQuota, "port", "the project's quota of %d is used up", limit)
+	}
+	if n.External && spec.Host != "" {
+		return nil, errNoPlug
+	}
+	r = &portRow{Port: sdn.Port{
+		Meta: newMeta(spec.Base), Network: n.ID, MAC: spec.MAC, DeviceID: spec.DeviceID, DeviceOwner: spec.DeviceOwner, Host: spec.Host,
+		NoPortSecurity: n.NoPortSecurity, AllowedPairs: spec.AllowedPairs, Profile: spec.Profile,
+	}}
+	if spec.NoPortSecurity != nil {
+		r.NoPortSecurity = *spec.NoPortSecurity
+	}
+	if err := t.checkFreeMAC(n.ID, spec.MAC, r.ID); err != nil {
+		return nil, err
+	}
+	asked := spec.Addresses
+	if spec.WithoutAddresses {
+		asked = []sdn.Address{}
+	}
+	w, err := t.wishAddresses(n, asked, nil, r.ID, false)
+	if err != nil {
+		return nil, err
+	}
+	r.Addresses = w.addresses
+	if r.MAC == nil {
+		if r.MAC, err = t.newMAC(n.ID); err != nil {
+			return nil, errors.Join(err, t.undo(w))
+		}
+	}
+	return r, t.storePort(n, nil, r)
+}
+
+var errNoPlug = &sdn.Error{Kind: sdn.KindUnsupported, Noun: "port", Field: "host", Detail: "ports of an external network cannot be plugged"}
+
+// storePort writes a port that is not the SDN's own and keeps its network's counters, and its network's own domain from the first plugged
+// port on. old is what was there.
+func (t *tx) storePort(n *networkRow, old, r *portRow) error {
+	ports, bound := n.Ports, n.Bound
+	if old == nil {
+		n.Ports++
+	} else if old.Host != "" {
+		n.Bound--
+	}
+	if r.Host != "" {
+		n.Bound++
+	}
+	if n.Ports != ports || n.Bound != bound {
+		if !n.Own && r.Host != "" && routers.id(t.Tx, "network", string(n.ID)) == "" {
+			if err := t.near(n.ID); err != nil {
+				return err
+			}
+			n.Own = true
+		}
+		if err := networks.write(t, n); err != nil {
+			return err
+		}
+	}
+	return t.putPort(r)
+}
+
+func (t *tx) checkFreeMAC(network sdn.ID, mac net.HardwareAddr, port sdn.ID) error {
+	if mac == nil {
+		return nil
+	}
+	if holder := ports.id(t.Tx, "mac", macKey(network, mac)); holder != "" && holder != port {
+		return sdn.Conflict(sdn.MACInUse, "port", "mac", "%v is another port's of the network", mac)
+	}
+	return nil
+}
+
+// checkPort checks what can be said without the store.
+func (p *Provider) checkPort(spec sdn.PortSpec) error {
+	if err := checkBase("port", spec.Base); err != nil {
+		return err
+	}
+	if err := p.checkDevice(&spec.DeviceID, &spec.DeviceOwner, &spec.Host); err != nil {
+		return err
+	}
+	if err := checkMAC("port", spec.MAC); err != nil {
+		return err
+	}
+	switch {
+	case spec.WithoutAddresses && spec.Addresses != nil:
+		return sdn.Invalid("port", "addresses", "must be nil for a port without addresses")
+	case spec.WithoutGroups && spec.Groups != nil:
+		return sdn.Invalid("port", "groups", "must be nil for a port without groups")
+	case len(spec.Groups) > 0:
+		return &sdn.Error{Kind: sdn.KindUnsupported, Noun: "port", Field: "groups", Detail: "this SDN has no security groups"}
+	case spec.VNICType != sdn.VNICNormal:
+		return &sdn.Error{Kind: sdn.KindUnsupported, Noun: "port", Field: "vnic_type", Detail: fmt.Sprintf("this SDN has virtual interfaces only, not %q", spec.VNICType)}
+	}
+	if err := checkProfile(spec.Profile); err != nil {
+		return err
+	}
+	return checkPairs(spec.AllowedPairs)
+}
+
+// mostProfile is how many entries a profile may have: it is there for a few facts about hardware.
+const mostProfile = 64
+
+func checkProfile(profile map[string]string) error {
+	if len(profile) > mostProfile {
+		return sdn.Invalid("port", "profile", "has %d entries; at most %d fit", len(profile), mostProfile)
+	}
+	for name, value := range profile {
+		if err := checkText("port", "profile", name); err != nil {
+			return err
+		}
+		if err := checkText("port", "profile."+name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkPairs(pairs []sdn.AllowedPair) error {
+	for i, pair := range pairs {
+		if err := checkPrefix("port", fmt.Sprintf("allowed_pairs[%d]", i), pair.Prefix); err != nil {
+			return err
+		}
+		if err := checkMAC("port", pair.MAC); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Provider) checkDevice(id, owner, host *string) error {
+	if id != nil {
+		if err := checkText("port", "device_id", *id); err != nil {
+			return err
+		}
+	}
+	if owner != nil {
+		if err := checkText("port", "device_owner", *owner); err != nil {
+			return err
+		}
+		if contains([]string{sdn.OwnerRouterInterface, sdn.OwnerRouterGateway, sdn.OwnerFloatingIP}, *owner) {
+			return sdn.Invalid("port", "device_owner", "%s is for ports of the SDN's own", *owner)
+		}
+	}
+	if host != nil && *host != "" && *host != p.host {
+		return sdn.Invalid("port", "host", "this SDN serves %q only, not %q", p.host, *host)
+	}
+	return nil
+}
+
+func (t *tx) adoptPort(r *portRow, spec sdn.PortSpec) error {
+	if spec.Network != "" && spec.Network != r.Network {
+		return immutable("port", r.ID, "network", r.Network, spec.Network)
+	}
+	m := r.Meta
+	named, err := adopt("port", &m, spec.Base)
+	if err != nil {
+		return err
+	}
+	c := sdn.PortPatch{MAC: spec.MAC}
+	if spec.WithoutAddresses {
+		c.Addresses = &[]sdn.Address{}
+	} else if spec.Addresses != nil {
+		c.Addresses = &spec.Addresses
+	}
+	if spec.DeviceID != "" {
+		c.DeviceID = &spec.DeviceID
+	}
+	if spec.DeviceOwner != "" {
+		c.DeviceOwner = &spec.DeviceOwner
+	}
+	if spec.Host != "" {
+		c.Host = &spec.Host
+	}
+	if spec.Profile != nil {
+		c.Profile = &spec.Profile
+	}
+	if spec.AllowedPairs != nil {
+		c.AllowedPairs = &spec.AllowedPairs
+	}
+	return t.changePort(r, c, func(r *portRow) bool {
+		r.Meta = m
+		if spec.NoPortSecurity == nil || *spec.NoPortSecurity == r.NoPortSecurity {
+			return named
+		}
+		r.NoPortSecurity = *spec.NoPortSecurity
+		return true
+	})
+}
+
+// changePort applies what a patch has of ports alone; also changes the row further, and tells whether it did. On an error nothing
+// is changed.
+func (t *tx) changePort(r *portRow, c sdn.PortPatch, also func(*portRow) bool) error {
+	n, err := networks.need(t.Tx, r.Network)
+	if err != nil {
+		return err
+	}
+	old := *r
+	if err := t.checkFreeMAC(n.ID, c.MAC, r.ID); err != nil {
+		return err
+	}
+	if c.Host != nil && *c.Host != "" && n.External {
+		return errNoPlug
+	}
+	var w wish
+	if c.Addresses != nil {
+		asked := append([]sdn.Address{}, *c.Addresses...)
+		if w, err = t.wishAddresses(n, asked, r.Addresses, r.ID, false); err != nil {
+			return err
+		}
+		if err := t.checkLeft(r.ID, w.left); err != nil {
+			return errors.Join(err, t.undo(w))
+		}
+		if err := t.giveBack(w.left); err != nil {
+			return err
+		}
+	}
+	changed := also(r)
+	if c.Addresses != nil && !slices.Equal(w.addresses, r.Addresses) {
+		r.Addresses, changed = w.addresses, true
+	}
+	if c.MAC != nil && !slices.Equal(c.MAC, r.MAC) {
+		r.MAC, changed = c.MAC, true
+	}
+	for _, f := range []struct{ field, want *string }{{&r.DeviceID, c.DeviceID}, {&r.DeviceOwner, c.DeviceOwner}, {&r.Host, c.Host}} {
+		if f.want != nil && *f.want != *f.field {
+			*f.field, changed = *f.want, true
+		}
+	}
+	if c.Profile != nil && !maps.Equal(*c.Profile, r.Profile) {
+		r.Profile, changed = *c.Profile, true
+	}
+	if c.AllowedPairs != nil && !slices.EqualFunc(*c.AllowedPairs, r.AllowedPairs, samePair) {
+		r.AllowedPairs, changed = *c.AllowedPairs, true
+	}
+	if !changed {
+		domain, err := domainOf(t.Tx, r.Network)
+		if err == nil && r.Host != "" {
+			t.touch(domain)
+		}
+		return err
+	}
+	return t.storePort(n, &old, r)
+}
+
+func samePair(a, b sdn.AllowedPair) bool { return a.Prefix == b.Prefix && slices.Equal(a.MAC, b.MAC) }
+
+// checkLeft refuses to take an address away that something leads to.
+func (t *tx) checkLeft(port sdn.ID, left []sdn.Address) error {
+	for _, a := range left {
+		if floatingIPs.id(t.Tx, "target", addrKey(port, a.Addr)) != "" {
+			return inUse("port", port, "a floating IP leads to %v", a.Addr)
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	rows, err := forwards.all(t.Tx, "port", string(port))
+	if err != nil {
+		return err
+	}
+	for _, f := range rows {
+		if slices.ContainsFunc(left, func(a sdn.Address) bool { return a.Addr == f.Target.Addr }) {
+			return inUse("port", port, "a port forwarding leads to %v", f.Target.Addr)
+		}
+	}
+	return nil
+}
+
+// Port gets a port.
+func (p *Provider) Port(ctx context.Context, id sdn.ID) (sdn.Port, error) {
+	return get(ctx, p, ports, id, p.showPort)
+}
+
+// FindPorts streams ports.
+func (p *Provider) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn.Port, error] {
+	var byMAC, byAddress, bySubnet []scan
+	if len(q.Networks) > 0 {
+		for _, n := range q.Networks {
+			for _, mac := range q.MACs {
+				byMAC = append(byMAC, scan{index: "mac", unique: true, prefix: macKey(n, mac)})
+			}
+		}
+	}
+	for _, s := range q.Subnets {
+		for _, a := range q.Addresses {
+			byAddress = append(byAddress, scan{index: "address", unique: true, prefix: addrKey(s, a)})
+		}
+		bySubnet = append(bySubnet, scan{index: "address", unique: true, prefix: string(s) + "\x00"})
+	}
+	scans, err := p.scansOf(ports.noun, q.Match, byAddress, byMAC, byEach("device", q.Devices), bySubnet, byEach("network", q.Networks))
+	if err != nil {
+		return broken[sdn.Port](err)
+	}
+	return search(ctx, p, ports, scans, p.showPort, q.Matches)
+}
+
+// UpdatePort changes a port. An address that a floating IP or a port forwarding leads to cannot be taken away: InUse.
+func (p *Provider) UpdatePort(ctx context.Context, id sdn.ID, change sdn.PortPatch) (out sdn.Port, err error) {
+	if err := errors.Join(checkPatch("port", change.Patch), p.checkDevice(change.DeviceID, change.DeviceOwner, change.Host), checkMAC("port", change.MAC)); err != nil {
+		return out, err
+	}
+	if change.Profile != nil {
+		if err := checkProfile(*change.Profile); err != nil {
+			return sdn.Port{}, err
+		}
+	}
+	if change.AllowedPairs != nil {
+		if err := checkPairs(*change.AllowedPairs); err != nil {
+			return out, err
+		}
+	}
+	err = p.update(ctx, func(t *tx) error {
+		r, err := ports.need(t.Tx, id)
+		if err != nil {
+			return err
+		}
+		if r.Own {
+			return inUse("port", id, "it is the SDN's own (%s)", r.DeviceOwner)
+		}
+		m := r.Meta
+		if err := patch("port", &m, change.Patch); err != nil {
+			return err
+		}
+		return t.changePort(r, change, func(r *portRow) bool { r.Meta = m; return true })
+	})
+	if err != nil {
+		return out, err
+	}
+	return p.Port(ctx, id)
+}
+
+// DeletePorts deletes ports, all or none.
+func (p *Provider) DeletePorts(ctx context.Context, ids []sdn.ID) error {
+	return p.release(ctx, func(t *tx) error {
+		for _, id := range ids {
+			r, err := ports.get(t.Tx, id)
+			if err != nil {
+				return err
+			}
+			if r == nil {
+				continue
+			}
+			if r.Own {
+				return inUse("port", id, "it is the SDN's own (%s)", r.DeviceOwner)
+			}
+			if err := t.dropPort(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (t *tx) dropPort(r *portRow) error {
+	if err := t.dropForwardsTo(r.ID); err != nil {
+		return err
+	}
+	fips, err := floatingIPs.all(t.Tx, "port", string(r.ID))
+	if err != nil {
+		return err
+	}
+	for _, f := range fips {
+		if err := t.dissociate(f); err != nil {
+			return err
+		}
+	}
+	if err := t.giveBack(r.Addresses); err != nil {
+		return err
+	}
+	n, err := networks.need(t.Tx, r.Network)
+	if err != nil {
+		return err
+	}
+	n.Ports--
+	if r.Host != "" {
+		n.Bound--
+	}
+	if err := networks.write(t, n); err != nil {
+		return err
+	}
+	return t.delPort(r)
+}
+
+// WaitPorts returns when every port has the status. It is told of changes.
+func (p *Provider) WaitPorts(ctx context.Context, ids []sdn.ID, status sdn.PortStatus) error {
+	for {
+		p.queue.mu.Lock()
+		news := p.queue.news
+		p.queue.mu.Unlock()
+		missing := false
+		for _, id := range ids {
+			port, err := p.Port(ctx, id)
+			if err != nil {
+				return err
+			}
+			missing = missing || port.Status != status
+		}
+		if !missing {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-news:
+		}
+	}
+}
+
+// ownPort makes a port of the SDN's own with addresses as in PortSpec.
+func (t *tx) ownPort(n *networkRow, owner string, device sdn.ID, asked []sdn.Address, project string) (*portRow, error) {
+	r := &portRow{Own: true, Port: sdn.Port{
+		Meta: newMeta(sdn.Base{Project: project}), Network: n.ID, DeviceID: string(device), DeviceOwner: owner, NoPortSecurity: true,
+	}}
+	w, err := t.wishAddresses(n, asked, nil, r.ID, true)
+	if err != nil {
+		return nil, err
+	}
+	r.Addresses = w.addresses
+	if r.MAC, err = t.newMAC(n.ID); err != nil {
+		return nil, err
+	}
+	return r, t.putPort(r)
+}
+
+func (t *tx) dropOwnPort(id sdn.ID) error {
+	r, err := ports.get(t.Tx, id)
+	if err != nil || r == nil {
+		return err
+	}
+	if err := t.giveBack(r.Addresses); err != nil {
+		return err
+	}
+	return t.delPort(r)
+}

@@ -1,0 +1,177 @@
+package local
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+)
+
+// The projection says what the store means to the kernel. It reads and decides; it changes nothing.
+//
+// A network on a router is a bridge in the router's domain, and a router's domain is there while it has networks. A network without a
+// router has a domain of its own from its first plugged port on, so that a network that is to be put on a router is never built
+// twice. An external network has none: it is the host. A port is the kernel's business while it has a host.
+
+// domainOf is the domain a network's ports are in; "" where it has none (yet).
+func domainOf(b *bbolt.Tx, network sdn.ID) (sdn.ID, error) {
+	if router := routers.id(b, "network", string(network)); router != "" {
+		return router, nil
+	}
+	n, err := networks.get(b, network)
+	if err != nil || n == nil || !n.Own {
+		return "", err
+	}
+	return network, nil
+}
+
+// projectDomain gives the domain of a router or network; nil where there is none.
+func (p *Provider) projectDomain(b *bbolt.Tx, id sdn.ID) (*fabric.Domain, error) {
+	r, err := routers.get(b, id)
+	if err != nil {
+		return nil, err
+	}
+	if r != nil {
+		return p.projectRouter(b, r)
+	}
+	n, err := networks.get(b, id)
+	if err != nil || n == nil || !n.Own {
+		return nil, err
+	}
+	return &fabric.Domain{ID: string(id), Bridges: []fabric.Bridge{{Network: string(id), MTU: n.MTU}}}, nil
+}
+
+func (p *Provider) projectRouter(b *bbolt.Tx, r *routerRow) (*fabric.Domain, error) {
+	if len(r.Interfaces) == 0 {
+		return nil, nil
+	}
+	d := &fabric.Domain{ID: string(r.ID)}
+	bridges := map[sdn.ID]int{}
+	var reach []netip.Prefix
+	for i, leg := range r.Interfaces {
+		s, err := subnets.need(b, leg.Subnet)
+		if err != nil {
+			return nil, err
+		}
+		at, known := bridges[r.Networks[i]]
+		if !known {
+			n, err := networks.need(b, r.Networks[i])
+			if err != nil {
+				return nil, err
+			}
+			at = len(d.Bridges)
+			bridges[n.ID] = at
+			d.Bridges = append(d.Bridges, fabric.Bridge{Network: string(n.ID), MTU: n.MTU})
+		}
+		d.Bridges[at].Addrs = append(d.Bridges[at].Addrs, netip.PrefixFrom(leg.Addr, s.CIDR.Bits()))
+		reach = append(reach, s.CIDR)
+	}
+	slices.SortFunc(d.Bridges, func(a, b fabric.Bridge) int { return cmp.Compare(a.Network, b.Network) })
+	for i := range d.Bridges {
+		slices.SortFunc(d.Bridges[i].Addrs, netip.Prefix.Compare)
+	}
+	for _, route := range r.Routes {
+		d.Routes = append(d.Routes, fabric.Route{Destination: route.Destination, NextHop: route.NextHop})
+	}
+	if r.Gateway == nil {
+		return d, nil
+	}
+	slices.SortFunc(reach, netip.Prefix.Compare)
+	d.Uplink = &fabric.Uplink{SNAT: r.Gateway.SNAT, MTU: p.mtu, Reach: reach}
+	for _, a := range r.Gateway.Addresses {
+		d.Uplink.Addrs = append(d.Uplink.Addrs, a.Addr)
+	}
+	fips, err := floatingIPs.all(b, "router", string(r.ID))
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range fips {
+		if !f.Address.IsUnspecified() {
+			d.Uplink.Floating = append(d.Uplink.Floating, fabric.Floating{External: f.Address, Internal: f.Target.Addr})
+		}
+	}
+	slices.SortFunc(d.Uplink.Floating, func(a, b fabric.Floating) int { return a.External.Compare(b.External) })
+	return d, nil
+}
+
+// projectPort gives what guards a port; nil for one that is not plugged here.
+func projectPort(r *portRow) *fabric.Port {
+	if r == nil || r.Own || r.Host == "" {
+		return nil
+	}
+	p := &fabric.Port{ID: string(r.ID), Network: string(r.Network), MAC: r.MAC, Guard: !r.NoPortSecurity}
+	for _, a := range r.Addresses {
+		p.Addrs = append(p.Addrs, a.Addr)
+	}
+	for _, a := range r.AllowedPairs {
+		p.Allowed = append(p.Allowed, fabric.AllowedAddress{Prefix: a.Prefix, MAC: a.MAC})
+	}
+	return p
+}
+
+// projectForward gives a forwarding's transport ports one by one.
+func projectForward(r *forwardRow) []fabric.Forward {
+	var out []fabric.Forward
+	for i := range int(r.External.Last) - int(r.External.First) + 1 {
+		internal := r.Internal.First
+		if r.Internal.Last != r.Internal.First {
+			internal += uint16(i)
+		}
+		out = append(out, fabric.Forward{
+			Address: r.Address, Protocol: uint8(r.Protocol), Port: r.External.First + uint16(i), To: netip.AddrPortFrom(r.Target.Addr, internal),
+		})
+	}
+	return out
+}
+
+// projectAll gives everything. Its order is that of ids.
+func (p *Provider) projectAll(b *bbolt.Tx) (fabric.State, error) {
+	s := fabric.State{Ports: map[string][]fabric.Port{}, Forwards: map[string][]fabric.Forward{}}
+	domains := map[sdn.ID]string{} // of networks
+	add := func(d *fabric.Domain) {
+		if d == nil {
+			return
+		}
+		s.Domains = append(s.Domains, *d)
+		for _, bridge := range d.Bridges {
+			domains[sdn.ID(bridge.Network)] = d.ID
+		}
+	}
+	err := routers.each(b, func(r *routerRow) error {
+		d, err := p.projectRouter(b, r)
+		add(d)
+		return err
+	})
+	if err != nil {
+		return s, err
+	}
+	err = networks.each(b, func(n *networkRow) error {
+		if n.Own {
+			d, err := p.projectDomain(b, n.ID)
+			add(d)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		return s, err
+	}
+	err = ports.each(b, func(r *portRow) error {
+		if port := projectPort(r); port != nil {
+			if d := domains[r.Network]; d != "" {
+				s.Ports[d] = append(s.Ports[d], *port)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return s, err
+	}
+	return s, forwards.each(b, func(r *forwardRow) error {
+		s.Forwards[string(r.Router)] = append(s.Forwards[string(r.Router)], projectForward(r)...)
+		return nil
+	})
+}

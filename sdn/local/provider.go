@@ -1,0 +1,240 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"sync"
+
+	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+// DefaultPortsPerNetwork is how many ports a Linux bridge holds (BR_MAX_PORTS in the kernel's net/bridge/br_private.h).
+const DefaultPortsPerNetwork = 1023
+
+// defaultMTU is a network's where no data path knows better.
+const defaultMTU = 1500
+
+// Options say how a Provider is to be opened.
+type Options struct {
+	Path     string   // of the store's file; it and its folder are made if missing, for root alone
+	Datapath Datapath // nil: no kernel, the store only, unless there is NewDatapath
+	// NewDatapath makes the data path, for one that must know the ranges between the host and its routers. The first address of
+	// each is the host's.
+	NewDatapath func(uplink4, uplink6 netip.Prefix) (Datapath, error)
+	Host        string // this machine's name, the only one ports can be bound to; "" is the kernel's host name
+	Logger      *slog.Logger
+	// Installation is given to a new store; "" makes one up. An existing store keeps its own.
+	Installation string
+	// UplinkRanges are where a new store takes the IPv4 range between the host and its routers from: the first that overlaps nothing
+	// in HostRoutes. nil is a choice of ranges that are rare elsewhere.
+	UplinkRanges []netip.Prefix
+	HostRoutes   []netip.Prefix
+	// PortsPerNetwork limits a network; 0 is DefaultPortsPerNetwork, less than 0 no limit.
+	PortsPerNetwork int
+	// Quotas limit each project that has no limits of its own; nouns left out have none.
+	Quotas map[sdn.Noun]int64
+	// NoSync gives up that a change survives a power cut. For benchmarks.
+	NoSync bool
+}
+
+// Provider is the embedded SDN.
+type Provider struct {
+	sdn.NoTrunks
+	sdn.NoSecurityGroups
+	sdn.NoLoadBalancers
+	sdn.NoQoS
+
+	db           *bbolt.DB
+	datapath     Datapath
+	host         string
+	log          *slog.Logger
+	limit        int // ports per network; <0 none
+	quotas       map[sdn.Noun]int64
+	installation string
+	external     sdn.ID // the built-in external network
+	mtu          int    // of the uplink
+	queue        *queue
+	closing      sync.Once
+}
+
+var _ sdn.Provider = (*Provider)(nil)
+
+// Open opens the store, makes it if there is none, and migrates an older one. It does not touch the kernel: call Reconcile
+// for that. It fails, and changes nothing, where the file is another process's, damaged, or of a newer schema.
+func Open(ctx context.Context, o Options) (*Provider, error) {
+	p := &Provider{datapath: o.Datapath, host: o.Host, log: o.Logger, limit: o.PortsPerNetwork, quotas: o.Quotas, mtu: defaultMTU, queue: newQueue()}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	if p.limit == 0 {
+		p.limit = DefaultPortsPerNetwork
+	}
+	if o.Installation != "" && !validInstallation(o.Installation) {
+		return nil, sdn.Invalid("installation", "installation", "must be of a-z, 0-9 and '-', not %q", o.Installation)
+	}
+	var err error
+	if p.host == "" {
+		if p.host, err = os.Hostname(); err != nil {
+			return nil, fmt.Errorf("host name: %w", err)
+		}
+	}
+	if p.db, err = openStore(ctx, o.Path, currentSchema, o.Installation, o.NoSync); err != nil {
+		return nil, err
+	}
+	if err := p.begin(ctx, o); err != nil {
+		_ = p.db.Close()
+		return nil, fmt.Errorf("store %s: %w", o.Path, err)
+	}
+	if err := p.connect(ctx, o.NewDatapath); err != nil {
+		_ = p.db.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// connect makes the data path if it is not there yet, and asks it for its MTU.
+func (p *Provider) connect(ctx context.Context, make func(uplink4, uplink6 netip.Prefix) (Datapath, error)) error {
+	var err error
+	if p.datapath == nil && make != nil {
+		uplink4, uplink6, err := p.UplinkRanges()
+		if err != nil {
+			return err
+		}
+		if p.datapath, err = make(uplink4, uplink6); err != nil {
+			return fmt.Errorf("data path: %w", err)
+		}
+	}
+	if p.datapath != nil {
+		if p.mtu, err = p.datapath.UplinkMTU(ctx); err != nil {
+			return fmt.Errorf("MTU of the uplink: %w", err)
+		}
+	}
+	return nil
+}
+
+// UplinkRanges are where the addresses between the host and its routers come from. The first of each is the host's.
+func (p *Provider) UplinkRanges() (uplink4, uplink6 netip.Prefix, err error) {
+	err = p.view(func(b *bbolt.Tx) error {
+		rows, err := subnets.all(b, "network", string(p.external))
+		for _, s := range rows {
+			if s.CIDR.Addr().Is4() {
+				uplink4 = s.CIDR
+			} else {
+				uplink6 = s.CIDR
+			}
+		}
+		return err
+	})
+	return uplink4, uplink6, err
+}
+
+// begin reads what is kept for the whole store, and makes the built-in external network where it is not there yet.
+func (p *Provider) begin(ctx context.Context, o Options) error {
+	err := p.view(func(b *bbolt.Tx) error {
+		p.installation = string(b.Bucket(metaBucket).Get(installationKey))
+		p.external = sdn.ID(b.Bucket(metaBucket).Get(externalKey))
+		return nil
+	})
+	if err != nil || p.external != "" {
+		return err
+	}
+	var id sdn.ID
+	err = p.update(ctx, func(t *tx) error {
+		if id, err = t.makeExternal(o.UplinkRanges, o.HostRoutes); err != nil {
+			return err
+		}
+		return t.Bucket(metaBucket).Put(externalKey, []byte(id))
+	})
+	p.external = id
+	return err
+}
+
+// Installation is the id that marks what this installation made.
+func (p *Provider) Installation() string { return p.installation }
+
+// Capabilities tell what the embedded SDN can do.
+func (p *Provider) Capabilities() sdn.Capabilities {
+	return sdn.Capabilities{
+		ExternalNetwork: p.external,
+		ChooseMAC:       true,
+		ChooseAddress:   true,
+		HostBinding:     true,
+		TagsAtCreate:    true,
+		MaxTagLen:       maxText,
+		MaxNameLen:      maxText,
+		MaxBulk:         4096,
+		PortsPerNetwork: max(p.limit, 0),
+		SubnetPools:     true,
+		Routers:         true,
+		FloatingIPs:     true,
+		FloatingIPv6:    true,
+		PickFloatingIP:  true,
+		HostAddresses:   true,
+		Forwards:        true,
+		ForwardRanges:   true,
+		Quotas:          true,
+		WatchPorts:      true,
+	}
+}
+
+// Ping reads from the store.
+func (p *Provider) Ping(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return p.view(func(*bbolt.Tx) error { return nil })
+}
+
+// Close lets the file go, after calls under way. The kernel stays as it is: traffic goes on.
+func (p *Provider) Close() (err error) {
+	p.closing.Do(func() { err = p.db.Close() })
+	return err
+}
+
+// view runs f in a read transaction. f must not call anything that belongs to a caller.
+func (p *Provider) view(f func(*bbolt.Tx) error) error { return closed(p.db.View(f)) }
+
+// closed makes the use of a closed provider an error that IsUnavailable.
+func closed(err error) error {
+	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
+		return sdn.Unavailable(err, "store", "the provider was closed")
+	}
+	return err
+}
+
+// Datapath is what the embedded SDN asks of the kernel; *fabric.Fabric is one. All methods are idempotent: adding what is there alike and
+// removing what is absent succeed. For one domain they are called one after another, in the order of the store's changes.
+type Datapath interface {
+	// ApplyDomain makes the domain be this, but for its ports and forwards, which it leaves alone. A network that lies in another domain
+	// is fetched from there with its ports.
+	ApplyDomain(ctx context.Context, d fabric.Domain) (fabric.Result, error)
+	// DeleteDomain removes the domain with its ports and forwards.
+	DeleteDomain(ctx context.Context, id string) error
+	UpdatePorts(ctx context.Context, domain string, remove, add []fabric.Port) error
+	UpdateForwards(ctx context.Context, domain string, remove, add []fabric.Forward) error
+	// Location is where a network's bridge is. It is a pure function.
+	Location(domain, network string) (nsPath, bridge string)
+	// Reconcile makes everything be this state.
+	Reconcile(ctx context.Context, s fabric.State) (fabric.Report, error)
+	Diff(ctx context.Context, s fabric.State) ([]fabric.Difference, error)
+	// Down removes everything of the fabric's from the kernel.
+	Down(ctx context.Context) error
+	UplinkMTU(ctx context.Context) (int, error)
+}
+
+var _ Datapath = (*fabric.Fabric)(nil)
+
+// location is where a network's bridge is, or would be if there were a data path.
+func (p *Provider) location(domain, network sdn.ID) (nsPath, bridge string) {
+	if p.datapath != nil {
+		return p.datapath.Location(string(domain), string(network))
+	}
+	return "/run/kuryr/netns/" + string(domain), "br-" + network.Short()
+}

@@ -1,0 +1,383 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+)
+
+func (p *Provider) showRouter(_ *bbolt.Tx, r *routerRow) (sdn.Router, error) {
+	p.fillMeta(&r.Meta)
+	r.Unreached = p.queue.unreachedOf(r.ID)
+	return r.Router, nil
+}
+
+// EnsureRouter makes, finishes or adopts a router.
+func (p *Provider) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (out sdn.Router, err error) {
+	if err := checkBase("router", spec.Base); err != nil {
+		return out, err
+	}
+	if err := checkRoutes("router", "routes", spec.Routes); err != nil {
+		return out, err
+	}
+	var id sdn.ID
+	err = p.update(ctx, func(t *tx) error {
+		r, err := routers.byKey(t.Tx, spec.Key)
+		if err != nil {
+			return err
+		}
+		changed := r == nil
+		if r == nil {
+			r = &routerRow{Router: sdn.Router{Meta: newMeta(spec.Base)}}
+		} else {
+			if err := t.near(r.ID); err != nil {
+				return err
+			}
+			if changed, err = adopt("router", &r.Meta, spec.Base); err != nil {
+				return err
+			}
+		}
+		id = r.ID
+		if setRoutes := spec.Routes != nil && !slices.Equal(spec.Routes, r.Routes); setRoutes {
+			if err := t.checkNextHops(r, spec.Routes); err != nil {
+				return err
+			}
+			r.Routes, changed = spec.Routes, true
+		}
+		if spec.Gateway != nil {
+			also, err := t.setGateway(r, spec.Gateway)
+			if err != nil {
+				return err
+			}
+			changed = also || changed
+		}
+		if !changed {
+			return nil
+		}
+		return routers.put(t, r)
+	})
+	if err != nil {
+		return out, err
+	}
+	return p.Router(ctx, id)
+}
+
+// checkNextHops wants next hops to be on the router's subnets, and not the router itself.
+func (t *tx) checkNextHops(r *routerRow, routes []sdn.HostRoute) error {
+	for i, route := range routes {
+		field := fmt.Sprintf("routes[%d].next_hop", i)
+		on := false
+		for _, leg := range r.Interfaces {
+			s, err := subnets.need(t.Tx, leg.Subnet)
+			if err != nil {
+				return err
+			}
+			if route.NextHop == leg.Addr {
+				return sdn.Invalid("router", field, "%v is the router itself", route.NextHop)
+			}
+			on = on || s.CIDR.Contains(route.NextHop)
+		}
+		if !on {
+			return sdn.Invalid("router", field, "%v is on no subnet of the router", route.NextHop)
+		}
+	}
+	return nil
+}
+
+// Router gets a router.
+func (p *Provider) Router(ctx context.Context, id sdn.ID) (sdn.Router, error) {
+	return get(ctx, p, routers, id, p.showRouter)
+}
+
+// FindRouters streams routers.
+func (p *Provider) FindRouters(ctx context.Context, q sdn.RouterQuery) iter.Seq2[sdn.Router, error] {
+	var bySubnet []scan
+	for _, s := range q.Subnets {
+		ids := []sdn.ID{}
+		err := p.view(func(b *bbolt.Tx) error {
+			if id := routers.id(b, "subnet", string(s)); id != "" {
+				ids = append(ids, id)
+			}
+			return nil
+		})
+		if err != nil {
+			return broken[sdn.Router](err)
+		}
+		bySubnet = append(bySubnet, scan{ids: ids})
+	}
+	scans, err := p.scansOf(routers.noun, q.Match, bySubnet)
+	if err != nil {
+		return broken[sdn.Router](err)
+	}
+	return search(ctx, p, routers, scans, p.showRouter, q.Matches)
+}
+
+// changeRouter runs f on a router in a transaction.
+func (p *Provider) changeRouter(ctx context.Context, id sdn.ID, f func(*tx, *routerRow) error) error {
+	return p.update(ctx, func(t *tx) error {
+		r, err := routers.need(t.Tx, id)
+		if err != nil {
+			return err
+		}
+		if err := t.near(id); err != nil {
+			return err
+		}
+		return f(t, r)
+	})
+}
+
+// UpdateRouter changes a router.
+func (p *Provider) UpdateRouter(ctx context.Context, id sdn.ID, change sdn.RouterPatch) (out sdn.Router, err error) {
+	if err := checkPatch("router", change.Patch); err != nil {
+		return out, err
+	}
+	if change.Routes != nil {
+		if err := checkRoutes("router", "routes", *change.Routes); err != nil {
+			return out, err
+		}
+	}
+	err = p.changeRouter(ctx, id, func(t *tx, r *routerRow) error {
+		if err := patch("router", &r.Meta, change.Patch); err != nil {
+			return err
+		}
+		if change.Routes != nil {
+			if err := t.checkNextHops(r, *change.Routes); err != nil {
+				return err
+			}
+			r.Routes = *change.Routes
+		}
+		return routers.put(t, r)
+	})
+	if err != nil {
+		return out, err
+	}
+	return p.Router(ctx, id)
+}
+
+// AttachSubnet gives the router a leg on a subnet.
+func (p *Provider) AttachSubnet(ctx context.Context, router, subnet sdn.ID, addr netip.Addr) error {
+	return p.changeRouter(ctx, router, func(t *tx, r *routerRow) error {
+		s, err := subnets.need(t.Tx, subnet)
+		if err != nil {
+			return err
+		}
+		if i := slices.IndexFunc(r.Interfaces, func(leg sdn.RouterInterface) bool { return leg.Subnet == subnet }); i >= 0 {
+			if addr.IsValid() && addr != r.Interfaces[i].Addr {
+				return immutable("router", router, "addr", r.Interfaces[i].Addr, addr)
+			}
+			return nil
+		}
+		if addr == (netip.Addr{}) {
+			addr = s.Gateway
+		}
+		if !addr.IsValid() {
+			return sdn.Invalid("router", "addr", "is missing, and %v has no gateway address", s.CIDR)
+		}
+		n, err := networks.need(t.Tx, s.Network)
+		if err != nil {
+			return err
+		}
+		if err := t.checkAttach(r, n, s); err != nil {
+			return err
+		}
+		if err := t.near(n.ID); err != nil {
+			return err
+		}
+		if n.Own {
+			n.Own = false
+			if err := networks.write(t, n); err != nil {
+				return err
+			}
+		}
+		leg, err := t.ownPort(n, sdn.OwnerRouterInterface, router, []sdn.Address{{Subnet: subnet, Addr: addr}}, r.Project)
+		if err != nil {
+			return err
+		}
+		r.Interfaces = append(r.Interfaces, sdn.RouterInterface{Subnet: subnet, Addr: addr, Port: leg.ID})
+		r.Networks = append(r.Networks, n.ID)
+		return routers.put(t, r)
+	})
+}
+
+// checkAttach tells why network n's subnet s cannot be on router r.
+func (t *tx) checkAttach(r *routerRow, n *networkRow, s *subnetRow) error {
+	holder := routers.id(t.Tx, "network", string(n.ID))
+	switch {
+	case n.External:
+		return sdn.Invalid("router", "subnet", "%v is of an external network: set the router's gateway instead", s.CIDR)
+	case holder != "" && holder != r.ID:
+		return inUse("network", n.ID, "it is on another router")
+	}
+	for _, leg := range r.Interfaces {
+		other, err := subnets.need(t.Tx, leg.Subnet)
+		if err != nil {
+			return err
+		}
+		if other.CIDR.Overlaps(s.CIDR) {
+			return sdn.Conflict(sdn.Exists, "router", "subnet", "%v overlaps %v, which the router is on", s.CIDR, other.CIDR)
+		}
+	}
+	return nil
+}
+
+// DetachSubnet takes a leg away.
+func (p *Provider) DetachSubnet(ctx context.Context, router, subnet sdn.ID) error {
+	return p.release(ctx, func(t *tx) error {
+		r, err := routers.get(t.Tx, router)
+		if err != nil || r == nil {
+			return err
+		}
+		i := slices.IndexFunc(r.Interfaces, func(leg sdn.RouterInterface) bool { return leg.Subnet == subnet })
+		if i < 0 {
+			return nil
+		}
+		if err := t.near(router); err != nil {
+			return err
+		}
+		if err := t.checkDetach(r, i); err != nil {
+			return err
+		}
+		if err := t.dropOwnPort(r.Interfaces[i].Port); err != nil {
+			return err
+		}
+		network := r.Networks[i]
+		r.Interfaces = slices.Delete(r.Interfaces, i, i+1)
+		r.Networks = slices.Delete(r.Networks, i, i+1)
+		if err := routers.put(t, r); err != nil || slices.Contains(r.Networks, network) {
+			return err
+		}
+		return t.settleApart(network)
+	})
+}
+
+// settleApart gives a network that left its router a domain of its own, if it has plugged ports that need one.
+func (t *tx) settleApart(network sdn.ID) error {
+	n, err := networks.need(t.Tx, network)
+	if err != nil || n.Bound == 0 {
+		return err
+	}
+	if err := t.near(network); err != nil {
+		return err
+	}
+	n.Own = true
+	return networks.write(t, n)
+}
+
+// checkDetach tells why leg i cannot go.
+func (t *tx) checkDetach(r *routerRow, i int) error {
+	s, err := subnets.need(t.Tx, r.Interfaces[i].Subnet)
+	if err != nil {
+		return err
+	}
+	if floatingIPs.any(t.Tx, "subnet", string(s.ID)) || forwards.any(t.Tx, "subnet", string(s.ID)) {
+		return inUse("router", r.ID, "floating IPs lead to %v", s.CIDR)
+	}
+	for _, route := range r.Routes {
+		if s.CIDR.Contains(route.NextHop) {
+			return inUse("router", r.ID, "its route to %v goes by %v", route.Destination, route.NextHop)
+		}
+	}
+	return nil
+}
+
+// SetGateway sets the router's way out, or takes it away.
+func (p *Provider) SetGateway(ctx context.Context, router sdn.ID, gw *sdn.ExternalGateway) error {
+	return p.changeRouter(ctx, router, func(t *tx, r *routerRow) error {
+		if gw != nil {
+			changed, err := t.setGateway(r, gw)
+			if err != nil || !changed {
+				return err
+			}
+			return routers.put(t, r)
+		}
+		if r.Gateway == nil {
+			return nil
+		}
+		if floatingIPs.any(t.Tx, "router", string(router)) {
+			return inUse("router", router, "floating IPs use its gateway")
+		}
+		if err := t.dropGateway(r); err != nil {
+			return err
+		}
+		return routers.put(t, r)
+	})
+}
+
+// setGateway makes r's gateway be gw. Its addresses are of the built-in external network, whatever external network is asked for.
+func (t *tx) setGateway(r *routerRow, gw *sdn.ExternalGateway) (changed bool, err error) {
+	n, err := networks.need(t.Tx, gw.Network)
+	if err != nil {
+		return false, err
+	}
+	if !n.External {
+		return false, sdn.Invalid("router", "gateway.network", "%s is no external network", gw.Network)
+	}
+	want := sdn.ExternalGateway{Network: gw.Network, SNAT: gw.SNAT}
+	if r.Gateway != nil && hasAddresses(r.Gateway.Addresses, gw.Addresses) {
+		if r.Gateway.Network == gw.Network && r.Gateway.SNAT == gw.SNAT {
+			return false, nil
+		}
+		want.Addresses = r.Gateway.Addresses
+		r.Gateway = &want
+		return true, nil
+	}
+	if err := t.dropGateway(r); err != nil {
+		return false, err
+	}
+	uplink, err := networks.need(t.Tx, t.p.external)
+	if err != nil {
+		return false, err
+	}
+	holder, err := t.ownPort(uplink, sdn.OwnerRouterGateway, r.ID, gw.Addresses, "")
+	if err != nil {
+		return false, err
+	}
+	want.Addresses = holder.Addresses
+	r.Gateway, r.Uplink = &want, holder.ID
+	return true, nil
+}
+
+// hasAddresses tells whether have holds everything asked for.
+func hasAddresses(have, asked []sdn.Address) bool {
+	for _, a := range asked {
+		if !slices.ContainsFunc(have, func(h sdn.Address) bool {
+			return (a.Subnet == "" || a.Subnet == h.Subnet) && (!a.Addr.IsValid() || a.Addr == h.Addr)
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+func (t *tx) dropGateway(r *routerRow) error {
+	if err := t.dropOwnPort(r.Uplink); err != nil {
+		return err
+	}
+	r.Gateway, r.Uplink = nil, ""
+	return nil
+}
+
+// DeleteRouter deletes a router without legs.
+func (p *Provider) DeleteRouter(ctx context.Context, id sdn.ID) error {
+	return p.release(ctx, func(t *tx) error {
+		r, err := routers.get(t.Tx, id)
+		if err != nil || r == nil {
+			return err
+		}
+		if len(r.Interfaces) > 0 {
+			return inUse("router", id, "it is on %d subnets", len(r.Interfaces))
+		}
+		if err := t.near(id); err != nil {
+			return err
+		}
+		if err := t.dropGateway(r); err != nil {
+			return err
+		}
+		return routers.del(t, id)
+	})
+}

@@ -1,0 +1,39 @@
+package local
+
+import (
+	"context"
+
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+)
+
+// Stats are figures for metrics.
+type Stats struct {
+	Objects   map[sdn.Noun]int64         // "forward" and the SDN's own ports among them
+	Subnets   map[sdn.ID]sdn.SubnetUsage // by subnet
+	Unsettled int                        // domains in which the kernel does not yet follow the store
+	Bytes     int64                      // of the store
+}
+
+// Stats costs by the number of networks, subnets and routers, not of ports or addresses.
+func (p *Provider) Stats(ctx context.Context) (Stats, error) {
+	s := Stats{Objects: map[sdn.Noun]int64{}, Subnets: map[sdn.ID]sdn.SubnetUsage{}}
+	err := p.view(func(b *bbolt.Tx) error {
+		s.Bytes = b.Size()
+		for _, noun := range append([]sdn.Noun{forwards.noun}, countedNouns...) {
+			s.Objects[noun] = counter(b, tallyKey(noun))
+		}
+		return subnets.each(b, func(r *subnetRow) error {
+			ad, err := openAddressing(b.Bucket(addressIndexes), &r.Subnet)
+			if err != nil {
+				return err
+			}
+			s.Subnets[r.ID] = ad.usage()
+			return ctx.Err()
+		})
+	})
+	p.queue.mu.Lock()
+	s.Unsettled = len(p.queue.dirty)
+	p.queue.mu.Unlock()
+	return s, err
+}

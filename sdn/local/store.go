@@ -1,0 +1,233 @@
+package local
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/kuryr/kuryr/internal/failpoint"
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+	"golang.org/x/sys/unix"
+)
+
+// errLocked says that another process has the store open.
+var errLocked = errors.New("another kuryr has it open")
+
+// lockPatience is how long Open waits for a process that is just ending.
+const lockPatience = 2 * time.Second
+
+// openStore opens the file, or makes it, and brings it to the schema of this program. Nothing that is there is ever
+// replaced: what cannot be trusted is an error that says what to do.
+func openStore(ctx context.Context, path string, s schema, installation string, noSync bool) (*bbolt.DB, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("folder of the store: %w", err)
+	}
+	if err := verifyFile(ctx, path); err != nil {
+		return nil, err
+	}
+	db, err := openBolt(path, &bbolt.Options{
+		FreelistType: bbolt.FreelistMapType, NoFreelistSync: true, NoStatistics: true, Timeout: lockPatience, NoSync: noSync,
+	})
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return nil, fmt.Errorf("store %s: %w", path, errLocked)
+	case err != nil:
+		return nil, fmt.Errorf("store %s: %w", path, err)
+	}
+	if err := s.prepare(db, installation); err != nil {
+		_ = db.Close()
+		return nil, fmt.Errorf("store %s: %w", path, err)
+	}
+	return db, nil
+}
+
+// openBolt is bbolt.Open, which panics over damage that it finds by itself.
+func openBolt(path string, o *bbolt.Options) (db *bbolt.DB, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = damagedStore(path, fmt.Errorf("%v", p))
+		}
+	}()
+	return bbolt.Open(path, 0o600, o)
+}
+
+// verifyFile checks an existing file under its lock. Absent and empty files are fine: bbolt fills them.
+func verifyFile(ctx context.Context, path string) error {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	defer f.Close()
+	if err := lockFile(ctx, f); err != nil {
+		return fmt.Errorf("store %s: %w", path, err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("store %s: %w", path, err)
+	}
+	if info.Size() == 0 {
+		return nil
+	}
+	if err := verify(f, info.Size()); err != nil {
+		return damagedStore(path, err)
+	}
+	return nil
+}
+
+func damagedStore(path string, cause error) error {
+	return fmt.Errorf("store %s is damaged: %w; put a backup in its place with `kuryr sdn restore FILE`, or move it away to start empty", path, cause)
+}
+
+// lockFile takes the lock that bbolt also takes; closing f lets it go. The kernel has no lock that both waits and can be told
+// to stop waiting, so this asks again and again for a short while, as bbolt does.
+func lockFile(ctx context.Context, f *os.File) error {
+	deadline := time.NewTimer(lockPatience)
+	defer deadline.Stop()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-deadline.C:
+			return errLocked
+		case <-again.C:
+		}
+	}
+}
+
+// full turns "no space left" into what callers can ask for.
+func full(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG) {
+		return &sdn.Error{Kind: sdn.KindExhausted, Reason: sdn.NoSpace, Noun: "store", Detail: "no space left to write it", Err: err}
+	}
+	return err
+}
+
+// Backup writes a copy of the store as it is at one moment; changes go on meanwhile.
+func (p *Provider) Backup(ctx context.Context, w io.Writer) error {
+	return p.db.View(func(b *bbolt.Tx) error {
+		_, err := b.WriteTo(contextWriter{ctx, w})
+		if err != nil {
+			return fmt.Errorf("back up the store: %w", err)
+		}
+		return nil
+	})
+}
+
+// contextWriter stops writing when its context ends.
+type contextWriter struct {
+	ctx context.Context
+	w   io.Writer
+}
+
+func (c contextWriter) Write(b []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.w.Write(b)
+}
+
+// Restore puts a backup in the place of the store at path, whose provider must be closed. The backup is checked first; the
+// store that was there is kept beside it, and its name returned ("" if there was none). Killed at any point it leaves one or the
+// other in place.
+func Restore(ctx context.Context, path string, r io.Reader) (kept string, err error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("folder of the store: %w", err)
+	}
+	old, err := os.Open(path)
+	switch {
+	case err == nil:
+		defer old.Close()
+		if err := lockFile(ctx, old); err != nil {
+			return "", fmt.Errorf("store %s: %w: stop it first", path, err)
+		}
+	case !errors.Is(err, os.ErrNotExist):
+		return "", fmt.Errorf("store: %w", err)
+	}
+	temp, err := os.CreateTemp(dir, filepath.Base(path)+".restore-")
+	if err != nil {
+		return "", fmt.Errorf("restore: %w", full(err))
+	}
+	defer func() { _ = os.Remove(temp.Name()) }()
+	defer temp.Close()
+	if err := copyBackup(ctx, temp, r); err != nil {
+		return "", err
+	}
+	failpoint.Here("local.restore.copied")
+	if old != nil {
+		kept = fmt.Sprintf("%s.before-restore-%s", path, time.Now().UTC().Format("20060102T150405.000000000"))
+		if err := os.Link(path, kept); err != nil {
+			return "", fmt.Errorf("restore: keep the old store: %w", err)
+		}
+		failpoint.Here("local.restore.kept")
+	}
+	if err := os.Rename(temp.Name(), path); err != nil {
+		return kept, fmt.Errorf("restore: %w", err)
+	}
+	failpoint.Here("local.restore.renamed")
+	return kept, syncDir(dir)
+}
+
+// copyBackup fills temp from r and checks that a provider could open it.
+func copyBackup(ctx context.Context, temp *os.File, r io.Reader) error {
+	w := contextWriter{ctx, temp}
+	size, err := io.Copy(w, r)
+	if err != nil {
+		return fmt.Errorf("restore: copy the backup: %w", full(err))
+	}
+	if err := verify(temp, size); err != nil {
+		return fmt.Errorf("restore: the backup is no good, the store stays as it was: %w", err)
+	}
+	if err := temp.Sync(); err != nil {
+		return fmt.Errorf("restore: %w", full(err))
+	}
+	db, err := openBolt(temp.Name(), &bbolt.Options{ReadOnly: true, Timeout: lockPatience})
+	if err != nil {
+		return fmt.Errorf("restore: the backup is no good, the store stays as it was: %w", err)
+	}
+	defer func() { _ = db.Close() }()
+	if _, err := currentSchema.check(db); err != nil {
+		return fmt.Errorf("restore: the store stays as it was: %w", err)
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// newInstallation makes an installation id.
+func newInstallation() string {
+	id := uuid.New()
+	return hex.EncodeToString(id[:4])
+}
+
+func newID() sdn.ID { return sdn.ID(uuid.NewString()) }
+
+// validInstallation tells whether id can be the Owner of a Key.
+func validInstallation(id string) bool {
+	return sdn.Key{Owner: id, Kind: "x", Name: "x"}.Validate() == nil && !strings.Contains(id, "/")
+}

@@ -1,0 +1,353 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kuryr/kuryr/internal/nstest"
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) { os.Exit(nstest.Main(m)) }
+
+// filled makes a store with something of every noun and closes it.
+func filled(t testing.TB) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "sdn.db")
+	p, err := Open(context.Background(), Options{Path: path, Host: testHost, NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, p, 200)
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func fill(t testing.TB, p *Provider, ports int) (network, router sdn.ID, portIDs []sdn.ID) {
+	t.Helper()
+	ctx := context.Background()
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: netip.MustParsePrefix("10.0.0.0/16")}, {CIDR: netip.MustParsePrefix("fd00:1::/64")}}})
+	ok(err)
+	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.external, SNAT: true}})
+	ok(err)
+	for _, s := range n.Subnets {
+		ok(p.AttachSubnet(ctx, r.ID, s, netip.Addr{}))
+	}
+	specs := make([]sdn.PortSpec, ports)
+	for i := range specs {
+		specs[i] = sdn.PortSpec{Network: n.ID, Host: testHost}
+	}
+	made, err := p.EnsurePorts(ctx, specs)
+	ok(err)
+	for _, port := range made {
+		portIDs = append(portIDs, port.ID)
+	}
+	_, err = p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.external, Target: sdn.Target{Port: portIDs[0]}})
+	ok(err)
+	f, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.external, Address: netip.IPv4Unspecified()})
+	ok(err)
+	_, err = p.EnsureForwards(ctx, f.ID, []sdn.Forward{{Protocol: sdn.TCP, External: sdn.PortRange{First: 80, Last: 90}, Target: sdn.Target{Port: portIDs[1]}, Internal: sdn.PortRange{First: 80}}})
+	ok(err)
+	return n.ID, r.ID, portIDs
+}
+
+func TestSecondOpenIsRefused(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "sdn.db")
+	open(t, Options{Path: path})
+	_, err := Open(context.Background(), Options{Path: path})
+	if !errors.Is(err, errLocked) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "another kuryr") {
+		t.Errorf("got error %v", err)
+	}
+	if _, err := Restore(context.Background(), path, strings.NewReader("")); !errors.Is(err, errLocked) {
+		t.Errorf("Restore over an open store: %v", err)
+	}
+}
+
+func TestStoreIsForItsOwnerAlone(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "new", "sdn.db")
+	open(t, Options{Path: path})
+	for p, want := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
+		info, err := os.Stat(p)
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s has mode %v (%v), want %v", p, info.Mode().Perm(), err, want)
+		}
+	}
+}
+
+func TestNewerSchemaIsRefused(t *testing.T) {
+	t.Parallel()
+	path := filled(t)
+	db, err := openStore(context.Background(), path, schema{version: 2, steps: map[int]func(*bbolt.Tx) error{1: func(*bbolt.Tx) error { return nil }}}, "", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(context.Background(), Options{Path: path})
+	if err == nil || !strings.Contains(err.Error(), "schema 2") || !strings.Contains(err.Error(), "up to 1") || !strings.Contains(err.Error(), "restore") {
+		t.Errorf("got error %v", err)
+	}
+	newer, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Restore(context.Background(), filepath.Join(t.TempDir(), "sdn.db"), bytes.NewReader(newer)); err == nil {
+		t.Error("a newer backup was restored")
+	}
+}
+
+func TestMigration(t *testing.T) {
+	t.Parallel()
+	path := filled(t)
+	ran := []string{}
+	mark := func(name string, err error) func(*bbolt.Tx) error {
+		return func(b *bbolt.Tx) error {
+			ran = append(ran, name)
+			return errors.Join(b.Bucket(metaBucket).Put([]byte(name), []byte("x")), err)
+		}
+	}
+	broken := errors.New("broken")
+	steps := map[int]func(*bbolt.Tx) error{1: mark("one", nil), 2: mark("two", broken)}
+	if _, err := openStore(context.Background(), path, schema{version: 3, steps: steps}, "", true); !errors.Is(err, broken) || !strings.Contains(err.Error(), "from schema 2 to 3") {
+		t.Fatalf("got error %v", err)
+	}
+	steps[2] = mark("two", nil)
+	db, err := openStore(context.Background(), path, schema{version: 3, steps: steps}, "", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if got := strings.Join(ran, " "); got != "one two two" {
+		t.Errorf("the steps that ran are %q, want each done step once", got)
+	}
+	for _, v := range []string{"1", "2"} {
+		f, err := os.Open(path + ".v" + v + ".bak")
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, _ := f.Stat()
+		if err := verify(f, info.Size()); err != nil {
+			t.Error(err)
+		}
+		f.Close()
+	}
+	if _, err := openStore(context.Background(), filled(t), schema{version: 2}, "", true); err == nil {
+		t.Error("a store was migrated without a migration")
+	}
+}
+
+func TestDamageIsReportedAndNothingReplaced(t *testing.T) {
+	t.Parallel()
+	good, err := os.ReadFile(filled(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, spoil := range map[string]func([]byte) []byte{
+		"truncated to half": func(b []byte) []byte { return b[:len(b)/2] },
+		"truncated a page":  func(b []byte) []byte { return b[:3*4096] },
+		"truncated in meta": func(b []byte) []byte { return b[:50] },
+		"zeroed head":       func(b []byte) []byte { clear(b[:8192]); return b },
+		"zeroed pages":      func(b []byte) []byte { clear(b[8192:]); return b },
+		"other file":        func([]byte) []byte { return bytes.Repeat([]byte("not a store\n"), 9999) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "sdn.db")
+			bad := spoil(bytes.Clone(good))
+			if err := os.WriteFile(path, bad, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Open(context.Background(), Options{Path: path})
+			if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "kuryr sdn restore") {
+				t.Errorf("got error %v", err)
+			}
+			if strings.HasPrefix(name, "truncated to half") && !strings.Contains(err.Error(), "cut off") {
+				t.Errorf("the error %v does not say that the file is cut off", err)
+			}
+			if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, bad) {
+				t.Error("the damaged file was changed")
+			}
+		})
+	}
+}
+
+// Whatever bytes are wrong, opening ends in an error or in a provider, never in a panic or a crash.
+func TestRandomDamage(t *testing.T) {
+	t.Parallel()
+	good, err := os.ReadFile(filled(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(7, 7))
+	refused := 0
+	for range 150 {
+		bad := bytes.Clone(good)
+		for range 1 + random.IntN(4) {
+			at := random.IntN(len(bad))
+			for i := at; i < min(at+1+random.IntN(16), len(bad)); i++ {
+				bad[i] = byte(random.IntN(256))
+			}
+		}
+		if openBytes(t, bad) != nil {
+			refused++
+		}
+	}
+	if refused == 0 {
+		t.Error("no damage was found")
+	}
+}
+
+// openBytes opens a store made of data and reads all of it.
+func openBytes(t testing.TB, data []byte) error {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "sdn.db")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Open(context.Background(), Options{Path: path, Host: testHost, NoSync: true})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	ctx := context.Background()
+	_, err = sdn.All(p.FindPorts(ctx, sdn.PortQuery{}))
+	_, err2 := sdn.All(p.FindSubnets(ctx, sdn.SubnetQuery{}))
+	err3 := p.view(func(b *bbolt.Tx) error { _, err := p.projectAll(b); return err })
+	return errors.Join(err, err2, err3)
+}
+
+func TestBackupAndRestore(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "sdn.db")
+	p := open(t, Options{Path: path})
+	n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Base: sdn.Base{Name: "kept"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var backup bytes.Buffer
+	if err := p.Backup(ctx, &backup); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.DeleteNetwork(ctx, n.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Restore(ctx, path, bytes.NewReader(backup.Bytes()[:backup.Len()/2])); err == nil {
+		t.Error("half a backup was restored")
+	}
+	if now, _ := os.ReadFile(path); !bytes.Equal(now, before) {
+		t.Error("a failed Restore changed the store")
+	}
+	kept, err := Restore(ctx, path, &backup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if old, _ := os.ReadFile(kept); !bytes.Equal(old, before) {
+		t.Error("the old store was not kept")
+	}
+	again := open(t, Options{Path: path})
+	if got, err := again.Network(ctx, n.ID); err != nil || got.Name != "kept" {
+		t.Errorf("the restored network is %+v, %v", got, err)
+	}
+	left, _ := filepath.Glob(path + ".restore-*")
+	if len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	fresh := filepath.Join(t.TempDir(), "new", "sdn.db")
+	if kept, err := Restore(ctx, fresh, bytes.NewReader(before)); err != nil || kept != "" {
+		t.Errorf("Restore where there was nothing: kept %q, %v", kept, err)
+	}
+}
+
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=512k"); err != nil {
+		t.Skipf("no file system to fill: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	ctx := context.Background()
+	p := open(t, Options{Path: filepath.Join(dir, "sdn.db")})
+	n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: netip.MustParsePrefix("10.0.0.0/16")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	specs := make([]sdn.PortSpec, 50)
+	for i := range specs {
+		specs[i] = sdn.PortSpec{Network: n.ID}
+	}
+	made := 0
+	for range 100 {
+		if _, err = p.EnsurePorts(ctx, specs); err != nil {
+			break
+		}
+		made += len(specs)
+	}
+	if !sdn.IsExhausted(err) || sdn.ReasonOf(err) != sdn.NoSpace {
+		t.Fatalf("after %d ports: got error %v, want exhausted space", made, err)
+	}
+	ports, err := sdn.All(p.FindPorts(ctx, sdn.PortQuery{}))
+	if err != nil || len(ports) != made {
+		t.Errorf("%d ports are there (%v), want %d", len(ports), err, made)
+	}
+	if usage, err := p.SubnetUsage(ctx, n.Subnets[0]); err != nil || usage.Used != int64(made) {
+		t.Errorf("usage %+v, %v, want %d used", usage, err, made)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT, "size=8m"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.EnsurePorts(ctx, specs); err != nil {
+		t.Errorf("with space again: %v", err)
+	}
+}
+
+func TestBuiltInIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{UplinkRanges: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("100.65.0.0/24")}, HostRoutes: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("100.64.9.0/24")}})
+	ctx := context.Background()
+	v4, v6, err := p.UplinkRanges()
+	if err != nil || v4.String() != "100.65.0.0/24" || v6.Bits() != 64 || v6.Addr().As16()[0] != 0xfd {
+		t.Errorf("the uplink ranges are %v and %v, %v", v4, v6, err)
+	}
+	n, err := p.Network(ctx, p.Capabilities().ExternalNetwork)
+	if err != nil || !n.External || n.Name != "host" || n.Foreign {
+		t.Fatalf("the external network is %+v, %v", n, err)
+	}
+	_, err = p.EnsureSubnet(ctx, sdn.SubnetSpec{Network: n.ID, CIDR: netip.MustParsePrefix("192.0.2.0/24")})
+	for _, err := range []error{err, p.DeleteNetwork(ctx, n.ID), p.DeleteSubnet(ctx, n.Subnets[0])} {
+		if !sdn.IsDenied(err) {
+			t.Errorf("got error %v, want denied", err)
+		}
+	}
+	_, err = Open(ctx, Options{Path: filepath.Join(t.TempDir(), "x.db"), UplinkRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")}, HostRoutes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+	if !sdn.IsConflict(err) {
+		t.Errorf("got error %v, want a conflict", err)
+	}
+}

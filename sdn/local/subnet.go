@@ -1,0 +1,415 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+)
+
+var errNoCIDR = sdn.Invalid("subnet", "cidr", "is missing, and there is no pool to take one from")
+
+func (p *Provider) showSubnet(_ *bbolt.Tx, r *subnetRow) (sdn.Subnet, error) {
+	p.fillMeta(&r.Meta)
+	return r.Subnet, nil
+}
+
+// EnsureSubnet makes, finishes or adopts a subnet.
+func (p *Provider) EnsureSubnet(ctx context.Context, spec sdn.SubnetSpec) (out sdn.Subnet, err error) {
+	err = p.update(ctx, func(t *tx) error {
+		r, err := t.ensureSubnet(spec)
+		if err != nil {
+			return err
+		}
+		out, err = p.showSubnet(t.Tx, r)
+		return err
+	})
+	return out, err
+}
+
+func (t *tx) ensureSubnet(spec sdn.SubnetSpec) (*subnetRow, error) {
+	if err := checkSubnet(spec); err != nil {
+		return nil, err
+	}
+	r, err := subnets.byKey(t.Tx, spec.Key)
+	if err != nil {
+		return nil, err
+	}
+	if r != nil {
+		return r, t.adoptSubnet(r, spec)
+	}
+	n, err := networks.need(t.Tx, spec.Network)
+	if err != nil {
+		return nil, err
+	}
+	if n.ID == t.p.external {
+		return nil, builtIn("network", n.ID)
+	}
+	return t.makeSubnet(n, spec)
+}
+
+// makeSubnet makes a subnet of n.
+func (t *tx) makeSubnet(n *networkRow, spec sdn.SubnetSpec) (*subnetRow, error) {
+	if !spec.CIDR.IsValid() && spec.Pool == "" {
+		return nil, errNoCIDR
+	}
+	r := &subnetRow{sdn.Subnet{
+		Meta: newMeta(spec.Base), Network: n.ID, CIDR: spec.CIDR, Pool: spec.Pool, Ranges: spec.Ranges, Reserved: spec.Reserved,
+		Mode: spec.Mode, NoDHCP: spec.NoDHCP, Nameservers: spec.Nameservers, HostRoutes: spec.HostRoutes,
+	}}
+	var err error
+	if spec.Pool != "" {
+		if r.CIDR, err = t.cutPrefix(spec.Pool, spec.CIDR, spec.PrefixLen); err != nil {
+			return nil, err
+		}
+	}
+	if err := checkRanges(r.CIDR, r.Ranges); err != nil {
+		return nil, err
+	}
+	if r.Gateway, err = gatewayOf(r.CIDR, spec.Gateway); err != nil {
+		return nil, err
+	}
+	if r.CIDR.Addr().Is6() && n.MTU < leastMTUv6 {
+		return nil, sdn.Invalid("subnet", "cidr", "%v is IPv6 and needs an MTU of %d; its network has %d", r.CIDR, leastMTUv6, n.MTU)
+	}
+	if err := t.checkOverlap(n, r.CIDR); err != nil {
+		return nil, err
+	}
+	if err := buildAddressing(t.Bucket(addressIndexes), &r.Subnet, nil); err != nil {
+		return nil, err
+	}
+	if err := subnets.put(t, r); err != nil {
+		return nil, err
+	}
+	n.Subnets = append(n.Subnets, r.ID)
+	return r, networks.put(t, n)
+}
+
+// checkOverlap keeps ranges apart: those of one network, and those of all external networks, which lead to one host.
+func (t *tx) checkOverlap(n *networkRow, cidr netip.Prefix) error {
+	near := []*networkRow{n}
+	if n.External {
+		others, err := networks.all(t.Tx, "external", "x")
+		if err != nil {
+			return err
+		}
+		near = append(near, others...)
+	}
+	for _, other := range near {
+		for _, id := range other.Subnets {
+			s, err := subnets.need(t.Tx, id)
+			if err != nil {
+				return err
+			}
+			if s.CIDR.Overlaps(cidr) {
+				return sdn.Conflict(sdn.Exists, "subnet", "cidr", "%v overlaps %v of %s", cidr, s.CIDR, whose(other, n))
+			}
+		}
+	}
+	return nil
+}
+
+func whose(other, n *networkRow) string {
+	if other.ID == n.ID {
+		return "the same network"
+	}
+	return "another external network"
+}
+
+// checkSubnet checks what can be said without the store.
+func checkSubnet(spec sdn.SubnetSpec) error {
+	if err := checkBase("subnet", spec.Base); err != nil {
+		return err
+	}
+	if spec.CIDR.IsValid() {
+		if err := checkPrefix("subnet", "cidr", spec.CIDR); err != nil {
+			return err
+		}
+		if first := spec.CIDR.Addr(); first.IsMulticast() || first.IsLoopback() || first.IsLinkLocalUnicast() && first.Is6() || spec.CIDR.Bits() == 0 {
+			return sdn.Invalid("subnet", "cidr", "%v is no range of unicast addresses that can be routed", spec.CIDR)
+		}
+		if spec.PrefixLen != 0 && spec.PrefixLen != spec.CIDR.Bits() {
+			return sdn.Invalid("subnet", "prefix_len", "is %d, but the CIDR is %v", spec.PrefixLen, spec.CIDR)
+		}
+		if err := checkRanges(spec.CIDR, spec.Ranges); err != nil {
+			return err
+		}
+		if _, err := gatewayOf(spec.CIDR, spec.Gateway); err != nil {
+			return err
+		}
+	} else if spec.Pool == "" && spec.Key.IsZero() {
+		return errNoCIDR
+	}
+	switch spec.Mode {
+	case sdn.Static:
+	case sdn.Stateful, sdn.Stateless, sdn.SLAAC:
+		return &sdn.Error{Kind: sdn.KindUnsupported, Noun: "subnet", Field: "mode", Detail: "this SDN has static addresses only"}
+	default:
+		return sdn.Invalid("subnet", "mode", "%q is none", spec.Mode)
+	}
+	return checkSubnetLists(spec.Reserved, spec.Nameservers, spec.HostRoutes)
+}
+
+func checkSubnetLists(reserved, nameservers []netip.Addr, routes []sdn.HostRoute) error {
+	for i, a := range reserved {
+		if err := checkAddr("subnet", fmt.Sprintf("reserved[%d]", i), a); err != nil {
+			return err
+		}
+	}
+	for i, a := range nameservers {
+		if err := checkAddr("subnet", fmt.Sprintf("nameservers[%d]", i), a.WithZone("")); err != nil {
+			return err
+		}
+	}
+	return checkRoutes("subnet", "host_routes", routes)
+}
+
+// gatewayOf gives the gateway address that g means for cidr; invalid for none.
+func gatewayOf(cidr netip.Prefix, g sdn.Gateway) (netip.Addr, error) {
+	switch {
+	case g.None && g.Addr.IsValid():
+		return netip.Addr{}, sdn.Invalid("subnet", "gateway", "is both none and %v", g.Addr)
+	case g.None:
+		return netip.Addr{}, nil
+	case !g.Addr.IsValid():
+		return automatic(cidr).first, nil
+	case !cidr.Contains(g.Addr):
+		return netip.Addr{}, sdn.Invalid("subnet", "gateway", "%v is not inside %v", g.Addr, cidr)
+	case !usable(cidr).contains(g.Addr):
+		return netip.Addr{}, sdn.Invalid("subnet", "gateway", "%v is the network or broadcast address of %v", g.Addr, cidr)
+	}
+	return g.Addr, nil
+}
+
+func (t *tx) adoptSubnet(r *subnetRow, spec sdn.SubnetSpec) error {
+	switch {
+	case spec.Network != "" && spec.Network != r.Network:
+		return immutable("subnet", r.ID, "network", r.Network, spec.Network)
+	case spec.CIDR.IsValid() && spec.CIDR != r.CIDR:
+		return immutable("subnet", r.ID, "cidr", r.CIDR, spec.CIDR)
+	case spec.Pool != "" && spec.Pool != r.Pool:
+		return immutable("subnet", r.ID, "pool", r.Pool, spec.Pool)
+	case spec.PrefixLen != 0 && spec.PrefixLen != r.CIDR.Bits():
+		return immutable("subnet", r.ID, "prefix_len", r.CIDR.Bits(), spec.PrefixLen)
+	case spec.Mode != "" && spec.Mode != r.Mode:
+		return immutable("subnet", r.ID, "mode", r.Mode, spec.Mode)
+	}
+	changed, err := adopt("subnet", &r.Meta, spec.Base)
+	if err != nil {
+		return err
+	}
+	c := sdn.SubnetPatch{}
+	if spec.Gateway != (sdn.Gateway{}) {
+		c.Gateway = &spec.Gateway
+	}
+	for _, l := range []struct {
+		asked bool
+		set   func()
+	}{
+		{spec.Ranges != nil, func() { c.Ranges = &spec.Ranges }},
+		{spec.Reserved != nil, func() { c.Reserved = &spec.Reserved }},
+		{spec.Nameservers != nil, func() { c.Nameservers = &spec.Nameservers }},
+		{spec.HostRoutes != nil, func() { c.HostRoutes = &spec.HostRoutes }},
+	} {
+		if l.asked {
+			l.set()
+		}
+	}
+	also, err := t.changeSubnet(r, c)
+	if err != nil {
+		return err
+	}
+	if set(&r.NoDHCP, spec.NoDHCP) || also || changed {
+		return subnets.put(t, r)
+	}
+	return nil
+}
+
+// changeSubnet changes the row, not what every object has, and rebuilds its index of free addresses where that follows.
+func (t *tx) changeSubnet(r *subnetRow, c sdn.SubnetPatch) (changed bool, err error) {
+	rebuild := false
+	if c.Ranges != nil && !slices.Equal(r.Ranges, *c.Ranges) {
+		if err := checkRanges(r.CIDR, *c.Ranges); err != nil {
+			return false, err
+		}
+		r.Ranges, rebuild = *c.Ranges, true
+	}
+	if c.Reserved != nil && !slices.Equal(r.Reserved, *c.Reserved) {
+		for _, a := range *c.Reserved {
+			if holder := ports.id(t.Tx, "address", addrKey(r.ID, a)); holder != "" && !slices.Contains(r.Reserved, a) {
+				return false, sdn.Conflict(sdn.AddressInUse, "subnet", "reserved", "%v is a port's", a)
+			}
+		}
+		r.Reserved, rebuild = *c.Reserved, true
+	}
+	if c.Gateway != nil {
+		gateway, err := gatewayOf(r.CIDR, *c.Gateway)
+		if err != nil {
+			return false, err
+		}
+		if gateway != r.Gateway {
+			if err := t.moveGateway(r, gateway); err != nil {
+				return false, err
+			}
+			rebuild = true
+		}
+	}
+	changed = rebuild
+	if c.Nameservers != nil {
+		changed = setList(&r.Nameservers, append([]netip.Addr{}, *c.Nameservers...)) || changed
+	}
+	if c.HostRoutes != nil {
+		changed = setList(&r.HostRoutes, append([]sdn.HostRoute{}, *c.HostRoutes...)) || changed
+	}
+	if rebuild {
+		return true, buildAddressing(t.Bucket(addressIndexes), &r.Subnet, t.taken(r.ID))
+	}
+	return changed, nil
+}
+
+func (t *tx) moveGateway(r *subnetRow, gateway netip.Addr) error {
+	if router, err := routers.by(t.Tx, "subnet", string(r.ID)); err != nil {
+		return err
+	} else if router != nil && slices.ContainsFunc(router.Interfaces, func(leg sdn.RouterInterface) bool { return leg.Subnet == r.ID && leg.Addr == r.Gateway }) {
+		return &sdn.Error{Kind: sdn.KindConflict, Reason: sdn.InUse, Noun: "subnet", ID: string(r.ID), Field: "gateway", Detail: fmt.Sprintf("a router holds %v", r.Gateway)}
+	}
+	if gateway.IsValid() {
+		if holder := ports.id(t.Tx, "address", addrKey(r.ID, gateway)); holder != "" {
+			p, err := ports.need(t.Tx, holder)
+			if err != nil {
+				return err
+			}
+			if !p.Own {
+				return sdn.Conflict(sdn.AddressInUse, "subnet", "gateway", "%v is a port's", gateway)
+			}
+		}
+	}
+	r.Gateway = gateway
+	return nil
+}
+
+// taken lists the addresses of a subnet that ports have, in order.
+func (t *tx) taken(subnet sdn.ID) []netip.Addr {
+	var out []netip.Addr
+	prefix := key(string(subnet), "")
+	c := t.Bucket([]byte(string(ports.noun) + ".address")).Cursor()
+	for k, _ := c.Seek([]byte(prefix)); len(k) > len(prefix) && string(k[:len(prefix)]) == prefix; k, _ = c.Next() {
+		if a, ok := netip.AddrFromSlice(k[len(prefix):]); ok {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// Subnet gets a subnet.
+func (p *Provider) Subnet(ctx context.Context, id sdn.ID) (sdn.Subnet, error) {
+	return get(ctx, p, subnets, id, p.showSubnet)
+}
+
+// FindSubnets streams subnets.
+func (p *Provider) FindSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2[sdn.Subnet, error] {
+	scans, err := p.scansOf(subnets.noun, q.Match, byEach("network", q.Networks), byEach("pool", q.Pools))
+	if err != nil {
+		return broken[sdn.Subnet](err)
+	}
+	return search(ctx, p, subnets, scans, p.showSubnet, q.Matches)
+}
+
+// UpdateSubnet changes a subnet.
+func (p *Provider) UpdateSubnet(ctx context.Context, id sdn.ID, change sdn.SubnetPatch) (out sdn.Subnet, err error) {
+	if err := checkPatch("subnet", change.Patch); err != nil {
+		return out, err
+	}
+	var reserved, nameservers []netip.Addr
+	var routes []sdn.HostRoute
+	if change.Reserved != nil {
+		reserved = *change.Reserved
+	}
+	if change.Nameservers != nil {
+		nameservers = *change.Nameservers
+	}
+	if change.HostRoutes != nil {
+		routes = *change.HostRoutes
+	}
+	if err := checkSubnetLists(reserved, nameservers, routes); err != nil {
+		return out, err
+	}
+	err = p.update(ctx, func(t *tx) error {
+		r, err := subnets.need(t.Tx, id)
+		if err != nil {
+			return err
+		}
+		if r.Network == p.external {
+			return builtIn("subnet", id)
+		}
+		if err := patch("subnet", &r.Meta, change.Patch); err != nil {
+			return err
+		}
+		if _, err := t.changeSubnet(r, change); err != nil {
+			return err
+		}
+		if err := subnets.put(t, r); err != nil {
+			return err
+		}
+		out, err = p.showSubnet(t.Tx, r)
+		return err
+	})
+	return out, err
+}
+
+// DeleteSubnet deletes a subnet that no port has an address of.
+func (p *Provider) DeleteSubnet(ctx context.Context, id sdn.ID) error {
+	return p.release(ctx, func(t *tx) error {
+		r, err := subnets.get(t.Tx, id)
+		if err != nil || r == nil {
+			return err
+		}
+		switch {
+		case r.Network == p.external:
+			return builtIn("subnet", id)
+		case ports.any(t.Tx, "address", string(id)):
+			return inUse("subnet", id, "ports have addresses of it")
+		}
+		n, err := networks.need(t.Tx, r.Network)
+		if err != nil {
+			return err
+		}
+		n.Subnets = slices.DeleteFunc(n.Subnets, func(s sdn.ID) bool { return s == id })
+		if err := networks.put(t, n); err != nil {
+			return err
+		}
+		return t.dropSubnet(id)
+	})
+}
+
+// dropSubnet deletes a subnet that nothing depends on; its network forgets it by itself.
+func (t *tx) dropSubnet(id sdn.ID) error {
+	r, err := subnets.need(t.Tx, id)
+	if err != nil {
+		return err
+	}
+	if r.Pool != "" {
+		if err := t.joinPrefix(r.Pool, r.CIDR); err != nil {
+			return err
+		}
+	}
+	if err := t.Bucket(addressIndexes).DeleteBucket([]byte(id)); err != nil {
+		return err
+	}
+	return subnets.del(t, id)
+}
+
+// SubnetUsage tells how full a subnet is. It does not count: counters are kept.
+func (p *Provider) SubnetUsage(ctx context.Context, id sdn.ID) (out sdn.SubnetUsage, err error) {
+	return get(ctx, p, subnets, id, func(b *bbolt.Tx, r *subnetRow) (sdn.SubnetUsage, error) {
+		ad, err := openAddressing(b.Bucket(addressIndexes), &r.Subnet)
+		if err != nil {
+			return sdn.SubnetUsage{}, err
+		}
+		return ad.usage(), nil
+	})
+}

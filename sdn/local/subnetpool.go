@@ -1,0 +1,288 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+)
+
+func (p *Provider) showSubnetPool(_ *bbolt.Tx, r *subnetPoolRow) (sdn.SubnetPool, error) {
+	p.fillMeta(&r.Meta)
+	return r.SubnetPool, nil
+}
+
+// EnsureSubnetPool makes, finishes or adopts a subnet pool.
+func (p *Provider) EnsureSubnetPool(ctx context.Context, spec sdn.SubnetPoolSpec) (out sdn.SubnetPool, err error) {
+	if err := checkBase("subnet pool", spec.Base); err != nil {
+		return out, err
+	}
+	if err := checkPoolPrefixes(spec.Prefixes); err != nil {
+		return out, err
+	}
+	err = p.update(ctx, func(t *tx) error {
+		r, err := subnetPools.byKey(t.Tx, spec.Key)
+		if err != nil {
+			return err
+		}
+		if r == nil {
+			r, err = t.makeSubnetPool(spec)
+		} else {
+			err = t.adoptSubnetPool(r, spec)
+		}
+		if err != nil {
+			return err
+		}
+		out, err = p.showSubnetPool(t.Tx, r)
+		return err
+	})
+	return out, err
+}
+
+func checkPoolPrefixes(prefixes []netip.Prefix) error {
+	for i, p := range prefixes {
+		field := fmt.Sprintf("prefixes[%d]", i)
+		if err := checkPrefix("subnet pool", field, p); err != nil {
+			return err
+		}
+		if family(p.Addr()) != family(prefixes[0].Addr()) {
+			return sdn.Invalid("subnet pool", field, "%v is not of the family of %v", p, prefixes[0])
+		}
+		for _, other := range prefixes[:i] {
+			if p.Overlaps(other) {
+				return sdn.Invalid("subnet pool", field, "%v overlaps %v", p, other)
+			}
+		}
+	}
+	return nil
+}
+
+func (t *tx) makeSubnetPool(spec sdn.SubnetPoolSpec) (*subnetPoolRow, error) {
+	if len(spec.Prefixes) == 0 {
+		return nil, sdn.Invalid("subnet pool", "prefixes", "needs at least one")
+	}
+	r := &subnetPoolRow{sdn.SubnetPool{
+		Meta: newMeta(spec.Base), Prefixes: spec.Prefixes, DefaultLen: spec.DefaultLen, MinLen: spec.MinLen, MaxLen: spec.MaxLen, Shared: spec.Shared,
+	}}
+	shortest, longest := r.Prefixes[0].Bits(), 0
+	for _, p := range r.Prefixes {
+		shortest, longest = min(shortest, p.Bits()), max(longest, p.Bits())
+	}
+	if r.MinLen == 0 {
+		r.MinLen = shortest
+	}
+	if r.MaxLen == 0 {
+		r.MaxLen = family(r.Prefixes[0].Addr())
+	}
+	if r.DefaultLen == 0 {
+		r.DefaultLen = longest
+	}
+	if err := checkPoolLengths(r); err != nil {
+		return nil, err
+	}
+	free, err := makeIntervals(t.Bucket(prefixIndexes), []byte(r.ID))
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range r.Prefixes {
+		if err := free.join(p.Addr(), lastAddr(p)); err != nil {
+			return nil, err
+		}
+	}
+	return r, subnetPools.put(t, r)
+}
+
+func checkPoolLengths(r *subnetPoolRow) error {
+	whole := family(r.Prefixes[0].Addr())
+	switch {
+	case r.MinLen < 1 || r.MinLen > whole:
+		return sdn.Invalid("subnet pool", "min_len", "must be from 1 to %d, not %d", whole, r.MinLen)
+	case r.MaxLen < r.MinLen || r.MaxLen > whole:
+		return sdn.Invalid("subnet pool", "max_len", "must be from %d to %d, not %d", r.MinLen, whole, r.MaxLen)
+	case r.DefaultLen < r.MinLen || r.DefaultLen > r.MaxLen:
+		return sdn.Invalid("subnet pool", "default_len", "must be from %d to %d, not %d", r.MinLen, r.MaxLen, r.DefaultLen)
+	}
+	return nil
+}
+
+func (t *tx) adoptSubnetPool(r *subnetPoolRow, spec sdn.SubnetPoolSpec) error {
+	switch {
+	case spec.MinLen != 0 && spec.MinLen != r.MinLen:
+		return immutable("subnet pool", r.ID, "min_len", r.MinLen, spec.MinLen)
+	case spec.MaxLen != 0 && spec.MaxLen != r.MaxLen:
+		return immutable("subnet pool", r.ID, "max_len", r.MaxLen, spec.MaxLen)
+	case spec.Shared && !r.Shared:
+		return immutable("subnet pool", r.ID, "shared", r.Shared, spec.Shared)
+	}
+	changed, err := adopt("subnet pool", &r.Meta, spec.Base)
+	if err != nil {
+		return err
+	}
+	if spec.Prefixes != nil {
+		grown, err := t.growSubnetPool(r, spec.Prefixes)
+		if err != nil {
+			return err
+		}
+		changed = grown || changed
+	}
+	changed = set(&r.DefaultLen, spec.DefaultLen) || changed
+	if err := checkPoolLengths(r); err != nil {
+		return err
+	}
+	if !changed {
+		return nil
+	}
+	return subnetPools.put(t, r)
+}
+
+// growSubnetPool gives the pool the prefixes it does not have yet; those it has must stay.
+func (t *tx) growSubnetPool(r *subnetPoolRow, want []netip.Prefix) (grown bool, err error) {
+	for _, p := range r.Prefixes {
+		if !slices.Contains(want, p) {
+			return false, &sdn.Error{
+				Kind: sdn.KindConflict, Reason: sdn.Immutable, Noun: "subnet pool", ID: string(r.ID), Field: "prefixes",
+				Detail: fmt.Sprintf("can only grow, and %v is missing", p),
+			}
+		}
+	}
+	if len(want) == len(r.Prefixes) {
+		return false, nil
+	}
+	if family(want[0].Addr()) != family(r.Prefixes[0].Addr()) {
+		return false, sdn.Invalid("subnet pool", "prefixes", "must stay of the family of %v", r.Prefixes[0])
+	}
+	free, err := openIntervals(t.Bucket(prefixIndexes), []byte(r.ID))
+	if err != nil {
+		return false, err
+	}
+	for _, p := range want {
+		if slices.Contains(r.Prefixes, p) {
+			continue
+		}
+		if err := free.join(p.Addr(), lastAddr(p)); err != nil {
+			return false, err
+		}
+	}
+	r.Prefixes = want
+	return true, nil
+}
+
+// cutPrefix takes cidr out of a pool, or with a zero cidr any prefix of the given length (0: the pool's default).
+func (t *tx) cutPrefix(pool sdn.ID, cidr netip.Prefix, length int) (netip.Prefix, error) {
+	r, err := subnetPools.need(t.Tx, pool)
+	if err != nil {
+		return cidr, err
+	}
+	field := "prefix_len"
+	if cidr.IsValid() {
+		field, length = "cidr", cidr.Bits()
+	} else if length == 0 {
+		length = r.DefaultLen
+	}
+	if length < r.MinLen || length > r.MaxLen {
+		return cidr, sdn.Invalid("subnet", field, "the length is %d, but the pool gives from %d to %d", length, r.MinLen, r.MaxLen)
+	}
+	free, err := openIntervals(t.Bucket(prefixIndexes), []byte(pool))
+	if err != nil {
+		return cidr, err
+	}
+	if !cidr.IsValid() {
+		p, ok, err := free.takePrefix(length)
+		if err == nil && !ok {
+			err = sdn.Exhausted(sdn.NoPrefixes, "subnet pool", "no prefix of length %d is free in it", length)
+		}
+		return p, err
+	}
+	inside := func(p netip.Prefix) bool { return p.Bits() <= cidr.Bits() && p.Contains(cidr.Addr()) }
+	err = free.cut(cidr.Addr(), lastAddr(cidr))
+	if errors.Is(err, errNotFree) {
+		if !slices.ContainsFunc(r.Prefixes, inside) {
+			return cidr, sdn.Invalid("subnet", "cidr", "%v is not inside the pool", cidr)
+		}
+		return cidr, sdn.Conflict(sdn.Exists, "subnet", "cidr", "%v overlaps another subnet of the pool", cidr)
+	}
+	return cidr, err
+}
+
+// joinPrefix gives a prefix back to its pool.
+func (t *tx) joinPrefix(pool sdn.ID, cidr netip.Prefix) error {
+	free, err := openIntervals(t.Bucket(prefixIndexes), []byte(pool))
+	if err != nil {
+		return err
+	}
+	return free.join(cidr.Addr(), lastAddr(cidr))
+}
+
+// SubnetPool gets a subnet pool.
+func (p *Provider) SubnetPool(ctx context.Context, id sdn.ID) (sdn.SubnetPool, error) {
+	return get(ctx, p, subnetPools, id, p.showSubnetPool)
+}
+
+// FindSubnetPools streams subnet pools.
+func (p *Provider) FindSubnetPools(ctx context.Context, q sdn.SubnetPoolQuery) iter.Seq2[sdn.SubnetPool, error] {
+	scans, err := p.scansOf(subnetPools.noun, q.Match)
+	if err != nil {
+		return broken[sdn.SubnetPool](err)
+	}
+	return search(ctx, p, subnetPools, scans, p.showSubnetPool, func(s sdn.SubnetPool) bool { return q.Match.Matches(s.Meta) })
+}
+
+// UpdateSubnetPool changes a subnet pool.
+func (p *Provider) UpdateSubnetPool(ctx context.Context, id sdn.ID, change sdn.SubnetPoolPatch) (out sdn.SubnetPool, err error) {
+	if err := checkPatch("subnet pool", change.Patch); err != nil {
+		return out, err
+	}
+	if change.Prefixes != nil {
+		if err := checkPoolPrefixes(*change.Prefixes); err != nil {
+			return out, err
+		}
+	}
+	err = p.update(ctx, func(t *tx) error {
+		r, err := subnetPools.need(t.Tx, id)
+		if err != nil {
+			return err
+		}
+		if err := patch("subnet pool", &r.Meta, change.Patch); err != nil {
+			return err
+		}
+		if change.Prefixes != nil {
+			if _, err := t.growSubnetPool(r, *change.Prefixes); err != nil {
+				return err
+			}
+		}
+		if change.DefaultLen != nil {
+			r.DefaultLen = *change.DefaultLen
+		}
+		if err := checkPoolLengths(r); err != nil {
+			return err
+		}
+		if err := subnetPools.put(t, r); err != nil {
+			return err
+		}
+		out, err = p.showSubnetPool(t.Tx, r)
+		return err
+	})
+	return out, err
+}
+
+// DeleteSubnetPool deletes a subnet pool that no subnet was cut from.
+func (p *Provider) DeleteSubnetPool(ctx context.Context, id sdn.ID) error {
+	return p.release(ctx, func(t *tx) error {
+		r, err := subnetPools.get(t.Tx, id)
+		if err != nil || r == nil {
+			return err
+		}
+		if subnets.any(t.Tx, "pool", string(id)) {
+			return inUse("subnet pool", id, "subnets were cut from it")
+		}
+		if err := t.Bucket(prefixIndexes).DeleteBucket([]byte(id)); err != nil {
+			return err
+		}
+		return subnetPools.del(t, id)
+	})
+}

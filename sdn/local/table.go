@@ -1,0 +1,253 @@
+package local
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+)
+
+// row is a record of a table: a pointer to what is stored.
+type row[T any] interface {
+	*T
+	meta() *sdn.Meta
+	// counted tells whether the row counts against its project's quota.
+	counted() bool
+}
+
+// table is a noun's bucket, id → JSON, with its index buckets, which put and del keep.
+type table[T any, R row[T]] struct {
+	noun    sdn.Noun
+	title   string // the noun in errors
+	indexes []index[T]
+}
+
+// index finds rows by something other than their id. A unique index is key → id; another is key, 0, id → nothing.
+type index[T any] struct {
+	name   string
+	unique bool
+	keys   func(*T) []string
+}
+
+// key joins the parts of an index key. Ids, names of devices and the like hold no zero byte (validated), so parts cannot run together;
+// only the last part may be binary.
+func key(parts ...string) string { return strings.Join(parts, "\x00") }
+
+func (ix index[T]) bucket(noun sdn.Noun) []byte { return []byte(string(noun) + "." + ix.name) }
+
+func (t table[T, R]) create(b *bbolt.Tx) error {
+	if _, err := b.CreateBucketIfNotExists([]byte(t.noun)); err != nil {
+		return err
+	}
+	for _, ix := range t.indexes {
+		if _, err := b.CreateBucketIfNotExists(ix.bucket(t.noun)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t table[T, R]) decode(id, value []byte) (R, error) {
+	r := R(new(T))
+	if err := json.Unmarshal(value, r); err != nil {
+		return nil, damaged(t.title, string(id), err)
+	}
+	if r.meta().ID != sdn.ID(id) {
+		return nil, damaged(t.title, string(id), fmt.Errorf("it says it is %q", r.meta().ID))
+	}
+	return r, nil
+}
+
+func damaged(title, id string, cause error) error {
+	return &sdn.Error{Kind: sdn.KindUnavailable, Noun: title, ID: id, Detail: "its record in the store is damaged", Err: cause}
+}
+
+// get finds a row by id; nil if absent.
+func (t table[T, R]) get(tx *bbolt.Tx, id sdn.ID) (R, error) {
+	if id == "" || len(id) > bbolt.MaxKeySize {
+		return nil, nil
+	}
+	v := tx.Bucket([]byte(t.noun)).Get([]byte(id))
+	if v == nil {
+		return nil, nil
+	}
+	return t.decode([]byte(id), v)
+}
+
+// need finds a row by id; IsNotFound if absent.
+func (t table[T, R]) need(tx *bbolt.Tx, id sdn.ID) (R, error) {
+	r, err := t.get(tx, id)
+	if err == nil && r == nil {
+		return nil, sdn.NotFound(t.title, id)
+	}
+	return r, err
+}
+
+// id looks a key up in a unique index; "" if absent.
+func (t table[T, R]) id(tx *bbolt.Tx, index, k string) sdn.ID {
+	return sdn.ID(tx.Bucket([]byte(string(t.noun) + "." + index)).Get([]byte(k)))
+}
+
+// by finds a row in a unique index; nil if absent.
+func (t table[T, R]) by(tx *bbolt.Tx, index, k string) (R, error) {
+	return t.get(tx, t.id(tx, index, k))
+}
+
+// byKey finds a row by its Key; nil for the zero Key and if absent.
+func (t table[T, R]) byKey(tx *bbolt.Tx, k sdn.Key) (R, error) {
+	if k.IsZero() {
+		return nil, nil
+	}
+	return t.by(tx, "key", k.String())
+}
+
+// any tells whether an index that is not unique has an entry for k.
+func (t table[T, R]) any(tx *bbolt.Tx, index, k string) bool {
+	prefix := []byte(k + "\x00")
+	found, _ := tx.Bucket([]byte(string(t.noun) + "." + index)).Cursor().Seek(prefix)
+	return bytes.HasPrefix(found, prefix)
+}
+
+// ids lists what an index that is not unique has for k.
+func (t table[T, R]) ids(tx *bbolt.Tx, index, k string) []sdn.ID {
+	var ids []sdn.ID
+	prefix := []byte(k + "\x00")
+	c := tx.Bucket([]byte(string(t.noun) + "." + index)).Cursor()
+	for found, _ := c.Seek(prefix); bytes.HasPrefix(found, prefix); found, _ = c.Next() {
+		ids = append(ids, sdn.ID(found[len(prefix):]))
+	}
+	return ids
+}
+
+// all lists the rows that an index that is not unique has for k.
+func (t table[T, R]) all(tx *bbolt.Tx, index, k string) ([]R, error) {
+	var rows []R
+	for _, id := range t.ids(tx, index, k) {
+		r, err := t.need(tx, id)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+// each calls f with every row.
+func (t table[T, R]) each(tx *bbolt.Tx, f func(R) error) error {
+	return tx.Bucket([]byte(t.noun)).ForEach(func(k, v []byte) error {
+		r, err := t.decode(k, v)
+		if err != nil {
+			return err
+		}
+		return f(r)
+	})
+}
+
+// put writes a row at its next revision, and its index entries. What must be unique was checked by the caller.
+func (t table[T, R]) put(tx *tx, r R) error {
+	m := r.meta()
+	m.Updated = tx.now
+	m.Revision++
+	if m.Created.IsZero() {
+		m.Created = tx.now
+	}
+	return t.write(tx, r)
+}
+
+// write is put for a change that users do not see: the revision stays.
+func (t table[T, R]) write(tx *tx, r R) error {
+	tx.wrote = true
+	m := r.meta()
+	old, err := t.get(tx.Tx, m.ID)
+	if err != nil {
+		return err
+	}
+	if old == nil {
+		if err := tx.tally(t.noun, 1); err != nil {
+			return err
+		}
+		if r.counted() {
+			if err := tx.count(t.noun, m.Project, 1); err != nil {
+				return err
+			}
+		}
+	}
+	if err := t.reindex(tx.Tx, m.ID, old, r); err != nil {
+		return err
+	}
+	v, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode %s %s: %w", t.title, m.ID, err)
+	}
+	return tx.Bucket([]byte(t.noun)).Put([]byte(m.ID), v)
+}
+
+// del removes a row and its index entries.
+func (t table[T, R]) del(tx *tx, id sdn.ID) error {
+	tx.wrote = true
+	old, err := t.need(tx.Tx, id)
+	if err != nil {
+		return err
+	}
+	if err := tx.tally(t.noun, -1); err != nil {
+		return err
+	}
+	if old.counted() {
+		if err := tx.count(t.noun, old.meta().Project, -1); err != nil {
+			return err
+		}
+	}
+	if err := t.reindex(tx.Tx, id, old, nil); err != nil {
+		return err
+	}
+	return tx.Bucket([]byte(t.noun)).Delete([]byte(id))
+}
+
+func (t table[T, R]) reindex(tx *bbolt.Tx, id sdn.ID, old, new R) error {
+	for _, ix := range t.indexes {
+		b := tx.Bucket(ix.bucket(t.noun))
+		gone, made := map[string]bool{}, map[string]bool{}
+		if old != nil {
+			for _, k := range ix.keys(old) {
+				gone[k] = true
+			}
+		}
+		if new != nil {
+			for _, k := range ix.keys(new) {
+				made[k] = true
+			}
+		}
+		for k := range gone {
+			if made[k] {
+				continue
+			}
+			if !ix.unique {
+				k = key(k, string(id))
+			}
+			if err := b.Delete([]byte(k)); err != nil {
+				return err
+			}
+		}
+		for k := range made {
+			if gone[k] {
+				continue
+			}
+			if !ix.unique {
+				if err := b.Put([]byte(key(k, string(id))), nil); err != nil {
+					return err
+				}
+				continue
+			}
+			if holder := b.Get([]byte(k)); holder != nil && sdn.ID(holder) != id {
+				return fmt.Errorf("index %s of %s: %q is %s's", ix.name, t.title, k, holder)
+			}
+			if err := b.Put([]byte(k), []byte(id)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,298 @@
+package local
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/internal/failpoint"
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+)
+
+// tx is a transaction that changes the store, and notes on its way what the kernel must learn of it.
+type tx struct {
+	*bbolt.Tx
+	p       *Provider
+	now     time.Time
+	wrote   bool
+	before  map[sdn.ID]*fabric.Domain // shapes of domains, as they were when the transaction first came near them; nil: absent
+	changes map[string]*change        // by domain
+}
+
+// update runs f in a transaction and then brings the kernel after it. Where f fails nothing has changed. Where the kernel
+// fails the store has changed: the error IsUnavailable, and the kernel is tried again by Run and by any later change of the domain.
+func (p *Provider) update(ctx context.Context, f func(*tx) error) error {
+	tk, err := p.commit(ctx, f)
+	if err != nil || tk == nil {
+		return err
+	}
+	return p.settle(ctx, tk)
+}
+
+// release is update for deletions: once the store has forgotten something, the kernel's failure to do so is no concern of
+// the caller's. Run and Reconcile finish it.
+func (p *Provider) release(ctx context.Context, f func(*tx) error) error {
+	tk, err := p.commit(ctx, f)
+	if err != nil || tk == nil {
+		return err
+	}
+	if err := p.settle(ctx, tk); err != nil {
+		p.log.WarnContext(ctx, "deleted, but the kernel is to be cleaned up later", "error", err)
+	}
+	return nil
+}
+
+func (p *Provider) commit(ctx context.Context, f func(*tx) error) (*ticket, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	b, err := p.db.Begin(true)
+	if err != nil {
+		return nil, closed(err)
+	}
+	t := &tx{Tx: b, p: p, now: time.Now().UTC().Round(0), before: map[sdn.ID]*fabric.Domain{}, changes: map[string]*change{}}
+	defer func() {
+		if b != nil {
+			_ = b.Rollback()
+		}
+	}()
+	if err := f(t); err != nil {
+		return nil, full(err)
+	}
+	if err := t.shapes(); err != nil {
+		return nil, err
+	}
+	// Tickets are drawn while no other change can be: that is what keeps the kernel in the order of the store.
+	var tk *ticket
+	if p.datapath != nil && len(t.changes) > 0 {
+		tk = p.queue.draw(t.changes)
+	}
+	if t.wrote {
+		failpoint.Here("local.commit.before")
+		err := b.Commit()
+		b = nil
+		if err != nil {
+			if tk != nil {
+				tk.cancel()
+			}
+			if full := full(err); sdn.IsExhausted(full) {
+				return nil, full
+			}
+			return nil, sdn.Unavailable(err, "store", "the change could not be written")
+		}
+		failpoint.Here("local.commit.after")
+		if p.datapath == nil {
+			p.queue.announce()
+		}
+	}
+	return tk, nil
+}
+
+// change is what the kernel must learn about a domain.
+func (t *tx) change(domain sdn.ID) *change {
+	c := t.changes[string(domain)]
+	if c == nil {
+		c = &change{domain: string(domain)}
+		t.changes[string(domain)] = c
+	}
+	return c
+}
+
+// near notes the shape of a domain before the transaction changes what it is made of.
+func (t *tx) near(domain sdn.ID) error {
+	if _, noted := t.before[domain]; noted || domain == "" {
+		return nil
+	}
+	d, err := t.p.projectDomain(t.Tx, domain)
+	if err != nil {
+		return err
+	}
+	t.before[domain] = d
+	return nil
+}
+
+// touch has the transaction wait for the kernel to be done with a domain, and mend what failed there before.
+func (t *tx) touch(domain sdn.ID) {
+	if domain != "" {
+		t.change(domain)
+	}
+}
+
+// shapes compares the domains the transaction came near with what they were.
+func (t *tx) shapes() error {
+	for id, before := range t.before {
+		after, err := t.p.projectDomain(t.Tx, id)
+		if err != nil {
+			return err
+		}
+		switch {
+		case after == nil && before != nil:
+			t.change(id).gone = true
+		case after != nil && !reflect.DeepEqual(before, after):
+			t.change(id).shape = after
+		case after != nil:
+			t.touch(id)
+		}
+	}
+	return nil
+}
+
+// putPort writes a port and notes what that means to the kernel.
+func (t *tx) putPort(r *portRow) error {
+	old, err := ports.get(t.Tx, r.ID)
+	if err != nil {
+		return err
+	}
+	if err := t.notePort(old, r); err != nil {
+		return err
+	}
+	return ports.put(t, r)
+}
+
+func (t *tx) delPort(r *portRow) error {
+	if err := t.notePort(r, nil); err != nil {
+		return err
+	}
+	return ports.del(t, r.ID)
+}
+
+func (t *tx) notePort(old, new *portRow) error {
+	row := new
+	if row == nil {
+		row = old
+	}
+	domain, err := domainOf(t.Tx, row.Network)
+	if err != nil || domain == "" {
+		return err
+	}
+	was, is := projectPort(old), projectPort(new)
+	switch {
+	case was != nil && is != nil && reflect.DeepEqual(was, is):
+		t.touch(domain)
+	case was != nil || is != nil:
+		t.change(domain).port(was, is)
+	}
+	return nil
+}
+
+func (t *tx) putForward(r *forwardRow) error {
+	for _, f := range projectForward(r) {
+		t.change(r.Router).forward(nil, &f)
+	}
+	return forwards.put(t, r)
+}
+
+func (t *tx) delForward(r *forwardRow) error {
+	for _, f := range projectForward(r) {
+		t.change(r.Router).forward(&f, nil)
+	}
+	return forwards.del(t, r.Meta.ID)
+}
+
+var (
+	quotaBucket = []byte("quotas") // project → limits
+	usageBucket = []byte("usage")  // project, 0, noun → count
+)
+
+// count moves the project's counter of a noun, and refuses to move it beyond the quota.
+func (t *tx) count(noun sdn.Noun, project string, by int64) error {
+	k := []byte(key(project, string(noun)))
+	n := counter(t.Tx, k) + by
+	if by > 0 {
+		limits, err := t.p.limits(t.Tx, project)
+		if err != nil {
+			return err
+		}
+		if limit, set := limits[noun]; set && limit >= 0 && n > limit {
+			return sdn.Exhausted(sdn.NoQuota, string(noun), "the project's quota of %d is used up", limit)
+		}
+	}
+	return t.Bucket(usageBucket).Put(k, binary.BigEndian.AppendUint64(nil, uint64(n)))
+}
+
+// tally moves the counter of all rows of a table.
+func (t *tx) tally(noun sdn.Noun, by int64) error {
+	k := tallyKey(noun)
+	return t.Bucket(usageBucket).Put(k, binary.BigEndian.AppendUint64(nil, uint64(counter(t.Tx, k)+by)))
+}
+
+// tallyKey cannot be a project's: those have no zero byte.
+func tallyKey(noun sdn.Noun) []byte { return []byte(key("", "", string(noun))) }
+
+func counter(b *bbolt.Tx, k []byte) int64 {
+	v := b.Bucket(usageBucket).Get(k)
+	if len(v) != 8 {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(v))
+}
+
+// limits are a project's: its own over the provider's.
+func (p *Provider) limits(b *bbolt.Tx, project string) (map[sdn.Noun]int64, error) {
+	limits := map[sdn.Noun]int64{}
+	for noun, n := range p.quotas {
+		limits[noun] = n
+	}
+	if v := b.Bucket(quotaBucket).Get(quotaKey(project)); v != nil {
+		if err := json.Unmarshal(v, &limits); err != nil {
+			return nil, damaged("quota", project, err)
+		}
+	}
+	return limits, nil
+}
+
+// quotaKey is never empty, which bbolt does not allow.
+func quotaKey(project string) []byte { return []byte("project:" + project) }
+
+var countedNouns = []sdn.Noun{sdn.NounNetwork, sdn.NounSubnet, sdn.NounSubnetPool, sdn.NounPort, sdn.NounRouter, sdn.NounFloatingIP}
+
+// Usage tells a project's quotas and what it has.
+func (p *Provider) Usage(ctx context.Context, project string) (map[sdn.Noun]sdn.Usage, error) {
+	usage := map[sdn.Noun]sdn.Usage{}
+	return usage, p.view(func(b *bbolt.Tx) error {
+		limits, err := p.limits(b, project)
+		for _, noun := range countedNouns {
+			limit, set := limits[noun]
+			if !set {
+				limit = -1
+			}
+			usage[noun] = sdn.Usage{Used: counter(b, []byte(key(project, string(noun)))), Limit: limit}
+		}
+		return errors.Join(err, ctx.Err())
+	})
+}
+
+// SetQuota sets a project's limits. What the project has beyond them stays.
+func (p *Provider) SetQuota(ctx context.Context, project string, limits map[sdn.Noun]int64) error {
+	for noun, n := range limits {
+		if n < -1 {
+			return sdn.Invalid("quota", string(noun), "must be -1 or more, not %d", n)
+		}
+		if !contains(countedNouns, noun) {
+			return sdn.Invalid("quota", string(noun), "is not counted")
+		}
+	}
+	return p.update(ctx, func(t *tx) error {
+		all := map[sdn.Noun]int64{}
+		if v := t.Bucket(quotaBucket).Get(quotaKey(project)); v != nil {
+			if err := json.Unmarshal(v, &all); err != nil {
+				return damaged("quota", project, err)
+			}
+		}
+		for noun, n := range limits {
+			all[noun] = n
+		}
+		v, err := json.Marshal(all)
+		if err != nil {
+			return fmt.Errorf("encode quota: %w", err)
+		}
+		t.wrote = true
+		return t.Bucket(quotaBucket).Put(quotaKey(project), v)
+	})
+}

@@ -1,0 +1,68 @@
+package sdn
+
+import (
+	"context"
+	"iter"
+)
+
+// NetworkSpec asks for a network: one layer-2 segment.
+type NetworkSpec struct {
+	Base
+	// MTU in bytes; 0 is what the SDN's data path carries to the outside. More than it can carry at all IsInvalid.
+	MTU int
+	// External makes a network that routers have their gateways on and floating IPs come from.
+	External bool
+	// Shared lets other projects use the network.
+	Shared bool
+	// NoPortSecurity switches anti-spoofing and security groups off for ports that do not say otherwise.
+	NoPortSecurity bool
+	// Segment places the network on a physical one; the zero Segment leaves that to the SDN. Where the SDN has no physical
+	// networks IsUnsupported, where it keeps them for administrators IsDenied.
+	Segment Segment
+	// Subnets are made with the network, in one step where the SDN can; their Network is filled in. Each needs a Key if the
+	// network has one.
+	Subnets []SubnetSpec
+}
+
+// Segment is a network's place on a physical one (Neutron: the provider attributes).
+type Segment struct {
+	Type     string // "flat", "vlan", "vxlan", "geneve", …
+	Physical string // name of the physical network; "" for tunnels
+	ID       int    // VLAN or tunnel id; 0 where the type has none
+}
+
+// Network is a layer-2 segment. External, Shared and Segment are fixed at creation.
+type Network struct {
+	Meta
+	MTU            int
+	External       bool
+	Shared         bool
+	NoPortSecurity bool
+	Segment        Segment // zero where the SDN does not tell
+	Subnets        []ID
+}
+
+// NetworkPatch changes a network.
+type NetworkPatch struct {
+	Patch
+	MTU            *int
+	NoPortSecurity *bool // of ports made from now on
+}
+
+// NetworkQuery selects networks.
+type NetworkQuery struct {
+	Match
+	External *bool
+}
+
+// Networks are layer-2 segments (Neutron: network; OVN: Logical_Switch).
+type Networks interface {
+	// EnsureNetwork makes, finishes or adopts the network with the spec's Key, with its subnets.
+	EnsureNetwork(ctx context.Context, spec NetworkSpec) (Network, error)
+	Network(ctx context.Context, id ID) (Network, error)
+	FindNetworks(ctx context.Context, q NetworkQuery) iter.Seq2[Network, error]
+	UpdateNetwork(ctx context.Context, id ID, p NetworkPatch) (Network, error)
+	// DeleteNetwork deletes the network and its subnets. A network with ports that are not the SDN's own, a router's leg
+	// among them, stays whole: IsConflict, InUse.
+	DeleteNetwork(ctx context.Context, id ID) error
+}

@@ -1,0 +1,158 @@
+package sdn
+
+import (
+	"context"
+	"iter"
+	"net"
+	"net/netip"
+)
+
+// Address is one address of a port.
+type Address struct {
+	Subnet ID
+	Addr   netip.Addr
+}
+
+// AllowedPair is a further source that a port may send as: a prefix, and a MAC, which if nil is the port's own.
+type AllowedPair struct {
+	Prefix netip.Prefix
+	MAC    net.HardwareAddr
+}
+
+// VNICType is what sort of interface a port is to be plugged as (Neutron: binding:vnic_type).
+type VNICType string
+
+// The VNIC types in use.
+const (
+	VNICNormal VNICType = "" // a virtual interface
+	VNICDirect VNICType = "direct"
+)
+
+// PortSpec asks for a port: one interface's place on a network.
+type PortSpec struct {
+	Base
+	Network ID
+	MAC     net.HardwareAddr // nil: the SDN chooses. Unicast, 6 bytes
+	// Addresses the port is to have. An element without Addr takes any free one of its Subnet; one without Subnet takes the
+	// subnet of the network that holds Addr. nil is one address of each family the network has.
+	Addresses []Address
+	// WithoutAddresses makes a port with none; Addresses must be nil.
+	WithoutAddresses bool
+	DeviceID         string // what the port is plugged into, in its owner's words: a Docker endpoint's id, a pod's UID; ≤255 bytes
+	DeviceOwner      string // whose DeviceID that is: DeviceOwner constants or others; ≤255 bytes
+	Host             string // the host it is to be plugged on; "" leaves it unbound
+	VNICType         VNICType
+	// Profile tells the SDN what it must know of the interface to bind the port (Neutron: binding:profile), such as the PCI
+	// slot of a virtual function.
+	Profile map[string]string
+	// Groups are its security groups: nil is the project's default group where the SDN has one.
+	Groups []ID
+	// WithoutGroups makes a port with none; Groups must be nil.
+	WithoutGroups bool
+	// NoPortSecurity switches anti-spoofing off; nil is as the network says.
+	NoPortSecurity *bool
+	AllowedPairs   []AllowedPair
+}
+
+// The device owners that Kuryr and its SDNs write.
+const (
+	OwnerContainer       = "compute:kuryr"            // a container's port, as kuryr-libnetwork marks it
+	OwnerRouterInterface = "network:router_interface" // a router's leg on a subnet; the SDN's own
+	OwnerRouterGateway   = "network:router_gateway"   // a router's leg on an external network; the SDN's own
+	OwnerFloatingIP      = "network:floatingip"       // holds a floating IP's address; the SDN's own
+)
+
+// PortStatus is what the SDN knows of a port's data path.
+type PortStatus string
+
+// The states of a port.
+const (
+	PortDown   PortStatus = "DOWN"   // not plugged, or not yet seen
+	PortActive PortStatus = "ACTIVE" // traffic flows
+	PortError  PortStatus = "ERROR"
+)
+
+// VIF tells a binding how to plug a port (Neutron: binding:vif_type and binding:vif_details).
+type VIF struct {
+	Type    string            // VIFBridge, VIFOVS, …; VIFUnbound while the port has no host
+	Details map[string]string // by the Detail constants and whatever else the SDN says
+}
+
+// VIF types that Kuryr's binding drivers or the contract know by name.
+const (
+	VIFUnbound = "unbound" // no host yet: not to be plugged
+	VIFBridge  = "bridge"  // a Linux bridge: DetailBridge, DetailNamespace
+	VIFOVS     = "ovs"     // Open vSwitch: DetailBridge
+)
+
+// Keys of VIF.Details.
+const (
+	DetailBridge    = "bridge_name" // the bridge's interface name
+	DetailNamespace = "netns"       // path of the network namespace the bridge is in; absent: the host's
+)
+
+// Port is one interface's place on a network. Network is fixed at creation, MAC wherever Capabilities do not allow its choice.
+type Port struct {
+	Meta
+	Network        ID
+	MAC            net.HardwareAddr
+	Addresses      []Address // at least those asked for; SLAAC subnets add theirs
+	DeviceID       string
+	DeviceOwner    string
+	Host           string
+	VNICType       VNICType
+	Profile        map[string]string
+	Groups         []ID
+	NoPortSecurity bool
+	AllowedPairs   []AllowedPair
+	Status         PortStatus
+	VIF            VIF
+}
+
+// PortPatch changes a port.
+type PortPatch struct {
+	Patch
+	MAC net.HardwareAddr // nil: stays
+	// Addresses is the whole new list, as in PortSpec; addresses the port keeps are named in it.
+	Addresses    *[]Address
+	DeviceID     *string
+	DeviceOwner  *string
+	Host         *string
+	Profile      *map[string]string
+	AllowedPairs *[]AllowedPair
+}
+
+// PortQuery selects ports. Subnets and Addresses must be met by one and the same address.
+type PortQuery struct {
+	Match
+	Networks     []ID
+	Subnets      []ID
+	Addresses    []netip.Addr
+	MACs         []net.HardwareAddr
+	Devices      []string
+	DeviceOwners []string
+	Hosts        []string
+}
+
+// Ports are interfaces' places on networks (Neutron: port; OVN: Logical_Switch_Port). They come and go in bulk.
+type Ports interface {
+	// EnsurePorts makes, finishes or adopts a port for each spec; the answer has a port for each, by position. Each port is
+	// whole or absent, but the call is not all or nothing: where some fail the error is a *BulkError, and the ports of those
+	// that succeeded are returned. A repeat finishes. Addresses and MACs of others: IsConflict, AddressInUse and MACInUse; a
+	// full subnet: IsExhausted, NoAddresses.
+	EnsurePorts(ctx context.Context, specs []PortSpec) ([]Port, error)
+	Port(ctx context.Context, id ID) (Port, error)
+	// FindPorts streams the ports that match. A query by IDs, Keys, Devices, MACs with Networks, or Addresses with Subnets
+	// costs by what it finds, not by what there is.
+	FindPorts(ctx context.Context, q PortQuery) iter.Seq2[Port, error]
+	// UpdatePort changes a port. Taking an address away that a floating IP or a port forwarding leads to IsConflict, InUse.
+	UpdatePort(ctx context.Context, id ID, p PortPatch) (Port, error)
+	// AddGroups and RemoveGroups change a port's security groups without losing what another does at the same time.
+	AddGroups(ctx context.Context, id ID, groups []ID) error
+	RemoveGroups(ctx context.Context, id ID, groups []ID) error
+	// DeletePorts deletes the ports; absent ones count as deleted. It takes along what forwards to them and the association
+	// of their floating IPs. A port of the SDN's own (a router's leg) or in a trunk IsConflict, InUse.
+	DeletePorts(ctx context.Context, ids []ID) error
+	// WaitPorts returns when every port has the status, or with the context's error.
+	WaitPorts(ctx context.Context, ids []ID, status PortStatus) error
+}

@@ -1,0 +1,78 @@
+package sdn
+
+import "context"
+
+// Provider is an SDN: everything Kuryr asks of one. A noun the SDN does not have answers IsUnsupported, and Capabilities
+// tell so beforehand. All methods may be called at once from many goroutines.
+type Provider interface {
+	Networks
+	Subnets
+	SubnetPools
+	Ports
+	Trunks
+	Routers
+	FloatingIPs
+	SecurityGroups
+	LoadBalancers
+	QoS
+	Quotas
+
+	// Installation is the id that marks what this installation of Kuryr made: the Owner of its Keys.
+	Installation() string
+	// Capabilities tell what the SDN can do. They may grow better while the provider learns; they are cheap to ask for.
+	Capabilities() Capabilities
+	// Ping asks the SDN the cheapest question that proves it answers this provider's credentials.
+	Ping(ctx context.Context) error
+	// Close lets go of what the provider holds. The SDN and its traffic go on.
+	Close() error
+}
+
+// Capabilities are what an SDN can do, as values where a number says more than a yes.
+type Capabilities struct {
+	// ExternalNetwork is the network that routers get their gateway on unless told otherwise; "" where there is none such.
+	ExternalNetwork ID
+
+	ChooseMAC       bool // a port's MAC can be asked for and changed
+	ChooseAddress   bool // a port's addresses can be asked for
+	HostBinding     bool // a port's host can be set
+	TagsAtCreate    bool // tags are there as soon as the object is
+	MaxTags         int  // on one object; 0: no limit
+	MaxTagLen       int
+	MaxNameLen      int
+	MaxBulk         int  // ports in one call that the SDN serves as one; more are cut up
+	PortsPerNetwork int  // 0: no limit
+	Segments        bool // networks can be placed on physical ones
+	SubnetPools     bool
+	Trunks          bool
+	Routers         bool
+	SharedNetwork   bool // a network can be attached to more than one router
+	FloatingIPs     bool
+	FloatingIPv6    bool
+	PickFloatingIP  bool // a floating IP's address can be asked for
+	HostAddresses   bool // floating IPs can stand for every address of the host
+	Forwards        bool
+	ForwardRanges   bool
+	SecurityGroups  bool
+	Stateless       bool // security groups can be stateless
+	RemoteGroups    bool
+	AddressGroups   bool // only where a rule with one is known not to allow everyone
+	QoS             bool
+	Quotas          bool
+	WatchPorts      bool // WaitPorts is told, it does not ask
+	LoadBalancer    LoadBalancerCapabilities
+}
+
+// LoadBalancerCapabilities are what an SDN's load balancers can do. No Protocols: there are none.
+type LoadBalancerCapabilities struct {
+	Protocols      []Protocol
+	Algorithms     []Algorithm
+	Affinity       bool
+	AffinityTCP    bool // with a timeout that can be chosen for TCP
+	SourceRanges   bool
+	ClientIPKept   bool // members see the client's address
+	HealthMonitors bool
+	MixedProtocols bool // one port number for two protocols
+	TwoFamilies    bool // VIPs of both families in one load balancer
+	Drain          bool
+	HairpinSource  string // what a member sees when it reaches itself: "vip", "lb", "member"
+}

@@ -1,0 +1,46 @@
+package sdn
+
+import "context"
+
+// Noun names a noun of the contract, for quotas, metrics and errors.
+type Noun string
+
+// The nouns, by Neutron's and Octavia's names.
+const (
+	NounNetwork       Noun = "network"
+	NounSubnet        Noun = "subnet"
+	NounSubnetPool    Noun = "subnetpool"
+	NounPort          Noun = "port"
+	NounTrunk         Noun = "trunk"
+	NounRouter        Noun = "router"
+	NounFloatingIP    Noun = "floatingip"
+	NounSecurityGroup Noun = "security_group"
+	NounLoadBalancer  Noun = "loadbalancer"
+)
+
+// Usage is how much of a quota is used.
+type Usage struct {
+	Used  int64
+	Limit int64 // -1: none
+}
+
+// Quotas tell how much a project may have and has.
+type Quotas interface {
+	// Usage tells it for each noun that the SDN counts; "" is the provider's own project.
+	Usage(ctx context.Context, project string) (map[Noun]Usage, error)
+	// SetQuota sets limits, -1 being none; those not named stay. Where the SDN leaves that to its operators: IsDenied.
+	SetQuota(ctx context.Context, project string, limits map[Noun]int64) error
+}
+
+// PortQoS limits a port's bandwidth. 0 is no limit.
+type PortQoS struct {
+	IngressKbps, EgressKbps   int64
+	IngressBurst, EgressBurst int64 // kilobits
+	DSCP                      uint8 // mark of what the port sends; 0: none
+}
+
+// QoS limits what ports send and receive.
+type QoS interface {
+	// SetPortQoS makes the port's limits be these; the zero PortQoS takes them away.
+	SetPortQoS(ctx context.Context, port ID, q PortQoS) error
+}

@@ -1,0 +1,78 @@
+package restapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Client asks a server of this API.
+type Client struct {
+	HTTP *http.Client
+	Base string // "http://kuryr", without a slash at its end
+}
+
+// List gives the objects that match all filters. What the server refuses is an *Error.
+func List[E any](ctx context.Context, c *Client, noun Resource[E], filters url.Values) ([]E, error) {
+	path := "/v2.0/" + noun.Collection
+	if len(filters) > 0 {
+		path += "?" + filters.Encode()
+	}
+	var body map[string][]E
+	if err := c.get(ctx, path, &body); err != nil {
+		return nil, err
+	}
+	return body[noun.Collection], nil
+}
+
+// Get gives the object of this id. One that is absent is an *Error with status 404.
+func Get[E any](ctx context.Context, c *Client, noun Resource[E], id string) (E, error) {
+	var body map[string]E
+	err := c.get(ctx, "/v2.0/"+noun.Collection+"/"+url.PathEscape(id), &body)
+	return body[noun.Member], err
+}
+
+// PortForwardings gives those of a floating IP.
+func (c *Client) PortForwardings(ctx context.Context, floatingIP string) ([]PortForwarding, error) {
+	var body struct {
+		All []PortForwarding `json:"port_forwardings"`
+	}
+	err := c.get(ctx, "/v2.0/floatingips/"+url.PathEscape(floatingIP)+"/port_forwardings", &body)
+	return body.All, err
+}
+
+func (c *Client) get(ctx context.Context, path string, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Base+path, nil)
+	if err != nil {
+		return err
+	}
+	response, err := c.HTTP.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return decodeError(response)
+	}
+	if err := json.NewDecoder(response.Body).Decode(into); err != nil {
+		return fmt.Errorf("answer to GET %s: %w", path, err)
+	}
+	return nil
+}
+
+// maxErrorBody is as much as is read of an answer that is no success.
+const maxErrorBody = 64 << 10
+
+func decodeError(response *http.Response) error {
+	data, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBody))
+	var body errorBody
+	if json.Unmarshal(data, &body) == nil && body.NeutronError != nil {
+		body.NeutronError.Status = response.StatusCode
+		return body.NeutronError
+	}
+	return &Error{Status: response.StatusCode, Message: strings.TrimSpace(string(data))}
+}

@@ -1,0 +1,56 @@
+package restapi
+
+import "github.com/kuryr/kuryr/sdn"
+
+// Router is a router in Neutron's JSON.
+type Router struct {
+	Common
+	Gateway      *GatewayInfo `json:"external_gateway_info"`
+	Routes       []Route      `json:"routes"`
+	Interfaces   []Interface  `json:"interfaces_info"`
+	Unreached    []Unreached  `json:"kuryr:unreached"`
+	Status       string       `json:"status"`
+	AdminStateUp bool         `json:"admin_state_up"`
+	HA           bool         `json:"ha"`
+	Distributed  bool         `json:"distributed"`
+}
+
+// GatewayInfo is a router's way out.
+type GatewayInfo struct {
+	NetworkID  string    `json:"network_id"`
+	EnableSNAT bool      `json:"enable_snat"`
+	FixedIPs   []FixedIP `json:"external_fixed_ips"`
+}
+
+// Interface is a router's leg on a subnet.
+type Interface struct {
+	PortID    string `json:"port_id"`
+	SubnetID  string `json:"subnet_id"`
+	IPAddress string `json:"ip_address"`
+}
+
+// Unreached is a range that the host cannot lead to the router, and why.
+type Unreached struct {
+	Prefix string `json:"prefix"`
+	Reason string `json:"reason"`
+}
+
+// EncodeRouter translates a router.
+func EncodeRouter(r sdn.Router) Router {
+	out := Router{
+		Common: encodeMeta(r.Meta), Routes: encodeRoutes(r.Routes), Interfaces: []Interface{}, Unreached: []Unreached{},
+		Status: active, AdminStateUp: true,
+	}
+	if r.Gateway != nil {
+		out.Gateway = &GatewayInfo{NetworkID: string(r.Gateway.Network), EnableSNAT: r.Gateway.SNAT, FixedIPs: encodeAddresses(r.Gateway.Addresses)}
+	}
+	for _, leg := range r.Interfaces {
+		out.Interfaces = append(out.Interfaces, Interface{PortID: string(leg.Port), SubnetID: string(leg.Subnet), IPAddress: leg.Addr.String()})
+	}
+	for _, u := range r.Unreached {
+		out.Unreached = append(out.Unreached, Unreached{Prefix: u.Prefix.String(), Reason: u.Reason})
+	}
+	return out
+}
+
+func routerQuery(f *filter) sdn.RouterQuery { return sdn.RouterQuery{Match: f.match()} }

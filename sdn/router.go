@@ -1,0 +1,89 @@
+package sdn
+
+import (
+	"context"
+	"iter"
+	"net/netip"
+)
+
+// ExternalGateway is a router's way out: an external network, and whether what leaves takes the router's address.
+type ExternalGateway struct {
+	Network   ID
+	SNAT      bool
+	Addresses []Address // the router's addresses there; chosen by the SDN where not asked for
+}
+
+// RouterInterface is a router's leg on a subnet.
+type RouterInterface struct {
+	Subnet ID
+	Addr   netip.Addr
+	Port   ID // "" where the SDN has no such object
+}
+
+// RouterSpec asks for a router. A nil Gateway of an existing router leaves what it has: SetGateway takes it away.
+type RouterSpec struct {
+	Base
+	Gateway *ExternalGateway
+	Routes  []HostRoute
+}
+
+// Router forwards between the subnets attached to it and, with a gateway, to the outside.
+type Router struct {
+	Meta
+	Gateway    *ExternalGateway
+	Interfaces []RouterInterface
+	Routes     []HostRoute
+	// Unreached says which attached ranges the SDN cannot lead traffic to from outside the router although it was meant to
+	// (ranges that overlap with others, say), and why. Not an error: the router works within.
+	Unreached []Unreached
+}
+
+// Unreached is a range and the reason it cannot be led to.
+type Unreached struct {
+	Prefix netip.Prefix
+	Reason string
+}
+
+// RouterPatch changes a router.
+type RouterPatch struct {
+	Patch
+	Routes *[]HostRoute
+}
+
+// RouterQuery selects routers. Subnets selects those with a leg on one of them.
+type RouterQuery struct {
+	Match
+	Subnets []ID
+}
+
+// Matches tells whether r is selected by q.
+func (q RouterQuery) Matches(r Router) bool {
+	if !q.Match.Matches(r.Meta) {
+		return false
+	}
+	for _, leg := range r.Interfaces {
+		if in(q.Subnets, leg.Subnet) {
+			return true
+		}
+	}
+	return len(q.Subnets) == 0
+}
+
+// Routers forward between subnets (Neutron: router; OVN: Logical_Router).
+type Routers interface {
+	// EnsureRouter makes, finishes or adopts the router with the spec's Key.
+	EnsureRouter(ctx context.Context, spec RouterSpec) (Router, error)
+	Router(ctx context.Context, id ID) (Router, error)
+	FindRouters(ctx context.Context, q RouterQuery) iter.Seq2[Router, error]
+	UpdateRouter(ctx context.Context, id ID, p RouterPatch) (Router, error)
+	// AttachSubnet gives the router a leg on the subnet at addr, which if invalid is the subnet's gateway address. Attached
+	// already to this router: nil. A subnet without a gateway and no addr IsInvalid; an address a port has, or a range that
+	// overlaps another leg's, IsConflict. An SDN may allow a network but one router: IsConflict, InUse.
+	AttachSubnet(ctx context.Context, router, subnet ID, addr netip.Addr) error
+	// DetachSubnet takes the leg away; absent is nil. While a floating IP or a route needs it: IsConflict, InUse.
+	DetachSubnet(ctx context.Context, router, subnet ID) error
+	// SetGateway sets the way out, or with nil takes it away; while floating IPs use it that IsConflict, InUse.
+	SetGateway(ctx context.Context, router ID, gw *ExternalGateway) error
+	// DeleteRouter deletes the router with its gateway; one with legs IsConflict, InUse.
+	DeleteRouter(ctx context.Context, id ID) error
+}

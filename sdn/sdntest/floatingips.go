@@ -1,0 +1,265 @@
+package sdntest
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+func (s *suite) floating(spec sdn.FloatingIPSpec) sdn.FloatingIP {
+	s.Helper()
+	if spec.Key.IsZero() {
+		spec.Base = s.base("fip")
+	}
+	if spec.Network == "" {
+		spec.Network = s.can.ExternalNetwork
+	}
+	f := must(s.p.EnsureFloatingIP(s.ctx, spec))(s)
+	s.cleanup("floating IP", func(ctx context.Context) error { return s.p.DeleteFloatingIP(ctx, f.ID) })
+	return f
+}
+
+var floatingIPTests = []test{
+	{"ensure twice is once", func(s *suite) {
+		n, r := s.routed("10.8.0.0/24")
+		p := s.port(sdn.PortSpec{Network: n.ID})
+		spec := sdn.FloatingIPSpec{Base: s.base("fip"), Target: sdn.Target{Port: p.ID}}
+		a, b := s.floating(spec), s.floating(spec)
+		equal(s, "id", b.ID, a.ID)
+		equal(s, "address", b.Address, a.Address)
+		equal(s, "target", b.Target, sdn.Target{Port: p.ID, Addr: p.Addresses[0].Addr})
+		equal(s, "router", b.Router, r.ID)
+		if s.can.PickFloatingIP {
+			spec.Address = a.Address.Next()
+			_, err := s.p.EnsureFloatingIP(s.ctx, spec)
+			s.immutable(err, "address")
+		}
+	}},
+	{"associate", func(s *suite) {
+		n, r := s.routed("10.8.0.0/24")
+		p, q := s.port(sdn.PortSpec{Network: n.ID}), s.port(sdn.PortSpec{Network: n.ID})
+		f := s.floating(sdn.FloatingIPSpec{})
+		equal(s, "router of one that leads nowhere", f.Router, "")
+		a := must(s.p.Associate(s.ctx, f.ID, sdn.Target{Port: p.ID}, f.Revision))(s)
+		equal(s, "router", a.Router, r.ID)
+		_, err := s.p.Associate(s.ctx, f.ID, sdn.Target{Port: q.ID}, f.Revision)
+		s.conflict(err, sdn.Stale)
+		g := s.floating(sdn.FloatingIPSpec{})
+		_, err = s.p.Associate(s.ctx, g.ID, sdn.Target{Port: p.ID}, 0)
+		s.conflict(err, sdn.Exists)
+		moved := must(s.p.Associate(s.ctx, f.ID, sdn.Target{Port: q.ID}, 0))(s)
+		equal(s, "target", moved.Target.Port, q.ID)
+		must(s.p.Associate(s.ctx, g.ID, sdn.Target{Port: p.ID}, 0))(s)
+		for range 2 {
+			none := must(s.p.Associate(s.ctx, f.ID, sdn.Target{}, 0))(s)
+			equal(s, "target", none.Target, sdn.Target{})
+			equal(s, "router", none.Router, "")
+		}
+		found := must(sdn.All(s.p.FindFloatingIPs(s.ctx, sdn.FloatingIPQuery{Ports: []sdn.ID{p.ID}})))(s)
+		equal(s, "number found by port", len(found), 1)
+	}},
+	{"to what no router connects", func(s *suite) {
+		n := s.network("10.8.0.0/24")
+		p := s.port(sdn.PortSpec{Network: n.ID})
+		spec := sdn.FloatingIPSpec{Base: s.base("fip"), Network: s.can.ExternalNetwork, Target: sdn.Target{Port: p.ID}}
+		_, err := s.p.EnsureFloatingIP(s.ctx, spec)
+		s.notFound(err)
+		r := s.router(nil)
+		s.attach(r.ID, n.Subnets[0])
+		_, err = s.p.EnsureFloatingIP(s.ctx, spec)
+		s.notFound(err)
+		found := must(sdn.All(s.p.FindFloatingIPs(s.ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{spec.Key}}})))(s)
+		equal(s, "number made", len(found), 0)
+	}},
+	{"invalid", func(s *suite) {
+		n, _ := s.routed("10.8.0.0/24")
+		p := s.port(sdn.PortSpec{Network: n.ID})
+		_, err := s.p.EnsureFloatingIP(s.ctx, sdn.FloatingIPSpec{Base: s.base("x"), Network: n.ID})
+		s.invalid(err, "network")
+		_, err = s.p.EnsureFloatingIP(s.ctx, sdn.FloatingIPSpec{Base: s.base("x"), Network: absent})
+		s.notFound(err)
+		_, err = s.p.EnsureFloatingIP(s.ctx, sdn.FloatingIPSpec{Base: s.base("x"), Network: s.can.ExternalNetwork, Target: sdn.Target{Port: absent}})
+		s.notFound(err)
+		_, err = s.p.EnsureFloatingIP(s.ctx, sdn.FloatingIPSpec{Base: s.base("x"), Network: s.can.ExternalNetwork, Target: sdn.Target{Port: p.ID, Addr: addr("10.8.0.254")}})
+		s.invalid(err, "target")
+	}},
+	{"this address", func(s *suite) {
+		if !s.can.PickFloatingIP {
+			s.Skip("this SDN lets nobody choose")
+		}
+		f := s.floating(sdn.FloatingIPSpec{})
+		_, err := s.p.EnsureFloatingIP(s.ctx, sdn.FloatingIPSpec{Base: s.base("x"), Network: s.can.ExternalNetwork, Address: f.Address})
+		s.conflict(err, sdn.AddressInUse)
+		s.ok(s.p.DeleteFloatingIP(s.ctx, f.ID))
+		s.ok(s.p.DeleteFloatingIP(s.ctx, f.ID))
+		g := s.floating(sdn.FloatingIPSpec{Address: f.Address})
+		equal(s, "address", g.Address, f.Address)
+	}},
+	{"what holds it back", func(s *suite) {
+		n, r := s.routed("10.8.0.0/24")
+		p := s.port(sdn.PortSpec{Network: n.ID})
+		f := s.floating(sdn.FloatingIPSpec{Target: sdn.Target{Port: p.ID}})
+		s.conflict(s.p.DetachSubnet(s.ctx, r.ID, n.Subnets[0]), sdn.InUse)
+		s.conflict(s.p.SetGateway(s.ctx, r.ID, nil), sdn.InUse)
+		s.ok(s.p.DeletePorts(s.ctx, []sdn.ID{p.ID}))
+		got := must(s.p.FloatingIP(s.ctx, f.ID))(s)
+		equal(s, "target after its port went", got.Target, sdn.Target{})
+		s.ok(s.p.DetachSubnet(s.ctx, r.ID, n.Subnets[0]))
+	}},
+	{"both families", func(s *suite) {
+		if !s.can.FloatingIPv6 {
+			s.Skip("this SDN has IPv4 only")
+		}
+		n, _ := s.routed("10.8.0.0/24", "fd00:8::/64")
+		p := s.port(sdn.PortSpec{Network: n.ID})
+		for id, err := range s.p.FindSubnets(s.ctx, sdn.SubnetQuery{Networks: []sdn.ID{s.can.ExternalNetwork}}) {
+			s.ok(err)
+			if !id.CIDR.Addr().Is6() || !s.can.PickFloatingIP {
+				continue
+			}
+			a := id.CIDR.Addr()
+			for range 0x99 {
+				a = a.Next()
+			}
+			f := s.floating(sdn.FloatingIPSpec{Address: a, Target: sdn.Target{Port: p.ID}})
+			equal(s, "family of the target", f.Target.Addr.Is6(), true)
+			_, err := s.p.Associate(s.ctx, f.ID, sdn.Target{Port: p.ID, Addr: p.Addresses[0].Addr}, 0)
+			if p.Addresses[0].Addr.Is4() {
+				s.invalid(err, "target")
+			}
+		}
+	}},
+}
+
+var forwardTests = []test{
+	{"ensure twice is once", func(s *suite) {
+		n, r := s.routed("10.8.0.0/24")
+		p := s.port(sdn.PortSpec{Network: n.ID})
+		f := s.floating(sdn.FloatingIPSpec{})
+		want := []sdn.Forward{
+			{Protocol: sdn.TCP, External: sdn.PortRange{First: 8080}, Target: sdn.Target{Port: p.ID}, Internal: sdn.PortRange{First: 80}},
+			{Protocol: sdn.UDP, External: sdn.PortRange{First: 8080}, Target: sdn.Target{Port: p.ID}, Internal: sdn.PortRange{First: 53}},
+		}
+		a := must(s.p.EnsureForwards(s.ctx, f.ID, want))(s)
+		b := must(s.p.EnsureForwards(s.ctx, f.ID, want))(s)
+		for i := range a {
+			equal(s, "id", b[i].ID, a[i].ID)
+			equal(s, "target's address", a[i].Target.Addr, p.Addresses[0].Addr)
+		}
+		equal(s, "router", must(s.p.FloatingIP(s.ctx, f.ID))(s).Router, r.ID)
+		equal(s, "number found", len(must(sdn.All(s.p.FindForwards(s.ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{f.ID}})))(s)), 2)
+		equal(s, "number found by port", len(must(sdn.All(s.p.FindForwards(s.ctx, sdn.ForwardQuery{Ports: []sdn.ID{p.ID}})))(s)), 2)
+		_, err := s.p.Associate(s.ctx, f.ID, sdn.Target{Port: p.ID}, 0)
+		s.conflict(err, sdn.InUse)
+		for range 2 {
+			s.ok(s.p.DeleteForwards(s.ctx, f.ID, []sdn.ID{a[0].ID, a[1].ID}))
+		}
+		must(s.p.Associate(s.ctx, f.ID, sdn.Target{Port: p.ID}, 0))(s)
+		_, err = s.p.EnsureForwards(s.ctx, f.ID, want)
+		s.conflict(err, sdn.InUse)
+	}},
+	{"conflicts", func(s *suite) {
+		n, _ := s.routed("10.8.0.0/24")
+		p, q := s.port(sdn.PortSpec{Network: n.ID}), s.port(sdn.PortSpec{Network: n.ID})
+		f := s.floating(sdn.FloatingIPSpec{})
+		to := func(port sdn.ID, proto sdn.Protocol, external uint16) sdn.Forward {
+			return sdn.Forward{Protocol: proto, External: sdn.PortRange{First: external}, Target: sdn.Target{Port: port}, Internal: sdn.PortRange{First: 80}}
+		}
+		must(s.p.EnsureForwards(s.ctx, f.ID, []sdn.Forward{to(p.ID, sdn.TCP, 80)}))(s)
+		_, err := s.p.EnsureForwards(s.ctx, f.ID, []sdn.Forward{to(q.ID, sdn.TCP, 81), to(q.ID, sdn.TCP, 80)})
+		s.conflict(err, sdn.Exists)
+		equal(s, "number of forwardings: all or none", len(must(sdn.All(s.p.FindForwards(s.ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{f.ID}})))(s)), 1)
+		must(s.p.EnsureForwards(s.ctx, f.ID, []sdn.Forward{to(q.ID, sdn.UDP, 80)}))(s)
+		g := s.floating(sdn.FloatingIPSpec{})
+		must(s.p.EnsureForwards(s.ctx, g.ID, []sdn.Forward{to(q.ID, sdn.TCP, 80)}))(s) // another address
+	}},
+	{"invalid", func(s *suite) {
+		n, _ := s.routed("10.8.0.0/24")
+		p := s.port(sdn.PortSpec{Network: n.ID})
+		f := s.floating(sdn.FloatingIPSpec{})
+		good := sdn.Forward{Protocol: sdn.TCP, External: sdn.PortRange{First: 80}, Target: sdn.Target{Port: p.ID}, Internal: sdn.PortRange{First: 80}}
+		for field, change := range map[string]func(*sdn.Forward){
+			"forwards[0].protocol": func(f *sdn.Forward) { f.Protocol = 1 },
+			"forwards[0].external": func(f *sdn.Forward) { f.External = sdn.PortRange{} },
+			"forwards[0].internal": func(f *sdn.Forward) { f.Internal = sdn.PortRange{First: 9, Last: 8} },
+			"target":               func(f *sdn.Forward) { f.Target.Addr = addr("10.8.0.254") },
+		} {
+			bad := good
+			change(&bad)
+			_, err := s.p.EnsureForwards(s.ctx, f.ID, []sdn.Forward{bad})
+			s.invalid(err, field)
+		}
+		absentPort := good
+		absentPort.Target.Port = absent
+		_, err := s.p.EnsureForwards(s.ctx, f.ID, []sdn.Forward{absentPort})
+		s.notFound(err)
+		_, err = s.p.EnsureForwards(s.ctx, absent, []sdn.Forward{good})
+		s.notFound(err)
+	}},
+	{"they go with their port", func(s *suite) {
+		n, r := s.routed("10.8.0.0/24")
+		p := s.port(sdn.PortSpec{Network: n.ID})
+		f := s.floating(sdn.FloatingIPSpec{})
+		must(s.p.EnsureForwards(s.ctx, f.ID, []sdn.Forward{{Protocol: sdn.TCP, External: sdn.PortRange{First: 80}, Target: sdn.Target{Port: p.ID}, Internal: sdn.PortRange{First: 80}}}))(s)
+		s.conflict(s.p.DetachSubnet(s.ctx, r.ID, n.Subnets[0]), sdn.InUse)
+		s.ok(s.p.DeletePorts(s.ctx, []sdn.ID{p.ID}))
+		equal(s, "number left", len(must(sdn.All(s.p.FindForwards(s.ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{f.ID}})))(s)), 0)
+		s.ok(s.p.DetachSubnet(s.ctx, r.ID, n.Subnets[0]))
+	}},
+	{"they go with their floating IP", func(s *suite) {
+		n, _ := s.routed("10.8.0.0/24")
+		p := s.port(sdn.PortSpec{Network: n.ID})
+		f := s.floating(sdn.FloatingIPSpec{})
+		must(s.p.EnsureForwards(s.ctx, f.ID, []sdn.Forward{{Protocol: sdn.TCP, External: sdn.PortRange{First: 80}, Target: sdn.Target{Port: p.ID}, Internal: sdn.PortRange{First: 80}}}))(s)
+		s.ok(s.p.DeleteFloatingIP(s.ctx, f.ID))
+		equal(s, "number left", len(must(sdn.All(s.p.FindForwards(s.ctx, sdn.ForwardQuery{Ports: []sdn.ID{p.ID}})))(s)), 0)
+	}},
+	{"ranges", func(s *suite) {
+		if !s.can.ForwardRanges {
+			s.Skip("this SDN has none")
+		}
+		n, _ := s.routed("10.8.0.0/24")
+		p := s.port(sdn.PortSpec{Network: n.ID})
+		f := s.floating(sdn.FloatingIPSpec{})
+		wide := sdn.Forward{Protocol: sdn.TCP, External: sdn.PortRange{First: 8000, Last: 8009}, Target: sdn.Target{Port: p.ID}, Internal: sdn.PortRange{First: 9000, Last: 9009}}
+		a := must(s.p.EnsureForwards(s.ctx, f.ID, []sdn.Forward{wide}))(s)
+		equal(s, "id of the same again", must(s.p.EnsureForwards(s.ctx, f.ID, []sdn.Forward{wide}))(s)[0].ID, a[0].ID)
+		inside := sdn.Forward{Protocol: sdn.TCP, External: sdn.PortRange{First: 8009, Last: 8012}, Target: sdn.Target{Port: p.ID}, Internal: sdn.PortRange{First: 80}}
+		_, err := s.p.EnsureForwards(s.ctx, f.ID, []sdn.Forward{inside})
+		s.conflict(err, sdn.Exists)
+		inside.External = sdn.PortRange{First: 8010, Last: 8012}
+		must(s.p.EnsureForwards(s.ctx, f.ID, []sdn.Forward{inside}))(s)
+		inside.External, inside.Internal = sdn.PortRange{First: 1, Last: 5}, sdn.PortRange{First: 1, Last: 4}
+		_, err = s.p.EnsureForwards(s.ctx, f.ID, []sdn.Forward{inside})
+		s.invalid(err, "forwards[0].internal")
+	}},
+	{"every address of the host", func(s *suite) {
+		if !s.can.HostAddresses {
+			s.Skip("this SDN has none")
+		}
+		n, _ := s.routed("10.8.0.0/24", "fd00:8::/64")
+		p := s.port(sdn.PortSpec{Network: n.ID})
+		any, other := s.floating(sdn.FloatingIPSpec{Address: netip.IPv4Unspecified()}), s.floating(sdn.FloatingIPSpec{Address: netip.IPv4Unspecified()})
+		any6 := s.floating(sdn.FloatingIPSpec{Address: netip.IPv6Unspecified()})
+		one := s.floating(sdn.FloatingIPSpec{})
+		if any.ID == other.ID {
+			s.Error("two keys have one floating IP")
+		}
+		_, err := s.p.EnsureFloatingIP(s.ctx, sdn.FloatingIPSpec{Base: s.base("x"), Network: s.can.ExternalNetwork, Address: netip.IPv4Unspecified(), Target: sdn.Target{Port: p.ID}})
+		s.invalid(err, "target")
+		web := func(port uint16) []sdn.Forward {
+			return []sdn.Forward{{Protocol: sdn.TCP, External: sdn.PortRange{First: port}, Target: sdn.Target{Port: p.ID}, Internal: sdn.PortRange{First: 80}}}
+		}
+		must(s.p.EnsureForwards(s.ctx, any.ID, web(80)))(s)
+		must(s.p.EnsureForwards(s.ctx, any6.ID, web(80)))(s) // the other family
+		_, err = s.p.EnsureForwards(s.ctx, other.ID, web(80))
+		s.conflict(err, sdn.Exists)
+		_, err = s.p.EnsureForwards(s.ctx, one.ID, web(80))
+		s.conflict(err, sdn.Exists)
+		must(s.p.EnsureForwards(s.ctx, one.ID, web(81)))(s)
+		_, err = s.p.EnsureForwards(s.ctx, any.ID, web(81))
+		s.conflict(err, sdn.Exists)
+		must(s.p.EnsureForwards(s.ctx, other.ID, web(82)))(s)
+	}},
+}

@@ -1,0 +1,254 @@
+// Package sdntest is the contract of package sdn as a test suite: what every provider must do, whatever is behind it.
+//
+// It owns the meaning of the contract where the documentation of sdn leaves a doubt. It asks a provider only through
+// sdn.Provider, skips what Capabilities say the SDN lacks (and checks that it then says IsUnsupported), and removes what it
+// makes. It must not know any provider.
+package sdntest
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// Fixture is a provider to be tested and what the suite must know of it.
+type Fixture struct {
+	Provider sdn.Provider
+	Host     string // one that ports can be bound to; "": none
+	// Reopen ends the provider as a crash would and opens the same SDN again; nil where that cannot be done.
+	Reopen func(t *testing.T) sdn.Provider
+	// DropReply makes the next changing call do its work and then fail with an error that IsUnavailable, as if the answer had been lost;
+	// nil where that cannot be done.
+	DropReply func(t *testing.T)
+	// Timeout is for one subtest; 0 is a minute.
+	Timeout time.Duration
+}
+
+// Run runs the suite. open is called for each subtest; it may give the same SDN each time, for every subtest's objects have
+// Keys and names of their own.
+func Run(t *testing.T, open func(t *testing.T) Fixture) {
+	for _, group := range []struct {
+		name  string
+		needs func(sdn.Capabilities) bool
+		tests []test
+	}{
+		{"Common", nil, commonTests},
+		{"Networks", nil, networkTests},
+		{"Subnets", nil, subnetTests},
+		{"SubnetPools", func(c sdn.Capabilities) bool { return c.SubnetPools }, subnetPoolTests},
+		{"Ports", nil, portTests},
+		{"Bulk", nil, bulkTests},
+		{"Routers", func(c sdn.Capabilities) bool { return c.Routers }, routerTests},
+		{"FloatingIPs", func(c sdn.Capabilities) bool { return c.Routers && c.FloatingIPs }, floatingIPTests},
+		{"Forwards", func(c sdn.Capabilities) bool { return c.Routers && c.FloatingIPs && c.Forwards }, forwardTests},
+		{"Quotas", func(c sdn.Capabilities) bool { return c.Quotas }, quotaTests},
+		{"Unsupported", nil, unsupportedTests},
+		{"Concurrency", nil, concurrencyTests},
+		{"Recovery", nil, recoveryTests},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			for _, test := range group.tests {
+				t.Run(test.name, func(t *testing.T) {
+					f := open(t)
+					s := newSuite(t, f)
+					if group.needs != nil && !group.needs(s.can) {
+						t.Skip("this SDN has no such thing")
+					}
+					test.run(s)
+				})
+			}
+		})
+	}
+}
+
+type test struct {
+	name string
+	run  func(*suite)
+}
+
+// suite is one subtest's world.
+type suite struct {
+	*testing.T
+	fixture Fixture
+	p       sdn.Provider
+	can     sdn.Capabilities
+	ctx     context.Context
+	run     string // part of every Key and name
+	serial  int
+}
+
+func newSuite(t *testing.T, f Fixture) *suite {
+	timeout := f.Timeout
+	if timeout == 0 {
+		timeout = time.Minute
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	t.Cleanup(cancel)
+	return &suite{T: t, fixture: f, p: f.Provider, can: f.Provider.Capabilities(), ctx: ctx, run: uuid.NewString()[:8]}
+}
+
+// base makes a Key and a name that nothing else has.
+func (s *suite) base(name string) sdn.Base {
+	s.serial++
+	unique := fmt.Sprintf("%s-%d-%s", s.run, s.serial, name)
+	return sdn.Base{Key: sdn.Key{Owner: s.p.Installation(), Kind: "sdntest", Name: unique}, Name: unique}
+}
+
+// cleanup runs f at the end with a context that still lives.
+func (s *suite) cleanup(what string, f func(context.Context) error) {
+	s.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := f(ctx); err != nil && !sdn.IsConflict(err) {
+			s.Errorf("cleaning up %s: %v", what, err)
+		}
+	})
+}
+
+func must[T any](v T, err error) func(*suite) T {
+	return func(s *suite) T {
+		s.Helper()
+		if err != nil {
+			s.Fatalf("unexpected error: %v", err)
+		}
+		return v
+	}
+}
+
+func (s *suite) ok(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatalf("unexpected error: %v", err)
+	}
+}
+
+// conflict wants a conflict for a reason.
+func (s *suite) conflict(err error, reason sdn.Reason) {
+	s.Helper()
+	if !sdn.IsConflict(err) || sdn.ReasonOf(err) != reason {
+		s.Errorf("got error %v, want a conflict (%s)", err, reason)
+	}
+}
+
+// immutable wants a conflict that names the field which cannot be changed.
+func (s *suite) immutable(err error, field string) {
+	s.Helper()
+	s.conflict(err, sdn.Immutable)
+	if got := sdn.FieldOf(err); got != field {
+		s.Errorf("the error %v names the field %q, want %q", err, got, field)
+	}
+}
+
+// invalid wants an invalid request that names the field, or a part of it.
+func (s *suite) invalid(err error, field string) {
+	s.Helper()
+	if !sdn.IsInvalid(err) {
+		s.Errorf("got error %v, want an invalid %s", err, field)
+	} else if got := sdn.FieldOf(err); !strings.HasPrefix(got, field) {
+		s.Errorf("the error %v names the field %q, want %q", err, got, field)
+	}
+}
+
+func (s *suite) exhausted(err error, reason sdn.Reason) {
+	s.Helper()
+	if !sdn.IsExhausted(err) || sdn.ReasonOf(err) != reason {
+		s.Errorf("got error %v, want exhausted (%s)", err, reason)
+	}
+}
+
+func (s *suite) notFound(err error) {
+	s.Helper()
+	if !sdn.IsNotFound(err) {
+		s.Errorf("got error %v, want not found", err)
+	}
+}
+
+func equal[T comparable](s *suite, what string, got, want T) {
+	s.Helper()
+	if got != want {
+		s.Errorf("%s is %v, want %v", what, got, want)
+	}
+}
+
+// absent is an id that no object has.
+const absent = sdn.ID("00000000-0000-4000-8000-000000000000")
+
+func prefix(p string) netip.Prefix { return netip.MustParsePrefix(p) }
+func addr(a string) netip.Addr     { return netip.MustParseAddr(a) }
+func ptr[T any](v T) *T            { return &v }
+
+// network makes a network with a subnet for each CIDR.
+func (s *suite) network(cidrs ...string) sdn.Network {
+	s.Helper()
+	n := must(s.p.EnsureNetwork(s.ctx, s.networkSpec(cidrs...)))(s)
+	s.cleanup("network", func(ctx context.Context) error { return s.p.DeleteNetwork(ctx, n.ID) })
+	return n
+}
+
+func (s *suite) networkSpec(cidrs ...string) sdn.NetworkSpec {
+	spec := sdn.NetworkSpec{Base: s.base("network")}
+	for _, c := range cidrs {
+		spec.Subnets = append(spec.Subnets, sdn.SubnetSpec{Base: s.base("subnet"), CIDR: prefix(c)})
+	}
+	return spec
+}
+
+// port makes one port.
+func (s *suite) port(spec sdn.PortSpec) sdn.Port {
+	s.Helper()
+	p, err := s.tryPort(spec)
+	s.ok(err)
+	return p
+}
+
+// tryPort makes one port and gives the error of it alone.
+func (s *suite) tryPort(spec sdn.PortSpec) (sdn.Port, error) {
+	if spec.Key.IsZero() {
+		spec.Base = s.base("port")
+	}
+	ports, err := s.p.EnsurePorts(s.ctx, []sdn.PortSpec{spec})
+	if err != nil {
+		return sdn.Port{}, err
+	}
+	id := ports[0].ID
+	s.cleanup("port", func(ctx context.Context) error { return s.p.DeletePorts(ctx, []sdn.ID{id}) })
+	return ports[0], nil
+}
+
+// routed makes a network on a router that has a gateway.
+func (s *suite) routed(cidrs ...string) (sdn.Network, sdn.Router) {
+	s.Helper()
+	n := s.network(cidrs...)
+	r := s.router(&sdn.ExternalGateway{Network: s.can.ExternalNetwork, SNAT: true})
+	for _, id := range n.Subnets {
+		s.attach(r.ID, id)
+	}
+	return n, must(s.p.Router(s.ctx, r.ID))(s)
+}
+
+func (s *suite) router(gw *sdn.ExternalGateway) sdn.Router {
+	s.Helper()
+	r := must(s.p.EnsureRouter(s.ctx, sdn.RouterSpec{Base: s.base("router"), Gateway: gw}))(s)
+	s.cleanup("router", func(ctx context.Context) error { return s.p.DeleteRouter(ctx, r.ID) })
+	return r
+}
+
+func (s *suite) attach(router, subnet sdn.ID) {
+	s.Helper()
+	s.ok(s.p.AttachSubnet(s.ctx, router, subnet, netip.Addr{}))
+	s.cleanup("leg", func(ctx context.Context) error { return s.p.DetachSubnet(ctx, router, subnet) })
+}
+
+func addresses(p sdn.Port) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range p.Addresses {
+		out = append(out, a.Addr)
+	}
+	return out
+}

@@ -1,0 +1,50 @@
+package sdn
+
+import (
+	"context"
+	"iter"
+	"net/netip"
+)
+
+// SubnetPoolSpec asks for a subnet pool: prefixes of one family that subnets are cut from.
+type SubnetPoolSpec struct {
+	Base
+	Prefixes   []netip.Prefix // one family, at least one, not overlapping
+	DefaultLen int            // length of a subnet that does not say; 0 is the length of the longest prefix
+	MinLen     int            // 0 is the SDN's
+	MaxLen     int            // 0 is the SDN's
+	Shared     bool
+}
+
+// SubnetPool is a space of prefixes. Within a pool no two subnets overlap; pools may overlap one another.
+type SubnetPool struct {
+	Meta
+	Prefixes   []netip.Prefix
+	DefaultLen int
+	MinLen     int
+	MaxLen     int
+	Shared     bool
+}
+
+// SubnetPoolPatch changes a subnet pool. Prefixes can only grow.
+type SubnetPoolPatch struct {
+	Patch
+	Prefixes   *[]netip.Prefix
+	DefaultLen *int
+}
+
+// SubnetPoolQuery selects subnet pools.
+type SubnetPoolQuery struct {
+	Match
+}
+
+// SubnetPools are prefixes to cut subnets from (Neutron: subnetpool; OVN: none).
+type SubnetPools interface {
+	// EnsureSubnetPool makes, finishes or adopts the pool with the spec's Key.
+	EnsureSubnetPool(ctx context.Context, spec SubnetPoolSpec) (SubnetPool, error)
+	SubnetPool(ctx context.Context, id ID) (SubnetPool, error)
+	FindSubnetPools(ctx context.Context, q SubnetPoolQuery) iter.Seq2[SubnetPool, error]
+	UpdateSubnetPool(ctx context.Context, id ID, p SubnetPoolPatch) (SubnetPool, error)
+	// DeleteSubnetPool deletes the pool; one that subnets were cut from IsConflict, InUse.
+	DeleteSubnetPool(ctx context.Context, id ID) error
+}

@@ -1,0 +1,139 @@
+//go:build linux
+
+// Command bench measures Kuryr against references in the same run and prints ratios: a plug against raw netlink, containers
+// and traffic against Docker's own bridge, allocation at a million addresses against a thousand, and memory.
+//
+// It owns the private hosts it starts and the table it prints. It asserts nothing: a ratio beyond its goal is marked,
+// and the exit status tells only whether all could be measured. "make bench" builds what it needs and runs it.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/kuryr/kuryr/test/e2e/privatehost"
+)
+
+// row is one line of the table. A goal of 0 is none.
+type row struct {
+	name      string
+	ours      string
+	reference string
+	ratio     float64
+	goal      float64
+	atLeast   bool // the goal is a least, not a most
+}
+
+func (r row) verdict() string {
+	switch {
+	case r.goal == 0:
+		return ""
+	case r.atLeast && r.ratio < r.goal, !r.atLeast && r.ratio > r.goal:
+		return "beyond the goal"
+	}
+	return "met"
+}
+
+// bench is what the measurements share.
+type bench struct {
+	kuryr   string // the program
+	traffic string // the program in the containers
+	rounds  int
+	rows    []row
+}
+
+// A measurement adds rows.
+type measurement struct {
+	name string
+	run  func(context.Context, *bench) error
+}
+
+var measurements = []measurement{
+	{"plug", plug},
+	{"allocate", allocate},
+	{"containers", containers},
+	{"traffic", trafficPaths},
+	{"memory", memory},
+}
+
+func main() {
+	privatehost.Init()
+	b := &bench{}
+	flag.StringVar(&b.kuryr, "kuryr", "bin/kuryr", "kuryr to measure")
+	flag.StringVar(&b.traffic, "traffic", "bin/traffic", "program that makes the traffic")
+	flag.IntVar(&b.rounds, "rounds", 10, "samples of each side, taken in turn")
+	only := flag.String("only", "", "comma-separated measurements: plug, allocate, containers, traffic, memory")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := b.run(ctx, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func (b *bench) run(ctx context.Context, only string) error {
+	var err error
+	if b.kuryr, err = filepath.Abs(b.kuryr); err != nil {
+		return err
+	}
+	if b.traffic, err = filepath.Abs(b.traffic); err != nil {
+		return err
+	}
+	failed := 0
+	for _, m := range measurements {
+		if only != "" && !slices.Contains(strings.Split(only, ","), m.name) {
+			continue
+		}
+		start := time.Now()
+		fmt.Fprintf(os.Stderr, "measuring %s …", m.name)
+		if err := m.run(ctx, b); err != nil {
+			fmt.Fprintf(os.Stderr, " failed: %v\n", err)
+			failed++
+			continue
+		}
+		fmt.Fprintf(os.Stderr, " %.0f s\n", time.Since(start).Seconds())
+	}
+	b.print()
+	if failed > 0 {
+		return fmt.Errorf("%d measurements failed", failed)
+	}
+	return nil
+}
+
+func (b *bench) print() {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\nMEASURED\tKURYR\tREFERENCE\tRATIO\tGOAL\t")
+	for _, r := range b.rows {
+		goal := ""
+		switch {
+		case r.goal != 0 && r.atLeast:
+			goal = fmt.Sprintf("≥ %.2f", r.goal)
+		case r.goal != 0:
+			goal = fmt.Sprintf("≤ %.2f", r.goal)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%s\t%s\n", r.name, r.ours, r.reference, r.ratio, goal, r.verdict())
+	}
+	w.Flush()
+}
+
+// add compares two medians of durations.
+func (b *bench) add(name string, ours, reference []time.Duration, goal float64) {
+	o, r := median(ours), median(reference)
+	b.rows = append(b.rows, row{name: name, ours: o.Round(10 * time.Microsecond).String(),
+		reference: r.Round(10 * time.Microsecond).String(), ratio: float64(o) / float64(r), goal: goal})
+}
+
+// median of n samples; the slice is sorted.
+func median[T time.Duration | float64](samples []T) T {
+	slices.Sort(samples)
+	return samples[len(samples)/2]
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, in string
+		want     counts
+		ok       bool
+		shows    string
+	}{
+		{"nothing", "", counts{}, false, "0 passed"},
+		{"pass", `{"Action":"output","Package":"p","Test":"T","Output":"secret\n"}
+{"Action":"pass","Package":"p","Test":"T"}
+{"Action":"pass","Package":"p","Elapsed":1}
+`, counts{1, 0, 0}, true, "ok    p"},
+		{"fail", `{"Action":"pass","Package":"p","Test":"T"}
+{"Action":"output","Package":"p","Test":"U","Output":"why\n"}
+{"Action":"fail","Package":"p","Test":"U"}
+{"Action":"fail","Package":"p"}
+`, counts{1, 1, 0}, false, "why"},
+		{"all skipped", `{"Action":"skip","Package":"p","Test":"T"}
+`, counts{0, 0, 1}, false, "1 skipped"},
+		{"does not build", `{"ImportPath":"p","Action":"build-output","Output":"syntax error\n"}
+{"ImportPath":"p","Action":"build-fail"}
+{"Action":"fail","Package":"p","FailedBuild":"p"}
+{"Action":"pass","Package":"q","Test":"T"}
+`, counts{1, 1, 0}, false, "syntax error"},
+		{"TestMain fails", `{"Action":"pass","Package":"p","Test":"T"}
+{"Action":"fail","Package":"p"}
+`, counts{1, 1, 0}, false, "1 failed"},
+		{"not JSON", "go: no such tool\n", counts{}, false, "no such tool"},
+	} {
+		var out strings.Builder
+		got, err := read(strings.NewReader(c.in), &out, "suite")
+		if c.name == "nothing" || c.name == "all skipped" || c.name == "not JSON" {
+			c.want.failed = 1 // a suite in which nothing passed counts as one that failed
+		}
+		if got != c.want || (err == nil) != c.ok || !strings.Contains(out.String(), c.shows) {
+			t.Errorf("%s: got %+v, %v\n%s", c.name, got, err, out.String())
+		}
+	}
+}
+
+func TestTotal(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "two")
+	for file, text := range map[string]string{one: "3 0 1\n", two: "4 0 0\n"} {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out strings.Builder
+	if err := total(&out, []string{one, two}); err != nil || out.String() != "7 passed, 0 failed, 1 skipped\n" {
+		t.Errorf("%v %q", err, out.String())
+	}
+	out.Reset()
+	if err := total(&out, []string{one, filepath.Join(dir, "missing")}); err == nil || out.String() != "3 passed, 1 failed, 1 skipped\n" {
+		t.Errorf("a suite without numbers passes: %v %q", err, out.String())
+	}
+}

@@ -1,0 +1,143 @@
+//go:build linux
+
+// Command probe sends and answers the packets of the scenario tests, inside containers and on the neighbour.
+//
+//	probe serve PORT                       answers TCP and UDP, both families, with the caller's address
+//	probe tcp|udp HOST:PORT                asks once and prints the answer; exit status 1 where none comes
+//	probe catch PORT SECONDS               prints each datagram that comes as "SOURCE TEXT"
+//	probe forge KIND flags…                sends one crafted frame: udp, arp or na (neighbour advertisement)
+//
+// It is static, so that it runs in any image, and does nothing but what its arguments say. It is no part of Kuryr.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"time"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "probe:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) < 2 {
+		return fmt.Errorf("usage: probe serve|tcp|udp|catch|forge ARGUMENT…")
+	}
+	switch args[0] {
+	case "serve":
+		return serve(args[1])
+	case "tcp", "udp":
+		return ask(args[0], args[1])
+	case "catch":
+		if len(args) != 3 {
+			return fmt.Errorf("usage: probe catch PORT SECONDS")
+		}
+		seconds, err := strconv.Atoi(args[2])
+		if err != nil {
+			return err
+		}
+		return catch(args[1], time.Duration(seconds)*time.Second)
+	case "forge":
+		return forge(args[1], args[2:])
+	}
+	return fmt.Errorf("unknown command %q", args[0])
+}
+
+// serve answers until it is killed. It opens sockets per family, since an answer from a wildcard socket of both families
+// would show IPv4 callers as mapped addresses.
+func serve(port string) error {
+	failed := make(chan error)
+	for _, family := range []string{"4", "6"} {
+		l, err := net.Listen("tcp"+family, net.JoinHostPort("", port))
+		if err != nil && family == "6" {
+			continue // a namespace without IPv6
+		}
+		if err != nil {
+			return err
+		}
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					failed <- err
+					return
+				}
+				_, _ = fmt.Fprintln(c, host(c.RemoteAddr()))
+				_ = c.Close()
+			}
+		}()
+		u, err := net.ListenPacket("udp"+family, net.JoinHostPort("", port))
+		if err != nil {
+			return err
+		}
+		go func() {
+			buf := make([]byte, 2048)
+			for {
+				_, from, err := u.ReadFrom(buf)
+				if err != nil {
+					failed <- err
+					return
+				}
+				_, _ = u.WriteTo([]byte(host(from)+"\n"), from)
+			}
+		}()
+	}
+	return <-failed
+}
+
+func host(a net.Addr) string {
+	h, _, _ := net.SplitHostPort(a.String())
+	return h
+}
+
+func ask(network, addr string) error {
+	c, err := net.DialTimeout(network, addr, 2*time.Second)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+		return err
+	}
+	if network == "udp" {
+		if _, err := c.Write([]byte("hello")); err != nil {
+			return err
+		}
+	}
+	buf := make([]byte, 2048)
+	n, err := c.Read(buf)
+	if err != nil {
+		return err
+	}
+	fmt.Print(string(buf[:n]))
+	return nil
+}
+
+func catch(port string, d time.Duration) error {
+	u, err := net.ListenPacket("udp", net.JoinHostPort("", port))
+	if err != nil {
+		return err
+	}
+	if err := u.SetDeadline(time.Now().Add(d)); err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	buf := make([]byte, 2048)
+	for {
+		n, from, err := u.ReadFrom(buf)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Println(host(from), string(buf[:n]))
+	}
+}

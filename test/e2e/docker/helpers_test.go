@@ -1,0 +1,352 @@
+//go:build e2e
+
+// Package docker_test drives a real Docker engine by the docker command, on private hosts, with Kuryr as network and
+// IPAM driver, and checks packets. It owns its hosts and nothing else on the machine, and must not look into Kuryr but
+// through its commands.
+//
+// KURYR_BIN names the program to test (bin/kuryr). KURYR_E2E_DRIVER=bridge runs the scenarios that hold for Docker's
+// own bridge too on that, which tells a fault of these tests, or of the machine, from one of Kuryr.
+package docker_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kuryr/kuryr/test/e2e/privatehost"
+)
+
+var (
+	driver = "kuryr"
+	kuryr  string // path of the program under test
+	probe  string // path of the static test program
+)
+
+// limit bounds a command; what waits longer has failed.
+const limit = time.Minute
+
+func TestMain(m *testing.M) {
+	privatehost.Init()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	if d := os.Getenv("KURYR_E2E_DRIVER"); d != "" {
+		driver = d
+	}
+	if driver == "kuryr" {
+		kuryr = os.Getenv("KURYR_BIN")
+		if kuryr == "" {
+			kuryr = "../../../bin/kuryr"
+		}
+		var err error
+		if kuryr, err = filepath.Abs(kuryr); err == nil {
+			_, err = os.Stat(kuryr)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "no program to test, run \"make build\" first:", err)
+			return 1
+		}
+	}
+	dir, err := os.MkdirTemp("", "kuryr-probe-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	probe = filepath.Join(dir, "probe")
+	build := exec.Command("go", "build", "-o", probe, "../cmd/probe")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the probe: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// onlyKuryr skips what Docker's own bridge cannot do.
+func onlyKuryr(t *testing.T) {
+	t.Helper()
+	if driver != "kuryr" {
+		t.Skipf("does not hold for driver %s", driver)
+	}
+}
+
+// The neighbour's addresses, and the host's as the neighbour sees it.
+var (
+	out4, out6   = privatehost.NeighbourIPv4.Addr(), privatehost.NeighbourIPv6.Addr()
+	host4, host6 = privatehost.HostIPv4.Addr(), privatehost.HostIPv6.Addr()
+)
+
+// port is where every container, and the neighbour, answers TCP and UDP with the caller's address.
+const port = "7000"
+
+// rig is a private host for the tests of one group.
+type rig struct{ *privatehost.Host }
+
+func newRig(t *testing.T, opts privatehost.Options) rig {
+	t.Helper()
+	opts.Docker = true
+	opts.Kuryr = kuryr
+	r := rig{privatehost.Start(t, opts)}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	if err := r.ImportImage(ctx, "box", map[string]string{"probe": probe}); err != nil {
+		t.Fatal(err)
+	}
+	r.serveOutside(t)
+	return r
+}
+
+func (r rig) serveOutside(t *testing.T) {
+	t.Helper()
+	stop, err := r.StartOutside(context.Background(), probe, "serve", port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+}
+
+// sh runs a command in the host and returns what it left.
+func (r rig) sh(argv ...string) privatehost.Result {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	return r.Exec(ctx, argv...)
+}
+
+// must is sh for what has to succeed; it returns the standard output.
+func (r rig) must(t *testing.T, argv ...string) string {
+	t.Helper()
+	res := r.sh(argv...)
+	if !res.OK() {
+		t.Fatal(res)
+	}
+	return res.Out()
+}
+
+func (r rig) outside(argv ...string) privatehost.Result {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	return r.Outside(ctx, argv...)
+}
+
+// docker runs the docker command, which must succeed.
+func (r rig) docker(t *testing.T, args ...string) string {
+	t.Helper()
+	return r.must(t, append([]string{"docker"}, args...)...)
+}
+
+// refused runs the docker command, which must fail with a message that holds every one of words.
+func (r rig) refused(t *testing.T, words []string, args ...string) {
+	t.Helper()
+	res := r.sh(append([]string{"docker"}, args...)...)
+	if res.OK() {
+		t.Errorf("docker %s succeeded", strings.Join(args, " "))
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(strings.ToLower(res.Stderr), strings.ToLower(w)) {
+			t.Errorf("docker %s: the message does not name %q:\n%s", strings.Join(args, " "), w, res.Stderr)
+		}
+	}
+}
+
+func createArgs(name string, args ...string) []string {
+	all := []string{"network", "create", "-d", driver}
+	if driver == "kuryr" {
+		all = append(all, "--ipam-driver", "kuryr")
+	}
+	return append(append(all, args...), name)
+}
+
+// network creates a Docker network that the test removes at its end.
+func (r rig) network(t *testing.T, name string, args ...string) {
+	t.Helper()
+	r.docker(t, createArgs(name, args...)...)
+	t.Cleanup(func() {
+		// The engine may still count endpoints of containers that were removed just now, many at once.
+		eventually(t, 10*time.Second, func() string {
+			if res := r.sh("docker", "network", "rm", name); !res.OK() && !strings.Contains(res.Stderr, "No such network") {
+				return res.String()
+			}
+			return ""
+		})
+	})
+}
+
+// box is a container that answers on port.
+type box struct {
+	rig
+	name string
+	pid  string // of its first process, in the host
+	mac  string
+	ip4  netip.Addr
+	ip6  netip.Addr // not valid where the network has no IPv6
+}
+
+// run starts a container on a network; the test removes it at its end.
+func (r rig) run(t *testing.T, name, network string, args ...string) box {
+	t.Helper()
+	t.Cleanup(func() { r.sh("docker", "rm", "-f", name) })
+	argv := append([]string{"run", "-d", "--name", name, "--network", network, "--stop-timeout", "1"}, args...)
+	r.docker(t, append(argv, "box", "probe", "serve", port)...)
+	return r.look(t, name, network)
+}
+
+// look reads a running container's place on a network anew.
+func (r rig) look(t *testing.T, name, network string) box {
+	t.Helper()
+	b := box{rig: r, name: name}
+	var info []struct {
+		State           struct{ Pid int }
+		NetworkSettings struct {
+			Networks map[string]struct{ IPAddress, GlobalIPv6Address, MacAddress string }
+		}
+	}
+	text := r.docker(t, "inspect", name)
+	if err := json.Unmarshal([]byte(text), &info); err != nil || len(info) != 1 {
+		t.Fatalf("docker inspect %s: %v\n%s", name, err, text)
+	}
+	end, ok := info[0].NetworkSettings.Networks[network]
+	if !ok {
+		t.Fatalf("container %s is not on network %s:\n%s", name, network, text)
+	}
+	b.pid, b.mac = fmt.Sprint(info[0].State.Pid), end.MacAddress
+	b.ip4, _ = netip.ParseAddr(end.IPAddress)
+	b.ip6, _ = netip.ParseAddr(end.GlobalIPv6Address)
+	if !b.ip4.IsValid() {
+		t.Fatalf("container %s has no IPv4 address:\n%s", name, text)
+	}
+	return b
+}
+
+// in runs a command of the host in the container's network namespace, which is quicker than docker exec and needs
+// nothing in the image.
+func (b box) in(argv ...string) privatehost.Result {
+	return b.sh(append([]string{"nsenter", "-t", b.pid, "-n", "--"}, argv...)...)
+}
+
+// addresses are the container's, of both families.
+func (b box) addresses() []netip.Addr {
+	all := []netip.Addr{b.ip4}
+	if b.ip6.IsValid() {
+		all = append(all, b.ip6)
+	}
+	return all
+}
+
+// runner runs a command somewhere: in a container, in the host, on the neighbour.
+type runner func(argv ...string) privatehost.Result
+
+func ping(from runner, to netip.Addr) privatehost.Result {
+	return from("ping", "-n", "-c", "2", "-i", "0.2", "-W", "1", to.String())
+}
+
+// reaches checks that to answers ping, TCP and UDP, and that it sees the caller as seen (any address if not valid).
+func reaches(t *testing.T, from runner, to, seen netip.Addr) {
+	t.Helper()
+	// A first packet may wait for a neighbour to be resolved; ping sends two and is content with one.
+	if res := ping(from, to); !strings.Contains(res.Stdout, "bytes from") {
+		t.Errorf("no ping: %s", res)
+	}
+	for _, proto := range []string{"tcp", "udp"} {
+		res := from(probe, proto, netip.AddrPortFrom(to, 7000).String())
+		if !res.OK() {
+			t.Errorf("no %s: %s", proto, res)
+		} else if seen.IsValid() && res.Out() != seen.String() {
+			t.Errorf("%s: %s sees the caller as %s, not %s", proto, to, res.Out(), seen)
+		}
+	}
+}
+
+// cut checks that nothing gets from there to to. Each try waits for the time a packet would need many times over.
+func cut(t *testing.T, from runner, to netip.Addr) {
+	t.Helper()
+	if res := ping(from, to); strings.Contains(res.Stdout, "bytes from") {
+		t.Errorf("a ping passed: %s", res)
+	}
+	for _, proto := range []string{"tcp", "udp"} {
+		if res := from("timeout", "1", probe, proto, netip.AddrPortFrom(to, 7000).String()); res.OK() {
+			t.Errorf("%s passed: %s", proto, res)
+		}
+	}
+}
+
+// eventually tries until ok is empty or the time is over, and then fails with what it last said.
+func eventually(t *testing.T, within time.Duration, try func() string) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	for {
+		said := try()
+		if said == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("still so after %s: %s", within, said)
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// stream is a ping that goes on while something happens.
+type stream struct {
+	cmd *exec.Cmd
+	out bytes.Buffer
+}
+
+// pingOn pings ten times a second until lost is called.
+func (b box) pingOn(t *testing.T, to netip.Addr) *stream {
+	t.Helper()
+	s := &stream{cmd: b.Command(context.Background(), "nsenter", "-t", b.pid, "-n", "--", "ping", "-n", "-q", "-i", "0.1", to.String())}
+	s.cmd.Stdout = &s.out
+	if err := b.StartCommand(s.cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.cmd.Process.Kill() })
+	return s
+}
+
+// lost ends the ping and tells how many of its packets were sent and how many had no answer.
+func (s *stream) lost(t *testing.T) (sent, lost int) {
+	t.Helper()
+	_ = s.cmd.Process.Signal(os.Interrupt)
+	_ = s.cmd.Wait()
+	var received int
+	for line := range strings.Lines(s.out.String()) {
+		if _, err := fmt.Sscanf(line, "%d packets transmitted, %d received", &sent, &received); err == nil {
+			return sent, sent - received
+		}
+	}
+	t.Fatalf("ping said nothing of packets:\n%s", s.out.String())
+	return 0, 0
+}
+
+// list asks kuryr for its objects of one noun, but for the network that stands for the outside and what is on it: that
+// is the host's and no container's.
+func (r rig) list(t *testing.T, noun string) []map[string]any {
+	t.Helper()
+	get := func(noun string) (all []map[string]any) {
+		text := r.must(t, kuryr, noun, "list", "-o", "json")
+		if err := json.Unmarshal([]byte(text), &all); err != nil {
+			t.Fatalf("kuryr %s list -o json: %v\n%s", noun, err, text)
+		}
+		return all
+	}
+	outside := map[any]bool{}
+	for _, n := range get("network") {
+		if n["router:external"] == true {
+			outside[n["id"]] = true
+		}
+	}
+	return slices.DeleteFunc(get(noun), func(o map[string]any) bool { return outside[o["id"]] || outside[o["network_id"]] })
+}

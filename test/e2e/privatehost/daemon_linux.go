@@ -1,0 +1,211 @@
+package privatehost
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// The sockets of the two daemons, as seen in the host.
+const (
+	DockerSocket = "/run/docker.sock"
+	PluginSocket = "/run/docker/plugins/kuryr.sock"
+)
+
+// daemon is a process that runs until it is stopped; its output goes to a file.
+type daemon struct {
+	cmd  *exec.Cmd
+	log  string
+	gone chan struct{}
+}
+
+func (h *Host) spawn(log string, env, argv []string) (*daemon, error) {
+	file, err := os.OpenFile(filepath.Join(h.dir, log), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	d := &daemon{cmd: h.host.command(context.Background(), env, argv), log: file.Name(), gone: make(chan struct{})}
+	d.cmd.Stdout, d.cmd.Stderr = file, file
+	if err := h.host.enter(d.cmd.Start); err != nil {
+		return nil, fmt.Errorf("start %s: %w", argv[0], err)
+	}
+	go func() {
+		_ = d.cmd.Wait()
+		close(d.gone)
+	}()
+	return d, nil
+}
+
+// ready asks again and again until answers says yes, the daemon ends or ctx does.
+func (d *daemon) ready(ctx context.Context, answers func(context.Context) bool) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if answers(ctx) {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-d.gone:
+			return fmt.Errorf("%s ended before it was ready: %s", d.cmd.Args[0], d.cmd.ProcessState)
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready: %w", d.cmd.Args[0], ctx.Err())
+		}
+	}
+}
+
+// wait returns when the process has been reaped; none at all is no wait.
+func (d *daemon) wait() {
+	if d != nil {
+		<-d.gone
+	}
+}
+
+// stop sends sig and waits for the end; what does not end within limit is killed, and that is an error.
+func (d *daemon) stop(sig syscall.Signal, limit time.Duration) error {
+	if d == nil {
+		return nil
+	}
+	_ = d.cmd.Process.Signal(sig)
+	select {
+	case <-d.gone:
+		return nil
+	case <-time.After(limit):
+		_ = d.cmd.Process.Kill()
+		<-d.gone
+		return fmt.Errorf("%s did not end within %s of %s", d.cmd.Args[0], limit, sig)
+	}
+}
+
+// StartDocker starts the engine and returns when it answers. Its data folder outlives Reboot.
+func (h *Host) StartDocker(ctx context.Context) error {
+	if d := h.docker; d != nil {
+		select {
+		case <-d.gone:
+		default:
+			return errors.New("the engine runs already")
+		}
+	}
+	// A number in the file of a killed engine may be in use again by now.
+	_ = os.Remove(h.Path("/run/docker.pid"))
+	program := h.opts.Dockerd
+	if program == "" {
+		program = "dockerd"
+	}
+	argv := append([]string{program, "--data-root", filepath.Join(h.dir, "docker"), "--exec-root", "/run/docker",
+		"--pidfile", "/run/docker.pid", "-H", "unix://" + DockerSocket,
+		"--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", "/" + h.group()}, h.opts.DockerFlags...)
+	d, err := h.spawn("dockerd.log", nil, argv)
+	if err != nil {
+		return err
+	}
+	h.docker = d
+	client := h.UnixClient(DockerSocket)
+	return d.ready(ctx, func(ctx context.Context) bool {
+		return answers(ctx, client, http.MethodGet, "http://docker/_ping")
+	})
+}
+
+// StopDocker ends the engine: with SIGTERM it stops its containers first, with SIGKILL it has no time to.
+func (h *Host) StopDocker(sig syscall.Signal) error { return h.docker.stop(sig, 60*time.Second) }
+
+// StartKuryr starts kuryr with args ("up" where empty) and env added, and returns when its plugin socket answers.
+func (h *Host) StartKuryr(ctx context.Context, args, env []string) error {
+	d, err := h.spawnKuryr(args, env)
+	if err != nil {
+		return err
+	}
+	client := h.UnixClient(PluginSocket)
+	return d.ready(ctx, func(ctx context.Context) bool {
+		return answers(ctx, client, http.MethodPost, "http://kuryr/Plugin.Activate")
+	})
+}
+
+func (h *Host) spawnKuryr(args, env []string) (*daemon, error) {
+	if h.opts.Kuryr == "" {
+		return nil, errors.New("the host was made without kuryr")
+	}
+	if len(args) == 0 {
+		args = []string{"up"}
+	}
+	d, err := h.spawn("kuryr.log", env, append([]string{h.opts.Kuryr}, args...))
+	if err != nil {
+		return nil, err
+	}
+	h.kuryr = d
+	return d, nil
+}
+
+// KillKuryr sends sig to kuryr and waits for its end.
+func (h *Host) KillKuryr(sig syscall.Signal) error { return h.kuryr.stop(sig, 20*time.Second) }
+
+// KuryrGone is closed when the kuryr that was started last has ended.
+func (h *Host) KuryrGone() <-chan struct{} { return h.kuryr.gone }
+
+// KuryrKilled waits for kuryr's end and tells whether it was by SIGKILL, its own or another's.
+func (h *Host) KuryrKilled() bool {
+	h.kuryr.wait()
+	status, ok := h.kuryr.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+}
+
+// KuryrPid is kuryr's process as the machine sees it.
+func (h *Host) KuryrPid() int { return h.kuryr.cmd.Process.Pid }
+
+// Kuryr runs the kuryr command in the host.
+func (h *Host) Kuryr(ctx context.Context, args ...string) Result {
+	return h.Exec(ctx, append([]string{h.opts.Kuryr}, args...)...)
+}
+
+// UnixClient speaks HTTP with a Unix socket of the host, a new connection for each request.
+func (h *Host) UnixClient(socket string) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", h.Path(socket))
+		},
+	}}
+}
+
+func answers(ctx context.Context, client *http.Client, method, url string) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return false
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+// Logs returns the last lines of each daemon's log.
+func (h *Host) Logs(lines int) string {
+	var b strings.Builder
+	for _, name := range []string{"kuryr.log", "dockerd.log"} {
+		text, err := os.ReadFile(filepath.Join(h.dir, name))
+		if err != nil {
+			continue
+		}
+		all := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+		if len(all) > lines {
+			all = all[len(all)-lines:]
+		}
+		fmt.Fprintf(&b, "--- %s\n%s\n", name, bytes.Join(all, []byte("\n")))
+	}
+	return b.String()
+}

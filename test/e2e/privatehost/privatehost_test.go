@@ -1,0 +1,172 @@
+//go:build e2e
+
+package privatehost_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/kuryr/kuryr/test/e2e/privatehost"
+)
+
+func TestMain(m *testing.M) {
+	privatehost.Init()
+	os.Exit(m.Run())
+}
+
+// trace is what the machine shows of private hosts in its own namespaces. Other tests run beside this one, so only what
+// bears this host's folder or the uplink's name counts.
+func trace(t *testing.T, dir string) []string {
+	t.Helper()
+	var found []string
+	links, err := netlink.LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		if n := l.Attrs().Name; n == privatehost.Uplink || strings.HasPrefix(n, "docker") || strings.HasPrefix(n, "veth") {
+			found = append(found, "link "+n)
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, dir) {
+			found = append(found, "mount "+line)
+		}
+	}
+	commands, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, c := range commands {
+		for _, file := range []string{c, filepath.Join(filepath.Dir(c), "environ")} {
+			if text, err := os.ReadFile(file); err == nil && strings.Contains(string(text), dir) {
+				found = append(found, "process "+file)
+			}
+		}
+	}
+	groups, _ := filepath.Glob("/sys/fs/cgroup/*/kuryr-e2e-" + filepath.Base(dir))
+	for _, g := range groups {
+		found = append(found, "control group "+g)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		found = append(found, "folder "+dir)
+	}
+	return found
+}
+
+func TestPrivateHost(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	h, err := privatehost.New(ctx, privatehost.Options{Docker: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := false
+	defer func() {
+		if !closed {
+			t.Log(h.Logs(30))
+			h.Close()
+		}
+	}()
+	want := func(r privatehost.Result) {
+		t.Helper()
+		if !r.OK() {
+			t.Fatal(r)
+		}
+	}
+	before, err := h.Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := privatehost.NeighbourIPv4.Addr().String()
+	want(h.Exec(ctx, "ping", "-c1", "-W2", out))
+	want(h.Exec(ctx, "ping", "-c1", "-W2", privatehost.NeighbourIPv6.Addr().String()))
+	want(h.Outside(ctx, "ping", "-c1", "-W2", privatehost.HostIPv4.Addr().String()))
+	want(h.Docker(ctx, "network", "create", "own"))
+	want(h.Docker(ctx, "run", "-d", "--init=false", "--network", "own", "--restart", "always", "--name", "stays", "busybox", "sleep", "1000"))
+	want(h.Docker(ctx, "exec", "stays", "ping", "-c1", "-W2", out))
+	after, err := h.Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := strings.Join(before.Diff(after, privatehost.Links, privatehost.Firewall), "\n"); !strings.Contains(diff, "+ links: veth") || !strings.Contains(diff, "MASQUERADE") && !strings.Contains(diff, "masquerade") {
+		t.Errorf("the difference does not show Docker's network:\n%s", diff)
+	}
+	if r := h.Exec(ctx, "false"); r.Code != 1 {
+		t.Errorf("exit status of false: %s", r)
+	}
+
+	if err := h.Reboot(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		r := h.Docker(ctx, "exec", "stays", "ping", "-c1", "-W2", out)
+		if r.OK() {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the container did not come back after a reboot: %s", r)
+		}
+	}
+	if err := h.StopDocker(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.StartDocker(ctx); err != nil {
+		t.Fatal(err)
+	}
+	want(h.Docker(ctx, "rm", "-f", "stays"))
+	// Orphans are reaped: no process of the host is left dead.
+	want(h.Exec(ctx, "sh", "-c", "(sleep 0.1 &)"))
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		r := h.Exec(ctx, "ps", "-eo", "stat,args")
+		if !strings.Contains(r.Stdout, "\nZ") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("dead processes stay: %s", r)
+		}
+	}
+	dir := h.Dir()
+	h.Close()
+	closed = true
+	if left := trace(t, dir); len(left) > 0 {
+		t.Errorf("left on the machine:\n%s", strings.Join(left, "\n"))
+	}
+}
+
+func TestKeptHost(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	dir := filepath.Join(t.TempDir(), "kept")
+	h, err := privatehost.New(ctx, privatehost.Options{Dir: dir, Keep: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := privatehost.Attach(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := again.Exec(ctx, "hostname"); r.Out() != "host" {
+		t.Errorf("a kept host does not run commands: %s", r)
+	}
+	if err := privatehost.End(dir); err != nil {
+		t.Fatal(err)
+	}
+	if left := trace(t, dir); len(left) > 0 {
+		t.Errorf("left on the machine:\n%s", strings.Join(left, "\n"))
+	}
+	if err := privatehost.End(dir); err == nil {
+		t.Error("a host that is not there was ended")
+	}
+}

@@ -1,0 +1,50 @@
+package privatehost
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// TB is the part of testing.TB that Start needs.
+type TB interface {
+	Helper()
+	Cleanup(func())
+	Failed() bool
+	Logf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// Start is New for a test: the host ends with the test, and where the test failed the ends of its logs are shown. The
+// environment variable KURYR_E2E_LOGS names a folder that keeps the whole logs.
+func Start(t TB, opts Options) *Host {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	h, err := New(ctx, opts)
+	if err != nil {
+		t.Fatalf("start a private host: %v", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s", h.Logs(60))
+			h.keepLogs(os.Getenv("KURYR_E2E_LOGS"))
+		}
+		h.Close()
+	})
+	return h
+}
+
+func (h *Host) keepLogs(dir string) {
+	if dir == "" {
+		return
+	}
+	to := filepath.Join(dir, filepath.Base(h.dir))
+	_ = os.MkdirAll(to, 0o755)
+	for _, name := range []string{"kuryr.log", "dockerd.log"} {
+		if text, err := os.ReadFile(filepath.Join(h.dir, name)); err == nil {
+			_ = os.WriteFile(filepath.Join(to, name), text, 0o644)
+		}
+	}
+}
