@@ -53,6 +53,8 @@ type Config struct {
 	Pools4, Pools6 []AutoPool
 	// HostRoutes tells what the host routes, which no automatic pool may overlap. nil: nothing is known.
 	HostRoutes func(ctx context.Context) ([]netip.Prefix, error)
+	// PortFree tells whether a port of the host may be published. nil: whatever the SDN allows.
+	PortFree   PortFree
 	Logger     *slog.Logger          // nil: slog.Default
 	Registerer prometheus.Registerer // nil: no metrics
 	// CallTimeout is the longest a call may take; 0 is 25 s, below the 30 s after which an engine gives a managed plugin up.
@@ -60,6 +62,9 @@ type Config struct {
 	// MaxCalls is how many calls are served at once, others wait; 0 is 256.
 	MaxCalls int
 }
+
+// PortFree returns an error, in words for the engine's user, for a transport port that a program of the host has.
+type PortFree func(ctx context.Context, protocol sdn.Protocol, v6 bool, port uint16) error
 
 // The ranges of automatic pools, away from those that Docker itself takes (172.17.0.0/16 to 172.31.0.0/16, 192.168.0.0/16),
 // Kubernetes' usual ones (10.96.0.0/12, 10.244.0.0/16) and carrier-grade NAT's (100.64.0.0/10). A host's own routes are kept
@@ -82,6 +87,7 @@ type Driver struct {
 	reach      Scope
 	pools      map[bool][]AutoPool // by whether IPv6
 	hostRoutes func(ctx context.Context) ([]netip.Prefix, error)
+	portFree   PortFree
 	log        *slog.Logger
 	metrics    *metrics
 	timeout    time.Duration
@@ -134,6 +140,9 @@ func New(c Config) (*Driver, error) {
 	if c.HostRoutes == nil {
 		c.HostRoutes = func(context.Context) ([]netip.Prefix, error) { return nil, nil }
 	}
+	if c.PortFree == nil {
+		c.PortFree = func(context.Context, sdn.Protocol, bool, uint16) error { return nil }
+	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -152,7 +161,7 @@ func New(c Config) (*Driver, error) {
 		sdn: c.Provider, binder: c.Binder, host: c.Host, hostKey: hex.EncodeToString(sum[:4]),
 		scope: c.Scope, reach: c.ConnectivityScope,
 		pools:      map[bool][]AutoPool{false: c.Pools4, true: c.Pools6},
-		hostRoutes: c.HostRoutes, log: c.Logger, metrics: m, timeout: c.CallTimeout,
+		hostRoutes: c.HostRoutes, portFree: c.PortFree, log: c.Logger, metrics: m, timeout: c.CallTimeout,
 		slots: make(chan struct{}, c.MaxCalls), handed: map[sdn.ID]time.Time{}, refusals: map[refusedAddress]int{},
 	}, nil
 }

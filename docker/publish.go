@@ -69,6 +69,7 @@ type face struct {
 // publisher makes the forwardings of one endpoint.
 type publisher struct {
 	sdn      sdn.Provider
+	free     PortFree
 	endpoint string
 	faces    map[bool]*face // by whether IPv6
 }
@@ -82,7 +83,7 @@ func (d *Driver) publishKey(endpoint string, v6 bool) sdn.Key {
 
 // publisher makes the floating IPs that the ports asked for need.
 func (d *Driver) publisher(ctx context.Context, port sdn.Port, r *programRequest, can sdn.Capabilities) (*publisher, error) {
-	p := &publisher{sdn: d.sdn, endpoint: r.EndpointID, faces: map[bool]*face{}}
+	p := &publisher{sdn: d.sdn, free: d.portFree, endpoint: r.EndpointID, faces: map[bool]*face{}}
 	for _, v6 := range []bool{false, true} {
 		at := slices.IndexFunc(port.Addresses, func(a sdn.Address) bool { return a.Addr.Is6() == v6 })
 		if at < 0 || v6 && !can.FloatingIPv6 || !slices.ContainsFunc(r.endpoint.published, func(m portMap) bool { return m.on(v6) }) {
@@ -136,9 +137,13 @@ func (p *publisher) publish(ctx context.Context, published []portMap) error {
 		}
 		var forwards []sdn.Forward
 		for _, m := range published {
-			if m.fixed() && m.on(v6) {
-				forwards = append(forwards, f.forward(m, m.HostPort))
+			if !m.fixed() || !m.on(v6) {
+				continue
 			}
+			if err := p.free(ctx, m.Proto, v6, m.HostPort); err != nil {
+				return refuse("host port %d/%s cannot be published: %v", m.HostPort, protocol(m.Proto), err)
+			}
+			forwards = append(forwards, f.forward(m, m.HostPort))
 		}
 		if err := p.add(ctx, f, forwards); err != nil {
 			return err
@@ -231,8 +236,14 @@ func (p *publisher) try(ctx context.Context, m portMap, host uint16) (bool, erro
 		if f == nil || !m.on(v6) {
 			continue
 		}
-		forwards, err := p.sdn.EnsureForwards(ctx, f.floatingIP, []sdn.Forward{f.forward(m, host)})
-		if sdn.ReasonOf(err) == sdn.Exists {
+		var forwards []sdn.Forward
+		err := p.free(ctx, m.Proto, v6, host)
+		taken := err != nil
+		if !taken {
+			forwards, err = p.sdn.EnsureForwards(ctx, f.floatingIP, []sdn.Forward{f.forward(m, host)})
+			taken = sdn.ReasonOf(err) == sdn.Exists
+		}
+		if taken {
 			for _, undo := range made {
 				if err := undo(); err != nil {
 					return false, err

@@ -1,6 +1,8 @@
 package docker
 
 import (
+	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"testing"
@@ -81,6 +83,43 @@ func TestPublishConflict(t *testing.T) {
 	b.stop(e)
 	if now := b.dump(); now != before {
 		t.Errorf("a refused publication left\n%s\nbefore\n%s", now, before)
+	}
+}
+
+// A port that a program of the host listens at is never taken from it: one that was asked for is refused, another is chosen.
+func TestPublishKeepsListeners(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, func(c *Config) {
+		c.PortFree = func(_ context.Context, protocol sdn.Protocol, v6 bool, port uint16) error {
+			if protocol == sdn.TCP && !v6 && port <= 8081 {
+				return errors.New("a program of this host listens there")
+			}
+			return nil
+		}
+	})
+	n := b.create(dualNetwork())
+	before := b.dump()
+	e := &endpoint{net: n, published: []m{{"Proto": 6, "Port": 22, "HostPort": 22}}}
+	b.take(e)
+	b.ok("NetworkDriver.CreateEndpoint", e.createBody())
+	b.ok("NetworkDriver.Join", e.joinBody())
+	program := e.body()
+	program["Options"] = e.options()
+	b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", program), "22/tcp", "listens there")
+	b.stop(e)
+	if now := b.dump(); now != before {
+		t.Errorf("a refused publication left\n%s\nbefore\n%s", now, before)
+	}
+	b.run(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080, "HostPortEnd": 8083}}})
+	forwards, err := sdn.All(b.provider.FindForwards(t.Context(), sdn.ForwardQuery{}))
+	b.must(err)
+	if len(forwards) != 2 {
+		t.Errorf("forwardings: %v, want one of each family", forwards)
+	}
+	for _, f := range forwards {
+		if f.External.First != 8082 {
+			t.Errorf("published at %d, want 8082", f.External.First)
+		}
 	}
 }
 

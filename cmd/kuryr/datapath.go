@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
-	"net/netip"
 	"sync"
 
 	"github.com/kuryr/kuryr/datapath/fabric"
@@ -99,18 +98,6 @@ func families(domains []fabric.Domain) (v4, v6 bool) {
 				v4 = v4 || a.Addr().Is4()
 				v6 = v6 || a.Addr().Is6()
 			}
-		}
-	}
-	return v4, v6
-}
-
-// split gives the range of each family; one that is not there is invalid.
-func split(ranges []netip.Prefix) (v4, v6 netip.Prefix) {
-	for _, p := range ranges {
-		if p.Addr().Is4() {
-			v4 = p
-		} else {
-			v6 = p
 		}
 	}
 	return v4, v6

@@ -144,7 +144,7 @@ func nounCommand[E any](a *app, n noun[E]) *cobra.Command {
 		Use: "list", Short: "List " + n.title + "s", Args: noArgs,
 		Long: "List " + n.title + "s, sorted by name. --filter NAME=VALUE keeps those whose attribute has the value: " +
 			strings.Join(append([]string{"id", "name"}, n.filters...), ", ") + ". JSON and YAML have all attributes, by their names in the Neutron API.",
-		Example: fmt.Sprintf("  kuryr %[1]s list --filter name=blue\n  kuryr %[1]s list -o yaml", n.resource.Member),
+		Example: fmt.Sprintf("  kuryr %[1]s list --filter id=0f3c0bd7-…\n  kuryr %[1]s list -o yaml", n.resource.Member),
 		RunE: func(c *cobra.Command, _ []string) error {
 			format, err := table.ParseFormat(output)
 			if err != nil {
@@ -183,7 +183,7 @@ func nounCommand[E any](a *app, n noun[E]) *cobra.Command {
 	list.Flags().StringArrayVar(&tags, "tag", nil, "only those that have this `tag`; may be repeated")
 	show := &cobra.Command{
 		Use: "show NAME|ID", Short: "Show one " + n.title, Args: exactly(1, "the name or the id of one "+n.title),
-		Example: fmt.Sprintf("  kuryr %[1]s show blue\n  kuryr %[1]s show 0f3c0bd7-… -o json", n.resource.Member),
+		Example: fmt.Sprintf("  kuryr %[1]s show 0f3c0bd7-… -o json", n.resource.Member),
 		RunE: func(c *cobra.Command, args []string) error {
 			format, err := table.ParseFormat(output)
 			if err != nil {

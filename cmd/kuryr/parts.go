@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
@@ -23,7 +22,7 @@ import (
 type parts struct {
 	namespaces *netns.Store
 	datapath   *datapath
-	sdn        *local.Provider
+	sdn        *local.Provider // nil where there is no store and only the kernel is to be cleared
 }
 
 func storePath(c config.Config) string    { return filepath.Join(c.StateDir, "kuryr.db") }
@@ -35,37 +34,27 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (*parts, 
 	if err != nil {
 		return nil, err
 	}
-	// The store says which ranges the uplinks have, and is opened on a data path that knows how large packets can be. So it gets
-	// one without ranges, which are put in before anything asks for more.
-	bare, err := fabric.New(fabric.Config{Namespaces: namespaces, Logger: log})
+	routed, err := hostroutes.Prefixes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	routed, err := hostroutes.Prefixes(ctx)
-	if err != nil {
-		return nil, errors.Join(err, bare.Close())
-	}
-	d := &datapath{Fabric: bare, log: log}
+	d := &datapath{log: log}
 	d.host = host.New(host.Config{Dir: c.StateDir, Logger: log, TableLost: d.tableLost})
 	provider, err := local.Open(ctx, local.Options{
-		Path: storePath(c), Datapath: d, Host: c.Host, Logger: log,
+		Path: storePath(c), Host: c.Host, Logger: log,
 		UplinkRanges: c.SDN.UplinkRanges, HostRoutes: routed, PortsPerNetwork: c.SDN.PortsPerNetwork,
+		NewDatapath: func(uplink4, uplink6 netip.Prefix) (_ local.Datapath, err error) {
+			d.Fabric, err = fabric.New(fabric.Config{Namespaces: namespaces, Uplink4: uplink4, Uplink6: uplink6, Logger: log})
+			return d, err
+		},
 	})
 	if err != nil {
-		return nil, errors.Join(err, bare.Close())
+		if d.Fabric != nil {
+			err = errors.Join(err, d.Fabric.Close())
+		}
+		return nil, err
 	}
-	p := &parts{namespaces: namespaces, datapath: d, sdn: provider}
-	ranges, err := uplinkRanges(ctx, provider)
-	if err != nil {
-		return nil, errors.Join(err, p.close())
-	}
-	v4, v6 := split(ranges)
-	whole, err := fabric.New(fabric.Config{Namespaces: namespaces, Uplink4: v4, Uplink6: v6, Logger: log})
-	if err != nil {
-		return nil, errors.Join(err, p.close())
-	}
-	d.Fabric = whole
-	return p, bare.Close()
+	return &parts{namespaces: namespaces, datapath: d, sdn: provider}, nil
 }
 
 // close lets go of everything. Traffic goes on.
@@ -74,18 +63,6 @@ func (p *parts) close() error {
 		return p.datapath.Close()
 	}
 	return errors.Join(p.sdn.Close(), p.datapath.Close())
-}
-
-// uplinkRanges are the subnets of the built-in external network.
-func uplinkRanges(ctx context.Context, p sdn.Provider) ([]netip.Prefix, error) {
-	var ranges []netip.Prefix
-	for s, err := range p.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{p.Capabilities().ExternalNetwork}}) {
-		if err != nil {
-			return nil, fmt.Errorf("ranges of the uplinks: %w", err)
-		}
-		ranges = append(ranges, s.CIDR)
-	}
-	return ranges, nil
 }
 
 // plugged counts the ports of containers that are bound to this machine.

@@ -15,6 +15,7 @@ import (
 	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/config"
+	"github.com/kuryr/kuryr/internal/hostports"
 	"github.com/kuryr/kuryr/internal/hostroutes"
 	"github.com/kuryr/kuryr/internal/logging"
 	"github.com/kuryr/kuryr/internal/metrics"
@@ -79,7 +80,7 @@ func up(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
 	driver, err := docker.New(docker.Config{
 		Provider: provider, Binder: binder, Host: cfg.Host, Scope: docker.Scope(cfg.Docker.CapabilityScope),
 		Pools4: autoPools(cfg.Docker.DefaultPools, cfg.Docker.DefaultPoolLen), Pools6: autoPools(cfg.Docker.DefaultPoolsV6, cfg.Docker.DefaultPoolLen6),
-		HostRoutes: hostroutes.Prefixes, Logger: log, Registerer: registry,
+		HostRoutes: hostroutes.Prefixes, PortFree: hostports.Free, Logger: log, Registerer: registry,
 	})
 	if err != nil {
 		return err

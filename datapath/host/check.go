@@ -12,7 +12,7 @@ import (
 	"github.com/google/nftables"
 )
 
-// Finding is something about the host that stops, or may stop, Kuryr's packets.
+// Finding is something about the host that stops, or may stop, Kuryr's packets, or lets them go where they shall not.
 type Finding struct {
 	// What is wrong, and Mend what the operator can do, each one sentence without a full stop.
 	What, Mend string
@@ -22,7 +22,7 @@ type Finding struct {
 const repair = "start `kuryr up`, which repairs it and keeps it repaired"
 
 // Check looks at everything this package cares for and changes nothing; v4 and v6 say which families are in use. No findings means that
-// packets of Kuryr's links pass the host, as far as can be known.
+// packets of Kuryr's links pass the host, as far as can be known, and do not reach what Docker hides.
 func (h *Host) Check(ctx context.Context, v4, v6 bool) ([]Finding, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,13 +98,17 @@ func (h *Host) checkTable(ctx context.Context, f family) ([]Finding, bool, error
 	var found []Finding
 	p := newPlan(rs, h.link, f.ufwChain)
 	switch {
-	case p.chain == "" && len(p.restore) > 0:
+	case len(p.restore) == 0:
+	case len(p.want) == 0:
 		found = append(found, Finding{fmt.Sprintf("rules of Kuryr are left in %s's filter table that are no longer needed", f.program), repair})
-	case len(p.restore) > 0:
+	case p.chain == "":
+		found = append(found, Finding{
+			fmt.Sprintf("containers on Kuryr networks may reach what containers on Docker's bridges do not publish: Kuryr's rule is missing or out of place in %s's filter table", f.program), repair})
+	default:
 		found = append(found, Finding{
 			fmt.Sprintf("%s drops what it does not know in FORWARD (%s), and Kuryr's rules are missing or out of place in chain %s", f.program, p.owner, p.chain), repair})
 	}
-	if p.chain != "" && f.legacy(ctx) {
+	if len(p.want) > 0 && f.legacy(ctx) {
 		found = append(found, Finding{
 			f.program + " is the legacy one: when its rules are flushed the kernel tells nobody, and Kuryr puts its own back only at its next start",
 			"use the nftables one (`update-alternatives --config " + f.program + "`), or restart Kuryr after changes of the firewall"})

@@ -97,7 +97,7 @@ func TestDoorsKilledAnywhere(t *testing.T) {
 		t.Skip("needs the build tag failpoints")
 	}
 	s, h := forwardingSite(t)
-	likeDocker(t, s.host)
+	likeDocker(t, s.host, "20.10")
 	before := saved(t, s.host)
 	crash(t, s.host, h.dir, "open", "host.doors.family")
 	h.openIn(t, s.host)

@@ -44,8 +44,8 @@ type Door struct {
 	State State
 }
 
-// OpenDoors makes or repairs what lets the packets of our links through the host's firewalls, takes away what is no longer needed, and
-// returns the doors that are needed (none where nothing filters). In each family's filter table it is one transaction by the
+// OpenDoors makes or repairs what lets the packets of our links through the host's firewalls and what keeps them from Docker's own bridges
+// (see guardRule), takes away what is no longer needed, and returns the doors that are needed (none where nothing filters). In each family's filter table it is one transaction by the
 // iptables programs themselves, so that they can still show it. Each firewall is tried even when another fails; the
 // errors are joined. Idempotent: a second call changes nothing.
 func (h *Host) OpenDoors(ctx context.Context) ([]Door, error) {
@@ -89,13 +89,20 @@ func (h *Host) openTable(ctx context.Context, f family) (*Door, error) {
 	if len(p.restore) > 0 {
 		d.State = StateOpened
 		if err := f.apply(ctx, p.restore); err != nil {
+			err = fmt.Errorf("change %s's filter table: %w", f.program, err)
+			if p.chain == "" {
+				return nil, err
+			}
 			d.State = StateRefused
-			return d, fmt.Errorf("open %s's firewall for %s: %w", p.owner, f.name, err)
+			return d, err
 		}
-		if p.chain == "" {
-			h.log.Info("door through a firewall closed, no longer needed", "family", f.name)
-		} else {
+		switch {
+		case p.chain != "":
 			h.log.Info("door through a firewall opened", "owner", p.owner, "family", f.name, "chain", p.chain)
+		case len(p.want) > 0:
+			h.log.Info("Kuryr's networks are kept apart from Docker's bridges", "family", f.name)
+		default:
+			h.log.Info("rules in a firewall removed, no longer needed", "family", f.name)
 		}
 	}
 	if p.chain == "" {

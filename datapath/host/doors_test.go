@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/vishvananda/netns"
 )
 
 // forwardingSite is a site whose host forwards.
@@ -23,64 +21,34 @@ func forwardingSite(t *testing.T) (site, *Host) {
 	return s, h
 }
 
-// dockerRules is what Docker 20.10 makes in the filter table when it turned forwarding on itself.
-const dockerRules = `*filter
-:FORWARD DROP [0:0]
-:DOCKER - [0:0]
-:DOCKER-ISOLATION-STAGE-1 - [0:0]
-:DOCKER-ISOLATION-STAGE-2 - [0:0]
-:DOCKER-USER - [0:0]
--A FORWARD -j DOCKER-USER
--A FORWARD -j DOCKER-ISOLATION-STAGE-1
--A FORWARD -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
--A FORWARD -o docker0 -j DOCKER
--A FORWARD -i docker0 ! -o docker0 -j ACCEPT
--A FORWARD -i docker0 -o docker0 -j ACCEPT
--A DOCKER-ISOLATION-STAGE-1 -i docker0 ! -o docker0 -j DOCKER-ISOLATION-STAGE-2
--A DOCKER-ISOLATION-STAGE-1 -j RETURN
--A DOCKER-ISOLATION-STAGE-2 -o docker0 -j DROP
--A DOCKER-ISOLATION-STAGE-2 -j RETURN
--A DOCKER-USER -d 192.0.2.99/32 -j DROP
--A DOCKER-USER -j RETURN
-COMMIT
-`
-
-// likeDocker makes Docker's chains in both families.
-func likeDocker(t *testing.T, ns netns.NsHandle) {
-	t.Helper()
-	sh(t, ns, "iptables-restore --noflush <<'EOF'\n"+dockerRules+"EOF\n"+
-		"ip6tables-restore --noflush <<'EOF'\n"+strings.ReplaceAll(dockerRules, "192.0.2.99/32", "2001:db8::99/128")+"EOF\n")
-}
-
 func TestDoorsBesideDocker(t *testing.T) {
 	s, h := forwardingSite(t)
-	likeDocker(t, s.host)
+	likeDocker(t, s.host, "20.10")
 	before := saved(t, s.host)
 	s.wantPaths(t, "Docker alone", false)
-	if got := h.findingsIn(t, s.host); len(got) != 2 || !strings.Contains(got[0], "DOCKER-USER") {
+	if got := h.findingsIn(t, s.host); len(got) != 2 || !strings.Contains(got[0], "(docker)") {
 		t.Errorf("findings %q, want one for each family", got)
 	}
 
-	if got, want := h.openIn(t, s.host), "docker DOCKER-USER opened ipv4\ndocker DOCKER-USER opened ipv6"; got != want {
+	if got, want := h.openIn(t, s.host), "docker FORWARD opened ipv4\ndocker FORWARD opened ipv6"; got != want {
 		t.Fatalf("doors\n%s\nwant\n%s", got, want)
 	}
 	s.wantPaths(t, "doors open", true)
 	open := saved(t, s.host)
-	if got, want := h.openIn(t, s.host), "docker DOCKER-USER open ipv4\ndocker DOCKER-USER open ipv6"; got != want {
+	if got, want := h.openIn(t, s.host), "docker FORWARD open ipv4\ndocker FORWARD open ipv6"; got != want {
 		t.Fatalf("second time: doors\n%s\nwant\n%s", got, want)
 	}
 	if again := saved(t, s.host); again != open {
 		t.Errorf("second time: rules changed from\n%s\nto\n%s", open, again)
 	}
-	// Docker's own tools still show the chain, and what the operator forbade comes first.
-	want := `-N DOCKER-USER
--A DOCKER-USER -d 192.0.2.99/32 -j DROP
--A DOCKER-USER -i kr+ -m comment --comment kuryr -j ACCEPT
--A DOCKER-USER -o kr+ -m comment --comment kuryr -j ACCEPT
--A DOCKER-USER -j RETURN
+	// iptables still shows the chain; Docker's verdicts, and what the operator forbade, come first.
+	want := `-i br-int -o br-int -j ACCEPT
+-A FORWARD -i kr+ -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -m comment --comment kuryr -j DOCKER-ISOLATION-STAGE-2
+-A FORWARD -i kr+ -m comment --comment kuryr -j ACCEPT
+-A FORWARD -o kr+ -m comment --comment kuryr -j ACCEPT
 `
-	if got := sh(t, s.host, "iptables -S DOCKER-USER"); got != want {
-		t.Errorf("chain\n%s\nwant\n%s", got, want)
+	if got := sh(t, s.host, "iptables -S FORWARD"); !strings.HasSuffix(got, want) {
+		t.Errorf("chain\n%s\nwant it to end with\n%s", got, want)
 	}
 	if got := h.findingsIn(t, s.host); len(got) > 0 {
 		t.Errorf("findings %q, want none", got)
@@ -89,7 +57,7 @@ func TestDoorsBesideDocker(t *testing.T) {
 	// Doubled, misplaced and half-removed rules are put right.
 	sh(t, s.host, `iptables -A DOCKER-USER -i kr+ -m comment --comment kuryr -j ACCEPT
 		iptables -I FORWARD -o kr+ -m comment --comment kuryr -j ACCEPT
-		ip6tables -D DOCKER-USER -i kr+ -m comment --comment kuryr -j ACCEPT`)
+		ip6tables -D FORWARD -i kr+ -m comment --comment kuryr -j ACCEPT`)
 	h.openIn(t, s.host)
 	if again := saved(t, s.host); again != open {
 		t.Errorf("repaired rules are\n%s\nwant\n%s", again, open)
@@ -108,35 +76,46 @@ func TestWatchPutsBackAfterFlush(t *testing.T) {
 	s, h := forwardingSite(t)
 	h.watchIn(t, s.host)
 	// Docker comes while we watch.
-	likeDocker(t, s.host)
-	inDockerUser := func() bool {
-		return strings.Count(sh(t, s.host, "iptables -S DOCKER-USER; ip6tables -S DOCKER-USER"), comment) == 4 &&
-			strings.Count(saved(t, s.host), comment) == 4
+	likeDocker(t, s.host, "20.10")
+	inForward := func(n int) func() bool {
+		return func() bool {
+			return strings.Count(sh(t, s.host, "iptables -S FORWARD; ip6tables -S FORWARD"), comment) == n &&
+				strings.Count(saved(t, s.host), comment) == n
+		}
 	}
-	eventually(t, "rules in DOCKER-USER", inDockerUser)
+	eventually(t, "doors and guards", inForward(6))
 	s.wantPaths(t, "Docker came", true)
 
-	// A flush leaves the policy and takes Docker's jumps; FORWARD is then the place, until Docker is back.
+	// A flush leaves the policy and takes Docker's rules.
 	sh(t, s.host, "iptables -F; ip6tables -F")
-	eventually(t, "rules in FORWARD", func() bool {
-		return strings.Count(sh(t, s.host, "iptables -S FORWARD; ip6tables -S FORWARD"), comment) == 4
-	})
+	eventually(t, "doors only", inForward(4))
 	s.wantPaths(t, "flushed", true)
-	likeDocker(t, s.host)
-	eventually(t, "rules in DOCKER-USER again", inDockerUser)
+	likeDocker(t, s.host, "20.10")
+	eventually(t, "doors and guards again", inForward(6))
 	s.wantPaths(t, "Docker is back", true)
 
-	// Docker leaves the chain but the operator opens the policy: nothing of ours is needed.
+	// The operator ends Docker's chain with a drop: we return from it to Docker's own verdicts.
+	sh(t, s.host, "for p in iptables ip6tables; do $p -D DOCKER-USER -j RETURN; $p -A DOCKER-USER -j DROP; done")
+	eventually(t, "rules in both chains", func() bool {
+		return strings.Count(sh(t, s.host, "iptables -S DOCKER-USER; ip6tables -S DOCKER-USER"), comment) == 4 &&
+			strings.Count(saved(t, s.host), comment) == 10
+	})
+	s.wantPaths(t, "DOCKER-USER drops", true)
+	sh(t, s.host, "for p in iptables ip6tables; do $p -D DOCKER-USER -j DROP; done")
+
+	// Docker stays but the operator opens the policy: no door is needed.
 	sh(t, s.host, "iptables -P FORWARD ACCEPT; ip6tables -P FORWARD ACCEPT")
-	eventually(t, "no rules of ours", func() bool { return !strings.Contains(saved(t, s.host), comment) })
+	eventually(t, "guards only", inForward(2))
+	sh(t, s.host, "iptables -F; ip6tables -F")
+	eventually(t, "no rules of ours", inForward(0))
 }
 
 // TestWatchComesToRest: our own changes are announced too, and must not keep us busy.
 func TestWatchComesToRest(t *testing.T) {
 	s, h := forwardingSite(t)
-	likeDocker(t, s.host)
+	likeDocker(t, s.host, "20.10")
 	h.watchIn(t, s.host)
-	eventually(t, "rules in DOCKER-USER", func() bool { return strings.Count(saved(t, s.host), comment) == 4 })
+	eventually(t, "doors and guards", func() bool { return strings.Count(saved(t, s.host), comment) == 6 })
 	var m *monitor
 	in(t, s.host, func() (err error) {
 		m, err = openMonitor()

@@ -5,7 +5,8 @@
 //
 // It owns the switches it turned (see EnableForwarding) and the record of that, every rule of an iptables filter table whose comment
 // is exactly "kuryr", and the one interface entry it makes in a firewalld zone. What belongs to Docker, ufw, firewalld or the operator it reads
-// but never changes, and it opens only what is shut by default: a rule that shuts something on purpose stays in force.
+// but never changes, and it opens only what is shut by default: a rule that shuts something on purpose stays in force. Where Docker relies on
+// the default to hide the unpublished ports of its own containers, a rule of ours hides them from our links instead.
 //
 // It must not decide which packets may reach a Kuryr network. That is done by Kuryr's own table, in which a drop is final whatever
 // other tables accept; so OpenDoors is called after that table stands, and CloseDoors before it goes.

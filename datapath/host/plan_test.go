@@ -11,6 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
+const isolation = "-N DOCKER-ISOLATION-STAGE-1\n-N DOCKER-ISOLATION-STAGE-2\n-A DOCKER-ISOLATION-STAGE-2 -o docker0 -j DROP\n-A DOCKER-ISOLATION-STAGE-2 -j RETURN\n"
+
 const forwardToUser = "-P FORWARD DROP\n-N DOCKER-USER\n-N ufw-before-forward\n"
 
 func TestPlanChain(t *testing.T) {
@@ -24,9 +26,15 @@ func TestPlanChain(t *testing.T) {
 		{"docker's chains under an open policy", "-P FORWARD ACCEPT\n-N DOCKER-USER\n-A FORWARD -j DOCKER-USER", "", ""},
 		{"policy", "-P FORWARD DROP", OwnerPolicy, "-I FORWARD 1 "},
 		{"after what is there", "-P FORWARD DROP\n-A FORWARD -i eth0 -j DROP", OwnerPolicy, "-I FORWARD 2 "},
-		{"docker, before the return", forwardToUser + "-A FORWARD -j DOCKER-USER\n-A DOCKER-USER -s 1.2.3.4 -j DROP\n-A DOCKER-USER -j RETURN", OwnerDocker, "-I DOCKER-USER 2 "},
-		{"docker, no return", forwardToUser + "-A FORWARD -j DOCKER-USER", OwnerDocker, "-I DOCKER-USER 1 "},
-		{"docker before ufw", forwardToUser + "-A FORWARD -j DOCKER-USER\n-A FORWARD -j ufw-before-forward", OwnerDocker, "-I DOCKER-USER 1 "},
+		{"docker, before the return", forwardToUser + "-A FORWARD -j DOCKER-USER\n-A DOCKER-USER -s 1.2.3.4 -j DROP\n-A DOCKER-USER -j RETURN", OwnerDocker, "-I FORWARD 2 "},
+		{"docker, no return", forwardToUser + "-A FORWARD -j DOCKER-USER", OwnerDocker, "-I FORWARD 2 "},
+		{"docker's chain drops", forwardToUser + "-A FORWARD -j DOCKER-USER\n-A DOCKER-USER -s 1.2.3.4 -j DROP\n-A DOCKER-USER -j DROP", OwnerDocker, "-I DOCKER-USER 2 -i kr+ -m comment --comment kuryr -j RETURN"},
+		{"docker's chain drops under an open policy", "-P FORWARD ACCEPT\n-N DOCKER-USER\n-A FORWARD -j DOCKER-USER\n-A DOCKER-USER -j DROP", OwnerDocker, "-I DOCKER-USER 1 "},
+		{"docker's isolation", forwardToUser + isolation + "-A FORWARD -j DOCKER-USER\n-A FORWARD -j DOCKER-ISOLATION-STAGE-1", OwnerDocker, "-I FORWARD 3 " + guardRule("kr+")},
+		{"docker's isolation under an open policy", "-P FORWARD ACCEPT\n" + isolation + "-A FORWARD -j DOCKER-ISOLATION-STAGE-1", "", "-I FORWARD 2 " + guardRule("kr+")},
+		{"docker's isolation emptied", "-P FORWARD ACCEPT\n-N DOCKER-ISOLATION-STAGE-2\n-A DOCKER-ISOLATION-STAGE-2 -j RETURN", "", ""},
+		{"docker's isolation and ufw", forwardToUser + isolation + "-A FORWARD -j DOCKER-USER\n-A FORWARD -j ufw-before-forward\n-A ufw-before-forward -i lo -j ACCEPT", OwnerUFW, "-I ufw-before-forward 2 " + guardRule("kr+")},
+		{"docker and ufw", forwardToUser + "-A FORWARD -j DOCKER-USER\n-A FORWARD -j ufw-before-forward", OwnerUFW, "-I ufw-before-forward 1 "},
 		{"docker's chain left behind", forwardToUser, OwnerPolicy, "-I FORWARD 1 "},
 		{"docker's chain out of reach", forwardToUser + "-A FORWARD -j REJECT\n-A FORWARD -j DOCKER-USER", OwnerPolicy, "-I FORWARD 1 "},
 		{"docker's chain only for some", forwardToUser + "-A FORWARD -i docker0 -j DOCKER-USER", OwnerPolicy, "-I FORWARD 2 "},
@@ -95,7 +103,8 @@ func TestPlanConverges(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		chains := []string{"FORWARD", "DOCKER-USER", "ufw-before-forward", "other"}
-		text := "-P FORWARD " + rapid.SampledFrom([]string{"ACCEPT", "DROP"}).Draw(t, "policy") + "\n-N DOCKER-USER\n-N ufw-before-forward\n-N other"
+		text := "-P FORWARD " + rapid.SampledFrom([]string{"ACCEPT", "DROP"}).Draw(t, "policy") + "\n-N DOCKER-USER\n-N ufw-before-forward\n-N other" +
+			rapid.SampledFrom([]string{"", "\n" + strings.TrimSuffix(isolation, "\n")}).Draw(t, "isolation")
 		for range rapid.IntRange(0, 12).Draw(t, "rules") {
 			from := rapid.IntRange(0, 3).Draw(t, "chain")
 			targets := append([]string{"ACCEPT", "DROP", "REJECT", "RETURN", "LOG"}, chains[from+1:]...)
@@ -104,7 +113,7 @@ func TestPlanConverges(t *testing.T) {
 			case 0:
 				spec = "-i eth0 " + spec
 			case 1:
-				spec = rapid.SampledFrom(doorRules("kr+")).Draw(t, "ours")
+				spec = rapid.SampledFrom(append(doorRules("kr+", "ACCEPT"), doorRules("kr+", "RETURN")[0], guardRule("kr+"))).Draw(t, "ours")
 			}
 			text += "\n-A " + chains[from] + " " + spec
 		}

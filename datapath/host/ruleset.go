@@ -5,6 +5,8 @@ package host
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -14,6 +16,8 @@ type ruleset struct {
 	policies map[string]string
 	user     map[string]bool
 	rules    map[string][]rule
+	// passed are chains that count as passing on what they get, whatever their rules.
+	passed map[string]outcome
 }
 
 // rule is one line "-A chain …".
@@ -124,7 +128,26 @@ const (
 
 // outcome follows the unconditional rules of a chain. What it cannot know (a packet queued to a program) counts as accepted.
 func (rs *ruleset) outcome(chain string) outcome {
-	return rs.follow(chain, map[string]outcome{})
+	return rs.follow(chain, rs.known())
+}
+
+// passing returns the same table where a chain counts as passing on what it gets.
+func (rs *ruleset) passing(chain string) *ruleset {
+	changed := *rs
+	changed.passed = map[string]outcome{chain: passesOn}
+	return &changed
+}
+
+// known is where following a chain begins.
+func (rs *ruleset) known() map[string]outcome {
+	known := map[string]outcome{}
+	maps.Copy(known, rs.passed)
+	return known
+}
+
+// drops tells whether a user-defined chain exists and has a rule that drops.
+func (rs *ruleset) drops(chain string) bool {
+	return rs.user[chain] && slices.ContainsFunc(rs.rules[chain], func(r rule) bool { return r.target == "DROP" && !r.ours() })
 }
 
 func (rs *ruleset) follow(chain string, known map[string]outcome) outcome {
@@ -178,7 +201,7 @@ func (rs *ruleset) policyOutcome(chain string) outcome {
 
 // end returns the index, among the foreign rules of a chain, of the first one that leaves the later ones out of reach.
 func (rs *ruleset) end(chain string) int {
-	known := map[string]outcome{}
+	known := rs.known()
 	n := 0
 	for _, r := range rs.rules[chain] {
 		if r.ours() {
@@ -196,7 +219,7 @@ func (rs *ruleset) end(chain string) int {
 
 // reaches tells whether every packet in from is handed to the chain to, unless a condition is met.
 func (rs *ruleset) reaches(from, to string) bool {
-	known := map[string]outcome{}
+	known := rs.known()
 	for _, r := range rs.rules[from] {
 		if len(r.conditions) > 0 {
 			continue

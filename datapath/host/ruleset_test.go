@@ -114,7 +114,7 @@ func TestOutcomeOfManyChains(t *testing.T) {
 }
 
 func FuzzParseRuleset(f *testing.F) {
-	f.Add(strings.Trim(dockerRules, "*"))
+	f.Add("-P FORWARD DROP\n-N DOCKER-USER\n-N DOCKER-ISOLATION-STAGE-2\n-A FORWARD -j DOCKER-USER\n-A DOCKER-ISOLATION-STAGE-2 -o docker0 -j DROP\n-A DOCKER-USER -j DROP")
 	f.Add("-P FORWARD DROP\n-N a\n-A FORWARD -g a\n-A a -m comment --comment \"x \\\" y\" -j REJECT\n-A a [unsupported revision]")
 	f.Add("-P FORWARD DROP\n-N FORWARD\n-A FORWARD -j FORWARD\n-A FORWARD -i kr+ -m comment --comment kuryr -j ACCEPT")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -39,16 +39,17 @@ func (p *Provider) EnsureNetwork(ctx context.Context, spec sdn.NetworkSpec) (out
 			return out, sdn.Invalid("network", fmt.Sprintf("subnets[%d].key", i), "a network with a key has subnets with keys, one without has none")
 		}
 	}
+	mtu := spec.MTU
+	if mtu == 0 {
+		mtu = p.uplinkMTU(ctx)
+	}
 	err = p.update(ctx, func(t *tx) error {
 		r, err := networks.byKey(t.Tx, spec.Key)
 		if err != nil {
 			return err
 		}
 		if r == nil {
-			r = &networkRow{Network: sdn.Network{Meta: newMeta(spec.Base), MTU: spec.MTU, External: spec.External, Shared: spec.Shared, NoPortSecurity: spec.NoPortSecurity}}
-			if r.MTU == 0 {
-				r.MTU = p.mtu
-			}
+			r = &networkRow{Network: sdn.Network{Meta: newMeta(spec.Base), MTU: mtu, External: spec.External, Shared: spec.Shared, NoPortSecurity: spec.NoPortSecurity}}
 			err = networks.put(t, r)
 		} else {
 			err = t.adoptNetwork(r, spec)

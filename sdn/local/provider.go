@@ -119,6 +119,20 @@ func (p *Provider) connect(ctx context.Context, make func(uplink4, uplink6 netip
 	return nil
 }
 
+// uplinkMTU is what a network gets that does not say: what the host's way out carries now. It may have changed since the start, of
+// which the uplinks of routers take no notice before the next one: the kernel tells senders by itself when a packet is too large.
+func (p *Provider) uplinkMTU(ctx context.Context) int {
+	if p.datapath == nil {
+		return p.mtu
+	}
+	mtu, err := p.datapath.UplinkMTU(ctx)
+	if err != nil {
+		p.log.WarnContext(ctx, "the uplink's MTU cannot be read; that of the start is used", "error", err, "mtu", p.mtu)
+		return p.mtu
+	}
+	return mtu
+}
+
 // UplinkRanges are where the addresses between the host and its routers come from. The first of each is the host's.
 func (p *Provider) UplinkRanges() (uplink4, uplink6 netip.Prefix, err error) {
 	err = p.view(func(b *bbolt.Tx) error {
