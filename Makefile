@@ -41,6 +41,7 @@ crash: need-root ## kill Kuryr at every failpoint and compare store and kernel (
 
 bench: need-root build ## measure against the raw kernel and Docker's bridge, as ratios (root)
 	hack/deps.sh e2e
+	CGO_ENABLED=0 go build -trimpath -o bin/traffic ./test/bench/traffic
 	go run ./test/bench
 
 fuzz: ## run every fuzz target for FUZZTIME (10s)

@@ -25,10 +25,19 @@
 // nil. Find of nothing is an empty sequence. A method that needs another object (the network of a port) answers
 // IsNotFound naming it, and makes nothing.
 //
+// # Finding
+//
+// A Find method streams in an order of the SDN's choosing. The loop that takes the results may change the SDN: what is there
+// from the first result to the last is found exactly once, what comes or goes meanwhile at most once. An error is the last
+// thing a stream gives.
+//
 // # Values
 //
 // The zero value of a field in a Spec means the provider's default, never "clear it". A Patch has pointers: nil leaves
-// a field as it is. What is a set or a tree (a security group, a load balancer) is applied as one whole value.
+// a field as it is. What is a set or a tree (a security group, an address group, a QoS policy, a load balancer) is applied as
+// one whole value: to the object whose ID it has, else to the one with its Key, else a new one. Of such a value's Base what
+// is zero stays as it is; all else becomes what the value says. IfRevision is as in Patch, and checked before the first
+// change where the SDN needs several calls.
 //
 // # Time
 //

@@ -32,6 +32,14 @@ type FloatingIP struct {
 	Router  ID // through which; "" while it leads nowhere
 }
 
+// FloatingIPPatch changes a floating IP.
+type FloatingIPPatch struct {
+	Patch
+	// Target is where it is to lead; the zero Target is nowhere. One that has forwardings IsConflict, InUse, but for the zero
+	// Target, as it leads nowhere already; a target address that has another floating IP IsConflict, Exists.
+	Target *Target
+}
+
 // FloatingIPQuery selects floating IPs.
 type FloatingIPQuery struct {
 	Match
@@ -77,14 +85,11 @@ type FloatingIPs interface {
 	EnsureFloatingIP(ctx context.Context, spec FloatingIPSpec) (FloatingIP, error)
 	FloatingIP(ctx context.Context, id ID) (FloatingIP, error)
 	FindFloatingIPs(ctx context.Context, q FloatingIPQuery) iter.Seq2[FloatingIP, error]
-	// Associate leads the floating IP to target; the zero Target leads it nowhere. ifRevision as in Patch. One that has
-	// forwardings IsConflict, InUse, but for the zero Target, as it leads nowhere already; a target address that has another
-	// floating IP IsConflict, Exists.
-	Associate(ctx context.Context, id ID, target Target, ifRevision int64) (FloatingIP, error)
+	UpdateFloatingIP(ctx context.Context, id ID, p FloatingIPPatch) (FloatingIP, error)
 	// DeleteFloatingIP deletes it with its forwardings.
 	DeleteFloatingIP(ctx context.Context, id ID) error
-	// EnsureForwards adds forwardings, all or none, and answers with their ids, by position. One that is there alike keeps
-	// its id. Transport ports that another forwarding of the same address has, the unspecified address counting as every one,
+	// EnsureForwards adds forwardings and answers with their ids, by position. One that is there alike keeps its id. Where one
+	// is refused those that this call made are taken back; who is killed in between repeats the call. Transport ports that another forwarding of the same address has, the unspecified address counting as every one,
 	// IsConflict, Exists. A floating IP that is associated IsConflict, InUse.
 	EnsureForwards(ctx context.Context, floatingIP ID, forwards []Forward) ([]Forward, error)
 	FindForwards(ctx context.Context, q ForwardQuery) iter.Seq2[Forward, error]

@@ -79,16 +79,19 @@ type Base struct {
 	// Description is free text of at most 255 bytes. An SDN may have no other place for the Key, so a Spec that has a Key
 	// must leave it empty (IsInvalid).
 	Description string
-	Project     string   // "" is the provider's own project
-	Tags        []string // for people and for compatibility; never needed to find an object again; a set, order is not kept
+	Project     string // "" is the provider's own project
+	// Tags are for people, for compatibility and for notes; a set, order is not kept; no commas (IsInvalid). Where
+	// Capabilities.TagsAtCreate is false they are written after the object: a provider that dies in between leaves one without
+	// them, which its Key still finds, and the repeated Ensure tags it.
+	Tags []string
 }
 
 // Meta is what an SDN tells of any object.
 type Meta struct {
 	ID       ID
-	Base          // Key is zero for what carries none
-	Foreign  bool // not made by this installation: never to be changed or deleted on Kuryr's own initiative
-	Revision int64
+	Base           // Key is zero for what carries none
+	Foreign  bool  // not made by this installation: never to be changed or deleted on Kuryr's own initiative
+	Revision int64 // another one after each change; 0 everywhere where the SDN has none, so that a condition on it is none
 	Created  time.Time
 	Updated  time.Time
 }
@@ -115,6 +118,13 @@ func (q Match) Matches(m Meta) bool {
 // revision, nothing is changed and the error is a conflict with reason Stale.
 type Patch struct {
 	IfRevision int64
-	Name       *string
-	Tags       *[]string
+	// Key gives one to an object that has none: how what an older program made is taken over. Another Key than the object has
+	// IsConflict, Immutable; one that another object has IsConflict, Exists; while there is a description in its place, and none
+	// in the patch that clears it, IsInvalid.
+	Key         *Key
+	Name        *string
+	Description *string // of an object that has a Key it must stay empty (IsInvalid)
+	// Tags are the whole new set. An SDN that needs a call of its own for them makes it last: an error may leave the rest
+	// changed and the tags not.
+	Tags *[]string
 }

@@ -7,20 +7,34 @@ import (
 	"time"
 )
 
-// LoadBalancer is a whole load balancer: addresses, listeners, members. It is known by its Key and applied as one value.
-type LoadBalancer struct {
+// LoadBalancerSpec is what a load balancer is to be (addresses, listeners, members), applied as one whole value.
+type LoadBalancerSpec struct {
 	Base
-	VIPs      []VIP // one, or one of each family; fixed at creation
+	ID         ID // of the load balancer that is to be this; "" is the one with the Key
+	IfRevision int64
+	VIPs       []VIP // one, or one of each family; fixed at creation
+	Listeners  []Listener
+	Groups     []ID   // security groups of the VIP, where the SDN has them
+	Backend    string // which of the SDN's load-balancer providers; "" its default; fixed at creation
+	Flavor     string // of that provider; fixed at creation
+}
+
+// LoadBalancer is a load balancer as the SDN has it.
+type LoadBalancer struct {
+	Meta
+	VIPs      []VIP
 	Listeners []Listener
-	Groups    []ID   // security groups of the VIP, where the SDN has them
-	Backend   string // which of the SDN's load-balancer providers; "" its default; fixed at creation
-	Flavor    string // of that provider; fixed at creation
+	Groups    []ID
+	Backend   string
+	Flavor    string
+	Status    LoadBalancerStatus
 }
 
 // VIP is an address that a load balancer answers at. An invalid Addr lets the SDN choose.
 type VIP struct {
 	Subnet ID
 	Addr   netip.Addr
+	Port   ID // given by the SDN: what a floating IP leads to; "" where it has no such object
 }
 
 // Listener is a transport port of the load balancer. Protocol and Port are unique in it.
@@ -82,12 +96,9 @@ type HealthMonitor struct {
 
 // LoadBalancerStatus is how far a load balancer is.
 type LoadBalancerStatus struct {
-	ID         ID
-	Ready      bool // it is as applied, and answers
-	RetryAfter time.Duration
-	VIPs       []VIP
-	VIPPorts   []ID   // by position of VIPs; what a floating IP leads to; "" where the SDN has no such object
-	Message    string // what it waits for, or why it was made anew
+	Ready      bool          // it is as applied last, and answers
+	RetryAfter time.Duration // until the next step may be tried, while it is not Ready
+	Message    string        // what it waits for, or why it was made anew
 }
 
 // LoadBalancerQuery selects load balancers.
@@ -95,21 +106,15 @@ type LoadBalancerQuery struct {
 	Match
 }
 
-// LoadBalancerInfo is a load balancer as the SDN has it.
-type LoadBalancerInfo struct {
-	Meta
-	LoadBalancer LoadBalancer
-	Status       LoadBalancerStatus
-}
-
 // LoadBalancers spread connections over members (Octavia: loadbalancer and what is below it; OVN: Load_Balancer).
 type LoadBalancers interface {
-	// ApplyLoadBalancer makes the load balancer with the value's Key be this value. It is a step, not a wait: it does what can
-	// be done now and tells whether that was all; apply again after RetryAfter until Ready. A VIP taken by another IsConflict,
-	// AddressInUse; what cannot be changed and differs IsConflict, Immutable. One the SDN holds in error is made anew.
-	ApplyLoadBalancer(ctx context.Context, lb LoadBalancer) (LoadBalancerStatus, error)
-	LoadBalancer(ctx context.Context, key Key) (LoadBalancerInfo, error)
-	FindLoadBalancers(ctx context.Context, q LoadBalancerQuery) iter.Seq2[LoadBalancerInfo, error]
-	// DeleteLoadBalancer deletes the whole tree; while the SDN is at work on it IsPending.
-	DeleteLoadBalancer(ctx context.Context, key Key) error
+	// ApplyLoadBalancer makes the load balancer be this value. It is a step, not a wait: it does what can be done now and tells
+	// in the Status whether that was all; apply again after RetryAfter until Ready. That the SDN is at work on it is no error
+	// here. A VIP taken by another IsConflict, AddressInUse; what cannot be changed and differs IsConflict, Immutable. One the
+	// SDN holds in error is made anew, with another ID.
+	ApplyLoadBalancer(ctx context.Context, spec LoadBalancerSpec) (LoadBalancer, error)
+	LoadBalancer(ctx context.Context, id ID) (LoadBalancer, error)
+	FindLoadBalancers(ctx context.Context, q LoadBalancerQuery) iter.Seq2[LoadBalancer, error]
+	// DeleteLoadBalancer deletes the whole tree; while the SDN is at work on it IsPending: ask again after RetryAfterOf.
+	DeleteLoadBalancer(ctx context.Context, id ID) error
 }

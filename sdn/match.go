@@ -34,7 +34,8 @@ func (q SubnetQuery) Matches(s Subnet) bool {
 // Matches tells whether p is selected by q.
 func (q PortQuery) Matches(p Port) bool {
 	return q.Match.Matches(p.Meta) && in(q.Networks, p.Network) && in(q.Devices, p.DeviceID) &&
-		in(q.DeviceOwners, p.DeviceOwner) && in(q.Hosts, p.Host) && q.matchesMAC(p) && q.matchesAddress(p)
+		in(q.DeviceOwners, p.DeviceOwner) && in(q.Hosts, p.Host) && q.matchesMAC(p) && q.matchesAddress(p) &&
+		(len(q.Groups) == 0 || slices.ContainsFunc(p.Groups, func(g ID) bool { return in(q.Groups, g) }))
 }
 
 func (q PortQuery) matchesMAC(p Port) bool {

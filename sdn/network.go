@@ -16,6 +16,8 @@ type NetworkSpec struct {
 	Shared bool
 	// NoPortSecurity switches anti-spoofing and security groups off for ports that do not say otherwise.
 	NoPortSecurity bool
+	// Disabled stops all traffic of the network (Neutron: admin_state_up false).
+	Disabled bool
 	// Segment places the network on a physical one; the zero Segment leaves that to the SDN. Where the SDN has no physical
 	// networks IsUnsupported, where it keeps them for administrators IsDenied.
 	Segment Segment
@@ -38,6 +40,7 @@ type Network struct {
 	External       bool
 	Shared         bool
 	NoPortSecurity bool
+	Disabled       bool
 	Segment        Segment // zero where the SDN does not tell
 	Subnets        []ID
 }
@@ -47,6 +50,7 @@ type NetworkPatch struct {
 	Patch
 	MTU            *int
 	NoPortSecurity *bool // of ports made from now on
+	Disabled       *bool
 }
 
 // NetworkQuery selects networks.

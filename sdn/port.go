@@ -40,7 +40,7 @@ type PortSpec struct {
 	WithoutAddresses bool
 	DeviceID         string // what the port is plugged into, in its owner's words: a Docker endpoint's id, a pod's UID; ≤255 bytes
 	DeviceOwner      string // whose DeviceID that is: DeviceOwner constants or others; ≤255 bytes
-	Host             string // the host it is to be plugged on; "" leaves it unbound
+	Host             string // the host it is to be plugged on; "" leaves it unbound. One that the SDN cannot bind to is an error naming "host"
 	VNICType         VNICType
 	// Profile tells the SDN what it must know of the interface to bind the port (Neutron: binding:profile), such as the PCI
 	// slot of a virtual function.
@@ -52,6 +52,9 @@ type PortSpec struct {
 	// NoPortSecurity switches anti-spoofing off; nil is as the network says.
 	NoPortSecurity *bool
 	AllowedPairs   []AllowedPair
+	QoSPolicy      ID // limits what it sends and receives; "" is as the network says
+	// Disabled stops all traffic of the port (Neutron: admin_state_up false).
+	Disabled bool
 }
 
 // The device owners that Kuryr and its SDNs write.
@@ -68,6 +71,7 @@ type PortStatus string
 // The states of a port.
 const (
 	PortDown   PortStatus = "DOWN"   // not plugged, or not yet seen
+	PortBuild  PortStatus = "BUILD"  // the SDN is at work on it
 	PortActive PortStatus = "ACTIVE" // traffic flows
 	PortError  PortStatus = "ERROR"
 )
@@ -105,6 +109,8 @@ type Port struct {
 	Groups         []ID
 	NoPortSecurity bool
 	AllowedPairs   []AllowedPair
+	QoSPolicy      ID
+	Disabled       bool
 	Status         PortStatus
 	VIF            VIF
 }
@@ -114,12 +120,17 @@ type PortPatch struct {
 	Patch
 	MAC net.HardwareAddr // nil: stays
 	// Addresses is the whole new list, as in PortSpec; addresses the port keeps are named in it.
-	Addresses    *[]Address
-	DeviceID     *string
-	DeviceOwner  *string
-	Host         *string
-	Profile      *map[string]string
-	AllowedPairs *[]AllowedPair
+	Addresses   *[]Address
+	DeviceID    *string
+	DeviceOwner *string
+	Host        *string
+	Profile     *map[string]string
+	// Groups is the whole new set; AddGroups and RemoveGroups are for who knows only of some.
+	Groups         *[]ID
+	NoPortSecurity *bool
+	AllowedPairs   *[]AllowedPair
+	QoSPolicy      *ID // "" takes it away
+	Disabled       *bool
 }
 
 // PortQuery selects ports. Subnets and Addresses must be met by one and the same address.
@@ -132,14 +143,15 @@ type PortQuery struct {
 	Devices      []string
 	DeviceOwners []string
 	Hosts        []string
+	Groups       []ID // ports that have one of these security groups
 }
 
 // Ports are interfaces' places on networks (Neutron: port; OVN: Logical_Switch_Port). They come and go in bulk.
 type Ports interface {
 	// EnsurePorts makes, finishes or adopts a port for each spec; the answer has a port for each, by position. Each port is
 	// whole or absent, but the call is not all or nothing: where some fail the error is a *BulkError, and the ports of those
-	// that succeeded are returned. A repeat finishes. Addresses and MACs of others: IsConflict, AddressInUse and MACInUse; a
-	// full subnet: IsExhausted, NoAddresses.
+	// that succeeded are returned, those that failed zero; any other error tells nothing of any of them. A repeat finishes.
+	// Addresses and MACs of others: IsConflict, AddressInUse and MACInUse; a full subnet: IsExhausted, NoAddresses.
 	EnsurePorts(ctx context.Context, specs []PortSpec) ([]Port, error)
 	Port(ctx context.Context, id ID) (Port, error)
 	// FindPorts streams the ports that match. A query by IDs, Keys, Devices, MACs with Networks, or Addresses with Subnets
@@ -151,8 +163,12 @@ type Ports interface {
 	AddGroups(ctx context.Context, id ID, groups []ID) error
 	RemoveGroups(ctx context.Context, id ID, groups []ID) error
 	// DeletePorts deletes the ports; absent ones count as deleted. It takes along what forwards to them and the association
-	// of their floating IPs. A port of the SDN's own (a router's leg) or in a trunk IsConflict, InUse.
+	// of their floating IPs. A port of the SDN's own (a router's leg) or in a trunk IsConflict, InUse: it stays, the others go,
+	// and the error is a *BulkError.
 	DeletePorts(ctx context.Context, ids []ID) error
-	// WaitPorts returns when every port has the status, or with the context's error.
+	// DeletePort deletes one port if it is still at ifRevision, which is as in Patch; all else is as in DeletePorts.
+	DeletePort(ctx context.Context, id ID, ifRevision int64) error
+	// WaitPorts returns when every port has the status, or with the context's error; IsNotFound when one is gone,
+	// IsUnavailable when one is in PortError and that is not what is waited for.
 	WaitPorts(ctx context.Context, ids []ID, status PortStatus) error
 }

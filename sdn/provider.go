@@ -14,7 +14,7 @@ type Provider interface {
 	FloatingIPs
 	SecurityGroups
 	LoadBalancers
-	QoS
+	QoSPolicies
 	Quotas
 
 	// Installation is the id that marks what this installation of Kuryr made: the Owner of its Keys.
@@ -42,6 +42,9 @@ type Capabilities struct {
 	MaxBulk         int  // ports in one call that the SDN serves as one; more are cut up
 	PortsPerNetwork int  // 0: no limit
 	Segments        bool // networks can be placed on physical ones
+	AdminState      bool // networks, ports, routers and trunks can be Disabled
+	AddressModes    bool // IPv6 subnets can be other than Static
+	KeepReserved    bool // a subnet's Reserved addresses are refused on request too, and shown
 	SubnetPools     bool
 	Trunks          bool
 	Routers         bool

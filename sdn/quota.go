@@ -15,6 +15,7 @@ const (
 	NounRouter        Noun = "router"
 	NounFloatingIP    Noun = "floatingip"
 	NounSecurityGroup Noun = "security_group"
+	NounRule          Noun = "security_group_rule"
 	NounLoadBalancer  Noun = "loadbalancer"
 )
 
@@ -30,17 +31,4 @@ type Quotas interface {
 	Usage(ctx context.Context, project string) (map[Noun]Usage, error)
 	// SetQuota sets limits, -1 being none; those not named stay. Where the SDN leaves that to its operators: IsDenied.
 	SetQuota(ctx context.Context, project string, limits map[Noun]int64) error
-}
-
-// PortQoS limits a port's bandwidth. 0 is no limit.
-type PortQoS struct {
-	IngressKbps, EgressKbps   int64
-	IngressBurst, EgressBurst int64 // kilobits
-	DSCP                      uint8 // mark of what the port sends; 0: none
-}
-
-// QoS limits what ports send and receive.
-type QoS interface {
-	// SetPortQoS makes the port's limits be these; the zero PortQoS takes them away.
-	SetPortQoS(ctx context.Context, port ID, q PortQoS) error
 }

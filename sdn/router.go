@@ -20,11 +20,12 @@ type RouterInterface struct {
 	Port   ID // "" where the SDN has no such object
 }
 
-// RouterSpec asks for a router. A nil Gateway of an existing router leaves what it has: SetGateway takes it away.
+// RouterSpec asks for a router. A nil Gateway of an existing router leaves what it has: a RouterPatch takes it away.
 type RouterSpec struct {
 	Base
-	Gateway *ExternalGateway
-	Routes  []HostRoute
+	Gateway  *ExternalGateway
+	Routes   []HostRoute
+	Disabled bool // forwards nothing (Neutron: admin_state_up false)
 }
 
 // Router forwards between the subnets attached to it and, with a gateway, to the outside.
@@ -33,6 +34,7 @@ type Router struct {
 	Gateway    *ExternalGateway
 	Interfaces []RouterInterface
 	Routes     []HostRoute
+	Disabled   bool
 	// Unreached says which attached ranges the SDN cannot lead traffic to from outside the router although it was meant to
 	// (ranges that overlap with others, say), and why. Not an error: the router works within.
 	Unreached []Unreached
@@ -47,7 +49,11 @@ type Unreached struct {
 // RouterPatch changes a router.
 type RouterPatch struct {
 	Patch
-	Routes *[]HostRoute
+	// Gateway sets the way out; the zero ExternalGateway takes it away, which while floating IPs use it IsConflict, InUse.
+	// Addresses that the router has there and that are not asked for otherwise stay.
+	Gateway  *ExternalGateway
+	Routes   *[]HostRoute // the whole new list
+	Disabled *bool
 }
 
 // RouterQuery selects routers. Subnets selects those with a leg on one of them.
@@ -77,13 +83,11 @@ type Routers interface {
 	FindRouters(ctx context.Context, q RouterQuery) iter.Seq2[Router, error]
 	UpdateRouter(ctx context.Context, id ID, p RouterPatch) (Router, error)
 	// AttachSubnet gives the router a leg on the subnet at addr, which if invalid is the subnet's gateway address. Attached
-	// already to this router: nil. A subnet without a gateway and no addr IsInvalid; an address a port has, or a range that
+	// already to this router: nil, but at another address than asked for IsConflict, Immutable. A subnet without a gateway and no addr IsInvalid; an address a port has, or a range that
 	// overlaps another leg's, IsConflict. An SDN may allow a network but one router: IsConflict, InUse.
 	AttachSubnet(ctx context.Context, router, subnet ID, addr netip.Addr) error
 	// DetachSubnet takes the leg away; absent is nil. While a floating IP or a route needs it: IsConflict, InUse.
 	DetachSubnet(ctx context.Context, router, subnet ID) error
-	// SetGateway sets the way out, or with nil takes it away; while floating IPs use it that IsConflict, InUse.
-	SetGateway(ctx context.Context, router ID, gw *ExternalGateway) error
 	// DeleteRouter deletes the router with its gateway; one with legs IsConflict, InUse.
 	DeleteRouter(ctx context.Context, id ID) error
 }

@@ -15,12 +15,14 @@ const (
 	Egress  Direction = "egress"
 )
 
-// Rule allows traffic. It has no name of its own: two rules are the same if all their fields are.
+// Rule allows traffic. Two rules are the same if all their fields but ID and Description are.
 type Rule struct {
-	Direction Direction
-	IPv6      bool     // which family; a rule is of one
-	Protocol  Protocol // 0 is any
-	Ports     PortRange
+	ID          ID     // given by the SDN, "" where it has none; of no meaning in what is applied
+	Description string // of a rule that is there already it stays as it is
+	Direction   Direction
+	IPv6        bool     // which family; a rule is of one
+	Protocol    Protocol // 0 is any
+	Ports       PortRange
 	// ICMPType and ICMPCode select with protocols 1 and 58; nil is any.
 	ICMPType, ICMPCode *uint8
 	// One of these, or none for any remote.
@@ -29,43 +31,62 @@ type Rule struct {
 	RemoteSet    ID // an address group
 }
 
-// SecurityGroup is a set of rules: traffic of a port is allowed by any rule of any of its groups. It is applied whole.
+// SecurityGroupSpec is what a security group is to be, applied as one whole value.
+type SecurityGroupSpec struct {
+	Base
+	ID         ID // of the group that is to be this; "" is the one with the Key
+	IfRevision int64
+	Stateless  bool // replies need rules of their own; while ports have the group a change IsConflict, InUse
+	Rules      []Rule
+}
+
+// SecurityGroup is a set of rules: traffic of a port is allowed by any rule of any of its groups. An SDN may have one by the
+// name of "default" in each project, which ports that do not say get, and which cannot be deleted (IsConflict, InUse).
 type SecurityGroup struct {
-	Base
-	Stateless bool // replies need rules of their own
-	Rules     []Rule
-}
-
-// AddressGroup is a named set of prefixes, of both families. It is applied whole.
-type AddressGroup struct {
-	Base
-	Prefixes []netip.Prefix
-}
-
-// SecurityGroupInfo is a security group as the SDN has it.
-type SecurityGroupInfo struct {
 	Meta
 	Stateless bool
 	Rules     []Rule
 }
 
-// SecurityGroupQuery selects security groups.
+// SecurityGroupQuery selects security groups. Rules selects those that have one of these, by ID.
 type SecurityGroupQuery struct {
+	Match
+	Rules []ID
+}
+
+// AddressGroupSpec is what an address group is to be, applied as one whole value.
+type AddressGroupSpec struct {
+	Base
+	ID         ID // of the group that is to be this; "" is the one with the Key
+	IfRevision int64
+	Prefixes   []netip.Prefix
+}
+
+// AddressGroup is a named set of prefixes, of both families, that rules refer to.
+type AddressGroup struct {
+	Meta
+	Prefixes []netip.Prefix
+}
+
+// AddressGroupQuery selects address groups.
+type AddressGroupQuery struct {
 	Match
 }
 
 // SecurityGroups filter the traffic of ports (Neutron: security-group, address-group; OVN: Port_Group, ACL, Address_Set).
 type SecurityGroups interface {
-	// ApplySecurityGroup makes the group with the value's Key be this value: missing rules are added before others are
-	// removed, the SDN's default rules among them.
-	ApplySecurityGroup(ctx context.Context, group SecurityGroup) (ID, error)
-	SecurityGroup(ctx context.Context, id ID) (SecurityGroupInfo, error)
-	FindSecurityGroups(ctx context.Context, q SecurityGroupQuery) iter.Seq2[SecurityGroupInfo, error]
-	// DeleteSecurityGroup deletes the group; one that ports have IsConflict, InUse.
+	// ApplySecurityGroup makes the group be this value: missing rules are added before others are removed, the SDN's default
+	// rules among them. A group or address group that a rule refers to and that is absent IsNotFound.
+	ApplySecurityGroup(ctx context.Context, spec SecurityGroupSpec) (SecurityGroup, error)
+	SecurityGroup(ctx context.Context, id ID) (SecurityGroup, error)
+	FindSecurityGroups(ctx context.Context, q SecurityGroupQuery) iter.Seq2[SecurityGroup, error]
+	// DeleteSecurityGroup deletes the group; one that ports have or rules of other groups refer to IsConflict, InUse.
 	DeleteSecurityGroup(ctx context.Context, id ID) error
-	// ApplyAddressGroup makes the address group with the value's Key be this value. Where Capabilities.AddressGroups is
-	// false a rule with a RemoteSet would allow everyone, so it IsUnsupported.
-	ApplyAddressGroup(ctx context.Context, group AddressGroup) (ID, error)
+	// ApplyAddressGroup makes the address group be this value. Where Capabilities.AddressGroups is false a rule with a RemoteSet
+	// would allow everyone, so it IsUnsupported.
+	ApplyAddressGroup(ctx context.Context, spec AddressGroupSpec) (AddressGroup, error)
+	AddressGroup(ctx context.Context, id ID) (AddressGroup, error)
+	FindAddressGroups(ctx context.Context, q AddressGroupQuery) iter.Seq2[AddressGroup, error]
 	// DeleteAddressGroup deletes the group; one that rules name IsConflict, InUse.
 	DeleteAddressGroup(ctx context.Context, id ID) error
 }

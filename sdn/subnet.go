@@ -46,10 +46,11 @@ type SubnetSpec struct {
 	// Ranges are what automatic allocation chooses from (Neutron: allocation_pools); nil is the whole subnet. The gateway
 	// and Reserved are always left out. A request for one address outside of them is served.
 	Ranges []AddressRange
-	// Reserved are single addresses that are given to nobody, not even on request (Docker's auxiliary addresses). They may
-	// lie outside the CIDR, where they mean nothing.
+	// Reserved are single addresses that are not given to anybody automatically (Docker's auxiliary addresses). Where
+	// Capabilities.KeepReserved is true they are refused on request too (IsConflict, AddressInUse) and shown; elsewhere the SDN
+	// leaves them out of Ranges and forgets why. They may lie outside the CIDR, where they mean nothing.
 	Reserved []netip.Addr
-	Mode     AddressMode
+	Mode     AddressMode // other than Static only where Capabilities.AddressModes is true
 	// NoDHCP switches the SDN's DHCP off where it has one.
 	NoDHCP      bool
 	Nameservers []netip.Addr
@@ -80,6 +81,7 @@ type SubnetPatch struct {
 	Reserved    *[]netip.Addr
 	Nameservers *[]netip.Addr
 	HostRoutes  *[]HostRoute
+	NoDHCP      *bool
 }
 
 // SubnetQuery selects subnets.
@@ -100,7 +102,7 @@ type Subnets interface {
 	UpdateSubnet(ctx context.Context, id ID, p SubnetPatch) (Subnet, error)
 	// DeleteSubnet deletes the subnet; one that ports have addresses of IsConflict, InUse.
 	DeleteSubnet(ctx context.Context, id ID) error
-	// SubnetUsage tells how full the subnet is.
+	// SubnetUsage tells how full the subnet is; IsDenied where the SDN tells its administrators only.
 	SubnetUsage(ctx context.Context, id ID) (SubnetUsage, error)
 }
 

@@ -16,7 +16,8 @@ type SubnetPoolSpec struct {
 	Shared     bool
 }
 
-// SubnetPool is a space of prefixes. Within a pool no two subnets overlap; pools may overlap one another.
+// SubnetPool is a space of prefixes. Within a pool no two subnets overlap; pools may overlap one another. Shared is fixed at
+// creation.
 type SubnetPool struct {
 	Meta
 	Prefixes   []netip.Prefix
@@ -26,11 +27,14 @@ type SubnetPool struct {
 	Shared     bool
 }
 
-// SubnetPoolPatch changes a subnet pool. Prefixes can only grow.
+// SubnetPoolPatch changes a subnet pool. Prefixes is the whole new list; it can only grow (IsConflict, Immutable). Subnets
+// that were cut already keep their lengths.
 type SubnetPoolPatch struct {
 	Patch
 	Prefixes   *[]netip.Prefix
 	DefaultLen *int
+	MinLen     *int
+	MaxLen     *int
 }
 
 // SubnetPoolQuery selects subnet pools.

@@ -14,8 +14,8 @@ type NoSecurityGroups struct{}
 // NoLoadBalancers is the same for load balancers.
 type NoLoadBalancers struct{}
 
-// NoQoS is the same for bandwidth limits.
-type NoQoS struct{}
+// NoQoSPolicies is the same for QoS policies.
+type NoQoSPolicies struct{}
 
 func none[T any](err error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
@@ -29,7 +29,7 @@ var (
 	errNoSecurityGroups = Unsupported("security group", "this SDN has no security groups")
 	errNoAddressGroups  = Unsupported("address group", "this SDN has no address groups")
 	errNoLoadBalancers  = Unsupported("load balancer", "this SDN has no load balancers")
-	errNoQoS            = Unsupported("port", "this SDN has no bandwidth limits")
+	errNoQoSPolicies    = Unsupported("QoS policy", "this SDN has no bandwidth limits")
 )
 
 func (NoTrunks) EnsureTrunk(context.Context, TrunkSpec) (Trunk, error) { return Trunk{}, errNoTrunks }
@@ -37,24 +37,33 @@ func (NoTrunks) Trunk(context.Context, ID) (Trunk, error)              { return 
 func (NoTrunks) FindTrunks(context.Context, TrunkQuery) iter.Seq2[Trunk, error] {
 	return none[Trunk](errNoTrunks)
 }
+func (NoTrunks) UpdateTrunk(context.Context, ID, TrunkPatch) (Trunk, error) {
+	return Trunk{}, errNoTrunks
+}
 func (NoTrunks) AttachSubports(context.Context, ID, []Subport) ([]Subport, error) {
 	return nil, errNoTrunks
 }
 func (NoTrunks) DetachSubports(context.Context, ID, []ID) error { return errNoTrunks }
 func (NoTrunks) DeleteTrunk(context.Context, ID) error          { return errNoTrunks }
 
-func (NoSecurityGroups) ApplySecurityGroup(context.Context, SecurityGroup) (ID, error) {
-	return "", errNoSecurityGroups
+func (NoSecurityGroups) ApplySecurityGroup(context.Context, SecurityGroupSpec) (SecurityGroup, error) {
+	return SecurityGroup{}, errNoSecurityGroups
 }
-func (NoSecurityGroups) SecurityGroup(context.Context, ID) (SecurityGroupInfo, error) {
-	return SecurityGroupInfo{}, errNoSecurityGroups
+func (NoSecurityGroups) SecurityGroup(context.Context, ID) (SecurityGroup, error) {
+	return SecurityGroup{}, errNoSecurityGroups
 }
-func (NoSecurityGroups) FindSecurityGroups(context.Context, SecurityGroupQuery) iter.Seq2[SecurityGroupInfo, error] {
-	return none[SecurityGroupInfo](errNoSecurityGroups)
+func (NoSecurityGroups) FindSecurityGroups(context.Context, SecurityGroupQuery) iter.Seq2[SecurityGroup, error] {
+	return none[SecurityGroup](errNoSecurityGroups)
 }
 func (NoSecurityGroups) DeleteSecurityGroup(context.Context, ID) error { return errNoSecurityGroups }
-func (NoSecurityGroups) ApplyAddressGroup(context.Context, AddressGroup) (ID, error) {
-	return "", errNoAddressGroups
+func (NoSecurityGroups) ApplyAddressGroup(context.Context, AddressGroupSpec) (AddressGroup, error) {
+	return AddressGroup{}, errNoAddressGroups
+}
+func (NoSecurityGroups) AddressGroup(context.Context, ID) (AddressGroup, error) {
+	return AddressGroup{}, errNoAddressGroups
+}
+func (NoSecurityGroups) FindAddressGroups(context.Context, AddressGroupQuery) iter.Seq2[AddressGroup, error] {
+	return none[AddressGroup](errNoAddressGroups)
 }
 func (NoSecurityGroups) DeleteAddressGroup(context.Context, ID) error { return errNoAddressGroups }
 
@@ -69,15 +78,24 @@ func (NoSecurityGroups) AddGroups(_ context.Context, _ ID, groups []ID) error {
 // RemoveGroups of a provider without security groups succeeds: no port has any.
 func (NoSecurityGroups) RemoveGroups(context.Context, ID, []ID) error { return nil }
 
-func (NoLoadBalancers) ApplyLoadBalancer(context.Context, LoadBalancer) (LoadBalancerStatus, error) {
-	return LoadBalancerStatus{}, errNoLoadBalancers
+func (NoLoadBalancers) ApplyLoadBalancer(context.Context, LoadBalancerSpec) (LoadBalancer, error) {
+	return LoadBalancer{}, errNoLoadBalancers
 }
-func (NoLoadBalancers) LoadBalancer(context.Context, Key) (LoadBalancerInfo, error) {
-	return LoadBalancerInfo{}, errNoLoadBalancers
+func (NoLoadBalancers) LoadBalancer(context.Context, ID) (LoadBalancer, error) {
+	return LoadBalancer{}, errNoLoadBalancers
 }
-func (NoLoadBalancers) FindLoadBalancers(context.Context, LoadBalancerQuery) iter.Seq2[LoadBalancerInfo, error] {
-	return none[LoadBalancerInfo](errNoLoadBalancers)
+func (NoLoadBalancers) FindLoadBalancers(context.Context, LoadBalancerQuery) iter.Seq2[LoadBalancer, error] {
+	return none[LoadBalancer](errNoLoadBalancers)
 }
-func (NoLoadBalancers) DeleteLoadBalancer(context.Context, Key) error { return errNoLoadBalancers }
+func (NoLoadBalancers) DeleteLoadBalancer(context.Context, ID) error { return errNoLoadBalancers }
 
-func (NoQoS) SetPortQoS(context.Context, ID, PortQoS) error { return errNoQoS }
+func (NoQoSPolicies) ApplyQoSPolicy(context.Context, QoSPolicySpec) (QoSPolicy, error) {
+	return QoSPolicy{}, errNoQoSPolicies
+}
+func (NoQoSPolicies) QoSPolicy(context.Context, ID) (QoSPolicy, error) {
+	return QoSPolicy{}, errNoQoSPolicies
+}
+func (NoQoSPolicies) FindQoSPolicies(context.Context, QoSPolicyQuery) iter.Seq2[QoSPolicy, error] {
+	return none[QoSPolicy](errNoQoSPolicies)
+}
+func (NoQoSPolicies) DeleteQoSPolicy(context.Context, ID) error { return errNoQoSPolicies }

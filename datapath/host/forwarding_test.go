@@ -76,8 +76,13 @@ func learnt(t *testing.T, host netns.NsHandle, prefix string) (route, onLink, ad
 
 func learn(t *testing.T, s site, prefix string) {
 	t.Helper()
-	advertise(t, s.outside, prefix)
+	polls := 0
 	eventually(t, "the advertisement of "+prefix+" is accepted", func() bool {
+		// One that comes before the link is ready is lost, so it is repeated, as routers do.
+		if polls%50 == 0 {
+			advertise(t, s.outside, prefix)
+		}
+		polls++
 		route, onLink, address := learnt(t, s.host, prefix)
 		return route && onLink && address
 	})

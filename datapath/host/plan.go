@@ -52,8 +52,8 @@ func doorRules(link, verdict string) []string {
 // depend on the door. From 28 on Docker drops what is not published in its chain DOCKER, under any policy; there the rule is idle, or
 // absent with the chain.
 //
-// Where it stands last (see newPlan) the condition is always met, for Docker has accepted answers and published ports before. It is
-// there for tables in which something is out of its order: then too, the rule must not cut what Docker lets pass.
+// Where it stands last (see newPlan), Docker has accepted answers and published ports of its bridges before. The condition on the
+// connection's state is for tables in which something is out of its order: then too, the rule must not cut what Docker lets pass.
 func guardRule(link string) string {
 	return fmt.Sprintf("-i %s -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -m comment --comment %s -j %s", link, comment, dockerIsolation)
 }

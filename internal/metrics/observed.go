@@ -145,6 +145,12 @@ func (o *observed) DeletePorts(ctx context.Context, ids []sdn.ID) (err error) {
 	return o.Provider.DeletePorts(ctx, ids)
 }
 
+// DeletePort is counted and timed.
+func (o *observed) DeletePort(ctx context.Context, id sdn.ID, ifRevision int64) (err error) {
+	defer o.time("DeletePort", time.Now(), &err)
+	return o.Provider.DeletePort(ctx, id, ifRevision)
+}
+
 // WaitPorts is counted and timed.
 func (o *observed) WaitPorts(ctx context.Context, ids []sdn.ID, status sdn.PortStatus) (err error) {
 	defer o.time("WaitPorts", time.Now(), &err)
@@ -166,6 +172,12 @@ func (o *observed) Trunk(ctx context.Context, id sdn.ID) (out sdn.Trunk, err err
 // FindTrunks is counted and timed as one call.
 func (o *observed) FindTrunks(ctx context.Context, q sdn.TrunkQuery) iter.Seq2[sdn.Trunk, error] {
 	return stream(ctx, o, "FindTrunks", o.Provider.FindTrunks, q)
+}
+
+// UpdateTrunk is counted and timed.
+func (o *observed) UpdateTrunk(ctx context.Context, id sdn.ID, p sdn.TrunkPatch) (out sdn.Trunk, err error) {
+	defer o.time("UpdateTrunk", time.Now(), &err)
+	return o.Provider.UpdateTrunk(ctx, id, p)
 }
 
 // AttachSubports is counted and timed.
@@ -221,12 +233,6 @@ func (o *observed) DetachSubnet(ctx context.Context, router, subnet sdn.ID) (err
 	return o.Provider.DetachSubnet(ctx, router, subnet)
 }
 
-// SetGateway is counted and timed.
-func (o *observed) SetGateway(ctx context.Context, router sdn.ID, gw *sdn.ExternalGateway) (err error) {
-	defer o.time("SetGateway", time.Now(), &err)
-	return o.Provider.SetGateway(ctx, router, gw)
-}
-
 // DeleteRouter is counted and timed.
 func (o *observed) DeleteRouter(ctx context.Context, id sdn.ID) (err error) {
 	defer o.time("DeleteRouter", time.Now(), &err)
@@ -250,10 +256,10 @@ func (o *observed) FindFloatingIPs(ctx context.Context, q sdn.FloatingIPQuery) i
 	return stream(ctx, o, "FindFloatingIPs", o.Provider.FindFloatingIPs, q)
 }
 
-// Associate is counted and timed.
-func (o *observed) Associate(ctx context.Context, id sdn.ID, target sdn.Target, ifRevision int64) (out sdn.FloatingIP, err error) {
-	defer o.time("Associate", time.Now(), &err)
-	return o.Provider.Associate(ctx, id, target, ifRevision)
+// UpdateFloatingIP is counted and timed.
+func (o *observed) UpdateFloatingIP(ctx context.Context, id sdn.ID, p sdn.FloatingIPPatch) (out sdn.FloatingIP, err error) {
+	defer o.time("UpdateFloatingIP", time.Now(), &err)
+	return o.Provider.UpdateFloatingIP(ctx, id, p)
 }
 
 // DeleteFloatingIP is counted and timed.
@@ -280,19 +286,19 @@ func (o *observed) DeleteForwards(ctx context.Context, floatingIP sdn.ID, ids []
 }
 
 // ApplySecurityGroup is counted and timed.
-func (o *observed) ApplySecurityGroup(ctx context.Context, group sdn.SecurityGroup) (out sdn.ID, err error) {
+func (o *observed) ApplySecurityGroup(ctx context.Context, spec sdn.SecurityGroupSpec) (out sdn.SecurityGroup, err error) {
 	defer o.time("ApplySecurityGroup", time.Now(), &err)
-	return o.Provider.ApplySecurityGroup(ctx, group)
+	return o.Provider.ApplySecurityGroup(ctx, spec)
 }
 
 // SecurityGroup is counted and timed.
-func (o *observed) SecurityGroup(ctx context.Context, id sdn.ID) (out sdn.SecurityGroupInfo, err error) {
+func (o *observed) SecurityGroup(ctx context.Context, id sdn.ID) (out sdn.SecurityGroup, err error) {
 	defer o.time("SecurityGroup", time.Now(), &err)
 	return o.Provider.SecurityGroup(ctx, id)
 }
 
 // FindSecurityGroups is counted and timed as one call.
-func (o *observed) FindSecurityGroups(ctx context.Context, q sdn.SecurityGroupQuery) iter.Seq2[sdn.SecurityGroupInfo, error] {
+func (o *observed) FindSecurityGroups(ctx context.Context, q sdn.SecurityGroupQuery) iter.Seq2[sdn.SecurityGroup, error] {
 	return stream(ctx, o, "FindSecurityGroups", o.Provider.FindSecurityGroups, q)
 }
 
@@ -303,9 +309,20 @@ func (o *observed) DeleteSecurityGroup(ctx context.Context, id sdn.ID) (err erro
 }
 
 // ApplyAddressGroup is counted and timed.
-func (o *observed) ApplyAddressGroup(ctx context.Context, group sdn.AddressGroup) (out sdn.ID, err error) {
+func (o *observed) ApplyAddressGroup(ctx context.Context, spec sdn.AddressGroupSpec) (out sdn.AddressGroup, err error) {
 	defer o.time("ApplyAddressGroup", time.Now(), &err)
-	return o.Provider.ApplyAddressGroup(ctx, group)
+	return o.Provider.ApplyAddressGroup(ctx, spec)
+}
+
+// AddressGroup is counted and timed.
+func (o *observed) AddressGroup(ctx context.Context, id sdn.ID) (out sdn.AddressGroup, err error) {
+	defer o.time("AddressGroup", time.Now(), &err)
+	return o.Provider.AddressGroup(ctx, id)
+}
+
+// FindAddressGroups is counted and timed as one call.
+func (o *observed) FindAddressGroups(ctx context.Context, q sdn.AddressGroupQuery) iter.Seq2[sdn.AddressGroup, error] {
+	return stream(ctx, o, "FindAddressGroups", o.Provider.FindAddressGroups, q)
 }
 
 // DeleteAddressGroup is counted and timed.
@@ -315,26 +332,49 @@ func (o *observed) DeleteAddressGroup(ctx context.Context, id sdn.ID) (err error
 }
 
 // ApplyLoadBalancer is counted and timed.
-func (o *observed) ApplyLoadBalancer(ctx context.Context, lb sdn.LoadBalancer) (out sdn.LoadBalancerStatus, err error) {
+func (o *observed) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) (out sdn.LoadBalancer, err error) {
 	defer o.time("ApplyLoadBalancer", time.Now(), &err)
-	return o.Provider.ApplyLoadBalancer(ctx, lb)
+	return o.Provider.ApplyLoadBalancer(ctx, spec)
 }
 
 // LoadBalancer is counted and timed.
-func (o *observed) LoadBalancer(ctx context.Context, key sdn.Key) (out sdn.LoadBalancerInfo, err error) {
+func (o *observed) LoadBalancer(ctx context.Context, id sdn.ID) (out sdn.LoadBalancer, err error) {
 	defer o.time("LoadBalancer", time.Now(), &err)
-	return o.Provider.LoadBalancer(ctx, key)
+	return o.Provider.LoadBalancer(ctx, id)
 }
 
 // FindLoadBalancers is counted and timed as one call.
-func (o *observed) FindLoadBalancers(ctx context.Context, q sdn.LoadBalancerQuery) iter.Seq2[sdn.LoadBalancerInfo, error] {
+func (o *observed) FindLoadBalancers(ctx context.Context, q sdn.LoadBalancerQuery) iter.Seq2[sdn.LoadBalancer, error] {
 	return stream(ctx, o, "FindLoadBalancers", o.Provider.FindLoadBalancers, q)
 }
 
 // DeleteLoadBalancer is counted and timed.
-func (o *observed) DeleteLoadBalancer(ctx context.Context, key sdn.Key) (err error) {
+func (o *observed) DeleteLoadBalancer(ctx context.Context, id sdn.ID) (err error) {
 	defer o.time("DeleteLoadBalancer", time.Now(), &err)
-	return o.Provider.DeleteLoadBalancer(ctx, key)
+	return o.Provider.DeleteLoadBalancer(ctx, id)
+}
+
+// ApplyQoSPolicy is counted and timed.
+func (o *observed) ApplyQoSPolicy(ctx context.Context, spec sdn.QoSPolicySpec) (out sdn.QoSPolicy, err error) {
+	defer o.time("ApplyQoSPolicy", time.Now(), &err)
+	return o.Provider.ApplyQoSPolicy(ctx, spec)
+}
+
+// QoSPolicy is counted and timed.
+func (o *observed) QoSPolicy(ctx context.Context, id sdn.ID) (out sdn.QoSPolicy, err error) {
+	defer o.time("QoSPolicy", time.Now(), &err)
+	return o.Provider.QoSPolicy(ctx, id)
+}
+
+// FindQoSPolicies is counted and timed as one call.
+func (o *observed) FindQoSPolicies(ctx context.Context, q sdn.QoSPolicyQuery) iter.Seq2[sdn.QoSPolicy, error] {
+	return stream(ctx, o, "FindQoSPolicies", o.Provider.FindQoSPolicies, q)
+}
+
+// DeleteQoSPolicy is counted and timed.
+func (o *observed) DeleteQoSPolicy(ctx context.Context, id sdn.ID) (err error) {
+	defer o.time("DeleteQoSPolicy", time.Now(), &err)
+	return o.Provider.DeleteQoSPolicy(ctx, id)
 }
 
 // Usage is counted and timed.
@@ -347,10 +387,4 @@ func (o *observed) Usage(ctx context.Context, project string) (out map[sdn.Noun]
 func (o *observed) SetQuota(ctx context.Context, project string, limits map[sdn.Noun]int64) (err error) {
 	defer o.time("SetQuota", time.Now(), &err)
 	return o.Provider.SetQuota(ctx, project, limits)
-}
-
-// SetPortQoS is counted and timed.
-func (o *observed) SetPortQoS(ctx context.Context, port sdn.ID, q sdn.PortQoS) (err error) {
-	defer o.time("SetPortQoS", time.Now(), &err)
-	return o.Provider.SetPortQoS(ctx, port, q)
 }

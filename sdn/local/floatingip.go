@@ -178,13 +178,13 @@ func (t *tx) associate(r *floatingIPRow, target sdn.Target) error {
 	return nil
 }
 
-// dissociate leads r nowhere and writes it.
+// dissociate leads r nowhere. The caller writes r.
 func (t *tx) dissociate(r *floatingIPRow) error {
 	if err := t.near(r.Router); err != nil {
 		return err
 	}
 	r.Target, r.Subnet, r.Router = sdn.Target{}, "", ""
-	return floatingIPs.put(t, r)
+	return nil
 }
 
 // FloatingIP gets a floating IP.
@@ -201,27 +201,33 @@ func (p *Provider) FindFloatingIPs(ctx context.Context, q sdn.FloatingIPQuery) i
 	return search(ctx, p, floatingIPs, scans, p.showFloatingIP, q.Matches)
 }
 
-// Associate leads a floating IP to a target, or with the zero Target nowhere.
-func (p *Provider) Associate(ctx context.Context, id sdn.ID, target sdn.Target, ifRevision int64) (out sdn.FloatingIP, err error) {
+// UpdateFloatingIP changes a floating IP.
+func (p *Provider) UpdateFloatingIP(ctx context.Context, id sdn.ID, change sdn.FloatingIPPatch) (out sdn.FloatingIP, err error) {
+	if err := checkPatch("floating IP", change.Patch); err != nil {
+		return out, err
+	}
 	err = p.update(ctx, func(t *tx) error {
 		r, err := floatingIPs.need(t.Tx, id)
 		if err != nil {
 			return err
 		}
-		if ifRevision != 0 && ifRevision != r.Revision {
-			return stale("floating IP", &r.Meta)
+		if err := floatingIPs.patch(t, &r.Meta, change.Patch); err != nil {
+			return err
 		}
 		switch {
-		case target == (sdn.Target{}) && r.Forwards > 0:
+		case change.Target == nil:
+		case *change.Target == (sdn.Target{}) && r.Forwards > 0:
 			// Forwardings are no association: there is none to end.
-		case target == (sdn.Target{}):
-			err = t.dissociate(r)
+		case *change.Target == (sdn.Target{}):
+			if err := t.dissociate(r); err != nil {
+				return err
+			}
 		default:
-			if err = t.associate(r, target); err == nil {
-				err = floatingIPs.put(t, r)
+			if err := t.associate(r, *change.Target); err != nil {
+				return err
 			}
 		}
-		if err != nil {
+		if err := floatingIPs.put(t, r); err != nil {
 			return err
 		}
 		out, err = p.showFloatingIP(t.Tx, r)

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 
@@ -31,8 +32,11 @@ func (p *Provider) EnsureNetwork(ctx context.Context, spec sdn.NetworkSpec) (out
 	if spec.MTU != 0 && (spec.MTU < leastMTU || spec.MTU > mostMTU) {
 		return out, sdn.Invalid("network", "mtu", "must be from %d to %d, not %d", leastMTU, mostMTU, spec.MTU)
 	}
-	if spec.Segment != (sdn.Segment{}) {
-		return out, &sdn.Error{Kind: sdn.KindUnsupported, Noun: "network", Field: "segment", Detail: "this SDN has no physical networks"}
+	if err := lacking("network", "segment", spec.Segment != (sdn.Segment{}), "has no physical networks"); err != nil {
+		return out, err
+	}
+	if err := checkDisabled("network", &spec.Disabled); err != nil {
+		return out, err
 	}
 	for i, s := range spec.Subnets {
 		if s.Key.IsZero() != spec.Key.IsZero() {
@@ -153,7 +157,7 @@ func (p *Provider) FindNetworks(ctx context.Context, q sdn.NetworkQuery) iter.Se
 
 // UpdateNetwork changes a network.
 func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.NetworkPatch) (out sdn.Network, err error) {
-	if err := checkPatch("network", change.Patch); err != nil {
+	if err := errors.Join(checkPatch("network", change.Patch), checkDisabled("network", change.Disabled)); err != nil {
 		return out, err
 	}
 	if change.MTU != nil && (*change.MTU < leastMTU || *change.MTU > mostMTU) {
@@ -174,7 +178,7 @@ func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.Netw
 		if err := t.near(domain); err != nil {
 			return err
 		}
-		if err := patch("network", &r.Meta, change.Patch); err != nil {
+		if err := networks.patch(t, &r.Meta, change.Patch); err != nil {
 			return err
 		}
 		if change.NoPortSecurity != nil {

@@ -196,15 +196,26 @@ func (p *Provider) checkPort(spec sdn.PortSpec) error {
 		return sdn.Invalid("port", "addresses", "must be nil for a port without addresses")
 	case spec.WithoutGroups && spec.Groups != nil:
 		return sdn.Invalid("port", "groups", "must be nil for a port without groups")
-	case len(spec.Groups) > 0:
-		return &sdn.Error{Kind: sdn.KindUnsupported, Noun: "port", Field: "groups", Detail: "this SDN has no security groups"}
-	case spec.VNICType != sdn.VNICNormal:
-		return &sdn.Error{Kind: sdn.KindUnsupported, Noun: "port", Field: "vnic_type", Detail: fmt.Sprintf("this SDN has virtual interfaces only, not %q", spec.VNICType)}
+	}
+	if err := checkLacking(spec.Groups, spec.QoSPolicy, &spec.Disabled); err != nil {
+		return err
+	}
+	if err := lacking("port", "vnic_type", spec.VNICType != sdn.VNICNormal, "has virtual interfaces only"); err != nil {
+		return err
 	}
 	if err := checkProfile(spec.Profile); err != nil {
 		return err
 	}
 	return checkPairs(spec.AllowedPairs)
+}
+
+// checkLacking refuses what ports of the embedded SDN cannot have.
+func checkLacking(groups []sdn.ID, policy sdn.ID, disabled *bool) error {
+	return errors.Join(
+		lacking("port", "groups", len(groups) > 0, "has no security groups"),
+		lacking("port", "qos_policy", policy != "", "has no bandwidth limits"),
+		checkDisabled("port", disabled),
+	)
 }
 
 // mostProfile is how many entries a profile may have: it is there for a few facts about hardware.
@@ -287,14 +298,8 @@ func (t *tx) adoptPort(r *portRow, spec sdn.PortSpec) error {
 	if spec.AllowedPairs != nil {
 		c.AllowedPairs = &spec.AllowedPairs
 	}
-	return t.changePort(r, c, func(r *portRow) bool {
-		r.Meta = m
-		if spec.NoPortSecurity == nil || *spec.NoPortSecurity == r.NoPortSecurity {
-			return named
-		}
-		r.NoPortSecurity = *spec.NoPortSecurity
-		return true
-	})
+	c.NoPortSecurity = spec.NoPortSecurity
+	return t.changePort(r, c, func(r *portRow) bool { r.Meta = m; return named })
 }
 
 // changePort applies what a patch has of ports alone; also changes the row further, and tells whether it did. On an error nothing
@@ -341,6 +346,9 @@ func (t *tx) changePort(r *portRow, c sdn.PortPatch, also func(*portRow) bool) e
 	}
 	if c.AllowedPairs != nil && !slices.EqualFunc(*c.AllowedPairs, r.AllowedPairs, samePair) {
 		r.AllowedPairs, changed = *c.AllowedPairs, true
+	}
+	if c.NoPortSecurity != nil && *c.NoPortSecurity != r.NoPortSecurity {
+		r.NoPortSecurity, changed = *c.NoPortSecurity, true
 	}
 	if !changed {
 		domain, err := domainOf(t.Tx, r.Network)
@@ -419,6 +427,17 @@ func (p *Provider) UpdatePort(ctx context.Context, id sdn.ID, change sdn.PortPat
 			return out, err
 		}
 	}
+	var groups []sdn.ID
+	if change.Groups != nil {
+		groups = *change.Groups
+	}
+	var policy sdn.ID
+	if change.QoSPolicy != nil {
+		policy = *change.QoSPolicy
+	}
+	if err := checkLacking(groups, policy, change.Disabled); err != nil {
+		return out, err
+	}
 	err = p.update(ctx, func(t *tx) error {
 		r, err := ports.need(t.Tx, id)
 		if err != nil {
@@ -428,7 +447,7 @@ func (p *Provider) UpdatePort(ctx context.Context, id sdn.ID, change sdn.PortPat
 			return inUse("port", id, "it is the SDN's own (%s)", r.DeviceOwner)
 		}
 		m := r.Meta
-		if err := patch("port", &m, change.Patch); err != nil {
+		if err := ports.patch(t, &m, change.Patch); err != nil {
 			return err
 		}
 		return t.changePort(r, change, func(r *portRow) bool { r.Meta = m; return true })
@@ -439,26 +458,49 @@ func (p *Provider) UpdatePort(ctx context.Context, id sdn.ID, change sdn.PortPat
 	return p.Port(ctx, id)
 }
 
-// DeletePorts deletes ports, all or none.
+// DeletePorts deletes ports, all in one transaction, out of which those of the SDN's own are left.
 func (p *Provider) DeletePorts(ctx context.Context, ids []sdn.ID) error {
-	return p.release(ctx, func(t *tx) error {
-		for _, id := range ids {
-			r, err := ports.get(t.Tx, id)
-			if err != nil {
-				return err
-			}
-			if r == nil {
+	var failures []error
+	err := p.release(ctx, func(t *tx) error {
+		failures = nil
+		for i, id := range ids {
+			err := t.deletePort(id, 0)
+			if sdn.IsConflict(err) {
+				if failures == nil {
+					failures = make([]error, len(ids))
+				}
+				failures[i] = err
 				continue
 			}
-			if r.Own {
-				return inUse("port", id, "it is the SDN's own (%s)", r.DeviceOwner)
-			}
-			if err := t.dropPort(r); err != nil {
+			if err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+	if err == nil && failures != nil {
+		return &sdn.BulkError{Errs: failures}
+	}
+	return err
+}
+
+// DeletePort deletes a port if it is still at ifRevision.
+func (p *Provider) DeletePort(ctx context.Context, id sdn.ID, ifRevision int64) error {
+	return p.release(ctx, func(t *tx) error { return t.deletePort(id, ifRevision) })
+}
+
+// deletePort refuses before it changes anything.
+func (t *tx) deletePort(id sdn.ID, ifRevision int64) error {
+	r, err := ports.get(t.Tx, id)
+	switch {
+	case err != nil || r == nil:
+		return err
+	case r.Own:
+		return inUse("port", id, "it is the SDN's own (%s)", r.DeviceOwner)
+	case ifRevision != 0 && ifRevision != r.Revision:
+		return stale("port", &r.Meta)
+	}
+	return t.dropPort(r)
 }
 
 func (t *tx) dropPort(r *portRow) error {
@@ -471,6 +513,9 @@ func (t *tx) dropPort(r *portRow) error {
 	}
 	for _, f := range fips {
 		if err := t.dissociate(f); err != nil {
+			return err
+		}
+		if err := floatingIPs.put(t, f); err != nil {
 			return err
 		}
 	}

@@ -49,7 +49,7 @@ type Provider struct {
 	sdn.NoTrunks
 	sdn.NoSecurityGroups
 	sdn.NoLoadBalancers
-	sdn.NoQoS
+	sdn.NoQoSPolicies
 
 	db           *bbolt.DB
 	datapath     Datapath
@@ -185,6 +185,7 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 		MaxNameLen:      maxText,
 		MaxBulk:         4096,
 		PortsPerNetwork: max(p.limit, 0),
+		KeepReserved:    true,
 		SubnetPools:     true,
 		Routers:         true,
 		FloatingIPs:     true,

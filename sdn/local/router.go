@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"net/netip"
@@ -22,7 +23,7 @@ func (p *Provider) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (out s
 	if err := checkBase("router", spec.Base); err != nil {
 		return out, err
 	}
-	if err := checkRoutes("router", "routes", spec.Routes); err != nil {
+	if err := errors.Join(checkRoutes("router", "routes", spec.Routes), checkDisabled("router", &spec.Disabled)); err != nil {
 		return out, err
 	}
 	var id sdn.ID
@@ -133,7 +134,7 @@ func (p *Provider) changeRouter(ctx context.Context, id sdn.ID, f func(*tx, *rou
 
 // UpdateRouter changes a router.
 func (p *Provider) UpdateRouter(ctx context.Context, id sdn.ID, change sdn.RouterPatch) (out sdn.Router, err error) {
-	if err := checkPatch("router", change.Patch); err != nil {
+	if err := errors.Join(checkPatch("router", change.Patch), checkDisabled("router", change.Disabled)); err != nil {
 		return out, err
 	}
 	if change.Routes != nil {
@@ -142,7 +143,7 @@ func (p *Provider) UpdateRouter(ctx context.Context, id sdn.ID, change sdn.Route
 		}
 	}
 	err = p.changeRouter(ctx, id, func(t *tx, r *routerRow) error {
-		if err := patch("router", &r.Meta, change.Patch); err != nil {
+		if err := routers.patch(t, &r.Meta, change.Patch); err != nil {
 			return err
 		}
 		if change.Routes != nil {
@@ -151,12 +152,31 @@ func (p *Provider) UpdateRouter(ctx context.Context, id sdn.ID, change sdn.Route
 			}
 			r.Routes = *change.Routes
 		}
+		switch {
+		case change.Gateway == nil:
+		case !isGateway(*change.Gateway):
+			if floatingIPs.any(t.Tx, "router", string(id)) {
+				return inUse("router", id, "floating IPs use its gateway")
+			}
+			if err := t.dropGateway(r); err != nil {
+				return err
+			}
+		default:
+			if _, err := t.setGateway(r, change.Gateway); err != nil {
+				return err
+			}
+		}
 		return routers.put(t, r)
 	})
 	if err != nil {
 		return out, err
 	}
 	return p.Router(ctx, id)
+}
+
+// isGateway tells whether gw is not the zero one, which is none.
+func isGateway(gw sdn.ExternalGateway) bool {
+	return gw.Network != "" || gw.SNAT || gw.Addresses != nil
 }
 
 // AttachSubnet gives the router a leg on a subnet.
@@ -283,29 +303,6 @@ func (t *tx) checkDetach(r *routerRow, i int) error {
 		}
 	}
 	return nil
-}
-
-// SetGateway sets the router's way out, or takes it away.
-func (p *Provider) SetGateway(ctx context.Context, router sdn.ID, gw *sdn.ExternalGateway) error {
-	return p.changeRouter(ctx, router, func(t *tx, r *routerRow) error {
-		if gw != nil {
-			changed, err := t.setGateway(r, gw)
-			if err != nil || !changed {
-				return err
-			}
-			return routers.put(t, r)
-		}
-		if r.Gateway == nil {
-			return nil
-		}
-		if floatingIPs.any(t.Tx, "router", string(router)) {
-			return inUse("router", router, "floating IPs use its gateway")
-		}
-		if err := t.dropGateway(r); err != nil {
-			return err
-		}
-		return routers.put(t, r)
-	})
 }
 
 // setGateway makes r's gateway be gw. Its addresses are of the built-in external network, whatever external network is asked for.

@@ -206,6 +206,9 @@ func (t *tx) adoptSubnet(r *subnetRow, spec sdn.SubnetSpec) error {
 	if spec.Gateway != (sdn.Gateway{}) {
 		c.Gateway = &spec.Gateway
 	}
+	if spec.NoDHCP {
+		c.NoDHCP = &spec.NoDHCP
+	}
 	for _, l := range []struct {
 		asked bool
 		set   func()
@@ -223,7 +226,7 @@ func (t *tx) adoptSubnet(r *subnetRow, spec sdn.SubnetSpec) error {
 	if err != nil {
 		return err
 	}
-	if set(&r.NoDHCP, spec.NoDHCP) || also || changed {
+	if also || changed {
 		return subnets.put(t, r)
 	}
 	return nil
@@ -264,6 +267,9 @@ func (t *tx) changeSubnet(r *subnetRow, c sdn.SubnetPatch) (changed bool, err er
 	}
 	if c.HostRoutes != nil {
 		changed = setList(&r.HostRoutes, append([]sdn.HostRoute{}, *c.HostRoutes...)) || changed
+	}
+	if c.NoDHCP != nil && *c.NoDHCP != r.NoDHCP {
+		r.NoDHCP, changed = *c.NoDHCP, true
 	}
 	if rebuild {
 		return true, buildAddressing(t.Bucket(addressIndexes), &r.Subnet, t.taken(r.ID))
@@ -346,7 +352,7 @@ func (p *Provider) UpdateSubnet(ctx context.Context, id sdn.ID, change sdn.Subne
 		if r.Network == p.external {
 			return builtIn("subnet", id)
 		}
-		if err := patch("subnet", &r.Meta, change.Patch); err != nil {
+		if err := subnets.patch(t, &r.Meta, change.Patch); err != nil {
 			return err
 		}
 		if _, err := t.changeSubnet(r, change); err != nil {

@@ -111,12 +111,7 @@ func checkPoolLengths(r *subnetPoolRow) error {
 }
 
 func (t *tx) adoptSubnetPool(r *subnetPoolRow, spec sdn.SubnetPoolSpec) error {
-	switch {
-	case spec.MinLen != 0 && spec.MinLen != r.MinLen:
-		return immutable("subnet pool", r.ID, "min_len", r.MinLen, spec.MinLen)
-	case spec.MaxLen != 0 && spec.MaxLen != r.MaxLen:
-		return immutable("subnet pool", r.ID, "max_len", r.MaxLen, spec.MaxLen)
-	case spec.Shared && !r.Shared:
+	if spec.Shared && !r.Shared {
 		return immutable("subnet pool", r.ID, "shared", r.Shared, spec.Shared)
 	}
 	changed, err := adopt("subnet pool", &r.Meta, spec.Base)
@@ -130,7 +125,12 @@ func (t *tx) adoptSubnetPool(r *subnetPoolRow, spec sdn.SubnetPoolSpec) error {
 		}
 		changed = grown || changed
 	}
-	changed = set(&r.DefaultLen, spec.DefaultLen) || changed
+	for _, l := range []struct {
+		field *int
+		want  int
+	}{{&r.DefaultLen, spec.DefaultLen}, {&r.MinLen, spec.MinLen}, {&r.MaxLen, spec.MaxLen}} {
+		changed = set(l.field, l.want) || changed
+	}
 	if err := checkPoolLengths(r); err != nil {
 		return err
 	}
@@ -247,7 +247,7 @@ func (p *Provider) UpdateSubnetPool(ctx context.Context, id sdn.ID, change sdn.S
 		if err != nil {
 			return err
 		}
-		if err := patch("subnet pool", &r.Meta, change.Patch); err != nil {
+		if err := subnetPools.patch(t, &r.Meta, change.Patch); err != nil {
 			return err
 		}
 		if change.Prefixes != nil {
@@ -255,8 +255,10 @@ func (p *Provider) UpdateSubnetPool(ctx context.Context, id sdn.ID, change sdn.S
 				return err
 			}
 		}
-		if change.DefaultLen != nil {
-			r.DefaultLen = *change.DefaultLen
+		for _, l := range []struct{ field, want *int }{{&r.DefaultLen, change.DefaultLen}, {&r.MinLen, change.MinLen}, {&r.MaxLen, change.MaxLen}} {
+			if l.want != nil {
+				*l.field = *l.want
+			}
 		}
 		if err := checkPoolLengths(r); err != nil {
 			return err

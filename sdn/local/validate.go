@@ -48,6 +48,9 @@ func checkTags(noun string, tags []string) error {
 		if tag == "" {
 			return sdn.Invalid(noun, "tags", "must not be empty")
 		}
+		if strings.Contains(tag, ",") {
+			return sdn.Invalid(noun, "tags", "%q has a comma, which separates tags", tag)
+		}
 		if err := checkText(noun, "tags", tag); err != nil {
 			return err
 		}
@@ -63,8 +66,19 @@ func tagSet(tags []string) []string {
 }
 
 func checkPatch(noun string, p sdn.Patch) error {
-	if p.Name != nil {
-		if err := checkText(noun, "name", *p.Name); err != nil {
+	if p.Key != nil {
+		if err := p.Key.Validate(); err != nil {
+			return err
+		}
+	}
+	for _, f := range []struct {
+		field string
+		value *string
+	}{{"name", p.Name}, {"description", p.Description}} {
+		if f.value == nil {
+			continue
+		}
+		if err := checkText(noun, f.field, *f.value); err != nil {
 			return err
 		}
 	}
@@ -72,6 +86,19 @@ func checkPatch(noun string, p sdn.Patch) error {
 		return checkTags(noun, *p.Tags)
 	}
 	return nil
+}
+
+// lacking refuses a field that asks for what the embedded SDN has not.
+func lacking(noun, field string, asked bool, what string) error {
+	if !asked {
+		return nil
+	}
+	return &sdn.Error{Kind: sdn.KindUnsupported, Noun: noun, Field: field, Detail: "this SDN " + what}
+}
+
+// checkDisabled refuses to switch something off.
+func checkDisabled(noun string, disabled *bool) error {
+	return lacking(noun, "disabled", disabled != nil && *disabled, "cannot switch things off")
 }
 
 // newMeta begins an object.
@@ -93,12 +120,27 @@ func adopt(noun string, m *sdn.Meta, b sdn.Base) (changed bool, err error) {
 }
 
 // patch applies what every object's patch has.
-func patch(noun string, m *sdn.Meta, p sdn.Patch) error {
+func (t table[T, R]) patch(tx *tx, m *sdn.Meta, p sdn.Patch) error {
 	if p.IfRevision != 0 && p.IfRevision != m.Revision {
-		return stale(noun, m)
+		return stale(t.title, m)
 	}
 	if p.Name != nil {
 		m.Name = *p.Name
+	}
+	if p.Description != nil {
+		m.Description = *p.Description
+	}
+	if p.Key != nil && *p.Key != m.Key {
+		if !m.Key.IsZero() {
+			return immutable(t.title, m.ID, "key", m.Key, *p.Key)
+		}
+		if t.id(tx.Tx, "key", p.Key.String()) != "" {
+			return sdn.Conflict(sdn.Exists, t.title, "key", "%v is another's", *p.Key)
+		}
+		m.Key = *p.Key
+	}
+	if !m.Key.IsZero() && m.Description != "" {
+		return sdn.Invalid(t.title, "description", "must be empty for an object with a key")
 	}
 	if p.Tags != nil {
 		m.Tags = tagSet(*p.Tags)

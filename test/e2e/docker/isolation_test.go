@@ -112,7 +112,7 @@ func TestIsolation(t *testing.T) {
 		cut(t, b.in, a.ip4)
 		reaches(t, a.in, out4, host4)
 		reaches(t, b.in, out4, host4)
-		if rules := r.must(t, "iptables-save"); !strings.Contains(rules, "DOCKER-USER") {
+		if rules := r.must(t, "iptables-save"); !strings.Contains(rules, "--comment kuryr") {
 			t.Errorf("the owners' tool no longer reads the rules:\n%s", rules)
 		}
 	})

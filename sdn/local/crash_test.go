@@ -1,0 +1,299 @@
+//go:build linux && failpoints
+
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/internal/netns"
+	"github.com/kuryr/kuryr/internal/nstest"
+	"github.com/kuryr/kuryr/sdn"
+	"github.com/vishvananda/netlink"
+	vishnetns "github.com/vishvananda/netns"
+	"go.etcd.io/bbolt"
+)
+
+// victim is what a process of its own does until it is killed.
+type victim struct {
+	Store string
+	Pins  string // folder of the namespaces; "" is a migration of the store alone
+}
+
+const victimEnv = "KURYR_LOCAL_VICTIM"
+
+func init() {
+	text := os.Getenv(victimEnv)
+	if text == "" {
+		return
+	}
+	var v victim
+	err := json.Unmarshal([]byte(text), &v)
+	switch {
+	case err != nil:
+	case v.Pins == "":
+		err = migrateToNext(v.Store, func() {})
+	default:
+		err = v.live()
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// kill has a process of its own do v, and wants it to be killed at the failpoint.
+func (v victim) kill(t *testing.T, at string) {
+	t.Helper()
+	text, err := json.Marshal(v)
+	fatal(t, err)
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), victimEnv+"="+string(text), "KURYR_FAILPOINT="+at)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("not killed at %s: %v: %s", at, err, out)
+	}
+}
+
+func fatal(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// migrateToNext brings a store of the current schema to the one after it, which a later program might have.
+func migrateToNext(path string, step func()) error {
+	from := currentSchema.version
+	next := schema{version: from + 1, steps: map[int]func(*bbolt.Tx) error{from: func(b *bbolt.Tx) error {
+		step()
+		return b.Bucket(metaBucket).Put([]byte("migrated"), []byte("x"))
+	}}}
+	db, err := openStore(context.Background(), path, next, "", false)
+	if err != nil {
+		return err
+	}
+	return db.Close()
+}
+
+// A store whose migration was killed is as it was, for the older program, and is migrated by the newer one's next start.
+func TestMigrationKilled(t *testing.T) {
+	path := filled(t)
+	victim{Store: path}.kill(t, "local.migrate.copied")
+	copied := fmt.Sprintf("%s.v%d.bak", path, currentSchema.version)
+	for _, file := range []string{path, copied} {
+		p := open(t, Options{Path: file})
+		if ports, err := sdn.All(p.FindPorts(t.Context(), sdn.PortQuery{Hosts: []string{testHost}})); err != nil || len(ports) != 200 {
+			t.Errorf("%s has %d ports, %v; want 200", filepath.Base(file), len(ports), err)
+		}
+		fatal(t, p.Close())
+	}
+	steps := 0
+	fatal(t, migrateToNext(path, func() { steps++ }))
+	if steps != 1 {
+		t.Errorf("the step ran %d times after the kill, want once", steps)
+	}
+	if left, _ := filepath.Glob(path + "*.part"); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if _, err := Open(t.Context(), Options{Path: path}); err == nil || !strings.Contains(err.Error(), "newer kuryr") {
+		t.Errorf("the migrated store opens with %v, want it to be too new", err)
+	}
+}
+
+func (v victim) open(ctx context.Context) (*Provider, *fabric.Fabric, error) {
+	pins, err := netns.Open(v.Pins)
+	if err != nil {
+		return nil, nil, err
+	}
+	var f *fabric.Fabric
+	log := slog.New(slog.DiscardHandler)
+	p, err := Open(ctx, Options{Path: v.Store, Host: testHost, Logger: log, NewDatapath: func(uplink4, uplink6 netip.Prefix) (_ Datapath, err error) {
+		f, err = fabric.New(fabric.Config{Namespaces: pins, Uplink4: uplink4, Uplink6: uplink6, Logger: log})
+		return f, err
+	}})
+	return p, f, err
+}
+
+func (v victim) live() error {
+	ctx := context.Background()
+	p, f, err := v.open(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(v.tell(ctx, p), p.Close(), f.Close())
+}
+
+// tell is what no front end asks for in this order: a network with a plugged port is put on a router, its port gets floating
+// addresses and loses one, and the network leaves the router again; at the end all goes. It can be told anew after any kill.
+func (v victim) tell(ctx context.Context, p *Provider) error {
+	key := func(kind, name string) sdn.Base {
+		return sdn.Base{Key: sdn.Key{Owner: p.Installation(), Kind: kind, Name: name}}
+	}
+	subnet := sdn.SubnetSpec{Base: key("subnet", "s"), CIDR: netip.MustParsePrefix("10.77.0.0/24")}
+	n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Base: key("network", "n"), Subnets: []sdn.SubnetSpec{subnet}})
+	if err != nil {
+		return err
+	}
+	ports, err := p.EnsurePorts(ctx, []sdn.PortSpec{{Base: key("port", "p"), Network: n.ID, Host: testHost}})
+	if err != nil {
+		return err
+	}
+	port := ports[0]
+	if err := plug(port); err != nil {
+		return fmt.Errorf("plug: %w", err)
+	}
+	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Base: key("router", "r"), Gateway: &sdn.ExternalGateway{Network: p.external, SNAT: true}})
+	if err != nil {
+		return err
+	}
+	if err := p.AttachSubnet(ctx, r.ID, n.Subnets[0], netip.Addr{}); err != nil {
+		return err
+	}
+	for _, name := range []string{"f", "g"} {
+		fip, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Base: key("floatingip", name), Network: p.external, Target: sdn.Target{Port: port.ID}})
+		if err != nil {
+			return err
+		}
+		if err := p.DeleteFloatingIP(ctx, fip.ID); err != nil {
+			return err
+		}
+	}
+	if err := p.DetachSubnet(ctx, r.ID, n.Subnets[0]); err != nil {
+		return err
+	}
+	return errors.Join(p.DeleteRouter(ctx, r.ID), p.DeletePorts(ctx, []sdn.ID{port.ID}), p.DeleteNetwork(ctx, n.ID))
+}
+
+// plug makes a port's link where its VIF says, unless it is there. Its other end stays here, as a container's is in no domain either.
+func plug(port sdn.Port) error {
+	here, err := vishnetns.Get()
+	if err != nil {
+		return err
+	}
+	defer here.Close()
+	return atBridge(port, func(bridge netlink.Link) error {
+		name := fabric.TapName(string(port.ID))
+		if _, err := netlink.LinkByName(name); err == nil {
+			return nil
+		}
+		tap := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, MasterIndex: bridge.Attrs().Index}, PeerName: "other", PeerNamespace: netlink.NsFd(int(here))}
+		if err := netlink.LinkAdd(tap); err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(tap)
+	})
+}
+
+func atBridge(port sdn.Port, do func(bridge netlink.Link) error) error {
+	ns, err := vishnetns.GetFromPath(port.VIF.Details[sdn.DetailNamespace])
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	return netns.Do(ns, func() error {
+		bridge, err := netlink.LinkByName(port.VIF.Details[sdn.DetailBridge])
+		if err != nil {
+			return err
+		}
+		return do(bridge)
+	})
+}
+
+// plugged wants each port's link below the bridge that its VIF names, wherever the kill left its network. A port that was stored when
+// the process died may not have one yet.
+func plugged(t *testing.T, ports []sdn.Port, from string) {
+	t.Helper()
+	for _, port := range ports {
+		fatal(t, atBridge(port, func(bridge netlink.Link) error {
+			tap, err := netlink.LinkByName(fabric.TapName(string(port.ID)))
+			if err != nil {
+				return fmt.Errorf("after a kill at %s: link of the port: %w", from, err)
+			}
+			if tap.Attrs().MasterIndex != bridge.Attrs().Index || tap.Attrs().Flags&net.FlagUp == 0 {
+				return fmt.Errorf("after a kill at %s the link is %+v, want it up and below %s", from, tap.Attrs(), bridge.Attrs().Name)
+			}
+			return nil
+		}))
+	}
+}
+
+// TestKilledWhileNetworkMoves kills a process on the way of a network to a router and back; then one Reconcile makes the kernel be what the
+// store says, the ports' links are where their networks are, and all can be done anew up to the end.
+func TestKilledWhileNetworkMoves(t *testing.T) {
+	points := []string{
+		"fabric.migrate.guarded:1", "fabric.migrate.moved:1", "fabric.migrate.unguarded:1", // to the router
+		"fabric.migrate.guarded:2", "fabric.migrate.moved:2", "fabric.migrate.unguarded:2", // and back
+		"fabric.floating.unannounced:1", "fabric.floating.unannounced:2",
+		"local.apply.shape:1", "local.apply.shape:2", "local.apply.shape:3", "local.apply.shape:4", "local.apply.shape:5",
+		"local.apply.ports:1", "local.apply.gone:1", "local.apply.gone:2", "local.commit.after:4", "local.commit.after:5", "local.commit.after:9",
+	}
+	host := nstest.New(t)
+	dir, err := os.MkdirTemp("/run", "crash-")
+	fatal(t, err)
+	for i, at := range points {
+		t.Run(strings.ReplaceAll(at, ":", " "), func(t *testing.T) {
+			v := victim{Store: filepath.Join(t.TempDir(), "sdn.db"), Pins: filepath.Join(dir, fmt.Sprint(i))}
+			var p *Provider
+			var f *fabric.Fabric
+			var err error
+			nstest.Do(t, host, func() {
+				v.kill(t, at)
+				p, f, err = v.open(t.Context())
+			})
+			fatal(t, err)
+			_, err = p.Reconcile(t.Context())
+			fatal(t, err)
+			checkSum(t, p)
+			ports, err := sdn.All(p.FindPorts(t.Context(), sdn.PortQuery{Hosts: []string{testHost}}))
+			fatal(t, err)
+			if !slices.Contains([]string{"local.apply.shape:1", "local.apply.ports:1"}, at) { // those come before the link
+				plugged(t, ports, at)
+			}
+			nstest.Do(t, host, func() { err = v.tell(t.Context(), p) })
+			fatal(t, err)
+			checkSum(t, p)
+			fatal(t, f.Down(t.Context()))
+			fatal(t, errors.Join(p.Close(), f.Close()))
+			nstest.Do(t, host, func() { err = onlyDevices() })
+			fatal(t, err)
+		})
+	}
+}
+
+// onlyDevices waits until the kernel has taken away what was in the namespaces that went, and says what stays.
+func onlyDevices() error {
+	var left []string
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		links, err := netlink.LinkList()
+		if err != nil {
+			return err
+		}
+		left = nil
+		for _, l := range links {
+			if l.Type() != "device" {
+				left = append(left, l.Type()+" "+l.Attrs().Name)
+			}
+		}
+		if left == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("left in the host: %v", left)
+}
