@@ -56,8 +56,13 @@ demo-clean: need-root ## remove what the demo made (root)
 deps: ## install what the suites need from Debian (root)
 	hack/deps.sh build e2e
 
-install: build ## install kuryr and its systemd unit (DESTDIR, PREFIX)
+install: build ## install kuryr, its manual, completions and systemd unit (DESTDIR, PREFIX)
 	install -D -m 755 bin/kuryr $(DESTDIR)$(PREFIX)/bin/kuryr
+	bin/kuryr man $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
+	bin/kuryr completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/kuryr
+	bin/kuryr completion zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kuryr
+	bin/kuryr completion fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/kuryr.fish
 	install -d $(DESTDIR)/etc/systemd/system
 	sed 's,/usr/local/bin/,$(PREFIX)/bin/,' deploy/systemd/kuryr.service >$(DESTDIR)/etc/systemd/system/kuryr.service
 

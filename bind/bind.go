@@ -44,6 +44,8 @@ type Driver interface {
 	Plug(ctx context.Context, i Interface) (Result, error)
 	// Unplug takes the port's interface away, as Binder.Unplug says.
 	Unplug(ctx context.Context, port sdn.Port) error
+	// Connected tells whether somebody uses the port's interface, as Binder.Connected says.
+	Connected(ctx context.Context, port sdn.Port) (bool, error)
 }
 
 // Config is what a Binder needs.
@@ -155,6 +157,23 @@ func (b *Binder) Unplug(ctx context.Context, port sdn.Port) error {
 		return fmt.Errorf("unplug port %s: %w", port.ID, err)
 	}
 	return nil
+}
+
+// Connected tells whether the port is plugged and its container end is up: a container has it. It is not where an engine never took
+// the container end, or the container is gone with its namespace. It changes nothing.
+func (b *Binder) Connected(ctx context.Context, port sdn.Port) (bool, error) {
+	if port.VIF.Type == "" || port.VIF.Type == sdn.VIFUnbound {
+		return false, nil
+	}
+	d, err := b.driver(port)
+	if err != nil {
+		return false, err
+	}
+	connected, err := d.Connected(ctx, port)
+	if err != nil {
+		err = fmt.Errorf("look for the interface of port %s: %w", port.ID, err)
+	}
+	return connected, err
 }
 
 // Run deletes what Unplug has put down, as it comes, until ctx ends. What a killed process has put down is deleted after the first Plug

@@ -89,6 +89,32 @@ func (d *bridgeDriver) Unplug(_ context.Context, port sdn.Port) error {
 	})
 }
 
+// Connected looks at the host end, which is running while both ends are up.
+func (d *bridgeDriver) Connected(_ context.Context, port sdn.Port) (connected bool, err error) {
+	ns, err := d.host.openNamespace(port.VIF.Details[sdn.DetailNamespace])
+	if sdn.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer ns.close()
+	err = visit(func() error {
+		s, err := ns.socket()
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		l, err := s.link(0, HostName(port.ID))
+		if errors.Is(err, errNoLink) {
+			return nil
+		}
+		connected = err == nil && belongsTo(l, port.ID) && l.flags&unix.IFF_RUNNING != 0
+		return err
+	})
+	return connected, err
+}
+
 // belongsTo tells whether l is the port's host end. Where the making was killed before the alias was set, kind and group tell.
 func belongsTo(l link, id sdn.ID) bool {
 	if l.kind != "veth" {

@@ -112,6 +112,7 @@ func TestPlugForEngine(t *testing.T) {
 	w := newWorld(t)
 	box := nstest.New(t)
 	p := w.port()
+	w.wantConnected("before the plug", p, false)
 	i := Interface{Port: p, MTU: testMTU}
 	r := w.plug(i)
 	if r.Name != "t_c"+string(p.ID[:11]) {
@@ -121,6 +122,7 @@ func TestPlugForEngine(t *testing.T) {
 	if fmt.Sprint(again) != fmt.Sprint(r) {
 		t.Errorf("again: %+v, want %+v", again, r)
 	}
+	w.wantConnected("waiting for the engine", p, false)
 	nstest.Do(t, w.host, func() {
 		l, err := netlink.LinkByName(r.Name)
 		must(t, err)
@@ -138,13 +140,16 @@ func TestPlugForEngine(t *testing.T) {
 		must(t, netlink.LinkSetUp(l))
 	})
 	ping(t, box, "10.1.0.1")
+	w.wantConnected("in the container", p, true)
 
 	// An engine that asks again has lost what it moved: it gets a new one.
 	w.plug(i)
 	wantNames(t, w.host, r.Name)
+	w.wantConnected("waiting anew", p, false)
 	w.collect()
 	wantNames(t, box)
 	w.unplug(p)
+	w.wantConnected("unplugged", p, false)
 	w.collect()
 	wantNames(t, w.host)
 	wantNames(t, w.router)

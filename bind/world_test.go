@@ -109,6 +109,14 @@ func (w *world) unplug(p sdn.Port) {
 	must(w.t, w.b.Unplug(context.Background(), p))
 }
 
+func (w *world) wantConnected(when string, p sdn.Port, want bool) {
+	w.t.Helper()
+	got, err := w.b.Connected(context.Background(), p)
+	if must(w.t, err); got != want {
+		w.t.Errorf("%s: connected is %v, want %v", when, got, want)
+	}
+}
+
 func (w *world) collect() {
 	w.t.Helper()
 	must(w.t, w.b.Collect(context.Background(), w.path))

@@ -99,6 +99,11 @@ func (c *counting) DeletePorts(ctx context.Context, ids []sdn.ID) error {
 	return c.Provider.DeletePorts(ctx, ids)
 }
 
+func (c *counting) DeletePort(ctx context.Context, id sdn.ID, ifRevision int64) error {
+	c.note("DeletePort")
+	return c.Provider.DeletePort(ctx, id, ifRevision)
+}
+
 func (c *counting) EnsureRouter(ctx context.Context, s sdn.RouterSpec) (sdn.Router, error) {
 	c.note("EnsureRouter")
 	return c.Provider.EnsureRouter(ctx, s)
@@ -213,7 +218,7 @@ func TestProviderCalls(t *testing.T) {
 		"RevokeExternalConnectivity":  "FindFloatingIPs DeleteFloatingIP",
 		"Leave":                       "FindFloatingIPs FindPorts",
 		"DeleteEndpoint":              "FindFloatingIPs FindPorts UpdatePort",
-		"ReleaseAddress":              "FindSubnets FindPorts DeletePorts",
+		"ReleaseAddress":              "FindSubnets FindPorts DeletePort",
 		"ReleaseAddress gateway":      "FindSubnets FindPorts",
 		"ReleasePool":                 "SubnetPool FindSubnets UpdateSubnetPool",
 		"DeleteNetwork": "FindNetworks UpdateNetwork FindPorts FindRouters DetachSubnet DeleteRouter FindSubnets " +

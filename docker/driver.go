@@ -24,6 +24,8 @@ type Binder interface {
 	Plug(ctx context.Context, i bind.Interface) (bind.Result, error)
 	// Unplug takes the interface of a port away; absent is nil.
 	Unplug(ctx context.Context, port sdn.Port) error
+	// Connected tells whether a container has the interface of a port.
+	Connected(ctx context.Context, port sdn.Port) (bool, error)
 }
 
 // Scope is how far a driver's networks reach, in the engine's words.

@@ -23,27 +23,48 @@ type createEndpointResponse struct{ Interface endpointInterface }
 // createEndpoint binds the port that has the addresses to the endpoint and this host. Where another IPAM driver chose the
 // addresses there is none, and it is made.
 func (d *Driver) createEndpoint(ctx context.Context, r *createEndpointRequest) (any, error) {
+	answer, forgotten, err := d.bindEndpoint(ctx, r)
+	if len(forgotten) == 0 {
+		return answer, err
+	}
+	for _, p := range forgotten {
+		if err := d.dropForgotten(ctx, p); err != nil {
+			return nil, err
+		}
+	}
+	answer, _, err = d.bindEndpoint(ctx, r)
+	return answer, err
+}
+
+// bindEndpoint is createEndpoint up to ports of ours that have the addresses for other endpoints, and may be forgotten.
+func (d *Driver) bindEndpoint(ctx context.Context, r *createEndpointRequest) (answer any, forgotten []sdn.Port, err error) {
 	unlock, err := d.locks.lock(ctx, "endpoint/"+r.EndpointID)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer unlock()
 	network, err := d.network(ctx, r.NetworkID)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	ports, err := d.portsAt(ctx, network, r.addresses)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, p := range ports {
 		switch {
 		case !d.ours(p.Meta, kindPort, kindEndpoint):
-			return nil, refuse("address %s is in use by a port that is not Kuryr's", p.Addresses[0].Addr)
-		case p.DeviceID != "" && p.DeviceID != r.EndpointID:
+			return nil, nil, refuse("address %s is in use by a port that is not Kuryr's", p.Addresses[0].Addr)
+		case p.DeviceID == "" || p.DeviceID == r.EndpointID:
+		case p.Key.Kind == kindEndpoint && p.Host == d.host:
+			forgotten = append(forgotten, p)
+		default:
 			d.refused(p, r.addresses)
-			return nil, refuse("address %s is in use by another endpoint", p.Addresses[0].Addr)
+			return nil, nil, inUseByAnother(p)
 		}
+	}
+	if len(forgotten) > 0 {
+		return nil, forgotten, inUseByAnother(forgotten[0])
 	}
 	var port sdn.Port
 	switch len(ports) {
@@ -55,10 +76,42 @@ func (d *Driver) createEndpoint(ctx context.Context, r *createEndpointRequest) (
 		port, err = d.joinPorts(ctx, ports, r)
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	failpoint.Here("docker.createendpoint.bound")
-	return createEndpointResponse{ungiven(port, r)}, nil
+	return createEndpointResponse{ungiven(port, r)}, nil, nil
+}
+
+func inUseByAnother(port sdn.Port) error {
+	return refuse("address %s is in use by another endpoint", port.Addresses[0].Addr)
+}
+
+// dropForgotten takes away an endpoint whose addresses another IPAM driver has handed out anew. The engine never deletes an
+// endpoint whose CreateEndpoint was killed before it answered, nor again one whose DeleteEndpoint failed, and of that driver's
+// releases Kuryr does not hear. An endpoint that a container has stays, whatever the IPAM driver says.
+func (d *Driver) dropForgotten(ctx context.Context, port sdn.Port) error {
+	unlock, err := d.locks.lock(ctx, "endpoint/"+port.DeviceID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	now, err := d.sdn.Port(ctx, port.ID)
+	if sdn.IsNotFound(err) || err == nil && now.DeviceID != port.DeviceID {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	connected, err := d.binder.Connected(ctx, now)
+	if err != nil {
+		return &plugError{err}
+	}
+	if connected {
+		return inUseByAnother(now)
+	}
+	d.log.WarnContext(ctx, "an endpoint that the engine has forgotten is taken away: its address was given to another",
+		"endpoint", now.DeviceID, "address", now.Addresses[0].Addr)
+	return d.dropEndpoint(ctx, now)
 }
 
 // network is the SDN's network of an engine's.

@@ -49,6 +49,14 @@ func (b *fakeBinder) Unplug(_ context.Context, p sdn.Port) error {
 	return nil
 }
 
+// Connected takes every interface that is plugged for a container's.
+func (b *fakeBinder) Connected(_ context.Context, p sdn.Port) (bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, plugged := b.plugged[p.ID]
+	return plugged, nil
+}
+
 func (b *fakeBinder) count() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

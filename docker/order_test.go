@@ -364,3 +364,38 @@ func TestJoinFails(t *testing.T) {
 	b.remove(n)
 	b.clean()
 }
+
+// Of an endpoint whose CreateEndpoint was not answered the engine knows nothing, and nobody releases its address to Kuryr where another
+// IPAM driver has it in hand; that driver gives it out again. An endpoint that a container has is not cut off for that.
+func TestForgottenEndpointOfOtherIPAM(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := &network{id: newID(), v4: []*pool{{cidr: "172.18.0.0/16"}}}
+	b.ok("NetworkDriver.CreateNetwork", m{"NetworkID": n.id, "IPv4Data": []m{{"AddressSpace": "LocalDefault", "Gateway": "172.18.0.1/16", "Pool": "172.18.0.0/16"}}})
+	create := func(address string) *endpoint {
+		return &endpoint{id: newID(), net: n, ip4: address}
+	}
+	lost := create("172.18.0.2")
+	b.ok("NetworkDriver.CreateEndpoint", lost.createBody())
+	b.restart()
+	next := create("172.18.0.2")
+	b.ok("NetworkDriver.CreateEndpoint", next.createBody())
+	if got := b.portOf(next.id); len(got.Addresses) != 1 || got.Addresses[0].Addr.String() != "172.18.0.2" {
+		t.Errorf("the second endpoint's port has the addresses %v", got.Addresses)
+	}
+	if ports, err := sdn.All(b.provider.FindPorts(t.Context(), sdn.PortQuery{Devices: []string{lost.id}})); err != nil || len(ports) != 0 {
+		t.Errorf("the first endpoint has %d ports still, %v", len(ports), err)
+	}
+	b.ok("NetworkDriver.Join", next.joinBody())
+	state := b.dump()
+	if text := b.fails("NetworkDriver.CreateEndpoint", create("172.18.0.2").createBody()); !strings.Contains(text, "172.18.0.2 is in use by another endpoint") {
+		t.Errorf("refused with %q", text)
+	}
+	if now := b.dump(); now != state || b.binder.count() != 1 {
+		t.Errorf("a container's endpoint was touched:\n%s\nbefore\n%s", now, state)
+	}
+	b.ok("NetworkDriver.Leave", next.body())
+	b.ok("NetworkDriver.DeleteEndpoint", next.body())
+	b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
+	b.clean()
+}

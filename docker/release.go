@@ -50,7 +50,7 @@ func (d *Driver) freeAddress(ctx context.Context, port sdn.Port, addr netip.Addr
 	if port.DeviceID == "" {
 		left := slices.DeleteFunc(slices.Clone(port.Addresses), func(a sdn.Address) bool { return a.Addr == addr })
 		if len(left) == 0 {
-			return d.sdn.DeletePorts(ctx, []sdn.ID{port.ID})
+			return d.sdn.DeletePort(ctx, port.ID, port.Revision)
 		}
 		patch.Addresses = &left
 		_, err := d.sdn.UpdatePort(ctx, port.ID, patch)

@@ -80,10 +80,12 @@ case $mode in
   *) echo "usage: demo.sh [--clean]" >&2; exit 2 ;;
 esac
 
-say "Installing what is missing (Debian packages)."
-hack/deps.sh demo
-say "Building bin/kuryr."
+say "Installing what is missing (Debian packages) and building Kuryr, side by side."
+hack/deps.sh demo &
+deps=$!
 make -s build
+CGO_ENABLED=0 go build -o "$privatehost" ./test/e2e/cmd/privatehost
+wait $deps
 
 if docker info >/dev/null 2>&1; then
   say "A Docker engine is running here: using it."
@@ -101,7 +103,6 @@ if docker info >/dev/null 2>&1; then
   run
 else
   say "No Docker engine is running here: starting one, and Kuryr, on a private host (namespaces of its own)."
-  go build -o "$privatehost" ./test/e2e/cmd/privatehost
   [ ! -e "$private/kept" ] || "$privatehost" -stop "$private"
   "$privatehost" -keep -dir "$private" -kuryr "$kuryr" -- "$top/hack/demo.sh" --inside
   say "More in this host: bin/privatehost -in $private -- docker ps"

@@ -13,7 +13,9 @@
 // is mutable and differs. Ensure twice is Ensure once. A field that cannot be changed and differs is a conflict with
 // reason Immutable that names the field. An Ensure with the zero Key is a plain creation: it makes a new object each time.
 //
-// At most one live object of a noun has a given Key. An object without a Key of this installation is Foreign: it may be
+// At most one live object of a noun has a given Key. Where the SDN does not see to that by itself (Neutron), the provider does:
+// within a process by asking one after another, between processes by looking again after making, when the younger of two is
+// taken back. An object without a Key of this installation is Foreign: it may be
 // used, but is never changed, renamed, tagged or deleted on Kuryr's own initiative.
 //
 // An error names a field as its Spec does, in lower case with underscores, with the position in brackets where it is one of a list:
@@ -33,7 +35,8 @@
 //
 // # Values
 //
-// The zero value of a field in a Spec means the provider's default, never "clear it". A Patch has pointers: nil leaves
+// The zero value of a field in a Spec means the provider's default, never "clear it"; a list that is empty but not nil is one
+// with nothing in it. A Patch has pointers: nil leaves
 // a field as it is. What is a set or a tree (a security group, an address group, a QoS policy, a load balancer) is applied as
 // one whole value: to the object whose ID it has, else to the one with its Key, else a new one. Of such a value's Base what
 // is zero stays as it is; all else becomes what the value says. IfRevision is as in Patch, and checked before the first

@@ -38,7 +38,7 @@ func TestPortQuery(t *testing.T) {
 	t.Parallel()
 	v4, v6 := netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("fd00::5")
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
-	p := Port{Network: "n", MAC: mac, Addresses: []Address{{"s4", v4}, {"s6", v6}}, DeviceID: "d", DeviceOwner: "o", Host: "h"}
+	p := Port{Network: "n", MAC: mac, Addresses: []Address{{"s4", v4}, {"s6", v6}}, DeviceID: "d", DeviceOwner: "o", Host: "h", Groups: []ID{"g1", "g2"}}
 	for _, c := range []struct {
 		q    PortQuery
 		want bool
@@ -47,6 +47,8 @@ func TestPortQuery(t *testing.T) {
 		{PortQuery{Networks: []ID{"n"}, Devices: []string{"d"}, DeviceOwners: []string{"o"}, Hosts: []string{"h"}, MACs: []net.HardwareAddr{mac}}, true},
 		{PortQuery{MACs: []net.HardwareAddr{{2, 0, 0, 0, 0, 2}}}, false},
 		{PortQuery{Hosts: []string{""}}, false},
+		{PortQuery{Groups: []ID{"g0", "g2"}}, true},
+		{PortQuery{Groups: []ID{"g0"}}, false},
 		{PortQuery{Subnets: []ID{"s4"}}, true},
 		{PortQuery{Addresses: []netip.Addr{v6}}, true},
 		{PortQuery{Subnets: []ID{"s4"}, Addresses: []netip.Addr{v4}}, true},

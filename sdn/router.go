@@ -6,7 +6,8 @@ import (
 	"net/netip"
 )
 
-// ExternalGateway is a router's way out: an external network, and whether what leaves takes the router's address.
+// ExternalGateway is a router's way out: an external network, and whether what leaves takes the router's address. It is set as
+// a whole: SNAT that is false is none, not the SDN's default.
 type ExternalGateway struct {
 	Network   ID
 	SNAT      bool
@@ -49,7 +50,8 @@ type Unreached struct {
 // RouterPatch changes a router.
 type RouterPatch struct {
 	Patch
-	// Gateway sets the way out; the zero ExternalGateway takes it away, which while floating IPs use it IsConflict, InUse.
+	// Gateway sets the way out; the zero ExternalGateway takes it away, which while floating IPs use it IsConflict, InUse. Any
+	// other without a Network IsInvalid.
 	// Addresses that the router has there and that are not asked for otherwise stay.
 	Gateway  *ExternalGateway
 	Routes   *[]HostRoute // the whole new list

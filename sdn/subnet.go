@@ -43,7 +43,7 @@ type SubnetSpec struct {
 	// PrefixLen is the length of the subnet to cut from Pool, 0 the pool's default.
 	PrefixLen int
 	Gateway   Gateway
-	// Ranges are what automatic allocation chooses from (Neutron: allocation_pools); nil is the whole subnet. The gateway
+	// Ranges are what automatic allocation chooses from (Neutron: allocation_pools); none is the whole subnet. The gateway
 	// and Reserved are always left out. A request for one address outside of them is served.
 	Ranges []AddressRange
 	// Reserved are single addresses that are not given to anybody automatically (Docker's auxiliary addresses). Where

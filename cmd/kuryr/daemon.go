@@ -93,7 +93,15 @@ func (d *daemon) findings(ctx context.Context) ([]admin.Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("check of the host: %w", err)
 	}
-	return findingsOf(found), nil
+	out := findingsOf(found)
+	// Who may not look at process 1 cannot tell, and has nothing to mend.
+	if seen, err := d.parts.namespaces.Seen(); err == nil && !seen {
+		out = append(out, admin.Finding{
+			What: "network namespaces are pinned in " + namespaceDir(d.cfg) + " of kuryr's own mount namespace: nobody else sees them, and they go with it",
+			Mend: "run kuryr in the host's mount namespace, or in one whose mounts propagate (not private)",
+		})
+	}
+	return out, nil
 }
 
 func findingsOf(found []host.Finding) []admin.Finding {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kuryr/kuryr/internal/table"
 	"github.com/kuryr/kuryr/sdn/restapi"
@@ -199,12 +200,41 @@ func nounCommand[E any](a *app, n noun[E]) *cobra.Command {
 			}
 			return table.Show(a.out, format, one, slices.Concat(n.identity(), n.list, n.show, n.meta()))
 		},
+		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return completions(a, c, n), cobra.ShellCompDirectiveNoFileComp
+		},
 	}
 	for _, c := range []*cobra.Command{list, show} {
 		addOutput(c, &output)
 	}
 	parent.AddCommand(list, show)
 	return parent
+}
+
+// completeTimeout is how long a shell waits for what could follow.
+const completeTimeout = 2 * time.Second
+
+// completions are the ids of all objects, described by their names, and nothing where kuryr does not answer.
+func completions[E any](a *app, c *cobra.Command, n noun[E]) []string {
+	client, err := a.client(c)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), completeTimeout)
+	defer cancel()
+	all, err := restapi.List(ctx, client.SDN(), n.resource, nil)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, e := range all {
+		common := n.common(e)
+		out = append(out, cobra.CompletionWithDesc(common.ID, table.Printable(common.Name)))
+	}
+	return out
 }
 
 func addOutput(c *cobra.Command, into *string) {

@@ -126,6 +126,11 @@ func (d *daemon) begin(ctx context.Context, work *errgroup.Group, driver *docker
 	if _, err := d.parts.datapath.host.OpenDoors(ctx); err != nil {
 		d.log.Warn("doors through the host's firewall are not all open; they are tried again", "error", err)
 	}
+	if findings, err := d.findings(ctx); err == nil {
+		for _, f := range findings {
+			d.log.Warn("the host stands in the way", "what", f.What, "mend", f.Mend)
+		}
+	}
 	d.parts.datapath.onLoss(func(ctx context.Context) { _, _ = d.Reconcile(ctx) })
 	work.Go(func() error {
 		if err := d.parts.datapath.host.Watch(ctx); err != nil {

@@ -90,6 +90,9 @@ func TestLife(t *testing.T) {
 	if err := json.Unmarshal([]byte(m.must(t, "port", "list", "-o", "json", "--filter", "device_id="+endpointID)), &ports); err != nil || len(ports) != 1 {
 		t.Fatalf("%d ports, %v", len(ports), err)
 	}
+	if out := m.must(t, "__complete", "port", "show", ""); !strings.Contains(out, ports[0].ID+"\t") || !strings.HasSuffix(out, ":4\n") {
+		t.Errorf("completion:\n%s", out)
+	}
 	if out := m.must(t, "port", "show", ports[0].ID); !strings.Contains(out, ports[0].MACAddress) {
 		t.Errorf("port show:\n%s", out)
 	}

@@ -3,6 +3,7 @@ package admin
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -24,6 +25,7 @@ type fake struct {
 	check     Check
 	backup    func(io.Writer) error
 	asked     DownOptions
+	down      bool
 	err       error
 }
 
@@ -33,7 +35,7 @@ func (f *fake) Reconcile(context.Context) (Reconcile, error) { return f.reconcil
 func (f *fake) Check(context.Context) (Check, error)         { return f.check, f.err }
 func (f *fake) Backup(_ context.Context, w io.Writer) error  { return f.backup(w) }
 func (f *fake) Down(_ context.Context, o DownOptions) (DownReport, error) {
-	f.asked = o
+	f.asked, f.down = o, true
 	return DownReport{Done: []string{"gone"}}, f.err
 }
 
@@ -163,4 +165,22 @@ func TestPaths(t *testing.T) {
 			}
 		}
 	}
+}
+
+// FuzzDownBody: only what can be read whole goes down, and all else is the caller's fault.
+func FuzzDownBody(f *testing.F) {
+	for _, body := range []string{"", "{}", `{"Purge":true}`, `{"purge":1}`, `{"purge":true}{`, `[]`, `{"purj":true}`} {
+		f.Add([]byte(body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		d := &fake{}
+		w := httptest.NewRecorder()
+		Handler(config(d)).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/admin/down", bytes.NewReader(body)))
+		switch {
+		case w.Code == http.StatusOK && d.down && (len(bytes.TrimSpace(body)) == 0 || json.Valid(body)):
+		case w.Code == http.StatusBadRequest && !d.down:
+		default:
+			t.Errorf("%q: status %d, went down %v: %s", body, w.Code, d.down, w.Body)
+		}
+	})
 }

@@ -54,6 +54,9 @@ func Handler(c Config) http.Handler {
 		if err := decoder.Decode(&o); err != nil && !errors.Is(err, io.EOF) {
 			return DownReport{}, badRequest{err}
 		}
+		if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+			return DownReport{}, badRequest{errors.New("something follows the JSON object")}
+		}
 		// A caller that goes away must not leave half of it standing.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), workTimeout)
 		defer cancel()

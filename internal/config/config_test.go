@@ -89,6 +89,7 @@ func TestFileErrors(t *testing.T) {
 		"family 6":          {"docker:\n  default_pools_v6: [10.0.0.0/8]\n", "want IPv6"},
 		"overlap":           {"docker:\n  default_pools: [10.0.0.0/8, 10.1.0.0/16]\n", "10.1.0.0/16 overlaps 10.0.0.0/8"},
 		"not a number":      {"sdn:\n  ports_per_network: many\n", `:2: sdn.ports_per_network: want a number from 1 to 1023, not "many"`},
+		"empty list":        {"sdn:\n  uplink_ranges: []\n", ":2: sdn.uplink_ranges: want at least one"},
 		"too large":         {"sdn:\n  ports_per_network: 1024\n", "from 1 to 1023"},
 		"relative path":     {"state_dir: lib\n", `:1: state_dir: want a whole path`},
 		"listen":            {"metrics: {listen: '9464'}\n", "want host:port"},

@@ -120,8 +120,8 @@ var settings = []*Setting{
 	number("docker.default_pool_size", "prefix length of an IPv4 subnet cut from a default pool", 8, 30, func(c *Config) *int { return &c.Docker.DefaultPoolLen }),
 	prefixes("docker.default_pools_v6", "IPv6 ranges that networks with --ipv6 and without an IPv6 --subnet are cut from", is6, func(c *Config) *[]netip.Prefix { return &c.Docker.DefaultPoolsV6 }),
 	number("docker.default_pool_size_v6", "prefix length of an IPv6 subnet cut from a default pool", 16, 126, func(c *Config) *int { return &c.Docker.DefaultPoolLen6 }),
-	prefixes("sdn.uplink_ranges", "IPv4 ranges, the first that the host has no route to is taken at the first start, for the links between routers and the host",
-		is4, func(c *Config) *[]netip.Prefix { return &c.SDN.UplinkRanges }),
+	nonEmpty(prefixes("sdn.uplink_ranges", "IPv4 ranges, the first that the host has no route to is taken at the first start, for the links between routers and the host",
+		is4, func(c *Config) *[]netip.Prefix { return &c.SDN.UplinkRanges })),
 	number("sdn.ports_per_network", "most ports that one network holds; a Linux bridge takes 1023", 1, MaxPortsPerNetwork, func(c *Config) *int { return &c.SDN.PortsPerNetwork }),
 	text("admin.socket", "socket of the kuryr command and of the API; empty is kuryr.sock in run_dir", absoluteOrNone, func(c *Config) *string { return &c.Admin.Socket }),
 	text("metrics.listen", "host:port where /metrics, /healthz and /readyz are served besides the admin socket; empty is nowhere", listenAddr,
@@ -191,6 +191,18 @@ func prefixes(key, help string, family func(netip.Addr) error, field func(*Confi
 			return strings.Join(out, ",")
 		},
 	}
+}
+
+// nonEmpty refuses an empty list.
+func nonEmpty(s *Setting) *Setting {
+	set := s.set
+	s.set = func(c *Config, values []string) error {
+		if len(values) == 0 {
+			return errors.New("want at least one")
+		}
+		return set(c, values)
+	}
+	return s
 }
 
 func absolute(s string) error {

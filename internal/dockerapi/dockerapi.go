@@ -49,8 +49,10 @@ func Ask(ctx context.Context, socket string) (Names, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport}
+	return ask(ctx, &http.Client{Transport: transport})
+}
 
+func ask(ctx context.Context, client *http.Client) (Names, error) {
 	names := Names{Endpoints: map[string]string{}, Networks: map[string]string{}}
 	var containers []struct {
 		Names           []string

@@ -1,7 +1,9 @@
 package dockerapi
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -69,4 +71,26 @@ func TestSocket(t *testing.T) {
 			t.Errorf("Socket(%q) = %q, want %q", in, got, want)
 		}
 	}
+}
+
+// answer is an engine that says the same to everything.
+type answer []byte
+
+func (a answer) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(a))}, nil
+}
+
+// FuzzAsk: whatever the engine answers, there are names or an error that says who answered so.
+func FuzzAsk(f *testing.F) {
+	f.Add([]byte(`[{"Names":["/web"],"NetworkSettings":{"Networks":{"front":{"EndpointID":"e1"}}},"ID":"n1","Name":"front"}]`))
+	f.Add([]byte(`[{"Names":null,"NetworkSettings":null}]`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		names, err := ask(t.Context(), &http.Client{Transport: answer(body)})
+		if err != nil && !strings.HasPrefix(err.Error(), "ask the Docker engine: ") {
+			t.Errorf("error %v", err)
+		}
+		if _, nameless := names.Endpoints[""]; nameless {
+			t.Error("there is an endpoint without an id")
+		}
+	})
 }

@@ -11,9 +11,9 @@ import (
 
 // mount is what one line of /proc/[pid]/mountinfo (proc_pid_mountinfo(5)) says about where a mount lies and to whom it propagates.
 type mount struct {
-	Point  string
-	Shared bool // it has peers: mounts below it appear below theirs
-	Slave  bool // it receives mounts from a master, but what is mounted below it does not reach that master
+	Point string
+	Peers string // the group of its peers, below which mounts below it appear too, numbered alike in all mount namespaces; "" if not shared
+	Slave bool   // it receives mounts from a master, but what is mounted below it does not reach that master
 }
 
 // holder finds the mount that holds path, which is absolute and clean. Of several mounts on one point the last covers the others.
@@ -51,7 +51,7 @@ func parseMount(line string) (mount, error) {
 		case field == "-":
 			return m, nil
 		case strings.HasPrefix(field, "shared:"):
-			m.Shared = true
+			m.Peers = strings.TrimPrefix(field, "shared:")
 		case strings.HasPrefix(field, "master:"):
 			m.Slave = true
 		}

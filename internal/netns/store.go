@@ -65,7 +65,7 @@ func openIn(dir, init string) (*Store, error) {
 			return nil, s.invisible(err)
 		case !same:
 			s.foreign = true
-		case !held.Shared:
+		case held.Peers == "":
 			return nil, s.invisible(errors.New("process 1 is in this mount namespace too"))
 		}
 	}
@@ -150,6 +150,28 @@ func (s *Store) List() ([]string, error) {
 	return names, nil
 }
 
+// Seen tells whether process 1, and what shares mounts with it, sees what is pinned here. Where it does not (a mount namespace with private
+// mounts, such as `unshare -m` makes), all namespaces go with the last process of this one.
+func (s *Store) Seen() (bool, error) {
+	if s.foreign {
+		return true, nil
+	}
+	if same, err := sameFile(s.init, "/proc/self/ns/mnt"); err != nil || same {
+		return same, err
+	}
+	here, err := holderHere(s.dir)
+	if err != nil {
+		return false, err
+	}
+	file, err := os.Open(filepath.Join(filepath.Dir(s.init), "../mountinfo"))
+	if err != nil {
+		return false, fmt.Errorf("mounts of process 1: %w", err)
+	}
+	defer file.Close()
+	there, err := holder(file, s.dir)
+	return err == nil && here.Peers != "" && here.Peers == there.Peers, err
+}
+
 // becomeMountPoint binds the folder onto itself and makes it shared, unless it is so already.
 func (s *Store) becomeMountPoint() error {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
@@ -175,7 +197,7 @@ func (s *Store) becomeMountPoint() error {
 		failpoint.Here("netns.open.bound")
 		held = mount{}
 	}
-	if held.Shared {
+	if held.Peers != "" {
 		return nil
 	}
 	if err := unix.Mount("", s.dir, "", unix.MS_SHARED, ""); err != nil {

@@ -56,6 +56,11 @@ func child(kind, dir, init string) int {
 	ns, err := s.Handle("one")
 	must(err)
 	must(ns.Close())
+	seen, err := s.Seen()
+	must(err)
+	if want := kind != "private"; seen != want {
+		must(fmt.Errorf("Seen is %v, want %v", seen, want))
+	}
 	must(syscall.Kill(os.Getpid(), syscall.SIGKILL))
 	return 1
 }
@@ -263,11 +268,11 @@ func TestHolder(t *testing.T) {
 25 24 0:21 / /run/a\040b rw shared:7 - tmpfs tmpfs rw
 `
 	for path, want := range map[string]mount{
-		"/etc":             {"/", true, false},
-		"/run":             {"/run", true, true},
-		"/run/kuryrx":      {"/run", true, true},
-		"/run/kuryr/netns": {"/run/kuryr", false, true},
-		"/run/a b/c":       {"/run/a b", true, false},
+		"/etc":             {"/", "1", false},
+		"/run":             {"/run", "5", true},
+		"/run/kuryrx":      {"/run", "5", true},
+		"/run/kuryr/netns": {"/run/kuryr", "", true},
+		"/run/a b/c":       {"/run/a b", "7", false},
 	} {
 		if got, err := holder(strings.NewReader(table), path); err != nil || got != want {
 			t.Errorf("%s: %+v, %v, want %+v", path, got, err, want)

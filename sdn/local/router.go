@@ -307,6 +307,9 @@ func (t *tx) checkDetach(r *routerRow, i int) error {
 
 // setGateway makes r's gateway be gw. Its addresses are of the built-in external network, whatever external network is asked for.
 func (t *tx) setGateway(r *routerRow, gw *sdn.ExternalGateway) (changed bool, err error) {
+	if gw.Network == "" {
+		return false, sdn.Invalid("router", "gateway.network", "is missing")
+	}
 	n, err := networks.need(t.Tx, gw.Network)
 	if err != nil {
 		return false, err

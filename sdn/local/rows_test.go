@@ -26,7 +26,7 @@ func samples() map[string]any {
 	target := sdn.Target{Port: "port", Addr: v4}
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	return map[string]any{
-		"network": &networkRow{Network: sdn.Network{Meta: meta, MTU: 1500, External: true, Shared: true, NoPortSecurity: true, Subnets: []sdn.ID{"s"}}, Ports: 3, Bound: 2, Own: true},
+		"network": &networkRow{Network: sdn.Network{Meta: meta, MTU: 1500, External: true, Shared: true, NoPortSecurity: true, Disabled: true, Subnets: []sdn.ID{"s"}}, Ports: 3, Bound: 2, Own: true},
 		"subnet": &subnetRow{sdn.Subnet{
 			Meta: meta, Network: "n", CIDR: prefix("10.0.0.0/24"), Pool: "p", Gateway: v4, Ranges: []sdn.AddressRange{{First: v4, Last: v4}}, Reserved: []netip.Addr{v4},
 			Mode: sdn.Static, NoDHCP: true, Nameservers: []netip.Addr{v6}, HostRoutes: routes,
@@ -34,10 +34,10 @@ func samples() map[string]any {
 		"subnetpool": &subnetPoolRow{sdn.SubnetPool{Meta: meta, Prefixes: []netip.Prefix{prefix("10.0.0.0/8")}, DefaultLen: 24, MinLen: 8, MaxLen: 32, Shared: true}},
 		"port": &portRow{Own: true, Port: sdn.Port{
 			Meta: meta, Network: "n", MAC: mac, Addresses: address, DeviceID: "d", DeviceOwner: "o", Host: "h", NoPortSecurity: true,
-			AllowedPairs: []sdn.AllowedPair{{Prefix: prefix("10.0.0.0/28"), MAC: mac}},
+			AllowedPairs: []sdn.AllowedPair{{Prefix: prefix("10.0.0.0/28"), MAC: mac}}, QoSPolicy: "q", Disabled: true,
 		}},
 		"router": &routerRow{Networks: []sdn.ID{"n"}, Uplink: "u", Router: sdn.Router{
-			Meta: meta, Gateway: &sdn.ExternalGateway{Network: "x", SNAT: true, Addresses: address}, Interfaces: []sdn.RouterInterface{{Subnet: "s", Addr: v4, Port: "p"}}, Routes: routes,
+			Meta: meta, Gateway: &sdn.ExternalGateway{Network: "x", SNAT: true, Addresses: address}, Interfaces: []sdn.RouterInterface{{Subnet: "s", Addr: v4, Port: "p"}}, Routes: routes, Disabled: true,
 		}},
 		"floatingip": &floatingIPRow{FloatingIP: sdn.FloatingIP{Meta: meta, Network: "x", Address: v4, Target: target, Router: "r"}, Holder: "h", Subnet: "s", Forwards: 2},
 		"forward": &forwardRow{

@@ -26,17 +26,22 @@ var errLocked = errors.New("another kuryr has it open")
 const lockPatience = 2 * time.Second
 
 // openStore opens the file, or makes it, and brings it to the schema of this program. Nothing that is there is ever
-// replaced: what cannot be trusted is an error that says what to do.
+// replaced: what cannot be trusted, be it an empty file, is an error that says what to do.
 func openStore(ctx context.Context, path string, s schema, installation string, noSync bool) (*bbolt.DB, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("folder of the store: %w", err)
 	}
-	if err := verifyFile(ctx, path); err != nil {
+	err := verifyFile(ctx, path)
+	switch {
+	case err == nil:
+		err = removeUnfinished(path)
+	case errors.Is(err, os.ErrNotExist):
+		err = s.create(path, installation, noSync)
+	}
+	if err != nil {
 		return nil, err
 	}
-	db, err := openBolt(path, &bbolt.Options{
-		FreelistType: bbolt.FreelistMapType, NoFreelistSync: true, NoStatistics: true, Timeout: lockPatience, NoSync: noSync,
-	})
+	db, err := openBolt(path, boltOptions(noSync))
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, fmt.Errorf("store %s: %w", path, errLocked)
@@ -50,6 +55,49 @@ func openStore(ctx context.Context, path string, s schema, installation string, 
 	return db, nil
 }
 
+// create makes a new store under another name and gives it its own when it is whole. So a file that is empty or cut off is never one that
+// was just being made.
+func (s schema) create(path, installation string, noSync bool) error {
+	if err := removeUnfinished(path); err != nil {
+		return err
+	}
+	temp := path + unfinished
+	db, err := openBolt(temp, boltOptions(noSync))
+	if err != nil {
+		return fmt.Errorf("make store %s: %w", path, full(err))
+	}
+	if err := errors.Join(s.prepare(db, installation), db.Close()); err != nil {
+		return fmt.Errorf("make store %s: %w", path, err)
+	}
+	failpoint.Here("local.create.made")
+	// Unlike a renaming, a link does not replace the store of another kuryr that was quicker; that one is then found locked.
+	if err := os.Link(temp, path); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("make store %s: %w", path, full(err))
+	}
+	failpoint.Here("local.create.linked")
+	if err := removeUnfinished(path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// unfinished ends the name of a store that is being made.
+const unfinished = ".new"
+
+// removeUnfinished removes what a killed create left.
+func removeUnfinished(path string) error {
+	if err := os.Remove(path + unfinished); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("store %s: %w", path, err)
+	}
+	return nil
+}
+
+func boltOptions(noSync bool) *bbolt.Options {
+	return &bbolt.Options{
+		FreelistType: bbolt.FreelistMapType, NoFreelistSync: true, NoStatistics: true, Timeout: lockPatience, NoSync: noSync,
+	}
+}
+
 // openBolt is bbolt.Open, which panics over damage that it finds by itself.
 func openBolt(path string, o *bbolt.Options) (db *bbolt.DB, err error) {
 	defer func() {
@@ -60,12 +108,9 @@ func openBolt(path string, o *bbolt.Options) (db *bbolt.DB, err error) {
 	return bbolt.Open(path, 0o600, o)
 }
 
-// verifyFile checks an existing file under its lock. Absent and empty files are fine: bbolt fills them.
+// verifyFile checks a file under its lock. The error is os.ErrNotExist if there is none.
 func verifyFile(ctx context.Context, path string) error {
 	f, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
@@ -76,9 +121,6 @@ func verifyFile(ctx context.Context, path string) error {
 	info, err := f.Stat()
 	if err != nil {
 		return fmt.Errorf("store %s: %w", path, err)
-	}
-	if info.Size() == 0 {
-		return nil
 	}
 	if err := verify(f, info.Size()); err != nil {
 		return damagedStore(path, err)

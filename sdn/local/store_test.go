@@ -166,6 +166,7 @@ func TestDamageIsReportedAndNothingReplaced(t *testing.T) {
 		"truncated to half": func(b []byte) []byte { return b[:len(b)/2] },
 		"truncated a page":  func(b []byte) []byte { return b[:3*4096] },
 		"truncated in meta": func(b []byte) []byte { return b[:50] },
+		"emptied":           func([]byte) []byte { return nil },
 		"zeroed head":       func(b []byte) []byte { clear(b[:8192]); return b },
 		"zeroed pages":      func(b []byte) []byte { clear(b[8192:]); return b },
 		"other file":        func([]byte) []byte { return bytes.Repeat([]byte("not a store\n"), 9999) },

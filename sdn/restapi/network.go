@@ -18,7 +18,7 @@ type Network struct {
 func EncodeNetwork(n sdn.Network) Network {
 	return Network{
 		Common: encodeMeta(n.Meta), MTU: n.MTU, External: n.External, Shared: n.Shared, PortSecurity: !n.NoPortSecurity,
-		Subnets: ids(n.Subnets), Status: active, AdminStateUp: true,
+		Subnets: ids(n.Subnets), Status: active, AdminStateUp: !n.Disabled,
 	}
 }
 

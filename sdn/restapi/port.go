@@ -17,6 +17,7 @@ type Port struct {
 	SecurityGroups []string          `json:"security_groups"`
 	PortSecurity   bool              `json:"port_security_enabled"`
 	AllowedPairs   []AddressPair     `json:"allowed_address_pairs"`
+	QoSPolicyID    *string           `json:"qos_policy_id"`
 	Status         string            `json:"status"`
 	AdminStateUp   bool              `json:"admin_state_up"`
 }
@@ -33,7 +34,8 @@ func EncodePort(p sdn.Port) Port {
 		Common: encodeMeta(p.Meta), NetworkID: string(p.Network), MACAddress: p.MAC.String(), FixedIPs: encodeAddresses(p.Addresses),
 		DeviceID: p.DeviceID, DeviceOwner: p.DeviceOwner, HostID: p.Host, VNICType: string(p.VNICType), VIFType: p.VIF.Type,
 		VIFDetails: map[string]string{}, SecurityGroups: ids(p.Groups), PortSecurity: !p.NoPortSecurity, AllowedPairs: []AddressPair{},
-		Status: string(p.Status), AdminStateUp: true,
+		QoSPolicyID: optional(string(p.QoSPolicy)),
+		Status:      string(p.Status), AdminStateUp: !p.Disabled,
 	}
 	if p.VNICType == sdn.VNICNormal {
 		out.VNICType = "normal"
@@ -55,6 +57,6 @@ func portQuery(f *filter) sdn.PortQuery {
 	subnets, addresses := f.fixedIPs()
 	return sdn.PortQuery{
 		Match: f.match(), Networks: f.ids("network_id"), Devices: f.texts("device_id"), DeviceOwners: f.texts("device_owner"),
-		Hosts: f.texts("binding:host_id"), MACs: f.macs("mac_address"), Subnets: subnets, Addresses: addresses,
+		Groups: f.ids("security_groups"), Hosts: f.texts("binding:host_id"), MACs: f.macs("mac_address"), Subnets: subnets, Addresses: addresses,
 	}
 }

@@ -1,6 +1,7 @@
 package restapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -297,6 +298,38 @@ func FuzzFilters(f *testing.F) {
 			if err := filter.done(); err != nil && (!sdn.IsInvalid(err) || sdn.FieldOf(err) == "") {
 				t.Errorf("%q: error %v names no field", raw, err)
 			}
+		}
+	})
+}
+
+// answer is a server that says the same to everything.
+type answer struct {
+	status int
+	body   []byte
+}
+
+func (a answer) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: a.status, Body: io.NopCloser(bytes.NewReader(a.body))}, nil
+}
+
+// FuzzAnswer: whatever a server answers, the client has objects, or an error that says something and keeps the status.
+func FuzzAnswer(f *testing.F) {
+	f.Add(200, []byte(`{"ports":[{"id":"a","fixed_ips":[{"ip_address":"10.0.0.1"}],"binding:vif_details":{"a":"b"}}]}`))
+	f.Add(200, []byte(`{"ports":null}{`))
+	f.Add(404, []byte(`{"NeutronError":{"type":"PortNotFound","message":"gone","detail":""}}`))
+	f.Add(502, []byte(`{"NeutronError":"text"}`))
+	f.Fuzz(func(t *testing.T, status int, body []byte) {
+		c := &Client{HTTP: &http.Client{Transport: answer{status, body}}, Base: "http://x"}
+		_, err := List(t.Context(), c, Ports, nil)
+		var refused *Error
+		switch {
+		case status >= 300 && status < 400: // net/http follows, and fails for want of a place
+		case status == http.StatusOK && errors.As(err, &refused):
+			t.Errorf("%q: a success is the refusal %v", body, err)
+		case status != http.StatusOK && (!errors.As(err, &refused) || refused.Status != status):
+			t.Errorf("%d %q: error %v", status, body, err)
+		case err != nil && err.Error() == "":
+			t.Errorf("%d %q: an error without a text", status, body)
 		}
 	})
 }

@@ -39,7 +39,7 @@ type Unreached struct {
 func EncodeRouter(r sdn.Router) Router {
 	out := Router{
 		Common: encodeMeta(r.Meta), Routes: encodeRoutes(r.Routes), Interfaces: []Interface{}, Unreached: []Unreached{},
-		Status: active, AdminStateUp: true,
+		Status: active, AdminStateUp: !r.Disabled,
 	}
 	if r.Gateway != nil {
 		out.Gateway = &GatewayInfo{NetworkID: string(r.Gateway.Network), EnableSNAT: r.Gateway.SNAT, FixedIPs: encodeAddresses(r.Gateway.Addresses)}

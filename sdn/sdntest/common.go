@@ -41,6 +41,7 @@ var commonTests = []test{
 		s.ok(s.p.DeleteSubnet(s.ctx, absent))
 		s.ok(s.p.DeletePorts(s.ctx, []sdn.ID{absent, "", absent}))
 		s.ok(s.p.DeletePorts(s.ctx, nil))
+		s.ok(s.p.DeletePort(s.ctx, absent, 7))
 		if s.can.Routers {
 			s.ok(s.p.DeleteRouter(s.ctx, absent))
 			s.ok(s.p.DetachSubnet(s.ctx, absent, absent))
@@ -116,6 +117,36 @@ var commonTests = []test{
 		_, err = s.p.UpdateNetwork(s.ctx, n.ID, sdn.NetworkPatch{Patch: sdn.Patch{IfRevision: other.Revision, Name: ptr("third " + s.run)}})
 		s.ok(err)
 	}},
+	{"description", func(s *suite) {
+		plain := must(s.p.EnsureNetwork(s.ctx, sdn.NetworkSpec{Base: sdn.Base{Name: "plain-" + s.run}}))(s)
+		s.cleanup("network", func(ctx context.Context) error { return s.p.DeleteNetwork(ctx, plain.ID) })
+		got := must(s.p.UpdateNetwork(s.ctx, plain.ID, sdn.NetworkPatch{Patch: sdn.Patch{Description: ptr("words")}}))(s)
+		equal(s, "description", got.Description, "words")
+		ours := s.network()
+		_, err := s.p.UpdateNetwork(s.ctx, ours.ID, sdn.NetworkPatch{Patch: sdn.Patch{Description: ptr("words")}})
+		s.invalid(err, "description")
+		_, err = s.p.UpdateNetwork(s.ctx, plain.ID, sdn.NetworkPatch{Patch: sdn.Patch{Description: ptr(strings.Repeat("d", 256))}})
+		s.invalid(err, "description")
+	}},
+	{"take over", func(s *suite) {
+		ours := s.network()
+		plain := must(s.p.EnsureNetwork(s.ctx, sdn.NetworkSpec{Base: sdn.Base{Name: "plain-" + s.run, Description: "words"}}))(s)
+		s.cleanup("network", func(ctx context.Context) error { return s.p.DeleteNetwork(ctx, plain.ID) })
+		b := s.base("taken")
+		_, err := s.p.UpdateNetwork(s.ctx, plain.ID, sdn.NetworkPatch{Patch: sdn.Patch{Key: &b.Key}})
+		s.invalid(err, "description")
+		_, err = s.p.UpdateNetwork(s.ctx, plain.ID, sdn.NetworkPatch{Patch: sdn.Patch{Key: &ours.Key, Description: ptr("")}})
+		s.conflict(err, sdn.Exists)
+		equal(s, "description after a refusal", must(s.p.Network(s.ctx, plain.ID))(s).Description, "words")
+		got := must(s.p.UpdateNetwork(s.ctx, plain.ID, sdn.NetworkPatch{Patch: sdn.Patch{Key: &b.Key, Description: ptr("")}}))(s)
+		equal(s, "key", got.Key, b.Key)
+		equal(s, "foreign", got.Foreign, false)
+		equal(s, "id of the Ensure that follows", must(s.p.EnsureNetwork(s.ctx, sdn.NetworkSpec{Base: sdn.Base{Key: b.Key}}))(s).ID, plain.ID)
+		must(s.p.UpdateNetwork(s.ctx, plain.ID, sdn.NetworkPatch{Patch: sdn.Patch{Key: &b.Key}}))(s) // twice is once
+		other := s.base("other")
+		_, err = s.p.UpdateNetwork(s.ctx, plain.ID, sdn.NetworkPatch{Patch: sdn.Patch{Key: &other.Key}})
+		s.immutable(err, "key")
+	}},
 	{"foreign", func(s *suite) {
 		plain := must(s.p.EnsureNetwork(s.ctx, sdn.NetworkSpec{Base: sdn.Base{Name: "plain-" + s.run, Description: "an operator's words"}}))(s)
 		s.cleanup("network", func(ctx context.Context) error { return s.p.DeleteNetwork(ctx, plain.ID) })
@@ -155,6 +186,8 @@ var commonTests = []test{
 		equal(s, "number of tags after an Ensure without any", len(again.Tags), 2)
 		cleared := must(s.p.UpdateNetwork(s.ctx, n.ID, sdn.NetworkPatch{Patch: sdn.Patch{Tags: &[]string{}}}))(s)
 		equal(s, "number of tags after a patch to none", len(cleared.Tags), 0)
+		_, err := s.p.UpdateNetwork(s.ctx, n.ID, sdn.NetworkPatch{Patch: sdn.Patch{Tags: &[]string{"a,b"}}})
+		s.invalid(err, "tags")
 	}},
 	{"ended context", func(s *suite) {
 		ctx, cancel := context.WithCancel(s.ctx)

@@ -20,6 +20,11 @@ func (s *suite) floating(spec sdn.FloatingIPSpec) sdn.FloatingIP {
 	return f
 }
 
+// lead has a floating IP lead to a target.
+func (s *suite) lead(id sdn.ID, target sdn.Target, ifRevision int64) (sdn.FloatingIP, error) {
+	return s.p.UpdateFloatingIP(s.ctx, id, sdn.FloatingIPPatch{Patch: sdn.Patch{IfRevision: ifRevision}, Target: &target})
+}
+
 var floatingIPTests = []test{
 	{"ensure twice is once", func(s *suite) {
 		n, r := s.routed("10.8.0.0/24")
@@ -41,23 +46,34 @@ var floatingIPTests = []test{
 		p, q := s.port(sdn.PortSpec{Network: n.ID}), s.port(sdn.PortSpec{Network: n.ID})
 		f := s.floating(sdn.FloatingIPSpec{})
 		equal(s, "router of one that leads nowhere", f.Router, "")
-		a := must(s.p.Associate(s.ctx, f.ID, sdn.Target{Port: p.ID}, f.Revision))(s)
+		a := must(s.lead(f.ID, sdn.Target{Port: p.ID}, f.Revision))(s)
 		equal(s, "router", a.Router, r.ID)
-		_, err := s.p.Associate(s.ctx, f.ID, sdn.Target{Port: q.ID}, f.Revision)
+		_, err := s.lead(f.ID, sdn.Target{Port: q.ID}, f.Revision)
 		s.conflict(err, sdn.Stale)
 		g := s.floating(sdn.FloatingIPSpec{})
-		_, err = s.p.Associate(s.ctx, g.ID, sdn.Target{Port: p.ID}, 0)
+		_, err = s.lead(g.ID, sdn.Target{Port: p.ID}, 0)
 		s.conflict(err, sdn.Exists)
-		moved := must(s.p.Associate(s.ctx, f.ID, sdn.Target{Port: q.ID}, 0))(s)
+		moved := must(s.lead(f.ID, sdn.Target{Port: q.ID}, 0))(s)
 		equal(s, "target", moved.Target.Port, q.ID)
-		must(s.p.Associate(s.ctx, g.ID, sdn.Target{Port: p.ID}, 0))(s)
+		must(s.lead(g.ID, sdn.Target{Port: p.ID}, 0))(s)
 		for range 2 {
-			none := must(s.p.Associate(s.ctx, f.ID, sdn.Target{}, 0))(s)
+			none := must(s.lead(f.ID, sdn.Target{}, 0))(s)
 			equal(s, "target", none.Target, sdn.Target{})
 			equal(s, "router", none.Router, "")
 		}
 		found := must(sdn.All(s.p.FindFloatingIPs(s.ctx, sdn.FloatingIPQuery{Ports: []sdn.ID{p.ID}})))(s)
 		equal(s, "number found by port", len(found), 1)
+	}},
+	{"update", func(s *suite) {
+		n, _ := s.routed("10.8.0.0/24")
+		p := s.port(sdn.PortSpec{Network: n.ID})
+		f := s.floating(sdn.FloatingIPSpec{Target: sdn.Target{Port: p.ID}})
+		got := must(s.p.UpdateFloatingIP(s.ctx, f.ID, sdn.FloatingIPPatch{Patch: sdn.Patch{Name: ptr("renamed " + s.run), Tags: &[]string{"t"}}}))(s)
+		equal(s, "name", got.Name, "renamed "+s.run)
+		equal(s, "number of tags", len(got.Tags), 1)
+		equal(s, "target stays", got.Target, f.Target)
+		_, err := s.p.UpdateFloatingIP(s.ctx, absent, sdn.FloatingIPPatch{})
+		s.notFound(err)
 	}},
 	{"to what no router connects", func(s *suite) {
 		n := s.network("10.8.0.0/24")
@@ -101,7 +117,7 @@ var floatingIPTests = []test{
 		p := s.port(sdn.PortSpec{Network: n.ID})
 		f := s.floating(sdn.FloatingIPSpec{Target: sdn.Target{Port: p.ID}})
 		s.conflict(s.p.DetachSubnet(s.ctx, r.ID, n.Subnets[0]), sdn.InUse)
-		s.conflict(s.p.SetGateway(s.ctx, r.ID, nil), sdn.InUse)
+		s.conflict(s.setGateway(r.ID, sdn.ExternalGateway{}), sdn.InUse)
 		s.ok(s.p.DeletePorts(s.ctx, []sdn.ID{p.ID}))
 		got := must(s.p.FloatingIP(s.ctx, f.ID))(s)
 		equal(s, "target after its port went", got.Target, sdn.Target{})
@@ -124,7 +140,7 @@ var floatingIPTests = []test{
 			}
 			f := s.floating(sdn.FloatingIPSpec{Address: a, Target: sdn.Target{Port: p.ID}})
 			equal(s, "family of the target", f.Target.Addr.Is6(), true)
-			_, err := s.p.Associate(s.ctx, f.ID, sdn.Target{Port: p.ID, Addr: p.Addresses[0].Addr}, 0)
+			_, err := s.lead(f.ID, sdn.Target{Port: p.ID, Addr: p.Addresses[0].Addr}, 0)
 			if p.Addresses[0].Addr.Is4() {
 				s.invalid(err, "target")
 			}
@@ -150,12 +166,12 @@ var forwardTests = []test{
 		equal(s, "router", must(s.p.FloatingIP(s.ctx, f.ID))(s).Router, r.ID)
 		equal(s, "number found", len(must(sdn.All(s.p.FindForwards(s.ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{f.ID}})))(s)), 2)
 		equal(s, "number found by port", len(must(sdn.All(s.p.FindForwards(s.ctx, sdn.ForwardQuery{Ports: []sdn.ID{p.ID}})))(s)), 2)
-		_, err := s.p.Associate(s.ctx, f.ID, sdn.Target{Port: p.ID}, 0)
+		_, err := s.lead(f.ID, sdn.Target{Port: p.ID}, 0)
 		s.conflict(err, sdn.InUse)
 		for range 2 {
 			s.ok(s.p.DeleteForwards(s.ctx, f.ID, []sdn.ID{a[0].ID, a[1].ID}))
 		}
-		must(s.p.Associate(s.ctx, f.ID, sdn.Target{Port: p.ID}, 0))(s)
+		must(s.lead(f.ID, sdn.Target{Port: p.ID}, 0))(s)
 		_, err = s.p.EnsureForwards(s.ctx, f.ID, want)
 		s.conflict(err, sdn.InUse)
 	}},

@@ -48,6 +48,7 @@ var portTests = []test{
 	{"without addresses", func(s *suite) {
 		n := s.network("10.5.0.0/24")
 		equal(s, "number of addresses", len(s.port(sdn.PortSpec{Network: n.ID, WithoutAddresses: true}).Addresses), 0)
+		equal(s, "number of addresses of an empty list", len(s.port(sdn.PortSpec{Network: n.ID, Addresses: []sdn.Address{}}).Addresses), 0)
 		bare := s.network()
 		equal(s, "number of addresses without a subnet", len(s.port(sdn.PortSpec{Network: bare.ID}).Addresses), 0)
 		_, err := s.tryPort(sdn.PortSpec{Network: n.ID, WithoutAddresses: true, Addresses: []sdn.Address{{Subnet: n.Subnets[0]}}})
@@ -175,9 +176,32 @@ var portTests = []test{
 		again := must(s.p.UpdatePort(s.ctx, p.ID, sdn.PortPatch{Host: ptr("")}))(s)
 		equal(s, "VIF type after unbinding", again.VIF.Type, sdn.VIFUnbound)
 		spec := sdn.PortSpec{Network: n.ID, Host: "no-such-host.invalid"}
-		if _, err := s.tryPort(spec); err == nil {
-			s.Error("a port was bound to a host that does not exist")
+		if _, err := s.tryPort(spec); err == nil || sdn.FieldOf(err) != "host" {
+			s.Errorf("bound to a host that does not exist: error %v, want one that names the host", err)
 		}
+	}},
+	{"port security", func(s *suite) {
+		n := s.network("10.5.0.0/24")
+		p := s.port(sdn.PortSpec{Network: n.ID})
+		equal(s, "no port security by default", p.NoPortSecurity, false)
+		for _, off := range []bool{true, false} {
+			got := must(s.p.UpdatePort(s.ctx, p.ID, sdn.PortPatch{NoPortSecurity: &off, Groups: &[]sdn.ID{}}))(s)
+			equal(s, "no port security", got.NoPortSecurity, off)
+		}
+	}},
+	{"delete at a revision", func(s *suite) {
+		n := s.network("10.5.0.0/24")
+		p := s.port(sdn.PortSpec{Network: n.ID})
+		claimed := must(s.p.UpdatePort(s.ctx, p.ID, sdn.PortPatch{DeviceID: ptr("claimed")}))(s)
+		s.conflict(s.p.DeletePort(s.ctx, p.ID, p.Revision), sdn.Stale)
+		equal(s, "device", must(s.p.Port(s.ctx, p.ID))(s).DeviceID, "claimed")
+		s.ok(s.p.DeletePort(s.ctx, p.ID, claimed.Revision))
+		s.ok(s.p.DeletePort(s.ctx, p.ID, claimed.Revision)) // absent
+		_, err := s.p.Port(s.ctx, p.ID)
+		s.notFound(err)
+		q := s.port(sdn.PortSpec{Network: n.ID})
+		s.ok(s.p.DeletePort(s.ctx, q.ID, 0))
+		equal(s, "used addresses", must(s.p.SubnetUsage(s.ctx, n.Subnets[0]))(s).Used, 0)
 	}},
 	{"waiting ends with the context", func(s *suite) {
 		n := s.network("10.5.0.0/24")
@@ -333,6 +357,31 @@ var bulkTests = []test{
 		s.conflict(err, sdn.AddressInUse)
 		equal(s, "one of them has it", ports[0].ID != "" != (ports[1].ID != ""), true)
 		s.dropAll(ports)
+	}},
+	{"one of three cannot be deleted", func(s *suite) {
+		if !s.can.Routers {
+			s.Skip("this SDN has no ports of its own to try it on")
+		}
+		n := s.network("10.6.0.0/24")
+		r := s.router(nil)
+		s.attach(r.ID, n.Subnets[0])
+		leg := must(s.p.Router(s.ctx, r.ID))(s).Interfaces[0].Port
+		if leg == "" {
+			s.Skip("the legs of this SDN are no ports")
+		}
+		a, b := s.port(sdn.PortSpec{Network: n.ID}), s.port(sdn.PortSpec{Network: n.ID})
+		err := s.p.DeletePorts(s.ctx, []sdn.ID{a.ID, leg, b.ID})
+		s.conflict(err, sdn.InUse)
+		errs := bulkErrors(err)
+		equal(s, "number of errors", len(errs), 3)
+		if len(errs) == 3 {
+			equal(s, "the others have no error", errs[0] == nil && errs[2] == nil, true)
+		}
+		for _, id := range []sdn.ID{a.ID, b.ID} {
+			_, err := s.p.Port(s.ctx, id)
+			s.notFound(err)
+		}
+		must(s.p.Port(s.ctx, leg))(s)
 	}},
 	{"full network", func(s *suite) {
 		if s.can.PortsPerNetwork == 0 || s.can.PortsPerNetwork > 2000 || s.can.MaxBulk < s.can.PortsPerNetwork {

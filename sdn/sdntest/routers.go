@@ -6,6 +6,12 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
+// setGateway sets a router's way out; the zero one takes it away.
+func (s *suite) setGateway(router sdn.ID, gw sdn.ExternalGateway) error {
+	_, err := s.p.UpdateRouter(s.ctx, router, sdn.RouterPatch{Gateway: &gw})
+	return err
+}
+
 var routerTests = []test{
 	{"ensure twice is once", func(s *suite) {
 		spec := sdn.RouterSpec{Base: s.base("router"), Gateway: &sdn.ExternalGateway{Network: s.can.ExternalNetwork, SNAT: true}}
@@ -70,6 +76,7 @@ var routerTests = []test{
 		p := s.port(sdn.PortSpec{Network: n.ID})
 		s.conflict(s.p.AttachSubnet(s.ctx, r.ID, sub.ID, p.Addresses[0].Addr), sdn.AddressInUse)
 		s.ok(s.p.AttachSubnet(s.ctx, r.ID, sub.ID, addr("10.7.0.254")))
+		s.immutable(s.p.AttachSubnet(s.ctx, r.ID, sub.ID, addr("10.7.0.253")), "addr")
 		_, err := s.tryPort(sdn.PortSpec{Network: n.ID, Addresses: []sdn.Address{{Addr: addr("10.7.0.254")}}})
 		s.conflict(err, sdn.AddressInUse)
 		s.ok(s.p.DetachSubnet(s.ctx, r.ID, sub.ID))
@@ -119,18 +126,29 @@ var routerTests = []test{
 		n := s.network("10.7.0.0/24")
 		r := s.router(nil)
 		s.attach(r.ID, n.Subnets[0])
-		s.invalid(s.p.SetGateway(s.ctx, r.ID, &sdn.ExternalGateway{Network: n.ID}), "gateway")
-		s.notFound(s.p.SetGateway(s.ctx, r.ID, &sdn.ExternalGateway{Network: absent}))
-		gw := &sdn.ExternalGateway{Network: s.can.ExternalNetwork, SNAT: true}
-		s.ok(s.p.SetGateway(s.ctx, r.ID, gw))
+		s.invalid(s.setGateway(r.ID, sdn.ExternalGateway{Network: n.ID}), "gateway")
+		s.invalid(s.setGateway(r.ID, sdn.ExternalGateway{SNAT: true}), "gateway")
+		s.notFound(s.setGateway(r.ID, sdn.ExternalGateway{Network: absent}))
+		gw := sdn.ExternalGateway{Network: s.can.ExternalNetwork, SNAT: true}
+		s.ok(s.setGateway(r.ID, gw))
 		first := must(s.p.Router(s.ctx, r.ID))(s).Gateway
-		s.ok(s.p.SetGateway(s.ctx, r.ID, gw))
+		s.ok(s.setGateway(r.ID, gw))
 		again := must(s.p.Router(s.ctx, r.ID))(s).Gateway
 		equal(s, "the address stays", again.Addresses[0], first.Addresses[0])
 		equal(s, "SNAT", again.SNAT, true)
-		s.ok(s.p.SetGateway(s.ctx, r.ID, nil))
-		s.ok(s.p.SetGateway(s.ctx, r.ID, nil))
+		s.ok(s.setGateway(r.ID, sdn.ExternalGateway{}))
+		s.ok(s.setGateway(r.ID, sdn.ExternalGateway{}))
 		equal(s, "there is a gateway", must(s.p.Router(s.ctx, r.ID))(s).Gateway != nil, false)
+	}},
+	{"a gateway at a stale revision", func(s *suite) {
+		r := s.router(nil)
+		other := must(s.p.UpdateRouter(s.ctx, r.ID, sdn.RouterPatch{Patch: sdn.Patch{Name: ptr("b " + s.run)}}))(s)
+		gw := sdn.ExternalGateway{Network: s.can.ExternalNetwork, SNAT: true}
+		_, err := s.p.UpdateRouter(s.ctx, r.ID, sdn.RouterPatch{Patch: sdn.Patch{IfRevision: r.Revision}, Gateway: &gw})
+		s.conflict(err, sdn.Stale)
+		equal(s, "there is a gateway", must(s.p.Router(s.ctx, r.ID))(s).Gateway != nil, false)
+		got := must(s.p.UpdateRouter(s.ctx, r.ID, sdn.RouterPatch{Patch: sdn.Patch{IfRevision: other.Revision}, Gateway: &gw}))(s)
+		equal(s, "there is a gateway", got.Gateway != nil, true)
 	}},
 	{"stale revision", func(s *suite) {
 		r := s.router(nil)

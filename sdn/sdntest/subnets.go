@@ -145,8 +145,11 @@ var subnetTests = []test{
 		s.exhausted(err, sdn.NoAddresses)
 		if s.can.ChooseAddress {
 			s.port(sdn.PortSpec{Network: n.ID, Addresses: []sdn.Address{{Addr: addr("10.2.0.99")}}}) // outside of the ranges
+		}
+		if s.can.ChooseAddress && s.can.KeepReserved {
 			_, err = s.tryPort(sdn.PortSpec{Network: n.ID, Addresses: []sdn.Address{{Addr: addr("10.2.0.12")}}})
 			s.conflict(err, sdn.AddressInUse)
+			equal(s, "number of reserved addresses", len(must(s.p.Subnet(s.ctx, sub.ID))(s).Reserved), 2)
 		}
 		equal(s, "usage when full", must(s.p.SubnetUsage(s.ctx, sub.ID))(s), sdn.SubnetUsage{Total: 3, Used: 3})
 		wider := []sdn.AddressRange{{First: addr("10.2.0.10"), Last: addr("10.2.0.14")}}
@@ -179,6 +182,9 @@ var subnetTests = []test{
 		s.conflict(err, sdn.AddressInUse)
 		got := must(s.p.UpdateSubnet(s.ctx, id, sdn.SubnetPatch{Gateway: &sdn.Gateway{None: true}}))(s)
 		equal(s, "there is a gateway", got.Gateway.IsValid(), false)
+		for _, off := range []bool{true, false} {
+			equal(s, "no DHCP", must(s.p.UpdateSubnet(s.ctx, id, sdn.SubnetPatch{NoDHCP: &off}))(s).NoDHCP, off)
+		}
 		_, err = s.p.UpdateSubnet(s.ctx, id, sdn.SubnetPatch{Ranges: &[]sdn.AddressRange{{First: addr("10.9.0.1"), Last: addr("10.9.0.2")}}})
 		s.invalid(err, "ranges")
 	}},
@@ -201,8 +207,9 @@ var subnetTests = []test{
 	{"addresses made of the MAC", func(s *suite) {
 		n := s.network("10.2.0.0/24")
 		_, err := s.p.EnsureSubnet(s.ctx, sdn.SubnetSpec{Base: s.base("slaac"), Network: n.ID, CIDR: prefix("fd00:2::/64"), Mode: sdn.SLAAC})
-		if sdn.IsUnsupported(err) {
-			s.Skip("this SDN has none")
+		s.says("a SLAAC subnet", s.can.AddressModes, err)
+		if !s.can.AddressModes {
+			return
 		}
 		s.ok(err)
 		p := s.port(sdn.PortSpec{Network: n.ID, Addresses: []sdn.Address{{Subnet: n.Subnets[0]}}})
@@ -274,6 +281,13 @@ var subnetPoolTests = []test{
 		if err == nil {
 			s.Error("a pool has shrunk")
 		}
+		bounded := must(s.p.UpdateSubnetPool(s.ctx, ids[0], sdn.SubnetPoolPatch{MinLen: ptr(20), DefaultLen: ptr(26), MaxLen: ptr(28)}))(s)
+		equal(s, "lengths", [3]int{bounded.MinLen, bounded.DefaultLen, bounded.MaxLen}, [3]int{20, 26, 28})
+		_, err = s.p.UpdateSubnetPool(s.ctx, ids[0], sdn.SubnetPoolPatch{MaxLen: ptr(25)})
+		s.invalid(err, "") // the default length is longer
+		n := s.network()
+		_, err = s.p.EnsureSubnet(s.ctx, sdn.SubnetSpec{Base: s.base("x"), Network: n.ID, Pool: ids[0], PrefixLen: 29})
+		s.invalid(err, "prefix_len")
 		for _, id := range ids {
 			s.ok(s.p.DeleteSubnetPool(s.ctx, id))
 		}

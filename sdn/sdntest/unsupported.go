@@ -62,6 +62,8 @@ var unsupportedTests = []test{
 		s.says("FindTrunks", s.can.Trunks, err)
 		_, err = s.p.AttachSubports(s.ctx, absent, []sdn.Subport{{Port: absent}})
 		s.says("AttachSubports", s.can.Trunks, err)
+		_, err = s.p.UpdateTrunk(s.ctx, absent, sdn.TrunkPatch{})
+		s.says("UpdateTrunk", s.can.Trunks, err)
 		s.says("DeleteTrunk", s.can.Trunks, s.p.DeleteTrunk(s.ctx, absent))
 		_, err = s.p.SecurityGroup(s.ctx, absent)
 		s.says("SecurityGroup", s.can.SecurityGroups, err)
@@ -70,24 +72,47 @@ var unsupportedTests = []test{
 		s.says("DeleteSecurityGroup", s.can.SecurityGroups, s.p.DeleteSecurityGroup(s.ctx, absent))
 		s.says("AddGroups", s.can.SecurityGroups, s.p.AddGroups(s.ctx, absent, []sdn.ID{absent}))
 		if !s.can.SecurityGroups {
-			_, err = s.p.ApplySecurityGroup(s.ctx, sdn.SecurityGroup{Base: s.base("group")})
+			_, err = s.p.ApplySecurityGroup(s.ctx, sdn.SecurityGroupSpec{Base: s.base("group")})
 			s.says("ApplySecurityGroup", false, err)
 			n := s.network()
 			_, err = s.tryPort(sdn.PortSpec{Network: n.ID, Groups: []sdn.ID{absent}})
 			s.says("a port with groups", false, err)
-			s.port(sdn.PortSpec{Network: n.ID, WithoutGroups: true})
+			p := s.port(sdn.PortSpec{Network: n.ID, WithoutGroups: true})
+			_, err = s.p.UpdatePort(s.ctx, p.ID, sdn.PortPatch{Groups: &[]sdn.ID{absent}})
+			s.says("a port changed to have groups", false, err)
+			equal(s, "number of ports found by group", len(must(sdn.All(s.p.FindPorts(s.ctx, sdn.PortQuery{Networks: []sdn.ID{n.ID}, Groups: []sdn.ID{absent}})))(s)), 0)
 		}
 		if !s.can.AddressGroups {
-			_, err = s.p.ApplyAddressGroup(s.ctx, sdn.AddressGroup{Base: s.base("set")})
+			_, err = s.p.ApplyAddressGroup(s.ctx, sdn.AddressGroupSpec{Base: s.base("set")})
 			s.says("ApplyAddressGroup", false, err)
 		}
+		_, err = s.p.AddressGroup(s.ctx, absent)
+		s.says("AddressGroup", s.can.AddressGroups, err)
+		_, err = sdn.All(s.p.FindAddressGroups(s.ctx, sdn.AddressGroupQuery{}))
+		s.says("FindAddressGroups", s.can.AddressGroups, err)
+		s.says("DeleteAddressGroup", s.can.AddressGroups, s.p.DeleteAddressGroup(s.ctx, absent))
 		balancers := len(s.can.LoadBalancer.Protocols) > 0
-		_, err = s.p.LoadBalancer(s.ctx, s.base("lb").Key)
+		_, err = s.p.LoadBalancer(s.ctx, absent)
 		s.says("LoadBalancer", balancers, err)
 		_, err = sdn.All(s.p.FindLoadBalancers(s.ctx, sdn.LoadBalancerQuery{}))
 		s.says("FindLoadBalancers", balancers, err)
-		s.says("DeleteLoadBalancer", balancers, s.p.DeleteLoadBalancer(s.ctx, s.base("lb").Key))
-		s.says("SetPortQoS", s.can.QoS, s.p.SetPortQoS(s.ctx, absent, sdn.PortQoS{IngressKbps: 1000}))
+		s.says("DeleteLoadBalancer", balancers, s.p.DeleteLoadBalancer(s.ctx, absent))
+		if !balancers {
+			_, err = s.p.ApplyLoadBalancer(s.ctx, sdn.LoadBalancerSpec{Base: s.base("lb")})
+			s.says("ApplyLoadBalancer", false, err)
+		}
+		_, err = s.p.QoSPolicy(s.ctx, absent)
+		s.says("QoSPolicy", s.can.QoS, err)
+		_, err = sdn.All(s.p.FindQoSPolicies(s.ctx, sdn.QoSPolicyQuery{}))
+		s.says("FindQoSPolicies", s.can.QoS, err)
+		s.says("DeleteQoSPolicy", s.can.QoS, s.p.DeleteQoSPolicy(s.ctx, absent))
+		if !s.can.QoS {
+			_, err = s.p.ApplyQoSPolicy(s.ctx, sdn.QoSPolicySpec{Base: s.base("policy"), Limits: sdn.Limits{IngressKbps: 1000}})
+			s.says("ApplyQoSPolicy", false, err)
+			n := s.network()
+			_, err = s.tryPort(sdn.PortSpec{Network: n.ID, QoSPolicy: absent})
+			s.says("a port with a QoS policy", false, err)
+		}
 		_, err = s.p.SubnetPool(s.ctx, absent)
 		s.says("SubnetPool", s.can.SubnetPools, err)
 		_, err = s.p.Router(s.ctx, absent)
@@ -98,5 +123,35 @@ var unsupportedTests = []test{
 		s.says("FindForwards", s.can.Forwards, err)
 		_, err = s.p.Usage(s.ctx, "")
 		s.says("Usage", s.can.Quotas, err)
+	}},
+	{"disabled", func(s *suite) {
+		n := s.network()
+		p := s.port(sdn.PortSpec{Network: n.ID})
+		for _, off := range []bool{true, false} {
+			network, err := s.p.UpdateNetwork(s.ctx, n.ID, sdn.NetworkPatch{Disabled: &off})
+			s.says("a network Disabled", s.can.AdminState || !off, err)
+			if err == nil {
+				equal(s, "network disabled", network.Disabled, off)
+			}
+			port, err := s.p.UpdatePort(s.ctx, p.ID, sdn.PortPatch{Disabled: &off})
+			s.says("a port Disabled", s.can.AdminState || !off, err)
+			if err == nil {
+				equal(s, "port disabled", port.Disabled, off)
+			}
+			if s.can.Routers {
+				r := s.router(nil)
+				router, err := s.p.UpdateRouter(s.ctx, r.ID, sdn.RouterPatch{Disabled: &off})
+				s.says("a router Disabled", s.can.AdminState || !off, err)
+				if err == nil {
+					equal(s, "router disabled", router.Disabled, off)
+				}
+			}
+		}
+		if !s.can.AdminState {
+			_, err := s.p.EnsureNetwork(s.ctx, sdn.NetworkSpec{Base: s.base("x"), Disabled: true})
+			s.says("a network made Disabled", false, err)
+			_, err = s.tryPort(sdn.PortSpec{Network: n.ID, Disabled: true})
+			s.says("a port made Disabled", false, err)
+		}
 	}},
 }
