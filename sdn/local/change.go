@@ -1,0 +1,130 @@
+package local
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/kuryr/kuryr/datapath/fabric"
+)
+
+// change is what the kernel must learn about one domain: that it is gone, or else its shape, its forwards and its ports, in this
+// order.
+type change struct {
+	domain   string
+	gone     bool           // edits are kept all the same, for a domain that comes back before it went
+	shape    *fabric.Domain // nil: unchanged
+	ports    map[string]*edit[fabric.Port]
+	forwards map[forwardID]*edit[fabric.Forward]
+}
+
+// edit replaces an element by another. Several may be there to remove when earlier edits did not get through.
+type edit[T any] struct {
+	remove []T
+	add    *T
+}
+
+// forwardID is what tells a domain's forwards apart.
+type forwardID struct {
+	address  string
+	protocol uint8
+	port     uint16
+}
+
+func identify(f *fabric.Forward) forwardID { return forwardID{f.Address.String(), f.Protocol, f.Port} }
+
+func (c *change) port(old, new *fabric.Port) {
+	id := ""
+	if old != nil {
+		id = old.ID
+	} else {
+		id = new.ID
+	}
+	if c.ports == nil {
+		c.ports = map[string]*edit[fabric.Port]{}
+	}
+	c.ports[id] = c.ports[id].then(old, new)
+}
+
+func (c *change) forward(old, new *fabric.Forward) {
+	f := old
+	if f == nil {
+		f = new
+	}
+	if c.forwards == nil {
+		c.forwards = map[forwardID]*edit[fabric.Forward]{}
+	}
+	c.forwards[identify(f)] = c.forwards[identify(f)].then(old, new)
+}
+
+// then is e followed by the replacement of old by new, where e may be nil, or may have failed halfway: what it was to add is removed too,
+// unless it is what is to be there in the end.
+func (e *edit[T]) then(old, new *T) *edit[T] {
+	next := &edit[T]{add: new}
+	remove := func(v T) {
+		same := func(w T) bool { return reflect.DeepEqual(v, w) }
+		if (new == nil || !same(*new)) && !slices.ContainsFunc(next.remove, same) {
+			next.remove = append(next.remove, v)
+		}
+	}
+	if e != nil {
+		for _, v := range e.remove {
+			remove(v)
+		}
+		if e.add != nil {
+			remove(*e.add)
+		}
+	}
+	if old != nil {
+		remove(*old)
+	}
+	return next
+}
+
+func (e *edit[T]) thenEdit(later *edit[T]) *edit[T] {
+	if later == nil {
+		return e
+	}
+	next := e
+	for i := range later.remove {
+		next = next.then(&later.remove[i], nil)
+	}
+	return next.then(nil, later.add)
+}
+
+// then is c followed by later, where c may have failed halfway.
+func (c *change) then(later *change) *change {
+	if c == nil {
+		return later
+	}
+	next := &change{domain: c.domain, gone: c.gone, shape: c.shape, ports: maps.Clone(c.ports), forwards: maps.Clone(c.forwards)}
+	switch {
+	case later.gone:
+		next.gone, next.shape = true, nil
+	case later.shape != nil:
+		next.gone, next.shape = false, later.shape
+	}
+	for id, e := range later.ports {
+		if next.ports == nil {
+			next.ports = map[string]*edit[fabric.Port]{}
+		}
+		next.ports[id] = next.ports[id].thenEdit(e)
+	}
+	for id, e := range later.forwards {
+		if next.forwards == nil {
+			next.forwards = map[forwardID]*edit[fabric.Forward]{}
+		}
+		next.forwards[id] = next.forwards[id].thenEdit(e)
+	}
+	return next
+}
+
+func lists[K comparable, T any](edits map[K]*edit[T]) (remove, add []T) {
+	for _, e := range edits {
+		remove = append(remove, e.remove...)
+		if e.add != nil {
+			add = append(add, *e.add)
+		}
+	}
+	return remove, add
+}

@@ -1,0 +1,159 @@
+package local
+
+import (
+	"context"
+	"sync"
+
+	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// queue brings changes to the kernel in the order of the store, domain by domain, and remembers what did not get through.
+type queue struct {
+	mu        sync.Mutex
+	tails     map[string]*ticket            // the last ticket of a domain
+	barrier   *ticket                       // a ticket of all domains, that those without a tail wait for
+	dirty     map[string]*change            // what failed, by domain
+	flying    map[string]int                // ports in tickets that are not done
+	unreached map[string][]fabric.Unreached // by domain
+	failed    chan struct{}                 // has an element when something became dirty
+	news      chan struct{}                 // closed when a port's status may have changed
+}
+
+func newQueue() *queue {
+	return &queue{
+		tails: map[string]*ticket{}, dirty: map[string]*change{}, flying: map[string]int{}, unreached: map[string][]fabric.Unreached{},
+		failed: make(chan struct{}, 1), news: make(chan struct{}),
+	}
+}
+
+// ticket is the right to work on some domains once those who had it before are done.
+type ticket struct {
+	queue   *queue
+	all     bool
+	changes map[string]*change
+	before  []*ticket
+	done    chan struct{}
+}
+
+// draw makes a ticket for the domains of changes.
+func (q *queue) draw(changes map[string]*change) *ticket {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	tk := &ticket{queue: q, changes: changes, done: make(chan struct{})}
+	waits := map[*ticket]bool{}
+	for domain, c := range changes {
+		before := q.tails[domain]
+		if before == nil {
+			before = q.barrier
+		}
+		if before != nil && !waits[before] {
+			waits[before] = true
+			tk.before = append(tk.before, before)
+		}
+		q.tails[domain] = tk
+		for port := range c.ports {
+			q.flying[port]++
+		}
+	}
+	return tk
+}
+
+// drawAll makes a ticket for every domain there is or will be.
+func (q *queue) drawAll() *ticket {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	tk := &ticket{queue: q, all: true, done: make(chan struct{})}
+	if q.barrier != nil {
+		tk.before = append(tk.before, q.barrier)
+	}
+	for _, t := range q.tails {
+		tk.before = append(tk.before, t)
+	}
+	q.tails, q.barrier = map[string]*ticket{}, tk
+	return tk
+}
+
+// turn waits until it is the ticket's turn.
+func (tk *ticket) turn(ctx context.Context) error {
+	for _, t := range tk.before {
+		select {
+		case <-t.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// finish passes the turn on, keeping what failed.
+func (tk *ticket) finish(failed map[string]*change) {
+	q := tk.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for domain, c := range tk.changes {
+		for port := range c.ports {
+			if q.flying[port]--; q.flying[port] == 0 {
+				delete(q.flying, port)
+			}
+		}
+		if q.tails[domain] == tk {
+			delete(q.tails, domain)
+		}
+	}
+	if tk.all && q.barrier == tk {
+		q.barrier = nil
+	}
+	for domain, c := range failed {
+		q.dirty[domain] = c
+	}
+	if len(failed) > 0 {
+		select {
+		case q.failed <- struct{}{}:
+		default:
+		}
+	}
+	tk.before = nil
+	close(tk.done)
+	close(q.news)
+	q.news = make(chan struct{})
+}
+
+// cancel is finish for a change that was not made.
+func (tk *ticket) cancel() {
+	waiting := tk.before
+	go func() {
+		for _, t := range waiting {
+			<-t.done
+		}
+		tk.finish(nil)
+	}()
+}
+
+// announce wakes who waits for ports.
+func (q *queue) announce() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	close(q.news)
+	q.news = make(chan struct{})
+}
+
+// take gives the change that domain needs when c is to be done: c after what failed before.
+func (q *queue) take(c *change) *change {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	earlier := q.dirty[c.domain]
+	delete(q.dirty, c.domain)
+	return earlier.then(c)
+}
+
+// settled tells whether the kernel has what the store says of a port.
+func (q *queue) settled(domain, port sdn.ID) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.flying[string(port)] > 0 {
+		return false
+	}
+	c := q.dirty[string(domain)]
+	return c == nil || c.ports[string(port)] == nil
+}
