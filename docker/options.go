@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kuryr/kuryr/internal/spelling"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -83,29 +84,8 @@ func unknownOption(name string, known []string) error {
 	if name == "" {
 		return nil
 	}
-	nearest := slices.MinFunc(known, func(a, b string) int { return distance(name, a) - distance(name, b) })
+	nearest := slices.MinFunc(known, func(a, b string) int { return spelling.Distance(name, a) - spelling.Distance(name, b) })
 	return refuse("option %s is not known; did you mean %s?", clip(name, 100), nearest)
-}
-
-// distance is how many letters must change to make b of a (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // endpointOptions are what an endpoint was asked to be.

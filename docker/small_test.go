@@ -146,18 +146,6 @@ func TestLocks(t *testing.T) {
 	}
 }
 
-func TestDistance(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		a, b string
-		want int
-	}{{"", "abc", 3}, {"kitten", "sitting", 3}, {"same", "same", 0}, {"kuryr.ruoter", "kuryr.router", 2}} {
-		if got := distance(c.a, c.b); got != c.want {
-			t.Errorf("%s to %s: %d, want %d", c.a, c.b, got, c.want)
-		}
-	}
-}
-
 func TestIDTags(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("0123456789abcdef", 4)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/httpserve"
 	"github.com/kuryr/kuryr/internal/logging"
 )
 
@@ -22,8 +23,6 @@ const (
 	// askTimeout bounds what only asks, workTimeout what goes through the whole kernel state.
 	askTimeout  = 30 * time.Second
 	workTimeout = 10 * time.Minute
-	// shutdownPeriod is how long requests in progress may go on when the server ends.
-	shutdownPeriod = 5 * time.Second
 )
 
 // Config is what a handler serves.
@@ -144,23 +143,5 @@ func withRequest(next http.Handler) http.Handler {
 
 // Serve answers on l until ctx ends, lets requests in progress finish for a short while, and returns nil. It closes l.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	s := &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
-		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
-	}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownPeriod)
-	defer cancel()
-	err := s.Shutdown(stop)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = s.Close()
-	}
-	<-served
-	return err
+	return httpserve.Run(ctx, &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout}, l)
 }

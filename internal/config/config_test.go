@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
-	"pgregory.net/rapid"
 )
 
 func write(t *testing.T, text string) string {
@@ -205,17 +204,6 @@ func normal(c Config) string {
 		out = append(out, s.Key+"="+s.get(&c))
 	}
 	return strings.Join(out, "\n")
-}
-
-func TestEdits(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		a, b := rapid.StringMatching(`[a-c]{0,6}`).Draw(t, "a"), rapid.StringMatching(`[a-c]{0,6}`).Draw(t, "b")
-		d := edits(a, b)
-		if d != edits(b, a) || (d == 0) != (a == b) || d > max(len(a), len(b)) || d < max(len(a)-len(b), len(b)-len(a)) {
-			t.Fatalf("edits(%q, %q) = %d", a, b, d)
-		}
-	})
 }
 
 func FuzzParse(f *testing.F) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/internal/spelling"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -110,7 +111,7 @@ func suggestion(key string) string {
 		if s.Key[strings.LastIndexByte(s.Key, '.')+1:] == last {
 			return "; is " + s.Key + " meant?"
 		}
-		if d := edits(s.Key, key); d < distance {
+		if d := spelling.Distance(s.Key, key); d < distance {
 			best, distance = s.Key, d
 		}
 	}
@@ -118,25 +119,4 @@ func suggestion(key string) string {
 		return ""
 	}
 	return "; is " + best + " meant?"
-}
-
-// edits is the Levenshtein distance of a and b.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
