@@ -34,10 +34,14 @@ e2e-docker: need-root build ## scenarios with a real Docker engine on private ho
 	hack/deps.sh e2e
 	go test -json -tags e2e -count=1 -timeout $(E2E_TIMEOUT) ./test/e2e/privatehost ./test/e2e/docker | $(call count,e2e-docker)
 
+# The folders whose own tests kill at failpoints; without the tag those tests are not there.
+KILLS := ./docker ./bind ./datapath/fabric ./datapath/host ./sdn/local
+
 crash: need-root ## kill Kuryr at every failpoint and compare store and kernel (root)
 	hack/deps.sh e2e
 	CGO_ENABLED=0 go build -trimpath -tags failpoints -ldflags '$(LDFLAGS)' -o bin/kuryr-failpoints ./cmd/kuryr
-	go test -json -tags e2e,failpoints -count=1 -timeout $(E2E_TIMEOUT) ./test/e2e/crash | $(call count,crash)
+	go test -json -tags e2e,failpoints -count=1 -timeout $(E2E_TIMEOUT) -run 'Failpoints|Sequence|Crash|Killed' -skip '^TestCrashChild$$' \
+		./test/e2e/crash $(KILLS) | $(call count,crash)
 
 bench: need-root build ## measure against the raw kernel and Docker's bridge, as ratios (root)
 	hack/deps.sh e2e

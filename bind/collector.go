@@ -167,11 +167,17 @@ func (g *graveyard) settle(path string) error {
 		}
 	}
 	g.mu.Unlock()
-	var errs []error
+	var failed error
 	for p := range paths {
-		errs = append(errs, g.collect(p))
+		switch err := g.collect(p); {
+		case err == nil:
+		case p == path:
+			failed = err
+		default: // not this caller's affair
+			g.log.Warn("tombstones stay until the next unplug there", "namespace", p, "error", err)
+		}
 	}
-	return errors.Join(errs...)
+	return failed
 }
 
 // collect deletes the tombstones in the namespace at path. Neither an absent namespace nor one without tombstones is an error.

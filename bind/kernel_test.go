@@ -561,3 +561,15 @@ func TestVIFInOwnNamespace(t *testing.T) {
 	must(t, w.b.Collect(context.Background(), ""))
 	wantNames(t, w.host)
 }
+
+// TestSettleElsewhere: a namespace that cannot be opened is no hindrance to who needs another one settled.
+func TestSettleElsewhere(t *testing.T) {
+	w := newWorld(t)
+	loop := t.TempDir() + "/loop"
+	must(t, os.Symlink(loop, loop))
+	w.b.graves.add(loop)
+	must(t, w.b.graves.settle(w.path))
+	if err := w.b.graves.settle(loop); !errors.Is(err, unix.ELOOP) {
+		t.Errorf("error %v, want the namespace's own", err)
+	}
+}

@@ -1,10 +1,11 @@
 #!/bin/bash
-# deps.sh [build|e2e|demo …]: installs from Debian what the named purposes need and is missing. It does nothing, quickly, when all is
+# deps.sh [build|e2e|firewalls|demo …]: installs from Debian what the named purposes need and is missing. It does nothing, quickly, when all is
 # there, and starts no service. Without root it says what to install and fails.
 set -eu -o pipefail
 
 build="gcc libc6-dev git ca-certificates"
 e2e="docker.io busybox-static iptables nftables iputils-ping iproute2 procps tcpdump iperf3 jq"
+firewalls="ufw firewalld dbus"
 demo="docker.io busybox-static iptables nftables iputils-ping iproute2"
 
 wanted=
@@ -12,8 +13,9 @@ for purpose in "${@:-e2e}"; do
   case $purpose in
     build) wanted="$wanted $build" ;;
     e2e) wanted="$wanted $build $e2e docker-compose" ;;
+    firewalls) wanted="$wanted $firewalls" ;;
     demo) wanted="$wanted $demo" ;;
-    *) echo "deps.sh: unknown purpose $purpose (build, e2e, demo)" >&2; exit 2 ;;
+    *) echo "deps.sh: unknown purpose $purpose (build, e2e, firewalls, demo)" >&2; exit 2 ;;
   esac
 done
 

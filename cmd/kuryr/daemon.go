@@ -45,7 +45,7 @@ func newDaemon(cfg config.Config, log *slog.Logger, p *parts, m *metrics.Reconci
 var _ admin.Daemon = (*daemon)(nil)
 
 func (d *daemon) Unready() []string {
-	var reasons []string
+	reasons := []string{} // in JSON a list, also when it is empty
 	if !d.serving.Load() {
 		reasons = append(reasons, "the plugin socket does not answer yet")
 	}

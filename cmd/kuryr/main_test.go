@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"golang.org/x/sys/unix"
 )
@@ -128,4 +129,13 @@ func (m *machine) up(t *testing.T) (stop, ended func() int) {
 	stop = func() int { cancel(); return ended() }
 	t.Cleanup(func() { stop() })
 	return stop, ended
+}
+
+func TestRoutersAreCalledByTheirNetworks(t *testing.T) {
+	t.Parallel()
+	all := []admin.Unreached{{Router: "kuryr-router-0123"}, {Router: "kuryr-router-shared"}, {Router: "mine"}}
+	nameRouters(all, map[string]string{"0123": "blue", "": "none"})
+	if got := all[0].Router + "," + all[1].Router + "," + all[2].Router; got != "of blue,kuryr-router-shared,mine" {
+		t.Errorf("routers %s", got)
+	}
 }

@@ -34,6 +34,9 @@ The exit code is 1 if kuryr is not running or not ready.`,
 			if err != nil {
 				return err
 			}
+			if format == table.Table && len(s.Unreached) > 0 {
+				nameRouters(s.Unreached, a.dockerNames(c).Networks)
+			}
 			if err := table.Show(a.out, format, s, statusColumns); err != nil {
 				return err
 			}
@@ -83,6 +86,15 @@ var statusColumns = []table.Column[admin.Status]{
 			return u.Prefix + " of router " + u.Router + ": " + u.Reason
 		})
 	}},
+}
+
+// nameRouters calls the routers that each serve one network of Docker's by that network's name, as the topology does; names are by id.
+func nameRouters(all []admin.Unreached, names map[string]string) {
+	for i, u := range all {
+		if id, ok := strings.CutPrefix(u.Router, "kuryr-router-"); ok && names[id] != "" {
+			all[i].Router = "of " + names[id]
+		}
+	}
 }
 
 func findingText(f admin.Finding) string { return f.What + "; to mend it: " + f.Mend }

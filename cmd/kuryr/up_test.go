@@ -80,6 +80,9 @@ func TestLife(t *testing.T) {
 	if out := m.must(t, "status"); !strings.Contains(out, "ready") || !strings.Contains(out, "1 router") {
 		t.Errorf("status:\n%s", out)
 	}
+	if out := m.must(t, "status", "-o", "json"); strings.Contains(out, "null") {
+		t.Errorf("status has an empty list that is none:\n%s", out)
+	}
 	if out := m.must(t, "topology"); !strings.Contains(out, "10.77.0.0/24 gateway 10.77.0.1") || !strings.Contains(out, "endpoint 222222222222") {
 		t.Errorf("topology:\n%s", out)
 	}

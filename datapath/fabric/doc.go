@@ -19,4 +19,6 @@
 //
 // A floating IPv6 address is announced by a proxy neighbour entry that the kernel heeds only where proxy_ndp is on for the host's
 // link; that switch is the host's, so IPv6 floating addresses are to be routed to the host unless its owner turned it on.
+//
+// On a kernel without IPv6 what is IPv6 of a domain is left out without an error, so that its IPv4 works.
 package fabric

@@ -22,6 +22,10 @@ var domainSysctls = []sysctl{
 	{"ipv4/ip_forward", "1"}, // first: it resets others
 	{"ipv4/conf/all/send_redirects", "0"},
 	{"ipv4/conf/default/send_redirects", "0"},
+	{"ipv4/conf/all/accept_redirects", "0"}, // a router is told its routes by nobody on its networks
+	{"ipv4/conf/default/accept_redirects", "0"},
+	{"ipv6/conf/all/accept_redirects", "0"},
+	{"ipv6/conf/default/accept_redirects", "0"},
 	{"ipv4/conf/all/promote_secondaries", "1"},
 	{"ipv6/conf/all/forwarding", "1"},
 	{"ipv6/conf/default/forwarding", "1"},
@@ -40,6 +44,7 @@ func (f *Fabric) ApplyDomain(ctx context.Context, d Domain) (Result, error) {
 	if err := d.validate(f.config); err != nil {
 		return Result{}, err
 	}
+	d = f.feasible(d)
 	f.gate.RLock()
 	defer f.gate.RUnlock()
 	result, err := f.applyDomain(ctx, d)
@@ -64,16 +69,20 @@ func (f *Fabric) applyDomain(ctx context.Context, d Domain) (Result, error) {
 	if c.space != nil {
 		defer c.space.close()
 	}
-	if err != nil || d.Uplink == nil {
+	if err != nil {
 		return c.result, err
+	}
+	routes := f.convergeRoutes(r, c.space, d)
+	if d.Uplink == nil {
+		return c.result, routes
 	}
 	if !f.hostReady.Load() {
 		if err := f.host.converge(r, host); err != nil {
-			return c.result, err
+			return c.result, errors.Join(routes, err)
 		}
 		f.hostReady.Store(true)
 	}
-	return c.result, f.host.updateOrMend(r, host, nil, c.elements)
+	return c.result, errors.Join(routes, f.host.updateOrMend(r, host, nil, c.elements))
 }
 
 // claims is what a domain has, or wants, outside its namespace.
@@ -84,9 +93,14 @@ type claims struct {
 	proxies  []proxy
 }
 
-// converge makes the namespace and the host's end of the uplink as d says. The caller holds the domain's lock, closes the space and puts the
-// claims' elements into the host's table.
+// converge makes the namespace and the host's end of the uplink as d says, but for the routes. The caller holds the domain's lock, closes the
+// space and puts the claims' elements into the host's table; they are complete also with an error.
 func (f *Fabric) converge(r *run, host *space, d Domain) (c claims, err error) {
+	if d.Uplink != nil {
+		for _, fl := range d.Uplink.Floating {
+			c.elements = append(c.elements, floatingElement(fl.External))
+		}
+	}
 	c.space, err = f.openDomain(d.ID)
 	if err != nil {
 		return c, err
@@ -152,7 +166,7 @@ func (f *Fabric) converge(r *run, host *space, d Domain) (c claims, err error) {
 		}
 	}
 	failpoint.Here("fabric.apply.uplink")
-	return c, f.convergeRoutes(r, c.space, d)
+	return c, nil
 }
 
 func (f *Fabric) convergeBridges(r *run, s *space, d Domain, addrs map[int][]string) error {
@@ -222,6 +236,9 @@ func (s *space) convergeBridge(r *run, b Bridge, link netlink.Link, addrs map[in
 			return nil, err
 		}
 	}
+	if err := s.guardLearning(r, link); err != nil {
+		return nil, fmt.Errorf("bridge %s: %w", name, err)
+	}
 	if err := s.convergeLink(r, link, mac, b.MTU, aliasNetwork+b.Network); err != nil {
 		return nil, err
 	}
@@ -263,7 +280,8 @@ func (s *space) convergeLink(r *run, link netlink.Link, mac net.HardwareAddr, mt
 	return nil
 }
 
-// convergeRoutes makes the router's routes: its default ones and its static ones. One that the kernel refuses hinders no other.
+// convergeRoutes makes the router's routes: its default ones and its static ones. One that the kernel refuses hinders no other; nor must
+// its error hinder what else the caller does.
 func (f *Fabric) convergeRoutes(r *run, s *space, d Domain) error {
 	want := map[string]netlink.Route{}
 	note := func(dst netip.Prefix, via netip.Addr, link int, flags int) {

@@ -19,10 +19,11 @@ import (
 
 // Fabric makes domains, guards ports and forwards addresses in the kernel. It keeps no state but what it can read back from there.
 type Fabric struct {
-	config Config
-	log    *slog.Logger
-	hostNS netns.NsHandle
-	host   table
+	config   Config
+	log      *slog.Logger
+	hostNS   netns.NsHandle
+	host     table
+	ipv4Only bool // the kernel has no IPv6
 
 	gate      sync.RWMutex // held for reading by a change, for writing by what compares everything
 	domains   keyed        // one change at a time per domain
@@ -49,7 +50,7 @@ func New(c Config) (*Fabric, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fabric: host namespace: %w", err)
 	}
-	f := &Fabric{config: c, log: c.Logger, hostNS: host, host: hostTable(c.Uplink4, c.Uplink6)}
+	f := &Fabric{config: c, log: c.Logger, hostNS: host, host: hostTable(c.Uplink4, c.Uplink6), ipv4Only: kernelLacksIPv6()}
 	if f.log == nil {
 		f.log = slog.Default()
 	}

@@ -119,6 +119,57 @@ func TestMTU(t *testing.T) {
 	}
 }
 
+// TestWithoutIPv6 has uplinks where the host has no IPv6: too small an MTU, switched off for new links, not in the kernel.
+func TestWithoutIPv6(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := Domain{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24")}, Uplink: uplink("100.64.0.2")}
+	d.Uplink.MTU = 1200
+	w.apply(d)
+	first := w.plug(d.ID, d.Bridges[0], "10.0.0.5")
+	w.reaches(first.ns, neighbourAddr4, true)
+
+	w.sh(w.host, "sysctl -qw net.ipv6.conf.default.disable_ipv6=1")
+	off := Domain{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24", "fd00:a::1/64")}, Uplink: uplink("100.64.0.3", "fd00:6b75::3")}
+	w.apply(off)
+	c := w.plug(off.ID, off.Bridges[0], "10.0.0.5", "fd00:a::5")
+	w.reaches(c.ns, hostAddr4, true)
+	w.reaches(c.ns, hostEnd(netip.MustParsePrefix("fd00:6b75::/64")).String(), true)
+
+	must(t, w.f.DeleteDomain(context.Background(), off.ID))
+	w.f.ipv4Only = true // as with ipv6.disable=1
+	w.sh(w.host, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1")
+	lacking, _ := twoRouters()
+	lacking.Uplink.Addrs[0] = netip.MustParseAddr("100.64.0.4")
+	lacking.Uplink.Reach = []netip.Prefix{netip.MustParsePrefix("fd00:a::/64")}
+	lacking.Uplink.Floating = []Floating{{External: netip.MustParseAddr("2001:db8:51::50")}}
+	lacking.Routes = []Route{{netip.MustParsePrefix("2001:db8::/32"), netip.MustParseAddr("fd00:a::9")}}
+	w.apply(lacking)
+	forwards := []Forward{
+		{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.5:80")},
+		{netip.IPv6Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("[fd00:a::5]:80")},
+	}
+	must(t, w.f.UpdateForwards(context.Background(), lacking.ID, nil, forwards))
+	four := w.plug(lacking.ID, lacking.Bridges[0], "10.0.0.5")
+	w.serve(four.ns, 80)
+	if w.call(w.neighbour, "tcp", hostAddr4+":8080") == "" {
+		t.Error("published IPv4 does not answer")
+	}
+	w.mustMatch(State{Domains: []Domain{d, lacking}, Forwards: map[string][]Forward{lacking.ID: forwards},
+		Ports: map[string][]Port{d.ID: {first.port}, lacking.ID: {four.port}}})
+	if out := w.sh(w.host, "ip -6 route show proto 75 dev "+UplinkName(lacking.ID)+"; ip -6 addr show dev "+UplinkName(lacking.ID)); out != "" {
+		t.Errorf("the host has IPv6 all the same:\n%s", out)
+	}
+
+	// A kernel without a family answers for all others: so does this one for a family that nobody has.
+	s, err := w.f.openHost()
+	must(t, err)
+	defer s.close()
+	if routes, err := s.routesOf(unix.AF_APPLETALK, 0); err != nil || len(routes) != 0 {
+		t.Errorf("routes of a family that the kernel lacks: %v, %v", routes, err)
+	}
+}
+
 func TestForwards(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -200,7 +251,7 @@ func TestForwards(t *testing.T) {
 	}
 }
 
-// TestForwardMoves has a client that calls from one UDP socket all the time while its port is given to another container.
+// TestForwardMoves has clients that call from one UDP socket all the time while the port is published, and given to another container.
 func TestForwardMoves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -224,13 +275,16 @@ func TestForwardMoves(t *testing.T) {
 			}
 		}()
 	}
-	var client net.Conn
-	var err error
-	nstest.Do(t, w.neighbour, func() { client, err = net.Dial("udp", hostAddr4+":53") })
-	must(t, err)
-	defer client.Close()
+	dial := func() (client net.Conn) {
+		var err error
+		nstest.Do(t, w.neighbour, func() { client, err = net.Dial("udp", hostAddr4+":53") })
+		must(t, err)
+		t.Cleanup(func() { _ = client.Close() })
+		return client
+	}
+	early, client := dial(), dial()
 	asked := byte(0)
-	ask := func() int {
+	ask := func(client net.Conn) int {
 		b := make([]byte, 8)
 		for range 5 {
 			asked++ // so that a late answer is not taken for the one to this question
@@ -251,12 +305,17 @@ func TestForwardMoves(t *testing.T) {
 	forward := func(i int) []Forward {
 		return []Forward{{netip.IPv4Unspecified(), unix.IPPROTO_UDP, 53, netip.AddrPortFrom(servers[i].port.Addrs[0], 53)}}
 	}
+	_, _ = early.Write([]byte{0}) // this flow leads to the host itself, and the next to the router, as between the two halves of the update
+	w.sh(w.host, "nft add element inet kuryr published4 '{ udp . 53 : 100.64.0.2 }'")
+	_, _ = client.Write([]byte{0})
 	must(t, w.f.UpdateForwards(context.Background(), d.ID, nil, forward(0)))
-	if got := ask(); got != 0 {
-		t.Fatalf("server %d answers, want the first", got)
+	for _, c := range []net.Conn{early, client} {
+		if got := ask(c); got != 0 {
+			t.Fatalf("server %d answers, want the first", got)
+		}
 	}
 	must(t, w.f.UpdateForwards(context.Background(), d.ID, forward(0), forward(1)))
-	if got := ask(); got != 1 {
+	if got := ask(client); got != 1 {
 		t.Errorf("server %d answers, want the second", got)
 	}
 }

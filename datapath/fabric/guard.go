@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -109,6 +111,46 @@ func guardTable() table {
 
 	t.chains = []chain{base, arp, ip4, ip6, none, ndSource, ndTarget}
 	return t
+}
+
+const noLinkLocalLearn = 1 << 0 // BR_BOOLOPT_NO_LL_LEARN (linux/if_bridge.h)
+
+// guardLearning keeps the bridge from learning MACs from frames to 01:80:c2:00:00:0x (LLDP, LACP, 802.1X). They pass no chain in which a port's
+// MAC could be checked, so by them a port could draw another's traffic to itself. Linux before 4.20 has no such switch.
+func (s *space) guardLearning(r *run, link netlink.Link) error {
+	head := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	head.Index = int32(link.Attrs().Index)
+	req := s.request(unix.RTM_GETLINK, 0)
+	req.AddData(head)
+	answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	if err == nil && len(answers) != 1 {
+		err = unix.ENODEV
+	}
+	if err != nil {
+		return err
+	}
+	options := answers[0][unix.SizeofIfInfomsg:]
+	for _, kind := range []uint16{unix.IFLA_LINKINFO, nl.IFLA_INFO_DATA, unix.IFLA_BR_MULTI_BOOLOPT} {
+		attrs, err := nl.ParseRouteAttrAsMap(options)
+		if err != nil {
+			return err
+		}
+		options = attrs[kind].Value
+	}
+	if len(options) < 4 || nl.NativeEndian().Uint32(options)&noLinkLocalLearn != 0 {
+		return nil
+	}
+	return r.mend("bridge "+link.Attrs().Name, "no_linklocal_learn 1", "no_linklocal_learn 0", func() error {
+		req := s.request(unix.RTM_NEWLINK, unix.NLM_F_ACK)
+		req.AddData(head)
+		info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+		info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated("bridge"))
+		value, mask := nl.Uint32Attr(noLinkLocalLearn), nl.Uint32Attr(noLinkLocalLearn)
+		info.AddRtAttr(nl.IFLA_INFO_DATA, nil).AddRtAttr(unix.IFLA_BR_MULTI_BOOLOPT, append(value, mask...))
+		req.AddData(info)
+		_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+		return err
+	})
 }
 
 // elements are all that the guard knows of a port; they are a function of the port alone.

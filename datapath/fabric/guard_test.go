@@ -235,6 +235,39 @@ func TestGuard(t *testing.T) {
 }
 
 // TestWidest checks that no kept prefix overlaps another and that what is left out is contained in one that is kept.
+// TestGuardLearning sends, with a neighbour's MAC, what no chain of the guard sees.
+func TestGuardLearning(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := Domain{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24")}}
+	w.apply(d)
+	evil, victim := w.plug(d.ID, d.Bridges[0], "10.0.0.5"), w.plug(d.ID, d.Bridges[0], "10.0.0.6")
+	from, to := newWire(t, evil.ns), newWire(t, victim.ns)
+	learned := func() bool {
+		frame, marker := ethernet(victim.port.MAC, 0x88cc, nil), udp4(evil.port.MAC, "10.0.0.5", 9)
+		copy(frame, []byte{0x01, 0x80, 0xc2, 0, 0, 0x0e}) // LLDP
+		from.send(frame)
+		from.send(marker)
+		if to.sees(frame, marker) {
+			t.Error("the frame went to another port")
+		}
+		return strings.Contains(w.sh(w.domain(d.ID), "bridge fdb show dev "+TapName(evil.port.ID)), victim.port.MAC.String())
+	}
+	if learned() {
+		t.Error("the bridge leads a port's traffic to another")
+	}
+	// a bridge of an earlier version is mended
+	w.sh(w.domain(d.ID), "ip link set "+BridgeName(d.Bridges[0].Network)+" type bridge no_linklocal_learn 0")
+	if !learned() {
+		t.Error("the frame teaches the bridge nothing without the switch, so this test proves nothing")
+	}
+	w.apply(d)
+	w.sh(w.domain(d.ID), "bridge fdb del "+victim.port.MAC.String()+" dev "+TapName(evil.port.ID)+" master")
+	if learned() {
+		t.Error("not mended")
+	}
+}
+
 func TestWidest(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

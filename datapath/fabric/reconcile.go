@@ -58,11 +58,14 @@ func (f *Fabric) compare(ctx context.Context, s State, dry bool) (Report, error)
 
 func (f *Fabric) compareLocked(ctx context.Context, state State, dry bool) (Report, error) {
 	report := Report{Unreached: map[string][]Unreached{}}
-	for _, d := range state.Domains {
+	domains := make([]Domain, len(state.Domains))
+	for i, d := range state.Domains {
 		if err := d.validate(f.config); err != nil {
 			return report, err
 		}
+		domains[i] = f.feasible(d)
 	}
+	state.Domains = domains
 	host, err := f.openHost()
 	if err != nil {
 		return report, err
@@ -79,8 +82,9 @@ func (f *Fabric) compareLocked(ctx context.Context, state State, dry bool) (Repo
 
 func (f *Fabric) compareAll(r *run, host *space, state State, unreached map[string][]Unreached) error {
 	f.places.mu.Lock()
-	f.places.of, f.places.loaded = nil, true
+	f.places.of = nil
 	err := f.loadPlaces()
+	f.places.loaded = err == nil
 	f.places.mu.Unlock()
 	if err != nil {
 		return err
@@ -131,8 +135,9 @@ func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (clai
 	if c.space != nil {
 		defer c.space.close()
 	}
+	wantedForwards := f.feasibleForwards(state.Forwards[d.ID])
 	if d.Uplink != nil {
-		_, there, ferr := forwardElements(state.Forwards[d.ID], d.Uplink)
+		_, there, ferr := forwardElements(wantedForwards, d.Uplink)
 		if ferr != nil {
 			return c, ferr
 		}
@@ -141,20 +146,21 @@ func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (clai
 	if err != nil || c.space == nil {
 		return c, err
 	}
+	routes := f.convergeRoutes(r, c.space, d)
 	guards, err := portsElements(state.Ports[d.ID])
 	if err != nil {
-		return c, err
+		return c, errors.Join(routes, err)
 	}
 	if err := guardTable().sync(r, c.space, guards, describeHex); err != nil {
-		return c, err
+		return c, errors.Join(routes, err)
 	}
 	if d.Uplink == nil {
-		return c, nil
+		return c, routes
 	}
 	var forwards []element
-	for _, w := range state.Forwards[d.ID] {
+	for _, w := range wantedForwards {
 		if err := w.validate(); err != nil {
-			return c, err
+			return c, errors.Join(routes, err)
 		}
 		forwards = append(forwards, w.routerElement())
 	}
@@ -162,7 +168,7 @@ func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (clai
 	for _, four := range both {
 		names = append(names, setPublished+suffix(four), setForward+suffix(four))
 	}
-	return c, routerTable(d.Uplink.SNAT).sync(r, c.space, forwards, describeHex, names...)
+	return c, errors.Join(routes, routerTable(d.Uplink.SNAT).sync(r, c.space, forwards, describeHex, names...))
 }
 
 // compareTaps fetches the domain's networks from other domains, puts its ports' links below their bridges, and removes links of ports
@@ -231,16 +237,17 @@ func (f *Fabric) sweep(r *run, host *space, wanted map[string]bool, proxies []pr
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, id := range domains {
 		if wanted[id] {
 			continue
 		}
 		own := r.in(id)
-		err := f.deleteDomain(own, host, id)
+		errs = append(errs, f.deleteDomain(own, host, id))
 		r.join(own)
-		if err != nil {
-			return err
-		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	failpoint.Here("fabric.sweep.namespaces")
 	links, err := host.links("veth", 0)

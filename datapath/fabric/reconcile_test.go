@@ -243,6 +243,27 @@ func TestMigration(t *testing.T) {
 	w.mustMatch(state)
 }
 
+// TestRefusedRoute has a static route that the kernel refuses: it is reported, and nothing else suffers.
+func TestRefusedRoute(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := Domain{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24")}, Uplink: uplink("100.64.0.2")}
+	d.Routes = []Route{{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParseAddr("10.9.9.9")}}
+	d.Uplink.Floating = []Floating{{netip.MustParseAddr("198.51.100.40"), netip.MustParseAddr("10.0.0.5")}}
+	if _, err := w.f.ApplyDomain(context.Background(), d); err == nil || !strings.Contains(err.Error(), "192.0.2.0/24") {
+		t.Errorf("error %v, want one that names the route", err)
+	}
+	c := w.plug(d.ID, d.Bridges[0], "10.0.0.5")
+	w.reaches(w.neighbour, "198.51.100.40", true)
+	w.sh(w.domain(d.ID), "nft flush ruleset")
+	w.sh(w.host, "nft flush ruleset")
+	report, err := w.f.Reconcile(context.Background(), State{Domains: []Domain{d}, Ports: map[string][]Port{d.ID: {c.port}}})
+	if err == nil || len(report.Changed) == 0 {
+		t.Errorf("changed %v, error %v", report.Changed, err)
+	}
+	w.reaches(w.neighbour, "198.51.100.40", true)
+}
+
 func TestForeignLinkIsNotTaken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -138,40 +138,45 @@ func (s *space) addrs() (map[int][]string, error) {
 // routes lists the main table's routes of both families that have our protocol number; link 0 is any.
 func (s *space) routes(link int) ([]netlink.Route, error) {
 	var all []netlink.Route
-	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		list, err := dump(func() ([]netlink.Route, error) {
-			req := s.request(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
-			msg := &nl.RtMsg{}
-			msg.Family, msg.Table, msg.Protocol = uint8(family), unix.RT_TABLE_MAIN, protocol
-			req.AddData(msg)
-			if link != 0 {
-				req.AddData(nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(link))))
-			}
-			answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE)
-			if err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: the family has no such table yet
-				return nil, fmt.Errorf("list routes: %w", err)
-			}
-			var routes []netlink.Route
-			for _, answer := range answers {
-				if nl.DeserializeRtMsg(answer).Protocol != protocol {
-					continue
-				}
-				route, err := deserializeRoute(answer)
-				if err != nil {
-					return nil, fmt.Errorf("list routes: %w", err)
-				}
-				if link == 0 || route.LinkIndex == link {
-					routes = append(routes, route)
-				}
-			}
-			return routes, nil
-		})
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		list, err := s.routesOf(family, link)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, list...)
 	}
 	return all, nil
+}
+
+func (s *space) routesOf(family uint8, link int) ([]netlink.Route, error) {
+	return dump(func() ([]netlink.Route, error) {
+		req := s.request(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
+		msg := &nl.RtMsg{}
+		msg.Family, msg.Table, msg.Protocol = family, unix.RT_TABLE_MAIN, protocol
+		req.AddData(msg)
+		if link != 0 {
+			req.AddData(nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(link))))
+		}
+		answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE)
+		if err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: the family has no such table yet
+			return nil, fmt.Errorf("list routes: %w", err)
+		}
+		var routes []netlink.Route
+		for _, answer := range answers {
+			// A kernel without the family (ipv6.disable=1) answers with the routes of all others.
+			if head := nl.DeserializeRtMsg(answer); head.Protocol != protocol || head.Family != family {
+				continue
+			}
+			route, err := deserializeRoute(answer)
+			if err != nil {
+				return nil, fmt.Errorf("list routes: %w", err)
+			}
+			if link == 0 || route.LinkIndex == link {
+				routes = append(routes, route)
+			}
+		}
+		return routes, nil
+	})
 }
 
 // deserializeRoute reads what we compare of a route: destination, gateway, link.
@@ -244,7 +249,7 @@ func (s *space) sysctls(r *run, list []sysctl) error {
 	})
 }
 
-// sync makes a link carry exactly these addresses.
+// syncAddrs makes a link carry exactly these addresses.
 func (s *space) syncAddrs(r *run, link netlink.Link, want []netip.Prefix, have []string) error {
 	name := link.Attrs().Name
 	wanted := map[string]bool{}

@@ -66,6 +66,7 @@ func (f *Fabric) UpdateForwards(ctx context.Context, domain string, remove, add 
 			}
 		}
 	}
+	remove, add = f.feasibleForwards(remove), f.feasibleForwards(add)
 	f.gate.RLock()
 	defer f.gate.RUnlock()
 	defer f.domains.lock(domain)()
@@ -109,7 +110,7 @@ func (f *Fabric) UpdateForwards(ctx context.Context, domain string, remove, add 
 		return fmt.Errorf("forwardings of domain %s: %w", domain, published(err))
 	}
 	failpoint.Here("fabric.forwards.router")
-	return forgetForwards(host, s, slices.DeleteFunc(slices.Clone(remove), func(w Forward) bool { return slices.Contains(add, w) }), u)
+	return forgetForwards(host, s, slices.DeleteFunc(slices.Clone(remove), func(w Forward) bool { return slices.Contains(add, w) }), add, u)
 }
 
 func published(err error) error {

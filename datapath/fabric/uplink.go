@@ -19,9 +19,6 @@ import (
 // convergeUplink makes the pair between router and host with all that hangs on it, and notes what the host's table is to hold for it.
 func (f *Fabric) convergeUplink(r *run, host *space, d Domain, addrs map[int][]string, c *claims) error {
 	u, s, name := d.Uplink, c.space, UplinkName(d.ID)
-	for _, fl := range u.Floating {
-		c.elements = append(c.elements, floatingElement(fl.External))
-	}
 	inside, err := s.link(uplinkName)
 	if err != nil {
 		return err
@@ -51,12 +48,17 @@ func (f *Fabric) convergeUplink(r *run, host *space, d Domain, addrs map[int][]s
 	}
 	failpoint.Here("fabric.uplink.made")
 	if outside.Attrs().Alias == "" && !r.dry {
-		// Only a link that is not finished: from here on it has no address but ours.
-		if err := host.rt.LinkSetIP6AddrGenMode(outside, nl6AddrGenNone); err != nil {
+		// Only a link that is not finished: from here on it has no address but ours. EAFNOSUPPORT: this kernel has no IPv6, or none on so small an MTU.
+		if err := ignore(host.rt.LinkSetIP6AddrGenMode(outside, nl6AddrGenNone), unix.EAFNOSUPPORT); err != nil {
 			return fmt.Errorf("address generation of %s: %w", name, err)
 		}
 	}
-	if err := host.sysctls(r, []sysctl{{"ipv4/conf/" + name + "/route_localnet", "1"}, {"ipv6/conf/" + name + "/accept_ra", "0"}}); err != nil {
+	own := []sysctl{{"ipv4/conf/" + name + "/route_localnet", "1"}, {"ipv6/conf/" + name + "/accept_ra", "0"}}
+	if u.addr(false).IsValid() {
+		// A host that switches IPv6 off by default does so for the links it knows of; this one is ours.
+		own = append(own, sysctl{"ipv6/conf/" + name + "/disable_ipv6", "0"})
+	}
+	if err := host.sysctls(r, own); err != nil {
 		return fmt.Errorf("sysctls of %s: %w", name, err)
 	}
 	if err := host.convergeLink(r, outside, nil, u.MTU, aliasRouter+d.ID); err != nil {

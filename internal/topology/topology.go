@@ -189,13 +189,19 @@ func (b *builder) publish() {
 			prefix = netip.AddrPortFrom(addr, 0).String()
 			prefix = strings.TrimSuffix(prefix, "0")
 		}
-		for _, pf := range b.o.Forwards[f.ID] {
+		for _, pf := range sorted(b.o.Forwards[f.ID], portOrder) {
 			text := prefix + ports(pf.ExternalPort, pf.ExternalPortRange) + "→" + ports(pf.InternalPort, pf.InternalPortRange) + "/" + pf.Protocol
 			if !slices.Contains(b.published[pf.InternalPortID], text) { // one for each family
 				b.published[pf.InternalPortID] = append(b.published[pf.InternalPortID], text)
 			}
 		}
 	}
+}
+
+// portOrder sorts by protocol and number: no port has more than five digits.
+func portOrder(f restapi.PortForwarding) string {
+	from, _, _ := strings.Cut(ports(f.ExternalPort, f.ExternalPortRange), "-")
+	return fmt.Sprintf("%s %5s", f.Protocol, from)
 }
 
 func ports(one *uint16, several string) string {

@@ -169,3 +169,20 @@ func TestWrap(t *testing.T) {
 		t.Errorf("wrap = %q, want %q", strings.Join(got, "|"), want)
 	}
 }
+
+// However the SDN lists them, published ports stand in the order of their numbers.
+func TestPublishedPortsAreSorted(t *testing.T) {
+	t.Parallel()
+	forward := func(protocol string, port uint16) restapi.PortForwarding {
+		return restapi.PortForwarding{Protocol: protocol, ExternalPort: &port, InternalPort: &port, InternalPortID: "p"}
+	}
+	g := Build(Objects{
+		Networks:    []restapi.Network{{Common: restapi.Common{ID: "n"}}},
+		Ports:       []restapi.Port{{Common: restapi.Common{ID: "p"}, NetworkID: "n", DeviceID: "e", DeviceOwner: "compute:kuryr"}},
+		FloatingIPs: []restapi.FloatingIP{{Common: restapi.Common{ID: "f"}, FloatingIPAddress: "0.0.0.0"}},
+		Forwards:    map[string][]restapi.PortForwarding{"f": {forward("udp", 53), forward("tcp", 9001), forward("tcp", 80)}},
+	})
+	if got := strings.Join(g.Networks[0].Ports[0].Published, " "); got != "80→80/tcp 9001→9001/tcp 53→53/udp" {
+		t.Errorf("published %s", got)
+	}
+}

@@ -46,7 +46,7 @@ func visits(name string) []int {
 	if strings.HasPrefix(name, "local.") || strings.HasPrefix(name, "netns.") {
 		return []int{1, 2, 4, 7, 11, 16, 24}
 	}
-	return []int{1, 2, 4}
+	return []int{1, 2, 4, 5}
 }
 
 func TestFailpoints(t *testing.T) {
@@ -57,7 +57,10 @@ func TestFailpoints(t *testing.T) {
 	known := map[string]bool{}
 	for _, name := range names {
 		known[name] = true
-		if only := os.Getenv("KURYR_CRASH_ONLY"); only != "" && only != name || elsewhere[name] != "" {
+		if _, skip := elsewhere[name]; skip {
+			continue
+		}
+		if only := os.Getenv("KURYR_CRASH_ONLY"); only != "" && only != name {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
@@ -74,9 +77,12 @@ func TestFailpoints(t *testing.T) {
 			}
 		})
 	}
-	for name := range elsewhere {
+	for name, e := range elsewhere {
 		if !known[name] {
 			t.Errorf("%s is explained, but is no failpoint", name)
+		}
+		if !hasTest(t, filepath.Join("../../..", e.folder), e.test) {
+			t.Errorf("%s has no %s that kills at %s", e.folder, e.test, name)
 		}
 	}
 }
@@ -115,14 +121,15 @@ func killAt(t *testing.T, target string) bool {
 	}
 	x.start()
 	one, shared, inner, foreign, ipam := nets()
-	web := &container{name: "web", on: one, port: 8080}
+	web := &container{name: "web", on: one, port: 8080, free: 9090}
 	db := &container{name: "db", on: one, ip: "10.90.0.77", mac: "02:aa:bb:cc:dd:02"}
 	far := &container{name: "far", on: shared}
 	in := &container{name: "in", on: inner}
 	other := &container{name: "foreign", on: foreign}
 	bare := &container{name: "ipam", on: ipam}
 	networks := []*network{one, shared, inner, foreign, ipam}
-	containers := []*container{web, db, far, in, other, bare}
+	lost := &container{name: "lost", on: one, lost: true}
+	containers := []*container{web, db, far, in, other, bare, lost}
 
 	x.build(networks, containers)
 	x.check("with everything there")

@@ -238,6 +238,8 @@ type container struct {
 	ip   string // asked for
 	mac  string // asked for
 	port int    // published, to the same one
+	free int    // published, to one of Kuryr's choice
+	lost bool   // the calls that undo its endpoint never come, as when the engine gave up on an answer
 
 	endpoint string
 	sandbox  string // path in the host
@@ -298,9 +300,11 @@ func (e *engine) run(c *container) (err error) {
 		return nil
 	}
 	ports, exposed := []m{}, []m{}
-	if c.port != 0 {
-		exposed = append(exposed, m{"Proto": 6, "Port": c.port})
-		ports = append(ports, m{"Proto": 6, "IP": "", "Port": c.port, "HostIP": "", "HostPort": c.port, "HostPortEnd": c.port})
+	for port, host := range map[int]int{c.port: c.port, c.free: 0} {
+		if port != 0 {
+			exposed = append(exposed, m{"Proto": 6, "Port": port})
+			ports = append(ports, m{"Proto": 6, "IP": "", "Port": port, "HostIP": "", "HostPort": host, "HostPortEnd": host})
+		}
 	}
 	options := m{"com.docker.network.endpoint.exposedports": exposed, "com.docker.network.portmap": ports}
 	endpointOptions := options
@@ -354,12 +358,16 @@ func (e *engine) run(c *container) (err error) {
 func (e *engine) rm(c *container) {
 	e.t.Helper()
 	if !c.on.ipamOnly {
-		e.ignore("NetworkDriver.RevokeExternalConnectivity", c.ids())
-		e.ignore("NetworkDriver.Leave", c.ids())
+		if !c.lost {
+			e.ignore("NetworkDriver.RevokeExternalConnectivity", c.ids())
+			e.ignore("NetworkDriver.Leave", c.ids())
+		}
 		// What the driver left of the link goes back to the host under its first name.
 		e.host("nsenter", "--net="+c.sandbox, "ip", "link", "set", "eth0", "down", "name", c.src, "netns", "1")
 		e.dropSandbox(c)
-		e.ignore("NetworkDriver.DeleteEndpoint", c.ids())
+		if !c.lost {
+			e.ignore("NetworkDriver.DeleteEndpoint", c.ids())
+		}
 	}
 	e.releaseAddresses(c)
 }

@@ -14,12 +14,45 @@ import (
 	"testing"
 )
 
-// elsewhere are the failpoints that no sequence here can reach, and why that is no gap.
-var elsewhere = map[string]string{
-	"host.zone.recorded":          "needs firewalld; the tests of datapath/host kill it there",
-	"host.closezone.removed":      "needs firewalld; the tests of datapath/host kill it there",
-	"local.migrate.copied":        "needs a store of an older schema, of which there is none yet to make",
-	"fabric.floating.unannounced": "needs a floating address of its own; Docker's ports are published on the host's",
+// elsewhere are the failpoints that no sequence here can reach: why, and the test that kills there. Those tests need the tag
+// "failpoints" too, and "make crash" runs them.
+var elsewhere = map[string]struct{ why, folder, test string }{
+	"host.zone.recorded":          {"it needs firewalld", "datapath/host", "TestZoneKilledAnywhere"},
+	"host.closezone.removed":      {"it needs firewalld", "datapath/host", "TestZoneKilledAnywhere"},
+	"local.migrate.copied":        {"it needs a later program's schema", "sdn/local", "TestMigrationKilled"},
+	"fabric.migrate.guarded":      {inPlace, "sdn/local", "TestKilledWhileNetworkMoves"},
+	"fabric.migrate.moved":        {inPlace, "sdn/local", "TestKilledWhileNetworkMoves"},
+	"fabric.migrate.unguarded":    {inPlace, "sdn/local", "TestKilledWhileNetworkMoves"},
+	"fabric.floating.unannounced": {"Docker's ports are published on the host's own addresses", "sdn/local", "TestKilledWhileNetworkMoves"},
+	"bind.container.sysctl":       {byEngine, "bind", "TestKilled"},
+	"bind.container.addrgen":      {byEngine, "bind", "TestKilled"},
+	"bind.plug.configured":        {byEngine, "bind", "TestKilled"},
+}
+
+const (
+	inPlace  = "a Docker network is put on its router before it has ports"
+	byEngine = "the Docker engine configures a container's end by itself"
+)
+
+// hasTest tells whether a folder's tests have one of that name.
+func hasTest(t *testing.T, folder, test string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == test {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // failpoints lists the names of every failpoint.Here("…") in the tree, whatever its build tags.

@@ -171,7 +171,13 @@ func createArgs(name string, args ...string) []string {
 // network creates a Docker network that the test removes at its end.
 func (r rig) network(t *testing.T, name string, args ...string) {
 	t.Helper()
-	r.docker(t, createArgs(name, args...)...)
+	r.create(t, name, createArgs(name, args...)...)
+}
+
+// create is network with all arguments of the docker command given.
+func (r rig) create(t *testing.T, name string, args ...string) {
+	t.Helper()
+	r.docker(t, args...)
 	t.Cleanup(func() {
 		// The engine may still count endpoints of containers that were removed just now, many at once.
 		eventually(t, 10*time.Second, func() string {

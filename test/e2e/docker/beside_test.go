@@ -1,0 +1,100 @@
+//go:build e2e
+
+package docker_test
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/kuryr/kuryr/test/e2e/privatehost"
+)
+
+// Each half of the plugin works with Docker's other half.
+func TestHalves(t *testing.T) {
+	t.Parallel()
+	onlyKuryr(t)
+	r := newRig(t, privatehost.Options{})
+	for _, c := range []struct {
+		name, within string
+		args         []string
+	}{
+		{"driver", "", []string{"-d", "kuryr"}},
+		{"driver-asked", "10.60.0.128/25", []string{"-d", "kuryr", "--subnet", "10.60.0.0/24", "--ip-range", "10.60.0.128/25", "--gateway", "10.60.0.9"}},
+		{"ipam", "10.200.0.0/13", []string{"-d", "bridge", "--ipam-driver", "kuryr"}},
+		{"ipam-asked", "10.61.0.128/25", []string{"-d", "bridge", "--ipam-driver", "kuryr", "--subnet", "10.61.0.0/24", "--ip-range", "10.61.0.128/25"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before := len(r.list(t, "subnet"))
+			t.Cleanup(func() { // the last of all cleanups
+				if after := len(r.list(t, "subnet")); after != before {
+					t.Errorf("%d subnets before, %d after", before, after)
+				}
+			})
+			r.create(t, c.name, append(append([]string{"network", "create"}, c.args...), c.name)...)
+			a, b := r.run(t, c.name+"-a", c.name), r.run(t, c.name+"-b", c.name)
+			inside(t, c.within, a.ip4, b.ip4)
+			reaches(t, a.in, b.ip4, a.ip4)
+			reaches(t, a.in, out4, host4)
+			reaches(t, r.sh, b.ip4, netip.Addr{})
+		})
+	}
+}
+
+// A network whose range the host routes elsewhere works but for the host, and the host's user is told.
+func TestOverlapWithTheHost(t *testing.T) {
+	t.Parallel()
+	onlyKuryr(t)
+	r := newRig(t, privatehost.Options{})
+	r.must(t, "ip", "route", "add", "10.62.0.0/16", "dev", privatehost.Uplink)
+	r.network(t, "covered", "--subnet", "10.62.1.0/24")
+	a, b := r.run(t, "covered-a", "covered"), r.run(t, "covered-b", "covered")
+	reaches(t, a.in, b.ip4, a.ip4)
+	reaches(t, a.in, out4, host4)
+	cut(t, r.sh, a.ip4)
+	for _, command := range []string{"status", "topology"} {
+		said := r.must(t, kuryr, command)
+		if !strings.Contains(said, "10.62.1.0/24") || !strings.Contains(said, "overlaps the host's route 10.62.0.0/16 by "+privatehost.Uplink) || !strings.Contains(said, "of covered") {
+			t.Errorf("kuryr %s does not say that the host cannot reach the network:\n%s", command, said)
+		}
+	}
+}
+
+// Without an MTU asked for, both ends of everything have that of the host's uplink.
+func TestNarrowUplink(t *testing.T) {
+	t.Parallel()
+	onlyKuryr(t)
+	r := newRig(t, privatehost.Options{KuryrLater: true})
+	r.must(t, "ip", "link", "set", privatehost.Uplink, "mtu", "1400")
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	if err := r.StartKuryr(ctx, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.network(t, "narrow", "--ipv6", "--subnet", "10.63.0.0/24", "--subnet", "fd63::/64")
+	a, b := r.run(t, "narrow-a", "narrow"), r.run(t, "narrow-b", "narrow")
+	links := a.in("ip", "-o", "link").Stdout + r.must(t, "sh", "-c", "ip -o link | grep ' kr'; for n in /run/kuryr/netns/*; do nsenter --net=$n ip -o link; done")
+	found := 0
+	for line := range strings.Lines(links) {
+		if strings.Contains(line, " lo:") {
+			continue
+		}
+		found++
+		if !strings.Contains(line, " mtu 1400 ") {
+			t.Errorf("not the uplink's MTU: %s", line)
+		}
+	}
+	// The container's, the host's end of the router's uplink and the router's own, the bridge, two ports.
+	if found != 6 {
+		t.Errorf("%d links, want 6:\n%s", found, links)
+	}
+	for _, to := range []struct {
+		netip.Addr
+		fits string
+	}{{b.ip4, "1372"}, {out4, "1372"}, {b.ip6, "1352"}} {
+		if res := a.in("ping", "-n", "-c", "2", "-i", "0.2", "-W", "1", "-M", "do", "-s", to.fits, to.String()); !strings.Contains(res.Stdout, "bytes from") {
+			t.Errorf("a full packet does not pass: %s", res)
+		}
+	}
+}
