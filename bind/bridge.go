@@ -301,8 +301,10 @@ func (p *pair) configureHost() error {
 		return err
 	}
 	var b batch
-	// In the message that makes the pair the kernel ignores an alias.
-	b.add("configure "+HostName(p.Port.ID), unix.RTM_SETLINK, 0, ifInfo(unix.AF_UNSPEC, index, unix.IFF_UP, unix.IFF_UP))
+	// In the message that makes the pair the kernel ignores an alias. The host end is a bridge's port and speaks for nobody: without
+	// NOARP it would itself listen to ARP in frames to the bridge group (01:80:c2:00:00:0x), which no filter of bridges sees.
+	const flags = unix.IFF_UP | unix.IFF_NOARP
+	b.add("configure "+HostName(p.Port.ID), unix.RTM_SETLINK, 0, ifInfo(unix.AF_UNSPEC, index, flags, flags))
 	b.text(unix.IFLA_IFALIAS, Alias(p.Port.ID))
 	if !p.fresh {
 		b.u32(unix.IFLA_MASTER, uint32(p.bridge))

@@ -49,7 +49,7 @@ func TestPlugIntoNamespace(t *testing.T) {
 	nstest.Do(t, w.router, func() {
 		l, err := netlink.LinkByName(r.HostName)
 		must(t, err)
-		if at := l.Attrs(); at.Alias != "kuryr:port:"+string(pa.ID) || at.MTU != testMTU || at.Group != groupPort || at.HardwareAddr[0] != 0xfe || at.OperState != netlink.OperUp {
+		if at := l.Attrs(); at.Alias != "kuryr:port:"+string(pa.ID) || at.MTU != testMTU || at.Group != groupPort || at.HardwareAddr[0] != 0xfe || at.OperState != netlink.OperUp || at.RawFlags&unix.IFF_NOARP == 0 {
 			t.Errorf("host end is %+v", at)
 		}
 		if addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL); err != nil || len(addrs) > 0 {

@@ -98,7 +98,7 @@ func refuseWhilePlugged(ctx context.Context, p *parts, host string, force bool) 
 		return err
 	}
 	if n > 0 {
-		return fmt.Errorf("containers are plugged on %d ports and would be cut off: stop them first, or use --force", n)
+		return fmt.Errorf("%d port(s) of containers are plugged and would be cut off: stop them first, or use --force", n)
 	}
 	return nil
 }

@@ -26,6 +26,9 @@ var domainSysctls = []sysctl{
 	{"ipv4/conf/default/accept_redirects", "0"},
 	{"ipv6/conf/all/accept_redirects", "0"},
 	{"ipv6/conf/default/accept_redirects", "0"},
+	// Frames to the bridge group (01:80:c2:00:00:0x) come to the router past the guard: nothing in them is for it.
+	{"ipv4/conf/all/drop_unicast_in_l2_multicast", "1"},
+	{"ipv6/conf/default/drop_unicast_in_l2_multicast", "1"},
 	{"ipv4/conf/all/promote_secondaries", "1"},
 	{"ipv6/conf/all/forwarding", "1"},
 	{"ipv6/conf/default/forwarding", "1"},

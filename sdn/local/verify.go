@@ -55,7 +55,7 @@ type verifier struct {
 // meta chooses the valid meta page with the higher transaction and returns the root page.
 func (v *verifier) meta() (root uint64, err error) {
 	if v.size < pageHeader+metaSize {
-		return 0, fmt.Errorf("its %d bytes do not even hold a header", v.size)
+		return 0, fmt.Errorf("%d bytes are too few for a store: its header is not whole", v.size)
 	}
 	var newest uint64
 	found := false
