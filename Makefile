@@ -48,7 +48,7 @@ bench: need-root build ## measure against the raw kernel and Docker's bridge, as
 	CGO_ENABLED=0 go build -trimpath -o bin/traffic ./test/bench/traffic
 	go run ./test/bench
 
-fuzz: ## run every fuzz target for FUZZTIME (10s)
+fuzz: ## run every fuzz target for FUZZTIME (10s; or 2000x, so many inputs)
 	hack/fuzz.sh $(FUZZTIME)
 
 demo: need-root ## two containers talking on a Kuryr network, in under a minute (root)
