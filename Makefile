@@ -6,18 +6,24 @@ LDFLAGS     := -s -w -X main.version=$(VERSION)
 FUZZTIME    ?= 10s
 PREFIX      ?= /usr/local
 E2E_TIMEOUT ?= 20m
+SCENARIOS   ?= .
+SOAK        ?= 60s
 
 # RESULTS, a folder, gets the numbers of each suite in a file of its name.
 count = go run ./test/count -name $(1) $(if $(RESULTS),-to $(RESULTS)/$(1))
 
 .DEFAULT_GOAL := help
-.PHONY: help build man test lint e2e-docker crash bench fuzz demo demo-clean install clean need-root need-gcc deps
+.PHONY: help build docker-plugin man test lint e2e-docker e2e-docker-29 crash soak faults e2e-neutron bench bench-docker bench-neutron fuzz demo demo-clean install clean need-root need-gcc deps
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-12s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-14s %s\n", $$1, $$2 }'
 
-build: ## build bin/kuryr, static, with its version
+build: ## build bin/kuryr and bin/kuryr-vif, static, with their version
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kuryr ./cmd/kuryr
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kuryr-vif ./cmd/kuryr-vif
+
+docker-plugin: build ## build bin/docker-plugin, which docker plugin create takes
+	hack/docker-plugin.sh
 
 man: build ## write the man pages to man/
 	mkdir -p man
@@ -25,14 +31,23 @@ man: build ## write the man pages to man/
 
 test: need-gcc ## vet, unit and kernel tests with the race detector (kernel tests need root or user namespaces)
 	go vet ./...
-	go test -race -json ./... | $(call count,unit)
+	go test -race -json -timeout 30m ./... | $(call count,unit)
 
 lint: ## gofmt, vet, staticcheck, golangci-lint (the tools are built once into ~/.cache/kuryr)
 	hack/lint.sh
 
-e2e-docker: need-root build ## scenarios with a real Docker engine on private hosts (root; installs docker.io)
+e2e-docker: need-root docker-plugin ## scenarios with a real Docker engine on private hosts (root; installs docker.io)
 	hack/deps.sh e2e
-	go test -json -tags e2e -count=1 -timeout $(E2E_TIMEOUT) ./test/e2e/privatehost ./test/e2e/docker | $(call count,e2e-docker)
+	go test -json -tags e2e -count=1 -parallel 4 -timeout $(E2E_TIMEOUT) ./test/e2e/privatehost ./test/e2e/docker | $(call count,e2e-docker)
+
+e2e-docker-29: need-root docker-plugin ## the same and more with Docker 29, which is built from its source once (root)
+	hack/deps.sh e2e
+	engine=$$(hack/dockerd.sh) && KURYR_E2E_DOCKERD=$$engine go test -json -tags e2e -count=1 -parallel 4 -timeout $(E2E_TIMEOUT) \
+		./test/e2e/privatehost ./test/e2e/docker | $(call count,e2e-docker-29)
+
+e2e-neutron: need-root build ## scenarios on a real Neutron and OVN, hosts with Docker and Open vSwitch; SCENARIOS chooses (root; installs them)
+	hack/deps.sh neutron
+	go test -json -tags e2e -count=1 -p 1 -timeout 45m -run "$(SCENARIOS)" ./test/e2e/neutronlab ./test/e2e/neutron | $(call count,e2e-neutron)
 
 # The folders whose own tests kill at failpoints; without the tag those tests are not there.
 KILLS := ./docker ./bind ./datapath/fabric ./datapath/host ./sdn/local
@@ -43,10 +58,30 @@ crash: need-root ## kill Kuryr at every failpoint and compare store and kernel (
 	go test -json -tags e2e,failpoints -count=1 -timeout $(E2E_TIMEOUT) -run 'Failpoints|Sequence|Crash|Killed' -skip '^TestCrashChild$$' \
 		./test/e2e/crash $(KILLS) | $(call count,crash)
 
+soak: need-root build ## random kills of Kuryr and Docker among forty users, for SOAK (60s); KURYR_SOAK_SEED repeats a run (root)
+	hack/deps.sh e2e
+	SOAK=$(SOAK) go test -json -tags e2e -count=1 -timeout 3h ./test/e2e/soak | $(call count,soak)
+
+faults: need-root build ## slow, full and failing disks, a full /run, floods, daemons in the wrong order (root)
+	hack/deps.sh e2e
+	go test -json -tags e2e -count=1 -parallel 6 -timeout $(E2E_TIMEOUT) ./test/e2e/faults | $(call count,faults)
+
 bench: need-root build ## measure against the raw kernel and Docker's bridge, as ratios (root)
 	hack/deps.sh e2e
 	CGO_ENABLED=0 go build -trimpath -o bin/traffic ./test/bench/traffic
 	go run ./test/bench
+
+# A second engine to measure on: the one that hack/dockerd.sh has built, if it has.
+DOCKERD ?= $(lastword $(filter-out %.lock,$(foreach f,$(wildcard $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kuryr/dockerd-29-v*),$(if $(findstring .new.,$(f)),,$(f)))))
+
+bench-docker: need-root build ## measure the Docker front end: by method, published ports, a full store, the start (root)
+	hack/deps.sh e2e
+	CGO_ENABLED=0 go build -trimpath -o bin/traffic ./test/bench/traffic
+	go run ./test/bench -only containers,methods,published,scale,start $(if $(DOCKERD),-dockerd $(DOCKERD))
+
+bench-neutron: need-root build ## measure on a real Neutron: its calls, Kuryr's own time, CPU and memory (root)
+	hack/deps.sh neutron
+	go run ./test/bench -only neutron -rounds 20
 
 fuzz: ## run every fuzz target for FUZZTIME (10s; or 2000x, so many inputs)
 	hack/fuzz.sh $(FUZZTIME)
@@ -62,6 +97,8 @@ deps: ## install what the suites need from Debian (root)
 
 install: build ## install kuryr, its manual, completions and systemd unit (DESTDIR, PREFIX)
 	install -D -m 755 bin/kuryr $(DESTDIR)$(PREFIX)/bin/kuryr
+	install -D -m 755 bin/kuryr-vif $(DESTDIR)/usr/libexec/kuryr/kuryr-vif
+	for type in bridge ovs tap midonet unbound; do ln -sf kuryr-vif $(DESTDIR)/usr/libexec/kuryr/$$type; done
 	bin/kuryr man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	bin/kuryr completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/kuryr

@@ -3,12 +3,15 @@
 package bind
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"sync"
 
+	"github.com/kuryr/kuryr/internal/ovsdb"
+	"github.com/kuryr/kuryr/internal/vifexec"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -51,6 +54,16 @@ type Driver interface {
 // Config is what a Binder needs.
 type Config struct {
 	Logger *slog.Logger // nil: slog.Default
+	// OVSDB is the path of the Unix socket of Open vSwitch's database; "" is where its packages put it. It is opened only for ports of VIF type ovs.
+	OVSDB string
+	// IntegrationBridge is the Open vSwitch bridge of ports whose VIF names none; "" is DefaultIntegrationBridge.
+	IntegrationBridge string
+	// Executables is the folder of the executables that plug ports of VIF types without a driver here; "" is vifexec.DefaultDir.
+	Executables string
+	// LinkInterface is the interface of this virtual machine that nested ports (VIFMacvlan, VIFVLAN) go through; "" is the one with the MAC of its own port.
+	LinkInterface string
+	// Sys is where sysfs is mounted, which tells of network cards' virtual functions; "" is /sys.
+	Sys string
 }
 
 // Binder plugs ports by their VIF type. All its methods but Close may be called at once from many goroutines.
@@ -59,12 +72,15 @@ type Binder struct {
 	graves *graveyard
 	locks  portLocks
 
+	others   Driver // of VIF types that drivers has not
+	function Driver // of ports that are a function of a network card, whatever their VIF type
+
 	mu      sync.RWMutex // of drivers
 	drivers map[string]Driver
 }
 
-// New makes a Binder with the drivers of this package: sdn.VIFBridge. The network namespace of the calling thread becomes its
-// own: the one of VIFs that name none, and where container ends wait for an engine. Close it when done.
+// New makes a Binder with the drivers of this package: sdn.VIFBridge, VIFOVS, VIFTap, VIFMacvlan, VIFVLAN and VIFNoop, and that of ports with the VNIC types of SR-IOV; other types are the executables'. The network namespace of the calling thread becomes
+// its own: the one of VIFs that name none, and where container ends wait for an engine. Close it when done.
 func New(c Config) (*Binder, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -74,9 +90,24 @@ func New(c Config) (*Binder, error) {
 		return nil, err
 	}
 	graves := newGraveyard(h, c.Logger)
+	on := func(s seat) vethDriver { return vethDriver{host: h, graves: graves, log: c.Logger, seat: s} }
+	bridge, tap := on(bridgeSeat{}), on(tapSeat{})
+	others := on(executableSeat{vifexec.Dir(cmp.Or(c.Executables, vifexec.DefaultDir))})
+	ovs := &ovsSeat{socket: cmp.Or(c.OVSDB, ovsdb.DefaultSocket), bridge: cmp.Or(c.IntegrationBridge, DefaultIntegrationBridge), graves: graves, log: c.Logger}
+	nested := func(kind string) Driver {
+		return &nestedDriver{host: h, graves: graves, kind: kind, parent: c.LinkInterface}
+	}
 	return &Binder{
-		host: h, graves: graves,
-		drivers: map[string]Driver{sdn.VIFBridge: &bridgeDriver{host: h, graves: graves, log: c.Logger}},
+		host: h, graves: graves, others: &others, function: &functionDriver{host: h, sys: cmp.Or(c.Sys, "/sys")},
+		drivers: map[string]Driver{
+			sdn.VIFBridge: &bridge,
+			sdn.VIFOVS:    &ovsDriver{vethDriver: on(ovs), ovs: ovs},
+			sdn.VIFTap:    &tap,
+			sdn.VIFNoop:   noopDriver{},
+
+			sdn.VIFMacvlan: nested(sdn.VIFMacvlan),
+			sdn.VIFVLAN:    nested(sdn.VIFVLAN),
+		},
 	}, nil
 }
 
@@ -90,27 +121,43 @@ func (b *Binder) Register(vifType string, d Driver) {
 	b.drivers[vifType] = d
 }
 
-// driver finds the driver of the port. The error IsInvalid for a port that is bound to no host, and IsUnsupported for a VIF type
-// without a driver.
+// nowhere tells whether the port's VIF type says that it has no interface.
+func nowhere(port sdn.Port) bool {
+	return port.VIF.Type == "" || port.VIF.Type == sdn.VIFUnbound || port.VIF.Type == sdn.VIFBindingFailed
+}
+
+// driver finds the driver of the port. The error IsInvalid for a port that is bound to no host, and IsUnavailable for one that the SDN could not bind.
 func (b *Binder) driver(port sdn.Port) (Driver, error) {
+	if isFunction(port) && !nowhere(port) {
+		return b.function, nil
+	}
 	b.mu.RLock()
 	d := b.drivers[port.VIF.Type]
 	b.mu.RUnlock()
 	if d != nil {
 		return d, nil
 	}
-	if port.VIF.Type == "" || port.VIF.Type == sdn.VIFUnbound {
-		return nil, &sdn.Error{Kind: sdn.KindInvalid, Noun: "port", ID: string(port.ID), Field: "vif.type", Detail: "the port is bound to no host"}
+	if !nowhere(port) {
+		return b.others, nil
 	}
-	return nil, &sdn.Error{Kind: sdn.KindUnsupported, Noun: "port", ID: string(port.ID), Field: "vif.type", Detail: fmt.Sprintf("no binding driver for VIF type %q", port.VIF.Type)}
+	e := &sdn.Error{Noun: "port", ID: string(port.ID), Field: "vif.type"}
+	if port.VIF.Type == sdn.VIFBindingFailed {
+		e.Kind = sdn.KindUnavailable
+		e.Detail = fmt.Sprintf("the SDN could not bind it to host %q: no agent of the SDN serves that host; is one alive there, and does it call the host by this name?", port.Host)
+	} else {
+		e.Kind, e.Detail = sdn.KindInvalid, "the port is bound to no host"
+	}
+	return nil, e
 }
 
-// Plug makes the port's interface; when it returns, traffic flows (with Namespace "": as soon as the engine has put its end up). A port that is
+// Plug makes the port's interface; when it returns, traffic flows (with Namespace "": as soon as the engine has put its end up; where an SDN's
+// controller on this host wires the port: when Wait returns). A port that is
 // plugged as asked stays as it is, without harm to its traffic; what a killed Plug left is finished; if the container end is
 // elsewhere, under another name or with another MAC, the interface is made anew.
 //
 // Errors: IsInvalid, naming the field, for what makes no interface; IsNotFound for a namespace or bridge that is not there; IsConflict, Exists, for a
-// name that another interface has; IsExhausted, NoPorts, for a bridge that holds no more. Nothing is left behind by these.
+// name that another interface has; IsExhausted, NoPorts, for a bridge that holds no more; IsUnavailable for a switch that cannot be told. Nothing is
+// left behind by these, unless the switch stays away.
 func (b *Binder) Plug(ctx context.Context, i Interface) (Result, error) {
 	d, err := b.driver(i.Port)
 	if err != nil {
@@ -138,7 +185,7 @@ func (b *Binder) Plug(ctx context.Context, i Interface) (Result, error) {
 // all of the port, is no error, nor is a port bound to no host. It returns when no traffic passes any more and the port
 // can be plugged anew; the links themselves go a moment later, while Run runs.
 func (b *Binder) Unplug(ctx context.Context, port sdn.Port) error {
-	if port.VIF.Type == "" || port.VIF.Type == sdn.VIFUnbound {
+	if nowhere(port) {
 		return nil
 	}
 	d, err := b.driver(port)
@@ -162,7 +209,7 @@ func (b *Binder) Unplug(ctx context.Context, port sdn.Port) error {
 // Connected tells whether the port is plugged and its container end is up: a container has it. It is not where an engine never took
 // the container end, or the container is gone with its namespace. It changes nothing.
 func (b *Binder) Connected(ctx context.Context, port sdn.Port) (bool, error) {
-	if port.VIF.Type == "" || port.VIF.Type == sdn.VIFUnbound {
+	if nowhere(port) {
 		return false, nil
 	}
 	d, err := b.driver(port)

@@ -296,7 +296,7 @@ func TestHalfMade(t *testing.T) {
 						return err
 					}
 					defer p.f.close()
-					if p.bridge, err = p.n.index("br0"); err != nil {
+					if p.place, err = (bridgeSeat{}).find(context.Background(), p.n, p.near, i, false); err != nil {
 						return err
 					}
 					if err := p.create(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 
+	"github.com/kuryr/kuryr/sdn"
 	"golang.org/x/sys/unix"
 )
 
@@ -204,10 +205,12 @@ type link struct {
 	group     uint32
 	mtu       int
 	mac       net.HardwareAddr
+	master    int32 // the index of the bridge it is on; 0: none
 	peer      int32 // a veth's other end's index
 	peerNSID  int32 // the id that this namespace knows the other end's by
 	peerHere  bool  // the other end is in this namespace
 	operState uint8
+	vlan      int // of a VLAN link
 }
 
 // errNoLink says that there is no link of the name or index asked for.
@@ -237,13 +240,18 @@ func parseLink(b []byte) (link, error) {
 	a := attrs(b[sizeIfInfo:])
 	l.name, l.alias = cstring(a[unix.IFLA_IFNAME]), cstring(a[unix.IFLA_IFALIAS])
 	l.group, l.mtu, l.peer = u32(a[unix.IFLA_GROUP]), int(u32(a[unix.IFLA_MTU])), int32(u32(a[unix.IFLA_LINK]))
-	l.mac = slices.Clone(a[unix.IFLA_ADDRESS])
+	l.mac, l.master = slices.Clone(a[unix.IFLA_ADDRESS]), int32(u32(a[unix.IFLA_MASTER]))
 	if state := a[unix.IFLA_OPERSTATE]; len(state) == 1 {
 		l.operState = state[0]
 	}
 	nsid, elsewhere := a[unix.IFLA_LINK_NETNSID]
 	l.peerNSID, l.peerHere = int32(u32(nsid)), !elsewhere
-	l.kind = cstring(attrs(a[unix.IFLA_LINKINFO])[unix.IFLA_INFO_KIND])
+	info := attrs(a[unix.IFLA_LINKINFO])
+	if l.kind = cstring(info[unix.IFLA_INFO_KIND]); l.kind == sdn.VIFVLAN {
+		if id := attrs(info[unix.IFLA_INFO_DATA])[unix.IFLA_VLAN_ID]; len(id) == 2 {
+			l.vlan = int(binary.NativeEndian.Uint16(id))
+		}
+	}
 	return l, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/kuryr/kuryr/internal/nstest"
@@ -122,6 +123,37 @@ func (w *world) collect() {
 	must(w.t, w.b.Collect(context.Background(), w.path))
 }
 
+// deadline is for what would wait for ever should it fail.
+func deadline() time.Time { return time.Now().Add(10 * time.Second) }
+
+// wantForwardsAtOnce checks that a bridge has no spanning tree protocol and no delay, whether or not it snoops on multicast.
+func wantForwardsAtOnce(t testing.TB, ns netns.NsHandle, bridge string, snoops byte) {
+	t.Helper()
+	must(t, visit(func() error {
+		s, err := namespace{fd: int(ns)}.socket()
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		var b batch
+		b.add("read bridge", unix.RTM_GETLINK, 0, ifInfo(unix.AF_UNSPEC, 0, 0, 0))
+		b.text(unix.IFLA_IFNAME, bridge)
+		answer, err := s.ask(&b)
+		if err != nil {
+			return err
+		}
+		a := attrs(attrs(attrs(answer[sizeIfInfo:])[unix.IFLA_LINKINFO])[unix.IFLA_INFO_DATA])
+		if stp, delay := u32(a[unix.IFLA_BR_STP_STATE]), u32(a[unix.IFLA_BR_FORWARD_DELAY]); len(a) == 0 || stp != 0 || delay != 0 || a[unix.IFLA_BR_MCAST_SNOOPING][0] != snoops {
+			t.Errorf("bridge %s: spanning tree %d, delay %d, snooping %v; want 0, 0, %d", bridge, stp, delay, a[unix.IFLA_BR_MCAST_SNOOPING], snoops)
+		}
+		l, err := parseLink(answer)
+		if l.flags&unix.IFF_UP == 0 {
+			t.Errorf("bridge %s is down", bridge)
+		}
+		return err
+	}))
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -164,7 +196,10 @@ func ping(t testing.TB, ns netns.NsHandle, addr string) {
 	})
 }
 
-func echo(to netip.Addr) error {
+func echo(to netip.Addr) error { return echoWithin(to, 5_000_000) }
+
+// echoWithin waits for the answer so many microseconds.
+func echoWithin(to netip.Addr, wait int64) error {
 	family, proto, kind := unix.AF_INET, unix.IPPROTO_ICMP, byte(8)
 	var sa unix.Sockaddr = &unix.SockaddrInet4{Addr: [4]byte(append(to.AsSlice(), 0, 0, 0, 0)[:4])}
 	if to.Is6() {
@@ -175,7 +210,7 @@ func echo(to netip.Addr) error {
 		return err
 	}
 	defer unix.Close(fd)
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}); err != nil {
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: wait / 1_000_000, Usec: wait % 1_000_000}); err != nil {
 		return err
 	}
 	msg := []byte{kind, 0, 0, 0, 0x12, 0x34, 0, 1}

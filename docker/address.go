@@ -1,7 +1,9 @@
 package docker
 
 import (
+	"bytes"
 	"context"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -27,22 +29,27 @@ func addressAnswer(a netip.Addr, bits int) requestAddressResponse {
 // requestAddress serves three requests that the engine tells apart by little: a gateway's has a type; an auxiliary address
 // has no MAC and comes before the pool has a network; what is left is an endpoint's.
 func (d *Driver) requestAddress(ctx context.Context, r *requestAddressRequest) (any, error) {
-	subnet, found, err := d.subnetOf(ctx, sdn.ID(r.PoolID))
+	subnet, found, err := d.subnetOf(ctx, r.ref.id)
 	if err != nil {
 		return nil, err
 	}
-	if found {
-		if r.gateway {
-			return gatewayOf(subnet, r.addr)
-		}
-		return d.endpointAddress(ctx, subnet, r)
+	if found && !d.mayGo(subnet) {
+		return d.subnetAddress(ctx, subnet, r)
 	}
-	unlock, err := d.locks.lock(ctx, "pool/"+r.PoolID)
+	unlock, err := d.locks.lock(ctx, "pool/"+string(r.ref.id))
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	p, err := d.sdn.SubnetPool(ctx, sdn.ID(r.PoolID))
+	if found || d.deleteEmpty { // it may have gone, or come back, while this call waited
+		if subnet, found, err = d.restored(ctx, r.ref.id); err != nil {
+			return nil, err
+		}
+		if found {
+			return d.subnetAddress(ctx, subnet, r)
+		}
+	}
+	p, err := d.sdn.SubnetPool(ctx, r.ref.id)
 	if sdn.IsNotFound(err) {
 		return nil, refuse("there is no pool %s", clip(r.PoolID, 60))
 	}
@@ -53,22 +60,49 @@ func (d *Driver) requestAddress(ctx context.Context, r *requestAddressRequest) (
 	if !ok {
 		return nil, refuse("pool %s was not made for the engine", clip(r.PoolID, 60))
 	}
+	if pool.emptied() != "" {
+		if subnet, found, err = d.restored(ctx, pool.ID); err == nil && !found {
+			err = refuse("there is no pool %s", clip(r.PoolID, 60))
+		}
+		if err != nil {
+			return nil, err
+		}
+		return d.subnetAddress(ctx, subnet, r)
+	}
 	switch {
 	case r.gateway:
 		return d.takeGateway(ctx, pool, r.addr)
-	case r.mac == nil && r.addr.IsValid():
+	case r.mac == nil && r.addr.IsValid() && r.Options[optSerial] == "":
 		return d.takeAux(ctx, pool, r.addr)
+	}
+	if subnet, found, err = d.subnetOf(ctx, pool.ID); err != nil || found { // made again while this call waited
+		if err != nil {
+			return nil, err
+		}
+		return d.subnetAddress(ctx, subnet, r)
 	}
 	if subnet, err = d.hiddenSubnet(ctx, pool); err != nil {
 		return nil, err
 	}
 	failpoint.Here("docker.requestaddress.hidden")
-	return d.endpointAddress(ctx, subnet, r)
+	return d.subnetAddress(ctx, subnet, r)
 }
 
-// subnetOf is the subnet that was cut from a pool, and whether there is one.
-func (d *Driver) subnetOf(ctx context.Context, pool sdn.ID) (sdn.Subnet, bool, error) {
-	return sdn.First(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Pools: []sdn.ID{pool}}))
+// subnetAddress answers for a pool that a network is made of.
+func (d *Driver) subnetAddress(ctx context.Context, s sdn.Subnet, r *requestAddressRequest) (any, error) {
+	switch {
+	case r.gateway:
+		return gatewayOf(s, r.addr)
+	case r.addr.IsValid() && !s.CIDR.Contains(r.addr):
+		return nil, refuse("%s is not in %s", r.addr, s.CIDR)
+	case r.addr.IsValid() && r.addr == s.Gateway:
+		return nil, refuse("address %s is in use: it is the gateway", r.addr)
+	case r.ref.node:
+		return d.nodeAddress(ctx, s, r)
+	case swarms(s):
+		return d.managerAddress(ctx, s, r, r.ref.life)
+	}
+	return d.endpointAddress(ctx, s, r)
 }
 
 // gatewayOf answers for the gateway of a network that is there already.
@@ -107,6 +141,9 @@ func (d *Driver) takeGateway(ctx context.Context, pool enginePool, asked netip.A
 	if slices.Contains(pool.aux(), gateway) {
 		return nil, refuse("%s is an auxiliary address already", gateway)
 	}
+	if gateway == d.gatewayOf(pool) && len(pool.aux()) == 0 {
+		return addressAnswer(gateway, pool.cidr.Bits()), nil // written down, or needs not to be
+	}
 	err := d.changePool(ctx, pool, func(tags []string) ([]string, bool) {
 		others := slices.DeleteFunc(slices.Clone(tags), func(t string) bool {
 			return strings.HasPrefix(t, tagGateway) && t != tagGateway+gateway.String()
@@ -139,61 +176,162 @@ func (d *Driver) takeAux(ctx context.Context, pool enginePool, addr netip.Addr) 
 
 // endpointAddress takes an address for an endpoint: a port of its MAC, or one more address of the port that has it.
 func (d *Driver) endpointAddress(ctx context.Context, s sdn.Subnet, r *requestAddressRequest) (any, error) {
-	switch {
-	case r.addr.IsValid() && !s.CIDR.Contains(r.addr):
-		return nil, refuse("%s is not in %s", r.addr, s.CIDR)
-	case r.addr.IsValid() && r.addr == s.Gateway:
-		return nil, refuse("address %s is in use: it is the gateway", r.addr)
-	}
-	id := strings.ReplaceAll(uuid.NewString(), "-", "")
-	if r.mac != nil {
-		id = r.mac.String()
-	}
-	key := d.key(kindPort, string(s.Network)+"/"+id)
-	unlock, err := d.locks.lock(ctx, "port/"+key.Name)
+	_, answer, err := d.takeAddress(ctx, s, r)
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	var port sdn.Port
-	var there bool
+	return answer, nil
+}
+
+// takeAddress is endpointAddress, with the port and its further tags.
+func (d *Driver) takeAddress(ctx context.Context, s sdn.Subnet, r *requestAddressRequest, tags ...string) (port sdn.Port, answer requestAddressResponse, err error) {
+	nonce := strings.ReplaceAll(uuid.NewString(), "-", "")
+	name := string(s.Network) + "/" + nonce
 	if r.mac != nil {
-		if port, there, err = sdn.First(d.sdn.FindPorts(ctx, sdn.PortQuery{Match: sdn.Match{Keys: []sdn.Key{key}}})); err != nil {
-			return nil, err
+		unlock, err := d.locks.lock(ctx, "port/"+string(s.Network)+"/"+r.mac.String())
+		if err != nil {
+			return port, answer, err
 		}
+		defer unlock()
+		name = string(s.Network) + "/" + r.mac.String() + "/" + nonce[:8]
 	}
-	if there {
-		port, err = d.addAddress(ctx, port, s, r.addr)
-	} else {
-		var ports []sdn.Port
-		ports, err = d.sdn.EnsurePorts(ctx, []sdn.PortSpec{{
-			Base:        sdn.Base{Key: key, Name: unboundName, Tags: []string{tagPort}},
-			Network:     s.Network,
-			MAC:         r.mac,
-			Addresses:   []sdn.Address{{Subnet: s.ID, Addr: r.addr}},
-			DeviceOwner: sdn.OwnerContainer,
-		}})
-		if err == nil {
-			port = ports[0]
-		}
-	}
-	if err != nil {
-		if sdn.ReasonOf(err) == sdn.AddressInUse && r.addr.IsValid() {
-			return nil, refuseFor(err, "address %s is in use", r.addr)
-		}
-		return nil, err
+	if port, err = d.portWith(ctx, s, r, d.key(kindPort, name), tags); err != nil {
+		return port, answer, err
 	}
 	failpoint.Here("docker.requestaddress.taken")
 	addr, ok := addressOn(port, s.ID)
-	if !ok {
-		return nil, refuse("the SDN gave the port no address in %s", s.CIDR)
+	if r.addr.IsValid() && hasAddress(port, r.addr) {
+		addr, ok = r.addr, true
 	}
-	return addressAnswer(addr, s.CIDR.Bits()), nil
+	if !ok {
+		return port, answer, refuse("the SDN gave the port no address in %s", s.CIDR)
+	}
+	d.wasReturned(sdn.Address{Subnet: s.ID, Addr: addr})
+	return port, addressAnswer(addr, s.CIDR.Bits()), nil
+}
+
+// portWith makes the port that a request asks for, or finds it. A MAC or an address that is in use, or that may not be chosen, tells that it
+// may be there, so that looking first would mostly be in vain. It is not where another address was taken before, which engines do with IPv4 first; nor for an address
+// given of a subnet that others have too, whose port is mostly one that its user made.
+func (d *Driver) portWith(ctx context.Context, s sdn.Subnet, r *requestAddressRequest, key sdn.Key, tags []string) (sdn.Port, error) {
+	byMAC := sdn.PortQuery{Networks: []sdn.ID{s.Network}, MACs: []net.HardwareAddr{r.mac}}
+	byAddress := sdn.PortQuery{Subnets: []sdn.ID{s.ID}, Addresses: []netip.Addr{r.addr}}
+	if r.addr.IsValid() && !d.ours(s.Meta, kindSubnet, kindHiddenSubnet) {
+		if port, found, err := d.portLike(ctx, byAddress, s, r, key); found || err != nil {
+			return port, err
+		}
+	}
+	if r.mac != nil && s.CIDR.Addr().Is6() {
+		q := byMAC
+		if id, ok := d.madeFor(s.Network, r.mac); ok {
+			q.IDs = []sdn.ID{id} // an SDN's port is found at less cost by its id
+		}
+		if port, found, err := d.portLike(ctx, q, s, r, key); found || err != nil {
+			return port, err
+		}
+	}
+	port, refusal := d.newPort(ctx, s, r, key, tags)
+	reason, forbidden := sdn.ReasonOf(refusal), sdn.IsDenied(refusal)
+	if r.mac != nil && (reason == sdn.MACInUse || forbidden) {
+		if port, found, err := d.portLike(ctx, byMAC, s, r, key); found || err != nil {
+			return port, err
+		}
+	}
+	if r.addr.IsValid() && (reason == sdn.AddressInUse || forbidden) {
+		if port, found, err := d.portLike(ctx, byAddress, s, r, key); found || err != nil {
+			return port, err
+		}
+	}
+	if reason == sdn.AddressInUse && r.addr.IsValid() {
+		return port, refuseFor(refusal, "address %s is in use", r.addr)
+	}
+	return port, denied(refusal, s)
+}
+
+// newPort makes the port of a request. What an endpoint's port has besides, CreateEndpoint tells; it also writes the tags, but for
+// those that a swarm's manager needs, since there will be none.
+func (d *Driver) newPort(ctx context.Context, s sdn.Subnet, r *requestAddressRequest, key sdn.Key, tags []string) (sdn.Port, error) {
+	if len(tags) > 0 {
+		tags = append(tags, tagPort)
+	}
+	ports, err := d.sdn.EnsurePorts(ctx, []sdn.PortSpec{{
+		Base:        sdn.Base{Key: key, Name: unboundName, Tags: tags},
+		Network:     s.Network,
+		MAC:         r.mac,
+		Addresses:   []sdn.Address{{Subnet: s.ID, Addr: r.addr}},
+		DeviceOwner: sdn.OwnerContainer,
+	}})
+	if err != nil {
+		return sdn.Port{}, err
+	}
+	if r.mac != nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		name := madeName(s.Network, r.mac)
+		d.made[name], d.madeAs[ports[0].ID] = ports[0].ID, name
+	}
+	return ports[0], nil
+}
+
+func madeName(network sdn.ID, mac net.HardwareAddr) string {
+	return string(network) + "/" + mac.String()
+}
+
+func (d *Driver) madeFor(network sdn.ID, mac net.HardwareAddr) (sdn.ID, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	id, ok := d.made[madeName(network, mac)]
+	return id, ok
+}
+
+// forgetMade lets go of the hint: all addresses of the port are taken.
+func (d *Driver) forgetMade(port sdn.ID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.made, d.madeAs[port])
+	delete(d.madeAs, port)
+}
+
+// denied puts into words what the policy of an SDN forbids on networks that are another project's.
+func denied(err error, s sdn.Subnet) error {
+	if !sdn.IsDenied(err) {
+		return err
+	}
+	return refuseFor(err, "the SDN does not let Kuryr choose the address or the MAC of a port in %s: give those of a port that is there by --ip and --mac-address", s.CIDR)
+}
+
+// portLike answers a request with a port that is there, if there is one like that: one of ours gets the address, and one that its user made has it.
+func (d *Driver) portLike(ctx context.Context, q sdn.PortQuery, s sdn.Subnet, r *requestAddressRequest, key sdn.Key) (sdn.Port, bool, error) {
+	port, found, err := sdn.First(d.sdn.FindPorts(ctx, q))
+	switch {
+	case err != nil || !found:
+		return port, false, err
+	case d.ownPort(port):
+		if port.Key.IsZero() {
+			port, err = d.adopt(ctx, port, r.mac, key)
+		} else if !bytes.Equal(r.mac, port.MAC) {
+			err = refuse("address %s is in use", r.addr)
+		}
+		if err == nil {
+			port, err = d.addAddress(ctx, port, s, r.addr)
+		}
+		return port, true, err
+	}
+	if err := d.lendable(port, ""); err != nil {
+		return port, true, err
+	}
+	if _, on := addressOn(port, s.ID); !on || r.addr.IsValid() && !hasAddress(port, r.addr) {
+		return port, true, refuse("port %s has MAC %s, but not the address that is asked for: it has %s", port.ID, port.MAC, addressesOf(port))
+	}
+	return port, true, nil
 }
 
 // addAddress gives a port of an endpoint to be an address of a subnet; the one it has there already will do.
 func (d *Driver) addAddress(ctx context.Context, port sdn.Port, s sdn.Subnet, addr netip.Addr) (sdn.Port, error) {
 	if port.DeviceID != "" {
+		if addr.IsValid() && hasAddress(port, addr) {
+			return port, refuse("address %s is in use", addr)
+		}
 		return port, refuse("MAC %s is in use by another endpoint of the network", port.MAC)
 	}
 	has, ok := addressOn(port, s.ID)
@@ -202,7 +340,11 @@ func (d *Driver) addAddress(ctx context.Context, port sdn.Port, s sdn.Subnet, ad
 	}
 	addresses := slices.DeleteFunc(slices.Clone(port.Addresses), func(a sdn.Address) bool { return a.Subnet == s.ID })
 	addresses = append(addresses, sdn.Address{Subnet: s.ID, Addr: addr})
-	return d.sdn.UpdatePort(ctx, port.ID, sdn.PortPatch{Patch: sdn.Patch{IfRevision: port.Revision}, Addresses: &addresses})
+	changed, err := d.sdn.UpdatePort(ctx, port.ID, sdn.PortPatch{Patch: sdn.Patch{IfRevision: port.Revision}, Addresses: &addresses})
+	if sdn.ReasonOf(err) == sdn.AddressInUse && addr.IsValid() {
+		err = refuseFor(err, "address %s is in use", addr)
+	}
+	return changed, denied(err, s)
 }
 
 func addressOn(p sdn.Port, subnet sdn.ID) (netip.Addr, bool) {
@@ -212,4 +354,8 @@ func addressOn(p sdn.Port, subnet sdn.ID) (netip.Addr, bool) {
 		}
 	}
 	return netip.Addr{}, false
+}
+
+func hasAddress(p sdn.Port, addr netip.Addr) bool {
+	return slices.ContainsFunc(p.Addresses, func(a sdn.Address) bool { return a.Addr == addr })
 }

@@ -49,6 +49,26 @@ func (c *counting) FindSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2
 	return c.Provider.FindSubnets(ctx, q)
 }
 
+func (c *counting) EnsureSubnet(ctx context.Context, s sdn.SubnetSpec) (sdn.Subnet, error) {
+	c.note("EnsureSubnet")
+	return c.Provider.EnsureSubnet(ctx, s)
+}
+
+func (c *counting) Subnet(ctx context.Context, id sdn.ID) (sdn.Subnet, error) {
+	c.note("Subnet")
+	return c.Provider.Subnet(ctx, id)
+}
+
+func (c *counting) UpdateSubnet(ctx context.Context, id sdn.ID, p sdn.SubnetPatch) (sdn.Subnet, error) {
+	c.note("UpdateSubnet")
+	return c.Provider.UpdateSubnet(ctx, id, p)
+}
+
+func (c *counting) DeleteSubnet(ctx context.Context, id sdn.ID) error {
+	c.note("DeleteSubnet")
+	return c.Provider.DeleteSubnet(ctx, id)
+}
+
 func (c *counting) EnsureSubnetPool(ctx context.Context, s sdn.SubnetPoolSpec) (sdn.SubnetPool, error) {
 	c.note("EnsureSubnetPool")
 	return c.Provider.EnsureSubnetPool(ctx, s)
@@ -183,6 +203,9 @@ func TestProviderCalls(t *testing.T) {
 	body["IPv4Data"] = []m{n.v4[0].data()}
 	b.ok("NetworkDriver.CreateNetwork", body)
 	take("CreateNetwork")
+	// Off the path of a call; without, the network's first CreateEndpoint notes that it is used.
+	b.must(b.driver.Seen(t.Context(), "one", n.id))
+	c.calls = nil
 	e.net, e.id = n, newID()
 	b.take(e)
 	take("RequestAddress")
@@ -207,21 +230,21 @@ func TestProviderCalls(t *testing.T) {
 	b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
 	take("DeleteNetwork")
 	want := map[string]string{
-		"RequestPool":                 "FindSubnetPools EnsureSubnetPool",
-		"RequestAddress gateway":      "FindSubnets SubnetPool UpdateSubnetPool",
-		"CreateNetwork":               "FindNetworks FindSubnetPools FindSubnets EnsureNetwork EnsureRouter AttachSubnet Router",
-		"RequestAddress":              "FindSubnets FindPorts EnsurePorts",
-		"CreateEndpoint":              "FindNetworks FindPorts UpdatePort",
-		"Join":                        "FindPorts Network FindSubnets",
-		"ProgramExternalConnectivity": "FindPorts EnsureFloatingIP FindForwards EnsureForwards",
+		"RequestPool":                 "FindSubnetPools EnsureSubnetPool", // the first once in the life of a process
+		"RequestAddress gateway":      "SubnetPool UpdateSubnetPool",
+		"CreateNetwork":               "EnsureNetwork EnsureRouter AttachSubnet Router",
+		"RequestAddress":              "Subnet EnsurePorts",
+		"CreateEndpoint":              "Network FindSubnets FindPorts UpdatePort",
+		"Join":                        "FindSubnets",
+		"ProgramExternalConnectivity": "EnsureFloatingIP FindForwards EnsureForwards",
 		"EndpointOperInfo":            "FindPorts",
 		"RevokeExternalConnectivity":  "FindFloatingIPs DeleteFloatingIP",
-		"Leave":                       "FindFloatingIPs FindPorts",
+		"Leave":                       "FindFloatingIPs",
 		"DeleteEndpoint":              "FindFloatingIPs FindPorts UpdatePort",
-		"ReleaseAddress":              "FindSubnets FindPorts DeletePort",
-		"ReleaseAddress gateway":      "FindSubnets FindPorts",
-		"ReleasePool":                 "SubnetPool FindSubnets UpdateSubnetPool",
-		"DeleteNetwork": "FindNetworks UpdateNetwork FindPorts FindRouters DetachSubnet DeleteRouter FindSubnets " +
+		"ReleaseAddress":              "Subnet FindPorts DeletePort",
+		"ReleaseAddress gateway":      "Subnet",
+		"ReleasePool":                 "SubnetPool Subnet UpdateSubnetPool",
+		"DeleteNetwork": "Network UpdateNetwork FindPorts FindRouters DetachSubnet DeleteRouter FindSubnets " +
 			"DeleteNetwork FindSubnetPools DeleteSubnetPool",
 	}
 	var methods []string
@@ -236,5 +259,66 @@ func TestProviderCalls(t *testing.T) {
 	}
 	if len(got) != len(want) {
 		t.Errorf("%d methods were called, %d are known", len(got), len(want))
+	}
+}
+
+// TestNetworkCalls is what a network without a router costs, all of docker network create and rm together. What is asked for by its id is
+// in the cache of a provider that has one.
+func TestNetworkCalls(t *testing.T) {
+	t.Parallel()
+	c := &counting{}
+	b := newBox(t, func(config *Config) { c.Provider = config.Provider; config.Provider = c; config.Routed = false })
+	b.remove(b.create(&network{v4: []*pool{{cidr: "10.49.0.0/24"}}})) // what a process asks once, it has asked
+	c.calls = nil
+	n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+	if got := strings.Join(c.calls, " "); got != "EnsureSubnetPool SubnetPool UpdateSubnetPool EnsureNetwork" {
+		t.Errorf("to make it: %s", got)
+	}
+	c.calls = nil
+	b.remove(n)
+	if got := strings.Join(c.calls, " "); got != "Subnet SubnetPool Subnet UpdateSubnetPool Network DeleteNetwork DeleteSubnetPool" {
+		t.Errorf("to delete it: %s", got)
+	}
+	b.clean()
+}
+
+// tagless is a provider that writes tags by calls of their own.
+type tagless struct{ sdn.Provider }
+
+func (p tagless) Capabilities() sdn.Capabilities {
+	c := p.Provider.Capabilities()
+	c.TagsAtCreate = false
+	return c
+}
+
+// Where tags cost calls, the gateway that every range has by default costs none, and is kept from everybody all the same, also where the
+// network is another driver's and the plugin was restarted.
+func TestNetworkCallsWithoutTags(t *testing.T) {
+	t.Parallel()
+	c := &counting{}
+	b := newBox(t, func(config *Config) {
+		c.Provider = tagless{config.Provider}
+		config.Provider, config.Routed = c, false
+	})
+	n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+	if got := strings.Join(c.calls, " "); got != "EnsureSubnetPool SubnetPool EnsureNetwork" {
+		t.Errorf("to make it: %s", got)
+	}
+	b.remove(n)
+	b.clean()
+	for _, gateway := range []string{"", "10.50.0.9"} {
+		p := &pool{cidr: "10.50.0.0/24", gateway: gateway}
+		b.requestPool(p, false)
+		b.requestGateway(p)
+		b.restart()
+		b.fails("IpamDriver.RequestAddress", m{"PoolID": p.id, "Address": p.gateway, "Options": m{optMAC: "02:00:00:00:00:07"}})
+		other := &pool{cidr: "10.50.0.0/24"}
+		if b.requestPool(other, false); other.id == p.id {
+			t.Error("a pool that an engine has is given to another network")
+		}
+		for _, id := range []string{p.id, other.id} {
+			b.ok("IpamDriver.ReleasePool", m{"PoolID": id})
+		}
+		b.clean()
 	}
 }

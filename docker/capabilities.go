@@ -42,22 +42,11 @@ func addressSpaces(*Driver) any { return addressSpacesResponse{localSpace, globa
 
 type gwAllocCheckResponse struct{ SkipIPv4, SkipIPv6 bool }
 
-// gwAllocCheck: a network without a way out has no gateway.
+// gwAllocCheck: a network without a router has no gateway.
 func (*Driver) gwAllocCheck(_ context.Context, r *gwAllocCheckRequest) (any, error) {
-	return gwAllocCheckResponse{r.network.internal, r.network.internal}, nil
+	none := !r.network.routed()
+	return gwAllocCheckResponse{none, none}, nil
 }
-
-type allocateNetworkResponse struct{ Options map[string]string }
-
-// allocateNetwork is asked on a swarm's manager. What it answers takes the place of the user's options on the nodes.
-func (*Driver) allocateNetwork(_ context.Context, r *allocateNetworkRequest) (any, error) {
-	if r.Options == nil {
-		r.Options = map[string]string{}
-	}
-	return allocateNetworkResponse{r.Options}, nil
-}
-
-func (*Driver) freeNetwork(_ context.Context, _ *networkRequest) (any, error) { return nothing{}, nil }
 
 // discover hears of a swarm's nodes; the SDN knows its own.
 func (*Driver) discover(_ context.Context, _ *discoverRequest) (any, error) { return nothing{}, nil }

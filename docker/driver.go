@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/portproxy"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -55,18 +56,30 @@ type Config struct {
 	Pools4, Pools6 []AutoPool
 	// HostRoutes tells what the host routes, which no automatic pool may overlap. nil: nothing is known.
 	HostRoutes func(ctx context.Context) ([]netip.Prefix, error)
-	// PortFree tells whether a port of the host may be published. nil: whatever the SDN allows.
-	PortFree   PortFree
+	// HostPorts keeps published ports from other programs of the host. nil: whatever the SDN allows.
+	HostPorts  HostPorts
 	Logger     *slog.Logger          // nil: slog.Default
 	Registerer prometheus.Registerer // nil: no metrics
+	// Routed gives every network a router, with a way out where the SDN has one, unless it is asked not to have one: what a host
+	// without another way out wants. Without, a network has a router only where an option asks for one, and its containers the
+	// gateways of its subnets nevertheless.
+	Routed bool
+	// DeleteEmptySubnets deletes a subnet with its last endpoint; the next request for an address makes it again.
+	DeleteEmptySubnets bool
+	// WaitActive is how long Join waits for the SDN to say that a port's traffic flows (sdn.PortActive); 0: it does not wait. A
+	// Join whose port is not ACTIVE by then fails.
+	WaitActive time.Duration
+	// ProcessExternalConnectivity has the ports that a container exposes opened by a security group of its own, where the SDN has such.
+	ProcessExternalConnectivity bool
+	// StateDir is the folder for what must outlive the machine's restart: clean-ups that are owed while the SDN is away. "": they fail then.
+	StateDir string
+	// RunDir is the folder for what is remembered of the endpoints of this host, at most until its restart. "": it is in memory alone.
+	RunDir string
 	// CallTimeout is the longest a call may take; 0 is 25 s, below the 30 s after which an engine gives a managed plugin up.
 	CallTimeout time.Duration
 	// MaxCalls is how many calls are served at once, others wait; 0 is 256.
 	MaxCalls int
 }
-
-// PortFree returns an error, in words for the engine's user, for a transport port that a program of the host has.
-type PortFree func(ctx context.Context, protocol sdn.Protocol, v6 bool, port uint16) error
 
 // The ranges of automatic pools, away from those that Docker itself takes (172.17.0.0/16 to 172.31.0.0/16, 192.168.0.0/16),
 // Kubernetes' usual ones (10.96.0.0/12, 10.244.0.0/16) and carrier-grade NAT's (100.64.0.0/10). A host's own routes are kept
@@ -89,22 +102,50 @@ type Driver struct {
 	reach      Scope
 	pools      map[bool][]AutoPool // by whether IPv6
 	hostRoutes func(ctx context.Context) ([]netip.Prefix, error)
-	portFree   PortFree
+	hostPorts  HostPorts
 	log        *slog.Logger
 	metrics    *metrics
 	timeout    time.Duration
 	slots      chan struct{}
 	locks      locks
 
+	routed      bool // every network, unless it is asked not to be
+	deleteEmpty bool
+	waitActive  time.Duration
+	large       chan struct{} // a place for each large body
+
 	// handed are the pools this process has answered a RequestPool with, and when: a hint, not state, that tells a pool the engine may
 	// be building a network on from one whose answer was lost when an earlier process was killed.
 	mu     sync.Mutex
-	handed map[sdn.ID]time.Time
-	// refusals are releases to come that mean nothing, by how many. A hint too.
-	refusals map[refusedAddress]int
+	handed map[sdn.ID]handedPool
+	// whereabouts are ids of what was found by other means than its id. Hints too: what they lead to is read again.
+	whereabouts whereabouts
+	// bare are the pools an earlier process may have made for an engine that never heard of them; the lock "lost" guards it.
+	bare struct {
+		searched bool
+		pools    []enginePool
+	}
+	// automatic is what is known of the ranges chosen here, by whether IPv6; the lock "automatic" guards it.
+	automatic map[bool]*automatic
+	// refusals are releases to come that mean nothing, how many, by port and address. A hint too.
+	refusals map[sdn.ID]map[netip.Addr]int
+	// answered are the ports this process has told a swarm's manager of. A hint too.
+	answered map[sdn.ID]bool
+	// made are the ports this process has made for a MAC, by network and MAC. A hint too: the other family's request finds its port by it.
+	made   map[string]sdn.ID
+	madeAs map[sdn.ID]string
+	// returned are addresses of lent ports that were given back, and that the engine will release. A hint too.
+	returned map[sdn.Address]bool
+	plugged  *pluggedRecords
+	owed     *owed
+	proxy    *portproxy.Proxy
+	external bool // ProcessExternalConnectivity
+
+	// lent are the ports that this process has lent to endpoints, by their ids. A hint too.
+	lent map[string]lending
 }
 
-// New makes a Driver. It asks nothing of the provider.
+// New makes a Driver. It asks nothing of the provider. What an earlier process published by its proxy is published again. Close it when done.
 func New(c Config) (*Driver, error) {
 	if c.Provider == nil || c.Binder == nil {
 		return nil, fmt.Errorf("docker: a provider and a binder are needed")
@@ -142,8 +183,8 @@ func New(c Config) (*Driver, error) {
 	if c.HostRoutes == nil {
 		c.HostRoutes = func(context.Context) ([]netip.Prefix, error) { return nil, nil }
 	}
-	if c.PortFree == nil {
-		c.PortFree = func(context.Context, sdn.Protocol, bool, uint16) error { return nil }
+	if c.HostPorts == nil {
+		c.HostPorts = noHostPorts{}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -158,15 +199,39 @@ func New(c Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
+	known := openPlugged(folderIn(c.RunDir, endpointsFolder), c.Logger)
+	due := openOwed(folderIn(c.StateDir, owedFolder), c.Logger)
+	proxy := portproxy.New(portproxy.Config{Logger: c.Logger})
+	if c.Registerer != nil {
+		debts := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kuryr_docker_owed", Help: "Clean-ups that the Docker engine asked for and that are done when the SDN is back.",
+		}, func() float64 { return float64(due.count()) })
+		for _, collector := range []prometheus.Collector{proxy, debts} {
+			if err := c.Registerer.Register(collector); err != nil {
+				return nil, fmt.Errorf("docker: metrics: %w", err)
+			}
+		}
+	}
 	sum := sha256.Sum256([]byte(c.Host))
-	return &Driver{
+	d := &Driver{
 		sdn: c.Provider, binder: c.Binder, host: c.Host, hostKey: hex.EncodeToString(sum[:4]),
 		scope: c.Scope, reach: c.ConnectivityScope,
 		pools:      map[bool][]AutoPool{false: c.Pools4, true: c.Pools6},
-		hostRoutes: c.HostRoutes, portFree: c.PortFree, log: c.Logger, metrics: m, timeout: c.CallTimeout,
-		slots: make(chan struct{}, c.MaxCalls), handed: map[sdn.ID]time.Time{}, refusals: map[refusedAddress]int{},
-	}, nil
+		hostRoutes: c.HostRoutes, hostPorts: c.HostPorts, log: c.Logger, metrics: m, timeout: c.CallTimeout,
+		slots: make(chan struct{}, c.MaxCalls), handed: map[sdn.ID]handedPool{}, whereabouts: newWhereabouts(),
+		automatic: map[bool]*automatic{false: {}, true: {}}, refusals: map[sdn.ID]map[netip.Addr]int{}, answered: map[sdn.ID]bool{},
+		made: map[string]sdn.ID{}, madeAs: map[sdn.ID]string{}, lent: map[string]lending{}, returned: map[sdn.Address]bool{},
+		waitActive: c.WaitActive,
+		routed:     c.Routed, deleteEmpty: c.DeleteEmptySubnets, large: make(chan struct{}, maxLarge),
+		plugged: known, owed: due, proxy: proxy, external: c.ProcessExternalConnectivity,
+	}
+	d.restoreProxied(context.Background())
+	return d, nil
 }
+
+// Close ends what the Driver serves by itself: the proxy of published ports. Containers keep their interfaces and their ports, and another
+// Driver takes them over.
+func (d *Driver) Close() { d.proxy.Close() }
 
 // Handler serves the plugin protocol, both drivers and the handshake.
 func (d *Driver) Handler() http.Handler { return http.HandlerFunc(d.serveHTTP) }
@@ -183,6 +248,9 @@ const (
 	kindHidden       = "docker-ipam"
 	kindHiddenSubnet = "docker-ipam-subnet"
 	kindPublish      = "docker-publish"
+	kindExposed      = "docker-exposed"
+	kindFloating     = "docker-floating"
+	kindLink         = "docker-existing" // a subnet pool that says which existing network an engine's network is
 )
 
 func (d *Driver) key(kind, name string) sdn.Key {

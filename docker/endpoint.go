@@ -2,6 +2,7 @@ package docker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"net/netip"
 	"slices"
@@ -23,13 +24,20 @@ type createEndpointResponse struct{ Interface endpointInterface }
 // createEndpoint binds the port that has the addresses to the endpoint and this host. Where another IPAM driver chose the
 // addresses there is none, and it is made.
 func (d *Driver) createEndpoint(ctx context.Context, r *createEndpointRequest) (any, error) {
+	if err := r.endpoint.driver.refuse(); err != nil {
+		return nil, err
+	}
 	answer, forgotten, err := d.bindEndpoint(ctx, r)
 	if len(forgotten) == 0 {
 		return answer, err
 	}
 	for _, p := range forgotten {
-		if err := d.dropForgotten(ctx, p); err != nil {
+		connected, err := d.dropForgotten(ctx, p, "its address was given to another")
+		if err != nil {
 			return nil, err
+		}
+		if connected {
+			return nil, inUseByAnother(p)
 		}
 	}
 	answer, _, err = d.bindEndpoint(ctx, r)
@@ -47,14 +55,27 @@ func (d *Driver) bindEndpoint(ctx context.Context, r *createEndpointRequest) (an
 	if err != nil {
 		return nil, nil, err
 	}
-	ports, err := d.portsAt(ctx, network, r.addresses)
+	r.bindings = tagValues(network.Tags, tagBinding)
+	if asked := tagValues(network.Tags, tagPublish); r.endpoint.driver.publish == "" && len(asked) > 0 {
+		r.endpoint.driver.publish = asked[0]
+	}
+	if err := d.resolve(ctx, network, r); err != nil {
+		return nil, nil, err
+	}
+	ports, err := d.portsAsked(ctx, network, r)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, p := range ports {
 		switch {
-		case !d.ours(p.Meta, kindPort, kindEndpoint):
-			return nil, nil, refuse("address %s is in use by a port that is not Kuryr's", p.Addresses[0].Addr)
+		case !d.ownPort(p):
+			if err := d.lendable(p, r.EndpointID); err != nil {
+				d.refused(p, r.addresses)
+				return nil, nil, err
+			}
+		case d.elsewhere(p):
+			d.refused(p, r.addresses)
+			return nil, nil, refuse("address %s is in use: its port is bound to host %s", addressesOf(p), clip(p.Host, 100))
 		case p.DeviceID == "" || p.DeviceID == r.EndpointID:
 		case p.Key.Kind == kindEndpoint && p.Host == d.host:
 			forgotten = append(forgotten, p)
@@ -66,58 +87,83 @@ func (d *Driver) bindEndpoint(ctx context.Context, r *createEndpointRequest) (an
 	if len(forgotten) > 0 {
 		return nil, forgotten, inUseByAnother(forgotten[0])
 	}
-	var port sdn.Port
-	switch len(ports) {
-	case 0:
-		port, err = d.makePort(ctx, network, r)
-	case 1:
-		port, err = d.bindPort(ctx, ports[0], r, nil)
-	default:
-		port, err = d.joinPorts(ctx, ports, r)
+	if err := d.checkFloating(ctx, ports, &r.endpoint.driver); err != nil {
+		return nil, nil, err
+	}
+	if err := d.noteUse(ctx, network); err != nil {
+		return nil, nil, err
+	}
+	port, err := d.portFor(ctx, network, ports, r)
+	if sdn.ReasonOf(err) == sdn.MACInUse {
+		yielded, failed := d.yieldMAC(ctx, network, r.mac)
+		if failed != nil {
+			return nil, nil, failed
+		}
+		if yielded {
+			port, err = d.portFor(ctx, network, ports, r)
+		}
 	}
 	if err != nil {
 		return nil, nil, err
 	}
 	failpoint.Here("docker.createendpoint.bound")
+	d.notePlugged(ctx, r.EndpointID, r.NetworkID, network, port)
 	return createEndpointResponse{ungiven(port, r)}, nil, nil
 }
 
-func inUseByAnother(port sdn.Port) error {
-	return refuse("address %s is in use by another endpoint", port.Addresses[0].Addr)
+// portFor makes the endpoint's port of those that have its addresses.
+func (d *Driver) portFor(ctx context.Context, network sdn.Network, ports []sdn.Port, r *createEndpointRequest) (sdn.Port, error) {
+	switch len(ports) {
+	case 0:
+		return d.makePort(ctx, network, r)
+	case 1:
+		if !d.ownPort(ports[0]) {
+			return d.borrow(ctx, ports[0], r)
+		}
+		return d.bindPort(ctx, ports[0], r, nil)
+	default:
+		if i := slices.IndexFunc(ports, func(p sdn.Port) bool { return !d.ownPort(p) }); i >= 0 {
+			return sdn.Port{}, refuse("the addresses are of several ports, of which %s is not Kuryr's: give all that are wanted of it by --ip and --ip6, or its MAC by --mac-address: it has %s",
+				ports[i].ID, addressesOf(ports[i]))
+		}
+		return d.joinPorts(ctx, ports, r)
+	}
 }
 
-// dropForgotten takes away an endpoint whose addresses another IPAM driver has handed out anew. The engine never deletes an
-// endpoint whose CreateEndpoint was killed before it answered, nor again one whose DeleteEndpoint failed, and of that driver's
-// releases Kuryr does not hear. An endpoint that a container has stays, whatever the IPAM driver says.
-func (d *Driver) dropForgotten(ctx context.Context, port sdn.Port) error {
+func inUseByAnother(port sdn.Port) error {
+	return refuse("address %s is in use by another endpoint", addressesOf(port))
+}
+
+// dropForgotten takes away an endpoint that its engine does not know any more: one whose address another IPAM driver has handed out
+// anew (the engine never deletes an endpoint whose CreateEndpoint was killed before it answered, nor again one whose DeleteEndpoint failed,
+// and of that driver's releases Kuryr does not hear), or one of a network that the engine makes once more. An endpoint that a container has
+// stays, which is told.
+func (d *Driver) dropForgotten(ctx context.Context, port sdn.Port, why string) (connected bool, err error) {
 	unlock, err := d.locks.lock(ctx, "endpoint/"+port.DeviceID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer unlock()
 	now, err := d.sdn.Port(ctx, port.ID)
 	if sdn.IsNotFound(err) || err == nil && now.DeviceID != port.DeviceID {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
-	connected, err := d.binder.Connected(ctx, now)
-	if err != nil {
-		return &plugError{err}
+	if connected, err = d.binder.Connected(ctx, now); err != nil {
+		return false, &plugError{err}
 	}
 	if connected {
-		return inUseByAnother(now)
+		return true, nil
 	}
-	d.log.WarnContext(ctx, "an endpoint that the engine has forgotten is taken away: its address was given to another",
-		"endpoint", now.DeviceID, "address", now.Addresses[0].Addr)
-	return d.dropEndpoint(ctx, now)
+	d.log.WarnContext(ctx, "an endpoint that the engine has forgotten is taken away", "endpoint", now.DeviceID, "why", why)
+	return false, d.dropEndpoint(ctx, now)
 }
 
-// network is the SDN's network of an engine's.
+// network is findNetwork where there must be one.
 func (d *Driver) network(ctx context.Context, id string) (sdn.Network, error) {
-	keys := []sdn.Key{d.key(kindNetwork, id)}
-	n, found, err := sdn.First(d.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Keys: keys}}))
+	n, found, err := d.findNetwork(ctx, id)
 	if err == nil && !found {
 		err = refuse("there is no network %s", id)
 	}
@@ -129,28 +175,58 @@ func (d *Driver) portsAt(ctx context.Context, network sdn.Network, addresses []n
 	if len(addresses) == 0 || len(network.Subnets) == 0 {
 		return nil, nil
 	}
-	query := sdn.PortQuery{Subnets: network.Subnets}
-	for _, a := range addresses {
-		query.Addresses = append(query.Addresses, a.Addr())
+	subnets, err := sdn.All(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: sdn.Match{IDs: network.Subnets}}))
+	if err != nil {
+		return nil, err
 	}
-	ports, err := sdn.All(d.sdn.FindPorts(ctx, query))
+	var ports []sdn.Port
+	for _, a := range addresses {
+		for _, s := range subnets {
+			if !s.CIDR.Contains(a.Addr()) || slices.ContainsFunc(ports, func(p sdn.Port) bool { return hasAddress(p, a.Addr()) }) {
+				continue
+			}
+			// One address of one subnet at a time is what an SDN may know the port of.
+			port, found, err := sdn.First(d.sdn.FindPorts(ctx, sdn.PortQuery{Subnets: []sdn.ID{s.ID}, Addresses: []netip.Addr{a.Addr()}}))
+			if err != nil {
+				return nil, err
+			}
+			if found {
+				ports = append(ports, port)
+			}
+		}
+	}
 	slices.SortFunc(ports, func(a, b sdn.Port) int { return strings.Compare(string(a.ID), string(b.ID)) })
-	return slices.CompactFunc(ports, func(a, b sdn.Port) bool { return a.ID == b.ID }), err
+	return slices.CompactFunc(ports, func(a, b sdn.Port) bool { return a.ID == b.ID }), nil
 }
 
 func portName(endpoint string) string { return endpoint + "-port" }
 
-func boundTags(endpoint string) []string { return append(idTags(endpoint), tagPort) }
+// boundTags are the tags of a port that an endpoint has.
+func boundTags(r *createEndpointRequest) []string {
+	tags := append(idTags(r.EndpointID), tagPort)
+	for _, address := range r.bindings {
+		tags = append(tags, tagBinding+address)
+	}
+	return slices.Concat(tags, r.endpoint.driver.tags(), exposedTags(r.endpoint.exposed))
+}
 
 // makePort makes the port of an endpoint whose addresses another IPAM driver chose, or nobody.
 func (d *Driver) makePort(ctx context.Context, network sdn.Network, r *createEndpointRequest) (sdn.Port, error) {
 	spec := sdn.PortSpec{
-		Base:        sdn.Base{Key: d.key(kindEndpoint, r.EndpointID), Name: portName(r.EndpointID), Tags: boundTags(r.EndpointID)},
+		Base:        sdn.Base{Key: d.key(kindEndpoint, r.EndpointID), Name: portName(r.EndpointID), Tags: boundTags(r)},
 		Network:     network.ID,
 		MAC:         r.mac,
 		DeviceID:    r.EndpointID,
 		DeviceOwner: sdn.OwnerContainer,
 		Host:        d.host,
+
+		NoPortSecurity: r.endpoint.driver.unguarded(),
+		AllowedPairs:   r.endpoint.driver.allowed,
+		Groups:         r.groups,
+		QoSPolicy:      r.policy,
+	}
+	if r.groups != nil && len(r.groups) == 0 {
+		spec.Groups, spec.WithoutGroups = nil, true
 	}
 	for _, a := range r.addresses {
 		spec.Addresses = append(spec.Addresses, sdn.Address{Addr: a.Addr()})
@@ -169,23 +245,44 @@ func (d *Driver) makePort(ctx context.Context, network sdn.Network, r *createEnd
 // bindPort gives a port to the endpoint. addresses are the port's new ones, nil leaves them.
 func (d *Driver) bindPort(ctx context.Context, port sdn.Port, r *createEndpointRequest, addresses []sdn.Address) (sdn.Port, error) {
 	same := r.mac == nil || bytes.Equal(r.mac, port.MAC)
-	if port.DeviceID == r.EndpointID && port.Host == d.host && same && addresses == nil {
+	name, owner, tags := portName(r.EndpointID), sdn.OwnerContainer, boundTags(r)
+	asked := r.endpoint.driver
+	if port.DeviceID == r.EndpointID && port.Host == d.host && same && addresses == nil && hasAll(port.Tags, tags) && samePairs(asked.allowed, port.AllowedPairs) &&
+		!port.Key.IsZero() && (r.groups == nil || sameSet(r.groups, port.Groups)) && (r.policy == "" || r.policy == port.QoSPolicy) {
 		return port, nil
 	}
-	name, owner, tags := portName(r.EndpointID), sdn.OwnerContainer, boundTags(r.EndpointID)
+	tags = append(tags, held(port)...)
 	patch := sdn.PortPatch{
 		Patch:    sdn.Patch{IfRevision: port.Revision, Name: &name, Tags: &tags},
 		DeviceID: &r.EndpointID, DeviceOwner: &owner, Host: &d.host,
 	}
+	if port.Key.IsZero() {
+		key := d.key(kindPort, string(port.Network)+"/"+string(port.ID))
+		patch.Key = &key
+	}
 	if !same {
 		patch.MAC = r.mac
+	}
+	if r.groups != nil {
+		patch.Groups = &r.groups
+	}
+	if r.policy != "" {
+		patch.QoSPolicy = &r.policy
+	}
+	if patch.NoPortSecurity = asked.unguarded(); !samePairs(asked.allowed, port.AllowedPairs) {
+		pairs := append([]sdn.AllowedPair{}, asked.allowed...)
+		patch.AllowedPairs = &pairs
 	}
 	if addresses != nil {
 		patch.Addresses = &addresses
 	}
 	bound, err := d.sdn.UpdatePort(ctx, port.ID, patch)
-	if sdn.ReasonOf(err) == sdn.Stale {
-		return bound, refuseFor(err, "address %s was taken by another endpoint", port.Addresses[0].Addr)
+	d.forgetMade(port.ID)
+	switch {
+	case sdn.ReasonOf(err) == sdn.Stale:
+		return bound, refuseFor(err, "address %s was taken by another endpoint", addressesOf(port))
+	case sdn.IsDenied(err):
+		return bound, d.unbindable(port, err)
 	}
 	return bound, err
 }
@@ -205,8 +302,9 @@ func (d *Driver) joinPorts(ctx context.Context, ports []sdn.Port, r *createEndpo
 	for _, p := range others {
 		addresses = append(addresses, p.Addresses...)
 		ids = append(ids, p.ID)
+		port.Tags = append(port.Tags, held(p)...)
 	}
-	if err := d.sdn.DeletePorts(ctx, ids); err != nil {
+	if err := d.deletePorts(ctx, ids...); err != nil {
 		return sdn.Port{}, err
 	}
 	failpoint.Here("docker.createendpoint.joining")
@@ -222,14 +320,33 @@ func ungiven(port sdn.Port, r *createEndpointRequest) endpointInterface {
 	return i
 }
 
-// port is the port of an endpoint, and whether there is one.
+// sameSet tells whether two lists have the same elements, in whatever order.
+func sameSet[T cmp.Ordered](a, b []T) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+// port is the port of an endpoint, and whether there is one. A port that is lent and kept a device of its own is found by its tags.
 func (d *Driver) port(ctx context.Context, endpoint string) (sdn.Port, bool, error) {
-	for p, err := range d.sdn.FindPorts(ctx, sdn.PortQuery{Devices: []string{endpoint}}) {
-		if err != nil {
+	if id, ok := d.hinted(endpoint); ok {
+		p, err := d.sdn.Port(ctx, id)
+		if err == nil && d.borrowed(p) && lentTo(p, endpoint) {
+			return p, true, nil
+		}
+		if err != nil && !sdn.IsNotFound(err) {
 			return sdn.Port{}, false, err
 		}
-		if d.ours(p.Meta, kindPort, kindEndpoint) {
-			return p, true, nil
+	}
+	for _, q := range []sdn.PortQuery{
+		{Devices: []string{endpoint}},
+		{Match: sdn.Match{Tags: append(idTags(endpoint), tagLent)}},
+	} {
+		for p, err := range d.sdn.FindPorts(ctx, q) {
+			if err != nil {
+				return sdn.Port{}, false, err
+			}
+			if d.ownPort(p) && p.DeviceID == endpoint || d.borrowed(p) && lentTo(p, endpoint) {
+				return p, true, nil
+			}
 		}
 	}
 	return sdn.Port{}, false, nil
@@ -249,6 +366,9 @@ func (d *Driver) endpointOperInfo(ctx context.Context, r *endpointRequest) (any,
 		value["kuryr.port.mac"] = port.MAC.String()
 		value["kuryr.port.status"] = string(port.Status)
 		value["kuryr.network.id"] = string(port.Network)
+		if exposed := tagValues(port.Tags, tagExposed); exposed != nil {
+			value["kuryr.port.exposed"] = exposed
+		}
 	}
 	return operInfoResponse{value}, nil
 }
@@ -261,42 +381,82 @@ func (d *Driver) deleteEndpoint(ctx context.Context, r *endpointRequest) (any, e
 		return nil, err
 	}
 	defer unlock()
+	known, err := d.unplugKnown(ctx, r.EndpointID)
+	if err != nil {
+		return nil, err
+	}
 	if err := d.unpublish(ctx, r.EndpointID); err != nil {
 		return nil, err
 	}
 	failpoint.Here("docker.deleteendpoint.unpublished")
 	port, found, err := d.port(ctx, r.EndpointID)
-	if err != nil || !found {
+	if err == nil && (!found || d.elsewhere(port)) {
+		d.plugged.drop(ctx, r.EndpointID)
+		return nothing{}, nil
+	}
+	if err != nil {
 		return nothing{}, err
 	}
-	if err := d.unplug(ctx, port); err != nil {
+	if err := d.letFloat(ctx, port); err != nil {
 		return nil, err
 	}
+	if !known {
+		if err := d.unplug(ctx, port); err != nil {
+			return nil, err
+		}
+	}
 	failpoint.Here("docker.deleteendpoint.unplugged")
-	return nothing{}, retryStale(func(again bool) error {
+	err = retryStale(func(again bool) error {
 		if again {
 			if port, found, err = d.port(ctx, r.EndpointID); err != nil || !found {
 				return err
 			}
 		}
+		if d.borrowed(port) {
+			return d.giveBack(ctx, port)
+		}
 		return d.park(ctx, port)
 	})
+	if err == nil {
+		d.plugged.drop(ctx, r.EndpointID)
+		d.tidySubnets(ctx, port.Addresses...)
+	}
+	return nothing{}, err
 }
 
 // park takes the endpoint from its port, or deletes what no ReleaseAddress will come for.
 func (d *Driver) park(ctx context.Context, port sdn.Port) error {
-	left := unfreed(port)
-	if port.Key.Kind == kindEndpoint || len(left) == 0 {
-		return d.sdn.DeletePorts(ctx, []sdn.ID{port.ID})
+	left, mine := unfreed(port), held(port)
+	if len(mine) > 0 {
+		left = port.Addresses
+	} else if port.Key.Kind == kindEndpoint || len(left) == 0 {
+		return d.deletePorts(ctx, port.ID)
 	}
-	none, name, tags := "", unboundName, []string{tagPort}
-	patch := sdn.PortPatch{
-		Patch:    sdn.Patch{IfRevision: port.Revision, Name: &name, Tags: &tags},
-		DeviceID: &none, Host: &none,
+	none, name := "", unboundName
+	patch := sdn.PortPatch{Patch: sdn.Patch{Name: &name}, DeviceID: &none, Host: &none}
+	if len(mine) > 0 || len(left) < len(port.Addresses) { // any other goes as soon as its addresses are released, and its tags mean nothing meanwhile
+		tags := append(mine, tagPort)
+		patch.Tags, patch.IfRevision = &tags, port.Revision // the device and the host are this endpoint's, whatever else has become of the port
 	}
 	if len(left) < len(port.Addresses) {
 		patch.Addresses = &left
 	}
+	if err := d.guardAgain(ctx, port, &patch); err != nil {
+		return err
+	}
 	_, err := d.sdn.UpdatePort(ctx, port.ID, patch)
+	return err
+}
+
+// guardAgain takes back what an endpoint was allowed to send: the next one that gets the port asks for itself.
+func (d *Driver) guardAgain(ctx context.Context, port sdn.Port, patch *sdn.PortPatch) error {
+	if len(port.AllowedPairs) > 0 {
+		patch.AllowedPairs = &[]sdn.AllowedPair{}
+	}
+	if len(tagValues(port.Tags, tagGuarded)) == 0 {
+		return nil
+	}
+	network, err := d.sdn.Network(ctx, port.Network)
+	patch.NoPortSecurity = &network.NoPortSecurity
 	return err
 }

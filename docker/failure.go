@@ -64,11 +64,11 @@ func say(err error, request string) string {
 		return printable(call.text)
 	case errors.As(err, &refused):
 		return printable(refused.text)
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &fromSDN):
 		return "kuryr: not done in time; see its log, request " + request
 	case errors.As(err, &fromSDN):
 		shown := *fromSDN
-		if shown.Kind == sdn.KindUnavailable {
+		if shown.Kind == sdn.KindUnavailable && !sdn.IsOfHost(shown.Err) {
 			shown.Err = nil // transport errors name endpoints
 		}
 		return printable(shown.Error())

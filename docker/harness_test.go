@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/sdn"
@@ -70,18 +72,30 @@ type box struct {
 	binder   *fakeBinder
 	driver   *Driver
 	config   Config
-	empty    string // the store as it was before anything was asked of it
+	empty    string                               // the store as it was before anything was asked of it
+	took     func(method string, d time.Duration) // if not nil, told of every call
 }
 
 func newBox(t testing.TB, change ...func(*Config)) *box {
 	t.Helper()
-	p, err := local.Open(t.Context(), local.Options{Path: filepath.Join(t.TempDir(), "store"), Host: testHost, NoSync: true})
+	return boxOn(t, openStore(t, filepath.Join(t.TempDir(), "store"), true), change...)
+}
+
+func openStore(t testing.TB, path string, noSync bool) *local.Provider {
+	t.Helper()
+	p, err := local.Open(t.Context(), local.Options{Path: path, Host: testHost, NoSync: noSync})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// boxOn is newBox on a provider.
+func boxOn(t testing.TB, p sdn.Provider, change ...func(*Config)) *box {
+	t.Helper()
 	b := &box{t: t, provider: p, binder: &fakeBinder{plugged: map[sdn.ID]bind.Interface{}}}
-	b.config = Config{Provider: p, Binder: b.binder, Host: testHost, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	b.config = Config{Provider: p, Binder: b.binder, Host: testHost, Routed: true, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	for _, c := range change {
 		c(&b.config)
 	}
@@ -105,7 +119,11 @@ func (b *box) post(method, body string) (int, map[string]any) {
 	r := httptest.NewRequestWithContext(b.t.Context(), http.MethodPost, "/"+method, strings.NewReader(body))
 	r.Host = ""
 	w := httptest.NewRecorder()
+	start := time.Now()
 	b.driver.Handler().ServeHTTP(w, r)
+	if b.took != nil {
+		b.took(method, time.Since(start))
+	}
 	if got := w.Header().Get("Content-Type"); got != contentType {
 		b.t.Errorf("%s: content type %q", method, got)
 	}
@@ -175,7 +193,7 @@ func (b *box) contains(text string, parts ...string) {
 	}
 }
 
-// dump is all that the store has.
+// dump is all that the store has, but for the note that a network was used, which stays as long as that.
 func (b *box) dump() string {
 	b.t.Helper()
 	ctx := b.t.Context()
@@ -183,7 +201,7 @@ func (b *box) dump() string {
 	networks, err := sdn.All(b.provider.FindNetworks(ctx, sdn.NetworkQuery{}))
 	b.must(err)
 	for _, n := range networks {
-		fmt.Fprintln(&s, "network", n.ID, n.Key, n.Tags)
+		fmt.Fprintln(&s, "network", n.ID, n.Key, without(tagUsed)(n.Tags))
 	}
 	subnets, err := sdn.All(b.provider.FindSubnets(ctx, sdn.SubnetQuery{}))
 	b.must(err)
@@ -210,6 +228,13 @@ func (b *box) dump() string {
 	for _, n := range floating {
 		fmt.Fprintln(&s, "floating", n.ID, n.Key, n.Address)
 	}
+	if b.provider.Capabilities().SecurityGroups {
+		groups, err := sdn.All(b.provider.FindSecurityGroups(ctx, sdn.SecurityGroupQuery{}))
+		b.must(err)
+		for _, n := range groups {
+			fmt.Fprintln(&s, "group", n.ID, n.Key, n.Name)
+		}
+	}
 	return s.String()
 }
 
@@ -229,6 +254,14 @@ func (b *box) clean() {
 	if n := b.binder.count(); n != 0 {
 		b.t.Errorf("%d ports are still plugged", n)
 	}
+	b.driver.mu.Lock()
+	defer b.driver.mu.Unlock()
+	if len(b.driver.refusals) > 0 {
+		b.t.Errorf("hints about ports that are gone: %v", b.driver.refusals)
+	}
+	if len(b.driver.made)+len(b.driver.madeAs)+len(b.driver.lent)+len(b.driver.returned) > 0 {
+		b.t.Errorf("hints about ports that are gone: %v, %v", b.driver.made, b.driver.lent)
+	}
 }
 
 // pool is a range as the engine holds it.
@@ -237,6 +270,7 @@ type pool struct {
 	sub               string
 	aux               map[string]string
 	space             string
+	options           m // --ipam-opt
 }
 
 // network is a network as the engine holds it.
@@ -266,7 +300,11 @@ func (b *box) requestPool(p *pool, v6 bool) {
 	if p.space == "" {
 		p.space = localSpace
 	}
-	a := b.ok("IpamDriver.RequestPool", m{"AddressSpace": p.space, "Pool": p.cidr, "SubPool": p.sub, "Options": m{}, "V6": v6})
+	options := p.options
+	if options == nil {
+		options = m{}
+	}
+	a := b.ok("IpamDriver.RequestPool", m{"AddressSpace": p.space, "Pool": p.cidr, "SubPool": p.sub, "Options": options, "V6": v6})
 	p.id, p.cidr = a["PoolID"].(string), a["Pool"].(string)
 	if _, ok := a["Data"].(map[string]any); !ok {
 		b.t.Errorf("RequestPool: Data is no object: %v", a)
@@ -372,6 +410,8 @@ type endpoint struct {
 	id, mac   string
 	ip4, ip6  string // asked for, then given
 	published []m
+	exposed   []m // told by Join alone
+	driver    m   // driver options
 	joined    map[string]any
 }
 
@@ -384,7 +424,9 @@ func (e *endpoint) options() m {
 	if published == nil {
 		published = []m{}
 	}
-	return m{optExposed: []m{}, optPortMap: published}
+	options := m{optExposed: []m{}, optPortMap: published}
+	maps.Copy(options, e.driver)
+	return options
 }
 
 // take requests the endpoint's addresses.
@@ -428,7 +470,11 @@ func (e *endpoint) createBody() m {
 
 func (e *endpoint) joinBody() m {
 	body := e.body()
-	body["SandboxKey"], body["Options"] = "/run/docker/netns/0123456789ab", e.options()
+	options := e.options()
+	if e.exposed != nil {
+		options[optExposed] = e.exposed
+	}
+	body["SandboxKey"], body["Options"] = "/run/docker/netns/0123456789ab", options
 	return body
 }
 
@@ -442,7 +488,7 @@ func (b *box) run(e *endpoint) *endpoint {
 	}
 	e.joined = b.ok("NetworkDriver.Join", e.joinBody())
 	program := e.body()
-	program["Options"] = e.options()
+	program["Options"] = e.joinBody()["Options"]
 	b.ok("NetworkDriver.ProgramExternalConnectivity", program)
 	b.ok("NetworkDriver.EndpointOperInfo", e.body())
 	return e

@@ -17,13 +17,17 @@ type joinResponse struct {
 	DisableGatewayService bool          `json:",omitempty"`
 }
 
-type interfaceName struct{ SrcName, DstPrefix string }
+// interfaceName: DstName is honoured by newer engines (the end of 29's development), others make a name of DstPrefix.
+type interfaceName struct {
+	SrcName, DstPrefix string
+	DstName            string `json:",omitempty"`
+}
 
-// staticRoute is a route by its next hop (RouteType 0).
+// staticRoute is a route by its next hop (RouteType 0), or one without to what is on the link (1).
 type staticRoute struct {
 	Destination string
 	RouteType   int
-	NextHop     string
+	NextHop     string `json:",omitempty"`
 }
 
 // join plugs the endpoint's port and tells the engine which interface to move into the container and what to route by it.
@@ -33,32 +37,65 @@ func (d *Driver) join(ctx context.Context, r *joinRequest) (any, error) {
 		return nil, err
 	}
 	defer unlock()
-	port, found, err := d.port(ctx, r.EndpointID)
-	if err == nil && !found {
-		err = refuse("there is no endpoint %s", r.EndpointID)
-	}
+	known, err := d.plugOf(ctx, r.EndpointID, r.NetworkID)
 	if err != nil {
 		return nil, err
 	}
-	network, err := d.sdn.Network(ctx, port.Network)
-	if err != nil {
+	port, subnets := known.Port, known.Subnets
+	if port, err = d.rememberExposed(ctx, port, r); err != nil {
 		return nil, err
 	}
-	if network.Key != d.key(kindNetwork, r.NetworkID) {
-		return nil, refuse("endpoint %s is not of network %s", r.EndpointID, r.NetworkID)
-	}
-	var subnets []sdn.Subnet
-	if len(port.Addresses) > 0 {
+	if len(port.Addresses) > 0 && subnets == nil {
 		if subnets, err = d.subnets(ctx, port); err != nil {
 			return nil, err
 		}
 	}
-	plugged, err := d.binder.Plug(ctx, bind.Interface{Port: port, MTU: network.MTU, Subnets: subnets})
+	if known.Internal {
+		for i := range subnets {
+			subnets[i].Gateway = netip.Addr{} // a swarm's has one, since its manager does not know, and an existing one's may
+		}
+	}
+	if balancerSandbox(r.SandboxKey) {
+		if port, err = d.allowVIPs(ctx, port, subnets); err != nil {
+			return nil, err
+		}
+	}
+	plugged, err := d.binder.Plug(ctx, bind.Interface{Port: port, MTU: known.MTU, Subnets: subnets})
 	if err != nil {
 		return nil, &plugError{err}
 	}
 	failpoint.Here("docker.join.plugged")
+	known.Port, known.Subnets, known.Sandbox = port, subnets, r.SandboxKey
+	d.plugged.put(ctx, r.EndpointID, known)
+	if err := d.awaitActive(ctx, port); err != nil {
+		return nil, err
+	}
+	if err := d.float(ctx, port); err != nil {
+		return nil, err
+	}
 	return joinAnswer(port, subnets, plugged.Name), nil
+}
+
+// rememberExposed writes down the exposed ports that Join alone tells of. Most containers expose none, or those that CreateEndpoint told.
+func (d *Driver) rememberExposed(ctx context.Context, port sdn.Port, r *joinRequest) (sdn.Port, error) {
+	err := retryStale(func(again bool) (err error) {
+		if again {
+			if port, err = d.sdn.Port(ctx, port.ID); err != nil {
+				return err
+			}
+		}
+		tags, changed := exposes(port, r.endpoint.exposed)
+		if !changed {
+			return nil
+		}
+		patched, err := d.sdn.UpdatePort(ctx, port.ID, sdn.PortPatch{Patch: sdn.Patch{IfRevision: port.Revision, Tags: &tags}})
+		if err == nil {
+			port = patched
+			failpoint.Here("docker.join.exposed")
+		}
+		return err
+	})
+	return port, err
 }
 
 // subnets are those that the port has addresses of.
@@ -73,12 +110,15 @@ func (d *Driver) subnets(ctx context.Context, port sdn.Port) ([]sdn.Subnet, erro
 // joinAnswer gives the gateways and routes of the subnets that the port has addresses of, and no others. Without a gateway
 // the engine would put a bridge of its own into the container for the way out, which DisableGatewayService forbids.
 func joinAnswer(port sdn.Port, subnets []sdn.Subnet, name string) joinResponse {
-	j := joinResponse{InterfaceName: interfaceName{SrcName: name, DstPrefix: "eth"}}
-	byID := map[sdn.ID]sdn.Subnet{}
+	j := joinResponse{InterfaceName: interfaceName{SrcName: name, DstPrefix: "eth", DstName: ifname(port)}}
+	byID, own := map[sdn.ID]sdn.Subnet{}, map[netip.Addr]bool{}
 	for _, s := range subnets {
 		byID[s.ID] = s
 	}
 	told := map[sdn.HostRoute]bool{}
+	for _, a := range port.Addresses {
+		own[a.Addr] = true
+	}
 	for _, a := range port.Addresses {
 		s, ok := byID[a.Subnet]
 		if !ok {
@@ -86,11 +126,11 @@ func joinAnswer(port sdn.Port, subnets []sdn.Subnet, name string) joinResponse {
 		}
 		j.setGateway(s.Gateway)
 		for _, route := range s.HostRoutes {
-			if told[route] {
-				continue
+			if told[route] || own[route.NextHop] {
+				continue // a container that is itself the next hop needs no route, and no engine can make one
 			}
 			told[route] = true
-			j.StaticRoutes = append(j.StaticRoutes, staticRoute{Destination: route.Destination.String(), NextHop: route.NextHop.String()})
+			j.StaticRoutes = append(j.StaticRoutes, joinRoute(route))
 		}
 	}
 	j.DisableGatewayService = j.Gateway == ""
@@ -114,15 +154,31 @@ func (d *Driver) leave(ctx context.Context, r *endpointRequest) (any, error) {
 		return nil, err
 	}
 	defer unlock()
+	known, err := d.unplugKnown(ctx, r.EndpointID)
+	if err != nil {
+		return nil, err
+	}
 	if err := d.unpublish(ctx, r.EndpointID); err != nil {
 		return nil, err
 	}
 	failpoint.Here("docker.leave.unpublished")
-	port, found, err := d.port(ctx, r.EndpointID)
-	if err != nil || !found {
+	port, found, err := d.portOf(ctx, r.EndpointID)
+	if err != nil || !found || d.elsewhere(port) {
 		return nothing{}, err
 	}
-	return nothing{}, d.unplug(ctx, port)
+	if err := d.letFloat(ctx, port); err != nil {
+		return nil, err
+	}
+	if !known {
+		if err := d.unplug(ctx, port); err != nil {
+			return nil, err
+		}
+	}
+	failpoint.Here("docker.leave.unplugged")
+	if d.borrowed(port) {
+		return nothing{}, nil // what it may send as is its user's to say
+	}
+	return nothing{}, d.forbidVIPs(ctx, port)
 }
 
 // unplug takes a port's interface from this host; a port that is bound elsewhere or nowhere has none here.

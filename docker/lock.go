@@ -7,6 +7,9 @@ import (
 )
 
 // locks serialise what is done to one thing, by its name. A name nobody holds costs nothing.
+//
+// Whoever takes a lock while holding another does so in this order only: "owed/…", "automatic", "network/…", "range/…", "endpoint/…", "pool/…", and
+// last one of "port/…" and "router/…".
 type locks struct {
 	mu   sync.Mutex
 	held map[string]*heldLock

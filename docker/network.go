@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
@@ -17,11 +18,11 @@ const rollback = 10 * time.Second
 // createNetwork makes the network of pools that were requested before, with a router of its own unless told otherwise. A
 // repeat finishes what an earlier try left; a failure undoes what this one made, since the engine will forget the network.
 func (d *Driver) createNetwork(ctx context.Context, r *createNetworkRequest) (any, error) {
-	if err := r.network.refuseUnknown(); err != nil {
+	if err := r.network.check(); err != nil {
 		return nil, err
 	}
-	if r.network.router != "" && r.network.internal {
-		return nil, refuse("an internal network has no router: leave out --internal or %s", optRouter)
+	if err := r.placeRoutes(); err != nil {
+		return nil, err
 	}
 	err := d.makeNetwork(ctx, r)
 	if sdn.IsConflict(err) {
@@ -49,35 +50,81 @@ func (d *Driver) makeNetwork(ctx context.Context, r *createNetworkRequest) error
 		return err
 	}
 	defer unlock()
-	key := d.key(kindNetwork, r.NetworkID)
-	before, existed, err := sdn.First(d.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}))
-	if err != nil {
-		return err
-	}
-	if existed && slices.Contains(before.Tags, tagDeleted) {
-		return refuse("network %s is being deleted", r.NetworkID)
-	}
-	if err := d.buildNetwork(ctx, r, key); err != nil {
+	if existed, err := d.placeNetwork(ctx, r); err != nil {
 		if !existed {
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollback)
 			defer cancel()
-			if left := d.dropNetwork(undo, r.NetworkID); left != nil {
+			if left := d.removeNetwork(undo, r.NetworkID); left != nil {
 				d.log.ErrorContext(ctx, "a network that could not be made was left behind", "network", r.NetworkID, "err", left)
 			}
 		}
 		return err
+	} else if !existed && len(r.network.foreign) > 0 {
+		d.log.WarnContext(ctx, "options of a network mean nothing to kuryr", "network", r.NetworkID, "options", toldForeign(r.network.foreign))
 	}
 	return nil
 }
 
-func (d *Driver) buildNetwork(ctx context.Context, r *createNetworkRequest, key sdn.Key) error {
-	pools, err := d.poolsOf(ctx, r)
+// placeNetwork makes the network, finishes it, or finds the existing one that it is to be. It tells whether it was there before: then it
+// is not to be undone.
+func (d *Driver) placeNetwork(ctx context.Context, r *createNetworkRequest) (existed bool, err error) {
+	if !r.network.existing.given() && len(r.network.existing.pool) == 0 {
+		if pools, ok := d.handedFor(r); ok {
+			return false, d.buildNetwork(ctx, r, sdn.Network{}, pools, true)
+		}
+	}
+	before, existed, err := d.findNetwork(ctx, r.NetworkID)
+	if err != nil {
+		return true, err
+	}
+	switch {
+	case existed && slices.Contains(before.Tags, tagDeleted):
+		return true, refuse("network %s is being deleted", r.NetworkID)
+	case existed && slices.Contains(before.Tags, tagSwarm):
+		return true, d.joinNetwork(ctx, r, before)
+	case existed && before.Foreign:
+		r.network.existing.network = reference{option: optNetUUID, id: before.ID}
+	}
+	if r.network.existing.given() {
+		return existed, d.useNetwork(ctx, r, !existed)
+	}
+	pools, err := d.poolsOf(ctx, r, nil)
+	if err != nil {
+		return existed, err
+	}
+	for data, p := range pools {
+		if p.subnet() != "" { // RequestPool was told so, CreateNetwork was not
+			v6 := data.cidr.Addr().Is6()
+			r.network.existing.subnet = map[bool]reference{v6: {option: optSubnet + ".uuid", id: p.subnet()}}
+			if err := r.network.check(); err != nil {
+				return existed, err
+			}
+			return existed, d.useNetwork(ctx, r, !existed)
+		}
+	}
+	if err := d.restoreSubnets(ctx, pools); err != nil {
+		return existed, err
+	}
+	return existed, d.buildNetwork(ctx, r, before, pools, false)
+}
+
+// buildNetwork makes the network of the pools. isNew says that there is none.
+func (d *Driver) buildNetwork(ctx context.Context, r *createNetworkRequest, before sdn.Network, pools map[*ipamData]enginePool, isNew bool) error {
+	external, err := d.externalNetwork(ctx, r.network)
 	if err != nil {
 		return err
 	}
+	r.network.external = string(external)
+	if r.network.router != "" && d.sdn.Capabilities().Routers {
+		if _, _, err := d.namedRouter(ctx, r.network.router); err != nil {
+			return err
+		}
+	}
 	spec := sdn.NetworkSpec{
-		Base: sdn.Base{Key: key, Name: "kuryr-net-" + r.NetworkID[:min(8, len(r.NetworkID))], Tags: networkTags(r, pools)},
-		MTU:  r.network.mtu,
+		Base:   sdn.Base{Key: d.key(kindNetwork, r.NetworkID), Name: networkName(r.NetworkID), Tags: d.keepNodes(networkTags(r, pools), before)},
+		MTU:    r.network.mtu,
+		Shared: r.network.existing.shared != nil && *r.network.existing.shared,
+		New:    isNew,
 	}
 	for _, family := range []struct {
 		digit string
@@ -87,8 +134,8 @@ func (d *Driver) buildNetwork(ctx context.Context, r *createNetworkRequest, key 
 			if data.cidr.Bits() == 0 {
 				continue // what the engine's "null" IPAM driver says for none
 			}
-			subnetKey := d.key(kindSubnet, fmt.Sprintf("%s/%s.%d", r.NetworkID, family.digit, i))
-			spec.Subnets = append(spec.Subnets, subnetSpec(subnetKey, data, pools[data], r.network.internal))
+			subnetKey := d.subnetKey(r.NetworkID, family.digit, i)
+			spec.Subnets = append(spec.Subnets, subnetSpec(subnetKey, data, pools[data], !r.network.routed()))
 		}
 	}
 	network, err := d.sdn.EnsureNetwork(ctx, spec)
@@ -96,9 +143,14 @@ func (d *Driver) buildNetwork(ctx context.Context, r *createNetworkRequest, key 
 		return err
 	}
 	failpoint.Here("docker.createnetwork.made")
-	d.claimed(pools)
-	if !r.network.internal && len(spec.Subnets) > 0 && d.sdn.Capabilities().Routers {
-		if err := d.route(ctx, r.NetworkID, r.network.router, network); err != nil {
+	if err := r.network.kept(network.Tags); err != nil {
+		return err
+	}
+	d.claim(pools)
+	d.noteNetwork(r.NetworkID, network.ID, "")
+	d.noteCut(r, pools, network)
+	if d.wantsRouter(r.network) && len(spec.Subnets) > 0 {
+		if err := d.route(ctx, r.NetworkID, r.network, network); err != nil {
 			return err
 		}
 	}
@@ -106,9 +158,27 @@ func (d *Driver) buildNetwork(ctx context.Context, r *createNetworkRequest, key 
 		return nil
 	}
 	failpoint.Here("docker.createnetwork.routed")
-	tags := slices.DeleteFunc(slices.Clone(network.Tags), func(t string) bool { return t == tagCreating })
-	_, err = d.sdn.UpdateNetwork(ctx, network.ID, sdn.NetworkPatch{Patch: sdn.Patch{Tags: &tags}})
-	return err
+	return d.changeNetwork(ctx, network, without(tagCreating))
+}
+
+// noteCut remembers the subnet of the one pool of a network that has one; of several the SDN does not tell which is which.
+func (d *Driver) noteCut(r *createNetworkRequest, pools map[*ipamData]enginePool, network sdn.Network) {
+	if len(r.ranges()) != 1 || len(network.Subnets) != 1 {
+		return
+	}
+	for _, p := range pools {
+		d.whereabouts.noteSubnet(p.ID, network.Subnets[0])
+	}
+}
+
+// networkTitle begins the names of networks, as kuryr-libnetwork gives them.
+const networkTitle = "kuryr-net-"
+
+func networkName(id string) string { return networkTitle + id[:min(8, len(id))] }
+
+// subnetKey is the identity of a network's subnet, by its family and its place among those of the family.
+func (d *Driver) subnetKey(network, family string, place int) sdn.Key {
+	return d.key(kindSubnet, fmt.Sprintf("%s/%s.%d", network, family, place))
 }
 
 // networkTags are a network's tags. A network that is lost while it is made is found again by its released pools; one
@@ -118,30 +188,25 @@ func networkTags(r *createNetworkRequest, pools map[*ipamData]enginePool) []stri
 	if len(pools) == 0 {
 		tags = append(tags, tagCreating)
 	}
-	if r.network.router != "" {
-		tags = append(tags, tagRouter+r.network.router)
-	}
-	if r.network.internal {
-		tags = append(tags, tagInternal)
-	}
-	return tags
+	return append(tags, r.network.tags()...)
 }
 
 // subnetSpec is the subnet of one range of a network. The pool's id is "" where another IPAM driver manages the range.
-func subnetSpec(key sdn.Key, data *ipamData, pool enginePool, internal bool) sdn.SubnetSpec {
+func subnetSpec(key sdn.Key, data *ipamData, pool enginePool, noGateway bool) sdn.SubnetSpec {
 	s := sdn.SubnetSpec{
-		Base:     sdn.Base{Key: key, Name: "kuryr-subnet-" + data.cidr.String()},
-		CIDR:     data.cidr,
-		Pool:     pool.ID,
-		Gateway:  sdn.Gateway{Addr: data.gateway},
-		Reserved: slices.Clone(data.reserved),
-		NoDHCP:   true,
+		Base:       sdn.Base{Key: key, Name: subnetTitle(data.cidr)},
+		CIDR:       data.cidr,
+		Pool:       pool.cutFrom(),
+		Gateway:    sdn.Gateway{Addr: data.gateway},
+		Reserved:   slices.Clone(data.reserved),
+		HostRoutes: data.routes,
+		NoDHCP:     true,
 	}
 	if pool.ID != "" {
 		s.Tags = []string{string(pool.ID)}
 	}
 	switch {
-	case internal:
+	case noGateway:
 		// No way out; but the engine may hold an address as the gateway's, and nobody else may get it.
 		s.Gateway = sdn.Gateway{None: true}
 		if data.gateway.IsValid() {
@@ -160,11 +225,12 @@ func subnetSpec(key sdn.Key, data *ipamData, pool enginePool, internal bool) sdn
 }
 
 // poolsOf finds the pools that the network's ranges were requested from. The engine does not tell: they are ours by the
-// address space, have the range, were given the gateway, and no subnet was cut from them but, in a repeat, this network's.
-func (d *Driver) poolsOf(ctx context.Context, r *createNetworkRequest) (map[*ipamData]enginePool, error) {
+// address space, have the range, were given the gateway, and no subnet was cut from them but, in a repeat, this network's. Some ranges are
+// those of existing subnets.
+func (d *Driver) poolsOf(ctx context.Context, r *createNetworkRequest, standing map[*ipamData]sdn.Subnet) (map[*ipamData]enginePool, error) {
 	var wanted []*ipamData
 	var titles []string
-	for _, data := range slices.Concat(r.IPv4Data, r.IPv6Data) {
+	for _, data := range r.ranges() {
 		if data.cidr.Bits() > 0 && (data.AddressSpace == localSpace || data.AddressSpace == globalSpace || data.AddressSpace == "") {
 			wanted = append(wanted, data)
 			titles = append(titles, poolTitle(data.cidr))
@@ -174,41 +240,39 @@ func (d *Driver) poolsOf(ctx context.Context, r *createNetworkRequest) (map[*ipa
 		return nil, nil
 	}
 	match := sdn.Match{Owner: d.sdn.Installation(), Kind: kindPool, Names: titles}
-	found, err := sdn.All(d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}))
-	if err != nil {
-		return nil, err
-	}
-	ids := make([]sdn.ID, len(found))
-	for i, p := range found {
-		ids[i] = p.ID
-	}
-	cut := map[sdn.ID]sdn.Subnet{}
-	if len(ids) > 0 {
-		subnets, err := sdn.All(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Pools: ids}))
+	var found []enginePool
+	for p, err := range d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
 		if err != nil {
 			return nil, err
 		}
-		for _, s := range subnets {
-			cut[s.Pool] = s
+		if pool, ok := d.enginePool(p); ok && pool.host == d.hostKey {
+			found = append(found, pool)
 		}
+	}
+	uses, err := d.usesOf(ctx, found)
+	if err != nil {
+		return nil, err
 	}
 	pools := map[*ipamData]enginePool{}
 	for _, data := range wanted {
 		best, score := enginePool{}, -1
-		for _, p := range found {
-			pool, ok := d.enginePool(p)
-			if !ok || pool.cidr != data.cidr || (data.AddressSpace != "" && pool.space != data.AddressSpace) || pool.host != d.hostKey {
+		for _, pool := range found {
+			if pool.cidr != data.cidr || (data.AddressSpace != "" && pool.space != data.AddressSpace) {
 				continue
 			}
-			s, used := cut[p.ID]
+			stands, exists := standing[data]
+			if exists && (pool.subnet() != "" && pool.subnet() != stands.ID || pool.ofPool != "") || standing != nil && !exists && pool.subnet() != "" {
+				continue
+			}
+			user, used := uses[pool.ID]
 			n := d.likeness(pool, data)
 			switch {
-			case used && !d.cutFor(s, r.NetworkID), !used && pool.released():
+			case used && user != r.NetworkID, !used && pool.released(), pool.emptied() != "" && !pool.emptiedOf(r.NetworkID):
 				continue
-			case used:
+			case used, pool.emptied() != "":
 				n += 8
 			}
-			if n > score || n == score && p.Created.After(best.Created) {
+			if n > score || n == score && pool.Created.After(best.Created) {
 				best, score = pool, n
 			}
 		}
@@ -218,8 +282,64 @@ func (d *Driver) poolsOf(ctx context.Context, r *createNetworkRequest) (map[*ipa
 		case data.AddressSpace != "":
 			return nil, refuse("the range %s was not requested from kuryr, or is another network's", data.cidr)
 		}
+		if err := mayHave(r, data, best, standing); err != nil {
+			return nil, err
+		}
 	}
 	return pools, nil
+}
+
+// mayHave tells what of a range was asked for in one of the engine's two calls only, and cannot be had so.
+func mayHave(r *createNetworkRequest, data *ipamData, pool enginePool, standing map[*ipamData]sdn.Subnet) error {
+	if named, ok := r.network.existing.pool[data.cidr.Addr().Is6()]; ok && pool.ID != "" && pool.ofPool == "" && pool.ofSubnet == "" {
+		return refuse("option %s: give it by --ipam-opt too", named.option)
+	}
+	if _, stands := standing[data]; stands && pool.ID != "" && pool.ofSubnet == "" && len(pool.aux()) > 0 {
+		return refuse("an existing subnet has its owner's allocation pools: leave out --aux-address, or give --ipam-opt %s.uuid=%s too", optSubnet, standing[data].ID)
+	}
+	return nil
+}
+
+// usesOf tells of each pool that has one which of the engine's networks it is of: of those that are not, a name that none has.
+func (d *Driver) usesOf(ctx context.Context, pools []enginePool) (map[sdn.ID]string, error) {
+	uses := map[sdn.ID]string{}
+	var ids []sdn.ID
+	linked := false
+	for _, p := range pools {
+		ids = append(ids, p.cutFrom())
+		linked = linked || p.subnet() != ""
+	}
+	if len(ids) == 0 {
+		return uses, nil
+	}
+	subnets, err := sdn.All(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Pools: ids}))
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range subnets {
+		for _, p := range pools {
+			if s.Pool != p.cutFrom() || p.ofPool != "" && s.CIDR != p.cidr {
+				continue
+			}
+			uses[p.ID] = "-"
+			if network, _, ok := strings.Cut(s.Key.Name, "/"); ok && d.ours(s.Meta, kindSubnet) {
+				uses[p.ID] = network
+			}
+		}
+	}
+	if !linked {
+		return uses, nil
+	}
+	links, err := d.allLinks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range links {
+		for _, id := range l.pools {
+			uses[id] = l.id
+		}
+	}
+	return uses, nil
 }
 
 // cutFor tells whether a subnet is one of the network's.
@@ -231,27 +351,38 @@ func (d *Driver) cutFor(s sdn.Subnet, network string) bool {
 // likeness tells how well a pool fits a range of a network, among pools of that range.
 func (d *Driver) likeness(p enginePool, data *ipamData) int {
 	n := 0
-	if p.gateway() == data.gateway {
+	if d.gatewayOf(p) == data.gateway {
 		n += 4
 	}
 	if d.handedLately(p.ID) {
 		n += 2
 	}
-	slices.SortFunc(data.reserved, netip.Addr.Compare)
-	inside := slices.DeleteFunc(slices.Clone(data.reserved), func(a netip.Addr) bool { return !p.cidr.Contains(a) })
-	aux := p.aux()
-	slices.SortFunc(aux, netip.Addr.Compare)
-	if slices.Equal(aux, inside) {
+	if p.reserves(data) {
 		n++
 	}
 	return n
 }
 
+// reserves tells whether the pool was asked for just the auxiliary addresses of a range.
+func (p enginePool) reserves(data *ipamData) bool {
+	inside := slices.DeleteFunc(slices.Clone(data.reserved), func(a netip.Addr) bool { return !p.cidr.Contains(a) })
+	slices.SortFunc(inside, netip.Addr.Compare)
+	aux := p.aux()
+	slices.SortFunc(aux, netip.Addr.Compare)
+	return slices.Equal(aux, inside)
+}
+
 // hiddenSubnet makes the network that an engine's pool needs when another network driver uses it: nothing is ever plugged
 // into it, its ports hold addresses.
 func (d *Driver) hiddenSubnet(ctx context.Context, pool enginePool) (sdn.Subnet, error) {
-	data := &ipamData{cidr: pool.cidr, gateway: pool.gateway(), reserved: pool.aux()}
+	if pool.subnet() != "" {
+		return sdn.Subnet{}, refuse("subnet %s, which stands for pool %s, is gone", pool.subnet(), pool.ID)
+	}
+	data := &ipamData{cidr: pool.cidr, gateway: d.gatewayOf(pool), reserved: pool.aux()}
 	subnet := subnetSpec(d.key(kindHiddenSubnet, string(pool.ID)), data, pool, !data.gateway.IsValid())
+	if d.scope == Global && pool.space == globalSpace {
+		subnet.Tags = append(subnet.Tags, tagSwarm)
+	}
 	_, err := d.sdn.EnsureNetwork(ctx, sdn.NetworkSpec{
 		Base:    sdn.Base{Key: d.key(kindHidden, string(pool.ID)), Name: "kuryr-ipam-" + pool.cidr.String()},
 		Subnets: []sdn.SubnetSpec{subnet},
@@ -259,6 +390,7 @@ func (d *Driver) hiddenSubnet(ctx context.Context, pool enginePool) (sdn.Subnet,
 	if err != nil {
 		return sdn.Subnet{}, err
 	}
+	d.claimed(pool.ID)
 	s, found, err := d.subnetOf(ctx, pool.ID)
 	if err == nil && !found {
 		err = sdn.NotFound("subnet", pool.cidr)
@@ -268,7 +400,7 @@ func (d *Driver) hiddenSubnet(ctx context.Context, pool enginePool) (sdn.Subnet,
 
 // deleteHidden deletes a hidden network with the addresses that were never given back.
 func (d *Driver) deleteHidden(ctx context.Context, network sdn.ID) error {
-	if err := d.dropPorts(ctx, network); err != nil {
+	if err := d.dropPorts(ctx, sdn.PortQuery{Networks: []sdn.ID{network}}); err != nil {
 		return err
 	}
 	failpoint.Here("docker.deletehidden.ports")
@@ -283,13 +415,15 @@ func (d *Driver) deleteNetwork(ctx context.Context, r *networkRequest) (any, err
 		return nil, err
 	}
 	defer unlock()
-	return nothing{}, d.dropNetwork(ctx, r.NetworkID)
+	return nothing{}, d.removeNetwork(ctx, r.NetworkID)
 }
 
-func (d *Driver) dropNetwork(ctx context.Context, id string) error {
-	keys := []sdn.Key{d.key(kindNetwork, id)}
-	network, found, err := sdn.First(d.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Keys: keys}}))
-	if err != nil || !found {
+// dropFound deletes a network, whoever has it.
+func (d *Driver) dropFound(ctx context.Context, id string, network sdn.Network) error {
+	if network.Foreign {
+		return d.leaveExisting(ctx, id)
+	}
+	if gone, err := d.dropEmpty(ctx, id, network); gone || err != nil {
 		return err
 	}
 	if tags, missing := withTag(network.Tags, tagDeleted); missing {
@@ -298,7 +432,7 @@ func (d *Driver) dropNetwork(ctx context.Context, id string) error {
 		}
 		failpoint.Here("docker.deletenetwork.marked")
 	}
-	if err := d.dropPorts(ctx, network.ID); err != nil {
+	if err := d.dropPorts(ctx, sdn.PortQuery{Networks: []sdn.ID{network.ID}}); err != nil {
 		return err
 	}
 	failpoint.Here("docker.deletenetwork.ports")
@@ -310,13 +444,10 @@ func (d *Driver) dropNetwork(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	var pools []sdn.ID
+	pools := poolsOfNetwork(network, subnets)
 	var names []string
-	for _, s := range subnets {
-		if s.Pool != "" {
-			pools = append(pools, s.Pool)
-			names = append(names, "pool/"+string(s.Pool))
-		}
+	for _, p := range pools {
+		names = append(names, "pool/"+string(p))
 	}
 	unlock, err := d.locks.lock(ctx, names...)
 	if err != nil {
@@ -327,10 +458,51 @@ func (d *Driver) dropNetwork(ctx context.Context, id string) error {
 		return err
 	}
 	failpoint.Here("docker.deletenetwork.network")
+	d.whereabouts.noteNetwork(id, "", "")
 	if len(pools) == 0 {
 		return nil
 	}
+	if slices.Contains(network.Tags, tagSwarm) {
+		if err := d.dropReleased(ctx, sdn.Match{IDs: pools, Tags: []string{tagLetGo}}); err != nil {
+			return err
+		}
+	}
 	return d.dropReleased(ctx, sdn.Match{IDs: pools, Tags: []string{tagReleased}})
+}
+
+// dropEmpty deletes a network that has no router of Kuryr's and whose pools this process has marked as released, without looking at what
+// else is in it: while there is anything, the SDN does not delete it, which tells. The pools' marks stand for the network's own.
+func (d *Driver) dropEmpty(ctx context.Context, id string, network sdn.Network) (gone bool, err error) {
+	if d.scope != Local || d.routed || len(tagsWith(network.Tags, tagRouter))+len(tagsWith(network.Tags, tagExternal))+len(tagsWith(network.Tags, tagEmptied)) > 0 {
+		return false, nil
+	}
+	pools, known := d.whereabouts.releasedOf(network.Subnets)
+	if !known {
+		return false, nil
+	}
+	var names []string
+	for _, p := range pools {
+		names = append(names, "pool/"+string(p))
+	}
+	unlock, err := d.locks.lock(ctx, names...)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if err := d.sdn.DeleteNetwork(ctx, network.ID); err != nil {
+		if sdn.ReasonOf(err) == sdn.InUse {
+			err = nil
+		}
+		return false, err
+	}
+	failpoint.Here("docker.deletenetwork.empty")
+	d.whereabouts.noteNetwork(id, "", "")
+	for _, p := range pools {
+		if err := d.dropPool(ctx, p); err != nil && sdn.ReasonOf(err) != sdn.InUse {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // dropReleased deletes those of the pools that the engine has released.
@@ -351,9 +523,9 @@ func (d *Driver) dropReleased(ctx context.Context, match sdn.Match) error {
 	return nil
 }
 
-// dropPorts takes the ports of ours from a network that goes: those that the engine has forgotten.
-func (d *Driver) dropPorts(ctx context.Context, network sdn.ID) error {
-	ports, err := sdn.All(d.sdn.FindPorts(ctx, sdn.PortQuery{Networks: []sdn.ID{network}}))
+// dropPorts takes the ports of ours from a network or subnet that goes: those that the engine has forgotten.
+func (d *Driver) dropPorts(ctx context.Context, of sdn.PortQuery) error {
+	ports, err := sdn.All(d.sdn.FindPorts(ctx, of))
 	if err != nil {
 		return err
 	}
@@ -362,6 +534,7 @@ func (d *Driver) dropPorts(ctx context.Context, network sdn.ID) error {
 		if !d.ours(p.Meta, kindPort, kindEndpoint) {
 			continue
 		}
+		p.Tags = without(held(p)...)(p.Tags) // the network goes: nobody holds its addresses any more
 		if p.DeviceID != "" {
 			if err := d.dropEndpoint(ctx, p); err != nil {
 				return err
@@ -373,5 +546,5 @@ func (d *Driver) dropPorts(ctx context.Context, network sdn.ID) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return d.sdn.DeletePorts(ctx, ids)
+	return d.deletePorts(ctx, ids...)
 }

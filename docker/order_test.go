@@ -1,10 +1,13 @@
 package docker
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -258,6 +261,37 @@ func TestLostPoolIsFoundAgain(t *testing.T) {
 			t.Errorf("pool %q was made anew", cidr)
 		}
 		b.remove(n)
+		b.clean()
+	}
+}
+
+// unanswering makes a pool and, once, does not say so.
+type unanswering struct {
+	sdn.Provider
+	lose atomic.Bool
+}
+
+func (u *unanswering) EnsureSubnetPool(ctx context.Context, spec sdn.SubnetPoolSpec) (sdn.SubnetPool, error) {
+	p, err := u.Provider.EnsureSubnetPool(ctx, spec)
+	if err == nil && u.lose.Swap(false) {
+		return sdn.SubnetPool{}, sdn.Unavailable(io.ErrUnexpectedEOF, "store", "the change could not be written")
+	}
+	return p, err
+}
+
+// A pool that was made although the SDN said that it failed is given to the next who asks for the range, by the same process too.
+func TestPoolWithoutAnswerIsFoundAgain(t *testing.T) {
+	t.Parallel()
+	for _, cidr := range []string{"10.50.0.0/24", ""} {
+		u := &unanswering{}
+		b := newBox(t, func(c *Config) {
+			u.Provider = c.Provider
+			c.Provider = u
+		})
+		b.remove(b.create(&network{v4: []*pool{{cidr: "10.60.0.0/24"}}})) // the look through all pools is over
+		u.lose.Store(true)
+		b.contains(b.fails("IpamDriver.RequestPool", m{"AddressSpace": localSpace, "Pool": cidr, "SubPool": "", "V6": false}), "could not be written")
+		b.remove(b.create(&network{v4: []*pool{{cidr: cidr}}}))
 		b.clean()
 	}
 }

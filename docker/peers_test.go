@@ -2,17 +2,32 @@ package docker
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Each test here is a defect of kuryr-libnetwork that a front end of its kind must not have. Those of its port drivers,
-// of choosing among existing Neutron objects, and of its configuration belong elsewhere.
+// Each test here is a defect of kuryr-libnetwork that a front end of its kind must not have, by the number that it has in the list that
+// docs/development.md gives, where the others are too: those of port drivers, of existing Neutron objects, and of configuration.
+
+// Exposed ports were looked for by a name that the port no longer had, and nothing was done.
+func TestPeerB01ExposedPorts(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	e := &endpoint{net: b.create(dualNetwork()), exposed: []m{{"Proto": 6, "Port": 80}, {"Proto": 17, "Port": 53}}}
+	b.run(e)
+	if got := tagValues(b.portOf(e.id).Tags, tagExposed); !slices.Equal(got, []string{"53/udp", "80/tcp"}) {
+		t.Errorf("the port's tags tell %v", got)
+	}
+	b.stop(e)
+	b.remove(e.net)
+	b.clean()
+}
 
 // A container with addresses of both families starts and leaves nothing.
-func TestDefectDualStackJoinFails(t *testing.T) {
+func TestPeerB02DualStackJoinFails(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	n := b.create(dualNetwork())
@@ -26,7 +41,7 @@ func TestDefectDualStackJoinFails(t *testing.T) {
 }
 
 // No --subnet works, and releasing an operator's pool never deletes it.
-func TestDefectDefaultPoolDeleted(t *testing.T) {
+func TestPeerB04DefaultPoolDeleted(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	operators, err := b.provider.EnsureSubnetPool(t.Context(), sdn.SubnetPoolSpec{
@@ -41,7 +56,7 @@ func TestDefectDefaultPoolDeleted(t *testing.T) {
 }
 
 // No --gateway: the answer is an address, not an empty string.
-func TestDefectNoGateway(t *testing.T) {
+func TestPeerB05NoGateway(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	p := &pool{cidr: "10.50.0.0/24"}
@@ -53,7 +68,7 @@ func TestDefectNoGateway(t *testing.T) {
 }
 
 // --aux-address on a new network, inside the ip-range, outside of it, and outside the subnet.
-func TestDefectAuxAddress(t *testing.T) {
+func TestPeerB06AuxAddress(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24", sub: "10.50.0.64/26",
@@ -65,7 +80,7 @@ func TestDefectAuxAddress(t *testing.T) {
 }
 
 // Releasing one network's pool does not touch another network of the same range.
-func TestDefectSharedPoolDeleted(t *testing.T) {
+func TestPeerB07SharedPoolDeleted(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	one := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
@@ -77,7 +92,7 @@ func TestDefectSharedPoolDeleted(t *testing.T) {
 }
 
 // A CreateNetwork that fails leaves nothing, and its id can be used again.
-func TestDefectNoRollback(t *testing.T) {
+func TestPeerB08NoRollback(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}, options: m{optRouter: "r"}})
@@ -98,7 +113,7 @@ func TestDefectNoRollback(t *testing.T) {
 }
 
 // The same address for two endpoints is refused, and the first keeps it, whatever the engine then releases.
-func TestDefectAddressStolen(t *testing.T) {
+func TestPeerB09AddressStolen(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	n := b.create(dualNetwork())
@@ -117,8 +132,30 @@ func TestDefectAddressStolen(t *testing.T) {
 	b.clean()
 }
 
+// What cannot be is refused before anything is written.
+func TestPeerB10RefusedAfterTagging(t *testing.T) {
+	t.Parallel()
+	c := &counting{}
+	b := newBox(t, func(config *Config) { c.Provider = config.Provider; config.Provider = c })
+	n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+	e := &endpoint{net: n}
+	b.take(e)
+	c.calls = nil
+	for _, options := range []m{{"kuryr.shared": "yes"}, {optGateway: "none", optRouter: "edge"}, {optRoutes: "10.9.0.0/16=10.77.0.1"}} {
+		text := b.fails("NetworkDriver.CreateNetwork", m{"NetworkID": newID(), "Options": m{optGeneric: options},
+			"IPv4Data": []m{{"AddressSpace": localSpace, "Pool": "10.50.0.0/24"}}})
+		if strings.Contains(text, "%") {
+			t.Errorf("an unformatted message: %s", text)
+		}
+	}
+	b.fails("NetworkDriver.CreateEndpoint", asking(e.createBody(), m{"kuryr.group": "web"}))
+	if len(c.calls) != 0 {
+		t.Errorf("the SDN was asked %v", c.calls)
+	}
+}
+
 // Cleaning calls for what is not there succeed.
-func TestDefectNotIdempotent(t *testing.T) {
+func TestPeerB11NotIdempotent(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	ids := m{"NetworkID": newID(), "EndpointID": newID()}
@@ -131,7 +168,7 @@ func TestDefectNotIdempotent(t *testing.T) {
 }
 
 // Lengths, host bits, sandbox keys and IPv6 without gateway that its patterns refused.
-func TestDefectValidRefused(t *testing.T) {
+func TestPeerB12ValidRefused(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	for _, cidr := range []string{"fd50::/109", "fd51::/119", "fd52::5/64"} {
@@ -157,8 +194,34 @@ func TestDefectValidRefused(t *testing.T) {
 	}
 }
 
+// A network that was there before is used by kuryr-libnetwork's options, and neither renamed nor deleted nor described; the tags that say
+// who uses it go with the use.
+func TestPeerB14ExistingNetworks(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	theirs := b.theirs("theirs", "10.50.0.0/24")
+	before := b.dump()
+	for _, options := range []m{{optNetName: "theirs"}, {optNetUUID: string(theirs.ID)}} {
+		n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}, options: options})
+		e := b.run(&endpoint{net: n})
+		if b.portOf(e.id).Network != theirs.ID {
+			t.Error("the network was not used")
+		}
+		now, err := b.provider.Network(t.Context(), theirs.ID)
+		b.must(err)
+		if now.Name != "theirs" || !now.Key.IsZero() || now.Description != theirs.Description || !hasAll(now.Tags, useTags(n.id)) {
+			t.Errorf("the network became %+v", now)
+		}
+		b.stop(e)
+		b.remove(n)
+		if now := b.dump(); now != before {
+			t.Errorf("before\n%s\nafter\n%s", before, now)
+		}
+	}
+}
+
 // Two RequestPools of one range never make the range unusable.
-func TestDefectTwoPoolsOfOneName(t *testing.T) {
+func TestPeerB15TwoPoolsOfOneName(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	one := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
@@ -171,15 +234,64 @@ func TestDefectTwoPoolsOfOneName(t *testing.T) {
 	b.clean()
 }
 
+// IPv6 subnets say how addresses come about: by Kuryr, not by DHCP or advertisements.
+func TestPeerB16IPv6SubnetWithoutMode(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.create(dualNetwork())
+	for _, id := range b.networkOf(n).Subnets {
+		if s, err := b.provider.Subnet(t.Context(), id); err != nil || s.Mode != sdn.Static || !s.NoDHCP {
+			t.Errorf("subnet %+v, %v", s, err)
+		}
+	}
+}
+
+// What is opened for a container is opened in both families, and for every protocol.
+func TestPeerB17IPv4Only(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	e := b.run(&endpoint{net: b.create(dualNetwork()), published: []m{
+		{"Proto": 6, "Port": 80, "HostPort": 8080}, {"Proto": 17, "Port": 53, "HostPort": 5353}, {"Proto": 132, "Port": 9, "HostPort": 9009}}})
+	forwards, err := sdn.All(b.provider.FindForwards(t.Context(), sdn.ForwardQuery{}))
+	b.must(err)
+	seen := map[string]bool{}
+	for _, f := range forwards {
+		seen[protocol(f.Protocol)+" "+f.Target.Addr.String()] = true
+	}
+	for _, proto := range []string{"tcp", "udp", "sctp"} {
+		if !seen[proto+" "+e.ip4] || !seen[proto+" "+e.ip6] {
+			t.Errorf("%s is not published in both families: %v", proto, seen)
+		}
+	}
+}
+
+// A port that its endpoint left is nobody's: no device, no host, no name of the old one's. It goes with its addresses, and its tags with it.
+func TestPeerB18DeviceStays(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.create(dualNetwork())
+	e := b.run(&endpoint{net: n})
+	id := b.portOf(e.id).ID
+	b.ok("NetworkDriver.Leave", e.body())
+	b.ok("NetworkDriver.DeleteEndpoint", e.body())
+	if p, err := b.provider.Port(t.Context(), id); err != nil || p.DeviceID != "" || p.Host != "" || p.Name != unboundName {
+		t.Errorf("port %+v, %v", p, err)
+	}
+	b.giveBack(e)
+	if _, err := b.provider.Port(t.Context(), id); !sdn.IsNotFound(err) {
+		t.Errorf("the port is there still: %v", err)
+	}
+}
+
 // Only the routes of the subnets that the port is on are handed out, and never an empty gateway.
-func TestDefectRoutesOfOtherSubnets(t *testing.T) {
+func TestPeerB20RoutesOfOtherSubnets(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	n := b.create(&network{v4: []*pool{{cidr: "10.78.0.0/24"}, {cidr: "10.79.0.0/24"}}})
 	for i, id := range b.networkOf(n).Subnets {
 		s, err := b.provider.Subnet(t.Context(), id)
 		b.must(err)
-		routes := []sdn.HostRoute{{Destination: somePrefixes()[i], NextHop: s.CIDR.Addr().Next().Next()}}
+		routes := []sdn.HostRoute{{Destination: somePrefixes()[i], NextHop: s.CIDR.Addr().Next().Next().Next()}}
 		_, err = b.provider.UpdateSubnet(t.Context(), id, sdn.SubnetPatch{HostRoutes: &routes})
 		b.must(err)
 	}
@@ -188,7 +300,7 @@ func TestDefectRoutesOfOtherSubnets(t *testing.T) {
 	if len(routes) != 1 {
 		t.Fatalf("routes %v", e.joined)
 	}
-	if r := routes[0].(map[string]any); r["NextHop"] != "10.78.0.2" || r["RouteType"] != float64(0) {
+	if r := routes[0].(map[string]any); r["NextHop"] != "10.78.0.3" || r["RouteType"] != float64(0) {
 		t.Errorf("route %v", r)
 	}
 	inside := b.create(&network{v4: []*pool{{cidr: "10.80.0.0/24"}}, internal: true})
@@ -198,7 +310,7 @@ func TestDefectRoutesOfOtherSubnets(t *testing.T) {
 }
 
 // The container's end is never given an address by the plugin: the binder is told no namespace.
-func TestDefectAddressInTheHost(t *testing.T) {
+func TestPeerB19MTUAndAddressInTheHost(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.run(&endpoint{net: b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}, options: m{optMTU: "1400"}})})

@@ -5,14 +5,10 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
-
-// creation is how long the engine may take from RequestPool to CreateNetwork before its range may be asked for again.
-const creation = time.Minute
 
 type requestPoolResponse struct {
 	PoolID string
@@ -32,107 +28,92 @@ func (d *Driver) requestPool(ctx context.Context, r *requestPoolRequest) (any, e
 	if !d.sdn.Capabilities().SubnetPools {
 		return nil, refuse("this SDN has no subnet pools: use the kuryr network driver with another IPAM driver")
 	}
-	var pool enginePool
-	var err error
-	if r.pool.IsValid() {
-		pool, err = d.namedPool(ctx, r)
+	pool, err := d.existingRange(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if pool.ofSubnet == "" && pool.ofPool == "" {
+		name, found, err := d.swarmPool(ctx, r)
+		if found {
+			return requestPoolResponse{PoolID: name, Pool: r.pool.String(), Data: map[string]string{}}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	var made enginePool
+	if pool.cidr.IsValid() {
+		made, err = d.namedPool(ctx, pool)
 	} else {
-		pool, err = d.autoPool(ctx, r)
+		made, err = d.autoPool(ctx, r)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return requestPoolResponse{PoolID: string(pool.ID), Pool: pool.cidr.String(), Data: map[string]string{}}, nil
+	d.tellForeign(ctx, made, r.Options)
+	return requestPoolResponse{PoolID: string(made.ID), Pool: made.cidr.String(), Data: map[string]string{}}, nil
 }
 
-// namedPool makes a pool of the range asked for.
-func (d *Driver) namedPool(ctx context.Context, r *requestPoolRequest) (enginePool, error) {
-	unlock, err := d.locks.lock(ctx, "range/"+r.AddressSpace+"/"+r.pool.String())
+// namedPool makes a pool of the range asked for, whose name has all but the host and the nonce.
+func (d *Driver) namedPool(ctx context.Context, asked poolName) (enginePool, error) {
+	unlock, err := d.locks.lock(ctx, "range/"+asked.space+"/"+asked.cidr.String())
 	if err != nil {
 		return enginePool{}, err
 	}
 	defer unlock()
-	bare, err := d.barePools(ctx, []netip.Prefix{r.pool})
+	if d.beingUsed(asked) {
+		return enginePool{}, refuse("the range %s was just given to another network that is being created; try again in a minute", asked.cidr)
+	}
+	if asked.ofSubnet == "" && asked.ofPool == "" {
+		if p, ok, err := d.lostNamed(ctx, asked); ok || err != nil {
+			return p, err
+		}
+	}
+	return d.makePool(ctx, newPoolName(d.hostKey, asked))
+}
+
+// lostNamed is a pool of the range whose answer was lost together with an earlier process, or that a manager asked for that died before
+// it made a network.
+func (d *Driver) lostNamed(ctx context.Context, asked poolName) (enginePool, bool, error) {
+	if d.scope != Global {
+		return d.lost(ctx, func(p enginePool) bool { return p.cidr == asked.cidr && p.space == asked.space && p.sub == asked.sub })
+	}
+	bare, err := d.barePools(ctx, []netip.Prefix{asked.cidr})
 	if err != nil {
-		return enginePool{}, err
+		return enginePool{}, false, err
 	}
 	for _, p := range bare {
-		if p.host != d.hostKey || p.space != r.AddressSpace {
-			continue
-		}
-		switch {
-		case d.handedLately(p.ID):
-			return enginePool{}, refuse("the range %s was just given to another network that is being created; try again in a minute", r.pool)
-		case p.untouched() && p.sub == r.sub:
-			// Its answer was lost together with an earlier process.
-			d.hand(p.ID)
-			return p, nil
+		if p.host == d.hostKey && p.space == asked.space && p.sub == asked.sub && (p.untouched() || p.space == globalSpace) {
+			d.hand(p)
+			return p, true, nil
 		}
 	}
-	return d.makePool(ctx, newPoolName(d.hostKey, r.AddressSpace, r.pool, r.sub))
+	return enginePool{}, false, nil
 }
 
-// autoPool chooses a range that neither the host routes nor another pool has. The engine compares it with what it knows
-// besides and asks again, holding what it got, so a range is never given twice while it is held.
-func (d *Driver) autoPool(ctx context.Context, r *requestPoolRequest) (enginePool, error) {
-	unlock, err := d.locks.lock(ctx, "automatic")
-	if err != nil {
-		return enginePool{}, err
-	}
-	defer unlock()
-	routes, err := d.hostRoutes(ctx)
-	if err != nil {
-		return enginePool{}, refuseFor(err, "the host's routes could not be read: name a subnet")
-	}
-	taken := slices.DeleteFunc(slices.Clone(routes), func(p netip.Prefix) bool { return p.Bits() == 0 })
-	var lost []enginePool
-	for found, err := range d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: sdn.Match{Owner: d.sdn.Installation(), Kind: kindPool}}) {
-		if err != nil {
-			return enginePool{}, err
-		}
-		p, ok := d.enginePool(found)
-		if !ok {
-			continue
-		}
-		_, onRoute := overlapping(p.cidr, taken)
-		if !onRoute && p.host == d.hostKey && p.space == r.AddressSpace && p.untouched() && !p.released() &&
-			!d.handedLately(p.ID) && !p.sub.IsValid() && cutFrom(d.pools[r.V6], p.cidr) {
-			lost = append(lost, p)
-		}
-		taken = append(taken, p.cidr)
-	}
-	if lost, err = d.withoutSubnets(ctx, lost); err != nil {
-		return enginePool{}, err
-	}
-	if len(lost) > 0 {
-		d.hand(lost[0].ID)
-		return lost[0], nil
-	}
-	cidr, ok := freePrefix(d.pools[r.V6], taken)
-	if !ok {
-		return enginePool{}, refuse("no automatic range is free: name a subnet")
-	}
-	return d.makePool(ctx, newPoolName(d.hostKey, r.AddressSpace, cidr, netip.Prefix{}))
-}
-
-// cutFrom tells whether a range is one that automatic pools give.
-func cutFrom(pools []AutoPool, p netip.Prefix) bool {
-	return slices.ContainsFunc(pools, func(a AutoPool) bool { return a.Len == p.Bits() && a.Prefix.Contains(p.Addr()) })
-}
-
+// makePool makes a pool whose name nobody had before.
 func (d *Driver) makePool(ctx context.Context, name poolName) (enginePool, error) {
-	pool, err := d.sdn.EnsureSubnetPool(ctx, sdn.SubnetPoolSpec{
+	spec := sdn.SubnetPoolSpec{
 		Base:       sdn.Base{Key: d.key(kindPool, name.String()), Name: poolTitle(name.cidr)},
 		Prefixes:   []netip.Prefix{name.cidr},
 		DefaultLen: name.cidr.Bits(),
 		MinLen:     name.cidr.Bits(),
-	})
+		New:        true,
+	}
+	if name.ofSubnet != "" {
+		spec.Tags = []string{string(name.ofSubnet)}
+	}
+	pool, err := d.sdn.EnsureSubnetPool(ctx, spec)
 	if err != nil {
+		if away(err) { // it may have been made all the same
+			d.searchAgain(ctx)
+		}
 		return enginePool{}, err
 	}
 	failpoint.Here("docker.requestpool.made")
-	d.hand(pool.ID)
-	return enginePool{pool, name}, nil
+	made := enginePool{pool, name}
+	d.hand(made)
+	return made, nil
 }
 
 // barePools are the engines' pools of the ranges that no subnet was cut from. Those that were released and kept only by
@@ -183,53 +164,101 @@ func (d *Driver) withoutSubnets(ctx context.Context, pools []enginePool) ([]engi
 		}
 		cut[s.Pool] = true
 	}
-	return slices.DeleteFunc(slices.Clone(pools), func(p enginePool) bool { return cut[p.ID] }), nil
+	return slices.DeleteFunc(slices.Clone(pools), func(p enginePool) bool { return cut[p.ID] || p.emptied() != "" }), nil
 }
 
 // releasePool deletes the pool. Engines call it before DeleteNetwork: what still has subnets is marked, and goes with the
 // last of them.
 func (d *Driver) releasePool(ctx context.Context, r *releasePoolRequest) (any, error) {
-	id := sdn.ID(r.PoolID)
-	unlock, err := d.locks.lock(ctx, "pool/"+r.PoolID)
+	if r.ref.node {
+		return nothing{}, d.releaseNodePool(ctx, r.ref.id)
+	}
+	network, err := d.letGo(ctx, r.ref)
+	if err == nil && network != "" {
+		err = d.finishAllocation(ctx, network)
+	}
+	return nothing{}, err
+}
+
+// letGo is releasePool up to the network of a swarm that the pool may have been the last hold of.
+func (d *Driver) letGo(ctx context.Context, ref poolRef) (sdn.ID, error) {
+	id := ref.id
+	unlock, err := d.locks.lock(ctx, "pool/"+string(id))
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	defer unlock()
 	found, err := d.sdn.SubnetPool(ctx, id)
 	if sdn.IsNotFound(err) {
-		return nothing{}, nil
+		return "", nil
 	}
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	pool, ok := d.enginePool(found)
 	if !ok {
-		return nothing{}, nil // somebody else's: used, never deleted
+		if pool, ok, err = d.letGoPeers(ctx, found); err != nil || !ok {
+			d.whereabouts.forgetPool(id)
+			return "", err // somebody else's: used, never deleted
+		}
 	}
-	subnets, err := sdn.All(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Pools: []sdn.ID{id}}))
+	var subnets []sdn.Subnet
+	s, cut, err := d.subnetOf(ctx, id)
 	if err != nil {
-		return nil, err
+		return "", err
+	}
+	if cut && (s.Pool == pool.cutFrom() || d.ours(s.Meta, kindSubnet)) { // and not an existing one, which needs no pool of ours
+		subnets = append(subnets, s)
+	}
+	if ref.again() && len(subnets) > 0 && !d.ours(subnets[0].Meta, kindHiddenSubnet) {
+		network, err := d.sdn.Network(ctx, subnets[0].Network)
+		if err != nil && !sdn.IsNotFound(err) {
+			return "", err
+		}
+		if err == nil && slices.Contains(network.Tags, tagAllocated) {
+			// Either it is freed next, or this is the undoing of another network that was refused the range.
+			return "", d.tagPool(ctx, pool, tagLetGo)
+		}
 	}
 	used := false
 	for _, s := range subnets {
 		used = used || !d.ours(s.Meta, kindHiddenSubnet)
 	}
-	if used || len(subnets) > 0 {
-		if err := d.tagPool(ctx, pool, tagReleased); err != nil {
-			return nil, err
+	if len(subnets) == 0 {
+		if _, used, err = d.emptiedOwner(ctx, pool); err != nil {
+			return "", err
 		}
+	}
+	if used || len(subnets) > 0 {
+		if err := d.markReleased(ctx, pool); err != nil {
+			return "", err
+		}
+		d.whereabouts.noteReleased(id)
 		failpoint.Here("docker.releasepool.marked")
 	}
 	if used {
-		return nothing{}, nil
+		if len(subnets) > 0 && swarms(subnets[0]) {
+			return subnets[0].Network, nil
+		}
+		return "", nil
 	}
 	if len(subnets) > 0 {
 		if err := d.deleteHidden(ctx, subnets[0].Network); err != nil {
-			return nil, err
+			return "", err
 		}
 		failpoint.Here("docker.releasepool.emptied")
 	}
-	return nothing{}, d.dropPool(ctx, id)
+	return "", d.dropPool(ctx, id)
+}
+
+// markReleased marks a pool as released. Where this host alone writes on it, that is done without a condition, which costs calls.
+func (d *Driver) markReleased(ctx context.Context, pool enginePool) error {
+	tags, missing := withTag(pool.Tags, tagReleased)
+	if d.scope != Local || !missing {
+		return d.tagPool(ctx, pool, tagReleased)
+	}
+	_, err := d.sdn.UpdateSubnetPool(ctx, pool.ID, sdn.SubnetPoolPatch{Patch: sdn.Patch{Tags: &tags}})
+	return err
 }
 
 // dropPool deletes a pool of ours that nothing is cut from.
@@ -240,6 +269,7 @@ func (d *Driver) dropPool(ctx context.Context, id sdn.ID) error {
 	d.mu.Lock()
 	delete(d.handed, id)
 	d.mu.Unlock()
+	d.whereabouts.forgetPool(id)
 	return nil
 }
 
@@ -260,7 +290,10 @@ func (d *Driver) changePool(ctx context.Context, pool enginePool, change func([]
 		if !changed {
 			return nil
 		}
-		_, err = d.sdn.UpdateSubnetPool(ctx, p.ID, sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}})
+		now, err := d.sdn.UpdateSubnetPool(ctx, p.ID, sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}})
+		if err == nil {
+			d.handedChanged(now)
+		}
 		return err
 	})
 }
@@ -272,32 +305,5 @@ func retryStale(change func(again bool) error) error {
 		if sdn.ReasonOf(err) != sdn.Stale || try == 5 {
 			return err
 		}
-	}
-}
-
-func (d *Driver) hand(id sdn.ID) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.handed[id] = time.Now()
-}
-
-// handedLately tells whether this process gave the pool to the engine so lately that it may be making a network of it.
-func (d *Driver) handedLately(id sdn.ID) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	at, ok := d.handed[id]
-	if ok && time.Since(at) > creation {
-		delete(d.handed, id)
-		return false
-	}
-	return ok
-}
-
-// claimed says that a network was made of the pools.
-func (d *Driver) claimed(pools map[*ipamData]enginePool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, p := range pools {
-		delete(d.handed, p.ID)
 	}
 }

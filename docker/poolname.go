@@ -19,12 +19,22 @@ type poolName struct {
 	nonce string
 	cidr  netip.Prefix
 	sub   netip.Prefix // invalid: the whole
+	// What of the SDN's the user named for the range: at most one of them.
+	ofSubnet sdn.ID // an existing subnet, which stands for the range
+	ofPool   sdn.ID // an existing subnet pool, which the subnet is to be cut from
 }
+
+const (
+	ofSubnetPrefix = "subnet="
+	ofPoolPrefix   = "pool="
+)
 
 var spacePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{0,24}$`)
 
-func newPoolName(host, space string, cidr, sub netip.Prefix) poolName {
-	return poolName{host: host, space: space, nonce: strings.ReplaceAll(uuid.NewString(), "-", "")[:16], cidr: cidr, sub: sub}
+// newPoolName makes the name whole that lacks the host and the nonce.
+func newPoolName(host string, n poolName) poolName {
+	n.host, n.nonce = host, strings.ReplaceAll(uuid.NewString(), "-", "")[:16]
+	return n
 }
 
 func (n poolName) String() string {
@@ -32,12 +42,19 @@ func (n poolName) String() string {
 	if n.sub.IsValid() {
 		sub = n.sub.String()
 	}
-	return strings.Join([]string{n.host, n.space, n.nonce, n.cidr.String(), sub}, ",")
+	parts := []string{n.host, n.space, n.nonce, n.cidr.String(), sub}
+	switch {
+	case n.ofSubnet != "":
+		parts = append(parts, ofSubnetPrefix+string(n.ofSubnet))
+	case n.ofPool != "":
+		parts = append(parts, ofPoolPrefix+string(n.ofPool))
+	}
+	return strings.Join(parts, ",")
 }
 
 func parsePoolName(s string) (poolName, bool) {
 	parts := strings.Split(s, ",")
-	if len(parts) != 5 {
+	if len(parts) != 5 && len(parts) != 6 {
 		return poolName{}, false
 	}
 	n := poolName{host: parts[0], space: parts[1], nonce: parts[2]}
@@ -50,11 +67,34 @@ func parsePoolName(s string) (poolName, bool) {
 			return poolName{}, false
 		}
 	}
+	if len(parts) == 6 {
+		subnet, isSubnet := strings.CutPrefix(parts[5], ofSubnetPrefix)
+		pool, isPool := strings.CutPrefix(parts[5], ofPoolPrefix)
+		switch {
+		case isSubnet:
+			n.ofSubnet = sdn.ID(subnet)
+		case isPool:
+			n.ofPool = sdn.ID(pool)
+		default:
+			return poolName{}, false
+		}
+	}
 	return n, true
 }
 
 // poolTitle is the name of a pool as kuryr-libnetwork gives it, by which pools of one range are found.
 func poolTitle(cidr netip.Prefix) string { return "kuryrPool-" + cidr.String() }
+
+// subnetTitle is the name of a subnet as kuryr-libnetwork gives it.
+func subnetTitle(cidr netip.Prefix) string { return "kuryr-subnet-" + cidr.String() }
+
+// cutFrom is the pool that the subnet is cut from.
+func (p enginePool) cutFrom() sdn.ID {
+	if p.ofPool != "" {
+		return p.ofPool
+	}
+	return p.ID
+}
 
 // enginePool is a pool of an engine with what its Key and tags tell.
 type enginePool struct {
@@ -69,6 +109,15 @@ func (d *Driver) enginePool(p sdn.SubnetPool) (enginePool, bool) {
 	}
 	name, ok := parsePoolName(p.Key.Name)
 	return enginePool{p, name}, ok
+}
+
+// subnet is the existing subnet that stands for the pool's range, "" where none does. A pool of a range that turned out to be an
+// existing network's only when that was made says so by a tag, as kuryr-libnetwork's do.
+func (p enginePool) subnet() sdn.ID {
+	if p.ofSubnet != "" {
+		return p.ofSubnet
+	}
+	return idTag(p.Tags)
 }
 
 func (p enginePool) released() bool { return slices.Contains(p.Tags, tagReleased) }

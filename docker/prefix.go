@@ -56,25 +56,6 @@ func checkAutoPools(pools []AutoPool, v6 bool) error {
 	return nil
 }
 
-// freePrefix is the first range of the pools that overlaps none that is taken.
-func freePrefix(pools []AutoPool, taken []netip.Prefix) (netip.Prefix, bool) {
-	for _, pool := range pools {
-		next := pool.Prefix.Addr()
-		for next.IsValid() && pool.Prefix.Contains(next) {
-			candidate := netip.PrefixFrom(next, pool.Len)
-			blocker, blocked := overlapping(candidate, taken)
-			if !blocked {
-				return candidate, true
-			}
-			if blocker.Bits() > pool.Len {
-				blocker = candidate
-			}
-			next = lastAddr(blocker).Next()
-		}
-	}
-	return netip.Prefix{}, false
-}
-
 func overlapping(p netip.Prefix, taken []netip.Prefix) (netip.Prefix, bool) {
 	for _, t := range taken {
 		if t.Overlaps(p) {

@@ -2,12 +2,14 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"net/netip"
 	"slices"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
+	"github.com/kuryr/kuryr/internal/hostports"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -17,36 +19,31 @@ const firstDynamic, lastDynamic = 49153, 65535
 // dynamicTries is how many taken ports are tried past before the choice is given up.
 const dynamicTries = 256
 
-// programExternal publishes the endpoint's ports: a floating IP that stands for every address of the host, one for each
-// family, forwards them.
+// programExternal lets in what the endpoint's container exposes, and publishes its ports: at the host's own addresses where the SDN can do that,
+// else by a floating IP where that was asked for, else by a proxy.
 func (d *Driver) programExternal(ctx context.Context, r *programRequest) (any, error) {
-	if len(r.endpoint.published) == 0 {
-		return nothing{}, nil
-	}
-	for _, m := range r.endpoint.published {
-		if host, _ := netip.ParseAddr(m.HostIP); host.IsValid() && !host.IsUnspecified() {
-			return nil, refuse("port %d/%s cannot be published on %s alone: only on all addresses of the host", m.HostPort, protocol(m.Proto), host)
-		}
-	}
 	can := d.sdn.Capabilities()
-	if !can.Forwards || !can.HostAddresses || can.ExternalNetwork == "" {
-		return nil, refuse("this SDN cannot publish ports on the host")
+	if len(r.endpoint.published) == 0 && (len(r.endpoint.exposed) == 0 || !d.external || !can.SecurityGroups) {
+		return nothing{}, nil
 	}
 	unlock, err := d.locks.lock(ctx, "endpoint/"+r.EndpointID)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	port, found, err := d.port(ctx, r.EndpointID)
-	if err == nil && !found {
-		err = refuse("there is no endpoint %s", r.EndpointID)
-	}
+	known, err := d.plugOf(ctx, r.EndpointID, r.NetworkID)
 	if err != nil {
 		return nil, err
 	}
-	p, err := d.publisher(ctx, port, r, can)
-	if err == nil {
-		err = p.publish(ctx, r.endpoint.published)
+	if err = d.expose(ctx, r.EndpointID, &known, r.endpoint.exposed); err == nil && len(r.endpoint.published) > 0 {
+		switch {
+		case can.HostAddresses:
+			err = d.publishAtHost(ctx, r, known.Port)
+		case forwards(known.Port):
+			err = d.publishForwarded(ctx, r.EndpointID, known, r.endpoint.published)
+		default:
+			err = d.publishProxied(ctx, r.EndpointID, known, r.endpoint.published)
+		}
 	}
 	if err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollback)
@@ -59,68 +56,77 @@ func (d *Driver) programExternal(ctx context.Context, r *programRequest) (any, e
 	return nothing{}, nil
 }
 
-// face is one family's side of a publication.
-type face struct {
-	floatingIP sdn.ID
-	target     sdn.Target
-	there      []sdn.Forward // before this call
+// publishAtHost publishes ports by floating IPs that stand for the addresses of the host: one for each address that they are published on, all of a
+// family or one, forwards them. The host's ports are reserved before anything is stored.
+func (d *Driver) publishAtHost(ctx context.Context, r *programRequest, port sdn.Port) error {
+	can := d.sdn.Capabilities()
+	if !can.Forwards || can.ExternalNetwork == "" {
+		return refuse("this SDN cannot publish ports on the host")
+	}
+	p := &publisher{sdn: d.sdn, ports: d.hostPorts, endpoint: r.EndpointID, targets: targets(port, can), binding: binding(port), faces: map[netip.Addr]*face{}, kept: map[hostports.Port]bool{}}
+	return d.publish(ctx, p, r.endpoint.published, can.ExternalNetwork)
+}
+
+// binding is the address of the host that the port's network was told to publish on, where a published port names none; invalid: everywhere.
+func binding(port sdn.Port) netip.Addr {
+	for _, text := range tagValues(port.Tags, tagBinding) {
+		if a, err := netip.ParseAddr(text); err == nil {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// targets are what can be published of a port: its first address of each family, by whether IPv6.
+func targets(port sdn.Port, can sdn.Capabilities) map[bool]sdn.Target {
+	list := map[bool]sdn.Target{}
+	for _, a := range port.Addresses {
+		if _, has := list[a.Addr.Is6()]; !has && (a.Addr.Is4() || can.FloatingIPv6) {
+			list[a.Addr.Is6()] = sdn.Target{Port: port.ID, Addr: a.Addr}
+		}
+	}
+	return list
 }
 
 // publisher makes the forwardings of one endpoint.
 type publisher struct {
 	sdn      sdn.Provider
-	free     PortFree
+	ports    HostPorts
 	endpoint string
-	faces    map[bool]*face // by whether IPv6
+	targets  map[bool]sdn.Target  // by whether IPv6
+	binding  netip.Addr           // where ports without an address of the host are published; invalid: everywhere
+	faces    map[netip.Addr]*face // by address of the host; the unspecified ones are all of a family
+	order    []netip.Addr         // of faces
+	kept     map[hostports.Port]bool
 }
 
-func (d *Driver) publishKey(endpoint string, v6 bool) sdn.Key {
-	if v6 {
-		return d.key(kindPublish, endpoint+"/6")
-	}
-	return d.key(kindPublish, endpoint+"/4")
+// face is what is published on one address of the host, or on all of a family.
+type face struct {
+	address    netip.Addr
+	floatingIP sdn.ID
+	target     sdn.Target
+	there      []sdn.Forward // before this call
 }
 
-// publisher makes the floating IPs that the ports asked for need.
-func (d *Driver) publisher(ctx context.Context, port sdn.Port, r *programRequest, can sdn.Capabilities) (*publisher, error) {
-	p := &publisher{sdn: d.sdn, free: d.portFree, endpoint: r.EndpointID, faces: map[bool]*face{}}
-	for _, v6 := range []bool{false, true} {
-		at := slices.IndexFunc(port.Addresses, func(a sdn.Address) bool { return a.Addr.Is6() == v6 })
-		if at < 0 || v6 && !can.FloatingIPv6 || !slices.ContainsFunc(r.endpoint.published, func(m portMap) bool { return m.on(v6) }) {
-			continue
-		}
-		everywhere := netip.IPv4Unspecified()
-		if v6 {
-			everywhere = netip.IPv6Unspecified()
-		}
-		floating, err := d.sdn.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{
-			Base: sdn.Base{Key: d.publishKey(r.EndpointID, v6)}, Network: can.ExternalNetwork, Address: everywhere,
-		})
-		if err != nil {
-			return nil, err
-		}
-		failpoint.Here("docker.publish.address")
-		p.faces[v6] = &face{floatingIP: floating.ID, target: sdn.Target{Port: port.ID, Addr: port.Addresses[at].Addr}}
-	}
-	for _, m := range r.endpoint.published {
-		if reachable := m.on(false) && p.faces[false] != nil || m.on(true) && p.faces[true] != nil; !reachable {
-			return nil, refuse("port %d/%s cannot be published on %q: the endpoint has no address of that family", m.Port, protocol(m.Proto), m.HostIP)
-		}
-	}
-	for _, f := range p.faces {
-		there, err := sdn.All(d.sdn.FindForwards(ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{f.floatingIP}}))
-		if err != nil {
-			return nil, err
-		}
-		f.there = there
-	}
-	return p, nil
-}
-
-// on tells whether a port is to be published for a family: HostIP "" is both.
-func (m portMap) on(v6 bool) bool {
+// on lists the addresses of the host that a port is to be published on: HostIP "" is every one of both families, or where the network binds.
+func (p *publisher) on(m portMap) []netip.Addr {
 	host, err := netip.ParseAddr(m.HostIP)
-	return err != nil || host.Is6() == v6
+	if err != nil && p.binding.IsValid() {
+		host, err = p.binding, nil
+	}
+	if err == nil {
+		if _, can := p.targets[host.Is6()]; can {
+			return []netip.Addr{host}
+		}
+		return nil
+	}
+	var list []netip.Addr
+	for _, every := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		if _, can := p.targets[every.Is6()]; can {
+			list = append(list, every)
+		}
+	}
+	return list
 }
 
 // fixed tells whether the host port is given, not to be chosen.
@@ -128,24 +134,41 @@ func (m portMap) fixed() bool {
 	return m.HostPort != 0 && (m.HostPortEnd == 0 || m.HostPortEnd == m.HostPort)
 }
 
-// publish makes the forwardings: those with a given host port in one step for each family, then the others one by one.
-func (p *publisher) publish(ctx context.Context, published []portMap) error {
-	for _, v6 := range []bool{false, true} {
-		f := p.faces[v6]
-		if f == nil {
-			continue
+// publish makes the forwardings: those with a given host port in one step for each address, then the others one by one.
+func (d *Driver) publish(ctx context.Context, p *publisher, published []portMap, external sdn.ID) error {
+	for _, m := range published {
+		on := p.on(m)
+		if len(on) == 0 {
+			return refuse("port %d/%s cannot be published on %q: the endpoint has no address of that family", m.Port, protocol(m.Proto), m.HostIP)
 		}
+		for _, a := range on {
+			if !slices.Contains(p.order, a) {
+				p.order = append(p.order, a)
+			}
+			if m.fixed() {
+				if err := d.reserveFixed(ctx, p, m, a); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	failpoint.Here("docker.publish.reserved")
+	if err := d.openFaces(ctx, p, external); err != nil {
+		return err
+	}
+	return p.forwardAll(ctx, published)
+}
+
+// forwardAll makes the forwardings of faces that are there: those with a given host port in one step for each address, then the others one by one.
+func (p *publisher) forwardAll(ctx context.Context, published []portMap) error {
+	for _, a := range p.order {
 		var forwards []sdn.Forward
 		for _, m := range published {
-			if !m.fixed() || !m.on(v6) {
-				continue
+			if m.fixed() && slices.Contains(p.on(m), a) {
+				forwards = append(forwards, p.faces[a].forward(m, m.HostPort))
 			}
-			if err := p.free(ctx, m.Proto, v6, m.HostPort); err != nil {
-				return refuse("host port %d/%s cannot be published: %v", m.HostPort, protocol(m.Proto), err)
-			}
-			forwards = append(forwards, f.forward(m, m.HostPort))
 		}
-		if err := p.add(ctx, f, forwards); err != nil {
+		if err := p.add(ctx, p.faces[a], forwards); err != nil {
 			return err
 		}
 		failpoint.Here("docker.publish.fixed")
@@ -158,6 +181,60 @@ func (p *publisher) publish(ctx context.Context, published []portMap) error {
 			return err
 		}
 		failpoint.Here("docker.publish.chosen")
+	}
+	return nil
+}
+
+// reserveFixed keeps a given host port for the endpoint.
+func (d *Driver) reserveFixed(ctx context.Context, p *publisher, m portMap, a netip.Addr) error {
+	err := p.reserve(m, a, m.HostPort)
+	if errors.Is(err, hostports.ErrInUse) {
+		if there, herr := d.has(ctx, p.endpoint, hostPort(a, m.Proto, m.HostPort)); there || herr != nil {
+			return herr
+		}
+	}
+	if err != nil {
+		return p.refused(err, m, a, m.HostPort)
+	}
+	return nil
+}
+
+// openFaces makes the floating IPs that are missing.
+func (d *Driver) openFaces(ctx context.Context, p *publisher, external sdn.ID) error {
+	var there []sdn.FloatingIP // in slots
+	if slices.ContainsFunc(p.order, func(a netip.Addr) bool { return !a.IsUnspecified() }) {
+		var err error
+		if there, err = d.published(ctx, p.endpoint); err != nil {
+			return err
+		}
+		there = slices.DeleteFunc(there, func(f sdn.FloatingIP) bool { return f.Address.IsUnspecified() })
+	}
+	slots := len(there)
+	for _, a := range p.order {
+		f := &face{address: a, target: p.targets[a.Is6()]}
+		p.faces[a] = f
+		if at := slices.IndexFunc(there, func(have sdn.FloatingIP) bool { return have.Address == a }); at >= 0 {
+			f.floatingIP = there[at].ID
+		} else {
+			key := d.publishKey(p.endpoint, a.Is6())
+			if !a.IsUnspecified() {
+				slots++
+				key = d.slotKey(p.endpoint, slots)
+			}
+			made, err := d.sdn.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Base: sdn.Base{Key: key}, Network: external, Address: a, OfHost: true})
+			if err != nil {
+				return err
+			}
+			f.floatingIP = made.ID
+			failpoint.Here("docker.publish.address")
+		}
+		var err error
+		if f.there, err = sdn.All(d.sdn.FindForwards(ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{f.floatingIP}})); err != nil {
+			return err
+		}
+		for _, t := range f.there {
+			p.kept[hostPort(a, t.Protocol, t.External.First)] = true
+		}
 	}
 	return nil
 }
@@ -182,8 +259,7 @@ func (p *publisher) add(ctx context.Context, f *face, forwards []sdn.Forward) er
 	}
 	for _, forward := range forwards {
 		if _, one := p.sdn.EnsureForwards(ctx, f.floatingIP, []sdn.Forward{forward}); sdn.ReasonOf(one) == sdn.Exists {
-			return refuseFor(one, "host port %d/%s is already allocated: another endpoint has published it",
-				forward.External.First, protocol(forward.Protocol))
+			return refuseFor(one, "host port %s/%s is already allocated: another endpoint has published it", hostText(f.address, forward.External.First), protocol(forward.Protocol))
 		} else if one != nil {
 			return one
 		}
@@ -191,13 +267,18 @@ func (p *publisher) add(ctx context.Context, f *face, forwards []sdn.Forward) er
 	return nil
 }
 
-// choose publishes a port at a host port that is free for every family, and at the same one in a repeat.
+// choose publishes a port at a host port that is free on every address, and at the same one in a repeat.
 func (p *publisher) choose(ctx context.Context, m portMap) error {
 	first, last := int(m.HostPort), int(m.HostPortEnd)
 	if m.HostPort == 0 {
 		first, last = firstDynamic, lastDynamic
 	}
-	if p.published(m, first, last) {
+	if host, chosen := p.chosen(m, first, last); chosen {
+		for _, a := range p.on(m) {
+			if err := p.reserve(m, a, host); err != nil && !errors.Is(err, hostports.ErrInUse) { // it leads to the container all the same
+				return p.refused(err, m, a, host)
+			}
+		}
 		return nil
 	}
 	count := last - first + 1
@@ -216,45 +297,57 @@ func (p *publisher) choose(ctx context.Context, m portMap) error {
 	return refuse("no host port from %d to %d is free for port %d/%s", first, last, m.Port, protocol(m.Proto))
 }
 
-// published tells whether every family has the port already, at a host port that was chosen before.
-func (p *publisher) published(m portMap, first, last int) bool {
-	for v6, f := range p.faces {
-		if m.on(v6) && !slices.ContainsFunc(f.there, func(t sdn.Forward) bool {
-			return t.Protocol == m.Proto && t.Internal.First == m.Port && int(t.External.First) >= first && int(t.External.First) <= last
-		}) {
-			return false
+// chosen tells which host port every address has had for the port since before this call.
+func (p *publisher) chosen(m portMap, first, last int) (uint16, bool) {
+	on := p.on(m)
+	at := func(a netip.Addr, host uint16) bool {
+		return slices.ContainsFunc(p.faces[a].there, func(t sdn.Forward) bool {
+			return t.Protocol == m.Proto && t.Internal.First == m.Port && t.External.First == host
+		})
+	}
+	for _, t := range p.faces[on[0]].there {
+		host := t.External.First
+		if int(host) >= first && int(host) <= last && !slices.ContainsFunc(on, func(a netip.Addr) bool { return !at(a, host) }) {
+			return host, true
 		}
 	}
-	return true
+	return 0, false
 }
 
-// try publishes at one host port for every family, or for none where one has it taken.
-func (p *publisher) try(ctx context.Context, m portMap, host uint16) (bool, error) {
-	var made []func() error
-	for _, v6 := range []bool{false, true} {
-		f := p.faces[v6]
-		if f == nil || !m.on(v6) {
-			continue
+// try publishes at one host port on every address, or on none where one has it taken.
+func (p *publisher) try(ctx context.Context, m portMap, host uint16) (free bool, err error) {
+	var undo []func() error
+	defer func() {
+		if free {
+			return
 		}
-		var forwards []sdn.Forward
-		err := p.free(ctx, m.Proto, v6, host)
-		taken := err != nil
-		if !taken {
-			forwards, err = p.sdn.EnsureForwards(ctx, f.floatingIP, []sdn.Forward{f.forward(m, host)})
-			taken = sdn.ReasonOf(err) == sdn.Exists
+		for _, u := range slices.Backward(undo) {
+			err = errors.Join(err, u())
 		}
-		if taken {
-			for _, undo := range made {
-				if err := undo(); err != nil {
-					return false, err
-				}
-			}
+	}()
+	for _, a := range p.on(m) {
+		f, port := p.faces[a], hostPort(a, m.Proto, host)
+		mine := p.kept[port]
+		switch err := p.ports.Reserve(p.endpoint, port); {
+		case errors.Is(err, hostports.ErrHeld), errors.Is(err, hostports.ErrInUse):
+			return false, nil
+		case err != nil:
+			return false, p.refused(err, m, a, host)
+		}
+		if !mine {
+			undo = append(undo, func() error { p.ports.Release(p.endpoint, port); return nil })
+		}
+		forwards, err := p.sdn.EnsureForwards(ctx, f.floatingIP, []sdn.Forward{f.forward(m, host)})
+		if sdn.ReasonOf(err) == sdn.Exists {
 			return false, nil
 		}
 		if err != nil {
 			return false, err
 		}
-		made = append(made, func() error { return p.sdn.DeleteForwards(ctx, f.floatingIP, []sdn.ID{forwards[0].ID}) })
+		undo = append(undo, func() error { return p.sdn.DeleteForwards(ctx, f.floatingIP, []sdn.ID{forwards[0].ID}) })
+	}
+	for _, a := range p.on(m) {
+		p.kept[hostPort(a, m.Proto, host)] = true
 	}
 	return true, nil
 }
@@ -269,21 +362,38 @@ func (d *Driver) revokeExternal(ctx context.Context, r *endpointRequest) (any, e
 	return nothing{}, d.unpublish(ctx, r.EndpointID)
 }
 
-// unpublish deletes the floating IPs of an endpoint, with their forwardings.
+// unpublish ends what the proxy publishes of an endpoint, takes its security group away, deletes its floating IPs, with their forwardings, and then
+// lets go of the host's ports. Where a record says that nothing was made of it in the SDN, that is not asked.
 func (d *Driver) unpublish(ctx context.Context, endpoint string) error {
-	if !d.sdn.Capabilities().Forwards {
+	d.stopProxied(ctx, endpoint)
+	if err := d.unexpose(ctx, endpoint); err != nil {
+		return err
+	}
+	can := d.sdn.Capabilities()
+	r, known := d.plugged.get(endpoint)
+	if !can.Forwards || !can.HostAddresses && known && !r.Floating {
 		return nil
 	}
-	keys := []sdn.Key{d.publishKey(endpoint, false), d.publishKey(endpoint, true)}
-	floating, err := sdn.All(d.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: keys}}))
+	if r.Forwarder != "" {
+		if err := d.dropForwards(ctx, r); err != nil {
+			return err
+		}
+	}
+	floating, err := d.published(ctx, endpoint)
 	if err != nil {
 		return err
 	}
-	for _, f := range floating {
+	// The last first: those that are left have the first slots, so they are found again.
+	for _, f := range slices.Backward(floating) {
 		if err := d.sdn.DeleteFloatingIP(ctx, f.ID); err != nil {
 			return err
 		}
 		failpoint.Here("docker.unpublish.address")
+	}
+	d.hostPorts.ReleaseAll(endpoint)
+	if r.Floating {
+		r.Floating, r.Forwarder = false, ""
+		d.plugged.put(ctx, endpoint, r)
 	}
 	return nil
 }

@@ -1,27 +1,33 @@
 package docker
 
 import (
-	"context"
+	"bytes"
 	"errors"
+	"log/slog"
+	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 
+	"github.com/kuryr/kuryr/internal/hostports"
 	"github.com/kuryr/kuryr/sdn"
 )
 
+// forwards are an endpoint's forwardings by address of the host.
 func (b *box) forwards(endpoint string) map[string][]sdn.Forward {
 	b.t.Helper()
 	found := map[string][]sdn.Forward{}
-	for _, v6 := range []bool{false, true} {
-		floating, err := sdn.All(b.provider.FindFloatingIPs(b.t.Context(),
-			sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{b.driver.publishKey(endpoint, v6)}}}))
+	for f, err := range b.provider.FindFloatingIPs(b.t.Context(), sdn.FloatingIPQuery{}) {
 		b.must(err)
-		for _, f := range floating {
-			list, err := sdn.All(b.provider.FindForwards(b.t.Context(), sdn.ForwardQuery{FloatingIPs: []sdn.ID{f.ID}}))
-			b.must(err)
-			found[f.Address.String()] = list
+		if !strings.HasPrefix(f.Key.Name, endpoint+"/") {
+			continue
 		}
+		list, err := sdn.All(b.provider.FindForwards(b.t.Context(), sdn.ForwardQuery{FloatingIPs: []sdn.ID{f.ID}}))
+		b.must(err)
+		found[f.Address.String()] = list
 	}
 	return found
 }
@@ -33,9 +39,10 @@ func TestPublish(t *testing.T) {
 	e := b.run(&endpoint{net: n, published: []m{
 		{"Proto": 6, "IP": "", "Port": 80, "HostIP": "", "HostPort": 8080, "HostPortEnd": 8080},
 		{"Proto": 17, "IP": "", "Port": 53, "HostIP": "0.0.0.0", "HostPort": 5353, "HostPortEnd": 5353},
+		{"Proto": 132, "IP": "", "Port": 9, "HostIP": "0.0.0.0", "HostPort": 9, "HostPortEnd": 9},
 	}})
 	got := b.forwards(e.id)
-	if len(got["0.0.0.0"]) != 2 || len(got["::"]) != 1 {
+	if len(got["0.0.0.0"]) != 3 || len(got["::"]) != 1 {
 		t.Fatalf("forwardings %+v", got)
 	}
 	six := got["::"][0]
@@ -86,31 +93,102 @@ func TestPublishConflict(t *testing.T) {
 	}
 }
 
-// A port that a program of the host listens at is never taken from it: one that was asked for is refused, another is chosen.
+// fakePorts is a host whose ports some programs have.
+type fakePorts struct {
+	mu    sync.Mutex
+	fail  func(hostports.Port) error
+	users []hostports.Program
+	held  map[string]string // port: owner
+}
+
+func portText(p hostports.Port) string { return p.Address.String() + "/" + protocol(p.Protocol) }
+
+func (f *fakePorts) Reserve(owner string, p hostports.Port) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if had := f.held[portText(p)]; had != "" && had != owner {
+		return hostports.ErrHeld
+	}
+	if f.fail != nil {
+		if err := f.fail(p); err != nil {
+			return err
+		}
+	}
+	f.held[portText(p)] = owner
+	return nil
+}
+
+func (f *fakePorts) Restore(owner string, p hostports.Port) error { return f.Reserve(owner, p) }
+
+func (f *fakePorts) Release(owner string, ports ...hostports.Port) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range ports {
+		if f.held[portText(p)] == owner {
+			delete(f.held, portText(p))
+		}
+	}
+}
+
+func (f *fakePorts) ReleaseAll(owner string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.held, func(_, had string) bool { return had == owner })
+}
+
+func (f *fakePorts) Users(hostports.Port) []hostports.Program { return f.users }
+
+// ports are those that are held now, in order.
+func (f *fakePorts) ports() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return strings.Join(slices.Sorted(maps.Keys(f.held)), " ")
+}
+
+func withPorts(t testing.TB, fail func(hostports.Port) error) (*box, *fakePorts) {
+	f := &fakePorts{held: map[string]string{}, fail: fail}
+	return newBox(t, func(c *Config) { c.HostPorts = f }), f
+}
+
+// program asks for an endpoint's ports without a check of the answer.
+func (e *endpoint) program(published ...m) m {
+	body := e.body()
+	body["Options"] = m{optPortMap: published}
+	return body
+}
+
+// A port that a program of the host has is never taken from it: one that was asked for is refused, another is chosen.
 func TestPublishKeepsListeners(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, func(c *Config) {
-		c.PortFree = func(_ context.Context, protocol sdn.Protocol, v6 bool, port uint16) error {
-			if protocol == sdn.TCP && !v6 && port <= 8081 {
-				return errors.New("a program of this host listens there")
-			}
-			return nil
+	b, host := withPorts(t, func(p hostports.Port) error {
+		if p.Protocol == sdn.TCP && p.Address.Addr().Is4() && p.Address.Port() <= 8081 {
+			return hostports.ErrInUse
 		}
+		return nil
 	})
 	n := b.create(dualNetwork())
 	before := b.dump()
-	e := &endpoint{net: n, published: []m{{"Proto": 6, "Port": 22, "HostPort": 22}}}
-	b.take(e)
-	b.ok("NetworkDriver.CreateEndpoint", e.createBody())
-	b.ok("NetworkDriver.Join", e.joinBody())
-	program := e.body()
-	program["Options"] = e.options()
-	b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", program), "22/tcp", "listens there")
-	b.stop(e)
-	if now := b.dump(); now != before {
-		t.Errorf("a refused publication left\n%s\nbefore\n%s", now, before)
+	for words, users := range map[string][]hostports.Program{
+		"a program of this host uses it: sshd (process 12)":                       {{Name: "sshd", PID: 12}},
+		"another driver's network has published it, by docker-proxy (process 13)": {{Name: "docker-proxy", PID: 13}},
+		"host port 22/tcp is already allocated: " + hostports.ErrInUse.Error():    nil,
+		"a program of this host uses it: nginx (process 14), nginx (process 15)":  {{Name: "nginx", PID: 14}, {Name: "nginx", PID: 15}},
+	} {
+		host.users = users
+		e := &endpoint{net: n, published: []m{{"Proto": 17, "Port": 22, "HostPort": 22}, {"Proto": 6, "Port": 22, "HostPort": 22}}}
+		b.take(e)
+		b.ok("NetworkDriver.CreateEndpoint", e.createBody())
+		b.ok("NetworkDriver.Join", e.joinBody())
+		b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", e.program(e.published...)), "22/tcp", words)
+		b.stop(e)
+		if now := b.dump(); now != before {
+			t.Errorf("a refused publication left\n%s\nbefore\n%s", now, before)
+		}
+		if left := host.ports(); left != "" {
+			t.Errorf("a refused publication left ports reserved: %s", left)
+		}
 	}
-	b.run(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080, "HostPortEnd": 8083}}})
+	e := b.run(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080, "HostPortEnd": 8083}}})
 	forwards, err := sdn.All(b.provider.FindForwards(t.Context(), sdn.ForwardQuery{}))
 	b.must(err)
 	if len(forwards) != 2 {
@@ -121,6 +199,165 @@ func TestPublishKeepsListeners(t *testing.T) {
 			t.Errorf("published at %d, want 8082", f.External.First)
 		}
 	}
+	if got := host.ports(); got != "0.0.0.0:8082/tcp [::]:8082/tcp" {
+		t.Errorf("reserved: %s", got)
+	}
+	// A repeat chooses the same, and changes nothing.
+	b.ok("NetworkDriver.ProgramExternalConnectivity", e.program(e.published...))
+	if got := host.ports(); got != "0.0.0.0:8082/tcp [::]:8082/tcp" {
+		t.Errorf("reserved after a repeat: %s", got)
+	}
+	for _, method := range []string{"RevokeExternalConnectivity", "RevokeExternalConnectivity", "Leave", "DeleteEndpoint"} {
+		b.ok("NetworkDriver."+method, e.body())
+		if got := host.ports(); got != "" {
+			t.Errorf("reserved after %s: %s", method, got)
+		}
+	}
+}
+
+// What the host cannot give is told with the address's or the limit's name, and chosen ports are no way around.
+func TestPublishRefusedByHost(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err   error
+		words []string
+	}{
+		{hostports.ErrNoAddress, []string{"80/tcp", "203.0.113.9", "cannot assign requested address"}},
+		{hostports.ErrNoFiles, []string{"LimitNOFILE"}},
+		{hostports.ErrHeld, []string{"another endpoint has published it", "203.0.113.9:8080/tcp"}},
+		{errors.New("the kernel's secret"), []string{"203.0.113.9:8080/tcp", "cannot be published"}},
+	} {
+		b, host := withPorts(t, func(p hostports.Port) error {
+			if p.Protocol == sdn.TCP {
+				return c.err
+			}
+			return nil
+		})
+		n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
+		e := &endpoint{net: n}
+		b.take(e)
+		b.ok("NetworkDriver.CreateEndpoint", e.createBody())
+		before := b.dump()
+		text := b.fails("NetworkDriver.ProgramExternalConnectivity", e.program(
+			m{"Proto": 17, "Port": 80, "HostIP": "203.0.113.9", "HostPort": 8080}, m{"Proto": 6, "Port": 80, "HostIP": "203.0.113.9", "HostPort": 8080}))
+		b.contains(text, c.words...)
+		if !errors.Is(c.err, hostports.ErrHeld) {
+			b.fails("NetworkDriver.ProgramExternalConnectivity", e.program(m{"Proto": 17, "Port": 80}, m{"Proto": 6, "Port": 80, "HostIP": "203.0.113.9"}))
+		}
+		if now := b.dump(); now != before || host.ports() != "" {
+			t.Errorf("%v left %s and\n%s\nbefore\n%s", c.err, host.ports(), now, before)
+		}
+	}
+}
+
+// A network of Docker's option host_binding_ipv4 publishes there what names no address of the host, and by IPv6 nothing.
+func TestPublishWhereTheNetworkBinds(t *testing.T) {
+	t.Parallel()
+	b, host := withPorts(t, nil)
+	n := dualNetwork()
+	n.options = m{optBinding: "127.0.0.1"}
+	e := b.run(&endpoint{net: b.create(n), published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}, {"Proto": 6, "Port": 22, "HostIP": "198.51.100.1", "HostPort": 8022}}})
+	if got := b.forwards(e.id); len(got) != 2 || len(got["127.0.0.1"]) != 1 || len(got["198.51.100.1"]) != 1 {
+		t.Errorf("forwardings: %+v", got)
+	}
+	if n := len(strings.Fields(host.ports())); n != 2 {
+		t.Errorf("reserved %s", host.ports())
+	}
+	b.stop(e)
+	b.remove(n)
+	b.clean()
+	bad := &network{v4: []*pool{{cidr: "10.77.0.0/24"}}, options: m{optBinding: "fd00::1"}}
+	b.contains(b.refused("NetworkDriver.CreateNetwork", encode(b.request(bad))), optBinding, "IPv4")
+}
+
+// One port is published on several addresses of the host, to several endpoints of one network.
+func TestPublishOnOneAddress(t *testing.T) {
+	t.Parallel()
+	b, host := withPorts(t, nil)
+	n := b.create(dualNetwork())
+	var published []m
+	for i := range 20 {
+		published = append(published, m{"Proto": 6, "Port": 80, "HostIP": netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}).String(), "HostPort": 8080})
+	}
+	published = append(published, m{"Proto": 6, "Port": 80, "HostIP": "::1", "HostPort": 8080}, m{"Proto": 6, "Port": 443, "HostIP": "::1", "HostPort": 0}, m{"Proto": 6, "Port": 22, "HostPort": 8022})
+	one := b.run(&endpoint{net: n, published: published})
+	two := b.run(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostIP": "127.0.0.1", "HostPort": 8080}}})
+	got := b.forwards(one.id)
+	if len(got) != 23 || len(got["198.51.100.7"]) != 1 || len(got["::1"]) != 2 || len(got["0.0.0.0"]) != 1 || len(got["::"]) != 1 {
+		t.Errorf("forwardings: %+v", got)
+	}
+	if f := got["::1"][0]; f.Target.Addr.String() != one.ip6 {
+		t.Errorf("::1 leads to %v", f.Target)
+	}
+	if f := b.forwards(two.id)["127.0.0.1"]; len(f) != 1 || f[0].Target.Addr.String() != two.ip4 || f[0].External.First != 8080 {
+		t.Errorf("127.0.0.1 leads to %+v", f)
+	}
+	// Every address counts as each.
+	three := &endpoint{net: n}
+	b.take(three)
+	b.ok("NetworkDriver.CreateEndpoint", three.createBody())
+	for _, m := range []m{{"Proto": 6, "Port": 80, "HostPort": 8080}, {"Proto": 6, "Port": 80, "HostIP": "127.0.0.1", "HostPort": 8080}, {"Proto": 6, "Port": 1, "HostIP": "127.0.0.1", "HostPort": 8022}} {
+		b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", three.program(m)), "already allocated", "another endpoint")
+	}
+	b.ok("NetworkDriver.ProgramExternalConnectivity", three.program(m{"Proto": 6, "Port": 80, "HostIP": "127.0.0.2", "HostPort": 8080}))
+	// Asked for again with one address more, what is there stays.
+	b.ok("NetworkDriver.ProgramExternalConnectivity", one.program(append(published, m{"Proto": 6, "Port": 80, "HostIP": "::2", "HostPort": 8080})...))
+	if again := b.forwards(one.id); len(again) != 24 || again["198.51.100.7"][0].ID != got["198.51.100.7"][0].ID {
+		t.Errorf("forwardings after a repeat: %+v", again)
+	}
+	reserved := host.ports()
+	if want := 20 + 1 + 1 + 2 + 1 + 1 + 1; len(strings.Fields(reserved)) != want {
+		t.Errorf("reserved %d: %s; want %d", len(strings.Fields(reserved)), reserved, want)
+	}
+
+	// A restart loses the sockets, and takes them anew for what the SDN says.
+	host.held = map[string]string{}
+	b.restart()
+	b.must(b.driver.Reconcile(t.Context()))
+	if now := host.ports(); now != reserved {
+		t.Errorf("reserved after a restart: %s\nbefore %s", now, reserved)
+	}
+	for _, e := range []*endpoint{one, two, three} {
+		b.stop(e)
+		if left := b.forwards(e.id); len(left) != 0 {
+			t.Errorf("left: %v", left)
+		}
+	}
+	if left := host.ports(); left != "" {
+		t.Errorf("reserved after all: %s", left)
+	}
+	b.remove(n)
+	b.clean()
+}
+
+// A program that took a published port while Kuryr was away is told of, and hinders nothing.
+func TestPublishedPortTakenMeanwhile(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	host := &fakePorts{held: map[string]string{}, users: []hostports.Program{{Name: "thief", PID: 7}}}
+	b := newBox(t, func(c *Config) { c.HostPorts, c.Logger = host, slog.New(slog.NewTextHandler(&log, nil)) })
+	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
+	e := b.run(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}, {"Proto": 17, "Port": 80, "HostPort": 8080}, {"Proto": 6, "Port": 81}}})
+	published := b.forwards(e.id)
+	host.held = map[string]string{}
+	host.fail = func(p hostports.Port) error {
+		if p.Protocol == sdn.TCP {
+			return hostports.ErrInUse
+		}
+		return nil
+	}
+	b.restart()
+	b.must(b.driver.Reconcile(t.Context()))
+	b.contains(log.String(), "level=WARN", "8080", "thief (process 7)")
+	if got := host.ports(); got != "0.0.0.0:8080/udp" {
+		t.Errorf("reserved: %s", got)
+	}
+	// Nor does it hinder a repeat of what is published; but what is not.
+	b.ok("NetworkDriver.ProgramExternalConnectivity", e.program(e.published...))
+	if now := b.forwards(e.id); !reflect.DeepEqual(now, published) {
+		t.Errorf("published after a repeat: %v, before %v", now, published)
+	}
+	b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", e.program(append(e.published, m{"Proto": 6, "Port": 82, "HostPort": 8082})...)), "8082/tcp", "thief")
 }
 
 func TestPublishChoosesPorts(t *testing.T) {
@@ -166,13 +403,9 @@ func TestPublishRefused(t *testing.T) {
 	b.take(e)
 	b.ok("NetworkDriver.CreateEndpoint", e.createBody())
 	before := b.dump()
-	for text, published := range map[string]m{
-		"127.0.0.1": {"Proto": 6, "Port": 80, "HostIP": "127.0.0.1", "HostPort": 8080},
-		"family":    {"Proto": 6, "Port": 80, "HostIP": "::", "HostPort": 8080},
-	} {
-		program := e.body()
-		program["Options"] = m{optPortMap: []m{published}}
-		b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", program), text)
+	for _, host := range []string{"::", "::1", "2001:db8::1"} {
+		program := e.program(m{"Proto": 6, "Port": 80, "HostIP": host, "HostPort": 8080})
+		b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", program), "family", host)
 	}
 	if now := b.dump(); now != before {
 		t.Errorf("left\n%s\nbefore\n%s", now, before)

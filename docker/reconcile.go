@@ -9,12 +9,12 @@ import (
 )
 
 // Reconcile finishes what was marked for going and is still there: networks the engine deleted or was never told of, pools
-// and addresses it released. Run it once at start; calls may be served meanwhile. What cannot be finished stays marked and is told in the
+// and addresses it released. Run does it once at start; calls may be served meanwhile. What cannot be finished stays marked and is told in the
 // error; the rest is done nevertheless.
 func (d *Driver) Reconcile(ctx context.Context) error {
 	owner := d.sdn.Installation()
-	var errs []error
-	for _, tag := range []string{tagDeleted, tagCreating} {
+	errs := []error{d.restorePorts(ctx), d.prunePlugged(ctx)}
+	for _, tag := range []string{tagDeleted, tagCreating, d.allocatingTag(), d.leavingTag()} {
 		match := sdn.Match{Owner: owner, Kind: kindNetwork, Tags: []string{tag}}
 		networks, err := sdn.All(d.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}))
 		errs = append(errs, err)
@@ -22,7 +22,7 @@ func (d *Driver) Reconcile(ctx context.Context) error {
 			errs = append(errs, d.finishNetwork(ctx, n, tag))
 		}
 	}
-	errs = append(errs, d.finishReleased(ctx))
+	errs = append(errs, d.finishLinks(ctx), d.finishReleased(ctx))
 	ports, err := sdn.All(d.sdn.FindPorts(ctx, sdn.PortQuery{Match: sdn.Match{Owner: owner, Kind: kindPort}, Hosts: []string{d.host}}))
 	errs = append(errs, err)
 	for _, p := range ports {
@@ -30,6 +30,7 @@ func (d *Driver) Reconcile(ctx context.Context) error {
 			errs = append(errs, d.finishPort(ctx, p))
 		}
 	}
+	errs = append(errs, d.finishEmpty(ctx))
 	return errors.Join(errs...)
 }
 
@@ -39,7 +40,7 @@ func (d *Driver) finishReleased(ctx context.Context) error {
 	pools, err := sdn.All(d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}))
 	errs := []error{err}
 	for _, p := range pools {
-		if name, ok := parsePoolName(p.Key.Name); ok && name.host == d.hostKey {
+		if name, ok := parsePoolName(p.Key.Name); ok && (name.host == d.hostKey || name.space == globalSpace && d.scope == Global) {
 			errs = append(errs, d.finishPool(ctx, p))
 		}
 	}
@@ -60,7 +61,10 @@ func (d *Driver) finishNetwork(ctx context.Context, n sdn.Network, tag string) e
 	if err != nil {
 		return err
 	}
-	return d.dropNetwork(ctx, n.Key.Name)
+	if tag == tagDeleted || tag == d.allocatingTag() {
+		return d.dropFound(ctx, now.Key.Name, now)
+	}
+	return d.removeNetwork(ctx, n.Key.Name)
 }
 
 // finishPool deletes a released pool. Engines release the pools of a network right before they delete it: one whose pools
@@ -70,27 +74,27 @@ func (d *Driver) finishPool(ctx context.Context, pool sdn.SubnetPool) error {
 	if err != nil {
 		return err
 	}
-	if !found || d.ours(subnet.Meta, kindHiddenSubnet) {
-		_, err := d.releasePool(ctx, &releasePoolRequest{PoolID: string(pool.ID)})
-		return err
-	}
-	network, err := d.sdn.Network(ctx, subnet.Network)
-	if sdn.IsNotFound(err) || err == nil && !d.ours(network.Meta, kindNetwork) {
-		return nil
+	var network sdn.Network
+	if found && !d.ours(subnet.Meta, kindHiddenSubnet) {
+		network, err = d.sdn.Network(ctx, subnet.Network)
+		if sdn.IsNotFound(err) || err == nil && !d.ours(network.Meta, kindNetwork) {
+			return nil
+		}
+	} else {
+		name, _ := d.enginePool(pool)
+		if network, found, err = d.emptiedOwner(ctx, name); err == nil && !found {
+			_, err := d.letGo(ctx, poolRef{id: pool.ID})
+			return err
+		}
 	}
 	if err != nil {
 		return err
 	}
-	subnets, err := sdn.All(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{network.ID}}))
-	if err != nil {
-		return err
+	if slices.Contains(network.Tags, tagAllocated) {
+		return d.finishAllocation(ctx, network.ID)
 	}
-	var ids []sdn.ID
-	for _, s := range subnets {
-		ids = append(ids, s.Pool)
-	}
-	released, err := sdn.All(d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: sdn.Match{IDs: ids, Tags: []string{tagReleased}}}))
-	if err != nil || len(released) < len(ids) {
+	released, err := d.allReleased(ctx, network)
+	if err != nil || !released {
 		return err
 	}
 	// An engine does not delete a network that containers are on. Whatever led here, theirs are not cut off.
@@ -103,8 +107,31 @@ func (d *Driver) finishPool(ctx context.Context, pool sdn.SubnetPool) error {
 			return nil
 		}
 	}
-	_, err = d.deleteNetwork(ctx, &networkRequest{network.Key.Name})
-	return err
+	unlock, err := d.locks.lock(ctx, "network/"+network.Key.Name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if network, err = d.sdn.Network(ctx, network.ID); sdn.IsNotFound(err) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return d.dropFound(ctx, network.Key.Name, network)
+}
+
+// allReleased tells whether the engine has released every range of a network.
+func (d *Driver) allReleased(ctx context.Context, network sdn.Network) (bool, error) {
+	subnets, err := sdn.All(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{network.ID}}))
+	if err != nil {
+		return false, err
+	}
+	ids := poolsOfNetwork(network, subnets)
+	if len(ids) == 0 || slices.ContainsFunc(subnets, func(s sdn.Subnet) bool { return s.Pool == "" }) {
+		return false, nil
+	}
+	released, err := sdn.All(d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: sdn.Match{IDs: ids, Tags: []string{tagReleased}}}))
+	return len(released) == len(ids), err
 }
 
 // finishPort removes an endpoint whose addresses are all released.

@@ -11,14 +11,34 @@ import (
 
 // releaseAddress gives an address back. Gateways, auxiliary addresses and what is not there any more have no port.
 func (d *Driver) releaseAddress(ctx context.Context, r *releaseAddressRequest) (any, error) {
-	subnet, found, err := d.subnetOf(ctx, sdn.ID(r.PoolID))
+	subnet, found, err := d.subnetOf(ctx, r.ref.id)
 	if err != nil || !found {
 		return nothing{}, err
 	}
+	if r.addr == subnet.Gateway {
+		return nothing{}, nil
+	}
+	if d.wasReturned(sdn.Address{Subnet: subnet.ID, Addr: r.addr}) {
+		return nothing{}, nil
+	}
 	query := sdn.PortQuery{Subnets: []sdn.ID{subnet.ID}, Addresses: []netip.Addr{r.addr}}
 	port, found, err := sdn.First(d.sdn.FindPorts(ctx, query))
-	if err != nil || !found || !d.ours(port.Meta, kindPort) {
+	if err != nil || !found || givenSince(ctx, port) {
 		return nothing{}, err
+	}
+	if d.borrowed(port) {
+		err := d.releaseLent(ctx, port, r.addr)
+		d.wasReturned(sdn.Address{Subnet: subnet.ID, Addr: r.addr}) // by this very release
+		return nothing{}, err
+	}
+	if !d.ours(port.Meta, kindPort) && (!peersPort(port) || !d.ownPort(port)) {
+		return nothing{}, nil
+	}
+	if swarms(subnet) {
+		return nothing{}, d.releaseHeld(ctx, port, r)
+	}
+	if d.elsewhere(port) {
+		return nothing{}, nil
 	}
 	if port.DeviceID != "" {
 		if d.wasRefused(port.ID, r.addr) {
@@ -30,7 +50,7 @@ func (d *Driver) releaseAddress(ctx context.Context, r *releaseAddressRequest) (
 		}
 		defer unlock()
 	}
-	return nothing{}, retryStale(func(again bool) (err error) {
+	err = retryStale(func(again bool) (err error) {
 		if again {
 			if port, err = d.sdn.Port(ctx, port.ID); sdn.IsNotFound(err) {
 				return nil
@@ -39,6 +59,40 @@ func (d *Driver) releaseAddress(ctx context.Context, r *releaseAddressRequest) (
 			}
 		}
 		return d.freeAddress(ctx, port, r.addr)
+	})
+	if err == nil {
+		d.tidySubnets(ctx, port.Addresses...)
+	}
+	return nothing{}, err
+}
+
+// releaseLent gives back a port whose endpoint was not made to its end, or whose DeleteEndpoint was lost.
+func (d *Driver) releaseLent(ctx context.Context, port sdn.Port, addr netip.Addr) error {
+	if d.wasRefused(port.ID, addr) {
+		return nil
+	}
+	endpoint := endpointOf(port)
+	unlock, err := d.locks.lock(ctx, "endpoint/"+endpoint)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return retryStale(func(bool) error {
+		port, err := d.sdn.Port(ctx, port.ID)
+		if sdn.IsNotFound(err) || err == nil && (!d.borrowed(port) || endpointOf(port) != endpoint) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		connected, err := d.binder.Connected(ctx, port)
+		if err != nil {
+			return &plugError{err}
+		}
+		if connected {
+			return nil
+		}
+		return d.dropEndpoint(ctx, port)
 	})
 }
 
@@ -50,7 +104,11 @@ func (d *Driver) freeAddress(ctx context.Context, port sdn.Port, addr netip.Addr
 	if port.DeviceID == "" {
 		left := slices.DeleteFunc(slices.Clone(port.Addresses), func(a sdn.Address) bool { return a.Addr == addr })
 		if len(left) == 0 {
-			return d.sdn.DeletePort(ctx, port.ID, port.Revision)
+			err := d.sdn.DeletePort(ctx, port.ID, port.Revision)
+			if err == nil {
+				d.forgetPorts(port.ID)
+			}
+			return err
 		}
 		patch.Addresses = &left
 		_, err := d.sdn.UpdatePort(ctx, port.ID, patch)
@@ -77,22 +135,47 @@ func unfreed(port sdn.Port) []sdn.Address {
 	return slices.DeleteFunc(slices.Clone(port.Addresses), func(a sdn.Address) bool { return slices.Contains(freed, a.Addr.String()) })
 }
 
-// dropEndpoint takes away all that an endpoint has, the port last.
+// dropEndpoint takes away all that an endpoint has, the port last, unless a swarm's manager holds that.
 func (d *Driver) dropEndpoint(ctx context.Context, port sdn.Port) error {
-	if err := d.unpublish(ctx, port.DeviceID); err != nil {
+	if err := d.unpublish(ctx, endpointOf(port)); err != nil {
+		return err
+	}
+	if err := d.letFloat(ctx, port); err != nil {
 		return err
 	}
 	if err := d.unplug(ctx, port); err != nil {
 		return err
 	}
 	failpoint.Here("docker.dropendpoint.unplugged")
-	return d.sdn.DeletePorts(ctx, []sdn.ID{port.ID})
+	d.plugged.drop(ctx, endpointOf(port))
+	if d.borrowed(port) {
+		return d.giveBack(ctx, port)
+	}
+	if len(held(port)) > 0 {
+		return d.park(ctx, port)
+	}
+	return d.deletePorts(ctx, port.ID)
 }
 
-// refusedAddress is an address that a second endpoint was refused because a first one has it.
-type refusedAddress struct {
-	port sdn.ID
-	addr netip.Addr
+// deletePorts deletes ports, and what is remembered of them here.
+func (d *Driver) deletePorts(ctx context.Context, ids ...sdn.ID) error {
+	if err := d.sdn.DeletePorts(ctx, ids); err != nil {
+		return err
+	}
+	d.forgetPorts(ids...)
+	return nil
+}
+
+// forgetPorts lets go of the hints about ports that are no more.
+func (d *Driver) forgetPorts(ids ...sdn.ID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, id := range ids {
+		delete(d.answered, id)
+		delete(d.refusals, id)
+		delete(d.made, d.madeAs[id])
+		delete(d.madeAs, id)
+	}
 }
 
 // refused remembers that the engine will release addresses that are another endpoint's: those of a CreateEndpoint that was
@@ -102,7 +185,10 @@ func (d *Driver) refused(port sdn.Port, addresses []netip.Prefix) {
 	defer d.mu.Unlock()
 	for _, a := range addresses {
 		if slices.ContainsFunc(port.Addresses, func(has sdn.Address) bool { return has.Addr == a.Addr() }) {
-			d.refusals[refusedAddress{port.ID, a.Addr()}]++
+			if d.refusals[port.ID] == nil {
+				d.refusals[port.ID] = map[netip.Addr]int{}
+			}
+			d.refusals[port.ID][a.Addr()]++
 		}
 	}
 }
@@ -111,15 +197,15 @@ func (d *Driver) refused(port sdn.Port, addresses []netip.Prefix) {
 func (d *Driver) wasRefused(port sdn.ID, addr netip.Addr) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	key := refusedAddress{port, addr}
-	n := d.refusals[key]
-	switch n {
-	case 0:
+	byAddr := d.refusals[port]
+	if byAddr[addr] == 0 {
 		return false
-	case 1:
-		delete(d.refusals, key)
-	default:
-		d.refusals[key] = n - 1
+	}
+	if byAddr[addr]--; byAddr[addr] == 0 {
+		delete(byAddr, addr)
+	}
+	if len(byAddr) == 0 {
+		delete(d.refusals, port)
 	}
 	return true
 }

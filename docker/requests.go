@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"net"
 	"net/netip"
+
+	"github.com/kuryr/kuryr/sdn"
 )
 
 // The requests, by the engine's field names (moby: daemon/libnetwork/drivers/remote/api and ipams/remote/api). What check
@@ -37,11 +39,12 @@ func (r *gwAllocCheckRequest) check() (err error) {
 }
 
 type allocateNetworkRequest struct {
-	NetworkID string
-	Options   map[string]string
-}
+	NetworkID          string
+	Options            map[string]string
+	IPv4Data, IPv6Data []*ipamData
 
-func (r *allocateNetworkRequest) check() error { return checkID("NetworkID", r.NetworkID) }
+	network networkOptions
+}
 
 type discoverRequest struct{ DiscoveryType int }
 
@@ -65,6 +68,7 @@ type ipamData struct {
 	cidr     netip.Prefix // masked
 	gateway  netip.Addr   // invalid: none was taken
 	reserved []netip.Addr
+	routes   []sdn.HostRoute // of its containers, besides the gateway's
 }
 
 func (r *createNetworkRequest) check() (err error) {
@@ -125,8 +129,11 @@ type createEndpointRequest struct {
 
 	addresses []netip.Prefix // those given, IPv4 first
 	mac       net.HardwareAddr
-	macGiven  bool // in Interface, so that it must not be answered
+	macGiven  bool     // in Interface, so that it must not be answered
+	bindings  []string // the network's, filled in when it is known
 	endpoint  endpointOptions
+	groups    []sdn.ID // its security groups, found by what the options name; nil: none were asked for
+	policy    sdn.ID   // its QoS policy likewise
 }
 
 func (r *createEndpointRequest) check() (err error) {
@@ -165,13 +172,15 @@ func (r *createEndpointRequest) check() (err error) {
 type joinRequest struct {
 	NetworkID, EndpointID, SandboxKey string
 	Options                           options
+
+	endpoint endpointOptions
 }
 
-func (r *joinRequest) check() error {
+func (r *joinRequest) check() (err error) {
 	if err := (&endpointRequest{r.NetworkID, r.EndpointID}).check(); err != nil {
 		return err
 	}
-	if _, err := parseEndpointOptions(r.Options); err != nil {
+	if r.endpoint, err = parseEndpointOptions(r.Options); err != nil {
 		return err
 	}
 	return checkSandboxKey(r.SandboxKey)
@@ -198,6 +207,7 @@ type requestPoolRequest struct {
 	V6                          bool
 
 	pool, sub netip.Prefix // masked; invalid: not given
+	existing  existingOptions
 }
 
 func (r *requestPoolRequest) check() error {
@@ -210,6 +220,9 @@ func (r *requestPoolRequest) check() error {
 		return err
 	}
 	r.pool, r.sub = pool.Masked(), sub.Masked()
+	if r.existing, err = existingOf("Options", r.Options); err != nil {
+		return err
+	}
 	switch {
 	case !r.pool.IsValid() && r.sub.IsValid():
 		return malformed("SubPool", "needs a Pool that it is part of")
@@ -221,14 +234,22 @@ func (r *requestPoolRequest) check() error {
 	return nil
 }
 
-type releasePoolRequest struct{ PoolID string }
+type releasePoolRequest struct {
+	PoolID string
 
-func (r *releasePoolRequest) check() error { return checkPoolID(r.PoolID) }
+	ref poolRef
+}
+
+func (r *releasePoolRequest) check() error {
+	r.ref = parsePoolID(r.PoolID)
+	return checkPoolID(r.PoolID)
+}
 
 type requestAddressRequest struct {
 	PoolID, Address string
 	Options         map[string]string
 
+	ref     poolRef
 	addr    netip.Addr // invalid: any
 	mac     net.HardwareAddr
 	gateway bool
@@ -249,12 +270,14 @@ func (r *requestAddressRequest) check() (err error) {
 	}
 	r.mac, err = parseMAC("Options."+optMAC, r.Options[optMAC])
 	r.gateway = r.Options[optAddressType] == addressGateway
+	r.ref = parsePoolID(r.PoolID)
 	return err
 }
 
 type releaseAddressRequest struct {
 	PoolID, Address string
 
+	ref  poolRef
 	addr netip.Addr
 }
 
@@ -265,5 +288,6 @@ func (r *releaseAddressRequest) check() (err error) {
 	if r.addr, err = parseAddr("Address", r.Address); err == nil && !r.addr.IsValid() {
 		err = malformed("Address", "is missing")
 	}
+	r.ref = parsePoolID(r.PoolID)
 	return err
 }

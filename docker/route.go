@@ -23,8 +23,10 @@ type nothing struct{}
 type route struct {
 	// run decodes the body and does the work. What it answers becomes the JSON of the response.
 	run func(d *Driver, ctx context.Context, body []byte) (any, error)
-	// tidy marks calls that clean up. The engine never repeats them, so they go on when it hangs up.
+	// tidy marks calls that clean up. The engine never repeats them, so they go on when it hangs up, and are owed while the SDN is away.
 	tidy bool
+	// gives marks calls that give what such a call that is owed may be about.
+	gives bool
 }
 
 // request is a decoded body.
@@ -55,21 +57,27 @@ func tidy(r route) route {
 	return r
 }
 
+// giving makes a route of a method that gives what others clean up.
+func giving(r route) route {
+	r.gives = true
+	return r
+}
+
 var routes = map[string]route{
 	"/Plugin.Activate": bare(activate),
 
 	"/NetworkDriver.GetCapabilities":             bare(networkCapabilities),
 	"/NetworkDriver.GwAllocCheck":                with((*Driver).gwAllocCheck),
-	"/NetworkDriver.AllocateNetwork":             with((*Driver).allocateNetwork),
+	"/NetworkDriver.AllocateNetwork":             giving(with((*Driver).allocateNetwork)),
 	"/NetworkDriver.FreeNetwork":                 with((*Driver).freeNetwork),
-	"/NetworkDriver.CreateNetwork":               with((*Driver).createNetwork),
+	"/NetworkDriver.CreateNetwork":               giving(with((*Driver).createNetwork)),
 	"/NetworkDriver.DeleteNetwork":               tidy(with((*Driver).deleteNetwork)),
-	"/NetworkDriver.CreateEndpoint":              with((*Driver).createEndpoint),
+	"/NetworkDriver.CreateEndpoint":              giving(with((*Driver).createEndpoint)),
 	"/NetworkDriver.EndpointOperInfo":            with((*Driver).endpointOperInfo),
 	"/NetworkDriver.DeleteEndpoint":              tidy(with((*Driver).deleteEndpoint)),
-	"/NetworkDriver.Join":                        with((*Driver).join),
+	"/NetworkDriver.Join":                        giving(with((*Driver).join)),
 	"/NetworkDriver.Leave":                       tidy(with((*Driver).leave)),
-	"/NetworkDriver.ProgramExternalConnectivity": with((*Driver).programExternal),
+	"/NetworkDriver.ProgramExternalConnectivity": giving(with((*Driver).program)),
 	"/NetworkDriver.RevokeExternalConnectivity":  tidy(with((*Driver).revokeExternal)),
 	"/NetworkDriver.DiscoverNew":                 with((*Driver).discover),
 	"/NetworkDriver.DiscoverDelete":              with((*Driver).discover),
@@ -78,9 +86,9 @@ var routes = map[string]route{
 	"/IpamDriver.GetDefaultAddressSpaces": bare(addressSpaces),
 	// As the design document of kuryr-libnetwork spells it.
 	"/IpamDriver.GetDefaultAddressSpcaces": bare(addressSpaces),
-	"/IpamDriver.RequestPool":              with((*Driver).requestPool),
+	"/IpamDriver.RequestPool":              giving(with((*Driver).requestPool)),
 	"/IpamDriver.ReleasePool":              tidy(with((*Driver).releasePool)),
-	"/IpamDriver.RequestAddress":           with((*Driver).requestAddress),
+	"/IpamDriver.RequestAddress":           giving(with((*Driver).requestAddress)),
 	"/IpamDriver.ReleaseAddress":           tidy(with((*Driver).releaseAddress)),
 }
 
@@ -101,7 +109,7 @@ func (d *Driver) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", http.MethodPost)
 		err = &httpError{http.StatusMethodNotAllowed, "only POST is answered"}
 	default:
-		answer, err = d.call(ctx, rt, w, r)
+		answer, err = d.call(ctx, method, rt, w, r)
 	}
 	outcome, level := outcomeOK, slog.LevelDebug
 	if err != nil {
@@ -130,7 +138,14 @@ func (d *Driver) serveHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // call reads the body, waits for its turn and runs the method within its time.
-func (d *Driver) call(ctx context.Context, rt route, w http.ResponseWriter, r *http.Request) (answer any, err error) {
+func (d *Driver) call(ctx context.Context, method string, rt route, w http.ResponseWriter, r *http.Request) (answer any, err error) {
+	waiting, cancel := context.WithTimeout(ctx, d.timeout)
+	done, err := d.roomFor(waiting, r)
+	cancel()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		if tooBig := (*http.MaxBytesError)(nil); errors.As(err, &tooBig) {
@@ -141,7 +156,7 @@ func (d *Driver) call(ctx context.Context, rt route, w http.ResponseWriter, r *h
 	if rt.tidy {
 		ctx = context.WithoutCancel(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.timeout)
+	ctx, cancel = context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	select {
 	case d.slots <- struct{}{}:
@@ -155,5 +170,17 @@ func (d *Driver) call(ctx context.Context, rt route, w http.ResponseWriter, r *h
 			answer, err = nil, errors.New("internal error")
 		}
 	}()
-	return rt.run(d, ctx, body)
+	if rt.gives {
+		if err := d.settleBefore(ctx, method, body); err != nil {
+			return nil, err
+		}
+	}
+	answer, err = rt.run(d, ctx, body)
+	switch {
+	case rt.tidy && away(err) && d.owe(ctx, method, body, err):
+		return nothing{}, nil
+	case rt.gives && err == nil:
+		kick(d.owed.back)
+	}
+	return answer, err
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -24,38 +25,6 @@ func drawPrefix(r *rapid.T, name string, v6 bool) netip.Prefix {
 		a = a.Unmap()
 	}
 	return netip.PrefixFrom(a, rapid.IntRange(1, a.BitLen()).Draw(r, name+" length")).Masked()
-}
-
-func TestFreePrefix(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(r *rapid.T) {
-		pool := AutoPool{Prefix: netip.MustParsePrefix("10.0.0.0/20"), Len: 24}
-		var taken []netip.Prefix
-		for range rapid.IntRange(0, 20).Draw(r, "taken") {
-			a := netip.AddrFrom4([4]byte{10, 0, byte(rapid.IntRange(0, 31).Draw(r, "third")), byte(rapid.IntRange(0, 255).Draw(r, "fourth"))})
-			taken = append(taken, netip.PrefixFrom(a, rapid.IntRange(20, 32).Draw(r, "length")).Masked())
-		}
-		got, ok := freePrefix([]AutoPool{pool}, taken)
-		want, found := netip.Prefix{}, false
-		for third := range 16 {
-			p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(third), 0}), 24)
-			if _, bad := overlapping(p, taken); !bad {
-				want, found = p, true
-				break
-			}
-		}
-		if got != want || ok != found {
-			r.Fatalf("%v %v, want %v %v", got, ok, want, found)
-		}
-	})
-}
-
-func TestFreePrefixAtTheEnd(t *testing.T) {
-	t.Parallel()
-	end := []AutoPool{{netip.MustParsePrefix("255.255.254.0/23"), 24}}
-	if p, ok := freePrefix(end, []netip.Prefix{end[0].Prefix}); ok {
-		t.Errorf("%s is free", p)
-	}
 }
 
 func TestWithin(t *testing.T) {
@@ -87,7 +56,13 @@ func TestKeysFit(t *testing.T) {
 	id := strings.Repeat("x", 128)
 	rapid.Check(t, func(r *rapid.T) {
 		v6 := rapid.Bool().Draw(r, "IPv6")
-		name := newPoolName("0123abcd", rapid.StringMatching(`[a-z_]{0,24}`).Draw(r, "space"), drawPrefix(r, "range", v6), drawPrefix(r, "sub", v6))
+		name := newPoolName("0123abcd", poolName{space: rapid.StringMatching(`[a-z_]{0,24}`).Draw(r, "space"), cidr: drawPrefix(r, "range", v6), sub: drawPrefix(r, "sub", v6)})
+		switch rapid.IntRange(0, 2).Draw(r, "of") {
+		case 1:
+			name.sub, name.ofSubnet = netip.Prefix{}, sdn.ID(uuid.NewString())
+		case 2:
+			name.sub, name.ofPool = netip.Prefix{}, sdn.ID(uuid.NewString())
+		}
 		if back, ok := parsePoolName(name.String()); !ok || back != name {
 			r.Fatalf("%q was read as %+v", name, back)
 		}
@@ -97,6 +72,7 @@ func TestKeysFit(t *testing.T) {
 			{Owner: owner, Kind: kindEndpoint, Name: id},
 			{Owner: owner, Kind: kindPublish, Name: id + "/6"},
 			{Owner: owner, Kind: kindRouter, Name: id},
+			{Owner: owner, Kind: kindLink, Name: "0123abcd/" + id},
 		} {
 			if err := k.Validate(); err != nil {
 				r.Fatal(err)

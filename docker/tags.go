@@ -3,21 +3,63 @@ package docker
 import (
 	"slices"
 	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/kuryr/kuryr/sdn"
 )
 
 // Tags that remember what an engine told and no field of the SDN has room for. They are written on our own objects only.
 const (
-	tagGateway  = "kuryr.docker.gateway=" // on a pool: the address the engine took for its gateway
-	tagAux      = "kuryr.docker.aux="     // on a pool: an auxiliary address
-	tagReleased = "kuryr.docker.released" // on a pool: the engine has released it, it goes with its last subnet
-	tagFreed    = "kuryr.docker.freed="   // on a port still in use: an address that the engine has released
-	tagCreating = "kuryr.docker.creating" // on a network without pools of ours: CreateNetwork has not come to its end
-	tagDeleted  = "kuryr.docker.deleted"  // on a network: the engine has deleted it
-	tagRouter   = "kuryr.docker.router="  // on a network: the shared router it is on
-	tagInternal = "kuryr.docker.internal" // on a network: it has no way out
-	tagIDLower  = "kuryr.net.uuid.lh:"    // kuryr-libnetwork's: the first 32 characters of the engine's id
-	tagIDUpper  = "kuryr.net.uuid.uh:"    // kuryr-libnetwork's: the characters after
-	tagPort     = "compute:kuryr"         // kuryr-libnetwork's: a port made by Kuryr
+	tagGateway  = "kuryr.docker.gateway="  // on a pool: the address the engine took for its gateway
+	tagAux      = "kuryr.docker.aux="      // on a pool: an auxiliary address
+	tagReleased = "kuryr.docker.released"  // on a pool: the engine has released it, it goes with its last subnet
+	tagFreed    = "kuryr.docker.freed="    // on a port still in use: an address that the engine has released
+	tagCreating = "kuryr.docker.creating"  // on a network without pools of ours: CreateNetwork has not come to its end
+	tagDeleted  = "kuryr.docker.deleted"   // on a network: the engine has deleted it
+	tagRouter   = "kuryr.docker.router="   // on a network: the shared router it is on
+	tagExternal = "kuryr.docker.external=" // on a network: the external network that its own router has its gateway on
+	tagInternal = "kuryr.docker.internal"  // on a network: it has no way out
+	tagEngine   = "kuryr.docker.engine="   // on a network or pool: the engine that was seen to have it
+	tagUsed     = "kuryr.docker.used"      // on a network: an endpoint was made on it before an engine was seen to have it
+
+	// Of swarms.
+	tagSwarm      = "kuryr.docker.swarm"       // on a network and its subnets: a manager allocated it
+	tagAllocated  = "kuryr.docker.allocated"   // on a network: the manager has not freed it
+	tagAllocating = "kuryr.docker.allocating=" // on a network: the manager on this host is not told of it yet
+	tagNode       = "kuryr.docker.node="       // on a network: this host's engine has it
+	tagLeaving    = "kuryr.docker.leaving="    // on a network: this host's engine has deleted it
+	tagHeld       = "kuryr.docker.held="       // on a port: a manager has its address; in which of its lives it took it
+	tagLetGo      = "kuryr.docker.let-go"      // on a pool: a manager that asked again for it has released it
+
+	tagIDLower = "kuryr.net.uuid.lh:"  // kuryr-libnetwork's: the first 32 characters of the engine's id
+	tagIDUpper = "kuryr.net.uuid.uh:"  // kuryr-libnetwork's: the characters after
+	tagPort    = "compute:kuryr"       // kuryr-libnetwork's: a port made by Kuryr
+	tagLent    = "kuryr.port.existing" // kuryr-libnetwork's: a port that its user made, while an endpoint has it
+
+	tagPrefix = "kuryr.docker." // of all that are not kuryr-libnetwork's
+
+	// Of ports that are lent.
+	tagBorrower = "kuryr.docker.borrower=" // the installation whose endpoint has it
+	tagSet      = "kuryr.docker.set="      // what has to be undone: setHost, setOwner
+	tagMAC      = "kuryr.docker.mac="      // the MAC that it had
+	// kuryr-libnetwork's, on a network that was there before: the first 12 characters of the engine's id.
+	tagExisting = "kuryr.net.existing:"
+	// kuryr-libnetwork's, on a subnet pool of the user's.
+	tagExistingPool = "kuryr.subnetpool.existing"
+)
+
+// Tags of what options asked for.
+const (
+	tagBinding   = "kuryr.docker.host_binding="  // on a network and its ports: where ports are published that name no address of the host
+	tagPublish   = "kuryr.docker.publish="       // on a network and its ports: how ports are published
+	tagPublishAt = "kuryr.docker.publish_at="    // on a port: the floating IP that is to forward to it
+	tagNoGateway = "kuryr.docker.gateway.none"   // on a network: its ranges have no gateway, and it has no router
+	tagIfname    = "kuryr.docker.ifname="        // on a port: the name its interface is to have in the container
+	tagGuarded   = "kuryr.docker.port_security=" // on a port: whether its user asked for it to be guarded
+	tagExposed   = "kuryr.docker.exposed="       // on a port: what its container exposes, such as 80/tcp
+	tagGroup     = "kuryr.docker.group="         // on a network: a security group of its endpoints, by name or id
+	tagFloating  = "kuryr.docker.floating="      // on a port: the floating IP that its user asked for: auto, an address or an id
 )
 
 // idTags are the tags by which kuryr-libnetwork finds an object of the engine's.
@@ -26,6 +68,29 @@ func idTags(id string) []string {
 		return []string{tagIDLower + id}
 	}
 	return []string{tagIDLower + id[:32], tagIDUpper + id[32:min(len(id), 64)]}
+}
+
+// existingTag is the tag by which kuryr-libnetwork knows that a network was there before the engine's.
+func existingTag(id string) string { return tagExisting + id[:min(12, len(id))] }
+
+// idTag is the first of the tags that is nothing but an SDN's id, "" if none is: kuryr-libnetwork's way of saying that a subnet
+// belongs to a pool, or a pool to a subnet.
+func idTag(tags []string) sdn.ID {
+	for _, id := range tagIDs(tags) {
+		return id
+	}
+	return ""
+}
+
+// tagIDs are all of the tags that are nothing but an SDN's id.
+func tagIDs(tags []string) []sdn.ID {
+	var ids []sdn.ID
+	for _, t := range tags {
+		if uuid.Validate(t) == nil {
+			ids = append(ids, sdn.ID(t))
+		}
+	}
+	return ids
 }
 
 // tagValues gives what follows the prefix in each tag that has it.
@@ -45,4 +110,9 @@ func withTag(tags []string, tag string) ([]string, bool) {
 		return tags, false
 	}
 	return append(slices.Clone(tags), tag), true
+}
+
+// hasAll tells whether all that are wanted are among tags.
+func hasAll(tags, wanted []string) bool {
+	return !slices.ContainsFunc(wanted, func(t string) bool { return !slices.Contains(tags, t) })
 }

@@ -170,6 +170,22 @@ func Unavailable(cause error, noun, detail string, args ...any) error {
 	return &Error{Kind: KindUnavailable, Noun: noun, Detail: fmt.Sprintf(detail, args...), Err: cause}
 }
 
+// OfHost marks a cause as one of this machine, about its files or its kernel: it names no endpoint of another and may be shown to a user of this
+// machine's container engine.
+func OfHost(err error) error {
+	if err == nil {
+		return nil
+	}
+	return hostError{err}
+}
+
+// IsOfHost tells that the cause of an error is marked by OfHost.
+func IsOfHost(err error) bool { return errors.As(err, &hostError{}) }
+
+type hostError struct{ error }
+
+func (e hostError) Unwrap() error { return e.error }
+
 // A BulkError tells what became of each item of a bulk call that did not wholly succeed.
 type BulkError struct {
 	Errs []error // by position of the item in the call; nil for an item that succeeded

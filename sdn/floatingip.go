@@ -16,11 +16,14 @@ type Target struct {
 type FloatingIPSpec struct {
 	Base
 	Network ID // external
-	// Address asks for this one; invalid lets the SDN choose. Where Capabilities.HostAddresses is true the unspecified
-	// address (0.0.0.0 or ::) stands for every address the host has or will have: such a floating IP carries port forwardings
-	// only, needs no free address, and there may be many, told apart by their Key.
+	// Address asks for this one; invalid lets the SDN choose.
 	Address netip.Addr
-	Target  Target
+	// OfHost says that Address is the host's own, be it a loopback address, and no other is to be found for it; the unspecified address (0.0.0.0 or
+	// ::) stands for every address the host has or will have, and implies it. Such a floating IP carries port forwardings only, needs no free
+	// address, and there may be many of one address, told apart by their Key. It leads somewhere while the host has the address, which
+	// the SDN does not ask. Unsupported where Capabilities.HostAddresses is false.
+	OfHost bool
+	Target Target
 }
 
 // FloatingIP is an external address. Network and Address are fixed at creation.
@@ -89,8 +92,8 @@ type FloatingIPs interface {
 	// DeleteFloatingIP deletes it with its forwardings.
 	DeleteFloatingIP(ctx context.Context, id ID) error
 	// EnsureForwards adds forwardings and answers with their ids, by position. One that is there alike keeps its id. Where one
-	// is refused those that this call made are taken back; who is killed in between repeats the call. Transport ports that another forwarding of the same address has, the unspecified address counting as every one,
-	// IsConflict, Exists. A floating IP that is associated IsConflict, InUse.
+	// is refused those that this call made are taken back; who is killed in between repeats the call. Transport ports that another forwarding of the same address has IsConflict,
+	// Exists; the unspecified address counts as every one, as it does to bind(2). A floating IP that is associated IsConflict, InUse.
 	EnsureForwards(ctx context.Context, floatingIP ID, forwards []Forward) ([]Forward, error)
 	FindForwards(ctx context.Context, q ForwardQuery) iter.Seq2[Forward, error]
 	// DeleteForwards deletes forwardings of a floating IP; absent ones count as deleted.

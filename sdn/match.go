@@ -27,6 +27,13 @@ func (q NetworkQuery) Matches(n Network) bool {
 }
 
 // Matches tells whether s is selected by q.
+func (q SubnetPoolQuery) Matches(s SubnetPool) bool {
+	return q.Match.Matches(s.Meta) && (len(q.Overlaps) == 0 || slices.ContainsFunc(s.Prefixes, func(p netip.Prefix) bool {
+		return slices.ContainsFunc(q.Overlaps, p.Overlaps)
+	}))
+}
+
+// Matches tells whether s is selected by q.
 func (q SubnetQuery) Matches(s Subnet) bool {
 	return q.Match.Matches(s.Meta) && in(q.Networks, s.Network) && in(q.Pools, s.Pool) && in(q.CIDRs, s.CIDR)
 }
@@ -63,4 +70,9 @@ func (q PortQuery) matchesAddress(p Port) bool {
 func (q FloatingIPQuery) Matches(f FloatingIP) bool {
 	return q.Match.Matches(f.Meta) && in(q.Networks, f.Network) && in(q.Addresses, f.Address) &&
 		in(q.Ports, f.Target.Port) && in(q.Routers, f.Router)
+}
+
+// Matches tells whether t is selected by q.
+func (q TrunkQuery) Matches(t Trunk) bool {
+	return q.Match.Matches(t.Meta) && in(q.Parents, t.Parent)
 }

@@ -24,6 +24,9 @@ type NetworkSpec struct {
 	// Subnets are made with the network, in one step where the SDN can; their Network is filled in. Each needs a Key if the
 	// network has one.
 	Subnets []SubnetSpec
+	// New says that no network with the Key exists, nor is being made elsewhere: the caller knows. An SDN that would have to look
+	// for it first need not, nor for its subnets; after a lost answer it looks all the same. Where that is wrong there may be two.
+	New bool
 }
 
 // Segment is a network's place on a physical one (Neutron: the provider attributes).

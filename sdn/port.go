@@ -24,8 +24,17 @@ type VNICType string
 
 // The VNIC types in use.
 const (
-	VNICNormal VNICType = "" // a virtual interface
-	VNICDirect VNICType = "direct"
+	VNICNormal         VNICType = ""                // a virtual interface
+	VNICDirect         VNICType = "direct"          // a virtual function of a network card (SR-IOV)
+	VNICMacvtap        VNICType = "macvtap"         // the same, which virtual machines take by way of a macvtap
+	VNICDirectPhysical VNICType = "direct-physical" // a whole network card
+	VNICBaremetal      VNICType = "baremetal"       // by none of the SDN's agents
+)
+
+// Keys of Port.Profile.
+const (
+	ProfilePCISlot = "pci_slot" // the PCI address of the function, such as 0000:3b:02.1
+	ProfileTrusted = "trusted"  // "true": the function may change its MAC and see what is not for it
 )
 
 // PortSpec asks for a port: one interface's place on a network.
@@ -84,15 +93,23 @@ type VIF struct {
 
 // VIF types that Kuryr's binding drivers or the contract know by name.
 const (
-	VIFUnbound = "unbound" // no host yet: not to be plugged
-	VIFBridge  = "bridge"  // a Linux bridge: DetailBridge, DetailNamespace
-	VIFOVS     = "ovs"     // Open vSwitch: DetailBridge
+	VIFUnbound       = "unbound"        // no host yet: not to be plugged
+	VIFBindingFailed = "binding_failed" // nothing of the SDN serves the host: not to be plugged
+	VIFBridge        = "bridge"         // a Linux bridge: DetailBridge, DetailNamespace; without either, that of Neutron's Linux bridge agent
+	VIFOVS           = "ovs"            // Open vSwitch: DetailBridge, DetailHybrid
+	VIFTap           = "tap"            // an agent finds the host end by its name
+	VIFNoop          = "noop"           // the interface is not Kuryr's to make
+	VIFMacvlan       = "macvlan"        // nested in a virtual machine, on the link of its own port: DetailParentMAC
+	VIFVLAN          = "vlan"           // nested in a virtual machine whose port has a trunk: DetailParentMAC, DetailVLAN
 )
 
 // Keys of VIF.Details.
 const (
-	DetailBridge    = "bridge_name" // the bridge's interface name
-	DetailNamespace = "netns"       // path of the network namespace the bridge is in; absent: the host's
+	DetailBridge    = "bridge_name"     // the bridge's interface name
+	DetailNamespace = "netns"           // path of the network namespace the bridge is in; absent: the host's
+	DetailHybrid    = "ovs_hybrid_plug" // "true": with a Linux bridge of the port's own, for an agent's iptables
+	DetailVLAN      = "vlan"            // 1 to 4094: of a nested port in its trunk; of a virtual function on the wire
+	DetailParentMAC = "parent_mac"      // of a nested port: the MAC of the virtual machine's own port
 )
 
 // Port is one interface's place on a network. Network is fixed at creation, MAC wherever Capabilities do not allow its choice.

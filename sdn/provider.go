@@ -52,7 +52,7 @@ type Capabilities struct {
 	FloatingIPs     bool
 	FloatingIPv6    bool
 	PickFloatingIP  bool // a floating IP's address can be asked for
-	HostAddresses   bool // floating IPs can stand for every address of the host
+	HostAddresses   bool // floating IPs can stand for the host's own addresses, one or all
 	Forwards        bool
 	ForwardRanges   bool
 	SecurityGroups  bool

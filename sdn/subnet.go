@@ -26,11 +26,16 @@ type Gateway struct {
 // AddressRange is a range of addresses with both its ends in it.
 type AddressRange struct{ First, Last netip.Addr }
 
-// HostRoute is a route that every port on a subnet is to have.
+// HostRoute is a route that every port on a subnet is to have. An unspecified NextHop (0.0.0.0, ::) says that the destination is
+// on the link itself, as DHCP's option 121 has it (RFC 3442) and Neutron with it; such a route is a connected one. Routers have
+// none of these.
 type HostRoute struct {
 	Destination netip.Prefix
 	NextHop     netip.Addr
 }
+
+// Connected tells whether the destination is on the link, so that there is no next hop to send to.
+func (r HostRoute) Connected() bool { return r.NextHop.IsUnspecified() }
 
 // SubnetSpec asks for a subnet of a network.
 type SubnetSpec struct {

@@ -14,6 +14,10 @@ type SubnetPoolSpec struct {
 	MinLen     int            // 0 is the SDN's
 	MaxLen     int            // 0 is the SDN's
 	Shared     bool
+	// New says that no pool with the Key exists, nor is being made elsewhere: it was made up at random for this call, or the caller has
+	// looked. An SDN that would have to look for it first need not; after a lost answer it looks all the same. Where that is wrong
+	// there may be two.
+	New bool
 }
 
 // SubnetPool is a space of prefixes. Within a pool no two subnets overlap; pools may overlap one another. Shared is fixed at
@@ -40,6 +44,7 @@ type SubnetPoolPatch struct {
 // SubnetPoolQuery selects subnet pools.
 type SubnetPoolQuery struct {
 	Match
+	Overlaps []netip.Prefix // with a prefix that overlaps one of these
 }
 
 // SubnetPools are prefixes to cut subnets from (Neutron: subnetpool; OVN: none).

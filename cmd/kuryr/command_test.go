@@ -33,9 +33,16 @@ func TestUsage(t *testing.T) {
 		{[]string{"up", "--config", bad}, exitError, bad + ":2: log.colour: unknown key"},
 		{[]string{"up", "--config", "/none.yaml"}, exitError, "no such file"},
 		{[]string{"network", "show"}, exitUsage, "want the name or the id of one network"},
+		{[]string{"port", "published", "a", "b"}, exitUsage, "at most one container"},
+		{[]string{"port", "published", "-o", "xml"}, exitUsage, `"xml"`},
 		{[]string{"network", "list", "-o", "xml"}, exitUsage, `"xml"`},
 		{[]string{"network", "list", "--filter", "x"}, exitUsage, "want NAME=VALUE"},
 		{[]string{"topology", "--format", "png"}, exitUsage, "want tree or svg"},
+		{[]string{"trace", "web"}, exitUsage, "want a container and where its packet is to go"},
+		{[]string{"trace", "web", "db:0"}, exitUsage, "want a number from 1 to 65535"},
+		{[]string{"trace", "--family", "5", "web", "db"}, exitUsage, "want 4 or 6"},
+		{[]string{"--socket", "/none.sock", "port", "published"}, exitError, "kuryr is not running"},
+		{[]string{"support-bundle", "a", "b"}, exitUsage, "want at most one file"},
 		{[]string{"completion", "tcsh"}, exitUsage, "tcsh"},
 		{[]string{"sdn", "backup"}, exitUsage, "want one file"},
 		{[]string{"--socket", "/none.sock", "network", "list"}, exitError, "kuryr is not running: nothing answers at /none.sock"},
@@ -67,12 +74,47 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-func TestEverySettingIsAFlagOfUp(t *testing.T) {
+// Where a flag is one of a few words a shell completes it by those, and each of them will do.
+func TestCompletedWords(t *testing.T) {
 	t.Parallel()
-	flags := (&app{}).upCommand().Flags()
-	for _, s := range config.Settings() {
-		if flags.Lookup(s.Flag()) == nil {
-			t.Errorf("no flag for %s", s.Key)
+	for _, args := range [][]string{{"up", "--docker-capability-scope"}, {"docker", "--provider"}, {"topology", "--format"}, {"trace", "--family"}, {"doctor", "--output"}} {
+		code, out, _ := kuryr(t.Context(), nil, append(append([]string{"__complete"}, args...), "")...)
+		if code != exitOK || !strings.HasSuffix(out, "\n:4\n") || strings.Count(out, "\n") < 2 {
+			t.Errorf("kuryr %v: exit %d\n%s", args, code, out)
+		}
+	}
+	for key, words := range choices {
+		for _, word := range words {
+			if _, err := config.Load(config.Source{Flags: map[string]string{key: word}}); err != nil {
+				t.Errorf("%s %s is completed, and refused: %v", key, word, err)
+			}
+		}
+	}
+}
+
+func TestEverySettingIsAFlagOfDaemons(t *testing.T) {
+	t.Parallel()
+	for _, c := range []*cobra.Command{(&app{}).upCommand(), (&app{}).dockerCommand()} {
+		for _, s := range config.Settings() {
+			// `kuryr up` has the embedded SDN, so there is no choice.
+			other := s.Key == "provider" || strings.HasPrefix(s.Key, "neutron.") || strings.HasPrefix(s.Key, "bind.")
+			if want := c.Name() != "up" || !other; (c.Flags().Lookup(s.Flag()) != nil) != want {
+				t.Errorf("kuryr %s: flag for %s: want %v", c.Name(), s.Key, want)
+			}
+		}
+	}
+}
+
+// Each choice of a provider opens one.
+func TestEveryProviderIsWired(t *testing.T) {
+	t.Parallel()
+	setting := config.Lookup("provider")
+	if providers[setting.Default()] == nil {
+		t.Errorf("provider %s opens nothing", setting.Default())
+	}
+	for name := range providers {
+		if _, err := config.Load(config.Source{Path: "/absent", Flags: map[string]string{"provider": name}}); err != nil {
+			t.Errorf("provider %s cannot be chosen: %v", name, err)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/datapath/host"
 	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/internal/admin"
@@ -22,15 +23,18 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// daemon answers for a running `kuryr up`. It is the admin.Daemon.
+// daemon answers for a running `kuryr up` or `kuryr docker`. It is the admin.Daemon.
 type daemon struct {
 	cfg     config.Config
 	log     *slog.Logger
-	parts   *parts
+	sdn     sdn.Provider
+	parts   *parts // nil where the SDN runs by itself
 	metrics *metrics.Reconciles
 	started time.Time
-	stop    func() error // ends everything but the admin socket; what comes after that ends the process
-	serving atomic.Bool  // the plugin socket answers
+	stop    func() error   // ends everything but the admin socket; what comes after that ends the process
+	serving atomic.Bool    // the plugin socket answers
+	memory  *docker.Memory // nil: Docker is never asked
+	binder  *bind.Binder   // with memory
 
 	mu   sync.Mutex
 	last admin.Reconcile
@@ -38,8 +42,8 @@ type daemon struct {
 	downing sync.Mutex // held while going down, and for good when the process ends
 }
 
-func newDaemon(cfg config.Config, log *slog.Logger, p *parts, m *metrics.Reconciles, started time.Time) *daemon {
-	return &daemon{cfg: cfg, log: log, parts: p, metrics: m, started: started}
+func newDaemon(cfg config.Config, log *slog.Logger, b *backend, m *metrics.Reconciles, started time.Time) *daemon {
+	return &daemon{cfg: cfg, log: log, sdn: b.provider, parts: b.parts, metrics: m, started: started}
 }
 
 var _ admin.Daemon = (*daemon)(nil)
@@ -48,6 +52,9 @@ func (d *daemon) Unready() []string {
 	reasons := []string{} // in JSON a list, also when it is empty
 	if !d.serving.Load() {
 		reasons = append(reasons, "the plugin socket does not answer yet")
+	}
+	if d.parts == nil {
+		return reasons
 	}
 	switch last := d.lastReconcile(); {
 	case last.At.IsZero():
@@ -59,23 +66,33 @@ func (d *daemon) Unready() []string {
 }
 
 func (d *daemon) Status(ctx context.Context) (admin.Status, error) {
-	stats, err := d.parts.sdn.Stats(ctx)
-	if err != nil {
-		return admin.Status{}, err
-	}
 	s := admin.Status{
-		Version: version, Host: d.cfg.Host, Started: d.started, Reasons: d.Unready(), Installation: d.parts.sdn.Installation(),
-		Store:        admin.Store{Path: storePath(d.cfg), Bytes: stats.Bytes},
-		PluginSocket: d.cfg.Docker.Socket, Objects: map[string]int64{}, Reconcile: d.lastReconcile(), Unreached: []admin.Unreached{},
+		Version: version, Host: d.cfg.Host, Started: d.started, Reasons: d.Unready(), Installation: d.sdn.Installation(),
+		PluginSocket: pluginAddresses(d.cfg.Docker), Objects: map[string]int64{}, Reconcile: d.lastReconcile(), Unreached: []admin.Unreached{},
 	}
-	if stats.Unsettled > 0 {
-		s.Reasons = append(s.Reasons, fmt.Sprintf("the kernel does not follow the store in %d routers or networks; it is tried again", stats.Unsettled))
+	if d.parts == nil {
+		if err := d.sdn.Ping(ctx); err != nil {
+			s.Reasons = append(s.Reasons, "the SDN does not answer: "+oneLine(err))
+		}
+	} else {
+		stats, err := d.parts.sdn.Stats(ctx)
+		if err != nil {
+			return admin.Status{}, err
+		}
+		s.Store = admin.Store{Path: storePath(d.cfg), Bytes: stats.Bytes}
+		if stats.Unsettled > 0 {
+			s.Reasons = append(s.Reasons, fmt.Sprintf("the kernel does not follow the store in %d routers or networks; it is tried again", stats.Unsettled))
+		}
+		for noun, n := range stats.Objects {
+			s.Objects[string(noun)] = n
+		}
 	}
 	s.Ready = len(s.Reasons) == 0
-	for noun, n := range stats.Objects {
-		s.Objects[string(noun)] = n
+	if len(s.Reasons) > 0 && d.parts == nil { // the SDN may be away, and would be waited for
+		s.Findings = []admin.Finding{}
+		return s, nil
 	}
-	for r, err := range d.parts.sdn.FindRouters(ctx, sdn.RouterQuery{}) {
+	for r, err := range d.sdn.FindRouters(ctx, sdn.RouterQuery{}) {
 		if err != nil {
 			return s, err
 		}
@@ -83,11 +100,15 @@ func (d *daemon) Status(ctx context.Context) (admin.Status, error) {
 			s.Unreached = append(s.Unreached, admin.Unreached{Router: cmp.Or(r.Name, string(r.ID)), Prefix: u.Prefix.String(), Reason: u.Reason})
 		}
 	}
+	var err error
 	s.Findings, err = d.findings(ctx)
 	return s, err
 }
 
 func (d *daemon) findings(ctx context.Context) ([]admin.Finding, error) {
+	if d.parts == nil {
+		return []admin.Finding{}, nil
+	}
 	v4, v6 := d.parts.datapath.inUse()
 	found, err := d.parts.datapath.host.Check(ctx, v4, v6)
 	if err != nil {
@@ -98,7 +119,8 @@ func (d *daemon) findings(ctx context.Context) ([]admin.Finding, error) {
 	if seen, err := d.parts.namespaces.Seen(); err == nil && !seen {
 		out = append(out, admin.Finding{
 			What: "network namespaces are pinned in " + namespaceDir(d.cfg) + " of kuryr's own mount namespace: nobody else sees them, and they go with it",
-			Mend: "run kuryr in the host's mount namespace, or in one whose mounts propagate (not private)",
+			Mend: "run kuryr in the host's mount namespace, or in one whose mounts propagate (not private); for Docker's managed plugin the host's /run " +
+				"must be a shared mount: `mount --make-rshared /run`, then disable and enable the plugin",
 		})
 	}
 	return out, nil
@@ -107,7 +129,7 @@ func (d *daemon) findings(ctx context.Context) ([]admin.Finding, error) {
 func findingsOf(found []host.Finding) []admin.Finding {
 	out := []admin.Finding{}
 	for _, f := range found {
-		out = append(out, admin.Finding{What: f.What, Mend: f.Mend})
+		out = append(out, admin.Finding{What: f.What, Mend: f.Mend, Note: f.Note})
 	}
 	return out
 }
@@ -122,6 +144,9 @@ func (d *daemon) lastReconcile() admin.Reconcile {
 const reconcileTimeout = 5 * time.Minute
 
 func (d *daemon) Reconcile(ctx context.Context) (admin.Reconcile, error) {
+	if d.parts == nil {
+		return admin.Reconcile{}, errByItself
+	}
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
 	start := time.Now()
@@ -169,6 +194,9 @@ func (d *daemon) reconcileAtStart(ctx context.Context) (retry func(context.Conte
 }
 
 func (d *daemon) Check(ctx context.Context) (admin.Check, error) {
+	if d.parts == nil {
+		return admin.Check{}, errByItself
+	}
 	differences, err := d.parts.sdn.Check(ctx)
 	if err != nil {
 		return admin.Check{}, err
@@ -181,11 +209,19 @@ func (d *daemon) Check(ctx context.Context) (admin.Check, error) {
 	return out, err
 }
 
-func (d *daemon) Backup(ctx context.Context, w io.Writer) error { return d.parts.sdn.Backup(ctx, w) }
+func (d *daemon) Backup(ctx context.Context, w io.Writer) error {
+	if d.parts == nil {
+		return errByItself
+	}
+	return d.parts.sdn.Backup(ctx, w)
+}
 
 func (d *daemon) Down(ctx context.Context, o admin.DownOptions) (admin.DownReport, error) {
 	if !d.serving.Load() { // the start would make again what is taken down
 		return admin.DownReport{}, errors.New("kuryr is just starting or ending: try again")
+	}
+	if d.parts == nil {
+		return admin.DownReport{}, errByItself
 	}
 	if err := refuseWhilePlugged(ctx, d.parts, d.cfg.Host, o.Force); err != nil {
 		return admin.DownReport{}, err

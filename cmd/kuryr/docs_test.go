@@ -145,6 +145,7 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 	metrics.Observe(provider, names)
 	names.MustRegister(metrics.Objects(provider))
 	metrics.NewReconciles(names)
+	metrics.NewRequests(names)
 	_, err = docker.New(docker.Config{Provider: provider, Binder: struct{ docker.Binder }{}, Host: "here", Registerer: names})
 	if err != nil {
 		t.Fatal(err)
@@ -200,3 +201,55 @@ func TestLinksOfTheManual(t *testing.T) {
 		t.Errorf("%d links seen, %v", seen, err)
 	}
 }
+
+// manualCommand matches a command of ours in the manual: in backticks, or a line of an example.
+var manualCommand = regexp.MustCompile("(?m)`kuryr ([^`\n]+)`|^    (?:\\$ )?kuryr ([a-z].*)$")
+
+// What the manual has people run exists, with its flags.
+func TestCommandsOfTheManual(t *testing.T) {
+	t.Parallel()
+	var pages []string
+	for _, pattern := range []string{"*.md", "commands/*.md"} {
+		found, err := filepath.Glob(filepath.Join(docs, pattern))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("no pages: %v", err)
+		}
+		pages = append(pages, found...)
+	}
+	for _, path := range pages {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range manualCommand.FindAllStringSubmatch(string(text), -1) {
+			line, _, _ := strings.Cut(m[1]+m[2], " # ")
+			for _, end := range []string{" | ", " && ", " >"} {
+				line, _, _ = strings.Cut(line, end)
+			}
+			if strings.HasPrefix(line, version+" ") {
+				continue // printed, not run
+			}
+			root := (&app{}).root()
+			root.InitDefaultHelpCmd()
+			root.InitDefaultHelpFlag()
+			root.InitDefaultVersionFlag()
+			c, rest, err := root.Find(strings.Fields(line))
+			if err != nil || c.Name() == "kuryr" && !strings.HasPrefix(line, "-") {
+				t.Errorf("%s: no command `kuryr %s`: %v", path, line, err)
+				continue
+			}
+			if words := slices.DeleteFunc(rest, func(w string) bool { return strings.HasPrefix(w, "-") }); c.HasSubCommands() && !c.Runnable() && len(words) > 0 && isWord(words[0]) {
+				t.Errorf("%s: no command `kuryr %s`", path, line)
+			}
+			for _, w := range strings.Fields(line) {
+				name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimLeft(w, "["), "--"), "=")
+				if strings.HasPrefix(w, "--") && w != "--" && c.Flag(strings.TrimRight(name, "].,")) == nil {
+					t.Errorf("%s: `kuryr %s`: %s has no flag %s", path, line, c.CommandPath(), w)
+				}
+			}
+		}
+	}
+}
+
+// isWord tells a command's name from what stands for one: NOUN, …, network|subnet.
+func isWord(w string) bool { return regexp.MustCompile(`^[a-z-]+$`).MatchString(w) }

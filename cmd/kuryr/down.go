@@ -13,6 +13,7 @@ import (
 
 	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/datapath/host"
+	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/failpoint"
@@ -46,6 +47,7 @@ restore" has kept.`,
 				}
 				report, err = downAlone(c.Context(), cfg, log, o)
 			}
+			report.Done = append(report.Done, sweepTraces("")...)
 			for _, line := range report.Done {
 				_, _ = fmt.Fprintln(a.out, line)
 			}
@@ -142,7 +144,15 @@ func removeFiles(cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	files := append([]string{namespaceDir(cfg), cfg.Admin.Socket, cfg.RunDir, filepath.Join(cfg.StateDir, "host.json")}, stores...)
+	files := []string{namespaceDir(cfg), cfg.Admin.Socket}
+	for _, dir := range docker.Folders(cfg.StateDir, cfg.RunDir) {
+		written, err := filepath.Glob(filepath.Join(dir, "*.json"))
+		if err != nil {
+			return err
+		}
+		files = append(append(files, written...), dir)
+	}
+	files = append(append(files, cfg.RunDir, filepath.Join(cfg.StateDir, "host.json")), stores...)
 	for _, path := range append(files, cfg.StateDir) {
 		err := os.Remove(path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EBUSY) {

@@ -94,6 +94,12 @@ func (m *machine) must(t *testing.T, args ...string) string {
 // does and gives its exit code; ended gives that of one that ends by itself.
 func (m *machine) up(t *testing.T) (stop, ended func() int) {
 	t.Helper()
+	return m.start(t, func(ctx context.Context, a *app) int { return a.run(ctx, []string{"up"}) })
+}
+
+// start is up for any daemon.
+func (m *machine) start(t *testing.T, daemon func(context.Context, *app) int) (stop, ended func() int) {
+	t.Helper()
 	notify := m.path("notify")
 	_ = os.Remove(notify)
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: notify, Net: "unixgram"})
@@ -107,8 +113,7 @@ func (m *machine) up(t *testing.T) (stop, ended func() int) {
 	done := make(chan int, 1)
 	go func() {
 		a := &app{out: &stderr, err: &stderr, environ: m.env}
-		code := a.run(ctx, []string{"up"})
-		done <- code
+		done <- daemon(ctx, a)
 		_ = manager.Close() // wakes the one who waits for what does not come
 	}()
 	buf := make([]byte, 64)
@@ -122,7 +127,7 @@ func (m *machine) up(t *testing.T) (stop, ended func() int) {
 	ended = func() int {
 		once.Do(func() { code = <-done })
 		if t.Failed() || code != 0 {
-			t.Logf("kuryr up said:\n%s", stderr.String())
+			t.Logf("kuryr said:\n%s", stderr.String())
 		}
 		return code
 	}

@@ -239,7 +239,7 @@ func completions[E any](a *app, c *cobra.Command, n noun[E]) []string {
 
 func addOutput(c *cobra.Command, into *string) {
 	c.Flags().StringVarP(into, "output", "o", string(table.Table), "`form` of the output: table, json or yaml")
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	complete(c, "output", "table", "json", "yaml")
 }
 
 // find gives the object of this id, or else the one of this name.

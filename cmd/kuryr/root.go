@@ -91,11 +91,17 @@ floating IPs. Without anything behind it, its embedded SDN serves this machine.
 	root.SetVersionTemplate("kuryr {{.Version}}\n")
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.PersistentFlags().StringVar(&a.configPath, "config", "", "configuration `file` (default "+config.DefaultPath+", if it is there; KURYR_CONFIG)")
+	root.PersistentFlags().StringVar(&a.configPath, "config", "", "configuration `file` (default "+config.DefaultPath+", if it is there; KURYR_CONFIG); one whose name ends in .conf is the Python kuryr-libnetwork's")
 	root.PersistentFlags().StringVar(&a.socket, "socket", "", "`socket` of the running kuryr (default as admin.socket in the configuration)")
-	root.AddCommand(a.upCommand(), a.downCommand(), a.statusCommand(), a.topologyCommand(), a.sdnCommand(),
+	root.AddCommand(a.upCommand(), a.dockerCommand(), a.downCommand(), a.statusCommand(), a.doctorCommand(), a.topologyCommand(), a.traceCommand(), a.bundleCommand(), a.sdnCommand(),
 		a.completionCommand(), a.manCommand(), a.versionCommand())
-	root.AddCommand(a.nounCommands()...)
+	nouns := a.nounCommands()
+	root.AddCommand(nouns...)
+	for _, c := range nouns {
+		if c.Name() == "port" {
+			c.AddCommand(a.publishedCommand())
+		}
+	}
 	return root
 }
 
@@ -144,7 +150,31 @@ func addSettings(c *cobra.Command, keys ...string) {
 	for _, key := range keys {
 		s := config.Lookup(key)
 		c.Flags().String(s.Flag(), s.Default(), s.Help+" ("+s.Key+")")
+		if words := choices[key]; words != nil {
+			complete(c, s.Flag(), words...)
+		}
 	}
+}
+
+// choices are what a shell completes settings by that are one of a few words.
+var choices = map[string][]string{
+	"provider":                    {config.ProviderLocal, config.ProviderNeutron},
+	"log.level":                   {"debug", "info", "warn", "error"},
+	"log.format":                  {"text", "json"},
+	"docker.capability_scope":     {"local", "global"},
+	"docker.connectivity_scope":   {"local", "global"},
+	"docker.delete_empty_subnets": {"true", "false"},
+
+	"docker.process_external_connectivity": {"true", "false"},
+	"neutron.auth_type":                    config.AuthTypes,
+	"neutron.interface":                    {"public", "internal", "admin"},
+	"neutron.insecure":                     {"true", "false"},
+	"bind.nested":                          {"macvlan", "vlan"},
+}
+
+// complete has a shell complete a flag by these words.
+func complete(c *cobra.Command, flag string, words ...string) {
+	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // load reads the configuration for a command with the flags that were given to it.
@@ -154,8 +184,11 @@ func (a *app) load(c *cobra.Command) (config.Config, error) {
 		src.Path = a.getenv("KURYR_CONFIG")
 		src.MustBe = src.Path != ""
 	}
-	if src.Path == "" {
-		src.Path = config.DefaultPath
+	switch {
+	case src.Path == "":
+		src.Path, src.Peer = config.DefaultPath, config.PeerPath
+	case strings.HasSuffix(src.Path, ".conf"): // the Python kuryr-libnetwork's, and nothing of ours
+		src.Peer, src.PeerMust, src.Path, src.MustBe = src.Path, true, "", false
 	}
 	c.Flags().Visit(func(f *pflag.Flag) {
 		for _, s := range config.Settings() {

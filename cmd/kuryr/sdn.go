@@ -88,6 +88,9 @@ func (a *app) reconcileCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if cfg, err := a.load(c); err == nil && os.Geteuid() == 0 {
+				r.Changed = append(r.Changed, sweepTraces(namespaceDir(cfg))...)
+			}
 			for _, change := range r.Changed {
 				_, _ = fmt.Fprintln(a.out, table.Printable(change))
 			}
@@ -126,14 +129,10 @@ func backup(ctx context.Context, cfg config.Config, w io.Writer) error {
 	if !admin.IsNotRunning(err) {
 		return err
 	}
-	if _, missing := os.Stat(storePath(cfg)); errors.Is(missing, fs.ErrNotExist) {
+	if err = local.Copy(ctx, storePath(cfg), w); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("there is no store at %s", storePath(cfg))
 	}
-	store, err := local.Open(ctx, local.Options{Path: storePath(cfg), Host: cfg.Host})
-	if err != nil {
-		return err
-	}
-	return errors.Join(store.Backup(ctx, w), store.Close())
+	return err
 }
 
 func (a *app) restoreCommand() *cobra.Command {

@@ -60,11 +60,14 @@ var statusColumns = []table.Column[admin.Status]{
 	{Name: "version", Value: func(s admin.Status) string { return s.Version }},
 	{Name: "host", Value: func(s admin.Status) string { return s.Host }},
 	{Name: "up since", Value: func(s admin.Status) string {
-		return s.Started.Local().Format(time.DateTime) + " (" + time.Since(s.Started).Round(time.Second).String() + ")"
+		return s.Started.Local().Format(time.DateTime) + " (" + max(0, time.Since(s.Started)).Round(time.Second).String() + ")"
 	}},
 	{Name: "plugin socket", Value: func(s admin.Status) string { return s.PluginSocket }},
 	{Name: "installation", Value: func(s admin.Status) string { return s.Installation }},
 	{Name: "store", Value: func(s admin.Status) string {
+		if s.Store.Path == "" {
+			return "none: the SDN runs by itself"
+		}
 		return fmt.Sprintf("%s (%s)", s.Store.Path, size(s.Store.Bytes))
 	}},
 	{Name: "objects", Value: func(s admin.Status) string {

@@ -47,6 +47,7 @@ configuration); where it does not answer, ids stand in their place.`,
 		},
 	}
 	c.Flags().StringVar(&format, "format", "tree", "tree or svg")
+	complete(c, "format", "tree", "svg")
 	c.Flags().StringVarP(&file, "output", "o", "", "write to this `file`")
 	return c
 }

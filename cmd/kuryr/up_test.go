@@ -261,3 +261,16 @@ func ourLinks(t *testing.T) (out []netlink.Link) {
 }
 
 func uplinks(t *testing.T) int { return len(ourLinks(t)) }
+
+// Who has configured another SDN and starts `kuryr up` is told that it is not served.
+func TestUpOfAnotherProvider(t *testing.T) {
+	nstest.Require(t)
+	m := newMachine(t)
+	m.env = append(m.env, "KURYR_PROVIDER=neutron")
+	var daemon *app
+	stop, _ := m.start(t, func(ctx context.Context, a *app) int { daemon = a; return a.run(ctx, []string{"up"}) })
+	stop()
+	if said := daemon.err.(*buffer).String(); !strings.Contains(said, "serves the embedded SDN") || !strings.Contains(said, "provider=neutron") {
+		t.Errorf("it said:\n%s", said)
+	}
+}

@@ -156,8 +156,8 @@ func TestKilledAnywhere(t *testing.T) {
 			a.Uplink.Floating = []Floating{{netip.MustParseAddr("198.51.100.50"), netip.MustParseAddr("10.0.0.5")}}
 			dir, err := os.MkdirTemp("/run", "crash-")
 			must(t, err)
-			forwards := []Forward{{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.5:80")}}
-			moved := append([]Forward{}, Forward{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.6:80")})
+			forwards := []Forward{{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.5:80"), 0}, at("127.0.0.1", unix.IPPROTO_UDP, 8081, "10.0.0.5:81", 40001)}
+			moved := []Forward{{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.6:80"), 0}, at("127.0.0.1", unix.IPPROTO_UDP, 8081, "10.0.0.6:81", 40002)}
 			l := life{Dir: dir, Tap: TapName(port.ID), TapDomain: c.ID,
 				First: State{Domains: []Domain{a, b, c}, Ports: map[string][]Port{c.ID: {port}}, Forwards: map[string][]Forward{a.ID: forwards}}}
 			a2 := a

@@ -61,12 +61,27 @@ func newWorld(t testing.TB) *world {
 	must(t, err)
 	w.sh(w.host, "ip addr add "+hostAddr4+"/24 dev ext0; ip addr add "+hostAddr6+"/64 dev ext0 nodad; ip link set ext0 up; ip route add default via "+neighbourAddr4)
 	w.sh(w.neighbour, "ip addr add "+neighbourAddr4+"/24 dev eth0; ip addr add "+neighbourAddr6+"/64 dev eth0 nodad; ip link set eth0 up")
+	w.settle()
 	nstest.Do(t, w.host, func() {
 		w.f, err = New(Config{Namespaces: w.store, Uplink4: netip.MustParsePrefix("100.64.0.0/16"), Uplink6: netip.MustParsePrefix("fd00:6b75::/64")})
 	})
 	must(t, err)
 	t.Cleanup(func() { must(t, w.f.Close()) })
 	return w
+}
+
+// settle waits until the link to the neighbour has what the kernel gives it a little later: its carrier, and the link-local address and
+// routes that come with it. A test that compares the host with what it was would see them come.
+func (w *world) settle() {
+	w.t.Helper()
+	for range 500 {
+		if seen := w.sh(w.host, "ip -o link show ext0; ip -6 addr show ext0; ip -4 route; ip -6 route"); strings.Contains(seen, "state UP") &&
+			strings.Contains(seen, "fe80::") && !strings.Contains(seen, "linkdown") && !strings.Contains(seen, "tentative") {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	w.t.Fatal("the link to the neighbour does not come up")
 }
 
 func must(t testing.TB, err error) {
@@ -225,7 +240,7 @@ func (w *world) call(ns netns.NsHandle, network, addr string) string {
 // image is everything we could have changed in a namespace, as the tools tell it.
 func (w *world) image(ns netns.NsHandle) string {
 	w.t.Helper()
-	return w.sh(ns, "timeout 10 nft list ruleset; ip -d -o link | sed 's/ gc_timer.*bridge_id/ bridge_id/; s/promiscuity.*addrgenmode/addrgenmode/'; ip -o addr | sed 's/valid_lft.*//'; ip route; ip -6 route; ip neigh show proxy")
+	return w.sh(ns, "timeout 10 nft list ruleset; ip -d -o link | sed 's/ gc_timer.*bridge_id/ bridge_id/; s/promiscuity.*addrgenmode/addrgenmode/'; ip -o addr | sed 's/valid_lft.*//'; ip route; ip -6 route; ip -6 route show table local proto 75; ip neigh show proxy")
 }
 
 func bridge(addrs ...string) Bridge {

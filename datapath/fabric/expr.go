@@ -168,6 +168,14 @@ func addrType(four bool) nftables.SetDatatype {
 	return nftables.TypeIP6Addr
 }
 
+// addrWords is how many registers an address fills.
+func addrWords(four bool) int {
+	if four {
+		return 1
+	}
+	return 4
+}
+
 func concat(types ...nftables.SetDatatype) nftables.SetDatatype {
 	return nftables.MustConcatSetType(types...)
 }

@@ -146,8 +146,8 @@ func TestWithoutIPv6(t *testing.T) {
 	lacking.Routes = []Route{{netip.MustParsePrefix("2001:db8::/32"), netip.MustParseAddr("fd00:a::9")}}
 	w.apply(lacking)
 	forwards := []Forward{
-		{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.5:80")},
-		{netip.IPv6Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("[fd00:a::5]:80")},
+		{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.5:80"), 0},
+		{netip.IPv6Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("[fd00:a::5]:80"), 0},
 	}
 	must(t, w.f.UpdateForwards(context.Background(), lacking.ID, nil, forwards))
 	four := w.plug(lacking.ID, lacking.Bridges[0], "10.0.0.5")
@@ -186,9 +186,9 @@ func TestForwards(t *testing.T) {
 	var list []Forward
 	for _, p := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
 		list = append(list,
-			Forward{netip.IPv4Unspecified(), p, 8080, netip.MustParseAddrPort("10.0.0.5:80")},
-			Forward{netip.IPv6Unspecified(), p, 8080, netip.MustParseAddrPort("[fd00:a::5]:80")},
-			Forward{fip, p, 443, netip.MustParseAddrPort("10.0.0.5:80")})
+			Forward{netip.IPv4Unspecified(), p, 8080, netip.MustParseAddrPort("10.0.0.5:80"), 0},
+			Forward{netip.IPv6Unspecified(), p, 8080, netip.MustParseAddrPort("[fd00:a::5]:80"), 0},
+			Forward{fip, p, 443, netip.MustParseAddrPort("10.0.0.5:80"), 0})
 	}
 	ctx := context.Background()
 	for range 2 {
@@ -254,6 +254,18 @@ func TestForwards(t *testing.T) {
 // TestForwardMoves has clients that call from one UDP socket all the time while the port is published, and given to another container.
 func TestForwardMoves(t *testing.T) {
 	t.Parallel()
+	for name, published := range map[string]Forward{
+		"every address": {Address: netip.IPv4Unspecified(), Protocol: unix.IPPROTO_UDP, Port: 53},
+		"one address":   {Address: netip.MustParseAddr(hostAddr4), Protocol: unix.IPPROTO_UDP, Port: 53, Via: 9053},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			forwardMoves(t, published)
+		})
+	}
+}
+
+func forwardMoves(t *testing.T, published Forward) {
 	w := newWorld(t)
 	d, _ := twoRouters()
 	w.apply(d)
@@ -303,10 +315,15 @@ func TestForwardMoves(t *testing.T) {
 		return -1
 	}
 	forward := func(i int) []Forward {
-		return []Forward{{netip.IPv4Unspecified(), unix.IPPROTO_UDP, 53, netip.AddrPortFrom(servers[i].port.Addrs[0], 53)}}
+		published.To = netip.AddrPortFrom(servers[i].port.Addrs[0], 53)
+		return []Forward{published}
 	}
 	_, _ = early.Write([]byte{0}) // this flow leads to the host itself, and the next to the router, as between the two halves of the update
-	w.sh(w.host, "nft add element inet kuryr published4 '{ udp . 53 : 100.64.0.2 }'")
+	element := "published4 '{ udp . 53 : 100.64.0.2 . 53 }'"
+	if published.Via != 0 {
+		element = "published_at4 '{ " + hostAddr4 + " . udp . 53 : 100.64.0.2 . 9053 }'"
+	}
+	w.sh(w.host, "nft add element inet kuryr "+element)
 	_, _ = client.Write([]byte{0})
 	must(t, w.f.UpdateForwards(context.Background(), d.ID, nil, forward(0)))
 	for _, c := range []net.Conn{early, client} {
@@ -317,6 +334,22 @@ func TestForwardMoves(t *testing.T) {
 	must(t, w.f.UpdateForwards(context.Background(), d.ID, forward(0), forward(1)))
 	if got := ask(client); got != 1 {
 		t.Errorf("server %d answers, want the second", got)
+	}
+	// A killed run's change is found by a comparison: back to the first, to nowhere, and from there to the second.
+	state := State{Domains: []Domain{d}, Ports: map[string][]Port{d.ID: {servers[0].port, servers[1].port}}, Forwards: map[string][]Forward{d.ID: forward(0)}}
+	for _, want := range []int{0, -1, 1} {
+		state.Forwards[d.ID] = nil
+		if want >= 0 {
+			state.Forwards[d.ID] = forward(want)
+		}
+		if _, err := w.f.Reconcile(context.Background(), state); err != nil {
+			t.Fatal(err)
+		}
+		if want < 0 {
+			_, _ = client.Write([]byte{0})
+		} else if got := ask(client); got != want {
+			t.Errorf("after a reconcile server %d answers, want %d", got, want)
+		}
 	}
 }
 

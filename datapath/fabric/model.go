@@ -72,10 +72,23 @@ type AllowedAddress struct {
 
 // Forward maps one port of an outside address to a port of a container.
 type Forward struct {
-	Address  netip.Addr // a floating address of the router; unspecified (0.0.0.0 or ::): every address of the host in that family
+	Address  netip.Addr // a floating address of the router, or of the host; unspecified (0.0.0.0 or ::): every address of the host in that family
 	Protocol uint8      // 6 TCP, 17 UDP, 132 SCTP
 	Port     uint16
 	To       netip.AddrPort
+	// Via is the port of the router's uplink address that the host leads an address of its own to; no two forwardings of a router have
+	// the same for a protocol and family. 0 says that Address is a floating one, and for the unspecified address it is Port.
+	Via uint16
+}
+
+// ofHost tells a forwarding of the host's own addresses.
+func (w Forward) ofHost() bool { return w.Via != 0 || w.Address.IsUnspecified() }
+
+func (w Forward) via() uint16 {
+	if w.Via == 0 {
+		return w.Port
+	}
+	return w.Via
 }
 
 // State is everything that should exist.

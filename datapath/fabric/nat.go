@@ -5,15 +5,18 @@ package fabric
 import (
 	"encoding/binary"
 	"net/netip"
+	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 )
 
 const (
-	setPublished   = "published" // host: protocol and port -> uplink address; router: protocol and port -> container
-	setForward     = "forwarded" // router: floating address, protocol and port -> container
-	setFloating    = "floating"  // host: addresses that lead to some router
+	setPublished   = "published"    // host: protocol and port -> uplink address and port; router: protocol and port of the uplink address -> container
+	setPublishedAt = "published_at" // host: address, protocol and port -> uplink address and port
+	setOrigin      = "origin"       // router: address, protocol and port of the host, port of the uplink. No rule reads it: it is how the host's elements of a router are found
+	setForward     = "forwarded"    // router: floating address, protocol and port -> container
+	setFloating    = "floating"     // host: addresses that lead to some router
 	setFloatingIn  = "floating_in"
 	setFloatingOut = "floating_out"
 )
@@ -28,13 +31,10 @@ func routerTable(snat bool) table {
 	service := []nftables.SetDatatype{nftables.TypeInetProto, nftables.TypeInetService}
 	post.rules = append(post.rules, rule{"hairpin to a floating address", join(iif(bridgePrefix+"*"), oif(bridgePrefix+"*"), conntrack(expr.CtKeySTATUS, statusDNAT), masquerade())})
 	for _, four := range both {
-		addr, v := addrType(four), suffix(four)
-		words := 4
-		if four {
-			words = 1
-		}
+		addr, v, words := addrType(four), suffix(four), addrWords(four)
 		t.sets = append(t.sets,
 			nftables.Set{Name: setPublished + v, IsMap: true, Concatenation: true, KeyType: concat(service...), DataType: concat(addr, nftables.TypeInetService)},
+			nftables.Set{Name: setOrigin + v, Concatenation: true, KeyType: concat(addr, service[0], service[1], service[1])},
 			nftables.Set{Name: setForward + v, IsMap: true, Concatenation: true, KeyType: concat(addr, service[0], service[1]), DataType: concat(addr, nftables.TypeInetService)},
 			nftables.Set{Name: setFloatingIn + v, IsMap: true, KeyType: addr, DataType: addr},
 			nftables.Set{Name: setFloatingOut + v, IsMap: true, KeyType: addr, DataType: addr},
@@ -61,7 +61,7 @@ func routerTable(snat bool) table {
 func hostTable(uplink4, uplink6 netip.Prefix) table {
 	t := table{family: nftables.TableFamilyINet}
 	kr := uplinkPrefix + "*"
-	loopback := netip.MustParsePrefix("127.0.0.0/8")
+	loopback, loopback6 := netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")
 	// Five before Docker's, so that neither depends on who started first.
 	early := func(p *nftables.ChainPriority) nftables.ChainPriority { return *p - 5 }
 	raw := chain{name: "raw", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookPrerouting, priority: *nftables.ChainPriorityRaw, rules: []rule{
@@ -71,9 +71,14 @@ func hostTable(uplink4, uplink6 netip.Prefix) table {
 	}}
 	pre := chain{name: "prerouting", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookPrerouting, priority: early(nftables.ChainPriorityNATDest)}
 	out := chain{name: "output", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookOutput, priority: early(nftables.ChainPriorityNATDest)}
-	out.rules = append(out.rules, rule{"IPv6 loopback has no way to a router", join(daddrIn(netip.MustParsePrefix("::1/128")), accept)})
+	// Translation comes before the kernel's look for loopback addresses that come from without: what is none of ours to translate it drops. IPv6
+	// drops them before anything.
+	pre.rules = append(pre.rules,
+		rule{"loopback address from without", join(iifNot("lo"), daddrIn(loopback), accept)},
+		rule{"loopback source from without", join(iifNot("lo"), saddrIn(loopback), accept)})
 	post := chain{name: "postrouting", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookPostrouting, priority: early(nftables.ChainPriorityNATSource), rules: []rule{
 		{"loopback to published", join(oif(kr), saddrIn(loopback), masquerade())},
+		{"IPv6 loopback to published", join(oif(kr), saddrIn(loopback6), masquerade())},
 		{"router to published", join(iif(kr), oif(kr), conntrack(expr.CtKeySTATUS, statusDNAT), masquerade())},
 	}}
 	forward := chain{name: "forward", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookForward, priority: *nftables.ChainPriorityFilter, rules: []rule{
@@ -81,15 +86,20 @@ func hostTable(uplink4, uplink6 netip.Prefix) table {
 		{"answers", join(conntrack(expr.CtKeySTATE, stateEstablished|stateRelated), accept)},
 		{"published", join(conntrack(expr.CtKeySTATUS, statusDNAT), accept)},
 	}}
+	service := []nftables.SetDatatype{nftables.TypeInetProto, nftables.TypeInetService}
 	for _, four := range both {
-		v := suffix(four)
+		addr, v, words := addrType(four), suffix(four), addrWords(four)
 		t.sets = append(t.sets,
-			nftables.Set{Name: setPublished + v, IsMap: true, Concatenation: true, KeyType: concat(nftables.TypeInetProto, nftables.TypeInetService), DataType: addrType(four)},
+			nftables.Set{Name: setPublished + v, IsMap: true, Concatenation: true, KeyType: concat(service...), DataType: concat(addr, nftables.TypeInetService)},
+			nftables.Set{Name: setPublishedAt + v, IsMap: true, Concatenation: true, KeyType: concat(addr, service[0], service[1]), DataType: concat(addr, nftables.TypeInetService)},
 			nftables.Set{Name: setFloating + v, KeyType: addrType(four)},
 		)
-		published := rule{"published", join(version(four), toLocal(), loadService(0), mapped(setPublished+v), nat(expr.NATTypeDestNAT, four, false))}
-		pre.rules = append(pre.rules, published)
-		out.rules = append(out.rules, published)
+		published := []rule{
+			{"published on one address", join(version(four), toLocal(), loadDaddr(four, 0), loadService(words), mapped(setPublishedAt+v), nat(expr.NATTypeDestNAT, four, true))},
+			{"published", join(version(four), toLocal(), loadService(0), mapped(setPublished+v), nat(expr.NATTypeDestNAT, four, true))},
+		}
+		pre.rules = append(pre.rules, published...)
+		out.rules = append(out.rules, published...)
 		forward.rules = append(forward.rules, rule{"floating address", join(version(four), loadDaddr(four, 0), inSet(setFloating+v), accept)})
 		pool := uplink6
 		if four {
@@ -114,18 +124,40 @@ func serviceKey(protocol uint8, port uint16) string {
 
 func addrBytes(a netip.Addr) string { return string(a.AsSlice()) }
 
-// routerElement and hostElement say where a forwarding lives. Only those of every address of the host have a second half there.
-func (f Forward) routerElement() element {
-	four := f.Address.Is4()
-	value := addrBytes(f.To.Addr()) + portBytes(f.To.Port())
-	if f.Address.IsUnspecified() {
-		return element{set: setPublished + suffix(four), key: serviceKey(f.Protocol, f.Port), value: value}
+// inRouter is what a router knows of a forwarding.
+func (w Forward) inRouter() []element {
+	v := suffix(w.Address.Is4())
+	value := addrBytes(w.To.Addr()) + portBytes(w.To.Port())
+	if w.ofHost() {
+		return []element{{set: setPublished + v, key: serviceKey(w.Protocol, w.via()), value: value}, w.origin()}
 	}
-	return element{set: setForward + suffix(four), key: addrBytes(f.Address) + serviceKey(f.Protocol, f.Port), value: value}
+	return []element{{set: setForward + v, key: addrBytes(w.Address) + serviceKey(w.Protocol, w.Port), value: value}}
 }
 
-func hostElement(four bool, service string, uplink netip.Addr) element {
-	return element{set: setPublished + suffix(four), key: service, value: addrBytes(uplink)}
+func (w Forward) origin() element {
+	return element{set: setOrigin + suffix(w.Address.Is4()), key: addrBytes(w.Address) + serviceKey(w.Protocol, w.Port) + portBytes(w.via())}
+}
+
+// inHost is what the host knows of a forwarding of an address of its own.
+func (w Forward) inHost(uplink netip.Addr) element {
+	v, key, value := suffix(w.Address.Is4()), serviceKey(w.Protocol, w.Port), addrBytes(uplink)+portBytes(w.via())
+	if w.Address.IsUnspecified() {
+		return element{set: setPublished + v, key: key, value: value}
+	}
+	return element{set: setPublishedAt + v, key: addrBytes(w.Address) + key, value: value}
+}
+
+// forwardFrom is what an origin says of a forwarding of the host: all but whereto. It reports false for anything else.
+func forwardFrom(e element) (w Forward, ok bool) {
+	const service = 12 // protocol, port, port, each in a register
+	if !strings.HasPrefix(e.set, setOrigin) || len(e.key) <= service {
+		return w, false
+	}
+	b := []byte(e.key)
+	addr, rest := b[:len(b)-service], b[len(b)-service:]
+	w.Address, ok = netip.AddrFromSlice(addr)
+	w.Protocol, w.Port, w.Via = rest[0], binary.BigEndian.Uint16(rest[4:]), binary.BigEndian.Uint16(rest[8:])
+	return w, ok
 }
 
 func floatingElement(a netip.Addr) element {

@@ -75,6 +75,9 @@ func (f *Fabric) compareLocked(ctx context.Context, state State, dry bool) (Repo
 	if r.hostAddrs, err = host.addrs(); err != nil {
 		return report, err
 	}
+	if r.hostLoopbacks, err = host.loopbacks(); err != nil {
+		return report, err
+	}
 	err = f.compareAll(r, host, state, report.Unreached)
 	report.Changed = r.diffs
 	return report, err
@@ -120,7 +123,8 @@ func (f *Fabric) compareAll(r *run, host *space, state State, unreached map[stri
 	}
 	failpoint.Here("fabric.reconcile.ports")
 	if needed {
-		errs = append(errs, f.host.sync(r, host, all.elements, describeHex))
+		remove, add, err := f.host.syncChanges(r, host, all.elements, describeHex)
+		errs = append(errs, err, host.forgetElements(remove, add))
 	}
 	failpoint.Here("fabric.reconcile.elements")
 	if err := errors.Join(errs...); err != nil {
@@ -162,13 +166,14 @@ func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (clai
 		if err := w.validate(); err != nil {
 			return c, errors.Join(routes, err)
 		}
-		forwards = append(forwards, w.routerElement())
+		forwards = append(forwards, w.inRouter()...)
 	}
 	var names []string
 	for _, four := range both {
-		names = append(names, setPublished+suffix(four), setForward+suffix(four))
+		names = append(names, setPublished+suffix(four), setOrigin+suffix(four), setForward+suffix(four))
 	}
-	return c, errors.Join(routes, routerTable(d.Uplink.SNAT).sync(r, c.space, forwards, describeHex, names...))
+	remove, _, err := routerTable(d.Uplink.SNAT).syncChanges(r, c.space, forwards, describeHex, names...)
+	return c, errors.Join(routes, err, c.space.forgetElements(remove, nil))
 }
 
 // compareTaps fetches the domain's networks from other domains, puts its ports' links below their bridges, and removes links of ports
@@ -279,6 +284,9 @@ func (f *Fabric) sweep(r *run, host *space, wanted map[string]bool, proxies []pr
 		}
 	}
 	failpoint.Here("fabric.sweep.links")
+	if err := r.sweepLoopbacks(host, ours); err != nil {
+		return err
+	}
 	routes, err := host.routes(0)
 	if err != nil {
 		return err

@@ -29,8 +29,9 @@ func scene(w *world) (State, []container) {
 	a.Uplink.Reach = []netip.Prefix{netip.MustParsePrefix("10.0.1.0/24")}
 	b.Routes = []Route{{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParseAddr("10.0.0.7")}}
 	state := State{Domains: []Domain{a, b, c}, Ports: map[string][]Port{}, Forwards: map[string][]Forward{
-		a.ID: {{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.5:80")}, {netip.IPv6Unspecified(), unix.IPPROTO_UDP, 53, netip.MustParseAddrPort("[fd00:a::5]:53")}},
-		b.ID: {{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8081, netip.MustParseAddrPort("10.0.0.5:80")}},
+		a.ID: {{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.5:80"), 0}, {netip.IPv6Unspecified(), unix.IPPROTO_UDP, 53, netip.MustParseAddrPort("[fd00:a::5]:53"), 0},
+			at("127.0.0.1", unix.IPPROTO_TCP, 8081, "10.0.0.5:81", 40001), at("::1", unix.IPPROTO_TCP, 8081, "[fd00:a::5]:81", 40001)},
+		b.ID: {{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8081, netip.MustParseAddrPort("10.0.0.5:80"), 0}},
 	}}
 	var plugged []container
 	for _, d := range state.Domains {
@@ -96,6 +97,10 @@ func TestReconcileAfterDamage(t *testing.T) {
 		{"uplink down", func() { hit(nsB, "ip link set up0 down") }},
 		{"uplink alias gone", func() { hit(w.host, "ip link set "+UplinkName(b.ID)+" alias ''") }},
 		{"uplink address gone", func() { hit(w.host, "ip addr flush dev "+UplinkName(b.ID)) }},
+		{"way back of ::1 gone", func() { hit(w.host, "ip -6 route flush table local proto 75") }},
+		{"way back of ::1 more", func() { hit(w.host, "ip -6 route add local ::1/128 dev ext0 table local metric 2049 proto 75") }},
+		{"host element of one address gone", func() { hit(w.host, "nft flush map inet kuryr published_at6") }},
+		{"router's origins gone", func() { hit(nsA, "nft flush set inet kuryr origin4") }},
 		{"host routes gone", func() { hit(w.host, "ip route flush dev "+UplinkName(a.ID)+" proto 75") }},
 		{"stale host route", func() { hit(w.host, "ip route add 192.0.2.99/32 dev ext0 proto 75") }},
 		{"router routes gone", func() { hit(nsB, "ip route flush proto 75") }},
@@ -162,7 +167,7 @@ func TestReconcileAfterDamage(t *testing.T) {
 	if names, _ := w.store.List(); len(names) != 0 {
 		t.Errorf("namespaces left: %v", names)
 	}
-	if left := w.sh(w.host, "ip link | grep kuryr || true; ip route show proto 75; ip -6 route show proto 75; nft list tables | grep 'inet kuryr' || true; ip neigh show proxy | grep 198 || true"); left != "" {
+	if left := w.sh(w.host, "ip link | grep kuryr || true; ip route show proto 75; ip -6 route show proto 75; ip -6 route show table local proto 75; nft list tables | grep 'inet kuryr' || true; ip neigh show proxy | grep 198 || true"); left != "" {
 		t.Errorf("left in the host:\n%s", left)
 	}
 }

@@ -15,6 +15,8 @@ type run struct {
 	diffs  []Difference
 	// hostAddrs, in a pass over everything, holds the host's addresses by link index, so that they are read once.
 	hostAddrs map[int][]string
+	// hostLoopbacks, in such a pass, tells which of the host's links have a route of ours to ::1.
+	hostLoopbacks map[int]bool
 }
 
 // mend notes that object differs and, unless the run is dry, calls fix.
@@ -34,7 +36,7 @@ func (r *run) mend(object, want, have string, fix func() error) error {
 
 // in returns a run whose differences are noted for another domain; the caller takes them over with join.
 func (r *run) in(domain string) *run {
-	return &run{ctx: r.ctx, dry: r.dry, domain: domain, hostAddrs: r.hostAddrs}
+	return &run{ctx: r.ctx, dry: r.dry, domain: domain, hostAddrs: r.hostAddrs, hostLoopbacks: r.hostLoopbacks}
 }
 
 func (r *run) join(other *run) { r.diffs = append(r.diffs, other.diffs...) }

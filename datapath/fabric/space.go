@@ -208,7 +208,9 @@ func deserializeRoute(message []byte) (netlink.Route, error) {
 }
 
 // dump repeats a listing that the kernel says was disturbed by a change.
-func dump[T any](list func() ([]T, error)) ([]T, error) {
+func dump[T any](list func() ([]T, error)) ([]T, error) { return dumped(list) }
+
+func dumped[T any](list func() (T, error)) (T, error) {
 	for try := 0; ; try++ {
 		got, err := list()
 		if try < 10 && (errors.Is(err, netlink.ErrDumpInterrupted) || errors.Is(err, unix.EINTR)) {

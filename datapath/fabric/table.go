@@ -79,14 +79,14 @@ func (t table) converge(r *run, s *space) (err error) {
 	}
 	object := fmt.Sprintf("nft table %s %s", familyName(t.family), tableName)
 	if !slices.ContainsFunc(tables, func(have *nftables.Table) bool { return have.Name == tableName }) {
-		return r.mend(object, "complete", "", func() error { return t.create(s.nft, false) })
+		return r.mend(object, "complete", "", func() error { return t.explain(t.create(s.nft, false)) })
 	}
 	fresh, err := t.mustBeFresh(s.nft)
 	if err != nil {
 		return err
 	}
 	if fresh != "" {
-		return r.mend(object, "complete", fresh, func() error { return t.create(s.nft, true) })
+		return r.mend(object, "complete", fresh, func() error { return t.explain(t.create(s.nft, true)) })
 	}
 	var stale []chain
 	var names []string
@@ -317,15 +317,20 @@ func (t table) queue(list []element, call func(*nftables.Set, []nftables.SetElem
 
 // sync makes the named sets hold exactly these elements.
 func (t table) sync(r *run, s *space, want []element, describe func(element) string, names ...string) error {
+	_, _, err := t.syncChanges(r, s, want, describe, names...)
+	return err
+}
+
+// syncChanges is sync and tells what it changed.
+func (t table) syncChanges(r *run, s *space, want []element, describe func(element) string, names ...string) (remove, add []element, err error) {
 	have, err := t.elements(s, names...)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	had, wanted := map[element]bool{}, map[element]bool{}
 	for _, e := range have {
 		had[e] = true
 	}
-	var add, remove []element
 	for _, e := range want {
 		if !had[e] && !wanted[e] {
 			add = append(add, e)
@@ -338,7 +343,7 @@ func (t table) sync(r *run, s *space, want []element, describe func(element) str
 		}
 	}
 	if len(add)+len(remove) == 0 {
-		return nil
+		return nil, nil, nil
 	}
 	for _, e := range remove {
 		r.diffs = append(r.diffs, Difference{Domain: r.domain, Object: "nft element " + e.set, Have: describe(e)})
@@ -347,9 +352,9 @@ func (t table) sync(r *run, s *space, want []element, describe func(element) str
 		r.diffs = append(r.diffs, Difference{Domain: r.domain, Object: "nft element " + e.set, Want: describe(e)})
 	}
 	if r.dry {
-		return nil
+		return nil, nil, nil
 	}
-	return t.update(s, remove, add)
+	return remove, add, t.update(s, remove, add)
 }
 
 // isAbsent tells a missing table or set. The library wraps errors of dumps with %v, so those are told by their text.

@@ -48,10 +48,13 @@ func (f *Fabric) UpdatePorts(ctx context.Context, domain string, remove, add []P
 	if err := guardTable().updateOrMend(&run{ctx: ctx, domain: domain}, s, gone, fresh); err != nil {
 		return fmt.Errorf("ports of domain %s: %w", domain, err)
 	}
+	if err := s.announce(moved(remove, add)); err != nil {
+		f.log.WarnContext(ctx, "neighbours may not know a port's MAC for a while", "domain", domain, "err", err)
+	}
 	return nil
 }
 
-// UpdateForwards changes a router's forwardings, and the host's part of those that concern every address of the host. A forwarding is
+// UpdateForwards changes a router's forwardings, and the host's part of those that concern addresses of the host. A forwarding is
 // its whole value: to change where a port leads, remove the old value and add the new one. Adding what is there and removing what is
 // absent is fine. The errors are os.ErrNotExist if the domain has no uplink, and ErrPublished if a port to be added, or a
 // value to be removed, is another's.
@@ -126,6 +129,8 @@ func (w Forward) validate() error {
 		return fmt.Errorf("forwarding of %s to %s: want two addresses of one family", w.Address, w.To)
 	case w.Protocol != unix.IPPROTO_TCP && w.Protocol != unix.IPPROTO_UDP && w.Protocol != unix.IPPROTO_SCTP:
 		return fmt.Errorf("forwarding of %s to %s: protocol %d: want 6 (TCP), 17 (UDP) or 132 (SCTP)", w.Address, w.To, w.Protocol)
+	case w.Via != 0 && (w.Address.IsMulticast() || w.Address.Zone() != ""):
+		return fmt.Errorf("forwarding of %s to %s: want an address that a host can have", w.Address, w.To)
 	case w.Port == 0 || w.To.Port() == 0:
 		return fmt.Errorf("forwarding of %s to %s: port 0", w.Address, w.To)
 	}
@@ -135,16 +140,15 @@ func (w Forward) validate() error {
 // forwardElements gives the router's and the host's halves.
 func forwardElements(list []Forward, u *Uplink) (router, host []element, err error) {
 	for _, w := range list {
-		e := w.routerElement()
-		router = append(router, e)
-		if !w.Address.IsUnspecified() {
+		router = append(router, w.inRouter()...)
+		if !w.ofHost() {
 			continue
 		}
 		a := u.addr(w.Address.Is4())
 		if !a.IsValid() {
 			return nil, nil, fmt.Errorf("forwarding of %s port %d: the uplink has no address of this family", w.Address, w.Port)
 		}
-		host = append(host, hostElement(w.Address.Is4(), e.key, a))
+		host = append(host, w.inHost(a))
 	}
 	return router, host, nil
 }

@@ -72,6 +72,9 @@ func (f *Fabric) convergeUplink(r *run, host *space, d Domain, addrs map[int][]s
 		return err
 	}
 	failpoint.Here("fabric.uplink.addresses")
+	if err := f.convergeLoopback(r, host, u, outside); err != nil {
+		return err
+	}
 	return f.convergeHostRoutes(r, host, u, outside, c)
 }
 
@@ -167,19 +170,30 @@ func (f *Fabric) readdress(r *run, host, s *space, have []string, u *Uplink) err
 		if next == p.Addr() {
 			continue
 		}
-		published, err := routerTable(false).elements(s, setPublished+suffix(p.Addr().Is4()))
+		origins, err := routerTable(false).elements(s, setOrigin+suffix(p.Addr().Is4()))
 		if err != nil {
 			return err
 		}
 		var remove, add []element
-		for _, e := range published {
-			remove = append(remove, hostElement(p.Addr().Is4(), e.key, p.Addr()))
+		var stale []flow
+		for _, e := range origins {
+			w, ok := forwardFrom(e)
+			if !ok {
+				continue
+			}
+			remove = append(remove, w.inHost(p.Addr()))
+			if w.Protocol == unix.IPPROTO_UDP {
+				stale = append(stale, w.hostFlow(p.Addr()))
+			}
 			if next.IsValid() {
-				add = append(add, hostElement(p.Addr().Is4(), e.key, next))
+				add = append(add, w.inHost(next))
 			}
 		}
 		if err := f.host.updateOrMend(r, host, remove, add); err != nil {
 			return fmt.Errorf("published ports of %s: %w", p.Addr(), err)
+		}
+		if err := host.forgetFlows(p.Addr().Is4(), stale); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -219,7 +233,7 @@ func (f *Fabric) convergeHostRoutes(r *run, host *space, u *Uplink, link netlink
 	}
 	failpoint.Here("fabric.uplink.route")
 	for _, fl := range u.Floating {
-		if err := ensure(via(netip.PrefixFrom(fl.External, fl.External.BitLen()))); err != nil {
+		if err := f.alone(func() error { return ensure(via(netip.PrefixFrom(fl.External, fl.External.BitLen()))) }); err != nil {
 			return err
 		}
 	}
@@ -254,9 +268,26 @@ func (f *Fabric) convergeHostRoutes(r *run, host *space, u *Uplink, link netlink
 	return nil
 }
 
+// alone runs f while no other router takes a floating address or lets go of one.
+func (f *Fabric) alone(do func() error) error {
+	f.reach.Lock()
+	defer f.reach.Unlock()
+	return do()
+}
+
 // dropHostRoute removes a route into a router. A floating address's goes last, as it is what tells of the rest.
 func (f *Fabric) dropHostRoute(r *run, host *space, route netlink.Route) error {
-	if dst := prefixOf(route.Dst); route.Gw != nil && dst.IsSingleIP() {
+	dst := prefixOf(route.Dst)
+	if route.Gw == nil || !dst.IsSingleIP() {
+		return ignore(host.rt.RouteDel(&route), unix.ESRCH)
+	}
+	return f.alone(func() error {
+		// Another router may have taken the address since the routes were listed: its route then stands in this one's place, and the rest is that
+		// router's too.
+		list, err := host.routes(route.LinkIndex)
+		if err != nil || !slices.ContainsFunc(list, func(have netlink.Route) bool { return routeKey(have) == routeKey(route) }) {
+			return err
+		}
 		if err := f.host.updateOrMend(r, host, []element{floatingElement(dst.Addr())}, nil); err != nil {
 			return err
 		}
@@ -264,8 +295,8 @@ func (f *Fabric) dropHostRoute(r *run, host *space, route netlink.Route) error {
 			return err
 		}
 		failpoint.Here("fabric.floating.unannounced")
-	}
-	return ignore(host.rt.RouteDel(&route), unix.ESRCH)
+		return ignore(host.rt.RouteDel(&route), unix.ESRCH)
+	})
 }
 
 // takeRange adds the host's route to a network behind a router, unless the host already knows a way to some of it; then it returns why not.

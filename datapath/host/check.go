@@ -16,6 +16,7 @@ import (
 type Finding struct {
 	// What is wrong, and Mend what the operator can do, each one sentence without a full stop.
 	What, Mend string
+	Note       bool // packets pass all the same; something may come of it
 }
 
 // repair is the mend for all that EnableForwarding and OpenDoors do.
@@ -64,7 +65,7 @@ func (h *Host) checkForwarding(v4, v6 bool) ([]Finding, error) {
 		return nil, err
 	}
 	if r.Switching != nil {
-		found = append(found, Finding{"Kuryr was killed while it turned IPv6 forwarding, and links may have other settings than before", repair})
+		found = append(found, Finding{What: "Kuryr was killed while it turned IPv6 forwarding, and links may have other settings than before", Mend: repair})
 	}
 	for _, s := range []struct {
 		use  bool
@@ -76,11 +77,11 @@ func (h *Host) checkForwarding(v4, v6 bool) ([]Finding, error) {
 		dotted := "net." + strings.ReplaceAll(s.name, "/", ".")
 		switch value, err := readSysctl(s.name); {
 		case errors.Is(err, fs.ErrNotExist):
-			found = append(found, Finding{"the kernel has no " + dotted + ", so this address family is off", "boot without ipv6.disable=1, or use networks of the other family only"})
+			found = append(found, Finding{What: "the kernel has no " + dotted + ", so this address family is off", Mend: "boot without ipv6.disable=1, or use networks of the other family only"})
 		case err != nil:
 			return found, err
 		case value == "0":
-			found = append(found, Finding{"the host forwards no packets: " + dotted + " is 0", repair})
+			found = append(found, Finding{What: "the host forwards no packets: " + dotted + " is 0", Mend: repair})
 		}
 	}
 	return found, nil
@@ -100,18 +101,18 @@ func (h *Host) checkTable(ctx context.Context, f family) ([]Finding, bool, error
 	switch {
 	case len(p.restore) == 0:
 	case len(p.want) == 0:
-		found = append(found, Finding{fmt.Sprintf("rules of Kuryr are left in %s's filter table that are no longer needed", f.program), repair})
+		found = append(found, Finding{What: fmt.Sprintf("rules of Kuryr are left in %s's filter table that are no longer needed", f.program), Mend: repair, Note: true})
 	case p.chain == "":
 		found = append(found, Finding{
-			fmt.Sprintf("containers on Kuryr networks may reach what containers on Docker's bridges do not publish: Kuryr's rule is missing or out of place in %s's filter table", f.program), repair})
+			What: fmt.Sprintf("containers on Kuryr networks may reach what containers on Docker's bridges do not publish: Kuryr's rule is missing or out of place in %s's filter table", f.program), Mend: repair})
 	default:
 		found = append(found, Finding{
-			fmt.Sprintf("%s drops what it does not know in FORWARD (%s), and Kuryr's rules are missing or out of place in chain %s", f.program, p.owner, p.chain), repair})
+			What: fmt.Sprintf("%s drops what it does not know in FORWARD (%s), and Kuryr's rules are missing or out of place in chain %s", f.program, p.owner, p.chain), Mend: repair})
 	}
 	if len(p.want) > 0 && f.legacy(ctx) {
 		found = append(found, Finding{
-			f.program + " is the legacy one: when its rules are flushed the kernel tells nobody, and Kuryr puts its own back only at its next start",
-			"use the nftables one (`update-alternatives --config " + f.program + "`), or restart Kuryr after changes of the firewall"})
+			What: f.program + " is the legacy one: when its rules are flushed the kernel tells nobody, and Kuryr puts its own back only at its next start",
+			Mend: "use the nftables one (`update-alternatives --config " + f.program + "`), or restart Kuryr after changes of the firewall", Note: true})
 	}
 	return found, true, nil
 }
@@ -128,12 +129,12 @@ func (h *Host) checkZone(ctx context.Context) ([]Finding, error) {
 	}
 	switch zone {
 	case "":
-		return []Finding{{fmt.Sprintf("firewalld runs and has %s in no zone, so it rejects what containers send out", h.link), repair}}, nil
+		return []Finding{{What: fmt.Sprintf("firewalld runs and has %s in no zone, so it rejects what containers send out", h.link), Mend: repair}}, nil
 	case trustedZone:
 	default:
 		return []Finding{{
-			fmt.Sprintf("firewalld has %s in zone %s, which is respected; packets pass as far as that zone lets them", h.link, zone),
-			fmt.Sprintf("if containers reach nothing: `firewall-cmd --permanent --zone=%s --remove-interface=%s`, then `firewall-cmd --reload`", zone, h.link)}}, nil
+			Note: true, What: fmt.Sprintf("firewalld has %s in zone %s, which is respected; packets pass as far as that zone lets them", h.link, zone),
+			Mend: fmt.Sprintf("if containers reach nothing: `firewall-cmd --permanent --zone=%s --remove-interface=%s`, then `firewall-cmd --reload`", zone, h.link)}}, nil
 	}
 	admits, err := f.admitsFrom(ctx, zone)
 	if err != nil || admits {
@@ -141,8 +142,8 @@ func (h *Host) checkZone(ctx context.Context) ([]Finding, error) {
 	}
 	policy := "`firewall-cmd --permanent --policy kuryr "
 	return []Finding{{
-		"firewalld rejects connections from outside to floating addresses (published ports do pass)",
-		"if floating addresses shall be reached from outside: `firewall-cmd --permanent --new-policy kuryr`, " + policy + "--add-ingress-zone ANY`, " +
+		Note: true, What: "firewalld rejects connections from outside to floating addresses (published ports do pass)",
+		Mend: "if floating addresses shall be reached from outside: `firewall-cmd --permanent --new-policy kuryr`, " + policy + "--add-ingress-zone ANY`, " +
 			policy + "--add-egress-zone " + zone + "`, " + policy + "--set-target ACCEPT`, `firewall-cmd --reload`"}}, nil
 }
 
@@ -156,8 +157,8 @@ func (h *Host) checkForeign(want func(*nftables.Chain) bool) ([]Finding, error) 
 	for _, s := range shut {
 		at := s.family + " " + s.table + " " + s.chain
 		found = append(found, Finding{
-			"the nftables chain " + at + " drops what it does not know, and does not name Kuryr's links",
-			fmt.Sprintf("add to it: `nft insert rule %s iifname '\"%s\"' accept` and `nft insert rule %s oifname '\"%s\"' accept`, also in the file it is loaded from", at, wild, at, wild)})
+			What: "the nftables chain " + at + " drops what it does not know, and does not name Kuryr's links",
+			Mend: fmt.Sprintf("add to it: `nft insert rule %s iifname '\"%s\"' accept` and `nft insert rule %s oifname '\"%s\"' accept`, also in the file it is loaded from", at, wild, at, wild)})
 	}
 	return found, nil
 }

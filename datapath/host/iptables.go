@@ -39,7 +39,7 @@ func (f family) owns(t *nftables.Table) bool { return t.Name == "filter" && t.Fa
 // read returns the family's filter table; nil where there is no such program, or no such family in the kernel.
 // It makes nothing: `iptables -S` shows an absent table without creating it.
 func (f family) read(ctx context.Context) (*ruleset, error) {
-	path, ok := findProgram(f.program)
+	path, ok := f.find(ctx, "")
 	if !ok {
 		return nil, nil
 	}
@@ -62,7 +62,7 @@ func (f family) read(ctx context.Context) (*ruleset, error) {
 
 // apply changes the filter table by lines of iptables-restore, all or none.
 func (f family) apply(ctx context.Context, lines []string) error {
-	path, ok := findProgram(f.program + "-restore")
+	path, ok := f.find(ctx, "-restore")
 	if !ok {
 		return fmt.Errorf("%s-restore is not installed, though %s is", f.program, f.program)
 	}
@@ -72,7 +72,7 @@ func (f family) apply(ctx context.Context, lines []string) error {
 
 // legacy tells whether the family's program keeps its rules outside nftables, where the kernel tells nobody of changes.
 func (f family) legacy(ctx context.Context) bool {
-	path, ok := findProgram(f.program)
+	path, ok := f.find(ctx, "")
 	if !ok {
 		return false
 	}

@@ -9,6 +9,9 @@
 //	POST /admin/reconcile   Reconcile: makes the kernel follow the store
 //	GET  /admin/check       Check: what differs, changing nothing
 //	GET  /admin/backup      the store's file
+//	GET  /admin/forgotten   Memory: what Docker has forgotten, changing nothing
+//	POST /admin/forget      ForgetOptions → Mended: removes it
+//	POST /admin/mend        Mended: the host's switches, doors through its firewall, and the kernel
 //	POST /admin/down        DownOptions → DownReport: takes everything out of the kernel and ends the process
 //
 // Errors are one sentence of plain text. The package owns paths and bodies; what is done is the Daemon's. It must not decide who
@@ -32,6 +35,7 @@ type Daemon interface {
 	Check(ctx context.Context) (Check, error)
 	// Backup writes the store.
 	Backup(ctx context.Context, w io.Writer) error
+	Mender
 	// Down takes everything of Kuryr's out of the kernel; the process ends when it has returned nil.
 	Down(ctx context.Context, o DownOptions) (DownReport, error)
 }
@@ -76,6 +80,7 @@ type Check struct {
 type Finding struct {
 	What string `json:"what"`
 	Mend string `json:"mend"`
+	Note bool   `json:"note,omitempty"` // packets pass all the same
 }
 
 // Unreached is a range behind a router that the host cannot lead to.

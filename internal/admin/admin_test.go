@@ -27,6 +27,10 @@ type fake struct {
 	asked     DownOptions
 	down      bool
 	err       error
+
+	memory Memory
+	forget ForgetOptions
+	mended Mended
 }
 
 func (f *fake) Unready() []string                            { return f.unready }
@@ -34,6 +38,12 @@ func (f *fake) Status(context.Context) (Status, error)       { return f.status, 
 func (f *fake) Reconcile(context.Context) (Reconcile, error) { return f.reconcile, f.err }
 func (f *fake) Check(context.Context) (Check, error)         { return f.check, f.err }
 func (f *fake) Backup(_ context.Context, w io.Writer) error  { return f.backup(w) }
+func (f *fake) Memory(context.Context) (Memory, error)       { return f.memory, f.err }
+func (f *fake) Mend(context.Context) (Mended, error)         { return f.mended, f.err }
+func (f *fake) Forget(_ context.Context, o ForgetOptions) (Mended, error) {
+	f.forget = o
+	return f.mended, f.err
+}
 func (f *fake) Down(_ context.Context, o DownOptions) (DownReport, error) {
 	f.asked, f.down = o, true
 	return DownReport{Done: []string{"gone"}}, f.err
@@ -69,7 +79,7 @@ func config(d Daemon) Config {
 func TestClientGetsWhatTheDaemonSays(t *testing.T) {
 	t.Parallel()
 	d := &fake{
-		status:    Status{Version: "1", Reasons: []string{"a"}, Objects: map[string]int64{"port": 3}, Findings: []Finding{{"w", "m"}}, Started: time.Unix(100, 0).UTC()},
+		status:    Status{Version: "1", Reasons: []string{"a"}, Objects: map[string]int64{"port": 3}, Findings: []Finding{{"w", "m", true}}, Started: time.Unix(100, 0).UTC()},
 		reconcile: Reconcile{Changed: []string{"x"}, Error: "half"}, check: Check{Differences: []string{"d"}, Findings: []Finding{}},
 	}
 	c := start(t, d)
@@ -183,4 +193,32 @@ func FuzzDownBody(f *testing.F) {
 			t.Errorf("%q: status %d, went down %v: %s", body, w.Code, d.down, w.Body)
 		}
 	})
+}
+
+func TestMending(t *testing.T) {
+	t.Parallel()
+	d := &fake{
+		memory: Memory{Engine: "e", After: "2m", Forgotten: []Forgotten{{Noun: "network", Name: "n", Why: "w", Due: time.Unix(100, 0).UTC()}}, Unknown: []UnknownNetwork{{"i", "blue"}}},
+		mended: Mended{Done: []string{"a"}, Failed: []string{"b"}},
+	}
+	c := start(t, d)
+	if got, err := c.Memory(t.Context()); err != nil || !reflect.DeepEqual(got, d.memory) {
+		t.Errorf("memory %+v, %v", got, err)
+	}
+	if got, err := c.Mend(t.Context()); err != nil || !reflect.DeepEqual(got, d.mended) {
+		t.Errorf("mended %+v, %v", got, err)
+	}
+	want := ForgetOptions{Now: true, Engine: "x"}
+	if got, err := c.Forget(t.Context(), want); err != nil || !reflect.DeepEqual(got, d.mended) || d.forget != want {
+		t.Errorf("forgot %+v, %v, asked %+v", got, err, d.forget)
+	}
+	d.err = errors.New("no")
+	for _, path := range []string{"/admin/forget", "/admin/mend"} {
+		if err := c.call(t.Context(), http.MethodPost, path, nil, new(Mended)); err == nil || err.Error() != "no" {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if err := c.call(t.Context(), http.MethodPost, "/admin/forget", map[string]any{"nwo": true}, new(Mended)); err == nil || !strings.Contains(err.Error(), "nwo") {
+		t.Errorf("a misspelt option: %v", err)
+	}
 }

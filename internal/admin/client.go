@@ -73,6 +73,17 @@ func (c *Client) Down(ctx context.Context, o DownOptions) (out DownReport, err e
 	return out, c.call(ctx, http.MethodPost, "/admin/down", o, &out)
 }
 
+// Metrics copies what /metrics says to w.
+func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
+	response, err := c.do(ctx, http.MethodGet, "/metrics", nil)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	_, err = io.Copy(w, response.Body)
+	return err
+}
+
 // Backup copies the store to w. An error says that what was written is not whole.
 func (c *Client) Backup(ctx context.Context, w io.Writer) error {
 	response, err := c.do(ctx, http.MethodGet, "/admin/backup", nil)

@@ -1,9 +1,11 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -19,7 +21,9 @@ import (
 const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
+	bodyTimeout   = 10 * time.Second
 	maxBody       = 64 << 10
+	maxHeader     = 16 << 10
 	// askTimeout bounds what only asks, workTimeout what goes through the whole kernel state.
 	askTimeout  = 30 * time.Second
 	workTimeout = 10 * time.Minute
@@ -62,14 +66,15 @@ func Handler(c Config) http.Handler {
 		return c.Daemon.Down(ctx, o)
 	}))
 	mux.HandleFunc("GET /admin/backup", s.backup)
-	return withRequest(mux)
+	mending(mux, s)
+	return withBody(withRequest(mux))
 }
 
 // PublicHandler serves only what monitoring asks: /metrics, /healthz and /readyz.
 func PublicHandler(c Config) http.Handler {
 	mux := http.NewServeMux()
 	open(mux, c)
-	return withRequest(mux)
+	return withBody(withRequest(mux))
 }
 
 func open(mux *http.ServeMux, c Config) {
@@ -134,6 +139,29 @@ const (
 	backupWhole  = "whole"
 )
 
+// withBody reads a request's body before anything is done for it: soon, and not much. A deadline for the whole request would end the
+// context of what takes long.
+func withBody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body != nil && r.Body != http.NoBody {
+			rc := http.NewResponseController(w)
+			_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // a test's recorder has none
+			body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+			if tooBig := (*http.MaxBytesError)(nil); errors.As(err, &tooBig) {
+				http.Error(w, fmt.Sprintf("the body is longer than %d bytes", maxBody), http.StatusRequestEntityTooLarge)
+				return
+			}
+			if err != nil {
+				http.Error(w, "the body could not be read", http.StatusBadRequest)
+				return
+			}
+			_ = rc.SetReadDeadline(time.Time{})
+			r.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 func withRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, _ := logging.WithRequest(r.Context(), "")
@@ -143,5 +171,5 @@ func withRequest(next http.Handler) http.Handler {
 
 // Serve answers on l until ctx ends, lets requests in progress finish for a short while, and returns nil. It closes l.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	return httpserve.Run(ctx, &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout}, l)
+	return httpserve.Run(ctx, &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader}, l)
 }

@@ -15,22 +15,34 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // DefaultPath is the file that is read if no other is named; it need not exist.
 const DefaultPath = "/etc/kuryr/kuryr.yaml"
+
+// PeerPath is the file of the Python kuryr-libnetwork, which is read if no other is named; it need not exist.
+const PeerPath = "/etc/kuryr/kuryr.conf"
 
 // Config is every setting. Its fields are described where they are declared as settings.
 type Config struct {
 	StateDir string
 	RunDir   string
 	Host     string // never "" after Load
+	Provider string
+	// Installation marks what this installation makes; "": one is made up and kept.
+	Installation string
 
 	Log     Log
 	Docker  Docker
 	SDN     SDN
+	Neutron Neutron
+	Bind    Bind
 	Admin   Admin
 	Metrics Metrics
+
+	// Ignored are the options of the peer's file that mean nothing here, each with why, to be warned of.
+	Ignored []string
 }
 
 // Log is section log.
@@ -41,13 +53,24 @@ type Log struct {
 
 // Docker is section docker.
 type Docker struct {
-	Socket          string
-	CapabilityScope string
-	API             string
-	DefaultPools    []netip.Prefix
-	DefaultPoolLen  int
-	DefaultPoolsV6  []netip.Prefix
-	DefaultPoolLen6 int
+	Socket            string // "" only with Listen
+	Listen            string // tcp://ADDR:PORT; "" is nowhere
+	TLSCert           string // the files: never "" after Load where Listen is set
+	TLSKey            string
+	TLSClientCA       string
+	CapabilityScope   string
+	ConnectivityScope string // \"\": as CapabilityScope
+	API               string
+	DefaultPools      []netip.Prefix
+	DefaultPoolLen    int
+	DefaultPoolsV6    []netip.Prefix
+	DefaultPoolLen6   int
+	ForgetAfter       time.Duration // 0 is never
+
+	DeleteEmptySubnets bool
+	// ProcessExternalConnectivity lets exposed ports through the SDN's security groups.
+	ProcessExternalConnectivity bool
+	WaitActive                  time.Duration // 0: not at all
 }
 
 // SDN is section sdn.
@@ -82,18 +105,23 @@ func (e *Error) Error() string {
 
 // Source is where the settings come from, later fields over earlier ones.
 type Source struct {
-	Path    string            // the file
-	MustBe  bool              // the file was asked for: its absence is an error
-	Environ []string          // KEY=value, as os.Environ gives it
-	Flags   map[string]string // by key, those given
+	Peer     string            // the Python kuryr-libnetwork's file; "" is none, and it need not exist
+	PeerMust bool              // that file was asked for: its absence is an error
+	Path     string            // the file
+	MustBe   bool              // the file was asked for: its absence is an error
+	Environ  []string          // KEY=value, as os.Environ gives it
+	Flags    map[string]string // by key, those given
 }
 
 // Load reads the settings of all sources. An error is an *Error, or the file's when that cannot be read.
 func Load(src Source) (Config, error) {
 	c := Default()
+	if err := loadPeer(&c, src); err != nil {
+		return Config{}, err
+	}
 	data, err := os.ReadFile(src.Path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && !src.MustBe:
+	case src.Path == "", errors.Is(err, fs.ErrNotExist) && !src.MustBe:
 	case err != nil:
 		return Config{}, fmt.Errorf("configuration: %w", err)
 	default:
@@ -130,6 +158,32 @@ func (c *Config) complete() error {
 	}
 	if c.Admin.Socket == "" {
 		c.Admin.Socket = filepath.Join(c.RunDir, "kuryr.sock")
+	}
+	if c.Provider == ProviderNeutron {
+		if err := c.Neutron.consistent(); err != nil {
+			return err
+		}
+	}
+	return c.Docker.reachable()
+}
+
+// reachable checks that Docker can reach the plugin, and nobody else.
+func (d Docker) reachable() error {
+	wrong := func(key, detail string) error { return &Error{Where: "configuration", Key: key, Detail: detail} }
+	if d.Listen == "" {
+		if d.Socket == "" {
+			return wrong("docker.socket", "is empty, and so is docker.listen: Docker could not reach the plugin")
+		}
+		return nil
+	}
+	for _, file := range []struct{ key, path, what string }{
+		{"docker.tls_cert", d.TLSCert, "the plugin's certificate"},
+		{"docker.tls_key", d.TLSKey, "the plugin's private key"},
+		{"docker.tls_client_ca", d.TLSClientCA, "the authority of Docker's certificate"},
+	} {
+		if file.path == "" {
+			return wrong(file.key, "is needed with docker.listen: the file with "+file.what+"; over TCP, Docker is known by its certificate alone")
+		}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -110,6 +111,39 @@ func TestFileErrors(t *testing.T) {
 				t.Errorf("error is more than a line: %v", err)
 			}
 		})
+	}
+}
+
+// Docker must be able to reach the plugin, and over TCP nobody else may.
+func TestReachable(t *testing.T) {
+	t.Parallel()
+	tcp := map[string]string{"docker.listen": "tcp://127.0.0.1:2378", "docker.tls_cert": "/c", "docker.tls_key": "/k", "docker.tls_client_ca": "/a"}
+	without := func(key string) map[string]string {
+		flags := maps.Clone(tcp)
+		delete(flags, key)
+		return flags
+	}
+	both := maps.Clone(tcp)
+	both["docker.socket"] = ""
+	for name, tc := range map[string]struct {
+		flags map[string]string
+		want  string
+	}{
+		"both":         {tcp, ""},
+		"tcp alone":    {both, ""},
+		"neither":      {map[string]string{"docker.socket": ""}, "docker.socket: is empty"},
+		"no cert":      {without("docker.tls_cert"), "docker.tls_cert: is needed"},
+		"no key":       {without("docker.tls_key"), "docker.tls_key: is needed"},
+		"no authority": {without("docker.tls_client_ca"), "docker.tls_client_ca: is needed"},
+		"not tcp":      {map[string]string{"docker.listen": "http://127.0.0.1:1"}, "docker.listen: want tcp://"},
+		"no port":      {map[string]string{"docker.listen": "tcp://127.0.0.1"}, "docker.listen: want tcp://"},
+		"bare":         {map[string]string{"docker.listen": "tcp://"}, "docker.listen: want tcp://"},
+		"provider":     {map[string]string{"provider": "moon"}, "provider: want local"},
+	} {
+		_, err := Load(Source{Flags: tc.flags})
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("%s: %v, want %q", name, err, tc.want)
+		}
 	}
 }
 
@@ -223,4 +257,21 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestDurations(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{"0": "0s", "1s": "1s", "90s": "1m30s", "2m": "2m", "60m": "1h", "1h30m": "1h30m"} {
+		c := Default()
+		s := Lookup("docker.forget_after")
+		if err := s.set(&c, []string{text}); err != nil || s.get(&c) != want {
+			t.Errorf("%q: %q, %v; want %q", text, s.get(&c), err, want)
+		}
+	}
+	for _, text := range []string{"", "2", "-1m", "999ms", "soon", "900000h"} {
+		c := Default()
+		if err := Lookup("docker.forget_after").set(&c, []string{text}); err == nil || !strings.Contains(err.Error(), "want a time of at least 1s") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
 }

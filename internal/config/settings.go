@@ -6,8 +6,10 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kuryr/kuryr/internal/logging"
 )
@@ -37,6 +39,9 @@ func (s *Setting) Default() string {
 	c := Default()
 	return s.get(&c)
 }
+
+// Value is what c has, as it would be given in the environment.
+func (s *Setting) Value(c Config) string { return s.get(&c) }
 
 func (s *Setting) apply(c *Config, where string, values []string) error {
 	if err := s.set(c, values); err != nil {
@@ -72,15 +77,19 @@ func Default() Config {
 	return Config{
 		StateDir: "/var/lib/kuryr",
 		RunDir:   "/run/kuryr",
+		Provider: ProviderLocal,
 		Log:      Log{Format: logging.Text},
 		Docker: Docker{
 			Socket:          "/run/docker/plugins/kuryr.sock",
 			CapabilityScope: "local",
 			API:             "/var/run/docker.sock",
-			DefaultPools:    []netip.Prefix{netip.MustParsePrefix("10.200.0.0/13"), netip.MustParsePrefix("100.72.0.0/13")},
+			DefaultPools:    []netip.Prefix{netip.MustParsePrefix("10.200.0.0/13"), netip.MustParsePrefix("10.224.0.0/13")},
 			DefaultPoolLen:  24,
 			DefaultPoolsV6:  []netip.Prefix{netip.MustParsePrefix("fd6b:7572:7972::/48")},
 			DefaultPoolLen6: 64,
+			ForgetAfter:     2 * time.Minute,
+
+			ProcessExternalConnectivity: true,
 		},
 		SDN: SDN{
 			UplinkRanges: []netip.Prefix{
@@ -92,16 +101,30 @@ func Default() Config {
 			},
 			PortsPerNetwork: 1023,
 		},
+		Neutron: Neutron{Timeout: 15 * time.Second},
+		Bind: Bind{
+			OVSDBSocket:       "/var/run/openvswitch/db.sock",
+			IntegrationBridge: "br-int",
+			Executables:       "/usr/libexec/kuryr",
+		},
 	}
 }
+
+// ProviderLocal is the embedded SDN.
+const ProviderLocal = "local"
 
 // MaxPortsPerNetwork is what the kernel's bridge holds (BR_MAX_PORTS).
 const MaxPortsPerNetwork = 1023
 
-var settings = []*Setting{
+var settings = slices.Concat(generalSettings, neutronSettings, bindSettings, servedSettings)
+
+var generalSettings = []*Setting{
 	text("state_dir", "folder of what must survive a restart (the store)", absolute, func(c *Config) *string { return &c.StateDir }),
 	text("run_dir", "folder of sockets and namespaces", absolute, func(c *Config) *string { return &c.RunDir }),
 	text("host", "name of this machine in the SDN; empty is the machine's own name", word, func(c *Config) *string { return &c.Host }),
+	text("provider", "SDN that `kuryr docker` serves: local, the embedded one, or neutron", oneOf(ProviderLocal, ProviderNeutron), func(c *Config) *string { return &c.Provider }),
+	text("installation", "name that marks what this installation makes in the SDN; empty is one made up at the first start and kept in state_dir", orNone(installation),
+		func(c *Config) *string { return &c.Installation }),
 	{
 		Key: "log.level", Help: "least level that is logged: debug, info, warn or error",
 		set: func(c *Config, values []string) (err error) {
@@ -111,18 +134,37 @@ var settings = []*Setting{
 		get: func(c *Config) string { return strings.ToLower(c.Log.Level.String()) },
 	},
 	text("log.format", "form of log lines: text or json", oneOf(logging.Text, logging.JSON), func(c *Config) *string { return &c.Log.Format }),
-	text("docker.socket", "socket on which the Docker engine calls the plugin", absolute, func(c *Config) *string { return &c.Docker.Socket }),
+	text("docker.socket", "socket on which the Docker engine calls the plugin; empty, with docker.listen, is none", absoluteOrNone, func(c *Config) *string { return &c.Docker.Socket }),
+	text("docker.listen", "tcp://ADDR:PORT where the Docker engine may call the plugin besides, by TLS with client certificates; empty is nowhere", tcpURL,
+		func(c *Config) *string { return &c.Docker.Listen }),
+	text("docker.tls_cert", "file with the plugin's certificate, for docker.listen", absoluteOrNone, func(c *Config) *string { return &c.Docker.TLSCert }),
+	text("docker.tls_key", "file with the plugin's private key, for docker.listen", absoluteOrNone, func(c *Config) *string { return &c.Docker.TLSKey }),
+	text("docker.tls_client_ca", "file with the authorities of the Docker engine's certificate, for docker.listen", absoluteOrNone,
+		func(c *Config) *string { return &c.Docker.TLSClientCA }),
 	text("docker.capability_scope", "scope of the networks: local, or global for a Swarm whose managers share this SDN", oneOf("local", "global"),
 		func(c *Config) *string { return &c.Docker.CapabilityScope }),
-	text("docker.api", "socket of the Docker engine's own interface, which is only asked for the names of containers; empty never asks", absoluteOrNone,
+	text("docker.connectivity_scope", "how far the networks reach, as Docker is told: local or global; empty is as capability_scope", orNone(oneOf("local", "global")),
+		func(c *Config) *string { return &c.Docker.ConnectivityScope }),
+	text("docker.api", "socket of the Docker engine's own interface, which is asked for the names of containers and for what Docker has forgotten; empty never asks", absoluteOrNone,
 		func(c *Config) *string { return &c.Docker.API }),
 	prefixes("docker.default_pools", "IPv4 ranges that networks without a --subnet are cut from", is4, func(c *Config) *[]netip.Prefix { return &c.Docker.DefaultPools }),
 	number("docker.default_pool_size", "prefix length of an IPv4 subnet cut from a default pool", 8, 30, func(c *Config) *int { return &c.Docker.DefaultPoolLen }),
 	prefixes("docker.default_pools_v6", "IPv6 ranges that networks with --ipv6 and without an IPv6 --subnet are cut from", is6, func(c *Config) *[]netip.Prefix { return &c.Docker.DefaultPoolsV6 }),
 	number("docker.default_pool_size_v6", "prefix length of an IPv6 subnet cut from a default pool", 16, 126, func(c *Config) *int { return &c.Docker.DefaultPoolLen6 }),
+	boolean("docker.delete_empty_subnets", "delete a subnet with the last container that had an address of it, and make it again for the next",
+		func(c *Config) *bool { return &c.Docker.DeleteEmptySubnets }),
+	duration("docker.forget_after", "how long something must be unknown to Docker before it is removed, such as 2m; 0 never removes", time.Second,
+		func(c *Config) *time.Duration { return &c.Docker.ForgetAfter }),
+	boolean("docker.process_external_connectivity", "let the ports that containers expose through the SDN's security groups, where it has them",
+		func(c *Config) *bool { return &c.Docker.ProcessExternalConnectivity }),
+	duration("docker.wait_active", "how long a container's start waits for the SDN to say that its port carries traffic, and fails if it does not; 0 does not wait", time.Second,
+		func(c *Config) *time.Duration { return &c.Docker.WaitActive }),
 	nonEmpty(prefixes("sdn.uplink_ranges", "IPv4 ranges, the first that the host has no route to is taken at the first start, for the links between routers and the host",
 		is4, func(c *Config) *[]netip.Prefix { return &c.SDN.UplinkRanges })),
 	number("sdn.ports_per_network", "most ports that one network holds; a Linux bridge takes 1023", 1, MaxPortsPerNetwork, func(c *Config) *int { return &c.SDN.PortsPerNetwork }),
+}
+
+var servedSettings = []*Setting{
 	text("admin.socket", "socket of the kuryr command and of the API; empty is kuryr.sock in run_dir", absoluteOrNone, func(c *Config) *string { return &c.Admin.Socket }),
 	text("metrics.listen", "host:port where /metrics, /healthz and /readyz are served besides the admin socket; empty is nowhere", listenAddr,
 		func(c *Config) *string { return &c.Metrics.Listen }),
@@ -142,6 +184,20 @@ func text(key, help string, check func(string) error, field func(*Config) *strin
 	}
 }
 
+func boolean(key, help string, field func(*Config) *bool) *Setting {
+	return &Setting{
+		Key: key, Help: help,
+		set: func(c *Config, values []string) error {
+			if err := oneOf("true", "false")(values[0]); err != nil {
+				return err
+			}
+			*field(c) = values[0] == "true"
+			return nil
+		},
+		get: func(c *Config) string { return strconv.FormatBool(*field(c)) },
+	}
+}
+
 func number(key, help string, least, most int, field func(*Config) *int) *Setting {
 	return &Setting{
 		Key: key, Help: help,
@@ -155,6 +211,35 @@ func number(key, help string, least, most int, field func(*Config) *int) *Settin
 		},
 		get: func(c *Config) string { return strconv.Itoa(*field(c)) },
 	}
+}
+
+func duration(key, help string, least time.Duration, field func(*Config) *time.Duration) *Setting {
+	return &Setting{
+		Key: key, Help: help,
+		set: func(c *Config, values []string) error {
+			d, err := time.ParseDuration(values[0])
+			if err != nil || d != 0 && d < least || d > maxDuration {
+				return fmt.Errorf("want a time of at least %s, such as 90s, 2m or 1h, or 0, not %q", least, values[0])
+			}
+			*field(c) = d
+			return nil
+		},
+		get: func(c *Config) string { return shortDuration(*field(c)) },
+	}
+}
+
+const maxDuration = 10 * 365 * 24 * time.Hour
+
+// shortDuration is the text without the zeros that time.Duration ends in: 2m, not 2m0s.
+func shortDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
 }
 
 func prefixes(key, help string, family func(netip.Addr) error, field func(*Config) *[]netip.Prefix) *Setting {
@@ -205,6 +290,13 @@ func nonEmpty(s *Setting) *Setting {
 	return s
 }
 
+func installation(s string) error {
+	if len(s) > 36 || strings.ContainsFunc(s, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }) {
+		return fmt.Errorf("want at most 36 of a-z, 0-9 and '-', not %q", s)
+	}
+	return nil
+}
+
 func absolute(s string) error {
 	if !filepath.IsAbs(s) || filepath.Clean(s) != s {
 		return fmt.Errorf("want a whole path from / on, without . and .., not %q", s)
@@ -212,18 +304,23 @@ func absolute(s string) error {
 	return nil
 }
 
-func absoluteOrNone(s string) error {
-	if s == "" {
-		return nil
-	}
-	return absolute(s)
-}
+func absoluteOrNone(s string) error { return orNone(absolute)(s) }
 
 func word(s string) error {
 	if len(s) > 255 || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return fmt.Errorf("want at most 255 printable characters without spaces, not %q", s)
 	}
 	return nil
+}
+
+// orNone takes nothing too.
+func orNone(check func(string) error) func(string) error {
+	return func(s string) error {
+		if s == "" {
+			return nil
+		}
+		return check(s)
+	}
 }
 
 func oneOf(choices ...string) func(string) error {
@@ -235,6 +332,17 @@ func oneOf(choices ...string) func(string) error {
 		}
 		return fmt.Errorf("want %s, not %q", strings.Join(choices, " or "), s)
 	}
+}
+
+func tcpURL(s string) error {
+	if s == "" {
+		return nil
+	}
+	address, ok := strings.CutPrefix(s, "tcp://")
+	if !ok || address == "" || listenAddr(address) != nil {
+		return fmt.Errorf("want tcp://ADDR:PORT such as tcp://127.0.0.1:2378, not %q", s)
+	}
+	return nil
 }
 
 func listenAddr(s string) error {

@@ -1,7 +1,7 @@
-// Package dockerapi asks the Docker engine for the names it gave to what Kuryr knows by ids only: containers by their
-// endpoints, and networks.
+// Package dockerapi asks the Docker engine what it has: the names it gave to what Kuryr knows by ids only, networks and containers
+// to be compared with what Kuryr keeps for them, and what happens to them.
 //
-// It reads, for people's eyes. It must not be called on the path of a plugin call: the engine holds locks while it waits for
+// It reads only. It must not be called on the path of a plugin call: the engine holds locks while it waits for
 // its plugins, and would wait for itself.
 package dockerapi
 
@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -45,11 +44,9 @@ func Socket(dockerHost, fallback string) string {
 func Ask(ctx context.Context, socket string) (Names, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}
-	defer transport.CloseIdleConnections()
-	return ask(ctx, &http.Client{Transport: transport})
+	client := New(socket)
+	defer client.Close()
+	return ask(ctx, client.http)
 }
 
 func ask(ctx context.Context, client *http.Client) (Names, error) {
@@ -91,7 +88,7 @@ func get(ctx context.Context, client *http.Client, path string, into any) error 
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("ask the Docker engine: %s answers %s", path, response.Status)
+		return &statusError{path, response.StatusCode}
 	}
 	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(into); err != nil {
 		return fmt.Errorf("ask the Docker engine: %s: %w", path, err)

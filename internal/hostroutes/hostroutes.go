@@ -16,20 +16,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Prefixes gives the destinations of all routes of the main table but default routes, masked, sorted, each once; the networks
-// that links are on are among them. Multicast and link-local ranges are left out: every link has them.
+// Prefixes gives the destinations of all routes but default routes, masked, sorted, each once; the networks that links are on are
+// among them, and what other tables than the main one lead elsewhere by rules, as those of VPNs do. Multicast and link-local ranges are
+// left out: every link has them.
 func Prefixes(ctx context.Context) ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		routes, err := mainTable(family)
+		routes, err := dump(family, unix.RT_TABLE_UNSPEC)
 		if err != nil {
 			return nil, fmt.Errorf("host's routes: %w", err)
 		}
 		for _, r := range routes {
-			if r.Dst != nil {
+			if r.Dst != nil && r.Table != unix.RT_TABLE_LOCAL {
 				all = add(all, r.Dst.IP, r.Dst.Mask)
 			}
 		}
@@ -46,10 +47,10 @@ func Prefixes(ctx context.Context) ([]netip.Prefix, error) {
 // dumpTries is how often a dump that the kernel calls inconsistent, because something changed while it was made, is repeated.
 const dumpTries = 5
 
-// mainTable dumps the routes of the main table. One that stays inconsistent lacks only what came or went meanwhile.
-func mainTable(family int) ([]netlink.Route, error) {
+// dump gives the routes of a table, or of all. One that stays inconsistent lacks only what came or went meanwhile.
+func dump(family, table int) ([]netlink.Route, error) {
 	for try := 1; ; try++ {
-		routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
 		if !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return routes, err
 		}

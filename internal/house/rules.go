@@ -25,6 +25,8 @@ var importRules = []importRule{
 	{"sdn/restapi", []string{"sdn!"}, "any Provider is served, so none is known"},
 	{"sdn/local", []string{"sdn!", "sdn/sdntest", "datapath"}, "a provider makes the SDN's nouns exist; it knows no front end"},
 	{"sdn/neutron", []string{"sdn!", "sdn/sdntest", "datapath"}, "a provider makes the SDN's nouns exist; it knows no front end"},
+	{"sdn/neutron/neutrontest", []string{}, "it stands before a Neutron and knows HTTP only"},
+	{"sdn/nested", []string{"sdn!"}, "it stands before any Provider, so none is known"},
 	{"bind", []string{"sdn!", "bind"}, "a port is plugged the same way whoever asks for it"},
 	{"datapath", []string{"sdn!", "datapath"}, "the data path is shared by a provider and a front end, and knows neither"},
 	{"docker", []string{"sdn!", "bind", "docker"}, "a front end speaks to the contract, whatever SDN is behind it"},
@@ -45,9 +47,11 @@ var commands = []string{"internal/admin", "internal/topology"}
 // Front ends test with the embedded provider on a temporary store: real semantics instead of a mock. Providers' tests
 // run the contract suite, and sdn's own tests may too.
 var testsMayAlso = map[string][]string{
-	"docker":      {"sdn/local", "datapath"},
+	"docker":      {"sdn/local", "sdn/nested", "datapath"},
 	"kube":        {"sdn/local", "datapath"},
 	"kurma":       {"sdn/local", "datapath"},
+	"sdn/nested":  {"sdn/local", "sdn/neutron", "datapath"},
+	"sdn/neutron": {"sdn/neutron/neutrontest"},
 	"sdn/restapi": {"sdn/local", "sdn/sdntest"},
 	"sdn/sdntest": {"sdn/local"},
 }

@@ -19,24 +19,40 @@ type mount struct {
 // holder finds the mount that holds path, which is absolute and clean. Of several mounts on one point the last covers the others.
 func holder(mountinfo io.Reader, path string) (mount, error) {
 	var found mount
-	lines := bufio.NewScanner(mountinfo)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		m, err := parseMount(lines.Text())
-		if err != nil {
-			return mount{}, err
-		}
+	err := eachMount(mountinfo, func(m mount) {
 		if within(path, m.Point) && len(m.Point) >= len(found.Point) {
 			found = m
 		}
-	}
-	if err := lines.Err(); err != nil {
-		return mount{}, fmt.Errorf("read mountinfo: %w", err)
+	})
+	if err != nil {
+		return mount{}, err
 	}
 	if found.Point == "" {
 		return mount{}, fmt.Errorf("mountinfo names no mount that holds %s", path)
 	}
 	return found, nil
+}
+
+// hasPeers tells whether one of the mounts is in the group of peers.
+func hasPeers(mountinfo io.Reader, peers string) (has bool, err error) {
+	err = eachMount(mountinfo, func(m mount) { has = has || m.Peers == peers })
+	return has, err
+}
+
+func eachMount(mountinfo io.Reader, f func(mount)) error {
+	lines := bufio.NewScanner(mountinfo)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		m, err := parseMount(lines.Text())
+		if err != nil {
+			return err
+		}
+		f(m)
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("read mountinfo: %w", err)
+	}
+	return nil
 }
 
 // parseMount reads "36 35 98:0 /root /point rw,noatime shared:1 master:2 - ext4 /dev/root rw".

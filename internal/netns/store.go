@@ -21,6 +21,9 @@ const DefaultDir = "/run/kuryr/netns"
 // initMounts is the mount namespace of the first process, which outlives Kuryr.
 const initMounts = "/proc/1/ns/mnt"
 
+// hostMounts is where a container that Kuryr is the first process of shows it the mountinfo of the host's first process.
+const hostMounts = "/host/mountinfo"
+
 // ErrInvisible says that namespaces pinned here would be seen by nobody else and would go with this process.
 var ErrInvisible = errors.New("namespaces pinned here would be invisible outside and go with this process")
 
@@ -151,10 +154,14 @@ func (s *Store) List() ([]string, error) {
 }
 
 // Seen tells whether process 1, and what shares mounts with it, sees what is pinned here. Where it does not (a mount namespace with private
-// mounts, such as `unshare -m` makes), all namespaces go with the last process of this one.
+// mounts, such as `unshare -m` makes), all namespaces go with the last process of this one. In a container that has process 1 of
+// its own (a managed plugin of Docker's), what counts is the host's, of which /host/mountinfo tells.
 func (s *Store) Seen() (bool, error) {
 	if s.foreign {
 		return true, nil
+	}
+	if seen, told, err := s.seenBy(hostMounts); told {
+		return seen, err
 	}
 	if same, err := sameFile(s.init, "/proc/self/ns/mnt"); err != nil || same {
 		return same, err
@@ -170,6 +177,25 @@ func (s *Store) Seen() (bool, error) {
 	defer file.Close()
 	there, err := holder(file, s.dir)
 	return err == nil && here.Peers != "" && here.Peers == there.Peers, err
+}
+
+// seenBy tells whether one of the mounts that the file names has the peers of ours, under whatever path; told is false where there
+// is no such file.
+func (s *Store) seenBy(mountinfo string) (seen, told bool, err error) {
+	file, err := os.Open(mountinfo)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, false, nil
+	}
+	if err != nil {
+		return false, true, fmt.Errorf("mounts of the host: %w", err)
+	}
+	defer file.Close()
+	here, err := holderHere(s.dir)
+	if err != nil || here.Peers == "" {
+		return false, true, err
+	}
+	seen, err = hasPeers(file, here.Peers)
+	return seen, true, err
 }
 
 // becomeMountPoint binds the folder onto itself and makes it shared, unless it is so already.

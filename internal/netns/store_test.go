@@ -289,3 +289,33 @@ func FuzzParseMount(f *testing.F) {
 		}
 	})
 }
+
+// In a container of its own, what counts is whether the host has a mount with the same peers, under whatever path.
+func TestSeenByTheHostOfAContainer(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	file := filepath.Join(t.TempDir(), "mountinfo")
+	if _, told, err := s.seenBy(file); told || err != nil {
+		t.Errorf("of no file: told %v, %v", told, err)
+	}
+	here, err := holderHere(s.dir)
+	if err != nil || here.Peers == "" {
+		t.Fatalf("%+v, %v", here, err)
+	}
+	for _, tc := range []struct {
+		line string
+		want bool
+	}{
+		{"36 35 98:0 / /run rw shared:" + here.Peers + " - tmpfs tmpfs rw", true},
+		{"36 35 98:0 / /run rw master:" + here.Peers + " - tmpfs tmpfs rw", false},
+		{"36 35 98:0 / " + s.dir + " rw - tmpfs tmpfs rw", false},
+		{"36 35 98:0 / " + s.dir + " rw shared:" + here.Peers + "0 - tmpfs tmpfs rw", false},
+	} {
+		if err := os.WriteFile(file, []byte("1 1 0:1 / / rw shared:1234567 - ext4 /dev/x rw\n"+tc.line+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if seen, told, err := s.seenBy(file); seen != tc.want || !told || err != nil {
+			t.Errorf("%s: seen %v, told %v, %v", tc.line, seen, told, err)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -82,7 +83,7 @@ func (t *tx) wishAddresses(n *networkRow, asked, have []sdn.Address, port sdn.ID
 // subnetFor finds the subnet of n that an element of addresses is about.
 func (t *tx) subnetFor(n *networkRow, a sdn.Address, field string) (*subnetRow, error) {
 	if a.Addr.IsValid() {
-		if err := checkAddr("port", field, a.Addr); err != nil {
+		if err := valid.Addr("port", field, a.Addr); err != nil {
 			return nil, err
 		}
 	}

@@ -3,7 +3,7 @@ package local
 import (
 	"context"
 	"errors"
-	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -11,20 +11,6 @@ import (
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
-
-// makeBeforeBreak orders the changes of one transaction so that a network that moves is fetched by the domain it comes to before the one it
-// leaves knows it no more: a network's own domain, which is new or gone, comes before routers or after them.
-func makeBeforeBreak(a, b *change) int { return rank(a) - rank(b) }
-
-func rank(c *change) int {
-	switch {
-	case c.gone:
-		return 2
-	case c.shape != nil && len(c.shape.Bridges) == 1 && c.shape.Bridges[0].Network == c.domain:
-		return 0
-	}
-	return 1
-}
 
 // errHeldBack stands for a domain whose shape waits for another's, so that what moves between them is not lost.
 var errHeldBack = errors.New("held back until the other domain is as it should be")
@@ -36,8 +22,8 @@ func (p *Provider) settle(ctx context.Context, tk *ticket) error {
 		go func() {
 			_ = tk.turn(context.WithoutCancel(ctx))
 			failed := map[string]*change{}
-			for domain, c := range tk.changes {
-				failed[domain] = p.queue.take(c)
+			for _, c := range p.queue.takeAll(tk) {
+				failed[c.domain] = c
 			}
 			tk.finish(failed)
 		}()
@@ -45,20 +31,23 @@ func (p *Provider) settle(ctx context.Context, tk *ticket) error {
 	}
 	failed := map[string]*change{}
 	var errs []error
-	for _, c := range slices.SortedFunc(maps.Values(tk.changes), makeBeforeBreak) {
-		c = p.queue.take(c)
+	var freed []netip.Prefix
+	for _, c := range p.queue.takeAll(tk) {
 		err := errHeldBack
-		if c.shape == nil && !c.gone || len(errs) == 0 {
+		if !c.reshapes() || p.queue.mayReshape(c, failed) {
 			err = p.apply(ctx, c)
 		}
 		if err != nil {
 			failed[c.domain] = c
 			errs = append(errs, err)
+		} else {
+			freed = append(freed, c.freed...)
 		}
 	}
 	tk.finish(failed)
+	p.extend(ctx, freed)
 	if len(errs) > 0 {
-		return sdn.Unavailable(errors.Join(errs...), "data path", "the change is stored, the kernel could not follow yet")
+		return sdn.Unavailable(sdn.OfHost(errors.Join(errs...)), "data path", "the change is stored, the kernel could not follow yet")
 	}
 	return nil
 }
@@ -96,6 +85,29 @@ func (p *Provider) apply(ctx context.Context, c *change) error {
 	return nil
 }
 
+// extend has the host reach ranges that had to wait for others, when those no longer take their place.
+func (p *Provider) extend(ctx context.Context, freed []netip.Prefix) {
+	waiting := p.queue.waitingFor(freed)
+	if len(waiting) == 0 {
+		return
+	}
+	err := p.update(context.WithoutCancel(ctx), func(t *tx) error {
+		for _, id := range waiting {
+			shape, err := p.projectDomain(t.Tx, id)
+			if err != nil {
+				return err
+			}
+			if shape != nil {
+				t.change(id).shape = shape
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		p.log.WarnContext(ctx, "a range that has become free for the host is not reached yet", "error", err)
+	}
+}
+
 // noteUnreached remembers what a router's ranges cannot be reached by, and says so when that changes.
 func (p *Provider) noteUnreached(ctx context.Context, domain string, list []fabric.Unreached) {
 	p.queue.mu.Lock()
@@ -112,6 +124,21 @@ func (p *Provider) noteUnreached(ctx context.Context, domain string, list []fabr
 	for _, u := range list {
 		p.log.WarnContext(ctx, "the host cannot reach a router's range", "router", domain, "prefix", u.Prefix, "reason", u.Reason)
 	}
+}
+
+// waitingFor are the domains with a range that the host cannot reach and that overlaps one of freed.
+func (q *queue) waitingFor(freed []netip.Prefix) (domains []sdn.ID) {
+	if len(freed) == 0 {
+		return nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for domain, list := range q.unreached {
+		if slices.ContainsFunc(list, func(u fabric.Unreached) bool { return slices.ContainsFunc(freed, u.Prefix.Overlaps) }) {
+			domains = append(domains, sdn.ID(domain))
+		}
+	}
+	return domains
 }
 
 func (q *queue) unreachedOf(router sdn.ID) []sdn.Unreached {

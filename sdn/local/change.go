@@ -2,6 +2,7 @@ package local
 
 import (
 	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 
@@ -16,6 +17,16 @@ type change struct {
 	shape    *fabric.Domain // nil: unchanged
 	ports    map[string]*edit[fabric.Port]
 	forwards map[forwardID]*edit[fabric.Forward]
+	freed    []netip.Prefix  // what the host reached through the domain and does no longer, once the shape is right
+	behind   map[string]bool // domains that must have their shape before this one is gone or gets its
+}
+
+// reshapes tells whether the change is of more than elements.
+func (c *change) reshapes() bool { return c.gone || c.shape != nil }
+
+// has tells whether the network will be in the domain.
+func (c *change) has(network string) bool {
+	return c.shape != nil && slices.ContainsFunc(c.shape.Bridges, func(b fabric.Bridge) bool { return b.Network == network })
 }
 
 // edit replaces an element by another. Several may be there to remove when earlier edits did not get through.
@@ -97,7 +108,8 @@ func (c *change) then(later *change) *change {
 	if c == nil {
 		return later
 	}
-	next := &change{domain: c.domain, gone: c.gone, shape: c.shape, ports: maps.Clone(c.ports), forwards: maps.Clone(c.forwards)}
+	next := &change{domain: c.domain, gone: c.gone, shape: c.shape, ports: maps.Clone(c.ports), forwards: maps.Clone(c.forwards), behind: maps.Clone(c.behind),
+		freed: slices.Concat(c.freed, later.freed)}
 	switch {
 	case later.gone:
 		next.gone, next.shape = true, nil

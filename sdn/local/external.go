@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"net/netip"
 
+	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -49,7 +50,7 @@ func freeRange(candidates, routed []netip.Prefix) (netip.Prefix, error) {
 	}
 next:
 	for _, c := range candidates {
-		if err := checkPrefix("external network", "uplink_ranges", c); err != nil {
+		if err := valid.Prefix("external network", "uplink_ranges", c); err != nil {
 			return c, err
 		}
 		if !c.Addr().Is4() || c.Bits() > 29 {

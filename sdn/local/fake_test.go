@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 	"sync"
@@ -19,6 +21,9 @@ type fakeFabric struct {
 	calls int
 	// fail, if set, is asked before each changing call.
 	fail func(call, domain string) error
+	// alone has the host reach a range by one domain only, the first that wants it.
+	alone  bool
+	holder map[netip.Prefix]string
 }
 
 type fakeDomain struct {
@@ -27,7 +32,9 @@ type fakeDomain struct {
 	forwards map[forwardID]fabric.Forward
 }
 
-func newFake() *fakeFabric { return &fakeFabric{state: map[string]*fakeDomain{}} }
+func newFake() *fakeFabric {
+	return &fakeFabric{state: map[string]*fakeDomain{}, holder: map[netip.Prefix]string{}}
+}
 
 func (f *fakeFabric) begin(ctx context.Context, call, domain string) error {
 	f.calls++
@@ -71,10 +78,19 @@ func (f *fakeFabric) ApplyDomain(ctx context.Context, d fabric.Domain) (fabric.R
 		}
 	}
 	var result fabric.Result
+	maps.DeleteFunc(f.holder, func(p netip.Prefix, id string) bool {
+		return id == d.ID && (d.Uplink == nil || !slices.Contains(d.Uplink.Reach, p))
+	})
 	if d.Uplink != nil {
 		for _, p := range d.Uplink.Reach {
 			if p.Addr().Is4() && p.Addr().As4()[0] == 172 {
 				result.Unreached = append(result.Unreached, fabric.Unreached{Prefix: p, Reason: "the test says so"})
+			}
+			if f.alone && f.holder[p] == "" {
+				f.holder[p] = d.ID
+			}
+			if f.alone && f.holder[p] != d.ID {
+				result.Unreached = append(result.Unreached, fabric.Unreached{Prefix: p, Reason: "another router has it"})
 			}
 		}
 	}
@@ -88,6 +104,7 @@ func (f *fakeFabric) DeleteDomain(ctx context.Context, id string) error {
 		return err
 	}
 	delete(f.state, id)
+	maps.DeleteFunc(f.holder, func(_ netip.Prefix, holder string) bool { return holder == id })
 	return nil
 }
 

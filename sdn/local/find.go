@@ -28,7 +28,7 @@ func search[T any, R row[T], V any](
 	return func(yield func(V, error) bool) {
 		var zero V
 		var seen map[sdn.ID]bool // only where the scans can find something twice
-		if len(scans) > 1 || scans[0].unique || scans[0].ids != nil {
+		if len(scans) > 1 || scans[0].unique || scans[0].ids != nil || scans[0].index == "prefix" {
 			seen = map[sdn.ID]bool{}
 		}
 		for _, s := range scans {
@@ -107,13 +107,14 @@ func (s scan) page(b *bbolt.Tx, noun sdn.Noun, at []byte) (ids []sdn.ID, last []
 		case s.unique:
 			ids = append(ids, sdn.ID(v))
 		default:
-			ids = append(ids, sdn.ID(k[len(s.prefix):]))
+			ids = append(ids, sdn.ID(k[bytes.LastIndexByte(k, 0)+1:]))
 		}
 	}
 	return ids, last, false
 }
 
-// scansOf chooses the cheapest way: by id or Key if the query names any, else by what the caller offers, else everything.
+// scansOf chooses the cheapest way: by id or Key if the query names any, else by what the caller offers, else by the
+// Keys' owner and kind, else everything.
 func (p *Provider) scansOf(noun sdn.Noun, m sdn.Match, offers ...[]scan) ([]scan, error) {
 	if len(m.IDs) > 0 {
 		return []scan{{ids: m.IDs}}, nil
@@ -136,13 +137,13 @@ func (p *Provider) scansOf(noun sdn.Noun, m sdn.Match, offers ...[]scan) ([]scan
 			return []scan{{ids: ids}}, err
 		}
 	}
-	if m.Owner != "" && m.Kind != "" {
-		return []scan{{index: "key", unique: true, prefix: sdn.Key{Owner: m.Owner, Kind: m.Kind}.String()}}, nil
-	}
 	for _, offer := range offers {
 		if len(offer) > 0 {
 			return offer, nil
 		}
+	}
+	if m.Owner != "" && m.Kind != "" {
+		return []scan{{index: "key", unique: true, prefix: sdn.Key{Owner: m.Owner, Kind: m.Kind}.String()}}, nil
 	}
 	return []scan{{}}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 	"go.etcd.io/bbolt"
 )
@@ -17,13 +18,17 @@ func (p *Provider) showFloatingIP(_ *bbolt.Tx, r *floatingIPRow) (sdn.FloatingIP
 
 // EnsureFloatingIP makes, finishes or adopts a floating IP.
 func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec) (out sdn.FloatingIP, err error) {
-	if err := checkBase("floating IP", spec.Base); err != nil {
+	if err := valid.Base("floating IP", spec.Base); err != nil {
 		return out, err
 	}
 	if spec.Address.IsValid() {
-		if err := checkAddr("floating IP", "address", spec.Address); err != nil {
+		if err := valid.Addr("floating IP", "address", spec.Address); err != nil {
 			return out, err
 		}
+		spec.OfHost = spec.OfHost || spec.Address.IsUnspecified()
+	}
+	if spec.OfHost && (!spec.Address.IsValid() || spec.Address.IsMulticast()) {
+		return out, sdn.Invalid("floating IP", "address", "must be an address of the host")
 	}
 	err = p.update(ctx, func(t *tx) error {
 		r, err := floatingIPs.byKey(t.Tx, spec.Key)
@@ -53,7 +58,7 @@ func (t *tx) makeFloatingIP(spec sdn.FloatingIPSpec) (*floatingIPRow, error) {
 		return nil, sdn.Invalid("floating IP", "network", "%s is no external network", spec.Network)
 	}
 	r := &floatingIPRow{FloatingIP: sdn.FloatingIP{Meta: newMeta(spec.Base), Network: n.ID, Address: spec.Address}}
-	if !spec.Address.IsUnspecified() {
+	if !spec.OfHost {
 		asked := sdn.Address{Addr: spec.Address}
 		if !spec.Address.IsValid() {
 			if asked.Subnet, err = t.subnetOfFloating(n); err != nil {
@@ -101,6 +106,8 @@ func (t *tx) adoptFloatingIP(r *floatingIPRow, spec sdn.FloatingIPSpec) error {
 		return immutable("floating IP", r.ID, "network", r.Network, spec.Network)
 	case spec.Address.IsValid() && spec.Address != r.Address:
 		return immutable("floating IP", r.ID, "address", r.Address, spec.Address)
+	case spec.OfHost != r.ofHost():
+		return immutable("floating IP", r.ID, "ofHost", r.ofHost(), spec.OfHost)
 	}
 	changed, err := adopt("floating IP", &r.Meta, spec.Base)
 	if err != nil {
@@ -155,8 +162,8 @@ func (t *tx) resolve(target sdn.Target, external netip.Addr) (sdn.Target, sdn.ID
 
 // associate leads r to target. The caller writes r.
 func (t *tx) associate(r *floatingIPRow, target sdn.Target) error {
-	if r.Address.IsUnspecified() {
-		return sdn.Invalid("floating IP", "target", "the address %v carries port forwardings only", r.Address)
+	if r.ofHost() {
+		return sdn.Invalid("floating IP", "target", "the host's address %v carries port forwardings only", r.Address)
 	}
 	if r.Forwards > 0 {
 		return inUse("floating IP", r.ID, "it has port forwardings")

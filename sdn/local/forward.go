@@ -85,6 +85,11 @@ func (t *tx) ensureForward(fip *floatingIPRow, want sdn.Forward, field string) (
 	meta := newMeta(sdn.Base{})
 	want.ID = meta.ID
 	r := &forwardRow{Forward: want, Meta: meta, FloatingIP: fip.ID, Address: fip.Address, Subnet: subnet, Router: router.ID}
+	if fip.ofHost() {
+		if err := t.chooseVia(r, field); err != nil {
+			return nil, err
+		}
+	}
 	if err := t.putForward(r); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 	"go.etcd.io/bbolt"
 )
@@ -26,7 +27,7 @@ func (p *Provider) showNetwork(_ *bbolt.Tx, r *networkRow) (sdn.Network, error) 
 
 // EnsureNetwork makes, finishes or adopts a network with its subnets, in one transaction.
 func (p *Provider) EnsureNetwork(ctx context.Context, spec sdn.NetworkSpec) (out sdn.Network, err error) {
-	if err := checkBase("network", spec.Base); err != nil {
+	if err := valid.Base("network", spec.Base); err != nil {
 		return out, err
 	}
 	if spec.MTU != 0 && (spec.MTU < leastMTU || spec.MTU > mostMTU) {
@@ -171,12 +172,15 @@ func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.Netw
 		if id == p.external {
 			return builtIn("network", id)
 		}
-		domain, err := domainOf(t.Tx, id)
-		if err != nil {
-			return err
-		}
-		if err := t.near(domain); err != nil {
-			return err
+		if change.MTU != nil {
+			// Nothing else is the kernel's affair: a name or a tag must not wait for it, above all not the tag of what is to go.
+			domain, err := domainOf(t.Tx, id)
+			if err != nil {
+				return err
+			}
+			if err := t.near(domain); err != nil {
+				return err
+			}
 		}
 		if err := networks.patch(t, &r.Meta, change.Patch); err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 
+	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 	"go.etcd.io/bbolt"
 )
@@ -182,7 +183,7 @@ func (t *tx) checkFreeMAC(network sdn.ID, mac net.HardwareAddr, port sdn.ID) err
 
 // checkPort checks what can be said without the store.
 func (p *Provider) checkPort(spec sdn.PortSpec) error {
-	if err := checkBase("port", spec.Base); err != nil {
+	if err := valid.Base("port", spec.Base); err != nil {
 		return err
 	}
 	if err := p.checkDevice(&spec.DeviceID, &spec.DeviceOwner, &spec.Host); err != nil {
@@ -226,10 +227,10 @@ func checkProfile(profile map[string]string) error {
 		return sdn.Invalid("port", "profile", "has %d entries; at most %d fit", len(profile), mostProfile)
 	}
 	for name, value := range profile {
-		if err := checkText("port", "profile", name); err != nil {
+		if err := valid.Text("port", "profile", name); err != nil {
 			return err
 		}
-		if err := checkText("port", "profile."+name, value); err != nil {
+		if err := valid.Text("port", "profile."+name, value); err != nil {
 			return err
 		}
 	}
@@ -238,7 +239,7 @@ func checkProfile(profile map[string]string) error {
 
 func checkPairs(pairs []sdn.AllowedPair) error {
 	for i, pair := range pairs {
-		if err := checkPrefix("port", fmt.Sprintf("allowed_pairs[%d]", i), pair.Prefix); err != nil {
+		if err := valid.Prefix("port", fmt.Sprintf("allowed_pairs[%d]", i), pair.Prefix); err != nil {
 			return err
 		}
 		if err := checkMAC("port", pair.MAC); err != nil {
@@ -250,12 +251,12 @@ func checkPairs(pairs []sdn.AllowedPair) error {
 
 func (p *Provider) checkDevice(id, owner, host *string) error {
 	if id != nil {
-		if err := checkText("port", "device_id", *id); err != nil {
+		if err := valid.Text("port", "device_id", *id); err != nil {
 			return err
 		}
 	}
 	if owner != nil {
-		if err := checkText("port", "device_owner", *owner); err != nil {
+		if err := valid.Text("port", "device_owner", *owner); err != nil {
 			return err
 		}
 		if contains([]string{sdn.OwnerRouterInterface, sdn.OwnerRouterGateway, sdn.OwnerFloatingIP}, *owner) {

@@ -89,7 +89,7 @@ func (p *Provider) projectRouter(b *bbolt.Tx, r *routerRow) (*fabric.Domain, err
 		return nil, err
 	}
 	for _, f := range fips {
-		if !f.Address.IsUnspecified() {
+		if !f.ofHost() {
 			d.Uplink.Floating = append(d.Uplink.Floating, fabric.Floating{External: f.Address, Internal: f.Target.Addr})
 		}
 	}
@@ -115,14 +115,16 @@ func projectPort(r *portRow) *fabric.Port {
 // projectForward gives a forwarding's transport ports one by one.
 func projectForward(r *forwardRow) []fabric.Forward {
 	var out []fabric.Forward
-	for i := range int(r.External.Last) - int(r.External.First) + 1 {
+	for i := range r.width() {
 		internal := r.Internal.First
 		if r.Internal.Last != r.Internal.First {
 			internal += uint16(i)
 		}
-		out = append(out, fabric.Forward{
-			Address: r.Address, Protocol: uint8(r.Protocol), Port: r.External.First + uint16(i), To: netip.AddrPortFrom(r.Target.Addr, internal),
-		})
+		f := fabric.Forward{Address: r.Address, Protocol: uint8(r.Protocol), Port: r.External.First + uint16(i), To: netip.AddrPortFrom(r.Target.Addr, internal)}
+		if r.Via != 0 {
+			f.Via = r.Via + uint16(i)
+		}
+		out = append(out, f)
 	}
 	return out
 }

@@ -46,7 +46,7 @@ func TestProjection(t *testing.T) {
 
 	target := netip.MustParseAddr("10.0.0.9")
 	forward := func(proto uint8, port, to uint16) fabric.Forward {
-		return fabric.Forward{Address: netip.IPv4Unspecified(), Protocol: proto, Port: port, To: netip.AddrPortFrom(target, to)}
+		return fabric.Forward{Address: netip.IPv4Unspecified(), Protocol: proto, Port: port, To: netip.AddrPortFrom(target, to), Via: port}
 	}
 	id := string(r.ID)
 	want := fabric.State{

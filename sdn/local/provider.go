@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
@@ -61,6 +62,9 @@ type Provider struct {
 	external     sdn.ID // the built-in external network
 	mtu          int    // of the uplink
 	queue        *queue
+	writer       sync.Mutex
+	end          func(*bbolt.Tx) error // Commit, but for tests of disks that fail
+	unsynced     bool                  // the store's last change may not be on the disk; the writer's
 	closing      sync.Once
 }
 
@@ -69,7 +73,8 @@ var _ sdn.Provider = (*Provider)(nil)
 // Open opens the store, makes it if there is none, and migrates an older one. It does not touch the kernel: call Reconcile
 // for that. It fails, and changes nothing, where the file is another process's, damaged, or of a newer schema.
 func Open(ctx context.Context, o Options) (*Provider, error) {
-	p := &Provider{datapath: o.Datapath, host: o.Host, log: o.Logger, limit: o.PortsPerNetwork, quotas: o.Quotas, mtu: defaultMTU, queue: newQueue()}
+	p := &Provider{datapath: o.Datapath, host: o.Host, log: o.Logger, limit: o.PortsPerNetwork, quotas: o.Quotas, mtu: defaultMTU, queue: newQueue(),
+		end: (*bbolt.Tx).Commit}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
@@ -181,8 +186,8 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 		ChooseAddress:   true,
 		HostBinding:     true,
 		TagsAtCreate:    true,
-		MaxTagLen:       maxText,
-		MaxNameLen:      maxText,
+		MaxTagLen:       valid.MaxText,
+		MaxNameLen:      valid.MaxText,
 		MaxBulk:         4096,
 		PortsPerNetwork: max(p.limit, 0),
 		KeepReserved:    true,

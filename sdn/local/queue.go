@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/kuryr/kuryr/datapath/fabric"
@@ -14,6 +15,7 @@ type queue struct {
 	tails     map[string]*ticket            // the last ticket of a domain
 	barrier   *ticket                       // a ticket of all domains, that those without a tail wait for
 	dirty     map[string]*change            // what failed, by domain
+	working   map[string]*ticket            // who is changing a domain's shape
 	flying    map[string]int                // ports in tickets that are not done
 	unreached map[string][]fabric.Unreached // by domain
 	failed    chan struct{}                 // has an element when something became dirty
@@ -22,7 +24,7 @@ type queue struct {
 
 func newQueue() *queue {
 	return &queue{
-		tails: map[string]*ticket{}, dirty: map[string]*change{}, flying: map[string]int{}, unreached: map[string][]fabric.Unreached{},
+		tails: map[string]*ticket{}, dirty: map[string]*change{}, working: map[string]*ticket{}, flying: map[string]int{}, unreached: map[string][]fabric.Unreached{},
 		failed: make(chan struct{}, 1), news: make(chan struct{}),
 	}
 }
@@ -100,6 +102,9 @@ func (tk *ticket) finish(failed map[string]*change) {
 		if q.tails[domain] == tk {
 			delete(q.tails, domain)
 		}
+		if q.working[domain] == tk {
+			delete(q.working, domain)
+		}
 	}
 	if tk.all && q.barrier == tk {
 		q.barrier = nil
@@ -138,13 +143,42 @@ func (q *queue) announce() {
 	q.news = make(chan struct{})
 }
 
-// take gives the change that domain needs when c is to be done: c after what failed before.
-func (q *queue) take(c *change) *change {
+// takeAll gives, in the order in which they are to be done, the changes that a ticket's domains need: its own after what failed before.
+// From here to finish they are in work.
+func (q *queue) takeAll(tk *ticket) []*change {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	earlier := q.dirty[c.domain]
-	delete(q.dirty, c.domain)
-	return earlier.then(c)
+	var list []*change
+	for _, c := range tk.changes {
+		earlier := q.dirty[c.domain]
+		if earlier == nil {
+			earlier = &change{domain: c.domain} // so that c itself is left as it is
+		}
+		list = append(list, earlier.then(c))
+		delete(q.dirty, c.domain)
+	}
+	slices.SortFunc(list, makeBeforeBreak)
+	for i, c := range list {
+		if c.reshapes() {
+			q.working[c.domain] = tk
+			c.waitFor(list[:i])
+		}
+	}
+	followNetworks(list)
+	return list
+}
+
+// mayReshape tells whether the domains that a change waits for are as they should be. failed is what did not succeed of the same ticket.
+func (q *queue) mayReshape(c *change, failed map[string]*change) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for domain := range c.behind {
+		dirty, worker := q.dirty[domain], q.working[domain]
+		if failed[domain] != nil || dirty != nil && dirty.reshapes() || worker != nil && worker != q.working[c.domain] {
+			return false
+		}
+	}
+	return true
 }
 
 // settled tells whether the kernel has what the store says of a port.

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 	"go.etcd.io/bbolt"
 )
@@ -20,10 +21,10 @@ func (p *Provider) showRouter(_ *bbolt.Tx, r *routerRow) (sdn.Router, error) {
 
 // EnsureRouter makes, finishes or adopts a router.
 func (p *Provider) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (out sdn.Router, err error) {
-	if err := checkBase("router", spec.Base); err != nil {
+	if err := valid.Base("router", spec.Base); err != nil {
 		return out, err
 	}
-	if err := errors.Join(checkRoutes("router", "routes", spec.Routes), checkDisabled("router", &spec.Disabled)); err != nil {
+	if err := errors.Join(valid.Routes("router", "routes", spec.Routes), checkDisabled("router", &spec.Disabled)); err != nil {
 		return out, err
 	}
 	var id sdn.ID
@@ -138,7 +139,7 @@ func (p *Provider) UpdateRouter(ctx context.Context, id sdn.ID, change sdn.Route
 		return out, err
 	}
 	if change.Routes != nil {
-		if err := checkRoutes("router", "routes", *change.Routes); err != nil {
+		if err := valid.Routes("router", "routes", *change.Routes); err != nil {
 			return out, err
 		}
 	}

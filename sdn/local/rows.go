@@ -1,6 +1,7 @@
 package local
 
 import (
+	"fmt"
 	"net/netip"
 	"strconv"
 
@@ -37,7 +38,7 @@ type routerRow struct {
 
 type floatingIPRow struct {
 	sdn.FloatingIP
-	Holder   sdn.ID // the port that holds the address; "" where it is the unspecified one
+	Holder   sdn.ID // the port that holds the address; "" where it is the host's
 	Subnet   sdn.ID // of the target
 	Forwards int
 }
@@ -49,7 +50,13 @@ type forwardRow struct {
 	Address    netip.Addr // of the floating IP
 	Subnet     sdn.ID     // of the target
 	Router     sdn.ID
+	// Via is the first of the ports of the router's uplink that the host leads to: as many as there are external ones. 0 where the
+	// address is not the host's.
+	Via uint16 `json:",omitempty"`
 }
+
+// ofHost tells a floating IP that stands for the host's own address, or for all of them.
+func (r *floatingIPRow) ofHost() bool { return r.Holder == "" }
 
 func (r *networkRow) meta() *sdn.Meta    { return &r.Meta }
 func (r *subnetRow) meta() *sdn.Meta     { return &r.Meta }
@@ -85,6 +92,27 @@ func some(id sdn.ID) []string {
 
 func addrKey(scope sdn.ID, a netip.Addr) string { return key(string(scope), string(a.AsSlice())) }
 
+// prefixKey is a prefix's family and then its bits as digits, so that what is inside of it begins with its key.
+func prefixKey(p netip.Prefix) string {
+	key := strconv.Itoa(family(p.Addr())) + ":"
+	for i, b := range p.Masked().Addr().AsSlice() {
+		if i*8 < p.Bits() {
+			key += fmt.Sprintf("%08b", b)[:min(8, p.Bits()-i*8)]
+		}
+	}
+	return key
+}
+
+// overlapping offers to look up what is inside a prefix, and what it is inside of.
+func overlapping(p netip.Prefix) []scan {
+	key := prefixKey(p.Masked())
+	scans := []scan{{index: "prefix", prefix: key}}
+	for n := range p.Bits() {
+		scans = append(scans, scan{index: "prefix", prefix: key[:len(key)-1-n] + "\x00"})
+	}
+	return scans
+}
+
 func macKey(network sdn.ID, mac []byte) string { return key(string(network), string(mac)) }
 
 // tuple is the index key of an external transport port; without an address it is what the keys of all addresses of the family
@@ -96,6 +124,14 @@ func tuple(p sdn.Protocol, port uint16, a netip.Addr, whole bool) string {
 	}
 	return k
 }
+
+// viaKey is the index key of a port of a router's uplink.
+func viaKey(router sdn.ID, p sdn.Protocol, a netip.Addr, port int) string {
+	return key(string(router), tuple(p, uint16(port), a, false))
+}
+
+// width is how many external ports a forwarding has.
+func (r *forwardRow) width() int { return int(r.External.Last) - int(r.External.First) + 1 }
 
 var networks = table[networkRow, *networkRow]{sdn.NounNetwork, "network", []index[networkRow]{
 	{"key", true, func(r *networkRow) []string { return ident(r.Meta) }},
@@ -115,6 +151,14 @@ var subnets = table[subnetRow, *subnetRow]{sdn.NounSubnet, "subnet", []index[sub
 
 var subnetPools = table[subnetPoolRow, *subnetPoolRow]{sdn.NounSubnetPool, "subnet pool", []index[subnetPoolRow]{
 	{"key", true, func(r *subnetPoolRow) []string { return ident(r.Meta) }},
+	{"name", false, func(r *subnetPoolRow) []string { return some(sdn.ID(r.Name)) }},
+	{"prefix", false, func(r *subnetPoolRow) []string {
+		keys := make([]string, len(r.Prefixes))
+		for i, p := range r.Prefixes {
+			keys[i] = prefixKey(p)
+		}
+		return keys
+	}},
 }}
 
 var ports = table[portRow, *portRow]{sdn.NounPort, "port", []index[portRow]{
@@ -173,7 +217,7 @@ var floatingIPs = table[floatingIPRow, *floatingIPRow]{sdn.NounFloatingIP, "floa
 		return []string{addrKey(r.Target.Port, r.Target.Addr)}
 	}},
 	{"address", true, func(r *floatingIPRow) []string {
-		if r.Address.IsUnspecified() {
+		if r.ofHost() {
 			return nil
 		}
 		return []string{addrKey(r.Network, r.Address)}
@@ -189,6 +233,15 @@ var forwards = table[forwardRow, *forwardRow]{"forward", "port forwarding", []in
 		var keys []string
 		for port := int(r.External.First); port <= int(r.External.Last); port++ {
 			keys = append(keys, tuple(r.Protocol, uint16(port), r.Address, true))
+		}
+		return keys
+	}},
+	{"via", true, func(r *forwardRow) []string {
+		var keys []string
+		for i := range r.width() {
+			if r.Via != 0 {
+				keys = append(keys, viaKey(r.Router, r.Protocol, r.Address, int(r.Via)+i))
+			}
 		}
 		return keys
 	}},

@@ -42,7 +42,7 @@ func samples() map[string]any {
 		"floatingip": &floatingIPRow{FloatingIP: sdn.FloatingIP{Meta: meta, Network: "x", Address: v4, Target: target, Router: "r"}, Holder: "h", Subnet: "s", Forwards: 2},
 		"forward": &forwardRow{
 			Forward: sdn.Forward{ID: "id", Protocol: sdn.TCP, External: sdn.PortRange{First: 1, Last: 2}, Target: target, Internal: sdn.PortRange{First: 3, Last: 4}},
-			Meta:    meta, FloatingIP: "f", Address: v4, Subnet: "s", Router: "r",
+			Meta:    meta, FloatingIP: "f", Address: v4, Subnet: "s", Router: "r", Via: 5,
 		},
 	}
 }
@@ -121,4 +121,18 @@ func FuzzVerify(f *testing.F) {
 		copy(bad[int(at)%len(bad):], patch)
 		_ = openBytes(t, bad)
 	})
+}
+
+// A pool of several prefixes is found once, also by a range that all of them are in.
+func TestOverlapsFindsEachOnce(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{})
+	_, err := p.EnsureSubnetPool(t.Context(), sdn.SubnetPoolSpec{Prefixes: []netip.Prefix{prefix("10.1.0.0/24"), prefix("10.3.0.0/24")}})
+	ok(t, err)
+	for _, r := range []string{"0.0.0.0/0", "10.0.0.0/8"} {
+		found, err := sdn.All(p.FindSubnetPools(t.Context(), sdn.SubnetPoolQuery{Overlaps: []netip.Prefix{prefix(r)}}))
+		if err != nil || len(found) != 1 {
+			t.Errorf("%s: %d pools, %v; want one", r, len(found), err)
+		}
+	}
 }

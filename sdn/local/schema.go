@@ -24,7 +24,14 @@ type schema struct {
 }
 
 // currentSchema is what this program writes.
-var currentSchema = schema{version: 1}
+var currentSchema = schema{version: 2, steps: map[int]func(*bbolt.Tx) error{
+	1: func(b *bbolt.Tx) error {
+		if err := subnetPools.index(b, "name", "prefix"); err != nil {
+			return err
+		}
+		return addVia(b)
+	},
+}}
 
 // prepare makes an empty store ready, and migrates an older one, step by step, each in one transaction after a copy of the file was
 // put beside it.

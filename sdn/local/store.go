@@ -173,6 +173,30 @@ func (p *Provider) Backup(ctx context.Context, w io.Writer) error {
 	})
 }
 
+// Copy writes the store at path, which no provider has open, as it is: nothing in it or beside it is changed, not even an older schema.
+// The error is os.ErrNotExist if there is none.
+func Copy(ctx context.Context, path string, w io.Writer) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	defer f.Close()
+	if err := lockFile(ctx, f); err != nil {
+		return fmt.Errorf("store %s: %w", path, err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("store %s: %w", path, err)
+	}
+	if err := verify(f, info.Size()); err != nil {
+		return damagedStore(path, err)
+	}
+	if _, err := io.Copy(contextWriter{ctx, w}, io.NewSectionReader(f, 0, info.Size())); err != nil {
+		return fmt.Errorf("copy the store: %w", full(err))
+	}
+	return nil
+}
+
 // contextWriter stops writing when its context ends.
 type contextWriter struct {
 	ctx context.Context

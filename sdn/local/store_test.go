@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -96,7 +98,8 @@ func TestStoreIsForItsOwnerAlone(t *testing.T) {
 func TestNewerSchemaIsRefused(t *testing.T) {
 	t.Parallel()
 	path := filled(t)
-	db, err := openStore(context.Background(), path, schema{version: 2, steps: map[int]func(*bbolt.Tx) error{1: func(*bbolt.Tx) error { return nil }}}, "", true)
+	from := currentSchema.version
+	db, err := openStore(context.Background(), path, schema{version: from + 1, steps: map[int]func(*bbolt.Tx) error{from: func(*bbolt.Tx) error { return nil }}}, "", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +107,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Open(context.Background(), Options{Path: path})
-	if err == nil || !strings.Contains(err.Error(), "schema 2") || !strings.Contains(err.Error(), "up to 1") || !strings.Contains(err.Error(), "restore") {
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("schema %d", from+1)) || !strings.Contains(err.Error(), fmt.Sprintf("up to %d", from)) || !strings.Contains(err.Error(), "restore") {
 		t.Errorf("got error %v", err)
 	}
 	newer, err := os.ReadFile(path)
@@ -127,12 +130,14 @@ func TestMigration(t *testing.T) {
 		}
 	}
 	broken := errors.New("broken")
-	steps := map[int]func(*bbolt.Tx) error{1: mark("one", nil), 2: mark("two", broken)}
-	if _, err := openStore(context.Background(), path, schema{version: 3, steps: steps}, "", true); !errors.Is(err, broken) || !strings.Contains(err.Error(), "from schema 2 to 3") {
+	from := currentSchema.version
+	steps := map[int]func(*bbolt.Tx) error{from: mark("one", nil), from + 1: mark("two", broken)}
+	if _, err := openStore(context.Background(), path, schema{version: from + 2, steps: steps}, "", true); !errors.Is(err, broken) ||
+		!strings.Contains(err.Error(), fmt.Sprintf("from schema %d to %d", from+1, from+2)) {
 		t.Fatalf("got error %v", err)
 	}
-	steps[2] = mark("two", nil)
-	db, err := openStore(context.Background(), path, schema{version: 3, steps: steps}, "", true)
+	steps[from+1] = mark("two", nil)
+	db, err := openStore(context.Background(), path, schema{version: from + 2, steps: steps}, "", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,8 +145,8 @@ func TestMigration(t *testing.T) {
 	if got := strings.Join(ran, " "); got != "one two two" {
 		t.Errorf("the steps that ran are %q, want each done step once", got)
 	}
-	for _, v := range []string{"1", "2"} {
-		f, err := os.Open(path + ".v" + v + ".bak")
+	for _, v := range []int{from, from + 1} {
+		f, err := os.Open(fmt.Sprintf("%s.v%d.bak", path, v))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,8 +156,30 @@ func TestMigration(t *testing.T) {
 		}
 		f.Close()
 	}
-	if _, err := openStore(context.Background(), filled(t), schema{version: 2}, "", true); err == nil {
+	if _, err := openStore(context.Background(), filled(t), schema{version: from + 1}, "", true); err == nil {
 		t.Error("a store was migrated without a migration")
+	}
+}
+
+// A store of the first schema finds its subnet pools by name and by range after the migration.
+func TestMigrationOfFirstSchema(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	path := filepath.Join(t.TempDir(), "sdn.db")
+	p, err := Open(ctx, Options{Path: path})
+	ok(t, err)
+	made, err := p.EnsureSubnetPool(ctx, sdn.SubnetPoolSpec{Base: sdn.Base{Name: "blue"}, Prefixes: []netip.Prefix{prefix("10.1.0.0/16")}})
+	ok(t, err)
+	ok(t, p.db.Update(func(b *bbolt.Tx) error {
+		return errors.Join(b.DeleteBucket([]byte("subnetpool.name")), b.DeleteBucket([]byte("subnetpool.prefix")),
+			b.Bucket(metaBucket).Put(schemaKey, []byte("1")))
+	}))
+	ok(t, p.Close())
+	p = open(t, Options{Path: path})
+	for _, q := range []sdn.SubnetPoolQuery{{Match: sdn.Match{Names: []string{"blue"}}}, {Overlaps: []netip.Prefix{prefix("10.1.2.0/24")}}, {Overlaps: []netip.Prefix{prefix("10.0.0.0/8")}}} {
+		if found, err := sdn.All(p.FindSubnetPools(ctx, q)); err != nil || len(found) != 1 || found[0].ID != made.ID {
+			t.Errorf("%+v finds %v, %v", q, found, err)
+		}
 	}
 }
 
@@ -235,6 +262,39 @@ func openBytes(t testing.TB, data []byte) error {
 	_, err2 := sdn.All(p.FindSubnets(ctx, sdn.SubnetQuery{}))
 	err3 := p.view(func(b *bbolt.Tx) error { _, err := p.projectAll(b); return err })
 	return errors.Join(err, err2, err3)
+}
+
+// A copy is the file as it is, of whatever schema, and leaves nothing changed; of an open, a damaged or a missing store there is none.
+func TestCopy(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	path := filled(t)
+	db, err := openBolt(path, boltOptions(true))
+	ok(t, err)
+	ok(t, db.Update(func(b *bbolt.Tx) error { return b.Bucket(metaBucket).Put(schemaKey, []byte("1")) }))
+	if err := Copy(ctx, path, io.Discard); !errors.Is(err, errLocked) {
+		t.Errorf("an open store is copied: %v", err)
+	}
+	ok(t, db.Close())
+	before, err := os.ReadFile(path)
+	ok(t, err)
+	var copied bytes.Buffer
+	ok(t, Copy(ctx, path, &copied))
+	after, err := os.ReadFile(path)
+	ok(t, err)
+	if !bytes.Equal(before, after) || !bytes.Equal(before, copied.Bytes()) {
+		t.Error("the copy is not the store, or the store has changed")
+	}
+	if beside, _ := filepath.Glob(path + ".*"); len(beside) > 0 {
+		t.Errorf("beside it there is %v", beside)
+	}
+	ok(t, os.WriteFile(path, before[:len(before)/2], 0o600))
+	if err := Copy(ctx, path, io.Discard); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("a damaged store is copied: %v", err)
+	}
+	if err := Copy(ctx, path+".none", io.Discard); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing store is copied: %v", err)
+	}
 }
 
 func TestBackupAndRestore(t *testing.T) {

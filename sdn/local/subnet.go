@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 	"go.etcd.io/bbolt"
 )
@@ -67,7 +68,10 @@ func (t *tx) makeSubnet(n *networkRow, spec sdn.SubnetSpec) (*subnetRow, error) 
 			return nil, err
 		}
 	}
-	if err := checkRanges(r.CIDR, r.Ranges); err != nil {
+	if err := valid.Ranges(r.CIDR, r.Ranges); err != nil {
+		return nil, err
+	}
+	if err := valid.RouteFamily(r.CIDR, r.HostRoutes); err != nil {
 		return nil, err
 	}
 	if r.Gateway, err = gatewayOf(r.CIDR, spec.Gateway); err != nil {
@@ -122,11 +126,11 @@ func whose(other, n *networkRow) string {
 
 // checkSubnet checks what can be said without the store.
 func checkSubnet(spec sdn.SubnetSpec) error {
-	if err := checkBase("subnet", spec.Base); err != nil {
+	if err := valid.Base("subnet", spec.Base); err != nil {
 		return err
 	}
 	if spec.CIDR.IsValid() {
-		if err := checkPrefix("subnet", "cidr", spec.CIDR); err != nil {
+		if err := valid.Prefix("subnet", "cidr", spec.CIDR); err != nil {
 			return err
 		}
 		if first := spec.CIDR.Addr(); first.IsMulticast() || first.IsLoopback() || first.IsLinkLocalUnicast() && first.Is6() || spec.CIDR.Bits() == 0 {
@@ -135,7 +139,7 @@ func checkSubnet(spec sdn.SubnetSpec) error {
 		if spec.PrefixLen != 0 && spec.PrefixLen != spec.CIDR.Bits() {
 			return sdn.Invalid("subnet", "prefix_len", "is %d, but the CIDR is %v", spec.PrefixLen, spec.CIDR)
 		}
-		if err := checkRanges(spec.CIDR, spec.Ranges); err != nil {
+		if err := valid.Ranges(spec.CIDR, spec.Ranges); err != nil {
 			return err
 		}
 		if _, err := gatewayOf(spec.CIDR, spec.Gateway); err != nil {
@@ -156,16 +160,16 @@ func checkSubnet(spec sdn.SubnetSpec) error {
 
 func checkSubnetLists(reserved, nameservers []netip.Addr, routes []sdn.HostRoute) error {
 	for i, a := range reserved {
-		if err := checkAddr("subnet", fmt.Sprintf("reserved[%d]", i), a); err != nil {
+		if err := valid.Addr("subnet", fmt.Sprintf("reserved[%d]", i), a); err != nil {
 			return err
 		}
 	}
 	for i, a := range nameservers {
-		if err := checkAddr("subnet", fmt.Sprintf("nameservers[%d]", i), a.WithZone("")); err != nil {
+		if err := valid.Addr("subnet", fmt.Sprintf("nameservers[%d]", i), a.WithZone("")); err != nil {
 			return err
 		}
 	}
-	return checkRoutes("subnet", "host_routes", routes)
+	return valid.Routes("subnet", "host_routes", routes)
 }
 
 // gatewayOf gives the gateway address that g means for cidr; invalid for none.
@@ -236,7 +240,7 @@ func (t *tx) adoptSubnet(r *subnetRow, spec sdn.SubnetSpec) error {
 func (t *tx) changeSubnet(r *subnetRow, c sdn.SubnetPatch) (changed bool, err error) {
 	rebuild := false
 	if c.Ranges != nil && !slices.Equal(r.Ranges, *c.Ranges) {
-		if err := checkRanges(r.CIDR, *c.Ranges); err != nil {
+		if err := valid.Ranges(r.CIDR, *c.Ranges); err != nil {
 			return false, err
 		}
 		r.Ranges, rebuild = *c.Ranges, true
@@ -266,6 +270,9 @@ func (t *tx) changeSubnet(r *subnetRow, c sdn.SubnetPatch) (changed bool, err er
 		changed = setList(&r.Nameservers, append([]netip.Addr{}, *c.Nameservers...)) || changed
 	}
 	if c.HostRoutes != nil {
+		if err := valid.RouteFamily(r.CIDR, *c.HostRoutes); err != nil {
+			return false, err
+		}
 		changed = setList(&r.HostRoutes, append([]sdn.HostRoute{}, *c.HostRoutes...)) || changed
 	}
 	if c.NoDHCP != nil && *c.NoDHCP != r.NoDHCP {

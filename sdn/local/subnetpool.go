@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 	"go.etcd.io/bbolt"
 )
@@ -19,7 +20,7 @@ func (p *Provider) showSubnetPool(_ *bbolt.Tx, r *subnetPoolRow) (sdn.SubnetPool
 
 // EnsureSubnetPool makes, finishes or adopts a subnet pool.
 func (p *Provider) EnsureSubnetPool(ctx context.Context, spec sdn.SubnetPoolSpec) (out sdn.SubnetPool, err error) {
-	if err := checkBase("subnet pool", spec.Base); err != nil {
+	if err := valid.Base("subnet pool", spec.Base); err != nil {
 		return out, err
 	}
 	if err := checkPoolPrefixes(spec.Prefixes); err != nil {
@@ -47,7 +48,7 @@ func (p *Provider) EnsureSubnetPool(ctx context.Context, spec sdn.SubnetPoolSpec
 func checkPoolPrefixes(prefixes []netip.Prefix) error {
 	for i, p := range prefixes {
 		field := fmt.Sprintf("prefixes[%d]", i)
-		if err := checkPrefix("subnet pool", field, p); err != nil {
+		if err := valid.Prefix("subnet pool", field, p); err != nil {
 			return err
 		}
 		if family(p.Addr()) != family(prefixes[0].Addr()) {
@@ -225,11 +226,15 @@ func (p *Provider) SubnetPool(ctx context.Context, id sdn.ID) (sdn.SubnetPool, e
 
 // FindSubnetPools streams subnet pools.
 func (p *Provider) FindSubnetPools(ctx context.Context, q sdn.SubnetPoolQuery) iter.Seq2[sdn.SubnetPool, error] {
-	scans, err := p.scansOf(subnetPools.noun, q.Match)
+	var overlaps []scan
+	for _, prefix := range q.Overlaps {
+		overlaps = append(overlaps, overlapping(prefix)...)
+	}
+	scans, err := p.scansOf(subnetPools.noun, q.Match, overlaps, byEach("name", q.Names))
 	if err != nil {
 		return broken[sdn.SubnetPool](err)
 	}
-	return search(ctx, p, subnetPools, scans, p.showSubnetPool, func(s sdn.SubnetPool) bool { return q.Match.Matches(s.Meta) })
+	return search(ctx, p, subnetPools, scans, p.showSubnetPool, q.Matches)
 }
 
 // UpdateSubnetPool changes a subnet pool.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -48,6 +49,16 @@ func (t table[T, R]) create(b *bbolt.Tx) error {
 		}
 	}
 	return nil
+}
+
+// index makes indexes anew that an older store does not have.
+func (t table[T, R]) index(b *bbolt.Tx, names ...string) error {
+	fresh := t
+	fresh.indexes = slices.DeleteFunc(slices.Clone(t.indexes), func(ix index[T]) bool { return !slices.Contains(names, ix.name) })
+	if err := fresh.create(b); err != nil {
+		return err
+	}
+	return t.each(b, func(r R) error { return fresh.reindex(b, r.meta().ID, nil, r) })
 }
 
 func (t table[T, R]) decode(id, value []byte) (R, error) {
@@ -175,14 +186,20 @@ func (t table[T, R]) write(tx *tx, r R) error {
 			}
 		}
 	}
-	if err := t.reindex(tx.Tx, m.ID, old, r); err != nil {
+	return t.replace(tx.Tx, old, r)
+}
+
+// replace writes a row and its index entries in place of old (nil: there was none), and nothing else.
+func (t table[T, R]) replace(tx *bbolt.Tx, old, r R) error {
+	id := r.meta().ID
+	if err := t.reindex(tx, id, old, r); err != nil {
 		return err
 	}
 	v, err := json.Marshal(r)
 	if err != nil {
-		return fmt.Errorf("encode %s %s: %w", t.title, m.ID, err)
+		return fmt.Errorf("encode %s %s: %w", t.title, id, err)
 	}
-	return tx.Bucket([]byte(t.noun)).Put([]byte(m.ID), v)
+	return tx.Bucket([]byte(t.noun)).Put([]byte(id), v)
 }
 
 // del removes a row and its index entries.

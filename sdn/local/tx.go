@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/kuryr/kuryr/datapath/fabric"
@@ -29,8 +31,11 @@ type tx struct {
 // fails the store has changed: the error IsUnavailable, and the kernel is tried again by Run and by any later change of the domain.
 func (p *Provider) update(ctx context.Context, f func(*tx) error) error {
 	tk, err := p.commit(ctx, f)
-	if err != nil || tk == nil {
+	if tk == nil {
 		return err
+	}
+	if err != nil {
+		return errors.Join(err, p.settle(ctx, tk))
 	}
 	return p.settle(ctx, tk)
 }
@@ -39,22 +44,35 @@ func (p *Provider) update(ctx context.Context, f func(*tx) error) error {
 // the caller's. Run and Reconcile finish it.
 func (p *Provider) release(ctx context.Context, f func(*tx) error) error {
 	tk, err := p.commit(ctx, f)
-	if err != nil || tk == nil {
+	if tk == nil {
 		return err
 	}
 	if err := p.settle(ctx, tk); err != nil {
 		p.log.WarnContext(ctx, "deleted, but the kernel is to be cleaned up later", "error", err)
 	}
-	return nil
+	return err
 }
 
+// commit runs f in a transaction and gives the ticket for what the kernel must learn of it, if anything. With an error and a ticket the change
+// is made, but may not outlive a power cut.
 func (p *Provider) commit(ctx context.Context, f func(*tx) error) (*ticket, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	// The store has one writer at a time by itself; this lasts until it is known what became of the change.
+	p.writer.Lock()
+	defer p.writer.Unlock()
 	b, err := p.db.Begin(true)
 	if err != nil {
 		return nil, closed(err)
+	}
+	if p.unsynced {
+		// What is not known to be on the disk must not be built upon: its pages' predecessors would be overwritten.
+		if err := p.db.Sync(); err != nil {
+			_ = b.Rollback()
+			return nil, p.unwritten(err)
+		}
+		p.unsynced = false
 	}
 	t := &tx{Tx: b, p: p, now: time.Now().UTC().Round(0), before: map[sdn.ID]*fabric.Domain{}, changes: map[string]*change{}}
 	defer func() {
@@ -71,20 +89,23 @@ func (p *Provider) commit(ctx context.Context, f func(*tx) error) (*ticket, erro
 	// Tickets are drawn while no other change can be: that is what keeps the kernel in the order of the store.
 	var tk *ticket
 	if p.datapath != nil && len(t.changes) > 0 {
+		t.noteFreed()
 		tk = p.queue.draw(t.changes)
 	}
 	if t.wrote {
 		failpoint.Here("local.commit.before")
-		err := b.Commit()
+		id := b.ID()
+		err := p.end(b)
 		b = nil
 		if err != nil {
+			if p.stored(id) {
+				// Only the last step failed, the wait for the disk: every reader sees the change, and so shall the kernel.
+				return tk, p.unwritten(err)
+			}
 			if tk != nil {
 				tk.cancel()
 			}
-			if full := full(err); sdn.IsExhausted(full) {
-				return nil, full
-			}
-			return nil, sdn.Unavailable(err, "store", "the change could not be written")
+			return nil, p.unwritten(err)
 		}
 		failpoint.Here("local.commit.after")
 		if p.datapath == nil {
@@ -92,6 +113,47 @@ func (p *Provider) commit(ctx context.Context, f func(*tx) error) (*ticket, erro
 		}
 	}
 	return tk, nil
+}
+
+// stored tells whether a transaction is the store's last although its Commit failed, and remembers that the disk has not confirmed it.
+func (p *Provider) stored(id int) bool {
+	b, err := p.db.Begin(false)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = b.Rollback() }()
+	if b.ID() < id {
+		return false
+	}
+	p.unsynced = true
+	return true
+}
+
+// unwritten puts a failure to write the store into words.
+func (p *Provider) unwritten(err error) error {
+	if full := full(err); sdn.IsExhausted(full) {
+		return full
+	}
+	var failed *os.PathError
+	if !errors.As(err, &failed) {
+		err = fmt.Errorf("sync %s: %w", p.db.Path(), err)
+	}
+	return sdn.Unavailable(sdn.OfHost(err), "store", "the change could not be written")
+}
+
+// noteFreed writes into the changes which ranges the host reached through their domains and will not any more.
+func (t *tx) noteFreed() {
+	for id, before := range t.before {
+		c := t.changes[string(id)]
+		if c == nil || before == nil || before.Uplink == nil || !c.reshapes() {
+			continue
+		}
+		for _, p := range before.Uplink.Reach {
+			if c.gone || c.shape.Uplink == nil || !slices.Contains(c.shape.Uplink.Reach, p) {
+				c.freed = append(c.freed, p)
+			}
+		}
+	}
 }
 
 // change is what the kernel must learn about a domain.

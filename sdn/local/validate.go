@@ -5,65 +5,12 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
-	"unicode/utf8"
 
+	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// maxText is the longest name, description, tag, project or device in bytes, as in Neutron.
-const maxText = 255
-
 func contains[T comparable](list []T, v T) bool { return slices.Contains(list, v) }
-
-func checkText(noun, field, s string) error {
-	switch {
-	case len(s) > maxText:
-		return sdn.Invalid(noun, field, "is %d bytes long; at most %d fit", len(s), maxText)
-	case !utf8.ValidString(s):
-		return sdn.Invalid(noun, field, "must be UTF-8")
-	case strings.ContainsRune(s, 0):
-		return sdn.Invalid(noun, field, "must not hold a zero byte")
-	}
-	return nil
-}
-
-func checkBase(noun string, b sdn.Base) error {
-	if err := b.Key.Validate(); err != nil {
-		return err
-	}
-	if !b.Key.IsZero() && b.Description != "" {
-		return sdn.Invalid(noun, "description", "must be empty for an object with a key")
-	}
-	for _, f := range []struct{ field, value string }{{"name", b.Name}, {"description", b.Description}, {"project", b.Project}} {
-		if err := checkText(noun, f.field, f.value); err != nil {
-			return err
-		}
-	}
-	return checkTags(noun, b.Tags)
-}
-
-func checkTags(noun string, tags []string) error {
-	for _, tag := range tags {
-		if tag == "" {
-			return sdn.Invalid(noun, "tags", "must not be empty")
-		}
-		if strings.Contains(tag, ",") {
-			return sdn.Invalid(noun, "tags", "%q has a comma, which separates tags", tag)
-		}
-		if err := checkText(noun, "tags", tag); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// tagSet is tags without repetitions, in order.
-func tagSet(tags []string) []string {
-	set := slices.Clone(tags)
-	slices.Sort(set)
-	return slices.Compact(set)
-}
 
 func checkPatch(noun string, p sdn.Patch) error {
 	if p.Key != nil {
@@ -78,12 +25,12 @@ func checkPatch(noun string, p sdn.Patch) error {
 		if f.value == nil {
 			continue
 		}
-		if err := checkText(noun, f.field, *f.value); err != nil {
+		if err := valid.Text(noun, f.field, *f.value); err != nil {
 			return err
 		}
 	}
 	if p.Tags != nil {
-		return checkTags(noun, *p.Tags)
+		return valid.Tags(noun, *p.Tags)
 	}
 	return nil
 }
@@ -103,7 +50,7 @@ func checkDisabled(noun string, disabled *bool) error {
 
 // newMeta begins an object.
 func newMeta(b sdn.Base) sdn.Meta {
-	b.Tags = tagSet(b.Tags)
+	b.Tags = valid.TagSet(b.Tags)
 	return sdn.Meta{ID: newID(), Base: b}
 }
 
@@ -113,7 +60,7 @@ func adopt(noun string, m *sdn.Meta, b sdn.Base) (changed bool, err error) {
 		return false, immutable(noun, m.ID, "project", m.Project, b.Project)
 	}
 	changed = set(&m.Name, b.Name)
-	if tags := tagSet(b.Tags); b.Tags != nil && !slices.Equal(tags, m.Tags) {
+	if tags := valid.TagSet(b.Tags); b.Tags != nil && !slices.Equal(tags, m.Tags) {
 		m.Tags, changed = tags, true
 	}
 	return changed, nil
@@ -143,7 +90,7 @@ func (t table[T, R]) patch(tx *tx, m *sdn.Meta, p sdn.Patch) error {
 		return sdn.Invalid(t.title, "description", "must be empty for an object with a key")
 	}
 	if p.Tags != nil {
-		m.Tags = tagSet(*p.Tags)
+		m.Tags = valid.TagSet(*p.Tags)
 	}
 	return nil
 }
@@ -187,73 +134,12 @@ func builtIn(noun string, id sdn.ID) error {
 
 func family(a netip.Addr) int { return a.BitLen() }
 
-// checkAddr refuses what is no plain unicast address.
-func checkAddr(noun, field string, a netip.Addr) error {
-	switch {
-	case !a.IsValid():
-		return sdn.Invalid(noun, field, "is no address")
-	case a.Is4In6():
-		return sdn.Invalid(noun, field, "%v is an IPv4 address in IPv6 form; write it as IPv4", a)
-	case a.Zone() != "":
-		return sdn.Invalid(noun, field, "%v must not have a zone", a)
-	}
-	return nil
-}
-
-func checkPrefix(noun, field string, p netip.Prefix) error {
-	if !p.IsValid() {
-		return sdn.Invalid(noun, field, "is no prefix")
-	}
-	if err := checkAddr(noun, field, p.Addr()); err != nil {
-		return err
-	}
-	if p != p.Masked() {
-		return sdn.Invalid(noun, field, "%v has bits beyond its length; did you mean %v?", p, p.Masked())
-	}
-	return nil
-}
-
 func checkMAC(noun string, mac net.HardwareAddr) error {
 	if mac == nil {
 		return nil
 	}
 	if len(mac) != 6 || mac[0]&1 != 0 || slices.Equal(mac, make(net.HardwareAddr, 6)) {
 		return sdn.Invalid(noun, "mac", "%v is no unicast address of 6 bytes", mac)
-	}
-	return nil
-}
-
-func checkRoutes(noun, field string, routes []sdn.HostRoute) error {
-	for i, r := range routes {
-		at := fmt.Sprintf("%s[%d]", field, i)
-		if err := checkPrefix(noun, at+".destination", r.Destination); err != nil {
-			return err
-		}
-		if err := checkAddr(noun, at+".next_hop", r.NextHop); err != nil {
-			return err
-		}
-		if family(r.NextHop) != family(r.Destination.Addr()) {
-			return sdn.Invalid(noun, at+".next_hop", "%v is not of the family of %v", r.NextHop, r.Destination)
-		}
-	}
-	return nil
-}
-
-// checkRanges wants ranges inside cidr that are in order and do not overlap one another.
-func checkRanges(cidr netip.Prefix, ranges []sdn.AddressRange) error {
-	for i, r := range ranges {
-		field := fmt.Sprintf("ranges[%d]", i)
-		if !cidr.Contains(r.First) || !cidr.Contains(r.Last) {
-			return sdn.Invalid("subnet", field, "%v-%v is not inside %v", r.First, r.Last, cidr)
-		}
-		if r.Last.Less(r.First) {
-			return sdn.Invalid("subnet", field, "%v-%v ends before it begins", r.First, r.Last)
-		}
-		for _, other := range ranges[:i] {
-			if !other.Last.Less(r.First) && !r.Last.Less(other.First) {
-				return sdn.Invalid("subnet", field, "%v-%v overlaps %v-%v", r.First, r.Last, other.First, other.Last)
-			}
-		}
 	}
 	return nil
 }

@@ -278,4 +278,54 @@ var forwardTests = []test{
 		s.conflict(err, sdn.Exists)
 		must(s.p.EnsureForwards(s.ctx, other.ID, web(82)))(s)
 	}},
+	{"one address of the host", func(s *suite) {
+		if !s.can.HostAddresses {
+			s.Skip("this SDN has none")
+		}
+		n, r := s.routed("10.8.0.0/24", "fd00:8::/64")
+		other, _ := s.routed("10.9.0.0/24")
+		p, q, far := s.port(sdn.PortSpec{Network: n.ID}), s.port(sdn.PortSpec{Network: n.ID}), s.port(sdn.PortSpec{Network: other.ID})
+		host := func(a string) sdn.FloatingIP {
+			return s.floating(sdn.FloatingIPSpec{Address: netip.MustParseAddr(a), OfHost: true})
+		}
+		web := func(port sdn.ID, first, last uint16) []sdn.Forward {
+			return []sdn.Forward{{Protocol: sdn.TCP, External: sdn.PortRange{First: first, Last: last}, Target: sdn.Target{Port: port}, Internal: sdn.PortRange{First: 80}}}
+		}
+		local, public, public2, six := host("127.0.0.1"), host("203.0.113.7"), host("203.0.113.7"), host("::1")
+		equal(s, "address", public.Address, netip.MustParseAddr("203.0.113.7"))
+		if public.ID == public2.ID {
+			s.Error("two keys have one floating IP")
+		}
+		spec := sdn.FloatingIPSpec{Base: s.base("once"), Network: s.can.ExternalNetwork, Address: netip.MustParseAddr("203.0.113.8"), OfHost: true}
+		once := s.floating(spec)
+		equal(s, "id of the same again", s.floating(spec).ID, once.ID)
+		spec.OfHost = false
+		_, err := s.p.EnsureFloatingIP(s.ctx, spec)
+		s.immutable(err, "ofHost")
+		_, err = s.p.EnsureFloatingIP(s.ctx, sdn.FloatingIPSpec{Base: s.base("x"), Network: s.can.ExternalNetwork, OfHost: true})
+		s.invalid(err, "address")
+		_, err = s.lead(local.ID, sdn.Target{Port: p.ID}, 0)
+		s.invalid(err, "target")
+
+		// One port of two addresses, behind one router and another; and of one address, once.
+		must(s.p.EnsureForwards(s.ctx, local.ID, web(p.ID, 80, 82)))(s)
+		must(s.p.EnsureForwards(s.ctx, public.ID, web(q.ID, 80, 82)))(s)
+		must(s.p.EnsureForwards(s.ctx, six.ID, web(q.ID, 80, 82)))(s)
+		must(s.p.EnsureForwards(s.ctx, once.ID, web(far.ID, 80, 82)))(s)
+		equal(s, "router", must(s.p.FloatingIP(s.ctx, public.ID))(s).Router, r.ID)
+		_, err = s.p.EnsureForwards(s.ctx, public2.ID, web(q.ID, 82, 0))
+		s.conflict(err, sdn.Exists)
+		// Every address is each of them.
+		any, any6 := s.floating(sdn.FloatingIPSpec{Address: netip.IPv4Unspecified()}), s.floating(sdn.FloatingIPSpec{Address: netip.IPv6Unspecified()})
+		_, err = s.p.EnsureForwards(s.ctx, any.ID, web(p.ID, 81, 0))
+		s.conflict(err, sdn.Exists)
+		_, err = s.p.EnsureForwards(s.ctx, any6.ID, web(p.ID, 81, 0))
+		s.conflict(err, sdn.Exists)
+		must(s.p.EnsureForwards(s.ctx, any.ID, web(p.ID, 83, 0)))(s)
+		_, err = s.p.EnsureForwards(s.ctx, local.ID, web(p.ID, 83, 0))
+		s.conflict(err, sdn.Exists)
+		must(s.p.EnsureForwards(s.ctx, six.ID, web(p.ID, 83, 0)))(s)
+		s.ok(s.p.DeleteFloatingIP(s.ctx, public.ID))
+		must(s.p.EnsureForwards(s.ctx, public2.ID, web(q.ID, 82, 0)))(s)
+	}},
 }

@@ -286,9 +286,11 @@ var bulkTests = []test{
 		}
 		ports := must(s.p.EnsurePorts(s.ctx, specs))(s)
 		equal(s, "number of ports", len(ports), len(specs))
-		seen := map[netip.Addr]bool{}
+		seen, names := map[netip.Addr]bool{}, map[string]bool{}
 		for i, p := range ports {
 			equal(s, "key", p.Key, specs[i].Key)
+			equal(s, "the part of the id that interface names carry is another's", names[p.ID.Short()], false)
+			names[p.ID.Short()] = true
 			equal(s, "address given twice", seen[p.Addresses[0].Addr], false)
 			seen[p.Addresses[0].Addr] = true
 		}

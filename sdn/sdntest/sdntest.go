@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,9 +45,13 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 		{"SubnetPools", func(c sdn.Capabilities) bool { return c.SubnetPools }, subnetPoolTests},
 		{"Ports", nil, portTests},
 		{"Bulk", nil, bulkTests},
+		{"Trunks", func(c sdn.Capabilities) bool { return c.Trunks }, trunkTests},
 		{"Routers", func(c sdn.Capabilities) bool { return c.Routers }, routerTests},
 		{"FloatingIPs", func(c sdn.Capabilities) bool { return c.Routers && c.FloatingIPs }, floatingIPTests},
 		{"Forwards", func(c sdn.Capabilities) bool { return c.Routers && c.FloatingIPs && c.Forwards }, forwardTests},
+		{"SecurityGroups", func(c sdn.Capabilities) bool { return c.SecurityGroups }, securityGroupTests},
+		{"AddressGroups", func(c sdn.Capabilities) bool { return c.SecurityGroups && c.AddressGroups }, addressGroupTests},
+		{"QoSPolicies", func(c sdn.Capabilities) bool { return c.QoS }, qosTests},
 		{"Quotas", func(c sdn.Capabilities) bool { return c.Quotas }, quotaTests},
 		{"Unsupported", nil, unsupportedTests},
 		{"Concurrency", nil, concurrencyTests},
@@ -183,11 +188,20 @@ func prefix(p string) netip.Prefix { return netip.MustParsePrefix(p) }
 func addr(a string) netip.Addr     { return netip.MustParseAddr(a) }
 func ptr[T any](v T) *T            { return &v }
 
-// network makes a network with a subnet for each CIDR.
+// network makes a network with a subnet for each CIDR. Its Subnets are in the order of the CIDRs, which an SDN need not keep.
 func (s *suite) network(cidrs ...string) sdn.Network {
 	s.Helper()
 	n := must(s.p.EnsureNetwork(s.ctx, s.networkSpec(cidrs...)))(s)
 	s.cleanup("network", func(ctx context.Context) error { return s.p.DeleteNetwork(ctx, n.ID) })
+	equal(s, "number of subnets", len(n.Subnets), len(cidrs))
+	if len(cidrs) < 2 {
+		return n
+	}
+	at := map[sdn.ID]int{}
+	for _, sub := range must(sdn.All(s.p.FindSubnets(s.ctx, sdn.SubnetQuery{Networks: []sdn.ID{n.ID}})))(s) {
+		at[sub.ID] = slices.Index(cidrs, sub.CIDR.String())
+	}
+	slices.SortFunc(n.Subnets, func(a, b sdn.ID) int { return at[a] - at[b] })
 	return n
 }
 

@@ -43,7 +43,10 @@ var subnetTests = []test{
 		spec := sdn.SubnetSpec{Base: s.base("subnet"), Network: n.ID, CIDR: prefix("10.2.0.0/24")}
 		s.subnet(spec)
 		spec.Nameservers = []netip.Addr{addr("192.0.2.53")}
-		spec.HostRoutes = []sdn.HostRoute{{Destination: prefix("10.99.0.0/16"), NextHop: addr("10.2.0.9")}}
+		spec.HostRoutes = []sdn.HostRoute{
+			{Destination: prefix("10.99.0.0/16"), NextHop: addr("10.2.0.9")},
+			{Destination: prefix("192.0.2.0/24"), NextHop: addr("0.0.0.0")}, // on the link
+		}
 		spec.Gateway = sdn.Gateway{Addr: addr("10.2.0.254")}
 		got := s.subnet(spec)
 		equal(s, "nameservers", slices.Equal(got.Nameservers, spec.Nameservers), true)
@@ -68,6 +71,8 @@ var subnetTests = []test{
 				{First: addr("10.2.0.2"), Last: addr("10.2.0.9")}, {First: addr("10.2.0.9"), Last: addr("10.2.0.20")},
 			}}},
 			{"host_routes", sdn.SubnetSpec{CIDR: prefix("10.2.0.0/24"), HostRoutes: []sdn.HostRoute{{Destination: prefix("10.0.0.0/8"), NextHop: addr("fd00::1")}}}},
+			{"host_routes", sdn.SubnetSpec{CIDR: prefix("10.2.0.0/24"), HostRoutes: []sdn.HostRoute{{Destination: prefix("10.0.0.0/8"), NextHop: addr("::")}}}},
+			{"host_routes", sdn.SubnetSpec{CIDR: prefix("10.2.0.0/24"), HostRoutes: []sdn.HostRoute{{Destination: prefix("fd00::/8"), NextHop: addr("fd00::1")}}}},
 		} {
 			c.spec.Base, c.spec.Network = s.base("bad"), n.ID
 			_, err := s.p.EnsureSubnet(s.ctx, c.spec)

@@ -10,9 +10,9 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// dockerHost is a private host with an engine, Kuryr, and the image "bench".
-func dockerHost(ctx context.Context, b *bench) (*privatehost.Host, error) {
-	h, err := privatehost.New(ctx, privatehost.Options{Docker: true, Kuryr: b.kuryr})
+// dockerHost is a private host with an engine, the machine's unless another is given, Kuryr, and the image "bench".
+func dockerHost(ctx context.Context, b *bench, dockerd string) (*privatehost.Host, error) {
+	h, err := privatehost.New(ctx, privatehost.Options{Docker: true, Dockerd: dockerd, Kuryr: b.kuryr})
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +34,14 @@ func timed(ctx context.Context, h *privatehost.Host, args ...string) (time.Durat
 
 // containers compares what a user waits for: docker run --rm, and network create with rm.
 func containers(ctx context.Context, b *bench) error {
-	h, err := dockerHost(ctx, b)
+	if err := containersOn(ctx, b, "", ""); err != nil || b.dockerd == "" {
+		return err
+	}
+	return containersOn(ctx, b, b.dockerd, ", second engine")
+}
+
+func containersOn(ctx context.Context, b *bench, dockerd, note string) error {
+	h, err := dockerHost(ctx, b, dockerd)
 	if err != nil {
 		return err
 	}
@@ -76,7 +83,7 @@ func containers(ctx context.Context, b *bench) error {
 			}
 		}
 	}
-	b.add("docker run --rm", run[0], run[1], 1.0)
-	b.add("docker network create + rm", create[0], create[1], 0.6)
+	b.add("docker run --rm"+note, run[0], run[1], 1.0)
+	b.add("docker network create + rm"+note, create[0], create[1], 0.6)
 	return nil
 }

@@ -1,7 +1,8 @@
 //go:build linux
 
-// Command bench measures Kuryr against references in the same run and prints ratios: a plug against raw netlink, containers
-// and traffic against Docker's own bridge, allocation at a million addresses against a thousand, and memory.
+// Command bench measures Kuryr against references in the same run and prints ratios: a plug against raw netlink, containers,
+// traffic and published ports against Docker's own bridge, allocation at a million addresses against a thousand, calls of a full store
+// against an empty one's, and against the Python kuryr-libnetwork's published figures; and memory.
 //
 // It owns the private hosts it starts and the table it prints. It asserts nothing: a ratio beyond its goal is marked,
 // and the exit status tells only whether all could be measured. "make bench" builds what it needs and runs it.
@@ -46,6 +47,7 @@ func (r row) verdict() string {
 type bench struct {
 	kuryr   string // the program
 	traffic string // the program in the containers
+	dockerd string // another engine; "" for none
 	rounds  int
 	rows    []row
 }
@@ -62,6 +64,11 @@ var measurements = []measurement{
 	{"containers", containers},
 	{"traffic", trafficPaths},
 	{"memory", memory},
+	{"methods", methods},
+	{"published", published},
+	{"scale", scale},
+	{"start", start},
+	{"neutron", neutron},
 }
 
 func main() {
@@ -70,7 +77,8 @@ func main() {
 	flag.StringVar(&b.kuryr, "kuryr", "bin/kuryr", "kuryr to measure")
 	flag.StringVar(&b.traffic, "traffic", "bin/traffic", "program that makes the traffic")
 	flag.IntVar(&b.rounds, "rounds", 10, "samples of each side, taken in turn")
-	only := flag.String("only", "", "comma-separated measurements: plug, allocate, containers, traffic, memory")
+	flag.StringVar(&b.dockerd, "dockerd", "", "a second engine that containers and methods are measured on too")
+	only := flag.String("only", "plug,allocate,containers,traffic,memory", "comma-separated measurements; of Docker also: methods, published, scale, start; of Neutron: neutron")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -90,7 +98,7 @@ func (b *bench) run(ctx context.Context, only string) error {
 	}
 	failed := 0
 	for _, m := range measurements {
-		if only != "" && !slices.Contains(strings.Split(only, ","), m.name) {
+		if !slices.Contains(strings.Split(only, ","), m.name) {
 			continue
 		}
 		start := time.Now()

@@ -26,7 +26,7 @@ type path struct {
 
 // trafficPaths compares the ways between containers and to the outside with those on Docker's own bridge.
 func trafficPaths(ctx context.Context, b *bench) error {
-	h, err := dockerHost(ctx, b)
+	h, err := dockerHost(ctx, b, "")
 	if err != nil {
 		return err
 	}

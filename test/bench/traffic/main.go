@@ -1,5 +1,6 @@
 // Command traffic measures the path between two containers: it is the only program, beside a shell, in the images that
-// "make bench" runs. "traffic serve" answers; "traffic stream" and "traffic rtt" ask and print one number.
+// "make bench" runs. "traffic serve" answers; "traffic stream", "traffic connect" and "traffic rtt" ask and
+// print one number.
 //
 // It owns its own little protocol and nothing else. It must stay free of dependencies, so that its static binary is small
 // and starts at once.
@@ -18,6 +19,7 @@ import (
 
 const usage = `usage: traffic serve PORT            answer streams (TCP) and round trips (UDP) until killed
        traffic stream ADDR MEGABYTES   send that much over one TCP connection; prints bytes a second
+       traffic connect ADDR COUNT      that many TCP connections, one after the other; prints connections a second
        traffic rtt ADDR COUNT          that many UDP round trips; prints the median in nanoseconds`
 
 func main() {
@@ -41,6 +43,8 @@ func run(args []string) error {
 	switch args[0] {
 	case "stream":
 		return stream(args[1], n)
+	case "connect":
+		return connect(args[1], n)
 	case "rtt":
 		return rtt(args[1], n)
 	}
@@ -104,6 +108,28 @@ func stream(addr string, megabytes int) error {
 		return err
 	}
 	fmt.Println(int64(float64(megabytes) * (1 << 20) / time.Since(start).Seconds()))
+	return nil
+}
+
+// connect opens a connection, waits until the other end has closed it, and opens the next. Each ends with a reset, which leaves
+// nothing that a later one would have to wait for.
+func connect(addr string, count int) error {
+	start := time.Now()
+	for range count {
+		conn, err := net.DialTimeout("tcp", addr, 5*time.Second)
+		if err != nil {
+			return err
+		}
+		tcp := conn.(*net.TCPConn)
+		err = errors.Join(tcp.SetLinger(0), tcp.SetDeadline(time.Now().Add(5*time.Second)), tcp.CloseWrite())
+		if err == nil {
+			_, err = io.Copy(io.Discard, tcp)
+		}
+		if err = errors.Join(err, tcp.Close()); err != nil {
+			return err
+		}
+	}
+	fmt.Println(int64(float64(count) / time.Since(start).Seconds()))
 	return nil
 }
 

@@ -306,6 +306,9 @@ func (e *engine) run(c *container) (err error) {
 			ports = append(ports, m{"Proto": 6, "IP": "", "Port": port, "HostIP": "", "HostPort": host, "HostPortEnd": host})
 		}
 	}
+	if c.port != 0 { // also on one address, through the same router
+		ports = append(ports, m{"Proto": 17, "IP": "", "Port": c.port, "HostIP": "127.0.0.1", "HostPort": c.port, "HostPortEnd": c.port})
+	}
 	options := m{"com.docker.network.endpoint.exposedports": exposed, "com.docker.network.portmap": ports}
 	endpointOptions := options
 	if c.mac != "" {

@@ -17,21 +17,70 @@ import (
 // elsewhere are the failpoints that no sequence here can reach: why, and the test that kills there. Those tests need the tag
 // "failpoints" too, and "make crash" runs them.
 var elsewhere = map[string]struct{ why, folder, test string }{
-	"host.zone.recorded":          {"it needs firewalld", "datapath/host", "TestZoneKilledAnywhere"},
-	"host.closezone.removed":      {"it needs firewalld", "datapath/host", "TestZoneKilledAnywhere"},
-	"local.migrate.copied":        {"it needs a later program's schema", "sdn/local", "TestMigrationKilled"},
-	"fabric.migrate.guarded":      {inPlace, "sdn/local", "TestKilledWhileNetworkMoves"},
-	"fabric.migrate.moved":        {inPlace, "sdn/local", "TestKilledWhileNetworkMoves"},
-	"fabric.migrate.unguarded":    {inPlace, "sdn/local", "TestKilledWhileNetworkMoves"},
-	"fabric.floating.unannounced": {"Docker's ports are published on the host's own addresses", "sdn/local", "TestKilledWhileNetworkMoves"},
-	"bind.container.sysctl":       {byEngine, "bind", "TestKilled"},
-	"bind.container.addrgen":      {byEngine, "bind", "TestKilled"},
-	"bind.plug.configured":        {byEngine, "bind", "TestKilled"},
+	"host.zone.recorded":              {"it needs firewalld", "datapath/host", "TestZoneKilledAnywhere"},
+	"host.closezone.removed":          {"it needs firewalld", "datapath/host", "TestZoneKilledAnywhere"},
+	"local.migrate.copied":            {"it needs a later program's schema", "sdn/local", "TestMigrationKilled"},
+	"fabric.migrate.guarded":          {inPlace, "sdn/local", "TestKilledWhileNetworkMoves"},
+	"fabric.migrate.moved":            {inPlace, "sdn/local", "TestKilledWhileNetworkMoves"},
+	"fabric.migrate.unguarded":        {inPlace, "sdn/local", "TestKilledWhileNetworkMoves"},
+	"fabric.floating.unannounced":     {"Docker's ports are published on the host's own addresses", "sdn/local", "TestKilledWhileNetworkMoves"},
+	"docker.empty.noted":              {byDefault, "docker", "TestCrash"},
+	"docker.empty.remembered":         {byDefault, "docker", "TestCrash"},
+	"docker.empty.marked":             {byDefault, "docker", "TestCrash"},
+	"docker.empty.detached":           {byDefault, "docker", "TestCrash"},
+	"docker.empty.deleted":            {byDefault, "docker", "TestCrash"},
+	"docker.restore.made":             {byDefault, "docker", "TestCrash"},
+	"docker.restore.routed":           {byDefault, "docker", "TestCrash"},
+	"docker.restore.whole":            {byDefault, "docker", "TestCrash"},
+	"docker.join.exposed":             {"the sequence exposes only what CreateEndpoint tells, too", "docker", "TestCrash"},
+	"docker.createendpoint.lent":      {ofUser, "docker", "TestCrash"},
+	"docker.deleteendpoint.returning": {ofUser, "docker", "TestCrash"},
+	"docker.join.floating":            {"the sequence asks for no floating IP", "docker", "TestCrash"},
+	"docker.leave.floating":           {"the sequence asks for no floating IP", "docker", "TestCrash"},
+	"docker.owed.written":             {notAway, "docker", "TestCrashPlain"},
+	"docker.owed.repeated":            {notAway, "docker", "TestCrashPlain"},
+	"docker.owed.settled":             {notAway, "docker", "TestCrashPlain"},
+	"docker.expose.group":             {notPlain, "docker", "TestCrashPlain"},
+	"docker.unexpose.taken":           {notPlain, "docker", "TestCrashPlain"},
+	"docker.forward.address":          {notPlain, "docker", "TestCrashPlain"},
+	"bind.container.sysctl":           {byEngine, "bind", "TestKilled"},
+	"bind.container.addrgen":          {byEngine, "bind", "TestKilled"},
+	"bind.plug.configured":            {byEngine, "bind", "TestKilled"},
+	"bind.nested.created":             {inMachine, "bind", "TestKilledNested"},
+	"bind.nested.marked":              {inMachine, "bind", "TestKilledNested"},
+	"bind.ovs.transacted":             {byOVS, "bind", "TestKilledOVS"},
+	"bind.ovs.removed":                {byOVS, "bind", "TestKilledOVS"},
+	"bind.ovs.left":                   {byOVS, "bind", "TestKilledOVS"},
+	"bind.hybrid.bridged":             {byOVS, "bind", "TestKilledOVS"},
+	"bind.hybrid.paired":              {byOVS, "bind", "TestKilledOVS"},
+	"bind.hybrid.buried":              {byOVS, "bind", "TestKilledOVS"},
+	"docker.createnetwork.linked":     {existing, "docker", "TestCrashExisting"},
+	"docker.createnetwork.used":       {existing, "docker", "TestCrashExisting"},
+	"docker.deletenetwork.added":      {existing, "docker", "TestCrashExisting"},
+	"docker.deletenetwork.unmarked":   {existing, "docker", "TestCrashExisting"},
+	"docker.deletenetwork.empty":      {"networks have routers here", "docker", "TestCrashExisting"},
+	"docker.swarm.allocating":         {ofSwarm, "docker", "TestCrashSwarm"},
+	"docker.swarm.allocated":          {ofSwarm, "docker", "TestCrashSwarm"},
+	"docker.swarm.freed":              {ofSwarm, "docker", "TestCrashSwarm"},
+	"docker.swarm.joined":             {ofSwarm, "docker", "TestCrashSwarm"},
+	"docker.swarm.leaving":            {ofSwarm, "docker", "TestCrashSwarm"},
+	"docker.swarm.left":               {ofSwarm, "docker", "TestCrashSwarm"},
+	"docker.swarm.forgotten":          {ofSwarm, "docker", "TestCrashSwarm"},
+	"docker.swarm.held":               {ofSwarm, "docker", "TestCrashSwarm"},
+	"docker.swarm.balancing":          {ofSwarm, "docker", "TestCrashSwarm"},
 }
 
 const (
-	inPlace  = "a Docker network is put on its router before it has ports"
-	byEngine = "the Docker engine configures a container's end by itself"
+	inPlace   = "a Docker network is put on its router before it has ports"
+	ofSwarm   = "a swarm needs Kuryr as a managed plugin"
+	ofUser    = "the sequence uses no port that its user made"
+	notAway   = "the embedded SDN is never away"
+	notPlain  = "the embedded SDN publishes on the host's own addresses, and has no security groups"
+	existing  = "the embedded SDN's networks are all made by Docker here"
+	byDefault = "subnets stay by default"
+	byOVS     = "the embedded SDN's ports are on Linux bridges"
+	byEngine  = "the Docker engine configures a container's end by itself"
+	inMachine = "the host of the sequence is no virtual machine of the SDN"
 )
 
 // hasTest tells whether a folder's tests have one of that name.

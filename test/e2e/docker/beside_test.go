@@ -4,9 +4,11 @@ package docker_test
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
@@ -95,6 +97,52 @@ func TestNarrowUplink(t *testing.T) {
 	}{{b.ip4, "1372"}, {out4, "1372"}, {b.ip6, "1352"}} {
 		if res := a.in("ping", "-n", "-c", "2", "-i", "0.2", "-W", "1", "-M", "do", "-s", to.fits, to.String()); !strings.Contains(res.Stdout, "bytes from") {
 			t.Errorf("a full packet does not pass: %s", res)
+		}
+	}
+}
+
+// Containers move from a network of Docker's bridge to one of Kuryr's while they run, and what they publish moves with them, as docs/moving.md
+// tells; and back.
+func TestMoving(t *testing.T) {
+	t.Parallel()
+	onlyKuryr(t)
+	r := newRig(t, privatehost.Options{})
+	r.create(t, "old", "network", "create", "-d", "bridge", "--subnet", "10.64.1.0/24", "old")
+	web, db := r.run(t, "moves-web", "old", "-p", "8064:7000"), r.run(t, "moves-db", "old")
+	reaches(t, web.in, db.ip4, web.ip4)
+	r.network(t, "new", "--subnet", "10.64.2.0/24")
+	for _, to := range []string{"new", "old"} {
+		from := map[string]string{"new": "old", "old": "new"}[to]
+		r.docker(t, "network", "connect", to, "moves-web")
+		r.docker(t, "network", "connect", "--ip", map[string]string{"new": "10.64.2.10", "old": "10.64.1.10"}[to], to, "moves-db")
+		r.docker(t, "network", "disconnect", from, "moves-web")
+		r.docker(t, "network", "disconnect", from, "moves-db")
+		works := func(when string) {
+			t.Helper()
+			web, db = r.look(t, "moves-web", to), r.look(t, "moves-db", to)
+			reaches(t, web.in, db.ip4, web.ip4)
+			reaches(t, web.in, out4, host4)
+			web.only(t, 1)
+			eventually(t, 10*time.Second, func() string {
+				if res := r.outside(probe, "tcp", at(host4, 8064)); !res.OK() {
+					return when + " the published port does not answer: " + res.String()
+				}
+				return ""
+			})
+			if got := r.docker(t, "exec", "moves-web", "ping", "-c", "1", "-W", "2", "moves-db"); !strings.Contains(got, db.ip4.String()) {
+				t.Errorf("%s the name is not known:\n%s", when, got)
+			}
+		}
+		works("on " + to)
+		r.docker(t, "restart", "-t", "0", "moves-web", "moves-db")
+		works("restarted on " + to)
+	}
+	r.docker(t, "network", "rm", "new")
+	for _, noun := range []string{"network", "port", "floatingip"} {
+		for _, left := range r.list(t, noun) {
+			if strings.Contains(fmt.Sprint(left), "10.64.2.") || noun == "floatingip" {
+				t.Errorf("kuryr %s list: %v", noun, left)
+			}
 		}
 	}
 }

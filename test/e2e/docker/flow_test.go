@@ -15,7 +15,10 @@ import (
 // The main flow: networks of every kind, and two containers on each that talk to each other, to the outside and to the host.
 func TestFlow(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, privatehost.Options{})
+	flow(t, newRig(t, privatehost.Options{}))
+}
+
+func flow(t *testing.T, r rig) {
 	for _, c := range []struct {
 		name    string
 		args    []string

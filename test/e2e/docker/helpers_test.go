@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -178,6 +179,12 @@ func (r rig) network(t *testing.T, name string, args ...string) {
 func (r rig) create(t *testing.T, name string, args ...string) {
 	t.Helper()
 	r.docker(t, args...)
+	r.removed(t, name)
+}
+
+// removed sees to it that the test removes a network at its end.
+func (r rig) removed(t *testing.T, name string) {
+	t.Helper()
 	t.Cleanup(func() {
 		// The engine may still count endpoints of containers that were removed just now, many at once.
 		eventually(t, 10*time.Second, func() string {
@@ -229,8 +236,8 @@ func (r rig) look(t *testing.T, name, network string) box {
 	b.pid, b.mac = fmt.Sprint(info[0].State.Pid), end.MacAddress
 	b.ip4, _ = netip.ParseAddr(end.IPAddress)
 	b.ip6, _ = netip.ParseAddr(end.GlobalIPv6Address)
-	if !b.ip4.IsValid() {
-		t.Fatalf("container %s has no IPv4 address:\n%s", name, text)
+	if !b.ip4.IsValid() && !b.ip6.IsValid() {
+		t.Fatalf("container %s has no address:\n%s", name, text)
 	}
 	return b
 }
@@ -243,11 +250,7 @@ func (b box) in(argv ...string) privatehost.Result {
 
 // addresses are the container's, of both families.
 func (b box) addresses() []netip.Addr {
-	all := []netip.Addr{b.ip4}
-	if b.ip6.IsValid() {
-		all = append(all, b.ip6)
-	}
-	return all
+	return slices.DeleteFunc([]netip.Addr{b.ip4, b.ip6}, func(a netip.Addr) bool { return !a.IsValid() })
 }
 
 // runner runs a command somewhere: in a container, in the host, on the neighbour.
@@ -274,15 +277,23 @@ func reaches(t *testing.T, from runner, to, seen netip.Addr) {
 	}
 }
 
-// cut checks that nothing gets from there to to. Each try waits for the time a packet would need many times over.
+// cut checks that nothing gets from there to to. Each try waits for the time a packet would need many times over; all wait at once.
 func cut(t *testing.T, from runner, to netip.Addr) {
 	t.Helper()
-	if res := ping(from, to); strings.Contains(res.Stdout, "bytes from") {
-		t.Errorf("a ping passed: %s", res)
+	var tries sync.WaitGroup
+	var pinged privatehost.Result
+	tries.Go(func() { pinged = ping(from, to) })
+	asked := make([]privatehost.Result, 2)
+	for i, proto := range []string{"tcp", "udp"} {
+		tries.Go(func() { asked[i] = from("timeout", "1", probe, proto, netip.AddrPortFrom(to, 7000).String()) })
 	}
-	for _, proto := range []string{"tcp", "udp"} {
-		if res := from("timeout", "1", probe, proto, netip.AddrPortFrom(to, 7000).String()); res.OK() {
-			t.Errorf("%s passed: %s", proto, res)
+	tries.Wait()
+	if strings.Contains(pinged.Stdout, "bytes from") {
+		t.Errorf("a ping passed: %s", pinged)
+	}
+	for _, res := range asked {
+		if res.OK() {
+			t.Errorf("an answer came: %s", res)
 		}
 	}
 }
@@ -318,7 +329,10 @@ func (b box) pingOn(t *testing.T, to netip.Addr) *stream {
 	if err := b.StartCommand(s.cmd); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.cmd.Process.Kill() })
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait() // a host does not end before its last process is reaped
+	})
 	return s
 }
 

@@ -243,13 +243,18 @@ func TestRestarts(t *testing.T) {
 // back waits for a container that restarts by itself.
 func (r rig) back(t *testing.T, name string) box {
 	t.Helper()
+	return r.backOn(t, name, "steady")
+}
+
+func (r rig) backOn(t *testing.T, name, network string) box {
+	t.Helper()
 	eventually(t, 30*time.Second, func() string {
 		if res := r.sh("docker", "inspect", "-f", "{{.State.Running}}", name); res.Out() != "true" {
 			return name + " does not run: " + res.String()
 		}
 		return ""
 	})
-	return r.look(t, name, "steady")
+	return r.look(t, name, network)
 }
 
 // With live restore the engine leaves its containers alone, and so does Kuryr.

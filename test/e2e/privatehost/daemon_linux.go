@@ -98,13 +98,14 @@ func (h *Host) StartDocker(ctx context.Context) error {
 	}
 	// A number in the file of a killed engine may be in use again by now.
 	_ = os.Remove(h.Path("/run/docker.pid"))
-	program := h.opts.Dockerd
-	if program == "" {
-		program = "dockerd"
+	engine, err := findEngine(h.opts.Dockerd)
+	if err != nil {
+		return err
 	}
-	argv := append([]string{program, "--data-root", filepath.Join(h.dir, "docker"), "--exec-root", "/run/docker",
+	argv := append([]string{engine.program, "--data-root", filepath.Join(h.dir, "docker"), "--exec-root", "/run/docker",
 		"--pidfile", "/run/docker.pid", "-H", "unix://" + DockerSocket,
-		"--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", "/" + h.group()}, h.opts.DockerFlags...)
+		"--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", "/" + h.group()}, engine.flags()...)
+	argv = append(argv, h.opts.DockerFlags...)
 	d, err := h.spawn("dockerd.log", nil, argv)
 	if err != nil {
 		return err
@@ -193,11 +194,17 @@ func answers(ctx context.Context, client *http.Client, method, url string) bool 
 	return resp.StatusCode == http.StatusOK
 }
 
+// logFiles are the logs of the host's daemons and services.
+func (h *Host) logFiles() []string {
+	files, _ := filepath.Glob(filepath.Join(h.dir, "*.log"))
+	return files
+}
+
 // Logs returns the last lines of each daemon's log.
 func (h *Host) Logs(lines int) string {
 	var b strings.Builder
-	for _, name := range []string{"kuryr.log", "dockerd.log"} {
-		text, err := os.ReadFile(filepath.Join(h.dir, name))
+	for _, file := range h.logFiles() {
+		text, err := os.ReadFile(file)
 		if err != nil {
 			continue
 		}
@@ -205,7 +212,7 @@ func (h *Host) Logs(lines int) string {
 		if len(all) > lines {
 			all = all[len(all)-lines:]
 		}
-		fmt.Fprintf(&b, "--- %s\n%s\n", name, bytes.Join(all, []byte("\n")))
+		fmt.Fprintf(&b, "--- %s\n%s\n", filepath.Base(file), bytes.Join(all, []byte("\n")))
 	}
 	return b.String()
 }

@@ -1,6 +1,7 @@
 package privatehost
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -23,7 +25,7 @@ import (
 // Options say what runs on a host. The zero value is a bare host with its neighbour.
 type Options struct {
 	Docker      bool     // start a Docker engine and import the image "busybox"
-	Dockerd     string   // the engine's program; "dockerd" where empty
+	Dockerd     string   // the engine's program; where empty, KURYR_E2E_DOCKERD's, else "dockerd"
 	DockerFlags []string // added to the engine's flags
 	Kuryr       string   // path of kuryr; started before the engine with "up" unless empty
 	KuryrLater  bool     // New leaves it to StartKuryr; Reboot does not
@@ -31,6 +33,11 @@ type Options struct {
 	KuryrEnv    []string // NAME=value
 	Dir         string   // folder for state and logs; must not exist or be empty; a new temporary one where empty
 	Keep        bool     // the host outlives the program; End(Dir) ends it
+	Hostname    string   // "host" where empty
+
+	// Booted runs on New and on every Reboot, when the host has its links and before any daemon starts: what the host
+	// is joined to and which services it runs besides (see Join and StartService).
+	Booted func(context.Context, *Host) error
 }
 
 // Host is a running private host. Its methods may be called from any goroutine, but those that start and stop daemons
@@ -44,6 +51,9 @@ type Host struct {
 	docker  *daemon
 	kuryr   *daemon
 	boots   int
+
+	mu       sync.Mutex
+	services []*Service
 }
 
 // New starts a host. Close must be called also when ctx has ended.
@@ -92,13 +102,18 @@ func (h *Host) start(ctx context.Context) error {
 // boot starts the host's first process, joins it to the neighbour and starts what the options ask for.
 func (h *Host) boot(ctx context.Context) error {
 	var err error
-	h.host, err = startNode(settings{Hostname: "host", Keep: h.opts.Keep, Full: true,
+	h.host, err = startNode(settings{Hostname: h.Hostname(), Keep: h.opts.Keep, Full: true,
 		Scratch: filepath.Join(h.dir, "scratch-host"), State: filepath.Join(h.dir, "kuryr")})
 	if err != nil {
 		return err
 	}
 	if err := h.link(); err != nil {
 		return fmt.Errorf("join host and neighbour: %w", err)
+	}
+	if h.opts.Booted != nil {
+		if err := h.opts.Booted(ctx, h); err != nil {
+			return err
+		}
 	}
 	if h.opts.Kuryr != "" && (!h.opts.KuryrLater || h.boots > 0) {
 		if err := h.StartKuryr(ctx, h.opts.KuryrArgs, h.opts.KuryrEnv); err != nil {
@@ -133,7 +148,7 @@ func (h *Host) link() error {
 	defer in.Close()
 	// The kernel takes a dead host's end away some time after its last process, and ours with it.
 	if old, err := out.LinkByName("eth0"); err == nil {
-		if err := out.LinkDel(old); err != nil {
+		if err := out.LinkDel(old); err != nil && !errors.Is(err, unix.ENODEV) {
 			return err
 		}
 	}
@@ -229,6 +244,9 @@ func ipNet(p netip.Prefix) *net.IPNet {
 // Dir is the folder with the host's state and logs.
 func (h *Host) Dir() string { return h.dir }
 
+// Hostname is the host's name, as the host itself tells it.
+func (h *Host) Hostname() string { return cmp.Or(h.opts.Hostname, "host") }
+
 // Pid is the host's first process as the machine sees it: nsenter -a -t PID gives a shell in the host.
 func (h *Host) Pid() int { return h.host.pid }
 
@@ -293,8 +311,7 @@ func (h *Host) RebootBare(ctx context.Context) error {
 
 func (h *Host) off() {
 	h.host.kill()
-	h.docker.wait()
-	h.kuryr.wait()
+	h.waitAll()
 	h.removeGroups()
 }
 
@@ -305,10 +322,21 @@ func (h *Host) Close() {
 			n.kill()
 		}
 	}
-	h.docker.wait()
-	h.kuryr.wait()
+	h.waitAll()
 	h.removeGroups()
 	h.removeDir()
+}
+
+// waitAll returns when every daemon of a killed host has been reaped.
+func (h *Host) waitAll() {
+	h.docker.wait()
+	h.kuryr.wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.services {
+		s.wait()
+	}
+	h.services = nil
 }
 
 // removeDir retries, since the kernel gives the engine's mounts back a moment after the last process has gone.

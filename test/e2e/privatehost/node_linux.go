@@ -114,6 +114,14 @@ type Result struct {
 // OK tells whether the command succeeded.
 func (r Result) OK() bool { return r.Code == 0 }
 
+// Err is nil where the command succeeded, else an error that shows all it left.
+func (r Result) Err() error {
+	if r.OK() {
+		return nil
+	}
+	return errors.New(r.String())
+}
+
 // Out is the standard output without surrounding white space.
 func (r Result) Out() string { return strings.TrimSpace(r.Stdout) }
 

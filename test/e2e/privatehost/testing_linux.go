@@ -29,22 +29,23 @@ func Start(t TB, opts Options) *Host {
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("%s", h.Logs(60))
-			h.keepLogs(os.Getenv("KURYR_E2E_LOGS"))
+			h.KeepLogs(os.Getenv("KURYR_E2E_LOGS"))
 		}
 		h.Close()
 	})
 	return h
 }
 
-func (h *Host) keepLogs(dir string) {
+// KeepLogs copies the whole logs into a folder of the host's name below dir; where dir is empty it does nothing.
+func (h *Host) KeepLogs(dir string) {
 	if dir == "" {
 		return
 	}
 	to := filepath.Join(dir, filepath.Base(h.dir))
 	_ = os.MkdirAll(to, 0o755)
-	for _, name := range []string{"kuryr.log", "dockerd.log"} {
-		if text, err := os.ReadFile(filepath.Join(h.dir, name)); err == nil {
-			_ = os.WriteFile(filepath.Join(to, name), text, 0o644)
+	for _, file := range h.logFiles() {
+		if text, err := os.ReadFile(file); err == nil {
+			_ = os.WriteFile(filepath.Join(to, filepath.Base(file)), text, 0o644)
 		}
 	}
 }

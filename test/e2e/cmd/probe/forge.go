@@ -18,9 +18,12 @@ func forge(kind string, args []string) error {
 	dev := fs.String("dev", "eth0", "interface")
 	srcMAC := fs.String("src-mac", "", "Ethernet source; the interface's own where empty")
 	dstMAC := fs.String("dst-mac", "ff:ff:ff:ff:ff:ff", "Ethernet destination")
-	src := fs.String("src", "", "source address (udp), claimed address (arp, na)")
+	src := fs.String("src", "", "source address (udp, ra, redirect), claimed address (arp, na)")
 	dst := fs.String("dst", "", "destination address; of the one told (arp, na)")
 	port := fs.Int("port", 7, "destination port (udp)")
+	srcPort := fs.Int("src-port", 40000, "source port (udp)")
+	vlan := fs.Int("vlan", 0, "802.1Q tag; none where 0")
+	hidden := fs.Bool("hop-by-hop", false, "a hop-by-hop header before what follows the IPv6 header")
 	text := fs.String("text", "forged", "content (udp)")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -51,15 +54,28 @@ func forge(kind string, args []string) error {
 	var payload []byte
 	switch kind {
 	case "udp":
-		etherType, payload = datagram(s, d, uint16(*port), []byte(*text))
+		etherType, payload = datagram(netip.AddrPortFrom(s, uint16(*srcPort)), netip.AddrPortFrom(d, uint16(*port)), []byte(*text))
 	case "arp":
 		etherType, payload = unix.ETH_P_ARP, arpReply(from, to, s, d)
 	case "na":
 		etherType, payload = unix.ETH_P_IPV6, advertisement(from, s, d)
+	case "ra":
+		etherType, payload = unix.ETH_P_IPV6, routerAdvertisement(from, s, d)
+	case "redirect":
+		etherType, payload = unix.ETH_P_IPV6, redirect(from, s, d)
+	case "other":
+		etherType, payload = 0x88b5, []byte(*text) // of a protocol for experiments (IEEE 802)
 	default:
 		return fmt.Errorf("unknown kind of frame %q", kind)
 	}
-	frame := append(append(append([]byte{}, to...), from...), byte(etherType>>8), byte(etherType))
+	if *hidden {
+		payload = behind(payload)
+	}
+	frame := append(append([]byte{}, to...), from...)
+	if *vlan != 0 {
+		frame = append(frame, 0x81, 0, byte(*vlan>>8), byte(*vlan))
+	}
+	frame = append(frame, byte(etherType>>8), byte(etherType))
 	frame = append(frame, payload...)
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
 	if err != nil {
@@ -69,10 +85,11 @@ func forge(kind string, args []string) error {
 	return unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: link.Index, Halen: 6})
 }
 
-func datagram(src, dst netip.Addr, port uint16, text []byte) (uint16, []byte) {
+func datagram(from, to netip.AddrPort, text []byte) (uint16, []byte) {
+	src, dst := from.Addr(), to.Addr()
 	udp := make([]byte, 8, 8+len(text))
-	binary.BigEndian.PutUint16(udp[0:], 40000)
-	binary.BigEndian.PutUint16(udp[2:], port)
+	binary.BigEndian.PutUint16(udp[0:], from.Port())
+	binary.BigEndian.PutUint16(udp[2:], to.Port())
 	binary.BigEndian.PutUint16(udp[4:], uint16(8+len(text)))
 	udp = append(udp, text...)
 	binary.BigEndian.PutUint16(udp[6:], transportSum(src, dst, unix.IPPROTO_UDP, udp))

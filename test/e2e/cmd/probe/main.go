@@ -2,10 +2,13 @@
 
 // Command probe sends and answers the packets of the scenario tests, inside containers and on the neighbour.
 //
-//	probe serve PORT                       answers TCP and UDP, both families, with the caller's address
+//	probe serve PORT [NAME]                answers TCP and UDP, both families, with the caller's address and the name
+//	probe listen PORT                      tells by its exit status whether serve could, and ends
 //	probe tcp|udp HOST:PORT                asks once and prints the answer; exit status 1 where none comes
+//	probe init ADDRESS:PORT                sends the first packet of an SCTP association, and awaits nothing
 //	probe catch PORT SECONDS               prints each datagram that comes as "SOURCE TEXT"
-//	probe forge KIND flags…                sends one crafted frame: udp, arp or na (neighbour advertisement)
+//	probe forge KIND flags…                sends one crafted frame: udp, arp, na (neighbour advertisement), ra (router
+//	                                       advertisement), redirect, other
 //
 // It is static, so that it runs in any image, and does nothing but what its arguments say. It is no part of Kuryr.
 package main
@@ -16,6 +19,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -28,13 +32,17 @@ func main() {
 
 func run(args []string) error {
 	if len(args) < 2 {
-		return fmt.Errorf("usage: probe serve|tcp|udp|catch|forge ARGUMENT…")
+		return fmt.Errorf("usage: probe serve|listen|tcp|udp|init|catch|forge ARGUMENT…")
 	}
 	switch args[0] {
 	case "serve":
-		return serve(args[1])
+		return serve(args[1], strings.Join(args[2:], " "))
+	case "listen":
+		return errors.Join(listens("tcp4", args[1]), listens("udp4", args[1]))
 	case "tcp", "udp":
 		return ask(args[0], args[1])
+	case "init":
+		return initiate(args[1])
 	case "catch":
 		if len(args) != 3 {
 			return fmt.Errorf("usage: probe catch PORT SECONDS")
@@ -52,8 +60,9 @@ func run(args []string) error {
 
 // serve answers until it is killed. It opens sockets per family, since an answer from a wildcard socket of both families
 // would show IPv4 callers as mapped addresses.
-func serve(port string) error {
+func serve(port, name string) error {
 	failed := make(chan error)
+	answer := func(a net.Addr) string { return strings.TrimSpace(host(a)+" "+name) + "\n" }
 	for _, family := range []string{"4", "6"} {
 		l, err := net.Listen("tcp"+family, net.JoinHostPort("", port))
 		if err != nil && family == "6" {
@@ -69,7 +78,7 @@ func serve(port string) error {
 					failed <- err
 					return
 				}
-				_, _ = fmt.Fprintln(c, host(c.RemoteAddr()))
+				_, _ = fmt.Fprint(c, answer(c.RemoteAddr()))
 				_ = c.Close()
 			}
 		}()
@@ -85,11 +94,26 @@ func serve(port string) error {
 					failed <- err
 					return
 				}
-				_, _ = u.WriteTo([]byte(host(from)+"\n"), from)
+				_, _ = u.WriteTo([]byte(answer(from)), from)
 			}
 		}()
 	}
 	return <-failed
+}
+
+func listens(network, port string) error {
+	if network == "udp4" {
+		c, err := net.ListenPacket(network, net.JoinHostPort("", port))
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	}
+	l, err := net.Listen(network, net.JoinHostPort("", port))
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }
 
 func host(a net.Addr) string {

@@ -1,0 +1,112 @@
+//go:build linux
+
+package bind
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// dump sends the one message of b, which asks for a list, and gives each of its messages without the netlink header.
+func (s *socket) dump(b *batch) (list [][]byte, err error) {
+	b.close()
+	s.seq++
+	binary.NativeEndian.PutUint32(b.buf[8:], s.seq)
+	binary.NativeEndian.PutUint16(b.buf[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
+	if err := unix.Sendto(s.fd, b.buf, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return nil, fmt.Errorf("%s: send: %w", b.what[0], err)
+	}
+	buf := make([]byte, 64<<10)
+	for {
+		n, _, err := unix.Recvfrom(s.fd, buf, 0)
+		if err != nil {
+			return nil, fmt.Errorf("%s: receive: %w", b.what[0], err)
+		}
+		for rest := buf[:n]; len(rest) >= unix.SizeofNlMsghdr; {
+			size := int(binary.NativeEndian.Uint32(rest))
+			if size < unix.SizeofNlMsghdr || size > len(rest) {
+				return nil, fmt.Errorf("%s: the kernel's answer is cut short", b.what[0])
+			}
+			kind, flags, seq := binary.NativeEndian.Uint16(rest[4:]), binary.NativeEndian.Uint16(rest[6:]), binary.NativeEndian.Uint32(rest[8:])
+			payload := rest[unix.SizeofNlMsghdr:size]
+			rest = rest[min((size+3)&^3, len(rest)):]
+			switch {
+			case seq != s.seq: // left over from an earlier batch that failed half way
+			case kind == unix.NLMSG_DONE:
+				if len(payload) >= 4 && int32(binary.NativeEndian.Uint32(payload)) < 0 {
+					return nil, fmt.Errorf("%s: %w", b.what[0], unix.Errno(-int32(binary.NativeEndian.Uint32(payload))))
+				}
+				return list, nil
+			case kind == unix.NLMSG_ERROR:
+				if err = ackError(payload, flags); err == nil {
+					err = errors.New("the kernel answers a list with nothing")
+				}
+				return nil, fmt.Errorf("%s: %w", b.what[0], err)
+			default:
+				list = append(list, slices.Clone(payload))
+			}
+		}
+	}
+}
+
+// links lists the links of a namespace that the socket's knows by an id, of its own if nsid is negative, and of one kind if that is not "".
+func (s *socket) links(nsid int32, kind string) ([]link, error) {
+	var b batch
+	b.add("list links", unix.RTM_GETLINK, 0, ifInfo(unix.AF_UNSPEC, 0, 0, 0))
+	b.u32(unix.IFLA_EXT_MASK, extFilterNoStats)
+	if nsid >= 0 {
+		b.u32(unix.IFLA_TARGET_NETNSID, uint32(nsid))
+	}
+	if kind != "" {
+		b.nest(unix.IFLA_LINKINFO, func() { b.attr(unix.IFLA_INFO_KIND, []byte(kind)) })
+	}
+	list, err := s.dump(&b)
+	if err != nil {
+		return nil, err
+	}
+	links := make([]link, 0, len(list))
+	for _, m := range list {
+		l, err := parseLink(m)
+		if err != nil {
+			return nil, err
+		}
+		links = append(links, l)
+	}
+	return links, nil
+}
+
+// nsids lists the ids by which the socket's namespace knows others that live: those that a link of it was moved to, and those that it was told of (know).
+func (s *socket) nsids() ([]int32, error) {
+	var b batch
+	b.add("list namespace ids", unix.RTM_GETNSID, 0, []byte{unix.AF_UNSPEC, 0, 0, 0})
+	list, err := s.dump(&b)
+	if err != nil {
+		return nil, err
+	}
+	var ids []int32
+	for _, m := range list {
+		if len(m) >= 4 {
+			ids = append(ids, int32(u32(attrs(m[4:])[netnsaNSID])))
+		}
+	}
+	return ids, nil
+}
+
+// know gives the namespace ns (an open file) an id in the socket's, where it has none.
+func (s *socket) know(ns int) error {
+	if id, err := s.nsid(ns); err != nil || id >= 0 {
+		return err
+	}
+	var b batch
+	b.add("give a namespace an id", unix.RTM_NEWNSID, 0, []byte{unix.AF_UNSPEC, 0, 0, 0})
+	b.u32(netnsaNSID, ^uint32(0)) // the kernel chooses
+	b.u32(netnsaFD, uint32(ns))
+	if err := s.do(&b); err != nil && !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,36 @@
+//go:build linux
+
+package bind
+
+import (
+	"context"
+
+	"github.com/kuryr/kuryr/internal/vifexec"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// executableSeat has an executable of the VIF type's name tell whoever switches of the host end, which is up and on nothing when it is called.
+type executableSeat struct{ dir vifexec.Dir }
+
+func (e executableSeat) find(_ context.Context, _ *socket, _ namespace, i Interface, _ bool) (place, error) {
+	return place{routed: true}, e.dir.Check(i.Port)
+}
+
+func (e executableSeat) join(ctx context.Context, port sdn.Port, _ bool) error {
+	return e.dir.Bind(ctx, port, HostName(port.ID))
+}
+
+// joined is always answered with yes: an executable cannot be asked, and who cannot be asked is not said to have failed.
+func (executableSeat) joined(context.Context, sdn.Port) (bool, error) { return true, nil }
+
+func (e executableSeat) leave(ctx context.Context, _ *socket, _ namespace, port sdn.Port) error {
+	return e.unjoin(ctx, port)
+}
+
+func (e executableSeat) unjoin(ctx context.Context, port sdn.Port) error {
+	err := e.dir.Unbind(ctx, port, HostName(port.ID))
+	if sdn.IsUnsupported(err) {
+		return nil // what nobody can bind nobody has bound
+	}
+	return err
+}

@@ -1,0 +1,347 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/internal/bundle"
+	"github.com/kuryr/kuryr/internal/config"
+	"github.com/kuryr/kuryr/internal/dockerapi"
+	"github.com/kuryr/kuryr/internal/doctor"
+	"github.com/kuryr/kuryr/internal/table"
+	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+// doctorOptions say what the doctor does beside looking.
+type doctorOptions struct {
+	fix, now bool
+	engine   string
+}
+
+// doctorReport is what it prints.
+type doctorReport struct {
+	Verdict  doctor.Verdict   `json:"verdict"`          // the worst
+	Fixed    []string         `json:"fixed,omitempty"`  // what --fix did
+	Failed   []string         `json:"failed,omitempty"` // what it could not do
+	Findings []doctor.Finding `json:"findings"`
+}
+
+func (a *app) doctorCommand() *cobra.Command {
+	var output string
+	var o doctorOptions
+	c := &cobra.Command{
+		Use: "doctor", Short: "Find out what is not well, and mend it", Args: noArgs,
+		Long: `Look at the kernel, the host, its firewall and limits, Docker, and at the store against the kernel and against Docker. Each finding
+names its mend. It works also while kuryr is not running, with fewer checks. The exit code is 1 if there are problems; warnings are none.`,
+		Example: "  kuryr doctor\n  kuryr doctor --fix\n  kuryr doctor -o json",
+		RunE: func(c *cobra.Command, _ []string) error {
+			format, err := table.ParseFormat(output)
+			if err != nil {
+				return usageError{err}
+			}
+			if (o.now || o.engine != "") && !o.fix {
+				return usageError{errors.New("--now and --forget-engine go with --fix")}
+			}
+			cfg, err := a.load(c)
+			if err != nil {
+				return err
+			}
+			report := newExamination(cfg, a.getenv("DOCKER_HOST")).run(c.Context(), o)
+			if err := a.printDoctor(format, report); err != nil {
+				return err
+			}
+			if report.Verdict == doctor.Problem || len(report.Failed) > 0 {
+				return failed{}
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&o.fix, "fix", false, "mend what can be mended without harm, and look again")
+	c.Flags().BoolVar(&o.now, "now", false, "with --fix: remove what Docker has forgotten without waiting for docker.forget_after")
+	c.Flags().StringVar(&o.engine, "forget-engine", "", "with --fix: remove also what the Docker engine of this `id` had, which is gone for good; unknown is what none was seen to have, swarm what other nodes may have")
+	addOutput(c, &output)
+	return c
+}
+
+var doctorColumns = []table.Column[doctor.Finding]{
+	{Name: "verdict", Value: func(f doctor.Finding) string { return string(f.Verdict) }},
+	{Name: "check", Value: func(f doctor.Finding) string { return f.Check }},
+	{Name: "what", Value: func(f doctor.Finding) string {
+		if f.Mend == "" {
+			return f.What
+		}
+		return f.What + "\nto mend it: " + f.Mend
+	}},
+}
+
+func (a *app) printDoctor(format table.Format, r doctorReport) error {
+	if format != table.Table {
+		return table.Show(a.out, format, r, nil)
+	}
+	for _, line := range r.Fixed {
+		_, _ = fmt.Fprintln(a.out, table.Printable(line))
+	}
+	for _, line := range r.Failed {
+		_, _ = fmt.Fprintln(a.out, "failed: "+table.Printable(line))
+	}
+	return table.List(a.out, format, r.Findings, doctorColumns)
+}
+
+// examination asks whom there is to ask.
+type examination struct {
+	cfg    config.Config
+	socket string // of the Docker engine; "" asks none
+	daemon *admin.Client
+	quiet  bool // does not quote what Docker says of containers
+}
+
+func newExamination(cfg config.Config, dockerHost string) *examination {
+	e := &examination{cfg: cfg, daemon: admin.NewClient(cfg.Admin.Socket)}
+	if cfg.Docker.API != "" {
+		e.socket = dockerapi.Socket(dockerHost, cfg.Docker.API)
+	}
+	return e
+}
+
+func (e *examination) run(ctx context.Context, o doctorOptions) doctorReport {
+	var r doctorReport
+	if o.fix {
+		r.Fixed, r.Failed = e.fix(ctx, o)
+	}
+	r.Findings = e.look(ctx)
+	doctor.WorstFirst(r.Findings)
+	r.Verdict = doctor.Worst(r.Findings)
+	return r
+}
+
+// look goes through all checks.
+func (e *examination) look(ctx context.Context) []doctor.Finding {
+	status, err := e.daemon.Status(ctx)
+	engine := e.engineFacts(ctx)
+	daemon := e.daemonFacts(ctx, status, err)
+	daemon.Managed = len(engine.Managed) > 0
+	all := doctor.Daemon(daemon)
+	host, unread := doctor.GatherRoutes(ctx)
+	all = append(all, doctor.Kernel(doctor.ProbeKernel())...)
+	all = append(all, doctor.Limits(doctor.GatherLimits(peer(e.cfg.Admin.Socket), host))...)
+	all = append(all, doctor.Files(e.files())...)
+	all = append(all, doctor.Routes(e.routes(ctx, status, err == nil, doctor.RouteFacts{Host: host, Err: unread}))...)
+	unit, plugin := doctor.FindUnit(), e.plugin()
+	unit.Managed = slices.ContainsFunc(engine.Managed, func(m doctor.Managed) bool { return m.Enabled })
+	plugin.Managed, plugin.Unasked = engine.Managed, engine.Socket == "" || engine.Err != nil
+	all = append(all, doctor.Unit(unit)...)
+	all = append(all, doctor.Plugins(plugin)...)
+	all = append(all, doctor.Engine(engine)...)
+	if err == nil {
+		all = append(all, doctor.Memory(e.memory(ctx))...)
+	}
+	return all
+}
+
+func (e *examination) plugin() doctor.PluginFacts {
+	return doctor.FindPlugin(driverNames(e.cfg.Docker), e.cfg.Docker.Socket, e.cfg.Docker.Listen)
+}
+
+func (e *examination) daemonFacts(ctx context.Context, status admin.Status, err error) doctor.DaemonFacts {
+	d := doctor.DaemonFacts{Version: status.Version, Here: version, Reasons: status.Reasons}
+	if err != nil {
+		d.Err = errors.New(strings.TrimSuffix(oneLine(err), "; start it with `kuryr up`"))
+		return d
+	}
+	if d.Apart = status.Store.Path == ""; d.Apart {
+		return d
+	}
+	check, err := e.daemon.Check(ctx)
+	d.CheckErr, d.Differences = err, check.Differences
+	for _, f := range check.Findings {
+		d.Host = append(d.Host, doctor.Host{What: f.What, Mend: f.Mend, Note: f.Note})
+	}
+	return d
+}
+
+// peer is the process that serves a socket, 0 if none does.
+func peer(socket string) int {
+	conn, err := net.DialTimeout("unix", socket, time.Second)
+	if err != nil {
+		return 0
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0
+	}
+	pid := 0
+	_ = raw.Control(func(fd uintptr) {
+		if who, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(who.Pid)
+		}
+	})
+	return pid
+}
+
+func (e *examination) files() doctor.FileFacts {
+	files := []doctor.File{
+		{Path: e.cfg.StateDir, What: "folder"},
+		{Path: e.cfg.RunDir, What: "folder"},
+		{Path: storePath(e.cfg), What: "store", Secret: true},
+		{Path: e.cfg.Admin.Socket, What: "admin socket", Secret: true},
+		{Path: e.cfg.Docker.Socket, What: "plugin socket", Secret: true},
+		{Path: config.DefaultPath, What: "configuration"},
+		{Path: filepath.Dir(config.DefaultPath), What: "folder"},
+	}
+	facts := doctor.Look(files, e.cfg.StateDir, e.cfg.RunDir)
+	facts.Newest = doctor.Changed(storePath(e.cfg))
+	facts.Pins, facts.Seen = doctor.CountPins(namespaceDir(e.cfg))
+	return facts
+}
+
+func (e *examination) routes(ctx context.Context, status admin.Status, up bool, r doctor.RouteFacts) doctor.RouteFacts {
+	for _, u := range status.Unreached {
+		r.Unreached = append(r.Unreached, doctor.Unreached{Range: u.Prefix, Router: u.Router, Reason: u.Reason})
+	}
+	if !up {
+		return r
+	}
+	networks, err := restapi.List(ctx, e.daemon.SDN(), restapi.Networks, nil)
+	if err != nil {
+		return r
+	}
+	external := map[string]bool{}
+	for _, n := range networks {
+		external[n.ID] = n.External
+	}
+	subnets, err := restapi.List(ctx, e.daemon.SDN(), restapi.Subnets, nil)
+	if err != nil {
+		return r
+	}
+	for _, s := range subnets {
+		if p, err := netip.ParsePrefix(s.CIDR); err == nil && external[s.NetworkID] {
+			r.Uplinks = append(r.Uplinks, p)
+		}
+	}
+	return r
+}
+
+func (e *examination) memory(ctx context.Context) doctor.MemoryFacts {
+	m, err := e.daemon.Memory(ctx)
+	facts := doctor.MemoryFacts{Off: m.Off, Err: m.Error, Engine: m.Engine, Now: time.Now()}
+	if err != nil {
+		facts.Err = oneLine(err)
+	}
+	for _, f := range m.Forgotten {
+		facts.Missing = append(facts.Missing, doctor.Missing{
+			Noun: f.Noun, Name: f.Name, Why: f.Why, Kept: f.Kept, Engine: f.Engine, Connected: f.Connected, Since: f.Since, Due: f.Due, Changed: f.Changed,
+		})
+	}
+	for _, b := range m.Broken {
+		facts.Broken = append(facts.Broken, doctor.Broken{Container: b.Container, Endpoint: b.Endpoint, State: b.State})
+	}
+	for _, n := range m.Unknown {
+		facts.Unknown = append(facts.Unknown, n.Name)
+	}
+	return facts
+}
+
+// mostStopped is how many containers that do not run are asked why.
+const mostStopped = 100
+
+func (e *examination) engineFacts(ctx context.Context) doctor.EngineFacts {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	names := driverNames(e.cfg.Docker)
+	f := doctor.EngineFacts{Socket: e.socket}
+	if e.socket == "" {
+		return f
+	}
+	api := dockerapi.New(e.socket)
+	defer api.Close()
+	info, err := api.Info(ctx)
+	if f.Err = err; err != nil {
+		f.Err = errors.New(strings.TrimPrefix(oneLine(err), "ask the Docker engine: "))
+		return f
+	}
+	f.Version, f.LiveRestore, f.Swarm = info.ServerVersion, info.LiveRestoreEnabled, info.InSwarm()
+	if f.Managed, f.Err = (engine{api, names}).managed(ctx); f.Err != nil {
+		return f
+	}
+	for _, m := range f.Managed { // which may have any name
+		name, _, _ := strings.Cut(m.Name, ":")
+		names = append(names, name)
+	}
+	f.Stopped, f.Err = stopped(ctx, engine{api, names})
+	for i := range f.Stopped {
+		if e.quiet {
+			f.Stopped[i].Error = bundle.Hidden
+		}
+	}
+	return f
+}
+
+// stopped finds containers on networks of this driver whose start failed, and that should run.
+func stopped(ctx context.Context, e engine) ([]doctor.Stopped, error) {
+	networks, err := e.api.Networks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ours := map[string]bool{}
+	for _, n := range networks {
+		ours[n.Name] = e.is(n.Driver)
+	}
+	containers, err := e.api.Containers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []doctor.Stopped
+	asked := 0
+	for _, c := range containers {
+		on := false
+		for name := range c.NetworkSettings.Networks {
+			on = on || ours[name]
+		}
+		if !on || c.State == "running" || c.State == "paused" || asked == mostStopped {
+			continue
+		}
+		asked++
+		d, found, err := e.api.Details(ctx, c.ID)
+		if err != nil {
+			return nil, err
+		}
+		policy := d.HostConfig.RestartPolicy.Name
+		if found && policy != "" && policy != "no" && doctor.FailedStart(d.State.Error, e.names...) {
+			all = append(all, doctor.Stopped{Name: c.Name(), Policy: policy, Error: d.State.Error})
+		}
+	}
+	return all, nil
+}
+
+// fix mends what can be mended without harm.
+func (e *examination) fix(ctx context.Context, o doctorOptions) (done, failed []string) {
+	removed, err := e.plugin().Remove()
+	done = append(done, removed...)
+	if err != nil {
+		failed = append(failed, oneLine(err))
+	}
+	take := func(m admin.Mended, err error) {
+		done, failed = append(done, m.Done...), append(failed, m.Failed...)
+		if err != nil && !admin.IsNotRunning(err) {
+			failed = append(failed, oneLine(err))
+		}
+	}
+	take(e.daemon.Mend(ctx))
+	if m, err := e.daemon.Memory(ctx); err == nil && m.Off == "" && m.Error == "" {
+		take(e.daemon.Forget(ctx, admin.ForgetOptions{Now: o.now, Engine: o.engine}))
+	}
+	return done, failed
+}

@@ -1,0 +1,41 @@
+//go:build linux
+
+package main
+
+import (
+	"net"
+
+	"github.com/kuryr/kuryr/internal/config"
+	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/nested"
+)
+
+// nestedIn is the SDN as it is seen in a virtual machine of it, where the configuration says that this is one.
+func nestedIn(p sdn.Provider, c config.Config) (sdn.Provider, error) {
+	if c.Bind.Nested == "" {
+		return p, nil
+	}
+	return nested.New(p, nested.Config{Mode: nested.Mode(c.Bind.Nested), Host: c.Host, MACs: func() ([]net.HardwareAddr, error) { return linkMACs(c.Bind.LinkInterface) }})
+}
+
+// linkMACs are the MACs that this machine's own port can have: that of the interface named, else those of all.
+func linkMACs(name string) ([]net.HardwareAddr, error) {
+	if name != "" {
+		link, err := net.InterfaceByName(name)
+		if err != nil {
+			return nil, err
+		}
+		return []net.HardwareAddr{link.HardwareAddr}, nil
+	}
+	links, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	var macs []net.HardwareAddr
+	for _, l := range links {
+		if len(l.HardwareAddr) == 6 && l.Flags&net.FlagLoopback == 0 {
+			macs = append(macs, l.HardwareAddr)
+		}
+	}
+	return macs, nil
+}

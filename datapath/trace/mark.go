@@ -1,0 +1,213 @@
+//go:build linux
+
+package trace
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	vns "github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// tablePrefix, the process's id and, from the second on, a number are the names of the tables: one whose socket was just closed may be there yet, since a
+// process that is being started elsewhere has the socket too until it executes its program.
+const tablePrefix = "kuryr-trace-"
+
+var numbers atomic.Uint32
+
+func tableNamed() string {
+	name := tablePrefix + strconv.Itoa(os.Getpid())
+	if n := numbers.Add(1); n > 1 {
+		name += "." + strconv.FormatUint(uint64(n), 10)
+	}
+	return name
+}
+
+// early is before whatever else looks at a packet, connection tracking and defragmenting among it.
+const early nftables.ChainPriority = -450
+
+// tableOwner is NFT_TABLE_F_OWNER: the table goes with the socket that made it (Linux 5.12).
+const tableOwner = 2
+
+// marks are the tables in one namespace that switch tracing on for the probe and its answer.
+type marks struct {
+	conn *nftables.Conn
+	sock *netlink.Conn
+	own  []*nftables.Table // those that do not go by themselves
+}
+
+// setMarks makes them. tap is the device of the container in a router's namespace, where frames are looked at too; "" elsewhere.
+func setMarks(ns vns.NsHandle, p probe, tap string) (_ *marks, err error) {
+	m := &marks{}
+	m.conn, err = nftables.New(nftables.AsLasting(), nftables.WithNetNSFd(int(ns)), nftables.WithSockOptions(func(c *netlink.Conn) error {
+		m.sock = c
+		return nil
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("nftables: %w", err), m.close())
+		}
+	}()
+	name := tableNamed()
+	inet, err := m.table(name, nftables.TableFamilyINet)
+	if err != nil {
+		return nil, err
+	}
+	m.chains(inet, p, "", nftables.ChainHookPrerouting, nftables.ChainHookOutput)
+	if tap != "" {
+		bridge, err := m.table(name, nftables.TableFamilyBridge)
+		if err != nil {
+			return nil, err
+		}
+		m.chains(bridge, p, tap, nftables.ChainHookPrerouting)
+	}
+	return m, m.conn.Flush()
+}
+
+// table makes a table that goes with the socket, which the library cannot ask for.
+func (m *marks) table(name string, family nftables.TableFamily) (*nftables.Table, error) {
+	t := &nftables.Table{Family: family, Name: name}
+	err := m.newTable(t, tableOwner)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
+		if err = m.newTable(t, 0); err == nil {
+			m.own = append(m.own, t)
+		}
+	}
+	return t, err
+}
+
+func (m *marks) newTable(t *nftables.Table, flags uint32) error {
+	attrs, err := netlink.MarshalAttributes([]netlink.Attribute{
+		{Type: unix.NFTA_TABLE_NAME, Data: []byte(t.Name + "\x00")},
+		{Type: unix.NFTA_TABLE_FLAGS, Data: binary.BigEndian.AppendUint32(nil, flags)},
+	})
+	if err != nil {
+		return err
+	}
+	edge := func(kind uint16) netlink.Message {
+		return netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request}, Data: []byte{0, 0, 0, unix.NFNL_SUBSYS_NFTABLES}}
+	}
+	batch := []netlink.Message{
+		edge(unix.NFNL_MSG_BATCH_BEGIN),
+		{
+			Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWTABLE, Flags: netlink.Request | netlink.Acknowledge | netlink.Create | netlink.Excl},
+			Data:   append([]byte{byte(t.Family), 0, 0, 0}, attrs...),
+		},
+		edge(unix.NFNL_MSG_BATCH_END),
+	}
+	if _, err := m.sock.SendMessages(batch); err != nil {
+		return err
+	}
+	_, err = m.sock.Receive()
+	return err
+}
+
+func (m *marks) chains(t *nftables.Table, p probe, tap string, hooks ...*nftables.ChainHook) {
+	priority := early
+	for i, hook := range hooks {
+		c := m.conn.AddChain(&nftables.Chain{Table: t, Name: []string{"in", "out"}[i], Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: &priority})
+		rules := [][]expr.Any{p.matches(p.mark())}
+		switch p.Protocol { // an echo's answer has the same mark
+		case unix.IPPROTO_TCP:
+			rules = append(rules, p.matches(p.answerMark()))
+		case unix.IPPROTO_UDP:
+			rules = append(rules, p.matches(2, binary.BigEndian.AppendUint16(nil, p.source)))
+		}
+		if tap != "" {
+			rules = append(rules, resolving(tap)...)
+		}
+		for _, match := range rules {
+			m.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: append(match,
+				&expr.Immediate{Register: 1, Data: []byte{1}},
+				&expr.Meta{Key: expr.MetaKeyNFTRACE, SourceRegister: true, Register: 1})})
+		}
+	}
+}
+
+// matches fits the probe's protocol with so many bytes there in the transport header or behind it.
+func (p probe) matches(at int, want []byte) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{p.wire()}},
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: uint32(at), Len: uint32(len(want))},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: want},
+	}
+}
+
+// resolving fits what the container asks and tells its neighbours.
+func resolving(tap string) [][]expr.Any {
+	from := func() []expr.Any {
+		name := make([]byte, unix.IFNAMSIZ)
+		copy(name, tap)
+		return []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: name}}
+	}
+	rules := [][]expr.Any{append(from(),
+		&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.ETH_P_ARP >> 8, unix.ETH_P_ARP & 0xff}})}
+	for _, kind := range []byte{135, 136} {
+		rules = append(rules, append(from(),
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_ICMPV6}},
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Len: 1},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{kind}}))
+	}
+	return rules
+}
+
+// close takes the tables away.
+func (m *marks) close() error {
+	for _, t := range m.own {
+		m.conn.DelTable(t)
+	}
+	return errors.Join(m.conn.Flush(), m.conn.CloseLasting())
+}
+
+// Sweep removes from a namespace the tables of runs that were killed on a kernel that does not do it itself, and gives their names. Those of
+// a process that lives stay.
+func Sweep(ns vns.NsHandle) ([]string, error) {
+	conn, err := nftables.New(nftables.WithNetNSFd(int(ns)))
+	if err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	tables, err := conn.ListTables()
+	if err != nil {
+		return nil, fmt.Errorf("nftables: list the tables: %w", err)
+	}
+	var gone []string
+	for _, t := range tables {
+		id, ours := strings.CutPrefix(t.Name, tablePrefix)
+		id, _, _ = strings.Cut(id, ".")
+		pid, err := strconv.Atoi(id)
+		if !ours || err != nil || pid == os.Getpid() || alive(pid) {
+			continue
+		}
+		conn.DelTable(t)
+		if err := conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
+			return gone, fmt.Errorf("nftables: delete table %s: %w", t.Name, err)
+		}
+		gone = append(gone, t.Name)
+	}
+	return gone, nil
+}
+
+// alive tells whether a process runs; one that is dead and waits for its parent does not.
+func alive(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return rest != "" && rest[0] != 'Z' && rest[0] != 'X'
+}

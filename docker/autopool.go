@@ -1,0 +1,100 @@
+package docker
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// automatic is a hint of where free ranges of one family are, so that a choice does not go through all pools. A new process
+// knows nothing and finds out.
+type automatic struct {
+	next netip.Addr // where to look first; invalid: at the beginning
+}
+
+// autoPool chooses a range that neither the host routes nor another pool has, the one after that chosen last. The engine compares
+// it with what it knows besides and asks again, holding what it got, so a range is never given twice while it is held.
+func (d *Driver) autoPool(ctx context.Context, r *requestPoolRequest) (enginePool, error) {
+	unlock, err := d.locks.lock(ctx, "automatic")
+	if err != nil {
+		return enginePool{}, err
+	}
+	defer unlock()
+	routes, err := d.hostRoutes(ctx)
+	if err != nil {
+		return enginePool{}, refuseFor(err, "the host's routes could not be read: name a subnet")
+	}
+	routes = slices.DeleteFunc(slices.Clone(routes), func(p netip.Prefix) bool { return p.Bits() == 0 })
+	pool, ok, err := d.lost(ctx, func(p enginePool) bool {
+		_, routed := overlapping(p.cidr, routes)
+		return p.space == r.AddressSpace && !p.sub.IsValid() && !routed && cutFrom(d.pools[r.V6], p.cidr)
+	})
+	if ok || err != nil {
+		return pool, err
+	}
+	cidr, err := d.freePrefix(ctx, r.V6, routes)
+	if err != nil {
+		return enginePool{}, err
+	}
+	pool, err = d.makePool(ctx, newPoolName(d.hostKey, poolName{space: r.AddressSpace, cidr: cidr}))
+	if err == nil {
+		d.automatic[r.V6].next = lastAddr(cidr).Next()
+	}
+	return pool, err
+}
+
+// cutFrom tells whether a range is one that automatic pools give.
+func cutFrom(pools []AutoPool, p netip.Prefix) bool {
+	return slices.ContainsFunc(pools, func(a AutoPool) bool { return a.Len == p.Bits() && a.Prefix.Contains(p.Addr()) })
+}
+
+// freePrefix finds a range of the automatic pools that overlaps none that is routed or another pool's. It begins where the last
+// one was found and comes round once.
+func (d *Driver) freePrefix(ctx context.Context, v6 bool, routes []netip.Prefix) (netip.Prefix, error) {
+	pools := d.pools[v6]
+	from := d.automatic[v6].next
+	start := slices.IndexFunc(pools, func(p AutoPool) bool { return p.Prefix.Contains(from) })
+	if start < 0 {
+		start, from = 0, netip.Addr{}
+	}
+	for i := range len(pools) + 1 {
+		pool := pools[(start+i)%max(1, len(pools))]
+		begin, end := pool.Prefix.Addr(), lastAddr(pool.Prefix)
+		switch {
+		case i == 0 && from.IsValid():
+			begin = from
+		case i == len(pools) && from.IsValid():
+			end = from.Prev()
+		case i == len(pools):
+			continue
+		}
+		cidr, found, err := d.freeBetween(ctx, pool.Len, begin, end, routes)
+		if found || err != nil {
+			return cidr, err
+		}
+	}
+	return netip.Prefix{}, refuse("no automatic range is free: name a subnet")
+}
+
+// freeBetween is the first free range of a length from begin, where one can begin, to end.
+func (d *Driver) freeBetween(ctx context.Context, length int, begin, end netip.Addr, routes []netip.Prefix) (netip.Prefix, bool, error) {
+	for next := begin; next.IsValid() && !end.Less(next); {
+		candidate := netip.PrefixFrom(next, length)
+		blocker, blocked := overlapping(candidate, routes)
+		if !blocked {
+			query := sdn.SubnetPoolQuery{Match: sdn.Match{Owner: d.sdn.Installation(), Kind: kindPool}, Overlaps: []netip.Prefix{candidate}}
+			pool, found, err := sdn.First(d.sdn.FindSubnetPools(ctx, query))
+			if err != nil || !found {
+				return candidate, err == nil, err
+			}
+			blocker, _ = overlapping(candidate, pool.Prefixes)
+		}
+		if blocker.Bits() > length {
+			blocker = candidate
+		}
+		next = lastAddr(blocker).Next()
+	}
+	return netip.Prefix{}, false, nil
+}

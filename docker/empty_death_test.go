@@ -1,0 +1,152 @@
+package docker
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// mortal is a provider whose caller dies after one of its changes.
+type mortal struct {
+	sdn.Provider
+	left int // changes until then
+}
+
+func (p *mortal) changed() {
+	if p.left--; p.left == 0 {
+		panic("killed")
+	}
+}
+
+func (p *mortal) UpdateNetwork(ctx context.Context, id sdn.ID, c sdn.NetworkPatch) (sdn.Network, error) {
+	defer p.changed()
+	return p.Provider.UpdateNetwork(ctx, id, c)
+}
+
+func (p *mortal) UpdateSubnetPool(ctx context.Context, id sdn.ID, c sdn.SubnetPoolPatch) (sdn.SubnetPool, error) {
+	defer p.changed()
+	return p.Provider.UpdateSubnetPool(ctx, id, c)
+}
+
+func (p *mortal) EnsureSubnet(ctx context.Context, s sdn.SubnetSpec) (sdn.Subnet, error) {
+	defer p.changed()
+	return p.Provider.EnsureSubnet(ctx, s)
+}
+
+func (p *mortal) UpdateSubnet(ctx context.Context, id sdn.ID, c sdn.SubnetPatch) (sdn.Subnet, error) {
+	defer p.changed()
+	return p.Provider.UpdateSubnet(ctx, id, c)
+}
+
+func (p *mortal) DeleteSubnet(ctx context.Context, id sdn.ID) error {
+	defer p.changed()
+	return p.Provider.DeleteSubnet(ctx, id)
+}
+
+func (p *mortal) EnsureRouter(ctx context.Context, s sdn.RouterSpec) (sdn.Router, error) {
+	defer p.changed()
+	return p.Provider.EnsureRouter(ctx, s)
+}
+
+func (p *mortal) AttachSubnet(ctx context.Context, router, subnet sdn.ID, a netip.Addr) error {
+	defer p.changed()
+	return p.Provider.AttachSubnet(ctx, router, subnet, a)
+}
+
+func (p *mortal) DetachSubnet(ctx context.Context, router, subnet sdn.ID) error {
+	defer p.changed()
+	return p.Provider.DetachSubnet(ctx, router, subnet)
+}
+
+func (p *mortal) EnsurePorts(ctx context.Context, s []sdn.PortSpec) ([]sdn.Port, error) {
+	defer p.changed()
+	return p.Provider.EnsurePorts(ctx, s)
+}
+
+func (p *mortal) UpdatePort(ctx context.Context, id sdn.ID, c sdn.PortPatch) (sdn.Port, error) {
+	defer p.changed()
+	return p.Provider.UpdatePort(ctx, id, c)
+}
+
+func (p *mortal) DeletePort(ctx context.Context, id sdn.ID, ifRevision int64) error {
+	defer p.changed()
+	return p.Provider.DeletePort(ctx, id, ifRevision)
+}
+
+// Killed after any change while its last container goes and the next one comes, with the next start finishing or not, a subnet is
+// whole again for whoever asks, and gone once he has left.
+func TestEmptySubnetsKilledAnywhere(t *testing.T) {
+	t.Parallel()
+	for name, options := range map[string]m{"own router": nil, "shared router": {optRouter: "edge"}} {
+		reconciled := options != nil // by the next start, or by whoever asks next
+		deaths := 0
+		for ; ; deaths++ {
+			p := &mortal{}
+			b := newBox(t, deletesEmpty, func(c *Config) { p.Provider = c.Provider; c.Provider = p })
+			n := b.create(richNetwork(options))
+			whole := b.whole(n)
+			if p.left = deaths + 1; !lives(b, n) {
+				break
+			}
+			if reconciled {
+				b.must(b.driver.Reconcile(t.Context()))
+			}
+			e := b.run(&endpoint{net: n, mac: containerMAC}) // which takes over an address that was answered to nobody
+			if now := b.whole(n); now != whole {
+				t.Errorf("%s, killed after change %d: the subnets are\n%s\nthey were\n%s", name, deaths+1, now, whole)
+			}
+			b.stop(e)
+			if now := b.whole(n); now != "" {
+				t.Errorf("%s, killed after change %d: without an endpoint there is still\n%s", name, deaths+1, now)
+			}
+			b.remove(n)
+			b.clean()
+		}
+		if deaths < 20 {
+			t.Errorf("%s: it died %d times only", name, deaths)
+		}
+	}
+}
+
+const containerMAC = "02:00:00:00:00:01"
+
+// lives lets two containers live on the network one after the other, and tells whether the plugin died on the way. The engine takes
+// back what it knows of, and forgets what it was not answered.
+func lives(b *box, n *network) (died bool) {
+	for range 2 {
+		e := &endpoint{net: n, id: newID(), mac: containerMAC}
+		call := func(method string, body any) m {
+			_, answer := b.post(method, encode(body))
+			if answer["Err"] != nil {
+				died = true
+				b.restart()
+				return nil
+			}
+			return answer
+		}
+		release := func(p *pool, address string) {
+			call("IpamDriver.ReleaseAddress", m{"PoolID": p.id, "Address": address})
+		}
+		var taken []func()
+		for family, p := range []*pool{n.v4[0], n.v6[0]} {
+			a := call("IpamDriver.RequestAddress", m{"PoolID": p.id, "Address": "", "Options": m{optMAC: e.mac}})
+			if a == nil {
+				break
+			}
+			address := bareAddress(b, a["Address"])
+			*[]*string{&e.ip4, &e.ip6}[family] = address
+			taken = append(taken, func() { release(p, address) })
+		}
+		if len(taken) == 2 && call("NetworkDriver.CreateEndpoint", e.createBody()) != nil {
+			call("NetworkDriver.Join", e.joinBody())
+			call("NetworkDriver.Leave", e.body())
+			call("NetworkDriver.DeleteEndpoint", e.body())
+		}
+		for _, free := range taken {
+			free()
+		}
+	}
+	return died
+}

@@ -1,0 +1,442 @@
+package docker
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/internal/failpoint"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// existingRange reads what a RequestPool asks for, with the existing subnet or pool that its options name. Nothing is changed.
+func (d *Driver) existingRange(ctx context.Context, r *requestPoolRequest) (poolName, error) {
+	asked := poolName{space: r.AddressSpace, cidr: r.pool, sub: r.sub}
+	if named, ok := r.existing.subnet[r.V6]; ok {
+		var in []sdn.ID
+		if r.existing.network.given() {
+			network, err := d.namedNetwork(ctx, r.existing)
+			if err != nil {
+				return asked, err
+			}
+			in = []sdn.ID{network.ID}
+		}
+		s, err := d.namedSubnet(ctx, named, in)
+		if err != nil {
+			return asked, err
+		}
+		switch {
+		case d.scope == Global:
+			return asked, refuse("option %s: a swarm's networks cannot be made of existing ones", named.option)
+		case s.CIDR.Addr().Is6() != r.V6:
+			return asked, refuse("option %s: the range of subnet %s is %s, of the other family", named.option, s.ID, s.CIDR)
+		case r.pool.IsValid() && r.pool != s.CIDR:
+			return asked, refuse("option %s: the range of subnet %s is %s, not %s", named.option, s.ID, s.CIDR, r.pool)
+		case r.sub.IsValid() && r.sub != s.CIDR:
+			return asked, refuse("option %s: subnet %s has its owner's allocation pools: leave out --ip-range", named.option, s.ID)
+		}
+		asked.cidr, asked.sub, asked.ofSubnet = s.CIDR, netip.Prefix{}, s.ID
+		return asked, nil
+	}
+	if named, ok := r.existing.pool[r.V6]; ok {
+		p, err := d.namedPoolOf(ctx, named)
+		if err != nil {
+			return asked, err
+		}
+		if !asked.cidr.IsValid() {
+			if len(p.Prefixes) != 1 {
+				return asked, refuse("option %s: pool %s has %d prefixes: name a subnet", named.option, p.ID, len(p.Prefixes))
+			}
+			asked.cidr = p.Prefixes[0].Masked()
+		}
+		within := func(prefix netip.Prefix) bool {
+			return prefix.Bits() <= asked.cidr.Bits() && prefix.Contains(asked.cidr.Addr())
+		}
+		if !slices.ContainsFunc(p.Prefixes, within) {
+			return asked, refuse("option %s: %s is in no prefix of pool %s", named.option, asked.cidr, p.ID)
+		}
+		asked.ofPool = p.ID
+	}
+	return asked, nil
+}
+
+// only is the one object that a reference means.
+func only[T any](found []T, err error, named reference, noun string) (one T, _ error) {
+	switch {
+	case err != nil:
+		return one, err
+	case len(found) == 0:
+		return one, refuse("option %s: there is no %s %s", named.option, noun, clip(named.name, 100))
+	case len(found) > 1:
+		return one, refuse("option %s: %d %ss are named %s: name it by its id", named.option, len(found), noun, clip(named.name, 100))
+	}
+	return found[0], nil
+}
+
+// byID says which option named what is not there.
+func byID[T any](v T, err error, named reference, noun string) (T, error) {
+	if sdn.IsNotFound(err) {
+		err = refuse("option %s: there is no %s %s", named.option, noun, named.id)
+	}
+	return v, err
+}
+
+// namedNetwork is the network that the options name, which must be shared or not as they say.
+func (d *Driver) namedNetwork(ctx context.Context, e existingOptions) (n sdn.Network, err error) {
+	if named := e.network; named.id != "" {
+		n, err = d.sdn.Network(ctx, named.id)
+		n, err = byID(n, err, named, "network")
+	} else {
+		found, failed := sdn.All(d.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Names: []string{named.name}}}))
+		n, err = only(found, failed, named, "network")
+	}
+	if err == nil && e.shared != nil && *e.shared != n.Shared {
+		err = refuse("option %s: network %s has the shared flag %t, not %t", optNetShared, n.ID, n.Shared, *e.shared)
+	}
+	return n, err
+}
+
+// namedSubnet is the subnet that a reference means, of one of the networks where some are given.
+func (d *Driver) namedSubnet(ctx context.Context, named reference, in []sdn.ID) (s sdn.Subnet, err error) {
+	if named.id == "" {
+		found, err := sdn.All(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: sdn.Match{Names: []string{named.name}}, Networks: in}))
+		return only(found, err, named, "subnet")
+	}
+	s, err = d.sdn.Subnet(ctx, named.id)
+	if s, err = byID(s, err, named, "subnet"); err == nil && len(in) > 0 && !slices.Contains(in, s.Network) {
+		err = refuse("option %s: subnet %s is not in network %s", named.option, s.ID, in[0])
+	}
+	return s, err
+}
+
+// namedPoolOf is the subnet pool that a reference means.
+func (d *Driver) namedPoolOf(ctx context.Context, named reference) (sdn.SubnetPool, error) {
+	if named.id != "" {
+		p, err := d.sdn.SubnetPool(ctx, named.id)
+		return byID(p, err, named, "subnet pool")
+	}
+	found, err := sdn.All(d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: sdn.Match{Names: []string{named.name}}}))
+	return only(found, err, named, "subnet pool")
+}
+
+// useNetwork is CreateNetwork with an existing network. All that can be wrong is found out before the first change.
+// isNew says that it has no link yet.
+func (d *Driver) useNetwork(ctx context.Context, r *createNetworkRequest, isNew bool) error {
+	if d.scope == Global {
+		return refuse("a swarm's networks cannot be made of existing ones: leave out the options that name them")
+	}
+	network, subnets, err := d.existingNetwork(ctx, r.network.existing)
+	if err != nil {
+		return err
+	}
+	standing, err := d.standing(ctx, r, network, subnets)
+	if err != nil {
+		return err
+	}
+	pools, err := d.poolsOf(ctx, r, standing)
+	if err != nil {
+		return err
+	}
+	var ids []sdn.ID
+	var cidr netip.Prefix
+	for _, data := range r.ranges() {
+		if p, ok := pools[data]; ok {
+			ids = append(ids, p.ID)
+		}
+		if !cidr.IsValid() && data.cidr.Bits() > 0 {
+			cidr = data.cidr
+		}
+	}
+	l, err := d.ensureLink(ctx, r.NetworkID, network.ID, ids, cidr, r.network.tags(), isNew)
+	if err != nil {
+		return err
+	}
+	if err := r.network.kept(l.Tags); err != nil {
+		return err
+	}
+	failpoint.Here("docker.createnetwork.linked")
+	for data, pool := range pools {
+		s, ok := standing[data]
+		if !ok {
+			continue
+		}
+		if pool.subnet() == "" {
+			if err := d.tagPool(ctx, pool, string(s.ID)); err != nil {
+				return err
+			}
+		}
+		d.whereabouts.noteSubnet(pool.ID, s.ID)
+	}
+	if err := d.addSubnets(ctx, r, network.ID, pools, standing); err != nil {
+		return err
+	}
+	failpoint.Here("docker.createnetwork.used")
+	d.claim(pools)
+	d.markUse(ctx, r.NetworkID, network, pools, standing)
+	return nil
+}
+
+// existingNetwork is the network that is to be used, with its subnets. A subnet alone means its network.
+func (d *Driver) existingNetwork(ctx context.Context, e existingOptions) (n sdn.Network, subnets []sdn.Subnet, err error) {
+	if !e.network.given() {
+		for _, v6 := range []bool{false, true} {
+			named, ok := e.subnet[v6]
+			if !ok {
+				continue
+			}
+			s, err := d.namedSubnet(ctx, named, nil)
+			if err != nil {
+				return n, nil, err
+			}
+			e.network = reference{option: named.option, id: s.Network}
+			break
+		}
+	}
+	if n, err = d.namedNetwork(ctx, e); err != nil {
+		return n, nil, err
+	}
+	subnets, err = sdn.All(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{n.ID}}))
+	return n, subnets, err
+}
+
+// standing are the existing subnets that stand for the ranges asked for. A range that no subnet of the network has is to be added to it.
+func (d *Driver) standing(ctx context.Context, r *createNetworkRequest, network sdn.Network, subnets []sdn.Subnet) (map[*ipamData]sdn.Subnet, error) {
+	standing := map[*ipamData]sdn.Subnet{}
+	for v6, list := range map[bool][]*ipamData{false: r.IPv4Data, true: r.IPv6Data} {
+		named, ok := r.network.existing.subnet[v6]
+		var asked sdn.Subnet
+		if ok {
+			var err error
+			if asked, err = d.namedSubnet(ctx, named, []sdn.ID{network.ID}); err != nil {
+				return nil, err
+			}
+			if !slices.ContainsFunc(list, func(data *ipamData) bool { return data.cidr == asked.CIDR }) {
+				return nil, refuse("option %s: the range of subnet %s is %s, which was not asked for", named.option, asked.ID, asked.CIDR)
+			}
+		}
+		for _, data := range list {
+			if data.cidr.Bits() == 0 {
+				continue
+			}
+			for _, s := range subnets {
+				switch {
+				case s.CIDR == data.cidr && d.cutFor(s, r.NetworkID):
+					// A repeat: it was added.
+				case s.CIDR == data.cidr:
+					standing[data] = s
+				case s.CIDR.Overlaps(data.cidr):
+					return nil, refuse("the range %s overlaps %s, which network %s has", data.cidr, s.CIDR, network.ID)
+				}
+			}
+			if s, ok := standing[data]; ok {
+				if err := fits(s, data); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return standing, nil
+}
+
+// fits tells what of a range cannot be had from an existing subnet, which is not changed for it.
+func fits(s sdn.Subnet, data *ipamData) error {
+	if data.gateway.IsValid() && s.Gateway.IsValid() && data.gateway != s.Gateway {
+		return refuse("the gateway of subnet %s is %s, not %s: name it by --gateway", s.ID, s.Gateway, data.gateway)
+	}
+	return nil
+}
+
+// addSubnets adds those ranges to an existing network that it does not have.
+func (d *Driver) addSubnets(ctx context.Context, r *createNetworkRequest, network sdn.ID, pools map[*ipamData]enginePool, standing map[*ipamData]sdn.Subnet) error {
+	for _, family := range []struct {
+		digit string
+		list  []*ipamData
+	}{{"4", r.IPv4Data}, {"6", r.IPv6Data}} {
+		for i, data := range family.list {
+			if _, stands := standing[data]; stands || data.cidr.Bits() == 0 {
+				continue
+			}
+			spec := subnetSpec(d.subnetKey(r.NetworkID, family.digit, i), data, pools[data], !r.network.routed())
+			spec.Network = network
+			if _, err := d.sdn.EnsureSubnet(ctx, spec); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// markUse writes kuryr-libnetwork's tags on an existing network and the subnets that are used, so that it, and people, see who uses them.
+// Nothing here depends on them: an owner may have kept others from tagging his network.
+func (d *Driver) markUse(ctx context.Context, id string, network sdn.Network, pools map[*ipamData]enginePool, standing map[*ipamData]sdn.Subnet) {
+	err := d.tagNetwork(ctx, network, func(tags []string) []string {
+		for _, t := range useTags(id) {
+			tags, _ = withTag(tags, t)
+		}
+		return tags
+	})
+	for data, s := range standing {
+		if p, ok := pools[data]; ok && err == nil {
+			err = d.tagSubnet(ctx, s, func(tags []string) []string {
+				tags, _ = withTag(tags, string(p.ID))
+				return tags
+			})
+		}
+	}
+	if err != nil {
+		d.log.WarnContext(ctx, "an existing network is used without tags that say so", "network", network.ID, "err", err)
+	}
+}
+
+// useTags are kuryr-libnetwork's on an existing network.
+func useTags(id string) []string { return append(idTags(id), existingTag(id)) }
+
+// tagNetwork changes the tags of a network itself, which may be anybody's.
+func (d *Driver) tagNetwork(ctx context.Context, n sdn.Network, change func([]string) []string) error {
+	return retryStale(func(again bool) (err error) {
+		if again {
+			if n, err = d.sdn.Network(ctx, n.ID); err != nil {
+				return err
+			}
+		}
+		tags := change(n.Tags)
+		if slices.Equal(tags, n.Tags) {
+			return nil
+		}
+		_, err = d.sdn.UpdateNetwork(ctx, n.ID, sdn.NetworkPatch{Patch: sdn.Patch{IfRevision: n.Revision, Tags: &tags}})
+		return err
+	})
+}
+
+func (d *Driver) tagSubnet(ctx context.Context, s sdn.Subnet, change func([]string) []string) error {
+	return retryStale(func(again bool) (err error) {
+		if again {
+			if s, err = d.sdn.Subnet(ctx, s.ID); err != nil {
+				return err
+			}
+		}
+		tags := change(s.Tags)
+		if slices.Equal(tags, s.Tags) {
+			return nil
+		}
+		_, err = d.sdn.UpdateSubnet(ctx, s.ID, sdn.SubnetPatch{Patch: sdn.Patch{IfRevision: s.Revision, Tags: &tags}})
+		return err
+	})
+}
+
+// leaveExisting is DeleteNetwork of an existing network: what is ours in it goes, and the link last, so that it can be repeated.
+func (d *Driver) leaveExisting(ctx context.Context, id string) error {
+	l, found, err := d.findLink(ctx, id)
+	if err != nil || !found {
+		return err
+	}
+	if len(l.pools) == 0 && !slices.Contains(l.Tags, tagDeleted) { // no released pool will tell that it is to go
+		if err := d.tagPool(ctx, enginePool{SubnetPool: l.SubnetPool}, tagDeleted); err != nil {
+			return err
+		}
+	}
+	subnets, err := sdn.All(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{l.network}}))
+	if err != nil {
+		return err
+	}
+	for _, s := range subnets {
+		if !d.cutFor(s, id) {
+			continue
+		}
+		if err := d.dropPorts(ctx, sdn.PortQuery{Subnets: []sdn.ID{s.ID}}); err != nil {
+			return err
+		}
+		if err := d.sdn.DeleteSubnet(ctx, s.ID); err != nil {
+			return err
+		}
+		failpoint.Here("docker.deletenetwork.added")
+	}
+	if err := d.dropLeftPorts(ctx, l, subnets); err != nil {
+		return err
+	}
+	if err := d.unmarkUse(ctx, l, subnets); err != nil {
+		return err
+	}
+	failpoint.Here("docker.deletenetwork.unmarked")
+	if len(l.pools) > 0 {
+		if err := d.dropReleased(ctx, sdn.Match{IDs: l.pools, Tags: []string{tagReleased}}); err != nil {
+			return err
+		}
+	}
+	d.whereabouts.noteNetwork(id, "", "")
+	return d.sdn.DeleteSubnetPool(ctx, l.ID)
+}
+
+// dropLeftPorts takes ports of ours from an existing network with the last of the engines' networks that it is: whose they are no port tells,
+// and while another is the same, or an engine has addresses of it by the IPAM driver alone, they may be of that.
+func (d *Driver) dropLeftPorts(ctx context.Context, l link, subnets []sdn.Subnet) error {
+	left := sdn.PortQuery{Match: sdn.Match{Owner: d.sdn.Installation()}, Networks: []sdn.ID{l.network}}
+	if _, found, err := sdn.First(d.sdn.FindPorts(ctx, left)); err != nil || !found {
+		return err
+	}
+	match := sdn.Match{Owner: d.sdn.Installation(), Kind: kindLink}
+	for p, err := range d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
+		if err != nil {
+			return err
+		}
+		if network, _, _ := strings.Cut(p.Name, ","); p.ID != l.ID && network == string(l.network) {
+			return nil
+		}
+	}
+	match.Kind = kindPool
+	for _, s := range subnets {
+		match.Names = append(match.Names, poolTitle(s.CIDR))
+	}
+	for p, err := range d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
+		if err != nil {
+			return err
+		}
+		pool, ok := d.enginePool(p)
+		if ok && !slices.Contains(l.pools, p.ID) && slices.ContainsFunc(subnets, func(s sdn.Subnet) bool { return s.ID == pool.subnet() }) {
+			return nil
+		}
+	}
+	return d.dropPorts(ctx, left)
+}
+
+// unmarkUse takes the tags away that markUse or kuryr-libnetwork wrote, and what that program made for the use of the network, unless
+// others use that.
+func (d *Driver) unmarkUse(ctx context.Context, l link, subnets []sdn.Subnet) error {
+	network, err := d.sdn.Network(ctx, l.network)
+	if sdn.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	last := false
+	err = d.tagNetwork(ctx, network, func(tags []string) []string {
+		// What is read may be old, and another host use the network by now. What is written tells: it is refused where the tags are others.
+		tags = without(useTags(l.id)...)(tags)
+		last = len(tagsWith(tags, tagExisting)) == 0
+		return tags
+	})
+	for _, s := range subnets {
+		if err != nil || d.cutFor(s, l.id) {
+			continue
+		}
+		var own []string
+		for _, p := range l.pools {
+			own = append(own, string(p))
+		}
+		if err = d.tagSubnet(ctx, s, without(own...)); err == nil && last {
+			err = d.dropPeersPools(ctx, s)
+		}
+	}
+	if sdn.IsDenied(err) || sdn.IsUnsupported(err) || sdn.IsNotFound(err) {
+		d.log.WarnContext(ctx, "an existing network keeps tags that say it is used", "network", network.ID, "err", err)
+		return nil
+	}
+	return err
+}
+
+// tagsWith are the tags that begin so.
+func tagsWith(tags []string, prefix string) []string {
+	return slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return len(tagValues([]string{t}, prefix)) == 0 })
+}

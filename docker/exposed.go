@@ -1,0 +1,49 @@
+package docker
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// maxExposed is how many ranges of exposed ports are remembered: an SDN has room for 50 tags on a port (Neutron).
+const maxExposed = 32
+
+// exposedTags are the tags that remember what a container exposes: "80/tcp", and neighbours as one range, "8000-8009/udp". Those
+// beyond what an SDN has room for are left out.
+func exposedTags(ports []exposedPort) []string {
+	ports = slices.Clone(ports)
+	slices.SortFunc(ports, func(a, b exposedPort) int {
+		return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
+	})
+	var tags []string
+	for i := 0; i < len(ports) && len(tags) < maxExposed; {
+		first, last := ports[i], ports[i].Port
+		for i++; i < len(ports) && ports[i].Proto == first.Proto && ports[i].Port-last <= 1; i++ {
+			last = ports[i].Port
+		}
+		tags = append(tags, tagExposed+exposedRange(first.Port, last)+"/"+protocol(first.Proto))
+	}
+	return tags
+}
+
+func exposedRange(first, last uint16) string {
+	if first == last {
+		return fmt.Sprint(first)
+	}
+	return fmt.Sprintf("%d-%d", first, last)
+}
+
+// exposes gives a port's tags with those of what Join tells, which knows of more exposed ports than CreateEndpoint, and whether
+// that changes them. Where Join tells of none, nothing changes.
+func exposes(port sdn.Port, ports []exposedPort) (tags []string, changed bool) {
+	wanted := exposedTags(ports)
+	others := slices.DeleteFunc(slices.Clone(port.Tags), func(t string) bool { return strings.HasPrefix(t, tagExposed) })
+	if len(wanted) == 0 || len(others)+len(wanted) == len(port.Tags) && hasAll(port.Tags, wanted) {
+		return port.Tags, false
+	}
+	return append(others, wanted...), true
+}

@@ -1,0 +1,71 @@
+package docker
+
+import (
+	"cmp"
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kuryr/kuryr/internal/portproxy"
+	"github.com/kuryr/kuryr/internal/records"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// What a Driver keeps on the disk, and how a command that is not its process reads it.
+
+const endpointsFolder, owedFolder = "endpoints", "owed"
+
+// folderIn is a folder of a folder, "" of none.
+func folderIn(dir, name string) string {
+	if dir == "" {
+		return ""
+	}
+	return filepath.Join(dir, name)
+}
+
+// Folders are those that a Driver with these two keeps records in, files of JSON.
+func Folders(stateDir, runDir string) []string {
+	return []string{folderIn(stateDir, owedFolder), folderIn(runDir, endpointsFolder)}
+}
+
+// Publication is a port of the host that a Kuryr on this host publishes by its proxy.
+type Publication struct {
+	Endpoint string // the engine's id
+	Port     sdn.ID
+	portproxy.Forward
+}
+
+// Publications are what the proxy of the Kuryr with this run folder publishes, read from there: also a command that is not that process may ask.
+func Publications(runDir string) ([]Publication, error) {
+	all, err := records.Load[plugged](records.At(folderIn(runDir, endpointsFolder)))
+	var list []Publication
+	for endpoint, r := range all {
+		for _, f := range r.Proxied {
+			list = append(list, Publication{endpoint, r.Port.ID, f})
+		}
+	}
+	slices.SortFunc(list, func(a, b Publication) int {
+		return cmp.Or(strings.Compare(a.Endpoint, b.Endpoint), a.Listen.Compare(b.Listen))
+	})
+	return list, err
+}
+
+// Debt is a clean-up that the engine asked for and that is done when the SDN is back.
+type Debt struct {
+	Method string          // such as NetworkDriver.DeleteEndpoint
+	Body   json.RawMessage // as the engine sent it
+	At     time.Time
+}
+
+// Debts are what the Kuryr with this state folder owes, read from there, the oldest first.
+func Debts(stateDir string) ([]Debt, error) {
+	all, err := records.Load[Debt](records.At(folderIn(stateDir, owedFolder)))
+	list := []Debt{}
+	for _, d := range all {
+		list = append(list, d)
+	}
+	slices.SortFunc(list, func(a, b Debt) int { return a.At.Compare(b.At) })
+	return list, err
+}

@@ -1,0 +1,121 @@
+package docker
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/kuryr/kuryr/internal/failpoint"
+	"github.com/kuryr/kuryr/internal/hostports"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// Where that is asked for (optPublish), ports are published by a floating IP that forwards them: clients keep their addresses, and the host carries
+// nothing. Each endpoint has a floating IP for that, of the external network that its router leads to, unless optFloatingIP names one: that is its
+// user's if it was there before, may forward to other endpoints too, and stays.
+
+// optPublish, of a network or an endpoint, says how ports are published on an SDN that cannot do so at the host's own addresses.
+const optPublish = "kuryr.publish"
+
+// The values of optPublish.
+const (
+	publishFloating = "floatingip"
+	publishProxy    = "proxy" // as without the option
+)
+
+func checkPublish(field, value string) error {
+	if value != publishFloating && value != publishProxy {
+		return malformed(field, "must be %s or %s, not %q", publishFloating, publishProxy, clip(value, 40))
+	}
+	return nil
+}
+
+// forwards tells whether a port's endpoint was asked to publish by a floating IP.
+func forwards(port sdn.Port) bool {
+	asked := tagValues(port.Tags, tagPublish)
+	return len(asked) > 0 && asked[0] == publishFloating
+}
+
+// publishForwarded publishes ports by port forwardings of a floating IP.
+func (d *Driver) publishForwarded(ctx context.Context, endpoint string, known plugged, published []portMap) error {
+	can := d.sdn.Capabilities()
+	if !can.FloatingIPs || !can.Forwards {
+		return refuse("option %s=%s: this SDN has no floating IPs that forward ports", optPublish, publishFloating)
+	}
+	var target sdn.Target
+	for _, a := range known.Port.Addresses {
+		if a.Addr.Is4() {
+			target = sdn.Target{Port: known.Port.ID, Addr: a.Addr}
+			break
+		}
+	}
+	if !target.Addr.IsValid() {
+		return refuse("option %s=%s: the endpoint has no IPv4 address", optPublish, publishFloating)
+	}
+	made, err := d.forwarder(ctx, endpoint, &known, target)
+	if err != nil {
+		return err
+	}
+	failpoint.Here("docker.forward.address")
+	p := &publisher{sdn: d.sdn, ports: noHostPorts{}, endpoint: endpoint, targets: map[bool]sdn.Target{false: target},
+		faces: map[netip.Addr]*face{made.Address: {address: made.Address, floatingIP: made.ID, target: target}}, order: []netip.Addr{made.Address}, kept: map[hostports.Port]bool{}}
+	if p.faces[made.Address].there, err = sdn.All(d.sdn.FindForwards(ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{made.ID}})); err != nil {
+		return err
+	}
+	published = slices.Clone(published)
+	for i, m := range published {
+		if host, err := netip.ParseAddr(m.HostIP); err == nil && !host.IsUnspecified() && host != made.Address {
+			return refuse("port %d/%s cannot be published on %s: the endpoint's floating IP is %s", m.Port, protocol(m.Proto), host, made.Address)
+		}
+		published[i].HostIP = made.Address.String()
+	}
+	return p.forwardAll(ctx, published)
+}
+
+// forwarder is the floating IP that is to forward to an endpoint. What is to be undone is written down before it is made.
+func (d *Driver) forwarder(ctx context.Context, endpoint string, known *plugged, target sdn.Target) (sdn.FloatingIP, error) {
+	spec := sdn.FloatingIPSpec{Base: sdn.Base{Key: d.publishKey(endpoint, false)}}
+	for _, asked := range tagValues(known.Port.Tags, tagPublishAt) {
+		found, err := d.floatingIP(ctx, asked)
+		switch {
+		case err != nil:
+			return sdn.FloatingIP{}, err
+		case found == nil:
+			if spec.Address, err = netip.ParseAddr(asked); err != nil {
+				return sdn.FloatingIP{}, refuse("option %s: there is no floating IP %s", optFloatingIP, asked)
+			}
+		case found.Key.IsZero():
+			if found.Target.Port != "" {
+				return sdn.FloatingIP{}, refuse("option %s: floating IP %s is in use", optFloatingIP, found.Address)
+			}
+			known.Floating, known.Forwarder = true, found.ID
+			d.plugged.put(ctx, endpoint, *known)
+			return *found, nil
+		case found.Key != spec.Key:
+			return sdn.FloatingIP{}, refuse("option %s: floating IP %s is in use", optFloatingIP, found.Address)
+		default:
+			spec.Address = found.Address
+		}
+	}
+	var err error
+	if spec.Network, err = d.outside(ctx, known.Port, target); err != nil {
+		return sdn.FloatingIP{}, err
+	}
+	known.Floating = true
+	d.plugged.put(ctx, endpoint, *known)
+	return d.sdn.EnsureFloatingIP(ctx, spec)
+}
+
+// dropForwards takes the forwardings to an endpoint from a floating IP that is not Kuryr's.
+func (d *Driver) dropForwards(ctx context.Context, known plugged) error {
+	query := sdn.ForwardQuery{FloatingIPs: []sdn.ID{known.Forwarder}, Ports: []sdn.ID{known.Port.ID}}
+	forwards, err := sdn.All(d.sdn.FindForwards(ctx, query))
+	if err != nil || len(forwards) == 0 {
+		return ignoreAbsent(err)
+	}
+	var ids []sdn.ID
+	for _, f := range forwards {
+		ids = append(ids, f.ID)
+	}
+	return ignoreAbsent(d.sdn.DeleteForwards(ctx, known.Forwarder, ids))
+}

@@ -1,0 +1,185 @@
+package docker
+
+import (
+	"context"
+	"iter"
+	"testing"
+
+	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// another is an SDN as another installation of Kuryr sees it: what that made is its own, all else is foreign.
+type another struct{ sdn.Provider }
+
+const anotherID = "0ther"
+
+func (another) Installation() string { return anotherID }
+
+// seen gives an object as the other installation sees it.
+func seen[T any](v T, err error) (T, error) {
+	var meta *sdn.Meta
+	switch o := any(&v).(type) {
+	case *sdn.Network:
+		meta = &o.Meta
+	case *sdn.Subnet:
+		meta = &o.Meta
+	case *sdn.SubnetPool:
+		meta = &o.Meta
+	case *sdn.Port:
+		meta = &o.Meta
+	}
+	meta.Foreign = meta.Key.Owner != anotherID
+	return v, err
+}
+
+func allSeen[T any](found iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for v, err := range found {
+			if !yield(seen(v, err)) {
+				return
+			}
+		}
+	}
+}
+
+func (a another) EnsureNetwork(ctx context.Context, s sdn.NetworkSpec) (sdn.Network, error) {
+	return seen(a.Provider.EnsureNetwork(ctx, s))
+}
+
+func (a another) Network(ctx context.Context, id sdn.ID) (sdn.Network, error) {
+	return seen(a.Provider.Network(ctx, id))
+}
+
+func (a another) FindNetworks(ctx context.Context, q sdn.NetworkQuery) iter.Seq2[sdn.Network, error] {
+	return allSeen(a.Provider.FindNetworks(ctx, q))
+}
+
+func (a another) UpdateNetwork(ctx context.Context, id sdn.ID, p sdn.NetworkPatch) (sdn.Network, error) {
+	return seen(a.Provider.UpdateNetwork(ctx, id, p))
+}
+
+func (a another) Subnet(ctx context.Context, id sdn.ID) (sdn.Subnet, error) {
+	return seen(a.Provider.Subnet(ctx, id))
+}
+
+func (a another) FindSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2[sdn.Subnet, error] {
+	return allSeen(a.Provider.FindSubnets(ctx, q))
+}
+
+func (a another) UpdateSubnet(ctx context.Context, id sdn.ID, p sdn.SubnetPatch) (sdn.Subnet, error) {
+	return seen(a.Provider.UpdateSubnet(ctx, id, p))
+}
+
+func (a another) EnsureSubnetPool(ctx context.Context, s sdn.SubnetPoolSpec) (sdn.SubnetPool, error) {
+	return seen(a.Provider.EnsureSubnetPool(ctx, s))
+}
+
+func (a another) SubnetPool(ctx context.Context, id sdn.ID) (sdn.SubnetPool, error) {
+	return seen(a.Provider.SubnetPool(ctx, id))
+}
+
+func (a another) FindSubnetPools(ctx context.Context, q sdn.SubnetPoolQuery) iter.Seq2[sdn.SubnetPool, error] {
+	return allSeen(a.Provider.FindSubnetPools(ctx, q))
+}
+
+func (a another) UpdateSubnetPool(ctx context.Context, id sdn.ID, p sdn.SubnetPoolPatch) (sdn.SubnetPool, error) {
+	return seen(a.Provider.UpdateSubnetPool(ctx, id, p))
+}
+
+func (a another) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
+	ports, err := a.Provider.EnsurePorts(ctx, specs)
+	for i := range ports {
+		ports[i], _ = seen(ports[i], nil)
+	}
+	return ports, err
+}
+
+func (a another) Port(ctx context.Context, id sdn.ID) (sdn.Port, error) {
+	return seen(a.Provider.Port(ctx, id))
+}
+
+func (a another) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn.Port, error] {
+	return allSeen(a.Provider.FindPorts(ctx, q))
+}
+
+func (a another) UpdatePort(ctx context.Context, id sdn.ID, p sdn.PortPatch) (sdn.Port, error) {
+	return seen(a.Provider.UpdatePort(ctx, id, p))
+}
+
+// foreigner is a host of another installation on the SDN of a box.
+func foreigner(b *box, host string) *box {
+	b.t.Helper()
+	other := *b
+	other.binder = &fakeBinder{plugged: map[sdn.ID]bind.Interface{}}
+	other.provider = another{b.provider}
+	other.config.Provider, other.config.Binder, other.config.Host = other.provider, other.binder, host
+	other.restart()
+	return &other
+}
+
+// Two installations in one project see each other's ports as in use, and neither takes nor deletes them, not even on one host.
+func TestTwoInstallations(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.create(dualNetwork())
+	e := b.run(&endpoint{net: n})
+	port := b.portOf(e.id)
+	other := foreigner(b, testHost)
+	for _, call := range []string{"Leave", "DeleteEndpoint", "RevokeExternalConnectivity"} {
+		other.ok("NetworkDriver."+call, e.body())
+	}
+	b.same(port)
+	s, err := b.provider.Subnet(t.Context(), port.Addresses[0].Subnet)
+	b.must(err)
+	_, _, err = other.driver.takeAddress(t.Context(), s, &requestAddressRequest{addr: port.Addresses[0].Addr, mac: port.MAC})
+	if err == nil {
+		t.Error("the other installation was given the address")
+	} else {
+		b.contains(err.Error(), "in use")
+	}
+	b.same(port)
+	if b.binder.count() != 1 {
+		t.Error("it was unplugged")
+	}
+}
+
+// Two hosts, of one installation and of two, are on one network of somebody else's, each with a Docker network, a container and a port of its user's.
+// Neither notices what the other does, and the network stays.
+func TestTwoHostsOnOneNetwork(t *testing.T) {
+	t.Parallel()
+	for name, second := range map[string]func(*box) *box{
+		"of one installation":  func(b *box) *box { return widen(b, "two")[1] },
+		"of two installations": func(b *box) *box { return foreigner(widen(b)[0], "two") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			one := newBox(t)
+			two := second(one)
+			theirs := one.theirs("net", "10.50.0.0/24", "fd50::/64")
+			before := one.dump()
+			n1, n2 := one.create(one.zun(theirs, "10.50.0.0/24", "fd50::/64")), two.create(two.zun(theirs, "10.50.0.0/24", "fd50::/64"))
+			users := one.port(n1, usersPort, "10.50.0.94", "fd50::94")
+			first, second := one.run(&endpoint{net: n1}), two.run(&endpoint{net: n2})
+			lent := &endpoint{net: n2, ip4: "10.50.0.94", ip6: "fd50::94"}
+			two.run(lent)
+			one.contains(one.fails("IpamDriver.RequestAddress", m{"PoolID": n1.v4[0].id, "Address": second.ip4, "Options": m{optMAC: "02:00:00:00:00:11"}}), "in use")
+			one.contains(one.fails("IpamDriver.RequestAddress", m{"PoolID": n1.v4[0].id, "Address": lent.ip4, "Options": m{optMAC: "02:00:00:00:00:11"}}), "bound to host two")
+			kept := two.portOf(second.id)
+			one.ok("IpamDriver.ReleaseAddress", m{"PoolID": n1.v4[0].id, "Address": second.ip4})
+			one.ok("IpamDriver.ReleaseAddress", m{"PoolID": n1.v4[0].id, "Address": lent.ip4})
+			one.stop(first)
+			one.remove(n1)
+			one.must(one.driver.Reconcile(t.Context()))
+			two.same(kept)
+			two.stop(two.run(&endpoint{net: n2}))
+			two.stop(lent)
+			two.same(users)
+			two.stop(second)
+			two.remove(n2)
+			one.must(one.provider.DeletePorts(t.Context(), []sdn.ID{users.ID}))
+			if now := one.dump(); now != before {
+				t.Errorf("before\n%s\nafter\n%s", before, now)
+			}
+		})
+	}
+}

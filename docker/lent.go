@@ -1,0 +1,277 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/internal/failpoint"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// Besides ports of ours an endpoint can have one that somebody else made: its user, another program (Zun), or kuryr-libnetwork.
+//
+// One that kuryr-libnetwork made for an endpoint is told by its tag or its names, gets a Key when it is used, and is ours from then on. Any other is lent:
+// it keeps its name, its description, its own device and all that its user gave it, it is never deleted, and what was set for the time that the
+// endpoint has it is undone. What that is the port's tags tell; they are written before anything is set, and taken off after all is undone.
+
+// What of a lent port has to be undone, as tagSet says; its device is told by its value.
+const (
+	setHost  = "host"
+	setOwner = "owner"
+)
+
+// engineID is the form of an engine's endpoint ids.
+var engineID = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// ownPort tells whether a port is one that goes with its endpoint's addresses: ours, or kuryr-libnetwork's on this host or nowhere.
+func (d *Driver) ownPort(p sdn.Port) bool {
+	return d.ours(p.Meta, kindPort, kindEndpoint) || peersPort(p) && !d.elsewhere(p)
+}
+
+// elsewhere tells whether a port is bound to another host, whose Kuryr has to do with it.
+func (d *Driver) elsewhere(p sdn.Port) bool { return p.Host != "" && p.Host != d.host }
+
+// peersPort tells whether kuryr-libnetwork made a port.
+func peersPort(p sdn.Port) bool {
+	if !p.Key.IsZero() || p.Description != "" || slices.Contains(p.Tags, tagLent) {
+		return false
+	}
+	return slices.Contains(p.Tags, tagPort) || p.Name == unboundName && p.DeviceID == "" ||
+		p.DeviceOwner == sdn.OwnerContainer && p.DeviceID != "" && p.Name == portName(p.DeviceID)
+}
+
+// adopt takes a port that kuryr-libnetwork made over.
+func (d *Driver) adopt(ctx context.Context, port sdn.Port, mac net.HardwareAddr, key sdn.Key) (sdn.Port, error) {
+	if port.DeviceID != "" {
+		return port, inUseByAnother(port)
+	}
+	patch := sdn.PortPatch{Patch: sdn.Patch{IfRevision: port.Revision, Key: &key}}
+	if mac != nil && !bytes.Equal(mac, port.MAC) {
+		patch.MAC = mac
+	}
+	adopted, err := d.sdn.UpdatePort(ctx, port.ID, patch)
+	if sdn.ReasonOf(err) == sdn.Stale {
+		err = inUseByAnother(port)
+	}
+	return adopted, err
+}
+
+// lentTo tells whether a port is one that its user made and an endpoint has.
+func lentTo(p sdn.Port, endpoint string) bool {
+	return p.Key.IsZero() && slices.Contains(p.Tags, tagLent) && hasAll(p.Tags, idTags(endpoint))
+}
+
+// borrowed tells whether a port is one that its user made and an endpoint of this host has.
+func (d *Driver) borrowed(p sdn.Port) bool {
+	if !p.Key.IsZero() || !slices.Contains(p.Tags, tagLent) || d.elsewhere(p) {
+		return false
+	}
+	by := tagValues(p.Tags, tagBorrower)
+	return len(by) == 0 || slices.Contains(by, d.sdn.Installation()) // kuryr-libnetwork does not say by whom
+}
+
+// endpointOf is the endpoint that has a port, "" if none.
+func endpointOf(p sdn.Port) string {
+	if !p.Key.IsZero() || !slices.Contains(p.Tags, tagLent) {
+		return p.DeviceID
+	}
+	lower, upper := tagValues(p.Tags, tagIDLower), tagValues(p.Tags, tagIDUpper)
+	return strings.Join(append(lower[:min(1, len(lower))], upper[:min(1, len(upper))]...), "")
+}
+
+// lendable tells why an endpoint cannot have a port that is not ours; endpoint is "" while it is not known which one asks.
+func (d *Driver) lendable(p sdn.Port, endpoint string) error {
+	addresses := addressesOf(p)
+	switch has := endpointOf(p); {
+	case !p.Key.IsZero():
+		return refuse("address %s is in use: its port %s is not Docker's of this Kuryr", addresses, p.ID)
+	case p.DeviceOwner != "" && p.DeviceOwner != sdn.OwnerContainer:
+		return refuse("address %s is in use: its port %s is of %s", addresses, p.ID, clip(p.DeviceOwner, 60))
+	case d.elsewhere(p):
+		return refuse("address %s is in use: its port %s is bound to host %s", addresses, p.ID, clip(p.Host, 100))
+	case has == endpoint && has != "":
+		return nil
+	case slices.Contains(p.Tags, tagLent) && has != "", p.DeviceOwner == sdn.OwnerContainer && engineID.MatchString(p.DeviceID):
+		return refuse("address %s is in use by another endpoint", addresses)
+	}
+	return nil
+}
+
+func addressesOf(p sdn.Port) string {
+	if len(p.Addresses) == 0 {
+		return "(none)"
+	}
+	var list []string
+	for _, a := range p.Addresses {
+		list = append(list, a.Addr.String())
+	}
+	return strings.Join(list, " ")
+}
+
+// borrow gives a port that its user made to an endpoint. What is to be undone is written down first.
+func (d *Driver) borrow(ctx context.Context, port sdn.Port, r *createEndpointRequest) (sdn.Port, error) {
+	if err := d.lendable(port, r.EndpointID); err != nil {
+		return port, err
+	}
+	if option := r.endpoint.driver.changing(); option != "" {
+		return port, refuse("port %s is not Kuryr's and stays as its user made it: leave out %s", port.ID, option)
+	}
+	var set []string
+	for _, was := range port.Tags {
+		if strings.HasPrefix(was, tagSet) || strings.HasPrefix(was, tagMAC) {
+			set = append(set, was) // by a call that did not come to its end
+		}
+	}
+	patch := sdn.PortPatch{}
+	if port.DeviceID == "" {
+		patch.DeviceID = &r.EndpointID
+	}
+	if owner := sdn.OwnerContainer; port.DeviceOwner == "" {
+		patch.DeviceOwner = &owner
+		set, _ = withTag(set, tagSet+setOwner)
+	}
+	if port.Host == "" {
+		if !d.sdn.Capabilities().HostBinding {
+			return port, d.unbindable(port, nil)
+		}
+		patch.Host = &d.host
+		set, _ = withTag(set, tagSet+setHost)
+	}
+	if r.mac != nil && !bytes.Equal(r.mac, port.MAC) {
+		if !d.sdn.Capabilities().ChooseMAC || port.Host != "" {
+			return port, fixedMAC(port, nil)
+		}
+		patch.MAC = r.mac
+		if len(tagValues(set, tagMAC)) == 0 {
+			set = append(set, tagMAC+port.MAC.String())
+		}
+	}
+	tags := slices.DeleteFunc(boundTags(r), func(t string) bool { return t == tagPort })
+	tags = slices.Concat(own(port.Tags), []string{tagLent, tagBorrower + d.sdn.Installation()}, tags, set)
+	lent, err := port, error(nil)
+	if len(tags) != len(port.Tags) || !hasAll(port.Tags, tags) {
+		lent, err = d.sdn.UpdatePort(ctx, port.ID, sdn.PortPatch{Patch: sdn.Patch{IfRevision: port.Revision, Tags: &tags}})
+		failpoint.Here("docker.createendpoint.lent")
+		if err == nil && !hasAll(lent.Tags, tags) {
+			return port, refuse("port %s is not Kuryr's, and using it needs tags, which this SDN does not have", port.ID)
+		}
+	}
+	if err == nil {
+		d.lend(r, port)
+	}
+	if err == nil && (patch.DeviceID != nil || patch.DeviceOwner != nil || patch.Host != nil || patch.MAC != nil) {
+		patch.IfRevision = lent.Revision
+		lent, err = d.sdn.UpdatePort(ctx, port.ID, patch)
+	}
+	switch field := sdn.FieldOf(err); {
+	case sdn.ReasonOf(err) == sdn.Stale:
+		err = refuseFor(err, "address %s was taken by another endpoint", addressesOf(port))
+	case sdn.IsDenied(err) && patch.MAC != nil && !strings.Contains(field, "host"):
+		err = fixedMAC(port, err)
+	case sdn.IsDenied(err):
+		err = d.unbindable(port, err)
+	}
+	return lent, err
+}
+
+func (d *Driver) unbindable(port sdn.Port, cause error) error {
+	return refuseFor(cause, "the SDN does not let Kuryr bind port %s to host %s: its credentials need the right to set binding:host_id, or the port has to be bound already",
+		port.ID, d.host)
+}
+
+func fixedMAC(port sdn.Port, cause error) error {
+	return refuseFor(cause, "port %s has MAC %s, which cannot be changed: give it by --mac-address", port.ID, port.MAC)
+}
+
+// own are the tags that a port's user gave it.
+func own(tags []string) []string {
+	return slices.DeleteFunc(slices.Clone(tags), func(t string) bool {
+		return t == tagLent || strings.HasPrefix(t, tagPrefix) || strings.HasPrefix(t, tagIDLower) || strings.HasPrefix(t, tagIDUpper)
+	})
+}
+
+// giveBack undoes what borrow did. kuryr-libnetwork does not say what it set: the host and the owner.
+func (d *Driver) giveBack(ctx context.Context, port sdn.Port) error {
+	endpoint := endpointOf(port)
+	set := tagValues(port.Tags, tagSet)
+	if len(tagValues(port.Tags, tagBorrower)) == 0 {
+		set = []string{setHost, setOwner}
+	}
+	none, patch := "", sdn.PortPatch{Patch: sdn.Patch{IfRevision: port.Revision}}
+	if port.DeviceID != "" && port.DeviceID == endpoint {
+		patch.DeviceID = &none
+	}
+	if slices.Contains(set, setOwner) && port.DeviceOwner == sdn.OwnerContainer {
+		patch.DeviceOwner = &none
+	}
+	if slices.Contains(set, setHost) && port.Host == d.host {
+		patch.Host = &none
+	}
+	tags := own(port.Tags)
+	if macs := tagValues(port.Tags, tagMAC); len(macs) > 0 {
+		if mac, err := net.ParseMAC(macs[0]); err == nil && !bytes.Equal(mac, port.MAC) {
+			// A port that is bound keeps its MAC, so that is another step.
+			unbound, err := d.sdn.UpdatePort(ctx, port.ID, patch)
+			if err != nil {
+				return err
+			}
+			failpoint.Here("docker.deleteendpoint.returning")
+			patch = sdn.PortPatch{Patch: sdn.Patch{IfRevision: unbound.Revision}, MAC: mac}
+		}
+	}
+	patch.Tags = &tags
+	if _, err := d.sdn.UpdatePort(ctx, port.ID, patch); err != nil {
+		return err
+	}
+	d.unlend(endpoint)
+	return nil
+}
+
+// lending is what this process knows of an endpoint's lent port: a hint, not state.
+type lending struct {
+	port  sdn.ID
+	taken []sdn.Address // those of its addresses that the engine has, and will release
+}
+
+func (d *Driver) lend(r *createEndpointRequest, port sdn.Port) {
+	l := lending{port: port.ID}
+	for _, a := range port.Addresses {
+		if slices.ContainsFunc(r.addresses, func(p netip.Prefix) bool { return p.Addr() == a.Addr }) {
+			l.taken = append(l.taken, a)
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lent[r.EndpointID] = l
+}
+
+// unlend also remembers that nothing is to be done when the engine releases the addresses.
+func (d *Driver) unlend(endpoint string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, a := range d.lent[endpoint].taken {
+		d.returned[a] = true
+	}
+	delete(d.lent, endpoint)
+}
+
+func (d *Driver) hinted(endpoint string) (sdn.ID, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l, ok := d.lent[endpoint]
+	return l.port, ok
+}
+
+// wasReturned tells whether the address was a lent port's that has been given back, and not been taken since. It forgets it.
+func (d *Driver) wasReturned(a sdn.Address) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	was := d.returned[a]
+	delete(d.returned, a)
+	return was
+}

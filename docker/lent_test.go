@@ -1,0 +1,658 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// port makes a port as somebody else does: without a Key.
+func (b *box) port(n *network, s sdn.PortSpec, addresses ...string) sdn.Port {
+	b.t.Helper()
+	s.Network = b.networkOf(n).ID
+	for _, a := range addresses {
+		s.Addresses = append(s.Addresses, sdn.Address{Addr: netip.MustParseAddr(a)})
+	}
+	ports, err := b.provider.EnsurePorts(b.t.Context(), []sdn.PortSpec{s})
+	b.must(err)
+	return ports[0]
+}
+
+// same checks that a port is as it was.
+func (b *box) same(was sdn.Port) {
+	b.t.Helper()
+	now, err := b.provider.Port(b.t.Context(), was.ID)
+	b.must(err)
+	now.Revision, now.Updated, now.Status, now.VIF = was.Revision, was.Updated, was.Status, was.VIF
+	now.Tags, was.Tags = slices.Sorted(slices.Values(now.Tags)), slices.Sorted(slices.Values(was.Tags))
+	if encode(now) != encode(was) {
+		b.t.Errorf("the port is\n%s\nand was\n%s", encode(now), encode(was))
+	}
+}
+
+var usersPort = sdn.PortSpec{Base: sdn.Base{Name: "theirs", Description: "hands off", Tags: []string{"mine"}}}
+
+// A port of the user's is taken by its addresses; it keeps all that is the user's, and in the end nothing of ours is left on it.
+func TestExistingPortByAddress(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.create(dualNetwork())
+	was := b.port(n, usersPort, "10.50.0.77", "fd50::77")
+	for _, restarts := range []bool{false, true} {
+		e := b.run(&endpoint{net: n, ip4: "10.50.0.77", ip6: "fd50::77"})
+		p, err := b.provider.Port(t.Context(), was.ID)
+		b.must(err)
+		if p.Name != "theirs" || p.Description != "hands off" || p.DeviceID != e.id || p.Host != testHost || p.DeviceOwner != sdn.OwnerContainer ||
+			p.MAC.String() != e.mac || !hasAll(p.Tags, append(idTags(e.id), "mine", tagLent)) || slices.Contains(p.Tags, tagPort) || !p.Key.IsZero() {
+			t.Errorf("port in use: %+v", p)
+		}
+		if b.binder.plugged[was.ID].Port.ID != was.ID {
+			t.Error("it is not plugged")
+		}
+		if restarts {
+			b.restart()
+		}
+		b.stop(e)
+		b.same(was)
+	}
+	b.must(b.provider.DeletePorts(t.Context(), []sdn.ID{was.ID}))
+	b.remove(n)
+	b.clean()
+}
+
+// A port of the user's is found by its MAC for both families.
+func TestExistingPortByMAC(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.create(dualNetwork())
+	was := b.port(n, usersPort, "10.50.0.78", "fd50::78")
+	e := b.run(&endpoint{net: n, mac: was.MAC.String()})
+	if e.ip4 != "10.50.0.78" || e.ip6 != "fd50::78" {
+		t.Errorf("addresses %s %s", e.ip4, e.ip6)
+	}
+	b.stop(e)
+	b.same(was)
+}
+
+// Zun makes a container's port beforehand, bound and with the container's id as its device, and starts the container with its addresses
+// and its MAC. The network is its user's, and the port stays as it was wherever the plugin is restarted.
+func TestZunsPort(t *testing.T) {
+	t.Parallel()
+	for _, restarts := range []bool{false, true} {
+		c := &counting{}
+		b := newBox(t, func(config *Config) { c.Provider = config.Provider; config.Provider = c })
+		again := func() {
+			if restarts {
+				b.restart()
+				b.must(b.driver.Reconcile(t.Context()))
+			}
+		}
+		theirs := b.theirs("net", "10.50.0.0/24", "fd50::/64", "10.51.0.0/24")
+		n := b.create(b.zun(theirs, "10.50.0.0/24", "fd50::/64"))
+		was := b.port(n, sdn.PortSpec{Base: sdn.Base{Name: "zun"}, DeviceID: "8a5d6a63-0d5d-4a9c-8d3b-6a1f5a0ffb11", DeviceOwner: sdn.OwnerContainer, Host: testHost},
+			"10.50.0.79", "fd50::79")
+		again()
+		e := &endpoint{net: n, mac: was.MAC.String(), ip4: "10.50.0.79", ip6: "fd50::79"}
+		c.calls = nil
+		b.take(e)
+		again()
+		b.ok("NetworkDriver.CreateEndpoint", e.createBody())
+		again()
+		e.joined = b.ok("NetworkDriver.Join", e.joinBody())
+		started := c.calls
+		p, err := b.provider.Port(t.Context(), was.ID)
+		b.must(err)
+		if p.DeviceID != was.DeviceID || p.Name != "zun" || !hasAll(p.Tags, append(idTags(e.id), tagLent)) {
+			t.Errorf("port in use: %+v", p)
+		}
+		if e.joined["Gateway"] != "10.50.0.1" || e.joined["GatewayIPv6"] != "fd50::1" || e.joined["InterfaceName"].(m)["SrcName"] != bind.ContainerName(was.ID) {
+			t.Errorf("joined %v", e.joined)
+		}
+		again()
+		c.calls = nil
+		b.ok("NetworkDriver.RevokeExternalConnectivity", e.body())
+		b.ok("NetworkDriver.Leave", e.body())
+		again()
+		b.ok("NetworkDriver.DeleteEndpoint", e.body())
+		again()
+		b.giveBack(e)
+		b.same(was)
+		want := []string{"UpdatePort"}
+		if got := changes(started); !slices.Equal(got, want) {
+			t.Errorf("a start changes %v, want %v", got, want)
+		}
+		if got := changes(c.calls); !slices.Equal(got, want) {
+			t.Errorf("a stop changes %v, want %v", got, want)
+		}
+		b.remove(n)
+		b.same(was)
+	}
+}
+
+// changes are those of a provider's calls that change something.
+func changes(calls []string) []string {
+	return slices.DeleteFunc(slices.Clone(calls), func(call string) bool {
+		return strings.HasPrefix(call, "Find") || slices.Contains([]string{"Network", "Subnet", "SubnetPool", "Port", "Router"}, call)
+	})
+}
+
+// A container of two families changes its port four times when it starts, of which the last is for the tags, and three times when it stops. With
+// Neutron each is a call, and so is every question that its cache does not answer.
+func TestChangesOfContainer(t *testing.T) {
+	t.Parallel()
+	c := &counting{}
+	b := newBox(t, func(config *Config) { c.Provider = config.Provider; config.Provider = c })
+	n := b.create(dualNetwork())
+	b.must(b.driver.Seen(t.Context(), "one", n.id))
+	c.calls = nil
+	e := b.run(&endpoint{net: n})
+	if got, want := changes(c.calls), []string{"EnsurePorts", "UpdatePort", "UpdatePort"}; !slices.Equal(got, want) {
+		t.Errorf("a start changes %v, want %v", got, want)
+	}
+	c.calls = nil
+	b.stop(e)
+	if got, want := changes(c.calls), []string{"UpdatePort", "UpdatePort", "DeletePort"}; !slices.Equal(got, want) {
+		t.Errorf("a stop changes %v, want %v", got, want)
+	}
+}
+
+// What is somebody else's is refused, and stays as it was whatever the engine releases then.
+func TestExistingPortRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spec  sdn.PortSpec
+		says  string
+		takes bool // RequestAddress cannot know
+	}{
+		"a virtual machine's":        {spec: sdn.PortSpec{DeviceID: "vm", DeviceOwner: "compute:nova", Host: testHost}, says: "compute:nova"},
+		"a subport":                  {spec: sdn.PortSpec{DeviceOwner: "trunk:subport"}, says: "trunk:subport"},
+		"another endpoint's":         {spec: sdn.PortSpec{DeviceID: newID(), DeviceOwner: sdn.OwnerContainer, Host: testHost}, says: "another endpoint"},
+		"another installation's":     {spec: sdn.PortSpec{Base: sdn.Base{Key: sdn.Key{Owner: "other", Kind: kindPort, Name: "x"}}}, says: "in use"},
+		"lent by another":            {spec: sdn.PortSpec{Base: sdn.Base{Tags: append(idTags(newID()), tagLent)}, Host: testHost}, says: "another endpoint"},
+		"of the same, without a key": {spec: sdn.PortSpec{Base: sdn.Base{Key: sdn.Key{Owner: "other", Kind: kindPort, Name: "y"}}, Host: testHost}, says: "in use"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBox(t)
+			n := b.create(dualNetwork())
+			was := b.port(n, c.spec, "10.50.0.80")
+			b.contains(b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "10.50.0.80", "Options": m{optMAC: "02:00:00:00:00:09"}}), c.says)
+			e := &endpoint{net: n, id: newID(), mac: "02:00:00:00:00:09", ip4: "10.50.0.80"}
+			b.contains(b.fails("NetworkDriver.CreateEndpoint", e.createBody()), c.says)
+			b.giveBack(e)
+			b.same(was)
+		})
+	}
+}
+
+// A port that is bound to another host stays there.
+func TestExistingPortBoundElsewhere(t *testing.T) {
+	t.Parallel()
+	boxes := hostsOn(t, "two")
+	b := boxes[0]
+	n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+	was := b.port(n, sdn.PortSpec{DeviceOwner: sdn.OwnerContainer, Host: "two"}, "10.50.0.81")
+	b.contains(b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "10.50.0.81", "Options": m{optMAC: "02:00:00:00:00:09"}}),
+		"10.50.0.81", "bound to host two")
+	b.ok("IpamDriver.ReleaseAddress", m{"PoolID": n.v4[0].id, "Address": "10.50.0.81"})
+	b.same(was)
+	e := boxes[1].run(&endpoint{net: n, ip4: "10.50.0.81", mac: was.MAC.String()})
+	boxes[1].stop(e)
+	b.same(was)
+}
+
+// hostsOn are hosts that share an SDN and, as with the engines of one installation, what is on it.
+func hostsOn(t testing.TB, hosts ...string) []*box {
+	t.Helper()
+	return widen(newBox(t), hosts...)
+}
+
+// The same address of a user's port for two endpoints: the second is refused, and the first keeps it.
+func TestExistingPortTwice(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+	was := b.port(n, usersPort, "10.50.0.82")
+	first, second := &endpoint{net: n, ip4: "10.50.0.82"}, &endpoint{net: n, ip4: "10.50.0.82"}
+	b.take(first)
+	b.take(second) // neither is known yet
+	b.ok("NetworkDriver.CreateEndpoint", first.createBody())
+	b.contains(b.fails("NetworkDriver.CreateEndpoint", second.createBody()), "in use by another endpoint")
+	b.giveBack(second)
+	b.ok("NetworkDriver.Join", first.joinBody())
+	if p := b.portOf(first.id); p.ID != was.ID {
+		t.Errorf("the first has %s", p.ID)
+	}
+	b.contains(b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "10.50.0.82", "Options": m{optMAC: "02:00:00:00:00:0a"}}), "another endpoint")
+	b.stop(first)
+	b.same(was)
+}
+
+// The same endpoint id comes twice, on one host and on two.
+func TestSameEndpointTwice(t *testing.T) {
+	t.Parallel()
+	boxes := hostsOn(t, "two")
+	b, n := boxes[0], boxes[0].create(dualNetwork())
+	e := b.run(&endpoint{net: n})
+	port := b.portOf(e.id)
+	b.ok("NetworkDriver.CreateEndpoint", e.createBody())
+	b.contains(boxes[1].fails("NetworkDriver.CreateEndpoint", e.createBody()), "bound to host "+testHost)
+	b.contains(boxes[1].fails("NetworkDriver.Join", e.joinBody()), "bound to host")
+	boxes[1].ok("NetworkDriver.Leave", e.body())
+	boxes[1].ok("NetworkDriver.DeleteEndpoint", e.body())
+	boxes[1].giveBack(e)
+	if now := b.portOf(e.id); now.Host != testHost || now.ID != port.ID || len(now.Addresses) != 2 {
+		t.Errorf("the first host's port is %+v", now)
+	}
+	b.stop(e)
+	b.remove(n)
+	b.clean()
+}
+
+// What kuryr-libnetwork made is used: a port that its RequestAddress left, and gets a Key then.
+func TestPeersPortUsed(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.create(dualNetwork())
+	b.port(n, sdn.PortSpec{Base: sdn.Base{Name: unboundName, Tags: []string{tagPort}}}, "10.50.0.83")
+	e := b.run(&endpoint{net: n, ip4: "10.50.0.83"})
+	if p := b.portOf(e.id); p.Key.IsZero() || p.Name != portName(e.id) || !hasAll(p.Tags, append(idTags(e.id), tagPort)) || len(p.Addresses) != 2 {
+		t.Errorf("port %+v", p)
+	}
+	b.stop(e)
+	b.remove(n)
+	b.clean()
+}
+
+// What kuryr-libnetwork left running goes by the engine's calls: ports of its RequestAddress, and those of its CreateEndpoint, which have no tags.
+func TestPeersPortRemoved(t *testing.T) {
+	t.Parallel()
+	for name, spec := range map[string]func(endpoint string) sdn.PortSpec{
+		"tagged": func(id string) sdn.PortSpec {
+			return sdn.PortSpec{Base: sdn.Base{Name: unboundName, Tags: append(idTags(id), tagPort)}, DeviceID: id, DeviceOwner: sdn.OwnerContainer, Host: testHost}
+		},
+		"named": func(id string) sdn.PortSpec {
+			return sdn.PortSpec{Base: sdn.Base{Name: portName(id)}, DeviceID: id, DeviceOwner: sdn.OwnerContainer, Host: testHost}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBox(t)
+			n := b.create(dualNetwork())
+			e := &endpoint{net: n, id: newID(), ip4: "10.50.0.84", ip6: "fd50::84"}
+			p := b.port(n, spec(e.id), e.ip4, e.ip6)
+			b.binder.plugged[p.ID] = bind.Interface{Port: p}
+			b.stop(e)
+			b.remove(n)
+			b.clean()
+		})
+	}
+}
+
+// A user's port that an endpoint of kuryr-libnetwork has is given back as that would.
+func TestPeersExistingPortGivenBack(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.create(dualNetwork())
+	e := &endpoint{net: n, id: newID(), ip4: "10.50.0.85"}
+	p := b.port(n, sdn.PortSpec{Base: sdn.Base{Name: "theirs", Tags: append(idTags(e.id), tagLent)}, DeviceID: e.id, DeviceOwner: sdn.OwnerContainer, Host: testHost}, e.ip4)
+	b.stop(e)
+	p.DeviceID, p.DeviceOwner, p.Host, p.Tags = "", "", "", nil
+	b.same(p)
+}
+
+// A port is named by its id; it must have the addresses that the engine says.
+func TestPortByID(t *testing.T) {
+	t.Parallel()
+	for _, option := range []string{optPort, optNeutronPort} {
+		b := newBox(t)
+		n := b.create(dualNetwork())
+		was := b.port(n, usersPort, "10.50.0.86", "fd50::86")
+		far := b.port(b.create(&network{v4: []*pool{{cidr: "10.51.0.0/24"}}}), usersPort, "10.51.0.86")
+		e := &endpoint{net: n, ip4: "10.50.0.86", ip6: "fd50::86"}
+		b.take(e)
+		body := e.createBody()
+		body["Options"].(m)[option] = string(was.ID)
+		b.ok("NetworkDriver.CreateEndpoint", body)
+		b.ok("NetworkDriver.Join", e.joinBody())
+		b.stop(e)
+		b.same(was)
+		auto := &endpoint{net: n}
+		b.take(auto)
+		for id, says := range map[string]string{string(was.ID): "give the container its addresses", newID(): "there is no port", string(far.ID): "is not of network"} {
+			body = auto.createBody()
+			body["Options"].(m)[option] = id
+			b.contains(b.fails("NetworkDriver.CreateEndpoint", body), option, says)
+		}
+		b.giveBack(auto)
+		b.same(was)
+	}
+}
+
+// An option that would change a user's port is refused.
+func TestExistingPortStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.create(dualNetwork())
+	was := b.port(n, usersPort, "10.50.0.87", "fd50::87")
+	for option, value := range map[string]string{optPortSecurity: "false", optAllowed: "10.9.0.0/16"} {
+		e := &endpoint{net: n, ip4: "10.50.0.87", ip6: "fd50::87"}
+		b.take(e)
+		body := e.createBody()
+		body["Options"].(m)[option] = value
+		b.contains(b.fails("NetworkDriver.CreateEndpoint", body), "leave out "+option)
+		b.giveBack(e)
+		b.same(was)
+	}
+}
+
+// policy is an SDN with less than all rights.
+type policy struct {
+	sdn.Provider
+	can    func(*sdn.Capabilities)
+	ensure func(sdn.PortSpec) error
+	update func(sdn.PortPatch) error
+}
+
+func (p *policy) Capabilities() sdn.Capabilities {
+	can := p.Provider.Capabilities()
+	if p.can != nil {
+		p.can(&can)
+	}
+	return can
+}
+
+func (p *policy) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
+	if p.ensure != nil {
+		if err := p.ensure(specs[0]); err != nil {
+			return nil, err
+		}
+	}
+	return p.Provider.EnsurePorts(ctx, specs)
+}
+
+func (p *policy) UpdatePort(ctx context.Context, id sdn.ID, patch sdn.PortPatch) (sdn.Port, error) {
+	if p.update != nil {
+		if err := p.update(patch); err != nil {
+			return sdn.Port{}, err
+		}
+	}
+	return p.Provider.UpdatePort(ctx, id, patch)
+}
+
+var errDenied = &sdn.Error{Kind: sdn.KindDenied, Noun: "port", Detail: "the policy forbids it"}
+
+// Rights that are missing are told in words, and what the user made beforehand needs none.
+func TestMissingRights(t *testing.T) {
+	t.Parallel()
+	p := &policy{}
+	b := newBox(t, func(c *Config) { p.Provider = c.Provider; c.Provider = p })
+	n := b.create(dualNetwork())
+	p.ensure = func(s sdn.PortSpec) error {
+		if s.MAC != nil {
+			return errDenied
+		}
+		return nil
+	}
+	b.contains(b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Options": m{optMAC: "02:00:00:00:00:0b"}}), "--ip and --mac-address", "10.50.0.0/24")
+	unbound := b.port(n, usersPort, "10.50.0.88", "fd50::88")
+	bound := b.port(n, sdn.PortSpec{DeviceOwner: sdn.OwnerContainer, Host: testHost}, "10.50.0.89", "fd50::89")
+	for _, denied := range []func(){
+		func() { p.can = func(c *sdn.Capabilities) { c.HostBinding, c.ChooseMAC = false, false } },
+		func() {
+			p.can = nil
+			p.update = func(c sdn.PortPatch) error {
+				if c.Host != nil || c.MAC != nil {
+					return errDenied
+				}
+				return nil
+			}
+		},
+	} {
+		denied()
+		e := &endpoint{net: n, ip4: "10.50.0.88", ip6: "fd50::88", mac: unbound.MAC.String()}
+		b.take(e)
+		b.contains(b.fails("NetworkDriver.CreateEndpoint", e.createBody()), "binding:host_id")
+		b.giveBack(e)
+		b.same(unbound)
+		other := &endpoint{net: n, ip4: "10.50.0.89", ip6: "fd50::89", mac: "02:00:00:00:00:0c"}
+		b.take(other)
+		b.contains(b.fails("NetworkDriver.CreateEndpoint", other.createBody()), "--mac-address")
+		b.giveBack(other)
+		b.same(bound)
+		b.stop(b.run(&endpoint{net: n, ip4: "10.50.0.89", ip6: "fd50::89", mac: bound.MAC.String()}))
+		b.same(bound)
+	}
+}
+
+var errDied = errors.New("died")
+
+// lateTags is an SDN that writes tags in a call of its own, after all else, as Neutron does; it can die before.
+type lateTags struct {
+	sdn.Provider
+	die bool
+}
+
+func (l *lateTags) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
+	specs = slices.Clone(specs)
+	tags := specs[0].Tags
+	specs[0].Tags = nil
+	ports, err := l.Provider.EnsurePorts(ctx, specs)
+	if err != nil || len(tags) == 0 {
+		return ports, err
+	}
+	p, err := l.UpdatePort(ctx, ports[0].ID, sdn.PortPatch{Patch: sdn.Patch{Tags: &tags}})
+	return []sdn.Port{p}, err
+}
+
+func (l *lateTags) UpdatePort(ctx context.Context, id sdn.ID, patch sdn.PortPatch) (sdn.Port, error) {
+	tags := patch.Tags
+	patch.Tags = nil
+	p, err := l.Provider.UpdatePort(ctx, id, patch)
+	if err != nil || tags == nil {
+		return p, err
+	}
+	if l.die {
+		return p, sdn.Unavailable(errDied, "port", "the SDN does not answer")
+	}
+	return l.Provider.UpdatePort(ctx, id, sdn.PortPatch{Patch: sdn.Patch{Tags: tags}})
+}
+
+// An SDN that dies before it has written tags: the engine repeats or gives back, and nothing is lost or left.
+func TestTagsLost(t *testing.T) {
+	t.Parallel()
+	l := &lateTags{}
+	b := newBox(t, func(c *Config) { l.Provider = c.Provider; c.Provider = l })
+	n := b.create(dualNetwork())
+	users := b.port(n, usersPort, "10.50.0.90", "fd50::90")
+	zuns := b.port(n, sdn.PortSpec{DeviceID: "container", DeviceOwner: sdn.OwnerContainer, Host: testHost}, "10.50.0.91", "fd50::91")
+	for _, of := range []endpoint{{}, {ip4: "10.50.0.90", ip6: "fd50::90"}, {ip4: "10.50.0.91", ip6: "fd50::91", mac: zuns.MAC.String()}} {
+		for _, repeats := range []bool{true, false} {
+			e := of
+			e.net = n
+			l.die = true
+			b.take(&e)
+			b.fails("NetworkDriver.CreateEndpoint", e.createBody())
+			l.die = false
+			b.restart()
+			if repeats {
+				b.ok("NetworkDriver.CreateEndpoint", e.createBody())
+				b.ok("NetworkDriver.Join", e.joinBody())
+				b.restart()
+				b.stop(&e)
+			} else {
+				b.giveBack(&e)
+			}
+			// While it stops, too.
+			e = of
+			e.net = n
+			b.run(&e)
+			b.ok("NetworkDriver.Leave", e.body())
+			l.die = true
+			b.post("NetworkDriver.DeleteEndpoint", encode(e.body()))
+			l.die = false
+			b.restart()
+			b.giveBack(&e)
+			b.same(users)
+			b.same(zuns)
+		}
+	}
+	b.must(b.provider.DeletePorts(t.Context(), []sdn.ID{users.ID, zuns.ID}))
+	b.remove(n)
+	b.clean()
+}
+
+// noTags is an SDN that has no tags, such as a Neutron without the extension: it passes them over.
+type noTags struct{ sdn.Provider }
+
+func (n noTags) EnsureNetwork(ctx context.Context, spec sdn.NetworkSpec) (sdn.Network, error) {
+	spec.Tags = nil
+	return n.Provider.EnsureNetwork(ctx, spec)
+}
+
+func (n noTags) EnsureSubnetPool(ctx context.Context, spec sdn.SubnetPoolSpec) (sdn.SubnetPool, error) {
+	spec.Tags = nil
+	return n.Provider.EnsureSubnetPool(ctx, spec)
+}
+
+func (n noTags) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
+	specs = slices.Clone(specs)
+	for i := range specs {
+		specs[i].Tags = nil
+	}
+	return n.Provider.EnsurePorts(ctx, specs)
+}
+
+func (n noTags) UpdatePort(ctx context.Context, id sdn.ID, patch sdn.PortPatch) (sdn.Port, error) {
+	patch.Tags = nil
+	return n.Provider.UpdatePort(ctx, id, patch)
+}
+
+// Without tags nobody could tell what has to be undone of a user's port: it is refused before anything is set. Ports of ours need none.
+func TestExistingPortWithoutTags(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, func(c *Config) { c.Provider = noTags{c.Provider} })
+	n := b.create(dualNetwork())
+	users := b.port(n, sdn.PortSpec{Base: sdn.Base{Name: "theirs"}}, "10.50.0.92", "fd50::92")
+	e := &endpoint{net: n, ip4: "10.50.0.92", ip6: "fd50::92"}
+	b.take(e)
+	b.contains(b.fails("NetworkDriver.CreateEndpoint", e.createBody()), "needs tags")
+	b.giveBack(e)
+	b.same(users)
+	b.stop(b.run(&endpoint{net: n}))
+	b.must(b.provider.DeletePorts(t.Context(), []sdn.ID{users.ID}))
+	b.remove(n)
+	b.clean()
+}
+
+// A network's options that only tags would remember are refused without them, and nothing is left.
+func TestOptionsWithoutTags(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, func(c *Config) { c.Provider = noTags{c.Provider} })
+	for option, value := range map[string]string{optRouter: "lab", optPublish: publishFloating} {
+		n := &network{v4: []*pool{{cidr: "10.57.0.0/24"}}, options: m{option: value}}
+		b.contains(b.fails("NetworkDriver.CreateNetwork", b.request(n)), "has no tags", option)
+		b.release(n)
+	}
+	n := b.create(&network{v4: []*pool{{cidr: "10.57.0.0/24"}}, internal: true})
+	b.remove(n)
+	b.clean()
+	existing := b.zun(b.theirs("net", "10.58.0.0/24"), "10.58.0.0/24", "")
+	before := b.dump()
+	existing.options = maps.Clone(existing.options) // the pool's are its own
+	existing.options[optPublish] = publishFloating
+	b.contains(b.fails("NetworkDriver.CreateNetwork", b.request(existing)), "has no tags", optPublish)
+	b.release(existing)
+	if now := b.dump(); now != before {
+		t.Errorf("before\n%s\nafter\n%s", before, now)
+	}
+}
+
+// An engine that forgot an endpoint on a user's port: the port is given back, not deleted.
+func TestForgottenEndpointOnExistingPort(t *testing.T) {
+	t.Parallel()
+	c := newClocked(t)
+	n := c.create(dualNetwork())
+	c.must(c.driver.Seen(t.Context(), "one", n.id))
+	c.engine.has(n)
+	was := c.port(n, usersPort, "10.50.0.92", "fd50::92")
+	c.run(&endpoint{net: n, ip4: "10.50.0.92", ip6: "fd50::92"})
+	clear(c.binder.plugged)
+	c.compare(0)
+	c.compare(2 * time.Minute)
+	c.compare(2 * time.Minute)
+	c.same(was)
+}
+
+// slow is an SDN whose ports become ACTIVE when they are told to.
+type slow struct {
+	sdn.Provider
+	active chan struct{}
+}
+
+func (s *slow) WaitPorts(ctx context.Context, _ []sdn.ID, _ sdn.PortStatus) error {
+	select {
+	case <-s.active:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Join waits for ACTIVE where it is told to, and fails for a port that does not become so.
+func TestWaitActive(t *testing.T) {
+	t.Parallel()
+	s := &slow{active: make(chan struct{})}
+	b := newBox(t, func(c *Config) {
+		s.Provider = c.Provider
+		c.Provider, c.WaitActive = s, time.Millisecond
+	})
+	n := b.create(dualNetwork())
+	e := &endpoint{net: n}
+	b.take(e)
+	b.ok("NetworkDriver.CreateEndpoint", e.createBody())
+	b.contains(b.fails("NetworkDriver.Join", e.joinBody()), "not ACTIVE")
+	if b.binder.count() != 0 {
+		t.Error("it is still plugged")
+	}
+	close(s.active)
+	b.ok("NetworkDriver.Join", e.joinBody())
+	b.stop(e)
+	b.remove(n)
+	b.clean()
+}
+
+// One endpoint has one port however its addresses come: v4 again after v6, and a MAC that another endpoint has changes nothing of its port.
+func TestOnePortForTwoFamilies(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.create(dualNetwork())
+	e := &endpoint{net: n}
+	b.take(e)
+	v4, v6 := e.ip4, e.ip6
+	again := *e
+	again.ip4, again.ip6 = "", ""
+	b.take(&again)
+	if again.ip4 != v4 || again.ip6 != v6 {
+		t.Errorf("again %s %s, first %s %s", again.ip4, again.ip6, v4, v6)
+	}
+	b.ok("NetworkDriver.CreateEndpoint", e.createBody())
+	port := b.portOf(e.id)
+	if len(port.Addresses) != 2 {
+		t.Errorf("port %+v", port)
+	}
+	for _, p := range []*pool{n.v4[0], n.v6[0]} {
+		b.contains(b.fails("IpamDriver.RequestAddress", m{"PoolID": p.id, "Options": m{optMAC: e.mac}}), "MAC "+e.mac+" is in use")
+	}
+	b.contains(b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "10.50.0.99", "Options": m{optMAC: e.mac}}), "is in use")
+	b.same(port)
+	b.stop(e)
+	b.remove(n)
+	b.clean()
+}

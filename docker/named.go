@@ -1,0 +1,102 @@
+package docker
+
+import (
+	"context"
+	"iter"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// maxGroupTag is the longest name of a security group that a network's tag has room for where tags are of 60 characters (Neutron before 19).
+const maxGroupTag = 60 - len(tagGroup)
+
+// resolve finds what an endpoint's options name in the SDN: its security groups, which are its network's if it was given none, and its QoS policy.
+func (d *Driver) resolve(ctx context.Context, network sdn.Network, r *createEndpointRequest) error {
+	can, asked := d.sdn.Capabilities(), r.endpoint.driver
+	names, of := asked.groups, "option "+optGroups
+	unguarded := asked.portSafety != nil && !*asked.portSafety || asked.portSafety == nil && network.NoPortSecurity
+	if names == nil && asked.port == "" && !unguarded {
+		names, of = tagValues(network.Tags, tagGroup), "option "+optGroups+" of the network"
+	}
+	if asked.portSafety != nil && !*asked.portSafety && can.SecurityGroups {
+		r.groups = []sdn.ID{} // an unguarded port can have none
+	}
+	if len(names) > 0 {
+		if !can.SecurityGroups {
+			return refuse("%s: this SDN has no security groups", of)
+		}
+		r.groups = nil
+		for _, name := range names {
+			id, err := named(name, network.Project, func(m sdn.Match) iter.Seq2[sdn.SecurityGroup, error] {
+				return d.sdn.FindSecurityGroups(ctx, sdn.SecurityGroupQuery{Match: m})
+			}, func(g sdn.SecurityGroup) sdn.Meta { return g.Meta }, of, "security group")
+			if err != nil {
+				return err
+			}
+			if !slices.Contains(r.groups, id) {
+				r.groups = append(r.groups, id)
+			}
+		}
+	}
+	if asked.policy == "" {
+		return nil
+	}
+	of = "option " + optQoSPolicy
+	if !can.QoS {
+		return refuse("%s: this SDN has no QoS policies", of)
+	}
+	id, err := named(asked.policy, network.Project, func(m sdn.Match) iter.Seq2[sdn.QoSPolicy, error] {
+		return d.sdn.FindQoSPolicies(ctx, sdn.QoSPolicyQuery{Match: m})
+	}, func(p sdn.QoSPolicy) sdn.Meta { return p.Meta }, of, "QoS policy")
+	r.policy = id
+	return err
+}
+
+// named finds the one thing that a name or an id means. Of several by a name, that of the network's project is meant, as who sees all projects
+// sees a "default" in each.
+func named[T any](name, project string, find func(sdn.Match) iter.Seq2[T, error], meta func(T) sdn.Meta, option, noun string) (sdn.ID, error) {
+	match := sdn.Match{Names: []string{name}}
+	if uuid.Validate(name) == nil {
+		match = sdn.Match{IDs: []sdn.ID{sdn.ID(name)}}
+	}
+	found, err := sdn.All(find(match))
+	if err != nil {
+		return "", err
+	}
+	if len(found) > 1 {
+		found = slices.DeleteFunc(found, func(v T) bool { return meta(v).Project != project })
+		if len(found) != 1 {
+			return "", refuse("%s: there is more than one %s %q: give an id", option, noun, clip(name, 100))
+		}
+	}
+	if len(found) == 0 {
+		return "", refuse("%s: there is no %s %q", option, noun, clip(name, 100))
+	}
+	return meta(found[0]).ID, nil
+}
+
+// portsAsked are the ports that an endpoint is to have: the one that an option names, or those that have its addresses.
+func (d *Driver) portsAsked(ctx context.Context, network sdn.Network, r *createEndpointRequest) ([]sdn.Port, error) {
+	asked := r.endpoint.driver
+	if asked.port == "" {
+		return d.portsAt(ctx, network, r.addresses)
+	}
+	port, err := d.sdn.Port(ctx, asked.port)
+	switch {
+	case sdn.IsNotFound(err):
+		return nil, refuse("option %s: there is no port %s", asked.portOption, clip(string(asked.port), 60))
+	case err != nil:
+		return nil, err
+	case port.Network != network.ID:
+		return nil, refuse("option %s: port %s is not of network %s", asked.portOption, port.ID, r.NetworkID)
+	}
+	for _, a := range r.addresses {
+		if !hasAddress(port, a.Addr()) {
+			return nil, refuse("option %s: port %s has %s, not %s: give the container its addresses by --ip and --ip6", asked.portOption, port.ID, addressesOf(port), a.Addr())
+		}
+	}
+	return []sdn.Port{port}, nil
+}

@@ -1,0 +1,206 @@
+package docker
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// What kuryr-libnetwork, the program before this one, made for an engine is found by the tags and names that it gave, and gets our Key:
+// from then on it is ours. What it only used stays its owner's, and gets a link. Of what it made, pools may serve many hosts: those of an
+// existing network are deleted with the last use of that.
+
+// peersNetwork takes over the network that kuryr-libnetwork made or used for an engine's.
+func (d *Driver) peersNetwork(ctx context.Context, id string) (sdn.Network, bool, error) {
+	found, err := sdn.All(d.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Tags: idTags(id)}}))
+	if err != nil {
+		return sdn.Network{}, false, err
+	}
+	found = slices.DeleteFunc(found, func(n sdn.Network) bool {
+		return !n.Foreign || !hasAll(n.Tags, idTags(id)) || len(tagsWith(n.Tags, tagIDUpper)) == 0 && len(id) > 32
+	})
+	switch {
+	case len(found) == 0:
+		return sdn.Network{}, false, nil
+	case len(found) > 1:
+		return sdn.Network{}, false, refuse("%d networks have the tags of network %s: delete those that are not in use", len(found), clip(id, 12))
+	}
+	n := found[0]
+	if !slices.Contains(n.Tags, existingTag(id)) && n.Name == networkName(id) && n.Key.IsZero() && n.Description == "" {
+		n, err = d.adoptNetwork(ctx, id, n)
+		return n, err == nil, err
+	}
+	if d.scope != Local || !d.sdn.Capabilities().SubnetPools {
+		return sdn.Network{}, false, refuse("network %s is an existing one, which a swarm cannot use", n.ID)
+	}
+	l, err := d.ensureLink(ctx, id, n.ID, nil, netip.Prefix{}, nil, false)
+	if err != nil {
+		return sdn.Network{}, false, err
+	}
+	n, err = d.linked(ctx, l)
+	return n, err == nil, err
+}
+
+// adoptNetwork gives Keys to a network that kuryr-libnetwork made, its subnets and their pools. The network's is the last: until then all of
+// it is repeated.
+func (d *Driver) adoptNetwork(ctx context.Context, id string, n sdn.Network) (sdn.Network, error) {
+	subnets, err := sdn.All(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{n.ID}}))
+	if err != nil {
+		return n, err
+	}
+	place := map[string]int{}
+	for _, s := range subnets {
+		digit := "4"
+		if s.CIDR.Addr().Is6() {
+			digit = "6"
+		}
+		key := d.subnetKey(id, digit, place[digit])
+		place[digit]++
+		if s.Name != subnetTitle(s.CIDR) || !s.Key.IsZero() || s.Description != "" {
+			continue
+		}
+		if err := d.adoptPoolsOf(ctx, s); err != nil {
+			return n, err
+		}
+		err := retryStale(func(again bool) (err error) {
+			if again {
+				if s, err = d.sdn.Subnet(ctx, s.ID); err != nil {
+					return err
+				}
+			}
+			_, err = d.sdn.UpdateSubnet(ctx, s.ID, sdn.SubnetPatch{Patch: sdn.Patch{IfRevision: s.Revision, Key: &key}})
+			return err
+		})
+		if err != nil {
+			return n, err
+		}
+	}
+	key := d.key(kindNetwork, id)
+	var adopted sdn.Network
+	err = retryStale(func(again bool) (err error) {
+		if again { // an SDN may count a change of a subnet as one of its network
+			if n, err = d.sdn.Network(ctx, n.ID); err != nil {
+				return err
+			}
+		}
+		adopted, err = d.sdn.UpdateNetwork(ctx, n.ID, sdn.NetworkPatch{Patch: sdn.Patch{IfRevision: n.Revision, Key: &key}})
+		return err
+	})
+	if err == nil {
+		d.log.InfoContext(ctx, "a network of kuryr-libnetwork's was taken over", "network", id, "of the SDN", n.ID)
+	}
+	return adopted, err
+}
+
+// adoptPoolsOf gives Keys to the pools that kuryr-libnetwork made for a subnet.
+func (d *Driver) adoptPoolsOf(ctx context.Context, s sdn.Subnet) error {
+	for _, id := range subnetPools(s) {
+		p, err := d.sdn.SubnetPool(ctx, id)
+		if sdn.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if peersPool(p) {
+			if _, err := d.adoptPool(ctx, p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (d *Driver) adoptPool(ctx context.Context, p sdn.SubnetPool) (enginePool, error) {
+	name := newPoolName(d.hostKey, poolName{space: localSpace, cidr: p.Prefixes[0]})
+	key := d.key(kindPool, name.String())
+	adopted, err := d.sdn.UpdateSubnetPool(ctx, p.ID, sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Key: &key}})
+	return enginePool{adopted, name}, err
+}
+
+// peersPool tells whether kuryr-libnetwork made a pool, and not an operator.
+func peersPool(p sdn.SubnetPool) bool {
+	return p.Foreign && p.Key.IsZero() && p.Description == "" && len(p.Prefixes) == 1 && p.Name == poolTitle(p.Prefixes[0]) &&
+		!slices.Contains(p.Tags, tagExistingPool)
+}
+
+// letGoPeers is ReleasePool of a pool that carries no Key of ours: one that kuryr-libnetwork made for a network of its own is taken over,
+// and then released like ours. Those of existing networks go with these, others are somebody else's.
+func (d *Driver) letGoPeers(ctx context.Context, p sdn.SubnetPool) (pool enginePool, adopted bool, err error) {
+	if !peersPool(p) {
+		return pool, false, nil
+	}
+	s, found, err := d.subnetOf(ctx, p.ID)
+	if err != nil {
+		return pool, false, err
+	}
+	if !found { // nothing is made of it
+		pool, err = d.adoptPool(ctx, p)
+		return pool, err == nil, err
+	}
+	if s.Pool != p.ID || s.Name != subnetTitle(s.CIDR) {
+		return pool, false, nil
+	}
+	n, err := d.sdn.Network(ctx, s.Network)
+	if err != nil || len(tagsWith(n.Tags, tagExisting)) > 0 || !strings.HasPrefix(n.Name, networkTitle) {
+		return pool, false, err
+	}
+	pool, err = d.adoptPool(ctx, p)
+	return pool, err == nil, err
+}
+
+// dropPeersPools deletes what kuryr-libnetwork made for the use of an existing network that nobody uses any more: pools, and subnets of
+// its name. What is in use stays.
+func (d *Driver) dropPeersPools(ctx context.Context, s sdn.Subnet) error {
+	for _, id := range subnetPools(s) {
+		p, err := d.sdn.SubnetPool(ctx, id)
+		if sdn.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if !peersPool(p) {
+			continue
+		}
+		if s.Foreign && s.Name == subnetTitle(s.CIDR) && s.Pool == p.ID {
+			err = d.sdn.DeleteSubnet(ctx, s.ID)
+		} else {
+			err = d.tagSubnet(ctx, s, without(string(p.ID)))
+		}
+		if err == nil {
+			err = d.sdn.DeleteSubnetPool(ctx, p.ID)
+		}
+		if err != nil && sdn.ReasonOf(err) != sdn.InUse && !sdn.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// mapped is the subnet that stands for a pool that none was cut from: the pool says which, or the subnet does.
+func (d *Driver) mapped(ctx context.Context, id sdn.ID) (s sdn.Subnet, found bool, err error) {
+	p, err := d.sdn.SubnetPool(ctx, id)
+	if err != nil {
+		return s, false, ignoreAbsent(err)
+	}
+	pool, ours := d.enginePool(p)
+	if !ours {
+		pool = enginePool{SubnetPool: p}
+	}
+	switch {
+	case (ours || peersPool(p)) && pool.subnet() != "":
+		s, err = d.sdn.Subnet(ctx, pool.subnet())
+		return s, err == nil, ignoreAbsent(err)
+	case pool.ofPool != "":
+		// Subnets of one pool never overlap.
+		match := sdn.Match{Owner: d.sdn.Installation(), Kind: kindSubnet}
+		return sdn.First(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: match, Pools: []sdn.ID{pool.ofPool}, CIDRs: []netip.Prefix{pool.cidr}}))
+	case peersPool(p) || slices.Contains(p.Tags, tagExistingPool):
+		return sdn.First(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: sdn.Match{Tags: []string{string(id)}}}))
+	}
+	return s, false, nil
+}

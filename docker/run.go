@@ -1,0 +1,57 @@
+package docker
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// How long Run waits before it asks an SDN that is away again: twice as long each time, and not at the same time as other hosts.
+const firstWait, longestWait = time.Second, time.Minute
+
+// Run does what is left to do behind the engine's back, until ctx ends: at first what Reconcile does, as soon as the SDN answers, and ever after the
+// clean-ups that are owed since the SDN was away. It is woken by what is owed anew, by the first call that the SDN served again, and, while it is
+// away, by a timer. Its error is always nil.
+func (d *Driver) Run(ctx context.Context) error {
+	reconciled, wait := false, firstWait
+	for {
+		err := d.settleAll(ctx)
+		if !reconciled { // also where a call stays owed that the SDN fails at each time
+			failed := d.Reconcile(ctx)
+			if reconciled = !away(failed); !reconciled && err == nil {
+				err = failed
+			} else if reconciled && failed != nil && ctx.Err() == nil {
+				d.log.WarnContext(ctx, "what Docker has deleted while kuryr was away is not all gone yet", "error", failed)
+			}
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				d.log.DebugContext(ctx, "the SDN is still away", "owed", d.owed.count(), "err", err)
+			}
+			if !d.rest(ctx, wait/2+rand.N(wait/2)) {
+				return nil
+			}
+			wait = min(2*wait, longestWait)
+			continue
+		}
+		wait = firstWait
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.owed.more:
+		}
+	}
+}
+
+// rest waits while the SDN is away, for its first answer or some time. It tells whether ctx goes on.
+func (d *Driver) rest(ctx context.Context, wait time.Duration) bool {
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-d.owed.back:
+	case <-t.C:
+	}
+	return true
+}

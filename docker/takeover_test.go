@@ -1,0 +1,190 @@
+package docker
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/kuryr/kuryr/docker/peertest"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// scattered is an id of an engine's that differs from others in its first characters too.
+func scattered() string {
+	sum := sha256.Sum256([]byte(newID()))
+	return hex.EncodeToString(sum[:])
+}
+
+// peers is a network of kuryr-libnetwork's as the engine holds it.
+func (b *box) peers(made peertest.Network, err error) *network {
+	b.t.Helper()
+	b.must(err)
+	n := &network{id: made.ID}
+	for _, r := range made.Ranges {
+		p := &pool{id: string(r.Pool.ID), cidr: r.Subnet.CIDR.String(), gateway: r.Subnet.Gateway.String()}
+		if r.Subnet.CIDR.Addr().Is4() {
+			n.v4 = append(n.v4, p)
+		} else {
+			n.v6 = append(n.v6, p)
+		}
+	}
+	return n
+}
+
+// What kuryr-libnetwork made is used, and removed as if it were ours; an operator's default pool stays.
+func TestTakeoverMade(t *testing.T) {
+	t.Parallel()
+	for _, restarts := range []bool{false, true} {
+		b := newBox(t, func(c *Config) { c.Routed = false })
+		again := func() {
+			if restarts {
+				b.restart()
+				b.must(b.driver.Reconcile(t.Context()))
+			}
+		}
+		_, err := b.provider.EnsureSubnetPool(t.Context(), sdn.SubnetPoolSpec{Base: sdn.Base{Name: "kuryr"}, Prefixes: somePrefixes(), DefaultLen: 24})
+		b.must(err)
+		before := b.dump()
+		n := b.peers(peertest.Make(t.Context(), b.provider, scattered(), netip.MustParsePrefix("10.50.0.0/24"), netip.MustParsePrefix("fd50::/64")))
+		again()
+		e := b.run(&endpoint{net: n})
+		if e.joined["Gateway"] != "10.50.0.1" || e.joined["GatewayIPv6"] != "fd50::1" {
+			t.Errorf("join %v", e.joined)
+		}
+		if now := b.networkOf(n); !b.driver.ours(now.Meta, kindNetwork) || now.Name != networkName(n.id) || !hasAll(now.Tags, idTags(n.id)) {
+			t.Errorf("the network is %+v", now)
+		}
+		again()
+		b.stop(e)
+		again()
+		b.release(n)
+		again()
+		b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
+		if now := b.dump(); now != before {
+			t.Errorf("before\n%s\nafter\n%s", before, now)
+		}
+		b.restart()
+	}
+}
+
+// A network that was never used since is deleted with all that was made for it.
+func TestTakeoverRemoved(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	for _, released := range []bool{true, false} {
+		n := b.peers(peertest.Make(t.Context(), b.provider, scattered(), netip.MustParsePrefix("10.50.0.0/24")))
+		if released {
+			b.remove(n)
+		} else { // in the other order
+			b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
+			b.release(n)
+		}
+		b.clean()
+	}
+}
+
+// An existing network that two hosts use by kuryr-libnetwork's way goes on to be used by the one when the other has left it, and is its
+// owner's as before when both have. Each host is an installation of its own, or both are one.
+func TestTakeoverUsed(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, func(c *Config) { c.Routed = false })
+	other := boxOn(t, b.provider, func(c *Config) { c.Routed, c.Host = false, "crate" })
+	theirs := b.theirs("net", "10.50.0.0/24", "fd50::/64")
+	before := b.dump()
+	subnets := []sdn.ID{b.subnetAt(theirs, "10.50.0.0/24").ID, b.subnetAt(theirs, "fd50::/64").ID}
+	here := b.peers(peertest.Use(t.Context(), b.provider, scattered(), theirs.ID, subnets...))
+	there := other.peers(peertest.Use(t.Context(), b.provider, scattered(), theirs.ID, subnets...))
+	if here.v4[0].id != there.v4[0].id {
+		t.Fatal("the hosts do not share the pool")
+	}
+	e := b.run(&endpoint{net: here})
+	if b.portOf(e.id).Network != theirs.ID {
+		t.Errorf("port %+v", b.portOf(e.id))
+	}
+	b.stop(e)
+	b.restart()
+	b.remove(here)
+	b.must(b.driver.Reconcile(t.Context()))
+	far := &endpoint{net: there}
+	other.take(far)
+	other.giveBack(far)
+	other.restart()
+	other.remove(there)
+	if now := b.dump(); now != before {
+		t.Errorf("before\n%s\nafter\n%s", before, now)
+	}
+}
+
+// Two networks with the tags of one id, which kuryr-libnetwork's repeated CreateNetwork made, are told, and neither is touched.
+func TestTakeoverTwins(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	id := newID()
+	for range 2 {
+		_, err := peertest.Make(t.Context(), b.provider, id)
+		b.must(err)
+	}
+	before := b.dump()
+	b.contains(b.fails("NetworkDriver.DeleteNetwork", m{"NetworkID": id}), "2 networks")
+	if now := b.dump(); now != before {
+		t.Errorf("before\n%s\nafter\n%s", before, now)
+	}
+}
+
+// What we make has kuryr-libnetwork's names and tags, so that it could have it back.
+func TestGivenBack(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, func(c *Config) { c.Routed = false })
+	n := b.create(dualNetwork())
+	peers, err := peertest.Make(t.Context(), newBox(t).provider, n.id, netip.MustParsePrefix("10.50.0.0/24"), netip.MustParsePrefix("fd50::/64"))
+	b.must(err)
+	made := b.networkOf(n)
+	if made.Name != peers.Network.Name || !hasAll(made.Tags, peers.Network.Tags) {
+		t.Errorf("the network %+v is not like %+v", made, peers.Network)
+	}
+	for i, p := range []*pool{n.v4[0], n.v6[0]} {
+		s := b.subnetAt(made, p.cidr)
+		found, err := b.provider.SubnetPool(t.Context(), sdn.ID(p.id))
+		b.must(err)
+		if s.Name != "kuryr-subnet-"+p.cidr || s.Pool != found.ID || !hasAll(s.Tags, []string{p.id}) || found.Name != "kuryrPool-"+p.cidr ||
+			found.Prefixes[0].String() != p.cidr {
+			t.Errorf("range %d: subnet %+v of pool %+v", i, s, found)
+		}
+	}
+}
+
+// Existing networks are compared with the engine like others, and forgotten by it alone.
+func TestForgottenExisting(t *testing.T) {
+	t.Parallel()
+	c := newClocked(t)
+	theirs := c.theirs("net", "10.50.0.0/24")
+	before := c.dump()
+	kept, lost := c.create(c.zun(theirs, "10.50.0.0/24", "")), c.create(c.zun(theirs, "10.50.0.0/24", ""))
+	e := c.run(&endpoint{net: kept})
+	c.engine.has(kept, lost)
+	c.engine.runs(e)
+	c.wants("")
+	c.compare(0)
+	c.engine.forgets(lost)
+	c.wants("network")
+	c.compare(time.Hour)
+	c.compare(time.Hour)
+	c.wants("")
+	b := c.box
+	b.stop(b.run(&endpoint{net: kept}))
+	// The plugin was killed before it answered a RequestPool.
+	c.requestPool(&pool{cidr: "10.50.0.0/24", options: kept.options}, false)
+	c.again()
+	c.wants("pool")
+	c.compare(time.Hour)
+	c.compare(time.Hour)
+	c.wants("")
+	c.engine.forgets(kept)
+	c.stop(e)
+	c.remove(kept)
+	if now := c.dump(); now != before {
+		t.Errorf("before\n%s\nafter\n%s", before, now)
+	}
+}

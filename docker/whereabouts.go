@@ -1,0 +1,87 @@
+package docker
+
+import (
+	"sync"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// whereabouts remember by which ids things were found, so that they are asked for by those. All that is read from here is asked of the
+// SDN before it is believed.
+type whereabouts struct {
+	mu       *sync.Mutex
+	cut      map[sdn.ID]sdn.ID // the subnet of a pool
+	networks map[string]sdn.ID // the network of an engine's
+	links    map[string]sdn.ID // the link of an engine's network, where that is an existing one
+	released map[sdn.ID]sdn.ID // by subnet, its pool that this process has marked as released and that is there still
+}
+
+func newWhereabouts() whereabouts {
+	return whereabouts{&sync.Mutex{}, map[sdn.ID]sdn.ID{}, map[string]sdn.ID{}, map[string]sdn.ID{}, map[sdn.ID]sdn.ID{}}
+}
+
+func (w whereabouts) subnet(pool sdn.ID) sdn.ID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cut[pool]
+}
+
+func (w whereabouts) noteSubnet(pool, subnet sdn.ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if subnet == "" {
+		delete(w.cut, pool)
+	} else {
+		w.cut[pool] = subnet
+	}
+}
+
+// network is where an engine's network and its link were found last.
+func (w whereabouts) network(id string) (network, link sdn.ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.networks[id], w.links[id]
+}
+
+func (w whereabouts) noteNetwork(id string, network, link sdn.ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.networks, id)
+	delete(w.links, id)
+	if network != "" {
+		w.networks[id] = network
+	}
+	if link != "" {
+		w.links[id] = link
+	}
+}
+
+func (w whereabouts) noteReleased(pool sdn.ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if subnet, ok := w.cut[pool]; ok {
+		w.released[subnet] = pool
+	}
+}
+
+func (w whereabouts) forgetPool(pool sdn.ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.released, w.cut[pool])
+	delete(w.cut, pool)
+}
+
+// releasedOf are the pools of the subnets, if they are all known here to be released.
+func (w whereabouts) releasedOf(subnets []sdn.ID) ([]sdn.ID, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var pools []sdn.ID
+	for _, s := range subnets {
+		pool, ok := w.released[s]
+		if !ok {
+			return nil, false
+		}
+		pools = append(pools, pool)
+	}
+	return pools, len(pools) > 0
+}

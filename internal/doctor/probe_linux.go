@@ -1,0 +1,116 @@
+//go:build linux
+
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// ProbeKernel tries what the data path needs in a network namespace that is thrown away: nothing else tells as surely what a kernel
+// can do, and modules that are missing are loaded on the way, as they would be.
+func ProbeKernel() KernelFacts {
+	facts := KernelFacts{IPv6: exists("/proc/net/if_inet6")}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never let go: the thread ends with the goroutine, and its namespace with it
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			facts.Untried = fmt.Errorf("new network namespace: %w", err)
+			return
+		}
+		facts.Features = tryAll()
+		facts.SCTP = exists("/proc/thread-self/net/nf_conntrack") && exists("/proc/sys/net/netfilter/nf_conntrack_sctp_timeout_established")
+	}()
+	<-done
+	return facts
+}
+
+func tryAll() []Feature {
+	const nothing = ""
+	inet, bridge := nftables.TableFamilyINet, nftables.TableFamilyBridge
+	return []Feature{
+		{"veth pairs", tryLink(&netlink.Veth{LinkAttrs: named("kd-veth"), PeerName: "kd-peer"}), "CONFIG_VETH", "veth", nothing},
+		{"bridges", tryLink(&netlink.Bridge{LinkAttrs: named("kd-bridge")}), "CONFIG_BRIDGE", "bridge", nothing},
+		{"nf_tables", tryRule(inet, nil), "CONFIG_NF_TABLES_INET", "nf_tables", nothing},
+		{"nf_tables maps", tryMap(), "CONFIG_NF_TABLES", "nf_tables", nothing},
+		{"NAT in nf_tables", tryNAT(), "CONFIG_NFT_MASQ", "nft_masq", nothing},
+		{"routing lookups in nf_tables", tryRule(inet, []expr.Any{&expr.Fib{Register: 1, ResultADDRTYPE: true, FlagDADDR: true}}), "CONFIG_NFT_FIB_INET", "nft_fib_inet", nothing},
+		{"connection tracking in nf_tables", tryRule(inet, []expr.Any{&expr.Ct{Register: 1, Key: expr.CtKeySTATE}}), "CONFIG_NFT_CT", "nft_ct", nothing},
+		{"nf_tables for bridges", tryRule(bridge, nil), "CONFIG_NF_TABLES_BRIDGE", "nf_tables_bridge", nothing},
+	}
+}
+
+func named(name string) netlink.LinkAttrs {
+	a := netlink.NewLinkAttrs()
+	a.Name = name
+	return a
+}
+
+func tryLink(l netlink.Link) error { return plain(netlink.LinkAdd(l)) }
+
+// here is a connection to the namespace of the calling thread.
+func here() (*nftables.Conn, func(), error) {
+	ns, err := netns.GetFromPath("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := nftables.New(nftables.WithNetNSFd(int(ns)))
+	return c, func() { _ = ns.Close() }, err
+}
+
+// try does something in a table of its own.
+func try(family nftables.TableFamily, do func(*nftables.Conn, *nftables.Table) error) error {
+	c, closed, err := here()
+	if err != nil {
+		return err
+	}
+	defer closed()
+	table := c.AddTable(&nftables.Table{Family: family, Name: "kuryr-doctor"})
+	if err := do(c, table); err != nil {
+		return err
+	}
+	if err := plain(c.Flush()); err != nil {
+		return err
+	}
+	c.DelTable(table)
+	return plain(c.Flush())
+}
+
+func tryRule(family nftables.TableFamily, exprs []expr.Any) error {
+	return try(family, func(c *nftables.Conn, table *nftables.Table) error {
+		chain := c.AddChain(&nftables.Chain{Name: "c", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter})
+		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(exprs, &expr.Counter{})})
+		return nil
+	})
+}
+
+func tryNAT() error {
+	return try(nftables.TableFamilyINet, func(c *nftables.Conn, table *nftables.Table) error {
+		chain := c.AddChain(&nftables.Chain{Name: "c", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
+		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{&expr.Masq{}}})
+		return nil
+	})
+}
+
+func tryMap() error {
+	return try(nftables.TableFamilyINet, func(c *nftables.Conn, table *nftables.Table) error {
+		return c.AddSet(&nftables.Set{Table: table, Name: "m", IsMap: true, KeyType: nftables.TypeIPAddr, DataType: nftables.TypeIPAddr}, nil)
+	})
+}
+
+// plain takes the library's words from the kernel's.
+func plain(err error) error {
+	var number unix.Errno
+	if errors.As(err, &number) {
+		return number
+	}
+	return err
+}

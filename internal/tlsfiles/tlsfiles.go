@@ -1,0 +1,150 @@
+// Package tlsfiles serves TLS to clients that have a certificate, from files that may change while it serves.
+//
+// It owns how the files are read, when they are read again, how long and how many clients may take to prove who they are, and the
+// making of a small set of such files. It must not know what is served, and never logs or returns what is in a key.
+package tlsfiles
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// Files are the paths of PEM files. All are needed.
+type Files struct {
+	Cert     string // the server's certificate, with those that lead to its authority after it
+	Key      string // its private key
+	ClientCA string // the authorities of clients' certificates
+}
+
+// ServerConfig reads the files and returns what lets clients in whose certificates are by one of the authorities, with TLS 1.2 or newer.
+// At each handshake a look at the files tells whether they have changed; they are then read again. Files that are being
+// replaced, or are spoilt, change nothing: what was read last goes on to hold, and log is told once.
+func ServerConfig(f Files, log *slog.Logger) (*tls.Config, error) {
+	w := &watched{files: f, log: log}
+	stamps, err := f.stamps()
+	if err != nil {
+		return nil, err
+	}
+	if w.current, err = f.load(); err != nil {
+		return nil, err
+	}
+	w.stamps = stamps
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return w.config(), nil },
+	}, nil
+}
+
+type watched struct {
+	files Files
+	log   *slog.Logger
+
+	mu      sync.Mutex
+	current *tls.Config
+	stamps  [3]stamp // of what is current, or of what could not be read
+}
+
+// stamp changes with a file.
+type stamp struct {
+	info    fs.FileInfo
+	changed time.Time
+	size    int64
+}
+
+func (s stamp) same(o stamp) bool {
+	return s.info != nil && o.info != nil && os.SameFile(s.info, o.info) && s.changed.Equal(o.changed) && s.size == o.size
+}
+
+func (f Files) stamps() (all [3]stamp, err error) {
+	for i, path := range []string{f.Cert, f.Key, f.ClientCA} {
+		info, err := os.Stat(path)
+		if err != nil {
+			return all, err
+		}
+		all[i] = stamp{info, info.ModTime(), info.Size()}
+	}
+	return all, nil
+}
+
+func (w *watched) config() *tls.Config {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	stamps, err := w.files.stamps()
+	if err == nil && stamps[0].same(w.stamps[0]) && stamps[1].same(w.stamps[1]) && stamps[2].same(w.stamps[2]) {
+		return w.current
+	}
+	if err != nil {
+		if w.stamps != ([3]stamp{}) {
+			w.log.Warn("files for TLS cannot be read; those that were read last still hold", "error", err)
+		}
+		w.stamps = [3]stamp{}
+		return w.current
+	}
+	w.stamps = stamps
+	next, err := w.files.load()
+	if err != nil {
+		w.log.Warn("changed files for TLS are not taken over; those that were read last still hold", "error", err)
+		return w.current
+	}
+	w.log.Info("changed files for TLS are taken over")
+	w.current = next
+	return next
+}
+
+// load reads the files. Its errors name the file at fault.
+func (f Files) load() (*tls.Config, error) {
+	pair, err := LoadPair(f.Cert, f.Key)
+	if err != nil {
+		return nil, err
+	}
+	authorities, err := LoadAuthorities(f.ClientCA)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		Certificates: []tls.Certificate{pair},
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+		ClientCAs:    authorities,
+		NextProtos:   []string{"http/1.1"},
+		// A resumed session would be one that today's authorities were not asked about.
+		SessionTicketsDisabled: true,
+	}, nil
+}
+
+// LoadPair reads a certificate and the key that belongs to it.
+func LoadPair(cert, key string) (tls.Certificate, error) {
+	certPEM, err := os.ReadFile(cert)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	keyPEM, err := os.ReadFile(key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("certificate %s with key %s: %w", cert, key, err)
+	}
+	return pair, nil
+}
+
+// LoadAuthorities reads certificates of authorities, at least one.
+func LoadAuthorities(path string) (*x509.CertPool, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(data) {
+		return nil, fmt.Errorf("%s: %w", path, errors.New("no certificate in PEM form is in it"))
+	}
+	return pool, nil
+}

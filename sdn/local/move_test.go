@@ -1,0 +1,75 @@
+package local
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// What the kernel refused of a port before its network moved is done where the network is by then.
+func TestUnfinishedPortMovesWithItsNetwork(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	p := open(t, Options{Datapath: fake})
+	ctx := t.Context()
+	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.external, SNAT: true}})
+	ok(t, err)
+	n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: prefix("10.0.0.0/24")}}})
+	ok(t, err)
+	made, err := p.EnsurePorts(ctx, []sdn.PortSpec{{Network: n.ID, Host: testHost}})
+	ok(t, err)
+	fake.fail = func(call, _ string) error {
+		if call == "UpdatePorts" {
+			return errInjected
+		}
+		return nil
+	}
+	late, err := p.EnsurePorts(ctx, []sdn.PortSpec{{Network: n.ID, Host: testHost}})
+	if !sdn.IsUnavailable(err) {
+		t.Fatalf("got %v, want unavailable", err)
+	}
+	ok(t, p.DeletePorts(ctx, []sdn.ID{made[0].ID}))
+	fake.fail = nil
+	ok(t, p.AttachSubnet(ctx, r.ID, n.Subnets[0], netip.Addr{}))
+	checkSum(t, p)
+	if port, err := p.Port(ctx, late[0].ID); err != nil || port.Status != sdn.PortActive {
+		t.Errorf("the port is %v, %v; want it active", port.Status, err)
+	}
+}
+
+// The domain that a network leaves keeps it until the one it comes to has it, also when each is tried by itself.
+func TestNetworkIsNotDroppedBeforeItIsFetched(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	p := open(t, Options{Datapath: fake})
+	ctx := t.Context()
+	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.external, SNAT: true}})
+	ok(t, err)
+	n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: prefix("10.0.0.0/24")}}})
+	ok(t, err)
+	_, err = p.EnsurePorts(ctx, []sdn.PortSpec{{Network: n.ID, Host: testHost}})
+	ok(t, err)
+	fake.fail = func(_, domain string) error {
+		if domain == string(r.ID) {
+			return errInjected
+		}
+		return nil
+	}
+	alone := func(domain sdn.ID) error {
+		return p.update(ctx, func(tx *tx) error { tx.touch(domain); return nil })
+	}
+	if err := p.AttachSubnet(ctx, r.ID, n.Subnets[0], netip.Addr{}); !sdn.IsUnavailable(err) {
+		t.Fatalf("got %v, want unavailable", err)
+	}
+	if err := alone(n.ID); !sdn.IsUnavailable(err) {
+		t.Errorf("the network's own domain went: %v", err)
+	}
+	if len(fake.state[string(n.ID)].ports) != 1 {
+		t.Error("the port was lost on the way")
+	}
+	fake.fail = nil
+	ok(t, alone(r.ID))
+	ok(t, alone(n.ID))
+	checkSum(t, p)
+}

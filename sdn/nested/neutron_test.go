@@ -1,0 +1,160 @@
+package nested_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/nested"
+	"github.com/kuryr/kuryr/sdn/neutron"
+)
+
+// onNeutron opens the Neutron that the environment names, and makes a network with the port of a virtual machine, which has a trunk.
+func onNeutron(t *testing.T) (p *neutron.Provider, own sdn.Port, trunk sdn.ID) {
+	t.Helper()
+	if os.Getenv("KURYR_NEUTRON_URL") == "" {
+		t.Skip("KURYR_NEUTRON_URL does not say where a Neutron is")
+	}
+	c := neutron.Config{Installation: "nested-" + uuid.NewString()[:8], Endpoint: os.Getenv("KURYR_NEUTRON_URL"), Auth: neutron.Auth{Type: "none"}}
+	c.Project = c.Installation
+	p, err := neutron.Open(c, slog.New(slog.DiscardHandler))
+	must(t, err)
+	t.Cleanup(func() { must(t, p.Close()) })
+	n, err := p.EnsureNetwork(t.Context(), sdn.NetworkSpec{
+		Base: sdn.Base{Name: c.Installation}, Subnets: []sdn.SubnetSpec{{CIDR: netip.MustParsePrefix("10.77.0.0/24")}, {CIDR: netip.MustParsePrefix("fd00:77::/64")}},
+	})
+	must(t, err)
+	id := uuid.New()
+	ports, err := p.EnsurePorts(t.Context(), []sdn.PortSpec{{
+		Base: sdn.Base{Name: "vm"}, Network: n.ID, MAC: net.HardwareAddr{0xfa, 0x16, 0x3e, id[0], id[1], id[2]}, DeviceOwner: "compute:nova", DeviceID: "vm",
+		AllowedPairs: []sdn.AllowedPair{{Prefix: netip.MustParsePrefix("10.77.0.200/32")}},
+	}})
+	must(t, err)
+	tr, err := p.EnsureTrunk(t.Context(), sdn.TrunkSpec{Base: sdn.Base{Name: "vm"}, Parent: ports[0].ID})
+	must(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		must(t, p.DeleteTrunk(ctx, tr.ID))
+		left, err := sdn.All(p.FindPorts(ctx, sdn.PortQuery{Networks: []sdn.ID{n.ID}}))
+		must(t, err)
+		for _, port := range left {
+			if port.ID != ports[0].ID && (port.DeviceOwner == "" || port.DeviceOwner == sdn.OwnerContainer) {
+				t.Errorf("port %s is left, with tags %v", port.ID, port.Tags)
+				must(t, p.DeletePorts(ctx, []sdn.ID{port.ID}))
+			}
+		}
+		must(t, p.DeletePorts(ctx, []sdn.ID{ports[0].ID}))
+		must(t, p.DeleteNetwork(ctx, n.ID))
+	})
+	return p, ports[0], tr.ID
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOnNeutron: what a container's start and stop ask of a Neutron, in both modes.
+func TestOnNeutron(t *testing.T) {
+	inner, own, trunk := onNeutron(t)
+	for _, mode := range []nested.Mode{nested.Macvlan, nested.VLAN} {
+		t.Run(string(mode), func(t *testing.T) {
+			const host = "vm.example"
+			p, err := nested.New(inner, nested.Config{Mode: mode, Host: host, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{own.MAC}, nil }})
+			must(t, err)
+			ctx := t.Context()
+			attached := func() int {
+				now, err := inner.Port(ctx, own.ID)
+				must(t, err)
+				on, err := inner.Trunk(ctx, trunk)
+				must(t, err)
+				if !slices.ContainsFunc(now.AllowedPairs, func(a sdn.AllowedPair) bool { return a.Prefix.String() == "10.77.0.200/32" }) {
+					t.Errorf("what its user let the machine send as is lost: %v", now.AllowedPairs)
+				}
+				if mode == nested.VLAN {
+					return len(on.Subports)
+				}
+				return (len(now.AllowedPairs) - 1) / 2 // of each family
+			}
+			whole := func(what string, port sdn.Port, device string) {
+				t.Helper()
+				if port.Host != host || port.VIF.Type != string(mode) || port.DeviceID != device || port.DeviceOwner != sdn.OwnerContainer ||
+					(port.VIF.Details[sdn.DetailVLAN] != "") != (mode == nested.VLAN) {
+					t.Errorf("%s: the port is %+v", what, port)
+				}
+			}
+
+			// A port that is made for an endpoint.
+			spec := sdn.PortSpec{Base: sdn.Base{Key: sdn.Key{Owner: inner.Installation(), Kind: "test", Name: string(mode)}, Tags: []string{"one"}},
+				Network: own.Network, Host: host, DeviceID: "endpoint-a", DeviceOwner: sdn.OwnerContainer}
+			var made sdn.Port
+			for range 2 {
+				ports, err := p.EnsurePorts(ctx, []sdn.PortSpec{spec})
+				must(t, err)
+				whole("made", ports[0], "endpoint-a")
+				if bare := ports[0].VNICType == sdn.VNICBaremetal; bare != (mode == nested.Macvlan) {
+					t.Errorf("the VNIC type is %q", ports[0].VNICType)
+				}
+				if made.ID != "" && (ports[0].ID != made.ID || ports[0].VIF.Details[sdn.DetailVLAN] != made.VIF.Details[sdn.DetailVLAN]) {
+					t.Errorf("made again it is %+v, was %+v", ports[0], made)
+				}
+				made = ports[0]
+			}
+			for name, q := range map[string]sdn.PortQuery{
+				"device": {Devices: []string{"endpoint-a"}}, "host": {Hosts: []string{host}}, "owner": {Networks: []sdn.ID{own.Network}, DeviceOwners: []string{sdn.OwnerContainer}},
+			} {
+				found, err := sdn.All(p.FindPorts(ctx, q))
+				if must(t, err); len(found) != 1 || found[0].ID != made.ID {
+					t.Errorf("by its %s found %d ports", name, len(found))
+					continue
+				}
+				whole("found by its "+name, found[0], "endpoint-a")
+			}
+			if n := attached(); n != 1 {
+				t.Errorf("%d containers are attached", n)
+			}
+
+			// A port that is there already, bound and parked at its revision.
+			spec.Key.Name, spec.Host, spec.DeviceID = string(mode)+"-parked", "", ""
+			parked, err := p.EnsurePorts(ctx, []sdn.PortSpec{spec})
+			must(t, err)
+			here, device, owner, none, tags := host, "endpoint-b", sdn.OwnerContainer, "", []string{"two"}
+			patch := sdn.PortPatch{Patch: sdn.Patch{IfRevision: parked[0].Revision, Tags: &tags}, Host: &here, DeviceID: &device, DeviceOwner: &owner}
+			bound, err := p.UpdatePort(ctx, parked[0].ID, patch)
+			must(t, err)
+			whole("bound", bound, "endpoint-b")
+			if _, err := p.UpdatePort(ctx, parked[0].ID, patch); sdn.ReasonOf(err) != sdn.Stale {
+				t.Errorf("bound at an old revision: %v", err)
+			}
+			if n := attached(); n != 2 {
+				t.Errorf("%d containers are attached", n)
+			}
+			now, err := p.Port(ctx, bound.ID)
+			must(t, err)
+			free, err := p.UpdatePort(ctx, bound.ID, sdn.PortPatch{Patch: sdn.Patch{IfRevision: now.Revision, Tags: &tags}, Host: &none, DeviceID: &none})
+			must(t, err)
+			if free.Host != "" || free.DeviceID != "" || !slices.Equal(free.Tags, tags) {
+				t.Errorf("unbound it is %+v", free)
+			}
+			if n := attached(); n != 1 {
+				t.Errorf("%d containers are attached", n)
+			}
+			must(t, p.DeletePort(ctx, free.ID, free.Revision))
+			must(t, p.DeletePorts(ctx, []sdn.ID{made.ID}))
+			must(t, p.DeletePorts(ctx, []sdn.ID{made.ID}))
+			if n := attached(); n != 0 {
+				t.Errorf("%d containers are attached", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,189 @@
+package neutron
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
+	"github.com/kuryr/kuryr/sdn"
+	"golang.org/x/sync/singleflight"
+)
+
+const (
+	authTimeout = 30 * time.Second // of one authentication, whoever waits for it
+	renewAhead  = 2 * time.Minute  // how long before its end a token is renewed
+)
+
+// A session is what one authentication gave. It does not change; a renewed token is another session.
+type session struct {
+	provider *gophercloud.ProviderClient // carries the token
+	endpoint string                      // Neutron's, with "/v2.0" and no slash at its end
+	project  string                      // that the token is for; "" where the SDN wants none
+	expires  time.Time                   // zero: never
+}
+
+// An authenticator gives sessions: it authenticates when the first is asked for, renews one before it ends and replaces one
+// that Neutron has refused. An authentication that failed is tried anew by the next call; calls that need one at the same time
+// share it, and it goes on when one of them gives up.
+type authenticator struct {
+	config  Config
+	http    http.Client
+	now     func() time.Time
+	breaker *breaker
+	observe func(Request)
+
+	flight  singleflight.Group
+	mu      sync.Mutex
+	current *session
+}
+
+// session gives the current one, or the first.
+func (a *authenticator) session(ctx context.Context) (*session, error) {
+	a.mu.Lock()
+	s := a.current
+	a.mu.Unlock()
+	if s == nil {
+		return a.renew(ctx, nil)
+	}
+	if left := s.expires.Sub(a.now()); s.expires.IsZero() || left > renewAhead {
+		return s, nil
+	} else if left > 0 {
+		a.start(s) // the token is good for this call
+		return s, nil
+	}
+	return a.renew(ctx, s)
+}
+
+// renew gives another session than stale.
+func (a *authenticator) renew(ctx context.Context, stale *session) (*session, error) {
+	select {
+	case r := <-a.start(stale):
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		return r.Val.(*session), nil
+	case <-ctx.Done():
+		return nil, sdn.Unavailable(context.Cause(ctx), "Keystone", "the authentication has not ended in time")
+	}
+}
+
+func (a *authenticator) start(stale *session) <-chan singleflight.Result {
+	return a.flight.DoChan("", func() (any, error) {
+		a.mu.Lock()
+		s := a.current
+		a.mu.Unlock()
+		if s != nil && s != stale {
+			return s, nil
+		}
+		s, err := a.authenticate()
+		if err != nil {
+			return nil, err
+		}
+		a.mu.Lock()
+		a.current = s
+		a.mu.Unlock()
+		return s, nil
+	})
+}
+
+func (a *authenticator) authenticate() (*session, error) {
+	c, err := a.config.resolve()
+	if err != nil {
+		return nil, err
+	}
+	provider := &gophercloud.ProviderClient{HTTPClient: a.http}
+	provider.UserAgent.Prepend("kuryr")
+	if c.none {
+		return &session{provider: provider, endpoint: normalise(c.endpoint), project: first(a.config.Project, a.config.env("OS_PROJECT_ID"))}, nil
+	}
+	if err := a.breaker.allow(); err != nil {
+		return nil, err
+	}
+	begin := a.now()
+	s, err := a.keystone(c)
+	status := http.StatusOK
+	if err != nil {
+		status = statusOf(err)
+	}
+	a.observe(Request{Method: http.MethodPost, Collection: "tokens", Status: status, Duration: a.now().Sub(begin)})
+	err = keystoneError(err, redactURL(c.auth.IdentityEndpoint))
+	a.breaker.done(sdn.IsUnavailable(err), err)
+	return s, err
+}
+
+func (a *authenticator) keystone(c cloud) (*session, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), authTimeout)
+	defer cancel()
+	provider, err := openstack.NewClient(c.auth.IdentityEndpoint)
+	if err != nil {
+		return nil, err
+	}
+	provider.HTTPClient = a.http
+	provider.UserAgent.Prepend("kuryr")
+	if err := openstack.AuthenticateV3(ctx, provider, &c.auth, gophercloud.EndpointOpts{}); err != nil {
+		return nil, err
+	}
+	s := &session{provider: provider, endpoint: normalise(c.endpoint)}
+	catalog, err := s.read()
+	if err != nil || s.endpoint != "" {
+		return s, err
+	}
+	endpoint := networkEndpoint(catalog, c.where)
+	if endpoint == "" {
+		return nil, sdn.Invalid("configuration", "endpoint", "Keystone's catalogue has no network service (region %q, interface %q)", c.where.Region, c.where.Availability)
+	}
+	s.endpoint = normalise(endpoint)
+	return s, nil
+}
+
+// networkEndpoint is Neutron's address in a catalogue, "" where there is none. gophercloud's own search would ask Neutron for its versions, of which it
+// has one, and so fail while Neutron is away.
+func networkEndpoint(catalog *tokens.ServiceCatalog, where gophercloud.EndpointOpts) string {
+	for _, entry := range catalog.Entries {
+		if entry.Type != "network" {
+			continue
+		}
+		for _, e := range entry.Endpoints {
+			if gophercloud.Availability(e.Interface) == where.Availability && (where.Region == "" || where.Region == e.Region || where.Region == e.RegionID) {
+				return e.URL
+			}
+		}
+	}
+	return ""
+}
+
+// read takes project, end and catalogue out of Keystone's answer.
+func (s *session) read() (*tokens.ServiceCatalog, error) {
+	answer, ok := s.provider.GetAuthResult().(interface {
+		ExtractToken() (*tokens.Token, error)
+		ExtractProject() (*tokens.Project, error)
+		ExtractServiceCatalog() (*tokens.ServiceCatalog, error)
+	})
+	if !ok {
+		return nil, errors.New("the answer is not that of the identity API version 3")
+	}
+	token, err := answer.ExtractToken()
+	if err != nil {
+		return nil, err
+	}
+	s.expires = token.ExpiresAt
+	if project, err := answer.ExtractProject(); err == nil && project != nil {
+		s.project = project.ID
+	}
+	return answer.ExtractServiceCatalog()
+}
+
+// normalise gives Neutron's address the version and no slash at its end.
+func normalise(endpoint string) string {
+	endpoint = strings.TrimRight(endpoint, "/")
+	if endpoint == "" || strings.HasSuffix(endpoint, "/v2.0") {
+		return endpoint
+	}
+	return endpoint + "/v2.0"
+}

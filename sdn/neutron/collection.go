@@ -1,0 +1,167 @@
+package neutron
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/internal/valid"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// A collection is a noun as Neutron's API has it: what all nouns have in common, for those whose objects are of wire struct W.
+type collection[W wire] struct {
+	title string // of one object in errors: "subnet pool"
+	item  string // of one object in JSON: "subnetpool"
+	items string // of several in JSON: "subnetpools"
+	path  string // "/subnetpools"
+	// readFirst: Neutron does not keep to If-Match for this noun, so the revision is compared by reading before the change.
+	readFirst bool
+}
+
+// at is the path of one object, or of a part of it.
+func (k collection[W]) at(id sdn.ID, parts ...string) string {
+	path := k.path + "/" + url.PathEscape(string(id))
+	for _, p := range parts {
+		path += "/" + p
+	}
+	return path
+}
+
+// read gives one object. The empty id, which would be the path of the collection, is not found.
+func (k collection[W]) read(ctx context.Context, c *client, id sdn.ID) (W, error) {
+	answer := envelope[W]{name: k.item}
+	if id == "" {
+		return answer.value, sdn.NotFound(k.title, id)
+	}
+	err := c.get(ctx, k.at(id), nil, &answer)
+	return answer.value, err
+}
+
+// find streams what a filter finds.
+func (k collection[W]) find(ctx context.Context, c *client, q url.Values) iter.Seq2[W, error] {
+	return list[W](ctx, c, k.path, q)
+}
+
+// byKey gives the objects that carry the Key, the oldest first: Neutron sees to no uniqueness, so there may be twins for a moment.
+func (k collection[W]) byKey(ctx context.Context, c *client, key sdn.Key) ([]W, error) {
+	found, err := sdn.All(k.find(ctx, c, url.Values{"description": {key.String()}}))
+	slices.SortFunc(found, func(a, b W) int { return older(a.common(), b.common()) })
+	return found, err
+}
+
+// older orders twins: by their creation, which Neutron tells in seconds, then by id.
+func older(a, b *meta) int {
+	if d := a.Created.Compare(b.Created); d != 0 {
+		return d
+	}
+	if a.ID < b.ID {
+		return -1
+	}
+	return 1
+}
+
+// create makes one object. It is sent once.
+func (k collection[W]) create(ctx context.Context, c *client, body map[string]any) (W, error) {
+	answer := envelope[W]{name: k.item}
+	err := c.post(ctx, k.path, map[string]any{k.item: body}, &answer)
+	return answer.value, err
+}
+
+// createBulk makes several objects in one request, all or none, in the order of the bodies.
+func (k collection[W]) createBulk(ctx context.Context, c *client, bodies []map[string]any) ([]W, error) {
+	answer := envelope[[]W]{name: k.items}
+	err := c.post(ctx, k.path, map[string]any{k.items: bodies}, &answer)
+	return answer.value, err
+}
+
+// update changes one object; ifRevision is as in client.put. With an empty body it only reads.
+func (k collection[W]) update(ctx context.Context, c *client, id sdn.ID, ifRevision int64, body map[string]any) (W, error) {
+	answer := envelope[W]{name: k.item}
+	if id == "" {
+		return answer.value, sdn.NotFound(k.title, id)
+	}
+	if len(body) == 0 || k.readFirst && ifRevision != 0 {
+		w, err := k.read(ctx, c, id)
+		if err == nil && ifRevision != 0 && int64(w.common().Revision) != ifRevision {
+			err = stale(k.title, w.common())
+		}
+		if err != nil || len(body) == 0 {
+			return w, err
+		}
+		ifRevision = 0
+	}
+	err := c.put(ctx, k.at(id), ifRevision, map[string]any{k.item: body}, &answer)
+	return answer.value, err
+}
+
+// erase deletes one object; ifRevision is as in client.remove. What is not there counts as deleted.
+func (k collection[W]) erase(ctx context.Context, c *client, id sdn.ID, ifRevision int64) error {
+	if id == "" {
+		return nil
+	}
+	if err := c.remove(ctx, k.at(id), ifRevision); !sdn.IsNotFound(err) {
+		return err
+	}
+	return nil
+}
+
+// setTags makes tags the whole set of an object's tags, where they are not yet, and writes them into w. Where Neutron has no tags it
+// does nothing: nothing may depend on them. Neutron counts the revision up, which w does not tell. Of what is ours they are written as a set, by
+// one request; of another's object, which others mark as well, one by one, so that nobody's are lost: Neutron cannot make a set conditional.
+func (k collection[W]) setTags(ctx context.Context, p *Provider, w W, tags []string) error {
+	m := w.common()
+	set, have := valid.TagSet(tags), valid.TagSet(m.Tags)
+	if slices.Equal(set, have) || !p.extensions.has("standard-attr-tag") && !p.extensions.has("tag") {
+		return nil
+	}
+	added, removed := without(set, have), without(have, set)
+	if set == nil {
+		set = []string{}
+	}
+	var err error
+	if p.mine(m) || slices.ContainsFunc(append(slices.Clone(added), removed...), func(tag string) bool { return strings.Contains(tag, "/") }) {
+		err = p.client.do(ctx, http.MethodPut, k.at(sdn.ID(m.ID), "tags"), 0, map[string]any{"tags": set}, nil)
+	} else {
+		err = k.changeTags(ctx, p, sdn.ID(m.ID), added, removed)
+	}
+	if err != nil {
+		return err
+	}
+	m.Tags = set
+	return nil
+}
+
+// changeTags adds and removes tags one by one. One that is there, or gone, already is no error.
+func (k collection[W]) changeTags(ctx context.Context, p *Provider, id sdn.ID, added, removed []string) error {
+	for _, tag := range added {
+		if err := p.client.do(ctx, http.MethodPut, k.at(id, "tags", url.PathEscape(tag)), 0, nil, nil); err != nil {
+			return err
+		}
+	}
+	for _, tag := range removed {
+		if err := p.client.do(ctx, http.MethodDelete, k.at(id, "tags", url.PathEscape(tag)), 0, nil, nil); err != nil && !sdn.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// retag is setTags that gives the object as it is then, with its revision.
+func (k collection[W]) retag(ctx context.Context, p *Provider, w W, tags []string) (W, error) {
+	if slices.Equal(valid.TagSet(tags), valid.TagSet(w.common().Tags)) {
+		return w, nil
+	}
+	if err := k.setTags(ctx, p, w, tags); err != nil {
+		return w, err
+	}
+	return k.read(ctx, p.client, sdn.ID(w.common().ID))
+}
+
+func stale(noun string, m *meta) error {
+	return &sdn.Error{Kind: sdn.KindConflict, Reason: sdn.Stale, Noun: noun, ID: m.ID, Detail: fmt.Sprintf("it is at revision %d", m.Revision)}
+}

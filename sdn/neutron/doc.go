@@ -1,0 +1,18 @@
+// Package neutron is the provider for OpenStack Neutron: it makes the nouns of package sdn exist in a Neutron by its v2.0 API.
+//
+// It owns what it has made under its installation's Keys, which it carries in the description of every object (255 bytes, in
+// the creating call, kept by all of Neutron's drivers; tags at creation are dropped by many). It owns no state of its own but
+// caches, so that a process may be killed at any moment: Neutron is the truth. It must not change what is Foreign, must
+// not send a POST a second time without a look-up by Key in between, and must not plug anything in: that is package bind's.
+//
+// # Inside
+//
+// Every request goes through the client (client.go): get, post, put, remove and list. There alone are deadlines, retries with
+// their budget (retry.go), the breaker that makes calls fail at once while Neutron is away (breaker.go), renewed tokens
+// (auth.go) and the translation of errors (errors.go). A noun's file has its wire struct, which embeds meta and is what
+// Neutron says of one object, a decode to the sdn type and the bodies of its requests. What all nouns share is a collection
+// (collection.go): read, find, byKey, create, update, erase and setTags; ensure and patch are the frames of an Ensure and an
+// Update method.
+//
+// What a Neutron can do is read off its extensions (extensions.go), asked for with the first call and again after Neutron was away.
+package neutron

@@ -1,0 +1,241 @@
+package neutron
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/internal/valid"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// maxRaces is how often an Ensure begins anew when another process made the same thing at the same time.
+const maxRaces = 5
+
+// lockKey keeps calls for one key of a collection apart within this process. The zero key needs no lock.
+func lockKey[W wire](ctx context.Context, p *Provider, k collection[W], key sdn.Key) (unlock func(), err error) {
+	if key.IsZero() {
+		return func() {}, nil
+	}
+	return p.locks.lock(ctx, k.path+" "+key.String())
+}
+
+// ensure gives the object with the key, and whether make made it just now. It looks before it makes, looks again where the answer to
+// make was lost or it was refused because the thing is there, and never makes twice without a look in between. Within this process
+// calls for one key come one after another. With the zero key it only makes.
+//
+// With twins it also looks after making, for another process may have made the same at the same time: the younger of two is taken back. Where
+// Neutron itself keeps a second from being made (a port with its MAC or address given), leave twins false and save the look.
+//
+// What ensure gives is what there is, which may be half made or different from what is asked: adopt and finish it.
+func ensure[W wire](ctx context.Context, p *Provider, k collection[W], key sdn.Key, twins bool, make func(context.Context) (W, error)) (w W, made bool, err error) {
+	unlock, err := lockKey(ctx, p, k, key)
+	if err != nil {
+		return w, false, err
+	}
+	defer unlock()
+	for n := 1; ; n++ {
+		w, made, err = findOrMake(ctx, p, k, key, make)
+		if err != nil || !made || !twins || key.IsZero() {
+			return w, made, err
+		}
+		now, ours, err := settle(ctx, p, k, key, w)
+		if err != nil || ours {
+			return now, err == nil, err
+		}
+		if n == maxRaces || !p.client.backoff(ctx, n, nil) {
+			return w, false, sdn.Conflict(sdn.Exists, k.title, "key", "%v is being made by several at once", key)
+		}
+	}
+}
+
+// findOrMake is ensure for who has the lock, without the look after making.
+func findOrMake[W wire](ctx context.Context, p *Provider, k collection[W], key sdn.Key, make func(context.Context) (W, error)) (w W, made bool, err error) {
+	if key.IsZero() {
+		return makeOnce(ctx, p, k, key, make)
+	}
+	for n := 1; ; n++ {
+		found, err := k.byKey(ctx, p.client, key)
+		switch {
+		case err != nil:
+			return w, false, err
+		case len(found) == 1:
+			return found[0], false, nil
+		case len(found) > 1 && n < settleLooks && p.client.backoff(ctx, n, nil):
+			continue // their makers are settling which one stays
+		case len(found) > 1:
+			p.log.Warn("several objects have one key; the oldest is used", "noun", k.title, "key", key.String(), "number", len(found))
+			return found[0], false, nil
+		}
+		return makeOnce(ctx, p, k, key, make)
+	}
+}
+
+// makeOnce makes, without a look beforehand: the caller knows that nothing has the key.
+func makeOnce[W wire](ctx context.Context, p *Provider, k collection[W], key sdn.Key, make func(context.Context) (W, error)) (w W, made bool, err error) {
+	w, err = make(ctx)
+	if key.IsZero() {
+		return w, err == nil, err
+	}
+	if sdn.IsUnavailable(err) || sdn.IsConflict(err) {
+		// It may have been made all the same, by this request or by another process.
+		if found, errLook := k.byKey(ctx, p.client, key); errLook == nil && len(found) > 0 {
+			return found[0], false, nil
+		}
+	}
+	return w, err == nil, err
+}
+
+// settleLooks is how often the maker of the oldest of several looks whether the others have gone: three to six seconds in all.
+const settleLooks = 6
+
+// settle decides what becomes of w, which has just been made, where others have its key, and gives what it is now. Who sees an older one than its
+// own takes its own back. Who has the oldest waits for the others to go; one that stays was made by somebody who looked before the oldest was there to be
+// seen and has given it away, so that the oldest has to go instead. Which is older is but an order that all agree on: Neutron's clocks need not.
+func settle[W wire](ctx context.Context, p *Provider, k collection[W], key sdn.Key, w W) (now W, ours bool, err error) {
+	mine := w.common()
+	for n := 1; ; n++ {
+		found, err := k.byKey(ctx, p.client, key)
+		if err != nil {
+			return now, false, err
+		}
+		at := slices.IndexFunc(found, func(o W) bool { return o.common().ID == mine.ID })
+		switch {
+		case at < 0:
+			return now, false, sdn.NotFound(k.title, mine.ID) // deleted by somebody meanwhile
+		case len(found) == 1:
+			return found[0], true, nil
+		case at > 0 || n == settleLooks:
+			return now, false, k.erase(ctx, p.client, sdn.ID(mine.ID), 0)
+		case !p.client.backoff(ctx, n, nil):
+			return now, false, sdn.Conflict(sdn.Exists, k.title, "key", "%v is being made by several at once", key)
+		}
+	}
+}
+
+// adopt compares what a spec says of an object that is there with what there is, and puts what is to be changed into body. Tags are
+// not in it: finish with setTags.
+func adopt(noun string, m *meta, b sdn.Base, body map[string]any) error {
+	if b.Project != "" && b.Project != m.Project {
+		return immutable(noun, m.ID, "project", m.Project, b.Project)
+	}
+	if b.Name != "" && b.Name != m.Name {
+		body["name"] = b.Name
+	}
+	return nil
+}
+
+// patch changes one object by what every Patch has and by body, which has the noun's own, and gives what it is then. Tags
+// are written last. Key and description need to be compared with what is there; then the change is made on the condition that
+// it has not changed meanwhile.
+func patch[W wire](ctx context.Context, p *Provider, k collection[W], id sdn.ID, change sdn.Patch, body map[string]any) (W, error) {
+	var none W
+	if err := checkPatch(k.title, change); err != nil {
+		return none, err
+	}
+	if change.Name != nil {
+		body["name"] = *change.Name
+	}
+	for n := 1; ; n++ {
+		ifRevision := change.IfRevision
+		if change.Key != nil || change.Description != nil {
+			now, err := k.read(ctx, p.client, id)
+			if err != nil {
+				return none, err
+			}
+			if err := describe(ctx, p, k, now, change, body); err != nil {
+				return none, err
+			}
+			if ifRevision == 0 {
+				ifRevision = int64(now.common().Revision)
+			}
+		}
+		w, err := k.update(ctx, p.client, id, ifRevision, body)
+		if err != nil {
+			if sdn.ReasonOf(err) == sdn.Stale && change.IfRevision == 0 && n < maxRaces {
+				continue // by the provider's own condition: look again
+			}
+			return none, err
+		}
+		if change.Tags == nil || slices.Equal(valid.TagSet(*change.Tags), valid.TagSet(w.common().Tags)) {
+			return w, nil
+		}
+		if err := k.setTags(ctx, p, w, *change.Tags); err != nil {
+			return none, err
+		}
+		return k.read(ctx, p.client, id) // for its revision
+	}
+}
+
+// describe puts into body what becomes of the description, in which Neutron keeps the Key.
+func describe[W wire](ctx context.Context, p *Provider, k collection[W], now W, change sdn.Patch, body map[string]any) error {
+	m := now.common().decode(p.config.Installation)
+	description := m.Description
+	if change.Description != nil {
+		description = *change.Description
+	}
+	key := m.Key
+	if change.Key != nil && *change.Key != key {
+		if !key.IsZero() {
+			return immutable(k.title, string(m.ID), "key", key, *change.Key)
+		}
+		key = *change.Key
+		others, err := k.byKey(ctx, p.client, key)
+		if err != nil {
+			return err
+		}
+		if len(others) > 0 {
+			return sdn.Conflict(sdn.Exists, k.title, "key", "%v is another's", key)
+		}
+	}
+	if !key.IsZero() && description != "" {
+		return sdn.Invalid(k.title, "description", "must be empty for an object with a key")
+	}
+	if text := first(key.String(), description); text != now.common().Description {
+		body["description"] = text
+	}
+	return nil
+}
+
+// retag is patch for a change of one tag of an object that is in the cache, by one request that cannot lose what another process does to other tags. The
+// condition is checked against the cache, for Neutron cannot make a change of tags conditional. It tells whether it was such a change; with gives a copy of
+// an object with other tags. The revision that it gives is the next, by which Neutron counts a tag: a condition on the one before is stale here too, and
+// where Neutron counted otherwise so is one on the next.
+func retag[W wire](ctx context.Context, p *Provider, c *cache[W], k collection[W], id sdn.ID, change sdn.Patch, with func(W, []string) W) (w W, done bool, err error) {
+	known, ok := c.get(id)
+	if !ok || change.Tags == nil || change.Key != nil || change.Name != nil || change.Description != nil ||
+		change.IfRevision != 0 && int64(known.common().Revision) != change.IfRevision || !p.extensions.has("standard-attr-tag") {
+		return w, false, nil
+	}
+	if err := valid.Tags(k.title, *change.Tags); err != nil {
+		return w, false, err
+	}
+	have, want := valid.TagSet(known.common().Tags), valid.TagSet(*change.Tags)
+	added, removed := without(want, have), without(have, want)
+	one := append(slices.Clone(added), removed...)
+	if len(one) != 1 || strings.Contains(one[0], "/") {
+		return w, false, nil
+	}
+	method := http.MethodPut
+	if len(removed) == 1 {
+		method = http.MethodDelete
+	}
+	c.drop(id)
+	if err := p.client.do(ctx, method, k.at(id, "tags", url.PathEscape(one[0])), 0, nil, nil); err != nil {
+		if method == http.MethodDelete && sdn.IsNotFound(err) {
+			return w, false, nil // the tag is gone, or the object is: patch finds out
+		}
+		return w, true, err
+	}
+	w = with(known, want)
+	w.common().Revision++
+	c.put(w)
+	return w, true, nil
+}
+
+// without is what of a list is not in another.
+func without(list, other []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(other, s) })
+}

@@ -1,0 +1,298 @@
+package neutron
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// meaning is what one of Neutron's error types means. HTTP statuses mislead: an exhausted subnet pool is a 500, one in use a 400.
+type meaning struct {
+	kind   sdn.Kind
+	reason sdn.Reason
+	field  string
+}
+
+// meanings are Neutron's error types whose meaning does not follow from their status or the end of their name.
+var meanings = map[string]meaning{
+	"IpAddressAlreadyAllocated":                  {sdn.KindConflict, sdn.AddressInUse, "addresses"},
+	"IpAddressInUse":                             {sdn.KindConflict, sdn.AddressInUse, "addresses"},
+	"MacAddressInUse":                            {sdn.KindConflict, sdn.MACInUse, "mac"},
+	"FloatingIPPortAlreadyAssociated":            {sdn.KindConflict, sdn.Exists, "target"},
+	"SecurityGroupRuleExists":                    {sdn.KindConflict, sdn.Exists, "rules"},
+	"DuplicateSubPort":                           {sdn.KindConflict, sdn.Exists, "vlan"},
+	"TrunkPortInUse":                             {sdn.KindConflict, sdn.Exists, "parent"},
+	"ParentPortInUse":                            {sdn.KindConflict, sdn.Exists, "parent"},
+	"SubnetPoolDeleteError":                      {sdn.KindConflict, sdn.InUse, ""},
+	"RevisionNumberConstraintFailed":             {sdn.KindConflict, sdn.Stale, ""},
+	"GatewayConflictWithAllocationPools":         {sdn.KindInvalid, "", "gateway"},
+	"AddressScopePrefixConflict":                 {sdn.KindConflict, sdn.Exists, "prefixes"},
+	"NetworkSubnetPoolAffinityError":             {sdn.KindInvalid, "", "pool"},
+	"IllegalSubnetPoolPrefixUpdate":              {sdn.KindConflict, sdn.Immutable, "prefixes"},
+	"IllegalSubnetPoolPrefixBounds":              {sdn.KindInvalid, "", "default_len"},
+	"MinPrefixSubnetAllocationError":             {sdn.KindInvalid, "", "prefix_len"},
+	"MaxPrefixSubnetAllocationError":             {sdn.KindInvalid, "", "prefix_len"},
+	"SubnetPoolQuotaExceeded":                    {sdn.KindExhausted, sdn.NoQuota, ""},
+	"OverQuota":                                  {sdn.KindExhausted, sdn.NoQuota, ""},
+	"IpAddressGenerationFailure":                 {sdn.KindExhausted, sdn.NoAddresses, ""},
+	"ExternalIpAddressExhausted":                 {sdn.KindExhausted, sdn.NoAddresses, ""},
+	"SubnetAllocationError":                      {sdn.KindExhausted, sdn.NoPrefixes, ""},
+	"InvalidAllocationPool":                      {sdn.KindInvalid, "", "ranges"},
+	"OutOfBoundsAllocationPool":                  {sdn.KindInvalid, "", "ranges"},
+	"OverlappingAllocationPools":                 {sdn.KindInvalid, "", "ranges"},
+	"InvalidIpForNetwork":                        {sdn.KindInvalid, "", "addresses"},
+	"InvalidIpForSubnet":                         {sdn.KindInvalid, "", "addresses"},
+	"AllocationOnAutoAddressSubnet":              {sdn.KindInvalid, "", "addresses"},
+	"PortHasBindingFloatingIP":                   {sdn.KindConflict, sdn.InUse, "target"},
+	"PortHasPortForwarding":                      {sdn.KindConflict, sdn.InUse, "target"},
+	"InvalidRoutes":                              {sdn.KindInvalid, "", "routes"},
+	"RoutesExhausted":                            {sdn.KindInvalid, "", "routes"},
+	"QosRuleNotSupported":                        {sdn.KindUnsupported, "", "limits"},
+	"QosRuleNotSupportedByNetwork":               {sdn.KindUnsupported, "", "limits"},
+	"PortSecurityAndIPRequiredForSecurityGroups": {sdn.KindConflict, sdn.InUse, "groups"},
+}
+
+// fields are Neutron's attributes whose name is another than that of the contract's field.
+var fields = map[string]string{
+	"cidr": "cidr", "gateway_ip": "gateway", "allocation_pools": "ranges", "dns_nameservers": "nameservers", "fixed_ips": "addresses",
+	"mac_address": "mac", "tenant_id": "project", "project_id": "project", "prefixlen": "prefix_len", "default_prefixlen": "default_len",
+	"min_prefixlen": "min_len", "max_prefixlen": "max_len", "binding:host_id": "host", "binding:profile": "profile", "security_groups": "groups",
+	"router:external": "external", "provider:network_type": "segment", "provider:physical_network": "segment", "provider:segmentation_id": "segment",
+	"ipv6_address_mode": "mode", "ipv6_ra_mode": "mode", "enable_dhcp": "no_dhcp", "subnetpool_id": "pool", "network_id": "network",
+	"allowed_address_pairs": "allowed_pairs", "qos_policy_id": "qos_policy", "port_security_enabled": "no_port_security", "admin_state_up": "disabled",
+}
+
+var (
+	invalidInput = regexp.MustCompile(`^Invalid input for ([\w:-]+)\.`)
+	notAllowed   = regexp.MustCompile(`(?:Attribute|attribute\(s\)) '([\w:-]+)'`)
+)
+
+// fault is Neutron's error body, in the shapes that it and what stands in front of it use.
+type fault struct {
+	Type    string
+	Message string
+}
+
+func parseFault(body []byte) fault {
+	var shapes struct {
+		Neutron  json.RawMessage `json:"NeutronError"`
+		Keystone json.RawMessage `json:"error"`
+		Message  string          `json:"message"`
+	}
+	if json.Unmarshal(body, &shapes) != nil {
+		return fault{}
+	}
+	for _, raw := range []json.RawMessage{shapes.Neutron, shapes.Keystone} {
+		var structured struct {
+			Type    string `json:"type"`
+			Message string `json:"message"`
+		}
+		var plain string
+		if len(raw) == 0 {
+			continue
+		}
+		if json.Unmarshal(raw, &structured) == nil {
+			return fault(structured)
+		}
+		if json.Unmarshal(raw, &plain) == nil {
+			return fault{Message: plain}
+		}
+	}
+	return fault{Message: shapes.Message}
+}
+
+// statusOf is the status that an error of gophercloud came with, 0 where there was no answer, or no whole one.
+func statusOf(err error) int {
+	var refused gophercloud.ErrUnexpectedResponseCode
+	if errors.As(err, &refused) {
+		return refused.Actual
+	}
+	return 0
+}
+
+// translate makes gophercloud's error one of the contract's.
+func (c *client) translate(ctx context.Context, err error, verb, path string) error {
+	if err == nil {
+		return nil
+	}
+	noun, id := subject(path)
+	var refused gophercloud.ErrUnexpectedResponseCode
+	if !errors.As(err, &refused) {
+		return unanswered(ctx, err, verb, noun, c.timeout)
+	}
+	f := parseFault(refused.Body)
+	e := &sdn.Error{Noun: noun, ID: id, Detail: sentence(f.Message)}
+	e.Kind, e.Reason, e.Field = classify(refused.Actual, f, id == "")
+	if e.Kind == sdn.KindUnavailable {
+		e.Noun, e.ID, e.Detail = "Neutron", "", fmt.Sprintf("it answers %d %s to %s of a %s", refused.Actual, http.StatusText(refused.Actual), verb, noun)
+		if f.Message != "" {
+			e.Detail += ": " + sentence(f.Message)
+		}
+		e.RetryAfter = retryAfter(refused.ResponseHeader, c.now())
+	}
+	if e.Kind == sdn.KindNotFound && f.Type != "" {
+		// What is not there may be another noun than the one of the path: the network of a port.
+		if other := notFoundNoun(f.Type); other != "" && other != noun {
+			e.Noun, e.ID = other, ""
+		}
+	}
+	if e.Detail == "" && e.Kind != sdn.KindNotFound {
+		e.Detail = fmt.Sprintf("it answers %d %s", refused.Actual, http.StatusText(refused.Actual))
+	}
+	if request := refused.ResponseHeader.Get("X-Openstack-Request-Id"); request != "" && e.Detail != "" && len(request) < 64 {
+		e.Detail += " (" + request + ")"
+	}
+	return e
+}
+
+// classify decides by the error's type where there is one, else by the status.
+func classify(status int, f fault, whole bool) (sdn.Kind, sdn.Reason, string) {
+	if m, ok := meanings[f.Type]; ok {
+		return m.kind, m.reason, m.field
+	}
+	field := ""
+	if m := invalidInput.FindStringSubmatch(f.Message); m != nil && m[1] != "operation" {
+		field = fieldOf(m[1])
+	} else if strings.Contains(f.Message, "MTU") {
+		field = "mtu"
+	}
+	switch {
+	case status == http.StatusPreconditionFailed:
+		return sdn.KindConflict, sdn.Stale, ""
+	case status == http.StatusNotFound && (f.Type == "HTTPNotFound" || whole && f.Type == ""):
+		// There is no such path: what is not there of a noun that is has an error type of its own.
+		return sdn.KindUnsupported, "", ""
+	case status == http.StatusNotFound:
+		return sdn.KindNotFound, "", ""
+	case status == http.StatusConflict && strings.Contains(f.Type, "InUse"):
+		return sdn.KindConflict, sdn.InUse, ""
+	case status == http.StatusConflict:
+		return sdn.KindConflict, sdn.Exists, field
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return sdn.KindDenied, "", field
+	case status == http.StatusBadRequest && strings.Contains(f.Message, "overlaps with another subnet"):
+		return sdn.KindConflict, sdn.Exists, "cidr"
+	case status == http.StatusBadRequest:
+		if m := notAllowed.FindStringSubmatch(f.Message); m != nil {
+			return sdn.KindUnsupported, "", fieldOf(m[1])
+		}
+		return sdn.KindInvalid, "", field
+	case status == http.StatusNotImplemented, status == http.StatusMethodNotAllowed:
+		return sdn.KindUnsupported, "", ""
+	case status == http.StatusRequestEntityTooLarge, status == http.StatusRequestURITooLong:
+		return sdn.KindInvalid, "", ""
+	}
+	return sdn.KindUnavailable, "", ""
+}
+
+func fieldOf(attribute string) string { return first(fields[attribute], attribute) }
+
+// unanswered is the error of a request without a whole answer. It names no URL's query, which may be long.
+func unanswered(ctx context.Context, err error, verb, noun string, timeout time.Duration) error {
+	var broken *url.Error
+	if errors.As(err, &broken) {
+		err = broken.Err
+	}
+	switch {
+	case ctx.Err() != nil:
+		return sdn.Unavailable(context.Cause(ctx), "Neutron", "it has not answered %s of a %s in the time there was", verb, noun)
+	case errors.Is(err, context.DeadlineExceeded):
+		return sdn.Unavailable(err, "Neutron", "it has not answered %s of a %s within %v", verb, noun, timeout)
+	}
+	return sdn.Unavailable(err, "Neutron", "it cannot be reached, or broke off, at %s of a %s", verb, noun)
+}
+
+// keystoneError translates an authentication's error. It never shows what was sent.
+func keystoneError(err error, where string) error {
+	var contract *sdn.Error
+	if err == nil || errors.As(err, &contract) {
+		return err
+	}
+	var refused gophercloud.ErrUnexpectedResponseCode
+	if errors.As(err, &refused) {
+		switch refused.Actual {
+		case http.StatusUnauthorized, http.StatusForbidden:
+			return &sdn.Error{Kind: sdn.KindDenied, Noun: "Keystone", Detail: fmt.Sprintf("at %s refuses the credentials (%d)", where, refused.Actual)}
+		case http.StatusNotFound:
+			return sdn.Invalid("configuration", "auth.url", "there is no identity API version 3 at %s", where)
+		case http.StatusBadRequest:
+			return sdn.Invalid("configuration", "auth", "Keystone at %s does not take the credentials: %s", where, sentence(parseFault(refused.Body).Message))
+		}
+		return &sdn.Error{Kind: sdn.KindUnavailable, Noun: "Keystone", Detail: fmt.Sprintf("at %s answers %d", where, refused.Actual), RetryAfter: retryAfter(refused.ResponseHeader, time.Now())}
+	}
+	var broken *url.Error
+	if errors.As(err, &broken) {
+		return sdn.Unavailable(broken.Err, "Keystone", "at %s cannot be reached", where)
+	}
+	return sdn.Unavailable(err, "Keystone", "at %s gives no session", where)
+}
+
+// retryAfter reads the header, which is seconds or a date.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	v := h.Get("Retry-After")
+	if seconds, err := strconv.ParseUint(v, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if date, err := http.ParseTime(v); err == nil {
+		return max(date.Sub(now), 0)
+	}
+	return 0
+}
+
+// sentence is Neutron's message as the contract's errors have it: one line, no capital, no full stop.
+func sentence(message string) string {
+	message = strings.Join(strings.Fields(message), " ")
+	if len(message) > 400 {
+		message = strings.ToValidUTF8(message[:400], "") + "…"
+	}
+	message = strings.TrimRight(message, ". ")
+	if message != "" && message[0] >= 'A' && message[0] <= 'Z' && (len(message) == 1 || message[1] < 'A' || message[1] > 'Z') {
+		message = string(message[0]+'a'-'A') + message[1:]
+	}
+	return message
+}
+
+// titles are the nouns of paths, as errors name them.
+var titles = map[string]string{
+	"networks": "network", "subnets": "subnet", "subnetpools": "subnet pool", "ports": "port", "trunks": "trunk", "routers": "router",
+	"floatingips": "floating IP", "security-groups": "security group", "security-group-rules": "security group rule",
+	"address-groups": "address group", "qos": "QoS policy", "quotas": "quota", "extensions": "extension", "network-ip-availabilities": "availability",
+}
+
+// subject is what a request is about: the noun of its path, and the id of the object if there is one in it.
+func subject(path string) (noun, id string) {
+	path, _, _ = strings.Cut(strings.TrimPrefix(path, "/"), "?")
+	parts := strings.Split(path, "/")
+	noun = first(titles[parts[0]], parts[0])
+	if parts[0] == "qos" {
+		parts = parts[1:]
+	}
+	if len(parts) > 1 {
+		id = parts[1]
+	}
+	return noun, id
+}
+
+// notFoundNoun is the noun of an error type such as "SubnetPoolNotFound".
+func notFoundNoun(kind string) string {
+	name, ok := strings.CutSuffix(kind, "NotFound")
+	if !ok {
+		return ""
+	}
+	for _, title := range titles {
+		if strings.EqualFold(strings.ReplaceAll(title, " ", ""), name) {
+			return title
+		}
+	}
+	return ""
+}

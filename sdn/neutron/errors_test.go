@@ -1,0 +1,103 @@
+package neutron
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// Finding 6: statuses mislead. These are Neutron's answers, as release 21 gives them.
+func TestFinding06ErrorTypes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		status            int
+		kind, message     string
+		path              string
+		want              sdn.Kind
+		reason            sdn.Reason
+		field, noun, text string
+	}{
+		{500, "SubnetAllocationError", "Failed to allocate subnet: Insufficient prefix space to allocate subnet size /24.", "/subnets", sdn.KindExhausted, sdn.NoPrefixes, "", "subnet", "Insufficient prefix space"},
+		{400, "SubnetPoolDeleteError", "Unable to delete subnet pool: Subnet pool has existing allocations.", "/subnetpools/x", sdn.KindConflict, sdn.InUse, "", "subnet pool", ""},
+		{400, "InvalidInput", "Invalid input for operation: Requested subnet with cidr: 10.2.0.0/24 for network: n overlaps with another subnet.", "/subnets", sdn.KindConflict, sdn.Exists, "cidr", "subnet", "overlaps"},
+		{400, "InvalidInput", "Invalid input for operation: Requested MTU is too big, maximum is 1442.", "/networks", sdn.KindInvalid, "", "mtu", "network", "maximum is 1442"},
+		{400, "HTTPBadRequest", "Invalid input for gateway_ip. Reason: 'x' is not a valid IP address.", "/subnets", sdn.KindInvalid, "", "gateway", "subnet", ""},
+		{400, "HTTPBadRequest", "Attribute 'tags' not allowed in POST", "/networks", sdn.KindUnsupported, "", "tags", "network", ""},
+		{409, "NetworkInUse", "Unable to complete operation on network n. There are one or more ports still in use on the network.", "/networks/n", sdn.KindConflict, sdn.InUse, "", "network", ""},
+		{409, "SubnetInUse", "Unable to complete operation on subnet s: One or more ports have an IP allocation from this subnet.", "/subnets/s", sdn.KindConflict, sdn.InUse, "", "subnet", ""},
+		{409, "GatewayIpInUse", "Current gateway ip 10.0.0.1 already in use by port p. Unable to update.", "/subnets/s", sdn.KindConflict, sdn.InUse, "", "subnet", ""},
+		{409, "OverQuota", "Quota exceeded for resources: ['network'].", "/networks", sdn.KindExhausted, sdn.NoQuota, "", "network", ""},
+		{409, "IpAddressGenerationFailure", "No more IP addresses available on network n.", "/ports", sdn.KindExhausted, sdn.NoAddresses, "", "port", ""},
+		{409, "IpAddressAlreadyAllocated", "IP address 10.0.0.5 already allocated in subnet s", "/ports", sdn.KindConflict, sdn.AddressInUse, "addresses", "port", ""},
+		{409, "MacAddressInUse", "Unable to complete operation for network n. The mac address fa:16:3e:00:00:01 is in use.", "/ports", sdn.KindConflict, sdn.MACInUse, "mac", "port", ""},
+		{404, "NetworkNotFound", "Network n could not be found.", "/ports", sdn.KindNotFound, "", "", "network", ""},
+		{404, "HTTPNotFound", "The resource could not be found.", "/trunks", sdn.KindUnsupported, "", "", "trunk", ""},
+		{412, "RevisionNumberConstraintFailed", "Constrained to 3, but current revision is 5", "/networks/n", sdn.KindConflict, sdn.Stale, "", "network", ""},
+		{403, "PolicyNotAuthorized", "(rule:create_network and (rule:create_network:shared)) is disallowed by policy", "/networks", sdn.KindDenied, "", "", "network", "disallowed by policy"},
+		{500, "HTTPInternalServerError", "Request Failed: internal server error while processing your request.", "/networks", sdn.KindUnavailable, "", "", "Neutron", "500 Internal Server Error to POST of a network"},
+		{503, "", "", "/networks", sdn.KindUnavailable, "", "", "Neutron", "503 Service Unavailable"},
+		{501, "", "", "/networks", sdn.KindUnsupported, "", "", "network", ""},
+	} {
+		body := ""
+		if c.kind != "" {
+			body = neutronError(c.kind, c.message)
+		}
+		err := (&client{now: time.Now}).translate(t.Context(), gophercloud.ErrUnexpectedResponseCode{
+			Actual: c.status, Body: []byte(body), ResponseHeader: http.Header{"X-Openstack-Request-Id": {"req-7"}},
+		}, http.MethodPost, c.path)
+		var e *sdn.Error
+		if !errors.As(err, &e) || e.Kind != c.want || e.Reason != c.reason || e.Field != c.field || e.Noun != c.noun || !strings.Contains(e.Error(), c.text) {
+			t.Errorf("%d %s is %#v (%v)", c.status, c.kind, e, err)
+		}
+		if c.want != sdn.KindNotFound && !strings.Contains(err.Error(), "req-7") {
+			t.Errorf("%v does not name the request", err)
+		}
+	}
+}
+
+// Bodies of what stands in front of Neutron are no reason to fail.
+func TestFaultsOfOthers(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		"":                          "",
+		"<html>":                    "",
+		`{"a": 1}`:                  "",
+		`"text"`:                    "",
+		`{"NeutronError": "plain"}`: "plain",
+		`{"error": {"code": 401, "message": "m"}}`:                      "m",
+		`{"message": "rate limit"}`:                                     "rate limit",
+		`{"NeutronError": {"type": "T", "message": "m", "detail": ""}}`: "m",
+	} {
+		if got := parseFault([]byte(body)); got.Message != want {
+			t.Errorf("%s says %q, want %q", body, got.Message, want)
+		}
+	}
+}
+
+func FuzzFault(f *testing.F) {
+	f.Add([]byte(`{"NeutronError": {"type": "T", "message": "Some words. ", "detail": ""}}`))
+	f.Add([]byte(`{"NeutronError": 7, "error": []}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		text := sentence(parseFault(body).Message)
+		if len(text) > 410 || strings.ContainsAny(text, "\r\n") {
+			t.Errorf("%q is no sentence", text)
+		}
+	})
+}
+
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 22, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Duration{
+		"": 0, "5": 5 * time.Second, "-5": 0, "soon": 0, "Sat, 21 Nov 2026 22:00:09 GMT": 9 * time.Second, "Sat, 21 Nov 2026 21:00:00 GMT": 0,
+	} {
+		if got := retryAfter(http.Header{"Retry-After": {text}}, now); got != want {
+			t.Errorf("%q is %v, want %v", text, got, want)
+		}
+	}
+}

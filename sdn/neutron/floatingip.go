@@ -1,0 +1,300 @@
+package neutron
+
+import (
+	"context"
+	"iter"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/internal/valid"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+var floatingIPs = collection[*floatingIPWire]{title: "floating IP", item: "floatingip", items: "floatingips", path: "/floatingips"}
+
+type floatingIPWire struct {
+	meta
+	Network  string        `json:"floating_network_id"`
+	Address  netip.Addr    `json:"floating_ip_address"`
+	Port     *string       `json:"port_id"`
+	Fixed    *string       `json:"fixed_ip_address"`
+	Router   *string       `json:"router_id"`
+	Forwards []forwardWire `json:"port_forwardings"` // not where Neutron lacks expose-port-forwarding-in-fip
+}
+
+// nameTag begins the tag that holds a floating IP's name, for which Neutron has no other place.
+const nameTag = "kuryr.name:"
+
+func (w *floatingIPWire) decode(installation string) sdn.FloatingIP {
+	f := sdn.FloatingIP{Meta: w.meta.decode(installation), Network: sdn.ID(w.Network), Address: w.Address, Router: sdn.ID(text(w.Router))}
+	f.Name, f.Tags = splitName(f.Tags)
+	if port := text(w.Port); port != "" {
+		f.Target.Port = sdn.ID(port)
+		f.Target.Addr, _ = netip.ParseAddr(text(w.Fixed)) // Neutron has one with the port
+	}
+	return f
+}
+
+// splitName parts the name from the other tags.
+func splitName(tags []string) (name string, others []string) {
+	for _, tag := range tags {
+		if n, ok := strings.CutPrefix(tag, nameTag); ok {
+			name = n
+		} else {
+			others = append(others, tag)
+		}
+	}
+	return name, others
+}
+
+func joinName(name string, tags []string) []string {
+	if name == "" {
+		return tags
+	}
+	return append(slices.Clone(tags), nameTag+name)
+}
+
+func checkFloatingName(name string) error {
+	if n, most := len(name), valid.MaxText-len(nameTag); n > most {
+		return sdn.Invalid("floating IP", "name", "is %d bytes long; at most %d fit", n, most)
+	}
+	return nil
+}
+
+// rename writes the name and the tags that a spec or a patch asks for, and gives the floating IP as it is then; nil leaves what is there.
+func (p *Provider) rename(ctx context.Context, w *floatingIPWire, name *string, tags *[]string) (*floatingIPWire, error) {
+	nameNow, tagsNow := splitName(w.Tags)
+	if name != nil {
+		nameNow = *name
+	}
+	if tags != nil {
+		tagsNow = *tags
+	}
+	return floatingIPs.retag(ctx, p, w, joinName(nameNow, tagsNow))
+}
+
+func (p *Provider) checkFloatingIP(spec sdn.FloatingIPSpec) error {
+	if err := valid.Base("floating IP", spec.Base); err != nil {
+		return err
+	}
+	switch {
+	case spec.OfHost, spec.Address.IsValid() && spec.Address.IsUnspecified():
+		return sdn.Unsupported("floating IP", "Neutron has none that are the host's own addresses")
+	case spec.Address.Is6():
+		return sdn.Invalid("floating IP", "address", "%v: Neutron has floating IPs of IPv4 only", spec.Address)
+	}
+	return checkFloatingName(spec.Name)
+}
+
+// EnsureFloatingIP makes, finishes or adopts a floating IP. Neutron may keep the choice of an address for administrators: IsDenied.
+func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec) (sdn.FloatingIP, error) {
+	if err := p.checkFloatingIP(spec); err != nil {
+		return sdn.FloatingIP{}, err
+	}
+	w, made, err := ensure(ctx, p, floatingIPs, spec.Key, true, func(ctx context.Context) (*floatingIPWire, error) {
+		if spec.Network == "" {
+			return nil, sdn.Invalid("floating IP", "network", "is missing")
+		}
+		body := p.body(spec.Base)
+		delete(body, "name")
+		body["floating_network_id"] = spec.Network
+		if spec.Address.IsValid() {
+			body["floating_ip_address"] = spec.Address
+		}
+		return p.aim(ctx, spec.Target, body, func(body map[string]any) (*floatingIPWire, error) {
+			return floatingIPs.create(ctx, p.client, body)
+		})
+	})
+	if err != nil {
+		return sdn.FloatingIP{}, p.explainFloatingIP(ctx, err, spec)
+	}
+	if !made {
+		if w, err = p.adoptFloatingIP(ctx, w, spec); err != nil {
+			return sdn.FloatingIP{}, err
+		}
+	}
+	var name *string
+	if spec.Name != "" {
+		name = &spec.Name
+	}
+	var tags *[]string
+	if spec.Tags != nil {
+		tags = &spec.Tags
+	}
+	if w, err = p.rename(ctx, w, name, tags); err != nil {
+		return sdn.FloatingIP{}, err
+	}
+	return w.decode(p.config.Installation), nil
+}
+
+// adoptFloatingIP makes one that is there what the spec says. It moves only from where it was seen to lead, so that it takes nothing from a port that
+// another gave it meanwhile.
+func (p *Provider) adoptFloatingIP(ctx context.Context, w *floatingIPWire, spec sdn.FloatingIPSpec) (*floatingIPWire, error) {
+	for n := 1; ; n++ {
+		now := w.decode(p.config.Installation)
+		switch {
+		case spec.Network != "" && spec.Network != now.Network:
+			return nil, immutable("floating IP", w.ID, "network", now.Network, spec.Network)
+		case spec.Address.IsValid() && spec.Address != now.Address:
+			return nil, immutable("floating IP", w.ID, "address", now.Address, spec.Address)
+		case spec.Project != "" && spec.Project != now.Project:
+			return nil, immutable("floating IP", w.ID, "project", now.Project, spec.Project)
+		case spec.Target.Port == "" || leads(now.Target, spec.Target):
+			return w, nil
+		}
+		moved, err := p.aim(ctx, spec.Target, map[string]any{}, func(body map[string]any) (*floatingIPWire, error) {
+			return floatingIPs.update(ctx, p.client, now.ID, now.Revision, body)
+		})
+		if sdn.ReasonOf(err) != sdn.Stale || n == maxRaces {
+			return moved, p.explainFloatingIP(ctx, err, spec)
+		}
+		if w, err = floatingIPs.read(ctx, p.client, now.ID); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// leads tells whether a floating IP that leads to have leads to want.
+func leads(have, want sdn.Target) bool {
+	return have.Port == want.Port && (!want.Addr.IsValid() || want.Addr == have.Addr)
+}
+
+// aim puts a target into a request's body and sends it. Of a port with several IPv4 addresses Neutron wants to be told which (400, nothing is
+// done): only then it is asked for the first.
+func (p *Provider) aim(ctx context.Context, target sdn.Target, body map[string]any, send func(map[string]any) (*floatingIPWire, error)) (*floatingIPWire, error) {
+	if target.Port == "" {
+		return send(body)
+	}
+	body["port_id"] = target.Port
+	if target.Addr.IsValid() {
+		body["fixed_ip_address"] = target.Addr
+		return send(body)
+	}
+	w, err := send(body)
+	if !sdn.IsInvalid(err) {
+		return w, err
+	}
+	port, errRead := legPorts.read(ctx, p.client, target.Port)
+	if errRead != nil {
+		return nil, err
+	}
+	if addr := firstIPv4(port); addr.IsValid() {
+		body["fixed_ip_address"] = addr
+		return send(body)
+	}
+	return nil, err
+}
+
+// firstIPv4 is a port's first address of the family that floating IPs have.
+func firstIPv4(port *legWire) netip.Addr {
+	for _, a := range decodeAddresses(port.Addresses) {
+		if a.Addr.Is4() {
+			return a.Addr
+		}
+	}
+	return netip.Addr{}
+}
+
+// explainFloatingIP finds which field Neutron's refusal is about: its 400 is one error for a network that is not external and for an address that the
+// port does not have.
+func (p *Provider) explainFloatingIP(ctx context.Context, err error, spec sdn.FloatingIPSpec) error {
+	switch {
+	case sdn.ReasonOf(err) == sdn.AddressInUse, sdn.IsInvalid(err) && sdn.FieldOf(err) == "addresses":
+		return reField(err, "address")
+	case !sdn.IsInvalid(err) || sdn.FieldOf(err) != "":
+		return err
+	}
+	if n, errRead := p.Network(ctx, spec.Network); errRead == nil && !n.External {
+		return inField(err, "network")
+	}
+	return inField(err, "target")
+}
+
+// FloatingIP gets a floating IP.
+func (p *Provider) FloatingIP(ctx context.Context, id sdn.ID) (sdn.FloatingIP, error) {
+	w, err := floatingIPs.read(ctx, p.client, id)
+	if err != nil {
+		return sdn.FloatingIP{}, err
+	}
+	return w.decode(p.config.Installation), nil
+}
+
+// FindFloatingIPs streams floating IPs. Names are not Neutron's to filter: by a name alone it asks for all of the project's.
+func (p *Provider) FindFloatingIPs(ctx context.Context, q sdn.FloatingIPQuery) iter.Seq2[sdn.FloatingIP, error] {
+	filter := query(q.Match)
+	filter.Del("name")
+	addIDs(filter, "floating_network_id", q.Networks)
+	addIDs(filter, "port_id", q.Ports)
+	addIDs(filter, "router_id", q.Routers)
+	for _, a := range q.Addresses {
+		filter.Add("floating_ip_address", a.String())
+	}
+	return func(yield func(sdn.FloatingIP, error) bool) {
+		for w, err := range floatingIPs.find(ctx, p.client, filter) {
+			if err != nil {
+				yield(sdn.FloatingIP{}, err)
+				return
+			}
+			if f := w.decode(p.config.Installation); q.Matches(f) && !yield(f, nil) {
+				return
+			}
+		}
+	}
+}
+
+// UpdateFloatingIP changes a floating IP. A Target takes it from where it leads: with IfRevision only if that is still what was read.
+func (p *Provider) UpdateFloatingIP(ctx context.Context, id sdn.ID, change sdn.FloatingIPPatch) (sdn.FloatingIP, error) {
+	if change.Name != nil {
+		if err := checkFloatingName(*change.Name); err != nil {
+			return sdn.FloatingIP{}, err
+		}
+	}
+	if err := checkPatch("floating IP", change.Patch); err != nil {
+		return sdn.FloatingIP{}, err
+	}
+	general := change.Patch
+	general.Name, general.Tags = nil, nil // are both tags here
+	send := func(body map[string]any) (*floatingIPWire, error) {
+		return patch(ctx, p, floatingIPs, id, general, body)
+	}
+	var w *floatingIPWire
+	var err error
+	switch {
+	case change.Target == nil:
+		w, err = send(map[string]any{})
+	case *change.Target == sdn.Target{}:
+		w, err = send(map[string]any{"port_id": nil})
+	case change.Target.Port == "":
+		return sdn.FloatingIP{}, sdn.Invalid("floating IP", "target.port", "is missing")
+	default:
+		w, err = p.aim(ctx, *change.Target, map[string]any{}, send)
+	}
+	if err != nil {
+		return sdn.FloatingIP{}, inField(err, "target")
+	}
+	if w, err = p.rename(ctx, w, change.Name, change.Tags); err != nil {
+		return sdn.FloatingIP{}, err
+	}
+	return w.decode(p.config.Installation), nil
+}
+
+// DeleteFloatingIP deletes a floating IP with its forwardings. Neutron deletes none that has some, so those go first where it says so.
+func (p *Provider) DeleteFloatingIP(ctx context.Context, id sdn.ID) error {
+	err := floatingIPs.erase(ctx, p.client, id, 0)
+	if !sdn.IsConflict(err) {
+		return err
+	}
+	have, errList := p.forwards(ctx, id, nil)
+	if errList != nil || len(have) == 0 {
+		return err
+	}
+	ids := make([]sdn.ID, len(have))
+	for i, f := range have {
+		ids[i] = f.ID
+	}
+	if err := p.DeleteForwards(ctx, id, ids); err != nil {
+		return err
+	}
+	return floatingIPs.erase(ctx, p.client, id, 0)
+}

@@ -1,0 +1,351 @@
+package neutron
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/kuryr/kuryr/sdn"
+	"golang.org/x/sync/errgroup"
+)
+
+// forwardWire is a port forwarding. It carries no Key: a protocol and an outer port of a floating IP are one forwarding's.
+type forwardWire struct {
+	ID            string `json:"id,omitempty"`
+	Protocol      string `json:"protocol"`
+	ExternalPort  int    `json:"external_port,omitempty"`
+	InternalPort  int    `json:"internal_port,omitempty"`
+	ExternalRange string `json:"external_port_range,omitempty"` // "80:81"; not where Neutron lacks ranges
+	InternalRange string `json:"internal_port_range,omitempty"`
+	Port          string `json:"internal_port_id"`
+	Address       string `json:"internal_ip_address"`
+}
+
+func (w *forwardWire) common() *meta { return &meta{ID: w.ID} }
+
+// forwardsOf are the forwardings of one floating IP.
+func forwardsOf(floatingIP sdn.ID) collection[*forwardWire] {
+	return collection[*forwardWire]{
+		title: "port forwarding", item: "port_forwarding", items: "port_forwardings", path: floatingIPs.at(floatingIP, "port_forwardings"),
+	}
+}
+
+var forwardProtocols = map[sdn.Protocol]string{sdn.TCP: "tcp", sdn.UDP: "udp", sdn.SCTP: "sctp"}
+
+func (w *forwardWire) decode() sdn.Forward {
+	f := sdn.Forward{
+		ID: sdn.ID(w.ID), External: decodeRange(w.ExternalRange, w.ExternalPort), Internal: decodeRange(w.InternalRange, w.InternalPort),
+		Target: sdn.Target{Port: sdn.ID(w.Port)},
+	}
+	for number, name := range forwardProtocols {
+		if name == w.Protocol {
+			f.Protocol = number
+		}
+	}
+	f.Target.Addr, _ = netip.ParseAddr(w.Address) // Neutron has one with the port
+	return f
+}
+
+func decodeRange(ports string, port int) sdn.PortRange {
+	from, to, _ := strings.Cut(ports, ":")
+	first, errFirst := strconv.ParseUint(from, 10, 16)
+	last, errLast := strconv.ParseUint(to, 10, 16)
+	if errFirst != nil || errLast != nil {
+		return sdn.PortRange{First: uint16(port), Last: uint16(port)}
+	}
+	return sdn.PortRange{First: uint16(first), Last: uint16(last)}
+}
+
+// body is what makes a forwarding of full form.
+func forwardBody(f sdn.Forward) map[string]any {
+	body := map[string]any{"protocol": forwardProtocols[f.Protocol], "internal_port_id": f.Target.Port, "internal_ip_address": f.Target.Addr}
+	if f.External.First == f.External.Last {
+		body["external_port"], body["internal_port"] = f.External.First, f.Internal.First
+		return body
+	}
+	body["external_port_range"] = fmt.Sprintf("%d:%d", f.External.First, f.External.Last)
+	body["internal_port_range"] = fmt.Sprintf("%d:%d", f.Internal.First, f.Internal.Last)
+	return body
+}
+
+// normalForward gives a forwarding its full form, but for the target's address.
+func (p *Provider) normalForward(f sdn.Forward, field string) (sdn.Forward, error) {
+	f.External.Last, f.Internal.Last = max(f.External.First, f.External.Last), lastPort(f.Internal)
+	_, known := forwardProtocols[f.Protocol]
+	bad := func(part, detail string, args ...any) (sdn.Forward, error) {
+		return f, sdn.Invalid("port forwarding", field+"."+part, detail, args...)
+	}
+	switch {
+	case !known:
+		return bad("protocol", "%d has no ports; it must be TCP, UDP or SCTP", f.Protocol)
+	case f.External.First == 0:
+		return bad("external", "is missing")
+	case f.Internal.First == 0 || f.Internal.Last < f.Internal.First:
+		return bad("internal", "%d-%d is no range of ports", f.Internal.First, f.Internal.Last)
+	case f.Internal.First != f.Internal.Last && f.Internal.Last-f.Internal.First != f.External.Last-f.External.First:
+		return bad("internal", "must be one port or as many as outside")
+	case f.External.First != f.External.Last && !p.extensions.has("floating-ip-port-forwarding-port-ranges"):
+		return f, sdn.Unsupported("port forwarding", "this Neutron forwards single ports only: it lacks the extension floating-ip-port-forwarding-port-ranges")
+	}
+	return f, nil
+}
+
+func lastPort(r sdn.PortRange) uint16 {
+	if r.Last == 0 {
+		return r.First
+	}
+	return r.Last
+}
+
+// needForwards refuses port forwardings where Neutron has none.
+func (p *Provider) needForwards(ctx context.Context) error {
+	if err := p.extensions.learn(ctx, p.client); err != nil {
+		return err
+	}
+	if !p.extensions.has("floating-ip-port-forwarding") {
+		return sdn.Unsupported("port forwarding", "this Neutron has none: it lacks the extension floating-ip-port-forwarding")
+	}
+	return nil
+}
+
+// EnsureForwards adds forwardings to a floating IP. What a lost answer or a refusal leaves open is read off the list.
+func (p *Provider) EnsureForwards(ctx context.Context, floatingIP sdn.ID, wanted []sdn.Forward) ([]sdn.Forward, error) {
+	if err := p.needForwards(ctx); err != nil {
+		return nil, err
+	}
+	if floatingIP == "" {
+		return nil, sdn.NotFound("floating IP", floatingIP)
+	}
+	full := make([]sdn.Forward, len(wanted))
+	for i, f := range wanted {
+		var err error
+		if full[i], err = p.normalForward(f, fmt.Sprintf("forwards[%d]", i)); err != nil {
+			return nil, err
+		}
+	}
+	unlock, err := p.locks.lock(ctx, "forwards of "+string(floatingIP))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	var have []sdn.Forward
+	group, both := errgroup.WithContext(ctx)
+	group.Go(func() (err error) { have, err = p.forwards(both, floatingIP, nil); return err })
+	group.Go(func() error { return p.resolve(both, full) })
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	return p.addForwards(ctx, floatingIP, have, full)
+}
+
+// resolve gives targets without an address the first of their port, and refuses addresses that the port does not have.
+func (p *Provider) resolve(ctx context.Context, wanted []sdn.Forward) error {
+	q := url.Values{"fields": {"id", "fixed_ips"}}
+	for _, f := range wanted {
+		q.Add("id", string(f.Target.Port))
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	ports := map[sdn.ID]*legWire{}
+	for w, err := range legPorts.find(ctx, p.client, q) {
+		if err != nil {
+			return err
+		}
+		ports[sdn.ID(w.ID)] = w
+	}
+	for i := range wanted {
+		target := &wanted[i].Target
+		port := ports[target.Port]
+		if port == nil {
+			return sdn.NotFound("port", target.Port)
+		}
+		addrs := decodeAddresses(port.Addresses)
+		if !target.Addr.IsValid() {
+			target.Addr = firstIPv4(port)
+		}
+		has := false
+		for _, a := range addrs {
+			has = has || a.Addr == target.Addr
+		}
+		if !has || !target.Addr.Is4() {
+			return sdn.Invalid("port forwarding", "target.addr", "%v is no IPv4 address of the port %s", target.Addr, target.Port)
+		}
+	}
+	return nil
+}
+
+// addForwards makes those of wanted that are not among have. Where one is refused, those made here are taken back.
+func (p *Provider) addForwards(ctx context.Context, floatingIP sdn.ID, have, wanted []sdn.Forward) (out []sdn.Forward, err error) {
+	missing := map[int]bool{}
+	out = make([]sdn.Forward, len(wanted))
+	for i, f := range wanted {
+		there, err := among(have, f, i)
+		if err != nil {
+			return nil, err
+		}
+		if out[i] = there; there.Protocol == 0 {
+			missing[i] = true
+			have = append(have, f) // two of this call may be in each other's way, or alike
+		}
+	}
+	var made []sdn.ID
+	for i, f := range wanted {
+		if !missing[i] {
+			continue
+		}
+		w, err := forwardsOf(floatingIP).create(ctx, p.client, forwardBody(f))
+		if err == nil {
+			out[i] = w.decode()
+			made = append(made, out[i].ID)
+			continue
+		}
+		if out[i], err = p.forwardAfter(ctx, floatingIP, f, i, err); err != nil {
+			if errBack := p.DeleteForwards(context.WithoutCancel(ctx), floatingIP, made); errBack != nil {
+				p.log.Warn("port forwardings that were made could not be taken back", "floating_ip", floatingIP, "error", errBack)
+			}
+			return nil, err
+		}
+	}
+	for i, f := range wanted {
+		if out[i].ID == "" { // like another of this call
+			if out[i], err = among(out, f, i); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// among gives the one that is like f, none (the zero one), or the conflict with the one that has its outer ports.
+func among(have []sdn.Forward, f sdn.Forward, position int) (sdn.Forward, error) {
+	for _, h := range have {
+		same := h
+		same.ID = f.ID
+		if same == f {
+			return h, nil
+		}
+		if h.Protocol == f.Protocol && h.External.First <= f.External.Last && f.External.First <= h.External.Last {
+			return sdn.Forward{}, sdn.Conflict(sdn.Exists, "port forwarding", fmt.Sprintf("forwards[%d].external", position),
+				"%s %d-%d is another's", forwardProtocols[f.Protocol], h.External.First, h.External.Last)
+		}
+	}
+	return sdn.Forward{}, nil
+}
+
+// forwardAfter gives the forwarding that is there after all: its answer was lost, or another call was making the same. Else it gives what the
+// refusal means, for which Neutron has but 400.
+func (p *Provider) forwardAfter(ctx context.Context, floatingIP sdn.ID, f sdn.Forward, position int, refusal error) (sdn.Forward, error) {
+	have, err := p.forwards(context.WithoutCancel(ctx), floatingIP, nil)
+	if err != nil {
+		return sdn.Forward{}, refusal
+	}
+	there, err := among(have, f, position)
+	if err != nil || there.ID != "" {
+		return there, err
+	}
+	field := fmt.Sprintf("forwards[%d].", position)
+	fail := func(kind sdn.Kind, reason sdn.Reason, field, detail string) (sdn.Forward, error) {
+		return sdn.Forward{}, &sdn.Error{Kind: kind, Reason: reason, Noun: "port forwarding", Field: field, Detail: detail, Err: refusal}
+	}
+	switch message := refusal.Error(); {
+	case sdn.ReasonOf(refusal) == sdn.Exists && sdn.FieldOf(refusal) == "target":
+		return fail(sdn.KindConflict, sdn.InUse, "", "the floating IP is associated with a port")
+	case !sdn.IsInvalid(refusal):
+		return sdn.Forward{}, refusal
+	case strings.Contains(message, "collision"):
+		return fail(sdn.KindConflict, sdn.Exists, field+"internal", "Neutron leads to a port of an address once only")
+	case strings.Contains(message, "is not reachable from"):
+		return fail(sdn.KindNotFound, "", field+"target", "no router connects it with the external network")
+	case strings.Contains(message, "can not reach it"):
+		return fail(sdn.KindConflict, sdn.InUse, field+"target", "the floating IP's other forwardings go through another router")
+	}
+	return sdn.Forward{}, inField(refusal, field+"target")
+}
+
+// forwards lists those of a floating IP, those to one of the ports where some are given.
+func (p *Provider) forwards(ctx context.Context, floatingIP sdn.ID, ports []sdn.ID) ([]sdn.Forward, error) {
+	var out []sdn.Forward
+	q := url.Values{}
+	addIDs(q, "internal_port_id", ports)
+	for w, err := range forwardsOf(floatingIP).find(ctx, p.client, q) {
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, w.decode())
+	}
+	return out, nil
+}
+
+// FindForwards streams port forwardings. Neutron lists them by floating IP only: by ports alone the project's floating IPs are read first, which tell what they forward
+// to where Neutron has expose-port-forwarding-in-fip.
+func (p *Provider) FindForwards(ctx context.Context, q sdn.ForwardQuery) iter.Seq2[sdn.Forward, error] {
+	return func(yield func(sdn.Forward, error) bool) {
+		if err := p.needForwards(ctx); err != nil {
+			yield(sdn.Forward{}, err)
+			return
+		}
+		ids, err := q.FloatingIPs, error(nil)
+		if len(ids) == 0 {
+			if ids, err = p.forwarding(ctx, q.Ports); err != nil {
+				yield(sdn.Forward{}, err)
+				return
+			}
+		}
+		for _, id := range ids {
+			found, err := p.forwards(ctx, id, q.Ports)
+			if sdn.IsNotFound(err) {
+				continue // a floating IP that is not there has none
+			}
+			if err != nil {
+				yield(sdn.Forward{}, err)
+				return
+			}
+			for _, f := range found {
+				if !yield(f, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// forwarding gives the floating IPs that may forward to one of the ports: those that lead nowhere else but have a router.
+func (p *Provider) forwarding(ctx context.Context, ports []sdn.ID) ([]sdn.ID, error) {
+	exposed := p.extensions.has("expose-port-forwarding-in-fip")
+	wanted := map[string]bool{}
+	for _, id := range ports {
+		wanted[string(id)] = true
+	}
+	var ids []sdn.ID
+	for w, err := range floatingIPs.find(ctx, p.client, url.Values{}) {
+		if err != nil {
+			return nil, err
+		}
+		may := !exposed && text(w.Port) == "" && text(w.Router) != ""
+		for _, f := range w.Forwards {
+			may = may || len(ports) == 0 || wanted[f.Port]
+		}
+		if may {
+			ids = append(ids, sdn.ID(w.ID))
+		}
+	}
+	return ids, nil
+}
+
+// DeleteForwards deletes forwardings of a floating IP.
+func (p *Provider) DeleteForwards(ctx context.Context, floatingIP sdn.ID, ids []sdn.ID) error {
+	if floatingIP == "" {
+		return nil
+	}
+	for _, id := range ids {
+		if err := forwardsOf(floatingIP).erase(ctx, p.client, id, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}

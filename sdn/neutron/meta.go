@@ -1,0 +1,130 @@
+package neutron
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/kuryr/kuryr/internal/valid"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// meta is what Neutron says of every object. Wire structs embed it.
+type meta struct {
+	ID          string    `json:"id"`
+	Name        string    `json:"name"`
+	Description string    `json:"description"`
+	Project     string    `json:"project_id"`
+	Tags        []string  `json:"tags"`
+	Revision    revision  `json:"revision_number"`
+	Created     time.Time `json:"created_at"`
+	Updated     time.Time `json:"updated_at"`
+}
+
+// common gives what all wire structs have.
+func (m *meta) common() *meta { return m }
+
+// revision is Neutron's revision_number plus one: Neutron counts some nouns (subnets, floating IPs, QoS policies) from 0, which the contract has for
+// none. It is so everywhere but in what is sent.
+type revision int64
+
+// UnmarshalJSON adds the one.
+func (r *revision) UnmarshalJSON(data []byte) error {
+	var n *int64
+	if err := json.Unmarshal(data, &n); err != nil || n == nil {
+		return err
+	}
+	*r = revision(*n + 1)
+	return nil
+}
+
+// decode gives the sdn form: a description that is a Key is one.
+func (m *meta) decode(installation string) sdn.Meta {
+	out := sdn.Meta{
+		ID: sdn.ID(m.ID), Revision: int64(m.Revision), Created: m.Created, Updated: m.Updated,
+		Base: sdn.Base{Name: m.Name, Description: m.Description, Project: m.Project, Tags: valid.TagSet(m.Tags)},
+	}
+	if key, ok := sdn.ParseKey(m.Description); ok {
+		out.Key, out.Description = key, ""
+	}
+	out.Foreign = out.Key.Owner != installation
+	return out
+}
+
+// mine tells whether an object carries a Key of this installation.
+func (p *Provider) mine(m *meta) bool {
+	key, ok := sdn.ParseKey(m.Description)
+	return ok && key.Owner == p.config.Installation
+}
+
+// body is the beginning of a creating request's body: what every object has. The Key goes where Neutron keeps it.
+func (p *Provider) body(b sdn.Base) map[string]any {
+	body := map[string]any{"description": first(b.Key.String(), b.Description)}
+	if b.Name != "" {
+		body["name"] = b.Name
+	}
+	if project := first(b.Project, p.config.Project); project != "" {
+		body["project_id"] = project
+	}
+	return body
+}
+
+// query is the filter that asks Neutron for at least what m selects. What Neutron cannot filter (a Key's owner and kind, the
+// case of tags) m.Matches must sort out afterwards.
+func query(m sdn.Match) url.Values {
+	q := url.Values{}
+	for _, id := range m.IDs {
+		q.Add("id", string(id))
+	}
+	for _, k := range m.Keys {
+		q.Add("description", k.String())
+	}
+	for _, n := range m.Names {
+		q.Add("name", n)
+	}
+	for _, p := range m.Projects {
+		q.Add("project_id", p)
+	}
+	if len(m.Tags) > 0 {
+		q.Set("tags", strings.Join(m.Tags, ","))
+	}
+	return q
+}
+
+// addIDs adds a filter by ids of another noun.
+func addIDs(q url.Values, name string, ids []sdn.ID) {
+	for _, id := range ids {
+		q.Add(name, string(id))
+	}
+}
+
+// checkPatch refuses what of a Patch cannot be carried.
+func checkPatch(noun string, p sdn.Patch) error {
+	if p.Key != nil {
+		if err := p.Key.Validate(); err != nil {
+			return err
+		}
+	}
+	for _, f := range []struct {
+		field string
+		value *string
+	}{{"name", p.Name}, {"description", p.Description}} {
+		if f.value == nil {
+			continue
+		}
+		if err := valid.Text(noun, f.field, *f.value); err != nil {
+			return err
+		}
+	}
+	if p.Tags != nil {
+		return valid.Tags(noun, *p.Tags)
+	}
+	return nil
+}
+
+// immutable is the conflict of a field that cannot be changed.
+func immutable(noun, id, field string, have, want any) error {
+	return &sdn.Error{Kind: sdn.KindConflict, Reason: sdn.Immutable, Noun: noun, ID: id, Field: field, Detail: fmt.Sprintf("is %v and cannot become %v", have, want)}
+}

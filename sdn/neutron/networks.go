@@ -1,0 +1,301 @@
+package neutron
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strconv"
+
+	"github.com/kuryr/kuryr/internal/valid"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// networkWire is a network as Neutron says it. A null leaves the zero value.
+type networkWire struct {
+	meta
+	MTU          int      `json:"mtu"`
+	External     bool     `json:"router:external"`
+	Shared       bool     `json:"shared"`
+	PortSecurity *bool    `json:"port_security_enabled"` // absent: Neutron has no such thing
+	AdminUp      bool     `json:"admin_state_up"`
+	SegmentType  string   `json:"provider:network_type"` // these three are told to administrators
+	Physical     string   `json:"provider:physical_network"`
+	SegmentID    int      `json:"provider:segmentation_id"`
+	Subnets      []string `json:"subnets"`
+}
+
+var networks = collection[*networkWire]{title: "network", item: "network", items: "networks", path: "/networks"}
+
+func (p *Provider) network(w *networkWire) sdn.Network {
+	n := sdn.Network{
+		Meta: w.decode(p.config.Installation), MTU: w.MTU, External: w.External, Shared: w.Shared,
+		NoPortSecurity: w.PortSecurity != nil && !*w.PortSecurity, Disabled: !w.AdminUp,
+		Segment: sdn.Segment{Type: w.SegmentType, Physical: w.Physical, ID: w.SegmentID},
+	}
+	for _, id := range slices.Sorted(slices.Values(w.Subnets)) {
+		n.Subnets = append(n.Subnets, sdn.ID(id))
+	}
+	return n
+}
+
+func (p *Provider) networkBody(spec sdn.NetworkSpec) map[string]any {
+	body := p.body(spec.Base)
+	// What is the default is not said: saying it may need more rights, or an extension.
+	if spec.MTU != 0 {
+		body["mtu"] = spec.MTU
+	}
+	if spec.External {
+		body["router:external"] = true
+	}
+	if spec.Shared {
+		body["shared"] = true
+	}
+	if spec.NoPortSecurity {
+		body["port_security_enabled"] = false
+	}
+	if spec.Disabled {
+		body["admin_state_up"] = false
+	}
+	if spec.Segment.Type != "" {
+		body["provider:network_type"] = spec.Segment.Type
+	}
+	if spec.Segment.Physical != "" {
+		body["provider:physical_network"] = spec.Segment.Physical
+	}
+	if spec.Segment.ID != 0 {
+		body["provider:segmentation_id"] = strconv.Itoa(spec.Segment.ID)
+	}
+	return body
+}
+
+const (
+	minMTU = 68    // of IPv4 (RFC 791)
+	maxMTU = 65535 // of what Neutron's back ends carry; each has less of its own
+)
+
+func checkMTU(mtu int) error {
+	if mtu < minMTU || mtu > maxMTU {
+		return sdn.Invalid("network", "mtu", "must be from %d to %d, not %d", minMTU, maxMTU, mtu)
+	}
+	return nil
+}
+
+func (p *Provider) checkNetwork(spec sdn.NetworkSpec) error {
+	if err := valid.Base("network", spec.Base); err != nil {
+		return err
+	}
+	if spec.MTU != 0 {
+		if err := checkMTU(spec.MTU); err != nil {
+			return err
+		}
+	}
+	for i, s := range spec.Subnets {
+		if !spec.Key.IsZero() && s.Key.IsZero() {
+			return sdn.Invalid("network", "subnets["+strconv.Itoa(i)+"].key", "is missing: the network has one")
+		}
+		if err := checkSubnet(s); err != nil {
+			return err
+		}
+		for _, other := range spec.Subnets[:i] {
+			if s.CIDR.IsValid() && other.CIDR.IsValid() && s.CIDR.Overlaps(other.CIDR) {
+				return sdn.Conflict(sdn.Exists, "subnet", "cidr", "%v overlaps %v of the same network", s.CIDR, other.CIDR)
+			}
+		}
+	}
+	return nil
+}
+
+// EnsureNetwork takes four requests for a new network: a look, the network, all its subnets in one, and a look at what has become of both, for
+// Neutron keeps neither a second network of the Key nor a second subnet of the range from being made at the same time. One that is New takes two. What tags
+// there are to be written comes on top.
+func (p *Provider) EnsureNetwork(ctx context.Context, spec sdn.NetworkSpec) (sdn.Network, error) {
+	if err := p.checkNetwork(spec); err != nil {
+		return sdn.Network{}, err
+	}
+	unlock, err := lockKey(ctx, p, networks, spec.Key)
+	if err != nil {
+		return sdn.Network{}, err
+	}
+	defer unlock()
+	for n := 1; ; n++ {
+		w, again, err := p.ensureNetwork(ctx, spec)
+		if err != nil {
+			return sdn.Network{}, err
+		}
+		if !again {
+			p.cache.networks.put(w)
+			return p.network(w), nil
+		}
+		if n == maxRaces || !p.client.backoff(ctx, n, nil) {
+			return sdn.Network{}, sdn.Conflict(sdn.Exists, "network", "key", "%v is being made by several at once", spec.Key)
+		}
+	}
+}
+
+// ensureNetwork is one round of EnsureNetwork; again tells that it was taken back, because another process has made the same.
+func (p *Provider) ensureNetwork(ctx context.Context, spec sdn.NetworkSpec) (w *networkWire, again bool, err error) {
+	look := findOrMake[*networkWire]
+	if spec.New {
+		look = makeOnce[*networkWire]
+	}
+	w, made, err := look(ctx, p, networks, spec.Key, func(ctx context.Context) (*networkWire, error) {
+		return networks.create(ctx, p.client, p.networkBody(spec))
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	if !made {
+		w, err = p.finishNetwork(ctx, w, spec)
+		return w, false, err
+	}
+	if spec.Tags != nil {
+		if err := networks.setTags(ctx, p, w, spec.Tags); err != nil {
+			return nil, false, err
+		}
+	}
+	subnets, err := p.ensureSubnets(ctx, sdn.ID(w.ID), spec.Subnets, true)
+	if err != nil {
+		if sdn.IsUnavailable(err) {
+			return nil, false, err // what was made is unknown: the repeated Ensure finishes it
+		}
+		if undo := networks.erase(ctx, p.client, sdn.ID(w.ID), 0); undo != nil {
+			p.log.Warn("a network whose subnets could not be made could not be taken back", "network", w.ID, "error", undo)
+		}
+		return nil, false, err
+	}
+	if spec.Key.IsZero() || spec.New {
+		for _, s := range subnets {
+			w.Subnets = append(w.Subnets, s.ID)
+		}
+		return w, false, nil
+	}
+	now, ours, err := settle(ctx, p, networks, spec.Key, w)
+	if err != nil || !ours {
+		return nil, err == nil, err
+	}
+	if len(now.Subnets) != len(subnets) {
+		if err := p.settleSubnets(ctx, sdn.ID(w.ID), subnets); err != nil {
+			return nil, false, err
+		}
+		now, err = networks.read(ctx, p.client, sdn.ID(w.ID))
+	}
+	return now, false, err
+}
+
+// finishNetwork makes of a network that is there what the spec asks for.
+func (p *Provider) finishNetwork(ctx context.Context, w *networkWire, spec sdn.NetworkSpec) (*networkWire, error) {
+	for _, f := range []struct {
+		name       string
+		have, want bool
+	}{{"external", w.External, spec.External}, {"shared", w.Shared, spec.Shared}} {
+		if f.want && !f.have {
+			return nil, immutable("network", w.ID, f.name, f.have, f.want)
+		}
+	}
+	if s := spec.Segment; s.Type != "" && s.Type != w.SegmentType || s.Physical != "" && s.Physical != w.Physical || s.ID != 0 && s.ID != w.SegmentID {
+		return nil, immutable("network", w.ID, "segment", p.network(w).Segment, s)
+	}
+	body := map[string]any{}
+	if err := adopt("network", &w.meta, spec.Base, body); err != nil {
+		return nil, err
+	}
+	if spec.MTU != 0 && spec.MTU != w.MTU {
+		body["mtu"] = spec.MTU
+	}
+	if spec.NoPortSecurity && (w.PortSecurity == nil || *w.PortSecurity) {
+		body["port_security_enabled"] = false
+	}
+	if spec.Disabled && w.AdminUp {
+		body["admin_state_up"] = false
+	}
+	id := sdn.ID(w.ID)
+	changed := len(body) > 0
+	if changed {
+		var err error
+		if w, err = networks.update(ctx, p.client, id, 0, body); err != nil {
+			return nil, err
+		}
+	}
+	if spec.Tags != nil && !slices.Equal(valid.TagSet(spec.Tags), valid.TagSet(w.Tags)) {
+		if err := networks.setTags(ctx, p, w, spec.Tags); err != nil {
+			return nil, err
+		}
+		changed = true
+	}
+	if len(spec.Subnets) > 0 {
+		made, err := p.ensureSubnets(ctx, id, spec.Subnets, false)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range made {
+			changed = changed || !slices.Contains(w.Subnets, s.ID)
+		}
+	}
+	if !changed {
+		return w, nil
+	}
+	return networks.read(ctx, p.client, id) // for its revision and subnets
+}
+
+// Network gives what was read or written less than cacheAge ago, else asks; see cacheFresh.
+func (p *Provider) Network(ctx context.Context, id sdn.ID) (sdn.Network, error) {
+	w, err := cached(ctx, p, p.cache.networks, networks, id)
+	if err != nil {
+		return sdn.Network{}, err
+	}
+	return p.network(w), nil
+}
+
+// FindNetworks asks Neutron, except for networks of given Keys or ids that are all in the cache.
+func (p *Provider) FindNetworks(ctx context.Context, q sdn.NetworkQuery) iter.Seq2[sdn.Network, error] {
+	filter := query(q.Match)
+	if q.External != nil {
+		filter.Set("router:external", strconv.FormatBool(*q.External))
+	}
+	return finding(ctx, p, p.cache.networks, networks, filter, q.Match, p.network, q.Matches)
+}
+
+// UpdateNetwork sends one request, two where the Key or the description is to be changed, up to three where several tags are.
+func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.NetworkPatch) (sdn.Network, error) {
+	body := map[string]any{}
+	if change.MTU != nil {
+		if err := checkMTU(*change.MTU); err != nil {
+			return sdn.Network{}, err
+		}
+		body["mtu"] = *change.MTU
+	}
+	if change.NoPortSecurity != nil {
+		body["port_security_enabled"] = !*change.NoPortSecurity
+	}
+	if change.Disabled != nil {
+		body["admin_state_up"] = !*change.Disabled
+	}
+	if len(body) == 0 {
+		if w, done, err := retag(ctx, p, p.cache.networks, networks, id, change.Patch, withNetworkTags); err != nil {
+			return sdn.Network{}, err
+		} else if done {
+			return p.network(w), nil
+		}
+	}
+	p.cache.networks.drop(id)
+	w, err := patch(ctx, p, networks, id, change.Patch, body)
+	if err != nil {
+		return sdn.Network{}, err
+	}
+	p.cache.networks.put(w)
+	return p.network(w), nil
+}
+
+func withNetworkTags(w *networkWire, tags []string) *networkWire {
+	other := *w
+	other.Tags = tags
+	return &other
+}
+
+// DeleteNetwork is one request: Neutron deletes the subnets with the network, or, where there are ports, nothing.
+func (p *Provider) DeleteNetwork(ctx context.Context, id sdn.ID) error {
+	p.cache.forgetNetwork(id)
+	err := networks.erase(ctx, p.client, id, 0)
+	p.cache.forgetNetwork(id)
+	return err
+}

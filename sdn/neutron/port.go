@@ -1,0 +1,378 @@
+package neutron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+var ports = collection[*portWire]{title: "port", item: "port", items: "ports", path: "/ports"}
+
+// portsAtOnce bounds the requests for single ports that one call has under way.
+const portsAtOnce = 4
+
+// Port asks Neutron for a port, never the cache.
+func (p *Provider) Port(ctx context.Context, id sdn.ID) (sdn.Port, error) {
+	epoch := p.ports.reading()
+	w, err := ports.read(ctx, p.client, id)
+	if err != nil {
+		if sdn.IsNotFound(err) {
+			p.ports.gone(id)
+		}
+		return sdn.Port{}, err
+	}
+	port, err := w.decode(p.config.Installation)
+	if err == nil {
+		p.ports.read(epoch, port)
+	}
+	return port, err
+}
+
+// FindPorts streams the ports that match. Those of this host that the query names may come from the cache, as its description says.
+func (p *Provider) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn.Port, error] {
+	return func(yield func(sdn.Port, error) bool) {
+		if known, ok := p.ports.find(q); ok && p.ofOneNetwork(q.Subnets) && ctx.Err() == nil {
+			for _, port := range known {
+				if !yield(port, nil) {
+					return
+				}
+			}
+			return
+		}
+		epoch := p.ports.reading()
+		for w, err := range ports.find(ctx, p.client, portQuery(q)) {
+			var port sdn.Port
+			if err == nil {
+				port, err = w.decode(p.config.Installation)
+			}
+			if err != nil {
+				yield(sdn.Port{}, err)
+				return
+			}
+			p.ports.read(epoch, port)
+			if q.Matches(port) && !yield(port, nil) {
+				return
+			}
+		}
+	}
+}
+
+// ofOneNetwork tells whether subnets are known to be of one network.
+func (p *Provider) ofOneNetwork(ids []sdn.ID) bool {
+	if len(ids) < 2 {
+		return true
+	}
+	first, ok := p.cache.subnets.get(ids[0])
+	return ok && !slices.ContainsFunc(ids, func(id sdn.ID) bool {
+		s, ok := p.cache.subnets.get(id)
+		return !ok || s.Network != first.Network
+	})
+}
+
+// portQuery is the filter that asks Neutron for at least what q selects.
+func portQuery(q sdn.PortQuery) url.Values {
+	values := query(q.Match)
+	addIDs(values, "network_id", q.Networks)
+	addIDs(values, "security_groups", q.Groups)
+	for _, id := range q.Subnets {
+		values.Add("fixed_ips", "subnet_id="+string(id))
+	}
+	for _, addr := range q.Addresses {
+		values.Add("fixed_ips", "ip_address="+addr.String())
+	}
+	for _, mac := range q.MACs {
+		values.Add("mac_address", mac.String())
+	}
+	for name, texts := range map[string][]string{"device_id": q.Devices, "device_owner": q.DeviceOwners, "binding:host_id": q.Hosts} {
+		if !slices.Contains(texts, "") { // Neutron takes no notice of empty ones
+			for _, text := range texts {
+				values.Add(name, text)
+			}
+		}
+	}
+	return values
+}
+
+// UpdatePort changes a port. Where Neutron cannot bind it to the host that is wanted the error IsInvalid, "host", and the port is unbound; its
+// device and name are what they were, if this process knew.
+func (p *Provider) UpdatePort(ctx context.Context, id sdn.ID, change sdn.PortPatch) (sdn.Port, error) {
+	if err := checkPatch("port", change.Patch); err != nil {
+		return sdn.Port{}, err
+	}
+	if err := checkPortPatch(change); err != nil {
+		return sdn.Port{}, err
+	}
+	if change.Addresses != nil {
+		port, known := p.ports.port(id)
+		if !known {
+			var err error
+			if port, err = p.Port(ctx, id); err != nil {
+				return sdn.Port{}, err
+			}
+		}
+		if err := p.checkAddresses(ctx, port.Network, *change.Addresses); err != nil {
+			return sdn.Port{}, err
+		}
+		if err := p.checkLeft(ctx, port, *change.Addresses); err != nil {
+			return sdn.Port{}, err
+		}
+	}
+	return p.changePort(ctx, id, change)
+}
+
+// checkLeft refuses to take an address away that a floating IP or a port forwarding leads to, which Neutron would do. It looks only where the
+// port is in use by somebody: nothing answers behind a parked one, whose addresses go one by one while a container stops.
+func (p *Provider) checkLeft(ctx context.Context, port sdn.Port, stay []sdn.Address) error {
+	left := slices.DeleteFunc(slices.Clone(port.Addresses), func(a sdn.Address) bool {
+		return slices.ContainsFunc(stay, func(b sdn.Address) bool { return a.Addr == b.Addr })
+	})
+	if len(left) == 0 || port.DeviceID == "" || !p.extensions.has("router") {
+		return nil
+	}
+	leads := func(to sdn.Target, from string) error {
+		if !slices.ContainsFunc(left, func(a sdn.Address) bool { return a.Addr == to.Addr }) {
+			return nil
+		}
+		return sdn.Conflict(sdn.InUse, "port", "addresses", "%s leads to %v", from, to.Addr)
+	}
+	for f, err := range p.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Ports: []sdn.ID{port.ID}}) {
+		if err == nil {
+			err = leads(f.Target, "floating IP "+f.Address.String())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if !p.Capabilities().Forwards {
+		return nil
+	}
+	for f, err := range p.FindForwards(ctx, sdn.ForwardQuery{Ports: []sdn.ID{port.ID}}) {
+		if err == nil {
+			err = leads(f.Target, "a port forwarding")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changePort is UpdatePort without its checks. Tags are written last.
+func (p *Provider) changePort(ctx context.Context, id sdn.ID, change sdn.PortPatch) (sdn.Port, error) {
+	was, known := p.ports.port(id)
+	port, err := p.atRevision(ctx, id, change.IfRevision, func(ifRevision int64) (*sdn.Port, error) {
+		base := change.Patch
+		base.IfRevision, base.Tags = ifRevision, nil
+		w, err := patch(ctx, p, ports, id, base, portBody(change))
+		if err != nil {
+			return nil, err
+		}
+		if change.Host != nil && *change.Host != "" && w.VIFType == vifBindingFailed {
+			_, err := ports.update(ctx, p.client, id, 0, unbindBody(change, was, known))
+			return nil, errors.Join(cannotBind(*change.Host), err)
+		}
+		if change.Tags != nil && !sameSet(w.Tags, *change.Tags) {
+			if err := ports.setTags(ctx, p, w, *change.Tags); err != nil {
+				return nil, err
+			}
+			w.Revision++ // by which Neutron counts tags; where it counts more, atRevision sees through it
+		}
+		port, err := w.decode(p.config.Installation)
+		return &port, err
+	})
+	if err != nil {
+		return sdn.Port{}, portError(err, change)
+	}
+	if change.Addresses != nil {
+		port = asAsked(port, *change.Addresses)
+	}
+	return port, nil
+}
+
+// cannotBind is the error of a port that came back with the VIF type "binding_failed".
+func cannotBind(host string) error {
+	return sdn.Invalid("port", "host", "Neutron cannot bind a port to %q: it knows no live agent or chassis of that name that serves the network", host)
+}
+
+// unbindBody takes back a change that could not bind.
+func unbindBody(change sdn.PortPatch, was sdn.Port, known bool) map[string]any {
+	back := sdn.PortPatch{Host: new(string)}
+	if known {
+		if change.DeviceID != nil {
+			back.DeviceID = &was.DeviceID
+		}
+		if change.DeviceOwner != nil {
+			back.DeviceOwner = &was.DeviceOwner
+		}
+	}
+	body := portBody(back)
+	if known && change.Name != nil {
+		body["name"] = was.Name
+	}
+	return body
+}
+
+// atRevision changes a port on the condition that it is at ifRevision; 0 is whatever the revision. It keeps the cache: change gives the port
+// as it then is, nil where it is gone.
+//
+// Neutron counts the revision up by itself too, when it binds a port, sees it plugged or has given it addresses, and often only after it has
+// answered: what it answers may be behind the moment it is sent. So a refusal as Stale is looked into where the revision is the one that this
+// process was last told: if the port is what it was in everything but what Neutron changes by itself (samePort), the caller's knowledge
+// is good, and the change is made at the revision that the port has now.
+func (p *Provider) atRevision(ctx context.Context, id sdn.ID, ifRevision int64, change func(ifRevision int64) (*sdn.Port, error)) (sdn.Port, error) {
+	known, ok := p.ports.port(id)
+	ours := ok && ifRevision != 0 && known.Revision == ifRevision
+	p.ports.begin(id)
+	for n := 1; ; n++ {
+		port, err := change(ifRevision)
+		if err == nil {
+			p.ports.end(id, port)
+			if port == nil {
+				return sdn.Port{}, nil
+			}
+			return *port, nil
+		}
+		if sdn.ReasonOf(err) == sdn.Stale && ours && n < maxRaces {
+			w, errRead := ports.read(ctx, p.client, id)
+			if errRead == nil && int64(w.Revision) != ifRevision {
+				if now, errRead := w.decode(p.config.Installation); errRead == nil && samePort(known, now) {
+					ifRevision = now.Revision
+					continue
+				}
+			}
+		}
+		p.ports.end(id, nil)
+		return sdn.Port{}, err
+	}
+}
+
+// AddGroups changes the port on the condition that nobody else does, as often as it takes.
+func (p *Provider) AddGroups(ctx context.Context, id sdn.ID, groups []sdn.ID) error {
+	return p.changeGroups(ctx, id, func(have []sdn.ID) []sdn.ID {
+		return slices.Compact(slices.Sorted(slices.Values(slices.Concat(have, groups))))
+	})
+}
+
+// RemoveGroups is AddGroups' opposite.
+func (p *Provider) RemoveGroups(ctx context.Context, id sdn.ID, groups []sdn.ID) error {
+	return p.changeGroups(ctx, id, func(have []sdn.ID) []sdn.ID {
+		return slices.DeleteFunc(slices.Clone(have), func(g sdn.ID) bool { return slices.Contains(groups, g) })
+	})
+}
+
+func (p *Provider) changeGroups(ctx context.Context, id sdn.ID, want func(have []sdn.ID) []sdn.ID) error {
+	for n := 1; ; n++ {
+		port, known := p.ports.port(id)
+		if !known {
+			var err error
+			if port, err = p.Port(ctx, id); err != nil {
+				return err
+			}
+		}
+		groups := want(port.Groups)
+		if sameSet(groups, port.Groups) {
+			return nil
+		}
+		_, err := p.changePort(ctx, id, sdn.PortPatch{Patch: sdn.Patch{IfRevision: port.Revision}, Groups: &groups})
+		if sdn.ReasonOf(err) != sdn.Stale || n == maxRaces {
+			return err
+		}
+	}
+}
+
+// DeletePorts deletes ports, several at once.
+func (p *Provider) DeletePorts(ctx context.Context, ids []sdn.ID) error {
+	errs := make([]error, len(ids))
+	atOnce(len(ids), portsAtOnce, func(i int) {
+		if !slices.Contains(ids[:i], ids[i]) {
+			errs[i] = p.DeletePort(ctx, ids[i], 0)
+		}
+	})
+	return bulk(errs)
+}
+
+// DeletePort deletes a port. What it says of the cache's revisions is at atRevision.
+func (p *Provider) DeletePort(ctx context.Context, id sdn.ID, ifRevision int64) error {
+	_, err := p.atRevision(ctx, id, ifRevision, func(ifRevision int64) (*sdn.Port, error) {
+		return nil, ports.erase(ctx, p.client, id, ifRevision)
+	})
+	return err
+}
+
+// atOnce calls f for 0 to n-1, at most limit at a time, and returns when all have returned.
+func atOnce(n, limit int, f func(i int)) {
+	var group sync.WaitGroup
+	turns := make(chan struct{}, limit)
+	for i := range n {
+		turns <- struct{}{}
+		group.Go(func() {
+			defer func() { <-turns }()
+			f(i)
+		})
+	}
+	group.Wait()
+}
+
+// bulk is the error of a call of which some items have failed, nil where none has.
+func bulk(errs []error) error {
+	if slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+		return &sdn.BulkError{Errs: errs}
+	}
+	return nil
+}
+
+const (
+	firstPoll = 100 * time.Millisecond
+	lastPoll  = time.Second
+)
+
+// WaitPorts asks Neutron again and again, for it has nothing to watch: at once, then ever more slowly up to once a second. The ports
+// are read in as few requests as their ids fit in.
+func (p *Provider) WaitPorts(ctx context.Context, ids []sdn.ID, status sdn.PortStatus) error {
+	waiting := slices.Compact(slices.Sorted(slices.Values(ids)))
+	for pause := firstPoll; ; pause = min(2*pause, lastPoll) {
+		q := url.Values{"fields": {"id", "status"}}
+		addIDs(q, "id", waiting)
+		found := map[sdn.ID]sdn.PortStatus{}
+		if len(waiting) > 0 {
+			for w, err := range ports.find(ctx, p.client, q) {
+				if err != nil {
+					return err
+				}
+				found[sdn.ID(w.ID)] = w.Status
+			}
+		}
+		var still []sdn.ID
+		for _, id := range waiting {
+			is, there := found[id]
+			switch {
+			case !there:
+				p.ports.gone(id)
+				return sdn.NotFound("port", id)
+			case is == status:
+			case is == sdn.PortError:
+				return sdn.Unavailable(nil, "port", "Neutron says that port %s is in error", id)
+			default:
+				still = append(still, id)
+			}
+		}
+		if waiting = still; len(waiting) == 0 {
+			return nil
+		}
+		timer := time.NewTimer(pause/2 + rand.N(pause/2))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("waiting for port %s to be %s: %w", waiting[0], status, context.Cause(ctx))
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package neutron
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+func testCache() (*portCache, *time.Time) {
+	now := time.Unix(1e9, 0)
+	return newPortCache("test", doubleHost, func() time.Time { return now }), &now
+}
+
+func cachePort(id sdn.ID, host string) sdn.Port {
+	return sdn.Port{
+		Meta: sdn.Meta{ID: id, Base: sdn.Base{Key: testKey(string(id))}, Revision: 1}, Host: host, DeviceID: "device-" + string(id), DeviceOwner: sdn.OwnerContainer,
+		Addresses: []sdn.Address{address("s", "10.0.0.5")},
+	}
+}
+
+func TestWhatThePortCacheAnswers(t *testing.T) {
+	foreign := cachePort("p", doubleHost)
+	foreign.Key.Owner = "somebody"
+	subport := cachePort("p", "")
+	subport.DeviceOwner = "trunk:subport"
+	byID := sdn.PortQuery{Match: sdn.Match{IDs: []sdn.ID{"p"}}}
+	byKey := sdn.PortQuery{Match: sdn.Match{Keys: []sdn.Key{testKey("p")}}}
+	byAddress := sdn.PortQuery{Subnets: []sdn.ID{"s"}, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.5")}}
+	byDevice := sdn.PortQuery{Devices: []string{"device-p"}}
+	for _, c := range []struct {
+		name  string
+		port  sdn.Port
+		query sdn.PortQuery
+		want  bool
+	}{
+		{"bound here, by id", cachePort("p", doubleHost), byID, true},
+		{"bound here, by Key", cachePort("p", doubleHost), byKey, true},
+		{"bound here, by address", cachePort("p", doubleHost), byAddress, true},
+		{"bound here, by device", cachePort("p", doubleHost), byDevice, true},
+		{"parked, by address", cachePort("p", ""), byAddress, true},
+		{"parked, by device", cachePort("p", ""), byDevice, false},
+		{"bound elsewhere", cachePort("p", "n2"), byID, false},
+		{"another's", foreign, byID, false},
+		{"a subport", subport, byID, false},
+		{"what is not named", cachePort("p", doubleHost), sdn.PortQuery{Hosts: []string{doubleHost}}, false},
+		{"one of two", cachePort("p", doubleHost), sdn.PortQuery{Match: sdn.Match{IDs: []sdn.ID{"p", "q"}}}, false},
+		{"an address on some subnet", cachePort("p", doubleHost), sdn.PortQuery{Addresses: byAddress.Addresses}, false},
+		{"no device", cachePort("p", doubleHost), sdn.PortQuery{Devices: []string{""}}, false},
+	} {
+		cache, now := testCache()
+		cache.made(c.port)
+		found, ok := cache.find(c.query)
+		if ok != c.want || ok && (len(found) != 1 || found[0].ID != "p") {
+			t.Errorf("%s: %v, %v", c.name, found, ok)
+		}
+		if *now = now.Add(portAge); c.want {
+			if _, ok := cache.find(c.query); ok {
+				t.Errorf("%s: still after %v", c.name, portAge)
+			}
+		}
+	}
+}
+
+func TestTheRestOfASearchCounts(t *testing.T) {
+	cache, _ := testCache()
+	cache.made(cachePort("p", doubleHost))
+	found, ok := cache.find(sdn.PortQuery{Match: sdn.Match{IDs: []sdn.ID{"p"}}, Networks: []sdn.ID{"other"}})
+	if !ok || len(found) != 0 {
+		t.Errorf("by id on another network: %v, %v", found, ok)
+	}
+}
+
+func TestThePortCacheForgets(t *testing.T) {
+	byID := sdn.PortQuery{Match: sdn.Match{IDs: []sdn.ID{"p"}}}
+	changed := cachePort("p", doubleHost)
+	changed.Name = "changed"
+	for _, c := range []struct {
+		name string
+		do   func(*portCache)
+		want string // the name of the port that is known, "-" where none is
+	}{
+		{"a change", func(c *portCache) { c.begin("p"); c.end("p", &changed) }, "changed"},
+		{"a change that failed", func(c *portCache) { c.begin("p"); c.end("p", nil) }, "-"},
+		{"two at once", func(c *portCache) { c.begin("p"); c.begin("p"); c.end("p", &changed); c.end("p", &changed) }, "-"},
+		{"gone", func(c *portCache) { c.gone("p") }, "-"},
+		{"a read", func(c *portCache) { c.read(c.reading(), changed) }, "changed"},
+		{"a read that a change overtook", func(c *portCache) {
+			old := c.reading()
+			c.begin("p")
+			c.end("p", nil)
+			c.read(old, changed)
+		}, "-"},
+		{"a read while a change is under way", func(c *portCache) { c.begin("p"); c.read(c.reading(), changed) }, ""},
+		{"a read of what is not ours", func(c *portCache) { c.read(c.reading(), cachePort("q", "n2")) }, ""},
+	} {
+		cache, _ := testCache()
+		cache.made(cachePort("p", doubleHost))
+		c.do(cache)
+		name := "-"
+		if found, ok := cache.find(byID); ok {
+			name = found[0].Name
+		}
+		if name != c.want {
+			t.Errorf("%s: known is %q, want %q", c.name, name, c.want)
+		}
+		if _, ok := cache.port("q"); ok {
+			t.Errorf("%s: a port of another host is known", c.name)
+		}
+	}
+}
+
+func TestThePortCacheIsBounded(t *testing.T) {
+	cache, now := testCache()
+	for i := range maxPorts {
+		cache.made(cachePort(sdn.ID(fmt.Sprint(i)), doubleHost))
+	}
+	*now = now.Add(portAge)
+	cache.made(cachePort("young", doubleHost))
+	if len(cache.ports) != 1 || len(cache.byKey) != 1 {
+		t.Errorf("%d ports and %d keys are known", len(cache.ports), len(cache.byKey))
+	}
+	for i := range maxPorts {
+		cache.made(cachePort(sdn.ID(fmt.Sprint(i)), doubleHost))
+	}
+	if len(cache.ports) > maxPorts || len(cache.byKey) != len(cache.ports) {
+		t.Errorf("%d ports and %d keys are known", len(cache.ports), len(cache.byKey))
+	}
+}
+
+// What the cache gives is a copy.
+func TestThePortCacheKeepsItsOwn(t *testing.T) {
+	cache, _ := testCache()
+	cache.made(cachePort("p", doubleHost))
+	found, _ := cache.find(sdn.PortQuery{Match: sdn.Match{IDs: []sdn.ID{"p"}}})
+	found[0].Addresses[0].Subnet = "spoilt"
+	if port, _ := cache.port("p"); port.Addresses[0].Subnet != "s" {
+		t.Errorf("a caller changed it to %v", port.Addresses)
+	}
+}

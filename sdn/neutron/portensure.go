@@ -1,0 +1,391 @@
+package neutron
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+const (
+	bulksAtOnce = 2 // requests for many ports that one call has under way
+	// roomy is how many times as many free addresses as ports a network must have for them to be asked for in bulk: Neutron before 20.5,
+	// 21.2, 22.1 and 23.1 loses for ever the addresses of a bulk that fails half way.
+	roomy = 2
+)
+
+// EnsurePorts looks for all Keys at once and makes what is missing: many in one request where nothing is likely to fail, that is where no
+// address and no MAC is chosen and the network has room; one by one otherwise.
+//
+// A port whose MAC is given and is part of its Key's name is not looked for before: Neutron lets a MAC be on a network once, so that a second
+// one is refused, and only then looked for. Who makes such a Key must make it of nothing that changes.
+func (p *Provider) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
+	b := &portBatch{p: p, specs: specs, out: make([]sdn.Port, len(specs)), errs: make([]error, len(specs))}
+	var keys, again []int
+	first := map[sdn.Key]bool{}
+	for i, spec := range specs {
+		b.errs[i] = checkSpec(spec)
+		switch {
+		case b.errs[i] != nil:
+		case spec.Key.IsZero():
+			b.todo = append(b.todo, i)
+		case first[spec.Key]:
+			again = append(again, i)
+		default:
+			first[spec.Key] = true
+			b.todo, keys = append(b.todo, i), append(keys, i)
+		}
+	}
+	slices.SortFunc(keys, func(i, j int) int { return strings.Compare(specs[i].Key.String(), specs[j].Key.String()) })
+	for _, i := range keys { // in order, so that two batches do not wait for each other
+		unlock, err := p.locks.lock(ctx, ports.path+" "+specs[i].Key.String())
+		if err != nil {
+			return b.out, err
+		}
+		defer unlock()
+	}
+	b.run(ctx)
+	for _, i := range again { // two specs of one call have one Key
+		b.todo = []int{i}
+		b.run(ctx)
+	}
+	return b.out, bulk(b.errs)
+}
+
+// portBatch is one call of EnsurePorts. Its slices are by position in the call; each element is written by one goroutine at a time.
+type portBatch struct {
+	p     *Provider
+	specs []sdn.PortSpec
+	todo  []int // neither there nor failed yet
+	out   []sdn.Port
+	errs  []error
+}
+
+// run does what is to be done. Between two attempts at one port it has looked for its Key.
+func (b *portBatch) run(ctx context.Context) {
+	defer func() {
+		for i, err := range b.errs {
+			if err != nil {
+				b.errs[i] = portError(err, specPatch(b.specs[i]))
+			}
+		}
+	}()
+	b.check(ctx)
+	b.adopt(ctx, b.where(func(i int) bool { return !b.specs[i].Key.IsZero() && !guarded(b.specs[i]) }))
+	for n := 1; len(b.todo) > 0; n++ {
+		made := make([]*portWire, len(b.specs))
+		b.make(ctx, made)
+		b.settle(ctx, made)
+		if len(b.todo) > 0 && (n == maxRaces || !b.p.client.backoff(ctx, n, nil)) {
+			for _, i := range b.todo {
+				b.errs[i] = sdn.Conflict(sdn.Exists, "port", "key", "%v is being made by several at once", b.specs[i].Key)
+			}
+			b.todo = nil
+		}
+	}
+}
+
+// guarded tells whether Neutron itself keeps a second port from being made for the spec, because its Key names its MAC.
+func guarded(spec sdn.PortSpec) bool {
+	return spec.MAC != nil && strings.Contains(spec.Key.Name, spec.MAC.String())
+}
+
+// where are the positions of todo that fit.
+func (b *portBatch) where(fits func(i int) bool) []int {
+	return slices.DeleteFunc(slices.Clone(b.todo), func(i int) bool { return !fits(i) })
+}
+
+// done takes positions off todo.
+func (b *portBatch) done(which func(i int) bool) { b.todo = slices.DeleteFunc(b.todo, which) }
+
+// check fails the specs whose addresses no subnet can give.
+func (b *portBatch) check(ctx context.Context) {
+	for _, i := range b.todo {
+		b.errs[i] = b.p.checkAddresses(ctx, b.specs[i].Network, b.specs[i].Addresses)
+	}
+	b.done(func(i int) bool { return b.errs[i] != nil })
+}
+
+// look finds the ports that carry the Keys of the specs at the positions, the oldest first. Where it cannot, they have failed.
+func (b *portBatch) look(ctx context.Context, at []int) map[sdn.Key][]*portWire {
+	if len(at) == 0 {
+		return nil
+	}
+	q := url.Values{}
+	for _, i := range at {
+		q.Add("description", b.specs[i].Key.String())
+	}
+	found := map[sdn.Key][]*portWire{}
+	for w, err := range ports.find(ctx, b.p.client, q) {
+		if err != nil {
+			for _, i := range at {
+				if b.errs[i] == nil {
+					b.errs[i] = err
+				}
+			}
+			return found
+		}
+		if key, ok := sdn.ParseKey(w.Description); ok {
+			found[key] = append(found[key], w)
+		}
+	}
+	for _, twins := range found {
+		slices.SortFunc(twins, func(a, b *portWire) int { return older(&a.meta, &b.meta) })
+	}
+	return found
+}
+
+// adopt takes the ports of todo that are there already.
+func (b *portBatch) adopt(ctx context.Context, at []int) {
+	found := b.look(ctx, at)
+	b.done(func(i int) bool { return b.errs[i] != nil })
+	at = slices.DeleteFunc(at, func(i int) bool { return b.errs[i] != nil || found[b.specs[i].Key] == nil })
+	atOnce(len(at), portsAtOnce, func(n int) { b.finish(ctx, at[n], found[b.specs[at[n]].Key][0]) })
+	b.done(func(i int) bool { return slices.Contains(at, i) })
+}
+
+// finish makes a port that is there be what its spec says.
+func (b *portBatch) finish(ctx context.Context, i int, w *portWire) {
+	spec := b.specs[i]
+	epoch := b.p.ports.reading()
+	port, err := w.decode(b.p.config.Installation)
+	if err != nil {
+		b.errs[i] = err
+		return
+	}
+	change, differs, err := difference(port, spec)
+	switch {
+	case err != nil:
+	case differs:
+		port, err = b.p.changePort(ctx, port.ID, change)
+	default:
+		b.p.ports.read(epoch, port)
+	}
+	if err != nil {
+		b.errs[i] = err
+		return
+	}
+	b.out[i], b.errs[i] = asAsked(port, spec.Addresses), nil
+}
+
+// make sends the POSTs for todo.
+func (b *portBatch) make(ctx context.Context, made []*portWire) {
+	var single []int
+	perNetwork := map[sdn.ID][]int{}
+	for _, i := range b.todo {
+		if spec := b.specs[i]; spec.MAC != nil || chooses(spec.Addresses) {
+			single = append(single, i)
+		} else {
+			perNetwork[spec.Network] = append(perNetwork[spec.Network], i)
+		}
+	}
+	var jobs [][]int
+	for network, at := range perNetwork {
+		if len(at) == 1 || !b.p.roomFor(ctx, network, roomy*len(at)) {
+			single = append(single, at...)
+			continue
+		}
+		jobs = slices.AppendSeq(jobs, slices.Chunk(at, bulkSize))
+	}
+	atOnce(2, 2, func(half int) {
+		if half == 0 {
+			atOnce(len(jobs), bulksAtOnce, func(n int) { b.post(ctx, jobs[n], made) })
+		} else {
+			atOnce(len(single), portsAtOnce, func(n int) { b.post(ctx, single[n:n+1], made) })
+		}
+	})
+}
+
+// post makes the ports at the positions in one request. Where Neutron refuses several it is asked for one half and then for the other, so
+// that those that can be made are.
+func (b *portBatch) post(ctx context.Context, at []int, made []*portWire) {
+	bodies := make([]map[string]any, len(at))
+	for n, i := range at {
+		bodies[n] = b.p.newPortBody(b.specs[i])
+	}
+	var answer []*portWire
+	err := b.p.posting.take(ctx)
+	if err != nil {
+		for _, i := range at {
+			b.errs[i] = err
+		}
+		return
+	}
+	if len(at) == 1 {
+		var w *portWire
+		w, err = ports.create(ctx, b.p.client, bodies[0])
+		for n := 1; n < maxRaces && sdn.ReasonOf(err) == sdn.AddressInUse && !chooses(b.specs[at[0]].Addresses); n++ {
+			w, err = ports.create(ctx, b.p.client, bodies[0]) // it chose the address itself and another was faster: it made nothing
+		}
+		answer = []*portWire{w}
+	} else if answer, err = ports.createBulk(ctx, b.p.client, bodies); err == nil && len(answer) != len(at) {
+		err = sdn.Unavailable(nil, "Neutron", "it answers with %d ports to a request for %d", len(answer), len(at))
+	}
+	b.p.posting.give()
+	if sdn.IsNotFound(err) { // what the cache has of the network is not so any more
+		for _, i := range at {
+			b.p.cache.forgetNetwork(b.specs[i].Network)
+		}
+	}
+	var noNetwork *sdn.Error
+	switch {
+	case err == nil:
+		for n, i := range at {
+			made[i] = answer[n]
+		}
+	case len(at) == 1 || sdn.IsUnavailable(err) || errors.As(err, &noNetwork) && noNetwork.Kind == sdn.KindNotFound && noNetwork.Noun == "network":
+		for _, i := range at {
+			b.errs[i] = err
+		}
+	default:
+		b.post(ctx, at[:len(at)/2], made)
+		b.post(ctx, at[len(at)/2:], made)
+	}
+}
+
+// settle decides what became of the requests that were just sent: a port that could not be bound is taken back, one that was refused or
+// whose answer was lost is looked for, and of two that two processes made for one Key at the same time the younger is taken back. What is still to be
+// made stays in todo.
+func (b *portBatch) settle(ctx context.Context, made []*portWire) {
+	tried := b.todo
+	b.todo = nil
+	b.unbindable(ctx, tried, made)
+	unsure := slices.DeleteFunc(slices.Clone(tried), func(i int) bool {
+		spec := b.specs[i]
+		switch {
+		case spec.Key.IsZero():
+			return true
+		case b.errs[i] != nil:
+			return !sdn.IsUnavailable(b.errs[i]) && !sdn.IsConflict(b.errs[i]) || sdn.FieldOf(b.errs[i]) == "host"
+		}
+		return guarded(spec)
+	})
+	failed := slices.Clone(b.errs)
+	found := b.look(ctx, unsure)
+	var adopted, kept, leaving []int
+	for _, i := range tried {
+		twins := found[b.specs[i].Key]
+		switch {
+		case made[i] == nil && len(twins) > 0:
+			adopted = append(adopted, i)
+		case made[i] == nil:
+			b.errs[i] = failed[i]
+		case b.errs[i] != nil: // it could not be looked for
+		case isYounger(made[i], twins):
+			leaving = append(leaving, i)
+		default:
+			if now := slices.IndexFunc(twins, func(w *portWire) bool { return w.ID == made[i].ID }); now >= 0 {
+				made[i] = twins[now] // its revision may have gone up since
+			}
+			kept = append(kept, i)
+		}
+	}
+	atOnce(len(kept), portsAtOnce, func(n int) { b.keep(ctx, kept[n], made[kept[n]]) })
+	atOnce(len(adopted), portsAtOnce, func(n int) { b.finish(ctx, adopted[n], found[b.specs[adopted[n]].Key][0]) })
+	atOnce(len(leaving), portsAtOnce, func(n int) {
+		i := leaving[n]
+		b.errs[i] = ports.erase(ctx, b.p.client, sdn.ID(made[i].ID), 0)
+	})
+	b.todo = slices.DeleteFunc(leaving, func(i int) bool { return b.errs[i] != nil })
+	b.adopt(ctx, slices.Clone(b.todo))
+}
+
+// isYounger tells whether a port that was just made has a twin that is not younger, by Neutron's clock of seconds. Two that see each other and
+// are of the same second both go; then both look again.
+func isYounger(mine *portWire, twins []*portWire) bool {
+	return slices.ContainsFunc(twins, func(other *portWire) bool { return other.ID != mine.ID && !mine.Created.Before(other.Created) })
+}
+
+// unbindable takes back the ports that Neutron made though it cannot bind them to their host.
+func (b *portBatch) unbindable(ctx context.Context, at []int, made []*portWire) {
+	at = slices.DeleteFunc(slices.Clone(at), func(i int) bool {
+		return made[i] == nil || b.specs[i].Host == "" || made[i].VIFType != vifBindingFailed
+	})
+	atOnce(len(at), portsAtOnce, func(n int) {
+		i := at[n]
+		b.errs[i] = errors.Join(cannotBind(b.specs[i].Host), ports.erase(ctx, b.p.client, sdn.ID(made[i].ID), 0))
+		made[i] = nil
+	})
+}
+
+// keep answers with a port that was just made, after its tags are written.
+func (b *portBatch) keep(ctx context.Context, i int, w *portWire) {
+	if tags := b.specs[i].Tags; tags != nil && !sameSet(tags, w.Tags) {
+		if b.errs[i] = ports.setTags(ctx, b.p, w, tags); b.errs[i] != nil {
+			return
+		}
+		w.Revision++
+	}
+	port, err := w.decode(b.p.config.Installation)
+	if b.errs[i] = err; err == nil {
+		b.p.ports.made(port)
+		b.out[i] = asAsked(port, b.specs[i].Addresses)
+	}
+}
+
+// turns bounds what is under way in the whole process.
+type turns chan struct{}
+
+// postsAtOnce bounds the creations of ports that this process has under way: Neutron makes them one after another anyway (it locks what it
+// allocates from), and many that wait there only get in each other's way until the deadline of each is over.
+const postsAtOnce = 6
+
+func (t turns) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return sdn.Unavailable(context.Cause(ctx), "Neutron", "so many ports are being made that it was not this one's turn in the time there was")
+	}
+}
+
+func (t turns) give() { <-t }
+
+// newPortBody is the body of a POST.
+func (p *Provider) newPortBody(spec sdn.PortSpec) map[string]any {
+	body := p.body(spec.Base)
+	for name, value := range portBody(specPatch(spec)) {
+		body[name] = value
+	}
+	body["network_id"] = spec.Network
+	if spec.VNICType != sdn.VNICNormal {
+		body["binding:vnic_type"] = spec.VNICType
+	}
+	return body
+}
+
+// vast is as many addresses as nobody counts: no network has so many ports.
+const vast = 1 << 20
+
+// roomFor tells whether a network has that many free addresses of each family it has at all. Where Neutron does not tell, it has not.
+func (p *Provider) roomFor(ctx context.Context, network sdn.ID, want int) bool {
+	subnets, err := p.subnetsOf(ctx, network)
+	if err != nil {
+		return false
+	}
+	free := map[bool]int64{}
+	for _, s := range subnets {
+		v4 := s.CIDR.Addr().Is4()
+		if free[v4] >= int64(want) {
+			continue
+		}
+		if total := clamp(count(s.Ranges)); total >= vast {
+			free[v4] = total
+			continue
+		}
+		usage, err := p.SubnetUsage(ctx, s.ID)
+		if err != nil {
+			return false
+		}
+		free[v4] += usage.Free
+	}
+	for _, n := range free {
+		if n < int64(want) {
+			return false
+		}
+	}
+	return true
+}

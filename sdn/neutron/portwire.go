@@ -1,0 +1,198 @@
+package neutron
+
+import (
+	"encoding/json"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// vifBindingFailed is the VIF type of a port whose host no driver of Neutron can bind to: it is in a 201, not in an error.
+const vifBindingFailed = "binding_failed"
+
+// portWire is a port as Neutron says it. What extensions or the policy leave out stays zero.
+type portWire struct {
+	meta
+	Network      sdn.ID         `json:"network_id"`
+	MAC          string         `json:"mac_address"`
+	FixedIPs     []fixedIP      `json:"fixed_ips"`
+	DeviceID     string         `json:"device_id"`
+	DeviceOwner  string         `json:"device_owner"`
+	Host         string         `json:"binding:host_id"`
+	VNICType     sdn.VNICType   `json:"binding:vnic_type"`
+	Profile      map[string]any `json:"binding:profile"`
+	VIFType      string         `json:"binding:vif_type"`
+	VIFDetails   map[string]any `json:"binding:vif_details"`
+	Groups       []sdn.ID       `json:"security_groups"`
+	PortSecurity *bool          `json:"port_security_enabled"`
+	Pairs        []pairWire     `json:"allowed_address_pairs"`
+	QoSPolicy    sdn.ID         `json:"qos_policy_id"`
+	AdminStateUp *bool          `json:"admin_state_up"`
+	Status       sdn.PortStatus `json:"status"`
+}
+
+// fixedIP is one address of a port. In a request either may be left out.
+type fixedIP struct {
+	Subnet sdn.ID `json:"subnet_id,omitempty"`
+	Addr   string `json:"ip_address,omitempty"`
+}
+
+type pairWire struct {
+	Prefix string `json:"ip_address"`
+	MAC    string `json:"mac_address,omitempty"`
+}
+
+// decode gives the sdn form. The addresses are in order, IPv4 first: Neutron keeps none.
+func (w *portWire) decode(installation string) (sdn.Port, error) {
+	port := sdn.Port{
+		Meta: w.meta.decode(installation), Network: w.Network, DeviceID: w.DeviceID, DeviceOwner: w.DeviceOwner, Host: w.Host, VNICType: w.VNICType,
+		Profile: plain(w.Profile), Groups: w.Groups, NoPortSecurity: w.PortSecurity != nil && !*w.PortSecurity, QoSPolicy: w.QoSPolicy,
+		Disabled: w.AdminStateUp != nil && !*w.AdminStateUp, Status: w.Status, VIF: sdn.VIF{Type: w.VIFType, Details: plain(w.VIFDetails)},
+	}
+	if port.VNICType == "normal" {
+		port.VNICType = sdn.VNICNormal
+	}
+	var err error
+	if port.MAC, err = net.ParseMAC(w.MAC); err != nil {
+		return port, strange(w, err)
+	}
+	for _, ip := range w.FixedIPs {
+		addr, err := netip.ParseAddr(ip.Addr)
+		if err != nil {
+			return port, strange(w, err)
+		}
+		port.Addresses = append(port.Addresses, sdn.Address{Subnet: ip.Subnet, Addr: addr})
+	}
+	slices.SortFunc(port.Addresses, func(a, b sdn.Address) int { return a.Addr.Compare(b.Addr) })
+	for _, pair := range w.Pairs {
+		prefix, err := parsePrefix(pair.Prefix)
+		if err != nil {
+			return port, strange(w, err)
+		}
+		mac, _ := net.ParseMAC(pair.MAC)
+		if slices.Equal(mac, port.MAC) {
+			mac = nil // the port's own, which Neutron fills in
+		}
+		port.AllowedPairs = append(port.AllowedPairs, sdn.AllowedPair{Prefix: prefix, MAC: mac})
+	}
+	return port, nil
+}
+
+// strange is the error of a port that says what cannot be.
+func strange(w *portWire, err error) error {
+	return sdn.Unavailable(err, "Neutron", "what it says of port %s cannot be understood", w.ID)
+}
+
+// parsePrefix reads a prefix, or an address as the prefix that holds it alone.
+func parsePrefix(s string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(s); err == nil {
+		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(s)
+	return p.Masked(), err
+}
+
+// plain are the values of a JSON object: strings as they are, all else as JSON.
+func plain(object map[string]any) map[string]string {
+	if len(object) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(object))
+	for name, value := range object {
+		if text, ok := value.(string); ok {
+			out[name] = text
+		} else if data, err := json.Marshal(value); err == nil {
+			out[name] = string(data)
+		}
+	}
+	return out
+}
+
+// portBody is what of a request's body says the same as c, but for what all patches have.
+func portBody(c sdn.PortPatch) map[string]any {
+	body := map[string]any{}
+	if c.MAC != nil {
+		body["mac_address"] = c.MAC.String()
+	}
+	if c.Addresses != nil {
+		body["fixed_ips"] = fixedIPs(*c.Addresses)
+	}
+	if c.DeviceID != nil {
+		body["device_id"] = *c.DeviceID
+	}
+	if c.DeviceOwner != nil {
+		body["device_owner"] = *c.DeviceOwner
+	}
+	if c.Host != nil {
+		body["binding:host_id"] = *c.Host
+	}
+	if c.Profile != nil {
+		profile := map[string]string{}
+		maps.Copy(profile, *c.Profile)
+		body["binding:profile"] = profile
+	}
+	if c.Groups != nil {
+		body["security_groups"] = append([]sdn.ID{}, *c.Groups...)
+	}
+	if c.AllowedPairs != nil {
+		body["allowed_address_pairs"] = pairs(*c.AllowedPairs)
+	}
+	if c.NoPortSecurity != nil {
+		body["port_security_enabled"] = !*c.NoPortSecurity
+		if *c.NoPortSecurity { // Neutron refuses it while there is something to enforce
+			setDefault(body, "security_groups", []sdn.ID{})
+			setDefault(body, "allowed_address_pairs", []pairWire{})
+		}
+	}
+	if c.QoSPolicy != nil {
+		body["qos_policy_id"] = orNull(*c.QoSPolicy)
+	}
+	if c.Disabled != nil {
+		body["admin_state_up"] = !*c.Disabled
+	}
+	return body
+}
+
+func setDefault(body map[string]any, name string, value any) {
+	if _, there := body[name]; !there {
+		body[name] = value
+	}
+}
+
+func orNull(id sdn.ID) any {
+	if id == "" {
+		return nil
+	}
+	return id
+}
+
+func fixedIPs(addresses []sdn.Address) []fixedIP {
+	out := []fixedIP{}
+	for _, a := range addresses {
+		ip := fixedIP{Subnet: a.Subnet}
+		if a.Addr.IsValid() {
+			ip.Addr = a.Addr.String()
+		}
+		out = append(out, ip)
+	}
+	return out
+}
+
+// pairs are as Neutron writes them. A single address has no length: with one, OVN's driver does not see that another port has the address and must give way.
+func pairs(allowed []sdn.AllowedPair) []pairWire {
+	out := []pairWire{}
+	for _, pair := range allowed {
+		w := pairWire{Prefix: pair.Prefix.String()}
+		if pair.Prefix.IsSingleIP() {
+			w.Prefix = pair.Prefix.Addr().String()
+		}
+		if pair.MAC != nil {
+			w.MAC = pair.MAC.String()
+		}
+		out = append(out, w)
+	}
+	return out
+}

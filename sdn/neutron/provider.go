@@ -1,0 +1,78 @@
+package neutron
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// Provider is a Neutron as an sdn.Provider.
+type Provider struct {
+	sdn.NoLoadBalancers
+
+	config     Config
+	log        *slog.Logger
+	client     *client
+	extensions *extensions
+	cache      *caches
+	ports      *portCache
+	posting    turns // of ports
+	locks      locks // by collection and Key, by "subnets of" and network, …
+	http       http.Client
+}
+
+// Open checks the configuration, credentials' form and certificate files included; the error IsInvalid and names the field. It asks neither Keystone nor Neutron,
+// which may be away.
+func Open(c Config, log *slog.Logger) (*Provider, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	resolved, err := c.resolve()
+	if err != nil {
+		return nil, err
+	}
+	if c.Insecure {
+		log.Warn("the certificates of Keystone and Neutron are not verified: insecure is set")
+	}
+	if resolved.none && c.Project == "" {
+		c.Project = c.env("OS_PROJECT_ID")
+	}
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+	if c.Observe == nil {
+		c.Observe = func(Request) {}
+	}
+	p := &Provider{config: c, log: log, extensions: &extensions{log: log}, cache: newCaches(time.Now, c.Uncached), ports: newPortCache(c.Installation, c.Host, time.Now), posting: make(turns, postsAtOnce), http: newHTTPClient(resolved.tls, c.Timeout)}
+	p.client = &client{
+		auth: &authenticator{
+			config: c, http: p.http, now: time.Now, observe: c.Observe,
+			breaker: &breaker{what: "Keystone", now: time.Now},
+		},
+		breaker: &breaker{what: "Neutron", now: time.Now, closed: p.extensions.forget},
+		budget:  newBudget(), timeout: c.Timeout, now: time.Now, observe: c.Observe, backoff: backoff,
+	}
+	p.client.before = func(ctx context.Context) error { return p.extensions.learn(ctx, p.client) }
+	return p, nil
+}
+
+// Installation is Config.Installation.
+func (p *Provider) Installation() string { return p.config.Installation }
+
+// Host is Config.Host.
+func (p *Provider) Host() string { return p.config.Host }
+
+// Ping asks for one network's id, which every role that can use Kuryr may read.
+func (p *Provider) Ping(ctx context.Context) error {
+	return p.client.get(ctx, "/networks", url.Values{"limit": {"1"}, "fields": {"id"}}, nil)
+}
+
+// Close lets go of the idle connections. Calls under way go on.
+func (p *Provider) Close() error {
+	p.http.CloseIdleConnections()
+	return nil
+}

@@ -1,0 +1,79 @@
+package neutron
+
+import (
+	"context"
+	"net/url"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// quotaNouns are the nouns that Neutron counts; each is by its name in Neutron's quotas. Load balancers are Octavia's.
+var quotaNouns = []sdn.Noun{
+	sdn.NounNetwork, sdn.NounSubnet, sdn.NounSubnetPool, sdn.NounPort, sdn.NounTrunk, sdn.NounRouter, sdn.NounFloatingIP, sdn.NounSecurityGroup, sdn.NounRule,
+}
+
+// projectOr is the project, or the provider's own.
+func (p *Provider) projectOr(ctx context.Context, project string) (string, error) {
+	if project = first(project, p.config.Project); project != "" {
+		return project, nil
+	}
+	// Neutron knows whose the token is.
+	var answer struct {
+		Tenant struct {
+			ID string `json:"tenant_id"`
+		} `json:"tenant"`
+	}
+	err := p.client.get(ctx, "/quotas/tenant", nil, &answer)
+	return answer.Tenant.ID, err
+}
+
+// Usage tells what a project may have and has. What Neutron reserves for requests under way counts as used.
+func (p *Provider) Usage(ctx context.Context, project string) (map[sdn.Noun]sdn.Usage, error) {
+	project, err := p.projectOr(ctx, project)
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Quota map[sdn.Noun]struct {
+			Used     int64 `json:"used"`
+			Reserved int64 `json:"reserved"`
+			Limit    int64 `json:"limit"`
+		} `json:"quota"`
+	}
+	if err := p.client.get(ctx, "/quotas/"+url.PathEscape(project)+"/details.json", nil, &answer); err != nil {
+		return nil, err
+	}
+	out := map[sdn.Noun]sdn.Usage{}
+	for _, noun := range quotaNouns {
+		if q, counted := answer.Quota[noun]; counted {
+			out[noun] = sdn.Usage{Used: q.Used + q.Reserved, Limit: q.Limit}
+		}
+	}
+	return out, nil
+}
+
+// SetQuota sets limits. By Neutron's own policy only administrators may: IsDenied.
+func (p *Provider) SetQuota(ctx context.Context, project string, limits map[sdn.Noun]int64) error {
+	body := map[string]int64{}
+	for noun, limit := range limits {
+		known := false
+		for _, n := range quotaNouns {
+			known = known || n == noun
+		}
+		switch {
+		case !known:
+			return sdn.Invalid("quota", string(noun), "Neutron counts none of these")
+		case limit < -1:
+			return sdn.Invalid("quota", string(noun), "must be -1, for none, or more, not %d", limit)
+		}
+		body[string(noun)] = limit
+	}
+	if len(body) == 0 {
+		return nil
+	}
+	project, err := p.projectOr(ctx, project)
+	if err != nil {
+		return err
+	}
+	return p.client.put(ctx, "/quotas/"+url.PathEscape(project), 0, map[string]any{"quota": body}, nil)
+}

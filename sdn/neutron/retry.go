@@ -1,0 +1,84 @@
+package neutron
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+const (
+	maxAttempts  = 4 // of one request
+	firstBackoff = 200 * time.Millisecond
+	maxBackoff   = 5 * time.Second
+	maxBudget    = 20 // retries that may be under way or just done, of all requests together
+	budgetGain   = .1 // of a retry, that each success gives back
+)
+
+// A budget bounds what retries add to the load of a Neutron in trouble: each takes one away, each success gives a tenth back.
+type budget struct {
+	mu   sync.Mutex
+	left float64
+}
+
+func newBudget() *budget { return &budget{left: maxBudget} }
+
+func (b *budget) take() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.left < 1 {
+		return false
+	}
+	b.left--
+	return true
+}
+
+func (b *budget) gain() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.left = min(b.left+budgetGain, maxBudget)
+}
+
+// mayRepeat tells whether a request that failed so may be sent again without looking first. A POST never may: what it made
+// would be made twice. A PUT on a condition may not when its answer was lost, for it may itself have broken the condition.
+func mayRepeat(method string, conditional bool, status int) bool {
+	switch method {
+	case http.MethodGet:
+		return status == 0 || status == http.StatusTooManyRequests || status >= 500
+	case http.MethodPut:
+		if conditional && status != http.StatusTooManyRequests {
+			return false
+		}
+		fallthrough
+	case http.MethodDelete:
+		return status == 0 || status == http.StatusTooManyRequests || status >= 502 && status <= 504
+	}
+	return false
+}
+
+// backoff waits before attempt n+1, n counting from 1: what Neutron asked for, else a random time that doubles its bound. It
+// tells whether there is time to try again.
+func backoff(ctx context.Context, n int, err error) bool {
+	wait := min(firstBackoff<<(n-1), maxBackoff)
+	wait = wait/2 + rand.N(wait/2)
+	if asked := sdn.RetryAfterOf(err); asked > 0 {
+		wait = asked + rand.N(firstBackoff)
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait || wait > maxRetryAfter {
+		return false
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// maxRetryAfter is the longest a call waits because Neutron asked it to; beyond, the caller is told instead.
+const maxRetryAfter = 15 * time.Second

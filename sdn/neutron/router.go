@@ -1,0 +1,402 @@
+package neutron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/internal/valid"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// routers: with OVN a change of a router takes Neutron several steps, each of which counts its revision up and compares If-Match anew. Such a
+// request is answered 412 or 500 whatever the revision, and may be half done.
+var routers = collection[*routerWire]{title: "router", item: "router", items: "routers", path: "/routers", readFirst: true}
+
+type routerWire struct {
+	meta
+	Up      bool         `json:"admin_state_up"`
+	Gateway *gatewayWire `json:"external_gateway_info"`
+	Routes  []routeWire  `json:"routes"`
+}
+
+// gatewayWire is a router's way out. Its port belongs to no project and is invisible to the router's: what is known of it is here.
+type gatewayWire struct {
+	Network   string    `json:"network_id"`
+	SNAT      *bool     `json:"enable_snat,omitempty"`
+	Addresses []fixedIP `json:"external_fixed_ips,omitempty"`
+}
+
+func (w *routerWire) decode(installation string) sdn.Router {
+	r := sdn.Router{Meta: w.meta.decode(installation), Disabled: !w.Up}
+	if w.Gateway != nil {
+		r.Gateway = &sdn.ExternalGateway{Network: sdn.ID(w.Gateway.Network), SNAT: w.Gateway.snat(), Addresses: decodeAddresses(w.Gateway.Addresses)}
+	}
+	for _, route := range w.Routes {
+		destination, errPrefix := netip.ParsePrefix(route.Destination)
+		hop, errHop := netip.ParseAddr(route.NextHop)
+		if errPrefix == nil && errHop == nil {
+			r.Routes = append(r.Routes, sdn.HostRoute{Destination: destination, NextHop: hop})
+		}
+	}
+	return r
+}
+
+// snat is on where Neutron cannot switch it.
+func (w *gatewayWire) snat() bool { return w.SNAT == nil || *w.SNAT }
+
+// decodeAddresses gives addresses in order, as a port's are: Neutron keeps none.
+func decodeAddresses(list []fixedIP) []sdn.Address {
+	var out []sdn.Address
+	for _, f := range list {
+		addr, err := netip.ParseAddr(f.Addr)
+		if err != nil {
+			continue // a gateway on a subnet that has not given it an address
+		}
+		out = append(out, sdn.Address{Subnet: f.Subnet, Addr: addr})
+	}
+	slices.SortFunc(out, func(a, b sdn.Address) int { return a.Addr.Compare(b.Addr) })
+	return out
+}
+
+// checkRouterRoutes refuses what a router cannot have. Whether a next hop is on one of its subnets is Neutron's to say.
+func checkRouterRoutes(routes []sdn.HostRoute) error {
+	for i, r := range routes {
+		if r.Connected() {
+			return sdn.Invalid("router", fmt.Sprintf("routes[%d].next_hop", i), "a router needs one, not %v", r.NextHop)
+		}
+	}
+	return valid.Routes("router", "routes", routes)
+}
+
+// sameRoutes compares sets: Neutron keeps no order.
+func sameRoutes(have []routeWire, want []sdn.HostRoute) bool {
+	byText := func(a, b routeWire) int {
+		return strings.Compare(a.Destination+" "+a.NextHop, b.Destination+" "+b.NextHop)
+	}
+	there := slices.Compact(slices.SortedFunc(slices.Values(have), byText))
+	wanted := slices.Compact(slices.SortedFunc(slices.Values(routeBodies(want)), byText))
+	return slices.Equal(there, wanted)
+}
+
+func (p *Provider) checkGateway(gw *sdn.ExternalGateway) error {
+	switch {
+	case gw == nil || isNoGateway(*gw):
+		return nil
+	case gw.Network == "":
+		return sdn.Invalid("router", "gateway.network", "is missing")
+	case !gw.SNAT && !p.extensions.has("ext-gw-mode"):
+		return sdn.Unsupported("router", "this Neutron always translates what leaves by a gateway: it lacks the extension ext-gw-mode")
+	}
+	return nil
+}
+
+// isNoGateway tells whether gw is the zero one, which takes a gateway away.
+func isNoGateway(gw sdn.ExternalGateway) bool {
+	return gw.Network == "" && !gw.SNAT && gw.Addresses == nil
+}
+
+// gatewayChange gives the body that makes a router's gateway what is wanted, and false where it is so already. What is the same as Neutron's
+// default, or there already, is left out of it: to say it, even so, is for administrators only (enable_snat, external_fixed_ips).
+func gatewayChange(have *gatewayWire, want sdn.ExternalGateway) (any, bool) {
+	if isNoGateway(want) {
+		return map[string]any{}, have != nil
+	}
+	same := have != nil && have.Network == string(want.Network)
+	body := gatewayWire{Network: string(want.Network)}
+	if !want.SNAT || same && !have.snat() {
+		body.SNAT = &want.SNAT
+	}
+	var there []fixedIP
+	if same {
+		there = have.Addresses
+	}
+	lacking := false
+	for _, a := range want.Addresses {
+		asked := fixedIP{Subnet: a.Subnet}
+		if a.Addr.IsValid() {
+			asked.Addr = a.Addr.String()
+		}
+		body.Addresses = append(body.Addresses, asked)
+		lacking = lacking || !slices.ContainsFunc(there, func(f fixedIP) bool {
+			return (asked.Subnet == "" || asked.Subnet == f.Subnet) && (asked.Addr == "" || asked.Addr == f.Addr)
+		})
+	}
+	if !lacking {
+		body.Addresses = nil
+	}
+	return body, !same || lacking || have.snat() != want.SNAT
+}
+
+// EnsureRouter makes, finishes or adopts a router.
+func (p *Provider) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (sdn.Router, error) {
+	if err := errors.Join(valid.Base("router", spec.Base), checkRouterRoutes(spec.Routes), p.checkGateway(spec.Gateway)); err != nil {
+		return sdn.Router{}, err
+	}
+	w, made, err := ensure(ctx, p, routers, spec.Key, true, func(ctx context.Context) (*routerWire, error) {
+		body := p.body(spec.Base)
+		if spec.Disabled {
+			body["admin_state_up"] = false
+		}
+		if spec.Gateway != nil && !isNoGateway(*spec.Gateway) {
+			body["external_gateway_info"], _ = gatewayChange(nil, *spec.Gateway)
+		}
+		return routers.create(ctx, p.client, body)
+	})
+	if err != nil {
+		return sdn.Router{}, inField(err, "gateway")
+	}
+	body := map[string]any{}
+	if err := adopt("router", &w.meta, spec.Base, body); err != nil {
+		return sdn.Router{}, err
+	}
+	if spec.Disabled && w.Up {
+		body["admin_state_up"] = false
+	}
+	if spec.Routes != nil && !sameRoutes(w.Routes, spec.Routes) {
+		body["routes"] = routeBodies(spec.Routes)
+	}
+	if len(body) > 0 {
+		if w, err = routers.update(ctx, p.client, sdn.ID(w.ID), 0, body); err != nil {
+			return sdn.Router{}, err
+		}
+	}
+	if spec.Gateway != nil && !isNoGateway(*spec.Gateway) {
+		if w, err = p.settleGateway(ctx, w, *spec.Gateway); err != nil {
+			return sdn.Router{}, err
+		}
+	}
+	if spec.Tags != nil {
+		if w, err = routers.retag(ctx, p, w, spec.Tags); err != nil {
+			return sdn.Router{}, err
+		}
+	}
+	if made {
+		return w.decode(p.config.Installation), nil // without legs
+	}
+	return p.withLegs(ctx, w)
+}
+
+// settleGateway makes a router's gateway what is wanted. It may take two changes: whether what leaves is translated unless that is said is a setting
+// of the Neutron, seen only when it has been done.
+func (p *Provider) settleGateway(ctx context.Context, w *routerWire, want sdn.ExternalGateway) (*routerWire, error) {
+	for range 2 {
+		body, change := gatewayChange(w.Gateway, want)
+		if !change {
+			break
+		}
+		var err error
+		if w, err = routers.update(ctx, p.client, sdn.ID(w.ID), 0, map[string]any{"external_gateway_info": body}); err != nil {
+			return w, inField(err, "gateway")
+		}
+	}
+	return w, nil
+}
+
+// reField gives an error with another field's name: Neutron's attribute means another field of this noun.
+func reField(err error, field string) error {
+	var e *sdn.Error
+	if errors.As(err, &e) {
+		named := *e
+		named.Field = field
+		return &named
+	}
+	return err
+}
+
+// inField names the field of an invalid request where Neutron did not.
+func inField(err error, field string) error {
+	if sdn.IsInvalid(err) && sdn.FieldOf(err) == "" {
+		return reField(err, field)
+	}
+	return err
+}
+
+// Router gets a router, and asks for its legs at the same time.
+func (p *Provider) Router(ctx context.Context, id sdn.ID) (sdn.Router, error) {
+	if id == "" {
+		return sdn.Router{}, sdn.NotFound("router", id)
+	}
+	var legs map[string][]sdn.RouterInterface
+	var errLegs error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		legs, errLegs = p.legs(ctx, []string{string(id)})
+	}()
+	w, err := routers.read(ctx, p.client, id)
+	<-done
+	if err = errors.Join(err, errLegs); err != nil {
+		return sdn.Router{}, err
+	}
+	r := w.decode(p.config.Installation)
+	r.Interfaces = legs[w.ID]
+	return r, nil
+}
+
+func (p *Provider) withLegs(ctx context.Context, w *routerWire) (sdn.Router, error) {
+	legs, err := p.legs(ctx, []string{w.ID})
+	r := w.decode(p.config.Installation)
+	r.Interfaces = legs[w.ID]
+	return r, err
+}
+
+// maxRouters is how many routers FindRouters asks the legs of at once.
+const maxRouters = 100
+
+// FindRouters streams routers. It asks for the legs of many at once; by subnets it asks whose legs those have first.
+func (p *Provider) FindRouters(ctx context.Context, q sdn.RouterQuery) iter.Seq2[sdn.Router, error] {
+	return func(yield func(sdn.Router, error) bool) {
+		filter := query(q.Match)
+		if len(q.Subnets) > 0 {
+			ids, err := p.routersOn(ctx, q.Subnets)
+			if err != nil {
+				yield(sdn.Router{}, err)
+				return
+			}
+			if len(q.IDs) > 0 {
+				ids = slices.DeleteFunc(ids, func(id string) bool { return !slices.Contains(q.IDs, sdn.ID(id)) })
+			}
+			if len(ids) == 0 {
+				return
+			}
+			filter["id"] = ids
+		}
+		var some []*routerWire
+		flush := func() bool {
+			ids := make([]string, len(some))
+			for i, w := range some {
+				ids[i] = w.ID
+			}
+			legs, err := p.legs(ctx, ids)
+			if err != nil {
+				yield(sdn.Router{}, err)
+				return false
+			}
+			for _, w := range some {
+				r := w.decode(p.config.Installation)
+				r.Interfaces = legs[w.ID]
+				if q.Matches(r) && !yield(r, nil) {
+					return false
+				}
+			}
+			some = nil
+			return true
+		}
+		for w, err := range routers.find(ctx, p.client, filter) {
+			if err != nil {
+				yield(sdn.Router{}, err)
+				return
+			}
+			if some = append(some, w); len(some) == maxRouters && !flush() {
+				return
+			}
+		}
+		if len(some) > 0 {
+			flush()
+		}
+	}
+}
+
+// UpdateRouter changes a router. For another gateway it reads the router first: what it has decides what may be said.
+func (p *Provider) UpdateRouter(ctx context.Context, id sdn.ID, change sdn.RouterPatch) (sdn.Router, error) {
+	body := map[string]any{}
+	if change.Disabled != nil {
+		body["admin_state_up"] = !*change.Disabled
+	}
+	if change.Routes != nil {
+		if err := checkRouterRoutes(*change.Routes); err != nil {
+			return sdn.Router{}, err
+		}
+		body["routes"] = routeBodies(*change.Routes)
+	}
+	if change.Gateway != nil {
+		if err := p.checkGateway(change.Gateway); err != nil {
+			return sdn.Router{}, err
+		}
+		now, err := routers.read(ctx, p.client, id)
+		if err != nil {
+			return sdn.Router{}, err
+		}
+		if gw, differs := gatewayChange(now.Gateway, *change.Gateway); differs {
+			body["external_gateway_info"] = gw
+		}
+	}
+	w, err := patch(ctx, p, routers, id, change.Patch, body)
+	if err != nil {
+		return sdn.Router{}, inField(err, "gateway")
+	}
+	if change.Gateway != nil {
+		if w, err = p.settleGateway(ctx, w, *change.Gateway); err != nil {
+			return sdn.Router{}, err
+		}
+	}
+	return p.withLegs(ctx, w)
+}
+
+// DeleteRouter deletes a router with its gateway.
+func (p *Provider) DeleteRouter(ctx context.Context, id sdn.ID) error {
+	return routers.erase(ctx, p.client, id, 0)
+}
+
+// legOwners are the owners of the ports that are routers' legs: of a plain router, of a distributed and of a highly available one.
+var legOwners = []string{sdn.OwnerRouterInterface, "network:router_interface_distributed", "network:ha_router_replicated_interface"}
+
+var legPorts = collection[*legWire]{title: "port", item: "port", items: "ports", path: "/ports"}
+
+// legWire is what of a port matters to a router.
+type legWire struct {
+	meta
+	Device    string    `json:"device_id"`
+	Owner     string    `json:"device_owner"`
+	Addresses []fixedIP `json:"fixed_ips"`
+}
+
+func (w *legWire) isLegOf(router sdn.ID) bool {
+	return w.Device == string(router) && slices.Contains(legOwners, w.Owner)
+}
+
+func legQuery(also url.Values) url.Values {
+	also["device_owner"] = legOwners
+	also["fields"] = []string{"id", "device_id", "device_owner", "fixed_ips"}
+	return also
+}
+
+// legs gives routers' legs by router, asked for in one request for a hundred routers.
+func (p *Provider) legs(ctx context.Context, ids []string) (map[string][]sdn.RouterInterface, error) {
+	out := map[string][]sdn.RouterInterface{}
+	if len(ids) == 0 {
+		return out, nil
+	}
+	for w, err := range legPorts.find(ctx, p.client, legQuery(url.Values{"device_id": ids})) {
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range decodeAddresses(w.Addresses) {
+			out[w.Device] = append(out[w.Device], sdn.RouterInterface{Subnet: a.Subnet, Addr: a.Addr, Port: sdn.ID(w.ID)})
+		}
+	}
+	return out, nil
+}
+
+// routersOn gives the ids of the routers that have a leg on one of the subnets.
+func (p *Provider) routersOn(ctx context.Context, subnets []sdn.ID) ([]string, error) {
+	q := url.Values{}
+	for _, s := range subnets {
+		q.Add("fixed_ips", "subnet_id="+string(s))
+	}
+	var ids []string
+	for w, err := range legPorts.find(ctx, p.client, legQuery(q)) {
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, w.Device)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}

@@ -1,0 +1,351 @@
+package neutron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/url"
+	"slices"
+
+	"github.com/kuryr/kuryr/internal/valid"
+	"github.com/kuryr/kuryr/sdn"
+	"golang.org/x/sync/errgroup"
+)
+
+var (
+	securityGroups = collection[*securityGroupWire]{
+		title: "security group", item: "security_group", items: "security_groups", path: "/security-groups",
+	}
+	rules = collection[*ruleWire]{
+		title: "security group rule", item: "security_group_rule", items: "security_group_rules", path: "/security-group-rules",
+	}
+)
+
+const (
+	maxRuleBulk  = 100 // rules in one request
+	ruleDeletes  = 4   // requests under way at once: Neutron deletes rules one by one
+	defaultGroup = "default"
+)
+
+type securityGroupWire struct {
+	meta
+	Stateful *bool       `json:"stateful"` // not where Neutron lacks stateful-security-group
+	Rules    []*ruleWire `json:"security_group_rules"`
+}
+
+func (w *securityGroupWire) stateless() bool { return w.Stateful != nil && !*w.Stateful }
+
+func (w *securityGroupWire) decode(installation string) sdn.SecurityGroup {
+	g := sdn.SecurityGroup{Meta: w.meta.decode(installation), Stateless: w.stateless()}
+	for _, r := range w.Rules {
+		if rule, ok := r.decode(); ok {
+			g.Rules = append(g.Rules, rule)
+		}
+	}
+	return g
+}
+
+// wantedRules are the rules of a value by their normal form, each with its position among them. In several forms a rule is one.
+type wantedRules map[ruleKey]int
+
+func (p *Provider) wanted(ctx context.Context, spec sdn.SecurityGroupSpec) (wantedRules, error) {
+	want := wantedRules{}
+	for i, r := range spec.Rules {
+		field := fmt.Sprintf("rules[%d]", i)
+		k, err := keyOf(r, field)
+		if err != nil {
+			return nil, err
+		}
+		if err := valid.Text("security group", field+".description", r.Description); err != nil {
+			return nil, err
+		}
+		if k.set != "" {
+			if err := p.needAddressGroups(ctx); err != nil {
+				return nil, err
+			}
+		}
+		if _, twice := want[k]; !twice {
+			want[k] = i
+		}
+	}
+	return want, nil
+}
+
+// ApplySecurityGroup makes a group be this value. Of what a new group needs only the group itself is made in one step; a repeat finishes the rest.
+func (p *Provider) ApplySecurityGroup(ctx context.Context, spec sdn.SecurityGroupSpec) (sdn.SecurityGroup, error) {
+	none := sdn.SecurityGroup{}
+	if err := valid.Base("security group", spec.Base); err != nil {
+		return none, err
+	}
+	if err := p.extensions.learn(ctx, p.client); err != nil {
+		return none, err
+	}
+	if spec.Stateless && !p.extensions.has("stateful-security-group") {
+		return none, sdn.Unsupported("security group", "this Neutron has stateful ones only: it lacks the extension stateful-security-group")
+	}
+	want, err := p.wanted(ctx, spec)
+	if err != nil {
+		return none, err
+	}
+	w, made, err := p.baseOfGroup(ctx, spec, want)
+	if err != nil {
+		return none, err
+	}
+	w, err = p.applyRules(ctx, w, spec.Rules, want)
+	if err == nil && spec.Tags != nil {
+		w, err = securityGroups.retag(ctx, p, w, spec.Tags)
+	}
+	if err != nil {
+		if made && !sdn.IsUnavailable(err) {
+			if errBack := securityGroups.erase(context.WithoutCancel(ctx), p.client, sdn.ID(w.ID), 0); errBack != nil {
+				p.log.Warn("a security group whose rules were refused could not be taken back", "security_group", w.ID, "error", errBack)
+			}
+		}
+		return none, err
+	}
+	return w.decode(p.config.Installation), nil
+}
+
+// baseOfGroup gives the group that is to be the value, made or changed in all but its rules and tags.
+func (p *Provider) baseOfGroup(ctx context.Context, spec sdn.SecurityGroupSpec, want wantedRules) (w *securityGroupWire, made bool, err error) {
+	if spec.ID != "" {
+		w, err = securityGroups.read(ctx, p.client, spec.ID)
+	} else {
+		w, made, err = ensure(ctx, p, securityGroups, spec.Key, true, func(ctx context.Context) (*securityGroupWire, error) {
+			if spec.Name == defaultGroup {
+				return nil, sdn.Conflict(sdn.Exists, "security group", "name", "each project has one of the name %s, which Neutron makes", defaultGroup)
+			}
+			if err := p.checkRemotes(ctx, nil, want); err != nil {
+				return nil, err
+			}
+			body := p.body(spec.Base)
+			if spec.Stateless {
+				body["stateful"] = false
+			}
+			return securityGroups.create(ctx, p.client, body)
+		})
+	}
+	if err != nil || made {
+		return w, made, err
+	}
+	if spec.IfRevision != 0 && spec.IfRevision != w.decode(p.config.Installation).Revision {
+		return nil, false, stale("security group", &w.meta)
+	}
+	if err := p.checkRemotes(ctx, w.Rules, want); err != nil {
+		return nil, false, err
+	}
+	body := map[string]any{}
+	if spec.Stateless != w.stateless() {
+		body["stateful"] = !spec.Stateless
+	}
+	w, err = rebase(ctx, p, securityGroups, w, spec.Base, spec.ID != "", spec.IfRevision, body)
+	return w, false, err
+}
+
+// rebase changes of an object that is applied as a whole value what its Base says and body has: where nothing differs nothing is sent. Of one that
+// was named by its id the Base's key and description count too. Tags are not in it.
+func rebase[W wire](ctx context.Context, p *Provider, k collection[W], w W, b sdn.Base, byID bool, ifRevision int64, body map[string]any) (W, error) {
+	if err := adopt(k.title, w.common(), b, body); err != nil {
+		return w, err
+	}
+	change := sdn.Patch{IfRevision: ifRevision}
+	if byID {
+		if !b.Key.IsZero() {
+			change.Key = &b.Key
+		}
+		if b.Description != "" {
+			change.Description = &b.Description
+		}
+	}
+	if len(body) == 0 && change.Key == nil && change.Description == nil {
+		return w, nil
+	}
+	return patch(ctx, p, k, sdn.ID(w.common().ID), change, body)
+}
+
+// checkRemotes wants the groups and address groups to be there that rules yet to be added refer to, so that nothing is begun that cannot
+// be ended.
+func (p *Provider) checkRemotes(ctx context.Context, have []*ruleWire, want wantedRules) error {
+	known := map[sdn.ID]bool{}
+	for _, r := range have {
+		known[sdn.ID(text(r.RemoteGroup))], known[sdn.ID(text(r.RemoteSet))] = true, true
+	}
+	groups, sets := url.Values{}, url.Values{}
+	for k := range want {
+		if k.group != "" && !known[k.group] {
+			groups.Add("id", string(k.group))
+		}
+		if k.set != "" && !known[k.set] {
+			sets.Add("id", string(k.set))
+		}
+	}
+	return errors.Join(allThere(ctx, p.client, securityGroups, groups), allThere(ctx, p.client, addressGroups, sets))
+}
+
+// allThere wants every object to be there whose id the query names.
+func allThere[W wire](ctx context.Context, c *client, k collection[W], q url.Values) error {
+	ids := valid.TagSet(q["id"])
+	if len(ids) == 0 {
+		return nil
+	}
+	for w, err := range k.find(ctx, c, url.Values{"id": ids, "fields": {"id"}}) {
+		if err != nil {
+			return err
+		}
+		ids = slices.DeleteFunc(ids, func(id string) bool { return id == w.common().ID })
+	}
+	if len(ids) > 0 {
+		return sdn.NotFound(k.title, ids[0])
+	}
+	return nil
+}
+
+// applyRules makes a group's rules the wanted ones: those that lack are added before others go, so that nothing that is allowed before and after is
+// forbidden between. Where another does the same at the same time Neutron refuses the whole request: then the group is read again.
+func (p *Provider) applyRules(ctx context.Context, w *securityGroupWire, said []sdn.Rule, want wantedRules) (*securityGroupWire, error) {
+	for n := 1; ; n++ {
+		add, drop := ruleDifference(w, said, want)
+		if len(add) == 0 && len(drop) == 0 {
+			return w, nil
+		}
+		err := p.addRules(ctx, add)
+		if err == nil {
+			err = p.dropRules(ctx, drop)
+		}
+		if err != nil && (sdn.ReasonOf(err) != sdn.Exists || n >= maxRaces) {
+			return w, err
+		}
+		now, errRead := securityGroups.read(ctx, p.client, sdn.ID(w.ID))
+		if errRead != nil {
+			return w, errRead
+		}
+		w = now
+		if n >= maxRaces {
+			return w, sdn.Conflict(sdn.Stale, "security group", "rules", "others change them at the same time")
+		}
+	}
+}
+
+// ruleDifference gives the rules to be made and the ids of those to go.
+func ruleDifference(w *securityGroupWire, said []sdn.Rule, want wantedRules) (add []ruleWire, drop []sdn.ID) {
+	have := map[ruleKey]bool{}
+	for _, r := range w.Rules {
+		k, ok := r.key()
+		if _, wanted := want[k]; !ok || !wanted || have[k] {
+			drop = append(drop, sdn.ID(r.ID))
+			continue
+		}
+		have[k] = true
+	}
+	missing := make([]ruleKey, 0, len(want))
+	for k := range want {
+		if !have[k] {
+			missing = append(missing, k)
+		}
+	}
+	slices.SortFunc(missing, func(a, b ruleKey) int { return want[a] - want[b] })
+	for _, k := range missing {
+		add = append(add, k.body(sdn.ID(w.ID), w.Project, said[want[k]].Description))
+	}
+	return add, drop
+}
+
+// addRules makes rules, as many in a request as Neutron does well. Each request is whole or nothing.
+func (p *Provider) addRules(ctx context.Context, add []ruleWire) error {
+	for some := range slices.Chunk(add, maxRuleBulk) {
+		var bodies []any
+		for _, r := range some {
+			bodies = append(bodies, r)
+		}
+		if err := p.client.post(ctx, rules.path, map[string]any{rules.items: bodies}, nil); err != nil {
+			return inField(err, "rules")
+		}
+	}
+	return nil
+}
+
+func (p *Provider) dropRules(ctx context.Context, drop []sdn.ID) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(ruleDeletes)
+	for _, id := range drop {
+		group.Go(func() error { return rules.erase(ctx, p.client, id, 0) })
+	}
+	return group.Wait()
+}
+
+// SecurityGroup gets a security group.
+func (p *Provider) SecurityGroup(ctx context.Context, id sdn.ID) (sdn.SecurityGroup, error) {
+	w, err := securityGroups.read(ctx, p.client, id)
+	if err != nil {
+		return sdn.SecurityGroup{}, err
+	}
+	return w.decode(p.config.Installation), nil
+}
+
+// FindSecurityGroups streams security groups. By rules it asks first whose they are.
+func (p *Provider) FindSecurityGroups(ctx context.Context, q sdn.SecurityGroupQuery) iter.Seq2[sdn.SecurityGroup, error] {
+	return func(yield func(sdn.SecurityGroup, error) bool) {
+		filter := query(q.Match)
+		if len(q.Rules) > 0 {
+			byRule := url.Values{"fields": {"id", "security_group_id"}}
+			addIDs(byRule, "id", q.Rules)
+			var ids []string
+			for r, err := range rules.find(ctx, p.client, byRule) {
+				if err != nil {
+					yield(sdn.SecurityGroup{}, err)
+					return
+				}
+				if len(q.IDs) == 0 || slices.Contains(q.IDs, sdn.ID(r.Group)) {
+					ids = append(ids, r.Group)
+				}
+			}
+			if len(ids) == 0 {
+				return
+			}
+			filter["id"] = valid.TagSet(ids)
+		}
+		for w, err := range securityGroups.find(ctx, p.client, filter) {
+			if err != nil {
+				yield(sdn.SecurityGroup{}, err)
+				return
+			}
+			if g := w.decode(p.config.Installation); q.Matches(g.Meta) && !yield(g, nil) {
+				return
+			}
+		}
+	}
+}
+
+// DeleteSecurityGroup deletes a security group. Neutron itself would delete other groups' rules that refer to it too, and let an administrator delete a project's
+// default one; so both are asked for before.
+func (p *Provider) DeleteSecurityGroup(ctx context.Context, id sdn.ID) error {
+	if id == "" {
+		return nil
+	}
+	var w *securityGroupWire
+	var referring []*ruleWire
+	group, both := errgroup.WithContext(ctx)
+	group.Go(func() (err error) { w, err = securityGroups.read(both, p.client, id); return err })
+	group.Go(func() (err error) {
+		referring, err = sdn.All(rules.find(both, p.client, url.Values{"remote_group_id": {string(id)}, "fields": {"id", "security_group_id"}}))
+		return err
+	})
+	if err := group.Wait(); sdn.IsNotFound(err) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	inUse := func(detail string, args ...any) error {
+		return &sdn.Error{Kind: sdn.KindConflict, Reason: sdn.InUse, Noun: "security group", ID: string(id), Detail: fmt.Sprintf(detail, args...)}
+	}
+	if w.Name == defaultGroup {
+		return inUse("it is its project's default one")
+	}
+	for _, r := range referring {
+		if r.Group != string(id) {
+			return inUse("a rule of the security group %s refers to it", r.Group)
+		}
+	}
+	return securityGroups.erase(ctx, p.client, id, 0)
+}

@@ -1,0 +1,362 @@
+package neutron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+
+	"github.com/kuryr/kuryr/internal/valid"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// ensureSubnets makes, finishes or adopts the subnets of a network, all that are missing in one request, and gives them in the order of the
+// specs. fresh says that the network was made by this very call, so that there is nothing to look for beforehand and the caller looks afterwards.
+func (p *Provider) ensureSubnets(ctx context.Context, network sdn.ID, specs []sdn.SubnetSpec, fresh bool) ([]*subnetWire, error) {
+	if len(specs) == 0 {
+		return nil, nil
+	}
+	unlock, err := p.locks.lock(ctx, "subnets of "+string(network))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	p.cache.networks.drop(network)
+	defer p.cache.networks.drop(network)
+	out := make([]*subnetWire, len(specs))
+	for n := 1; ; n++ {
+		if !fresh || n > 1 {
+			if err := p.adoptSubnets(ctx, network, specs, out); err != nil {
+				return nil, err
+			}
+		}
+		made, err := p.makeSubnets(ctx, network, specs, out)
+		if err == nil && len(made) > 0 && !fresh {
+			err = p.settleSubnets(ctx, network, made)
+		}
+		switch {
+		case err == nil:
+			return out, p.tagSubnets(ctx, specs, out)
+		case n == maxRaces || !sdn.IsConflict(err) && !sdn.IsUnavailable(err):
+			return nil, err
+		}
+		// Either the answer was lost, or another process was at it: what is there now tells. Where it is not there the error stands, except for a
+		// pair that took back both.
+		missing, errLook := p.missing(ctx, network, specs, out)
+		if errLook != nil || missing && !isRace(err) {
+			return nil, err
+		}
+		if isRace(err) && !p.client.backoff(ctx, n, nil) {
+			return nil, err
+		}
+	}
+}
+
+// missing takes up what is there and tells whether something is not.
+func (p *Provider) missing(ctx context.Context, network sdn.ID, specs []sdn.SubnetSpec, out []*subnetWire) (bool, error) {
+	clear(out)
+	if err := p.adoptSubnets(ctx, network, specs, out); err != nil {
+		return false, err
+	}
+	return slices.Contains(out, nil), nil
+}
+
+// adoptSubnets fills in the subnets that are there by their Keys, and finishes them.
+func (p *Provider) adoptSubnets(ctx context.Context, network sdn.ID, specs []sdn.SubnetSpec, out []*subnetWire) error {
+	keys := url.Values{}
+	for i, s := range specs {
+		if out[i] == nil && !s.Key.IsZero() {
+			keys.Add("description", s.Key.String())
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	found, err := sdn.All(subnets.find(ctx, p.client, keys))
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(found, func(a, b *subnetWire) int { return older(a.common(), b.common()) })
+	for i, s := range specs {
+		at := slices.IndexFunc(found, func(w *subnetWire) bool { return w.Description == s.Key.String() })
+		if out[i] != nil || s.Key.IsZero() || at < 0 {
+			continue
+		}
+		if out[i], err = p.finishSubnet(ctx, found[at], network, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeSubnets makes those that are not there yet, in one request, all or none.
+func (p *Provider) makeSubnets(ctx context.Context, network sdn.ID, specs []sdn.SubnetSpec, out []*subnetWire) (made []*subnetWire, err error) {
+	var bodies []map[string]any
+	var at []int
+	for i, s := range specs {
+		if out[i] == nil {
+			body, err := p.completeSubnetBody(ctx, network, s)
+			if err != nil {
+				return nil, err
+			}
+			bodies, at = append(bodies, body), append(at, i)
+		}
+	}
+	switch len(bodies) {
+	case 0:
+		return nil, nil
+	case 1:
+		w, err := subnets.create(ctx, p.client, bodies[0])
+		if err != nil {
+			return nil, p.subnetError(ctx, specs[at[0]], err)
+		}
+		made = []*subnetWire{w}
+	default:
+		if made, err = subnets.createBulk(ctx, p.client, bodies); err != nil {
+			return nil, p.subnetError(ctx, specs[at[0]], err)
+		}
+		if len(made) != len(bodies) {
+			return nil, sdn.Unavailable(nil, "Neutron", "it answers %d subnets to %d asked for", len(made), len(bodies))
+		}
+	}
+	for i, w := range made {
+		out[at[i]] = w
+		p.cache.subnets.put(w)
+	}
+	return made, nil
+}
+
+// completeSubnetBody adds the family of a subnet whose range its pool is to choose, which Neutron wants to be told.
+func (p *Provider) completeSubnetBody(ctx context.Context, network sdn.ID, spec sdn.SubnetSpec) (map[string]any, error) {
+	body := p.subnetBody(network, spec)
+	if spec.CIDR.IsValid() {
+		return body, nil
+	}
+	pool, err := cached(ctx, p, p.cache.pools, subnetPools, spec.Pool)
+	if err != nil {
+		return nil, err
+	}
+	body["ip_version"] = pool.IPVersion
+	return body, nil
+}
+
+// A raceError says that a subnet was taken back because another of its range was made at the same time.
+type raceError struct{ error }
+
+func (e raceError) Unwrap() error { return e.error }
+
+func isRace(err error) bool {
+	var race raceError
+	return errors.As(err, &race)
+}
+
+// settleSubnets looks whether the subnets just made overlap others of the network, which Neutron does not keep from being made at the same time. It
+// decides as settle does; the error of one that was taken back is a race.
+func (p *Provider) settleSubnets(ctx context.Context, network sdn.ID, made []*subnetWire) error {
+	for n := 1; ; n++ {
+		all, err := sdn.All(subnets.find(ctx, p.client, url.Values{"network_id": {string(network)}}))
+		if err != nil {
+			return err
+		}
+		var conflict error
+		wait := false
+		for _, mine := range made {
+			for _, other := range all {
+				if !mine.cidr().Overlaps(other.cidr()) || slices.ContainsFunc(made, func(w *subnetWire) bool { return w.ID == other.ID }) {
+					continue
+				}
+				if older(mine.common(), other.common()) < 0 && n < settleLooks {
+					wait = true
+					continue
+				}
+				p.cache.subnets.drop(sdn.ID(mine.ID))
+				if err := subnets.erase(ctx, p.client, sdn.ID(mine.ID), 0); err != nil {
+					return err
+				}
+				conflict = raceError{sdn.Conflict(sdn.Exists, "subnet", "cidr", "%v overlaps %v, which was made at the same time", mine.CIDR, other.CIDR)}
+				break
+			}
+		}
+		if conflict != nil || !wait {
+			return conflict
+		}
+		if !p.client.backoff(ctx, n, nil) {
+			return sdn.Conflict(sdn.Exists, "subnet", "cidr", "others that overlap are being made at the same time")
+		}
+	}
+}
+
+// finishSubnet makes of a subnet that is there what the spec asks for. Tags come later.
+func (p *Provider) finishSubnet(ctx context.Context, w *subnetWire, network sdn.ID, spec sdn.SubnetSpec) (*subnetWire, error) {
+	now := p.subnet(w)
+	for _, f := range []struct {
+		name       string
+		same       bool
+		have, want any
+	}{
+		{"network", now.Network == network, now.Network, network},
+		{"cidr", !spec.CIDR.IsValid() || spec.CIDR == now.CIDR, now.CIDR, spec.CIDR},
+		{"pool", spec.Pool == "" || spec.Pool == now.Pool, now.Pool, spec.Pool},
+		{"prefix_len", spec.PrefixLen == 0 || spec.PrefixLen == now.CIDR.Bits(), now.CIDR.Bits(), spec.PrefixLen},
+		{"mode", spec.Mode == sdn.Static || spec.Mode == now.Mode, now.Mode, spec.Mode},
+	} {
+		if !f.same {
+			return nil, immutable("subnet", w.ID, f.name, f.have, f.want)
+		}
+	}
+	change := sdn.SubnetPatch{}
+	body := map[string]any{}
+	if err := adopt("subnet", &w.meta, spec.Base, body); err != nil {
+		return nil, err
+	}
+	if spec.Nameservers != nil && !slices.Equal(spec.Nameservers, now.Nameservers) {
+		body["dns_nameservers"] = texts(spec.Nameservers)
+	}
+	if spec.HostRoutes != nil && !slices.Equal(sortedRoutes(spec.HostRoutes), sortedRoutes(now.HostRoutes)) {
+		body["host_routes"] = routeBodies(spec.HostRoutes)
+	}
+	if spec.NoDHCP && !now.NoDHCP {
+		body["enable_dhcp"] = false
+	}
+	if g := spec.Gateway; g.None && now.Gateway.IsValid() || g.Addr.IsValid() && g.Addr != now.Gateway {
+		change.Gateway = &g
+	}
+	if len(spec.Ranges) > 0 {
+		gateway := now.Gateway
+		if change.Gateway != nil {
+			gateway = change.Gateway.Addr
+		}
+		if want := allocatable(now.CIDR, gateway, spec.Ranges, spec.Reserved); !slices.Equal(want, now.Ranges) {
+			change.Ranges, change.Reserved = &spec.Ranges, &spec.Reserved
+		}
+	} else if slices.ContainsFunc(spec.Reserved, func(a netip.Addr) bool { return inRanges(now.Ranges, a) }) {
+		change.Reserved = &spec.Reserved
+	}
+	if err := p.repool(ctx, w, change, body); err != nil {
+		return nil, err
+	}
+	if len(body) == 0 {
+		p.cache.subnets.put(w)
+		return w, nil
+	}
+	p.cache.subnets.drop(now.ID)
+	w, err := subnets.update(ctx, p.client, now.ID, 0, body)
+	if err == nil {
+		p.cache.subnets.put(w)
+	}
+	return w, err
+}
+
+// Neutron keeps no order of routes.
+func sortedRoutes(routes []sdn.HostRoute) []sdn.HostRoute {
+	return slices.SortedFunc(slices.Values(routes), func(a, b sdn.HostRoute) int {
+		if c := a.Destination.Addr().Compare(b.Destination.Addr()); c != 0 {
+			return c
+		}
+		if c := a.Destination.Bits() - b.Destination.Bits(); c != 0 {
+			return c
+		}
+		return a.NextHop.Compare(b.NextHop)
+	})
+}
+
+// repool puts into body what a change of gateway, ranges or reserved addresses means for the allocation pools. Reserved addresses are holes
+// in them, of which Neutron does not remember why: they stay holes until the ranges are said anew.
+func (p *Provider) repool(ctx context.Context, w *subnetWire, change sdn.SubnetPatch, body map[string]any) error {
+	now := p.subnet(w)
+	gateway := now.Gateway
+	if change.Gateway != nil {
+		if err := checkGateway(now.CIDR, *change.Gateway); err != nil {
+			return err
+		}
+		if gateway = gatewayOf(now.CIDR, *change.Gateway); gateway == now.Gateway {
+			change.Gateway = nil
+		}
+	}
+	if change.Gateway == nil && change.Ranges == nil && change.Reserved == nil {
+		return nil
+	}
+	ranges := now.Ranges
+	if change.Ranges != nil {
+		if err := valid.Ranges(now.CIDR, *change.Ranges); err != nil {
+			return err
+		}
+		ranges = *change.Ranges
+		if len(ranges) == 0 {
+			ranges = []sdn.AddressRange{whole(now.CIDR)}
+		}
+	} else if change.Gateway != nil && now.Gateway.IsValid() && touches(ranges, now.Gateway) {
+		ranges = append(slices.Clone(ranges), sdn.AddressRange{First: now.Gateway, Last: now.Gateway})
+	}
+	var reserved []netip.Addr
+	if change.Reserved != nil {
+		reserved = *change.Reserved
+	}
+	if change.Gateway != nil {
+		if gateway.IsValid() {
+			if err := p.freeForGateway(ctx, now, gateway); err != nil {
+				return err
+			}
+			body["gateway_ip"] = gateway.String()
+		} else {
+			body["gateway_ip"] = nil
+		}
+	}
+	if pools := allocatable(now.CIDR, gateway, ranges, reserved); !slices.Equal(pools, now.Ranges) {
+		body["allocation_pools"] = rangeBodies(pools)
+	}
+	return nil
+}
+
+// freeForGateway refuses an address that a port other than a router's leg has: Neutron takes it all the same.
+func (p *Provider) freeForGateway(ctx context.Context, s sdn.Subnet, a netip.Addr) error {
+	answer := envelope[[]struct {
+		Owner string `json:"device_owner"`
+	}]{name: "ports"}
+	q := url.Values{"fixed_ips": {"subnet_id=" + string(s.ID), "ip_address=" + a.String()}, "fields": {"device_owner"}}
+	if err := p.client.get(ctx, "/ports", q, &answer); err != nil {
+		return err
+	}
+	for _, port := range answer.value {
+		if port.Owner != sdn.OwnerRouterInterface {
+			return sdn.Conflict(sdn.AddressInUse, "subnet", "gateway", "%v is a port's", a)
+		}
+	}
+	return nil
+}
+
+// tagSubnets writes the tags that a spec asks for.
+func (p *Provider) tagSubnets(ctx context.Context, specs []sdn.SubnetSpec, out []*subnetWire) error {
+	for i, s := range specs {
+		if s.Tags == nil || slices.Equal(valid.TagSet(s.Tags), valid.TagSet(out[i].Tags)) {
+			continue
+		}
+		id := sdn.ID(out[i].ID)
+		p.cache.subnets.drop(id)
+		if err := subnets.setTags(ctx, p, out[i], s.Tags); err != nil {
+			return fmt.Errorf("the subnet is there, its tags are not: %w", err)
+		}
+	}
+	return nil
+}
+
+// subnetError makes the contract's errors of those that only the spec lets understand.
+func (p *Provider) subnetError(ctx context.Context, spec sdn.SubnetSpec, err error) error {
+	if sdn.ReasonOf(err) != sdn.NoPrefixes || !spec.CIDR.IsValid() || spec.Pool == "" {
+		return err
+	}
+	// A range that was asked for is either not the pool's or taken; Neutron has one error for it all.
+	pool, errPool := subnetPools.read(ctx, p.client, spec.Pool)
+	if errPool != nil {
+		return err
+	}
+	inside := slices.ContainsFunc(p.subnetPool(pool).Prefixes, func(prefix netip.Prefix) bool {
+		return prefix.Bits() <= spec.CIDR.Bits() && prefix.Contains(spec.CIDR.Addr())
+	})
+	if !inside {
+		return sdn.Invalid("subnet", "cidr", "%v is not in the subnet pool", spec.CIDR)
+	}
+	return sdn.Conflict(sdn.Exists, "subnet", "cidr", "%v overlaps a subnet that was cut from the pool before", spec.CIDR)
+}

@@ -1,0 +1,392 @@
+package neutron
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"math"
+	"math/big"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+
+	"github.com/kuryr/kuryr/internal/valid"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// subnetWire is a subnet as Neutron says it. A null leaves the zero value.
+type subnetWire struct {
+	meta
+	Network     string      `json:"network_id"`
+	CIDR        string      `json:"cidr"`
+	Pool        string      `json:"subnetpool_id"`
+	Gateway     string      `json:"gateway_ip"`
+	Ranges      []rangeWire `json:"allocation_pools"`
+	Mode        string      `json:"ipv6_address_mode"`
+	DHCP        bool        `json:"enable_dhcp"`
+	Nameservers []string    `json:"dns_nameservers"`
+	HostRoutes  []routeWire `json:"host_routes"`
+}
+
+type rangeWire struct {
+	Start string `json:"start"`
+	End   string `json:"end"`
+}
+
+type routeWire struct {
+	Destination string `json:"destination"`
+	NextHop     string `json:"nexthop"`
+}
+
+var subnets = collection[*subnetWire]{title: "subnet", item: "subnet", items: "subnets", path: "/subnets"}
+
+// subnet decodes. What is no address or prefix, which Neutron does not say, is left out.
+func (p *Provider) subnet(w *subnetWire) sdn.Subnet {
+	s := sdn.Subnet{
+		Meta: w.decode(p.config.Installation), Network: sdn.ID(w.Network), CIDR: w.cidr(), Pool: sdn.ID(w.Pool),
+		Gateway: w.gateway(), Ranges: w.ranges(), Mode: sdn.AddressMode(w.Mode), NoDHCP: !w.DHCP,
+	}
+	for _, n := range w.Nameservers {
+		if a, err := netip.ParseAddr(n); err == nil {
+			s.Nameservers = append(s.Nameservers, a)
+		}
+	}
+	for _, r := range w.HostRoutes {
+		destination, err := netip.ParsePrefix(r.Destination)
+		hop, errHop := netip.ParseAddr(r.NextHop)
+		if err == nil && errHop == nil {
+			s.HostRoutes = append(s.HostRoutes, sdn.HostRoute{Destination: destination, NextHop: hop})
+		}
+	}
+	return s
+}
+
+func (w *subnetWire) cidr() netip.Prefix {
+	c, _ := netip.ParsePrefix(w.CIDR)
+	return c
+}
+
+func (w *subnetWire) gateway() netip.Addr {
+	a, _ := netip.ParseAddr(w.Gateway)
+	return a
+}
+
+func (w *subnetWire) ranges() []sdn.AddressRange {
+	var out []sdn.AddressRange
+	for _, r := range w.Ranges {
+		first, err := netip.ParseAddr(r.Start)
+		last, errLast := netip.ParseAddr(r.End)
+		if err == nil && errLast == nil {
+			out = append(out, sdn.AddressRange{First: first, Last: last})
+		}
+	}
+	slices.SortFunc(out, func(a, b sdn.AddressRange) int { return a.First.Compare(b.First) })
+	return out
+}
+
+// subnetBody says all of a subnet. The gateway is said even where it is the first address, for Neutron's own choice for IPv6 is the network's
+// (the routers' anycast address).
+func (p *Provider) subnetBody(network sdn.ID, spec sdn.SubnetSpec) map[string]any {
+	body := p.body(spec.Base)
+	body["network_id"] = string(network)
+	if spec.Pool != "" {
+		body["subnetpool_id"] = string(spec.Pool)
+	}
+	if spec.Mode != sdn.Static {
+		body["ipv6_address_mode"], body["ipv6_ra_mode"] = string(spec.Mode), string(spec.Mode)
+	}
+	if spec.Nameservers != nil {
+		body["dns_nameservers"] = texts(spec.Nameservers)
+	}
+	if spec.HostRoutes != nil {
+		body["host_routes"] = routeBodies(spec.HostRoutes)
+	}
+	if noDHCP(spec) {
+		body["enable_dhcp"] = false
+	}
+	if !spec.CIDR.IsValid() {
+		// Neutron chooses the range, and with it the gateway. The family is the pool's: completeSubnetBody.
+		if spec.PrefixLen != 0 {
+			body["prefixlen"] = strconv.Itoa(spec.PrefixLen)
+		}
+		if spec.Gateway.None {
+			body["gateway_ip"] = nil
+		}
+		return body
+	}
+	body["cidr"] = spec.CIDR.String()
+	body["ip_version"] = version(spec.CIDR)
+	gateway := gatewayOf(spec.CIDR, spec.Gateway)
+	if spec.Mode != sdn.Static && spec.Gateway == (sdn.Gateway{}) {
+		return body // the router's advertisements tell the gateway
+	}
+	if gateway.IsValid() {
+		body["gateway_ip"] = gateway.String()
+	} else {
+		body["gateway_ip"] = nil
+	}
+	if spec.CIDR.IsSingleIP() {
+		return body // of an IPv6 range of one Neutron refuses every pool, and makes the right one itself
+	}
+	if len(spec.Ranges) > 0 || len(spec.Reserved) > 0 {
+		body["allocation_pools"] = rangeBodies(allocatable(spec.CIDR, gateway, spec.Ranges, spec.Reserved))
+	}
+	return body
+}
+
+// noDHCP: Neutron serves no DHCP in ranges of one or two addresses.
+func noDHCP(spec sdn.SubnetSpec) bool {
+	return spec.NoDHCP || spec.CIDR.IsValid() && spec.CIDR.Bits() >= spec.CIDR.Addr().BitLen()-1
+}
+
+func version(p netip.Prefix) int {
+	if p.Addr().Is4() {
+		return 4
+	}
+	return 6
+}
+
+func gatewayOf(cidr netip.Prefix, g sdn.Gateway) netip.Addr {
+	switch {
+	case g.None:
+		return netip.Addr{}
+	case g.Addr.IsValid():
+		return g.Addr
+	}
+	return cidr.Addr().Next()
+}
+
+func texts[T interface{ String() string }](all []T) []string {
+	out := make([]string, len(all))
+	for i, v := range all {
+		out[i] = v.String()
+	}
+	return out
+}
+
+func routeBodies(routes []sdn.HostRoute) []routeWire {
+	out := make([]routeWire, len(routes))
+	for i, r := range routes {
+		out[i] = routeWire{r.Destination.String(), r.NextHop.String()}
+	}
+	return out
+}
+
+func rangeBodies(ranges []sdn.AddressRange) []rangeWire {
+	out := make([]rangeWire, len(ranges))
+	for i, r := range ranges {
+		out[i] = rangeWire{r.First.String(), r.Last.String()}
+	}
+	return out
+}
+
+// EnsureSubnet looks by Key, makes, and looks at the network's subnets again; within this process one network's subnets are made one call after
+// another. Neutron by itself lets ranges overlap that are asked for at the same time.
+func (p *Provider) EnsureSubnet(ctx context.Context, spec sdn.SubnetSpec) (sdn.Subnet, error) {
+	if err := checkSubnet(spec); err != nil {
+		return sdn.Subnet{}, err
+	}
+	if spec.Network == "" {
+		return sdn.Subnet{}, sdn.NotFound("network", spec.Network)
+	}
+	made, err := p.ensureSubnets(ctx, spec.Network, []sdn.SubnetSpec{spec}, false)
+	if err != nil {
+		return sdn.Subnet{}, err
+	}
+	return p.subnet(made[0]), nil
+}
+
+// Subnet gives what was read or written less than cacheAge ago, else asks; see cacheFresh.
+func (p *Provider) Subnet(ctx context.Context, id sdn.ID) (sdn.Subnet, error) {
+	w, err := cached(ctx, p, p.cache.subnets, subnets, id)
+	if err != nil {
+		return sdn.Subnet{}, err
+	}
+	return p.subnet(w), nil
+}
+
+// FindSubnets asks Neutron, except for subnets of given Keys or ids, or of one network, that are all in the cache.
+func (p *Provider) FindSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2[sdn.Subnet, error] {
+	filter := query(q.Match)
+	addIDs(filter, "network_id", q.Networks)
+	addIDs(filter, "subnetpool_id", q.Pools)
+	for _, c := range q.CIDRs {
+		filter.Add("cidr", c.String())
+	}
+	m := q.Match
+	if len(q.Networks) == 1 && len(m.IDs) == 0 && len(m.Keys) == 0 {
+		if n, ok := p.cache.networks.get(q.Networks[0]); ok {
+			for _, id := range n.Subnets {
+				m.IDs = append(m.IDs, sdn.ID(id))
+			}
+		}
+	}
+	return finding(ctx, p, p.cache.subnets, subnets, filter, m, p.subnet, q.Matches)
+}
+
+// UpdateSubnet sends one request; two where the gateway, the ranges or the reserved addresses change, for Neutron keeps all three in
+// its allocation pools.
+func (p *Provider) UpdateSubnet(ctx context.Context, id sdn.ID, change sdn.SubnetPatch) (sdn.Subnet, error) {
+	body := map[string]any{}
+	if change.Nameservers != nil {
+		body["dns_nameservers"] = texts(*change.Nameservers)
+	}
+	if change.HostRoutes != nil {
+		if err := valid.Routes("subnet", "host_routes", *change.HostRoutes); err != nil {
+			return sdn.Subnet{}, err
+		}
+		body["host_routes"] = routeBodies(*change.HostRoutes)
+	}
+	if change.NoDHCP != nil {
+		body["enable_dhcp"] = !*change.NoDHCP
+	}
+	if len(body) == 0 && change.Gateway == nil && change.Ranges == nil && change.Reserved == nil {
+		if w, done, err := retag(ctx, p, p.cache.subnets, subnets, id, change.Patch, withSubnetTags); err != nil {
+			return sdn.Subnet{}, err
+		} else if done {
+			return p.subnet(w), nil
+		}
+	}
+	p.cache.subnets.drop(id)
+	for n := 1; ; n++ {
+		asked := change.Patch
+		if change.Gateway != nil || change.Ranges != nil || change.Reserved != nil || change.HostRoutes != nil {
+			now, err := subnets.read(ctx, p.client, id)
+			if err != nil {
+				return sdn.Subnet{}, err
+			}
+			if change.HostRoutes != nil {
+				if err := valid.RouteFamily(now.cidr(), *change.HostRoutes); err != nil {
+					return sdn.Subnet{}, err
+				}
+			}
+			if err := p.repool(ctx, now, change, body); err != nil {
+				return sdn.Subnet{}, err
+			}
+			if asked.IfRevision == 0 {
+				asked.IfRevision = int64(now.Revision)
+			}
+		}
+		w, err := patch(ctx, p, subnets, id, asked, body)
+		if sdn.ReasonOf(err) == sdn.Stale && change.IfRevision == 0 && n < maxRaces {
+			continue // by the provider's own condition: look again
+		}
+		if err != nil {
+			return sdn.Subnet{}, err
+		}
+		p.cache.subnets.put(w)
+		return p.subnet(w), nil
+	}
+}
+
+func withSubnetTags(w *subnetWire, tags []string) *subnetWire {
+	other := *w
+	other.Tags = tags
+	return &other
+}
+
+// DeleteSubnet is one request.
+func (p *Provider) DeleteSubnet(ctx context.Context, id sdn.ID) error {
+	forget := func() {
+		if w, ok := p.cache.subnets.get(id); ok {
+			p.cache.networks.drop(sdn.ID(w.Network))
+		} else {
+			p.cache.networks.clear()
+		}
+		p.cache.subnets.drop(id)
+	}
+	forget()
+	err := subnets.erase(ctx, p.client, id, 0)
+	forget()
+	return err
+}
+
+// SubnetUsage of a subnet of the credentials' own project, and of any where there are no credentials, counts the addresses of its ports. For others it asks for the availability of the
+// network, which Neutron's policy keeps for administrators unless it was changed, and which counts addresses outside of the ranges too.
+func (p *Provider) SubnetUsage(ctx context.Context, id sdn.ID) (sdn.SubnetUsage, error) {
+	w, err := subnets.read(ctx, p.client, id)
+	if err != nil {
+		return sdn.SubnetUsage{}, err
+	}
+	s, err := p.client.auth.session(ctx)
+	if err != nil {
+		return sdn.SubnetUsage{}, err
+	}
+	if s.project != "" && w.Project != s.project {
+		return p.availability(ctx, w)
+	}
+	ranges := w.ranges()
+	used := 0
+	for port, err := range list[*addressesWire](ctx, p.client, "/ports", url.Values{"fixed_ips": {"subnet_id=" + w.ID}, "fields": {"id", "fixed_ips"}}) {
+		if err != nil {
+			return sdn.SubnetUsage{}, err
+		}
+		for _, a := range port.Addresses {
+			if a.Subnet == w.ID && inRanges(ranges, a.Addr) {
+				used++
+			}
+		}
+	}
+	total := count(ranges)
+	return sdn.SubnetUsage{Total: clamp(total), Used: int64(used), Free: clamp(new(big.Int).Sub(total, big.NewInt(int64(used))))}, nil
+}
+
+// addressesWire is of a port its addresses alone.
+type addressesWire struct {
+	meta
+	Addresses []struct {
+		Subnet string     `json:"subnet_id"`
+		Addr   netip.Addr `json:"ip_address"`
+	} `json:"fixed_ips"`
+}
+
+// count is how many addresses ranges have.
+func count(ranges []sdn.AddressRange) *big.Int {
+	sum := new(big.Int)
+	for _, r := range ranges {
+		size := new(big.Int).Sub(new(big.Int).SetBytes(r.Last.AsSlice()), new(big.Int).SetBytes(r.First.AsSlice()))
+		sum.Add(sum, size.Add(size, big.NewInt(1)))
+	}
+	return sum
+}
+
+func (p *Provider) availability(ctx context.Context, w *subnetWire) (sdn.SubnetUsage, error) {
+	answer := envelope[struct {
+		Subnets []struct {
+			ID    string      `json:"subnet_id"`
+			Used  json.Number `json:"used_ips"`
+			Total json.Number `json:"total_ips"`
+		} `json:"subnet_ip_availability"`
+	}]{name: "network_ip_availability"}
+	err := p.client.get(ctx, "/network-ip-availabilities/"+url.PathEscape(w.Network), nil, &answer)
+	if sdn.IsNotFound(err) || sdn.IsUnsupported(err) {
+		// Neutron hides from others than administrators that there is such a thing.
+		return sdn.SubnetUsage{}, &sdn.Error{Kind: sdn.KindDenied, Noun: "subnet", ID: w.ID, Detail: "it is another project's, and Neutron tells its administrators only how full it is"}
+	}
+	if err != nil {
+		return sdn.SubnetUsage{}, err
+	}
+	for _, s := range answer.value.Subnets {
+		if s.ID == w.ID {
+			total, used := integer(s.Total), integer(s.Used)
+			return sdn.SubnetUsage{Total: clamp(total), Used: clamp(used), Free: clamp(new(big.Int).Sub(total, used))}, nil
+		}
+	}
+	return sdn.SubnetUsage{}, sdn.NotFound("subnet", w.ID)
+}
+
+func integer(n json.Number) *big.Int {
+	i, ok := new(big.Int).SetString(n.String(), 10)
+	if !ok {
+		return new(big.Int)
+	}
+	return i
+}
+
+func clamp(i *big.Int) int64 {
+	if !i.IsInt64() {
+		return math.MaxInt64
+	}
+	return max(i.Int64(), 0)
+}

@@ -1,0 +1,318 @@
+package neutron
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/kuryr/kuryr/internal/valid"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// trunkWire is a trunk as Neutron says it.
+type trunkWire struct {
+	meta
+	Parent   sdn.ID        `json:"port_id"`
+	Subports []subportWire `json:"sub_ports"`
+	AdminUp  bool          `json:"admin_state_up"`
+}
+
+// subportWire is a subport. All of Kuryr's are VLANs.
+type subportWire struct {
+	Port sdn.ID `json:"port_id"`
+	Type string `json:"segmentation_type,omitempty"`
+	VLAN int    `json:"segmentation_id,omitempty"`
+}
+
+var trunks = collection[*trunkWire]{title: "trunk", item: "trunk", items: "trunks", path: "/trunks"}
+
+const (
+	maxVLAN   = 4094
+	vlanRaces = 10 // how often a VLAN is chosen anew because another process was faster
+)
+
+func (p *Provider) trunk(w *trunkWire) sdn.Trunk {
+	t := sdn.Trunk{Meta: w.decode(p.config.Installation), Parent: w.Parent, Disabled: !w.AdminUp}
+	for _, s := range w.Subports {
+		t.Subports = append(t.Subports, sdn.Subport{Port: s.Port, VLAN: s.VLAN})
+	}
+	return t
+}
+
+// needTrunks refuses where Neutron has no trunks.
+func (p *Provider) needTrunks(ctx context.Context) error {
+	if err := p.extensions.learn(ctx, p.client); err != nil {
+		return err
+	}
+	if !p.extensions.has("trunk") {
+		return sdn.Unsupported("trunk", "this Neutron has no trunks: its service plugin is not loaded")
+	}
+	return nil
+}
+
+// EnsureTrunk needs no look after making: Neutron gives a port one trunk at most.
+func (p *Provider) EnsureTrunk(ctx context.Context, spec sdn.TrunkSpec) (sdn.Trunk, error) {
+	if err := valid.Base("trunk", spec.Base); err != nil {
+		return sdn.Trunk{}, err
+	}
+	if err := p.needTrunks(ctx); err != nil {
+		return sdn.Trunk{}, err
+	}
+	w, _, err := ensure(ctx, p, trunks, spec.Key, false, func(ctx context.Context) (*trunkWire, error) {
+		body := p.body(spec.Base)
+		body["port_id"] = spec.Parent
+		if spec.Disabled {
+			body["admin_state_up"] = false
+		}
+		return trunks.create(ctx, p.client, body)
+	})
+	if err != nil {
+		return sdn.Trunk{}, err
+	}
+	p.ports.gone(spec.Parent) // Neutron writes into its binding
+	if spec.Parent != w.Parent {
+		return sdn.Trunk{}, immutable("trunk", w.ID, "parent", w.Parent, spec.Parent)
+	}
+	body := map[string]any{}
+	if err := adopt("trunk", &w.meta, spec.Base, body); err != nil {
+		return sdn.Trunk{}, err
+	}
+	if spec.Disabled && w.AdminUp {
+		body["admin_state_up"] = false
+	}
+	if len(body) > 0 {
+		if w, err = trunks.update(ctx, p.client, sdn.ID(w.ID), 0, body); err != nil {
+			return sdn.Trunk{}, err
+		}
+	}
+	if spec.Tags != nil {
+		if err := trunks.setTags(ctx, p, w, spec.Tags); err != nil {
+			return sdn.Trunk{}, err
+		}
+	}
+	return p.trunk(w), nil
+}
+
+// Trunk asks Neutron for a trunk.
+func (p *Provider) Trunk(ctx context.Context, id sdn.ID) (sdn.Trunk, error) {
+	if err := p.needTrunks(ctx); err != nil {
+		return sdn.Trunk{}, err
+	}
+	w, err := trunks.read(ctx, p.client, id)
+	if err != nil {
+		return sdn.Trunk{}, err
+	}
+	return p.trunk(w), nil
+}
+
+// FindTrunks streams the trunks that match.
+func (p *Provider) FindTrunks(ctx context.Context, q sdn.TrunkQuery) iter.Seq2[sdn.Trunk, error] {
+	return func(yield func(sdn.Trunk, error) bool) {
+		if err := p.needTrunks(ctx); err != nil {
+			yield(sdn.Trunk{}, err)
+			return
+		}
+		values := query(q.Match)
+		addIDs(values, "port_id", q.Parents)
+		for w, err := range trunks.find(ctx, p.client, values) {
+			if err != nil {
+				yield(sdn.Trunk{}, err)
+				return
+			}
+			if t := p.trunk(w); q.Matches(t) && !yield(t, nil) {
+				return
+			}
+		}
+	}
+}
+
+// UpdateTrunk changes a trunk.
+func (p *Provider) UpdateTrunk(ctx context.Context, id sdn.ID, change sdn.TrunkPatch) (sdn.Trunk, error) {
+	if err := p.needTrunks(ctx); err != nil {
+		return sdn.Trunk{}, err
+	}
+	body := map[string]any{}
+	if change.Disabled != nil {
+		body["admin_state_up"] = !*change.Disabled
+	}
+	w, err := patch(ctx, p, trunks, id, change.Patch, body)
+	if err != nil {
+		return sdn.Trunk{}, err
+	}
+	return p.trunk(w), nil
+}
+
+// AttachSubports adds the ports that are missing in one request, which Neutron does wholly or not at all. It chooses VLANs at random among those
+// that are free, so that processes that attach to one trunk at the same time seldom choose the same; where they do, Neutron refuses the later one
+// (DuplicateSubPort), which chooses again. Neutron demands that a port has no device id when it is attached (conflict, InUse): give
+// it one afterwards. It keeps the port's description, and so its Key.
+func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []sdn.Subport) ([]sdn.Subport, error) {
+	if err := checkSubports(subports); err != nil {
+		return nil, err
+	}
+	if err := p.needTrunks(ctx); err != nil {
+		return nil, err
+	}
+	unlock, err := p.locks.lock(ctx, "subports of "+string(trunk))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	for _, s := range subports {
+		defer p.ports.gone(s.Port) // Neutron makes it a subport, and writes into its binding
+	}
+	for n := 1; ; n++ {
+		w, err := trunks.read(ctx, p.client, trunk)
+		if err != nil {
+			return nil, err
+		}
+		all, missing, err := chooseVLANs(w, subports)
+		if err != nil || len(missing) == 0 {
+			return all, err
+		}
+		err = p.client.act(ctx, trunks.at(trunk, "add_subports"), map[string]any{"sub_ports": missing}, nil)
+		if err == nil {
+			return all, nil
+		}
+		// Another process may have taken a VLAN, or have attached the very port; an answer that was lost may have been a good one.
+		if n == vlanRaces || !sdn.IsUnavailable(err) && sdn.ReasonOf(err) != sdn.Exists {
+			return nil, err
+		}
+		if now, errRead := trunks.read(ctx, p.client, trunk); errRead != nil || !moved(w, now, missing) {
+			return nil, err
+		}
+	}
+}
+
+// moved tells whether what was refused may be otherwise now: one of the ports is attached, or one of the VLANs is another's.
+func moved(before, now *trunkWire, missing []subportWire) bool {
+	return slices.ContainsFunc(now.Subports, func(s subportWire) bool {
+		return !slices.Contains(before.Subports, s) &&
+			slices.ContainsFunc(missing, func(m subportWire) bool { return m.Port == s.Port || m.VLAN == s.VLAN })
+	})
+}
+
+func checkSubports(subports []sdn.Subport) error {
+	for i, s := range subports {
+		if s.VLAN < 0 || s.VLAN > maxVLAN {
+			return sdn.Invalid("trunk", fmt.Sprintf("subports[%d].vlan", i), "must be from 1 to %d, not %d", maxVLAN, s.VLAN)
+		}
+		for _, other := range subports[:i] {
+			if s.Port == other.Port {
+				return sdn.Invalid("trunk", fmt.Sprintf("subports[%d].port", i), "%s is there twice", s.Port)
+			}
+			if s.VLAN != 0 && s.VLAN == other.VLAN {
+				return sdn.Invalid("trunk", fmt.Sprintf("subports[%d].vlan", i), "%d is there twice", s.VLAN)
+			}
+		}
+	}
+	return nil
+}
+
+// chooseVLANs gives every subport its VLAN: the one it has, the one it wants or a free one. missing are those to be attached.
+func chooseVLANs(w *trunkWire, subports []sdn.Subport) (all []sdn.Subport, missing []subportWire, err error) {
+	has := map[sdn.ID]int{}
+	owner := map[int]sdn.ID{}
+	for _, s := range w.Subports {
+		has[s.Port], owner[s.VLAN] = s.VLAN, s.Port
+	}
+	all = slices.Clone(subports)
+	for i, s := range all {
+		if vlan, ok := has[s.Port]; ok {
+			all[i].VLAN = vlan
+			continue
+		}
+		if s.VLAN == 0 {
+			continue
+		}
+		if other, taken := owner[s.VLAN]; taken {
+			return nil, nil, sdn.Conflict(sdn.Exists, "trunk", fmt.Sprintf("subports[%d].vlan", i), "VLAN %d is port %s's", s.VLAN, other)
+		}
+		owner[s.VLAN] = s.Port
+		missing = append(missing, subportWire{Port: s.Port, Type: "vlan", VLAN: s.VLAN})
+	}
+	var free []int
+	for vlan := 1; vlan <= maxVLAN; vlan++ {
+		if _, taken := owner[vlan]; !taken {
+			free = append(free, vlan)
+		}
+	}
+	rand.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
+	for i, s := range all {
+		if s.VLAN != 0 {
+			continue
+		}
+		if len(free) == 0 {
+			return nil, nil, sdn.Exhausted(sdn.NoVLANs, "trunk", "all its %d VLANs are taken", maxVLAN)
+		}
+		all[i].VLAN, free = free[0], free[1:]
+		missing = append(missing, subportWire{Port: s.Port, Type: "vlan", VLAN: all[i].VLAN})
+	}
+	return all, missing, nil
+}
+
+// DetachSubports sends one request where all the ports are attached. Neutron removes none when one is not there: then the trunk is read, and
+// those that are there are removed.
+func (p *Provider) DetachSubports(ctx context.Context, trunk sdn.ID, ids []sdn.ID) error {
+	if err := p.needTrunks(ctx); err != nil {
+		return err
+	}
+	unlock, err := p.locks.lock(ctx, "subports of "+string(trunk))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for _, id := range ids {
+		defer p.ports.gone(id)
+	}
+	leaving := slices.Compact(slices.Sorted(slices.Values(ids)))
+	for n := 1; len(leaving) > 0; n++ {
+		subports := make([]subportWire, len(leaving))
+		for i, id := range leaving {
+			subports[i].Port = id
+		}
+		err := p.client.act(ctx, trunks.at(trunk, "remove_subports"), map[string]any{"sub_ports": subports}, nil)
+		if err == nil {
+			return nil
+		}
+		w, errRead := trunks.read(ctx, p.client, trunk)
+		if sdn.IsNotFound(errRead) {
+			return nil
+		}
+		if errRead != nil {
+			return err
+		}
+		there := slices.DeleteFunc(slices.Clone(leaving), func(id sdn.ID) bool {
+			return !slices.ContainsFunc(w.Subports, func(s subportWire) bool { return s.Port == id })
+		})
+		if len(there) > 0 && (n == maxRaces || len(there) == len(leaving)) {
+			return err
+		}
+		leaving = there
+	}
+	return nil
+}
+
+// DeleteTrunk deletes a trunk; one that is disabled Neutron deletes only after it is not any more.
+func (p *Provider) DeleteTrunk(ctx context.Context, id sdn.ID) error {
+	if err := p.needTrunks(ctx); err != nil {
+		return err
+	}
+	err := trunks.erase(ctx, p.client, id, 0)
+	if !sdn.IsConflict(err) {
+		return err
+	}
+	w, errRead := trunks.read(ctx, p.client, id)
+	switch {
+	case sdn.IsNotFound(errRead):
+		return nil
+	case errRead != nil || w.AdminUp:
+		return err
+	}
+	if _, err := trunks.update(ctx, p.client, id, int64(w.Revision), map[string]any{"admin_state_up": true}); err != nil {
+		return err
+	}
+	return trunks.erase(ctx, p.client, id, 0)
+}

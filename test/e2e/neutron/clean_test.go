@@ -1,0 +1,119 @@
+//go:build e2e
+
+package neutron_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/test/e2e/neutronlab"
+	"github.com/kuryr/kuryr/test/e2e/privatehost"
+)
+
+// inventory is all there is: lines by where they were seen.
+type inventory map[string][]string
+
+// nouns are Neutron's that Kuryr makes objects of.
+var nouns = []string{"networks", "subnets", "subnetpools", "ports", "trunks", "routers", "floatingips", "security-groups"}
+
+// rows are OVN's, in the northbound database, by table and the columns that tell one from another.
+var rows = map[string]string{
+	"Logical_Switch": "name", "Logical_Switch_Port": "name", "Logical_Router": "name", "Logical_Router_Port": "name",
+	"NAT": "type,external_ip,logical_ip", "Port_Group": "name", "Load_Balancer": "name", "DHCP_Options": "cidr,external_ids", "ACL": "match,external_ids",
+}
+
+// look takes the inventory of a lab: Neutron, OVN's northbound database, Open vSwitch and the kernel of each host.
+func look(ctx context.Context, l *neutronlab.Lab) (inventory, error) {
+	seen := inventory{}
+	for _, noun := range nouns {
+		all, err := l.API().List(ctx, noun, "fields=id&fields=name&fields=description&fields=tags&fields=network_id")
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range all {
+			seen["Neutron "+noun] = append(seen["Neutron "+noun], fmt.Sprintf("%s %q %q %v", o.ID(), o.Text("name"), o.Text("description"), o["tags"]))
+		}
+	}
+	for table, columns := range rows {
+		r := l.Central.Exec(ctx, "ovn-nbctl", "--timeout=20", "--format=csv", "--no-headings", "--columns="+columns, "list", table)
+		if err := r.Err(); err != nil {
+			return nil, err
+		}
+		seen["OVN "+table] = lines(r)
+	}
+	for _, h := range l.Hosts {
+		r := h.VSwitch(ctx, "--timeout=20", "--format=csv", "--no-headings", "--columns=name,type,external_ids", "list", "Interface")
+		if err := r.Err(); err != nil {
+			return nil, err
+		}
+		// Tunnels and patches come and go with what OVN has to connect.
+		seen[h.Name+" Open vSwitch"] = slices.DeleteFunc(lines(r), func(line string) bool {
+			return strings.HasPrefix(line, "ovn-") || strings.HasPrefix(line, "patch-")
+		})
+		s, err := h.Snapshot(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, section := range []string{privatehost.Links, privatehost.Addresses, privatehost.Routes, privatehost.Rules, privatehost.Namespaces, privatehost.Firewall} {
+			seen[h.Name+" "+section] = s[section]
+		}
+	}
+	return seen, nil
+}
+
+// counters change with traffic.
+var counters = regexp.MustCompile(`ovn-installed(-ts)?="?[0-9a-z]+"?,? ?`)
+
+func lines(r privatehost.Result) []string {
+	if r.Out() == "" {
+		return nil
+	}
+	return strings.Split(counters.ReplaceAllString(r.Out(), ""), "\n")
+}
+
+// diff tells what came and what went.
+func (i inventory) diff(later inventory) (diff []string) {
+	for _, where := range slices.Sorted(maps.Keys(later)) {
+		for _, pair := range []struct {
+			sign        string
+			these, than []string
+		}{{"+", later[where], i[where]}, {"-", i[where], later[where]}} {
+			left := slices.Clone(pair.than)
+			for _, line := range pair.these {
+				if n := slices.Index(left, line); n >= 0 {
+					left = slices.Delete(left, n, n+1)
+					continue
+				}
+				diff = append(diff, fmt.Sprintf("%s %s: %s", pair.sign, where, line))
+			}
+		}
+	}
+	return diff
+}
+
+// leavesNothing sees to it that the end of the test finds Neutron, OVN, Open vSwitch and the kernel as they are now.
+func (r *rig) leavesNothing() {
+	r.Helper()
+	before, err := look(r.ctx, r.lab)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.fresh(func(ctx context.Context) error {
+		// Clean-up that is owed to Neutron is done behind what Docker was told.
+		return neutronlab.Until(ctx, func(ctx context.Context) error {
+			after, err := look(ctx, r.lab)
+			if err != nil {
+				return err
+			}
+			if diff := before.diff(after); len(diff) > 0 {
+				return errors.New("the lab is not as it was before the test:\n" + strings.Join(diff, "\n"))
+			}
+			return nil
+		})
+	})
+}

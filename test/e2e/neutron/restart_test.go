@@ -1,0 +1,246 @@
+//go:build e2e
+
+package neutron_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// stream is a ping that goes on while something happens.
+type stream struct {
+	cmd *exec.Cmd
+	out bytes.Buffer
+}
+
+// pingOn pings ten times a second until lost is called.
+func (b box) pingOn(to netip.Addr) *stream {
+	b.rig.Helper()
+	s := &stream{cmd: b.Command(context.Background(), "nsenter", "-t", b.pid, "-n", "--", "ping", "-n", "-q", "-i", "0.1", to.String())}
+	s.cmd.Stdout = &s.out
+	if err := b.StartCommand(s.cmd); err != nil {
+		b.rig.Fatal(err)
+	}
+	b.rig.Cleanup(func() {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait()
+	})
+	return s
+}
+
+// lost ends the ping and tells how many of its packets were sent and how many had no answer.
+func (s *stream) lost(r *rig) (sent, lost int) {
+	r.Helper()
+	_ = s.cmd.Process.Signal(os.Interrupt)
+	_ = s.cmd.Wait()
+	var received int
+	for line := range strings.Lines(s.out.String()) {
+		if _, err := fmt.Sscanf(line, "%d packets transmitted, %d received", &sent, &received); err == nil {
+			return sent, sent - received
+		}
+	}
+	r.Fatalf("ping said nothing of packets:\n%s", s.out.String())
+	return 0, 0
+}
+
+// load starts and removes containers on a host, one after the other, until stop is called. That a start fails
+// while something is away is right; what stop returns are the failures since the last time that healthy was called.
+type load struct {
+	mu     sync.Mutex
+	failed []string
+	rounds int
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+}
+
+func (h host) load(network string, args ...string) *load {
+	ctx, cancel := context.WithCancel(h.rig.ctx)
+	l := &load{stop: cancel}
+	h.rig.Cleanup(func() {
+		cancel()
+		l.done.Wait()
+	})
+	l.done.Go(func() {
+		for n := 0; ctx.Err() == nil; n++ {
+			name := fmt.Sprintf("load-%s-%d", h.Name, n)
+			run := append([]string{"run", "-d", "--name", name, "--stop-timeout", "1"}, on(network, args...)...)
+			// A container that is being made is not given up in the middle: the engine's commands have their own time.
+			started := h.Docker(h.rig.ctx, append(run, "box", "probe", "serve", fmt.Sprint(port))...)
+			removed := h.Docker(h.rig.ctx, "rm", "-f", name)
+			l.mu.Lock()
+			l.rounds++
+			for _, res := range []interface {
+				OK() bool
+				String() string
+			}{started, removed} {
+				if !res.OK() && !strings.Contains(res.String(), "No such container") {
+					l.failed = append(l.failed, res.String())
+				}
+			}
+			l.mu.Unlock()
+		}
+	})
+	return l
+}
+
+// healthy returns when the load has gone twice round without a failure since the call.
+func (l *load) healthy(r *rig) {
+	r.Helper()
+	begin, clean := -1, 0
+	r.until("containers do not start and stop again", func(context.Context) error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if begin < 0 || len(l.failed) > 0 {
+			failed := l.failed
+			begin, l.failed, clean = l.rounds, nil, 0
+			return fmt.Errorf("%d failures:\n%s", len(failed), strings.Join(failed, "\n"))
+		}
+		// The round that was under way does not count.
+		if clean = l.rounds - begin; clean < 3 {
+			return fmt.Errorf("only %d rounds", clean)
+		}
+		return nil
+	})
+}
+
+// Kuryr, Neutron and OVN are killed, paused and started again while containers start and stop and two that run on two
+// hosts talk to each other: those never notice, the others do again what they did, and nothing is left over.
+func TestRestarts(t *testing.T) {
+	r := shared(t)
+	network, subnets := r.ownNetwork("restart", "10.80.0.0/22")
+	group := r.group("restart", everything...)
+	groups := []string{"--driver-opt", "kuryr.security_groups=" + group.ID()}
+	for _, h := range []host{r.h1, r.h2} {
+		h.use("restart", network, subnets)
+	}
+	a, b := r.h1.run("restart-a", "restart", groups...), r.h2.run("restart-b", "restart", groups...)
+	r.reaches(a.in, b.ip4, a.ip4)
+	loads := []*load{r.h1.load("restart", groups...), r.h2.load("restart", groups...)}
+	for _, c := range []struct {
+		name     string
+		away     func() error
+		back     func() error
+		harmless bool // for who runs
+	}{
+		{"kuryr killed", func() error { return r.h1.KillKuryr(syscall.SIGKILL) }, func() error { return r.h1.StartKuryr(r.ctx) }, true},
+		{"kuryr ended", func() error { return r.h2.KillKuryr(syscall.SIGTERM) }, func() error { return r.h2.StartKuryr(r.ctx) }, true},
+		{"neutron killed", func() error { return r.lab.StopNeutron(syscall.SIGKILL) }, func() error { return r.lab.StartNeutron(r.ctx) }, true},
+		{"neutron paused", r.lab.PauseNeutron, r.lab.ResumeNeutron, true},
+		{"ovn killed", func() error { return r.lab.StopOVN(syscall.SIGKILL) }, func() error { return r.lab.StartOVN(r.ctx) }, true},
+		// What these do to those who run is theirs; but it passes.
+		{"ovn-controller killed", func() error { return r.h1.StopController(syscall.SIGKILL) }, func() error { return r.h1.StartController(r.ctx) }, false},
+		{"open vswitch killed", func() error { return r.h2.StopSwitch(syscall.SIGKILL) }, func() error { return r.h2.StartSwitch(r.ctx) }, false},
+	} {
+		for _, l := range loads {
+			l.healthy(r)
+		}
+		s := a.pingOn(b.ip4)
+		if err := c.away(); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		// The world goes on for a while without it.
+		select {
+		case <-time.After(5 * time.Second):
+		case <-r.ctx.Done():
+		}
+		if err := c.back(); err != nil {
+			t.Fatalf("%s, and not started again: %v", c.name, err)
+		}
+		for _, l := range loads {
+			l.healthy(r)
+		}
+		sent, lost := s.lost(r)
+		t.Logf("%s: %d of %d pings lost", c.name, lost, sent)
+		// One may be on its way when the ping ends.
+		if c.harmless && lost > 1 {
+			t.Errorf("%s: %d of %d pings between running containers were lost", c.name, lost, sent)
+		}
+		r.reaches(a.in, b.ip4, a.ip4)
+		r.reaches(b.in, a.ip4, b.ip4)
+	}
+	for _, l := range loads {
+		l.stop()
+		l.done.Wait()
+	}
+}
+
+// While Neutron is away a start fails with a sentence that says so, what stops stops, Kuryr starts, and running
+// containers do not notice; when it is back, what is owed to it is paid.
+func TestNeutronAway(t *testing.T) {
+	r := shared(t)
+	network, subnets := r.ownNetwork("away", "10.84.0.0/24")
+	group := r.group("away", everything...)
+	groups := []string{"--driver-opt", "kuryr.security_groups=" + group.ID()}
+	r.h1.use("away", network, subnets)
+	r.h2.use("away", network, subnets)
+	a, b := r.h1.run("away-a", "away", groups...), r.h2.run("away-b", "away", groups...)
+	gone := r.h1.run("away-gone", "away", groups...)
+	goneToo := r.h1.run("away-gone-too", "away", groups...)
+	r.reaches(a.in, b.ip4, a.ip4)
+	mustGo := []object{gone.port(), goneToo.port()}
+
+	if err := r.lab.StopNeutron(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	back := sync.OnceValue(func() error { return r.lab.StartNeutron(r.ctx) })
+	r.Cleanup(func() { _ = back() })
+	r.h1.docker("rm", "-f", "away-gone")
+	r.h1.refused([]string{"Neutron"}, "run", "--rm", "--network", "away", "box", "true")
+	if err := r.h1.KillKuryr(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.h1.StartKuryr(r.ctx); err != nil { // its socket answers
+		t.Fatalf("Kuryr does not start while Neutron is away: %v", err)
+	}
+	r.h1.refused([]string{"Neutron"}, "run", "--rm", "--network", "away", "box", "true")
+	r.h1.docker("rm", "-f", "away-gone-too")
+	r.reaches(a.in, b.ip4, a.ip4)
+	if err := back(); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range mustGo {
+		r.until("a port whose container went while Neutron was away is still there", func(context.Context) error {
+			if left := r.find("ports", "id="+p.ID()); len(left) > 0 {
+				return fmt.Errorf("%v", left)
+			}
+			return nil
+		})
+	}
+	r.until("no container starts again", func(context.Context) error {
+		return r.h1.sh("docker", "run", "--rm", "--network", "away", "box", "true").Err()
+	})
+	r.reaches(a.in, b.ip4, a.ip4)
+}
+
+// A host that loses its power comes back with its containers, on their ports.
+func TestReboot(t *testing.T) {
+	r := shared(t)
+	network, subnets := r.ownNetwork("reboot", "10.85.0.0/24")
+	group := r.group("reboot", everything...)
+	r.h1.use("reboot", network, subnets)
+	vm := r.vm(r.h2, "reboot-vm", network.ID(), nil)
+	box := r.h1.run("reboot-box", "reboot", "--restart", "always", "--driver-opt", "kuryr.security_groups="+group.ID())
+	r.reaches(box.in, vm.Addrs[0].Addr(), box.ip4)
+	if err := r.h1.Reboot(r.ctx); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the container does not come back", func(context.Context) error {
+		res := r.h1.sh("docker", "inspect", "-f", "{{.State.Running}}", "reboot-box")
+		if res.Out() != "true" {
+			return fmt.Errorf("%s", res)
+		}
+		return nil
+	})
+	again := r.h1.look("reboot-box", "reboot")
+	r.reaches(again.in, vm.Addrs[0].Addr(), again.ip4)
+	r.reaches(r.inside(vm), again.ip4, vm.Addrs[0].Addr())
+}

@@ -1,0 +1,133 @@
+package neutronlab
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"syscall"
+
+	"github.com/kuryr/kuryr/test/e2e/privatehost"
+)
+
+// Host is a compute host: a private host with Open vSwitch, joined to the others.
+type Host struct {
+	*privatehost.Host
+	Name string
+
+	lab     *Lab
+	number  int
+	sockets *privatehost.Service // ovsdb-server
+	forward *privatehost.Service // ovs-vswitchd
+	control *privatehost.Service // ovn-controller
+}
+
+func newHost(ctx context.Context, l *Lab, number int) (*Host, error) {
+	h := &Host{Name: fmt.Sprintf("h%d", number), lab: l, number: number}
+	host, err := privatehost.New(ctx, privatehost.Options{
+		Hostname: h.Name, Docker: l.opts.Docker, Kuryr: l.opts.Kuryr, KuryrLater: true, KuryrArgs: []string{"docker"},
+		KuryrEnv: h.KuryrEnv(), Booted: h.boot,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start host %s: %w", h.Name, err)
+	}
+	h.Host = host
+	return h, nil
+}
+
+// boot joins the host to the others and starts its switch.
+func (h *Host) boot(ctx context.Context, host *privatehost.Host) error {
+	h.Host = host
+	for name, bridge := range map[string]string{"mgmt0": "mgmt", "phy0": "underlay", "ext0": "external"} {
+		if err := host.Join(name, h.lab.Central, bridge); err != nil {
+			return err
+		}
+	}
+	if err := run(ctx, host, []string{"ip", "addr", "add", h.address(Management).String(), "dev", "mgmt0"}); err != nil {
+		return err
+	}
+	for _, dir := range []string{"/run/openvswitch", "/run/ovn"} {
+		if err := os.MkdirAll(host.Path(dir), 0o755); err != nil {
+			return err
+		}
+	}
+	return h.StartSwitch(ctx)
+}
+
+// address is the host's own in a network that it shares with the central host.
+func (h *Host) address(central netip.Prefix) netip.Prefix {
+	a := central.Addr().As4()
+	a[3] = byte(h.number)
+	return netip.PrefixFrom(netip.AddrFrom4(a), central.Bits())
+}
+
+// switchdb is Open vSwitch's database socket on the host.
+const switchdb = "unix:/run/openvswitch/db.sock"
+
+// StartSwitch starts Open vSwitch and ovn-controller, with the bridges and ports they had when they were stopped.
+func (h *Host) StartSwitch(ctx context.Context) error {
+	var err error
+	if h.sockets, err = h.lab.startOVSDB(ctx, h.Host, "db", "/run/openvswitch", "/usr/share/openvswitch/vswitch.ovsschema"); err != nil {
+		return err
+	}
+	encapsulated := h.address(Underlay)
+	if err := run(ctx, h.Host, []string{"ovs-vsctl", "--no-wait", "init"}, []string{"ovs-vsctl", "--no-wait", "set", "Open_vSwitch", ".",
+		"external_ids:system-id=" + h.Name, "external_ids:hostname=" + h.Name, "external_ids:ovn-remote=" + southbound,
+		"external_ids:ovn-encap-type=geneve", "external_ids:ovn-encap-ip=" + encapsulated.Addr().String(),
+		"external_ids:ovn-bridge-datapath-type=netdev", "external_ids:ovn-bridge=" + IntegrationBridge,
+		"external_ids:ovn-bridge-mappings=" + PhysicalNetwork + ":br-ex", "external_ids:ovn-cms-options=enable-chassis-as-gw"}); err != nil {
+		return err
+	}
+	h.forward, err = h.StartService(ctx, "ovs-vswitchd", nil,
+		[]string{"ovs-vswitchd", "-vsyslog:off", "--pidfile=/run/openvswitch/ovs-vswitchd.pid", switchdb}, nil)
+	if err != nil {
+		return err
+	}
+	bridge := func(name string, more ...string) []string {
+		return append([]string{"--", "--may-exist", "add-br", name, "--", "set", "Bridge", name, "datapath_type=netdev"}, more...)
+	}
+	argv := append([]string{"ovs-vsctl"}, bridge(IntegrationBridge, "fail_mode=secure")...)
+	argv = append(argv, bridge("br-ex")...)
+	argv = append(argv, bridge("br-phy")...)
+	argv = append(argv, "--", "--may-exist", "add-port", "br-phy", "phy0", "--", "--may-exist", "add-port", "br-ex", "ext0")
+	if err := run(ctx, h.Host, argv); err != nil {
+		return err
+	}
+	// After a reboot the database has the bridges already, so nobody waits for their interfaces to be made.
+	if err := Until(ctx, func(ctx context.Context) error {
+		return run(ctx, h.Host, []string{"ip", "link", "show", "br-phy"}, []string{"ip", "link", "show", "br-ex"}, []string{"ip", "link", "show", IntegrationBridge})
+	}); err != nil {
+		return err
+	}
+	if err := run(ctx, h.Host,
+		[]string{"ip", "addr", "replace", encapsulated.String(), "dev", "br-phy"}, []string{"ip", "link", "set", "br-phy", "up"},
+		[]string{"ip", "link", "set", "br-ex", "up"}, []string{"ip", "link", "set", IntegrationBridge, "up"}); err != nil {
+		return err
+	}
+	return h.StartController(ctx)
+}
+
+// StopSwitch ends ovn-controller and Open vSwitch with sig. Nothing is forwarded until StartSwitch.
+func (h *Host) StopSwitch(sig syscall.Signal) error {
+	for _, s := range []*privatehost.Service{h.control, h.forward, h.sockets} {
+		if err := s.Stop(sig, stopLimit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// StartController starts ovn-controller alone.
+func (h *Host) StartController(ctx context.Context) (err error) {
+	h.control, err = h.StartService(ctx, "ovn-controller", nil,
+		[]string{"ovn-controller", "-vsyslog:off", "--pidfile=/run/ovn/ovn-controller.pid", switchdb}, nil)
+	return err
+}
+
+// StopController ends ovn-controller with sig; killed, it leaves the switch as it is, so that what is plugged goes on.
+func (h *Host) StopController(sig syscall.Signal) error { return h.control.Stop(sig, stopLimit) }
+
+// VSwitch runs ovs-vsctl on the host.
+func (h *Host) VSwitch(ctx context.Context, args ...string) privatehost.Result {
+	return h.Exec(ctx, append([]string{"ovs-vsctl"}, args...)...)
+}

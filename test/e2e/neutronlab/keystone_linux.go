@@ -1,0 +1,202 @@
+package neutronlab
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// KeystoneURL is Keystone's, as the hosts reach it.
+var KeystoneURL = "http://" + Management.Addr().String() + ":5000/v3"
+
+// Identity is what the lab's Keystone knows: a user "demo" with the roles member and kuryr (see policy.yaml) in the project "demo".
+type Identity struct {
+	Project  string // id
+	User     string // id
+	Name     string // of the user, and of the project
+	Password string
+
+	// An application credential of that user.
+	Credential, Secret string
+}
+
+// Identity is valid in a lab with Keystone.
+func (l *Lab) Identity() Identity { return l.identity }
+
+//go:embed keystone.conf
+var keystoneConf string
+
+//go:embed keystone-serve.py
+var keystoneServe string
+
+const adminPassword = "admin-password"
+
+func (l *Lab) keystoneFiles() (string, error) {
+	dir := filepath.Join(l.Central.Dir(), "keystone")
+	life := cmp.Or(l.opts.TokenLife, time.Hour)
+	text := strings.NewReplacer("@dir@", dir, "@database@", database("keystone"), "@life@", fmt.Sprint(int(life.Seconds()))).Replace(keystoneConf)
+	if _, err := writeFile(l.Central, "keystone/serve.py", keystoneServe); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "policy.d"), 0o755); err != nil {
+		return "", err
+	}
+	for _, name := range []string{"fernet/0", "fernet/1", "credential/0", "credential/1"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			continue
+		}
+		key := make([]byte, 32)
+		if _, err := rand.Read(key); err != nil {
+			return "", err
+		}
+		if _, err := writeFile(l.Central, filepath.Join("keystone", name), base64.URLEncoding.EncodeToString(key)); err != nil {
+			return "", err
+		}
+	}
+	return writeFile(l.Central, "keystone/keystone.conf", text)
+}
+
+func (l *Lab) migrateKeystone(ctx context.Context) error {
+	conf, err := l.keystoneFiles()
+	if err != nil {
+		return err
+	}
+	if err := l.createDatabase(ctx, "keystone"); err != nil {
+		return err
+	}
+	manage := []string{"keystone-manage", "--config-file", conf}
+	err = run(ctx, l.Central, append(manage, "db_sync"), append(manage, "bootstrap", "--bootstrap-password", adminPassword,
+		"--bootstrap-admin-url", KeystoneURL, "--bootstrap-internal-url", KeystoneURL, "--bootstrap-public-url", KeystoneURL,
+		"--bootstrap-region-id", "RegionOne"))
+	if err != nil {
+		return err
+	}
+	if err := l.StartKeystone(ctx); err != nil {
+		return err
+	}
+	if err := l.seed(ctx); err != nil {
+		return fmt.Errorf("make Keystone's users: %w", err)
+	}
+	return l.StopKeystone(syscall.SIGKILL)
+}
+
+// identityFile is kept with the database whose users it tells of.
+func (l *Lab) identityFile() string { return filepath.Join(l.databaseDir(), "identity.json") }
+
+func (l *Lab) readIdentity() error {
+	text, err := os.ReadFile(l.identityFile())
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, &l.identity); err != nil {
+		return err
+	}
+	return l.writeClouds()
+}
+
+// StartKeystone starts Keystone and returns when it answers.
+func (l *Lab) StartKeystone(ctx context.Context) error {
+	conf, err := l.keystoneFiles()
+	if err != nil {
+		return err
+	}
+	dir := filepath.Dir(conf)
+	l.keystone, err = l.Central.StartService(ctx, "keystone", []string{"OS_KEYSTONE_CONFIG_FILES=" + conf, "OS_KEYSTONE_CONFIG_DIR=" + dir},
+		[]string{"/usr/bin/python3", filepath.Join(dir, "serve.py"), Management.Addr().String(), "5000"},
+		listens(l.Central, "tcp", Management.Addr().String()+":5000"))
+	return err
+}
+
+// StopKeystone ends Keystone with sig.
+func (l *Lab) StopKeystone(sig syscall.Signal) error { return l.keystone.Stop(sig, stopLimit) }
+
+// Login asks Keystone for a token of a user in the project.
+func (l *Lab) Login(ctx context.Context, user, password, project string) (string, error) {
+	domain := Object{"id": "default"}
+	header, err := l.request(ctx, http.MethodPost, KeystoneURL+"/auth/tokens", "", Object{"auth": Object{
+		"identity": Object{"methods": []string{"password"}, "password": Object{"user": Object{"name": user, "password": password, "domain": domain}}},
+		"scope":    Object{"project": Object{"name": project, "domain": domain}},
+	}}, nil)
+	if err != nil {
+		return "", err
+	}
+	return header.Get("X-Subject-Token"), nil
+}
+
+// seedEdition tells databases of one seed from those of another; who changes seed changes it.
+const seedEdition = "2"
+
+// seed makes Neutron's service user, the endpoint of Neutron in the catalogue, and the user and project "demo".
+func (l *Lab) seed(ctx context.Context) error {
+	token, err := l.Login(ctx, "admin", adminPassword, "admin")
+	if err != nil {
+		return err
+	}
+	var failed []error
+	create := func(nouns string, token string, o Object) Object {
+		answer := map[string]Object{}
+		if _, err := l.request(ctx, http.MethodPost, KeystoneURL+"/"+nouns, token, map[string]any{singular(nouns): o}, &answer); err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", nouns, err))
+		}
+		return answer[singular(nouns)]
+	}
+	roles := map[string]string{}
+	var listed struct{ Roles []Object }
+	if _, err := l.request(ctx, http.MethodGet, KeystoneURL+"/roles", token, nil, &listed); err != nil {
+		return err
+	}
+	for _, r := range listed.Roles {
+		roles[r.Text("name")] = r.ID()
+	}
+	for _, r := range []string{"service", "kuryr"} {
+		if roles[r] == "" {
+			roles[r] = create("roles", token, Object{"name": r}).ID()
+		}
+	}
+	user := func(name, password, project string, in ...string) (string, string) {
+		p := create("projects", token, Object{"name": project, "domain_id": "default"}).ID()
+		u := create("users", token, Object{"name": name, "password": password, "domain_id": "default", "default_project_id": p}).ID()
+		for _, r := range in {
+			url := fmt.Sprintf("%s/projects/%s/users/%s/roles/%s", KeystoneURL, p, u, roles[r])
+			if _, err := l.request(ctx, http.MethodPut, url, token, nil, nil); err != nil {
+				failed = append(failed, err)
+			}
+		}
+		return u, p
+	}
+	user("neutron", "neutron-password", "service", "admin", "service")
+	id := Identity{Name: "demo", Password: "demo-password"}
+	id.User, id.Project = user(id.Name, id.Password, id.Name, "member", "kuryr")
+	network := create("services", token, Object{"name": "neutron", "type": "network"}).ID()
+	for _, i := range []string{"public", "internal", "admin"} {
+		create("endpoints", token, Object{"service_id": network, "interface": i, "region_id": "RegionOne", "url": Endpoint})
+	}
+	if err := errors.Join(failed...); err != nil {
+		return err
+	}
+	demo, err := l.Login(ctx, id.Name, id.Password, id.Name)
+	if err != nil {
+		return err
+	}
+	credential := create("users/"+id.User+"/application_credentials", demo, Object{"name": "kuryr", "roles": []Object{{"name": "member"}, {"name": "kuryr"}}})
+	id.Credential, id.Secret = credential.ID(), credential.Text("secret")
+	if err := errors.Join(failed...); err != nil {
+		return err
+	}
+	text, err := json.Marshal(id)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(l.identityFile(), text, 0o600)
+}

@@ -1,0 +1,186 @@
+package neutronlab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/kuryr/kuryr/test/e2e/privatehost"
+)
+
+// Options say what a lab has. The zero value is Neutron without authentication, and no host.
+type Options struct {
+	Hosts     int           // compute hosts, named h1, h2, …
+	Docker    bool          // they run a Docker engine, with the image "busybox"
+	Kuryr     string        // path of kuryr, for Host.StartKuryr
+	Keystone  bool          // Neutron asks Keystone who is calling
+	TokenLife time.Duration // of Keystone's tokens; an hour where zero
+}
+
+// Lab is a running lab. The methods of its parts may be called from any goroutine, but those that start and stop
+// something from one at a time.
+type Lab struct {
+	Central *privatehost.Host
+	Hosts   []*Host
+
+	opts     Options
+	database *privatehost.Service
+	neutron  *privatehost.Service
+	keystone *privatehost.Service
+	ovn      ovnCentral
+	identity Identity
+}
+
+// New starts a lab. Close must be called also when ctx has ended.
+func New(ctx context.Context, opts Options) (*Lab, error) {
+	l := &Lab{opts: opts}
+	if err := l.start(ctx); err != nil {
+		err = fmt.Errorf("%w\n%s", err, l.Logs(30))
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *Lab) start(ctx context.Context) error {
+	var err error
+	if l.Central, err = privatehost.New(ctx, privatehost.Options{Hostname: "central", Booted: central}); err != nil {
+		return fmt.Errorf("start the central host: %w", err)
+	}
+	l.Hosts = make([]*Host, l.opts.Hosts)
+	databases := make(chan struct{}) // closed when OVN's databases answer or never will
+	jobs := []func() error{
+		func() error {
+			defer close(databases)
+			return l.StartOVN(ctx)
+		},
+		func() error {
+			if err := l.startDatabase(ctx); err != nil {
+				return err
+			}
+			keystone := func() error { return nil }
+			if l.opts.Keystone {
+				if err := l.readIdentity(); err != nil {
+					return err
+				}
+				keystone = func() error { return l.StartKeystone(ctx) }
+			}
+			<-databases
+			return together(keystone, func() error { return l.StartNeutron(ctx) })
+		},
+	}
+	for i := range l.Hosts {
+		jobs = append(jobs, func() (err error) {
+			l.Hosts[i], err = newHost(ctx, l, i+1)
+			return err
+		})
+	}
+	if err := together(jobs...); err != nil {
+		return err
+	}
+	for _, h := range l.Hosts {
+		if err := l.waitChassis(ctx, h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// central lays the central host's side of the cables.
+func central(ctx context.Context, h *privatehost.Host) error {
+	for _, b := range []struct{ name, address string }{
+		{"mgmt", Management.String()}, {"underlay", Underlay.String()}, {"external", External.String()},
+	} {
+		err := run(ctx, h, []string{"ip", "link", "add", b.name, "up", "type", "bridge"}, []string{"ip", "addr", "add", b.address, "dev", b.name})
+		if err != nil {
+			return err
+		}
+	}
+	// What the central host sends to a switch in user space must have its checksum: nothing else would fill it in.
+	if err := run(ctx, h, []string{"ethtool", "-K", "external", "tx", "off"}); err != nil {
+		return err
+	}
+	return os.MkdirAll(h.Path("/run/ovn"), 0o755)
+}
+
+// Close ends the lab and removes all of it.
+func (l *Lab) Close() {
+	var wait sync.WaitGroup
+	for _, h := range l.Hosts {
+		if h != nil {
+			wait.Go(h.Close)
+		}
+	}
+	wait.Wait()
+	if l.Central != nil {
+		l.Central.Close()
+	}
+}
+
+// Logs returns the last lines of each log of each host.
+func (l *Lab) Logs(lines int) string {
+	text := ""
+	for _, h := range l.all() {
+		text += "=== " + h.Hostname() + "\n" + h.Logs(lines)
+	}
+	return text
+}
+
+// all are the hosts there are so far.
+func (l *Lab) all() (hosts []*privatehost.Host) {
+	if l.Central != nil {
+		hosts = append(hosts, l.Central)
+	}
+	for _, h := range l.Hosts {
+		if h != nil {
+			hosts = append(hosts, h.Host)
+		}
+	}
+	return hosts
+}
+
+// Start is New for a test: the lab ends with the test, and where the test failed the ends of its logs are shown. The
+// environment variable KURYR_E2E_LOGS names a folder that keeps the whole logs.
+func Start(t privatehost.TB, opts Options) *Lab {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	l, err := New(ctx, opts)
+	if err != nil {
+		t.Fatalf("start a Neutron lab: %v", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s", l.Logs(40))
+			for _, h := range l.all() {
+				h.KeepLogs(os.Getenv("KURYR_E2E_LOGS"))
+			}
+		}
+		l.Close()
+	})
+	return l
+}
+
+// together runs jobs at once and returns when all have ended.
+func together(jobs ...func() error) error {
+	errs := make([]error, len(jobs))
+	var wait sync.WaitGroup
+	for i, job := range jobs {
+		wait.Go(func() { errs[i] = job() })
+	}
+	wait.Wait()
+	return errors.Join(errs...)
+}
+
+// run runs commands on a host, the next where the one before succeeded.
+func run(ctx context.Context, h *privatehost.Host, commands ...[]string) error {
+	for _, argv := range commands {
+		if r := h.Exec(ctx, argv...); !r.OK() {
+			return fmt.Errorf("on %s: %s", h.Hostname(), r)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package neutronlab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/kuryr/kuryr/test/e2e/privatehost"
+)
+
+// ovnCentral are OVN's daemons on the central host.
+type ovnCentral struct{ north, south, northd *privatehost.Service }
+
+// southbound is where the hosts' ovn-controllers reach OVN.
+var southbound = "tcp:" + Management.Addr().String() + ":6642"
+
+// stopLimit is how long a daemon has to end.
+const stopLimit = 30 * time.Second
+
+// StartOVN starts OVN's two databases and northd, with what they held when they were stopped.
+func (l *Lab) StartOVN(ctx context.Context) error {
+	var err error
+	if l.ovn.north, err = l.startOVSDB(ctx, l.Central, "ovnnb_db", "/run/ovn", "/usr/share/ovn/ovn-nb.ovsschema"); err != nil {
+		return err
+	}
+	l.ovn.south, err = l.startOVSDB(ctx, l.Central, "ovnsb_db", "/run/ovn", "/usr/share/ovn/ovn-sb.ovsschema",
+		"--remote=ptcp:6642:"+Management.Addr().String())
+	if err != nil {
+		return err
+	}
+	if err := run(ctx, l.Central, []string{"ovn-nbctl", "--no-wait", "init"}, []string{"ovn-sbctl", "init"}); err != nil {
+		return err
+	}
+	l.ovn.northd, err = l.Central.StartService(ctx, "ovn-northd", nil, []string{"ovn-northd", "-vsyslog:off", "--pidfile=/run/ovn/ovn-northd.pid"}, nil)
+	return err
+}
+
+// StopOVN ends OVN's databases and northd with sig; what the hosts' switches were told stays in force.
+func (l *Lab) StopOVN(sig syscall.Signal) error {
+	for _, s := range []*privatehost.Service{l.ovn.northd, l.ovn.south, l.ovn.north} {
+		if err := s.Stop(sig, stopLimit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startOVSDB starts a database server, on a file in the host's folder that is made by its schema where it is missing.
+func (l *Lab) startOVSDB(ctx context.Context, h *privatehost.Host, name, dir, schema string, remotes ...string) (*privatehost.Service, error) {
+	file, socket := filepath.Join(h.Dir(), name), filepath.Join(dir, name+".sock")
+	if _, err := os.Stat(file); os.IsNotExist(err) {
+		if err := run(ctx, h, []string{"ovsdb-tool", "create", file, schema}); err != nil {
+			return nil, err
+		}
+	}
+	argv := append([]string{"ovsdb-server", "-vsyslog:off", "--pidfile=" + filepath.Join(dir, name+".pid"),
+		"--unixctl=" + filepath.Join(dir, name+".ctl"), "--remote=punix:" + socket}, remotes...)
+	return h.StartService(ctx, name, nil, append(argv, file), listens(h, "unix", socket))
+}
+
+// listens tells whether somebody accepts connections to an address of the host.
+func listens(h *privatehost.Host, network, address string) func(context.Context) bool {
+	return func(ctx context.Context) bool {
+		conn, err := h.Dial(ctx, network, address)
+		if err != nil {
+			return false
+		}
+		_ = conn.Close()
+		return true
+	}
+}
+
+// waitChassis returns when OVN knows the host.
+func (l *Lab) waitChassis(ctx context.Context, h *Host) error {
+	err := run(ctx, l.Central, []string{"ovn-sbctl", "--timeout=60", "wait-until", "Chassis", h.Name, "hostname=" + h.Name})
+	if err != nil {
+		return fmt.Errorf("OVN does not know host %s: %w", h.Name, err)
+	}
+	return nil
+}

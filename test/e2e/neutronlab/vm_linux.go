@@ -1,0 +1,136 @@
+package neutronlab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/kuryr/kuryr/test/e2e/privatehost"
+)
+
+// VM is what a hypervisor would plug for a virtual machine: a namespace with one interface that carries a port's MAC and
+// addresses.
+type VM struct {
+	Name  string
+	Port  Object
+	Addrs []netip.Prefix
+	host  *Host
+}
+
+// tap is the name by which the switch knows a port's interface.
+func (vm *VM) tap() string { return "tap" + vm.Port.ID()[:11] }
+
+// NewVM makes a port on a network and plugs a VM of this name into it on the host; more are fields of the port. It returns
+// when Neutron says that the port is active.
+func (h *Host) NewVM(ctx context.Context, name, network string, more Object) (*VM, error) {
+	body := Object{"name": name, "network_id": network, "binding:host_id": h.Name, "device_owner": "compute:nova", "device_id": name}
+	for k, v := range more {
+		body[k] = v
+	}
+	api := h.lab.API()
+	port, err := api.Create(ctx, "ports", body)
+	if err != nil {
+		return nil, fmt.Errorf("make the port of VM %s: %w", name, err)
+	}
+	vm := &VM{Name: name, Port: port, host: h}
+	if err := vm.plug(ctx, api); err != nil {
+		return nil, errors.Join(err, vm.Remove(ctx))
+	}
+	return vm, nil
+}
+
+func (vm *VM) plug(ctx context.Context, api API) error {
+	h, tap := vm.host, vm.tap()
+	network, err := api.Get(ctx, "networks", vm.Port.Text("network_id"))
+	if err != nil {
+		return err
+	}
+	in := []string{"ip", "netns", "exec", vm.Name}
+	commands := [][]string{
+		{"ip", "netns", "add", vm.Name},
+		{"ip", "link", "add", tap, "up", "type", "veth", "peer", "name", "eth0", "netns", vm.Name},
+		{"ip", "-n", vm.Name, "link", "set", "lo", "up"},
+		{"ip", "-n", vm.Name, "link", "set", "eth0", "address", vm.Port.Text("mac_address"), "mtu", fmt.Sprint(network["mtu"]), "up"},
+		// A switch in user space does not fill checksums in.
+		append(in, "ethtool", "-K", "eth0", "tx", "off"),
+	}
+	fixed, _ := vm.Port["fixed_ips"].([]any)
+	for _, f := range fixed {
+		ip, _ := f.(map[string]any)
+		subnet, err := api.Get(ctx, "subnets", Object(ip).Text("subnet_id"))
+		if err != nil {
+			return err
+		}
+		cidr, err := netip.ParsePrefix(subnet.Text("cidr"))
+		if err != nil {
+			return err
+		}
+		addr, err := netip.ParseAddr(Object(ip).Text("ip_address"))
+		if err != nil {
+			return err
+		}
+		p := netip.PrefixFrom(addr, cidr.Bits())
+		vm.Addrs = append(vm.Addrs, p)
+		commands = append(commands, []string{"ip", "-n", vm.Name, "addr", "add", p.String(), "dev", "eth0", "nodad"})
+		if gate := subnet.Text("gateway_ip"); gate != "" {
+			commands = append(commands, []string{"ip", "-n", vm.Name, "route", "add", "default", "via", gate})
+		}
+	}
+	commands = append(commands, []string{"ovs-vsctl", "add-port", IntegrationBridge, tap, "--", "set", "Interface", tap,
+		"external_ids:iface-id=" + vm.Port.ID(), "external_ids:iface-status=active", "external_ids:attached-mac=" + vm.Port.Text("mac_address"),
+		"external_ids:vm-id=" + vm.Name})
+	if err := run(ctx, h.Host, commands...); err != nil {
+		return fmt.Errorf("plug VM %s: %w", vm.Name, err)
+	}
+	return h.lab.WaitActive(ctx, vm.Port.ID())
+}
+
+// Exec runs a command in the VM.
+func (vm *VM) Exec(ctx context.Context, argv ...string) privatehost.Result {
+	return vm.host.Exec(ctx, append([]string{"nsenter", "--net=/run/netns/" + vm.Name, "--"}, argv...)...)
+}
+
+// Remove unplugs the VM and deletes its port.
+func (vm *VM) Remove(ctx context.Context) error {
+	var errs []error
+	for _, argv := range [][]string{{"ovs-vsctl", "--if-exists", "del-port", IntegrationBridge, vm.tap()}, {"ip", "netns", "del", vm.Name}} {
+		errs = append(errs, run(ctx, vm.host.Host, argv))
+	}
+	errs = append(errs, vm.host.lab.API().Delete(ctx, "ports", vm.Port.ID()))
+	return errors.Join(errs...)
+}
+
+// WaitActive returns when Neutron says that a port is plugged and its flows are in.
+func (l *Lab) WaitActive(ctx context.Context, port string) error {
+	return Until(ctx, func(ctx context.Context) error {
+		o, err := l.API().Get(ctx, "ports", port)
+		if err == nil && o.Text("status") != "ACTIVE" {
+			err = fmt.Errorf("port %s is %s", port, o.Text("status"))
+		}
+		return err
+	})
+}
+
+// Until asks again and again, until there is nothing to complain about or ctx ends: then the last complaint is the error.
+// It is for what has no event to wait for, which is all of Neutron.
+func Until(ctx context.Context, complaint func(context.Context) error) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	var last error
+	for {
+		err := complaint(ctx)
+		if err == nil {
+			return nil
+		}
+		if last == nil || ctx.Err() == nil {
+			last = err // what was cut off by the end of the time tells nothing
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%w, still when the time was over: %w", ctx.Err(), last)
+		}
+	}
+}
