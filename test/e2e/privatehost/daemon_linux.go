@@ -57,7 +57,7 @@ func (d *daemon) ready(ctx context.Context, answers func(context.Context) bool) 
 		select {
 		case <-tick.C:
 		case <-d.gone:
-			return fmt.Errorf("%s ended before it was ready: %s", d.cmd.Args[0], d.cmd.ProcessState)
+			return fmt.Errorf("%s ended before it was ready: %s; the end of its log:\n%s", d.cmd.Args[0], d.cmd.ProcessState, lastLines(d.log, 10))
 		case <-ctx.Done():
 			return fmt.Errorf("%s is not ready: %w", d.cmd.Args[0], ctx.Err())
 		}
@@ -96,8 +96,7 @@ func (h *Host) StartDocker(ctx context.Context) error {
 			return errors.New("the engine runs already")
 		}
 	}
-	// A number in the file of a killed engine may be in use again by now.
-	_ = os.Remove(h.Path("/run/docker.pid"))
+	h.forgetEnginePids()
 	engine, err := findEngine(h.opts.Dockerd)
 	if err != nil {
 		return err
@@ -115,6 +114,21 @@ func (h *Host) StartDocker(ctx context.Context) error {
 	return d.ready(ctx, func(ctx context.Context) bool {
 		return answers(ctx, client, http.MethodGet, "http://docker/_ping")
 	})
+}
+
+// forgetEnginePids removes the files in which a killed engine left its own number and its containerd's. Among the threads of forty containers
+// numbers are soon in use again, and an engine that finds one alive does not start, or waits in vain for a containerd that is none.
+func (h *Host) forgetEnginePids() {
+	_ = os.Remove(h.Path("/run/docker.pid"))
+	const containerd = "/run/docker/containerd/containerd.pid"
+	pid, err := os.ReadFile(h.Path(containerd))
+	if err != nil {
+		return
+	}
+	name, _ := os.ReadFile(h.Path(filepath.Join("/proc", strings.TrimSpace(string(pid)), "comm")))
+	if strings.TrimSpace(string(name)) != "containerd" {
+		_ = os.Remove(h.Path(containerd))
+	}
 }
 
 // StopDocker ends the engine: with SIGTERM it stops its containers first, with SIGKILL it has no time to.
@@ -204,15 +218,17 @@ func (h *Host) logFiles() []string {
 func (h *Host) Logs(lines int) string {
 	var b strings.Builder
 	for _, file := range h.logFiles() {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue
-		}
-		all := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
-		if len(all) > lines {
-			all = all[len(all)-lines:]
-		}
-		fmt.Fprintf(&b, "--- %s\n%s\n", filepath.Base(file), bytes.Join(all, []byte("\n")))
+		fmt.Fprintf(&b, "--- %s\n%s\n", filepath.Base(file), lastLines(file, lines))
 	}
 	return b.String()
+}
+
+// lastLines are the last n lines of a file; of one that cannot be read there are none.
+func lastLines(file string, n int) []byte {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil
+	}
+	all := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	return bytes.Join(all[max(0, len(all)-n):], []byte("\n"))
 }
