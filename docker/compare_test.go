@@ -96,6 +96,30 @@ func TestEngineIsRemembered(t *testing.T) {
 	c.clean()
 }
 
+// The ids of older engines are longer than a tag may be everywhere: it names them by their beginning and a digest, and they are known by it.
+func TestLongEngine(t *testing.T) {
+	t.Parallel()
+	const id, other = "7TJZ:FRYT:OHKP:CEGW:SJ6A:LXAT:VVQH:MXEH:7PHO:IXNT:Q2TJ:WM2A", "7TJZ:FRYT:OHKP:CEGW:SJ6A:LXAT:VVQH:MXEH:7PHO:IXNT:Q2TJ:WM2B"
+	if a, b := engineName(id), engineName(other); a == b || len(tagEngine+a) > maxTag || engineName(a) != a {
+		t.Errorf("%s and %s", a, b)
+	}
+	c := newClocked(t)
+	c.engine = &fakeEngine{view: EngineView{ID: id}, on: map[string][]EngineEndpoint{}}
+	c.again()
+	n := c.create(v4Network("10.77.0.0/24"))
+	c.must(c.driver.Seen(t.Context(), id, n.id))
+	if text := c.dump(); !strings.Contains(text, tagEngine+engineName(id)) || strings.Contains(text, id) {
+		t.Error(text)
+	}
+	if _, err := c.memory.ForgetNow(t.Context(), true, id); err == nil {
+		t.Error("the engine that answers is forgotten")
+	}
+	c.compare(0)
+	c.compare(time.Hour)
+	c.compare(time.Hour)
+	c.clean()
+}
+
 // A swarm's networks come and go on a node, and what one does not have others may.
 func TestSwarmNetworksStay(t *testing.T) {
 	t.Parallel()

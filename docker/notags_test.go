@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net"
 	"slices"
 	"testing"
 
 	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/nested"
 )
 
 var errDied = errors.New("died")
@@ -90,6 +92,12 @@ func TestTagsLost(t *testing.T) {
 // noTags is an SDN that has no tags, such as a Neutron without the extension: it passes them over.
 type noTags struct{ sdn.Provider }
 
+func (n noTags) Capabilities() sdn.Capabilities {
+	c := n.Provider.Capabilities()
+	c.MaxTagLen = 0
+	return c
+}
+
 func (n noTags) EnsureNetwork(ctx context.Context, spec sdn.NetworkSpec) (sdn.Network, error) {
 	spec.Tags = nil
 	return n.Provider.EnsureNetwork(ctx, spec)
@@ -136,7 +144,7 @@ func TestOptionsWithoutTags(t *testing.T) {
 	b := newBox(t, func(c *Config) { c.Provider = noTags{c.Provider} })
 	for option, value := range map[string]string{optRouter: "lab", optPublish: publishFloating} {
 		n := &network{v4: []*pool{{cidr: "10.57.0.0/24"}}, options: m{option: value}}
-		b.contains(b.fails("NetworkDriver.CreateNetwork", b.request(n)), "has no tags", option)
+		b.contains(b.fails("NetworkDriver.CreateNetwork", b.request(n)), "option "+option+":", "standard-attr-tag")
 		b.release(n)
 	}
 	n := b.create(&network{v4: []*pool{{cidr: "10.57.0.0/24"}}, internal: true})
@@ -146,9 +154,55 @@ func TestOptionsWithoutTags(t *testing.T) {
 	before := b.dump()
 	existing.options = maps.Clone(existing.options) // the pool's are its own
 	existing.options[optPublish] = publishFloating
-	b.contains(b.fails("NetworkDriver.CreateNetwork", b.request(existing)), "has no tags", optPublish)
+	b.contains(b.fails("NetworkDriver.CreateNetwork", b.request(existing)), "option "+optPublish+":", "standard-attr-tag")
 	b.release(existing)
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
 }
+
+// So are an endpoint's, which would be forgotten silently; the endpoint is made without them.
+func TestEndpointOptionsWithoutTags(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, func(c *Config) { c.Provider = noTags{c.Provider} })
+	n := b.create(dualNetwork())
+	for option, value := range map[string]string{optFloatingIP: floatingAuto, optPublish: publishFloating, optPortSecurity: "false", optIfname: "net1"} {
+		e := &endpoint{net: n, driver: m{option: value}}
+		b.take(e)
+		b.contains(b.fails("NetworkDriver.CreateEndpoint", e.createBody()), "option "+option+":", "standard-attr-tag")
+		b.giveBack(e)
+	}
+	b.stop(b.run(&endpoint{net: n, driver: m{optPublish: publishProxy}}))
+	b.remove(n)
+	b.clean()
+}
+
+// In a virtual machine nothing is attached to its port: nobody could tell afterwards whose it is.
+func TestNestedWithoutTags(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []nested.Mode{nested.Macvlan, nested.VLAN} {
+		for _, known := range []bool{true, false} {
+			vm := newMachine(t, mode)
+			tagless := sdn.Provider(noTags{vm.sdn})
+			if !known {
+				tagless = unaware{noTags{vm.sdn}}
+			}
+			p, err := nested.New(tagless, nested.Config{Mode: mode, Host: testHost, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{machineMAC}, nil }})
+			vm.must(err)
+			vm.config.Provider = p
+			vm.box.restart()
+			n := vm.network()
+			e := &endpoint{net: n}
+			vm.take(e)
+			vm.contains(vm.fails("NetworkDriver.CreateEndpoint", e.createBody()), "bind.nested", "standard-attr-tag")
+			vm.giveBack(e)
+			vm.wantAttached(0)
+			vm.remove(n)
+		}
+	}
+}
+
+// unaware is a provider that has not learned yet that there are no tags.
+type unaware struct{ noTags }
+
+func (u unaware) Capabilities() sdn.Capabilities { return u.Provider.Capabilities() }
