@@ -66,6 +66,9 @@ func (d *Driver) bindEndpoint(ctx context.Context, r *createEndpointRequest) (an
 	if err != nil {
 		return nil, nil, err
 	}
+	if lost := r.endpoint.driver.lost(); len(lost) > 0 && d.sdn.Capabilities().MaxTagLen == 0 {
+		return nil, nil, untagged(lost)
+	}
 	for _, p := range ports {
 		switch {
 		case !d.ownPort(p):

@@ -158,7 +158,7 @@ func (d *Driver) borrow(ctx context.Context, port sdn.Port, r *createEndpointReq
 		lent, err = d.sdn.UpdatePort(ctx, port.ID, sdn.PortPatch{Patch: sdn.Patch{IfRevision: port.Revision, Tags: &tags}})
 		failpoint.Here("docker.createendpoint.lent")
 		if err == nil && !hasAll(lent.Tags, tags) {
-			return port, refuse("port %s is not Kuryr's, and using it needs tags, which this SDN does not have", port.ID)
+			return port, refuse("port %s is not Kuryr's, and using it needs tags, which this SDN does not have (a Neutron has them with the extension standard-attr-tag)", port.ID)
 		}
 	}
 	if err == nil {

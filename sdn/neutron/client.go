@@ -29,6 +29,8 @@ type client struct {
 	backoff func(ctx context.Context, n int, err error) bool
 	// before is asked before every request but those marked by beforehand: it discovers the extensions.
 	before func(ctx context.Context) error
+	// hasTags tells whether objects have tags, once before has returned.
+	hasTags func() bool
 }
 
 // get reads one object or a list. It is repeated when it fails.

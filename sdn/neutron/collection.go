@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
@@ -116,7 +117,7 @@ func (k collection[W]) erase(ctx context.Context, c *client, id sdn.ID, ifRevisi
 func (k collection[W]) setTags(ctx context.Context, p *Provider, w W, tags []string) error {
 	m := w.common()
 	set, have := valid.TagSet(tags), valid.TagSet(m.Tags)
-	if slices.Equal(set, have) || !p.extensions.has("standard-attr-tag") && !p.extensions.has("tag") {
+	if slices.Equal(set, have) || !p.extensions.hasTags() {
 		return nil
 	}
 	added, removed := without(set, have), without(have, set)
@@ -130,10 +131,20 @@ func (k collection[W]) setTags(ctx context.Context, p *Provider, w W, tags []str
 		err = k.changeTags(ctx, p, sdn.ID(m.ID), added, removed)
 	}
 	if err != nil {
-		return err
+		return tagError(k.title, err, added)
 	}
 	m.Tags = set
 	return nil
+}
+
+// tagError names the tag that is too long for an older Neutron, where one of those that it refused is.
+func tagError(noun string, err error, tags []string) error {
+	at := slices.IndexFunc(tags, func(tag string) bool { return utf8.RuneCountInString(tag) > maxTagLen })
+	if at < 0 || !sdn.IsInvalid(err) {
+		return err
+	}
+	return &sdn.Error{Kind: sdn.KindInvalid, Noun: noun, Field: "tags", Err: err,
+		Detail: fmt.Sprintf("%q is %d characters long, and a Neutron before release 19 takes at most %d", tags[at], utf8.RuneCountInString(tags[at]), maxTagLen)}
 }
 
 // changeTags adds and removes tags one by one. One that is there, or gone, already is no error.

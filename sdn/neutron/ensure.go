@@ -206,7 +206,7 @@ func describe[W wire](ctx context.Context, p *Provider, k collection[W], now W, 
 func retag[W wire](ctx context.Context, p *Provider, c *cache[W], k collection[W], id sdn.ID, change sdn.Patch, with func(W, []string) W) (w W, done bool, err error) {
 	known, ok := c.get(id)
 	if !ok || change.Tags == nil || change.Key != nil || change.Name != nil || change.Description != nil ||
-		change.IfRevision != 0 && int64(known.common().Revision) != change.IfRevision || !p.extensions.has("standard-attr-tag") {
+		change.IfRevision != 0 && int64(known.common().Revision) != change.IfRevision || !p.extensions.hasTags() {
 		return w, false, nil
 	}
 	if err := valid.Tags(k.title, *change.Tags); err != nil {
@@ -227,7 +227,7 @@ func retag[W wire](ctx context.Context, p *Provider, c *cache[W], k collection[W
 		if method == http.MethodDelete && sdn.IsNotFound(err) {
 			return w, false, nil // the tag is gone, or the object is: patch finds out
 		}
-		return w, true, err
+		return w, true, tagError(k.title, err, one)
 	}
 	w = with(known, want)
 	w.common().Revision++

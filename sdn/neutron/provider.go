@@ -57,6 +57,7 @@ func Open(c Config, log *slog.Logger) (*Provider, error) {
 		budget:  newBudget(), timeout: c.Timeout, now: time.Now, observe: c.Observe, backoff: backoff,
 	}
 	p.client.before = func(ctx context.Context) error { return p.extensions.learn(ctx, p.client) }
+	p.client.hasTags = p.extensions.hasTags
 	return p, nil
 }
 
