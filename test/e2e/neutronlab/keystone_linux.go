@@ -42,9 +42,11 @@ var keystoneServe string
 
 const adminPassword = "admin-password"
 
-func (l *Lab) keystoneFiles() (string, error) {
+// tokenLife is how long tokens are valid unless the lab's options say otherwise, and always while the users are made.
+const tokenLife = time.Hour
+
+func (l *Lab) keystoneFiles(life time.Duration) (string, error) {
 	dir := filepath.Join(l.Central.Dir(), "keystone")
-	life := cmp.Or(l.opts.TokenLife, time.Hour)
 	text := strings.NewReplacer("@dir@", dir, "@database@", database("keystone"), "@life@", fmt.Sprint(int(life.Seconds()))).Replace(keystoneConf)
 	if _, err := writeFile(l.Central, "keystone/serve.py", keystoneServe); err != nil {
 		return "", err
@@ -68,7 +70,7 @@ func (l *Lab) keystoneFiles() (string, error) {
 }
 
 func (l *Lab) migrateKeystone(ctx context.Context) error {
-	conf, err := l.keystoneFiles()
+	conf, err := l.keystoneFiles(tokenLife)
 	if err != nil {
 		return err
 	}
@@ -82,7 +84,7 @@ func (l *Lab) migrateKeystone(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := l.StartKeystone(ctx); err != nil {
+	if err := l.serveKeystone(ctx, tokenLife); err != nil {
 		return err
 	}
 	if err := l.seed(ctx); err != nil {
@@ -107,7 +109,11 @@ func (l *Lab) readIdentity() error {
 
 // StartKeystone starts Keystone and returns when it answers.
 func (l *Lab) StartKeystone(ctx context.Context) error {
-	conf, err := l.keystoneFiles()
+	return l.serveKeystone(ctx, cmp.Or(l.opts.TokenLife, tokenLife))
+}
+
+func (l *Lab) serveKeystone(ctx context.Context, life time.Duration) error {
+	conf, err := l.keystoneFiles(life)
 	if err != nil {
 		return err
 	}
