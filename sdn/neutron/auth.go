@@ -125,11 +125,11 @@ func (a *authenticator) authenticate() (*session, error) {
 	a.observe(Request{Method: http.MethodPost, Collection: "tokens", Status: status, Duration: a.now().Sub(begin)})
 	err = keystoneError(err, redactURL(c.auth.IdentityEndpoint), c.auth)
 	a.breaker.done(sdn.IsUnavailable(err), err)
-	if err != nil {
+	if err = a.refusals.done(c.auth, a.now(), err); err != nil {
 		a.log.Warn("Keystone gives no session", "err", err)
+		return nil, err
 	}
-	a.refusals.done(c.auth, a.now(), err)
-	return s, err
+	return s, nil
 }
 
 // noSession makes of an error of whatever kind one that IsUnavailable. What is wrong with this machine's files may be shown to its users.

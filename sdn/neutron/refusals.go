@@ -34,25 +34,28 @@ func (r *refusals) allow(auth gophercloud.AuthOptions, now time.Time) error {
 	}
 	e := *r.last
 	e.RetryAfter = left
-	e.Detail += fmt.Sprintf("; the same are tried again at %s, others at once", r.until.Format(time.TimeOnly))
 	return &e
 }
 
-// done tells how an authentication ended. A Keystone that has not answered has neither taken the credentials nor refused them.
-func (r *refusals) done(auth gophercloud.AuthOptions, now time.Time, err error) {
+// done tells how an authentication ended and gives its error, with when it is tried again. A Keystone that has not answered has neither taken the credentials
+// nor refused them.
+func (r *refusals) done(auth gophercloud.AuthOptions, now time.Time, err error) error {
 	var e *sdn.Error
 	switch {
-	case sdn.IsUnavailable(err):
-	case !errors.As(err, &e):
+	case err == nil:
 		r.last = nil
-	default:
+	case errors.As(err, &e) && (e.Kind == sdn.KindDenied || e.Field == "auth"):
+		r.pause = min(2*r.pause, longestRefusal)
 		if r.last == nil || !reflect.DeepEqual(auth, r.of) {
 			r.pause = firstRefusal
-		} else {
-			r.pause = min(2*r.pause, longestRefusal)
 		}
-		r.last, r.of, r.until = e, auth, now.Add(r.pause)
+		r.of, r.until = auth, now.Add(r.pause)
+		last := *e
+		last.Detail += fmt.Sprintf("; the same are tried again at %s, others at once", r.until.Format(time.TimeOnly))
+		r.last = &last
+		return &last
 	}
+	return err
 }
 
 // credentials says whose they are, without a secret.
