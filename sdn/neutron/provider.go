@@ -50,7 +50,7 @@ func Open(c Config, log *slog.Logger) (*Provider, error) {
 	p := &Provider{config: c, log: log, extensions: &extensions{log: log}, cache: newCaches(time.Now, c.Uncached), ports: newPortCache(c.Installation, c.Host, time.Now), posting: make(turns, postsAtOnce), http: newHTTPClient(resolved.tls, c.Timeout)}
 	p.client = &client{
 		auth: &authenticator{
-			config: c, http: p.http, now: time.Now, observe: c.Observe,
+			config: c, http: p.http, now: time.Now, observe: c.Observe, log: log,
 			breaker: &breaker{what: "Keystone", now: time.Now},
 		},
 		breaker: &breaker{what: "Neutron", now: time.Now, closed: p.extensions.forget},
