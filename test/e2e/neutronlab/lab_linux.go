@@ -18,6 +18,7 @@ type Options struct {
 	Kuryr     string        // path of kuryr, for Host.StartKuryr
 	Keystone  bool          // Neutron asks Keystone who is calling
 	TokenLife time.Duration // of Keystone's tokens; an hour where zero
+	Least     bool          // Neutron has routers, but no trunks, QoS policies and port forwardings
 }
 
 // Lab is a running lab. The methods of its parts may be called from any goroutine, but those that start and stop
