@@ -127,8 +127,12 @@ func (c *client) attempt(ctx context.Context, refused *session, method, path str
 	if body != nil {
 		options.JSONBody = body
 	}
+	options.MoreHeaders = map[string]string{}
 	if ifRevision != 0 {
-		options.MoreHeaders = map[string]string{"If-Match": fmt.Sprintf("revision_number=%d", ifRevision-1)}
+		options.MoreHeaders["If-Match"] = fmt.Sprintf("revision_number=%d", ifRevision-1)
+	}
+	if ctx.Value(awaited{}) == false {
+		options.MoreHeaders["User-Agent"] = BackgroundAgent
 	}
 	verb := method
 	if method == methodAct {
@@ -151,6 +155,12 @@ func (c *client) attempt(ctx context.Context, refused *session, method, path str
 	}
 	return s, status, err
 }
+
+// BackgroundAgent is the User-Agent of requests that nobody waits for, so that who counts those of a call can tell them apart.
+const BackgroundAgent = "kuryr-background"
+
+// awaited is the context's key of false where nobody waits for the request.
+type awaited struct{}
 
 // gone tells whether an endpoint that ended a request so is to be taken for away.
 func gone(status int) bool {

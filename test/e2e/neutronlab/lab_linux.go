@@ -17,6 +17,7 @@ type Options struct {
 	Docker   bool   // they run a Docker engine, with the image "busybox"
 	Kuryr    string // path of kuryr, for Host.StartKuryr
 	Keystone bool   // Neutron asks Keystone who is calling
+	Least    bool   // Neutron has routers, but no trunks, QoS policies and port forwardings
 }
 
 // Lab is a running lab. The methods of its parts may be called from any goroutine, but those that start and stop
