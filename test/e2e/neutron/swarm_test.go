@@ -36,6 +36,23 @@ func (r *rig) swarm() {
 		}
 		return nil
 	})
+	// Docker joins a node to its own networks of a swarm when it comes to that.
+	r.until("the nodes do not come to rest", func(ctx context.Context) error {
+		for _, h := range []host{r.h1, r.h2} {
+			if res := h.sh("ip", "-br", "link", "show", "docker_gwbridge", "up"); !strings.Contains(res.Stdout, " UP ") {
+				return fmt.Errorf("on %s the bridge of the swarm's sandbox is not up: %s", h.Name, res)
+			}
+		}
+		before, err := look(ctx, r.lab)
+		if err != nil {
+			return err
+		}
+		now, err := look(ctx, r.lab)
+		if diff := before.diff(now); err == nil && len(diff) > 0 {
+			err = fmt.Errorf("it changes: %v", diff)
+		}
+		return err
+	})
 }
 
 // tasks waits until a service has n running containers on each host, no more and no less, and looks at them.
