@@ -149,6 +149,7 @@ func newRig(t *testing.T, l *neutronlab.Lab) *rig {
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("%s", l.Logs(12))
+			l.KeepLogs()
 		}
 	})
 	r.leavesNothing()
@@ -263,12 +264,15 @@ func (r *rig) allow(group, rule object) {
 // everything are rules that let all of IPv4 and IPv6 in.
 var everything = []object{{"ethertype": "IPv4"}, {"ethertype": "IPv6"}}
 
-// vm plugs a virtual machine that answers on port, with a group that lets all in.
+// vm plugs a virtual machine that answers on port, with a group that lets all in unless more says which groups.
 func (r *rig) vm(h host, name, network string, more object) *neutronlab.VM {
 	r.Helper()
-	body := object{"project_id": r.lab.Project(), "security_groups": []string{r.group(name, everything...).ID()}}
+	body := object{"project_id": r.lab.Project()}
 	for k, v := range more {
 		body[k] = v
+	}
+	if body["security_groups"] == nil {
+		body["security_groups"] = []string{r.group(name, everything...).ID()}
 	}
 	vm, err := h.NewVM(r.ctx, name, network, body)
 	if err != nil {
