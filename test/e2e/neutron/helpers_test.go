@@ -240,6 +240,18 @@ func (r *rig) ownNetwork(name string, cidrs ...string) (network object, subnets 
 	return network, subnets
 }
 
+// routed makes a router between a subnet and the external network.
+func (r *rig) routed(name string, external, subnet object) {
+	r.Helper()
+	router := r.create("routers", object{"name": name, "external_gateway_info": object{"network_id": external.ID()}})
+	if err := r.api.Act(r.ctx, "routers/"+router.ID()+"/add_router_interface", object{"subnet_id": subnet.ID()}); err != nil {
+		r.Fatal(err)
+	}
+	r.fresh(func(ctx context.Context) error {
+		return r.api.Act(ctx, "routers/"+router.ID()+"/remove_router_interface", object{"subnet_id": subnet.ID()})
+	})
+}
+
 // group makes a security group that lets in what the rules say; egress is free.
 func (r *rig) group(name string, rules ...object) object {
 	r.Helper()
@@ -461,8 +473,12 @@ func (r *rig) reaches(from runner, to, seen netip.Addr) {
 		return from("ping", "-n", "-c1", "-W2", to.String()).Err()
 	})
 	for _, proto := range []string{"tcp", "udp"} {
-		r.until(fmt.Sprintf("no %s to %s", proto, to), func(context.Context) error { return asks(from, proto, to, port).Err() })
-		if res := asks(from, proto, to, port); seen.IsValid() && res.Out() != seen.String() {
+		var res privatehost.Result
+		r.until(fmt.Sprintf("no %s to %s", proto, to), func(context.Context) error {
+			res = asks(from, proto, to, port)
+			return res.Err()
+		})
+		if seen.IsValid() && res.Out() != seen.String() {
 			r.Errorf("%s: %s sees the caller as %s, not %s", proto, to, res.Out(), seen)
 		}
 	}

@@ -51,7 +51,11 @@ func (h *Host) Snapshot(ctx context.Context) (Snapshot, error) {
 			case Links:
 				line, _, _ = strings.Cut(line, " ")
 			case Addresses:
-				line = strings.Join(strings.Fields(line), " ") // the columns were as wide as what was taken out
+				fields := strings.Fields(line) // the columns were as wide as what was taken out
+				if len(fields) > 1 && fields[1] == "UNKNOWN" {
+					fields[1] = "UP" // a tun tells of its carrier from its second opening on only
+				}
+				line = strings.Join(fields, " ")
 			}
 			if strings.HasPrefix(line, "local fe80:") || strings.HasPrefix(line, "local dev") {
 				continue // comes with a link, some time after it
