@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
+	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -81,6 +82,10 @@ func (c *client) send(ctx context.Context, method, path string, ifRevision int64
 		switch {
 		case err == nil:
 			c.budget.gain()
+			if method != http.MethodGet {
+				// Killed here is killed between any two changes; what was made, its maker never heard of.
+				failpoint.Here("neutron.change.answered")
+			}
 			return nil
 		case status == http.StatusUnauthorized && refused == nil && s != nil:
 			refused = s // the token was taken back: nothing was done, so once with another is safe for every method

@@ -3,10 +3,11 @@ package neutron
 import (
 	"errors"
 	"fmt"
-	"golang.org/x/sync/errgroup"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/neutron/neutrontest"

@@ -170,6 +170,7 @@ func freeRig(t *testing.T, l *neutronlab.Lab) *rig {
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("%s", l.Logs(12))
+			l.KeepLogs()
 		}
 	})
 	return r
@@ -259,6 +260,18 @@ func (r *rig) ownNetwork(name string, cidrs ...string) (network object, subnets 
 	return network, subnets
 }
 
+// routed makes a router between a subnet and the external network.
+func (r *rig) routed(name string, external, subnet object) {
+	r.Helper()
+	router := r.create("routers", object{"name": name, "external_gateway_info": object{"network_id": external.ID()}})
+	if err := r.api.Act(r.ctx, "routers/"+router.ID()+"/add_router_interface", object{"subnet_id": subnet.ID()}); err != nil {
+		r.Fatal(err)
+	}
+	r.fresh(func(ctx context.Context) error {
+		return r.api.Act(ctx, "routers/"+router.ID()+"/remove_router_interface", object{"subnet_id": subnet.ID()})
+	})
+}
+
 // group makes a security group that lets in what the rules say; egress is free.
 func (r *rig) group(name string, rules ...object) object {
 	r.Helper()
@@ -283,12 +296,15 @@ func (r *rig) allow(group, rule object) {
 // everything are rules that let all of IPv4 and IPv6 in.
 var everything = []object{{"ethertype": "IPv4"}, {"ethertype": "IPv6"}}
 
-// vm plugs a virtual machine that answers on port, with a group that lets all in.
+// vm plugs a virtual machine that answers on port, with a group that lets all in unless more says which groups.
 func (r *rig) vm(h host, name, network string, more object) *neutronlab.VM {
 	r.Helper()
-	body := object{"project_id": r.lab.Project(), "security_groups": []string{r.group(name, everything...).ID()}}
+	body := object{"project_id": r.lab.Project()}
 	for k, v := range more {
 		body[k] = v
+	}
+	if body["security_groups"] == nil {
+		body["security_groups"] = []string{r.group(name, everything...).ID()}
 	}
 	vm, err := h.NewVM(r.ctx, name, network, body)
 	if err != nil {
@@ -477,8 +493,12 @@ func (r *rig) reaches(from runner, to, seen netip.Addr) {
 		return from("ping", "-n", "-c1", "-W2", to.String()).Err()
 	})
 	for _, proto := range []string{"tcp", "udp"} {
-		r.until(fmt.Sprintf("no %s to %s", proto, to), func(context.Context) error { return asks(from, proto, to, port).Err() })
-		if res := asks(from, proto, to, port); seen.IsValid() && res.Out() != seen.String() {
+		var res privatehost.Result
+		r.until(fmt.Sprintf("no %s to %s", proto, to), func(context.Context) error {
+			res = asks(from, proto, to, port)
+			return res.Err()
+		})
+		if seen.IsValid() && res.Out() != seen.String() {
 			r.Errorf("%s: %s sees the caller as %s, not %s", proto, to, res.Out(), seen)
 		}
 	}

@@ -130,6 +130,13 @@ func (l *Lab) Logs(lines int) string {
 	return text
 }
 
+// KeepLogs copies the whole logs into the folder that the environment variable KURYR_E2E_LOGS names, if it does.
+func (l *Lab) KeepLogs() {
+	for _, h := range l.all() {
+		h.KeepLogs(os.Getenv("KURYR_E2E_LOGS"))
+	}
+}
+
 // all are the hosts there are so far.
 func (l *Lab) all() (hosts []*privatehost.Host) {
 	if l.Central != nil {
@@ -156,9 +163,7 @@ func Start(t privatehost.TB, opts Options) *Lab {
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("%s", l.Logs(40))
-			for _, h := range l.all() {
-				h.KeepLogs(os.Getenv("KURYR_E2E_LOGS"))
-			}
+			l.KeepLogs()
 		}
 		l.Close()
 	})
