@@ -14,12 +14,9 @@ import (
 
 // The provider passes the contract's suite, and its own tests, on a real Neutron, also on one that lacks what Kuryr can do without.
 func TestContract(t *testing.T) {
-	suite := filepath.Join(t.TempDir(), "suite")
-	build := exec.Command("go", "test", "-c", "-o", suite, "../../../sdn/neutron")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the suite: %v\n%s", err, out)
-	}
+	suite := built(t, "neutron")
 	t.Run("whole", func(t *testing.T) { onNeutron(t, shared(t), suite) })
+	t.Run("nested", func(t *testing.T) { onNeutron(t, shared(t), built(t, "nested")) })
 	t.Run("least", func(t *testing.T) {
 		l := neutronlab.Start(t, neutronlab.Options{Hosts: 2, Least: true})
 		if _, err := l.ExternalNetwork(t.Context()); err != nil {
@@ -27,6 +24,17 @@ func TestContract(t *testing.T) {
 		}
 		onNeutron(t, newRig(t, l), suite, "-test.run=^TestContract$")
 	})
+}
+
+// built is the test program of a package of sdn.
+func built(t *testing.T, name string) string {
+	t.Helper()
+	suite := filepath.Join(t.TempDir(), "suite")
+	build := exec.Command("go", "test", "-c", "-o", suite, "../../../sdn/"+name)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the suite: %v\n%s", err, out)
+	}
+	return suite
 }
 
 // onNeutron runs a test program beside Neutron.
