@@ -230,11 +230,10 @@ func (p *Provider) DeletePorts(ctx context.Context, ids []sdn.ID) error {
 
 // DeletePort is DeletePorts of one at a revision.
 func (p *Provider) DeletePort(ctx context.Context, id sdn.ID, ifRevision int64) error {
-	read := p.lately
-	if p.mode == VLAN { // leaving a trunk changes the port, so the revision is compared before
-		read = p.Provider.Port
+	now, err := p.lately(ctx, id)
+	if err == nil && p.mode == VLAN && p.here(now) { // leaving a trunk changes the port, so the revision is compared before
+		now, err = p.Provider.Port(ctx, id)
 	}
-	now, err := read(ctx, id)
 	if err != nil {
 		return ignoreAbsent(err)
 	}
