@@ -167,7 +167,7 @@ func TestCallsOnNeutron(t *testing.T) {
 	for _, c := range []struct {
 		mode        nested.Mode
 		start, stop int
-	}{{nested.Macvlan, 5, 5}, {nested.VLAN, 7, 7}} {
+	}{{nested.Macvlan, 5, 6}, {nested.VLAN, 7, 7}} {
 		t.Run(string(c.mode), func(t *testing.T) {
 			const host = "vm.example"
 			p, err := nested.New(inner, nested.Config{Mode: c.mode, Host: host, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{own.MAC}, nil }})

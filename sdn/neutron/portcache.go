@@ -27,7 +27,7 @@ const (
 //
 //   - an id is one port's, and so is an address of a subnet or of several subnets of one network, by Neutron's own rule;
 //   - a Key is one port's by the contract;
-//   - a device id is what this host's own engine or kubelet chose, at random: no other host gives it to a port.
+//   - a device id of a bound port is what this host's own engine or kubelet chose, at random: no other host gives it to a port.
 //     One that is named by several ports here is answered with all of them; a port that somebody else gave the same device
 //     id in the last portAge is missed.
 //
@@ -203,7 +203,7 @@ func (c *portCache) find(q sdn.PortQuery) ([]sdn.Port, bool) {
 		}
 	case len(q.Devices) > 0:
 		for _, device := range q.Devices {
-			named = append(named, c.where(func(p sdn.Port) bool { return device != "" && p.DeviceID == device && (p.Host == c.host || p.Host == "") })...)
+			named = append(named, c.where(func(p sdn.Port) bool { return device != "" && p.DeviceID == device && p.Host == c.host })...)
 		}
 	case len(q.Addresses) > 0 && len(q.Subnets) > 0:
 		for _, addr := range q.Addresses {
