@@ -4,10 +4,12 @@ package neutron_test
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/kuryr/kuryr/test/e2e/neutronlab"
 )
@@ -44,8 +46,10 @@ func onNeutron(t *testing.T, r *rig, suite string, args ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute) // where two processors have much else to do
+	defer cancel()
 	var out bytes.Buffer
-	cmd := r.lab.Central.Command(r.ctx, append([]string{suite, "-test.v", "-test.timeout=15m"}, args...)...)
+	cmd := r.lab.Central.Command(ctx, append([]string{suite, "-test.v", "-test.timeout=19m"}, args...)...)
 	cmd.Env = append(os.Environ(), "KURYR_NEUTRON_URL="+neutronlab.Endpoint, "KURYR_NEUTRON_HOST="+r.h1.Name, "KURYR_NEUTRON_EXTERNAL="+external.ID())
 	cmd.Dir, cmd.Stdout, cmd.Stderr = t.TempDir(), &out, &out
 	err = r.lab.Central.StartCommand(cmd)
