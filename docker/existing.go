@@ -121,8 +121,8 @@ func (d *Driver) namedPoolOf(ctx context.Context, named reference) (sdn.SubnetPo
 }
 
 // useNetwork is CreateNetwork with an existing network. All that can be wrong is found out before the first change.
-// isNew says that it has no link yet.
-func (d *Driver) useNetwork(ctx context.Context, r *createNetworkRequest, isNew bool) error {
+// isNew says that it has no link yet, looked that the SDN was asked for one.
+func (d *Driver) useNetwork(ctx context.Context, r *createNetworkRequest, isNew, looked bool) error {
 	if d.scope == Global {
 		return refuse("a swarm's networks cannot be made of existing ones: leave out the options that name them")
 	}
@@ -134,7 +134,7 @@ func (d *Driver) useNetwork(ctx context.Context, r *createNetworkRequest, isNew 
 	if err != nil {
 		return err
 	}
-	pools, err := d.poolsToUse(ctx, r, standing)
+	pools, handed, err := d.poolsToUse(ctx, r, standing)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (d *Driver) useNetwork(ctx context.Context, r *createNetworkRequest, isNew 
 			cidr = data.cidr
 		}
 	}
-	l, err := d.ensureLink(ctx, r.NetworkID, network.ID, ids, cidr, r.network.tags(), isNew)
+	l, err := d.ensureLink(ctx, r.NetworkID, network.ID, ids, cidr, r.network.tags(), isNew && (looked || handed))
 	if err != nil {
 		return err
 	}
@@ -178,18 +178,18 @@ func (d *Driver) useNetwork(ctx context.Context, r *createNetworkRequest, isNew 
 	return nil
 }
 
-// poolsToUse are the pools of the ranges of an existing network: those that this process has just handed out, or those that the SDN tells of.
-func (d *Driver) poolsToUse(ctx context.Context, r *createNetworkRequest, standing map[*ipamData]sdn.Subnet) (map[*ipamData]enginePool, error) {
-	pools, ok := d.handedFor(r, standing)
-	if !ok {
-		return d.poolsOf(ctx, r, standing)
+// poolsToUse are the pools of the ranges of an existing network: those that this process has just handed out, which it tells, or those that the SDN tells of.
+func (d *Driver) poolsToUse(ctx context.Context, r *createNetworkRequest, standing map[*ipamData]sdn.Subnet) (pools map[*ipamData]enginePool, handed bool, err error) {
+	if pools, handed = d.handedFor(r, standing); !handed {
+		pools, err = d.poolsOf(ctx, r, standing)
+		return pools, false, err
 	}
 	for data, pool := range pools {
 		if err := mayHave(r, data, pool, standing); err != nil {
-			return nil, err
+			return nil, true, err
 		}
 	}
-	return pools, nil
+	return pools, true, nil
 }
 
 // existingNetwork is the network that is to be used, with its subnets. A subnet alone means its network.

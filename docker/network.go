@@ -71,7 +71,7 @@ func (d *Driver) placeNetwork(ctx context.Context, r *createNetworkRequest) (exi
 	switch {
 	case len(r.network.existing.pool) > 0:
 	case r.network.existing.given() && d.handedNew(r):
-		return false, d.useNetwork(ctx, r, true)
+		return false, d.useNetwork(ctx, r, true, false)
 	case !r.network.existing.given():
 		if pools, ok := d.handedFor(r, nil); ok {
 			return false, d.buildNetwork(ctx, r, sdn.Network{}, pools, true)
@@ -90,7 +90,7 @@ func (d *Driver) placeNetwork(ctx context.Context, r *createNetworkRequest) (exi
 		r.network.existing.network = reference{option: optNetUUID, id: before.ID}
 	}
 	if r.network.existing.given() {
-		return existed, d.useNetwork(ctx, r, !existed)
+		return existed, d.useNetwork(ctx, r, !existed, true)
 	}
 	pools, err := d.poolsOf(ctx, r, nil)
 	if err != nil {
@@ -103,7 +103,7 @@ func (d *Driver) placeNetwork(ctx context.Context, r *createNetworkRequest) (exi
 			if err := r.network.check(); err != nil {
 				return existed, err
 			}
-			return existed, d.useNetwork(ctx, r, !existed)
+			return existed, d.useNetwork(ctx, r, !existed, true)
 		}
 	}
 	if err := d.restoreSubnets(ctx, pools); err != nil {
