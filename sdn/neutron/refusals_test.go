@@ -14,7 +14,7 @@ import (
 
 var refusal = neutrontest.Answer{Status: 401, Body: `{"error": {"code": 401, "message": "The request you have made requires authentication."}}`}
 
-// A refusal of the credentials is a sentence without a secret. It is about the session, not about what was asked for, which may be asked for again.
+// A refusal of the credentials, which is a 404 for an application credential or a token that is gone, is a sentence without a secret. It is about the session, not about what was asked for, which may be asked for again.
 func TestCredentialsRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -25,7 +25,7 @@ func TestCredentialsRefused(t *testing.T) {
 		{Auth{ApplicationCredentialID: "i", ApplicationCredentialSecret: "secret"}, `the application credential "i"`},
 		{Auth{Token: "secret"}, "the token that was given"},
 	} {
-		for _, status := range []int{401, 403} {
+		for _, status := range []int{401, 403, 404} {
 			p, proxy := onDouble(t, withKeystone(), func(o *Config) {
 				c.auth.URL = o.Auth.URL
 				o.Auth = c.auth
@@ -37,6 +37,16 @@ func TestCredentialsRefused(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A 404 that is not Keystone's own is of an address that is not Keystone's.
+func TestNoKeystone(t *testing.T) {
+	t.Parallel()
+	p, proxy := onDouble(t, withKeystone(), nil)
+	proxy.Say(postTokens, 1, neutrontest.Answer{Status: 404, Body: "<!doctype html><h1>Not Found</h1>"})
+	if err := p.Ping(t.Context()); !sdn.IsUnavailable(err) || sdn.FieldOf(err) != "auth.url" {
+		t.Errorf("the error is %v", err)
 	}
 }
 

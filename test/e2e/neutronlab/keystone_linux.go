@@ -46,8 +46,8 @@ const adminPassword = "admin-password"
 const tokenLife = time.Hour
 
 // SetTokenLife says how long tokens are valid that Keystone gives from its next start on; 0 is an hour. Those of before keep theirs, which matters to Neutron's
-// own: its keystoneauth takes a token with less than 30 seconds left for ended, and authenticates eight times and more for each request then. So Neutron must
-// have got its own, by serving somebody, before lives become short.
+// own: its keystoneauth takes a token with less than two minutes left for ended, and with shorter lives authenticates eight times for each request that it
+// serves, which takes seconds. So Neutron must have got its own, by serving somebody, before lives become short.
 func (l *Lab) SetTokenLife(life time.Duration) { l.tokenLife = life }
 
 func (l *Lab) keystoneFiles() (string, error) {
