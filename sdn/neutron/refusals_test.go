@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -147,26 +148,30 @@ func TestKeystoneAwayWithToken(t *testing.T) {
 	t.Parallel()
 	d := withKeystone()
 	p, proxy := onDouble(t, d, nil)
-	now := time.Now()
-	p.client.auth.now = func() time.Time { return now }
+	begin := time.Now()
+	var passed atomic.Int64
+	p.client.auth.now = func() time.Time { return begin.Add(time.Duration(passed.Load())) }
 	if err := p.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	life := p.client.auth.current.expires.Sub(begin)
 	proxy.Cut(postTokens, 1000)
 	for _, left := range []time.Duration{30 * time.Minute, renewAhead - time.Second, time.Second} {
-		now = p.client.auth.current.expires.Add(-left)
+		passed.Store(int64(life - left))
 		for range 10 {
 			if err := p.Ping(t.Context()); err != nil {
 				t.Errorf("%v before the token's end: %v", left, err)
 			}
 		}
 	}
-	now = p.client.auth.current.expires.Add(time.Second)
+	passed.Store(int64(life + time.Second))
 	if err := p.Ping(t.Context()); !sdn.IsUnavailable(err) || !strings.Contains(err.Error(), "Keystone") {
 		t.Errorf("after the token's end: %v", err)
 	}
 	proxy.Reset()
+	p.client.auth.breaker.mu.Lock()
 	p.client.auth.breaker.now = func() time.Time { return time.Now().Add(breakerPause) }
+	p.client.auth.breaker.mu.Unlock()
 	if err := p.Ping(t.Context()); err != nil {
 		t.Errorf("Keystone is back: %v", err)
 	}
