@@ -205,7 +205,6 @@ func (b *box) back(l *leaving) {
 	b.t.Helper()
 	l.gone.Store(false)
 	b.must(b.driver.settleAll(b.t.Context()))
-	b.must(b.driver.Reconcile(b.t.Context()))
 	if n := b.driver.owed.count(); n != 0 {
 		b.t.Errorf("%d calls are still owed", n)
 	}

@@ -324,6 +324,10 @@ func (d *Driver) settleOne(ctx context.Context, name string) error {
 		return d.owed.drop(name)
 	}
 	_, err = rt.run(d, context.WithValue(ctx, owedContext{}, c), c.Body)
+	if err == nil && c.about.EndpointID == "" && c.about.NetworkID != "" {
+		// The network may have gone just before the SDN was away: then its released pools are left, and nothing but their marks tells of them.
+		err = d.finishReleased(ctx)
+	}
 	switch {
 	case away(err):
 		return err

@@ -220,12 +220,14 @@ func keystoneError(err error, where string, auth gophercloud.AuthOptions) error 
 	}
 	var refused gophercloud.ErrUnexpectedResponseCode
 	if errors.As(err, &refused) {
-		switch refused.Actual {
-		case http.StatusUnauthorized, http.StatusForbidden:
+		own := parseFault(refused.Body).Message != ""
+		switch {
+		case refused.Actual == http.StatusUnauthorized, refused.Actual == http.StatusForbidden, refused.Actual == http.StatusNotFound && own:
+			// An application credential or a token that it does not know, or no more, is not found to it. Its message may hold the token.
 			return &sdn.Error{Kind: sdn.KindDenied, Noun: "Keystone", Detail: fmt.Sprintf("at %s refuses the credentials (%d), %s", where, refused.Actual, credentials(auth))}
-		case http.StatusNotFound:
+		case refused.Actual == http.StatusNotFound:
 			return sdn.Invalid("configuration", "auth.url", "there is no identity API version 3 at %s", where)
-		case http.StatusBadRequest:
+		case refused.Actual == http.StatusBadRequest:
 			return sdn.Invalid("configuration", "auth", "Keystone at %s does not take the credentials: %s", where, sentence(parseFault(refused.Body).Message))
 		}
 		return &sdn.Error{Kind: sdn.KindUnavailable, Noun: "Keystone", Detail: fmt.Sprintf("at %s answers %d", where, refused.Actual), RetryAfter: retryAfter(refused.ResponseHeader, time.Now())}

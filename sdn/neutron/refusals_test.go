@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 
 var refusal = neutrontest.Answer{Status: 401, Body: `{"error": {"code": 401, "message": "The request you have made requires authentication."}}`}
 
-// A refusal of the credentials is a sentence without a secret. It is about the session, not about what was asked for, which may be asked for again.
+// A refusal of the credentials, which is a 404 for an application credential or a token that is gone, is a sentence without a secret. It is about the session, not about what was asked for, which may be asked for again.
 func TestCredentialsRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -25,7 +26,7 @@ func TestCredentialsRefused(t *testing.T) {
 		{Auth{ApplicationCredentialID: "i", ApplicationCredentialSecret: "secret"}, `the application credential "i"`},
 		{Auth{Token: "secret"}, "the token that was given"},
 	} {
-		for _, status := range []int{401, 403} {
+		for _, status := range []int{401, 403, 404} {
 			p, proxy := onDouble(t, withKeystone(), func(o *Config) {
 				c.auth.URL = o.Auth.URL
 				o.Auth = c.auth
@@ -37,6 +38,16 @@ func TestCredentialsRefused(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A 404 that is not Keystone's own is of an address that is not Keystone's.
+func TestNoKeystone(t *testing.T) {
+	t.Parallel()
+	p, proxy := onDouble(t, withKeystone(), nil)
+	proxy.Say(postTokens, 1, neutrontest.Answer{Status: 404, Body: "<!doctype html><h1>Not Found</h1>"})
+	if err := p.Ping(t.Context()); !sdn.IsUnavailable(err) || sdn.FieldOf(err) != "auth.url" {
+		t.Errorf("the error is %v", err)
 	}
 }
 
@@ -137,26 +148,30 @@ func TestKeystoneAwayWithToken(t *testing.T) {
 	t.Parallel()
 	d := withKeystone()
 	p, proxy := onDouble(t, d, nil)
-	now := time.Now()
-	p.client.auth.now = func() time.Time { return now }
+	begin := time.Now()
+	var passed atomic.Int64
+	p.client.auth.now = func() time.Time { return begin.Add(time.Duration(passed.Load())) }
 	if err := p.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	life := p.client.auth.current.expires.Sub(begin)
 	proxy.Cut(postTokens, 1000)
 	for _, left := range []time.Duration{30 * time.Minute, renewAhead - time.Second, time.Second} {
-		now = p.client.auth.current.expires.Add(-left)
+		passed.Store(int64(life - left))
 		for range 10 {
 			if err := p.Ping(t.Context()); err != nil {
 				t.Errorf("%v before the token's end: %v", left, err)
 			}
 		}
 	}
-	now = p.client.auth.current.expires.Add(time.Second)
+	passed.Store(int64(life + time.Second))
 	if err := p.Ping(t.Context()); !sdn.IsUnavailable(err) || !strings.Contains(err.Error(), "Keystone") {
 		t.Errorf("after the token's end: %v", err)
 	}
 	proxy.Reset()
+	p.client.auth.breaker.mu.Lock()
 	p.client.auth.breaker.now = func() time.Time { return time.Now().Add(breakerPause) }
+	p.client.auth.breaker.mu.Unlock()
 	if err := p.Ping(t.Context()); err != nil {
 		t.Errorf("Keystone is back: %v", err)
 	}

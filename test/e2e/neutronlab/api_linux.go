@@ -92,9 +92,8 @@ func (a API) one(ctx context.Context, method, path, nouns string, body any) (Obj
 func (a API) call(ctx context.Context, method, path string, body, into any) error {
 	token := ""
 	if a.lab.opts.Keystone {
-		// One for each call: the lab's tokens may be short-lived.
 		var err error
-		if token, err = a.lab.Login(ctx, "admin", adminPassword, "admin"); err != nil {
+		if token, err = a.lab.adminToken(ctx); err != nil {
 			return err
 		}
 	}

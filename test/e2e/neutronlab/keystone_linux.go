@@ -46,9 +46,13 @@ const adminPassword = "admin-password"
 const tokenLife = time.Hour
 
 // SetTokenLife says how long tokens are valid that Keystone gives from its next start on; 0 is an hour. Those of before keep theirs, which matters to Neutron's
-// own: its keystoneauth takes a token with less than 30 seconds left for ended, and authenticates eight times and more for each request then. So Neutron must
-// have got its own, by serving somebody, before lives become short.
-func (l *Lab) SetTokenLife(life time.Duration) { l.tokenLife = life }
+// own: its keystoneauth takes a token with less than two minutes left for ended, and with shorter lives authenticates eight times for each request that it
+// serves, which takes seconds. So Neutron must have got its own, by serving somebody, before lives become short.
+func (l *Lab) SetTokenLife(life time.Duration) {
+	l.admin.Lock()
+	defer l.admin.Unlock()
+	l.tokenLife, l.admin.given = life, time.Time{}
+}
 
 func (l *Lab) keystoneFiles() (string, error) {
 	dir := filepath.Join(l.Central.Dir(), "keystone")
@@ -140,6 +144,22 @@ func (l *Lab) Login(ctx context.Context, user, password, project string) (string
 		return "", err
 	}
 	return header.Get("X-Subject-Token"), nil
+}
+
+// adminToken is a token of the administrator's that is good for a call. It is used again for a while: Neutron knows it then and need not ask Keystone.
+func (l *Lab) adminToken(ctx context.Context) (string, error) {
+	l.admin.Lock()
+	defer l.admin.Unlock()
+	if time.Since(l.admin.given) < cmp.Or(l.tokenLife, tokenLife)/3 {
+		return l.admin.token, nil
+	}
+	begin := time.Now()
+	token, err := l.Login(ctx, "admin", adminPassword, "admin")
+	if err != nil {
+		return "", err
+	}
+	l.admin.token, l.admin.given = token, begin
+	return token, nil
 }
 
 // seedEdition tells databases of one seed from those of another; who changes seed changes it.

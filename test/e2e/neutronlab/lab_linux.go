@@ -33,6 +33,11 @@ type Lab struct {
 	ovn       ovnCentral
 	identity  Identity
 	tokenLife time.Duration // of Keystone's tokens
+	admin     struct {
+		sync.Mutex
+		token string
+		given time.Time // zero: there is none
+	}
 }
 
 // New starts a lab. Close must be called also when ctx has ended.
