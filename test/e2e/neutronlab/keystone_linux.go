@@ -20,7 +20,7 @@ import (
 // KeystoneURL is Keystone's, as the hosts reach it.
 var KeystoneURL = "http://" + Management.Addr().String() + ":5000/v3"
 
-// Identity is what the lab's Keystone knows: a user "demo" with the roles member and kuryr (see policy.yaml) in the project "demo".
+// Identity is what the lab's Keystone knows: a user "demo" with the roles member and kuryr (see ManualPolicy) in the project "demo".
 type Identity struct {
 	Project  string // id
 	User     string // id
@@ -29,6 +29,8 @@ type Identity struct {
 
 	// An application credential of that user.
 	Credential, Secret string
+	// Another, of the role member alone.
+	Member, MemberSecret string
 }
 
 // Identity is valid in a lab with Keystone.
@@ -135,7 +137,7 @@ func (l *Lab) Login(ctx context.Context, user, password, project string) (string
 }
 
 // seedEdition tells databases of one seed from those of another; who changes seed changes it.
-const seedEdition = "2"
+const seedEdition = "3"
 
 // seed makes Neutron's service user, the endpoint of Neutron in the catalogue, and the user and project "demo".
 func (l *Lab) seed(ctx context.Context) error {
@@ -189,8 +191,12 @@ func (l *Lab) seed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	credential := create("users/"+id.User+"/application_credentials", demo, Object{"name": "kuryr", "roles": []Object{{"name": "member"}, {"name": "kuryr"}}})
-	id.Credential, id.Secret = credential.ID(), credential.Text("secret")
+	credential := func(name string, roles ...Object) (string, string) {
+		c := create("users/"+id.User+"/application_credentials", demo, Object{"name": name, "roles": roles})
+		return c.ID(), c.Text("secret")
+	}
+	id.Credential, id.Secret = credential("kuryr", Object{"name": "member"}, Object{"name": "kuryr"})
+	id.Member, id.MemberSecret = credential("member", Object{"name": "member"})
 	if err := errors.Join(failed...); err != nil {
 		return err
 	}
