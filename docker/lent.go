@@ -161,7 +161,7 @@ func (d *Driver) borrow(ctx context.Context, port sdn.Port, r *createEndpointReq
 		lent, err = d.sdn.UpdatePort(ctx, port.ID, sdn.PortPatch{Patch: sdn.Patch{IfRevision: port.Revision, Tags: &tags}})
 		failpoint.Here("docker.createendpoint.lent")
 		if err == nil && !hasAll(lent.Tags, tags) {
-			return port, refuse("port %s is not Kuryr's, and using it needs tags, which this SDN does not have", port.ID)
+			return port, refuse("port %s is not Kuryr's, and using it needs tags, which this SDN does not have (a Neutron has them with the extension standard-attr-tag)", port.ID)
 		}
 	}
 	if err == nil {
@@ -205,7 +205,10 @@ func (d *Driver) giveBack(ctx context.Context, port sdn.Port) error {
 	if len(tagValues(port.Tags, tagBorrower)) == 0 {
 		set = []string{setHost, setOwner}
 	}
-	none, patch := "", sdn.PortPatch{Patch: sdn.Patch{IfRevision: port.Revision}}
+	none, patch, tags := "", sdn.PortPatch{}, own(port.Tags)
+	if len(tags) > 0 { // which others change; else the tags, the device and the host are this endpoint's, whatever else has become of the port
+		patch.IfRevision = port.Revision
+	}
 	if port.DeviceID != "" && port.DeviceID == endpoint {
 		patch.DeviceID = &none
 	}
@@ -215,7 +218,6 @@ func (d *Driver) giveBack(ctx context.Context, port sdn.Port) error {
 	if slices.Contains(set, setHost) && port.Host == d.host {
 		patch.Host = &none
 	}
-	tags := own(port.Tags)
 	if macs := tagValues(port.Tags, tagMAC); len(macs) > 0 {
 		if mac, err := net.ParseMAC(macs[0]); err == nil && !bytes.Equal(mac, port.MAC) {
 			// A port that is bound keeps its MAC, so that is another step.

@@ -68,8 +68,12 @@ func (d *Driver) makeNetwork(ctx context.Context, r *createNetworkRequest) error
 // placeNetwork makes the network, finishes it, or finds the existing one that it is to be. It tells whether it was there before: then it
 // is not to be undone.
 func (d *Driver) placeNetwork(ctx context.Context, r *createNetworkRequest) (existed bool, err error) {
-	if !r.network.existing.given() && len(r.network.existing.pool) == 0 {
-		if pools, ok := d.handedFor(r); ok {
+	switch {
+	case len(r.network.existing.pool) > 0:
+	case r.network.existing.given() && d.handedNew(r):
+		return false, d.useNetwork(ctx, r, true)
+	case !r.network.existing.given():
+		if pools, ok := d.handedFor(r, nil); ok {
 			return false, d.buildNetwork(ctx, r, sdn.Network{}, pools, true)
 		}
 	}

@@ -152,9 +152,22 @@ func (d *Driver) letGoPeers(ctx context.Context, p sdn.SubnetPool) (pool engineP
 	return pool, err == nil, err
 }
 
-// dropPeersPools deletes what kuryr-libnetwork made for the use of an existing network that nobody uses any more: pools, and subnets of
-// its name. What is in use stays.
-func (d *Driver) dropPeersPools(ctx context.Context, s sdn.Subnet) error {
+// dropPeersPools deletes what kuryr-libnetwork made for the use of subnets of an existing network, if nobody uses that any more.
+func (d *Driver) dropPeersPools(ctx context.Context, network sdn.ID, subnets []sdn.Subnet) error {
+	now, err := d.sdn.UpdateNetwork(ctx, network, sdn.NetworkPatch{}) // asks anew: another host may use it by now
+	if err != nil || len(tagsWith(now.Tags, tagExisting)) > 0 {
+		return err
+	}
+	for _, s := range subnets {
+		if err := d.dropPeersPoolsOf(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropPeersPoolsOf deletes such pools of a subnet, and the subnet if it has kuryr-libnetwork's name. What is in use stays.
+func (d *Driver) dropPeersPoolsOf(ctx context.Context, s sdn.Subnet) error {
 	for _, id := range subnetPools(s) {
 		p, err := d.sdn.SubnetPool(ctx, id)
 		if sdn.IsNotFound(err) {

@@ -101,7 +101,7 @@ func IsExhausted(err error) bool { return isKind(err, KindExhausted) }
 // IsInvalid tells that the request makes no sense whatever the state; FieldOf tells which field.
 func IsInvalid(err error) bool { return isKind(err, KindInvalid) }
 
-// IsDenied tells that the SDN's policy forbids it to these credentials.
+// IsDenied tells that the SDN's policy forbids it to these credentials. Where it does not know them at all, it could not be asked: IsUnavailable.
 func IsDenied(err error) bool { return isKind(err, KindDenied) }
 
 // IsUnsupported tells that this SDN cannot do it at all; Capabilities told so before.

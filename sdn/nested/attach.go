@@ -119,6 +119,9 @@ func (p *Provider) bind(ctx context.Context, now sdn.Port, change sdn.PortPatch)
 
 // enter attaches a port that has the tag, and then gives it its device.
 func (p *Provider) enter(ctx context.Context, port sdn.Port, device string) (sdn.Port, error) {
+	if !p.here(port) {
+		return sdn.Port{}, untagged()
+	}
 	vlan := 0
 	var err error
 	if p.mode == Macvlan {
@@ -232,8 +235,11 @@ func (p *Provider) DeletePort(ctx context.Context, id sdn.ID, ifRevision int64) 
 	return p.Provider.DeletePort(ctx, id, ifRevision)
 }
 
-// fits refuses a network that containers cannot be on.
+// fits refuses a network that containers cannot be on, and an SDN that would forget which ports are attached.
 func (p *Provider) fits(ctx context.Context, network sdn.ID) error {
+	if err := p.needTags(); err != nil {
+		return err
+	}
 	if p.mode != Macvlan {
 		return nil
 	}

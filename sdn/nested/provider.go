@@ -78,6 +78,25 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 	return c
 }
 
+// Ping is the SDN's. The error IsUnsupported where the SDN has no tags: what a killed process left attached would be anybody's guess.
+func (p *Provider) Ping(ctx context.Context) error {
+	if err := p.Provider.Ping(ctx); err != nil {
+		return err
+	}
+	return p.needTags()
+}
+
+func (p *Provider) needTags() error {
+	if p.Provider.Capabilities().MaxTagLen == 0 {
+		return untagged()
+	}
+	return nil
+}
+
+func untagged() error {
+	return sdn.Unsupported("port", "nesting in a virtual machine (bind.nested) needs tags, which this SDN does not have (a Neutron has them with the extension standard-attr-tag)")
+}
+
 // Port is as the SDN says, and as it is attached.
 func (p *Provider) Port(ctx context.Context, id sdn.ID) (sdn.Port, error) {
 	port, err := p.Provider.Port(ctx, id)

@@ -3,6 +3,7 @@ package neutron
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 const (
 	authTimeout = 30 * time.Second // of one authentication, whoever waits for it
 	renewAhead  = 2 * time.Minute  // how long before its end a token is renewed
+	aheadShare  = 4                // but not before this part of its life is left
 )
 
 // A session is what one authentication gave. It does not change; a renewed token is another session.
@@ -26,17 +28,22 @@ type session struct {
 	endpoint string                      // Neutron's, with "/v2.0" and no slash at its end
 	project  string                      // that the token is for; "" where the SDN wants none
 	expires  time.Time                   // zero: never
+	renewal  time.Time                   // from when on another is asked for
 }
 
 // An authenticator gives sessions: it authenticates when the first is asked for, renews one before it ends and replaces one
-// that Neutron has refused. An authentication that failed is tried anew by the next call; calls that need one at the same time
-// share it, and it goes on when one of them gives up.
+// that Neutron has refused. An authentication that failed is tried anew by the next call, but not at once where Keystone refused the credentials
+// (refusals); calls that need one at the same time share it, and it goes on when one of them gives up.
+//
+// Its errors are IsUnavailable, whatever the reason that there is no session: what a call asked for was not judged, and may be asked again when there is one.
 type authenticator struct {
-	config  Config
-	http    http.Client
-	now     func() time.Time
-	breaker *breaker
-	observe func(Request)
+	config   Config
+	http     http.Client
+	now      func() time.Time
+	breaker  *breaker
+	refusals refusals
+	observe  func(Request)
+	log      *slog.Logger
 
 	flight  singleflight.Group
 	mu      sync.Mutex
@@ -51,9 +58,10 @@ func (a *authenticator) session(ctx context.Context) (*session, error) {
 	if s == nil {
 		return a.renew(ctx, nil)
 	}
-	if left := s.expires.Sub(a.now()); s.expires.IsZero() || left > renewAhead {
+	now := a.now()
+	if s.expires.IsZero() || now.Before(s.renewal) {
 		return s, nil
-	} else if left > 0 {
+	} else if now.Before(s.expires) {
 		a.start(s) // the token is good for this call
 		return s, nil
 	}
@@ -83,7 +91,7 @@ func (a *authenticator) start(stale *session) <-chan singleflight.Result {
 		}
 		s, err := a.authenticate()
 		if err != nil {
-			return nil, err
+			return nil, noSession(err)
 		}
 		a.mu.Lock()
 		a.current = s
@@ -102,6 +110,9 @@ func (a *authenticator) authenticate() (*session, error) {
 	if c.none {
 		return &session{provider: provider, endpoint: normalise(c.endpoint), project: first(a.config.Project, a.config.env("OS_PROJECT_ID"))}, nil
 	}
+	if err := a.refusals.allow(c.auth, a.now()); err != nil {
+		return nil, err
+	}
 	if err := a.breaker.allow(); err != nil {
 		return nil, err
 	}
@@ -112,9 +123,27 @@ func (a *authenticator) authenticate() (*session, error) {
 		status = statusOf(err)
 	}
 	a.observe(Request{Method: http.MethodPost, Collection: "tokens", Status: status, Duration: a.now().Sub(begin)})
-	err = keystoneError(err, redactURL(c.auth.IdentityEndpoint))
+	err = keystoneError(err, redactURL(c.auth.IdentityEndpoint), c.auth)
 	a.breaker.done(sdn.IsUnavailable(err), err)
-	return s, err
+	if err = a.refusals.done(c.auth, a.now(), err); err != nil {
+		a.log.Warn("Keystone gives no session", "err", err)
+		return nil, err
+	}
+	return s, nil
+}
+
+// noSession makes of an error of whatever kind one that IsUnavailable. What is wrong with this machine's files may be shown to its users.
+func noSession(err error) error {
+	var e *sdn.Error
+	if !errors.As(err, &e) {
+		return sdn.Unavailable(err, "Keystone", "there is no session")
+	}
+	if e.Kind == sdn.KindUnavailable {
+		return err
+	}
+	same := *e
+	same.Kind, same.Err = sdn.KindUnavailable, sdn.OfHost(e.Err)
+	return &same
 }
 
 func (a *authenticator) keystone(c cloud) (*session, error) {
@@ -130,7 +159,7 @@ func (a *authenticator) keystone(c cloud) (*session, error) {
 		return nil, err
 	}
 	s := &session{provider: provider, endpoint: normalise(c.endpoint)}
-	catalog, err := s.read()
+	catalog, err := s.read(a.now())
 	if err != nil || s.endpoint != "" {
 		return s, err
 	}
@@ -158,8 +187,8 @@ func networkEndpoint(catalog *tokens.ServiceCatalog, where gophercloud.EndpointO
 	return ""
 }
 
-// read takes project, end and catalogue out of Keystone's answer.
-func (s *session) read() (*tokens.ServiceCatalog, error) {
+// read takes project, end and catalogue out of Keystone's answer, which has come now.
+func (s *session) read(now time.Time) (*tokens.ServiceCatalog, error) {
 	answer, ok := s.provider.GetAuthResult().(interface {
 		ExtractToken() (*tokens.Token, error)
 		ExtractProject() (*tokens.Project, error)
@@ -173,6 +202,7 @@ func (s *session) read() (*tokens.ServiceCatalog, error) {
 		return nil, err
 	}
 	s.expires = token.ExpiresAt
+	s.renewal = s.expires.Add(-min(renewAhead, s.expires.Sub(now)/aheadShare))
 	if project, err := answer.ExtractProject(); err == nil && project != nil {
 		s.project = project.ID
 	}

@@ -9,7 +9,7 @@
 //
 // Every request goes through the client (client.go): get, post, put, remove and list. There alone are deadlines, retries with
 // their budget (retry.go), the breaker that makes calls fail at once while Neutron is away (breaker.go), renewed tokens
-// (auth.go) and the translation of errors (errors.go). A noun's file has its wire struct, which embeds meta and is what
+// (auth.go; refusals.go keeps an account from being locked) and the translation of errors (errors.go). A noun's file has its wire struct, which embeds meta and is what
 // Neutron says of one object, a decode to the sdn type and the bodies of its requests. What all nouns share is a collection
 // (collection.go): read, find, byKey, create, update, erase and setTags; ensure and patch are the frames of an Ensure and an
 // Update method.

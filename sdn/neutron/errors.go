@@ -178,7 +178,7 @@ func classify(status int, f fault, whole bool) (sdn.Kind, sdn.Reason, string) {
 		return sdn.KindConflict, sdn.InUse, ""
 	case status == http.StatusConflict:
 		return sdn.KindConflict, sdn.Exists, field
-	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+	case status == http.StatusForbidden:
 		return sdn.KindDenied, "", field
 	case status == http.StatusBadRequest && strings.Contains(f.Message, "overlaps with another subnet"):
 		return sdn.KindConflict, sdn.Exists, "cidr"
@@ -213,7 +213,7 @@ func unanswered(ctx context.Context, err error, verb, noun string, timeout time.
 }
 
 // keystoneError translates an authentication's error. It never shows what was sent.
-func keystoneError(err error, where string) error {
+func keystoneError(err error, where string, auth gophercloud.AuthOptions) error {
 	var contract *sdn.Error
 	if err == nil || errors.As(err, &contract) {
 		return err
@@ -222,7 +222,7 @@ func keystoneError(err error, where string) error {
 	if errors.As(err, &refused) {
 		switch refused.Actual {
 		case http.StatusUnauthorized, http.StatusForbidden:
-			return &sdn.Error{Kind: sdn.KindDenied, Noun: "Keystone", Detail: fmt.Sprintf("at %s refuses the credentials (%d)", where, refused.Actual)}
+			return &sdn.Error{Kind: sdn.KindDenied, Noun: "Keystone", Detail: fmt.Sprintf("at %s refuses the credentials (%d), %s", where, refused.Actual, credentials(auth))}
 		case http.StatusNotFound:
 			return sdn.Invalid("configuration", "auth.url", "there is no identity API version 3 at %s", where)
 		case http.StatusBadRequest:

@@ -91,8 +91,21 @@ var start = sync.OnceValue(func() error {
 	return prepare(ctx, sharedLab)
 })
 
-// prepare starts Kuryr on every host and makes what is made once in a project's life, so that tests find it there.
+// prepare furnishes a lab and starts Kuryr on every host.
 func prepare(ctx context.Context, l *neutronlab.Lab) error {
+	if err := furnish(ctx, l); err != nil {
+		return err
+	}
+	for _, h := range l.Hosts {
+		if err := h.StartKuryr(ctx); err != nil {
+			return fmt.Errorf("%w\n%s", err, l.Logs(20))
+		}
+	}
+	return nil
+}
+
+// furnish makes what is made once in a project's life, so that tests find it there, and gives every host the image.
+func furnish(ctx context.Context, l *neutronlab.Lab) error {
 	// A project gets its default security group with its first network.
 	first, err := l.API().Create(ctx, "networks", object{"name": "first", "project_id": l.Project()})
 	if err == nil {
@@ -105,9 +118,6 @@ func prepare(ctx context.Context, l *neutronlab.Lab) error {
 		return err
 	}
 	for _, h := range l.Hosts {
-		if err := h.StartKuryr(ctx); err != nil {
-			return fmt.Errorf("%w\n%s", err, l.Logs(20))
-		}
 		if err := h.ImportImage(ctx, "box", map[string]string{"probe": probe}); err != nil {
 			return err
 		}
@@ -123,6 +133,8 @@ type rig struct {
 	api neutronlab.API
 	h1  host
 	h2  host
+
+	managed []string // hosts whose Kuryr is a managed plugin, by their names
 }
 
 // host is a lab's host for one test.
@@ -140,7 +152,16 @@ func shared(t *testing.T) *rig {
 	return newRig(t, sharedLab)
 }
 
+// newRig is a lab for a test that leaves it as it is now.
 func newRig(t *testing.T, l *neutronlab.Lab) *rig {
+	t.Helper()
+	r := freeRig(t, l)
+	r.leavesNothing()
+	return r
+}
+
+// freeRig is a lab for a test that says itself what it leaves.
+func freeRig(t *testing.T, l *neutronlab.Lab) *rig {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	t.Cleanup(cancel)
@@ -151,7 +172,6 @@ func newRig(t *testing.T, l *neutronlab.Lab) *rig {
 			t.Logf("%s", l.Logs(12))
 		}
 	})
-	r.leavesNothing()
 	return r
 }
 
@@ -321,7 +341,7 @@ func (h host) refused(words []string, args ...string) {
 // network creates a Docker network that the test removes at its end.
 func (h host) network(name string, args ...string) {
 	h.rig.Helper()
-	argv := append([]string{"network", "create", "-d", "kuryr", "--ipam-driver", "kuryr"}, args...)
+	argv := append([]string{"network", "create", "-d", h.driver(), "--ipam-driver", h.driver()}, args...)
 	h.docker(append(argv, name)...)
 	h.rig.fresh(func(ctx context.Context) error {
 		// The engine may still count endpoints of containers that were removed just now.

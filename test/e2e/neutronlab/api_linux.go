@@ -92,14 +92,27 @@ func (a API) one(ctx context.Context, method, path, nouns string, body any) (Obj
 func (a API) call(ctx context.Context, method, path string, body, into any) error {
 	token := ""
 	if a.lab.opts.Keystone {
-		// One for each call: the lab's tokens may be short-lived.
 		var err error
-		if token, err = a.lab.Login(ctx, "admin", adminPassword, "admin"); err != nil {
+		if token, err = a.lab.adminToken(ctx); err != nil {
 			return err
 		}
 	}
 	_, err := a.lab.request(ctx, method, Endpoint+"/v2.0/"+path, token, body, into)
 	return err
+}
+
+// adminToken is a token of the administrator's: always the same one, but where tokens are short-lived.
+func (l *Lab) adminToken(ctx context.Context) (string, error) {
+	l.admin.Lock()
+	defer l.admin.Unlock()
+	if l.admin.token != "" && l.tokenLife == 0 {
+		return l.admin.token, nil
+	}
+	token, err := l.Login(ctx, "admin", adminPassword, "admin")
+	if err == nil && l.tokenLife == 0 {
+		l.admin.token = token
+	}
+	return token, err
 }
 
 // request sends JSON and reads JSON; what is not a success is a *Refused.

@@ -44,9 +44,17 @@ var keystoneServe string
 
 const adminPassword = "admin-password"
 
+// tokenLife is how long Keystone's tokens are valid unless SetTokenLife says otherwise.
+const tokenLife = time.Hour
+
+// SetTokenLife says how long tokens are valid that Keystone gives from its next start on; 0 is an hour. Those of before keep theirs, which matters to Neutron's
+// own: its keystoneauth takes a token with less than 30 seconds left for ended, and authenticates eight times and more for each request then. So Neutron must
+// have got its own, by serving somebody, before lives become short.
+func (l *Lab) SetTokenLife(life time.Duration) { l.tokenLife = life }
+
 func (l *Lab) keystoneFiles() (string, error) {
 	dir := filepath.Join(l.Central.Dir(), "keystone")
-	life := cmp.Or(l.opts.TokenLife, time.Hour)
+	life := cmp.Or(l.tokenLife, tokenLife)
 	text := strings.NewReplacer("@dir@", dir, "@database@", database("keystone"), "@life@", fmt.Sprint(int(life.Seconds()))).Replace(keystoneConf)
 	if _, err := writeFile(l.Central, "keystone/serve.py", keystoneServe); err != nil {
 		return "", err
@@ -187,17 +195,10 @@ func (l *Lab) seed(ctx context.Context) error {
 	if err := errors.Join(failed...); err != nil {
 		return err
 	}
-	demo, err := l.Login(ctx, id.Name, id.Password, id.Name)
-	if err != nil {
+	if id.Credential, id.Secret, err = l.createCredential(ctx, id, "kuryr", "member", "kuryr"); err != nil {
 		return err
 	}
-	credential := func(name string, roles ...Object) (string, string) {
-		c := create("users/"+id.User+"/application_credentials", demo, Object{"name": name, "roles": roles})
-		return c.ID(), c.Text("secret")
-	}
-	id.Credential, id.Secret = credential("kuryr", Object{"name": "member"}, Object{"name": "kuryr"})
-	id.Member, id.MemberSecret = credential("member", Object{"name": "member"})
-	if err := errors.Join(failed...); err != nil {
+	if id.Member, id.MemberSecret, err = l.createCredential(ctx, id, "member", "member"); err != nil {
 		return err
 	}
 	text, err := json.Marshal(id)
@@ -205,4 +206,46 @@ func (l *Lab) seed(ctx context.Context) error {
 		return err
 	}
 	return os.WriteFile(l.identityFile(), text, 0o600)
+}
+
+func (l *Lab) createCredential(ctx context.Context, of Identity, name string, roles ...string) (id, secret string, err error) {
+	demo, err := l.Login(ctx, of.Name, of.Password, of.Name)
+	if err != nil {
+		return "", "", err
+	}
+	var answer struct {
+		Credential Object `json:"application_credential"`
+	}
+	var named []Object
+	for _, r := range roles {
+		named = append(named, Object{"name": r})
+	}
+	body := map[string]Object{"application_credential": {"name": name, "roles": named}}
+	if _, err := l.request(ctx, http.MethodPost, credentialsURL(of), demo, body, &answer); err != nil {
+		return "", "", fmt.Errorf("make an application credential: %w", err)
+	}
+	return answer.Credential.ID(), answer.Credential.Text("secret"), nil
+}
+
+func credentialsURL(id Identity) string {
+	return KeystoneURL + "/users/" + id.User + "/application_credentials"
+}
+
+// DeleteCredential takes the application credential back, with its tokens.
+func (l *Lab) DeleteCredential(ctx context.Context) error {
+	demo, err := l.Login(ctx, l.identity.Name, l.identity.Password, l.identity.Name)
+	if err != nil {
+		return err
+	}
+	_, err = l.request(ctx, http.MethodDelete, credentialsURL(l.identity)+"/"+l.identity.Credential, demo, nil, nil)
+	return err
+}
+
+// CreateCredential makes another application credential after DeleteCredential and writes it to CloudsFile.
+func (l *Lab) CreateCredential(ctx context.Context) error {
+	var err error
+	if l.identity.Credential, l.identity.Secret, err = l.createCredential(ctx, l.identity, "kuryr", "member", "kuryr"); err != nil {
+		return err
+	}
+	return l.writeClouds()
 }

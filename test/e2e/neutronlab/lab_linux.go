@@ -13,11 +13,11 @@ import (
 
 // Options say what a lab has. The zero value is Neutron without authentication, and no host.
 type Options struct {
-	Hosts     int           // compute hosts, named h1, h2, …
-	Docker    bool          // they run a Docker engine, with the image "busybox"
-	Kuryr     string        // path of kuryr, for Host.StartKuryr
-	Keystone  bool          // Neutron asks Keystone who is calling
-	TokenLife time.Duration // of Keystone's tokens; an hour where zero
+	Hosts    int    // compute hosts, named h1, h2, …
+	Docker   bool   // they run a Docker engine, with the image "busybox"
+	Kuryr    string // path of kuryr, for Host.StartKuryr
+	Keystone bool   // Neutron asks Keystone who is calling
+	Least    bool   // Neutron has routers, but no trunks, QoS policies and port forwardings
 }
 
 // Lab is a running lab. The methods of its parts may be called from any goroutine, but those that start and stop
@@ -26,12 +26,18 @@ type Lab struct {
 	Central *privatehost.Host
 	Hosts   []*Host
 
-	opts     Options
-	database *privatehost.Service
-	neutron  *privatehost.Service
-	keystone *privatehost.Service
-	ovn      ovnCentral
-	identity Identity
+	opts      Options
+	database  *privatehost.Service
+	neutron   *privatehost.Service
+	keystone  *privatehost.Service
+	ovn       ovnCentral
+	identity  Identity
+	tokenLife time.Duration // of Keystone's tokens
+
+	admin struct {
+		sync.Mutex
+		token string
+	}
 }
 
 // New starts a lab. Close must be called also when ctx has ended.

@@ -36,10 +36,14 @@ func (l *Lab) neutronFiles() (string, error) {
 		}
 		auth, policy = "keystone", strings.Join(rules, "\n")
 	}
+	values := []string{"@dir@", dir, "@database@", database("neutron"), "@auth@", auth, "@keystone@", KeystoneURL}
+	if l.opts.Least {
+		values = append(values, "ovn-router,trunk,qos,segments,port_forwarding", "ovn-router", "port_security,qos,dns", "port_security,dns")
+	}
 	for name, text := range map[string]string{
 		"api-paste.ini": string(paste),
 		"policy.yaml":   policy,
-		"neutron.conf":  strings.NewReplacer("@dir@", dir, "@database@", database("neutron"), "@auth@", auth, "@keystone@", KeystoneURL).Replace(neutronConf),
+		"neutron.conf":  strings.NewReplacer(values...).Replace(neutronConf),
 	} {
 		if _, err := writeFile(l.Central, filepath.Join("neutron", name), text); err != nil {
 			return "", err
