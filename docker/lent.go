@@ -92,6 +92,9 @@ func (d *Driver) lendable(p sdn.Port, endpoint string) error {
 		return refuse("address %s is in use: its port %s is not Docker's of this Kuryr", addresses, p.ID)
 	case p.DeviceOwner != "" && p.DeviceOwner != sdn.OwnerContainer:
 		return refuse("address %s is in use: its port %s is of %s", addresses, p.ID, clip(p.DeviceOwner, 60))
+	case len(p.VIF.Hidden) > 0:
+		return refuse("port %s, which has address %s, cannot be used: the SDN does not tell Kuryr where and how it is bound: its credentials need the right to read %s",
+			p.ID, addresses, strings.Join(p.VIF.Hidden, ", "))
 	case d.elsewhere(p):
 		return refuse("address %s is in use: its port %s is bound to host %s", addresses, p.ID, clip(p.Host, 100))
 	case has == endpoint && has != "":

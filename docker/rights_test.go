@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"iter"
 	"testing"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -83,5 +84,34 @@ func TestMissingRights(t *testing.T) {
 		b.same(bound)
 		b.stop(b.run(&endpoint{net: n, ip4: "10.50.0.89", ip6: "fd50::89", mac: bound.MAC.String()}))
 		b.same(bound)
+	}
+}
+
+// Where an SDN does not tell whom a port is bound to, it may be plugged elsewhere: it is not taken.
+func TestHiddenBinding(t *testing.T) {
+	t.Parallel()
+	var hidden *[]string
+	b := newBox(t, func(c *Config) { p := &hiding{Provider: c.Provider}; hidden, c.Provider = &p.hidden, p })
+	n := b.create(dualNetwork())
+	unbound := b.port(n, usersPort, "10.50.0.88", "fd50::88")
+	*hidden = []string{"binding:host_id"}
+	b.contains(b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "10.50.0.88"}), "binding:host_id", string(unbound.ID))
+	*hidden = nil
+	b.same(unbound)
+}
+
+// hiding is an SDN that does not tell all of its ports.
+type hiding struct {
+	sdn.Provider
+	hidden []string
+}
+
+func (h *hiding) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn.Port, error] {
+	return func(yield func(sdn.Port, error) bool) {
+		for port, err := range h.Provider.FindPorts(ctx, q) {
+			if port.VIF.Hidden = h.hidden; !yield(port, err) {
+				return
+			}
+		}
 	}
 }

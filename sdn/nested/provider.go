@@ -149,6 +149,7 @@ type view struct {
 
 // see makes of a port that is attached here or elsewhere what it would be were it bound there.
 func (v *view) see(ctx context.Context, port sdn.Port) (sdn.Port, error) {
+	port.VIF.Hidden = nil // of a binding that is not used
 	at := slices.IndexFunc(port.Tags, func(t string) bool { return strings.HasPrefix(t, tagNested) })
 	if at < 0 {
 		return port, nil

@@ -209,7 +209,7 @@ func (d *portDouble) bind(p *portWire) {
 	case "":
 		p.VIFType = sdn.VIFUnbound
 	case doubleHost, "n2":
-		p.VIFType = sdn.VIFOVS
+		p.VIFType, p.VIFDetails = sdn.VIFOVS, map[string]any{}
 	default:
 		p.VIFType = vifBindingFailed
 	}

@@ -16,9 +16,6 @@ var Endpoint = "http://" + Management.Addr().String() + ":9696"
 //go:embed neutron.conf
 var neutronConf string
 
-//go:embed policy.yaml
-var neutronPolicy string
-
 // neutronFiles writes Neutron's configuration and returns the path of neutron.conf.
 func (l *Lab) neutronFiles() (string, error) {
 	dir := filepath.Join(l.Central.Dir(), "neutron")
@@ -33,7 +30,11 @@ func (l *Lab) neutronFiles() (string, error) {
 	}
 	auth, policy := "noauth", ""
 	if l.opts.Keystone {
-		auth, policy = "keystone", neutronPolicy
+		rules, err := ManualPolicy()
+		if err != nil {
+			return "", err
+		}
+		auth, policy = "keystone", strings.Join(rules, "\n")
 	}
 	values := []string{"@dir@", dir, "@database@", database("neutron"), "@auth@", auth, "@keystone@", KeystoneURL}
 	if l.opts.Least {
