@@ -107,7 +107,9 @@ func TestManagedPlugin(t *testing.T) {
 	works := func(name string) {
 		t.Helper()
 		// The engine registers the driver of a new plugin in its own time.
-		r.until("no container starts", func(context.Context) error { return r.h1.sh("docker", "run", "--rm", "--network", "plugin", "box", "true").Err() })
+		r.until("no container starts", func(context.Context) error {
+			return r.h1.sh("docker", "run", "--rm", "--network", "plugin", "box", "true").Err()
+		})
 		c := r.h1.run(name, "plugin")
 		for i, to := range b.addrs() {
 			r.reaches(c.in, to, c.addrs()[i])
