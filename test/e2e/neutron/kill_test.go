@@ -256,14 +256,17 @@ func (k *killer) restart(target string) (died bool) {
 	return k.start(target)
 }
 
+// forgetful has Kuryr remove soon what Docker was never told of: the pool of an existing subnet whose answer was lost.
+const forgetful = "KURYR_DOCKER_FORGET_AFTER=15s"
+
 // start starts Kuryr with a failpoint, or none. What it does at its start may come by there: then it is started without.
 func (k *killer) start(target string) (died bool) {
 	k.rig.Helper()
 	k.armed = target != ""
-	err := k.StartKuryr(k.rig.ctx, "KURYR_FAILPOINT="+target)
+	err := k.StartKuryr(k.rig.ctx, forgetful, "KURYR_FAILPOINT="+target)
 	if err != nil && k.armed && k.KuryrKilled() {
 		k.armed, died = false, true
-		err = k.StartKuryr(k.rig.ctx)
+		err = k.StartKuryr(k.rig.ctx, forgetful)
 	}
 	if err != nil {
 		k.rig.Fatal(err)

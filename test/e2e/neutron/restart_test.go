@@ -180,26 +180,45 @@ func TestNeutronAway(t *testing.T) {
 	r.reaches(a.in, b.ip4, a.ip4)
 }
 
-// A host that loses its power comes back with its containers, on their ports.
+// A host that loses its power comes back with its containers: one on the port that its user made for it, one on a new port, and nothing
+// is left of the old one.
 func TestReboot(t *testing.T) {
 	r := shared(t)
 	network, subnets := r.ownNetwork("reboot", "10.85.0.0/24")
 	group := r.group("reboot", everything...)
 	r.h1.use("reboot", network, subnets)
 	vm := r.vm(r.h2, "reboot-vm", network.ID(), nil)
-	box := r.h1.run("reboot-box", "reboot", "--restart", "always", "--driver-opt", "kuryr.security_groups="+group.ID())
-	r.reaches(box.in, vm.Addrs[0].Addr(), box.ip4)
+	theirs := r.create("ports", object{"name": "reboot", "network_id": network.ID(), "security_groups": []string{group.ID()},
+		"fixed_ips": []object{{"ip_address": "10.85.0.77"}}})
+	names := []string{"reboot-new", "reboot-theirs"}
+	for i, args := range [][]string{{"--driver-opt", "kuryr.security_groups=" + group.ID()}, {"--ip", "10.85.0.77"}} {
+		box := r.h1.run(names[i], "reboot", append(args, "--restart", "always")...)
+		r.reaches(box.in, vm.Addrs[0].Addr(), box.ip4)
+	}
 	if err := r.h1.Reboot(r.ctx); err != nil {
 		t.Fatal(err)
 	}
-	r.until("the container does not come back", func(context.Context) error {
-		res := r.h1.sh("docker", "inspect", "-f", "{{.State.Running}}", "reboot-box")
-		if res.Out() != "true" {
-			return fmt.Errorf("%s", res)
+	for _, name := range names {
+		r.until("a container does not come back", func(context.Context) error {
+			res := r.h1.sh("docker", "inspect", "-f", "{{.State.Running}}", name)
+			if res.Out() != "true" {
+				return fmt.Errorf("%s", res)
+			}
+			return nil
+		})
+		again := r.h1.look(name, "reboot")
+		r.reaches(again.in, vm.Addrs[0].Addr(), again.ip4)
+		r.reaches(r.inside(vm), again.ip4, vm.Addrs[0].Addr())
+		if name == "reboot-theirs" && again.port().ID() != theirs.ID() {
+			t.Errorf("%s is on port %s, not on its user's, %s", name, again.port().ID(), theirs.ID())
+		}
+	}
+	r.until("what the host had before is left", func(ctx context.Context) error {
+		res := r.h1.VSwitch(ctx, "--bare", "--columns=name", "find", "Interface", "external_ids:owner=kuryr")
+		plugged, ports := strings.Fields(res.Out()), r.find("ports", "network_id="+network.ID()+"&device_owner=compute:kuryr")
+		if len(plugged) != len(names) || len(ports) != len(names) {
+			return fmt.Errorf("plugged are %v, and in Neutron %v", plugged, ports)
 		}
 		return nil
 	})
-	again := r.h1.look("reboot-box", "reboot")
-	r.reaches(again.in, vm.Addrs[0].Addr(), again.ip4)
-	r.reaches(r.inside(vm), again.ip4, vm.Addrs[0].Addr())
 }
