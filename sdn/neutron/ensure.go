@@ -222,17 +222,15 @@ func retag[W wire](ctx context.Context, p *Provider, c *cache[W], k collection[W
 	if len(removed) == 1 {
 		method = http.MethodDelete
 	}
-	c.drop(id)
-	if err := p.client.do(ctx, method, k.at(id, "tags", url.PathEscape(one[0])), 0, nil, nil); err != nil {
-		if method == http.MethodDelete && sdn.IsNotFound(err) {
-			return w, false, nil // the tag is gone, or the object is: patch finds out
-		}
-		return w, true, tagError(k.title, err, one)
+	w, err = c.changing(id, func() (W, error) {
+		w := with(known, want)
+		w.common().Revision++
+		return w, p.client.do(ctx, method, k.at(id, "tags", url.PathEscape(one[0])), 0, nil, nil)
+	})
+	if method == http.MethodDelete && sdn.IsNotFound(err) {
+		return w, false, nil // the tag is gone, or the object is: patch finds out
 	}
-	w = with(known, want)
-	w.common().Revision++
-	c.put(w)
-	return w, true, nil
+	return w, true, tagError(k.title, err, one)
 }
 
 // without is what of a list is not in another.
