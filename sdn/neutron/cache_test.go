@@ -1,6 +1,7 @@
 package neutron
 
 import (
+	"errors"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -157,5 +158,68 @@ func TestCacheOvertaken(t *testing.T) {
 	read(&networkWire{meta: meta{ID: "n"}})
 	if _, ok := c.get("n"); ok {
 		t.Error("what was read before it was dropped is kept")
+	}
+}
+
+// After a change that failed nothing is known, whatever was read meanwhile; nor where the answer to a later one was faster.
+func TestCacheOfChanges(t *testing.T) {
+	t.Parallel()
+	at := func(r revision) *networkWire { return &networkWire{meta: meta{ID: "n", Revision: r}} }
+	c := newCache[*networkWire](time.Now, cacheAge)
+	failed := errors.New("failed")
+	if _, err := c.changing("n", func() (*networkWire, error) {
+		c.reading()(at(1))
+		return nil, failed
+	}); !errors.Is(err, failed) {
+		t.Error(err)
+	}
+	if w, ok := c.get("n"); ok {
+		t.Errorf("after a change that failed revision %d is known", w.Revision)
+	}
+	if _, err := c.changing("n", func() (*networkWire, error) {
+		c.put(at(3))
+		return at(2), nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if w, ok := c.get("n"); ok {
+		t.Errorf("after two changes at once revision %d is known", w.Revision)
+	}
+	if _, err := c.changing("n", func() (*networkWire, error) { return at(4), nil }); err != nil {
+		t.Error(err)
+	}
+	if w, ok := c.get("n"); !ok || w.Revision != 4 {
+		t.Error("after a change alone nothing is known")
+	}
+}
+
+// A subnet that is deleted costs no other network its place in the cache.
+func TestCacheAfterASubnet(t *testing.T) {
+	t.Parallel()
+	d := newDouble()
+	for _, id := range []string{"n", "other"} {
+		d.add("networks", map[string]any{"id": id})
+	}
+	d.add("subnets", map[string]any{"id": "s", "network_id": "n", "cidr": "10.0.0.0/24"})
+	p, proxy := onDouble(t, d, nil)
+	look := func() {
+		t.Helper()
+		for _, id := range []sdn.ID{"n", "other"} {
+			if _, err := p.Network(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	look()
+	if _, err := p.Subnet(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.DeleteSubnet(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Reset()
+	look()
+	if n := proxy.Count(getNetworks); n != 1 {
+		t.Errorf("%d networks were read again, want that of the subnet", n)
 	}
 }

@@ -2,6 +2,7 @@ package neutron
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -216,15 +217,23 @@ func retag[W wire](ctx context.Context, p *Provider, c *cache[W], k collection[W
 	if len(all) == 0 || len(all) > 1 && p.mine(known.common()) || slices.ContainsFunc(all, func(tag string) bool { return strings.Contains(tag, "/") }) {
 		return w, false, nil
 	}
-	c.drop(id)
-	if missing, err := k.changeTags(ctx, p, id, added, removed); missing || err != nil {
-		return w, err != nil, tagError(k.title, err, all) // what is missing, patch finds out
+	w, err = c.changing(id, func() (W, error) {
+		w := with(known, want)
+		w.common().Revision += revision(len(all))
+		missing, err := k.changeTags(ctx, p, id, added, removed)
+		if missing && err == nil {
+			err = errTagMissing
+		}
+		return w, err
+	})
+	if errors.Is(err, errTagMissing) {
+		return w, false, nil // the tag is gone, or the object is: patch finds out
 	}
-	w = with(known, want)
-	w.common().Revision += revision(len(all))
-	c.put(w)
-	return w, true, nil
+	return w, true, tagError(k.title, err, all)
 }
+
+// errTagMissing tells retag that a tag was not there to be removed.
+var errTagMissing = errors.New("the tag is not there")
 
 // without is what of a list is not in another.
 func without(list, other []string) []string {

@@ -2,7 +2,9 @@ package neutron
 
 import (
 	"fmt"
+	"net/http"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -138,5 +140,29 @@ func TestThePortCacheKeepsItsOwn(t *testing.T) {
 	found[0].Addresses[0].Subnet = "spoilt"
 	if port, _ := cache.port("p"); port.Addresses[0].Subnet != "s" {
 		t.Errorf("a caller changed it to %v", port.Addresses)
+	}
+}
+
+// A port that is changed while an Ensure has just read it is not known as it was.
+func TestAnEnsureThatAChangeOvertakes(t *testing.T) {
+	p, _, _ := onPorts(t, newPortDouble(10))
+	spec := portSpec("")
+	spec.Key = testKey("a")
+	port := ensurePort(t, p, spec)
+	p.ports.gone(port.ID)
+	name, once := "changed", sync.Once{}
+	p.client.observe = func(r Request) {
+		if r.Method == http.MethodGet && r.Collection == "ports" {
+			once.Do(func() {
+				if _, err := p.UpdatePort(t.Context(), port.ID, sdn.PortPatch{Patch: sdn.Patch{Name: &name}}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	ensurePort(t, p, spec)
+	found, err := sdn.All(p.FindPorts(t.Context(), sdn.PortQuery{Match: sdn.Match{IDs: []sdn.ID{port.ID}}}))
+	if err != nil || len(found) != 1 || found[0].Name != name {
+		t.Errorf("the port is %+v, error %v", found, err)
 	}
 }

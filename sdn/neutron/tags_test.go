@@ -3,6 +3,7 @@ package neutron
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -113,5 +114,49 @@ func TestOneTag(t *testing.T) {
 	}
 	if _, err := p.UpdateNetwork(t.Context(), "n", sdn.NetworkPatch{Patch: sdn.Patch{IfRevision: n.Revision + 5, Tags: &[]string{"b"}}}); sdn.ReasonOf(err) != sdn.Stale {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+// A Neutron without tags refuses filters by them: it is not asked, for nothing has any.
+func TestNothingIsFoundByTagsWithoutThem(t *testing.T) {
+	t.Parallel()
+	d := newDouble()
+	d.aliases = slices.DeleteFunc(d.aliases, func(a string) bool { return a == "standard-attr-tag" })
+	d.add("networks", map[string]any{"id": "n"})
+	p, proxy := onDouble(t, d, nil)
+	found, err := sdn.All(p.FindNetworks(t.Context(), sdn.NetworkQuery{Match: sdn.Match{Tags: []string{"a"}}}))
+	if n := proxy.Count(getNetworks); err != nil || len(found) != 0 || n != 0 {
+		t.Errorf("found %d with %d requests, error %v", len(found), n, err)
+	}
+	if n := p.Capabilities().MaxTagLen; n != 0 {
+		t.Errorf("tags may be %d characters long", n)
+	}
+}
+
+// A Neutron before release 19 takes tags of 60 characters: the error names the one that is longer.
+func TestTagTooLongForAnOldNeutron(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("é", maxTagLen+1)
+	for _, of := range []string{"", "kuryr/test/t/net"} { // another's, whose tags are written one by one, and ours
+		d := newDouble()
+		d.add("networks", map[string]any{"id": "n", "description": of, "tags": []any{"one"}})
+		d.refuse = func(r *http.Request) (int, string) {
+			if r.Method == http.MethodPut {
+				return http.StatusBadRequest, neutronError("InvalidInput", "Invalid input for operation: '…' exceeds maximum length of 60.")
+			}
+			return 0, ""
+		}
+		p, _ := onDouble(t, d, nil)
+		for _, tags := range [][]string{{"one", long}, {"one", "two", long}} {
+			for range 2 { // the second time out of the cache
+				_, err := p.UpdateNetwork(t.Context(), "n", sdn.NetworkPatch{Patch: sdn.Patch{Tags: &tags}})
+				if !sdn.IsInvalid(err) || sdn.FieldOf(err) != "tags" || !strings.Contains(err.Error(), long+`" is 61 characters`) || !strings.Contains(err.Error(), "release 19") {
+					t.Errorf("of %q: the error is %v", of, err)
+				}
+				if _, err := p.Network(t.Context(), "n"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
 	}
 }
