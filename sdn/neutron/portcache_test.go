@@ -13,7 +13,20 @@ import (
 
 func testCache() (*portCache, *time.Time) {
 	now := time.Unix(1e9, 0)
-	return newPortCache("test", doubleHost, func() time.Time { return now }), &now
+	return newPortCache(Config{Installation: "test", Host: doubleHost}, func() time.Time { return now }), &now
+}
+
+// Where other hosts change ports that nothing is bound to, as a swarm's manager does after it made them, those are asked for.
+func TestPortCacheOfASwarm(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	cache := newPortCache(Config{Installation: "test", Host: doubleHost, Uncached: true}, func() time.Time { return now })
+	byAddress := sdn.PortQuery{Subnets: []sdn.ID{"s"}, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.5")}}
+	for host, want := range map[string]bool{"": false, doubleHost: true} {
+		cache.made(cachePort("p", host))
+		if _, ok := cache.find(byAddress); ok != want {
+			t.Errorf("on host %q: answered from the cache: %t", host, ok)
+		}
+	}
 }
 
 func cachePort(id sdn.ID, host string) sdn.Port {

@@ -3,7 +3,9 @@ package neutronlab
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
@@ -46,9 +48,14 @@ func (m *Machine) StartKuryr(ctx context.Context) error {
 	return m.Host.Host.StartKuryr(ctx, []string{"docker"}, m.env)
 }
 
-// boot replaces the cable to the neighbour, which a machine has not, by that of the port.
+// boot replaces the cable to the neighbour, which a machine has not, by that of the port, and waits until it reaches Neutron: a machine's
+// engine starts when its network is online.
 func (m *Machine) boot(ctx context.Context, host *privatehost.Host) error {
 	if err := run(ctx, host, []string{"ip", "link", "del", privatehost.Uplink}); err != nil {
+		return err
+	}
+	// Else the switch would take the link for the one before the reboot, which had the same name.
+	if err := m.unplug(ctx); err != nil {
 		return err
 	}
 	if err := host.Join("eth0", m.on.Host, ""); err != nil {
@@ -58,7 +65,23 @@ func (m *Machine) boot(ctx context.Context, host *privatehost.Host) error {
 	if m.Addrs, err = m.lab.configure(ctx, m.Port, host.Exec); err != nil {
 		return err
 	}
-	return m.on.attach(ctx, m.tap(), m.Name, m.Port)
+	if err := m.on.attach(ctx, m.tap(), m.Name, m.Port); err != nil {
+		return err
+	}
+	reached := listens(host, "tcp", netip.AddrPortFrom(Management.Addr(), 9696).String())
+	return Until(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		if !reached(ctx) {
+			return fmt.Errorf("machine %s does not reach Neutron by its port", m.Name)
+		}
+		return nil
+	})
+}
+
+// unplug takes the machine's cable from the switch.
+func (m *Machine) unplug(ctx context.Context) error {
+	return run(ctx, m.on.Host, []string{"ovs-vsctl", "--if-exists", "del-port", IntegrationBridge, m.tap()})
 }
 
 // tap is the compute host's end of the machine's cable.
@@ -66,7 +89,7 @@ func (m *Machine) tap() string { return "eth0." + m.Name }
 
 // Remove ends the machine and deletes its port.
 func (m *Machine) Remove(ctx context.Context) error {
-	err := run(ctx, m.on.Host, []string{"ovs-vsctl", "--if-exists", "del-port", IntegrationBridge, m.tap()})
+	err := m.unplug(ctx)
 	if m.Host.Host != nil {
 		m.Close()
 	}
