@@ -97,21 +97,30 @@ func (d *Driver) adoptNetwork(ctx context.Context, id string, n sdn.Network) (sd
 
 // adoptPoolsOf gives Keys to the pools that kuryr-libnetwork made for a subnet.
 func (d *Driver) adoptPoolsOf(ctx context.Context, s sdn.Subnet) error {
-	for _, id := range subnetPools(s) {
-		p, err := d.sdn.SubnetPool(ctx, id)
-		if sdn.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
+	pools, err := d.peersPoolsOf(ctx, s)
+	if err != nil {
+		return err
+	}
+	for _, p := range pools {
+		if _, err := d.adoptPool(ctx, p); err != nil {
 			return err
-		}
-		if peersPool(p) {
-			if _, err := d.adoptPool(ctx, p); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
+}
+
+// peersPoolsOf are the pools that kuryr-libnetwork made for a subnet.
+func (d *Driver) peersPoolsOf(ctx context.Context, s sdn.Subnet) (pools []sdn.SubnetPool, err error) {
+	for _, id := range subnetPools(s) {
+		p, err := d.sdn.SubnetPool(ctx, id)
+		if ignoreAbsent(err) != nil {
+			return nil, err
+		}
+		if err == nil && peersPool(p) {
+			pools = append(pools, p)
+		}
+	}
+	return pools, nil
 }
 
 func (d *Driver) adoptPool(ctx context.Context, p sdn.SubnetPool) (enginePool, error) {
@@ -155,17 +164,11 @@ func (d *Driver) letGoPeers(ctx context.Context, p sdn.SubnetPool) (pool engineP
 // dropPeersPools deletes what kuryr-libnetwork made for the use of an existing network that nobody uses any more: pools, and subnets of
 // its name. What is in use stays.
 func (d *Driver) dropPeersPools(ctx context.Context, s sdn.Subnet) error {
-	for _, id := range subnetPools(s) {
-		p, err := d.sdn.SubnetPool(ctx, id)
-		if sdn.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if !peersPool(p) {
-			continue
-		}
+	pools, err := d.peersPoolsOf(ctx, s)
+	if err != nil {
+		return err
+	}
+	for _, p := range pools {
 		if s.Foreign && s.Name == subnetTitle(s.CIDR) && s.Pool == p.ID {
 			err = d.sdn.DeleteSubnet(ctx, s.ID)
 		} else {
