@@ -97,21 +97,33 @@ func (d *Driver) adoptNetwork(ctx context.Context, id string, n sdn.Network) (sd
 
 // adoptPoolsOf gives Keys to the pools that kuryr-libnetwork made for a subnet.
 func (d *Driver) adoptPoolsOf(ctx context.Context, s sdn.Subnet) error {
-	for _, id := range subnetPools(s) {
-		p, err := d.sdn.SubnetPool(ctx, id)
-		if sdn.IsNotFound(err) {
+	pools, err := d.poolsOf(ctx, s)
+	if err != nil {
+		return err
+	}
+	for _, p := range pools {
+		if !peersPool(p) {
 			continue
 		}
-		if err != nil {
+		if _, err := d.adoptPool(ctx, p); err != nil {
 			return err
-		}
-		if peersPool(p) {
-			if _, err := d.adoptPool(ctx, p); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
+}
+
+// poolsOf are the pools that a subnet says it belongs to, without those that are gone.
+func (d *Driver) poolsOf(ctx context.Context, s sdn.Subnet) (pools []sdn.SubnetPool, err error) {
+	for _, id := range subnetPools(s) {
+		p, err := d.sdn.SubnetPool(ctx, id)
+		if ignoreAbsent(err) != nil {
+			return nil, err
+		}
+		if err == nil {
+			pools = append(pools, p)
+		}
+	}
+	return pools, nil
 }
 
 func (d *Driver) adoptPool(ctx context.Context, p sdn.SubnetPool) (enginePool, error) {
@@ -193,21 +205,19 @@ func (d *Driver) dropPeersPools(ctx context.Context, network sdn.ID, subnets []s
 
 // dropPeersPoolsOf deletes such pools of a subnet, and the subnet if it has kuryr-libnetwork's name. What is in use stays.
 func (d *Driver) dropPeersPoolsOf(ctx context.Context, s sdn.Subnet) error {
-	for _, id := range subnetPools(s) {
-		p, err := d.sdn.SubnetPool(ctx, id)
-		if sdn.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
+	pools, err := d.poolsOf(ctx, s)
+	if err != nil {
+		return err
+	}
+	for _, p := range pools {
 		if !peersPool(p) {
-			if slices.Contains(p.Tags, tagExistingPool) {
-				if err = d.tagSubnet(ctx, s, without(string(p.ID))); err == nil {
-					err = d.unmarkPool(ctx, p)
-				}
+			if !slices.Contains(p.Tags, tagExistingPool) {
+				continue
 			}
-			if err != nil {
+			if err := d.tagSubnet(ctx, s, without(string(p.ID))); err != nil {
+				return err
+			}
+			if err := d.unmarkPool(ctx, p); err != nil {
 				return err
 			}
 			continue

@@ -3,8 +3,6 @@ package docker
 import (
 	"context"
 	"errors"
-	"fmt"
-	"hash/fnv"
 	"net/netip"
 	"os"
 	"slices"
@@ -81,15 +79,7 @@ func (p *proxied) choose(m portMap) error {
 			break
 		}
 	}
-	count := last - first + 1
-	start := 0
-	if m.HostPort == 0 {
-		h := fnv.New32a()
-		fmt.Fprintf(h, "%s %d %d", p.endpoint, m.Proto, m.Port)
-		start = int(h.Sum32() % uint32(count))
-	}
-	for i := range min(count, dynamicTries) {
-		host := uint16(first + (start+i)%count)
+	for host := range hostPortsFor(p.endpoint, m, first, last) {
 		started, at, err := p.start(m, host)
 		if err == nil {
 			return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -281,20 +282,30 @@ func (p *publisher) choose(ctx context.Context, m portMap) error {
 		}
 		return nil
 	}
-	count := last - first + 1
-	start := 0
-	if m.HostPort == 0 {
-		h := fnv.New32a()
-		fmt.Fprintf(h, "%s %d %d", p.endpoint, m.Proto, m.Port)
-		start = int(h.Sum32() % uint32(count))
-	}
-	for i := range min(count, dynamicTries) {
-		free, err := p.try(ctx, m, uint16(first+(start+i)%count))
-		if free || err != nil {
+	for host := range hostPortsFor(p.endpoint, m, first, last) {
+		if free, err := p.try(ctx, m, host); free || err != nil {
 			return err
 		}
 	}
 	return refuse("no host port from %d to %d is free for port %d/%s", first, last, m.Port, protocol(m.Proto))
+}
+
+// hostPortsFor are the host ports of a range that are tried for a port of an endpoint: where none was asked for from one on that seldom is another's.
+func hostPortsFor(endpoint string, m portMap, first, last int) iter.Seq[uint16] {
+	count := last - first + 1
+	start := 0
+	if m.HostPort == 0 {
+		h := fnv.New32a()
+		fmt.Fprintf(h, "%s %d %d", endpoint, m.Proto, m.Port)
+		start = int(h.Sum32() % uint32(count))
+	}
+	return func(yield func(uint16) bool) {
+		for i := range min(count, dynamicTries) {
+			if !yield(uint16(first + (start+i)%count)) {
+				return
+			}
+		}
+	}
 }
 
 // chosen tells which host port every address has had for the port since before this call.

@@ -26,14 +26,8 @@ import (
 func (h *Host) EnableForwarding(ctx context.Context, v4, v6 bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	r, err := h.load()
+	r, err := h.settled(ctx)
 	if err != nil {
-		return err
-	}
-	if err := h.finish6(r); err != nil {
 		return err
 	}
 	if v4 {
@@ -55,14 +49,8 @@ func (h *Host) EnableForwarding(ctx context.Context, v4, v6 bool) error {
 func (h *Host) RestoreForwarding(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	r, err := h.load()
+	r, err := h.settled(ctx)
 	if err != nil {
-		return err
-	}
-	if err := h.finish6(r); err != nil {
 		return err
 	}
 	if err := h.restore4(r); err != nil {
@@ -72,6 +60,18 @@ func (h *Host) RestoreForwarding(ctx context.Context) error {
 		return fmt.Errorf("restore IPv6 forwarding: %w", err)
 	}
 	return h.save(r)
+}
+
+// settled is the record, after what a killed process began was finished.
+func (h *Host) settled(ctx context.Context) (*record, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	r, err := h.load()
+	if err != nil {
+		return nil, err
+	}
+	return r, h.finish6(r)
 }
 
 func (h *Host) enable4(r *record) error {

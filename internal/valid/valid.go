@@ -30,6 +30,30 @@ func Text(noun, field, s string) error {
 	return nil
 }
 
+// Patch refuses what of a Patch cannot be carried.
+func Patch(noun string, p sdn.Patch) error {
+	if p.Key != nil {
+		if err := p.Key.Validate(); err != nil {
+			return err
+		}
+	}
+	for _, f := range []struct {
+		field string
+		value *string
+	}{{"name", p.Name}, {"description", p.Description}} {
+		if f.value == nil {
+			continue
+		}
+		if err := Text(noun, f.field, *f.value); err != nil {
+			return err
+		}
+	}
+	if p.Tags != nil {
+		return Tags(noun, *p.Tags)
+	}
+	return nil
+}
+
 // Base refuses what of a spec's Base cannot be carried.
 func Base(noun string, b sdn.Base) error {
 	if err := b.Key.Validate(); err != nil {

@@ -210,7 +210,7 @@ func (p *Provider) FindFloatingIPs(ctx context.Context, q sdn.FloatingIPQuery) i
 
 // UpdateFloatingIP changes a floating IP.
 func (p *Provider) UpdateFloatingIP(ctx context.Context, id sdn.ID, change sdn.FloatingIPPatch) (out sdn.FloatingIP, err error) {
-	if err := checkPatch("floating IP", change.Patch); err != nil {
+	if err := valid.Patch("floating IP", change.Patch); err != nil {
 		return out, err
 	}
 	err = p.update(ctx, func(t *tx) error {

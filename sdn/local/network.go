@@ -158,7 +158,7 @@ func (p *Provider) FindNetworks(ctx context.Context, q sdn.NetworkQuery) iter.Se
 
 // UpdateNetwork changes a network.
 func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.NetworkPatch) (out sdn.Network, err error) {
-	if err := errors.Join(checkPatch("network", change.Patch), checkDisabled("network", change.Disabled)); err != nil {
+	if err := errors.Join(valid.Patch("network", change.Patch), checkDisabled("network", change.Disabled)); err != nil {
 		return out, err
 	}
 	if change.MTU != nil && (*change.MTU < leastMTU || *change.MTU > mostMTU) {

@@ -415,7 +415,7 @@ func (p *Provider) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn
 
 // UpdatePort changes a port. An address that a floating IP or a port forwarding leads to cannot be taken away: InUse.
 func (p *Provider) UpdatePort(ctx context.Context, id sdn.ID, change sdn.PortPatch) (out sdn.Port, err error) {
-	if err := errors.Join(checkPatch("port", change.Patch), p.checkDevice(change.DeviceID, change.DeviceOwner, change.Host), checkMAC("port", change.MAC)); err != nil {
+	if err := errors.Join(valid.Patch("port", change.Patch), p.checkDevice(change.DeviceID, change.DeviceOwner, change.Host), checkMAC("port", change.MAC)); err != nil {
 		return out, err
 	}
 	if change.Profile != nil {

@@ -135,7 +135,7 @@ func (p *Provider) changeRouter(ctx context.Context, id sdn.ID, f func(*tx, *rou
 
 // UpdateRouter changes a router.
 func (p *Provider) UpdateRouter(ctx context.Context, id sdn.ID, change sdn.RouterPatch) (out sdn.Router, err error) {
-	if err := errors.Join(checkPatch("router", change.Patch), checkDisabled("router", change.Disabled)); err != nil {
+	if err := errors.Join(valid.Patch("router", change.Patch), checkDisabled("router", change.Disabled)); err != nil {
 		return out, err
 	}
 	if change.Routes != nil {

@@ -110,6 +110,11 @@ func openBolt(path string, o *bbolt.Options) (db *bbolt.DB, err error) {
 
 // verifyFile checks a file under its lock. The error is os.ErrNotExist if there is none.
 func verifyFile(ctx context.Context, path string) error {
+	return withVerified(ctx, path, func(*os.File, int64) error { return nil })
+}
+
+// withVerified is verifyFile and then do, with the file and its size, under the same lock.
+func withVerified(ctx context.Context, path string, do func(f *os.File, size int64) error) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
@@ -125,7 +130,7 @@ func verifyFile(ctx context.Context, path string) error {
 	if err := verify(f, info.Size()); err != nil {
 		return damagedStore(path, err)
 	}
-	return nil
+	return do(f, info.Size())
 }
 
 func damagedStore(path string, cause error) error {
@@ -176,25 +181,12 @@ func (p *Provider) Backup(ctx context.Context, w io.Writer) error {
 // Copy writes the store at path, which no provider has open, as it is: nothing in it or beside it is changed, not even an older schema.
 // The error is os.ErrNotExist if there is none.
 func Copy(ctx context.Context, path string, w io.Writer) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("store: %w", err)
-	}
-	defer f.Close()
-	if err := lockFile(ctx, f); err != nil {
-		return fmt.Errorf("store %s: %w", path, err)
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return fmt.Errorf("store %s: %w", path, err)
-	}
-	if err := verify(f, info.Size()); err != nil {
-		return damagedStore(path, err)
-	}
-	if _, err := io.Copy(contextWriter{ctx, w}, io.NewSectionReader(f, 0, info.Size())); err != nil {
-		return fmt.Errorf("copy the store: %w", full(err))
-	}
-	return nil
+	return withVerified(ctx, path, func(f *os.File, size int64) error {
+		if _, err := io.Copy(contextWriter{ctx, w}, io.NewSectionReader(f, 0, size)); err != nil {
+			return fmt.Errorf("copy the store: %w", full(err))
+		}
+		return nil
+	})
 }
 
 // contextWriter stops writing when its context ends.

@@ -334,7 +334,7 @@ func (p *Provider) FindSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2
 
 // UpdateSubnet changes a subnet.
 func (p *Provider) UpdateSubnet(ctx context.Context, id sdn.ID, change sdn.SubnetPatch) (out sdn.Subnet, err error) {
-	if err := checkPatch("subnet", change.Patch); err != nil {
+	if err := valid.Patch("subnet", change.Patch); err != nil {
 		return out, err
 	}
 	var reserved, nameservers []netip.Addr

@@ -239,7 +239,7 @@ func (p *Provider) FindSubnetPools(ctx context.Context, q sdn.SubnetPoolQuery) i
 
 // UpdateSubnetPool changes a subnet pool.
 func (p *Provider) UpdateSubnetPool(ctx context.Context, id sdn.ID, change sdn.SubnetPoolPatch) (out sdn.SubnetPool, err error) {
-	if err := checkPatch("subnet pool", change.Patch); err != nil {
+	if err := valid.Patch("subnet pool", change.Patch); err != nil {
 		return out, err
 	}
 	if change.Prefixes != nil {

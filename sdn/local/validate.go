@@ -12,29 +12,6 @@ import (
 
 func contains[T comparable](list []T, v T) bool { return slices.Contains(list, v) }
 
-func checkPatch(noun string, p sdn.Patch) error {
-	if p.Key != nil {
-		if err := p.Key.Validate(); err != nil {
-			return err
-		}
-	}
-	for _, f := range []struct {
-		field string
-		value *string
-	}{{"name", p.Name}, {"description", p.Description}} {
-		if f.value == nil {
-			continue
-		}
-		if err := valid.Text(noun, f.field, *f.value); err != nil {
-			return err
-		}
-	}
-	if p.Tags != nil {
-		return valid.Tags(noun, *p.Tags)
-	}
-	return nil
-}
-
 // lacking refuses a field that asks for what the embedded SDN has not.
 func lacking(noun, field string, asked bool, what string) error {
 	if !asked {

@@ -131,7 +131,7 @@ func adopt(noun string, m *meta, b sdn.Base, body map[string]any) error {
 // it has not changed meanwhile.
 func patch[W wire](ctx context.Context, p *Provider, k collection[W], id sdn.ID, change sdn.Patch, body map[string]any) (W, error) {
 	var none W
-	if err := checkPatch(k.title, change); err != nil {
+	if err := valid.Patch(k.title, change); err != nil {
 		return none, err
 	}
 	if change.Name != nil {

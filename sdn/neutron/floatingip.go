@@ -250,7 +250,7 @@ func (p *Provider) UpdateFloatingIP(ctx context.Context, id sdn.ID, change sdn.F
 			return sdn.FloatingIP{}, err
 		}
 	}
-	if err := checkPatch("floating IP", change.Patch); err != nil {
+	if err := valid.Patch("floating IP", change.Patch); err != nil {
 		return sdn.FloatingIP{}, err
 	}
 	general := change.Patch

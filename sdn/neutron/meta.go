@@ -100,30 +100,6 @@ func addIDs(q url.Values, name string, ids []sdn.ID) {
 	}
 }
 
-// checkPatch refuses what of a Patch cannot be carried.
-func checkPatch(noun string, p sdn.Patch) error {
-	if p.Key != nil {
-		if err := p.Key.Validate(); err != nil {
-			return err
-		}
-	}
-	for _, f := range []struct {
-		field string
-		value *string
-	}{{"name", p.Name}, {"description", p.Description}} {
-		if f.value == nil {
-			continue
-		}
-		if err := valid.Text(noun, f.field, *f.value); err != nil {
-			return err
-		}
-	}
-	if p.Tags != nil {
-		return valid.Tags(noun, *p.Tags)
-	}
-	return nil
-}
-
 // immutable is the conflict of a field that cannot be changed.
 func immutable(noun, id, field string, have, want any) error {
 	return &sdn.Error{Kind: sdn.KindConflict, Reason: sdn.Immutable, Noun: noun, ID: id, Field: field, Detail: fmt.Sprintf("is %v and cannot become %v", have, want)}

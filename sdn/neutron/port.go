@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -104,7 +105,7 @@ func portQuery(q sdn.PortQuery) url.Values {
 // UpdatePort changes a port. Where Neutron cannot bind it to the host that is wanted the error IsInvalid, "host", and the port is unbound; its
 // device and name are what they were, if this process knew.
 func (p *Provider) UpdatePort(ctx context.Context, id sdn.ID, change sdn.PortPatch) (sdn.Port, error) {
-	if err := checkPatch("port", change.Patch); err != nil {
+	if err := valid.Patch("port", change.Patch); err != nil {
 		return sdn.Port{}, err
 	}
 	if err := checkPortPatch(change); err != nil {
