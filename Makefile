@@ -13,7 +13,7 @@ SOAK        ?= 60s
 count = go run ./test/count -name $(1) $(if $(RESULTS),-to $(RESULTS)/$(1))
 
 .DEFAULT_GOAL := help
-.PHONY: help build docker-plugin man test lint e2e-docker e2e-docker-29 crash soak faults e2e-neutron bench bench-docker bench-neutron fuzz demo demo-clean install clean need-root need-gcc deps
+.PHONY: help build failpoints docker-plugin man test lint e2e-docker e2e-docker-29 crash soak faults e2e-neutron bench bench-docker bench-neutron fuzz demo demo-clean install clean need-root need-gcc deps
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-14s %s\n", $$1, $$2 }'
@@ -21,6 +21,9 @@ help: ## list the targets
 build: ## build bin/kuryr and bin/kuryr-vif, static, with their version
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kuryr ./cmd/kuryr
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kuryr-vif ./cmd/kuryr-vif
+
+failpoints: # bin/kuryr-failpoints, which dies where it is told to
+	CGO_ENABLED=0 go build -trimpath -tags failpoints -ldflags '$(LDFLAGS)' -o bin/kuryr-failpoints ./cmd/kuryr
 
 docker-plugin: build ## build bin/docker-plugin, which docker plugin create takes
 	hack/docker-plugin.sh
@@ -38,33 +41,33 @@ lint: ## gofmt, vet, staticcheck, golangci-lint (the tools are built once into ~
 
 e2e-docker: need-root docker-plugin ## scenarios with a real Docker engine on private hosts (root; installs docker.io)
 	hack/deps.sh e2e
-	go test -json -tags e2e -count=1 -parallel 4 -timeout $(E2E_TIMEOUT) ./test/e2e/privatehost ./test/e2e/docker | $(call count,e2e-docker)
+	go test -json -tags e2e -count=1 -parallel 4 -timeout $(E2E_TIMEOUT) -run "$(SCENARIOS)" ./test/e2e/privatehost ./test/e2e/docker | $(call count,e2e-docker)
 
 e2e-docker-29: need-root docker-plugin ## the same and more with Docker 29, which is built from its source once (root)
 	hack/deps.sh e2e
 	engine=$$(hack/dockerd.sh) && KURYR_E2E_DOCKERD=$$engine go test -json -tags e2e -count=1 -parallel 4 -timeout $(E2E_TIMEOUT) \
-		./test/e2e/privatehost ./test/e2e/docker | $(call count,e2e-docker-29)
+		-run "$(SCENARIOS)" ./test/e2e/privatehost ./test/e2e/docker | $(call count,e2e-docker-29)
 
-e2e-neutron: need-root build ## scenarios on a real Neutron and OVN, hosts with Docker and Open vSwitch; SCENARIOS chooses (root; installs them)
+e2e-neutron: need-root docker-plugin failpoints ## scenarios on a real Neutron and OVN, hosts with Docker and Open vSwitch; SCENARIOS chooses (root; installs them)
 	hack/deps.sh neutron
 	go test -json -tags e2e -count=1 -p 1 -timeout 45m -run "$(SCENARIOS)" ./test/e2e/neutronlab ./test/e2e/neutron | $(call count,e2e-neutron)
 
 # The folders whose own tests kill at failpoints; without the tag those tests are not there.
 KILLS := ./docker ./bind ./datapath/fabric ./datapath/host ./sdn/local
 
-crash: need-root ## kill Kuryr at every failpoint and compare store and kernel (root)
+crash: SCENARIOS = Failpoints|Sequence|Crash|Killed
+crash: need-root failpoints ## kill Kuryr at every failpoint and compare store and kernel (root)
 	hack/deps.sh e2e
-	CGO_ENABLED=0 go build -trimpath -tags failpoints -ldflags '$(LDFLAGS)' -o bin/kuryr-failpoints ./cmd/kuryr
-	go test -json -tags e2e,failpoints -count=1 -timeout $(E2E_TIMEOUT) -run 'Failpoints|Sequence|Crash|Killed' -skip '^TestCrashChild$$' \
+	go test -json -tags e2e,failpoints -count=1 -timeout $(E2E_TIMEOUT) -run '$(SCENARIOS)' -skip '^TestCrashChild$$' \
 		./test/e2e/crash $(KILLS) | $(call count,crash)
 
 soak: need-root build ## random kills of Kuryr and Docker among forty users, for SOAK (60s); KURYR_SOAK_SEED repeats a run (root)
 	hack/deps.sh e2e
-	SOAK=$(SOAK) go test -json -tags e2e -count=1 -timeout 3h ./test/e2e/soak | $(call count,soak)
+	SOAK=$(SOAK) go test -json -tags e2e -count=1 -timeout 3h -run "$(SCENARIOS)" ./test/e2e/soak | $(call count,soak)
 
 faults: need-root build ## slow, full and failing disks, a full /run, floods, daemons in the wrong order (root)
 	hack/deps.sh e2e
-	go test -json -tags e2e -count=1 -parallel 6 -timeout $(E2E_TIMEOUT) ./test/e2e/faults | $(call count,faults)
+	go test -json -tags e2e -count=1 -parallel 6 -timeout $(E2E_TIMEOUT) -run "$(SCENARIOS)" ./test/e2e/faults | $(call count,faults)
 
 bench: need-root build ## measure against the raw kernel and Docker's bridge, as ratios (root)
 	hack/deps.sh e2e

@@ -102,12 +102,7 @@ func (d *vethDriver) atHostEnd(ctx context.Context, port sdn.Port, do func(s *so
 		return err
 	}
 	defer ns.close()
-	return visit(func() error {
-		s, err := ns.socket()
-		if err != nil {
-			return err
-		}
-		defer s.close()
+	return ns.within(func(s *socket) error {
 		l, err := s.link(0, HostName(port.ID))
 		if errors.Is(err, errNoLink) || err == nil && (!belongsTo(l, port.ID) || l.alias == graveAlias+string(port.ID)) {
 			return sdn.NotFound("interface", HostName(port.ID))

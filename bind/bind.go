@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 
 	"github.com/kuryr/kuryr/internal/ovsdb"
@@ -155,10 +156,14 @@ func (b *Binder) driver(port sdn.Port) (Driver, error) {
 // plugged as asked stays as it is, without harm to its traffic; what a killed Plug left is finished; if the container end is
 // elsewhere, under another name or with another MAC, the interface is made anew.
 //
-// Errors: IsInvalid, naming the field, for what makes no interface; IsNotFound for a namespace or bridge that is not there; IsConflict, Exists, for a
+// Errors: IsInvalid, naming the field, for what makes no interface; IsDenied for a port that the SDN hides a part of from these credentials; IsNotFound for a namespace or bridge that is not there; IsConflict, Exists, for a
 // name that another interface has; IsExhausted, NoPorts, for a bridge that holds no more; IsUnavailable for a switch that cannot be told. Nothing is
 // left behind by these, unless the switch stays away.
 func (b *Binder) Plug(ctx context.Context, i Interface) (Result, error) {
+	if hidden := i.Port.VIF.Hidden; len(hidden) > 0 {
+		return Result{}, &sdn.Error{Kind: sdn.KindDenied, Noun: "port", ID: string(i.Port.ID), Field: "vif",
+			Detail: "the SDN does not tell how it is to be plugged: the credentials need the right to read " + strings.Join(hidden, ", ")}
+	}
 	d, err := b.driver(i.Port)
 	if err != nil {
 		return Result{}, err

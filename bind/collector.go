@@ -190,12 +190,7 @@ func (g *graveyard) collect(path string) error {
 		return err
 	}
 	defer ns.close()
-	return visit(func() error {
-		s, err := ns.socket()
-		if err != nil {
-			return err
-		}
-		defer s.close()
+	return ns.within(func(s *socket) error {
 		var b batch
 		b.add("delete tombstones in "+ns.String(), unix.RTM_DELLINK, 0, ifInfo(unix.AF_UNSPEC, 0, 0, 0))
 		b.u32(unix.IFLA_GROUP, groupDying)

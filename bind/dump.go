@@ -17,40 +17,28 @@ func (s *socket) dump(b *batch) (list [][]byte, err error) {
 	s.seq++
 	binary.NativeEndian.PutUint32(b.buf[8:], s.seq)
 	binary.NativeEndian.PutUint16(b.buf[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
-	if err := unix.Sendto(s.fd, b.buf, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return nil, fmt.Errorf("%s: send: %w", b.what[0], err)
-	}
-	buf := make([]byte, 64<<10)
-	for {
-		n, _, err := unix.Recvfrom(s.fd, buf, 0)
-		if err != nil {
-			return nil, fmt.Errorf("%s: receive: %w", b.what[0], err)
-		}
-		for rest := buf[:n]; len(rest) >= unix.SizeofNlMsghdr; {
-			size := int(binary.NativeEndian.Uint32(rest))
-			if size < unix.SizeofNlMsghdr || size > len(rest) {
-				return nil, fmt.Errorf("%s: the kernel's answer is cut short", b.what[0])
+	err = s.exchange(b, 64<<10, func(m message) (done bool, err error) {
+		switch {
+		case m.seq != s.seq: // left over from an earlier batch that failed half way
+		case m.kind == unix.NLMSG_DONE:
+			if failed := int32(u32(m.payload)); failed < 0 {
+				return true, fmt.Errorf("%s: %w", b.what[0], unix.Errno(-failed))
 			}
-			kind, flags, seq := binary.NativeEndian.Uint16(rest[4:]), binary.NativeEndian.Uint16(rest[6:]), binary.NativeEndian.Uint32(rest[8:])
-			payload := rest[unix.SizeofNlMsghdr:size]
-			rest = rest[min((size+3)&^3, len(rest)):]
-			switch {
-			case seq != s.seq: // left over from an earlier batch that failed half way
-			case kind == unix.NLMSG_DONE:
-				if len(payload) >= 4 && int32(binary.NativeEndian.Uint32(payload)) < 0 {
-					return nil, fmt.Errorf("%s: %w", b.what[0], unix.Errno(-int32(binary.NativeEndian.Uint32(payload))))
-				}
-				return list, nil
-			case kind == unix.NLMSG_ERROR:
-				if err = ackError(payload, flags); err == nil {
-					err = errors.New("the kernel answers a list with nothing")
-				}
-				return nil, fmt.Errorf("%s: %w", b.what[0], err)
-			default:
-				list = append(list, slices.Clone(payload))
+			return true, nil
+		case m.kind == unix.NLMSG_ERROR:
+			if err = ackError(m.payload, m.flags); err == nil {
+				err = errors.New("the kernel answers a list with nothing")
 			}
+			return true, fmt.Errorf("%s: %w", b.what[0], err)
+		default:
+			list = append(list, slices.Clone(m.payload))
 		}
+		return false, nil
+	})
+	if err != nil {
+		return nil, err
 	}
+	return list, nil
 }
 
 // links lists the links of a namespace that the socket's knows by an id, of its own if nsid is negative, and of one kind if that is not "".

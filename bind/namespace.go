@@ -72,6 +72,18 @@ func (n namespace) socket() (*socket, error) {
 	return openSocket()
 }
 
+// within runs do on a visitor's thread, with a socket in the namespace.
+func (n namespace) within(do func(*socket) error) error {
+	return visit(func() error {
+		s, err := n.socket()
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		return do(s)
+	})
+}
+
 // host is the network namespace that the binder was made in.
 type host struct{ fd int }
 

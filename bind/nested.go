@@ -287,14 +287,7 @@ func (d *nestedDriver) within(path string, do func(ns namespace, s *socket) erro
 		return err
 	}
 	defer ns.close()
-	return visit(func() error {
-		s, err := ns.socket()
-		if err != nil {
-			return err
-		}
-		defer s.close()
-		return do(ns, s)
-	})
+	return ns.within(func(s *socket) error { return do(ns, s) })
 }
 
 // missingKind says which module makes links of a kind that the kernel does not know.

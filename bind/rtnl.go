@@ -129,35 +129,55 @@ func (s *socket) ask(b *batch) (answer []byte, err error) {
 			binary.NativeEndian.PutUint16(b.buf[at+6:], flags|unix.NLM_F_ACK)
 		}
 	}
-	if err := unix.Sendto(s.fd, b.buf, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return nil, fmt.Errorf("%s: send: %w", b.what[0], err)
+	err = s.exchange(b, 16<<10, func(m message) (done bool, err error) {
+		switch {
+		case m.seq-first >= uint32(len(b.start)): // left over from an earlier batch that failed half way
+			return false, nil
+		case m.kind != unix.NLMSG_ERROR:
+			answer = slices.Clone(m.payload)
+			return false, nil
+		}
+		if failure := ackError(m.payload, m.flags); failure != nil {
+			return true, fmt.Errorf("%s: %w", b.what[m.seq-first], failure)
+		}
+		return m.seq == s.seq, nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	buf := make([]byte, 16<<10)
+	return answer, nil
+}
+
+// message is one of the kernel's answers. Its payload is good until the next is read.
+type message struct {
+	kind, flags uint16
+	seq         uint32
+	payload     []byte
+}
+
+// exchange sends the batch and gives take one answer after another, read into so many bytes, until it is done.
+func (s *socket) exchange(b *batch, room int, take func(message) (done bool, err error)) error {
+	if err := unix.Sendto(s.fd, b.buf, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fmt.Errorf("%s: send: %w", b.what[0], err)
+	}
+	buf := make([]byte, room)
 	for {
 		n, _, err := unix.Recvfrom(s.fd, buf, 0)
 		if err != nil {
-			return nil, fmt.Errorf("%s: receive: %w", b.what[0], err)
+			return fmt.Errorf("%s: receive: %w", b.what[0], err)
 		}
 		for rest := buf[:n]; len(rest) >= unix.SizeofNlMsghdr; {
 			size := int(binary.NativeEndian.Uint32(rest))
 			if size < unix.SizeofNlMsghdr || size > len(rest) {
-				return nil, fmt.Errorf("%s: the kernel's answer is cut short", b.what[0])
+				return fmt.Errorf("%s: the kernel's answer is cut short", b.what[0])
 			}
-			kind, flags, seq := binary.NativeEndian.Uint16(rest[4:]), binary.NativeEndian.Uint16(rest[6:]), binary.NativeEndian.Uint32(rest[8:])
-			payload := rest[unix.SizeofNlMsghdr:size]
+			m := message{
+				kind: binary.NativeEndian.Uint16(rest[4:]), flags: binary.NativeEndian.Uint16(rest[6:]), seq: binary.NativeEndian.Uint32(rest[8:]),
+				payload: rest[unix.SizeofNlMsghdr:size],
+			}
 			rest = rest[min((size+3)&^3, len(rest)):]
-			if seq-first >= uint32(len(b.start)) {
-				continue // left over from an earlier batch that failed half way
-			}
-			if kind != unix.NLMSG_ERROR {
-				answer = slices.Clone(payload)
-				continue
-			}
-			if failure := ackError(payload, flags); failure != nil {
-				return nil, fmt.Errorf("%s: %w", b.what[seq-first], failure)
-			}
-			if seq == s.seq {
-				return answer, nil
+			if done, err := take(m); done || err != nil {
+				return err
 			}
 		}
 	}

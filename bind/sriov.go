@@ -132,14 +132,7 @@ func (d *functionDriver) within(do func(*socket) error) error {
 		return err
 	}
 	defer ns.close()
-	return visit(func() error {
-		s, err := ns.socket()
-		if err != nil {
-			return err
-		}
-		defer s.close()
-		return do(s)
-	})
+	return ns.within(do)
 }
 
 var pciSlot = regexp.MustCompile(`^[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$`)

@@ -120,12 +120,7 @@ func (d *vethDriver) Unplug(ctx context.Context, port sdn.Port) error {
 		return err
 	}
 	defer ns.close()
-	return visit(func() error {
-		s, err := ns.socket()
-		if err != nil {
-			return err
-		}
-		defer s.close()
+	return ns.within(func(s *socket) error {
 		err = d.seat.leave(ctx, s, ns, port)
 		failpoint.Here("bind.unplug.left")
 		return errors.Join(err, d.bury(s, ns, port))
@@ -158,12 +153,7 @@ func (d *vethDriver) Connected(_ context.Context, port sdn.Port) (connected bool
 		return false, err
 	}
 	defer ns.close()
-	err = visit(func() error {
-		s, err := ns.socket()
-		if err != nil {
-			return err
-		}
-		defer s.close()
+	err = ns.within(func(s *socket) error {
 		l, err := s.link(0, HostName(port.ID))
 		if errors.Is(err, errNoLink) {
 			return nil

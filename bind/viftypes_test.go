@@ -102,6 +102,18 @@ func TestAgentBridge(t *testing.T) {
 	w.wantHost(bridge, "brqagents", "brq7777777")
 }
 
+// TestHidden: a port that the SDN tells a part of alone is not plugged by guess, and can be unplugged all the same.
+func TestHidden(t *testing.T) {
+	w := newWorld(t)
+	p := w.port()
+	p.VIF = sdn.VIF{Type: sdn.VIFTap, Hidden: []string{"binding:vif_details"}}
+	_, err := w.b.Plug(t.Context(), w.in(p, nstest.New(t)))
+	if !sdn.IsDenied(err) || !strings.Contains(err.Error(), "binding:vif_details") {
+		t.Errorf("plug: %v", err)
+	}
+	must(t, w.b.Unplug(t.Context(), p))
+}
+
 // TestTap: the host reaches the container by way of the host end, as an agent's routes would have it.
 func TestTap(t *testing.T) {
 	w := newWorld(t)

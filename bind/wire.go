@@ -82,12 +82,5 @@ func (b *Binder) wiring(ctx context.Context, port sdn.Port, do func(*vethDriver,
 		return err
 	}
 	defer ns.close()
-	return visit(func() error {
-		s, err := ns.socket()
-		if err != nil {
-			return err
-		}
-		defer s.close()
-		return do(veth, s, ns)
-	})
+	return ns.within(func(s *socket) error { return do(veth, s, ns) })
 }

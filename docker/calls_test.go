@@ -322,3 +322,41 @@ func TestNetworkCallsWithoutTags(t *testing.T) {
 		b.clean()
 	}
 }
+
+// TestExistingCalls is what an existing network costs, with Zun's options, and a port on it that is lent. What is asked for by its id is in the cache of a
+// provider that has one.
+func TestExistingCalls(t *testing.T) {
+	t.Parallel()
+	c := &counting{}
+	b := newBox(t, func(config *Config) { c.Provider = config.Provider; config.Provider = c; config.Routed = false })
+	theirs := b.theirs("net", "10.50.0.0/24")
+	expect := func(what, want string) {
+		t.Helper()
+		if got := strings.Join(c.calls, " "); got != want {
+			t.Errorf("%s asked for\n\t%s\nwant\n\t%s", what, got, want)
+		}
+		c.calls = nil
+	}
+	z := b.zun(theirs, "10.50.0.0/24", "")
+	c.calls = nil
+	n := b.create(z)
+	expect("create", "Network Subnet EnsureSubnetPool Subnet Network FindSubnets Subnet EnsureSubnetPool UpdateNetwork UpdateSubnet")
+	lent, err := b.provider.EnsurePorts(t.Context(), []sdn.PortSpec{{Network: theirs.ID, Addresses: []sdn.Address{{Addr: netip.MustParseAddr("10.50.0.20")}}}})
+	b.must(err)
+	e := &endpoint{net: n, ip4: "10.50.0.20", mac: lent[0].MAC.String()}
+	b.take(e)
+	expect("RequestAddress", "Subnet FindPorts")
+	b.ok("NetworkDriver.CreateEndpoint", e.createBody())
+	expect("CreateEndpoint", "SubnetPool Network FindSubnets FindPorts UpdatePort UpdatePort")
+	b.ok("NetworkDriver.EndpointOperInfo", e.body())
+	b.ok("NetworkDriver.Join", e.joinBody())
+	expect("Join", "FindSubnets")
+	b.ok("NetworkDriver.Leave", e.body())
+	b.ok("NetworkDriver.DeleteEndpoint", e.body())
+	b.giveBack(e)
+	expect("stop", "FindFloatingIPs FindFloatingIPs Port UpdatePort Subnet")
+	b.same(lent[0])
+	b.must(b.provider.DeletePorts(t.Context(), []sdn.ID{lent[0].ID}))
+	b.remove(n)
+	expect("delete", "Subnet SubnetPool Subnet DeleteSubnetPool SubnetPool Network FindSubnetPools FindSubnets FindPorts Network UpdateNetwork UpdateSubnet DeleteSubnetPool")
+}

@@ -161,10 +161,10 @@ func (c *comparer) add(f Forgotten, of sdn.Meta) {
 	c.out.Forgotten = append(c.out.Forgotten, f)
 }
 
-// engineOf is the engine that an object says had it, "" if none.
+// engineOf is the engine that an object says had it, by its engineName, "" if none.
 func engineOf(tags []string) string {
 	if ids := tagValues(tags, tagEngine); len(ids) > 0 {
-		return ids[0]
+		return engineName(ids[0])
 	}
 	return ""
 }

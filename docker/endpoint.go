@@ -66,6 +66,9 @@ func (d *Driver) bindEndpoint(ctx context.Context, r *createEndpointRequest) (an
 	if err != nil {
 		return nil, nil, err
 	}
+	if lost := r.endpoint.driver.lost(); len(lost) > 0 && d.sdn.Capabilities().MaxTagLen == 0 {
+		return nil, nil, untagged(lost)
+	}
 	for _, p := range ports {
 		switch {
 		case !d.ownPort(p):
@@ -357,14 +360,20 @@ type operInfoResponse struct{ Value map[string]any }
 // endpointOperInfo tells facts about the port. It never fails: older engines do not start a container without it.
 func (d *Driver) endpointOperInfo(ctx context.Context, r *endpointRequest) (any, error) {
 	value := map[string]any{}
-	port, found, err := d.port(ctx, r.EndpointID)
+	find := d.port
+	if _, lent := d.hinted(r.EndpointID); lent {
+		find = d.portOf // an SDN would have to be asked twice in each start
+	}
+	port, found, err := find(ctx, r.EndpointID)
 	if err != nil {
 		d.log.WarnContext(ctx, "no facts about an endpoint", "endpoint", r.EndpointID, "err", err)
 	}
 	if found {
 		value["kuryr.port.id"] = string(port.ID)
 		value["kuryr.port.mac"] = port.MAC.String()
-		value["kuryr.port.status"] = string(port.Status)
+		if port.Status != "" {
+			value["kuryr.port.status"] = string(port.Status)
+		}
 		value["kuryr.network.id"] = string(port.Network)
 		if exposed := tagValues(port.Tags, tagExposed); exposed != nil {
 			value["kuryr.port.exposed"] = exposed

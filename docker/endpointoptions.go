@@ -256,6 +256,19 @@ func (d driverOptions) tags() []string {
 	return tags
 }
 
+// lost are the options that an SDN without tags would forget.
+func (d driverOptions) lost() (options []string) {
+	for _, o := range []struct {
+		option string
+		asked  bool
+	}{{optIfname, d.ifname != ""}, {optPortSecurity, d.portSafety != nil}, {optFloatingIP, d.floating != ""}, {optPublish, d.publish == publishFloating}} {
+		if o.asked {
+			options = append(options, o.option)
+		}
+	}
+	return options
+}
+
 // unguarded is what the SDN is told of an endpoint's guard, nil where it was not asked for anything.
 func (d driverOptions) unguarded() *bool {
 	if d.portSafety == nil {

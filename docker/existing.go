@@ -121,8 +121,8 @@ func (d *Driver) namedPoolOf(ctx context.Context, named reference) (sdn.SubnetPo
 }
 
 // useNetwork is CreateNetwork with an existing network. All that can be wrong is found out before the first change.
-// isNew says that it has no link yet.
-func (d *Driver) useNetwork(ctx context.Context, r *createNetworkRequest, isNew bool) error {
+// isNew says that it has no link yet, looked that the SDN was asked for one.
+func (d *Driver) useNetwork(ctx context.Context, r *createNetworkRequest, isNew, looked bool) error {
 	if d.scope == Global {
 		return refuse("a swarm's networks cannot be made of existing ones: leave out the options that name them")
 	}
@@ -134,7 +134,7 @@ func (d *Driver) useNetwork(ctx context.Context, r *createNetworkRequest, isNew 
 	if err != nil {
 		return err
 	}
-	pools, err := d.poolsOf(ctx, r, standing)
+	pools, handed, err := d.poolsToUse(ctx, r, standing)
 	if err != nil {
 		return err
 	}
@@ -148,13 +148,14 @@ func (d *Driver) useNetwork(ctx context.Context, r *createNetworkRequest, isNew 
 			cidr = data.cidr
 		}
 	}
-	l, err := d.ensureLink(ctx, r.NetworkID, network.ID, ids, cidr, r.network.tags(), isNew)
+	l, err := d.ensureLink(ctx, r.NetworkID, network.ID, ids, cidr, r.network.tags(), isNew && (looked || handed))
 	if err != nil {
 		return err
 	}
 	if err := r.network.kept(l.Tags); err != nil {
 		return err
 	}
+	d.noteNetwork(r.NetworkID, "", l.ID)
 	failpoint.Here("docker.createnetwork.linked")
 	for data, pool := range pools {
 		s, ok := standing[data]
@@ -175,6 +176,20 @@ func (d *Driver) useNetwork(ctx context.Context, r *createNetworkRequest, isNew 
 	d.claim(pools)
 	d.markUse(ctx, r.NetworkID, network, pools, standing)
 	return nil
+}
+
+// poolsToUse are the pools of the ranges of an existing network: those that this process has just handed out, which it tells, or those that the SDN tells of.
+func (d *Driver) poolsToUse(ctx context.Context, r *createNetworkRequest, standing map[*ipamData]sdn.Subnet) (pools map[*ipamData]enginePool, handed bool, err error) {
+	if pools, handed = d.handedFor(r, standing); !handed {
+		pools, err = d.poolsOf(ctx, r, standing)
+		return pools, false, err
+	}
+	for data, pool := range pools {
+		if err := mayHave(r, data, pool, standing); err != nil {
+			return nil, true, err
+		}
+	}
+	return pools, true, nil
 }
 
 // existingNetwork is the network that is to be used, with its subnets. A subnet alone means its network.
@@ -359,7 +374,7 @@ func (d *Driver) leaveExisting(ctx context.Context, id string) error {
 		return err
 	}
 	failpoint.Here("docker.deletenetwork.unmarked")
-	if len(l.pools) > 0 {
+	if len(l.pools) > 0 && !d.whereabouts.allGone(l.pools) {
 		if err := d.dropReleased(ctx, sdn.Match{IDs: l.pools, Tags: []string{tagReleased}}); err != nil {
 			return err
 		}
@@ -410,24 +425,23 @@ func (d *Driver) unmarkUse(ctx context.Context, l link, subnets []sdn.Subnet) er
 	if err != nil {
 		return err
 	}
-	last := false
-	err = d.tagNetwork(ctx, network, func(tags []string) []string {
-		// What is read may be old, and another host use the network by now. What is written tells: it is refused where the tags are others.
-		tags = without(useTags(l.id)...)(tags)
-		last = len(tagsWith(tags, tagExisting)) == 0
-		return tags
-	})
+	// What is read may be old, but it has what was written here.
+	err = d.tagNetwork(ctx, network, without(useTags(l.id)...))
+	var own []string
+	for _, p := range l.pools {
+		own = append(own, string(p))
+	}
+	var peers []sdn.Subnet
 	for _, s := range subnets {
 		if err != nil || d.cutFor(s, l.id) {
 			continue
 		}
-		var own []string
-		for _, p := range l.pools {
-			own = append(own, string(p))
+		if err = d.tagSubnet(ctx, s, without(own...)); err == nil && slices.ContainsFunc(subnetPools(s), func(id sdn.ID) bool { return !slices.Contains(l.pools, id) }) {
+			peers = append(peers, s)
 		}
-		if err = d.tagSubnet(ctx, s, without(own...)); err == nil && last {
-			err = d.dropPeersPools(ctx, s)
-		}
+	}
+	if err == nil && len(peers) > 0 {
+		err = d.dropPeersPools(ctx, l.network, peers)
 	}
 	if sdn.IsDenied(err) || sdn.IsUnsupported(err) || sdn.IsNotFound(err) {
 		d.log.WarnContext(ctx, "an existing network keeps tags that say it is used", "network", network.ID, "err", err)

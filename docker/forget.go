@@ -220,7 +220,7 @@ func (d *Driver) Seen(ctx context.Context, engine, network string) error {
 	if err != nil || !found {
 		return err
 	}
-	return d.remember(ctx, engine, n)
+	return d.remember(ctx, engineName(engine), n)
 }
 
 func (d *Driver) remember(ctx context.Context, engine string, n sdn.Network) error {

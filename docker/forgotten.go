@@ -115,6 +115,7 @@ func (d *Driver) Forgotten(ctx context.Context, engine Engine) (Comparison, erro
 	if c.view.ID == "" {
 		return Comparison{}, fmt.Errorf("the engine does not tell who it is")
 	}
+	c.view.ID = engineName(c.view.ID)
 	c.index()
 	for _, compare := range []func(context.Context) error{c.running, c.publications, c.endpoints, c.addresses, c.networks, c.pools} {
 		if err := compare(ctx); err != nil {

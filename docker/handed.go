@@ -99,8 +99,9 @@ func (d *Driver) handedChanged(p sdn.SubnetPool) {
 }
 
 // handedFor are the pools of a network's ranges where this process has handed all of them out, with the gateways and auxiliary addresses
-// that the network is to have, and nothing was tried with them since: then there is no such network yet. From here on they count as tried.
-func (d *Driver) handedFor(r *createNetworkRequest) (map[*ipamData]enginePool, bool) {
+// that the network is to have, and nothing was tried with them since: then there is no such network yet. From here on they count as tried. standing
+// are the existing subnets that are to stand for ranges, nil where none is to.
+func (d *Driver) handedFor(r *createNetworkRequest, standing map[*ipamData]sdn.Subnet) (map[*ipamData]enginePool, bool) {
 	if d.scope != Local || !localID.MatchString(r.NetworkID) {
 		return nil, false
 	}
@@ -111,10 +112,12 @@ func (d *Driver) handedFor(r *createNetworkRequest) (map[*ipamData]enginePool, b
 		if data.AddressSpace != localSpace {
 			return nil, false
 		}
+		stands, exists := standing[data]
 		for _, h := range d.handed {
 			taken := slices.ContainsFunc(r.ranges(), func(o *ipamData) bool { return pools[o].ID == h.ID })
-			if h.cidr == data.cidr && h.space == data.AddressSpace && h.subnet() == "" && h.ofPool == "" && !h.tried && !taken &&
-				time.Since(h.at) <= creation && d.gatewayOf(h.enginePool) == data.gateway && h.reserves(data) {
+			of := h.subnet() == "" || exists && h.subnet() == stands.ID
+			if h.cidr == data.cidr && h.space == data.AddressSpace && of && h.ofPool == "" && !h.tried && !taken &&
+				time.Since(h.at) <= creation && (exists || d.gatewayOf(h.enginePool) == data.gateway) && h.reserves(data) {
 				pools[data] = h.enginePool
 				break
 			}
@@ -129,6 +132,26 @@ func (d *Driver) handedFor(r *createNetworkRequest) (map[*ipamData]enginePool, b
 		d.handed[p.ID] = h
 	}
 	return pools, len(pools) > 0
+}
+
+// handedNew tells whether this process has handed out pools for all ranges of a network that nothing was tried with since: then there is no such
+// network yet.
+func (d *Driver) handedNew(r *createNetworkRequest) bool {
+	if d.scope != Local || !localID.MatchString(r.NetworkID) || len(r.ranges()) == 0 {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, data := range r.ranges() {
+		found := false
+		for _, h := range d.handed {
+			found = found || h.cidr == data.cidr && h.space == localSpace && data.AddressSpace == localSpace && h.ofPool == "" && !h.tried && time.Since(h.at) <= creation
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
 }
 
 // claim says that a network was made of the pools.

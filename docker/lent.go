@@ -92,6 +92,9 @@ func (d *Driver) lendable(p sdn.Port, endpoint string) error {
 		return refuse("address %s is in use: its port %s is not Docker's of this Kuryr", addresses, p.ID)
 	case p.DeviceOwner != "" && p.DeviceOwner != sdn.OwnerContainer:
 		return refuse("address %s is in use: its port %s is of %s", addresses, p.ID, clip(p.DeviceOwner, 60))
+	case len(p.VIF.Hidden) > 0:
+		return refuse("port %s, which has address %s, cannot be used: the SDN does not tell Kuryr where and how it is bound: its credentials need the right to read %s",
+			p.ID, addresses, strings.Join(p.VIF.Hidden, ", "))
 	case d.elsewhere(p):
 		return refuse("address %s is in use: its port %s is bound to host %s", addresses, p.ID, clip(p.Host, 100))
 	case has == endpoint && has != "":
@@ -158,7 +161,7 @@ func (d *Driver) borrow(ctx context.Context, port sdn.Port, r *createEndpointReq
 		lent, err = d.sdn.UpdatePort(ctx, port.ID, sdn.PortPatch{Patch: sdn.Patch{IfRevision: port.Revision, Tags: &tags}})
 		failpoint.Here("docker.createendpoint.lent")
 		if err == nil && !hasAll(lent.Tags, tags) {
-			return port, refuse("port %s is not Kuryr's, and using it needs tags, which this SDN does not have", port.ID)
+			return port, refuse("port %s is not Kuryr's, and using it needs tags, which this SDN does not have (a Neutron has them with the extension standard-attr-tag)", port.ID)
 		}
 	}
 	if err == nil {
@@ -202,7 +205,10 @@ func (d *Driver) giveBack(ctx context.Context, port sdn.Port) error {
 	if len(tagValues(port.Tags, tagBorrower)) == 0 {
 		set = []string{setHost, setOwner}
 	}
-	none, patch := "", sdn.PortPatch{Patch: sdn.Patch{IfRevision: port.Revision}}
+	none, patch, tags := "", sdn.PortPatch{}, own(port.Tags)
+	if len(tags) > 0 { // which others change; else the tags, the device and the host are this endpoint's, whatever else has become of the port
+		patch.IfRevision = port.Revision
+	}
 	if port.DeviceID != "" && port.DeviceID == endpoint {
 		patch.DeviceID = &none
 	}
@@ -212,7 +218,6 @@ func (d *Driver) giveBack(ctx context.Context, port sdn.Port) error {
 	if slices.Contains(set, setHost) && port.Host == d.host {
 		patch.Host = &none
 	}
-	tags := own(port.Tags)
 	if macs := tagValues(port.Tags, tagMAC); len(macs) > 0 {
 		if mac, err := net.ParseMAC(macs[0]); err == nil && !bytes.Equal(mac, port.MAC) {
 			// A port that is bound keeps its MAC, so that is another step.

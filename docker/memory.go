@@ -150,7 +150,7 @@ func (m *Memory) ForgetNow(ctx context.Context, all bool, engine string) ([]Remo
 	if err != nil {
 		return nil, err
 	}
-	if engine == now.Engine {
+	if engine = engineName(engine); engine == now.Engine {
 		return nil, errors.New("that is the engine that answers")
 	}
 	var done []Removed

@@ -68,8 +68,12 @@ func (d *Driver) makeNetwork(ctx context.Context, r *createNetworkRequest) error
 // placeNetwork makes the network, finishes it, or finds the existing one that it is to be. It tells whether it was there before: then it
 // is not to be undone.
 func (d *Driver) placeNetwork(ctx context.Context, r *createNetworkRequest) (existed bool, err error) {
-	if !r.network.existing.given() && len(r.network.existing.pool) == 0 {
-		if pools, ok := d.handedFor(r); ok {
+	switch {
+	case len(r.network.existing.pool) > 0:
+	case r.network.existing.given() && d.handedNew(r):
+		return false, d.useNetwork(ctx, r, true, false)
+	case !r.network.existing.given():
+		if pools, ok := d.handedFor(r, nil); ok {
 			return false, d.buildNetwork(ctx, r, sdn.Network{}, pools, true)
 		}
 	}
@@ -86,7 +90,7 @@ func (d *Driver) placeNetwork(ctx context.Context, r *createNetworkRequest) (exi
 		r.network.existing.network = reference{option: optNetUUID, id: before.ID}
 	}
 	if r.network.existing.given() {
-		return existed, d.useNetwork(ctx, r, !existed)
+		return existed, d.useNetwork(ctx, r, !existed, true)
 	}
 	pools, err := d.poolsOf(ctx, r, nil)
 	if err != nil {
@@ -99,7 +103,7 @@ func (d *Driver) placeNetwork(ctx context.Context, r *createNetworkRequest) (exi
 			if err := r.network.check(); err != nil {
 				return existed, err
 			}
-			return existed, d.useNetwork(ctx, r, !existed)
+			return existed, d.useNetwork(ctx, r, !existed, true)
 		}
 	}
 	if err := d.restoreSubnets(ctx, pools); err != nil {

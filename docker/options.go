@@ -175,7 +175,18 @@ func (n networkOptions) kept(tags []string) error {
 	if hasAll(tags, needed) {
 		return nil
 	}
-	return refuse("this SDN has no tags, in which what some options ask for is kept: leave out %s, %s, %s, %s and %s", optRouter, optExternal, optGroups, optPublish, optBinding)
+	var options []string
+	for _, o := range []struct{ tag, option string }{{tagRouter, optRouter}, {tagExternal, optExternal}, {tagGroup, optGroups}, {tagPublish, optPublish}, {tagBinding, optBinding}} {
+		if len(tagsWith(needed, o.tag)) > 0 {
+			options = append(options, o.option)
+		}
+	}
+	return untagged(options)
+}
+
+// untagged refuses options that an SDN without tags would forget.
+func untagged(options []string) error {
+	return refuse("option %s: it is kept in tags, which this SDN does not have (a Neutron has them with the extension standard-attr-tag)", strings.Join(options, " and "))
 }
 
 // pass notes an option that is not for us.

@@ -131,7 +131,7 @@ func peersPool(p sdn.SubnetPool) bool {
 // and then released like ours. Those of existing networks go with these, others are somebody else's.
 func (d *Driver) letGoPeers(ctx context.Context, p sdn.SubnetPool) (pool enginePool, adopted bool, err error) {
 	if !peersPool(p) {
-		return pool, false, nil
+		return pool, false, d.unmarkPool(ctx, p)
 	}
 	s, found, err := d.subnetOf(ctx, p.ID)
 	if err != nil {
@@ -152,9 +152,47 @@ func (d *Driver) letGoPeers(ctx context.Context, p sdn.SubnetPool) (pool engineP
 	return pool, err == nil, err
 }
 
-// dropPeersPools deletes what kuryr-libnetwork made for the use of an existing network that nobody uses any more: pools, and subnets of
-// its name. What is in use stays.
-func (d *Driver) dropPeersPools(ctx context.Context, s sdn.Subnet) error {
+// unmarkPool takes kuryr-libnetwork's tag from an operator's pool that it used, unless other networks than one that it made, which goes next, do.
+func (d *Driver) unmarkPool(ctx context.Context, p sdn.SubnetPool) error {
+	if !slices.Contains(p.Tags, tagExistingPool) {
+		return nil
+	}
+	marked, err := sdn.All(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: sdn.Match{Tags: []string{string(p.ID)}}}))
+	if err != nil || len(marked) > 1 {
+		return err
+	}
+	for _, s := range marked {
+		n, err := d.sdn.Network(ctx, s.Network)
+		if err != nil || len(tagsWith(n.Tags, tagExisting)) > 0 {
+			return err
+		}
+	}
+	err = d.changePool(ctx, enginePool{SubnetPool: p}, func(tags []string) ([]string, bool) {
+		return without(tagExistingPool)(tags), slices.Contains(tags, tagExistingPool)
+	})
+	if sdn.IsDenied(err) || sdn.IsNotFound(err) {
+		d.log.WarnContext(ctx, "an existing subnet pool keeps a tag that says it is used", "pool", p.ID, "err", err)
+		return nil
+	}
+	return err
+}
+
+// dropPeersPools deletes what kuryr-libnetwork made for the use of subnets of an existing network, if nobody uses that any more.
+func (d *Driver) dropPeersPools(ctx context.Context, network sdn.ID, subnets []sdn.Subnet) error {
+	now, err := d.sdn.UpdateNetwork(ctx, network, sdn.NetworkPatch{}) // asks anew: another host may use it by now
+	if err != nil || len(tagsWith(now.Tags, tagExisting)) > 0 {
+		return err
+	}
+	for _, s := range subnets {
+		if err := d.dropPeersPoolsOf(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropPeersPoolsOf deletes such pools of a subnet, and the subnet if it has kuryr-libnetwork's name. What is in use stays.
+func (d *Driver) dropPeersPoolsOf(ctx context.Context, s sdn.Subnet) error {
 	for _, id := range subnetPools(s) {
 		p, err := d.sdn.SubnetPool(ctx, id)
 		if sdn.IsNotFound(err) {
@@ -164,6 +202,14 @@ func (d *Driver) dropPeersPools(ctx context.Context, s sdn.Subnet) error {
 			return err
 		}
 		if !peersPool(p) {
+			if slices.Contains(p.Tags, tagExistingPool) {
+				if err = d.tagSubnet(ctx, s, without(string(p.ID))); err == nil {
+					err = d.unmarkPool(ctx, p)
+				}
+			}
+			if err != nil {
+				return err
+			}
 			continue
 		}
 		if s.Foreign && s.Name == subnetTitle(s.CIDR) && s.Pool == p.ID {

@@ -113,6 +113,9 @@ func (d *Driver) makePool(ctx context.Context, name poolName) (enginePool, error
 	failpoint.Here("docker.requestpool.made")
 	made := enginePool{pool, name}
 	d.hand(made)
+	if name.ofSubnet != "" {
+		d.whereabouts.noteSubnet(pool.ID, name.ofSubnet)
+	}
 	return made, nil
 }
 
@@ -248,7 +251,13 @@ func (d *Driver) letGo(ctx context.Context, ref poolRef) (sdn.ID, error) {
 		}
 		failpoint.Here("docker.releasepool.emptied")
 	}
-	return "", d.dropPool(ctx, id)
+	if err := d.dropPool(ctx, id); err != nil {
+		return "", err
+	}
+	if pool.subnet() != "" {
+		d.whereabouts.noteGone(id)
+	}
+	return "", nil
 }
 
 // markReleased marks a pool as released. Where this host alone writes on it, that is done without a condition, which costs calls.

@@ -1,6 +1,8 @@
 package docker
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"strings"
 
@@ -61,6 +63,20 @@ const (
 	tagGroup     = "kuryr.docker.group="         // on a network: a security group of its endpoints, by name or id
 	tagFloating  = "kuryr.docker.floating="      // on a port: the floating IP that its user asked for: auto, an address or an id
 )
+
+// maxTag is as long as a tag may be that every SDN is to keep: Neutron before release 19 takes no longer ones.
+const maxTag = 60
+
+// engineName is an engine's id as tags name it. Of the ids of older engines, which are longer than a tag has room for, it is the beginning and a digest.
+func engineName(id string) string {
+	const room = maxTag - len(tagEngine)
+	if len(id) <= room {
+		return id
+	}
+	sum := sha256.Sum256([]byte(id))
+	end := "-" + hex.EncodeToString(sum[:8])
+	return id[:room-len(end)] + end
+}
 
 // idTags are the tags by which kuryr-libnetwork finds an object of the engine's.
 func idTags(id string) []string {

@@ -117,6 +117,54 @@ func TestTakeoverUsed(t *testing.T) {
 	}
 }
 
+// An operator's pool that kuryr-libnetwork used stays, without that one's tag in the end, be it for a network of its own or an existing one.
+func TestTakeoverOperatorsPool(t *testing.T) {
+	t.Parallel()
+	for _, existing := range []bool{false, true} {
+		b := newBox(t, func(c *Config) { c.Routed = false })
+		cidr := netip.MustParsePrefix("10.50.0.0/24")
+		pool, err := b.provider.EnsureSubnetPool(t.Context(), sdn.SubnetPoolSpec{Base: sdn.Base{Name: "tenants"}, Prefixes: []netip.Prefix{cidr}, DefaultLen: 24})
+		b.must(err)
+		spec := sdn.SubnetSpec{Base: sdn.Base{Name: "theirs"}, CIDR: cidr, Pool: pool.ID}
+		var made peertest.Network
+		if existing {
+			theirs := b.theirs("net")
+			spec.Network = theirs.ID
+		}
+		var before string
+		mark := func() {
+			before = b.dump()
+			tags := []string{"kuryr.subnetpool.existing"}
+			pool, err = b.provider.UpdateSubnetPool(t.Context(), pool.ID, sdn.SubnetPoolPatch{Patch: sdn.Patch{Tags: &tags}})
+			b.must(err)
+		}
+		var subnet sdn.Subnet
+		if existing {
+			subnet, err = b.provider.EnsureSubnet(t.Context(), spec)
+			b.must(err)
+			mark()
+			made, err = peertest.Use(t.Context(), b.provider, scattered(), spec.Network)
+			b.must(err)
+			tags := []string{string(pool.ID)}
+			subnet, err = b.provider.UpdateSubnet(t.Context(), subnet.ID, sdn.SubnetPatch{Patch: sdn.Patch{Tags: &tags}})
+		} else {
+			mark()
+			made, err = peertest.Make(t.Context(), b.provider, scattered())
+			b.must(err)
+			spec.Network, spec.Name, spec.Tags = made.Network.ID, "kuryr-subnet-"+cidr.String(), []string{string(pool.ID)}
+			subnet, err = b.provider.EnsureSubnet(t.Context(), spec)
+		}
+		b.must(err)
+		made.Ranges = []peertest.Range{{Subnet: subnet, Pool: pool}}
+		n := b.peers(made, nil)
+		b.stop(b.run(&endpoint{net: n}))
+		b.remove(n)
+		if now := b.dump(); now != before {
+			t.Errorf("existing %t: before\n%s\nafter\n%s", existing, before, now)
+		}
+	}
+}
+
 // Two networks with the tags of one id, which kuryr-libnetwork's repeated CreateNetwork made, are told, and neither is touched.
 func TestTakeoverTwins(t *testing.T) {
 	t.Parallel()

@@ -14,10 +14,11 @@ type whereabouts struct {
 	networks map[string]sdn.ID // the network of an engine's
 	links    map[string]sdn.ID // the link of an engine's network, where that is an existing one
 	released map[sdn.ID]sdn.ID // by subnet, its pool that this process has marked as released and that is there still
+	gone     map[sdn.ID]bool   // pools of existing subnets that this process has deleted, until the engine's network goes
 }
 
 func newWhereabouts() whereabouts {
-	return whereabouts{&sync.Mutex{}, map[sdn.ID]sdn.ID{}, map[string]sdn.ID{}, map[string]sdn.ID{}, map[sdn.ID]sdn.ID{}}
+	return whereabouts{&sync.Mutex{}, map[sdn.ID]sdn.ID{}, map[string]sdn.ID{}, map[string]sdn.ID{}, map[sdn.ID]sdn.ID{}, map[sdn.ID]bool{}}
 }
 
 func (w whereabouts) subnet(pool sdn.ID) sdn.ID {
@@ -84,4 +85,22 @@ func (w whereabouts) releasedOf(subnets []sdn.ID) ([]sdn.ID, bool) {
 		pools = append(pools, pool)
 	}
 	return pools, len(pools) > 0
+}
+
+func (w whereabouts) noteGone(pool sdn.ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gone[pool] = true
+}
+
+// allGone tells whether this process has deleted all of the pools, and forgets it.
+func (w whereabouts) allGone(pools []sdn.ID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := true
+	for _, id := range pools {
+		all = all && w.gone[id]
+		delete(w.gone, id)
+	}
+	return all
 }

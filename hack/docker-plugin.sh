@@ -13,7 +13,7 @@ trap 'rm -rf "$new"' EXIT
 root=$new/rootfs
 
 # These must be there: Docker mounts on them and makes none itself.
-mkdir -p "$root"/{usr/bin,usr/sbin,etc,tmp,proc,sys,dev,propagated,host/run,var/lib/kuryr,run/docker/plugins}
+mkdir -p "$root"/{usr/bin,usr/sbin,etc/kuryr,tmp,proc,sys,dev,propagated,host/run,var/lib/kuryr,run/docker/plugins}
 chmod 755 "$new" "$root"
 touch "$root/host/mountinfo" "$root"/etc/{hosts,resolv.conf}
 ln -s ../run "$root/var/run"

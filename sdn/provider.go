@@ -37,7 +37,7 @@ type Capabilities struct {
 	HostBinding     bool // a port's host can be set
 	TagsAtCreate    bool // tags are there as soon as the object is
 	MaxTags         int  // on one object; 0: no limit
-	MaxTagLen       int
+	MaxTagLen       int  // 0: objects have no tags
 	MaxNameLen      int
 	MaxBulk         int  // ports in one call that the SDN serves as one; more are cut up
 	PortsPerNetwork int  // 0: no limit

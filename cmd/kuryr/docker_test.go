@@ -269,14 +269,13 @@ func TestEverySettingIsOfTheManagedPlugin(t *testing.T) {
 	if cfg.Admin.Socket != "/host/run/kuryr/kuryr.sock" {
 		t.Errorf("the host does not see the admin socket %s", cfg.Admin.Socket)
 	}
+	if cfg.Bind.OVSDBSocket != "/host/run/openvswitch/db.sock" {
+		t.Errorf("Open vSwitch of the host is not at %s", cfg.Bind.OVSDBSocket)
+	}
 	// Set by the plugin alone, or of no use in it.
-	own := []string{"state_dir", "run_dir", "provider", "docker.socket", "docker.listen", "docker.tls_cert", "docker.tls_key", "docker.tls_client_ca", "admin.socket"}
+	own := []string{"state_dir", "run_dir", "docker.socket", "docker.listen", "docker.tls_cert", "docker.tls_key", "docker.tls_client_ca", "admin.socket"}
 	for _, s := range config.Settings() {
-		want := !strings.HasPrefix(s.Key, "neutron.") && !strings.HasPrefix(s.Key, "bind.") // as in `kuryr up`
-		for _, key := range own {
-			want = want && s.Key != key
-		}
-		if settable[s.Env()] != want {
+		if want := !slices.Contains(own, s.Key); settable[s.Env()] != want {
 			t.Errorf("%s: settable is %v, want %v", s.Env(), settable[s.Env()], want)
 		}
 	}

@@ -123,4 +123,4 @@ func (e engine) managed(ctx context.Context) ([]doctor.Managed, error) {
 }
 
 // entrypoint is that of deploy/docker-plugin/config.json.
-var entrypoint = []string{"/usr/bin/kuryr", "up"}
+var entrypoint = []string{"/usr/bin/kuryr", "docker"}

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"context"
 	"net"
+	"time"
 
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/sdn"
@@ -16,6 +18,22 @@ func nestedIn(p sdn.Provider, c config.Config) (sdn.Provider, error) {
 		return p, nil
 	}
 	return nested.New(p, nested.Config{Mode: nested.Mode(c.Bind.Nested), Host: c.Host, MACs: func() ([]net.HardwareAddr, error) { return linkMACs(c.Bind.LinkInterface) }})
+}
+
+// canNestTime bounds the question whether the SDN can serve nested ports.
+const canNestTime = 5 * time.Second
+
+// canNest refuses to begin where the SDN cannot serve nested ports. One that does not answer now refuses them when they are asked for.
+func canNest(ctx context.Context, p sdn.Provider) error {
+	if _, is := p.(*nested.Provider); !is {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, canNestTime)
+	defer cancel()
+	if err := p.Ping(ctx); sdn.IsUnsupported(err) {
+		return err
+	}
+	return nil
 }
 
 // linkMACs are the MACs that this machine's own port can have: that of the interface named, else those of all.

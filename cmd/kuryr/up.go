@@ -100,6 +100,9 @@ func up(ctx context.Context, cfg config.Config, log *slog.Logger, open opener) (
 	if err != nil {
 		return err
 	}
+	if err := canNest(ctx, provider); err != nil {
+		return err
+	}
 	if back.parts != nil { // asked at each scrape, which of an SDN elsewhere is too much
 		registry.MustRegister(metrics.Objects(back.provider))
 	}

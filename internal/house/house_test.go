@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -265,6 +266,31 @@ func TestSentences(t *testing.T) {
 	} {
 		if got := sentences(doc); got != want {
 			t.Errorf("%q: want %d sentences, got %d", doc, want, got)
+		}
+	}
+}
+
+// The tests that the manual names for the peer's defects and the findings about Neutron are there.
+func TestNamedTestsExist(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root(t), "docs", "development.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := map[string]bool{}
+	for _, s := range tree(t) {
+		for _, d := range s.file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && s.test {
+				there[f.Name.Name] = true
+			}
+		}
+	}
+	named := regexp.MustCompile("`(Test[A-Za-z0-9]+)[/`]").FindAllStringSubmatch(string(text), -1)
+	if len(named) < 50 {
+		t.Errorf("only %d tests are named", len(named))
+	}
+	for _, name := range named {
+		if !there[name[1]] {
+			t.Errorf("docs/development.md names %s, which is no test", name[1])
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (p *Provider) UpdatePort(ctx context.Context, id sdn.ID, change sdn.PortPat
 		}
 		return (&view{p: p}).see(ctx, port)
 	}
-	now, err := p.Provider.Port(ctx, id)
+	now, err := p.lately(ctx, id)
 	if err != nil {
 		return sdn.Port{}, err
 	}
@@ -85,6 +85,16 @@ func (p *Provider) UpdatePort(ctx context.Context, id sdn.ID, change sdn.PortPat
 	return p.attached(ctx, port, 0)
 }
 
+// lately is a port as the SDN's provider may know it without asking. Of a host's ports that is what this process did to them last, and what is done
+// because of it is done at its revision.
+func (p *Provider) lately(ctx context.Context, id sdn.ID) (sdn.Port, error) {
+	port, found, err := sdn.First(p.Provider.FindPorts(ctx, sdn.PortQuery{Match: sdn.Match{IDs: []sdn.ID{id}}}))
+	if err == nil && !found {
+		err = sdn.NotFound("port", id)
+	}
+	return port, err
+}
+
 // bind changes a port, with the tag first, and attaches it.
 func (p *Provider) bind(ctx context.Context, now sdn.Port, change sdn.PortPatch) (sdn.Port, error) {
 	if err := p.fits(ctx, now.Network); err != nil {
@@ -101,9 +111,9 @@ func (p *Provider) bind(ctx context.Context, now sdn.Port, change sdn.PortPatch)
 	if change.DeviceID != nil {
 		device = *change.DeviceID
 	}
-	change.Host, change.DeviceID, change.Tags = nil, nil, &tags
-	if p.mode == VLAN {
-		change.DeviceOwner = nil
+	change.Host, change.Tags = nil, &tags
+	if p.mode == VLAN { // which no port can be attached by that has a device
+		change.DeviceID, change.DeviceOwner = nil, nil
 	}
 	port, err := p.Provider.UpdatePort(ctx, now.ID, change)
 	if err != nil {
@@ -119,6 +129,9 @@ func (p *Provider) bind(ctx context.Context, now sdn.Port, change sdn.PortPatch)
 
 // enter attaches a port that has the tag, and then gives it its device.
 func (p *Provider) enter(ctx context.Context, port sdn.Port, device string) (sdn.Port, error) {
+	if !p.here(port) {
+		return sdn.Port{}, untagged()
+	}
 	vlan := 0
 	var err error
 	if p.mode == Macvlan {
@@ -220,7 +233,10 @@ func (p *Provider) DeletePorts(ctx context.Context, ids []sdn.ID) error {
 
 // DeletePort is DeletePorts of one at a revision.
 func (p *Provider) DeletePort(ctx context.Context, id sdn.ID, ifRevision int64) error {
-	now, err := p.Provider.Port(ctx, id)
+	now, err := p.lately(ctx, id)
+	if err == nil && p.mode == VLAN && p.here(now) { // leaving a trunk changes the port, so the revision is compared before
+		now, err = p.Provider.Port(ctx, id)
+	}
 	if err != nil {
 		return ignoreAbsent(err)
 	}
@@ -232,8 +248,11 @@ func (p *Provider) DeletePort(ctx context.Context, id sdn.ID, ifRevision int64) 
 	return p.Provider.DeletePort(ctx, id, ifRevision)
 }
 
-// fits refuses a network that containers cannot be on.
+// fits refuses a network that containers cannot be on, and an SDN that would forget which ports are attached.
 func (p *Provider) fits(ctx context.Context, network sdn.ID) error {
+	if err := p.needTags(); err != nil {
+		return err
+	}
 	if p.mode != Macvlan {
 		return nil
 	}

@@ -14,15 +14,17 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/nested"
 	"github.com/kuryr/kuryr/sdn/neutron"
+	"github.com/kuryr/kuryr/sdn/neutron/neutrontest"
 )
 
-// onNeutron opens the Neutron that the environment names, and makes a network with the port of a virtual machine, which has a trunk.
-func onNeutron(t *testing.T) (p *neutron.Provider, own sdn.Port, trunk sdn.ID) {
+// onNeutron opens the Neutron that the environment names, by way of a proxy that counts, and makes a network with the port of a virtual machine, which has a trunk.
+func onNeutron(t *testing.T) (p *neutron.Provider, proxy *neutrontest.Proxy, own sdn.Port, trunk sdn.ID) {
 	t.Helper()
 	if os.Getenv("KURYR_NEUTRON_URL") == "" {
 		t.Skip("KURYR_NEUTRON_URL does not say where a Neutron is")
 	}
-	c := neutron.Config{Installation: "nested-" + uuid.NewString()[:8], Endpoint: os.Getenv("KURYR_NEUTRON_URL"), Auth: neutron.Auth{Type: "none"}}
+	proxy = neutrontest.New(t, os.Getenv("KURYR_NEUTRON_URL"))
+	c := neutron.Config{Timeout: 5 * time.Minute, Installation: "nested-" + uuid.NewString()[:8], Host: "vm.example", Endpoint: proxy.URL, Auth: neutron.Auth{Type: "none"}}
 	c.Project = c.Installation
 	p, err := neutron.Open(c, slog.New(slog.DiscardHandler))
 	must(t, err)
@@ -54,7 +56,7 @@ func onNeutron(t *testing.T) (p *neutron.Provider, own sdn.Port, trunk sdn.ID) {
 		must(t, p.DeletePorts(ctx, []sdn.ID{ports[0].ID}))
 		must(t, p.DeleteNetwork(ctx, n.ID))
 	})
-	return p, ports[0], tr.ID
+	return p, proxy, ports[0], tr.ID
 }
 
 func must(t *testing.T, err error) {
@@ -66,7 +68,7 @@ func must(t *testing.T, err error) {
 
 // TestOnNeutron: what a container's start and stop ask of a Neutron, in both modes.
 func TestOnNeutron(t *testing.T) {
-	inner, own, trunk := onNeutron(t)
+	inner, _, own, trunk := onNeutron(t)
 	for _, mode := range []nested.Mode{nested.Macvlan, nested.VLAN} {
 		t.Run(string(mode), func(t *testing.T) {
 			const host = "vm.example"
@@ -154,6 +156,55 @@ func TestOnNeutron(t *testing.T) {
 			must(t, p.DeletePorts(ctx, []sdn.ID{made.ID}))
 			if n := attached(); n != 0 {
 				t.Errorf("%d containers are attached", n)
+			}
+		})
+	}
+}
+
+// TestCallsOnNeutron: what Docker's calls for a container's start and stop ask of this package costs few requests of Neutron. docs/neutron.md tells what each is for.
+func TestCallsOnNeutron(t *testing.T) {
+	inner, proxy, own, _ := onNeutron(t)
+	for _, c := range []struct {
+		mode        nested.Mode
+		start, stop int
+	}{{nested.Macvlan, 5, 6}, {nested.VLAN, 7, 7}} {
+		t.Run(string(c.mode), func(t *testing.T) {
+			const host = "vm.example"
+			p, err := nested.New(inner, nested.Config{Mode: c.mode, Host: host, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{own.MAC}, nil }})
+			must(t, err)
+			ctx := t.Context()
+			for round := range 2 { // the first finds the machine's own port, and its trunk
+				proxy.Reset()
+				id := uuid.New()
+				mac := net.HardwareAddr{2, 0, id[0], id[1], id[2], id[3]}
+				ports, err := p.EnsurePorts(ctx, []sdn.PortSpec{{
+					Base:    sdn.Base{Key: sdn.Key{Owner: inner.Installation(), Kind: "test", Name: mac.String()}, Name: "unbound"},
+					Network: own.Network, MAC: mac, DeviceOwner: sdn.OwnerContainer,
+				}})
+				must(t, err)
+				address := ports[0].Addresses[0]
+				at := sdn.PortQuery{Subnets: []sdn.ID{address.Subnet}, Addresses: []netip.Addr{address.Addr}}
+				port, _, err := sdn.First(p.FindPorts(ctx, at))
+				must(t, err)
+				here, device, owner, name, none, tags := host, "endpoint-"+id.String(), sdn.OwnerContainer, "endpoint", "", []string{"one"}
+				_, err = p.UpdatePort(ctx, port.ID, sdn.PortPatch{Patch: sdn.Patch{IfRevision: port.Revision, Name: &name, Tags: &tags}, Host: &here, DeviceID: &device, DeviceOwner: &owner})
+				must(t, err)
+				started := proxy.Calls()
+				proxy.Reset()
+				port, found, err := sdn.First(p.FindPorts(ctx, sdn.PortQuery{Devices: []string{device}}))
+				if must(t, err); !found || port.Host != host {
+					t.Fatalf("the port of the device is %+v", port)
+				}
+				_, err = p.UpdatePort(ctx, port.ID, sdn.PortPatch{Patch: sdn.Patch{Name: &name}, Host: &none, DeviceID: &none})
+				must(t, err)
+				port, _, err = sdn.First(p.FindPorts(ctx, at))
+				must(t, err)
+				must(t, p.DeletePort(ctx, port.ID, port.Revision))
+				stopped := proxy.Calls()
+				t.Logf("start %v\nstop %v", started, stopped)
+				if round > 0 && (len(started) > c.start || len(stopped) > c.stop) {
+					t.Errorf("%d requests for a start and %d for a stop, at most %d and %d are allowed", len(started), len(stopped), c.start, c.stop)
+				}
 			}
 		})
 	}

@@ -78,6 +78,25 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 	return c
 }
 
+// Ping is the SDN's. The error IsUnsupported where the SDN has no tags: what a killed process left attached would be anybody's guess.
+func (p *Provider) Ping(ctx context.Context) error {
+	if err := p.Provider.Ping(ctx); err != nil {
+		return err
+	}
+	return p.needTags()
+}
+
+func (p *Provider) needTags() error {
+	if p.Provider.Capabilities().MaxTagLen == 0 {
+		return untagged()
+	}
+	return nil
+}
+
+func untagged() error {
+	return sdn.Unsupported("port", "nesting in a virtual machine (bind.nested) needs tags, which this SDN does not have (a Neutron has them with the extension standard-attr-tag)")
+}
+
 // Port is as the SDN says, and as it is attached.
 func (p *Provider) Port(ctx context.Context, id sdn.ID) (sdn.Port, error) {
 	port, err := p.Provider.Port(ctx, id)
@@ -130,6 +149,7 @@ type view struct {
 
 // see makes of a port that is attached here or elsewhere what it would be were it bound there.
 func (v *view) see(ctx context.Context, port sdn.Port) (sdn.Port, error) {
+	port.VIF.Hidden = nil // of a binding that is not used
 	at := slices.IndexFunc(port.Tags, func(t string) bool { return strings.HasPrefix(t, tagNested) })
 	if at < 0 {
 		return port, nil

@@ -117,11 +117,14 @@ func (p *Provider) applyAddresses(ctx context.Context, w *addressGroupWire, want
 		if len(add) == 0 && len(drop) == 0 {
 			return w, nil
 		}
+		if n > maxRaces {
+			return w, sdn.Conflict(sdn.Stale, "address group", "prefixes", "others change them at the same time")
+		}
 		err := p.changeAddresses(ctx, w, "add_addresses", add)
 		if err == nil {
 			err = p.changeAddresses(ctx, w, "remove_addresses", drop)
 		}
-		if err != nil && !sdn.IsInvalid(err) && !sdn.IsNotFound(err) && !sdn.IsConflict(err) || n >= maxRaces {
+		if err != nil && (n >= maxRaces || !sdn.IsInvalid(err) && !sdn.IsNotFound(err) && !sdn.IsConflict(err)) {
 			return w, err
 		}
 		now, errRead := addressGroups.read(ctx, p.client, sdn.ID(w.ID))

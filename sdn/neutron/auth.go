@@ -70,14 +70,18 @@ func (a *authenticator) session(ctx context.Context) (*session, error) {
 
 // renew gives another session than stale.
 func (a *authenticator) renew(ctx context.Context, stale *session) (*session, error) {
-	select {
-	case r := <-a.start(stale):
-		if r.Err != nil {
-			return nil, r.Err
+	for {
+		select {
+		case r := <-a.start(stale):
+			if r.Err != nil {
+				return nil, r.Err
+			}
+			if s := r.Val.(*session); s != stale { // else it was another's flight, for whom this was a new one
+				return s, nil
+			}
+		case <-ctx.Done():
+			return nil, sdn.Unavailable(context.Cause(ctx), "Keystone", "the authentication has not ended in time")
 		}
-		return r.Val.(*session), nil
-	case <-ctx.Done():
-		return nil, sdn.Unavailable(context.Cause(ctx), "Keystone", "the authentication has not ended in time")
 	}
 }
 

@@ -274,6 +274,26 @@ func TestSecretsAreNotShown(t *testing.T) {
 	}
 }
 
+// Nor does the error of a clouds.yaml or secure.yaml that has one in the wrong place.
+func TestSecretInTheWrongPlace(t *testing.T) {
+	t.Parallel()
+	for name, files := range map[string][2]string{
+		"clouds.yaml": {"clouds: {c: {auth_type: password, auth: {auth_url: http://k/v3, username: u}, region_name: R, regions: hidden}}", ""},
+		"secure.yaml": {"clouds: {c: {auth: {auth_url: http://k/v3, username: u}}}", "clouds: {c: {auth: hidden}}"},
+	} {
+		dir := t.TempDir()
+		for i, file := range []string{"clouds.yaml", "secure.yaml"} {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(files[i]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := Open(Config{Installation: "test", Cloud: "c", CloudsFile: filepath.Join(dir, "clouds.yaml"), Env: func(string) (string, bool) { return "", false }}, slog.New(slog.DiscardHandler))
+		if !sdn.IsInvalid(err) || strings.Contains(err.Error(), "hid") || sdn.FieldOf(err) != "cloud" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // Certificates are verified, by the authority that is configured, unless that was switched off by name.
 func TestTLS(t *testing.T) {
 	t.Parallel()

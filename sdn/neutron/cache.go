@@ -103,7 +103,7 @@ func renew[W wire](p *Provider, c *cache[W], k collection[W], id sdn.ID) {
 		return
 	}
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), p.config.Timeout)
+		ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), awaited{}, false), p.config.Timeout)
 		defer cancel()
 		read := c.reading()
 		switch w, err := k.read(ctx, p.client, id); {
@@ -125,12 +125,30 @@ func (c *cache[W]) key(k sdn.Key) (sdn.ID, bool) {
 	return id, ok
 }
 
-// put holds what Neutron has just answered to a change.
+// put holds what Neutron has just answered to a change, unless the answer to a later one was faster: then nothing is held.
 func (c *cache[W]) put(w W) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.epoch++
+	id := sdn.ID(w.common().ID)
+	if e, ok := c.byID[id]; ok && e.w.common().Revision > w.common().Revision {
+		c.remove(id)
+		return
+	}
 	c.hold(w)
+}
+
+// changing makes a change and holds what Neutron answers. After one that failed nobody knows what the object is, and no read that was under way meanwhile
+// counts.
+func (c *cache[W]) changing(id sdn.ID, change func() (W, error)) (W, error) {
+	c.drop(id)
+	w, err := change()
+	if err != nil {
+		c.drop(id)
+		return w, err
+	}
+	c.put(w)
+	return w, nil
 }
 
 // reading begins a read; the function it gives holds what was read, unless something was changed meanwhile.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
+	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -29,6 +30,8 @@ type client struct {
 	backoff func(ctx context.Context, n int, err error) bool
 	// before is asked before every request but those marked by beforehand: it discovers the extensions.
 	before func(ctx context.Context) error
+	// hasTags tells whether objects have tags, once before has returned.
+	hasTags func() bool
 }
 
 // get reads one object or a list. It is repeated when it fails.
@@ -79,6 +82,10 @@ func (c *client) send(ctx context.Context, method, path string, ifRevision int64
 		switch {
 		case err == nil:
 			c.budget.gain()
+			if method != http.MethodGet {
+				// Killed here is killed between any two changes; what was made, its maker never heard of.
+				failpoint.Here("neutron.change.answered")
+			}
 			return nil
 		case status == http.StatusUnauthorized && refused == nil && s != nil:
 			refused = s // the token was taken back: nothing was done, so once with another is safe for every method
@@ -125,8 +132,12 @@ func (c *client) attempt(ctx context.Context, refused *session, method, path str
 	if body != nil {
 		options.JSONBody = body
 	}
+	options.MoreHeaders = map[string]string{}
 	if ifRevision != 0 {
-		options.MoreHeaders = map[string]string{"If-Match": fmt.Sprintf("revision_number=%d", ifRevision-1)}
+		options.MoreHeaders["If-Match"] = fmt.Sprintf("revision_number=%d", ifRevision-1)
+	}
+	if ctx.Value(awaited{}) == false {
+		options.MoreHeaders["User-Agent"] = BackgroundAgent
 	}
 	verb := method
 	if method == methodAct {
@@ -149,6 +160,12 @@ func (c *client) attempt(ctx context.Context, refused *session, method, path str
 	}
 	return s, status, err
 }
+
+// BackgroundAgent is the User-Agent of requests that nobody waits for, so that who counts those of a call can tell them apart.
+const BackgroundAgent = "kuryr-background"
+
+// awaited is the context's key of false where nobody waits for the request.
+type awaited struct{}
 
 // gone tells whether an endpoint that ended a request so is to be taken for away.
 func gone(status int) bool {

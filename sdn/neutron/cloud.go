@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/gophercloud/gophercloud/v2"
@@ -118,7 +119,7 @@ func (c Config) parse(name string, entries, secure []byte) (cloud, error) {
 	}
 	var err error
 	if out.auth, out.where, out.tls, err = clouds.Parse(options...); err != nil {
-		return cloud{}, &sdn.Error{Kind: sdn.KindInvalid, Noun: "configuration", Field: "cloud", Err: err}
+		return cloud{}, &sdn.Error{Kind: sdn.KindInvalid, Noun: "configuration", Field: "cloud", Err: withoutValues(err)}
 	}
 	if out.tls.MinVersion == 0 {
 		out.tls.MinVersion = tls.VersionTLS12
@@ -127,6 +128,13 @@ func (c Config) parse(name string, entries, secure []byte) (cloud, error) {
 		return out, nil
 	}
 	return out, checkCredentials(out.auth)
+}
+
+// quoted is what YAML's errors quote of a file: it may be a secret in the wrong place.
+var quoted = regexp.MustCompile("`[^`]*`")
+
+func withoutValues(err error) error {
+	return errors.New(quoted.ReplaceAllString(err.Error(), "a value"))
 }
 
 // withAuth gives a cloud that has its credentials in secure.yaml alone an empty auth section, which gophercloud wants.

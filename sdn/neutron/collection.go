@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
@@ -21,6 +22,8 @@ type collection[W wire] struct {
 	path  string // "/subnetpools"
 	// readFirst: Neutron does not keep to If-Match for this noun, so the revision is compared by reading before the change.
 	readFirst bool
+	// oneUser: what is another's is used by one at a time, unlike a network, which many hosts mark at once.
+	oneUser bool
 }
 
 // at is the path of one object, or of a part of it.
@@ -112,11 +115,12 @@ func (k collection[W]) erase(ctx context.Context, c *client, id sdn.ID, ifRevisi
 
 // setTags makes tags the whole set of an object's tags, where they are not yet, and writes them into w. Where Neutron has no tags it
 // does nothing: nothing may depend on them. Neutron counts the revision up, which w does not tell. Of what is ours they are written as a set, by
-// one request; of another's object, which others mark as well, one by one, so that nobody's are lost: Neutron cannot make a set conditional.
+// one request; of another's object, which others mark as well, one by one, so that nobody's are lost: Neutron cannot make a set conditional. One of
+// which there is but one user, and that has no tags of another's to lose, is written as a set too.
 func (k collection[W]) setTags(ctx context.Context, p *Provider, w W, tags []string) error {
 	m := w.common()
 	set, have := valid.TagSet(tags), valid.TagSet(m.Tags)
-	if slices.Equal(set, have) || !p.extensions.has("standard-attr-tag") && !p.extensions.has("tag") {
+	if slices.Equal(set, have) || !p.extensions.hasTags() {
 		return nil
 	}
 	added, removed := without(set, have), without(have, set)
@@ -124,31 +128,51 @@ func (k collection[W]) setTags(ctx context.Context, p *Provider, w W, tags []str
 		set = []string{}
 	}
 	var err error
-	if p.mine(m) || slices.ContainsFunc(append(slices.Clone(added), removed...), func(tag string) bool { return strings.Contains(tag, "/") }) {
+	alone := k.oneUser && len(have) == len(removed) // nothing of another's stays on it
+	if alone || p.mine(m) || slices.ContainsFunc(append(slices.Clone(added), removed...), func(tag string) bool { return strings.Contains(tag, "/") }) {
 		err = p.client.do(ctx, http.MethodPut, k.at(sdn.ID(m.ID), "tags"), 0, map[string]any{"tags": set}, nil)
 	} else {
-		err = k.changeTags(ctx, p, sdn.ID(m.ID), added, removed)
+		_, err = k.changeTags(ctx, p, sdn.ID(m.ID), added, removed)
 	}
 	if err != nil {
-		return err
+		return tagError(k.title, err, added)
 	}
 	m.Tags = set
 	return nil
 }
 
-// changeTags adds and removes tags one by one. One that is there, or gone, already is no error.
-func (k collection[W]) changeTags(ctx context.Context, p *Provider, id sdn.ID, added, removed []string) error {
+// tagError names the tag that is too long for an older Neutron, where one of those that it refused is.
+func tagError(noun string, err error, tags []string) error {
+	at := slices.IndexFunc(tags, func(tag string) bool { return utf8.RuneCountInString(tag) > maxTagLen })
+	if at < 0 || !sdn.IsInvalid(err) {
+		return err
+	}
+	return &sdn.Error{Kind: sdn.KindInvalid, Noun: noun, Field: "tags", Err: err,
+		Detail: fmt.Sprintf("%q is %d characters long, and a Neutron before release 19 takes at most %d", tags[at], utf8.RuneCountInString(tags[at]), maxTagLen)}
+}
+
+// changeTags adds tags, all at once where Neutron can (25 and later), and removes them one by one. One that is there already is no error; missing tells
+// that one to be removed was not there, or the object is not.
+func (k collection[W]) changeTags(ctx context.Context, p *Provider, id sdn.ID, added, removed []string) (missing bool, err error) {
+	if len(added) > 1 && p.extensions.has("tag-creation") {
+		if err := p.client.do(ctx, http.MethodPost, k.at(id, "tags"), 0, map[string]any{"tags": added}, nil); err != nil {
+			return false, err
+		}
+		added = nil
+	}
 	for _, tag := range added {
 		if err := p.client.do(ctx, http.MethodPut, k.at(id, "tags", url.PathEscape(tag)), 0, nil, nil); err != nil {
-			return err
+			return false, err
 		}
 	}
 	for _, tag := range removed {
-		if err := p.client.do(ctx, http.MethodDelete, k.at(id, "tags", url.PathEscape(tag)), 0, nil, nil); err != nil && !sdn.IsNotFound(err) {
-			return err
+		err := p.client.do(ctx, http.MethodDelete, k.at(id, "tags", url.PathEscape(tag)), 0, nil, nil)
+		if err != nil && !sdn.IsNotFound(err) {
+			return missing, err
 		}
+		missing = missing || err != nil
 	}
-	return nil
+	return missing, nil
 }
 
 // retag is setTags that gives the object as it is then, with its revision.

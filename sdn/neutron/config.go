@@ -43,10 +43,10 @@ type Config struct {
 	// Insecure switches the verification of certificates off.
 	Insecure bool
 
-	// Uncached says that other hosts change the same networks and subnet pools, as those of a Docker swarm do: they are read anew for each use.
+	// Uncached says that other hosts change the same networks, subnet pools and ports that nothing is bound to, as those of a Docker swarm do: they are read anew for each use.
 	Uncached bool
 
-	// Timeout bounds one request, retries not counted; 0 is DefaultTimeout. A bulk of ports takes Neutron 0.4 s a port.
+	// Timeout bounds one request, retries not counted; 0 is DefaultTimeout. A request that makes more than portsATime ports has as many times more.
 	Timeout time.Duration
 	// Env looks environment variables up; nil is the process's.
 	Env func(name string) (string, bool)

@@ -234,7 +234,7 @@ func (d *double) change(w http.ResponseWriter, r *http.Request, collection, id s
 		d.objects[collection] = slices.Delete(d.objects[collection], at, at+1)
 		w.WriteHeader(http.StatusNoContent)
 		return
-	case http.MethodPut:
+	case http.MethodPut, http.MethodPost:
 		o["revision_number"] = o["revision_number"].(float64) + 1
 		var in map[string]json.RawMessage
 		if json.Unmarshal(body, &in) != nil {
@@ -243,6 +243,10 @@ func (d *double) change(w http.ResponseWriter, r *http.Request, collection, id s
 		if strings.HasSuffix(r.URL.Path, "/tags") {
 			var tags []any
 			_ = json.Unmarshal(in["tags"], &tags)
+			if r.Method == http.MethodPost {
+				had, _ := o["tags"].([]any)
+				tags = append(slices.Clone(had), tags...)
+			}
 			o["tags"] = tags
 			reply(w, http.StatusOK, map[string]any{"tags": tags})
 			return

@@ -2,8 +2,7 @@ package neutron
 
 import (
 	"context"
-	"net/http"
-	"net/url"
+	"errors"
 	"slices"
 	"strings"
 
@@ -199,14 +198,14 @@ func describe[W wire](ctx context.Context, p *Provider, k collection[W], now W, 
 	return nil
 }
 
-// retag is patch for a change of one tag of an object that is in the cache, by one request that cannot lose what another process does to other tags. The
-// condition is checked against the cache, for Neutron cannot make a change of tags conditional. It tells whether it was such a change; with gives a copy of
-// an object with other tags. The revision that it gives is the next, by which Neutron counts a tag: a condition on the one before is stale here too, and
-// where Neutron counted otherwise so is one on the next.
+// retag is patch for a change of tags alone of an object that is in the cache, by requests that cannot lose what another process does to other tags: of one
+// that is ours one request for one tag, of another's as many as there are tags. The condition is checked against the cache, for Neutron cannot make a change of
+// tags conditional. It tells whether it was such a change; with gives a copy of an object with other tags. The revision that it gives is what Neutron counts to by
+// a tag each: a condition on the one before is stale here too, and where Neutron counted otherwise so is one on that.
 func retag[W wire](ctx context.Context, p *Provider, c *cache[W], k collection[W], id sdn.ID, change sdn.Patch, with func(W, []string) W) (w W, done bool, err error) {
 	known, ok := c.get(id)
 	if !ok || change.Tags == nil || change.Key != nil || change.Name != nil || change.Description != nil ||
-		change.IfRevision != 0 && int64(known.common().Revision) != change.IfRevision || !p.extensions.has("standard-attr-tag") {
+		change.IfRevision != 0 && int64(known.common().Revision) != change.IfRevision || !p.extensions.hasTags() {
 		return w, false, nil
 	}
 	if err := valid.Tags(k.title, *change.Tags); err != nil {
@@ -214,26 +213,27 @@ func retag[W wire](ctx context.Context, p *Provider, c *cache[W], k collection[W
 	}
 	have, want := valid.TagSet(known.common().Tags), valid.TagSet(*change.Tags)
 	added, removed := without(want, have), without(have, want)
-	one := append(slices.Clone(added), removed...)
-	if len(one) != 1 || strings.Contains(one[0], "/") {
+	all := append(slices.Clone(added), removed...)
+	if len(all) == 0 || len(all) > 1 && p.mine(known.common()) || slices.ContainsFunc(all, func(tag string) bool { return strings.Contains(tag, "/") }) {
 		return w, false, nil
 	}
-	method := http.MethodPut
-	if len(removed) == 1 {
-		method = http.MethodDelete
-	}
-	c.drop(id)
-	if err := p.client.do(ctx, method, k.at(id, "tags", url.PathEscape(one[0])), 0, nil, nil); err != nil {
-		if method == http.MethodDelete && sdn.IsNotFound(err) {
-			return w, false, nil // the tag is gone, or the object is: patch finds out
+	w, err = c.changing(id, func() (W, error) {
+		w := with(known, want)
+		w.common().Revision += revision(len(all))
+		missing, err := k.changeTags(ctx, p, id, added, removed)
+		if missing && err == nil {
+			err = errTagMissing
 		}
-		return w, true, err
+		return w, err
+	})
+	if errors.Is(err, errTagMissing) {
+		return w, false, nil // the tag is gone, or the object is: patch finds out
 	}
-	w = with(known, want)
-	w.common().Revision++
-	c.put(w)
-	return w, true, nil
+	return w, true, tagError(k.title, err, all)
 }
+
+// errTagMissing tells retag that a tag was not there to be removed.
+var errTagMissing = errors.New("the tag is not there")
 
 // without is what of a list is not in another.
 func without(list, other []string) []string {

@@ -46,6 +46,9 @@ func (e *extensions) has(alias string) bool {
 	return e.aliases[alias]
 }
 
+// hasTags tells whether objects have tags.
+func (e *extensions) hasTags() bool { return e.has("standard-attr-tag") || e.has("tag") }
+
 // forget has them asked for again.
 func (e *extensions) forget() {
 	e.mu.Lock()
@@ -102,11 +105,15 @@ func (e *extensions) learn(ctx context.Context, c *client) error {
 // Before Neutron was first asked they are what is usual.
 func (p *Provider) Capabilities() sdn.Capabilities {
 	has := p.extensions.has
+	tagLen := 0
+	if p.extensions.hasTags() {
+		tagLen = maxTagLen
+	}
 	return sdn.Capabilities{
 		ChooseMAC:      true,
 		ChooseAddress:  true,
 		HostBinding:    has("binding"),
-		MaxTagLen:      maxTagLen,
+		MaxTagLen:      tagLen,
 		MaxNameLen:     valid.MaxText,
 		MaxBulk:        bulkSize,
 		Segments:       has("provider"),
@@ -131,6 +138,6 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 }
 
 const (
-	maxTagLen = 60 // before release 19; 255 since
-	bulkSize  = 20 // ports in one request: Neutron takes 0.4 s a port and proxies cut at a minute
+	maxTagLen = 60 // before release 19; 255 since, which no extension tells
+	bulkSize  = 20 // ports in one request at the most: Neutron takes 0.4 s a port and proxies cut at a minute; see pace
 )

@@ -256,3 +256,16 @@ func TestDeleteAForwardingFloatingIP(t *testing.T) {
 		t.Errorf("asked for %q", s.asked)
 	}
 }
+
+// Addresses that another takes away as often as they are added are not said to be there.
+func TestAddressesThatOthersTakeAway(t *testing.T) {
+	p, s, _ := onScript(t, map[string][]says{
+		"GET /address-groups/a":               {{200, `{"address_group": {"id": "a", "addresses": []}}`}},
+		"PUT /address-groups/a/add_addresses": {{200, `{"address_group": {"id": "a", "addresses": ["10.0.0.0/8"]}}`}},
+	}, "address-group", "security-groups-remote-address-group", "quota-check-limit-default")
+	_, err := p.ApplyAddressGroup(t.Context(), sdn.AddressGroupSpec{ID: "a", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+	want(t, err, sdn.KindConflict, sdn.Stale, "prefixes")
+	if n := s.count("PUT"); n != maxRaces {
+		t.Errorf("it was tried %d times", n)
+	}
+}

@@ -25,10 +25,20 @@ type wire interface{ common() *meta }
 // found by several values is given once. The loop may change Neutron: pages are read one ahead of those given, and where the object that a
 // page was to follow is gone, the one before it serves.
 //
-// The name of the collection is the path's last part, with '_' for '-'.
+// The name of the collection is the path's last part, with '_' for '-'. Where objects have no tags, nothing is found by tags, and Neutron is not asked: it
+// refuses filters that it does not know.
 func list[W wire](ctx context.Context, c *client, collection string, query url.Values) iter.Seq2[W, error] {
 	return func(yield func(W, error) bool) {
 		var none W
+		if query.Has("tags") {
+			if err := c.before(ctx); err != nil {
+				yield(none, err)
+				return
+			}
+			if !c.hasTags() {
+				return
+			}
+		}
 		seen := map[string]bool{}
 		for part := range split(query) {
 			items, next, err := page[W](ctx, c, collection, part, nil)

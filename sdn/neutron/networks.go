@@ -212,11 +212,13 @@ func (p *Provider) finishNetwork(ctx context.Context, w *networkWire, spec sdn.N
 	changed := len(body) > 0
 	if changed {
 		var err error
-		if w, err = networks.update(ctx, p.client, id, 0, body); err != nil {
+		w, err = p.cache.networks.changing(id, func() (*networkWire, error) { return networks.update(ctx, p.client, id, 0, body) })
+		if err != nil {
 			return nil, err
 		}
 	}
 	if spec.Tags != nil && !slices.Equal(valid.TagSet(spec.Tags), valid.TagSet(w.Tags)) {
+		defer p.cache.networks.drop(id)
 		if err := networks.setTags(ctx, p, w, spec.Tags); err != nil {
 			return nil, err
 		}
@@ -277,12 +279,10 @@ func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.Netw
 			return p.network(w), nil
 		}
 	}
-	p.cache.networks.drop(id)
-	w, err := patch(ctx, p, networks, id, change.Patch, body)
+	w, err := p.cache.networks.changing(id, func() (*networkWire, error) { return patch(ctx, p, networks, id, change.Patch, body) })
 	if err != nil {
 		return sdn.Network{}, err
 	}
-	p.cache.networks.put(w)
 	return p.network(w), nil
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-var ports = collection[*portWire]{title: "port", item: "port", items: "ports", path: "/ports"}
+var ports = collection[*portWire]{title: "port", item: "port", items: "ports", path: "/ports", oneUser: true}
 
 // portsAtOnce bounds the requests for single ports that one call has under way.
 const portsAtOnce = 4
@@ -183,7 +183,7 @@ func (p *Provider) changePort(ctx context.Context, id sdn.ID, change sdn.PortPat
 			if err := ports.setTags(ctx, p, w, *change.Tags); err != nil {
 				return nil, err
 			}
-			w.Revision++ // by which Neutron counts tags; where it counts more, atRevision sees through it
+			w.Revision++ // by which Neutron counts a set of tags; where it counts more, atRevision sees through it
 		}
 		port, err := w.decode(p.config.Installation)
 		return &port, err

@@ -31,6 +31,8 @@ const (
 //     One that is named by several ports here is answered with all of them; a port that somebody else gave the same device
 //     id in the last portAge is missed.
 //
+// Where hosts change one another's ports (Config.Uncached), as a swarm's manager does with those of its nodes' tasks, a parked port is no host's: it is asked for.
+//
 // What it says may be as old as portAge, where another changed or deleted the port meanwhile. So whoever changes a port because
 // of what a search said gives the revision: the change is then refused as Stale, or the port IsNotFound, and both drop
 // the port from the cache, so that the repeated search asks Neutron. Reads of one port by its id (Port) always ask Neutron.
@@ -42,6 +44,7 @@ const (
 // whatever way, forgets the port.
 type portCache struct {
 	installation, host string
+	uncached           bool // Config.Uncached
 	now                func() time.Time
 
 	mu      sync.Mutex
@@ -62,9 +65,9 @@ type portChange struct {
 	mixed   bool // there was more than one
 }
 
-func newPortCache(installation, host string, now func() time.Time) *portCache {
+func newPortCache(c Config, now func() time.Time) *portCache {
 	return &portCache{
-		installation: installation, host: host, now: now,
+		installation: c.Installation, host: c.Host, uncached: c.Uncached, now: now,
 		ports: map[sdn.ID]rememberedPort{}, byKey: map[sdn.Key]sdn.ID{}, changes: map[sdn.ID]*portChange{},
 	}
 }
@@ -174,7 +177,7 @@ func (c *portCache) own(p sdn.Port) bool {
 	if p.Host != "" {
 		return p.Host == c.host
 	}
-	return p.DeviceOwner == "" || p.DeviceOwner == sdn.OwnerContainer
+	return !c.uncached && (p.DeviceOwner == "" || p.DeviceOwner == sdn.OwnerContainer)
 }
 
 // port gives what is known of a port, of whatever host it is.

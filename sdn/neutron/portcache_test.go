@@ -2,7 +2,9 @@ package neutron
 
 import (
 	"fmt"
+	"net/http"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,7 +13,20 @@ import (
 
 func testCache() (*portCache, *time.Time) {
 	now := time.Unix(1e9, 0)
-	return newPortCache("test", doubleHost, func() time.Time { return now }), &now
+	return newPortCache(Config{Installation: "test", Host: doubleHost}, func() time.Time { return now }), &now
+}
+
+// Where other hosts change ports that nothing is bound to, as a swarm's manager does after it made them, those are asked for.
+func TestPortCacheOfASwarm(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	cache := newPortCache(Config{Installation: "test", Host: doubleHost, Uncached: true}, func() time.Time { return now })
+	byAddress := sdn.PortQuery{Subnets: []sdn.ID{"s"}, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.5")}}
+	for host, want := range map[string]bool{"": false, doubleHost: true} {
+		cache.made(cachePort("p", host))
+		if _, ok := cache.find(byAddress); ok != want {
+			t.Errorf("on host %q: answered from the cache: %t", host, ok)
+		}
+	}
 }
 
 func cachePort(id sdn.ID, host string) sdn.Port {
@@ -138,5 +153,29 @@ func TestThePortCacheKeepsItsOwn(t *testing.T) {
 	found[0].Addresses[0].Subnet = "spoilt"
 	if port, _ := cache.port("p"); port.Addresses[0].Subnet != "s" {
 		t.Errorf("a caller changed it to %v", port.Addresses)
+	}
+}
+
+// A port that is changed while an Ensure has just read it is not known as it was.
+func TestAnEnsureThatAChangeOvertakes(t *testing.T) {
+	p, _, _ := onPorts(t, newPortDouble(10))
+	spec := portSpec("")
+	spec.Key = testKey("a")
+	port := ensurePort(t, p, spec)
+	p.ports.gone(port.ID)
+	name, once := "changed", sync.Once{}
+	p.client.observe = func(r Request) {
+		if r.Method == http.MethodGet && r.Collection == "ports" {
+			once.Do(func() {
+				if _, err := p.UpdatePort(t.Context(), port.ID, sdn.PortPatch{Patch: sdn.Patch{Name: &name}}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	ensurePort(t, p, spec)
+	found, err := sdn.All(p.FindPorts(t.Context(), sdn.PortQuery{Match: sdn.Match{IDs: []sdn.ID{port.ID}}}))
+	if err != nil || len(found) != 1 || found[0].Name != name {
+		t.Errorf("the port is %+v, error %v", found, err)
 	}
 }

@@ -112,15 +112,21 @@ func (d *portDouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (d *portDouble) post(w http.ResponseWriter, body []byte) {
-	var in struct {
-		Port  json.RawMessage
-		Ports []json.RawMessage
-	}
+// bulkOf are the ports that the body of a POST asks for in bulk.
+func bulkOf(body []byte) []json.RawMessage {
+	var in struct{ Ports []json.RawMessage }
 	if err := json.Unmarshal(body, &in); err != nil {
 		panic(err)
 	}
-	all := in.Ports
+	return in.Ports
+}
+
+func (d *portDouble) post(w http.ResponseWriter, body []byte) {
+	var in struct{ Port json.RawMessage }
+	if err := json.Unmarshal(body, &in); err != nil {
+		panic(err)
+	}
+	all := bulkOf(body)
 	if in.Port != nil {
 		all = []json.RawMessage{in.Port}
 	}
@@ -209,7 +215,7 @@ func (d *portDouble) bind(p *portWire) {
 	case "":
 		p.VIFType = sdn.VIFUnbound
 	case doubleHost, "n2":
-		p.VIFType = sdn.VIFOVS
+		p.VIFType, p.VIFDetails = sdn.VIFOVS, map[string]any{}
 	default:
 		p.VIFType = vifBindingFailed
 	}

@@ -62,6 +62,7 @@ type portBatch struct {
 	todo  []int // neither there nor failed yet
 	out   []sdn.Port
 	errs  []error
+	epoch uint64 // of the cache, when the last look began
 }
 
 // run does what is to be done. Between two attempts at one port it has looked for its Key.
@@ -114,6 +115,7 @@ func (b *portBatch) look(ctx context.Context, at []int) map[sdn.Key][]*portWire 
 	if len(at) == 0 {
 		return nil
 	}
+	b.epoch = b.p.ports.reading()
 	q := url.Values{}
 	for _, i := range at {
 		q.Add("description", b.specs[i].Key.String())
@@ -150,7 +152,6 @@ func (b *portBatch) adopt(ctx context.Context, at []int) {
 // finish makes a port that is there be what its spec says.
 func (b *portBatch) finish(ctx context.Context, i int, w *portWire) {
 	spec := b.specs[i]
-	epoch := b.p.ports.reading()
 	port, err := w.decode(b.p.config.Installation)
 	if err != nil {
 		b.errs[i] = err
@@ -162,7 +163,7 @@ func (b *portBatch) finish(ctx context.Context, i int, w *portWire) {
 	case differs:
 		port, err = b.p.changePort(ctx, port.ID, change)
 	default:
-		b.p.ports.read(epoch, port)
+		b.p.ports.read(b.epoch, port)
 	}
 	if err != nil {
 		b.errs[i] = err
@@ -188,7 +189,7 @@ func (b *portBatch) make(ctx context.Context, made []*portWire) {
 			single = append(single, at...)
 			continue
 		}
-		jobs = slices.AppendSeq(jobs, slices.Chunk(at, bulkSize))
+		jobs = slices.AppendSeq(jobs, slices.Chunk(at, b.p.pace.bulk(b.p.client.timeout)))
 	}
 	atOnce(2, 2, func(half int) {
 		if half == 0 {
@@ -214,6 +215,7 @@ func (b *portBatch) post(ctx context.Context, at []int, made []*portWire) {
 		}
 		return
 	}
+	begin := b.p.client.now()
 	if len(at) == 1 {
 		var w *portWire
 		w, err = ports.create(ctx, b.p.client, bodies[0])
@@ -221,10 +223,15 @@ func (b *portBatch) post(ctx context.Context, at []int, made []*portWire) {
 			w, err = ports.create(ctx, b.p.client, bodies[0]) // it chose the address itself and another was faster: it made nothing
 		}
 		answer = []*portWire{w}
-	} else if answer, err = ports.createBulk(ctx, b.p.client, bodies); err == nil && len(answer) != len(at) {
+	} else if answer, err = ports.createBulk(ctx, b.p.client.patient(len(bodies)), bodies); err == nil && len(answer) != len(at) {
 		err = sdn.Unavailable(nil, "Neutron", "it answers with %d ports to a request for %d", len(answer), len(at))
 	}
 	b.p.posting.give()
+	if err == nil {
+		b.p.pace.took(len(at), b.p.client.now().Sub(begin))
+	} else if sdn.IsUnavailable(err) && !errors.Is(err, errNotSent) {
+		b.p.pace.lost(len(at), b.p.client.timeout)
+	}
 	if sdn.IsNotFound(err) { // what the cache has of the network is not so any more
 		for _, i := range at {
 			b.p.cache.forgetNetwork(b.specs[i].Network)

@@ -1,6 +1,7 @@
 package neutron
 
 import (
+	"encoding/json"
 	"net"
 	"net/netip"
 	"slices"
@@ -115,6 +116,30 @@ func TestDecodePort(t *testing.T) {
 	w.MAC = "nonsense"
 	if _, err := w.decode("test"); !sdn.IsUnavailable(err) {
 		t.Errorf("of a MAC that is none: %v", err)
+	}
+}
+
+// What policy leaves out of an answer is not mistaken for what is empty.
+func TestHiddenBinding(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer string
+		want   []string
+	}{
+		"unbound":    {`"binding:host_id": "", "binding:vif_type": "unbound", "binding:vif_details": {}`, nil},
+		"bound":      {`"binding:host_id": "h", "binding:vif_type": "ovs", "binding:vif_details": {}`, nil},
+		"failed":     {`"binding:host_id": "h", "binding:vif_type": "binding_failed", "binding:vif_details": {}`, nil},
+		"no host":    {`"binding:vif_type": "ovs", "binding:vif_details": {"port_filter": true}`, []string{"binding:host_id"}},
+		"no type":    {`"binding:host_id": "h", "binding:vif_details": {}`, []string{"binding:vif_type"}},
+		"no details": {`"binding:host_id": "h", "binding:vif_type": "ovs"`, []string{"binding:vif_details"}},
+		"nothing":    {`"binding:vnic_type": "normal"`, []string{"binding:host_id", "binding:vif_type", "binding:vif_details"}},
+	} {
+		var w portWire
+		if err := json.Unmarshal([]byte(`{"id": "p", "mac_address": "fa:16:3e:00:00:01", `+c.answer+`}`), &w); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := w.decode("test"); err != nil || !slices.Equal(p.VIF.Hidden, c.want) {
+			t.Errorf("%s: hidden is %v, want %v (%v)", name, p.VIF.Hidden, c.want, err)
+		}
 	}
 }
 

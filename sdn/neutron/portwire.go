@@ -50,7 +50,7 @@ func (w *portWire) decode(installation string) (sdn.Port, error) {
 	port := sdn.Port{
 		Meta: w.meta.decode(installation), Network: w.Network, DeviceID: w.DeviceID, DeviceOwner: w.DeviceOwner, Host: w.Host, VNICType: w.VNICType,
 		Profile: plain(w.Profile), Groups: w.Groups, NoPortSecurity: w.PortSecurity != nil && !*w.PortSecurity, QoSPolicy: w.QoSPolicy,
-		Disabled: w.AdminStateUp != nil && !*w.AdminStateUp, Status: w.Status, VIF: sdn.VIF{Type: w.VIFType, Details: plain(w.VIFDetails)},
+		Disabled: w.AdminStateUp != nil && !*w.AdminStateUp, Status: w.Status, VIF: sdn.VIF{Type: w.VIFType, Details: plain(w.VIFDetails), Hidden: w.hidden()},
 	}
 	if port.VNICType == "normal" {
 		port.VNICType = sdn.VNICNormal
@@ -79,6 +79,23 @@ func (w *portWire) decode(installation string) (sdn.Port, error) {
 		port.AllowedPairs = append(port.AllowedPairs, sdn.AllowedPair{Prefix: prefix, MAC: mac})
 	}
 	return port, nil
+}
+
+// hidden are the attributes of the binding that Neutron's policy leaves out of what it says. Of a port that is not bound only the VIF type tells.
+func (w *portWire) hidden() (names []string) {
+	if w.VIFType == sdn.VIFUnbound {
+		return nil
+	}
+	if w.Host == "" {
+		names = append(names, "binding:host_id")
+	}
+	if w.VIFType == "" {
+		names = append(names, "binding:vif_type")
+	}
+	if w.VIFDetails == nil {
+		names = append(names, "binding:vif_details")
+	}
+	return names
 }
 
 // strange is the error of a port that says what cannot be.

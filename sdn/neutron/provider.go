@@ -21,6 +21,7 @@ type Provider struct {
 	cache      *caches
 	ports      *portCache
 	posting    turns // of ports
+	pace       pace  // of making them
 	locks      locks // by collection and Key, by "subnets of" and network, …
 	http       http.Client
 }
@@ -47,7 +48,7 @@ func Open(c Config, log *slog.Logger) (*Provider, error) {
 	if c.Observe == nil {
 		c.Observe = func(Request) {}
 	}
-	p := &Provider{config: c, log: log, extensions: &extensions{log: log}, cache: newCaches(time.Now, c.Uncached), ports: newPortCache(c.Installation, c.Host, time.Now), posting: make(turns, postsAtOnce), http: newHTTPClient(resolved.tls, c.Timeout)}
+	p := &Provider{config: c, log: log, extensions: &extensions{log: log}, cache: newCaches(time.Now, c.Uncached), ports: newPortCache(c, time.Now), posting: make(turns, postsAtOnce), http: newHTTPClient(resolved.tls)}
 	p.client = &client{
 		auth: &authenticator{
 			config: c, http: p.http, now: time.Now, observe: c.Observe, log: log,
@@ -57,6 +58,7 @@ func Open(c Config, log *slog.Logger) (*Provider, error) {
 		budget:  newBudget(), timeout: c.Timeout, now: time.Now, observe: c.Observe, backoff: backoff,
 	}
 	p.client.before = func(ctx context.Context) error { return p.extensions.learn(ctx, p.client) }
+	p.client.hasTags = p.extensions.hasTags
 	return p, nil
 }
 

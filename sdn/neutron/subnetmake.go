@@ -241,12 +241,7 @@ func (p *Provider) finishSubnet(ctx context.Context, w *subnetWire, network sdn.
 		p.cache.subnets.put(w)
 		return w, nil
 	}
-	p.cache.subnets.drop(now.ID)
-	w, err := subnets.update(ctx, p.client, now.ID, 0, body)
-	if err == nil {
-		p.cache.subnets.put(w)
-	}
-	return w, err
+	return p.cache.subnets.changing(now.ID, func() (*subnetWire, error) { return subnets.update(ctx, p.client, now.ID, 0, body) })
 }
 
 // Neutron keeps no order of routes.
@@ -267,6 +262,8 @@ func sortedRoutes(routes []sdn.HostRoute) []sdn.HostRoute {
 func (p *Provider) repool(ctx context.Context, w *subnetWire, change sdn.SubnetPatch, body map[string]any) error {
 	now := p.subnet(w)
 	gateway := now.Gateway
+	delete(body, "gateway_ip") // of a round before
+	delete(body, "allocation_pools")
 	if change.Gateway != nil {
 		if err := checkGateway(now.CIDR, *change.Gateway); err != nil {
 			return err

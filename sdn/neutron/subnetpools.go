@@ -191,8 +191,7 @@ func (p *Provider) finishSubnetPool(ctx context.Context, w *subnetPoolWire, spec
 	if len(body) == 0 {
 		return w, nil
 	}
-	p.cache.pools.drop(now.ID)
-	return subnetPools.update(ctx, p.client, now.ID, 0, body)
+	return p.cache.pools.changing(now.ID, func() (*subnetPoolWire, error) { return subnetPools.update(ctx, p.client, now.ID, 0, body) })
 }
 
 // covers tells whether every one of parts lies in one of the prefixes. Neutron joins prefixes that make up a larger one.
@@ -244,12 +243,10 @@ func (p *Provider) UpdateSubnetPool(ctx context.Context, id sdn.ID, change sdn.S
 			return p.subnetPool(w), nil
 		}
 	}
-	p.cache.pools.drop(id)
-	w, err := patch(ctx, p, subnetPools, id, change.Patch, body)
+	w, err := p.cache.pools.changing(id, func() (*subnetPoolWire, error) { return patch(ctx, p, subnetPools, id, change.Patch, body) })
 	if err != nil {
 		return sdn.SubnetPool{}, err
 	}
-	p.cache.pools.put(w)
 	return p.subnetPool(w), nil
 }
 

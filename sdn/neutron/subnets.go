@@ -248,35 +248,38 @@ func (p *Provider) UpdateSubnet(ctx context.Context, id sdn.ID, change sdn.Subne
 			return p.subnet(w), nil
 		}
 	}
-	p.cache.subnets.drop(id)
+	w, err := p.cache.subnets.changing(id, func() (*subnetWire, error) { return p.changeSubnet(ctx, id, change, body) })
+	if err != nil {
+		return sdn.Subnet{}, err
+	}
+	return p.subnet(w), nil
+}
+
+// changeSubnet is UpdateSubnet with the body of what needs no look at what there is.
+func (p *Provider) changeSubnet(ctx context.Context, id sdn.ID, change sdn.SubnetPatch, body map[string]any) (*subnetWire, error) {
 	for n := 1; ; n++ {
 		asked := change.Patch
 		if change.Gateway != nil || change.Ranges != nil || change.Reserved != nil || change.HostRoutes != nil {
 			now, err := subnets.read(ctx, p.client, id)
 			if err != nil {
-				return sdn.Subnet{}, err
+				return nil, err
 			}
 			if change.HostRoutes != nil {
 				if err := valid.RouteFamily(now.cidr(), *change.HostRoutes); err != nil {
-					return sdn.Subnet{}, err
+					return nil, err
 				}
 			}
 			if err := p.repool(ctx, now, change, body); err != nil {
-				return sdn.Subnet{}, err
+				return nil, err
 			}
 			if asked.IfRevision == 0 {
 				asked.IfRevision = int64(now.Revision)
 			}
 		}
 		w, err := patch(ctx, p, subnets, id, asked, body)
-		if sdn.ReasonOf(err) == sdn.Stale && change.IfRevision == 0 && n < maxRaces {
-			continue // by the provider's own condition: look again
+		if sdn.ReasonOf(err) != sdn.Stale || change.IfRevision != 0 || n == maxRaces {
+			return w, err // else it was the provider's own condition: look again
 		}
-		if err != nil {
-			return sdn.Subnet{}, err
-		}
-		p.cache.subnets.put(w)
-		return p.subnet(w), nil
 	}
 }
 
@@ -288,8 +291,9 @@ func withSubnetTags(w *subnetWire, tags []string) *subnetWire {
 
 // DeleteSubnet is one request.
 func (p *Provider) DeleteSubnet(ctx context.Context, id sdn.ID) error {
+	w, known := p.cache.subnets.get(id)
 	forget := func() {
-		if w, ok := p.cache.subnets.get(id); ok {
+		if known {
 			p.cache.networks.drop(sdn.ID(w.Network))
 		} else {
 			p.cache.networks.clear()
@@ -302,7 +306,7 @@ func (p *Provider) DeleteSubnet(ctx context.Context, id sdn.ID) error {
 	return err
 }
 
-// SubnetUsage of a subnet of the credentials' own project, and of any where there are no credentials, counts the addresses of its ports. For others it asks for the availability of the
+// SubnetUsage of a subnet of the project that the credentials are for, and of any where they are for none, counts the addresses of its ports. For others it asks for the availability of the
 // network, which Neutron's policy keeps for administrators unless it was changed, and which counts addresses outside of the ranges too.
 func (p *Provider) SubnetUsage(ctx context.Context, id sdn.ID) (sdn.SubnetUsage, error) {
 	w, err := subnets.read(ctx, p.client, id)

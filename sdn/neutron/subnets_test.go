@@ -3,6 +3,7 @@ package neutron
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -181,5 +182,30 @@ func TestPoolPrefixes(t *testing.T) {
 	found, err = sdn.All(p.FindSubnetPools(t.Context(), sdn.SubnetPoolQuery{Overlaps: prefixes("172.16.0.0/12")}))
 	if err != nil || len(found) != 0 {
 		t.Errorf("%d pools overlap, error %v", len(found), err)
+	}
+}
+
+// What another does to the ranges while the gateway is changed stays.
+func TestGatewayMovesWhileRangesChange(t *testing.T) {
+	t.Parallel()
+	d := newDouble()
+	d.add("networks", map[string]any{"id": "n"})
+	d.add("subnets", map[string]any{
+		"id": "s", "network_id": "n", "cidr": "10.0.0.0/24", "gateway_ip": "10.0.0.1", "enable_dhcp": true,
+		"allocation_pools": []any{map[string]any{"start": "10.0.0.2", "end": "10.0.0.254"}},
+	})
+	changed := false
+	d.refuse = func(r *http.Request) (int, string) {
+		if r.Method == http.MethodPut && !changed {
+			changed = true
+			d.objects["subnets"][0]["allocation_pools"] = []any{map[string]any{"start": "10.0.0.100", "end": "10.0.0.200"}}
+			d.objects["subnets"][0]["revision_number"] = 7.0
+		}
+		return 0, ""
+	}
+	p, _ := onDouble(t, d, nil)
+	got, err := p.UpdateSubnet(t.Context(), "s", sdn.SubnetPatch{Gateway: &sdn.Gateway{Addr: ip("10.0.0.254")}})
+	if err != nil || !slices.Equal(got.Ranges, ranges("10.0.0.100-10.0.0.200")) || got.Gateway != ip("10.0.0.254") {
+		t.Errorf("the gateway is %v, the ranges %v, error %v", got.Gateway, got.Ranges, err)
 	}
 }

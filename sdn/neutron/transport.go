@@ -18,12 +18,12 @@ const (
 var errTooLarge = errors.New("the answer is larger than 64 MiB")
 
 // newHTTPClient makes the one client that speaks to Keystone and Neutron. It follows no redirect: a token must not go elsewhere, and a POST must
-// not become a GET.
-func newHTTPClient(t *tls.Config, timeout time.Duration) http.Client {
+// not become a GET. Requests have their deadline from their context.
+func newHTTPClient(t *tls.Config) http.Client {
 	return http.Client{
 		Transport: bounded{&http.Transport{
 			Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
-			TLSClientConfig: t, TLSHandshakeTimeout: dialTimeout, ResponseHeaderTimeout: timeout,
+			TLSClientConfig: t, TLSHandshakeTimeout: dialTimeout,
 			MaxIdleConnsPerHost: connections, IdleConnTimeout: 90 * time.Second, ForceAttemptHTTP2: true,
 		}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

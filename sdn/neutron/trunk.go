@@ -88,7 +88,7 @@ func (p *Provider) EnsureTrunk(ctx context.Context, spec sdn.TrunkSpec) (sdn.Tru
 		}
 	}
 	if spec.Tags != nil {
-		if err := trunks.setTags(ctx, p, w, spec.Tags); err != nil {
+		if w, err = trunks.retag(ctx, p, w, spec.Tags); err != nil {
 			return sdn.Trunk{}, err
 		}
 	}

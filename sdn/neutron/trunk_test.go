@@ -82,3 +82,22 @@ func TestAVLANLostToAnotherIsChosenAnew(t *testing.T) {
 		t.Errorf("a VLAN that was asked for and lost: %v", err)
 	}
 }
+
+// A trunk is answered with the revision that it has after its tags were written.
+func TestTrunkWithTags(t *testing.T) {
+	tagged := `{"trunk": {"id": "t", "port_id": "p", "admin_state_up": true, "description": "kuryr/test/t/trunk", "tags": ["a"], "revision_number": 4}}`
+	p, _, _ := onScript(t, map[string][]says{
+		"GET /trunks":        {{200, `{"trunks": []}`}},
+		"POST /trunks":       {{201, `{"trunk": {"id": "t", "port_id": "p", "admin_state_up": true, "description": "kuryr/test/t/trunk", "tags": [], "revision_number": 1}}`}},
+		"PUT /trunks/t/tags": {{200, `{"tags": ["a"]}`}},
+		"GET /trunks/t":      {{200, tagged}},
+	}, "trunk")
+	spec := sdn.TrunkSpec{Base: sdn.Base{Key: testKey("trunk"), Tags: []string{"a"}}, Parent: "p"}
+	made, err := p.EnsureTrunk(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now, err := p.Trunk(t.Context(), "t"); err != nil || made.Revision != now.Revision {
+		t.Errorf("made it is at revision %d, then at %d, error %v", made.Revision, now.Revision, err)
+	}
+}

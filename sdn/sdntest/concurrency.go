@@ -62,8 +62,12 @@ var concurrencyTests = []test{
 		equal(s, "number of subnets", len(must(s.p.Network(s.ctx, n.ID))(s).Subnets), 1)
 	}},
 	{"no address twice", func(s *suite) {
-		n := s.network("10.11.0.0/27") // 29 addresses
-		ports, errs := together(40, func(int) (sdn.Port, error) {
+		cidr, has := "10.11.0.0/27", 29
+		if s.can.MaxBulk < 300 { // a remote SDN: fewer will do
+			cidr, has = "10.11.0.0/28", 13
+		}
+		n := s.network(cidr)
+		ports, errs := together(has+11, func(int) (sdn.Port, error) {
 			p, err := s.p.EnsurePorts(s.ctx, []sdn.PortSpec{{Network: n.ID, Base: sdn.Base{Name: s.run}}})
 			if err != nil {
 				return sdn.Port{}, err
@@ -81,7 +85,7 @@ var concurrencyTests = []test{
 			seen[p.Addresses[0].Addr] = true
 			made = append(made, p)
 		}
-		equal(s, "ports made", len(made), 29)
+		equal(s, "ports made", len(made), has)
 		s.dropAll(made)
 	}},
 	{"one address at once is one port's", func(s *suite) {

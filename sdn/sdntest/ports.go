@@ -244,7 +244,7 @@ var portTests = []test{
 		}
 		size := 300
 		if s.can.MaxBulk < 300 { // a remote SDN: fewer will do
-			size = 30
+			size = 12
 		}
 		ports := must(s.p.EnsurePorts(s.ctx, specs[:size]))(s)
 		for _, q := range []sdn.PortQuery{{Devices: []string{"many-" + s.run}}, {Networks: []sdn.ID{n.ID}}, {Subnets: n.Subnets}} {

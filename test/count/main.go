@@ -3,18 +3,21 @@
 //	go test -json ./... | count -name unit -to FILE
 //	count -sum FILE…
 //
-// It shows what failed with its output, one line a package otherwise, and writes "passed failed skipped" to FILE. It fails
+// It shows what failed with its output, one line a package otherwise, and writes "passed failed skipped" to FILE. Where but a few tests failed, FILE.again
+// gets the pattern for "go test -run" that runs them again. It fails
 // when a test or package failed, and when no test ran at all; with -sum it prints the line "N passed, N failed, N skipped" over all
 // files. It starts no tests itself.
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -30,10 +33,7 @@ func main() {
 		var c counts
 		c, err = read(os.Stdin, os.Stdout, *name)
 		if *to != "" {
-			text := fmt.Sprintln(c.passed, c.failed, c.skipped)
-			if werr := os.WriteFile(*to, []byte(text), 0o644); err == nil {
-				err = werr
-			}
+			err = cmp.Or(err, c.write(*to))
 		}
 	}
 	if err != nil {
@@ -42,7 +42,27 @@ func main() {
 	}
 }
 
-type counts struct{ passed, failed, skipped int }
+type counts struct {
+	passed, failed, skipped int
+
+	names []string // of the tests that failed, without their subtests
+	whole bool     // something failed that is no test
+}
+
+// few is how many tests may fail and be worth another run: more are no accident.
+const few = 3
+
+// write puts the numbers into a file, and beside it which tests to run again.
+func (c *counts) write(file string) error {
+	text := fmt.Sprintln(c.passed, c.failed, c.skipped)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		return err
+	}
+	if len(c.names) == 0 || len(c.names) > few || c.whole {
+		return nil
+	}
+	return os.WriteFile(file+".again", []byte("^("+strings.Join(c.names, "|")+")$\n"), 0o644)
+}
 
 // event is a line of "go test -json"; see "go doc test2json".
 type event struct {
@@ -76,6 +96,7 @@ func read(in io.Reader, out io.Writer, name string) (counts, error) {
 		}
 	}
 	c.failed += broken
+	c.whole = broken > 0
 	fmt.Fprintf(out, "%s: %d passed, %d failed, %d skipped\n", name, c.passed, c.failed, c.skipped)
 	switch {
 	case c.failed > 0:
@@ -118,6 +139,9 @@ func (c *counts) add(e event, output map[string][]string, failedIn map[string]in
 	default:
 		c.failed++
 		failedIn[e.Package]++
+		if name, _, _ := strings.Cut(e.Test, "/"); !slices.Contains(c.names, name) {
+			c.names = append(c.names, name)
+		}
 		fmt.Fprintf(out, "FAIL  %s %s\n%s", e.Package, e.Test, strings.Join(output[key], ""))
 	}
 	delete(output, key)

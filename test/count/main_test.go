@@ -1,8 +1,10 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -19,22 +21,22 @@ func TestRead(t *testing.T) {
 		{"pass", `{"Action":"output","Package":"p","Test":"T","Output":"secret\n"}
 {"Action":"pass","Package":"p","Test":"T"}
 {"Action":"pass","Package":"p","Elapsed":1}
-`, counts{1, 0, 0}, true, "ok    p"},
+`, counts{passed: 1, failed: 0, skipped: 0}, true, "ok    p"},
 		{"fail", `{"Action":"pass","Package":"p","Test":"T"}
 {"Action":"output","Package":"p","Test":"U","Output":"why\n"}
 {"Action":"fail","Package":"p","Test":"U"}
 {"Action":"fail","Package":"p"}
-`, counts{1, 1, 0}, false, "why"},
+`, counts{passed: 1, failed: 1, skipped: 0}, false, "why"},
 		{"all skipped", `{"Action":"skip","Package":"p","Test":"T"}
-`, counts{0, 0, 1}, false, "1 skipped"},
+`, counts{passed: 0, failed: 0, skipped: 1}, false, "1 skipped"},
 		{"does not build", `{"ImportPath":"p","Action":"build-output","Output":"syntax error\n"}
 {"ImportPath":"p","Action":"build-fail"}
 {"Action":"fail","Package":"p","FailedBuild":"p"}
 {"Action":"pass","Package":"q","Test":"T"}
-`, counts{1, 1, 0}, false, "syntax error"},
+`, counts{passed: 1, failed: 1, skipped: 0}, false, "syntax error"},
 		{"TestMain fails", `{"Action":"pass","Package":"p","Test":"T"}
 {"Action":"fail","Package":"p"}
-`, counts{1, 1, 0}, false, "1 failed"},
+`, counts{passed: 1, failed: 1, skipped: 0}, false, "1 failed"},
 		{"not JSON", "go: no such tool\n", counts{}, false, "no such tool"},
 	} {
 		var out strings.Builder
@@ -42,8 +44,34 @@ func TestRead(t *testing.T) {
 		if c.name == "nothing" || c.name == "all skipped" || c.name == "not JSON" {
 			c.want.failed = 1 // a suite in which nothing passed counts as one that failed
 		}
-		if got != c.want || (err == nil) != c.ok || !strings.Contains(out.String(), c.shows) {
+		got.names, got.whole = nil, false
+		if !reflect.DeepEqual(got, c.want) || (err == nil) != c.ok || !strings.Contains(out.String(), c.shows) {
 			t.Errorf("%s: got %+v, %v\n%s", c.name, got, err, out.String())
+		}
+	}
+}
+
+func TestAgain(t *testing.T) {
+	t.Parallel()
+	const failed = `{"Action":"pass","Package":"p","Test":"T"}
+{"Action":"fail","Package":"p","Test":"U/one"}
+{"Action":"fail","Package":"p","Test":"U"}
+{"Action":"fail","Package":"p","Test":"V"}
+{"Action":"fail","Package":"p"}
+`
+	for name, c := range map[string]struct{ in, want string }{
+		"nothing failed":     {`{"Action":"pass","Package":"p","Test":"T"}`, ""},
+		"two failed":         {failed, "^(U|V)$\n"},
+		"many failed":        {failed + `{"Action":"fail","Package":"p","Test":"W"}` + "\n" + `{"Action":"fail","Package":"p","Test":"X"}`, ""},
+		"and does not build": {failed + `{"Action":"fail","Package":"q"}`, ""},
+	} {
+		got, _ := read(strings.NewReader(c.in), io.Discard, "suite")
+		file := filepath.Join(t.TempDir(), "suite")
+		if err := got.write(file); err != nil {
+			t.Fatal(err)
+		}
+		if text, _ := os.ReadFile(file + ".again"); string(text) != c.want {
+			t.Errorf("%s: %q instead of %q", name, text, c.want)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // elsewhere are the failpoints that no sequence here can reach: why, and the test that kills there. Those tests need the tag
-// "failpoints" too, and "make crash" runs them.
+// "failpoints" too, and "make crash" runs them; that on Neutron is of "make e2e-neutron".
 var elsewhere = map[string]struct{ why, folder, test string }{
 	"host.zone.recorded":              {"it needs firewalld", "datapath/host", "TestZoneKilledAnywhere"},
 	"host.closezone.removed":          {"it needs firewalld", "datapath/host", "TestZoneKilledAnywhere"},
@@ -43,6 +43,7 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"docker.expose.group":             {notPlain, "docker", "TestCrashPlain"},
 	"docker.unexpose.taken":           {notPlain, "docker", "TestCrashPlain"},
 	"docker.forward.address":          {notPlain, "docker", "TestCrashPlain"},
+	"neutron.change.answered":         {"the embedded SDN is no Neutron", "test/e2e/neutron", "TestKilledAnywhere"},
 	"bind.container.sysctl":           {byEngine, "bind", "TestKilled"},
 	"bind.container.addrgen":          {byEngine, "bind", "TestKilled"},
 	"bind.plug.configured":            {byEngine, "bind", "TestKilled"},

@@ -112,7 +112,7 @@ var pluginRunc = sync.OnceValues(func() (string, error) {
 func (r rig) pluginPid(t *testing.T) string {
 	t.Helper()
 	for line := range strings.Lines(r.must(t, "ps", "-eo", "pid,args")) {
-		if f := strings.Fields(line); len(f) == 3 && f[1] == "/usr/bin/kuryr" && f[2] == "up" {
+		if f := strings.Fields(line); len(f) == 3 && f[1] == "/usr/bin/kuryr" && f[2] == "docker" {
 			return f[0]
 		}
 	}

@@ -30,14 +30,8 @@ var rows = map[string]string{
 // look takes the inventory of a lab: Neutron, OVN's northbound database, Open vSwitch and the kernel of each host.
 func look(ctx context.Context, l *neutronlab.Lab) (inventory, error) {
 	seen := inventory{}
-	for _, noun := range nouns {
-		all, err := l.API().List(ctx, noun, "fields=id&fields=name&fields=description&fields=tags&fields=network_id")
-		if err != nil {
-			return nil, err
-		}
-		for _, o := range all {
-			seen["Neutron "+noun] = append(seen["Neutron "+noun], fmt.Sprintf("%s %q %q %v", o.ID(), o.Text("name"), o.Text("description"), o["tags"]))
-		}
+	if err := seen.neutron(ctx, l, func(neutronlab.Object) bool { return true }); err != nil {
+		return nil, err
 	}
 	for table, columns := range rows {
 		r := l.Central.Exec(ctx, "ovn-nbctl", "--timeout=20", "--format=csv", "--no-headings", "--columns="+columns, "list", table)
@@ -47,23 +41,47 @@ func look(ctx context.Context, l *neutronlab.Lab) (inventory, error) {
 		seen["OVN "+table] = lines(r)
 	}
 	for _, h := range l.Hosts {
-		r := h.VSwitch(ctx, "--timeout=20", "--format=csv", "--no-headings", "--columns=name,type,external_ids", "list", "Interface")
-		if err := r.Err(); err != nil {
+		if err := seen.host(ctx, h); err != nil {
 			return nil, err
-		}
-		// Tunnels and patches come and go with what OVN has to connect.
-		seen[h.Name+" Open vSwitch"] = slices.DeleteFunc(lines(r), func(line string) bool {
-			return strings.HasPrefix(line, "ovn-") || strings.HasPrefix(line, "patch-")
-		})
-		s, err := h.Snapshot(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, section := range []string{privatehost.Links, privatehost.Addresses, privatehost.Routes, privatehost.Rules, privatehost.Namespaces, privatehost.Firewall} {
-			seen[h.Name+" "+section] = s[section]
 		}
 	}
 	return seen, nil
+}
+
+// neutron adds what Neutron has of the objects that count.
+func (i inventory) neutron(ctx context.Context, l *neutronlab.Lab, counts func(neutronlab.Object) bool) error {
+	for _, noun := range nouns {
+		all, err := l.API().List(ctx, noun, "fields=id&fields=name&fields=description&fields=tags&fields=network_id&fields=device_id")
+		if err != nil {
+			return err
+		}
+		for _, o := range all {
+			if counts(o) {
+				i["Neutron "+noun] = append(i["Neutron "+noun], fmt.Sprintf("%s %q %q %q %v", o.ID(), o.Text("name"), o.Text("description"), o.Text("device_id"), o["tags"]))
+			}
+		}
+	}
+	return nil
+}
+
+// host adds what Open vSwitch and the kernel of a host have.
+func (i inventory) host(ctx context.Context, h *neutronlab.Host) error {
+	r := h.VSwitch(ctx, "--timeout=20", "--format=csv", "--no-headings", "--columns=name,type,external_ids", "list", "Interface")
+	if err := r.Err(); err != nil {
+		return err
+	}
+	// Tunnels and patches come and go with what OVN has to connect.
+	i[h.Name+" Open vSwitch"] = slices.DeleteFunc(lines(r), func(line string) bool {
+		return strings.HasPrefix(line, "ovn-") || strings.HasPrefix(line, "patch-")
+	})
+	s, err := h.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	for _, section := range []string{privatehost.Links, privatehost.Addresses, privatehost.Routes, privatehost.Rules, privatehost.Namespaces, privatehost.Firewall} {
+		i[h.Name+" "+section] = s[section]
+	}
+	return nil
 }
 
 // counters change with traffic.

@@ -141,17 +141,49 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A subnet pool of the operator's is used, and stays, also while a subnet of his own is made of it.
+// A subnet pool of the operator's, who has a subnet of it himself: another range of it can be had, and his cannot. The pool stays.
 func TestOperatorsPool(t *testing.T) {
 	r := shared(t)
 	pool := r.create("subnetpools", object{"name": "tenants", "prefixes": []string{"10.56.0.0/16"}, "default_prefixlen": 24})
-	r.h1.network("pooled", "--subnet", "10.56.0.0/16", "--ip-range", "10.56.7.0/24", "--gateway", "10.56.7.1",
-		"-o", "neutron.pool.uuid="+pool.ID(), "--ipam-opt", "neutron.pool.uuid="+pool.ID())
-	r.h1.run("pooled-box", "pooled")
+	network := r.create("networks", object{"name": "tenants"})
+	r.create("subnets", object{"name": "tenants", "network_id": network.ID(), "ip_version": 4, "cidr": "10.56.1.0/24", "subnetpool_id": pool.ID()})
+	named := []string{"-o", "neutron.pool.name=tenants", "--ipam-opt", "neutron.pool.name=tenants"}
+	r.h1.refused([]string{"10.56.1.0/24"}, append([]string{"network", "create", "-d", "kuryr", "--ipam-driver", "kuryr", "--subnet", "10.56.1.0/24"}, append(named, "pooled")...)...)
+	r.h1.network("pooled", append([]string{"--subnet", "10.56.7.0/24", "--gateway", "10.56.7.1"}, named...)...)
+	box := r.h1.run("pooled-box", "pooled")
+	subnet := r.one("subnets", "network_id="+box.port().Text("network_id"))
+	if subnet.Text("subnetpool_id") != pool.ID() {
+		t.Errorf("the subnet is of pool %q, not %s", subnet.Text("subnetpool_id"), pool.ID())
+	}
 	r.h1.docker("rm", "-f", "pooled-box")
 	r.h1.docker("network", "rm", "pooled")
 	now := r.get("subnetpools", pool.ID())
 	if now.Text("name") != "tenants" || fmt.Sprint(now["tags"]) != "[]" {
 		t.Errorf("the pool is not as it was: %v", now)
 	}
+}
+
+// A pool of Kuryr's that is in use when Docker gives it back: a virtual machine has an address of its subnet. The machine keeps it, the range
+// can be had anew meanwhile, and pool and network go when the machine has gone.
+func TestSubnetPoolInUse(t *testing.T) {
+	r := shared(t)
+	r.restarted(r.h1, "KURYR_DOCKER_FORGET_AFTER=1s")
+	ranged := []string{"--subnet", "10.67.0.0/24", "--gateway", "10.67.0.1"}
+	r.h1.network("inuse", ranged...)
+	id := r.h1.docker("network", "inspect", "-f", "{{.Id}}", "inuse")
+	network := r.one("networks", "tags="+halves("kuryr.net.uuid", id)[0])
+	pool := r.one("subnets", "network_id="+network.ID()).Text("subnetpool_id")
+	vm := r.vm(r.h2, "inuse-vm", network.ID(), nil)
+	r.h1.sh("docker", "network", "rm", "inuse") // Docker forgets it whatever the driver says
+	r.get("subnetpools", pool)
+	if now := r.get("ports", vm.Port.ID()); fmt.Sprint(now["fixed_ips"]) != fmt.Sprint(vm.Port["fixed_ips"]) {
+		t.Errorf("the machine has now %v, and had %v", now["fixed_ips"], vm.Port["fixed_ips"])
+	}
+	r.h1.network("inuse", ranged...)
+	a, b := r.h1.run("inuse-a", "inuse"), r.h1.run("inuse-b", "inuse")
+	r.reaches(a.in, b.ip4, a.ip4)
+	r.h1.docker("rm", "-f", "inuse-a", "inuse-b")
+	r.h1.docker("network", "rm", "inuse")
+	r.get("networks", network.ID())
+	// What is owed is done when it can be: leavesNothing waits for it.
 }

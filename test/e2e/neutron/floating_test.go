@@ -36,13 +36,7 @@ func TestOperatorsFloatingIP(t *testing.T) {
 		t.Fatal(err)
 	}
 	network, subnets := r.ownNetwork("mine", "10.45.0.0/24")
-	router := r.create("routers", object{"name": "mine", "external_gateway_info": object{"network_id": external.ID()}})
-	if err := r.api.Act(r.ctx, "routers/"+router.ID()+"/add_router_interface", object{"subnet_id": subnets[0].ID()}); err != nil {
-		t.Fatal(err)
-	}
-	r.fresh(func(ctx context.Context) error {
-		return r.api.Act(ctx, "routers/"+router.ID()+"/remove_router_interface", object{"subnet_id": subnets[0].ID()})
-	})
+	r.routed("mine", external, subnets[0])
 	floating := r.create("floatingips", object{"floating_network_id": external.ID()})
 	addr := netip.MustParseAddr(floating.Text("floating_ip_address"))
 	r.h2.use("mine", network, subnets)

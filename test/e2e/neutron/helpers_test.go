@@ -91,8 +91,21 @@ var start = sync.OnceValue(func() error {
 	return prepare(ctx, sharedLab)
 })
 
-// prepare starts Kuryr on every host and makes what is made once in a project's life, so that tests find it there.
+// prepare furnishes a lab and starts Kuryr on every host.
 func prepare(ctx context.Context, l *neutronlab.Lab) error {
+	if err := furnish(ctx, l); err != nil {
+		return err
+	}
+	for _, h := range l.Hosts {
+		if err := h.StartKuryr(ctx); err != nil {
+			return fmt.Errorf("%w\n%s", err, l.Logs(20))
+		}
+	}
+	return nil
+}
+
+// furnish makes what is made once in a project's life, so that tests find it there, and gives every host the image.
+func furnish(ctx context.Context, l *neutronlab.Lab) error {
 	// A project gets its default security group with its first network.
 	first, err := l.API().Create(ctx, "networks", object{"name": "first", "project_id": l.Project()})
 	if err == nil {
@@ -105,9 +118,6 @@ func prepare(ctx context.Context, l *neutronlab.Lab) error {
 		return err
 	}
 	for _, h := range l.Hosts {
-		if err := h.StartKuryr(ctx); err != nil {
-			return fmt.Errorf("%w\n%s", err, l.Logs(20))
-		}
 		if err := h.ImportImage(ctx, "box", map[string]string{"probe": probe}); err != nil {
 			return err
 		}
@@ -123,6 +133,8 @@ type rig struct {
 	api neutronlab.API
 	h1  host
 	h2  host
+
+	managed []string // hosts whose Kuryr is a managed plugin, by their names
 }
 
 // host is a lab's host for one test.
@@ -140,7 +152,16 @@ func shared(t *testing.T) *rig {
 	return newRig(t, sharedLab)
 }
 
+// newRig is a lab for a test that leaves it as it is now.
 func newRig(t *testing.T, l *neutronlab.Lab) *rig {
+	t.Helper()
+	r := freeRig(t, l)
+	r.leavesNothing()
+	return r
+}
+
+// freeRig is a lab for a test that says itself what it leaves.
+func freeRig(t *testing.T, l *neutronlab.Lab) *rig {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	t.Cleanup(cancel)
@@ -149,9 +170,9 @@ func newRig(t *testing.T, l *neutronlab.Lab) *rig {
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("%s", l.Logs(12))
+			l.KeepLogs()
 		}
 	})
-	r.leavesNothing()
 	return r
 }
 
@@ -239,6 +260,18 @@ func (r *rig) ownNetwork(name string, cidrs ...string) (network object, subnets 
 	return network, subnets
 }
 
+// routed makes a router between a subnet and the external network.
+func (r *rig) routed(name string, external, subnet object) {
+	r.Helper()
+	router := r.create("routers", object{"name": name, "external_gateway_info": object{"network_id": external.ID()}})
+	if err := r.api.Act(r.ctx, "routers/"+router.ID()+"/add_router_interface", object{"subnet_id": subnet.ID()}); err != nil {
+		r.Fatal(err)
+	}
+	r.fresh(func(ctx context.Context) error {
+		return r.api.Act(ctx, "routers/"+router.ID()+"/remove_router_interface", object{"subnet_id": subnet.ID()})
+	})
+}
+
 // group makes a security group that lets in what the rules say; egress is free.
 func (r *rig) group(name string, rules ...object) object {
 	r.Helper()
@@ -263,12 +296,15 @@ func (r *rig) allow(group, rule object) {
 // everything are rules that let all of IPv4 and IPv6 in.
 var everything = []object{{"ethertype": "IPv4"}, {"ethertype": "IPv6"}}
 
-// vm plugs a virtual machine that answers on port, with a group that lets all in.
+// vm plugs a virtual machine that answers on port, with a group that lets all in unless more says which groups.
 func (r *rig) vm(h host, name, network string, more object) *neutronlab.VM {
 	r.Helper()
-	body := object{"project_id": r.lab.Project(), "security_groups": []string{r.group(name, everything...).ID()}}
+	body := object{"project_id": r.lab.Project()}
 	for k, v := range more {
 		body[k] = v
+	}
+	if body["security_groups"] == nil {
+		body["security_groups"] = []string{r.group(name, everything...).ID()}
 	}
 	vm, err := h.NewVM(r.ctx, name, network, body)
 	if err != nil {
@@ -321,7 +357,7 @@ func (h host) refused(words []string, args ...string) {
 // network creates a Docker network that the test removes at its end.
 func (h host) network(name string, args ...string) {
 	h.rig.Helper()
-	argv := append([]string{"network", "create", "-d", "kuryr", "--ipam-driver", "kuryr"}, args...)
+	argv := append([]string{"network", "create", "-d", h.driver(), "--ipam-driver", h.driver()}, args...)
 	h.docker(append(argv, name)...)
 	h.rig.fresh(func(ctx context.Context) error {
 		// The engine may still count endpoints of containers that were removed just now.
@@ -457,8 +493,12 @@ func (r *rig) reaches(from runner, to, seen netip.Addr) {
 		return from("ping", "-n", "-c1", "-W2", to.String()).Err()
 	})
 	for _, proto := range []string{"tcp", "udp"} {
-		r.until(fmt.Sprintf("no %s to %s", proto, to), func(context.Context) error { return asks(from, proto, to, port).Err() })
-		if res := asks(from, proto, to, port); seen.IsValid() && res.Out() != seen.String() {
+		var res privatehost.Result
+		r.until(fmt.Sprintf("no %s to %s", proto, to), func(context.Context) error {
+			res = asks(from, proto, to, port)
+			return res.Err()
+		})
+		if seen.IsValid() && res.Out() != seen.String() {
 			r.Errorf("%s: %s sees the caller as %s, not %s", proto, to, res.Out(), seen)
 		}
 	}

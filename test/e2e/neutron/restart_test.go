@@ -3,54 +3,14 @@
 package neutron_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"net/netip"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 )
-
-// stream is a ping that goes on while something happens.
-type stream struct {
-	cmd *exec.Cmd
-	out bytes.Buffer
-}
-
-// pingOn pings ten times a second until lost is called.
-func (b box) pingOn(to netip.Addr) *stream {
-	b.rig.Helper()
-	s := &stream{cmd: b.Command(context.Background(), "nsenter", "-t", b.pid, "-n", "--", "ping", "-n", "-q", "-i", "0.1", to.String())}
-	s.cmd.Stdout = &s.out
-	if err := b.StartCommand(s.cmd); err != nil {
-		b.rig.Fatal(err)
-	}
-	b.rig.Cleanup(func() {
-		_ = s.cmd.Process.Kill()
-		_ = s.cmd.Wait()
-	})
-	return s
-}
-
-// lost ends the ping and tells how many of its packets were sent and how many had no answer.
-func (s *stream) lost(r *rig) (sent, lost int) {
-	r.Helper()
-	_ = s.cmd.Process.Signal(os.Interrupt)
-	_ = s.cmd.Wait()
-	var received int
-	for line := range strings.Lines(s.out.String()) {
-		if _, err := fmt.Sscanf(line, "%d packets transmitted, %d received", &sent, &received); err == nil {
-			return sent, sent - received
-		}
-	}
-	r.Fatalf("ping said nothing of packets:\n%s", s.out.String())
-	return 0, 0
-}
 
 // load starts and removes containers on a host, one after the other, until stop is called. That a start fails
 // while something is away is right; what stop returns are the failures since the last time that healthy was called.
@@ -92,21 +52,21 @@ func (h host) load(network string, args ...string) *load {
 	return l
 }
 
-// healthy returns when the load has gone twice round without a failure since the call.
+// healthy returns when the load has gone once round, from its beginning to its end, without a failure.
 func (l *load) healthy(r *rig) {
 	r.Helper()
-	begin, clean := -1, 0
+	begin := -1
 	r.until("containers do not start and stop again", func(context.Context) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if begin < 0 || len(l.failed) > 0 {
 			failed := l.failed
-			begin, l.failed, clean = l.rounds, nil, 0
+			begin, l.failed = l.rounds, nil
 			return fmt.Errorf("%d failures:\n%s", len(failed), strings.Join(failed, "\n"))
 		}
 		// The round that was under way does not count.
-		if clean = l.rounds - begin; clean < 3 {
-			return fmt.Errorf("only %d rounds", clean)
+		if l.rounds < begin+2 {
+			return fmt.Errorf("only %d rounds", l.rounds-begin)
 		}
 		return nil
 	})
@@ -122,34 +82,38 @@ func TestRestarts(t *testing.T) {
 	for _, h := range []host{r.h1, r.h2} {
 		h.use("restart", network, subnets)
 	}
-	a, b := r.h1.run("restart-a", "restart", groups...), r.h2.run("restart-b", "restart", groups...)
-	r.reaches(a.in, b.ip4, a.ip4)
+	p := &pairs{a: r.h1.run("restart-a", "restart", groups...), b: r.h2.run("restart-b", "restart", groups...)}
+	same := object{"security_groups": []string{group.ID()}}
+	p.va, p.vb = r.vm(r.h1, "restart-va", network.ID(), same), r.vm(r.h2, "restart-vb", network.ID(), same)
+	r.reaches(p.a.in, p.b.ip4, p.a.ip4)
+	r.reaches(r.inside(p.va), p.vb.Addrs[0].Addr(), p.va.Addrs[0].Addr())
 	loads := []*load{r.h1.load("restart", groups...), r.h2.load("restart", groups...)}
+	for _, l := range loads {
+		l.healthy(r)
+	}
 	for _, c := range []struct {
-		name     string
-		away     func() error
-		back     func() error
-		harmless bool // for who runs
+		name      string
+		away      func() error
+		back      func() error
+		harmless  bool // for who runs
+		untouched bool // who runs, by OVN too
 	}{
-		{"kuryr killed", func() error { return r.h1.KillKuryr(syscall.SIGKILL) }, func() error { return r.h1.StartKuryr(r.ctx) }, true},
-		{"kuryr ended", func() error { return r.h2.KillKuryr(syscall.SIGTERM) }, func() error { return r.h2.StartKuryr(r.ctx) }, true},
-		{"neutron killed", func() error { return r.lab.StopNeutron(syscall.SIGKILL) }, func() error { return r.lab.StartNeutron(r.ctx) }, true},
-		{"neutron paused", r.lab.PauseNeutron, r.lab.ResumeNeutron, true},
-		{"ovn killed", func() error { return r.lab.StopOVN(syscall.SIGKILL) }, func() error { return r.lab.StartOVN(r.ctx) }, true},
+		{"kuryr killed", func() error { return r.h1.KillKuryr(syscall.SIGKILL) }, func() error { return r.h1.StartKuryr(r.ctx) }, true, true},
+		{"kuryr ended", func() error { return r.h2.KillKuryr(syscall.SIGTERM) }, func() error { return r.h2.StartKuryr(r.ctx) }, true, true},
+		{"neutron killed", func() error { return r.lab.StopNeutron(syscall.SIGKILL) }, func() error { return r.lab.StartNeutron(r.ctx) }, true, true},
+		{"neutron paused", r.lab.PauseNeutron, r.lab.ResumeNeutron, true, true},
+		{"ovn killed", func() error { return r.lab.StopOVN(syscall.SIGKILL) }, func() error { return r.lab.StartOVN(r.ctx) }, true, false},
 		// What these do to those who run is theirs; but it passes.
-		{"ovn-controller killed", func() error { return r.h1.StopController(syscall.SIGKILL) }, func() error { return r.h1.StartController(r.ctx) }, false},
-		{"open vswitch killed", func() error { return r.h2.StopSwitch(syscall.SIGKILL) }, func() error { return r.h2.StartSwitch(r.ctx) }, false},
+		{"ovn-controller killed", func() error { return r.h1.StopController(syscall.SIGKILL) }, func() error { return r.h1.StartController(r.ctx) }, false, false},
+		{"open vswitch killed", func() error { return r.h2.StopSwitch(syscall.SIGKILL) }, func() error { return r.h2.StartSwitch(r.ctx) }, false, false},
 	} {
-		for _, l := range loads {
-			l.healthy(r)
-		}
-		s := a.pingOn(b.ip4)
+		p.begin()
 		if err := c.away(); err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		// The world goes on for a while without it.
 		select {
-		case <-time.After(5 * time.Second):
+		case <-time.After(3 * time.Second):
 		case <-r.ctx.Done():
 		}
 		if err := c.back(); err != nil {
@@ -158,14 +122,9 @@ func TestRestarts(t *testing.T) {
 		for _, l := range loads {
 			l.healthy(r)
 		}
-		sent, lost := s.lost(r)
-		t.Logf("%s: %d of %d pings lost", c.name, lost, sent)
-		// One may be on its way when the ping ends.
-		if c.harmless && lost > 1 {
-			t.Errorf("%s: %d of %d pings between running containers were lost", c.name, lost, sent)
-		}
-		r.reaches(a.in, b.ip4, a.ip4)
-		r.reaches(b.in, a.ip4, b.ip4)
+		r.reaches(p.a.in, p.b.ip4, p.a.ip4)
+		r.reaches(p.b.in, p.a.ip4, p.b.ip4)
+		p.end(r, c.name, c.harmless, c.untouched)
 	}
 	for _, l := range loads {
 		l.stop()
@@ -221,26 +180,45 @@ func TestNeutronAway(t *testing.T) {
 	r.reaches(a.in, b.ip4, a.ip4)
 }
 
-// A host that loses its power comes back with its containers, on their ports.
+// A host that loses its power comes back with its containers: one on the port that its user made for it, one on a new port, and nothing
+// is left of the old one.
 func TestReboot(t *testing.T) {
 	r := shared(t)
 	network, subnets := r.ownNetwork("reboot", "10.85.0.0/24")
 	group := r.group("reboot", everything...)
 	r.h1.use("reboot", network, subnets)
 	vm := r.vm(r.h2, "reboot-vm", network.ID(), nil)
-	box := r.h1.run("reboot-box", "reboot", "--restart", "always", "--driver-opt", "kuryr.security_groups="+group.ID())
-	r.reaches(box.in, vm.Addrs[0].Addr(), box.ip4)
+	theirs := r.create("ports", object{"name": "reboot", "network_id": network.ID(), "security_groups": []string{group.ID()},
+		"fixed_ips": []object{{"ip_address": "10.85.0.77"}}})
+	names := []string{"reboot-new", "reboot-theirs"}
+	for i, args := range [][]string{{"--driver-opt", "kuryr.security_groups=" + group.ID()}, {"--ip", "10.85.0.77"}} {
+		box := r.h1.run(names[i], "reboot", append(args, "--restart", "always")...)
+		r.reaches(box.in, vm.Addrs[0].Addr(), box.ip4)
+	}
 	if err := r.h1.Reboot(r.ctx); err != nil {
 		t.Fatal(err)
 	}
-	r.until("the container does not come back", func(context.Context) error {
-		res := r.h1.sh("docker", "inspect", "-f", "{{.State.Running}}", "reboot-box")
-		if res.Out() != "true" {
-			return fmt.Errorf("%s", res)
+	for _, name := range names {
+		r.until("a container does not come back", func(context.Context) error {
+			res := r.h1.sh("docker", "inspect", "-f", "{{.State.Running}}", name)
+			if res.Out() != "true" {
+				return fmt.Errorf("%s", res)
+			}
+			return nil
+		})
+		again := r.h1.look(name, "reboot")
+		r.reaches(again.in, vm.Addrs[0].Addr(), again.ip4)
+		r.reaches(r.inside(vm), again.ip4, vm.Addrs[0].Addr())
+		if name == "reboot-theirs" && again.port().ID() != theirs.ID() {
+			t.Errorf("%s is on port %s, not on its user's, %s", name, again.port().ID(), theirs.ID())
+		}
+	}
+	r.until("what the host had before is left", func(ctx context.Context) error {
+		res := r.h1.VSwitch(ctx, "--bare", "--columns=name", "find", "Interface", "external_ids:owner=kuryr")
+		plugged, ports := strings.Fields(res.Out()), r.find("ports", "network_id="+network.ID()+"&device_owner=compute:kuryr")
+		if len(plugged) != len(names) || len(ports) != len(names) {
+			return fmt.Errorf("plugged are %v, and in Neutron %v", plugged, ports)
 		}
 		return nil
 	})
-	again := r.h1.look("reboot-box", "reboot")
-	r.reaches(again.in, vm.Addrs[0].Addr(), again.ip4)
-	r.reaches(r.inside(vm), again.ip4, vm.Addrs[0].Addr())
 }

@@ -38,6 +38,10 @@ func newHost(ctx context.Context, l *Lab, number int) (*Host, error) {
 // boot joins the host to the others and starts its switch.
 func (h *Host) boot(ctx context.Context, host *privatehost.Host) error {
 	h.Host = host
+	// As init does on every machine: a managed plugin's mounts then reach the host.
+	if err := run(ctx, host, []string{"mount", "--make-rshared", "/"}); err != nil {
+		return err
+	}
 	for name, bridge := range map[string]string{"mgmt0": "mgmt", "phy0": "underlay", "ext0": "external"} {
 		if err := host.Join(name, h.lab.Central, bridge); err != nil {
 			return err
@@ -53,6 +57,9 @@ func (h *Host) boot(ctx context.Context, host *privatehost.Host) error {
 	}
 	return h.StartSwitch(ctx)
 }
+
+// Address is where the other hosts reach this one, on the management network.
+func (h *Host) Address() netip.Addr { return h.address(Management).Addr() }
 
 // address is the host's own in a network that it shares with the central host.
 func (h *Host) address(central netip.Prefix) netip.Prefix {

@@ -20,7 +20,7 @@ import (
 // KeystoneURL is Keystone's, as the hosts reach it.
 var KeystoneURL = "http://" + Management.Addr().String() + ":5000/v3"
 
-// Identity is what the lab's Keystone knows: a user "demo" with the roles member and kuryr (see policy.yaml) in the project "demo".
+// Identity is what the lab's Keystone knows: a user "demo" with the roles member and kuryr (see ManualPolicy) in the project "demo".
 type Identity struct {
 	Project  string // id
 	User     string // id
@@ -29,6 +29,8 @@ type Identity struct {
 
 	// An application credential of that user.
 	Credential, Secret string
+	// Another, of the role member alone.
+	Member, MemberSecret string
 }
 
 // Identity is valid in a lab with Keystone.
@@ -163,7 +165,7 @@ func (l *Lab) adminToken(ctx context.Context) (string, error) {
 }
 
 // seedEdition tells databases of one seed from those of another; who changes seed changes it.
-const seedEdition = "2"
+const seedEdition = "3"
 
 // seed makes Neutron's service user, the endpoint of Neutron in the catalogue, and the user and project "demo".
 func (l *Lab) seed(ctx context.Context) error {
@@ -213,7 +215,10 @@ func (l *Lab) seed(ctx context.Context) error {
 	if err := errors.Join(failed...); err != nil {
 		return err
 	}
-	if err := l.createCredential(ctx, &id); err != nil {
+	if id.Credential, id.Secret, err = l.createCredential(ctx, id, "kuryr", "member", "kuryr"); err != nil {
+		return err
+	}
+	if id.Member, id.MemberSecret, err = l.createCredential(ctx, id, "member", "member"); err != nil {
 		return err
 	}
 	text, err := json.Marshal(id)
@@ -223,20 +228,23 @@ func (l *Lab) seed(ctx context.Context) error {
 	return os.WriteFile(l.identityFile(), text, 0o600)
 }
 
-func (l *Lab) createCredential(ctx context.Context, id *Identity) error {
-	demo, err := l.Login(ctx, id.Name, id.Password, id.Name)
+func (l *Lab) createCredential(ctx context.Context, of Identity, name string, roles ...string) (id, secret string, err error) {
+	demo, err := l.Login(ctx, of.Name, of.Password, of.Name)
 	if err != nil {
-		return err
+		return "", "", err
 	}
 	var answer struct {
 		Credential Object `json:"application_credential"`
 	}
-	body := map[string]Object{"application_credential": {"name": "kuryr", "roles": []Object{{"name": "member"}, {"name": "kuryr"}}}}
-	if _, err := l.request(ctx, http.MethodPost, credentialsURL(*id), demo, body, &answer); err != nil {
-		return fmt.Errorf("make an application credential: %w", err)
+	var named []Object
+	for _, r := range roles {
+		named = append(named, Object{"name": r})
 	}
-	id.Credential, id.Secret = answer.Credential.ID(), answer.Credential.Text("secret")
-	return nil
+	body := map[string]Object{"application_credential": {"name": name, "roles": named}}
+	if _, err := l.request(ctx, http.MethodPost, credentialsURL(of), demo, body, &answer); err != nil {
+		return "", "", fmt.Errorf("make an application credential: %w", err)
+	}
+	return answer.Credential.ID(), answer.Credential.Text("secret"), nil
 }
 
 func credentialsURL(id Identity) string {
@@ -255,7 +263,8 @@ func (l *Lab) DeleteCredential(ctx context.Context) error {
 
 // CreateCredential makes another application credential after DeleteCredential and writes it to CloudsFile.
 func (l *Lab) CreateCredential(ctx context.Context) error {
-	if err := l.createCredential(ctx, &l.identity); err != nil {
+	var err error
+	if l.identity.Credential, l.identity.Secret, err = l.createCredential(ctx, l.identity, "kuryr", "member", "kuryr"); err != nil {
 		return err
 	}
 	return l.writeClouds()

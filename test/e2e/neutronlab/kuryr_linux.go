@@ -6,11 +6,12 @@ import (
 	"path/filepath"
 )
 
-// The clouds of the file that a lab with Keystone has for Kuryr: the user demo by his password, and by his application
-// credential.
+// The clouds of the file that a lab with Keystone has for Kuryr: the user demo by his password, by his application
+// credential, and by one that has no role but member.
 const (
 	CloudPassword   = "password"
 	CloudCredential = "credential"
+	CloudMember     = "member"
 )
 
 // CloudsFile is that file, an OpenStack clouds.yaml, the same path on each host.
@@ -35,7 +36,14 @@ func (l *Lab) writeClouds() error {
       auth_url: %s
       application_credential_id: %s
       application_credential_secret: %s
-`, CloudPassword, KeystoneURL, id.Name, id.Password, id.Name, CloudCredential, KeystoneURL, id.Credential, id.Secret))
+  %s:
+    region_name: RegionOne
+    auth_type: v3applicationcredential
+    auth:
+      auth_url: %s
+      application_credential_id: %s
+      application_credential_secret: %s
+`, CloudPassword, KeystoneURL, id.Name, id.Password, id.Name, CloudCredential, KeystoneURL, id.Credential, id.Secret, CloudMember, KeystoneURL, id.Member, id.MemberSecret))
 	return err
 }
 

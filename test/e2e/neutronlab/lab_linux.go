@@ -17,6 +17,7 @@ type Options struct {
 	Docker   bool   // they run a Docker engine, with the image "busybox"
 	Kuryr    string // path of kuryr, for Host.StartKuryr
 	Keystone bool   // Neutron asks Keystone who is calling
+	Least    bool   // Neutron has routers, but no trunks, QoS policies and port forwardings
 }
 
 // Lab is a running lab. The methods of its parts may be called from any goroutine, but those that start and stop
@@ -134,6 +135,13 @@ func (l *Lab) Logs(lines int) string {
 	return text
 }
 
+// KeepLogs copies the whole logs into the folder that the environment variable KURYR_E2E_LOGS names, if it does.
+func (l *Lab) KeepLogs() {
+	for _, h := range l.all() {
+		h.KeepLogs(os.Getenv("KURYR_E2E_LOGS"))
+	}
+}
+
 // all are the hosts there are so far.
 func (l *Lab) all() (hosts []*privatehost.Host) {
 	if l.Central != nil {
@@ -160,9 +168,7 @@ func Start(t privatehost.TB, opts Options) *Lab {
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("%s", l.Logs(40))
-			for _, h := range l.all() {
-				h.KeepLogs(os.Getenv("KURYR_E2E_LOGS"))
-			}
+			l.KeepLogs()
 		}
 		l.Close()
 	})

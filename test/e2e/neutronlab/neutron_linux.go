@@ -16,9 +16,6 @@ var Endpoint = "http://" + Management.Addr().String() + ":9696"
 //go:embed neutron.conf
 var neutronConf string
 
-//go:embed policy.yaml
-var neutronPolicy string
-
 // neutronFiles writes Neutron's configuration and returns the path of neutron.conf.
 func (l *Lab) neutronFiles() (string, error) {
 	dir := filepath.Join(l.Central.Dir(), "neutron")
@@ -33,12 +30,20 @@ func (l *Lab) neutronFiles() (string, error) {
 	}
 	auth, policy := "noauth", ""
 	if l.opts.Keystone {
-		auth, policy = "keystone", neutronPolicy
+		rules, err := ManualPolicy()
+		if err != nil {
+			return "", err
+		}
+		auth, policy = "keystone", strings.Join(rules, "\n")
+	}
+	values := []string{"@dir@", dir, "@database@", database("neutron"), "@auth@", auth, "@keystone@", KeystoneURL}
+	if l.opts.Least {
+		values = append(values, "ovn-router,trunk,qos,segments,port_forwarding", "ovn-router", "port_security,qos,dns", "port_security,dns")
 	}
 	for name, text := range map[string]string{
 		"api-paste.ini": string(paste),
 		"policy.yaml":   policy,
-		"neutron.conf":  strings.NewReplacer("@dir@", dir, "@database@", database("neutron"), "@auth@", auth, "@keystone@", KeystoneURL).Replace(neutronConf),
+		"neutron.conf":  strings.NewReplacer(values...).Replace(neutronConf),
 	} {
 		if _, err := writeFile(l.Central, filepath.Join("neutron", name), text); err != nil {
 			return "", err

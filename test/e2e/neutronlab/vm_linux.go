@@ -25,66 +25,94 @@ func (vm *VM) tap() string { return "tap" + vm.Port.ID()[:11] }
 // NewVM makes a port on a network and plugs a VM of this name into it on the host; more are fields of the port. It returns
 // when Neutron says that the port is active.
 func (h *Host) NewVM(ctx context.Context, name, network string, more Object) (*VM, error) {
-	body := Object{"name": name, "network_id": network, "binding:host_id": h.Name, "device_owner": "compute:nova", "device_id": name}
-	for k, v := range more {
-		body[k] = v
-	}
-	api := h.lab.API()
-	port, err := api.Create(ctx, "ports", body)
+	port, err := h.newPort(ctx, name, network, more)
 	if err != nil {
-		return nil, fmt.Errorf("make the port of VM %s: %w", name, err)
+		return nil, err
 	}
 	vm := &VM{Name: name, Port: port, host: h}
-	if err := vm.plug(ctx, api); err != nil {
+	if err := vm.plug(ctx); err != nil {
 		return nil, errors.Join(err, vm.Remove(ctx))
 	}
 	return vm, nil
 }
 
-func (vm *VM) plug(ctx context.Context, api API) error {
-	h, tap := vm.host, vm.tap()
-	network, err := api.Get(ctx, "networks", vm.Port.Text("network_id"))
+// newPort makes a port as a hypervisor's on this host.
+func (h *Host) newPort(ctx context.Context, name, network string, more Object) (Object, error) {
+	body := Object{"name": name, "network_id": network, "binding:host_id": h.Name, "device_owner": "compute:nova", "device_id": name}
+	for k, v := range more {
+		body[k] = v
+	}
+	port, err := h.lab.API().Create(ctx, "ports", body)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("make the port of VM %s: %w", name, err)
 	}
-	in := []string{"ip", "netns", "exec", vm.Name}
+	return port, nil
+}
+
+func (vm *VM) plug(ctx context.Context) error {
+	h, tap := vm.host, vm.tap()
+	err := run(ctx, h.Host, []string{"ip", "netns", "add", vm.Name},
+		[]string{"ip", "link", "add", tap, "up", "type", "veth", "peer", "name", "eth0", "netns", vm.Name},
+		[]string{"ip", "-n", vm.Name, "link", "set", "lo", "up"})
+	if err == nil {
+		vm.Addrs, err = h.lab.configure(ctx, vm.Port, vm.Exec)
+	}
+	if err == nil {
+		err = h.attach(ctx, tap, vm.Name, vm.Port)
+	}
+	if err != nil {
+		return fmt.Errorf("plug VM %s: %w", vm.Name, err)
+	}
+	return h.lab.WaitActive(ctx, vm.Port.ID())
+}
+
+// configure gives a VM's eth0 its port's MAC, MTU, addresses and ways out; in runs a command in the VM.
+func (l *Lab) configure(ctx context.Context, port Object, in func(context.Context, ...string) privatehost.Result) (addrs []netip.Prefix, err error) {
+	api := l.API()
+	network, err := api.Get(ctx, "networks", port.Text("network_id"))
+	if err != nil {
+		return nil, err
+	}
 	commands := [][]string{
-		{"ip", "netns", "add", vm.Name},
-		{"ip", "link", "add", tap, "up", "type", "veth", "peer", "name", "eth0", "netns", vm.Name},
-		{"ip", "-n", vm.Name, "link", "set", "lo", "up"},
-		{"ip", "-n", vm.Name, "link", "set", "eth0", "address", vm.Port.Text("mac_address"), "mtu", fmt.Sprint(network["mtu"]), "up"},
+		{"ip", "link", "set", "eth0", "address", port.Text("mac_address"), "mtu", fmt.Sprint(network["mtu"]), "up"},
 		// A switch in user space does not fill checksums in.
-		append(in, "ethtool", "-K", "eth0", "tx", "off"),
+		{"ethtool", "-K", "eth0", "tx", "off"},
 	}
-	fixed, _ := vm.Port["fixed_ips"].([]any)
+	fixed, _ := port["fixed_ips"].([]any)
 	for _, f := range fixed {
 		ip, _ := f.(map[string]any)
 		subnet, err := api.Get(ctx, "subnets", Object(ip).Text("subnet_id"))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		cidr, err := netip.ParsePrefix(subnet.Text("cidr"))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		addr, err := netip.ParseAddr(Object(ip).Text("ip_address"))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		p := netip.PrefixFrom(addr, cidr.Bits())
-		vm.Addrs = append(vm.Addrs, p)
-		commands = append(commands, []string{"ip", "-n", vm.Name, "addr", "add", p.String(), "dev", "eth0", "nodad"})
+		addrs = append(addrs, p)
+		commands = append(commands, []string{"ip", "addr", "add", p.String(), "dev", "eth0", "nodad"})
 		if gate := subnet.Text("gateway_ip"); gate != "" {
-			commands = append(commands, []string{"ip", "-n", vm.Name, "route", "add", "default", "via", gate})
+			commands = append(commands, []string{"ip", "route", "add", "default", "via", gate})
 		}
 	}
-	commands = append(commands, []string{"ovs-vsctl", "add-port", IntegrationBridge, tap, "--", "set", "Interface", tap,
-		"external_ids:iface-id=" + vm.Port.ID(), "external_ids:iface-status=active", "external_ids:attached-mac=" + vm.Port.Text("mac_address"),
-		"external_ids:vm-id=" + vm.Name})
-	if err := run(ctx, h.Host, commands...); err != nil {
-		return fmt.Errorf("plug VM %s: %w", vm.Name, err)
+	for _, argv := range commands {
+		if err := in(ctx, argv...).Err(); err != nil {
+			return nil, err
+		}
 	}
-	return h.lab.WaitActive(ctx, vm.Port.ID())
+	return addrs, nil
+}
+
+// attach makes a link of the host the one by which the switch reaches a VM's port.
+func (h *Host) attach(ctx context.Context, link, vm string, port Object) error {
+	return run(ctx, h.Host, []string{"ovs-vsctl", "--may-exist", "add-port", IntegrationBridge, link, "--", "set", "Interface", link,
+		"external_ids:iface-id=" + port.ID(), "external_ids:iface-status=active", "external_ids:attached-mac=" + port.Text("mac_address"),
+		"external_ids:vm-id=" + vm})
 }
 
 // Exec runs a command in the VM.

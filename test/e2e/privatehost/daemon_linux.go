@@ -161,6 +161,9 @@ func (h *Host) spawnKuryr(args, env []string) (*daemon, error) {
 	return d, nil
 }
 
+// UseKuryr has the next StartKuryr start another program.
+func (h *Host) UseKuryr(program string) { h.opts.Kuryr = program }
+
 // KillKuryr sends sig to kuryr and waits for its end.
 func (h *Host) KillKuryr(sig syscall.Signal) error { return h.kuryr.stop(sig, 20*time.Second) }
 

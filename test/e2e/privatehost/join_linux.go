@@ -11,8 +11,8 @@ import (
 )
 
 // Join makes one more cable of the host: a veth whose end here is called name and whose other end, called
-// name.HOSTNAME, is a port of a bridge on another host. Both ends are up; neither has an address. It ends with either host, so Booted
-// is where to call it.
+// name.HOSTNAME, is a port of a bridge on another host, or of nothing where bridge is empty. Both ends are up; neither has an address. It
+// ends with either host, so Booted is where to call it.
 func (h *Host) Join(name string, to *Host, bridge string) error {
 	there, err := handleOf(to.host.pid)
 	if err != nil {
@@ -24,13 +24,15 @@ func (h *Host) Join(name string, to *Host, bridge string) error {
 		return err
 	}
 	defer here.Close()
-	master, err := there.LinkByName(bridge)
-	if err != nil {
-		return fmt.Errorf("bridge %s: %w", bridge, err)
-	}
 	veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: name, PeerNamespace: netlink.NsPid(h.host.pid)}
 	veth.Name = name + "." + h.Hostname()
-	veth.MasterIndex = master.Attrs().Index
+	if bridge != "" {
+		master, err := there.LinkByName(bridge)
+		if err != nil {
+			return fmt.Errorf("bridge %s: %w", bridge, err)
+		}
+		veth.MasterIndex = master.Attrs().Index
+	}
 	// The kernel takes a dead host's end away some time after its last process, and ours with it.
 	if old, err := there.LinkByName(veth.Name); err == nil {
 		if err := there.LinkDel(old); err != nil && !errors.Is(err, unix.ENODEV) {

@@ -142,6 +142,29 @@ func TestPrivateHost(t *testing.T) {
 	}
 }
 
+// TestEngineNumbers starts an engine whose predecessor was killed and whose numbers other processes have by now.
+func TestEngineNumbers(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	h := privatehost.Start(t, privatehost.Options{Docker: true})
+	for _, file := range []string{"/run/docker.pid", "/run/docker/containerd/containerd.pid"} {
+		if _, err := os.Stat(h.Path(file)); err != nil {
+			t.Fatal("the engine does not write the file any more: ", err)
+		}
+	}
+	if err := h.StopDocker(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"/run/docker.pid", "/run/docker/containerd/containerd.pid"} {
+		if err := os.WriteFile(h.Path(file), []byte("1"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := h.StartDocker(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestKeptHost(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

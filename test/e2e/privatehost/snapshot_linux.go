@@ -47,8 +47,15 @@ func (h *Host) Snapshot(ctx context.Context) (Snapshot, error) {
 		}
 		for line := range strings.Lines(r.Stdout) {
 			line = strings.TrimRight(volatile.ReplaceAllString(line, ""), " \n")
-			if look.section == Links {
+			switch look.section {
+			case Links:
 				line, _, _ = strings.Cut(line, " ")
+			case Addresses:
+				fields := strings.Fields(line) // the columns were as wide as what was taken out
+				if len(fields) > 1 && fields[1] == "UNKNOWN" {
+					fields[1] = "UP" // a tun tells of its carrier from its second opening on only
+				}
+				line = strings.Join(fields, " ")
 			}
 			if strings.HasPrefix(line, "local fe80:") || strings.HasPrefix(line, "local dev") {
 				continue // comes with a link, some time after it

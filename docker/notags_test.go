@@ -1,0 +1,208 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"slices"
+	"testing"
+
+	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/nested"
+)
+
+var errDied = errors.New("died")
+
+// lateTags is an SDN that writes tags in a call of its own, after all else, as Neutron does; it can die before.
+type lateTags struct {
+	sdn.Provider
+	die bool
+}
+
+func (l *lateTags) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
+	specs = slices.Clone(specs)
+	tags := specs[0].Tags
+	specs[0].Tags = nil
+	ports, err := l.Provider.EnsurePorts(ctx, specs)
+	if err != nil || len(tags) == 0 {
+		return ports, err
+	}
+	p, err := l.UpdatePort(ctx, ports[0].ID, sdn.PortPatch{Patch: sdn.Patch{Tags: &tags}})
+	return []sdn.Port{p}, err
+}
+
+func (l *lateTags) UpdatePort(ctx context.Context, id sdn.ID, patch sdn.PortPatch) (sdn.Port, error) {
+	tags := patch.Tags
+	patch.Tags = nil
+	p, err := l.Provider.UpdatePort(ctx, id, patch)
+	if err != nil || tags == nil {
+		return p, err
+	}
+	if l.die {
+		return p, sdn.Unavailable(errDied, "port", "the SDN does not answer")
+	}
+	return l.Provider.UpdatePort(ctx, id, sdn.PortPatch{Patch: sdn.Patch{Tags: tags}})
+}
+
+// An SDN that dies before it has written tags: the engine repeats or gives back, and nothing is lost or left.
+func TestTagsLost(t *testing.T) {
+	t.Parallel()
+	l := &lateTags{}
+	b := newBox(t, func(c *Config) { l.Provider = c.Provider; c.Provider = l })
+	n := b.create(dualNetwork())
+	users := b.port(n, usersPort, "10.50.0.90", "fd50::90")
+	zuns := b.port(n, sdn.PortSpec{DeviceID: "container", DeviceOwner: sdn.OwnerContainer, Host: testHost}, "10.50.0.91", "fd50::91")
+	for _, of := range []endpoint{{}, {ip4: "10.50.0.90", ip6: "fd50::90"}, {ip4: "10.50.0.91", ip6: "fd50::91", mac: zuns.MAC.String()}} {
+		for _, repeats := range []bool{true, false} {
+			e := of
+			e.net = n
+			l.die = true
+			b.take(&e)
+			b.fails("NetworkDriver.CreateEndpoint", e.createBody())
+			l.die = false
+			b.restart()
+			if repeats {
+				b.ok("NetworkDriver.CreateEndpoint", e.createBody())
+				b.ok("NetworkDriver.Join", e.joinBody())
+				b.restart()
+				b.stop(&e)
+			} else {
+				b.giveBack(&e)
+			}
+			// While it stops, too.
+			e = of
+			e.net = n
+			b.run(&e)
+			b.ok("NetworkDriver.Leave", e.body())
+			l.die = true
+			b.post("NetworkDriver.DeleteEndpoint", encode(e.body()))
+			l.die = false
+			b.restart()
+			b.giveBack(&e)
+			b.same(users)
+			b.same(zuns)
+		}
+	}
+	b.must(b.provider.DeletePorts(t.Context(), []sdn.ID{users.ID, zuns.ID}))
+	b.remove(n)
+	b.clean()
+}
+
+// noTags is an SDN that has no tags, such as a Neutron without the extension: it passes them over.
+type noTags struct{ sdn.Provider }
+
+func (n noTags) Capabilities() sdn.Capabilities {
+	c := n.Provider.Capabilities()
+	c.MaxTagLen = 0
+	return c
+}
+
+func (n noTags) EnsureNetwork(ctx context.Context, spec sdn.NetworkSpec) (sdn.Network, error) {
+	spec.Tags = nil
+	return n.Provider.EnsureNetwork(ctx, spec)
+}
+
+func (n noTags) EnsureSubnetPool(ctx context.Context, spec sdn.SubnetPoolSpec) (sdn.SubnetPool, error) {
+	spec.Tags = nil
+	return n.Provider.EnsureSubnetPool(ctx, spec)
+}
+
+func (n noTags) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
+	specs = slices.Clone(specs)
+	for i := range specs {
+		specs[i].Tags = nil
+	}
+	return n.Provider.EnsurePorts(ctx, specs)
+}
+
+func (n noTags) UpdatePort(ctx context.Context, id sdn.ID, patch sdn.PortPatch) (sdn.Port, error) {
+	patch.Tags = nil
+	return n.Provider.UpdatePort(ctx, id, patch)
+}
+
+// Without tags nobody could tell what has to be undone of a user's port: it is refused before anything is set. Ports of ours need none.
+func TestExistingPortWithoutTags(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, func(c *Config) { c.Provider = noTags{c.Provider} })
+	n := b.create(dualNetwork())
+	users := b.port(n, sdn.PortSpec{Base: sdn.Base{Name: "theirs"}}, "10.50.0.92", "fd50::92")
+	e := &endpoint{net: n, ip4: "10.50.0.92", ip6: "fd50::92"}
+	b.take(e)
+	b.contains(b.fails("NetworkDriver.CreateEndpoint", e.createBody()), "needs tags")
+	b.giveBack(e)
+	b.same(users)
+	b.stop(b.run(&endpoint{net: n}))
+	b.must(b.provider.DeletePorts(t.Context(), []sdn.ID{users.ID}))
+	b.remove(n)
+	b.clean()
+}
+
+// A network's options that only tags would remember are refused without them, and nothing is left.
+func TestOptionsWithoutTags(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, func(c *Config) { c.Provider = noTags{c.Provider} })
+	for option, value := range map[string]string{optRouter: "lab", optPublish: publishFloating} {
+		n := &network{v4: []*pool{{cidr: "10.57.0.0/24"}}, options: m{option: value}}
+		b.contains(b.fails("NetworkDriver.CreateNetwork", b.request(n)), "option "+option+":", "standard-attr-tag")
+		b.release(n)
+	}
+	n := b.create(&network{v4: []*pool{{cidr: "10.57.0.0/24"}}, internal: true})
+	b.remove(n)
+	b.clean()
+	existing := b.zun(b.theirs("net", "10.58.0.0/24"), "10.58.0.0/24", "")
+	before := b.dump()
+	existing.options = maps.Clone(existing.options) // the pool's are its own
+	existing.options[optPublish] = publishFloating
+	b.contains(b.fails("NetworkDriver.CreateNetwork", b.request(existing)), "option "+optPublish+":", "standard-attr-tag")
+	b.release(existing)
+	if now := b.dump(); now != before {
+		t.Errorf("before\n%s\nafter\n%s", before, now)
+	}
+}
+
+// So are an endpoint's, which would be forgotten silently; the endpoint is made without them.
+func TestEndpointOptionsWithoutTags(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, func(c *Config) { c.Provider = noTags{c.Provider} })
+	n := b.create(dualNetwork())
+	for option, value := range map[string]string{optFloatingIP: floatingAuto, optPublish: publishFloating, optPortSecurity: "false", optIfname: "net1"} {
+		e := &endpoint{net: n, driver: m{option: value}}
+		b.take(e)
+		b.contains(b.fails("NetworkDriver.CreateEndpoint", e.createBody()), "option "+option+":", "standard-attr-tag")
+		b.giveBack(e)
+	}
+	b.stop(b.run(&endpoint{net: n, driver: m{optPublish: publishProxy}}))
+	b.remove(n)
+	b.clean()
+}
+
+// In a virtual machine nothing is attached to its port: nobody could tell afterwards whose it is.
+func TestNestedWithoutTags(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []nested.Mode{nested.Macvlan, nested.VLAN} {
+		for _, known := range []bool{true, false} {
+			vm := newMachine(t, mode)
+			tagless := sdn.Provider(noTags{vm.sdn})
+			if !known {
+				tagless = unaware{noTags{vm.sdn}}
+			}
+			p, err := nested.New(tagless, nested.Config{Mode: mode, Host: testHost, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{machineMAC}, nil }})
+			vm.must(err)
+			vm.config.Provider = p
+			vm.box.restart()
+			n := vm.network()
+			e := &endpoint{net: n}
+			vm.take(e)
+			vm.contains(vm.fails("NetworkDriver.CreateEndpoint", e.createBody()), "bind.nested", "standard-attr-tag")
+			vm.giveBack(e)
+			vm.wantAttached(0)
+			vm.remove(n)
+		}
+	}
+}
+
+// unaware is a provider that has not learned yet that there are no tags.
+type unaware struct{ noTags }
+
+func (u unaware) Capabilities() sdn.Capabilities { return u.Provider.Capabilities() }

@@ -1,0 +1,391 @@
+//go:build e2e
+
+package neutron_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/kuryr/kuryr/test/e2e/neutronlab"
+	"github.com/kuryr/kuryr/test/e2e/privatehost"
+)
+
+// anyChange is the failpoint that Kuryr passes after each change of something in Neutron. Killed there, it never hears what it has made.
+const anyChange = "neutron.change.answered"
+
+// job is what a user does with a network and a container, as docker commands, and the failpoints at which Kuryr is killed in each of them,
+// besides all passages of anyChange.
+type job struct {
+	network, container pair
+}
+
+// pair is a command and the one that undoes it. In both, NAME is what is made.
+type pair struct {
+	make, unmake []string
+	failed       []string // what a user does before making it again; nothing where empty
+	killedMaking []string
+	killedUnmake []string
+	made         map[string]int // how many objects of Neutron's Kuryr makes for it
+}
+
+// Kuryr is killed at each of its failpoints, on one host with a network that it makes and on another with one that was there, while Docker
+// creates and removes networks, and runs and removes containers. Docker goes on as it does, Kuryr is started again, the user does again what
+// failed; then Neutron, Open vSwitch and the kernel are as before, and nothing was made twice.
+func TestKilledAnywhere(t *testing.T) {
+	program, err := filepath.Abs("../../../bin/kuryr-failpoints")
+	if err == nil {
+		_, err = os.Stat(program)
+	}
+	if err != nil {
+		t.Fatalf("no program to kill, run \"make e2e-neutron\": %v", err)
+	}
+	r := shared(t)
+	for _, h := range []host{r.h1, r.h2} {
+		h.UseKuryr(program)
+		r.fresh(func(ctx context.Context) error {
+			h.UseKuryr(kuryr)
+			return errors.Join(h.KillKuryr(syscall.SIGKILL), h.StartKuryr(ctx))
+		})
+	}
+	external, err := r.lab.ExternalNetwork(r.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, subnets := r.ownNetwork("killed", "10.87.0.0/24")
+	r.routed("killed", external, subnets[0])
+	port := r.create("ports", object{"name": "theirs", "network_id": theirs.ID(), "fixed_ips": []object{{"ip_address": "10.87.0.77"}}})
+	jobs := map[string]job{"made": ownJob, "existing": existingJob(theirs, subnets[0])}
+	checkPoints(t, jobs)
+	t.Run("group", func(t *testing.T) {
+		for name, h := range map[string]host{"made": r.h1, "existing": r.h2} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				k := newKiller(t, h, theirs.ID(), subnets[0].ID(), port.ID())
+				k.through(jobs[name])
+			})
+		}
+	})
+}
+
+// ownJob has all that Kuryr makes for a network: two families, a router with a way out, and for a container a floating IP and a group
+// for its exposed port.
+var ownJob = job{
+	network: pair{
+		make: []string{"network", "create", "-d", "kuryr", "--ipam-driver", "kuryr", "--ipv6", "--subnet", "10.86.0.0/24", "--gateway", "10.86.0.1",
+			"--subnet", "fd86::/64", "--gateway", "fd86::1", "-o", "kuryr.external_network=external", "killed"},
+		unmake:       []string{"network", "rm", "killed"},
+		killedMaking: []string{"docker.requestpool.made", "docker.createnetwork.made", "docker.createnetwork.router", "docker.createnetwork.attached"},
+		killedUnmake: []string{"docker.releasepool.marked", "docker.deletenetwork.marked", "docker.deletenetwork.ports", "docker.deletenetwork.detached",
+			"docker.deletenetwork.router", "docker.deletenetwork.network", "docker.dropreleased.pool"},
+		made: map[string]int{"networks": 1, "subnets": 2, "subnetpools": 2, "routers": 1},
+	},
+	container: pair{
+		make:         []string{"run", "-d", "--name", "killed", "--expose", "80", "--network", `name=killed,"driver-opt=kuryr.floating_ip=auto"`, "box", "probe", "serve", "7000"},
+		unmake:       []string{"rm", "-f", "killed"},
+		failed:       []string{"rm", "-f", "killed"},
+		killedMaking: []string{"docker.requestaddress.taken", "docker.createendpoint.bound", "docker.expose.group", "docker.join.floating"},
+		killedUnmake: []string{"docker.leave.unpublished", "docker.leave.floating", "docker.leave.unplugged", "docker.unexpose.taken",
+			"docker.deleteendpoint.unpublished", "docker.deleteendpoint.unplugged"},
+		made: map[string]int{"ports": 1, "floatingips": 1, "security-groups": 1},
+	},
+}
+
+// existingJob is on a network with a router that was there, with a port that was there, which is plugged, and published by a floating IP.
+func existingJob(network, subnet object) job {
+	return job{
+		network: pair{
+			make: []string{"network", "create", "-d", "kuryr", "--ipam-driver", "kuryr", "--subnet", subnet.Text("cidr"), "--gateway", subnet.Text("gateway_ip"),
+				"-o", "neutron.net.uuid=" + network.ID(), "-o", "neutron.subnet.uuid=" + subnet.ID(), "--ipam-opt", "neutron.subnet.uuid=" + subnet.ID(),
+				"-o", "kuryr.publish=floatingip", "killed"},
+			unmake:       []string{"network", "rm", "killed"},
+			killedMaking: []string{"docker.createnetwork.linked", "docker.createnetwork.used"},
+			killedUnmake: []string{"docker.deletenetwork.unmarked"},
+		},
+		container: pair{
+			make:   []string{"run", "-d", "--name", "killed", "-p", "8080:80", "-p", "81", "--network", "killed", "--ip", "10.87.0.77", "box", "probe", "serve", "7000"},
+			unmake: []string{"rm", "-f", "killed"},
+			failed: []string{"rm", "-f", "killed"},
+			killedMaking: []string{"docker.createendpoint.lent", "bind.plug.created", "bind.plug.hosted", "bind.ovs.transacted", "bind.plug.joined",
+				"docker.join.plugged", "docker.forward.address", "docker.publish.fixed", "docker.publish.chosen"},
+			killedUnmake: []string{"docker.unpublish.address", "docker.deleteendpoint.returning", "bind.ovs.removed", "bind.ovs.left", "bind.unplug.left", "bind.bury.down"},
+			made:         map[string]int{"floatingips": 1},
+		},
+	}
+}
+
+// killer kills Kuryr on a host.
+type killer struct {
+	host
+	counts func(object) bool // what of Neutron's is this host's
+	armed  bool              // Kuryr may die by itself
+}
+
+// newKiller starts Kuryr with failpoints on the host; the objects with these ids are the job's too.
+func newKiller(t *testing.T, h host, ids ...string) *killer {
+	t.Helper()
+	sub := *h.rig
+	sub.T = t
+	k := &killer{host: host{h.Host, &sub}, armed: true}
+	k.restart("")
+	installation := k.sh("cat", "/var/lib/kuryr/installation").Out()
+	if installation == "" {
+		t.Fatal("Kuryr has not written down the name of its installation")
+	}
+	k.counts = func(o object) bool {
+		return strings.HasPrefix(o.Text("description"), "kuryr/"+installation+"/") || slices.Contains(ids, o.ID())
+	}
+	return k
+}
+
+// through does the job, again and again until all is killed that can be.
+func (k *killer) through(j job) {
+	k.rig.Helper()
+	before, err := k.look(k.rig.ctx)
+	if err != nil {
+		k.rig.Fatal(err)
+	}
+	k.rig.fresh(func(ctx context.Context) error {
+		return errors.Join(k.gone(ctx, j.container.unmake...), k.gone(ctx, j.network.unmake...))
+	})
+	k.kill(j.network, func() { k.kill(j.container, nil, nil) }, func() {
+		k.rig.until("the host, and Neutron, are not as before", func(ctx context.Context) error {
+			after, err := k.look(ctx)
+			if err != nil {
+				return err
+			}
+			if diff := before.diff(after); len(diff) > 0 {
+				return errors.New(strings.Join(diff, "\n"))
+			}
+			return nil
+		})
+	})
+}
+
+// kill makes and unmakes until each failpoint of the two had its turn. Once, when it is made, inside is done; gone is called each time that
+// it was unmade.
+func (k *killer) kill(p pair, inside, gone func()) {
+	k.rig.Helper()
+	making, unmaking := newSeries(p.killedMaking), newSeries(p.killedUnmake)
+	for making.more() || unmaking.more() || inside != nil {
+		if res := k.do(making, p.make); !res.OK() {
+			if p.failed != nil {
+				k.docker(p.failed...)
+			}
+			continue // with the next failpoint, at last with none
+		}
+		k.once(p)
+		if inside != nil {
+			inside()
+			inside = nil
+		}
+		if res := k.do(unmaking, p.unmake); !res.OK() {
+			if err := k.gone(k.rig.ctx, p.unmake...); err != nil {
+				k.rig.Fatalf("a second time: %v", err)
+			}
+		}
+		if gone != nil {
+			gone()
+		}
+	}
+}
+
+// once checks that everything was made once.
+func (k *killer) once(p pair) {
+	k.rig.Helper()
+	for noun, number := range p.made {
+		all := slices.DeleteFunc(k.rig.find(noun, ""), func(o object) bool {
+			return !k.counts(o) || noun == "ports" && o.Text("device_id") == "" // of a command that failed: it goes with the network
+		})
+		if len(all) != number {
+			k.rig.Errorf("%v: there are %d of %s, not %d: %v", p.make, len(all), noun, number, all)
+		}
+	}
+}
+
+// do runs a docker command while Kuryr has the next failpoint of the series, and starts it again when it has died there. Without
+// a failpoint the command must succeed.
+func (k *killer) do(s *series, argv []string) privatehost.Result {
+	k.rig.Helper()
+	target := s.target()
+	died := k.restart(target)
+	done := make(chan privatehost.Result, 1)
+	go func() { done <- k.sh(append([]string{"docker"}, argv...)...) }()
+	var res privatehost.Result
+	select {
+	case res = <-done:
+		select {
+		case <-k.KuryrGone():
+			died = true
+		default:
+		}
+	case <-k.KuryrGone():
+		died = true
+		k.start("") // the engine is still waiting
+		res = <-done
+	}
+	if k.armed && died {
+		k.restart("")
+	}
+	k.rig.Logf("%s %s: %s: died %v, status %d", k.Name, strings.Join(argv[:2], " "), target, died, res.Code)
+	switch {
+	case !died && !res.OK() && s.slow < maxSlow && strings.Contains(res.Stderr, "has not answered"):
+		s.slow++ // once more with this one
+	case target == "" && died || !died && !res.OK():
+		k.rig.Fatalf("with failpoint %q, at which Kuryr died: %v, failed: %s", target, died, res)
+	case target != "":
+		s.note(k.rig, died)
+	}
+	return res
+}
+
+// maxSlow is how often a Neutron on a busy machine may fail a command by its slowness.
+const maxSlow = 5
+
+// restart ends Kuryr, where it has a failpoint or is to have one, and starts it with target. It tells whether it died there at once.
+func (k *killer) restart(target string) (died bool) {
+	k.rig.Helper()
+	if target == "" && !k.armed {
+		return false
+	}
+	if err := k.KillKuryr(syscall.SIGKILL); err != nil {
+		k.rig.Fatal(err)
+	}
+	return k.start(target)
+}
+
+// forgetful has Kuryr remove soon what Docker was never told of: the pool of an existing subnet whose answer was lost.
+const forgetful = "KURYR_DOCKER_FORGET_AFTER=15s"
+
+// start starts Kuryr with a failpoint, or none. What it does at its start may come by there: then it is started without.
+func (k *killer) start(target string) (died bool) {
+	k.rig.Helper()
+	k.armed = target != ""
+	err := k.StartKuryr(k.rig.ctx, forgetful, "KURYR_FAILPOINT="+target)
+	if err != nil && k.armed && k.KuryrKilled() {
+		k.armed, died = false, true
+		err = k.StartKuryr(k.rig.ctx, forgetful)
+	}
+	if err != nil {
+		k.rig.Fatal(err)
+	}
+	return died
+}
+
+// look takes the inventory of the host, of what it has in Neutron, and of its notes.
+func (k *killer) look(ctx context.Context) (inventory, error) {
+	seen := inventory{}
+	if err := seen.neutron(ctx, k.rig.lab, func(o neutronlab.Object) bool { return k.counts(o) }); err != nil {
+		return nil, err
+	}
+	if err := seen.host(ctx, k.Host); err != nil {
+		return nil, err
+	}
+	notes := k.Exec(ctx, "find", "/run/kuryr", "/var/lib/kuryr", "-type", "f")
+	seen[k.Name+" notes"] = lines(notes)
+	return seen, notes.Err()
+}
+
+// series are the failpoints of a command that are still to have their turn: the named ones, then anyChange at each passage there is.
+type series struct {
+	names   []string
+	passage int
+	ended   bool
+	slow    int // commands that failed because Neutron was too slow
+}
+
+// newSeries leaves out all but the failpoint that KURYR_CRASH_ONLY names, if it does.
+func newSeries(names []string) *series {
+	only := os.Getenv("KURYR_CRASH_ONLY")
+	if only == "" {
+		return &series{names: names}
+	}
+	return &series{ended: only != anyChange, names: slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n != only })}
+}
+
+func (s *series) more() bool { return len(s.names) > 0 || !s.ended }
+
+// target is the next as KURYR_FAILPOINT has it.
+func (s *series) target() string {
+	switch {
+	case len(s.names) > 0:
+		return s.names[0]
+	case s.ended:
+		return ""
+	}
+	return fmt.Sprintf("%s:%d", anyChange, s.passage+1)
+}
+
+// note goes on to the next, by whether Kuryr died at this one.
+func (s *series) note(r *rig, died bool) {
+	r.Helper()
+	switch {
+	case len(s.names) == 0:
+		s.passage++
+		s.ended = !died
+	default:
+		if !died {
+			r.Errorf("the command does not come by %s", s.names[0])
+		}
+		s.names = s.names[1:]
+	}
+}
+
+// elsewhere are failpoints of the folders below that neither job comes by, by how their names begin, and why. What is of package docker is killed
+// there by the tests of its own, on the embedded SDN.
+var elsewhere = map[string]string{
+	"docker.swarm.":                 "a swarm needs Kuryr as a managed plugin",
+	"docker.empty.":                 "subnets stay by default",
+	"docker.restore.":               "subnets stay by default",
+	"docker.owed.":                  "Neutron is not away",
+	"docker.publish.reserved":       "the SDN publishes on none of the host's addresses",
+	"docker.publish.address":        "the SDN publishes on none of the host's addresses",
+	"docker.requestaddress.hidden":  "the network driver is Kuryr too",
+	"docker.deletehidden.ports":     "the network driver is Kuryr too",
+	"docker.releasepool.emptied":    "the network driver is Kuryr too",
+	"docker.createnetwork.routed":   "the IPAM driver is Kuryr too",
+	"docker.createendpoint.noted":   "the engine was seen to have the network before",
+	"docker.createendpoint.joining": "the engine chooses MACs",
+	"docker.join.exposed":           "the engine tells CreateEndpoint of what is exposed",
+	"docker.releaseaddress.marked":  "no call of the engine is lost",
+	"docker.dropendpoint.unplugged": "no call of the engine is lost",
+	"docker.deletenetwork.added":    "all ranges of the existing network were there",
+	"docker.deletenetwork.empty":    "the network has a router",
+}
+
+// checkPoints fails where a failpoint is in no job and not explained.
+func checkPoints(t *testing.T, jobs map[string]job) {
+	t.Helper()
+	known := []string{anyChange}
+	for _, j := range jobs {
+		known = slices.Concat(known, j.network.killedMaking, j.network.killedUnmake, j.container.killedMaking, j.container.killedUnmake)
+	}
+	for _, pattern := range []string{"docker/*.go", "bind/ovs.go", "sdn/neutron/*.go"} {
+		files, err := filepath.Glob(filepath.Join("../../..", pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no files %s: %v", pattern, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range regexp.MustCompile(`failpoint\.Here\("([^"]+)"\)`).FindAllStringSubmatch(string(text), -1) {
+				explained := false
+				for head := range elsewhere {
+					explained = explained || strings.HasPrefix(m[1], head)
+				}
+				if !explained && !slices.Contains(known, m[1]) {
+					t.Errorf("failpoint %s is in no job and not explained", m[1])
+				}
+			}
+		}
+	}
+}
