@@ -18,8 +18,9 @@ import (
 // taken back and with a Keystone that goes.
 func TestKeystone(t *testing.T) {
 	l := neutronlab.Start(t, neutronlab.Options{Hosts: 2, Docker: true, Kuryr: kuryr, Keystone: true})
-	k := keys{newRig(t, l)}
-	if err := prepare(k.ctx, l); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	if err := prepare(ctx, l); err != nil {
 		t.Fatal(err)
 	}
 	t.Run("tokens end", func(t *testing.T) { keys{newRig(t, l)}.tokensEnd() })
