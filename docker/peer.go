@@ -97,7 +97,7 @@ func (d *Driver) adoptNetwork(ctx context.Context, id string, n sdn.Network) (sd
 
 // adoptPoolsOf gives Keys to the pools that kuryr-libnetwork made for a subnet.
 func (d *Driver) adoptPoolsOf(ctx context.Context, s sdn.Subnet) error {
-	pools, err := d.poolsOf(ctx, s)
+	pools, err := d.poolsOfSubnet(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -112,8 +112,8 @@ func (d *Driver) adoptPoolsOf(ctx context.Context, s sdn.Subnet) error {
 	return nil
 }
 
-// poolsOf are the pools that a subnet says it belongs to, without those that are gone.
-func (d *Driver) poolsOf(ctx context.Context, s sdn.Subnet) (pools []sdn.SubnetPool, err error) {
+// poolsOfSubnet are the pools that a subnet says it belongs to, without those that are gone.
+func (d *Driver) poolsOfSubnet(ctx context.Context, s sdn.Subnet) (pools []sdn.SubnetPool, err error) {
 	for _, id := range subnetPools(s) {
 		p, err := d.sdn.SubnetPool(ctx, id)
 		if ignoreAbsent(err) != nil {
@@ -205,7 +205,7 @@ func (d *Driver) dropPeersPools(ctx context.Context, network sdn.ID, subnets []s
 
 // dropPeersPoolsOf deletes such pools of a subnet, and the subnet if it has kuryr-libnetwork's name. What is in use stays.
 func (d *Driver) dropPeersPoolsOf(ctx context.Context, s sdn.Subnet) error {
-	pools, err := d.poolsOf(ctx, s)
+	pools, err := d.poolsOfSubnet(ctx, s)
 	if err != nil {
 		return err
 	}
