@@ -124,6 +124,7 @@ func (r *rig) with(rules []string) {
 	r.h1.use("more", network, subnets)
 	r.create("ports", object{"name": "mac", "network_id": network.ID(), "fixed_ips": []object{{"subnet_id": subnets[0].ID(), "ip_address": "10.97.0.9"}}})
 	r.h1.network("out", "--subnet", "10.98.0.0/24", "--gateway", "10.98.0.1", "-o", "kuryr.external_network=external")
+	r.fresh(func(ctx context.Context) error { return r.h1.gone(ctx, "network", "rm", "made") })
 	for _, c := range []struct {
 		row     string // begins so
 		refusal []string
@@ -154,7 +155,6 @@ func (r *rig) with(rules []string) {
 		r.h1.docker(c.args...)
 		r.policy(rules...)
 	}
-	r.h1.docker("network", "rm", "made")
 }
 
 // asMember is a host whose credentials have the role member and no other: it makes networks and addresses, and plugs nothing.
