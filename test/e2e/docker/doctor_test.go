@@ -74,7 +74,7 @@ func TestDoctor(t *testing.T) {
 	works := func(t *testing.T) {
 		t.Helper()
 		reaches(t, a.in, b.ip4, a.ip4)
-		reaches(t, a.in, out4, host4)
+		getsOut(t, a)
 		if res := r.outside(probe, "tcp", host4.String()+":8098"); !res.OK() {
 			t.Errorf("the published port: %s", res)
 		}

@@ -32,6 +32,9 @@ type Lab struct {
 	keystone *privatehost.Service
 	ovn      ovnCentral
 	identity Identity
+
+	mu    sync.Mutex
+	added int // hosts, by AddHost
 }
 
 // New starts a lab. Close must be called also when ctx has ended.
