@@ -253,6 +253,7 @@ func (r rig) look(t *testing.T, name, network string) box {
 	if !b.ip4.IsValid() && !b.ip6.IsValid() {
 		t.Fatalf("container %s has no address:\n%s", name, text)
 	}
+	b.carried(t)
 	return b
 }
 

@@ -17,7 +17,7 @@ type Host struct {
 
 	lab     *Lab
 	number  int
-	gateway bool // may carry the gateways of routers
+	gateway bool                 // is on the external network, and may carry the gateways of routers
 	sockets *privatehost.Service // ovsdb-server
 	forward *privatehost.Service // ovs-vswitchd
 	control *privatehost.Service // ovn-controller
@@ -35,8 +35,8 @@ func newHost(ctx context.Context, l *Lab, number int) (*Host, error) {
 	return h, nil
 }
 
-// AddHost starts one more host, which runs what opts say; Booted of opts comes when it has its switch. No router's gateway is put on it, so
-// that it may go again before the lab does: RemoveHost.
+// AddHost starts one more host, which runs what opts say; Booted of opts comes when it has its switch. It is not on the external network, so that no
+// router's gateway is put on it and it may go again before the lab does: RemoveHost.
 func (l *Lab) AddHost(ctx context.Context, opts privatehost.Options) (*Host, error) {
 	l.mu.Lock()
 	l.added++
@@ -57,6 +57,9 @@ func (l *Lab) AddHost(ctx context.Context, opts privatehost.Options) (*Host, err
 func (l *Lab) RemoveHost(h *Host) {
 	_ = h.StopController(syscall.SIGTERM)
 	h.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	_ = run(ctx, l.Central, []string{"ovn-sbctl", "--if-exists", "chassis-del", h.Name})
 }
 
 func (h *Host) start(ctx context.Context, opts privatehost.Options) error {
@@ -102,6 +105,12 @@ func (h *Host) address(central netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4(a), central.Bits())
 }
 
+// What ovn-controller is told on hosts that are on the external network.
+const (
+	externalMapping = PhysicalNetwork + ":br-ex"
+	gatewayOption   = "enable-chassis-as-gw"
+)
+
 // switchdb is Open vSwitch's database socket on the host.
 const switchdb = "unix:/run/openvswitch/db.sock"
 
@@ -115,10 +124,9 @@ func (h *Host) StartSwitch(ctx context.Context) error {
 	settings := []string{"ovs-vsctl", "--no-wait", "set", "Open_vSwitch", ".",
 		"external_ids:system-id=" + h.Name, "external_ids:hostname=" + h.Name, "external_ids:ovn-remote=" + southbound,
 		"external_ids:ovn-encap-type=geneve", "external_ids:ovn-encap-ip=" + encapsulated.Addr().String(),
-		"external_ids:ovn-bridge-datapath-type=netdev", "external_ids:ovn-bridge=" + IntegrationBridge,
-		"external_ids:ovn-bridge-mappings=" + PhysicalNetwork + ":br-ex"}
+		"external_ids:ovn-bridge-datapath-type=netdev", "external_ids:ovn-bridge=" + IntegrationBridge}
 	if h.gateway {
-		settings = append(settings, "external_ids:ovn-cms-options=enable-chassis-as-gw")
+		settings = append(settings, "external_ids:ovn-bridge-mappings="+externalMapping, "external_ids:ovn-cms-options="+gatewayOption)
 	}
 	if err := run(ctx, h.Host, []string{"ovs-vsctl", "--no-wait", "init"}, settings); err != nil {
 		return err

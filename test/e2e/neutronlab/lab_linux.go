@@ -88,6 +88,9 @@ func (l *Lab) start(ctx context.Context) error {
 		if err := l.waitChassis(ctx, h); err != nil {
 			return err
 		}
+		if err := l.carryGateways(ctx, h); err != nil {
+			return err
+		}
 	}
 	return nil
 }
