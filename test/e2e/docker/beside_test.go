@@ -23,7 +23,7 @@ func TestHalves(t *testing.T) {
 		name, within string
 		args         []string
 	}{
-		{"driver", "", []string{"-d", "kuryr"}},
+		{"driver", "", []string{"-d", "kuryr", wayOut}},
 		{"driver-asked", "10.60.0.128/25", []string{"-d", "kuryr", "--subnet", "10.60.0.0/24", "--ip-range", "10.60.0.128/25", "--gateway", "10.60.0.9"}},
 		{"ipam", "10.200.0.0/13", []string{"-d", "bridge", "--ipam-driver", "kuryr"}},
 		{"ipam-asked", "10.61.0.128/25", []string{"-d", "bridge", "--ipam-driver", "kuryr", "--subnet", "10.61.0.0/24", "--ip-range", "10.61.0.128/25"}},
@@ -36,10 +36,7 @@ func TestHalves(t *testing.T) {
 				}
 			})
 			ours := slices.Contains(c.args[:2], "kuryr")
-			if ours {
-				c.args = withWayOut(c.args)
-			}
-			r.create(t, c.name, append(append([]string{"network", "create"}, c.args...), c.name)...)
+			r.create(t, c.name, append(append([]string{"network", "create"}, askingOut(c.args)...), c.name)...)
 			a, b := r.run(t, c.name+"-a", c.name), r.run(t, c.name+"-b", c.name)
 			inside(t, c.within, a.ip4, b.ip4)
 			reaches(t, a.in, b.ip4, a.ip4)
@@ -122,7 +119,7 @@ func TestMoving(t *testing.T) {
 	r.create(t, "old", "network", "create", "-d", "bridge", "--subnet", "10.64.1.0/24", "old")
 	web, db := r.run(t, "moves-web", "old", "-p", "8064:7000"), r.run(t, "moves-db", "old")
 	reaches(t, web.in, db.ip4, web.ip4)
-	r.network(t, "new", "--subnet", "10.64.2.0/24")
+	r.network(t, "new", wayOut, "--subnet", "10.64.2.0/24")
 	for _, to := range []string{"new", "old"} {
 		from := map[string]string{"new": "old", "old": "new"}[to]
 		r.docker(t, "network", "connect", to, "moves-web")

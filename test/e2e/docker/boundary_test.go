@@ -108,7 +108,7 @@ func boundary(t *testing.T, r rig) {
 
 	t.Run("internal both ways", func(t *testing.T) {
 		r.network(t, "inside", "--internal", "--ipv6", "--subnet", "10.48.1.0/24", "--subnet", "fd48:1::/64")
-		r.network(t, "beside", "--ipv6", "--subnet", "10.48.2.0/24", "--subnet", "fd48:2::/64")
+		r.network(t, "beside", wayOut, "--ipv6", "--subnet", "10.48.2.0/24", "--subnet", "fd48:2::/64")
 		a, b, c := r.run(t, "inside-a", "inside"), r.run(t, "inside-b", "inside"), r.run(t, "beside-a", "beside", "-p", "8048:7000")
 		for i, to := range a.addresses() {
 			host, caller, gateway, subnet := host4, out4, "10.48.1.1", "10.48.1.0/24"

@@ -108,7 +108,7 @@ func TestCommands(t *testing.T) {
 		agree(t, r, "lent", 2)
 	})
 	t.Run("cp and exec", func(t *testing.T) {
-		r.network(t, "copied", "--subnet", "10.113.0.0/24")
+		r.network(t, "copied", wayOut, "--subnet", "10.113.0.0/24")
 		r.run(t, "copied-a", "copied")
 		file := filepath.Join(t.TempDir(), "note")
 		if err := os.WriteFile(file, []byte("hello"), 0o644); err != nil {
@@ -122,7 +122,7 @@ func TestCommands(t *testing.T) {
 		r.docker(t, "exec", "copied-a", "ping", "-c", "1", "-W", "2", out4.String())
 	})
 	t.Run("on-failure", func(t *testing.T) {
-		r.network(t, "fails", "--subnet", "10.114.0.0/24")
+		r.network(t, "fails", wayOut, "--subnet", "10.114.0.0/24")
 		t.Cleanup(func() { r.sh("docker", "rm", "-f", "fails-a") })
 		r.docker(t, "run", "-d", "--name", "fails-a", "--network", "fails", "--restart", "on-failure:3", "-p", "8114:7000", "box", "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do ping -c 1 -W 2 "+out4.String()+" && exit 3; done")
 		eventually(t, 20*time.Second, func() string {

@@ -53,7 +53,6 @@ networks:
     enable_ipv6: true
     driver_opts:
       com.docker.network.driver.mtu: "1400"
-      WAYOUT
     ipam:
       driver: IPAM
       config:
@@ -96,11 +95,11 @@ func TestCompose(t *testing.T) {
 	untilEngine(t, 24) // version 1 of compose reads what later engines no longer tell of images
 	r := newRig(t, privatehost.Options{})
 	p := project{r, filepath.Join(t.TempDir(), "docker-compose.yml")}
-	wayOut := "shop: public" // means nothing
+	out := "shop: public" // means nothing
 	if onNeutron {
-		wayOut = strings.Replace(outsideNetwork, "=", ": ", 1)
+		out = strings.Replace(outsideNetwork, "=", ": ", 1)
 	}
-	text := strings.NewReplacer("DRIVER", driver, "IPAM", driver, "WAYOUT", wayOut).Replace(composeFile)
+	text := strings.NewReplacer("DRIVER", driver, "IPAM", driver, "WAYOUT", out).Replace(composeFile)
 	if err := os.WriteFile(p.file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}

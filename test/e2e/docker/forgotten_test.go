@@ -371,7 +371,7 @@ func TestRebootWithoutKuryr(t *testing.T) {
 	r := forgetful(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	r.network(t, "late", "--subnet", "10.97.0.0/24")
+	r.network(t, "late", wayOut, "--subnet", "10.97.0.0/24")
 	r.run(t, "late-a", "late", "-p", "8097:7000", "--restart", "always")
 	r.noted(t, "late")
 	if err := r.RebootBare(ctx); err != nil {

@@ -180,7 +180,7 @@ func createArgs(name string, args ...string) []string {
 	if driver == "kuryr" {
 		all = append(all, "--ipam-driver", "kuryr")
 	}
-	return append(append(all, withWayOut(args)...), name)
+	return append(append(all, askingOut(args)...), name)
 }
 
 // network creates a Docker network that the test removes at its end.
@@ -213,11 +213,12 @@ func (r rig) removed(t *testing.T, name string) {
 // box is a container that answers on port.
 type box struct {
 	rig
-	name string
-	pid  string // of its first process, in the host
-	mac  string
-	ip4  netip.Addr
-	ip6  netip.Addr // not valid where the network has no IPv6
+	name    string
+	network string
+	pid     string // of its first process, in the host
+	mac     string
+	ip4     netip.Addr
+	ip6     netip.Addr // not valid where the network has no IPv6
 }
 
 // run starts a container on a network; the test removes it at its end.
@@ -232,7 +233,7 @@ func (r rig) run(t *testing.T, name, network string, args ...string) box {
 // look reads a running container's place on a network anew.
 func (r rig) look(t *testing.T, name, network string) box {
 	t.Helper()
-	b := box{rig: r, name: name}
+	b := box{rig: r, name: name, network: network}
 	var info []struct {
 		State           struct{ Pid int }
 		NetworkSettings struct {

@@ -18,8 +18,8 @@ func TestIsolation(t *testing.T) {
 
 func isolation(t *testing.T, r rig) {
 	t.Run("two networks", func(t *testing.T) {
-		r.network(t, "left", "--ipv6", "--subnet", "10.40.1.0/24", "--subnet", "fd40:1::/64")
-		r.network(t, "right", "--ipv6", "--subnet", "10.40.2.0/24", "--subnet", "fd40:2::/64")
+		r.network(t, "left", wayOut, "--ipv6", "--subnet", "10.40.1.0/24", "--subnet", "fd40:1::/64")
+		r.network(t, "right", wayOut, "--ipv6", "--subnet", "10.40.2.0/24", "--subnet", "fd40:2::/64")
 		a, b := r.run(t, "left-a", "left"), r.run(t, "right-a", "right")
 		c := r.run(t, "left-b", "left")
 		reaches(t, a.in, c.ip4, a.ip4) // so that what follows is not a dead container's silence
@@ -34,7 +34,7 @@ func isolation(t *testing.T, r rig) {
 	})
 
 	t.Run("from outside by way of the host", func(t *testing.T) {
-		r.network(t, "hidden", "--ipv6", "--subnet", "10.41.0.0/24", "--subnet", "fd41::/64")
+		r.network(t, "hidden", wayOut, "--ipv6", "--subnet", "10.41.0.0/24", "--subnet", "fd41::/64")
 		a := r.run(t, "hidden-a", "hidden")
 		for _, route := range [][]string{
 			{"ip", "route", "replace", "10.41.0.0/24", "via", host4.String()},
@@ -71,8 +71,8 @@ func isolation(t *testing.T, r rig) {
 
 	t.Run("the same subnet twice", func(t *testing.T) {
 		onlyKuryr(t)
-		r.network(t, "same1", "--subnet", "10.43.0.0/24")
-		r.network(t, "same2", "--subnet", "10.43.0.0/24")
+		r.network(t, "same1", wayOut, "--subnet", "10.43.0.0/24")
+		r.network(t, "same2", wayOut, "--subnet", "10.43.0.0/24")
 		a1, b1 := r.run(t, "same1-a", "same1", "--ip", "10.43.0.10"), r.run(t, "same1-b", "same1", "--ip", "10.43.0.11")
 		a2, b2 := r.run(t, "same2-a", "same2", "--ip", "10.43.0.10"), r.run(t, "same2-b", "same2", "--ip", "10.43.0.12")
 		reaches(t, a1.in, b1.ip4, a1.ip4)
@@ -116,7 +116,7 @@ func isolation(t *testing.T, r rig) {
 		onlyKuryr(t)
 		r.docker(t, "network", "create", "-d", "bridge", "--subnet", "10.45.1.0/24", "dockers")
 		t.Cleanup(func() { r.sh("docker", "network", "rm", "dockers") })
-		r.network(t, "ours", "--subnet", "10.45.2.0/24")
+		r.network(t, "ours", wayOut, "--subnet", "10.45.2.0/24")
 		a, b := r.run(t, "dockers-a", "dockers"), r.run(t, "ours-a", "ours")
 		cut(t, a.in, b.ip4)
 		cut(t, b.in, a.ip4)

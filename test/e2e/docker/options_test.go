@@ -152,7 +152,7 @@ func TestNetworkOptions(t *testing.T) {
 	})
 
 	t.Run("own interfaces only", func(t *testing.T) {
-		r.network(t, "way-out", "--subnet", "10.62.1.0/24")
+		r.network(t, "way-out", wayOut, "--subnet", "10.62.1.0/24")
 		r.network(t, "no-way", "--subnet", "10.62.2.0/24", "-o", "kuryr.gateway=none")
 		r.network(t, "inner", "--subnet", "10.62.3.0/24", "--internal")
 		r.run(t, "own-inner", "inner").only(t, 1)
@@ -162,11 +162,11 @@ func TestNetworkOptions(t *testing.T) {
 		a.only(t, 2)
 		r.docker(t, "network", "connect", "way-out", "own")
 		a.only(t, 3)
-		getsOut(t, a)
+		getsOut(t, r.look(t, "own", "way-out"))
 		r.docker(t, "restart", "-t", "0", "own")
 		a = r.look(t, "own", "no-way")
 		a.only(t, 3)
-		getsOut(t, a)
+		getsOut(t, r.look(t, "own", "way-out"))
 		r.docker(t, "network", "disconnect", "way-out", "own")
 		a.only(t, 2)
 		cut(t, a.in, out4)
@@ -469,7 +469,7 @@ func TestEmptySubnets(t *testing.T) {
 		slices.Sort(found)
 		return found
 	}
-	r.network(t, "fleeting", "--ipv6", "--subnet", "10.73.0.0/24", "--gateway", "10.73.0.9", "--ip-range", "10.73.0.128/25", "--subnet", "fd73::/64",
+	r.network(t, "fleeting", wayOut, "--ipv6", "--subnet", "10.73.0.0/24", "--gateway", "10.73.0.9", "--ip-range", "10.73.0.128/25", "--subnet", "fd73::/64",
 		"-o", "kuryr.routes=192.0.2.0/24=link")
 	full := []string{"10.73.0.0/24", "fd73::/64"}
 	for round := range 3 {

@@ -115,7 +115,7 @@ func TestRestarts(t *testing.T) {
 	r := newRig(t, privatehost.Options{})
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
-	r.docker(t, createArgs("steady", "--ipv6", "--subnet", "10.70.0.0/24", "--subnet", "fd70::/64")...)
+	r.docker(t, createArgs("steady", wayOut, "--ipv6", "--subnet", "10.70.0.0/24", "--subnet", "fd70::/64")...)
 	a := r.run(t, "steady-a", "steady", "--restart", "always")
 	b := r.run(t, "steady-b", "steady", "--restart", "always")
 
@@ -306,7 +306,7 @@ func TestNothingIsLeft(t *testing.T) {
 	up := look()
 	for i := range 3 {
 		name := fmt.Sprintf("gone-%d", i)
-		r.docker(t, createArgs(name, "--ipv6", "--subnet", fmt.Sprintf("10.80.%d.0/24", i), "--subnet", fmt.Sprintf("fd80:%d::/64", i))...)
+		r.docker(t, createArgs(name, wayOut, "--ipv6", "--subnet", fmt.Sprintf("10.80.%d.0/24", i), "--subnet", fmt.Sprintf("fd80:%d::/64", i))...)
 		a, b := r.run(t, name+"-a", name), r.run(t, name+"-b", name)
 		reaches(t, a.in, b.ip4, a.ip4)
 		getsOut(t, a)
