@@ -68,7 +68,7 @@ func newLabHost(t *testing.T, opts privatehost.Options) rig {
 	opts.KuryrArgs = onThisSDN(opts.KuryrArgs)
 	opts.Booted = func(_ context.Context, h *privatehost.Host) error {
 		return os.WriteFile(h.Path("/etc/kuryr/kuryr.yaml"), fmt.Appendf(nil,
-			"provider: neutron\nneutron:\n  auth_type: none\n  endpoint: %s\n  project: %s\n", neutronlab.Endpoint, project), 0o600)
+			"provider: neutron\nneutron:\n  auth_type: none\n  endpoint: %s\n  project: %s\n  timeout: 25s\n", neutronlab.Endpoint, project), 0o600)
 	}
 	h, err := lab.AddHost(ctx, opts)
 	if err != nil {
@@ -106,7 +106,7 @@ func (r rig) StartKuryr(ctx context.Context, args, env []string) error {
 // what Docker was told.
 func (r rig) leavesNothing(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	err := neutronlab.Until(ctx, func(ctx context.Context) error {
 		for _, nouns := range []string{"networks", "subnets", "subnetpools", "ports", "routers", "floatingips", "security-groups"} {
@@ -265,6 +265,21 @@ func askingOut(args []string) (all []string) {
 		}
 	}
 	return all
+}
+
+// created runs docker network create. On a machine with much to do Neutron may not make a router within the time that a call of Docker's has: its user
+// asks again.
+func (r rig) created(t *testing.T, args ...string) {
+	t.Helper()
+	var res privatehost.Result
+	for range 4 {
+		if res = r.sh(append([]string{"docker"}, args...)...); !strings.Contains(res.Stderr, "in the time there was") {
+			break
+		}
+	}
+	if !res.OK() {
+		t.Fatal(res)
+	}
 }
 
 // asksOut tells whether a network was made so.
