@@ -32,6 +32,9 @@ type Lab struct {
 	keystone *privatehost.Service
 	ovn      ovnCentral
 	identity Identity
+
+	mu    sync.Mutex
+	added int // hosts, by AddHost
 }
 
 // New starts a lab. Close must be called also when ctx has ended.
@@ -83,6 +86,9 @@ func (l *Lab) start(ctx context.Context) error {
 	}
 	for _, h := range l.Hosts {
 		if err := l.waitChassis(ctx, h); err != nil {
+			return err
+		}
+		if err := l.carryGateways(ctx, h); err != nil {
 			return err
 		}
 	}
