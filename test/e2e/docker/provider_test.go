@@ -22,7 +22,7 @@ const (
 	uplinkMTU     capability = "the uplink's MTU for networks"
 	translation   capability = "published ports by address translation"
 	sharedGateway capability = "a way out by a router that networks share by its name"
-	anyGuard      capability = "a guard that lets no port send what only routers may"
+	anyGuard      capability = "a guard against router advertisements and DHCP servers"
 )
 
 // neutronLacks tells of each why Neutron cannot have it.
@@ -34,7 +34,7 @@ var neutronLacks = map[capability]string{
 	uplinkMTU:     "networks have the MTU that Neutron's underlay leaves them",
 	translation:   "the host's ports are Kuryr's proxy's: the container sees its own address as the caller's, SCTP is refused, and no floating IP stands for them",
 	sharedGateway: "a router that kuryr.router makes has no gateway; one with a gateway is somebody else's",
-	anyGuard:      "OVN lets neighbour discovery and router advertisements of every port pass",
+	anyGuard:      "OVN lets router advertisements of every port pass, and the default security group all that its members send one another",
 }
 
 // has tells whether the SDN has a capability, for the lines of a scenario that need it.

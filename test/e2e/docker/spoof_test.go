@@ -8,6 +8,7 @@ import (
 	"context"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,6 +132,7 @@ func frames(t *testing.T, r rig, victim, thief box) {
 	r.docker(t, "network", "create", "-d", "bridge", "--ipv6", "--subnet", "10.51.0.0/24", "--subnet", "fd51::/64", "open")
 	r.removed(t, "open")
 	openVictim, openThief := r.run(t, "open-victim", "open"), r.run(t, "open-thief", "open")
+	ofServers := []string{"router advertisement", "router advertisement to one", "router advertisement behind a header", "DHCP offer"}
 	const strange = "02:66:66:66:66:66"
 	const everyone, all4, all6 = "ff:ff:ff:ff:ff:ff", "255.255.255.255", "33:33:00:00:00:01"
 	for _, where := range []struct {
@@ -206,13 +208,16 @@ func frames(t *testing.T, r rig, victim, thief box) {
 			udp(thief.ip4, victim.ip4, "-port", "99") // the honest one
 			seen := s.until(t, thief.ip4.String()+".40000 > "+victim.ip4.String()+".99: UDP")
 			for what, words := range sent {
+				if !where.passes && !has(anyGuard) && slices.Contains(ofServers, what) {
+					continue
+				}
 				if found := holding(seen, words...); (len(found) > 0) != where.passes {
 					t.Errorf("%s: want passing %v; the victim saw of it %q, and in all:\n%s", what, where.passes, found, strings.Join(seen, "\n"))
 				}
 			}
 		})
 	}
-	if res := victim.in("sh", "-c", "ip -6 route; ip -6 addr"); strings.Contains(res.Stdout, "2001:db8:bad:") {
+	if res := victim.in("sh", "-c", "ip -6 route; ip -6 addr"); has(anyGuard) && strings.Contains(res.Stdout, "2001:db8:bad:") {
 		t.Errorf("the victim learned from forged router advertisements: %s", res)
 	}
 }
