@@ -329,6 +329,41 @@ func TestAwayFails(t *testing.T) {
 	b.clean()
 }
 
+// TestAwayCreate: a network for whose making the SDN goes away, at every moment, is gone when it is back. The engine never has it, and releases its range alone.
+func TestAwayCreate(t *testing.T) {
+	t.Parallel()
+	owed := 0
+	for after := int64(1); ; after++ {
+		gone := false
+		t.Run(fmt.Sprintf("after=%d", after), func(t *testing.T) {
+			b, l := awayBox(t)
+			n := &network{v4: []*pool{{cidr: "10.1.0.0/24"}}}
+			body := b.request(n)
+			l.after.Store(after)
+			status, answer := b.post("NetworkDriver.CreateNetwork", encode(body))
+			gone = l.gone.Load()
+			l.after.Store(0)
+			if status != http.StatusOK || (answer["Err"] != nil) != gone {
+				t.Errorf("status %d, %v, while the SDN is away: %v", status, answer, gone)
+			}
+			owed += b.driver.owed.count()
+			b.release(n)
+			if !gone {
+				b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
+			}
+			b.restart()
+			b.back(l)
+			b.clean()
+		})
+		if !gone {
+			break
+		}
+	}
+	if owed == 0 {
+		t.Error("the SDN never went away between what was made and its end")
+	}
+}
+
 // TestAwayGivenAgain: what was given again meanwhile is not destroyed by a clean-up that is still owed.
 func TestAwayGivenAgain(t *testing.T) {
 	t.Parallel()

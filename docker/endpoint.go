@@ -375,7 +375,7 @@ func (d *Driver) endpointOperInfo(ctx context.Context, r *endpointRequest) (any,
 			value["kuryr.port.status"] = string(port.Status)
 		}
 		value["kuryr.network.id"] = string(port.Network)
-		if exposed := tagValues(port.Tags, tagExposed); exposed != nil {
+		if exposed := Exposed(port.Tags); exposed != nil {
 			value["kuryr.port.exposed"] = exposed
 		}
 	}

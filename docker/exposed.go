@@ -30,6 +30,9 @@ func exposedTags(ports []exposedPort) []string {
 	return tags
 }
 
+// Exposed gives what the tags of a port remember that its container exposes, such as 80/tcp and 8000-8009/udp.
+func Exposed(tags []string) []string { return tagValues(tags, tagExposed) }
+
 func exposedRange(first, last uint16) string {
 	if first == last {
 		return fmt.Sprint(first)

@@ -171,10 +171,13 @@ func (d *Driver) borrow(ctx context.Context, port sdn.Port, r *createEndpointReq
 		patch.IfRevision = lent.Revision
 		lent, err = d.sdn.UpdatePort(ctx, port.ID, patch)
 	}
-	switch field := sdn.FieldOf(err); {
+	switch {
 	case sdn.ReasonOf(err) == sdn.Stale:
 		err = refuseFor(err, "address %s was taken by another endpoint", addressesOf(port))
-	case sdn.IsDenied(err) && patch.MAC != nil && !strings.Contains(field, "host"):
+	case sdn.IsDenied(err) && patch.MAC != nil && patch.Host != nil: // an SDN may not tell which of the two it forbids
+		err = refuseFor(err, "the SDN does not let Kuryr both bind port %s to host %s and change its MAC: give its MAC, %s, by --mac-address; or its credentials need the right to set binding:host_id and mac_address",
+			port.ID, d.host, port.MAC)
+	case sdn.IsDenied(err) && patch.MAC != nil:
 		err = fixedMAC(port, err)
 	case sdn.IsDenied(err):
 		err = d.unbindable(port, err)

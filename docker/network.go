@@ -54,7 +54,8 @@ func (d *Driver) makeNetwork(ctx context.Context, r *createNetworkRequest) error
 		if !existed {
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollback)
 			defer cancel()
-			if left := d.removeNetwork(undo, r.NetworkID); left != nil {
+			// The engine never has this network, so it does not ask for its end: Kuryr owes that to itself.
+			if left := d.removeNetwork(undo, r.NetworkID); left != nil && (!away(left) || !d.oweNetwork(undo, r.NetworkID, left)) {
 				d.log.ErrorContext(ctx, "a network that could not be made was left behind", "network", r.NetworkID, "err", left)
 			}
 		}

@@ -207,6 +207,12 @@ func (d *Driver) owe(ctx context.Context, method string, body []byte, cause erro
 	return true
 }
 
+// oweNetwork writes down that a network, which could not be made, is to go.
+func (d *Driver) oweNetwork(ctx context.Context, network string, cause error) bool {
+	body, err := json.Marshal(map[string]string{"NetworkID": network})
+	return err == nil && d.owe(ctx, "NetworkDriver.DeleteNetwork", body, cause)
+}
+
 // portOf is the port that an endpoint had which is still to be deleted, by an address of it; "" if that is not known.
 func (o *owed) portOf(addresses []netip.Addr) sdn.ID {
 	for _, name := range o.names(func(c owedCall) bool { return c.Port != "" && shareAddress(c.Addresses, addresses) }) {

@@ -77,6 +77,13 @@ func TestMissingRights(t *testing.T) {
 		b.contains(b.fails("NetworkDriver.CreateEndpoint", e.createBody()), "binding:host_id")
 		b.giveBack(e)
 		b.same(unbound)
+		e = &endpoint{net: n, ip4: "10.50.0.88", ip6: "fd50::88", mac: "02:00:00:00:00:0d"}
+		b.take(e)
+		if refusal := b.fails("NetworkDriver.CreateEndpoint", e.createBody()); p.can == nil {
+			b.contains(refusal, "binding:host_id", "--mac-address")
+		}
+		b.giveBack(e)
+		b.same(unbound)
 		other := &endpoint{net: n, ip4: "10.50.0.89", ip6: "fd50::89", mac: "02:00:00:00:00:0c"}
 		b.take(other)
 		b.contains(b.fails("NetworkDriver.CreateEndpoint", other.createBody()), "--mac-address")

@@ -11,14 +11,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/internal/table"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/restapi"
 	"github.com/spf13/cobra"
 )
-
-// exposedTag marks on a port what its image or --expose names: kuryr.docker.exposed=80/tcp.
-const exposedTag = "kuryr.docker.exposed="
 
 // publishedPort is one port of a container that is reached from outside, or might be.
 type publishedPort struct {
@@ -145,8 +143,8 @@ func (t *tracer) published(ports []restapi.Port, exposed bool) []publishedPort {
 	}
 	if exposed {
 		for _, p := range byID {
-			for _, tag := range p.Tags {
-				if service, ok := strings.CutPrefix(tag, exposedTag); ok && !known[p.ID+" "+service] {
+			for _, service := range docker.Exposed(p.Tags) {
+				if !known[p.ID+" "+service] {
 					e := t.entry(p)
 					number, protocol, _ := strings.Cut(service, "/")
 					e.To, e.Protocol, e.service, e.order = service, protocol, service, fmt.Sprintf("%s %5s", protocol, number)

@@ -8,12 +8,11 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/config"
+	"github.com/kuryr/kuryr/internal/wholefile"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -226,23 +225,7 @@ func (a *app) getenv(name string) string {
 	return value
 }
 
-// writeFile makes the file at path anew with what write gives: whole, or not at all.
-func writeFile(path string, write func(io.Writer) error) (err error) {
-	temp, err := os.CreateTemp(filepath.Dir(path), ".kuryr-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		_ = temp.Close()
-		if err != nil {
-			_ = os.Remove(temp.Name())
-		}
-	}()
-	if err := write(temp); err != nil {
-		return err
-	}
-	if err := temp.Sync(); err != nil {
-		return err
-	}
-	return os.Rename(temp.Name(), path)
+// writeFile makes a file that is its owner's alone.
+func writeFile(path string, write func(io.Writer) error) error {
+	return wholefile.Write(path, 0o600, write)
 }

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/url"
@@ -21,6 +22,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/internal/tlsfiles"
+	"github.com/kuryr/kuryr/internal/wholefile"
 )
 
 // SocketDir is the folder that an engine looks into first, for sockets.
@@ -178,7 +180,7 @@ func Install(dir string, f File, replace bool) (changed bool, err error) {
 	}
 	old, err := os.ReadFile(path)
 	if err != nil || !bytes.Equal(old, f.Content) {
-		if err := write(path, f.Content); err != nil {
+		if err := wholefile.Write(path, 0o644, func(w io.Writer) error { _, err := w.Write(f.Content); return err }); err != nil {
 			return false, err
 		}
 		changed = true
@@ -224,28 +226,4 @@ func Before(sockets string, specs []string, dir string, f File) []string {
 		}
 	}
 	return before
-}
-
-// write replaces the file at path by a whole new one that everybody may read.
-func write(path string, content []byte) (err error) {
-	temp, err := os.CreateTemp(filepath.Dir(path), ".kuryr-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		_ = temp.Close()
-		if err != nil {
-			_ = os.Remove(temp.Name())
-		}
-	}()
-	if _, err := temp.Write(content); err != nil {
-		return err
-	}
-	if err := temp.Chmod(0o644); err != nil {
-		return err
-	}
-	if err := temp.Sync(); err != nil {
-		return err
-	}
-	return os.Rename(temp.Name(), path)
 }

@@ -22,21 +22,10 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-var kuryr = os.Getenv("KURYR_BIN")
+var kuryr string
 
 func TestMain(m *testing.M) {
-	privatehost.Init()
-	if kuryr == "" {
-		kuryr = "../../../bin/kuryr-failpoints"
-	}
-	var err error
-	if kuryr, err = filepath.Abs(kuryr); err == nil {
-		_, err = os.Stat(kuryr)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "no program to test, run \"make crash\":", err)
-		os.Exit(1)
-	}
+	kuryr = privatehost.Program("../../../bin/kuryr-failpoints", "make crash")
 	os.Exit(m.Run())
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ func TestHalves(t *testing.T) {
 		name, within string
 		args         []string
 	}{
-		{"driver", "", []string{"-d", "kuryr"}},
+		{"driver", "", []string{"-d", "kuryr", wayOut}},
 		{"driver-asked", "10.60.0.128/25", []string{"-d", "kuryr", "--subnet", "10.60.0.0/24", "--ip-range", "10.60.0.128/25", "--gateway", "10.60.0.9"}},
 		{"ipam", "10.200.0.0/13", []string{"-d", "bridge", "--ipam-driver", "kuryr"}},
 		{"ipam-asked", "10.61.0.128/25", []string{"-d", "bridge", "--ipam-driver", "kuryr", "--subnet", "10.61.0.0/24", "--ip-range", "10.61.0.128/25"}},
@@ -34,12 +35,18 @@ func TestHalves(t *testing.T) {
 					t.Errorf("%d subnets before, %d after", before, after)
 				}
 			})
-			r.create(t, c.name, append(append([]string{"network", "create"}, c.args...), c.name)...)
+			ours := slices.Contains(c.args[:2], "kuryr")
+			r.create(t, c.name, append(append([]string{"network", "create"}, askingOut(c.args)...), c.name)...)
 			a, b := r.run(t, c.name+"-a", c.name), r.run(t, c.name+"-b", c.name)
 			inside(t, c.within, a.ip4, b.ip4)
 			reaches(t, a.in, b.ip4, a.ip4)
-			reaches(t, a.in, out4, host4)
-			reaches(t, r.sh, b.ip4, netip.Addr{})
+			if !ours { // a bridge of Docker's
+				reaches(t, a.in, out4, host4)
+				reaches(t, r.sh, b.ip4, netip.Addr{})
+				return
+			}
+			getsOut(t, a)
+			r.reachedByHost(t, b.ip4)
 		})
 	}
 }
@@ -48,12 +55,13 @@ func TestHalves(t *testing.T) {
 func TestOverlapWithTheHost(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
+	needs(t, hostRoutes)
 	r := newRig(t, privatehost.Options{})
 	r.must(t, "ip", "route", "add", "10.62.0.0/16", "dev", privatehost.Uplink)
 	r.network(t, "covered", "--subnet", "10.62.1.0/24")
 	a, b := r.run(t, "covered-a", "covered"), r.run(t, "covered-b", "covered")
 	reaches(t, a.in, b.ip4, a.ip4)
-	reaches(t, a.in, out4, host4)
+	getsOut(t, a)
 	cut(t, r.sh, a.ip4)
 	for _, command := range []string{"status", "topology"} {
 		said := r.must(t, kuryr, command)
@@ -67,6 +75,7 @@ func TestOverlapWithTheHost(t *testing.T) {
 func TestNarrowUplink(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
+	needs(t, uplinkMTU)
 	r := newRig(t, privatehost.Options{KuryrLater: true})
 	r.must(t, "ip", "link", "set", privatehost.Uplink, "mtu", "1400")
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -110,7 +119,7 @@ func TestMoving(t *testing.T) {
 	r.create(t, "old", "network", "create", "-d", "bridge", "--subnet", "10.64.1.0/24", "old")
 	web, db := r.run(t, "moves-web", "old", "-p", "8064:7000"), r.run(t, "moves-db", "old")
 	reaches(t, web.in, db.ip4, web.ip4)
-	r.network(t, "new", "--subnet", "10.64.2.0/24")
+	r.network(t, "new", wayOut, "--subnet", "10.64.2.0/24")
 	for _, to := range []string{"new", "old"} {
 		from := map[string]string{"new": "old", "old": "new"}[to]
 		r.docker(t, "network", "connect", to, "moves-web")
@@ -121,7 +130,11 @@ func TestMoving(t *testing.T) {
 			t.Helper()
 			web, db = r.look(t, "moves-web", to), r.look(t, "moves-db", to)
 			reaches(t, web.in, db.ip4, web.ip4)
-			reaches(t, web.in, out4, host4)
+			if to == "new" {
+				getsOut(t, web)
+			} else {
+				reaches(t, web.in, out4, host4)
+			}
 			web.only(t, 1)
 			eventually(t, 10*time.Second, func() string {
 				if res := r.outside(probe, "tcp", at(host4, 8064)); !res.OK() {

@@ -5,7 +5,8 @@
 // through its commands.
 //
 // KURYR_BIN names the program to test (bin/kuryr). KURYR_E2E_DRIVER=bridge runs the scenarios that hold for Docker's
-// own bridge too on that, which tells a fault of these tests, or of the machine, from one of Kuryr.
+// own bridge too on that, which tells a fault of these tests, or of the machine, from one of Kuryr. KURYR_E2E_PROVIDER=neutron runs them
+// on hosts of a lab with a real Neutron, but for what Neutron has not, which is a table in provider_test.go.
 package docker_test
 
 import (
@@ -71,6 +72,11 @@ func run(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "build the probe: %v\n%s", err, out)
 		return 1
 	}
+	defer func() {
+		if lab != nil {
+			lab.Close()
+		}
+	}()
 	return m.Run()
 }
 
@@ -92,13 +98,21 @@ var (
 const port = "7000"
 
 // rig is a private host for the tests of one group.
-type rig struct{ *privatehost.Host }
+type rig struct {
+	*privatehost.Host
+	project string // of Kuryr's objects, with Neutron
+}
 
 func newRig(t *testing.T, opts privatehost.Options) rig {
 	t.Helper()
 	opts.Docker = true
 	opts.Kuryr = kuryr
-	r := rig{privatehost.Start(t, opts)}
+	var r rig
+	if onNeutron {
+		r = newLabHost(t, opts)
+	} else {
+		r = rig{Host: privatehost.Start(t, opts)}
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	if err := r.ImportImage(ctx, "box", map[string]string{"probe": probe}); err != nil {
@@ -166,7 +180,7 @@ func createArgs(name string, args ...string) []string {
 	if driver == "kuryr" {
 		all = append(all, "--ipam-driver", "kuryr")
 	}
-	return append(append(all, args...), name)
+	return append(append(all, askingOut(args)...), name)
 }
 
 // network creates a Docker network that the test removes at its end.
@@ -178,8 +192,12 @@ func (r rig) network(t *testing.T, name string, args ...string) {
 // create is network with all arguments of the docker command given.
 func (r rig) create(t *testing.T, name string, args ...string) {
 	t.Helper()
-	r.docker(t, args...)
 	r.removed(t, name)
+	if onNeutron {
+		r.created(t, args...)
+		return
+	}
+	r.docker(t, args...)
 }
 
 // removed sees to it that the test removes a network at its end.
@@ -199,11 +217,12 @@ func (r rig) removed(t *testing.T, name string) {
 // box is a container that answers on port.
 type box struct {
 	rig
-	name string
-	pid  string // of its first process, in the host
-	mac  string
-	ip4  netip.Addr
-	ip6  netip.Addr // not valid where the network has no IPv6
+	name    string
+	network string
+	pid     string // of its first process, in the host
+	mac     string
+	ip4     netip.Addr
+	ip6     netip.Addr // not valid where the network has no IPv6
 }
 
 // run starts a container on a network; the test removes it at its end.
@@ -218,7 +237,7 @@ func (r rig) run(t *testing.T, name, network string, args ...string) box {
 // look reads a running container's place on a network anew.
 func (r rig) look(t *testing.T, name, network string) box {
 	t.Helper()
-	b := box{rig: r, name: name}
+	b := box{rig: r, name: name, network: network}
 	var info []struct {
 		State           struct{ Pid int }
 		NetworkSettings struct {
@@ -239,6 +258,7 @@ func (r rig) look(t *testing.T, name, network string) box {
 	if !b.ip4.IsValid() && !b.ip6.IsValid() {
 		t.Fatalf("container %s has no address:\n%s", name, text)
 	}
+	b.carried(t)
 	return b
 }
 
@@ -263,6 +283,9 @@ func ping(from runner, to netip.Addr) privatehost.Result {
 // reaches checks that to answers ping, TCP and UDP, and that it sees the caller as seen (any address if not valid).
 func reaches(t *testing.T, from runner, to, seen netip.Addr) {
 	t.Helper()
+	if onNeutron {
+		arrives(t, from, to)
+	}
 	// A first packet may wait for a neighbour to be resolved; ping sends two and is content with one.
 	if res := ping(from, to); !strings.Contains(res.Stdout, "bytes from") {
 		t.Errorf("no ping: %s", res)
@@ -275,6 +298,17 @@ func reaches(t *testing.T, from runner, to, seen netip.Addr) {
 			t.Errorf("%s: %s sees the caller as %s, not %s", proto, to, res.Out(), seen)
 		}
 	}
+}
+
+// arrives waits until there is a way: OVN makes it some time after Neutron has answered.
+func arrives(t *testing.T, from runner, to netip.Addr) {
+	t.Helper()
+	eventually(t, patience, func() string {
+		if res := ping(from, to); !strings.Contains(res.Stdout, "bytes from") {
+			return res.String()
+		}
+		return ""
+	})
 }
 
 // cut checks that nothing gets from there to to. Each try waits for the time a packet would need many times over; all wait at once.
@@ -368,5 +402,7 @@ func (r rig) list(t *testing.T, noun string) []map[string]any {
 			outside[n["id"]] = true
 		}
 	}
-	return slices.DeleteFunc(get(noun), func(o map[string]any) bool { return outside[o["id"]] || outside[o["network_id"]] })
+	return slices.DeleteFunc(get(noun), func(o map[string]any) bool {
+		return outside[o["id"]] || outside[o["network_id"]] || onNeutron && o["project_id"] != r.project
+	})
 }

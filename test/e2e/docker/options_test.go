@@ -107,7 +107,7 @@ func TestNetworkOptions(t *testing.T) {
 		for _, to := range []string{"fd69::1", "fd68::7"} {
 			repliesFrom(t, a, netip.MustParseAddr(to), a.ip6)
 		}
-		reaches(t, a.in, out4, host4)
+		getsOut(t, a)
 		a.only(t, 1)
 	})
 
@@ -152,7 +152,7 @@ func TestNetworkOptions(t *testing.T) {
 	})
 
 	t.Run("own interfaces only", func(t *testing.T) {
-		r.network(t, "way-out", "--subnet", "10.62.1.0/24")
+		r.network(t, "way-out", wayOut, "--subnet", "10.62.1.0/24")
 		r.network(t, "no-way", "--subnet", "10.62.2.0/24", "-o", "kuryr.gateway=none")
 		r.network(t, "inner", "--subnet", "10.62.3.0/24", "--internal")
 		r.run(t, "own-inner", "inner").only(t, 1)
@@ -162,11 +162,11 @@ func TestNetworkOptions(t *testing.T) {
 		a.only(t, 2)
 		r.docker(t, "network", "connect", "way-out", "own")
 		a.only(t, 3)
-		reaches(t, a.in, out4, host4)
+		getsOut(t, r.look(t, "own", "way-out"))
 		r.docker(t, "restart", "-t", "0", "own")
 		a = r.look(t, "own", "no-way")
 		a.only(t, 3)
-		reaches(t, a.in, out4, host4)
+		getsOut(t, r.look(t, "own", "way-out"))
 		r.docker(t, "network", "disconnect", "way-out", "own")
 		a.only(t, 2)
 		cut(t, a.in, out4)
@@ -188,7 +188,7 @@ func TestNetworkOptions(t *testing.T) {
 		hasRoute(t, a, "-4", "10.63.0.254")
 		hasRoute(t, b, "-4", "10.64.0.1")
 		reaches(t, a.in, b.ip4, a.ip4)
-		reaches(t, b.in, out4, host4)
+		getsOut(t, b)
 	})
 
 	t.Run("from a configuration", func(t *testing.T) {
@@ -266,7 +266,7 @@ func TestEndpointOptions(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
 	r := newRig(t, privatehost.Options{})
-	r.network(t, "lan", "--ipv6", "--subnet", "10.70.0.0/24", "--subnet", "fd70::/64")
+	r.network(t, "lan", append(r.open(t), "--ipv6", "--subnet", "10.70.0.0/24", "--subnet", "fd70::/64")...)
 	r.network(t, "side", "--subnet", "10.70.9.0/24")
 	victim := r.run(t, "victim", "lan")
 	const strange = "02:66:66:66:66:66"
@@ -469,7 +469,7 @@ func TestEmptySubnets(t *testing.T) {
 		slices.Sort(found)
 		return found
 	}
-	r.network(t, "fleeting", "--ipv6", "--subnet", "10.73.0.0/24", "--gateway", "10.73.0.9", "--ip-range", "10.73.0.128/25", "--subnet", "fd73::/64",
+	r.network(t, "fleeting", wayOut, "--ipv6", "--subnet", "10.73.0.0/24", "--gateway", "10.73.0.9", "--ip-range", "10.73.0.128/25", "--subnet", "fd73::/64",
 		"-o", "kuryr.routes=192.0.2.0/24=link")
 	full := []string{"10.73.0.0/24", "fd73::/64"}
 	for round := range 3 {
@@ -484,11 +484,11 @@ func TestEmptySubnets(t *testing.T) {
 		}
 		reaches(t, a.in, b.ip4, a.ip4)
 		reaches(t, a.in, b.ip6, a.ip6)
-		reaches(t, a.in, out4, host4)
-		reaches(t, a.in, out6, host6)
-		reaches(t, r.sh, a.ip4, netip.Addr{})
+		getsOut(t, a)
+		getsOut6(t, a)
+		r.reachedByHost(t, a.ip4)
 		r.docker(t, "rm", "-f", "fleeting-a")
-		reaches(t, b.in, out4, host4)
+		getsOut(t, b)
 		if now := cidrs(); !slices.Equal(now, full) {
 			t.Errorf("with a container there are the subnets %v", now)
 		}
@@ -497,9 +497,7 @@ func TestEmptySubnets(t *testing.T) {
 			t.Errorf("without a container there are the subnets %v", now)
 		}
 		if round == 1 {
-			if res := r.sh(kuryr, "sdn", "check"); !res.OK() {
-				t.Errorf("kuryr sdn check: %s", res)
-			}
+			r.consistent(t)
 		}
 	}
 }

@@ -60,7 +60,7 @@ func TestFortyAtOnce(t *testing.T) {
 			t.Errorf("%s to %s: %s", b.name, to.name, res)
 		}
 	}
-	reaches(t, boxes[0].in, out4, host4)
+	getsOut(t, boxes[0])
 	// They also all go at once, and their addresses with them.
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
@@ -115,7 +115,7 @@ func TestRestarts(t *testing.T) {
 	r := newRig(t, privatehost.Options{})
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
-	r.docker(t, createArgs("steady", "--ipv6", "--subnet", "10.70.0.0/24", "--subnet", "fd70::/64")...)
+	r.docker(t, createArgs("steady", wayOut, "--ipv6", "--subnet", "10.70.0.0/24", "--subnet", "fd70::/64")...)
 	a := r.run(t, "steady-a", "steady", "--restart", "always")
 	b := r.run(t, "steady-b", "steady", "--restart", "always")
 
@@ -147,11 +147,9 @@ func TestRestarts(t *testing.T) {
 		}
 		reaches(t, c.in, a.ip4, c.ip4)
 		reaches(t, c.in, a.ip6, c.ip6)
-		reaches(t, c.in, out4, host4)
-		reaches(t, r.sh, c.ip4, netip.Addr{})
-		if res := r.sh(kuryr, "sdn", "check"); !res.OK() {
-			t.Errorf("store and kernel differ: %s", res)
-		}
+		getsOut(t, c)
+		r.reachedByHost(t, c.ip4)
+		r.consistent(t)
 	}
 
 	t.Run("kill -9", func(t *testing.T) {
@@ -171,7 +169,7 @@ func TestRestarts(t *testing.T) {
 			}
 			time.Sleep(500 * time.Millisecond)
 			reaches(t, a.in, b.ip4, a.ip4) // also new connections
-			reaches(t, a.in, out4, host4)
+			getsOut(t, a)
 			start(t)
 		})
 		works(t, "after-term")
@@ -195,6 +193,9 @@ func TestRestarts(t *testing.T) {
 		for _, flush := range [][]string{{"iptables", "-F"}, {"nft", "flush", "ruleset"}} {
 			r.must(t, flush...)
 			for _, to := range []netip.Addr{out4, out6} {
+				if to == out6 && !has(outIPv6) {
+					continue
+				}
 				eventually(t, 15*time.Second, func() string {
 					if res := ping(a.in, to); !strings.Contains(res.Stdout, "bytes from") {
 						return fmt.Sprintf("after %s nothing gets out: %s", strings.Join(flush, " "), res)
@@ -202,7 +203,7 @@ func TestRestarts(t *testing.T) {
 					return ""
 				})
 			}
-			reaches(t, a.in, out4, host4)
+			getsOut(t, a)
 		}
 	})
 	t.Run("engine restarted", func(t *testing.T) {
@@ -305,10 +306,10 @@ func TestNothingIsLeft(t *testing.T) {
 	up := look()
 	for i := range 3 {
 		name := fmt.Sprintf("gone-%d", i)
-		r.docker(t, createArgs(name, "--ipv6", "--subnet", fmt.Sprintf("10.80.%d.0/24", i), "--subnet", fmt.Sprintf("fd80:%d::/64", i))...)
+		r.docker(t, createArgs(name, wayOut, "--ipv6", "--subnet", fmt.Sprintf("10.80.%d.0/24", i), "--subnet", fmt.Sprintf("fd80:%d::/64", i))...)
 		a, b := r.run(t, name+"-a", name), r.run(t, name+"-b", name)
 		reaches(t, a.in, b.ip4, a.ip4)
-		reaches(t, a.in, out4, host4)
+		getsOut(t, a)
 	}
 	if diff := up.Diff(look(), privatehost.Namespaces, privatehost.Links); len(diff) < 3 {
 		t.Errorf("three networks leave hardly a trace, so their end cannot be seen either: %q", diff)
@@ -337,7 +338,9 @@ func TestNothingIsLeft(t *testing.T) {
 	if err := r.KillKuryr(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	r.must(t, kuryr, "down", "--purge")
+	if has(ownKernel) {
+		r.must(t, kuryr, "down", "--purge")
+	}
 	eventually(t, 5*time.Second, func() string { return strings.Join(bare.Diff(look()), "\n") })
 	if res := r.sh(kuryr, "status"); res.OK() {
 		t.Errorf("kuryr is down, and its status is fine: %s", res)

@@ -62,7 +62,7 @@ func TestTCPWithTLS(t *testing.T) {
 	r := newRig(t, privatehost.Options{KuryrLater: true})
 	r.must(t, kuryr, "docker", "certificates", "/etc/kuryr/tls", "--host", "127.0.0.1")
 	r.must(t, kuryr, "docker", "certificates", "/etc/kuryr/foreign", "--host", "127.0.0.1")
-	r.write(t, "/etc/kuryr/kuryr.yaml", tlsSettings)
+	r.settings(t, tlsSettings)
 	install := []string{kuryr, "docker", "install", "--ca", "/etc/kuryr/tls/ca.pem", "--cert", "/etc/kuryr/tls/client.pem", "--key", "/etc/kuryr/tls/client-key.pem"}
 	if res := r.sh(install...); !res.OK() || !strings.Contains(res.Stdout, "/etc/docker/plugins/kuryr.json written") || res.Stderr != "" {
 		t.Errorf("install: %s", res)
@@ -78,7 +78,7 @@ func TestTCPWithTLS(t *testing.T) {
 	a, b := r.run(t, "secure-a", "secure"), r.run(t, "secure-b", "secure", "-p", "8095:7000")
 	reaches(t, a.in, b.ip4, a.ip4)
 	reaches(t, a.in, b.ip6, a.ip6)
-	reaches(t, a.in, out4, host4)
+	getsOut(t, a)
 	s := a.pingOn(t, b.ip4)
 	kill()
 	r.background(t, "docker")
@@ -125,7 +125,7 @@ func TestSocketElsewhere(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
 	r := newRig(t, privatehost.Options{KuryrLater: true})
-	r.write(t, "/etc/kuryr/kuryr.yaml", "docker:\n  socket: /run/elsewhere/kuryr.sock\n")
+	r.settings(t, "docker:\n  socket: /run/elsewhere/kuryr.sock\n")
 	r.must(t, kuryr, "docker", "install")
 	r.background(t, "docker")
 	r.docker(t, createArgs("elsewhere", "--subnet", "10.97.0.0/24")...)

@@ -20,21 +20,10 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-var kuryr = os.Getenv("KURYR_BIN")
+var kuryr string
 
 func TestMain(m *testing.M) {
-	privatehost.Init()
-	if kuryr == "" {
-		kuryr = "../../../bin/kuryr"
-	}
-	var err error
-	if kuryr, err = filepath.Abs(kuryr); err == nil {
-		_, err = os.Stat(kuryr)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "no program to test, run \"make build\" first:", err)
-		os.Exit(1)
-	}
+	kuryr = privatehost.Program("../../../bin/kuryr", "make build")
 	os.Exit(m.Run())
 }
 

@@ -81,7 +81,7 @@ func (k keys) authentications(h host, status string) (n int) {
 // tokensEnd: containers start, are reached and stop on one host by password and on another by application credential, both out of clouds.yaml, over the ends of
 // several tokens, and no call fails of that.
 func (k keys) tokensEnd() {
-	const life = 25 * time.Second
+	const life = 40 * time.Second
 	k.live(life)
 	clouds := map[string]string{k.h1.Name: neutronlab.CloudPassword, k.h2.Name: neutronlab.CloudCredential}
 	hosts := []host{k.h1, k.h2}
@@ -139,7 +139,7 @@ func (k keys) variables() {
 // takenBack: when an application credential is taken back, what gives fails with a sentence that names it, and the credential is not sent with every call; what
 // cleans up is owed, and done by itself as soon as clouds.yaml has another.
 func (k keys) takenBack() {
-	const life = 25 * time.Second
+	const life = 40 * time.Second
 	k.live(life)
 	k.again(k.h2, "KURYR_NEUTRON_CLOUD="+neutronlab.CloudCredential)
 	k.h2.network("back", "--subnet", "10.94.0.0/24")

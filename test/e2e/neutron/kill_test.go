@@ -192,6 +192,7 @@ func (k *killer) kill(p pair, inside, gone func()) {
 			}
 		}
 		if gone != nil {
+			k.restart("")
 			gone()
 		}
 	}
@@ -268,7 +269,11 @@ const forgetful = "KURYR_DOCKER_FORGET_AFTER=15s"
 func (k *killer) start(target string) (died bool) {
 	k.rig.Helper()
 	k.armed = target != ""
-	err := k.StartKuryr(k.rig.ctx, forgetful, "KURYR_FAILPOINT="+target)
+	env := []string{forgetful}
+	if k.armed {
+		env = []string{"KURYR_DOCKER_API=", "KURYR_FAILPOINT=" + target} // to compare with the engine takes longer than to be killed
+	}
+	err := k.StartKuryr(k.rig.ctx, env...)
 	if err != nil && k.armed && k.KuryrKilled() {
 		k.armed, died = false, true
 		err = k.StartKuryr(k.rig.ctx, forgetful)

@@ -50,6 +50,8 @@ func (p *peer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		p.endpoints = append(p.endpoints, body.EndpointID)
 		p.mu.Unlock()
 		answer["Interface"] = object{}
+	case "NetworkDriver.Join":
+		answer["DisableGatewayService"] = true
 	}
 	w.Header().Set("Content-Type", "application/vnd.docker.plugins.v1+json")
 	_ = json.NewEncoder(w).Encode(answer)

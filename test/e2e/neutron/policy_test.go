@@ -26,6 +26,18 @@ func TestPolicyOfTheManual(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The first router of a Neutron takes long on a machine that has much to do; Docker would not wait for it.
+	external, err := l.ExternalNetwork(r.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := l.API().Create(r.ctx, "routers", object{"name": "first", "project_id": l.Project(), "external_gateway_info": object{"network_id": external.ID()}})
+	if err == nil {
+		err = l.API().Delete(r.ctx, "routers", first.ID())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Run("suffices", func(t *testing.T) { newRig(t, l).everythingOfDocker() })
 	t.Run("each_rule", func(t *testing.T) { newRig(t, l).without(rules) })
 	t.Run("further_rules", func(t *testing.T) { newRig(t, l).with(rules) })
@@ -123,6 +135,7 @@ func (r *rig) with(rules []string) {
 	r.h1.use("more", network, subnets)
 	r.create("ports", object{"name": "mac", "network_id": network.ID(), "fixed_ips": []object{{"subnet_id": subnets[0].ID(), "ip_address": "10.97.0.9"}}})
 	r.h1.network("out", "--subnet", "10.98.0.0/24", "--gateway", "10.98.0.1", "-o", "kuryr.external_network=external")
+	r.fresh(func(ctx context.Context) error { return r.h1.gone(ctx, "network", "rm", "made") })
 	for _, c := range []struct {
 		row     string // begins so
 		refusal []string
@@ -153,7 +166,6 @@ func (r *rig) with(rules []string) {
 		r.h1.docker(c.args...)
 		r.policy(rules...)
 	}
-	r.h1.docker("network", "rm", "made")
 }
 
 // asMember is a host whose credentials have the role member and no other: it makes networks and addresses, and plugs nothing.

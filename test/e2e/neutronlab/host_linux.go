@@ -17,22 +17,66 @@ type Host struct {
 
 	lab     *Lab
 	number  int
+	gateway bool                 // is on the external network, and may carry the gateways of routers
 	sockets *privatehost.Service // ovsdb-server
 	forward *privatehost.Service // ovs-vswitchd
 	control *privatehost.Service // ovn-controller
 }
 
+// newHost starts one of the hosts that are the lab's from its start on.
 func newHost(ctx context.Context, l *Lab, number int) (*Host, error) {
-	h := &Host{Name: fmt.Sprintf("h%d", number), lab: l, number: number}
-	host, err := privatehost.New(ctx, privatehost.Options{
-		Hostname: h.Name, Docker: l.opts.Docker, Kuryr: l.opts.Kuryr, KuryrLater: true, KuryrArgs: []string{"docker"},
-		KuryrEnv: h.KuryrEnv(), Booted: h.boot,
+	h := &Host{Name: fmt.Sprintf("h%d", number), lab: l, number: number, gateway: true}
+	err := h.start(ctx, privatehost.Options{
+		Docker: l.opts.Docker, Kuryr: l.opts.Kuryr, KuryrLater: true, KuryrArgs: []string{"docker"}, KuryrEnv: h.KuryrEnv(),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("start host %s: %w", h.Name, err)
+		return nil, err
+	}
+	return h, nil
+}
+
+// AddHost starts one more host, which runs what opts say; Booted of opts comes when it has its switch. It is not on the external network, so that no
+// router's gateway is put on it and it may go again before the lab does: RemoveHost.
+func (l *Lab) AddHost(ctx context.Context, opts privatehost.Options) (*Host, error) {
+	l.mu.Lock()
+	l.added++
+	number := len(l.Hosts) + l.added
+	l.mu.Unlock()
+	h := &Host{Name: fmt.Sprintf("h%d", number), lab: l, number: number}
+	if err := h.start(ctx, opts); err != nil {
+		return nil, err
+	}
+	if err := l.waitChassis(ctx, h); err != nil {
+		l.RemoveHost(h)
+		return nil, err
+	}
+	return h, nil
+}
+
+// RemoveHost ends a host that AddHost has started. Its controller says goodbye to OVN, so that the others have no tunnel to nowhere.
+func (l *Lab) RemoveHost(h *Host) {
+	_ = h.StopController(syscall.SIGTERM)
+	h.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	_ = run(ctx, l.Central, []string{"ovn-sbctl", "--if-exists", "chassis-del", h.Name})
+}
+
+func (h *Host) start(ctx context.Context, opts privatehost.Options) error {
+	then := opts.Booted
+	opts.Hostname = h.Name
+	opts.Booted = func(ctx context.Context, host *privatehost.Host) error {
+		if err := h.boot(ctx, host); err != nil || then == nil {
+			return err
+		}
+		return then(ctx, host)
+	}
+	host, err := privatehost.New(ctx, opts)
+	if err != nil {
+		return fmt.Errorf("start host %s: %w", h.Name, err)
 	}
 	h.Host = host
-	return h, nil
+	return nil
 }
 
 // boot joins the host to the others and starts its switch.
@@ -68,6 +112,12 @@ func (h *Host) address(central netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4(a), central.Bits())
 }
 
+// What ovn-controller is told on hosts that are on the external network.
+const (
+	externalMapping = PhysicalNetwork + ":br-ex"
+	gatewayOption   = "enable-chassis-as-gw"
+)
+
 // switchdb is Open vSwitch's database socket on the host.
 const switchdb = "unix:/run/openvswitch/db.sock"
 
@@ -78,11 +128,14 @@ func (h *Host) StartSwitch(ctx context.Context) error {
 		return err
 	}
 	encapsulated := h.address(Underlay)
-	if err := run(ctx, h.Host, []string{"ovs-vsctl", "--no-wait", "init"}, []string{"ovs-vsctl", "--no-wait", "set", "Open_vSwitch", ".",
+	settings := []string{"ovs-vsctl", "--no-wait", "set", "Open_vSwitch", ".",
 		"external_ids:system-id=" + h.Name, "external_ids:hostname=" + h.Name, "external_ids:ovn-remote=" + southbound,
 		"external_ids:ovn-encap-type=geneve", "external_ids:ovn-encap-ip=" + encapsulated.Addr().String(),
-		"external_ids:ovn-bridge-datapath-type=netdev", "external_ids:ovn-bridge=" + IntegrationBridge,
-		"external_ids:ovn-bridge-mappings=" + PhysicalNetwork + ":br-ex", "external_ids:ovn-cms-options=enable-chassis-as-gw"}); err != nil {
+		"external_ids:ovn-bridge-datapath-type=netdev", "external_ids:ovn-bridge=" + IntegrationBridge}
+	if h.gateway {
+		settings = append(settings, "external_ids:ovn-bridge-mappings="+externalMapping, "external_ids:ovn-cms-options="+gatewayOption)
+	}
+	if err := run(ctx, h.Host, []string{"ovs-vsctl", "--no-wait", "init"}, settings); err != nil {
 		return err
 	}
 	h.forward, err = h.StartService(ctx, "ovs-vswitchd", nil,

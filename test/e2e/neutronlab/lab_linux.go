@@ -38,6 +38,9 @@ type Lab struct {
 		token string
 		given time.Time // zero: there is none
 	}
+
+	mu    sync.Mutex
+	added int // hosts, by AddHost
 }
 
 // New starts a lab. Close must be called also when ctx has ended.
@@ -89,6 +92,9 @@ func (l *Lab) start(ctx context.Context) error {
 	}
 	for _, h := range l.Hosts {
 		if err := l.waitChassis(ctx, h); err != nil {
+			return err
+		}
+		if err := l.carryGateways(ctx, h); err != nil {
 			return err
 		}
 	}

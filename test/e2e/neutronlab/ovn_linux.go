@@ -73,6 +73,13 @@ func listens(h *privatehost.Host, network, address string) func(context.Context)
 	}
 }
 
+// carryGateways tells Neutron that a host is on the external network, so that routers' gateways are put there and on no other host. Debian's
+// Neutron reads that where its OVN no longer writes it.
+func (l *Lab) carryGateways(ctx context.Context, h *Host) error {
+	return run(ctx, l.Central, []string{"ovn-sbctl", "set", "Chassis", h.Name,
+		"external_ids:ovn-bridge-mappings=" + externalMapping, "external_ids:ovn-cms-options=" + gatewayOption})
+}
+
 // waitChassis returns when OVN knows the host.
 func (l *Lab) waitChassis(ctx context.Context, h *Host) error {
 	err := run(ctx, l.Central, []string{"ovn-sbctl", "--timeout=60", "wait-until", "Chassis", h.Name, "hostname=" + h.Name})

@@ -2,6 +2,7 @@ package privatehost
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -14,6 +15,24 @@ type TB interface {
 	Failed() bool
 	Logf(format string, args ...any)
 	Fatalf(format string, args ...any)
+}
+
+// Program is the first thing of a TestMain: it is Init, and gives the Kuryr to test, which KURYR_BIN names, else that at path. Where there is none it ends the
+// process with the command that makes it.
+func Program(path, made string) string {
+	Init()
+	if name := os.Getenv("KURYR_BIN"); name != "" {
+		path = name
+	}
+	path, err := filepath.Abs(path)
+	if err == nil {
+		_, err = os.Stat(path)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "no program to test, run %q first: %v\n", made, err)
+		os.Exit(1)
+	}
+	return path
 }
 
 // Start is New for a test: the host ends with the test, and where the test failed the ends of its logs are shown. The

@@ -25,17 +25,7 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-func main() {
-	privatehost.Init()
-	code, err := run()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "neutronlab:", err)
-		if code == 0 {
-			code = 125
-		}
-	}
-	os.Exit(code)
-}
+func main() { privatehost.Main("neutronlab", run) }
 
 func run() (int, error) {
 	var opts neutronlab.Options
@@ -80,9 +70,5 @@ func run() (int, error) {
 	cmd.Env = env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	err = cmd.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return exit.ExitCode(), nil
-	}
-	return 0, err
+	return privatehost.Status(err)
 }

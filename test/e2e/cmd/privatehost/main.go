@@ -16,7 +16,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -26,17 +25,7 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-func main() {
-	privatehost.Init()
-	code, err := run()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "privatehost:", err)
-		if code == 0 {
-			code = 125
-		}
-	}
-	os.Exit(code)
-}
+func main() { privatehost.Main("privatehost", run) }
 
 func run() (int, error) {
 	var opts privatehost.Options
@@ -103,12 +92,5 @@ func command(ctx context.Context, h *privatehost.Host, argv []string) (int, erro
 		return 0, err
 	}
 	err = cmd.Wait()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		if status := exit.Sys().(interface{ Signaled() bool }); status.Signaled() {
-			return 125, err
-		}
-		return exit.ExitCode(), nil
-	}
-	return 0, err
+	return privatehost.Status(err)
 }
