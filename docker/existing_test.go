@@ -105,6 +105,26 @@ func TestZun(t *testing.T) {
 	}
 }
 
+// Two networks of one range are created at the same time, one of them of an existing subnet: each takes the pool that was asked for it.
+func TestExistingBesideAnother(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		b := newBox(t, func(c *Config) { c.Routed = false })
+		theirs := b.theirs("net", "10.50.0.0/24")
+		own := &network{v4: []*pool{{cidr: "10.50.0.0/24", gateway: "10.50.0.1"}}}
+		of := b.zun(theirs, "10.50.0.0/24", "")
+		ownBody, ofBody := b.request(own), b.request(of)
+		b.ok("NetworkDriver.CreateNetwork", ofBody)
+		b.ok("NetworkDriver.CreateNetwork", ownBody)
+		if s := b.subnetAt(theirs, "10.50.0.0/24"); !slices.Contains(s.Tags, of.v4[0].id) || slices.Contains(s.Tags, own.v4[0].id) {
+			t.Fatalf("the existing subnet has tags %v; its pool is %s, the other's %s", s.Tags, of.v4[0].id, own.v4[0].id)
+		}
+		if n := b.networkOf(own); string(b.subnetAt(n, "10.50.0.0/24").Pool) != own.v4[0].id {
+			t.Fatalf("the new network's subnet is of pool %s", b.subnetAt(n, "10.50.0.0/24").Pool)
+		}
+	}
+}
+
 // What is wrong with the options is found out before anything is changed, and the error names the option.
 func TestExistingRefused(t *testing.T) {
 	t.Parallel()

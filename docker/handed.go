@@ -119,7 +119,9 @@ func (d *Driver) handedFor(r *createNetworkRequest, standing map[*ipamData]sdn.S
 			if h.cidr == data.cidr && h.space == data.AddressSpace && of && h.ofPool == "" && !h.tried && !taken &&
 				time.Since(h.at) <= creation && (exists || d.gatewayOf(h.enginePool) == data.gateway) && h.reserves(data) {
 				pools[data] = h.enginePool
-				break
+				if !exists || h.subnet() != "" { // else one that was asked for with the subnet goes before
+					break
+				}
 			}
 		}
 		if _, ok := pools[data]; !ok {

@@ -31,6 +31,9 @@ func (d *Driver) createNetwork(ctx context.Context, r *createNetworkRequest) (an
 		if left := d.finishReleased(ctx); left != nil {
 			d.log.WarnContext(ctx, "what the engine has released is not all gone", "err", left)
 		}
+		if len(d.owed.names(func(c owedCall) bool { return c.about.NetworkID == r.NetworkID && c.about.EndpointID == "" })) > 0 {
+			return nil, err // what the first try owes would take away what a second makes
+		}
 		err = d.makeNetwork(ctx, r)
 	}
 	if err != nil {

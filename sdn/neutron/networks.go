@@ -218,7 +218,9 @@ func (p *Provider) finishNetwork(ctx context.Context, w *networkWire, spec sdn.N
 		}
 	}
 	if spec.Tags != nil && !slices.Equal(valid.TagSet(spec.Tags), valid.TagSet(w.Tags)) {
+		p.cache.networks.drop(id)
 		defer p.cache.networks.drop(id)
+		w = withNetworkTags(w, w.Tags) // others may have the one that was held
 		if err := networks.setTags(ctx, p, w, spec.Tags); err != nil {
 			return nil, err
 		}

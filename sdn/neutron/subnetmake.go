@@ -332,7 +332,10 @@ func (p *Provider) tagSubnets(ctx context.Context, specs []sdn.SubnetSpec, out [
 		}
 		id := sdn.ID(out[i].ID)
 		p.cache.subnets.drop(id)
-		if err := subnets.setTags(ctx, p, out[i], s.Tags); err != nil {
+		out[i] = withSubnetTags(out[i], out[i].Tags) // others may have the one that was held
+		err := subnets.setTags(ctx, p, out[i], s.Tags)
+		p.cache.subnets.drop(id) // a read meanwhile may have missed them
+		if err != nil {
 			return fmt.Errorf("the subnet is there, its tags are not: %w", err)
 		}
 	}

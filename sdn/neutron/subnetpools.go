@@ -149,6 +149,7 @@ func (p *Provider) EnsureSubnetPool(ctx context.Context, spec sdn.SubnetPoolSpec
 	id := sdn.ID(w.ID)
 	if spec.Tags != nil && !slices.Equal(valid.TagSet(spec.Tags), valid.TagSet(w.Tags)) {
 		p.cache.pools.drop(id)
+		w = withPoolTags(w, w.Tags) // others may have the one that was held
 		if err := subnetPools.setTags(ctx, p, w, spec.Tags); err != nil {
 			return sdn.SubnetPool{}, err
 		}

@@ -28,7 +28,7 @@ const (
 // neutronLacks tells of each why Neutron cannot have it.
 var neutronLacks = map[capability]string{
 	ownKernel:     "what is made of networks and routers is Neutron's; kuryr sdn, down and trace, and what the doctor sees in the kernel, are the embedded SDN's",
-	managedPlugin: "it serves the embedded SDN alone, and a swarm needs it",
+	managedPlugin: "its scenarios on Neutron, and those of a swarm, which needs it, are in test/e2e/neutron",
 	hostRoutes:    "the host is on none of its networks and routers, so it reaches containers by published ports only, and they reach it as the provider's network does",
 	outIPv6:       "a router translates IPv4 alone; IPv6 ranges are for the provider's network to route",
 	uplinkMTU:     "networks have the MTU that Neutron's underlay leaves them",

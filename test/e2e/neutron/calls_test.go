@@ -45,10 +45,10 @@ func (r *rig) restarted(h host, env ...string) {
 		}
 		return h.StartKuryr(ctx, env...)
 	}
+	r.fresh(func(ctx context.Context) error { return again(ctx) })
 	if err := again(r.ctx, env...); err != nil {
 		r.Fatal(err)
 	}
-	r.fresh(func(ctx context.Context) error { return again(ctx) })
 }
 
 // step is a command of Docker's and how many calls of Neutron it may cost; 0 is not counted.

@@ -4,7 +4,6 @@ package neutron_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"syscall"
 	"testing"
@@ -101,13 +100,7 @@ func TestNetworkOfAnotherHost(t *testing.T) {
 	r.reaches(a.in, b.ip4, a.ip4)
 	// Docker forgets the network whatever the driver says; what Docker has forgotten is removed, when nobody has a port on it any more, after a
 	// time that is minutes by default.
-	restart := func(ctx context.Context, env ...string) error {
-		return errors.Join(r.h1.KillKuryr(syscall.SIGTERM), r.h1.StartKuryr(ctx, env...))
-	}
-	if err := restart(r.ctx, "KURYR_DOCKER_FORGET_AFTER=5s"); err != nil {
-		t.Fatal(err)
-	}
-	r.fresh(func(ctx context.Context) error { return restart(ctx) })
+	r.restarted(r.h1, "KURYR_DOCKER_FORGET_AFTER=5s")
 	r.h1.docker("rm", "-f", "lent-a")
 	r.h1.sh("docker", "network", "rm", "lent")
 	r.reaches(b.in, b.ip4, b.ip4)

@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/kuryr/kuryr/test/e2e/neutronlab"
@@ -171,18 +170,7 @@ func (r *rig) with(rules []string) {
 
 // asMember is a host whose credentials have the role member and no other: it makes networks and addresses, and plugs nothing.
 func (r *rig) asMember() {
-	r.fresh(func(ctx context.Context) error {
-		if err := r.h1.KillKuryr(syscall.SIGTERM); err != nil {
-			return err
-		}
-		return r.h1.StartKuryr(ctx)
-	})
-	if err := r.h1.KillKuryr(syscall.SIGTERM); err != nil {
-		r.Fatal(err)
-	}
-	if err := r.h1.StartKuryr(r.ctx, "KURYR_NEUTRON_CLOUD="+neutronlab.CloudMember); err != nil {
-		r.Fatal(err)
-	}
+	r.restarted(r.h1, "KURYR_NEUTRON_CLOUD="+neutronlab.CloudMember)
 	r.h1.network("member", "--subnet", "10.91.0.0/24", "--gateway", "10.91.0.1", "-o", "kuryr.external_network=external")
 	network, subnets := r.ownNetwork("members", "10.92.0.0/24")
 	r.h1.use("members", network, subnets)
