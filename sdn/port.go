@@ -89,7 +89,9 @@ const (
 type VIF struct {
 	Type    string            // VIFBridge, VIFOVS, …; VIFUnbound while the port has no host
 	Details map[string]string // by the Detail constants and whatever else the SDN says
-	Hidden  []string          // what the SDN keeps from these credentials of how the port is bound, by the SDN's own names; where there is any, the port is not to be plugged
+	// Hidden is what the SDN keeps from these credentials of how the port is bound, by the SDN's own names. Where there is any, the port is
+	// not to be plugged. The embedded SDN hides nothing, and does not store it.
+	Hidden []string `json:",omitempty"`
 }
 
 // VIF types that Kuryr's binding drivers or the contract know by name.
