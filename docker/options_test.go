@@ -229,7 +229,7 @@ func TestPortSecurity(t *testing.T) {
 		t.Errorf("port %+v", p)
 	}
 	p := b.portOf(vrrp.id)
-	if p.NoPortSecurity || fmt.Sprint(p.AllowedPairs) != "[{10.50.0.200/32 } {10.9.0.0/16 } {fd50::200/128 00:00:5e:00:02:07}]" {
+	if p.NoPortSecurity || fmt.Sprint(p.AllowedPairs) != "[{10.50.0.200/32  false} {10.9.0.0/16  false} {fd50::200/128 00:00:5e:00:02:07 false}]" {
 		t.Errorf("port %v %v", p.NoPortSecurity, p.AllowedPairs)
 	}
 	state := b.dump()

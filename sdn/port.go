@@ -17,6 +17,10 @@ type Address struct {
 type AllowedPair struct {
 	Prefix netip.Prefix
 	MAC    net.HardwareAddr
+
+	// Length has a single address written with its length, which says that no other port gives way to it: of an address without one Neutron's OVN
+	// driver takes the unbound port that has it for a virtual one.
+	Length bool `json:",omitempty"`
 }
 
 // VNICType is what sort of interface a port is to be plugged as (Neutron: binding:vnic_type).

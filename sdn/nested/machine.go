@@ -109,11 +109,12 @@ func (p *Provider) lost(ctx context.Context, err error) error {
 	return err
 }
 
-// pairs are what a port sends as.
+// pairs are what a port sends as. Its own addresses are written with their length, else OVN would take it for a virtual port, and what is for its MAC
+// to either port.
 func pairs(port sdn.Port) []sdn.AllowedPair {
 	var all []sdn.AllowedPair
 	for _, a := range port.Addresses {
-		all = append(all, sdn.AllowedPair{Prefix: netip.PrefixFrom(a.Addr, a.Addr.BitLen()), MAC: port.MAC})
+		all = append(all, sdn.AllowedPair{Prefix: netip.PrefixFrom(a.Addr, a.Addr.BitLen()), MAC: port.MAC, Length: true})
 	}
 	for _, a := range port.AllowedPairs {
 		if a.MAC == nil {
@@ -124,6 +125,7 @@ func pairs(port sdn.Port) []sdn.AllowedPair {
 	return all
 }
 
+// hasPair does not look at the length: an older Kuryr wrote none.
 func hasPair(all []sdn.AllowedPair, a sdn.AllowedPair) bool {
 	return slices.ContainsFunc(all, func(b sdn.AllowedPair) bool { return a.Prefix == b.Prefix && bytes.Equal(a.MAC, b.MAC) })
 }

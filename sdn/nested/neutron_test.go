@@ -86,6 +86,11 @@ func TestOnNeutron(t *testing.T) {
 				if mode == nested.VLAN {
 					return len(on.Subports)
 				}
+				for _, a := range now.AllowedPairs {
+					if theirs := a.MAC == nil; a.Length == theirs {
+						t.Errorf("of the pairs %v one is another's, and the others have their length", now.AllowedPairs)
+					}
+				}
 				return (len(now.AllowedPairs) - 1) / 2 // of each family
 			}
 			whole := func(what string, port sdn.Port, device string) {

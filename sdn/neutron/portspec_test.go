@@ -178,3 +178,17 @@ func TestPairs(t *testing.T) {
 		t.Errorf("the pairs are %v, want %v", got, want)
 	}
 }
+
+// What others have written of single addresses is written back as it was: OVN's driver reads it.
+func TestPairsKeepTheirForm(t *testing.T) {
+	t.Parallel()
+	written := []pairWire{{Prefix: "10.0.0.9"}, {Prefix: "10.0.0.9/32"}, {Prefix: "fd00::9"}, {Prefix: "fd00::9/128"}, {Prefix: "10.0.0.0/24"}}
+	w := portWire{MAC: "fa:16:3e:00:00:01", Pairs: written}
+	p, err := w.decode("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := pairs(p.AllowedPairs); !slices.Equal(got, written) {
+		t.Errorf("%v came back as %v", written, got)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -76,7 +77,8 @@ func (w *portWire) decode(installation string) (sdn.Port, error) {
 		if slices.Equal(mac, port.MAC) {
 			mac = nil // the port's own, which Neutron fills in
 		}
-		port.AllowedPairs = append(port.AllowedPairs, sdn.AllowedPair{Prefix: prefix, MAC: mac})
+		port.AllowedPairs = append(port.AllowedPairs, sdn.AllowedPair{Prefix: prefix, MAC: mac,
+			Length: prefix.IsSingleIP() && strings.Contains(pair.Prefix, "/")}) // others' pairs are written back as they were
 	}
 	return port, nil
 }
@@ -198,12 +200,13 @@ func fixedIPs(addresses []sdn.Address) []fixedIP {
 	return out
 }
 
-// pairs are as Neutron writes them. A single address has no length: with one, OVN's driver does not see that another port has the address and must give way.
+// pairs are as Neutron writes them. A single address has no length unless that is asked for: with one, OVN's driver does not see that another port has
+// the address and must give way.
 func pairs(allowed []sdn.AllowedPair) []pairWire {
 	out := []pairWire{}
 	for _, pair := range allowed {
 		w := pairWire{Prefix: pair.Prefix.String()}
-		if pair.Prefix.IsSingleIP() {
+		if pair.Prefix.IsSingleIP() && !pair.Length {
 			w.Prefix = pair.Prefix.Addr().String()
 		}
 		if pair.MAC != nil {

@@ -127,11 +127,23 @@ func TestNestedMacvlan(t *testing.T) {
 			}
 		}
 	}
+	// alone checks that nobody plugs the ports, and that OVN sends what is for their MACs to the machine's port and nowhere else.
+	alone := func(boxes ...box) {
+		t.Helper()
+		for _, x := range boxes {
+			if p := x.port(); p.Text("binding:vnic_type") != "baremetal" || p.Text("binding:host_id") != "" || p.Text("status") != "DOWN" {
+				t.Errorf("the port of %s is not one that nobody plugs: %v", x.name, p)
+			}
+			res := r.lab.Central.Exec(r.ctx, "ovn-nbctl", "--timeout=20", "--bare", "--columns=type,options", "find", "Logical_Switch_Port", "name="+x.port().ID())
+			if !res.OK() || !strings.HasPrefix(res.Out(), "external") || strings.Contains(res.Out(), "virtual-parents") {
+				t.Errorf("the port of %s is not external to OVN: %s", x.name, res)
+			}
+		}
+	}
 	m.pairs(a, c)
 	meet(a)
-	if p := a.port(); p.Text("binding:vnic_type") != "baremetal" || p.Text("binding:host_id") != "" || p.Text("status") != "DOWN" {
-		t.Errorf("the container's port is not one that nobody plugs: %v", p)
-	}
+	meet(c)
+	alone(a, c)
 	published := netip.AddrPortFrom(m.vm.Addrs[0].Addr(), 8112)
 	r.until("a published port of the machine is not reached", func(context.Context) error {
 		return asks(far.in, "tcp", published.Addr(), int(published.Port())).Err()
@@ -149,6 +161,7 @@ func TestNestedMacvlan(t *testing.T) {
 	}
 	b := m.run("nested-b", "nested")
 	meet(b)
+	alone(a, b, c)
 	if lost, sent := s.lost(r); len(lost) > strays || sent < 2 {
 		t.Errorf("Kuryr was killed in the machine: %d of %d pings were lost", len(lost), sent)
 	}
