@@ -258,7 +258,11 @@ func TestGuardLearning(t *testing.T) {
 	// a bridge of an earlier version is mended
 	w.sh(w.domain(d.ID), "ip link set "+BridgeName(d.Bridges[0].Network)+" type bridge no_linklocal_learn 0")
 	// The neighbour takes its MAC back with whatever it sends in between.
-	if !learned() && !learned() && !learned() {
+	taught := false
+	for range 3 {
+		taught = taught || learned()
+	}
+	if !taught {
 		t.Error("the frame teaches the bridge nothing without the switch, so this test proves nothing")
 	}
 	w.apply(d)
