@@ -87,6 +87,14 @@ func (l *leaving) DeleteNetwork(ctx context.Context, id sdn.ID) error {
 	return err
 }
 
+func (l *leaving) Subnet(ctx context.Context, id sdn.ID) (sdn.Subnet, error) {
+	return one(l, func() (sdn.Subnet, error) { return l.Provider.Subnet(ctx, id) })
+}
+
+func (l *leaving) UpdateSubnet(ctx context.Context, id sdn.ID, p sdn.SubnetPatch) (sdn.Subnet, error) {
+	return one(l, func() (sdn.Subnet, error) { return l.Provider.UpdateSubnet(ctx, id, p) })
+}
+
 func (l *leaving) FindSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2[sdn.Subnet, error] {
 	return many(l, l.Provider.FindSubnets(ctx, q))
 }
