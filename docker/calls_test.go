@@ -363,7 +363,7 @@ func TestExistingCalls(t *testing.T) {
 	b.same(lent[0])
 	b.must(b.provider.DeletePorts(t.Context(), []sdn.ID{lent[0].ID}))
 	b.remove(n)
-	expect("delete", "Subnet SubnetPool Subnet DeleteSubnetPool SubnetPool Network FindSubnetPools FindSubnets FindPorts DeleteSubnetPool")
+	expect("delete", "Subnet SubnetPool Subnet DeleteSubnetPool SubnetPool Network FindSubnetPools FindSubnets FindPorts Network DeleteSubnetPool")
 	b.must(b.driver.settleMarks(t.Context()))
 	expect("tags off", "FindSubnetPools FindSubnets Network UpdateNetwork UpdateSubnet")
 }

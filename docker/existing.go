@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -174,7 +175,7 @@ func (d *Driver) useNetwork(ctx context.Context, r *createNetworkRequest, isNew,
 	}
 	failpoint.Here("docker.createnetwork.used")
 	d.claim(pools)
-	if peersWork(network, standing) {
+	if peersWork(network, slices.Collect(maps.Values(standing))) {
 		d.markFirst(ctx, r.NetworkID, network)
 	}
 	d.markLater(ctx, l)
@@ -283,20 +284,6 @@ func (d *Driver) addSubnets(ctx context.Context, r *createNetworkRequest, networ
 		}
 	}
 	return nil
-}
-
-// peersWork tells whether kuryr-libnetwork seems to have made an existing network, or a subnet of it that is used: what it made goes with the last use of it, and
-// the tags tell which that is.
-func peersWork(n sdn.Network, standing map[*ipamData]sdn.Subnet) bool {
-	if n.Foreign && n.Key.IsZero() && strings.HasPrefix(n.Name, networkTitle) {
-		return true
-	}
-	for _, s := range standing {
-		if peersSubnet(s) {
-			return true
-		}
-	}
-	return false
 }
 
 // markFirst writes the one of kuryr-libnetwork's tags that others may go by, and that the engine therefore waits for.

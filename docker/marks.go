@@ -171,9 +171,13 @@ func (d *Driver) markLater(ctx context.Context, l link) {
 
 // unlink deletes a link and has Run take the tags off. Where that cannot be, and where what others may have hangs on them, they are taken off before.
 func (d *Driver) unlink(ctx context.Context, l link, subnets []sdn.Subnet) error {
-	err := d.marks.hold(l.id, marking{Network: l.network, Pools: l.pools})
+	network, err := d.sdn.Network(ctx, l.network)
+	if ignoreAbsent(err) != nil {
+		return err
+	}
+	err = d.marks.hold(l.id, marking{Network: l.network, Pools: l.pools})
 	defer d.marks.let(l.id)
-	if err != nil || slices.ContainsFunc(subnets, peersSubnet) {
+	if err != nil || peersWork(network, subnets) {
 		if err := d.unmarkUse(ctx, l, subnets); err != nil {
 			return err
 		}

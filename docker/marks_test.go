@@ -349,6 +349,26 @@ func TestMarksOfPeersSubnet(t *testing.T) {
 	}
 }
 
+// A network that kuryr-libnetwork made, and that is another's as an existing one, is released right after that: its pool goes with it.
+func TestMarksOfPeersNetwork(t *testing.T) {
+	t.Parallel()
+	b, _ := meddledBox(t)
+	peers := b.peers(peertest.Make(t.Context(), b.provider, scattered(), netip.MustParsePrefix(marksRange)))
+	found, err := sdn.All(b.provider.FindNetworks(t.Context(), sdn.NetworkQuery{Match: sdn.Match{Tags: idTags(peers.id)}}))
+	b.must(err)
+	if len(found) != 1 {
+		t.Fatalf("networks %+v", found)
+	}
+	other := b.uses(found[0])
+	if !slices.Contains(b.tags(found[0]), existingTag(other.id)) {
+		t.Error("the network does not tell that it is used")
+	}
+	b.remove(other)
+	b.remove(peers)
+	b.settleMarks()
+	b.clean()
+}
+
 // A user may tag his port while it is given back: that tag stays.
 func TestTaggedWhileGivenBack(t *testing.T) {
 	t.Parallel()

@@ -147,6 +147,12 @@ func peersSubnet(s sdn.Subnet) bool {
 	return s.Foreign && s.Key.IsZero() && s.Name == subnetTitle(s.CIDR) && s.Pool != ""
 }
 
+// peersWork tells whether kuryr-libnetwork seems to have made an existing network, or one of the subnets: what it made goes with the last use, and the tags
+// tell which that is.
+func peersWork(n sdn.Network, subnets []sdn.Subnet) bool {
+	return n.Foreign && n.Key.IsZero() && strings.HasPrefix(n.Name, networkTitle) || slices.ContainsFunc(subnets, peersSubnet)
+}
+
 // letGoPeers is ReleasePool of a pool that carries no Key of ours: one that kuryr-libnetwork made for a network of its own is taken over,
 // and then released like ours. Those of existing networks go with these, others are somebody else's.
 func (d *Driver) letGoPeers(ctx context.Context, p sdn.SubnetPool) (pool enginePool, adopted bool, err error) {
