@@ -349,7 +349,7 @@ func TestMarksOfPeersSubnet(t *testing.T) {
 	}
 }
 
-// A network that kuryr-libnetwork made, and that is another's as an existing one, is released right after that: its pool goes with it.
+// A network that kuryr-libnetwork made tells at once that another of the engine's is the same, whose end its own may follow right after: its pool goes with it.
 func TestMarksOfPeersNetwork(t *testing.T) {
 	t.Parallel()
 	b, _ := meddledBox(t)
@@ -359,7 +359,11 @@ func TestMarksOfPeersNetwork(t *testing.T) {
 	if len(found) != 1 {
 		t.Fatalf("networks %+v", found)
 	}
-	other := b.uses(found[0])
+	_, err = b.provider.EnsureSubnet(t.Context(), sdn.SubnetSpec{Base: sdn.Base{Name: "theirs"}, Network: found[0].ID, CIDR: netip.MustParsePrefix("10.60.0.0/24")})
+	b.must(err)
+	other := b.zun(found[0], "10.60.0.0/24", "")
+	other.id = scattered()
+	b.create(other)
 	if !slices.Contains(b.tags(found[0]), existingTag(other.id)) {
 		t.Error("the network does not tell that it is used")
 	}
