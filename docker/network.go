@@ -462,6 +462,9 @@ func (d *Driver) dropFound(ctx context.Context, id string, network sdn.Network) 
 		return err
 	}
 	defer unlock()
+	if err := d.unmarkPools(ctx, pools, network.ID); err != nil {
+		return err
+	}
 	if err := d.sdn.DeleteNetwork(ctx, network.ID); err != nil {
 		return err
 	}
