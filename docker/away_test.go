@@ -152,6 +152,52 @@ func TestAwayCreate(t *testing.T) {
 	}
 }
 
+// TestAwayUse: an existing network for whose use the SDN goes away, at every moment, is as before when it is back. Until the first change nothing is owed, nor tried.
+func TestAwayUse(t *testing.T) {
+	t.Parallel()
+	owed := 0
+	for after := int64(1); ; after++ {
+		gone := false
+		t.Run(fmt.Sprintf("after=%d", after), func(t *testing.T) {
+			b, l := awayBox(t)
+			b.config.Routed = false
+			b.restart()
+			theirs := b.theirs("net", "10.50.0.0/24")
+			before := b.dump()
+			n := b.zun(theirs, "10.50.0.0/24", "")
+			body := b.request(n)
+			asked := l.calls.Load()
+			l.after.Store(after)
+			status, answer := b.post("NetworkDriver.CreateNetwork", encode(body))
+			gone = l.gone.Load()
+			l.after.Store(0)
+			if status != http.StatusOK || answer["Err"] != nil && !gone {
+				t.Errorf("status %d, %v, while the SDN is away: %v", status, answer, gone)
+			}
+			// The network, its subnets and the subnet that is named are read.
+			if debts, calls := b.driver.owed.count(), l.calls.Load()-asked; after <= 3 && (debts > 0 || calls != after) {
+				t.Errorf("%d calls are owed, of %d that could be made %d were tried", debts, after, calls)
+			}
+			owed += b.driver.owed.count()
+			b.release(n)
+			if answer["Err"] == nil {
+				b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
+			}
+			b.restart()
+			b.back(l)
+			if now := b.dump(); now != before {
+				t.Errorf("before\n%s\nafter\n%s", before, now)
+			}
+		})
+		if !gone {
+			break
+		}
+	}
+	if owed == 0 {
+		t.Error("the SDN never went away between what was made and its end")
+	}
+}
+
 // TestAwayGivenAgain: what was given again meanwhile is not destroyed by a clean-up that is still owed.
 func TestAwayGivenAgain(t *testing.T) {
 	t.Parallel()
