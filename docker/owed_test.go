@@ -2,12 +2,16 @@ package docker
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"github.com/kuryr/kuryr/sdn"
 )
 
 // TestOwedStuck: a call that the SDN fails at each time keeps neither others nor what is to be done at the start from being done, but for those that are
@@ -101,4 +105,43 @@ func TestOwedBound(t *testing.T) {
 	if o = openOwed(dir, log); o.count() != 0 || !strings.Contains(told.String(), "00000000000000000007") {
 		t.Errorf("%d are owed; the log says %q", o.count(), told.String())
 	}
+}
+
+// contested is a provider that makes a network and says that it could not, and cannot take it away then.
+type contested struct {
+	*leaving
+	times atomic.Int64
+}
+
+func (c *contested) EnsureNetwork(ctx context.Context, s sdn.NetworkSpec) (sdn.Network, error) {
+	n, err := c.leaving.EnsureNetwork(ctx, s)
+	if err == nil && c.times.Add(-1) >= 0 {
+		id := string(n.ID)
+		c.fails.Store(&id)
+		return sdn.Network{}, sdn.Conflict(sdn.Exists, "network", "key", "it is being made by several at once")
+	}
+	return n, err
+}
+
+// TestOwedFirstTry: a network whose first try could not be undone is not made by a second, which what is owed would take away when the engine has it.
+func TestOwedFirstTry(t *testing.T) {
+	t.Parallel()
+	l := &leaving{Provider: openStore(t, filepath.Join(t.TempDir(), "store"), true)}
+	c := &contested{leaving: l}
+	b := boxOn(t, c, func(config *Config) { config.StateDir = filepath.Join(t.TempDir(), "state") })
+	n := &network{v4: []*pool{{cidr: "10.1.0.0/24"}}}
+	body := b.request(n)
+	c.times.Store(1)
+	b.contains(b.fails("NetworkDriver.CreateNetwork", body), "made by several")
+	if owed := b.driver.owed.count(); owed != 1 {
+		t.Errorf("%d calls are owed, want the end of the first try", owed)
+	}
+	l.fails.Store(nil)
+	// The engine asks anew: what was owed is done first.
+	b.ok("NetworkDriver.CreateNetwork", body)
+	b.must(b.driver.settleAll(t.Context()))
+	b.stop(b.run(&endpoint{net: n}))
+	b.remove(n)
+	b.back(l)
+	b.clean()
 }
