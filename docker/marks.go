@@ -56,10 +56,11 @@ func (m *marks) hold(id string, what marking) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.folder.Put(id, what); err != nil {
+	before, known := m.all[id]
+	if err := m.folder.Put(id, what); err != nil && !known {
 		return err
 	}
-	what.turn, what.held = m.all[id].turn+1, true
+	what.turn, what.held = before.turn+1, true
 	m.all[id] = what
 	return nil
 }

@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -266,6 +267,29 @@ func TestMarksRefused(t *testing.T) {
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
+}
+
+// Where nothing can be written down the engine waits for the tags.
+func TestMarksWithoutDisk(t *testing.T) {
+	t.Parallel()
+	b, p := meddledBox(t)
+	theirs := b.theirs("net", marksRange)
+	before := b.dump()
+	one := b.uses(theirs)
+	b.must(os.RemoveAll(filepath.Join(b.config.StateDir, marksFolder)))
+	p.subnet = func() { b.remove(one) }
+	b.must(b.driver.settleMarks(t.Context())) // on, while the network goes, of which a note was taken before
+	b.settleMarks()
+	if now := b.dump(); now != before {
+		t.Errorf("before\n%s\nafter\n%s", before, now)
+	}
+	two := b.uses(theirs)
+	b.wears(theirs, two)
+	b.remove(two)
+	if now := b.dump(); now != before {
+		t.Errorf("before\n%s\nafter\n%s", before, now)
+	}
+	b.settleMarks()
 }
 
 // guarded is an SDN whose networks only their owners tag.
