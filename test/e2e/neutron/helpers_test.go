@@ -13,6 +13,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httputil"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -519,4 +521,15 @@ func (r *rig) cut(from runner, to netip.Addr) {
 		}
 		return nil
 	})
+}
+
+// front is the address of a server before Neutron, until the end of the test.
+func (r *rig) front(wrap func(*httputil.ReverseProxy) http.Handler) string {
+	r.Helper()
+	f, err := r.lab.NewFront(r.ctx, neutronlab.Endpoint, nil, wrap)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.fresh(func(context.Context) error { return f.Close() })
+	return f.Endpoint
 }
