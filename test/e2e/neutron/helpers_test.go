@@ -10,6 +10,7 @@ package neutron_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -526,7 +527,13 @@ func (r *rig) cut(from runner, to netip.Addr) {
 // front is the address of a server before Neutron, until the end of the test.
 func (r *rig) front(wrap func(*httputil.ReverseProxy) http.Handler) string {
 	r.Helper()
-	f, err := r.lab.NewFront(r.ctx, neutronlab.Endpoint, nil, wrap)
+	return r.frontOf(neutronlab.Endpoint, nil, wrap)
+}
+
+// frontOf is front before the server at a URL, over TLS where there is secure.
+func (r *rig) frontOf(before string, secure *tls.Config, wrap func(*httputil.ReverseProxy) http.Handler) string {
+	r.Helper()
+	f, err := r.lab.NewFront(r.ctx, before, secure, wrap)
 	if err != nil {
 		r.Fatal(err)
 	}
