@@ -197,16 +197,20 @@ func (f *faulty) containers(r *rig, network object) {
 		words     []string // of the refusal; nil where it works
 		made, end spoilt
 	}{
-		{nil, spoilt{"POST ports": half, "GET ports": say(http.StatusInternalServerError), "PUT ports": say(http.StatusServiceUnavailable)}, spoilt{"DELETE ports": say(http.StatusServiceUnavailable)}},
-		{nil, spoilt{"POST ports": cut, "GET ports": half, "PUT ports": cut}, spoilt{"DELETE ports": cut}},
-		{nil, spoilt{"POST ports": stall, "GET ports": say(http.StatusTooManyRequests), "PUT ports": say(http.StatusTooManyRequests)}, spoilt{"DELETE ports": say(http.StatusTooManyRequests)}},
-		{nil, spoilt{"PUT ports": stall}, spoilt{"DELETE ports": stall}},
-		{nil, spoilt{"PUT ports": half}, spoilt{"DELETE ports": say(http.StatusInternalServerError)}},
+		{nil, spoilt{"POST ports": half, "GET ports": say(http.StatusInternalServerError)}, spoilt{"DELETE ports": say(http.StatusServiceUnavailable)}},
+		{nil, spoilt{"POST ports": cut, "GET ports": half, "PUT ports": say(http.StatusTooManyRequests)}, spoilt{"DELETE ports": cut}},
+		{nil, spoilt{"POST ports": stall, "GET ports": say(http.StatusTooManyRequests)}, spoilt{"DELETE ports": say(http.StatusTooManyRequests)}},
+		{nil, nil, spoilt{"DELETE ports": stall}},
+		{nil, nil, spoilt{"DELETE ports": say(http.StatusInternalServerError)}},
+		{nil, nil, spoilt{"DELETE ports": say(http.StatusConflict)}},
 		{[]string{"Neutron", "answers 429"}, spoilt{"POST ports": say(http.StatusTooManyRequests)}, nil},
 		{[]string{"Neutron", "answers 500"}, spoilt{"POST ports": say(http.StatusInternalServerError)}, nil},
 		{[]string{"Neutron", "answers 503"}, spoilt{"POST ports": say(http.StatusServiceUnavailable)}, nil},
 		{[]string{"address", "in use"}, spoilt{"POST ports": say(http.StatusConflict)}, nil},
-		{[]string{"Neutron", "answers 500"}, spoilt{"PUT ports": say(http.StatusInternalServerError)}, spoilt{"DELETE ports": say(http.StatusConflict)}},
+		// The port is there, and whether it was changed is not known: it goes.
+		{[]string{"Neutron", "answers 503"}, spoilt{"PUT ports": say(http.StatusServiceUnavailable), "DELETE ports": cut}, nil},
+		{[]string{"Neutron", "broke off"}, spoilt{"PUT ports": half, "DELETE ports": say(http.StatusInternalServerError)}, nil},
+		{[]string{"Neutron", "has not answered"}, spoilt{"PUT ports": stall, "DELETE ports": say(http.StatusServiceUnavailable)}, nil},
 	} {
 		f.spoil(r, c.made)
 		run := append([]string{"run", "-d", "--name", "faulty", "--stop-timeout", "1", "--network", "faults"}, "box", "probe", "serve", fmt.Sprint(port))

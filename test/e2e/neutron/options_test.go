@@ -48,7 +48,7 @@ func TestOptions(t *testing.T) {
 		t.Errorf("the log does not tell which option of the peer's is passed over, or tells another:\n%s", text)
 	}
 	o.everyOption()
-	o.byName()
+	o.byName(subnets)
 }
 
 // optional is a lab with a network of the operator's, on a router of his.
@@ -179,8 +179,11 @@ func (o optional) mayAlso(a, b box, seat object) {
 }
 
 // byName: the operator's subnets of both families by their names, and ranges of his pools by their ids, of which Docker is told none.
-func (o optional) byName() {
-	args := []string{"-o", "neutron.net.name=far", "--subnet", "10.121.0.0/24", "--gateway", "10.121.0.1", "--ipv6", "--subnet", "fd79::/64", "--gateway", "fd79::1"}
+func (o optional) byName(subnets []object) {
+	args := []string{"-o", "neutron.net.name=far", "--ipv6"}
+	for _, s := range subnets {
+		args = append(args, "--subnet", s.Text("cidr"), "--gateway", s.Text("gateway_ip"))
+	}
 	for _, option := range []string{"neutron.subnet.name=far-0", "neutron.subnet.v6.name=far-1"} {
 		args = append(args, "-o", option, "--ipam-opt", option)
 	}
