@@ -25,6 +25,7 @@ type leaving struct {
 	gone  atomic.Bool
 	after atomic.Int64 // if more than 0: how many calls are served before it is away
 	calls atomic.Int64
+	holds atomic.Bool            // ports: they cannot be deleted
 	fails atomic.Pointer[string] // the device whose ports cannot be found, or the network that cannot be deleted
 	flag  string                 // a file whose presence says that it is away, for other processes
 }
@@ -139,6 +140,9 @@ func (l *leaving) DeletePorts(ctx context.Context, ids []sdn.ID) error {
 }
 
 func (l *leaving) DeletePort(ctx context.Context, id sdn.ID, ifRevision int64) error {
+	if l.holds.Load() {
+		return sdn.Conflict(sdn.InUse, "port", "", "something has it")
+	}
 	_, err := one(l, func() (nothing, error) { return nothing{}, l.Provider.DeletePort(ctx, id, ifRevision) })
 	return err
 }
@@ -466,6 +470,35 @@ func TestAwayRun(t *testing.T) {
 	if ports, err := sdn.All(l.FindPorts(t.Context(), sdn.PortQuery{Devices: []string{e.id}})); err != nil || len(ports) > 0 {
 		t.Errorf("ports %+v, %v", ports, err)
 	}
+}
+
+// TestOwedRefused: a port that something keeps there when its address is released goes when it can.
+func TestOwedRefused(t *testing.T) {
+	t.Parallel()
+	b, l := awayBox(t)
+	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
+	e := &endpoint{net: n}
+	b.take(e)
+	l.holds.Store(true)
+	b.giveBack(e)
+	if err := b.driver.settleAll(t.Context()); !sdn.IsConflict(err) {
+		t.Errorf("the error is %v", err)
+	}
+	b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": e.ip4, "Options": m{optMAC: "02:00:00:00:00:09"}})
+	l.holds.Store(false)
+	b.back(l)
+	b.run(&endpoint{net: n, ip4: e.ip4})
+	// What is never let go is left in the end, and said.
+	gone := &endpoint{net: n}
+	b.take(gone)
+	l.holds.Store(true)
+	b.giveBack(gone)
+	for _, name := range b.driver.owed.names(func(owedCall) bool { return true }) {
+		c := b.driver.owed.all[name]
+		c.At = c.At.Add(-patience)
+		b.driver.owed.all[name] = c
+	}
+	b.back(l)
 }
 
 // TestOwedStuck: a call that the SDN fails at each time keeps neither others nor what is to be done at the start from being done, but for those that are
