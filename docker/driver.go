@@ -225,7 +225,7 @@ func New(c Config) (*Driver, error) {
 		made: map[string]sdn.ID{}, madeAs: map[sdn.ID]string{}, lent: map[string]lending{}, returned: map[sdn.Address]bool{},
 		waitActive: c.WaitActive,
 		routed:     c.Routed, deleteEmpty: c.DeleteEmptySubnets, large: make(chan struct{}, maxLarge),
-		plugged: known, owed: due, marks: openMarks(folderIn(c.StateDir, marksFolder), c.Logger, due.more), proxy: proxy, external: c.ProcessExternalConnectivity,
+		plugged: known, owed: due, marks: openMarks(folderIn(c.StateDir, marksFolder), c.Logger), proxy: proxy, external: c.ProcessExternalConnectivity,
 	}
 	d.restoreProxied(context.Background())
 	return d, nil

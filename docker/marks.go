@@ -36,13 +36,13 @@ type marks struct {
 	all map[string]marking
 }
 
-// openMarks reads what an earlier process has left to do, which it tells by way of more. What cannot be read stays as it is in the SDN.
-func openMarks(dir string, log *slog.Logger, more chan struct{}) *marks {
+// openMarks reads what an earlier process has left to do. What cannot be read stays as it is in the SDN.
+func openMarks(dir string, log *slog.Logger) *marks {
 	folder, err := records.Open(dir)
 	if err != nil {
 		log.Error("tags of existing networks cannot be left for later: the engine waits for them", "err", err)
 	}
-	m := &marks{folder: folder, more: more}
+	m := &marks{folder: folder, more: make(chan struct{}, 1)}
 	if m.all, err = records.Load[marking](folder); err != nil {
 		log.Warn("what is to be done about tags of existing networks cannot all be read", "err", err)
 	}

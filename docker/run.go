@@ -45,6 +45,7 @@ func (d *Driver) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-d.owed.more:
+		case <-d.marks.more:
 		}
 	}
 }
@@ -57,6 +58,7 @@ func (d *Driver) rest(ctx context.Context, wait time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	case <-d.owed.back:
+	case <-d.marks.more: // it has just served the call that this came of
 	case <-t.C:
 	}
 	return true

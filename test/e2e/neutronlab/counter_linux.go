@@ -2,11 +2,8 @@ package neutronlab
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httputil"
-	"net/netip"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -16,10 +13,7 @@ import (
 
 // Counter is a proxy before Neutron that remembers each call, those that nobody waits for apart.
 type Counter struct {
-	// Endpoint is what Kuryr takes for Neutron's own.
-	Endpoint string
-
-	server    *http.Server
+	*Front
 	mu        sync.Mutex
 	calls     []string
 	unawaited []string
@@ -30,35 +24,22 @@ type Counter struct {
 
 // NewCounter starts a proxy on the central host, which answers until Close.
 func (l *Lab) NewCounter(ctx context.Context) (*Counter, error) {
-	listener, err := l.Central.Listen(ctx, "tcp", netip.AddrPortFrom(Management.Addr(), 0).String())
-	if err != nil {
-		return nil, err
-	}
-	to, err := url.Parse(Endpoint)
-	if err != nil {
-		return nil, err
-	}
-	c := &Counter{Endpoint: "http://" + listener.Addr().String()}
-	proxy := &httputil.ReverseProxy{
-		Transport: &http.Transport{DialContext: l.Central.Dial, MaxIdleConnsPerHost: 32},
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(to)
-			r.Out.Host = r.In.Host // links to next pages lead here
-		},
-	}
-	c.server = &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		call := r.Method + " " + strings.TrimPrefix(r.URL.RequestURI(), "/v2.0")
-		if r.UserAgent() == neutron.BackgroundAgent {
+	c := &Counter{}
+	var err error
+	c.Front, err = l.NewFront(ctx, Endpoint, nil, func(proxy *httputil.ReverseProxy) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			call := r.Method + " " + strings.TrimPrefix(r.URL.RequestURI(), "/v2.0")
+			if r.UserAgent() == neutron.BackgroundAgent {
+				proxy.ServeHTTP(w, r)
+				c.endUnawaited(call)
+				return
+			}
+			c.begin()
+			defer c.end(call)
 			proxy.ServeHTTP(w, r)
-			c.endUnawaited(call)
-			return
-		}
-		c.begin()
-		defer c.end(call)
-		proxy.ServeHTTP(w, r)
-	})}
-	go func() { _ = c.server.Serve(listener) }()
-	return c, nil
+		})
+	})
+	return c, err
 }
 
 func (c *Counter) begin() {
@@ -101,12 +82,4 @@ func (c *Counter) Take() ([]string, time.Duration) {
 	calls, spent := c.calls, c.spent
 	c.calls, c.spent = nil, 0
 	return calls, spent
-}
-
-// Close ends the proxy.
-func (c *Counter) Close() error {
-	if err := c.server.Close(); err != nil {
-		return fmt.Errorf("end the proxy before Neutron: %w", err)
-	}
-	return nil
 }
