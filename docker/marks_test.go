@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/kuryr/kuryr/docker/peertest"
 	"github.com/kuryr/kuryr/sdn"
@@ -322,6 +323,11 @@ func TestMarksRun(t *testing.T) {
 	expect()
 	stop()
 	b.must(<-ended)
+	// Nor does it wait where something else stays owed.
+	b.uses(theirs)
+	if !b.driver.rest(t.Context(), time.Hour) {
+		t.Error("it is not woken")
+	}
 }
 
 // telling tells of each change of a subnet's tags whether nobody waits for it.
