@@ -59,6 +59,8 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"docker.createnetwork.used":       {existing, "docker", "TestCrashExisting"},
 	"docker.deletenetwork.added":      {existing, "docker", "TestCrashExisting"},
 	"docker.deletenetwork.unmarked":   {existing, "docker", "TestCrashExisting"},
+	"docker.marks.held":               {existing, "docker", "TestCrashExisting"},
+	"docker.marks.written":            {existing, "docker", "TestCrashExisting"},
 	"docker.deletenetwork.empty":      {"networks have routers here", "docker", "TestCrashExisting"},
 	"docker.swarm.allocating":         {ofSwarm, "docker", "TestCrashSwarm"},
 	"docker.swarm.allocated":          {ofSwarm, "docker", "TestCrashSwarm"},
