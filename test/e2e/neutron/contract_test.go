@@ -19,7 +19,11 @@ func TestContract(t *testing.T) {
 	t.Parallel()
 	suite := built(t, "neutron")
 	t.Run("whole", func(t *testing.T) { onNeutron(t, shared(t), suite) })
-	t.Run("nested", func(t *testing.T) { onNeutron(t, shared(t), built(t, "nested")) })
+	t.Run("nested", func(t *testing.T) {
+		r := shared(t)
+		t.Setenv("KURYR_NEUTRON_PROJECT", r.lab.Project()) // a new one would keep its default group
+		onNeutron(t, r, built(t, "nested"))
+	})
 	t.Run("least", func(t *testing.T) {
 		l := neutronlab.Start(t, neutronlab.Options{Hosts: 2, Least: true})
 		if _, err := l.ExternalNetwork(t.Context()); err != nil {
