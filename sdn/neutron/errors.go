@@ -37,6 +37,7 @@ var meanings = map[string]meaning{
 	"ParentPortInUse":                            {sdn.KindConflict, sdn.Exists, "parent"},
 	"SubnetPoolDeleteError":                      {sdn.KindConflict, sdn.InUse, ""},
 	"RevisionNumberConstraintFailed":             {sdn.KindConflict, sdn.Stale, ""},
+	"NeutronDbObjectDuplicateEntry":              {sdn.KindConflict, sdn.Stale, ""}, // another call is at the same
 	"GatewayConflictWithAllocationPools":         {sdn.KindInvalid, "", "gateway"},
 	"AddressScopePrefixConflict":                 {sdn.KindConflict, sdn.Exists, "prefixes"},
 	"NetworkSubnetPoolAffinityError":             {sdn.KindInvalid, "", "pool"},

@@ -255,7 +255,8 @@ func (p *Provider) atRevision(ctx context.Context, id sdn.ID, ifRevision int64, 
 	}
 }
 
-// AddGroups changes the port on the condition that nobody else does, as often as it takes.
+// AddGroups changes the port on the condition that nobody else does, as often as it takes. Neutron checks a revision before it reads what groups a port has, so
+// of two hosts that change those of one port at the same moment one may lose; in this process one follows the other.
 func (p *Provider) AddGroups(ctx context.Context, id sdn.ID, groups []sdn.ID) error {
 	return p.changeGroups(ctx, id, func(have []sdn.ID) []sdn.ID {
 		return slices.Compact(slices.Sorted(slices.Values(slices.Concat(have, groups))))
@@ -270,6 +271,11 @@ func (p *Provider) RemoveGroups(ctx context.Context, id sdn.ID, groups []sdn.ID)
 }
 
 func (p *Provider) changeGroups(ctx context.Context, id sdn.ID, want func(have []sdn.ID) []sdn.ID) error {
+	unlock, err := p.locks.lock(ctx, "groups of "+string(id))
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	for n := 1; ; n++ {
 		port, known := p.ports.port(id)
 		if !known {
