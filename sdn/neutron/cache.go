@@ -32,7 +32,16 @@ func newCaches(now func() time.Time, uncached bool) *caches {
 	if uncached {
 		age = 0
 	}
-	return &caches{networks: newCache[*networkWire](now, age), subnets: newCache[*subnetWire](now, cacheAge), pools: newCache[*subnetPoolWire](now, age)}
+	c := &caches{networks: newCache[*networkWire](now, age), subnets: newCache[*subnetWire](now, cacheAge), pools: newCache[*subnetPoolWire](now, age)}
+	c.subnets.seen = c.networkLacks
+	return c
+}
+
+// networkLacks drops a network that was read before somebody gave it the subnet.
+func (c *caches) networkLacks(s *subnetWire) {
+	if n, ok := c.networks.get(sdn.ID(s.Network)); ok && !slices.Contains(n.Subnets, s.ID) {
+		c.networks.drop(sdn.ID(s.Network))
+	}
 }
 
 // forgetNetwork drops a network and its subnets: it was deleted, or Neutron says that it, or one of them, is not there.
@@ -45,6 +54,8 @@ func (c *caches) forgetNetwork(id sdn.ID) {
 type cache[W wire] struct {
 	now func() time.Time
 	age time.Duration // cacheAge, or 0 where nothing is to be given
+
+	seen func(W) // told of what was read, with no lock held; nil for nobody
 
 	mu     sync.Mutex
 	epoch  uint64 // counts drops and puts: a read that one of them overtook is not kept
@@ -157,6 +168,9 @@ func (c *cache[W]) reading() (read func(W)) {
 	defer c.mu.Unlock()
 	epoch := c.epoch
 	return func(w W) {
+		if c.seen != nil {
+			defer c.seen(w)
+		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.epoch == epoch {

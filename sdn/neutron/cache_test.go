@@ -2,6 +2,8 @@ package neutron
 
 import (
 	"errors"
+	"fmt"
+	"net/netip"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -221,5 +223,43 @@ func TestCacheAfterASubnet(t *testing.T) {
 	look()
 	if n := proxy.Count(getNetworks); n != 1 {
 		t.Errorf("%d networks were read again, want that of the subnet", n)
+	}
+}
+
+// A network that was read before somebody gave it a subnet is read again once that subnet is seen, however it was found.
+func TestCacheOfANetworkWithoutItsSubnet(t *testing.T) {
+	t.Parallel()
+	d := newDouble()
+	d.add("networks", map[string]any{"id": "n", "subnets": []string{}})
+	p, _ := onDouble(t, d, nil)
+	subnets := func() int {
+		t.Helper()
+		n, err := p.Network(t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(n.Subnets)
+	}
+	for i, see := range []func(id sdn.ID) error{
+		func(id sdn.ID) error {
+			_, err := p.Subnet(t.Context(), id)
+			return err
+		},
+		func(sdn.ID) error {
+			_, err := sdn.All(p.FindSubnets(t.Context(), sdn.SubnetQuery{CIDRs: []netip.Prefix{pfx("10.0.0.0/24")}}))
+			return err
+		},
+	} {
+		if n := subnets(); n != i {
+			t.Fatalf("there are %d subnets before, want %d", n, i)
+		}
+		id := fmt.Sprintf("s%d", i)
+		d.add("subnets", map[string]any{"id": id, "network_id": "n", "cidr": "10.0.0.0/24"})
+		if err := see(sdn.ID(id)); err != nil {
+			t.Fatal(err)
+		}
+		if n := subnets(); n != i+1 {
+			t.Errorf("there are %d subnets after the one that was added was seen, want %d", n, i+1)
+		}
 	}
 }
