@@ -152,3 +152,19 @@ func TestFinding09AddressGroups(t *testing.T) {
 		}
 	}
 }
+
+// Finding 14: whether a load balancer keeps the client's address depends on its driver, so nothing is promised of any before it is known.
+func TestFinding14NoLoadBalancerIsPromised(t *testing.T) {
+	t.Parallel()
+	d := newDouble()
+	d.aliases = append(d.aliases, "lbaasv2")
+	p, _ := onDouble(t, d, nil)
+	for _, asked := range []bool{false, true} {
+		if can := p.Capabilities().LoadBalancer; can.ClientIPKept || len(can.Protocols) > 0 {
+			t.Errorf("asked %t: %+v", asked, can)
+		}
+		if err := p.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -95,7 +95,9 @@ func TestRepeats(t *testing.T) {
 	}
 	eachTrouble(t, func(t *testing.T, failure, request string) {
 		p, proxy, _ := inTrouble(t)
-		p.client.timeout = 100 * time.Millisecond
+		if failure == "slow" {
+			p.client.timeout = 200 * time.Millisecond
+		}
 		failures[failure].spoil(proxy, 100)
 		err := requests[request](t.Context(), p.client)
 		is := sdn.IsUnavailable
@@ -112,7 +114,7 @@ func TestRepeats(t *testing.T) {
 		if slices.Contains(again[failure], request) {
 			want = maxAttempts
 		}
-		if n := proxy.Count(toNetworks); n != want {
+		if n := proxy.Count(toNetworks); n > want || n < want && failure != "slow" { // on a busy machine one may end before it comes there
 			t.Errorf("%d requests were sent, want %d", n, want)
 		}
 		if got := sdn.RetryAfterOf(err); (failure == "429" || failure == "503") && got != 7*time.Second {
@@ -158,7 +160,9 @@ func TestChangesThatPass(t *testing.T) {
 		t.Run(failure, func(t *testing.T) {
 			t.Parallel()
 			p, proxy, d := inTrouble(t)
-			p.client.timeout = 300 * time.Millisecond
+			if failure == "slow" {
+				p.client.timeout = time.Second
+			}
 			failures[failure].spoil(proxy, 2)
 			name := "new"
 			if n, err := p.UpdateNetwork(t.Context(), "x", sdn.NetworkPatch{Patch: sdn.Patch{Name: &name}}); err != nil || n.Name != name {
@@ -200,7 +204,9 @@ func TestBreakerCounts(t *testing.T) {
 	t.Parallel()
 	eachTrouble(t, func(t *testing.T, failure, request string) {
 		p, proxy, _ := inTrouble(t)
-		p.client.timeout = 100 * time.Millisecond
+		if failure == "slow" {
+			p.client.timeout = 200 * time.Millisecond
+		}
 		failures[failure].spoil(proxy, 100)
 		for range breakerFailures {
 			if requests[request](t.Context(), p.client) == nil {
@@ -211,7 +217,7 @@ func TestBreakerCounts(t *testing.T) {
 		if err := p.client.breaker.allow(); (err != nil) != away {
 			t.Errorf("the breaker says %v", err)
 		}
-		if n := proxy.Count(toNetworks); away && n != breakerFailures {
+		if n := proxy.Count(toNetworks); away && (n > breakerFailures || n < breakerFailures && failure != "slow") {
 			t.Errorf("%d requests were sent, want %d", n, breakerFailures)
 		}
 	})
