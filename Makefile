@@ -50,7 +50,7 @@ e2e-docker-29: need-root docker-plugin ## the same and more with Docker 29, whic
 
 e2e-neutron: need-root docker-plugin failpoints ## scenarios on a real Neutron and OVN, hosts with Docker and Open vSwitch; SCENARIOS chooses (root; installs them)
 	hack/deps.sh neutron
-	go test -json -tags e2e -count=1 -p 1 -timeout 45m -run "$(SCENARIOS)" ./test/e2e/neutronlab ./test/e2e/neutron | $(call count,e2e-neutron)
+	go test -json -tags e2e -count=1 -p 1 -parallel 2 -timeout 45m -run "$(SCENARIOS)" ./test/e2e/neutronlab ./test/e2e/neutron | $(call count,e2e-neutron)
 
 e2e-docker-neutron: need-root build ## the scenarios of e2e-docker on a real Neutron, but for what it has not (root; installs it)
 	hack/deps.sh e2e neutron

@@ -245,7 +245,7 @@ func TestProviderCalls(t *testing.T) {
 		"ReleaseAddress gateway":      "Subnet",
 		"ReleasePool":                 "SubnetPool Subnet UpdateSubnetPool",
 		"DeleteNetwork": "Network UpdateNetwork FindPorts FindRouters DetachSubnet DeleteRouter FindSubnets " +
-			"DeleteNetwork FindSubnetPools DeleteSubnetPool",
+			"FindSubnetPools DeleteNetwork FindSubnetPools DeleteSubnetPool",
 	}
 	var methods []string
 	for method := range want {

@@ -66,7 +66,7 @@ func (d *Driver) bindEndpoint(ctx context.Context, r *createEndpointRequest) (an
 	if err != nil {
 		return nil, nil, err
 	}
-	if lost := r.endpoint.driver.lost(); len(lost) > 0 && d.sdn.Capabilities().MaxTagLen == 0 {
+	if lost := r.endpoint.driver.lost(); len(lost) > 0 && !d.sdn.Capabilities().HasTags() {
 		return nil, nil, untagged(lost)
 	}
 	for _, p := range ports {

@@ -120,45 +120,70 @@ func (d *Driver) namedPoolOf(ctx context.Context, named reference) (sdn.SubnetPo
 	return only(found, err, named, "subnet pool")
 }
 
-// useNetwork is CreateNetwork with an existing network. All that can be wrong is found out before the first change.
-// isNew says that it has no link yet, looked that the SDN was asked for one.
-func (d *Driver) useNetwork(ctx context.Context, r *createNetworkRequest, isNew, looked bool) error {
+// use is an existing network that is to be an engine's, with the subnets of it that are to stand for ranges.
+type use struct {
+	network  sdn.Network
+	standing map[*ipamData]sdn.Subnet
+}
+
+// planUse finds out what the options of a CreateNetwork with an existing network mean, and what is wrong with them, before anything is changed.
+func (d *Driver) planUse(ctx context.Context, r *createNetworkRequest) (use, error) {
 	if d.scope == Global {
-		return refuse("a swarm's networks cannot be made of existing ones: leave out the options that name them")
+		return use{}, refuse("a swarm's networks cannot be made of existing ones: leave out the options that name them")
 	}
 	network, subnets, err := d.existingNetwork(ctx, r.network.existing)
 	if err != nil {
-		return err
+		return use{}, err
 	}
 	standing, err := d.standing(ctx, r, network, subnets)
+	return use{network, standing}, err
+}
+
+// findAndUse is CreateNetwork with an existing network where the SDN must be asked for the pools of the ranges. isNew says that there is no link yet.
+func (d *Driver) findAndUse(ctx context.Context, r *createNetworkRequest, isNew bool) (begun bool, err error) {
+	u, err := d.planUse(ctx, r)
 	if err != nil {
-		return err
+		return false, err
 	}
-	pools, handed, err := d.poolsToUse(ctx, r, standing)
+	pools, err := d.poolsOf(ctx, r, u.standing)
 	if err != nil {
-		return err
+		return false, err
 	}
+	return d.useNetwork(ctx, r, u, pools, isNew)
+}
+
+// useNetwork is CreateNetwork with an existing network whose ranges have these pools. isNew says that it has no link yet; begun tells that it has begun
+// to make one.
+func (d *Driver) useNetwork(ctx context.Context, r *createNetworkRequest, u use, pools map[*ipamData]enginePool, isNew bool) (begun bool, err error) {
 	var ids []sdn.ID
 	var cidr netip.Prefix
 	for _, data := range r.ranges() {
 		if p, ok := pools[data]; ok {
+			if err := mayHave(r, data, p, u.standing); err != nil {
+				return false, err
+			}
 			ids = append(ids, p.ID)
 		}
 		if !cidr.IsValid() && data.cidr.Bits() > 0 {
 			cidr = data.cidr
 		}
 	}
-	l, err := d.ensureLink(ctx, r.NetworkID, network.ID, ids, cidr, r.network.tags(), isNew && (looked || handed))
+	l, err := d.ensureLink(ctx, r.NetworkID, u.network.ID, ids, cidr, r.network.tags(), isNew)
 	if err != nil {
-		return err
+		return isNew, err
 	}
+	return isNew, d.fillLink(ctx, r, l, u, pools)
+}
+
+// fillLink makes what a link tells of: subnets that the existing network does not have, and what says that the network is used.
+func (d *Driver) fillLink(ctx context.Context, r *createNetworkRequest, l link, u use, pools map[*ipamData]enginePool) error {
 	if err := r.network.kept(l.Tags); err != nil {
 		return err
 	}
 	d.noteNetwork(r.NetworkID, "", l.ID)
 	failpoint.Here("docker.createnetwork.linked")
 	for data, pool := range pools {
-		s, ok := standing[data]
+		s, ok := u.standing[data]
 		if !ok {
 			continue
 		}
@@ -169,27 +194,13 @@ func (d *Driver) useNetwork(ctx context.Context, r *createNetworkRequest, isNew,
 		}
 		d.whereabouts.noteSubnet(pool.ID, s.ID)
 	}
-	if err := d.addSubnets(ctx, r, network.ID, pools, standing); err != nil {
+	if err := d.addSubnets(ctx, r, u.network.ID, pools, u.standing); err != nil {
 		return err
 	}
 	failpoint.Here("docker.createnetwork.used")
 	d.claim(pools)
-	d.markUse(ctx, r.NetworkID, network, pools, standing)
+	d.markUse(ctx, r.NetworkID, u.network, pools, u.standing)
 	return nil
-}
-
-// poolsToUse are the pools of the ranges of an existing network: those that this process has just handed out, which it tells, or those that the SDN tells of.
-func (d *Driver) poolsToUse(ctx context.Context, r *createNetworkRequest, standing map[*ipamData]sdn.Subnet) (pools map[*ipamData]enginePool, handed bool, err error) {
-	if pools, handed = d.handedFor(r, standing); !handed {
-		pools, err = d.poolsOf(ctx, r, standing)
-		return pools, false, err
-	}
-	for data, pool := range pools {
-		if err := mayHave(r, data, pool, standing); err != nil {
-			return nil, true, err
-		}
-	}
-	return pools, true, nil
 }
 
 // existingNetwork is the network that is to be used, with its subnets. A subnet alone means its network.

@@ -136,26 +136,6 @@ func (d *Driver) handedFor(r *createNetworkRequest, standing map[*ipamData]sdn.S
 	return pools, len(pools) > 0
 }
 
-// handedNew tells whether this process has handed out pools for all ranges of a network that nothing was tried with since: then there is no such
-// network yet.
-func (d *Driver) handedNew(r *createNetworkRequest) bool {
-	if d.scope != Local || !localID.MatchString(r.NetworkID) || len(r.ranges()) == 0 {
-		return false
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, data := range r.ranges() {
-		found := false
-		for _, h := range d.handed {
-			found = found || h.cidr == data.cidr && h.space == localSpace && data.AddressSpace == localSpace && h.ofPool == "" && !h.tried && time.Since(h.at) <= creation
-		}
-		if !found {
-			return false
-		}
-	}
-	return true
-}
-
 // claim says that a network was made of the pools.
 func (d *Driver) claim(pools map[*ipamData]enginePool) {
 	for _, p := range pools {

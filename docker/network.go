@@ -53,8 +53,8 @@ func (d *Driver) makeNetwork(ctx context.Context, r *createNetworkRequest) error
 		return err
 	}
 	defer unlock()
-	if existed, err := d.placeNetwork(ctx, r); err != nil {
-		if !existed {
+	if isNew, err := d.placeNetwork(ctx, r); err != nil {
+		if isNew {
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollback)
 			defer cancel()
 			// The engine never has this network, so it does not ask for its end: Kuryr owes that to itself.
@@ -63,71 +63,86 @@ func (d *Driver) makeNetwork(ctx context.Context, r *createNetworkRequest) error
 			}
 		}
 		return err
-	} else if !existed && len(r.network.foreign) > 0 {
+	} else if isNew && len(r.network.foreign) > 0 {
 		d.log.WarnContext(ctx, "options of a network mean nothing to kuryr", "network", r.NetworkID, "options", toldForeign(r.network.foreign))
 	}
 	return nil
 }
 
-// placeNetwork makes the network, finishes it, or finds the existing one that it is to be. It tells whether it was there before: then it
-// is not to be undone.
-func (d *Driver) placeNetwork(ctx context.Context, r *createNetworkRequest) (existed bool, err error) {
+// placeNetwork makes the network, finishes it, or finds the existing one that it is to be. isNew tells that it has begun to make what was not there
+// before, and so what a failure has to undo.
+func (d *Driver) placeNetwork(ctx context.Context, r *createNetworkRequest) (isNew bool, err error) {
 	switch {
-	case len(r.network.existing.pool) > 0:
-	case r.network.existing.given() && d.handedNew(r):
-		return false, d.useNetwork(ctx, r, true, false)
-	case !r.network.existing.given():
+	case r.network.existing.given():
+		use, err := d.planUse(ctx, r)
+		if err != nil {
+			return false, err
+		}
+		if pools, ok := d.handedFor(r, use.standing); ok {
+			return d.useNetwork(ctx, r, use, pools, true)
+		}
+	case len(r.network.existing.pool) == 0:
 		if pools, ok := d.handedFor(r, nil); ok {
-			return false, d.buildNetwork(ctx, r, sdn.Network{}, pools, true)
+			if err := d.lookUpNamed(ctx, r); err != nil {
+				return false, err
+			}
+			return true, d.buildNetwork(ctx, r, sdn.Network{}, pools, true)
 		}
 	}
 	before, existed, err := d.findNetwork(ctx, r.NetworkID)
 	if err != nil {
-		return true, err
+		return false, err
 	}
 	switch {
 	case existed && slices.Contains(before.Tags, tagDeleted):
-		return true, refuse("network %s is being deleted", r.NetworkID)
+		return false, refuse("network %s is being deleted", r.NetworkID)
 	case existed && slices.Contains(before.Tags, tagSwarm):
-		return true, d.joinNetwork(ctx, r, before)
+		return false, d.joinNetwork(ctx, r, before)
 	case existed && before.Foreign:
 		r.network.existing.network = reference{option: optNetUUID, id: before.ID}
 	}
 	if r.network.existing.given() {
-		return existed, d.useNetwork(ctx, r, !existed, true)
+		return d.findAndUse(ctx, r, !existed)
 	}
 	pools, err := d.poolsOf(ctx, r, nil)
 	if err != nil {
-		return existed, err
+		return false, err
 	}
 	for data, p := range pools {
 		if p.subnet() != "" { // RequestPool was told so, CreateNetwork was not
 			v6 := data.cidr.Addr().Is6()
 			r.network.existing.subnet = map[bool]reference{v6: {option: optSubnet + ".uuid", id: p.subnet()}}
 			if err := r.network.check(); err != nil {
-				return existed, err
+				return false, err
 			}
-			return existed, d.useNetwork(ctx, r, !existed, true)
+			return d.findAndUse(ctx, r, !existed)
 		}
 	}
 	if err := d.restoreSubnets(ctx, pools); err != nil {
-		return existed, err
+		return false, err
 	}
-	return existed, d.buildNetwork(ctx, r, before, pools, false)
+	if err := d.lookUpNamed(ctx, r); err != nil {
+		return false, err
+	}
+	return !existed, d.buildNetwork(ctx, r, before, pools, false)
 }
 
-// buildNetwork makes the network of the pools. isNew says that there is none.
-func (d *Driver) buildNetwork(ctx context.Context, r *createNetworkRequest, before sdn.Network, pools map[*ipamData]enginePool, isNew bool) error {
+// lookUpNamed looks at what the options of a network that is made name, before anything is made.
+func (d *Driver) lookUpNamed(ctx context.Context, r *createNetworkRequest) error {
 	external, err := d.externalNetwork(ctx, r.network)
 	if err != nil {
 		return err
 	}
 	r.network.external = string(external)
-	if r.network.router != "" && d.sdn.Capabilities().Routers {
-		if _, _, err := d.namedRouter(ctx, r.network.router); err != nil {
-			return err
-		}
+	if r.network.router == "" || !d.sdn.Capabilities().Routers {
+		return nil
 	}
+	_, _, err = d.namedRouter(ctx, r.network.router)
+	return err
+}
+
+// buildNetwork makes the network of the pools. isNew says that there is none.
+func (d *Driver) buildNetwork(ctx context.Context, r *createNetworkRequest, before sdn.Network, pools map[*ipamData]enginePool, isNew bool) error {
 	spec := sdn.NetworkSpec{
 		Base:   sdn.Base{Key: d.key(kindNetwork, r.NetworkID), Name: networkName(r.NetworkID), Tags: d.keepNodes(networkTags(r, pools), before)},
 		MTU:    r.network.mtu,
@@ -462,6 +477,9 @@ func (d *Driver) dropFound(ctx context.Context, id string, network sdn.Network) 
 		return err
 	}
 	defer unlock()
+	if err := d.unmarkPools(ctx, pools, network.ID); err != nil {
+		return err
+	}
 	if err := d.sdn.DeleteNetwork(ctx, network.ID); err != nil {
 		return err
 	}

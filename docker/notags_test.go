@@ -5,7 +5,9 @@ import (
 	"errors"
 	"maps"
 	"net"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -138,13 +140,22 @@ func TestExistingPortWithoutTags(t *testing.T) {
 	b.clean()
 }
 
-// A network's options that only tags would remember are refused without them, and nothing is left.
+// A network's options that only tags would remember are refused without them, as the manual says by their names, and nothing is left.
 func TestOptionsWithoutTags(t *testing.T) {
 	t.Parallel()
+	manual, err := os.ReadFile("../docs/neutron.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	b := newBox(t, func(c *Config) { c.Provider = noTags{c.Provider} })
-	for option, value := range map[string]string{optRouter: "lab", optPublish: publishFloating} {
+	for option, value := range map[string]string{
+		optRouter: "lab", optExternal: string(b.provider.Capabilities().ExternalNetwork), optGroups: "default", optPublish: publishFloating, optBinding: "198.51.100.1",
+	} {
 		n := &network{v4: []*pool{{cidr: "10.57.0.0/24"}}, options: m{option: value}}
 		b.contains(b.fails("NetworkDriver.CreateNetwork", b.request(n)), "option "+option+":", "standard-attr-tag")
+		if !strings.Contains(string(manual), "`"+option+"`") {
+			t.Errorf("docs/neutron.md does not name %s", option)
+		}
 		b.release(n)
 	}
 	n := b.create(&network{v4: []*pool{{cidr: "10.57.0.0/24"}}, internal: true})

@@ -143,7 +143,7 @@ func peersPool(p sdn.SubnetPool) bool {
 // and then released like ours. Those of existing networks go with these, others are somebody else's.
 func (d *Driver) letGoPeers(ctx context.Context, p sdn.SubnetPool) (pool enginePool, adopted bool, err error) {
 	if !peersPool(p) {
-		return pool, false, d.unmarkPool(ctx, p)
+		return pool, false, d.unmarkPool(ctx, p, "")
 	}
 	s, found, err := d.subnetOf(ctx, p.ID)
 	if err != nil {
@@ -164,20 +164,32 @@ func (d *Driver) letGoPeers(ctx context.Context, p sdn.SubnetPool) (pool engineP
 	return pool, err == nil, err
 }
 
-// unmarkPool takes kuryr-libnetwork's tag from an operator's pool that it used, unless other networks than one that it made, which goes next, do.
-func (d *Driver) unmarkPool(ctx context.Context, p sdn.SubnetPool) error {
+// unmarkPools is unmarkPool of several. They are asked for by their ids alone, so that a cache has them for the search that follows.
+func (d *Driver) unmarkPools(ctx context.Context, pools []sdn.ID, going sdn.ID) error {
+	if len(pools) == 0 {
+		return nil
+	}
+	found, err := sdn.All(d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: sdn.Match{IDs: pools}}))
+	if err != nil {
+		return err
+	}
+	for _, p := range found {
+		if err := d.unmarkPool(ctx, p, going); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unmarkPool takes kuryr-libnetwork's tag from an operator's pool that it used, unless a subnet is of it; those of the network that goes do not
+// count. The engine has one id for the pool however many networks are of it, so a release, which may be a repeated one, does not tell which of them goes.
+func (d *Driver) unmarkPool(ctx context.Context, p sdn.SubnetPool, going sdn.ID) error {
 	if !slices.Contains(p.Tags, tagExistingPool) {
 		return nil
 	}
-	marked, err := sdn.All(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: sdn.Match{Tags: []string{string(p.ID)}}}))
-	if err != nil || len(marked) > 1 {
+	used, err := sdn.All(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: sdn.Match{Tags: []string{string(p.ID)}}}))
+	if err != nil || slices.ContainsFunc(used, func(s sdn.Subnet) bool { return s.Network != going }) {
 		return err
-	}
-	for _, s := range marked {
-		n, err := d.sdn.Network(ctx, s.Network)
-		if err != nil || len(tagsWith(n.Tags, tagExisting)) > 0 {
-			return err
-		}
 	}
 	err = d.changePool(ctx, enginePool{SubnetPool: p}, func(tags []string) ([]string, bool) {
 		return without(tagExistingPool)(tags), slices.Contains(tags, tagExistingPool)
@@ -217,7 +229,7 @@ func (d *Driver) dropPeersPoolsOf(ctx context.Context, s sdn.Subnet) error {
 			if err := d.tagSubnet(ctx, s, without(string(p.ID))); err != nil {
 				return err
 			}
-			if err := d.unmarkPool(ctx, p); err != nil {
+			if err := d.unmarkPool(ctx, p, ""); err != nil {
 				return err
 			}
 			continue

@@ -165,6 +165,53 @@ func TestTakeoverOperatorsPool(t *testing.T) {
 	}
 }
 
+// Of two networks of one operator's pool, which have one PoolID, the one goes, and its release is repeated, before and after: the pool keeps the tag, without
+// which kuryr-libnetwork would delete it, as long as the other has it.
+func TestTakeoverOperatorsPoolOfTwo(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, func(c *Config) { c.Routed = false })
+	operators, err := b.provider.EnsureSubnetPool(t.Context(), sdn.SubnetPoolSpec{Base: sdn.Base{Name: "tenants"},
+		Prefixes: []netip.Prefix{netip.MustParsePrefix("10.48.0.0/14")}, DefaultLen: 24})
+	b.must(err)
+	before := b.dump()
+	tags := []string{tagExistingPool}
+	operators, err = b.provider.UpdateSubnetPool(t.Context(), operators.ID, sdn.SubnetPoolPatch{Patch: sdn.Patch{Tags: &tags}})
+	b.must(err)
+	var both []*network
+	for _, cidr := range []string{"10.50.0.0/24", "10.51.0.0/24"} {
+		made, err := peertest.Make(t.Context(), b.provider, scattered())
+		b.must(err)
+		subnet, err := b.provider.EnsureSubnet(t.Context(), sdn.SubnetSpec{
+			Base:    sdn.Base{Name: "kuryr-subnet-" + cidr, Tags: []string{string(operators.ID)}},
+			Network: made.Network.ID, CIDR: netip.MustParsePrefix(cidr), Pool: operators.ID,
+		})
+		b.must(err)
+		made.Ranges = []peertest.Range{{Subnet: subnet, Pool: operators}}
+		both = append(both, b.peers(made, nil))
+	}
+	marked := func(when string) {
+		t.Helper()
+		now, err := b.provider.SubnetPool(t.Context(), operators.ID)
+		b.must(err)
+		if !hasAll(now.Tags, tags) {
+			t.Fatalf("%s the pool has the tags %v", when, now.Tags)
+		}
+	}
+	release := m{"PoolID": string(operators.ID)}
+	b.ok("IpamDriver.ReleasePool", release)
+	b.ok("IpamDriver.ReleasePool", release)
+	marked("before the first has gone")
+	b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": both[0].id})
+	marked("when the first has gone")
+	b.ok("IpamDriver.ReleasePool", release)
+	marked("after the repeated release")
+	b.stop(b.run(&endpoint{net: both[1]}))
+	b.remove(both[1])
+	if now := b.dump(); now != before {
+		t.Errorf("before\n%s\nafter\n%s", before, now)
+	}
+}
+
 // Two networks with the tags of one id, which kuryr-libnetwork's repeated CreateNetwork made, are told, and neither is touched.
 func TestTakeoverTwins(t *testing.T) {
 	t.Parallel()

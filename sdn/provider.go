@@ -37,7 +37,7 @@ type Capabilities struct {
 	HostBinding     bool // a port's host can be set
 	TagsAtCreate    bool // tags are there as soon as the object is
 	MaxTags         int  // on one object; 0: no limit
-	MaxTagLen       int  // 0: objects have no tags
+	MaxTagLen       int  // 0: there are none, see HasTags
 	MaxNameLen      int
 	MaxBulk         int  // ports in one call that the SDN serves as one; more are cut up
 	PortsPerNetwork int  // 0: no limit
@@ -64,6 +64,9 @@ type Capabilities struct {
 	WatchPorts      bool // WaitPorts is told, it does not ask
 	LoadBalancer    LoadBalancerCapabilities
 }
+
+// HasTags tells whether objects have tags.
+func (c Capabilities) HasTags() bool { return c.MaxTagLen > 0 }
 
 // LoadBalancerCapabilities are what an SDN's load balancers can do. No Protocols: there are none.
 type LoadBalancerCapabilities struct {

@@ -238,13 +238,12 @@ func keystoneError(err error, where string, auth gophercloud.AuthOptions) error 
 	}
 	var refused gophercloud.ErrUnexpectedResponseCode
 	if errors.As(err, &refused) {
-		own := parseFault(refused.Body).Message != ""
 		switch {
-		case refused.Actual == http.StatusUnauthorized, refused.Actual == http.StatusForbidden, refused.Actual == http.StatusNotFound && own:
+		case refused.Actual == http.StatusUnauthorized, refused.Actual == http.StatusForbidden, refused.Actual == http.StatusNotFound && keystones(refused.Body):
 			// An application credential or a token that it does not know, or no more, is not found to it. Its message may hold the token.
 			return &sdn.Error{Kind: sdn.KindDenied, Noun: "Keystone", Detail: fmt.Sprintf("at %s refuses the credentials (%d), %s", where, refused.Actual, credentials(auth))}
 		case refused.Actual == http.StatusNotFound:
-			return sdn.Invalid("configuration", "auth.url", "there is no identity API version 3 at %s", where)
+			return sdn.Invalid("configuration", "auth.url", "%s (auth_url) is no Keystone's: it has no identity API version 3", where)
 		case refused.Actual == http.StatusBadRequest:
 			return sdn.Invalid("configuration", "auth", "Keystone at %s does not take the credentials: %s", where, sentence(parseFault(refused.Body).Message))
 		}
@@ -258,6 +257,18 @@ func keystoneError(err error, where string, auth gophercloud.AuthOptions) error 
 		return sdn.Unavailable(broken.Err, "Keystone", "at %s cannot be reached", where)
 	}
 	return sdn.Unavailable(err, "Keystone", "at %s gives no session", where)
+}
+
+// keystones tells whether a 404 is Keystone's own answer about something that it does not know. For a path that it has not, it, as others, answers with a
+// page, and other services have other shapes.
+func keystones(body []byte) bool {
+	var said struct {
+		Error struct {
+			Code           int
+			Title, Message string
+		}
+	}
+	return json.Unmarshal(body, &said) == nil && said.Error.Code == http.StatusNotFound && said.Error.Title != "" && said.Error.Message != ""
 }
 
 // retryAfter reads the header, which is seconds or a date.

@@ -26,12 +26,12 @@ func TestCredentialsRefused(t *testing.T) {
 		{Auth{ApplicationCredentialID: "i", ApplicationCredentialSecret: "secret"}, `the application credential "i"`},
 		{Auth{Token: "secret"}, "the token that was given"},
 	} {
-		for _, status := range []int{401, 403, 404} {
+		for status, body := range map[int]string{401: refusal.Body, 403: refusal.Body, 404: `{"error": {"code": 404, "message": "Could not find Application Credential: i.", "title": "Not Found"}}`} {
 			p, proxy := onDouble(t, withKeystone(), func(o *Config) {
 				c.auth.URL = o.Auth.URL
 				o.Auth = c.auth
 			})
-			proxy.Say(neutrontest.Call{Collection: "v3"}, 1, neutrontest.Answer{Status: status, Body: refusal.Body}) // a token that is given is asked for by GET
+			proxy.Say(neutrontest.Call{Collection: "v3"}, 1, neutrontest.Answer{Status: status, Body: body}) // a token that is given is asked for by GET
 			for _, err := range []error{p.Ping(t.Context()), p.DeletePort(t.Context(), "p1", 0)} {
 				if !sdn.IsUnavailable(err) || sdn.IsDenied(err) || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "refuses the credentials") || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("the error is %v", err)
@@ -41,13 +41,31 @@ func TestCredentialsRefused(t *testing.T) {
 	}
 }
 
-// A 404 that is not Keystone's own is of an address that is not Keystone's.
+// A 404 that is not Keystone's own is of an address that is not Keystone's: the error says which field has it, and nothing of credentials, which are
+// not kept from being sent there.
 func TestNoKeystone(t *testing.T) {
 	t.Parallel()
-	p, proxy := onDouble(t, withKeystone(), nil)
-	proxy.Say(postTokens, 1, neutrontest.Answer{Status: 404, Body: "<!doctype html><h1>Not Found</h1>"})
-	if err := p.Ping(t.Context()); !sdn.IsUnavailable(err) || sdn.FieldOf(err) != "auth.url" {
-		t.Errorf("the error is %v", err)
+	for name, body := range map[string]string{
+		"Keystone, another path":  "<!doctype html><h1>Not Found</h1>",
+		"nothing":                 "",
+		"Neutron":                 `{"message": "The resource could not be found.<br /><br />\n\n\n", "code": "404 Not Found", "title": "Not Found"}`,
+		"Neutron, below its path": neutronError("HTTPNotFound", "The resource could not be found."),
+		"Nova":                    `{"itemNotFound": {"code": 404, "message": "The resource could not be found."}}`,
+		"a gateway":               `{"message": "no Route matched with those values"}`,
+		"another's word":          `{"error": "Not Found"}`,
+		"another's object":        `{"error": {"code": 404, "message": "Requested entity was not found.", "status": "NOT_FOUND"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, proxy := onDouble(t, withKeystone(), nil)
+			proxy.Say(postTokens, 1, neutrontest.Answer{Status: 404, Body: body})
+			if err := p.Ping(t.Context()); !sdn.IsUnavailable(err) || sdn.FieldOf(err) != "auth.url" || !strings.Contains(err.Error(), "auth_url") || strings.Contains(err.Error(), "credentials") {
+				t.Errorf("the error is %v", err)
+			}
+			if err := p.Ping(t.Context()); err != nil {
+				t.Errorf("with the right answer: %v", err)
+			}
+		})
 	}
 }
 

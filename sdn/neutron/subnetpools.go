@@ -146,23 +146,25 @@ func (p *Provider) EnsureSubnetPool(ctx context.Context, spec sdn.SubnetPoolSpec
 	if err != nil {
 		return sdn.SubnetPool{}, err
 	}
-	id := sdn.ID(w.ID)
-	if spec.Tags != nil && !slices.Equal(valid.TagSet(spec.Tags), valid.TagSet(w.Tags)) {
-		p.cache.pools.drop(id)
-		w = withPoolTags(w, w.Tags) // others may have the one that was held
-		if err := subnetPools.setTags(ctx, p, w, spec.Tags); err != nil {
-			return sdn.SubnetPool{}, err
-		}
-		if spec.New {
-			p.cache.pools.put(w)
-			return p.subnetPool(w), nil
-		}
-		if w, err = subnetPools.read(ctx, p.client, id); err != nil { // for its revision
-			return sdn.SubnetPool{}, err
-		}
+	if w, err = p.tagSubnetPool(ctx, w, spec); err != nil {
+		return sdn.SubnetPool{}, err
 	}
 	p.cache.pools.put(w)
 	return p.subnetPool(w), nil
+}
+
+// tagSubnetPool writes the tags that a spec asks for.
+func (p *Provider) tagSubnetPool(ctx context.Context, w *subnetPoolWire, spec sdn.SubnetPoolSpec) (*subnetPoolWire, error) {
+	if spec.Tags == nil || slices.Equal(valid.TagSet(spec.Tags), valid.TagSet(w.Tags)) {
+		return w, nil
+	}
+	id := sdn.ID(w.ID)
+	p.cache.pools.drop(id)
+	w = withPoolTags(w, w.Tags) // others may have the one that was held
+	if err := subnetPools.setTags(ctx, p, w, spec.Tags); err != nil || spec.New {
+		return w, err
+	}
+	return subnetPools.read(ctx, p.client, id) // for its revision
 }
 
 // finishSubnetPool makes of a pool that is there what the spec asks for.

@@ -16,6 +16,7 @@ import (
 
 // The provider passes the contract's suite, and its own tests, on a real Neutron, also on one that lacks what Kuryr can do without.
 func TestContract(t *testing.T) {
+	t.Parallel()
 	suite := built(t, "neutron")
 	t.Run("whole", func(t *testing.T) { onNeutron(t, shared(t), suite) })
 	t.Run("nested", func(t *testing.T) { onNeutron(t, shared(t), built(t, "nested")) })

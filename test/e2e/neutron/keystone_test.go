@@ -17,6 +17,7 @@ import (
 // Kuryr as a user of Keystone's who is no administrator: by all that such a user has, with tokens that end in the middle, with credentials that are
 // taken back and with a Keystone that goes.
 func TestKeystone(t *testing.T) {
+	t.Parallel()
 	l := neutronlab.Start(t, neutronlab.Options{Hosts: 2, Docker: true, Kuryr: kuryr, Keystone: true})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()

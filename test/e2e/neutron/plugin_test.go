@@ -83,6 +83,7 @@ func (h host) killPlugin() {
 // A managed plugin on one host, by the configuration in the host's /etc/kuryr, and a Kuryr that is none on the other. The plugin
 // is killed, disabled and replaced; what runs does not notice.
 func TestManagedPlugin(t *testing.T) {
+	t.Parallel()
 	l := neutronlab.Start(t, neutronlab.Options{Hosts: 2, Docker: true, Kuryr: kuryr})
 	if err := furnish(t.Context(), l); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 // The role and the policy.yaml that the manual gives to a host: all of Docker works with them, every rule is needed, what a
 // member can do without them is what the manual says, and the further rules that it lists do what it says.
 func TestPolicyOfTheManual(t *testing.T) {
+	t.Parallel()
 	l := neutronlab.Start(t, neutronlab.Options{Hosts: 2, Docker: true, Kuryr: kuryr, Keystone: true})
 	r := freeRig(t, l)
 	if err := prepare(r.ctx, l); err != nil {
