@@ -293,4 +293,25 @@ func TestNamedTestsExist(t *testing.T) {
 			t.Errorf("docs/development.md names %s, which is no test", name[1])
 		}
 	}
+	suite := map[string]bool{}
+	for _, s := range tree(t) {
+		if s.folder != "sdn/sdntest" {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if l, ok := n.(*ast.BasicLit); ok {
+				suite[strings.Trim(l.Value, `"`)] = true
+			}
+			return true
+		})
+	}
+	parts := regexp.MustCompile("`([A-Z][A-Za-z]+)/([a-z][a-zA-Z0-9 ]+)`").FindAllStringSubmatch(string(text), -1)
+	if len(parts) < 10 {
+		t.Errorf("only %d parts of the contract's suite are named", len(parts))
+	}
+	for _, part := range parts {
+		if !strings.HasPrefix(part[1], "Test") && !(suite[part[1]] && suite[part[2]]) {
+			t.Errorf("docs/development.md names %s/%s, which is no part of the contract's suite", part[1], part[2])
+		}
+	}
 }

@@ -22,6 +22,7 @@ type Provider struct {
 	ports      *portCache
 	posting    turns // of ports
 	pace       pace  // of making them
+	subports   trunkMemory
 	locks      locks // by collection and Key, by "subnets of" and network, …
 	http       http.Client
 }

@@ -59,14 +59,19 @@ func mayRepeat(method string, conditional bool, status int) bool {
 	return false
 }
 
-// backoff waits before attempt n+1, n counting from 1: what Neutron asked for, else a random time that doubles its bound. It
-// tells whether there is time to try again.
-func backoff(ctx context.Context, n int, err error) bool {
-	wait := min(firstBackoff<<(n-1), maxBackoff)
-	wait = wait/2 + rand.N(wait/2)
+// pause is how long to wait before attempt n+1, n counting from 1: what Neutron asked for, else a random time that doubles its bound. So those that
+// failed together do not come back together.
+func pause(n int, err error) time.Duration {
 	if asked := sdn.RetryAfterOf(err); asked > 0 {
-		wait = asked + rand.N(firstBackoff)
+		return asked + rand.N(firstBackoff)
 	}
+	bound := min(firstBackoff<<(n-1), maxBackoff)
+	return bound/2 + rand.N(bound/2)
+}
+
+// backoff waits for the pause. It tells whether there is time to try again.
+func backoff(ctx context.Context, n int, err error) bool {
+	wait := pause(n, err)
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait || wait > maxRetryAfter {
 		return false
 	}

@@ -21,17 +21,47 @@ const (
 	mostStop   = 3
 )
 
-// counted lets the host's Kuryr speak with Neutron through a proxy that counts, until the test ends, and never ask Docker, so that what it does by
-// itself (the comparison with Docker) adds no calls.
-func (r *rig) counted(h host) *neutronlab.Counter {
+// counted lets the host's Kuryr speak with Neutron through a proxy that counts, until the test ends.
+func (r *rig) counted(h host) counter {
+	r.Helper()
+	c := r.counter()
+	r.restarted(h, c.env()...)
+	return c
+}
+
+// counter is a proxy before Neutron that counts, until the test ends.
+type counter struct{ *neutronlab.Counter }
+
+func (r *rig) counter() counter {
 	r.Helper()
 	c, err := r.lab.NewCounter(r.ctx)
 	if err != nil {
 		r.Fatal(err)
 	}
 	r.fresh(func(context.Context) error { return c.Close() })
-	r.restarted(h, "KURYR_NEUTRON_ENDPOINT="+c.Endpoint, "KURYR_DOCKER_API=")
-	return c
+	return counter{c}
+}
+
+// env has Kuryr use the proxy, and never ask Docker, so that what it does by itself (the comparison with Docker) adds no calls.
+func (c counter) env() []string {
+	return []string{"KURYR_NEUTRON_ENDPOINT=" + c.Endpoint, "KURYR_DOCKER_API="}
+}
+
+// costs runs a command of Docker's, which may cost so many calls.
+func (c counter) costs(h host, s step) {
+	h.rig.Helper()
+	c.Take()
+	c.TakeUnawaited()
+	h.docker(s.args...)
+	calls, spent := c.Take()
+	if s.most == 0 {
+		return
+	}
+	what := strings.Join(s.args[:2], " ")
+	h.rig.Logf("docker %s: %d calls, %s of Neutron\n  %s", what, len(calls), spent, strings.Join(calls, "\n  "))
+	if len(calls) > s.most {
+		h.rig.Errorf("docker %s: %d calls of Neutron, at most %d are allowed", what, len(calls), s.most)
+	}
 }
 
 // restarted ends the host's Kuryr and starts it with env added, until the test ends.
@@ -101,22 +131,11 @@ func TestCalls(t *testing.T) {
 			h.rig.fresh(func(ctx context.Context) error { return h.gone(ctx, "rm", "-f", "calls") })
 			made := step{mostCreate, slices.Concat(create, c.create, []string{"calls"})}
 			for _, s := range slices.Concat([]step{made}, c.life, []step{{mostDelete, []string{"network", "rm", "calls"}}}) {
-				counter.Take()
-				counter.TakeUnawaited()
-				h.docker(s.args...)
-				calls, spent := counter.Take()
+				counter.costs(h, s)
 				if s.args[0] == "network" && c.name != "own" {
 					h.tellsUse(existing, subnets[0], s.args[1] == "create")
-				}
-				if s.most == 0 {
-					continue
-				}
-				t.Logf("docker %s: %d calls, %s of Neutron\n  %s", strings.Join(s.args[:2], " "), len(calls), spent, strings.Join(calls, "\n  "))
-				if later := counter.TakeUnawaited(); len(later) > 0 {
-					t.Logf("docker %s: %d calls that it did not wait for\n  %s", strings.Join(s.args[:2], " "), len(later), strings.Join(later, "\n  "))
-				}
-				if len(calls) > s.most {
-					t.Errorf("docker %s: %d calls of Neutron, at most %d are allowed", strings.Join(s.args[:2], " "), len(calls), s.most)
+					later := counter.TakeUnawaited()
+					t.Logf("%d calls that it did not wait for\n  %s", len(later), strings.Join(later, "\n  "))
 				}
 			}
 		})
