@@ -57,12 +57,12 @@ e2e-docker-neutron: need-root build ## the scenarios of e2e-docker on a real Neu
 	KURYR_E2E_PROVIDER=neutron go test -json -tags e2e -count=1 -parallel 4 -timeout $(E2E_TIMEOUT) -run "$(SCENARIOS)" ./test/e2e/docker | $(call count,e2e-docker-neutron)
 
 # The folders whose own tests kill at failpoints; without the tag those tests are not there.
-KILLS := ./docker ./bind ./datapath/fabric ./datapath/host ./sdn/local
+KILLS := ./docker ./bind ./datapath/fabric ./datapath/host ./sdn/local ./sdn/nested
 
 crash: SCENARIOS = Failpoints|Sequence|Crash|Killed
 crash: need-root failpoints ## kill Kuryr at every failpoint and compare store and kernel (root)
 	hack/deps.sh e2e
-	go test -json -tags e2e,failpoints -count=1 -timeout $(E2E_TIMEOUT) -run '$(SCENARIOS)' -skip '^TestCrashChild$$' \
+	go test -json -tags e2e,failpoints -count=1 -timeout $(E2E_TIMEOUT) -run '$(SCENARIOS)' -skip '^Test(Crash|Killed)Child$$' \
 		./test/e2e/crash $(KILLS) | $(call count,crash)
 
 soak: need-root build ## random kills of Kuryr and Docker among forty users, for SOAK (60s); KURYR_SOAK_SEED repeats a run (root)

@@ -328,7 +328,10 @@ func TestNetworkCallsWithoutTags(t *testing.T) {
 func TestExistingCalls(t *testing.T) {
 	t.Parallel()
 	c := &counting{}
-	b := newBox(t, func(config *Config) { c.Provider = config.Provider; config.Provider = c; config.Routed = false })
+	b := newBox(t, func(config *Config) {
+		c.Provider = config.Provider
+		config.Provider, config.Routed, config.StateDir = c, false, t.TempDir()
+	})
 	theirs := b.theirs("net", "10.50.0.0/24")
 	expect := func(what, want string) {
 		t.Helper()
@@ -340,7 +343,9 @@ func TestExistingCalls(t *testing.T) {
 	z := b.zun(theirs, "10.50.0.0/24", "")
 	c.calls = nil
 	n := b.create(z)
-	expect("create", "Network Subnet EnsureSubnetPool Subnet Network FindSubnets Subnet EnsureSubnetPool UpdateNetwork UpdateSubnet")
+	expect("create", "Network Subnet EnsureSubnetPool Subnet Network FindSubnets Subnet EnsureSubnetPool")
+	b.must(b.driver.settleMarks(t.Context()))
+	expect("tags", "FindSubnetPools Network UpdateNetwork Subnet UpdateSubnet")
 	lent, err := b.provider.EnsurePorts(t.Context(), []sdn.PortSpec{{Network: theirs.ID, Addresses: []sdn.Address{{Addr: netip.MustParseAddr("10.50.0.20")}}}})
 	b.must(err)
 	e := &endpoint{net: n, ip4: "10.50.0.20", mac: lent[0].MAC.String()}
@@ -354,9 +359,11 @@ func TestExistingCalls(t *testing.T) {
 	b.ok("NetworkDriver.Leave", e.body())
 	b.ok("NetworkDriver.DeleteEndpoint", e.body())
 	b.giveBack(e)
-	expect("stop", "FindFloatingIPs FindFloatingIPs Port UpdatePort Subnet")
+	expect("stop", "FindFloatingIPs FindFloatingIPs Port UpdatePort UpdatePort Subnet")
 	b.same(lent[0])
 	b.must(b.provider.DeletePorts(t.Context(), []sdn.ID{lent[0].ID}))
 	b.remove(n)
-	expect("delete", "Subnet SubnetPool Subnet DeleteSubnetPool SubnetPool Network FindSubnetPools FindSubnets FindPorts Network UpdateNetwork UpdateSubnet DeleteSubnetPool")
+	expect("delete", "Subnet SubnetPool Subnet DeleteSubnetPool SubnetPool Network FindSubnetPools FindSubnets FindPorts Network DeleteSubnetPool")
+	b.must(b.driver.settleMarks(t.Context()))
+	expect("tags off", "FindSubnetPools FindSubnets Network UpdateNetwork UpdateSubnet")
 }

@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/httpserve"
 	"github.com/kuryr/kuryr/internal/rootsock"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
@@ -92,7 +93,10 @@ func TestCrashChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Println("ready")
-	t.Fatal(d.Serve(context.Background(), l))
+	t.Fatal(httpserve.Run(context.Background(), &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d.Handler().ServeHTTP(w, r)
+		_ = d.settleMarks(context.Background()) // what Run does at once
+	})}, l))
 }
 
 // TestCrash kills the plugin at every failpoint, at each of its first visits, while an engine and its user go through all
@@ -116,7 +120,7 @@ func TestCrashPlain(t *testing.T) {
 
 // existingPoints are the failpoints that only those come by who use what is in the SDN already, or make networks without routers.
 var existingPoints = []string{"docker.createnetwork.linked", "docker.createnetwork.used", "docker.deletenetwork.added",
-	"docker.deletenetwork.unmarked", "docker.deletenetwork.empty"}
+	"docker.deletenetwork.unmarked", "docker.deletenetwork.empty", "docker.marks.held", "docker.marks.written"}
 
 // TestCrashExisting is the same with existing networks. It comes by some of the other failpoints too.
 func TestCrashExisting(t *testing.T) {
@@ -296,6 +300,7 @@ func crash(t *testing.T, point string, scope Scope, tell func(*story)) bool {
 	}
 	b.must(b.driver.settleAll(t.Context()))
 	b.must(b.driver.Reconcile(t.Context()))
+	b.settleMarks()
 	b.nothingPlugged()
 	if now := b.dump(); now != b.empty {
 		t.Errorf("killed at %s: left\n%s\nat first\n%s", point, now, b.empty)

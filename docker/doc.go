@@ -107,12 +107,13 @@
 //
 // # Notes on this host, and an SDN that is away
 //
-// Two folders hold notes, small files of JSON (internal/records). Config.RunDir has one for each endpoint of this host: its port, the container's
+// Folders hold notes, small files of JSON (internal/records). Config.RunDir has one for each endpoint of this host: its port, the container's
 // namespace, what is published of it. Join and Leave need no more than that, and without one the SDN is asked. Config.StateDir has the
 // cleaning calls that the SDN was away for (IsUnavailable, or no answer in time; a provider without a session is that too). Such a call does first what is of this host alone, above all unplug,
 // is written down as it came, answered as done, and made again when the SDN is back: Driver.Run does that, woken by the first call that the SDN
 // serves again or by a timer. A call that gives what a debt may be about (the same endpoint, address, MAC or range) pays the debt first; so what was
-// given since is never taken for what was to be cleaned up. Calls that give anything fail at once while the SDN is away.
+// given since is never taken for what was to be cleaned up. Calls that give anything fail at once while the SDN is away. A third folder, in StateDir
+// too, names the networks whose tags on somebody else's network are to be seen to: Run makes them what the link there is, or is not, says.
 //
 // The engine ignores errors of its cleaning calls and never repeats them, so what they leave is marked in the SDN before it
 // is taken down, and Driver.Reconcile, run at start, finishes it.

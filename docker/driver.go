@@ -71,7 +71,8 @@ type Config struct {
 	WaitActive time.Duration
 	// ProcessExternalConnectivity has the ports that a container exposes opened by a security group of its own, where the SDN has such.
 	ProcessExternalConnectivity bool
-	// StateDir is the folder for what must outlive the machine's restart: clean-ups that are owed while the SDN is away. "": they fail then.
+	// StateDir is the folder for what must outlive the machine's restart: clean-ups that are owed while the SDN is away, and existing networks whose tags
+	// are to be seen to. "": the former fail then, and the engine waits for the latter.
 	StateDir string
 	// RunDir is the folder for what is remembered of the endpoints of this host, at most until its restart. "": it is in memory alone.
 	RunDir string
@@ -138,6 +139,7 @@ type Driver struct {
 	returned map[sdn.Address]bool
 	plugged  *pluggedRecords
 	owed     *owed
+	marks    *marks
 	proxy    *portproxy.Proxy
 	external bool // ProcessExternalConnectivity
 
@@ -223,7 +225,7 @@ func New(c Config) (*Driver, error) {
 		made: map[string]sdn.ID{}, madeAs: map[sdn.ID]string{}, lent: map[string]lending{}, returned: map[sdn.Address]bool{},
 		waitActive: c.WaitActive,
 		routed:     c.Routed, deleteEmpty: c.DeleteEmptySubnets, large: make(chan struct{}, maxLarge),
-		plugged: known, owed: due, proxy: proxy, external: c.ProcessExternalConnectivity,
+		plugged: known, owed: due, marks: openMarks(folderIn(c.StateDir, marksFolder), c.Logger, due.more), proxy: proxy, external: c.ProcessExternalConnectivity,
 	}
 	d.restoreProxied(context.Background())
 	return d, nil

@@ -424,7 +424,7 @@ func (d *Driver) deleteEndpoint(ctx context.Context, r *endpointRequest) (any, e
 		if d.borrowed(port) {
 			return d.giveBack(ctx, port)
 		}
-		return d.park(ctx, port)
+		return ignoreAbsent(d.park(ctx, port)) // an SDN may not have asked whether it is still there
 	})
 	if err == nil {
 		d.plugged.drop(ctx, r.EndpointID)

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -199,7 +200,10 @@ func (d *Driver) fillLink(ctx context.Context, r *createNetworkRequest, l link, 
 	}
 	failpoint.Here("docker.createnetwork.used")
 	d.claim(pools)
-	d.markUse(ctx, r.NetworkID, u.network, pools, u.standing)
+	if peersWork(u.network, slices.Collect(maps.Values(u.standing))) {
+		d.markFirst(ctx, r.NetworkID, u.network)
+	}
+	d.markLater(ctx, l)
 	return nil
 }
 
@@ -293,26 +297,45 @@ func (d *Driver) addSubnets(ctx context.Context, r *createNetworkRequest, networ
 	return nil
 }
 
+// markFirst writes the one of kuryr-libnetwork's tags that others may go by, and that the engine therefore waits for.
+func (d *Driver) markFirst(ctx context.Context, id string, network sdn.Network) {
+	err := d.tagNetwork(ctx, network, func(tags []string) []string {
+		tags, _ = withTag(tags, existingTag(id))
+		return tags
+	})
+	if err != nil {
+		d.log.WarnContext(ctx, "an existing network is used without a tag that says so", "network", network.ID, "err", err)
+	}
+}
+
 // markUse writes kuryr-libnetwork's tags on an existing network and the subnets that are used, so that it, and people, see who uses them.
 // Nothing here depends on them: an owner may have kept others from tagging his network.
-func (d *Driver) markUse(ctx context.Context, id string, network sdn.Network, pools map[*ipamData]enginePool, standing map[*ipamData]sdn.Subnet) {
-	err := d.tagNetwork(ctx, network, func(tags []string) []string {
-		for _, t := range useTags(id) {
+func (d *Driver) markUse(ctx context.Context, l link) error {
+	network, err := d.sdn.Network(ctx, l.network)
+	if err != nil {
+		return ignoreAbsent(err)
+	}
+	err = d.tagNetwork(ctx, network, func(tags []string) []string {
+		for _, t := range useTags(l.id) {
 			tags, _ = withTag(tags, t)
 		}
 		return tags
 	})
-	for data, s := range standing {
-		if p, ok := pools[data]; ok && err == nil {
-			err = d.tagSubnet(ctx, s, func(tags []string) []string {
-				tags, _ = withTag(tags, string(p.ID))
-				return tags
-			})
+	for _, pool := range l.pools {
+		if err != nil {
+			return err
 		}
+		s, found, failed := d.subnetOf(ctx, pool)
+		if failed != nil || !found || s.Network != l.network || d.cutFor(s, l.id) {
+			err = failed
+			continue
+		}
+		err = d.tagSubnet(ctx, s, func(tags []string) []string {
+			tags, _ = withTag(tags, string(pool))
+			return tags
+		})
 	}
-	if err != nil {
-		d.log.WarnContext(ctx, "an existing network is used without tags that say so", "network", network.ID, "err", err)
-	}
+	return err
 }
 
 // useTags are kuryr-libnetwork's on an existing network.
@@ -381,17 +404,13 @@ func (d *Driver) leaveExisting(ctx context.Context, id string) error {
 	if err := d.dropLeftPorts(ctx, l, subnets); err != nil {
 		return err
 	}
-	if err := d.unmarkUse(ctx, l, subnets); err != nil {
-		return err
-	}
-	failpoint.Here("docker.deletenetwork.unmarked")
 	if len(l.pools) > 0 && !d.whereabouts.allGone(l.pools) {
 		if err := d.dropReleased(ctx, sdn.Match{IDs: l.pools, Tags: []string{tagReleased}}); err != nil {
 			return err
 		}
 	}
 	d.whereabouts.noteNetwork(id, "", "")
-	return d.sdn.DeleteSubnetPool(ctx, l.ID)
+	return d.unlink(ctx, l, subnets)
 }
 
 // dropLeftPorts takes ports of ours from an existing network with the last of the engines' networks that it is: whose they are no port tells,

@@ -206,7 +206,7 @@ func (b *box) dump() string {
 	subnets, err := sdn.All(b.provider.FindSubnets(ctx, sdn.SubnetQuery{}))
 	b.must(err)
 	for _, n := range subnets {
-		fmt.Fprintln(&s, "subnet", n.ID, n.Key, n.CIDR)
+		fmt.Fprintln(&s, "subnet", n.ID, n.Key, n.CIDR, n.Tags)
 	}
 	pools, err := sdn.All(b.provider.FindSubnetPools(ctx, sdn.SubnetPoolQuery{}))
 	b.must(err)

@@ -20,6 +20,7 @@ type leaving struct {
 	gone  atomic.Bool
 	after atomic.Int64 // if more than 0: how many calls are served before it is away
 	calls atomic.Int64
+	holds atomic.Bool            // ports: they cannot be deleted
 	fails atomic.Pointer[string] // the device whose ports cannot be found, or the network that cannot be deleted
 	flag  string                 // a file whose presence says that it is away, for other processes
 }
@@ -151,6 +152,9 @@ func (l *leaving) DeletePorts(ctx context.Context, ids []sdn.ID) error {
 }
 
 func (l *leaving) DeletePort(ctx context.Context, id sdn.ID, ifRevision int64) error {
+	if l.holds.Load() {
+		return sdn.Conflict(sdn.InUse, "port", "", "something has it")
+	}
 	_, err := one(l, func() (nothing, error) { return nothing{}, l.Provider.DeletePort(ctx, id, ifRevision) })
 	return err
 }

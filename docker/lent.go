@@ -208,10 +208,7 @@ func (d *Driver) giveBack(ctx context.Context, port sdn.Port) error {
 	if len(tagValues(port.Tags, tagBorrower)) == 0 {
 		set = []string{setHost, setOwner}
 	}
-	none, patch, tags := "", sdn.PortPatch{}, own(port.Tags)
-	if len(tags) > 0 { // which others change; else the tags, the device and the host are this endpoint's, whatever else has become of the port
-		patch.IfRevision = port.Revision
-	}
+	none, patch := "", sdn.PortPatch{}
 	if port.DeviceID != "" && port.DeviceID == endpoint {
 		patch.DeviceID = &none
 	}
@@ -232,12 +229,35 @@ func (d *Driver) giveBack(ctx context.Context, port sdn.Port) error {
 			patch = sdn.PortPatch{Patch: sdn.Patch{IfRevision: unbound.Revision}, MAC: mac}
 		}
 	}
-	patch.Tags = &tags
-	if _, err := d.sdn.UpdatePort(ctx, port.ID, patch); err != nil {
-		return err
+	// The device and the host are this endpoint's, whatever else has become of the port; but its user may have changed his tags since it was read.
+	now, err := d.sdn.UpdatePort(ctx, port.ID, patch)
+	if err == nil {
+		err = d.untag(ctx, now, endpoint)
 	}
-	d.unlend(endpoint)
-	return nil
+	if err == nil {
+		d.unlend(endpoint)
+	}
+	return err
+}
+
+// untag takes those tags off a port that were written when it was lent.
+func (d *Driver) untag(ctx context.Context, port sdn.Port, endpoint string) error {
+	return retryStale(func(again bool) (err error) {
+		if again {
+			if port, err = d.sdn.Port(ctx, port.ID); err != nil {
+				return err
+			}
+			if endpointOf(port) != endpoint {
+				return nil // another has it by now
+			}
+		}
+		tags := own(port.Tags)
+		if len(tags) == len(port.Tags) {
+			return nil
+		}
+		_, err = d.sdn.UpdatePort(ctx, port.ID, sdn.PortPatch{Patch: sdn.Patch{IfRevision: port.Revision, Tags: &tags}})
+		return err
+	})
 }
 
 // lending is what this process knows of an endpoint's lent port: a hint, not state.

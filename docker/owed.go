@@ -182,6 +182,15 @@ func away(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
+// owable tells that a call which cleans up is to be made again later: the SDN was away, or something keeps a port there for now. Nobody else would ever
+// find a port that holds an address for nobody on an existing network: it does not tell whose it is.
+func owable(method string, err error) bool {
+	return away(err) || method == "IpamDriver.ReleaseAddress" && sdn.IsConflict(err)
+}
+
+// patience is for how long what the SDN refuses for what is there is asked for again.
+const patience = time.Hour
+
 // owe writes down a call that the SDN was away for, and tells whether that was possible.
 func (d *Driver) owe(ctx context.Context, method string, body []byte, cause error) bool {
 	if d.owed.folder == nil {
@@ -202,7 +211,7 @@ func (d *Driver) owe(ctx context.Context, method string, body []byte, cause erro
 		return false
 	}
 	failpoint.Here("docker.owed.written")
-	d.log.WarnContext(ctx, "the SDN is away; what the engine asked to clean up is written down and done when it is back", "method", method,
+	d.log.WarnContext(ctx, "the SDN is away, or refuses; what the engine asked to clean up is written down and done when it can be", "method", method,
 		"endpoint", c.about.EndpointID, "network", c.about.NetworkID, "owed", d.owed.count(), "err", cause)
 	return true
 }
@@ -335,7 +344,7 @@ func (d *Driver) settleOne(ctx context.Context, name string) error {
 		err = d.finishReleased(ctx)
 	}
 	switch {
-	case away(err):
+	case away(err), owable(c.Method, err) && time.Since(c.At) < patience:
 		return err
 	case ctx.Err() != nil:
 		return ctx.Err()

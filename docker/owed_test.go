@@ -14,6 +14,35 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
+// TestOwedRefused: a port that something keeps there when its address is released goes when it can.
+func TestOwedRefused(t *testing.T) {
+	t.Parallel()
+	b, l := awayBox(t)
+	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
+	e := &endpoint{net: n}
+	b.take(e)
+	l.holds.Store(true)
+	b.giveBack(e)
+	if err := b.driver.settleAll(t.Context()); !sdn.IsConflict(err) {
+		t.Errorf("the error is %v", err)
+	}
+	b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": e.ip4, "Options": m{optMAC: "02:00:00:00:00:09"}})
+	l.holds.Store(false)
+	b.back(l)
+	b.run(&endpoint{net: n, ip4: e.ip4})
+	// What is never let go is left in the end, and said.
+	gone := &endpoint{net: n}
+	b.take(gone)
+	l.holds.Store(true)
+	b.giveBack(gone)
+	for _, name := range b.driver.owed.names(func(owedCall) bool { return true }) {
+		c := b.driver.owed.all[name]
+		c.At = c.At.Add(-patience)
+		b.driver.owed.all[name] = c
+	}
+	b.back(l)
+}
+
 // TestOwedStuck: a call that the SDN fails at each time keeps neither others nor what is to be done at the start from being done, but for those that are
 // about the same.
 func TestOwedStuck(t *testing.T) {

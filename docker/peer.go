@@ -15,6 +15,9 @@ import (
 
 // peersNetwork takes over the network that kuryr-libnetwork made or used for an engine's.
 func (d *Driver) peersNetwork(ctx context.Context, id string) (sdn.Network, bool, error) {
+	if _, due := d.marks.get(id); due { // the tags of one that is gone are still to be taken off
+		return sdn.Network{}, false, nil
+	}
 	found, err := sdn.All(d.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Tags: idTags(id)}}))
 	if err != nil {
 		return sdn.Network{}, false, err
@@ -137,6 +140,17 @@ func (d *Driver) adoptPool(ctx context.Context, p sdn.SubnetPool) (enginePool, e
 func peersPool(p sdn.SubnetPool) bool {
 	return p.Foreign && p.Key.IsZero() && p.Description == "" && len(p.Prefixes) == 1 && p.Name == poolTitle(p.Prefixes[0]) &&
 		!slices.Contains(p.Tags, tagExistingPool)
+}
+
+// peersSubnet tells whether kuryr-libnetwork seems to have made a subnet, of a pool.
+func peersSubnet(s sdn.Subnet) bool {
+	return s.Foreign && s.Key.IsZero() && s.Name == subnetTitle(s.CIDR) && s.Pool != ""
+}
+
+// peersWork tells whether kuryr-libnetwork seems to have made an existing network, or one of the subnets: what it made goes with the last use, and the tags
+// tell which that is.
+func peersWork(n sdn.Network, subnets []sdn.Subnet) bool {
+	return n.Foreign && n.Key.IsZero() && strings.HasPrefix(n.Name, networkTitle) || slices.ContainsFunc(subnets, peersSubnet)
 }
 
 // letGoPeers is ReleasePool of a pool that carries no Key of ours: one that kuryr-libnetwork made for a network of its own is taken over,

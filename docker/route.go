@@ -177,7 +177,7 @@ func (d *Driver) call(ctx context.Context, method string, rt route, w http.Respo
 	}
 	answer, err = rt.run(d, ctx, body)
 	switch {
-	case rt.tidy && away(err) && d.owe(ctx, method, body, err):
+	case rt.tidy && owable(method, err) && d.owe(ctx, method, body, err):
 		return nothing{}, nil
 	case rt.gives && err == nil:
 		kick(d.owed.back)

@@ -4,15 +4,18 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/kuryr/kuryr/sdn"
 )
 
 // How long Run waits before it asks an SDN that is away again: twice as long each time, and not at the same time as other hosts.
 const firstWait, longestWait = time.Second, time.Minute
 
 // Run does what is left to do behind the engine's back, until ctx ends: at first what Reconcile does, as soon as the SDN answers, and ever after the
-// clean-ups that are owed since the SDN was away. It is woken by what is owed anew, by the first call that the SDN served again, and, while it is
-// away, by a timer. Its error is always nil.
+// clean-ups that are owed since the SDN was away and the tags that the engine does not wait for. It is woken by what is owed anew, by the first call that
+// the SDN served again, and, while it is away, by a timer. Its error is always nil.
 func (d *Driver) Run(ctx context.Context) error {
+	ctx = sdn.Unawaited(ctx)
 	reconciled, wait := false, firstWait
 	for {
 		err := d.settleAll(ctx)
@@ -23,6 +26,9 @@ func (d *Driver) Run(ctx context.Context) error {
 			} else if reconciled && failed != nil && ctx.Err() == nil {
 				d.log.WarnContext(ctx, "what Docker has deleted while kuryr was away is not all gone yet", "error", failed)
 			}
+		}
+		if failed := d.settleMarks(ctx); err == nil {
+			err = failed
 		}
 		if err != nil {
 			if ctx.Err() == nil {

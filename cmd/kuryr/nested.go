@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/nested"
@@ -17,7 +18,8 @@ func nestedIn(p sdn.Provider, c config.Config) (sdn.Provider, error) {
 	if c.Bind.Nested == "" {
 		return p, nil
 	}
-	return nested.New(p, nested.Config{Mode: nested.Mode(c.Bind.Nested), Host: c.Host, MACs: func() ([]net.HardwareAddr, error) { return linkMACs(c.Bind.LinkInterface) }})
+	return nested.New(p, nested.Config{Mode: nested.Mode(c.Bind.Nested), Host: c.Host, Uncached: docker.Scope(c.Docker.CapabilityScope) == docker.Global,
+		MACs: func() ([]net.HardwareAddr, error) { return linkMACs(c.Bind.LinkInterface) }})
 }
 
 // canNestTime bounds the question whether the SDN can serve nested ports.

@@ -3,7 +3,11 @@ package trunktest
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
 	"iter"
+	"os"
 	"slices"
 	"sync"
 
@@ -20,11 +24,39 @@ type Provider struct {
 	mu    sync.Mutex
 	trunk sdn.Trunk
 	next  int
+	path  string
 }
 
 // New gives p a trunk on a port.
 func New(p sdn.Provider, parent sdn.ID) *Provider {
 	return &Provider{Provider: p, trunk: sdn.Trunk{Meta: sdn.Meta{ID: "trunk"}, Parent: parent}, next: 100}
+}
+
+// Open gives p a trunk whose subports are kept in a file, for a process after this one.
+func Open(p sdn.Provider, parent sdn.ID, path string) (*Provider, error) {
+	t := New(p, parent)
+	t.path = path
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return t, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &t.trunk.Subports)
+	}
+	t.next += len(text) // no VLAN of before
+	return t, err
+}
+
+// keep writes the subports down, where they are to be kept.
+func (p *Provider) keep() error {
+	if p.path == "" {
+		return nil
+	}
+	text, err := json.Marshal(p.trunk.Subports)
+	if err == nil {
+		err = os.WriteFile(p.path, text, 0o600)
+	}
+	return err
 }
 
 // EnsurePorts takes the VNIC type that says that no agent plugs a port.
@@ -87,7 +119,7 @@ func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []
 		all[i].VLAN = p.next
 		p.trunk.Subports = append(p.trunk.Subports, all[i])
 	}
-	return all, nil
+	return all, p.keep()
 }
 
 func (p *Provider) at(port sdn.ID) int {
@@ -109,7 +141,7 @@ func (p *Provider) DetachSubports(ctx context.Context, trunk sdn.ID, ports []sdn
 		}
 		p.trunk.Subports = slices.Delete(p.trunk.Subports, at, at+1)
 	}
-	return nil
+	return p.keep()
 }
 
 // DeletePort refuses a subport.

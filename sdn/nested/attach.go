@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -26,7 +27,10 @@ func (p *Provider) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn
 		if err := p.fits(ctx, s.Network); err != nil {
 			return nil, err
 		}
-		plain[i].Host, plain[i].DeviceID, plain[i].Tags = "", "", append(slices.Clone(s.Tags), p.tag)
+		plain[i].Host, plain[i].Tags = "", append(slices.Clone(s.Tags), p.tag)
+		if p.mode == VLAN { // which no port can be attached by that has a device
+			plain[i].DeviceID = ""
+		}
 	}
 	ports, err := p.Provider.EnsurePorts(ctx, plain)
 	errs := make([]error, len(specs))
@@ -41,6 +45,7 @@ func (p *Provider) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn
 		if s.Host != p.host || errs[i] != nil {
 			continue
 		}
+		failpoint.Here("nested.ensureports.made")
 		attached, err := p.enter(ctx, ports[i], s.DeviceID)
 		if err != nil {
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
@@ -57,8 +62,15 @@ func (p *Provider) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn
 
 // UpdatePort changes a port. To bind it to this host attaches it, to unbind it takes it off.
 func (p *Provider) UpdatePort(ctx context.Context, id sdn.ID, change sdn.PortPatch) (sdn.Port, error) {
-	sends := change.MAC != nil || change.Addresses != nil || change.AllowedPairs != nil
-	if change.Host == nil && (!sends || p.mode != Macvlan) {
+	port, err := p.update(ctx, id, change)
+	if err != nil {
+		p.forget(id)
+	}
+	return port, err
+}
+
+func (p *Provider) update(ctx context.Context, id sdn.ID, change sdn.PortPatch) (sdn.Port, error) {
+	if change.Host == nil && (!sends(change) || p.mode != Macvlan) {
 		port, err := p.Provider.UpdatePort(ctx, id, change)
 		if err != nil {
 			return port, err
@@ -75,19 +87,28 @@ func (p *Provider) UpdatePort(ctx context.Context, id sdn.ID, change sdn.PortPat
 	case change.Host != nil && p.here(now):
 		return p.unbind(ctx, now, change)
 	}
-	port, err := p.Provider.UpdatePort(ctx, id, change)
-	if err != nil || !p.here(now) {
-		return port, err
-	}
-	if err := p.exchange(ctx, pairs(now), pairs(port)); err != nil {
+	if err := p.hush(ctx, now, change); err != nil {
 		return sdn.Port{}, err
 	}
-	return p.attached(ctx, port, 0)
+	port, err := p.Provider.UpdatePort(ctx, id, change)
+	if err != nil {
+		return port, err
+	}
+	if p.here(now) {
+		failpoint.Here("nested.updateport.changed")
+		if err := p.exchange(ctx, nil, pairs(port)); err != nil {
+			return sdn.Port{}, err
+		}
+	}
+	return (&view{p: p}).see(ctx, port)
 }
 
-// lately is a port as the SDN's provider may know it without asking. Of a host's ports that is what this process did to them last, and what is done
-// because of it is done at its revision.
+// lately is a port as it is known without asking, if it is: as this process left it when it attached it, or as the SDN's provider has it of its last calls. Another may have
+// changed it since, so what is done because of it is right whatever has become of the port, or is compared with its revision at that time.
 func (p *Provider) lately(ctx context.Context, id sdn.ID) (sdn.Port, error) {
+	if h, ok := p.holds(id); ok {
+		return h.port, nil
+	}
 	port, found, err := sdn.First(p.Provider.FindPorts(ctx, sdn.PortQuery{Match: sdn.Match{IDs: []sdn.ID{id}}}))
 	if err == nil && !found {
 		err = sdn.NotFound("port", id)
@@ -115,137 +136,177 @@ func (p *Provider) bind(ctx context.Context, now sdn.Port, change sdn.PortPatch)
 	if p.mode == VLAN { // which no port can be attached by that has a device
 		change.DeviceID, change.DeviceOwner = nil, nil
 	}
+	if err := p.hush(ctx, now, change); err != nil {
+		return sdn.Port{}, err
+	}
 	port, err := p.Provider.UpdatePort(ctx, now.ID, change)
 	if err != nil {
 		return sdn.Port{}, err
 	}
-	if p.mode == Macvlan && p.here(now) {
-		if err := p.exchange(ctx, pairs(now), pairs(port)); err != nil {
-			return sdn.Port{}, err
-		}
-	}
+	failpoint.Here("nested.bind.tagged")
 	return p.enter(ctx, port, device)
+}
+
+// hush takes a port off the machine's for a change of what it sends as: after that nobody would know what it was.
+func (p *Provider) hush(ctx context.Context, now sdn.Port, change sdn.PortPatch) error {
+	if p.mode != Macvlan || !sends(change) || !p.here(now) {
+		return nil
+	}
+	err := p.exchange(ctx, pairs(now), nil)
+	failpoint.Here("nested.hush.left")
+	return err
+}
+
+// sends tells whether a change is of what a port may send as.
+func sends(change sdn.PortPatch) bool {
+	return change.MAC != nil || change.Addresses != nil || change.AllowedPairs != nil
 }
 
 // enter attaches a port that has the tag, and then gives it its device.
 func (p *Provider) enter(ctx context.Context, port sdn.Port, device string) (sdn.Port, error) {
-	if !p.here(port) {
+	p.forget(port.ID) // it may have been taken off before
+	if !slices.Contains(port.Tags, p.tag) {
 		return sdn.Port{}, untagged()
 	}
-	vlan := 0
-	var err error
+	if port.DeviceID != "" && port.DeviceID != device {
+		return sdn.Port{}, taken(port)
+	}
+	h, err := held{port: port}, error(nil)
 	if p.mode == Macvlan {
 		err = p.exchange(ctx, nil, pairs(port))
 	} else {
-		vlan, err = p.join(ctx, port)
+		h, err = p.join(ctx, port, device)
 	}
 	if err != nil {
 		return sdn.Port{}, err
 	}
-	if p.mode == VLAN { // which Neutron has written into
-		if port, err = p.Provider.Port(ctx, port.ID); err != nil {
-			return sdn.Port{}, err
-		}
-	}
-	for n := 1; device != "" && port.DeviceID != device; n++ {
-		if port.DeviceID != "" {
-			return sdn.Port{}, sdn.Conflict(sdn.Stale, "port", "device_id", "port %s is %s's meanwhile", port.ID, port.DeviceID)
-		}
-		given, err := p.Provider.UpdatePort(ctx, port.ID, sdn.PortPatch{Patch: sdn.Patch{IfRevision: port.Revision}, DeviceID: &device})
-		if sdn.ReasonOf(err) == sdn.Stale && n < maxRaces {
-			given, err = p.Provider.Port(ctx, port.ID)
-		}
-		if err != nil {
-			return sdn.Port{}, err
-		}
-		port = given
-	}
-	return p.attached(ctx, port, vlan)
+	p.hold(h)
+	return p.attached(ctx, h.port, h.vlan)
 }
 
-// join makes a port a subport of the machine's trunk, and tells its VLAN.
-func (p *Provider) join(ctx context.Context, port sdn.Port) (int, error) {
+// join makes a port a subport of the machine's trunk, which the SDN attaches only while it has no device, and gives it its device.
+func (p *Provider) join(ctx context.Context, port sdn.Port, device string) (held, error) {
 	trunk, err := p.trunk(ctx)
 	if err != nil {
-		return 0, err
+		return held{}, err
 	}
 	joined, err := p.AttachSubports(ctx, trunk, []sdn.Subport{{Port: port.ID}})
 	if err != nil {
-		return 0, p.lost(ctx, err)
+		return held{}, p.lost(ctx, err)
 	}
-	return joined[0].VLAN, nil
+	failpoint.Here("nested.join.attached")
+	if port.DeviceID == device {
+		port, err = p.Provider.Port(ctx, port.ID) // the SDN has written into it
+	} else { // at no revision, for that is another since: from here on the port is this machine's, and nobody else's who looks at its tag
+		port, err = p.Provider.UpdatePort(ctx, port.ID, sdn.PortPatch{DeviceID: &device})
+	}
+	if err == nil && !slices.Contains(port.Tags, p.tag) {
+		err = taken(port)
+	}
+	return held{port: port, vlan: joined[0].VLAN}, err
 }
 
-// unbind takes a port of this host off the machine's, and then changes it.
+func taken(port sdn.Port) error {
+	return sdn.Conflict(sdn.Stale, "port", "device_id", "port %s is another's meanwhile, with device %q", port.ID, port.DeviceID)
+}
+
+// unbind takes a port of this host off the machine's, and then changes it. The tag stays on a port whose tags are not changed: as a rule it is deleted next, and what
+// binds it instead writes the tags anyway.
 func (p *Provider) unbind(ctx context.Context, now sdn.Port, change sdn.PortPatch) (sdn.Port, error) {
 	if err := p.leave(ctx, now, &change.IfRevision); err != nil {
 		return sdn.Port{}, err
 	}
-	tags := now.Tags
-	if change.Tags != nil {
-		tags = *change.Tags
+	failpoint.Here("nested.unbind.left")
+	if change.Host = nil; change.Tags != nil {
+		tags := p.withoutTag(*change.Tags)
+		change.Tags = &tags
 	}
-	tags = slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return t == p.tag })
-	change.Host, change.Tags = nil, &tags
 	if owner := sdn.OwnerContainer; p.mode == VLAN && change.DeviceOwner == nil {
 		change.DeviceOwner = &owner // which Neutron has forgotten
 	}
-	return p.Provider.UpdatePort(ctx, now.ID, change)
+	port, err := p.Provider.UpdatePort(ctx, now.ID, change)
+	if err != nil {
+		return port, err
+	}
+	if slices.Contains(port.Tags, p.tag) {
+		p.hold(held{port: port, off: true})
+	} else {
+		p.forget(port.ID)
+	}
+	return (&view{p: p}).see(ctx, port)
 }
 
 // leave takes a port of this host off the machine's if it is still at a revision, which does not matter after that in a trunk: leaving changes it.
 func (p *Provider) leave(ctx context.Context, now sdn.Port, ifRevision *int64) error {
-	if *ifRevision != 0 && *ifRevision != now.Revision {
-		return sdn.Conflict(sdn.Stale, "port", "revision", "port %s is at revision %d, not %d", now.ID, now.Revision, *ifRevision)
+	if *ifRevision != 0 && (p.mode == VLAN || *ifRevision != now.Revision) {
+		var err error
+		if now, err = p.Provider.Port(ctx, now.ID); err != nil {
+			return err
+		}
+		if *ifRevision != now.Revision {
+			return sdn.Conflict(sdn.Stale, "port", "revision", "port %s is at revision %d, not %d", now.ID, now.Revision, *ifRevision)
+		}
 	}
 	if p.mode == Macvlan {
-		if err := p.exchange(ctx, pairs(now), nil); err != nil {
-			return ignoreAbsent(err)
-		}
-	} else {
-		*ifRevision = 0
-		trunk, err := p.trunk(ctx)
-		if err == nil {
-			err = p.lost(ctx, p.DetachSubports(ctx, trunk, []sdn.ID{now.ID}))
-		}
-		if err != nil {
-			return ignoreAbsent(err)
-		}
+		return ignoreAbsent(p.exchange(ctx, pairs(now), nil))
 	}
-	return nil
+	*ifRevision = 0
+	trunk, err := p.trunk(ctx)
+	if err == nil {
+		err = p.lost(ctx, p.DetachSubports(ctx, trunk, []sdn.ID{now.ID}))
+	}
+	return ignoreAbsent(err)
 }
 
 // DeletePorts deletes ports, after those of this host were taken off the machine's.
 func (p *Provider) DeletePorts(ctx context.Context, ids []sdn.ID) error {
+	var unknown []sdn.ID
+	for _, id := range ids {
+		h, known := p.holds(id)
+		if !known {
+			unknown = append(unknown, id)
+		} else if err := p.deleting(ctx, h.port, new(int64)); err != nil {
+			return err
+		}
+	}
+	if len(unknown) > 0 {
+		for port, err := range p.Provider.FindPorts(ctx, sdn.PortQuery{Match: sdn.Match{IDs: unknown, Tags: []string{p.tag}}}) {
+			if err == nil {
+				err = p.deleting(ctx, port, new(int64))
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
 	if len(ids) == 0 {
 		return nil
 	}
-	for port, err := range p.Provider.FindPorts(ctx, sdn.PortQuery{Match: sdn.Match{IDs: ids, Tags: []string{p.tag}}}) {
-		if err != nil {
-			return err
-		}
-		if err := p.leave(ctx, port, new(int64)); err != nil {
-			return err
-		}
-	}
+	p.forget(ids...)
 	return p.Provider.DeletePorts(ctx, ids)
 }
 
 // DeletePort is DeletePorts of one at a revision.
 func (p *Provider) DeletePort(ctx context.Context, id sdn.ID, ifRevision int64) error {
 	now, err := p.lately(ctx, id)
-	if err == nil && p.mode == VLAN && p.here(now) { // leaving a trunk changes the port, so the revision is compared before
-		now, err = p.Provider.Port(ctx, id)
+	if err == nil {
+		err = p.deleting(ctx, now, &ifRevision)
 	}
+	p.forget(id)
 	if err != nil {
 		return ignoreAbsent(err)
 	}
-	if p.here(now) {
-		if err := p.leave(ctx, now, &ifRevision); err != nil {
-			return err
-		}
-	}
 	return p.Provider.DeletePort(ctx, id, ifRevision)
+}
+
+// deleting takes a port that goes off the machine's, if it may be attached to it.
+func (p *Provider) deleting(ctx context.Context, port sdn.Port, ifRevision *int64) error {
+	if !p.here(port) {
+		return nil
+	}
+	err := p.leave(ctx, port, ifRevision)
+	failpoint.Here("nested.delete.left")
+	return err
 }
 
 // fits refuses a network that containers cannot be on, and an SDN that would forget which ports are attached.

@@ -135,37 +135,71 @@ func (p *Provider) exchange(ctx context.Context, drop, add []sdn.AllowedPair) er
 	return p.lost(ctx, p.exchangeNow(ctx, drop, add))
 }
 
+// exchangeNow writes at the revision of what is known of the machine's port, which saves reading it: where another has changed it since, the SDN refuses. That
+// nothing has to be changed is not said without reading it.
 func (p *Provider) exchangeNow(ctx context.Context, drop, add []sdn.AllowedPair) error {
 	unlock, err := p.lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	own, err := p.find(ctx)
-	if err != nil {
+	known := p.own.ID != ""
+	if _, err := p.find(ctx); err != nil {
 		return err
 	}
-	for n := 1; ; n++ {
-		now, err := p.Provider.Port(ctx, own.ID)
-		if err != nil {
-			return err
+	for n := 1; ; {
+		want, differs := exchanged(p.own.AllowedPairs, drop, add)
+		if p.own.NoPortSecurity { // nothing is filtered, and Neutron has no pairs then
+			differs = false
 		}
-		want := slices.DeleteFunc(slices.Clone(now.AllowedPairs), func(a sdn.AllowedPair) bool { return hasPair(drop, a) && !hasPair(add, a) })
-		for _, a := range add {
-			if !hasPair(want, a) {
-				want = append(want, a)
+		if known && (!differs || p.own.Revision == 0) {
+			if err := p.readOwn(ctx); err != nil {
+				return err
 			}
+			known = false
+			continue
 		}
-		if len(want) == len(now.AllowedPairs) && !slices.ContainsFunc(want, func(a sdn.AllowedPair) bool { return !hasPair(now.AllowedPairs, a) }) ||
-			now.NoPortSecurity { // nothing is filtered, and Neutron has no pairs then
+		if !differs {
 			return nil
 		}
-		if want == nil {
-			want = []sdn.AllowedPair{}
+		now, err := p.Provider.UpdatePort(ctx, p.own.ID, sdn.PortPatch{Patch: sdn.Patch{IfRevision: p.own.Revision}, AllowedPairs: &want})
+		if err == nil {
+			p.own = now
+			return nil
 		}
-		_, err = p.Provider.UpdatePort(ctx, own.ID, sdn.PortPatch{Patch: sdn.Patch{IfRevision: now.Revision}, AllowedPairs: &want})
 		if sdn.ReasonOf(err) != sdn.Stale || n == maxRaces {
 			return err
 		}
+		if err := p.readOwn(ctx); err != nil {
+			return err
+		}
+		n, known = n+1, false
 	}
+}
+
+// readOwn reads the machine's port, for who has the turn.
+func (p *Provider) readOwn(ctx context.Context) error {
+	now, err := p.Provider.Port(ctx, p.own.ID)
+	if err == nil {
+		p.own = now
+	}
+	return err
+}
+
+// exchanged are the pairs without those to drop and with those to add, and whether that is another set.
+func exchanged(has, drop, add []sdn.AllowedPair) (want []sdn.AllowedPair, differs bool) {
+	want = []sdn.AllowedPair{}
+	for _, a := range has {
+		if hasPair(drop, a) && !hasPair(add, a) {
+			differs = true
+			continue
+		}
+		want = append(want, a)
+	}
+	for _, a := range add {
+		if !hasPair(want, a) {
+			want, differs = append(want, a), true
+		}
+	}
+	return want, differs
 }

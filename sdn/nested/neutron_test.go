@@ -1,12 +1,15 @@
 package nested_test
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,13 +27,9 @@ func onNeutron(t *testing.T) (p *neutron.Provider, proxy *neutrontest.Proxy, own
 		t.Skip("KURYR_NEUTRON_URL does not say where a Neutron is")
 	}
 	proxy = neutrontest.New(t, os.Getenv("KURYR_NEUTRON_URL"))
-	c := neutron.Config{Timeout: 5 * time.Minute, Installation: "nested-" + uuid.NewString()[:8], Host: "vm.example", Endpoint: proxy.URL, Auth: neutron.Auth{Type: "none"}}
-	c.Project = c.Installation
-	p, err := neutron.Open(c, slog.New(slog.DiscardHandler))
-	must(t, err)
-	t.Cleanup(func() { must(t, p.Close()) })
+	p = openNeutron(t, proxy, "nested-"+uuid.NewString()[:8])
 	n, err := p.EnsureNetwork(t.Context(), sdn.NetworkSpec{
-		Base: sdn.Base{Name: c.Installation}, Subnets: []sdn.SubnetSpec{{CIDR: netip.MustParsePrefix("10.77.0.0/24")}, {CIDR: netip.MustParsePrefix("fd00:77::/64")}},
+		Base: sdn.Base{Name: p.Installation()}, Subnets: []sdn.SubnetSpec{{CIDR: netip.MustParsePrefix("10.77.0.0/24")}, {CIDR: netip.MustParsePrefix("fd00:77::/64")}},
 	})
 	must(t, err)
 	id := uuid.New()
@@ -57,6 +56,16 @@ func onNeutron(t *testing.T) (p *neutron.Provider, proxy *neutrontest.Proxy, own
 		must(t, p.DeleteNetwork(ctx, n.ID))
 	})
 	return p, proxy, ports[0], tr.ID
+}
+
+// openNeutron opens the Neutron behind the proxy for an installation, in the project that the environment names, or one of the same name.
+func openNeutron(t *testing.T, proxy *neutrontest.Proxy, installation string) *neutron.Provider {
+	t.Helper()
+	p, err := neutron.Open(neutron.Config{Timeout: 5 * time.Minute, Installation: installation, Project: cmp.Or(os.Getenv("KURYR_NEUTRON_PROJECT"), installation), Host: "vm.example", Endpoint: proxy.URL,
+		Auth: neutron.Auth{Type: "none"}}, slog.New(slog.DiscardHandler))
+	must(t, err)
+	t.Cleanup(func() { must(t, p.Close()) })
+	return p
 }
 
 func must(t *testing.T, err error) {
@@ -166,16 +175,78 @@ func TestOnNeutron(t *testing.T) {
 	}
 }
 
+// TestProcessesOnNeutron: two processes that know the machine's port and trunk change them at the same time, and neither loses what the other did.
+func TestProcessesOnNeutron(t *testing.T) {
+	inner, proxy, own, trunk := onNeutron(t)
+	const processes, ports = 2, 2
+	for _, mode := range []nested.Mode{nested.Macvlan, nested.VLAN} {
+		t.Run(string(mode), func(t *testing.T) {
+			ctx := t.Context()
+			var made [processes][]sdn.Port
+			var all sync.WaitGroup
+			var by [processes]*nested.Provider
+			for i := range by {
+				p, err := nested.New(openNeutron(t, proxy, inner.Installation()), nested.Config{Mode: mode, Host: "vm.example", MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{own.MAC}, nil }})
+				must(t, err)
+				by[i] = p
+			}
+			attached := func() int {
+				now, err := inner.Port(ctx, own.ID)
+				must(t, err)
+				on, err := inner.Trunk(ctx, trunk)
+				must(t, err)
+				if mode == nested.VLAN {
+					return len(on.Subports)
+				}
+				return (len(now.AllowedPairs) - 1) / 2 // of each family
+			}
+			for i, p := range by {
+				all.Go(func() {
+					for j := range ports {
+						got, err := p.EnsurePorts(ctx, []sdn.PortSpec{{Network: own.Network, Host: "vm.example", DeviceID: fmt.Sprint(i, j), DeviceOwner: sdn.OwnerContainer}})
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						made[i] = append(made[i], got...)
+					}
+				})
+			}
+			all.Wait()
+			if n := attached(); n != processes*ports {
+				t.Errorf("%d containers are attached, want %d", n, processes*ports)
+			}
+			for i, p := range by {
+				all.Go(func() {
+					for _, port := range made[i] {
+						if err := p.DeletePorts(ctx, []sdn.ID{port.ID}); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			all.Wait()
+			if n := attached(); n != 0 {
+				t.Errorf("%d containers are attached still", n)
+			}
+		})
+	}
+}
+
+// aged is a Neutron whose provider is another one by and by, which has nothing in its caches: those last for half a minute, and containers live longer.
+type aged struct{ sdn.Provider }
+
 // TestCallsOnNeutron: what Docker's calls for a container's start and stop ask of this package costs few requests of Neutron. docs/neutron.md tells what each is for.
 func TestCallsOnNeutron(t *testing.T) {
 	inner, proxy, own, _ := onNeutron(t)
 	for _, c := range []struct {
 		mode        nested.Mode
 		start, stop int
-	}{{nested.Macvlan, 5, 6}, {nested.VLAN, 7, 7}} {
+	}{{nested.Macvlan, 4, 3}, {nested.VLAN, 5, 3}} {
 		t.Run(string(c.mode), func(t *testing.T) {
 			const host = "vm.example"
-			p, err := nested.New(inner, nested.Config{Mode: c.mode, Host: host, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{own.MAC}, nil }})
+			now := &aged{inner}
+			p, err := nested.New(now, nested.Config{Mode: c.mode, Host: host, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{own.MAC}, nil }})
 			must(t, err)
 			ctx := t.Context()
 			for round := range 2 { // the first finds the machine's own port, and its trunk
@@ -195,20 +266,27 @@ func TestCallsOnNeutron(t *testing.T) {
 				_, err = p.UpdatePort(ctx, port.ID, sdn.PortPatch{Patch: sdn.Patch{IfRevision: port.Revision, Name: &name, Tags: &tags}, Host: &here, DeviceID: &device, DeviceOwner: &owner})
 				must(t, err)
 				started := proxy.Calls()
+				if round > 0 { // so that the trunk is known to the one that starts
+					now.Provider = openNeutron(t, proxy, inner.Installation())
+					must(t, now.Ping(ctx))
+				}
 				proxy.Reset()
 				port, found, err := sdn.First(p.FindPorts(ctx, sdn.PortQuery{Devices: []string{device}}))
-				if must(t, err); !found || port.Host != host {
+				if must(t, err); !found || port.Host != host || (port.VIF.Details[sdn.DetailVLAN] != "") != (c.mode == nested.VLAN) {
 					t.Fatalf("the port of the device is %+v", port)
 				}
-				_, err = p.UpdatePort(ctx, port.ID, sdn.PortPatch{Patch: sdn.Patch{Name: &name}, Host: &none, DeviceID: &none})
-				must(t, err)
+				free, err := p.UpdatePort(ctx, port.ID, sdn.PortPatch{Patch: sdn.Patch{Name: &name}, Host: &none, DeviceID: &none})
+				if must(t, err); free.Host != "" || free.DeviceID != "" || free.DeviceOwner != owner || !slices.Equal(free.Tags, tags) {
+					t.Errorf("unbound it is %+v", free)
+				}
 				port, _, err = sdn.First(p.FindPorts(ctx, at))
 				must(t, err)
 				must(t, p.DeletePort(ctx, port.ID, port.Revision))
 				stopped := proxy.Calls()
 				t.Logf("start %v\nstop %v", started, stopped)
 				if round > 0 && (len(started) > c.start || len(stopped) > c.stop) {
-					t.Errorf("%d requests for a start and %d for a stop, at most %d and %d are allowed", len(started), len(stopped), c.start, c.stop)
+					t.Errorf("%d requests for a start and %d for a stop, at most %d and %d are allowed:\nstart %v\nstop %v",
+						len(started), len(stopped), c.start, c.stop, started, stopped)
 				}
 			}
 		})

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -27,6 +28,8 @@ const (
 type Config struct {
 	Mode Mode
 	Host string // the name by which callers bind ports to this machine
+	// Uncached says that other hosts change the ports of this one, as a swarm's manager does: a port is asked for whenever it is looked for.
+	Uncached bool
 	// MACs are those of the interfaces that the machine's own port may be plugged as.
 	MACs func() ([]net.HardwareAddr, error)
 }
@@ -40,8 +43,12 @@ type Provider struct {
 	macs func() ([]net.HardwareAddr, error)
 
 	turn chan struct{} // held while the machine's own port is found or changed
-	own  sdn.Port      // as it was when it was found, for what of it never changes; without an ID it has not been
+	own  sdn.Port      // as the SDN said it last; without an ID it has not been found
 	on   sdn.ID        // its trunk
+
+	uncached bool
+	mu       sync.Mutex
+	ports    memory
 }
 
 // tagNested begins the tag that says which host a port is attached to.
@@ -58,7 +65,7 @@ func New(p sdn.Provider, c Config) (*Provider, error) {
 	if c.Host == "" || c.MACs == nil {
 		return nil, fmt.Errorf("nested: a host and MACs are needed")
 	}
-	return &Provider{Provider: p, mode: c.Mode, host: c.Host, tag: hostTag(c.Host), macs: c.MACs, turn: make(chan struct{}, 1)}, nil
+	return &Provider{Provider: p, mode: c.Mode, host: c.Host, tag: hostTag(c.Host), macs: c.MACs, turn: make(chan struct{}, 1), uncached: c.Uncached, ports: memory{}}, nil
 }
 
 // hostTag is the tag of a host's ports.
@@ -101,12 +108,16 @@ func untagged() error {
 func (p *Provider) Port(ctx context.Context, id sdn.ID) (sdn.Port, error) {
 	port, err := p.Provider.Port(ctx, id)
 	if err != nil {
+		if sdn.IsNotFound(err) {
+			p.forget(id)
+		}
 		return port, err
 	}
 	return (&view{p: p}).see(ctx, port)
 }
 
-// FindPorts streams the ports that match as they are attached: those of this host are found by it.
+// FindPorts streams the ports that match as they are attached: those of this host are found by it. The port of a device that this process attached is not
+// asked for: who changes it because of that is told if it has gone, and finds out with the next search.
 func (p *Provider) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn.Port, error] {
 	return func(yield func(sdn.Port, error) bool) {
 		wide := q
@@ -115,7 +126,15 @@ func (p *Provider) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn
 			wide.Tags = append(slices.Clone(q.Tags), p.tag)
 		}
 		v := &view{p: p}
+		if h, ok := p.heldFor(q); ok && ctx.Err() == nil {
+			if port, err := v.see(ctx, h.port); err == nil && q.Matches(port) {
+				yield(port, nil)
+				return
+			}
+		}
+		absent := slices.Clone(q.IDs)
 		for port, err := range p.Provider.FindPorts(ctx, wide) {
+			absent = slices.DeleteFunc(absent, func(id sdn.ID) bool { return id == port.ID })
 			if err == nil {
 				port, err = v.see(ctx, port)
 			}
@@ -127,6 +146,7 @@ func (p *Provider) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn
 				return
 			}
 		}
+		p.forget(absent...)
 	}
 }
 
@@ -139,7 +159,14 @@ func (p *Provider) WaitPorts(ctx context.Context, ids []sdn.ID, status sdn.PortS
 }
 
 // here tells whether a port, as the SDN says it, is attached here or may be.
-func (p *Provider) here(port sdn.Port) bool { return slices.Contains(port.Tags, p.tag) }
+func (p *Provider) here(port sdn.Port) bool {
+	h, known := p.holds(port.ID)
+	return slices.Contains(port.Tags, p.tag) && !(known && h.off)
+}
+
+func (p *Provider) withoutTag(tags []string) []string {
+	return slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return t == p.tag })
+}
 
 // view is ports as they are attached, with what is read once for all of them.
 type view struct {
@@ -154,18 +181,23 @@ func (v *view) see(ctx context.Context, port sdn.Port) (sdn.Port, error) {
 	if at < 0 {
 		return port, nil
 	}
-	if !v.p.here(port) {
+	if !slices.Contains(port.Tags, v.p.tag) {
 		port.Host = strings.TrimPrefix(port.Tags[at], tagNested)
 		return port, nil
 	}
-	vlan := 0
-	if v.p.mode == VLAN {
+	v.p.takeUp(port)
+	h, known := v.p.holds(port.ID)
+	if known && h.off {
+		port.Tags = v.p.withoutTag(port.Tags)
+		return port, nil
+	}
+	if v.p.mode == VLAN && h.vlan == 0 {
 		if err := v.readVLANs(ctx); err != nil {
 			return sdn.Port{}, err
 		}
-		vlan = v.vlans[port.ID]
+		h.vlan = v.vlans[port.ID]
 	}
-	return v.p.attached(ctx, port, vlan)
+	return v.p.attached(ctx, port, h.vlan)
 }
 
 func (v *view) readVLANs(ctx context.Context) error {

@@ -35,11 +35,21 @@ func (p *Provider) AttachSubnet(ctx context.Context, router, subnet sdn.ID, addr
 			return p.attachAt(ctx, router, s, addr)
 		}
 	}
-	err := p.client.act(ctx, routers.at(router, "add_router_interface"), map[string]any{"subnet_id": subnet}, nil)
+	err := p.addLeg(ctx, router, map[string]any{"subnet_id": subnet})
 	if err == nil || sdn.IsNotFound(err) || sdn.IsDenied(err) {
 		return err
 	}
 	return p.attached(ctx, router, subnet, addr, err)
+}
+
+// addLeg gives a router a leg. While another call is at the same leg, which is not to be seen yet, it is asked for again: Neutron says then that it is there.
+func (p *Provider) addLeg(ctx context.Context, router sdn.ID, leg map[string]any) error {
+	for n := 1; ; n++ {
+		err := p.client.act(ctx, routers.at(router, "add_router_interface"), leg, nil)
+		if sdn.ReasonOf(err) != sdn.Stale || n == maxRaces || !backoff(ctx, n, err) {
+			return err
+		}
+	}
 }
 
 // attached judges a refusal to attach, or a lost answer, by what there is.
@@ -123,11 +133,11 @@ func (p *Provider) attachAt(ctx context.Context, router sdn.ID, s sdn.Subnet, ad
 	if port.isLegOf(router) {
 		return nil
 	}
-	err = p.client.act(ctx, routers.at(router, "add_router_interface"), map[string]any{"port_id": port.ID}, nil)
+	err = p.addLeg(ctx, router, map[string]any{"port_id": port.ID})
 	if err == nil {
 		return nil
 	}
-	if err = p.attached(ctx, router, s.ID, addr, err); err != nil && !sdn.IsUnavailable(err) {
+	if err = p.attached(ctx, router, s.ID, addr, err); err != nil && !sdn.IsUnavailable(err) && sdn.ReasonOf(err) != sdn.Stale {
 		if errDrop := p.dropLegPort(ctx, port); errDrop != nil {
 			p.log.Warn("a port that was to become a router's leg is left", "port", port.ID, "router", router, "error", errDrop)
 		}

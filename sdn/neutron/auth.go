@@ -112,7 +112,7 @@ func (a *authenticator) authenticate() (*session, error) {
 	provider := &gophercloud.ProviderClient{HTTPClient: a.http}
 	provider.UserAgent.Prepend("kuryr")
 	if c.none {
-		return &session{provider: provider, endpoint: normalise(c.endpoint), project: first(a.config.Project, a.config.env("OS_PROJECT_ID"))}, nil
+		return &session{provider: provider, endpoint: normalise(c.endpoint), project: a.config.unasked()}, nil
 	}
 	if err := a.refusals.allow(c.auth, a.now()); err != nil {
 		return nil, err

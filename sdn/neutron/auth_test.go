@@ -1,6 +1,7 @@
 package neutron
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
@@ -215,6 +216,7 @@ func TestResolve(t *testing.T) {
 		{"no authentication", Config{Cloud: "open", CloudsFile: file, Project: "p"}, "none http://n:9696"},
 		{"variables", Config{Env: env("OS_AUTH_URL", "http://k:5000", "OS_USERNAME", "u", "OS_PASSWORD", "w", "OS_PROJECT_NAME", "p", "OS_USER_DOMAIN_NAME", "ud", "OS_PROJECT_DOMAIN_NAME", "pd", "OS_REGION_NAME", "R")}, "u w p pd ud R public  "},
 		{"variables, no authentication", Config{Env: env("OS_AUTH_TYPE", "noauth", "OS_ENDPOINT", "http://n", "OS_PROJECT_ID", "p")}, "none http://n"},
+		{"no authentication, the project of credentials", Config{Auth: Auth{Type: "none", ProjectID: "p"}, Endpoint: "http://n"}, "none http://n"},
 		{"settings before variables", Config{Auth: Auth{Username: "me"}, Env: env("OS_AUTH_URL", "http://k", "OS_USERNAME", "u", "OS_PASSWORD", "w")}, "me w    public  "},
 		{"absent cloud", Config{Cloud: "nowhere", CloudsFile: file}, "!cloud"},
 		{"absent file", Config{Cloud: "split", CloudsFile: filepath.Join(dir, "no.yaml")}, "!cloud"},
@@ -320,8 +322,38 @@ func TestTLS(t *testing.T) {
 			o.Endpoint = server.URL
 			c.change(o)
 		})
-		if err := p.Ping(t.Context()); (err == nil) != c.ok {
+		if err := p.Ping(t.Context()); (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "neutron.ca_file") {
 			t.Errorf("%s: the error is %v", c.name, err)
+		}
+	}
+}
+
+// A Neutron that wants a certificate of its clients is told apart from one that does not answer.
+func TestClientCertificate(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(newDouble())
+	server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	p, _ := onDouble(t, newDouble(), func(o *Config) { o.Endpoint, o.Insecure = server.URL, true })
+	if err := p.Ping(t.Context()); !sdn.IsUnavailable(err) || !strings.Contains(err.Error(), "neutron.cert_file") || !strings.Contains(err.Error(), "certificate required") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// That nothing is verified is said, whoever says so.
+func TestInsecureIsSaid(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "clouds.yaml")
+	if err := os.WriteFile(file, []byte("clouds: {c: {auth_type: none, verify: false, auth: {endpoint: 'https://n'}}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]Config{"neutron.insecure": {Insecure: true, Auth: Auth{Type: "none"}, Endpoint: "https://n"}, "clouds.yaml": {Cloud: "c", CloudsFile: file}} {
+		var log strings.Builder
+		c.Installation, c.Project, c.Env = "test", "p", func(string) (string, bool) { return "", false }
+		if _, err := Open(c, slog.New(slog.NewTextHandler(&log, nil))); err != nil || !strings.Contains(log.String(), "are not verified") {
+			t.Errorf("%s: the log is %q, the error %v", name, log.String(), err)
 		}
 	}
 }

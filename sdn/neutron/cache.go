@@ -114,7 +114,7 @@ func renew[W wire](p *Provider, c *cache[W], k collection[W], id sdn.ID) {
 		return
 	}
 	go func() {
-		ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), awaited{}, false), p.config.Timeout)
+		ctx, cancel := context.WithTimeout(sdn.Unawaited(context.Background()), p.config.Timeout)
 		defer cancel()
 		read := c.reading()
 		switch w, err := k.read(ctx, p.client, id); {

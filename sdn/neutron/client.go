@@ -136,7 +136,7 @@ func (c *client) attempt(ctx context.Context, refused *session, method, path str
 	if ifRevision != 0 {
 		options.MoreHeaders["If-Match"] = fmt.Sprintf("revision_number=%d", ifRevision-1)
 	}
-	if ctx.Value(awaited{}) == false {
+	if sdn.IsUnawaited(ctx) {
 		options.MoreHeaders["User-Agent"] = BackgroundAgent
 	}
 	verb := method
@@ -163,9 +163,6 @@ func (c *client) attempt(ctx context.Context, refused *session, method, path str
 
 // BackgroundAgent is the User-Agent of requests that nobody waits for, so that who counts those of a call can tell them apart.
 const BackgroundAgent = "kuryr-background"
-
-// awaited is the context's key of false where nobody waits for the request.
-type awaited struct{}
 
 // gone tells whether an endpoint that ended a request so is to be taken for away.
 func gone(status int) bool {

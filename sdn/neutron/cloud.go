@@ -92,7 +92,7 @@ func (c Config) parse(name string, entries, secure []byte) (cloud, error) {
 		if out.endpoint == "" {
 			return cloud{}, sdn.Invalid("configuration", "endpoint", "auth type %q needs Neutron's endpoint", authType)
 		}
-		if first(c.Project, c.env("OS_PROJECT_ID")) == "" {
+		if c.unasked() == "" {
 			return cloud{}, sdn.Invalid("configuration", "project", "auth type %q needs the id of a project", authType)
 		}
 	}

@@ -110,6 +110,9 @@ func (c Config) env(name string) string {
 	return v
 }
 
+// unasked is the project's id where no Keystone is asked for it.
+func (c Config) unasked() string { return first(c.Project, c.Auth.ProjectID, c.env("OS_PROJECT_ID")) }
+
 // first is the first that is not empty.
 func first(values ...string) string {
 	for _, v := range values {

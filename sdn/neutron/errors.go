@@ -2,9 +2,11 @@ package neutron
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -35,6 +37,7 @@ var meanings = map[string]meaning{
 	"ParentPortInUse":                            {sdn.KindConflict, sdn.Exists, "parent"},
 	"SubnetPoolDeleteError":                      {sdn.KindConflict, sdn.InUse, ""},
 	"RevisionNumberConstraintFailed":             {sdn.KindConflict, sdn.Stale, ""},
+	"NeutronDbObjectDuplicateEntry":              {sdn.KindConflict, sdn.Stale, ""}, // another call is at the same
 	"GatewayConflictWithAllocationPools":         {sdn.KindInvalid, "", "gateway"},
 	"AddressScopePrefixConflict":                 {sdn.KindConflict, sdn.Exists, "prefixes"},
 	"NetworkSubnetPoolAffinityError":             {sdn.KindInvalid, "", "pool"},
@@ -209,7 +212,23 @@ func unanswered(ctx context.Context, err error, verb, noun string, timeout time.
 	case errors.Is(err, context.DeadlineExceeded):
 		return sdn.Unavailable(err, "Neutron", "it has not answered %s of a %s within %v", verb, noun, timeout)
 	}
+	if wrong := certificates(err); wrong != "" {
+		return sdn.Unavailable(err, "Neutron", "%s", wrong)
+	}
 	return sdn.Unavailable(err, "Neutron", "it cannot be reached, or broke off, at %s of a %s", verb, noun)
+}
+
+// certificates tells whose certificate keeps TLS from coming about, and the settings that are about it; "" where it is nobody's.
+func certificates(err error) string {
+	var unknown x509.UnknownAuthorityError
+	var alert *net.OpError
+	switch {
+	case errors.As(err, &unknown):
+		return "its certificate is of nobody that is trusted (neutron.ca_file, or cacert, says who is)"
+	case errors.As(err, &alert) && alert.Op == "remote error" && strings.Contains(alert.Error(), "certificate"):
+		return "it does not take this host's certificate (neutron.cert_file and neutron.key_file, or cert and key)"
+	}
+	return ""
 }
 
 // keystoneError translates an authentication's error. It never shows what was sent.
@@ -233,6 +252,9 @@ func keystoneError(err error, where string, auth gophercloud.AuthOptions) error 
 	}
 	var broken *url.Error
 	if errors.As(err, &broken) {
+		if wrong := certificates(err); wrong != "" {
+			return sdn.Unavailable(broken.Err, "Keystone", "at %s: %s", where, wrong)
+		}
 		return sdn.Unavailable(broken.Err, "Keystone", "at %s cannot be reached", where)
 	}
 	return sdn.Unavailable(err, "Keystone", "at %s gives no session", where)

@@ -67,6 +67,34 @@ func TestFinding6RouterHasTheSubnet(t *testing.T) {
 	}
 }
 
+// A leg that another call is at the moment giving the router is not to be seen yet, and Neutron's database refuses a second one: what is being made is waited for,
+// and never removed.
+func TestALegInTheMaking(t *testing.T) {
+	making := says{409, neutronError("NeutronDbObjectDuplicateEntry", "Failed to create a duplicate RouterPort: for attribute(s) ['PRIMARY'] with value(s) r-l")}
+	made := says{400, neutronError("BadRequest", "Bad router request: Router already has a port on subnet s.")}
+	const port = `{"id": "l", "description": "kuryr/test/router-leg/r/s", "device_id": "", "fixed_ips": [{"subnet_id": "s", "ip_address": "10.7.0.254"}]}`
+	const legAt = `{"ports": [{"id": "l", "device_id": "r", "device_owner": "network:router_interface", "fixed_ips": [{"subnet_id": "s", "ip_address": "10.7.0.254"}]}]}`
+	for name, c := range map[string]struct {
+		addr  netip.Addr
+		ports []says
+	}{
+		"at the gateway":           {netip.Addr{}, []says{{200, leg}}},
+		"at an address of its own": {netip.MustParseAddr("10.7.0.254"), []says{{200, noLeg}, {200, `{"ports": [` + port + `]}`}, {200, legAt}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, s, _ := onScript(t, map[string][]says{
+				"GET /subnets/s": {{200, subnetWithGateway}}, "GET /routers/r": {{200, `{"router": {"id": "r", "project_id": "p1", "admin_state_up": true}}`}},
+				"GET /ports": c.ports, "PUT /routers/r/add_router_interface": {making, made},
+				"POST /ports": {{409, neutronError("IpAddressAlreadyAllocated", "IP address 10.7.0.254 already allocated in subnet s")}},
+			})
+			want(t, p.AttachSubnet(t.Context(), "r", "s", c.addr), "", "", "")
+			if n := s.count("PUT"); n != 2 || s.count("DELETE") != 0 {
+				t.Errorf("asked %q, want the leg asked for twice and nothing removed", s.asked)
+			}
+		})
+	}
+}
+
 // A leg at an address of its own needs a port, which is found again by its Key after a lost answer and goes where the router refuses it.
 func TestALegAtAnAddress(t *testing.T) {
 	const router = `{"router": {"id": "r", "project_id": "p1", "admin_state_up": true}}`

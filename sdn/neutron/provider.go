@@ -22,6 +22,7 @@ type Provider struct {
 	ports      *portCache
 	posting    turns // of ports
 	pace       pace  // of making them
+	subports   trunkMemory
 	locks      locks // by collection and Key, by "subnets of" and network, …
 	http       http.Client
 }
@@ -36,11 +37,11 @@ func Open(c Config, log *slog.Logger) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Insecure {
+	if resolved.tls.InsecureSkipVerify {
 		log.Warn("the certificates of Keystone and Neutron are not verified: insecure is set")
 	}
-	if resolved.none && c.Project == "" {
-		c.Project = c.env("OS_PROJECT_ID")
+	if resolved.none {
+		c.Project = c.unasked()
 	}
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout

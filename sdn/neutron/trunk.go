@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math/rand/v2"
 	"slices"
+	"sync"
 
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
@@ -144,10 +145,38 @@ func (p *Provider) UpdateTrunk(ctx context.Context, id sdn.ID, change sdn.TrunkP
 	return p.trunk(w), nil
 }
 
+// trunkMemory is what Neutron last said of the subports of trunks that this process changed. It saves the look before a change: one that does not
+// fit what is there by now Neutron refuses, and then it is looked at.
+type trunkMemory struct {
+	mu   sync.Mutex
+	last map[sdn.ID]*trunkWire
+}
+
+// of gives what is known of a trunk, nil if nothing.
+func (m *trunkMemory) of(trunk sdn.ID) *trunkWire {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.last[trunk]
+}
+
+// put remembers a trunk as Neutron answers; what is not that trunk, nil too, forgets it.
+func (m *trunkMemory) put(trunk sdn.ID, w *trunkWire) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if w == nil || sdn.ID(w.ID) != trunk {
+		delete(m.last, trunk)
+		return
+	}
+	if m.last == nil {
+		m.last = map[sdn.ID]*trunkWire{}
+	}
+	m.last[trunk] = w
+}
+
 // AttachSubports adds the ports that are missing in one request, which Neutron does wholly or not at all. It chooses VLANs at random among those
-// that are free, so that processes that attach to one trunk at the same time seldom choose the same; where they do, Neutron refuses the later one
-// (DuplicateSubPort), which chooses again. Neutron demands that a port has no device id when it is attached (conflict, InUse): give
-// it one afterwards. It keeps the port's description, and so its Key.
+// that are free as far as is known, so that processes that attach to one trunk at the same time seldom choose the same; where they do, Neutron refuses the later one
+// (DuplicateSubPort), which looks and chooses again. That a port is attached, or no VLAN free, is never said without a look. Neutron demands that a port has no device
+// id when it is attached (conflict, InUse): give it one afterwards. It keeps the port's description, and so its Key.
 func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []sdn.Subport) ([]sdn.Subport, error) {
 	if err := checkSubports(subports); err != nil {
 		return nil, err
@@ -163,26 +192,41 @@ func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []
 	for _, s := range subports {
 		defer p.ports.gone(s.Port) // Neutron makes it a subport, and writes into its binding
 	}
+	w := p.subports.of(trunk)
+	if w != nil {
+		if _, missing, err := chooseVLANs(w, subports); err != nil || len(missing) < len(subports) {
+			w = nil
+		}
+	}
+	remembered := w != nil
 	for n := 1; ; n++ {
-		w, err := trunks.read(ctx, p.client, trunk)
-		if err != nil {
-			return nil, err
+		if w == nil {
+			if w, err = trunks.read(ctx, p.client, trunk); err != nil {
+				return nil, err
+			}
+			p.subports.put(trunk, w)
 		}
 		all, missing, err := chooseVLANs(w, subports)
 		if err != nil || len(missing) == 0 {
 			return all, err
 		}
-		err = p.client.act(ctx, trunks.at(trunk, "add_subports"), map[string]any{"sub_ports": missing}, nil)
+		answer := &trunkWire{}
+		err = p.client.act(ctx, trunks.at(trunk, "add_subports"), map[string]any{"sub_ports": missing}, answer)
 		if err == nil {
+			p.subports.put(trunk, answer)
 			return all, nil
 		}
+		p.subports.put(trunk, nil)
 		// Another process may have taken a VLAN, or have attached the very port; an answer that was lost may have been a good one.
-		if n == vlanRaces || !sdn.IsUnavailable(err) && sdn.ReasonOf(err) != sdn.Exists {
+		if n == vlanRaces || !sdn.IsUnavailable(err) && sdn.ReasonOf(err) != sdn.Exists && !(remembered && sdn.IsConflict(err)) {
 			return nil, err
 		}
-		if now, errRead := trunks.read(ctx, p.client, trunk); errRead != nil || !moved(w, now, missing) {
+		now, errRead := trunks.read(ctx, p.client, trunk)
+		if errRead != nil || !moved(w, now, missing) {
 			return nil, err
 		}
+		w, remembered = now, false
+		p.subports.put(trunk, w)
 	}
 }
 
@@ -273,10 +317,13 @@ func (p *Provider) DetachSubports(ctx context.Context, trunk sdn.ID, ids []sdn.I
 		for i, id := range leaving {
 			subports[i].Port = id
 		}
-		err := p.client.act(ctx, trunks.at(trunk, "remove_subports"), map[string]any{"sub_ports": subports}, nil)
+		answer := &trunkWire{}
+		err := p.client.act(ctx, trunks.at(trunk, "remove_subports"), map[string]any{"sub_ports": subports}, answer)
 		if err == nil {
+			p.subports.put(trunk, answer)
 			return nil
 		}
+		p.subports.put(trunk, nil)
 		w, errRead := trunks.read(ctx, p.client, trunk)
 		if sdn.IsNotFound(errRead) {
 			return nil
@@ -300,6 +347,7 @@ func (p *Provider) DeleteTrunk(ctx context.Context, id sdn.ID) error {
 	if err := p.needTrunks(ctx); err != nil {
 		return err
 	}
+	p.subports.put(id, nil)
 	err := trunks.erase(ctx, p.client, id, 0)
 	if !sdn.IsConflict(err) {
 		return err

@@ -1,8 +1,10 @@
 package neutron
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,6 +82,106 @@ func TestAVLANLostToAnotherIsChosenAnew(t *testing.T) {
 	trunk.conflicts = 1
 	if _, err := p.AttachSubports(t.Context(), "t", []sdn.Subport{{Port: "a", VLAN: 4000}}); sdn.ReasonOf(err) != sdn.Exists || sdn.FieldOf(err) != "subports[0].vlan" {
 		t.Errorf("a VLAN that was asked for and lost: %v", err)
+	}
+}
+
+// heldTrunk is the trunk t as Neutron keeps it: a VLAN is one port's, and a port is in one trunk, which none gets into that has a device.
+type heldTrunk struct {
+	subports []subportWire
+	device   sdn.ID // a port that has one
+}
+
+func (d *heldTrunk) serve(r *http.Request, body []byte) (int, string) {
+	var asked struct {
+		Subports []subportWire `json:"sub_ports"`
+	}
+	switch {
+	case !strings.Contains(r.URL.Path, "/trunks/t"):
+		return 0, ""
+	case r.Method == http.MethodGet:
+		return http.StatusOK, `{"trunk": ` + d.said() + `}`
+	}
+	if err := json.Unmarshal(body, &asked); err != nil {
+		return http.StatusBadRequest, neutronError("BadRequest", err.Error())
+	}
+	for _, s := range asked.Subports {
+		at := slices.IndexFunc(d.subports, func(has subportWire) bool { return has.Port == s.Port })
+		switch adds := strings.HasSuffix(r.URL.Path, "/add_subports"); {
+		case !adds && at < 0:
+			return http.StatusNotFound, neutronError("SubPortNotFound", string(s.Port))
+		case !adds:
+			d.subports = slices.Delete(d.subports, at, at+1)
+		case s.Port == d.device:
+			return http.StatusConflict, neutronError("PortInUse", "Port already has an attached device d2.")
+		case at >= 0:
+			return http.StatusConflict, neutronError("TrunkPortInUse", string(s.Port))
+		case slices.ContainsFunc(d.subports, func(has subportWire) bool { return has.VLAN == s.VLAN }):
+			return http.StatusConflict, neutronError("DuplicateSubPort", fmt.Sprint(s.VLAN))
+		default:
+			d.subports = append(d.subports, s)
+		}
+	}
+	return http.StatusOK, d.said()
+}
+
+func (d *heldTrunk) said() string {
+	subports, _ := json.Marshal(d.subports)
+	return `{"id": "t", "port_id": "parent", "admin_state_up": true, "sub_ports": ` + string(subports) + `}`
+}
+
+// A trunk is read before its first change, and after a refusal that says that it is another by now.
+func TestTrunkIsReadWhereItIsNotKnown(t *testing.T) {
+	d := newPortDouble(100)
+	p, proxy, _ := onPorts(t, d)
+	trunk := &heldTrunk{}
+	d.refuse = trunk.serve
+	attach := func(port sdn.ID, calls string) int {
+		t.Helper()
+		proxy.Reset()
+		got, err := p.AttachSubports(t.Context(), "t", []sdn.Subport{{Port: port}})
+		if err != nil || len(got) != 1 || got[0].VLAN == 0 || !slices.Contains(trunk.subports, subportWire{Port: port, Type: "vlan", VLAN: got[0].VLAN}) {
+			t.Fatalf("%s: %v, %v; the trunk has %v", port, got, err, trunk.subports)
+		}
+		if made := fmt.Sprint(proxy.Calls()); made != calls {
+			t.Errorf("%s: asked %s, want %s", port, made, calls)
+		}
+		return got[0].VLAN
+	}
+	attach("a", "[GET trunks PUT trunks]")
+	vlan := attach("b", "[PUT trunks]")
+	if again := attach("b", "[GET trunks]"); again != vlan {
+		t.Errorf("attached again it has VLAN %d, had %d", again, vlan)
+	}
+	if err := p.DetachSubports(t.Context(), "t", []sdn.ID{"b"}); err != nil {
+		t.Fatal(err)
+	}
+	attach("b", "[PUT trunks]")
+
+	// Another process attaches a port, and takes one off.
+	trunk.subports = append(slices.DeleteFunc(trunk.subports, func(s subportWire) bool { return s.Port == "a" }), subportWire{Port: "c", Type: "vlan", VLAN: 4000})
+	if vlan := attach("c", "[PUT trunks GET trunks]"); vlan != 4000 {
+		t.Errorf("it has VLAN %d", vlan)
+	}
+	attach("a", "[PUT trunks]")
+
+	// Another process takes almost all VLANs.
+	for vlan := 1; len(trunk.subports) < maxVLAN-1; vlan++ {
+		if !slices.ContainsFunc(trunk.subports, func(s subportWire) bool { return s.VLAN == vlan }) {
+			trunk.subports = append(trunk.subports, subportWire{Port: sdn.ID(fmt.Sprint("other-", vlan)), Type: "vlan", VLAN: vlan})
+		}
+	}
+	last, err := p.AttachSubports(t.Context(), "t", []sdn.Subport{{Port: "last"}})
+	if err != nil || len(trunk.subports) != maxVLAN {
+		t.Fatalf("the last VLAN: %v, %v", last, err)
+	}
+	if _, err := p.AttachSubports(t.Context(), "t", []sdn.Subport{{Port: "one-too-many"}}); sdn.ReasonOf(err) != sdn.NoVLANs {
+		t.Errorf("one more: %v", err)
+	}
+	trunk.subports = trunk.subports[:1]
+	attach("d", "[GET trunks PUT trunks]")
+	trunk.device = "busy"
+	if _, err := p.AttachSubports(t.Context(), "t", []sdn.Subport{{Port: "busy"}}); sdn.ReasonOf(err) != sdn.InUse {
+		t.Errorf("a port that has a device: %v", err)
 	}
 }
 

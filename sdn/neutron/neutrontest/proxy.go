@@ -39,8 +39,9 @@ type Answer struct {
 
 // A Proxy stands before a server. Its methods may be called while requests are under way.
 type Proxy struct {
-	URL string
+	URL string // "" of one that a test serves itself
 
+	before http.Handler
 	server *httptest.Server
 
 	mu     sync.Mutex
@@ -56,6 +57,7 @@ type rule struct {
 	answer *Answer
 	part   int           // with no answer: how many bytes of the server's body pass; -1: not even the header
 	hold   chan struct{} // the request waits for it, or for its client to give up
+	does   bool          // what it asks for is done meanwhile
 	goes   bool          // the server is away from then on
 }
 
@@ -77,9 +79,12 @@ func NewBefore(t testing.TB, h http.Handler) *Proxy {
 	return start(t, h)
 }
 
+// Handler is a proxy before a handler that serves nowhere by itself.
+func Handler(h http.Handler) *Proxy { return &Proxy{before: h, counts: map[Call]int{}} }
+
 func start(t testing.TB, h http.Handler) *Proxy {
-	p := &Proxy{counts: map[Call]int{}}
-	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(w, r, h) }))
+	p := Handler(h)
+	p.server = httptest.NewServer(p)
 	p.URL = p.server.URL
 	t.Cleanup(func() {
 		p.release()
@@ -141,6 +146,11 @@ func (p *Proxy) Hang(c Call, times int) {
 	p.add(&rule{call: c, times: times, hold: make(chan struct{})})
 }
 
+// Stall is Hang, but that the server does what they ask for.
+func (p *Proxy) Stall(c Call, times int) {
+	p.add(&rule{call: c, times: times, hold: make(chan struct{}), does: true})
+}
+
 // Away hangs up on every request until it is called with false: the Neutron that is not there. Requests that come are counted.
 func (p *Proxy) Away(away bool) {
 	p.mu.Lock()
@@ -182,14 +192,18 @@ func (p *Proxy) take(call Call) (r *rule, away bool) {
 	return nil, p.away
 }
 
-func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, server http.Handler) {
+// ServeHTTP is http.Handler's.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rule, away := p.take(callOf(r))
 	switch {
 	case away:
 		hangUp(w)
 	case rule == nil:
-		server.ServeHTTP(w, r)
+		p.before.ServeHTTP(w, r)
 	case rule.hold != nil:
+		if rule.does {
+			p.before.ServeHTTP(httptest.NewRecorder(), r)
+		}
 		_, _ = io.Copy(io.Discard, r.Body) // else the server does not see its client go
 		select {
 		case <-rule.hold:
@@ -204,7 +218,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, server http.Handle
 		_, _ = io.WriteString(w, rule.answer.Body)
 	default:
 		recorder := httptest.NewRecorder()
-		server.ServeHTTP(recorder, r)
+		p.before.ServeHTTP(recorder, r)
 		if rule.goes {
 			p.Away(true)
 		}

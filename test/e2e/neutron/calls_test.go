@@ -4,6 +4,7 @@ package neutron_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"syscall"
@@ -12,28 +13,55 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/neutronlab"
 )
 
-// How many calls of Neutron a command of Docker's may cost. An existing network costs more: of what is others' each tag is a call, and
-// kuryr-libnetwork's are four (docs/neutron.md, "Calls").
+// How many calls of Neutron Docker may wait for in a command.
 const (
-	mostCreate         = 6
-	mostDelete         = 6
-	mostStart          = 5
-	mostStop           = 3
-	mostCreateExisting = 9
-	mostDeleteExisting = 7
+	mostCreate = 6
+	mostDelete = 6
+	mostStart  = 5
+	mostStop   = 3
 )
 
-// counted lets the host's Kuryr speak with Neutron through a proxy that counts, until the test ends, and never ask Docker, so that what it does by
-// itself (the comparison with Docker) adds no calls.
-func (r *rig) counted(h host) *neutronlab.Counter {
+// counted lets the host's Kuryr speak with Neutron through a proxy that counts, until the test ends.
+func (r *rig) counted(h host) counter {
+	r.Helper()
+	c := r.counter()
+	r.restarted(h, c.env()...)
+	return c
+}
+
+// counter is a proxy before Neutron that counts, until the test ends.
+type counter struct{ *neutronlab.Counter }
+
+func (r *rig) counter() counter {
 	r.Helper()
 	c, err := r.lab.NewCounter(r.ctx)
 	if err != nil {
 		r.Fatal(err)
 	}
 	r.fresh(func(context.Context) error { return c.Close() })
-	r.restarted(h, "KURYR_NEUTRON_ENDPOINT="+c.Endpoint, "KURYR_DOCKER_API=")
-	return c
+	return counter{c}
+}
+
+// env has Kuryr use the proxy, and never ask Docker, so that what it does by itself (the comparison with Docker) adds no calls.
+func (c counter) env() []string {
+	return []string{"KURYR_NEUTRON_ENDPOINT=" + c.Endpoint, "KURYR_DOCKER_API="}
+}
+
+// costs runs a command of Docker's, which may cost so many calls.
+func (c counter) costs(h host, s step) {
+	h.rig.Helper()
+	c.Take()
+	c.TakeUnawaited()
+	h.docker(s.args...)
+	calls, spent := c.Take()
+	if s.most == 0 {
+		return
+	}
+	what := strings.Join(s.args[:2], " ")
+	h.rig.Logf("docker %s: %d calls, %s of Neutron\n  %s", what, len(calls), spent, strings.Join(calls, "\n  "))
+	if len(calls) > s.most {
+		h.rig.Errorf("docker %s: %d calls of Neutron, at most %d are allowed", what, len(calls), s.most)
+	}
 }
 
 // restarted ends the host's Kuryr and starts it with env added, until the test ends.
@@ -85,36 +113,49 @@ func TestCalls(t *testing.T) {
 	r.h1.docker("network", "rm", "warm")
 	create := []string{"network", "create", "-d", "kuryr", "--ipam-driver", "kuryr"}
 	for _, c := range []struct {
-		name         string
-		make, remove int
-		create       []string
-		life         []step
+		name   string
+		create []string
+		life   []step
 	}{
-		{"own", mostCreate, mostDelete, []string{"--subnet", "10.71.0.0/24", "--gateway", "10.71.0.1"}, life("calls")},
-		{"existing", mostCreateExisting, mostDeleteExisting, []string{"--subnet", "10.72.0.0/24", "--gateway", "10.72.0.1", "-o", "neutron.net.uuid=" + uuid, "-o", "neutron.net.shared=False", "-o", "neutron.subnet.uuid=" + subnet,
+		{"own", []string{"--subnet", "10.71.0.0/24", "--gateway", "10.71.0.1"}, life("calls")},
+		{"existing", []string{"--subnet", "10.72.0.0/24", "--gateway", "10.72.0.1", "-o", "neutron.net.uuid=" + uuid, "-o", "neutron.net.shared=False", "-o", "neutron.subnet.uuid=" + subnet,
 			"--ipam-opt", "neutron.net.shared=False", "--ipam-opt", "neutron.subnet.uuid=" + subnet}, life("calls")},
-		{"existing named", mostCreateExisting, mostDeleteExisting, []string{"--subnet", "10.72.0.0/24", "--gateway", "10.72.0.1", "-o", "neutron.net.name=calls"}, life("calls")},
-		{"port of Zun", mostCreateExisting, mostDeleteExisting, []string{"--subnet", "10.72.0.0/24", "--gateway", "10.72.0.1", "-o", "neutron.net.uuid=" + uuid, "-o", "neutron.subnet.uuid=" + subnet,
+		{"existing named", []string{"--subnet", "10.72.0.0/24", "--gateway", "10.72.0.1", "-o", "neutron.net.name=calls"}, life("calls")},
+		{"port of Zun", []string{"--subnet", "10.72.0.0/24", "--gateway", "10.72.0.1", "-o", "neutron.net.uuid=" + uuid, "-o", "neutron.subnet.uuid=" + subnet,
 			"--ipam-opt", "neutron.subnet.uuid=" + subnet}, life("calls", "--ip", "10.72.0.20", "--mac-address", zun.Text("mac_address"))},
-		{"port that is bare", mostCreateExisting, mostDeleteExisting, []string{"--subnet", "10.72.0.0/24", "--gateway", "10.72.0.1", "-o", "neutron.net.uuid=" + uuid}, life("calls", "--ip", "10.72.0.21", "--mac-address", bare.Text("mac_address"))},
+		{"port that is bare", []string{"--subnet", "10.72.0.0/24", "--gateway", "10.72.0.1", "-o", "neutron.net.uuid=" + uuid}, life("calls", "--ip", "10.72.0.21", "--mac-address", bare.Text("mac_address"))},
 	} {
 		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
 			h := host{r.h1.Host, &rig{T: t, ctx: r.ctx, lab: r.lab, api: r.api}}
 			h.rig.fresh(func(ctx context.Context) error { return h.gone(ctx, "network", "rm", "calls") })
 			h.rig.fresh(func(ctx context.Context) error { return h.gone(ctx, "rm", "-f", "calls") })
-			made := step{c.make, slices.Concat(create, c.create, []string{"calls"})}
-			for _, s := range slices.Concat([]step{made}, c.life, []step{{c.remove, []string{"network", "rm", "calls"}}}) {
-				counter.Take()
-				h.docker(s.args...)
-				calls, spent := counter.Take()
-				if s.most == 0 {
-					continue
-				}
-				t.Logf("docker %s: %d calls, %s of Neutron\n  %s", strings.Join(s.args[:2], " "), len(calls), spent, strings.Join(calls, "\n  "))
-				if len(calls) > s.most {
-					t.Errorf("docker %s: %d calls of Neutron, at most %d are allowed", strings.Join(s.args[:2], " "), len(calls), s.most)
+			made := step{mostCreate, slices.Concat(create, c.create, []string{"calls"})}
+			for _, s := range slices.Concat([]step{made}, c.life, []step{{mostDelete, []string{"network", "rm", "calls"}}}) {
+				counter.costs(h, s)
+				if s.args[0] == "network" && c.name != "own" {
+					h.tellsUse(existing, subnets[0], s.args[1] == "create")
+					later := counter.TakeUnawaited()
+					t.Logf("%d calls that it did not wait for\n  %s", len(later), strings.Join(later, "\n  "))
 				}
 			}
 		})
 	}
+}
+
+// tellsUse waits until a network and its subnet tell by kuryr-libnetwork's tags that the Docker network "calls" uses them, or that nobody does.
+func (h host) tellsUse(network, subnet object, used bool) {
+	h.rig.Helper()
+	if !used {
+		h.rig.wears("networks", network)
+		h.rig.wears("subnets", subnet)
+		return
+	}
+	id := h.docker("network", "inspect", "-f", "{{.Id}}", "calls")
+	h.rig.wears("networks", network, append(halves("kuryr.net.uuid", id), "kuryr.net.existing:"+id[:12])...)
+	h.rig.until("the subnet does not tell its pool", func(context.Context) error {
+		if tags, _ := h.rig.get("subnets", subnet.ID())["tags"].([]any); len(tags) != 1 {
+			return fmt.Errorf("it has tags %v", tags)
+		}
+		return nil
+	})
 }

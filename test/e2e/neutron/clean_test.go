@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,27 +19,39 @@ import (
 // inventory is all there is: lines by where they were seen.
 type inventory map[string][]string
 
-// nouns are Neutron's that Kuryr makes objects of.
-var nouns = []string{"networks", "subnets", "subnetpools", "ports", "trunks", "routers", "floatingips", "security-groups"}
-
-// rows are OVN's, in the northbound database, by table and the columns that tell one from another.
-var rows = map[string]string{
-	"Logical_Switch": "name", "Logical_Switch_Port": "name", "Logical_Router": "name", "Logical_Router_Port": "name",
-	"NAT": "type,external_ip,logical_ip", "Port_Group": "name", "Load_Balancer": "name", "DHCP_Options": "cidr,external_ids", "ACL": "match,external_ids",
+// nouns are Neutron's that Kuryr makes objects of, or changes, with the fields that tell what it does; those that are used and stay must also
+// be as they were. A floating IP tells its port forwardings.
+var nouns = map[string]string{
+	"networks": "qos_policy_id", "subnets": "network_id", "subnetpools": "prefixes", "trunks": "sub_ports", "routers": "external_gateway_info",
+	"ports":       "network_id device_id binding:host_id fixed_ips allowed_address_pairs security_groups qos_policy_id",
+	"floatingips": "floating_ip_address port_id port_forwardings", "security-groups": "stateful", "security-group-rules": "security_group_id direction ethertype protocol",
+	"address-groups": "addresses", "qos/policies": "rules",
 }
 
-// look takes the inventory of a lab: Neutron, OVN's northbound database, Open vSwitch and the kernel of each host.
+// rows are OVN's, in the northbound and the southbound database, by table and the columns that tell one from another.
+var (
+	rows = map[string]string{
+		"Logical_Switch": "name", "Logical_Switch_Port": "name", "Logical_Router": "name", "Logical_Router_Port": "name", "Logical_Router_Static_Route": "ip_prefix,nexthop",
+		"NAT": "type,external_ip,logical_ip", "Port_Group": "name", "Address_Set": "name", "Load_Balancer": "name", "DHCP_Options": "cidr,external_ids",
+		"ACL": "match,external_ids", "QoS": "match,bandwidth,external_ids",
+	}
+	boundRows = map[string]string{"Datapath_Binding": "external_ids", "Port_Binding": "logical_port,type"}
+)
+
+// look takes the inventory of a lab: Neutron, OVN's databases, Open vSwitch and the kernel of each host.
 func look(ctx context.Context, l *neutronlab.Lab) (inventory, error) {
 	seen := inventory{}
 	if err := seen.neutron(ctx, l, func(neutronlab.Object) bool { return true }); err != nil {
 		return nil, err
 	}
-	for table, columns := range rows {
-		r := l.Central.Exec(ctx, "ovn-nbctl", "--timeout=20", "--format=csv", "--no-headings", "--columns="+columns, "list", table)
-		if err := r.Err(); err != nil {
-			return nil, err
+	for program, tables := range map[string]map[string]string{"ovn-nbctl": rows, "ovn-sbctl": boundRows} {
+		for table, columns := range tables {
+			r := l.Central.Exec(ctx, program, "--timeout=20", "--format=csv", "--no-headings", "--columns="+columns, "list", table)
+			if err := r.Err(); err != nil {
+				return nil, err
+			}
+			seen["OVN "+table] = lines(r)
 		}
-		seen["OVN "+table] = lines(r)
 	}
 	for _, h := range l.Hosts {
 		if err := seen.host(ctx, h); err != nil {
@@ -50,14 +63,15 @@ func look(ctx context.Context, l *neutronlab.Lab) (inventory, error) {
 
 // neutron adds what Neutron has of the objects that count.
 func (i inventory) neutron(ctx context.Context, l *neutronlab.Lab, counts func(neutronlab.Object) bool) error {
-	for _, noun := range nouns {
-		all, err := l.API().List(ctx, noun, "fields=id&fields=name&fields=description&fields=tags&fields=network_id&fields=device_id")
+	for noun, fields := range nouns {
+		query := url.Values{"fields": append(strings.Fields(fields), "id", "name", "description", "tags")}
+		all, err := l.API().List(ctx, noun, query.Encode())
 		if err != nil {
 			return err
 		}
 		for _, o := range all {
 			if counts(o) {
-				i["Neutron "+noun] = append(i["Neutron "+noun], fmt.Sprintf("%s %q %q %q %v", o.ID(), o.Text("name"), o.Text("description"), o.Text("device_id"), o["tags"]))
+				i["Neutron "+noun] = append(i["Neutron "+noun], fmt.Sprint(o))
 			}
 		}
 	}

@@ -18,14 +18,17 @@ import (
 func TestContract(t *testing.T) {
 	t.Parallel()
 	suite := built(t, "neutron")
-	t.Run("whole", func(t *testing.T) { onNeutron(t, shared(t), suite) })
-	t.Run("nested", func(t *testing.T) { onNeutron(t, shared(t), built(t, "nested")) })
+	t.Run("whole", func(t *testing.T) { onNeutron(t, shared(t), suite, nil) })
+	t.Run("nested", func(t *testing.T) {
+		r := shared(t)
+		onNeutron(t, r, built(t, "nested"), []string{"KURYR_NEUTRON_PROJECT=" + r.lab.Project()}) // a new one would keep its default group
+	})
 	t.Run("least", func(t *testing.T) {
 		l := neutronlab.Start(t, neutronlab.Options{Hosts: 2, Least: true})
 		if _, err := l.ExternalNetwork(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		onNeutron(t, newRig(t, l), suite, "-test.run=^TestContract$")
+		onNeutron(t, newRig(t, l), suite, nil, "-test.run=^TestContract$")
 	})
 }
 
@@ -40,8 +43,8 @@ func built(t *testing.T, name string) string {
 	return suite
 }
 
-// onNeutron runs a test program beside Neutron.
-func onNeutron(t *testing.T, r *rig, suite string, args ...string) {
+// onNeutron runs a test program beside Neutron, with env added.
+func onNeutron(t *testing.T, r *rig, suite string, env []string, args ...string) {
 	t.Helper()
 	external, err := r.lab.ExternalNetwork(r.ctx)
 	if err != nil {
@@ -51,7 +54,7 @@ func onNeutron(t *testing.T, r *rig, suite string, args ...string) {
 	defer cancel()
 	var out bytes.Buffer
 	cmd := r.lab.Central.Command(ctx, append([]string{suite, "-test.v", "-test.timeout=19m"}, args...)...)
-	cmd.Env = append(os.Environ(), "KURYR_NEUTRON_URL="+neutronlab.Endpoint, "KURYR_NEUTRON_HOST="+r.h1.Name, "KURYR_NEUTRON_EXTERNAL="+external.ID())
+	cmd.Env = append(append(os.Environ(), env...), "KURYR_NEUTRON_URL="+neutronlab.Endpoint, "KURYR_NEUTRON_HOST="+r.h1.Name, "KURYR_NEUTRON_EXTERNAL="+external.ID())
 	cmd.Dir, cmd.Stdout, cmd.Stderr = t.TempDir(), &out, &out
 	err = r.lab.Central.StartCommand(cmd)
 	if err == nil {

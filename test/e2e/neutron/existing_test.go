@@ -56,12 +56,15 @@ func TestZun(t *testing.T) {
 			return nil
 		})
 	}
-	now := r.get("networks", network.ID())
-	for _, field := range []string{"name", "description", "tags", "mtu", "shared"} {
-		if fmt.Sprint(now[field]) != fmt.Sprint(before[field]) {
-			t.Errorf("the network's %s is %v, and was %v", field, now[field], before[field])
+	r.until("the network is not as it was", func(context.Context) error {
+		now := r.get("networks", network.ID())
+		for _, field := range []string{"name", "description", "tags", "mtu", "shared"} {
+			if fmt.Sprint(now[field]) != fmt.Sprint(before[field]) {
+				return fmt.Errorf("its %s is %v, and was %v", field, now[field], before[field])
+			}
 		}
-	}
+		return nil
+	})
 }
 
 // A port is asked for by its id.

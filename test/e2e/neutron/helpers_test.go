@@ -10,9 +10,12 @@ package neutron_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httputil"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -519,4 +522,21 @@ func (r *rig) cut(from runner, to netip.Addr) {
 		}
 		return nil
 	})
+}
+
+// front is the address of a server before Neutron, until the end of the test.
+func (r *rig) front(wrap func(*httputil.ReverseProxy) http.Handler) string {
+	r.Helper()
+	return r.frontOf(neutronlab.Endpoint, nil, wrap)
+}
+
+// frontOf is front before the server at a URL, over TLS where there is secure.
+func (r *rig) frontOf(before string, secure *tls.Config, wrap func(*httputil.ReverseProxy) http.Handler) string {
+	r.Helper()
+	f, err := r.lab.NewFront(r.ctx, before, secure, wrap)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.fresh(func(context.Context) error { return f.Close() })
+	return f.Endpoint
 }

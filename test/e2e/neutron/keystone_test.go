@@ -27,6 +27,7 @@ func TestKeystone(t *testing.T) {
 	t.Run("tokens end", func(t *testing.T) { keys{newRig(t, l)}.tokensEnd() })
 	t.Run("variables", func(t *testing.T) { keys{newRig(t, l)}.variables() })
 	t.Run("taken back", func(t *testing.T) { keys{newRig(t, l)}.takenBack() })
+	t.Run("tls", func(t *testing.T) { keys{newRig(t, l)}.tls(t) })
 	t.Run("keystone away", func(t *testing.T) { keys{newRig(t, l)}.keystoneAway() })
 }
 

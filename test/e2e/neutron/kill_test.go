@@ -106,7 +106,7 @@ func existingJob(network, subnet object) job {
 				"-o", "neutron.net.uuid=" + network.ID(), "-o", "neutron.subnet.uuid=" + subnet.ID(), "--ipam-opt", "neutron.subnet.uuid=" + subnet.ID(),
 				"-o", "kuryr.publish=floatingip", "killed"},
 			unmake:       []string{"network", "rm", "killed"},
-			killedMaking: []string{"docker.createnetwork.linked", "docker.createnetwork.used"},
+			killedMaking: []string{"docker.createnetwork.linked", "docker.createnetwork.used", "docker.marks.held"},
 			killedUnmake: []string{"docker.deletenetwork.unmarked"},
 		},
 		container: pair{
@@ -359,6 +359,7 @@ var elsewhere = map[string]string{
 	"docker.createendpoint.noted":   "the engine was seen to have the network before",
 	"docker.createendpoint.joining": "the engine chooses MACs",
 	"docker.join.exposed":           "the engine tells CreateEndpoint of what is exposed",
+	"docker.marks.written":          "no command waits for it",
 	"docker.releaseaddress.marked":  "no call of the engine is lost",
 	"docker.dropendpoint.unplugged": "no call of the engine is lost",
 	"docker.deletenetwork.added":    "all ranges of the existing network were there",

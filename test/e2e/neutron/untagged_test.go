@@ -9,33 +9,21 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/kuryr/kuryr/test/e2e/neutronlab"
 )
 
 // untagged is the address of a proxy that makes of Neutron one without tags: no extension, attribute, call or filter of theirs.
 func (r *rig) untagged() string {
 	r.Helper()
-	listener, err := r.lab.Central.Listen(r.ctx, "tcp", netip.AddrPortFrom(neutronlab.Management.Addr(), 0).String())
-	if err != nil {
-		r.Fatal(err)
-	}
-	to, err := url.Parse(neutronlab.Endpoint)
-	if err != nil {
-		r.Fatal(err)
-	}
-	proxy := &httputil.ReverseProxy{
-		Transport: &http.Transport{DialContext: r.lab.Central.Dial},
-		Rewrite: func(p *httputil.ProxyRequest) {
-			p.SetURL(to)
-			p.Out.Host = p.In.Host
+	return r.front(func(proxy *httputil.ReverseProxy) http.Handler {
+		forward := proxy.Rewrite
+		proxy.Rewrite = func(p *httputil.ProxyRequest) {
+			forward(p)
 			p.Out.Header.Del("Accept-Encoding")
-		},
-		ModifyResponse: func(resp *http.Response) error {
+		}
+		proxy.ModifyResponse = func(resp *http.Response) error {
 			var body any
 			text, err := io.ReadAll(resp.Body)
 			if err != nil || len(text) == 0 {
@@ -52,21 +40,18 @@ func (r *rig) untagged() string {
 			resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
 			resp.Header.Del("Content-Length")
 			return nil
-		},
-	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		switch {
-		case slices.Contains(strings.Split(req.URL.Path, "/"), "tags"):
-			http.Error(w, `{"NeutronError": {"type": "HTTPNotFound", "message": "The resource could not be found.", "detail": ""}}`, http.StatusNotFound)
-		case req.URL.Query().Has("tags"):
-			http.Error(w, `{"NeutronError": {"type": "HTTPBadRequest", "message": "['tags'] is invalid attribute for filtering", "detail": ""}}`, http.StatusBadRequest)
-		default:
-			proxy.ServeHTTP(w, req)
 		}
-	})}
-	go func() { _ = server.Serve(listener) }()
-	r.Cleanup(func() { _ = server.Close() })
-	return "http://" + listener.Addr().String()
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			switch {
+			case slices.Contains(strings.Split(req.URL.Path, "/"), "tags"):
+				http.Error(w, `{"NeutronError": {"type": "HTTPNotFound", "message": "The resource could not be found.", "detail": ""}}`, http.StatusNotFound)
+			case req.URL.Query().Has("tags"):
+				http.Error(w, `{"NeutronError": {"type": "HTTPBadRequest", "message": "['tags'] is invalid attribute for filtering", "detail": ""}}`, http.StatusBadRequest)
+			default:
+				proxy.ServeHTTP(w, req)
+			}
+		})
+	})
 }
 
 // withoutTags takes tags and their extensions out of what Neutron says.

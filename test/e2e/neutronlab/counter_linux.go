@@ -2,11 +2,8 @@ package neutronlab
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httputil"
-	"net/netip"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -14,48 +11,35 @@ import (
 	"github.com/kuryr/kuryr/sdn/neutron"
 )
 
-// Counter is a proxy before Neutron that remembers each call but those that Kuryr has nobody wait for.
+// Counter is a proxy before Neutron that remembers each call, those that nobody waits for apart.
 type Counter struct {
-	// Endpoint is what Kuryr takes for Neutron's own.
-	Endpoint string
-
-	server *http.Server
-	mu     sync.Mutex
-	calls  []string
-	open   int       // calls under way
-	since  time.Time // when the first of those began
-	spent  time.Duration
+	*Front
+	mu        sync.Mutex
+	calls     []string
+	unawaited []string
+	open      int       // calls under way
+	since     time.Time // when the first of those began
+	spent     time.Duration
 }
 
 // NewCounter starts a proxy on the central host, which answers until Close.
 func (l *Lab) NewCounter(ctx context.Context) (*Counter, error) {
-	listener, err := l.Central.Listen(ctx, "tcp", netip.AddrPortFrom(Management.Addr(), 0).String())
-	if err != nil {
-		return nil, err
-	}
-	to, err := url.Parse(Endpoint)
-	if err != nil {
-		return nil, err
-	}
-	c := &Counter{Endpoint: "http://" + listener.Addr().String()}
-	proxy := &httputil.ReverseProxy{
-		Transport: &http.Transport{DialContext: l.Central.Dial, MaxIdleConnsPerHost: 32},
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(to)
-			r.Out.Host = r.In.Host // links to next pages lead here
-		},
-	}
-	c.server = &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.UserAgent() == neutron.BackgroundAgent {
+	c := &Counter{}
+	var err error
+	c.Front, err = l.NewFront(ctx, Endpoint, nil, func(proxy *httputil.ReverseProxy) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			call := r.Method + " " + strings.TrimPrefix(r.URL.RequestURI(), "/v2.0")
+			if r.UserAgent() == neutron.BackgroundAgent {
+				proxy.ServeHTTP(w, r)
+				c.endUnawaited(call)
+				return
+			}
+			c.begin()
+			defer c.end(call)
 			proxy.ServeHTTP(w, r)
-			return
-		}
-		c.begin()
-		defer c.end(r.Method + " " + strings.TrimPrefix(r.URL.RequestURI(), "/v2.0"))
-		proxy.ServeHTTP(w, r)
-	})}
-	go func() { _ = c.server.Serve(listener) }()
-	return c, nil
+		})
+	})
+	return c, err
 }
 
 func (c *Counter) begin() {
@@ -76,19 +60,26 @@ func (c *Counter) end(call string) {
 	}
 }
 
-// Take returns the calls that ended since Take was called last, and for how long at least one was under way.
+func (c *Counter) endUnawaited(call string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unawaited = append(c.unawaited, call)
+}
+
+// TakeUnawaited returns the calls that nobody waited for and that ended since it was called last.
+func (c *Counter) TakeUnawaited() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	calls := c.unawaited
+	c.unawaited = nil
+	return calls
+}
+
+// Take returns the calls that were waited for and ended since Take was called last, and for how long at least one was under way.
 func (c *Counter) Take() ([]string, time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	calls, spent := c.calls, c.spent
 	c.calls, c.spent = nil, 0
 	return calls, spent
-}
-
-// Close ends the proxy.
-func (c *Counter) Close() error {
-	if err := c.server.Close(); err != nil {
-		return fmt.Errorf("end the proxy before Neutron: %w", err)
-	}
-	return nil
 }

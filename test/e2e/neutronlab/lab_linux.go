@@ -90,6 +90,9 @@ func (l *Lab) start(ctx context.Context) error {
 	if err := together(jobs...); err != nil {
 		return err
 	}
+	if err := l.waitDropGroup(ctx); err != nil {
+		return err
+	}
 	for _, h := range l.Hosts {
 		if err := l.waitChassis(ctx, h); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
@@ -43,9 +44,9 @@ func (h *Host) NewMachine(ctx context.Context, name, network string, more Object
 	return m, nil
 }
 
-// StartKuryr starts kuryr for the machine's engine, and returns when its plugin socket answers.
-func (m *Machine) StartKuryr(ctx context.Context) error {
-	return m.Host.Host.StartKuryr(ctx, []string{"docker"}, m.env)
+// StartKuryr starts kuryr for the machine's engine, with env added, and returns when its plugin socket answers.
+func (m *Machine) StartKuryr(ctx context.Context, env ...string) error {
+	return m.Host.Host.StartKuryr(ctx, []string{"docker"}, slices.Concat(m.env, env))
 }
 
 // boot replaces the cable to the neighbour, which a machine has not, by that of the port, and waits until it reaches Neutron: a machine's

@@ -88,3 +88,10 @@ func (l *Lab) waitChassis(ctx context.Context, h *Host) error {
 	}
 	return nil
 }
+
+// waitDropGroup returns when Neutron has made the port group of what no security group lets pass, which it does once, by a worker of its own, some
+// time after its API answers.
+func (l *Lab) waitDropGroup(ctx context.Context) error {
+	const group = "neutron_pg_drop"
+	return run(ctx, l.Central, []string{"ovn-nbctl", "--timeout=60", "wait-until", "Port_Group", group, "name=" + group})
+}
