@@ -73,6 +73,8 @@ func (d *Driver) makeNetwork(ctx context.Context, r *createNetworkRequest) error
 // before, and so what a failure has to undo.
 func (d *Driver) placeNetwork(ctx context.Context, r *createNetworkRequest) (isNew bool, err error) {
 	switch {
+	case d.scope != Local:
+		// Other hosts may have made it.
 	case r.network.existing.given():
 		use, err := d.planUse(ctx, r)
 		if err != nil {

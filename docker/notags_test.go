@@ -123,10 +123,51 @@ func (n noTags) UpdatePort(ctx context.Context, id sdn.ID, patch sdn.PortPatch) 
 	return n.Provider.UpdatePort(ctx, id, patch)
 }
 
+func (n noTags) EnsureSubnet(ctx context.Context, spec sdn.SubnetSpec) (sdn.Subnet, error) {
+	spec.Tags = nil
+	return n.Provider.EnsureSubnet(ctx, spec)
+}
+
+func (n noTags) UpdateNetwork(ctx context.Context, id sdn.ID, patch sdn.NetworkPatch) (sdn.Network, error) {
+	patch.Tags = nil
+	return n.Provider.UpdateNetwork(ctx, id, patch)
+}
+
+func (n noTags) UpdateSubnet(ctx context.Context, id sdn.ID, patch sdn.SubnetPatch) (sdn.Subnet, error) {
+	patch.Tags = nil
+	return n.Provider.UpdateSubnet(ctx, id, patch)
+}
+
+func (n noTags) UpdateSubnetPool(ctx context.Context, id sdn.ID, patch sdn.SubnetPoolPatch) (sdn.SubnetPool, error) {
+	patch.Tags = nil
+	return n.Provider.UpdateSubnetPool(ctx, id, patch)
+}
+
+// Without tags kuryr-libnetwork renamed an existing network and deleted it with the engine's, or asked for one without an id.
+func TestPeerB14ExistingNetworkWithoutTags(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, func(c *Config) { c.Provider, c.Routed = noTags{c.Provider}, false })
+	theirs := b.theirs("theirs", "10.50.0.0/24")
+	before := b.dump()
+	for _, options := range []m{{optNetName: "theirs"}, {optNetUUID: string(theirs.ID)}} {
+		n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}, options: options})
+		e := b.run(&endpoint{net: n})
+		if b.portOf(e.id).Network != theirs.ID {
+			t.Error("the network was not used")
+		}
+		b.restart()
+		b.stop(e)
+		b.remove(n)
+		if now := b.dump(); now != before {
+			t.Errorf("before\n%s\nafter\n%s", before, now)
+		}
+	}
+}
+
 // Without tags nobody could tell what has to be undone of a user's port: it is refused before anything is set. Ports of ours need none.
 func TestExistingPortWithoutTags(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, func(c *Config) { c.Provider = noTags{c.Provider} })
+	b := newBox(t, func(c *Config) { c.Provider, c.Routed = noTags{c.Provider}, false })
 	n := b.create(dualNetwork())
 	users := b.port(n, sdn.PortSpec{Base: sdn.Base{Name: "theirs"}}, "10.50.0.92", "fd50::92")
 	e := &endpoint{net: n, ip4: "10.50.0.92", ip6: "fd50::92"}
@@ -147,7 +188,7 @@ func TestOptionsWithoutTags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBox(t, func(c *Config) { c.Provider = noTags{c.Provider} })
+	b := newBox(t, func(c *Config) { c.Provider, c.Routed = noTags{c.Provider}, false })
 	for option, value := range map[string]string{
 		optRouter: "lab", optExternal: string(b.provider.Capabilities().ExternalNetwork), optGroups: "default", optPublish: publishFloating, optBinding: "198.51.100.1",
 	} {
@@ -175,7 +216,7 @@ func TestOptionsWithoutTags(t *testing.T) {
 // So are an endpoint's, which would be forgotten silently; the endpoint is made without them.
 func TestEndpointOptionsWithoutTags(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, func(c *Config) { c.Provider = noTags{c.Provider} })
+	b := newBox(t, func(c *Config) { c.Provider, c.Routed = noTags{c.Provider}, false })
 	n := b.create(dualNetwork())
 	for option, value := range map[string]string{optFloatingIP: floatingAuto, optPublish: publishFloating, optPortSecurity: "false", optIfname: "net1"} {
 		e := &endpoint{net: n, driver: m{option: value}}

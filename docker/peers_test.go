@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -230,6 +231,39 @@ func TestPeerB15TwoPoolsOfOneName(t *testing.T) {
 	for _, n := range []*network{two, one, three} {
 		b.stop(b.run(&endpoint{net: n}))
 		b.remove(n)
+	}
+	b.clean()
+}
+
+// Nor do two hosts that ask for one range at the same time.
+func TestPeerB15TwoHostsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	hosts := []*box{b, boxOn(t, b.provider, func(c *Config) { c.Host = "crate" })}
+	pools := []*pool{{cidr: "10.50.0.0/24"}, {cidr: "10.50.0.0/24"}}
+	var both sync.WaitGroup
+	for i, host := range hosts {
+		both.Go(func() {
+			_, answer := host.post("IpamDriver.RequestPool", encode(m{"AddressSpace": localSpace, "Pool": pools[i].cidr, "SubPool": "", "V6": false}))
+			pools[i].id, _ = answer["PoolID"].(string)
+		})
+	}
+	both.Wait()
+	if pools[0].id == "" || pools[0].id == pools[1].id {
+		t.Fatalf("the hosts have the pools %q and %q", pools[0].id, pools[1].id)
+	}
+	var made []*network
+	for i, host := range hosts {
+		host.requestGateway(pools[i])
+		n := &network{id: newID(), v4: pools[i : i+1]}
+		host.ok("NetworkDriver.CreateNetwork", m{"NetworkID": n.id, "Options": m{}, "IPv4Data": []m{pools[i].data()}, "IPv6Data": []m{}})
+		made = append(made, n)
+	}
+	for i, host := range hosts {
+		e := &endpoint{net: made[i]}
+		host.take(e)
+		host.giveBack(e)
+		host.remove(made[i])
 	}
 	b.clean()
 }

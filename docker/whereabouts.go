@@ -1,7 +1,9 @@
 package docker
 
 import (
+	"maps"
 	"sync"
+	"time"
 
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -10,15 +12,15 @@ import (
 // SDN before it is believed.
 type whereabouts struct {
 	mu       *sync.Mutex
-	cut      map[sdn.ID]sdn.ID // the subnet of a pool
-	networks map[string]sdn.ID // the network of an engine's
-	links    map[string]sdn.ID // the link of an engine's network, where that is an existing one
-	released map[sdn.ID]sdn.ID // by subnet, its pool that this process has marked as released and that is there still
-	gone     map[sdn.ID]bool   // pools of existing subnets that this process has deleted, until the engine's network goes
+	cut      map[sdn.ID]sdn.ID    // the subnet of a pool
+	networks map[string]sdn.ID    // the network of an engine's
+	links    map[string]sdn.ID    // the link of an engine's network, where that is an existing one
+	released map[sdn.ID]sdn.ID    // by subnet, its pool that this process has marked as released and that is there still
+	gone     map[sdn.ID]time.Time // pools of existing subnets that this process has deleted, and when, until the engine's network goes
 }
 
 func newWhereabouts() whereabouts {
-	return whereabouts{&sync.Mutex{}, map[sdn.ID]sdn.ID{}, map[string]sdn.ID{}, map[string]sdn.ID{}, map[sdn.ID]sdn.ID{}, map[sdn.ID]bool{}}
+	return whereabouts{&sync.Mutex{}, map[sdn.ID]sdn.ID{}, map[string]sdn.ID{}, map[string]sdn.ID{}, map[sdn.ID]sdn.ID{}, map[sdn.ID]time.Time{}}
 }
 
 func (w whereabouts) subnet(pool sdn.ID) sdn.ID {
@@ -90,7 +92,9 @@ func (w whereabouts) releasedOf(subnets []sdn.ID) ([]sdn.ID, bool) {
 func (w whereabouts) noteGone(pool sdn.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.gone[pool] = true
+	// One that no network is ever made of, as one for another driver's, is nowhere else forgotten. Engines delete a network right after its pools.
+	maps.DeleteFunc(w.gone, func(_ sdn.ID, at time.Time) bool { return time.Since(at) > creation })
+	w.gone[pool] = time.Now()
 }
 
 // allGone tells whether this process has deleted all of the pools, and forgets it.
@@ -99,7 +103,8 @@ func (w whereabouts) allGone(pools []sdn.ID) bool {
 	defer w.mu.Unlock()
 	all := true
 	for _, id := range pools {
-		all = all && w.gone[id]
+		_, gone := w.gone[id]
+		all = all && gone
 		delete(w.gone, id)
 	}
 	return all

@@ -30,108 +30,120 @@ type noun[E any] struct {
 
 func (a *app) nounCommands() []*cobra.Command {
 	return []*cobra.Command{
-		nounCommand(a, noun[restapi.Network]{
-			resource: restapi.Networks, title: "network", common: func(n restapi.Network) restapi.Common { return n.Common },
-			filters: []string{"router:external"},
-			list: []table.Column[restapi.Network]{
-				{Name: "subnets", Value: func(n restapi.Network) string { return lines(n.Subnets) }},
-				{Name: "mtu", Value: func(n restapi.Network) string { return strconv.Itoa(n.MTU) }},
-				{Name: "external", Value: func(n restapi.Network) string { return yes(n.External) }},
-			},
-			show: []table.Column[restapi.Network]{
-				{Name: "shared", Value: func(n restapi.Network) string { return yes(n.Shared) }},
-				{Name: "port security", Value: func(n restapi.Network) string { return yes(n.PortSecurity) }},
-			},
-		}),
-		nounCommand(a, noun[restapi.Subnet]{
-			resource: restapi.Subnets, title: "subnet", common: func(s restapi.Subnet) restapi.Common { return s.Common },
-			filters: []string{"network_id", "subnetpool_id", "cidr"},
-			list: []table.Column[restapi.Subnet]{
-				{Name: "network", Value: func(s restapi.Subnet) string { return s.NetworkID }},
-				{Name: "cidr", Value: func(s restapi.Subnet) string { return s.CIDR }},
-				{Name: "gateway", Value: func(s restapi.Subnet) string { return restapi.Value(s.GatewayIP) }},
-			},
-			show: []table.Column[restapi.Subnet]{
-				{Name: "allocation pools", Value: func(s restapi.Subnet) string {
-					return linesOf(s.AllocationPools, func(p restapi.AllocationPool) string { return p.Start + " - " + p.End })
-				}},
-				{Name: "reserved", Value: func(s restapi.Subnet) string { return lines(s.Reserved) }},
-				{Name: "subnet pool", Value: func(s restapi.Subnet) string { return restapi.Value(s.SubnetPoolID) }},
-				{Name: "nameservers", Value: func(s restapi.Subnet) string { return lines(s.Nameservers) }},
-				{Name: "host routes", Value: func(s restapi.Subnet) string { return linesOf(s.HostRoutes, route) }},
-			},
-		}),
-		nounCommand(a, noun[restapi.SubnetPool]{
-			resource: restapi.SubnetPools, title: "subnet pool", common: func(p restapi.SubnetPool) restapi.Common { return p.Common },
-			list: []table.Column[restapi.SubnetPool]{
-				{Name: "prefixes", Value: func(p restapi.SubnetPool) string { return lines(p.Prefixes) }},
-				{Name: "default length", Value: func(p restapi.SubnetPool) string { return strconv.Itoa(p.DefaultPrefixLen) }},
-			},
-			show: []table.Column[restapi.SubnetPool]{
-				{Name: "least length", Value: func(p restapi.SubnetPool) string { return strconv.Itoa(p.MinPrefixLen) }},
-				{Name: "most length", Value: func(p restapi.SubnetPool) string { return strconv.Itoa(p.MaxPrefixLen) }},
-				{Name: "shared", Value: func(p restapi.SubnetPool) string { return yes(p.Shared) }},
-			},
-		}),
-		nounCommand(a, noun[restapi.Port]{
-			resource: restapi.Ports, title: "port", common: func(p restapi.Port) restapi.Common { return p.Common },
-			filters: []string{"network_id", "device_id", "device_owner", "mac_address", "fixed_ips", "binding:host_id"},
-			list: []table.Column[restapi.Port]{
-				{Name: "mac", Value: func(p restapi.Port) string { return p.MACAddress }},
-				{Name: "addresses", Value: func(p restapi.Port) string { return linesOf(p.FixedIPs, address) }},
-				{Name: "device owner", Value: func(p restapi.Port) string { return p.DeviceOwner }},
-				{Name: "status", Value: func(p restapi.Port) string { return p.Status }},
-			},
-			show: []table.Column[restapi.Port]{
-				{Name: "network", Value: func(p restapi.Port) string { return p.NetworkID }},
-				{Name: "device", Value: func(p restapi.Port) string { return p.DeviceID }},
-				{Name: "host", Value: func(p restapi.Port) string { return p.HostID }},
-				{Name: "vif type", Value: func(p restapi.Port) string { return p.VIFType }},
-				{Name: "vif details", Value: func(p restapi.Port) string { return pairs(p.VIFDetails) }},
-				{Name: "port security", Value: func(p restapi.Port) string { return yes(p.PortSecurity) }},
-				{Name: "allowed addresses", Value: func(p restapi.Port) string {
-					return linesOf(p.AllowedPairs, func(a restapi.AddressPair) string { return a.IPAddress + " " + a.MACAddress })
-				}},
-			},
-		}),
-		nounCommand(a, noun[restapi.Router]{
-			resource: restapi.Routers, title: "router", common: func(r restapi.Router) restapi.Common { return r.Common },
-			list: []table.Column[restapi.Router]{
-				{Name: "gateway", Value: func(r restapi.Router) string {
-					if r.Gateway == nil {
-						return ""
-					}
-					return linesOf(r.Gateway.FixedIPs, address)
-				}},
-				{Name: "nat", Value: func(r restapi.Router) string { return yes(r.Gateway != nil && r.Gateway.EnableSNAT) }},
-				{Name: "legs", Value: func(r restapi.Router) string {
-					return linesOf(r.Interfaces, func(i restapi.Interface) string { return i.IPAddress })
-				}},
-			},
-			show: []table.Column[restapi.Router]{
-				{Name: "subnets", Value: func(r restapi.Router) string {
-					return linesOf(r.Interfaces, func(i restapi.Interface) string { return i.SubnetID })
-				}},
-				{Name: "routes", Value: func(r restapi.Router) string { return linesOf(r.Routes, route) }},
-				{Name: "unreached", Value: func(r restapi.Router) string {
-					return linesOf(r.Unreached, func(u restapi.Unreached) string { return u.Prefix + ": " + u.Reason })
-				}},
-			},
-		}),
-		nounCommand(a, noun[restapi.FloatingIP]{
-			resource: restapi.FloatingIPs, title: "floating IP", common: func(f restapi.FloatingIP) restapi.Common { return f.Common },
-			filters: []string{"floating_ip_address", "port_id", "router_id"},
-			list: []table.Column[restapi.FloatingIP]{
-				{Name: "address", Value: func(f restapi.FloatingIP) string { return f.FloatingIPAddress }},
-				{Name: "port", Value: func(f restapi.FloatingIP) string { return restapi.Value(f.PortID) }},
-				{Name: "fixed address", Value: func(f restapi.FloatingIP) string { return restapi.Value(f.FixedIPAddress) }},
-			},
-			show: []table.Column[restapi.FloatingIP]{
-				{Name: "router", Value: func(f restapi.FloatingIP) string { return restapi.Value(f.RouterID) }},
-				{Name: "network", Value: func(f restapi.FloatingIP) string { return f.FloatingNetworkID }},
-			},
-		}),
+		nounCommand(a, networkNoun),
+		nounCommand(a, subnetNoun),
+		nounCommand(a, subnetPoolNoun),
+		nounCommand(a, portNoun),
+		nounCommand(a, routerNoun),
+		nounCommand(a, floatingIPNoun),
 	}
+}
+
+var networkNoun = noun[restapi.Network]{
+	resource: restapi.Networks, title: "network", common: func(n restapi.Network) restapi.Common { return n.Common },
+	filters: []string{"router:external"},
+	list: []table.Column[restapi.Network]{
+		{Name: "subnets", Value: func(n restapi.Network) string { return lines(n.Subnets) }},
+		{Name: "mtu", Value: func(n restapi.Network) string { return strconv.Itoa(n.MTU) }},
+		{Name: "external", Value: func(n restapi.Network) string { return yes(n.External) }},
+	},
+	show: []table.Column[restapi.Network]{
+		{Name: "shared", Value: func(n restapi.Network) string { return yes(n.Shared) }},
+		{Name: "port security", Value: func(n restapi.Network) string { return yes(n.PortSecurity) }},
+	},
+}
+
+var subnetNoun = noun[restapi.Subnet]{
+	resource: restapi.Subnets, title: "subnet", common: func(s restapi.Subnet) restapi.Common { return s.Common },
+	filters: []string{"network_id", "subnetpool_id", "cidr"},
+	list: []table.Column[restapi.Subnet]{
+		{Name: "network", Value: func(s restapi.Subnet) string { return s.NetworkID }},
+		{Name: "cidr", Value: func(s restapi.Subnet) string { return s.CIDR }},
+		{Name: "gateway", Value: func(s restapi.Subnet) string { return restapi.Value(s.GatewayIP) }},
+	},
+	show: []table.Column[restapi.Subnet]{
+		{Name: "allocation pools", Value: func(s restapi.Subnet) string {
+			return linesOf(s.AllocationPools, func(p restapi.AllocationPool) string { return p.Start + " - " + p.End })
+		}},
+		{Name: "reserved", Value: func(s restapi.Subnet) string { return lines(s.Reserved) }},
+		{Name: "subnet pool", Value: func(s restapi.Subnet) string { return restapi.Value(s.SubnetPoolID) }},
+		{Name: "nameservers", Value: func(s restapi.Subnet) string { return lines(s.Nameservers) }},
+		{Name: "host routes", Value: func(s restapi.Subnet) string { return linesOf(s.HostRoutes, route) }},
+	},
+}
+
+var subnetPoolNoun = noun[restapi.SubnetPool]{
+	resource: restapi.SubnetPools, title: "subnet pool", common: func(p restapi.SubnetPool) restapi.Common { return p.Common },
+	list: []table.Column[restapi.SubnetPool]{
+		{Name: "prefixes", Value: func(p restapi.SubnetPool) string { return lines(p.Prefixes) }},
+		{Name: "default length", Value: func(p restapi.SubnetPool) string { return strconv.Itoa(p.DefaultPrefixLen) }},
+	},
+	show: []table.Column[restapi.SubnetPool]{
+		{Name: "least length", Value: func(p restapi.SubnetPool) string { return strconv.Itoa(p.MinPrefixLen) }},
+		{Name: "most length", Value: func(p restapi.SubnetPool) string { return strconv.Itoa(p.MaxPrefixLen) }},
+		{Name: "shared", Value: func(p restapi.SubnetPool) string { return yes(p.Shared) }},
+	},
+}
+
+var portNoun = noun[restapi.Port]{
+	resource: restapi.Ports, title: "port", common: func(p restapi.Port) restapi.Common { return p.Common },
+	filters: []string{"network_id", "device_id", "device_owner", "mac_address", "fixed_ips", "binding:host_id"},
+	list: []table.Column[restapi.Port]{
+		{Name: "mac", Value: func(p restapi.Port) string { return p.MACAddress }},
+		{Name: "addresses", Value: func(p restapi.Port) string { return linesOf(p.FixedIPs, address) }},
+		{Name: "device owner", Value: func(p restapi.Port) string { return p.DeviceOwner }},
+		{Name: "status", Value: func(p restapi.Port) string { return p.Status }},
+	},
+	show: []table.Column[restapi.Port]{
+		{Name: "network", Value: func(p restapi.Port) string { return p.NetworkID }},
+		{Name: "device", Value: func(p restapi.Port) string { return p.DeviceID }},
+		{Name: "host", Value: func(p restapi.Port) string { return p.HostID }},
+		{Name: "vif type", Value: func(p restapi.Port) string { return p.VIFType }},
+		{Name: "vif details", Value: func(p restapi.Port) string { return pairs(p.VIFDetails) }},
+		{Name: "port security", Value: func(p restapi.Port) string { return yes(p.PortSecurity) }},
+		{Name: "allowed addresses", Value: func(p restapi.Port) string {
+			return linesOf(p.AllowedPairs, func(a restapi.AddressPair) string { return a.IPAddress + " " + a.MACAddress })
+		}},
+	},
+}
+
+var routerNoun = noun[restapi.Router]{
+	resource: restapi.Routers, title: "router", common: func(r restapi.Router) restapi.Common { return r.Common },
+	list: []table.Column[restapi.Router]{
+		{Name: "gateway", Value: func(r restapi.Router) string {
+			if r.Gateway == nil {
+				return ""
+			}
+			return linesOf(r.Gateway.FixedIPs, address)
+		}},
+		{Name: "nat", Value: func(r restapi.Router) string { return yes(r.Gateway != nil && r.Gateway.EnableSNAT) }},
+		{Name: "legs", Value: func(r restapi.Router) string {
+			return linesOf(r.Interfaces, func(i restapi.Interface) string { return i.IPAddress })
+		}},
+	},
+	show: []table.Column[restapi.Router]{
+		{Name: "subnets", Value: func(r restapi.Router) string {
+			return linesOf(r.Interfaces, func(i restapi.Interface) string { return i.SubnetID })
+		}},
+		{Name: "routes", Value: func(r restapi.Router) string { return linesOf(r.Routes, route) }},
+		{Name: "unreached", Value: func(r restapi.Router) string {
+			return linesOf(r.Unreached, func(u restapi.Unreached) string { return u.Prefix + ": " + u.Reason })
+		}},
+	},
+}
+
+var floatingIPNoun = noun[restapi.FloatingIP]{
+	resource: restapi.FloatingIPs, title: "floating IP", common: func(f restapi.FloatingIP) restapi.Common { return f.Common },
+	filters: []string{"floating_ip_address", "port_id", "router_id"},
+	list: []table.Column[restapi.FloatingIP]{
+		{Name: "address", Value: func(f restapi.FloatingIP) string { return f.FloatingIPAddress }},
+		{Name: "port", Value: func(f restapi.FloatingIP) string { return restapi.Value(f.PortID) }},
+		{Name: "fixed address", Value: func(f restapi.FloatingIP) string { return restapi.Value(f.FixedIPAddress) }},
+	},
+	show: []table.Column[restapi.FloatingIP]{
+		{Name: "router", Value: func(f restapi.FloatingIP) string { return restapi.Value(f.RouterID) }},
+		{Name: "network", Value: func(f restapi.FloatingIP) string { return f.FloatingNetworkID }},
+	},
 }
 
 func nounCommand[E any](a *app, n noun[E]) *cobra.Command {

@@ -209,3 +209,30 @@ func TestGatewayMovesWhileRangesChange(t *testing.T) {
 		t.Errorf("the gateway is %v, the ranges %v, error %v", got.Gateway, got.Ranges, err)
 	}
 }
+
+// kuryr-libnetwork sent enable_dhcp as a text, and IPv6 subnets without a mode: Neutron is told the truth value, and a mode only where one is wanted.
+func TestPeerB16SubnetBody(t *testing.T) {
+	t.Parallel()
+	d := newDouble()
+	d.add("networks", map[string]any{"id": "n"})
+	p, _ := onDouble(t, d, nil)
+	for i, c := range []struct {
+		spec sdn.SubnetSpec
+		mode any
+	}{
+		{sdn.SubnetSpec{CIDR: pfx("fd00::/64"), NoDHCP: true}, nil},
+		{sdn.SubnetSpec{CIDR: pfx("fd01::/64"), Mode: sdn.SLAAC}, "slaac"},
+	} {
+		c.spec.Network = "n"
+		if _, err := p.EnsureSubnet(t.Context(), c.spec); err != nil {
+			t.Fatal(err)
+		}
+		body := d.bodies[i]
+		if off, said := body["enable_dhcp"]; said != c.spec.NoDHCP || said && off != false {
+			t.Errorf("%v: enable_dhcp is %#v", c.spec.CIDR, off)
+		}
+		if body["ipv6_address_mode"] != c.mode || body["ipv6_ra_mode"] != c.mode {
+			t.Errorf("%v: the modes are %v and %v, want %v", c.spec.CIDR, body["ipv6_address_mode"], body["ipv6_ra_mode"], c.mode)
+		}
+	}
+}
