@@ -91,6 +91,8 @@ func (m *Machine) tap() string { return "eth0." + m.Name }
 // Remove ends the machine and deletes its port.
 func (m *Machine) Remove(ctx context.Context) error {
 	err := m.unplug(ctx)
+	// Else the cable would stay, with the machine's namespace, for the minutes that the kernel tries to end connections over it.
+	m.on.Exec(ctx, "ip", "link", "del", m.tap())
 	if m.Host.Host != nil {
 		m.Close()
 	}
