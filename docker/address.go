@@ -188,7 +188,7 @@ func (d *Driver) takeAddress(ctx context.Context, s sdn.Subnet, r *requestAddres
 	nonce := strings.ReplaceAll(uuid.NewString(), "-", "")
 	name := string(s.Network) + "/" + nonce
 	if r.mac != nil {
-		unlock, err := d.locks.lock(ctx, "port/"+string(s.Network)+"/"+r.mac.String())
+		unlock, err := d.locks.lock(ctx, portLock(s.Network, r.mac.String()))
 		if err != nil {
 			return port, answer, err
 		}
@@ -196,6 +196,9 @@ func (d *Driver) takeAddress(ctx context.Context, s sdn.Subnet, r *requestAddres
 		name = string(s.Network) + "/" + r.mac.String() + "/" + nonce[:8]
 	}
 	if port, err = d.portWith(ctx, s, r, d.key(kindPort, name), tags); err != nil {
+		return port, answer, err
+	}
+	if err := d.keepLate(port); err != nil {
 		return port, answer, err
 	}
 	failpoint.Here("docker.requestaddress.taken")
@@ -262,6 +265,9 @@ func (d *Driver) newPort(ctx context.Context, s sdn.Subnet, r *requestAddressReq
 		DeviceOwner: sdn.OwnerContainer,
 	}})
 	if err != nil {
+		if len(tags) == 0 {
+			d.oweLateAddress(ctx, s, r, key, err)
+		}
 		return sdn.Port{}, err
 	}
 	if r.mac != nil {

@@ -206,7 +206,7 @@ func New(c Config) (*Driver, error) {
 	proxy := portproxy.New(portproxy.Config{Logger: c.Logger})
 	if c.Registerer != nil {
 		debts := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kuryr_docker_owed", Help: "Clean-ups that the Docker engine asked for and that are done when the SDN is back.",
+			Name: "kuryr_docker_owed", Help: "Clean-ups that the Docker engine asked for and that are done when the SDN is back, and ports of failed calls that the SDN may yet make.",
 		}, func() float64 { return float64(due.count()) })
 		for _, collector := range []prometheus.Collector{proxy, debts} {
 			if err := c.Registerer.Register(collector); err != nil {

@@ -109,6 +109,9 @@ func (d *Driver) bindEndpoint(ctx context.Context, r *createEndpointRequest) (an
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := d.keepLate(port); err != nil {
+		return nil, nil, err
+	}
 	failpoint.Here("docker.createendpoint.bound")
 	d.notePlugged(ctx, r.EndpointID, r.NetworkID, network, port)
 	return createEndpointResponse{ungiven(port, r)}, nil, nil
@@ -240,6 +243,7 @@ func (d *Driver) makePort(ctx context.Context, network sdn.Network, r *createEnd
 	}
 	ports, err := d.sdn.EnsurePorts(ctx, []sdn.PortSpec{spec})
 	if err != nil {
+		d.oweLateEndpoint(ctx, r, spec, err)
 		return sdn.Port{}, err
 	}
 	return ports[0], nil

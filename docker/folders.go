@@ -52,7 +52,7 @@ func Publications(runDir string) ([]Publication, error) {
 	return list, err
 }
 
-// Debt is a clean-up that the engine asked for and that is done when the SDN is back.
+// Debt is a clean-up that the engine asked for and that is done when the SDN is back, or that of a port which the SDN may yet make.
 type Debt struct {
 	Method string          // such as NetworkDriver.DeleteEndpoint
 	Body   json.RawMessage // as the engine sent it

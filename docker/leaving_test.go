@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -23,6 +24,17 @@ type leaving struct {
 	holds atomic.Bool            // ports: they cannot be deleted
 	fails atomic.Pointer[string] // the device whose ports cannot be found, or the network that cannot be deleted
 	flag  string                 // a file whose presence says that it is away, for other processes
+	loses atomic.Bool            // the ports that are asked for are made when they land, and who asks is told that it is away
+	lost  []sdn.PortSpec         // those
+	lands atomic.Bool            // they land right before the next port is asked for
+}
+
+// land makes the ports that were lost.
+func (l *leaving) land(ctx context.Context) error {
+	specs := l.lost
+	l.lost = nil
+	_, err := l.Provider.EnsurePorts(ctx, specs)
+	return err
 }
 
 func (l *leaving) away() error {
@@ -126,6 +138,15 @@ func (l *leaving) DeleteSubnetPool(ctx context.Context, id sdn.ID) error {
 }
 
 func (l *leaving) EnsurePorts(ctx context.Context, s []sdn.PortSpec) ([]sdn.Port, error) {
+	if l.loses.Load() {
+		l.lost = append(l.lost, s...)
+		return make([]sdn.Port, len(s)), sdn.Unavailable(context.DeadlineExceeded, "SDN", "it does not answer in time")
+	}
+	if l.lands.Swap(false) {
+		if err := l.land(ctx); err != nil {
+			return nil, err
+		}
+	}
 	return one(l, func() ([]sdn.Port, error) { return l.Provider.EnsurePorts(ctx, s) })
 }
 
@@ -221,6 +242,8 @@ func (b *box) back(l *leaving) {
 	b.t.Helper()
 	l.gone.Store(false)
 	b.must(b.driver.settleAll(b.t.Context()))
+	b.wait(landing) // for ports that never land
+	b.must(b.driver.settleAll(b.t.Context()))
 	if n := b.driver.owed.count(); n != 0 {
 		b.t.Errorf("%d calls are still owed", n)
 	}
@@ -228,6 +251,17 @@ func (b *box) back(l *leaving) {
 	b.must(err)
 	if len(files) > 0 {
 		b.t.Errorf("left in the state folder: %v", files)
+	}
+}
+
+// wait is time that passes for ports that may yet be made.
+func (b *box) wait(long time.Duration) {
+	for _, name := range b.driver.owed.names(owedCall.isLate) {
+		c := b.driver.owed.all[name]
+		if !c.missed.IsZero() {
+			c.missed, c.due = c.missed.Add(-long), c.due.Add(-long)
+		}
+		b.driver.owed.all[name] = c
 	}
 }
 

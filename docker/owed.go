@@ -33,8 +33,11 @@ type owedCall struct {
 	Port      sdn.ID       `json:",omitempty"`
 	MAC       string       `json:",omitempty"`
 	Addresses []netip.Addr `json:",omitempty"`
+	// Late is set where no call is to be made: a port that may yet be made is to go, of the MAC and the address above where those were asked for.
+	Late *latePort `json:",omitempty"`
 
-	about about
+	about       about
+	missed, due time.Time // Late: when it was first not there, and when it is looked for again
 }
 
 // about are the things that a call names.
@@ -246,6 +249,8 @@ func (d *Driver) settleBefore(ctx context.Context, method string, body []byte) e
 	ranges := method == "IpamDriver.RequestPool" || method == "NetworkDriver.CreateNetwork" || method == "NetworkDriver.AllocateNetwork"
 	wanted := func(c owedCall) bool {
 		switch {
+		case c.isLate():
+			return !ranges && (shareAddress(addresses, c.Addresses) || mac != "" && c.MAC == mac)
 		case ranges:
 			return c.about.EndpointID == "" && c.about.Address == "" // pools and networks
 		case a.EndpointID != "" && a.EndpointID == c.about.EndpointID, shareAddress(addresses, c.Addresses):
@@ -282,12 +287,13 @@ func (d *Driver) settleBefore(ctx context.Context, method string, body []byte) e
 // stuckInRow is after how many calls in a row that could not be made the SDN is taken to be away, and no further is tried.
 const stuckInRow = 5
 
-// settleAll makes all calls that are owed, until the SDN is away again. One that the SDN fails at each time keeps back those that are about the same
+// settleAll makes all calls that are owed and due, until the SDN is away again. One that the SDN fails at each time keeps back those that are about the same
 // endpoint or addresses and the end of its network, and no others. The error is that of the first that stays owed.
 func (d *Driver) settleAll(ctx context.Context) (first error) {
 	var stuck []owedCall
 	row := 0
-	for _, name := range d.owed.names(func(owedCall) bool { return true }) {
+	now := time.Now()
+	for _, name := range d.owed.names(func(c owedCall) bool { return !c.due.After(now) }) {
 		c, ok := d.owed.get(name)
 		if !ok {
 			continue
@@ -332,6 +338,9 @@ func (d *Driver) settleOne(ctx context.Context, name string) error {
 	c, ok := d.owed.get(name)
 	if !ok {
 		return nil // somebody else was faster
+	}
+	if c.isLate() {
+		return d.settleLate(ctx, name, c)
 	}
 	rt := routes["/"+c.Method]
 	if !rt.tidy {

@@ -113,6 +113,9 @@ func IsPending(err error) bool { return isKind(err, KindPending) }
 // IsUnavailable tells that the SDN could not be asked, or failed; whether a change was made is unknown.
 func IsUnavailable(err error) bool { return isKind(err, KindUnavailable) }
 
+// ErrNotSent is among the causes of an unavailable error where it is certain that nothing was asked of the SDN, so that nothing will come of it.
+var ErrNotSent = errors.New("the request was not sent")
+
 // ReasonOf gives the reason of a conflict or an exhaustion, "" for any other error.
 func ReasonOf(err error) Reason {
 	var e *Error

@@ -103,7 +103,7 @@ func retryable(err error) bool {
 }
 
 // errNotSent marks errors of requests that never left: the breaker was open or there was no session.
-var errNotSent = errors.New("the request was not sent")
+var errNotSent = sdn.ErrNotSent
 
 // notSent marks err without changing its text.
 func notSent(err error) error { return unsent{err} }

@@ -345,7 +345,7 @@ func (t turns) take(ctx context.Context) error {
 	case t <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return sdn.Unavailable(context.Cause(ctx), "Neutron", "so many ports are being made that it was not this one's turn in the time there was")
+		return notSent(sdn.Unavailable(context.Cause(ctx), "Neutron", "so many ports are being made that it was not this one's turn in the time there was"))
 	}
 }
 
