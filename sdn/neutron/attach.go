@@ -26,6 +26,12 @@ func (p *Provider) AttachSubnet(ctx context.Context, router, subnet sdn.ID, addr
 	if subnet == "" {
 		return sdn.NotFound("subnet", subnet)
 	}
+	// Of several calls that give one router the same leg Neutron may answer some after minutes only.
+	unlock, err := p.locks.lock(ctx, "leg of "+string(router)+" on "+string(subnet))
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if addr.IsValid() {
 		s, err := p.Subnet(ctx, subnet)
 		if err != nil {
@@ -35,7 +41,7 @@ func (p *Provider) AttachSubnet(ctx context.Context, router, subnet sdn.ID, addr
 			return p.attachAt(ctx, router, s, addr)
 		}
 	}
-	err := p.addLeg(ctx, router, map[string]any{"subnet_id": subnet})
+	err = p.addLeg(ctx, router, map[string]any{"subnet_id": subnet})
 	if err == nil || sdn.IsNotFound(err) || sdn.IsDenied(err) {
 		return err
 	}
