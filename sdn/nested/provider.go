@@ -94,7 +94,7 @@ func (p *Provider) Ping(ctx context.Context) error {
 }
 
 func (p *Provider) needTags() error {
-	if p.Provider.Capabilities().MaxTagLen == 0 {
+	if !p.Provider.Capabilities().HasTags() {
 		return untagged()
 	}
 	return nil

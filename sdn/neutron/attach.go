@@ -26,6 +26,12 @@ func (p *Provider) AttachSubnet(ctx context.Context, router, subnet sdn.ID, addr
 	if subnet == "" {
 		return sdn.NotFound("subnet", subnet)
 	}
+	// Of several calls that give one router the same leg Neutron may answer some after minutes only.
+	unlock, err := p.locks.lock(ctx, "leg of "+string(router)+" on "+string(subnet))
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if addr.IsValid() {
 		s, err := p.Subnet(ctx, subnet)
 		if err != nil {
@@ -35,7 +41,7 @@ func (p *Provider) AttachSubnet(ctx context.Context, router, subnet sdn.ID, addr
 			return p.attachAt(ctx, router, s, addr)
 		}
 	}
-	err := p.addLeg(ctx, router, map[string]any{"subnet_id": subnet})
+	err = p.addLeg(ctx, router, map[string]any{"subnet_id": subnet})
 	if err == nil || sdn.IsNotFound(err) || sdn.IsDenied(err) {
 		return err
 	}
@@ -46,7 +52,7 @@ func (p *Provider) AttachSubnet(ctx context.Context, router, subnet sdn.ID, addr
 func (p *Provider) addLeg(ctx context.Context, router sdn.ID, leg map[string]any) error {
 	for n := 1; ; n++ {
 		err := p.client.act(ctx, routers.at(router, "add_router_interface"), leg, nil)
-		if sdn.ReasonOf(err) != sdn.Stale || n == maxRaces || !backoff(ctx, n, err) {
+		if sdn.ReasonOf(err) != sdn.Stale || n == maxRaces || !p.client.backoff(ctx, n, err) {
 			return err
 		}
 	}
@@ -114,7 +120,7 @@ func (p *Provider) attachAt(ctx context.Context, router sdn.ID, s sdn.Subnet, ad
 		}
 	}
 	key := p.legKey(router, s.ID)
-	port, _, err := ensure(ctx, p, legPorts, key, false, func(ctx context.Context) (*legWire, error) {
+	port, made, err := ensure(ctx, p, legPorts, key, false, func(ctx context.Context) (*legWire, error) {
 		body := p.body(sdn.Base{Key: key, Project: r.Project})
 		body["network_id"] = s.Network
 		body["fixed_ips"] = []fixedIP{{Subnet: s.ID, Addr: addr.String()}}
@@ -137,7 +143,7 @@ func (p *Provider) attachAt(ctx context.Context, router sdn.ID, s sdn.Subnet, ad
 	if err == nil {
 		return nil
 	}
-	if err = p.attached(ctx, router, s.ID, addr, err); err != nil && !sdn.IsUnavailable(err) && sdn.ReasonOf(err) != sdn.Stale {
+	if err = p.attached(ctx, router, s.ID, addr, err); err != nil && made && !sdn.IsUnavailable(err) && sdn.ReasonOf(err) != sdn.Stale {
 		if errDrop := p.dropLegPort(ctx, port); errDrop != nil {
 			p.log.Warn("a port that was to become a router's leg is left", "port", port.ID, "router", router, "error", errDrop)
 		}

@@ -121,12 +121,12 @@ func TestTLS(t *testing.T) {
 		words []string // of the refusal; nil where it works
 		env   []string
 	}{
-		{"no authority", []string{"Neutron", "certificate signed by unknown authority", "neutron.ca_file"}, with(mine)},
-		{"another authority", []string{"Neutron", "certificate signed by unknown authority", "neutron.ca_file"}, append(with(mine), "KURYR_NEUTRON_CA_FILE="+others.cert)},
-		{"no client's certificate", []string{"Neutron", "certificate required", "neutron.cert_file"}, []string{ca}},
-		{"another's client", []string{"Neutron", "tls: unknown certificate authority", "neutron.cert_file"}, append(with(strange), ca)},
+		{"no authority", []string{"Neutron", "its certificate is of nobody that is trusted", "neutron.ca_file"}, with(mine)},
+		{"another authority", []string{"Neutron", "its certificate is of nobody that is trusted", "neutron.ca_file"}, append(with(mine), "KURYR_NEUTRON_CA_FILE="+others.cert)},
+		{"no client's certificate", []string{"Neutron", "does not take this host's certificate", "neutron.cert_file"}, []string{ca}},
+		{"another's client", []string{"Neutron", "does not take this host's certificate", "neutron.cert_file"}, append(with(strange), ca)},
 		{"not verified", nil, append(with(mine), "KURYR_NEUTRON_INSECURE=true")},
-		{"not verified but asked for", []string{"Neutron", "certificate required", "neutron.cert_file"}, []string{"KURYR_NEUTRON_INSECURE=true"}},
+		{"not verified but asked for", []string{"Neutron", "does not take this host's certificate", "neutron.cert_file"}, []string{"KURYR_NEUTRON_INSECURE=true"}},
 		{"by OpenStack's variables", nil, []string{"OS_CACERT=" + ours.cert, "OS_CERT=" + mine.cert, "OS_KEY=" + mine.pem}},
 	} {
 		_, since := r.h1.logged(0)
@@ -173,7 +173,7 @@ func (k keys) tls(t *testing.T) {
 	k.reaches(a.in, a.ip4, netip.Addr{})
 	k.again(k.h1, cloud("unknown")...)
 	run := []string{"run", "--rm", "--network", "tls", "box", "true"}
-	k.h1.refused([]string{"Keystone", "certificate signed by unknown authority", "neutron.ca_file"}, run...)
+	k.h1.refused([]string{"Keystone", "its certificate is of nobody that is trusted", "neutron.ca_file"}, run...)
 	_, since := k.h1.logged(0)
 	k.again(k.h1, cloud("trusted")...)
 	k.h1.docker(run...)
