@@ -161,7 +161,7 @@ func (p *Provider) WaitPorts(ctx context.Context, ids []sdn.ID, status sdn.PortS
 // here tells whether a port, as the SDN says it, is attached here or may be.
 func (p *Provider) here(port sdn.Port) bool {
 	h, known := p.holds(port.ID)
-	return slices.Contains(port.Tags, p.tag) && !(known && h.off)
+	return slices.Contains(port.Tags, p.tag) && (!known || !h.off)
 }
 
 func (p *Provider) withoutTag(tags []string) []string {

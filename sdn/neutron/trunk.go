@@ -218,7 +218,7 @@ func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []
 		}
 		p.subports.put(trunk, nil)
 		// Another process may have taken a VLAN, or have attached the very port; an answer that was lost may have been a good one.
-		if n == vlanRaces || !sdn.IsUnavailable(err) && sdn.ReasonOf(err) != sdn.Exists && !(remembered && sdn.IsConflict(err)) {
+		if n == vlanRaces || !sdn.IsUnavailable(err) && sdn.ReasonOf(err) != sdn.Exists && (!remembered || !sdn.IsConflict(err)) {
 			return nil, err
 		}
 		now, errRead := trunks.read(ctx, p.client, trunk)
