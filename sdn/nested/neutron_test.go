@@ -1,7 +1,6 @@
 package nested_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -58,10 +57,10 @@ func onNeutron(t *testing.T) (p *neutron.Provider, proxy *neutrontest.Proxy, own
 	return p, proxy, ports[0], tr.ID
 }
 
-// openNeutron opens the Neutron behind the proxy for an installation, in the project that the environment names, or one of the same name.
+// openNeutron opens the Neutron behind the proxy for an installation, in a project of the same name.
 func openNeutron(t *testing.T, proxy *neutrontest.Proxy, installation string) *neutron.Provider {
 	t.Helper()
-	p, err := neutron.Open(neutron.Config{Timeout: 5 * time.Minute, Installation: installation, Project: cmp.Or(os.Getenv("KURYR_NEUTRON_PROJECT"), installation), Host: "vm.example", Endpoint: proxy.URL,
+	p, err := neutron.Open(neutron.Config{Timeout: 5 * time.Minute, Installation: installation, Project: installation, Host: "vm.example", Endpoint: proxy.URL,
 		Auth: neutron.Auth{Type: "none"}}, slog.New(slog.DiscardHandler))
 	must(t, err)
 	t.Cleanup(func() { must(t, p.Close()) })
