@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/policy"
 )
 
 // fakeFabric is a fabric without a kernel: it adds up what it is told, as strictly as it may: an element for a domain that is not there
@@ -46,6 +47,14 @@ func (f *fakeFabric) begin(ctx context.Context, call, domain string) error {
 	}
 	return nil
 }
+
+func (f *fakeFabric) UpdateGroups(ctx context.Context, domain string, _ []policy.Group, _ []policy.Set) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.begin(ctx, "UpdateGroups", domain)
+}
+
+func (f *fakeFabric) Supports() policy.Support { return policy.Support{Groups: true, Limits: true} }
 
 func (f *fakeFabric) ApplyDomain(ctx context.Context, d fabric.Domain) (fabric.Result, error) {
 	f.mu.Lock()
