@@ -22,9 +22,10 @@ import (
 
 // world is a provider without a kernel, with one of each noun, served.
 type world struct {
-	sdn    sdn.Provider
-	server *httptest.Server
-	client *Client
+	sdn     sdn.Provider
+	handler http.Handler
+	server  *httptest.Server
+	client  *Client
 
 	network sdn.Network
 	subnet  sdn.Subnet
@@ -67,7 +68,8 @@ func newWorld(t *testing.T) *world {
 	must(t, err)
 	w.fip, err = p.FloatingIP(ctx, w.fip.ID)
 	must(t, err)
-	w.server = httptest.NewServer(As(Caller{Role: Admin}, NewHandler(p, Options{})))
+	w.handler = NewHandler(p, Options{})
+	w.server = httptest.NewServer(As(Caller{Role: Admin}, w.handler))
 	t.Cleanup(w.server.Close)
 	w.client = &Client{HTTP: w.server.Client(), Base: w.server.URL}
 	return w
