@@ -150,6 +150,7 @@ func (s *Service) revoke(w http.ResponseWriter, r *http.Request, g grant) {
 		s.Refuse(w, r, http.StatusServiceUnavailable, "The token could not be revoked.")
 		return
 	}
+	s.log.InfoContext(r.Context(), "a token of the API was revoked", "user", about.Name, "project", about.Project, "by", g.Name, "peer", r.RemoteAddr)
 	w.WriteHeader(http.StatusNoContent)
 }
 

@@ -2,6 +2,7 @@ package keystone
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -51,6 +52,15 @@ func (a asked) scope() (project string, ok bool) {
 	return p.Name, p.Name != ""
 }
 
+// user is whose password is shown; "" where none is.
+func (a asked) user() string {
+	user := a.Auth.Identity.Password.User
+	return shorten(cmp.Or(user.ID, user.Name))
+}
+
+// shorten cuts what no name can be off.
+func shorten(s string) string { return s[:min(len(s), 65)] }
+
 // issue answers POST /v3/auth/tokens.
 func (s *Service) issue(w http.ResponseWriter, r *http.Request) {
 	var a asked
@@ -75,6 +85,7 @@ func (s *Service) issue(w http.ResponseWriter, r *http.Request) {
 		id, ok = in(ids, project)
 	}
 	if !ok {
+		s.log.WarnContext(r.Context(), "a token of the API was refused", "user", a.user(), "project", shorten(project), "method", methods[0], "peer", r.RemoteAddr)
 		s.Refuse(w, r, http.StatusUnauthorized, "")
 		return
 	}
@@ -91,6 +102,7 @@ func (s *Service) issue(w http.ResponseWriter, r *http.Request) {
 	if !r.URL.Query().Has("nocatalog") {
 		view.Catalog = catalog(s.base(r))
 	}
+	s.log.InfoContext(r.Context(), "a token of the API was issued", "user", g.Name, "project", g.Project, "role", g.Role, "method", methods[0], "peer", r.RemoteAddr)
 	w.Header().Set("X-Subject-Token", token)
 	answer(w, http.StatusCreated, map[string]tokenView{"token": view})
 }
@@ -105,11 +117,7 @@ func (s *Service) authenticate(ctx context.Context, a asked) ([]tokens.Identity,
 		}
 		return s.tokens().Of(g.Credential), g
 	}
-	user := identity.Password.User
-	name := user.Name
-	if user.ID != "" {
-		name = user.ID
-	}
+	user, name := identity.Password.User, a.user()
 	if name == "" || user.Domain != nil && !user.Domain.matches() {
 		return nil, grant{}
 	}

@@ -286,3 +286,50 @@ func TestIssue(t *testing.T) {
 		t.Errorf("by its name: %v", err)
 	}
 }
+
+// Without authorities of clients any client is let in, and the server is verified still.
+func TestAnyClient(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := IssueServer(dir, []string{"127.0.0.1"}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	f := Files{Cert: filepath.Join(dir, ServerFile), Key: filepath.Join(dir, ServerKeyFile), AnyClient: true}
+	l, err := Listen(t.Context(), "127.0.0.1:0", f, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("hello"))
+			_ = conn.Close()
+		}
+	}()
+	pool, err := LoadAuthorities(filepath.Join(dir, CAFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{RootCAs: pool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if said, err := io.ReadAll(conn); err != nil || string(said) != "hello" {
+		t.Errorf("%q, %v", said, err)
+	}
+	if conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{}); err == nil {
+		_ = conn.Close()
+		t.Error("a client that knows no authority believes it")
+	}
+	if _, err := os.Stat(filepath.Join(dir, ClientFile)); err == nil {
+		t.Error("a client's certificate was made")
+	}
+	if _, err := ServerConfig(Files{Cert: f.Cert, Key: f.Key}, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("authorities may be left out without saying so")
+	}
+}
