@@ -239,12 +239,12 @@ func TestFilesThatDoNotFit(t *testing.T) {
 		files Files
 		want  string
 	}{
-		"no certificate":    {Files{"/absent.pem", good.Key, good.ClientCA}, "/absent.pem"},
-		"no key":            {Files{good.Cert, "/absent.pem", good.ClientCA}, "/absent.pem"},
-		"no authority":      {Files{good.Cert, good.Key, "/absent.pem"}, "/absent.pem"},
-		"another's key":     {Files{good.Cert, filesOf(other).Key, good.ClientCA}, "private key does not match"},
-		"empty authorities": {Files{good.Cert, good.Key, empty}, empty},
-		"empty certificate": {Files{empty, good.Key, good.ClientCA}, empty},
+		"no certificate":    {Files{Cert: "/absent.pem", Key: good.Key, ClientCA: good.ClientCA}, "/absent.pem"},
+		"no key":            {Files{Cert: good.Cert, Key: "/absent.pem", ClientCA: good.ClientCA}, "/absent.pem"},
+		"no authority":      {Files{Cert: good.Cert, Key: good.Key, ClientCA: "/absent.pem"}, "/absent.pem"},
+		"another's key":     {Files{Cert: good.Cert, Key: filesOf(other).Key, ClientCA: good.ClientCA}, "private key does not match"},
+		"empty authorities": {Files{Cert: good.Cert, Key: good.Key, ClientCA: empty}, empty},
+		"empty certificate": {Files{Cert: empty, Key: good.Key, ClientCA: good.ClientCA}, empty},
 	} {
 		_, err := Listen(t.Context(), "127.0.0.1:0", tc.files, quiet)
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
