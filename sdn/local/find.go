@@ -157,6 +157,14 @@ func byEach[T ~string](index string, values []T) []scan {
 	return out
 }
 
+// byProject offers to look up the objects of the projects that a Match names; those of the project "" are in no index.
+func byProject(m sdn.Match) []scan {
+	if contains(m.Projects, "") {
+		return nil
+	}
+	return byEach("project", m.Projects)
+}
+
 // broken is a search that could not begin.
 func broken[V any](err error) iter.Seq2[V, error] {
 	return func(yield func(V, error) bool) {

@@ -1,6 +1,17 @@
 package restapi
 
-import "github.com/kuryr/kuryr/sdn"
+import (
+	"context"
+	"iter"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// Ports are served below /v2.0/ports.
+var Ports = Resource[Port]{"port", "ports"}
 
 // Port is a port in Neutron's JSON.
 type Port struct {
@@ -59,4 +70,47 @@ func portQuery(f *filter) sdn.PortQuery {
 		Match: f.match(), Networks: f.ids("network_id"), Devices: f.texts("device_id"), DeviceOwners: f.texts("device_owner"),
 		Groups: f.ids("security_groups"), Hosts: f.texts("binding:host_id"), MACs: f.macs("mac_address"), Subnets: subnets, Addresses: addresses,
 	}
+}
+
+func (s *server) ports() noun[sdn.Port, Port, struct{}, struct{}] {
+	p := s.p
+	return noun[sdn.Port, Port, struct{}, struct{}]{
+		Resource: Ports, title: "port", kind: sdn.NounPort,
+		meta:   func(o sdn.Port) sdn.Meta { return o.Meta },
+		get:    p.Port,
+		find:   func(ctx context.Context, f *filter) iter.Seq2[sdn.Port, error] { return p.FindPorts(ctx, portQuery(f)) },
+		encode: EncodePort,
+	}
+}
+
+// fixedIPs takes fixed_ips=ip_address=A, fixed_ips=ip_address_substr=T and fixed_ips=subnet_id=S.
+func (f *filter) fixedIPs() (subnets []sdn.ID, addresses []netip.Addr) {
+	var parts []string
+	for _, v := range f.texts("fixed_ips") {
+		kind, value, _ := strings.Cut(v, "=")
+		switch kind {
+		case "subnet_id", "subnet":
+			subnets = append(subnets, sdn.ID(value))
+		case "ip_address":
+			addr, err := netip.ParseAddr(value)
+			if err != nil {
+				f.fail("fixed_ips", value, "IP address")
+			}
+			addresses = append(addresses, addr)
+		case "ip_address_substr":
+			parts = append(parts, value)
+		default:
+			f.fail("fixed_ips", v, "filter: want ip_address=…, ip_address_substr=… or subnet_id=…")
+		}
+	}
+	if len(parts) > 0 {
+		f.keep = append(f.keep, func(o object) bool {
+			all, _ := o["fixed_ips"].([]any)
+			return slices.ContainsFunc(all, func(one any) bool {
+				ip, _ := one.(map[string]any)
+				return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(text(ip["ip_address"]), part) })
+			})
+		})
+	}
+	return subnets, addresses
 }

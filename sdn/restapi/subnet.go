@@ -1,6 +1,14 @@
 package restapi
 
-import "github.com/kuryr/kuryr/sdn"
+import (
+	"context"
+	"iter"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// Subnets are served below /v2.0/subnets.
+var Subnets = Resource[Subnet]{"subnet", "subnets"}
 
 // Subnet is a subnet in Neutron's JSON.
 type Subnet struct {
@@ -47,4 +55,17 @@ func EncodeSubnet(s sdn.Subnet) Subnet {
 
 func subnetQuery(f *filter) sdn.SubnetQuery {
 	return sdn.SubnetQuery{Match: f.match(), Networks: f.ids("network_id"), Pools: f.ids("subnetpool_id"), CIDRs: f.prefixes("cidr")}
+}
+
+func (s *server) subnets() noun[sdn.Subnet, Subnet, struct{}, struct{}] {
+	p := s.p
+	return noun[sdn.Subnet, Subnet, struct{}, struct{}]{
+		Resource: Subnets, title: "subnet", kind: sdn.NounSubnet,
+		meta: func(o sdn.Subnet) sdn.Meta { return o.Meta },
+		get:  p.Subnet,
+		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.Subnet, error] {
+			return p.FindSubnets(ctx, subnetQuery(f))
+		},
+		encode: EncodeSubnet,
+	}
 }

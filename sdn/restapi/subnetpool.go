@@ -1,6 +1,14 @@
 package restapi
 
-import "github.com/kuryr/kuryr/sdn"
+import (
+	"context"
+	"iter"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// SubnetPools are served below /v2.0/subnetpools.
+var SubnetPools = Resource[SubnetPool]{"subnetpool", "subnetpools"}
 
 // SubnetPool is a subnet pool in Neutron's JSON.
 type SubnetPool struct {
@@ -29,3 +37,16 @@ func EncodeSubnetPool(p sdn.SubnetPool) SubnetPool {
 }
 
 func subnetPoolQuery(f *filter) sdn.SubnetPoolQuery { return sdn.SubnetPoolQuery{Match: f.match()} }
+
+func (s *server) subnetPools() noun[sdn.SubnetPool, SubnetPool, struct{}, struct{}] {
+	p := s.p
+	return noun[sdn.SubnetPool, SubnetPool, struct{}, struct{}]{
+		Resource: SubnetPools, title: "subnet pool", kind: sdn.NounSubnetPool,
+		meta: func(o sdn.SubnetPool) sdn.Meta { return o.Meta },
+		get:  p.SubnetPool,
+		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.SubnetPool, error] {
+			return p.FindSubnetPools(ctx, subnetPoolQuery(f))
+		},
+		encode: EncodeSubnetPool,
+	}
+}
