@@ -50,7 +50,7 @@ func encodeRange(r sdn.PortRange) (*uint16, string) {
 func (s *server) serveForwards() {
 	within(s, "/v2.0/floatingips/{floatingip}/port_forwardings", func(c *call) (noun[sdn.Forward, PortForwarding, sdn.Forward, sdn.Forward], error) {
 		if !s.p.Capabilities().Forwards {
-			return noun[sdn.Forward, PortForwarding, sdn.Forward, sdn.Forward]{}, errNoPath
+			return noun[sdn.Forward, PortForwarding, sdn.Forward, sdn.Forward]{}, noPath(nil, nil)
 		}
 		get := s.floatingIPs().own
 		if c.reads() {

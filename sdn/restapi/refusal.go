@@ -31,7 +31,7 @@ func (s *server) gate(has func(sdn.Capabilities) bool, add func(*server), paths 
 	for _, path := range paths {
 		handle := func(w http.ResponseWriter, r *http.Request) {
 			if !has(s.p.Capabilities()) {
-				s.answer(w, r, func(http.ResponseWriter, *call) error { return errNoPath })
+				s.answer(w, r, noPath)
 				return
 			}
 			inner.mux.ServeHTTP(w, r)

@@ -51,7 +51,13 @@ func NewHandler(p sdn.Provider, o Options) http.Handler {
 	serve(s, s.routers())
 	serve(s, s.floatingIPs())
 	s.serveParts()
-	s.read("/", func(w http.ResponseWriter, c *call) error { return errNoPath })
+	s.serveQuotas()
+	s.read("/v2.0/extensions", s.listExtensions)
+	s.read("/v2.0/extensions/{alias}", s.showExtension)
+	s.read("/v2.0", resources)
+	s.read("/v2.0/{$}", resources)
+	s.mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) { _ = versions(w, &call{Request: r, server: s}) })
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, noPath) })
 	return s
 }
 
@@ -65,7 +71,9 @@ type server struct {
 	maxPage int
 }
 
-var errNoPath = &Error{Status: http.StatusNotFound, Type: "HTTPNotFound", Message: "The resource could not be found."}
+func noPath(http.ResponseWriter, *call) error {
+	return &Error{Status: http.StatusNotFound, Type: "HTTPNotFound", Message: "The resource could not be found."}
+}
 
 // ServeHTTP answers a request. A path may end in .json, as older clients have it.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -98,13 +106,10 @@ func (s *server) handle(path string, methods map[string]handler) {
 			method = http.MethodGet
 		}
 		do := methods[method]
-		if do == nil && path != "/" {
+		if do == nil {
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
 			writeError(w, &Error{Status: http.StatusMethodNotAllowed, Type: "HTTPMethodNotAllowed", Message: "The method " + r.Method + " is not allowed for this resource."})
 			return
-		}
-		if do == nil {
-			do = methods[http.MethodGet]
 		}
 		s.answer(w, r, do)
 	})
@@ -122,7 +127,7 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, do handler) {
 	}
 	refusal := &Error{}
 	if err != nil {
-		refusal = encodeError(err)
+		refusal = EncodeError(err)
 		status = refusal.Status
 		if refusal.Status >= http.StatusInternalServerError {
 			s.log.WarnContext(r.Context(), "API request failed", "method", r.Method, "path", r.URL.Path, "error", err)
