@@ -2,6 +2,7 @@ package restapi
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -60,7 +61,7 @@ var core = []extension{
 func (s *server) extensions() []Extension {
 	can := s.p.Capabilities()
 	all := []Extension{}
-	for _, x := range core {
+	for _, x := range slices.Concat(core, parts) {
 		if x.served != nil && !x.served(can) {
 			continue
 		}

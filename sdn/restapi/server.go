@@ -40,7 +40,7 @@ type Change struct {
 // NewHandler serves p below /v2.0/, and at / which versions there are. Who asks must be in the request's context, see WithCaller. Requests end with
 // their context.
 func NewHandler(p sdn.Provider, o Options) http.Handler {
-	s := &server{p: p, mux: http.NewServeMux(), log: o.Logger, audit: o.Audit, maxBody: cmp.Or(o.MaxBody, DefaultMaxBody), maxPage: cmp.Or(o.MaxPage, DefaultMaxPage)}
+	s := &server{p: p, locks: &locks{}, mux: http.NewServeMux(), log: o.Logger, audit: o.Audit, maxBody: cmp.Or(o.MaxBody, DefaultMaxBody), maxPage: cmp.Or(o.MaxPage, DefaultMaxPage)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -50,7 +50,7 @@ func NewHandler(p sdn.Provider, o Options) http.Handler {
 	serve(s, s.ports())
 	serve(s, s.routers())
 	serve(s, s.floatingIPs())
-	s.read("/v2.0/floatingips/{id}/port_forwardings", s.listForwards)
+	s.serveParts()
 	s.serveQuotas()
 	s.read("/v2.0/extensions", s.listExtensions)
 	s.read("/v2.0/extensions/{alias}", s.showExtension)
@@ -63,6 +63,7 @@ func NewHandler(p sdn.Provider, o Options) http.Handler {
 
 type server struct {
 	p       sdn.Provider
+	locks   *locks
 	mux     *http.ServeMux
 	log     *slog.Logger
 	audit   func(context.Context, Change)
