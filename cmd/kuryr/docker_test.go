@@ -123,7 +123,7 @@ func TestDockerOnAnSDNThatRunsByItself(t *testing.T) {
 	stop, _ := m.start(t, func(ctx context.Context, a *app) int {
 		cfg, err := config.Load(config.Source{Path: "/absent", Environ: m.env})
 		if err == nil {
-			err = up(ctx, cfg, slog.New(slog.NewTextHandler(a.err, nil)), open)
+			err = up(ctx, cfg, slog.New(slog.NewTextHandler(a.err, nil)), duties{open: open, docker: true})
 		}
 		if err != nil {
 			_, _ = io.WriteString(a.err, err.Error())
