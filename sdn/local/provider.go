@@ -207,6 +207,7 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 		QoS:             can.Limits,
 		Quotas:          true,
 		WatchPorts:      true,
+		Ordered:         true,
 	}
 }
 

@@ -141,7 +141,7 @@ func prefixKey(p netip.Prefix) string {
 // overlapping offers to look up what is inside a prefix, and what it is inside of.
 func overlapping(p netip.Prefix) []scan {
 	key := prefixKey(p.Masked())
-	scans := []scan{{index: "prefix", prefix: key}}
+	scans := []scan{{index: "prefix", inner: true, prefix: key}}
 	for n := range p.Bits() {
 		scans = append(scans, scan{index: "prefix", prefix: key[:len(key)-1-n] + "\x00"})
 	}

@@ -20,7 +20,7 @@ type call struct {
 	server *server
 	caller Caller
 	made   []string               // ids of what it made, for the audit log
-	shared map[sdn.ID]sdn.Network // networks that were looked at, see network
+	seen   map[sdn.ID]sdn.Network // networks that were looked at, see network
 }
 
 // ctx is the request's context.

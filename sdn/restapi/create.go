@@ -79,12 +79,12 @@ func (n noun[T, E, S, P]) bodies(document map[string]any) (values []map[string]a
 
 // make makes all or none.
 func (n noun[T, E, S, P]) make(c *call, bodies []*body, specs []S) ([]T, error) {
-	if n.createAll != nil && len(specs) > 1 {
-		return n.createAll(c.ctx(), specs)
-	}
 	before, err := n.before(c, bodies)
 	if err != nil {
 		return nil, err
+	}
+	if n.createAll != nil && len(specs) > 1 {
+		return n.createAll(c.ctx(), specs)
 	}
 	var out []T
 	for _, spec := range specs {
@@ -97,7 +97,8 @@ func (n noun[T, E, S, P]) make(c *call, bodies []*body, specs []S) ([]T, error) 
 	return out, nil
 }
 
-// before finds which of several objects are there already, by the Keys that the bodies have for descriptions. They are not to be taken back.
+// before finds which of the objects are there already, by the Keys that the bodies have for descriptions: they are answered with, and not to be taken
+// back. A Key is nobody's who does not own its object.
 func (n noun[T, E, S, P]) before(c *call, bodies []*body) (map[sdn.ID]bool, error) {
 	var keys []string
 	for _, b := range bodies {
@@ -105,13 +106,16 @@ func (n noun[T, E, S, P]) before(c *call, bodies []*body) (map[sdn.ID]bool, erro
 			keys = append(keys, b.key.String())
 		}
 	}
-	if len(bodies) < 2 || len(keys) == 0 {
+	if len(keys) == 0 || len(bodies) < 2 && c.caller.admin() {
 		return nil, nil
 	}
 	there := map[sdn.ID]bool{}
 	for t, err := range n.find(c.ctx(), newFilter(url.Values{"description": keys})) {
 		if err != nil {
 			return nil, err
+		}
+		if !c.owns(n.meta(t)) {
+			return nil, sdn.Conflict(sdn.Exists, n.title, "description", "is the Key of another object")
 		}
 		there[n.meta(t).ID] = true
 	}

@@ -220,7 +220,7 @@ func floatingIPs(s *session) {
 	s.is(s.one("floating ip show 198.51.100.50"), "port_id", port.id(), "fixed_ip_address", "10.0.0.9", "tags", []string{"blue", "red"})
 	for filter, want := range map[string]string{
 		"--port p1": "198.51.100.50", "--fixed-ip-address 10.0.0.9": "198.51.100.50", "--floating-ip-address 198.51.100.50": "198.51.100.50", "--network fout": "198.51.100.50",
-		"--router r1": "198.51.100.50", "--tags blue": "198.51.100.50", "--tags green": "", "--status ERROR": "",
+		"--router r1": "198.51.100.50", "--tags blue": "198.51.100.50", "--tags green": "", "--status ACTIVE --tags green": "",
 	} {
 		if got := names(s.list("floating ip list %s", filter), "Floating IP Address"); got != want {
 			s.Errorf("floating ip list %s: %q, want %q", filter, got, want)
