@@ -39,6 +39,21 @@ func (e *extensions) tagsAtCreate() bool {
 	return can != nil && can.TagsAtCreate
 }
 
+// reservedAttribute is where Kuryr's API has a subnet's reserved addresses, which to a Neutron are holes in the allocation pools.
+const reservedAttribute = "kuryr:reserved_addresses"
+
+// keepsReserved tells whether a subnet's reserved addresses are kept as such.
+func (e *extensions) keepsReserved() bool {
+	can := e.served()
+	return can != nil && can.KeepReserved
+}
+
+// hostAddresses tells whether floating IPs may be the host's own addresses, and of IPv6.
+func (e *extensions) hostAddresses() (host, v6 bool) {
+	can := e.served()
+	return can != nil && can.HostAddresses, can != nil && can.FloatingIPv6
+}
+
 // throughREST is what of a provider's Capabilities is left when it is served by Kuryr's REST API and asked by this provider.
 func throughREST(can sdn.Capabilities) sdn.Capabilities {
 	can.WatchPorts = false // this one asks

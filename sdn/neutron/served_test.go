@@ -37,7 +37,7 @@ func share(t *testing.T, path, socket string) *shared {
 		t.Fatal(err)
 	}
 	s := &shared{sdn: store, socket: socket}
-	s.proxy = neutrontest.Handler(restapi.As(restapi.Caller{Role: restapi.Admin}, restapi.NewHandler(store, slog.New(slog.DiscardHandler))))
+	s.proxy = neutrontest.Handler(restapi.As(restapi.Caller{Role: restapi.Admin}, restapi.NewHandler(store, restapi.Options{})))
 	s.server = httptest.NewUnstartedServer(s.proxy)
 	_ = s.server.Listener.Close()
 	if s.server.Listener, err = net.Listen("unix", socket); err != nil {
