@@ -12,6 +12,7 @@ import (
 // counted are the nouns that a quota tells of, by Neutron's names. What the SDN does not count has no limit.
 var counted = []sdn.Noun{
 	sdn.NounNetwork, sdn.NounSubnet, sdn.NounSubnetPool, sdn.NounPort, sdn.NounRouter, sdn.NounFloatingIP, sdn.NounSecurityGroup, sdn.NounRule, sdn.NounTrunk,
+	"rbac_policy",
 }
 
 // nobody is a project that there is not: its limits are those of one that has none of its own.
@@ -61,24 +62,23 @@ func (s *server) quota(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	return s.writeLimits(c.ctx(), w, project, project)
+	return s.writeLimits(c.ctx(), w, project)
 }
 
 func (s *server) defaultQuota(w http.ResponseWriter, c *call) error {
-	project, err := c.project()
-	if err != nil {
+	if _, err := c.project(); err != nil {
 		return err
 	}
-	return s.writeLimits(c.ctx(), w, nobody, project)
+	return s.writeLimits(c.ctx(), w, nobody)
 }
 
-// writeLimits answers with a project's limits, shown as those of another.
-func (s *server) writeLimits(ctx context.Context, w http.ResponseWriter, of, shownAs string) error {
-	usage, err := s.p.Usage(ctx, of)
+// writeLimits answers with a project's limits.
+func (s *server) writeLimits(ctx context.Context, w http.ResponseWriter, project string) error {
+	usage, err := s.p.Usage(ctx, project)
 	if err != nil {
 		return err
 	}
-	quota := map[string]any{"tenant_id": shownAs, "project_id": shownAs}
+	quota := map[string]int64{}
 	for _, noun := range counted {
 		quota[string(noun)] = limit(usage, noun)
 	}
@@ -146,7 +146,7 @@ func (s *server) setQuota(w http.ResponseWriter, c *call) error {
 			return err
 		}
 	}
-	return s.writeLimits(c.ctx(), w, project, project)
+	return s.writeLimits(c.ctx(), w, project)
 }
 
 // fits refuses limits below what is used.

@@ -187,7 +187,7 @@ func TestRefusals(t *testing.T) {
 		{"GET", "/v2.0/ports?fixed_ips=ip_address%3Dx", 400, "HTTPBadRequest", "fixed_ips"},
 		{"GET", "/v2.0/ports?fixed_ips=colour%3Dx", 400, "HTTPBadRequest", "fixed_ips"},
 		{"GET", "/v2.0/ports?mac_address=x", 400, "HTTPBadRequest", "mac_address"},
-		{"GET", "/v2.0/networks?router:external=maybe", 400, "HTTPBadRequest", "router:external"},
+		{"GET", "/v2.0/networks?router:external=maybe", 400, "InvalidInput", "router:external"},
 		{"PATCH", "/v2.0/networks", 405, "HTTPMethodNotAllowed", "PATCH"},
 		{"POST", "/v2.0/ports/" + string(w.port.ID), 405, "HTTPMethodNotAllowed", "POST"},
 		{"GET", "/v2.0/colours", 404, "HTTPNotFound", ""},
