@@ -126,7 +126,7 @@ func TestProviderWithoutExtras(t *testing.T) {
 	refused{
 		{"a leg by port", alice, "PUT", "routers/" + id + "/add_router_interface", `{"port_id": "` + port + `"}`, 501, "HTTPNotImplemented"},
 		{"a forwarding changed", root, "PUT", "floatingips/" + string(w.fip.ID) + "/port_forwardings/" + w.listed(t, root, "floatingips/"+string(w.fip.ID)+"/port_forwardings", "port_forwardings")[0]["id"].(string),
-			`{"port_forwarding": {"external_port": 9999}}`, 501, "HTTPNotImplemented"},
+			`{"port_forwarding": {"protocol": "sctp"}}`, 501, "HTTPNotImplemented"},
 	}.run(t, w)
 	shows(t, w.do(t, alice, "GET", "ports/"+port, "", 200, "", "port"), `{"device_id": ""}`)
 }
