@@ -13,7 +13,7 @@ SOAK        ?= 60s
 count = go run ./test/count -name $(1) $(if $(RESULTS),-to $(RESULTS)/$(1))
 
 .DEFAULT_GOAL := help
-.PHONY: help build failpoints docker-plugin man test lint e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron bench bench-docker bench-neutron fuzz demo demo-clean install clean need-root need-gcc deps
+.PHONY: help build failpoints docker-plugin man test lint e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron bench bench-docker bench-neutron bench-sdn fuzz demo demo-clean install clean need-root need-gcc deps
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-18s %s\n", $$1, $$2 }'
@@ -89,6 +89,9 @@ bench-docker: need-root build ## measure the Docker front end: by method, publis
 bench-neutron: need-root build ## measure on a real Neutron: its calls, Kuryr's own time, CPU and memory (root)
 	hack/deps.sh neutron
 	go run ./test/bench -only neutron -rounds 20
+
+bench-sdn: need-root build ## measure the embedded SDN as a Neutron API, and what security groups cost (root)
+	go run ./test/bench -only sdn
 
 fuzz: ## run every fuzz target for FUZZTIME (10s; or 2000x, so many inputs)
 	hack/fuzz.sh $(FUZZTIME)
