@@ -120,8 +120,9 @@ func (p *Provider) write(list []*proposal) (answered int) {
 	}()
 	txs := make([]*tx, len(list))
 	wrote := false
+	rewritten := map[sdn.ID]bool{}
 	for i, w := range list {
-		t := &tx{Tx: b, p: p, now: time.Now().UTC().Round(0), before: map[sdn.ID]*fabric.Domain{}, changes: map[string]*change{}}
+		t := &tx{Tx: b, p: p, now: time.Now().UTC().Round(0), before: map[sdn.ID]*fabric.Domain{}, changes: map[string]*change{}, rewritten: rewritten}
 		err := w.change(t)
 		if err == nil {
 			err = t.shapes()

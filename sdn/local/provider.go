@@ -49,9 +49,7 @@ type Options struct {
 // Provider is the embedded SDN.
 type Provider struct {
 	sdn.NoTrunks
-	sdn.NoSecurityGroups
 	sdn.NoLoadBalancers
-	sdn.NoQoSPolicies
 
 	db           *bbolt.DB
 	datapath     Datapath
@@ -65,6 +63,7 @@ type Provider struct {
 	queue        *queue
 	proposals    *proposals
 	end          func(*bbolt.Tx) error // Commit, but for tests of disks that fail
+	definitions  definitions           // of who has the turn
 	unsynced     bool                  // the store's last change may not be on the disk; of who has the turn
 	closing      sync.Once
 }
@@ -75,7 +74,7 @@ var _ sdn.Provider = (*Provider)(nil)
 // for that. It fails, and changes nothing, where the file is another process's, damaged, or of a newer schema.
 func Open(ctx context.Context, o Options) (*Provider, error) {
 	p := &Provider{datapath: o.Datapath, host: o.Host, log: o.Logger, limit: o.PortsPerNetwork, quotas: o.Quotas, mtu: defaultMTU, queue: newQueue(), proposals: newProposals(),
-		end: (*bbolt.Tx).Commit}
+		definitions: newDefinitions(), end: (*bbolt.Tx).Commit}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
@@ -181,6 +180,7 @@ func (p *Provider) Installation() string { return p.installation }
 
 // Capabilities tell what the embedded SDN can do.
 func (p *Provider) Capabilities() sdn.Capabilities {
+	can := p.supports()
 	return sdn.Capabilities{
 		ExternalNetwork: p.external,
 		ChooseMAC:       true,
@@ -200,8 +200,14 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 		HostAddresses:   true,
 		Forwards:        true,
 		ForwardRanges:   true,
+		SecurityGroups:  can.Groups,
+		GrouplessOpen:   true,
+		RemoteGroups:    can.Groups,
+		AddressGroups:   can.Groups,
+		QoS:             can.Limits,
 		Quotas:          true,
 		WatchPorts:      true,
+		Ordered:         true,
 	}
 }
 

@@ -23,6 +23,9 @@ type tx struct {
 	wrote   bool
 	before  map[sdn.ID]*fabric.Domain // shapes of domains, as they were when the transaction first came near them; nil: absent
 	changes map[string]*change        // by domain
+	// rewritten are the security groups and address groups whose definitions the transaction changes, and those written along with it.
+	rewritten map[sdn.ID]bool
+	beyond    bool // quotas do not hold
 }
 
 // update runs f in a transaction and then brings the kernel after it. Where f fails nothing has changed. Where the kernel
@@ -108,8 +111,30 @@ func (t *tx) shapes() error {
 			t.change(id).gone = true
 		case after != nil && !reflect.DeepEqual(before, after):
 			t.change(id).shape = after
+			if err := t.moved(id, before, after); err != nil {
+				return err
+			}
 		case after != nil:
 			t.touch(id)
+		}
+	}
+	return nil
+}
+
+// moved notes the networks that come to a domain from another.
+func (t *tx) moved(id sdn.ID, before, after *fabric.Domain) error {
+	for _, bridge := range after.Bridges {
+		if hasBridge(before, bridge.Network) {
+			continue
+		}
+		for other, left := range t.before {
+			if other == id || !hasBridge(left, bridge.Network) {
+				continue
+			}
+			if err := t.noteMoved(id, bridge.Network); err != nil {
+				return err
+			}
+			break
 		}
 	}
 	return nil
@@ -143,12 +168,19 @@ func (t *tx) notePort(old, new *portRow) error {
 	if err != nil || domain == "" {
 		return err
 	}
-	was, is := projectPort(old), projectPort(new)
+	was, err := projectPort(t.Tx, old)
+	if err != nil {
+		return err
+	}
+	is, err := projectPort(t.Tx, new)
+	if err != nil {
+		return err
+	}
 	switch {
 	case was != nil && is != nil && reflect.DeepEqual(was, is):
 		t.touch(domain)
 	case was != nil || is != nil:
-		t.change(domain).port(was, is)
+		return t.tellPort(domain, was, is)
 	}
 	return nil
 }
@@ -176,7 +208,7 @@ var (
 func (t *tx) count(noun sdn.Noun, project string, by int64) error {
 	k := []byte(key(project, string(noun)))
 	n := counter(t.Tx, k) + by
-	if by > 0 {
+	if by > 0 && !t.beyond {
 		limits, err := t.p.limits(t.Tx, project)
 		if err != nil {
 			return err
@@ -222,7 +254,8 @@ func (p *Provider) limits(b *bbolt.Tx, project string) (map[sdn.Noun]int64, erro
 // quotaKey is never empty, which bbolt does not allow.
 func quotaKey(project string) []byte { return []byte("project:" + project) }
 
-var countedNouns = []sdn.Noun{sdn.NounNetwork, sdn.NounSubnet, sdn.NounSubnetPool, sdn.NounPort, sdn.NounRouter, sdn.NounFloatingIP}
+var countedNouns = []sdn.Noun{sdn.NounNetwork, sdn.NounSubnet, sdn.NounSubnetPool, sdn.NounPort, sdn.NounRouter, sdn.NounFloatingIP,
+	sdn.NounSecurityGroup, sdn.NounRule}
 
 // Usage tells a project's quotas and what it has.
 func (p *Provider) Usage(ctx context.Context, project string) (map[sdn.Noun]sdn.Usage, error) {
