@@ -235,7 +235,9 @@ func TestBegunKilledAnywhere(t *testing.T) {
 						if created {
 							k.engine.has(n)
 						}
-						again = k.mortally(second, func() { k.compare(0); k.compare(time.Minute) }) && dead || second == 0 && dead
+						// Who gives up leaves most; what the others leave is some of it.
+						removes := k.mortally(second, func() { k.compare(0); k.compare(time.Minute) })
+						again = dead && (removes || second == 0) && !engine.retries && !engine.back
 						for range 3 {
 							k.compare(time.Minute)
 						}
@@ -251,7 +253,7 @@ func TestBegunKilledAnywhere(t *testing.T) {
 						}
 					}
 				}
-				if killed < 20 {
+				if killed < 9 { // the last of them lives
 					t.Errorf("killed only %d times", killed)
 				}
 			})
