@@ -376,7 +376,7 @@ func TestAddressesAsked(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
 	r := newRig(t, privatehost.Options{})
-	r.network(t, "asked", "--ipv6", "--subnet", "10.72.0.0/24", "--subnet", "fd72::/64")
+	r.network(t, "asked", append(r.open(t), "--ipv6", "--subnet", "10.72.0.0/24", "--subnet", "fd72::/64")...)
 
 	t.Run("one port for an endpoint", func(t *testing.T) {
 		a := r.run(t, "one", "asked", "--ip", "10.72.0.77", "--ip6", "fd72::77", "--mac-address", "02:00:00:72:00:77")
