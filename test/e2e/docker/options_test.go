@@ -175,6 +175,7 @@ func TestNetworkOptions(t *testing.T) {
 	})
 
 	t.Run("several ranges", func(t *testing.T) {
+		needs(t, severalRanges)
 		r.network(t, "wide", "--subnet", "10.63.0.0/24", "--gateway", "10.63.0.254", "--aux-address", "one=10.63.0.1",
 			"--subnet", "10.64.0.0/24", "--ip-range", "10.64.0.128/25", "--gateway", "10.64.0.1")
 		// The docker command gives the engine the ranges in any order, and the first of them serves those who do not ask.
