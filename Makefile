@@ -54,7 +54,7 @@ e2e-neutron: need-root docker-plugin failpoints ## scenarios on a real Neutron a
 
 e2e-docker-neutron: need-root build ## the scenarios of e2e-docker on a real Neutron, but for what it has not (root; installs it)
 	hack/deps.sh e2e neutron
-	KURYR_E2E_PROVIDER=neutron go test -json -tags e2e -count=1 -parallel 4 -timeout $(E2E_TIMEOUT) -run "$(SCENARIOS)" ./test/e2e/docker | $(call count,e2e-docker-neutron)
+	KURYR_E2E_PROVIDER=neutron go test -json -tags e2e -count=1 -parallel 2 -timeout 60m -run "$(SCENARIOS)" ./test/e2e/docker | $(call count,e2e-docker-neutron)
 
 # The folders whose own tests kill at failpoints; without the tag those tests are not there.
 KILLS := ./docker ./bind ./datapath/fabric ./datapath/host ./sdn/local ./sdn/nested
