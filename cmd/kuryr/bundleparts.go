@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"net/http"
 	"net/netip"
 	"os"
@@ -245,7 +244,7 @@ func (b *collector) withSDN(ctx context.Context, ask func(*restapi.Client) error
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	handler := restapi.NewHandler(store, slog.New(slog.DiscardHandler))
+	handler := restapi.As(restapi.Caller{Role: restapi.Admin}, restapi.NewHandler(store, restapi.Options{}))
 	return ask(&restapi.Client{HTTP: &http.Client{Transport: inProcess{handler}}, Base: "http://kuryr"})
 }
 

@@ -137,7 +137,7 @@ func up(ctx context.Context, cfg config.Config, log *slog.Logger, open opener) (
 	// The admin socket outlives the others, to tell what came of going down.
 	answering, hush := context.WithCancel(context.WithoutCancel(ctx))
 	defer hush()
-	serving := admin.Config{Daemon: d, SDN: restapi.NewHandler(back.provider, log), Metrics: metrics.Handler(registry), Logger: log}
+	serving := admin.Config{Daemon: d, SDN: restapi.As(restapi.Caller{Role: restapi.Admin}, restapi.NewHandler(back.provider, restapi.Options{Logger: log})), Metrics: metrics.Handler(registry), Logger: log}
 	answers, answering := errgroup.WithContext(answering)
 	if err := listenAdmin(answering, answers, cfg, serving); err != nil {
 		hush()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -29,41 +30,66 @@ type errorBody struct {
 	NeutronError *Error `json:"NeutronError"`
 }
 
-// notFoundTypes are Neutron's names for the absence of a noun, by the noun in small letters without spaces.
-var notFoundTypes = map[string]string{
-	"network": "NetworkNotFound", "subnet": "SubnetNotFound", "subnetpool": "SubnetPoolNotFound", "port": "PortNotFound",
-	"router": "RouterNotFound", "floatingip": "FloatingIPNotFound",
+// attributes are Neutron's names of the contract's fields, where they are others.
+var attributes = map[string]string{
+	"gateway": "gateway_ip", "ranges": "allocation_pools", "nameservers": "dns_nameservers", "addresses": "fixed_ips", "mac": "mac_address",
+	"project": "project_id", "prefix_len": "prefixlen", "default_len": "default_prefixlen", "min_len": "min_prefixlen", "max_len": "max_prefixlen",
+	"host": "binding:host_id", "profile": "binding:profile", "vnic_type": "binding:vnic_type", "groups": "security_groups", "external": "router:external",
+	"segment": "provider:network_type", "mode": "ipv6_address_mode", "no_dhcp": "enable_dhcp", "pool": "subnetpool_id", "network": "network_id",
+	"allowed_pairs": "allowed_address_pairs", "qos_policy": "qos_policy_id", "no_port_security": "port_security_enabled", "disabled": "admin_state_up",
 }
 
-// encodeError translates a provider's error. An error that is none of the contract's is not shown: it may tell of others.
-func encodeError(err error) *Error {
-	message := err.Error()
-	switch {
-	case sdn.IsNotFound(err):
-		noun := ""
-		var e *sdn.Error
-		if errors.As(err, &e) {
-			noun = strings.NewReplacer(" ", "", "_", "").Replace(strings.ToLower(e.Noun))
-		}
-		kind, known := notFoundTypes[noun]
-		if !known {
-			kind = "NotFound"
-		}
-		return &Error{Status: http.StatusNotFound, Type: kind, Message: message}
-	case sdn.IsInvalid(err):
-		return &Error{Status: http.StatusBadRequest, Type: "InvalidInput", Message: message}
-	case sdn.IsDenied(err):
-		return &Error{Status: http.StatusForbidden, Type: "PolicyNotAuthorized", Message: message}
-	case sdn.IsConflict(err), sdn.IsPending(err):
-		return &Error{Status: http.StatusConflict, Type: "Conflict", Message: message}
-	case sdn.IsExhausted(err):
-		return &Error{Status: http.StatusConflict, Type: "ResourceExhausted", Message: message}
-	case sdn.IsUnsupported(err):
-		return &Error{Status: http.StatusNotImplemented, Type: "HTTPNotImplemented", Message: message}
-	case sdn.IsUnavailable(err):
-		return &Error{Status: http.StatusServiceUnavailable, Type: "ServiceUnavailable", Message: message}
+var index = regexp.MustCompile(`[\[.].*$`)
+
+// attributeOf is Neutron's name of a field of the contract, of which the position in a list is left out.
+func attributeOf(field string) string {
+	field = index.ReplaceAllString(field, "")
+	if name, ok := attributes[field]; ok {
+		return name
 	}
-	return &Error{Status: http.StatusInternalServerError, Type: "HTTPInternalServerError", Message: "the request failed; the log says why"}
+	return field
+}
+
+// fieldOf is the contract's name of an attribute of Neutron's.
+func fieldOf(attribute string) string {
+	for field, name := range attributes {
+		if name == attribute {
+			return field
+		}
+	}
+	return attribute
+}
+
+// encodeError translates an error: a refusal of this package is as it is, one of a provider's is told in Neutron's words. An error that is neither is not
+// shown: it may tell of others.
+func encodeError(err error) *Error {
+	var refusal *Error
+	if errors.As(err, &refusal) {
+		return refusal
+	}
+	var e *sdn.Error
+	if !errors.As(err, &e) {
+		return &Error{Status: http.StatusInternalServerError, Type: "HTTPInternalServerError", Message: "Request Failed: internal server error while processing your request."}
+	}
+	status, kind := typeOf(e)
+	return &Error{Status: status, Type: kind, Message: messageOf(e)}
+}
+
+// messageOf is what an error says. The attribute that it is about comes first, in the words in which Neutron says so and its clients look for it.
+func messageOf(e *sdn.Error) string {
+	if e.Field == "" {
+		return e.Error()
+	}
+	rest := *e
+	rest.Noun, rest.ID, rest.Field = "", "", ""
+	reason := strings.TrimRight(rest.Error(), ".")
+	if position := index.FindString(e.Field); position != "" {
+		reason = position + ": " + reason
+	}
+	if e.Kind == sdn.KindUnsupported {
+		return "Attribute '" + attributeOf(e.Field) + "' is not supported: " + reason
+	}
+	return "Invalid input for " + attributeOf(e.Field) + ". Reason: " + reason + "."
 }
 
 func writeError(w http.ResponseWriter, e *Error) {

@@ -1,10 +1,16 @@
 package restapi
 
 import (
+	"context"
+	"iter"
+	"net/http"
 	"strconv"
 
 	"github.com/kuryr/kuryr/sdn"
 )
+
+// FloatingIPs are served below /v2.0/floatingips.
+var FloatingIPs = Resource[FloatingIP]{"floatingip", "floatingips"}
 
 // FloatingIP is a floating IP in Neutron's JSON.
 type FloatingIP struct {
@@ -79,4 +85,34 @@ func protocolName(p sdn.Protocol) string {
 		return "sctp"
 	}
 	return strconv.Itoa(int(p))
+}
+
+func (s *server) floatingIPs() noun[sdn.FloatingIP, FloatingIP, struct{}, struct{}] {
+	p := s.p
+	return noun[sdn.FloatingIP, FloatingIP, struct{}, struct{}]{
+		Resource: FloatingIPs, title: "floating IP", kind: sdn.NounFloatingIP,
+		meta: func(o sdn.FloatingIP) sdn.Meta { return o.Meta },
+		get:  p.FloatingIP,
+		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.FloatingIP, error] {
+			return p.FindFloatingIPs(ctx, floatingIPQuery(f))
+		},
+		encode: EncodeFloatingIP,
+	}
+}
+
+// listForwards answers with the port forwardings of a floating IP.
+func (s *server) listForwards(w http.ResponseWriter, c *call) error {
+	f, err := s.floatingIPs().need(c, c.target())
+	if err != nil {
+		return err
+	}
+	all := []PortForwarding{}
+	for forward, err := range s.p.FindForwards(c.ctx(), sdn.ForwardQuery{FloatingIPs: []sdn.ID{f.ID}}) {
+		if err != nil {
+			return err
+		}
+		all = append(all, EncodePortForwarding(forward))
+	}
+	writeJSON(w, http.StatusOK, map[string][]PortForwarding{"port_forwardings": all})
+	return nil
 }

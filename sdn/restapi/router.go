@@ -1,6 +1,14 @@
 package restapi
 
-import "github.com/kuryr/kuryr/sdn"
+import (
+	"context"
+	"iter"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// Routers are served below /v2.0/routers.
+var Routers = Resource[Router]{"router", "routers"}
 
 // Router is a router in Neutron's JSON.
 type Router struct {
@@ -54,3 +62,16 @@ func EncodeRouter(r sdn.Router) Router {
 }
 
 func routerQuery(f *filter) sdn.RouterQuery { return sdn.RouterQuery{Match: f.match()} }
+
+func (s *server) routers() noun[sdn.Router, Router, struct{}, struct{}] {
+	p := s.p
+	return noun[sdn.Router, Router, struct{}, struct{}]{
+		Resource: Routers, title: "router", kind: sdn.NounRouter,
+		meta: func(o sdn.Router) sdn.Meta { return o.Meta },
+		get:  p.Router,
+		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.Router, error] {
+			return p.FindRouters(ctx, routerQuery(f))
+		},
+		encode: EncodeRouter,
+	}
+}
