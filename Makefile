@@ -13,7 +13,7 @@ SOAK        ?= 60s
 count = go run ./test/count -name $(1) $(if $(RESULTS),-to $(RESULTS)/$(1))
 
 .DEFAULT_GOAL := help
-.PHONY: help build failpoints docker-plugin man test lint e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron bench bench-docker bench-neutron bench-sdn fuzz demo demo-clean install clean need-root need-gcc deps
+.PHONY: help build failpoints docker-plugin man test lint e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron e2e-openstack bench bench-docker bench-neutron bench-sdn fuzz demo demo-clean install clean need-root need-gcc deps
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-18s %s\n", $$1, $$2 }'
@@ -55,6 +55,10 @@ e2e-neutron: need-root docker-plugin failpoints ## scenarios on a real Neutron a
 e2e-docker-neutron: need-root build ## the scenarios of e2e-docker on a real Neutron, but for what it has not (root; installs it)
 	hack/deps.sh e2e neutron
 	KURYR_E2E_PROVIDER=neutron go test -json -tags e2e -count=1 -parallel 2 -timeout 60m -run "$(SCENARIOS)" ./test/e2e/docker | $(call count,e2e-docker-neutron)
+
+e2e-openstack: build ## Debian's openstack command and gophercloud against kuryr sdn; SCENARIOS chooses (installs the command as root)
+	hack/deps.sh openstack
+	go test -json -tags e2e -count=1 -timeout $(E2E_TIMEOUT) -run "$(SCENARIOS)" ./test/e2e/openstack | $(call count,e2e-openstack)
 
 # The folders whose own tests kill at failpoints; without the tag those tests are not there.
 KILLS := ./docker ./bind ./datapath/fabric ./datapath/host ./sdn/local ./sdn/nested
