@@ -34,10 +34,15 @@ func (n noun[T, E, S, P]) tagged(c *call) (sdn.Meta, error) {
 }
 
 // attempts is how often a change of tags is tried where somebody else changes the object at the same time.
-const attempts = 10
+const attempts = 30
 
 // change makes the object's tags what of says, without losing what another does at the same time. of may refuse.
 func (n noun[T, E, S, P]) changeTags(c *call, of func(tags []string) ([]string, error)) (tags []string, err error) {
+	unlock, err := c.server.locks.lock(c.ctx(), "tags of "+string(c.target()))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	for range attempts {
 		m, err := n.tagged(c)
 		if err != nil {
