@@ -389,6 +389,28 @@ func TestBegunWithoutDisk(t *testing.T) {
 	k.settled()
 }
 
+// What is written down can be read by who is not the plugin.
+func TestNotes(t *testing.T) {
+	t.Parallel()
+	k := newKillable(t, makings["existing"].wrap, makings["existing"].change)
+	n := makings["existing"].make(k)
+	k.create(n)
+	k.requestPool(&pool{cidr: "10.61.0.0/24"}, false)
+	notes, err := Notes(k.config.StateDir)
+	k.must(err)
+	if text := string(notes[marksFolder][n.id]); !strings.Contains(text, string(k.theirs.ID)) {
+		t.Errorf("of the tags: %q", text)
+	}
+	for _, text := range notes[begunFolder] {
+		if !strings.Contains(string(text), "10.61.0.0/24") {
+			t.Errorf("of what was begun: %s", text)
+		}
+	}
+	if len(notes[marksFolder]) != 1 || len(notes[begunFolder]) != 1 {
+		t.Errorf("notes: %s", notes)
+	}
+}
+
 // Only what is this host's engine's alone is written down.
 func TestBegunRecords(t *testing.T) {
 	t.Parallel()

@@ -107,24 +107,8 @@ func (m *marks) done(id string, turn uint64) error {
 }
 
 // settleMarks sees to all tags that are to be seen to, one network after the other. The error is that of the first that is to be tried again. Only Run calls it.
-func (d *Driver) settleMarks(ctx context.Context) (first error) {
-	row := 0
-	for _, id := range d.marks.due() {
-		within, cancel := context.WithTimeout(ctx, d.timeout)
-		err := d.settleMark(within, id)
-		cancel()
-		if err == nil {
-			row = 0
-			continue
-		}
-		if first == nil {
-			first = err
-		}
-		if row++; row == stuckInRow || ctx.Err() != nil {
-			break
-		}
-	}
-	return first
+func (d *Driver) settleMarks(ctx context.Context) error {
+	return d.inTurn(ctx, d.marks.due(), func(ctx context.Context, id string) (bool, error) { return true, d.settleMark(ctx, id) })
 }
 
 // settleMark makes the tags of one network what they are to be. An error is one after which it is tried again; what is refused is not: nothing depends on it.
