@@ -40,6 +40,15 @@ func (p *Provider) showPort(b *bbolt.Tx, r *portRow) (sdn.Port, error) {
 
 // EnsurePorts makes, finishes or adopts ports, all in one transaction, out of which those that fail are left.
 func (p *Provider) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
+	return p.ensurePorts(ctx, specs, false)
+}
+
+// EnsureAllPorts is EnsurePorts, but the first port that fails undoes the transaction.
+func (p *Provider) EnsureAllPorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
+	return p.ensurePorts(ctx, specs, true)
+}
+
+func (p *Provider) ensurePorts(ctx context.Context, specs []sdn.PortSpec, all bool) ([]sdn.Port, error) {
 	ids := make([]sdn.ID, len(specs))
 	out := make([]sdn.Port, len(specs))
 	var failures []error
@@ -48,7 +57,7 @@ func (p *Provider) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn
 		for i, spec := range specs {
 			r, err := t.ensurePort(spec)
 			var refused *sdn.Error
-			if errors.As(err, &refused) && refused.Kind != sdn.KindUnavailable {
+			if !all && errors.As(err, &refused) && refused.Kind != sdn.KindUnavailable {
 				if failures == nil {
 					failures = make([]error, len(specs))
 				}
