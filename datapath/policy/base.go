@@ -27,7 +27,7 @@ import (
 // judged anew, at the cost of one rule. What a flow's answers are judged by is the rules that let its first packet pass, with source and
 // destination swapped; so a flow goes on, undisturbed, if a packet that began it would still pass, and is cut else, whichever side sends.
 
-// How long things are remembered. Those of flows are connection tracking's own (nf_conntrack_*_timeout).
+// How long things are remembered. Those of TCP and UDP are connection tracking's own (nf_conntrack_*_timeout).
 const (
 	liveFor        = 30 * time.Second
 	tcpFor         = 5 * 24 * time.Hour
@@ -35,7 +35,7 @@ const (
 	tcpEndedFor    = 2 * time.Minute
 	datagramsFor   = 2 * time.Minute // longer than liveFor, since what is in "live" does not renew its flow
 	echoFor        = 30 * time.Second
-	otherFor       = 10 * time.Minute
+	otherFor       = 2 * time.Minute
 	fragmentsFor   = 30 * time.Second
 	flowsAtMost    = 1 << 18 // in each set: as connection tracking has them on a machine of 4 GB
 	fragmentsMost  = 1 << 12
@@ -217,7 +217,9 @@ func flags(mask byte, op expr.CmpOp, value byte) exprs {
 	return join(proto(unix.IPPROTO_TCP), bits(load(transportHeader, 13, 1, 1), []byte{mask}, op, []byte{value}))
 }
 
-func icmpType(v version, kind byte) exprs { return join(proto(v.icmp()), field(transportHeader, 0, kind)) }
+func icmpType(v version, kind byte) exprs {
+	return join(proto(v.icmp()), field(transportHeader, 0, kind))
+}
 
 // opposite is the direction of the answers.
 func (d Direction) opposite() Direction { return !d }
