@@ -104,16 +104,24 @@ func (f *filtered) converse(from netns.NsHandle, to netns.NsHandle, address stri
 	return l
 }
 
-// says tells whether a byte gets from one end to the other.
-func says(from, to net.Conn) bool {
-	_ = from.SetDeadline(time.Now().Add(time.Second))
-	_ = to.SetDeadline(time.Now().Add(time.Second))
+// says tells whether a byte gets from one end to the other, which is expected or not.
+func says(from, to net.Conn, want bool) bool {
+	end := time.Now().Add(waitFor(want))
+	_ = from.SetDeadline(end)
+	_ = to.SetDeadline(end)
 	if _, err := from.Write([]byte("!")); err != nil {
 		return false
 	}
 	b := make([]byte, 1)
 	n, _ := to.Read(b)
 	return n == 1
+}
+
+func waitFor(want bool) time.Duration {
+	if want {
+		return 5 * time.Second
+	}
+	return patience
 }
 
 // patience is how long a test waits for what must not come; what must come it waits for much longer.
@@ -142,11 +150,7 @@ func (f *filtered) passes(from netns.NsHandle, network, addr string, wait time.D
 // expect checks TCP and UDP to a server's port, and "ping" and raw protocols by number to a host.
 func (f *filtered) expect(what string, from netns.NsHandle, network, addr string, want bool) {
 	f.t.Helper()
-	wait := patience
-	if want {
-		wait = 5 * time.Second
-	}
-	got := false
+	wait, got := waitFor(want), false
 	switch network {
 	case "ping":
 		_, err := f.try(from, fmt.Sprintf("ping -n -c 1 -W %.1f %s", wait.Seconds(), addr))
@@ -307,11 +311,17 @@ func TestFilterRules(t *testing.T) {
 			[]try{{"b", "tcp", 1005, true}, {"c", "tcp", 1010, true}, {"b", "tcp", 1000, false}, {"c", "tcp", 1011, false}}},
 		{"ICMP", func(_ policy.Direction, six int) policy.Rule { return policy.Rule{Protocol: [2]uint8{1, 58}[six]} },
 			[]try{{"b", "ping", 0, true}, {"c", "ping", 0, true}, {"b", "tcp", 1000, false}}},
-		{"ICMP type", func(_ policy.Direction, six int) policy.Rule { return policy.Rule{Protocol: 1, ICMPType: u8(echo[six]), ICMPCode: u8(0)} },
+		{"ICMP type", func(_ policy.Direction, six int) policy.Rule {
+			return policy.Rule{Protocol: 1, ICMPType: u8(echo[six]), ICMPCode: u8(0)}
+		},
 			[]try{{"b", "ping", 0, true}, {"out", "ping", 0, true}, {"c", "udp", 1000, false}}},
-		{"another ICMP code", func(_ policy.Direction, six int) policy.Rule { return policy.Rule{Protocol: 1, ICMPType: u8(echo[six]), ICMPCode: u8(1)} },
+		{"another ICMP code", func(_ policy.Direction, six int) policy.Rule {
+			return policy.Rule{Protocol: 1, ICMPType: u8(echo[six]), ICMPCode: u8(1)}
+		},
 			[]try{{"b", "ping", 0, false}}},
-		{"another ICMP type", func(_ policy.Direction, six int) policy.Rule { return policy.Rule{Protocol: 1, ICMPType: u8([2]uint8{13, 200}[six])} },
+		{"another ICMP type", func(_ policy.Direction, six int) policy.Rule {
+			return policy.Rule{Protocol: 1, ICMPType: u8([2]uint8{13, 200}[six])}
+		},
 			[]try{{"b", "ping", 0, false}}},
 		{"a protocol's number", func(d policy.Direction, _ int) policy.Rule { return policy.Rule{Protocol: rawProtocol[d]} },
 			[]try{{"b", "raw", 0, true}, {"c", "raw", 0, true}, {"b", "tcp", 1000, false}, {"c", "ping", 0, false}}},
@@ -328,7 +338,9 @@ func TestFilterRules(t *testing.T) {
 		}, []try{{"b", "tcp", 1000, true}, {"out", "tcp", 1000, true}}},
 		{"remote group", func(policy.Direction, int) policy.Rule { return policy.Rule{RemoteGroup: "friends"} },
 			[]try{{"c", "tcp", 1000, true}, {"c", "ping", 0, true}, {"c", "raw", 0, true}, {"b", "tcp", 1000, false}, {"out", "udp", 1000, false}}},
-		{"remote group, one port", func(policy.Direction, int) policy.Rule { return policy.Rule{RemoteGroup: "friends", Protocol: 6, First: 1005, Last: 1005} },
+		{"remote group, one port", func(policy.Direction, int) policy.Rule {
+			return policy.Rule{RemoteGroup: "friends", Protocol: 6, First: 1005, Last: 1005}
+		},
 			[]try{{"c", "tcp", 1005, true}, {"c", "tcp", 1000, false}, {"b", "tcp", 1005, false}}},
 		{"address group", func(policy.Direction, int) policy.Rule { return policy.Rule{RemoteSet: "places"} },
 			[]try{{"c", "tcp", 1000, true}, {"out", "udp", 1000, true}, {"out", "ping", 0, true}, {"b", "tcp", 1000, false}}},
