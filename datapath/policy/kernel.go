@@ -12,6 +12,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -213,15 +214,26 @@ func (f *Filter) readElements(sets ...string) ([]element, error) {
 		for _, e := range list {
 			own := element{set: name, key: string(e.Key), end: string(e.KeyEnd), value: string(e.Val)}
 			if isVerdictMap(name) {
-				own.value = ""
-				if e.VerdictData != nil {
-					own.goTo = e.VerdictData.Chain
-				}
+				own.value, own.goTo = "", verdictChain(e.Val)
 			}
 			all = append(all, own)
 		}
 	}
 	return all, nil
+}
+
+// verdictChain is the chain that a verdict leads to, of which the library gives the bare attributes.
+func verdictChain(attributes []byte) string {
+	ad, err := netlink.NewAttributeDecoder(attributes)
+	if err != nil {
+		return ""
+	}
+	for ad.Next() {
+		if ad.Type() == unix.NFTA_VERDICT_CHAIN {
+			return ad.String()
+		}
+	}
+	return ""
 }
 
 // syncRules makes a chain that is there have these rules, by the fewest changes; their order does not matter, unless ordered is set: then a chain that
