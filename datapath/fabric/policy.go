@@ -45,31 +45,38 @@ func (s *space) filtering(domain string, work func(*policy.Filter) error) (err e
 	return nil
 }
 
-// filterPorts tells the filter about ports. With those of remove that are not in add it is not done until the guard has forgotten them, so that none
+// filterPorts tells the filter about ports. With those of remove that are not filtered in add it is not done until the guard has forgotten them, so that none
 // of them can send unfiltered: that is for the function it returns.
 func (s *space) filterPorts(domain string, remove, add []Port) (after func() error, err error) {
-	var changed, gone []Port
+	var changed, gone, bare []Port
 	for _, p := range remove {
-		if slices.ContainsFunc(add, func(q Port) bool { return q.ID == p.ID && q.Filtered() }) {
+		i := slices.IndexFunc(add, func(q Port) bool { return q.ID == p.ID })
+		switch {
+		case i >= 0 && (add[i].Filtered() || !p.Filtered()):
 			changed = append(changed, p)
-		} else {
+		case i >= 0:
+			gone, bare = append(gone, p), append(bare, add[i])
+		default:
 			gone = append(gone, p)
 		}
 	}
 	err = s.filtering(domain, func(p *policy.Filter) error { return p.UpdatePorts(filteredPorts(changed), filteredPorts(add)) })
 	return func() error {
-		return s.filtering(domain, func(p *policy.Filter) error { return p.UpdatePorts(filteredPorts(gone), nil) })
+		return s.filtering(domain, func(p *policy.Filter) error { return p.UpdatePorts(filteredPorts(gone), filteredPorts(bare)) })
 	}, err
 }
 
-// filteredPorts are what the filter must know of those that are filtered.
+// filteredPorts are what the filter must know of those that are filtered or have limits.
 func filteredPorts(ports []Port) []policy.Port {
 	var list []policy.Port
 	for _, p := range ports {
-		if !p.Filtered() {
+		if !p.Filtered() && p.Limits == (policy.Limits{}) {
 			continue
 		}
-		own := policy.Port{Tap: TapName(p.ID), Groups: p.Groups, Addrs: p.Addrs}
+		own := policy.Port{Tap: TapName(p.ID), Limits: p.Limits}
+		if p.Filtered() {
+			own.Groups, own.Addrs = p.Groups, p.Addrs
+		}
 		for _, a := range p.Allowed {
 			own.Pairs = append(own.Pairs, a.Prefix)
 		}

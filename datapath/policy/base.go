@@ -243,6 +243,7 @@ func baseSets() []nftables.Set {
 			list = append(list, nftables.Set{Name: judges(d, answer), IsMap: true, KeyType: nftables.TypeMark, DataType: nftables.TypeVerdict})
 		}
 	}
+	list = append(list, limitSets()...)
 	dynamic := func(name string, timeout time.Duration, size uint32, types ...nftables.SetDatatype) {
 		list = append(list, nftables.Set{Name: name, Concatenation: true, KeyType: concat(types...), Dynamic: true, HasTimeout: true, Timeout: timeout, Size: size})
 	}

@@ -204,10 +204,21 @@ func (f *Filter) UpdatePorts(remove, add []Port) error {
 		return err
 	}
 	gone = slices.DeleteFunc(gone, func(e element) bool { return slices.Contains(fresh, e) })
-	err = f.updatePorts(add, gone, fresh, false)
+	if slices.ContainsFunc(add, func(p Port) bool { return len(p.Groups) == 0 }) {
+		// Nobody had to tell of groups before, so this may be the first that is heard.
+		if exists, err := f.exists(); err != nil {
+			return err
+		} else if !exists {
+			if err := f.create(); err != nil {
+				return err
+			}
+			failpoint.Here("policy.ports.table")
+		}
+	}
+	err = f.updatePorts(remove, add, gone, fresh, false)
 	if isAbsent(err) || errors.Is(err, unix.EEXIST) {
 		// Something is not as it was thought to be: look, and do what differs.
-		err = f.updatePorts(add, gone, fresh, true)
+		err = f.updatePorts(remove, add, gone, fresh, true)
 	}
 	if isAbsent(err) {
 		if len(add) == 0 {
@@ -218,9 +229,12 @@ func (f *Filter) UpdatePorts(remove, add []Port) error {
 	return err
 }
 
-func (f *Filter) updatePorts(ports []Port, gone, fresh []element, look bool) error {
+func (f *Filter) updatePorts(remove, add []Port, gone, fresh []element, look bool) error {
 	t := &transaction{conn: f.conn}
-	for _, p := range profiles(ports) {
+	if err := f.queueLimits(t, remove, add, look); err != nil {
+		return err
+	}
+	for _, p := range profiles(add) {
 		if !f.hasChain(p.chain(Egress, false)) {
 			if err := errors.Join(t.addChains(p.chains()), t.add(p.elements())); err != nil {
 				return err
@@ -238,9 +252,7 @@ func (f *Filter) updatePorts(ports []Port, gone, fresh []element, look bool) err
 	if err != nil {
 		return err
 	}
-	if len(gone) > 0 {
-		t.narrower = true
-	}
+	t.narrower = slices.ContainsFunc(gone, func(e element) bool { return !isLimitSet(e.set) })
 	// An element that changes its value is removed by its old one and added with its new one.
 	if err := errors.Join(t.remove(gone), t.add(fresh), pairs(t)); err != nil {
 		return err

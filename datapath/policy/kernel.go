@@ -37,6 +37,7 @@ type transaction struct {
 	// narrower says that something that passed may not pass any more.
 	narrower bool
 	changed  bool
+	last     []string // chains that go when nothing leads to them any more
 }
 
 func table() *nftables.Table {
@@ -114,6 +115,9 @@ func isMap(set string) bool {
 }
 
 func isVerdictMap(set string) bool {
+	if isLimitSet(set) {
+		return true
+	}
 	for _, d := range directions {
 		if set == judges(d, false) || set == judges(d, true) {
 			return true
@@ -139,6 +143,12 @@ func (t *transaction) commit() error {
 		if err := t.addRule(chainEpoch, epochRule(newEpoch())); err != nil {
 			return err
 		}
+	}
+	for _, name := range t.last {
+		t.changed = true
+		ref := &nftables.Chain{Name: name, Table: table()}
+		t.conn.FlushChain(ref)
+		t.conn.DelChain(ref)
 	}
 	if !t.changed {
 		return nil

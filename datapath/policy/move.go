@@ -54,5 +54,9 @@ func (f *Filter) Probe() Support {
 			Rule{ID: "icmp", Direction: d, Protocol: unix.IPPROTO_ICMP, ICMPType: &kind, RemoteSet: "probe"}, Rule{ID: "IPv6", Direction: d, IPv6: true})
 	}
 	state := State{Ports: []Port{{Tap: "tapprobe", Groups: []string{"probe"}}}, Groups: []Group{one}, Sets: []Set{{ID: "probe"}}}
-	return Support{Groups: f.Reconcile(state, false, func(_, _, _ string) {}) == nil}
+	can := func() bool { return f.Reconcile(state, false, func(_, _, _ string) {}) == nil }
+	s := Support{Groups: can()}
+	state.Ports[0].Limits = Limits{IngressKbps: 1, EgressKbps: 1, DSCP: 1}
+	s.Limits = s.Groups && can()
+	return s
 }

@@ -10,10 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Port is what the filter knows of a port that has security groups. Ports without are not named to it, and pass.
+// Port is what the filter knows of a port that has security groups or limits. Ports without need not be named to it, and pass.
 type Port struct {
-	Tap    string // its link's name, which begins with "tap"
-	Groups []string
+	Tap    string   // its link's name, which begins with "tap"
+	Groups []string // none: whatever it sends and gets passes, within its limits
+	Limits Limits
 	Addrs  []netip.Addr
 	Pairs  []netip.Prefix // what it may send as besides
 }
@@ -23,8 +24,12 @@ func (p Port) elements() ([]element, error) {
 	if len(p.Tap) >= unix.IFNAMSIZ || len(p.Tap) <= len(tapPrefix) || p.Tap[:len(tapPrefix)] != tapPrefix {
 		return nil, fmt.Errorf("link %q: want a name of at most 15 bytes that begins with %q", p.Tap, tapPrefix)
 	}
+	if err := p.Limits.validate(); err != nil {
+		return nil, fmt.Errorf("link %s: %w", p.Tap, err)
+	}
+	limits := p.limitElements()
 	if len(p.Groups) == 0 {
-		return nil, fmt.Errorf("link %s: no security groups", p.Tap)
+		return limits, nil
 	}
 	own := profileOf(p.Groups)
 	list := []element{{set: setPorts, key: p.name(), value: string(markBytes(own.number))}}
@@ -43,7 +48,7 @@ func (p Port) elements() ([]element, error) {
 			list = append(list, element{set: setPairs, key: p.name() + hash8(g) + pairKey(pair)})
 		}
 	}
-	return list, nil
+	return append(list, limits...), nil
 }
 
 // name is the link's as the kernel compares it.
@@ -124,7 +129,7 @@ func profiles(ports []Port) []profile {
 	var list []profile
 	for _, p := range ports {
 		own := profileOf(p.Groups)
-		if !slices.ContainsFunc(list, func(q profile) bool { return q.hash == own.hash }) {
+		if len(own.groups) > 0 && !slices.ContainsFunc(list, func(q profile) bool { return q.hash == own.hash }) {
 			list = append(list, own)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/google/nftables"
 )
 
-// State is everything that a namespace's filter should know. Ports are those that have groups; groups and sets that none of them needs do not count.
+// State is everything that a namespace's filter should know. Ports are those that have groups or limits; groups and sets that none of them needs do not count.
 type State struct {
 	Ports  []Port
 	Groups []Group
@@ -61,6 +61,13 @@ func (s State) image() (image, error) {
 		return im, err
 	}
 	im.elements = slices.Concat(baseElements(), revisions(s.Groups, s.Sets), ports)
+	var limits []chain
+	for _, p := range s.Ports {
+		limits = append(limits, p.limitChains()...)
+	}
+	if len(limits) > 0 {
+		im.chains = append(append(im.chains, limitBases()...), limits...)
+	}
 	for _, p := range profiles(s.Ports) {
 		im.chains = append(im.chains, p.chains()...)
 		im.ordered[p.chain(Egress, false)], im.ordered[p.chain(Ingress, false)] = true, true
