@@ -1,12 +1,16 @@
 package restapi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -17,6 +21,8 @@ type Error struct {
 	Type    string `json:"type"`
 	Message string `json:"message"`
 	Detail  string `json:"detail"`
+
+	retryAfter time.Duration // what the SDN asks to wait, 0 where it does not say
 }
 
 func (e *Error) Error() string {
@@ -60,19 +66,23 @@ func fieldOf(attribute string) string {
 	return attribute
 }
 
-// encodeError translates an error: a refusal of this package is as it is, one of a provider's is told in Neutron's words. An error that is neither is not
-// shown: it may tell of others.
-func encodeError(err error) *Error {
+// EncodeError is what is answered for an error: a refusal of this package is as it is, one of a provider's is told in Neutron's words, so that package
+// neutron reads the same out of them. An error that is neither is not shown: it may tell of others.
+func EncodeError(err error) *Error {
 	var refusal *Error
 	if errors.As(err, &refusal) {
 		return refusal
 	}
 	var e *sdn.Error
-	if !errors.As(err, &e) {
+	switch {
+	case errors.As(err, &e):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return &Error{Status: http.StatusServiceUnavailable, Type: "ServiceUnavailable", Message: "The SDN has not answered in the time there was."}
+	default:
 		return &Error{Status: http.StatusInternalServerError, Type: "HTTPInternalServerError", Message: "Request Failed: internal server error while processing your request."}
 	}
 	status, kind := typeOf(e)
-	return &Error{Status: status, Type: kind, Message: messageOf(e)}
+	return &Error{Status: status, Type: kind, Message: messageOf(e), retryAfter: sdn.RetryAfterOf(err)}
 }
 
 // messageOf is what an error says. The attribute that it is about comes first, in the words in which Neutron says so and its clients look for it.
@@ -86,6 +96,9 @@ func messageOf(e *sdn.Error) string {
 	if position := index.FindString(e.Field); position != "" {
 		reason = position + ": " + reason
 	}
+	if e.Reason == sdn.Exists && e.Field == "cidr" {
+		reason = "the range overlaps with another subnet: " + reason
+	}
 	if e.Kind == sdn.KindUnsupported {
 		return "Attribute '" + attributeOf(e.Field) + "' is not supported: " + reason
 	}
@@ -93,6 +106,9 @@ func messageOf(e *sdn.Error) string {
 }
 
 func writeError(w http.ResponseWriter, e *Error) {
+	if e.retryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.retryAfter.Seconds()))))
+	}
 	writeJSON(w, e.Status, errorBody{NeutronError: e})
 }
 
