@@ -105,7 +105,7 @@ demo-clean: need-root ## remove what the demo made (root)
 deps: ## install what the suites need from Debian (root)
 	hack/deps.sh build e2e
 
-install: build ## install kuryr, its manual, completions and systemd unit (DESTDIR, PREFIX)
+install: build ## install kuryr, its manual, completions and systemd units (DESTDIR, PREFIX)
 	install -D -m 755 bin/kuryr $(DESTDIR)$(PREFIX)/bin/kuryr
 	install -D -m 755 bin/kuryr-vif $(DESTDIR)/usr/libexec/kuryr/kuryr-vif
 	for type in bridge ovs tap midonet unbound; do ln -sf kuryr-vif $(DESTDIR)/usr/libexec/kuryr/$$type; done
@@ -115,7 +115,8 @@ install: build ## install kuryr, its manual, completions and systemd unit (DESTD
 	bin/kuryr completion zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kuryr
 	bin/kuryr completion fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/kuryr.fish
 	install -d $(DESTDIR)/etc/systemd/system
-	sed 's,/usr/local/bin/,$(PREFIX)/bin/,' deploy/systemd/kuryr.service >$(DESTDIR)/etc/systemd/system/kuryr.service
+	for unit in kuryr kuryr-sdn; do \
+		sed 's,/usr/local/bin/,$(PREFIX)/bin/,' deploy/systemd/$$unit.service >$(DESTDIR)/etc/systemd/system/$$unit.service; done
 
 clean: ## remove what was built
 	rm -rf bin man
