@@ -130,7 +130,7 @@ func TestWriteNetworks(t *testing.T) {
 		{"DELETE", "/v2.0/networks/" + id, "", 404, "NetworkNotFound: " + id},
 		{"POST", "/v2.0/networks", `{"network":{"name":"x","colour":"red","smell":1}}`, 400, "HTTPBadRequest: Unrecognized attribute(s) 'colour, smell'"},
 		{"POST", "/v2.0/networks", `{"network":{"id":"x"}}`, 400, "HTTPBadRequest: Attribute 'id' not allowed in POST"},
-		{"POST", "/v2.0/networks", `{"network":{"tags":["x"]}}`, 201, "network.tags=[x]"},
+		{"POST", "/v2.0/networks", `{"network":{"tags":["x"]}}`, 201, "network.tags=[\"x\"]"},
 		{"POST", "/v2.0/networks", `{"network":{"name":null}}`, 400, "HTTPBadRequest: Invalid input for name. Reason: 'None' is not a valid string"},
 		{"POST", "/v2.0/networks", `{"network":{"name":"` + strings.Repeat("n", 256) + `"}}`, 400, "HTTPBadRequest: exceeds maximum length of 255"},
 		{"POST", "/v2.0/networks", `{"network":{"name":"a\u0000b"}}`, 400, "HTTPBadRequest: Invalid input for name"},
