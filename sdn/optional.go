@@ -29,3 +29,9 @@ type QuotaReset interface {
 	// ResetQuota gives the project the limits of one that has none of its own.
 	ResetQuota(ctx context.Context, project string) error
 }
+
+// ForwardUpdate is a provider that changes a port forwarding, which keeps its id.
+type ForwardUpdate interface {
+	// UpdateForward makes the forwarding of the floating IP that has this one's ID be this one; one that is absent IsNotFound. All else is as in EnsureForwards.
+	UpdateForward(ctx context.Context, floatingIP ID, forward Forward) (Forward, error)
+}

@@ -55,6 +55,14 @@ func (b *body) invalid(name, reason string, args ...any) {
 	b.fail(badRequest("Invalid input for " + name + ". Reason: " + fmt.Sprintf(reason, args...) + "."))
 }
 
+// mistyped remembers that an attribute cannot be made what it should be.
+func (b *body) mistyped(name, reason string, args ...any) {
+	if b.within != "" {
+		name = b.within
+	}
+	b.fail(&Error{Status: http.StatusBadRequest, Type: "InvalidInput", Message: "Invalid input for " + name + ". Reason: " + fmt.Sprintf(reason, args...) + "."})
+}
+
 // has tells whether an attribute is given and was not taken yet.
 func (b *body) has(name string) bool {
 	_, there := b.values[name]
@@ -188,7 +196,7 @@ func (b *body) boolean(name string) *bool {
 			return &out
 		}
 	}
-	b.invalid(name, "'%s' cannot be converted to boolean", show(value))
+	b.mistyped(name, "'%s' cannot be converted to boolean", show(value))
 	return nil
 }
 
@@ -208,7 +216,7 @@ func (b *body) number(name string, least, most int64) *int64 {
 	}
 	switch {
 	case err != nil:
-		b.invalid(name, "'%s' is not an integer", show(value))
+		b.mistyped(name, "'%s' is not an integer", show(value))
 	case n < least:
 		b.invalid(name, "'%d' is too small - must be at least '%d'", n, least)
 	case n > most:

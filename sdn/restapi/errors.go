@@ -1,12 +1,16 @@
 package restapi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -17,6 +21,8 @@ type Error struct {
 	Type    string `json:"type"`
 	Message string `json:"message"`
 	Detail  string `json:"detail"`
+
+	retryAfter time.Duration // what the SDN asks to wait, 0 where it does not say
 }
 
 func (e *Error) Error() string {
@@ -36,7 +42,7 @@ var attributes = map[string]string{
 	"project": "project_id", "prefix_len": "prefixlen", "default_len": "default_prefixlen", "min_len": "min_prefixlen", "max_len": "max_prefixlen",
 	"host": "binding:host_id", "profile": "binding:profile", "vnic_type": "binding:vnic_type", "groups": "security_groups", "external": "router:external",
 	"segment": "provider:network_type", "mode": "ipv6_address_mode", "no_dhcp": "enable_dhcp", "pool": "subnetpool_id", "network": "network_id",
-	"allowed_pairs": "allowed_address_pairs", "qos_policy": "qos_policy_id", "no_port_security": "port_security_enabled", "disabled": "admin_state_up",
+	"allowed_pairs": "allowed_address_pairs", "qos_policy": "qos_policy_id", "stateless": "stateful", "no_port_security": "port_security_enabled", "disabled": "admin_state_up",
 }
 
 var index = regexp.MustCompile(`[\[.].*$`)
@@ -60,19 +66,23 @@ func fieldOf(attribute string) string {
 	return attribute
 }
 
-// encodeError translates an error: a refusal of this package is as it is, one of a provider's is told in Neutron's words. An error that is neither is not
-// shown: it may tell of others.
-func encodeError(err error) *Error {
+// EncodeError is what is answered for an error: a refusal of this package is as it is, one of a provider's is told in Neutron's words, so that package
+// neutron reads the same out of them. An error that is neither is not shown: it may tell of others.
+func EncodeError(err error) *Error {
 	var refusal *Error
 	if errors.As(err, &refusal) {
 		return refusal
 	}
 	var e *sdn.Error
-	if !errors.As(err, &e) {
+	switch {
+	case errors.As(err, &e):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return &Error{Status: http.StatusServiceUnavailable, Type: "ServiceUnavailable", Message: "The SDN has not answered in the time there was."}
+	default:
 		return &Error{Status: http.StatusInternalServerError, Type: "HTTPInternalServerError", Message: "Request Failed: internal server error while processing your request."}
 	}
 	status, kind := typeOf(e)
-	return &Error{Status: status, Type: kind, Message: messageOf(e)}
+	return &Error{Status: status, Type: kind, Message: messageOf(e), retryAfter: sdn.RetryAfterOf(err)}
 }
 
 // messageOf is what an error says. The attribute that it is about comes first, in the words in which Neutron says so and its clients look for it.
@@ -86,6 +96,9 @@ func messageOf(e *sdn.Error) string {
 	if position := index.FindString(e.Field); position != "" {
 		reason = position + ": " + reason
 	}
+	if e.Reason == sdn.Exists && e.Field == "cidr" {
+		reason = "the range overlaps with another subnet: " + reason
+	}
 	if e.Kind == sdn.KindUnsupported {
 		return "Attribute '" + attributeOf(e.Field) + "' is not supported: " + reason
 	}
@@ -93,6 +106,9 @@ func messageOf(e *sdn.Error) string {
 }
 
 func writeError(w http.ResponseWriter, e *Error) {
+	if e.retryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.retryAfter.Seconds()))))
+	}
 	writeJSON(w, e.Status, errorBody{NeutronError: e})
 }
 

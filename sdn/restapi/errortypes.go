@@ -22,10 +22,16 @@ var conflicts = map[sdn.Reason]map[string]answerType{
 	sdn.AddressInUse: {"": {409, "IpAddressAlreadyAllocated"}},
 	sdn.MACInUse:     {"": {409, "MacAddressInUse"}},
 	sdn.InUse: {
-		"target": {409, "PortHasBindingFloatingIP"}, "groups": {409, "PortSecurityAndIPRequiredForSecurityGroups"}, "gateway": {409, "GatewayIpInUse"}, "": {409, "InUse"},
+		"target": {409, "PortHasBindingFloatingIP"}, "groups": {400, "PortSecurityAndIPRequiredForSecurityGroups"}, "gateway": {409, "GatewayIpInUse"}, "": {409, "InUse"},
 	},
 	sdn.Stale:     {"": {412, "RevisionNumberConstraintFailed"}},
 	sdn.Immutable: {"prefixes": {400, "IllegalSubnetPoolPrefixUpdate"}, "": {409, "ImmutableAttribute"}},
+}
+
+// invalids are the types of invalid input that have one of their own, by noun and field.
+var invalids = map[string]string{
+	"SubnetPool default_len": "IllegalSubnetPoolPrefixBounds", "SubnetPool min_len": "IllegalSubnetPoolPrefixBounds", "SubnetPool max_len": "IllegalSubnetPoolPrefixBounds",
+	"Port addresses": "InvalidIpForNetwork", "Router routes": "InvalidRoutes",
 }
 
 // exhaustions are the types of what there is no more of. Neutron itself has none for the last three.
@@ -56,6 +62,9 @@ func typeOf(e *sdn.Error) (status int, name string) {
 	case sdn.KindNotFound:
 		return http.StatusNotFound, nounType(e.Noun) + "NotFound"
 	case sdn.KindInvalid:
+		if name, ok := invalids[nounType(e.Noun)+" "+index.ReplaceAllString(e.Field, "")]; ok {
+			return http.StatusBadRequest, name
+		}
 		return http.StatusBadRequest, "InvalidInput"
 	case sdn.KindDenied:
 		return http.StatusForbidden, "PolicyNotAuthorized"

@@ -3,6 +3,7 @@ package restapi
 import (
 	"maps"
 	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -37,6 +38,19 @@ func (f *filter) fail(name, value, what string) {
 	}
 }
 
+// truth reads a truth value.
+func (f *filter) truth(name string) []bool {
+	var out []bool
+	for _, v := range f.texts(name) {
+		b, err := strconv.ParseBool(v)
+		if err != nil && f.err == nil {
+			f.err = &Error{Status: http.StatusBadRequest, Type: "InvalidInput", Message: "Invalid input for " + name + ". Reason: '" + v + "' cannot be converted to boolean."}
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
 func (f *filter) ids(name string) []sdn.ID {
 	var out []sdn.ID
 	for _, v := range f.texts(name) {
@@ -62,7 +76,7 @@ func (f *filter) boolean(name string) *bool {
 	if len(f.values[name]) != 1 {
 		return nil
 	}
-	return &parseAll(f, name, "truth value", strconv.ParseBool)[0]
+	return &f.truth(name)[0]
 }
 
 func parseAll[T any](f *filter, name, what string, parse func(string) (T, error)) []T {
@@ -155,7 +169,7 @@ func (f *filter) condition(name string, sample any, isList bool) func(object) bo
 	wanted := f.values[name]
 	if _, truth := sample.(bool); truth {
 		wanted = nil
-		for _, b := range parseAll(f, name, "truth value", strconv.ParseBool) {
+		for _, b := range f.truth(name) {
 			wanted = append(wanted, strconv.FormatBool(b))
 		}
 	}

@@ -21,6 +21,7 @@ type Network struct {
 	Status       string   `json:"status"`
 	AdminStateUp bool     `json:"admin_state_up"`
 	IsDefault    bool     `json:"is_default"`
+	QoSPolicyID  *string  `json:"qos_policy_id"` // ports have policies, networks none
 	// Where the SDN has put it; null where it does not tell. For administrators.
 	NetworkType     *string `json:"provider:network_type"`
 	PhysicalNetwork *string `json:"provider:physical_network"`
@@ -114,6 +115,9 @@ func networkPatch(_ *call, b *body, n sdn.Network) sdn.NetworkPatch {
 func (b *body) absentNetworkAttributes() {
 	b.readOnly("subnets", "availability_zones", "ipv4_address_scope", "ipv6_address_scope")
 	b.only("is_default", false, "this SDN chooses no network by itself")
+	if policy := b.id("qos_policy_id"); policy != nil && *policy != "" {
+		b.unsupported("qos_policy_id", "ports have policies, networks none")
+	}
 	if hints := b.texts("availability_zone_hints"); hints != nil && len(*hints) > 0 {
 		b.unsupported("availability_zone_hints", "this SDN has no availability zones")
 	}

@@ -143,6 +143,9 @@ func (n noun[T, E, S, P]) put(w http.ResponseWriter, c *call) error {
 }
 
 func (n noun[T, E, S, P]) delete(w http.ResponseWriter, c *call) error {
+	if c.ContentLength > 0 {
+		return badRequest("Request body is not supported in DELETE.")
+	}
 	t, err := n.own(c, c.target())
 	if err != nil {
 		return err

@@ -14,9 +14,7 @@ const mostPairs = 10
 
 func portSpec(c *call, b *body) sdn.PortSpec {
 	b.required("network_id")
-	tags := b.tags()
 	spec := sdn.PortSpec{Base: b.base(), Network: sdn.ID(or(b.text("network_id")))}
-	spec.Tags = tags
 	if b.err != nil {
 		return spec
 	}
@@ -37,7 +35,7 @@ func portSpec(c *call, b *body) sdn.PortSpec {
 		spec.Addresses = nil
 	}
 	b.null("security_groups") // the default
-	if groups := b.groups(); groups != nil {
+	if groups := b.ids("security_groups"); groups != nil {
 		spec.Groups, spec.WithoutGroups = *groups, len(*groups) == 0
 	}
 	spec.NoPortSecurity = not(b.boolean("port_security_enabled"))
@@ -46,6 +44,7 @@ func portSpec(c *call, b *body) sdn.PortSpec {
 		b.unguarded(spec.Groups, spec.AllowedPairs)
 		spec.WithoutGroups = true
 	}
+	b.ownGroups(spec.Groups)
 	if spec.WithoutGroups {
 		spec.Groups = nil
 	}
@@ -66,7 +65,7 @@ func portPatch(c *call, b *body, port sdn.Port) sdn.PortPatch {
 	}
 	b.portPrivileges(n)
 	p.MAC = or(b.mac("mac_address"))
-	p.Addresses, p.Groups, p.AllowedPairs = b.addresses(), b.groups(), b.pairs()
+	p.Addresses, p.Groups, p.AllowedPairs = b.addresses(), b.ids("security_groups"), b.pairs()
 	p.NoPortSecurity = not(b.boolean("port_security_enabled"))
 	off, groups, pairs := port.NoPortSecurity, port.Groups, port.AllowedPairs
 	if p.NoPortSecurity != nil {
@@ -78,9 +77,13 @@ func portPatch(c *call, b *body, port sdn.Port) sdn.PortPatch {
 	if p.AllowedPairs != nil {
 		pairs = *p.AllowedPairs
 	}
+	if off && p.NoPortSecurity != nil && p.Groups == nil && len(groups) > 0 {
+		b.fail(&Error{Status: http.StatusConflict, Type: "PortSecurityPortHasSecurityGroup", Message: "Port has security group associated. Cannot disable port security or IP address until security group is removed."})
+	}
 	if off && (p.NoPortSecurity != nil || p.Groups != nil || p.AllowedPairs != nil) {
 		b.unguarded(groups, pairs)
 	}
+	b.ownGroups(or(p.Groups))
 	p.DeviceID, p.DeviceOwner, p.Host, p.Disabled = b.optional("device_id"), b.optional("device_owner"), b.optional("binding:host_id"), not(b.boolean("admin_state_up"))
 	p.Profile, p.QoSPolicy = b.profile(), b.policy()
 	if vnic := b.vnic(); vnic != nil && *vnic != port.VNICType {
@@ -114,7 +117,7 @@ func (b *body) portPrivileges(n sdn.Network) {
 func (b *body) unguarded(groups []sdn.ID, pairs []sdn.AllowedPair) {
 	switch {
 	case len(groups) > 0:
-		b.fail(&Error{Status: http.StatusConflict, Type: "PortSecurityAndIPRequiredForSecurityGroups",
+		b.fail(&Error{Status: http.StatusBadRequest, Type: "PortSecurityAndIPRequiredForSecurityGroups",
 			Message: "Port security must be enabled and port must have an IP address in order to use security groups."})
 	case len(pairs) > 0:
 		b.fail(&Error{Status: http.StatusConflict, Type: "AddressPairAndPortSecurityRequired", Message: "Port Security must be enabled in order to have allowed address pairs on a port."})
@@ -129,7 +132,7 @@ func (b *body) absentPortAttributes() {
 	}
 }
 
-// tags takes the tags of a new object, for the nouns that can have them from the beginning.
+// tags takes the tags of a new object, which may have them from the beginning. Neutron takes those of ports alone so.
 func (b *body) tags() []string {
 	tags := b.texts("tags")
 	if tags == nil || !b.post {
@@ -171,13 +174,12 @@ func (b *body) addresses() *[]sdn.Address {
 	})
 }
 
-// groups reads security_groups, which must be the caller's.
-func (b *body) groups() *[]sdn.ID {
-	groups := b.ids("security_groups")
-	if groups == nil {
-		return nil
+// ownGroups refuses security groups that are not the caller's.
+func (b *body) ownGroups(groups []sdn.ID) {
+	if b.err != nil {
+		return
 	}
-	for _, id := range *groups {
+	for _, id := range groups {
 		group, err := b.server.p.SecurityGroup(b.ctx(), id)
 		if err == nil && !b.owns(group.Meta) {
 			err = sdn.NotFound("security group", id)
@@ -186,7 +188,6 @@ func (b *body) groups() *[]sdn.ID {
 			b.fail(err)
 		}
 	}
-	return groups
 }
 
 // policy reads qos_policy_id; null is none.

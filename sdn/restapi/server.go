@@ -40,7 +40,7 @@ type Change struct {
 // NewHandler serves p below /v2.0/, and at / which versions there are. Who asks must be in the request's context, see WithCaller. Requests end with
 // their context.
 func NewHandler(p sdn.Provider, o Options) http.Handler {
-	s := &server{p: p, mux: http.NewServeMux(), log: o.Logger, audit: o.Audit, maxBody: cmp.Or(o.MaxBody, DefaultMaxBody), maxPage: cmp.Or(o.MaxPage, DefaultMaxPage)}
+	s := &server{p: p, locks: &locks{}, mux: http.NewServeMux(), log: o.Logger, audit: o.Audit, maxBody: cmp.Or(o.MaxBody, DefaultMaxBody), maxPage: cmp.Or(o.MaxPage, DefaultMaxPage)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -50,13 +50,20 @@ func NewHandler(p sdn.Provider, o Options) http.Handler {
 	serve(s, s.ports())
 	serve(s, s.routers())
 	serve(s, s.floatingIPs())
-	s.read("/v2.0/floatingips/{id}/port_forwardings", s.listForwards)
-	s.read("/", func(w http.ResponseWriter, c *call) error { return errNoPath })
+	s.serveParts()
+	s.serveQuotas()
+	s.read("/v2.0/extensions", s.listExtensions)
+	s.read("/v2.0/extensions/{alias}", s.showExtension)
+	s.read("/v2.0", resources)
+	s.read("/v2.0/{$}", resources)
+	s.mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) { _ = versions(w, &call{Request: r, server: s}) })
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, noPath) })
 	return s
 }
 
 type server struct {
 	p       sdn.Provider
+	locks   *locks
 	mux     *http.ServeMux
 	log     *slog.Logger
 	audit   func(context.Context, Change)
@@ -64,7 +71,9 @@ type server struct {
 	maxPage int
 }
 
-var errNoPath = &Error{Status: http.StatusNotFound, Type: "HTTPNotFound", Message: "The resource could not be found."}
+func noPath(http.ResponseWriter, *call) error {
+	return &Error{Status: http.StatusNotFound, Type: "HTTPNotFound", Message: "The resource could not be found."}
+}
 
 // ServeHTTP answers a request. A path may end in .json, as older clients have it.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -97,13 +106,10 @@ func (s *server) handle(path string, methods map[string]handler) {
 			method = http.MethodGet
 		}
 		do := methods[method]
-		if do == nil && path != "/" {
+		if do == nil {
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
 			writeError(w, &Error{Status: http.StatusMethodNotAllowed, Type: "HTTPMethodNotAllowed", Message: "The method " + r.Method + " is not allowed for this resource."})
 			return
-		}
-		if do == nil {
-			do = methods[http.MethodGet]
 		}
 		s.answer(w, r, do)
 	})
@@ -121,7 +127,7 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, do handler) {
 	}
 	refusal := &Error{}
 	if err != nil {
-		refusal = encodeError(err)
+		refusal = EncodeError(err)
 		status = refusal.Status
 		if refusal.Status >= http.StatusInternalServerError {
 			s.log.WarnContext(r.Context(), "API request failed", "method", r.Method, "path", r.URL.Path, "error", err)

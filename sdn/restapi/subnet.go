@@ -87,19 +87,26 @@ func subnetSpec(c *call, b *body) sdn.SubnetSpec {
 		Reserved: or(b.addrs("kuryr:reserved_addresses"))}
 	version := or(b.integer("ip_version", 4, 6))
 	if !b.null("cidr") {
-		spec.CIDR = or(b.prefix("cidr"))
+		spec.CIDR = b.cidr()
 	}
 	if !b.null("prefixlen") {
 		spec.PrefixLen = or(b.integer("prefixlen", 0, 128))
 	}
-	if cidr := spec.CIDR; cidr.IsValid() && version != 0 && family(cidr.Addr()) != version {
-		b.invalid("cidr", "'%s' does not match the ip_version '%d'", cidr, version)
+	if cidr := spec.CIDR; cidr.IsValid() && (version == 4 || version == 6) && family(cidr.Addr()) != version {
+		b.mistyped("cidr", "'%s' does not match the ip_version '%d'", cidr, version)
+	}
+	if version == 5 {
+		b.invalid("ip_version", "'5' is not in [4, 6]")
+	}
+	if spec.Pool == "" && !spec.CIDR.IsValid() && spec.Key.IsZero() && b.err == nil {
+		b.fail(&Error{Status: 400, Type: "BadRequest", Message: "Bad subnets request: a subnetpool must be specified in the absence of a cidr."})
 	}
 	if spec.Pool == "" && spec.PrefixLen != 0 {
 		b.invalid("prefixlen", "there is no subnet pool to take a prefix from")
 	}
 	spec.Mode = b.mode(version)
 	b.absentSubnetAttributes()
+	b.checkRanges(spec.CIDR, spec.Ranges)
 	b.apart(spec.CIDR, spec.Gateway, spec.Ranges)
 	if b.err != nil {
 		return spec
@@ -108,8 +115,8 @@ func subnetSpec(c *call, b *body) sdn.SubnetSpec {
 		b.fail(c.denied("the network is another project's"))
 	}
 	if spec.Pool != "" {
-		if pool, ok := refer(b, spec.Pool, c.server.subnetPools().need); ok && len(pool.Prefixes) > 0 && family(pool.Prefixes[0].Addr()) != version {
-			b.invalid("ip_version", "'%d' is not that of the subnet pool", version)
+		if pool, ok := refer(b, spec.Pool, c.server.subnetPools().need); ok {
+			b.fits(pool, version, spec.PrefixLen, spec.CIDR)
 		}
 	}
 	return spec
@@ -127,8 +134,60 @@ func subnetPatch(_ *call, b *body, s sdn.Subnet) sdn.SubnetPatch {
 	if p.Ranges != nil {
 		ranges = *p.Ranges
 	}
+	b.checkRanges(s.CIDR, or(p.Ranges))
 	if p.Gateway != nil || p.Ranges != nil {
 		b.apart(s.CIDR, gateway, ranges)
+	}
+	return p
+}
+
+// fits refuses what a subnet pool cannot give.
+func (b *body) fits(pool sdn.SubnetPool, version, length int, cidr netip.Prefix) {
+	if len(pool.Prefixes) > 0 && family(pool.Prefixes[0].Addr()) != version {
+		b.mistyped("ip_version", "'%d' is not that of the subnet pool", version)
+	}
+	if cidr.IsValid() {
+		length = cidr.Bits()
+	}
+	switch {
+	case length != 0 && length < pool.MinLen:
+		b.fail(&Error{Status: 400, Type: "MinPrefixSubnetAllocationError", Message: fmt.Sprintf("Unable to allocate subnet with prefix length %d, minimum allowed prefix is %d.", length, pool.MinLen)})
+	case length != 0 && length > pool.MaxLen:
+		b.fail(&Error{Status: 400, Type: "MaxPrefixSubnetAllocationError", Message: fmt.Sprintf("Unable to allocate subnet with prefix length %d, maximum allowed prefix is %d.", length, pool.MaxLen)})
+	}
+}
+
+// checkRanges refuses ranges that are none, that are not in the subnet, and that overlap.
+func (b *body) checkRanges(cidr netip.Prefix, ranges []sdn.AddressRange) {
+	refuse := func(status int, kind, message string, args ...any) {
+		b.fail(&Error{Status: status, Type: kind, Message: fmt.Sprintf(message, args...)})
+	}
+	for i, r := range ranges {
+		switch {
+		case !r.First.IsValid() || !r.Last.IsValid() || !cidr.IsValid():
+			return
+		case r.Last.Less(r.First) || family(r.First) != family(cidr.Addr()):
+			refuse(400, "InvalidAllocationPool", "The allocation pool %v-%v is not valid.", r.First, r.Last)
+		case !cidr.Contains(r.First) || !cidr.Contains(r.Last):
+			refuse(400, "OutOfBoundsAllocationPool", "The allocation pool %v-%v spans beyond the subnet cidr %v.", r.First, r.Last, cidr)
+		}
+		for _, other := range ranges[:i] {
+			if !other.Last.Less(r.First) && !r.Last.Less(other.First) {
+				refuse(409, "OverlappingAllocationPools", "Found overlapping allocation pools: %v-%v %v-%v for subnet %v.", other.First, other.Last, r.First, r.Last, cidr)
+			}
+		}
+	}
+}
+
+// cidr takes the range of a subnet. Bits beyond its length are cut.
+func (b *body) cidr() netip.Prefix {
+	s := b.text("cidr")
+	if s == nil {
+		return netip.Prefix{}
+	}
+	p, ok := parsePrefix(*s)
+	if !ok {
+		b.mistyped("cidr", "'%s' is not a valid IP subnet", *s)
 	}
 	return p
 }

@@ -24,6 +24,9 @@ func (n noun[T, E, S, P]) tagged(c *call) (sdn.Meta, error) {
 		get = n.need
 	}
 	t, err := get(c, c.target())
+	if sdn.IsNotFound(err) {
+		err = &Error{Status: http.StatusNotFound, Type: "TagResourceNotFound", Message: "Resource " + n.title + " " + string(c.target()) + " could not be found."}
+	}
 	if err != nil {
 		return sdn.Meta{}, err
 	}
