@@ -105,7 +105,7 @@ type examination struct {
 	socket string // of the Docker engine; "" asks none
 	daemon *admin.Client
 	front  *admin.Client // Docker's front end; the same, unless it is a process of its own
-	quiet  bool // does not quote what Docker says of containers
+	quiet  bool          // does not quote what Docker says of containers
 }
 
 func newExamination(cfg config.Config, dockerHost string) *examination {

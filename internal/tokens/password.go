@@ -12,14 +12,22 @@ import (
 
 const cost = 11
 
-// nobody is the hash that stands for users that are not there.
-var nobody = sync.OnceValue(func() []byte {
+// nobodies are the hashes that stand for users that are not there, by cost.
+var nobodies sync.Map
+
+// nobody is one that takes as long to check as a user's of this cost.
+func nobody(cost int) []byte {
+	cost = max(cost, bcrypt.MinCost)
+	if hash, ok := nobodies.Load(cost); ok {
+		return hash.([]byte)
+	}
 	hash, err := bcrypt.GenerateFromPassword([]byte(rand.Text()), cost)
 	if err != nil {
 		panic(err) // only a cost or a length that cannot be would do it
 	}
-	return hash
-})
+	kept, _ := nobodies.LoadOrStore(cost, hash)
+	return kept.([]byte)
+}
 
 // UserLine is the line of a user with a password of 8 to 72 bytes.
 func UserLine(name, project string, role Role, password string) (string, error) {

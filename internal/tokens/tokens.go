@@ -16,6 +16,7 @@ package tokens
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -63,6 +64,8 @@ type Set struct {
 	users        map[string]user
 	byCredential map[string][]Identity // in the order of the file
 	projects     []string              // sorted
+
+	minCost, cost int // of the users' hashes: the least that is taken, the highest there is
 }
 
 type user struct {
@@ -76,8 +79,17 @@ var (
 )
 
 // Parse reads a file's text; name is the file's, for errors, which name the line too.
-func Parse(r io.Reader, name string) (*Set, error) {
-	s := &Set{byToken: map[[sha256.Size]byte]Identity{}, users: map[string]user{}, byCredential: map[string][]Identity{}}
+func Parse(r io.Reader, name string) (*Set, error) { return Parser{}.Parse(r, name) }
+
+// A Parser is Parse with other rules.
+type Parser struct {
+	// MinCost is the least cost of a password's hash; 0 is 10. Less is for tests, which check many.
+	MinCost int
+}
+
+// Parse is the function Parse, by these rules.
+func (p Parser) Parse(r io.Reader, name string) (*Set, error) {
+	s := &Set{minCost: cmp.Or(p.MinCost, minCost), byToken: map[[sha256.Size]byte]Identity{}, users: map[string]user{}, byCredential: map[string][]Identity{}}
 	lines := bufio.NewScanner(io.LimitReader(r, maxFile+1))
 	names, size := map[string]int{}, 0
 	for n := 1; lines.Scan(); n++ {
@@ -148,8 +160,8 @@ func (s *Set) user(fields []string, names map[string]int, n int) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("the last word is no hash of a password by bcrypt; `kuryr sdn password` makes the line")
-	case cost < minCost || cost > maxCost:
-		return fmt.Errorf("the hash has the cost %d: want %d to %d", cost, minCost, maxCost)
+	case cost < s.minCost || cost > maxCost:
+		return fmt.Errorf("the hash has the cost %d: want %d to %d", cost, s.minCost, maxCost)
 	}
 	id := Identity{Name: name, Credential: credential("user", name, hash)}
 	if err := id.place(fields[1], fields[2]); err != nil {
@@ -164,7 +176,7 @@ func (s *Set) user(fields []string, names map[string]int, n int) error {
 	case !more && names[name] != 0:
 		return fmt.Errorf("the name is taken by line %d", names[name])
 	}
-	names[name] = n
+	names[name], s.cost = n, max(s.cost, cost)
 	s.users[name] = user{[]byte(hash), id.Credential}
 	s.byCredential[id.Credential] = append(s.byCredential[id.Credential], id)
 	return nil
@@ -201,7 +213,7 @@ func (s *Set) Token(secret string) (Identity, bool) {
 func (s *Set) Password(name, password string) ([]Identity, bool) {
 	u, known := s.users[name]
 	if !known {
-		u.hash = nobody()
+		u.hash = nobody(s.cost)
 	}
 	err := bcrypt.CompareHashAndPassword(u.hash, []byte(password))
 	if !known || err != nil || len(password) > maxPassword {

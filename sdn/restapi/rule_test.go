@@ -86,17 +86,17 @@ func TestRulesListed(t *testing.T) {
 		if strings.HasPrefix(query, "security_group_id") {
 			q = query
 		}
-		if got := len(w.listed(t, alice, "security-group-rules?"+q, "security_group_rules")); got != want {
+		if got := len(w.found(t, alice, "security-group-rules?"+q, "security_group_rules")); got != want {
 			t.Errorf("%q lists %d rules, want %d", query, got, want)
 		}
 	}
-	all := names(w.listed(t, alice, "security-group-rules?security_group_id="+group, "security_group_rules"), "id")
+	all := names(w.found(t, alice, "security-group-rules?security_group_id="+group, "security_group_rules"), "id")
 	if !slices.IsSorted(all) {
 		t.Errorf("in the order of ids: %v", all)
 	}
 	paged := []string{}
 	for marker := ""; ; {
-		some := names(w.listed(t, alice, "security-group-rules?security_group_id="+group+"&limit=2&marker="+marker, "security_group_rules"), "id")
+		some := names(w.found(t, alice, "security-group-rules?security_group_id="+group+"&limit=2&marker="+marker, "security_group_rules"), "id")
 		if len(some) == 0 {
 			break
 		}
@@ -106,10 +106,10 @@ func TestRulesListed(t *testing.T) {
 	if !slices.Equal(paged, all) {
 		t.Errorf("page by page %v, at once %v", paged, all)
 	}
-	if got := w.listed(t, bob, "security-group-rules?security_group_id="+group, "security_group_rules"); len(got) != 0 {
+	if got := w.found(t, bob, "security-group-rules?security_group_id="+group, "security_group_rules"); len(got) != 0 {
 		t.Errorf("another project sees %v", got)
 	}
-	if got := len(w.listed(t, bob, "security-group-rules", "security_group_rules")); got != 4 {
+	if got := len(w.found(t, bob, "security-group-rules", "security_group_rules")); got != 4 {
 		t.Errorf("bob sees %d rules, want the four of his default group", got)
 	}
 	w.do(t, alice, "GET", "security-group-rules?color=red", "", 400, "HTTPBadRequest", "")
@@ -156,7 +156,7 @@ func TestRulesRefused(t *testing.T) {
 	} {
 		table = append(table, refused{{tc.name, alice, "POST", "security-group-rules", ruleBody(group, tc.asked), tc.status, tc.kind}}...)
 	}
-	rule := w.listed(t, alice, "security-group-rules?protocol=tcp", "security_group_rules")[0]["id"].(string)
+	rule := w.found(t, alice, "security-group-rules?protocol=tcp", "security_group_rules")[0]["id"].(string)
 	bulk := func(first, second string) string {
 		return `{"security_group_rules": [{` + first + `}, {` + second + `}]}`
 	}
@@ -168,7 +168,7 @@ func TestRulesRefused(t *testing.T) {
 		{"another's group", alice, "POST", "security-group-rules", ruleBody(foreign, `"direction": "ingress"`), 404, "SecurityGroupNotFound"},
 		{"by a reader", guest, "POST", "security-group-rules", ruleBody(group, `"direction": "ingress"`), 403, "PolicyNotAuthorized"},
 		{"no group", alice, "POST", "security-group-rules", `{"security_group_rule": {"direction": "ingress"}}`, 400, "HTTPBadRequest"},
-		{"a rule is not changed", alice, "PUT", "security-group-rules/" + rule, `{"security_group_rule": {"description": "x"}}`, 405, "HTTPMethodNotAllowed"},
+		{"a rule is not changed", alice, "PUT", "security-group-rules/" + rule, `{"security_group_rule": {"description": "x"}}`, 400, "HTTPBadRequest"},
 		{"two alike at once", alice, "POST", "security-group-rules", bulk(in(group, "1"), in(group, "1")), 409, "DuplicateSecurityGroupRuleInPost"},
 		{"two groups at once", alice, "POST", "security-group-rules", bulk(in(group, "1"), in(other, "1")), 400, "SecurityGroupNotSingleGroupRules"},
 		{"one of two wrong", alice, "POST", "security-group-rules", bulk(in(group, "1"), in(group, "0")), 400, "SecurityGroupInvalidPortValue"},
