@@ -13,7 +13,7 @@ SOAK        ?= 60s
 count = go run ./test/count -name $(1) $(if $(RESULTS),-to $(RESULTS)/$(1))
 
 .DEFAULT_GOAL := help
-.PHONY: help build failpoints docker-plugin man test lint e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron e2e-sdn bench bench-docker bench-neutron fuzz demo demo-clean install clean need-root need-gcc deps
+.PHONY: help build failpoints docker-plugin man test lint e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron e2e-sdn bench bench-docker bench-neutron bench-sdn fuzz demo demo-clean install clean need-root need-gcc deps
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-18s %s\n", $$1, $$2 }'
@@ -59,7 +59,7 @@ e2e-sdn: need-root build ## the SDN and Docker's driver as two processes, and sc
 
 e2e-docker-neutron: need-root build ## the scenarios of e2e-docker on a real Neutron, but for what it has not (root; installs it)
 	hack/deps.sh e2e neutron
-	KURYR_E2E_PROVIDER=neutron go test -json -tags e2e -count=1 -parallel 4 -timeout $(E2E_TIMEOUT) -run "$(SCENARIOS)" ./test/e2e/docker | $(call count,e2e-docker-neutron)
+	KURYR_E2E_PROVIDER=neutron go test -json -tags e2e -count=1 -parallel 2 -timeout 60m -run "$(SCENARIOS)" ./test/e2e/docker | $(call count,e2e-docker-neutron)
 
 # The folders whose own tests kill at failpoints; without the tag those tests are not there.
 KILLS := ./docker ./bind ./datapath/fabric ./datapath/host ./sdn/local ./sdn/nested
@@ -94,6 +94,9 @@ bench-docker: need-root build ## measure the Docker front end: by method, publis
 bench-neutron: need-root build ## measure on a real Neutron: its calls, Kuryr's own time, CPU and memory (root)
 	hack/deps.sh neutron
 	go run ./test/bench -only neutron -rounds 20
+
+bench-sdn: need-root build ## measure the embedded SDN as a Neutron API, and what security groups cost (root)
+	go run ./test/bench -only sdn
 
 fuzz: ## run every fuzz target for FUZZTIME (10s; or 2000x, so many inputs)
 	hack/fuzz.sh $(FUZZTIME)

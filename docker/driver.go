@@ -71,8 +71,9 @@ type Config struct {
 	WaitActive time.Duration
 	// ProcessExternalConnectivity has the ports that a container exposes opened by a security group of its own, where the SDN has such.
 	ProcessExternalConnectivity bool
-	// StateDir is the folder for what must outlive the machine's restart: clean-ups that are owed while the SDN is away, and existing networks whose tags
-	// are to be seen to. "": the former fail then, and the engine waits for the latter.
+	// StateDir is the folder for what must outlive the machine's restart: clean-ups that are owed while the SDN is away; existing networks whose tags
+	// are to be seen to; and what the engine's calls are about to make. "": clean-ups fail then, the engine waits for tags, and what a kill has left of a
+	// network that was being made may stay.
 	StateDir string
 	// RunDir is the folder for what is remembered of the endpoints of this host, at most until its restart. "": it is in memory alone.
 	RunDir string
@@ -140,6 +141,7 @@ type Driver struct {
 	plugged  *pluggedRecords
 	owed     *owed
 	marks    *marks
+	begun    *begun
 	proxy    *portproxy.Proxy
 	external bool // ProcessExternalConnectivity
 
@@ -225,7 +227,8 @@ func New(c Config) (*Driver, error) {
 		made: map[string]sdn.ID{}, madeAs: map[sdn.ID]string{}, lent: map[string]lending{}, returned: map[sdn.Address]bool{},
 		waitActive: c.WaitActive,
 		routed:     c.Routed, deleteEmpty: c.DeleteEmptySubnets, large: make(chan struct{}, maxLarge),
-		plugged: known, owed: due, marks: openMarks(folderIn(c.StateDir, marksFolder), c.Logger), proxy: proxy, external: c.ProcessExternalConnectivity,
+		plugged: known, owed: due, marks: openMarks(folderIn(c.StateDir, marksFolder), c.Logger), begun: openBegun(folderIn(c.StateDir, begunFolder), c.Logger),
+		proxy: proxy, external: c.ProcessExternalConnectivity,
 	}
 	d.restoreProxied(context.Background())
 	return d, nil

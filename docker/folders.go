@@ -15,7 +15,7 @@ import (
 
 // What a Driver keeps on the disk, and how a command that is not its process reads it.
 
-const endpointsFolder, owedFolder, marksFolder = "endpoints", "owed", "marks"
+const endpointsFolder, owedFolder, marksFolder, begunFolder = "endpoints", "owed", "marks", "begun"
 
 // folderIn is a folder of a folder, "" of none.
 func folderIn(dir, name string) string {
@@ -27,7 +27,7 @@ func folderIn(dir, name string) string {
 
 // Folders are those that a Driver with these two keeps records in, files of JSON.
 func Folders(stateDir, runDir string) []string {
-	return []string{folderIn(stateDir, owedFolder), folderIn(stateDir, marksFolder), folderIn(runDir, endpointsFolder)}
+	return []string{folderIn(stateDir, owedFolder), folderIn(stateDir, marksFolder), folderIn(stateDir, begunFolder), folderIn(runDir, endpointsFolder)}
 }
 
 // Publication is a port of the host that a Kuryr on this host publishes by its proxy.

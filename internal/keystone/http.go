@@ -76,6 +76,7 @@ func (s *Service) routes() *http.ServeMux {
 		}
 		s.own(w, r, g)
 	}))
+	s.serveAbsent(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.Refuse(w, r, http.StatusNotFound, "The resource could not be found.")
 	})

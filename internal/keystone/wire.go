@@ -47,8 +47,9 @@ type service struct {
 
 // catalog is where the services are, at the address that the client has for this one.
 func catalog(base string) []service {
-	all := []service{{ID: "network", Type: "network", Name: "neutron"}, {ID: "identity", Type: "identity", Name: "keystone"}}
-	for i, url := range []string{base, base + "/v3"} {
+	all := []service{{ID: "network", Type: "network", Name: "neutron"}, {ID: "identity", Type: "identity", Name: "keystone"},
+		{ID: "compute", Type: "compute", Name: "none"}, {ID: "volumev3", Type: "volumev3", Name: "none"}}
+	for i, url := range []string{base, base + "/v3", base + absent + "compute", base + absent + "volumev3"} {
 		for _, face := range []string{"public", "internal", "admin"} {
 			all[i].Endpoints = append(all[i].Endpoints, endpoint{all[i].ID + "-" + face, face, region, region, url})
 		}

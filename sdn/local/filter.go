@@ -13,7 +13,7 @@ import (
 // index, of which it takes one entry each: so a change costs by the domains it reaches, however many ports there are.
 
 // definitions are security groups and address groups as the kernel is told them and as the store has them, so that a port brings its groups
-// along without their being read anew. They are the writer's.
+// along without their being read anew. They are of who has the turn to write.
 type definitions struct {
 	groups map[sdn.ID]policy.Group
 	sets   map[sdn.ID]policy.Set
@@ -25,9 +25,6 @@ func newDefinitions() definitions {
 
 // rewrite forgets a definition that the transaction changes.
 func (t *tx) rewrite(id sdn.ID) {
-	if t.rewritten == nil {
-		t.rewritten = map[sdn.ID]bool{}
-	}
 	t.rewritten[id] = true
 	delete(t.p.definitions.groups, id)
 	delete(t.p.definitions.sets, id)

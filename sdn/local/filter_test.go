@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -347,4 +348,20 @@ func TestReconcileTellsFilters(t *testing.T) {
 	if d := p.datapath.(*fakeFabric).state[string(n.ID)]; len(d.groups) != 1 {
 		t.Errorf("the domain knows the groups %v", d.groups)
 	}
+}
+
+// A change that the disk refused is not what the kernel is told by the next port.
+func TestUnwrittenRulesAreForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.group(t, "", egress(80))
+	spec := sdn.PortSpec{Network: w.networks[0].ID, Host: testHost, Groups: []sdn.ID{g}}
+	w.port(t, spec)
+	w.end = func(b *bbolt.Tx) error { return errors.Join(errInjected, b.Rollback()) }
+	if _, err := w.ApplySecurityGroup(t.Context(), sdn.SecurityGroupSpec{ID: g, Rules: []sdn.Rule{egress(81)}}); !sdn.IsUnavailable(err) {
+		t.Errorf("got error %v, want unavailable", err)
+	}
+	w.end = (*bbolt.Tx).Commit
+	w.port(t, spec)
+	checkSum(t, w.Provider)
 }

@@ -61,10 +61,10 @@ type Provider struct {
 	external     sdn.ID // the built-in external network
 	mtu          int    // of the uplink
 	queue        *queue
-	writer       sync.Mutex
+	proposals    *proposals
 	end          func(*bbolt.Tx) error // Commit, but for tests of disks that fail
-	definitions  definitions           // the writer's
-	unsynced     bool                  // the store's last change may not be on the disk; the writer's
+	definitions  definitions           // of who has the turn
+	unsynced     bool                  // the store's last change may not be on the disk; of who has the turn
 	closing      sync.Once
 }
 
@@ -73,7 +73,7 @@ var _ sdn.Provider = (*Provider)(nil)
 // Open opens the store, makes it if there is none, and migrates an older one. It does not touch the kernel: call Reconcile
 // for that. It fails, and changes nothing, where the file is another process's, damaged, or of a newer schema.
 func Open(ctx context.Context, o Options) (*Provider, error) {
-	p := &Provider{datapath: o.Datapath, host: o.Host, log: o.Logger, limit: o.PortsPerNetwork, quotas: o.Quotas, mtu: defaultMTU, queue: newQueue(),
+	p := &Provider{datapath: o.Datapath, host: o.Host, log: o.Logger, limit: o.PortsPerNetwork, quotas: o.Quotas, mtu: defaultMTU, queue: newQueue(), proposals: newProposals(),
 		definitions: newDefinitions(), end: (*bbolt.Tx).Commit}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)

@@ -136,7 +136,7 @@ func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec
 // findFloatingIP gives the floating IP of a spec, and whether it is what the spec says. Kuryr's own API has the contract's Ensure for its POST, and alone knows
 // of one that is there whether it is the host's.
 func (p *Provider) findFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec, make func(context.Context) (*floatingIPWire, error)) (w *floatingIPWire, whole bool, err error) {
-	if host, _ := p.extensions.hostAddresses(); !host {
+	if host, _ := p.extensions.hostAddresses(); !host || spec.Network == "" {
 		return ensure(ctx, p, floatingIPs, spec.Key, true, make)
 	}
 	w, err = make(ctx)
@@ -197,17 +197,17 @@ func (p *Provider) aim(ctx context.Context, target sdn.Target, body map[string]a
 	if errRead != nil {
 		return nil, err
 	}
-	if addr := firstIPv4(port); addr.IsValid() {
+	if addr := firstOf(port, netip.Addr.Is4); addr.IsValid() {
 		body["fixed_ip_address"] = addr
 		return send(body)
 	}
 	return nil, err
 }
 
-// firstIPv4 is a port's first address of the family that floating IPs have.
-func firstIPv4(port *legWire) netip.Addr {
+// firstOf is a port's first address of a family.
+func firstOf(port *legWire, family func(netip.Addr) bool) netip.Addr {
 	for _, a := range decodeAddresses(port.Addresses) {
-		if a.Addr.Is4() {
+		if family(a.Addr) {
 			return a.Addr
 		}
 	}

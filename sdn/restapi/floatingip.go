@@ -168,6 +168,9 @@ func (s *server) floatingIPOf(ctx context.Context, subnet sdn.Subnet, spec sdn.F
 		}
 	}
 	taken := map[netip.Addr]bool{subnet.Gateway: true}
+	for _, addr := range subnet.Reserved {
+		taken[addr] = true
+	}
 	for f, err := range s.p.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Networks: []sdn.ID{subnet.Network}}) {
 		if err != nil {
 			return f, err
@@ -182,7 +185,7 @@ func (s *server) floatingIPOf(ctx context.Context, subnet sdn.Subnet, spec sdn.F
 			taken[a.Addr] = true
 		}
 	}
-	for _, r := range subnet.Ranges {
+	for _, r := range allocationPools(subnet) {
 		for spec.Address = r.First; spec.Address.IsValid() && !r.Last.Less(spec.Address); spec.Address = spec.Address.Next() {
 			if taken[spec.Address] {
 				continue

@@ -20,6 +20,7 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"host.zone.recorded":              {"it needs firewalld", "datapath/host", "TestZoneKilledAnywhere"},
 	"host.closezone.removed":          {"it needs firewalld", "datapath/host", "TestZoneKilledAnywhere"},
 	"local.migrate.copied":            {"it needs a later program's schema", "sdn/local", "TestMigrationKilled"},
+	"local.apply.groups":              {"the sequence's containers have no security groups", "sdn/local", "TestKilledWhileGroupsAreTold"},
 	"fabric.migrate.guarded":          {inPlace, "sdn/local", "TestKilledWhileNetworkMoves"},
 	"fabric.migrate.moved":            {inPlace, "sdn/local", "TestKilledWhileNetworkMoves"},
 	"fabric.migrate.unguarded":        {inPlace, "sdn/local", "TestKilledWhileNetworkMoves"},

@@ -175,6 +175,7 @@ func TestNetworkOptions(t *testing.T) {
 	})
 
 	t.Run("several ranges", func(t *testing.T) {
+		needs(t, severalRanges)
 		r.network(t, "wide", "--subnet", "10.63.0.0/24", "--gateway", "10.63.0.254", "--aux-address", "one=10.63.0.1",
 			"--subnet", "10.64.0.0/24", "--ip-range", "10.64.0.128/25", "--gateway", "10.64.0.1")
 		// The docker command gives the engine the ranges in any order, and the first of them serves those who do not ask.
@@ -376,7 +377,7 @@ func TestAddressesAsked(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
 	r := newRig(t, privatehost.Options{})
-	r.network(t, "asked", "--ipv6", "--subnet", "10.72.0.0/24", "--subnet", "fd72::/64")
+	r.network(t, "asked", append(r.open(t), "--ipv6", "--subnet", "10.72.0.0/24", "--subnet", "fd72::/64")...)
 
 	t.Run("one port for an endpoint", func(t *testing.T) {
 		a := r.run(t, "one", "asked", "--ip", "10.72.0.77", "--ip6", "fd72::77", "--mac-address", "02:00:00:72:00:77")

@@ -22,6 +22,7 @@ const (
 	uplinkMTU     capability = "the uplink's MTU for networks"
 	translation   capability = "published ports by address translation"
 	sharedGateway capability = "a way out by a router that networks share by its name"
+	severalRanges capability = "several ranges of one family on a network"
 	anyGuard      capability = "a guard against router advertisements and DHCP servers"
 )
 
@@ -34,6 +35,7 @@ var neutronLacks = map[capability]string{
 	uplinkMTU:     "networks have the MTU that Neutron's underlay leaves them",
 	translation:   "the host's ports are Kuryr's proxy's: the container sees its own address as the caller's, SCTP is refused, and no floating IP stands for them",
 	sharedGateway: "a router that kuryr.router makes has no gateway; one with a gateway is somebody else's",
+	severalRanges: "all subnets of a network and family must be cut from one subnet pool, and each range of Docker's is a pool",
 	anyGuard:      "OVN lets router advertisements of every port pass, and the default security group all that its members send one another",
 }
 

@@ -287,9 +287,19 @@ func (h *Host) StartOutside(ctx context.Context, argv ...string) (stop func(), e
 	if err := h.outside.enter(cmd.Start); err != nil {
 		return nil, err
 	}
-	return func() {
-		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+	// A host does not end before its last process is reaped, so nobody may forget to.
+	gone := make(chan struct{})
+	go func() {
 		_ = cmd.Wait()
+		close(gone)
+	}()
+	return func() {
+		select {
+		case <-gone: // its number may be another's by now
+		default:
+			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+			<-gone
+		}
 	}, nil
 }
 
