@@ -261,6 +261,34 @@ func TestBegunKilledAnywhere(t *testing.T) {
 	}
 }
 
+// The plugin is killed at every step of the first use of a range by another driver's network.
+func TestHiddenKilledAnywhere(t *testing.T) {
+	t.Parallel()
+	for _, back := range []bool{false, true} {
+		died, step := true, 0
+		for step = 1; died; step++ {
+			k := newKillable(t, makings["tagless"].wrap, nil)
+			p := &pool{cidr: "10.61.0.0/24"}
+			k.requestPool(p, false)
+			died = k.mortally(step, func() {
+				k.ok("IpamDriver.RequestAddress", m{"PoolID": p.id, "Address": "", "Options": m{optMAC: "02:00:00:00:00:01"}})
+			})
+			if back || !died {
+				k.ok("IpamDriver.ReleasePool", m{"PoolID": p.id})
+			}
+			for range 4 {
+				k.compare(time.Minute)
+			}
+			if k.settled(); t.Failed() {
+				t.Fatalf("killed at step %d, given back: %t", step, back)
+			}
+		}
+		if step < 6 {
+			t.Errorf("killed only at %d steps", step-2)
+		}
+	}
+}
+
 // deaf is a caller that has hung up before the answer.
 type deaf struct{ *httptest.ResponseRecorder }
 
@@ -387,6 +415,28 @@ func TestBegunWithoutDisk(t *testing.T) {
 	k.engine.forgets(n)
 	k.remove(n)
 	k.settled()
+}
+
+// What is written down can be read by who is not the plugin.
+func TestNotes(t *testing.T) {
+	t.Parallel()
+	k := newKillable(t, makings["existing"].wrap, makings["existing"].change)
+	n := makings["existing"].make(k)
+	k.create(n)
+	k.requestPool(&pool{cidr: "10.61.0.0/24"}, false)
+	notes, err := Notes(k.config.StateDir)
+	k.must(err)
+	if text := string(notes[marksFolder][n.id]); !strings.Contains(text, string(k.theirs.ID)) {
+		t.Errorf("of the tags: %q", text)
+	}
+	for _, text := range notes[begunFolder] {
+		if !strings.Contains(string(text), "10.61.0.0/24") {
+			t.Errorf("of what was begun: %s", text)
+		}
+	}
+	if len(notes[marksFolder]) != 1 || len(notes[begunFolder]) != 1 {
+		t.Errorf("notes: %s", notes)
+	}
 }
 
 // Only what is this host's engine's alone is written down.

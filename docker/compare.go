@@ -382,6 +382,12 @@ func (c *comparer) networks(context.Context) error {
 		}
 		c.add(f, n.Meta)
 	}
+	for _, n := range c.hidden {
+		// They were read before the pools were: this one's is gone. It was made, or was to have its subnet, when Kuryr was killed.
+		if c.d.sdn.Capabilities().SubnetPools && !slices.ContainsFunc(c.all, func(p enginePool) bool { return string(p.ID) == n.Key.Name }) {
+			c.add(Forgotten{Noun: NounNetwork, Name: n.Name, Why: "its range is gone, of which it held addresses", hidden: true}, n.Meta)
+		}
+	}
 	for _, l := range c.links {
 		n := l.asNetwork(c.d)
 		if _, has := c.has[l.id]; has {

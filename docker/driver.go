@@ -208,9 +208,12 @@ func New(c Config) (*Driver, error) {
 	proxy := portproxy.New(portproxy.Config{Logger: c.Logger})
 	if c.Registerer != nil {
 		debts := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kuryr_docker_owed", Help: "Clean-ups that the Docker engine asked for and that are done when the SDN is back, and ports of failed calls that the SDN may yet make.",
-		}, func() float64 { return float64(due.count()) })
-		for _, collector := range []prometheus.Collector{proxy, debts} {
+			Name: "kuryr_docker_owed", Help: "Clean-ups that the Docker engine asked for and that are done when the SDN is back.",
+		}, func() float64 { return float64(len(due.names(func(c owedCall) bool { return !c.isLate() }))) })
+		late := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kuryr_docker_late_ports", Help: "Ports of failed calls that the SDN may yet make, and that are looked for.",
+		}, func() float64 { return float64(len(due.names(owedCall.isLate))) })
+		for _, collector := range []prometheus.Collector{proxy, debts, late} {
 			if err := c.Registerer.Register(collector); err != nil {
 				return nil, fmt.Errorf("docker: metrics: %w", err)
 			}

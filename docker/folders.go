@@ -3,6 +3,7 @@ package docker
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -68,4 +69,17 @@ func Debts(stateDir string) ([]Debt, error) {
 	}
 	slices.SortFunc(list, func(a, b Debt) int { return a.At.Compare(b.At) })
 	return list, err
+}
+
+// Notes are what else the Kuryr with this state folder has written down, by folder and record, as it is there: the existing networks whose tags are to be seen to, and
+// what calls are about to make.
+func Notes(stateDir string) (map[string]map[string]json.RawMessage, error) {
+	notes := map[string]map[string]json.RawMessage{}
+	var errs []error
+	for _, folder := range []string{marksFolder, begunFolder} {
+		all, err := records.Load[json.RawMessage](records.At(folderIn(stateDir, folder)))
+		notes[folder] = all
+		errs = append(errs, err)
+	}
+	return notes, errors.Join(errs...)
 }

@@ -98,7 +98,10 @@ func (d *Driver) unconnected(ctx context.Context, port sdn.Port) error {
 // forgetNetwork removes a network and its pools. Killed between the two it leaves pools that no network has the range of.
 func (d *Driver) forgetNetwork(ctx context.Context, f Forgotten) error {
 	drop := d.dropUnconnected
-	if f.linked {
+	switch {
+	case f.hidden:
+		return ignoreAbsent(d.deleteHidden(ctx, f.ID))
+	case f.linked:
 		drop = d.dropLinked
 	}
 	pools, err := drop(ctx, f)

@@ -70,6 +70,7 @@ type Forgotten struct {
 	Updated   time.Time // in the SDN
 
 	revision  int64
+	hidden    bool // a network that holds addresses for another driver's
 	linked    bool // a network that existed before the engine's: its link is what is meant
 	untouched bool // a network that no engine was seen to have: it goes only as it is
 	untold    bool // a network that no engine was told of: it goes only while that is so

@@ -154,6 +154,15 @@ func (b *collector) owed(_ context.Context, w io.Writer) error {
 	return errors.Join(err, writeJSON(w, debts))
 }
 
+// notes are what else is written down to be done.
+func (b *collector) notes(_ context.Context, w io.Writer) error {
+	if b.cfgError != nil {
+		return errNoConfig
+	}
+	notes, err := docker.Notes(b.cfg.StateDir)
+	return errors.Join(err, writeJSON(w, notes))
+}
+
 func (b *collector) topology(ctx context.Context, w io.Writer) error {
 	if b.client == nil {
 		return errNoConfig

@@ -40,10 +40,10 @@ func TestAddressGroups(t *testing.T) {
 		t.Errorf("with fewer: %v", got)
 	}
 	shows(t, w.do(t, alice, "PUT", path, `{"address_group": {"name": "z", "description": "d"}}`, 200, "", "address_group"), `{"name": "z", "description": "d", "addresses": ["2001:db8::1/128"]}`)
-	if all := w.listed(t, alice, "address-groups?name=z", "address_groups"); len(all) != 1 {
+	if all := w.found(t, alice, "address-groups?name=z", "address_groups"); len(all) != 1 {
 		t.Errorf("listed: %v", all)
 	}
-	if all := w.listed(t, bob, "address-groups", "address_groups"); len(all) != 0 {
+	if all := w.found(t, bob, "address-groups", "address_groups"); len(all) != 0 {
 		t.Errorf("another project lists %v", all)
 	}
 	said := w.do(t, alice, "PUT", path+"/add_addresses", `{"addresses": ["2001:db8::1"]}`, 400, "AddressesAlreadyExist", "")["NeutronError"].(map[string]any)["message"].(string)

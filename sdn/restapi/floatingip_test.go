@@ -10,7 +10,7 @@ import (
 // routed makes a network of a project whose subnet a router leads outside, with a port on it.
 func (w *world) routed(t *testing.T, c Caller, cidr string) (network, port string) {
 	t.Helper()
-	network, subnet := w.made(t, c, cidr)
+	network, subnet := w.wired(t, c, cidr)
 	router := w.do(t, c, "POST", "routers", `{"router": {"external_gateway_info": {"network_id": "`+w.outside()+`"}}}`, 201, "", "router")["id"].(string)
 	w.do(t, c, "PUT", "routers/"+router+"/add_router_interface", `{"subnet_id": "`+subnet+`"}`, 200, "", "")
 	return network, w.madePort(t, c, network, "")
@@ -37,14 +37,14 @@ func TestFloatingIPs(t *testing.T) {
 		t.Error("it does not tell by which router")
 	}
 	shows(t, w.do(t, alice, "PUT", path, `{"floatingip": {"description": "e"}}`, 200, "", "floatingip"), `{"port_id": "`+port+`", "description": "e"}`)
-	if all := w.listed(t, alice, "floatingips?port_id="+port+"&status=ACTIVE", "floatingips"); len(all) != 1 {
+	if all := w.found(t, alice, "floatingips?port_id="+port+"&status=ACTIVE", "floatingips"); len(all) != 1 {
 		t.Errorf("listed by its port: %v", all)
 	}
 	second := w.do(t, alice, "POST", "floatingips", w.floating(""), 201, "", "floatingip")["id"].(string)
-	lonely, _ := w.made(t, alice, "10.8.0.0/24")
+	lonely, _ := w.wired(t, alice, "10.8.0.0/24")
 	unreached := w.madePort(t, alice, lonely, "")
 	both := w.madePort(t, alice, network, `, "fixed_ips": [{"ip_address": "10.9.0.50"}, {"ip_address": "10.9.0.51"}]`)
-	hisNetwork, _ := w.made(t, bob, "10.7.0.0/24")
+	hisNetwork, _ := w.wired(t, bob, "10.7.0.0/24")
 	his := w.madePort(t, bob, hisNetwork, "")
 	to := func(port, more string) string { return `{"floatingip": {"port_id": "` + port + `"` + more + `}}` }
 	refused{
@@ -87,7 +87,7 @@ func TestFloatingIPAddresses(t *testing.T) {
 	if want := []string{"203.0.113.3", "203.0.113.4", "203.0.113.5", "203.0.113.6"}; !slices.Equal(got, want) {
 		t.Errorf("of the subnet: %v, want %v", got, want)
 	}
-	_, inside := w.made(t, alice, "10.9.0.0/24")
+	_, inside := w.wired(t, alice, "10.9.0.0/24")
 	refused{
 		{"a subnet that is full", alice, "POST", "floatingips", floating(`, "subnet_id": "` + subnet + `"`), 409, "IpAddressGenerationFailure"},
 		{"an address that is taken", root, "POST", "floatingips", floating(`, "floating_ip_address": "203.0.113.2"`), 409, "IpAddressAlreadyAllocated"},
@@ -113,13 +113,13 @@ func TestPortForwardingsWritten(t *testing.T) {
 	shows(t, made, `{"protocol": "tcp", "external_port": 8088, "internal_port": 80, "external_port_range": "8088:8088", "internal_port_range": "80:80", "internal_port_id": "`+port+`"}`)
 	ranged := w.do(t, alice, "POST", all, body(other, `, "external_port_range": "9000:9010", "internal_port_range": "90:100", "internal_ip_address": "10.9.0.50"`), 201, "", "port_forwarding")
 	shows(t, ranged, `{"external_port": null, "internal_port": null, "external_port_range": "9000:9010", "internal_port_range": "90:100", "internal_ip_address": "10.9.0.50"}`)
-	if got := len(w.listed(t, alice, all, "port_forwardings")); got != 2 {
+	if got := len(w.found(t, alice, all, "port_forwardings")); got != 2 {
 		t.Errorf("%d are listed", got)
 	}
-	if got := w.listed(t, alice, all+"?external_port=8088&protocol=tcp", "port_forwardings"); len(got) != 1 || got[0]["id"] != made["id"] {
+	if got := w.found(t, alice, all+"?external_port=8088&protocol=tcp", "port_forwardings"); len(got) != 1 || got[0]["id"] != made["id"] {
 		t.Errorf("by the outer port: %v", got)
 	}
-	if got := w.listed(t, alice, all+"?internal_port_id="+other, "port_forwardings"); len(got) != 1 || got[0]["id"] != ranged["id"] {
+	if got := w.found(t, alice, all+"?internal_port_id="+other, "port_forwardings"); len(got) != 1 || got[0]["id"] != ranged["id"] {
 		t.Errorf("by the port: %v", got)
 	}
 	one := all + "/" + made["id"].(string)
@@ -127,7 +127,7 @@ func TestPortForwardingsWritten(t *testing.T) {
 	shows(t, changed, `{"id": "`+made["id"].(string)+`", "external_port": 8089, "internal_port": 80, "internal_port_id": "`+other+`", "internal_ip_address": "10.9.0.50"}`)
 	shows(t, w.do(t, alice, "PUT", one, `{"port_forwarding": {"protocol": "udp"}}`, 200, "", "port_forwarding"), `{"protocol": "udp", "external_port": 8089}`)
 	shows(t, w.do(t, alice, "GET", one, "", 200, "", "port_forwarding"), `{"protocol": "udp", "internal_port_id": "`+other+`"}`)
-	lonely, _ := w.made(t, alice, "10.8.0.0/24")
+	lonely, _ := w.wired(t, alice, "10.8.0.0/24")
 	unreached := w.madePort(t, alice, lonely, "")
 	_, elsewhere := w.routed(t, alice, "10.7.0.0/24")
 	associated := w.do(t, alice, "POST", "floatingips", w.floating(`, "port_id": "`+port+`"`), 201, "", "floatingip")["id"].(string)

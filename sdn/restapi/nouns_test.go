@@ -19,7 +19,8 @@ var (
 // do asks, wants the status and the error type ("" for a success), and gives what is under the member, or the whole body where that is "".
 func (w *world) do(t *testing.T, c Caller, method, path, body string, status int, kind, member string) map[string]any {
 	t.Helper()
-	got, out := w.ask(t, c, method, "/v2.0/"+path, body)
+	got, answer := w.ask(t, c, method, "/v2.0/"+path, body)
+	out, _ := answer.(map[string]any)
 	refusal, _ := out["NeutronError"].(map[string]any)
 	said, _ := refusal["type"].(string)
 	if got != status || said != kind {
@@ -72,7 +73,7 @@ func shows(t *testing.T, got map[string]any, want string) {
 }
 
 // listed gives the objects of a list.
-func (w *world) listed(t *testing.T, c Caller, path, collection string) []map[string]any {
+func (w *world) found(t *testing.T, c Caller, path, collection string) []map[string]any {
 	t.Helper()
 	out := w.do(t, c, "GET", path, "", 200, "", "")
 	items, ok := out[collection].([]any)
@@ -95,7 +96,7 @@ func names(all []map[string]any, attribute string) (out []string) {
 }
 
 // network makes a network and a subnet for a project.
-func (w *world) made(t *testing.T, c Caller, cidr string) (network, subnet string) {
+func (w *world) wired(t *testing.T, c Caller, cidr string) (network, subnet string) {
 	t.Helper()
 	network = w.do(t, c, "POST", "networks", `{"network": {"name": "n"}}`, 201, "", "network")["id"].(string)
 	subnet = w.do(t, c, "POST", "subnets", fmt.Sprintf(`{"subnet": {"network_id": %q, "ip_version": %d, "cidr": %q}}`, network, 4+2*strings.Count(cidr, "::"), cidr), 201, "", "subnet")["id"].(string)

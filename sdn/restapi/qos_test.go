@@ -23,13 +23,13 @@ func TestQoSPolicies(t *testing.T) {
 		t.Fatalf("the policy shows %v", rules)
 	}
 	shows(t, rules[0].(map[string]any), `{"type": "bandwidth_limit", "id": "`+egress["id"].(string)+`", "qos_policy_id": "`+made["id"].(string)+`"}`)
-	if all := w.listed(t, alice, limits+"?direction=ingress", "bandwidth_limit_rules"); len(all) != 1 || all[0]["id"] != ingress["id"] {
+	if all := w.found(t, alice, limits+"?direction=ingress", "bandwidth_limit_rules"); len(all) != 1 || all[0]["id"] != ingress["id"] {
 		t.Errorf("limits of what comes in: %v", all)
 	}
 	rule := limits + "/" + egress["id"].(string)
 	shows(t, w.do(t, root, "PUT", rule, `{"bandwidth_limit_rule": {"max_kbps": 500}}`, 200, "", "bandwidth_limit_rule"), `{"max_kbps": 500, "max_burst_kbps": 100, "id": "`+egress["id"].(string)+`"}`)
 	shows(t, w.do(t, alice, "GET", rule, "", 200, "", "bandwidth_limit_rule"), `{"max_kbps": 500}`)
-	network, _ := w.made(t, alice, "10.9.0.0/24")
+	network, _ := w.wired(t, alice, "10.9.0.0/24")
 	w.madePort(t, alice, network, `, "qos_policy_id": "`+made["id"].(string)+`"`)
 	refused{
 		{"another of its kind", root, "POST", limits, `{"bandwidth_limit_rule": {"max_kbps": 5}}`, 409, "QoSRulesConflict"},
@@ -75,7 +75,7 @@ func TestSharedQoSPolicy(t *testing.T) {
 func TestQoSRuleTypes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	if got := names(w.listed(t, alice, "qos/rule-types", "rule_types"), "type"); len(got) != 2 {
+	if got := names(w.found(t, alice, "qos/rule-types", "rule_types"), "type"); len(got) != 2 {
 		t.Errorf("types of rules: %v", got)
 	}
 	shows(t, w.do(t, root, "GET", "qos/rule-types/dscp_marking", "", 200, "", "rule_type"), `{"type": "dscp_marking", "drivers": []}`)

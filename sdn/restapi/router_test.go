@@ -3,8 +3,6 @@ package restapi
 import (
 	"fmt"
 	"testing"
-
-	"github.com/kuryr/kuryr/sdn"
 )
 
 func TestRouters(t *testing.T) {
@@ -30,7 +28,7 @@ func TestRouters(t *testing.T) {
 	snat = w.do(t, root, "PUT", path, `{"router": {"external_gateway_info": {"network_id": "`+outside+`", "external_fixed_ips": [{"subnet_id": "`+subnet+`"}]}}}`, 200, "", "router")["external_gateway_info"].(map[string]any)
 	shows(t, snat, `{"enable_snat": true}`)
 	shows(t, w.do(t, alice, "PUT", path, `{"router": {"external_gateway_info": null}}`, 200, "", "router"), `{"external_gateway_info": null}`)
-	inside, _ := w.made(t, alice, "10.9.0.0/24")
+	inside, _ := w.wired(t, alice, "10.9.0.0/24")
 	gw := func(network, more string) string {
 		return `{"router": {"external_gateway_info": {"network_id": "` + network + `"` + more + `}}}`
 	}
@@ -56,9 +54,9 @@ func TestRouters(t *testing.T) {
 func TestRouterLegs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	network, subnet := w.made(t, alice, "10.9.0.0/24")
+	network, subnet := w.wired(t, alice, "10.9.0.0/24")
 	six := w.do(t, alice, "POST", "subnets", `{"subnet": {"network_id": "`+network+`", "ip_version": 6, "cidr": "2001:db8:9::/64"}}`, 201, "", "subnet")["id"].(string)
-	_, overlaps := w.made(t, alice, "10.9.0.0/25")
+	_, overlaps := w.wired(t, alice, "10.9.0.0/25")
 	bare := w.do(t, alice, "POST", "subnets", `{"subnet": {"network_id": "`+network+`", "ip_version": 4, "cidr": "10.8.0.0/24", "gateway_ip": null}}`, 201, "", "subnet")["id"].(string)
 	id := w.do(t, alice, "POST", "routers", `{"router": {"name": "r"}}`, 201, "", "router")["id"].(string)
 	add, remove := "routers/"+id+"/add_router_interface", "routers/"+id+"/remove_router_interface"
@@ -68,7 +66,7 @@ func TestRouterLegs(t *testing.T) {
 	port := leg["port_id"].(string)
 	shows(t, w.do(t, alice, "GET", "ports/"+port, "", 200, "", "port"), `{"device_id": "`+id+`", "device_owner": "network:router_interface"}`)
 	taken := w.madePort(t, alice, network, `, "device_id": "vm"`)
-	foreign, _ := w.made(t, bob, "10.7.0.0/24")
+	foreign, _ := w.wired(t, bob, "10.7.0.0/24")
 	his := w.madePort(t, bob, foreign, "")
 	refused{
 		{"again", alice, "PUT", add, by("subnet", subnet), 400, "BadRequest"},
@@ -100,7 +98,7 @@ func TestRouterLegs(t *testing.T) {
 func TestRouterLegByPort(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	network, subnet := w.made(t, alice, "10.9.0.0/24")
+	network, subnet := w.wired(t, alice, "10.9.0.0/24")
 	port := w.madePort(t, alice, network, `, "fixed_ips": [{"ip_address": "10.9.0.77"}]`)
 	none := w.madePort(t, alice, network, `, "fixed_ips": []`)
 	id := w.do(t, alice, "POST", "routers", `{"router": {"name": "r"}}`, 201, "", "router")["id"].(string)
@@ -113,19 +111,16 @@ func TestRouterLegByPort(t *testing.T) {
 	w.do(t, alice, "PUT", "routers/"+id+"/remove_router_interface", `{"subnet_id": "`+subnet+`"}`, 200, "", "")
 }
 
-// plain is a provider without what only some can.
-type plain struct{ sdn.Provider }
-
 func TestProviderWithoutExtras(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.handler = NewHandler(plain{w.sdn}, Options{})
-	network, _ := w.made(t, alice, "10.9.0.0/24")
+	network, _ := w.wired(t, alice, "10.9.0.0/24")
 	port := w.madePort(t, alice, network, "")
 	id := w.do(t, alice, "POST", "routers", `{"router": {"name": "r"}}`, 201, "", "router")["id"].(string)
 	refused{
 		{"a leg by port", alice, "PUT", "routers/" + id + "/add_router_interface", `{"port_id": "` + port + `"}`, 501, "HTTPNotImplemented"},
-		{"a forwarding changed", root, "PUT", "floatingips/" + string(w.fip.ID) + "/port_forwardings/" + w.listed(t, root, "floatingips/"+string(w.fip.ID)+"/port_forwardings", "port_forwardings")[0]["id"].(string),
+		{"a forwarding changed", root, "PUT", "floatingips/" + string(w.fip.ID) + "/port_forwardings/" + w.found(t, root, "floatingips/"+string(w.fip.ID)+"/port_forwardings", "port_forwardings")[0]["id"].(string),
 			`{"port_forwarding": {"protocol": "sctp"}}`, 501, "HTTPNotImplemented"},
 	}.run(t, w)
 	shows(t, w.do(t, alice, "GET", "ports/"+port, "", 200, "", "port"), `{"device_id": ""}`)
@@ -134,7 +129,7 @@ func TestProviderWithoutExtras(t *testing.T) {
 func TestExtraRoutes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	_, subnet := w.made(t, alice, "10.9.0.0/24")
+	_, subnet := w.wired(t, alice, "10.9.0.0/24")
 	id := w.do(t, alice, "POST", "routers", `{"router": {"name": "r"}}`, 201, "", "router")["id"].(string)
 	path := "routers/" + id
 	w.do(t, alice, "PUT", path+"/add_router_interface", `{"subnet_id": "`+subnet+`"}`, 200, "", "")

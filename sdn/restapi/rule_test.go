@@ -86,17 +86,17 @@ func TestRulesListed(t *testing.T) {
 		if strings.HasPrefix(query, "security_group_id") {
 			q = query
 		}
-		if got := len(w.listed(t, alice, "security-group-rules?"+q, "security_group_rules")); got != want {
+		if got := len(w.found(t, alice, "security-group-rules?"+q, "security_group_rules")); got != want {
 			t.Errorf("%q lists %d rules, want %d", query, got, want)
 		}
 	}
-	all := names(w.listed(t, alice, "security-group-rules?security_group_id="+group, "security_group_rules"), "id")
+	all := names(w.found(t, alice, "security-group-rules?security_group_id="+group, "security_group_rules"), "id")
 	if !slices.IsSorted(all) {
 		t.Errorf("in the order of ids: %v", all)
 	}
 	paged := []string{}
 	for marker := ""; ; {
-		some := names(w.listed(t, alice, "security-group-rules?security_group_id="+group+"&limit=2&marker="+marker, "security_group_rules"), "id")
+		some := names(w.found(t, alice, "security-group-rules?security_group_id="+group+"&limit=2&marker="+marker, "security_group_rules"), "id")
 		if len(some) == 0 {
 			break
 		}
@@ -106,10 +106,10 @@ func TestRulesListed(t *testing.T) {
 	if !slices.Equal(paged, all) {
 		t.Errorf("page by page %v, at once %v", paged, all)
 	}
-	if got := w.listed(t, bob, "security-group-rules?security_group_id="+group, "security_group_rules"); len(got) != 0 {
+	if got := w.found(t, bob, "security-group-rules?security_group_id="+group, "security_group_rules"); len(got) != 0 {
 		t.Errorf("another project sees %v", got)
 	}
-	if got := len(w.listed(t, bob, "security-group-rules", "security_group_rules")); got != 4 {
+	if got := len(w.found(t, bob, "security-group-rules", "security_group_rules")); got != 4 {
 		t.Errorf("bob sees %d rules, want the four of his default group", got)
 	}
 	w.do(t, alice, "GET", "security-group-rules?color=red", "", 400, "HTTPBadRequest", "")
@@ -156,7 +156,7 @@ func TestRulesRefused(t *testing.T) {
 	} {
 		table = append(table, refused{{tc.name, alice, "POST", "security-group-rules", ruleBody(group, tc.asked), tc.status, tc.kind}}...)
 	}
-	rule := w.listed(t, alice, "security-group-rules?protocol=tcp", "security_group_rules")[0]["id"].(string)
+	rule := w.found(t, alice, "security-group-rules?protocol=tcp", "security_group_rules")[0]["id"].(string)
 	bulk := func(first, second string) string {
 		return `{"security_group_rules": [{` + first + `}, {` + second + `}]}`
 	}

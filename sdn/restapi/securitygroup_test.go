@@ -44,21 +44,21 @@ func TestSecurityGroupWithAKey(t *testing.T) {
 func TestDefaultSecurityGroup(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	all := w.listed(t, alice, "security-groups", "security_groups")
+	all := w.found(t, alice, "security-groups", "security_groups")
 	if len(all) != 1 || all[0]["name"] != "default" {
 		t.Fatalf("who looks for the first time finds %v, want the default group", all)
 	}
 	id := all[0]["id"].(string)
-	if got := names(w.listed(t, alice, "security-group-rules?security_group_id="+id, "security_group_rules"), "direction"); !slices.Equal(got, []string{"egress", "egress", "ingress", "ingress"}) {
+	if got := names(w.found(t, alice, "security-group-rules?security_group_id="+id, "security_group_rules"), "direction"); !slices.Equal(got, []string{"egress", "egress", "ingress", "ingress"}) {
 		slices.Sort(got)
 		if !slices.Equal(got, []string{"egress", "egress", "ingress", "ingress"}) {
 			t.Errorf("its rules are %v", got)
 		}
 	}
-	for _, r := range w.listed(t, alice, "security-group-rules?direction=ingress", "security_group_rules") {
+	for _, r := range w.found(t, alice, "security-group-rules?direction=ingress", "security_group_rules") {
 		shows(t, r, `{"remote_group_id": "`+id+`", "belongs_to_default_sg": true, "protocol": null}`)
 	}
-	network, _ := w.made(t, alice, "10.9.0.0/24")
+	network, _ := w.wired(t, alice, "10.9.0.0/24")
 	port := w.do(t, alice, "GET", "ports/"+w.madePort(t, alice, network, ""), "", 200, "", "port")
 	shows(t, port, `{"security_groups": ["`+id+`"]}`)
 	refused{
@@ -67,7 +67,7 @@ func TestDefaultSecurityGroup(t *testing.T) {
 		{"deleted", alice, "DELETE", "security-groups/" + id, "", 409, "SecurityGroupCannotRemoveDefault"},
 	}.run(t, w)
 	shows(t, w.do(t, alice, "PUT", "security-groups/"+id, `{"security_group": {"description": "mine"}}`, 200, "", "security_group"), `{"description": "mine", "name": "default"}`)
-	if all := w.listed(t, root, "security-groups?project_id=", "security_groups"); len(all) != 0 {
+	if all := w.found(t, root, "security-groups?project_id=", "security_groups"); len(all) != 0 {
 		t.Errorf("no project has the groups %v", all)
 	}
 }
@@ -75,7 +75,7 @@ func TestDefaultSecurityGroup(t *testing.T) {
 func TestSecurityGroupRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	network, _ := w.made(t, alice, "10.9.0.0/24")
+	network, _ := w.wired(t, alice, "10.9.0.0/24")
 	id := w.do(t, alice, "POST", "security-groups", `{"security_group": {"name": "a", "description": "d"}}`, 201, "", "security_group")["id"].(string)
 	w.madePort(t, alice, network, `, "security_groups": ["`+id+`"]`)
 	path := "security-groups/" + id
@@ -120,7 +120,7 @@ func TestRulesAtOnce(t *testing.T) {
 		}
 	}
 	group.Wait()
-	if got := len(w.listed(t, alice, "security-group-rules?direction=ingress&protocol=tcp", "security_group_rules")); got != many {
+	if got := len(w.found(t, alice, "security-group-rules?direction=ingress&protocol=tcp", "security_group_rules")); got != many {
 		t.Errorf("%d rules of %d are there", got, many)
 	}
 }

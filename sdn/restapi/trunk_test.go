@@ -125,7 +125,7 @@ func TestTrunks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.handler = NewHandler(&trunked{Provider: w.sdn, trunks: map[sdn.ID]sdn.Trunk{}}, Options{})
-	network, _ := w.made(t, alice, "10.9.0.0/24")
+	network, _ := w.wired(t, alice, "10.9.0.0/24")
 	parent, one, two := w.madePort(t, alice, network, ""), w.madePort(t, alice, network, ""), w.madePort(t, alice, network, "")
 	busy := w.madePort(t, alice, network, `, "device_id": "vm"`)
 	sub := func(port, vlan string) string {
@@ -168,7 +168,7 @@ func TestTrunks(t *testing.T) {
 	w.do(t, alice, "DELETE", path, "", 204, "", "")
 	w.do(t, alice, "DELETE", path, "", 404, "TrunkNotFound", "")
 	w.do(t, alice, "POST", "trunks", `{"trunk": {"port_id": "`+parent+`", "sub_ports": [`+sub(one, "1")+","+sub("none", "2")+`]}}`, 404, "PortNotFound", "")
-	if all := w.listed(t, alice, "trunks?port_id="+parent, "trunks"); len(all) != 0 {
+	if all := w.found(t, alice, "trunks?port_id="+parent, "trunks"); len(all) != 0 {
 		t.Errorf("a trunk whose subports are refused is there: %v", all)
 	}
 }
@@ -182,7 +182,7 @@ func TestNoSuchNoun(t *testing.T) {
 		"floatingips/" + string(w.fip.ID) + "/port_forwardings"} {
 		w.do(t, root, "GET", path, "", 404, "HTTPNotFound", "")
 	}
-	aliases := names(w.listed(t, root, "extensions", "extensions"), "alias")
+	aliases := names(w.found(t, root, "extensions", "extensions"), "alias")
 	for _, alias := range []string{"trunk", "qos", "security-group", "address-group", "floating-ip-port-forwarding"} {
 		if slices.Contains(aliases, alias) {
 			t.Errorf("the extension %s is listed", alias)

@@ -109,7 +109,7 @@ func TestCommands(t *testing.T) {
 	})
 	t.Run("cp and exec", func(t *testing.T) {
 		r.network(t, "copied", wayOut, "--subnet", "10.113.0.0/24")
-		r.run(t, "copied-a", "copied")
+		a := r.run(t, "copied-a", "copied")
 		file := filepath.Join(t.TempDir(), "note")
 		if err := os.WriteFile(file, []byte("hello"), 0o644); err != nil {
 			t.Fatal(err)
@@ -119,6 +119,7 @@ func TestCommands(t *testing.T) {
 			t.Errorf("copied: %q", got)
 		}
 		r.docker(t, "cp", "copied-a:/tmp/note", file+"2")
+		getsOut(t, a)
 		r.docker(t, "exec", "copied-a", "ping", "-c", "1", "-W", "2", out4.String())
 	})
 	t.Run("on-failure", func(t *testing.T) {

@@ -336,9 +336,12 @@ func cut(t *testing.T, from runner, to netip.Addr) {
 	}
 }
 
-// eventually tries until ok is empty or the time is over, and then fails with what it last said.
+// eventually tries until ok is empty or the time is over, and then fails with what it last said. Neutron gets the time it needs.
 func eventually(t *testing.T, within time.Duration, try func() string) {
 	t.Helper()
+	if onNeutron {
+		within = max(within, patience)
+	}
 	deadline := time.Now().Add(within)
 	for {
 		said := try()

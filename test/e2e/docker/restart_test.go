@@ -17,11 +17,14 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// Forty containers started at once all have addresses of their own and all talk.
+// Forty containers started at once (fewer on Neutron) all have addresses of their own and all talk.
 func TestFortyAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, privatehost.Options{})
-	const n = 40
+	n := 40
+	if onNeutron { // the lab's makes two or three ports a second, and a start waits for its own as long as a call of Docker's does
+		n = 8
+	}
 	r.network(t, "crowd", "--subnet", "10.60.0.0/24")
 	var wg sync.WaitGroup
 	results := make([]privatehost.Result, n)
@@ -113,11 +116,14 @@ func TestRestarts(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
 	r := newRig(t, privatehost.Options{})
-	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	r.docker(t, createArgs("steady", wayOut, "--ipv6", "--subnet", "10.70.0.0/24", "--subnet", "fd70::/64")...)
+	r.created(t, createArgs("steady", wayOut, "--ipv6", "--subnet", "10.70.0.0/24", "--subnet", "fd70::/64")...)
 	a := r.run(t, "steady-a", "steady", "--restart", "always")
 	b := r.run(t, "steady-b", "steady", "--restart", "always")
+	reaches(t, a.in, b.ip4, a.ip4)
+	reaches(t, a.in, b.ip6, a.ip6)
+	getsOut(t, a)
 
 	// quiet pings between the containers and outwards while f happens.
 	quiet := func(t *testing.T, f func()) {
@@ -288,7 +294,7 @@ func TestNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
 	r := newRig(t, privatehost.Options{KuryrLater: true})
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	look := func() privatehost.Snapshot {
 		t.Helper()
@@ -306,7 +312,7 @@ func TestNothingIsLeft(t *testing.T) {
 	up := look()
 	for i := range 3 {
 		name := fmt.Sprintf("gone-%d", i)
-		r.docker(t, createArgs(name, wayOut, "--ipv6", "--subnet", fmt.Sprintf("10.80.%d.0/24", i), "--subnet", fmt.Sprintf("fd80:%d::/64", i))...)
+		r.created(t, createArgs(name, wayOut, "--ipv6", "--subnet", fmt.Sprintf("10.80.%d.0/24", i), "--subnet", fmt.Sprintf("fd80:%d::/64", i))...)
 		a, b := r.run(t, name+"-a", name), r.run(t, name+"-b", name)
 		reaches(t, a.in, b.ip4, a.ip4)
 		getsOut(t, a)

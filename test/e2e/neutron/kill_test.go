@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kuryr/kuryr/test/e2e/neutronlab"
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
@@ -122,6 +123,9 @@ func existingJob(network, subnet object) job {
 	}
 }
 
+// killing is how long all kills of a job may take: some eighty on a machine that may be busy.
+const killing = 25 * time.Minute
+
 // killer kills Kuryr on a host.
 type killer struct {
 	host
@@ -134,6 +138,9 @@ func newKiller(t *testing.T, h host, ids ...string) *killer {
 	t.Helper()
 	sub := *h.rig
 	sub.T = t
+	ctx, cancel := context.WithTimeout(context.Background(), killing)
+	t.Cleanup(cancel)
+	sub.ctx = ctx
 	k := &killer{host: host{h.Host, &sub}, armed: true}
 	k.restart("")
 	installation := k.sh("cat", "/var/lib/kuryr/installation").Out()

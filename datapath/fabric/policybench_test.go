@@ -1,0 +1,131 @@
+//go:build linux
+
+package fabric
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kuryr/kuryr/datapath/policy"
+	"golang.org/x/sys/unix"
+)
+
+// manyRules are so many that match nothing, and one that lets TCP in.
+func manyRules(n int) []policy.Rule {
+	list := anything(policy.Egress)
+	for i := range n - 1 {
+		list = append(list, policy.Rule{Direction: policy.Ingress, Protocol: unix.IPPROTO_TCP, First: uint16(20000 + i), Last: uint16(20000 + i),
+			Remote: netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 16, byte(i), 0}), 24)})
+	}
+	return append(list, policy.Rule{Direction: policy.Ingress, Protocol: unix.IPPROTO_TCP})
+}
+
+// BenchmarkFilterThroughput sends over one TCP connection between two ports of a network, in turns without a filter and with a hundred rules, and gives
+// the median of the turns' ratios.
+func BenchmarkFilterThroughput(b *testing.B) {
+	const turn = 100 * time.Millisecond
+	f := newFiltered(b)
+	server, client := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"), f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6")
+	f.group("many", manyRules(100)...)
+	c := f.converse(client.ns, server.ns, "10.0.0.5:80")
+	_ = c.in.SetDeadline(time.Time{})
+	_ = c.out.SetDeadline(time.Time{})
+	go func() { _, _ = io.Copy(io.Discard, struct{ io.Reader }{c.in}) }()
+	block := make([]byte, 1<<18)
+	send := func() float64 {
+		begin, sent := time.Now(), 0
+		for time.Since(begin) < turn {
+			n, err := c.out.Write(block)
+			must(b, err)
+			sent += n
+		}
+		return float64(sent) / time.Since(begin).Seconds()
+	}
+	send()
+	var ratios, rates []float64
+	for b.Loop() {
+		first := send()
+		f.join(&server, "many")
+		f.join(&client, "many")
+		with := send()
+		f.join(&server)
+		f.join(&client)
+		ratios, rates = append(ratios, 2*with/(first+send())), append(rates, with)
+	}
+	slices.Sort(ratios)
+	slices.Sort(rates)
+	b.ReportMetric(ratios[len(ratios)/2], "x/none")
+	b.ReportMetric(rates[len(rates)/2]*8/1e9, "Gbit/s")
+}
+
+// BenchmarkFilterRule changes one rule of a group that so many ports have.
+func BenchmarkFilterRule(b *testing.B) {
+	for _, n := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("ports=%d", n), func(b *testing.B) {
+			f := newFiltered(b)
+			f.group("many", manyRules(10)...)
+			f.crowd(n, "many")
+			i := 0
+			for b.Loop() {
+				i++
+				f.group("many", append(manyRules(9), policy.Rule{Direction: policy.Ingress, Protocol: unix.IPPROTO_UDP, First: uint16(i%60000 + 1), Last: 65535})...)
+			}
+		})
+	}
+}
+
+// BenchmarkFilterMember adds and removes a port of a remote group that so many ports have.
+func BenchmarkFilterMember(b *testing.B) {
+	for _, n := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("ports=%d", n), func(b *testing.B) {
+			f := newFiltered(b)
+			f.group("many", append(anything(policy.Egress), bothFamilies(policy.Rule{Direction: policy.Ingress, RemoteGroup: "many"})...)...)
+			f.crowd(n, "many")
+			one := benchPorts(f.d.Bridges[0].Network, 1)
+			one[0].Groups = []string{"many"}
+			one[0].Addrs = []netip.Addr{netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("fd00:a::f:5")}
+			one[0].Addrs[0] = netip.MustParseAddr("10.9.0.5")
+			for b.Loop() {
+				must(b, f.f.UpdatePorts(context.Background(), f.d.ID, nil, one))
+				must(b, f.f.UpdatePorts(context.Background(), f.d.ID, one, nil))
+			}
+		})
+	}
+}
+
+// crowd tells the fabric of so many ports with a group.
+func (f *filtered) crowd(n int, group string) {
+	f.t.Helper()
+	list := benchPorts(f.d.Bridges[0].Network, n)
+	for i := range list {
+		list[i].Groups = []string{group}
+	}
+	must(f.t, f.f.UpdatePorts(context.Background(), f.d.ID, nil, list))
+}
+
+// BenchmarkFilterConnect opens and closes a connection, without a filter and with a hundred rules.
+func BenchmarkFilterConnect(b *testing.B) {
+	for _, rules := range []int{0, 100} {
+		b.Run(fmt.Sprintf("rules=%d", rules), func(b *testing.B) {
+			f := newFiltered(b)
+			server, client := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"), f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6")
+			f.serve(server.ns, 80)
+			if rules > 0 {
+				f.group("many", manyRules(rules)...)
+				f.join(&server, "many")
+				f.join(&client, "many")
+			}
+			for b.Loop() {
+				if !f.passes(client.ns, "tcp", net.JoinHostPort("10.0.0.5", "80"), 5*time.Second) {
+					b.Fatal("no connection")
+				}
+			}
+		})
+	}
+}
