@@ -114,9 +114,9 @@ func (b *body) fixed(names ...string) {
 	}
 }
 
-// privileged refuses an attribute to all but administrators. It is not taken.
+// privileged refuses an attribute to all but administrators. It is not taken. As in Neutron, who says of a new object what is so anyway has said nothing.
 func (b *body) privileged(name string) {
-	if b.has(name) && !b.caller.admin() {
+	if anyway := b.post && b.values[name] == false; b.has(name) && !anyway && !b.caller.admin() {
 		verb := "update_"
 		if b.post {
 			verb = "create_"
