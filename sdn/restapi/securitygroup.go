@@ -116,8 +116,7 @@ func changeSecurityGroup(_ *call, b *body, g sdn.SecurityGroup) securityGroupCha
 	case *p.Name == defaultGroup:
 		b.fail(errDefaultExists)
 	}
-	b.fail(cannotClear("security group", g.Meta, p))
-	return securityGroupChange{p.IfRevision, func(spec *sdn.SecurityGroupSpec) error {
+	return securityGroupChange{ifRevision: p.IfRevision, clear: b.clearing("security group", g.Meta, p), change: func(spec *sdn.SecurityGroupSpec) error {
 		rebase(&spec.Base, p)
 		if stateful != nil {
 			spec.Stateless = !*stateful
@@ -128,9 +127,10 @@ func changeSecurityGroup(_ *call, b *body, g sdn.SecurityGroup) securityGroupCha
 
 // updateSecurityGroup applies a change to a group as it is.
 func (s *server) updateSecurityGroup(ctx context.Context, id sdn.ID, by securityGroupChange) (sdn.SecurityGroup, error) {
-	return rewrite(ctx, s, id, by, s.p.SecurityGroup, func(g sdn.SecurityGroup) (sdn.SecurityGroupSpec, sdn.Meta) {
+	out, err := rewrite(ctx, s, id, by, s.p.SecurityGroup, func(g sdn.SecurityGroup) (sdn.SecurityGroupSpec, sdn.Meta) {
 		return sdn.SecurityGroupSpec{ID: g.ID, IfRevision: g.Revision, Stateless: g.Stateless, Rules: g.Rules}, g.Meta
 	}, s.p.ApplySecurityGroup)
+	return cleared(ctx, s, sdn.NounSecurityGroup, id, by.clear, out, err, s.p.SecurityGroup)
 }
 
 // checkNotDefault refuses to delete a default group, as nobody can.

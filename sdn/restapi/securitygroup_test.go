@@ -18,6 +18,9 @@ func TestSecurityGroups(t *testing.T) {
 	}
 	path := "security-groups/" + made["id"].(string)
 	shows(t, w.do(t, alice, "PUT", path, `{"security_group": {"name": "www", "stateful": true}}`, 200, "", "security_group"), `{"name": "www", "description": "for the web"}`)
+	shows(t, w.do(t, alice, "PUT", path, `{"security_group": {"name": "web", "description": ""}}`, 200, "", "security_group"), `{"name": "web", "description": ""}`)
+	shows(t, w.do(t, alice, "PUT", path, `{"security_group": {"name": ""}}`, 200, "", "security_group"), `{"name": ""}`)
+	shows(t, w.do(t, alice, "PUT", path, `{"security_group": {"name": "www"}}`, 200, "", "security_group"), `{"name": "www", "description": ""}`)
 	w.do(t, alice, "PUT", path+"/tags/green", "", 201, "", "")
 	shows(t, w.do(t, alice, "GET", path, "", 200, "", "security_group"), `{"tags": ["green"], "name": "www"}`)
 	w.do(t, bob, "GET", path, "", 404, "SecurityGroupNotFound", "")
@@ -88,7 +91,6 @@ func TestSecurityGroupRefused(t *testing.T) {
 		{"without state", alice, "PUT", path, `{"security_group": {"stateful": false}}`, 400, "HTTPBadRequest"},
 		{"renamed default", alice, "PUT", path, `{"security_group": {"name": "default"}}`, 409, "SecurityGroupDefaultAlreadyExists"},
 		{"another's", bob, "PUT", path, `{"security_group": {"name": "b"}}`, 404, "SecurityGroupNotFound"},
-		{"no description any more", alice, "PUT", path, `{"security_group": {"description": ""}}`, 400, "HTTPBadRequest"},
 	}.run(t, w)
 	status, out := w.ask(t, alice, "PUT", "/v2.0/"+path, `{"security_group": {"name": "b"}}`, "If-Match", "revision_number=99")
 	if status != 412 {
