@@ -44,7 +44,7 @@ func TestLimits(t *testing.T) {
 		return n
 	}
 	const burst = 2 << 16 / (size + 50) // what passes at once of a limit with the least burst
-	used := false // the bursts are used up
+	used := false                       // the bursts are used up
 	expect := func(what string, ingress, egress bool) {
 		t.Helper()
 		for i, hosts := range [][2]string{{"10.0.0.5", "10.0.1.7"}, {"fd00:a::5", "fd00:b::7"}} {
