@@ -100,6 +100,9 @@ func (e engine) ipamOnly(event dockerapi.Event) bool { return !e.is(event.Actor.
 
 // memoryOff tells why nothing is compared with Docker, "" if it is.
 func (d *daemon) memoryOff() string {
+	if d.front == nil {
+		return "Docker is not served by this process"
+	}
 	if d.memory == nil {
 		return "docker.api is empty: Docker is never asked"
 	}
@@ -215,7 +218,7 @@ func (d *daemon) Mend(ctx context.Context) (admin.Mended, error) {
 			out.Failed = append(out.Failed, what+": "+oneLine(err))
 		}
 	}
-	if d.parts != nil {
+	if d.kernel() == nil {
 		if v4, v6 := d.parts.datapath.inUse(); v4 || v6 {
 			fail("the host's forwarding switch", d.parts.datapath.host.EnableForwarding(ctx, v4, v6))
 		}

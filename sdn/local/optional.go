@@ -12,6 +12,7 @@ var (
 	_ sdn.PortLegs          = (*Provider)(nil)
 	_ sdn.ConditionalDelete = (*Provider)(nil)
 	_ sdn.QuotaReset        = (*Provider)(nil)
+	_ sdn.ForwardUpdate     = (*Provider)(nil)
 )
 
 // DeleteIf deletes an object of any noun but forwardings, if it is still at the revision; 0 is any.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"iter"
 	"math"
+	"slices"
+	"strconv"
 
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -46,18 +48,23 @@ func (s *server) serveAvailability() {
 			if err != nil {
 				return fullness{}, err
 			}
-			return s.fill(ctx, network)
+			return s.fill(ctx, network, nil)
 		},
 		find: func(ctx context.Context, f *filter) iter.Seq2[fullness, error] {
 			q := sdn.NetworkQuery{Match: sdn.Match{After: f.after, IDs: f.ids("network_id"), Names: f.texts("network_name"), Projects: append(f.texts("project_id"), f.texts("tenant_id")...)}}
 			f.named = len(q.IDs) > 0
+			versions := f.texts("ip_version") // of the subnets that are counted
 			return func(yield func(fullness, error) bool) {
 				for network, err := range s.p.FindNetworks(ctx, q) {
 					if err != nil {
 						yield(fullness{}, err)
 						return
 					}
-					if out, err := s.fill(ctx, network); !yield(out, err) {
+					out, err := s.fill(ctx, network, versions)
+					if err == nil && len(versions) > 0 && len(out.shown.Subnets) == 0 {
+						continue
+					}
+					if !yield(out, err) {
 						return
 					}
 				}
@@ -68,8 +75,8 @@ func (s *server) serveAvailability() {
 	serve(s, n)
 }
 
-// fill counts a network's addresses, subnet by subnet.
-func (s *server) fill(ctx context.Context, network sdn.Network) (fullness, error) {
+// fill counts a network's addresses, subnet by subnet, of all or of some versions of IP.
+func (s *server) fill(ctx context.Context, network sdn.Network, versions []string) (fullness, error) {
 	out := fullness{network, Availability{NetworkID: string(network.ID), NetworkName: network.Name, ProjectID: network.Project, TenantID: network.Project, Subnets: []SubnetAvailability{}}}
 	for _, id := range network.Subnets {
 		subnet, err := s.p.Subnet(ctx, id)
@@ -78,6 +85,9 @@ func (s *server) fill(ctx context.Context, network sdn.Network) (fullness, error
 		}
 		if err != nil {
 			return out, err
+		}
+		if version := strconv.Itoa(family(subnet.CIDR.Addr())); len(versions) > 0 && !slices.Contains(versions, version) {
+			continue
 		}
 		usage, err := s.p.SubnetUsage(ctx, id)
 		if err != nil {

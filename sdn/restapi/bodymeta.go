@@ -7,12 +7,12 @@ var systems = []string{"id", "status", "revision_number", "created_at", "updated
 
 // base reads what every new object has. A description that is a Key is the object's identity.
 func (b *body) base() sdn.Base {
-	out := sdn.Base{Name: or(b.text("name")), Description: or(b.optional("description")), Project: b.project()}
+	out := sdn.Base{Name: or(b.text("name")), Description: or(b.optional("description")), Project: b.project(), Tags: b.tags()}
 	if key, ok := sdn.ParseKey(out.Description); ok {
 		out.Key, out.Description = key, ""
 		b.key = key
 	}
-	b.readOnly(append(systems, "tags")...)
+	b.readOnly(systems...)
 	return out
 }
 

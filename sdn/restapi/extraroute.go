@@ -71,14 +71,7 @@ func (s *server) serveExtraRoutes() {
 
 // extraRoutes reads a router's routes; two that are alike are one.
 func (b *body) extraRoutes() *[]sdn.HostRoute {
-	asked := objects(b, "routes", func(b *body) sdn.HostRoute {
-		for _, name := range []string{"destination", "nexthop"} {
-			if !b.has(name) {
-				b.invalid(name, "each route needs a destination and a nexthop")
-			}
-		}
-		return sdn.HostRoute{Destination: or(b.prefix("destination")), NextHop: or(b.addr("nexthop"))}
-	})
+	asked := b.routes("routes")
 	if asked == nil {
 		return nil
 	}

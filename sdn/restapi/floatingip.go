@@ -53,15 +53,16 @@ const ofHost = "kuryr:of_host"
 
 func (s *server) floatingIPs() noun[sdn.FloatingIP, FloatingIP, floatingIPSpec, sdn.FloatingIPPatch] {
 	p := s.p
+	remove, removeIf := s.checked(sdn.NounFloatingIP, s.checkNoForwards, p.DeleteFloatingIP)
 	return noun[sdn.FloatingIP, FloatingIP, floatingIPSpec, sdn.FloatingIPPatch]{
-		Resource: FloatingIPs, title: "floating IP", kind: sdn.NounFloatingIP,
+		Resource: FloatingIPs, title: "floating IP",
 		meta: func(o sdn.FloatingIP) sdn.Meta { return o.Meta },
 		get:  p.FloatingIP,
 		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.FloatingIP, error] {
 			return p.FindFloatingIPs(ctx, floatingIPQuery(f))
 		},
 		encode: EncodeFloatingIP, spec: s.specFloatingIP, patch: s.changeFloatingIP,
-		create: s.createFloatingIP, update: s.updateFloatingIP, remove: s.deleteFloatingIP,
+		create: s.createFloatingIP, update: s.updateFloatingIP, remove: remove, removeIf: removeIf,
 		retag: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
 			_, err := p.UpdateFloatingIP(ctx, id, sdn.FloatingIPPatch{Patch: change})
 			return err
@@ -167,6 +168,9 @@ func (s *server) floatingIPOf(ctx context.Context, subnet sdn.Subnet, spec sdn.F
 		}
 	}
 	taken := map[netip.Addr]bool{subnet.Gateway: true}
+	for _, addr := range subnet.Reserved {
+		taken[addr] = true
+	}
 	for f, err := range s.p.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Networks: []sdn.ID{subnet.Network}}) {
 		if err != nil {
 			return f, err
@@ -181,7 +185,7 @@ func (s *server) floatingIPOf(ctx context.Context, subnet sdn.Subnet, spec sdn.F
 			taken[a.Addr] = true
 		}
 	}
-	for _, r := range subnet.Ranges {
+	for _, r := range allocationPools(subnet) {
 		for spec.Address = r.First; spec.Address.IsValid() && !r.Last.Less(spec.Address); spec.Address = spec.Address.Next() {
 			if taken[spec.Address] {
 				continue
@@ -207,8 +211,8 @@ func (s *server) updateFloatingIP(ctx context.Context, id sdn.ID, p sdn.Floating
 	return f, unreachable(err, *p.Target)
 }
 
-// deleteFloatingIP deletes a floating IP; with forwardings it stays, as with Neutron.
-func (s *server) deleteFloatingIP(ctx context.Context, id sdn.ID) error {
+// checkNoForwards refuses to delete a floating IP that has forwardings, as Neutron does.
+func (s *server) checkNoForwards(ctx context.Context, id sdn.ID) error {
 	_, forwards, err := sdn.First(s.p.FindForwards(ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{id}}))
 	switch {
 	case err != nil && !sdn.IsUnsupported(err):
@@ -216,7 +220,7 @@ func (s *server) deleteFloatingIP(ctx context.Context, id sdn.ID) error {
 	case forwards:
 		return errForwards(id)
 	}
-	return s.p.DeleteFloatingIP(ctx, id)
+	return nil
 }
 
 func errForwards(id sdn.ID) error {

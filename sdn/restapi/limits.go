@@ -64,7 +64,11 @@ func (s *server) limitRules(p sdn.QoSPolicy, kind string) noun[limitRule, any, l
 		encode: func(r limitRule) any { r.kind = kind; return r.encode(p.ID, false) },
 		spec: func(c *call, b *body) limitRule {
 			b.fail(c.adminsOnly("create_policy_" + kind + "_rule"))
-			return b.limit(limitRule{kind: kind, direction: sdn.Egress})
+			r := limitRule{kind: kind}
+			if kind == bandwidthLimit {
+				r.direction = sdn.Egress
+			}
+			return b.limit(r)
 		},
 		patch: func(c *call, b *body, r limitRule) limitRule {
 			b.fail(c.adminsOnly("update_policy_" + kind + "_rule"))

@@ -14,9 +14,7 @@ const mostPairs = 10
 
 func portSpec(c *call, b *body) sdn.PortSpec {
 	b.required("network_id")
-	tags := b.tags()
 	spec := sdn.PortSpec{Base: b.base(), Network: sdn.ID(or(b.text("network_id")))}
-	spec.Tags = tags
 	if b.err != nil {
 		return spec
 	}
@@ -134,7 +132,7 @@ func (b *body) absentPortAttributes() {
 	}
 }
 
-// tags takes the tags of a new object, for the nouns that can have them from the beginning.
+// tags takes the tags of a new object, which may have them from the beginning. Neutron takes those of ports alone so.
 func (b *body) tags() []string {
 	tags := b.texts("tags")
 	if tags == nil || !b.post {

@@ -31,8 +31,14 @@ func EncodeQoSPolicy(p sdn.QoSPolicy) QoSPolicy {
 type qosChange = valueChange[sdn.QoSPolicySpec]
 
 func (s *server) qosPolicies() noun[sdn.QoSPolicy, QoSPolicy, sdn.QoSPolicySpec, qosChange] {
+	remove, removeIf := s.checked(sdn.NounQoSPolicy, func(ctx context.Context, _ sdn.ID) error {
+		if caller, _ := CallerOf(ctx); !caller.admin() {
+			return errAdminsOnly("delete_policy")
+		}
+		return nil
+	}, s.p.DeleteQoSPolicy)
 	return noun[sdn.QoSPolicy, QoSPolicy, sdn.QoSPolicySpec, qosChange]{
-		Resource: QoSPolicies, path: "qos/policies", title: "QoS policy", kind: sdn.NounQoSPolicy,
+		Resource: QoSPolicies, path: "qos/policies", title: "QoS policy",
 		meta: func(p sdn.QoSPolicy) sdn.Meta { return p.Meta }, get: s.p.QoSPolicy,
 		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.QoSPolicy, error] {
 			return s.p.FindQoSPolicies(ctx, sdn.QoSPolicyQuery{Match: f.match()})
@@ -63,12 +69,7 @@ func (s *server) qosPolicies() noun[sdn.QoSPolicy, QoSPolicy, sdn.QoSPolicySpec,
 			return unlessThere(ctx, s, "QoS policy", spec.Key, find, func() (sdn.QoSPolicy, error) { return s.p.ApplyQoSPolicy(ctx, spec) })
 		},
 		update: s.updateQoSPolicy,
-		remove: func(ctx context.Context, id sdn.ID) error {
-			if caller, _ := CallerOf(ctx); !caller.admin() {
-				return errAdminsOnly("delete_policy")
-			}
-			return s.p.DeleteQoSPolicy(ctx, id)
-		},
+		remove: remove, removeIf: removeIf,
 		retag: func(ctx context.Context, id sdn.ID, p sdn.Patch) error {
 			_, err := s.updateQoSPolicy(ctx, id, retagged(p, func(p *sdn.QoSPolicySpec) *sdn.Base { return &p.Base }))
 			return err

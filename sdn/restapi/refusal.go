@@ -28,6 +28,7 @@ func (s *server) gate(has func(sdn.Capabilities) bool, add func(*server), paths 
 	inner := *s
 	inner.mux = http.NewServeMux()
 	add(&inner)
+	inner.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, noPath) })
 	for _, path := range paths {
 		handle := func(w http.ResponseWriter, r *http.Request) {
 			if !has(s.p.Capabilities()) {

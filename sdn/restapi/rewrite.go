@@ -71,6 +71,23 @@ func unlessThere[T any](ctx context.Context, s *server, title string, key sdn.Ke
 	return create()
 }
 
+// checked gives the two ways to delete an object, at any revision and at one, that first ask whether it may be.
+func (s *server) checked(kind sdn.Noun, check func(context.Context, sdn.ID) error, remove func(context.Context, sdn.ID) error) (
+	plain func(context.Context, sdn.ID) error, at func(context.Context, sdn.ID, int64) error) {
+	at = func(ctx context.Context, id sdn.ID, revision int64) error {
+		if err := check(ctx, id); err != nil {
+			return err
+		}
+		if conditional, ok := s.p.(sdn.ConditionalDelete); ok && revision != 0 {
+			if err := conditional.DeleteIf(ctx, kind, id, revision); !sdn.IsUnsupported(err) {
+				return err
+			}
+		}
+		return remove(ctx, id)
+	}
+	return func(ctx context.Context, id sdn.ID) error { return at(ctx, id, 0) }, at
+}
+
 // rebase writes what a patch says of every object into a value's Base.
 func rebase(b *sdn.Base, p sdn.Patch) {
 	if p.Key != nil {

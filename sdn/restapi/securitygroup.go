@@ -41,10 +41,11 @@ func egressRules() []sdn.Rule {
 type securityGroupChange = valueChange[sdn.SecurityGroupSpec]
 
 func (s *server) securityGroups() noun[sdn.SecurityGroup, SecurityGroup, sdn.SecurityGroupSpec, securityGroupChange] {
+	remove, removeIf := s.checked(sdn.NounSecurityGroup, s.checkNotDefault, s.p.DeleteSecurityGroup)
 	return noun[sdn.SecurityGroup, SecurityGroup, sdn.SecurityGroupSpec, securityGroupChange]{
-		Resource: SecurityGroups, path: "security-groups", title: "security group", kind: sdn.NounSecurityGroup,
+		Resource: SecurityGroups, path: "security-groups", title: "security group",
 		meta: func(g sdn.SecurityGroup) sdn.Meta { return g.Meta }, get: s.p.SecurityGroup, find: s.findSecurityGroups, encode: EncodeSecurityGroup,
-		spec: specSecurityGroup, patch: changeSecurityGroup, create: s.createSecurityGroup, update: s.updateSecurityGroup, remove: s.deleteSecurityGroup,
+		spec: specSecurityGroup, patch: changeSecurityGroup, create: s.createSecurityGroup, update: s.updateSecurityGroup, remove: remove, removeIf: removeIf,
 		retag: func(ctx context.Context, id sdn.ID, p sdn.Patch) error {
 			_, err := s.updateSecurityGroup(ctx, id, retagged(p, func(g *sdn.SecurityGroupSpec) *sdn.Base { return &g.Base }))
 			return err
@@ -132,11 +133,10 @@ func (s *server) updateSecurityGroup(ctx context.Context, id sdn.ID, by security
 	}, s.p.ApplySecurityGroup)
 }
 
-// deleteSecurityGroup deletes a group. Nobody can delete a default one.
-func (s *server) deleteSecurityGroup(ctx context.Context, id sdn.ID) error {
-	g, err := s.p.SecurityGroup(ctx, id)
-	if err == nil && isDefaultGroup(g) {
+// checkNotDefault refuses to delete a default group, as nobody can.
+func (s *server) checkNotDefault(ctx context.Context, id sdn.ID) error {
+	if g, err := s.p.SecurityGroup(ctx, id); err == nil && isDefaultGroup(g) {
 		return refuse(http.StatusConflict, "SecurityGroupCannotRemoveDefault", "Insufficient rights for removing default security group.")
 	}
-	return s.p.DeleteSecurityGroup(ctx, id)
+	return nil
 }

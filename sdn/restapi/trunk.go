@@ -88,13 +88,14 @@ type trunkSpec struct {
 }
 
 func (s *server) trunks() noun[sdn.Trunk, Trunk, trunkSpec, sdn.TrunkPatch] {
+	remove, removeIf := s.checked(sdn.NounTrunk, s.checkEnabled, s.p.DeleteTrunk)
 	return noun[sdn.Trunk, Trunk, trunkSpec, sdn.TrunkPatch]{
-		Resource: Trunks, title: "trunk", kind: sdn.NounTrunk,
+		Resource: Trunks, title: "trunk",
 		meta: func(t sdn.Trunk) sdn.Meta { return t.Meta }, get: s.p.Trunk,
 		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.Trunk, error] {
 			return s.p.FindTrunks(ctx, sdn.TrunkQuery{Match: f.match(), Parents: f.ids("port_id")})
 		},
-		encode: EncodeTrunk, spec: s.specTrunk, create: s.createTrunk, update: s.p.UpdateTrunk, remove: s.deleteTrunk,
+		encode: EncodeTrunk, spec: s.specTrunk, create: s.createTrunk, update: s.p.UpdateTrunk, remove: remove, removeIf: removeIf,
 		patch: func(_ *call, b *body, t sdn.Trunk) sdn.TrunkPatch {
 			b.readOnly("port_id", "sub_ports")
 			return sdn.TrunkPatch{Patch: b.changes(t.Meta), Disabled: not(b.boolean("admin_state_up"))}
@@ -176,12 +177,11 @@ func (s *server) createTrunk(ctx context.Context, spec trunkSpec) (sdn.Trunk, er
 	return s.p.Trunk(ctx, t.ID)
 }
 
-func (s *server) deleteTrunk(ctx context.Context, id sdn.ID) error {
-	t, err := s.p.Trunk(ctx, id)
-	if err == nil && t.Disabled {
+func (s *server) checkEnabled(ctx context.Context, id sdn.ID) error {
+	if t, err := s.p.Trunk(ctx, id); err == nil && t.Disabled {
 		return errTrunkDisabled(id)
 	}
-	return s.p.DeleteTrunk(ctx, id)
+	return nil
 }
 
 // serveSubports adds the paths of a trunk's subports. What changes them answers with the trunk as it is then, without a name around it.

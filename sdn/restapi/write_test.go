@@ -11,8 +11,6 @@ import (
 	"testing"
 )
 
-var root = Caller{Role: Admin}
-
 // ask sends a request as a caller and gives the status and the body.
 func (w *world) ask(t *testing.T, caller Caller, method, path, body string, headers ...string) (int, any) {
 	t.Helper()
@@ -132,7 +130,7 @@ func TestWriteNetworks(t *testing.T) {
 		{"DELETE", "/v2.0/networks/" + id, "", 404, "NetworkNotFound: " + id},
 		{"POST", "/v2.0/networks", `{"network":{"name":"x","colour":"red","smell":1}}`, 400, "HTTPBadRequest: Unrecognized attribute(s) 'colour, smell'"},
 		{"POST", "/v2.0/networks", `{"network":{"id":"x"}}`, 400, "HTTPBadRequest: Attribute 'id' not allowed in POST"},
-		{"POST", "/v2.0/networks", `{"network":{"tags":["x"]}}`, 400, "HTTPBadRequest: Attribute 'tags' not allowed in POST"},
+		{"POST", "/v2.0/networks", `{"network":{"tags":["x"]}}`, 201, "network.tags=[\"x\"]"},
 		{"POST", "/v2.0/networks", `{"network":{"name":null}}`, 400, "HTTPBadRequest: Invalid input for name. Reason: 'None' is not a valid string"},
 		{"POST", "/v2.0/networks", `{"network":{"name":"` + strings.Repeat("n", 256) + `"}}`, 400, "HTTPBadRequest: exceeds maximum length of 255"},
 		{"POST", "/v2.0/networks", `{"network":{"name":"a\u0000b"}}`, 400, "HTTPBadRequest: Invalid input for name"},
