@@ -80,8 +80,7 @@ func (p page) order(a, b object) int {
 // list answers with a page of what the filters select.
 func (n noun[T, E, S, P]) list(w http.ResponseWriter, c *call) error {
 	q := c.URL.Query()
-	var none T
-	known := objectOf(n.encode(none))
+	known := n.attributes()
 	p, err := readPage(q, c.server.maxPage, known)
 	if err != nil {
 		return err
