@@ -70,11 +70,11 @@ func (s *server) findSecurityGroups(ctx context.Context, f *filter) iter.Seq2[sd
 }
 
 // meetDefault sees to it that who lists groups finds the default one of the own project, as with Neutron: providers make it for who asks for a project's
-// groups. What is asked for by id needs none, and others than administrators see no other project's.
+// groups. What is asked for by id or Key needs none, and others than administrators see no other project's.
 func (s *server) meetDefault(ctx context.Context, m *sdn.Match) error {
 	caller, _ := CallerOf(ctx)
 	switch {
-	case len(m.Projects) > 0 || len(m.IDs) > 0 || caller.Project == "":
+	case len(m.Projects) > 0 || len(m.IDs) > 0 || len(m.Keys) > 0 || caller.Project == "":
 		return nil
 	case !caller.admin():
 		m.Projects = []string{caller.Project}

@@ -42,6 +42,9 @@ func TestSecurityGroupWithAKey(t *testing.T) {
 	if rules := again["security_group_rules"].([]any); len(rules) != 3 {
 		t.Errorf("asked for again the group has the rules %v: %v was to stay", rules, rule["id"])
 	}
+	refused{
+		{"another's Key", alice, "POST", "security-groups", key, 409, "Conflict"},
+	}.run(t, w)
 }
 
 func TestDefaultSecurityGroup(t *testing.T) {
