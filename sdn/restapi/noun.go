@@ -25,6 +25,8 @@ type noun[T, E, S, P any] struct {
 	// find takes from the filters what the provider can select by; what it leaves is compared with the encoded object.
 	find   func(context.Context, *filter) iter.Seq2[T, error]
 	encode func(T) E
+	// quick gives some attributes as the encoded object has them, without encoding it; for long lists. nil: of none.
+	quick func(T, string) (any, bool)
 	// hidden are the attributes that only administrators see.
 	hidden []string
 	// shared tells whether everybody sees an object, whosesoever it is. nil: nobody else does.
