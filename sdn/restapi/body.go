@@ -114,9 +114,12 @@ func (b *body) fixed(names ...string) {
 	}
 }
 
-// privileged refuses an attribute to all but administrators. It is not taken.
+// falseAnyway are the attributes for administrators that are false of a new object of which nothing is said.
+var falseAnyway = []string{"shared", "is_default", "router:external"}
+
+// privileged refuses an attribute to all but administrators. It is not taken. As in Neutron, who says of a new object what is so anyway has said nothing.
 func (b *body) privileged(name string) {
-	if b.has(name) && !b.caller.admin() {
+	if anyway := b.post && b.values[name] == false && slices.Contains(falseAnyway, name); b.has(name) && !anyway && !b.caller.admin() {
 		verb := "update_"
 		if b.post {
 			verb = "create_"
