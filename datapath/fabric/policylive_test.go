@@ -63,6 +63,10 @@ func TestFilterLive(t *testing.T) {
 			f.join(&server, "server")
 			alive("no rule left", cut, false)
 			alive("another port", kept, true)
+			// what is remembered of packets runs out; what is remembered of flows does not
+			f.forgetPackets()
+			alive("packets forgotten", kept, true)
+			alive("packets forgotten, no rule left", cut, false)
 			f.group("server", slices.Concat(anything(policy.Egress), web, other)...)
 			alive("allowed again", f.converse(client.ns, server.ns, net.JoinHostPort(host, "80")), true)
 			// the client's own rules count as well
@@ -70,6 +74,14 @@ func TestFilterLive(t *testing.T) {
 			alive("forbidden to the client", kept, false)
 			f.group("client", anything(policy.Egress)...)
 			alive("allowed to the client again", kept, true)
+			// one side is done, the other goes on
+			must(t, kept.out.(*net.TCPConn).CloseWrite())
+			for range 2 {
+				f.forgetPackets()
+				if !says(kept.in, kept.out, true) {
+					t.Errorf("%s: the server cannot send after the client has ended", host)
+				}
+			}
 		}
 	}
 	// A port that is unfiltered, and filtered again.
@@ -88,6 +100,16 @@ func TestFilterLive(t *testing.T) {
 	for range 3 {
 		f.redial(near, server, "10.0.0.5:80")
 	}
+}
+
+// forgetPackets does what time does with what is remembered of packets.
+func (f *filtered) forgetPackets() {
+	f.t.Helper()
+	var b strings.Builder
+	for _, set := range []string{"out4", "out6", "in4", "in6"} {
+		b.WriteString("nft flush set bridge kuryr_policy live_" + set + "\n")
+	}
+	f.sh(f.domain(f.d.ID), b.String())
 }
 
 // redial makes a connection from a fixed port, and ends it with a reset so that the port is free again.
@@ -119,13 +141,19 @@ func TestFilterDatagrams(t *testing.T) {
 	t.Parallel()
 	f := newFiltered(t)
 	server := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5")
-	client := f.plug(f.d.ID, f.d.Bridges[1], "10.0.1.7", "fd00:b::7")
+	near, far := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6"), f.plug(f.d.ID, f.d.Bridges[1], "10.0.1.7", "fd00:b::7")
 	rule := bothFamilies(ports(policy.Ingress, unix.IPPROTO_UDP, 500, 500))
 	f.group("server", slices.Concat(anything(policy.Egress), rule)...)
 	f.group("client", anything(policy.Egress)...)
 	f.join(&server, "server")
-	f.join(&client, "client")
-	for _, hosts := range [][2]string{{"10.0.0.5", "10.0.1.7"}, {"fd00:a::5", "fd00:b::7"}} {
+	f.join(&near, "client")
+	f.join(&far, "client")
+	for i, hosts := range [][2]string{{"10.0.0.5", "10.0.1.7"}, {"fd00:a::5", "fd00:b::7"}, {"10.0.0.5", "10.0.0.6"}, {"fd00:a::5", "fd00:a::6"}} {
+		client := far
+		if i > 1 {
+			client = near
+		}
+		f.group("server", slices.Concat(anything(policy.Egress), rule)...)
 		there, here := netip.AddrPortFrom(netip.MustParseAddr(hosts[0]), 500), netip.AddrPortFrom(netip.MustParseAddr(hosts[1]), 501)
 		in, out := f.datagrams(server, there), f.datagrams(client, here)
 		alive := func(what string, want bool) {
@@ -165,7 +193,7 @@ func TestFilterDatagrams(t *testing.T) {
 		if _, err := c.Read(make([]byte, 9)); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("%s: %v, want the server's word that nobody listens", deaf, err)
 		}
-		_ = c.Close()
+		_ = errors.Join(c.Close(), in.Close(), out.Close())
 	}
 }
 
