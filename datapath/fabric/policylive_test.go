@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -134,6 +136,61 @@ func (f *filtered) redial(from, to container, address string) {
 	_ = c.(*net.TCPConn).SetLinger(0)
 	_ = c.Close()
 	_ = in.Close()
+}
+
+// TestFilterUndisturbed changes rules, members and ports' groups while both ends of a connection send, which they all allow: the filter drops nothing.
+func TestFilterUndisturbed(t *testing.T) {
+	t.Parallel()
+	f := newFiltered(t)
+	server, client := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5"), f.plug(f.d.ID, f.d.Bridges[1], "10.0.1.7")
+	web := ports(policy.Ingress, unix.IPPROTO_TCP, 80, 80)
+	f.group("web", append(anything(policy.Egress), web)...)
+	f.group("more", append(anything(policy.Egress), web)...)
+	f.join(&server, "web")
+	f.join(&client, "more")
+	c := f.converse(client.ns, server.ns, "10.0.0.5:80")
+	done := make(chan struct{})
+	var all sync.WaitGroup
+	for _, ends := range [][2]net.Conn{{c.in, c.out}, {c.out, c.in}} {
+		_, _ = ends[0].SetDeadline(time.Time{}), ends[1].SetDeadline(time.Time{})
+		all.Go(func() {
+			// one byte at a time, so that a queue that overflows drops nothing either
+			for b := make([]byte, 1); ; {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if _, err := ends[0].Write(b); err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := io.ReadFull(ends[1], b); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 30 {
+		f.group("web", append(anything(policy.Egress), web, ports(policy.Ingress, unix.IPPROTO_UDP, uint16(i+1), uint16(i+1)))...)
+		f.join(&server, "web", "more")
+		f.join(&server, "more")
+		f.join(&client, "web")
+		f.join(&server, "web")
+		f.join(&client, "more")
+	}
+	close(done)
+	all.Wait()
+	listing := f.sh(f.domain(f.d.ID), "nft list table bridge kuryr_policy")
+	if !strings.Contains(listing, "counter packets 0 bytes 0 drop") {
+		t.Fatal("no rule that drops is counted")
+	}
+	for line := range strings.Lines(listing) {
+		if strings.Contains(line, "counter packets") && !strings.Contains(line, "packets 0 ") {
+			t.Errorf("dropped by %s", strings.TrimSpace(line))
+		}
+	}
 }
 
 // TestFilterDatagrams is TestFilterLive for UDP: a flow in which both sides send, and one in which one side does.

@@ -33,11 +33,12 @@ const (
 	tcpFor         = 5 * 24 * time.Hour
 	tcpBegunFor    = 2 * time.Minute
 	tcpEndedFor    = 2 * time.Minute
+	tcpResetFor    = 10 * time.Second
 	datagramsFor   = 2 * time.Minute // longer than liveFor, since what is in "live" does not renew its flow
 	echoFor        = 30 * time.Second
 	otherFor       = 2 * time.Minute
 	fragmentsFor   = 30 * time.Second
-	flowsAtMost    = 1 << 16 // in each set
+	flowsAtMost    = 1 << 18 // in each set: as connection tracking has on a machine of 4 GB
 	fragmentsMost  = 1 << 12
 	basePriority   = -250 // after the guard of package fabric
 	fin, syn, rst  = 1, 2, 4
@@ -387,8 +388,9 @@ func (h hook) tcpChain(began Direction) chain {
 		c.add("a new one is not at its end", only, forget(h.flow(), h.closing()))
 		c.add("nor is it the other side's", only, forget(h.flow(), h.flows(began.opposite())))
 	}
-	begins, ends := flags(syn, expr.CmpOpNeq, 0), flags(fin|rst, expr.CmpOpNeq, 0)
+	begins, ends, breaks := flags(syn, expr.CmpOpNeq, 0), flags(fin, expr.CmpOpNeq, 0), flags(rst, expr.CmpOpNeq, 0)
 	c.add("begins", begins, remember(h.flow(), flows, tcpBegunFor), accept)
+	c.add("breaks off", breaks, remember(h.flow(), h.closing(), tcpResetFor), remember(h.flow(), flows, tcpResetFor), accept)
 	c.add("ends", ends, remember(h.flow(), h.closing(), tcpEndedFor))
 	tcp := proto(unix.IPPROTO_TCP)
 	c.add("at its end", tcp, inSet(h.flow(), h.closing()), remember(h.flow(), flows, tcpEndedFor), remember(h.flow(), h.closing(), tcpEndedFor), accept)
