@@ -199,6 +199,9 @@ func (e *examination) files() doctor.FileFacts {
 		{Path: storePath(e.cfg), What: "store", Secret: true},
 		{Path: e.cfg.Admin.Socket, What: "admin socket", Secret: true},
 		{Path: e.cfg.Docker.Socket, What: "plugin socket", Secret: true},
+		{Path: e.cfg.SDN.Socket, What: "API socket", Secret: true},
+		{Path: e.cfg.SDN.Tokens, What: "token file", Secret: true},
+		{Path: filepath.Join(e.cfg.StateDir, keyFile), What: "key of the API's tokens", Secret: true},
 		{Path: config.DefaultPath, What: "configuration"},
 		{Path: filepath.Dir(config.DefaultPath), What: "folder"},
 	}
