@@ -407,6 +407,31 @@ func TestFilterOutside(t *testing.T) {
 	}
 }
 
+// TestFilterOtherKinds sends frames that are neither IP nor ARP, which no rule can let pass, to a port that is filtered.
+func TestFilterOtherKinds(t *testing.T) {
+	t.Parallel()
+	f := newFiltered(t)
+	receiver, sender := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5"), f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6")
+	bare := sender.port
+	bare.Guard = false
+	must(t, f.f.UpdatePorts(context.Background(), f.d.ID, []Port{sender.port}, []Port{bare}))
+	f.group("any", slices.Concat(anything(policy.Ingress), anything(policy.Egress))...)
+	in, out, mac := newWire(t, receiver.ns), newWire(t, sender.ns), sender.port.MAC
+	other, arp, marker := ethernet(mac, 0x88cc, make([]byte, 46)), arpFrame(mac, mac, "10.0.0.6", "10.0.0.200"), udp4(mac, "10.0.0.6", 9)
+	for _, filtered := range []bool{false, true} {
+		if filtered {
+			f.join(&receiver, "any")
+		}
+		for _, frame := range [][]byte{other, arp} {
+			out.send(frame)
+			out.send(marker)
+			if want := !filtered || string(frame) == string(arp); in.sees(frame, marker) != want {
+				t.Errorf("filtered %v: frame of type %x passes: %v, want %v", filtered, frame[12:14], !want, want)
+			}
+		}
+	}
+}
+
 // TestFilterReconcile damages the filter in every way and has it mended; what is as wanted is not touched.
 func TestFilterReconcile(t *testing.T) {
 	t.Parallel()

@@ -288,7 +288,12 @@ func baseChains() []chain {
 		for _, v := range versions {
 			c.add("IPv"+v.String(), v.matches(), goTo(hook{d, v}.chain("live")))
 		}
-		list = append(list, c)
+		other := chain{name: "other_" + d.side()}
+		c.add("ARP, which the guard looks at", meta(expr.MetaKeyPROTOCOL, expr.CmpOpEq, binary.BigEndian.AppendUint16(nil, unix.ETH_P_ARP)), accept)
+		c.add("anything else", goTo(other.name))
+		hook{d: d}.addProfile(&other)
+		other.add("no rule can let it pass", drop)
+		list = append(list, c, other)
 		for _, v := range versions {
 			list = append(list, hook{d, v}.chains()...)
 		}
@@ -308,10 +313,7 @@ func (h hook) chains() []chain {
 	live.add("judged a moment ago", inSet(h.live(), h.set(setLive)), accept)
 	live.add("else", goTo(judge.name))
 
-	judge.add("no profile", setMark(0))
-	judge.add("profile of the port", exprs{loadMeta(h.name(), 1), &expr.Lookup{SourceRegister: 1, DestRegister: 1, IsDestRegSet: true, SetName: setPorts},
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true}})
-	judge.add("port without filter", meta(expr.MetaKeyMARK, expr.CmpOpEq, markBytes(0)), accept)
+	h.addProfile(&judge)
 	judge.add("rest of a packet that passed", h.fragment("later"), inSet(h.fragmentKey(), h.set(setFragments)), accept)
 	judge.add("rest of another", h.fragment("later"), drop)
 	if h.v == v4 {
@@ -332,6 +334,14 @@ func (h hook) chains() []chain {
 		list = append(list, h.learnChain(d), h.tcpChain(d))
 	}
 	return list
+}
+
+// addProfile has a chain let pass what is of a port without filter; for others the mark is the number of the profile.
+func (h hook) addProfile(c *chain) {
+	c.add("no profile", setMark(0))
+	c.add("profile of the port", exprs{loadMeta(h.name(), 1), &expr.Lookup{SourceRegister: 1, DestRegister: 1, IsDestRegSet: true, SetName: setPorts},
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true}})
+	c.add("port without filter", meta(expr.MetaKeyMARK, expr.CmpOpEq, markBytes(0)), accept)
 }
 
 func (h hook) icmpChains(began string, answers exprs, begins string) []chain {
