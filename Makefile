@@ -61,6 +61,10 @@ e2e-docker-neutron: need-root build ## the scenarios of e2e-docker on a real Neu
 	hack/deps.sh e2e neutron
 	KURYR_E2E_PROVIDER=neutron go test -json -tags e2e -count=1 -parallel 2 -timeout 60m -run "$(SCENARIOS)" ./test/e2e/docker | $(call count,e2e-docker-neutron)
 
+e2e-openstack: build ## Debian's openstack command and gophercloud against kuryr sdn; SCENARIOS chooses (installs the command as root)
+	hack/deps.sh openstack
+	go test -json -tags e2e -count=1 -timeout $(E2E_TIMEOUT) -run "$(SCENARIOS)" ./test/e2e/openstack | $(call count,e2e-openstack)
+
 # The folders whose own tests kill at failpoints; without the tag those tests are not there.
 KILLS := ./docker ./bind ./datapath/fabric ./datapath/host ./sdn/local ./sdn/nested
 

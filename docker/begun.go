@@ -30,6 +30,7 @@ type beginning struct {
 type begun struct {
 	folder *records.Folder
 	log    *slog.Logger
+	more   chan struct{} // full: something was let
 
 	mu  sync.Mutex
 	all map[string]beginning
@@ -41,7 +42,7 @@ func openBegun(dir string, log *slog.Logger) *begun {
 	if err != nil {
 		log.Error("what Docker's calls are about to make cannot be written down: what a kill leaves of it may stay", "err", err)
 	}
-	b := &begun{folder: folder, log: log}
+	b := &begun{folder: folder, log: log, more: make(chan struct{}, 1)}
 	if b.all, err = records.Load[beginning](folder); err != nil {
 		log.Warn("what an earlier process was about to make cannot all be read", "err", err)
 	}
@@ -88,8 +89,12 @@ func (b *begun) let(kind, name string) {
 	if what, ok := b.all[record]; ok {
 		what.held = false
 		b.all[record] = what
+		kick(b.more)
 	}
 }
+
+// Unanswered gives a value after calls that made something, or may have, and that the engine was not told so of: Memory.Compare finds out what becomes of it.
+func (d *Driver) Unanswered() <-chan struct{} { return d.begun.more }
 
 // strike strikes out what the engine was told of, or what is gone. A record that cannot be deleted is found to be of no use by the next process.
 func (b *begun) strike(kind, name string) {

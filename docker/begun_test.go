@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -310,6 +312,16 @@ func TestBegunAnswer(t *testing.T) {
 		if written := len(k.begun()); heard != (written == 0) {
 			t.Errorf("heard: %t, and %d are written down", heard, written)
 		}
+		select {
+		case <-k.driver.Unanswered():
+			if heard {
+				t.Error("a comparison is asked for")
+			}
+		default:
+			if !heard {
+				t.Error("no comparison is asked for")
+			}
+		}
 		full := k.dump()
 		k.compare(0)
 		k.compare(time.Hour)
@@ -392,14 +404,31 @@ func TestBegunRangeIsOld(t *testing.T) {
 	if len(k.begun()) != 1 {
 		t.Errorf("written down: %v", k.begun())
 	}
-	name := k.driver.begun.all
-	for _, b := range name {
-		k.driver.begun.strike(b.Kind, b.Name) // as when a minute is over
+	for _, b := range k.driver.begun.all {
+		k.driver.begun.strike(b.Kind, b.Name) // as TestBegunRangeAges
 	}
 	k.again()
 	k.wants("network kept, pool kept")
 	k.ok("IpamDriver.ReleasePool", m{"PoolID": p.id})
 	k.settled()
+}
+
+// It is struck out when the engine would have made its network by now.
+func TestBegunRangeAges(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d := &Driver{begun: openBegun(dir, slog.Default())}
+		name := newPoolName("host", poolName{space: localSpace, cidr: netip.MustParsePrefix("10.61.0.0/24")})
+		d.beginPool(t.Context(), name)
+		for _, there := range []bool{true, false} {
+			if d.begun.has(kindPool, name.String()) != there {
+				t.Errorf("written down: %t, want %t", !there, there)
+			}
+			<-time.After(creation)
+			synctest.Wait()
+		}
+	})
 }
 
 // Without a disk everything is made, and what cannot be read is passed over.

@@ -175,15 +175,15 @@ func engineOf(tags []string) string {
 //
 // An engine that is killed in CreateNetwork never lists the network, so none is ever seen to have it, and no call will come for it.
 // It may be forgotten nevertheless, since whoever has it would lose nothing but an empty network, where all of this holds:
-//   - no endpoint was ever made on it (CreateEndpoint notes that on networks that no engine was seen to have), and no port of ours
-//     is on it now (untouched);
-//
-// and either it is written down that no engine was told of it (begun), or all of this holds besides:
-//   - all its ranges are of pools that this host's engine asked for, one at least, and nothing on it is of a swarm (untouched);
+//   - no endpoint was ever made on it (CreateEndpoint notes that on networks that no engine was seen to have), no port of ours
+//     is on it now, and nothing on it is of a swarm (untouched);
+//   - all its ranges are of pools that this host's engine asked for, one at least (untouched);
 //   - the engine that answers uses this plugin: it has another of these networks, or was seen to (soleEngine);
 //   - nothing speaks of an engine that is not asked: no network or pool of this host is noted as another's, and none that nobody was
 //     seen to have was ever used (soleEngine);
 //   - it was made a minute ago at least, besides being found missing twice with the grace time between.
+//
+// Where it is written down that no engine was told of it (begun), the first of these is enough: then nobody has it.
 //
 // All else that no engine was seen to have stays until somebody says that it is nobody's.
 func (c *comparer) owned(n sdn.Network) (kept, engine string) {

@@ -24,8 +24,8 @@ const (
 // errorPause is when a comparison that failed is tried again, if no event of the engine's comes before.
 const errorPause = time.Minute
 
-// watchDocker compares with the engine when it comes, when it has taken something away, and when the grace time of something that is
-// missing ends, until ctx does.
+// watchDocker compares with the engine when it comes, when it has taken something away, when a call was not answered, and when the grace time of something that
+// is missing ends, until ctx does.
 func (d *daemon) watchDocker(ctx context.Context, driver *docker.Driver, memory *docker.Memory, e engine) {
 	came, changed := make(chan struct{}, 1), make(chan struct{}, 1)
 	poke := func(c chan struct{}) {
@@ -77,6 +77,9 @@ func (d *daemon) watchDocker(ctx context.Context, driver *docker.Driver, memory 
 		case <-ctx.Done():
 			return
 		case <-changed:
+			set(time.Now().Add(settle))
+			continue
+		case <-driver.Unanswered():
 			set(time.Now().Add(settle))
 			continue
 		case <-came:

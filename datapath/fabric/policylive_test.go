@@ -395,6 +395,26 @@ func TestFilterReconcile(t *testing.T) {
 			t.Errorf("%s: a connection did not survive the mending", damage)
 		}
 	}
+	// what groups leave that nobody has any more is no difference, and is collected
+	f.group("gone", policy.Rule{Direction: policy.Ingress, RemoteGroup: "gone too"})
+	f.join(&client, "client", "gone")
+	f.join(&client, "client")
+	for _, left := range []bool{true, false} {
+		if diff, err := f.f.Diff(ctx, state); err != nil || len(diff) != 0 {
+			t.Errorf("left by a group: %v, %v", diff, err)
+		}
+		if got := strings.Contains(static(), "gone"); got != left {
+			t.Errorf("the group that nobody has is there: %v, want %v: %s", got, left, static())
+		}
+		report, err := f.f.Reconcile(ctx, state)
+		must(t, err)
+		if len(report.Changed) != 0 {
+			t.Errorf("left by a group: changed %v", report.Changed)
+		}
+	}
+	if have := static(); lines(have) != lines(want) {
+		t.Errorf("collected: now\n%s\nwant\n%s", have, want)
+	}
 	// no filtered port, no table
 	server.port.Groups, client.port.Groups = nil, nil
 	state.Ports[f.d.ID] = []Port{server.port, client.port}

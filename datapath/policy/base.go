@@ -37,7 +37,7 @@ const (
 	echoFor        = 30 * time.Second
 	otherFor       = 2 * time.Minute
 	fragmentsFor   = 30 * time.Second
-	flowsAtMost    = 1 << 18 // in each set: as connection tracking has them on a machine of 4 GB
+	flowsAtMost    = 1 << 16 // in each set
 	fragmentsMost  = 1 << 12
 	basePriority   = -250 // after the guard of package fabric
 	fin, syn, rst  = 1, 2, 4

@@ -110,7 +110,7 @@ func (r Rule) compile(answer bool) []exprs {
 			kind = kinds.answers[i]
 		}
 		match = join(match, field(transportHeader, 0, kind))
-		if r.ICMPCode != nil {
+		if r.ICMPCode != nil && !answer {
 			match = join(match, field(transportHeader, 1, *r.ICMPCode))
 		}
 	}

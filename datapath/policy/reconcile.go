@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/google/nftables"
 )
@@ -87,7 +88,7 @@ func (s State) image() (image, error) {
 }
 
 // Reconcile makes the table hold exactly what s says, or not be there where s has no ports. Each difference is given to note: what it is of, what is wanted and
-// what was there, "" for nothing. With dry nothing is changed. Flows and what is remembered of packets stay, unless the table has to be made anew.
+// what was there, "" for nothing. With dry nothing is changed, but something may be queued on the connection, which then must be given up. Flows and what is remembered of packets stay, unless the table has to be made anew.
 func (f *Filter) Reconcile(s State, dry bool, note func(object, want, have string)) error {
 	exists, err := f.exists()
 	if err != nil {
@@ -99,7 +100,13 @@ func (f *Filter) Reconcile(s State, dry bool, note func(object, want, have strin
 		if !exists {
 			return nil
 		}
-		note(object, "", "present")
+		ports, err := f.readElements(setPorts, limitSet(Egress), limitSet(Ingress))
+		if err != nil {
+			return err
+		}
+		if len(ports) > 0 { // else it is left over from ports that were removed one by one
+			note(object, "", "present")
+		}
 		if dry {
 			return nil
 		}
@@ -229,7 +236,9 @@ func (f *Filter) mend(want image, dry bool, note func(object, want, have string)
 	}
 	gone, more := differing(have, without(have, want.elements), want.elements)
 	for _, e := range gone {
-		note("nft element "+e.set, "", e.String())
+		if e.set != setRevisions && !isLeftover(e.goTo) {
+			note("nft element "+e.set, "", e.String())
+		}
 	}
 	for _, e := range more {
 		note("nft element "+e.set, e.String(), "")
@@ -241,7 +250,9 @@ func (f *Filter) mend(want image, dry bool, note func(object, want, have string)
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(chains)) {
-		note("nft chain "+name, "", "present")
+		if !isLeftover(name) {
+			note("nft chain "+name, "", "present")
+		}
 		t.changed = true
 		f.conn.FlushChain(chains[name])
 	}
@@ -249,7 +260,9 @@ func (f *Filter) mend(want image, dry bool, note func(object, want, have string)
 		f.conn.DelChain(chains[name])
 	}
 	for _, name := range slices.Sorted(maps.Keys(sets)) {
-		note("nft set "+name, "", "present")
+		if !isLeftover(name) {
+			note("nft set "+name, "", "present")
+		}
 		t.changed = true
 		f.conn.DelSet(&nftables.Set{Table: table(), Name: name})
 	}
@@ -260,6 +273,28 @@ func (f *Filter) mend(want image, dry bool, note func(object, want, have string)
 		return fmt.Errorf("table %s: %w", tableName, err)
 	}
 	return nil
+}
+
+// isLeftover tells what is there for groups and profiles, which UpdatePorts leaves when the last port goes that had them: to know which is the last it would
+// have to look at all ports. It is harmless, so it is collected in passing and is no difference.
+func isLeftover(name string) bool {
+	kind, _, found := strings.Cut(name, "-")
+	if !found {
+		kind, _, found = strings.Cut(name, "_of_")
+	}
+	for _, d := range directions {
+		if name == limitBase(d) || found && (kind == judges(d, false) || kind == judges(d, true)) {
+			return true
+		}
+	}
+	for _, v := range versions {
+		for _, set := range []string{memberSet("", v), memberPairSet("", v), addressSet("", v)} {
+			if found && kind+"-" == set {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func without(list, others []element) []element {

@@ -38,7 +38,7 @@ func (p *Provider) ApplyAddressGroup(ctx context.Context, spec sdn.AddressGroupS
 		} else if changed, err = addressGroups.rebase(t, &r.Meta, spec.Base, spec.ID, spec.IfRevision); err != nil {
 			return err
 		}
-		if other := !slices.Equal(prefixes, r.Prefixes); other || changed {
+		if other := r.Defined == 0 || !slices.Equal(prefixes, r.Prefixes); other || changed {
 			err = t.putAddressGroup(r, prefixes, other)
 		} else {
 			err = t.touchSet(r.ID)

@@ -108,6 +108,7 @@ func (t *tx) tellPort(domain sdn.ID, old, new *fabric.Port) error {
 // domainsWith are the domains of the plugged ports that an index has for id.
 func domainsWith(b *bbolt.Tx, index string, id sdn.ID) ([]sdn.ID, error) {
 	var domains []sdn.ID
+	seen := map[sdn.ID]bool{"": true}
 	prefix := []byte(key(string(id), pluggedPlace, ""))
 	c := b.Bucket([]byte(string(ports.noun) + "." + index)).Cursor()
 	for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); {
@@ -116,7 +117,8 @@ func domainsWith(b *bbolt.Tx, index string, id sdn.ID) ([]sdn.ID, error) {
 		if err != nil {
 			return nil, err
 		}
-		if domain != "" && !contains(domains, domain) {
+		if !seen[domain] {
+			seen[domain] = true
 			domains = append(domains, domain)
 		}
 		k, _ = c.Seek(append(append(bytes.Clone(prefix), network...), 1)) // behind the network's ports

@@ -192,6 +192,23 @@ func TestPortBringsItsGroups(t *testing.T) {
 	}
 }
 
+// A group of no rules, and an address group of no prefixes, are told as the others are, and become others.
+func TestEmptyGroupsAreTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	set, err := w.ApplyAddressGroup(t.Context(), sdn.AddressGroupSpec{})
+	ok(t, err)
+	empty, named := w.group(t, ""), w.group(t, "", sdn.Rule{Direction: sdn.Ingress, RemoteSet: set.ID})
+	w.port(t, sdn.PortSpec{Network: w.networks[0].ID, Host: testHost, Groups: []sdn.ID{empty, named}})
+	checkSum(t, w.Provider)
+	w.group(t, empty, egress(80))
+	_, err = w.ApplyAddressGroup(t.Context(), sdn.AddressGroupSpec{ID: set.ID, Prefixes: []netip.Prefix{prefix("192.0.2.0/24")}})
+	ok(t, err)
+	checkSum(t, w.Provider)
+	w.group(t, empty)
+	checkSum(t, w.Provider)
+}
+
 // A QoS policy's change reaches the plugged ports that name it, and no others.
 func TestLimitsReachTheirPorts(t *testing.T) {
 	t.Parallel()

@@ -54,6 +54,7 @@ func (p *Provider) ensurePorts(ctx context.Context, specs []sdn.PortSpec, all bo
 	var failures []error
 	err := p.update(ctx, func(t *tx) error {
 		failures = nil
+		clear(ids)
 		for i, spec := range specs {
 			r, err := t.ensurePort(spec)
 			var refused *sdn.Error

@@ -44,7 +44,7 @@ func (t *tx) checkGroups(groups []sdn.ID, unguarded bool) ([]sdn.ID, error) {
 	return slices.Compact(set), nil
 }
 
-// changedGroups gives a port's groups after a change of it. Port security is not switched off while it has some.
+// changedGroups gives a port's groups after a change of it.
 func (t *tx) changedGroups(r *portRow, c sdn.PortPatch) ([]sdn.ID, error) {
 	unguarded := r.NoPortSecurity
 	if c.NoPortSecurity != nil {
@@ -53,8 +53,8 @@ func (t *tx) changedGroups(r *portRow, c sdn.PortPatch) ([]sdn.ID, error) {
 	if c.Groups != nil {
 		return t.checkGroups(*c.Groups, unguarded)
 	}
-	if unguarded && len(r.Groups) > 0 {
-		return nil, sdn.Conflict(sdn.InUse, "port", "groups", "port security cannot be switched off while the port has security groups")
+	if unguarded {
+		return nil, nil
 	}
 	return r.Groups, nil
 }

@@ -246,8 +246,8 @@ type Datapath interface {
 	DeleteDomain(ctx context.Context, id string) error
 	UpdatePorts(ctx context.Context, domain string, remove, add []fabric.Port) error
 	UpdateForwards(ctx context.Context, domain string, remove, add []fabric.Forward) error
-	// UpdateGroups tells the domain's filter what these security groups and address groups are now. It must know them before a port has them, and
-	// forgets those that no port has any more. One that it knows at the revision given costs nothing.
+	// UpdateGroups tells the domain's filter what these security groups and address groups are now. It must know them before a port has them;
+	// those that no port has any more Reconcile forgets. One that it knows at the revision given costs nothing.
 	UpdateGroups(ctx context.Context, domain string, groups []policy.Group, sets []policy.Set) error
 	// Supports tells what the kernel can enforce. It is cheap.
 	Supports() policy.Support

@@ -97,6 +97,7 @@ func (t *tx) applySecurityGroup(spec sdn.SecurityGroupSpec) (*securityGroupRow, 
 		}
 	}
 	rules, other := mergeRules(r.Rules, spec.Rules)
+	other = other || r.Defined == 0
 	if !changed && !other {
 		return r, t.touchGroup(r.ID)
 	}

@@ -234,7 +234,7 @@ func floatingIPs(s *session) {
 	s.is(forward, "internal_port_id", port.id(), "internal_port", 80, "external_port", 8080, "protocol", "tcp", "internal_ip_address", "10.0.0.9")
 	s.quiet("floating ip port forwarding set --external-protocol-port 8081 198.51.100.50 %s", forward.id())
 	s.is(s.one("floating ip port forwarding show 198.51.100.50 %s", forward.id()), "external_port", 8081)
-	s.refused("409", "floating ip port forwarding create --internal-ip-address 10.0.0.9 --port p1 --internal-protocol-port 81 --external-protocol-port 8081 --protocol tcp 198.51.100.50")
+	s.refused("400", "floating ip port forwarding create --internal-ip-address 10.0.0.9 --port p1 --internal-protocol-port 81 --external-protocol-port 8081 --protocol tcp 198.51.100.50")
 	if got := len(s.list("floating ip port forwarding list --external-protocol-port 8081 198.51.100.50")); got != 1 {
 		s.Errorf("%d forwardings were found", got)
 	}
