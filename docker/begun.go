@@ -22,6 +22,7 @@ import (
 type beginning struct {
 	Kind, Name string // of its Key
 	At         time.Time
+	Found      bool `json:",omitempty"` // it was made, and is about to go: once it is not there it never comes
 
 	held bool // the call that makes it, or one that follows, goes on
 }
@@ -95,6 +96,22 @@ func (b *begun) let(kind, name string) {
 
 // Unanswered gives a value after calls that made something, or may have, and that the engine was not told so of: Memory.Compare finds out what becomes of it.
 func (d *Driver) Unanswered() <-chan struct{} { return d.begun.more }
+
+// found writes down that something is there that is about to go.
+func (b *begun) found(kind, name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	record := recordOf(kind, name)
+	what, ok := b.all[record]
+	if !ok || what.Found {
+		return
+	}
+	what.Found = true
+	if err := b.folder.Put(record, what); err != nil {
+		b.log.Warn("a record of what was to be made may stay for some minutes", "kind", kind, "name", name, "err", err)
+	}
+	b.all[record] = what
+}
 
 // strike strikes out what the engine was told of, or what is gone. A record that cannot be deleted is found to be of no use by the next process.
 func (b *begun) strike(kind, name string) {
@@ -202,7 +219,7 @@ func (d *Driver) settleBegun(c Comparison, now time.Time) (next time.Time) {
 	}
 	for _, b := range c.absent {
 		switch due := b.At.Add(landing); {
-		case !now.Before(due):
+		case b.Found, !now.Before(due):
 			strike(b)
 		case next.IsZero() || due.Before(next):
 			next = due

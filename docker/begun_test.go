@@ -395,6 +395,30 @@ func TestBegunLands(t *testing.T) {
 	k.settled()
 }
 
+// What was there and went is not waited for, also where the plugin is killed right after.
+func TestBegunWent(t *testing.T) {
+	t.Parallel()
+	k := newKillable(t, makings["tagless"].wrap, makings["tagless"].change)
+	n := makings["tagless"].make(k)
+	body := k.request(n)
+	if !k.mortally(2, func() { k.ok("NetworkDriver.CreateNetwork", body) }) {
+		t.Fatal("it lives")
+	}
+	k.release(n)
+	k.compare(0)
+	if !k.mortally(4, func() { k.compare(time.Minute) }) {
+		t.Fatal("it lives")
+	}
+	k.clean()
+	if left := k.begun(); len(left) != 1 {
+		t.Fatalf("written down: %v", left)
+	}
+	k.compare(0)
+	if left := k.begun(); len(left) > 0 {
+		t.Errorf("still written down: %v", left)
+	}
+}
+
 // A range that was given to the engine, and that it may have for another driver's network, is one of those that stay where another engine may be.
 func TestBegunRangeIsOld(t *testing.T) {
 	t.Parallel()

@@ -449,6 +449,7 @@ func (d *Driver) deleteNetwork(ctx context.Context, r *networkRequest) (any, err
 
 // dropFound deletes a network, whoever has it.
 func (d *Driver) dropFound(ctx context.Context, id string, network sdn.Network) error {
+	d.begun.found(kindNetwork, id)
 	err := d.dropMade(ctx, id, network)
 	if err == nil {
 		d.begun.strike(kindNetwork, id)

@@ -210,6 +210,7 @@ func (d *Driver) letGo(ctx context.Context, ref poolRef) (sdn.ID, error) {
 			return "", err // somebody else's: used, never deleted
 		}
 	}
+	d.begun.found(kindPool, pool.Key.Name)
 	network, err := d.letGoOurs(ctx, ref, pool)
 	if err == nil {
 		d.begun.strike(kindPool, pool.Key.Name)
