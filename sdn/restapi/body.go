@@ -107,13 +107,6 @@ func (b *body) readOnly(names ...string) {
 	}
 }
 
-// fixed refuses attributes of a change that only a new object can have.
-func (b *body) fixed(names ...string) {
-	if !b.post {
-		b.readOnly(names...)
-	}
-}
-
 // falseAnyway are the attributes for administrators that are false of a new object of which nothing is said.
 var falseAnyway = []string{"shared", "is_default", "router:external"}
 

@@ -112,7 +112,7 @@ func TestProjects(t *testing.T) {
 	})
 }
 
-// A network's owner sees what others have on it.
+// A network's owner sees what others have on it, and may take their ports away.
 func TestNetworkOwner(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -121,9 +121,13 @@ func TestNetworkOwner(t *testing.T) {
 	p := w.made(t, root, "POST", "/v2.0/ports", `{"port":{"network_id":"`+n+`","project_id":"c"}}`, "port.id")
 	w.steps(t, Caller{Project: "a", Role: Member}, []step{
 		{"GET", "/v2.0/subnets/" + s, "", 200, "subnet.id=" + s}, {"GET", "/v2.0/ports/" + p, "", 200, "port.id=" + p},
-		{"PUT", "/v2.0/ports/" + p, `{"port":{"name":"x"}}`, 403, "PolicyNotAuthorized: "},
+		{"PUT", "/v2.0/ports/" + p, `{"port":{"name":"x"}}`, 403, "PolicyNotAuthorized: "}, {"DELETE", "/v2.0/subnets/" + s, "", 403, "PolicyNotAuthorized: "},
 	})
-	w.steps(t, Caller{Project: "b", Role: Member}, []step{{"GET", "/v2.0/subnets/" + s, "", 404, "SubnetNotFound: "}, {"GET", "/v2.0/ports/" + p, "", 404, "PortNotFound: "}})
+	w.steps(t, Caller{Project: "b", Role: Member}, []step{
+		{"GET", "/v2.0/subnets/" + s, "", 404, "SubnetNotFound: "}, {"GET", "/v2.0/ports/" + p, "", 404, "PortNotFound: "}, {"DELETE", "/v2.0/ports/" + p, "", 404, "PortNotFound: "},
+	})
+	w.steps(t, Caller{Project: "a", Role: Reader}, []step{{"DELETE", "/v2.0/ports/" + p, "", 403, "PolicyNotAuthorized: "}})
+	w.steps(t, Caller{Project: "a", Role: Member}, []step{{"DELETE", "/v2.0/ports/" + p, "", 204, ""}}) // so that it can delete the network
 }
 
 func TestAudit(t *testing.T) {

@@ -32,6 +32,9 @@ type noun[T, E, S, P any] struct {
 	// shared tells whether everybody sees an object, whosesoever it is. nil: nobody else does.
 	shared func(*call, T) (bool, error)
 
+	// holds tells whether the caller may delete an object of another's. nil: it may not.
+	holds func(*call, T) (bool, error)
+
 	// spec and patch read a body. They must not ask the provider for more than what the body refers to; the body remembers what is wrong.
 	spec  func(*call, *body) S
 	patch func(*call, *body, T) P
@@ -115,6 +118,21 @@ func (n noun[T, E, S, P]) own(c *call, id sdn.ID) (t T, err error) {
 	return t, nil
 }
 
+// held gives an object that the caller may delete.
+func (n noun[T, E, S, P]) held(c *call, id sdn.ID) (t T, err error) {
+	if n.holds == nil {
+		return n.own(c, id)
+	}
+	if t, err = n.need(c, id); err != nil {
+		return t, err
+	}
+	holds, err := n.holds(c, t)
+	if err == nil && !holds && !c.owns(n.meta(t)) {
+		err = c.denied("it is another project's")
+	}
+	return t, err
+}
+
 // target is the id in the path.
 func (c *call) target() sdn.ID { return sdn.ID(c.PathValue("id")) }
 
@@ -159,7 +177,7 @@ func (n noun[T, E, S, P]) delete(w http.ResponseWriter, c *call) error {
 	if c.ContentLength > 0 {
 		return badRequest("Request body is not supported in DELETE.")
 	}
-	t, err := n.own(c, c.target())
+	t, err := n.held(c, c.target())
 	if err != nil {
 		return err
 	}

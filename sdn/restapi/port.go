@@ -84,6 +84,7 @@ func (s *server) ports() noun[sdn.Port, Port, sdn.PortSpec, sdn.PortPatch] {
 		find:   func(ctx context.Context, f *filter) iter.Seq2[sdn.Port, error] { return p.FindPorts(ctx, portQuery(f)) },
 		encode: EncodePort, quick: quickPort,
 		shared: func(c *call, p sdn.Port) (bool, error) { return c.ofNetwork(p.Network, false) },
+		holds:  func(c *call, p sdn.Port) (bool, error) { return c.ofNetwork(p.Network, false) },
 		spec:   portSpec, patch: portPatch,
 		create: s.createPort, update: p.UpdatePort,
 		remove:   func(ctx context.Context, id sdn.ID) error { return p.DeletePort(ctx, id, 0) },
