@@ -124,6 +124,9 @@ func (s *server) target(c *call, b *body) *sdn.Target {
 		b.fail(err)
 		return nil
 	}
+	if !c.owns(port.Meta) {
+		b.fail(badOf("floatingip", "Cannot process floating IP association with Port %s, since that port is owned by a different tenant", port.ID))
+	}
 	has, several := false, 0
 	for _, a := range port.Addresses {
 		has = has || a.Addr == target.Addr

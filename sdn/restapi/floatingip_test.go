@@ -72,6 +72,23 @@ func TestFloatingIPs(t *testing.T) {
 	w.do(t, alice, "DELETE", path, "", 404, "FloatingIPNotFound", "")
 }
 
+// Who owns a shared network sees the ports that others have on it, and leads nothing to them.
+func TestForeignPortOnOwnNetwork(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	network := w.do(t, root, "POST", "networks", `{"network": {"project_id": "alice", "shared": true}}`, 201, "", "network")["id"].(string)
+	w.do(t, alice, "POST", "subnets", `{"subnet": {"network_id": "`+network+`", "ip_version": 4, "cidr": "10.9.0.0/24"}}`, 201, "", "subnet")
+	his := w.madePort(t, bob, network, "")
+	w.do(t, alice, "GET", "ports/"+his, "", 200, "", "port")
+	fip := w.do(t, alice, "POST", "floatingips", w.floating(""), 201, "", "floatingip")["id"].(string)
+	refused{
+		{"a floating IP", alice, "POST", "floatingips", w.floating(`, "port_id": "` + his + `"`), 400, "BadRequest"},
+		{"changed", alice, "PUT", "floatingips/" + fip, `{"floatingip": {"port_id": "` + his + `"}}`, 400, "BadRequest"},
+		{"a forwarding", alice, "POST", "floatingips/" + fip + "/port_forwardings",
+			`{"port_forwarding": {"protocol": "tcp", "external_port": 1, "internal_port": 1, "internal_port_id": "` + his + `"}}`, 400, "BadRequest"},
+	}.run(t, w)
+}
+
 func TestFloatingIPAddresses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

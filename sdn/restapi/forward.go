@@ -190,6 +190,9 @@ func (s *server) checkInside(c *call, target sdn.Target) error {
 	if err != nil {
 		return err
 	}
+	if !c.owns(port.Meta) {
+		return badOf("port_forwarding", "Port %s is owned by a different tenant", port.ID)
+	}
 	for _, a := range port.Addresses {
 		if a.Addr == target.Addr || target.Addr == (netip.Addr{}) {
 			return nil

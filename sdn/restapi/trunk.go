@@ -111,7 +111,7 @@ func (s *server) specTrunk(c *call, b *body) trunkSpec {
 	b.required("port_id")
 	out := trunkSpec{TrunkSpec: sdn.TrunkSpec{Base: b.base(), Parent: or(b.id("port_id")), Disabled: or(not(b.boolean("admin_state_up")))}, subports: or(b.subports())}
 	if b.err == nil {
-		_, err := s.ports().need(c, out.Parent)
+		_, err := s.ports().own(c, out.Parent)
 		b.fail(errors.Join(err, s.checkFree(c, out.subports)))
 	}
 	return out
