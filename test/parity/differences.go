@@ -120,7 +120,6 @@ var Differences = []Difference{
 	// What is refused otherwise, or not refused.
 	{"network list by absent marker", "*", "reading goes on behind an id that is gone, so that a page can follow what was deleted meanwhile"},
 	{"network tags comma", "*", "a tag with a comma could never be found again"},
-	{"network list by *tags*", "value of *", "follows from the one above"},
 	{"port create address of other subnet", "error", "which of the two is wrong, address or subnet, is not told apart"},
 	{"router add subnet to second", "error", "the network is refused, for it can be on one router only, not the address"},
 	{"port create group that is no uuid", "error", "ids are opaque: what is no UUID is no group there is"},
