@@ -13,7 +13,7 @@ SOAK        ?= 60s
 count = go run ./test/count -name $(1) $(if $(RESULTS),-to $(RESULTS)/$(1))
 
 .DEFAULT_GOAL := help
-.PHONY: help build failpoints docker-plugin man test lint e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron bench bench-docker bench-neutron fuzz demo demo-clean install clean need-root need-gcc deps
+.PHONY: help build failpoints docker-plugin man test lint e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron e2e-sdn e2e-openstack bench bench-docker bench-neutron bench-sdn fuzz demo demo-clean install clean need-root need-gcc deps
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-18s %s\n", $$1, $$2 }'
@@ -52,9 +52,18 @@ e2e-neutron: need-root docker-plugin failpoints ## scenarios on a real Neutron a
 	hack/deps.sh neutron
 	go test -json -tags e2e -count=1 -p 1 -parallel 2 -timeout 45m -run "$(SCENARIOS)" ./test/e2e/neutronlab ./test/e2e/neutron | $(call count,e2e-neutron)
 
+e2e-sdn: SCENARIOS = TwoProcesses|Flow$$|Restarts
+e2e-sdn: need-root build ## the SDN and Docker's driver as two processes, and scenarios of e2e-docker on such hosts (root)
+	hack/deps.sh e2e
+	KURYR_E2E_PROVIDER=sdn go test -json -tags e2e -count=1 -parallel 4 -timeout $(E2E_TIMEOUT) -run '$(SCENARIOS)' ./test/e2e/docker | $(call count,e2e-sdn)
+
 e2e-docker-neutron: need-root build ## the scenarios of e2e-docker on a real Neutron, but for what it has not (root; installs it)
 	hack/deps.sh e2e neutron
 	KURYR_E2E_PROVIDER=neutron go test -json -tags e2e -count=1 -parallel 2 -timeout 60m -run "$(SCENARIOS)" ./test/e2e/docker | $(call count,e2e-docker-neutron)
+
+e2e-openstack: build ## Debian's openstack command and gophercloud against kuryr sdn; SCENARIOS chooses (installs the command as root)
+	hack/deps.sh openstack
+	go test -json -tags e2e -count=1 -timeout $(E2E_TIMEOUT) -run "$(SCENARIOS)" ./test/e2e/openstack | $(call count,e2e-openstack)
 
 # The folders whose own tests kill at failpoints; without the tag those tests are not there.
 KILLS := ./docker ./bind ./datapath/fabric ./datapath/host ./sdn/local ./sdn/nested
@@ -90,6 +99,9 @@ bench-neutron: need-root build ## measure on a real Neutron: its calls, Kuryr's 
 	hack/deps.sh neutron
 	go run ./test/bench -only neutron -rounds 20
 
+bench-sdn: need-root build ## measure the embedded SDN as a Neutron API, and what security groups cost (root)
+	go run ./test/bench -only sdn
+
 fuzz: ## run every fuzz target for FUZZTIME (10s; or 2000x, so many inputs)
 	hack/fuzz.sh $(FUZZTIME)
 
@@ -102,7 +114,7 @@ demo-clean: need-root ## remove what the demo made (root)
 deps: ## install what the suites need from Debian (root)
 	hack/deps.sh build e2e
 
-install: build ## install kuryr, its manual, completions and systemd unit (DESTDIR, PREFIX)
+install: build ## install kuryr, its manual, completions and systemd units (DESTDIR, PREFIX)
 	install -D -m 755 bin/kuryr $(DESTDIR)$(PREFIX)/bin/kuryr
 	install -D -m 755 bin/kuryr-vif $(DESTDIR)/usr/libexec/kuryr/kuryr-vif
 	for type in bridge ovs tap midonet unbound; do ln -sf kuryr-vif $(DESTDIR)/usr/libexec/kuryr/$$type; done
@@ -112,7 +124,8 @@ install: build ## install kuryr, its manual, completions and systemd unit (DESTD
 	bin/kuryr completion zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kuryr
 	bin/kuryr completion fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/kuryr.fish
 	install -d $(DESTDIR)/etc/systemd/system
-	sed 's,/usr/local/bin/,$(PREFIX)/bin/,' deploy/systemd/kuryr.service >$(DESTDIR)/etc/systemd/system/kuryr.service
+	for unit in kuryr kuryr-sdn; do \
+		sed 's,/usr/local/bin/,$(PREFIX)/bin/,' deploy/systemd/$$unit.service >$(DESTDIR)/etc/systemd/system/$$unit.service; done
 
 clean: ## remove what was built
 	rm -rf bin man

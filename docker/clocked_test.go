@@ -106,6 +106,7 @@ func (c *clocked) findings() string {
 		}
 		all = append(all, line)
 	}
+	slices.Sort(all) // of one noun they come in the order of their ids, which are random
 	return strings.Join(all, ", ")
 }
 

@@ -31,11 +31,12 @@ type comparer struct {
 	has       map[string]EngineNetwork
 	endpoint  map[string]bool
 	inspected map[string][]EngineEndpoint
-	known     map[string]bool // the SDN's networks, by the engine's id
-	ported    map[sdn.ID]bool // networks that have ports of ours
-	ranges    map[sdn.ID]int  // how many ranges a network has of this host's pools
-	connected map[sdn.ID]bool // networks on which a container has an interface that the engine does not know
-	alone     bool            // nothing speaks of an engine besides the one that answers
+	known     map[string]bool      // the SDN's networks, by the engine's id
+	ported    map[sdn.ID]bool      // networks that have ports of ours
+	ranges    map[sdn.ID]int       // how many ranges a network has of this host's pools
+	connected map[sdn.ID]bool      // networks on which a container has an interface that the engine does not know
+	left      map[string]beginning // what no engine may have been told of, by record, as it was before the SDN was read
+	alone     bool                 // nothing speaks of an engine besides the one that answers
 }
 
 // read reads the SDN.
@@ -174,13 +175,15 @@ func engineOf(tags []string) string {
 //
 // An engine that is killed in CreateNetwork never lists the network, so none is ever seen to have it, and no call will come for it.
 // It may be forgotten nevertheless, since whoever has it would lose nothing but an empty network, where all of this holds:
-//   - no endpoint was ever made on it (CreateEndpoint notes that on networks that no engine was seen to have), and no port of ours
-//     is on it now (untouched);
-//   - all its ranges are of pools that this host's engine asked for, one at least, and nothing on it is of a swarm (untouched);
+//   - no endpoint was ever made on it (CreateEndpoint notes that on networks that no engine was seen to have), no port of ours
+//     is on it now, and nothing on it is of a swarm (untouched);
+//   - all its ranges are of pools that this host's engine asked for, one at least (untouched);
 //   - the engine that answers uses this plugin: it has another of these networks, or was seen to (soleEngine);
 //   - nothing speaks of an engine that is not asked: no network or pool of this host is noted as another's, and none that nobody was
 //     seen to have was ever used (soleEngine);
 //   - it was made a minute ago at least, besides being found missing twice with the grace time between.
+//
+// Where it is written down that no engine was told of it (begun), the first of these is enough: then nobody has it.
 //
 // All else that no engine was seen to have stays until somebody says that it is nobody's.
 func (c *comparer) owned(n sdn.Network) (kept, engine string) {
@@ -190,7 +193,7 @@ func (c *comparer) owned(n sdn.Network) (kept, engine string) {
 	switch engine = engineOf(n.Tags); {
 	case c.view.Swarm && (!localID.MatchString(n.Key.Name) || ofSwarm(n)):
 		return "other nodes of the swarm may have the network", swarmEngine
-	case engine == "" && c.alone && c.untouched(n):
+	case engine == "" && (c.alone || c.untold(kindNetwork, n.Key.Name)) && c.untouched(n):
 		return "", ""
 	case engine == "":
 		return "the engine that answers was never seen to have the network", ""
@@ -366,13 +369,24 @@ func (c *comparer) networks(context.Context) error {
 		f := Forgotten{Noun: NounNetwork, Name: n.Key.Name, Why: "Docker does not have it"}
 		f.Kept, f.Engine = c.owned(n)
 		if f.Engine == "" && f.Kept == "" && engineOf(n.Tags) == "" {
-			f.Why += ", nor was any engine seen to have it"
-			f.NotBefore, f.untouched = n.Created.Add(creation), true
+			f.untouched = true
+			if f.untold = c.untold(kindNetwork, n.Key.Name); f.untold {
+				f.Why += ", and was not told of it"
+			} else {
+				f.Why += ", nor was any engine seen to have it"
+				f.NotBefore = n.Created.Add(creation)
+			}
 		}
 		if c.connected[n.ID] {
 			f.Kept, f.Connected = "a container has an interface on it", true
 		}
 		c.add(f, n.Meta)
+	}
+	for _, n := range c.hidden {
+		// They were read before the pools were: this one's is gone. It was made, or was to have its subnet, when Kuryr was killed.
+		if c.d.sdn.Capabilities().SubnetPools && !slices.ContainsFunc(c.all, func(p enginePool) bool { return string(p.ID) == n.Key.Name }) {
+			c.add(Forgotten{Noun: NounNetwork, Name: n.Name, Why: "its range is gone, of which it held addresses", hidden: true}, n.Meta)
+		}
 	}
 	for _, l := range c.links {
 		n := l.asNetwork(c.d)
@@ -382,7 +396,8 @@ func (c *comparer) networks(context.Context) error {
 			}
 			continue
 		}
-		f := Forgotten{Noun: NounNetwork, Name: l.id, Why: "Docker does not have it; it is the existing network " + string(l.network), linked: true}
+		f := Forgotten{Noun: NounNetwork, Name: l.id, Why: "Docker does not have it; it is the existing network " + string(l.network), linked: true,
+			untold: engineOf(n.Tags) == "" && c.untold(kindNetwork, l.id)}
 		if f.Kept, f.Engine = c.owned(n); c.connected[l.network] {
 			f.Kept, f.Connected = "a container has an interface on it", true
 		}
@@ -425,7 +440,7 @@ func (c *comparer) pools(context.Context) error {
 		switch {
 		case engine != "" && engine != c.view.ID:
 			f.Kept, f.Engine = "the range is another engine's, or this one's before it lost its data", engine
-		case engine == "" && !alone && (used || c.d.frugal() || !p.untouched()):
+		case engine == "" && !alone && !c.untold(kindPool, p.Key.Name) && (used || c.d.frugal() || !p.untouched()):
 			f.Kept = "the engine that answers was never seen to have the range, and there are networks of others"
 		}
 		c.add(f, p.Meta)

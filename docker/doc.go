@@ -113,7 +113,8 @@
 // is written down as it came, answered as done, and made again when the SDN is back: Driver.Run does that, woken by the first call that the SDN
 // serves again or by a timer. A call that gives what a debt may be about (the same endpoint, address, MAC or range) pays the debt first; so what was
 // given since is never taken for what was to be cleaned up. Calls that give anything fail at once while the SDN is away. A third folder, in StateDir
-// too, names the networks whose tags on somebody else's network are to be seen to: Run makes them what the link there is, or is not, says.
+// too, names the networks whose tags on somebody else's network are to be seen to: Run makes them what the link there is, or is not, says. A fourth has the
+// Keys of the networks and pools that a call is about to make, until the engine was told of them: what a kill leaves of them can be told from what another engine has.
 //
 // The engine ignores errors of its cleaning calls and never repeats them, so what they leave is marked in the SDN before it
 // is taken down, and Driver.Reconcile, run at start, finishes it.

@@ -71,8 +71,9 @@ type Config struct {
 	WaitActive time.Duration
 	// ProcessExternalConnectivity has the ports that a container exposes opened by a security group of its own, where the SDN has such.
 	ProcessExternalConnectivity bool
-	// StateDir is the folder for what must outlive the machine's restart: clean-ups that are owed while the SDN is away, and existing networks whose tags
-	// are to be seen to. "": the former fail then, and the engine waits for the latter.
+	// StateDir is the folder for what must outlive the machine's restart: clean-ups that are owed while the SDN is away; existing networks whose tags
+	// are to be seen to; and what the engine's calls are about to make. "": clean-ups fail then, the engine waits for tags, and what a kill has left of a
+	// network that was being made may stay.
 	StateDir string
 	// RunDir is the folder for what is remembered of the endpoints of this host, at most until its restart. "": it is in memory alone.
 	RunDir string
@@ -140,6 +141,7 @@ type Driver struct {
 	plugged  *pluggedRecords
 	owed     *owed
 	marks    *marks
+	begun    *begun
 	proxy    *portproxy.Proxy
 	external bool // ProcessExternalConnectivity
 
@@ -206,9 +208,12 @@ func New(c Config) (*Driver, error) {
 	proxy := portproxy.New(portproxy.Config{Logger: c.Logger})
 	if c.Registerer != nil {
 		debts := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kuryr_docker_owed", Help: "Clean-ups that the Docker engine asked for and that are done when the SDN is back, and ports of failed calls that the SDN may yet make.",
-		}, func() float64 { return float64(due.count()) })
-		for _, collector := range []prometheus.Collector{proxy, debts} {
+			Name: "kuryr_docker_owed", Help: "Clean-ups that the Docker engine asked for and that are done when the SDN is back.",
+		}, func() float64 { return float64(len(due.names(func(c owedCall) bool { return !c.isLate() }))) })
+		late := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kuryr_docker_late_ports", Help: "Ports of failed calls that the SDN may yet make, and that are looked for.",
+		}, func() float64 { return float64(len(due.names(owedCall.isLate))) })
+		for _, collector := range []prometheus.Collector{proxy, debts, late} {
 			if err := c.Registerer.Register(collector); err != nil {
 				return nil, fmt.Errorf("docker: metrics: %w", err)
 			}
@@ -225,7 +230,8 @@ func New(c Config) (*Driver, error) {
 		made: map[string]sdn.ID{}, madeAs: map[sdn.ID]string{}, lent: map[string]lending{}, returned: map[sdn.Address]bool{},
 		waitActive: c.WaitActive,
 		routed:     c.Routed, deleteEmpty: c.DeleteEmptySubnets, large: make(chan struct{}, maxLarge),
-		plugged: known, owed: due, marks: openMarks(folderIn(c.StateDir, marksFolder), c.Logger), proxy: proxy, external: c.ProcessExternalConnectivity,
+		plugged: known, owed: due, marks: openMarks(folderIn(c.StateDir, marksFolder), c.Logger), begun: openBegun(folderIn(c.StateDir, begunFolder), c.Logger),
+		proxy: proxy, external: c.ProcessExternalConnectivity,
 	}
 	d.restoreProxied(context.Background())
 	return d, nil

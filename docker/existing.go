@@ -169,6 +169,7 @@ func (d *Driver) useNetwork(ctx context.Context, r *createNetworkRequest, u use,
 			cidr = data.cidr
 		}
 	}
+	d.beginNetwork(ctx, r.NetworkID)
 	l, err := d.ensureLink(ctx, r.NetworkID, u.network.ID, ids, cidr, r.network.tags(), isNew)
 	if err != nil {
 		return isNew, err
@@ -199,7 +200,7 @@ func (d *Driver) fillLink(ctx context.Context, r *createNetworkRequest, l link, 
 		return err
 	}
 	failpoint.Here("docker.createnetwork.used")
-	d.claim(pools)
+	d.claim(ctx, pools)
 	if peersWork(u.network, slices.Collect(maps.Values(u.standing))) {
 		d.markFirst(ctx, r.NetworkID, u.network)
 	}

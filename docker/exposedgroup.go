@@ -38,8 +38,12 @@ func exposedRules(ports []exposedPort) []sdn.Rule {
 // expose lets in what a container exposes. A port that its user made is filtered as he said, and one without port security is not filtered. The
 // caller holds the endpoint's lock.
 func (d *Driver) expose(ctx context.Context, endpoint string, known *plugged, ports []exposedPort) error {
-	if !d.external || !d.sdn.Capabilities().SecurityGroups || len(ports) == 0 || known.Port.NoPortSecurity || !d.ownPort(known.Port) {
+	can := d.sdn.Capabilities()
+	if !d.external || !can.SecurityGroups || len(ports) == 0 || known.Port.NoPortSecurity || !d.ownPort(known.Port) {
 		return nil
+	}
+	if can.GrouplessOpen && len(known.Port.Groups) == 0 {
+		return nil // everything is let in, and its first group would close all the rest
 	}
 	known.Exposed = true
 	d.plugged.put(ctx, endpoint, *known)

@@ -3,6 +3,7 @@ package docker
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,7 +16,7 @@ import (
 
 // What a Driver keeps on the disk, and how a command that is not its process reads it.
 
-const endpointsFolder, owedFolder, marksFolder = "endpoints", "owed", "marks"
+const endpointsFolder, owedFolder, marksFolder, begunFolder = "endpoints", "owed", "marks", "begun"
 
 // folderIn is a folder of a folder, "" of none.
 func folderIn(dir, name string) string {
@@ -27,7 +28,7 @@ func folderIn(dir, name string) string {
 
 // Folders are those that a Driver with these two keeps records in, files of JSON.
 func Folders(stateDir, runDir string) []string {
-	return []string{folderIn(stateDir, owedFolder), folderIn(stateDir, marksFolder), folderIn(runDir, endpointsFolder)}
+	return []string{folderIn(stateDir, owedFolder), folderIn(stateDir, marksFolder), folderIn(stateDir, begunFolder), folderIn(runDir, endpointsFolder)}
 }
 
 // Publication is a port of the host that a Kuryr on this host publishes by its proxy.
@@ -68,4 +69,17 @@ func Debts(stateDir string) ([]Debt, error) {
 	}
 	slices.SortFunc(list, func(a, b Debt) int { return a.At.Compare(b.At) })
 	return list, err
+}
+
+// Notes are what else the Kuryr with this state folder has written down, by folder and record, as it is there: the existing networks whose tags are to be seen to, and
+// what calls are about to make.
+func Notes(stateDir string) (map[string]map[string]json.RawMessage, error) {
+	notes := map[string]map[string]json.RawMessage{}
+	var errs []error
+	for _, folder := range []string{marksFolder, begunFolder} {
+		all, err := records.Load[json.RawMessage](records.At(folderIn(stateDir, folder)))
+		notes[folder] = all
+		errs = append(errs, err)
+	}
+	return notes, errors.Join(errs...)
 }

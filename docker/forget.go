@@ -98,7 +98,10 @@ func (d *Driver) unconnected(ctx context.Context, port sdn.Port) error {
 // forgetNetwork removes a network and its pools. Killed between the two it leaves pools that no network has the range of.
 func (d *Driver) forgetNetwork(ctx context.Context, f Forgotten) error {
 	drop := d.dropUnconnected
-	if f.linked {
+	switch {
+	case f.hidden:
+		return ignoreAbsent(d.deleteHidden(ctx, f.ID))
+	case f.linked:
 		drop = d.dropLinked
 	}
 	pools, err := drop(ctx, f)
@@ -113,9 +116,21 @@ func (d *Driver) forgetNetwork(ctx context.Context, f Forgotten) error {
 	return nil
 }
 
+// lockForgotten takes the lock of a network, which stays if the engine has asked for it again since it was found.
+func (d *Driver) lockForgotten(ctx context.Context, f Forgotten) (unlock func(), err error) {
+	if unlock, err = d.locks.lock(ctx, "network/"+f.Name); err != nil {
+		return nil, err
+	}
+	if f.untold && !d.begun.isLeft(kindNetwork, f.Name) {
+		unlock()
+		return nil, stayed{"Docker has asked for it again"}
+	}
+	return unlock, nil
+}
+
 // dropUnconnected removes a network that no container has an interface on, and tells the pools it was cut from.
 func (d *Driver) dropUnconnected(ctx context.Context, f Forgotten) ([]sdn.ID, error) {
-	unlock, err := d.locks.lock(ctx, "network/"+f.Name)
+	unlock, err := d.lockForgotten(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +168,7 @@ func (d *Driver) dropUnconnected(ctx context.Context, f Forgotten) ([]sdn.ID, er
 // dropLinked is dropUnconnected of an existing network. Others of the engine's may be the same one: then who has its interfaces cannot be
 // told, and their endpoints were removed before.
 func (d *Driver) dropLinked(ctx context.Context, f Forgotten) ([]sdn.ID, error) {
-	unlock, err := d.locks.lock(ctx, "network/"+f.Name)
+	unlock, err := d.lockForgotten(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -208,6 +223,15 @@ func (d *Driver) forgetPool(ctx context.Context, id sdn.ID) error {
 	}
 	if used && !d.ours(subnet.Meta, kindHiddenSubnet) && pool.subnet() == "" {
 		return stayed{"a network is cut from it"}
+	}
+	if pool.subnet() != "" {
+		links, err := d.allLinks(ctx)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(links, func(l link) bool { return slices.Contains(l.pools, id) }) {
+			return stayed{"it is of an existing network that is used"}
+		}
 	}
 	_, err = d.letGo(ctx, poolRef{id: id})
 	return err

@@ -70,8 +70,10 @@ type Forgotten struct {
 	Updated   time.Time // in the SDN
 
 	revision  int64
+	hidden    bool // a network that holds addresses for another driver's
 	linked    bool // a network that existed before the engine's: its link is what is meant
 	untouched bool // a network that no engine was seen to have: it goes only as it is
+	untold    bool // a network that no engine was told of: it goes only while that is so
 }
 
 func (f Forgotten) String() string { return f.Noun + " " + f.Name + ": " + f.Why }
@@ -89,6 +91,9 @@ type Comparison struct {
 
 	seen []sdn.Network // the engine has them and they do not say so yet
 	used []enginePool  // likewise
+
+	told   []beginning // the engine has them: it was told
+	absent []beginning // the SDN does not have them
 }
 
 // Running is an endpoint of a container that runs.
@@ -104,7 +109,7 @@ var localID = regexp.MustCompile(`^[0-9a-f]{64}$`)
 // that what comes while the engine is asked is not missed in it. What an engine is just being given shows up too: only what is
 // found again later is forgotten.
 func (d *Driver) Forgotten(ctx context.Context, engine Engine) (Comparison, error) {
-	c := comparer{d: d, engine: engine, inspected: map[string][]EngineEndpoint{}}
+	c := comparer{d: d, engine: engine, inspected: map[string][]EngineEndpoint{}, left: d.begun.left()}
 	if err := c.read(ctx); err != nil {
 		return Comparison{}, err
 	}
@@ -117,7 +122,7 @@ func (d *Driver) Forgotten(ctx context.Context, engine Engine) (Comparison, erro
 	}
 	c.view.ID = engineName(c.view.ID)
 	c.index()
-	for _, compare := range []func(context.Context) error{c.running, c.publications, c.endpoints, c.addresses, c.networks, c.pools} {
+	for _, compare := range []func(context.Context) error{c.running, c.publications, c.endpoints, c.addresses, c.networks, c.pools, c.beginnings} {
 		if err := compare(ctx); err != nil {
 			return Comparison{}, err
 		}

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"context"
 	"maps"
 	"net/netip"
 	"slices"
@@ -136,11 +137,18 @@ func (d *Driver) handedFor(r *createNetworkRequest, standing map[*ipamData]sdn.S
 	return pools, len(pools) > 0
 }
 
-// claim says that a network was made of the pools.
-func (d *Driver) claim(pools map[*ipamData]enginePool) {
+// claim says that a network was made of the pools. They are the network's when the engine was told.
+func (d *Driver) claim(ctx context.Context, pools map[*ipamData]enginePool) {
 	for _, p := range pools {
 		d.claimed(p.ID)
 	}
+	whenAnswered(ctx, func(told bool) {
+		for _, p := range pools {
+			if told {
+				d.begun.strike(kindPool, p.Key.Name)
+			}
+		}
+	})
 }
 
 func (d *Driver) claimed(pool sdn.ID) {

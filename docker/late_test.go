@@ -3,8 +3,12 @@ package docker
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -219,5 +223,28 @@ func TestLateEndpoint(t *testing.T) {
 				t.Errorf("%d owed, before\n%s\nafter\n%s", b.driver.owed.count(), before, now)
 			}
 		})
+	}
+}
+
+// Ports that are looked for are no clean-ups that somebody has to see to.
+func TestLateIsCounted(t *testing.T) {
+	t.Parallel()
+	b, l, n := lateBox(t)
+	registry := prometheus.NewRegistry()
+	b.config.Registerer = registry
+	b.restart()
+	b.loses(l, n, "10.50.0.9", "")
+	l.gone.Store(true)
+	b.ok("NetworkDriver.DeleteEndpoint", m{"NetworkID": n.id, "EndpointID": newID()})
+	l.gone.Store(false)
+	want := `# HELP kuryr_docker_late_ports Ports of failed calls that the SDN may yet make, and that are looked for.
+# TYPE kuryr_docker_late_ports gauge
+kuryr_docker_late_ports 1
+# HELP kuryr_docker_owed Clean-ups that the Docker engine asked for and that are done when the SDN is back.
+# TYPE kuryr_docker_owed gauge
+kuryr_docker_owed 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "kuryr_docker_late_ports", "kuryr_docker_owed"); err != nil {
+		t.Error(err)
 	}
 }

@@ -42,6 +42,7 @@ func (d *Driver) lost(ctx context.Context, willDo func(enginePool) bool) (engine
 			return enginePool{}, false, err
 		}
 		if len(bare) > 0 {
+			d.beginPool(ctx, pool.poolName)
 			d.hand(pool)
 			return pool, true, nil
 		}

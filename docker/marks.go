@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/internal/records"
@@ -23,8 +24,9 @@ type marking struct {
 	Network sdn.ID   // the SDN's
 	Pools   []sdn.ID // that the engine has, or had, for it
 
-	turn uint64 // counts what happened to the network
-	held bool   // something happens to it just now
+	turn        uint64    // counts what happened to the network
+	held        bool      // something happens to it just now
+	failed, due time.Time // when the SDN first failed at its tags, though it was there, and when they are seen to again
 }
 
 // marks are the networks whose tags are to be seen to, by the engine's ids. A Driver without a folder for them has none: its calls write the tags.
@@ -82,7 +84,39 @@ func (m *marks) let(id string) {
 func (m *marks) due() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(m.all)), func(id string) bool { return m.all[id].held })
+	now := time.Now()
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(m.all)), func(id string) bool { return m.all[id].held || m.all[id].due.After(now) })
+}
+
+// longestPause is how long a network's tags are left alone at most that an SDN fails at which is there.
+const longestPause = time.Hour
+
+// postpone has a network seen to again when as much time has passed as has since the first failure, a minute at least.
+func (m *marks) postpone(id string, turn uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	what, ok := m.all[id]
+	if !ok || what.turn != turn {
+		return // since then something happened to it
+	}
+	now := time.Now()
+	if what.failed.IsZero() {
+		what.failed = now
+	}
+	what.due = now.Add(min(max(longestWait, now.Sub(what.failed)), longestPause))
+	m.all[id] = what
+}
+
+// nextLook is when the first of the networks that were postponed is seen to again.
+func (m *marks) nextLook() (at time.Time, waits bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, what := range m.all {
+		if !what.due.IsZero() && (!waits || what.due.Before(at)) {
+			at, waits = what.due, true
+		}
+	}
+	return at, waits
 }
 
 func (m *marks) get(id string) (marking, bool) {
@@ -107,24 +141,8 @@ func (m *marks) done(id string, turn uint64) error {
 }
 
 // settleMarks sees to all tags that are to be seen to, one network after the other. The error is that of the first that is to be tried again. Only Run calls it.
-func (d *Driver) settleMarks(ctx context.Context) (first error) {
-	row := 0
-	for _, id := range d.marks.due() {
-		within, cancel := context.WithTimeout(ctx, d.timeout)
-		err := d.settleMark(within, id)
-		cancel()
-		if err == nil {
-			row = 0
-			continue
-		}
-		if first == nil {
-			first = err
-		}
-		if row++; row == stuckInRow || ctx.Err() != nil {
-			break
-		}
-	}
-	return first
+func (d *Driver) settleMarks(ctx context.Context) error {
+	return d.inTurn(ctx, d.marks.due(), func(ctx context.Context, id string) (bool, error) { return true, d.settleMark(ctx, id) })
 }
 
 // settleMark makes the tags of one network what they are to be. An error is one after which it is tried again; what is refused is not: nothing depends on it.
@@ -145,6 +163,10 @@ func (d *Driver) settleMark(ctx context.Context, id string) error {
 		}
 	}
 	switch {
+	case away(err) && d.sdn.Ping(ctx) == nil:
+		d.log.WarnContext(ctx, "the SDN fails at the tags of an existing network; they are tried again ever more seldom", "network", what.Network, "in use", linked, "err", err)
+		d.marks.postpone(id, what.turn)
+		return nil
 	case away(err) || sdn.ReasonOf(err) == sdn.Stale:
 		return err
 	case ctx.Err() != nil:

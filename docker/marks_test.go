@@ -2,10 +2,12 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -264,6 +266,59 @@ func TestMarksRefused(t *testing.T) {
 	b.restart()
 	b.settleMarks()
 	b.remove(n)
+	b.settleMarks()
+	if now := b.dump(); now != before {
+		t.Errorf("before\n%s\nafter\n%s", before, now)
+	}
+}
+
+// faulty is an SDN that is there and fails at the tags of subnets.
+type faulty struct {
+	sdn.Provider
+	fails atomic.Bool
+	tried atomic.Int64
+}
+
+func (p *faulty) UpdateSubnet(ctx context.Context, id sdn.ID, patch sdn.SubnetPatch) (sdn.Subnet, error) {
+	if p.tried.Add(1); p.fails.Load() {
+		return sdn.Subnet{}, sdn.Unavailable(errors.New("500 Internal Server Error"), "SDN", "the SDN fails")
+	}
+	return p.Provider.UpdateSubnet(ctx, id, patch)
+}
+
+// An SDN that is there and fails at a tag again and again is asked ever more seldom, and nothing else waits for it. What happens to the network is a new beginning.
+func TestMarksFailed(t *testing.T) {
+	t.Parallel()
+	p := &faulty{}
+	b := newBox(t, func(c *Config) {
+		p.Provider = c.Provider
+		c.Provider, c.StateDir = p, t.TempDir()
+	})
+	theirs := b.theirs("net", marksRange)
+	before := b.dump()
+	p.fails.Store(true)
+	one := b.uses(theirs)
+	for age, pause := range map[time.Duration]time.Duration{0: longestWait, 10 * time.Minute: 10 * time.Minute, 24 * time.Hour: longestPause} {
+		what := b.driver.marks.all[one.id]
+		if what.due = (time.Time{}); age > 0 {
+			what.failed = time.Now().Add(-age)
+		}
+		b.driver.marks.all[one.id] = what
+		tried := p.tried.Load()
+		for range 2 {
+			b.must(b.driver.settleMarks(t.Context()))
+		}
+		if n := p.tried.Load() - tried; n != 1 {
+			t.Errorf("it is tried %d times", n)
+		}
+		if at, waits := b.driver.marks.nextLook(); !waits || time.Until(at) > pause+time.Second || time.Until(at) < pause-time.Minute/2 {
+			t.Errorf("after %s: again in %s, want %s", age, time.Until(at), pause)
+		}
+		b.driver.marks.all[one.id] = marking{Network: what.Network, Pools: what.Pools, turn: what.turn}
+	}
+	b.must(b.driver.settleMarks(t.Context()))
+	p.fails.Store(false)
+	b.remove(one)
 	b.settleMarks()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)

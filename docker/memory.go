@@ -44,7 +44,7 @@ func NewMemory(d *Driver, e Engine, grace time.Duration) *Memory {
 	return &Memory{driver: d, engine: e, grace: grace, now: time.Now, log: d.log, suspects: map[string]*suspect{}}
 }
 
-// Compare compares once and removes what is due. It tells when the next suspect is due, zero for never. An error of the engine leaves
+// Compare compares once and removes what is due. It tells when to look again, zero for never. An error of the engine leaves
 // all as it was.
 func (m *Memory) Compare(ctx context.Context) (next time.Time, err error) {
 	m.mu.Lock()
@@ -86,6 +86,9 @@ func (m *Memory) Compare(ctx context.Context) (next time.Time, err error) {
 	}
 	m.suspects = found
 	m.driver.metrics.suspected(left)
+	if look := m.driver.settleBegun(c, now); !look.IsZero() && (next.IsZero() || look.Before(next)) {
+		next = look
+	}
 	return next, errors.Join(errs...)
 }
 

@@ -58,7 +58,10 @@ func (d *Driver) makeNetwork(ctx context.Context, r *createNetworkRequest) error
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollback)
 			defer cancel()
 			// The engine never has this network, so it does not ask for its end: Kuryr owes that to itself.
-			if left := d.removeNetwork(undo, r.NetworkID); left != nil && (!away(left) || !d.oweNetwork(undo, r.NetworkID, left)) {
+			switch left := d.removeNetwork(undo, r.NetworkID); {
+			case left == nil && !mayLand(err):
+				d.begun.strike(kindNetwork, r.NetworkID)
+			case left != nil && (!away(left) || !d.oweNetwork(undo, r.NetworkID, left)):
 				d.log.ErrorContext(ctx, "a network that could not be made was left behind", "network", r.NetworkID, "err", left)
 			}
 		}
@@ -163,6 +166,7 @@ func (d *Driver) buildNetwork(ctx context.Context, r *createNetworkRequest, befo
 			spec.Subnets = append(spec.Subnets, subnetSpec(subnetKey, data, pools[data], !r.network.routed()))
 		}
 	}
+	d.beginNetwork(ctx, r.NetworkID)
 	network, err := d.sdn.EnsureNetwork(ctx, spec)
 	if err != nil {
 		return err
@@ -171,7 +175,7 @@ func (d *Driver) buildNetwork(ctx context.Context, r *createNetworkRequest, befo
 	if err := r.network.kept(network.Tags); err != nil {
 		return err
 	}
-	d.claim(pools)
+	d.claim(ctx, pools)
 	d.noteNetwork(r.NetworkID, network.ID, "")
 	d.noteCut(r, pools, network)
 	if d.wantsRouter(r.network) && len(spec.Subnets) > 0 {
@@ -445,6 +449,14 @@ func (d *Driver) deleteNetwork(ctx context.Context, r *networkRequest) (any, err
 
 // dropFound deletes a network, whoever has it.
 func (d *Driver) dropFound(ctx context.Context, id string, network sdn.Network) error {
+	err := d.dropMade(ctx, id, network)
+	if err == nil {
+		d.begun.strike(kindNetwork, id)
+	}
+	return err
+}
+
+func (d *Driver) dropMade(ctx context.Context, id string, network sdn.Network) error {
 	if network.Foreign {
 		return d.leaveExisting(ctx, id)
 	}

@@ -287,37 +287,51 @@ func (d *Driver) settleBefore(ctx context.Context, method string, body []byte) e
 // stuckInRow is after how many calls in a row that could not be made the SDN is taken to be away, and no further is tried.
 const stuckInRow = 5
 
-// settleAll makes all calls that are owed and due, until the SDN is away again. One that the SDN fails at each time keeps back those that are about the same
-// endpoint or addresses and the end of its network, and no others. The error is that of the first that stays owed.
-func (d *Driver) settleAll(ctx context.Context) (first error) {
-	var stuck []owedCall
+// inTurn settles one after the other of what is named, each in the time of a call, until the SDN seems to be away. settle tells whether there was anything
+// to ask the SDN for. The error is that of the first that stays.
+func (d *Driver) inTurn(ctx context.Context, names []string, settle func(ctx context.Context, name string) (asked bool, err error)) (first error) {
 	row := 0
-	now := time.Now()
-	for _, name := range d.owed.names(func(c owedCall) bool { return !c.due.After(now) }) {
-		c, ok := d.owed.get(name)
-		if !ok {
-			continue
-		}
-		if slices.ContainsFunc(stuck, c.follows) {
-			stuck = append(stuck, c)
-			continue
-		}
+	for _, name := range names {
 		within, cancel := context.WithTimeout(ctx, d.timeout)
-		err := d.settleOne(within, name)
+		asked, err := settle(within, name)
 		cancel()
-		if err == nil {
+		switch {
+		case !asked:
+			continue
+		case err == nil:
 			row = 0
 			continue
-		}
-		if first == nil {
+		case first == nil:
 			first = err
 		}
-		stuck = append(stuck, c)
 		if row++; row == stuckInRow || ctx.Err() != nil {
 			break
 		}
 	}
 	return first
+}
+
+// settleAll makes all calls that are owed and due, until the SDN is away again. One that the SDN fails at each time keeps back those that are about the same
+// endpoint or addresses and the end of its network, and no others. The error is that of the first that stays owed.
+func (d *Driver) settleAll(ctx context.Context) error {
+	var stuck []owedCall
+	now := time.Now()
+	due := d.owed.names(func(c owedCall) bool { return !c.due.After(now) })
+	return d.inTurn(ctx, due, func(ctx context.Context, name string) (bool, error) {
+		c, ok := d.owed.get(name)
+		if !ok {
+			return false, nil
+		}
+		if slices.ContainsFunc(stuck, c.follows) {
+			stuck = append(stuck, c)
+			return false, nil
+		}
+		err := d.settleOne(ctx, name)
+		if err != nil {
+			stuck = append(stuck, c)
+		}
+		return true, err
+	})
 }
 
 // follows tells whether a call is to be made after another that came before it.

@@ -33,7 +33,7 @@ type plainGroup struct {
 
 func (p *plain) Capabilities() sdn.Capabilities {
 	can := p.Provider.Capabilities()
-	can.HostAddresses, can.FloatingIPv6, can.SecurityGroups = false, false, true
+	can.HostAddresses, can.FloatingIPv6, can.SecurityGroups, can.GrouplessOpen = false, false, true, false
 	return can
 }
 

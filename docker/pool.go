@@ -84,6 +84,7 @@ func (d *Driver) lostNamed(ctx context.Context, asked poolName) (enginePool, boo
 	}
 	for _, p := range bare {
 		if p.host == d.hostKey && p.space == asked.space && p.sub == asked.sub && (p.untouched() || p.space == globalSpace) {
+			d.beginPool(ctx, p.poolName)
 			d.hand(p)
 			return p, true, nil
 		}
@@ -103,10 +104,14 @@ func (d *Driver) makePool(ctx context.Context, name poolName) (enginePool, error
 	if name.ofSubnet != "" {
 		spec.Tags = []string{string(name.ofSubnet)}
 	}
+	d.beginPool(ctx, name)
 	pool, err := d.sdn.EnsureSubnetPool(ctx, spec)
 	if err != nil {
 		if away(err) { // it may have been made all the same
 			d.searchAgain(ctx)
+		}
+		if !mayLand(err) {
+			d.begun.strike(kindPool, name.String())
 		}
 		return enginePool{}, err
 	}
@@ -205,6 +210,16 @@ func (d *Driver) letGo(ctx context.Context, ref poolRef) (sdn.ID, error) {
 			return "", err // somebody else's: used, never deleted
 		}
 	}
+	network, err := d.letGoOurs(ctx, ref, pool)
+	if err == nil {
+		d.begun.strike(kindPool, pool.Key.Name)
+	}
+	return network, err
+}
+
+// letGoOurs is letGo of a pool that is ours.
+func (d *Driver) letGoOurs(ctx context.Context, ref poolRef, pool enginePool) (sdn.ID, error) {
+	id := ref.id
 	var subnets []sdn.Subnet
 	s, cut, err := d.subnetOf(ctx, id)
 	if err != nil {

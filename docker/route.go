@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"github.com/kuryr/kuryr/internal/logging"
@@ -96,6 +97,8 @@ var routes = map[string]route{
 func (d *Driver) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	ctx, id := logging.WithRequest(r.Context(), "")
+	after := &afterwards{}
+	ctx = context.WithValue(ctx, answering{}, after)
 	method := "unknown"
 	rt, known := routes[r.URL.Path]
 	if known {
@@ -125,9 +128,8 @@ func (d *Driver) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		status, outcome, level, err = http.StatusInternalServerError, outcomeInvalid, slog.LevelError, encodeErr
 		body = []byte(`{"Err":"the answer could not be encoded","Error":"the answer could not be encoded"}`)
 	}
-	w.Header().Set("Content-Type", contentType)
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // a caller that has gone away is told nothing
+	delivered := deliver(w, r, status, body)
+	after.answered(err == nil && delivered)
 	took := time.Since(start)
 	d.metrics.observe(method, outcome, took)
 	attrs := []slog.Attr{slog.String("method", method), slog.Int("status", status), slog.Duration("took", took)}
@@ -135,6 +137,19 @@ func (d *Driver) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		attrs = append(attrs, slog.Any("err", err))
 	}
 	d.log.LogAttrs(ctx, level, "docker call", attrs...)
+}
+
+// deliver answers, and tells whether that may have reached the caller: one that has gone away is told nothing.
+func deliver(w http.ResponseWriter, r *http.Request, status int, body []byte) bool {
+	listens := r.Context().Err() == nil
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	if _, err := w.Write(body); err != nil {
+		return false
+	}
+	err := http.NewResponseController(w).Flush()
+	return listens && (err == nil || errors.Is(err, http.ErrNotSupported))
 }
 
 // call reads the body, waits for its turn and runs the method within its time.

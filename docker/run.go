@@ -13,7 +13,7 @@ const firstWait, longestWait = time.Second, time.Minute
 
 // Run does what is left to do behind the engine's back, until ctx ends: at first what Reconcile does, as soon as the SDN answers, and ever after the
 // clean-ups that are owed since the SDN was away and the tags that the engine does not wait for. It is woken by what is owed anew, by the first call that
-// the SDN served again, and by a timer: while it is away, and for ports that may yet be made. Its error is always nil.
+// the SDN served again, and by a timer: while it is away, for ports that may yet be made, and for tags that it fails at. Its error is always nil.
 func (d *Driver) Run(ctx context.Context) error {
 	ctx = sdn.Unawaited(ctx)
 	reconciled, wait := false, firstWait
@@ -49,18 +49,21 @@ func (d *Driver) Run(ctx context.Context) error {
 
 // idle waits until there is something to do. It tells whether ctx goes on.
 func (d *Driver) idle(ctx context.Context) bool {
-	var look <-chan time.Time
-	if at, waits := d.owed.nextLook(); waits {
-		t := time.NewTimer(time.Until(at))
-		defer t.Stop()
-		look = t.C
+	var looks [2]<-chan time.Time
+	for i, next := range []func() (time.Time, bool){d.owed.nextLook, d.marks.nextLook} {
+		if at, waits := next(); waits {
+			t := time.NewTimer(time.Until(at))
+			defer t.Stop()
+			looks[i] = t.C
+		}
 	}
 	select {
 	case <-ctx.Done():
 		return false
 	case <-d.owed.more:
 	case <-d.marks.more:
-	case <-look:
+	case <-looks[0]:
+	case <-looks[1]:
 	}
 	return true
 }

@@ -172,7 +172,7 @@ func (d *Driver) allocate(ctx context.Context, r *allocateNetworkRequest) error 
 	if len(subnets) < len(pools) {
 		return d.buildAllocation(ctx, r, pools)
 	}
-	d.claim(pools)
+	d.claim(ctx, pools)
 	return d.changeNetwork(ctx, network, without(d.allocatingTag()))
 }
 
@@ -268,7 +268,7 @@ func (d *Driver) buildAllocation(ctx context.Context, r *allocateNetworkRequest,
 		return err
 	}
 	failpoint.Here("docker.swarm.allocating")
-	d.claim(pools)
+	d.claim(ctx, pools)
 	// From here on the network is the manager's until it frees it. Before, a restart takes it away.
 	if err := d.changeNetwork(ctx, network, without(d.allocatingTag())); err != nil {
 		return err

@@ -39,10 +39,59 @@ func ofSwarm(n sdn.Network) bool {
 	})
 }
 
-// untouched tells that a network is as CreateNetwork made it for this host's engine.
+// untouched tells that a network is as CreateNetwork made it for this host's engine, or began to. What is on an existing one does not tell: others use it too.
 func (c *comparer) untouched(n sdn.Network) bool {
-	return localID.MatchString(n.Key.Name) && !n.Foreign && !ofSwarm(n) && !slices.Contains(n.Tags, tagUsed) && !c.ported[n.ID] &&
-		len(n.Subnets) > 0 && c.ranges[n.ID] == len(n.Subnets)
+	if !localID.MatchString(n.Key.Name) || ofSwarm(n) || slices.Contains(n.Tags, tagUsed) {
+		return false
+	}
+	if c.untold(kindNetwork, n.Key.Name) {
+		return n.Foreign || !c.ported[n.ID]
+	}
+	return !n.Foreign && !c.ported[n.ID] && len(n.Subnets) > 0 && c.ranges[n.ID] == len(n.Subnets)
+}
+
+// untold tells that it is written down that no engine may have been told of something.
+func (c *comparer) untold(kind, name string) bool {
+	_, untold := c.left[recordOf(kind, name)]
+	return untold
+}
+
+// beginnings finds out what has become of what is written down.
+func (c *comparer) beginnings(context.Context) error {
+	for _, b := range c.left {
+		there, told := c.become(b)
+		switch {
+		case told:
+			c.out.told = append(c.out.told, b)
+		case !there:
+			c.out.absent = append(c.out.absent, b)
+		}
+	}
+	return nil
+}
+
+// become tells whether the SDN has something, and whether the engine has.
+func (c *comparer) become(b beginning) (there, told bool) {
+	if b.Kind == kindNetwork {
+		_, told = c.has[b.Name]
+		return c.known[b.Name], told
+	}
+	at := slices.IndexFunc(c.all, func(p enginePool) bool { return p.Key.Name == b.Name })
+	if at < 0 {
+		return false, false
+	}
+	return true, len(c.users(c.all[at].cidr)) > 0 || c.ofNetwork(c.all[at].ID)
+}
+
+// ofNetwork tells whether a pool is of a network that the engine has.
+func (c *comparer) ofNetwork(pool sdn.ID) bool {
+	for _, l := range c.links {
+		if _, has := c.has[l.id]; has && slices.Contains(l.pools, pool) {
+			return true
+		}
+	}
+	_, has := c.has[c.nets[c.cut[pool].Network].Key.Name]
+	return has
 }
 
 // soleEngine tells whether the engine that answers is known to use this plugin, and nothing speaks of another that does.

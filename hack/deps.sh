@@ -1,5 +1,5 @@
 #!/bin/bash
-# deps.sh [build|e2e|neutron|firewalls|demo|plugin …]: installs from Debian what the named purposes need and is missing. It does nothing, quickly, when all is
+# deps.sh [build|e2e|neutron|openstack|firewalls|demo|plugin …]: installs from Debian what the named purposes need and is missing. It does nothing, quickly, when all is
 # there, and starts no service. Without root it says what to install and fails.
 set -eu -o pipefail
 
@@ -7,6 +7,7 @@ build="gcc libc6-dev git ca-certificates"
 e2e="docker.io busybox-static iptables nftables iputils-ping iproute2 procps tcpdump iperf3 jq strace"
 # neutron-common asks for no service; python3-keystone is Keystone without the package that would set one up.
 neutron="neutron-common mariadb-server ovn-central ovn-host openvswitch-switch python3-keystone ethtool"
+openstack="python3-openstackclient"
 firewalls="ufw firewalld dbus"
 demo="docker.io busybox-static iptables nftables iputils-ping iproute2"
 
@@ -16,10 +17,11 @@ for purpose in "${@:-e2e}"; do
     build) wanted="$wanted $build" ;;
     e2e) wanted="$wanted $build $e2e docker-compose" ;;
     neutron) wanted="$wanted $build $e2e $neutron" ;;
+    openstack) wanted="$wanted $build $openstack" ;;
     firewalls) wanted="$wanted $firewalls" ;;
     demo) wanted="$wanted $demo" ;;
     plugin) wanted="$wanted iptables" ;;
-    *) echo "deps.sh: unknown purpose $purpose (build, e2e, neutron, firewalls, demo, plugin)" >&2; exit 2 ;;
+    *) echo "deps.sh: unknown purpose $purpose (build, e2e, neutron, openstack, firewalls, demo, plugin)" >&2; exit 2 ;;
   esac
 done
 

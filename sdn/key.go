@@ -106,12 +106,16 @@ type Match struct {
 	Names    []string
 	Projects []string
 	Tags     []string
+	// After leaves out what is not behind it in the order of ids, for who reads page by page. Where Capabilities.Ordered is set, what is found comes in
+	// that order, and reading on costs by what is read.
+	After ID
 }
 
 // Matches tells whether m has everything that q asks for.
 func (q Match) Matches(m Meta) bool {
 	return in(q.IDs, m.ID) && in(q.Keys, m.Key) && in(q.Names, m.Name) && in(q.Projects, m.Project) &&
-		(q.Owner == "" || q.Owner == m.Key.Owner) && (q.Kind == "" || q.Kind == m.Key.Kind) && hasAll(m.Tags, q.Tags)
+		(q.Owner == "" || q.Owner == m.Key.Owner) && (q.Kind == "" || q.Kind == m.Key.Kind) && hasAll(m.Tags, q.Tags) &&
+		(q.After == "" || m.ID > q.After)
 }
 
 // Patch changes what every object has. IfRevision, if not 0, makes the change conditional: where the object has another

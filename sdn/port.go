@@ -150,7 +150,8 @@ type PortPatch struct {
 	Host        *string
 	Profile     *map[string]string
 	// Groups is the whole new set; AddGroups and RemoveGroups are for who knows only of some.
-	Groups         *[]ID
+	Groups *[]ID
+	// NoPortSecurity, switched on, takes the groups away where Groups says nothing of them.
 	NoPortSecurity *bool
 	AllowedPairs   *[]AllowedPair
 	QoSPolicy      *ID // "" takes it away

@@ -57,11 +57,13 @@ type Capabilities struct {
 	ForwardRanges   bool
 	SecurityGroups  bool
 	Stateless       bool // security groups can be stateless
+	GrouplessOpen   bool // a port that has no security groups is not filtered
 	RemoteGroups    bool
 	AddressGroups   bool // only where a rule with one is known not to allow everyone
 	QoS             bool
 	Quotas          bool
 	WatchPorts      bool // WaitPorts is told, it does not ask
+	Ordered         bool // a Find without IDs and Keys gives objects in the order of their ids
 	LoadBalancer    LoadBalancerCapabilities
 }
 

@@ -16,6 +16,8 @@ const (
 	NounFloatingIP    Noun = "floatingip"
 	NounSecurityGroup Noun = "security_group"
 	NounRule          Noun = "security_group_rule"
+	NounAddressGroup  Noun = "address_group"
+	NounQoSPolicy     Noun = "qos_policy"
 	NounLoadBalancer  Noun = "loadbalancer"
 )
 

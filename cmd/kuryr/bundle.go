@@ -79,6 +79,7 @@ func (b *collector) parts(ctx context.Context) []bundle.Part {
 		{Name: "kuryr/topology.txt", Write: b.topology},
 		{Name: "kuryr/metrics.txt", Write: b.metrics},
 		{Name: "kuryr/owed.json", Write: b.owed},
+		{Name: "kuryr/notes.json", Write: b.notes},
 	}
 	parts = append(parts, b.objectParts()...)
 	parts = append(parts, b.dockerParts()...)

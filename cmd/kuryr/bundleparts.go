@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"net/http"
 	"net/netip"
 	"os"
@@ -155,6 +154,15 @@ func (b *collector) owed(_ context.Context, w io.Writer) error {
 	return errors.Join(err, writeJSON(w, debts))
 }
 
+// notes are what else is written down to be done.
+func (b *collector) notes(_ context.Context, w io.Writer) error {
+	if b.cfgError != nil {
+		return errNoConfig
+	}
+	notes, err := docker.Notes(b.cfg.StateDir)
+	return errors.Join(err, writeJSON(w, notes))
+}
+
 func (b *collector) topology(ctx context.Context, w io.Writer) error {
 	if b.client == nil {
 		return errNoConfig
@@ -245,7 +253,7 @@ func (b *collector) withSDN(ctx context.Context, ask func(*restapi.Client) error
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	handler := restapi.NewHandler(store, slog.New(slog.DiscardHandler))
+	handler := restapi.As(restapi.Caller{Role: restapi.Admin}, restapi.NewHandler(store, restapi.Options{}))
 	return ask(&restapi.Client{HTTP: &http.Client{Transport: inProcess{handler}}, Base: "http://kuryr"})
 }
 

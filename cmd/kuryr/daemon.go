@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,9 +33,11 @@ type daemon struct {
 	metrics *metrics.Reconciles
 	started time.Time
 	stop    func() error   // ends everything but the admin socket; what comes after that ends the process
-	serving atomic.Bool    // the plugin socket answers
+	serving atomic.Bool    // who asks is answered
 	memory  *docker.Memory // nil: Docker is never asked
 	binder  *bind.Binder   // with memory
+	front   *front         // nil: Docker is not served
+	api     []string       // where the SDN is served to other processes
 
 	mu   sync.Mutex
 	last admin.Reconcile
@@ -51,9 +54,9 @@ var _ admin.Daemon = (*daemon)(nil)
 func (d *daemon) Unready() []string {
 	reasons := []string{} // in JSON a list, also when it is empty
 	if !d.serving.Load() {
-		reasons = append(reasons, "the plugin socket does not answer yet")
+		reasons = append(reasons, d.quiet()+" does not answer yet")
 	}
-	if d.parts == nil {
+	if d.parts == nil || d.parts.datapath == nil {
 		return reasons
 	}
 	switch last := d.lastReconcile(); {
@@ -65,10 +68,32 @@ func (d *daemon) Unready() []string {
 	return reasons
 }
 
+// quiet is what does not answer before the daemon serves.
+func (d *daemon) quiet() string {
+	if d.front != nil {
+		return "the plugin socket"
+	}
+	return "the API"
+}
+
+// addresses are where the daemon answers, for the log.
+func (d *daemon) addresses() (attrs []any) {
+	if d.front != nil {
+		attrs = append(attrs, "plugin_socket", pluginAddresses(d.cfg.Docker))
+	}
+	if len(d.api) > 0 {
+		attrs = append(attrs, "api", strings.Join(d.api, ", "))
+	}
+	return attrs
+}
+
 func (d *daemon) Status(ctx context.Context) (admin.Status, error) {
 	s := admin.Status{
 		Version: version, Host: d.cfg.Host, Started: d.started, Reasons: d.Unready(), Installation: d.sdn.Installation(),
-		PluginSocket: pluginAddresses(d.cfg.Docker), Objects: map[string]int64{}, Reconcile: d.lastReconcile(), Unreached: []admin.Unreached{},
+		API: strings.Join(d.api, ", "), Objects: map[string]int64{}, Reconcile: d.lastReconcile(), Unreached: []admin.Unreached{},
+	}
+	if d.front != nil {
+		s.PluginSocket = pluginAddresses(d.cfg.Docker)
 	}
 	if d.parts == nil {
 		if err := d.sdn.Ping(ctx); err != nil {
@@ -106,7 +131,7 @@ func (d *daemon) Status(ctx context.Context) (admin.Status, error) {
 }
 
 func (d *daemon) findings(ctx context.Context) ([]admin.Finding, error) {
-	if d.parts == nil {
+	if d.parts == nil || d.parts.datapath == nil {
 		return []admin.Finding{}, nil
 	}
 	v4, v6 := d.parts.datapath.inUse()
@@ -144,8 +169,8 @@ func (d *daemon) lastReconcile() admin.Reconcile {
 const reconcileTimeout = 5 * time.Minute
 
 func (d *daemon) Reconcile(ctx context.Context) (admin.Reconcile, error) {
-	if d.parts == nil {
-		return admin.Reconcile{}, errByItself
+	if err := d.kernel(); err != nil {
+		return admin.Reconcile{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
@@ -168,6 +193,17 @@ func (d *daemon) Reconcile(ctx context.Context) (admin.Reconcile, error) {
 	d.last = out
 	d.mu.Unlock()
 	return out, nil
+}
+
+// kernel is the answer to who asks for the kernel state, where there is none of this process.
+func (d *daemon) kernel() error {
+	switch {
+	case d.parts == nil:
+		return errByItself
+	case d.parts.datapath == nil:
+		return errStoreOnly
+	}
+	return nil
 }
 
 // The pause between attempts to reconcile after one that failed at start.
@@ -194,8 +230,8 @@ func (d *daemon) reconcileAtStart(ctx context.Context) (retry func(context.Conte
 }
 
 func (d *daemon) Check(ctx context.Context) (admin.Check, error) {
-	if d.parts == nil {
-		return admin.Check{}, errByItself
+	if err := d.kernel(); err != nil {
+		return admin.Check{}, err
 	}
 	differences, err := d.parts.sdn.Check(ctx)
 	if err != nil {
@@ -220,8 +256,8 @@ func (d *daemon) Down(ctx context.Context, o admin.DownOptions) (admin.DownRepor
 	if !d.serving.Load() { // the start would make again what is taken down
 		return admin.DownReport{}, errors.New("kuryr is just starting or ending: try again")
 	}
-	if d.parts == nil {
-		return admin.DownReport{}, errByItself
+	if err := d.kernel(); err != nil {
+		return admin.DownReport{}, err
 	}
 	if err := refuseWhilePlugged(ctx, d.parts, d.cfg.Host, o.Force); err != nil {
 		return admin.DownReport{}, err

@@ -123,7 +123,7 @@ func TestDockerOnAnSDNThatRunsByItself(t *testing.T) {
 	stop, _ := m.start(t, func(ctx context.Context, a *app) int {
 		cfg, err := config.Load(config.Source{Path: "/absent", Environ: m.env})
 		if err == nil {
-			err = up(ctx, cfg, slog.New(slog.NewTextHandler(a.err, nil)), open)
+			err = up(ctx, cfg, slog.New(slog.NewTextHandler(a.err, nil)), duties{open: open, docker: true})
 		}
 		if err != nil {
 			_, _ = io.WriteString(a.err, err.Error())
@@ -273,7 +273,7 @@ func TestEverySettingIsOfTheManagedPlugin(t *testing.T) {
 		t.Errorf("Open vSwitch of the host is not at %s", cfg.Bind.OVSDBSocket)
 	}
 	// Set by the plugin alone, or of no use in it.
-	own := []string{"state_dir", "run_dir", "docker.socket", "docker.listen", "docker.tls_cert", "docker.tls_key", "docker.tls_client_ca", "admin.socket"}
+	own := []string{"state_dir", "run_dir", "docker.socket", "docker.listen", "docker.tls_cert", "docker.tls_key", "docker.tls_client_ca", "sdn.socket", "admin.socket"}
 	for _, s := range config.Settings() {
 		if want := !slices.Contains(own, s.Key); settable[s.Env()] != want {
 			t.Errorf("%s: settable is %v, want %v", s.Env(), settable[s.Env()], want)

@@ -144,6 +144,7 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 	names := &metricNames{"kuryr_build_info"}
 	metrics.Observe(provider, names)
 	names.MustRegister(metrics.Objects(provider))
+	metrics.NewAPI(names)
 	metrics.NewReconciles(names)
 	metrics.NewRequests(names)
 	_, err = docker.New(docker.Config{Provider: provider, Binder: struct{ docker.Binder }{}, Host: "here", Registerer: names})

@@ -104,11 +104,12 @@ type examination struct {
 	cfg    config.Config
 	socket string // of the Docker engine; "" asks none
 	daemon *admin.Client
-	quiet  bool // does not quote what Docker says of containers
+	front  *admin.Client // Docker's front end; the same, unless it is a process of its own
+	quiet  bool          // does not quote what Docker says of containers
 }
 
 func newExamination(cfg config.Config, dockerHost string) *examination {
-	e := &examination{cfg: cfg, daemon: admin.NewClient(cfg.Admin.Socket)}
+	e := &examination{cfg: cfg, daemon: admin.NewClient(cfg.Admin.Socket), front: admin.NewClient(frontSocket(cfg))}
 	if cfg.Docker.API != "" {
 		e.socket = dockerapi.Socket(dockerHost, cfg.Docker.API)
 	}
@@ -198,6 +199,9 @@ func (e *examination) files() doctor.FileFacts {
 		{Path: storePath(e.cfg), What: "store", Secret: true},
 		{Path: e.cfg.Admin.Socket, What: "admin socket", Secret: true},
 		{Path: e.cfg.Docker.Socket, What: "plugin socket", Secret: true},
+		{Path: e.cfg.SDN.Socket, What: "API socket", Secret: true},
+		{Path: e.cfg.SDN.Tokens, What: "token file", Secret: true},
+		{Path: filepath.Join(e.cfg.StateDir, keyFile), What: "key of the API's tokens", Secret: true},
 		{Path: config.DefaultPath, What: "configuration"},
 		{Path: filepath.Dir(config.DefaultPath), What: "folder"},
 	}
@@ -235,7 +239,7 @@ func (e *examination) routes(ctx context.Context, status admin.Status, up bool, 
 }
 
 func (e *examination) memory(ctx context.Context) doctor.MemoryFacts {
-	m, err := e.daemon.Memory(ctx)
+	m, err := e.front.Memory(ctx)
 	facts := doctor.MemoryFacts{Off: m.Off, Err: m.Error, Engine: m.Engine, Now: time.Now()}
 	if err != nil {
 		facts.Err = oneLine(err)
@@ -340,8 +344,11 @@ func (e *examination) fix(ctx context.Context, o doctorOptions) (done, failed []
 		}
 	}
 	take(e.daemon.Mend(ctx))
-	if m, err := e.daemon.Memory(ctx); err == nil && m.Off == "" && m.Error == "" {
-		take(e.daemon.Forget(ctx, admin.ForgetOptions{Now: o.now, Engine: o.engine}))
+	if frontSocket(e.cfg) != e.cfg.Admin.Socket {
+		take(e.front.Mend(ctx))
+	}
+	if m, err := e.front.Memory(ctx); err == nil && m.Off == "" && m.Error == "" {
+		take(e.front.Forget(ctx, admin.ForgetOptions{Now: o.now, Engine: o.engine}))
 	}
 	return done, failed
 }

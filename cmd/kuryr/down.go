@@ -145,6 +145,9 @@ func removeFiles(cfg config.Config) error {
 		return err
 	}
 	files := []string{namespaceDir(cfg), cfg.Admin.Socket}
+	for _, name := range []string{keyFile, revokedFile, sharedFile} {
+		files = append(files, filepath.Join(cfg.StateDir, name))
+	}
 	for _, dir := range docker.Folders(cfg.StateDir, cfg.RunDir) {
 		written, err := filepath.Glob(filepath.Join(dir, "*.json"))
 		if err != nil {

@@ -24,8 +24,8 @@ const (
 // errorPause is when a comparison that failed is tried again, if no event of the engine's comes before.
 const errorPause = time.Minute
 
-// watchDocker compares with the engine when it comes, when it has taken something away, and when the grace time of something that is
-// missing ends, until ctx does.
+// watchDocker compares with the engine when it comes, when it has taken something away, when a call was not answered, and when the grace time of something that
+// is missing ends, until ctx does.
 func (d *daemon) watchDocker(ctx context.Context, driver *docker.Driver, memory *docker.Memory, e engine) {
 	came, changed := make(chan struct{}, 1), make(chan struct{}, 1)
 	poke := func(c chan struct{}) {
@@ -79,6 +79,9 @@ func (d *daemon) watchDocker(ctx context.Context, driver *docker.Driver, memory 
 		case <-changed:
 			set(time.Now().Add(settle))
 			continue
+		case <-driver.Unanswered():
+			set(time.Now().Add(settle))
+			continue
 		case <-came:
 		case <-timer.C:
 		}
@@ -100,6 +103,9 @@ func (e engine) ipamOnly(event dockerapi.Event) bool { return !e.is(event.Actor.
 
 // memoryOff tells why nothing is compared with Docker, "" if it is.
 func (d *daemon) memoryOff() string {
+	if d.front == nil {
+		return "Docker is not served by this process"
+	}
 	if d.memory == nil {
 		return "docker.api is empty: Docker is never asked"
 	}
@@ -215,7 +221,7 @@ func (d *daemon) Mend(ctx context.Context) (admin.Mended, error) {
 			out.Failed = append(out.Failed, what+": "+oneLine(err))
 		}
 	}
-	if d.parts != nil {
+	if d.kernel() == nil {
 		if v4, v6 := d.parts.datapath.inUse(); v4 || v6 {
 			fail("the host's forwarding switch", d.parts.datapath.host.EnableForwarding(ctx, v4, v6))
 		}

@@ -21,7 +21,7 @@ import (
 // parts are the embedded SDN with what it stands on.
 type parts struct {
 	namespaces *netns.Store
-	datapath   *datapath
+	datapath   *datapath       // nil where there is the store alone
 	sdn        *local.Provider // nil where there is no store and only the kernel is to be cleared
 }
 
@@ -57,9 +57,23 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (*parts, 
 	return &parts{namespaces: namespaces, datapath: d, sdn: provider}, nil
 }
 
+// openStore opens the store alone, of which the kernel is told nothing.
+func openStore(ctx context.Context, c config.Config, log *slog.Logger) (*parts, error) {
+	provider, err := local.Open(ctx, local.Options{
+		Path: storePath(c), Host: c.Host, Logger: log, UplinkRanges: c.SDN.UplinkRanges, PortsPerNetwork: c.SDN.PortsPerNetwork,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &parts{sdn: provider}, nil
+}
+
 // close lets go of everything. Traffic goes on.
 func (p *parts) close() error {
-	if p.sdn == nil {
+	switch {
+	case p.datapath == nil:
+		return p.sdn.Close()
+	case p.sdn == nil:
 		return p.datapath.Close()
 	}
 	return errors.Join(p.sdn.Close(), p.datapath.Close())

@@ -16,6 +16,7 @@ import (
 type backend struct {
 	provider sdn.Provider
 	parts    *parts // of the embedded SDN, of which this process is the data path too; nil for an SDN that runs by itself
+	here     bool   // it is this machine's SDN, in this process or in another
 }
 
 // opener opens an SDN as the configuration says. What it counts it registers.
@@ -24,6 +25,7 @@ type opener func(ctx context.Context, c config.Config, log *slog.Logger, r prome
 // providers are the SDNs, by the setting `provider`. A new one is a line here, and its name in the setting's choices.
 var providers = map[string]opener{
 	config.ProviderLocal:   openLocal,
+	config.ProviderSDN:     openShared,
 	config.ProviderNeutron: openNeutron,
 }
 
@@ -32,7 +34,16 @@ func openLocal(ctx context.Context, c config.Config, log *slog.Logger, _ prometh
 	if err != nil {
 		return nil, err
 	}
-	return &backend{provider: p.sdn, parts: p}, nil
+	return &backend{provider: p.sdn, parts: p, here: true}, nil
+}
+
+// openStoreOnly opens the embedded SDN without the kernel.
+func openStoreOnly(ctx context.Context, c config.Config, log *slog.Logger, _ prometheus.Registerer) (*backend, error) {
+	p, err := openStore(ctx, c, log)
+	if err != nil {
+		return nil, err
+	}
+	return &backend{provider: p.sdn, parts: p, here: true}, nil
 }
 
 // close lets go of the SDN. Traffic goes on.

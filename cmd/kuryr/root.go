@@ -157,7 +157,7 @@ func addSettings(c *cobra.Command, keys ...string) {
 
 // choices are what a shell completes settings by that are one of a few words.
 var choices = map[string][]string{
-	"provider":                    {config.ProviderLocal, config.ProviderNeutron},
+	"provider":                    {config.ProviderLocal, config.ProviderSDN, config.ProviderNeutron},
 	"log.level":                   {"debug", "info", "warn", "error"},
 	"log.format":                  {"text", "json"},
 	"docker.capability_scope":     {"local", "global"},

@@ -9,6 +9,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/config"
@@ -18,12 +20,46 @@ import (
 )
 
 func (a *app) sdnCommand() *cobra.Command {
+	var storeOnly, plain bool
 	c := group(&cobra.Command{
-		Use: "sdn", Short: "Look after the embedded SDN: check, reconcile, backup, restore",
-		Example: "  kuryr sdn check\n  kuryr sdn backup /root/kuryr.backup",
+		Use: "sdn", Short: "Run the embedded SDN alone; look after it: check, reconcile, backup, restore",
+		Long: `Run the embedded SDN alone, until SIGTERM or SIGINT, and serve it to other processes as a Neutron v2.0 API: on a socket that is root's,
+and, with sdn.listen, by TLS to clients with tokens. "kuryr docker" on the provider "sdn" is Docker's network driver on it. "kuryr up" is both
+in one process.
+
+With --store-only nothing of the kernel's is touched and no root is needed: an API to develop against.
+
+The commands below it look after a running SDN and its store, and make what its clients need.`,
+		Example: `  kuryr sdn
+  kuryr sdn --sdn-listen 0.0.0.0:9696 --sdn-tls-cert /etc/kuryr/tls/server.pem --sdn-tls-key /etc/kuryr/tls/server-key.pem
+  kuryr sdn --store-only --state-dir /tmp/k --run-dir /tmp/k --sdn-listen 127.0.0.1:9696 --insecure-http --sdn-tokens /tmp/k/tokens
+  kuryr sdn check
+  kuryr sdn backup /root/kuryr.backup`,
 	})
-	c.AddCommand(a.checkCommand(), a.reconcileCommand(), a.backupCommand(), a.restoreCommand())
+	unknown := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return unknown(c, args)
+		}
+		if plain && !storeOnly {
+			return usageError{errors.New("--insecure-http goes with --store-only: it is for development")}
+		}
+		do := duties{open: openLocal, storeOnly: storeOnly, plain: plain}
+		if storeOnly {
+			do.open = openStoreOnly
+		}
+		return a.daemon(c, func(config.Config) duties { return do })
+	}
+	addSettings(c, settingsOfSDN()...)
+	c.Flags().BoolVar(&storeOnly, "store-only", false, "touch nothing of the kernel's: networks and ports are only in the store")
+	c.Flags().BoolVar(&plain, "insecure-http", false, "with --store-only: serve the API at sdn.listen, which must be of the loopback interface, without TLS")
+	c.AddCommand(a.checkCommand(), a.reconcileCommand(), a.backupCommand(), a.restoreCommand(), a.tokenCommand(), a.passwordCommand(), a.apiCertificatesCommand())
 	return c
+}
+
+// settingsOfSDN are those of `kuryr up` but Docker's.
+func settingsOfSDN() []string {
+	return slices.DeleteFunc(settingsOfUp(), func(key string) bool { return strings.HasPrefix(key, "docker.") })
 }
 
 func (a *app) checkCommand() *cobra.Command {

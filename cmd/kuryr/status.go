@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -62,7 +63,10 @@ var statusColumns = []table.Column[admin.Status]{
 	{Name: "up since", Value: func(s admin.Status) string {
 		return s.Started.Local().Format(time.DateTime) + " (" + max(0, time.Since(s.Started)).Round(time.Second).String() + ")"
 	}},
-	{Name: "plugin socket", Value: func(s admin.Status) string { return s.PluginSocket }},
+	{Name: "plugin socket", Value: func(s admin.Status) string {
+		return cmp.Or(s.PluginSocket, "none: Docker is not served by this process")
+	}},
+	{Name: "API", Value: func(s admin.Status) string { return cmp.Or(s.API, "none: the SDN runs by itself") }},
 	{Name: "installation", Value: func(s admin.Status) string { return s.Installation }},
 	{Name: "store", Value: func(s admin.Status) string {
 		if s.Store.Path == "" {

@@ -12,18 +12,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kuryr/kuryr/bind"
-	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/config"
-	"github.com/kuryr/kuryr/internal/hostports"
-	"github.com/kuryr/kuryr/internal/hostroutes"
 	"github.com/kuryr/kuryr/internal/logging"
 	"github.com/kuryr/kuryr/internal/metrics"
 	"github.com/kuryr/kuryr/internal/procsys"
 	"github.com/kuryr/kuryr/internal/rootsock"
 	"github.com/kuryr/kuryr/internal/sdnotify"
-	"github.com/kuryr/kuryr/sdn/restapi"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 )
@@ -38,7 +33,7 @@ Every key of the configuration can be set by a flag, or by an environment variab
 --docker-capability-scope and KURYR_DOCKER_CAPABILITY_SCOPE.`,
 		Example: "  kuryr up\n  kuryr up --log-level debug --metrics-listen 127.0.0.1:9464",
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.daemon(c, func(config.Config) opener { return providers[config.ProviderLocal] })
+			return a.daemon(c, func(config.Config) duties { return duties{open: openLocal, docker: true} })
 		},
 	}
 	addSettings(c, settingsOfUp()...)
@@ -56,13 +51,22 @@ func settingsOfUp() []string {
 	return keys
 }
 
-// daemon reads the configuration and runs a daemon on the SDN that choose gives.
-func (a *app) daemon(c *cobra.Command, choose func(config.Config) opener) error {
+// duties are what a daemon does. Where the SDN is embedded it serves its API besides.
+type duties struct {
+	open      opener
+	docker    bool // it is Docker's network driver
+	storeOnly bool // it touches nothing of the kernel's
+	plain     bool // its API at sdn.listen is without TLS
+}
+
+// daemon reads the configuration and runs a daemon with the duties that choose gives.
+func (a *app) daemon(c *cobra.Command, choose func(config.Config) duties) error {
 	cfg, err := a.load(c)
 	if err != nil {
 		return err
 	}
-	if os.Geteuid() != 0 {
+	do := choose(cfg)
+	if os.Geteuid() != 0 && !do.storeOnly {
 		return fmt.Errorf("%s makes network namespaces and links: run it as root", c.CommandPath())
 	}
 	log, err := logging.New(a.err, cfg.Log.Level, cfg.Log.Format)
@@ -75,61 +79,42 @@ func (a *app) daemon(c *cobra.Command, choose func(config.Config) opener) error 
 	for _, text := range cfg.Ignored {
 		log.Warn("an option of the Python kuryr-libnetwork's configuration is passed over", "option", text)
 	}
-	return up(c.Context(), cfg, log, choose(cfg))
+	return up(c.Context(), cfg, log, do)
 }
 
 // up starts the parts in the order in which they need one another, serves until ctx ends or Down has been asked for, and
 // leaves the kernel as it is.
-func up(ctx context.Context, cfg config.Config, log *slog.Logger, open opener) (err error) {
+func up(ctx context.Context, cfg config.Config, log *slog.Logger, do duties) (err error) {
 	started := time.Now()
 	log.Info("starting", "version", version, "host", cfg.Host, "state_dir", cfg.StateDir)
-	if _, err := procsys.MakeWritable(); err != nil {
-		return err
+	if !do.storeOnly {
+		if _, err := procsys.MakeWritable(); err != nil {
+			return err
+		}
 	}
 	registry := metrics.New(version)
-	back, err := open(ctx, cfg, log, registry)
+	back, err := do.open(ctx, cfg, log, registry)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, back.close()) }()
-	if back.parts != nil && cfg.Provider != config.ProviderLocal {
-		log.Warn("this serves the embedded SDN, whatever the configuration says; `kuryr docker` serves the SDN that it names", "provider", cfg.Provider)
-	}
-
-	provider, err := nestedIn(metrics.Observe(back.provider, registry), cfg)
-	if err != nil {
-		return err
-	}
-	if err := canNest(ctx, provider); err != nil {
-		return err
-	}
 	if back.parts != nil { // asked at each scrape, which of an SDN elsewhere is too much
 		registry.MustRegister(metrics.Objects(back.provider))
+	} else {
+		cfg.Admin.Socket = frontSocket(cfg)
 	}
-
-	binder, err := bind.New(bind.Config{Logger: log, OVSDB: cfg.Bind.OVSDBSocket, IntegrationBridge: cfg.Bind.IntegrationBridge, Executables: cfg.Bind.Executables, LinkInterface: cfg.Bind.LinkInterface})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, binder.Close()) }()
-	held := &hostports.Holder{}
-	defer held.Close()
-	driver, err := docker.New(docker.Config{
-		Provider: provider, Binder: binder, Host: cfg.Host, Scope: docker.Scope(cfg.Docker.CapabilityScope), ConnectivityScope: docker.Scope(cfg.Docker.ConnectivityScope),
-		Pools4: autoPools(cfg.Docker.DefaultPools, cfg.Docker.DefaultPoolLen), Pools6: autoPools(cfg.Docker.DefaultPoolsV6, cfg.Docker.DefaultPoolLen6),
-		HostRoutes: hostroutes.Prefixes, HostPorts: held, Logger: log, Registerer: registry,
-		// A network of the embedded SDN is this machine's alone and gets its way out from it. One of an SDN elsewhere has what its users give it.
-		Routed: back.parts != nil, DeleteEmptySubnets: cfg.Docker.DeleteEmptySubnets, WaitActive: cfg.Docker.WaitActive,
-		ProcessExternalConnectivity: cfg.Docker.ProcessExternalConnectivity,
-		StateDir:                    cfg.StateDir, RunDir: cfg.RunDir,
-	})
-	if err != nil {
-		return err
-	}
-	defer driver.Close()
-
 	d := newDaemon(cfg, log, back, metrics.NewReconciles(registry), started)
-	compare := d.remembers(driver, binder)
+	if do.docker {
+		if err := d.newFront(ctx, back, registry); err != nil {
+			return err
+		}
+		defer d.front.close()
+	}
+	api, err := newAPI(cfg, back, do.plain, metrics.NewAPI(registry), log)
+	if err != nil {
+		return err
+	}
+
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	work, working := errgroup.WithContext(working)
@@ -137,17 +122,16 @@ func up(ctx context.Context, cfg config.Config, log *slog.Logger, open opener) (
 	// The admin socket outlives the others, to tell what came of going down.
 	answering, hush := context.WithCancel(context.WithoutCancel(ctx))
 	defer hush()
-	serving := admin.Config{Daemon: d, SDN: restapi.NewHandler(back.provider, log), Metrics: metrics.Handler(registry), Logger: log}
+	serving := admin.Config{Daemon: d, SDN: api.root, Metrics: metrics.Handler(registry), Logger: log}
 	answers, answering := errgroup.WithContext(answering)
 	if err := listenAdmin(answering, answers, cfg, serving); err != nil {
 		hush()
 		return errors.Join(err, answers.Wait())
 	}
 
-	err = d.begin(working, work, driver, binder)
+	err = d.begin(working, work, api)
 	if err == nil {
-		work.Go(func() error { compare(working); return nil })
-		log.Info("ready", "took", time.Since(started).Round(time.Millisecond), "plugin_socket", pluginAddresses(cfg.Docker), "admin_socket", cfg.Admin.Socket)
+		log.Info("ready", append([]any{"took", time.Since(started).Round(time.Millisecond), "admin_socket", cfg.Admin.Socket}, d.addresses()...)...)
 		select {
 		case <-working.Done():
 		case <-answering.Done():
@@ -162,23 +146,20 @@ func up(ctx context.Context, cfg config.Config, log *slog.Logger, open opener) (
 	return err
 }
 
-// begin makes the kernel follow the store, where the SDN is embedded, and then lets Docker in. What it starts runs in work until ctx ends.
-func (d *daemon) begin(ctx context.Context, work *errgroup.Group, driver *docker.Driver, binder *bind.Binder) error {
+// begin makes the kernel follow the store, where the SDN is embedded, and then lets clients in. What it starts runs in work until ctx ends.
+func (d *daemon) begin(ctx context.Context, work *errgroup.Group, api *api) error {
 	if d.parts != nil {
 		d.beginEmbedded(ctx, work)
+		if err := api.listen(ctx, work); err != nil {
+			return err
+		}
+		d.api = api.addresses
 	}
-	work.Go(func() error { return binder.Run(ctx) })
-
-	listeners, err := listenPlugin(ctx, d.cfg.Docker, d.log)
-	if err != nil {
-		return err
+	if d.front != nil {
+		if err := d.front.begin(ctx, work); err != nil {
+			return err
+		}
 	}
-	for _, l := range listeners {
-		work.Go(func() error { return driver.Serve(ctx, l) })
-	}
-	work.Go(func() error { return driver.Run(ctx) })
-	work.Go(func() error { collect(ctx, binder, d.parts, d.log); return nil })
-
 	d.serving.Store(true)
 	if err := sdnotify.Send(sdnotify.Ready); err != nil {
 		d.log.Warn("the service manager was not told that kuryr is ready", "error", err)
@@ -188,6 +169,10 @@ func (d *daemon) begin(ctx context.Context, work *errgroup.Group, driver *docker
 
 // beginEmbedded makes the kernel follow the store and keeps it so.
 func (d *daemon) beginEmbedded(ctx context.Context, work *errgroup.Group) {
+	if d.parts.datapath == nil {
+		work.Go(func() error { return d.parts.sdn.Run(ctx) })
+		return
+	}
 	// What the kernel refuses now is tried again behind the caller's back: the rest can be served meanwhile.
 	retry := d.reconcileAtStart(ctx)
 	work.Go(func() error { retry(ctx); return nil })
@@ -225,20 +210,4 @@ func listenAdmin(ctx context.Context, group *errgroup.Group, cfg config.Config, 
 	}
 	group.Go(func() error { return admin.Serve(ctx, public, admin.PublicHandler(c)) })
 	return nil
-}
-
-// collect deletes the links that a killed kuryr had put down and not yet deleted.
-func collect(ctx context.Context, binder *bind.Binder, p *parts, log *slog.Logger) {
-	paths := []string{""}
-	var err error
-	if p != nil {
-		var names []string
-		names, err = p.namespaces.List()
-		for _, name := range names {
-			paths = append(paths, p.namespaces.Path(name))
-		}
-	}
-	if err = errors.Join(err, binder.Collect(ctx, paths...)); err != nil && ctx.Err() == nil {
-		log.Warn("links of unplugged ports are not all gone yet", "error", err)
-	}
 }

@@ -100,6 +100,9 @@ func TestLife(t *testing.T) {
 		t.Errorf("port show:\n%s", out)
 	}
 	m.checkClean(t)
+	if status, answer := m.ask(t, "GET", "/v2.0/ports?device_id="+endpointID, ""); status != http.StatusOK || !strings.Contains(answer, ports[0].ID) {
+		t.Errorf("the API at its socket: %d %s", status, answer)
+	}
 
 	if code, _, complaint := m.run(t, "up"); code != exitError || !strings.Contains(complaint, "another kuryr has it open") {
 		t.Errorf("a second kuryr: exit %d, %s", code, complaint)

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/kuryr/kuryr/datapath/policy"
 	kuryrns "github.com/kuryr/kuryr/internal/netns"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/vishvananda/netlink"
@@ -28,6 +29,7 @@ type life struct {
 	First, Last State
 	Tap         string // made below the network that moves
 	TapDomain   string
+	LimitsFirst bool
 }
 
 func init() {
@@ -71,7 +73,7 @@ func (l life) live() error {
 				return err
 			}
 		}
-		if err := f.UpdatePorts(ctx, d.ID, nil, l.First.Ports[d.ID]); err != nil {
+		if err := l.tellPorts(f, d.ID); err != nil {
 			return err
 		}
 		if err := f.UpdateForwards(ctx, d.ID, nil, l.First.Forwards[d.ID]); err != nil {
@@ -104,6 +106,27 @@ func (l life) live() error {
 	return f.Close()
 }
 
+// tellPorts tells of a domain's ports, first with limits only, then with their groups too.
+func (l life) tellPorts(f *Fabric, domain string) error {
+	ctx := context.Background()
+	var limited []Port
+	for _, p := range l.First.Ports[domain] {
+		p.Groups = nil
+		limited = append(limited, p)
+	}
+	if l.LimitsFirst {
+		if err := f.UpdatePorts(ctx, domain, nil, limited); err != nil {
+			return err
+		}
+	}
+	if len(limited) > 0 {
+		if err := f.UpdateGroups(ctx, domain, l.First.Groups, nil); err != nil {
+			return err
+		}
+	}
+	return f.UpdatePorts(ctx, domain, nil, l.First.Ports[domain])
+}
+
 func makeTap(store *kuryrns.Store, l life) error {
 	ns, err := store.Handle(l.TapDomain)
 	if err != nil {
@@ -127,10 +150,10 @@ func makeTap(store *kuryrns.Store, l life) error {
 	})
 }
 
-// TestKilledAnywhere kills a process at every failpoint of the package and of the store; then one reconcile makes everything right.
+// TestKilledAnywhere kills a process at every failpoint of the package, of the filter and of the namespaces' store; then one reconcile makes everything right.
 func TestKilledAnywhere(t *testing.T) {
 	var points []string
-	for _, pattern := range []string{"*.go", "../../internal/netns/*.go"} {
+	for _, pattern := range []string{"*.go", "../policy/*.go", "../../internal/netns/*.go"} {
 		files, err := filepath.Glob(pattern)
 		must(t, err)
 		for _, file := range files {
@@ -152,21 +175,23 @@ func TestKilledAnywhere(t *testing.T) {
 			a, b := twoRouters()
 			c := Domain{ID: newID()}
 			c.Bridges = []Bridge{{Network: c.ID, Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.5.1/24")}, MTU: 1500}}
-			port := Port{ID: newID(), Network: c.ID, MAC: stableMAC("x"), Addrs: []netip.Addr{netip.MustParseAddr("10.0.5.5")}, Guard: true}
+			port := Port{ID: newID(), Network: c.ID, MAC: stableMAC("x"), Addrs: []netip.Addr{netip.MustParseAddr("10.0.5.5")}, Guard: true,
+				Groups: []string{"one"}, Limits: policy.Limits{EgressKbps: 1000}}
+			groups := []policy.Group{{ID: "one", Rules: []policy.Rule{{ID: "all", Direction: policy.Egress}, {ID: "web", Protocol: unix.IPPROTO_TCP, First: 80, Last: 80}}}}
 			a.Uplink.Floating = []Floating{{netip.MustParseAddr("198.51.100.50"), netip.MustParseAddr("10.0.0.5")}}
 			dir, err := os.MkdirTemp("/run", "crash-")
 			must(t, err)
 			forwards := []Forward{{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.5:80"), 0}, at("127.0.0.1", unix.IPPROTO_UDP, 8081, "10.0.0.5:81", 40001)}
 			moved := []Forward{{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.6:80"), 0}, at("127.0.0.1", unix.IPPROTO_UDP, 8081, "10.0.0.6:81", 40002)}
-			l := life{Dir: dir, Tap: TapName(port.ID), TapDomain: c.ID,
-				First: State{Domains: []Domain{a, b, c}, Ports: map[string][]Port{c.ID: {port}}, Forwards: map[string][]Forward{a.ID: forwards}}}
+			l := life{Dir: dir, Tap: TapName(port.ID), TapDomain: c.ID, LimitsFirst: point == "policy.ports.table",
+				First: State{Domains: []Domain{a, b, c}, Groups: groups, Ports: map[string][]Port{c.ID: {port}}, Forwards: map[string][]Forward{a.ID: forwards}}}
 			a2 := a
 			up := *a.Uplink
 			up.Addrs = []netip.Addr{netip.MustParseAddr("100.64.0.9"), a.Uplink.Addrs[1]}
 			up.Floating = []Floating{{External: netip.MustParseAddr("198.51.100.51")}}
 			a2.Uplink = &up
 			a2.Bridges = append(append([]Bridge{}, a.Bridges...), c.Bridges...)
-			l.Last = State{Domains: []Domain{a2}, Ports: map[string][]Port{a.ID: {port}}, Forwards: map[string][]Forward{a.ID: moved}}
+			l.Last = State{Domains: []Domain{a2}, Groups: groups, Ports: map[string][]Port{a.ID: {port}}, Forwards: map[string][]Forward{a.ID: moved}}
 			text, err := json.Marshal(l)
 			must(t, err)
 			var out []byte

@@ -175,6 +175,10 @@ func (f *Fabric) migrate(r *run, bridge, from, to string) error {
 				return strings.HasPrefix(e.key, string(pad(tap.Attrs().Name, unix.IFNAMSIZ)))
 			})
 		})
+		if err := s.moveFilter(r, old, taps); err != nil {
+			return err
+		}
+		failpoint.Here("fabric.migrate.filtered")
 		if err := guardTable().updateOrMend(r, s, nil, known); err != nil {
 			return err
 		}

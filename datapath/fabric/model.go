@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/kuryr/kuryr/datapath/policy"
 	"github.com/kuryr/kuryr/internal/netns"
 )
 
@@ -62,7 +63,13 @@ type Port struct {
 	Addrs       []netip.Addr
 	Guard       bool // false: whatever the port sends passes
 	Allowed     []AllowedAddress
+	// Groups are the UUIDs of its security groups, in order. A port that has none, or that is not guarded, is not filtered.
+	Groups []string
+	Limits policy.Limits
 }
+
+// Filtered tells whether only what security groups allow passes.
+func (p Port) Filtered() bool { return p.Guard && len(p.Groups) > 0 }
 
 // AllowedAddress is a further source that a guarded port may use. A nil MAC is the port's own.
 type AllowedAddress struct {
@@ -96,6 +103,8 @@ type State struct {
 	Domains  []Domain
 	Ports    map[string][]Port    // by domain
 	Forwards map[string][]Forward // by domain
+	Groups   []policy.Group       // those that ports of Ports have
+	Sets     []policy.Set         // those that rules of Groups name
 }
 
 // Result tells what of a domain could not be had.

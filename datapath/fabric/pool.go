@@ -43,6 +43,11 @@ func (p *pool) get(ns netns.NsHandle, key nsKey) (*nftables.Conn, error) {
 		return c, nil
 	}
 	p.mu.Unlock()
+	return connect(ns)
+}
+
+// connect opens an nftables socket in a namespace.
+func connect(ns netns.NsHandle) (*nftables.Conn, error) {
 	c, err := nftables.New(nftables.WithNetNSFd(int(ns)), nftables.AsLasting(), nftables.WithSockOptions(func(c *mdnetlink.Conn) error {
 		return errors.Join(c.SetReadBuffer(nftBuffer), c.SetWriteBuffer(nftBuffer))
 	}))

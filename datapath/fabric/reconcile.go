@@ -155,6 +155,11 @@ func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (clai
 	if err != nil {
 		return c, errors.Join(routes, err)
 	}
+	// The filter first: what the guard does not know cannot send.
+	if err := c.space.compareFilter(r, state.Ports[d.ID], state.Groups, state.Sets); err != nil {
+		return c, errors.Join(routes, err)
+	}
+	failpoint.Here("fabric.reconcile.filtered")
 	if err := guardTable().sync(r, c.space, guards, describeHex); err != nil {
 		return c, errors.Join(routes, err)
 	}

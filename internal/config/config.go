@@ -77,6 +77,13 @@ type Docker struct {
 type SDN struct {
 	UplinkRanges    []netip.Prefix
 	PortsPerNetwork int
+
+	Socket  string // never "" after Load
+	Listen  string // host:port; "" is nowhere
+	TLSCert string
+	TLSKey  string
+	Tokens  string
+	Rate    int // 0 is no bound
 }
 
 // Admin is section admin.
@@ -158,6 +165,9 @@ func (c *Config) complete() error {
 	}
 	if c.Admin.Socket == "" {
 		c.Admin.Socket = filepath.Join(c.RunDir, "kuryr.sock")
+	}
+	if c.SDN.Socket == "" {
+		c.SDN.Socket = filepath.Join(c.RunDir, "sdn.sock")
 	}
 	if c.Provider == ProviderNeutron {
 		if err := c.Neutron.consistent(); err != nil {

@@ -100,6 +100,8 @@ func Default() Config {
 				netip.MustParsePrefix("192.168.240.0/20"),
 			},
 			PortsPerNetwork: 1023,
+			Tokens:          "/etc/kuryr/tokens",
+			Rate:            200,
 		},
 		Neutron: Neutron{Timeout: 15 * time.Second},
 		Bind: Bind{
@@ -110,8 +112,11 @@ func Default() Config {
 	}
 }
 
-// ProviderLocal is the embedded SDN.
-const ProviderLocal = "local"
+// The SDNs of this machine: the embedded one in the process that asks for it, and in a process of its own.
+const (
+	ProviderLocal = "local"
+	ProviderSDN   = "sdn"
+)
 
 // MaxPortsPerNetwork is what the kernel's bridge holds (BR_MAX_PORTS).
 const MaxPortsPerNetwork = 1023
@@ -122,7 +127,8 @@ var generalSettings = []*Setting{
 	text("state_dir", "folder of what must survive a restart (the store)", absolute, func(c *Config) *string { return &c.StateDir }),
 	text("run_dir", "folder of sockets and namespaces", absolute, func(c *Config) *string { return &c.RunDir }),
 	text("host", "name of this machine in the SDN; empty is the machine's own name", word, func(c *Config) *string { return &c.Host }),
-	text("provider", "SDN that `kuryr docker` serves: local, the embedded one, or neutron", oneOf(ProviderLocal, ProviderNeutron), func(c *Config) *string { return &c.Provider }),
+	text("provider", "SDN that `kuryr docker` serves: local, the embedded one in the same process, sdn, that of a `kuryr sdn` on this machine, or neutron",
+		oneOf(ProviderLocal, ProviderSDN, ProviderNeutron), func(c *Config) *string { return &c.Provider }),
 	text("installation", "name that marks what this installation makes in the SDN; empty is one made up at the first start and kept in state_dir", orNone(installation),
 		func(c *Config) *string { return &c.Installation }),
 	{
@@ -162,6 +168,12 @@ var generalSettings = []*Setting{
 	nonEmpty(prefixes("sdn.uplink_ranges", "IPv4 ranges, the first that the host has no route to is taken at the first start, for the links between routers and the host",
 		is4, func(c *Config) *[]netip.Prefix { return &c.SDN.UplinkRanges })),
 	number("sdn.ports_per_network", "most ports that one network holds; a Linux bridge takes 1023", 1, MaxPortsPerNetwork, func(c *Config) *int { return &c.SDN.PortsPerNetwork }),
+	text("sdn.socket", "socket of the embedded SDN's API, which is root's alone; empty is sdn.sock in run_dir", absoluteOrNone, func(c *Config) *string { return &c.SDN.Socket }),
+	text("sdn.listen", "host:port where the embedded SDN's API is served besides, by TLS and with tokens; empty is nowhere", listenAddr, func(c *Config) *string { return &c.SDN.Listen }),
+	text("sdn.tls_cert", "file with the API's certificate, for sdn.listen", absoluteOrNone, func(c *Config) *string { return &c.SDN.TLSCert }),
+	text("sdn.tls_key", "file with the API's private key, for sdn.listen", absoluteOrNone, func(c *Config) *string { return &c.SDN.TLSKey }),
+	text("sdn.tokens", "file with the tokens and users that may use the API at sdn.listen, root's alone", absolute, func(c *Config) *string { return &c.SDN.Tokens }),
+	number("sdn.rate", "requests a second that the API at sdn.listen serves to one token or user, twice as many at once; 0 is no bound", 0, 1000000, func(c *Config) *int { return &c.SDN.Rate }),
 }
 
 var servedSettings = []*Setting{

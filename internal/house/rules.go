@@ -51,7 +51,7 @@ var testsMayAlso = map[string][]string{
 	"kube":        {"sdn/local", "datapath"},
 	"kurma":       {"sdn/local", "datapath"},
 	"sdn/nested":  {"sdn/local", "sdn/neutron", "datapath"},
-	"sdn/neutron": {"sdn/neutron/neutrontest"},
+	"sdn/neutron": {"sdn/neutron/neutrontest", "sdn/local", "sdn/restapi"},
 	"sdn/restapi": {"sdn/local", "sdn/sdntest"},
 	"sdn/sdntest": {"sdn/local"},
 }

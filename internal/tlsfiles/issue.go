@@ -37,21 +37,8 @@ func Issue(dir string, hosts []string, now time.Time) error {
 	if len(hosts) == 0 {
 		return errors.New("a server's certificate needs a host")
 	}
-	ca := &x509.Certificate{
-		Subject: pkix.Name{CommonName: "Kuryr's authority for Docker's plugin"}, NotAfter: now.AddDate(authorityYears, 0, 0),
-		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	server := &x509.Certificate{
-		Subject: pkix.Name{CommonName: "kuryr"}, NotAfter: now.AddDate(0, 0, leafDays),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	for _, h := range hosts {
-		if ip := net.ParseIP(h); ip != nil {
-			server.IPAddresses = append(server.IPAddresses, ip)
-		} else {
-			server.DNSNames = append(server.DNSNames, h)
-		}
-	}
+	ca := authorityOf("Kuryr's authority for Docker's plugin", now)
+	server := serverOf(hosts, now)
 	client := &x509.Certificate{
 		Subject: pkix.Name{CommonName: "dockerd"}, NotAfter: now.AddDate(0, 0, leafDays),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -73,6 +60,47 @@ func Issue(dir string, hosts []string, now time.Time) error {
 		{ServerKeyFile, serverPair.keyPEM, 0o600}, {ServerFile, serverPair.certPEM, 0o644},
 		{ClientKeyFile, clientPair.keyPEM, 0o600}, {ClientFile, clientPair.certPEM, 0o644},
 	})
+}
+
+// IssueServer is Issue without a client: for what asks its clients in another way who they are.
+func IssueServer(dir string, hosts []string, now time.Time) error {
+	if len(hosts) == 0 {
+		return errors.New("a server's certificate needs a host")
+	}
+	authority, err := issue(authorityOf("Kuryr's authority for the SDN's API", now), nil, now)
+	if err != nil {
+		return err
+	}
+	server, err := issue(serverOf(hosts, now), authority, now)
+	if err != nil {
+		return err
+	}
+	return writeNew(dir, []file{
+		{CAKeyFile, authority.keyPEM, 0o600}, {CAFile, authority.certPEM, 0o644},
+		{ServerKeyFile, server.keyPEM, 0o600}, {ServerFile, server.certPEM, 0o644},
+	})
+}
+
+func authorityOf(name string, now time.Time) *x509.Certificate {
+	return &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, NotAfter: now.AddDate(authorityYears, 0, 0),
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+}
+
+func serverOf(hosts []string, now time.Time) *x509.Certificate {
+	server := &x509.Certificate{
+		Subject: pkix.Name{CommonName: "kuryr"}, NotAfter: now.AddDate(0, 0, leafDays),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	for _, h := range hosts {
+		if ip := net.ParseIP(h); ip != nil {
+			server.IPAddresses = append(server.IPAddresses, ip)
+		} else {
+			server.DNSNames = append(server.DNSNames, h)
+		}
+	}
+	return server
 }
 
 // pair is a certificate and its key.

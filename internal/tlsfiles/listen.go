@@ -21,7 +21,7 @@ const (
 	complaintPause = time.Second
 )
 
-// Listen accepts TCP connections at address and hands out those whose client has proved who it is. Handshakes run beside one another and
+// Listen accepts TCP connections at address and hands out those whose client has proved who it is, or any that speak TLS (Files.AnyClient). Handshakes run beside one another and
 // are cut off after ten seconds; when sixty-four are under way a new one cuts off the oldest. Beyond 256 connections handed out and not
 // closed yet, further ones wait.
 func Listen(ctx context.Context, address string, f Files, log *slog.Logger) (net.Listener, error) {

@@ -1,4 +1,5 @@
-// Package tlsfiles serves TLS to clients that have a certificate, from files that may change while it serves.
+// Package tlsfiles serves TLS from files that may change while it serves: to clients that have a certificate, or to any where others find out
+// who they are.
 //
 // It owns how the files are read, when they are read again, how long and how many clients may take to prove who they are, and the
 // making of a small set of such files. It must not know what is served, and never logs or returns what is in a key.
@@ -16,14 +17,24 @@ import (
 	"time"
 )
 
-// Files are the paths of PEM files. All are needed.
+// Files are the paths of PEM files.
 type Files struct {
 	Cert     string // the server's certificate, with those that lead to its authority after it
 	Key      string // its private key
-	ClientCA string // the authorities of clients' certificates
+	ClientCA string // the authorities of clients' certificates; needed unless AnyClient
+	// AnyClient lets in clients without a certificate, and ClientCA is not read: what is served asks who they are.
+	AnyClient bool
 }
 
-// ServerConfig reads the files and returns what lets clients in whose certificates are by one of the authorities, with TLS 1.2 or newer.
+// paths are those of the files that are read.
+func (f Files) paths() []string {
+	if f.AnyClient {
+		return []string{f.Cert, f.Key}
+	}
+	return []string{f.Cert, f.Key, f.ClientCA}
+}
+
+// ServerConfig reads the files and returns what lets clients in whose certificates are by one of the authorities (or any), with TLS 1.2 or newer.
 // At each handshake a look at the files tells whether they have changed; they are then read again. Files that are being
 // replaced, or are spoilt, change nothing: what was read last goes on to hold, and log is told once.
 func ServerConfig(f Files, log *slog.Logger) (*tls.Config, error) {
@@ -63,7 +74,7 @@ func (s stamp) same(o stamp) bool {
 }
 
 func (f Files) stamps() (all [3]stamp, err error) {
-	for i, path := range []string{f.Cert, f.Key, f.ClientCA} {
+	for i, path := range f.paths() {
 		info, err := os.Stat(path)
 		if err != nil {
 			return all, err
@@ -77,7 +88,7 @@ func (w *watched) config() *tls.Config {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	stamps, err := w.files.stamps()
-	if err == nil && stamps[0].same(w.stamps[0]) && stamps[1].same(w.stamps[1]) && stamps[2].same(w.stamps[2]) {
+	if err == nil && stamps[0].same(w.stamps[0]) && stamps[1].same(w.stamps[1]) && (w.files.AnyClient || stamps[2].same(w.stamps[2])) {
 		return w.current
 	}
 	if err != nil {
@@ -104,19 +115,17 @@ func (f Files) load() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	authorities, err := LoadAuthorities(f.ClientCA)
-	if err != nil {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
+	if f.AnyClient {
+		return config, nil
+	}
+	if config.ClientCAs, err = LoadAuthorities(f.ClientCA); err != nil {
 		return nil, err
 	}
-	return &tls.Config{
-		MinVersion:   tls.VersionTLS12,
-		Certificates: []tls.Certificate{pair},
-		ClientAuth:   tls.RequireAndVerifyClientCert,
-		ClientCAs:    authorities,
-		NextProtos:   []string{"http/1.1"},
-		// A resumed session would be one that today's authorities were not asked about.
-		SessionTicketsDisabled: true,
-	}, nil
+	config.ClientAuth = tls.RequireAndVerifyClientCert
+	// A resumed session would be one that today's authorities were not asked about.
+	config.SessionTicketsDisabled = true
+	return config, nil
 }
 
 // LoadPair reads a certificate and the key that belongs to it.

@@ -239,12 +239,12 @@ func TestFilesThatDoNotFit(t *testing.T) {
 		files Files
 		want  string
 	}{
-		"no certificate":    {Files{"/absent.pem", good.Key, good.ClientCA}, "/absent.pem"},
-		"no key":            {Files{good.Cert, "/absent.pem", good.ClientCA}, "/absent.pem"},
-		"no authority":      {Files{good.Cert, good.Key, "/absent.pem"}, "/absent.pem"},
-		"another's key":     {Files{good.Cert, filesOf(other).Key, good.ClientCA}, "private key does not match"},
-		"empty authorities": {Files{good.Cert, good.Key, empty}, empty},
-		"empty certificate": {Files{empty, good.Key, good.ClientCA}, empty},
+		"no certificate":    {Files{Cert: "/absent.pem", Key: good.Key, ClientCA: good.ClientCA}, "/absent.pem"},
+		"no key":            {Files{Cert: good.Cert, Key: "/absent.pem", ClientCA: good.ClientCA}, "/absent.pem"},
+		"no authority":      {Files{Cert: good.Cert, Key: good.Key, ClientCA: "/absent.pem"}, "/absent.pem"},
+		"another's key":     {Files{Cert: good.Cert, Key: filesOf(other).Key, ClientCA: good.ClientCA}, "private key does not match"},
+		"empty authorities": {Files{Cert: good.Cert, Key: good.Key, ClientCA: empty}, empty},
+		"empty certificate": {Files{Cert: empty, Key: good.Key, ClientCA: good.ClientCA}, empty},
 	} {
 		_, err := Listen(t.Context(), "127.0.0.1:0", tc.files, quiet)
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -284,5 +284,52 @@ func TestIssue(t *testing.T) {
 	byName.ServerName = "plugin.example"
 	if err := greeted(serve(t, filesOf(dir)), byName); err != nil {
 		t.Errorf("by its name: %v", err)
+	}
+}
+
+// Without authorities of clients any client is let in, and the server is verified still.
+func TestAnyClient(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := IssueServer(dir, []string{"127.0.0.1"}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	f := Files{Cert: filepath.Join(dir, ServerFile), Key: filepath.Join(dir, ServerKeyFile), AnyClient: true}
+	l, err := Listen(t.Context(), "127.0.0.1:0", f, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("hello"))
+			_ = conn.Close()
+		}
+	}()
+	pool, err := LoadAuthorities(filepath.Join(dir, CAFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{RootCAs: pool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if said, err := io.ReadAll(conn); err != nil || string(said) != "hello" {
+		t.Errorf("%q, %v", said, err)
+	}
+	if conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{}); err == nil {
+		_ = conn.Close()
+		t.Error("a client that knows no authority believes it")
+	}
+	if _, err := os.Stat(filepath.Join(dir, ClientFile)); err == nil {
+		t.Error("a client's certificate was made")
+	}
+	if _, err := ServerConfig(Files{Cert: f.Cert, Key: f.Key}, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("authorities may be left out without saying so")
 	}
 }

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -69,6 +70,12 @@ func (p *Provider) apply(ctx context.Context, c *change) error {
 		}
 		failpoint.Here("local.apply.shape")
 		p.noteUnreached(ctx, c.domain, result.Unreached)
+	}
+	if len(c.groups)+len(c.sets) > 0 {
+		if err := p.datapath.UpdateGroups(ctx, c.domain, slices.Collect(maps.Values(c.groups)), slices.Collect(maps.Values(c.sets))); err != nil {
+			return err
+		}
+		failpoint.Here("local.apply.groups")
 	}
 	if remove, add := lists(c.forwards); len(remove)+len(add) > 0 {
 		if err := p.datapath.UpdateForwards(ctx, c.domain, remove, add); err != nil {

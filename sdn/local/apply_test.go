@@ -245,6 +245,16 @@ func TestConcurrentChangesAddUp(t *testing.T) {
 		fine(err)
 		routers, networks, cidrs = append(routers, r.ID), append(networks, n.ID), append(cidrs, n.Subnets[0])
 	}
+	set, err := p.ApplyAddressGroup(ctx, sdn.AddressGroupSpec{})
+	fine(err)
+	policy, err := p.ApplyQoSPolicy(ctx, sdn.QoSPolicySpec{})
+	fine(err)
+	var groups []sdn.ID
+	for range 3 {
+		g, err := p.ApplySecurityGroup(ctx, sdn.SecurityGroupSpec{Rules: []sdn.Rule{{Direction: sdn.Ingress, RemoteSet: set.ID}}})
+		fine(err)
+		groups = append(groups, g.ID)
+	}
 	var clients sync.WaitGroup
 	for client := range 8 {
 		clients.Go(func() {
@@ -252,13 +262,33 @@ func TestConcurrentChangesAddUp(t *testing.T) {
 			var mine, fips []sdn.ID
 			for range 60 {
 				i := random.IntN(4)
-				switch random.IntN(8) {
+				switch random.IntN(12) {
+				case 8:
+					rules := []sdn.Rule{{Direction: sdn.Egress, Protocol: sdn.TCP, Ports: sdn.PortRange{First: uint16(1 + random.IntN(9))}}}
+					if random.IntN(2) == 0 {
+						rules = append(rules, sdn.Rule{Direction: sdn.Ingress, RemoteSet: set.ID}, sdn.Rule{Direction: sdn.Ingress, RemoteGroup: groups[0]})
+					}
+					_, err := p.ApplySecurityGroup(ctx, sdn.SecurityGroupSpec{ID: groups[random.IntN(3)], Rules: rules})
+					fine(err)
+				case 9:
+					_, err := p.ApplyAddressGroup(ctx, sdn.AddressGroupSpec{ID: set.ID, Prefixes: []netip.Prefix{prefix(fmt.Sprintf("192.0.2.%d/32", random.IntN(9)))}})
+					fine(err)
+					_, err = p.ApplyQoSPolicy(ctx, sdn.QoSPolicySpec{ID: policy.ID, Limits: sdn.Limits{EgressKbps: int64(1000 + random.IntN(9))}})
+					fine(err)
+				case 10:
+					if len(mine) > 0 {
+						fine(p.AddGroups(ctx, mine[0], groups[random.IntN(3):]))
+					}
+				case 11:
+					if len(mine) > 0 {
+						fine(p.RemoveGroups(ctx, mine[0], groups[:random.IntN(3)]))
+					}
 				case 0:
 					fine(p.AttachSubnet(ctx, routers[random.IntN(4)], cidrs[i], netip.Addr{}))
 				case 1:
 					fine(p.DetachSubnet(ctx, routers[random.IntN(4)], cidrs[i]))
 				case 2, 3, 4:
-					made, err := p.EnsurePorts(ctx, []sdn.PortSpec{{Network: networks[i], Host: testHost}, {Network: networks[i]}})
+					made, err := p.EnsurePorts(ctx, []sdn.PortSpec{{Network: networks[i], Host: testHost, Groups: groups[random.IntN(3):]}, {Network: networks[i]}, {Network: networks[i], Host: testHost, QoSPolicy: policy.ID}})
 					fine(err)
 					for _, port := range made {
 						if port.ID != "" {

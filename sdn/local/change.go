@@ -7,16 +7,19 @@ import (
 	"slices"
 
 	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/policy"
 )
 
-// change is what the kernel must learn about one domain: that it is gone, or else its shape, its forwards and its ports, in this
-// order.
+// change is what the kernel must learn about one domain: that it is gone, or else its shape, the groups of its ports, its forwards and its
+// ports, in this order.
 type change struct {
 	domain   string
 	gone     bool           // edits are kept all the same, for a domain that comes back before it went
 	shape    *fabric.Domain // nil: unchanged
 	ports    map[string]*edit[fabric.Port]
 	forwards map[forwardID]*edit[fabric.Forward]
+	groups   map[string]policy.Group // by id; a later definition takes an earlier one's place
+	sets     map[string]policy.Set
 	freed    []netip.Prefix  // what the host reached through the domain and does no longer, once the shape is right
 	behind   map[string]bool // domains that must have their shape before this one is gone or gets its
 }
@@ -26,7 +29,12 @@ func (c *change) reshapes() bool { return c.gone || c.shape != nil }
 
 // has tells whether the network will be in the domain.
 func (c *change) has(network string) bool {
-	return c.shape != nil && slices.ContainsFunc(c.shape.Bridges, func(b fabric.Bridge) bool { return b.Network == network })
+	return hasBridge(c.shape, network)
+}
+
+// hasBridge tells whether a domain, which may be nil, has the network.
+func hasBridge(d *fabric.Domain, network string) bool {
+	return d != nil && slices.ContainsFunc(d.Bridges, func(b fabric.Bridge) bool { return b.Network == network })
 }
 
 // edit replaces an element by another. Several may be there to remove when earlier edits did not get through.
@@ -66,6 +74,34 @@ func (c *change) forward(old, new *fabric.Forward) {
 		c.forwards = map[forwardID]*edit[fabric.Forward]{}
 	}
 	c.forwards[identify(f)] = c.forwards[identify(f)].then(old, new)
+}
+
+func (c *change) group(g policy.Group) {
+	if c.groups == nil {
+		c.groups = map[string]policy.Group{}
+	}
+	c.groups[g.ID] = g
+}
+
+func (c *change) set(s policy.Set) {
+	if c.sets == nil {
+		c.sets = map[string]policy.Set{}
+	}
+	c.sets[s.ID] = s
+}
+
+// define takes over what other defines and c does not.
+func (c *change) define(other *change) {
+	for id, g := range other.groups {
+		if _, known := c.groups[id]; !known {
+			c.group(g)
+		}
+	}
+	for id, s := range other.sets {
+		if _, known := c.sets[id]; !known {
+			c.set(s)
+		}
+	}
 }
 
 // then is e followed by the replacement of old by new, where e may be nil, or may have failed halfway: what it was to add is removed too,
@@ -116,6 +152,8 @@ func (c *change) then(later *change) *change {
 	case later.shape != nil:
 		next.gone, next.shape = false, later.shape
 	}
+	next.define(later)
+	next.define(c)
 	for id, e := range later.ports {
 		if next.ports == nil {
 			next.ports = map[string]*edit[fabric.Port]{}

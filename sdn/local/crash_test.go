@@ -32,6 +32,8 @@ import (
 type victim struct {
 	Store string
 	Pins  string // folder of the namespaces; "" is a migration of the store alone
+	// Filter is to filter ports, with a data path that only adds up what it is told, for kernels that cannot filter.
+	Filter bool
 }
 
 const victimEnv = "KURYR_LOCAL_VICTIM"
@@ -45,6 +47,8 @@ func init() {
 	err := json.Unmarshal([]byte(text), &v)
 	switch {
 	case err != nil:
+	case v.Filter:
+		err = v.filter()
 	case v.Pins == "":
 		err = migrateToNext(v.Store, func() {})
 	default:
@@ -161,6 +165,10 @@ func (v victim) tell(ctx context.Context, p *Provider) error {
 	if err := plug(port); err != nil {
 		return fmt.Errorf("plug: %w", err)
 	}
+	group, err := v.guard(ctx, p, port.ID, key("group", "g"))
+	if err != nil {
+		return err
+	}
 	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Base: key("router", "r"), Gateway: &sdn.ExternalGateway{Network: p.external, SNAT: true}})
 	if err != nil {
 		return err
@@ -180,7 +188,98 @@ func (v victim) tell(ctx context.Context, p *Provider) error {
 	if err := p.DetachSubnet(ctx, r.ID, n.Subnets[0]); err != nil {
 		return err
 	}
-	return errors.Join(p.DeleteRouter(ctx, r.ID), p.DeletePorts(ctx, []sdn.ID{port.ID}), p.DeleteNetwork(ctx, n.ID))
+	return errors.Join(p.DeleteRouter(ctx, r.ID), p.DeletePorts(ctx, []sdn.ID{port.ID}), p.DeleteNetwork(ctx, n.ID), group())
+}
+
+// guard gives a port a security group and changes its rules, where the kernel can filter; the function it returns takes the group away.
+func (v victim) guard(ctx context.Context, p *Provider, port sdn.ID, base sdn.Base) (drop func() error, err error) {
+	if !p.Capabilities().SecurityGroups {
+		return func() error { return nil }, nil
+	}
+	spec := sdn.SecurityGroupSpec{Base: base, Rules: []sdn.Rule{{Direction: sdn.Egress}}}
+	g, err := p.ApplySecurityGroup(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.AddGroups(ctx, port, []sdn.ID{g.ID}); err != nil {
+		return nil, err
+	}
+	spec.Rules = append(spec.Rules, sdn.Rule{Direction: sdn.Ingress, Protocol: sdn.TCP, Ports: sdn.PortRange{First: 80}}, sdn.Rule{Direction: sdn.Ingress, RemoteGroup: g.ID})
+	if _, err := p.ApplySecurityGroup(ctx, spec); err != nil {
+		return nil, err
+	}
+	return func() error { return p.DeleteSecurityGroup(ctx, g.ID) }, nil
+}
+
+// filter is the life of a port with a security group on a network that moves. It can be told anew after any kill.
+func (v victim) filter() error {
+	ctx := context.Background()
+	p, err := Open(ctx, Options{Path: v.Store, Host: testHost, Datapath: newFake()})
+	if err != nil {
+		return err
+	}
+	if _, err := p.Reconcile(ctx); err != nil {
+		return err
+	}
+	return errors.Join(v.tellFilter(ctx, p), p.Close())
+}
+
+func (v victim) tellFilter(ctx context.Context, p *Provider) error {
+	key := func(kind, name string) sdn.Base {
+		return sdn.Base{Key: sdn.Key{Owner: p.Installation(), Kind: kind, Name: name}}
+	}
+	subnet := sdn.SubnetSpec{Base: key("subnet", "s"), CIDR: netip.MustParsePrefix("10.77.0.0/24")}
+	n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Base: key("network", "n"), Subnets: []sdn.SubnetSpec{subnet}})
+	if err != nil {
+		return err
+	}
+	ports, err := p.EnsurePorts(ctx, []sdn.PortSpec{{Base: key("port", "p"), Network: n.ID, Host: testHost}})
+	if err != nil {
+		return err
+	}
+	drop, err := v.guard(ctx, p, ports[0].ID, key("group", "g"))
+	if err != nil {
+		return err
+	}
+	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Base: key("router", "r")})
+	if err != nil {
+		return err
+	}
+	if err := p.AttachSubnet(ctx, r.ID, n.Subnets[0], netip.Addr{}); err != nil {
+		return err
+	}
+	if err := p.DetachSubnet(ctx, r.ID, n.Subnets[0]); err != nil {
+		return err
+	}
+	return errors.Join(p.DeleteRouter(ctx, r.ID), p.DeletePorts(ctx, []sdn.ID{ports[0].ID}), drop(), p.DeleteNetwork(ctx, n.ID))
+}
+
+// TestKilledWhileGroupsAreTold kills a process right after a domain was told of groups, and before it was told of the ports that have them: the
+// next start tells both, and all can be done anew up to the end.
+func TestKilledWhileGroupsAreTold(t *testing.T) {
+	for _, at := range []string{"local.apply.groups:1", "local.apply.groups:2", "local.apply.groups:3", "local.apply.groups:4"} {
+		t.Run(strings.ReplaceAll(at, ":", " "), func(t *testing.T) {
+			v := victim{Store: filepath.Join(t.TempDir(), "sdn.db"), Filter: true}
+			fatal(t, v.kill(at))
+			fake := newFake()
+			p := open(t, Options{Path: v.Store, Datapath: fake})
+			_, err := p.Reconcile(t.Context())
+			fatal(t, err)
+			checkSum(t, p)
+			told := 0
+			for _, d := range fake.state {
+				told += len(d.groups)
+			}
+			if told != 1 {
+				t.Errorf("after the kill %d domains know of the group, want one", told)
+			}
+			fatal(t, v.tellFilter(t.Context(), p))
+			checkSum(t, p)
+			if len(fake.state) != 0 {
+				t.Errorf("at the end there are %v", fake.state)
+			}
+		})
+	}
 }
 
 // plug makes a port's link where its VIF says, unless it is there. Its other end stays here, as a container's is in no domain either.
@@ -243,7 +342,7 @@ func TestKilledWhileNetworkMoves(t *testing.T) {
 		"fabric.migrate.guarded:1", "fabric.migrate.moved:1", "fabric.migrate.unguarded:1", // to the router
 		"fabric.migrate.guarded:2", "fabric.migrate.moved:2", "fabric.migrate.unguarded:2", // and back
 		"fabric.floating.unannounced:1", "fabric.floating.unannounced:2",
-		"local.apply.shape:1", "local.apply.shape:2", "local.apply.shape:3", "local.apply.shape:4", "local.apply.shape:5",
+		"local.apply.shape:1", "local.apply.shape:2", "local.apply.shape:3", "local.apply.shape:4", "local.apply.shape:5", "local.apply.groups:1", "local.apply.groups:2", "local.apply.groups:3", "local.apply.groups:4",
 		"local.apply.ports:1", "local.apply.gone:1", "local.apply.gone:2", "local.commit.after:4", "local.commit.after:5", "local.commit.after:9",
 	}
 	for _, at := range points {
@@ -251,6 +350,9 @@ func TestKilledWhileNetworkMoves(t *testing.T) {
 			host := nstest.New(t)
 			pins, err := os.MkdirTemp("/run", "crash-")
 			fatal(t, err)
+			if strings.HasPrefix(at, "local.apply.groups") && !canFilter(t) {
+				t.Skip("this kernel cannot filter for security groups: TestKilledWhileGroupsAreTold does it without")
+			}
 			v := victim{Store: filepath.Join(t.TempDir(), "sdn.db"), Pins: pins}
 			var p *Provider
 			var f *fabric.Fabric
@@ -277,6 +379,17 @@ func TestKilledWhileNetworkMoves(t *testing.T) {
 			fatal(t, err)
 		})
 	}
+}
+
+func canFilter(t *testing.T) bool {
+	t.Helper()
+	pins, err := os.MkdirTemp("/run", "crash-")
+	fatal(t, err)
+	p, f, err := victim{Store: filepath.Join(t.TempDir(), "sdn.db"), Pins: pins}.open(t.Context())
+	fatal(t, err)
+	can := f.Supports().Groups
+	fatal(t, errors.Join(p.Close(), f.Close()))
+	return can
 }
 
 // onlyDevices waits until the kernel has taken away what was in the namespaces that went, and says what stays.

@@ -15,6 +15,11 @@
 //   - All external networks lead to the one host, so a gateway on one of them reaches the addresses of all. The router's own
 //     addresses outside are always of the built-in external network (Capabilities.ExternalNetwork).
 //   - The forwardings of one floating IP all go through one router.
+//   - A port without security groups is not filtered. Each named project has a default group; the project "" has none, so that what it plugs is
+//     open as long as nobody says otherwise. Groups are stateful.
+//   - A remote group stands for the addresses of the ports that have it in the domain: behind the same router, or in the same network without one.
+//   - Security groups and QoS policies are there where the Datapath Supports them, and without a Datapath.
+//   - There are no trunks (sdn.NoTrunks): they need VLAN devices, which not every kernel that this runs on has.
 //   - IPv6 subnets are static: there is no DHCP and no SLAAC.
 //   - A network's MTU may be anything from 68 (1280 with IPv6) to 65535; what leaves by a router is cut to the uplink's.
 package local

@@ -11,14 +11,17 @@ import (
 	"sync"
 
 	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/policy"
 )
 
 // fakeFabric is a fabric without a kernel: it adds up what it is told, as strictly as it may: an element for a domain that is not there
-// is an error.
+// is an error, and so is a port with a security group that the domain was not told of. What filters and limits ports does not come along
+// with a network that is fetched.
 type fakeFabric struct {
 	mu    sync.Mutex
 	state map[string]*fakeDomain
 	calls int
+	can   policy.Support
 	// fail, if set, is asked before each changing call.
 	fail func(call, domain string) error
 	// alone has the host reach a range by one domain only, the first that wants it.
@@ -30,10 +33,31 @@ type fakeDomain struct {
 	shape    fabric.Domain
 	ports    map[string]fabric.Port
 	forwards map[forwardID]fabric.Forward
+	groups   map[string]policy.Group
+	sets     map[string]policy.Set
+}
+
+func newFakeDomain(d fabric.Domain) *fakeDomain {
+	return &fakeDomain{shape: d, ports: map[string]fabric.Port{}, forwards: map[forwardID]fabric.Forward{}, groups: map[string]policy.Group{}, sets: map[string]policy.Set{}}
+}
+
+// forget forgets the groups that no port has and the address groups that no rule of the others names.
+func (d *fakeDomain) forget() {
+	had, named := map[string]bool{}, map[string]bool{}
+	for _, p := range d.ports {
+		for _, g := range p.Groups {
+			had[g] = true
+			for _, r := range d.groups[g].Rules {
+				named[r.RemoteSet] = true
+			}
+		}
+	}
+	maps.DeleteFunc(d.groups, func(id string, _ policy.Group) bool { return !had[id] })
+	maps.DeleteFunc(d.sets, func(id string, _ policy.Set) bool { return !named[id] })
 }
 
 func newFake() *fakeFabric {
-	return &fakeFabric{state: map[string]*fakeDomain{}, holder: map[netip.Prefix]string{}}
+	return &fakeFabric{can: policy.Support{Groups: true, Limits: true}, state: map[string]*fakeDomain{}, holder: map[netip.Prefix]string{}}
 }
 
 func (f *fakeFabric) begin(ctx context.Context, call, domain string) error {
@@ -47,6 +71,38 @@ func (f *fakeFabric) begin(ctx context.Context, call, domain string) error {
 	return nil
 }
 
+func (f *fakeFabric) UpdateGroups(ctx context.Context, domain string, groups []policy.Group, sets []policy.Set) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.begin(ctx, "UpdateGroups", domain); err != nil {
+		return err
+	}
+	d := f.state[domain]
+	if d == nil {
+		return fmt.Errorf("no domain %s", domain)
+	}
+	for _, s := range sets {
+		if s.Revision == 0 || d.sets[s.ID].Revision > s.Revision {
+			return fmt.Errorf("address group %s at revision %d after %d", s.ID, s.Revision, d.sets[s.ID].Revision)
+		}
+		d.sets[s.ID] = s
+	}
+	for _, g := range groups {
+		if g.Revision == 0 || d.groups[g.ID].Revision > g.Revision {
+			return fmt.Errorf("security group %s at revision %d after %d", g.ID, g.Revision, d.groups[g.ID].Revision)
+		}
+		d.groups[g.ID] = g
+		for _, r := range g.Rules {
+			if _, known := d.sets[r.RemoteSet]; r.RemoteSet != "" && !known {
+				return fmt.Errorf("no address group %s in domain %s", r.RemoteSet, domain)
+			}
+		}
+	}
+	return nil
+}
+
+func (f *fakeFabric) Supports() policy.Support { return f.can }
+
 func (f *fakeFabric) ApplyDomain(ctx context.Context, d fabric.Domain) (fabric.Result, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -55,7 +111,7 @@ func (f *fakeFabric) ApplyDomain(ctx context.Context, d fabric.Domain) (fabric.R
 	}
 	had := f.state[d.ID]
 	if had == nil {
-		had = &fakeDomain{ports: map[string]fabric.Port{}, forwards: map[forwardID]fabric.Forward{}}
+		had = newFakeDomain(d)
 		f.state[d.ID] = had
 	}
 	had.shape = d
@@ -69,10 +125,12 @@ func (f *fakeFabric) ApplyDomain(ctx context.Context, d fabric.Domain) (fabric.R
 			case id == d.ID && !has(p.Network):
 				delete(other.ports, port)
 			case id != d.ID && has(p.Network):
+				p.Groups, p.Limits = nil, policy.Limits{}
 				had.ports[port] = p
 				delete(other.ports, port)
 			}
 		}
+		other.forget()
 		if id != d.ID {
 			other.shape.Bridges = slices.DeleteFunc(slices.Clone(other.shape.Bridges), func(b fabric.Bridge) bool { return has(b.Network) })
 		}
@@ -125,8 +183,14 @@ func (f *fakeFabric) UpdatePorts(ctx context.Context, domain string, remove, add
 		if !slices.ContainsFunc(d.shape.Bridges, func(b fabric.Bridge) bool { return b.Network == p.Network }) {
 			return fmt.Errorf("no network %s in domain %s", p.Network, domain)
 		}
+		for _, g := range p.Groups {
+			if _, known := d.groups[g]; !known {
+				return fmt.Errorf("no security group %s in domain %s", g, domain)
+			}
+		}
 		d.ports[p.ID] = p
 	}
+	d.forget()
 	return nil
 }
 
@@ -167,7 +231,7 @@ func (f *fakeFabric) Reconcile(ctx context.Context, s fabric.State) (fabric.Repo
 func spread(s fabric.State) map[string]*fakeDomain {
 	state := map[string]*fakeDomain{}
 	for _, d := range s.Domains {
-		state[d.ID] = &fakeDomain{shape: d, ports: map[string]fabric.Port{}, forwards: map[forwardID]fabric.Forward{}}
+		state[d.ID] = newFakeDomain(d)
 	}
 	for domain, ports := range s.Ports {
 		for _, p := range ports {
@@ -179,6 +243,15 @@ func spread(s fabric.State) map[string]*fakeDomain {
 			state[domain].forwards[identify(&w)] = w
 		}
 	}
+	for _, d := range state {
+		for _, g := range s.Groups {
+			d.groups[g.ID] = g
+		}
+		for _, set := range s.Sets {
+			d.sets[set.ID] = set
+		}
+		d.forget()
+	}
 	return state
 }
 
@@ -188,6 +261,9 @@ func (f *fakeFabric) Diff(ctx context.Context, s fabric.State) ([]fabric.Differe
 	var out []fabric.Difference
 	want := spread(s)
 	for id, d := range want {
+		if f.state[id] != nil {
+			f.state[id].forget() // what a failed change told without its ports is no difference
+		}
 		if have := f.state[id]; !reflect.DeepEqual(have, d) {
 			out = append(out, fabric.Difference{Domain: id, Want: fmt.Sprintf("%+v", d), Have: fmt.Sprintf("%+v", have)})
 		}

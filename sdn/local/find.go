@@ -4,90 +4,132 @@ import (
 	"bytes"
 	"context"
 	"iter"
+	"slices"
 
 	"github.com/kuryr/kuryr/sdn"
 	"go.etcd.io/bbolt"
 )
 
-// pageSize is how many rows a search reads in one transaction. Between pages none is open, so the loop that takes the results may change
-// the store.
-const pageSize = 128
+// pageSize is how many rows a search reads in one transaction, and keysSize how many keys. Between pages none is open, so the loop that takes
+// the results may change the store.
+const (
+	pageSize = 128
+	keysSize = 4096
+)
 
 // scan is a way through a table: named ids, all that an index has under a prefix, or (with neither) everything.
 type scan struct {
 	ids    []sdn.ID
 	index  string
 	unique bool // the index maps keys to ids
+	inner  bool // there is more between the prefix and the id
 	prefix string
+	after  sdn.ID // what is not behind it is left out
 }
 
-// search streams the rows that the scans find and keep accepts, each once.
+// ordered tells whether the scan finds ids in their order.
+func (s scan) ordered() bool { return s.ids == nil && !s.unique && !s.inner }
+
+// search streams the rows that the scans find and keep accepts, each once and in the order of their ids. One scan in that order is followed as far as
+// the results are taken; else the ids are gathered first.
 func search[T any, R row[T], V any](
 	ctx context.Context, p *Provider, t table[T, R], scans []scan, show func(*bbolt.Tx, R) (V, error), keep func(V) bool,
 ) iter.Seq2[V, error] {
 	return func(yield func(V, error) bool) {
 		var zero V
-		var seen map[sdn.ID]bool // only where the scans can find something twice
-		if len(scans) > 1 || scans[0].unique || scans[0].ids != nil || scans[0].index == "prefix" {
-			seen = map[sdn.ID]bool{}
+		way := scans[0]
+		if len(scans) > 1 || !way.ordered() {
+			var err error
+			if way, err = gather(ctx, p, t.noun, scans); err != nil {
+				yield(zero, err)
+				return
+			}
 		}
-		for _, s := range scans {
-			var at []byte // the last key read
-			for more := true; more; {
-				if err := ctx.Err(); err != nil {
-					yield(zero, err)
-					return
+		var at []byte // the last key read
+		for more := true; more; {
+			if err := ctx.Err(); err != nil {
+				yield(zero, err)
+				return
+			}
+			var page []V
+			err := p.view(func(b *bbolt.Tx) error {
+				var ids []sdn.ID
+				if way.ids != nil {
+					n := min(pageSize, len(way.ids))
+					ids, way.ids = way.ids[:n], way.ids[n:]
+					more = len(way.ids) > 0
+				} else {
+					ids, at, more = way.page(b, t.noun, at, pageSize)
 				}
-				var page []V
-				err := p.view(func(b *bbolt.Tx) error {
-					var ids []sdn.ID
-					ids, at, more = s.page(b, t.noun, at)
-					for _, id := range ids {
-						if seen[id] {
-							continue
-						}
-						if seen != nil {
-							seen[id] = true
-						}
-						r, err := t.get(b, id)
-						if err != nil {
-							return err
-						}
-						if r == nil {
-							continue
-						}
-						v, err := show(b, r)
-						if err != nil {
-							return err
-						}
-						if keep(v) {
-							page = append(page, v)
-						}
+				for _, id := range ids {
+					r, err := t.get(b, id)
+					if err != nil {
+						return err
 					}
-					return nil
-				})
-				for _, v := range page {
-					if !yield(v, nil) {
-						return
+					if r == nil {
+						continue
+					}
+					v, err := show(b, r)
+					if err != nil {
+						return err
+					}
+					if keep(v) {
+						page = append(page, v)
 					}
 				}
-				if err != nil {
-					yield(zero, err)
+				return nil
+			})
+			for _, v := range page {
+				if !yield(v, nil) {
 					return
 				}
+			}
+			if err != nil {
+				yield(zero, err)
+				return
 			}
 		}
 	}
 }
 
-// page reads the ids behind the key at, and tells the last key read and whether there is more.
-func (s scan) page(b *bbolt.Tx, noun sdn.Noun, at []byte) (ids []sdn.ID, last []byte, more bool) {
-	if s.ids != nil {
-		return s.ids, nil, false
+// gather makes of several ways one by the ids that they find, in order and each once. It reads keys alone.
+func gather(ctx context.Context, p *Provider, noun sdn.Noun, scans []scan) (scan, error) {
+	all := []sdn.ID{}
+	for _, s := range scans {
+		all = append(all, s.ids...)
+		var at []byte
+		for more := s.ids == nil; more; {
+			if err := ctx.Err(); err != nil {
+				return scan{}, err
+			}
+			err := p.view(func(b *bbolt.Tx) error {
+				var ids []sdn.ID
+				ids, at, more = s.page(b, noun, at, keysSize)
+				all = append(all, ids...)
+				return nil
+			})
+			if err != nil {
+				return scan{}, err
+			}
+		}
 	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	from, found := slices.BinarySearch(all, scans[0].after)
+	if found {
+		from++
+	}
+	return scan{ids: all[from:]}, nil
+}
+
+// page reads at most so many ids behind the key at, and tells the last key read and whether there is more.
+func (s scan) page(b *bbolt.Tx, noun sdn.Noun, at []byte, size int) (ids []sdn.ID, last []byte, more bool) {
 	name := string(noun)
 	if s.index != "" {
 		name += "." + s.index
+	}
+	if at == nil && s.after != "" && s.ordered() {
+		at = []byte(s.prefix + string(s.after))
 	}
 	c := b.Bucket([]byte(name)).Cursor()
 	k, v := c.Seek([]byte(s.prefix))
@@ -97,7 +139,7 @@ func (s scan) page(b *bbolt.Tx, noun sdn.Noun, at []byte) (ids []sdn.ID, last []
 		}
 	}
 	for ; k != nil && bytes.HasPrefix(k, []byte(s.prefix)); k, v = c.Next() {
-		if len(ids) == pageSize {
+		if len(ids) == size {
 			return ids, last, true
 		}
 		last = bytes.Clone(k)
@@ -116,6 +158,14 @@ func (s scan) page(b *bbolt.Tx, noun sdn.Noun, at []byte) (ids []sdn.ID, last []
 // scansOf chooses the cheapest way: by id or Key if the query names any, else by what the caller offers, else by the
 // Keys' owner and kind, else everything.
 func (p *Provider) scansOf(noun sdn.Noun, m sdn.Match, offers ...[]scan) ([]scan, error) {
+	scans, err := p.waysOf(noun, m, offers)
+	for i := range scans {
+		scans[i].after = m.After
+	}
+	return scans, err
+}
+
+func (p *Provider) waysOf(noun sdn.Noun, m sdn.Match, offers [][]scan) ([]scan, error) {
 	if len(m.IDs) > 0 {
 		return []scan{{ids: m.IDs}}, nil
 	}
@@ -155,6 +205,23 @@ func byEach[T ~string](index string, values []T) []scan {
 		out = append(out, scan{index: index, prefix: string(v) + "\x00"})
 	}
 	return out
+}
+
+// byPlace is byEach for an index in which networks come before ids.
+func byPlace(index string, values []sdn.ID) []scan {
+	out := byEach(index, values)
+	for i := range out {
+		out[i].inner = true
+	}
+	return out
+}
+
+// byProject offers to look up the objects of the projects that a Match names; those of the project "" are in no index.
+func byProject(m sdn.Match) []scan {
+	if contains(m.Projects, "") {
+		return nil
+	}
+	return byEach("project", m.Projects)
 }
 
 // broken is a search that could not begin.

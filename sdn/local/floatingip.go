@@ -245,26 +245,28 @@ func (p *Provider) UpdateFloatingIP(ctx context.Context, id sdn.ID, change sdn.F
 
 // DeleteFloatingIP deletes a floating IP with its forwardings.
 func (p *Provider) DeleteFloatingIP(ctx context.Context, id sdn.ID) error {
-	return p.release(ctx, func(t *tx) error {
-		r, err := floatingIPs.get(t.Tx, id)
-		if err != nil || r == nil {
+	return p.release(ctx, func(t *tx) error { return t.deleteFloatingIP(id) })
+}
+
+func (t *tx) deleteFloatingIP(id sdn.ID) error {
+	r, err := floatingIPs.get(t.Tx, id)
+	if err != nil || r == nil {
+		return err
+	}
+	if err := t.near(r.Router); err != nil {
+		return err
+	}
+	rows, err := forwards.all(t.Tx, "floatingip", string(id))
+	if err != nil {
+		return err
+	}
+	for _, f := range rows {
+		if err := t.delForward(f); err != nil {
 			return err
 		}
-		if err := t.near(r.Router); err != nil {
-			return err
-		}
-		rows, err := forwards.all(t.Tx, "floatingip", string(id))
-		if err != nil {
-			return err
-		}
-		for _, f := range rows {
-			if err := t.delForward(f); err != nil {
-				return err
-			}
-		}
-		if err := t.dropOwnPort(r.Holder); err != nil {
-			return err
-		}
-		return floatingIPs.del(t, id)
-	})
+	}
+	if err := t.dropOwnPort(r.Holder); err != nil {
+		return err
+	}
+	return floatingIPs.del(t, id)
 }

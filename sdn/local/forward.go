@@ -26,12 +26,42 @@ func (p *Provider) EnsureForwards(ctx context.Context, floatingIP sdn.ID, wanted
 			return err
 		}
 		for i, want := range wanted {
-			r, err := t.ensureForward(fip, want, fmt.Sprintf("forwards[%d]", i))
+			r, err := t.ensureForward(fip, want, newMeta(sdn.Base{}), fmt.Sprintf("forwards[%d]", i))
 			if err != nil {
 				return err
 			}
 			out = append(out, r.Forward)
 		}
+		return nil
+	})
+	return out, err
+}
+
+// UpdateForward makes a forwarding be this one: it goes and comes again with its id, in one transaction.
+func (p *Provider) UpdateForward(ctx context.Context, floatingIP sdn.ID, want sdn.Forward) (out sdn.Forward, err error) {
+	err = p.update(ctx, func(t *tx) error {
+		old, err := forwards.get(t.Tx, want.ID)
+		if err != nil {
+			return err
+		}
+		if old == nil || old.FloatingIP != floatingIP {
+			return sdn.NotFound("port forwarding", want.ID)
+		}
+		if err := t.dropForward(old); err != nil {
+			return err
+		}
+		fip, err := floatingIPs.need(t.Tx, floatingIP)
+		if err != nil {
+			return err
+		}
+		r, err := t.ensureForward(fip, want, old.Meta, "forward")
+		if err != nil {
+			return err
+		}
+		if r.ID != want.ID {
+			return sdn.Conflict(sdn.Exists, "port forwarding", "forward.external", "another forwarding is like this already")
+		}
+		out = r.Forward
 		return nil
 	})
 	return out, err
@@ -58,7 +88,8 @@ func normal(f sdn.Forward, field string) (sdn.Forward, error) {
 	return f, nil
 }
 
-func (t *tx) ensureForward(fip *floatingIPRow, want sdn.Forward, field string) (*forwardRow, error) {
+// ensureForward adds a forwarding, which if it is new becomes what meta says.
+func (t *tx) ensureForward(fip *floatingIPRow, want sdn.Forward, meta sdn.Meta, field string) (*forwardRow, error) {
 	want, err := normal(want, field)
 	if err != nil {
 		return nil, err
@@ -82,7 +113,6 @@ func (t *tx) ensureForward(fip *floatingIPRow, want sdn.Forward, field string) (
 	if err := t.near(router.ID); err != nil {
 		return nil, err
 	}
-	meta := newMeta(sdn.Base{})
 	want.ID = meta.ID
 	r := &forwardRow{Forward: want, Meta: meta, FloatingIP: fip.ID, Address: fip.Address, Subnet: subnet, Router: router.ID}
 	if fip.ofHost() {

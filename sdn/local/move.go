@@ -50,6 +50,7 @@ func followNetworks(list []*change) {
 					to.ports = map[string]*edit[fabric.Port]{}
 				}
 				to.ports[id] = e.thenEdit(to.ports[id])
+				to.define(from)
 				delete(from.ports, id)
 				break
 			}

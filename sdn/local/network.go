@@ -205,29 +205,31 @@ func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.Netw
 
 // DeleteNetwork deletes a network without ports, with its subnets.
 func (p *Provider) DeleteNetwork(ctx context.Context, id sdn.ID) error {
-	return p.release(ctx, func(t *tx) error {
-		r, err := networks.get(t.Tx, id)
-		if err != nil || r == nil {
+	return p.release(ctx, func(t *tx) error { return t.deleteNetwork(id) })
+}
+
+func (t *tx) deleteNetwork(id sdn.ID) error {
+	r, err := networks.get(t.Tx, id)
+	if err != nil || r == nil {
+		return err
+	}
+	switch {
+	case id == t.p.external:
+		return builtIn("network", id)
+	case ports.any(t.Tx, "network", string(id)):
+		return inUse("network", id, "it has ports")
+	case routers.any(t.Tx, "gateway", string(id)):
+		return inUse("network", id, "routers have their gateway on it")
+	case floatingIPs.any(t.Tx, "network", string(id)):
+		return inUse("network", id, "it has floating IPs")
+	}
+	if err := t.near(id); err != nil {
+		return err
+	}
+	for _, s := range r.Subnets {
+		if err := t.dropSubnet(s); err != nil {
 			return err
 		}
-		switch {
-		case id == p.external:
-			return builtIn("network", id)
-		case ports.any(t.Tx, "network", string(id)):
-			return inUse("network", id, "it has ports")
-		case routers.any(t.Tx, "gateway", string(id)):
-			return inUse("network", id, "routers have their gateway on it")
-		case floatingIPs.any(t.Tx, "network", string(id)):
-			return inUse("network", id, "it has floating IPs")
-		}
-		if err := t.near(id); err != nil {
-			return err
-		}
-		for _, s := range r.Subnets {
-			if err := t.dropSubnet(s); err != nil {
-				return err
-			}
-		}
-		return networks.del(t, id)
-	})
+	}
+	return networks.del(t, id)
 }

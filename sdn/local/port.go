@@ -40,15 +40,25 @@ func (p *Provider) showPort(b *bbolt.Tx, r *portRow) (sdn.Port, error) {
 
 // EnsurePorts makes, finishes or adopts ports, all in one transaction, out of which those that fail are left.
 func (p *Provider) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
+	return p.ensurePorts(ctx, specs, false)
+}
+
+// EnsureAllPorts is EnsurePorts, but the first port that fails undoes the transaction.
+func (p *Provider) EnsureAllPorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
+	return p.ensurePorts(ctx, specs, true)
+}
+
+func (p *Provider) ensurePorts(ctx context.Context, specs []sdn.PortSpec, all bool) ([]sdn.Port, error) {
 	ids := make([]sdn.ID, len(specs))
 	out := make([]sdn.Port, len(specs))
 	var failures []error
 	err := p.update(ctx, func(t *tx) error {
 		failures = nil
+		clear(ids)
 		for i, spec := range specs {
 			r, err := t.ensurePort(spec)
 			var refused *sdn.Error
-			if errors.As(err, &refused) && refused.Kind != sdn.KindUnavailable {
+			if !all && errors.As(err, &refused) && refused.Kind != sdn.KindUnavailable {
 				if failures == nil {
 					failures = make([]error, len(specs))
 				}
@@ -123,7 +133,14 @@ func (t *tx) ensurePort(spec sdn.PortSpec) (*portRow, error) {
 	if spec.NoPortSecurity != nil {
 		r.NoPortSecurity = *spec.NoPortSecurity
 	}
+	if err := t.checkPolicy(spec.QoSPolicy); err != nil {
+		return nil, err
+	}
+	r.QoSPolicy = spec.QoSPolicy
 	if err := t.checkFreeMAC(n.ID, spec.MAC, r.ID); err != nil {
+		return nil, err
+	}
+	if r.Groups, err = t.groupsOf(spec, r.NoPortSecurity); err != nil {
 		return nil, err
 	}
 	asked := spec.Addresses
@@ -198,7 +215,7 @@ func (p *Provider) checkPort(spec sdn.PortSpec) error {
 	case spec.WithoutGroups && spec.Groups != nil:
 		return sdn.Invalid("port", "groups", "must be nil for a port without groups")
 	}
-	if err := checkLacking(spec.Groups, spec.QoSPolicy, &spec.Disabled); err != nil {
+	if err := p.checkLacking(spec.Groups, spec.QoSPolicy, &spec.Disabled); err != nil {
 		return err
 	}
 	if err := lacking("port", "vnic_type", spec.VNICType != sdn.VNICNormal, "has virtual interfaces only"); err != nil {
@@ -211,10 +228,11 @@ func (p *Provider) checkPort(spec sdn.PortSpec) error {
 }
 
 // checkLacking refuses what ports of the embedded SDN cannot have.
-func checkLacking(groups []sdn.ID, policy sdn.ID, disabled *bool) error {
+func (p *Provider) checkLacking(groups []sdn.ID, policy sdn.ID, disabled *bool) error {
+	can := p.supports()
 	return errors.Join(
-		lacking("port", "groups", len(groups) > 0, "has no security groups"),
-		lacking("port", "qos_policy", policy != "", "has no bandwidth limits"),
+		lacking("port", "groups", len(groups) > 0 && !can.Groups, "has no security groups on this machine: its kernel cannot filter for them"),
+		lacking("port", "qos_policy", policy != "" && !can.Limits, "has no bandwidth limits on this machine: its kernel cannot keep them"),
 		checkDisabled("port", disabled),
 	)
 }
@@ -300,6 +318,14 @@ func (t *tx) adoptPort(r *portRow, spec sdn.PortSpec) error {
 		c.AllowedPairs = &spec.AllowedPairs
 	}
 	c.NoPortSecurity = spec.NoPortSecurity
+	if spec.WithoutGroups {
+		c.Groups = &[]sdn.ID{}
+	} else if spec.Groups != nil {
+		c.Groups = &spec.Groups
+	}
+	if spec.QoSPolicy != "" {
+		c.QoSPolicy = &spec.QoSPolicy
+	}
 	return t.changePort(r, c, func(r *portRow) bool { r.Meta = m; return named })
 }
 
@@ -316,6 +342,15 @@ func (t *tx) changePort(r *portRow, c sdn.PortPatch, also func(*portRow) bool) e
 	}
 	if c.Host != nil && *c.Host != "" && n.External {
 		return errNoPlug
+	}
+	groups, err := t.changedGroups(r, c)
+	if err != nil {
+		return err
+	}
+	if c.QoSPolicy != nil {
+		if err := t.checkPolicy(*c.QoSPolicy); err != nil {
+			return err
+		}
 	}
 	var w wish
 	if c.Addresses != nil {
@@ -350,6 +385,12 @@ func (t *tx) changePort(r *portRow, c sdn.PortPatch, also func(*portRow) bool) e
 	}
 	if c.NoPortSecurity != nil && *c.NoPortSecurity != r.NoPortSecurity {
 		r.NoPortSecurity, changed = *c.NoPortSecurity, true
+	}
+	if !slices.Equal(groups, r.Groups) {
+		r.Groups, changed = groups, true
+	}
+	if c.QoSPolicy != nil && *c.QoSPolicy != r.QoSPolicy {
+		r.QoSPolicy, changed = *c.QoSPolicy, true
 	}
 	if !changed {
 		domain, err := domainOf(t.Tx, r.Network)
@@ -406,7 +447,8 @@ func (p *Provider) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn
 		}
 		bySubnet = append(bySubnet, scan{index: "address", unique: true, prefix: string(s) + "\x00"})
 	}
-	scans, err := p.scansOf(ports.noun, q.Match, byAddress, byMAC, byEach("device", q.Devices), bySubnet, byEach("network", q.Networks))
+	scans, err := p.scansOf(ports.noun, q.Match, byAddress, byMAC, byEach("device", q.Devices), bySubnet, byPlace("group", q.Groups), byEach("network", q.Networks),
+		byProject(q.Match))
 	if err != nil {
 		return broken[sdn.Port](err)
 	}
@@ -436,7 +478,7 @@ func (p *Provider) UpdatePort(ctx context.Context, id sdn.ID, change sdn.PortPat
 	if change.QoSPolicy != nil {
 		policy = *change.QoSPolicy
 	}
-	if err := checkLacking(groups, policy, change.Disabled); err != nil {
+	if err := p.checkLacking(groups, policy, change.Disabled); err != nil {
 		return out, err
 	}
 	err = p.update(ctx, func(t *tx) error {

@@ -97,19 +97,26 @@ func (p *Provider) projectRouter(b *bbolt.Tx, r *routerRow) (*fabric.Domain, err
 	return d, nil
 }
 
-// projectPort gives what guards a port; nil for one that is not plugged here.
-func projectPort(r *portRow) *fabric.Port {
-	if r == nil || r.Own || r.Host == "" {
-		return nil
+// projectPort gives what guards, filters and limits a port; nil for one that is not plugged here.
+func projectPort(b *bbolt.Tx, r *portRow) (*fabric.Port, error) {
+	if r == nil || !r.plugged() {
+		return nil, nil
 	}
-	p := &fabric.Port{ID: string(r.ID), Network: string(r.Network), MAC: r.MAC, Guard: !r.NoPortSecurity}
+	limits, err := projectLimits(b, r.QoSPolicy)
+	if err != nil {
+		return nil, err
+	}
+	p := &fabric.Port{ID: string(r.ID), Network: string(r.Network), MAC: r.MAC, Guard: !r.NoPortSecurity, Limits: limits}
 	for _, a := range r.Addresses {
 		p.Addrs = append(p.Addrs, a.Addr)
 	}
 	for _, a := range r.AllowedPairs {
 		p.Allowed = append(p.Allowed, fabric.AllowedAddress{Prefix: a.Prefix, MAC: a.MAC})
 	}
-	return p
+	for _, g := range r.Groups {
+		p.Groups = append(p.Groups, string(g))
+	}
+	return p, nil
 }
 
 // projectForward gives a forwarding's transport ports one by one.
@@ -162,14 +169,19 @@ func (p *Provider) projectAll(b *bbolt.Tx) (fabric.State, error) {
 		return s, err
 	}
 	err = ports.each(b, func(r *portRow) error {
-		if port := projectPort(r); port != nil {
-			if d := domains[r.Network]; d != "" {
-				s.Ports[d] = append(s.Ports[d], *port)
-			}
+		port, err := projectPort(b, r)
+		if err != nil || port == nil {
+			return err
+		}
+		if d := domains[r.Network]; d != "" {
+			s.Ports[d] = append(s.Ports[d], *port)
 		}
 		return nil
 	})
 	if err != nil {
+		return s, err
+	}
+	if err := projectFilters(b, &s); err != nil {
 		return s, err
 	}
 	return s, forwards.each(b, func(r *forwardRow) error {

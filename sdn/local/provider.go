@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/policy"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 	"go.etcd.io/bbolt"
@@ -48,9 +49,7 @@ type Options struct {
 // Provider is the embedded SDN.
 type Provider struct {
 	sdn.NoTrunks
-	sdn.NoSecurityGroups
 	sdn.NoLoadBalancers
-	sdn.NoQoSPolicies
 
 	db           *bbolt.DB
 	datapath     Datapath
@@ -62,9 +61,10 @@ type Provider struct {
 	external     sdn.ID // the built-in external network
 	mtu          int    // of the uplink
 	queue        *queue
-	writer       sync.Mutex
+	proposals    *proposals
 	end          func(*bbolt.Tx) error // Commit, but for tests of disks that fail
-	unsynced     bool                  // the store's last change may not be on the disk; the writer's
+	definitions  definitions           // of who has the turn
+	unsynced     bool                  // the store's last change may not be on the disk; of who has the turn
 	closing      sync.Once
 }
 
@@ -73,8 +73,8 @@ var _ sdn.Provider = (*Provider)(nil)
 // Open opens the store, makes it if there is none, and migrates an older one. It does not touch the kernel: call Reconcile
 // for that. It fails, and changes nothing, where the file is another process's, damaged, or of a newer schema.
 func Open(ctx context.Context, o Options) (*Provider, error) {
-	p := &Provider{datapath: o.Datapath, host: o.Host, log: o.Logger, limit: o.PortsPerNetwork, quotas: o.Quotas, mtu: defaultMTU, queue: newQueue(),
-		end: (*bbolt.Tx).Commit}
+	p := &Provider{datapath: o.Datapath, host: o.Host, log: o.Logger, limit: o.PortsPerNetwork, quotas: o.Quotas, mtu: defaultMTU, queue: newQueue(), proposals: newProposals(),
+		definitions: newDefinitions(), end: (*bbolt.Tx).Commit}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
@@ -180,6 +180,7 @@ func (p *Provider) Installation() string { return p.installation }
 
 // Capabilities tell what the embedded SDN can do.
 func (p *Provider) Capabilities() sdn.Capabilities {
+	can := p.supports()
 	return sdn.Capabilities{
 		ExternalNetwork: p.external,
 		ChooseMAC:       true,
@@ -199,8 +200,14 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 		HostAddresses:   true,
 		Forwards:        true,
 		ForwardRanges:   true,
+		SecurityGroups:  can.Groups,
+		GrouplessOpen:   true,
+		RemoteGroups:    can.Groups,
+		AddressGroups:   can.Groups,
+		QoS:             can.Limits,
 		Quotas:          true,
 		WatchPorts:      true,
+		Ordered:         true,
 	}
 }
 
@@ -239,6 +246,11 @@ type Datapath interface {
 	DeleteDomain(ctx context.Context, id string) error
 	UpdatePorts(ctx context.Context, domain string, remove, add []fabric.Port) error
 	UpdateForwards(ctx context.Context, domain string, remove, add []fabric.Forward) error
+	// UpdateGroups tells the domain's filter what these security groups and address groups are now. It must know them before a port has them;
+	// those that no port has any more Reconcile forgets. One that it knows at the revision given costs nothing.
+	UpdateGroups(ctx context.Context, domain string, groups []policy.Group, sets []policy.Set) error
+	// Supports tells what the kernel can enforce. It is cheap.
+	Supports() policy.Support
 	// Location is where a network's bridge is. It is a pure function.
 	Location(domain, network string) (nsPath, bridge string)
 	// Reconcile makes everything be this state.

@@ -206,14 +206,8 @@ func (p *Provider) AttachSubnet(ctx context.Context, router, subnet sdn.ID, addr
 		if err := t.checkAttach(r, n, s); err != nil {
 			return err
 		}
-		if err := t.near(n.ID); err != nil {
+		if err := t.joinRouter(n); err != nil {
 			return err
-		}
-		if n.Own {
-			n.Own = false
-			if err := networks.write(t, n); err != nil {
-				return err
-			}
 		}
 		leg, err := t.ownPort(n, sdn.OwnerRouterInterface, router, []sdn.Address{{Subnet: subnet, Addr: addr}}, r.Project)
 		if err != nil {
@@ -263,7 +257,7 @@ func (p *Provider) DetachSubnet(ctx context.Context, router, subnet sdn.ID) erro
 		if err := t.checkDetach(r, i); err != nil {
 			return err
 		}
-		if err := t.dropOwnPort(r.Interfaces[i].Port); err != nil {
+		if err := t.dropLeg(r, i); err != nil {
 			return err
 		}
 		network := r.Networks[i]
@@ -365,20 +359,22 @@ func (t *tx) dropGateway(r *routerRow) error {
 
 // DeleteRouter deletes a router without legs.
 func (p *Provider) DeleteRouter(ctx context.Context, id sdn.ID) error {
-	return p.release(ctx, func(t *tx) error {
-		r, err := routers.get(t.Tx, id)
-		if err != nil || r == nil {
-			return err
-		}
-		if len(r.Interfaces) > 0 {
-			return inUse("router", id, "it is on %d subnets", len(r.Interfaces))
-		}
-		if err := t.near(id); err != nil {
-			return err
-		}
-		if err := t.dropGateway(r); err != nil {
-			return err
-		}
-		return routers.del(t, id)
-	})
+	return p.release(ctx, func(t *tx) error { return t.deleteRouter(id) })
+}
+
+func (t *tx) deleteRouter(id sdn.ID) error {
+	r, err := routers.get(t.Tx, id)
+	if err != nil || r == nil {
+		return err
+	}
+	if len(r.Interfaces) > 0 {
+		return inUse("router", id, "it is on %d subnets", len(r.Interfaces))
+	}
+	if err := t.near(id); err != nil {
+		return err
+	}
+	if err := t.dropGateway(r); err != nil {
+		return err
+	}
+	return routers.del(t, id)
 }

@@ -55,6 +55,20 @@ type forwardRow struct {
 	Via uint16 `json:",omitempty"`
 }
 
+// securityGroupRow has Rules in their normal form.
+type securityGroupRow struct {
+	sdn.SecurityGroup
+	Default bool  // the project's own, which its ports get
+	Defined int64 // the revision of the last change of Rules
+}
+
+type addressGroupRow struct {
+	sdn.AddressGroup
+	Defined int64 // the revision of the last change of Prefixes
+}
+
+type qosPolicyRow struct{ sdn.QoSPolicy }
+
 // ofHost tells a floating IP that stands for the host's own address, or for all of them.
 func (r *floatingIPRow) ofHost() bool { return r.Holder == "" }
 
@@ -66,6 +80,10 @@ func (r *routerRow) meta() *sdn.Meta     { return &r.Meta }
 func (r *floatingIPRow) meta() *sdn.Meta { return &r.Meta }
 func (r *forwardRow) meta() *sdn.Meta    { return &r.Meta }
 
+func (r *securityGroupRow) meta() *sdn.Meta { return &r.Meta }
+func (r *addressGroupRow) meta() *sdn.Meta  { return &r.Meta }
+func (r *qosPolicyRow) meta() *sdn.Meta     { return &r.Meta }
+
 func (r *networkRow) counted() bool    { return true }
 func (r *subnetRow) counted() bool     { return true }
 func (r *subnetPoolRow) counted() bool { return true }
@@ -73,6 +91,23 @@ func (r *portRow) counted() bool       { return !r.Own }
 func (r *routerRow) counted() bool     { return true }
 func (r *floatingIPRow) counted() bool { return true }
 func (r *forwardRow) counted() bool    { return false }
+
+func (r *securityGroupRow) counted() bool { return true }
+func (r *addressGroupRow) counted() bool  { return false }
+func (r *qosPolicyRow) counted() bool     { return false }
+
+// plugged tells whether a port is the kernel's business.
+func (r *portRow) plugged() bool { return !r.Own && r.Host != "" }
+
+// place is where a port is in an index by what may concern the kernel: under what is plugged or under what is not, by network.
+func (r *portRow) place(of sdn.ID) string {
+	if r.plugged() {
+		return key(string(of), pluggedPlace, string(r.Network))
+	}
+	return key(string(of), "0", string(r.Network))
+}
+
+const pluggedPlace = "1"
 
 // ident is the index key of a Key.
 func ident(m sdn.Meta) []string {
@@ -106,7 +141,7 @@ func prefixKey(p netip.Prefix) string {
 // overlapping offers to look up what is inside a prefix, and what it is inside of.
 func overlapping(p netip.Prefix) []scan {
 	key := prefixKey(p.Masked())
-	scans := []scan{{index: "prefix", prefix: key}}
+	scans := []scan{{index: "prefix", inner: true, prefix: key}}
 	for n := range p.Bits() {
 		scans = append(scans, scan{index: "prefix", prefix: key[:len(key)-1-n] + "\x00"})
 	}
@@ -169,6 +204,20 @@ var ports = table[portRow, *portRow]{sdn.NounPort, "port", []index[portRow]{
 			return nil
 		}
 		return []string{r.DeviceID}
+	}},
+	{"project", false, func(r *portRow) []string { return some(sdn.ID(r.Project)) }},
+	{"group", false, func(r *portRow) []string {
+		keys := make([]string, len(r.Groups))
+		for i, g := range r.Groups {
+			keys[i] = r.place(g)
+		}
+		return keys
+	}},
+	{"qos", false, func(r *portRow) []string {
+		if r.QoSPolicy == "" {
+			return nil
+		}
+		return []string{r.place(r.QoSPolicy)}
 	}},
 	{"mac", true, func(r *portRow) []string { return []string{macKey(r.Network, r.MAC)} }},
 	{"address", true, func(r *portRow) []string {
@@ -247,6 +296,48 @@ var forwards = table[forwardRow, *forwardRow]{"forward", "port forwarding", []in
 	}},
 }}
 
+var securityGroups = table[securityGroupRow, *securityGroupRow]{sdn.NounSecurityGroup, "security group", []index[securityGroupRow]{
+	{"key", true, func(r *securityGroupRow) []string { return ident(r.Meta) }},
+	{"project", false, func(r *securityGroupRow) []string { return some(sdn.ID(r.Project)) }},
+	{"default", true, func(r *securityGroupRow) []string {
+		if !r.Default {
+			return nil
+		}
+		return []string{r.Project}
+	}},
+	{"rule", true, func(r *securityGroupRow) []string {
+		keys := make([]string, len(r.Rules))
+		for i, rule := range r.Rules {
+			keys[i] = string(rule.ID)
+		}
+		return keys
+	}},
+	{"remote", false, func(r *securityGroupRow) []string { // without itself: that keeps no group from being deleted
+		var keys []string
+		for _, rule := range r.Rules {
+			if rule.RemoteGroup != r.ID {
+				keys = append(keys, some(rule.RemoteGroup)...)
+			}
+		}
+		return keys
+	}},
+	{"set", false, func(r *securityGroupRow) []string {
+		var keys []string
+		for _, rule := range r.Rules {
+			keys = append(keys, some(rule.RemoteSet)...)
+		}
+		return keys
+	}},
+}}
+
+var addressGroups = table[addressGroupRow, *addressGroupRow]{sdn.NounAddressGroup, "address group", []index[addressGroupRow]{
+	{"key", true, func(r *addressGroupRow) []string { return ident(r.Meta) }},
+}}
+
+var qosPolicies = table[qosPolicyRow, *qosPolicyRow]{sdn.NounQoSPolicy, "QoS policy", []index[qosPolicyRow]{
+	{"key", true, func(r *qosPolicyRow) []string { return ident(r.Meta) }},
+}}
+
 // addressIndexes is where the free addresses of subnets are, and prefixIndexes where the free prefixes of subnet pools are, each in a
 // bucket named by id.
 var (
@@ -256,7 +347,7 @@ var (
 
 // createTables makes every bucket that is missing.
 func createTables(b *bbolt.Tx) error {
-	for _, t := range []interface{ create(*bbolt.Tx) error }{networks, subnets, subnetPools, ports, routers, floatingIPs, forwards} {
+	for _, t := range []interface{ create(*bbolt.Tx) error }{networks, subnets, subnetPools, ports, routers, floatingIPs, forwards, securityGroups, addressGroups, qosPolicies} {
 		if err := t.create(b); err != nil {
 			return err
 		}

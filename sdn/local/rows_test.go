@@ -34,7 +34,7 @@ func samples() map[string]any {
 		"subnetpool": &subnetPoolRow{sdn.SubnetPool{Meta: meta, Prefixes: []netip.Prefix{prefix("10.0.0.0/8")}, DefaultLen: 24, MinLen: 8, MaxLen: 32, Shared: true}},
 		"port": &portRow{Own: true, Port: sdn.Port{
 			Meta: meta, Network: "n", MAC: mac, Addresses: address, DeviceID: "d", DeviceOwner: "o", Host: "h", NoPortSecurity: true,
-			AllowedPairs: []sdn.AllowedPair{{Prefix: prefix("10.0.0.0/28"), MAC: mac}}, QoSPolicy: "q", Disabled: true,
+			AllowedPairs: []sdn.AllowedPair{{Prefix: prefix("10.0.0.0/28"), MAC: mac}}, QoSPolicy: "q", Disabled: true, Groups: []sdn.ID{"g"},
 		}},
 		"router": &routerRow{Networks: []sdn.ID{"n"}, Uplink: "u", Router: sdn.Router{
 			Meta: meta, Gateway: &sdn.ExternalGateway{Network: "x", SNAT: true, Addresses: address}, Interfaces: []sdn.RouterInterface{{Subnet: "s", Addr: v4, Port: "p"}}, Routes: routes, Disabled: true,
@@ -44,6 +44,12 @@ func samples() map[string]any {
 			Forward: sdn.Forward{ID: "id", Protocol: sdn.TCP, External: sdn.PortRange{First: 1, Last: 2}, Target: target, Internal: sdn.PortRange{First: 3, Last: 4}},
 			Meta:    meta, FloatingIP: "f", Address: v4, Subnet: "s", Router: "r", Via: 5,
 		},
+		"security_group": &securityGroupRow{Default: true, Defined: 6, SecurityGroup: sdn.SecurityGroup{Meta: meta, Stateless: true, Rules: []sdn.Rule{{
+			ID: "rule", Description: "d", Direction: sdn.Ingress, IPv6: true, Protocol: sdn.TCP, Ports: sdn.PortRange{First: 1, Last: 2}, ICMPType: new(uint8(3)), ICMPCode: new(uint8(4)),
+			RemotePrefix: prefix("fd00::/8"), RemoteGroup: "g", RemoteSet: "s",
+		}}}},
+		"address_group": &addressGroupRow{Defined: 6, AddressGroup: sdn.AddressGroup{Meta: meta, Prefixes: []netip.Prefix{prefix("10.0.0.0/8")}}},
+		"qos_policy":    &qosPolicyRow{sdn.QoSPolicy{Meta: meta, Shared: true, Limits: sdn.Limits{IngressKbps: 1, EgressKbps: 2, IngressBurst: 3, EgressBurst: 4, DSCP: 5}}},
 	}
 }
 
@@ -93,6 +99,9 @@ func FuzzDecode(f *testing.F) {
 		try(check, routers, id, data)
 		try(check, floatingIPs, id, data)
 		try(check, forwards, id, data)
+		try(check, securityGroups, id, data)
+		try(check, addressGroups, id, data)
+		try(check, qosPolicies, id, data)
 		_, _ = decodeInterval(data[:len(data)/2], data[len(data)/2:])
 	})
 }

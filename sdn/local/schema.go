@@ -24,12 +24,19 @@ type schema struct {
 }
 
 // currentSchema is what this program writes.
-var currentSchema = schema{version: 2, steps: map[int]func(*bbolt.Tx) error{
+var currentSchema = schema{version: 3, steps: map[int]func(*bbolt.Tx) error{
 	1: func(b *bbolt.Tx) error {
 		if err := subnetPools.index(b, "name", "prefix"); err != nil {
 			return err
 		}
 		return addVia(b)
+	},
+	// Security groups, address groups and QoS policies, of which an older store has none, so that its ports have none either.
+	2: func(b *bbolt.Tx) error {
+		if err := createTables(b); err != nil {
+			return err
+		}
+		return ports.index(b, "project", "group", "qos")
 	},
 }}
 

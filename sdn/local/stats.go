@@ -20,7 +20,7 @@ func (p *Provider) Stats(ctx context.Context) (Stats, error) {
 	s := Stats{Objects: map[sdn.Noun]int64{}, Subnets: map[sdn.ID]sdn.SubnetUsage{}}
 	err := p.view(func(b *bbolt.Tx) error {
 		s.Bytes = b.Size()
-		for _, noun := range append([]sdn.Noun{forwards.noun}, countedNouns...) {
+		for _, noun := range append([]sdn.Noun{forwards.noun, addressGroups.noun, qosPolicies.noun}, countedNouns...) {
 			s.Objects[noun] = counter(b, tallyKey(noun))
 		}
 		return subnets.each(b, func(r *subnetRow) error {

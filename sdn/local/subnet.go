@@ -376,27 +376,29 @@ func (p *Provider) UpdateSubnet(ctx context.Context, id sdn.ID, change sdn.Subne
 
 // DeleteSubnet deletes a subnet that no port has an address of.
 func (p *Provider) DeleteSubnet(ctx context.Context, id sdn.ID) error {
-	return p.release(ctx, func(t *tx) error {
-		r, err := subnets.get(t.Tx, id)
-		if err != nil || r == nil {
-			return err
-		}
-		switch {
-		case r.Network == p.external:
-			return builtIn("subnet", id)
-		case ports.any(t.Tx, "address", string(id)):
-			return inUse("subnet", id, "ports have addresses of it")
-		}
-		n, err := networks.need(t.Tx, r.Network)
-		if err != nil {
-			return err
-		}
-		n.Subnets = slices.DeleteFunc(n.Subnets, func(s sdn.ID) bool { return s == id })
-		if err := networks.put(t, n); err != nil {
-			return err
-		}
-		return t.dropSubnet(id)
-	})
+	return p.release(ctx, func(t *tx) error { return t.deleteSubnet(id) })
+}
+
+func (t *tx) deleteSubnet(id sdn.ID) error {
+	r, err := subnets.get(t.Tx, id)
+	if err != nil || r == nil {
+		return err
+	}
+	switch {
+	case r.Network == t.p.external:
+		return builtIn("subnet", id)
+	case ports.any(t.Tx, "address", string(id)):
+		return inUse("subnet", id, "ports have addresses of it")
+	}
+	n, err := networks.need(t.Tx, r.Network)
+	if err != nil {
+		return err
+	}
+	n.Subnets = slices.DeleteFunc(n.Subnets, func(s sdn.ID) bool { return s == id })
+	if err := networks.put(t, n); err != nil {
+		return err
+	}
+	return t.dropSubnet(id)
 }
 
 // dropSubnet deletes a subnet that nothing depends on; its network forgets it by itself.

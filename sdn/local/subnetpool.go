@@ -279,17 +279,19 @@ func (p *Provider) UpdateSubnetPool(ctx context.Context, id sdn.ID, change sdn.S
 
 // DeleteSubnetPool deletes a subnet pool that no subnet was cut from.
 func (p *Provider) DeleteSubnetPool(ctx context.Context, id sdn.ID) error {
-	return p.release(ctx, func(t *tx) error {
-		r, err := subnetPools.get(t.Tx, id)
-		if err != nil || r == nil {
-			return err
-		}
-		if subnets.any(t.Tx, "pool", string(id)) {
-			return inUse("subnet pool", id, "subnets were cut from it")
-		}
-		if err := t.Bucket(prefixIndexes).DeleteBucket([]byte(id)); err != nil {
-			return err
-		}
-		return subnetPools.del(t, id)
-	})
+	return p.release(ctx, func(t *tx) error { return t.deleteSubnetPool(id) })
+}
+
+func (t *tx) deleteSubnetPool(id sdn.ID) error {
+	r, err := subnetPools.get(t.Tx, id)
+	if err != nil || r == nil {
+		return err
+	}
+	if subnets.any(t.Tx, "pool", string(id)) {
+		return inUse("subnet pool", id, "subnets were cut from it")
+	}
+	if err := t.Bucket(prefixIndexes).DeleteBucket([]byte(id)); err != nil {
+		return err
+	}
+	return subnetPools.del(t, id)
 }

@@ -88,6 +88,11 @@ func (t table[T, R]) get(tx *bbolt.Tx, id sdn.ID) (R, error) {
 	return t.decode([]byte(id), v)
 }
 
+// has tells whether there is a row of this id.
+func (t table[T, R]) has(tx *bbolt.Tx, id sdn.ID) bool {
+	return id != "" && len(id) <= bbolt.MaxKeySize && tx.Bucket([]byte(t.noun)).Get([]byte(id)) != nil
+}
+
 // need finds a row by id; IsNotFound if absent.
 func (t table[T, R]) need(tx *bbolt.Tx, id sdn.ID) (R, error) {
 	r, err := t.get(tx, id)

@@ -6,13 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"reflect"
 	"slices"
 	"time"
 
 	"github.com/kuryr/kuryr/datapath/fabric"
-	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 	"go.etcd.io/bbolt"
 )
@@ -25,6 +23,9 @@ type tx struct {
 	wrote   bool
 	before  map[sdn.ID]*fabric.Domain // shapes of domains, as they were when the transaction first came near them; nil: absent
 	changes map[string]*change        // by domain
+	// rewritten are the security groups and address groups whose definitions the transaction changes, and those written along with it.
+	rewritten map[sdn.ID]bool
+	beyond    bool // quotas do not hold
 }
 
 // update runs f in a transaction and then brings the kernel after it. Where f fails nothing has changed. Where the kernel
@@ -51,94 +52,6 @@ func (p *Provider) release(ctx context.Context, f func(*tx) error) error {
 		p.log.WarnContext(ctx, "deleted, but the kernel is to be cleaned up later", "error", err)
 	}
 	return err
-}
-
-// commit runs f in a transaction and gives the ticket for what the kernel must learn of it, if anything. With an error and a ticket the change
-// is made, but may not outlive a power cut.
-func (p *Provider) commit(ctx context.Context, f func(*tx) error) (*ticket, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	// The store has one writer at a time by itself; this lasts until it is known what became of the change.
-	p.writer.Lock()
-	defer p.writer.Unlock()
-	b, err := p.db.Begin(true)
-	if err != nil {
-		return nil, closed(err)
-	}
-	if p.unsynced {
-		// What is not known to be on the disk must not be built upon: its pages' predecessors would be overwritten.
-		if err := p.db.Sync(); err != nil {
-			_ = b.Rollback()
-			return nil, p.unwritten(err)
-		}
-		p.unsynced = false
-	}
-	t := &tx{Tx: b, p: p, now: time.Now().UTC().Round(0), before: map[sdn.ID]*fabric.Domain{}, changes: map[string]*change{}}
-	defer func() {
-		if b != nil {
-			_ = b.Rollback()
-		}
-	}()
-	if err := f(t); err != nil {
-		return nil, full(err)
-	}
-	if err := t.shapes(); err != nil {
-		return nil, err
-	}
-	// Tickets are drawn while no other change can be: that is what keeps the kernel in the order of the store.
-	var tk *ticket
-	if p.datapath != nil && len(t.changes) > 0 {
-		t.noteFreed()
-		tk = p.queue.draw(t.changes)
-	}
-	if t.wrote {
-		failpoint.Here("local.commit.before")
-		id := b.ID()
-		err := p.end(b)
-		b = nil
-		if err != nil {
-			if p.stored(id) {
-				// Only the last step failed, the wait for the disk: every reader sees the change, and so shall the kernel.
-				return tk, p.unwritten(err)
-			}
-			if tk != nil {
-				tk.cancel()
-			}
-			return nil, p.unwritten(err)
-		}
-		failpoint.Here("local.commit.after")
-		if p.datapath == nil {
-			p.queue.announce()
-		}
-	}
-	return tk, nil
-}
-
-// stored tells whether a transaction is the store's last although its Commit failed, and remembers that the disk has not confirmed it.
-func (p *Provider) stored(id int) bool {
-	b, err := p.db.Begin(false)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = b.Rollback() }()
-	if b.ID() < id {
-		return false
-	}
-	p.unsynced = true
-	return true
-}
-
-// unwritten puts a failure to write the store into words.
-func (p *Provider) unwritten(err error) error {
-	if full := full(err); sdn.IsExhausted(full) {
-		return full
-	}
-	var failed *os.PathError
-	if !errors.As(err, &failed) {
-		err = fmt.Errorf("sync %s: %w", p.db.Path(), err)
-	}
-	return sdn.Unavailable(sdn.OfHost(err), "store", "the change could not be written")
 }
 
 // noteFreed writes into the changes which ranges the host reached through their domains and will not any more.
@@ -198,8 +111,30 @@ func (t *tx) shapes() error {
 			t.change(id).gone = true
 		case after != nil && !reflect.DeepEqual(before, after):
 			t.change(id).shape = after
+			if err := t.moved(id, before, after); err != nil {
+				return err
+			}
 		case after != nil:
 			t.touch(id)
+		}
+	}
+	return nil
+}
+
+// moved notes the networks that come to a domain from another.
+func (t *tx) moved(id sdn.ID, before, after *fabric.Domain) error {
+	for _, bridge := range after.Bridges {
+		if hasBridge(before, bridge.Network) {
+			continue
+		}
+		for other, left := range t.before {
+			if other == id || !hasBridge(left, bridge.Network) {
+				continue
+			}
+			if err := t.noteMoved(id, bridge.Network); err != nil {
+				return err
+			}
+			break
 		}
 	}
 	return nil
@@ -233,12 +168,19 @@ func (t *tx) notePort(old, new *portRow) error {
 	if err != nil || domain == "" {
 		return err
 	}
-	was, is := projectPort(old), projectPort(new)
+	was, err := projectPort(t.Tx, old)
+	if err != nil {
+		return err
+	}
+	is, err := projectPort(t.Tx, new)
+	if err != nil {
+		return err
+	}
 	switch {
 	case was != nil && is != nil && reflect.DeepEqual(was, is):
 		t.touch(domain)
 	case was != nil || is != nil:
-		t.change(domain).port(was, is)
+		return t.tellPort(domain, was, is)
 	}
 	return nil
 }
@@ -266,7 +208,7 @@ var (
 func (t *tx) count(noun sdn.Noun, project string, by int64) error {
 	k := []byte(key(project, string(noun)))
 	n := counter(t.Tx, k) + by
-	if by > 0 {
+	if by > 0 && !t.beyond {
 		limits, err := t.p.limits(t.Tx, project)
 		if err != nil {
 			return err
@@ -312,7 +254,8 @@ func (p *Provider) limits(b *bbolt.Tx, project string) (map[sdn.Noun]int64, erro
 // quotaKey is never empty, which bbolt does not allow.
 func quotaKey(project string) []byte { return []byte("project:" + project) }
 
-var countedNouns = []sdn.Noun{sdn.NounNetwork, sdn.NounSubnet, sdn.NounSubnetPool, sdn.NounPort, sdn.NounRouter, sdn.NounFloatingIP}
+var countedNouns = []sdn.Noun{sdn.NounNetwork, sdn.NounSubnet, sdn.NounSubnetPool, sdn.NounPort, sdn.NounRouter, sdn.NounFloatingIP,
+	sdn.NounSecurityGroup, sdn.NounRule}
 
 // Usage tells a project's quotas and what it has.
 func (p *Provider) Usage(ctx context.Context, project string) (map[sdn.Noun]sdn.Usage, error) {

@@ -28,6 +28,7 @@ type client struct {
 	now     func() time.Time
 	observe func(Request)
 	backoff func(ctx context.Context, n int, err error) bool
+	local   bool // Neutron is at a Unix socket of this machine
 	// before is asked before every request but those marked by beforehand: it discovers the extensions.
 	before func(ctx context.Context) error
 	// hasTags tells whether objects have tags, once before has returned.
@@ -77,6 +78,8 @@ func (c *client) do(ctx context.Context, method, path string, ifRevision int64, 
 // send is do without the look at the extensions.
 func (c *client) send(ctx context.Context, method, path string, ifRevision int64, body, into any) error {
 	var refused *session
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
 	for n := 1; ; n++ {
 		s, status, err := c.attempt(ctx, refused, method, path, ifRevision, body, into)
 		switch {
@@ -89,6 +92,11 @@ func (c *client) send(ctx context.Context, method, path string, ifRevision int64
 			return nil
 		case status == http.StatusUnauthorized && refused == nil && s != nil:
 			refused = s // the token was taken back: nothing was done, so once with another is safe for every method
+		case errors.As(err, &unheard{}):
+			c.breaker.closed() // whoever listens next may be another release
+			if !c.backoff(ctx, min(n, maxAttempts-1), err) {
+				return err
+			}
 		case ctx.Err() != nil || n >= maxAttempts || !mayRepeat(method, ifRevision != 0, status) || !retryable(err):
 			return err
 		case !c.budget.take() || !c.backoff(ctx, n, err):
@@ -111,6 +119,20 @@ func notSent(err error) error { return unsent{err} }
 type unsent struct{ error }
 
 func (e unsent) Unwrap() []error { return []error{e.error, errNotSent} }
+
+// unheard marks errors of requests to a Unix socket where nobody listens. Who serves there is being started anew on this machine: it is asked again until it
+// listens, whatever the method, for as long as the caller has time.
+type unheard struct{ error }
+
+func (e unheard) Unwrap() []error { return []error{e.error, errNotSent} }
+
+// bound gives who has all the time there is to ask at a Unix socket the time of one request.
+func (c *client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok || !c.local {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, c.timeout)
+}
 
 // attempt sends a request once. The status is 0 where there was no whole answer.
 func (c *client) attempt(ctx context.Context, refused *session, method, path string, ifRevision int64, body, into any) (s *session, status int, err error) {
@@ -154,7 +176,10 @@ func (c *client) attempt(ctx context.Context, refused *session, method, path str
 		status = answer.StatusCode
 	}
 	c.observe(Request{Method: verb, Collection: collectionOf(path), Status: status, Duration: c.now().Sub(begin)})
-	err = c.translate(ctx, err, verb, path)
+	nobody := c.local && unconnected(err)
+	if err = c.translate(ctx, err, verb, path); nobody {
+		return s, 0, unheard{err} // and the breaker, which spares callers the wait for an answer, has nothing to spare them
+	}
 	if status != 0 || ctx.Err() == nil { // a caller that gave up says nothing of Neutron
 		c.breaker.done(gone(status), err)
 	}

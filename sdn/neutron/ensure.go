@@ -35,6 +35,7 @@ func ensure[W wire](ctx context.Context, p *Provider, k collection[W], key sdn.K
 		return w, false, err
 	}
 	defer unlock()
+	twins = twins && p.extensions.served() == nil // Kuryr's own API keeps a second from being made
 	for n := 1; ; n++ {
 		w, made, err = findOrMake(ctx, p, k, key, make)
 		if err != nil || !made || !twins || key.IsZero() {

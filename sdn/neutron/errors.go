@@ -63,6 +63,13 @@ var meanings = map[string]meaning{
 	"QosRuleNotSupported":                        {sdn.KindUnsupported, "", "limits"},
 	"QosRuleNotSupportedByNetwork":               {sdn.KindUnsupported, "", "limits"},
 	"PortSecurityAndIPRequiredForSecurityGroups": {sdn.KindConflict, sdn.InUse, "groups"},
+
+	// What Neutron has no words for, in those of package restapi.
+	"ImmutableAttribute": {sdn.KindConflict, sdn.Immutable, ""},
+	"PortsExhausted":     {sdn.KindExhausted, sdn.NoPorts, ""},
+	"VLANsExhausted":     {sdn.KindExhausted, sdn.NoVLANs, ""},
+	"SpaceExhausted":     {sdn.KindExhausted, sdn.NoSpace, ""},
+	"ResourcePending":    {sdn.KindPending, "", ""},
 }
 
 // fields are Neutron's attributes whose name is another than that of the contract's field.
@@ -160,14 +167,14 @@ func (c *client) translate(ctx context.Context, err error, verb, path string) er
 
 // classify decides by the error's type where there is one, else by the status.
 func classify(status int, f fault, whole bool) (sdn.Kind, sdn.Reason, string) {
-	if m, ok := meanings[f.Type]; ok {
-		return m.kind, m.reason, m.field
-	}
 	field := ""
 	if m := invalidInput.FindStringSubmatch(f.Message); m != nil && m[1] != "operation" {
 		field = fieldOf(m[1])
 	} else if strings.Contains(f.Message, "MTU") {
 		field = "mtu"
+	}
+	if m, ok := meanings[f.Type]; ok {
+		return m.kind, m.reason, first(m.field, field)
 	}
 	switch {
 	case status == http.StatusPreconditionFailed:

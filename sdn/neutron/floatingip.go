@@ -2,6 +2,7 @@ package neutron
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"net/netip"
 	"slices"
@@ -78,10 +79,11 @@ func (p *Provider) checkFloatingIP(spec sdn.FloatingIPSpec) error {
 	if err := valid.Base("floating IP", spec.Base); err != nil {
 		return err
 	}
+	host, v6 := p.extensions.hostAddresses()
 	switch {
-	case spec.OfHost, spec.Address.IsValid() && spec.Address.IsUnspecified():
+	case !host && (spec.OfHost || spec.Address.IsValid() && spec.Address.IsUnspecified()):
 		return sdn.Unsupported("floating IP", "Neutron has none that are the host's own addresses")
-	case spec.Address.Is6():
+	case !v6 && spec.Address.Is6():
 		return sdn.Invalid("floating IP", "address", "%v: Neutron has floating IPs of IPv4 only", spec.Address)
 	}
 	return checkFloatingName(spec.Name)
@@ -92,7 +94,7 @@ func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec
 	if err := p.checkFloatingIP(spec); err != nil {
 		return sdn.FloatingIP{}, err
 	}
-	w, made, err := ensure(ctx, p, floatingIPs, spec.Key, true, func(ctx context.Context) (*floatingIPWire, error) {
+	w, made, err := p.findFloatingIP(ctx, spec, func(ctx context.Context) (*floatingIPWire, error) {
 		if spec.Network == "" {
 			return nil, sdn.Invalid("floating IP", "network", "is missing")
 		}
@@ -101,6 +103,9 @@ func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec
 		body["floating_network_id"] = spec.Network
 		if spec.Address.IsValid() {
 			body["floating_ip_address"] = spec.Address
+		}
+		if spec.OfHost {
+			body["kuryr:of_host"] = true
 		}
 		return p.aim(ctx, spec.Target, body, func(body map[string]any) (*floatingIPWire, error) {
 			return floatingIPs.create(ctx, p.client, body)
@@ -126,6 +131,19 @@ func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec
 		return sdn.FloatingIP{}, err
 	}
 	return w.decode(p.config.Installation), nil
+}
+
+// findFloatingIP gives the floating IP of a spec, and whether it is what the spec says. Kuryr's own API has the contract's Ensure for its POST, and alone knows
+// of one that is there whether it is the host's.
+func (p *Provider) findFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec, make func(context.Context) (*floatingIPWire, error)) (w *floatingIPWire, whole bool, err error) {
+	if host, _ := p.extensions.hostAddresses(); !host || spec.Network == "" {
+		return ensure(ctx, p, floatingIPs, spec.Key, true, make)
+	}
+	w, err = make(ctx)
+	if sdn.IsUnavailable(err) && !errors.Is(err, errNotSent) && !spec.Key.IsZero() {
+		w, err = make(ctx) // twice is as once
+	}
+	return w, err == nil, err
 }
 
 // adoptFloatingIP makes one that is there what the spec says. It moves only from where it was seen to lead, so that it takes nothing from a port that
@@ -179,17 +197,17 @@ func (p *Provider) aim(ctx context.Context, target sdn.Target, body map[string]a
 	if errRead != nil {
 		return nil, err
 	}
-	if addr := firstIPv4(port); addr.IsValid() {
+	if addr := firstOf(port, netip.Addr.Is4); addr.IsValid() {
 		body["fixed_ip_address"] = addr
 		return send(body)
 	}
 	return nil, err
 }
 
-// firstIPv4 is a port's first address of the family that floating IPs have.
-func firstIPv4(port *legWire) netip.Addr {
+// firstOf is a port's first address of a family.
+func firstOf(port *legWire, family func(netip.Addr) bool) netip.Addr {
 	for _, a := range decodeAddresses(port.Addresses) {
-		if a.Addr.Is4() {
+		if family(a.Addr) {
 			return a.Addr
 		}
 	}

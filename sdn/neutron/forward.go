@@ -135,15 +135,33 @@ func (p *Provider) EnsureForwards(ctx context.Context, floatingIP sdn.ID, wanted
 	var have []sdn.Forward
 	group, both := errgroup.WithContext(ctx)
 	group.Go(func() (err error) { have, err = p.forwards(both, floatingIP, nil); return err })
-	group.Go(func() error { return p.resolve(both, full) })
+	group.Go(func() error {
+		family, err := p.familyOf(both, floatingIP)
+		if err != nil {
+			return err
+		}
+		return p.resolve(both, full, family)
+	})
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
 	return p.addForwards(ctx, floatingIP, have, full)
 }
 
-// resolve gives targets without an address the first of their port, and refuses addresses that the port does not have.
-func (p *Provider) resolve(ctx context.Context, wanted []sdn.Forward) error {
+// familyOf tells the family of the addresses that a floating IP leads to. Neutron has but one.
+func (p *Provider) familyOf(ctx context.Context, floatingIP sdn.ID) (func(netip.Addr) bool, error) {
+	if _, v6 := p.extensions.hostAddresses(); !v6 {
+		return netip.Addr.Is4, nil
+	}
+	w, err := floatingIPs.read(ctx, p.client, floatingIP)
+	if err == nil && w.Address.Is6() {
+		return netip.Addr.Is6, nil
+	}
+	return netip.Addr.Is4, err
+}
+
+// resolve gives targets without an address the first of their port of the family, and refuses addresses that the port does not have.
+func (p *Provider) resolve(ctx context.Context, wanted []sdn.Forward, family func(netip.Addr) bool) error {
 	q := url.Values{"fields": {"id", "fixed_ips"}}
 	for _, f := range wanted {
 		q.Add("id", string(f.Target.Port))
@@ -166,14 +184,14 @@ func (p *Provider) resolve(ctx context.Context, wanted []sdn.Forward) error {
 		}
 		addrs := decodeAddresses(port.Addresses)
 		if !target.Addr.IsValid() {
-			target.Addr = firstIPv4(port)
+			target.Addr = firstOf(port, family)
 		}
 		has := false
 		for _, a := range addrs {
 			has = has || a.Addr == target.Addr
 		}
-		if !has || !target.Addr.Is4() {
-			return sdn.Invalid("port forwarding", "target.addr", "%v is no IPv4 address of the port %s", target.Addr, target.Port)
+		if !has || !family(target.Addr) {
+			return sdn.Invalid("port forwarding", "target.addr", "%v is no address of the port %s, or not of the floating IP's family", target.Addr, target.Port)
 		}
 	}
 	return nil

@@ -49,14 +49,14 @@ func Open(c Config, log *slog.Logger) (*Provider, error) {
 	if c.Observe == nil {
 		c.Observe = func(Request) {}
 	}
-	p := &Provider{config: c, log: log, extensions: &extensions{log: log}, cache: newCaches(time.Now, c.Uncached), ports: newPortCache(c, time.Now), posting: make(turns, postsAtOnce), http: newHTTPClient(resolved.tls)}
+	p := &Provider{config: c, log: log, extensions: &extensions{log: log}, cache: newCaches(time.Now, c.Uncached), ports: newPortCache(c, time.Now), posting: make(turns, postsAtOnce), http: newHTTPClient(resolved.tls, c.socket())}
 	p.client = &client{
 		auth: &authenticator{
 			config: c, http: p.http, now: time.Now, observe: c.Observe, log: log,
 			breaker: &breaker{what: "Keystone", now: time.Now},
 		},
 		breaker: &breaker{what: "Neutron", now: time.Now, closed: p.extensions.forget},
-		budget:  newBudget(), timeout: c.Timeout, now: time.Now, observe: c.Observe, backoff: backoff,
+		budget:  newBudget(), timeout: c.Timeout, now: time.Now, observe: c.Observe, backoff: backoff, local: c.socket() != "",
 	}
 	p.client.before = func(ctx context.Context) error { return p.extensions.learn(ctx, p.client) }
 	p.client.hasTags = p.extensions.hasTags

@@ -27,6 +27,7 @@ type subnetWire struct {
 	DHCP        bool        `json:"enable_dhcp"`
 	Nameservers []string    `json:"dns_nameservers"`
 	HostRoutes  []routeWire `json:"host_routes"`
+	Reserved    []string    `json:"kuryr:reserved_addresses"` // not a Neutron's
 }
 
 type rangeWire struct {
@@ -52,6 +53,7 @@ func (p *Provider) subnet(w *subnetWire) sdn.Subnet {
 			s.Nameservers = append(s.Nameservers, a)
 		}
 	}
+	s.Reserved = w.reserved()
 	for _, r := range w.HostRoutes {
 		destination, err := netip.ParsePrefix(r.Destination)
 		hop, errHop := netip.ParseAddr(r.NextHop)
@@ -70,6 +72,16 @@ func (w *subnetWire) cidr() netip.Prefix {
 func (w *subnetWire) gateway() netip.Addr {
 	a, _ := netip.ParseAddr(w.Gateway)
 	return a
+}
+
+func (w *subnetWire) reserved() []netip.Addr {
+	var out []netip.Addr
+	for _, r := range w.Reserved {
+		if a, err := netip.ParseAddr(r); err == nil {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 func (w *subnetWire) ranges() []sdn.AddressRange {
@@ -129,8 +141,12 @@ func (p *Provider) subnetBody(network sdn.ID, spec sdn.SubnetSpec) map[string]an
 	if spec.CIDR.IsSingleIP() {
 		return body // of an IPv6 range of one Neutron refuses every pool, and makes the right one itself
 	}
-	if len(spec.Ranges) > 0 || len(spec.Reserved) > 0 {
-		body["allocation_pools"] = rangeBodies(allocatable(spec.CIDR, gateway, spec.Ranges, spec.Reserved))
+	holes := spec.Reserved
+	if p.extensions.keepsReserved() && len(holes) > 0 {
+		body[reservedAttribute], holes = texts(holes), nil
+	}
+	if len(spec.Ranges) > 0 || len(holes) > 0 {
+		body["allocation_pools"] = rangeBodies(allocatable(spec.CIDR, gateway, spec.Ranges, holes))
 	}
 	return body
 }
@@ -321,6 +337,9 @@ func (p *Provider) SubnetUsage(ctx context.Context, id sdn.ID) (sdn.SubnetUsage,
 		return p.availability(ctx, w)
 	}
 	ranges := w.ranges()
+	if reserved := w.reserved(); len(reserved) > 0 {
+		ranges = allocatable(w.cidr(), w.gateway(), ranges, reserved)
+	}
 	used := 0
 	for port, err := range list[*addressesWire](ctx, p.client, "/ports", url.Values{"fixed_ips": {"subnet_id=" + w.ID}, "fields": {"id", "fixed_ips"}}) {
 		if err != nil {

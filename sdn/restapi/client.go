@@ -3,8 +3,10 @@ package restapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -16,17 +18,46 @@ type Client struct {
 	Base string // "http://kuryr", without a slash at its end
 }
 
-// List gives the objects that match all filters. What the server refuses is an *Error.
+// List gives the objects that match all filters, however many pages they are. What the server refuses is an *Error.
 func List[E any](ctx context.Context, c *Client, noun Resource[E], filters url.Values) ([]E, error) {
-	path := "/v2.0/" + noun.Collection
-	if len(filters) > 0 {
-		path += "?" + filters.Encode()
+	all := []E{}
+	for query := maps.Clone(filters); ; {
+		path := "/v2.0/" + noun.Collection
+		if len(query) > 0 {
+			path += "?" + query.Encode()
+		}
+		var body map[string]json.RawMessage
+		if err := c.get(ctx, path, &body); err != nil {
+			return nil, err
+		}
+		var page []E
+		var links []link
+		if err := errors.Join(unmarshal(body[noun.Collection], &page), unmarshal(body[noun.Collection+"_links"], &links)); err != nil {
+			return nil, fmt.Errorf("answer to GET %s: %w", path, err)
+		}
+		all = append(all, page...)
+		if query = following(links); query == nil || len(page) == 0 {
+			return all, nil
+		}
 	}
-	var body map[string][]E
-	if err := c.get(ctx, path, &body); err != nil {
-		return nil, err
+}
+
+// unmarshal decodes what may be absent.
+func unmarshal(data json.RawMessage, into any) error {
+	if len(data) == 0 {
+		return nil
 	}
-	return body[noun.Collection], nil
+	return json.Unmarshal(data, into)
+}
+
+// following is the query of the next page, nil where there is none.
+func following(links []link) url.Values {
+	for _, l := range links {
+		if next, err := url.Parse(l.Href); err == nil && l.Rel == "next" {
+			return next.Query()
+		}
+	}
+	return nil
 }
 
 // Get gives the object of this id. One that is absent is an *Error with status 404.

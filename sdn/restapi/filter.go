@@ -1,9 +1,9 @@
 package restapi
 
 import (
-	"cmp"
 	"maps"
 	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -13,22 +13,18 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// filter reads the exact-match filters of a list's query. It remembers the first that is wrong, and those it was not asked for.
+// filter reads the filters of a list's query, each an attribute with values of which any may match. What a noun takes from it the provider selects by;
+// what is left is compared with the encoded objects. It remembers the first that is wrong.
 type filter struct {
 	values url.Values
+	after  sdn.ID // for the provider that gives objects in the order of their ids
+	named  bool   // ids or Keys are among what was taken, so that there is no order
 	err    error
+	metas  []func(sdn.Meta) bool // further conditions
+	keep   []func(object) bool   // further conditions
 }
 
 func newFilter(values url.Values) *filter { return &filter{values: maps.Clone(values)} }
-
-// done returns what was wrong, a filter that nobody asked for among it.
-func (f *filter) done() error {
-	if f.err == nil && len(f.values) > 0 {
-		names := slices.Sorted(maps.Keys(f.values))
-		f.err = sdn.Invalid("request", cmp.Or(names[0], "query"), "%q is not an attribute that can be filtered by here", names[0])
-	}
-	return f.err
-}
 
 func (f *filter) texts(name string) []string {
 	v := f.values[name]
@@ -36,10 +32,23 @@ func (f *filter) texts(name string) []string {
 	return v
 }
 
-func (f *filter) fail(name, detail string, args ...any) {
+func (f *filter) fail(name, value, what string) {
 	if f.err == nil {
-		f.err = sdn.Invalid("request", name, detail, args...)
+		f.err = badRequest("Invalid input for " + name + ". Reason: '" + value + "' is not a valid " + what + ".")
 	}
+}
+
+// truth reads a truth value.
+func (f *filter) truth(name string) []bool {
+	var out []bool
+	for _, v := range f.texts(name) {
+		b, err := strconv.ParseBool(v)
+		if err != nil && f.err == nil {
+			f.err = &Error{Status: http.StatusBadRequest, Type: "InvalidInput", Message: "Invalid input for " + name + ". Reason: '" + v + "' cannot be converted to boolean."}
+		}
+		out = append(out, b)
+	}
+	return out
 }
 
 func (f *filter) ids(name string) []sdn.ID {
@@ -51,21 +60,23 @@ func (f *filter) ids(name string) []sdn.ID {
 }
 
 func (f *filter) addrs(name string) []netip.Addr {
-	return parseAll(f, name, "address", netip.ParseAddr)
+	return parseAll(f, name, "IP address", netip.ParseAddr)
 }
 
 func (f *filter) prefixes(name string) []netip.Prefix {
-	return parseAll(f, name, "range", netip.ParsePrefix)
+	return parseAll(f, name, "IP subnet", netip.ParsePrefix)
 }
 
-func (f *filter) macs(name string) []net.HardwareAddr { return parseAll(f, name, "MAC", net.ParseMAC) }
+func (f *filter) macs(name string) []net.HardwareAddr {
+	return parseAll(f, name, "MAC address", net.ParseMAC)
+}
 
+// boolean takes a truth value where there is one; of several any may match, so that they are left.
 func (f *filter) boolean(name string) *bool {
-	all := parseAll(f, name, "truth value", strconv.ParseBool)
-	if len(all) == 0 {
+	if len(f.values[name]) != 1 {
 		return nil
 	}
-	return &all[0]
+	return &f.truth(name)[0]
 }
 
 func parseAll[T any](f *filter, name, what string, parse func(string) (T, error)) []T {
@@ -73,49 +84,115 @@ func parseAll[T any](f *filter, name, what string, parse func(string) (T, error)
 	for _, v := range f.texts(name) {
 		parsed, err := parse(v)
 		if err != nil {
-			f.fail(name, "%q is not a %s", v, what)
-			return nil
+			f.fail(name, v, what)
 		}
 		out = append(out, parsed)
 	}
 	return out
 }
 
-// fixedIPs reads fixed_ips=ip_address=A and fixed_ips=subnet_id=S.
-func (f *filter) fixedIPs() (subnets []sdn.ID, addresses []netip.Addr) {
-	for _, v := range f.texts("fixed_ips") {
-		kind, value, _ := strings.Cut(v, "=")
-		switch kind {
-		case "subnet_id":
-			subnets = append(subnets, sdn.ID(value))
-		case "ip_address":
-			addr, err := netip.ParseAddr(value)
-			if err != nil {
-				f.fail("fixed_ips", "%q is not an address", value)
-				return nil, nil
-			}
-			addresses = append(addresses, addr)
-		default:
-			f.fail("fixed_ips", "want ip_address=… or subnet_id=…, not %q", v)
-			return nil, nil
-		}
-	}
-	return subnets, addresses
-}
-
-// match reads what every object can be filtered by. A description can be filtered by where it is a Key.
+// match takes what every object can be selected by.
 func (f *filter) match() sdn.Match {
-	m := sdn.Match{IDs: f.ids("id"), Names: f.texts("name"), Projects: append(f.texts("project_id"), f.texts("tenant_id")...)}
-	for _, v := range f.texts("tags") {
-		m.Tags = append(m.Tags, strings.Split(v, ",")...)
+	m := sdn.Match{After: f.after, IDs: f.ids("id"), Names: f.texts("name"), Projects: f.texts("project_id")}
+	if m.Projects == nil {
+		m.Projects = f.texts("tenant_id")
 	}
-	for _, v := range f.texts("description") {
-		key, ok := sdn.ParseKey(v)
-		if !ok {
-			f.fail("description", "%q is not a Key; only those can be filtered by", v)
-			break
-		}
-		m.Keys = append(m.Keys, key)
+	m.Keys = f.keys()
+	f.named = len(m.IDs) > 0 || len(m.Keys) > 0
+	m.Tags = f.tags("tags")
+	if anyOf := f.tags("tags-any"); len(anyOf) > 0 {
+		f.metas = append(f.metas, func(m sdn.Meta) bool { return hasAny(m.Tags, anyOf) })
+	}
+	if all := f.tags("not-tags"); len(all) > 0 {
+		f.metas = append(f.metas, func(m sdn.Meta) bool { return !hasAll(m.Tags, all) })
+	}
+	if anyOf := f.tags("not-tags-any"); len(anyOf) > 0 {
+		f.metas = append(f.metas, func(m sdn.Meta) bool { return !hasAny(m.Tags, anyOf) })
 	}
 	return m
+}
+
+// keys takes the descriptions where all are Keys, which objects are found by at no cost.
+func (f *filter) keys() []sdn.Key {
+	var out []sdn.Key
+	for _, v := range f.values["description"] {
+		key, ok := sdn.ParseKey(v)
+		if !ok {
+			return nil
+		}
+		out = append(out, key)
+	}
+	delete(f.values, "description")
+	return out
+}
+
+func (f *filter) tags(name string) []string {
+	var out []string
+	for _, v := range f.texts(name) {
+		for tag := range strings.SplitSeq(v, ",") {
+			if tag != "" {
+				out = append(out, tag)
+			}
+		}
+	}
+	return out
+}
+
+func hasAny(tags, wanted []string) bool {
+	return slices.ContainsFunc(wanted, func(w string) bool { return slices.Contains(tags, w) })
+}
+
+func hasAll(tags, wanted []string) bool {
+	return !slices.ContainsFunc(wanted, func(w string) bool { return !slices.Contains(tags, w) })
+}
+
+// rest makes conditions of what was not taken. known is an object that shows which attributes there are.
+func (f *filter) rest(known object) error {
+	var strange []string
+	for _, name := range slices.Sorted(maps.Keys(f.values)) {
+		sample, there := known[name]
+		texts, isList := sample.([]any)
+		if !there || !scalar(sample) && !isList {
+			strange = append(strange, name)
+			continue
+		}
+		f.keep = append(f.keep, f.condition(name, sample, texts != nil))
+	}
+	if f.err == nil && len(strange) > 0 {
+		f.err = badRequest("['" + strings.Join(strange, "', '") + "'] is invalid attribute for filtering")
+	}
+	return f.err
+}
+
+// condition compares an attribute, or the elements of one that is a list, with the values left in the filter.
+func (f *filter) condition(name string, sample any, isList bool) func(object) bool {
+	wanted := f.values[name]
+	if _, truth := sample.(bool); truth {
+		wanted = nil
+		for _, b := range f.truth(name) {
+			wanted = append(wanted, strconv.FormatBool(b))
+		}
+	}
+	return func(o object) bool {
+		if isList {
+			items, _ := o[name].([]any)
+			return slices.ContainsFunc(items, func(item any) bool { return slices.Contains(wanted, text(item)) })
+		}
+		return slices.Contains(wanted, text(o[name]))
+	}
+}
+
+// keeps tells whether an object meets the conditions beyond the provider's query. encoded is asked for only where one needs it.
+func (f *filter) keeps(m sdn.Meta, encoded func() object) bool {
+	for _, ok := range f.metas {
+		if !ok(m) {
+			return false
+		}
+	}
+	for _, ok := range f.keep {
+		if !ok(encoded()) {
+			return false
+		}
+	}
+	return true
 }

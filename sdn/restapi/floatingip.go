@@ -1,10 +1,17 @@
 package restapi
 
 import (
-	"strconv"
+	"context"
+	"errors"
+	"iter"
+	"net/http"
+	"net/netip"
 
 	"github.com/kuryr/kuryr/sdn"
 )
+
+// FloatingIPs are served below /v2.0/floatingips.
+var FloatingIPs = Resource[FloatingIP]{"floatingip", "floatingips"}
 
 // FloatingIP is a floating IP in Neutron's JSON.
 type FloatingIP struct {
@@ -35,48 +42,197 @@ func floatingIPQuery(f *filter) sdn.FloatingIPQuery {
 	}
 }
 
-// PortForwarding is a port forwarding of a floating IP in Neutron's JSON.
-type PortForwarding struct {
-	ID                string  `json:"id"`
-	Protocol          string  `json:"protocol"`
-	ExternalPort      *uint16 `json:"external_port"` // null where it is a range
-	ExternalPortRange string  `json:"external_port_range"`
-	InternalPort      *uint16 `json:"internal_port"` // null where it is a range
-	InternalPortRange string  `json:"internal_port_range"`
-	InternalPortID    string  `json:"internal_port_id"`
-	InternalIPAddress *string `json:"internal_ip_address"`
+// floatingIPSpec asks for a floating IP, of one subnet of its network where one is named.
+type floatingIPSpec struct {
+	sdn.FloatingIPSpec
+	subnet sdn.ID
 }
 
-// EncodePortForwarding translates a port forwarding.
-func EncodePortForwarding(f sdn.Forward) PortForwarding {
-	out := PortForwarding{
-		ID: string(f.ID), Protocol: protocolName(f.Protocol), InternalPortID: string(f.Target.Port), InternalIPAddress: optionalAddr(f.Target.Addr),
+// ofHost is the attribute that has a floating IP stand for an address of the host, see sdn.FloatingIPSpec.
+const ofHost = "kuryr:of_host"
+
+func (s *server) floatingIPs() noun[sdn.FloatingIP, FloatingIP, floatingIPSpec, sdn.FloatingIPPatch] {
+	p := s.p
+	remove, removeIf := s.checked(sdn.NounFloatingIP, s.checkNoForwards, p.DeleteFloatingIP)
+	return noun[sdn.FloatingIP, FloatingIP, floatingIPSpec, sdn.FloatingIPPatch]{
+		Resource: FloatingIPs, title: "floating IP",
+		meta: func(o sdn.FloatingIP) sdn.Meta { return o.Meta },
+		get:  p.FloatingIP,
+		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.FloatingIP, error] {
+			return p.FindFloatingIPs(ctx, floatingIPQuery(f))
+		},
+		encode: EncodeFloatingIP, spec: s.specFloatingIP, patch: s.changeFloatingIP,
+		create: s.createFloatingIP, update: s.updateFloatingIP, remove: remove, removeIf: removeIf,
+		retag: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
+			_, err := p.UpdateFloatingIP(ctx, id, sdn.FloatingIPPatch{Patch: change})
+			return err
+		},
 	}
-	out.ExternalPort, out.ExternalPortRange = encodeRange(f.External)
-	out.InternalPort, out.InternalPortRange = encodeRange(f.Internal)
+}
+
+func (s *server) specFloatingIP(c *call, b *body) floatingIPSpec {
+	b.required("floating_network_id")
+	b.null("floating_ip_address")
+	b.privileged("floating_ip_address")
+	b.privileged(ofHost)
+	out := floatingIPSpec{FloatingIPSpec: sdn.FloatingIPSpec{
+		Base: b.base(), Network: or(b.id("floating_network_id")), Address: or(b.addr("floating_ip_address")), OfHost: or(b.boolean(ofHost)),
+	}, subnet: or(b.id("subnet_id"))}
+	b.readOnly("router_id")
+	if target := s.target(c, b); target != nil {
+		out.Target = *target
+	}
+	if b.err != nil {
+		return out
+	}
+	switch n, err := s.networks().need(c, out.Network); {
+	case err != nil:
+		b.fail(err)
+	case !n.External:
+		b.fail(badOf("floatingip", "Network %s is not a valid external network", n.ID))
+	}
 	return out
 }
 
-func encodeRange(r sdn.PortRange) (*uint16, string) {
-	first, last := r.First, r.Last
-	if last == 0 {
-		last = first
-	}
-	text := strconv.Itoa(int(first)) + ":" + strconv.Itoa(int(last))
-	if first == last {
-		return &first, text
-	}
-	return nil, text
+func (s *server) changeFloatingIP(c *call, b *body, f sdn.FloatingIP) sdn.FloatingIPPatch {
+	b.readOnly("floating_network_id", "floating_ip_address", "subnet_id", "router_id", ofHost)
+	return sdn.FloatingIPPatch{Patch: b.changes(f.Meta), Target: s.target(c, b)}
 }
 
-func protocolName(p sdn.Protocol) string {
-	switch p {
-	case sdn.TCP:
-		return "tcp"
-	case sdn.UDP:
-		return "udp"
-	case sdn.SCTP:
-		return "sctp"
+// target reads where a floating IP is to lead: nil where nothing is said, the zero one for nowhere. The port must be one that the caller sees, and of one that
+// has several addresses it must be said which.
+func (s *server) target(c *call, b *body) *sdn.Target {
+	said := b.has("port_id")
+	target := sdn.Target{Port: or(b.id("port_id"))}
+	if !b.null("fixed_ip_address") {
+		target.Addr = or(b.addr("fixed_ip_address"))
 	}
-	return strconv.Itoa(int(p))
+	switch {
+	case b.err != nil:
+		return nil
+	case target.Port == "" && target.Addr.IsValid():
+		b.fail(badOf("floatingip", "fixed_ip_address cannot be specified without a port_id"))
+		return nil
+	case target.Port == "" && said:
+		return &target
+	case target.Port == "":
+		return nil
+	}
+	port, err := s.ports().need(c, target.Port)
+	if err != nil {
+		b.fail(err)
+		return nil
+	}
+	has, several := false, 0
+	for _, a := range port.Addresses {
+		has = has || a.Addr == target.Addr
+		if a.Addr.Is4() {
+			several++
+		}
+	}
+	switch {
+	case target.Addr.IsValid() && !has:
+		b.fail(badOf("floatingip", "Port %s does not have fixed ip %s", port.ID, target.Addr))
+	case !target.Addr.IsValid() && several > 1:
+		b.fail(badOf("floatingip", "Port %s has multiple fixed IPv4 addresses.  Must provide a specific IPv4 address when assigning a floating IP", port.ID))
+	}
+	return &target
+}
+
+func (s *server) createFloatingIP(ctx context.Context, spec floatingIPSpec) (sdn.FloatingIP, error) {
+	if spec.subnet == "" {
+		f, err := s.p.EnsureFloatingIP(ctx, spec.FloatingIPSpec)
+		return f, unreachable(err, spec.Target)
+	}
+	subnet, err := s.p.Subnet(ctx, spec.subnet)
+	switch {
+	case err != nil:
+		return sdn.FloatingIP{}, err
+	case subnet.Network != spec.Network:
+		return sdn.FloatingIP{}, invalidInput("Failed to create port on network %s, because fixed_ips included invalid subnet %s", spec.Network, spec.subnet)
+	case spec.Address.IsValid() && !subnet.CIDR.Contains(spec.Address):
+		return sdn.FloatingIP{}, refuse(http.StatusBadRequest, "InvalidIpForSubnet", "IP address %s is not a valid IP for the specified subnet.", spec.Address)
+	case spec.Address.IsValid():
+		f, err := s.p.EnsureFloatingIP(ctx, spec.FloatingIPSpec)
+		return f, unreachable(err, spec.Target)
+	}
+	f, err := s.floatingIPOf(ctx, subnet, spec.FloatingIPSpec)
+	return f, unreachable(err, spec.Target)
+}
+
+// floatingIPOf makes a floating IP with a free address of a subnet: the contract's own choice is the network's.
+func (s *server) floatingIPOf(ctx context.Context, subnet sdn.Subnet, spec sdn.FloatingIPSpec) (sdn.FloatingIP, error) {
+	if !spec.Key.IsZero() {
+		if f, there, err := sdn.First(s.p.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{spec.Key}}})); there || err != nil {
+			return f, err
+		}
+	}
+	taken := map[netip.Addr]bool{subnet.Gateway: true}
+	for _, addr := range subnet.Reserved {
+		taken[addr] = true
+	}
+	for f, err := range s.p.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Networks: []sdn.ID{subnet.Network}}) {
+		if err != nil {
+			return f, err
+		}
+		taken[f.Address] = true
+	}
+	for p, err := range s.p.FindPorts(ctx, sdn.PortQuery{Subnets: []sdn.ID{subnet.ID}}) {
+		if err != nil {
+			return sdn.FloatingIP{}, err
+		}
+		for _, a := range p.Addresses {
+			taken[a.Addr] = true
+		}
+	}
+	for _, r := range allocationPools(subnet) {
+		for spec.Address = r.First; spec.Address.IsValid() && !r.Last.Less(spec.Address); spec.Address = spec.Address.Next() {
+			if taken[spec.Address] {
+				continue
+			}
+			f, err := s.p.EnsureFloatingIP(ctx, spec)
+			if sdn.ReasonOf(err) != sdn.AddressInUse {
+				return f, err
+			}
+		}
+	}
+	return sdn.FloatingIP{}, sdn.Exhausted(sdn.NoAddresses, "subnet", "no free address in %v", subnet.CIDR)
+}
+
+func (s *server) updateFloatingIP(ctx context.Context, id sdn.ID, p sdn.FloatingIPPatch) (sdn.FloatingIP, error) {
+	f, err := s.p.UpdateFloatingIP(ctx, id, p)
+	if p.Target == nil {
+		return f, err
+	}
+	var e *sdn.Error
+	if errors.As(err, &e) && e.Reason == sdn.InUse {
+		err = errForwards(id)
+	}
+	return f, unreachable(err, *p.Target)
+}
+
+// checkNoForwards refuses to delete a floating IP that has forwardings, as Neutron does.
+func (s *server) checkNoForwards(ctx context.Context, id sdn.ID) error {
+	_, forwards, err := sdn.First(s.p.FindForwards(ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{id}}))
+	switch {
+	case err != nil && !sdn.IsUnsupported(err):
+		return err
+	case forwards:
+		return errForwards(id)
+	}
+	return nil
+}
+
+func errForwards(id sdn.ID) error {
+	return refuse(http.StatusConflict, "FipInUseByPortForwarding", "Floating IP %s in use by Port Forwarding resources.", id)
+}
+
+// unreachable says that no router leads to where a floating IP is to lead.
+func unreachable(err error, target sdn.Target) error {
+	var e *sdn.Error
+	if errors.As(err, &e) && e.Kind == sdn.KindNotFound && e.Noun == "router" {
+		return refuse(http.StatusNotFound, "ExternalGatewayForFloatingIPNotFound",
+			"The external network is not reachable from the subnet of the port.  Therefore, cannot associate Port %s with a Floating IP.", target.Port)
+	}
+	return err
 }

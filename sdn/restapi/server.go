@@ -1,118 +1,151 @@
 package restapi
 
 import (
+	"cmp"
 	"context"
-	"iter"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// NewHandler serves p below /v2.0/. Requests end with their context. Failures that the answer does not explain are logged.
-func NewHandler(p sdn.Provider, log *slog.Logger) http.Handler {
-	s := &server{mux: http.NewServeMux(), log: log}
-	serve(s, Networks, p.Network, func(ctx context.Context, f *filter) iter.Seq2[sdn.Network, error] {
-		return p.FindNetworks(ctx, networkQuery(f))
-	}, EncodeNetwork)
-	serve(s, Subnets, p.Subnet, func(ctx context.Context, f *filter) iter.Seq2[sdn.Subnet, error] {
-		return p.FindSubnets(ctx, subnetQuery(f))
-	}, EncodeSubnet)
-	serve(s, SubnetPools, p.SubnetPool, func(ctx context.Context, f *filter) iter.Seq2[sdn.SubnetPool, error] {
-		return p.FindSubnetPools(ctx, subnetPoolQuery(f))
-	}, EncodeSubnetPool)
-	serve(s, Ports, p.Port, func(ctx context.Context, f *filter) iter.Seq2[sdn.Port, error] {
-		return p.FindPorts(ctx, portQuery(f))
-	}, EncodePort)
-	serve(s, Routers, p.Router, func(ctx context.Context, f *filter) iter.Seq2[sdn.Router, error] {
-		return p.FindRouters(ctx, routerQuery(f))
-	}, EncodeRouter)
-	serve(s, FloatingIPs, p.FloatingIP, func(ctx context.Context, f *filter) iter.Seq2[sdn.FloatingIP, error] {
-		return p.FindFloatingIPs(ctx, floatingIPQuery(f))
-	}, EncodeFloatingIP)
-	s.get("/v2.0/floatingips/{id}/port_forwardings", func(w http.ResponseWriter, r *http.Request) error {
-		f := newFilter(r.URL.Query())
-		if err := f.done(); err != nil {
-			return err
-		}
-		id := sdn.ID(r.PathValue("id"))
-		if _, err := p.FloatingIP(r.Context(), id); err != nil {
-			return err
-		}
-		return writeAll(w, "port_forwardings", p.FindForwards(r.Context(), sdn.ForwardQuery{FloatingIPs: []sdn.ID{id}}), EncodePortForwarding)
-	})
-	s.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		writeError(w, &Error{Status: http.StatusNotFound, Type: "HTTPNotFound", Message: "The resource could not be found."})
-	})
-	return s.mux
-}
-
-// Resource is a noun's two words in paths and bodies.
-type Resource[E any] struct{ Member, Collection string }
-
-// The nouns that are served.
-var (
-	Networks    = Resource[Network]{"network", "networks"}
-	Subnets     = Resource[Subnet]{"subnet", "subnets"}
-	SubnetPools = Resource[SubnetPool]{"subnetpool", "subnetpools"}
-	Ports       = Resource[Port]{"port", "ports"}
-	Routers     = Resource[Router]{"router", "routers"}
-	FloatingIPs = Resource[FloatingIP]{"floatingip", "floatingips"}
+// The bounds of a request where Options do not say.
+const (
+	DefaultMaxBody = 1 << 20 // bytes
+	DefaultMaxPage = 1000    // objects of one list
 )
 
+// Options say how a provider is served. The zero Options are good.
+type Options struct {
+	Logger  *slog.Logger // of failures that the answer does not explain; nil: nowhere
+	MaxBody int64        // bytes of a request's body; 0 is DefaultMaxBody
+	MaxPage int          // objects in one answer, whatever is asked for; 0 is DefaultMaxPage
+	// Audit is told of each request that would change something, after it was answered, refused ones among them. nil: nobody is.
+	Audit func(context.Context, Change)
+}
+
+// Change is a request that changed something, or would have.
+type Change struct {
+	Caller Caller
+	Method string
+	Path   string   // without the query
+	IDs    []string // of what was made; empty where the path says it, or nothing was
+	Status int
+	Error  string // the type of the refusal, such as "PortNotFound"; "" where there was none
+}
+
+// NewHandler serves p below /v2.0/, and at / which versions there are. Who asks must be in the request's context, see WithCaller. Requests end with
+// their context.
+func NewHandler(p sdn.Provider, o Options) http.Handler {
+	s := &server{p: p, locks: &locks{}, mux: http.NewServeMux(), log: o.Logger, audit: o.Audit, maxBody: cmp.Or(o.MaxBody, DefaultMaxBody), maxPage: cmp.Or(o.MaxPage, DefaultMaxPage)}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	serve(s, s.networks())
+	serve(s, s.subnets())
+	serve(s, s.subnetPools())
+	serve(s, s.ports())
+	serve(s, s.routers())
+	serve(s, s.floatingIPs())
+	s.serveParts()
+	s.serveQuotas()
+	s.read("/v2.0/extensions", s.listExtensions)
+	s.read("/v2.0/extensions/{alias}", s.showExtension)
+	s.read("/v2.0", resources)
+	s.read("/v2.0/{$}", resources)
+	s.mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) { _ = versions(w, &call{Request: r, server: s}) })
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, noPath) })
+	return s
+}
+
 type server struct {
-	mux *http.ServeMux
-	log *slog.Logger
+	p       sdn.Provider
+	locks   *locks
+	mux     *http.ServeMux
+	log     *slog.Logger
+	audit   func(context.Context, Change)
+	maxBody int64
+	maxPage int
 }
 
-// serve adds the list and the single objects of a noun.
-func serve[T, E any](s *server, noun Resource[E], get func(context.Context, sdn.ID) (T, error),
-	find func(context.Context, *filter) iter.Seq2[T, error], encode func(T) E) {
-	s.get("/v2.0/"+noun.Collection, func(w http.ResponseWriter, r *http.Request) error {
-		f := newFilter(r.URL.Query())
-		found := find(r.Context(), f)
-		if err := f.done(); err != nil {
-			return err
-		}
-		return writeAll(w, noun.Collection, found, encode)
-	})
-	s.get("/v2.0/"+noun.Collection+"/{id}", func(w http.ResponseWriter, r *http.Request) error {
-		object, err := get(r.Context(), sdn.ID(r.PathValue("id")))
-		if err != nil {
-			return err
-		}
-		writeJSON(w, http.StatusOK, map[string]E{noun.Member: encode(object)})
-		return nil
-	})
+func noPath(http.ResponseWriter, *call) error {
+	return &Error{Status: http.StatusNotFound, Type: "HTTPNotFound", Message: "The resource could not be found."}
 }
 
-// get serves reading of a path, and refuses other methods.
-func (s *server) get(path string, handle func(http.ResponseWriter, *http.Request) error) {
+// ServeHTTP answers a request. A path may end in .json, as older clients have it.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if path, ok := strings.CutSuffix(r.URL.Path, ".json"); ok && !strings.Contains(path, "/tags/") {
+		url := *r.URL
+		url.Path, url.RawPath = path, strings.TrimSuffix(url.RawPath, ".json")
+		r = r.Clone(r.Context())
+		r.URL = &url
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+// handler answers one call. An error that it returns is answered; it must not have written then.
+type handler func(http.ResponseWriter, *call) error
+
+// read serves reading of a path, and refuses other methods.
+func (s *server) read(path string, get handler) {
+	s.handle(path, map[string]handler{http.MethodGet: get})
+}
+
+// handle serves a path by method, and refuses those that are not there. Who can GET can HEAD.
+func (s *server) handle(path string, methods map[string]handler) {
+	allowed := slices.Sorted(maps.Keys(methods))
+	if methods[http.MethodGet] != nil {
+		allowed = append(allowed, http.MethodHead)
+	}
 	s.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD")
+		method := r.Method
+		if method == http.MethodHead {
+			method = http.MethodGet
+		}
+		do := methods[method]
+		if do == nil {
+			w.Header().Set("Allow", strings.Join(allowed, ", "))
 			writeError(w, &Error{Status: http.StatusMethodNotAllowed, Type: "HTTPMethodNotAllowed", Message: "The method " + r.Method + " is not allowed for this resource."})
 			return
 		}
-		if err := handle(w, r); err != nil {
-			answer := encodeError(err)
-			if answer.Status >= http.StatusInternalServerError {
-				s.log.WarnContext(r.Context(), "API request failed", "path", r.URL.Path, "error", err)
-			}
-			writeError(w, answer)
-		}
+		s.answer(w, r, do)
 	})
 }
 
-// writeAll answers with a list. It is collected first, so that a failure on the way has a status of its own.
-func writeAll[T, E any](w http.ResponseWriter, collection string, found iter.Seq2[T, error], encode func(T) E) error {
-	all := []E{}
-	for object, err := range found {
-		if err != nil {
-			return err
-		}
-		all = append(all, encode(object))
+// answer has a call handled and its failure told.
+func (s *server) answer(w http.ResponseWriter, r *http.Request, do handler) {
+	c := &call{Request: r, server: s}
+	err := c.admit(w)
+	status := http.StatusOK
+	if err == nil {
+		seen := &watched{ResponseWriter: w}
+		err = do(seen, c)
+		status = seen.status
 	}
-	writeJSON(w, http.StatusOK, map[string][]E{collection: all})
-	return nil
+	refusal := &Error{}
+	if err != nil {
+		refusal = EncodeError(err)
+		status = refusal.Status
+		if refusal.Status >= http.StatusInternalServerError {
+			s.log.WarnContext(r.Context(), "API request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+		}
+		writeError(w, refusal)
+	}
+	if s.audit != nil && !c.reads() {
+		s.audit(r.Context(), Change{Caller: c.caller, Method: r.Method, Path: r.URL.Path, IDs: c.made, Status: status, Error: refusal.Type})
+	}
+}
+
+// watched remembers the status of an answer.
+type watched struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *watched) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
 }

@@ -1,6 +1,15 @@
 package restapi
 
-import "github.com/kuryr/kuryr/sdn"
+import (
+	"context"
+	"iter"
+	"net/netip"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// SubnetPools are served below /v2.0/subnetpools.
+var SubnetPools = Resource[SubnetPool]{"subnetpool", "subnetpools"}
 
 // SubnetPool is a subnet pool in Neutron's JSON.
 type SubnetPool struct {
@@ -12,20 +21,115 @@ type SubnetPool struct {
 	MaxPrefixLen     int      `json:"max_prefixlen"`
 	Shared           bool     `json:"shared"`
 	IsDefault        bool     `json:"is_default"`
+	DefaultQuota     *int     `json:"default_quota"`
 	AddressScopeID   *string  `json:"address_scope_id"`
 }
 
-// EncodeSubnetPool translates a subnet pool.
+// EncodeSubnetPool translates a subnet pool. Neighbouring prefixes are shown as one.
 func EncodeSubnetPool(p sdn.SubnetPool) SubnetPool {
 	out := SubnetPool{
 		Common: encodeMeta(p.Meta), Prefixes: []string{}, DefaultPrefixLen: p.DefaultLen, MinPrefixLen: p.MinLen, MaxPrefixLen: p.MaxLen,
 		Shared: p.Shared, IPVersion: 4,
 	}
-	for _, prefix := range p.Prefixes {
+	for _, prefix := range merged(p.Prefixes) {
 		out.Prefixes = append(out.Prefixes, prefix.String())
 		out.IPVersion = family(prefix.Addr())
 	}
 	return out
 }
 
-func subnetPoolQuery(f *filter) sdn.SubnetPoolQuery { return sdn.SubnetPoolQuery{Match: f.match()} }
+func (s *server) subnetPools() noun[sdn.SubnetPool, SubnetPool, sdn.SubnetPoolSpec, sdn.SubnetPoolPatch] {
+	p := s.p
+	return noun[sdn.SubnetPool, SubnetPool, sdn.SubnetPoolSpec, sdn.SubnetPoolPatch]{
+		Resource: SubnetPools, title: "subnet pool", kind: sdn.NounSubnetPool,
+		meta: func(p sdn.SubnetPool) sdn.Meta { return p.Meta },
+		get:  p.SubnetPool,
+		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.SubnetPool, error] {
+			return p.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: f.match()})
+		},
+		encode: EncodeSubnetPool,
+		shared: func(_ *call, p sdn.SubnetPool) (bool, error) { return p.Shared, nil },
+		spec:   subnetPoolSpec, patch: subnetPoolPatch,
+		create: p.EnsureSubnetPool, update: p.UpdateSubnetPool, remove: p.DeleteSubnetPool,
+		retag: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
+			_, err := p.UpdateSubnetPool(ctx, id, sdn.SubnetPoolPatch{Patch: change})
+			return err
+		},
+	}
+}
+
+func subnetPoolSpec(_ *call, b *body) sdn.SubnetPoolSpec {
+	b.required("name", "prefixes")
+	b.privileged("shared")
+	b.privileged("is_default")
+	spec := sdn.SubnetPoolSpec{Base: b.base(), Prefixes: or(b.poolPrefixes()), DefaultLen: or(b.length("default_prefixlen")),
+		MinLen: or(b.length("min_prefixlen")), MaxLen: or(b.length("max_prefixlen")), Shared: or(b.boolean("shared"))}
+	b.absentPoolAttributes()
+	return spec
+}
+
+func subnetPoolPatch(_ *call, b *body, pool sdn.SubnetPool) sdn.SubnetPoolPatch {
+	b.privileged("is_default")
+	b.readOnly("shared")
+	p := sdn.SubnetPoolPatch{Patch: b.changes(pool.Meta), DefaultLen: b.length("default_prefixlen"), MinLen: b.length("min_prefixlen"), MaxLen: b.length("max_prefixlen")}
+	if want := b.poolPrefixes(); want != nil {
+		grown := growth(pool.Prefixes, *want)
+		p.Prefixes = &grown
+	}
+	b.absentPoolAttributes()
+	return p
+}
+
+// absentPoolAttributes reads what the SDN has not, which clients may send as it is anyway.
+func (b *body) absentPoolAttributes() {
+	b.readOnly("ip_version")
+	b.only("is_default", false, "no subnet pool is the default one")
+	for name, why := range map[string]string{"default_quota": "subnet pools have no quotas of their own", "address_scope_id": "this SDN has no address scopes"} {
+		if !b.null(name) && b.has(name) {
+			b.take(name)
+			b.unsupported(name, why)
+		}
+	}
+}
+
+// length takes the length of a prefix; null is the SDN's.
+func (b *body) length(name string) *int {
+	if b.post && b.null(name) {
+		return nil
+	}
+	return b.integer(name, 0, 128)
+}
+
+// poolPrefixes takes the prefixes of a subnet pool, neighbours as one.
+func (b *body) poolPrefixes() *[]netip.Prefix {
+	prefixes := b.prefixes("prefixes")
+	if prefixes == nil || b.err != nil {
+		return prefixes
+	}
+	if len(*prefixes) == 0 {
+		b.fail(&Error{Status: 400, Type: "EmptySubnetPoolPrefixList", Message: "Empty subnet pool prefix list."})
+		return nil
+	}
+	for _, p := range *prefixes {
+		if family(p.Addr()) != family((*prefixes)[0].Addr()) {
+			b.fail(&Error{Status: 400, Type: "PrefixVersionMismatch", Message: "Cannot mix IPv4 and IPv6 prefixes in a subnet pool."})
+			return nil
+		}
+	}
+	out := merged(*prefixes)
+	return &out
+}
+
+// growth is the list that holds what is wanted, made of the prefixes that are there and what is new. One that is not wanted any more is missing in it.
+func growth(have, want []netip.Prefix) []netip.Prefix {
+	out := []netip.Prefix{}
+	for _, p := range have {
+		if covers(want, p) {
+			out = append(out, p)
+		}
+	}
+	for _, p := range want {
+		out = append(out, without(p, have)...)
+	}
+	return out
+}

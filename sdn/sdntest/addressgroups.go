@@ -103,6 +103,8 @@ var addressGroupTests = []test{
 		g := s.group(rule)
 		s.hasRules(g, rule)
 		s.conflict(s.p.DeleteAddressGroup(s.ctx, a.ID), sdn.InUse)
+		s.hasPrefixes(s.addressSet(sdn.AddressGroupSpec{ID: a.ID, Prefixes: prefixes("192.0.2.0/24")}), "192.0.2.0/24")
+		s.hasRules(must(s.p.SecurityGroup(s.ctx, g.ID))(s), rule)
 		must(s.p.ApplySecurityGroup(s.ctx, sdn.SecurityGroupSpec{ID: g.ID}))(s)
 		s.ok(s.p.DeleteAddressGroup(s.ctx, a.ID))
 		spec := sdn.SecurityGroupSpec{Base: s.base("group"), Rules: []sdn.Rule{{Direction: sdn.Ingress, RemoteSet: absent}}}

@@ -2,6 +2,7 @@ package sdntest
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -220,6 +221,27 @@ var commonTests = []test{
 		_, found, err := sdn.First(s.p.FindPorts(s.ctx, sdn.PortQuery{Networks: []sdn.ID{n.ID}}))
 		s.ok(err)
 		equal(s, "found", found, true)
+	}},
+	{"find from an id on", func(s *suite) {
+		var q sdn.NetworkQuery
+		for range 4 {
+			q.Names = append(q.Names, s.network().Name)
+		}
+		whole := must(sdn.All(s.p.FindNetworks(s.ctx, q)))(s)
+		equal(s, "number found", len(whole), 4)
+		byID := func(a, b sdn.Network) int { return strings.Compare(string(a.ID), string(b.ID)) }
+		if s.can.Ordered && !slices.IsSortedFunc(whole, byID) {
+			s.Error("what is found is not in the order of ids")
+		}
+		slices.SortFunc(whole, byID)
+		for i, n := range whole {
+			q.After = n.ID
+			behind := must(sdn.All(s.p.FindNetworks(s.ctx, q)))(s)
+			slices.SortFunc(behind, byID)
+			if !slices.EqualFunc(behind, whole[i+1:], func(a, b sdn.Network) bool { return a.ID == b.ID }) {
+				s.Errorf("behind number %d of %d there are %d", i, len(whole), len(behind))
+			}
+		}
 	}},
 	{"external network", func(s *suite) {
 		if s.can.ExternalNetwork == "" {

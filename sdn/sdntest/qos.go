@@ -107,10 +107,13 @@ var qosTests = []test{
 		s.conflict(s.p.DeleteQoSPolicy(s.ctx, policy.ID), sdn.InUse)
 		changed := s.policy(sdn.QoSPolicySpec{ID: policy.ID, Limits: sdn.Limits{EgressKbps: 2000}})
 		equal(s, "limits", changed.Limits.EgressKbps, 2000)
+		_, err := s.p.UpdatePort(s.ctx, p.ID, sdn.PortPatch{QoSPolicy: ptr(sdn.ID(absent))})
+		s.notFound(err)
+		equal(s, "policy of the port", must(s.p.Port(s.ctx, p.ID))(s).QoSPolicy, policy.ID)
 		got := must(s.p.UpdatePort(s.ctx, p.ID, sdn.PortPatch{QoSPolicy: ptr(sdn.ID(""))}))(s)
 		equal(s, "policy of the port", got.QoSPolicy, "")
 		s.ok(s.p.DeleteQoSPolicy(s.ctx, policy.ID))
-		_, err := s.tryPort(sdn.PortSpec{Network: n.ID, QoSPolicy: absent})
+		_, err = s.tryPort(sdn.PortSpec{Network: n.ID, QoSPolicy: absent})
 		s.notFound(err)
 	}},
 	{"find", func(s *suite) {

@@ -50,6 +50,7 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 		{"FloatingIPs", func(c sdn.Capabilities) bool { return c.Routers && c.FloatingIPs }, floatingIPTests},
 		{"Forwards", func(c sdn.Capabilities) bool { return c.Routers && c.FloatingIPs && c.Forwards }, forwardTests},
 		{"SecurityGroups", func(c sdn.Capabilities) bool { return c.SecurityGroups }, securityGroupTests},
+		{"PortGroups", func(c sdn.Capabilities) bool { return c.SecurityGroups }, portGroupTests},
 		{"AddressGroups", func(c sdn.Capabilities) bool { return c.SecurityGroups && c.AddressGroups }, addressGroupTests},
 		{"QoSPolicies", func(c sdn.Capabilities) bool { return c.QoS }, qosTests},
 		{"Quotas", func(c sdn.Capabilities) bool { return c.Quotas }, quotaTests},

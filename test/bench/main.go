@@ -2,7 +2,7 @@
 
 // Command bench measures Kuryr against references in the same run and prints ratios: a plug against raw netlink, containers,
 // traffic and published ports against Docker's own bridge, allocation at a million addresses against a thousand, calls of a full store
-// against an empty one's, and against the Python kuryr-libnetwork's published figures; and memory.
+// against an empty one's, requests of the API against Neutron's, and against the Python kuryr-libnetwork's published figures; and memory.
 //
 // It owns the private hosts it starts and the table it prints. It asserts nothing: a ratio beyond its goal is marked,
 // and the exit status tells only whether all could be measured. "make bench" builds what it needs and runs it.
@@ -69,6 +69,7 @@ var measurements = []measurement{
 	{"scale", scale},
 	{"start", start},
 	{"neutron", neutron},
+	{"sdn", sdnAPI},
 }
 
 func main() {
@@ -78,7 +79,7 @@ func main() {
 	flag.StringVar(&b.traffic, "traffic", "bin/traffic", "program that makes the traffic")
 	flag.IntVar(&b.rounds, "rounds", 10, "samples of each side, taken in turn")
 	flag.StringVar(&b.dockerd, "dockerd", "", "a second engine that containers and methods are measured on too")
-	only := flag.String("only", "plug,allocate,containers,traffic,memory", "comma-separated measurements; of Docker also: methods, published, scale, start; of Neutron: neutron")
+	only := flag.String("only", "plug,allocate,containers,traffic,memory", "comma-separated measurements; of Docker also: methods, published, scale, start; of Neutron: neutron; of the API: sdn")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -20,6 +20,10 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"host.zone.recorded":              {"it needs firewalld", "datapath/host", "TestZoneKilledAnywhere"},
 	"host.closezone.removed":          {"it needs firewalld", "datapath/host", "TestZoneKilledAnywhere"},
 	"local.migrate.copied":            {"it needs a later program's schema", "sdn/local", "TestMigrationKilled"},
+	"local.apply.groups":              {"the sequence's containers have no security groups", "sdn/local", "TestKilledWhileGroupsAreTold"},
+	"fabric.migrate.filtered":         {inPlace, "datapath/fabric", "TestKilledAnywhere"},
+	"policy.groups.table":             {noGroups, "datapath/fabric", "TestKilledAnywhere"},
+	"policy.ports.table":              {noGroups, "datapath/fabric", "TestKilledAnywhere"},
 	"fabric.migrate.guarded":          {inPlace, "sdn/local", "TestKilledWhileNetworkMoves"},
 	"fabric.migrate.moved":            {inPlace, "sdn/local", "TestKilledWhileNetworkMoves"},
 	"fabric.migrate.unguarded":        {inPlace, "sdn/local", "TestKilledWhileNetworkMoves"},
@@ -82,6 +86,7 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 
 const (
 	inPlace   = "a Docker network is put on its router before it has ports"
+	noGroups  = "the sequence's ports have no security groups and no limits"
 	ofSwarm   = "a swarm needs Kuryr as a managed plugin"
 	ofUser    = "the sequence uses no port that its user made"
 	notAway   = "the embedded SDN is never away"

@@ -6,7 +6,8 @@
 //
 // KURYR_BIN names the program to test (bin/kuryr). KURYR_E2E_DRIVER=bridge runs the scenarios that hold for Docker's
 // own bridge too on that, which tells a fault of these tests, or of the machine, from one of Kuryr. KURYR_E2E_PROVIDER=neutron runs them
-// on hosts of a lab with a real Neutron, but for what Neutron has not, which is a table in provider_test.go.
+// on hosts of a lab with a real Neutron, but for what Neutron has not, which is a table in provider_test.go; KURYR_E2E_PROVIDER=sdn on hosts where the SDN is a
+// process of its own.
 package docker_test
 
 import (
@@ -107,6 +108,9 @@ func newRig(t *testing.T, opts privatehost.Options) rig {
 	t.Helper()
 	opts.Docker = true
 	opts.Kuryr = kuryr
+	if onShared {
+		opts, _ = shared(opts)
+	}
 	var r rig
 	if onNeutron {
 		r = newLabHost(t, opts)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -134,7 +135,8 @@ func (h *Host) forgetEnginePids() {
 // StopDocker ends the engine: with SIGTERM it stops its containers first, with SIGKILL it has no time to.
 func (h *Host) StopDocker(sig syscall.Signal) error { return h.docker.stop(sig, 60*time.Second) }
 
-// StartKuryr starts kuryr with args ("up" where empty) and env added, and returns when its plugin socket answers.
+// StartKuryr starts kuryr with args and env added, and returns when its plugin socket answers. Where args are empty they are the host's (Options.KuryrArgs and
+// KuryrEnv), else "up".
 func (h *Host) StartKuryr(ctx context.Context, args, env []string) error {
 	d, err := h.spawnKuryr(args, env)
 	if err != nil {
@@ -149,6 +151,9 @@ func (h *Host) StartKuryr(ctx context.Context, args, env []string) error {
 func (h *Host) spawnKuryr(args, env []string) (*daemon, error) {
 	if h.opts.Kuryr == "" {
 		return nil, errors.New("the host was made without kuryr")
+	}
+	if len(args) == 0 {
+		args, env = h.opts.KuryrArgs, append(slices.Clone(h.opts.KuryrEnv), env...)
 	}
 	if len(args) == 0 {
 		args = []string{"up"}

@@ -1,0 +1,137 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+
+	"github.com/kuryr/kuryr/internal/apigate"
+	"github.com/kuryr/kuryr/internal/config"
+	"github.com/kuryr/kuryr/internal/keystone"
+	"github.com/kuryr/kuryr/internal/metrics"
+	"github.com/kuryr/kuryr/internal/rootsock"
+	"github.com/kuryr/kuryr/internal/tlsfiles"
+	"github.com/kuryr/kuryr/internal/tokens"
+	"github.com/kuryr/kuryr/sdn/restapi"
+	"golang.org/x/sync/errgroup"
+)
+
+// api is the SDN as it is served to other processes.
+type api struct {
+	cfg       config.Config
+	log       *slog.Logger
+	root      http.Handler // for sockets that are root's alone
+	public    http.Handler // for sdn.listen; nil where it is not served there
+	plain     bool
+	addresses []string // where it answers
+}
+
+// The files in state_dir that tokens issued stand on.
+const (
+	keyFile     = "api.key"
+	revokedFile = "api.revoked"
+)
+
+// newAPI makes what serves the SDN, and refuses what would let in others than it should.
+func newAPI(cfg config.Config, back *backend, plain bool, m *metrics.API, log *slog.Logger) (*api, error) {
+	served := restapi.NewHandler(back.provider, restapi.Options{Logger: log, Audit: func(ctx context.Context, c restapi.Change) { audit(ctx, log, c) }})
+	gate := apigate.Config{API: served, As: asCaller, Metrics: m}
+	a := &api{cfg: cfg, log: log, root: apigate.New(gate), plain: plain}
+	if cfg.SDN.Listen == "" || back.parts == nil {
+		return a, nil
+	}
+	wrong := func(key, detail string) error { return &config.Error{Where: "configuration", Key: key, Detail: detail} }
+	scheme := "https"
+	switch {
+	case plain:
+		if scheme = "http"; !isLoopback(cfg.SDN.Listen) {
+			return nil, wrong("sdn.listen", "must be an address of the loopback interface, such as 127.0.0.1:9696, where tokens would go over the network in the clear")
+		}
+	case cfg.SDN.TLSCert == "":
+		return nil, wrong("sdn.tls_cert", "is needed with sdn.listen: the file with the API's certificate; `kuryr sdn certificates` makes one")
+	case cfg.SDN.TLSKey == "":
+		return nil, wrong("sdn.tls_key", "is needed with sdn.listen: the file with the API's private key")
+	}
+	file, err := tokens.Open(cfg.SDN.Tokens, log)
+	if err != nil {
+		return nil, fmt.Errorf("sdn.tokens: %w", err)
+	}
+	key, err := keystone.LoadKey(filepath.Join(cfg.StateDir, keyFile))
+	if err != nil {
+		return nil, err
+	}
+	gate.Identity, err = keystone.New(keystone.Config{Tokens: file.Set, Key: key, RevokedPath: filepath.Join(cfg.StateDir, revokedFile), Scheme: scheme, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	gate.Rate = cfg.SDN.Rate
+	a.public = apigate.New(gate)
+	return a, nil
+}
+
+// asCaller puts who asks into a request's context. Root makes what belongs to no project.
+func asCaller(ctx context.Context, id tokens.Identity) context.Context {
+	caller := restapi.Caller{Project: id.Project, Role: restapi.Role(id.Role), Name: id.Name}
+	if id == (tokens.Identity{}) {
+		caller = restapi.Caller{Role: restapi.Admin, Name: "root"}
+	}
+	return restapi.WithCaller(ctx, caller)
+}
+
+// audit is the line in the log of a request that changed something, or would have.
+func audit(ctx context.Context, log *slog.Logger, c restapi.Change) {
+	attrs := []any{"user", c.Caller.Name, "project", c.Caller.Project, "role", string(c.Caller.Role), "peer", apigate.PeerOf(ctx), "method", c.Method, "path", c.Path, "status", c.Status}
+	if len(c.IDs) > 0 {
+		attrs = append(attrs, "ids", c.IDs[:min(len(c.IDs), mostIDs)], "made", len(c.IDs))
+	}
+	if c.Error != "" {
+		attrs = append(attrs, "refused", c.Error)
+	}
+	log.InfoContext(ctx, "change by the API", attrs...)
+}
+
+// mostIDs is how many of the ids of one bulk the log has.
+const mostIDs = 10
+
+// listen serves the API until ctx ends.
+func (a *api) listen(ctx context.Context, work *errgroup.Group) error {
+	l, err := rootsock.Listen(a.cfg.SDN.Socket)
+	if err != nil {
+		return fmt.Errorf("sdn.socket: %w", err)
+	}
+	work.Go(func() error { return apigate.Serve(ctx, l, a.root, a.log) })
+	a.addresses = []string{"unix://" + a.cfg.SDN.Socket}
+	if a.public == nil {
+		return nil
+	}
+	var public net.Listener
+	scheme := "https://"
+	if a.plain {
+		scheme = "http://"
+		public, err = new(net.ListenConfig).Listen(ctx, "tcp", a.cfg.SDN.Listen)
+		a.log.Warn("the API is served without TLS: whoever may look into this machine's loopback interface can read tokens", "listen", a.cfg.SDN.Listen)
+	} else {
+		public, err = tlsfiles.Listen(ctx, a.cfg.SDN.Listen, tlsfiles.Files{Cert: a.cfg.SDN.TLSCert, Key: a.cfg.SDN.TLSKey, AnyClient: true}, a.log)
+	}
+	if err != nil {
+		return fmt.Errorf("sdn.listen: %w", err)
+	}
+	work.Go(func() error { return apigate.Serve(ctx, public, a.public, a.log) })
+	a.addresses = append(a.addresses, scheme+public.Addr().String())
+	return nil
+}
+
+// isLoopback tells whether an address can be reached from this machine alone.
+func isLoopback(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	ip := net.ParseIP(host)
+	return err == nil && ip != nil && ip.IsLoopback()
+}
+
+var errStoreOnly = errors.New("this kuryr has the store alone (--store-only): there is no kernel state of its own")

@@ -1,0 +1,400 @@
+//go:build linux
+
+package policy
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// The fixed part of the table. Each frame is looked at where it comes from a port's link (direction egress, bridge prerouting) and where it
+// leaves by one (ingress, bridge postrouting), whether it was bridged or routed: so what is between two ports, between a port and its
+// router, and between a port and the outside is judged alike, by what the port itself sees.
+//
+// A frame goes these steps:
+//
+//	out4    it is in "live": pass. That is all that nearly every packet meets.
+//	judge   is the port filtered? Is it part of a flow that the other side began? Then by the rules of the other direction, mirrored: answers
+//	new     else by the rules of its own direction
+//	learn   a rule has matched: note the flow, note the packet in "live", pass
+//
+// An element of "live" holds the epoch and a few seconds. When rules become narrower the epoch changes, so at once every packet is
+// judged anew, at the cost of one rule. What a flow's answers are judged by is the rules that let its first packet pass, with source and
+// destination swapped; so a flow goes on, undisturbed, if a packet that began it would still pass, and is cut else, whichever side sends.
+
+// How long things are remembered. Those of TCP and UDP are connection tracking's own (nf_conntrack_*_timeout).
+const (
+	liveFor        = 30 * time.Second
+	tcpFor         = 5 * 24 * time.Hour
+	tcpBegunFor    = 2 * time.Minute
+	tcpEndedFor    = 2 * time.Minute
+	datagramsFor   = 2 * time.Minute // longer than liveFor, since what is in "live" does not renew its flow
+	echoFor        = 30 * time.Second
+	otherFor       = 2 * time.Minute
+	fragmentsFor   = 30 * time.Second
+	flowsAtMost    = 1 << 16 // in each set
+	fragmentsMost  = 1 << 12
+	basePriority   = -250 // after the guard of package fabric
+	fin, syn, rst  = 1, 2, 4
+	ack            = 16
+	moreFragments  = 0x2000
+	fragmentOffset = 0x1fff
+)
+
+// withPorts are the transport protocols whose header begins with two ports.
+var withPorts = []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_DCCP, unix.IPPROTO_SCTP, unix.IPPROTO_UDPLITE}
+
+func hasPorts(protocol uint8) bool {
+	for _, p := range withPorts {
+		if p == protocol {
+			return true
+		}
+	}
+	return false
+}
+
+// icmpKinds are what one family's ICMP is made of.
+type icmpKinds struct {
+	always   map[Direction][]byte // what no rule forbids: without it IPv6 does not work
+	requests []byte               // with the answers at the same place
+	answers  []byte
+	errors   []byte
+}
+
+func (v version) kinds() icmpKinds {
+	if v == v4 {
+		return icmpKinds{requests: []byte{8, 13, 17}, answers: []byte{0, 14, 18}, errors: []byte{3, 11, 12}}
+	}
+	return icmpKinds{
+		always: map[Direction][]byte{
+			Egress:  {130, 131, 132, 133, 135, 136, 143}, // a router advertisement of a port's the guard drops, and this does too
+			Ingress: {130, 131, 132, 134, 135, 136, 143},
+		},
+		requests: []byte{128}, answers: []byte{129}, errors: []byte{1, 2, 3, 4},
+	}
+}
+
+// hook is one direction and family of packets.
+type hook struct {
+	d Direction
+	v version
+}
+
+func (h hook) chain(step string) string { return step + "_" + h.d.side() + h.v.String() }
+func (h hook) set(name string) string   { return name + "_" + h.d.side() + h.v.String() }
+
+// flows is the set of the flows that began in a direction.
+func (h hook) flows(began Direction) string {
+	return setFlows + "_" + began.side() + h.v.String()
+}
+
+func (h hook) closing() string { return setClosing + h.v.String() }
+
+// learn is the chain that notes a packet that a rule let pass, of a flow that began in this direction.
+func (h hook) learn(began Direction) string {
+	return h.chain("learn") + "_began_" + began.side()
+}
+
+func (h hook) tcp(began Direction) string { return h.chain("tcp") + "_began_" + began.side() }
+
+// port loads the port's link, and remote the address at the other end.
+func (h hook) port(n int) expr.Any {
+	if h.d == Egress {
+		return loadMeta(expr.MetaKeyIIF, reg(n))
+	}
+	return loadMeta(expr.MetaKeyOIF, reg(n))
+}
+
+func (h hook) remote(n int) expr.Any {
+	if h.d == Egress {
+		return h.v.loadDestination(n)
+	}
+	return h.v.loadSource(n)
+}
+
+func (h hook) name() expr.MetaKey {
+	if h.d == Egress {
+		return expr.MetaKeyIIFNAME
+	}
+	return expr.MetaKeyOIFNAME
+}
+
+// head is how the keys of flows begin: port, remote, protocol. The next register is the second value.
+func (h hook) head() (exprs, int) {
+	n := 1 + h.v.words()
+	return exprs{h.port(0), h.remote(1), loadMeta(expr.MetaKeyL4PROTO, reg(n))}, n + 1
+}
+
+// flow is the key of a packet with ports. The port's own address is not in it: no rule asks for it.
+func (h hook) flow() exprs {
+	e, n := h.head()
+	own, other := uint32(0), uint32(2)
+	if h.d == Ingress {
+		own, other = 2, 0
+	}
+	return append(e, load(transportHeader, own, 2, reg(n)), load(transportHeader, other, 2, reg(n+1)))
+}
+
+// echo is the key of an ICMP request or its answer: its identifier, twice.
+func (h hook) echo() exprs {
+	e, n := h.head()
+	return append(e, load(transportHeader, 4, 2, reg(n)), load(transportHeader, 4, 2, reg(n+1)))
+}
+
+// plain is the key of any other protocol: the family, twice.
+func (h hook) plain() exprs {
+	e, n := h.head()
+	return append(e, loadMeta(expr.MetaKeyPROTOCOL, reg(n)), loadMeta(expr.MetaKeyPROTOCOL, reg(n+1)))
+}
+
+// live is the key of a packet as it is, with the epoch that the mark holds.
+func (h hook) live() exprs {
+	e, n := h.head()
+	return append(e, load(transportHeader, 0, 4, reg(n)), loadMeta(expr.MetaKeyMARK, reg(n+1)))
+}
+
+// about are the keys of the flow that an ICMP error is about, by the packet in it, whose header is taken to have no options.
+func (h hook) about() []exprs {
+	const inner = 8
+	source, destination, protocol, ports := uint32(inner+8), uint32(inner+24), uint32(inner+6), uint32(inner+40)
+	length := uint32(16)
+	if h.v == v4 {
+		source, destination, protocol, ports, length = inner+12, inner+16, inner+9, inner+20, 4
+	}
+	// What comes in is about what the port sent, and the other way round.
+	remote, own, other := destination, ports, ports+2
+	if h.d == Egress {
+		remote, own, other = source, ports+2, ports
+	}
+	n := 1 + h.v.words()
+	head := exprs{h.port(0), load(transportHeader, remote, length, reg(1)), load(transportHeader, protocol, 1, reg(n))}
+	id := ports + 4
+	return []exprs{
+		join(head, exprs{load(transportHeader, own, 2, reg(n+1)), load(transportHeader, other, 2, reg(n+2))}),
+		join(head, exprs{load(transportHeader, id, 2, reg(n+1)), load(transportHeader, id, 2, reg(n+2))}),
+		join(head, exprs{loadMeta(expr.MetaKeyPROTOCOL, reg(n+1)), loadMeta(expr.MetaKeyPROTOCOL, reg(n+2))}),
+	}
+}
+
+// fragment matches fragments: of every kind, the first ones, all but the first. Packets that are whole match none.
+func (h hook) fragment(kind string) exprs {
+	u16 := func(v uint16) []byte { return binary.BigEndian.AppendUint16(nil, v) }
+	if h.v == v4 {
+		at := load(networkHeader, 6, 2, 1)
+		switch kind {
+		case "first":
+			return join(bits(at, u16(fragmentOffset), expr.CmpOpEq, u16(0)), bits(at, u16(moreFragments), expr.CmpOpNeq, u16(0)))
+		case "later":
+			return bits(at, u16(fragmentOffset), expr.CmpOpNeq, u16(0))
+		}
+		return bits(at, u16(fragmentOffset|moreFragments), expr.CmpOpNeq, u16(0))
+	}
+	at := &expr.Exthdr{DestRegister: 1, Type: unix.IPPROTO_FRAGMENT, Offset: 2, Len: 2, Op: expr.ExthdrOpIpv6}
+	switch kind {
+	case "first":
+		return join(bits(at, u16(0xfff8), expr.CmpOpEq, u16(0)), bits(at, u16(1), expr.CmpOpNeq, u16(0)))
+	case "later":
+		return bits(at, u16(0xfff8), expr.CmpOpNeq, u16(0))
+	}
+	return field(networkHeader, 6, unix.IPPROTO_FRAGMENT)
+}
+
+func (h hook) fragmentKey() exprs {
+	n := 1 + h.v.words()
+	e := exprs{h.port(0), h.remote(1)}
+	if h.v == v4 {
+		return append(e, load(networkHeader, 4, 2, reg(n)))
+	}
+	return append(e, &expr.Exthdr{DestRegister: reg(n), Type: unix.IPPROTO_FRAGMENT, Offset: 4, Len: 4, Op: expr.ExthdrOpIpv6})
+}
+
+func flags(mask byte, op expr.CmpOp, value byte) exprs {
+	return join(proto(unix.IPPROTO_TCP), bits(load(transportHeader, 13, 1, 1), []byte{mask}, op, []byte{value}))
+}
+
+func icmpType(v version, kind byte) exprs {
+	return join(proto(v.icmp()), field(transportHeader, 0, kind))
+}
+
+// opposite is the direction of the answers.
+func (d Direction) opposite() Direction { return !d }
+
+const chainEpoch = "epoch"
+
+// epochRule marks a packet with the epoch; what was judged in another one does not count.
+func epochRule(epoch uint32) rule {
+	return rule{comment: "what was judged before the rules became narrower is judged anew", exprs: setMark(epoch), any: true}
+}
+
+func baseSets() []nftables.Set {
+	list := []nftables.Set{
+		{Name: setPorts, IsMap: true, KeyType: nftables.TypeIFName, DataType: nftables.TypeMark},
+		{Name: setWithPorts, KeyType: nftables.TypeInetProto},
+		{Name: setRevisions, Concatenation: true, KeyType: concat(nftables.TypeMark, nftables.TypeMark, nftables.TypeMark, nftables.TypeMark)},
+		{Name: setPairs, Concatenation: true, KeyType: concat(nftables.TypeIFName, nftables.TypeMark, nftables.TypeMark, nftables.TypeIP6Addr, nftables.TypeMark)},
+	}
+	for _, d := range directions {
+		for _, answer := range []bool{false, true} {
+			list = append(list, nftables.Set{Name: judges(d, answer), IsMap: true, KeyType: nftables.TypeMark, DataType: nftables.TypeVerdict})
+		}
+	}
+	list = append(list, limitSets()...)
+	dynamic := func(name string, timeout time.Duration, size uint32, types ...nftables.SetDatatype) {
+		list = append(list, nftables.Set{Name: name, Concatenation: true, KeyType: concat(types...), Dynamic: true, HasTimeout: true, Timeout: timeout, Size: size})
+	}
+	for _, v := range versions {
+		service := nftables.TypeInetService
+		dynamic(hook{v: v}.closing(), tcpEndedFor, flowsAtMost, nftables.TypeIFIndex, v.addrType(), nftables.TypeInetProto, service, service)
+		for _, d := range directions {
+			h := hook{d, v}
+			dynamic(h.flows(d), otherFor, flowsAtMost, nftables.TypeIFIndex, v.addrType(), nftables.TypeInetProto, service, service)
+			dynamic(h.set(setLive), liveFor, flowsAtMost, nftables.TypeIFIndex, v.addrType(), nftables.TypeInetProto, nftables.TypeMark, nftables.TypeMark)
+			identification := nftables.TypeInetService
+			if v == v6 {
+				identification = nftables.TypeMark
+			}
+			dynamic(h.set(setFragments), fragmentsFor, fragmentsMost, nftables.TypeIFIndex, v.addrType(), identification)
+		}
+	}
+	return list
+}
+
+func concat(types ...nftables.SetDatatype) nftables.SetDatatype {
+	return nftables.MustConcatSetType(types...)
+}
+
+func baseElements() []element {
+	var list []element
+	for _, p := range withPorts {
+		list = append(list, element{set: setWithPorts, key: string([]byte{p})})
+	}
+	return list
+}
+
+func baseChains() []chain {
+	var list []chain
+	for _, d := range directions {
+		c := chain{name: "prerouting", hook: nftables.ChainHookPrerouting, priority: basePriority}
+		if d == Ingress {
+			c.name, c.hook = "postrouting", nftables.ChainHookPostrouting
+		}
+		c.add("not a port", meta(hook{d: d}.name(), expr.CmpOpNeq, []byte(tapPrefix)), accept)
+		for _, v := range versions {
+			c.add("IPv"+v.String(), v.matches(), goTo(hook{d, v}.chain("live")))
+		}
+		list = append(list, c)
+		for _, v := range versions {
+			list = append(list, hook{d, v}.chains()...)
+		}
+	}
+	return append(list, chain{name: chainEpoch, rules: []rule{epochRule(0)}})
+}
+
+func (h hook) chains() []chain {
+	live, judge, begins := chain{name: h.chain("live")}, chain{name: h.chain("judge")}, chain{name: h.chain("new")}
+	ported, unported := exprs{loadMeta(expr.MetaKeyL4PROTO, reg(0))}, exprs{loadMeta(expr.MetaKeyL4PROTO, reg(0))}
+	began := h.flows(h.d.opposite()) // of what this packet would be an answer to
+	answers := byMark(judges(h.d.opposite(), true))
+
+	live.add("begins or ends a connection", flags(fin|syn|rst, expr.CmpOpNeq, 0), goTo(judge.name))
+	live.add("fragment", h.fragment(""), goTo(judge.name))
+	live.add("of this epoch", jump(chainEpoch))
+	live.add("judged a moment ago", inSet(h.live(), h.set(setLive)), accept)
+	live.add("else", goTo(judge.name))
+
+	judge.add("no profile", setMark(0))
+	judge.add("profile of the port", exprs{loadMeta(h.name(), 1), &expr.Lookup{SourceRegister: 1, DestRegister: 1, IsDestRegSet: true, SetName: setPorts},
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true}})
+	judge.add("port without filter", meta(expr.MetaKeyMARK, expr.CmpOpEq, markBytes(0)), accept)
+	judge.add("rest of a packet that passed", h.fragment("later"), inSet(h.fragmentKey(), h.set(setFragments)), accept)
+	judge.add("rest of another", h.fragment("later"), drop)
+	if h.v == v4 {
+		judge.add("multicast listener", proto(unix.IPPROTO_IGMP), accept)
+	}
+	judge.add("ICMP", proto(h.v.icmp()), goTo(h.chain("icmp")))
+	judge.add("connection", flags(fin|syn|rst|ack, expr.CmpOpEq, syn), goTo(begins.name))
+	judge.add("answer", inSet(ported, setWithPorts), inSet(h.flow(), began), answers)
+	judge.add("answer without ports", notInSet(unported, setWithPorts), inSet(h.plain(), began), answers)
+	judge.add("else", goTo(begins.name))
+
+	begins.add("by the rules of the port's groups", byMark(judges(h.d, false)))
+	begins.add("unknown profile", drop)
+
+	list := []chain{live, judge, begins}
+	list = append(list, h.icmpChains(began, answers, begins.name)...)
+	for _, d := range directions {
+		list = append(list, h.learnChain(d), h.tcpChain(d))
+	}
+	return list
+}
+
+func (h hook) icmpChains(began string, answers exprs, begins string) []chain {
+	icmp, echo, report := chain{name: h.chain("icmp")}, chain{name: h.chain("echo")}, chain{name: h.chain("error")}
+	kinds := h.v.kinds()
+	for _, kind := range kinds.always[h.d] {
+		icmp.add(fmt.Sprintf("type %d, without which IPv6 does not work", kind), icmpType(h.v, kind), accept)
+	}
+	for _, kind := range kinds.answers {
+		icmp.add(fmt.Sprintf("type %d, an answer", kind), icmpType(h.v, kind), goTo(echo.name))
+	}
+	for _, kind := range kinds.errors {
+		icmp.add(fmt.Sprintf("type %d, an error", kind), icmpType(h.v, kind), goTo(report.name))
+	}
+	icmp.add("else", goTo(begins))
+	echo.add("answer", proto(h.v.icmp()), inSet(h.echo(), began), answers)
+	echo.add("to nothing", drop)
+	for _, key := range h.about() {
+		for _, d := range directions {
+			report.add("about a flow", proto(h.v.icmp()), inSet(key, h.flows(d)), accept)
+		}
+	}
+	report.add("else", goTo(begins))
+	return []chain{icmp, echo, report}
+}
+
+// learnChain notes a packet that a rule let pass, of a flow that began in a direction.
+func (h hook) learnChain(began Direction) chain {
+	c, flows := chain{name: h.learn(began)}, h.flows(began)
+	c.add("its other fragments", h.fragment("first"), remember(h.fragmentKey(), h.set(setFragments), 0))
+	c.add("TCP", proto(unix.IPPROTO_TCP), goTo(h.tcp(began)))
+	kinds := h.v.kinds()
+	list := kinds.requests
+	if began != h.d {
+		list = kinds.answers
+	}
+	for _, kind := range list {
+		c.add("answers may come", icmpType(h.v, kind), remember(h.echo(), flows, echoFor))
+	}
+	c.add("ICMP", proto(h.v.icmp()), accept)
+	c.add("without ports", notInSet(exprs{loadMeta(expr.MetaKeyL4PROTO, reg(0))}, setWithPorts), remember(h.plain(), flows, otherFor), accept)
+	c.add("flow", inSet(exprs{loadMeta(expr.MetaKeyL4PROTO, reg(0))}, setWithPorts), remember(h.flow(), flows, datagramsFor))
+	c.add("in this epoch", jump(chainEpoch))
+	c.add("packets like this", remember(h.live(), h.set(setLive), 0))
+	c.add("pass", accept)
+	return c
+}
+
+// tcpChain is learnChain's for TCP, whose connections have a beginning and an end.
+func (h hook) tcpChain(began Direction) chain {
+	c, flows := chain{name: h.tcp(began)}, h.flows(began)
+	only := flags(fin|syn|rst|ack, expr.CmpOpEq, syn)
+	if began == h.d {
+		c.add("a new one is not at its end", only, forget(h.flow(), h.closing()))
+		c.add("nor is it the other side's", only, forget(h.flow(), h.flows(began.opposite())))
+	}
+	begins, ends := flags(syn, expr.CmpOpNeq, 0), flags(fin|rst, expr.CmpOpNeq, 0)
+	c.add("begins", begins, remember(h.flow(), flows, tcpBegunFor), accept)
+	c.add("ends", ends, remember(h.flow(), h.closing(), tcpEndedFor))
+	tcp := proto(unix.IPPROTO_TCP)
+	c.add("at its end", tcp, inSet(h.flow(), h.closing()), remember(h.flow(), flows, tcpEndedFor), remember(h.flow(), h.closing(), tcpEndedFor), accept)
+	c.add("connection", tcp, remember(h.flow(), flows, tcpFor))
+	c.add("in this epoch", jump(chainEpoch))
+	c.add("packets like this", remember(h.live(), h.set(setLive), 0))
+	c.add("pass", accept)
+	return c
+}

@@ -1,0 +1,371 @@
+//go:build linux
+
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/kuryr/kuryr/internal/failpoint"
+	"golang.org/x/sys/unix"
+)
+
+// Filter is the table in one namespace. It keeps no state but what it can read back from there. Its methods must not be called at once by
+// several goroutines; an error leaves the connection in an unknown state.
+type Filter struct{ conn *nftables.Conn }
+
+// In is the filter of the namespace that the connection is open in.
+func In(conn *nftables.Conn) *Filter { return &Filter{conn} }
+
+// UpdateGroups makes security groups and address groups be these. Those at a revision that is known cost nothing. A change costs what
+// differs, and the number of the group's own rules; the number of ports that have it does not count.
+func (f *Filter) UpdateGroups(groups []Group, sets []Set) error {
+	if len(groups)+len(sets) == 0 {
+		return nil
+	}
+	known, err := f.readElements(setRevisions)
+	if err != nil {
+		return err
+	}
+	groups = slices.DeleteFunc(slices.Clone(groups), func(g Group) bool { return slices.Contains(known, g.revision()) })
+	sets = slices.DeleteFunc(slices.Clone(sets), func(s Set) bool { return slices.Contains(known, s.revision()) })
+	if len(groups)+len(sets) == 0 {
+		return nil
+	}
+	if exists, err := f.exists(); err != nil {
+		return err
+	} else if !exists {
+		if err := f.create(); err != nil {
+			return err
+		}
+		failpoint.Here("policy.groups.table")
+	}
+	t := &transaction{conn: f.conn}
+	if err := f.queueGroups(t, groups, sets); err != nil {
+		return err
+	}
+	var gone, fresh []element
+	for _, e := range known {
+		for _, r := range revisions(groups, sets) {
+			if e.key[:8] == r.key[:8] {
+				gone = append(gone, e)
+			}
+		}
+	}
+	fresh = revisions(groups, sets)
+	if err := errors.Join(t.remove(gone), t.add(fresh)); err != nil {
+		return err
+	}
+	if err := t.commit(); err != nil {
+		return fmt.Errorf("security groups: %w", err)
+	}
+	return nil
+}
+
+func (g Group) revision() element { return revision("group", g.ID, g.Revision) }
+func (s Set) revision() element   { return revision("set", s.ID, s.Revision) }
+
+func revision(kind, id string, number int64) element {
+	return element{set: setRevisions, key: hash8(kind, id) + hash8(strconv.FormatInt(number, 10))}
+}
+
+func revisions(groups []Group, sets []Set) []element {
+	var list []element
+	for _, g := range groups {
+		list = append(list, g.revision())
+	}
+	for _, s := range sets {
+		list = append(list, s.revision())
+	}
+	return list
+}
+
+// create makes the fixed part.
+func (f *Filter) create() error {
+	t := &transaction{conn: f.conn}
+	if err := t.create(); err != nil {
+		return err
+	}
+	if err := t.commit(); err != nil {
+		return fmt.Errorf("table %s: %w", tableName, err)
+	}
+	return nil
+}
+
+func (t *transaction) create() error {
+	t.conn.AddTable(table())
+	for _, s := range baseSets() {
+		if err := t.addSet(s); err != nil {
+			return err
+		}
+	}
+	t.narrower = true // a first epoch
+	return errors.Join(t.add(baseElements()), t.addChains(baseChains()))
+}
+
+// queueGroups queues what differs of the groups and sets.
+func (f *Filter) queueGroups(t *transaction, groups []Group, sets []Set) error {
+	have, err := f.readSets()
+	if err != nil {
+		return err
+	}
+	t.nextID = uint32(len(have)) // numbers of one transaction only
+	for _, s := range neededSets(groups, sets) {
+		if have[s.Name] == nil {
+			if err := t.addSet(s); err != nil {
+				return err
+			}
+		}
+	}
+	chains, err := f.readChains()
+	if err != nil {
+		return err
+	}
+	var fresh []chain
+	for _, g := range groups {
+		list, err := g.compile()
+		if err != nil {
+			return err
+		}
+		for _, c := range list {
+			if chains[c.name] == nil {
+				fresh = append(fresh, c)
+			} else if _, err := t.syncRules(f, c, false); err != nil {
+				return err
+			}
+		}
+	}
+	for _, s := range sets {
+		names := []string{addressSet(s.ID, v4), addressSet(s.ID, v6)}
+		inside, err := f.readElements(slices.DeleteFunc(names, func(n string) bool { return have[n] == nil })...)
+		if err != nil {
+			return err
+		}
+		if err := t.syncElements(inside, s.elements()); err != nil {
+			return err
+		}
+	}
+	return t.addChains(fresh)
+}
+
+// syncElements replaces what is in sets by what should be.
+func (t *transaction) syncElements(have, want []element) error {
+	gone := slices.DeleteFunc(slices.Clone(have), func(e element) bool { return slices.Contains(want, e) })
+	fresh := slices.DeleteFunc(slices.Clone(want), func(e element) bool { return slices.Contains(have, e) })
+	if len(gone) > 0 {
+		t.narrower = true
+	}
+	return errors.Join(t.remove(gone), t.add(fresh))
+}
+
+// neededSets are the sets that the groups' rules and members are in, each once.
+func neededSets(groups []Group, sets []Set) []nftables.Set {
+	var list []nftables.Set
+	seen := map[string]bool{}
+	add := func(more []nftables.Set) {
+		for _, s := range more {
+			if !seen[s.Name] {
+				seen[s.Name] = true
+				list = append(list, s)
+			}
+		}
+	}
+	for _, s := range sets {
+		add(addressSets(s.ID))
+	}
+	for _, g := range groups {
+		add(memberSets(g.ID))
+		for _, r := range g.Rules {
+			if r.RemoteGroup != "" {
+				add(memberSets(r.RemoteGroup))
+			}
+			if r.RemoteSet != "" {
+				add(addressSets(r.RemoteSet))
+			}
+		}
+	}
+	return list
+}
+
+// UpdatePorts makes the filter know ports no more, and know others, in one transaction; the ports' links need not exist yet. Adding what is there and
+// removing what is absent is fine. It costs by the ports given. The error is os.ErrNotExist if a group of a port to be added is not known.
+func (f *Filter) UpdatePorts(remove, add []Port) error {
+	gone, err := elementsOf(remove)
+	if err != nil {
+		return err
+	}
+	fresh, err := elementsOf(add)
+	if err != nil || len(gone)+len(fresh) == 0 {
+		return err
+	}
+	gone = slices.DeleteFunc(gone, func(e element) bool { return slices.Contains(fresh, e) })
+	if slices.ContainsFunc(add, func(p Port) bool { return len(p.Groups) == 0 }) {
+		// Nobody had to tell of groups before, so this may be the first that is heard.
+		if exists, err := f.exists(); err != nil {
+			return err
+		} else if !exists {
+			if err := f.create(); err != nil {
+				return err
+			}
+			failpoint.Here("policy.ports.table")
+		}
+	}
+	err = f.updatePorts(remove, add, gone, fresh, false)
+	if isAbsent(err) || errors.Is(err, unix.EEXIST) {
+		// Something is not as it was thought to be: look, and do what differs.
+		err = f.updatePorts(remove, add, gone, fresh, true)
+	}
+	if isAbsent(err) {
+		if len(add) == 0 {
+			return nil // no table, so nothing of the ports
+		}
+		return fmt.Errorf("security groups of %s: %w: %w", add[0].Tap, os.ErrNotExist, err)
+	}
+	return err
+}
+
+func (f *Filter) updatePorts(remove, add []Port, gone, fresh []element, look bool) error {
+	t := &transaction{conn: f.conn}
+	if err := f.queueLimits(t, remove, add, look); err != nil {
+		return err
+	}
+	for _, p := range profiles(add) {
+		if !f.hasChain(p.chain(Egress, false)) {
+			if err := errors.Join(t.addChains(p.chains()), t.add(p.elements())); err != nil {
+				return err
+			}
+		}
+	}
+	if look {
+		have, err := f.readElements(setsOf(gone, fresh)...)
+		if err != nil {
+			return err
+		}
+		gone, fresh = differing(have, gone, fresh)
+	}
+	pairs, err := f.pairsAfter(gone, fresh)
+	if err != nil {
+		return err
+	}
+	t.narrower = slices.ContainsFunc(gone, func(e element) bool { return !isLimitSet(e.set) })
+	// An element that changes its value is removed by its old one and added with its new one.
+	if err := errors.Join(t.remove(gone), t.add(fresh), pairs(t)); err != nil {
+		return err
+	}
+	if err := t.commit(); err != nil {
+		return fmt.Errorf("filtered ports: %w", err)
+	}
+	return nil
+}
+
+// differing leaves of what is to go and to come what is, and is not, there; what is there under the key of what is to come, with another value, goes too.
+func differing(have, gone, fresh []element) (remove, add []element) {
+	byKey := map[element]element{}
+	keyOf := func(e element) element { return element{set: e.set, key: e.key, end: e.end} }
+	for _, e := range have {
+		byKey[keyOf(e)] = e
+	}
+	for _, e := range gone {
+		if was, there := byKey[keyOf(e)]; there {
+			remove = append(remove, was)
+			delete(byKey, keyOf(e))
+		}
+	}
+	for _, e := range fresh {
+		was, there := byKey[keyOf(e)]
+		if there && was == e {
+			continue
+		}
+		if there {
+			remove = append(remove, was)
+		}
+		add = append(add, e)
+	}
+	return remove, add
+}
+
+// pairsAfter queues what a change of ports does to the pairs of groups' members.
+func (f *Filter) pairsAfter(gone, fresh []element) (func(*transaction) error, error) {
+	nothing := func(*transaction) error { return nil }
+	isPair := func(e element) bool { return e.set == setPairs }
+	if !slices.ContainsFunc(gone, isPair) && !slices.ContainsFunc(fresh, isPair) {
+		return nothing, nil
+	}
+	noted, err := f.readElements(setPairs)
+	if err != nil {
+		return nothing, err
+	}
+	noted = slices.DeleteFunc(noted, func(e element) bool { return slices.Contains(gone, e) })
+	noted = append(noted, slices.DeleteFunc(slices.Clone(fresh), func(e element) bool { return !isPair(e) })...)
+	touched := map[string]bool{}
+	for _, e := range slices.Concat(gone, fresh) {
+		if isPair(e) {
+			touched[e.key[unix.IFNAMSIZ:unix.IFNAMSIZ+8]] = true
+		}
+	}
+	// The key holds a hash of the group's id; the id itself is in the names of the sets.
+	sets, err := f.readSets()
+	if err != nil {
+		return nothing, err
+	}
+	var groups, names []string
+	for name := range sets {
+		if group, ok := strings.CutPrefix(name, memberPairSet("", v4)); ok && touched[hash8(group)] {
+			groups = append(groups, group)
+			names = append(names, memberPairSet(group, v4), memberPairSet(group, v6))
+		}
+	}
+	have, err := f.readElements(names...)
+	if err != nil {
+		return nothing, err
+	}
+	return func(t *transaction) error { return t.syncElements(have, memberPairs(groups, noted)) }, nil
+}
+
+func elementsOf(ports []Port) ([]element, error) {
+	var list []element
+	seen := map[element]bool{}
+	for _, p := range ports {
+		own, err := p.elements()
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range own {
+			if !seen[e] {
+				seen[e] = true
+				list = append(list, e)
+			}
+		}
+	}
+	return list, nil
+}
+
+func setsOf(lists ...[]element) []string {
+	var names []string
+	for _, list := range lists {
+		for _, e := range list {
+			if !slices.Contains(names, e.set) {
+				names = append(names, e.set)
+			}
+		}
+	}
+	return names
+}
+
+// Remove takes the table away, and so lets everything pass. Absent is fine.
+func (f *Filter) Remove() error {
+	exists, err := f.exists()
+	if err != nil || !exists {
+		return err
+	}
+	f.conn.DelTable(table())
+	if err := f.conn.Flush(); err != nil && !isAbsent(err) {
+		return fmt.Errorf("table %s: %w", tableName, err)
+	}
+	return nil
+}

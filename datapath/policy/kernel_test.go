@@ -1,0 +1,283 @@
+//go:build linux
+
+package policy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/nftables"
+	"github.com/kuryr/kuryr/internal/nstest"
+	"github.com/mdlayher/netlink"
+	"github.com/vishvananda/netns"
+	"pgregory.net/rapid"
+)
+
+func TestMain(m *testing.M) { os.Exit(nstest.Main(m)) }
+
+func must(t interface{ Fatal(...any) }, err error) {
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newFilter(t testing.TB, ns netns.NsHandle) *Filter {
+	t.Helper()
+	c, err := nftables.New(nftables.WithNetNSFd(int(ns)), nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
+		return errors.Join(c.SetReadBuffer(16<<20), c.SetWriteBuffer(16<<20))
+	}))
+	must(t, err)
+	t.Cleanup(func() { _ = c.CloseLasting() })
+	return In(c)
+}
+
+func nft(t testing.TB, ns netns.NsHandle, args ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	var err error
+	nstest.Do(t, ns, func() {
+		cmd := exec.Command("nft", args...)
+		cmd.Stdout, cmd.Stderr = &out, &out
+		err = cmd.Run()
+	})
+	if err != nil {
+		t.Fatalf("nft %v: %v: %s", args, err, out.String())
+	}
+	return out.String()
+}
+
+func require(t testing.TB) netns.NsHandle {
+	t.Helper()
+	ns := nstest.New(t)
+	if !newFilter(t, nstest.New(t)).Probe().Groups {
+		t.Skip("this kernel cannot filter ports")
+	}
+	return ns
+}
+
+// TestListing compares what nft lists of a group's chains with what its rules mean.
+func TestListing(t *testing.T) {
+	t.Parallel()
+	ns := require(t)
+	f := newFilter(t, ns)
+	kind, code := uint8(8), uint8(0)
+	must(t, f.UpdateGroups([]Group{{ID: "g", Revision: 1, Rules: []Rule{
+		{ID: "1", Direction: Egress},
+		{ID: "2", Direction: Egress, IPv6: true, Protocol: 17, First: 53, Last: 53},
+		{ID: "3", Protocol: 6, First: 80, Last: 90, Remote: netip.MustParsePrefix("10.1.0.0/16")},
+		{ID: "4", Protocol: 1, ICMPType: &kind, ICMPCode: &code},
+		{ID: "5", IPv6: true, Protocol: 132, RemoteGroup: "h"},
+		{ID: "6", RemoteSet: "s"},
+	}}}, []Set{{ID: "s", Revision: 1, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.2.0.0/16"), netip.MustParsePrefix("fd00::/8")}}}))
+	for chain, want := range map[string][]string{
+		"egress-g": {
+			`meta protocol ip goto learn_out4_began_out comment "rule 1`,
+			`meta protocol ip6 udp dport 53 goto learn_out6_began_out comment "rule 2`,
+		},
+		"egress_answers-g": {
+			`meta protocol ip goto learn_in4_began_out comment "rule 1`,
+			`meta protocol ip6 udp sport 53 goto learn_in6_began_out comment "rule 2`,
+		},
+		"ingress-g": {
+			`tcp dport 80-90 ip saddr 10.1.0.0/16 goto learn_in4_began_in comment "rule 3`,
+			`icmp type echo-request icmp code net-unreachable goto learn_in4_began_in comment "rule 4`,
+			`meta l4proto sctp ip6 saddr @members6-h goto learn_in6_began_in comment "rule 5`,
+			`meta l4proto sctp meta protocol . ip6 saddr @pairs6-h goto learn_in6_began_in comment "rule 5`,
+			`meta protocol . ip saddr @prefixes4-s goto learn_in4_began_in comment "rule 6`,
+		},
+		"ingress_answers-g": {
+			`tcp sport 80-90 ip daddr 10.1.0.0/16 goto learn_out4_began_in comment "rule 3`,
+			`icmp type echo-reply goto learn_out4_began_in comment "rule 4`,
+			`ip6 daddr @members6-h goto learn_out6_began_in comment "rule 5`,
+			`meta protocol . ip6 daddr @pairs6-h goto learn_out6_began_in comment "rule 5`,
+			`meta protocol . ip daddr @prefixes4-s goto learn_out4_began_in comment "rule 6`,
+		},
+	} {
+		listing := nft(t, ns, "list", "chain", "bridge", tableName, chain)
+		var rules []string
+		for line := range strings.Lines(listing) {
+			if strings.Contains(line, "comment") {
+				rules = append(rules, strings.TrimSpace(line))
+			}
+		}
+		if len(rules) != len(want) {
+			t.Errorf("%s: %d rules, want %d:\n%s", chain, len(rules), len(want), listing)
+			continue
+		}
+		for i := range want {
+			if !strings.Contains(rules[i], want[i]) {
+				t.Errorf("%s: rule\n%s\nwant\n%s", chain, rules[i], want[i])
+			}
+		}
+	}
+	if set := nft(t, ns, "list", "set", "bridge", tableName, "prefixes4-s"); !strings.Contains(set, "elements = { ip . 10.0.0.0/8 }") {
+		t.Errorf("the prefixes: %s", set)
+	}
+}
+
+// TestRevision checks that a group at a known revision is not looked at, and that one rule less is one rule less.
+func TestRevision(t *testing.T) {
+	t.Parallel()
+	ns := require(t)
+	f := newFilter(t, ns)
+	g := Group{ID: "g", Revision: 1, Rules: []Rule{{ID: "1"}, {ID: "2", Protocol: 6}, {ID: "3", Protocol: 17}}}
+	must(t, f.UpdateGroups([]Group{g}, nil))
+	list := func() string { return nft(t, ns, "-a", "list", "chain", "bridge", tableName, "ingress-g") }
+	epoch := func() string { return nft(t, ns, "list", "chain", "bridge", tableName, chainEpoch) }
+	before, first := list(), epoch()
+	same := g
+	same.Rules = nil
+	must(t, f.UpdateGroups([]Group{same}, nil))
+	if list() != before {
+		t.Errorf("changed at a known revision:\n%s", list())
+	}
+	g.Revision, g.Rules = 2, append(slices.Clone(g.Rules), Rule{ID: "4", Protocol: 1})
+	must(t, f.UpdateGroups([]Group{g}, nil))
+	if epoch() != first {
+		t.Error("a rule more has everything judged anew")
+	}
+	handles := func(listing string) (list []string) {
+		for line := range strings.Lines(listing) {
+			if _, handle, ok := strings.Cut(line, "# handle "); ok && strings.Contains(line, "comment") {
+				list = append(list, strings.TrimSpace(handle))
+			}
+		}
+		return list
+	}
+	was := handles(list())
+	g.Revision, g.Rules = 3, slices.Delete(slices.Clone(g.Rules), 1, 2)
+	must(t, f.UpdateGroups([]Group{g}, nil))
+	if now, want := handles(list()), slices.Delete(slices.Clone(was), 1, 2); !slices.Equal(now, want) {
+		t.Errorf("rules %v are left of %v, want %v", now, was, want)
+	}
+	if epoch() == first {
+		t.Error("a rule less has nothing judged anew")
+	}
+	g.Revision, g.Rules = 4, []Rule{{ID: "1", Protocol: 47, First: 1, Last: 2}}
+	if err := f.UpdateGroups([]Group{g}, nil); err == nil {
+		t.Error("ports of a protocol without ports")
+	}
+}
+
+// TestInvalid checks that what would mean something else than it says is refused.
+func TestInvalid(t *testing.T) {
+	t.Parallel()
+	one := uint8(1)
+	prefix := netip.MustParsePrefix("10.0.0.0/8")
+	for name, r := range map[string]Rule{
+		"ports of any protocol": {First: 1, Last: 2},
+		"ports of ICMP":         {Protocol: 1, First: 1, Last: 2},
+		"ports in disorder":     {Protocol: 6, First: 2, Last: 1},
+		"type of TCP":           {Protocol: 6, ICMPType: &one},
+		"code without type":     {Protocol: 1, ICMPCode: &one},
+		"two remotes":           {Remote: prefix, RemoteGroup: "g"},
+		"another two":           {RemoteSet: "s", RemoteGroup: "g"},
+		"prefix of IPv4":        {Remote: prefix, IPv6: true},
+		"prefix of IPv6":        {Remote: netip.MustParsePrefix("fd00::/8")},
+	} {
+		if _, err := (Group{ID: "g", Rules: []Rule{r}}).compile(); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	for name, p := range map[string]Port{
+		"no tap":     {Tap: "eth0", Groups: []string{"g"}},
+		"long name":  {Tap: "tap0123456789abc", Groups: []string{"g"}},
+		"no address": {Tap: "tapx", Groups: []string{"g"}, Addrs: []netip.Addr{{}}},
+		"no prefix":  {Tap: "tapx", Groups: []string{"g"}, Pairs: []netip.Prefix{{}}},
+		"mark":       {Tap: "tapx", Limits: Limits{DSCP: 64}},
+		"limit":      {Tap: "tapx", Limits: Limits{EgressKbps: -1}},
+	} {
+		if _, err := p.elements(); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// TestSequences makes random changes one by one, some twice and some out of order, and then compares the kernel with what they come to.
+func TestSequences(t *testing.T) {
+	t.Parallel()
+	require(t)
+	ids := []string{"a", "b", "c"}
+	prefixes := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("10.0.0.0/25"), netip.MustParsePrefix("10.0.0.200/32"),
+		netip.MustParsePrefix("fd00::/64"), netip.MustParsePrefix("fd00::/65"), netip.MustParsePrefix("0.0.0.0/0")}
+	rules := []Rule{{Direction: Egress}, {Direction: Egress, IPv6: true, Protocol: 58}, {Protocol: 6, First: 1, Last: 5}, {RemoteGroup: "a"}, {RemoteGroup: "b", IPv6: true},
+		{RemoteSet: "a"}, {RemoteSet: "c", IPv6: true}, {Remote: netip.MustParsePrefix("10.0.0.0/8")}}
+	for i := range rules {
+		rules[i].ID = fmt.Sprint(i)
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		f := newFilter(t, nstest.New(t))
+		groups, sets, ports := map[string]Group{}, map[string]Set{}, map[string]Port{}
+		revision := int64(0)
+		drawGroup := func(id string) Group {
+			revision++
+			g := Group{ID: id, Revision: revision}
+			for _, i := range rapid.SliceOfNDistinct(rapid.IntRange(0, len(rules)-1), 0, 5, rapid.ID[int]).Draw(rt, "rules") {
+				g.Rules = append(g.Rules, rules[i])
+			}
+			return g
+		}
+		drawSet := func(id string) Set {
+			revision++
+			return Set{ID: id, Revision: revision, Prefixes: rapid.SliceOfN(rapid.SampledFrom(prefixes), 0, 4).Draw(rt, "prefixes")}
+		}
+		for _, id := range ids {
+			groups[id], sets[id] = drawGroup(id), drawSet(id)
+			must(rt, f.UpdateGroups([]Group{groups[id]}, []Set{sets[id]}))
+		}
+		for range rapid.IntRange(1, 12).Draw(rt, "steps") {
+			id := rapid.SampledFrom(ids).Draw(rt, "id")
+			switch rapid.IntRange(0, 4).Draw(rt, "step") {
+			case 0:
+				groups[id] = drawGroup(id)
+				must(rt, f.UpdateGroups([]Group{groups[id]}, nil))
+			case 1:
+				sets[id] = drawSet(id)
+				must(rt, f.UpdateGroups([]Group{groups["a"]}, []Set{sets[id]}))
+			case 2:
+				old, there := ports[id]
+				now := Port{Tap: "tap" + id, Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, id[0]}), netip.AddrFrom16([16]byte{0xfd, 15: id[0]})},
+					Groups: rapid.SliceOfNDistinct(rapid.SampledFrom(ids), 0, 3, rapid.ID[string]).Draw(rt, "groups"),
+					Pairs:  rapid.SliceOfNDistinct(rapid.SampledFrom(prefixes), 0, 3, rapid.ID[netip.Prefix]).Draw(rt, "pairs"),
+					Limits: Limits{EgressKbps: rapid.Int64Range(0, 2).Draw(rt, "kbps"), DSCP: rapid.Uint8Range(0, 2).Draw(rt, "dscp")}}
+				var remove []Port
+				if there {
+					remove = append(remove, old)
+				}
+				for range rapid.IntRange(1, 2).Draw(rt, "times") {
+					must(rt, f.UpdatePorts(remove, []Port{now}))
+				}
+				ports[id] = now
+			case 3:
+				if old, there := ports[id]; there {
+					for range rapid.IntRange(1, 2).Draw(rt, "times") {
+						must(rt, f.UpdatePorts([]Port{old}, nil))
+					}
+					delete(ports, id)
+				}
+			case 4:
+				must(rt, f.UpdateGroups([]Group{groups[id]}, []Set{sets[id]}))
+			}
+		}
+		state := State{}
+		for _, id := range ids {
+			state.Groups, state.Sets = append(state.Groups, groups[id]), append(state.Sets, sets[id])
+			if p, there := ports[id]; there && (len(p.Groups) > 0 || p.Limits != Limits{}) {
+				state.Ports = append(state.Ports, p)
+			}
+		}
+		must(rt, f.Reconcile(state, false, func(object, want, have string) {
+			rt.Errorf("%s: want %q, have %q", object, want, have)
+		}))
+		must(rt, f.Reconcile(state, false, func(object, want, have string) {
+			rt.Errorf("once more: %s: want %q, have %q", object, want, have)
+		}))
+	})
+}

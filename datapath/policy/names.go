@@ -1,0 +1,91 @@
+//go:build linux
+
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables/binaryutil"
+)
+
+// tableName is the name of the table, of family bridge, in each namespace with a filtered port.
+const tableName = "kuryr_policy"
+
+// tapPrefix begins the name of every port's link.
+const tapPrefix = "tap"
+
+// The fixed sets. What is kept by family has its digit after the name, what is kept by the packet's direction that before it.
+const (
+	setPorts     = "ports"      // map: port's link -> number of its profile
+	setWithPorts = "with_ports" // transport protocols with ports
+	setRevisions = "revisions"  // what is known of groups: hash of the id . hash of the revision. No rule reads it
+	setPairs     = "pairs"      // port's link . hash of the group . prefix: allowed pairs of members. No rule reads it
+	setLive      = "live"       // port . remote . protocol . first word . epoch: packets that pass at once
+	setFlows     = "flows"      // port . remote . protocol . port's side . remote's side, by who began
+	setClosing   = "closing"    // the same key: connections that one side has ended
+	setFragments = "fragments"  // port . remote . protocol . identification
+)
+
+// The verdict maps from a profile's number to the chain that judges: what begins by rules of its own direction, what answers by
+// those of the other's.
+func judges(d Direction, answer bool) string {
+	if answer {
+		return d.String() + "_answers"
+	}
+	return d.String()
+}
+
+// String is the direction as Neutron has it.
+func (d Direction) String() string {
+	if d == Egress {
+		return "egress"
+	}
+	return "ingress"
+}
+
+// side says the direction of a packet, seen from the port.
+func (d Direction) side() string {
+	if d == Egress {
+		return "out"
+	}
+	return "in"
+}
+
+var directions = []Direction{Egress, Ingress}
+
+// The sets of a group's members: their addresses; their allowed pairs. And the prefixes of an address group.
+func memberSet(group string, v version) string     { return "members" + v.String() + "-" + group }
+func memberPairSet(group string, v version) string { return "pairs" + v.String() + "-" + group }
+func addressSet(set string, v version) string      { return "prefixes" + v.String() + "-" + set }
+
+func groupChain(group string, d Direction, answer bool) string {
+	return judges(d, answer) + "-" + group
+}
+
+// profile stands for a set of groups, which any number of ports have.
+type profile struct {
+	groups []string // sorted
+	hash   string
+	number uint32 // in the packet's mark; 0 is that of ports that are not filtered
+}
+
+func profileOf(groups []string) profile {
+	p := profile{groups: slices.Compact(slices.Sorted(slices.Values(groups)))}
+	sum := sha256.Sum256([]byte(strings.Join(p.groups, ",")))
+	p.hash = hex.EncodeToString(sum[:8])
+	p.number = max(1, binaryutil.NativeEndian.Uint32(sum[:4]))
+	return p
+}
+
+func (p profile) chain(d Direction, answer bool) string {
+	return judges(d, answer) + "_of_" + p.hash
+}
+
+// hash8 is what stands for an id, or for a revision, in keys of fixed length.
+func hash8(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return string(sum[:8])
+}

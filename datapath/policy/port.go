@@ -1,0 +1,137 @@
+//go:build linux
+
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Port is what the filter knows of a port that has security groups or limits. Ports without need not be named to it, and pass.
+type Port struct {
+	Tap    string   // its link's name, which begins with "tap"
+	Groups []string // none: whatever it sends and gets passes, within its limits
+	Limits Limits
+	Addrs  []netip.Addr
+	Pairs  []netip.Prefix // what it may send as besides
+}
+
+// elements are all that the sets hold of a port, but for the pairs of the groups' members; they are a function of the port alone.
+func (p Port) elements() ([]element, error) {
+	if len(p.Tap) >= unix.IFNAMSIZ || len(p.Tap) <= len(tapPrefix) || p.Tap[:len(tapPrefix)] != tapPrefix {
+		return nil, fmt.Errorf("link %q: want a name of at most 15 bytes that begins with %q", p.Tap, tapPrefix)
+	}
+	if err := p.Limits.validate(); err != nil {
+		return nil, fmt.Errorf("link %s: %w", p.Tap, err)
+	}
+	limits := p.limitElements()
+	if len(p.Groups) == 0 {
+		return limits, nil
+	}
+	own := profileOf(p.Groups)
+	list := []element{{set: setPorts, key: p.name(), value: string(markBytes(own.number))}}
+	for _, g := range own.groups {
+		for _, a := range p.Addrs {
+			if !a.IsValid() {
+				return nil, fmt.Errorf("link %s: invalid address", p.Tap)
+			}
+			a = a.Unmap().WithZone("")
+			list = append(list, element{set: memberSet(g, versionOf(a)), key: string(a.AsSlice())})
+		}
+		for _, pair := range p.Pairs {
+			if !pair.IsValid() {
+				return nil, fmt.Errorf("link %s: invalid allowed pair", p.Tap)
+			}
+			list = append(list, element{set: setPairs, key: p.name() + hash8(g) + pairKey(pair)})
+		}
+	}
+	return append(list, limits...), nil
+}
+
+// name is the link's as the kernel compares it.
+func (p Port) name() string {
+	b := make([]byte, unix.IFNAMSIZ)
+	copy(b, p.Tap)
+	return string(b)
+}
+
+const pairKeyLength = 20
+
+// pairKey is a prefix of either family as IPv6 and its length, of which 255 less than 128 says IPv4.
+func pairKey(p netip.Prefix) string {
+	a := p.Masked().Addr().As16()
+	length := uint32(p.Bits())
+	if p.Addr().Is4() {
+		length += 0x100
+	}
+	return string(a[:]) + string(markBytes(length))
+}
+
+func pairOf(key string) netip.Prefix {
+	b := []byte(key)
+	a := netip.AddrFrom16([16]byte(b[:16]))
+	length := int(b[16])
+	if b[17] == 1 {
+		return netip.PrefixFrom(a.Unmap(), length)
+	}
+	return netip.PrefixFrom(a, length)
+}
+
+// memberPairs gives what the sets of the groups' pairs must hold, by what is noted of who has which. Two ports may have the same pair,
+// a virtual address for instance, so what is to be in a set is not told by one port alone.
+func memberPairs(groups []string, noted []element) []element {
+	var list []element
+	for _, g := range groups {
+		var prefixes []netip.Prefix
+		for _, e := range noted {
+			if rest := e.key[unix.IFNAMSIZ:]; rest[:8] == hash8(g) {
+				prefixes = append(prefixes, pairOf(rest[8:8+pairKeyLength]))
+			}
+		}
+		for _, p := range widest(prefixes) {
+			list = append(list, rangeElement(memberPairSet(g, versionOf(p.Addr())), p))
+		}
+	}
+	return list
+}
+
+// chains are those of a profile: each leads through the groups', and what none of them lets pass is dropped.
+func (p profile) chains() []chain {
+	var list []chain
+	for _, d := range directions {
+		for _, answer := range []bool{false, true} {
+			c := chain{name: p.chain(d, answer)}
+			for _, g := range p.groups {
+				c.add("group "+g, jump(groupChain(g, d, answer)))
+			}
+			c.add("no rule lets it pass", drop)
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+func (p profile) elements() []element {
+	var list []element
+	for _, d := range directions {
+		for _, answer := range []bool{false, true} {
+			list = append(list, element{set: judges(d, answer), key: string(markBytes(p.number)), goTo: p.chain(d, answer)})
+		}
+	}
+	return list
+}
+
+// profiles are those of the ports, each once.
+func profiles(ports []Port) []profile {
+	var list []profile
+	for _, p := range ports {
+		own := profileOf(p.Groups)
+		if len(own.groups) > 0 && !slices.ContainsFunc(list, func(q profile) bool { return q.hash == own.hash }) {
+			list = append(list, own)
+		}
+	}
+	return list
+}

@@ -1,0 +1,317 @@
+//go:build linux
+
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+)
+
+// State is everything that a namespace's filter should know. Ports are those that have groups or limits; groups and sets that none of them needs do not count.
+type State struct {
+	Ports  []Port
+	Groups []Group
+	Sets   []Set
+}
+
+// needed leaves of the state's groups what ports have, and of its sets what those groups' rules name.
+func (s State) needed() State {
+	groups, sets := map[string]bool{}, map[string]bool{}
+	for _, p := range s.Ports {
+		for _, g := range p.Groups {
+			groups[g] = true
+		}
+	}
+	s.Groups = slices.DeleteFunc(slices.Clone(s.Groups), func(g Group) bool { return !groups[g.ID] })
+	for _, g := range s.Groups {
+		for _, r := range g.Rules {
+			sets[r.RemoteSet] = true
+		}
+	}
+	s.Sets = slices.DeleteFunc(slices.Clone(s.Sets), func(v Set) bool { return !sets[v.ID] })
+	return s
+}
+
+// image is what the table should be.
+type image struct {
+	sets     []nftables.Set
+	chains   []chain
+	elements []element
+	ordered  map[string]bool // chains whose rules have an order
+}
+
+func (s State) image() (image, error) {
+	im := image{sets: append(baseSets(), neededSets(s.Groups, s.Sets)...), chains: baseChains(), ordered: map[string]bool{}}
+	for _, c := range im.chains {
+		im.ordered[c.name] = true
+	}
+	for _, g := range s.Groups {
+		list, err := g.compile()
+		if err != nil {
+			return im, err
+		}
+		im.chains = append(im.chains, list...)
+	}
+	ports, err := elementsOf(s.Ports)
+	if err != nil {
+		return im, err
+	}
+	im.elements = slices.Concat(baseElements(), revisions(s.Groups, s.Sets), ports)
+	var limits []chain
+	for _, p := range s.Ports {
+		limits = append(limits, p.limitChains()...)
+	}
+	if len(limits) > 0 {
+		im.chains = append(append(im.chains, limitBases()...), limits...)
+	}
+	for _, p := range profiles(s.Ports) {
+		im.chains = append(im.chains, p.chains()...)
+		im.ordered[p.chain(Egress, false)], im.ordered[p.chain(Ingress, false)] = true, true
+		im.ordered[p.chain(Egress, true)], im.ordered[p.chain(Ingress, true)] = true, true
+		im.elements = append(im.elements, p.elements()...)
+	}
+	var groups []string
+	for _, g := range s.Groups {
+		groups = append(groups, g.ID)
+	}
+	noted := slices.DeleteFunc(slices.Clone(ports), func(e element) bool { return e.set != setPairs })
+	im.elements = append(im.elements, memberPairs(groups, noted)...)
+	for _, v := range s.Sets {
+		im.elements = append(im.elements, v.elements()...)
+	}
+	return im, nil
+}
+
+// Reconcile makes the table hold exactly what s says, or not be there where s has no ports. Each difference is given to note: what it is of, what is wanted and
+// what was there, "" for nothing. With dry nothing is changed, but something may be queued on the connection, which then must be given up. Flows and what is remembered of packets stay, unless the table has to be made anew.
+func (f *Filter) Reconcile(s State, dry bool, note func(object, want, have string)) error {
+	exists, err := f.exists()
+	if err != nil {
+		return err
+	}
+	s = s.needed()
+	object := "nft table bridge " + tableName
+	if len(s.Ports) == 0 {
+		if !exists {
+			return nil
+		}
+		ports, err := f.readElements(setPorts, limitSet(Egress), limitSet(Ingress))
+		if err != nil {
+			return err
+		}
+		if len(ports) > 0 { // else it is left over from ports that were removed one by one
+			note(object, "", "present")
+		}
+		if dry {
+			return nil
+		}
+		return f.Remove()
+	}
+	want, err := s.image()
+	if err != nil {
+		return err
+	}
+	if exists {
+		damage, err := f.damage(want)
+		if err != nil {
+			return err
+		}
+		if damage == "" {
+			return f.mend(want, dry, note)
+		}
+		note(object, "complete", damage)
+	} else {
+		note(object, "complete", "")
+	}
+	if dry {
+		return nil
+	}
+	t := &transaction{conn: f.conn}
+	if exists {
+		f.conn.DelTable(table())
+	}
+	if err := t.make(want); err != nil {
+		return err
+	}
+	if err := t.commit(); err != nil {
+		return fmt.Errorf("table %s: %w", tableName, err)
+	}
+	return nil
+}
+
+func (t *transaction) make(want image) error {
+	t.conn.AddTable(table())
+	for _, s := range want.sets {
+		if err := t.addSet(s); err != nil {
+			return err
+		}
+	}
+	t.narrower = true // a first epoch
+	return errors.Join(t.addChains(want.chains), t.add(want.elements))
+}
+
+// damage says what cannot be mended in place: a set or a base chain that is of another kind, or is missing.
+func (f *Filter) damage(want image) (string, error) {
+	sets, err := f.readSets()
+	if err != nil {
+		return "", err
+	}
+	for _, w := range want.sets {
+		have := sets[w.Name]
+		if have == nil {
+			continue
+		}
+		if isVerdictMap(w.Name) && have.IsMap {
+			continue // the library takes the verdicts' type for that of the keys
+		}
+		if have.KeyType.Bytes != w.KeyType.Bytes || have.KeyType.GetNFTMagic() != w.KeyType.GetNFTMagic() || have.IsMap != w.IsMap || have.Interval != w.Interval ||
+			have.Timeout != w.Timeout || have.Dynamic != w.Dynamic {
+			return "another type of set " + w.Name, nil
+		}
+	}
+	chains, err := f.readChains()
+	if err != nil {
+		return "", err
+	}
+	for _, w := range want.chains {
+		have := chains[w.name]
+		if have == nil {
+			continue
+		}
+		if (have.Hooknum != nil) != (w.hook != nil) || w.hook != nil && (*have.Hooknum != *w.hook || *have.Priority != w.priority) {
+			return "another type of chain " + w.name, nil
+		}
+	}
+	return "", nil
+}
+
+// mend makes what differs, in one transaction.
+func (f *Filter) mend(want image, dry bool, note func(object, want, have string)) error {
+	t := &transaction{conn: f.conn}
+	sets, err := f.readSets()
+	if err != nil {
+		return err
+	}
+	chains, err := f.readChains()
+	if err != nil {
+		return err
+	}
+	t.nextID = uint32(len(sets))
+	var static []string
+	for _, s := range want.sets {
+		if sets[s.Name] == nil {
+			note("nft set "+s.Name, "present", "")
+			if err := t.addSet(s); err != nil {
+				return err
+			}
+		} else if !s.Dynamic {
+			static = append(static, s.Name)
+		}
+		delete(sets, s.Name)
+	}
+	var fresh []chain
+	for _, c := range want.chains {
+		if chains[c.name] == nil {
+			note("nft chain "+c.name, "present", "")
+			fresh = append(fresh, c)
+		} else if differs, err := t.syncRules(f, c, want.ordered[c.name]); err != nil {
+			return err
+		} else if differs {
+			note("nft chain "+c.name, "its rules", "other rules")
+		}
+		delete(chains, c.name)
+	}
+	if err := t.addChains(fresh); err != nil {
+		return err
+	}
+	// A set that goes leaves no elements to be compared.
+	have, err := f.readElements(static...)
+	if err != nil {
+		return err
+	}
+	gone, more := differing(have, without(have, want.elements), want.elements)
+	for _, e := range gone {
+		if e.set != setRevisions && !isLeftover(e.goTo) {
+			note("nft element "+e.set, "", e.String())
+		}
+	}
+	for _, e := range more {
+		note("nft element "+e.set, e.String(), "")
+	}
+	if len(gone) > 0 {
+		t.narrower = true
+	}
+	if err := errors.Join(t.remove(gone), t.add(more)); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(chains)) {
+		if !isLeftover(name) {
+			note("nft chain "+name, "", "present")
+		}
+		t.changed = true
+		f.conn.FlushChain(chains[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(chains)) {
+		f.conn.DelChain(chains[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(sets)) {
+		if !isLeftover(name) {
+			note("nft set "+name, "", "present")
+		}
+		t.changed = true
+		f.conn.DelSet(&nftables.Set{Table: table(), Name: name})
+	}
+	if dry {
+		return nil // what is queued goes with the connection, which the caller gives up
+	}
+	if err := t.commit(); err != nil {
+		return fmt.Errorf("table %s: %w", tableName, err)
+	}
+	return nil
+}
+
+// isLeftover tells what is there for groups and profiles, which UpdatePorts leaves when the last port goes that had them: to know which is the last it would
+// have to look at all ports. It is harmless, so it is collected in passing and is no difference.
+func isLeftover(name string) bool {
+	kind, _, found := strings.Cut(name, "-")
+	if !found {
+		kind, _, found = strings.Cut(name, "_of_")
+	}
+	for _, d := range directions {
+		if name == limitBase(d) || found && (kind == judges(d, false) || kind == judges(d, true)) {
+			return true
+		}
+	}
+	for _, v := range versions {
+		for _, set := range []string{memberSet("", v), memberPairSet("", v), addressSet("", v)} {
+			if found && kind+"-" == set {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func without(list, others []element) []element {
+	kept := map[element]bool{}
+	for _, e := range others {
+		kept[e] = true
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(e element) bool { return kept[e] })
+}
+
+// String is for a person who compares.
+func (e element) String() string {
+	switch {
+	case e.goTo != "":
+		return fmt.Sprintf("%x : %s", e.key, e.goTo)
+	case e.value != "":
+		return fmt.Sprintf("%x : %x", e.key, e.value)
+	}
+	return fmt.Sprintf("%x", e.key)
+}

@@ -1,0 +1,193 @@
+//go:build linux
+
+// Package apigate stands before the SDN's API: it finds out who asks, refuses who may not or asks too often, and counts what was answered.
+//
+// It owns the bounds of a request's time and rate, the numbering of requests, and the way from what a client shows to who it is. It must not
+// know what the API serves, nor what a role may do.
+package apigate
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/kuryr/kuryr/internal/httpserve"
+	"github.com/kuryr/kuryr/internal/keystone"
+	"github.com/kuryr/kuryr/internal/logging"
+	"github.com/kuryr/kuryr/internal/metrics"
+	"github.com/kuryr/kuryr/internal/rootsock"
+	"github.com/kuryr/kuryr/internal/tokens"
+)
+
+// Bounds of a request and of its connection.
+const (
+	headerTimeout  = 10 * time.Second
+	readTimeout    = 30 * time.Second // of the whole request, its body included
+	requestTimeout = 60 * time.Second // until the answer
+	writeTimeout   = 2 * time.Minute
+	idleTimeout    = 2 * time.Minute
+	maxHeader      = 16 << 10
+)
+
+// Config is what a gate stands before.
+type Config struct {
+	API http.Handler
+	// Identity tells whose a token is, and serves its own API beside. nil: whoever could connect is root.
+	Identity *keystone.Service
+	// As puts who asks into a request's context, for API. Root is who asks where Identity is nil: the zero Identity.
+	As func(context.Context, tokens.Identity) context.Context
+	// Rate is how many requests of one token or user are served in a second, on average; twice as many at once. 0 is no bound. Root has none.
+	Rate    int
+	Metrics *metrics.API
+}
+
+// New gives the handler.
+func New(c Config) http.Handler {
+	g := &gate{Config: c, clients: newBuckets(float64(c.Rate), 2*c.Rate), failures: newBuckets(failuresPerSecond, failuresAtOnce)}
+	return http.HandlerFunc(g.serve)
+}
+
+// Of wrong credentials one address may show so many.
+const (
+	failuresPerSecond = 2
+	failuresAtOnce    = 20
+)
+
+type gate struct {
+	Config
+	clients  *buckets // by credential, or by address where there is none
+	failures *buckets // by address
+}
+
+func (g *gate) serve(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	id := "req-" + uuid.NewString()
+	w.Header().Set("X-Openstack-Request-Id", id)
+	ctx, _ := logging.WithRequest(r.Context(), id)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if _, known := ctx.Value(peerKey{}).(string); !known {
+		ctx = context.WithValue(ctx, peerKey{}, r.RemoteAddr)
+	}
+	answer := &watched{ResponseWriter: w, status: http.StatusOK}
+	noun := nounOf(r.URL.Path)
+	defer func() { g.Metrics.Done(methodOf(r.Method), noun, answer.status, time.Since(began)) }()
+	if g.Identity == nil {
+		g.API.ServeHTTP(answer, r.WithContext(g.As(ctx, tokens.Identity{})))
+		return
+	}
+	g.admit(answer, r.WithContext(ctx), noun)
+}
+
+// admit serves who shows a token, and to others what gives one. Wrong credentials from an address do not lock out those that show a right one.
+func (g *gate) admit(w *watched, r *http.Request, noun string) {
+	from := addressOf(r.RemoteAddr)
+	who, ok := g.Identity.Identify(r.Header.Get("X-Auth-Token"))
+	client := who.Credential
+	if !ok {
+		client = "address " + from
+		if !g.failures.left(from) {
+			g.refuse(w, r, "failures", "Too many requests with wrong credentials came from this address.")
+			return
+		}
+	}
+	switch {
+	case !g.clients.take(client):
+		g.refuse(w, r, "rate", "Too many requests came with this token or from this address.")
+	case r.URL.Path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+		g.Identity.ServeVersions(w, r)
+	case noun == nounIdentity:
+		g.Identity.ServeHTTP(w, r)
+	case !ok:
+		g.Identity.Refuse(w, r, http.StatusUnauthorized, "")
+	default:
+		g.API.ServeHTTP(w, r.WithContext(g.As(r.Context(), who)))
+	}
+	if w.status == http.StatusUnauthorized {
+		g.failures.take(from)
+		g.Metrics.Refused("unauthenticated")
+	}
+}
+
+func (g *gate) refuse(w http.ResponseWriter, r *http.Request, reason, message string) {
+	w.Header().Set("Retry-After", "1")
+	g.Metrics.Refused(reason)
+	g.Identity.Refuse(w, r, http.StatusTooManyRequests, message)
+}
+
+type peerKey struct{}
+
+// PeerOf tells from where a request has come: "uid 0", or an address with its port.
+func PeerOf(ctx context.Context) string {
+	peer, _ := ctx.Value(peerKey{}).(string)
+	return peer
+}
+
+// Serve answers on l until ctx ends, lets requests in progress finish for a short while, and returns nil. It closes l.
+func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
+	return httpserve.Run(ctx, &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			if unix, ok := conn.(*net.UnixConn); ok {
+				if uid, err := rootsock.PeerUID(unix); err == nil {
+					return context.WithValue(ctx, peerKey{}, fmt.Sprintf("uid %d", uid))
+				}
+			}
+			return ctx
+		},
+	}, l)
+}
+
+// watched notes the status of an answer.
+type watched struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader notes the status.
+func (w *watched) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *watched) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+const nounIdentity, nounOther = "identity", "other"
+
+// nouns are the collections that are told apart in metrics.
+var nouns = map[string]bool{
+	"networks": true, "subnets": true, "subnetpools": true, "ports": true, "routers": true, "floatingips": true, "security-groups": true,
+	"security-group-rules": true, "address-groups": true, "trunks": true, "qos": true, "quotas": true, "extensions": true,
+}
+
+// nounOf is a path's collection, of a small set of words.
+func nounOf(path string) string {
+	first, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	switch first {
+	case "v3", "identity":
+		return nounIdentity
+	case "v2.0":
+	default:
+		return nounOther
+	}
+	noun, _, _ := strings.Cut(rest, "/")
+	if noun = strings.TrimSuffix(noun, ".json"); nouns[noun] {
+		return noun
+	}
+	return nounOther
+}
+
+func methodOf(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete:
+		return method
+	}
+	return nounOther
+}

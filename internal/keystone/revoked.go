@@ -1,0 +1,79 @@
+package keystone
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/kuryr/kuryr/internal/wholefile"
+)
+
+// maxRevoked is how many tokens can be revoked at a time; each is forgotten at its own end, within an hour.
+const maxRevoked = 10000
+
+var errTooMany = errors.New("too many tokens have been revoked within the hour")
+
+// revoked are the issued tokens that hold no more though their end has not come.
+type revoked struct {
+	path string
+	mu   sync.RWMutex
+	ends map[string]time.Time // by audit id
+}
+
+func loadRevoked(path string, now time.Time) (*revoked, error) {
+	r := &revoked{path: path, ends: map[string]time.Time{}}
+	if path == "" {
+		return r, nil
+	}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &r.ends)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("revoked tokens: %s: %w", path, err)
+	}
+	r.forget(now)
+	return r, nil
+}
+
+func (r *revoked) forget(now time.Time) {
+	maps.DeleteFunc(r.ends, func(_ string, end time.Time) bool { return !now.Before(end) })
+}
+
+func (r *revoked) has(audit string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	_, is := r.ends[audit]
+	return is
+}
+
+// add takes a token back. With an error nothing has changed.
+func (r *revoked) add(audit string, end, now time.Time) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ends == nil {
+		r.ends = map[string]time.Time{}
+	}
+	r.forget(now)
+	if len(r.ends) >= maxRevoked {
+		return errTooMany
+	}
+	r.ends[audit] = end
+	if r.path == "" {
+		return nil
+	}
+	err := wholefile.Write(r.path, 0o600, func(w io.Writer) error { return json.NewEncoder(w).Encode(r.ends) })
+	if err != nil {
+		delete(r.ends, audit)
+	}
+	return err
+}

@@ -1,0 +1,240 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/internal/failpoint"
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+)
+
+// A change must be on the disk before it is answered, and the disk's confirmation takes far longer than the change and no longer for many. So what comes
+// while the disk is waited for waits too, and is then written together, in the order in which it came. What is refused is
+// refused for what is stored, not for what would have been written along with it.
+
+// mostTogether bounds what is written together, and so for how long the first of it waits for the last.
+const mostTogether = 128
+
+// proposal is a change that is to be written.
+type proposal struct {
+	change func(*tx) error // may be run more than once
+	done   chan struct{}   // closed when ticket and err are there
+	ticket *ticket
+	err    error
+}
+
+// proposals are those that wait, in their order. Whoever has the turn writes them.
+type proposals struct {
+	mu      sync.Mutex
+	waiting []*proposal
+	turn    chan struct{} // has room for the one whose turn it is
+}
+
+func newProposals() *proposals { return &proposals{turn: make(chan struct{}, 1)} }
+
+func (q *proposals) add(w *proposal) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = append(q.waiting, w)
+}
+
+// withdraw tells whether nobody has begun to write the proposal, and nobody will.
+func (q *proposals) withdraw(w *proposal) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	at := slices.Index(q.waiting, w)
+	if at >= 0 {
+		q.waiting = slices.Delete(q.waiting, at, at+1)
+	}
+	return at >= 0
+}
+
+func (q *proposals) take() []*proposal {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := min(len(q.waiting), mostTogether)
+	list := slices.Clone(q.waiting[:n])
+	q.waiting = slices.Delete(q.waiting, 0, n)
+	return list
+}
+
+// commit runs change in a transaction, with what else waits, and gives the ticket for what the kernel must learn of it, if anything. With an error and a
+// ticket the change is made, but may not outlive a power cut.
+func (p *Provider) commit(ctx context.Context, change func(*tx) error) (*ticket, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	w := &proposal{change: change, done: make(chan struct{})}
+	p.proposals.add(w)
+	ended := ctx.Done()
+	for {
+		select {
+		case <-w.done:
+			return w.ticket, w.err
+		case p.proposals.turn <- struct{}{}:
+			// The first of those that wait may be others', more than are written together.
+			p.writeSome(p.proposals.take())
+		case <-ended:
+			if p.proposals.withdraw(w) {
+				return nil, ctx.Err()
+			}
+			ended = nil
+		}
+	}
+}
+
+// writeSome writes proposals and passes the turn on.
+func (p *Provider) writeSome(list []*proposal) {
+	defer func() {
+		for _, w := range list { // there are some only if one has panicked
+			w.finish(nil, sdn.Unavailable(nil, "store", "the change was not made"))
+		}
+		<-p.proposals.turn
+	}()
+	for len(list) > 0 {
+		list = list[p.write(list):]
+	}
+}
+
+// write writes the first of the list in one transaction, as many as are not refused, or refuses the first. It tells how many it has answered, which is at
+// least one.
+func (p *Provider) write(list []*proposal) (answered int) {
+	b, err := p.beginWrite()
+	if err != nil {
+		for _, w := range list {
+			w.finish(nil, err)
+		}
+		return len(list)
+	}
+	defer func() {
+		if b != nil {
+			_ = b.Rollback()
+		}
+	}()
+	txs := make([]*tx, len(list))
+	wrote := false
+	rewritten := map[sdn.ID]bool{}
+	for i, w := range list {
+		t := &tx{Tx: b, p: p, now: time.Now().UTC().Round(0), before: map[sdn.ID]*fabric.Domain{}, changes: map[string]*change{}, rewritten: rewritten}
+		err := w.change(t)
+		if err == nil {
+			err = t.shapes()
+		}
+		if err != nil {
+			_ = b.Rollback()
+			b = nil
+			if i > 0 {
+				return p.write(list[:i])
+			}
+			w.finish(nil, full(err))
+			return 1
+		}
+		txs[i] = t
+		wrote = wrote || t.wrote
+	}
+	tickets := p.drawFor(txs)
+	if wrote {
+		failpoint.Here("local.commit.before")
+		id := b.ID()
+		err = p.end(b)
+		b = nil
+		if err != nil {
+			// Where only the last step failed, the wait for the disk, every reader sees the change, and so shall the kernel.
+			if !p.stored(id) {
+				cancelAll(tickets)
+			}
+			err = p.unwritten(err)
+		} else {
+			failpoint.Here("local.commit.after")
+		}
+		if p.datapath == nil {
+			p.queue.announce()
+		}
+	}
+	for i, w := range list {
+		w.finish(tickets[i], err) // whoever changed nothing too: what it saw may not last
+	}
+	return len(list)
+}
+
+// drawFor draws the tickets of transactions that are about to be committed, while no other change can be: that is what keeps the kernel in the order of
+// the store.
+func (p *Provider) drawFor(txs []*tx) []*ticket {
+	tickets := make([]*ticket, len(txs))
+	for i, t := range txs {
+		if p.datapath != nil && len(t.changes) > 0 {
+			t.noteFreed()
+			tickets[i] = p.queue.draw(t.changes)
+		}
+	}
+	return tickets
+}
+
+func cancelAll(tickets []*ticket) {
+	for i, tk := range tickets {
+		if tk != nil {
+			tk.cancel()
+			tickets[i] = nil
+		}
+	}
+}
+
+// beginWrite begins a transaction on what is known to be on the disk: what is not must not be built upon, since the pages of its predecessors would be
+// overwritten.
+func (p *Provider) beginWrite() (*bbolt.Tx, error) {
+	b, err := p.db.Begin(true)
+	if err != nil {
+		return nil, closed(err)
+	}
+	if p.unsynced {
+		if err := p.db.Sync(); err != nil {
+			_ = b.Rollback()
+			return nil, p.unwritten(err)
+		}
+		p.unsynced = false
+	}
+	return b, nil
+}
+
+// finish answers, where that is not done.
+func (w *proposal) finish(tk *ticket, err error) {
+	select {
+	case <-w.done:
+	default:
+		w.ticket, w.err = tk, err
+		close(w.done)
+	}
+}
+
+// stored tells whether a transaction is the store's last although its Commit failed, and remembers that the disk has not confirmed it.
+func (p *Provider) stored(id int) bool {
+	b, err := p.db.Begin(false)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = b.Rollback() }()
+	if b.ID() < id {
+		return false
+	}
+	p.unsynced = true
+	return true
+}
+
+// unwritten puts a failure to write the store into words.
+func (p *Provider) unwritten(err error) error {
+	if full := full(err); sdn.IsExhausted(full) {
+		return full
+	}
+	var failed *os.PathError
+	if !errors.As(err, &failed) {
+		err = fmt.Errorf("sync %s: %w", p.db.Path(), err)
+	}
+	return sdn.Unavailable(sdn.OfHost(err), "store", "the change could not be written")
+}

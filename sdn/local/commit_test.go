@@ -1,0 +1,131 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+)
+
+// together writes changes as if they had come while the disk was waited for.
+func together(p *Provider, changes ...func(*tx) error) []*proposal {
+	p.proposals.turn <- struct{}{}
+	list := make([]*proposal, len(changes))
+	for i, change := range changes {
+		list[i] = &proposal{change: change, done: make(chan struct{})}
+		p.proposals.add(list[i])
+	}
+	p.writeSome(p.proposals.take())
+	return list
+}
+
+// making is a change that makes a network of a name, unless there is one.
+func making(p *Provider, name string) func(*tx) error {
+	return func(t *tx) error {
+		key := sdn.Key{Owner: p.installation, Kind: "k", Name: name}
+		if r, err := networks.byKey(t.Tx, key); err != nil || r != nil {
+			return errors.Join(err, sdn.Conflict(sdn.Exists, "network", "key", "%v is there", key))
+		}
+		return networks.put(t, &networkRow{Network: sdn.Network{Meta: newMeta(sdn.Base{Key: key})}})
+	}
+}
+
+// What waits together is one transaction; what is refused takes nothing along and is answered for what is stored.
+func TestTogether(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{})
+	transactions := 0
+	p.end = func(b *bbolt.Tx) error { transactions++; return b.Commit() }
+	for i, w := range together(p, making(p, "a"), making(p, "b"), making(p, "a"), making(p, "c"), making(p, "d"), making(p, "d")) {
+		<-w.done
+		if refused := i == 2 || i == 5; sdn.IsConflict(w.err) != refused || !refused && w.err != nil {
+			t.Errorf("change %d: %v", i, w.err)
+		}
+	}
+	if transactions != 2 {
+		t.Errorf("%d transactions; two before what is refused and two after it want one each", transactions)
+	}
+	found, err := sdn.All(p.FindNetworks(t.Context(), sdn.NetworkQuery{Match: sdn.Match{Owner: p.installation, Kind: "k"}}))
+	ok(t, err)
+	if len(found) != 4 {
+		t.Errorf("%d networks", len(found))
+	}
+}
+
+// A disk that fails says so to all that it was to keep: before it has the change nothing is there, behind that everything.
+func TestTogetherOnFailingDisk(t *testing.T) {
+	t.Parallel()
+	for want, end := range map[int]func(*bbolt.Tx) error{
+		0: func(b *bbolt.Tx) error { return errors.Join(unix.EIO, b.Rollback()) },
+		2: func(b *bbolt.Tx) error { return errors.Join(unix.EIO, b.Commit()) },
+	} {
+		p := open(t, Options{Datapath: newFake()})
+		p.end = end
+		for i, w := range together(p, making(p, "a"), making(p, "b")) {
+			<-w.done
+			if !sdn.IsUnavailable(w.err) || !errors.Is(w.err, unix.EIO) {
+				t.Errorf("change %d: %v", i, w.err)
+			}
+		}
+		p.end = (*bbolt.Tx).Commit
+		found, err := sdn.All(p.FindNetworks(t.Context(), sdn.NetworkQuery{Match: sdn.Match{Owner: p.installation, Kind: "k"}}))
+		ok(t, err)
+		if len(found) != want {
+			t.Errorf("%d networks where %d were written", len(found), want)
+		}
+	}
+}
+
+// More than are written together are all written, and a change that panics leaves nobody waiting.
+func TestManyTogether(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{})
+	var changes []func(*tx) error
+	for i := range 2*mostTogether + 1 {
+		changes = append(changes, making(p, fmt.Sprint(i)))
+	}
+	list := together(p, changes...)
+	n, err := p.EnsureNetwork(t.Context(), sdn.NetworkSpec{}) // which finds the rest waiting before it
+	ok(t, err)
+	for i, w := range list {
+		<-w.done
+		if w.err != nil {
+			t.Errorf("change %d: %v", i, w.err)
+		}
+	}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic is lost")
+			}
+		}()
+		together(p, making(p, "before"), func(*tx) error { panic("a defect") })
+	}()
+	ok(t, p.DeleteNetwork(t.Context(), n.ID))
+}
+
+// Who waits for the disk's other users waits no longer than his context.
+func TestWithdrawn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := open(t, Options{})
+		p.proposals.turn <- struct{}{}
+		ctx, cancel := context.WithCancel(t.Context())
+		var err error
+		go func() {
+			_, err = p.EnsureNetwork(ctx, sdn.NetworkSpec{})
+		}()
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		if !errors.Is(err, context.Canceled) || len(p.proposals.take()) > 0 {
+			t.Errorf("the error is %v", err)
+		}
+		<-p.proposals.turn
+	})
+}

@@ -1,0 +1,100 @@
+package local
+
+import (
+	"context"
+	"slices"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// A router's leg on a subnet is a port of the SDN's own. It is made with the leg, or was a caller's before; either goes with the leg.
+
+// AttachPort makes a port the router's leg on the subnets it has addresses of. From then on it is the SDN's own: it has no groups, counts against no
+// quota, and goes when the router leaves the last of its subnets.
+func (p *Provider) AttachPort(ctx context.Context, router, port sdn.ID) error {
+	return p.changeRouter(ctx, router, func(t *tx, r *routerRow) error {
+		row, err := ports.need(t.Tx, port)
+		if err != nil {
+			return err
+		}
+		switch {
+		case slices.ContainsFunc(r.Interfaces, func(leg sdn.RouterInterface) bool { return leg.Port == port }):
+			return nil
+		case row.Own:
+			return inUse("port", port, "it is the SDN's own (%s)", row.DeviceOwner)
+		case row.Host != "" || row.DeviceID != "":
+			return inUse("port", port, "it is of the device %q", row.DeviceID)
+		case len(row.Addresses) == 0:
+			return sdn.Invalid("router", "port", "%s has no address", port)
+		}
+		if err := t.checkLeft(port, row.Addresses); err != nil {
+			return err
+		}
+		n, err := networks.need(t.Tx, row.Network)
+		if err != nil {
+			return err
+		}
+		for _, a := range row.Addresses {
+			if err := t.addLeg(r, n, sdn.RouterInterface{Subnet: a.Subnet, Addr: a.Addr, Port: port}); err != nil {
+				return err
+			}
+		}
+		n.Ports--
+		if err := t.joinRouter(n); err != nil {
+			return err
+		}
+		if err := t.count(ports.noun, row.Project, -1); err != nil {
+			return err
+		}
+		row.Own, row.DeviceID, row.DeviceOwner = true, string(r.ID), sdn.OwnerRouterInterface
+		row.NoPortSecurity, row.Groups, row.QoSPolicy, row.AllowedPairs = true, nil, "", nil
+		if err := t.putPort(row); err != nil {
+			return err
+		}
+		return routers.put(t, r)
+	})
+}
+
+// addLeg writes a leg into r, unless the router cannot be there.
+func (t *tx) addLeg(r *routerRow, n *networkRow, leg sdn.RouterInterface) error {
+	s, err := subnets.need(t.Tx, leg.Subnet)
+	if err != nil {
+		return err
+	}
+	if err := t.checkAttach(r, n, s); err != nil {
+		return err
+	}
+	r.Interfaces = append(r.Interfaces, leg)
+	r.Networks = append(r.Networks, n.ID)
+	return nil
+}
+
+// joinRouter writes a network that is to be on a router, where it has no domain of its own.
+func (t *tx) joinRouter(n *networkRow) error {
+	if err := t.near(n.ID); err != nil {
+		return err
+	}
+	n.Own = false
+	return networks.write(t, n)
+}
+
+// dropLeg gives back what leg i holds: its port, or the address alone where the port is a leg on other subnets too.
+func (t *tx) dropLeg(r *routerRow, i int) error {
+	leg := r.Interfaces[i]
+	for other, l := range r.Interfaces {
+		if other == i || l.Port != leg.Port {
+			continue
+		}
+		row, err := ports.need(t.Tx, leg.Port)
+		if err != nil {
+			return err
+		}
+		gone := sdn.Address{Subnet: leg.Subnet, Addr: leg.Addr}
+		row.Addresses = slices.DeleteFunc(row.Addresses, func(a sdn.Address) bool { return a == gone })
+		if err := t.giveBack([]sdn.Address{gone}); err != nil {
+			return err
+		}
+		return t.putPort(row)
+	}
+	return t.dropOwnPort(leg.Port)
+}

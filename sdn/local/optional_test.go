@@ -1,0 +1,189 @@
+package local
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// Where one port of several fails, none is made or changed.
+func TestAllPortsOrNone(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	p := open(t, Options{Datapath: fake})
+	n, err := p.EnsureNetwork(t.Context(), sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: prefix("10.0.0.0/29")}}}) // room for five
+	ok(t, err)
+	specs := make([]sdn.PortSpec, 6)
+	for i := range specs {
+		specs[i] = sdn.PortSpec{Base: sdn.Base{Project: "p", Key: sdn.Key{Owner: p.Installation(), Kind: "k", Name: string(rune('a' + i))}}, Network: n.ID, Host: testHost}
+	}
+	if _, err := p.EnsureAllPorts(t.Context(), specs); sdn.ReasonOf(err) != sdn.NoAddresses {
+		t.Errorf("got error %v, want no addresses", err)
+	}
+	if found, err := sdn.All(p.FindPorts(t.Context(), sdn.PortQuery{})); err != nil || len(ofCallers(found)) != 0 {
+		t.Errorf("%d ports were made, %v", len(found), err)
+	}
+	checkSum(t, p)
+	made, err := p.EnsureAllPorts(t.Context(), specs[:5])
+	ok(t, err)
+	for i, port := range made {
+		if port.Key != specs[i].Key || port.Status != sdn.PortActive {
+			t.Errorf("port %d is %+v", i, port)
+		}
+	}
+	// An existing one is not changed either.
+	specs[0].Name = "renamed"
+	if _, err := p.EnsureAllPorts(t.Context(), []sdn.PortSpec{specs[0], specs[5]}); sdn.ReasonOf(err) != sdn.NoAddresses {
+		t.Errorf("got error %v, want no addresses", err)
+	}
+	if port, err := p.Port(t.Context(), made[0].ID); err != nil || port.Name != "" {
+		t.Errorf("the port is named %q, %v", port.Name, err)
+	}
+	checkSum(t, p)
+}
+
+// ofCallers leaves out the SDN's own ports.
+func ofCallers(ports []sdn.Port) []sdn.Port {
+	return slices.DeleteFunc(ports, func(p sdn.Port) bool { return p.DeviceOwner == sdn.OwnerRouterInterface })
+}
+
+// A caller's port becomes a router's leg with all its addresses; it goes with the last of them.
+func TestPortBecomesLeg(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	fake := newFake()
+	p := open(t, Options{Datapath: fake})
+	n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: prefix("10.0.0.0/24")}, {CIDR: prefix("fd00::/64")}}})
+	ok(t, err)
+	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{})
+	ok(t, err)
+	g, err := p.ApplySecurityGroup(ctx, sdn.SecurityGroupSpec{})
+	ok(t, err)
+	four, six := netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("fd00::9")
+	other, err := p.EnsurePorts(ctx, []sdn.PortSpec{{Network: n.ID, Host: testHost}})
+	ok(t, err)
+	made, err := p.EnsurePorts(ctx, []sdn.PortSpec{
+		{Base: sdn.Base{Name: "leg", Project: "p"}, Network: n.ID, Addresses: []sdn.Address{{Addr: four}, {Addr: six}}, Groups: []sdn.ID{g.ID}},
+		{Network: n.ID, DeviceID: "somebody"},
+		{Network: n.ID, Host: testHost},
+		{Network: n.ID, WithoutAddresses: true},
+		{Network: n.ID},
+	})
+	ok(t, err)
+	for _, i := range []int{1, 2} {
+		if err := p.AttachPort(ctx, r.ID, made[i].ID); sdn.ReasonOf(err) != sdn.InUse {
+			t.Errorf("port %d: got error %v, want in use", i, err)
+		}
+	}
+	if err := p.AttachPort(ctx, r.ID, made[3].ID); !sdn.IsInvalid(err) {
+		t.Errorf("without addresses: %v", err)
+	}
+	for _, ids := range [][2]sdn.ID{{r.ID, "absent"}, {"absent", made[0].ID}} {
+		if err := p.AttachPort(ctx, ids[0], ids[1]); !sdn.IsNotFound(err) {
+			t.Errorf("of the absent: %v", err)
+		}
+	}
+	for range 2 {
+		ok(t, p.AttachPort(ctx, r.ID, made[0].ID))
+	}
+	checkSum(t, p)
+	r, err = p.Router(ctx, r.ID)
+	ok(t, err)
+	want := []sdn.RouterInterface{{Subnet: n.Subnets[0], Addr: four, Port: made[0].ID}, {Subnet: n.Subnets[1], Addr: six, Port: made[0].ID}}
+	if !slices.Equal(r.Interfaces, want) {
+		t.Errorf("the legs are %+v, want %+v", r.Interfaces, want)
+	}
+	leg, err := p.Port(ctx, made[0].ID)
+	if err != nil || leg.DeviceOwner != sdn.OwnerRouterInterface || leg.DeviceID != string(r.ID) || leg.Name != "leg" || len(leg.Groups) != 0 || !leg.NoPortSecurity {
+		t.Errorf("the leg's port is %+v, %v", leg, err)
+	}
+	if u, err := p.Usage(ctx, "p"); err != nil || u[sdn.NounPort].Used != 0 {
+		t.Errorf("the leg counts: %+v, %v", u, err)
+	}
+	if port, err := p.Port(ctx, other[0].ID); err != nil || port.VIF.Details[sdn.DetailNamespace] != "/fake/"+string(r.ID) {
+		t.Errorf("the network's other port is at %v, %v", port.VIF, err)
+	}
+	if err := p.DeletePort(ctx, leg.ID, 0); sdn.ReasonOf(err) != sdn.InUse {
+		t.Errorf("the leg's port deleted: %v", err)
+	}
+	ok(t, p.DeleteSecurityGroup(ctx, g.ID))
+	if err := p.AttachPort(ctx, r.ID, made[4].ID); sdn.ReasonOf(err) != sdn.Exists {
+		t.Errorf("a second leg on a subnet: %v", err)
+	}
+	ok(t, p.DetachSubnet(ctx, r.ID, n.Subnets[0]))
+	if leg, err := p.Port(ctx, leg.ID); err != nil || len(leg.Addresses) != 1 || leg.Addresses[0].Addr != six {
+		t.Errorf("after one subnet the leg's port is %+v, %v", leg, err)
+	}
+	checkSum(t, p)
+	ok(t, p.DetachSubnet(ctx, r.ID, n.Subnets[1]))
+	if _, err := p.Port(ctx, leg.ID); !sdn.IsNotFound(err) {
+		t.Errorf("after both subnets: %v", err)
+	}
+	checkSum(t, p)
+	again, err := p.EnsurePorts(ctx, []sdn.PortSpec{{Network: n.ID, Addresses: []sdn.Address{{Addr: four}}}})
+	ok(t, err)
+	ok(t, p.DeletePorts(ctx, []sdn.ID{other[0].ID, made[1].ID, made[2].ID, made[3].ID, made[4].ID, again[0].ID}))
+	ok(t, p.DeleteNetwork(ctx, n.ID))
+	if u, err := p.Usage(ctx, ""); err != nil || u[sdn.NounPort].Used != 0 {
+		t.Errorf("at the end usage is %+v, %v", u, err)
+	}
+}
+
+// Every noun can be deleted at a revision, and stays where it is at another.
+func TestDeleteAtRevision(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	p := open(t, Options{})
+	metas := map[sdn.Noun]sdn.Meta{}
+	note := func(noun sdn.Noun, m sdn.Meta, err error) {
+		t.Helper()
+		ok(t, err)
+		metas[noun] = m
+	}
+	n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{})
+	note(sdn.NounNetwork, n.Meta, err)
+	home, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{})
+	ok(t, err)
+	s, err := p.EnsureSubnet(ctx, sdn.SubnetSpec{Network: home.ID, CIDR: prefix("10.0.0.0/24")})
+	note(sdn.NounSubnet, s.Meta, err)
+	pool, err := p.EnsureSubnetPool(ctx, sdn.SubnetPoolSpec{Prefixes: []netip.Prefix{prefix("10.0.0.0/8")}})
+	note(sdn.NounSubnetPool, pool.Meta, err)
+	made, err := p.EnsurePorts(ctx, []sdn.PortSpec{{Network: home.ID, WithoutAddresses: true}})
+	note(sdn.NounPort, made[0].Meta, err)
+	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{})
+	note(sdn.NounRouter, r.Meta, err)
+	f, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.external})
+	note(sdn.NounFloatingIP, f.Meta, err)
+	g, err := p.ApplySecurityGroup(ctx, sdn.SecurityGroupSpec{})
+	note(sdn.NounSecurityGroup, g.Meta, err)
+	a, err := p.ApplyAddressGroup(ctx, sdn.AddressGroupSpec{})
+	note(sdn.NounAddressGroup, a.Meta, err)
+	q, err := p.ApplyQoSPolicy(ctx, sdn.QoSPolicySpec{})
+	note(sdn.NounQoSPolicy, q.Meta, err)
+	there := func() (left int64) {
+		stats, err := p.Stats(context.WithoutCancel(ctx))
+		ok(t, err)
+		for noun := range metas {
+			left += stats.Objects[noun]
+		}
+		return left
+	}
+	for noun, m := range metas {
+		before := there()
+		if err := p.DeleteIf(ctx, noun, m.ID, m.Revision+1); sdn.ReasonOf(err) != sdn.Stale || there() != before {
+			t.Errorf("%s at another revision: %v", noun, err)
+		}
+		for range 2 {
+			ok(t, p.DeleteIf(ctx, noun, m.ID, m.Revision))
+		}
+		if there() >= before {
+			t.Errorf("%s is still there", noun)
+		}
+	}
+	if err := p.DeleteIf(ctx, sdn.NounLoadBalancer, "x", 1); !sdn.IsUnsupported(err) {
+		t.Errorf("of a load balancer: %v", err)
+	}
+}

@@ -1,0 +1,132 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/kuryr/kuryr/internal/valid"
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+)
+
+func (p *Provider) withLimits() error {
+	if !p.supports().Limits {
+		return errNoQoSPolicies
+	}
+	return nil
+}
+
+func (p *Provider) showQoSPolicy(_ *bbolt.Tx, r *qosPolicyRow) (sdn.QoSPolicy, error) {
+	p.fillMeta(&r.Meta)
+	return r.QoSPolicy, nil
+}
+
+// mostDSCP is the last mark: there are six bits for it (RFC 2474).
+const mostDSCP = 63
+
+// checkLimits wants limits that make sense.
+func checkLimits(l sdn.Limits) error {
+	for _, f := range []struct {
+		field       string
+		kbps, burst int64
+	}{{"ingress", l.IngressKbps, l.IngressBurst}, {"egress", l.EgressKbps, l.EgressBurst}} {
+		switch {
+		case f.kbps < 0:
+			return sdn.Invalid("QoS policy", "limits."+f.field+"_kbps", "must not be less than 0, not %d", f.kbps)
+		case f.burst < 0:
+			return sdn.Invalid("QoS policy", "limits."+f.field+"_burst", "must not be less than 0, not %d", f.burst)
+		case f.burst > 0 && f.kbps == 0:
+			return sdn.Invalid("QoS policy", "limits."+f.field+"_burst", "needs a limit")
+		}
+	}
+	if l.DSCP > mostDSCP {
+		return sdn.Invalid("QoS policy", "limits.dscp", "must be at most %d, not %d", mostDSCP, l.DSCP)
+	}
+	return nil
+}
+
+// ApplyQoSPolicy makes a QoS policy be this value.
+func (p *Provider) ApplyQoSPolicy(ctx context.Context, spec sdn.QoSPolicySpec) (out sdn.QoSPolicy, err error) {
+	if err := errors.Join(p.withLimits(), valid.Base("QoS policy", spec.Base)); err != nil {
+		return out, err
+	}
+	if err := checkLimits(spec.Limits); err != nil {
+		return out, err
+	}
+	err = p.update(ctx, func(t *tx) error {
+		r, err := qosPolicies.applied(t, spec.ID, spec.Key)
+		if err != nil {
+			return err
+		}
+		if r == nil {
+			r = &qosPolicyRow{sdn.QoSPolicy{Meta: newMeta(spec.Base), Shared: spec.Shared, Limits: spec.Limits}}
+			err = qosPolicies.put(t, r)
+		} else {
+			err = t.changeQoSPolicy(r, spec)
+		}
+		if err != nil {
+			return err
+		}
+		out, err = p.showQoSPolicy(t.Tx, r)
+		return err
+	})
+	return out, err
+}
+
+func (t *tx) changeQoSPolicy(r *qosPolicyRow, spec sdn.QoSPolicySpec) error {
+	changed, err := qosPolicies.rebase(t, &r.Meta, spec.Base, spec.ID, spec.IfRevision)
+	if err != nil {
+		return err
+	}
+	if spec.Shared != r.Shared {
+		return immutable("QoS policy", r.ID, "shared", r.Shared, spec.Shared)
+	}
+	old := r.Limits
+	if old == spec.Limits && !changed {
+		return t.noteLimits(r, old)
+	}
+	r.Limits = spec.Limits
+	if err := qosPolicies.put(t, r); err != nil {
+		return err
+	}
+	return t.noteLimits(r, old)
+}
+
+// QoSPolicy gets a QoS policy.
+func (p *Provider) QoSPolicy(ctx context.Context, id sdn.ID) (out sdn.QoSPolicy, err error) {
+	if err := p.withLimits(); err != nil {
+		return out, err
+	}
+	return get(ctx, p, qosPolicies, id, p.showQoSPolicy)
+}
+
+// FindQoSPolicies streams QoS policies.
+func (p *Provider) FindQoSPolicies(ctx context.Context, q sdn.QoSPolicyQuery) iter.Seq2[sdn.QoSPolicy, error] {
+	if err := p.withLimits(); err != nil {
+		return broken[sdn.QoSPolicy](err)
+	}
+	scans, err := p.scansOf(qosPolicies.noun, q.Match)
+	if err != nil {
+		return broken[sdn.QoSPolicy](err)
+	}
+	return search(ctx, p, qosPolicies, scans, p.showQoSPolicy, func(g sdn.QoSPolicy) bool { return q.Matches(g.Meta) })
+}
+
+// DeleteQoSPolicy deletes a QoS policy that no port names.
+func (p *Provider) DeleteQoSPolicy(ctx context.Context, id sdn.ID) error {
+	if err := p.withLimits(); err != nil {
+		return err
+	}
+	return p.release(ctx, func(t *tx) error { return t.deleteQoSPolicy(id) })
+}
+
+func (t *tx) deleteQoSPolicy(id sdn.ID) error {
+	if !qosPolicies.has(t.Tx, id) {
+		return nil
+	}
+	if ports.any(t.Tx, "qos", string(id)) {
+		return inUse("QoS policy", id, "ports name it")
+	}
+	return qosPolicies.del(t, id)
+}

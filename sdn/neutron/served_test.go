@@ -1,0 +1,169 @@
+package neutron
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/local"
+	"github.com/kuryr/kuryr/sdn/neutron/neutrontest"
+	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/kuryr/kuryr/sdn/sdntest"
+)
+
+// servedHost is the host that the embedded SDN of these tests binds ports to.
+const servedHost = "this-host"
+
+// shared is an embedded SDN without a kernel, served by Kuryr's REST API at a Unix socket, as kuryr sdn serves it to the other processes of a machine.
+type shared struct {
+	sdn    *local.Provider
+	proxy  *neutrontest.Proxy
+	socket string
+	server *httptest.Server
+}
+
+// share opens the store at path and serves it. Ending it twice is as once.
+func share(t *testing.T, path, socket string) *shared {
+	t.Helper()
+	store, err := local.Open(t.Context(), local.Options{Path: path, Host: servedHost, PortsPerNetwork: 400, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &shared{sdn: store, socket: socket}
+	s.proxy = neutrontest.Handler(restapi.As(restapi.Caller{Role: restapi.Admin}, restapi.NewHandler(store, restapi.Options{})))
+	s.server = httptest.NewUnstartedServer(s.proxy)
+	_ = s.server.Listener.Close()
+	if s.server.Listener, err = net.Listen("unix", socket); err != nil {
+		t.Fatal(err)
+	}
+	s.server.Start()
+	t.Cleanup(s.end)
+	return s
+}
+
+// end stops serving and closes the store, as a crash would: connections are cut.
+func (s *shared) end() {
+	s.proxy.Reset()
+	s.server.CloseClientConnections()
+	s.server.Close()
+	_ = s.sdn.Close()
+}
+
+// user opens a provider of its own at the socket.
+func (s *shared) user(t *testing.T) *Provider {
+	t.Helper()
+	p, err := Open(Config{Installation: s.sdn.Installation(), Host: servedHost, Endpoint: "unix://" + s.socket}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// paths are those of a test's store and socket. A socket's path must be short.
+func paths(t *testing.T) (store, socket string) {
+	t.Helper()
+	dir := t.TempDir()
+	return filepath.Join(dir, "sdn.db"), filepath.Join(dir, "s")
+}
+
+// The contract, checked a second time: by this provider, asked through Kuryr's REST API of the embedded SDN.
+func TestContractOverREST(t *testing.T) {
+	t.Parallel()
+	sdntest.Run(t, func(t *testing.T) sdntest.Fixture {
+		store, socket := paths(t)
+		s := share(t, store, socket)
+		p := s.user(t)
+		if err := p.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		deaf := &deaf{Provider: p, p: p, proxy: s.proxy}
+		return sdntest.Fixture{
+			Provider: deaf, Host: servedHost,
+			DropReply: func(*testing.T) { deaf.drop = true },
+			Reopen: func(t *testing.T) sdn.Provider {
+				s.end()
+				again := share(t, store, socket)
+				p := again.user(t)
+				if err := p.Ping(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				return p
+			},
+		}
+	})
+}
+
+// Calls to a socket where nobody listens wait for who will: nothing was sent, so this is safe for every method.
+func TestSocketComesBack(t *testing.T) {
+	t.Parallel()
+	store, socket := paths(t)
+	s := share(t, store, socket)
+	p := s.user(t)
+	if err := p.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.end()
+	tried := make(chan struct{}, 100)
+	p.client.observe = func(Request) { tried <- struct{}{} }
+	done := make(chan error, 1)
+	go func() {
+		_, err := p.EnsureNetwork(t.Context(), sdn.NetworkSpec{Base: sdn.Base{Name: "patient"}})
+		done <- err
+	}()
+	for range breakerFailures + 1 { // a breaker would be open by now
+		<-tried
+	}
+	again := share(t, store, socket)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if n := again.proxy.Count(neutrontest.Call{Method: http.MethodPost, Collection: "networks"}); n != 1 {
+		t.Errorf("%d requests to make the network came", n)
+	}
+}
+
+// Who has no time left is told that nothing was asked of the SDN.
+func TestSocketAbsent(t *testing.T) {
+	t.Parallel()
+	_, socket := paths(t)
+	p, err := Open(Config{Installation: "here", Endpoint: "unix://" + socket, Timeout: time.Second / 2}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tries := 0
+	p.client.observe = func(Request) { tries++ }
+	_, err = p.EnsureNetwork(t.Context(), sdn.NetworkSpec{Base: sdn.Base{Name: "nobody"}})
+	if !sdn.IsUnavailable(err) || !errors.Is(err, sdn.ErrNotSent) {
+		t.Errorf("the error is %v", err)
+	}
+	if tries < 2 {
+		t.Errorf("it was tried %d times in half a second", tries)
+	}
+}
+
+func TestSocketConfig(t *testing.T) {
+	t.Parallel()
+	env := func(name string) (string, bool) { return "elsewhere", strings.HasPrefix(name, "OS_") }
+	for _, tc := range []struct {
+		endpoint, auth, field string
+	}{
+		{"unix:///run/kuryr/sdn.sock", "", ""}, {"unix:///run/kuryr/sdn.sock", "none", ""},
+		{"unix:///run/kuryr/sdn.sock", "password", "auth.type"}, {"unix://run/kuryr", "none", "endpoint"}, {"unix:", "none", "endpoint"}, {"/run/kuryr/sdn.sock", "none", "endpoint"},
+	} {
+		p, err := Open(Config{Installation: "here", Endpoint: tc.endpoint, Auth: Auth{Type: tc.auth}, Env: env}, slog.New(slog.DiscardHandler))
+		switch {
+		case sdn.FieldOf(err) != tc.field:
+			t.Errorf("%+v: error %v", tc, err)
+		case err == nil && p.config.Project != "":
+			t.Errorf("%+v: the project is %q, which nobody has set", tc, p.config.Project)
+		}
+	}
+}

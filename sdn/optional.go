@@ -1,0 +1,37 @@
+package sdn
+
+import "context"
+
+// What follows not every provider can do, and no front end needs. Who serves a provider to others asks for it by a type assertion, on the provider itself:
+// what is wrapped around one hides it.
+
+// AtomicPorts is a provider that makes several ports or none.
+type AtomicPorts interface {
+	// EnsureAllPorts is EnsurePorts, but where one of them fails none is made or changed, and the error is that one's.
+	EnsureAllPorts(ctx context.Context, specs []PortSpec) ([]Port, error)
+}
+
+// PortLegs is a provider that puts a network on a router by one of its ports.
+type PortLegs interface {
+	// AttachPort makes the port the router's leg, with all its addresses. The port must be bound to nothing and be no other's: IsConflict, InUse.
+	// Repeated it succeeds.
+	AttachPort(ctx context.Context, router, port ID) error
+}
+
+// ConditionalDelete is a provider that deletes any noun at a revision.
+type ConditionalDelete interface {
+	// DeleteIf deletes the object if it is still at the revision; otherwise IsConflict, Stale. All else is as in the noun's own Delete.
+	DeleteIf(ctx context.Context, noun Noun, id ID, revision int64) error
+}
+
+// QuotaReset is a provider that can forget a project's own limits.
+type QuotaReset interface {
+	// ResetQuota gives the project the limits of one that has none of its own.
+	ResetQuota(ctx context.Context, project string) error
+}
+
+// ForwardUpdate is a provider that changes a port forwarding, which keeps its id.
+type ForwardUpdate interface {
+	// UpdateForward makes the forwarding of the floating IP that has this one's ID be this one; one that is absent IsNotFound. All else is as in EnsureForwards.
+	UpdateForward(ctx context.Context, floatingIP ID, forward Forward) (Forward, error)
+}

@@ -1,0 +1,121 @@
+package restapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// call is a request under way, with who asks.
+type call struct {
+	*http.Request
+	server *server
+	caller Caller
+	made   []string               // ids of what it made, for the audit log
+	seen   map[sdn.ID]sdn.Network // networks that were looked at, see network
+}
+
+// ctx is the request's context.
+func (c *call) ctx() context.Context { return c.Context() }
+
+// reads tells whether the call asks for no change.
+func (c *call) reads() bool { return c.Method == http.MethodGet || c.Method == http.MethodHead }
+
+// admit finds who asks, and refuses whom nobody vouches for and a reader who would change something.
+func (c *call) admit(w http.ResponseWriter) error {
+	caller, ok := CallerOf(c.ctx())
+	if !ok || !caller.valid() {
+		return &Error{Status: http.StatusUnauthorized, Type: "HTTPUnauthorized", Message: "The request you have made requires authentication."}
+	}
+	c.caller = caller
+	if c.Body != nil {
+		c.Body = http.MaxBytesReader(w, c.Body, c.server.maxBody)
+	}
+	if caller.Role == Reader && !c.reads() {
+		return c.denied("it changes something, and the caller's role is " + string(Reader))
+	}
+	return nil
+}
+
+// denied is the refusal of Neutron's policy.
+func (c *call) denied(why string) error {
+	return &Error{Status: http.StatusForbidden, Type: "PolicyNotAuthorized", Message: c.Method + " of " + c.URL.Path + " is disallowed by policy: " + why}
+}
+
+// owns tells whether the caller may change an object.
+func (c *call) owns(m sdn.Meta) bool { return c.caller.admin() || m.Project == c.caller.Project }
+
+// badRequest is a refusal of what a request says.
+func badRequest(message string) *Error {
+	return &Error{Status: http.StatusBadRequest, Type: "HTTPBadRequest", Message: message}
+}
+
+// document reads the request's body, which must be one JSON object.
+func (c *call) document() (map[string]any, error) {
+	if kind := c.Header.Get("Content-Type"); kind != "" {
+		if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
+			return nil, &Error{Status: http.StatusUnsupportedMediaType, Type: "HTTPUnsupportedMediaType", Message: "The body must be application/json, not " + strconv.Quote(kind) + "."}
+		}
+	}
+	data, err := io.ReadAll(c.Body)
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, &Error{Status: http.StatusRequestEntityTooLarge, Type: "HTTPRequestEntityTooLarge", Message: "The body is larger than " + strconv.FormatInt(large.Limit, 10) + " bytes."}
+	case err != nil:
+		return nil, badRequest("The body cannot be read.")
+	case len(bytes.TrimSpace(data)) == 0:
+		return nil, badRequest("Resource body required")
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	var document map[string]any
+	if err := decoder.Decode(&document); err != nil || document == nil {
+		return nil, badRequest("Body contains invalid data")
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return nil, badRequest("Body contains invalid data")
+	}
+	return document, nil
+}
+
+// revision reads If-Match: revision_number=N. It is nil where the request has none.
+func (c *call) revision() (*int64, error) {
+	var out *int64
+	for _, tag := range strings.Split(strings.Join(c.Header.Values("If-Match"), ","), ",") {
+		text, ok := strings.CutPrefix(strings.Trim(strings.TrimSpace(tag), `"`), "revision_number=")
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		switch {
+		case err != nil:
+			return nil, &Error{Status: http.StatusBadRequest, Type: "BadRequest", Message: "Bad if-match request: Revision number etag must be in the format of revision_number=<int>."}
+		case out != nil:
+			return nil, &Error{Status: http.StatusBadRequest, Type: "BadRequest", Message: "Bad if-match request: Multiple revision_number etags are not supported.."}
+		}
+		out = &n
+	}
+	return out, nil
+}
+
+// condition is the revision that a change is to be made at, 0 for any, as sdn.Patch has it. The object is at m now.
+func (c *call) condition(title string, m sdn.Meta) (int64, error) {
+	n, err := c.revision()
+	if err != nil || n == nil {
+		return 0, err
+	}
+	if *n != m.Revision {
+		return 0, &sdn.Error{Kind: sdn.KindConflict, Reason: sdn.Stale, Noun: title, ID: string(m.ID),
+			Detail: "constrained to " + strconv.FormatInt(*n, 10) + ", but current revision is " + strconv.FormatInt(m.Revision, 10)}
+	}
+	return *n, nil
+}

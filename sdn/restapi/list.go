@@ -1,0 +1,144 @@
+package restapi
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// page is which part of a list is asked for, and in what order.
+type page struct {
+	limit   int
+	asked   bool // the limit was
+	marker  sdn.ID
+	reverse bool // what comes before the marker
+	sorts   []sorting
+}
+
+type sorting struct {
+	key  string
+	desc bool
+}
+
+// paging is what of a list's query is not a filter.
+var paging = []string{"limit", "marker", "page_reverse", "sort_key", "sort_dir", "fields"}
+
+// readPage reads it; most is the largest page.
+func readPage(q url.Values, most int, known object) (page, error) {
+	p := page{limit: most, marker: sdn.ID(q.Get("marker")), reverse: strings.EqualFold(q.Get("page_reverse"), "true")}
+	if text := q.Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 {
+			return p, &Error{Status: http.StatusBadRequest, Type: "BadRequest", Message: "Bad limit request: Limit must be an integer 0 or greater and not '" + text + "'."}
+		}
+		p.asked = n > 0
+		p.limit = min(cmp.Or(n, most), most)
+	}
+	keys, dirs := filled(q["sort_key"]), filled(q["sort_dir"])
+	if len(keys) != len(dirs) {
+		return p, badRequest("The number of sort_keys and sort_dirs must be same")
+	}
+	for i, key := range keys {
+		if value, there := known[key]; !there || !scalar(value) {
+			return p, badRequest("['" + key + "'] is invalid attribute for sort_keys")
+		}
+		if dirs[i] != "asc" && dirs[i] != "desc" {
+			return p, badRequest("['" + dirs[i] + "'] is invalid value for sort_dirs, valid value is 'asc' and 'desc'")
+		}
+		p.sorts = append(p.sorts, sorting{key, dirs[i] == "desc"})
+	}
+	p.sorts = append(p.sorts, sorting{key: "id"})
+	return p, nil
+}
+
+func filled(values []string) []string {
+	return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == "" })
+}
+
+// byID tells that the page is in the order of ids, forwards.
+func (p page) byID() bool { return p.sorts[0] == sorting{key: "id"} && !p.reverse }
+
+// order compares two objects as the page has them.
+func (p page) order(a, b object) int {
+	for _, s := range p.sorts {
+		n := compare(a[s.key], b[s.key])
+		if s.desc != p.reverse {
+			n = -n
+		}
+		if n != 0 {
+			return n
+		}
+	}
+	return 0
+}
+
+// list answers with a page of what the filters select.
+func (n noun[T, E, S, P]) list(w http.ResponseWriter, c *call) error {
+	q := c.URL.Query()
+	var none T
+	known := objectOf(n.encode(none))
+	p, err := readPage(q, c.server.maxPage, known)
+	if err != nil {
+		return err
+	}
+	for _, name := range paging {
+		q.Del(name)
+	}
+	f := newFilter(q)
+	ordered := c.server.p.Capabilities().Ordered && p.byID()
+	if ordered {
+		f.after = p.marker
+	}
+	found := n.find(c.ctx(), f)
+	if err := f.rest(known); err != nil {
+		return err
+	}
+	rows := &window{page: p, ordered: ordered && !f.named}
+	if err := n.mark(c, rows); err != nil {
+		return err
+	}
+	for t, err := range found {
+		if err != nil {
+			return err
+		}
+		row := row{id: n.meta(t).ID, encode: func() any { return n.encode(t) }}
+		if !f.keeps(n.meta(t), row.object) {
+			continue
+		}
+		sees, err := n.sees(c, t)
+		if err != nil {
+			return err
+		}
+		if sees && rows.add(row) {
+			break
+		}
+	}
+	view := n.view(c)
+	out := make([]any, 0, len(rows.rows))
+	for _, row := range rows.result() {
+		out = append(out, view.of(row.encode()))
+	}
+	answer := map[string]any{n.Collection: out}
+	if links := rows.links(c); len(links) > 0 {
+		answer[n.Collection+"_links"] = links
+	}
+	writeJSON(w, http.StatusOK, answer)
+	return nil
+}
+
+// mark looks the marker up where the page is not simply what comes behind its id.
+func (n noun[T, E, S, P]) mark(c *call, rows *window) error {
+	if rows.page.marker == "" || rows.page.byID() {
+		return nil
+	}
+	t, err := n.need(c, rows.page.marker)
+	if err == nil {
+		rows.marker = objectOf(n.encode(t))
+	}
+	return err
+}

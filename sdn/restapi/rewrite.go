@@ -1,0 +1,156 @@
+package restapi
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// What the contract applies as a whole value (a security group, an address group, a QoS policy) this API changes by its parts. So it is read, changed and
+// applied again; who does the same at the same time waits in this process, and is seen by the revision from another.
+
+// rewrites is how often a value is read anew because another process was faster.
+const rewrites = 20
+
+// valueChange is what is to become of a value: change writes it into what is to be applied, which says what there is, or refuses. It may be called several
+// times. With a revision it is made to the value of that revision only.
+type valueChange[S any] struct {
+	ifRevision int64
+	change     func(*S) error
+}
+
+// rewrite makes the object at id what a change says. spec says what there is, to be applied at the revision it has.
+func rewrite[T, S any](ctx context.Context, s *server, id sdn.ID, by valueChange[S], get func(context.Context, sdn.ID) (T, error), spec func(T) (S, sdn.Meta),
+	apply func(context.Context, S) (T, error)) (out T, err error) {
+	unlock, err := s.locks.lock(ctx, string(id))
+	if err != nil {
+		return out, err
+	}
+	defer unlock()
+	for n := 1; ; n++ {
+		if out, err = get(ctx, id); err != nil {
+			return out, err
+		}
+		value, m := spec(out)
+		if by.ifRevision != 0 && by.ifRevision != m.Revision {
+			return out, &sdn.Error{Kind: sdn.KindConflict, Reason: sdn.Stale, ID: string(id), Detail: fmt.Sprintf("it is at revision %d, not %d", m.Revision, by.ifRevision)}
+		}
+		if err := by.change(&value); err != nil {
+			return out, err
+		}
+		if out, err = apply(ctx, value); sdn.ReasonOf(err) != sdn.Stale || by.ifRevision != 0 || n == rewrites {
+			return out, err
+		}
+	}
+}
+
+// retagged is the change of tags alone that the tags' paths ask for.
+func retagged[S any](p sdn.Patch, base func(*S) *sdn.Base) valueChange[S] {
+	return valueChange[S]{p.IfRevision, func(value *S) error {
+		base(value).Tags = *p.Tags
+		return nil
+	}}
+}
+
+// unlessThere gives the object of a Key, and makes it where there is none: what it is others may have changed since it was made.
+func unlessThere[T any](ctx context.Context, s *server, title string, key sdn.Key, find func(sdn.Match) iter.Seq2[T, error], create func() (T, error)) (out T, err error) {
+	if key.IsZero() {
+		return create()
+	}
+	unlock, err := s.locks.lock(ctx, title+" "+key.String())
+	if err != nil {
+		return out, err
+	}
+	defer unlock()
+	if there, ok, err := sdn.First(find(sdn.Match{Keys: []sdn.Key{key}})); ok || err != nil {
+		return there, err
+	}
+	return create()
+}
+
+// checked gives the two ways to delete an object, at any revision and at one, that first ask whether it may be.
+func (s *server) checked(kind sdn.Noun, check func(context.Context, sdn.ID) error, remove func(context.Context, sdn.ID) error) (
+	plain func(context.Context, sdn.ID) error, at func(context.Context, sdn.ID, int64) error) {
+	at = func(ctx context.Context, id sdn.ID, revision int64) error {
+		if err := check(ctx, id); err != nil {
+			return err
+		}
+		if conditional, ok := s.p.(sdn.ConditionalDelete); ok && revision != 0 {
+			if err := conditional.DeleteIf(ctx, kind, id, revision); !sdn.IsUnsupported(err) {
+				return err
+			}
+		}
+		return remove(ctx, id)
+	}
+	return func(ctx context.Context, id sdn.ID) error { return at(ctx, id, 0) }, at
+}
+
+// rebase writes what a patch says of every object into a value's Base.
+func rebase(b *sdn.Base, p sdn.Patch) {
+	if p.Key != nil {
+		b.Key = *p.Key
+	}
+	if p.Name != nil {
+		b.Name = *p.Name
+	}
+	if p.Description != nil {
+		b.Description = *p.Description
+	}
+}
+
+// cannotClear refuses to take away a name or a description: in a value what is zero stays as it is.
+func cannotClear(title string, m sdn.Meta, p sdn.Patch) error {
+	field := ""
+	switch {
+	case p.Name != nil && *p.Name == "" && m.Name != "":
+		field = "name"
+	case p.Description != nil && *p.Description == "" && m.Description != "" && p.Key == nil:
+		field = "description"
+	default:
+		return nil
+	}
+	return &sdn.Error{Kind: sdn.KindUnsupported, Noun: title, ID: string(m.ID), Field: field, Detail: "it can become another, but not none"}
+}
+
+// locks are mutexes by name, whose waiters give up with their context. A name that nobody holds costs nothing.
+type locks struct {
+	mu   sync.Mutex
+	held map[string]*held
+}
+
+type held struct {
+	turn  chan struct{} // holds one element while somebody has the lock
+	users int           // who have it or wait for it
+}
+
+// lock waits for the name. The function it gives lets go.
+func (l *locks) lock(ctx context.Context, name string) (unlock func(), err error) {
+	l.mu.Lock()
+	if l.held == nil {
+		l.held = map[string]*held{}
+	}
+	h := l.held[name]
+	if h == nil {
+		h = &held{turn: make(chan struct{}, 1)}
+		l.held[name] = h
+	}
+	h.users++
+	l.mu.Unlock()
+	leave := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if h.users--; h.users == 0 {
+			delete(l.held, name)
+		}
+	}
+	select {
+	case h.turn <- struct{}{}:
+		return func() { <-h.turn; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, sdn.Unavailable(context.Cause(ctx), "API", "another call for the same object has not ended in time")
+	}
+}

@@ -1,0 +1,182 @@
+package restapi
+
+import (
+	"net/http"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// maxTags is how many tags an object may have.
+const maxTags = 50
+
+// serveTags adds the tags of a noun's objects.
+func (n noun[T, E, S, P]) serveTags(s *server, path string) {
+	s.handle(path, map[string]handler{http.MethodGet: n.tags, http.MethodPut: n.setTags, http.MethodPost: n.addTags, http.MethodDelete: n.dropTags})
+	s.handle(path+"/{tag}", map[string]handler{http.MethodGet: n.tag, http.MethodPut: n.addTag, http.MethodDelete: n.dropTag})
+}
+
+// tagged gives the object's tags, of an object that the caller may change where the call does.
+func (n noun[T, E, S, P]) tagged(c *call) (sdn.Meta, error) {
+	get := n.own
+	if c.reads() {
+		get = n.need
+	}
+	t, err := get(c, c.target())
+	if sdn.IsNotFound(err) {
+		err = &Error{Status: http.StatusNotFound, Type: "TagResourceNotFound", Message: "Resource " + n.title + " " + string(c.target()) + " could not be found."}
+	}
+	if err != nil {
+		return sdn.Meta{}, err
+	}
+	return n.meta(t), nil
+}
+
+// attempts is how often a change of tags is tried where somebody else changes the object at the same time.
+const attempts = 10
+
+// change makes the object's tags what of says, without losing what another does at the same time. of may refuse.
+func (n noun[T, E, S, P]) changeTags(c *call, of func(tags []string) ([]string, error)) (tags []string, err error) {
+	for range attempts {
+		m, err := n.tagged(c)
+		if err != nil {
+			return nil, err
+		}
+		if tags, err = of(slices.Clone(m.Tags)); err != nil {
+			return nil, err
+		}
+		if len(tags) > maxTags && len(tags) > len(m.Tags) {
+			return nil, badRequest("Invalid input for tags. Reason: an object can have at most 50 tags.")
+		}
+		err = n.retag(c.ctx(), m.ID, sdn.Patch{IfRevision: m.Revision, Tags: &tags})
+		if sdn.ReasonOf(err) != sdn.Stale {
+			return tags, err
+		}
+	}
+	return nil, sdn.Conflict(sdn.Stale, n.title, "tags", "others change it all the time")
+}
+
+func (n noun[T, E, S, P]) tags(w http.ResponseWriter, c *call) error {
+	m, err := n.tagged(c)
+	if err == nil {
+		writeJSON(w, http.StatusOK, map[string][]string{"tags": list(m.Tags)})
+	}
+	return err
+}
+
+func (n noun[T, E, S, P]) tag(w http.ResponseWriter, c *call) error {
+	m, err := n.tagged(c)
+	if err != nil {
+		return err
+	}
+	if tag := c.PathValue("tag"); !slices.Contains(m.Tags, tag) {
+		return tagNotFound(tag)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func tagNotFound(tag string) error {
+	return &Error{Status: http.StatusNotFound, Type: "TagNotFound", Message: "Tag " + tag + " could not be found."}
+}
+
+// bodyTags reads {"tags": […]}.
+func (c *call) bodyTags() ([]string, error) {
+	document, err := c.document()
+	if err != nil {
+		return nil, err
+	}
+	items, ok := document["tags"].([]any)
+	if !ok {
+		return nil, tagError("Invalid tags body")
+	}
+	tags := []string{}
+	for _, item := range items {
+		tag, ok := item.(string)
+		if !ok {
+			return nil, tagError("'" + show(item) + "' is not a valid string")
+		}
+		if slices.Contains(tags, tag) {
+			return nil, tagError("Duplicate items in the list: '" + tag + "'")
+		}
+		if err := checkTag(tag); err != nil {
+			return nil, err
+		}
+		tags = append(tags, tag)
+	}
+	return tags, nil
+}
+
+func checkTag(tag string) error {
+	if n := utf8.RuneCountInString(tag); n > maxText {
+		return tagError("'" + tag + "' exceeds maximum length of 255")
+	} else if n == 0 {
+		return tagError("'' is not a valid tag")
+	}
+	return nil
+}
+
+func tagError(what string) error {
+	return &Error{Status: http.StatusBadRequest, Type: "InvalidInput", Message: "Invalid input for operation: " + what + "."}
+}
+
+func (n noun[T, E, S, P]) setTags(w http.ResponseWriter, c *call) error {
+	tags, err := c.bodyTags()
+	if err != nil {
+		return err
+	}
+	if tags, err = n.changeTags(c, func([]string) ([]string, error) { return tags, nil }); err == nil {
+		writeJSON(w, http.StatusOK, map[string][]string{"tags": tags})
+	}
+	return err
+}
+
+// addTags adds several at once (extension tag-creation).
+func (n noun[T, E, S, P]) addTags(w http.ResponseWriter, c *call) error {
+	tags, err := c.bodyTags()
+	if err != nil {
+		return err
+	}
+	return n.written(w, c, http.StatusCreated, func(have []string) ([]string, error) { return union(have, tags), nil })
+}
+
+func union(have, more []string) []string {
+	for _, tag := range more {
+		if !slices.Contains(have, tag) {
+			have = append(have, tag)
+		}
+	}
+	return have
+}
+
+// written changes the tags and answers without a body.
+func (n noun[T, E, S, P]) written(w http.ResponseWriter, c *call, status int, of func([]string) ([]string, error)) error {
+	_, err := n.changeTags(c, of)
+	if err == nil {
+		w.WriteHeader(status)
+	}
+	return err
+}
+
+func (n noun[T, E, S, P]) addTag(w http.ResponseWriter, c *call) error {
+	tag := c.PathValue("tag")
+	if err := checkTag(tag); err != nil {
+		return err
+	}
+	return n.written(w, c, http.StatusCreated, func(have []string) ([]string, error) { return union(have, []string{tag}), nil })
+}
+
+func (n noun[T, E, S, P]) dropTag(w http.ResponseWriter, c *call) error {
+	tag := c.PathValue("tag")
+	return n.written(w, c, http.StatusNoContent, func(have []string) ([]string, error) {
+		if !slices.Contains(have, tag) {
+			return nil, tagNotFound(tag)
+		}
+		return slices.DeleteFunc(have, func(t string) bool { return t == tag }), nil
+	})
+}
+
+func (n noun[T, E, S, P]) dropTags(w http.ResponseWriter, c *call) error {
+	return n.written(w, c, http.StatusNoContent, func([]string) ([]string, error) { return []string{}, nil })
+}

@@ -1,0 +1,199 @@
+package restapi
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// trunked is a provider that has trunks too, as the contract says.
+type trunked struct {
+	sdn.Provider
+	mu     sync.Mutex
+	trunks map[sdn.ID]sdn.Trunk
+}
+
+func (p *trunked) Capabilities() sdn.Capabilities {
+	c := p.Provider.Capabilities()
+	c.Trunks = true
+	return c
+}
+
+func (p *trunked) EnsureTrunk(_ context.Context, spec sdn.TrunkSpec) (sdn.Trunk, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, t := range p.trunks {
+		if !spec.Key.IsZero() && t.Key == spec.Key {
+			return t, nil
+		}
+		if t.Parent == spec.Parent {
+			return t, sdn.Conflict(sdn.Exists, "trunk", "parent", "has another trunk")
+		}
+	}
+	t := sdn.Trunk{Meta: sdn.Meta{ID: sdn.ID("trunk-" + strconv.Itoa(len(p.trunks))), Base: spec.Base, Revision: 1}, Parent: spec.Parent, Disabled: spec.Disabled}
+	p.trunks[t.ID] = t
+	return t, nil
+}
+
+func (p *trunked) Trunk(_ context.Context, id sdn.ID) (sdn.Trunk, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t, there := p.trunks[id]; there {
+		return t, nil
+	}
+	return sdn.Trunk{}, sdn.NotFound("trunk", id)
+}
+
+func (p *trunked) FindTrunks(_ context.Context, q sdn.TrunkQuery) iter.Seq2[sdn.Trunk, error] {
+	return func(yield func(sdn.Trunk, error) bool) {
+		for _, id := range slices.Sorted(maps.Keys(p.trunks)) {
+			if q.Matches(p.trunks[id]) && !yield(p.trunks[id], nil) {
+				return
+			}
+		}
+	}
+}
+
+func (p *trunked) change(id sdn.ID, of func(*sdn.Trunk) error) (sdn.Trunk, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t, there := p.trunks[id]
+	if !there {
+		return t, sdn.NotFound("trunk", id)
+	}
+	if err := of(&t); err != nil {
+		return t, err
+	}
+	t.Revision++
+	p.trunks[id] = t
+	return t, nil
+}
+
+func (p *trunked) UpdateTrunk(_ context.Context, id sdn.ID, change sdn.TrunkPatch) (sdn.Trunk, error) {
+	return p.change(id, func(t *sdn.Trunk) error {
+		if change.IfRevision != 0 && change.IfRevision != t.Revision {
+			return sdn.Conflict(sdn.Stale, "trunk", "", "stale")
+		}
+		if change.Name != nil {
+			t.Name = *change.Name
+		}
+		if change.Disabled != nil {
+			t.Disabled = *change.Disabled
+		}
+		if change.Tags != nil {
+			t.Tags = *change.Tags
+		}
+		return nil
+	})
+}
+
+func (p *trunked) AttachSubports(_ context.Context, id sdn.ID, subports []sdn.Subport) ([]sdn.Subport, error) {
+	_, err := p.change(id, func(t *sdn.Trunk) error {
+		for i, s := range subports {
+			if slices.ContainsFunc(t.Subports, func(have sdn.Subport) bool { return have.VLAN == s.VLAN && have.Port != s.Port }) {
+				return sdn.Conflict(sdn.Exists, "trunk", "subports["+strconv.Itoa(i)+"].vlan", "taken")
+			}
+		}
+		t.Subports = append(slices.Clone(t.Subports), subports...)
+		return nil
+	})
+	return subports, err
+}
+
+func (p *trunked) DetachSubports(_ context.Context, id sdn.ID, ports []sdn.ID) error {
+	_, err := p.change(id, func(t *sdn.Trunk) error {
+		t.Subports = slices.DeleteFunc(slices.Clone(t.Subports), func(s sdn.Subport) bool { return slices.Contains(ports, s.Port) })
+		return nil
+	})
+	return err
+}
+
+func (p *trunked) DeleteTrunk(_ context.Context, id sdn.ID) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.trunks, id)
+	return nil
+}
+
+func TestTrunks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.handler = NewHandler(&trunked{Provider: w.sdn, trunks: map[sdn.ID]sdn.Trunk{}}, Options{})
+	network, _ := w.wired(t, alice, "10.9.0.0/24")
+	parent, one, two := w.madePort(t, alice, network, ""), w.madePort(t, alice, network, ""), w.madePort(t, alice, network, "")
+	busy := w.madePort(t, alice, network, `, "device_id": "vm"`)
+	sub := func(port, vlan string) string {
+		return `{"port_id": "` + port + `", "segmentation_type": "vlan", "segmentation_id": ` + vlan + `}`
+	}
+	made := w.do(t, alice, "POST", "trunks", `{"trunk": {"name": "t", "port_id": "`+parent+`", "sub_ports": [`+sub(one, "100")+`]}}`, 201, "", "trunk")
+	shows(t, made, `{"name": "t", "port_id": "`+parent+`", "admin_state_up": true, "status": "ACTIVE", "project_id": "alice", "tags": [], "sub_ports": [`+sub(one, "100")+`]}`)
+	path := "trunks/" + made["id"].(string)
+	subs := func(list string) string { return `{"sub_ports": [` + list + `]}` }
+	refused{
+		{"a parent with a trunk", alice, "POST", "trunks", `{"trunk": {"port_id": "` + parent + `"}}`, 409, "TrunkPortInUse"},
+		{"no parent", alice, "POST", "trunks", `{"trunk": {}}`, 400, "HTTPBadRequest"},
+		{"a parent that is not there", alice, "POST", "trunks", `{"trunk": {"port_id": "none"}}`, 404, "PortNotFound"},
+		{"another's parent", bob, "POST", "trunks", `{"trunk": {"port_id": "` + parent + `"}}`, 404, "PortNotFound"},
+		{"another parent", alice, "PUT", path, `{"trunk": {"port_id": "x"}}`, 400, "HTTPBadRequest"},
+		{"a VLAN that is taken", alice, "PUT", path + "/add_subports", subs(sub(two, "100")), 409, "DuplicateSubPort"},
+		{"a port that is there", alice, "PUT", path + "/add_subports", subs(sub(one, "101")), 409, "TrunkPortInUse"},
+		{"the parent", alice, "PUT", path + "/add_subports", subs(sub(parent, "101")), 409, "ParentPortInUse"},
+		{"a machine's port", alice, "PUT", path + "/add_subports", subs(sub(busy, "101")), 409, "PortInUse"},
+		{"a port that is not there", alice, "PUT", path + "/add_subports", subs(sub("none", "101")), 404, "PortNotFound"},
+		{"VLAN 0", alice, "PUT", path + "/add_subports", subs(sub(two, "0")), 400, "InvalidInput"},
+		{"VLAN 4095", alice, "PUT", path + "/add_subports", subs(sub(two, "4095")), 400, "InvalidInput"},
+		{"one VLAN twice", alice, "PUT", path + "/add_subports", subs(sub(two, "5") + "," + sub(parent, "5")), 400, "InvalidInput"},
+		{"one port twice", alice, "PUT", path + "/add_subports", subs(sub(two, "5") + "," + sub(two, "6")), 400, "InvalidInput"},
+		{"no VLAN", alice, "PUT", path + "/add_subports", subs(`{"port_id": "` + two + `"}`), 400, "InvalidInput"},
+		{"the network's VLAN", alice, "PUT", path + "/add_subports", subs(`{"port_id": "` + two + `", "segmentation_type": "inherit", "segmentation_id": 5}`), 400, "InvalidInput"},
+		{"one of two that is not there", alice, "PUT", path + "/remove_subports", subs(`{"port_id": "` + one + `"}, {"port_id": "` + two + `"}`), 404, "SubPortNotFound"},
+		{"another's", bob, "GET", path + "/get_subports", "", 404, "TrunkNotFound"},
+	}.run(t, w)
+	shows(t, w.do(t, alice, "PUT", path+"/add_subports", subs(sub(two, "200")), 200, "", ""), `{"id": "`+made["id"].(string)+`", "sub_ports": [`+sub(one, "100")+","+sub(two, "200")+`]}`)
+	shows(t, w.do(t, alice, "PUT", path+"/remove_subports", subs(`{"port_id": "`+one+`"}`), 200, "", ""), `{"sub_ports": [`+sub(two, "200")+`]}`)
+	shows(t, w.do(t, guest, "GET", path+"/get_subports", "", 200, "", ""), `{"sub_ports": [`+sub(two, "200")+`]}`)
+	shows(t, w.do(t, alice, "PUT", path, `{"trunk": {"admin_state_up": false, "name": "u"}}`, 200, "", "trunk"), `{"admin_state_up": false, "name": "u"}`)
+	refused{
+		{"added to a disabled one", alice, "PUT", path + "/add_subports", subs(sub(one, "100")), 409, "TrunkDisabled"},
+		{"removed from a disabled one", alice, "PUT", path + "/remove_subports", subs(`{"port_id": "` + two + `"}`), 409, "TrunkDisabled"},
+		{"a disabled one", alice, "DELETE", path, "", 409, "TrunkDisabled"},
+	}.run(t, w)
+	w.do(t, alice, "PUT", path, `{"trunk": {"admin_state_up": true}}`, 200, "", "trunk")
+	w.do(t, alice, "DELETE", path, "", 204, "", "")
+	w.do(t, alice, "DELETE", path, "", 404, "TrunkNotFound", "")
+	w.do(t, alice, "POST", "trunks", `{"trunk": {"port_id": "`+parent+`", "sub_ports": [`+sub(one, "1")+","+sub("none", "2")+`]}}`, 404, "PortNotFound", "")
+	if all := w.found(t, alice, "trunks?port_id="+parent, "trunks"); len(all) != 0 {
+		t.Errorf("a trunk whose subports are refused is there: %v", all)
+	}
+}
+
+// What the provider has not there is no path for, and no extension tells of it.
+func TestNoSuchNoun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.handler = NewHandler(poor{w.sdn}, Options{})
+	for _, path := range []string{"trunks", "trunks/x", "trunks/x/get_subports", "qos/policies", "qos/rule-types", "security-groups", "security-group-rules/x", "address-groups",
+		"floatingips/" + string(w.fip.ID) + "/port_forwardings"} {
+		w.do(t, root, "GET", path, "", 404, "HTTPNotFound", "")
+	}
+	aliases := names(w.found(t, root, "extensions", "extensions"), "alias")
+	for _, alias := range []string{"trunk", "qos", "security-group", "address-group", "floating-ip-port-forwarding"} {
+		if slices.Contains(aliases, alias) {
+			t.Errorf("the extension %s is listed", alias)
+		}
+	}
+	if !slices.Contains(aliases, "router") {
+		t.Errorf("extensions %v", aliases)
+	}
+}
+
+// poor is a provider without what can be left out.
+type poor struct{ sdn.Provider }
+
+func (poor) Capabilities() sdn.Capabilities { return sdn.Capabilities{Routers: true} }
