@@ -71,8 +71,20 @@ func newAPI(cfg config.Config, back *backend, plain bool, m *metrics.API, log *s
 		return nil, err
 	}
 	gate.Rate = cfg.SDN.Rate
-	a.public = apigate.New(gate)
+	a.public = asked(scheme, apigate.New(gate))
 	return a, nil
+}
+
+// asked tells the API by what scheme it is asked, which its links must have: of a connection whose number is bounded net/http does not know that it is TLS. What a
+// proxy in front says counts more.
+func asked(scheme string, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		const header = "X-Forwarded-Proto"
+		if r.Header.Get(header) == "" {
+			r.Header.Set(header, scheme)
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // asCaller puts who asks into a request's context. Root makes what belongs to no project.

@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -63,6 +65,10 @@ func TestFilterLive(t *testing.T) {
 			f.join(&server, "server")
 			alive("no rule left", cut, false)
 			alive("another port", kept, true)
+			// what is remembered of packets runs out; what is remembered of flows does not
+			f.forgetPackets()
+			alive("packets forgotten", kept, true)
+			alive("packets forgotten, no rule left", cut, false)
 			f.group("server", slices.Concat(anything(policy.Egress), web, other)...)
 			alive("allowed again", f.converse(client.ns, server.ns, net.JoinHostPort(host, "80")), true)
 			// the client's own rules count as well
@@ -70,6 +76,14 @@ func TestFilterLive(t *testing.T) {
 			alive("forbidden to the client", kept, false)
 			f.group("client", anything(policy.Egress)...)
 			alive("allowed to the client again", kept, true)
+			// one side is done, the other goes on
+			must(t, kept.out.(*net.TCPConn).CloseWrite())
+			for range 2 {
+				f.forgetPackets()
+				if !says(kept.in, kept.out, true) {
+					t.Errorf("%s: the server cannot send after the client has ended", host)
+				}
+			}
 		}
 	}
 	// A port that is unfiltered, and filtered again.
@@ -88,6 +102,16 @@ func TestFilterLive(t *testing.T) {
 	for range 3 {
 		f.redial(near, server, "10.0.0.5:80")
 	}
+}
+
+// forgetPackets does what time does with what is remembered of packets.
+func (f *filtered) forgetPackets() {
+	f.t.Helper()
+	var b strings.Builder
+	for _, set := range []string{"out4", "out6", "in4", "in6"} {
+		b.WriteString("nft flush set bridge kuryr_policy live_" + set + "\n")
+	}
+	f.sh(f.domain(f.d.ID), b.String())
 }
 
 // redial makes a connection from a fixed port, and ends it with a reset so that the port is free again.
@@ -114,18 +138,79 @@ func (f *filtered) redial(from, to container, address string) {
 	_ = in.Close()
 }
 
+// TestFilterUndisturbed changes rules, members and ports' groups while both ends of a connection send, which they all allow: the filter drops nothing.
+func TestFilterUndisturbed(t *testing.T) {
+	t.Parallel()
+	f := newFiltered(t)
+	server, client := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5"), f.plug(f.d.ID, f.d.Bridges[1], "10.0.1.7")
+	web := ports(policy.Ingress, unix.IPPROTO_TCP, 80, 80)
+	f.group("web", append(anything(policy.Egress), web)...)
+	f.group("more", append(anything(policy.Egress), web)...)
+	f.join(&server, "web")
+	f.join(&client, "more")
+	c := f.converse(client.ns, server.ns, "10.0.0.5:80")
+	done := make(chan struct{})
+	var all sync.WaitGroup
+	for _, ends := range [][2]net.Conn{{c.in, c.out}, {c.out, c.in}} {
+		_, _ = ends[0].SetDeadline(time.Time{}), ends[1].SetDeadline(time.Time{})
+		all.Go(func() {
+			// one byte at a time, so that a queue that overflows drops nothing either
+			for b := make([]byte, 1); ; {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if _, err := ends[0].Write(b); err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := io.ReadFull(ends[1], b); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 30 {
+		f.group("web", append(anything(policy.Egress), web, ports(policy.Ingress, unix.IPPROTO_UDP, uint16(i+1), uint16(i+1)))...)
+		f.join(&server, "web", "more")
+		f.join(&server, "more")
+		f.join(&client, "web")
+		f.join(&server, "web")
+		f.join(&client, "more")
+	}
+	close(done)
+	all.Wait()
+	listing := f.sh(f.domain(f.d.ID), "nft list table bridge kuryr_policy")
+	if !strings.Contains(listing, "counter packets 0 bytes 0 drop") {
+		t.Fatal("no rule that drops is counted")
+	}
+	for line := range strings.Lines(listing) {
+		if strings.Contains(line, "counter packets") && !strings.Contains(line, "packets 0 ") {
+			t.Errorf("dropped by %s", strings.TrimSpace(line))
+		}
+	}
+}
+
 // TestFilterDatagrams is TestFilterLive for UDP: a flow in which both sides send, and one in which one side does.
 func TestFilterDatagrams(t *testing.T) {
 	t.Parallel()
 	f := newFiltered(t)
 	server := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5")
-	client := f.plug(f.d.ID, f.d.Bridges[1], "10.0.1.7", "fd00:b::7")
+	near, far := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6"), f.plug(f.d.ID, f.d.Bridges[1], "10.0.1.7", "fd00:b::7")
 	rule := bothFamilies(ports(policy.Ingress, unix.IPPROTO_UDP, 500, 500))
 	f.group("server", slices.Concat(anything(policy.Egress), rule)...)
 	f.group("client", anything(policy.Egress)...)
 	f.join(&server, "server")
-	f.join(&client, "client")
-	for _, hosts := range [][2]string{{"10.0.0.5", "10.0.1.7"}, {"fd00:a::5", "fd00:b::7"}} {
+	f.join(&near, "client")
+	f.join(&far, "client")
+	for i, hosts := range [][2]string{{"10.0.0.5", "10.0.1.7"}, {"fd00:a::5", "fd00:b::7"}, {"10.0.0.5", "10.0.0.6"}, {"fd00:a::5", "fd00:a::6"}} {
+		client := far
+		if i > 1 {
+			client = near
+		}
+		f.group("server", slices.Concat(anything(policy.Egress), rule)...)
 		there, here := netip.AddrPortFrom(netip.MustParseAddr(hosts[0]), 500), netip.AddrPortFrom(netip.MustParseAddr(hosts[1]), 501)
 		in, out := f.datagrams(server, there), f.datagrams(client, here)
 		alive := func(what string, want bool) {
@@ -165,7 +250,7 @@ func TestFilterDatagrams(t *testing.T) {
 		if _, err := c.Read(make([]byte, 9)); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("%s: %v, want the server's word that nobody listens", deaf, err)
 		}
-		_ = c.Close()
+		_ = errors.Join(c.Close(), in.Close(), out.Close())
 	}
 }
 
@@ -319,6 +404,31 @@ func TestFilterOutside(t *testing.T) {
 	out, _ := f.try(near.ns, "ping -n -c 1 -W 2 -t 1 "+neighbourAddr4)
 	if !strings.Contains(out, "Time to live exceeded") {
 		t.Errorf("no word of the router that the time to live was exceeded: %s", out)
+	}
+}
+
+// TestFilterOtherKinds sends frames that are neither IP nor ARP, which no rule can let pass, to a port that is filtered.
+func TestFilterOtherKinds(t *testing.T) {
+	t.Parallel()
+	f := newFiltered(t)
+	receiver, sender := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5"), f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6")
+	bare := sender.port
+	bare.Guard = false
+	must(t, f.f.UpdatePorts(context.Background(), f.d.ID, []Port{sender.port}, []Port{bare}))
+	f.group("any", slices.Concat(anything(policy.Ingress), anything(policy.Egress))...)
+	in, out, mac := newWire(t, receiver.ns), newWire(t, sender.ns), sender.port.MAC
+	other, arp, marker := ethernet(mac, 0x88cc, make([]byte, 46)), arpFrame(mac, mac, "10.0.0.6", "10.0.0.200"), udp4(mac, "10.0.0.6", 9)
+	for _, filtered := range []bool{false, true} {
+		if filtered {
+			f.join(&receiver, "any")
+		}
+		for _, frame := range [][]byte{other, arp} {
+			out.send(frame)
+			out.send(marker)
+			if want := !filtered || string(frame) == string(arp); in.sees(frame, marker) != want {
+				t.Errorf("filtered %v: frame of type %x passes: %v, want %v", filtered, frame[12:14], !want, want)
+			}
+		}
 	}
 }
 

@@ -33,11 +33,12 @@ const (
 	tcpFor         = 5 * 24 * time.Hour
 	tcpBegunFor    = 2 * time.Minute
 	tcpEndedFor    = 2 * time.Minute
+	tcpResetFor    = 10 * time.Second
 	datagramsFor   = 2 * time.Minute // longer than liveFor, since what is in "live" does not renew its flow
 	echoFor        = 30 * time.Second
 	otherFor       = 2 * time.Minute
 	fragmentsFor   = 30 * time.Second
-	flowsAtMost    = 1 << 16 // in each set
+	flowsAtMost    = 1 << 18 // in each set: as connection tracking has on a machine of 4 GB
 	fragmentsMost  = 1 << 12
 	basePriority   = -250 // after the guard of package fabric
 	fin, syn, rst  = 1, 2, 4
@@ -287,7 +288,12 @@ func baseChains() []chain {
 		for _, v := range versions {
 			c.add("IPv"+v.String(), v.matches(), goTo(hook{d, v}.chain("live")))
 		}
-		list = append(list, c)
+		other := chain{name: "other_" + d.side()}
+		c.add("ARP, which the guard looks at", meta(expr.MetaKeyPROTOCOL, expr.CmpOpEq, binary.BigEndian.AppendUint16(nil, unix.ETH_P_ARP)), accept)
+		c.add("anything else", goTo(other.name))
+		hook{d: d}.addProfile(&other)
+		other.add("no rule can let it pass", drop)
+		list = append(list, c, other)
 		for _, v := range versions {
 			list = append(list, hook{d, v}.chains()...)
 		}
@@ -307,10 +313,7 @@ func (h hook) chains() []chain {
 	live.add("judged a moment ago", inSet(h.live(), h.set(setLive)), accept)
 	live.add("else", goTo(judge.name))
 
-	judge.add("no profile", setMark(0))
-	judge.add("profile of the port", exprs{loadMeta(h.name(), 1), &expr.Lookup{SourceRegister: 1, DestRegister: 1, IsDestRegSet: true, SetName: setPorts},
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true}})
-	judge.add("port without filter", meta(expr.MetaKeyMARK, expr.CmpOpEq, markBytes(0)), accept)
+	h.addProfile(&judge)
 	judge.add("rest of a packet that passed", h.fragment("later"), inSet(h.fragmentKey(), h.set(setFragments)), accept)
 	judge.add("rest of another", h.fragment("later"), drop)
 	if h.v == v4 {
@@ -331,6 +334,14 @@ func (h hook) chains() []chain {
 		list = append(list, h.learnChain(d), h.tcpChain(d))
 	}
 	return list
+}
+
+// addProfile has a chain let pass what is of a port without filter; for others the mark is the number of the profile.
+func (h hook) addProfile(c *chain) {
+	c.add("no profile", setMark(0))
+	c.add("profile of the port", exprs{loadMeta(h.name(), 1), &expr.Lookup{SourceRegister: 1, DestRegister: 1, IsDestRegSet: true, SetName: setPorts},
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true}})
+	c.add("port without filter", meta(expr.MetaKeyMARK, expr.CmpOpEq, markBytes(0)), accept)
 }
 
 func (h hook) icmpChains(began string, answers exprs, begins string) []chain {
@@ -387,8 +398,9 @@ func (h hook) tcpChain(began Direction) chain {
 		c.add("a new one is not at its end", only, forget(h.flow(), h.closing()))
 		c.add("nor is it the other side's", only, forget(h.flow(), h.flows(began.opposite())))
 	}
-	begins, ends := flags(syn, expr.CmpOpNeq, 0), flags(fin|rst, expr.CmpOpNeq, 0)
+	begins, ends, breaks := flags(syn, expr.CmpOpNeq, 0), flags(fin, expr.CmpOpNeq, 0), flags(rst, expr.CmpOpNeq, 0)
 	c.add("begins", begins, remember(h.flow(), flows, tcpBegunFor), accept)
+	c.add("breaks off", breaks, remember(h.flow(), h.closing(), tcpResetFor), remember(h.flow(), flows, tcpResetFor), accept)
 	c.add("ends", ends, remember(h.flow(), h.closing(), tcpEndedFor))
 	tcp := proto(unix.IPPROTO_TCP)
 	c.add("at its end", tcp, inSet(h.flow(), h.closing()), remember(h.flow(), flows, tcpEndedFor), remember(h.flow(), h.closing(), tcpEndedFor), accept)

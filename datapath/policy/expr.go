@@ -92,7 +92,7 @@ func jump(chain string) exprs { return exprs{&expr.Verdict{Kind: expr.VerdictJum
 
 var (
 	accept = exprs{&expr.Verdict{Kind: expr.VerdictAccept}}
-	drop   = exprs{&expr.Verdict{Kind: expr.VerdictDrop}}
+	drop   = exprs{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}} // for who looks by hand
 )
 
 // rule has a comment that says what it is for.

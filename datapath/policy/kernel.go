@@ -247,7 +247,7 @@ func verdictChain(attributes []byte) string {
 }
 
 // syncRules makes a chain that is there have these rules, by the fewest changes; their order does not matter, unless ordered is set: then a chain that
-// differs is written anew. It reports whether a rule goes.
+// differs is written anew. It reports whether there was anything to do.
 func (t *transaction) syncRules(f *Filter, c chain, ordered bool) (differs bool, err error) {
 	have, err := f.conn.GetRules(table(), &nftables.Chain{Name: c.name, Table: table()})
 	if err != nil {

@@ -166,6 +166,22 @@ func TestRevision(t *testing.T) {
 	}
 }
 
+// TestUntold checks that a group of a port's that is not told of lets nothing pass, and hinders no other.
+func TestUntold(t *testing.T) {
+	t.Parallel()
+	ns := require(t)
+	f := newFilter(t, ns)
+	s := State{Ports: []Port{{Tap: "tapx", Groups: []string{"a", "b"}}}, Groups: []Group{{ID: "a", Revision: 1, Rules: []Rule{{ID: "1"}}}}}
+	must(t, f.Reconcile(s, false, func(_, _, _ string) {}))
+	if out := nft(t, ns, "list", "chain", "bridge", tableName, "ingress-b"); strings.Contains(out, "comment") {
+		t.Errorf("rules of an unknown group: %s", out)
+	}
+	b := Group{ID: "b", Revision: 1, Rules: []Rule{{ID: "2"}}}
+	must(t, f.UpdateGroups([]Group{b}, nil))
+	s.Groups = append(s.Groups, b)
+	must(t, f.Reconcile(s, false, func(object, want, have string) { t.Errorf("%s: want %q, have %q", object, want, have) }))
+}
+
 // TestInvalid checks that what would mean something else than it says is refused.
 func TestInvalid(t *testing.T) {
 	t.Parallel()
@@ -215,6 +231,7 @@ func TestSequences(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		f := newFilter(t, nstest.New(t))
 		groups, sets, ports := map[string]Group{}, map[string]Set{}, map[string]Port{}
+		earlier := map[string][]Port{} // every value that a port ever had: a change that did not get through is made again with the next one
 		revision := int64(0)
 		drawGroup := func(id string) Group {
 			revision++
@@ -242,25 +259,22 @@ func TestSequences(t *testing.T) {
 				sets[id] = drawSet(id)
 				must(rt, f.UpdateGroups([]Group{groups["a"]}, []Set{sets[id]}))
 			case 2:
-				old, there := ports[id]
 				now := Port{Tap: "tap" + id, Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, id[0]}), netip.AddrFrom16([16]byte{0xfd, 15: id[0]})},
 					Groups: rapid.SliceOfNDistinct(rapid.SampledFrom(ids), 0, 3, rapid.ID[string]).Draw(rt, "groups"),
 					Pairs:  rapid.SliceOfNDistinct(rapid.SampledFrom(prefixes), 0, 3, rapid.ID[netip.Prefix]).Draw(rt, "pairs"),
 					Limits: Limits{EgressKbps: rapid.Int64Range(0, 2).Draw(rt, "kbps"), DSCP: rapid.Uint8Range(0, 2).Draw(rt, "dscp")}}
-				var remove []Port
-				if there {
-					remove = append(remove, old)
-				}
+				remove := earlier[id]
 				for range rapid.IntRange(1, 2).Draw(rt, "times") {
 					must(rt, f.UpdatePorts(remove, []Port{now}))
 				}
-				ports[id] = now
+				ports[id], earlier[id] = now, append(earlier[id], now)
 			case 3:
 				if old, there := ports[id]; there {
 					for range rapid.IntRange(1, 2).Draw(rt, "times") {
 						must(rt, f.UpdatePorts([]Port{old}, nil))
 					}
 					delete(ports, id)
+					earlier[id] = nil
 				}
 			case 4:
 				must(rt, f.UpdateGroups([]Group{groups[id]}, []Set{sets[id]}))

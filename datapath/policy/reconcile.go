@@ -19,7 +19,7 @@ type State struct {
 	Sets   []Set
 }
 
-// needed leaves of the state's groups what ports have, and of its sets what those groups' rules name.
+// needed leaves of the state's groups what ports have, each of them, and of its sets what those groups' rules name.
 func (s State) needed() State {
 	groups, sets := map[string]bool{}, map[string]bool{}
 	for _, p := range s.Ports {
@@ -28,6 +28,13 @@ func (s State) needed() State {
 		}
 	}
 	s.Groups = slices.DeleteFunc(slices.Clone(s.Groups), func(g Group) bool { return !groups[g.ID] })
+	for _, g := range s.Groups {
+		delete(groups, g.ID)
+	}
+	// One that is not told lets nothing pass: better that than no filter for all the others.
+	for _, id := range slices.Sorted(maps.Keys(groups)) {
+		s.Groups = append(s.Groups, Group{ID: id, Revision: -1})
+	}
 	for _, g := range s.Groups {
 		for _, r := range g.Rules {
 			sets[r.RemoteSet] = true

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/policy"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -189,6 +190,20 @@ func TestDrops(t *testing.T) {
 	way := Way{Flow: cross, From: w.port(c), Container: sites[0], Router: sites[1], Host: sites[2], Uplink: fabric.UplinkName(r.id)}
 	if plan, err := Plan(way); err != nil || !plan[len(plan)-1].Stop || !strings.Contains(plan[len(plan)-1].What, "nothing else into a router") {
 		t.Errorf("plan: %v, %+v", err, plan)
+	}
+
+	// Security groups: the called port's, then the caller's own.
+	must(t, w.f.UpdateGroups(t.Context(), r.id, []policy.Group{{ID: "nobody", Rules: []policy.Rule{{ID: "mail", Protocol: unix.IPPROTO_TCP, First: 25, Last: 25}}}}, nil))
+	for _, one := range []struct {
+		c     container
+		chain string
+	}{{e, "bridge kuryr_policy ingress_of_"}, {c, "bridge kuryr_policy egress_of_"}} {
+		filtered := one.c.port
+		filtered.Groups = []string{"nobody"}
+		must(t, w.f.UpdatePorts(t.Context(), r.id, []fabric.Port{one.c.port}, []fabric.Port{filtered}))
+		near := flow(unix.IPPROTO_TCP, "10.1.0.2", "10.1.0.3", 80)
+		wants(t, follow(t, near, sites, 3), Dropped, false, `"no rule lets it pass"`, one.chain, "in router")
+		must(t, w.f.UpdatePorts(t.Context(), r.id, []fabric.Port{filtered}, []fabric.Port{one.c.port}))
 	}
 
 	// The guard: an address that is not the port's, then elements that are gone.

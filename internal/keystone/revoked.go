@@ -39,7 +39,7 @@ func loadRevoked(path string, now time.Time) (*revoked, error) {
 		err = json.Unmarshal(data, &r.ends)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("revoked tokens: %s: %w", path, err)
+		return nil, fmt.Errorf("revoked tokens: %s cannot be read (deleted, tokens taken back within the last hour hold again): %w", path, err)
 	}
 	r.forget(now)
 	return r, nil

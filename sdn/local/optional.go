@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 
+	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -13,6 +14,7 @@ var (
 	_ sdn.ConditionalDelete = (*Provider)(nil)
 	_ sdn.QuotaReset        = (*Provider)(nil)
 	_ sdn.ForwardUpdate     = (*Provider)(nil)
+	_ sdn.MetaPatch         = (*Provider)(nil)
 )
 
 // DeleteIf deletes an object of any noun but forwardings, if it is still at the revision; 0 is any.
@@ -71,4 +73,33 @@ func (p *Provider) ResetQuota(ctx context.Context, project string) error {
 		t.wrote = true
 		return t.Bucket(quotaBucket).Delete(quotaKey(project))
 	})
+}
+
+// PatchMeta changes what every object has of one that is applied as a whole value.
+func (p *Provider) PatchMeta(ctx context.Context, noun sdn.Noun, id sdn.ID, change sdn.Patch) error {
+	if err := valid.Patch(string(noun), change); err != nil {
+		return err
+	}
+	return p.update(ctx, func(t *tx) error {
+		switch noun {
+		case sdn.NounSecurityGroup:
+			return patchMeta(t, securityGroups, id, change)
+		case sdn.NounAddressGroup:
+			return patchMeta(t, addressGroups, id, change)
+		case sdn.NounQoSPolicy:
+			return patchMeta(t, qosPolicies, id, change)
+		}
+		return sdn.Unsupported(string(noun), "it has a change of its own")
+	})
+}
+
+func patchMeta[T any, R row[T]](t *tx, of table[T, R], id sdn.ID, change sdn.Patch) error {
+	r, err := of.need(t.Tx, id)
+	if err != nil {
+		return err
+	}
+	if err := of.patch(t, r.meta(), change); err != nil {
+		return err
+	}
+	return of.put(t, r)
 }

@@ -50,6 +50,10 @@ func TestAddressGroups(t *testing.T) {
 	if !strings.Contains(said, "2001:db8::1/128") {
 		t.Errorf("%q does not tell which", said)
 	}
+	const key = `{"address_group": {"description": "kuryr/abc/test/one", "addresses": ["192.0.2.1"]}}`
+	first := w.do(t, alice, "POST", "address-groups", key, 201, "", "address_group")
+	shows(t, w.do(t, alice, "POST", "address-groups", strings.Replace(key, "192.0.2.1", "192.0.2.2", 1), 201, "", "address_group"), `{"id": "`+first["id"].(string)+`", "addresses": ["192.0.2.1/32"]}`)
+	w.do(t, bob, "POST", "address-groups", key, 409, "Conflict", "")
 	w.do(t, alice, "DELETE", path, "", 204, "", "")
 	w.do(t, alice, "GET", path, "", 404, "AddressGroupNotFound", "")
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -115,9 +114,12 @@ func (b *body) fixed(names ...string) {
 	}
 }
 
-// privileged refuses an attribute to all but administrators. It is not taken.
+// falseAnyway are the attributes for administrators that are false of a new object of which nothing is said.
+var falseAnyway = []string{"shared", "is_default", "router:external"}
+
+// privileged refuses an attribute to all but administrators. It is not taken. As in Neutron, who says of a new object what is so anyway has said nothing.
 func (b *body) privileged(name string) {
-	if b.has(name) && !b.caller.admin() {
+	if anyway := b.post && b.values[name] == false && slices.Contains(falseAnyway, name); b.has(name) && !anyway && !b.caller.admin() {
 		verb := "update_"
 		if b.post {
 			verb = "create_"
@@ -245,47 +247,6 @@ func (b *body) oneOf(name string, words ...string) *string {
 		return nil
 	}
 	return s
-}
-
-// addr takes an address.
-func (b *body) addr(name string) *netip.Addr {
-	s := b.text(name)
-	if s == nil {
-		return nil
-	}
-	addr, err := netip.ParseAddr(*s)
-	if err != nil || addr.Zone() != "" {
-		b.invalid(name, "'%s' is not a valid IP address", *s)
-		return nil
-	}
-	addr = addr.Unmap()
-	return &addr
-}
-
-// prefix takes a range. Bits beyond its length are cut, as Neutron does, and an address is the range of itself.
-func (b *body) prefix(name string) *netip.Prefix {
-	s := b.text(name)
-	if s == nil {
-		return nil
-	}
-	p, ok := parsePrefix(*s)
-	if !ok {
-		b.invalid(name, "'%s' is not a valid IP subnet", *s)
-		return nil
-	}
-	return &p
-}
-
-func parsePrefix(s string) (netip.Prefix, bool) {
-	if p, err := netip.ParsePrefix(s); err == nil && !p.Addr().Is4In6() {
-		return p.Masked(), true
-	}
-	addr, err := netip.ParseAddr(s)
-	if err != nil || addr.Zone() != "" {
-		return netip.Prefix{}, false
-	}
-	addr = addr.Unmap()
-	return netip.PrefixFrom(addr, addr.BitLen()), true
 }
 
 // show is a value as Neutron's messages have it.

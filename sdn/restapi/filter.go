@@ -22,6 +22,7 @@ type filter struct {
 	err    error
 	metas  []func(sdn.Meta) bool // further conditions
 	keep   []func(object) bool   // further conditions
+	wants  []want                // further conditions, each on one attribute
 }
 
 func newFilter(values url.Values) *filter { return &filter{values: maps.Clone(values)} }
@@ -156,7 +157,7 @@ func (f *filter) rest(known object) error {
 			strange = append(strange, name)
 			continue
 		}
-		f.keep = append(f.keep, f.condition(name, sample, texts != nil))
+		f.wants = append(f.wants, want{name, f.condition(name, sample, texts != nil)})
 	}
 	if f.err == nil && len(strange) > 0 {
 		f.err = badRequest("['" + strings.Join(strange, "', '") + "'] is invalid attribute for filtering")
@@ -165,7 +166,7 @@ func (f *filter) rest(known object) error {
 }
 
 // condition compares an attribute, or the elements of one that is a list, with the values left in the filter.
-func (f *filter) condition(name string, sample any, isList bool) func(object) bool {
+func (f *filter) condition(name string, sample any, isList bool) func(any) bool {
 	wanted := f.values[name]
 	if _, truth := sample.(bool); truth {
 		wanted = nil
@@ -173,24 +174,35 @@ func (f *filter) condition(name string, sample any, isList bool) func(object) bo
 			wanted = append(wanted, strconv.FormatBool(b))
 		}
 	}
-	return func(o object) bool {
+	return func(value any) bool {
 		if isList {
-			items, _ := o[name].([]any)
+			items, _ := value.([]any)
 			return slices.ContainsFunc(items, func(item any) bool { return slices.Contains(wanted, text(item)) })
 		}
-		return slices.Contains(wanted, text(o[name]))
+		return slices.Contains(wanted, text(value))
 	}
 }
 
-// keeps tells whether an object meets the conditions beyond the provider's query. encoded is asked for only where one needs it.
-func (f *filter) keeps(m sdn.Meta, encoded func() object) bool {
+// want is a condition on an attribute.
+type want struct {
+	name string
+	ok   func(value any) bool
+}
+
+// keeps tells whether an object meets the conditions beyond the provider's query. It is taken apart only where one needs that.
+func (f *filter) keeps(m sdn.Meta, r *row) bool {
 	for _, ok := range f.metas {
 		if !ok(m) {
 			return false
 		}
 	}
+	for _, w := range f.wants {
+		if !w.ok(r.value(w.name)) {
+			return false
+		}
+	}
 	for _, ok := range f.keep {
-		if !ok(encoded()) {
+		if !ok(r.object()) {
 			return false
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/http"
 	"net/netip"
+	"strings"
 
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -227,10 +228,14 @@ func errForwards(id sdn.ID) error {
 	return refuse(http.StatusConflict, "FipInUseByPortForwarding", "Floating IP %s in use by Port Forwarding resources.", id)
 }
 
-// unreachable says that no router leads to where a floating IP is to lead.
+// unreachable says in Neutron's words that a floating IP cannot lead to where it is to.
 func unreachable(err error, target sdn.Target) error {
 	var e *sdn.Error
-	if errors.As(err, &e) && e.Kind == sdn.KindNotFound && e.Noun == "router" {
+	switch {
+	case !errors.As(err, &e):
+	case e.Kind == sdn.KindInvalid && strings.HasPrefix(e.Field, "target"):
+		return badOf("floatingip", "Cannot add floating IP to port %s: %s", target.Port, e.Detail)
+	case e.Kind == sdn.KindNotFound && e.Noun == "router":
 		return refuse(http.StatusNotFound, "ExternalGatewayForFloatingIPNotFound",
 			"The external network is not reachable from the subnet of the port.  Therefore, cannot associate Port %s with a Floating IP.", target.Port)
 	}

@@ -44,6 +44,7 @@ func TestFloatingIPs(t *testing.T) {
 	lonely, _ := w.wired(t, alice, "10.8.0.0/24")
 	unreached := w.madePort(t, alice, lonely, "")
 	both := w.madePort(t, alice, network, `, "fixed_ips": [{"ip_address": "10.9.0.50"}, {"ip_address": "10.9.0.51"}]`)
+	bare := w.madePort(t, alice, network, `, "fixed_ips": []`)
 	hisNetwork, _ := w.wired(t, bob, "10.7.0.0/24")
 	his := w.madePort(t, bob, hisNetwork, "")
 	to := func(port, more string) string { return `{"floatingip": {"port_id": "` + port + `"` + more + `}}` }
@@ -54,6 +55,7 @@ func TestFloatingIPs(t *testing.T) {
 		{"one of two addresses", alice, "PUT", "floatingips/" + second, to(both, ""), 400, "BadRequest"},
 		{"an address of another", alice, "PUT", "floatingips/" + second, to(both, `, "fixed_ip_address": "10.9.0.52"`), 400, "BadRequest"},
 		{"an address of none", alice, "PUT", "floatingips/" + second, `{"floatingip": {"fixed_ip_address": "10.9.0.50"}}`, 400, "BadRequest"},
+		{"a port without an address", alice, "PUT", "floatingips/" + second, to(bare, ""), 400, "BadRequest"},
 		{"no port", alice, "PUT", "floatingips/" + second, to("none", ""), 404, "PortNotFound"},
 		{"another's port", alice, "PUT", "floatingips/" + second, to(his, ""), 404, "PortNotFound"},
 		{"a network inside", alice, "POST", "floatingips", `{"floatingip": {"floating_network_id": "` + network + `"}}`, 400, "BadRequest"},
@@ -140,7 +142,7 @@ func TestPortForwardingsWritten(t *testing.T) {
 		{"no outer port", alice, "POST", all, body(port, `, "internal_port": 1`), 400, "BadRequest"},
 		{"port 0", alice, "POST", all, body(port, `, "external_port": 0, "internal_port": 1`), 400, "HTTPBadRequest"},
 		{"a range backwards", alice, "POST", all, body(port, `, "external_port_range": "3:1", "internal_port": 1`), 400, "HTTPBadRequest"},
-		{"no protocol with ports", alice, "POST", all, `{"port_forwarding": {"protocol": "gre", "internal_port_id": "` + port + `"` + ports + `}}`, 400, "HTTPBadRequest"},
+		{"no protocol with ports", alice, "POST", all, `{"port_forwarding": {"protocol": "gre", "internal_port_id": "` + port + `"` + ports + `}}`, 400, "InvalidInput"},
 		{"without a protocol", alice, "POST", all, `{"port_forwarding": {"internal_port_id": "` + port + `"` + ports + `}}`, 400, "HTTPBadRequest"},
 		{"an address of another", alice, "POST", all, body(port, ports+`, "internal_ip_address": "10.9.0.99"`), 400, "BadRequest"},
 		{"no port", alice, "POST", all, body("none", ports), 404, "PortNotFound"},

@@ -158,7 +158,7 @@ func (s *server) forward(c *call, b *body, f sdn.Forward) sdn.Forward {
 	if value, given := b.take("protocol"); given {
 		protocol, known := parseProtocol(show(value))
 		if f.Protocol = protocol; !known || protocol != sdn.TCP && protocol != sdn.UDP && protocol != sdn.SCTP {
-			b.invalid("protocol", "'%s' is not in ['tcp', 'udp', 'sctp']", show(value))
+			b.fail(invalidInput("protocol: '%s' is not in ['tcp', 'udp', 'sctp']", show(value)))
 		}
 	}
 	f.External = b.portRange("external_port", f.External)

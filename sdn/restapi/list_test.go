@@ -201,3 +201,33 @@ func TestListAttributes(t *testing.T) {
 		{"GET", "/v2.0/networks.json?name=a", "", 200, "networks.0.name=a"},
 	})
 }
+
+// quickAsEncoded compares what an object gives quickly with what it is encoded to.
+func quickAsEncoded[T, E, S, P any](t *testing.T, n noun[T, E, S, P], object T) {
+	t.Helper()
+	known := 0
+	for name, want := range objectOf(n.encode(object)) {
+		got, ok := n.quickly(object, name)
+		if ok && compare(got, want) != 0 {
+			t.Errorf("%s: %s is %v quickly and %v encoded", n.title, name, got, want)
+		}
+		if ok {
+			known++
+		}
+	}
+	if known < 6 {
+		t.Errorf("%s: %d attributes are quick", n.title, known)
+	}
+}
+
+func TestQuick(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := &server{p: w.sdn}
+	quickAsEncoded(t, s.networks(), w.network)
+	quickAsEncoded(t, s.subnets(), w.subnet)
+	quickAsEncoded(t, s.subnetPools(), w.pool)
+	quickAsEncoded(t, s.ports(), w.port)
+	quickAsEncoded(t, s.routers(), w.router)
+	quickAsEncoded(t, s.floatingIPs(), w.fip)
+}

@@ -19,11 +19,14 @@ type noun[T, E, S, P any] struct {
 	title string   // of one object, as errors name it: "subnet pool"
 	kind  sdn.Noun // for sdn.ConditionalDelete; "": not by it
 	meta  func(T) sdn.Meta
+	known object // what attributes there are; see attributes
 
 	get func(context.Context, sdn.ID) (T, error)
 	// find takes from the filters what the provider can select by; what it leaves is compared with the encoded object.
 	find   func(context.Context, *filter) iter.Seq2[T, error]
 	encode func(T) E
+	// quick gives some attributes as the encoded object has them, without encoding it; for long lists. nil: of none.
+	quick func(T, string) (any, bool)
 	// hidden are the attributes that only administrators see.
 	hidden []string
 	// shared tells whether everybody sees an object, whosesoever it is. nil: nobody else does.
@@ -49,6 +52,7 @@ func serve[T, E, S, P any](s *server, n noun[T, E, S, P]) {
 	if n.path == "" {
 		n.path = n.Collection
 	}
+	n.known = n.attributes()
 	collection, member := "/v2.0/"+n.path, "/v2.0/"+n.path+"/{id}"
 	all := map[string]handler{http.MethodGet: n.list}
 	if n.create != nil {
@@ -66,6 +70,15 @@ func serve[T, E, S, P any](s *server, n noun[T, E, S, P]) {
 	if n.retag != nil {
 		n.serveTags(s, member+"/tags")
 	}
+}
+
+// attributes shows which attributes there are and what sort of value each has: those of an object that is nothing.
+func (n noun[T, E, S, P]) attributes() object {
+	if n.known != nil {
+		return n.known
+	}
+	var none T
+	return objectOf(n.encode(none))
 }
 
 // sees tells whether the caller may know of an object.

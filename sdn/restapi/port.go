@@ -82,7 +82,7 @@ func (s *server) ports() noun[sdn.Port, Port, sdn.PortSpec, sdn.PortPatch] {
 		meta:   func(p sdn.Port) sdn.Meta { return p.Meta },
 		get:    p.Port,
 		find:   func(ctx context.Context, f *filter) iter.Seq2[sdn.Port, error] { return p.FindPorts(ctx, portQuery(f)) },
-		encode: EncodePort,
+		encode: EncodePort, quick: quickPort,
 		shared: func(c *call, p sdn.Port) (bool, error) { return c.ofNetwork(p.Network, false) },
 		spec:   portSpec, patch: portPatch,
 		create: s.createPort, update: p.UpdatePort,
@@ -97,6 +97,27 @@ func (s *server) ports() noun[sdn.Port, Port, sdn.PortSpec, sdn.PortPatch] {
 		n.createAll = atomic.EnsureAllPorts
 	}
 	return n
+}
+
+// quickPort gives what long lists of ports are sorted and filtered by.
+func quickPort(p sdn.Port, name string) (any, bool) {
+	switch name {
+	case "status":
+		return string(p.Status), true
+	case "network_id":
+		return string(p.Network), true
+	case "device_id":
+		return p.DeviceID, true
+	case "device_owner":
+		return p.DeviceOwner, true
+	case "mac_address":
+		return p.MAC.String(), true
+	case "admin_state_up":
+		return !p.Disabled, true
+	case "binding:host_id":
+		return p.Host, true
+	}
+	return nil, false
 }
 
 // createPort makes one port.

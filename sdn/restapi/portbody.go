@@ -1,7 +1,6 @@
 package restapi
 
 import (
-	"net"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -144,20 +143,6 @@ func (b *body) tags() []string {
 		}
 	}
 	return *tags
-}
-
-// mac takes a MAC address.
-func (b *body) mac(name string) *net.HardwareAddr {
-	s := b.text(name)
-	if s == nil {
-		return nil
-	}
-	mac, err := net.ParseMAC(*s)
-	if err != nil || len(mac) != 6 {
-		b.invalid(name, "'%s' is not a valid MAC address", *s)
-		return nil
-	}
-	return &mac
 }
 
 // addresses reads fixed_ips. An element may say a subnet, an address, or both.

@@ -20,6 +20,7 @@ const rewrites = 20
 type valueChange[S any] struct {
 	ifRevision int64
 	change     func(*S) error
+	clear      sdn.Patch // what is taken away afterwards, see clearing
 }
 
 // rewrite makes the object at id what a change says. spec says what there is, to be applied at the revision it has.
@@ -49,7 +50,7 @@ func rewrite[T, S any](ctx context.Context, s *server, id sdn.ID, by valueChange
 
 // retagged is the change of tags alone that the tags' paths ask for.
 func retagged[S any](p sdn.Patch, base func(*S) *sdn.Base) valueChange[S] {
-	return valueChange[S]{p.IfRevision, func(value *S) error {
+	return valueChange[S]{ifRevision: p.IfRevision, change: func(value *S) error {
 		base(value).Tags = *p.Tags
 		return nil
 	}}
@@ -101,18 +102,30 @@ func rebase(b *sdn.Base, p sdn.Patch) {
 	}
 }
 
-// cannotClear refuses to take away a name or a description: in a value what is zero stays as it is.
-func cannotClear(title string, m sdn.Meta, p sdn.Patch) error {
-	field := ""
-	switch {
-	case p.Name != nil && *p.Name == "" && m.Name != "":
-		field = "name"
-	case p.Description != nil && *p.Description == "" && m.Description != "" && p.Key == nil:
-		field = "description"
-	default:
-		return nil
+// clearing is the part of a patch that takes a name or a description away: in a value what is empty stays as it is. Where the provider cannot do it
+// otherwise that is refused.
+func (b *body) clearing(title string, m sdn.Meta, p sdn.Patch) (clear sdn.Patch) {
+	if p.Name != nil && *p.Name == "" && m.Name != "" {
+		clear.Name = p.Name
 	}
-	return &sdn.Error{Kind: sdn.KindUnsupported, Noun: title, ID: string(m.ID), Field: field, Detail: "it can become another, but not none"}
+	if p.Description != nil && *p.Description == "" && m.Description != "" && p.Key == nil {
+		clear.Description = p.Description
+	}
+	if _, ok := b.server.p.(sdn.MetaPatch); !ok && clear != (sdn.Patch{}) {
+		b.fail(&sdn.Error{Kind: sdn.KindUnsupported, Noun: title, ID: string(m.ID), Detail: "a name or a description can become another, but not none"})
+	}
+	return clear
+}
+
+// cleared takes away what a change says, of an object that it has been made to otherwise.
+func cleared[T any](ctx context.Context, s *server, noun sdn.Noun, id sdn.ID, clear sdn.Patch, out T, err error, get func(context.Context, sdn.ID) (T, error)) (T, error) {
+	if err != nil || clear == (sdn.Patch{}) {
+		return out, err
+	}
+	if err := s.p.(sdn.MetaPatch).PatchMeta(ctx, noun, id, clear); err != nil {
+		return out, err
+	}
+	return get(ctx, id)
 }
 
 // locks are mutexes by name, whose waiters give up with their context. A name that nobody holds costs nothing.
@@ -126,8 +139,18 @@ type held struct {
 	users int           // who have it or wait for it
 }
 
+type holdingKey struct{}
+
+// holding marks a context as one of who has the lock of a name, and need not wait for it again.
+func holding(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, holdingKey{}, name)
+}
+
 // lock waits for the name. The function it gives lets go.
 func (l *locks) lock(ctx context.Context, name string) (unlock func(), err error) {
+	if ctx.Value(holdingKey{}) == name {
+		return func() {}, nil
+	}
 	l.mu.Lock()
 	if l.held == nil {
 		l.held = map[string]*held{}

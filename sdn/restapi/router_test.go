@@ -89,6 +89,12 @@ func TestRouterLegs(t *testing.T) {
 	}.run(t, w)
 	w.do(t, alice, "PUT", "routers/"+id, `{"router": {"routes": [{"destination": "172.16.0.0/16", "nexthop": "10.9.0.9"}]}}`, 200, "", "router")
 	w.do(t, alice, "PUT", remove, by("subnet", subnet), 409, "RouterInterfaceInUseByRoute", "")
+	w.do(t, alice, "PUT", "routers/"+id, `{"router": {"external_gateway_info": {"network_id": "`+w.outside()+`"}}}`, 200, "", "router")
+	inside := w.madePort(t, alice, network, `, "fixed_ips": [{"subnet_id": "`+subnet+`"}]`)
+	fip := w.do(t, alice, "POST", "floatingips", w.floating(`, "port_id": "`+inside+`"`), 201, "", "floatingip")["id"].(string)
+	w.do(t, alice, "PUT", remove, by("subnet", subnet), 409, "RouterInterfaceInUseByFloatingIP", "")
+	w.do(t, alice, "PUT", "routers/"+id, `{"router": {"external_gateway_info": {}}}`, 409, "RouterExternalGatewayInUseByFloatingIp", "")
+	w.do(t, alice, "DELETE", "floatingips/"+fip, "", 204, "", "")
 	w.do(t, alice, "PUT", "routers/"+id, `{"router": {"routes": null}}`, 200, "", "router")
 	gone := w.do(t, alice, "PUT", remove, by("port", port), 200, "", "")
 	shows(t, gone, `{"port_id": "`+port+`", "subnet_id": "`+subnet+`", "network_id": "`+network+`"}`)
@@ -118,7 +124,9 @@ func TestProviderWithoutExtras(t *testing.T) {
 	network, _ := w.wired(t, alice, "10.9.0.0/24")
 	port := w.madePort(t, alice, network, "")
 	id := w.do(t, alice, "POST", "routers", `{"router": {"name": "r"}}`, 201, "", "router")["id"].(string)
+	group := w.do(t, alice, "POST", "security-groups", `{"security_group": {"name": "a", "description": "d"}}`, 201, "", "security_group")["id"].(string)
 	refused{
+		{"a description taken away", alice, "PUT", "security-groups/" + group, `{"security_group": {"description": ""}}`, 501, "HTTPNotImplemented"},
 		{"a leg by port", alice, "PUT", "routers/" + id + "/add_router_interface", `{"port_id": "` + port + `"}`, 501, "HTTPNotImplemented"},
 		{"a forwarding changed", root, "PUT", "floatingips/" + string(w.fip.ID) + "/port_forwardings/" + w.found(t, root, "floatingips/"+string(w.fip.ID)+"/port_forwardings", "port_forwardings")[0]["id"].(string),
 			`{"port_forwarding": {"protocol": "sctp"}}`, 501, "HTTPNotImplemented"},

@@ -196,16 +196,31 @@ func (s *server) legsBack(c *call, r sdn.Router, legs []sdn.RouterInterface) err
 	return errors.Join(errs...)
 }
 
-// legInUse says by what a leg is held: by a route whose next hop is on its subnet, else by a floating IP.
+// legInUse says by what a leg is held: by a floating IP that leads to its subnet, else by a route whose next hop is there.
 func (s *server) legInUse(c *call, r sdn.Router, id sdn.ID, err error) error {
 	if sdn.ReasonOf(err) != sdn.InUse {
 		return err
 	}
 	subnet, errRead := s.p.Subnet(c.ctx(), id)
-	if errRead == nil && slices.ContainsFunc(r.Routes, func(route sdn.HostRoute) bool { return subnet.CIDR.Contains(route.NextHop) }) {
+	if errRead == nil && !s.leadsTo(c, r, subnet) && slices.ContainsFunc(r.Routes, func(route sdn.HostRoute) bool { return subnet.CIDR.Contains(route.NextHop) }) {
 		return refuse(http.StatusConflict, "RouterInterfaceInUseByRoute",
 			"Router interface for subnet %s on router %s cannot be deleted, as it is required by one or more routes.", id, r.ID)
 	}
 	return refuse(http.StatusConflict, "RouterInterfaceInUseByFloatingIP",
 		"Router interface for subnet %s on router %s cannot be deleted, as it is required by one or more floating IPs.", id, r.ID)
+}
+
+// leadsTo tells whether a floating IP, or a forwarding of one, leads by the router to the subnet.
+func (s *server) leadsTo(c *call, r sdn.Router, subnet sdn.Subnet) bool {
+	for f, err := range s.p.FindFloatingIPs(c.ctx(), sdn.FloatingIPQuery{Routers: []sdn.ID{r.ID}}) {
+		if err != nil || subnet.CIDR.Contains(f.Target.Addr) {
+			return err == nil
+		}
+		for forward, err := range s.p.FindForwards(c.ctx(), sdn.ForwardQuery{FloatingIPs: []sdn.ID{f.ID}}) {
+			if err == nil && subnet.CIDR.Contains(forward.Target.Addr) {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -168,7 +168,7 @@ func TestRulesRefused(t *testing.T) {
 		{"another's group", alice, "POST", "security-group-rules", ruleBody(foreign, `"direction": "ingress"`), 404, "SecurityGroupNotFound"},
 		{"by a reader", guest, "POST", "security-group-rules", ruleBody(group, `"direction": "ingress"`), 403, "PolicyNotAuthorized"},
 		{"no group", alice, "POST", "security-group-rules", `{"security_group_rule": {"direction": "ingress"}}`, 400, "HTTPBadRequest"},
-		{"a rule is not changed", alice, "PUT", "security-group-rules/" + rule, `{"security_group_rule": {"description": "x"}}`, 405, "HTTPMethodNotAllowed"},
+		{"a rule is not changed", alice, "PUT", "security-group-rules/" + rule, `{"security_group_rule": {"description": "x"}}`, 400, "HTTPBadRequest"},
 		{"two alike at once", alice, "POST", "security-group-rules", bulk(in(group, "1"), in(group, "1")), 409, "DuplicateSecurityGroupRuleInPost"},
 		{"two groups at once", alice, "POST", "security-group-rules", bulk(in(group, "1"), in(other, "1")), 400, "SecurityGroupNotSingleGroupRules"},
 		{"one of two wrong", alice, "POST", "security-group-rules", bulk(in(group, "1"), in(group, "0")), 400, "SecurityGroupInvalidPortValue"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -24,7 +25,13 @@ func (s *server) securityGroupRules() noun[ruleOf, SecurityGroupRule, ruleSpec, 
 			return sdn.Meta{ID: r.rule.ID, Base: sdn.Base{Project: m.Project}, Revision: m.Revision, Created: m.Created, Updated: m.Updated}
 		},
 		get: s.rule, find: s.findRules, encode: func(r ruleOf) SecurityGroupRule { return EncodeSecurityGroupRule(r.group, r.rule) },
-		spec: s.specRule, createAll: s.createRules, remove: s.deleteRule,
+		// A rule can be made and deleted, not changed: each attribute of a change is refused.
+		patch: func(_ *call, b *body, r ruleOf) struct{} {
+			b.readOnly(slices.Sorted(maps.Keys(objectOf(EncodeSecurityGroupRule(r.group, r.rule))))...)
+			return struct{}{}
+		},
+		update: func(ctx context.Context, id sdn.ID, _ struct{}) (ruleOf, error) { return s.rule(ctx, id) },
+		spec:   s.specRule, createAll: s.createRules, remove: s.deleteRule,
 		create: func(ctx context.Context, spec ruleSpec) (ruleOf, error) {
 			made, err := s.createRules(ctx, []ruleSpec{spec})
 			if err != nil {

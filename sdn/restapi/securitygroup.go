@@ -70,11 +70,11 @@ func (s *server) findSecurityGroups(ctx context.Context, f *filter) iter.Seq2[sd
 }
 
 // meetDefault sees to it that who lists groups finds the default one of the own project, as with Neutron: providers make it for who asks for a project's
-// groups. What is asked for by id needs none, and others than administrators see no other project's.
+// groups. What is asked for by id or Key needs none, and others than administrators see no other project's.
 func (s *server) meetDefault(ctx context.Context, m *sdn.Match) error {
 	caller, _ := CallerOf(ctx)
 	switch {
-	case len(m.Projects) > 0 || len(m.IDs) > 0 || caller.Project == "":
+	case len(m.Projects) > 0 || len(m.IDs) > 0 || len(m.Keys) > 0 || caller.Project == "":
 		return nil
 	case !caller.admin():
 		m.Projects = []string{caller.Project}
@@ -116,8 +116,7 @@ func changeSecurityGroup(_ *call, b *body, g sdn.SecurityGroup) securityGroupCha
 	case *p.Name == defaultGroup:
 		b.fail(errDefaultExists)
 	}
-	b.fail(cannotClear("security group", g.Meta, p))
-	return securityGroupChange{p.IfRevision, func(spec *sdn.SecurityGroupSpec) error {
+	return securityGroupChange{ifRevision: p.IfRevision, clear: b.clearing("security group", g.Meta, p), change: func(spec *sdn.SecurityGroupSpec) error {
 		rebase(&spec.Base, p)
 		if stateful != nil {
 			spec.Stateless = !*stateful
@@ -128,9 +127,10 @@ func changeSecurityGroup(_ *call, b *body, g sdn.SecurityGroup) securityGroupCha
 
 // updateSecurityGroup applies a change to a group as it is.
 func (s *server) updateSecurityGroup(ctx context.Context, id sdn.ID, by securityGroupChange) (sdn.SecurityGroup, error) {
-	return rewrite(ctx, s, id, by, s.p.SecurityGroup, func(g sdn.SecurityGroup) (sdn.SecurityGroupSpec, sdn.Meta) {
+	out, err := rewrite(ctx, s, id, by, s.p.SecurityGroup, func(g sdn.SecurityGroup) (sdn.SecurityGroupSpec, sdn.Meta) {
 		return sdn.SecurityGroupSpec{ID: g.ID, IfRevision: g.Revision, Stateless: g.Stateless, Rules: g.Rules}, g.Meta
 	}, s.p.ApplySecurityGroup)
+	return cleared(ctx, s, sdn.NounSecurityGroup, id, by.clear, out, err, s.p.SecurityGroup)
 }
 
 // checkNotDefault refuses to delete a default group, as nobody can.

@@ -18,6 +18,9 @@ func TestSecurityGroups(t *testing.T) {
 	}
 	path := "security-groups/" + made["id"].(string)
 	shows(t, w.do(t, alice, "PUT", path, `{"security_group": {"name": "www", "stateful": true}}`, 200, "", "security_group"), `{"name": "www", "description": "for the web"}`)
+	shows(t, w.do(t, alice, "PUT", path, `{"security_group": {"name": "web", "description": ""}}`, 200, "", "security_group"), `{"name": "web", "description": ""}`)
+	shows(t, w.do(t, alice, "PUT", path, `{"security_group": {"name": ""}}`, 200, "", "security_group"), `{"name": ""}`)
+	shows(t, w.do(t, alice, "PUT", path, `{"security_group": {"name": "www"}}`, 200, "", "security_group"), `{"name": "www", "description": ""}`)
 	w.do(t, alice, "PUT", path+"/tags/green", "", 201, "", "")
 	shows(t, w.do(t, alice, "GET", path, "", 200, "", "security_group"), `{"tags": ["green"], "name": "www"}`)
 	w.do(t, bob, "GET", path, "", 404, "SecurityGroupNotFound", "")
@@ -39,6 +42,9 @@ func TestSecurityGroupWithAKey(t *testing.T) {
 	if rules := again["security_group_rules"].([]any); len(rules) != 3 {
 		t.Errorf("asked for again the group has the rules %v: %v was to stay", rules, rule["id"])
 	}
+	refused{
+		{"another's Key", alice, "POST", "security-groups", key, 409, "Conflict"},
+	}.run(t, w)
 }
 
 func TestDefaultSecurityGroup(t *testing.T) {
@@ -88,7 +94,6 @@ func TestSecurityGroupRefused(t *testing.T) {
 		{"without state", alice, "PUT", path, `{"security_group": {"stateful": false}}`, 400, "HTTPBadRequest"},
 		{"renamed default", alice, "PUT", path, `{"security_group": {"name": "default"}}`, 409, "SecurityGroupDefaultAlreadyExists"},
 		{"another's", bob, "PUT", path, `{"security_group": {"name": "b"}}`, 404, "SecurityGroupNotFound"},
-		{"no description any more", alice, "PUT", path, `{"security_group": {"description": ""}}`, 400, "HTTPBadRequest"},
 	}.run(t, w)
 	status, out := w.ask(t, alice, "PUT", "/v2.0/"+path, `{"security_group": {"name": "b"}}`, "If-Match", "revision_number=99")
 	if status != 412 {

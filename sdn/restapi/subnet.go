@@ -179,19 +179,6 @@ func (b *body) checkRanges(cidr netip.Prefix, ranges []sdn.AddressRange) {
 	}
 }
 
-// cidr takes the range of a subnet. Bits beyond its length are cut.
-func (b *body) cidr() netip.Prefix {
-	s := b.text("cidr")
-	if s == nil {
-		return netip.Prefix{}
-	}
-	p, ok := parsePrefix(*s)
-	if !ok {
-		b.mistyped("cidr", "'%s' is not a valid IP subnet", *s)
-	}
-	return p
-}
-
 // apart refuses a gateway within the ranges that ports get their addresses from.
 func (b *body) apart(cidr netip.Prefix, gateway sdn.Gateway, ranges []sdn.AddressRange) {
 	addr := gateway.Addr

@@ -38,6 +38,12 @@ const attempts = 10
 
 // change makes the object's tags what of says, without losing what another does at the same time. of may refuse.
 func (n noun[T, E, S, P]) changeTags(c *call, of func(tags []string) ([]string, error)) (tags []string, err error) {
+	unlock, err := c.server.locks.lock(c.ctx(), string(c.target()))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	ctx := holding(c.ctx(), string(c.target()))
 	for range attempts {
 		m, err := n.tagged(c)
 		if err != nil {
@@ -49,7 +55,7 @@ func (n noun[T, E, S, P]) changeTags(c *call, of func(tags []string) ([]string, 
 		if len(tags) > maxTags && len(tags) > len(m.Tags) {
 			return nil, badRequest("Invalid input for tags. Reason: an object can have at most 50 tags.")
 		}
-		err = n.retag(c.ctx(), m.ID, sdn.Patch{IfRevision: m.Revision, Tags: &tags})
+		err = n.retag(ctx, m.ID, sdn.Patch{IfRevision: m.Revision, Tags: &tags})
 		if sdn.ReasonOf(err) != sdn.Stale {
 			return tags, err
 		}

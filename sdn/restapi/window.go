@@ -3,7 +3,6 @@ package restapi
 import (
 	"net/url"
 	"slices"
-	"strings"
 
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -12,7 +11,18 @@ import (
 type row struct {
 	id     sdn.ID
 	encode func() any
+	quick  func(name string) (any, bool) // of some attributes; nil: of none
 	apart  *object
+}
+
+// value is an attribute.
+func (r *row) value(name string) any {
+	if r.quick != nil && r.apart == nil {
+		if v, ok := r.quick(name); ok {
+			return v
+		}
+	}
+	return r.object()[name]
 }
 
 func (r *row) object() object {
@@ -26,15 +36,15 @@ func (r *row) object() object {
 // window collects the rows of a page out of what comes by, and never holds more than that.
 type window struct {
 	page    page
-	ordered bool   // they come in the page's order
-	marker  object // nil: the page begins at the marker's id, if there is one
-	rows    []row
+	ordered bool // they come in the page's order
+	marker  *row // nil: the page begins at the marker's id, if there is one
+	rows    []*row
 }
 
 // add takes a row if it is of the page, and tells whether nothing further can be.
-func (w *window) add(r row) (full bool) {
+func (w *window) add(r *row) (full bool) {
 	switch {
-	case w.marker != nil && w.page.order(r.object(), w.marker) <= 0:
+	case w.marker != nil && w.page.order(r, w.marker) <= 0:
 		return false
 	case w.marker == nil && w.page.marker != "" && r.id <= w.page.marker:
 		return false
@@ -42,7 +52,7 @@ func (w *window) add(r row) (full bool) {
 		w.rows = append(w.rows, r)
 		return len(w.rows) == w.page.limit
 	}
-	at, _ := slices.BinarySearchFunc(w.rows, r, w.order)
+	at, _ := slices.BinarySearchFunc(w.rows, r, w.page.order)
 	if at == w.page.limit {
 		return false
 	}
@@ -53,16 +63,8 @@ func (w *window) add(r row) (full bool) {
 	return false
 }
 
-// order compares two rows, in the simplest case without taking them apart.
-func (w *window) order(a, b row) int {
-	if w.page.byID() {
-		return strings.Compare(string(a.id), string(b.id))
-	}
-	return w.page.order(a.object(), b.object())
-}
-
 // result gives the rows as they are shown: in the order asked for, also where what comes before a marker was.
-func (w *window) result() []row {
+func (w *window) result() []*row {
 	if w.page.reverse {
 		slices.Reverse(w.rows)
 	}

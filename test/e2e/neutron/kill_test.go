@@ -258,15 +258,17 @@ func (k *killer) do(s *series, argv []string) privatehost.Result {
 	switch {
 	case !died && !res.OK() && s.slow < maxSlow && strings.Contains(res.Stderr, "has not answered"):
 		s.slow++ // once more with this one
+		return res
 	case target == "" && died || !died && !res.OK():
 		k.rig.Fatalf("with failpoint %q, at which Kuryr died: %v, failed: %s", target, died, res)
 	case target != "":
 		s.note(k.rig, died)
 	}
+	s.slow = 0
 	return res
 }
 
-// maxSlow is how often a Neutron on a busy machine may fail a command by its slowness.
+// maxSlow is how often in a row a Neutron on a busy machine may fail a command by its slowness.
 const maxSlow = 5
 
 // restart ends Kuryr, where it has a failpoint or is to have one, and starts it with target. It tells whether it died there at once.
@@ -328,7 +330,7 @@ type series struct {
 	names   []string
 	passage int
 	ended   bool
-	slow    int // commands that failed because Neutron was too slow
+	slow    int // commands in a row that failed because Neutron was too slow
 }
 
 // newSeries leaves out all but the failpoint that KURYR_CRASH_ONLY names, if it does.

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// missing checks what the command says of what the embedded SDN without a kernel has not: a sentence that tells what it is.
-func missing(s *session) {
+// scriptMissing checks what the command says of what the embedded SDN without a kernel has not: a sentence that tells what it is.
+func scriptMissing(s *session) {
 	s.one("network create jn1")
 	s.one("port create --network jn1 --no-fixed-ip jp1")
 	for command, words := range map[string]string{
@@ -25,7 +25,7 @@ func missing(s *session) {
 	s.quiet("network delete jn1")
 }
 
-func quotas(s *session) {
+func scriptQuotas(s *session) {
 	s.is(s.one("quota show demo"), "networks", -1, "ports", -1, "project_name", "demo")
 	s.quiet("quota set --networks 2 --ports 7 demo")
 	s.is(s.one("quota show demo"), "networks", 2, "ports", 7)
@@ -45,7 +45,7 @@ func quotas(s *session) {
 	s.quiet("network delete kn1 kn2")
 }
 
-func extensions(s *session) {
+func scriptExtensions(s *session) {
 	aliases := map[string]bool{}
 	for _, x := range s.list("extension list --network") {
 		aliases[x.text("Alias")] = true
@@ -62,8 +62,8 @@ func extensions(s *session) {
 	s.refused("colours", "extension show colours")
 }
 
-// many makes more ports than there are in a page of the command.
-func many(s *session) {
+// scriptMany makes more ports than there are in a page of the command.
+func scriptMany(s *session) {
 	s.one("network create ln1")
 	for i := range 5 {
 		s.one("subnet create --network ln1 --subnet-range 10.%d.0.0/24 ls%d", i, i)

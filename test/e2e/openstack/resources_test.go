@@ -12,15 +12,15 @@ func TestResources(t *testing.T) {
 		name string
 		run  func(*session)
 	}{
-		{"network", networks}, {"subnet", subnets}, {"subnet pool", subnetPools}, {"port", ports}, {"router", routers}, {"floating ip", floatingIPs},
-		{"security group", securityGroups}, {"address group", addressGroups}, {"qos policy", policies}, {"missing", missing}, {"quota", quotas}, {"extension", extensions},
-		{"many", many},
+		{"network", scriptNetworks}, {"subnet", scriptSubnets}, {"subnet pool", scriptSubnetPools}, {"port", scriptPorts}, {"router", scriptRouters}, {"floating ip", scriptFloatingIPs},
+		{"security group", scriptSecurityGroups}, {"address group", scriptAddressGroups}, {"qos policy", scriptPolicies}, {"missing", scriptMissing}, {"quota", scriptQuotas}, {"extension", scriptExtensions},
+		{"many", scriptMany},
 	} {
 		s.sub(noun.name, noun.run)
 	}
 }
 
-func networks(s *session) {
+func scriptNetworks(s *session) {
 	made := s.one("network create --description people --mtu 1400 --disable-port-security --tag red --tag blue n1")
 	s.is(made, "name", "n1", "description", "people", "mtu", 1400, "port_security_enabled", false, "admin_state_up", true, "status", "ACTIVE",
 		"tags", []string{"blue", "red"}, "router:external", false, "shared", false, "subnets", []string{})
@@ -55,7 +55,7 @@ func networks(s *session) {
 	s.quiet("network delete n2 n3")
 }
 
-func subnets(s *session) {
+func scriptSubnets(s *session) {
 	s.one("network create bn1")
 	made := s.one("subnet create --network bn1 --subnet-range 10.0.0.0/24 --gateway 10.0.0.1 --allocation-pool start=10.0.0.10,end=10.0.0.20" +
 		" --dns-nameserver 9.9.9.9 --host-route destination=192.0.2.0/24,gateway=10.0.0.9 --no-dhcp --description words --tag red s1")
@@ -96,7 +96,7 @@ func subnets(s *session) {
 	s.quiet("network delete bn1")
 }
 
-func subnetPools(s *session) {
+func scriptSubnetPools(s *session) {
 	made := s.one("subnet pool create --pool-prefix 10.20.0.0/16 --default-prefix-length 24 --min-prefix-length 20 --max-prefix-length 28 --description words --tag red pool1")
 	s.is(made, "name", "pool1", "prefixes", []string{"10.20.0.0/16"}, "default_prefixlen", 24, "min_prefixlen", 20, "max_prefixlen", 28, "ip_version", 4, "shared", false, "tags", []string{"red"})
 	s.quiet("subnet pool set --name pool2 --pool-prefix 10.21.0.0/16 --default-prefix-length 26 --tag blue pool1")
@@ -122,7 +122,7 @@ func subnetPools(s *session) {
 	s.quiet("subnet pool delete pool2")
 }
 
-func ports(s *session) {
+func scriptPorts(s *session) {
 	network := s.one("network create dn1")
 	subnet := s.one("subnet create --network dn1 --subnet-range 10.0.0.0/24 s1")
 	made := s.one("port create --network dn1 --fixed-ip subnet=s1,ip-address=10.0.0.9 --mac-address 02:00:00:00:00:09 --device dev-1 --device-owner compute:kuryr" +
@@ -162,7 +162,7 @@ func ports(s *session) {
 	s.quiet("network delete dn1")
 }
 
-func routers(s *session) {
+func scriptRouters(s *session) {
 	outside := s.one("network create --external eout")
 	s.one("subnet create --network eout --subnet-range 198.51.100.0/24 --no-dhcp out")
 	s.one("network create en1")
@@ -206,7 +206,7 @@ func routers(s *session) {
 	s.quiet("network delete en1 eout")
 }
 
-func floatingIPs(s *session) {
+func scriptFloatingIPs(s *session) {
 	outside := s.one("network create --external fout")
 	s.one("subnet create --network fout --subnet-range 198.51.100.0/24 --no-dhcp out")
 	s.one("network create fn1")
@@ -246,7 +246,7 @@ func floatingIPs(s *session) {
 	s.quiet("network delete fn1 fout")
 }
 
-func securityGroups(s *session) {
+func scriptSecurityGroups(s *session) {
 	made := s.one("security group create --description words --tag red g1")
 	s.is(made, "name", "g1", "description", "words", "tags", []string{"red"})
 	if rules, _ := made["rules"].([]any); len(rules) != 2 {
@@ -282,7 +282,7 @@ func securityGroups(s *session) {
 	s.quiet("security group delete g2")
 }
 
-func addressGroups(s *session) {
+func scriptAddressGroups(s *session) {
 	made := s.one("address group create --address 192.0.2.0/24 --address 198.51.100.7 --description words a1")
 	s.is(made, "name", "a1", "description", "words", "addresses", []string{"192.0.2.0/24", "198.51.100.7/32"})
 	s.quiet("address group set --name a2 --address 203.0.113.0/24 a1")
@@ -298,7 +298,7 @@ func addressGroups(s *session) {
 	s.quiet("address group delete a2")
 }
 
-func policies(s *session) {
+func scriptPolicies(s *session) {
 	made := s.one("network qos policy create --description words q1")
 	s.is(made, "name", "q1", "shared", false, "rules", []string{})
 	rule := s.one("network qos rule create --type bandwidth-limit --max-kbps 10000 --max-burst-kbits 1000 --egress q1")
