@@ -238,8 +238,9 @@ func (d *Driver) forgetPool(ctx context.Context, id sdn.ID) error {
 }
 
 // Seen remembers that an engine has a network: only what an engine was seen to have can be forgotten by it. A network that is not
-// there is none of ours.
+// there is none of ours. The SDN is told that nobody waits.
 func (d *Driver) Seen(ctx context.Context, engine, network string) error {
+	ctx = sdn.Unawaited(ctx)
 	n, found, err := d.findNetwork(ctx, network)
 	if err != nil || !found {
 		return err

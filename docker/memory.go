@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/kuryr/kuryr/sdn"
 )
 
 // fresh is how long what was changed last is left alone by who wants everything removed at once: the engine may be about to use it.
@@ -47,6 +49,7 @@ func NewMemory(d *Driver, e Engine, grace time.Duration) *Memory {
 // Compare compares once and removes what is due. It tells when to look again, zero for never. An error of the engine leaves
 // all as it was.
 func (m *Memory) Compare(ctx context.Context) (next time.Time, err error) {
+	ctx = sdn.Unawaited(ctx) // who counts the calls of Docker's would count these
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c, err := m.driver.Forgotten(ctx, m.engine)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -68,6 +69,7 @@ func neutron(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	calls := 0
+	var dearest []string // the calls of the round that had most
 	var own, starts, away []time.Duration
 	for range b.rounds {
 		in, err := inKuryr(ctx, h.Host)
@@ -92,7 +94,11 @@ func neutron(ctx context.Context, b *bench) (err error) {
 		}
 		stopped, _ := counter.Take()
 		calls += len(started) + len(stopped)
+		if round := slices.Concat(started, []string{"(started)"}, stopped); len(round) > len(dearest) {
+			dearest = round
+		}
 	}
+	fmt.Fprintf(os.Stderr, " the dearest round was\n  %s\n", strings.Join(dearest, "\n  "))
 	after, err := cpuTime(h.KuryrPid())
 	if err != nil {
 		return err

@@ -79,10 +79,12 @@ type project struct {
 
 func (p project) compose(t *testing.T, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
 	argv := append([]string{"docker-compose", "--ansi", "never", "-p", "shop", "-f", p.file}, args...)
-	res := p.Exec(ctx, argv...)
+	res := askingAgain(func() privatehost.Result {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		return p.Exec(ctx, argv...)
+	})
 	if !res.OK() {
 		t.Fatal(res)
 	}

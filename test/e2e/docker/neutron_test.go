@@ -267,19 +267,24 @@ func askingOut(args []string) (all []string) {
 	return all
 }
 
-// created runs docker network create. On a machine with much to do Neutron may not make a router within the time that a call of Docker's has: its user
-// asks again.
+// created runs docker network create.
 func (r rig) created(t *testing.T, args ...string) {
 	t.Helper()
-	var res privatehost.Result
-	for range 4 {
-		if res = r.sh(append([]string{"docker"}, args...)...); !strings.Contains(res.Stderr, "in the time there was") {
-			break
-		}
-	}
+	res := askingAgain(func() privatehost.Result { return r.sh(append([]string{"docker"}, args...)...) })
 	if !res.OK() {
 		t.Fatal(res)
 	}
+}
+
+// askingAgain does what makes networks. On a machine with much to do Neutron may not make a router within the time that a call of Docker's has: its
+// user asks again.
+func askingAgain(do func() privatehost.Result) (res privatehost.Result) {
+	for range 4 {
+		if res = do(); !strings.Contains(res.Stderr, "in the time there was") {
+			break
+		}
+	}
+	return res
 }
 
 // asksOut tells whether a network was made so.

@@ -165,6 +165,32 @@ func TestEngineNumbers(t *testing.T) {
 	}
 }
 
+// A host ends also where nobody stopped what runs outside it.
+func TestOutsideNotStopped(t *testing.T) {
+	t.Parallel()
+	h, err := privatehost.New(t.Context(), privatehost.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, err := h.StartOutside(context.Background(), "sleep", "1000")
+	if err != nil {
+		t.Error(err)
+	}
+	closed := make(chan struct{})
+	go func() {
+		h.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(30 * time.Second):
+		t.Error("the host does not end")
+		stop()
+		<-closed
+	}
+	stop() // late, and no harm
+}
+
 func TestKeptHost(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
