@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -180,6 +181,25 @@ func TestUntold(t *testing.T) {
 	must(t, f.UpdateGroups([]Group{b}, nil))
 	s.Groups = append(s.Groups, b)
 	must(t, f.Reconcile(s, false, func(object, want, have string) { t.Errorf("%s: want %q, have %q", object, want, have) }))
+}
+
+// TestFastest gives ports limits that no kernel could keep: they are none, and nothing else is hindered by them.
+func TestFastest(t *testing.T) {
+	t.Parallel()
+	ns := require(t)
+	f := newFilter(t, ns)
+	for _, kbps := range []int64{mostKbps - 1, mostKbps, math.MaxInt32, 1 << 61, math.MaxInt64} {
+		for _, burst := range []int64{0, math.MaxInt32, math.MaxInt64} {
+			p := Port{Tap: "tapx", Limits: Limits{EgressKbps: kbps, EgressBurst: burst, DSCP: 1}}
+			if err := f.UpdatePorts(nil, []Port{p}); err != nil {
+				t.Fatalf("%d kbit/s, burst %d: %v", kbps, burst, err)
+			}
+			if limited := strings.Contains(nft(t, ns, "list", "chain", "bridge", tableName, "limit_out-tapx"), "limit rate"); limited != (kbps < mostKbps) {
+				t.Errorf("%d kbit/s: limited: %v", kbps, limited)
+			}
+			must(t, f.UpdatePorts([]Port{p}, nil))
+		}
+	}
 }
 
 // TestInvalid checks that what would mean something else than it says is refused.
