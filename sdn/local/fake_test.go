@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
 	"reflect"
 	"slices"
 	"sync"
@@ -185,7 +186,7 @@ func (f *fakeFabric) UpdatePorts(ctx context.Context, domain string, remove, add
 		}
 		for _, g := range p.Groups {
 			if _, known := d.groups[g]; !known {
-				return fmt.Errorf("no security group %s in domain %s", g, domain)
+				return fmt.Errorf("security group %s in domain %s: %w", g, domain, os.ErrNotExist)
 			}
 		}
 		d.ports[p.ID] = p

@@ -23,7 +23,7 @@ func newDefinitions() definitions {
 	return definitions{groups: map[sdn.ID]policy.Group{}, sets: map[sdn.ID]policy.Set{}}
 }
 
-// rewrite forgets a definition that the transaction changes.
+// rewrite forgets a definition that the transaction changes or deletes.
 func (t *tx) rewrite(id sdn.ID) {
 	t.rewritten[id] = true
 	delete(t.p.definitions.groups, id)
