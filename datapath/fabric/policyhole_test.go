@@ -4,9 +4,11 @@ package fabric
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -153,4 +155,32 @@ func TestFilterOneSided(t *testing.T) {
 	if d := expires(80); d < 24*time.Hour {
 		t.Errorf("a connection is remembered for %v", d)
 	}
+}
+
+// TestFilterLeftovers has ports with groups of their own come and go: what is left of them in the kernel is bounded.
+func TestFilterLeftovers(t *testing.T) {
+	t.Parallel()
+	f := newFiltered(t)
+	ctx := t.Context()
+	server, client := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"), f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6")
+	f.group("server", ports(policy.Ingress, unix.IPPROTO_TCP, 80, 80))
+	f.group("client", anything(policy.Egress)...)
+	f.join(&server, "server")
+	f.join(&client, "client")
+	f.serve(server.ns, 80)
+	chains := func() int { return strings.Count(f.sh(f.domain(f.d.ID), "nft list chains bridge"), "chain ") }
+	before := chains()
+	for i := range collectAfter + 1 {
+		id := fmt.Sprint("own", i)
+		f.group(id, ports(policy.Ingress, unix.IPPROTO_TCP, 80, 80))
+		p := client.port
+		p.ID, p.Groups = newID(), []string{id}
+		must(t, f.f.UpdatePorts(ctx, f.d.ID, nil, []Port{p}))
+		must(t, f.f.UpdatePorts(ctx, f.d.ID, []Port{p}, nil))
+	}
+	if now := chains(); now > before+8 {
+		t.Errorf("%d chains, want %d and those of the last port", now, before)
+	}
+	f.expect("after the clearing", client.ns, "tcp", "10.0.0.5:80", true)
+	f.expect("after the clearing", client.ns, "tcp", "10.0.0.5:81", false)
 }

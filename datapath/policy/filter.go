@@ -23,7 +23,8 @@ type Filter struct{ conn *nftables.Conn }
 func In(conn *nftables.Conn) *Filter { return &Filter{conn} }
 
 // UpdateGroups makes security groups and address groups be these. Those at a revision that is known cost nothing. A change costs what
-// differs, and the number of the group's own rules; the number of ports that have it does not count.
+// differs, and the number of the group's own rules; the number of ports that have it does not count. An address group that a group's rules name and that is not told
+// with it, or before, is empty.
 func (f *Filter) UpdateGroups(groups []Group, sets []Set) error {
 	if len(groups)+len(sets) == 0 {
 		return nil

@@ -248,7 +248,8 @@ type Datapath interface {
 	// UpdatePorts has the domain know ports no more, and know others. The error is os.ErrNotExist if it does not know a group that one has.
 	UpdatePorts(ctx context.Context, domain string, remove, add []fabric.Port) error
 	UpdateForwards(ctx context.Context, domain string, remove, add []fabric.Forward) error
-	// UpdateGroups tells the domain's filter what these security groups and address groups are now. It must know them before a port has them;
+	// UpdateGroups tells the domain's filter what these security groups and address groups are now. It must know them before a port has them,
+	// and with a group the address groups that its rules name;
 	// those that no port has any more are forgotten some time. One that it knows at the revision given costs nothing.
 	UpdateGroups(ctx context.Context, domain string, groups []policy.Group, sets []policy.Set) error
 	// Supports tells what the kernel can enforce. It is cheap.

@@ -3,11 +3,12 @@ package local
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/kuryr/kuryr/datapath/fabric"
-	"github.com/kuryr/kuryr/datapath/policy"
 	"github.com/kuryr/kuryr/internal/failpoint"
 )
 
@@ -24,37 +25,37 @@ type definition struct{ kind, id string }
 // mostTold bounds what is remembered of a domain, of groups that are long gone among it.
 const mostTold = 1 << 12
 
-// untold are the definitions of a change that its domain does not know yet.
-func (t *told) untold(c *change) (groups []policy.Group, sets []policy.Set) {
+// knows tells whether a change's domain was told all of its definitions.
+func (t *told) knows(c *change) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	known := t.revisions[c.domain]
 	for id, g := range c.groups {
 		if revision, is := known[definition{"group", id}]; !is || revision != g.Revision {
-			groups = append(groups, g)
+			return false
 		}
 	}
 	for id, s := range c.sets {
 		if revision, is := known[definition{"set", id}]; !is || revision != s.Revision {
-			sets = append(sets, s)
+			return false
 		}
 	}
-	return groups, sets
+	return true
 }
 
-func (t *told) note(domain string, groups []policy.Group, sets []policy.Set) {
+func (t *told) note(c *change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	known := t.revisions[domain]
+	known := t.revisions[c.domain]
 	if known == nil || len(known) >= mostTold {
 		known = map[definition]int64{}
-		t.revisions[domain] = known
+		t.revisions[c.domain] = known
 	}
-	for _, g := range groups {
-		known[definition{"group", g.ID}] = g.Revision
+	for id, g := range c.groups {
+		known[definition{"group", id}] = g.Revision
 	}
-	for _, s := range sets {
-		known[definition{"set", s.ID}] = s.Revision
+	for id, s := range c.sets {
+		known[definition{"set", id}] = s.Revision
 	}
 }
 
@@ -70,10 +71,24 @@ func (t *told) forgetAll() {
 	t.revisions = map[string]map[definition]int64{}
 }
 
-// updatePorts is the data path's for a change whose domain was told what it needs, or was thought to know it.
+// tell has a domain know the definitions of a change, all of them unless it was told each before: a group's rules may name sets that were forgotten.
+func (p *Provider) tell(ctx context.Context, c *change) (thought bool, err error) {
+	if len(c.groups)+len(c.sets) == 0 || p.told.knows(c) {
+		return true, nil
+	}
+	if err := p.datapath.UpdateGroups(ctx, c.domain, slices.Collect(maps.Values(c.groups)), slices.Collect(maps.Values(c.sets))); err != nil {
+		p.told.forget(c.domain)
+		return false, err
+	}
+	failpoint.Here("local.apply.groups")
+	p.told.note(c)
+	return false, nil
+}
+
+// updatePorts is the data path's for a change whose definitions the domain was told, or is thought to know.
 func (p *Provider) updatePorts(ctx context.Context, c *change, thought bool, remove, add []fabric.Port) error {
 	err := p.datapath.UpdatePorts(ctx, c.domain, remove, add)
-	if !thought || !errors.Is(err, os.ErrNotExist) {
+	if !thought || len(c.groups) == 0 || !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	p.told.forget(c.domain)
@@ -81,20 +96,4 @@ func (p *Provider) updatePorts(ctx context.Context, c *change, thought bool, rem
 		return err
 	}
 	return p.datapath.UpdatePorts(ctx, c.domain, remove, add)
-}
-
-// tell has a domain know the definitions of a change. It tells whether some were thought to be known.
-func (p *Provider) tell(ctx context.Context, c *change) (thought bool, err error) {
-	groups, sets := p.told.untold(c)
-	thought = len(groups)+len(sets) < len(c.groups)+len(c.sets)
-	if len(groups)+len(sets) == 0 {
-		return thought, nil
-	}
-	if err := p.datapath.UpdateGroups(ctx, c.domain, groups, sets); err != nil {
-		p.told.forget(c.domain)
-		return thought, err
-	}
-	failpoint.Here("local.apply.groups")
-	p.told.note(c.domain, groups, sets)
-	return thought, nil
 }
