@@ -71,6 +71,11 @@ func (p *Provider) apply(ctx context.Context, c *change) error {
 		failpoint.Here("local.apply.shape")
 		p.noteUnreached(ctx, c.domain, result.Unreached)
 	}
+	if len(c.left) > 0 {
+		if err := p.datapath.UpdatePorts(ctx, c.domain, c.left, nil); err != nil {
+			return err
+		}
+	}
 	thought, err := p.tell(ctx, c)
 	if err != nil {
 		return err
