@@ -50,15 +50,12 @@ func (f *Filter) UpdateGroups(groups []Group, sets []Set) error {
 	if err := f.queueGroups(t, groups, sets); err != nil {
 		return err
 	}
-	var gone, fresh []element
-	for _, e := range known {
-		for _, r := range revisions(groups, sets) {
-			if e.key[:8] == r.key[:8] {
-				gone = append(gone, e)
-			}
-		}
+	fresh := revisions(groups, sets)
+	told := map[string]bool{}
+	for _, e := range fresh {
+		told[e.key[:8]] = true
 	}
-	fresh = revisions(groups, sets)
+	gone := slices.DeleteFunc(known, func(e element) bool { return !told[e.key[:8]] })
 	if err := errors.Join(t.remove(gone), t.add(fresh)); err != nil {
 		return err
 	}
@@ -156,8 +153,7 @@ func (f *Filter) queueGroups(t *transaction, groups []Group, sets []Set) error {
 
 // syncElements replaces what is in sets by what should be.
 func (t *transaction) syncElements(have, want []element) error {
-	gone := slices.DeleteFunc(slices.Clone(have), func(e element) bool { return slices.Contains(want, e) })
-	fresh := slices.DeleteFunc(slices.Clone(want), func(e element) bool { return slices.Contains(have, e) })
+	gone, fresh := without(have, want), without(want, have)
 	if len(gone) > 0 {
 		t.narrower = true
 	}
@@ -204,7 +200,7 @@ func (f *Filter) UpdatePorts(remove, add []Port) error {
 	if err != nil || len(gone)+len(fresh) == 0 {
 		return err
 	}
-	gone = slices.DeleteFunc(gone, func(e element) bool { return slices.Contains(fresh, e) })
+	gone = without(gone, fresh)
 	if slices.ContainsFunc(add, func(p Port) bool { return len(p.Groups) == 0 }) {
 		// Nobody had to tell of groups before, so this may be the first that is heard.
 		if exists, err := f.exists(); err != nil {
@@ -301,7 +297,7 @@ func (f *Filter) pairsAfter(gone, fresh []element) (func(*transaction) error, er
 	if err != nil {
 		return nothing, err
 	}
-	noted = slices.DeleteFunc(noted, func(e element) bool { return slices.Contains(gone, e) })
+	noted = without(noted, gone)
 	noted = append(noted, slices.DeleteFunc(slices.Clone(fresh), func(e element) bool { return !isPair(e) })...)
 	touched := map[string]bool{}
 	for _, e := range slices.Concat(gone, fresh) {
