@@ -108,21 +108,16 @@ func (t *transaction) create() error {
 
 // queueGroups queues what differs of the groups and sets.
 func (f *Filter) queueGroups(t *transaction, groups []Group, sets []Set) error {
-	have, err := f.readSets()
-	if err != nil {
-		return err
-	}
-	t.nextID = uint32(len(have)) // numbers of one transaction only
 	for _, s := range neededSets(groups, sets) {
-		if have[s.Name] == nil {
+		there, err := f.hasSet(s.Name)
+		if err != nil {
+			return err
+		}
+		if !there {
 			if err := t.addSet(s); err != nil {
 				return err
 			}
 		}
-	}
-	chains, err := f.readChains()
-	if err != nil {
-		return err
 	}
 	var fresh []chain
 	for _, g := range groups {
@@ -131,7 +126,7 @@ func (f *Filter) queueGroups(t *transaction, groups []Group, sets []Set) error {
 			return err
 		}
 		for _, c := range list {
-			if chains[c.name] == nil {
+			if !f.hasChain(c.name) {
 				fresh = append(fresh, c)
 			} else if _, err := t.syncRules(f, c, false); err != nil {
 				return err
@@ -139,8 +134,7 @@ func (f *Filter) queueGroups(t *transaction, groups []Group, sets []Set) error {
 		}
 	}
 	for _, s := range sets {
-		names := []string{addressSet(s.ID, v4), addressSet(s.ID, v6)}
-		inside, err := f.readElements(slices.DeleteFunc(names, func(n string) bool { return have[n] == nil })...)
+		inside, err := f.readElements(addressSet(s.ID, v4), addressSet(s.ID, v6))
 		if err != nil {
 			return err
 		}

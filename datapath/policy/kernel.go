@@ -203,6 +203,18 @@ func (f *Filter) hasChain(name string) bool {
 	return err == nil
 }
 
+// hasSet asks for one set.
+func (f *Filter) hasSet(name string) (bool, error) {
+	_, err := f.conn.GetSetByName(table(), name)
+	if isAbsent(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("set %s: %w", name, err)
+	}
+	return true, nil
+}
+
 // readSets gives the table's sets by name.
 func (f *Filter) readSets() (map[string]*nftables.Set, error) {
 	list, err := f.conn.GetSets(table())
