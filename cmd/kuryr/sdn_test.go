@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -20,6 +21,8 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/kuryr/kuryr/internal/tlsfiles"
+	"github.com/kuryr/kuryr/sdn/neutron"
+	"github.com/kuryr/kuryr/sdn/restapi"
 )
 
 // sdn starts `kuryr sdn` with more arguments.
@@ -136,6 +139,28 @@ func TestSDNStoreOnly(t *testing.T) {
 	m.sdn(t, args...)
 	if out := m.must(t, "network", "list"); !strings.Contains(out, "blue") || !strings.Contains(out, "red") {
 		t.Errorf("networks after a restart:\n%s", out)
+	}
+}
+
+// What Kuryr's own driver changes at the socket is no line at info. Nobody hides what comes over the network by a name.
+func TestAuditOfTheDriver(t *testing.T) {
+	ci := restapi.Caller{Project: "demo", Role: restapi.Admin, Name: "root"}
+	for _, c := range []struct {
+		caller restapi.Caller
+		agent  string
+		want   slog.Level
+	}{
+		{rootCaller, "kuryr gophercloud/v2.8.0", slog.LevelDebug},
+		{rootCaller, neutron.BackgroundAgent, slog.LevelDebug},
+		{rootCaller, "curl/8.14.1", slog.LevelInfo},
+		{rootCaller, "", slog.LevelInfo},
+		{ci, "kuryr gophercloud/v2.8.0", slog.LevelInfo},
+	} {
+		var log bytes.Buffer
+		audit(t.Context(), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), restapi.Change{Caller: c.caller, Agent: c.agent, Method: "POST", Path: "/v2.0/ports", Status: 201})
+		if !strings.Contains(log.String(), "level="+c.want.String()+` msg="change by the API"`) {
+			t.Errorf("%+v as %q: want %v, not %s", c.caller, c.agent, c.want, log.String())
+		}
 	}
 }
 
