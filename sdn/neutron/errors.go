@@ -144,7 +144,7 @@ func (c *client) translate(ctx context.Context, err error, verb, path string) er
 	e := &sdn.Error{Noun: noun, ID: id, Detail: sentence(f.Message)}
 	e.Kind, e.Reason, e.Field = classify(refused.Actual, f, id == "")
 	if e.Kind == sdn.KindUnavailable {
-		e.Noun, e.ID, e.Detail = c.who(), "", fmt.Sprintf("it answers %d %s to %s of a %s", refused.Actual, http.StatusText(refused.Actual), verb, noun)
+		e.Noun, e.ID, e.Detail = c.who(), "", fmt.Sprintf("it answers %d %s to %s of %s", refused.Actual, http.StatusText(refused.Actual), verb, withArticle(noun))
 		if f.Message != "" {
 			e.Detail += ": " + sentence(f.Message)
 		}
@@ -215,14 +215,21 @@ func (c *client) unanswered(ctx context.Context, err error, verb, noun string) e
 	}
 	switch {
 	case ctx.Err() != nil:
-		return sdn.Unavailable(context.Cause(ctx), c.who(), "it has not answered %s of a %s in the time there was", verb, noun)
+		return sdn.Unavailable(context.Cause(ctx), c.who(), "it has not answered %s of %s in the time there was", verb, withArticle(noun))
 	case errors.Is(err, context.DeadlineExceeded):
-		return sdn.Unavailable(err, c.who(), "it has not answered %s of a %s within %v", verb, noun, c.timeout)
+		return sdn.Unavailable(err, c.who(), "it has not answered %s of %s within %v", verb, withArticle(noun), c.timeout)
 	}
 	if wrong := certificates(err); wrong != "" {
 		return sdn.Unavailable(err, c.who(), "%s", wrong)
 	}
-	return sdn.Unavailable(err, c.who(), "it cannot be reached, or broke off, at %s of a %s", verb, noun)
+	return sdn.Unavailable(err, c.who(), "it cannot be reached, or broke off, at %s of %s", verb, withArticle(noun))
+}
+
+func withArticle(noun string) string {
+	if strings.ContainsAny(noun[:min(1, len(noun))], "aeiou") {
+		return "an " + noun
+	}
+	return "a " + noun
 }
 
 // certificates tells whose certificate keeps TLS from coming about, and the settings that are about it; "" where it is nobody's.
