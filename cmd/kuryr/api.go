@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -61,6 +62,9 @@ func newAPI(cfg config.Config, back *backend, plain bool, m *metrics.API, log *s
 		return nil, wrong("sdn.tls_key", "is needed with sdn.listen: the file with the API's private key")
 	}
 	file, err := tokens.Open(cfg.SDN.Tokens, log)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, wrong("sdn.tokens", "there is no file "+cfg.SDN.Tokens+", which says who may use the API; `kuryr sdn token` and `kuryr sdn password` make its lines")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("sdn.tokens: %w", err)
 	}
