@@ -122,7 +122,7 @@ func TestChecks(t *testing.T) {
 		{"container down", engine(func(e *EngineFacts) { e.Stopped = []Stopped{{"web", "always", "no plugin"}} }), Problem, "container web should run"},
 
 		{"kuryr", daemon(func(*DaemonFacts) {}), OK, ""},
-		{"API", api(func(*APIFacts) {}), OK, "holds until 2027-05-01, the token file has 2"},
+		{"API", api(func(*APIFacts) {}), OK, "holds until 2027-05-01; tokens and users in the token file: 2"},
 		{"API nowhere", api(func(a *APIFacts) { *a = APIFacts{} }), OK, "not served over TCP"},
 		{"certificate missing", api(func(a *APIFacts) { a.CertErr = errors.New("no such file") }), Problem, "no such file"},
 		{"certificate expired", api(func(a *APIFacts) { a.Until = noon.Add(-time.Second) }), Problem, "expired on 2026-05-01"},
