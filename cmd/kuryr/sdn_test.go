@@ -115,6 +115,13 @@ func TestSDNStoreOnly(t *testing.T) {
 	if status, answer := over(adminToken, "GET", ""); status != http.StatusOK || !strings.Contains(answer, "blue") || !strings.Contains(answer, "red") {
 		t.Errorf("an administrator sees: %d %s", status, answer)
 	}
+	// Groups and their rules are seen without a client of Neutron's.
+	if status, answer := m.ask(t, "POST", "/v2.0/security-groups", `{"security_group":{"name":"web"}}`); status != http.StatusCreated {
+		t.Fatalf("a security group: %d %s", status, answer)
+	}
+	if out := m.must(t, "securitygroup", "show", "web"); !strings.Contains(out, "out IPv4\n") || !strings.Contains(out, "out IPv6\n") {
+		t.Errorf("security group:\n%s", out)
+	}
 	// A line taken out of the file ends what it gave.
 	if err := os.WriteFile(m.path("tokens"), []byte(admin), 0o600); err != nil {
 		t.Fatal(err)
@@ -160,6 +167,20 @@ func TestAuditOfTheDriver(t *testing.T) {
 		audit(t.Context(), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), restapi.Change{Caller: c.caller, Agent: c.agent, Method: "POST", Path: "/v2.0/ports", Status: 201})
 		if !strings.Contains(log.String(), "level="+c.want.String()+` msg="change by the API"`) {
 			t.Errorf("%+v as %q: want %v, not %s", c.caller, c.agent, c.want, log.String())
+		}
+	}
+}
+
+func TestRuleInWords(t *testing.T) {
+	low, high, tcp, prefix, group := 80, 90, "tcp", "10.0.0.0/8", "g"
+	for want, r := range map[string]restapi.SecurityGroupRule{
+		"out IPv6":                       {Direction: "egress", EtherType: "IPv6"},
+		"in IPv4 tcp 80 from 10.0.0.0/8": {Direction: "ingress", EtherType: "IPv4", Protocol: &tcp, PortRangeMin: &low, PortRangeMax: &low, RemoteIPPrefix: &prefix},
+		"out IPv4 tcp 80-90 to group g":  {Direction: "egress", EtherType: "IPv4", Protocol: &tcp, PortRangeMin: &low, PortRangeMax: &high, RemoteGroupID: &group},
+		"in IPv4 from address group g":   {Direction: "ingress", EtherType: "IPv4", RemoteAddressGroupID: &group},
+	} {
+		if got := rule(r); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }
