@@ -98,7 +98,7 @@ func conflictType(e *sdn.Error) answerType {
 	switch noun := nounType(e.Noun); {
 	case e.Reason == sdn.Exists && noun == "Trunk" && strings.HasSuffix(e.Field, ".vlan"):
 		return types["vlan"]
-	case e.Reason == sdn.Exists && noun == "Trunk":
+	case e.Reason == sdn.Exists && noun == "Trunk" && strings.HasSuffix(e.Field, ".port"):
 		return types["parent"]
 	case e.Reason == sdn.Exists && noun == "Subnet" && field == "cidr":
 		return answerType{http.StatusBadRequest, "InvalidInput"}
