@@ -145,6 +145,7 @@ type watched struct {
 	status int
 }
 
+// WriteHeader notes the status and writes it.
 func (w *watched) WriteHeader(status int) {
 	w.status = status
 	w.ResponseWriter.WriteHeader(status)
