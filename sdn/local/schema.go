@@ -31,12 +31,12 @@ var currentSchema = schema{version: 3, steps: map[int]func(*bbolt.Tx) error{
 		}
 		return addVia(b)
 	},
-	// Security groups, address groups and QoS policies, of which an older store has none, so that its ports have none either.
+	// Trunks, security groups, address groups and QoS policies, of which an older store has none, so that its ports are in none and have none either.
 	2: func(b *bbolt.Tx) error {
 		if err := createTables(b); err != nil {
 			return err
 		}
-		return ports.index(b, "project", "group", "qos")
+		return ports.index(b, "project", "group", "qos", "trunk")
 	},
 }}
 
