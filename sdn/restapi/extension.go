@@ -67,6 +67,7 @@ func (s *server) extensions() []Extension {
 		}
 		shown := Extension{Alias: x.alias, Name: x.name, Description: x.description, Updated: x.updated, Links: []struct{}{}}
 		if x.alias == Kuryr {
+			can.MaxTags = mostTags(can)
 			shown.Capabilities = &can
 		}
 		all = append(all, shown)

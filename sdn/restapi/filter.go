@@ -33,6 +33,14 @@ func (f *filter) texts(name string) []string {
 	return v
 }
 
+// project has the provider select what is a project's: of others nothing would be seen. What was asked for goes on to count.
+func (f *filter) project(project string) {
+	if asked := f.texts("project_id"); len(asked) > 0 {
+		f.metas = append(f.metas, func(m sdn.Meta) bool { return slices.Contains(asked, m.Project) })
+	}
+	f.values["project_id"] = []string{project}
+}
+
 func (f *filter) fail(name, value, what string) {
 	if f.err == nil {
 		f.err = badRequest("Invalid input for " + name + ". Reason: '" + value + "' is not a valid " + what + ".")

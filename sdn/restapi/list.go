@@ -93,6 +93,9 @@ func (n noun[T, E, S, P]) list(w http.ResponseWriter, c *call) error {
 	if ordered {
 		f.after = p.marker
 	}
+	if _, owned := known["project_id"]; owned && n.shared == nil && !c.caller.admin() {
+		f.project(c.caller.Project)
+	}
 	found := n.find(c.ctx(), f)
 	if err := f.rest(known); err != nil {
 		return err

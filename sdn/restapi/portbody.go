@@ -137,6 +137,9 @@ func (b *body) tags() []string {
 	if tags == nil || !b.post {
 		return nil
 	}
+	if most := mostTags(b.server.p.Capabilities()); len(*tags) > most {
+		b.fail(errManyTags(most))
+	}
 	for _, tag := range *tags {
 		if err := checkTag(tag); err != nil {
 			b.fail(err)
@@ -164,29 +167,17 @@ func (b *body) ownGroups(groups []sdn.ID) {
 	if b.err != nil {
 		return
 	}
+	need := b.server.securityGroups().need
 	for _, id := range groups {
-		group, err := b.server.p.SecurityGroup(b.ctx(), id)
-		if err == nil && !b.owns(group.Meta) {
-			err = sdn.NotFound("security group", id)
-		}
-		if err != nil {
-			b.fail(err)
-		}
+		refer(b, id, need)
 	}
 }
 
 // policy reads qos_policy_id; null is none.
 func (b *body) policy() *sdn.ID {
 	id := b.id("qos_policy_id")
-	if id == nil || *id == "" {
-		return id
-	}
-	policy, err := b.server.p.QoSPolicy(b.ctx(), *id)
-	if err == nil && !b.owns(policy.Meta) && !policy.Shared {
-		err = sdn.NotFound("QoS policy", *id)
-	}
-	if err != nil {
-		b.fail(err)
+	if id != nil && *id != "" {
+		refer(b, *id, b.server.qosPolicies().need)
 	}
 	return id
 }

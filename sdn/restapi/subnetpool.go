@@ -74,6 +74,9 @@ func subnetPoolPatch(_ *call, b *body, pool sdn.SubnetPool) sdn.SubnetPoolPatch 
 	p := sdn.SubnetPoolPatch{Patch: b.changes(pool.Meta), DefaultLen: b.length("default_prefixlen"), MinLen: b.length("min_prefixlen"), MaxLen: b.length("max_prefixlen")}
 	if want := b.poolPrefixes(); want != nil {
 		grown := growth(pool.Prefixes, *want)
+		if len(grown) > maxItems {
+			b.invalid("prefixes", "what is added to those there are would be %d prefixes, and at most %d are taken", len(grown), maxItems)
+		}
 		p.Prefixes = &grown
 	}
 	b.absentPoolAttributes()
