@@ -84,17 +84,18 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request) {
 	g.admit(answer, r.WithContext(ctx), noun)
 }
 
-// admit serves who shows a token, and to others what gives one. Wrong credentials from an address do not lock out those that show a right one.
+// admit serves who shows a token, and to others what gives one. Wrong credentials from an address do not lock out those that show a right one, which yet does
+// not let them try others: what a request for a token shows is in its body.
 func (g *gate) admit(w *watched, r *http.Request, noun string) {
 	from := addressOf(r.RemoteAddr)
 	who, ok := g.Identity.Identify(r.Header.Get("X-Auth-Token"))
 	client := who.Credential
 	if !ok {
 		client = "address " + from
-		if !g.failures.left(from) {
-			g.refuse(w, r, "failures", "Too many requests with wrong credentials came from this address.")
-			return
-		}
+	}
+	if asksForToken := r.Method == http.MethodPost && noun == nounIdentity; (!ok || asksForToken) && !g.failures.left(from) {
+		g.refuse(w, r, "failures", "Too many requests with wrong credentials came from this address.")
+		return
 	}
 	switch {
 	case !g.clients.take(client):

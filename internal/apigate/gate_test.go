@@ -177,6 +177,9 @@ func TestGuessing(t *testing.T) {
 	if rec := w.ask("GET", "/v2.0/ports", adminToken, "[2001:db8::1]"); rec.Code != 200 {
 		t.Errorf("with a right token: %d", rec.Code)
 	}
+	if rec := w.ask("POST", "/v3/auth/tokens", readerToken, "[2001:db8::1]"); rec.Code != 429 {
+		t.Errorf("another try, with a right token beside it: %d", rec.Code)
+	}
 	if rec := w.ask("GET", "/v2.0/ports", "guess-number-x", "[2001:db8:1::1]"); rec.Code != 401 {
 		t.Errorf("from elsewhere: %d", rec.Code)
 	}
