@@ -93,5 +93,5 @@ func (s *server) showExtension(w http.ResponseWriter, c *call) error {
 			return nil
 		}
 	}
-	return &Error{Status: http.StatusNotFound, Type: "HTTPNotFound", Message: "Extension with alias " + alias + " does not exist"}
+	return refuse(http.StatusNotFound, "HTTPNotFound", "Extension with alias %s does not exist", alias)
 }

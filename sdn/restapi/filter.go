@@ -53,7 +53,7 @@ func (f *filter) truth(name string) []bool {
 	for _, v := range f.texts(name) {
 		b, err := strconv.ParseBool(v)
 		if err != nil && f.err == nil {
-			f.err = &Error{Status: http.StatusBadRequest, Type: "InvalidInput", Message: "Invalid input for " + name + ". Reason: '" + v + "' cannot be converted to boolean."}
+			f.err = refuse(http.StatusBadRequest, "InvalidInput", "Invalid input for %s. Reason: '%s' cannot be converted to boolean.", name, v)
 		}
 		out = append(out, b)
 	}

@@ -34,7 +34,7 @@ func readPage(q url.Values, most int, known object) (page, error) {
 	if text := q.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 {
-			return p, &Error{Status: http.StatusBadRequest, Type: "BadRequest", Message: "Bad limit request: Limit must be an integer 0 or greater and not '" + text + "'."}
+			return p, badOf("limit", "Limit must be an integer 0 or greater and not '%s'", text)
 		}
 		p.asked = n > 0
 		p.limit = min(cmp.Or(n, most), most)

@@ -72,7 +72,7 @@ type server struct {
 }
 
 func noPath(http.ResponseWriter, *call) error {
-	return &Error{Status: http.StatusNotFound, Type: "HTTPNotFound", Message: "The resource could not be found."}
+	return refuse(http.StatusNotFound, "HTTPNotFound", "The resource could not be found.")
 }
 
 // ServeHTTP answers a request. A path may end in .json, as older clients have it.

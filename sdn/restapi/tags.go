@@ -38,7 +38,7 @@ func (n noun[T, E, S, P]) tagged(c *call) (sdn.Meta, error) {
 	}
 	t, err := get(c, c.target())
 	if sdn.IsNotFound(err) {
-		err = &Error{Status: http.StatusNotFound, Type: "TagResourceNotFound", Message: "Resource " + n.title + " " + string(c.target()) + " could not be found."}
+		err = refuse(http.StatusNotFound, "TagResourceNotFound", "Resource %s %s could not be found.", n.title, c.target())
 	}
 	if err != nil {
 		return sdn.Meta{}, err
@@ -97,7 +97,7 @@ func (n noun[T, E, S, P]) tag(w http.ResponseWriter, c *call) error {
 }
 
 func tagNotFound(tag string) error {
-	return &Error{Status: http.StatusNotFound, Type: "TagNotFound", Message: "Tag " + tag + " could not be found."}
+	return refuse(http.StatusNotFound, "TagNotFound", "Tag %s could not be found.", tag)
 }
 
 // bodyTags reads {"tags": […]}.
