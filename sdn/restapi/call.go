@@ -50,6 +50,18 @@ func (c *call) denied(why string) error {
 	return refuse(http.StatusForbidden, "PolicyNotAuthorized", "%s of %s is disallowed by policy: %s", c.Method, c.URL.Path, why)
 }
 
+// told is what the caller is told of an error. What is behind a trouble of the SDN's own may name files and other hosts: it is for administrators, and for the log.
+func (c *call) told(err error) *Error {
+	refusal := EncodeError(err)
+	var e *sdn.Error
+	if refusal.Status == http.StatusServiceUnavailable && !c.caller.admin() && errors.As(err, &e) && e.Err != nil {
+		bare := *e
+		bare.Err = nil
+		refusal.Message = messageOf(&bare)
+	}
+	return refusal
+}
+
 // owns tells whether the caller may change an object.
 func (c *call) owns(m sdn.Meta) bool { return c.caller.admin() || m.Project == c.caller.Project }
 

@@ -250,7 +250,7 @@ func (broken) FindPorts(context.Context, sdn.PortQuery) iter.Seq2[sdn.Port, erro
 
 func (broken) FindNetworks(context.Context, sdn.NetworkQuery) iter.Seq2[sdn.Network, error] {
 	return func(yield func(sdn.Network, error) bool) {
-		yield(sdn.Network{}, sdn.Unavailable(nil, "network", "asleep"))
+		yield(sdn.Network{}, sdn.Unavailable(errors.New("no space left on 10.0.0.9"), "network", "asleep"))
 	}
 }
 
@@ -263,6 +263,13 @@ func TestFailures(t *testing.T) {
 		body, _ := io.ReadAll(w.Body)
 		if w.Code != want || strings.Contains(string(body), "1234") {
 			t.Errorf("%s: %d %s; want %d without secrets", path, w.Code, body, want)
+		}
+	}
+	world := &world{handler: NewHandler(broken{}, Options{})}
+	for role, cause := range map[Role]bool{Admin: true, Member: false} {
+		_, out := world.ask(t, Caller{Project: "a", Role: role}, "GET", "/v2.0/networks", "")
+		if said := at(out, "NeutronError.message"); !strings.Contains(said, "asleep") || strings.Contains(said, "no space left") != cause {
+			t.Errorf("to the role %s: %s", role, said)
 		}
 	}
 }

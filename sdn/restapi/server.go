@@ -127,7 +127,7 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, do handler) {
 	}
 	refusal := &Error{}
 	if err != nil {
-		refusal = EncodeError(err)
+		refusal = c.told(err)
 		status = refusal.Status
 		if refusal.Status >= http.StatusInternalServerError {
 			s.log.WarnContext(r.Context(), "API request failed", "method", r.Method, "path", r.URL.Path, "error", err)
