@@ -98,7 +98,7 @@ func asCaller(ctx context.Context, id tokens.Identity) context.Context {
 
 // audit is the line in the log of a request that changed something, or would have.
 func audit(ctx context.Context, log *slog.Logger, c restapi.Change) {
-	attrs := []any{"user", c.Caller.Name, "project", c.Caller.Project, "role", string(c.Caller.Role), "peer", apigate.PeerOf(ctx), "method", c.Method, "path", c.Path, "status", c.Status}
+	attrs := []any{"user", c.Caller.Name, "project", c.Caller.Project, "role", string(c.Caller.Role), "peer", apigate.PeerOf(ctx), "method", c.Method, "path", c.Path[:min(len(c.Path), mostPath)], "status", c.Status}
 	if len(c.IDs) > 0 {
 		attrs = append(attrs, "ids", c.IDs[:min(len(c.IDs), mostIDs)], "made", len(c.IDs))
 	}
@@ -108,8 +108,8 @@ func audit(ctx context.Context, log *slog.Logger, c restapi.Change) {
 	log.InfoContext(ctx, "change by the API", attrs...)
 }
 
-// mostIDs is how many of the ids of one bulk the log has.
-const mostIDs = 10
+// mostIDs is how many of the ids of one bulk the log has, and mostPath how many bytes of a path: an address may be of some kilobytes.
+const mostIDs, mostPath = 10, 512
 
 // listen serves the API until ctx ends.
 func (a *api) listen(ctx context.Context, work *errgroup.Group) error {

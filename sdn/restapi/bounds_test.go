@@ -3,6 +3,8 @@ package restapi
 import (
 	"fmt"
 	"net/netip"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -37,6 +39,16 @@ func TestBounds(t *testing.T) {
 		{"PUT", "/v2.0/subnetpools/" + pool, `{"subnetpool":{"prefixes":["fd00::/8"]}}`, 400, "HTTPBadRequest: at most 1024 are taken"},
 		{"GET", "/v2.0/subnetpools/" + pool, "", 200, fmt.Sprintf("subnetpool.prefixes.#=%d", maxItems)},
 	})
+}
+
+// An attribute orders a list once, however often it is named.
+func TestSortedOnce(t *testing.T) {
+	t.Parallel()
+	p, err := readPage(url.Values{"sort_key": {"name", "name", "mtu", "name"}, "sort_dir": {"desc", "asc", "asc", "desc"}}, 10, object{"name": "", "mtu": nil})
+	must(t, err)
+	if want := []sorting{{"name", true}, {"mtu", false}, {"id", false}}; !slices.Equal(p.sorts, want) {
+		t.Errorf("%v, want %v", p.sorts, want)
+	}
 }
 
 // What is left of a range lies beside what was taken out, however much that is.

@@ -50,7 +50,9 @@ func readPage(q url.Values, most int, known object) (page, error) {
 		if dirs[i] != "asc" && dirs[i] != "desc" {
 			return p, badRequest("['" + dirs[i] + "'] is invalid value for sort_dirs, valid value is 'asc' and 'desc'")
 		}
-		p.sorts = append(p.sorts, sorting{key, dirs[i] == "desc"})
+		if !slices.ContainsFunc(p.sorts, func(s sorting) bool { return s.key == key }) { // by what it is sorted by already it is sorted
+			p.sorts = append(p.sorts, sorting{key, dirs[i] == "desc"})
+		}
 	}
 	p.sorts = append(p.sorts, sorting{key: "id"})
 	return p, nil
