@@ -3,6 +3,7 @@ package restapi
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -129,7 +130,8 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, do handler) {
 	if err != nil {
 		refusal = c.told(err)
 		status = refusal.Status
-		if refusal.Status >= http.StatusInternalServerError {
+		// What the SDN cannot do is the client's to know, and so is that it has gone.
+		if refusal.Status >= http.StatusInternalServerError && refusal.Status != http.StatusNotImplemented && !errors.Is(err, context.Canceled) {
 			s.log.WarnContext(r.Context(), "API request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 		}
 		writeError(w, refusal)
