@@ -178,6 +178,7 @@ const nounIdentity, nounOther = "identity", "other"
 var nouns = map[string]bool{
 	"networks": true, "subnets": true, "subnetpools": true, "ports": true, "routers": true, "floatingips": true, "security-groups": true,
 	"security-group-rules": true, "address-groups": true, "trunks": true, "qos": true, "quotas": true, "extensions": true,
+	"network-ip-availabilities": true,
 }
 
 // nounOf is a path's collection, of a small set of words.

@@ -100,6 +100,9 @@ func (e *extensions) learn(ctx context.Context, c *client) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.aliases, e.kuryr, e.fresh = aliases, kuryr, true
+	if kuryr != nil {
+		return nil // its capabilities say all, and what is usual of a Neutron is not of it
+	}
 	if lacking := slices.DeleteFunc(slices.Clone(usual), func(a string) bool { return aliases[a] }); len(lacking) > 0 {
 		e.log.Info("this Neutron lacks some usual extensions; what needs them is not offered", "extensions", strings.Join(lacking, " "))
 	}

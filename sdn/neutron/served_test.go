@@ -1,6 +1,7 @@
 package neutron
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
 	"net"
@@ -74,6 +75,28 @@ func paths(t *testing.T) (store, socket string) {
 	t.Helper()
 	dir := t.TempDir()
 	return filepath.Join(dir, "sdn.db"), filepath.Join(dir, "s")
+}
+
+// Kuryr's API tells by its capabilities what it can do: of the extensions that are usual of a Neutron, and not of it, nobody is told.
+func TestServedLacksNothing(t *testing.T) {
+	t.Parallel()
+	store, socket := paths(t)
+	s := share(t, store, socket)
+	var said bytes.Buffer
+	p, err := Open(Config{Installation: s.sdn.Installation(), Host: servedHost, Endpoint: "unix://" + s.socket}, slog.New(slog.NewTextHandler(&said, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	if err := p.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p.extensions.has("provider") || !p.extensions.known() {
+		t.Fatal("the API was not asked, or has what is none of its own")
+	}
+	if said.Len() > 0 {
+		t.Errorf("the log says %s", said.String())
+	}
 }
 
 // The contract, checked a second time: by this provider, asked through Kuryr's REST API of the embedded SDN.
@@ -179,6 +202,9 @@ func TestSocketAbsent(t *testing.T) {
 	_, err = p.EnsureNetwork(t.Context(), sdn.NetworkSpec{Base: sdn.Base{Name: "nobody"}})
 	if !sdn.IsUnavailable(err) || !errors.Is(err, sdn.ErrNotSent) {
 		t.Errorf("the error is %v", err)
+	}
+	if !strings.HasPrefix(err.Error(), "the SDN at "+socket+": ") {
+		t.Errorf("the error names another: %v", err)
 	}
 	if tries < 2 {
 		t.Errorf("it was tried %d times in half a second", tries)

@@ -31,6 +31,7 @@ type Options struct {
 // Change is a request that changed something, or would have.
 type Change struct {
 	Caller Caller
+	Agent  string // what the client calls itself (User-Agent); it may say what it likes
 	Method string
 	Path   string   // without the query
 	IDs    []string // of what was made; empty where the path says it, or nothing was
@@ -137,7 +138,7 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, do handler) {
 		writeError(w, refusal)
 	}
 	if s.audit != nil && !c.reads() {
-		s.audit(r.Context(), Change{Caller: c.caller, Method: r.Method, Path: r.URL.Path, IDs: c.made, Status: status, Error: refusal.Type})
+		s.audit(r.Context(), Change{Caller: c.caller, Agent: r.UserAgent(), Method: r.Method, Path: r.URL.Path, IDs: c.made, Status: status, Error: refusal.Type})
 	}
 }
 
@@ -147,6 +148,7 @@ type watched struct {
 	status int
 }
 
+// WriteHeader notes the status and writes it.
 func (w *watched) WriteHeader(status int) {
 	w.status = status
 	w.ResponseWriter.WriteHeader(status)
