@@ -41,6 +41,25 @@ func TestBounds(t *testing.T) {
 	})
 }
 
+// A wide range of ports is an administrator's to forward.
+func TestWideForwarding(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := Caller{Project: "a", Role: Member}
+	fip := w.made(t, root, "POST", "/v2.0/floatingips", `{"floatingip":{"floating_network_id":"`+string(w.sdn.Capabilities().ExternalNetwork)+`","project_id":"a"}}`, "floatingip.id")
+	port := w.made(t, root, "POST", "/v2.0/ports", `{"port":{"network_id":"`+string(w.network.ID)+`","project_id":"a"}}`, "port.id")
+	path := "/v2.0/floatingips/" + fip + "/port_forwardings"
+	body := func(first, last int) string {
+		r := fmt.Sprintf("%d:%d", first, last)
+		return `{"port_forwarding":{"protocol":"tcp","internal_port_id":"` + port + `","external_port_range":"` + r + `","internal_port_range":"` + r + `"}}`
+	}
+	w.steps(t, a, []step{
+		{"POST", path, body(10000, 10000+mostForwarded), 400, "BadRequest: at most 4096 are forwarded by one"},
+		{"POST", path, body(10000, 10000+mostForwarded-1), 201, "port_forwarding.external_port_range=10000:14095"},
+	})
+	w.steps(t, root, []step{{"POST", path, body(20000, 20000+mostForwarded), 201, "port_forwarding.external_port_range=20000:24096"}})
+}
+
 // An attribute orders a list once, however often it is named.
 func TestSortedOnce(t *testing.T) {
 	t.Parallel()
