@@ -108,7 +108,7 @@ var rootCaller = restapi.Caller{Role: restapi.Admin, Name: "root"}
 // audit is the line in the log of a request that changed something, or would have. What `kuryr docker` does for Docker at the socket, several changes for
 // each container, is a line at debug only, as in one process with the SDN; what comes over the network never is, whatever it calls itself.
 func audit(ctx context.Context, log *slog.Logger, c restapi.Change) {
-	attrs := []any{"user", c.Caller.Name, "project", c.Caller.Project, "role", string(c.Caller.Role), "peer", apigate.PeerOf(ctx), "method", c.Method, "path", c.Path, "status", c.Status}
+	attrs := []any{"user", c.Caller.Name, "project", c.Caller.Project, "role", string(c.Caller.Role), "peer", apigate.PeerOf(ctx), "method", c.Method, "path", c.Path[:min(len(c.Path), mostPath)], "status", c.Status}
 	if len(c.IDs) > 0 {
 		attrs = append(attrs, "ids", c.IDs[:min(len(c.IDs), mostIDs)], "made", len(c.IDs))
 	}
@@ -122,8 +122,8 @@ func audit(ctx context.Context, log *slog.Logger, c restapi.Change) {
 	log.Log(ctx, level, "change by the API", attrs...)
 }
 
-// mostIDs is how many of the ids of one bulk the log has.
-const mostIDs = 10
+// mostIDs is how many of the ids of one bulk the log has, and mostPath how many bytes of a path: an address may be of some kilobytes.
+const mostIDs, mostPath = 10, 512
 
 // listen serves the API until ctx ends.
 func (a *api) listen(ctx context.Context, work *errgroup.Group) error {

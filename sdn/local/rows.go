@@ -184,6 +184,7 @@ func (r *forwardRow) width() int { return int(r.External.Last) - int(r.External.
 
 var networks = table[networkRow, *networkRow]{sdn.NounNetwork, "network", []index[networkRow]{
 	{"key", true, func(r *networkRow) []string { return ident(r.Meta) }},
+	{"project", false, func(r *networkRow) []string { return some(sdn.ID(r.Project)) }},
 	{"external", false, func(r *networkRow) []string {
 		if r.External {
 			return []string{"x"}
@@ -257,6 +258,7 @@ var trunks = table[trunkRow, *trunkRow]{sdn.NounTrunk, "trunk", []index[trunkRow
 
 var routers = table[routerRow, *routerRow]{sdn.NounRouter, "router", []index[routerRow]{
 	{"key", true, func(r *routerRow) []string { return ident(r.Meta) }},
+	{"project", false, func(r *routerRow) []string { return some(sdn.ID(r.Project)) }},
 	{"subnet", true, func(r *routerRow) []string {
 		keys := make([]string, len(r.Interfaces))
 		for i, leg := range r.Interfaces {
@@ -281,6 +283,7 @@ var routers = table[routerRow, *routerRow]{sdn.NounRouter, "router", []index[rou
 
 var floatingIPs = table[floatingIPRow, *floatingIPRow]{sdn.NounFloatingIP, "floating IP", []index[floatingIPRow]{
 	{"key", true, func(r *floatingIPRow) []string { return ident(r.Meta) }},
+	{"project", false, func(r *floatingIPRow) []string { return some(sdn.ID(r.Project)) }},
 	{"network", false, func(r *floatingIPRow) []string { return some(r.Network) }},
 	{"router", false, func(r *floatingIPRow) []string { return some(r.Router) }},
 	{"subnet", false, func(r *floatingIPRow) []string { return some(r.Subnet) }},

@@ -150,5 +150,5 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 
 const (
 	maxTagLen = 60 // before release 19; 255 since, which no extension tells
-	bulkSize  = 20 // ports in one request at the most: Neutron takes 0.4 s a port and proxies cut at a minute; see pace
+	bulkSize  = 20 // ports that a Neutron is asked for at once at the most: it takes 0.4 s a port and proxies cut at a minute; see pace
 )

@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -122,6 +124,40 @@ func TestContractOverREST(t *testing.T) {
 			},
 		}
 	})
+}
+
+// Kuryr is asked for more ports at once than a Neutron, and tells how many tags its API takes.
+func TestBulkOverREST(t *testing.T) {
+	t.Parallel()
+	store, socket := paths(t)
+	s := share(t, store, socket)
+	p := s.user(t)
+	n, err := p.EnsureNetwork(t.Context(), sdn.NetworkSpec{Base: sdn.Base{Name: "wide"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.EnsureSubnet(t.Context(), sdn.SubnetSpec{Network: n.ID, CIDR: netip.MustParsePrefix("10.9.0.0/16")}); err != nil {
+		t.Fatal(err)
+	}
+	specs := make([]sdn.PortSpec, 2*servedBulk/3)
+	for i := range specs {
+		specs[i] = sdn.PortSpec{Base: sdn.Base{Key: sdn.Key{Owner: p.Installation(), Kind: "many", Name: strconv.Itoa(i)}}, Network: n.ID}
+	}
+	ports, err := p.EnsurePorts(t.Context(), specs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, port := range ports {
+		if port.Key != specs[i].Key || len(port.Addresses) != 1 {
+			t.Fatalf("port %d is %+v", i, port)
+		}
+	}
+	if posts := s.proxy.Count(neutrontest.Call{Method: http.MethodPost, Collection: "ports"}); posts != 1 {
+		t.Errorf("%d requests for %d ports", posts, len(specs))
+	}
+	if can := p.Capabilities(); can.MaxBulk != servedBulk || can.MaxTags == 0 {
+		t.Errorf("it takes %d ports at once and %d tags", can.MaxBulk, can.MaxTags)
+	}
 }
 
 // Calls to a socket where nobody listens wait for who will: nothing was sent, so this is safe for every method.

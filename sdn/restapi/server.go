@@ -3,6 +3,7 @@ package restapi
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -73,7 +74,7 @@ type server struct {
 }
 
 func noPath(http.ResponseWriter, *call) error {
-	return &Error{Status: http.StatusNotFound, Type: "HTTPNotFound", Message: "The resource could not be found."}
+	return refuse(http.StatusNotFound, "HTTPNotFound", "The resource could not be found.")
 }
 
 // ServeHTTP answers a request. A path may end in .json, as older clients have it.
@@ -128,9 +129,10 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, do handler) {
 	}
 	refusal := &Error{}
 	if err != nil {
-		refusal = EncodeError(err)
+		refusal = c.told(err)
 		status = refusal.Status
-		if refusal.Status >= http.StatusInternalServerError {
+		// What the SDN cannot do is the client's to know, and so is that it has gone.
+		if refusal.Status >= http.StatusInternalServerError && refusal.Status != http.StatusNotImplemented && !errors.Is(err, context.Canceled) {
 			s.log.WarnContext(r.Context(), "API request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 		}
 		writeError(w, refusal)
