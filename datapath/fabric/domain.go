@@ -370,6 +370,7 @@ func (f *Fabric) deleteDomain(r *run, host *space, id string) error {
 	err = r.mend("namespace "+id, "", "present", func() error { return f.config.Namespaces.Delete(id) })
 	if err == nil && !r.dry {
 		f.places.forgetDomain(id)
+		f.leftovers.forget(id)
 	}
 	return err
 }

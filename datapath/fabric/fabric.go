@@ -29,6 +29,7 @@ type Fabric struct {
 	domains   keyed        // one change at a time per domain
 	places    places
 	pool      pool
+	leftovers leftovers
 	reach     sync.Mutex  // between asking whether a range is free in the host and taking it
 	hostReady atomic.Bool // the host's table was seen complete by this process
 	collector sync.WaitGroup

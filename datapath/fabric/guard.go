@@ -216,10 +216,10 @@ func sourceElements(name, mac string, prefix netip.Prefix) []element {
 
 // widest leaves out prefixes that others contain: overlapping ranges are refused by the kernel, and mean nothing more.
 func widest(list []netip.Prefix) []netip.Prefix {
-	slices.SortFunc(list, func(a, b netip.Prefix) int { return a.Bits() - b.Bits() })
+	slices.SortFunc(list, netip.Prefix.Compare) // so what contains others comes right before them
 	var kept []netip.Prefix
 	for _, p := range list {
-		if !slices.ContainsFunc(kept, func(k netip.Prefix) bool { return k.Overlaps(p) }) {
+		if len(kept) == 0 || !kept[len(kept)-1].Overlaps(p) {
 			kept = append(kept, p)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
@@ -170,11 +169,11 @@ func (f *Fabric) migrate(r *run, bridge, from, to string) error {
 		if err != nil {
 			return err
 		}
-		known = slices.DeleteFunc(known, func(e element) bool {
-			return !slices.ContainsFunc(taps, func(tap netlink.Link) bool {
-				return strings.HasPrefix(e.key, string(pad(tap.Attrs().Name, unix.IFNAMSIZ)))
-			})
-		})
+		names := map[string]bool{}
+		for _, tap := range taps {
+			names[string(pad(tap.Attrs().Name, unix.IFNAMSIZ))] = true
+		}
+		known = slices.DeleteFunc(known, func(e element) bool { return !names[e.key[:unix.IFNAMSIZ]] })
 		if err := s.moveFilter(r, old, taps); err != nil {
 			return err
 		}

@@ -58,6 +58,7 @@ func (f *Fabric) UpdatePorts(ctx context.Context, domain string, remove, add []P
 	if err := forgetFiltered(); err != nil {
 		return err
 	}
+	f.collectLeftovers(ctx, s, domain, remove)
 	if err := s.announce(moved(remove, add)); err != nil {
 		f.log.WarnContext(ctx, "neighbours may not know a port's MAC for a while", "domain", domain, "err", err)
 	}

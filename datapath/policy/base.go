@@ -31,16 +31,16 @@ import (
 const (
 	liveFor        = 30 * time.Second
 	tcpFor         = 5 * 24 * time.Hour
+	tcpOneSidedFor = 5 * time.Minute
 	tcpBegunFor    = 2 * time.Minute
 	tcpEndedFor    = 2 * time.Minute
 	tcpResetFor    = 10 * time.Second
 	datagramsFor   = 2 * time.Minute // longer than liveFor, since what is in "live" does not renew its flow
 	echoFor        = 30 * time.Second
 	otherFor       = 2 * time.Minute
-	fragmentsFor   = 30 * time.Second
-	flowsAtMost    = 1 << 18 // in each set: as connection tracking has on a machine of 4 GB
-	fragmentsMost  = 1 << 12
-	basePriority   = -250 // after the guard of package fabric
+	fragmentsFor   = 2 * time.Second // a packet's fragments come at once; what is remembered longer takes the place of others'
+	flowsAtMost    = 1 << 18         // in each set: as connection tracking has on a machine of 4 GB
+	basePriority   = -250            // after the guard of package fabric
 	fin, syn, rst  = 1, 2, 4
 	ack            = 16
 	moreFragments  = 0x2000
@@ -61,10 +61,13 @@ func hasPorts(protocol uint8) bool {
 
 // icmpKinds are what one family's ICMP is made of.
 type icmpKinds struct {
-	always   map[Direction][]byte // what no rule forbids: without it IPv6 does not work
-	requests []byte               // with the answers at the same place
-	answers  []byte
-	errors   []byte
+	// What no rule forbids, as IPv6 does not work without it: about listeners, which goes to groups, and about neighbours, which no router has passed on.
+	// Anything else of these types is a packet like others, by which a port could talk with whom it likes.
+	listeners  []byte
+	neighbours map[Direction][]byte
+	requests   []byte // with the answers at the same place
+	answers    []byte
+	errors     []byte
 }
 
 func (v version) kinds() icmpKinds {
@@ -72,9 +75,10 @@ func (v version) kinds() icmpKinds {
 		return icmpKinds{requests: []byte{8, 13, 17}, answers: []byte{0, 14, 18}, errors: []byte{3, 11, 12}}
 	}
 	return icmpKinds{
-		always: map[Direction][]byte{
-			Egress:  {130, 131, 132, 133, 135, 136, 143}, // a router advertisement of a port's the guard drops, and this does too
-			Ingress: {130, 131, 132, 134, 135, 136, 143},
+		listeners: []byte{130, 131, 132, 143},
+		neighbours: map[Direction][]byte{
+			Egress:  {133, 135, 136}, // a router advertisement of a port's the guard drops, and this does too
+			Ingress: {134, 135, 136},
 		},
 		requests: []byte{128}, answers: []byte{129}, errors: []byte{1, 2, 3, 4},
 	}
@@ -94,7 +98,8 @@ func (h hook) flows(began Direction) string {
 	return setFlows + "_" + began.side() + h.v.String()
 }
 
-func (h hook) closing() string { return setClosing + h.v.String() }
+func (h hook) closing() string  { return setClosing + h.v.String() }
+func (h hook) answered() string { return setAnswered + h.v.String() }
 
 // learn is the chain that notes a packet that a rule let pass, of a flow that began in this direction.
 func (h hook) learn(began Direction) string {
@@ -222,6 +227,17 @@ func icmpType(v version, kind byte) exprs {
 	return join(proto(v.icmp()), field(transportHeader, 0, kind))
 }
 
+// toGroup matches what goes to a multicast group.
+func (v version) toGroup() exprs {
+	if v == v4 {
+		return bits(load(networkHeader, 16, 1, 1), []byte{0xf0}, expr.CmpOpEq, []byte{0xe0})
+	}
+	return field(networkHeader, 24, 0xff)
+}
+
+// unrouted matches IPv6 with the hop limit that only what comes from the same link can have.
+func unrouted() exprs { return field(networkHeader, 7, 255) }
+
 // opposite is the direction of the answers.
 func (d Direction) opposite() Direction { return !d }
 
@@ -250,6 +266,7 @@ func baseSets() []nftables.Set {
 	}
 	for _, v := range versions {
 		service := nftables.TypeInetService
+		dynamic(hook{v: v}.answered(), tcpBegunFor, flowsAtMost, nftables.TypeIFIndex, v.addrType(), nftables.TypeInetProto, service, service)
 		dynamic(hook{v: v}.closing(), tcpEndedFor, flowsAtMost, nftables.TypeIFIndex, v.addrType(), nftables.TypeInetProto, service, service)
 		for _, d := range directions {
 			h := hook{d, v}
@@ -259,7 +276,7 @@ func baseSets() []nftables.Set {
 			if v == v6 {
 				identification = nftables.TypeMark
 			}
-			dynamic(h.set(setFragments), fragmentsFor, fragmentsMost, nftables.TypeIFIndex, v.addrType(), identification)
+			dynamic(h.set(setFragments), fragmentsFor, flowsAtMost, nftables.TypeIFIndex, v.addrType(), identification)
 		}
 	}
 	return list
@@ -317,7 +334,7 @@ func (h hook) chains() []chain {
 	judge.add("rest of a packet that passed", h.fragment("later"), inSet(h.fragmentKey(), h.set(setFragments)), accept)
 	judge.add("rest of another", h.fragment("later"), drop)
 	if h.v == v4 {
-		judge.add("multicast listener", proto(unix.IPPROTO_IGMP), accept)
+		judge.add("multicast listener", proto(unix.IPPROTO_IGMP), h.v.toGroup(), accept)
 	}
 	judge.add("ICMP", proto(h.v.icmp()), goTo(h.chain("icmp")))
 	judge.add("connection", flags(fin|syn|rst|ack, expr.CmpOpEq, syn), goTo(begins.name))
@@ -347,8 +364,11 @@ func (h hook) addProfile(c *chain) {
 func (h hook) icmpChains(began string, answers exprs, begins string) []chain {
 	icmp, echo, report := chain{name: h.chain("icmp")}, chain{name: h.chain("echo")}, chain{name: h.chain("error")}
 	kinds := h.v.kinds()
-	for _, kind := range kinds.always[h.d] {
-		icmp.add(fmt.Sprintf("type %d, without which IPv6 does not work", kind), icmpType(h.v, kind), accept)
+	for _, kind := range kinds.listeners {
+		icmp.add(fmt.Sprintf("type %d, about listeners", kind), icmpType(h.v, kind), h.v.toGroup(), accept)
+	}
+	for _, kind := range kinds.neighbours[h.d] {
+		icmp.add(fmt.Sprintf("type %d, about neighbours", kind), icmpType(h.v, kind), unrouted(), accept)
 	}
 	for _, kind := range kinds.answers {
 		icmp.add(fmt.Sprintf("type %d, an answer", kind), icmpType(h.v, kind), goTo(echo.name))
@@ -390,21 +410,31 @@ func (h hook) learnChain(began Direction) chain {
 	return c
 }
 
-// tcpChain is learnChain's for TCP, whose connections have a beginning and an end.
+// tcpChain is learnChain's for TCP, whose connections have a beginning and an end. One is remembered for long only if both sides have sent: else a port,
+// or a stranger who is let in to one, could fill the set with packets that nobody answers, for days and for all ports.
 func (h hook) tcpChain(began Direction) chain {
 	c, flows := chain{name: h.tcp(began)}, h.flows(began)
 	only := flags(fin|syn|rst|ack, expr.CmpOpEq, syn)
 	if began == h.d {
 		c.add("a new one is not at its end", only, forget(h.flow(), h.closing()))
 		c.add("nor is it the other side's", only, forget(h.flow(), h.flows(began.opposite())))
+		c.add("nor is it answered", only, forget(h.flow(), h.answered()))
 	}
 	begins, ends, breaks := flags(syn, expr.CmpOpNeq, 0), flags(fin, expr.CmpOpNeq, 0), flags(rst, expr.CmpOpNeq, 0)
+	if began != h.d {
+		c.add("answers what begins", begins, remember(h.flow(), h.answered(), tcpBegunFor))
+	}
 	c.add("begins", begins, remember(h.flow(), flows, tcpBegunFor), accept)
 	c.add("breaks off", breaks, remember(h.flow(), h.closing(), tcpResetFor), remember(h.flow(), flows, tcpResetFor), accept)
 	c.add("ends", ends, remember(h.flow(), h.closing(), tcpEndedFor))
 	tcp := proto(unix.IPPROTO_TCP)
 	c.add("at its end", tcp, inSet(h.flow(), h.closing()), remember(h.flow(), flows, tcpEndedFor), remember(h.flow(), h.closing(), tcpEndedFor), accept)
-	c.add("connection", tcp, remember(h.flow(), flows, tcpFor))
+	if began == h.d {
+		c.add("connection, of which the other side knows", tcp, inSet(h.flow(), h.answered()), remember(h.flow(), flows, tcpFor))
+		c.add("connection, for all that is known", tcp, note(h.flow(), flows, tcpOneSidedFor))
+	} else {
+		c.add("connection", tcp, remember(h.flow(), flows, tcpFor))
+	}
 	c.add("in this epoch", jump(chainEpoch))
 	c.add("packets like this", remember(h.live(), h.set(setLive), 0))
 	c.add("pass", accept)

@@ -81,6 +81,11 @@ func remember(key exprs, set string, timeout time.Duration) exprs {
 	return join(key, exprs{&expr.Dynset{SrcRegKey: reg(0), SetName: set, Operation: uint32(unix.NFT_DYNSET_OP_UPDATE), Timeout: timeout}})
 }
 
+// note makes an element be in a set for this long, or for as long as it would be anyway.
+func note(key exprs, set string, timeout time.Duration) exprs {
+	return join(key, exprs{&expr.Dynset{SrcRegKey: reg(0), SetName: set, Operation: uint32(unix.NFT_DYNSET_OP_ADD), Timeout: timeout}})
+}
+
 const dynsetDelete = 2 // NFT_DYNSET_OP_DELETE (linux/netfilter/nf_tables.h)
 
 func forget(key exprs, set string) exprs {

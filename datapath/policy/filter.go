@@ -23,7 +23,8 @@ type Filter struct{ conn *nftables.Conn }
 func In(conn *nftables.Conn) *Filter { return &Filter{conn} }
 
 // UpdateGroups makes security groups and address groups be these. Those at a revision that is known cost nothing. A change costs what
-// differs, and the number of the group's own rules; the number of ports that have it does not count.
+// differs, and the number of the group's own rules; the number of ports that have it does not count. An address group that a group's rules name and that is not told
+// with it, or before, is empty.
 func (f *Filter) UpdateGroups(groups []Group, sets []Set) error {
 	if len(groups)+len(sets) == 0 {
 		return nil
@@ -49,15 +50,12 @@ func (f *Filter) UpdateGroups(groups []Group, sets []Set) error {
 	if err := f.queueGroups(t, groups, sets); err != nil {
 		return err
 	}
-	var gone, fresh []element
-	for _, e := range known {
-		for _, r := range revisions(groups, sets) {
-			if e.key[:8] == r.key[:8] {
-				gone = append(gone, e)
-			}
-		}
+	fresh := revisions(groups, sets)
+	told := map[string]bool{}
+	for _, e := range fresh {
+		told[e.key[:8]] = true
 	}
-	fresh = revisions(groups, sets)
+	gone := slices.DeleteFunc(known, func(e element) bool { return !told[e.key[:8]] })
 	if err := errors.Join(t.remove(gone), t.add(fresh)); err != nil {
 		return err
 	}
@@ -110,21 +108,16 @@ func (t *transaction) create() error {
 
 // queueGroups queues what differs of the groups and sets.
 func (f *Filter) queueGroups(t *transaction, groups []Group, sets []Set) error {
-	have, err := f.readSets()
-	if err != nil {
-		return err
-	}
-	t.nextID = uint32(len(have)) // numbers of one transaction only
 	for _, s := range neededSets(groups, sets) {
-		if have[s.Name] == nil {
+		there, err := f.hasSet(s.Name)
+		if err != nil {
+			return err
+		}
+		if !there {
 			if err := t.addSet(s); err != nil {
 				return err
 			}
 		}
-	}
-	chains, err := f.readChains()
-	if err != nil {
-		return err
 	}
 	var fresh []chain
 	for _, g := range groups {
@@ -133,7 +126,7 @@ func (f *Filter) queueGroups(t *transaction, groups []Group, sets []Set) error {
 			return err
 		}
 		for _, c := range list {
-			if chains[c.name] == nil {
+			if !f.hasChain(c.name) {
 				fresh = append(fresh, c)
 			} else if _, err := t.syncRules(f, c, false); err != nil {
 				return err
@@ -141,8 +134,7 @@ func (f *Filter) queueGroups(t *transaction, groups []Group, sets []Set) error {
 		}
 	}
 	for _, s := range sets {
-		names := []string{addressSet(s.ID, v4), addressSet(s.ID, v6)}
-		inside, err := f.readElements(slices.DeleteFunc(names, func(n string) bool { return have[n] == nil })...)
+		inside, err := f.readElements(addressSet(s.ID, v4), addressSet(s.ID, v6))
 		if err != nil {
 			return err
 		}
@@ -155,8 +147,7 @@ func (f *Filter) queueGroups(t *transaction, groups []Group, sets []Set) error {
 
 // syncElements replaces what is in sets by what should be.
 func (t *transaction) syncElements(have, want []element) error {
-	gone := slices.DeleteFunc(slices.Clone(have), func(e element) bool { return slices.Contains(want, e) })
-	fresh := slices.DeleteFunc(slices.Clone(want), func(e element) bool { return slices.Contains(have, e) })
+	gone, fresh := without(have, want), without(want, have)
 	if len(gone) > 0 {
 		t.narrower = true
 	}
@@ -203,7 +194,7 @@ func (f *Filter) UpdatePorts(remove, add []Port) error {
 	if err != nil || len(gone)+len(fresh) == 0 {
 		return err
 	}
-	gone = slices.DeleteFunc(gone, func(e element) bool { return slices.Contains(fresh, e) })
+	gone = without(gone, fresh)
 	if slices.ContainsFunc(add, func(p Port) bool { return len(p.Groups) == 0 }) {
 		// Nobody had to tell of groups before, so this may be the first that is heard.
 		if exists, err := f.exists(); err != nil {
@@ -300,7 +291,7 @@ func (f *Filter) pairsAfter(gone, fresh []element) (func(*transaction) error, er
 	if err != nil {
 		return nothing, err
 	}
-	noted = slices.DeleteFunc(noted, func(e element) bool { return slices.Contains(gone, e) })
+	noted = without(noted, gone)
 	noted = append(noted, slices.DeleteFunc(slices.Clone(fresh), func(e element) bool { return !isPair(e) })...)
 	touched := map[string]bool{}
 	for _, e := range slices.Concat(gone, fresh) {

@@ -200,11 +200,16 @@ func (s Set) elements() []element {
 
 // widest leaves out prefixes that others contain: overlapping ranges are refused by the kernel, and mean nothing more.
 func widest(list []netip.Prefix) []netip.Prefix {
-	list = slices.SortedFunc(slices.Values(list), func(a, b netip.Prefix) int { return a.Bits() - b.Bits() })
-	var kept []netip.Prefix
+	var masked, kept []netip.Prefix
 	for _, p := range list {
-		if p.IsValid() && !slices.ContainsFunc(kept, func(k netip.Prefix) bool { return k.Overlaps(p) }) {
-			kept = append(kept, p.Masked())
+		if p.IsValid() {
+			masked = append(masked, p.Masked())
+		}
+	}
+	slices.SortFunc(masked, netip.Prefix.Compare) // so what contains others comes right before them
+	for _, p := range masked {
+		if len(kept) == 0 || !kept[len(kept)-1].Overlaps(p) {
+			kept = append(kept, p)
 		}
 	}
 	return kept

@@ -37,7 +37,8 @@ type transaction struct {
 	// narrower says that something that passed may not pass any more.
 	narrower bool
 	changed  bool
-	last     []string // chains that go when nothing leads to them any more
+	last     []string // chains that go when nothing leads to them any more, but each other
+	lastSets []string // sets that go when no rule names them any more
 }
 
 func table() *nftables.Table {
@@ -146,9 +147,14 @@ func (t *transaction) commit() error {
 	}
 	for _, name := range t.last {
 		t.changed = true
-		ref := &nftables.Chain{Name: name, Table: table()}
-		t.conn.FlushChain(ref)
-		t.conn.DelChain(ref)
+		t.conn.FlushChain(&nftables.Chain{Name: name, Table: table()})
+	}
+	for _, name := range t.last {
+		t.conn.DelChain(&nftables.Chain{Name: name, Table: table()})
+	}
+	for _, name := range t.lastSets {
+		t.changed = true
+		t.conn.DelSet(&nftables.Set{Table: table(), Name: name})
 	}
 	if !t.changed {
 		return nil
@@ -195,6 +201,18 @@ func (f *Filter) readChains() (map[string]*nftables.Chain, error) {
 func (f *Filter) hasChain(name string) bool {
 	_, err := f.conn.ListChain(table(), name)
 	return err == nil
+}
+
+// hasSet asks for one set.
+func (f *Filter) hasSet(name string) (bool, error) {
+	_, err := f.conn.GetSetByName(table(), name)
+	if isAbsent(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("set %s: %w", name, err)
+	}
+	return true, nil
 }
 
 // readSets gives the table's sets by name.

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -182,6 +184,66 @@ func TestUntold(t *testing.T) {
 	must(t, f.Reconcile(s, false, func(object, want, have string) { t.Errorf("%s: want %q, have %q", object, want, have) }))
 }
 
+// TestFastest gives ports limits that no kernel could keep: they are none, and nothing else is hindered by them.
+func TestFastest(t *testing.T) {
+	t.Parallel()
+	ns := require(t)
+	f := newFilter(t, ns)
+	for _, kbps := range []int64{mostKbps - 1, mostKbps, math.MaxInt32, 1 << 61, math.MaxInt64} {
+		for _, burst := range []int64{0, math.MaxInt32, math.MaxInt64} {
+			p := Port{Tap: "tapx", Limits: Limits{EgressKbps: kbps, EgressBurst: burst, DSCP: 1}}
+			if err := f.UpdatePorts(nil, []Port{p}); err != nil {
+				t.Fatalf("%d kbit/s, burst %d: %v", kbps, burst, err)
+			}
+			if limited := strings.Contains(nft(t, ns, "list", "chain", "bridge", tableName, "limit_out-tapx"), "limit rate"); limited != (kbps < mostKbps) {
+				t.Errorf("%d kbit/s: limited: %v", kbps, limited)
+			}
+			must(t, f.UpdatePorts([]Port{p}, nil))
+		}
+	}
+}
+
+// TestCollect has ports with groups of their own come and go, and looks for what is left of them.
+func TestCollect(t *testing.T) {
+	t.Parallel()
+	ns := require(t)
+	f := newFilter(t, ns)
+	must(t, f.Collect()) // no table
+	friends := Group{ID: "friends", Revision: 1}
+	stays := Port{Tap: "tapstays", Groups: []string{"g", "h"}, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Limits: Limits{DSCP: 1}}
+	must(t, f.UpdateGroups([]Group{friends, {ID: "g", Revision: 1, Rules: []Rule{{ID: "1", RemoteGroup: "friends"}, {ID: "2", IPv6: true, RemoteSet: "s"}}}, {ID: "h", Revision: 1}},
+		[]Set{{ID: "s", Revision: 1}}))
+	must(t, f.UpdatePorts(nil, []Port{stays}))
+	must(t, f.Collect()) // the chains of friends go, but not the sets that g names
+	list := func() string { return nft(t, ns, "list", "table", "bridge", tableName) }
+	before := list()
+	for i := range 3 {
+		id := fmt.Sprint("own", i)
+		p := Port{Tap: "tapgoes", Groups: []string{"g", id}, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.2")}}
+		must(t, f.UpdateGroups([]Group{{ID: id, Revision: 1, Rules: []Rule{{ID: id, Remote: netip.MustParsePrefix("10.0.0.0/8"), Protocol: 6}, {ID: "set", RemoteSet: id}}}}, []Set{{ID: id, Revision: 1}}))
+		must(t, f.UpdatePorts(nil, []Port{p}))
+		must(t, f.Collect())
+		must(t, f.UpdatePorts([]Port{p}, nil))
+	}
+	if !strings.Contains(list(), "own2") {
+		t.Error("nothing was left to be collected")
+	}
+	for range 2 {
+		must(t, f.Collect())
+		epochless := func(s string) string {
+			_, rest, _ := strings.Cut(s, "chain "+chainEpoch+" {")
+			_, rest, _ = strings.Cut(rest, "}")
+			return s[:strings.Index(s, "chain "+chainEpoch+" {")] + rest
+		}
+		if now := list(); epochless(now) != epochless(before) {
+			t.Errorf("the table is now\n%s\nwant\n%s", now, before)
+		}
+	}
+	if err := f.UpdatePorts(nil, []Port{{Tap: "tapgoes", Groups: []string{"own2"}}}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a port with a collected group: %v", err)
+	}
+}
+
 // TestInvalid checks that what would mean something else than it says is refused.
 func TestInvalid(t *testing.T) {
 	t.Parallel()
@@ -216,6 +278,26 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
+// TestWidest checks that of prefixes each is in exactly one of those that are kept.
+func TestWidest(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		var list []netip.Prefix
+		for range rapid.IntRange(0, 20).Draw(rt, "count") {
+			b := rapid.SliceOfN(rapid.ByteRange(0, 3), 4, 4).Draw(rt, "address")
+			list = append(list, netip.PrefixFrom(netip.AddrFrom4([4]byte(b)), rapid.IntRange(0, 32).Draw(rt, "bits")),
+				netip.PrefixFrom(netip.AddrFrom16([16]byte{15: b[0], 14: b[1]}), rapid.IntRange(110, 128).Draw(rt, "bits")))
+		}
+		kept := widest(list)
+		for _, p := range slices.Concat(list, kept) {
+			if in := slices.IndexFunc(kept, func(k netip.Prefix) bool { return k.Bits() <= p.Bits() && k.Contains(p.Addr()) }); in < 0 ||
+				slices.ContainsFunc(kept[in+1:], p.Overlaps) {
+				rt.Errorf("%s of %v: kept %v", p, list, kept)
+			}
+		}
+	})
+}
+
 // TestSequences makes random changes one by one, some twice and some out of order, and then compares the kernel with what they come to.
 func TestSequences(t *testing.T) {
 	t.Parallel()
@@ -245,19 +327,23 @@ func TestSequences(t *testing.T) {
 			revision++
 			return Set{ID: id, Revision: revision, Prefixes: rapid.SliceOfN(rapid.SampledFrom(prefixes), 0, 4).Draw(rt, "prefixes")}
 		}
+		// A group comes with the sets that its rules may name.
+		tell := func(id string) { must(rt, f.UpdateGroups([]Group{groups[id]}, slices.Collect(maps.Values(sets)))) }
 		for _, id := range ids {
 			groups[id], sets[id] = drawGroup(id), drawSet(id)
-			must(rt, f.UpdateGroups([]Group{groups[id]}, []Set{sets[id]}))
+		}
+		for _, id := range ids {
+			tell(id)
 		}
 		for range rapid.IntRange(1, 12).Draw(rt, "steps") {
 			id := rapid.SampledFrom(ids).Draw(rt, "id")
-			switch rapid.IntRange(0, 4).Draw(rt, "step") {
+			switch rapid.IntRange(0, 5).Draw(rt, "step") {
 			case 0:
 				groups[id] = drawGroup(id)
-				must(rt, f.UpdateGroups([]Group{groups[id]}, nil))
+				tell(id)
 			case 1:
 				sets[id] = drawSet(id)
-				must(rt, f.UpdateGroups([]Group{groups["a"]}, []Set{sets[id]}))
+				must(rt, f.UpdateGroups(nil, []Set{sets[id]}))
 			case 2:
 				now := Port{Tap: "tap" + id, Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, id[0]}), netip.AddrFrom16([16]byte{0xfd, 15: id[0]})},
 					Groups: rapid.SliceOfNDistinct(rapid.SampledFrom(ids), 0, 3, rapid.ID[string]).Draw(rt, "groups"),
@@ -265,7 +351,14 @@ func TestSequences(t *testing.T) {
 					Limits: Limits{EgressKbps: rapid.Int64Range(0, 2).Draw(rt, "kbps"), DSCP: rapid.Uint8Range(0, 2).Draw(rt, "dscp")}}
 				remove := earlier[id]
 				for range rapid.IntRange(1, 2).Draw(rt, "times") {
-					must(rt, f.UpdatePorts(remove, []Port{now}))
+					err := f.UpdatePorts(remove, []Port{now})
+					if errors.Is(err, os.ErrNotExist) { // collected
+						for _, id := range ids {
+							tell(id)
+						}
+						err = f.UpdatePorts(remove, []Port{now})
+					}
+					must(rt, err)
 				}
 				ports[id], earlier[id] = now, append(earlier[id], now)
 			case 3:
@@ -277,7 +370,9 @@ func TestSequences(t *testing.T) {
 					earlier[id] = nil
 				}
 			case 4:
-				must(rt, f.UpdateGroups([]Group{groups[id]}, []Set{sets[id]}))
+				tell(id)
+			case 5:
+				must(rt, f.Collect())
 			}
 		}
 		state := State{}

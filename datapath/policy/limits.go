@@ -18,6 +18,9 @@ const (
 	maxDSCP       = 63
 	// leastBurst lets two of the largest packets pass that the kernel makes of a sender's segments.
 	leastBurst = 2 << 16
+	// mostBurst and mostKbps are what the kernel's numbers have room for. No port is as fast.
+	mostBurst = 1 << 31
+	mostKbps  = 100_000_000
 )
 
 func limitSet(d Direction) string               { return "limits_" + d.side() }
@@ -58,19 +61,19 @@ func (l Limits) validate() error {
 	return nil
 }
 
-// of gives the bytes a second and the burst in bytes of a direction; 0 is no limit.
+// of gives the bytes a second and the burst in bytes of a direction; 0 is no limit, and so is what is beyond every port.
 func (l Limits) of(d Direction) (rate uint64, burst uint32) {
 	kbps, kbits := l.IngressKbps, l.IngressBurst
 	if d == Egress {
 		kbps, kbits = l.EgressKbps, l.EgressBurst
 	}
-	if kbps == 0 {
+	if kbps == 0 || kbps >= mostKbps {
 		return 0, 0
 	}
 	if kbits == 0 {
 		kbits = kbps / 10
 	}
-	return uint64(kbps) * 125, uint32(min(max(kbits*125, leastBurst), 1<<31))
+	return uint64(kbps) * 125, uint32(max(min(kbits, mostBurst/125)*125, leastBurst))
 }
 
 // limitChains are the port's.

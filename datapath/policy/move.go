@@ -14,10 +14,12 @@ type Profiles []element
 
 // Profiles reads what is known of the ports with these links.
 func (f *Filter) Profiles(taps []string) (Profiles, error) {
+	names := map[string]bool{}
+	for _, tap := range taps {
+		names[(Port{Tap: tap}).name()] = true
+	}
 	have, err := f.readElements(setPorts)
-	return slices.DeleteFunc(have, func(e element) bool {
-		return !slices.ContainsFunc(taps, func(tap string) bool { return (Port{Tap: tap}).name() == e.key })
-	}), err
+	return slices.DeleteFunc(have, func(e element) bool { return !names[e.key] }), err
 }
 
 // Expect has ports filtered that come from another namespace, until UpdatePorts says what they are. A profile that is not known here lets nothing pass.

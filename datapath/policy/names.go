@@ -26,6 +26,7 @@ const (
 	setLive      = "live"       // port . remote . protocol . first word . epoch: packets that pass at once
 	setFlows     = "flows"      // port . remote . protocol . port's side . remote's side, by who began
 	setClosing   = "closing"    // the same key: connections that one side has ended
+	setAnswered  = "answered"   // the same key: connections whose beginning the other side has answered
 	setFragments = "fragments"  // port . remote . protocol . identification
 )
 

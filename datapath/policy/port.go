@@ -5,7 +5,6 @@ package policy
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -83,15 +82,14 @@ func pairOf(key string) netip.Prefix {
 // memberPairs gives what the sets of the groups' pairs must hold, by what is noted of who has which. Two ports may have the same pair,
 // a virtual address for instance, so what is to be in a set is not told by one port alone.
 func memberPairs(groups []string, noted []element) []element {
+	prefixes := map[string][]netip.Prefix{} // by the group's hash
+	for _, e := range noted {
+		rest := e.key[unix.IFNAMSIZ:]
+		prefixes[rest[:8]] = append(prefixes[rest[:8]], pairOf(rest[8:8+pairKeyLength]))
+	}
 	var list []element
 	for _, g := range groups {
-		var prefixes []netip.Prefix
-		for _, e := range noted {
-			if rest := e.key[unix.IFNAMSIZ:]; rest[:8] == hash8(g) {
-				prefixes = append(prefixes, pairOf(rest[8:8+pairKeyLength]))
-			}
-		}
-		for _, p := range widest(prefixes) {
+		for _, p := range widest(prefixes[hash8(g)]) {
 			list = append(list, rangeElement(memberPairSet(g, versionOf(p.Addr())), p))
 		}
 	}
@@ -127,9 +125,10 @@ func (p profile) elements() []element {
 // profiles are those of the ports, each once.
 func profiles(ports []Port) []profile {
 	var list []profile
+	seen := map[string]bool{}
 	for _, p := range ports {
-		own := profileOf(p.Groups)
-		if len(own.groups) > 0 && !slices.ContainsFunc(list, func(q profile) bool { return q.hash == own.hash }) {
+		if own := profileOf(p.Groups); len(own.groups) > 0 && !seen[own.hash] {
+			seen[own.hash] = true
 			list = append(list, own)
 		}
 	}

@@ -260,18 +260,13 @@ func (f *Filter) mend(want image, dry bool, note func(object, want, have string)
 		if !isLeftover(name) {
 			note("nft chain "+name, "", "present")
 		}
-		t.changed = true
-		f.conn.FlushChain(chains[name])
-	}
-	for _, name := range slices.Sorted(maps.Keys(chains)) {
-		f.conn.DelChain(chains[name])
+		t.last = append(t.last, name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(sets)) {
 		if !isLeftover(name) {
 			note("nft set "+name, "", "present")
 		}
-		t.changed = true
-		f.conn.DelSet(&nftables.Set{Table: table(), Name: name})
+		t.lastSets = append(t.lastSets, name)
 	}
 	if dry {
 		return nil // what is queued goes with the connection, which the caller gives up
@@ -282,8 +277,8 @@ func (f *Filter) mend(want image, dry bool, note func(object, want, have string)
 	return nil
 }
 
-// isLeftover tells what is there for groups and profiles, which UpdatePorts leaves when the last port goes that had them: to know which is the last it would
-// have to look at all ports. It is harmless, so it is collected in passing and is no difference.
+// isLeftover tells what is there for groups and profiles, which UpdatePorts leaves when the last port goes that had them (see Collect). It is harmless, so it
+// is collected in passing and is no difference.
 func isLeftover(name string) bool {
 	kind, _, found := strings.Cut(name, "-")
 	if !found {

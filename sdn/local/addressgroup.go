@@ -114,5 +114,6 @@ func (t *tx) deleteAddressGroup(id sdn.ID) error {
 	if securityGroups.any(t.Tx, "set", string(id)) {
 		return inUse("address group", id, "rules name it")
 	}
+	t.rewrite(id)
 	return addressGroups.del(t, id)
 }

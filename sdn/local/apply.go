@@ -3,7 +3,6 @@ package local
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -59,6 +58,7 @@ func (p *Provider) apply(ctx context.Context, c *change) error {
 		if err := p.datapath.DeleteDomain(ctx, c.domain); err != nil {
 			return err
 		}
+		p.told.forget(c.domain)
 		failpoint.Here("local.apply.gone")
 		p.noteUnreached(ctx, c.domain, nil)
 		return nil
@@ -71,11 +71,14 @@ func (p *Provider) apply(ctx context.Context, c *change) error {
 		failpoint.Here("local.apply.shape")
 		p.noteUnreached(ctx, c.domain, result.Unreached)
 	}
-	if len(c.groups)+len(c.sets) > 0 {
-		if err := p.datapath.UpdateGroups(ctx, c.domain, slices.Collect(maps.Values(c.groups)), slices.Collect(maps.Values(c.sets))); err != nil {
+	if len(c.left) > 0 {
+		if err := p.datapath.UpdatePorts(ctx, c.domain, c.left, nil); err != nil {
 			return err
 		}
-		failpoint.Here("local.apply.groups")
+	}
+	thought, err := p.tell(ctx, c)
+	if err != nil {
+		return err
 	}
 	if remove, add := lists(c.forwards); len(remove)+len(add) > 0 {
 		if err := p.datapath.UpdateForwards(ctx, c.domain, remove, add); err != nil {
@@ -84,7 +87,7 @@ func (p *Provider) apply(ctx context.Context, c *change) error {
 		failpoint.Here("local.apply.forwards")
 	}
 	if remove, add := lists(c.ports); len(remove)+len(add) > 0 {
-		if err := p.datapath.UpdatePorts(ctx, c.domain, remove, add); err != nil {
+		if err := p.updatePorts(ctx, c, thought, remove, add); err != nil {
 			return err
 		}
 		failpoint.Here("local.apply.ports")
@@ -210,6 +213,7 @@ func (p *Provider) Reconcile(ctx context.Context) (fabric.Report, error) {
 	var report fabric.Report
 	err := p.whole(ctx, func(s fabric.State) (map[string]*change, error) {
 		var err error
+		p.told.forgetAll()
 		if report, err = p.datapath.Reconcile(ctx, s); err != nil {
 			return nil, err
 		}

@@ -10,12 +10,13 @@ import (
 	"github.com/kuryr/kuryr/datapath/policy"
 )
 
-// change is what the kernel must learn about one domain: that it is gone, or else its shape, the groups of its ports, its forwards and its
-// ports, in this order.
+// change is what the kernel must learn about one domain: that it is gone, or else its shape, the ports that left it, the groups of its ports, its
+// forwards and its ports, in this order.
 type change struct {
 	domain   string
 	gone     bool           // edits are kept all the same, for a domain that comes back before it went
 	shape    *fabric.Domain // nil: unchanged
+	left     []fabric.Port  // went to another domain with their network, and may come back by ports
 	ports    map[string]*edit[fabric.Port]
 	forwards map[forwardID]*edit[fabric.Forward]
 	groups   map[string]policy.Group // by id; a later definition takes an earlier one's place
@@ -145,7 +146,7 @@ func (c *change) then(later *change) *change {
 		return later
 	}
 	next := &change{domain: c.domain, gone: c.gone, shape: c.shape, ports: maps.Clone(c.ports), forwards: maps.Clone(c.forwards), behind: maps.Clone(c.behind),
-		freed: slices.Concat(c.freed, later.freed)}
+		freed: slices.Concat(c.freed, later.freed), left: slices.Concat(c.left, later.left)}
 	switch {
 	case later.gone:
 		next.gone, next.shape = true, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
 	"reflect"
 	"slices"
 	"sync"
@@ -35,10 +36,12 @@ type fakeDomain struct {
 	forwards map[forwardID]fabric.Forward
 	groups   map[string]policy.Group
 	sets     map[string]policy.Set
+	left     map[string]bool // filtered and limited ports that went with their networks, and that the filter does not forget by itself
 }
 
 func newFakeDomain(d fabric.Domain) *fakeDomain {
-	return &fakeDomain{shape: d, ports: map[string]fabric.Port{}, forwards: map[forwardID]fabric.Forward{}, groups: map[string]policy.Group{}, sets: map[string]policy.Set{}}
+	return &fakeDomain{shape: d, ports: map[string]fabric.Port{}, forwards: map[forwardID]fabric.Forward{}, groups: map[string]policy.Group{}, sets: map[string]policy.Set{},
+		left: map[string]bool{}}
 }
 
 // forget forgets the groups that no port has and the address groups that no rule of the others names.
@@ -125,6 +128,9 @@ func (f *fakeFabric) ApplyDomain(ctx context.Context, d fabric.Domain) (fabric.R
 			case id == d.ID && !has(p.Network):
 				delete(other.ports, port)
 			case id != d.ID && has(p.Network):
+				if p.Filtered() || p.Limits != (policy.Limits{}) {
+					other.left[port] = true
+				}
 				p.Groups, p.Limits = nil, policy.Limits{}
 				had.ports[port] = p
 				delete(other.ports, port)
@@ -178,14 +184,16 @@ func (f *fakeFabric) UpdatePorts(ctx context.Context, domain string, remove, add
 	}
 	for _, p := range remove {
 		delete(d.ports, p.ID)
+		delete(d.left, p.ID)
 	}
 	for _, p := range add {
+		delete(d.left, p.ID)
 		if !slices.ContainsFunc(d.shape.Bridges, func(b fabric.Bridge) bool { return b.Network == p.Network }) {
 			return fmt.Errorf("no network %s in domain %s", p.Network, domain)
 		}
 		for _, g := range p.Groups {
 			if _, known := d.groups[g]; !known {
-				return fmt.Errorf("no security group %s in domain %s", g, domain)
+				return fmt.Errorf("security group %s in domain %s: %w", g, domain, os.ErrNotExist)
 			}
 		}
 		d.ports[p.ID] = p

@@ -23,7 +23,7 @@ func newDefinitions() definitions {
 	return definitions{groups: map[sdn.ID]policy.Group{}, sets: map[sdn.ID]policy.Set{}}
 }
 
-// rewrite forgets a definition that the transaction changes.
+// rewrite forgets a definition that the transaction changes or deletes.
 func (t *tx) rewrite(id sdn.ID) {
 	t.rewritten[id] = true
 	delete(t.p.definitions.groups, id)
@@ -212,9 +212,9 @@ func (t *tx) noteLimits(r *qosPolicyRow, before sdn.Limits) error {
 	return nil
 }
 
-// noteMoved tells a domain of the filtered and limited ports of a network that comes to it with all its links: of those the domain it leaves
-// knows more than what comes along by itself.
-func (t *tx) noteMoved(domain sdn.ID, network string) error {
+// noteMoved tells two domains of the filtered and limited ports of a network that goes from one to the other with all its links: of those the one that it leaves
+// knows more than what comes along by itself, and must forget it, lest their addresses count there as their groups'.
+func (t *tx) noteMoved(from, to sdn.ID, network string) error {
 	rows, err := ports.all(t.Tx, "network", network)
 	if err != nil {
 		return err
@@ -227,7 +227,8 @@ func (t *tx) noteMoved(domain sdn.ID, network string) error {
 		if is == nil || len(is.Groups) == 0 && is.Limits == (policy.Limits{}) {
 			continue
 		}
-		if err := t.tellPort(domain, nil, is); err != nil {
+		t.change(from).left = append(t.change(from).left, *is)
+		if err := t.tellPort(to, nil, is); err != nil {
 			return err
 		}
 	}

@@ -183,13 +183,36 @@ func TestPortBringsItsGroups(t *testing.T) {
 	if got := w.fake.state[r].ports[string(id)].Groups; len(got) != 2 || !slices.IsSorted(got) {
 		t.Errorf("the port has the groups %v", got)
 	}
-	ok(t, w.RemoveGroups(t.Context(), id, []sdn.ID{one}))
-	w.told(t, map[string]int{"UpdateGroups " + r: 1, "UpdatePorts " + r: 1})
-	ok(t, w.RemoveGroups(t.Context(), id, []sdn.ID{two}))
+	// Groups that the domain knows are not told again.
+	w.port(t, sdn.PortSpec{Network: w.networks[0].ID, Host: testHost, Groups: []sdn.ID{one, two}})
 	w.told(t, map[string]int{"UpdatePorts " + r: 1})
+	ok(t, w.RemoveGroups(t.Context(), id, []sdn.ID{one}))
+	w.told(t, map[string]int{"UpdatePorts " + r: 1})
+}
+
+// What the kernel has forgotten, as no port had it any more, or has lost, is told anew.
+func TestForgottenGroupsAreToldAnew(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one := w.group(t, "", egress(80))
+	r := string(w.routers[0])
+	id := w.port(t, sdn.PortSpec{Network: w.networks[0].ID, Host: testHost, Groups: []sdn.ID{one}})
+	ok(t, w.RemoveGroups(t.Context(), id, []sdn.ID{one}))
 	if groups := w.fake.state[r].groups; len(groups) != 0 {
 		t.Errorf("the domain knows of %v", groups)
 	}
+	w.group(t, one, egress(81))
+	clear(w.calls)
+	ok(t, w.AddGroups(t.Context(), id, []sdn.ID{one}))
+	w.told(t, map[string]int{"UpdateGroups " + r: 1, "UpdatePorts " + r: 1})
+	clear(w.fake.state[r].groups)
+	w.port(t, sdn.PortSpec{Network: w.networks[0].ID, Host: testHost, Groups: []sdn.ID{one}})
+	w.told(t, map[string]int{"UpdateGroups " + r: 1, "UpdatePorts " + r: 2})
+	_, err := w.Reconcile(t.Context())
+	ok(t, err)
+	clear(w.calls)
+	w.port(t, sdn.PortSpec{Network: w.networks[0].ID, Host: testHost, Groups: []sdn.ID{one}})
+	w.told(t, map[string]int{"UpdateGroups " + r: 1, "UpdatePorts " + r: 1})
 }
 
 // A group of no rules, and an address group of no prefixes, are told as the others are, and become others.

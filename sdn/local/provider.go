@@ -63,7 +63,8 @@ type Provider struct {
 	proposals    *proposals
 	end          func(*bbolt.Tx) error // Commit, but for tests of disks that fail
 	definitions  definitions           // of who has the turn
-	unsynced     bool                  // the store's last change may not be on the disk; of who has the turn
+	told         told
+	unsynced     bool // the store's last change may not be on the disk; of who has the turn
 	closing      sync.Once
 }
 
@@ -73,7 +74,7 @@ var _ sdn.Provider = (*Provider)(nil)
 // for that. It fails, and changes nothing, where the file is another process's, damaged, or of a newer schema.
 func Open(ctx context.Context, o Options) (*Provider, error) {
 	p := &Provider{datapath: o.Datapath, host: o.Host, log: o.Logger, limit: o.PortsPerNetwork, quotas: o.Quotas, mtu: defaultMTU, queue: newQueue(), proposals: newProposals(),
-		definitions: newDefinitions(), end: (*bbolt.Tx).Commit}
+		definitions: newDefinitions(), told: told{revisions: map[string]map[definition]int64{}}, end: (*bbolt.Tx).Commit}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
@@ -244,10 +245,12 @@ type Datapath interface {
 	ApplyDomain(ctx context.Context, d fabric.Domain) (fabric.Result, error)
 	// DeleteDomain removes the domain with its ports and forwards.
 	DeleteDomain(ctx context.Context, id string) error
+	// UpdatePorts has the domain know ports no more, and know others. The error is os.ErrNotExist if it does not know a group that one has.
 	UpdatePorts(ctx context.Context, domain string, remove, add []fabric.Port) error
 	UpdateForwards(ctx context.Context, domain string, remove, add []fabric.Forward) error
-	// UpdateGroups tells the domain's filter what these security groups and address groups are now. It must know them before a port has them;
-	// those that no port has any more Reconcile forgets. One that it knows at the revision given costs nothing.
+	// UpdateGroups tells the domain's filter what these security groups and address groups are now. It must know them before a port has them,
+	// and with a group the address groups that its rules name;
+	// those that no port has any more are forgotten some time. One that it knows at the revision given costs nothing.
 	UpdateGroups(ctx context.Context, domain string, groups []policy.Group, sets []policy.Set) error
 	// Supports tells what the kernel can enforce. It is cheap.
 	Supports() policy.Support

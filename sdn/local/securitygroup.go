@@ -250,5 +250,6 @@ func (t *tx) deleteSecurityGroup(id sdn.ID) error {
 	if err := errors.Join(t.count(sdn.NounRule, r.Project, -int64(len(r.Rules))), t.tally(sdn.NounRule, -int64(len(r.Rules)))); err != nil {
 		return err
 	}
+	t.rewrite(id)
 	return securityGroups.del(t, id)
 }

@@ -131,7 +131,7 @@ func (t *tx) moved(id sdn.ID, before, after *fabric.Domain) error {
 			if other == id || !hasBridge(left, bridge.Network) {
 				continue
 			}
-			if err := t.noteMoved(id, bridge.Network); err != nil {
+			if err := t.noteMoved(other, id, bridge.Network); err != nil {
 				return err
 			}
 			break
