@@ -24,8 +24,8 @@ func (a *app) tokenCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "token PROJECT ROLE [NAME]", Short: "Make a line of the token file with a new token",
 		Long: `Print a line for the token file (sdn.tokens) with a new random token, which may do in the project what the role says: admin, member or
-reader. The name is for the log. The running kuryr reads the file again when it changes.`,
-		Example: "  kuryr sdn token demo member ci >> /etc/kuryr/tokens",
+reader. The name is for the log. The file must be root's, with mode 0600; the running kuryr reads it again when it changes.`,
+		Example: "  (umask 077; kuryr sdn token demo member ci >> /etc/kuryr/tokens)",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) != 2 && len(args) != 3 {
 				return usageError{fmt.Errorf("%s: want a project, a role and perhaps a name, not %d arguments", c.CommandPath(), len(args))}
@@ -52,8 +52,9 @@ func (a *app) passwordCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "password NAME PROJECT ROLE", Short: "Make a line of the token file for a user with a password", Args: exactly(3, "a name, a project and a role"),
 		Long: `Read a password of 8 to 72 bytes from standard input and print a line for the token file (sdn.tokens) with its hash, by bcrypt. A user of
-several projects has such a line for each, with the same hash; the first is the project of a client that names none.`,
-		Example: "  kuryr sdn password alice demo member >> /etc/kuryr/tokens",
+several projects has such a line for each, with the same hash; the first is the project of a client that names none. The file must be root's,
+with mode 0600; the running kuryr reads it again when it changes.`,
+		Example: "  (umask 077; kuryr sdn password alice demo member >> /etc/kuryr/tokens)",
 		ValidArgsFunction: func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 			return completeRole(c, args[min(1, len(args)):], word)
 		},

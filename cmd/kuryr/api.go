@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 
 	"github.com/kuryr/kuryr/internal/apigate"
 	"github.com/kuryr/kuryr/internal/config"
@@ -18,6 +20,7 @@ import (
 	"github.com/kuryr/kuryr/internal/rootsock"
 	"github.com/kuryr/kuryr/internal/tlsfiles"
 	"github.com/kuryr/kuryr/internal/tokens"
+	"github.com/kuryr/kuryr/sdn/neutron"
 	"github.com/kuryr/kuryr/sdn/restapi"
 	"golang.org/x/sync/errgroup"
 )
@@ -59,6 +62,9 @@ func newAPI(cfg config.Config, back *backend, plain bool, m *metrics.API, log *s
 		return nil, wrong("sdn.tls_key", "is needed with sdn.listen: the file with the API's private key")
 	}
 	file, err := tokens.Open(cfg.SDN.Tokens, log)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, wrong("sdn.tokens", "there is no file "+cfg.SDN.Tokens+", which says who may use the API; `kuryr sdn token` and `kuryr sdn password` make its lines")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("sdn.tokens: %w", err)
 	}
@@ -91,25 +97,33 @@ func asked(scheme string, h http.Handler) http.Handler {
 func asCaller(ctx context.Context, id tokens.Identity) context.Context {
 	caller := restapi.Caller{Project: id.Project, Role: restapi.Role(id.Role), Name: id.Name}
 	if id == (tokens.Identity{}) {
-		caller = restapi.Caller{Role: restapi.Admin, Name: "root"}
+		caller = rootCaller
 	}
 	return restapi.WithCaller(ctx, caller)
 }
 
-// audit is the line in the log of a request that changed something, or would have.
+// rootCaller is who asks at a socket that is root's alone. No token is without a project.
+var rootCaller = restapi.Caller{Role: restapi.Admin, Name: "root"}
+
+// audit is the line in the log of a request that changed something, or would have. What `kuryr docker` does for Docker at the socket, several changes for
+// each container, is a line at debug only, as in one process with the SDN; what comes over the network never is, whatever it calls itself.
 func audit(ctx context.Context, log *slog.Logger, c restapi.Change) {
-	attrs := []any{"user", c.Caller.Name, "project", c.Caller.Project, "role", string(c.Caller.Role), "peer", apigate.PeerOf(ctx), "method", c.Method, "path", c.Path, "status", c.Status}
+	attrs := []any{"user", c.Caller.Name, "project", c.Caller.Project, "role", string(c.Caller.Role), "peer", apigate.PeerOf(ctx), "method", c.Method, "path", c.Path[:min(len(c.Path), mostPath)], "status", c.Status}
 	if len(c.IDs) > 0 {
 		attrs = append(attrs, "ids", c.IDs[:min(len(c.IDs), mostIDs)], "made", len(c.IDs))
 	}
 	if c.Error != "" {
 		attrs = append(attrs, "refused", c.Error)
 	}
-	log.InfoContext(ctx, "change by the API", attrs...)
+	level := slog.LevelInfo
+	if c.Caller == rootCaller && strings.HasPrefix(c.Agent, neutron.Agent) {
+		level = slog.LevelDebug
+	}
+	log.Log(ctx, level, "change by the API", attrs...)
 }
 
-// mostIDs is how many of the ids of one bulk the log has.
-const mostIDs = 10
+// mostIDs is how many of the ids of one bulk the log has, and mostPath how many bytes of a path: an address may be of some kilobytes.
+const mostIDs, mostPath = 10, 512
 
 // listen serves the API until ctx ends.
 func (a *api) listen(ctx context.Context, work *errgroup.Group) error {

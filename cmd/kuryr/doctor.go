@@ -4,8 +4,10 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -19,6 +21,7 @@ import (
 	"github.com/kuryr/kuryr/internal/dockerapi"
 	"github.com/kuryr/kuryr/internal/doctor"
 	"github.com/kuryr/kuryr/internal/table"
+	"github.com/kuryr/kuryr/internal/tokens"
 	"github.com/kuryr/kuryr/sdn/restapi"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -138,6 +141,7 @@ func (e *examination) look(ctx context.Context) []doctor.Finding {
 	all = append(all, doctor.Kernel(doctor.ProbeKernel())...)
 	all = append(all, doctor.Limits(doctor.GatherLimits(peer(e.cfg.Admin.Socket), host))...)
 	all = append(all, doctor.Files(e.files())...)
+	all = append(all, doctor.API(e.api())...)
 	all = append(all, doctor.Routes(e.routes(ctx, status, err == nil, doctor.RouteFacts{Host: host, Err: unread}))...)
 	unit, plugin := doctor.FindUnit(), e.plugin()
 	unit.Managed = slices.ContainsFunc(engine.Managed, func(m doctor.Managed) bool { return m.Enabled })
@@ -209,6 +213,23 @@ func (e *examination) files() doctor.FileFacts {
 	facts.Newest = doctor.Changed(storePath(e.cfg))
 	facts.Pins, facts.Seen = doctor.CountPins(namespaceDir(e.cfg))
 	return facts
+}
+
+// api is what clients of the SDN's API over TCP need.
+func (e *examination) api() doctor.APIFacts {
+	a := doctor.APIFacts{Listen: e.cfg.SDN.Listen, Cert: e.cfg.SDN.TLSCert, Now: time.Now()}
+	if a.Listen == "" {
+		return a
+	}
+	pair, err := tls.LoadX509KeyPair(a.Cert, e.cfg.SDN.TLSKey)
+	if a.CertErr = err; err == nil {
+		a.Until = pair.Leaf.NotAfter
+	}
+	file, err := tokens.Open(e.cfg.SDN.Tokens, slog.New(slog.DiscardHandler))
+	if a.TokensErr = err; err == nil {
+		a.Entries = file.Set().Len()
+	}
+	return a
 }
 
 func (e *examination) routes(ctx context.Context, status admin.Status, up bool, r doctor.RouteFacts) doctor.RouteFacts {

@@ -36,6 +36,7 @@ func (a *app) nounCommands() []*cobra.Command {
 		nounCommand(a, portNoun),
 		nounCommand(a, routerNoun),
 		nounCommand(a, floatingIPNoun),
+		nounCommand(a, securityGroupNoun),
 	}
 }
 
@@ -104,6 +105,8 @@ var portNoun = noun[restapi.Port]{
 		{Name: "allowed addresses", Value: func(p restapi.Port) string {
 			return linesOf(p.AllowedPairs, func(a restapi.AddressPair) string { return a.IPAddress + " " + a.MACAddress })
 		}},
+		{Name: "security groups", Value: func(p restapi.Port) string { return lines(p.SecurityGroups) }},
+		{Name: "qos policy", Value: func(p restapi.Port) string { return restapi.Value(p.QoSPolicyID) }},
 	},
 }
 
@@ -146,10 +149,45 @@ var floatingIPNoun = noun[restapi.FloatingIP]{
 	},
 }
 
+var securityGroupNoun = noun[restapi.SecurityGroup]{
+	resource: restapi.SecurityGroups, title: "security group", common: func(g restapi.SecurityGroup) restapi.Common { return g.Common },
+	list: []table.Column[restapi.SecurityGroup]{
+		{Name: "rules", Value: func(g restapi.SecurityGroup) string { return linesOf(g.Rules, rule) }},
+	},
+}
+
+// rule is a security group's rule in words, such as "in IPv4 tcp 80-90 from 10.0.0.0/8".
+func rule(r restapi.SecurityGroupRule) string {
+	words, side := []string{"in", r.EtherType}, "from"
+	if r.Direction == "egress" {
+		words[0], side = "out", "to"
+	}
+	if r.Protocol != nil {
+		words = append(words, *r.Protocol)
+	}
+	if r.PortRangeMin != nil {
+		ports := strconv.Itoa(*r.PortRangeMin)
+		if r.PortRangeMax != nil && *r.PortRangeMax != *r.PortRangeMin {
+			ports += "-" + strconv.Itoa(*r.PortRangeMax)
+		}
+		words = append(words, ports)
+	}
+	switch {
+	case r.RemoteIPPrefix != nil:
+		words = append(words, side, *r.RemoteIPPrefix)
+	case r.RemoteGroupID != nil:
+		words = append(words, side, "group", *r.RemoteGroupID)
+	case r.RemoteAddressGroupID != nil:
+		words = append(words, side, "address group", *r.RemoteAddressGroupID)
+	}
+	return strings.Join(words, " ")
+}
+
 func nounCommand[E any](a *app, n noun[E]) *cobra.Command {
+	word := strings.ReplaceAll(n.resource.Member, "_", "")
 	parent := group(&cobra.Command{
-		Use: n.resource.Member, Short: "List and show " + n.title + "s",
-		Example: fmt.Sprintf("  kuryr %[1]s list\n  kuryr %[1]s list -o json\n  kuryr %[1]s show NAME", n.resource.Member),
+		Use: word, Short: "List and show " + n.title + "s",
+		Example: fmt.Sprintf("  kuryr %[1]s list\n  kuryr %[1]s list -o json\n  kuryr %[1]s show NAME", word),
 	})
 	var filters, tags []string
 	var output string
@@ -157,7 +195,7 @@ func nounCommand[E any](a *app, n noun[E]) *cobra.Command {
 		Use: "list", Short: "List " + n.title + "s", Args: noArgs,
 		Long: "List " + n.title + "s, sorted by name. --filter NAME=VALUE keeps those whose attribute has the value: " +
 			strings.Join(append([]string{"id", "name"}, n.filters...), ", ") + ". JSON and YAML have all attributes, by their names in the Neutron API.",
-		Example: fmt.Sprintf("  kuryr %[1]s list --filter id=0f3c0bd7-…\n  kuryr %[1]s list -o yaml", n.resource.Member),
+		Example: fmt.Sprintf("  kuryr %[1]s list --filter id=0f3c0bd7-…\n  kuryr %[1]s list -o yaml", word),
 		RunE: func(c *cobra.Command, _ []string) error {
 			format, err := table.ParseFormat(output)
 			if err != nil {
@@ -196,7 +234,7 @@ func nounCommand[E any](a *app, n noun[E]) *cobra.Command {
 	list.Flags().StringArrayVar(&tags, "tag", nil, "only those that have this `tag`; may be repeated")
 	show := &cobra.Command{
 		Use: "show NAME|ID", Short: "Show one " + n.title, Args: exactly(1, "the name or the id of one "+n.title),
-		Example: fmt.Sprintf("  kuryr %[1]s show 0f3c0bd7-… -o json", n.resource.Member),
+		Example: fmt.Sprintf("  kuryr %[1]s show 0f3c0bd7-… -o json", word),
 		RunE: func(c *cobra.Command, args []string) error {
 			format, err := table.ParseFormat(output)
 			if err != nil {

@@ -68,8 +68,12 @@ func sharedInstallation(ctx context.Context, c config.Config, log *slog.Logger) 
 		if !errors.Is(missing, fs.ErrNotExist) {
 			return "", missing
 		}
+		reason := oneLine(err)
+		if admin.IsNotRunning(err) { // whose words are about `kuryr up`
+			reason = "nothing answers at " + c.Admin.Socket
+		}
 		if !told {
-			log.Info("waiting for `kuryr sdn`", "reason", oneLine(err))
+			log.Info("waiting for `kuryr sdn`", "reason", reason)
 			told = true
 		}
 		timer := time.NewTimer(sharedPause)
@@ -77,7 +81,7 @@ func sharedInstallation(ctx context.Context, c config.Config, log *slog.Logger) 
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return "", fmt.Errorf("`kuryr sdn` has not come: %s", oneLine(err))
+			return "", fmt.Errorf("`kuryr sdn` has not come: %s", reason)
 		}
 	}
 }

@@ -48,7 +48,7 @@ type Config struct {
 
 // New gives the handler.
 func New(c Config) http.Handler {
-	g := &gate{Config: c, clients: newBuckets(float64(c.Rate), 2*c.Rate), failures: newBuckets(failuresPerSecond, failuresAtOnce)}
+	g := &gate{Config: c, clients: newBuckets(float64(c.Rate), 2*c.Rate), failures: newBuckets(failuresPerSecond, failuresAtOnce), asking: &turns{most: askingAtOnce}}
 	return http.HandlerFunc(g.serve)
 }
 
@@ -58,10 +58,14 @@ const (
 	failuresAtOnce    = 20
 )
 
+// askingAtOnce is how many requests for a token one address may have under way.
+const askingAtOnce = 32
+
 type gate struct {
 	Config
 	clients  *buckets // by credential, or by address where there is none
 	failures *buckets // by address
+	asking   *turns   // for a token, by address: passwords take their time, and those from elsewhere wait for them
 }
 
 func (g *gate) serve(w http.ResponseWriter, r *http.Request) {
@@ -84,17 +88,26 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request) {
 	g.admit(answer, r.WithContext(ctx), noun)
 }
 
-// admit serves who shows a token, and to others what gives one. Wrong credentials from an address do not lock out those that show a right one.
+// admit serves who shows a token, and to others what gives one. Wrong credentials from an address do not lock out those that show a right one, which yet does
+// not let them try others: what a request for a token shows is in its body.
 func (g *gate) admit(w *watched, r *http.Request, noun string) {
 	from := addressOf(r.RemoteAddr)
 	who, ok := g.Identity.Identify(r.Header.Get("X-Auth-Token"))
 	client := who.Credential
 	if !ok {
 		client = "address " + from
-		if !g.failures.left(from) {
-			g.refuse(w, r, "failures", "Too many requests with wrong credentials came from this address.")
+	}
+	asksForToken := r.Method == http.MethodPost && noun == nounIdentity
+	if (!ok || asksForToken) && !g.failures.left(from) {
+		g.refuse(w, r, "failures", "Too many requests with wrong credentials came from this address.")
+		return
+	}
+	if asksForToken {
+		if !g.asking.enter(from) {
+			g.refuse(w, r, "rate", "Too many requests for a token from this address are under way.")
 			return
 		}
+		defer g.asking.leave(from)
 	}
 	switch {
 	case !g.clients.take(client):
@@ -165,6 +178,7 @@ const nounIdentity, nounOther = "identity", "other"
 var nouns = map[string]bool{
 	"networks": true, "subnets": true, "subnetpools": true, "ports": true, "routers": true, "floatingips": true, "security-groups": true,
 	"security-group-rules": true, "address-groups": true, "trunks": true, "qos": true, "quotas": true, "extensions": true,
+	"network-ip-availabilities": true,
 }
 
 // nounOf is a path's collection, of a small set of words.

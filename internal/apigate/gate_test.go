@@ -177,8 +177,49 @@ func TestGuessing(t *testing.T) {
 	if rec := w.ask("GET", "/v2.0/ports", adminToken, "[2001:db8::1]"); rec.Code != 200 {
 		t.Errorf("with a right token: %d", rec.Code)
 	}
+	if rec := w.ask("POST", "/v3/auth/tokens", readerToken, "[2001:db8::1]"); rec.Code != 429 {
+		t.Errorf("another try, with a right token beside it: %d", rec.Code)
+	}
 	if rec := w.ask("GET", "/v2.0/ports", "guess-number-x", "[2001:db8:1::1]"); rec.Code != 401 {
 		t.Errorf("from elsewhere: %d", rec.Code)
+	}
+}
+
+// One address has so many requests for a token under way, so that those from elsewhere do not wait for all of its passwords.
+func TestAskingAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0, false)
+	post := func(from string, body io.Reader) int {
+		r := httptest.NewRequest("POST", "/v3/auth/tokens", body)
+		r.RemoteAddr = from + ":1"
+		rec := httptest.NewRecorder()
+		w.handler.ServeHTTP(rec, r)
+		return rec.Code
+	}
+	codes := make(chan int)
+	var bodies []*io.PipeWriter
+	for range askingAtOnce {
+		read, write := io.Pipe()
+		go func() { codes <- post("192.0.2.1", read) }()
+		if _, err := write.Write([]byte("{")); err != nil { // returns when it is read, which is when the request is under way
+			t.Fatal(err)
+		}
+		bodies = append(bodies, write)
+	}
+	if code := post("192.0.2.1", strings.NewReader("{}")); code != 429 {
+		t.Errorf("one more: %d", code)
+	}
+	if code := post("192.0.2.2", strings.NewReader("{}")); code != 400 {
+		t.Errorf("from elsewhere: %d", code)
+	}
+	for _, body := range bodies {
+		_ = body.Close()
+		if code := <-codes; code != 400 {
+			t.Errorf("one that was under way: %d", code)
+		}
+	}
+	if code := post("192.0.2.1", strings.NewReader("{}")); code != 400 {
+		t.Errorf("later: %d", code)
 	}
 }
 

@@ -34,6 +34,11 @@ func TestChecks(t *testing.T) {
 		change(&k)
 		return Kernel(k)
 	}
+	api := func(change func(*APIFacts)) []Finding {
+		a := APIFacts{Listen: "0.0.0.0:9696", Cert: "/c", Until: noon.AddDate(1, 0, 0), Entries: 2, Now: noon}
+		change(&a)
+		return API(a)
+	}
 	memory := func(change func(*MemoryFacts)) []Finding {
 		m := MemoryFacts{Engine: "e", Now: noon}
 		change(&m)
@@ -117,6 +122,13 @@ func TestChecks(t *testing.T) {
 		{"container down", engine(func(e *EngineFacts) { e.Stopped = []Stopped{{"web", "always", "no plugin"}} }), Problem, "container web should run"},
 
 		{"kuryr", daemon(func(*DaemonFacts) {}), OK, ""},
+		{"API", api(func(*APIFacts) {}), OK, "holds until 2027-05-01; tokens and users in the token file: 2"},
+		{"API nowhere", api(func(a *APIFacts) { *a = APIFacts{} }), OK, "not served over TCP"},
+		{"certificate missing", api(func(a *APIFacts) { a.CertErr = errors.New("no such file") }), Problem, "no such file"},
+		{"certificate expired", api(func(a *APIFacts) { a.Until = noon.Add(-time.Second) }), Problem, "expired on 2026-05-01"},
+		{"certificate expires", api(func(a *APIFacts) { a.Until = noon.AddDate(0, 0, 29) }), Warning, "expires on 2026-05-30"},
+		{"token file spoilt", api(func(a *APIFacts) { a.TokensErr = errors.New("t:3: the role") }), Problem, "t:3: the role"},
+		{"token file empty", api(func(a *APIFacts) { a.Entries = 0 }), Warning, "nobody is let in"},
 		{"kuryr away", daemon(func(d *DaemonFacts) { d.Err = errors.New("kuryr is not running") }), Problem, "not running"},
 		{"managed kuryr away", daemon(func(d *DaemonFacts) { d.Err, d.Managed = errors.New("kuryr is not running"), true }), Problem, "not running"},
 		{"kuryr not ready", daemon(func(d *DaemonFacts) { d.Reasons = []string{"starting"} }), Problem, "starting"},

@@ -146,7 +146,7 @@ func (s *Service) revoke(w http.ResponseWriter, r *http.Request, g grant) {
 		s.Refuse(w, r, http.StatusForbidden, "This token is one of the token file: it ends when its line is taken out.")
 		return
 	}
-	if err := s.revoked.add(about.audit, about.expires, s.now()); err != nil {
+	if err := s.revoked.add(about.Credential, about.audit, about.expires, s.now()); err != nil {
 		s.log.WarnContext(r.Context(), "a token is not revoked", "error", err)
 		s.Refuse(w, r, http.StatusServiceUnavailable, "The token could not be revoked.")
 		return

@@ -95,7 +95,7 @@ func (s *Service) grant(token string) (grant, bool) {
 		return grant{Identity: id, issued: now, expires: now.Add(Lifetime), methods: []string{"token"}}, true
 	}
 	c, ok := s.signer.open(token)
-	if !ok || !now.Before(c.expires()) || s.revoked.has(c.Audit) {
+	if !ok || !now.Before(c.expires()) || s.revoked.has(c.Credential, c.Audit) {
 		return grant{}, false
 	}
 	for _, id := range set.Of(c.Credential) {

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -276,15 +277,25 @@ func TestRevokedIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range maxRevoked {
-		if err := r.add(strings.Repeat("x", i), now.Add(time.Minute), now); err != nil {
+	soon := now.Add(time.Minute)
+	for i := range maxRevokedEach {
+		if err := r.add("alice", strconv.Itoa(i), soon, now); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := r.add("one more", now.Add(time.Minute), now); err == nil {
-		t.Error("there is no bound")
+	if err := r.add("alice", "one more", soon, now); err == nil {
+		t.Error("there is no bound for one credential")
 	}
-	if err := r.add("later", now.Add(2*time.Minute), now.Add(time.Minute)); err != nil || len(r.ends) != 1 {
+	if err := r.add("bob", "0", soon, now); err != nil || !r.has("bob", "0") || r.has("bob", "1") {
+		t.Errorf("another credential's: %v", err)
+	}
+	for i := range maxRevoked {
+		r.ends[strconv.Itoa(i)] = soon
+	}
+	if err := r.add("bob", "one more", soon, now); err == nil {
+		t.Error("there is no bound for all")
+	}
+	if err := r.add("bob", "later", now.Add(2*time.Minute), soon); err != nil || len(r.ends) != 1 {
 		t.Errorf("those at their end are kept: %d, %v", len(r.ends), err)
 	}
 }

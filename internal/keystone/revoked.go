@@ -8,14 +8,19 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/kuryr/kuryr/internal/wholefile"
 )
 
-// maxRevoked is how many tokens can be revoked at a time; each is forgotten at its own end, within an hour.
-const maxRevoked = 10000
+// How many tokens can be revoked at a time, in all and of one credential, so that nobody can use up what others need; each is forgotten at its own end,
+// within an hour.
+const (
+	maxRevoked     = 10000
+	maxRevokedEach = 1000
+)
 
 var errTooMany = errors.New("too many tokens have been revoked within the hour")
 
@@ -23,8 +28,11 @@ var errTooMany = errors.New("too many tokens have been revoked within the hour")
 type revoked struct {
 	path string
 	mu   sync.RWMutex
-	ends map[string]time.Time // by audit id
+	ends map[string]time.Time // see revokedKey
 }
+
+// revokedKey tells a credential's tokens apart.
+func revokedKey(credential, audit string) string { return credential + "/" + audit }
 
 func loadRevoked(path string, now time.Time) (*revoked, error) {
 	r := &revoked{path: path, ends: map[string]time.Time{}}
@@ -49,31 +57,38 @@ func (r *revoked) forget(now time.Time) {
 	maps.DeleteFunc(r.ends, func(_ string, end time.Time) bool { return !now.Before(end) })
 }
 
-func (r *revoked) has(audit string) bool {
+func (r *revoked) has(credential, audit string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	_, is := r.ends[audit]
+	_, is := r.ends[revokedKey(credential, audit)]
 	return is
 }
 
 // add takes a token back. With an error nothing has changed.
-func (r *revoked) add(audit string, end, now time.Time) error {
+func (r *revoked) add(credential, audit string, end, now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ends == nil {
 		r.ends = map[string]time.Time{}
 	}
 	r.forget(now)
-	if len(r.ends) >= maxRevoked {
+	each := 0
+	for key := range r.ends {
+		if strings.HasPrefix(key, revokedKey(credential, "")) {
+			each++
+		}
+	}
+	if len(r.ends) >= maxRevoked || each >= maxRevokedEach {
 		return errTooMany
 	}
-	r.ends[audit] = end
+	key := revokedKey(credential, audit)
+	r.ends[key] = end
 	if r.path == "" {
 		return nil
 	}
 	err := wholefile.Write(r.path, 0o600, func(w io.Writer) error { return json.NewEncoder(w).Encode(r.ends) })
 	if err != nil {
-		delete(r.ends, audit)
+		delete(r.ends, key)
 	}
 	return err
 }

@@ -12,18 +12,20 @@ import (
 	"time"
 )
 
-// Limits of a listener. An engine keeps a few connections; all the others are strangers, who must not crowd it out.
+// Limits of a listener. An engine keeps a few connections; all the others are strangers, who must not crowd it out. Where any client is let in the server
+// behind chooses whom to close (package httpserve), for which it must get more than it keeps.
 const (
 	handshakeTime  = 10 * time.Second
 	maxHandshakes  = 64
 	maxConnections = 256
+	maxAnyClient   = 1024
 	// complaintPause is the least time between two log lines about strangers.
 	complaintPause = time.Second
 )
 
 // Listen accepts TCP connections at address and hands out those whose client has proved who it is, or any that speak TLS (Files.AnyClient). Handshakes run beside one another and
 // are cut off after ten seconds; when sixty-four are under way a new one cuts off the oldest. Beyond 256 connections handed out and not
-// closed yet, further ones wait.
+// closed yet (1024 of any clients), further ones wait.
 func Listen(ctx context.Context, address string, f Files, log *slog.Logger) (net.Listener, error) {
 	config, err := ServerConfig(f, log)
 	if err != nil {
@@ -33,9 +35,13 @@ func Listen(ctx context.Context, address string, f Files, log *slog.Logger) (net
 	if err != nil {
 		return nil, err
 	}
+	most := maxConnections
+	if f.AnyClient {
+		most = maxAnyClient
+	}
 	l := &listener{
 		Listener: inner, config: config, log: log, ready: make(chan net.Conn), ended: make(chan struct{}),
-		slots: make(chan struct{}, maxConnections), underway: list.New(),
+		slots: make(chan struct{}, most), underway: list.New(),
 	}
 	go l.run()
 	return l, nil

@@ -287,6 +287,34 @@ func TestIssue(t *testing.T) {
 	}
 }
 
+// Connections on which strangers say nothing are handed on, so that the server behind can close some: nobody is kept out by them here.
+func TestManySilentClients(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := IssueServer(dir, []string{"127.0.0.1"}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Listen(t.Context(), "127.0.0.1:0", Files{Cert: filepath.Join(dir, ServerFile), Key: filepath.Join(dir, ServerKeyFile), AnyClient: true}, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	anybody := client(t, dir, "")
+	anybody.ClientSessionCache = tls.NewLRUClientSessionCache(1) // handshakes are cheaper then
+	for n := range maxConnections + 1 {
+		silent, err := tls.Dial("tcp", l.Addr().String(), anybody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer silent.Close()
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatalf("after %d: %v", n, err)
+		}
+		defer conn.Close()
+	}
+}
+
 // Without authorities of clients any client is let in, and the server is verified still.
 func TestAnyClient(t *testing.T) {
 	t.Parallel()

@@ -14,9 +14,6 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Owner is what Neutron makes the device owner of a subport.
-const Owner = "trunk:subport"
-
 // Provider is a provider with one trunk.
 type Provider struct {
 	sdn.Provider
@@ -111,7 +108,7 @@ func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []
 		if port.DeviceID != "" {
 			return nil, sdn.Conflict(sdn.InUse, "port", "device_id", "port %s has device %s", s.Port, port.DeviceID)
 		}
-		owner := Owner
+		owner := sdn.OwnerSubport
 		if _, err := p.Provider.UpdatePort(ctx, s.Port, sdn.PortPatch{DeviceOwner: &owner}); err != nil {
 			return nil, err
 		}

@@ -168,3 +168,23 @@ func Ranges(cidr netip.Prefix, ranges []sdn.AddressRange) error {
 	}
 	return nil
 }
+
+// MaxVLAN is the last VLAN there is (IEEE 802.1Q); the first is 1.
+const MaxVLAN = 4094
+
+// Subports wants VLANs that there are, 0 for one that is to be chosen, and each port and each VLAN once.
+func Subports(subports []sdn.Subport) error {
+	ports, vlans := map[sdn.ID]bool{}, map[int]bool{}
+	for i, s := range subports {
+		switch field := fmt.Sprintf("subports[%d]", i); {
+		case s.VLAN < 0 || s.VLAN > MaxVLAN:
+			return sdn.Invalid("trunk", field+".vlan", "must be from 1 to %d, not %d", MaxVLAN, s.VLAN)
+		case ports[s.Port]:
+			return sdn.Invalid("trunk", field+".port", "%s is there twice", s.Port)
+		case s.VLAN != 0 && vlans[s.VLAN]:
+			return sdn.Invalid("trunk", field+".vlan", "%d is there twice", s.VLAN)
+		}
+		ports[s.Port], vlans[s.VLAN] = true, true
+	}
+	return nil
+}

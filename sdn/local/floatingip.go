@@ -201,7 +201,7 @@ func (p *Provider) FloatingIP(ctx context.Context, id sdn.ID) (sdn.FloatingIP, e
 
 // FindFloatingIPs streams floating IPs.
 func (p *Provider) FindFloatingIPs(ctx context.Context, q sdn.FloatingIPQuery) iter.Seq2[sdn.FloatingIP, error] {
-	scans, err := p.scansOf(floatingIPs.noun, q.Match, byEach("port", q.Ports), byEach("router", q.Routers), byEach("network", q.Networks))
+	scans, err := p.scansOf(floatingIPs.noun, q.Match, byEach("port", q.Ports), byEach("router", q.Routers), byEach("network", q.Networks), byProject(q.Match))
 	if err != nil {
 		return broken[sdn.FloatingIP](err)
 	}

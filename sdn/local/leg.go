@@ -27,6 +27,9 @@ func (p *Provider) AttachPort(ctx context.Context, router, port sdn.ID) error {
 		case len(row.Addresses) == 0:
 			return sdn.Invalid("router", "port", "%s has no address", port)
 		}
+		if err := t.checkNotInTrunk(row); err != nil {
+			return err
+		}
 		if err := t.checkLeft(port, row.Addresses); err != nil {
 			return err
 		}

@@ -21,6 +21,8 @@ var (
 func (p *Provider) DeleteIf(ctx context.Context, noun sdn.Noun, id sdn.ID, revision int64) error {
 	var err error
 	switch noun {
+	case sdn.NounTrunk:
+		err = p.withTrunks()
 	case sdn.NounSecurityGroup:
 		err = p.withGroups(errNoSecurityGroups)
 	case sdn.NounAddressGroup:
@@ -41,6 +43,8 @@ func (p *Provider) DeleteIf(ctx context.Context, noun sdn.Noun, id sdn.ID, revis
 			return deleteIf(t, subnetPools, id, revision, t.deleteSubnetPool)
 		case sdn.NounPort:
 			return t.deletePort(id, revision)
+		case sdn.NounTrunk:
+			return deleteIf(t, trunks, id, revision, t.deleteTrunk)
 		case sdn.NounRouter:
 			return deleteIf(t, routers, id, revision, t.deleteRouter)
 		case sdn.NounFloatingIP:

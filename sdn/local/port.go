@@ -311,6 +311,9 @@ func (t *tx) adoptPort(r *portRow, spec sdn.PortSpec) error {
 	if spec.Host != "" {
 		c.Host = &spec.Host
 	}
+	if err := checkFollows(r, c.Host); err != nil {
+		return err
+	}
 	if spec.Profile != nil {
 		c.Profile = &spec.Profile
 	}
@@ -399,7 +402,10 @@ func (t *tx) changePort(r *portRow, c sdn.PortPatch, also func(*portRow) bool) e
 		}
 		return err
 	}
-	return t.storePort(n, &old, r)
+	if err := t.storePort(n, &old, r); err != nil || r.Host == old.Host {
+		return err
+	}
+	return t.follow(r)
 }
 
 func samePair(a, b sdn.AllowedPair) bool { return a.Prefix == b.Prefix && slices.Equal(a.MAC, b.MAC) }
@@ -490,7 +496,7 @@ func (p *Provider) UpdatePort(ctx context.Context, id sdn.ID, change sdn.PortPat
 			return inUse("port", id, "it is the SDN's own (%s)", r.DeviceOwner)
 		}
 		m := r.Meta
-		if err := ports.patch(t, &m, change.Patch); err != nil {
+		if err := errors.Join(ports.patch(t, &m, change.Patch), checkFollows(r, change.Host)); err != nil {
 			return err
 		}
 		return t.changePort(r, change, func(r *portRow) bool { r.Meta = m; return true })
@@ -542,6 +548,9 @@ func (t *tx) deletePort(id sdn.ID, ifRevision int64) error {
 		return inUse("port", id, "it is the SDN's own (%s)", r.DeviceOwner)
 	case ifRevision != 0 && ifRevision != r.Revision:
 		return stale("port", &r.Meta)
+	}
+	if err := t.checkNotInTrunk(r); err != nil {
+		return err
 	}
 	return t.dropPort(r)
 }

@@ -48,7 +48,6 @@ type Options struct {
 
 // Provider is the embedded SDN.
 type Provider struct {
-	sdn.NoTrunks
 	sdn.NoLoadBalancers
 
 	db           *bbolt.DB
@@ -194,6 +193,7 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 		PortsPerNetwork: max(p.limit, 0),
 		KeepReserved:    true,
 		SubnetPools:     true,
+		Trunks:          p.datapath == nil,
 		Routers:         true,
 		FloatingIPs:     true,
 		FloatingIPv6:    true,

@@ -112,7 +112,7 @@ func (p *Provider) FindRouters(ctx context.Context, q sdn.RouterQuery) iter.Seq2
 		}
 		bySubnet = append(bySubnet, scan{ids: ids})
 	}
-	scans, err := p.scansOf(routers.noun, q.Match, bySubnet)
+	scans, err := p.scansOf(routers.noun, q.Match, bySubnet, byProject(q.Match))
 	if err != nil {
 		return broken[sdn.Router](err)
 	}

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -27,7 +28,13 @@ type subnetPoolRow struct{ sdn.SubnetPool }
 type portRow struct {
 	sdn.Port
 	Own bool // the SDN's own: a router's leg or gateway, a floating IP's address
+	// Trunk is what a subport is reached through, and VLAN as which.
+	Trunk sdn.ID `json:",omitempty"`
+	VLAN  int    `json:",omitempty"`
 }
+
+// trunkRow leaves Subports empty: their own rows say it.
+type trunkRow struct{ sdn.Trunk }
 
 // routerRow leaves Unreached empty: it is the data path's answer.
 type routerRow struct {
@@ -76,6 +83,7 @@ func (r *networkRow) meta() *sdn.Meta    { return &r.Meta }
 func (r *subnetRow) meta() *sdn.Meta     { return &r.Meta }
 func (r *subnetPoolRow) meta() *sdn.Meta { return &r.Meta }
 func (r *portRow) meta() *sdn.Meta       { return &r.Meta }
+func (r *trunkRow) meta() *sdn.Meta      { return &r.Meta }
 func (r *routerRow) meta() *sdn.Meta     { return &r.Meta }
 func (r *floatingIPRow) meta() *sdn.Meta { return &r.Meta }
 func (r *forwardRow) meta() *sdn.Meta    { return &r.Meta }
@@ -88,6 +96,7 @@ func (r *networkRow) counted() bool    { return true }
 func (r *subnetRow) counted() bool     { return true }
 func (r *subnetPoolRow) counted() bool { return true }
 func (r *portRow) counted() bool       { return !r.Own }
+func (r *trunkRow) counted() bool      { return true }
 func (r *routerRow) counted() bool     { return true }
 func (r *floatingIPRow) counted() bool { return true }
 func (r *forwardRow) counted() bool    { return false }
@@ -148,6 +157,11 @@ func overlapping(p netip.Prefix) []scan {
 	return scans
 }
 
+// vlanKey is two bytes for the VLAN, the higher first, so that they are in order.
+func vlanKey(trunk sdn.ID, vlan int) string {
+	return key(string(trunk), string(binary.BigEndian.AppendUint16(nil, uint16(vlan))))
+}
+
 func macKey(network sdn.ID, mac []byte) string { return key(string(network), string(mac)) }
 
 // tuple is the index key of an external transport port; without an address it is what the keys of all addresses of the family
@@ -170,6 +184,7 @@ func (r *forwardRow) width() int { return int(r.External.Last) - int(r.External.
 
 var networks = table[networkRow, *networkRow]{sdn.NounNetwork, "network", []index[networkRow]{
 	{"key", true, func(r *networkRow) []string { return ident(r.Meta) }},
+	{"project", false, func(r *networkRow) []string { return some(sdn.ID(r.Project)) }},
 	{"external", false, func(r *networkRow) []string {
 		if r.External {
 			return []string{"x"}
@@ -219,6 +234,12 @@ var ports = table[portRow, *portRow]{sdn.NounPort, "port", []index[portRow]{
 		}
 		return []string{r.place(r.QoSPolicy)}
 	}},
+	{"trunk", true, func(r *portRow) []string {
+		if r.Trunk == "" {
+			return nil
+		}
+		return []string{vlanKey(r.Trunk, r.VLAN)}
+	}},
 	{"mac", true, func(r *portRow) []string { return []string{macKey(r.Network, r.MAC)} }},
 	{"address", true, func(r *portRow) []string {
 		keys := make([]string, len(r.Addresses))
@@ -229,8 +250,15 @@ var ports = table[portRow, *portRow]{sdn.NounPort, "port", []index[portRow]{
 	}},
 }}
 
+var trunks = table[trunkRow, *trunkRow]{sdn.NounTrunk, "trunk", []index[trunkRow]{
+	{"key", true, func(r *trunkRow) []string { return ident(r.Meta) }},
+	{"parent", true, func(r *trunkRow) []string { return some(r.Parent) }},
+	{"project", false, func(r *trunkRow) []string { return some(sdn.ID(r.Project)) }},
+}}
+
 var routers = table[routerRow, *routerRow]{sdn.NounRouter, "router", []index[routerRow]{
 	{"key", true, func(r *routerRow) []string { return ident(r.Meta) }},
+	{"project", false, func(r *routerRow) []string { return some(sdn.ID(r.Project)) }},
 	{"subnet", true, func(r *routerRow) []string {
 		keys := make([]string, len(r.Interfaces))
 		for i, leg := range r.Interfaces {
@@ -255,6 +283,7 @@ var routers = table[routerRow, *routerRow]{sdn.NounRouter, "router", []index[rou
 
 var floatingIPs = table[floatingIPRow, *floatingIPRow]{sdn.NounFloatingIP, "floating IP", []index[floatingIPRow]{
 	{"key", true, func(r *floatingIPRow) []string { return ident(r.Meta) }},
+	{"project", false, func(r *floatingIPRow) []string { return some(sdn.ID(r.Project)) }},
 	{"network", false, func(r *floatingIPRow) []string { return some(r.Network) }},
 	{"router", false, func(r *floatingIPRow) []string { return some(r.Router) }},
 	{"subnet", false, func(r *floatingIPRow) []string { return some(r.Subnet) }},
@@ -347,7 +376,8 @@ var (
 
 // createTables makes every bucket that is missing.
 func createTables(b *bbolt.Tx) error {
-	for _, t := range []interface{ create(*bbolt.Tx) error }{networks, subnets, subnetPools, ports, routers, floatingIPs, forwards, securityGroups, addressGroups, qosPolicies} {
+	for _, t := range []interface{ create(*bbolt.Tx) error }{networks, subnets, subnetPools, ports, trunks, routers, floatingIPs, forwards, securityGroups, addressGroups,
+		qosPolicies} {
 		if err := t.create(b); err != nil {
 			return err
 		}

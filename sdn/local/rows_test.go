@@ -32,10 +32,11 @@ func samples() map[string]any {
 			Mode: sdn.Static, NoDHCP: true, Nameservers: []netip.Addr{v6}, HostRoutes: routes,
 		}},
 		"subnetpool": &subnetPoolRow{sdn.SubnetPool{Meta: meta, Prefixes: []netip.Prefix{prefix("10.0.0.0/8")}, DefaultLen: 24, MinLen: 8, MaxLen: 32, Shared: true}},
-		"port": &portRow{Own: true, Port: sdn.Port{
+		"port": &portRow{Own: true, Trunk: "t", VLAN: 9, Port: sdn.Port{
 			Meta: meta, Network: "n", MAC: mac, Addresses: address, DeviceID: "d", DeviceOwner: "o", Host: "h", NoPortSecurity: true,
 			AllowedPairs: []sdn.AllowedPair{{Prefix: prefix("10.0.0.0/28"), MAC: mac}}, QoSPolicy: "q", Disabled: true, Groups: []sdn.ID{"g"},
 		}},
+		"trunk": &trunkRow{sdn.Trunk{Meta: meta, Parent: "p"}},
 		"router": &routerRow{Networks: []sdn.ID{"n"}, Uplink: "u", Router: sdn.Router{
 			Meta: meta, Gateway: &sdn.ExternalGateway{Network: "x", SNAT: true, Addresses: address}, Interfaces: []sdn.RouterInterface{{Subnet: "s", Addr: v4, Port: "p"}}, Routes: routes, Disabled: true,
 		}},
@@ -96,6 +97,7 @@ func FuzzDecode(f *testing.F) {
 		try(check, subnets, id, data)
 		try(check, subnetPools, id, data)
 		try(check, ports, id, data)
+		try(check, trunks, id, data)
 		try(check, routers, id, data)
 		try(check, floatingIPs, id, data)
 		try(check, forwards, id, data)

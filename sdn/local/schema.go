@@ -1,6 +1,7 @@
 package local
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,12 +32,13 @@ var currentSchema = schema{version: 3, steps: map[int]func(*bbolt.Tx) error{
 		}
 		return addVia(b)
 	},
-	// Security groups, address groups and QoS policies, of which an older store has none, so that its ports have none either.
+	// Trunks, security groups, address groups and QoS policies, of which an older store has none, so that its ports are in none and have none either; and
+	// what projects have.
 	2: func(b *bbolt.Tx) error {
 		if err := createTables(b); err != nil {
 			return err
 		}
-		return ports.index(b, "project", "group", "qos")
+		return errors.Join(ports.index(b, "project", "group", "qos", "trunk"), networks.index(b, "project"), routers.index(b, "project"), floatingIPs.index(b, "project"))
 	},
 }}
 

@@ -160,7 +160,7 @@ func TestMigrationOfSecondSchema(t *testing.T) {
 	ok(t, p.db.Update(func(b *bbolt.Tx) error {
 		var errs []error
 		for _, name := range []string{
-			"port.project", "port.group", "port.qos", "security_group", "security_group.key", "security_group.project", "security_group.default",
+			"port.project", "port.group", "port.qos", "port.trunk", "trunk", "trunk.key", "trunk.parent", "trunk.project", "security_group", "security_group.key", "security_group.project", "security_group.default",
 			"security_group.rule", "security_group.remote", "security_group.set", "address_group", "address_group.key", "qos_policy", "qos_policy.key",
 		} {
 			errs = append(errs, b.DeleteBucket([]byte(name)))
@@ -179,4 +179,7 @@ func TestMigrationOfSecondSchema(t *testing.T) {
 	if found, err := sdn.All(p.FindPorts(t.Context(), sdn.PortQuery{Groups: []sdn.ID{g.ID}})); err != nil || len(found) != 1 {
 		t.Errorf("the group's ports are %+v, %v", found, err)
 	}
+	trunk, err := p.EnsureTrunk(t.Context(), sdn.TrunkSpec{Parent: made[0].ID})
+	ok(t, err)
+	ok(t, p.DeleteTrunk(t.Context(), trunk.ID))
 }

@@ -183,6 +183,58 @@ func TestMigrationOfFirstSchema(t *testing.T) {
 	}
 }
 
+// A store of the second schema finds what projects have after the migration.
+func TestMigrationFindsWhatProjectsHave(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	path := filepath.Join(t.TempDir(), "sdn.db")
+	p, err := Open(ctx, Options{Path: path})
+	ok(t, err)
+	for _, project := range []string{"a", "b"} {
+		n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Base: sdn.Base{Project: project}})
+		ok(t, err)
+		_, err = p.EnsureRouter(ctx, sdn.RouterSpec{Base: sdn.Base{Project: project}})
+		ok(t, err)
+		_, err = p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Base: sdn.Base{Project: project}, Network: p.external})
+		ok(t, err)
+		_, err = p.EnsurePorts(ctx, []sdn.PortSpec{{Base: sdn.Base{Project: project}, Network: n.ID, WithoutGroups: true}})
+		ok(t, err)
+	}
+	ok(t, p.db.Update(func(b *bbolt.Tx) error {
+		for _, noun := range []sdn.Noun{networks.noun, routers.noun, floatingIPs.noun, ports.noun} {
+			if err := b.DeleteBucket([]byte(string(noun) + ".project")); err != nil {
+				return err
+			}
+		}
+		return b.Bucket(metaBucket).Put(schemaKey, []byte("2"))
+	}))
+	ok(t, p.Close())
+	p = open(t, Options{Path: path})
+	m := sdn.Match{Projects: []string{"a"}}
+	for noun, found := range map[sdn.Noun]func() (int, error){
+		networks.noun: func() (int, error) {
+			all, err := sdn.All(p.FindNetworks(ctx, sdn.NetworkQuery{Match: m}))
+			return len(all), err
+		},
+		routers.noun: func() (int, error) {
+			all, err := sdn.All(p.FindRouters(ctx, sdn.RouterQuery{Match: m}))
+			return len(all), err
+		},
+		floatingIPs.noun: func() (int, error) {
+			all, err := sdn.All(p.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: m}))
+			return len(all), err
+		},
+		ports.noun: func() (int, error) {
+			all, err := sdn.All(p.FindPorts(ctx, sdn.PortQuery{Match: m}))
+			return len(all), err
+		},
+	} {
+		if n, err := found(); err != nil || n != 1 {
+			t.Errorf("%d of the noun %s, %v", n, noun, err)
+		}
+	}
+}
+
 func TestDamageIsReportedAndNothingReplaced(t *testing.T) {
 	t.Parallel()
 	good, err := os.ReadFile(filled(t))

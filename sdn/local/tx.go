@@ -254,7 +254,7 @@ func (p *Provider) limits(b *bbolt.Tx, project string) (map[sdn.Noun]int64, erro
 // quotaKey is never empty, which bbolt does not allow.
 func quotaKey(project string) []byte { return []byte("project:" + project) }
 
-var countedNouns = []sdn.Noun{sdn.NounNetwork, sdn.NounSubnet, sdn.NounSubnetPool, sdn.NounPort, sdn.NounRouter, sdn.NounFloatingIP,
+var countedNouns = []sdn.Noun{sdn.NounNetwork, sdn.NounSubnet, sdn.NounSubnetPool, sdn.NounPort, sdn.NounTrunk, sdn.NounRouter, sdn.NounFloatingIP,
 	sdn.NounSecurityGroup, sdn.NounRule}
 
 // Usage tells a project's quotas and what it has.

@@ -110,7 +110,7 @@ func (a *authenticator) authenticate() (*session, error) {
 		return nil, err
 	}
 	provider := &gophercloud.ProviderClient{HTTPClient: a.http}
-	provider.UserAgent.Prepend("kuryr")
+	provider.UserAgent.Prepend(Agent)
 	if c.none {
 		return &session{provider: provider, endpoint: normalise(c.endpoint), project: a.config.unasked()}, nil
 	}
@@ -158,7 +158,7 @@ func (a *authenticator) keystone(c cloud) (*session, error) {
 		return nil, err
 	}
 	provider.HTTPClient = a.http
-	provider.UserAgent.Prepend("kuryr")
+	provider.UserAgent.Prepend(Agent)
 	if err := openstack.AuthenticateV3(ctx, provider, &c.auth, gophercloud.EndpointOpts{}); err != nil {
 		return nil, err
 	}

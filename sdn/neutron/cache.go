@@ -239,7 +239,7 @@ func (c *cache[W]) remove(id sdn.ID) {
 func cached[W wire](ctx context.Context, p *Provider, c *cache[W], k collection[W], id sdn.ID) (W, error) {
 	if err := ctx.Err(); err != nil {
 		var none W
-		return none, sdn.Unavailable(context.Cause(ctx), "Neutron", "the request was given up before it was sent")
+		return none, sdn.Unavailable(context.Cause(ctx), p.client.who(), "the request was given up before it was sent")
 	}
 	if w, ok := c.get(id); ok {
 		renew(p, c, k, id)

@@ -28,11 +28,19 @@ type client struct {
 	now     func() time.Time
 	observe func(Request)
 	backoff func(ctx context.Context, n int, err error) bool
-	local   bool // Neutron is at a Unix socket of this machine
+	socket  string // where it is, at a Unix socket of this machine; "" where it is elsewhere
 	// before is asked before every request but those marked by beforehand: it discovers the extensions.
 	before func(ctx context.Context) error
 	// hasTags tells whether objects have tags, once before has returned.
 	hasTags func() bool
+}
+
+// who is whom errors name that do not answer. At a Unix socket it is another Kuryr, of which its user is not to read as of a Neutron.
+func (c *client) who() string {
+	if c.socket != "" {
+		return "the SDN at " + c.socket
+	}
+	return "Neutron"
 }
 
 // get reads one object or a list. It is repeated when it fails.
@@ -128,7 +136,7 @@ func (e unheard) Unwrap() []error { return []error{e.error, errNotSent} }
 
 // bound gives who has all the time there is to ask at a Unix socket the time of one request.
 func (c *client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok || !c.local {
+	if _, ok := ctx.Deadline(); ok || c.socket == "" {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, c.timeout)
@@ -137,7 +145,7 @@ func (c *client) bound(ctx context.Context) (context.Context, context.CancelFunc
 // attempt sends a request once. The status is 0 where there was no whole answer.
 func (c *client) attempt(ctx context.Context, refused *session, method, path string, ifRevision int64, body, into any) (s *session, status int, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, 0, notSent(sdn.Unavailable(context.Cause(ctx), "Neutron", "the request was given up before it was sent"))
+		return nil, 0, notSent(sdn.Unavailable(context.Cause(ctx), c.who(), "the request was given up before it was sent"))
 	}
 	if refused == nil {
 		s, err = c.auth.session(ctx)
@@ -176,7 +184,7 @@ func (c *client) attempt(ctx context.Context, refused *session, method, path str
 		status = answer.StatusCode
 	}
 	c.observe(Request{Method: verb, Collection: collectionOf(path), Status: status, Duration: c.now().Sub(begin)})
-	nobody := c.local && unconnected(err)
+	nobody := c.socket != "" && unconnected(err)
 	if err = c.translate(ctx, err, verb, path); nobody {
 		return s, 0, unheard{err} // and the breaker, which spares callers the wait for an answer, has nothing to spare them
 	}
@@ -186,8 +194,11 @@ func (c *client) attempt(ctx context.Context, refused *session, method, path str
 	return s, status, err
 }
 
+// Agent is how the User-Agent of every request begins.
+const Agent = "kuryr"
+
 // BackgroundAgent is the User-Agent of requests that nobody waits for, so that who counts those of a call can tell them apart.
-const BackgroundAgent = "kuryr-background"
+const BackgroundAgent = Agent + "-background"
 
 // gone tells whether an endpoint that ended a request so is to be taken for away.
 func gone(status int) bool {

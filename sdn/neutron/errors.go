@@ -138,13 +138,13 @@ func (c *client) translate(ctx context.Context, err error, verb, path string) er
 	noun, id := subject(path)
 	var refused gophercloud.ErrUnexpectedResponseCode
 	if !errors.As(err, &refused) {
-		return unanswered(ctx, err, verb, noun, c.timeout)
+		return c.unanswered(ctx, err, verb, noun)
 	}
 	f := parseFault(refused.Body)
 	e := &sdn.Error{Noun: noun, ID: id, Detail: sentence(f.Message)}
 	e.Kind, e.Reason, e.Field = classify(refused.Actual, f, id == "")
 	if e.Kind == sdn.KindUnavailable {
-		e.Noun, e.ID, e.Detail = "Neutron", "", fmt.Sprintf("it answers %d %s to %s of a %s", refused.Actual, http.StatusText(refused.Actual), verb, noun)
+		e.Noun, e.ID, e.Detail = c.who(), "", fmt.Sprintf("it answers %d %s to %s of %s", refused.Actual, http.StatusText(refused.Actual), verb, withArticle(noun))
 		if f.Message != "" {
 			e.Detail += ": " + sentence(f.Message)
 		}
@@ -208,21 +208,28 @@ func classify(status int, f fault, whole bool) (sdn.Kind, sdn.Reason, string) {
 func fieldOf(attribute string) string { return first(fields[attribute], attribute) }
 
 // unanswered is the error of a request without a whole answer. It names no URL's query, which may be long.
-func unanswered(ctx context.Context, err error, verb, noun string, timeout time.Duration) error {
+func (c *client) unanswered(ctx context.Context, err error, verb, noun string) error {
 	var broken *url.Error
 	if errors.As(err, &broken) {
 		err = broken.Err
 	}
 	switch {
 	case ctx.Err() != nil:
-		return sdn.Unavailable(context.Cause(ctx), "Neutron", "it has not answered %s of a %s in the time there was", verb, noun)
+		return sdn.Unavailable(context.Cause(ctx), c.who(), "it has not answered %s of %s in the time there was", verb, withArticle(noun))
 	case errors.Is(err, context.DeadlineExceeded):
-		return sdn.Unavailable(err, "Neutron", "it has not answered %s of a %s within %v", verb, noun, timeout)
+		return sdn.Unavailable(err, c.who(), "it has not answered %s of %s within %v", verb, withArticle(noun), c.timeout)
 	}
 	if wrong := certificates(err); wrong != "" {
-		return sdn.Unavailable(err, "Neutron", "%s", wrong)
+		return sdn.Unavailable(err, c.who(), "%s", wrong)
 	}
-	return sdn.Unavailable(err, "Neutron", "it cannot be reached, or broke off, at %s of a %s", verb, noun)
+	return sdn.Unavailable(err, c.who(), "it cannot be reached, or broke off, at %s of %s", verb, withArticle(noun))
+}
+
+func withArticle(noun string) string {
+	if strings.ContainsAny(noun[:min(1, len(noun))], "aeiou") {
+		return "an " + noun
+	}
+	return "a " + noun
 }
 
 // certificates tells whose certificate keeps TLS from coming about, and the settings that are about it; "" where it is nobody's.

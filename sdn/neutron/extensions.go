@@ -100,6 +100,9 @@ func (e *extensions) learn(ctx context.Context, c *client) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.aliases, e.kuryr, e.fresh = aliases, kuryr, true
+	if kuryr != nil {
+		return nil // its capabilities say all, and what is usual of a Neutron is not of it
+	}
 	if lacking := slices.DeleteFunc(slices.Clone(usual), func(a string) bool { return aliases[a] }); len(lacking) > 0 {
 		e.log.Info("this Neutron lacks some usual extensions; what needs them is not offered", "extensions", strings.Join(lacking, " "))
 	}
@@ -147,5 +150,5 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 
 const (
 	maxTagLen = 60 // before release 19; 255 since, which no extension tells
-	bulkSize  = 20 // ports in one request at the most: Neutron takes 0.4 s a port and proxies cut at a minute; see pace
+	bulkSize  = 20 // ports that a Neutron is asked for at once at the most: it takes 0.4 s a port and proxies cut at a minute; see pace
 )

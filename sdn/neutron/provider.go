@@ -55,9 +55,9 @@ func Open(c Config, log *slog.Logger) (*Provider, error) {
 			config: c, http: p.http, now: time.Now, observe: c.Observe, log: log,
 			breaker: &breaker{what: "Keystone", now: time.Now},
 		},
-		breaker: &breaker{what: "Neutron", now: time.Now, closed: p.extensions.forget},
-		budget:  newBudget(), timeout: c.Timeout, now: time.Now, observe: c.Observe, backoff: backoff, local: c.socket() != "",
+		budget: newBudget(), timeout: c.Timeout, now: time.Now, observe: c.Observe, backoff: backoff, socket: c.socket(),
 	}
+	p.client.breaker = &breaker{what: p.client.who(), now: time.Now, closed: p.extensions.forget}
 	p.client.before = func(ctx context.Context) error { return p.extensions.learn(ctx, p.client) }
 	p.client.hasTags = p.extensions.hasTags
 	return p, nil

@@ -54,11 +54,22 @@ func (e *extensions) hostAddresses() (host, v6 bool) {
 	return can != nil && can.HostAddresses, can != nil && can.FloatingIPv6
 }
 
+// servedBulk is how many ports Kuryr's API is asked for at once at the most: its bodies are bounded, and a port's may be of some kilobytes.
+const servedBulk = 250
+
+// bulk is how many ports one request may ask for at the most.
+func (e *extensions) bulk() int {
+	if can := e.served(); can != nil {
+		return max(min(can.MaxBulk, servedBulk), 1)
+	}
+	return bulkSize
+}
+
 // throughREST is what of a provider's Capabilities is left when it is served by Kuryr's REST API and asked by this provider.
 func throughREST(can sdn.Capabilities) sdn.Capabilities {
 	can.WatchPorts = false // this one asks
 	can.Ordered = false    // a search in several requests puts their answers one after another
 	can.LoadBalancer = sdn.LoadBalancerCapabilities{}
-	can.MaxBulk = min(can.MaxBulk, bulkSize)
+	can.MaxBulk = min(can.MaxBulk, servedBulk)
 	return can
 }

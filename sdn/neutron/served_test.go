@@ -1,12 +1,15 @@
 package neutron
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +77,28 @@ func paths(t *testing.T) (store, socket string) {
 	return filepath.Join(dir, "sdn.db"), filepath.Join(dir, "s")
 }
 
+// Kuryr's API tells by its capabilities what it can do: of the extensions that are usual of a Neutron, and not of it, nobody is told.
+func TestServedLacksNothing(t *testing.T) {
+	t.Parallel()
+	store, socket := paths(t)
+	s := share(t, store, socket)
+	var said bytes.Buffer
+	p, err := Open(Config{Installation: s.sdn.Installation(), Host: servedHost, Endpoint: "unix://" + s.socket}, slog.New(slog.NewTextHandler(&said, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	if err := p.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p.extensions.has("provider") || !p.extensions.known() {
+		t.Fatal("the API was not asked, or has what is none of its own")
+	}
+	if said.Len() > 0 {
+		t.Errorf("the log says %s", said.String())
+	}
+}
+
 // The contract, checked a second time: by this provider, asked through Kuryr's REST API of the embedded SDN.
 func TestContractOverREST(t *testing.T) {
 	t.Parallel()
@@ -99,6 +124,40 @@ func TestContractOverREST(t *testing.T) {
 			},
 		}
 	})
+}
+
+// Kuryr is asked for more ports at once than a Neutron, and tells how many tags its API takes.
+func TestBulkOverREST(t *testing.T) {
+	t.Parallel()
+	store, socket := paths(t)
+	s := share(t, store, socket)
+	p := s.user(t)
+	n, err := p.EnsureNetwork(t.Context(), sdn.NetworkSpec{Base: sdn.Base{Name: "wide"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.EnsureSubnet(t.Context(), sdn.SubnetSpec{Network: n.ID, CIDR: netip.MustParsePrefix("10.9.0.0/16")}); err != nil {
+		t.Fatal(err)
+	}
+	specs := make([]sdn.PortSpec, 2*servedBulk/3)
+	for i := range specs {
+		specs[i] = sdn.PortSpec{Base: sdn.Base{Key: sdn.Key{Owner: p.Installation(), Kind: "many", Name: strconv.Itoa(i)}}, Network: n.ID}
+	}
+	ports, err := p.EnsurePorts(t.Context(), specs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, port := range ports {
+		if port.Key != specs[i].Key || len(port.Addresses) != 1 {
+			t.Fatalf("port %d is %+v", i, port)
+		}
+	}
+	if posts := s.proxy.Count(neutrontest.Call{Method: http.MethodPost, Collection: "ports"}); posts != 1 {
+		t.Errorf("%d requests for %d ports", posts, len(specs))
+	}
+	if can := p.Capabilities(); can.MaxBulk != servedBulk || can.MaxTags == 0 {
+		t.Errorf("it takes %d ports at once and %d tags", can.MaxBulk, can.MaxTags)
+	}
 }
 
 // Calls to a socket where nobody listens wait for who will: nothing was sent, so this is safe for every method.
@@ -143,6 +202,9 @@ func TestSocketAbsent(t *testing.T) {
 	_, err = p.EnsureNetwork(t.Context(), sdn.NetworkSpec{Base: sdn.Base{Name: "nobody"}})
 	if !sdn.IsUnavailable(err) || !errors.Is(err, sdn.ErrNotSent) {
 		t.Errorf("the error is %v", err)
+	}
+	if !strings.HasPrefix(err.Error(), "the SDN at "+socket+": ") {
+		t.Errorf("the error names another: %v", err)
 	}
 	if tries < 2 {
 		t.Errorf("it was tried %d times in half a second", tries)

@@ -29,10 +29,7 @@ type subportWire struct {
 
 var trunks = collection[*trunkWire]{title: "trunk", item: "trunk", items: "trunks", path: "/trunks"}
 
-const (
-	maxVLAN   = 4094
-	vlanRaces = 10 // how often a VLAN is chosen anew because another process was faster
-)
+const vlanRaces = 10 // how often a VLAN is chosen anew because another process was faster
 
 func (p *Provider) trunk(w *trunkWire) sdn.Trunk {
 	t := sdn.Trunk{Meta: w.decode(p.config.Installation), Parent: w.Parent, Disabled: !w.AdminUp}
@@ -178,7 +175,7 @@ func (m *trunkMemory) put(trunk sdn.ID, w *trunkWire) {
 // (DuplicateSubPort), which looks and chooses again. That a port is attached, or no VLAN free, is never said without a look. Neutron demands that a port has no device
 // id when it is attached (conflict, InUse): give it one afterwards. It keeps the port's description, and so its Key.
 func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []sdn.Subport) ([]sdn.Subport, error) {
-	if err := checkSubports(subports); err != nil {
+	if err := valid.Subports(subports); err != nil {
 		return nil, err
 	}
 	if err := p.needTrunks(ctx); err != nil {
@@ -238,23 +235,6 @@ func moved(before, now *trunkWire, missing []subportWire) bool {
 	})
 }
 
-func checkSubports(subports []sdn.Subport) error {
-	for i, s := range subports {
-		if s.VLAN < 0 || s.VLAN > maxVLAN {
-			return sdn.Invalid("trunk", fmt.Sprintf("subports[%d].vlan", i), "must be from 1 to %d, not %d", maxVLAN, s.VLAN)
-		}
-		for _, other := range subports[:i] {
-			if s.Port == other.Port {
-				return sdn.Invalid("trunk", fmt.Sprintf("subports[%d].port", i), "%s is there twice", s.Port)
-			}
-			if s.VLAN != 0 && s.VLAN == other.VLAN {
-				return sdn.Invalid("trunk", fmt.Sprintf("subports[%d].vlan", i), "%d is there twice", s.VLAN)
-			}
-		}
-	}
-	return nil
-}
-
 // chooseVLANs gives every subport its VLAN: the one it has, the one it wants or a free one. missing are those to be attached.
 func chooseVLANs(w *trunkWire, subports []sdn.Subport) (all []sdn.Subport, missing []subportWire, err error) {
 	has := map[sdn.ID]int{}
@@ -278,7 +258,7 @@ func chooseVLANs(w *trunkWire, subports []sdn.Subport) (all []sdn.Subport, missi
 		missing = append(missing, subportWire{Port: s.Port, Type: "vlan", VLAN: s.VLAN})
 	}
 	var free []int
-	for vlan := 1; vlan <= maxVLAN; vlan++ {
+	for vlan := 1; vlan <= valid.MaxVLAN; vlan++ {
 		if _, taken := owner[vlan]; !taken {
 			free = append(free, vlan)
 		}
@@ -289,7 +269,7 @@ func chooseVLANs(w *trunkWire, subports []sdn.Subport) (all []sdn.Subport, missi
 			continue
 		}
 		if len(free) == 0 {
-			return nil, nil, sdn.Exhausted(sdn.NoVLANs, "trunk", "all its %d VLANs are taken", maxVLAN)
+			return nil, nil, sdn.Exhausted(sdn.NoVLANs, "trunk", "all its %d VLANs are taken", valid.MaxVLAN)
 		}
 		all[i].VLAN, free = free[0], free[1:]
 		missing = append(missing, subportWire{Port: s.Port, Type: "vlan", VLAN: all[i].VLAN})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -21,11 +22,11 @@ func TestChooseVLANs(t *testing.T) {
 		t.Errorf("a VLAN that is another's: %v", err)
 	}
 	full := &trunkWire{}
-	for vlan := 1; vlan < maxVLAN; vlan++ {
+	for vlan := 1; vlan < valid.MaxVLAN; vlan++ {
 		full.Subports = append(full.Subports, subportWire{Port: sdn.ID(fmt.Sprint(vlan)), VLAN: vlan})
 	}
 	all, _, err = chooseVLANs(full, []sdn.Subport{{Port: "last"}})
-	if err != nil || all[0].VLAN != maxVLAN {
+	if err != nil || all[0].VLAN != valid.MaxVLAN {
 		t.Errorf("the last VLAN: %v, %v", all, err)
 	}
 	if _, _, err = chooseVLANs(full, []sdn.Subport{{Port: "last"}, {Port: "one too many"}}); !sdn.IsExhausted(err) || sdn.ReasonOf(err) != sdn.NoVLANs {
@@ -165,13 +166,13 @@ func TestTrunkIsReadWhereItIsNotKnown(t *testing.T) {
 	attach("a", "[PUT trunks]")
 
 	// Another process takes almost all VLANs.
-	for vlan := 1; len(trunk.subports) < maxVLAN-1; vlan++ {
+	for vlan := 1; len(trunk.subports) < valid.MaxVLAN-1; vlan++ {
 		if !slices.ContainsFunc(trunk.subports, func(s subportWire) bool { return s.VLAN == vlan }) {
 			trunk.subports = append(trunk.subports, subportWire{Port: sdn.ID(fmt.Sprint("other-", vlan)), Type: "vlan", VLAN: vlan})
 		}
 	}
 	last, err := p.AttachSubports(t.Context(), "t", []sdn.Subport{{Port: "last"}})
-	if err != nil || len(trunk.subports) != maxVLAN {
+	if err != nil || len(trunk.subports) != valid.MaxVLAN {
 		t.Fatalf("the last VLAN: %v, %v", last, err)
 	}
 	if _, err := p.AttachSubports(t.Context(), "t", []sdn.Subport{{Port: "one-too-many"}}); sdn.ReasonOf(err) != sdn.NoVLANs {

@@ -59,7 +59,7 @@ func (b *body) mistyped(name, reason string, args ...any) {
 	if b.within != "" {
 		name = b.within
 	}
-	b.fail(&Error{Status: http.StatusBadRequest, Type: "InvalidInput", Message: "Invalid input for " + name + ". Reason: " + fmt.Sprintf(reason, args...) + "."})
+	b.fail(refuse(http.StatusBadRequest, "InvalidInput", "Invalid input for %s. Reason: %s.", name, fmt.Sprintf(reason, args...)))
 }
 
 // has tells whether an attribute is given and was not taken yet.
@@ -117,7 +117,7 @@ func (b *body) privileged(name string) {
 		if b.post {
 			verb = "create_"
 		}
-		b.fail(&Error{Status: http.StatusForbidden, Type: "PolicyNotAuthorized", Message: "rule:" + verb + b.noun + ":" + name + " is disallowed by policy"})
+		b.fail(errAdminsOnly(verb + b.noun + ":" + name))
 	}
 }
 

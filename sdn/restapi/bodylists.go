@@ -6,7 +6,7 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// maxItems is how many elements a list in a body may have, where nothing else says.
+// maxItems is how many elements a list in a body may have, and how many objects it may ask for, where nothing else says.
 const maxItems = 1024
 
 // list takes a list; nil is absent. A null is an empty one.

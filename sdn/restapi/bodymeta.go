@@ -9,11 +9,20 @@ var systems = []string{"id", "status", "revision_number", "created_at", "updated
 func (b *body) base() sdn.Base {
 	out := sdn.Base{Name: or(b.text("name")), Description: or(b.optional("description")), Project: b.project(), Tags: b.tags()}
 	if key, ok := sdn.ParseKey(out.Description); ok {
+		b.ownKey(key)
 		out.Key, out.Description = key, ""
 		b.key = key
 	}
 	b.readOnly(systems...)
 	return out
+}
+
+// ownKey refuses a Key of the installation that serves to all but administrators: what the installation's own front ends, which are these, look for by a Key
+// they take for theirs.
+func (b *body) ownKey(key sdn.Key) {
+	if !b.caller.admin() && key.Owner == b.server.p.Installation() {
+		b.fail(b.denied("the description is a Key of the installation " + key.Owner))
+	}
 }
 
 // project reads whose a new object is: the caller's own, unless an administrator says another.
@@ -45,6 +54,7 @@ func (b *body) changes(m sdn.Meta) sdn.Patch {
 	switch {
 	case isKey && key == m.Key:
 	case isKey:
+		b.ownKey(key)
 		p.Key = &key
 		if m.Description != "" {
 			p.Description = new(string)

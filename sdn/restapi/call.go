@@ -33,7 +33,7 @@ func (c *call) reads() bool { return c.Method == http.MethodGet || c.Method == h
 func (c *call) admit(w http.ResponseWriter) error {
 	caller, ok := CallerOf(c.ctx())
 	if !ok || !caller.valid() {
-		return &Error{Status: http.StatusUnauthorized, Type: "HTTPUnauthorized", Message: "The request you have made requires authentication."}
+		return refuse(http.StatusUnauthorized, "HTTPUnauthorized", "The request you have made requires authentication.")
 	}
 	c.caller = caller
 	if c.Body != nil {
@@ -47,7 +47,19 @@ func (c *call) admit(w http.ResponseWriter) error {
 
 // denied is the refusal of Neutron's policy.
 func (c *call) denied(why string) error {
-	return &Error{Status: http.StatusForbidden, Type: "PolicyNotAuthorized", Message: c.Method + " of " + c.URL.Path + " is disallowed by policy: " + why}
+	return refuse(http.StatusForbidden, "PolicyNotAuthorized", "%s of %s is disallowed by policy: %s", c.Method, c.URL.Path, why)
+}
+
+// told is what the caller is told of an error. What is behind a trouble of the SDN's own may name files and other hosts: it is for administrators, and for the log.
+func (c *call) told(err error) *Error {
+	refusal := EncodeError(err)
+	var e *sdn.Error
+	if refusal.Status == http.StatusServiceUnavailable && !c.caller.admin() && errors.As(err, &e) && e.Err != nil {
+		bare := *e
+		bare.Err = nil
+		refusal.Message = messageOf(&bare)
+	}
+	return refusal
 }
 
 // owns tells whether the caller may change an object.
@@ -98,9 +110,9 @@ func (c *call) revision() (*int64, error) {
 		n, err := strconv.ParseInt(text, 10, 64)
 		switch {
 		case err != nil:
-			return nil, &Error{Status: http.StatusBadRequest, Type: "BadRequest", Message: "Bad if-match request: Revision number etag must be in the format of revision_number=<int>."}
+			return nil, badOf("if-match", "Revision number etag must be in the format of revision_number=<int>")
 		case out != nil:
-			return nil, &Error{Status: http.StatusBadRequest, Type: "BadRequest", Message: "Bad if-match request: Multiple revision_number etags are not supported.."}
+			return nil, badOf("if-match", "Multiple revision_number etags are not supported.")
 		}
 		out = &n
 	}

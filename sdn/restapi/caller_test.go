@@ -112,6 +112,42 @@ func TestProjects(t *testing.T) {
 	})
 }
 
+// The Keys by which the installation's own front ends find what is theirs are administrators' to give: a member could else put an object of its own in the way.
+func TestKeysOfTheInstallation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, admin := Caller{Project: "a", Role: Member}, Caller{Project: "a", Role: Admin}
+	key := func(name string) string { return "kuryr/" + w.sdn.Installation() + "/docker-shared-router/" + name }
+	n := w.made(t, a, "POST", "/v2.0/networks", `{"network":{"description":"kuryr/another/thing/n"}}`, "network.id")
+	r := w.made(t, a, "POST", "/v2.0/routers", `{"router":{}}`, "router.id")
+	w.steps(t, a, []step{
+		{"POST", "/v2.0/routers", `{"router":{"description":"` + key("corp") + `"}}`, 403, "PolicyNotAuthorized: a Key of the installation"},
+		{"POST", "/v2.0/networks", `{"networks":[{},{"description":"` + key("corp") + `"}]}`, 403, "PolicyNotAuthorized: a Key of the installation"},
+		{"POST", "/v2.0/security-groups", `{"security_group":{"name":"g","description":"` + key("corp") + `"}}`, 403, "PolicyNotAuthorized: a Key of the installation"},
+		{"PUT", "/v2.0/routers/" + r, `{"router":{"description":"` + key("corp") + `"}}`, 403, "PolicyNotAuthorized: a Key of the installation"},
+		{"PUT", "/v2.0/networks/" + n, `{"network":{"description":"kuryr/another/thing/n"}}`, 200, "network.description=kuryr/another/thing/n"},
+	})
+	given := w.made(t, admin, "POST", "/v2.0/routers", `{"router":{"description":"`+key("corp")+`"}}`, "router.id")
+	w.steps(t, a, []step{{"PUT", "/v2.0/routers/" + given, `{"router":{"name":"x","description":"` + key("corp") + `"}}`, 200, "router.name=x"}}) // as it is
+}
+
+// A network that can be on one router only is put there by its owner, also where another project has a port on it.
+func TestLegOnAnothersNetwork(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := Caller{Project: "a", Role: Member}
+	shared := w.made(t, root, "POST", "/v2.0/networks", `{"network":{"shared":true,"project_id":"c"}}`, "network.id")
+	w.made(t, root, "POST", "/v2.0/subnets", `{"subnet":{"network_id":"`+shared+`","ip_version":4,"cidr":"10.7.0.0/24","project_id":"c"}}`, "subnet.id")
+	leg := func(c Caller) (router, body string) {
+		port := w.made(t, c, "POST", "/v2.0/ports", `{"port":{"network_id":"`+shared+`"}}`, "port.id")
+		return w.made(t, c, "POST", "/v2.0/routers", `{"router":{}}`, "router.id"), `{"port_id":"` + port + `"}`
+	}
+	router, body := leg(a)
+	w.steps(t, a, []step{{"PUT", "/v2.0/routers/" + router + "/add_router_interface", body, 400, "BadRequest: network " + shared + " is not owned"}})
+	router, body = leg(Caller{Project: "c", Role: Member})
+	w.steps(t, Caller{Project: "c", Role: Member}, []step{{"PUT", "/v2.0/routers/" + router + "/add_router_interface", body, 200, "id=" + router}})
+}
+
 // A network's owner sees what others have on it, and may take their ports away.
 func TestNetworkOwner(t *testing.T) {
 	t.Parallel()

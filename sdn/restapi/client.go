@@ -22,7 +22,7 @@ type Client struct {
 func List[E any](ctx context.Context, c *Client, noun Resource[E], filters url.Values) ([]E, error) {
 	all := []E{}
 	for query := maps.Clone(filters); ; {
-		path := "/v2.0/" + noun.Collection
+		path := pathOf(noun.Collection)
 		if len(query) > 0 {
 			path += "?" + query.Encode()
 		}
@@ -41,6 +41,8 @@ func List[E any](ctx context.Context, c *Client, noun Resource[E], filters url.V
 		}
 	}
 }
+
+func pathOf(collection string) string { return "/v2.0/" + strings.ReplaceAll(collection, "_", "-") }
 
 // unmarshal decodes what may be absent.
 func unmarshal(data json.RawMessage, into any) error {
@@ -63,7 +65,7 @@ func following(links []link) url.Values {
 // Get gives the object of this id. One that is absent is an *Error with status 404.
 func Get[E any](ctx context.Context, c *Client, noun Resource[E], id string) (E, error) {
 	var body map[string]E
-	err := c.get(ctx, "/v2.0/"+noun.Collection+"/"+url.PathEscape(id), &body)
+	err := c.get(ctx, pathOf(noun.Collection)+"/"+url.PathEscape(id), &body)
 	return body[noun.Member], err
 }
 

@@ -3,6 +3,7 @@ package restapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"time"
@@ -63,6 +64,8 @@ func (n noun[T, E, S, P]) bodies(document map[string]any) (values []map[string]a
 		return nil, bulk, badRequest("Body contains invalid data")
 	case len(list) == 0:
 		return nil, bulk, badRequest("Resources required")
+	case len(list) > maxItems:
+		return nil, bulk, badRequest(fmt.Sprintf("The body asks for %d %s, and at most %d are made at once", len(list), n.Collection, maxItems))
 	}
 	for _, item := range list {
 		object, ok := item.(map[string]any)

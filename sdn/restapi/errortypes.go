@@ -96,6 +96,10 @@ func conflictType(e *sdn.Error) answerType {
 		return t
 	}
 	switch noun := nounType(e.Noun); {
+	case e.Reason == sdn.Exists && noun == "Trunk" && strings.HasSuffix(e.Field, ".vlan"):
+		return types["vlan"]
+	case e.Reason == sdn.Exists && noun == "Trunk" && strings.HasSuffix(e.Field, ".port"):
+		return types["parent"]
 	case e.Reason == sdn.Exists && noun == "Subnet" && field == "cidr":
 		return answerType{http.StatusBadRequest, "InvalidInput"}
 	case e.Reason == sdn.InUse && noun == "SubnetPool":

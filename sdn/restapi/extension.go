@@ -67,6 +67,7 @@ func (s *server) extensions() []Extension {
 		}
 		shown := Extension{Alias: x.alias, Name: x.name, Description: x.description, Updated: x.updated, Links: []struct{}{}}
 		if x.alias == Kuryr {
+			can.MaxTags = mostTags(can)
 			shown.Capabilities = &can
 		}
 		all = append(all, shown)
@@ -92,5 +93,5 @@ func (s *server) showExtension(w http.ResponseWriter, c *call) error {
 			return nil
 		}
 	}
-	return &Error{Status: http.StatusNotFound, Type: "HTTPNotFound", Message: "Extension with alias " + alias + " does not exist"}
+	return refuse(http.StatusNotFound, "HTTPNotFound", "Extension with alias %s does not exist", alias)
 }

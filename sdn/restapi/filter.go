@@ -33,6 +33,14 @@ func (f *filter) texts(name string) []string {
 	return v
 }
 
+// project has the provider select what is a project's: of others nothing would be seen. What was asked for goes on to count.
+func (f *filter) project(project string) {
+	if asked := f.texts("project_id"); len(asked) > 0 {
+		f.metas = append(f.metas, func(m sdn.Meta) bool { return slices.Contains(asked, m.Project) })
+	}
+	f.values["project_id"] = []string{project}
+}
+
 func (f *filter) fail(name, value, what string) {
 	if f.err == nil {
 		f.err = badRequest("Invalid input for " + name + ". Reason: '" + value + "' is not a valid " + what + ".")
@@ -45,7 +53,7 @@ func (f *filter) truth(name string) []bool {
 	for _, v := range f.texts(name) {
 		b, err := strconv.ParseBool(v)
 		if err != nil && f.err == nil {
-			f.err = &Error{Status: http.StatusBadRequest, Type: "InvalidInput", Message: "Invalid input for " + name + ". Reason: '" + v + "' cannot be converted to boolean."}
+			f.err = refuse(http.StatusBadRequest, "InvalidInput", "Invalid input for %s. Reason: '%s' cannot be converted to boolean.", name, v)
 		}
 		out = append(out, b)
 	}

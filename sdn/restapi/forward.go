@@ -37,6 +37,10 @@ func EncodePortForwarding(f sdn.Forward) PortForwarding {
 	return out
 }
 
+// mostForwarded is how many ports one port forwarding may have that is no administrator's: each is an entry of its own in the store and the kernel, and all others
+// wait while they are written.
+const mostForwarded = 4096
+
 func encodeRange(r sdn.PortRange) (*uint16, string) {
 	last := max(r.First, r.Last)
 	text := strconv.Itoa(int(r.First)) + ":" + strconv.Itoa(int(last))
@@ -168,6 +172,9 @@ func (s *server) forward(c *call, b *body, f sdn.Forward) sdn.Forward {
 	}
 	if inside := f.Internal.Last - f.Internal.First; b.err == nil && inside > 0 && inside != f.External.Last-f.External.First {
 		b.fail(badOf("port_forwarding", "Invalid ranges of internal and/or external ports. The relation between internal and external ports must be N-N or 1-N"))
+	}
+	if width := int(f.External.Last) - int(f.External.First) + 1; width > mostForwarded && !c.caller.admin() {
+		b.fail(badOf("port_forwarding", "The range has %d external ports, and at most %d are forwarded by one", width, mostForwarded))
 	}
 	port := b.id("internal_port_id")
 	if port != nil && *port != f.Target.Port {

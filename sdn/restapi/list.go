@@ -34,7 +34,7 @@ func readPage(q url.Values, most int, known object) (page, error) {
 	if text := q.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 {
-			return p, &Error{Status: http.StatusBadRequest, Type: "BadRequest", Message: "Bad limit request: Limit must be an integer 0 or greater and not '" + text + "'."}
+			return p, badOf("limit", "Limit must be an integer 0 or greater and not '%s'", text)
 		}
 		p.asked = n > 0
 		p.limit = min(cmp.Or(n, most), most)
@@ -50,7 +50,9 @@ func readPage(q url.Values, most int, known object) (page, error) {
 		if dirs[i] != "asc" && dirs[i] != "desc" {
 			return p, badRequest("['" + dirs[i] + "'] is invalid value for sort_dirs, valid value is 'asc' and 'desc'")
 		}
-		p.sorts = append(p.sorts, sorting{key, dirs[i] == "desc"})
+		if !slices.ContainsFunc(p.sorts, func(s sorting) bool { return s.key == key }) { // by what it is sorted by already it is sorted
+			p.sorts = append(p.sorts, sorting{key, dirs[i] == "desc"})
+		}
 	}
 	p.sorts = append(p.sorts, sorting{key: "id"})
 	return p, nil
@@ -92,6 +94,9 @@ func (n noun[T, E, S, P]) list(w http.ResponseWriter, c *call) error {
 	ordered := c.server.p.Capabilities().Ordered && p.byID()
 	if ordered {
 		f.after = p.marker
+	}
+	if _, owned := known["project_id"]; owned && n.shared == nil && !c.caller.admin() {
+		f.project(c.caller.Project)
 	}
 	found := n.find(c.ctx(), f)
 	if err := f.rest(known); err != nil {

@@ -81,7 +81,7 @@ func (s *server) ports() noun[sdn.Port, Port, sdn.PortSpec, sdn.PortPatch] {
 		hidden: []string{"binding:host_id", "binding:vif_type", "binding:vif_details", "binding:profile"},
 		meta:   func(p sdn.Port) sdn.Meta { return p.Meta },
 		get:    p.Port,
-		find:   func(ctx context.Context, f *filter) iter.Seq2[sdn.Port, error] { return p.FindPorts(ctx, portQuery(f)) },
+		find:   func(ctx context.Context, f *filter) iter.Seq2[sdn.Port, error] { return s.findPorts(ctx, portQuery(f)) },
 		encode: EncodePort, quick: quickPort,
 		shared: func(c *call, p sdn.Port) (bool, error) { return c.ofNetwork(p.Network, false) },
 		holds:  func(c *call, p sdn.Port) (bool, error) { return c.ofNetwork(p.Network, false) },

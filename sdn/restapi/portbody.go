@@ -77,7 +77,7 @@ func portPatch(c *call, b *body, port sdn.Port) sdn.PortPatch {
 		pairs = *p.AllowedPairs
 	}
 	if off && p.NoPortSecurity != nil && p.Groups == nil && len(groups) > 0 {
-		b.fail(&Error{Status: http.StatusConflict, Type: "PortSecurityPortHasSecurityGroup", Message: "Port has security group associated. Cannot disable port security or IP address until security group is removed."})
+		b.fail(refuse(http.StatusConflict, "PortSecurityPortHasSecurityGroup", "Port has security group associated. Cannot disable port security or IP address until security group is removed."))
 	}
 	if off && (p.NoPortSecurity != nil || p.Groups != nil || p.AllowedPairs != nil) {
 		b.unguarded(groups, pairs)
@@ -116,10 +116,10 @@ func (b *body) portPrivileges(n sdn.Network) {
 func (b *body) unguarded(groups []sdn.ID, pairs []sdn.AllowedPair) {
 	switch {
 	case len(groups) > 0:
-		b.fail(&Error{Status: http.StatusBadRequest, Type: "PortSecurityAndIPRequiredForSecurityGroups",
-			Message: "Port security must be enabled and port must have an IP address in order to use security groups."})
+		b.fail(refuse(http.StatusBadRequest, "PortSecurityAndIPRequiredForSecurityGroups",
+			"Port security must be enabled and port must have an IP address in order to use security groups."))
 	case len(pairs) > 0:
-		b.fail(&Error{Status: http.StatusConflict, Type: "AddressPairAndPortSecurityRequired", Message: "Port Security must be enabled in order to have allowed address pairs on a port."})
+		b.fail(refuse(http.StatusConflict, "AddressPairAndPortSecurityRequired", "Port Security must be enabled in order to have allowed address pairs on a port."))
 	}
 }
 
@@ -137,6 +137,9 @@ func (b *body) tags() []string {
 	if tags == nil || !b.post {
 		return nil
 	}
+	if most := mostTags(b.server.p.Capabilities()); len(*tags) > most {
+		b.fail(errManyTags(most))
+	}
 	for _, tag := range *tags {
 		if err := checkTag(tag); err != nil {
 			b.fail(err)
@@ -153,7 +156,7 @@ func (b *body) addresses() *[]sdn.Address {
 			a.Addr = or(b.addr("ip_address"))
 		}
 		if a.Subnet == "" && !a.Addr.IsValid() && b.err == nil && len(b.values) == 0 {
-			b.fail(&Error{Status: http.StatusBadRequest, Type: "InvalidInput", Message: "Invalid input for operation: IP allocation requires subnet_id or ip_address."})
+			b.fail(invalidInput("IP allocation requires subnet_id or ip_address"))
 		}
 		return a
 	})
@@ -164,29 +167,17 @@ func (b *body) ownGroups(groups []sdn.ID) {
 	if b.err != nil {
 		return
 	}
+	need := b.server.securityGroups().need
 	for _, id := range groups {
-		group, err := b.server.p.SecurityGroup(b.ctx(), id)
-		if err == nil && !b.owns(group.Meta) {
-			err = sdn.NotFound("security group", id)
-		}
-		if err != nil {
-			b.fail(err)
-		}
+		refer(b, id, need)
 	}
 }
 
 // policy reads qos_policy_id; null is none.
 func (b *body) policy() *sdn.ID {
 	id := b.id("qos_policy_id")
-	if id == nil || *id == "" {
-		return id
-	}
-	policy, err := b.server.p.QoSPolicy(b.ctx(), *id)
-	if err == nil && !b.owns(policy.Meta) && !policy.Shared {
-		err = sdn.NotFound("QoS policy", *id)
-	}
-	if err != nil {
-		b.fail(err)
+	if id != nil && *id != "" {
+		refer(b, *id, b.server.qosPolicies().need)
 	}
 	return id
 }
@@ -204,12 +195,12 @@ func (b *body) pairs() *[]sdn.AllowedPair {
 		return nil
 	}
 	if len(*pairs) > mostPairs {
-		b.fail(&Error{Status: http.StatusBadRequest, Type: "AllowedAddressPairExhausted", Message: "The number of allowed address pair exceeds the maximum 10."})
+		b.fail(refuse(http.StatusBadRequest, "AllowedAddressPairExhausted", "The number of allowed address pair exceeds the maximum %d.", mostPairs))
 	}
 	seen := map[netip.Prefix]string{}
 	for _, pair := range *pairs {
 		if mac, twice := seen[pair.Prefix]; twice && mac == pair.MAC.String() {
-			b.fail(&Error{Status: http.StatusBadRequest, Type: "DuplicateAddressPairInRequest", Message: "Request contains duplicate address pair: mac_address " + mac + " ip_address " + pair.Prefix.String() + "."})
+			b.fail(refuse(http.StatusBadRequest, "DuplicateAddressPairInRequest", "Request contains duplicate address pair: mac_address %s ip_address %v.", mac, pair.Prefix))
 		}
 		seen[pair.Prefix] = pair.MAC.String()
 	}

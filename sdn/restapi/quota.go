@@ -2,7 +2,6 @@ package restapi
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"net/http"
 
@@ -39,7 +38,7 @@ func (s *server) quotas(w http.ResponseWriter, c *call) error {
 }
 
 func (c *call) adminRequired() error {
-	return &Error{Status: http.StatusForbidden, Type: "AdminRequired", Message: "User does not have admin privileges: Only admin can view or configure quota."}
+	return refuse(http.StatusForbidden, "AdminRequired", "User does not have admin privileges: Only admin can view or configure quota.")
 }
 
 // whoami tells whose the caller's objects are.
@@ -154,7 +153,7 @@ func (s *server) fits(ctx context.Context, project string, limits map[sdn.Noun]i
 	usage, err := s.p.Usage(ctx, project)
 	for _, noun := range counted {
 		if limit, set := limits[noun]; set && limit >= 0 && limit < usage[noun].Used && err == nil {
-			err = &Error{Status: http.StatusConflict, Type: "InvalidQuotaValue", Message: fmt.Sprintf("Change would make usage less than 0 for the following resources: %s.", noun)}
+			err = refuse(http.StatusConflict, "InvalidQuotaValue", "Change would make usage less than 0 for the following resources: %s.", noun)
 		}
 	}
 	return err

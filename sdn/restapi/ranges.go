@@ -84,16 +84,16 @@ func pair(a, b netip.Prefix) (netip.Prefix, bool) {
 
 // without gives what of p is in none of others.
 func without(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
-	at := slices.IndexFunc(others, p.Overlaps)
+	near := slices.DeleteFunc(slices.Clone(others), func(o netip.Prefix) bool { return !o.Overlaps(p) })
 	switch {
-	case at < 0:
+	case len(near) == 0:
 		return []netip.Prefix{p}
-	case others[at].Bits() <= p.Bits():
+	case slices.ContainsFunc(near, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() }):
 		return nil
 	}
 	lower := netip.PrefixFrom(p.Addr(), p.Bits()+1)
 	upper := netip.PrefixFrom(lastOf(lower).Next(), p.Bits()+1)
-	return append(without(lower, others), without(upper, others)...)
+	return append(without(lower, near), without(upper, near)...)
 }
 
 // covers tells whether all of p is in the prefixes.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -242,15 +243,19 @@ type broken struct{ sdn.Provider }
 
 func (broken) Capabilities() sdn.Capabilities { return sdn.Capabilities{} }
 
-func (broken) FindPorts(context.Context, sdn.PortQuery) iter.Seq2[sdn.Port, error] {
+func (broken) FindPorts(ctx context.Context, _ sdn.PortQuery) iter.Seq2[sdn.Port, error] {
 	return func(yield func(sdn.Port, error) bool) {
+		if ctx.Err() != nil {
+			yield(sdn.Port{}, ctx.Err())
+			return
+		}
 		_ = yield(sdn.Port{}, nil) && yield(sdn.Port{}, errors.New("password is 1234"))
 	}
 }
 
 func (broken) FindNetworks(context.Context, sdn.NetworkQuery) iter.Seq2[sdn.Network, error] {
 	return func(yield func(sdn.Network, error) bool) {
-		yield(sdn.Network{}, sdn.Unavailable(nil, "network", "asleep"))
+		yield(sdn.Network{}, sdn.Unavailable(errors.New("no space left on 10.0.0.9"), "network", "asleep"))
 	}
 }
 
@@ -263,6 +268,35 @@ func TestFailures(t *testing.T) {
 		body, _ := io.ReadAll(w.Body)
 		if w.Code != want || strings.Contains(string(body), "1234") {
 			t.Errorf("%s: %d %s; want %d without secrets", path, w.Code, body, want)
+		}
+	}
+	world := &world{handler: NewHandler(broken{}, Options{})}
+	for role, cause := range map[Role]bool{Admin: true, Member: false} {
+		_, out := world.ask(t, Caller{Project: "a", Role: role}, "GET", "/v2.0/networks", "")
+		if said := at(out, "NeutronError.message"); !strings.Contains(said, "asleep") || strings.Contains(said, "no space left") != cause {
+			t.Errorf("to the role %s: %s", role, said)
+		}
+	}
+}
+
+// The log has what the answer does not explain, and not what clients bring about.
+func TestWhatIsLogged(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	h := As(Caller{Role: Admin}, NewHandler(broken{}, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	for _, tc := range []struct {
+		ctx          context.Context
+		method, path string
+		want         string
+	}{
+		{t.Context(), "GET", "/v2.0/ports", "password is 1234"}, {t.Context(), "GET", "/v2.0/networks", "no space left"}, {gone, "GET", "/v2.0/ports", ""}, {t.Context(), "DELETE", "/v2.0/quotas/a", ""},
+	} {
+		log.Reset()
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(tc.ctx, tc.method, tc.path, nil))
+		if got := log.String(); !strings.Contains(got, tc.want) || tc.want == "" && got != "" {
+			t.Errorf("%s %s: the log says %q", tc.method, tc.path, got)
 		}
 	}
 }

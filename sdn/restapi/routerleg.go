@@ -133,6 +133,13 @@ func (s *server) addPortLeg(c *call, r sdn.Router, id sdn.ID) (network sdn.ID, s
 		}
 		subnets = append(subnets, a.Subnet)
 	}
+	n, err := c.network(port.Network)
+	switch {
+	case err != nil:
+		return "", nil, err
+	case !c.owns(n.Meta) && !s.p.Capabilities().SharedNetwork: // it would be on that router alone, and its owner's own could not have it
+		return "", nil, badOf("router", "Cannot add interface to router because network %s is not owned by project making the request, and can be on one router only", n.ID)
+	}
 	legs, ok := s.p.(sdn.PortLegs)
 	if !ok {
 		return "", nil, sdn.Unsupported("router", "this SDN makes no port a router's leg: name the subnet")

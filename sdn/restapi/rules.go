@@ -68,7 +68,7 @@ func (s *server) findRules(ctx context.Context, f *filter) iter.Seq2[ruleOf, err
 		}
 	}
 	return func(yield func(ruleOf, error) bool) {
-		if err := s.meetDefault(ctx, &q.Match); err != nil {
+		if err := s.meetDefault(ctx, q.Match); err != nil {
 			yield(ruleOf{}, err)
 			return
 		}

@@ -57,7 +57,7 @@ func (s *server) securityGroups() noun[sdn.SecurityGroup, SecurityGroup, sdn.Sec
 func (s *server) findSecurityGroups(ctx context.Context, f *filter) iter.Seq2[sdn.SecurityGroup, error] {
 	m := f.match()
 	return func(yield func(sdn.SecurityGroup, error) bool) {
-		if err := s.meetDefault(ctx, &m); err != nil {
+		if err := s.meetDefault(ctx, m); err != nil {
 			yield(sdn.SecurityGroup{}, err)
 			return
 		}
@@ -70,14 +70,10 @@ func (s *server) findSecurityGroups(ctx context.Context, f *filter) iter.Seq2[sd
 }
 
 // meetDefault sees to it that who lists groups finds the default one of the own project, as with Neutron: providers make it for who asks for a project's
-// groups. What is asked for by id or Key needs none, and others than administrators see no other project's.
-func (s *server) meetDefault(ctx context.Context, m *sdn.Match) error {
+// groups. What is asked for by id or Key needs none.
+func (s *server) meetDefault(ctx context.Context, m sdn.Match) error {
 	caller, _ := CallerOf(ctx)
-	switch {
-	case len(m.Projects) > 0 || len(m.IDs) > 0 || len(m.Keys) > 0 || caller.Project == "":
-		return nil
-	case !caller.admin():
-		m.Projects = []string{caller.Project}
+	if len(m.Projects) > 0 || len(m.IDs) > 0 || len(m.Keys) > 0 || caller.Project == "" {
 		return nil
 	}
 	_, _, err := sdn.First(s.p.FindSecurityGroups(ctx, sdn.SecurityGroupQuery{Match: sdn.Match{Projects: []string{caller.Project}}}))

@@ -3,6 +3,7 @@ package restapi
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -30,6 +31,7 @@ type Options struct {
 // Change is a request that changed something, or would have.
 type Change struct {
 	Caller Caller
+	Agent  string // what the client calls itself (User-Agent); it may say what it likes
 	Method string
 	Path   string   // without the query
 	IDs    []string // of what was made; empty where the path says it, or nothing was
@@ -72,7 +74,7 @@ type server struct {
 }
 
 func noPath(http.ResponseWriter, *call) error {
-	return &Error{Status: http.StatusNotFound, Type: "HTTPNotFound", Message: "The resource could not be found."}
+	return refuse(http.StatusNotFound, "HTTPNotFound", "The resource could not be found.")
 }
 
 // ServeHTTP answers a request. A path may end in .json, as older clients have it.
@@ -127,15 +129,16 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, do handler) {
 	}
 	refusal := &Error{}
 	if err != nil {
-		refusal = EncodeError(err)
+		refusal = c.told(err)
 		status = refusal.Status
-		if refusal.Status >= http.StatusInternalServerError {
+		// What the SDN cannot do is the client's to know, and so is that it has gone.
+		if refusal.Status >= http.StatusInternalServerError && refusal.Status != http.StatusNotImplemented && !errors.Is(err, context.Canceled) {
 			s.log.WarnContext(r.Context(), "API request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 		}
 		writeError(w, refusal)
 	}
 	if s.audit != nil && !c.reads() {
-		s.audit(r.Context(), Change{Caller: c.caller, Method: r.Method, Path: r.URL.Path, IDs: c.made, Status: status, Error: refusal.Type})
+		s.audit(r.Context(), Change{Caller: c.caller, Agent: r.UserAgent(), Method: r.Method, Path: r.URL.Path, IDs: c.made, Status: status, Error: refusal.Type})
 	}
 }
 
@@ -145,6 +148,7 @@ type watched struct {
 	status int
 }
 
+// WriteHeader notes the status and writes it.
 func (w *watched) WriteHeader(status int) {
 	w.status = status
 	w.ResponseWriter.WriteHeader(status)

@@ -2,8 +2,8 @@ package restapi
 
 import (
 	"context"
-	"fmt"
 	"iter"
+	"net/http"
 	"net/netip"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -99,7 +99,7 @@ func subnetSpec(c *call, b *body) sdn.SubnetSpec {
 		b.invalid("ip_version", "'5' is not in [4, 6]")
 	}
 	if spec.Pool == "" && !spec.CIDR.IsValid() && spec.Key.IsZero() && b.err == nil {
-		b.fail(&Error{Status: 400, Type: "BadRequest", Message: "Bad subnets request: a subnetpool must be specified in the absence of a cidr."})
+		b.fail(badOf("subnets", "a subnetpool must be specified in the absence of a cidr"))
 	}
 	if spec.Pool == "" && spec.PrefixLen != 0 {
 		b.invalid("prefixlen", "there is no subnet pool to take a prefix from")
@@ -151,29 +151,26 @@ func (b *body) fits(pool sdn.SubnetPool, version, length int, cidr netip.Prefix)
 	}
 	switch {
 	case length != 0 && length < pool.MinLen:
-		b.fail(&Error{Status: 400, Type: "MinPrefixSubnetAllocationError", Message: fmt.Sprintf("Unable to allocate subnet with prefix length %d, minimum allowed prefix is %d.", length, pool.MinLen)})
+		b.fail(refuse(http.StatusBadRequest, "MinPrefixSubnetAllocationError", "Unable to allocate subnet with prefix length %d, minimum allowed prefix is %d.", length, pool.MinLen))
 	case length != 0 && length > pool.MaxLen:
-		b.fail(&Error{Status: 400, Type: "MaxPrefixSubnetAllocationError", Message: fmt.Sprintf("Unable to allocate subnet with prefix length %d, maximum allowed prefix is %d.", length, pool.MaxLen)})
+		b.fail(refuse(http.StatusBadRequest, "MaxPrefixSubnetAllocationError", "Unable to allocate subnet with prefix length %d, maximum allowed prefix is %d.", length, pool.MaxLen))
 	}
 }
 
 // checkRanges refuses ranges that are none, that are not in the subnet, and that overlap.
 func (b *body) checkRanges(cidr netip.Prefix, ranges []sdn.AddressRange) {
-	refuse := func(status int, kind, message string, args ...any) {
-		b.fail(&Error{Status: status, Type: kind, Message: fmt.Sprintf(message, args...)})
-	}
 	for i, r := range ranges {
 		switch {
 		case !r.First.IsValid() || !r.Last.IsValid() || !cidr.IsValid():
 			return
 		case r.Last.Less(r.First) || family(r.First) != family(cidr.Addr()):
-			refuse(400, "InvalidAllocationPool", "The allocation pool %v-%v is not valid.", r.First, r.Last)
+			b.fail(refuse(http.StatusBadRequest, "InvalidAllocationPool", "The allocation pool %v-%v is not valid.", r.First, r.Last))
 		case !cidr.Contains(r.First) || !cidr.Contains(r.Last):
-			refuse(400, "OutOfBoundsAllocationPool", "The allocation pool %v-%v spans beyond the subnet cidr %v.", r.First, r.Last, cidr)
+			b.fail(refuse(http.StatusBadRequest, "OutOfBoundsAllocationPool", "The allocation pool %v-%v spans beyond the subnet cidr %v.", r.First, r.Last, cidr))
 		}
 		for _, other := range ranges[:i] {
 			if !other.Last.Less(r.First) && !r.Last.Less(other.First) {
-				refuse(409, "OverlappingAllocationPools", "Found overlapping allocation pools: %v-%v %v-%v for subnet %v.", other.First, other.Last, r.First, r.Last, cidr)
+				b.fail(refuse(http.StatusConflict, "OverlappingAllocationPools", "Found overlapping allocation pools: %v-%v %v-%v for subnet %v.", other.First, other.Last, r.First, r.Last, cidr))
 			}
 		}
 	}
@@ -187,8 +184,8 @@ func (b *body) apart(cidr netip.Prefix, gateway sdn.Gateway, ranges []sdn.Addres
 	}
 	for _, r := range ranges {
 		if addr.IsValid() && r.First.IsValid() && r.Last.IsValid() && !addr.Less(r.First) && !r.Last.Less(addr) {
-			b.fail(&Error{Status: 409, Type: "GatewayConflictWithAllocationPools",
-				Message: fmt.Sprintf("Gateway ip %v conflicts with allocation pool %v-%v.", addr, r.First, r.Last)})
+			b.fail(refuse(http.StatusConflict, "GatewayConflictWithAllocationPools",
+				"Gateway ip %v conflicts with allocation pool %v-%v.", addr, r.First, r.Last))
 		}
 	}
 }
@@ -245,7 +242,7 @@ func (b *body) mode(version int) sdn.AddressMode {
 	case len(modes) == 0:
 		return sdn.Static
 	case version == 4:
-		b.fail(&Error{Status: 400, Type: "InvalidInput", Message: "Invalid input for operation: ipv6_ra_mode or ipv6_address_mode cannot be set for an IPv4 subnet."})
+		b.fail(invalidInput("ipv6_ra_mode or ipv6_address_mode cannot be set for an IPv4 subnet"))
 	case len(modes) == 1:
 		b.unsupported("ipv6_ra_mode", "both modes, alike, or none")
 	case modes[0] != modes[1]:

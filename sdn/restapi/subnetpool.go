@@ -3,6 +3,7 @@ package restapi
 import (
 	"context"
 	"iter"
+	"net/http"
 	"net/netip"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -74,6 +75,9 @@ func subnetPoolPatch(_ *call, b *body, pool sdn.SubnetPool) sdn.SubnetPoolPatch 
 	p := sdn.SubnetPoolPatch{Patch: b.changes(pool.Meta), DefaultLen: b.length("default_prefixlen"), MinLen: b.length("min_prefixlen"), MaxLen: b.length("max_prefixlen")}
 	if want := b.poolPrefixes(); want != nil {
 		grown := growth(pool.Prefixes, *want)
+		if len(grown) > maxItems {
+			b.invalid("prefixes", "what is added to those there are would be %d prefixes, and at most %d are taken", len(grown), maxItems)
+		}
 		p.Prefixes = &grown
 	}
 	b.absentPoolAttributes()
@@ -107,12 +111,12 @@ func (b *body) poolPrefixes() *[]netip.Prefix {
 		return prefixes
 	}
 	if len(*prefixes) == 0 {
-		b.fail(&Error{Status: 400, Type: "EmptySubnetPoolPrefixList", Message: "Empty subnet pool prefix list."})
+		b.fail(refuse(http.StatusBadRequest, "EmptySubnetPoolPrefixList", "Empty subnet pool prefix list."))
 		return nil
 	}
 	for _, p := range *prefixes {
 		if family(p.Addr()) != family((*prefixes)[0].Addr()) {
-			b.fail(&Error{Status: 400, Type: "PrefixVersionMismatch", Message: "Cannot mix IPv4 and IPv6 prefixes in a subnet pool."})
+			b.fail(refuse(http.StatusBadRequest, "PrefixVersionMismatch", "Cannot mix IPv4 and IPv6 prefixes in a subnet pool."))
 			return nil
 		}
 	}

@@ -3,13 +3,26 @@ package restapi
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"unicode/utf8"
 
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// maxTags is how many tags an object may have.
+// maxTags is how many tags an object may have, see mostTags.
 const maxTags = 50
+
+// mostTags is how many tags an object may have here: what the provider takes, at most maxTags.
+func mostTags(can sdn.Capabilities) int {
+	if can.MaxTags == 0 {
+		return maxTags
+	}
+	return min(can.MaxTags, maxTags)
+}
+
+func errManyTags(most int) error {
+	return badRequest("Invalid input for tags. Reason: an object can have at most " + strconv.Itoa(most) + " tags.")
+}
 
 // serveTags adds the tags of a noun's objects.
 func (n noun[T, E, S, P]) serveTags(s *server, path string) {
@@ -25,7 +38,7 @@ func (n noun[T, E, S, P]) tagged(c *call) (sdn.Meta, error) {
 	}
 	t, err := get(c, c.target())
 	if sdn.IsNotFound(err) {
-		err = &Error{Status: http.StatusNotFound, Type: "TagResourceNotFound", Message: "Resource " + n.title + " " + string(c.target()) + " could not be found."}
+		err = refuse(http.StatusNotFound, "TagResourceNotFound", "Resource %s %s could not be found.", n.title, c.target())
 	}
 	if err != nil {
 		return sdn.Meta{}, err
@@ -43,7 +56,7 @@ func (n noun[T, E, S, P]) changeTags(c *call, of func(tags []string) ([]string, 
 		return nil, err
 	}
 	defer unlock()
-	ctx := holding(c.ctx(), string(c.target()))
+	ctx, most := holding(c.ctx(), string(c.target())), mostTags(c.server.p.Capabilities())
 	for range attempts {
 		m, err := n.tagged(c)
 		if err != nil {
@@ -52,8 +65,8 @@ func (n noun[T, E, S, P]) changeTags(c *call, of func(tags []string) ([]string, 
 		if tags, err = of(slices.Clone(m.Tags)); err != nil {
 			return nil, err
 		}
-		if len(tags) > maxTags && len(tags) > len(m.Tags) {
-			return nil, badRequest("Invalid input for tags. Reason: an object can have at most 50 tags.")
+		if len(tags) > most && len(tags) > len(m.Tags) {
+			return nil, errManyTags(most)
 		}
 		err = n.retag(ctx, m.ID, sdn.Patch{IfRevision: m.Revision, Tags: &tags})
 		if sdn.ReasonOf(err) != sdn.Stale {
@@ -84,7 +97,7 @@ func (n noun[T, E, S, P]) tag(w http.ResponseWriter, c *call) error {
 }
 
 func tagNotFound(tag string) error {
-	return &Error{Status: http.StatusNotFound, Type: "TagNotFound", Message: "Tag " + tag + " could not be found."}
+	return refuse(http.StatusNotFound, "TagNotFound", "Tag %s could not be found.", tag)
 }
 
 // bodyTags reads {"tags": […]}.
@@ -94,17 +107,20 @@ func (c *call) bodyTags() ([]string, error) {
 		return nil, err
 	}
 	items, ok := document["tags"].([]any)
-	if !ok {
-		return nil, tagError("Invalid tags body")
+	switch {
+	case !ok:
+		return nil, invalidInput("Invalid tags body")
+	case len(items) > maxItems:
+		return nil, errManyTags(mostTags(c.server.p.Capabilities()))
 	}
 	tags := []string{}
 	for _, item := range items {
 		tag, ok := item.(string)
 		if !ok {
-			return nil, tagError("'" + show(item) + "' is not a valid string")
+			return nil, invalidInput("'%s' is not a valid string", show(item))
 		}
 		if slices.Contains(tags, tag) {
-			return nil, tagError("Duplicate items in the list: '" + tag + "'")
+			return nil, invalidInput("Duplicate items in the list: '%s'", tag)
 		}
 		if err := checkTag(tag); err != nil {
 			return nil, err
@@ -116,15 +132,11 @@ func (c *call) bodyTags() ([]string, error) {
 
 func checkTag(tag string) error {
 	if n := utf8.RuneCountInString(tag); n > maxText {
-		return tagError("'" + tag + "' exceeds maximum length of 255")
+		return invalidInput("'%s' exceeds maximum length of 255", tag)
 	} else if n == 0 {
-		return tagError("'' is not a valid tag")
+		return invalidInput("'' is not a valid tag")
 	}
 	return nil
-}
-
-func tagError(what string) error {
-	return &Error{Status: http.StatusBadRequest, Type: "InvalidInput", Message: "Invalid input for operation: " + what + "."}
 }
 
 func (n noun[T, E, S, P]) setTags(w http.ResponseWriter, c *call) error {

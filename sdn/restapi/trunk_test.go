@@ -2,129 +2,47 @@ package restapi
 
 import (
 	"context"
-	"iter"
-	"maps"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// trunked is a provider that has trunks too, as the contract says.
-type trunked struct {
+// switched is a provider whose trunks can be disabled too, as the contract says.
+type switched struct {
 	sdn.Provider
-	mu     sync.Mutex
-	trunks map[sdn.ID]sdn.Trunk
+	mu  sync.Mutex
+	off map[sdn.ID]bool
 }
 
-func (p *trunked) Capabilities() sdn.Capabilities {
-	c := p.Provider.Capabilities()
-	c.Trunks = true
-	return c
-}
-
-func (p *trunked) EnsureTrunk(_ context.Context, spec sdn.TrunkSpec) (sdn.Trunk, error) {
+func (p *switched) show(t sdn.Trunk, err error) (sdn.Trunk, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, t := range p.trunks {
-		if !spec.Key.IsZero() && t.Key == spec.Key {
-			return t, nil
-		}
-		if t.Parent == spec.Parent {
-			return t, sdn.Conflict(sdn.Exists, "trunk", "parent", "has another trunk")
-		}
+	t.Disabled = p.off[t.ID]
+	return t, err
+}
+
+func (p *switched) Trunk(ctx context.Context, id sdn.ID) (sdn.Trunk, error) {
+	return p.show(p.Provider.Trunk(ctx, id))
+}
+
+func (p *switched) UpdateTrunk(ctx context.Context, id sdn.ID, change sdn.TrunkPatch) (sdn.Trunk, error) {
+	off := change.Disabled
+	change.Disabled = nil
+	t, err := p.Provider.UpdateTrunk(ctx, id, change)
+	if err == nil && off != nil {
+		p.mu.Lock()
+		p.off[id] = *off
+		p.mu.Unlock()
 	}
-	t := sdn.Trunk{Meta: sdn.Meta{ID: sdn.ID("trunk-" + strconv.Itoa(len(p.trunks))), Base: spec.Base, Revision: 1}, Parent: spec.Parent, Disabled: spec.Disabled}
-	p.trunks[t.ID] = t
-	return t, nil
-}
-
-func (p *trunked) Trunk(_ context.Context, id sdn.ID) (sdn.Trunk, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if t, there := p.trunks[id]; there {
-		return t, nil
-	}
-	return sdn.Trunk{}, sdn.NotFound("trunk", id)
-}
-
-func (p *trunked) FindTrunks(_ context.Context, q sdn.TrunkQuery) iter.Seq2[sdn.Trunk, error] {
-	return func(yield func(sdn.Trunk, error) bool) {
-		for _, id := range slices.Sorted(maps.Keys(p.trunks)) {
-			if q.Matches(p.trunks[id]) && !yield(p.trunks[id], nil) {
-				return
-			}
-		}
-	}
-}
-
-func (p *trunked) change(id sdn.ID, of func(*sdn.Trunk) error) (sdn.Trunk, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t, there := p.trunks[id]
-	if !there {
-		return t, sdn.NotFound("trunk", id)
-	}
-	if err := of(&t); err != nil {
-		return t, err
-	}
-	t.Revision++
-	p.trunks[id] = t
-	return t, nil
-}
-
-func (p *trunked) UpdateTrunk(_ context.Context, id sdn.ID, change sdn.TrunkPatch) (sdn.Trunk, error) {
-	return p.change(id, func(t *sdn.Trunk) error {
-		if change.IfRevision != 0 && change.IfRevision != t.Revision {
-			return sdn.Conflict(sdn.Stale, "trunk", "", "stale")
-		}
-		if change.Name != nil {
-			t.Name = *change.Name
-		}
-		if change.Disabled != nil {
-			t.Disabled = *change.Disabled
-		}
-		if change.Tags != nil {
-			t.Tags = *change.Tags
-		}
-		return nil
-	})
-}
-
-func (p *trunked) AttachSubports(_ context.Context, id sdn.ID, subports []sdn.Subport) ([]sdn.Subport, error) {
-	_, err := p.change(id, func(t *sdn.Trunk) error {
-		for i, s := range subports {
-			if slices.ContainsFunc(t.Subports, func(have sdn.Subport) bool { return have.VLAN == s.VLAN && have.Port != s.Port }) {
-				return sdn.Conflict(sdn.Exists, "trunk", "subports["+strconv.Itoa(i)+"].vlan", "taken")
-			}
-		}
-		t.Subports = append(slices.Clone(t.Subports), subports...)
-		return nil
-	})
-	return subports, err
-}
-
-func (p *trunked) DetachSubports(_ context.Context, id sdn.ID, ports []sdn.ID) error {
-	_, err := p.change(id, func(t *sdn.Trunk) error {
-		t.Subports = slices.DeleteFunc(slices.Clone(t.Subports), func(s sdn.Subport) bool { return slices.Contains(ports, s.Port) })
-		return nil
-	})
-	return err
-}
-
-func (p *trunked) DeleteTrunk(_ context.Context, id sdn.ID) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.trunks, id)
-	return nil
+	return p.show(t, err)
 }
 
 func TestTrunks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.handler = NewHandler(&trunked{Provider: w.sdn, trunks: map[sdn.ID]sdn.Trunk{}}, Options{})
+	w.handler = NewHandler(&switched{Provider: w.sdn, off: map[sdn.ID]bool{}}, Options{})
 	network, _ := w.wired(t, alice, "10.9.0.0/24")
 	parent, one, two := w.madePort(t, alice, network, ""), w.madePort(t, alice, network, ""), w.madePort(t, alice, network, "")
 	busy := w.madePort(t, alice, network, `, "device_id": "vm"`)
@@ -165,6 +83,17 @@ func TestTrunks(t *testing.T) {
 		{"a disabled one", alice, "DELETE", path, "", 409, "TrunkDisabled"},
 	}.run(t, w)
 	w.do(t, alice, "PUT", path, `{"trunk": {"admin_state_up": true}}`, 200, "", "trunk")
+	other := w.madePort(t, alice, network, "")
+	w.do(t, alice, "POST", "trunks", `{"trunk": {"port_id": "`+two+`"}}`, 409, "TrunkPortInUse", "")
+	second := "trunks/" + w.do(t, alice, "POST", "trunks", `{"trunk": {"port_id": "`+other+`"}}`, 201, "", "trunk")["id"].(string)
+	refused{
+		{"another trunk's subport", alice, "PUT", second + "/add_subports", subs(sub(two, "7")), 409, "TrunkPortInUse"},
+		{"another trunk's parent", alice, "PUT", second + "/add_subports", subs(sub(parent, "7")), 409, "TrunkPortInUse"},
+		{"a subport", alice, "DELETE", "ports/" + two, "", 409, "ServicePortInUse"},
+		{"a parent", alice, "DELETE", "ports/" + parent, "", 409, "ServicePortInUse"},
+	}.run(t, w)
+	shows(t, w.do(t, alice, "GET", "ports/"+two, "", 200, "", "port"), `{"device_owner": "trunk:subport"}`)
+	w.do(t, alice, "DELETE", second, "", 204, "", "")
 	w.do(t, alice, "DELETE", path, "", 204, "", "")
 	w.do(t, alice, "DELETE", path, "", 404, "TrunkNotFound", "")
 	w.do(t, alice, "POST", "trunks", `{"trunk": {"port_id": "`+parent+`", "sub_ports": [`+sub(one, "1")+","+sub("none", "2")+`]}}`, 404, "PortNotFound", "")

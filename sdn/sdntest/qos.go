@@ -107,7 +107,7 @@ var qosTests = []test{
 		s.conflict(s.p.DeleteQoSPolicy(s.ctx, policy.ID), sdn.InUse)
 		changed := s.policy(sdn.QoSPolicySpec{ID: policy.ID, Limits: sdn.Limits{EgressKbps: 2000}})
 		equal(s, "limits", changed.Limits.EgressKbps, 2000)
-		_, err := s.p.UpdatePort(s.ctx, p.ID, sdn.PortPatch{QoSPolicy: ptr(sdn.ID(absent))})
+		_, err := s.p.UpdatePort(s.ctx, p.ID, sdn.PortPatch{QoSPolicy: ptr(absent)})
 		s.notFound(err)
 		equal(s, "policy of the port", must(s.p.Port(s.ctx, p.ID))(s).QoSPolicy, policy.ID)
 		got := must(s.p.UpdatePort(s.ctx, p.ID, sdn.PortPatch{QoSPolicy: ptr(sdn.ID(""))}))(s)

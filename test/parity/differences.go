@@ -135,5 +135,4 @@ var Differences = []Difference{
 	{"availability zones", "*", "there is one machine"},
 	{"agents", "*", "there are no agents"},
 	{"service providers", "*", "there is one way to make a router"},
-	{"trunks", "*", "without VLANs of the kernel there are none, as the capabilities say"},
 }

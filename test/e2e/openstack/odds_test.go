@@ -12,9 +12,9 @@ func scriptMissing(s *session) {
 	s.one("network create jn1")
 	s.one("port create --network jn1 --no-fixed-ip jp1")
 	for command, words := range map[string]string{
-		"network trunk create --parent-port jp1 jt1": "could not be found",
-		"security group create --stateless jg1":      "stateful",
-		"network create --transparent-vlan jn2":      "vlan_transparent",
+		"security group create --stateless jg1":                "stateful",
+		"network create --transparent-vlan jn2":                "vlan_transparent",
+		"network trunk create --disable --parent-port jp1 jt1": "switch things off",
 	} {
 		said := s.do("%s -f json", command)
 		if !strings.Contains(said, words) || strings.Contains(said, "Traceback") || strings.Contains(said, "Internal") {
@@ -23,6 +23,41 @@ func scriptMissing(s *session) {
 	}
 	s.quiet("port delete jp1")
 	s.quiet("network delete jn1")
+}
+
+func scriptTrunks(s *session) {
+	s.one("network create mn1")
+	ports := map[string]string{}
+	for _, name := range []string{"mp1", "ms1", "ms2"} {
+		ports[name] = s.one("port create --network mn1 --no-fixed-ip %s", name).id()
+	}
+	const sub = "--subport port=%s,segmentation-type=vlan,segmentation-id=%d"
+	made := s.one("network trunk create --parent-port mp1 --description words "+sub+" mt1", "ms1", 101)
+	s.is(made, "name", "mt1", "description", "words", "port_id", ports["mp1"], "admin_state_up", true)
+	member := func(name string, vlan int) object {
+		return object{"port_id": ports[name], "segmentation_type": "vlan", "segmentation_id": vlan}
+	}
+	s.is(made, "sub_ports", []object{member("ms1", 101)})
+	s.is(s.one("port show ms1"), "device_owner", "trunk:subport")
+	s.refused("in trunk", "network trunk create --parent-port mp1 mt2")
+	s.refused("use", "network trunk set "+sub+" mt1", "ms2", 101)
+	s.quiet("network trunk set --name mt3 "+sub+" mt1", "ms2", 102)
+	s.is(s.one("network trunk show mt3"), "id", made.id(), "sub_ports", []object{member("ms1", 101), member("ms2", 102)})
+	if got := len(s.list("network subport list --trunk mt3")); got != 2 {
+		s.Errorf("%d subports", got)
+	}
+	if all := s.list("network trunk list"); names(all, "Name") != "mt3" || all[0].text("Parent Port") != ports["mp1"] {
+		s.Errorf("the trunks are %v", all)
+	}
+	s.refused("in trunk", "port delete ms2")
+	s.refused("in trunk", "port delete mp1")
+	s.quiet("network trunk unset --subport ms1 mt3")
+	s.is(s.one("network trunk show mt3"), "sub_ports", []object{member("ms2", 102)})
+	s.is(s.one("port show ms1"), "device_owner", "")
+	s.quiet("network trunk delete mt3")
+	s.refused("Unable to find trunk", "network trunk show mt3")
+	s.quiet("port delete mp1 ms1 ms2")
+	s.quiet("network delete mn1")
 }
 
 func scriptQuotas(s *session) {
@@ -52,7 +87,7 @@ func scriptExtensions(s *session) {
 	}
 	for _, want := range []string{
 		"router", "ext-gw-mode", "extraroute", "security-group", "quotas", "standard-attr-tag", "standard-attr-revisions", "subnet_allocation", "external-net", "port-security",
-		"allowed-address-pairs", "floating-ip-port-forwarding", "address-group", "pagination", "sorting", "qos",
+		"allowed-address-pairs", "floating-ip-port-forwarding", "address-group", "pagination", "sorting", "qos", "trunk",
 	} {
 		if !aliases[want] {
 			s.Errorf("there is no extension %s", want)

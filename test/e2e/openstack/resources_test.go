@@ -13,7 +13,7 @@ func TestResources(t *testing.T) {
 		run  func(*session)
 	}{
 		{"network", scriptNetworks}, {"subnet", scriptSubnets}, {"subnet pool", scriptSubnetPools}, {"port", scriptPorts}, {"router", scriptRouters}, {"floating ip", scriptFloatingIPs},
-		{"security group", scriptSecurityGroups}, {"address group", scriptAddressGroups}, {"qos policy", scriptPolicies}, {"missing", scriptMissing}, {"quota", scriptQuotas}, {"extension", scriptExtensions},
+		{"security group", scriptSecurityGroups}, {"address group", scriptAddressGroups}, {"qos policy", scriptPolicies}, {"trunk", scriptTrunks}, {"missing", scriptMissing}, {"quota", scriptQuotas}, {"extension", scriptExtensions},
 		{"many", scriptMany},
 	} {
 		s.sub(noun.name, noun.run)

@@ -1,0 +1,355 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+
+	"github.com/kuryr/kuryr/internal/valid"
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+)
+
+// That a port is a subport is in its own row, and in an index by trunk and VLAN: so a change of one costs the same in a trunk of thousands. As with
+// Neutron a subport has its parent's host, and the device owner that says what it is; both are gone when it leaves.
+
+var errNoTrunks = sdn.Unsupported("trunk", "this machine's data path makes no VLAN links for subports; only an SDN that is the store alone has trunks")
+
+// withTrunks is what every call begins with that is about trunks.
+func (p *Provider) withTrunks() error {
+	if p.datapath != nil {
+		return errNoTrunks
+	}
+	return nil
+}
+
+// showTrunk has the subports in the order of their VLANs.
+func (p *Provider) showTrunk(b *bbolt.Tx, r *trunkRow) (sdn.Trunk, error) {
+	p.fillMeta(&r.Meta)
+	t := r.Trunk
+	t.Subports = subportsOf(b, r.ID)
+	return t, nil
+}
+
+// subportsOf reads keys alone.
+func subportsOf(b *bbolt.Tx, trunk sdn.ID) []sdn.Subport {
+	var out []sdn.Subport
+	prefix := []byte(key(string(trunk), ""))
+	c := b.Bucket([]byte(string(ports.noun) + ".trunk")).Cursor()
+	for k, port := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, port = c.Next() {
+		out = append(out, sdn.Subport{Port: sdn.ID(port), VLAN: int(binary.BigEndian.Uint16(k[len(prefix):]))})
+	}
+	return out
+}
+
+// EnsureTrunk makes, finishes or adopts a trunk.
+func (p *Provider) EnsureTrunk(ctx context.Context, spec sdn.TrunkSpec) (out sdn.Trunk, err error) {
+	if err := errors.Join(p.withTrunks(), valid.Base("trunk", spec.Base), checkDisabled("trunk", &spec.Disabled)); err != nil {
+		return out, err
+	}
+	err = p.update(ctx, func(t *tx) error {
+		r, err := trunks.byKey(t.Tx, spec.Key)
+		if err != nil {
+			return err
+		}
+		if r == nil {
+			r, err = t.makeTrunk(spec)
+		} else {
+			err = t.adoptTrunk(r, spec)
+		}
+		if err != nil {
+			return err
+		}
+		out, err = p.showTrunk(t.Tx, r)
+		return err
+	})
+	return out, err
+}
+
+func (t *tx) makeTrunk(spec sdn.TrunkSpec) (*trunkRow, error) {
+	parent, err := ports.need(t.Tx, spec.Parent)
+	switch {
+	case err != nil:
+		return nil, err
+	case parent.Own:
+		return nil, inUse("port", parent.ID, "it is the SDN's own (%s)", parent.DeviceOwner)
+	}
+	if in := t.trunkOf(parent); in != "" {
+		return nil, sdn.Conflict(sdn.Exists, "trunk", "parent", "port %s is in trunk %s", parent.ID, in)
+	}
+	r := &trunkRow{sdn.Trunk{Meta: newMeta(spec.Base), Parent: parent.ID}}
+	return r, trunks.put(t, r)
+}
+
+func (t *tx) adoptTrunk(r *trunkRow, spec sdn.TrunkSpec) error {
+	if spec.Parent != "" && spec.Parent != r.Parent {
+		return immutable("trunk", r.ID, "parent", r.Parent, spec.Parent)
+	}
+	changed, err := adopt("trunk", &r.Meta, spec.Base)
+	if err != nil || !changed {
+		return err
+	}
+	return trunks.put(t, r)
+}
+
+// trunkOf is the trunk that a port is the parent or a subport of; "" if it is in none.
+func (t *tx) trunkOf(r *portRow) sdn.ID {
+	if r.Trunk != "" {
+		return r.Trunk
+	}
+	return trunks.id(t.Tx, "parent", string(r.ID))
+}
+
+// Trunk gets a trunk.
+func (p *Provider) Trunk(ctx context.Context, id sdn.ID) (out sdn.Trunk, err error) {
+	if err := p.withTrunks(); err != nil {
+		return out, err
+	}
+	return get(ctx, p, trunks, id, p.showTrunk)
+}
+
+// FindTrunks streams trunks.
+func (p *Provider) FindTrunks(ctx context.Context, q sdn.TrunkQuery) iter.Seq2[sdn.Trunk, error] {
+	if err := p.withTrunks(); err != nil {
+		return broken[sdn.Trunk](err)
+	}
+	var byParent []scan
+	for _, id := range q.Parents {
+		byParent = append(byParent, scan{index: "parent", unique: true, prefix: string(id)})
+	}
+	scans, err := p.scansOf(trunks.noun, q.Match, byParent, byProject(q.Match))
+	if err != nil {
+		return broken[sdn.Trunk](err)
+	}
+	return search(ctx, p, trunks, scans, p.showTrunk, q.Matches)
+}
+
+// UpdateTrunk changes a trunk.
+func (p *Provider) UpdateTrunk(ctx context.Context, id sdn.ID, change sdn.TrunkPatch) (out sdn.Trunk, err error) {
+	if err := errors.Join(p.withTrunks(), valid.Patch("trunk", change.Patch), checkDisabled("trunk", change.Disabled)); err != nil {
+		return out, err
+	}
+	err = p.update(ctx, func(t *tx) error {
+		r, err := trunks.need(t.Tx, id)
+		if err != nil {
+			return err
+		}
+		if err := trunks.patch(t, &r.Meta, change.Patch); err != nil {
+			return err
+		}
+		if err := trunks.put(t, r); err != nil {
+			return err
+		}
+		out, err = p.showTrunk(t.Tx, r)
+		return err
+	})
+	return out, err
+}
+
+// AttachSubports adds ports to a trunk, in one transaction. A port that is of a device IsConflict, InUse; one of an external network, which cannot be
+// plugged, IsUnsupported.
+func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []sdn.Subport) (out []sdn.Subport, err error) {
+	if err := errors.Join(p.withTrunks(), valid.Subports(subports)); err != nil {
+		return nil, err
+	}
+	err = p.update(ctx, func(t *tx) error {
+		r, err := trunks.need(t.Tx, trunk)
+		if err != nil {
+			return err
+		}
+		out, err = t.attach(r, subports)
+		return err
+	})
+	if err != nil && !sdn.IsUnavailable(err) {
+		return nil, err
+	}
+	return out, err
+}
+
+// attach gives the VLANs that are asked for before it chooses others.
+func (t *tx) attach(r *trunkRow, subports []sdn.Subport) ([]sdn.Subport, error) {
+	parent, err := ports.need(t.Tx, r.Parent)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]sdn.Subport, len(subports))
+	joined := false
+	for _, choose := range []bool{false, true} {
+		for i, s := range subports {
+			if (s.VLAN == 0) != choose {
+				continue
+			}
+			row, err := t.joinable(r, fmt.Sprintf("subports[%d]", i), s)
+			if err != nil {
+				return nil, err
+			}
+			if row.Trunk == "" {
+				if err := t.join(r, parent, row, s.VLAN); err != nil {
+					return nil, err
+				}
+				joined = true
+			}
+			out[i] = sdn.Subport{Port: row.ID, VLAN: row.VLAN}
+		}
+	}
+	if !joined {
+		return out, nil
+	}
+	return out, trunks.put(t, r)
+}
+
+// joinable finds a port that is a subport of the trunk, or may become one.
+func (t *tx) joinable(r *trunkRow, field string, s sdn.Subport) (*portRow, error) {
+	row, err := ports.need(t.Tx, s.Port)
+	if err != nil || row.Trunk == r.ID {
+		return row, err
+	}
+	n, err := networks.need(t.Tx, row.Network)
+	if err != nil {
+		return nil, err
+	}
+	switch in := t.trunkOf(row); {
+	case in != "":
+		return nil, sdn.Conflict(sdn.Exists, "trunk", field+".port", "port %s is in trunk %s", row.ID, in)
+	case row.Own:
+		return nil, inUse("port", row.ID, "it is the SDN's own (%s)", row.DeviceOwner)
+	case row.DeviceID != "":
+		return nil, inUse("port", row.ID, "it is of the device %q", row.DeviceID)
+	case n.External:
+		return nil, errNoPlug
+	case s.VLAN == 0:
+		return row, nil
+	}
+	if holder := ports.id(t.Tx, "trunk", vlanKey(r.ID, s.VLAN)); holder != "" {
+		return nil, sdn.Conflict(sdn.Exists, "trunk", field+".vlan", "VLAN %d is port %s's", s.VLAN, holder)
+	}
+	return row, nil
+}
+
+// join makes a port a subport; VLAN 0 chooses one.
+func (t *tx) join(r *trunkRow, parent, row *portRow, vlan int) error {
+	if vlan == 0 {
+		if vlan = t.freeVLAN(r.ID); vlan == 0 {
+			return sdn.Exhausted(sdn.NoVLANs, "trunk", "all its %d VLANs are taken", valid.MaxVLAN)
+		}
+	}
+	owner := sdn.OwnerSubport
+	return t.changePort(row, sdn.PortPatch{Host: &parent.Host, DeviceOwner: &owner}, func(row *portRow) bool {
+		row.Trunk, row.VLAN = r.ID, vlan
+		return true
+	})
+}
+
+// freeVLAN chooses a VLAN of the trunk, 0 if there is none. It is any, so that one that was just given back, whose link may still be there, is seldom
+// given again.
+func (t *tx) freeVLAN(trunk sdn.ID) int {
+	from := rand.IntN(valid.MaxVLAN)
+	for i := range valid.MaxVLAN {
+		if vlan := 1 + (from+i)%valid.MaxVLAN; ports.id(t.Tx, "trunk", vlanKey(trunk, vlan)) == "" {
+			return vlan
+		}
+	}
+	return 0
+}
+
+// leave makes a subport a port like others.
+func (t *tx) leave(row *portRow) error {
+	none := ""
+	return t.changePort(row, sdn.PortPatch{Host: &none, DeviceOwner: &none}, func(row *portRow) bool {
+		row.Trunk, row.VLAN = "", 0
+		return true
+	})
+}
+
+// follow brings the subports of a port that has a trunk to its host.
+func (t *tx) follow(parent *portRow) error {
+	trunk := trunks.id(t.Tx, "parent", string(parent.ID))
+	if trunk == "" {
+		return nil
+	}
+	for _, s := range subportsOf(t.Tx, trunk) {
+		row, err := ports.need(t.Tx, s.Port)
+		if err != nil {
+			return err
+		}
+		if err := t.changePort(row, sdn.PortPatch{Host: &parent.Host}, func(*portRow) bool { return false }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkFollows refuses to plug a subport elsewhere than its parent.
+func checkFollows(r *portRow, host *string) error {
+	if r.Trunk != "" && host != nil && *host != r.Host {
+		return inUse("port", r.ID, "it is a subport of trunk %s: its host is that of the trunk's parent", r.Trunk)
+	}
+	return nil
+}
+
+// checkNotInTrunk refuses to take a port away that a trunk needs.
+func (t *tx) checkNotInTrunk(r *portRow) error {
+	if in := t.trunkOf(r); in != "" {
+		return inUse("port", r.ID, "it is in trunk %s", in)
+	}
+	return nil
+}
+
+// DetachSubports removes ports from a trunk, in one transaction.
+func (p *Provider) DetachSubports(ctx context.Context, trunk sdn.ID, ids []sdn.ID) error {
+	if err := p.withTrunks(); err != nil {
+		return err
+	}
+	return p.release(ctx, func(t *tx) error {
+		r, err := trunks.get(t.Tx, trunk)
+		if err != nil || r == nil {
+			return err
+		}
+		left := false
+		for _, id := range ids {
+			row, err := ports.get(t.Tx, id)
+			if err != nil {
+				return err
+			}
+			if row == nil || row.Trunk != trunk {
+				continue
+			}
+			if err := t.leave(row); err != nil {
+				return err
+			}
+			left = true
+		}
+		if !left {
+			return nil
+		}
+		return trunks.put(t, r)
+	})
+}
+
+// DeleteTrunk deletes a trunk and frees its subports.
+func (p *Provider) DeleteTrunk(ctx context.Context, id sdn.ID) error {
+	if err := p.withTrunks(); err != nil {
+		return err
+	}
+	return p.release(ctx, func(t *tx) error { return t.deleteTrunk(id) })
+}
+
+func (t *tx) deleteTrunk(id sdn.ID) error {
+	if !trunks.has(t.Tx, id) {
+		return nil
+	}
+	for _, s := range subportsOf(t.Tx, id) {
+		row, err := ports.need(t.Tx, s.Port)
+		if err != nil {
+			return err
+		}
+		if err := t.leave(row); err != nil {
+			return err
+		}
+	}
+	return trunks.del(t, id)
+}
