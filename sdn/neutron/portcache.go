@@ -261,5 +261,8 @@ func samePort(a, b sdn.Port) bool {
 
 // sameSet tells whether a and b have the same elements, in whatever order.
 func sameSet[T cmp.Ordered](a, b []T) bool {
-	return slices.Equal(slices.Compact(slices.Sorted(slices.Values(a))), slices.Compact(slices.Sorted(slices.Values(b))))
+	return slices.Equal(asSet(a), asSet(b))
 }
+
+// asSet gives what is in a list once, in order.
+func asSet[T cmp.Ordered](list []T) []T { return slices.Compact(slices.Sorted(slices.Values(list))) }

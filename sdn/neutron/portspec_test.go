@@ -78,6 +78,17 @@ func TestDifference(t *testing.T) {
 	}
 }
 
+// Neutron refuses a list that has a group twice.
+func TestGroupsAreASet(t *testing.T) {
+	body := portBody(sdn.PortPatch{Groups: &[]sdn.ID{"b", "a", "b"}})
+	if groups, _ := body["security_groups"].([]sdn.ID); !slices.Equal(groups, []sdn.ID{"a", "b"}) {
+		t.Errorf("the groups are %v", body["security_groups"])
+	}
+	if groups, ok := portBody(sdn.PortPatch{Groups: &[]sdn.ID{}})["security_groups"].([]sdn.ID); !ok || groups == nil || len(groups) > 0 {
+		t.Error("no groups at all are not said")
+	}
+}
+
 // Neutron refuses to switch port security off while there is something to enforce.
 func TestWithoutPortSecurityThereAreNoGroups(t *testing.T) {
 	off, on := true, false

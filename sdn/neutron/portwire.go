@@ -154,7 +154,7 @@ func portBody(c sdn.PortPatch) map[string]any {
 		body["binding:profile"] = profile
 	}
 	if c.Groups != nil {
-		body["security_groups"] = append([]sdn.ID{}, *c.Groups...)
+		body["security_groups"] = append([]sdn.ID{}, asSet(*c.Groups)...) // Neutron refuses what is there twice, and takes null for nothing said
 	}
 	if c.AllowedPairs != nil {
 		body["allowed_address_pairs"] = pairs(*c.AllowedPairs)
