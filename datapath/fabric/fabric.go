@@ -55,6 +55,7 @@ func New(c Config) (*Fabric, error) {
 	if f.log == nil {
 		f.log = slog.Default()
 	}
+	go supports() // which takes a moment the first time, and nobody shall wait for it then
 	return f, nil
 }
 
