@@ -100,7 +100,7 @@ bench-neutron: need-root build ## measure on a real Neutron: its calls, Kuryr's 
 	go run ./test/bench -only neutron -rounds 20
 
 bench-sdn: need-root build ## measure the embedded SDN as a Neutron API, and what security groups cost (root)
-	go run ./test/bench -only sdn
+	go run ./test/bench -only sdn,filter
 
 fuzz: ## run every fuzz target for FUZZTIME (10s; or 2000x, so many inputs)
 	hack/fuzz.sh $(FUZZTIME)

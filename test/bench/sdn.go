@@ -187,7 +187,7 @@ func startAPI(ctx context.Context, kuryr, dir string) (*api, error) {
 		return nil, err
 	}
 	defer manager.Close()
-	s := &api{cmd: exec.Command(kuryr, "sdn", "--store-only", "--state-dir", filepath.Join(dir, "state"), "--run-dir", filepath.Join(dir, "run"),
+	s := &api{cmd: exec.Command(kuryr, "sdn", "--store-only", "--log-level", "warn", "--state-dir", filepath.Join(dir, "state"), "--run-dir", filepath.Join(dir, "run"),
 		"--sdn-socket", socket, "--admin-socket", filepath.Join(dir, "admin.sock"))}
 	s.cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+notify)
 	s.cmd.Stderr = os.Stderr
