@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"sync"
 
+	"github.com/kuryr/kuryr/internal/namedlock"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -128,16 +128,8 @@ func cleared[T any](ctx context.Context, s *server, noun sdn.Noun, id sdn.ID, cl
 	return get(ctx, id)
 }
 
-// locks are mutexes by name, whose waiters give up with their context. A name that nobody holds costs nothing.
-type locks struct {
-	mu   sync.Mutex
-	held map[string]*held
-}
-
-type held struct {
-	turn  chan struct{} // holds one element while somebody has the lock
-	users int           // who have it or wait for it
-}
+// locks keep calls for one object apart.
+type locks struct{ namedlock.Locks }
 
 type holdingKey struct{}
 
@@ -151,29 +143,8 @@ func (l *locks) lock(ctx context.Context, name string) (unlock func(), err error
 	if ctx.Value(holdingKey{}) == name {
 		return func() {}, nil
 	}
-	l.mu.Lock()
-	if l.held == nil {
-		l.held = map[string]*held{}
+	if unlock, err = l.Lock(ctx, name); err != nil {
+		return nil, sdn.Unavailable(err, "API", "another call for the same object has not ended in time")
 	}
-	h := l.held[name]
-	if h == nil {
-		h = &held{turn: make(chan struct{}, 1)}
-		l.held[name] = h
-	}
-	h.users++
-	l.mu.Unlock()
-	leave := func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if h.users--; h.users == 0 {
-			delete(l.held, name)
-		}
-	}
-	select {
-	case h.turn <- struct{}{}:
-		return func() { <-h.turn; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, sdn.Unavailable(context.Cause(ctx), "API", "another call for the same object has not ended in time")
-	}
+	return unlock, nil
 }
