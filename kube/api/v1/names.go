@@ -1,0 +1,35 @@
+package v1
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Kinds of sdn.Keys of what Raven makes in the SDN.
+const (
+	KeyKindPort    = "kube-port"    // named by the pool and a number of its own: PendingPort.Key
+	KeyKindNetwork = "kube-network" // named by the KuryrNetwork, as are its subnets
+	KeyKindSubnet  = "kube-subnet"
+	KeyKindRouter  = "kube-router"
+)
+
+// PoolName is the name of the pool with this key: the node's name, shortened, and a part of a digest of the whole key.
+func PoolName(s KuryrPortPoolSpec) string {
+	groups, subnets := slices.Clone(s.SecurityGroups), slices.Clone(s.Subnets)
+	slices.Sort(groups)
+	slices.Sort(subnets)
+	sum := sha256.Sum256([]byte(strings.Join([]string{
+		s.Node, s.Trunk, s.ProjectID, s.Network, strings.Join(subnets, ","), strings.Join(groups, ","),
+	}, "\n")))
+	node := strings.TrimRight(s.Node[:min(len(s.Node), 40)], "-.")
+	return node + "-" + hex.EncodeToString(sum[:6])
+}
+
+// NetworkName is the name of a namespace's KuryrNetwork.
+func NetworkName(namespace string, uid types.UID) string {
+	return namespace + "." + string(uid[:min(len(uid), 8)])
+}
