@@ -10,12 +10,16 @@ import (
 // +kubebuilder:validation:Enum=created;available;bound;deleting
 type PortStatus string
 
-// The life of a port. Raven writes created, available and deleting; the claimant, which is the node's daemon, bound, and available when its pod has gone.
+// The life of a port. Raven writes created, available and deleting; the claimant, which is the node's daemon, bound, and available or deleting when its pod has gone.
+//
+// A claim is told behind the answer, so Raven cannot know that a port which is labelled available is free. To take one away it labels it deleting, which is a question, and the
+// claimant answers: status.portStatus deleting says that nobody has the port nor will, and it may go from the SDN; the label bound says that a pod has it. Where a node has no
+// claimant, Raven answers itself.
 const (
 	PortCreated   PortStatus = "created"   // in the SDN, not yet to be used
 	PortAvailable PortStatus = "available" // its node may claim it
 	PortBound     PortStatus = "bound"     // a pod's
-	PortDeleting  PortStatus = "deleting"  // on its way out of the SDN; never to be used again
+	PortDeleting  PortStatus = "deleting"  // on its way out of the SDN; once status says so too, never to be used again
 )
 
 // KuryrPort is one port of the SDN, whatever SDN that is. Its name is the port's id there.
