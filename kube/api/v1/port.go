@@ -10,7 +10,12 @@ import (
 // +kubebuilder:validation:Enum=created;available;bound;deleting
 type PortStatus string
 
-// The life of a port. Raven writes created, available and deleting; the claimant, which is the node's daemon, bound, and available when its pod has gone.
+// The life of a port. Raven makes it with created or available. The claimant, which is the node's daemon, writes bound, and when the pod has gone available, or deleting
+// where the port is dedicated or the object is being deleted (has a deletionTimestamp).
+//
+// Who wants a port no more deletes the object, whose finalizer keeps it. Its claimant then never claims it, and labels it deleting: at once where no pod has it, else when
+// the pod has gone. Only then Raven deletes the port in the SDN and takes the finalizer away, so that no port is deleted under a pod whose claim is not yet written here.
+// For nodes that are gone Raven labels the ports itself.
 const (
 	PortCreated   PortStatus = "created"   // in the SDN, not yet to be used
 	PortAvailable PortStatus = "available" // its node may claim it
@@ -39,7 +44,9 @@ type KuryrPort struct {
 	Status KuryrPortStatus `json:"status,omitempty"`
 }
 
-// KuryrPortSpec is all that a node needs in order to plug the port. Raven alone writes it.
+// KuryrPortSpec is all that a node needs in order to plug the port. Raven alone writes it, once.
+//
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="another port is another object"
 type KuryrPortSpec struct {
 	// ID is the port's in the SDN.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a port keeps its id"
