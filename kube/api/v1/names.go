@@ -16,6 +16,10 @@ const (
 	KeyKindNetwork = "kube-network" // named by the KuryrNetwork, as are its subnets
 	KeyKindSubnet  = "kube-subnet"
 	KeyKindRouter  = "kube-router"
+
+	KeyKindSubnetPool    = "kube-subnetpool"
+	KeyKindSecurityGroup = "kube-securitygroup"
+	KeyKindFloatingIP    = "kube-floatingip" // named by the UID of the pod that it is for
 )
 
 // PoolName is the name of the pool with this key: the node's name, shortened, and a part of a digest of the whole key. It is a name of an object and the value of
@@ -42,6 +46,16 @@ func NodeLabel(node string) string {
 // shortened is the beginning of a name, such that more letters may follow.
 func shortened(name string, most int) string {
 	return strings.TrimRight(name[:min(len(name), most)], "-.")
+}
+
+// PoolKey is the key of the pool that pods of the network's namespace get their ports from on a node, where they have no wishes: Raven makes the pool of the name that
+// PoolName gives it, and the node's daemon looks it up by that. The network must have its status.
+func PoolKey(n *KuryrNetwork, node string) KuryrPortPoolSpec {
+	key := KuryrPortPoolSpec{Node: node, Network: n.Status.Network, ProjectID: n.Spec.ProjectID, SecurityGroups: n.Status.SecurityGroups}
+	for _, s := range n.Status.Subnets {
+		key.Subnets = append(key.Subnets, s.ID)
+	}
+	return key
 }
 
 // NetworkName is the name of a namespace's KuryrNetwork. It may be longer than a label's value.

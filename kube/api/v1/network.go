@@ -61,6 +61,10 @@ type KuryrNetworkStatus struct {
 	// +listType=map
 	// +listMapKey=id
 	Subnets []NetworkSubnet `json:"subnets,omitempty"`
+	// SecurityGroups are the ids that the pods' ports get: what the namespace says at this moment, else what Raven's configuration says.
+	// +optional
+	// +listType=set
+	SecurityGroups []string `json:"securityGroups,omitempty"`
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +optional

@@ -10,12 +10,17 @@ import (
 // +kubebuilder:validation:Enum=created;available;bound;deleting
 type PortStatus string
 
-// The life of a port. Raven writes created, available and deleting; the claimant, which is the node's daemon, bound, and available when its pod has gone.
+// The life of a port. Raven makes it with created or available. The claimant, which is the node's daemon, writes bound, and when the pod has gone available, or deleting
+// where the port is dedicated or the object is being deleted (has a deletionTimestamp).
+//
+// Who wants a port no more deletes the object, whose finalizer keeps it. Its claimant then never claims it, and labels it deleting: at once where no pod has it, else when
+// the pod has gone. Only then Raven deletes the port in the SDN and takes the finalizer away, so that no port is deleted under a pod whose claim is not yet written here.
+// For nodes that are gone Raven labels the ports itself.
 const (
 	PortCreated   PortStatus = "created"   // in the SDN, not yet to be used
 	PortAvailable PortStatus = "available" // its node may claim it
 	PortBound     PortStatus = "bound"     // a pod's
-	PortDeleting  PortStatus = "deleting"  // on its way out of the SDN; never to be used again
+	PortDeleting  PortStatus = "deleting"  // on its way out of the SDN; no pod has it, nor will
 )
 
 // KuryrPort is one port of the SDN, whatever SDN that is. Its name is the port's id there.
