@@ -25,7 +25,7 @@ const (
 	ofPod     subject = iota + 1 // the pod of this namespace and name
 	ofOwn                        // the port that is made for the pod with this UID alone
 	ofNetwork                    // the namespace's network
-	ofPorts                      // a free port of the network with this id
+	ofPorts                      // a free port of the pool of this name
 )
 
 // podOf is the pod that an attachment is of; where it is not there, the error says why and the caller may wait for it.
@@ -64,7 +64,7 @@ func (x *index) portFor(pod *pod, want node.Want) (*port, topic, error) {
 		return nil, topic{ofOwn, string(pod.uid)}, sdn.Exhausted(sdn.NoPorts, "port", "the port made for the pod %s alone is not there yet", pod.name)
 	}
 	n := x.network(pod.name.Namespace)
-	if n == nil || n.Status.Network == "" {
+	if n == nil || n.Status.Network == "" || len(n.Status.Subnets) == 0 {
 		why := "it is not there yet"
 		if n != nil {
 			why = "it is being made"
@@ -74,38 +74,24 @@ func (x *index) portFor(pod *pod, want node.Want) (*port, topic, error) {
 		}
 		return nil, topic{ofNetwork, pod.name.Namespace}, sdn.Exhausted(sdn.NoPorts, "network", "of the namespace %s: %s", pod.name.Namespace, why)
 	}
-	why := "the node has no pool of it yet"
-	for name, pool := range x.byNetwork[n.Status.Network] {
-		if !serves(pool.object, n) {
-			continue
-		}
-		for e := pool.free.Front(); e != nil; e = e.Next() {
-			if p := e.Value.(*port); fits(p, want) {
-				return p, topic{}, nil
-			}
-		}
-		why = "the pool " + name + " is empty"
-		if c := meta.FindStatusCondition(pool.object.Status.Conditions, v1.ConditionReady); c != nil && c.Message != "" {
-			why += ": " + c.Message
+	name := n.pool
+	pool := x.pool(name)
+	for e := pool.free.Front(); e != nil; e = e.Next() {
+		if p := e.Value.(*port); fits(p, want) {
+			return p, topic{}, nil
 		}
 	}
 	if err := x.taken(want); err != nil {
 		return nil, topic{}, err
 	}
-	return nil, topic{ofPorts, n.Status.Network}, sdn.Exhausted(sdn.NoPorts, "port", "on the network of the namespace %s: %s", pod.name.Namespace, why)
-}
-
-// serves tells whether a pool is for the pods of a namespace that want nothing special.
-func serves(p *v1.KuryrPortPool, n *v1.KuryrNetwork) bool {
-	if p.DeletionTimestamp != nil || n.Spec.ProjectID != "" && n.Spec.ProjectID != p.Spec.ProjectID {
-		return false
-	}
-	for _, s := range n.Spec.Subnets {
-		if len(p.Spec.Subnets) > 0 && !slices.Contains(p.Spec.Subnets, s) {
-			return false
+	why := "the node has no pool of it yet"
+	if pool.object != nil {
+		why = "the pool " + name + " is empty"
+		if c := meta.FindStatusCondition(pool.object.Status.Conditions, v1.ConditionReady); c != nil && c.Message != "" {
+			why += ": " + c.Message
 		}
 	}
-	return true
+	return nil, topic{ofPorts, name}, sdn.Exhausted(sdn.NoPorts, "port", "on the network of the namespace %s: %s", pod.name.Namespace, why)
 }
 
 // fits tells whether a port is what the caller wants beyond that there is one.

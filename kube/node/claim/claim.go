@@ -8,19 +8,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/node"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// errReleased ends a Claim that still waits when what it asks for is taken away.
-var errReleased = errors.New("the attachment was taken away meanwhile")
-
-// Claim gives the attachment the port made for its pod, or a free one of a pool of its namespace's network. With one there, it makes no call of the API server. Else it waits for exactly one,
+// Claim gives the attachment the port made for its pod, or a free one of a pool of its namespace's network. With one there, it makes no call of the API server. A port of a dead sandbox of the pod is its next one's. Else it waits for exactly one,
 // in the order of asking, until ctx ends: IsExhausted, with what is waited for. A pod that is not known after Config.PodWait IsNotFound; one that has another UID
 // IsConflict, Stale: the container is of a pod that has gone.
 func (c *Claimant) Claim(ctx context.Context, a node.Attachment) (node.Wiring, error) {
 	if a.Pod == nil || a.Pod.Name == "" || a.Pod.Namespace == "" {
 		return node.Wiring{}, sdn.Invalid("attachment", "K8S_POD_NAME", "only pods have ports of a node's pools")
+	}
+	if a.Want.Bandwidth != (sdn.Limits{}) {
+		return node.Wiring{}, sdn.Unsupported("attachment", "runtimeConfig.bandwidth: a node cannot limit the ports of its pools")
+	}
+	if len(a.Want.Published) > 0 {
+		return node.Wiring{}, sdn.Unsupported("attachment", "runtimeConfig.portMappings: a node cannot publish the ports of its pools")
 	}
 	k := keyOf(a)
 	unlock, err := c.turn.Lock(ctx, k.name())
@@ -28,17 +32,9 @@ func (c *Claimant) Claim(ctx context.Context, a node.Attachment) (node.Wiring, e
 		return node.Wiring{}, sdn.Unavailable(err, "attachment", "another call for the container %s has not ended", a.Container)
 	}
 	defer unlock()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	c.mu.Lock()
 	has := c.index.attached[k]
-	c.claiming[k] = cancel
 	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		delete(c.claiming, k)
-		c.mu.Unlock()
-	}()
 	if has != nil {
 		return c.again(has, a)
 	}
@@ -95,6 +91,10 @@ func (c *Claimant) get(ctx context.Context, a node.Attachment) (*attachment, err
 		return nil, sdn.Unavailable(context.Cause(ctx), "API server", "it has not told yet which ports the node has")
 	}
 	c.mu.Lock()
+	if err := c.index.mayClaim(); err != nil {
+		c.mu.Unlock()
+		return nil, err
+	}
 	if old := c.orphan(a); old != nil {
 		c.mu.Unlock()
 		return c.inherit(ctx, old, a)
@@ -142,9 +142,6 @@ func (c *Claimant) wait(ctx context.Context, w *waiter) (*attachment, error) {
 				c.offer(c.index.detach(w.got))
 			}
 			c.mu.Unlock()
-			if cause := context.Cause(ctx); errors.Is(cause, errReleased) {
-				return nil, sdn.Conflict(sdn.Stale, "attachment", "CNI_CONTAINERID", "%v", cause)
-			}
 			return nil, w.why
 		}
 		c.mu.Unlock()
@@ -180,7 +177,7 @@ func (c *Claimant) offer(t topic) {
 		case next != t:
 			c.waiting.remove(w)
 			c.waiting.add(w, next, why)
-		case t.of == ofPorts && c.index.dry(t.name):
+		case t.of == ofPorts && c.index.pool(t.name).free.Len() == 0:
 			return // nobody behind it gets one either
 		default:
 			w.why = why
@@ -188,14 +185,24 @@ func (c *Claimant) offer(t topic) {
 	}
 }
 
-// dry tells whether no pool of a network has a free port.
-func (x *index) dry(network string) bool {
-	for _, p := range x.byNetwork[network] {
-		if p.free.Len() > 0 {
-			return false
-		}
+// mayClaim is nil unless the ports of the node are another's to claim.
+func (x *index) mayClaim() error {
+	if x.raven {
+		return sdn.Unavailable(nil, "node", "the label %s of the node %s says that Raven claims its ports", v1.LabelClaimant, x.node)
 	}
-	return true
+	return nil
+}
+
+// Ready is nil where a pod could have a port if there is one.
+func (c *Claimant) Ready(context.Context, string, string) error {
+	select {
+	case <-c.ready:
+	default:
+		return sdn.Unavailable(nil, "API server", "it has not told yet which ports the node has")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.index.mayClaim()
 }
 
 // told has the API learn of an attachment that has its port, or has it no longer.
@@ -245,11 +252,6 @@ func (c *Claimant) Attachments(context.Context) ([]node.Attachment, error) {
 // hears of it. One for a pod of another UID than the one that has the port does nothing. The error is of the journal alone; nothing was given back then.
 func (c *Claimant) Release(ctx context.Context, a node.Attachment) error {
 	k := keyOf(a)
-	c.mu.Lock()
-	if stop := c.claiming[k]; stop != nil {
-		stop(errReleased)
-	}
-	c.mu.Unlock()
 	unlock, err := c.turn.Lock(ctx, k.name())
 	if err != nil {
 		return sdn.Unavailable(err, "attachment", "another call for the container %s has not ended", a.Container)
@@ -330,7 +332,7 @@ func (c *Claimant) adopt(ctx context.Context, name string) error {
 	}
 	got := &attachment{wiring: wiring, record: record{
 		Attachment: node.Attachment{
-			Container: pp.Container, Interface: pp.Interface, Pod: &node.Pod{Namespace: pp.Namespace, Name: pp.Name, UID: string(pp.UID)},
+			Container: pp.Container, Interface: pp.Interface, Network: c.Network, Pod: &node.Pod{Namespace: pp.Namespace, Name: pp.Name, UID: string(pp.UID)},
 		},
 		UID: pp.UID, Port: spec, Since: pp.Since.UTC(), Adopted: true,
 	}}

@@ -27,14 +27,14 @@ type Config struct {
 	Client client.WithWatch
 	// Node is the own node's name.
 	Node string
+	// Network is the conflist's name, for attachments of which the API alone knows.
+	Network string
 	// Dir is the folder of the journal. It has to outlive the process; that it outlives a reboot does no harm.
 	Dir string
 	// Boot names this boot of the machine; "" asks the kernel.
 	Boot string
 	// PodWait is how long Claim waits for a pod that is not there or has another UID; 0 is DefaultPodWait.
 	PodWait time.Duration
-	// Alone tells of a pod that Raven makes a port for it alone, so that none of a pool will do. nil: of no pod.
-	Alone func(*corev1.Pod) bool
 	// Left unplugs and releases what the container runtime will not take away any more: its pod has gone, and so has its network namespace. It is called again after an error.
 	// nil is Release alone, for who plugs nothing.
 	Left func(ctx context.Context, a node.Attachment) error
@@ -50,13 +50,15 @@ type Claimant struct {
 	gone    *departures
 	ready   chan struct{} // closed when the index is whole and the API's claims are in the journal
 
-	mu       sync.Mutex
-	index    *index
-	waiting  waiters
-	claiming map[key]context.CancelCauseFunc // so that a Release ends a Claim that waits
+	mu      sync.Mutex
+	index   *index
+	waiting waiters
 }
 
-var _ node.Source = (*Claimant)(nil)
+var (
+	_ node.Source = (*Claimant)(nil)
+	_ node.Prober = (*Claimant)(nil)
+)
 
 // Open reads the journal. What of it cannot be read is logged: the API tells of those attachments, if it knew of them. The error is of the folder.
 func Open(c Config) (*Claimant, error) {
@@ -74,7 +76,7 @@ func Open(c Config) (*Claimant, error) {
 		c.Log.Error("the journal of claims cannot be read in whole", "err", err)
 	}
 	s := &Claimant{
-		Config: c, journal: j, index: newIndex(c.Node, c.Alone), waiting: waiters{}, claiming: map[key]context.CancelCauseFunc{},
+		Config: c, journal: j, index: newIndex(c.Node), waiting: waiters{},
 		queue: newQueue(), ready: make(chan struct{}),
 	}
 	if s.Left == nil {
@@ -122,10 +124,11 @@ func (c *Claimant) recall() error {
 func (c *Claimant) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	stores := []*store{
-		watched(c, &v1.KuryrPortList{}, client.MatchingLabels{v1.LabelNode: c.Node}, c.portEvents()),
-		watched(c, &v1.KuryrPortPoolList{}, client.MatchingLabels{v1.LabelNode: c.Node}, c.poolEvents()),
+		watched(c, &v1.KuryrPortList{}, client.MatchingLabels{v1.LabelNode: v1.NodeLabel(c.Node)}, c.portEvents()),
+		watched(c, &v1.KuryrPortPoolList{}, client.MatchingLabels{v1.LabelNode: v1.NodeLabel(c.Node)}, c.poolEvents()),
 		watched(c, &v1.KuryrNetworkList{}, nil, c.networkEvents()),
 		watched(c, &corev1.PodList{}, client.MatchingFields{"spec.nodeName": c.Node}, c.podEvents()),
+		watched(c, &corev1.NodeList{}, client.MatchingFields{"metadata.name": c.Node}, c.nodeEvents()),
 	}
 	for _, s := range stores {
 		g.Go(func() error { s.run(ctx); return nil })

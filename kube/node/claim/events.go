@@ -177,3 +177,19 @@ func (c *Claimant) podGone(uid types.UID) {
 		c.queue.Add(task{gone: k})
 	}
 }
+
+func (c *Claimant) nodeEvents() events {
+	set := func(raven bool) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.index.raven = raven
+	}
+	return events{
+		set: func(o client.Object) {
+			if o.GetName() == c.Node {
+				set(o.GetLabels()[v1.LabelClaimant] == v1.ClaimantRaven)
+			}
+		},
+		drop: func(types.NamespacedName) {},
+	}
+}

@@ -15,20 +15,19 @@ import (
 // index is all that is known of the node, by what it is asked for. It does no input nor output and has no lock: its user has one.
 type index struct {
 	node  string
-	alone func(*corev1.Pod) bool
+	raven bool // the node is labelled as one whose ports Raven claims
 
-	ports     map[string]*port                       // by name
-	dedicated map[types.UID]map[string]*port         // those made for one pod, by its UID
-	pools     map[string]*pool                       // by name
-	byNetwork map[string]map[string]*pool            // by the network's id
-	pods      map[types.NamespacedName]*pod          //
-	uids      map[types.UID]*pod                     //
-	networks  map[string]map[string]*v1.KuryrNetwork // by namespace and name
-	attached  map[key]*attachment                    // who has a port, written down
-	ofPod     map[types.UID]map[key]*attachment      // the same by pod
-	adopted   map[interfaceOf]*attachment            // those of them whose container nobody has seen on this boot
-	holders   map[string]*attachment                 // by port's name; some not yet written down
-	owed      map[string]map[key]struct{}            // by port's name: who gave it back, where the API may not know yet
+	ports     map[string]*port                  // by name
+	dedicated map[types.UID]map[string]*port    // those made for one pod, by its UID
+	pools     map[string]*pool                  // by name
+	pods      map[types.NamespacedName]*pod     //
+	uids      map[types.UID]*pod                //
+	networks  map[string]map[string]*network    // by namespace and name
+	attached  map[key]*attachment               // who has a port, written down
+	ofPod     map[types.UID]map[key]*attachment // the same by pod
+	adopted   map[interfaceOf]*attachment       // those of them whose container nobody has seen on this boot
+	holders   map[string]*attachment            // by port's name; some not yet written down
+	owed      map[string]map[key]struct{}       // by port's name: who gave it back, where the API may not know yet
 }
 
 // interfaceOf is an interface of a pod, whichever of the pod's sandboxes it is in.
@@ -56,6 +55,12 @@ type pool struct {
 	free   *list.List        // of *port; the one that was free the longest first, so that addresses rest between two pods
 }
 
+// network is a namespace's, with the name of the pool that its pods get ports of.
+type network struct {
+	*v1.KuryrNetwork
+	pool string
+}
+
 // pod is what is kept of a pod.
 type pod struct {
 	name       types.NamespacedName
@@ -67,13 +72,13 @@ type pod struct {
 	annotation string
 }
 
-func newIndex(node string, alone func(*corev1.Pod) bool) *index {
+func newIndex(node string) *index {
 	return &index{
-		node: node, alone: alone,
+		node:  node,
 		ports: map[string]*port{}, dedicated: map[types.UID]map[string]*port{},
-		pools: map[string]*pool{}, byNetwork: map[string]map[string]*pool{},
-		pods: map[types.NamespacedName]*pod{}, uids: map[types.UID]*pod{},
-		networks: map[string]map[string]*v1.KuryrNetwork{},
+		pools: map[string]*pool{},
+		pods:  map[types.NamespacedName]*pod{}, uids: map[types.UID]*pod{},
+		networks: map[string]map[string]*network{},
 		attached: map[key]*attachment{}, ofPod: map[types.UID]map[key]*attachment{}, adopted: map[interfaceOf]*attachment{},
 		holders: map[string]*attachment{}, owed: map[string]map[key]struct{}{},
 	}
@@ -134,7 +139,7 @@ func (x *index) settle(p *port) topic {
 	switch l := x.pool(s.Pool).free; {
 	case free && p.place == nil:
 		p.place = l.PushBack(p)
-		return topic{ofPorts, s.Network.ID}
+		return topic{ofPorts, s.Pool}
 	case !free && p.place != nil:
 		l.Remove(p.place)
 		p.place = nil
@@ -145,7 +150,7 @@ func (x *index) settle(p *port) topic {
 // free tells whether the port may be claimed. A port that was given back is free before the API tells so.
 func (x *index) free(p *port) bool {
 	o := p.object
-	if p.broken != nil || x.holders[o.Name] != nil || o.DeletionTimestamp != nil || o.Status.PortStatus == v1.PortDeleting {
+	if p.broken != nil || x.holders[o.Name] != nil || o.DeletionTimestamp != nil {
 		return false
 	}
 	switch labelOf(o) {
@@ -163,12 +168,12 @@ func (x *index) unwanted(p *port) bool {
 	if o.DeletionTimestamp != nil || labelOf(o) == v1.PortDeleting {
 		return true
 	}
-	if uid := o.Spec.Dedicated; uid != "" {
-		pod := x.uids[uid]
-		return pod == nil || pod.ended || pod.leaving
+	if o.Spec.Dedicated == "" {
+		return false
 	}
-	of := x.pools[o.Spec.Pool]
-	return of == nil || of.object == nil || of.object.DeletionTimestamp != nil
+	// The port made for one pod waits for that one's next sandbox.
+	pod := x.uids[o.Spec.Dedicated]
+	return pod == nil || pod.ended || pod.leaving
 }
 
 func labelOf(o *v1.KuryrPort) v1.PortStatus { return v1.PortStatus(o.Labels[v1.LabelPortStatus]) }
@@ -184,15 +189,12 @@ func (x *index) setPool(o *v1.KuryrPortPool) topic {
 	if o.Spec.Node != x.node {
 		return topic{}
 	}
-	p := x.pool(o.Name)
-	p.object = o
-	in(x.byNetwork, o.Spec.Network)[o.Name] = p
-	return topic{ofPorts, o.Spec.Network}
+	x.pool(o.Name).object = o
+	return topic{ofPorts, o.Name}
 }
 
 func (x *index) dropPool(name string) {
-	if p := x.pools[name]; p != nil && p.object != nil {
-		out(x.byNetwork, p.object.Spec.Network, name)
+	if p := x.pools[name]; p != nil {
 		if p.object = nil; p.free.Len() == 0 {
 			delete(x.pools, name)
 		}
@@ -200,15 +202,15 @@ func (x *index) dropPool(name string) {
 }
 
 func (x *index) setNetwork(o *v1.KuryrNetwork) topic {
-	in(x.networks, o.Spec.Namespace)[o.Name] = o
+	in(x.networks, o.Spec.Namespace)[o.Name] = &network{KuryrNetwork: o, pool: v1.PoolName(v1.PoolKey(o, x.node))}
 	return topic{ofNetwork, o.Spec.Namespace}
 }
 
 func (x *index) dropNetwork(namespace, name string) { out(x.networks, namespace, name) }
 
 // network is a namespace's: of several, which are of namespaces deleted and made again, the newest.
-func (x *index) network(namespace string) *v1.KuryrNetwork {
-	var best *v1.KuryrNetwork
+func (x *index) network(namespace string) *network {
+	var best *network
 	for _, n := range x.networks[namespace] {
 		if n.DeletionTimestamp == nil && (best == nil || best.CreationTimestamp.Before(&n.CreationTimestamp)) {
 			best = n
@@ -229,10 +231,10 @@ func (x *index) setPod(o *corev1.Pod) (t topic, gone types.UID) {
 	}
 	p := &pod{
 		name: name, uid: o.UID, static: types.UID(o.Annotations[corev1.MirrorPodAnnotationKey]),
-		alone:      x.alone != nil && x.alone(o),
+		alone:      v1.HasWishes(o.Annotations),
 		ended:      o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed,
 		leaving:    o.DeletionTimestamp != nil,
-		annotation: o.Annotations[vifAnnotation],
+		annotation: o.Annotations[v1.AnnotationVIF],
 	}
 	x.pods[name], x.uids[o.UID] = p, p
 	return topic{ofPod, name.String()}, gone
@@ -308,10 +310,8 @@ func (x *index) want(p *port) (status v1.PortStatus, of *v1.PortPod, ok bool) {
 		return v1.PortBound, a.portPod(), a.written
 	}
 	switch label := labelOf(o); {
-	case label == v1.PortDeleting, o.DeletionTimestamp != nil:
-		return v1.PortDeleting, nil, true
-	case label == v1.PortBound && x.unwanted(p):
-		return v1.PortDeleting, nil, true
+	case label == v1.PortDeleting, o.DeletionTimestamp != nil, label == v1.PortBound && x.unwanted(p):
+		return v1.PortDeleting, nil, true // the answer to whoever gives the port up
 	case label == v1.PortBound, label == v1.PortAvailable:
 		return v1.PortAvailable, nil, true
 	}

@@ -179,9 +179,6 @@ func (c *Claimant) settled(name string) error {
 	return nil
 }
 
-// vifAnnotation is where a pod tells of its ports.
-const vifAnnotation = "openstack.org/kuryr-vif"
-
 // annotationOf is what a pod is to say of its ports: for each interface the KuryrPort, as the port specification shows it.
 func annotationOf(ports map[string]string) string {
 	if len(ports) == 0 {
@@ -198,7 +195,7 @@ func annotationOf(ports map[string]string) string {
 	return string(text)
 }
 
-// annotation is what the pod is to say. Of two sandboxes of one pod the newer counts.
+// annotationOf is what the pod is to say. Of two sandboxes of one pod the newer counts.
 func (x *index) annotationOf(p *pod) string {
 	newest := map[string]*attachment{}
 	for k, a := range x.ofPod[p.uid] {
@@ -235,7 +232,7 @@ func (c *Claimant) annotate(ctx context.Context, name types.NamespacedName) erro
 	if text == "" {
 		value = nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.uid, "annotations": map[string]any{vifAnnotation: value}}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.uid, "annotations": map[string]any{v1.AnnotationVIF: value}}})
 	if err != nil {
 		return fmt.Errorf("annotation of a pod: %w", err)
 	}
