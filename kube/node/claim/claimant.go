@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -39,6 +40,8 @@ type Config struct {
 	// nil is Release alone, for who plugs nothing.
 	Left func(ctx context.Context, a node.Attachment) error
 	Log  *slog.Logger
+
+	backoff *wait.Backoff // of watches that fail; nil is client-go's
 }
 
 // Claimant gives the pods of a node their ports. It is a node.Source, whose methods may be called as soon as it is there; Claim waits until Run has seen the API.
@@ -77,7 +80,7 @@ func Open(c Config) (*Claimant, error) {
 	}
 	s := &Claimant{
 		Config: c, journal: j, index: newIndex(c.Node), waiting: waiters{},
-		queue: newQueue(), ready: make(chan struct{}),
+		queue: newQueue(firstRetry, lastRetry), ready: make(chan struct{}),
 	}
 	if s.Left == nil {
 		s.Left = s.Release
@@ -131,7 +134,7 @@ func (c *Claimant) Run(ctx context.Context) error {
 		watched(c, &corev1.NodeList{}, client.MatchingFields{"metadata.name": c.Node}, c.nodeEvents()),
 	}
 	for _, s := range stores {
-		g.Go(func() error { s.run(ctx); return nil })
+		g.Go(func() error { s.run(ctx, c.Log); return nil })
 	}
 	g.Go(func() error { return c.gone.run(ctx) })
 	g.Go(func() error {

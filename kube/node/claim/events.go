@@ -2,14 +2,18 @@ package claim
 
 import (
 	"context"
+	"log/slog"
+	"reflect"
 	"sync"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
@@ -50,11 +54,16 @@ func watched(c *Claimant, list client.ObjectList, selector client.ListOption, e 
 			return c.Client.Watch(ctx, list.DeepCopyObject().(client.ObjectList), options(o)...)
 		},
 	}
-	s.reflector = cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, c.Client), nil, s, cache.ReflectorOptions{})
+	s.reflector = cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, c.Client), nil, s, cache.ReflectorOptions{
+		Backoff: c.backoff, TypeDescription: reflect.TypeOf(list).Elem().Name(),
+	})
 	return s
 }
 
-func (s *store) run(ctx context.Context) { s.reflector.RunWithContext(ctx) }
+// run fills the store until ctx ends.
+func (s *store) run(ctx context.Context, log *slog.Logger) {
+	s.reflector.RunWithContext(klog.NewContext(ctx, logr.FromSlogHandler(log.Handler())))
+}
 
 func (s *store) put(o client.Object) {
 	o.SetManagedFields(nil)
@@ -158,6 +167,7 @@ func (c *Claimant) podEvents() events {
 			pod := o.(*corev1.Pod)
 			t, gone := c.index.setPod(pod)
 			c.offer(t)
+			c.offer(topic{ofOwn, string(pod.UID)}) // should it wish for nothing any more
 			c.podGone(gone)
 			if c.index.misannotated(c.index.uids[pod.UID]) {
 				c.queue.Add(task{pod: client.ObjectKeyFromObject(pod)})

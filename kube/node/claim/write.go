@@ -34,8 +34,8 @@ type task struct {
 	gone key
 }
 
-func newQueue() workqueue.TypedRateLimitingInterface[task] {
-	return workqueue.NewTypedRateLimitingQueue[task](jittered{workqueue.NewTypedItemExponentialFailureRateLimiter[task](firstRetry, lastRetry)})
+func newQueue(first, last time.Duration) workqueue.TypedRateLimitingInterface[task] {
+	return workqueue.NewTypedRateLimitingQueue[task](jittered{workqueue.NewTypedItemExponentialFailureRateLimiter[task](first, last)})
 }
 
 // jittered spreads the retries of what failed together.
