@@ -20,7 +20,7 @@ const (
 	PortCreated   PortStatus = "created"   // in the SDN, not yet to be used
 	PortAvailable PortStatus = "available" // its node may claim it
 	PortBound     PortStatus = "bound"     // a pod's
-	PortDeleting  PortStatus = "deleting"  // on its way out of the SDN; never to be used again
+	PortDeleting  PortStatus = "deleting"  // on its way out of the SDN; no pod has it, nor will
 )
 
 // KuryrPort is one port of the SDN, whatever SDN that is. Its name is the port's id there.
@@ -44,20 +44,24 @@ type KuryrPort struct {
 	Status KuryrPortStatus `json:"status,omitempty"`
 }
 
-// KuryrPortSpec is all that a node needs in order to plug the port. Raven alone writes it, once.
-//
-// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="another port is another object"
+// KuryrPortSpec is all that a node needs in order to plug the port. Raven alone writes it.
 type KuryrPortSpec struct {
 	// ID is the port's in the SDN.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a port keeps its id"
 	ID string `json:"id"`
 	// Active says that the SDN passes the port's traffic, or will as soon as it is plugged.
 	Active bool `json:"active"`
 	// Address is the MAC, such as fa:16:3e:bf:84:ff.
+	// +kubebuilder:validation:Pattern=`^([0-9a-f]{2}:){5}[0-9a-f]{2}$`
 	Address string `json:"address"`
 	// Network is the port's, with the port's own addresses in its subnets.
 	Network PortNetwork `json:"network"`
 	// Node is the host that the port is bound to; only its daemon may claim it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a port keeps its node"
 	Node string `json:"node"`
 	// Pool is the KuryrPortPool that made it and that it goes back to.
 	Pool string `json:"pool"`
@@ -85,6 +89,7 @@ type PortNetwork struct {
 	// +kubebuilder:validation:Maximum=65535
 	MTU int `json:"mtu"`
 	// Subnets are those that the port has addresses on.
+	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
 	// +listMapKey=id
 	Subnets []PortSubnet `json:"subnets"`
@@ -94,10 +99,15 @@ type PortNetwork struct {
 type PortSubnet struct {
 	ID string `json:"id"`
 	// CIDR is the subnet's, such as 10.11.9.0/24.
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="must be a range such as 10.11.9.0/24"
 	CIDR string `json:"cidr"`
 	// +optional
 	Gateway string `json:"gateway,omitempty"`
 	// IPs are the port's addresses, without a length.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.all(ip, isIP(ip))",message="must be addresses without a length"
 	IPs []string `json:"ips"`
 	// +optional
 	DNS []string `json:"dns,omitempty"`
