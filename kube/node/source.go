@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"net"
+	"net/netip"
 
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -13,7 +14,7 @@ type Attachment struct {
 	Interface string // CNI_IFNAME
 	Namespace string // path of the network namespace, CNI_NETNS; may be gone or "" when it is taken away
 
-	Network string // the conflist's name
+	Network string // the conflist's name: GC is about the attachments of one
 	Pod     *Pod   // nil where it is not Kubernetes that asks
 	Want    Want
 }
@@ -30,6 +31,18 @@ type Want struct {
 	Port sdn.ID           // that very port (PORT_UUID)
 	MAC  net.HardwareAddr // nil: any
 	IPs  []string         // addresses, with or without a length; none: any
+
+	Network   string      // the SDN's network by its id or name; "": as the conflist is called. Pools, which know it otherwise, pass it over
+	Bandwidth sdn.Limits  // zero: none
+	Published []Published // ports of the host that lead to it
+}
+
+// Published is a port of the host that leads to one of the container (CNI's capability portMappings, Kubernetes' hostPort).
+type Published struct {
+	HostIP   netip.Addr // invalid: every address of the host
+	HostPort uint16
+	Port     uint16
+	Protocol sdn.Protocol
 }
 
 // Wiring is a port that is to be plugged, with all that this takes.
@@ -44,12 +57,19 @@ type Wiring struct {
 type Source interface {
 	// Claim gives the attachment its port: the one it has already, or a new one. It is written down durably before Claim returns.
 	// Errors: IsNotFound for a network, a port or a pod that is not there; IsExhausted where there is no address or no port and none comes before ctx ends;
-	// IsConflict where what it wants is another's; IsInvalid naming the field.
+	// IsConflict where what it wants is another's; IsInvalid naming the field; IsUnsupported for a wish that the Source cannot grant: none is passed over in silence.
 	Claim(ctx context.Context, a Attachment) (Wiring, error)
 	// Find is the port that the attachment has; IsNotFound for none.
 	Find(ctx context.Context, a Attachment) (Wiring, error)
-	// Release gives back what the attachment has. Nothing is no error, and nor is an SDN or an API server that is away: it is owed then.
+	// Release gives back what the attachment has. Nothing is no error. Where the SDN or the API server is away a Source either owes it by itself and says nil, or
+	// says IsUnavailable: then the server owes it, and asks again.
 	Release(ctx context.Context, a Attachment) error
 	// Attachments are all that have a port, for GC and for who starts again.
 	Attachments(ctx context.Context) ([]Attachment, error)
+}
+
+// Prober is a Source that can tell whether it would serve a claim, for CNI's STATUS. A Source that is none is always ready.
+type Prober interface {
+	// Ready is nil, or why a container could not be given a port of the conflist's network; wanted is Want.Network.
+	Ready(ctx context.Context, network, wanted string) error
 }
