@@ -90,8 +90,8 @@ func (c Call) Validate() error {
 	return nil
 }
 
-// maxContainer is the longest container id: with an interface's name it must fit the Key that a port is found by.
-const maxContainer = 128
+// maxContainer is the longest container id: with an interface's name it must fit what a port is found by.
+const maxContainer = 110
 
 // checkContainer wants what the specification says of container ids: a letter or digit, then these, '_', '.' and '-'.
 func checkContainer(id string) error {

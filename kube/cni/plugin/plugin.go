@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -78,7 +79,7 @@ func (p Plugin) run(ctx context.Context, conf *cni.Config) ([]byte, error) {
 // versions answers VERSION in the version that is asked for, or without one in the newest.
 func versions(config []byte) ([]byte, error) {
 	asked := version.Current()
-	if conf, err := cni.ParseConfig(cni.Version, config); err == nil || conf.CNIVersion != "" {
+	if conf, _ := cni.ParseConfig(cni.Version, config); slices.Contains(cni.Versions, conf.CNIVersion) { // it has no name
 		asked = conf.CNIVersion
 	}
 	return cni.EncodeVersions(asked), nil
@@ -146,10 +147,10 @@ func (p Plugin) owe(c cni.Call, conf cni.Config) error {
 		return cni.IOFailure.Errorf("the daemon does not run, and that %s is to be taken away cannot be written down: %v", c.Container, err)
 	}
 	_, err := cni.Ask(cmp.Or(conf.Socket, cni.DefaultSocket), c, askLimit)
-	if err == nil {
-		return owed.Delete(name)
+	if errors.Is(err, cni.ErrNoDaemon) || isCode(err, cni.TryAgain, cni.TimedOut) {
+		return nil // the record holds
 	}
-	return nil // the record holds
+	return errors.Join(err, owed.Delete(name))
 }
 
 func isCode(err error, kinds ...cni.Kind) bool {
