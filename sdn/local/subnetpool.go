@@ -230,7 +230,7 @@ func (p *Provider) FindSubnetPools(ctx context.Context, q sdn.SubnetPoolQuery) i
 	for _, prefix := range q.Overlaps {
 		overlaps = append(overlaps, overlapping(prefix)...)
 	}
-	scans, err := p.scansOf(subnetPools.noun, q.Match, overlaps, byEach("name", q.Names))
+	scans, err := p.scansOf(subnetPools.noun, q.Match, overlaps, byEach("name", q.Names), byProject(q.Match), sharedOnly(q.Shared))
 	if err != nil {
 		return broken[sdn.SubnetPool](err)
 	}
