@@ -121,6 +121,7 @@ func (f *Fabric) compareAll(r *run, host *space, state State, unreached map[stri
 		errs = append(errs, f.compareTaps(own, d, state.Ports[d.ID]))
 		r.join(own)
 	}
+	errs = append(errs, f.compareLegs(r, state, wanted))
 	failpoint.Here("fabric.reconcile.ports")
 	if needed {
 		remove, add, err := f.host.syncChanges(r, host, all.elements, describeHex)
