@@ -182,6 +182,9 @@ func (f *Fabric) migrate(r *run, bridge, from, to string) error {
 			return err
 		}
 		failpoint.Here("fabric.migrate.guarded")
+		if err := moveShields(r, old, s, names); err != nil {
+			return err
+		}
 		for _, tap := range taps {
 			if err := r.ctx.Err(); err != nil {
 				return err

@@ -68,6 +68,8 @@ type Port struct {
 	Limits policy.Limits
 	// Trunk is what a subport is reached through; the zero Trunk is for all other ports.
 	Trunk Trunk
+	// Parent says that the port has a trunk: subports may be reached through it.
+	Parent bool
 }
 
 // Trunk makes a port a subport: what its parent's interface sends and gets with a VLAN tag is the subport's.

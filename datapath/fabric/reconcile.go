@@ -164,6 +164,9 @@ func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (clai
 	if err := guardTable().sync(r, c.space, guards, describeHex); err != nil {
 		return c, errors.Join(routes, err)
 	}
+	if err := compareShields(r, c.space, state.Ports[d.ID]); err != nil {
+		return c, errors.Join(routes, err)
+	}
 	if d.Uplink == nil {
 		return c, routes
 	}

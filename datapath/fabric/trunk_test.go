@@ -253,6 +253,7 @@ func TestLegsMove(t *testing.T) {
 		other, others := lone("10.2.0.1/24")
 		router := Domain{ID: newID(), Bridges: []Bridge{bridge("10.3.0.1/24")}}
 		parent := aPort(parents, 1, "10.1.0.5")
+		parent.Parent = true
 		sub := subportOf(aPort(others, 3, "10.2.0.6"), parent, 12)
 		for _, d := range []Domain{home, other, router} {
 			w.apply(d)
@@ -303,6 +304,7 @@ func TestLegsReconcile(t *testing.T) {
 		other, others := lone("10.2.0.1/24")
 		gone, lost := lone("10.4.0.1/24")
 		parent, second := aPort(parents, 1, "10.1.0.5"), aPort(parents, 2, "10.1.0.9")
+		parent.Parent = true
 		for _, d := range []Domain{home, other, gone} {
 			w.apply(d)
 		}

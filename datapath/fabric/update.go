@@ -61,6 +61,9 @@ func (f *Fabric) UpdatePorts(ctx context.Context, domain string, remove, add []P
 		return fmt.Errorf("ports of domain %s: %w", domain, err)
 	}
 	failpoint.Here("fabric.ports.guarded")
+	if err := shieldPorts(r, s, remove, add); err != nil {
+		return fmt.Errorf("parents of subports in domain %s: %w", domain, err)
+	}
 	if err := forgetFiltered(); err != nil {
 		return err
 	}
