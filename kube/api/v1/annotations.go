@@ -46,3 +46,12 @@ func HasWishes(annotations map[string]string) bool {
 	}
 	return false
 }
+
+// Annotations of KuryrPortPools, by which people ask something of a pool.
+const (
+	AnnotationDrained = "openstack.org/kuryr-drained" // "true": nothing is kept available; pods that wait get their ports one by one
+	AnnotationFill    = "openstack.org/kuryr-fill"    // a number: so many are to be available once, then it is taken away
+)
+
+// AnnotationFloatingAddress, on a KuryrPort beside the pod's AnnotationFloatingIP, is the floating IP that the SDN has given it.
+const AnnotationFloatingAddress = "openstack.org/kuryr-floating-address"
