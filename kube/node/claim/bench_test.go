@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
 )
 
 // BenchmarkChoose finds a port among 1,000 free ones: what a claim costs without its journal.
@@ -89,4 +88,3 @@ func BenchmarkClaim(b *testing.B) {
 		}
 	})
 }
-

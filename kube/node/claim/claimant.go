@@ -30,7 +30,7 @@ type Config struct {
 	Node string
 	// Network is the conflist's name, for attachments of which the API alone knows.
 	Network string
-	// Dir is the folder of the journal. It has to outlive the process; that it outlives a reboot does no harm.
+	// Dir is the folder of the journal. It has to outlive the process, not the boot: one in memory, below /run, is the fastest, and one on a disk does no harm.
 	Dir string
 	// Boot names this boot of the machine; "" asks the kernel.
 	Boot string
@@ -163,6 +163,9 @@ func (c *Claimant) Run(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Started is closed when Claims are let through, which is when container runtimes may be told of the network.
+func (c *Claimant) Started() <-chan struct{} { return c.ready }
 
 // begin compares the journal with the API, once both are known, and lets Claims through.
 func (c *Claimant) begin(ctx context.Context) error {
