@@ -13,7 +13,7 @@ SOAK        ?= 60s
 count = go run ./test/count -name $(1) $(if $(RESULTS),-to $(RESULTS)/$(1))
 
 .DEFAULT_GOAL := help
-.PHONY: help build failpoints docker-plugin man test lint e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack bench bench-docker bench-neutron bench-sdn fuzz demo demo-clean install clean need-root need-gcc deps
+.PHONY: help build failpoints docker-plugin man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack e2e-kubernetes bench bench-docker bench-neutron bench-sdn fuzz demo demo-clean install clean need-root need-gcc deps
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-18s %s\n", $$1, $$2 }'
@@ -37,8 +37,11 @@ test: need-gcc ## vet, unit and kernel tests with the race detector (kernel test
 	go vet ./...
 	go test -race -json -timeout 30m ./... | $(call count,unit)
 
-lint: ## gofmt, vet, staticcheck, golangci-lint (the tools are built once into ~/.cache/kuryr)
+lint: ## gofmt, vet, staticcheck, golangci-lint, freshness of what is generated (the tools are built once into ~/.cache/kuryr)
 	hack/lint.sh
+
+generate: ## make the deep copies of kube/api/v1 and the CRDs anew from its types
+	hack/generate.sh
 
 e2e-docker: need-root docker-plugin ## scenarios with a real Docker engine on private hosts (root; installs docker.io)
 	hack/deps.sh e2e
@@ -70,8 +73,13 @@ e2e-openstack: build ## Debian's openstack command and gophercloud against kuryr
 	hack/deps.sh openstack
 	go test -json -tags e2e -count=1 -timeout $(E2E_TIMEOUT) -run "$(SCENARIOS)" ./test/e2e/openstack | $(call count,e2e-openstack)
 
+e2e-kubernetes: need-root build ## a real Kubernetes, built from its source once, whose nodes run pods on Kuryr's networks; SCENARIOS chooses (root)
+	hack/deps.sh kubernetes
+	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go test -json -tags e2e -count=1 -parallel 2 -timeout $(E2E_TIMEOUT) \
+		-run "$(SCENARIOS)" ./test/e2e/kubernetes | $(call count,e2e-kubernetes)
+
 # The folders whose own tests kill at failpoints; without the tag those tests are not there.
-KILLS := ./kube/node ./docker ./bind ./datapath/fabric ./datapath/host ./sdn/local ./sdn/nested
+KILLS := ./kube/node ./kube/node/claim ./kube/raven ./docker ./bind ./datapath/fabric ./datapath/host ./sdn/local ./sdn/nested
 
 crash: SCENARIOS = Failpoints|Sequence|Crash|Killed
 crash: need-root failpoints ## kill Kuryr at every failpoint and compare store and kernel (root)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# deps.sh [build|e2e|cni|neutron|openstack|firewalls|demo|plugin …]: installs from Debian what the named purposes need and is missing. It does nothing, quickly, when all is
+# deps.sh [build|e2e|cni|neutron|openstack|kubernetes|firewalls|demo|plugin …]: installs from Debian what the named purposes need and is missing. It does nothing, quickly, when all is
 # there, and starts no service. Without root it says what to install and fails.
 set -eu -o pipefail
 
@@ -10,6 +10,8 @@ cni="podman containerd runc containernetworking-plugins busybox-static iproute2 
 # neutron-common asks for no service; python3-keystone is Keystone without the package that would set one up.
 neutron="neutron-common mariadb-server ovn-central ovn-host openvswitch-switch python3-keystone ethtool"
 openstack="python3-openstackclient"
+# What a kubelet runs, and the reference plugins of the control test; containerd and runc come with docker.io, too.
+kubernetes="containerd runc conntrack socat ethtool containernetworking-plugins"
 firewalls="ufw firewalld dbus"
 demo="docker.io busybox-static iptables nftables iputils-ping iproute2"
 
@@ -21,10 +23,11 @@ for purpose in "${@:-e2e}"; do
     cni) wanted="$wanted $build $cni" ;;
     neutron) wanted="$wanted $build $e2e $neutron" ;;
     openstack) wanted="$wanted $build $openstack" ;;
+    kubernetes) wanted="$wanted $build $e2e $kubernetes" ;;
     firewalls) wanted="$wanted $firewalls" ;;
     demo) wanted="$wanted $demo" ;;
     plugin) wanted="$wanted iptables" ;;
-    *) echo "deps.sh: unknown purpose $purpose (build, e2e, cni, neutron, openstack, firewalls, demo, plugin)" >&2; exit 2 ;;
+    *) echo "deps.sh: unknown purpose $purpose (build, e2e, cni, neutron, openstack, kubernetes, firewalls, demo, plugin)" >&2; exit 2 ;;
   esac
 done
 

@@ -23,7 +23,7 @@ func AddToScheme(s *runtime.Scheme) error {
 // Labels of KuryrPorts. The spec's metadata.portStatus cannot be a field of a resource's metadata, so it is a label.
 const (
 	LabelPortStatus = "openstack.org/portStatus" // a PortStatus
-	LabelNode       = "openstack.org/node"       // the node whose port it is; on KuryrPortPools too
+	LabelNode       = "openstack.org/node"       // NodeLabel of the node whose port it is; on KuryrPortPools too
 	LabelPool       = "openstack.org/pool"       // the name of its KuryrPortPool
 )
 

@@ -26,15 +26,23 @@ type KuryrNetwork struct {
 // KuryrNetworkSpec says whose network it is and which: one of its own, unless Network names one that is there.
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="another network is another object"
+// +kubebuilder:validation:XValidation:rule="!has(self.subnets) || has(self.network)",message="subnets are those of an existing network, which must be named"
 type KuryrNetworkSpec struct {
-	Namespace string    `json:"namespace"`
-	UID       types.UID `json:"uid"` // the namespace's
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+	// UID is the namespace's.
+	UID types.UID `json:"uid"`
+	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	ProjectID string `json:"projectID,omitempty"`
 	// Network is the id of an existing network, which is used and never deleted.
+	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Network string `json:"network,omitempty"`
 	// Subnets are ids of the existing network's that pods get addresses on; none is all.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=253
 	// +optional
 	// +listType=set
 	Subnets []string `json:"subnets,omitempty"`
@@ -53,6 +61,10 @@ type KuryrNetworkStatus struct {
 	// +listType=map
 	// +listMapKey=id
 	Subnets []NetworkSubnet `json:"subnets,omitempty"`
+	// SecurityGroups are the ids that the pods' ports get: what the namespace says at this moment, else what Raven's configuration says.
+	// +optional
+	// +listType=set
+	SecurityGroups []string `json:"securityGroups,omitempty"`
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +optional

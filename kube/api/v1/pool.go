@@ -29,27 +29,41 @@ type KuryrPortPool struct {
 
 // KuryrPortPoolSpec is a pool's key and its policy. The key never changes: another key is another pool.
 //
-// +kubebuilder:validation:XValidation:rule="self.maximum == 0 || self.minimum <= self.maximum",message="minimum must not be above maximum"
+// +kubebuilder:validation:XValidation:rule="!has(self.maximum) || self.maximum == 0 || self.minimum <= self.maximum",message="minimum must not be above maximum"
+// +kubebuilder:validation:XValidation:rule=`self.?trunk.orValue("") == oldSelf.?trunk.orValue("")`,message="a pool keeps its trunk"
+// +kubebuilder:validation:XValidation:rule=`self.?projectID.orValue("") == oldSelf.?projectID.orValue("")`,message="a pool keeps its project"
+// +kubebuilder:validation:XValidation:rule="has(self.subnets) == has(oldSelf.subnets) && (!has(self.subnets) || self.subnets == oldSelf.subnets)",message="a pool keeps its subnets"
+// +kubebuilder:validation:XValidation:rule="has(self.securityGroups) == has(oldSelf.securityGroups) && (!has(self.securityGroups) || self.securityGroups == oldSelf.securityGroups)",message="a pool keeps its security groups"
 type KuryrPortPoolSpec struct {
 	// Node is the host that the ports are bound to.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a pool keeps its node"
 	Node string `json:"node"`
 	// Trunk is the id of the trunk that the ports are subports of, where the node is a virtual machine.
+	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Trunk string `json:"trunk,omitempty"`
 	// Network is the id of the ports' network.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a pool keeps its network"
 	Network string `json:"network"`
 	// NetworkName is its name, for people.
 	// +optional
 	NetworkName string `json:"networkName,omitempty"`
 	// Subnets are those that each port has an address on; none is what the SDN gives.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=253
 	// +optional
 	// +listType=set
 	Subnets []string `json:"subnets,omitempty"`
+	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	ProjectID string `json:"projectID,omitempty"`
 	// SecurityGroups are their ids. None is none, not the project's default.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=253
 	// +optional
 	// +listType=set
 	SecurityGroups []string `json:"securityGroups,omitempty"`

@@ -10,12 +10,17 @@ import (
 // +kubebuilder:validation:Enum=created;available;bound;deleting
 type PortStatus string
 
-// The life of a port. Raven writes created, available and deleting; the claimant, which is the node's daemon, bound, and available when its pod has gone.
+// The life of a port. Raven makes it with created or available. The claimant, which is the node's daemon, writes bound, and when the pod has gone available, or deleting
+// where the port is dedicated or the object is being deleted (has a deletionTimestamp).
+//
+// Who wants a port no more deletes the object, whose finalizer keeps it. Its claimant then never claims it, and labels it deleting: at once where no pod has it, else when
+// the pod has gone. Only then Raven deletes the port in the SDN and takes the finalizer away, so that no port is deleted under a pod whose claim is not yet written here.
+// For nodes that are gone Raven labels the ports itself.
 const (
 	PortCreated   PortStatus = "created"   // in the SDN, not yet to be used
 	PortAvailable PortStatus = "available" // its node may claim it
 	PortBound     PortStatus = "bound"     // a pod's
-	PortDeleting  PortStatus = "deleting"  // on its way out of the SDN; never to be used again
+	PortDeleting  PortStatus = "deleting"  // on its way out of the SDN; no pod has it, nor will
 )
 
 // KuryrPort is one port of the SDN, whatever SDN that is. Its name is the port's id there.
@@ -42,15 +47,21 @@ type KuryrPort struct {
 // KuryrPortSpec is all that a node needs in order to plug the port. Raven alone writes it.
 type KuryrPortSpec struct {
 	// ID is the port's in the SDN.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a port keeps its id"
 	ID string `json:"id"`
 	// Active says that the SDN passes the port's traffic, or will as soon as it is plugged.
 	Active bool `json:"active"`
 	// Address is the MAC, such as fa:16:3e:bf:84:ff.
+	// +kubebuilder:validation:Pattern=`^([0-9a-f]{2}:){5}[0-9a-f]{2}$`
 	Address string `json:"address"`
 	// Network is the port's, with the port's own addresses in its subnets.
 	Network PortNetwork `json:"network"`
 	// Node is the host that the port is bound to; only its daemon may claim it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a port keeps its node"
 	Node string `json:"node"`
 	// Pool is the KuryrPortPool that made it and that it goes back to.
 	Pool string `json:"pool"`
@@ -78,6 +89,7 @@ type PortNetwork struct {
 	// +kubebuilder:validation:Maximum=65535
 	MTU int `json:"mtu"`
 	// Subnets are those that the port has addresses on.
+	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
 	// +listMapKey=id
 	Subnets []PortSubnet `json:"subnets"`
@@ -87,10 +99,15 @@ type PortNetwork struct {
 type PortSubnet struct {
 	ID string `json:"id"`
 	// CIDR is the subnet's, such as 10.11.9.0/24.
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="must be a range such as 10.11.9.0/24"
 	CIDR string `json:"cidr"`
 	// +optional
 	Gateway string `json:"gateway,omitempty"`
 	// IPs are the port's addresses, without a length.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.all(ip, isIP(ip))",message="must be addresses without a length"
 	IPs []string `json:"ips"`
 	// +optional
 	DNS []string `json:"dns,omitempty"`

@@ -96,6 +96,11 @@ func (in *KuryrNetworkStatus) DeepCopyInto(out *KuryrNetworkStatus) {
 		*out = make([]NetworkSubnet, len(*in))
 		copy(*out, *in)
 	}
+	if in.SecurityGroups != nil {
+		in, out := &in.SecurityGroups, &out.SecurityGroups
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]metav1.Condition, len(*in))
