@@ -1,5 +1,5 @@
 #!/bin/bash
-# deps.sh [build|e2e|neutron|openstack|firewalls|demo|plugin …]: installs from Debian what the named purposes need and is missing. It does nothing, quickly, when all is
+# deps.sh [build|e2e|neutron|openstack|kubernetes|firewalls|demo|plugin …]: installs from Debian what the named purposes need and is missing. It does nothing, quickly, when all is
 # there, and starts no service. Without root it says what to install and fails.
 set -eu -o pipefail
 
@@ -8,6 +8,8 @@ e2e="docker.io busybox-static iptables nftables iputils-ping iproute2 procps tcp
 # neutron-common asks for no service; python3-keystone is Keystone without the package that would set one up.
 neutron="neutron-common mariadb-server ovn-central ovn-host openvswitch-switch python3-keystone ethtool"
 openstack="python3-openstackclient"
+# What a kubelet runs, and the reference plugins of the control test; containerd and runc come with docker.io, too.
+kubernetes="containerd runc conntrack socat ethtool containernetworking-plugins"
 firewalls="ufw firewalld dbus"
 demo="docker.io busybox-static iptables nftables iputils-ping iproute2"
 
@@ -18,10 +20,11 @@ for purpose in "${@:-e2e}"; do
     e2e) wanted="$wanted $build $e2e docker-compose" ;;
     neutron) wanted="$wanted $build $e2e $neutron" ;;
     openstack) wanted="$wanted $build $openstack" ;;
+    kubernetes) wanted="$wanted $build $e2e $kubernetes" ;;
     firewalls) wanted="$wanted $firewalls" ;;
     demo) wanted="$wanted $demo" ;;
     plugin) wanted="$wanted iptables" ;;
-    *) echo "deps.sh: unknown purpose $purpose (build, e2e, neutron, openstack, firewalls, demo, plugin)" >&2; exit 2 ;;
+    *) echo "deps.sh: unknown purpose $purpose (build, e2e, neutron, openstack, kubernetes, firewalls, demo, plugin)" >&2; exit 2 ;;
   esac
 done
 
