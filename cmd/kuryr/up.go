@@ -44,11 +44,16 @@ Every key of the configuration can be set by a flag, or by an environment variab
 func settingsOfUp() []string {
 	var keys []string
 	for _, s := range config.Settings() {
-		if s.Key != "provider" && !strings.HasPrefix(s.Key, "neutron.") && !strings.HasPrefix(s.Key, "bind.") {
+		if s.Key != "provider" && !strings.HasPrefix(s.Key, "neutron.") && !strings.HasPrefix(s.Key, "bind.") && !ofKubernetes(s.Key) {
 			keys = append(keys, s.Key)
 		}
 	}
 	return keys
+}
+
+// ofKubernetes tells of settings that only commands of Kubernetes have.
+func ofKubernetes(key string) bool {
+	return strings.HasPrefix(key, "kubernetes.") || strings.HasPrefix(key, "controller.")
 }
 
 // duties are what a daemon does. Where the SDN is embedded it serves its API besides.
