@@ -13,6 +13,7 @@ import (
 	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/metrics"
+	"github.com/kuryr/kuryr/kube/raven"
 	"github.com/kuryr/kuryr/sdn/local"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -151,6 +152,7 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	raven.NewMetrics(names)
 	if len(*names) < 10 {
 		t.Fatalf("only %v are registered", *names)
 	}

@@ -168,6 +168,8 @@ var choices = map[string][]string{
 	"neutron.auth_type":                    config.AuthTypes,
 	"neutron.interface":                    {"public", "internal", "admin"},
 	"neutron.insecure":                     {"true", "false"},
+	"kubernetes.insecure":                  {"true", "false"},
+	"controller.leader_election":           {"true", "false"},
 	"bind.nested":                          {"macvlan", "vlan"},
 }
 

@@ -51,6 +51,16 @@ func settingsOfUp() []string {
 	return keys
 }
 
+// settingsBut are all but those that others tells.
+func settingsBut(others func(key string) bool) (keys []string) {
+	for _, s := range config.Settings() {
+		if !others(s.Key) {
+			keys = append(keys, s.Key)
+		}
+	}
+	return keys
+}
+
 // ofKubernetes tells of settings that only commands of Kubernetes have.
 func ofKubernetes(key string) bool {
 	return strings.HasPrefix(key, "kubernetes.") || strings.HasPrefix(key, "controller.")
