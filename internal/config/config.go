@@ -35,11 +35,15 @@ type Config struct {
 
 	Log     Log
 	Docker  Docker
+	Node    Node
 	SDN     SDN
 	Neutron Neutron
 	Bind    Bind
 	Admin   Admin
 	Metrics Metrics
+
+	Kubernetes Kubernetes
+	Controller Controller
 
 	// Ignored are the options of the peer's file that mean nothing here, each with why, to be warned of.
 	Ignored []string
@@ -71,6 +75,13 @@ type Docker struct {
 	// ProcessExternalConnectivity lets exposed ports through the SDN's security groups.
 	ProcessExternalConnectivity bool
 	WaitActive                  time.Duration // 0: not at all
+}
+
+// Node is section node.
+type Node struct {
+	Socket   string // never "" after Load
+	Conflist string // "" is none
+	Network  string
 }
 
 // SDN is section sdn.
@@ -112,18 +123,23 @@ func (e *Error) Error() string {
 
 // Source is where the settings come from, later fields over earlier ones.
 type Source struct {
-	Peer     string            // the Python kuryr-libnetwork's file; "" is none, and it need not exist
-	PeerMust bool              // that file was asked for: its absence is an error
-	Path     string            // the file
-	MustBe   bool              // the file was asked for: its absence is an error
-	Environ  []string          // KEY=value, as os.Environ gives it
-	Flags    map[string]string // by key, those given
+	Peer      string            // the Python kuryr-libnetwork's file; "" is none, and it need not exist
+	PeerMust  bool              // that file was asked for: its absence is an error
+	Raven     string            // the file of the Kubernetes controller in the form of kuryr-kubernetes; "" is none, and it need not exist
+	RavenMust bool              // that file was asked for
+	Path      string            // the file
+	MustBe    bool              // the file was asked for: its absence is an error
+	Environ   []string          // KEY=value, as os.Environ gives it
+	Flags     map[string]string // by key, those given
 }
 
 // Load reads the settings of all sources. An error is an *Error, or the file's when that cannot be read.
 func Load(src Source) (Config, error) {
 	c := Default()
 	if err := loadPeer(&c, src); err != nil {
+		return Config{}, err
+	}
+	if err := loadRaven(&c, src); err != nil {
 		return Config{}, err
 	}
 	data, err := os.ReadFile(src.Path)
@@ -166,6 +182,9 @@ func (c *Config) complete() error {
 	if c.Admin.Socket == "" {
 		c.Admin.Socket = filepath.Join(c.RunDir, "kuryr.sock")
 	}
+	if c.Node.Socket == "" {
+		c.Node.Socket = filepath.Join(c.RunDir, "node.sock")
+	}
 	if c.SDN.Socket == "" {
 		c.SDN.Socket = filepath.Join(c.RunDir, "sdn.sock")
 	}
@@ -173,6 +192,12 @@ func (c *Config) complete() error {
 		if err := c.Neutron.consistent(); err != nil {
 			return err
 		}
+	}
+	if c.Node.Conflist != "" && c.Node.Network == "" {
+		return &Error{Where: "configuration", Key: "node.network", Detail: "is needed with node.conflist: the network that the list is for"}
+	}
+	if err := c.Kubernetes.consistent(); err != nil {
+		return err
 	}
 	return c.Docker.reachable()
 }
