@@ -159,6 +159,11 @@ func (p Port) elements() ([]element, error) {
 	if len(p.ID) < shortID {
 		return nil, fmt.Errorf("port id %q is shorter than %d characters", p.ID, shortID)
 	}
+	if p.Subport() {
+		if err := p.Trunk.validate(); err != nil {
+			return nil, fmt.Errorf("subport %s: %w", p.ID, err)
+		}
+	}
 	if !p.Guard {
 		return []element{{set: setUnguarded, key: name}}, nil
 	}

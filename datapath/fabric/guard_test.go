@@ -56,6 +56,7 @@ func (w *wire) send(frame []byte) {
 
 // sees tells whether this very frame arrives before the marker that is sent after it.
 func (w *wire) sees(frame, marker []byte) bool {
+	w.t.Helper()
 	b := make([]byte, 2048)
 	seen := false
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {

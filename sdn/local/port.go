@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strconv"
 
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
@@ -28,13 +29,27 @@ func (p *Provider) showPort(b *bbolt.Tx, r *portRow) (sdn.Port, error) {
 		return r.Port, err
 	}
 	if domain != "" {
-		ns, bridge := p.location(domain, r.Network)
-		r.VIF = sdn.VIF{Type: sdn.VIFBridge, Details: map[string]string{sdn.DetailBridge: bridge, sdn.DetailNamespace: ns}}
+		if r.VIF, err = p.vif(b, domain, r); err != nil {
+			return r.Port, err
+		}
 		if p.queue.settled(domain, r.ID) {
 			r.Status = sdn.PortActive
 		}
 	}
 	return r.Port, nil
+}
+
+// vif says how a plugged port is to be bound: on its network's bridge or, a subport, by a VLAN link where its parent's interface is.
+func (p *Provider) vif(b *bbolt.Tx, domain sdn.ID, r *portRow) (sdn.VIF, error) {
+	if r.Trunk != "" {
+		parent, err := parentOf(b, r)
+		if err != nil {
+			return sdn.VIF{}, err
+		}
+		return sdn.VIF{Type: sdn.VIFVLAN, Details: map[string]string{sdn.DetailParentMAC: parent.MAC.String(), sdn.DetailVLAN: strconv.Itoa(r.VLAN)}}, nil
+	}
+	ns, bridge := p.location(domain, r.Network)
+	return sdn.VIF{Type: sdn.VIFBridge, Details: map[string]string{sdn.DetailBridge: bridge, sdn.DetailNamespace: ns}}, nil
 }
 
 // EnsurePorts makes, finishes or adopts ports, all in one transaction, out of which those that fail are left.
