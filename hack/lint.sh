@@ -1,25 +1,13 @@
 #!/bin/bash
-# lint.sh: gofmt, go vet for every set of build tags, staticcheck and golangci-lint, the last two at the versions pinned in hack/tools.
+# lint.sh: gofmt, go vet for every set of build tags, staticcheck and golangci-lint, the last two at the versions pinned in hack/tools, and whether
+# what is generated is committed as hack/generate.sh makes it.
 # They are built once, into a cache outside the tree. LINT_BUDGET, seconds, bounds the first build of golangci-lint: past it
 # that one is left out with a message, and the others still count.
 set -u -o pipefail
 cd "$(dirname "$0")/.."
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/kuryr/bin
-mkdir -p "$cache"
+. hack/tools/tool.sh
 failed=0
 tags=e2e,failpoints
-
-# tool NAME PACKAGE [SECONDS]: prints the path of the tool, built if it was not yet.
-tool() {
-  local dir=hack/tools/$1 path
-  path=$cache/$1-$({ cat "$dir/go.sum"; go version; } | sha256sum | cut -c1-12)
-  if [ ! -x "$path" ]; then
-    echo "lint: building $1 (once)" >&2
-    CGO_ENABLED=0 timeout "${3:-0}" go build -C "$dir" -o "$path.new.$$" "$2" >&2 || { rm -f "$path.new.$$"; return 1; }
-    mv "$path.new.$$" "$path"
-  fi
-  echo "$path"
-}
 
 files=$(git ls-files -co --exclude-standard -- '*.go' 2>/dev/null || find . -name '*.go')
 unformatted=$(echo "$files" | xargs -r gofmt -l)
@@ -47,5 +35,7 @@ elif [ -n "${LINT_BUDGET:-}" ]; then
 else
   echo "lint: golangci-lint could not be built" && failed=1
 fi
+echo "lint: what is generated"
+hack/generate.sh --check || failed=1
 [ $failed = 0 ] && echo "lint: clean"
 exit $failed

@@ -161,7 +161,7 @@ func (t *tx) ensurePort(spec sdn.PortSpec) (*portRow, error) {
 	if spec.WithoutAddresses {
 		asked = []sdn.Address{}
 	}
-	w, err := t.wishAddresses(n, asked, nil, r.ID, false)
+	w, err := t.wishAddresses(n, asked, nil, r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -283,7 +283,7 @@ func (t *tx) changePort(r *portRow, c sdn.PortPatch, also func(*portRow) bool) e
 	var w wish
 	if c.Addresses != nil {
 		asked := append([]sdn.Address{}, *c.Addresses...)
-		if w, err = t.wishAddresses(n, asked, r.Addresses, r.ID, false); err != nil {
+		if w, err = t.wishAddresses(n, asked, r.Addresses, r.ID); err != nil {
 			return err
 		}
 		if err := t.checkLeft(r.ID, w.left); err != nil {
@@ -543,7 +543,7 @@ func (t *tx) ownPort(n *networkRow, owner string, device sdn.ID, asked []sdn.Add
 	r := &portRow{Own: true, Port: sdn.Port{
 		Meta: newMeta(sdn.Base{Project: project}), Network: n.ID, DeviceID: string(device), DeviceOwner: owner, NoPortSecurity: true,
 	}}
-	w, err := t.wishAddresses(n, asked, nil, r.ID, true)
+	w, err := t.wishAddresses(n, asked, nil, r.ID)
 	if err != nil {
 		return nil, err
 	}

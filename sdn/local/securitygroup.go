@@ -53,7 +53,7 @@ func (p *Provider) ApplySecurityGroup(ctx context.Context, spec sdn.SecurityGrou
 		return out, err
 	}
 	for i, r := range spec.Rules {
-		if err := checkRule(fmt.Sprintf("rules[%d]", i), r); err != nil {
+		if err := valid.Rule(fmt.Sprintf("rules[%d]", i), r); err != nil {
 			return out, err
 		}
 	}

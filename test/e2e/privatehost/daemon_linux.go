@@ -104,7 +104,7 @@ func (h *Host) StartDocker(ctx context.Context) error {
 	}
 	argv := append([]string{engine.program, "--data-root", filepath.Join(h.dir, "docker"), "--exec-root", "/run/docker",
 		"--pidfile", "/run/docker.pid", "-H", "unix://" + DockerSocket,
-		"--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", "/" + h.group()}, engine.flags()...)
+		"--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", "/" + h.Group()}, engine.flags()...)
 	argv = append(argv, h.opts.DockerFlags...)
 	d, err := h.spawn("dockerd.log", nil, argv)
 	if err != nil {

@@ -359,15 +359,12 @@ func (h *Host) removeDir() {
 	}
 }
 
-// group is the control group under which the host's engine puts its containers.
-func (h *Host) group() string { return "kuryr-e2e-" + filepath.Base(h.dir) }
-
 // removeGroups removes the control groups of killed containers, which no engine is left to remove.
 func (h *Host) removeGroups() {
 	for range 50 {
 		left := 0
 		for _, pattern := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
-			tops, _ := filepath.Glob(pattern + h.group())
+			tops, _ := filepath.Glob(pattern + h.Group())
 			for _, top := range tops {
 				var dirs []string
 				_ = filepath.WalkDir(top, func(p string, d os.DirEntry, err error) error {

@@ -1,0 +1,57 @@
+package v1
+
+import "strings"
+
+// AnnotationVIF, on a pod, names the KuryrPorts of its interfaces. The claimant writes it; what stands there is never trusted.
+const AnnotationVIF = "openstack.org/kuryr-vif"
+
+// Annotations of namespaces, which cluster administrators alone may set. They choose a namespace's network when it is first needed; one that is there keeps what it was
+// made with.
+const (
+	AnnotationProject        = "openstack.org/kuryr-project"         // id of the project that all of the namespace's is made in
+	AnnotationNetwork        = "openstack.org/kuryr-network"         // id of an existing network, in place of one of its own
+	AnnotationSubnets        = "openstack.org/kuryr-subnets"         // ids of that network's subnets, by commas; without it all of them
+	AnnotationSecurityGroups = "openstack.org/kuryr-security-groups" // ids, by commas, that its pods' ports get; on a pod: the pod's own wish
+	AnnotationPool           = "openstack.org/kuryr-pool"            // on nodes too: "minimum=2,maximum=20,batch=5,ttl=10m"; a node's goes over a namespace's
+)
+
+// Annotations of namespaces by which a cluster administrator grants pods what they may wish. What is not granted is refused.
+const (
+	AnnotationAllowAddresses      = "openstack.org/kuryr-allow-addresses"       // ranges, by commas, or "any"
+	AnnotationAllowMAC            = "openstack.org/kuryr-allow-mac"             // "true"
+	AnnotationAllowSecurityGroups = "openstack.org/kuryr-allow-security-groups" // ids, by commas, or "any"
+	AnnotationAllowFloatingIPs    = "openstack.org/kuryr-allow-floating-ips"    // ranges, by commas, "any", or "new" for those that the SDN chooses
+)
+
+// Annotations of pods: their wishes, beside AnnotationSecurityGroups. A pod with any of them gets a port of its own: KuryrPortSpec.Dedicated.
+const (
+	AnnotationAddress    = "openstack.org/kuryr-address"     // one, or one of each family, by a comma
+	AnnotationMAC        = "openstack.org/kuryr-mac"         // such as fa:16:3e:bf:84:ff
+	AnnotationFloatingIP = "openstack.org/kuryr-floating-ip" // an address, or "new"
+)
+
+// LabelClaimant, on a node, with the value ClaimantRaven says that no daemon runs on it: Raven claims ports for its pods, and gives them back. An administrator sets it, as
+// there must never be two claimants, and no watching from afar tells a dead daemon from one that cannot be reached.
+const (
+	LabelClaimant = "openstack.org/kuryr-claimant"
+	ClaimantRaven = "raven"
+)
+
+// HasWishes tells by a pod's annotations whether it is to have a port of its own, in place of one of the pool.
+func HasWishes(annotations map[string]string) bool {
+	for _, name := range []string{AnnotationAddress, AnnotationMAC, AnnotationSecurityGroups, AnnotationFloatingIP} {
+		if strings.TrimSpace(annotations[name]) != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// Annotations of KuryrPortPools, by which people ask something of a pool.
+const (
+	AnnotationDrained = "openstack.org/kuryr-drained" // "true": nothing is kept available; pods that wait get their ports one by one
+	AnnotationFill    = "openstack.org/kuryr-fill"    // a number: so many are to be available once, then it is taken away
+)
+
+// AnnotationFloatingAddress, on a KuryrPort beside the pod's AnnotationFloatingIP, is the floating IP that the SDN has given it.
+const AnnotationFloatingAddress = "openstack.org/kuryr-floating-address"

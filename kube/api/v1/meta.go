@@ -1,0 +1,46 @@
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is that of every type here.
+var GroupVersion = schema.GroupVersion{Group: "openstack.org", Version: "v1"}
+
+// AddToScheme tells a scheme of the types.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion,
+		&KuryrPort{}, &KuryrPortList{},
+		&KuryrPortPool{}, &KuryrPortPoolList{},
+		&KuryrNetwork{}, &KuryrNetworkList{},
+	)
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}
+
+// Labels of KuryrPorts. The spec's metadata.portStatus cannot be a field of a resource's metadata, so it is a label.
+const (
+	LabelPortStatus = "openstack.org/portStatus" // a PortStatus
+	LabelNode       = "openstack.org/node"       // NodeLabel of the node whose port it is; on KuryrPortPools too
+	LabelPool       = "openstack.org/pool"       // the name of its KuryrPortPool
+)
+
+// Finalizer keeps an object until what it stands for has gone from the SDN. Pods and namespaces never get one.
+const Finalizer = "openstack.org/kuryr"
+
+// Condition types.
+const (
+	ConditionReady = "Ready" // it is in the SDN as the spec says
+)
+
+// Reasons of conditions, besides those of the SDN's errors.
+const (
+	ReasonReady     = "Ready"
+	ReasonPending   = "Pending"   // being made, or waiting for another object
+	ReasonExhausted = "Exhausted" // the SDN's quota, the subnet's addresses or the pool's maximum
+	ReasonInvalid   = "Invalid"   // the SDN will never take it as it is; the message names the field
+	ReasonSDN       = "SDN"       // the SDN does not answer; it is asked again
+	ReasonDeleting  = "Deleting"
+)

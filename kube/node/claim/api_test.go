@@ -1,0 +1,447 @@
+package claim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/node"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+const (
+	thisNode  = "n1"
+	thisBoot  = "5c4b7a1e-0000-4000-8000-000000000001"
+	netID     = "0b0f3d5e-1111-4000-8000-00000000000a"
+	subnetID  = "0b0f3d5e-2222-4000-8000-00000000000b"
+	namespace = "default"
+)
+
+func scheme1() *runtime.Scheme {
+	s := runtime.NewScheme()
+	if err := errors.Join(scheme.AddToScheme(s), v1.AddToScheme(s)); err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// api is an API server that can be away, fail, and lose its answers. Its own methods are the tests' way to it, which never fails.
+type api struct {
+	client.WithWatch
+
+	mu      sync.Mutex
+	away    bool
+	streams map[*stream]struct{}
+	deleted []client.Object
+	writes  int // that were asked for by daemons
+	faults  int // of 100 writes; half of them are done, and their answers lost
+	after   func()
+}
+
+func newAPI(objects ...client.Object) *api {
+	a := &api{streams: map[*stream]struct{}{}}
+	a.WithWatch = fake.NewClientBuilder().WithScheme(scheme1()).WithGlobalResourceVersionCounter().
+		WithStatusSubresource(&v1.KuryrPort{}, &v1.KuryrPortPool{}, &v1.KuryrNetwork{}, &corev1.Pod{}, &corev1.Node{}).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithIndex(&corev1.Node{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
+		WithObjects(objects...).Build()
+	return a
+}
+
+// daemon is the API as a node's daemon sees it.
+func (a *api) daemon() client.WithWatch {
+	return watchOnly{interceptor.NewClient(a.WithWatch, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, o ...client.ListOption) error {
+			if err := a.there(); err != nil {
+				return err
+			}
+			return c.List(ctx, l, o...)
+		},
+		Watch: func(ctx context.Context, c client.WithWatch, l client.ObjectList, o ...client.ListOption) (watch.Interface, error) {
+			return a.watch(ctx, c, l, o)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			return a.write(ctx, func() error {
+				if err := sameUIDAs(ctx, c, o, p); err != nil {
+					return err
+				}
+				return c.Patch(ctx, o, p, opts...)
+			})
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			return a.write(ctx, func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
+		},
+	})}
+}
+
+// watchOnly tells reflectors that lists do not come as watches.
+type watchOnly struct{ client.WithWatch }
+
+func (watchOnly) IsWatchListSemanticsUnSupported() bool { return true }
+
+// sameUIDAs refuses a patch that names another UID, as the API server does and the fake does not.
+func sameUIDAs(ctx context.Context, c client.Client, o client.Object, p client.Patch) error {
+	text, err := p.Data(o)
+	if err != nil {
+		return err
+	}
+	var asks struct{ Metadata struct{ UID types.UID } }
+	if err := json.Unmarshal(text, &asks); err != nil || asks.Metadata.UID == "" {
+		return err
+	}
+	is := o.DeepCopyObject().(client.Object)
+	if err := c.Get(ctx, client.ObjectKeyFromObject(o), is); err != nil {
+		return err
+	}
+	if is.GetUID() != asks.Metadata.UID {
+		return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("the UID in the precondition does not match"))
+	}
+	return nil
+}
+
+func (a *api) there() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.away {
+		return apierrors.NewServiceUnavailable("away")
+	}
+	return nil
+}
+
+// leave has the API server go away, or come back.
+func (a *api) leave(away bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.away = away
+	for s := range a.streams {
+		if away {
+			s.inner.Stop()
+			delete(a.streams, s)
+		}
+	}
+}
+
+func (a *api) write(ctx context.Context, do func() error) error {
+	if err := a.there(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.writes++
+	fault := a.faults > 0 && rand.IntN(100) < a.faults
+	a.mu.Unlock()
+	if fault && rand.IntN(2) == 0 {
+		return apierrors.NewInternalError(errors.New("made up, before the write"))
+	}
+	err := do()
+	if err == nil && a.after != nil {
+		a.after()
+	}
+	if fault && err == nil {
+		return apierrors.NewTimeoutError("made up, after the write", 1)
+	}
+	return err
+}
+
+func (a *api) written() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.writes
+}
+
+// stream is a watch that loses nothing between the list before it and itself: the fake begins with what happens next.
+type stream struct {
+	inner watch.Interface
+	out   chan watch.Event
+	stop  chan struct{}
+	once  sync.Once
+}
+
+func (s *stream) ResultChan() <-chan watch.Event { return s.out }
+func (s *stream) Stop()                          { s.once.Do(func() { close(s.stop); s.inner.Stop() }) }
+
+func (a *api) watch(ctx context.Context, c client.WithWatch, l client.ObjectList, opts []client.ListOption) (watch.Interface, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.away {
+		return nil, apierrors.NewServiceUnavailable("away")
+	}
+	inner, err := c.Watch(ctx, l, opts...)
+	if err != nil {
+		return nil, err
+	}
+	now := l.DeepCopyObject().(client.ObjectList)
+	if err := c.List(ctx, now); err != nil {
+		return nil, err
+	}
+	var first []watch.Event
+	there := map[types.UID]bool{}
+	err = meta.EachListItem(now, func(o runtime.Object) error {
+		there[o.(client.Object).GetUID()] = true
+		first = append(first, watch.Event{Type: watch.Modified, Object: o.DeepCopyObject()})
+		return nil
+	})
+	for _, o := range a.deleted {
+		if kind := reflect.TypeOf(o).Elem().Name(); kind+"List" == reflect.TypeOf(l).Elem().Name() && !there[o.GetUID()] {
+			first = append(first, watch.Event{Type: watch.Deleted, Object: o.DeepCopyObject()})
+		}
+	}
+	s := &stream{inner: inner, out: make(chan watch.Event), stop: make(chan struct{})}
+	a.streams[s] = struct{}{}
+	go s.forward(first)
+	return s, err
+}
+
+// forward holds back what is not taken yet: the fake's own channel must not fill up.
+func (s *stream) forward(queue []watch.Event) {
+	defer close(s.out)
+	in := s.inner.ResultChan()
+	for in != nil || len(queue) > 0 {
+		var out chan watch.Event
+		var next watch.Event
+		if len(queue) > 0 {
+			out, next = s.out, queue[0]
+		}
+		select {
+		case e, ok := <-in:
+			if !ok {
+				return
+			}
+			queue = append(queue, e)
+		case out <- next:
+			queue = queue[1:]
+		case <-s.stop:
+			return
+		}
+	}
+}
+
+// must ends the test for an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// remove deletes an object for good.
+func (a *api) remove(t testing.TB, o client.Object) {
+	t.Helper()
+	must(t, a.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+	a.mu.Lock()
+	a.deleted = append(a.deleted, o.DeepCopyObject().(client.Object))
+	a.mu.Unlock()
+	if len(o.GetFinalizers()) > 0 {
+		if o.GetDeletionTimestamp() == nil {
+			must(t, a.Delete(t.Context(), o))
+			must(t, a.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+		}
+		was := o.DeepCopyObject().(client.Object)
+		o.SetFinalizers(nil)
+		must(t, a.Patch(t.Context(), o, client.MergeFrom(was)))
+		return
+	}
+	must(t, a.Delete(t.Context(), o))
+}
+
+func (a *api) port(t testing.TB, name string) *v1.KuryrPort {
+	t.Helper()
+	p := &v1.KuryrPort{}
+	must(t, a.Get(t.Context(), client.ObjectKey{Name: name}, p))
+	return p
+}
+
+func (a *api) pod(t testing.TB, name string) *corev1.Pod {
+	t.Helper()
+	p := &corev1.Pod{}
+	must(t, a.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, p))
+	return p
+}
+
+// The objects that Raven makes.
+
+func aNetwork() *v1.KuryrNetwork {
+	return &v1.KuryrNetwork{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace + ".1", UID: "kn"},
+		Spec:       v1.KuryrNetworkSpec{Namespace: namespace, UID: "ns"},
+		Status:     v1.KuryrNetworkStatus{Network: netID, MTU: 1450, Subnets: []v1.NetworkSubnet{{ID: subnetID, CIDR: "10.1.0.0/16", Gateway: "10.1.0.1"}}},
+	}
+}
+
+func aPool() *v1.KuryrPortPool {
+	spec := v1.PoolKey(aNetwork(), thisNode)
+	spec.Batch = 1
+	return &v1.KuryrPortPool{
+		ObjectMeta: metav1.ObjectMeta{Name: v1.PoolName(spec), UID: "pool", Labels: map[string]string{v1.LabelNode: thisNode}},
+		Spec:       spec,
+		Status: v1.KuryrPortPoolStatus{Conditions: []metav1.Condition{
+			{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1.ReasonExhausted, Message: "quota of ports reached"},
+		}},
+	}
+}
+
+func portName(n int) string { return fmt.Sprintf("18f968a5-c420-4318-92d7-%012d", n) }
+
+func aPort(n int) *v1.KuryrPort {
+	return &v1.KuryrPort{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: portName(n), UID: types.UID(fmt.Sprint("port-", n)), Finalizers: []string{v1.Finalizer},
+			Labels: map[string]string{v1.LabelNode: thisNode, v1.LabelPool: aPool().Name, v1.LabelPortStatus: string(v1.PortAvailable)},
+		},
+		Spec: v1.KuryrPortSpec{
+			ID: portName(n), Active: true, Address: fmt.Sprintf("fa:16:3e:00:%02x:%02x", n>>8, n&255), Node: thisNode, Pool: aPool().Name,
+			Network: v1.PortNetwork{ID: netID, MTU: 1450, Subnets: []v1.PortSubnet{{
+				ID: subnetID, CIDR: "10.1.0.0/16", Gateway: "10.1.0.1", IPs: []string{fmt.Sprintf("10.1.%d.%d", n>>8, n&255)}, DNS: []string{"10.1.0.2"},
+				Routes: []v1.PortRoute{{Destination: "169.254.169.254/32", NextHop: "10.1.0.3"}},
+			}}},
+			VIF: v1.PortVIF{Type: sdn.VIFBridge, Details: map[string]string{sdn.DetailBridge: "br0"}},
+		},
+	}
+}
+
+func dedicated(p *v1.KuryrPort, uid string) *v1.KuryrPort {
+	p.Spec.Dedicated = types.UID(uid)
+	return p
+}
+
+func aPod(name, uid string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)}, Spec: corev1.PodSpec{NodeName: thisNode}}
+}
+
+// ask is what a container runtime asks for.
+func ask(container, pod, uid string) node.Attachment {
+	return node.Attachment{Container: container, Interface: "eth0", Namespace: "/run/netns/" + container, Pod: &node.Pod{Namespace: namespace, Name: pod, UID: uid}}
+}
+
+// world is a Claimant with an API, which can be killed and started again.
+type world struct {
+	t    testing.TB
+	api  *api
+	dir  string
+	boot string
+	wait time.Duration
+	left func(context.Context, node.Attachment) error
+	*Claimant
+	kill func()
+}
+
+func newWorld(t testing.TB, objects ...client.Object) *world {
+	w := &world{t: t, api: newAPI(append(objects, aNetwork(), aPool(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: thisNode}})...), dir: t.TempDir(), boot: thisBoot, wait: 200 * time.Millisecond}
+	w.start()
+	t.Cleanup(func() { w.kill() })
+	return w
+}
+
+// open makes a Claimant that does not run yet.
+func (w *world) open() {
+	w.t.Helper()
+	c, err := Open(Config{Client: w.api.daemon(), Node: thisNode, Network: "kuryr", Dir: w.dir, Boot: w.boot, PodWait: w.wait, Left: w.left})
+	must(w.t, err)
+	c.backoff = &wait.Backoff{Duration: 2 * time.Millisecond, Cap: 10 * time.Millisecond, Steps: 3, Factor: 2}
+	c.queue = newQueue(2*time.Millisecond, 20*time.Millisecond)
+	c.gone.queue = c.queue
+	w.Claimant = c
+}
+
+func (w *world) start() {
+	w.t.Helper()
+	w.open()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	c := w.Claimant
+	go func() { done <- c.Run(ctx) }()
+	var once sync.Once
+	w.kill = func() {
+		once.Do(func() {
+			cancel()
+			if err := <-done; err != nil {
+				w.t.Errorf("Run: %v", err)
+			}
+		})
+	}
+}
+
+// restart is the daemon's death and next life.
+func (w *world) restart() {
+	w.t.Helper()
+	w.kill()
+	w.start()
+}
+
+// settled waits until the daemon knows what the API had when it was started.
+func (w *world) begun() {
+	w.t.Helper()
+	select {
+	case <-w.ready:
+	case <-time.After(10 * time.Second):
+		w.t.Fatal("it does not begin")
+	}
+}
+
+// adds is an ADD that is answered.
+func (w *world) adds(a node.Attachment) node.Wiring {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	got, err := w.Claim(ctx, a)
+	must(w.t, err)
+	return got
+}
+
+// dels is a DEL that is answered.
+func (w *world) dels(a node.Attachment) {
+	w.t.Helper()
+	must(w.t, w.Release(context.Background(), a))
+}
+
+// eventually waits for what comes without a word to the test.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(15 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it does not come: %s", what)
+		}
+	}
+}
+
+// says waits until the API says this of a port; a pod of "" is none.
+func (w *world) says(port string, status v1.PortStatus, container string) {
+	w.t.Helper()
+	var p *v1.KuryrPort
+	defer func() {
+		if w.t.Failed() {
+			w.t.Logf("the API says %s, %+v", p.Labels[v1.LabelPortStatus], p.Status)
+		}
+	}()
+	eventually(w.t, fmt.Sprintf("port %s %s of %q", port, status, container), func() bool {
+		p = w.api.port(w.t, port)
+		is := ""
+		if p.Status.Pod != nil {
+			is = p.Status.Pod.Container
+		}
+		return labelOf(p) == status && is == container && (p.Status.PortStatus == status || status == v1.PortAvailable && p.Status.PortStatus == "")
+	})
+}

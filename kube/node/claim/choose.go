@@ -1,0 +1,163 @@
+package claim
+
+import (
+	"container/list"
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/node"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// topic is what an attachment waits for; the zero topic is nothing.
+type topic struct {
+	of   subject
+	name string
+}
+
+type subject int
+
+const (
+	ofPod     subject = iota + 1 // the pod of this namespace and name
+	ofOwn                        // the port that is made for the pod with this UID alone
+	ofNetwork                    // the namespace's network
+	ofPorts                      // a free port of the pool of this name
+)
+
+// podOf is the pod that an attachment is of; where it is not there, the error says why and the caller may wait for it.
+func (x *index) podOf(a node.Attachment) (*pod, error) {
+	name := types.NamespacedName{Namespace: a.Pod.Namespace, Name: a.Pod.Name}
+	p := x.pods[name]
+	if p == nil {
+		return nil, sdn.NotFound("pod", name)
+	}
+	if uid := types.UID(a.Pod.UID); uid != "" && uid != p.uid && uid != p.static {
+		return nil, sdn.Conflict(sdn.Stale, "pod", "K8S_POD_UID", "the pod %s has the UID %s, not %s", name, p.uid, uid)
+	}
+	return p, nil
+}
+
+// choose is a free port for the attachment. Without one the error says why, and the topic what is to be waited for; without a topic waiting is of no use.
+func (x *index) choose(a node.Attachment) (*port, *pod, topic, error) {
+	pod, err := x.podOf(a)
+	if err != nil {
+		return nil, nil, topic{ofPod, a.Pod.Namespace + "/" + a.Pod.Name}, err
+	}
+	p, t, err := x.portFor(pod, a.Want)
+	return p, pod, t, err
+}
+
+func (x *index) portFor(pod *pod, want node.Want) (*port, topic, error) {
+	for _, p := range x.dedicated[pod.uid] {
+		if x.free(p) && fits(p, want) {
+			return p, topic{}, nil
+		}
+		if p.broken != nil {
+			return nil, topic{}, p.broken
+		}
+	}
+	if pod.alone {
+		return nil, topic{ofOwn, string(pod.uid)}, sdn.Exhausted(sdn.NoPorts, "port", "the port made for the pod %s alone is not there yet", pod.name)
+	}
+	n := x.network(pod.name.Namespace)
+	if n == nil || n.Status.Network == "" || len(n.Status.Subnets) == 0 {
+		why := "it is not there yet"
+		if n != nil {
+			why = "it is being made"
+			if c := meta.FindStatusCondition(n.Status.Conditions, v1.ConditionReady); c != nil && c.Message != "" {
+				why = c.Message
+			}
+		}
+		return nil, topic{ofNetwork, pod.name.Namespace}, sdn.Exhausted(sdn.NoPorts, "network", "of the namespace %s: %s", pod.name.Namespace, why)
+	}
+	name := n.pool
+	pool := x.pool(name)
+	for e := pool.free.Front(); e != nil; e = e.Next() {
+		if p := e.Value.(*port); fits(p, want) {
+			return p, topic{}, nil
+		}
+	}
+	if err := x.taken(want); err != nil {
+		return nil, topic{}, err
+	}
+	why := "the node has no pool of it yet"
+	if pool.object != nil {
+		why = "the pool " + name + " is empty"
+		if c := meta.FindStatusCondition(pool.object.Status.Conditions, v1.ConditionReady); c != nil && c.Message != "" {
+			why += ": " + c.Message
+		}
+	}
+	return nil, topic{ofPorts, name}, sdn.Exhausted(sdn.NoPorts, "port", "on the network of the namespace %s: %s", pod.name.Namespace, why)
+}
+
+// fits tells whether a port is what the caller wants beyond that there is one.
+func fits(p *port, want node.Want) bool {
+	if want.Port != "" && want.Port != p.wiring.Port.ID || want.MAC != nil && !slices.Equal(want.MAC, p.wiring.Port.MAC) {
+		return false
+	}
+	for _, ip := range want.IPs {
+		if !slices.ContainsFunc(p.wiring.Port.Addresses, func(a sdn.Address) bool { return is(a.Addr, ip) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// is tells whether a text, with or without a length, is the address.
+func is(a netip.Addr, text string) bool {
+	if p, err := netip.ParsePrefix(text); err == nil {
+		return p.Addr() == a
+	}
+	b, err := netip.ParseAddr(text)
+	return err == nil && a == b
+}
+
+// taken is why what is wanted by name cannot be had of this node, nil where nothing is.
+func (x *index) taken(want node.Want) error {
+	if want.Port == "" {
+		return nil
+	}
+	p := x.ports[string(want.Port)]
+	switch {
+	case p == nil:
+		return sdn.NotFound("port", want.Port)
+	case !x.free(p):
+		return sdn.Conflict(sdn.InUse, "port", "id", "the port %s is another's, or on its way out", want.Port)
+	}
+	return sdn.Conflict(sdn.InUse, "port", "id", "the port %s is not of the pod's network, or made for another", want.Port)
+}
+
+// waiter is an attachment that waits for a port, in the order in which it came.
+type waiter struct {
+	ask   node.Attachment
+	topic topic
+	place *list.Element
+	why   error         // what it waits for, in words
+	done  chan struct{} // closed when it waits no longer: got is set, or why is final
+	got   *attachment
+}
+
+// waiters wait for topics, each in order. Its methods need the index's lock.
+type waiters map[topic]*list.List
+
+func (w waiters) add(n *waiter, t topic, why error) {
+	if w[t] == nil {
+		w[t] = list.New()
+	}
+	n.topic, n.why, n.place = t, why, w[t].PushBack(n)
+}
+
+func (w waiters) remove(n *waiter) {
+	if n.place == nil {
+		return
+	}
+	l := w[n.topic]
+	if l.Remove(n.place); l.Len() == 0 {
+		delete(w, n.topic)
+	}
+	n.place = nil
+}

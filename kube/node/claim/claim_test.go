@@ -1,0 +1,538 @@
+package claim
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/node"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// A warm pool serves while the API server is away; what it is to know comes when it is back.
+func TestWarmPoolNeedsNoAPI(t *testing.T) {
+	w := newWorld(t, aPort(1), aPort(2), aPod("a", "ua"), aPod("b", "ub"))
+	w.begun()
+	w.api.leave(true)
+	got := w.adds(ask("ca", "a", "ua"))
+	other := w.adds(ask("cb", "b", ""))
+	if got.Port.ID == other.Port.ID {
+		t.Fatalf("both have %s", got.Port.ID)
+	}
+	if again := w.adds(ask("ca", "a", "ua")); again.Port.ID != got.Port.ID {
+		t.Errorf("asked again it has %s, not %s", again.Port.ID, got.Port.ID)
+	}
+	if s := got.Subnets[0]; got.MTU != 1450 || s.CIDR.String() != "10.1.0.0/16" || s.Gateway.String() != "10.1.0.1" || len(s.Nameservers) != 1 || len(s.HostRoutes) != 1 ||
+		len(got.Port.Addresses) != 1 || got.Port.MAC == nil || got.Port.VIF.Details[sdn.DetailBridge] != "br0" {
+		t.Errorf("wiring %+v", got)
+	}
+	if n := w.api.written(); n != 0 {
+		t.Errorf("%d writes", n)
+	}
+	w.api.leave(false)
+	w.says(string(got.Port.ID), v1.PortBound, "ca")
+	w.says(string(other.Port.ID), v1.PortBound, "cb")
+	want := fmt.Sprintf(`/apis/openstack.org/v1/kuryrports/%s"`, got.Port.ID)
+	eventually(t, "the annotation", func() bool { return strings.Contains(w.api.pod(t, "a").Annotations[v1.AnnotationVIF], want) })
+
+	w.api.leave(true)
+	w.dels(ask("ca", "a", "ua"))
+	w.dels(ask("ca", "a", "ua"))
+	if next := w.adds(ask("ca2", "a", "ua")); next.Port.ID != got.Port.ID {
+		t.Errorf("what was freed is not used again: %s", next.Port.ID)
+	}
+	w.dels(ask("ca2", "a", "ua"))
+	w.api.leave(false)
+	w.says(string(got.Port.ID), v1.PortAvailable, "")
+	eventually(t, "the journal has the other alone", func() bool {
+		w.journal.mu.Lock()
+		defer w.journal.mu.Unlock()
+		return len(w.journal.all) == 1
+	})
+}
+
+// An attachment that asks for what cannot be is told so, by kind and field.
+func TestRefused(t *testing.T) {
+	static := aPod("static", "mirror")
+	static.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "hash"}
+	lonely := aPod("lonely", "ul")
+	lonely.Annotations = map[string]string{v1.AnnotationMAC: "fa:16:3e:00:00:09"}
+	elsewhere := aPod("elsewhere", "ue")
+	elsewhere.Namespace = "other"
+	w := newWorld(t, aPort(1), aPort(2), aPod("a", "ua"), aPod("b", "ub"), static, lonely, elsewhere)
+	w.begun()
+	w.adds(ask("ca", "a", "ua"))
+	in := func(a node.Attachment, ns string) node.Attachment { a.Pod.Namespace = ns; return a }
+	wants := func(want node.Want) node.Attachment { a := ask("cw", "b", "ub"); a.Want = want; return a }
+	for name, c := range map[string]struct {
+		ask  node.Attachment
+		is   func(error) bool
+		says string
+	}{
+		"no pod":                    {node.Attachment{Container: "x", Interface: "eth0"}, sdn.IsInvalid, "K8S_POD_NAME"},
+		"unknown pod":               {ask("x", "none", ""), sdn.IsNotFound, "default/none"},
+		"stale UID":                 {ask("x", "b", "old"), func(err error) bool { return sdn.IsConflict(err) && sdn.ReasonOf(err) == sdn.Stale }, "K8S_POD_UID"},
+		"another's container":       {ask("ca", "b", "ub"), sdn.IsConflict, "default/a"},
+		"wishes without their port": {ask("x", "lonely", "ul"), sdn.IsExhausted, "alone"},
+		"no network yet":            {in(ask("x", "elsewhere", "ue"), "other"), sdn.IsExhausted, "namespace other"},
+		"unknown port":              {wants(node.Want{Port: "none"}), sdn.IsNotFound, "none"},
+		"another's port":            {wants(node.Want{Port: sdn.ID(portName(1))}), sdn.IsConflict, portName(1)},
+		"an address none has":       {wants(node.Want{IPs: []string{"10.9.9.9"}}), sdn.IsExhausted, "pool"},
+		"bandwidth":                 {wants(node.Want{Bandwidth: sdn.Limits{IngressKbps: 1}}), sdn.IsUnsupported, "bandwidth"},
+		"published":                 {wants(node.Want{Published: []node.Published{{HostPort: 80, Port: 80}}}), sdn.IsUnsupported, "portMappings"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			_, err := w.Claim(ctx, c.ask)
+			if !c.is(err) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+	if got := w.adds(ask("cs", "static", "hash")); got.Port.ID != sdn.ID(portName(2)) {
+		t.Errorf("the static pod has %s", got.Port.ID)
+	}
+	w.dels(ask("cs", "static", "hash"))
+	if got := w.adds(wants(node.Want{IPs: []string{"10.1.0.2/16"}})); got.Port.ID != sdn.ID(portName(2)) {
+		t.Errorf("the wanted address is of %s", got.Port.ID)
+	}
+}
+
+// On an empty pool each waits for one port, in order, and who gives up takes none.
+func TestEmptyPool(t *testing.T) {
+	var pods []client.Object
+	const n = 5
+	for i := range n + 1 {
+		pods = append(pods, aPod(fmt.Sprint("p", i), fmt.Sprint("u", i)))
+	}
+	w := newWorld(t, pods...)
+	w.begun()
+	waiting := func(n int) {
+		eventually(t, fmt.Sprint(n, " wait"), func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			l := w.waiting[topic{ofPorts, aPool().Name}]
+			return l == nil && n == 0 || l != nil && l.Len() == n
+		})
+	}
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := w.Claim(short, ask("short", "p5", "u5")); !sdn.IsExhausted(err) || !strings.Contains(err.Error(), "quota of ports reached") {
+		t.Errorf("error %v", err)
+	}
+	order := make(chan int, n)
+	for i := range n {
+		go func() {
+			if _, err := w.Claim(t.Context(), ask(fmt.Sprint("c", i), fmt.Sprint("p", i), "")); err != nil {
+				t.Error(err)
+			}
+			order <- i
+		}()
+		waiting(i + 1)
+	}
+	for i := range n {
+		must(t, w.api.Create(t.Context(), aPort(i)))
+		if got := <-order; got != i {
+			t.Errorf("%d comes before %d", got, i)
+		}
+		waiting(n - i - 1)
+	}
+}
+
+// A pod of which the watch tells later than the kubelet is waited for, and so are its namespace's network and its port.
+func TestEverythingComesLate(t *testing.T) {
+	w := newWorld(t)
+	w.wait = 10 * time.Second
+	w.restart()
+	w.begun()
+	must(t, w.api.Delete(t.Context(), aNetwork()))
+	eventually(t, "no network", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.index.networks) == 0 })
+	done := make(chan error, 1)
+	go func() {
+		_, err := w.Claim(t.Context(), ask("c", "late", "ul"))
+		done <- err
+	}()
+	at := func(is subject) {
+		eventually(t, fmt.Sprint("waits for ", is), func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			for topic := range w.waiting {
+				return topic.of == is
+			}
+			return false
+		})
+	}
+	at(ofPod)
+	late := aPod("late", "ul")
+	late.Annotations = map[string]string{v1.AnnotationAddress: "10.1.0.7"}
+	must(t, w.api.Create(t.Context(), late))
+	at(ofOwn)
+	late.Annotations = nil
+	must(t, w.api.Update(t.Context(), late))
+	at(ofNetwork)
+	must(t, w.api.Create(t.Context(), aNetwork()))
+	at(ofPorts)
+	must(t, w.api.Create(t.Context(), dedicated(aPort(8), "another")))
+	must(t, w.api.Create(t.Context(), aPort(7)))
+	must(t, <-done)
+}
+
+// A port made for one pod is that one's in each of its sandboxes, and goes with it.
+func TestDedicated(t *testing.T) {
+	wisher := aPod("a", "ua")
+	wisher.Annotations = map[string]string{v1.AnnotationMAC: "fa:16:3e:00:00:01"}
+	w := newWorld(t, aPort(2), dedicated(aPort(1), "ua"), wisher)
+	w.begun()
+	for _, c := range []string{"c1", "c2"} {
+		if got := w.adds(ask(c, "a", "ua")); got.Port.ID != sdn.ID(portName(1)) {
+			t.Errorf("%s has %s", c, got.Port.ID)
+		}
+		w.says(portName(1), v1.PortBound, c)
+		if c == "c1" {
+			w.dels(ask(c, "a", "ua"))
+			w.says(portName(1), v1.PortAvailable, "")
+		}
+	}
+	must(t, w.api.Delete(t.Context(), wisher))
+	eventually(t, "the pod has gone", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.index.uids["ua"] == nil })
+	w.dels(ask("c2", "a", "ua"))
+	w.says(portName(1), v1.PortDeleting, "")
+}
+
+// A DEL for another pod's UID, or for a container that has nothing, takes nothing away.
+func TestStaleRelease(t *testing.T) {
+	w := newWorld(t, aPort(1), aPod("a", "ua"))
+	w.begun()
+	got := w.adds(ask("c", "a", "ua"))
+	w.dels(ask("c", "a", "another"))
+	w.dels(ask("other", "a", "ua"))
+	if has, err := w.Find(t.Context(), ask("c", "a", "ua")); err != nil || has.Port.ID != got.Port.ID {
+		t.Errorf("it has %s, error %v", has.Port.ID, err)
+	}
+	w.dels(ask("c", "a", "")) // a runtime that tells no UID means it
+	if _, err := w.Find(t.Context(), ask("c", "a", "")); !sdn.IsNotFound(err) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Who wants a port no more deletes it: one that is free is given up at once, and one that a pod has when the pod has gone.
+func TestGivenUp(t *testing.T) {
+	w := newWorld(t, aPort(1), aPod("a", "ua"))
+	w.begun()
+	w.adds(ask("c", "a", "ua"))
+	must(t, w.api.Create(t.Context(), aPort(2)))
+	must(t, w.api.Delete(t.Context(), aPort(1)))
+	must(t, w.api.Delete(t.Context(), aPort(2)))
+	w.says(portName(2), v1.PortDeleting, "")
+	w.says(portName(1), v1.PortBound, "c")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := w.Claim(ctx, ask("c2", "a", "ua")); !sdn.IsExhausted(err) {
+		t.Errorf("error %v", err)
+	}
+	w.dels(ask("c", "a", "ua"))
+	w.says(portName(1), v1.PortDeleting, "")
+	w.api.remove(t, aPort(1))
+	w.api.remove(t, aPort(2))
+	eventually(t, "an empty journal", func() bool { w.journal.mu.Lock(); defer w.journal.mu.Unlock(); return len(w.journal.all) == 0 })
+}
+
+// A port that is gone from the API is its pod's until that goes.
+func TestPortGoneFromAPI(t *testing.T) {
+	w := newWorld(t, aPort(1), aPod("a", "ua"))
+	w.begun()
+	got := w.adds(ask("c", "a", "ua"))
+	w.api.remove(t, aPort(1))
+	w.restart()
+	w.begun()
+	if has, err := w.Find(t.Context(), ask("c", "a", "ua")); err != nil || has.Port.ID != got.Port.ID || len(has.Subnets) != 1 {
+		t.Errorf("it has %+v, error %v", has, err)
+	}
+	w.dels(ask("c", "a", "ua"))
+	eventually(t, "an empty journal", func() bool { w.journal.mu.Lock(); defer w.journal.mu.Unlock(); return len(w.journal.all) == 0 })
+}
+
+// What was answered and not yet told when the daemon died is told by the next one, and nothing is given twice.
+func TestRestart(t *testing.T) {
+	w := newWorld(t, aPort(1), aPort(2), aPod("a", "ua"), aPod("b", "ub"))
+	w.begun()
+	a := w.adds(ask("ca", "a", "ua"))
+	w.says(string(a.Port.ID), v1.PortBound, "ca")
+	w.api.leave(true)
+	w.dels(ask("ca", "a", "ua"))
+	b := w.adds(ask("cb", "b", "ub"))
+	w.restart()
+	if has, err := w.Find(t.Context(), ask("cb", "b", "ub")); err != nil || has.Port.ID != b.Port.ID {
+		t.Fatalf("with the API away it has %s, error %v", has.Port.ID, err)
+	}
+	if err := w.Ready(t.Context(), "", ""); !sdn.IsUnavailable(err) {
+		t.Errorf("ready: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := w.Claim(ctx, ask("ca3", "a", "ua")); !sdn.IsUnavailable(err) {
+		t.Errorf("a new one before the API was seen: %v", err)
+	}
+	w.api.leave(false)
+	w.begun()
+	must(t, w.Ready(t.Context(), "", ""))
+	w.says(string(b.Port.ID), v1.PortBound, "cb")
+	w.says(string(a.Port.ID), v1.PortAvailable, "")
+}
+
+// Without its journal the daemon believes the API: what a pod of the node has stays its own, what others had is free.
+func TestLostJournal(t *testing.T) {
+	for name, lose := range map[string]func(*world){
+		"lost":   func(w *world) { w.dir = w.t.TempDir() },
+		"reboot": func(w *world) { w.boot = "5c4b7a1e-0000-4000-8000-000000000002" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, aPort(1), aPort(2), aPort(3), aPod("a", "ua"), aPod("b", "ub"), aPod("c", "uc"))
+			w.begun()
+			a, b := w.adds(ask("ca", "a", "ua")), w.adds(ask("cb", "b", "ub"))
+			w.says(string(a.Port.ID), v1.PortBound, "ca")
+			w.says(string(b.Port.ID), v1.PortBound, "cb")
+			w.kill()
+			lose(w)
+			w.api.remove(t, aPod("b", "ub"))
+			w.start()
+			w.begun()
+			w.says(string(b.Port.ID), v1.PortAvailable, "")
+			if all, err := w.Attachments(t.Context()); err != nil || len(all) != 1 || all[0].Network != "kuryr" {
+				t.Errorf("attachments %+v, error %v", all, err)
+			}
+			if c := w.adds(ask("cc", "c", "uc")); c.Port.ID == a.Port.ID {
+				t.Error("another pod has the port")
+			}
+			// The pod's next sandbox has the port, and the dead one's DEL comes late.
+			if next := w.adds(ask("ca2", "a", "ua")); next.Port.ID != a.Port.ID {
+				t.Errorf("the next sandbox has %s, not %s", next.Port.ID, a.Port.ID)
+			}
+			w.dels(ask("ca", "a", "ua"))
+			w.says(string(a.Port.ID), v1.PortBound, "ca2")
+			folders, err := os.ReadDir(w.dir)
+			if err != nil || len(folders) != 1 {
+				t.Errorf("journals %v, error %v", folders, err)
+			}
+			w.restart()
+			w.begun()
+			if has, err := w.Find(t.Context(), ask("ca2", "a", "ua")); err != nil || has.Port.ID != a.Port.ID {
+				t.Errorf("after another start it has %s, error %v", has.Port.ID, err)
+			}
+		})
+	}
+}
+
+// What a pod leaves that goes without a DEL is taken away when its network namespace has gone.
+func TestGoneWithoutDel(t *testing.T) {
+	w := newWorld(t, aPort(1), aPod("a", "ua"))
+	left := make(chan node.Attachment, 8)
+	w.left = func(ctx context.Context, a node.Attachment) error {
+		left <- a
+		return w.Release(ctx, a)
+	}
+	w.restart()
+	w.begun()
+	netns := filepath.Join(t.TempDir(), "cni-1")
+	must(t, os.WriteFile(netns, nil, 0o600))
+	a := ask("c", "a", "ua")
+	a.Namespace = netns
+	got := w.adds(a)
+	w.says(string(got.Port.ID), v1.PortBound, "c")
+	w.api.remove(t, aPod("a", "ua"))
+	eventually(t, "the namespace is watched", func() bool { w.gone.mu.Lock(); defer w.gone.mu.Unlock(); return len(w.gone.waiting) == 1 })
+	if _, err := w.Find(t.Context(), a); err != nil {
+		t.Errorf("the port went before the namespace: %v", err)
+	}
+	must(t, os.Remove(netns))
+	if gone := <-left; gone.Container != "c" {
+		t.Errorf("%+v was left", gone)
+	}
+	w.says(string(got.Port.ID), v1.PortAvailable, "")
+}
+
+// What people change by hand is set right.
+func TestChangedByHand(t *testing.T) {
+	w := newWorld(t, aPort(1), aPort(2), aPod("a", "ua"))
+	w.begun()
+	got := w.adds(ask("c", "a", "ua"))
+	w.says(string(got.Port.ID), v1.PortBound, "c")
+	for _, n := range []int{1, 2} {
+		p := w.api.port(t, portName(n))
+		is := p.Labels[v1.LabelPortStatus]
+		p.Labels[v1.LabelPortStatus] = map[string]string{string(v1.PortAvailable): string(v1.PortBound), string(v1.PortBound): string(v1.PortAvailable)}[is]
+		must(t, w.api.Update(t.Context(), p))
+	}
+	pod := w.api.pod(t, "a")
+	pod.Annotations = map[string]string{v1.AnnotationVIF: "mine"}
+	must(t, w.api.Update(t.Context(), pod))
+	w.says(portName(1), v1.PortBound, "c")
+	w.says(portName(2), v1.PortAvailable, "")
+	eventually(t, "the annotation", func() bool { return strings.Contains(w.api.pod(t, "a").Annotations[v1.AnnotationVIF], portName(1)) })
+}
+
+// A node that an administrator has given to Raven has no second claimant.
+func TestRavenClaims(t *testing.T) {
+	w := newWorld(t, aPort(1), aPod("a", "ua"))
+	w.begun()
+	n := &corev1.Node{}
+	must(t, w.api.Get(t.Context(), client.ObjectKey{Name: thisNode}, n))
+	n.Labels = map[string]string{v1.LabelClaimant: v1.ClaimantRaven}
+	must(t, w.api.Update(t.Context(), n))
+	eventually(t, "not ready", func() bool { return sdn.IsUnavailable(w.Ready(t.Context(), "", "")) })
+	if _, err := w.Claim(t.Context(), ask("c", "a", "ua")); !sdn.IsUnavailable(err) || !strings.Contains(err.Error(), v1.LabelClaimant) {
+		t.Errorf("error %v", err)
+	}
+	// What Raven writes stays, and is kept when a daemon takes over.
+	p := w.api.port(t, portName(1))
+	p.Labels[v1.LabelPortStatus] = string(v1.PortBound)
+	must(t, w.api.Update(t.Context(), p))
+	p.Status = v1.KuryrPortStatus{PortStatus: v1.PortBound, Pod: &v1.PortPod{Namespace: namespace, Name: "a", UID: "ua", Interface: "eth0"}}
+	must(t, w.api.Status().Update(t.Context(), p))
+	must(t, w.api.Create(t.Context(), aPort(2)))
+	eventually(t, "both ports are seen", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.index.ports) == 2 })
+	must(t, w.api.Get(t.Context(), client.ObjectKey{Name: thisNode}, n))
+	n.Labels = nil
+	must(t, w.api.Update(t.Context(), n))
+	eventually(t, "ready", func() bool { return w.Ready(t.Context(), "", "") == nil })
+	eventually(t, "it is taken over", func() bool { _, err := w.Find(t.Context(), ask("any", "a", "")); return err == nil })
+	w.says(portName(1), v1.PortBound, "")
+	must(t, w.api.Create(t.Context(), aPod("b", "ub")))
+	if got := w.adds(ask("cb", "b", "ub")); got.Port.ID != sdn.ID(portName(2)) {
+		t.Errorf("another pod has %s", got.Port.ID)
+	}
+	w.dels(ask("any", "a", "ua"))
+	w.says(portName(1), v1.PortAvailable, "")
+}
+
+// A pod that is made again under its name has a port of its own, and the one before keeps its own until its DEL.
+func TestSameNameAgain(t *testing.T) {
+	w := newWorld(t, aPort(1), aPort(2), aPod("a", "u1"))
+	w.begun()
+	first := w.adds(ask("c1", "a", "u1"))
+	w.api.remove(t, aPod("a", "u1"))
+	must(t, w.api.Create(t.Context(), aPod("a", "u2")))
+	second := w.adds(ask("c2", "a", "u2"))
+	if first.Port.ID == second.Port.ID {
+		t.Error("both have one port")
+	}
+	w.says(string(second.Port.ID), v1.PortBound, "c2")
+	eventually(t, "the annotation", func() bool {
+		return strings.Contains(w.api.pod(t, "a").Annotations[v1.AnnotationVIF], string(second.Port.ID))
+	})
+}
+
+// A disk that is full lets nobody claim, and everybody give back.
+func TestFullDisk(t *testing.T) {
+	w := newWorld(t, aPort(1), aPort(2), aPod("a", "ua"))
+	w.begun()
+	w.adds(ask("c", "a", "ua"))
+	blocked := filepath.Join(w.dir, thisBoot, key{"x", "eth0"}.name()+".json.tmp")
+	must(t, os.Mkdir(blocked, 0o700)) // no file can be written there
+	if _, err := w.Claim(t.Context(), ask("x", "a", "ua")); !sdn.IsOfHost(err) {
+		t.Fatalf("error %v", err)
+	}
+	w.dels(ask("x", "a", "ua"))
+	must(t, os.Remove(blocked))
+	w.adds(ask("x", "a", "ua"))
+}
+
+// Many at once get each one of their own.
+func TestAtOnce(t *testing.T) {
+	const n = 30
+	var objects []client.Object
+	for i := range n {
+		objects = append(objects, aPort(i), aPod(fmt.Sprint("p", i), fmt.Sprint("u", i)))
+	}
+	w := newWorld(t, objects...)
+	w.api.faults = 20
+	w.begun()
+	for range 2 {
+		var mu sync.Mutex
+		has := map[sdn.ID]int{}
+		var all sync.WaitGroup
+		for i := range n {
+			all.Go(func() {
+				got := w.adds(ask(fmt.Sprint("c", i), fmt.Sprint("p", i), ""))
+				mu.Lock()
+				has[got.Port.ID]++
+				mu.Unlock()
+			})
+		}
+		all.Wait()
+		if len(has) != n {
+			t.Errorf("%d ports for %d pods", len(has), n)
+		}
+		for i := range n {
+			w.says(portName(i), v1.PortBound, holder(w, portName(i)))
+		}
+		for i := range n {
+			all.Go(func() { w.dels(ask(fmt.Sprint("c", i), fmt.Sprint("p", i), "")) })
+		}
+		all.Wait()
+		for i := range n {
+			w.says(portName(i), v1.PortAvailable, "")
+		}
+	}
+}
+
+// holder is the container that has a port.
+func holder(w *world, port string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if a := w.index.holders[port]; a != nil {
+		return a.Attachment.Container
+	}
+	return ""
+}
+
+// What cannot be plugged is told of by its field, and is nobody's.
+func TestBrokenSpec(t *testing.T) {
+	for field, spoil := range map[string]func(*v1.KuryrPortSpec){
+		"spec.address":                            func(s *v1.KuryrPortSpec) { s.Address = "x" },
+		"spec.network.subnets.cidr":               func(s *v1.KuryrPortSpec) { s.Network.Subnets[0].CIDR = "x" },
+		"spec.network.subnets.ips":                func(s *v1.KuryrPortSpec) { s.Network.Subnets[0].IPs = []string{"x"} },
+		"spec.network.subnets.gateway":            func(s *v1.KuryrPortSpec) { s.Network.Subnets[0].Gateway = "x" },
+		"spec.network.subnets.dns":                func(s *v1.KuryrPortSpec) { s.Network.Subnets[0].DNS = []string{"x"} },
+		"spec.network.subnets.routes.destination": func(s *v1.KuryrPortSpec) { s.Network.Subnets[0].Routes[0].Destination = "x" },
+		"spec.network.subnets.routes.nextHop":     func(s *v1.KuryrPortSpec) { s.Network.Subnets[0].Routes[0].NextHop = "x" },
+	} {
+		p := dedicated(aPort(1), "ua")
+		spoil(&p.Spec)
+		x := newIndex(thisNode)
+		x.setPort(p)
+		x.setPod(aPod("a", "ua"))
+		if _, _, _, err := x.choose(ask("c", "a", "ua")); !sdn.IsInvalid(err) || sdn.FieldOf(err) != field {
+			t.Errorf("%s: error %v", field, err)
+		}
+	}
+}
+
+// An older word of a port than the one that is known is passed over.
+func TestOlderVersion(t *testing.T) {
+	x := newIndex(thisNode)
+	at := func(version string, status v1.PortStatus) *v1.KuryrPort {
+		p := aPort(1)
+		p.ResourceVersion, p.Labels[v1.LabelPortStatus] = version, string(status)
+		return p
+	}
+	x.setPort(at("10", v1.PortAvailable))
+	x.setPort(at("9", v1.PortBound))
+	if is := labelOf(x.ports[portName(1)].object); is != v1.PortAvailable {
+		t.Errorf("it is %s", is)
+	}
+	x.setPort(at("11", v1.PortDeleting))
+	if x.pool(aPool().Name).free.Len() != 0 {
+		t.Error("a port on its way out is free")
+	}
+}

@@ -1,0 +1,192 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kuryr/kuryr/internal/namedlock"
+	"github.com/kuryr/kuryr/kube/node"
+)
+
+// DefaultPodWait is how long the watch may be behind the kubelet, which knows of a pod before.
+const DefaultPodWait = 5 * time.Second
+
+// Config says whose ports a Claimant gives.
+type Config struct {
+	// Client is of the API server. Its scheme has package v1 and the core types.
+	Client client.WithWatch
+	// Node is the own node's name.
+	Node string
+	// Network is the conflist's name, for attachments of which the API alone knows.
+	Network string
+	// Dir is the folder of the journal. It has to outlive the process, not the boot: one in memory, below /run, is the fastest, and one on a disk does no harm.
+	Dir string
+	// Boot names this boot of the machine; "" asks the kernel.
+	Boot string
+	// PodWait is how long Claim waits for a pod that is not there or has another UID; 0 is DefaultPodWait.
+	PodWait time.Duration
+	// Left unplugs and releases what the container runtime will not take away any more: its pod has gone, and so has its network namespace. It is called again after an error.
+	// nil is Release alone, for who plugs nothing.
+	Left func(ctx context.Context, a node.Attachment) error
+	Log  *slog.Logger
+
+	backoff *wait.Backoff // of watches that fail; nil is client-go's
+}
+
+// Claimant gives the pods of a node their ports. It is a node.Source, whose methods may be called as soon as it is there; Claim waits until Run has seen the API.
+type Claimant struct {
+	Config
+	journal *journal
+	queue   workqueue.TypedRateLimitingInterface[task]
+	turn    namedlock.Locks // by the record's name
+	gone    *departures
+	ready   chan struct{} // closed when the index is whole and the API's claims are in the journal
+
+	mu      sync.Mutex
+	index   *index
+	waiting waiters
+}
+
+var (
+	_ node.Source = (*Claimant)(nil)
+	_ node.Prober = (*Claimant)(nil)
+)
+
+// Open reads the journal. What of it cannot be read is logged: the API tells of those attachments, if it knew of them. The error is of the folder.
+func Open(c Config) (*Claimant, error) {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.PodWait == 0 {
+		c.PodWait = DefaultPodWait
+	}
+	j, err := openJournal(c.Dir, c.Boot)
+	if j == nil {
+		return nil, err
+	}
+	if err != nil {
+		c.Log.Error("the journal of claims cannot be read in whole", "err", err)
+	}
+	s := &Claimant{
+		Config: c, journal: j, index: newIndex(c.Node), waiting: waiters{},
+		queue: newQueue(firstRetry, lastRetry), ready: make(chan struct{}),
+	}
+	if s.Left == nil {
+		s.Left = s.Release
+	}
+	if s.gone, err = newDepartures(s.queue); err != nil {
+		return nil, err
+	}
+	return s, s.recall()
+}
+
+// recall takes the journal into the index. Where two records have one port, a kill came between the one's end and the other's beginning, and the newer counts.
+func (c *Claimant) recall() error {
+	for k, r := range c.journal.all {
+		if r.Released {
+			in(c.index.owed, r.Port.ID)[k] = struct{}{}
+			continue
+		}
+		if other := c.index.holders[r.Port.ID]; other != nil {
+			older := r
+			if other.Adopted {
+				older = other.record
+				c.index.detach(other)
+			}
+			if err := c.journal.release(older); err != nil {
+				return err
+			}
+			in(c.index.owed, r.Port.ID)[keyOf(older.Attachment)] = struct{}{}
+			if !other.Adopted {
+				continue
+			}
+		}
+		w, err := wiringOf(&r.Port)
+		if err != nil {
+			return fmt.Errorf("journal of claims: %w", err)
+		}
+		a := &attachment{record: r, wiring: w}
+		c.index.hold(a)
+		c.index.attach(a)
+	}
+	return nil
+}
+
+// Run watches the API and writes to it until ctx ends; then it returns nil. An API server that is away is waited for.
+func (c *Claimant) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	feeds := c.feeds()
+	for _, f := range feeds {
+		g.Go(func() error { f.Run(ctx); return nil })
+	}
+	g.Go(func() error { return c.gone.run(ctx) })
+	g.Go(func() error {
+		<-ctx.Done()
+		c.queue.ShutDown()
+		return nil
+	})
+	g.Go(func() error {
+		for _, f := range feeds {
+			select {
+			case <-f.Synced():
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		if err := c.begin(ctx); err != nil {
+			return err
+		}
+		for range writers {
+			g.Go(func() error { c.write(ctx); return nil })
+		}
+		return nil
+	})
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// Started is closed when Claims are let through, which is when container runtimes may be told of the network.
+func (c *Claimant) Started() <-chan struct{} { return c.ready }
+
+// begin compares the journal with the API, once both are known, and lets Claims through.
+func (c *Claimant) begin(ctx context.Context) error {
+	c.mu.Lock()
+	var unknown []string
+	for name, p := range c.index.ports {
+		if c.index.unknown(p) {
+			unknown = append(unknown, name)
+		}
+		c.queue.Add(task{port: name})
+	}
+	for name := range c.index.owed {
+		c.queue.Add(task{port: name})
+	}
+	for uid, all := range c.index.ofPod {
+		for k, a := range all {
+			if c.index.uids[uid] == nil {
+				c.queue.Add(task{gone: k})
+			} else {
+				c.queue.Add(task{pod: podName(a)})
+			}
+		}
+	}
+	c.mu.Unlock()
+	for _, name := range unknown {
+		if err := c.adopt(ctx, name); err != nil {
+			return err
+		}
+	}
+	close(c.ready)
+	return nil
+}

@@ -1,0 +1,356 @@
+package claim
+
+import (
+	"container/list"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/node"
+)
+
+// index is all that is known of the node, by what it is asked for. It does no input nor output and has no lock: its user has one.
+type index struct {
+	node  string
+	raven bool // the node is labelled as one whose ports Raven claims
+
+	ports     map[string]*port                  // by name
+	dedicated map[types.UID]map[string]*port    // those made for one pod, by its UID
+	pools     map[string]*pool                  // by name
+	pods      map[types.NamespacedName]*pod     //
+	uids      map[types.UID]*pod                //
+	networks  map[string]map[string]*network    // by namespace and name
+	attached  map[key]*attachment               // who has a port, written down
+	ofPod     map[types.UID]map[key]*attachment // the same by pod
+	adopted   map[interfaceOf]*attachment       // those of them whose container nobody has seen on this boot
+	holders   map[string]*attachment            // by port's name; some not yet written down
+	owed      map[string]map[key]struct{}       // by port's name: who gave it back, where the API may not know yet
+}
+
+// interfaceOf is an interface of a pod, whichever of the pod's sandboxes it is in.
+type interfaceOf struct {
+	uid   types.UID
+	iface string
+}
+
+// attachment is a record in memory.
+type attachment struct {
+	record
+	wiring  node.Wiring
+	written bool // in the journal
+}
+
+type port struct {
+	object *v1.KuryrPort
+	wiring node.Wiring
+	broken error         // the spec cannot be plugged
+	place  *list.Element // in its pool's free ports, nil where it is not there
+}
+
+type pool struct {
+	object *v1.KuryrPortPool // nil until it is seen
+	free   *list.List        // of *port; the one that was free the longest first, so that addresses rest between two pods
+}
+
+// network is a namespace's, with the name of the pool that its pods get ports of.
+type network struct {
+	*v1.KuryrNetwork
+	pool string
+}
+
+// pod is what is kept of a pod.
+type pod struct {
+	name       types.NamespacedName
+	uid        types.UID
+	static     types.UID // what the kubelet calls a static pod, whose mirror in the API has another UID
+	alone      bool      // it waits for a port of its own
+	ended      bool      // its containers have ended for good
+	leaving    bool      // it is being deleted
+	annotation string
+}
+
+func newIndex(node string) *index {
+	return &index{
+		node:  node,
+		ports: map[string]*port{}, dedicated: map[types.UID]map[string]*port{},
+		pools: map[string]*pool{},
+		pods:  map[types.NamespacedName]*pod{}, uids: map[types.UID]*pod{},
+		networks: map[string]map[string]*network{},
+		attached: map[key]*attachment{}, ofPod: map[types.UID]map[key]*attachment{}, adopted: map[interfaceOf]*attachment{},
+		holders: map[string]*attachment{}, owed: map[string]map[key]struct{}{},
+	}
+}
+
+// in is the map within a map, made where there is none.
+func in[K, L comparable, V any](m map[K]map[L]V, k K) map[L]V {
+	if m[k] == nil {
+		m[k] = map[L]V{}
+	}
+	return m[k]
+}
+
+// out removes an element of a map within a map.
+func out[K, L comparable, V any](m map[K]map[L]V, k K, l L) {
+	if delete(m[k], l); len(m[k]) == 0 {
+		delete(m, k)
+	}
+}
+
+// setPort takes in a KuryrPort as the API tells it, and says what waiters may now go on. An older version than the one that is known is passed over.
+func (x *index) setPort(o *v1.KuryrPort) topic {
+	if o.Spec.Node != x.node {
+		return topic{}
+	}
+	p := x.ports[o.Name]
+	if p == nil {
+		p = &port{}
+		x.ports[o.Name] = p
+	} else if cmp, err := resourceversion.CompareResourceVersion(o.ResourceVersion, p.object.ResourceVersion); err == nil && cmp <= 0 && o.UID == p.object.UID {
+		return topic{}
+	}
+	p.object = o
+	p.wiring, p.broken = wiringOf(&o.Spec)
+	if o.Spec.Dedicated != "" {
+		in(x.dedicated, o.Spec.Dedicated)[o.Name] = p
+	}
+	return x.settle(p)
+}
+
+func (x *index) dropPort(name string) {
+	p := x.ports[name]
+	if p == nil {
+		return
+	}
+	delete(x.ports, name)
+	out(x.dedicated, p.object.Spec.Dedicated, name)
+	x.settle(p)
+}
+
+// settle puts a port among the free ones of its pool or takes it out, and says who may want it.
+func (x *index) settle(p *port) topic {
+	free := x.ports[p.object.Name] == p && x.free(p)
+	s := &p.object.Spec
+	if free && s.Dedicated != "" {
+		return topic{ofOwn, string(s.Dedicated)}
+	}
+	switch l := x.pool(s.Pool).free; {
+	case free && p.place == nil:
+		p.place = l.PushBack(p)
+		return topic{ofPorts, s.Pool}
+	case !free && p.place != nil:
+		l.Remove(p.place)
+		p.place = nil
+	}
+	return topic{}
+}
+
+// free tells whether the port may be claimed. A port that was given back is free before the API tells so.
+func (x *index) free(p *port) bool {
+	o := p.object
+	if p.broken != nil || x.holders[o.Name] != nil || o.DeletionTimestamp != nil {
+		return false
+	}
+	switch labelOf(o) {
+	case v1.PortAvailable:
+		return true
+	case v1.PortBound:
+		return len(x.owed[o.Name]) > 0 && !x.unwanted(p)
+	}
+	return false
+}
+
+// unwanted tells of a port that comes back that it is not to be used again.
+func (x *index) unwanted(p *port) bool {
+	o := p.object
+	if o.DeletionTimestamp != nil || labelOf(o) == v1.PortDeleting {
+		return true
+	}
+	if o.Spec.Dedicated == "" {
+		return false
+	}
+	// The port made for one pod waits for that one's next sandbox.
+	pod := x.uids[o.Spec.Dedicated]
+	return pod == nil || pod.ended || pod.leaving
+}
+
+func labelOf(o *v1.KuryrPort) v1.PortStatus { return v1.PortStatus(o.Labels[v1.LabelPortStatus]) }
+
+func (x *index) pool(name string) *pool {
+	if x.pools[name] == nil {
+		x.pools[name] = &pool{free: list.New()}
+	}
+	return x.pools[name]
+}
+
+func (x *index) setPool(o *v1.KuryrPortPool) topic {
+	if o.Spec.Node != x.node {
+		return topic{}
+	}
+	x.pool(o.Name).object = o
+	return topic{ofPorts, o.Name}
+}
+
+func (x *index) dropPool(name string) {
+	if p := x.pools[name]; p != nil {
+		if p.object = nil; p.free.Len() == 0 {
+			delete(x.pools, name)
+		}
+	}
+}
+
+func (x *index) setNetwork(o *v1.KuryrNetwork) topic {
+	in(x.networks, o.Spec.Namespace)[o.Name] = &network{KuryrNetwork: o, pool: v1.PoolName(v1.PoolKey(o, x.node))}
+	return topic{ofNetwork, o.Spec.Namespace}
+}
+
+func (x *index) dropNetwork(namespace, name string) { out(x.networks, namespace, name) }
+
+// network is a namespace's: of several, which are of namespaces deleted and made again, the newest.
+func (x *index) network(namespace string) *network {
+	var best *network
+	for _, n := range x.networks[namespace] {
+		if n.DeletionTimestamp == nil && (best == nil || best.CreationTimestamp.Before(&n.CreationTimestamp)) {
+			best = n
+		}
+	}
+	return best
+}
+
+// setPod takes in a pod. Another of that name that was there has gone: its UID is given.
+func (x *index) setPod(o *corev1.Pod) (t topic, gone types.UID) {
+	name := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
+	if o.Spec.NodeName != x.node {
+		return topic{}, ""
+	}
+	if old := x.pods[name]; old != nil && old.uid != o.UID {
+		gone = old.uid
+		delete(x.uids, gone)
+	}
+	p := &pod{
+		name: name, uid: o.UID, static: types.UID(o.Annotations[corev1.MirrorPodAnnotationKey]),
+		alone:      v1.HasWishes(o.Annotations),
+		ended:      o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed,
+		leaving:    o.DeletionTimestamp != nil,
+		annotation: o.Annotations[v1.AnnotationVIF],
+	}
+	x.pods[name], x.uids[o.UID] = p, p
+	return topic{ofPod, name.String()}, gone
+}
+
+// dropPod forgets a pod, and tells the UID that it had.
+func (x *index) dropPod(name types.NamespacedName) types.UID {
+	p := x.pods[name]
+	if p == nil {
+		return ""
+	}
+	delete(x.pods, name)
+	delete(x.uids, p.uid)
+	return p.uid
+}
+
+// hold says that the attachment has its port. It is not yet written down.
+func (x *index) hold(a *attachment) {
+	x.holders[a.Port.ID] = a
+	x.resettle(a.Port.ID)
+}
+
+// attach says that what holds a port is written down.
+func (x *index) attach(a *attachment) {
+	a.written = true
+	k := keyOf(a.Attachment)
+	x.attached[k] = a
+	in(x.ofPod, a.UID)[k] = a
+	if a.Adopted {
+		x.adopted[interfaceOf{a.UID, k.iface}] = a
+	}
+}
+
+// detach says that the attachment has its port no longer. What was written down of it is owed to the API.
+func (x *index) detach(a *attachment) topic {
+	k := keyOf(a.Attachment)
+	if x.attached[k] == a {
+		delete(x.attached, k)
+		out(x.ofPod, a.UID, k)
+		in(x.owed, a.Port.ID)[k] = struct{}{}
+	}
+	if of := (interfaceOf{a.UID, k.iface}); x.adopted[of] == a {
+		delete(x.adopted, of)
+	}
+	if x.holders[a.Port.ID] == a {
+		delete(x.holders, a.Port.ID)
+	}
+	return x.resettle(a.Port.ID)
+}
+
+func (x *index) resettle(name string) topic {
+	if p := x.ports[name]; p != nil {
+		return x.settle(p)
+	}
+	return topic{}
+}
+
+// unknown tells whether the API has a pod for the port of which the journal knows nothing.
+func (x *index) unknown(p *port) bool {
+	o := p.object
+	if x.raven || labelOf(o) != v1.PortBound || o.Status.Pod == nil || x.holders[o.Name] != nil || len(x.owed[o.Name]) > 0 {
+		return false
+	}
+	has := x.attached[key{containerOf(o.Status.Pod), o.Status.Pod.Interface}]
+	pod := x.uids[o.Status.Pod.UID]
+	return has == nil && pod != nil && !pod.ended
+}
+
+// containerOf is the container that a port's status tells of. Where Raven claimed the port nobody knew it, and it goes by its pod.
+func containerOf(p *v1.PortPod) string {
+	if p.Container == "" {
+		return unnamed + string(p.UID)
+	}
+	return p.Container
+}
+
+// unnamed begins what stands for a container that nobody knew; no container's id does.
+const unnamed = "pod:"
+
+// find is what has a port for the attachment, also where Raven claimed it and did not know the container.
+func (x *index) find(a node.Attachment) *attachment {
+	if has := x.attached[keyOf(a)]; has != nil || a.Pod == nil || len(x.adopted) == 0 {
+		return has
+	}
+	pod, err := x.podOf(a)
+	uid := types.UID(a.Pod.UID)
+	if err == nil {
+		uid = pod.uid
+	}
+	return x.attached[key{unnamed + string(uid), a.Interface}]
+}
+
+// want is what the API is to say of a port; not ok for what is Raven's to say.
+func (x *index) want(p *port) (status v1.PortStatus, of *v1.PortPod, ok bool) {
+	o := p.object
+	if a := x.holders[o.Name]; a != nil {
+		return v1.PortBound, a.portPod(), a.written
+	}
+	switch label := labelOf(o); {
+	case x.raven:
+		return "", nil, false
+	case label == v1.PortDeleting, o.DeletionTimestamp != nil, label == v1.PortBound && x.unwanted(p):
+		return v1.PortDeleting, nil, true // the answer to whoever gives the port up
+	case label == v1.PortBound, label == v1.PortAvailable:
+		return v1.PortAvailable, nil, true
+	}
+	return "", nil, false
+}
+
+func (a *attachment) portPod() *v1.PortPod {
+	pp := &v1.PortPod{
+		UID: a.UID, Container: strings.TrimPrefix(a.Attachment.Container, unnamed+string(a.UID)), Interface: a.Attachment.Interface, Since: metav1.NewTime(a.Since),
+	}
+	if a.Attachment.Pod != nil {
+		pp.Namespace, pp.Name = a.Attachment.Pod.Namespace, a.Attachment.Pod.Name
+	}
+	return pp
+}

@@ -1,0 +1,67 @@
+package raven
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// audit compares the pool's ports with the SDN's, where it is time: an SDN tells nobody of a port that was deleted behind Raven's back, nor does Kubernetes of one whose object
+// was torn out with its finalizer. It asks for the ports of this pool alone.
+func (w *poolWork) audit(ctx context.Context) error {
+	last := w.memory.audited(w.name)
+	due := w.memory.suspect(w.name)
+	if last.IsZero() { // at the start nothing is asked: the first look comes when its time has come
+		w.memory.setAudited(w.name, w.now())
+	} else if w.cfg.Audit > 0 && w.now().Sub(last) >= w.cfg.Audit {
+		due = true
+	}
+	if !due || len(w.pool.Status.Pending) > 0 {
+		return nil
+	}
+	there := map[sdn.ID]bool{}
+	var orphans []sdn.ID
+	err := w.ask(ctx, func(ctx context.Context) error {
+		for port, err := range w.sdn.FindPorts(ctx, sdn.PortQuery{Devices: []string{w.name}}) {
+			if err != nil {
+				return err
+			}
+			there[port.ID] = true
+			if !port.Foreign && port.Key.Kind == v1.KeyKindPort && !slices.ContainsFunc(w.ports, func(p *v1.KuryrPort) bool { return p.Name == string(port.ID) }) {
+				orphans = append(orphans, port.ID)
+			}
+		}
+		if len(orphans) == 0 {
+			return nil
+		}
+		return w.sdn.DeletePorts(ctx, orphans)
+	})
+	if err != nil {
+		w.memory.suspects(w.name)
+		return err
+	}
+	w.memory.setAudited(w.name, w.now())
+	if len(orphans) > 0 {
+		w.warn(w.pool, eventFailed, "Audit", "%d ports of the SDN that no KuryrPort stood for are deleted", len(orphans))
+	}
+	for _, p := range w.ports {
+		if !there[sdn.ID(p.Spec.ID)] && p.DeletionTimestamp.IsZero() {
+			w.warn(p, eventFailed, "Audit", "the SDN has the port no more: it is given up")
+			if err := w.giveUp(ctx, p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// auditIn is when the next look at the SDN is due; 0 is never.
+func (w *poolWork) auditIn() time.Duration {
+	if w.cfg.Audit == 0 {
+		return 0
+	}
+	return max(w.memory.audited(w.name).Add(w.cfg.Audit).Sub(w.now()), time.Second)
+}

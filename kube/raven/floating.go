@@ -1,0 +1,58 @@
+package raven
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// float gives single pods' ports the floating IPs that they are to have. The port's object says so before there is one.
+func (w *poolWork) float(ctx context.Context) error {
+	var errs []error
+	for _, p := range w.ports {
+		wanted := p.Annotations[v1.AnnotationFloatingIP]
+		if wanted == "" || p.Spec.Dedicated == "" || p.Annotations[v1.AnnotationFloatingAddress] != "" || !p.DeletionTimestamp.IsZero() {
+			continue
+		}
+		pod := w.pod(p.Spec.Dedicated)
+		spec := sdn.FloatingIPSpec{
+			Base:    w.base(v1.KeyKindFloatingIP, string(p.Spec.Dedicated), "kuryr-pod", w.pool.Spec.ProjectID),
+			Network: w.ground.public, Target: sdn.Target{Port: sdn.ID(p.Spec.ID)},
+		}
+		if wanted != anyFloating {
+			spec.Address, _ = netip.ParseAddr(wanted) // it was checked; an invalid one is any
+		}
+		var made sdn.FloatingIP
+		err := w.ask(ctx, func(ctx context.Context) (err error) { made, err = w.sdn.EnsureFloatingIP(ctx, spec); return err })
+		if err != nil {
+			if pod != nil {
+				w.warn(pod, eventFailed, "FloatingIP", "%s", oneLine(err))
+			}
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, w.change(ctx, p, func() { p.Annotations[v1.AnnotationFloatingAddress] = made.Address.String() }))
+		if pod != nil {
+			w.tell(pod, eventMade, "FloatingIP", "the pod has the floating IP %s", made.Address)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sink deletes the floating IP of a single pod's port.
+func (w *poolWork) sink(ctx context.Context, p *v1.KuryrPort) error {
+	if p.Annotations[v1.AnnotationFloatingIP] == "" {
+		return nil
+	}
+	return w.ask(ctx, func(ctx context.Context) error {
+		key := w.key(v1.KeyKindFloatingIP, string(p.Spec.Dedicated))
+		found, ok, err := sdn.First(w.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}))
+		if err != nil || !ok {
+			return err
+		}
+		return w.sdn.DeleteFloatingIP(ctx, found.ID)
+	})
+}

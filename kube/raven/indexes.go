@@ -1,0 +1,89 @@
+package raven
+
+import (
+	"context"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Names of the cache's indexes, by which everything is found without a look at all there is.
+const (
+	byNode      = "node"      // pods and pools
+	byPool      = "pool"      // ports
+	byPod       = "pod"       // ports: the UID of the pod that they are bound or dedicated to
+	byNamespace = "namespace" // networks
+	byNetwork   = "network"   // pools and networks: the SDN's id
+)
+
+// index is one index of the cache.
+type index struct {
+	of     client.Object
+	name   string
+	values client.IndexerFunc
+}
+
+var indexes = []index{
+	{&corev1.Pod{}, byNode, func(o client.Object) []string { return some(o.(*corev1.Pod).Spec.NodeName) }},
+	{&v1.KuryrPortPool{}, byNode, func(o client.Object) []string { return some(o.(*v1.KuryrPortPool).Spec.Node) }},
+	{&v1.KuryrPortPool{}, byNetwork, func(o client.Object) []string { return some(o.(*v1.KuryrPortPool).Spec.Network) }},
+	{&v1.KuryrPort{}, byPool, func(o client.Object) []string { return some(o.(*v1.KuryrPort).Spec.Pool) }},
+	{&v1.KuryrPort{}, byPod, func(o client.Object) []string {
+		p := o.(*v1.KuryrPort)
+		uids := some(string(p.Spec.Dedicated))
+		if p.Status.Pod != nil && p.Status.Pod.UID != p.Spec.Dedicated {
+			uids = append(uids, string(p.Status.Pod.UID))
+		}
+		return uids
+	}},
+	{&v1.KuryrNetwork{}, byNamespace, func(o client.Object) []string { return some(o.(*v1.KuryrNetwork).Spec.Namespace) }},
+	{&v1.KuryrNetwork{}, byNetwork, func(o client.Object) []string { return some(o.(*v1.KuryrNetwork).Status.Network) }},
+}
+
+func some(value string) []string {
+	if value == "" {
+		return nil
+	}
+	return []string{value}
+}
+
+// AddIndexes tells a cache of all the indexes that Raven looks up by.
+func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
+	for _, i := range indexes {
+		if err := indexer.IndexField(ctx, i.of, i.name, i.values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Raven) podsOn(ctx context.Context, node string, in ...client.ListOption) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	err := r.api.List(ctx, &pods, append(in, client.MatchingFields{byNode: node})...)
+	return pods.Items, err
+}
+
+func (r *Raven) portsOf(ctx context.Context, pool string) ([]v1.KuryrPort, error) {
+	var ports v1.KuryrPortList
+	err := r.api.List(ctx, &ports, client.MatchingFields{byPool: pool})
+	return ports.Items, err
+}
+
+func (r *Raven) networksWith(ctx context.Context, id string) ([]v1.KuryrNetwork, error) {
+	var networks v1.KuryrNetworkList
+	err := r.api.List(ctx, &networks, client.MatchingFields{byNetwork: id})
+	return networks.Items, err
+}
+
+func (r *Raven) poolsWith(ctx context.Context, network string) ([]v1.KuryrPortPool, error) {
+	var pools v1.KuryrPortPoolList
+	err := r.api.List(ctx, &pools, client.MatchingFields{byNetwork: network})
+	return pools.Items, err
+}
+
+func (r *Raven) poolsOn(ctx context.Context, node string) ([]v1.KuryrPortPool, error) {
+	var pools v1.KuryrPortPoolList
+	err := r.api.List(ctx, &pools, client.MatchingFields{byNode: node})
+	return pools.Items, err
+}

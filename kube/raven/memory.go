@@ -1,0 +1,146 @@
+package raven
+
+import (
+	"sync"
+	"time"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/pool"
+)
+
+// memory is what Raven knows of pools and Kubernetes does not. All of it may be lost: then ports are idle from now on, and a count is written once more.
+type memory struct {
+	mu    sync.Mutex
+	pools map[string]*remembered
+}
+
+type remembered struct {
+	idle    map[string]time.Time // since when ports are available
+	fresh   map[string]freshPort // made, and not yet seen in the cache
+	written time.Time            // the pool's status
+	audited time.Time
+	// suspected says that the SDN may have what Kubernetes has not, or the reverse.
+	suspected bool
+}
+
+// freshPort is a port just made. The cache, which is told of pools and of ports by two streams, may show the pool without pending ports before it shows the ports.
+type freshPort struct {
+	port *v1.KuryrPort
+	made time.Time
+}
+
+// freshAge is when a port that the cache has not shown is not waited for any more: it has come and gone.
+const freshAge = time.Minute
+
+func (m *memory) of(name string) *remembered {
+	if m.pools == nil {
+		m.pools = map[string]*remembered{}
+	}
+	if m.pools[name] == nil {
+		m.pools[name] = &remembered{idle: map[string]time.Time{}, fresh: map[string]freshPort{}}
+	}
+	return m.pools[name]
+}
+
+func (m *memory) forget(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.pools, name)
+}
+
+// add notes a port just made.
+func (m *memory) add(name string, p *v1.KuryrPort, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of(name).fresh[p.Name] = freshPort{p, now}
+}
+
+// vanished notes that a port is gone.
+func (m *memory) vanished(name, port string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if k := m.pools[name]; k != nil {
+		delete(k.fresh, port)
+		delete(k.idle, port)
+	}
+}
+
+// complete gives the ports that the cache shows, and those that it does not show yet. They are the caller's to change.
+func (m *memory) complete(name string, cached []v1.KuryrPort, now time.Time) []*v1.KuryrPort {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []*v1.KuryrPort
+	k := m.of(name)
+	for i := range cached {
+		delete(k.fresh, cached[i].Name)
+		all = append(all, cached[i].DeepCopy())
+	}
+	for id, f := range k.fresh {
+		if now.Sub(f.made) > freshAge {
+			delete(k.fresh, id)
+			continue
+		}
+		all = append(all, f.port.DeepCopy())
+	}
+	return all
+}
+
+// idle tells since when the ports that are available have been so.
+func (m *memory) idle(name string, ports []*v1.KuryrPort, now time.Time) map[string]time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	k := m.of(name)
+	idle := map[string]time.Time{}
+	for _, p := range ports {
+		if stateOf(p) != pool.Available {
+			continue
+		}
+		since, ok := k.idle[p.Name]
+		if !ok {
+			since = now
+		}
+		idle[p.Name] = since
+	}
+	k.idle = idle
+	return idle
+}
+
+func (m *memory) written(name string) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.of(name).written
+}
+
+func (m *memory) setWritten(name string, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of(name).written = at
+}
+
+func (m *memory) audited(name string) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.of(name).audited
+}
+
+func (m *memory) setAudited(name string, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of(name).audited = at
+}
+
+// suspects has the pool's ports compared with the SDN's as soon as may be; suspect tells so once.
+func (m *memory) suspects(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of(name).suspected = true
+}
+
+func (m *memory) suspect(name string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	k := m.of(name)
+	was := k.suspected
+	k.suspected = false
+	return was
+}

@@ -1,0 +1,66 @@
+package raven
+
+import (
+	"sync"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// counts are Raven's metrics.
+type counts struct {
+	made, deleted *prometheus.CounterVec
+	ports         *prometheus.GaugeVec
+	short         *prometheus.CounterVec
+
+	mu   sync.Mutex
+	last map[string]poolCounts // by pool
+}
+
+func newCounts(r prometheus.Registerer) *counts {
+	c := &counts{
+		last: map[string]poolCounts{},
+		made: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kuryr_raven_ports_made_total", Help: "Ports asked of the SDN for pools and single pods, by outcome (ok, or the kind of error).",
+		}, []string{"outcome"}),
+		deleted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kuryr_raven_ports_deleted_total", Help: "Ports deleted in the SDN, by outcome (ok, error).",
+		}, []string{"outcome"}),
+		ports: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kuryr_raven_ports", Help: "Ports of all pools, by state (available, bound, leaving, pending).",
+		}, []string{"state"}),
+		short: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kuryr_raven_pool_short_total", Help: "How often a pool got fewer ports than it needed, by what was in the way (maximum, cap, exhausted, sdn).",
+		}, []string{"reason"}),
+	}
+	if r != nil {
+		r.MustRegister(c.made, c.deleted, c.ports, c.short)
+	}
+	return c
+}
+
+// NewMetrics registers Raven's metrics with r alone, for who lists them.
+func NewMetrics(r prometheus.Registerer) { newCounts(r) }
+
+// poolCounts are a pool's ports by their states.
+type poolCounts [len(portStates)]int
+
+var portStates = [...]string{"available", "bound", "leaving", "pending"}
+
+// pool notes what a pool has; the sum over all pools is what is shown.
+func (c *counts) pool(name string, ports []*v1.KuryrPort, pending int) {
+	var is poolCounts
+	for _, p := range ports {
+		is[stateOf(p)]++
+	}
+	is[len(portStates)-1] = pending
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, state := range portStates {
+		c.ports.WithLabelValues(state).Add(float64(is[i] - c.last[name][i]))
+	}
+	c.last[name] = is
+	if is == (poolCounts{}) {
+		delete(c.last, name)
+	}
+}

@@ -1,0 +1,24 @@
+package raven
+
+import (
+	"context"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// policies tells the owners of network policies what they would not notice otherwise.
+type policies struct{ *Raven }
+
+// Reconcile writes an Event on one NetworkPolicy.
+func (r policies) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var p networkingv1.NetworkPolicy
+	if err := r.api.Get(ctx, req.NamespacedName, &p); err != nil {
+		return done(0, client.IgnoreNotFound(err))
+	}
+	if p.DeletionTimestamp.IsZero() {
+		r.warn(&p, eventUnserved, "NetworkPolicy", "Kuryr does not enforce network policies yet: this one filters nothing")
+	}
+	return done(0, nil)
+}

@@ -1,0 +1,74 @@
+package raven
+
+import (
+	"context"
+	"time"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/pool"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// complaint is what is wrong with an object's annotation, which is passed over.
+type complaint struct {
+	about runtime.Object
+	text  string
+}
+
+// policyOf is how a pool is to be kept: as the configuration says, over that as the namespaces of its network say, over that as its node says. An annotation that makes no
+// sense is passed over and complained of.
+func (r *Raven) policyOf(ctx context.Context, p *v1.KuryrPortPool) (policy pool.Policy, wrong []complaint, err error) {
+	policy = r.cfg.Pool
+	lay := func(o client.Object) {
+		changed, err := policy.With(o.GetAnnotations()[v1.AnnotationPool])
+		if err != nil {
+			wrong = append(wrong, complaint{o, v1.AnnotationPool + ": " + err.Error()})
+			return
+		}
+		policy = changed
+	}
+	networks, err := r.networksWith(ctx, p.Spec.Network)
+	if err != nil {
+		return policy, nil, err
+	}
+	for i := range networks {
+		ns, err := r.namespaceOf(ctx, &networks[i])
+		if err != nil {
+			return policy, nil, err
+		}
+		if ns != nil {
+			lay(ns)
+		}
+	}
+	var node corev1.Node
+	if err := r.api.Get(ctx, types.NamespacedName{Name: p.Spec.Node}, &node); err == nil {
+		lay(&node)
+	} else if client.IgnoreNotFound(err) != nil {
+		return policy, nil, err
+	}
+	return policy, wrong, nil
+}
+
+// setPolicy writes a policy into a pool. It tells whether that changes it.
+func setPolicy(s *v1.KuryrPortPoolSpec, p pool.Policy) bool {
+	if policyIn(*s) == p {
+		return false
+	}
+	s.Minimum, s.Maximum, s.Batch, s.TTL = p.Minimum, p.Maximum, p.Batch, nil
+	if p.TTL > 0 {
+		s.TTL = &metav1.Duration{Duration: p.TTL}
+	}
+	return true
+}
+
+func policyIn(s v1.KuryrPortPoolSpec) pool.Policy {
+	var ttl time.Duration
+	if s.TTL != nil {
+		ttl = s.TTL.Duration
+	}
+	return pool.Policy{Minimum: s.Minimum, Maximum: s.Maximum, Batch: s.Batch, TTL: ttl}
+}

@@ -1,0 +1,192 @@
+package raven
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/kuryr/kuryr/internal/failpoint"
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+)
+
+// leave takes ports on their way out as far as they may go: the object is deleted first, its claimant labels it deleting, then it goes from the SDN, then its finalizer.
+func (w *poolWork) leave(ctx context.Context, all bool) error {
+	var errs []error
+	var doomed []*v1.KuryrPort
+	for _, p := range w.ports {
+		deleting := v1.PortStatus(p.Labels[v1.LabelPortStatus]) == v1.PortDeleting
+		if all || deleting || w.forsaken(p) {
+			if err := w.giveUp(ctx, p); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		if p.DeletionTimestamp.IsZero() {
+			errs = append(errs, w.relabel(ctx, p))
+			continue
+		}
+		if !deleting && w.unclaimable(p) {
+			if err := w.label(ctx, p, v1.PortDeleting); err != nil {
+				errs = append(errs, client.IgnoreNotFound(err))
+				continue
+			}
+			deleting = true
+		}
+		if deleting {
+			doomed = append(doomed, p)
+		}
+	}
+	return errors.Join(append(errs, w.deletePorts(ctx, doomed))...)
+}
+
+// forsaken tells of a port that was made for a pod which is gone.
+func (w *poolWork) forsaken(p *v1.KuryrPort) bool {
+	return p.Spec.Dedicated != "" && w.pod(p.Spec.Dedicated) == nil
+}
+
+// pod gives a pod that this is the pool of.
+func (w *poolWork) pod(uid types.UID) *corev1.Pod {
+	for _, p := range w.pods {
+		if p.UID == uid {
+			return p
+		}
+	}
+	return nil
+}
+
+// unclaimable tells whether it is Raven who may say that no pod has the port, nor will: its node is gone with its pods, or has no daemon.
+func (w *poolWork) unclaimable(p *v1.KuryrPort) bool {
+	if w.node == nil {
+		return w.alone
+	}
+	return w.claims() && (p.Status.Pod == nil || w.pod(p.Status.Pod.UID) == nil)
+}
+
+// giveUp deletes a port's object, which its finalizer keeps.
+func (w *poolWork) giveUp(ctx context.Context, p *v1.KuryrPort) error {
+	if !p.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	if err := w.api.Delete(ctx, p, client.Preconditions{UID: &p.UID}); client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	failpoint.Here("raven.port.given-up")
+	now := metav1.NewTime(w.now())
+	p.DeletionTimestamp = &now
+	return nil
+}
+
+// relabel has the labels by which a port is found be what its spec says.
+func (w *poolWork) relabel(ctx context.Context, p *v1.KuryrPort) error {
+	if p.Labels[v1.LabelNode] == v1.NodeLabel(p.Spec.Node) && p.Labels[v1.LabelPool] == p.Spec.Pool && controllerutil.ContainsFinalizer(p, v1.Finalizer) {
+		return nil
+	}
+	return w.change(ctx, p, func() {
+		if p.Labels == nil {
+			p.Labels = map[string]string{}
+		}
+		p.Labels[v1.LabelNode], p.Labels[v1.LabelPool] = v1.NodeLabel(p.Spec.Node), p.Spec.Pool
+		controllerutil.AddFinalizer(p, v1.Finalizer)
+	})
+}
+
+func (w *poolWork) label(ctx context.Context, p *v1.KuryrPort, s v1.PortStatus) error {
+	return w.change(ctx, p, func() {
+		if p.Labels == nil {
+			p.Labels = map[string]string{}
+		}
+		p.Labels[v1.LabelPortStatus] = string(s)
+	})
+}
+
+// change patches what f changes of a port, if it is still as it was read.
+func (w *poolWork) change(ctx context.Context, p *v1.KuryrPort, f func()) error {
+	before := p.DeepCopy()
+	f()
+	return w.api.Patch(ctx, p, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}
+
+// deletePorts deletes ports in the SDN and takes their objects' finalizers away.
+func (w *poolWork) deletePorts(ctx context.Context, doomed []*v1.KuryrPort) error {
+	if len(doomed) == 0 {
+		return nil
+	}
+	var errs []error
+	for _, p := range doomed {
+		errs = append(errs, w.sink(ctx, p))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	var ids []sdn.ID
+	for _, p := range doomed {
+		ids = append(ids, sdn.ID(p.Spec.ID))
+	}
+	failed := make([]error, len(ids))
+	if err := w.ask(ctx, func(ctx context.Context) error { return w.sdn.DeletePorts(ctx, ids) }); err != nil {
+		var bulk *sdn.BulkError
+		if !errors.As(err, &bulk) || len(bulk.Errs) != len(ids) {
+			w.metrics.deleted.WithLabelValues("error").Add(float64(len(ids)))
+			return err
+		}
+		failed = bulk.Errs
+	}
+	failpoint.Here("raven.ports.deleted")
+	var g errgroup.Group
+	g.SetLimit(objectsAtOnce)
+	freed := make([]bool, len(doomed))
+	for i, p := range doomed {
+		if failed[i] != nil {
+			w.metrics.deleted.WithLabelValues("error").Inc()
+			continue
+		}
+		w.metrics.deleted.WithLabelValues("ok").Inc()
+		g.Go(func() error {
+			err := w.change(ctx, p, func() { controllerutil.RemoveFinalizer(p, v1.Finalizer) })
+			freed[i] = client.IgnoreNotFound(err) == nil
+			return client.IgnoreNotFound(err)
+		})
+	}
+	err := g.Wait()
+	w.ports = slices.DeleteFunc(w.ports, func(p *v1.KuryrPort) bool {
+		at := slices.Index(doomed, p)
+		return at >= 0 && freed[at]
+	})
+	return errors.Join(append(failed, err)...)
+}
+
+// objectsAtOnce bounds the calls of the API server for the objects of one pool.
+const objectsAtOnce = 8
+
+// disown deletes in the SDN what may have been made by pending keys.
+func (w *poolWork) disown(ctx context.Context, pending []v1.PendingPort) error {
+	if len(pending) == 0 {
+		return nil
+	}
+	q := sdn.PortQuery{}
+	for _, p := range pending {
+		q.Keys = append(q.Keys, w.key(v1.KeyKindPort, p.Key))
+	}
+	return w.ask(ctx, func(ctx context.Context) error {
+		var ids []sdn.ID
+		for port, err := range w.sdn.FindPorts(ctx, q) {
+			if err != nil {
+				return err
+			}
+			if !slices.ContainsFunc(w.ports, func(p *v1.KuryrPort) bool { return p.Name == string(port.ID) }) {
+				ids = append(ids, port.ID)
+			}
+		}
+		if len(ids) == 0 {
+			return nil
+		}
+		return w.sdn.DeletePorts(ctx, ids)
+	})
+}

@@ -1,0 +1,173 @@
+package raven
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/internal/failpoint"
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// make makes ports: those that wishes ask for, and for the pool so many in each of calls. Their keys are written first. What is pending from before is finished with them.
+func (w *poolWork) make(ctx context.Context, specs map[string]wished, calls []int) error {
+	var errs []error
+	groups := w.leftOver(ctx, specs, &errs)
+	fresh := 0
+	for _, key := range sortedKeys(specs) {
+		if w.pending(key) < 0 && w.budget.take(w.name, 1) == 1 {
+			w.pool.Status.Pending = append(w.pool.Status.Pending, v1.PendingPort{Key: key, Pod: specs[key].pod})
+			fresh++
+			groups = append(groups, []string{key})
+		}
+	}
+	for _, n := range calls {
+		var keys []string
+		for range w.budget.take(w.name, n) {
+			key := w.name + "." + strings.ToLower(rand.Text()[:12])
+			keys = append(keys, key)
+			w.pool.Status.Pending = append(w.pool.Status.Pending, v1.PendingPort{Key: key})
+		}
+		if fresh += len(keys); len(keys) > 0 {
+			groups = append(groups, keys)
+		}
+	}
+	if fresh > 0 {
+		if err := w.api.Status().Update(ctx, w.pool); err != nil {
+			w.pool.Status.Pending = w.before.Pending // nothing was asked of the SDN
+			return errors.Join(append(errs, err)...)
+		}
+		w.before = *w.pool.Status.DeepCopy()
+		failpoint.Here("raven.pending.written")
+	}
+	for _, keys := range groups {
+		errs = append(errs, w.ensure(ctx, keys, specs))
+	}
+	return errors.Join(errs...)
+}
+
+// leftOver are the keys that are pending from before, to be finished in one call. Those of pods that are gone are taken back instead.
+func (w *poolWork) leftOver(ctx context.Context, specs map[string]wished, errs *[]error) [][]string {
+	var keys []string
+	var dead []v1.PendingPort
+	for _, p := range w.pool.Status.Pending {
+		_, wished := specs[p.Key]
+		if p.Pod != "" && !wished {
+			dead = append(dead, p)
+			continue
+		}
+		keys = append(keys, p.Key)
+	}
+	if err := w.disown(ctx, dead); err != nil {
+		*errs = append(*errs, err)
+	} else {
+		w.settled(dead...)
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	return [][]string{keys}
+}
+
+// pending is the place of a key among those that are; less than 0 for none.
+func (w *poolWork) pending(key string) int {
+	return slices.IndexFunc(w.pool.Status.Pending, func(p v1.PendingPort) bool { return p.Key == key })
+}
+
+// settled takes entries away. They are written as gone at the end of the work.
+func (w *poolWork) settled(done ...v1.PendingPort) {
+	w.pool.Status.Pending = slices.DeleteFunc(w.pool.Status.Pending, func(p v1.PendingPort) bool {
+		return slices.ContainsFunc(done, func(d v1.PendingPort) bool { return d.Key == p.Key })
+	})
+}
+
+// ensure has the SDN have the ports of keys, and Kubernetes the objects of them.
+func (w *poolWork) ensure(ctx context.Context, keys []string, wishes map[string]wished) error {
+	specs := make([]sdn.PortSpec, len(keys))
+	for i, key := range keys {
+		specs[i] = w.portSpec(key, wishes[key])
+	}
+	var ports []sdn.Port
+	err := w.ask(ctx, func(ctx context.Context) (err error) { ports, err = w.sdn.EnsurePorts(ctx, specs); return err })
+	failed := make([]error, len(keys))
+	if err != nil {
+		var bulk *sdn.BulkError
+		if !errors.As(err, &bulk) || len(bulk.Errs) != len(keys) || len(ports) != len(keys) {
+			w.metrics.made.WithLabelValues(kindOf(err)).Add(float64(len(keys)))
+			return errors.Join(err, w.networkLost(ctx, err))
+		}
+		failed = slices.Clone(bulk.Errs)
+	}
+	failpoint.Here("raven.ports.made")
+	for i := range ports {
+		if failed[i] == nil { // as it stays pending, it is asked for again, and bound anew
+			failed[i] = unpluggable(ports[i], specs[i].Host)
+		}
+	}
+	subnets, err := w.subnetsOf(ctx, sdn.ID(w.pool.Spec.Network))
+	if err != nil {
+		return err
+	}
+	var g errgroup.Group
+	g.SetLimit(objectsAtOnce)
+	objects, finished := make([]*v1.KuryrPort, len(keys)), make([]v1.PendingPort, len(keys))
+	for i, key := range keys {
+		w.metrics.made.WithLabelValues(kindOf(failed[i])).Inc()
+		if failed[i] != nil {
+			if !passing(failed[i]) { // it is not there, and will not come
+				finished[i].Key = key
+			}
+			w.complain(wishes[key], failed[i])
+			continue
+		}
+		g.Go(func() error {
+			object := w.object(ports[i], subnets, wishes[key])
+			if err := w.api.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
+				return err
+			}
+			objects[i], finished[i].Key = object, key
+			return nil
+		})
+	}
+	err = g.Wait()
+	failpoint.Here("raven.objects.made")
+	for _, o := range objects {
+		if o != nil && !slices.ContainsFunc(w.ports, func(p *v1.KuryrPort) bool { return p.Name == o.Name }) {
+			w.ports = append(w.ports, o)
+			w.memory.add(w.name, o, w.now())
+		}
+	}
+	w.settled(finished...)
+	return errors.Join(append(failed, err, w.networkLost(ctx, errors.Join(failed...)))...)
+}
+
+// networkLost has a network looked at again that the SDN has no more.
+func (w *poolWork) networkLost(ctx context.Context, err error) error {
+	if !sdn.IsNotFound(err) {
+		return nil
+	}
+	networks, failed := w.networksWith(ctx, w.pool.Spec.Network)
+	errs := []error{failed}
+	for i := range networks {
+		setReady(&networks[i].Status.Conditions, networks[i].Generation, waiting{"it is looked for in the SDN: " + err.Error()})
+		errs = append(errs, w.api.Status().Update(ctx, &networks[i]))
+	}
+	return errors.Join(errs...)
+}
+
+// kindOf names an error for metrics.
+func kindOf(err error) string {
+	var e *sdn.Error
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.As(err, &e):
+		return string(e.Kind)
+	}
+	return "other"
+}

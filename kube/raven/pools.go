@@ -1,0 +1,331 @@
+package raven
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/pool"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+)
+
+// pools has each pool have the ports that it is to have. One object owns all of their life: what is made, what leaves, and what is made for single pods.
+type pools struct{ *Raven }
+
+// Reconcile looks at one pool.
+func (r pools) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	w, err := r.look(ctx, req.Name)
+	if err != nil {
+		return done(0, err)
+	}
+	again, err := w.work(ctx)
+	w.settle()
+	if w.pool.UID == "" || w.removed {
+		return done(again, err)
+	}
+	if err != nil && !errors.As(err, &waiting{}) && !apierrors.IsConflict(err) {
+		reason := eventFailed
+		if reasonOf(err) == v1.ReasonExhausted {
+			reason = eventShort
+		}
+		r.warn(w.pool, reason, "Pool", "%s", oneLine(err))
+	}
+	later, failed := w.writeStatus(ctx, err)
+	if later > 0 && (again == 0 || later < again) {
+		again = later
+	}
+	return done(again, errors.Join(err, client.IgnoreNotFound(failed)))
+}
+
+// poolWork is one look at one pool.
+type poolWork struct {
+	pools
+	name    string
+	pool    *v1.KuryrPortPool // without a UID: it is gone, and its ports are not
+	before  v1.KuryrPortPoolStatus
+	ports   []*v1.KuryrPort
+	node    *corev1.Node  // nil: it is gone
+	pods    []*corev1.Pod // on the node, of the pool's namespaces, that have or are to have a port
+	mtu     int           // of the network; 0 is the kernel's
+	alone   bool          // no pod at all is on the node
+	removed bool          // the finalizer is taken away
+}
+
+func (r pools) look(ctx context.Context, name string) (*poolWork, error) {
+	w := &poolWork{pools: r, name: name, pool: &v1.KuryrPortPool{}}
+	if err := r.api.Get(ctx, types.NamespacedName{Name: name}, w.pool); client.IgnoreNotFound(err) != nil {
+		return nil, err
+	}
+	w.before = *w.pool.Status.DeepCopy()
+	ports, err := r.portsOf(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	w.ports = r.memory.complete(name, ports, r.now())
+	node := w.pool.Spec.Node
+	if node == "" && len(w.ports) > 0 {
+		node = w.ports[0].Spec.Node
+	}
+	if node == "" {
+		return w, nil
+	}
+	w.node = &corev1.Node{}
+	if err := r.api.Get(ctx, types.NamespacedName{Name: node}, w.node); apierrors.IsNotFound(err) {
+		w.node = nil
+	} else if err != nil {
+		return nil, err
+	}
+	return w, w.lookAtPods(ctx, node)
+}
+
+// lookAtPods finds the pods that this is the pool of.
+func (w *poolWork) lookAtPods(ctx context.Context, node string) error {
+	pods, err := w.podsOn(ctx, node)
+	if err != nil {
+		return err
+	}
+	w.alone = len(pods) == 0
+	ours := map[string]bool{} // by namespace
+	for i := range pods {
+		p := &pods[i]
+		mine, known := ours[p.Namespace]
+		if !known {
+			n, err := w.networkOf(ctx, p.Namespace)
+			if err != nil {
+				return err
+			}
+			mine = n != nil && v1.PoolName(v1.PoolKey(n, node)) == w.name
+			ours[p.Namespace] = mine
+		}
+		if mine && wired(p) {
+			w.pods = append(w.pods, p)
+		}
+	}
+	return nil
+}
+
+// work does what is missing. What one step cannot do holds up no other that does not need it.
+func (w *poolWork) work(ctx context.Context) (again time.Duration, err error) {
+	wanted, err := w.wanted(ctx)
+	if err != nil {
+		return 0, err
+	}
+	left := w.leave(ctx, !wanted)
+	if !wanted {
+		return 0, errors.Join(left, w.remove(ctx))
+	}
+	if err := w.follow(ctx); err != nil {
+		return 0, errors.Join(left, err)
+	}
+	wishes, refused := w.wishes(ctx)
+	again, calls, limit := w.decide(ctx)
+	made := w.make(ctx, wishes, calls)
+	if made == nil {
+		made = limit
+	}
+	err = errors.Join(left, refused, made, w.float(ctx), w.claim(ctx), w.restore(ctx), w.audit(ctx))
+	if next := w.auditIn(); next > 0 && (again == 0 || next < again) {
+		again = next
+	}
+	return again, err
+}
+
+// wanted tells whether the pool is to be there: its node is, a namespace has it for its pods, and nobody has it deleted. One that is used no more and is empty goes.
+func (w *poolWork) wanted(ctx context.Context) (bool, error) {
+	if w.pool.UID == "" || !w.pool.DeletionTimestamp.IsZero() || w.node == nil {
+		return false, nil
+	}
+	networks, err := w.networksWith(ctx, w.pool.Spec.Network)
+	if err != nil {
+		return false, err
+	}
+	at := slices.IndexFunc(networks, func(n v1.KuryrNetwork) bool {
+		return n.DeletionTimestamp.IsZero() && v1.PoolName(v1.PoolKey(&n, w.pool.Spec.Node)) == w.name
+	})
+	if at < 0 {
+		return false, nil
+	}
+	w.mtu = networks[at].Status.MTU
+	empty := len(w.ports) == 0 && len(w.pool.Status.Pending) == 0 && len(w.pods) == 0
+	return !empty || w.pool.Spec.TTL == nil && w.pool.Spec.Minimum > 0, nil
+}
+
+// remove has the pool go with all it has: w.leave has told the ports to.
+func (w *poolWork) remove(ctx context.Context) error {
+	if w.pool.UID == "" {
+		return nil
+	}
+	if w.pool.DeletionTimestamp.IsZero() {
+		if err := w.api.Delete(ctx, w.pool, client.Preconditions{UID: &w.pool.UID}); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		return waiting{"it is being deleted"} // which brings this back
+	}
+	if err := w.disown(ctx, w.pool.Status.Pending); err != nil {
+		return err
+	}
+	w.pool.Status.Pending = nil
+	if len(w.ports) > 0 {
+		return waiting{fmt.Sprintf("%d of its ports are still there", len(w.ports))}
+	}
+	if len(w.before.Pending) > 0 { // what the SDN has no more is not to be looked for again
+		if err := w.api.Status().Update(ctx, w.pool); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+	}
+	controllerutil.RemoveFinalizer(w.pool, v1.Finalizer)
+	if err := w.api.Update(ctx, w.pool); client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	w.removed = true
+	w.memory.forget(w.name)
+	return nil
+}
+
+// follow has the pool's policy be what configuration, namespaces and node say at this moment.
+func (w *poolWork) follow(ctx context.Context) error {
+	policy, _, err := w.policyOf(ctx, w.pool)
+	if err != nil {
+		return err
+	}
+	if !setPolicy(&w.pool.Spec, policy) {
+		return nil
+	}
+	status := w.pool.Status
+	err = w.api.Update(ctx, w.pool)
+	w.pool.Status = status
+	return err
+}
+
+// decide asks package pool, and does what costs no port: the answer is what is to be made.
+func (w *poolWork) decide(ctx context.Context) (again time.Duration, calls []int, err error) {
+	now := w.now()
+	v := pool.View{Policy: policyIn(w.pool.Spec), Room: w.budget.room(), Drained: w.pool.Annotations[v1.AnnotationDrained] == "true", Unused: len(w.pods) == 0, Now: now}
+	idle := w.memory.idle(w.name, w.ports, now)
+	has := map[types.UID]bool{}
+	for _, p := range w.ports {
+		if p.Status.Pod != nil {
+			has[p.Status.Pod.UID] = true
+		}
+		if p.Spec.Dedicated == "" {
+			v.Ports = append(v.Ports, pool.Port{ID: p.Name, State: stateOf(p), Idle: idle[p.Name]})
+		}
+	}
+	for _, p := range w.pool.Status.Pending {
+		if p.Pod == "" {
+			v.Pending++
+		}
+	}
+	for _, p := range w.pods {
+		if p.DeletionTimestamp.IsZero() && !v1.HasWishes(p.Annotations) && !has[p.UID] {
+			v.Waiting++
+		}
+	}
+	v.Minimum, err = w.filled(ctx, v)
+	d := pool.Decide(v)
+	for _, p := range w.ports {
+		if slices.Contains(d.Delete, p.Name) {
+			err = errors.Join(err, w.giveUp(ctx, p))
+		}
+	}
+	if !d.Again.IsZero() {
+		again = max(d.Again.Sub(now), time.Second)
+	}
+	if d.Limit != pool.NoLimit {
+		w.metrics.short.WithLabelValues(string(d.Limit)).Inc()
+		if d.Limit == pool.AtCap {
+			w.budget.wait(w.name)
+		}
+		err = errors.Join(err, short{fmt.Sprintf("more ports are needed, and the %s is reached: %d pods wait", d.Limit, v.Waiting)})
+	}
+	return again, d.Make, err
+}
+
+// filled is what is to be available once, where somebody has asked for more than the minimum. When it is there the request is taken away.
+func (w *poolWork) filled(ctx context.Context, v pool.View) (int, error) {
+	text := w.pool.Annotations[v1.AnnotationFill]
+	if text == "" {
+		return v.Minimum, nil
+	}
+	n, err := strconv.Atoi(text)
+	most := v.Maximum
+	if most == 0 {
+		most = pool.MaxPorts
+	}
+	if wanted := min(n, most); err == nil && !v.Drained {
+		free := v.Pending
+		for _, p := range v.Ports {
+			if p.State == pool.Available {
+				free++
+			}
+		}
+		if free < wanted && (v.Maximum == 0 || len(v.Ports)+v.Pending < v.Maximum) {
+			return max(v.Minimum, wanted), nil
+		}
+	}
+	status := w.pool.Status
+	before := w.pool.DeepCopy()
+	delete(w.pool.Annotations, v1.AnnotationFill)
+	err = w.api.Patch(ctx, w.pool, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	w.pool.Status = status
+	return v.Minimum, err
+}
+
+// stateOf is what a port's label and its deletion say.
+func stateOf(p *v1.KuryrPort) pool.State {
+	switch {
+	case !p.DeletionTimestamp.IsZero() || v1.PortStatus(p.Labels[v1.LabelPortStatus]) == v1.PortDeleting:
+		return pool.Leaving
+	case v1.PortStatus(p.Labels[v1.LabelPortStatus]) == v1.PortBound || p.Status.Pod != nil:
+		return pool.Bound
+	}
+	return pool.Available
+}
+
+// countsPause is how long counts that alone have changed may stay unwritten: a pool whose pods come and go is not written for each.
+const countsPause = 5 * time.Second
+
+// writeStatus writes what has changed. Where only the counts have, and they were written just before, later tells when it is time.
+func (w *poolWork) writeStatus(ctx context.Context, err error) (later time.Duration, _ error) {
+	s := &w.pool.Status
+	s.Available, s.Bound = 0, 0
+	for _, p := range w.ports {
+		switch stateOf(p) {
+		case pool.Available:
+			s.Available++
+		case pool.Bound:
+			s.Bound++
+		}
+	}
+	s.ObservedGeneration = w.pool.Generation
+	setReady(&s.Conditions, w.pool.Generation, err)
+	if equality.Semantic.DeepEqual(w.before, *s) {
+		return 0, nil
+	}
+	quiet := *s.DeepCopy()
+	quiet.Available, quiet.Bound = w.before.Available, w.before.Bound
+	if since := w.now().Sub(w.memory.written(w.name)); equality.Semantic.DeepEqual(w.before, quiet) && since < countsPause {
+		return countsPause - since, nil
+	}
+	w.memory.setWritten(w.name, w.now())
+	return 0, w.api.Status().Update(ctx, w.pool)
+}
+
+// settle counts the pool's ports for the cap and the metrics, and wakes pools that wait for what it has given back.
+func (w *poolWork) settle() {
+	n := len(w.ports) + len(w.pool.Status.Pending)
+	for _, name := range w.budget.set(w.name, n) {
+		w.wake(name)
+	}
+	w.metrics.pool(w.name, w.ports, len(w.pool.Status.Pending))
+}

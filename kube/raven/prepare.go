@@ -1,0 +1,305 @@
+package raven
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/netip"
+	"time"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// ground is what everything stands on.
+type ground struct {
+	public sdn.ID // "" is none
+	router sdn.ID
+	pools  []sdn.ID // subnet pools, one of each family
+	lens   []int    // by position in pools; 0 is the pool's own default
+	groups []string // what pods' ports get where their namespace does not say
+}
+
+// Pauses between attempts to prepare while the SDN or the API server is away.
+const (
+	firstPause = time.Second
+	lastPause  = 30 * time.Second
+)
+
+// Prepare does what the specification has Raven do at its start: it checks that the public network is there, makes the router with a leg there, the VIP network with a leg on it,
+// the subnet pools, and asks for the network of the namespace "default", whose leg comes with it. It repeats what fails because the SDN or the API server is away, until ctx ends;
+// any other error is what the configuration says and the SDN cannot do, and is for people.
+func (r *Raven) Prepare(ctx context.Context) error {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		err := r.prepare(ctx)
+		if err == nil || ctx.Err() != nil || !passing(err) {
+			return err
+		}
+		r.log.WarnContext(ctx, "cannot start yet; it is tried again", "error", err, "in", pause)
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+// passing tells of an error that may go by itself.
+func passing(err error) bool {
+	return sdn.IsUnavailable(err) || sdn.IsPending(err) || errors.Is(err, context.DeadlineExceeded) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsConflict(err)
+}
+
+func (r *Raven) prepare(ctx context.Context) error {
+	public, err := r.publicNetwork(ctx)
+	if err != nil {
+		return fmt.Errorf("public network: %w", err)
+	}
+	r.ground.public = public.ID
+	if err := r.checkCollisions(ctx, public); err != nil {
+		return err
+	}
+	if err := r.prepareRouter(ctx, public.ID); err != nil {
+		return fmt.Errorf("router: %w", err)
+	}
+	if err := r.prepareSubnetPools(ctx); err != nil {
+		return fmt.Errorf("subnet pool: %w", err)
+	}
+	if err := r.prepareVIPs(ctx); err != nil {
+		return fmt.Errorf("VIP network: %w", err)
+	}
+	if err := r.prepareGroup(ctx); err != nil {
+		return fmt.Errorf("security group: %w", err)
+	}
+	return r.countPorts(ctx)
+}
+
+// publicNetwork finds the external network: the configured one must be there.
+func (r *Raven) publicNetwork(ctx context.Context) (sdn.Network, error) {
+	wanted := r.cfg.PublicNetwork
+	if wanted == "" {
+		if id := r.sdn.Capabilities().ExternalNetwork; id != "" {
+			wanted = string(id)
+		}
+	}
+	external := true
+	var found []sdn.Network
+	err := r.ask(ctx, func(ctx context.Context) (err error) {
+		found, err = sdn.All(r.sdn.FindNetworks(ctx, sdn.NetworkQuery{External: &external}))
+		return err
+	})
+	if err != nil {
+		return sdn.Network{}, err
+	}
+	var fitting []sdn.Network
+	for _, n := range found {
+		if wanted == "" || string(n.ID) == wanted || n.Name == wanted {
+			fitting = append(fitting, n)
+		}
+	}
+	switch {
+	case len(fitting) == 1:
+		return fitting[0], nil
+	case wanted != "" && len(fitting) == 0:
+		return sdn.Network{}, fmt.Errorf("the SDN has no external network %q", wanted)
+	case len(fitting) > 1:
+		return sdn.Network{}, fmt.Errorf("the SDN has %d external networks that fit %q: name one by its id", len(fitting), wanted)
+	}
+	r.log.WarnContext(ctx, "the SDN has no external network: pods have no way out")
+	return sdn.Network{}, nil
+}
+
+// checkCollisions refuses ranges that something of the cluster's has already.
+func (r *Raven) checkCollisions(ctx context.Context, public sdn.Network) error {
+	var claims []claim
+	for _, p := range r.cfg.Ranges {
+		claims = append(claims, claim{"the pods' range", p.Prefix})
+	}
+	for _, p := range r.cfg.ServiceRanges {
+		claims = append(claims, claim{"the services' range", p})
+	}
+	if public.ID != "" {
+		subnets, err := r.subnetsOf(ctx, public.ID)
+		if err != nil {
+			return err
+		}
+		for _, s := range subnets {
+			// The host's own network of the embedded SDN may stand for every address.
+			if s.CIDR.Bits() > 0 {
+				claims = append(claims, claim{"the public network's subnet", s.CIDR})
+			}
+		}
+	}
+	if err := collision(claims); err != nil {
+		return err
+	}
+	var nodes corev1.NodeList
+	if err := r.api.List(ctx, &nodes); err != nil {
+		return err
+	}
+	for i := range nodes.Items {
+		if err := r.nodeCollides(&nodes.Items[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nodeCollides tells of an address of the node that is in a range of pods or services.
+func (r *Raven) nodeCollides(n *corev1.Node) error {
+	for _, a := range n.Status.Addresses {
+		addr, err := netip.ParseAddr(a.Address)
+		if err != nil {
+			continue // a name
+		}
+		for _, p := range r.cfg.Ranges {
+			if p.Prefix.Contains(addr) {
+				return fmt.Errorf("node %s has the address %s, which is in the pods' range %s", n.Name, addr, p.Prefix)
+			}
+		}
+		for _, p := range r.cfg.ServiceRanges {
+			if p.Contains(addr) {
+				return fmt.Errorf("node %s has the address %s, which is in the services' range %s", n.Name, addr, p)
+			}
+		}
+	}
+	return nil
+}
+
+// clusterName names the things that the cluster has one of, in Keys.
+const clusterName = "cluster"
+
+func (r *Raven) prepareRouter(ctx context.Context, public sdn.ID) error {
+	if r.cfg.Router == "" {
+		spec := sdn.RouterSpec{Base: r.base(v1.KeyKindRouter, clusterName, "kuryr-kubernetes", r.cfg.Project)}
+		if public != "" {
+			spec.Gateway = &sdn.ExternalGateway{Network: public, SNAT: true}
+		}
+		return r.ask(ctx, func(ctx context.Context) error {
+			router, err := r.sdn.EnsureRouter(ctx, spec)
+			r.ground.router = router.ID
+			return err
+		})
+	}
+	var router sdn.Router
+	err := r.ask(ctx, func(ctx context.Context) (err error) {
+		router, err = one(r.sdn.FindRouters(ctx, sdn.RouterQuery{Match: sdn.Match{IDs: []sdn.ID{sdn.ID(r.cfg.Router)}}}), r.sdn.FindRouters(ctx, sdn.RouterQuery{Match: sdn.Match{Names: []string{r.cfg.Router}}}))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%q: %w", r.cfg.Router, err)
+	}
+	if public != "" && (router.Gateway == nil || router.Gateway.Network != public) {
+		return fmt.Errorf("%q has no leg on the public network %s", r.cfg.Router, public)
+	}
+	r.ground.router = router.ID
+	return nil
+}
+
+// one gives the single object that the first search to find any finds.
+func one[T any](searches ...iter.Seq2[T, error]) (found T, err error) {
+	for _, search := range searches {
+		all, err := sdn.All(search)
+		switch {
+		case err != nil && !sdn.IsInvalid(err): // what is a name need not be an id
+			return found, err
+		case len(all) > 1:
+			return found, fmt.Errorf("there are %d of that name: give the id", len(all))
+		case len(all) == 1:
+			return all[0], nil
+		}
+	}
+	return found, errors.New("there is none")
+}
+
+func (r *Raven) prepareSubnetPools(ctx context.Context) error {
+	r.ground.pools, r.ground.lens = nil, nil
+	if r.cfg.Network != "" {
+		return nil
+	}
+	for _, id := range r.cfg.SubnetPools {
+		var p sdn.SubnetPool
+		err := r.ask(ctx, func(ctx context.Context) (err error) { p, err = r.sdn.SubnetPool(ctx, sdn.ID(id)); return err })
+		if err != nil {
+			return fmt.Errorf("%q: %w", id, err)
+		}
+		r.ground.pools, r.ground.lens = append(r.ground.pools, p.ID), append(r.ground.lens, 0)
+	}
+	if len(r.cfg.SubnetPools) > 0 {
+		return nil
+	}
+	for _, p := range r.cfg.Ranges {
+		name := "pods-v4"
+		if p.Prefix.Addr().Is6() {
+			name = "pods-v6"
+		}
+		spec := sdn.SubnetPoolSpec{Base: r.base(v1.KeyKindSubnetPool, name, "kuryr-"+name, r.cfg.Project), Prefixes: []netip.Prefix{p.Prefix}, DefaultLen: p.Len}
+		err := r.ask(ctx, func(ctx context.Context) error {
+			made, err := r.sdn.EnsureSubnetPool(ctx, spec)
+			r.ground.pools, r.ground.lens = append(r.ground.pools, made.ID), append(r.ground.lens, p.Len)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.Prefix, err)
+		}
+	}
+	return nil
+}
+
+// prepareVIPs makes the network of ClusterIPs: Kubernetes chooses their addresses, and the first of them are its own, so the router has the last one.
+func (r *Raven) prepareVIPs(ctx context.Context) error {
+	if len(r.cfg.ServiceRanges) == 0 {
+		return nil
+	}
+	spec := sdn.NetworkSpec{Base: r.base(v1.KeyKindNetwork, "services", "kuryr-services", r.cfg.Project)}
+	for _, p := range r.cfg.ServiceRanges {
+		name := "services-v4"
+		if p.Addr().Is6() {
+			name = "services-v6"
+		}
+		spec.Subnets = append(spec.Subnets, sdn.SubnetSpec{
+			Base: r.base(v1.KeyKindSubnet, name, "kuryr-"+name, r.cfg.Project), CIDR: p, Gateway: sdn.Gateway{Addr: lastAddress(p)}, NoDHCP: true,
+		})
+	}
+	var network sdn.Network
+	err := r.ask(ctx, func(ctx context.Context) (err error) { network, err = r.sdn.EnsureNetwork(ctx, spec); return err })
+	if err != nil {
+		return err
+	}
+	for _, s := range network.Subnets {
+		if err := r.ask(ctx, func(ctx context.Context) error { return r.sdn.AttachSubnet(ctx, r.ground.router, s, netip.Addr{}) }); err != nil {
+			return fmt.Errorf("leg of the router: %w", err)
+		}
+	}
+	return nil
+}
+
+// prepareGroup makes the security group that lets everything pass, for SDNs where a port without one passes nothing: pods reach one another unless a policy says otherwise.
+func (r *Raven) prepareGroup(ctx context.Context) error {
+	can := r.sdn.Capabilities()
+	r.ground.groups = r.cfg.SecurityGroups
+	if len(r.ground.groups) > 0 || !can.SecurityGroups || can.GrouplessOpen {
+		return nil
+	}
+	spec := sdn.SecurityGroupSpec{Base: r.base(v1.KeyKindSecurityGroup, "pods", "kuryr-pods", r.cfg.Project)}
+	for _, direction := range []sdn.Direction{sdn.Ingress, sdn.Egress} {
+		for _, six := range []bool{false, true} {
+			spec.Rules = append(spec.Rules, sdn.Rule{Direction: direction, IPv6: six})
+		}
+	}
+	return r.ask(ctx, func(ctx context.Context) error {
+		group, err := r.sdn.ApplySecurityGroup(ctx, spec)
+		r.ground.groups = []string{string(group.ID)}
+		return err
+	})
+}
+
+// base is what is said of anything that Raven makes.
+func (r *Raven) base(kind, key, name, project string) sdn.Base {
+	return sdn.Base{Key: r.key(kind, key), Name: name, Project: project}
+}

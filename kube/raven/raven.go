@@ -1,0 +1,113 @@
+package raven
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/kuryr/kuryr/kube/pool"
+	"github.com/kuryr/kuryr/sdn"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+)
+
+// Config is what Raven is told. What is zero and has a default gets it.
+type Config struct {
+	Provider sdn.Provider // needed
+	Logger   *slog.Logger
+	// Registerer is where Raven counts; nil is nowhere.
+	Registerer prometheus.Registerer
+
+	Router        string // id or name of the router that everything is on; "" is one of Raven's own
+	PublicNetwork string // id or name of the external network; "" is the SDN's one, if it has one
+	Project       string // of what is made; "" is the provider's own
+
+	Ranges        []Range        // that namespaces' subnets are cut from, at most one of each family
+	SubnetPools   []string       // ids of existing subnet pools that they are cut from in place of Ranges, at most one of each family
+	ServiceRanges []netip.Prefix // of ClusterIPs, for the VIP network: at most one of each family; none is no VIP network
+	// Network is the id of one network for all namespaces that do not name another; Subnets are those of its subnets that pods get addresses on, none is all.
+	Network string
+	Subnets []string
+	// SecurityGroups are the ids that pods' ports get. None is a group of Raven's own that lets everything pass, where the SDN would pass nothing without one.
+	SecurityGroups []string
+
+	Pool     pool.Policy
+	MaxPorts int           // all pools together; 0 is no limit
+	Calls    int           // of the SDN at once; default 8
+	Timeout  time.Duration // of one call of the SDN; default 1 minute
+	Workers  int           // objects of one sort worked on at once; default 8
+	// Audit is how often a pool's ports are compared with the SDN's, for what was changed there behind Raven's back; 0 is when there is a reason.
+	Audit time.Duration
+}
+
+// Range is where subnets of a family are cut from.
+type Range struct {
+	Prefix netip.Prefix
+	Len    int // prefix length of a namespace's subnet
+}
+
+// Raven is the controller. See [New].
+type Raven struct {
+	cfg    Config
+	api    client.Client // reads come from the cache
+	events events.EventRecorder
+	log    *slog.Logger
+	now    func() time.Time
+
+	sdn     sdn.Provider
+	calls   chan struct{} // one for each call of the SDN that may be on its way
+	metrics *counts
+	ground  ground // written by Prepare before anything else begins
+	subnets subnetCache
+	budget  *budget
+	memory  memory
+	wakes   chan event.GenericEvent // pools to be looked at again
+}
+
+// New makes a Raven that reads and writes Kubernetes with api and tells people by recorder. [Raven.Prepare] comes before any reconciler.
+func New(cfg Config, api client.Client, recorder events.EventRecorder) (*Raven, error) {
+	if cfg.Provider == nil {
+		return nil, errors.New("raven: no provider")
+	}
+	cfg.Calls, cfg.Workers, cfg.Timeout = cmp.Or(cfg.Calls, 8), cmp.Or(cfg.Workers, 8), cmp.Or(cfg.Timeout, time.Minute)
+	cfg.Pool.Batch = max(cfg.Pool.Batch, 1)
+	if err := cfg.Pool.Validate(); err != nil {
+		return nil, fmt.Errorf("pool: %w", err)
+	}
+	if err := checkRanges(cfg.Ranges, cfg.ServiceRanges); err != nil {
+		return nil, err
+	}
+	r := &Raven{
+		cfg: cfg, api: api, events: recorder, log: cfg.Logger, now: time.Now,
+		sdn: cfg.Provider, calls: make(chan struct{}, cfg.Calls), metrics: newCounts(cfg.Registerer),
+		budget: newBudget(cfg.MaxPorts), wakes: make(chan event.GenericEvent, 1024),
+	}
+	if r.log == nil {
+		r.log = slog.New(slog.DiscardHandler)
+	}
+	return r, nil
+}
+
+// ask calls the SDN when it is this call's turn, with a deadline.
+func (r *Raven) ask(ctx context.Context, call func(context.Context) error) error {
+	select {
+	case r.calls <- struct{}{}:
+		defer func() { <-r.calls }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
+	defer cancel()
+	return call(ctx)
+}
+
+// key is the identity in the SDN of something of this installation's.
+func (r *Raven) key(kind, name string) sdn.Key {
+	return sdn.Key{Owner: r.sdn.Installation(), Kind: kind, Name: name}
+}

@@ -1,0 +1,53 @@
+package raven
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// restore has ports' specs be what the SDN says, where somebody else than Raven has written them: each change of a spec has a new generation, and Raven writes it once.
+func (w *poolWork) restore(ctx context.Context) error {
+	var errs []error
+	for _, p := range w.ports {
+		if p.Generation > max(p.Status.ObservedGeneration, 1) && p.DeletionTimestamp.IsZero() {
+			errs = append(errs, w.restorePort(ctx, p))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (w *poolWork) restorePort(ctx context.Context, p *v1.KuryrPort) error {
+	var port sdn.Port
+	err := w.ask(ctx, func(ctx context.Context) (err error) { port, err = w.sdn.Port(ctx, sdn.ID(p.Spec.ID)); return err })
+	if sdn.IsNotFound(err) {
+		return w.giveUp(ctx, p)
+	}
+	if err != nil {
+		return err
+	}
+	subnets, err := w.subnetsOf(ctx, port.Network)
+	if err != nil {
+		return err
+	}
+	_, uid, _ := strings.Cut(port.Key.Name, podInKey)
+	is := w.object(port, subnets, wished{pod: types.UID(uid)}).Spec
+	if !equality.Semantic.DeepEqual(is, p.Spec) {
+		w.warn(p, eventRefused, "Restore", "the spec was changed: it is as the SDN says again")
+		if err := w.change(ctx, p, func() { p.Spec = is }); err != nil {
+			return err
+		}
+	}
+	before := p.DeepCopy()
+	p.Status.ObservedGeneration = p.Generation
+	return w.api.Status().Patch(ctx, p, client.MergeFrom(before))
+}
+
+// podInKey stands in the key of a single pod's port between the pool and the pod's UID.
+const podInKey = ".pod-"

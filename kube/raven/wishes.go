@@ -1,0 +1,169 @@
+package raven
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// wish is what a pod's annotations ask for.
+type wish struct {
+	addresses []netip.Addr
+	mac       net.HardwareAddr
+	groups    []string
+	floating  string // an address, or anyFloating
+}
+
+const (
+	anyFloating = "new"
+	anything    = "any"
+)
+
+// wishOf reads a pod's annotations. An error names the annotation.
+func wishOf(annotations map[string]string) (w wish, err error) {
+	for _, text := range words(annotations[v1.AnnotationAddress]) {
+		a, err := netip.ParseAddr(text)
+		if err != nil || a.Zone() != "" {
+			return w, fmt.Errorf("%s: %q is no address", v1.AnnotationAddress, text)
+		}
+		if slices.ContainsFunc(w.addresses, func(o netip.Addr) bool { return o.Is4() == a.Is4() }) {
+			return w, fmt.Errorf("%s: %s is a second one of its family", v1.AnnotationAddress, a)
+		}
+		w.addresses = append(w.addresses, a)
+	}
+	if text := strings.TrimSpace(annotations[v1.AnnotationMAC]); text != "" {
+		w.mac, err = net.ParseMAC(text)
+		if err != nil || len(w.mac) != 6 || w.mac[0]&1 == 1 {
+			return w, fmt.Errorf("%s: %q is no MAC of one interface, such as fa:16:3e:00:00:01", v1.AnnotationMAC, text)
+		}
+	}
+	w.groups = words(annotations[v1.AnnotationSecurityGroups])
+	w.floating = strings.TrimSpace(annotations[v1.AnnotationFloatingIP])
+	if a, err := netip.ParseAddr(w.floating); w.floating != "" && w.floating != anyFloating && (err != nil || a.Zone() != "") {
+		return w, fmt.Errorf("%s: want an address or %q, not %q", v1.AnnotationFloatingIP, anyFloating, w.floating)
+	}
+	return w, nil
+}
+
+// granted tells what of a wish the namespace does not grant; nil where it grants all. Only cluster administrators set what a namespace grants.
+func (w wish) granted(ns map[string]string) error {
+	for _, a := range w.addresses {
+		if !inRanges(ns[v1.AnnotationAllowAddresses], a) {
+			return fmt.Errorf("%s: the namespace does not grant %s (%s)", v1.AnnotationAddress, a, v1.AnnotationAllowAddresses)
+		}
+	}
+	if w.mac != nil && strings.TrimSpace(ns[v1.AnnotationAllowMAC]) != "true" {
+		return fmt.Errorf("%s: the namespace does not grant one (%s)", v1.AnnotationMAC, v1.AnnotationAllowMAC)
+	}
+	groups := words(ns[v1.AnnotationAllowSecurityGroups])
+	for _, g := range w.groups {
+		if !slices.Contains(groups, g) && !slices.Contains(groups, anything) {
+			return fmt.Errorf("%s: the namespace does not grant %s (%s)", v1.AnnotationSecurityGroups, g, v1.AnnotationAllowSecurityGroups)
+		}
+	}
+	allowed := ns[v1.AnnotationAllowFloatingIPs]
+	switch a, err := netip.ParseAddr(w.floating); {
+	case w.floating == "", w.floating == anyFloating && (slices.Contains(words(allowed), anyFloating) || slices.Contains(words(allowed), anything)), err == nil && inRanges(allowed, a):
+		return nil
+	}
+	return fmt.Errorf("%s: the namespace does not grant %q (%s)", v1.AnnotationFloatingIP, w.floating, v1.AnnotationAllowFloatingIPs)
+}
+
+// inRanges tells whether one of the list's ranges or addresses has a; what is neither grants nothing.
+func inRanges(list string, a netip.Addr) bool {
+	for _, text := range words(list) {
+		p, err := netip.ParsePrefix(text)
+		one, failed := netip.ParseAddr(text)
+		if text == anything || err == nil && p.Contains(a) || failed == nil && one == a {
+			return true
+		}
+	}
+	return false
+}
+
+// wished is a wish as the SDN is asked for it.
+type wished struct {
+	pod       types.UID // "" is no wish: a port of the pool
+	about     *corev1.Pod
+	name      string
+	addresses []sdn.Address
+	mac       net.HardwareAddr
+	groups    []string
+	floating  string
+}
+
+// wishes are the ports that pods of the pool are to have for themselves and do not have, by their keys. What a pod may not have its owner is told.
+func (w *poolWork) wishes(ctx context.Context) (map[string]wished, error) {
+	all := map[string]wished{}
+	var errs []error
+	for _, p := range w.pods {
+		if !v1.HasWishes(p.Annotations) || !p.DeletionTimestamp.IsZero() ||
+			slices.ContainsFunc(w.ports, func(o *v1.KuryrPort) bool { return o.Spec.Dedicated == p.UID }) {
+			continue
+		}
+		asked, err := w.wished(ctx, p)
+		switch {
+		case err == nil:
+			all[w.name+podInKey+string(p.UID)] = asked
+		case sdn.IsUnavailable(err):
+			errs = append(errs, err)
+		default:
+			w.warn(p, eventRefused, "Port", "%s", oneLine(err))
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+func (w *poolWork) wished(ctx context.Context, p *corev1.Pod) (wished, error) {
+	asks, err := wishOf(p.Annotations)
+	if err != nil {
+		return wished{}, err
+	}
+	var ns corev1.Namespace
+	if err := w.api.Get(ctx, types.NamespacedName{Name: p.Namespace}, &ns); err != nil {
+		return wished{}, err
+	}
+	if err := asks.granted(ns.Annotations); err != nil {
+		return wished{}, err
+	}
+	out := wished{pod: p.UID, about: p, name: p.Namespace + "/" + p.Name, mac: asks.mac, groups: asks.groups, floating: asks.floating}
+	if asks.addresses == nil {
+		return out, nil
+	}
+	subnets, err := w.subnetsOf(ctx, sdn.ID(w.pool.Spec.Network))
+	if err != nil {
+		return wished{}, err
+	}
+	left := slices.Clone(asks.addresses)
+	for _, id := range w.pool.Spec.Subnets {
+		a := sdn.Address{Subnet: sdn.ID(id)}
+		if at := slices.IndexFunc(left, func(o netip.Addr) bool { return subnets[a.Subnet].CIDR.Contains(o) }); at >= 0 {
+			a.Addr = left[at]
+			left = slices.Delete(left, at, at+1)
+		}
+		out.addresses = append(out.addresses, a)
+	}
+	if len(left) > 0 {
+		return wished{}, fmt.Errorf("%s: %s is in no subnet of the namespace's network", v1.AnnotationAddress, left[0])
+	}
+	return out, nil
+}
+
+// complain tells a pod's owner what the SDN said to its wish.
+func (r *Raven) complain(w wished, err error) {
+	if w.about != nil {
+		r.warn(w.about, eventFailed, "Port", "%s", oneLine(err))
+	}
+}
+
+func sortedKeys(m map[string]wished) []string { return slices.Sorted(maps.Keys(m)) }
