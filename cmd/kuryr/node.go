@@ -47,7 +47,7 @@ In a pod of a Kubernetes cluster whose variable NODE_NAME names the node it is t
 			return a.daemon(c, func(cfg config.Config) duties { return duties{open: providers[cfg.Provider], node: true} })
 		},
 	}
-	addSettings(c, settingsBut("docker.")...)
+	addSettings(c, settingsBut("docker.", "controller.")...)
 	return c
 }
 
