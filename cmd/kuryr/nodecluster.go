@@ -45,11 +45,8 @@ type clusterNode struct {
 	server   *node.Server
 }
 
-// clusterNode reads the configuration, of which a cluster's node needs nothing, and runs the daemon. err is why there is no kube.
-func (a *app) clusterNode(c *cobra.Command, name string, kube *rest.Config, err error) error {
-	if err != nil {
-		return fmt.Errorf("kubernetes: %w", err)
-	}
+// clusterNode reads the configuration and runs the daemon of the cluster's node with this name.
+func (a *app) clusterNode(c *cobra.Command, name string) error {
 	cfg, err := a.load(c)
 	if err != nil {
 		return err
@@ -61,7 +58,10 @@ func (a *app) clusterNode(c *cobra.Command, name string, kube *rest.Config, err 
 	if err != nil {
 		return err
 	}
-	kube.QPS = -1 // the API server shares itself out by priority and fairness
+	kube, err := restConfig(cfg.Kubernetes)
+	if err != nil {
+		return err
+	}
 	kube.UserAgent = "kuryr-node/" + version
 	return serveCluster(c.Context(), cfg, name, kube, log)
 }
