@@ -168,7 +168,8 @@ func (e *examination) daemonFacts(ctx context.Context, status admin.Status, err 
 		d.Err = errors.New(strings.TrimSuffix(oneLine(err), "; start it with `kuryr up`"))
 		return d
 	}
-	if d.Apart = status.Store.Path == ""; d.Apart {
+	d.Apart, d.StoreOnly = status.Store.Path == "", status.StoreOnly
+	if d.Apart || d.StoreOnly {
 		return d
 	}
 	check, err := e.daemon.Check(ctx)
