@@ -76,8 +76,8 @@ func TestPublished(t *testing.T) {
 		t.Fatal(err)
 	}
 	get := func() bool {
-		url := fmt.Sprintf("http://%s:8080/debian_version", privatehost.HostIPv4.Addr())
-		return r.Outside(t.Context(), "busybox", "wget", "-T", "5", "-qO", "/dev/null", url).OK()
+		script := fmt.Sprintf(`exec 3<>/dev/tcp/%s/8080 && printf 'GET /debian_version HTTP/1.0\r\n\r\n' >&3 && read -r line <&3 && [ -n "$line" ]`, privatehost.HostIPv4.Addr())
+		return r.Outside(t.Context(), "timeout", "5", "bash", "-c", script).OK()
 	}
 	r.eventually(t, get)
 	r.kill(t)
