@@ -13,6 +13,7 @@ import (
 	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/metrics"
+	"github.com/kuryr/kuryr/kube/node"
 	"github.com/kuryr/kuryr/sdn/local"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -133,7 +134,7 @@ func (n *metricNames) MustRegister(all ...prometheus.Collector) {
 
 func (*metricNames) Unregister(prometheus.Collector) bool { return false }
 
-// The page of the metrics has all that `kuryr up` registers, and no others.
+// The page of the metrics has all that `kuryr up`, `kuryr docker` and `kuryr node` register, and no others.
 func TestEveryMetricIsDescribed(t *testing.T) {
 	t.Parallel()
 	provider, err := local.Open(t.Context(), local.Options{Path: filepath.Join(t.TempDir(), "kuryr.db"), Host: "here"})
@@ -151,6 +152,7 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	node.New(node.Config{Registerer: names})
 	if len(*names) < 10 {
 		t.Fatalf("only %v are registered", *names)
 	}

@@ -50,6 +50,7 @@ var commands = []string{"internal/admin", "internal/topology"}
 var testsMayAlso = map[string][]string{
 	"docker":      {"sdn/local", "sdn/nested", "datapath"},
 	"kube":        {"sdn/local", "datapath"},
+	"kube/node":   {"sdn/local", "datapath"},
 	"kurma":       {"sdn/local", "datapath"},
 	"sdn/nested":  {"sdn/local", "sdn/neutron", "datapath"},
 	"sdn/neutron": {"sdn/neutron/neutrontest", "sdn/local", "sdn/restapi"},
