@@ -107,7 +107,10 @@ func TestEverySettingIsAFlagOfDaemons(t *testing.T) {
 		for _, s := range config.Settings() {
 			section, _, _ := strings.Cut(s.Key, ".")
 			// `kuryr up` has the embedded SDN, so there is no choice; a front end does not need another's.
-			none := map[string][]string{"up": {"provider", "neutron", "bind", "node"}, "docker": {"node"}, "node": {"docker"}}[c.Name()]
+			none := map[string][]string{
+				"up":     {"provider", "neutron", "bind", "node", "kubernetes", "controller"},
+				"docker": {"node", "kubernetes", "controller"}, "node": {"docker", "controller"},
+			}[c.Name()]
 			if want := !slices.Contains(none, section); (c.Flags().Lookup(s.Flag()) != nil) != want {
 				t.Errorf("kuryr %s: flag for %s: want %v", c.Name(), s.Key, want)
 			}

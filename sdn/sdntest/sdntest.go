@@ -36,7 +36,9 @@ type Fixture struct {
 func Run(t *testing.T, open func(t *testing.T) Fixture) { run(t, open, func(*testing.T) {}) }
 
 // RunSideBySide is Run with as many groups at a time as the flag -parallel lets, for an SDN that is slow and serves several at once.
-func RunSideBySide(t *testing.T, open func(t *testing.T) Fixture) { run(t, open, (*testing.T).Parallel) }
+func RunSideBySide(t *testing.T, open func(t *testing.T) Fixture) {
+	run(t, open, (*testing.T).Parallel)
+}
 
 func run(t *testing.T, open func(t *testing.T) Fixture, begin func(*testing.T)) {
 	for _, group := range []struct {
