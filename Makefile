@@ -13,7 +13,7 @@ SOAK        ?= 60s
 count = go run ./test/count -name $(1) $(if $(RESULTS),-to $(RESULTS)/$(1))
 
 .DEFAULT_GOAL := help
-.PHONY: help build failpoints docker-plugin man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack e2e-kubernetes bench bench-docker bench-neutron bench-sdn bench-kubernetes fuzz demo demo-clean install clean need-root need-gcc deps
+.PHONY: help build failpoints docker-plugin images man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack e2e-kubernetes bench bench-docker bench-neutron bench-sdn bench-kubernetes fuzz demo demo-clean install clean need-root need-gcc deps
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-18s %s\n", $$1, $$2 }'
@@ -29,6 +29,9 @@ failpoints: # bin/kuryr-failpoints, which dies where it is told to
 
 docker-plugin: build ## build bin/docker-plugin, which docker plugin create takes
 	hack/docker-plugin.sh
+
+images: build ## write bin/images/kuryr.tar, the image for Kubernetes, made of static programs alone (no engine needed)
+	hack/images.sh
 
 man: build ## write the man pages to man/
 	mkdir -p man
