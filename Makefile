@@ -13,7 +13,7 @@ SOAK        ?= 60s
 count = go run ./test/count -name $(1) $(if $(RESULTS),-to $(RESULTS)/$(1))
 
 .DEFAULT_GOAL := help
-.PHONY: help build failpoints docker-plugin man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack e2e-kubernetes bench bench-docker bench-neutron bench-sdn fuzz demo demo-clean install clean need-root need-gcc deps
+.PHONY: help build failpoints docker-plugin man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack e2e-kubernetes bench bench-docker bench-neutron bench-sdn bench-kubernetes fuzz demo demo-clean install clean need-root need-gcc deps
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-18s %s\n", $$1, $$2 }'
@@ -114,6 +114,10 @@ bench-neutron: need-root build ## measure on a real Neutron: its calls, Kuryr's 
 
 bench-sdn: need-root build ## measure the embedded SDN as a Neutron API, and what security groups cost (root)
 	go run ./test/bench -only sdn,filter
+
+bench-kubernetes: need-root build ## measure CNI's ADD against Debian's bridge plugin and raw netlink (root; installs them)
+	hack/deps.sh cni
+	go run ./test/bench -only cni -rounds 20
 
 fuzz: ## run every fuzz target for FUZZTIME (10s; or 2000x, so many inputs)
 	hack/fuzz.sh $(FUZZTIME)

@@ -14,6 +14,7 @@ import (
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/metrics"
 	"github.com/kuryr/kuryr/kube/node"
+	"github.com/kuryr/kuryr/kube/raven"
 	"github.com/kuryr/kuryr/sdn/local"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -153,6 +154,7 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 		t.Fatal(err)
 	}
 	node.New(node.Config{Registerer: names})
+	raven.NewMetrics(names)
 	if len(*names) < 10 {
 		t.Fatalf("only %v are registered", *names)
 	}

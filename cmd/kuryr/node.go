@@ -37,7 +37,7 @@ ready.`,
 			return a.daemon(c, func(cfg config.Config) duties { return duties{open: providers[cfg.Provider], node: true} })
 		},
 	}
-	addSettings(c, settingsBut("docker.")...)
+	addSettings(c, settingsBut("docker.", "controller.")...)
 	return c
 }
 

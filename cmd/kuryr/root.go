@@ -93,7 +93,8 @@ floating IPs. Without anything behind it, its embedded SDN serves this machine.
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.PersistentFlags().StringVar(&a.configPath, "config", "", "configuration `file` (default "+config.DefaultPath+", if it is there; KURYR_CONFIG); one whose name ends in .conf is the Python kuryr-libnetwork's")
 	root.PersistentFlags().StringVar(&a.socket, "socket", "", "`socket` of the running kuryr (default as admin.socket in the configuration)")
-	root.AddCommand(a.upCommand(), a.dockerCommand(), a.nodeCommand(), a.downCommand(), a.statusCommand(), a.doctorCommand(), a.topologyCommand(), a.traceCommand(), a.bundleCommand(), a.sdnCommand(),
+	root.AddCommand(a.upCommand(), a.dockerCommand(), a.nodeCommand(), a.downCommand(), a.statusCommand(), a.doctorCommand(), a.topologyCommand(), a.traceCommand(), a.bundleCommand(), a.sdnCommand(), a.installEngineCommand(),
+		a.controllerCommand(), a.poolCommand(),
 		a.completionCommand(), a.manCommand(), a.versionCommand())
 	nouns := a.nounCommands()
 	root.AddCommand(nouns...)
@@ -179,6 +180,8 @@ var choices = map[string][]string{
 	"neutron.auth_type":                    config.AuthTypes,
 	"neutron.interface":                    {"public", "internal", "admin"},
 	"neutron.insecure":                     {"true", "false"},
+	"kubernetes.insecure":                  {"true", "false"},
+	"controller.leader_election":           {"true", "false"},
 	"bind.nested":                          {"macvlan", "vlan"},
 }
 
@@ -188,13 +191,20 @@ func complete(c *cobra.Command, flag string, words ...string) {
 }
 
 // load reads the configuration for a command with the flags that were given to it.
-func (a *app) load(c *cobra.Command) (config.Config, error) {
+func (a *app) load(c *cobra.Command) (config.Config, error) { return a.loadWith(c, "") }
+
+// loadWith reads it for a command of the Kubernetes controller, with the file that this has in the form of kuryr-kubernetes; "" is for all others.
+func (a *app) loadWith(c *cobra.Command, raven string) (config.Config, error) {
 	src := config.Source{Path: a.configPath, MustBe: a.configPath != "", Environ: a.environ, Flags: map[string]string{}}
 	if src.Path == "" {
 		src.Path = a.getenv("KURYR_CONFIG")
 		src.MustBe = src.Path != ""
 	}
 	switch {
+	case src.Path == "" && raven != "":
+		src.Path, src.Raven = config.DefaultPath, raven
+	case raven != "" && strings.HasSuffix(src.Path, ".conf"):
+		src.Raven, src.RavenMust, src.Path, src.MustBe = src.Path, true, "", false
 	case src.Path == "":
 		src.Path, src.Peer = config.DefaultPath, config.PeerPath
 	case strings.HasSuffix(src.Path, ".conf"): // the Python kuryr-libnetwork's, and nothing of ours

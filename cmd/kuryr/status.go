@@ -35,6 +35,12 @@ The exit code is 1 if kuryr is not running or not ready.`,
 				return err
 			}
 			s, err := client.Status(c.Context())
+			if cfg, wrong := a.load(c); admin.IsNotRunning(err) && a.socket == "" && wrong == nil {
+				// On an SDN elsewhere the node's daemon may be all there is.
+				if beside, none := admin.NewClient(frontSocket(cfg, duties{node: true})).Status(c.Context()); none == nil {
+					s, err = beside, nil
+				}
+			}
 			if err != nil {
 				return err
 			}

@@ -42,6 +42,9 @@ type Config struct {
 	Admin   Admin
 	Metrics Metrics
 
+	Kubernetes Kubernetes
+	Controller Controller
+
 	// Ignored are the options of the peer's file that mean nothing here, each with why, to be warned of.
 	Ignored []string
 }
@@ -120,18 +123,23 @@ func (e *Error) Error() string {
 
 // Source is where the settings come from, later fields over earlier ones.
 type Source struct {
-	Peer     string            // the Python kuryr-libnetwork's file; "" is none, and it need not exist
-	PeerMust bool              // that file was asked for: its absence is an error
-	Path     string            // the file
-	MustBe   bool              // the file was asked for: its absence is an error
-	Environ  []string          // KEY=value, as os.Environ gives it
-	Flags    map[string]string // by key, those given
+	Peer      string            // the Python kuryr-libnetwork's file; "" is none, and it need not exist
+	PeerMust  bool              // that file was asked for: its absence is an error
+	Raven     string            // the file of the Kubernetes controller in the form of kuryr-kubernetes; "" is none, and it need not exist
+	RavenMust bool              // that file was asked for
+	Path      string            // the file
+	MustBe    bool              // the file was asked for: its absence is an error
+	Environ   []string          // KEY=value, as os.Environ gives it
+	Flags     map[string]string // by key, those given
 }
 
 // Load reads the settings of all sources. An error is an *Error, or the file's when that cannot be read.
 func Load(src Source) (Config, error) {
 	c := Default()
 	if err := loadPeer(&c, src); err != nil {
+		return Config{}, err
+	}
+	if err := loadRaven(&c, src); err != nil {
 		return Config{}, err
 	}
 	data, err := os.ReadFile(src.Path)
@@ -187,6 +195,9 @@ func (c *Config) complete() error {
 	}
 	if c.Node.Conflist != "" && c.Node.Network == "" {
 		return &Error{Where: "configuration", Key: "node.network", Detail: "is needed with node.conflist: the network that the list is for"}
+	}
+	if err := c.Kubernetes.consistent(); err != nil {
+		return err
 	}
 	return c.Docker.reachable()
 }

@@ -27,12 +27,7 @@ var peerOptions = []peerOption{
 	{"DEFAULT.capability_scope", "docker.capability_scope", nil},
 	{"DEFAULT.bindir", "bind.executables", nil},
 	{"DEFAULT.process_external_connectivity", "docker.process_external_connectivity", oslobool},
-	{"DEFAULT.debug", "log.level", func(_ *Config, v string) (string, error) {
-		if v, err := oslobool(nil, v); err != nil || v == "false" {
-			return "", err
-		}
-		return "debug", nil
-	}},
+	{"DEFAULT.debug", "log.level", debugLevel},
 	{"DEFAULT.default_port_driver", "bind.nested", portDriver},
 	{"binding.default_driver binding.driver", "bind.nested", bindingDriver},
 	{"binding.link_iface", "bind.link_interface", nil},
@@ -120,41 +115,68 @@ func bindingDriver(_ *Config, v string) (string, error) {
 
 // loadPeer lays the peer's file over c. Who has one runs on Neutron.
 func loadPeer(c *Config, src Source) error {
-	if src.Peer == "" {
-		return nil
-	}
-	info, err := os.Stat(src.Peer)
-	if errors.Is(err, fs.ErrNotExist) && !src.PeerMust {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("configuration: %w", err)
-	}
-	if info.Size() > maxPeerFile {
-		return &Error{Where: src.Peer, Detail: fmt.Sprintf("has %d bytes; at most %d are read", info.Size(), maxPeerFile)}
-	}
-	data, err := os.ReadFile(src.Peer)
-	if err != nil {
-		return fmt.Errorf("configuration: %w", err)
+	data, err := readPeer(src.Peer, src.PeerMust)
+	if err != nil || data == nil {
+		return err
 	}
 	return parsePeer(c, src.Peer, data)
 }
 
+// readPeer reads a peer's file; nil is that there is none, nor need be.
+func readPeer(path string, must bool) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) && !must {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	if info.Size() > maxPeerFile {
+		return nil, &Error{Where: path, Detail: fmt.Sprintf("has %d bytes; at most %d are read", info.Size(), maxPeerFile)}
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	return append([]byte{}, data...), nil
+}
+
 func parsePeer(c *Config, path string, data []byte) error {
-	// oslo.config's form: values go on in indented lines, a # within a value or a \ at its end is part of it, a repeated option's last value holds.
+	file, err := readOptions(path, data)
+	if err != nil {
+		return err
+	}
+	waits := []string{"neutron.vif_plugging_is_fatal", "neutron.vif_plugging_timeout"}
+	if err := layOptions(c, path, file, peerOptions, slices.Concat(passedOver, waits)); err != nil {
+		return err
+	}
+	return waitAsPeer(c, path, file)
+}
+
+// readOptions reads a file of oslo.config's form, by section.option.
+func readOptions(path string, data []byte) (map[string]string, error) {
+	// Values go on in indented lines, a # within a value or a \ at its end is part of it, a repeated option's last value holds.
 	file, err := ini.LoadSources(ini.LoadOptions{AllowPythonMultilineValues: true, IgnoreContinuation: true, IgnoreInlineComment: true}, data)
 	if err != nil {
-		return &Error{Where: path, Detail: "is not of kuryr.conf's form"} // the library's words show the line, which may hold a password
+		return nil, &Error{Where: path, Detail: "is not of kuryr.conf's form"} // the library's words show the line, which may hold a password
 	}
-	c.Provider = ProviderNeutron
 	values := map[string]string{}
 	for _, s := range file.Sections() {
 		for _, k := range s.Keys() {
 			values[s.Name()+"."+k.Name()] = strings.TrimSpace(k.Value())
 		}
 	}
+	return values, nil
+}
+
+// layOptions sets what a peer's options say. All that are neither among them nor passed over are told in Ignored.
+func layOptions(c *Config, path string, values map[string]string, options []peerOption, passedOver []string) error {
+	c.Provider = ProviderNeutron
 	known := slices.Clone(passedOver)
-	for _, o := range peerOptions {
+	for _, o := range options {
 		names := strings.Fields(o.names)
 		known = append(known, names...)
 		for _, name := range names {
@@ -165,10 +187,6 @@ func parsePeer(c *Config, path string, data []byte) error {
 				break
 			}
 		}
-	}
-	known = append(known, "neutron.vif_plugging_is_fatal", "neutron.vif_plugging_timeout")
-	if err := waitAsPeer(c, path, values); err != nil {
-		return err
 	}
 	for name, value := range values {
 		if !slices.Contains(known, name) && value != "" {
@@ -199,7 +217,8 @@ func (o peerOption) apply(c *Config, path, name, value string) error {
 	if o.setting == "" || value == "" {
 		return nil
 	}
-	return Lookup(o.setting).apply(c, path+": "+shown, []string{value})
+	setting := Lookup(o.setting)
+	return setting.apply(c, path+": "+shown, splitList(setting, value))
 }
 
 // waitAsPeer is the peer's waiting for a port: it waits where its end is fatal, without end where the time-out is 0, which is here the default of a start.

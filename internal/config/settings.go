@@ -103,7 +103,8 @@ func Default() Config {
 			Tokens:          "/etc/kuryr/tokens",
 			Rate:            200,
 		},
-		Neutron: Neutron{Timeout: 15 * time.Second},
+		Neutron:    Neutron{Timeout: 15 * time.Second},
+		Controller: defaultController(),
 		Bind: Bind{
 			OVSDBSocket:       "/var/run/openvswitch/db.sock",
 			IntegrationBridge: "br-int",
@@ -121,7 +122,7 @@ const (
 // MaxPortsPerNetwork is what the kernel's bridge holds (BR_MAX_PORTS).
 const MaxPortsPerNetwork = 1023
 
-var settings = slices.Concat(generalSettings, nodeSettings, neutronSettings, bindSettings, servedSettings)
+var settings = slices.Concat(generalSettings, nodeSettings, neutronSettings, bindSettings, servedSettings, kubernetesSettings, controllerSettings)
 
 var generalSettings = []*Setting{
 	text("state_dir", "folder of what must survive a restart (the store)", absolute, func(c *Config) *string { return &c.StateDir }),

@@ -15,6 +15,13 @@ func newBudget(most int) *budget {
 	return &budget{most: most, used: map[string]int{}, waiting: map[string]bool{}}
 }
 
+// limit sets the cap.
+func (b *budget) limit(most int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.most = most
+}
+
 // set says how many ports a pool has, and gives the pools that waited for some to be given back.
 func (b *budget) set(pool string, n int) (wake []string) {
 	b.mu.Lock()

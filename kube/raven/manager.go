@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -265,8 +266,18 @@ func (r *Raven) wake(pool string) {
 	}
 }
 
-// countPorts tells the cap of what is there at the start.
+// countPorts tells the cap of what is there at the start. Without one of the configuration it is nine tenths of the SDN's quota, which others may need some of.
 func (r *Raven) countPorts(ctx context.Context) error {
+	if r.cfg.MaxPorts == 0 && r.sdn.Capabilities().Quotas {
+		var usage map[sdn.Noun]sdn.Usage
+		err := r.ask(ctx, func(ctx context.Context) (err error) { usage, err = r.sdn.Usage(ctx, r.cfg.Project); return err })
+		if err != nil && !sdn.IsDenied(err) {
+			return err
+		}
+		if limit := usage[sdn.NounPort].Limit; limit > 0 {
+			r.budget.limit(int(limit * 9 / 10))
+		}
+	}
 	var all v1.KuryrPortPoolList
 	if err := r.api.List(ctx, &all); err != nil {
 		return err

@@ -1,0 +1,151 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// RavenPath is the file of the Kubernetes controller in the peer's form, which `kuryr controller` reads if no other is named; it need not exist.
+const RavenPath = "/etc/kuryr/raven.conf"
+
+// Kubernetes is section kubernetes: how its API server is reached. All empty is the service account of the pod this runs in.
+type Kubernetes struct {
+	Kubeconfig string
+	APIServer  string
+	TokenFile  string
+	CAFile     string
+	CertFile   string
+	KeyFile    string
+	Insecure   bool
+}
+
+// Controller is section controller: what Raven makes in the SDN for a cluster.
+type Controller struct {
+	Listen         string // host:port of /metrics, /healthz and /readyz; "" is nowhere
+	LeaderElection bool
+	Namespace      string // of the Lease
+
+	Router         string
+	PublicNetwork  string
+	PodRanges      []netip.Prefix
+	PodPrefixLen   int
+	PodPrefixLenV6 int
+	SubnetPools    []string
+	ServiceRanges  []netip.Prefix
+	Network        string
+	Subnets        []string
+	SecurityGroups []string
+
+	PoolMinimum int
+	PoolMaximum int
+	PoolBatch   int
+	PoolTTL     time.Duration
+	MaxPorts    int
+
+	Calls   int
+	Workers int
+	Audit   time.Duration
+}
+
+func defaultController() Controller {
+	return Controller{
+		Listen: "127.0.0.1:9654", LeaderElection: true, Namespace: "kube-system",
+		PodRanges: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}, PodPrefixLen: 16, PodPrefixLenV6: 64,
+		ServiceRanges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")},
+		PoolMinimum:   5, PoolBatch: 10, PoolTTL: 10 * time.Minute,
+		Calls: 8, Workers: 8, Audit: time.Hour,
+	}
+}
+
+var kubernetesSettings = []*Setting{
+	text("kubernetes.kubeconfig", "kubeconfig file; empty, with kubernetes.api_server empty too, is the service account of the pod that this runs in", absoluteOrNone,
+		func(c *Config) *string { return &c.Kubernetes.Kubeconfig }),
+	text("kubernetes.api_server", "address of the API server, in place of a kubeconfig, such as https://10.0.0.1:6443", orNone(httpURL),
+		func(c *Config) *string { return &c.Kubernetes.APIServer }),
+	text("kubernetes.token_file", "file with the token for kubernetes.api_server, read anew when it changes", absoluteOrNone, func(c *Config) *string { return &c.Kubernetes.TokenFile }),
+	text("kubernetes.ca_file", "file with the authorities of the API server's certificate; empty are the system's", absoluteOrNone, func(c *Config) *string { return &c.Kubernetes.CAFile }),
+	text("kubernetes.cert_file", "file with the certificate that Kuryr shows to kubernetes.api_server", absoluteOrNone, func(c *Config) *string { return &c.Kubernetes.CertFile }),
+	text("kubernetes.key_file", "file with that certificate's private key", absoluteOrNone, func(c *Config) *string { return &c.Kubernetes.KeyFile }),
+	boolean("kubernetes.insecure", "do not verify the certificate of kubernetes.api_server", func(c *Config) *bool { return &c.Kubernetes.Insecure }),
+}
+
+var controllerSettings = []*Setting{
+	text("controller.listen", "host:port where `kuryr controller` serves /metrics, /healthz and /readyz; empty is nowhere", listenAddr, func(c *Config) *string { return &c.Controller.Listen }),
+	boolean("controller.leader_election", "have one of several replicas lead, by a Lease", func(c *Config) *bool { return &c.Controller.LeaderElection }),
+	text("controller.namespace", "namespace of the Lease", word, func(c *Config) *string { return &c.Controller.Namespace }),
+	text("controller.router", "name or id of the router that all networks of the cluster are on; empty is one that is made", word, func(c *Config) *string { return &c.Controller.Router }),
+	text("controller.public_network", "name or id of the external network; it must be there. Empty is the SDN's one, if it has one", word,
+		func(c *Config) *string { return &c.Controller.PublicNetwork }),
+	ranges("controller.pod_ranges", "ranges that namespaces' subnets are cut from, at most one of each family", func(c *Config) *[]netip.Prefix { return &c.Controller.PodRanges }),
+	number("controller.pod_prefix_len", "prefix length of a namespace's IPv4 subnet", 8, 29, func(c *Config) *int { return &c.Controller.PodPrefixLen }),
+	number("controller.pod_prefix_len_v6", "prefix length of a namespace's IPv6 subnet", 16, 124, func(c *Config) *int { return &c.Controller.PodPrefixLenV6 }),
+	list("controller.subnet_pools", "ids of existing subnet pools that namespaces' subnets are cut from, in place of controller.pod_ranges", word,
+		func(c *Config) *[]string { return &c.Controller.SubnetPools }),
+	ranges("controller.service_ranges", "the cluster's ranges of ClusterIPs, for the VIP network; empty makes none", func(c *Config) *[]netip.Prefix { return &c.Controller.ServiceRanges }),
+	text("controller.network", "id of one existing network for all namespaces; empty is one for each", word, func(c *Config) *string { return &c.Controller.Network }),
+	list("controller.subnets", "ids of that network's subnets that pods get addresses on; empty is all", word, func(c *Config) *[]string { return &c.Controller.Subnets }),
+	list("controller.security_groups", "ids of the security groups of pods' ports; empty is one that lets everything pass, where the SDN needs one", word,
+		func(c *Config) *[]string { return &c.Controller.SecurityGroups }),
+	number("controller.pool_minimum", "ports kept available in each pool", 0, 100000, func(c *Config) *int { return &c.Controller.PoolMinimum }),
+	number("controller.pool_maximum", "most ports of a pool, those of pods too; 0 is no limit", 0, 100000, func(c *Config) *int { return &c.Controller.PoolMaximum }),
+	number("controller.pool_batch", "ports made at once", 1, 1000, func(c *Config) *int { return &c.Controller.PoolBatch }),
+	duration("controller.pool_ttl", "how long a port above the minimum is kept that no pod has, such as 10m; 0 is for ever", time.Second, func(c *Config) *time.Duration { return &c.Controller.PoolTTL }),
+	number("controller.max_ports", "most ports of all pools together; 0 is nine tenths of the SDN's quota, where it tells one", 0, 10000000, func(c *Config) *int { return &c.Controller.MaxPorts }),
+	number("controller.calls", "calls of the SDN at once", 1, 1000, func(c *Config) *int { return &c.Controller.Calls }),
+	number("controller.workers", "objects of one sort that are worked on at once", 1, 1000, func(c *Config) *int { return &c.Controller.Workers }),
+	duration("controller.audit", "how often a pool's ports are compared with the SDN's; 0 is only when there is a reason", time.Minute, func(c *Config) *time.Duration { return &c.Controller.Audit }),
+}
+
+// consistent checks what single settings cannot.
+func (k Kubernetes) consistent() error {
+	wrong := func(key, detail string) error { return &Error{Where: "configuration", Key: key, Detail: detail} }
+	switch {
+	case k.Kubeconfig != "" && k.APIServer != "":
+		return wrong("kubernetes.kubeconfig", "and kubernetes.api_server are both given: want one of them")
+	case (k.CertFile == "") != (k.KeyFile == ""):
+		return wrong("kubernetes.cert_file", "and kubernetes.key_file are needed together")
+	case k.APIServer == "" && k.TokenFile+k.CAFile+k.CertFile != "":
+		return wrong("kubernetes.api_server", "is needed with kubernetes.token_file, ca_file and cert_file")
+	}
+	return nil
+}
+
+// ranges takes prefixes of both families, at most one of each.
+func ranges(key, help string, field func(*Config) *[]netip.Prefix) *Setting {
+	s := prefixes(key, help, func(netip.Addr) error { return nil }, field)
+	set := s.set
+	s.set = func(c *Config, values []string) error {
+		if err := set(c, values); err != nil {
+			return err
+		}
+		if all := *field(c); len(all) > 2 || len(all) == 2 && all[0].Addr().Is4() == all[1].Addr().Is4() {
+			return errors.New("want at most one range of each family")
+		}
+		return nil
+	}
+	return s
+}
+
+// list takes words, each once.
+func list(key, help string, check func(string) error, field func(*Config) *[]string) *Setting {
+	return &Setting{
+		Key: key, Help: help, List: true,
+		set: func(c *Config, values []string) error {
+			for i, v := range values {
+				if err := check(v); err != nil {
+					return err
+				}
+				if v == "" || slices.Contains(values[:i], v) {
+					return fmt.Errorf("%q is empty or given twice", v)
+				}
+			}
+			*field(c) = slices.Clone(values)
+			return nil
+		},
+		get: func(c *Config) string { return strings.Join(*field(c), ",") },
+	}
+}

@@ -1,0 +1,90 @@
+package config
+
+import (
+	"errors"
+	"slices"
+	"strings"
+)
+
+// ravenOptions are those of kuryr-kubernetes' controller that mean something: its file names the same things for one and the same cluster.
+var ravenOptions = []peerOption{
+	{"DEFAULT.debug", "log.level", debugLevel},
+	{"kubernetes.api_root", "kubernetes.api_server", nil},
+	{"kubernetes.token_file", "kubernetes.token_file", nil},
+	{"kubernetes.ssl_ca_crt_file", "kubernetes.ca_file", nil},
+	{"kubernetes.ssl_client_crt_file", "kubernetes.cert_file", nil},
+	{"kubernetes.ssl_client_key_file", "kubernetes.key_file", nil},
+	{"kubernetes.ssl_verify_server_crt", "", func(_ *Config, v string) (string, error) {
+		if v, err := oslobool(nil, v); err != nil || v == "true" {
+			return "", err
+		}
+		return "", errors.New("is false, and the certificate is verified nevertheless: see kubernetes.insecure")
+	}},
+	{"neutron_defaults.project", "neutron.project", nil},
+	{"neutron_defaults.pod_security_groups", "controller.security_groups", nil},
+	{"neutron_defaults.external_svc_net", "controller.public_network", nil},
+	{"namespace_subnet.pod_router neutron_defaults.pod_router", "controller.router", nil},
+	{"namespace_subnet.pod_subnet_pool", "controller.subnet_pools", nil},
+	{"vif_pool.ports_pool_min", "controller.pool_minimum", nil},
+	{"vif_pool.ports_pool_max", "controller.pool_maximum", nil},
+	{"vif_pool.ports_pool_batch", "controller.pool_batch", nil},
+	{"prometheus_exporter.controller_exporter_port", "controller.listen", func(_ *Config, v string) (string, error) { return "127.0.0.1:" + v, nil }},
+}
+
+// ravenPassedOver are the options that need no warning: what they ask for is so in any case.
+var ravenPassedOver = []string{
+	"kubernetes.controller_ha", "kubernetes.use_events", "kubernetes.pod_project_driver", "kubernetes.namespace_project_driver",
+	"kubernetes.pod_vif_driver", "vif_pool.ports_pool_update_frequency", "kubernetes.watch_retry_timeout", "kubernetes.watch_connection_timeout", "kubernetes.watch_read_timeout",
+	"kubernetes.watch_reconcile_period", "DEFAULT.bindir",
+}
+
+// ravenMeant tells what in place of an option that is not served.
+var ravenMeant = map[string]string{
+	"kubernetes.pod_subnets_driver":        "every namespace has its own network, unless controller.network names one for all",
+	"neutron_defaults.pod_subnet":          "one network for all namespaces is controller.network, with controller.subnets",
+	"neutron_defaults.service_subnet":      "the VIP network is made of controller.service_ranges",
+	"neutron_defaults.external_svc_subnet": "the SDN chooses the subnet of controller.public_network",
+	"kubernetes.vif_pool_driver":           "there are always pools; controller.pool_minimum 0 keeps nothing ready",
+	"kubernetes.multi_vif_drivers":         "pods have one interface",
+	"neutron_defaults.resource_tags":       "what Kuryr makes has its Key and its tag",
+}
+
+// loadRaven lays the file of the Kubernetes controller over c.
+func loadRaven(c *Config, src Source) error {
+	data, err := readPeer(src.Raven, src.RavenMust)
+	if err != nil || data == nil {
+		return err
+	}
+	values, err := readOptions(src.Raven, data)
+	if err != nil {
+		return err
+	}
+	if err := layOptions(c, src.Raven, values, slices.Concat(ravenOptions, neutronOptions()), ravenPassedOver); err != nil {
+		return err
+	}
+	for i := range c.Ignored {
+		for name, meant := range ravenMeant {
+			if strings.HasSuffix(c.Ignored[i], shownOption(name)+" is not served") {
+				c.Ignored[i] += ": " + meant
+			}
+		}
+	}
+	return nil
+}
+
+// neutronOptions are those of the section neutron, which both peers' files have alike.
+func neutronOptions() (all []peerOption) {
+	for _, o := range peerOptions {
+		if strings.HasPrefix(o.names, "neutron.") {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+func debugLevel(_ *Config, v string) (string, error) {
+	if v, err := oslobool(nil, v); err != nil || v == "false" {
+		return "", err
+	}
+	return "debug", nil
+}

@@ -1,0 +1,568 @@
+package raven
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/pool"
+	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/local"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"net/netip"
+)
+
+// cluster is an API server that is a fake, an SDN that is real but for the kernel, and nodes' daemons that do what the contract between them and Raven says.
+type cluster struct {
+	t    testing.TB
+	api  client.WithWatch // nobody's: nothing that goes through it is counted or fails
+	sdn  sdn.Provider     // the same
+	cfg  Config
+	now  time.Time
+	uids int
+
+	faults faults
+	raven  *Raven
+	events *recorder
+}
+
+// faults count what Raven changes, in the SDN and in Kubernetes, and fail it.
+type faults struct {
+	mu      sync.Mutex
+	writes  int            // so far
+	kill    int            // the write at which Raven is killed; 0 is never
+	lost    bool           // that write happens nevertheless, and nobody hears of it
+	dead    bool           // it has been killed: nothing that it does has any effect
+	away    bool           // the SDN does not answer
+	calls   map[string]int // of the API server, by verb and kind
+	asked   map[string]int // of the SDN, by method
+	problem func(method string) error
+}
+
+var errKilled = errors.New("killed")
+
+// write is one change. It tells whether it is to happen, and what is heard of it.
+func (f *faults) write(do func() error) error {
+	f.mu.Lock()
+	if f.dead {
+		f.mu.Unlock()
+		return errKilled
+	}
+	f.writes++
+	killed := f.writes == f.kill
+	f.dead = killed
+	f.mu.Unlock()
+	if killed && !f.lost {
+		return errKilled
+	}
+	err := do()
+	if killed {
+		return errKilled
+	}
+	return err
+}
+
+func (f *faults) count(in *map[string]int, what string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if *in == nil {
+		*in = map[string]int{}
+	}
+	(*in)[what]++
+}
+
+func newCluster(t testing.TB, change func(*Config)) *cluster {
+	t.Helper()
+	c := &cluster{t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	b := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1.KuryrPort{}, &v1.KuryrPortPool{}, &v1.KuryrNetwork{})
+	for _, i := range indexes {
+		b = b.WithIndex(i.of, i.name, i.values)
+	}
+	c.api = b.Build()
+	provider, err := local.Open(t.Context(), local.Options{Path: filepath.Join(t.TempDir(), "sdn.db"), Host: "sdn", NoSync: true, PortsPerNetwork: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = provider.Close() })
+	c.sdn = anyHost{provider}
+	c.cfg = Config{
+		Ranges: []Range{{netip.MustParsePrefix("10.128.0.0/9"), 16}}, ServiceRanges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")},
+		Pool: pool.Policy{Minimum: 2, Batch: 4, TTL: 10 * time.Minute},
+	}
+	if change != nil {
+		change(&c.cfg)
+	}
+	c.namespace("default", nil)
+	c.start()
+	return c
+}
+
+// anyHost is the embedded SDN as if it served every host.
+type anyHost struct{ sdn.Provider }
+
+func (p anyHost) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
+	specs = slices.Clone(specs)
+	for i := range specs {
+		specs[i].Host = "sdn"
+	}
+	return p.Provider.EnsurePorts(ctx, specs)
+}
+
+// faulty is the SDN as Raven has it.
+type faulty struct {
+	sdn.Provider
+	f *faults
+}
+
+func (p faulty) change(method string, do func() error) error {
+	p.f.count(&p.f.asked, method)
+	p.f.mu.Lock()
+	away, problem := p.f.away, p.f.problem
+	p.f.mu.Unlock()
+	if away {
+		return sdn.Unavailable(errors.New("connection refused"), "sdn", "it is away")
+	}
+	if problem != nil {
+		if err := problem(method); err != nil {
+			return err
+		}
+	}
+	return p.f.write(do)
+}
+
+func (p faulty) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) (out []sdn.Port, err error) {
+	err = p.change("EnsurePorts", func() (err error) { out, err = p.Provider.EnsurePorts(ctx, specs); return err })
+	return out, err
+}
+
+func (p faulty) DeletePorts(ctx context.Context, ids []sdn.ID) error {
+	return p.change("DeletePorts", func() error { return p.Provider.DeletePorts(ctx, ids) })
+}
+
+func (p faulty) EnsureNetwork(ctx context.Context, spec sdn.NetworkSpec) (out sdn.Network, err error) {
+	err = p.change("EnsureNetwork", func() (err error) { out, err = p.Provider.EnsureNetwork(ctx, spec); return err })
+	return out, err
+}
+
+func (p faulty) DeleteNetwork(ctx context.Context, id sdn.ID) error {
+	return p.change("DeleteNetwork", func() error { return p.Provider.DeleteNetwork(ctx, id) })
+}
+
+func (p faulty) AttachSubnet(ctx context.Context, router, subnet sdn.ID, a netip.Addr) error {
+	return p.change("AttachSubnet", func() error { return p.Provider.AttachSubnet(ctx, router, subnet, a) })
+}
+
+func (p faulty) DetachSubnet(ctx context.Context, router, subnet sdn.ID) error {
+	return p.change("DetachSubnet", func() error { return p.Provider.DetachSubnet(ctx, router, subnet) })
+}
+
+func (p faulty) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (out sdn.Router, err error) {
+	err = p.change("EnsureRouter", func() (err error) { out, err = p.Provider.EnsureRouter(ctx, spec); return err })
+	return out, err
+}
+
+func (p faulty) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec) (out sdn.FloatingIP, err error) {
+	err = p.change("EnsureFloatingIP", func() (err error) { out, err = p.Provider.EnsureFloatingIP(ctx, spec); return err })
+	return out, err
+}
+
+func (p faulty) DeleteFloatingIP(ctx context.Context, id sdn.ID) error {
+	return p.change("DeleteFloatingIP", func() error { return p.Provider.DeleteFloatingIP(ctx, id) })
+}
+
+func (p faulty) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn.Port, error] {
+	p.f.count(&p.f.asked, "FindPorts")
+	return p.Provider.FindPorts(ctx, q)
+}
+
+// recorder keeps Events.
+type recorder struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (r *recorder) Eventf(about, _ runtime.Object, _, reason, action, note string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	name := ""
+	if o, ok := about.(client.Object); ok {
+		name = o.GetName()
+	}
+	r.all = append(r.all, fmt.Sprintf("%s %s/%s %s", name, reason, action, fmt.Sprintf(note, args...)))
+}
+
+func (r *recorder) has(words ...string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.all, func(line string) bool {
+		return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) })
+	})
+}
+
+// start begins a new Raven: a process of its own, that knows what is in Kubernetes and in the SDN and nothing else.
+func (c *cluster) start() {
+	c.t.Helper()
+	c.faults.dead, c.faults.kill = false, 0
+	for range 3 { // a kill may come in Prepare too
+		if c.begin() == nil {
+			return
+		}
+	}
+	c.t.Fatal("Raven does not start")
+}
+
+func (c *cluster) begin() error {
+	c.t.Helper()
+	f := &c.faults
+	kind := func(o client.Object) string { return strings.TrimPrefix(fmt.Sprintf("%T", o), "*") }
+	api := interceptor.NewClient(c.api, interceptor.Funcs{
+		Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			f.count(&f.calls, "create "+kind(o))
+			o.SetUID(c.uid())
+			o.SetCreationTimestamp(metav1.NewTime(c.now))
+			return f.write(func() error { return w.Create(ctx, o, opts...) })
+		},
+		Delete: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			f.count(&f.calls, "delete "+kind(o))
+			return f.write(func() error { return w.Delete(ctx, o) }) // the fake knows no preconditions
+		},
+		Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			f.count(&f.calls, "update "+kind(o))
+			return f.write(func() error { return w.Update(ctx, o, opts...) })
+		},
+		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			f.count(&f.calls, "patch "+kind(o))
+			return f.write(func() error { return w.Patch(ctx, o, p, opts...) })
+		},
+		SubResourceUpdate: func(ctx context.Context, w client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			f.count(&f.calls, "status "+kind(o))
+			return f.write(func() error { return w.SubResource(sub).Update(ctx, o, opts...) })
+		},
+		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			f.count(&f.calls, "status "+kind(o))
+			return f.write(func() error { return w.SubResource(sub).Patch(ctx, o, p, opts...) })
+		},
+	})
+	cfg := c.cfg
+	cfg.Provider = faulty{c.sdn, f}
+	c.events = &recorder{}
+	r, err := New(cfg, api, c.events)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	r.now = func() time.Time { return c.now }
+	c.raven = r
+	return r.prepare(c.t.Context())
+}
+
+func (c *cluster) uid() types.UID {
+	c.faults.mu.Lock()
+	defer c.faults.mu.Unlock()
+	c.uids++
+	return types.UID(fmt.Sprintf("%08d-0000-4000-8000-000000000000", c.uids))
+}
+
+// round has every reconciler look at every object once. It tells what went wrong.
+func (c *cluster) round() (errs []error) {
+	ctx := c.t.Context()
+	r := c.raven
+	do := func(reconciler interface {
+		Reconcile(context.Context, ctrl.Request) (ctrl.Result, error)
+	}, namespace, name string) {
+		if _, err := reconciler.Reconcile(ctx, request(namespace, name)); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	var nss corev1.NamespaceList
+	var nets v1.KuryrNetworkList
+	var pods corev1.PodList
+	c.list(&nss)
+	c.list(&nets)
+	names := map[string]bool{}
+	for _, n := range nss.Items {
+		names[n.Name] = true
+	}
+	for _, n := range nets.Items {
+		names[n.Spec.Namespace] = true
+	}
+	for n := range names {
+		do(namespaces{r}, "", n)
+	}
+	c.list(&nets)
+	for _, n := range nets.Items {
+		do(networks{r}, "", n.Name)
+	}
+	c.list(&pods)
+	for _, p := range pods.Items {
+		if p.Spec.NodeName != "" {
+			do(placements{r}, p.Namespace, p.Spec.NodeName)
+		}
+	}
+	poolNames := map[string]bool{}
+	for _, p := range c.pools() {
+		poolNames[p.Name] = true
+	}
+	for _, p := range c.ports() {
+		poolNames[p.Spec.Pool] = true
+	}
+	for n := range poolNames {
+		do(pools{r}, "", n)
+	}
+	return errs
+}
+
+// settle has Raven and the nodes' daemons work until nothing changes any more.
+func (c *cluster) settle() {
+	c.t.Helper()
+	for range 60 {
+		before := c.picture()
+		errs := c.round()
+		c.daemons()
+		if c.picture() == before && len(errs) == 0 {
+			return
+		}
+		if c.faults.dead {
+			return
+		}
+		c.now = c.now.Add(countsPause)
+	}
+	c.t.Fatalf("no rest; last errors: %v\n%s", c.round(), c.picture())
+}
+
+// daemons are all nodes' daemons: each claims ports for its pods, gives up what is not wanted, and takes back what pods have had that are gone.
+func (c *cluster) daemons() {
+	ctx := c.t.Context()
+	live := map[types.UID]*corev1.Pod{}
+	var pods corev1.PodList
+	c.list(&pods)
+	for i := range pods.Items {
+		if wired(&pods.Items[i]) && pods.Items[i].DeletionTimestamp.IsZero() {
+			live[pods.Items[i].UID] = &pods.Items[i]
+		}
+	}
+	has := map[types.UID]bool{}
+	ports := c.ports()
+	for i := range ports {
+		p := &ports[i]
+		node := c.node(p.Spec.Node)
+		if node == nil || node.Labels[v1.LabelClaimant] == v1.ClaimantRaven {
+			continue
+		}
+		if p.Status.Pod != nil {
+			if live[p.Status.Pod.UID] != nil {
+				has[p.Status.Pod.UID] = true
+				continue
+			}
+			status := v1.PortAvailable
+			if p.Spec.Dedicated != "" || !p.DeletionTimestamp.IsZero() {
+				status = v1.PortDeleting
+			}
+			p.Status.Pod, p.Status.PortStatus = nil, status
+			c.must(c.api.Status().Update(ctx, p))
+			p.Labels[v1.LabelPortStatus] = string(status)
+			c.must(c.api.Update(ctx, p))
+		} else if !p.DeletionTimestamp.IsZero() && p.Labels[v1.LabelPortStatus] != string(v1.PortDeleting) {
+			p.Labels[v1.LabelPortStatus] = string(v1.PortDeleting)
+			c.must(c.api.Update(ctx, p))
+		}
+	}
+	ordered := pods.Items
+	slices.SortFunc(ordered, func(a, b corev1.Pod) int { return cmp.Compare(a.UID, b.UID) })
+	for i := range ordered {
+		pod := &ordered[i]
+		node := c.node(pod.Spec.NodeName)
+		if live[pod.UID] == nil || has[pod.UID] || node == nil || node.Labels[v1.LabelClaimant] == v1.ClaimantRaven {
+			continue
+		}
+		n, err := c.raven.networkOf(ctx, pod.Namespace)
+		if err != nil || n == nil {
+			continue
+		}
+		name := v1.PoolName(v1.PoolKey(n, pod.Spec.NodeName))
+		for j := range ports {
+			p := &ports[j]
+			if p.Spec.Pool != name || p.Status.Pod != nil || !p.DeletionTimestamp.IsZero() || p.Labels[v1.LabelPortStatus] != string(v1.PortAvailable) ||
+				p.Spec.Dedicated != "" != v1.HasWishes(pod.Annotations) || p.Spec.Dedicated != "" && p.Spec.Dedicated != pod.UID {
+				continue
+			}
+			p.Status.Pod = &v1.PortPod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Container: "c" + string(pod.UID), Interface: "eth0", Since: metav1.NewTime(c.now)}
+			p.Status.PortStatus = v1.PortBound
+			c.must(c.api.Status().Update(ctx, p))
+			p.Labels[v1.LabelPortStatus] = string(v1.PortBound)
+			c.must(c.api.Update(ctx, p))
+			break
+		}
+	}
+}
+
+// check compares the SDN as a whole with the resources, and every pod with its port.
+func (c *cluster) check() {
+	c.t.Helper()
+	ctx := c.t.Context()
+	owner := c.sdn.Installation()
+	objects := map[string]v1.KuryrPort{}
+	for _, p := range c.ports() {
+		objects[p.Name] = p
+	}
+	found := map[string]bool{}
+	for p, err := range c.sdn.FindPorts(ctx, sdn.PortQuery{Match: sdn.Match{Owner: owner, Kind: v1.KeyKindPort}}) {
+		c.must(err)
+		found[string(p.ID)] = true
+		o, ok := objects[string(p.ID)]
+		if !ok {
+			c.t.Errorf("the SDN has port %s (%s), and there is no KuryrPort", p.ID, p.Key)
+			continue
+		}
+		if o.Spec.Address != p.MAC.String() || o.Spec.Network.ID != string(p.Network) || len(o.Spec.Network.Subnets) == 0 || o.Spec.Network.Subnets[0].IPs[0] != p.Addresses[0].Addr.String() {
+			c.t.Errorf("port %+v and KuryrPort %+v differ", p, o.Spec)
+		}
+	}
+	for id := range objects {
+		if !found[id] {
+			c.t.Errorf("KuryrPort %s has no port in the SDN", id)
+		}
+	}
+	networksOf := map[string]bool{}
+	var nets v1.KuryrNetworkList
+	c.list(&nets)
+	for _, n := range nets.Items {
+		networksOf[n.Status.Network] = true
+	}
+	for n, err := range c.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Owner: owner, Kind: v1.KeyKindNetwork}}) {
+		c.must(err)
+		if n.Key.Name != "services" && !networksOf[string(n.ID)] {
+			c.t.Errorf("the SDN has network %s (%s), and there is no KuryrNetwork", n.ID, n.Key)
+		}
+		delete(networksOf, string(n.ID))
+	}
+	for id := range networksOf {
+		if _, err := c.sdn.Network(ctx, sdn.ID(id)); err != nil {
+			c.t.Errorf("KuryrNetwork's network %s: %v", id, err)
+		}
+	}
+	for _, p := range c.pools() {
+		if len(p.Status.Pending) > 0 {
+			c.t.Errorf("pool %s has %v pending", p.Name, p.Status.Pending)
+		}
+	}
+}
+
+// bound are the addresses of pods' ports, by the pods' names.
+func (c *cluster) bound() map[string]string {
+	all := map[string]string{}
+	for _, p := range c.ports() {
+		if p.Status.Pod != nil {
+			all[p.Status.Pod.Name] = p.Spec.Network.Subnets[0].IPs[0]
+		}
+	}
+	return all
+}
+
+// picture is all there is, to see whether something changes.
+func (c *cluster) picture() string {
+	var lines []string
+	for _, p := range c.ports() {
+		lines = append(lines, fmt.Sprint("port ", p.Name, p.ResourceVersion, p.Labels, p.DeletionTimestamp))
+	}
+	for _, p := range c.pools() {
+		lines = append(lines, fmt.Sprint("pool ", p.Name, p.ResourceVersion, p.Status.Available, p.Status.Bound, p.Status.Pending, p.Status.Conditions))
+	}
+	var nets v1.KuryrNetworkList
+	c.list(&nets)
+	for _, n := range nets.Items {
+		lines = append(lines, fmt.Sprint("network ", n.Name, n.ResourceVersion, n.Status.Conditions))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (c *cluster) list(l client.ObjectList, opts ...client.ListOption) {
+	c.t.Helper()
+	c.must(c.api.List(c.t.Context(), l, opts...))
+}
+
+func (c *cluster) ports() []v1.KuryrPort {
+	var l v1.KuryrPortList
+	c.list(&l)
+	return l.Items
+}
+
+func (c *cluster) pools() []v1.KuryrPortPool {
+	var l v1.KuryrPortPoolList
+	c.list(&l)
+	return l.Items
+}
+
+func (c *cluster) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) node(name string) *corev1.Node {
+	var n corev1.Node
+	if err := c.api.Get(c.t.Context(), types.NamespacedName{Name: name}, &n); err != nil {
+		return nil
+	}
+	return &n
+}
+
+func (c *cluster) addNode(name string, annotations map[string]string) {
+	c.t.Helper()
+	c.must(c.api.Create(c.t.Context(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: c.uid(), Annotations: annotations},
+		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}},
+	}))
+}
+
+func (c *cluster) namespace(name string, annotations map[string]string) {
+	c.t.Helper()
+	c.must(c.api.Create(c.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: c.uid(), Annotations: annotations}}))
+}
+
+func (c *cluster) pod(namespace, name, node string, annotations map[string]string) *corev1.Pod {
+	c.t.Helper()
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: c.uid(), Annotations: annotations},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		Status:     corev1.PodStatus{Phase: corev1.PodPending},
+	}
+	c.must(c.api.Create(c.t.Context(), p))
+	return p
+}
+
+func (c *cluster) remove(o client.Object) {
+	c.t.Helper()
+	if err := c.api.Delete(c.t.Context(), o); err != nil && !apierrors.IsNotFound(err) {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) policy(namespace, name string) {
+	c.t.Helper()
+	c.must(c.api.Create(c.t.Context(), &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: c.uid()}}))
+}
