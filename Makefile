@@ -13,14 +13,15 @@ SOAK        ?= 60s
 count = go run ./test/count -name $(1) $(if $(RESULTS),-to $(RESULTS)/$(1))
 
 .DEFAULT_GOAL := help
-.PHONY: help build failpoints docker-plugin man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron e2e-sdn e2e-openstack e2e-kubernetes bench bench-docker bench-neutron bench-sdn fuzz demo demo-clean install clean need-root need-gcc deps
+.PHONY: help build failpoints docker-plugin man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack e2e-kubernetes bench bench-docker bench-neutron bench-sdn fuzz demo demo-clean install clean need-root need-gcc deps
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-18s %s\n", $$1, $$2 }'
 
-build: ## build bin/kuryr and bin/kuryr-vif, static, with their version
+build: ## build bin/kuryr, bin/kuryr-vif and bin/kuryr-cni, static, with their version
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kuryr ./cmd/kuryr
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kuryr-vif ./cmd/kuryr-vif
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/kuryr-cni ./cmd/kuryr-cni
 
 failpoints: # bin/kuryr-failpoints, which dies where it is told to
 	CGO_ENABLED=0 go build -trimpath -tags failpoints -ldflags '$(LDFLAGS)' -o bin/kuryr-failpoints ./cmd/kuryr
@@ -64,6 +65,10 @@ e2e-docker-neutron: need-root build ## the scenarios of e2e-docker on a real Neu
 	hack/deps.sh e2e neutron
 	KURYR_E2E_PROVIDER=neutron go test -json -tags e2e -count=1 -parallel 2 -timeout 60m -run "$(SCENARIOS)" ./test/e2e/docker | $(call count,e2e-docker-neutron)
 
+e2e-cni: need-root build failpoints ## podman, containerd and libcni (which is cnitool) on kuryr node, on private hosts (root; installs them)
+	hack/deps.sh cni
+	go test -json -tags e2e -count=1 -parallel 4 -timeout $(E2E_TIMEOUT) -run "$(SCENARIOS)" ./test/e2e/cni | $(call count,e2e-cni)
+
 e2e-openstack: build ## Debian's openstack command and gophercloud against kuryr sdn; SCENARIOS chooses (installs the command as root)
 	hack/deps.sh openstack
 	go test -json -tags e2e -count=1 -timeout $(E2E_TIMEOUT) -run "$(SCENARIOS)" ./test/e2e/openstack | $(call count,e2e-openstack)
@@ -74,7 +79,7 @@ e2e-kubernetes: need-root build ## a real Kubernetes, built from its source once
 		-run "$(SCENARIOS)" ./test/e2e/kubernetes | $(call count,e2e-kubernetes)
 
 # The folders whose own tests kill at failpoints; without the tag those tests are not there.
-KILLS := ./docker ./bind ./datapath/fabric ./datapath/host ./sdn/local ./sdn/nested
+KILLS := ./kube/node ./kube/node/claim ./kube/raven ./docker ./bind ./datapath/fabric ./datapath/host ./sdn/local ./sdn/nested
 
 crash: SCENARIOS = Failpoints|Sequence|Crash|Killed
 crash: need-root failpoints ## kill Kuryr at every failpoint and compare store and kernel (root)
@@ -126,13 +131,16 @@ install: build ## install kuryr, its manual, completions and systemd units (DEST
 	install -D -m 755 bin/kuryr $(DESTDIR)$(PREFIX)/bin/kuryr
 	install -D -m 755 bin/kuryr-vif $(DESTDIR)/usr/libexec/kuryr/kuryr-vif
 	for type in bridge ovs tap midonet unbound; do ln -sf kuryr-vif $(DESTDIR)/usr/libexec/kuryr/$$type; done
+	install -D -m 755 bin/kuryr-cni $(DESTDIR)/opt/cni/bin/kuryr
+	install -d $(DESTDIR)/usr/libexec/kubernetes/kubelet-plugins/net/exec
+	ln -sf /opt/cni/bin/kuryr $(DESTDIR)/usr/libexec/kubernetes/kubelet-plugins/net/exec/kuryr
 	bin/kuryr man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	bin/kuryr completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/kuryr
 	bin/kuryr completion zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kuryr
 	bin/kuryr completion fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/kuryr.fish
 	install -d $(DESTDIR)/etc/systemd/system
-	for unit in kuryr kuryr-sdn; do \
+	for unit in kuryr kuryr-sdn kuryr-node; do \
 		sed 's,/usr/local/bin/,$(PREFIX)/bin/,' deploy/systemd/$$unit.service >$(DESTDIR)/etc/systemd/system/$$unit.service; done
 
 clean: ## remove what was built

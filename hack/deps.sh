@@ -1,10 +1,12 @@
 #!/bin/bash
-# deps.sh [build|e2e|neutron|openstack|kubernetes|firewalls|demo|plugin …]: installs from Debian what the named purposes need and is missing. It does nothing, quickly, when all is
+# deps.sh [build|e2e|cni|neutron|openstack|kubernetes|firewalls|demo|plugin …]: installs from Debian what the named purposes need and is missing. It does nothing, quickly, when all is
 # there, and starts no service. Without root it says what to install and fails.
 set -eu -o pipefail
 
 build="gcc libc6-dev git ca-certificates"
 e2e="docker.io busybox-static iptables nftables iputils-ping iproute2 procps tcpdump iperf3 jq strace"
+# Runtimes that call CNI plugins; containernetworking-plugins are what Kuryr's is measured against.
+cni="podman containerd crun containernetworking-plugins busybox-static iproute2 iputils-ping nftables iptables"
 # neutron-common asks for no service; python3-keystone is Keystone without the package that would set one up.
 neutron="neutron-common mariadb-server ovn-central ovn-host openvswitch-switch python3-keystone ethtool"
 openstack="python3-openstackclient"
@@ -18,13 +20,14 @@ for purpose in "${@:-e2e}"; do
   case $purpose in
     build) wanted="$wanted $build" ;;
     e2e) wanted="$wanted $build $e2e docker-compose" ;;
+    cni) wanted="$wanted $build $cni" ;;
     neutron) wanted="$wanted $build $e2e $neutron" ;;
     openstack) wanted="$wanted $build $openstack" ;;
     kubernetes) wanted="$wanted $build $e2e $kubernetes" ;;
     firewalls) wanted="$wanted $firewalls" ;;
     demo) wanted="$wanted $demo" ;;
     plugin) wanted="$wanted iptables" ;;
-    *) echo "deps.sh: unknown purpose $purpose (build, e2e, neutron, openstack, kubernetes, firewalls, demo, plugin)" >&2; exit 2 ;;
+    *) echo "deps.sh: unknown purpose $purpose (build, e2e, cni, neutron, openstack, kubernetes, firewalls, demo, plugin)" >&2; exit 2 ;;
   esac
 done
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,11 +95,12 @@ func TestCompletedWords(t *testing.T) {
 
 func TestEverySettingIsAFlagOfDaemons(t *testing.T) {
 	t.Parallel()
-	for _, c := range []*cobra.Command{(&app{}).upCommand(), (&app{}).dockerCommand()} {
+	for _, c := range []*cobra.Command{(&app{}).upCommand(), (&app{}).dockerCommand(), (&app{}).nodeCommand()} {
 		for _, s := range config.Settings() {
-			// `kuryr up` has the embedded SDN, so there is no choice.
-			other := s.Key == "provider" || strings.HasPrefix(s.Key, "neutron.") || strings.HasPrefix(s.Key, "bind.")
-			if want := (c.Name() != "up" || !other) && !ofKubernetes(s.Key); (c.Flags().Lookup(s.Flag()) != nil) != want {
+			section, _, _ := strings.Cut(s.Key, ".")
+			// `kuryr up` has the embedded SDN, so there is no choice; a front end does not need another's.
+			none := map[string][]string{"up": {"provider", "neutron", "bind", "node", "kubernetes", "controller"}, "docker": {"node", "kubernetes", "controller"}, "node": {"docker", "kubernetes", "controller"}}[c.Name()]
+			if want := !slices.Contains(none, section); (c.Flags().Lookup(s.Flag()) != nil) != want {
 				t.Errorf("kuryr %s: flag for %s: want %v", c.Name(), s.Key, want)
 			}
 		}

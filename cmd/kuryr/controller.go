@@ -61,7 +61,7 @@ Without --config it reads kuryr.yaml and, below it, ` + config.RavenPath + `, wh
 			return a.control(c.Context(), cfg, log)
 		},
 	}
-	addSettings(c, settingsBut(func(key string) bool { return strings.HasPrefix(key, "docker.") || strings.HasPrefix(key, "bind.") })...)
+	addSettings(c, settingsBut("docker.", "bind.", "node.")...)
 	return c
 }
 

@@ -24,7 +24,7 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// daemon answers for a running `kuryr up` or `kuryr docker`. It is the admin.Daemon.
+// daemon answers for a running `kuryr up`, `kuryr docker`, `kuryr node` or `kuryr sdn`. It is the admin.Daemon.
 type daemon struct {
 	cfg     config.Config
 	log     *slog.Logger
@@ -37,6 +37,7 @@ type daemon struct {
 	memory  *docker.Memory // nil: Docker is never asked
 	binder  *bind.Binder   // with memory
 	front   *front         // nil: Docker is not served
+	node    *nodeFront     // nil: container runtimes are not served
 	api     []string       // where the SDN is served to other processes
 
 	mu   sync.Mutex
@@ -73,6 +74,9 @@ func (d *daemon) quiet() string {
 	if d.front != nil {
 		return "the plugin socket"
 	}
+	if d.node != nil {
+		return "the socket of kuryr-cni"
+	}
 	return "the API"
 }
 
@@ -80,6 +84,9 @@ func (d *daemon) quiet() string {
 func (d *daemon) addresses() (attrs []any) {
 	if d.front != nil {
 		attrs = append(attrs, "plugin_socket", pluginAddresses(d.cfg.Docker))
+	}
+	if d.node != nil {
+		attrs = append(attrs, "node_socket", d.cfg.Node.Socket)
 	}
 	if len(d.api) > 0 {
 		attrs = append(attrs, "api", strings.Join(d.api, ", "))
@@ -94,6 +101,9 @@ func (d *daemon) Status(ctx context.Context) (admin.Status, error) {
 	}
 	if d.front != nil {
 		s.PluginSocket = pluginAddresses(d.cfg.Docker)
+	}
+	if d.node != nil {
+		s.NodeSocket = d.cfg.Node.Socket
 	}
 	if d.parts == nil {
 		if err := d.sdn.Ping(ctx); err != nil {

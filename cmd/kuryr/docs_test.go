@@ -13,6 +13,7 @@ import (
 	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/metrics"
+	"github.com/kuryr/kuryr/kube/node"
 	"github.com/kuryr/kuryr/kube/raven"
 	"github.com/kuryr/kuryr/sdn/local"
 	"github.com/prometheus/client_golang/prometheus"
@@ -134,7 +135,7 @@ func (n *metricNames) MustRegister(all ...prometheus.Collector) {
 
 func (*metricNames) Unregister(prometheus.Collector) bool { return false }
 
-// The page of the metrics has all that `kuryr up` registers, and no others.
+// The page of the metrics has all that `kuryr up`, `kuryr docker` and `kuryr node` register, and no others.
 func TestEveryMetricIsDescribed(t *testing.T) {
 	t.Parallel()
 	provider, err := local.Open(t.Context(), local.Options{Path: filepath.Join(t.TempDir(), "kuryr.db"), Host: "here"})
@@ -153,6 +154,7 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 		t.Fatal(err)
 	}
 	raven.NewMetrics(names)
+	node.New(node.Config{Registerer: names})
 	if len(*names) < 10 {
 		t.Fatalf("only %v are registered", *names)
 	}

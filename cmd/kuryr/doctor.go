@@ -112,7 +112,7 @@ type examination struct {
 }
 
 func newExamination(cfg config.Config, dockerHost string) *examination {
-	e := &examination{cfg: cfg, daemon: admin.NewClient(cfg.Admin.Socket), front: admin.NewClient(frontSocket(cfg))}
+	e := &examination{cfg: cfg, daemon: admin.NewClient(cfg.Admin.Socket), front: admin.NewClient(frontSocket(cfg, duties{docker: true}))}
 	if cfg.Docker.API != "" {
 		e.socket = dockerapi.Socket(dockerHost, cfg.Docker.API)
 	}
@@ -365,7 +365,7 @@ func (e *examination) fix(ctx context.Context, o doctorOptions) (done, failed []
 		}
 	}
 	take(e.daemon.Mend(ctx))
-	if frontSocket(e.cfg) != e.cfg.Admin.Socket {
+	if frontSocket(e.cfg, duties{docker: true}) != e.cfg.Admin.Socket {
 		take(e.front.Mend(ctx))
 	}
 	if m, err := e.front.Memory(ctx); err == nil && m.Off == "" && m.Error == "" {

@@ -17,6 +17,7 @@ import (
 	"github.com/kuryr/kuryr/internal/hostports"
 	"github.com/kuryr/kuryr/internal/hostroutes"
 	"github.com/kuryr/kuryr/internal/metrics"
+	"github.com/kuryr/kuryr/sdn"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 )
@@ -38,14 +39,7 @@ func (d *daemon) newFront(ctx context.Context, back *backend, registry *promethe
 	if back.parts != nil && cfg.Provider != config.ProviderLocal {
 		log.Warn("this serves the embedded SDN, whatever the configuration says; `kuryr docker` serves the SDN that it names", "provider", cfg.Provider)
 	}
-	provider, err := nestedIn(metrics.Observe(back.provider, registry), cfg)
-	if err != nil {
-		return err
-	}
-	if err := canNest(ctx, provider); err != nil {
-		return err
-	}
-	binder, err := bind.New(bind.Config{Logger: log, OVSDB: cfg.Bind.OVSDBSocket, IntegrationBridge: cfg.Bind.IntegrationBridge, Executables: cfg.Bind.Executables, LinkInterface: cfg.Bind.LinkInterface})
+	provider, binder, err := d.plugging(ctx, back, registry)
 	if err != nil {
 		return err
 	}
@@ -71,6 +65,20 @@ func (d *daemon) newFront(ctx context.Context, back *backend, registry *promethe
 	return nil
 }
 
+// plugging gives a front end the SDN as it sees it, and what plugs its ports.
+func (d *daemon) plugging(ctx context.Context, back *backend, registry *prometheus.Registry) (sdn.Provider, *bind.Binder, error) {
+	provider, err := nestedIn(metrics.Observe(back.provider, registry), d.cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := canNest(ctx, provider); err != nil {
+		return nil, nil, err
+	}
+	of := d.cfg.Bind
+	binder, err := bind.New(bind.Config{Logger: d.log, OVSDB: of.OVSDBSocket, IntegrationBridge: of.IntegrationBridge, Executables: of.Executables, LinkInterface: of.LinkInterface})
+	return provider, binder, err
+}
+
 // close lets go of what is not Docker's. It is called after all that begin started has ended.
 func (f *front) close() {
 	f.driver.Close()
@@ -91,34 +99,38 @@ func (f *front) begin(ctx context.Context, work *errgroup.Group) error {
 		work.Go(func() error { return f.driver.Serve(ctx, l) })
 	}
 	work.Go(func() error { return f.driver.Run(ctx) })
-	work.Go(func() error { f.collect(ctx); return nil })
+	work.Go(func() error { collectLinks(ctx, f.binder, f.pins, f.log); return nil })
 	work.Go(func() error { f.compare(ctx); return nil })
 	return nil
 }
 
-// collect deletes the links that a killed kuryr had put down and not yet deleted.
-func (f *front) collect(ctx context.Context) {
+// collectLinks deletes the links that a killed kuryr had put down and not yet deleted. pins is the folder of the namespaces that ports are plugged into, or "".
+func collectLinks(ctx context.Context, binder *bind.Binder, folder string, log *slog.Logger) {
 	paths := []string{""}
 	var err error
-	if f.pins != "" {
+	if folder != "" {
 		var pins []fs.DirEntry
-		if pins, err = os.ReadDir(f.pins); errors.Is(err, fs.ErrNotExist) {
+		if pins, err = os.ReadDir(folder); errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
 		for _, pin := range pins {
-			paths = append(paths, filepath.Join(f.pins, pin.Name()))
+			paths = append(paths, filepath.Join(folder, pin.Name()))
 		}
 	}
-	if err = errors.Join(err, f.binder.Collect(ctx, paths...)); err != nil && ctx.Err() == nil {
-		f.log.Warn("links of unplugged ports are not all gone yet", "error", err)
+	if err = errors.Join(err, binder.Collect(ctx, paths...)); err != nil && ctx.Err() == nil {
+		log.Warn("links of unplugged ports are not all gone yet", "error", err)
 	}
 }
 
-// frontSocket is the admin socket of a front end that is a process of its own beside `kuryr sdn`, which has the configuration's: kuryr-docker.sock beside
-// kuryr.sock. With any other SDN it is the configuration's.
-func frontSocket(c config.Config) string {
-	if c.Provider != config.ProviderSDN {
+// frontSocket is the admin socket of a front end that is a process of its own beside `kuryr sdn`, which has the configuration's: kuryr-docker.sock and
+// kuryr-node.sock beside kuryr.sock. With any other SDN it is the configuration's, but for the node's daemon, which stands beside Docker's driver.
+func frontSocket(c config.Config, do duties) string {
+	end := "-docker.sock"
+	switch {
+	case do.node:
+		end = "-node.sock"
+	case c.Provider != config.ProviderSDN:
 		return c.Admin.Socket
 	}
-	return strings.TrimSuffix(c.Admin.Socket, ".sock") + "-docker.sock"
+	return strings.TrimSuffix(c.Admin.Socket, ".sock") + end
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/kuryr/kuryr/internal/admin"
@@ -92,7 +93,7 @@ floating IPs. Without anything behind it, its embedded SDN serves this machine.
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.PersistentFlags().StringVar(&a.configPath, "config", "", "configuration `file` (default "+config.DefaultPath+", if it is there; KURYR_CONFIG); one whose name ends in .conf is the Python kuryr-libnetwork's")
 	root.PersistentFlags().StringVar(&a.socket, "socket", "", "`socket` of the running kuryr (default as admin.socket in the configuration)")
-	root.AddCommand(a.upCommand(), a.dockerCommand(), a.downCommand(), a.statusCommand(), a.doctorCommand(), a.topologyCommand(), a.traceCommand(), a.bundleCommand(), a.sdnCommand(), a.controllerCommand(), a.poolCommand(),
+	root.AddCommand(a.upCommand(), a.dockerCommand(), a.nodeCommand(), a.downCommand(), a.statusCommand(), a.doctorCommand(), a.topologyCommand(), a.traceCommand(), a.bundleCommand(), a.sdnCommand(), a.controllerCommand(), a.poolCommand(),
 		a.completionCommand(), a.manCommand(), a.versionCommand())
 	nouns := a.nounCommands()
 	root.AddCommand(nouns...)
@@ -153,6 +154,16 @@ func addSettings(c *cobra.Command, keys ...string) {
 			complete(c, s.Flag(), words...)
 		}
 	}
+}
+
+// settingsBut are all settings but those of some sections, which are given with their dots.
+func settingsBut(sections ...string) (keys []string) {
+	for _, s := range config.Settings() {
+		if !slices.ContainsFunc(sections, func(section string) bool { return strings.HasPrefix(s.Key, section) }) {
+			keys = append(keys, s.Key)
+		}
+	}
+	return keys
 }
 
 // choices are what a shell completes settings by that are one of a few words.

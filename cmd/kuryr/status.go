@@ -66,6 +66,9 @@ var statusColumns = []table.Column[admin.Status]{
 	{Name: "plugin socket", Value: func(s admin.Status) string {
 		return cmp.Or(s.PluginSocket, "none: Docker is not served by this process")
 	}},
+	{Name: "CNI socket", Value: func(s admin.Status) string {
+		return cmp.Or(s.NodeSocket, "none: container runtimes are not served by this process")
+	}},
 	{Name: "API", Value: func(s admin.Status) string { return cmp.Or(s.API, "none: the SDN runs by itself") }},
 	{Name: "installation", Value: func(s admin.Status) string { return s.Installation }},
 	{Name: "store", Value: func(s admin.Status) string {

@@ -9,7 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/kuryr/kuryr/internal/admin"
@@ -42,34 +42,14 @@ Every key of the configuration can be set by a flag, or by an environment variab
 
 // settingsOfUp are all but the choice of the SDN, which is the embedded one, and what is of others.
 func settingsOfUp() []string {
-	var keys []string
-	for _, s := range config.Settings() {
-		if s.Key != "provider" && !strings.HasPrefix(s.Key, "neutron.") && !strings.HasPrefix(s.Key, "bind.") && !ofKubernetes(s.Key) {
-			keys = append(keys, s.Key)
-		}
-	}
-	return keys
-}
-
-// settingsBut are all but those that others tells.
-func settingsBut(others func(key string) bool) (keys []string) {
-	for _, s := range config.Settings() {
-		if !others(s.Key) {
-			keys = append(keys, s.Key)
-		}
-	}
-	return keys
-}
-
-// ofKubernetes tells of settings that only commands of Kubernetes have.
-func ofKubernetes(key string) bool {
-	return strings.HasPrefix(key, "kubernetes.") || strings.HasPrefix(key, "controller.")
+	return slices.DeleteFunc(settingsBut("neutron.", "bind.", "node.", "kubernetes.", "controller."), func(key string) bool { return key == "provider" })
 }
 
 // duties are what a daemon does. Where the SDN is embedded it serves its API besides.
 type duties struct {
 	open      opener
 	docker    bool // it is Docker's network driver
+	node      bool // it is the CNI server of container runtimes
 	storeOnly bool // it touches nothing of the kernel's
 	plain     bool // its API at sdn.listen is without TLS
 }
@@ -116,7 +96,7 @@ func up(ctx context.Context, cfg config.Config, log *slog.Logger, do duties) (er
 	if back.parts != nil { // asked at each scrape, which of an SDN elsewhere is too much
 		registry.MustRegister(metrics.Objects(back.provider))
 	} else {
-		cfg.Admin.Socket = frontSocket(cfg)
+		cfg.Admin.Socket = frontSocket(cfg, do)
 	}
 	d := newDaemon(cfg, log, back, metrics.NewReconciles(registry), started)
 	if do.docker {
@@ -124,6 +104,12 @@ func up(ctx context.Context, cfg config.Config, log *slog.Logger, do duties) (er
 			return err
 		}
 		defer d.front.close()
+	}
+	if do.node {
+		if err := d.newNode(ctx, back, registry); err != nil {
+			return err
+		}
+		defer d.node.close()
 	}
 	api, err := newAPI(cfg, back, do.plain, metrics.NewAPI(registry), log)
 	if err != nil {
@@ -172,6 +158,11 @@ func (d *daemon) begin(ctx context.Context, work *errgroup.Group, api *api) erro
 	}
 	if d.front != nil {
 		if err := d.front.begin(ctx, work); err != nil {
+			return err
+		}
+	}
+	if d.node != nil {
+		if err := d.node.begin(ctx, work); err != nil {
 			return err
 		}
 	}

@@ -49,9 +49,10 @@ type Status struct {
 	Reasons      []string         `json:"reasons"` // for not being ready
 	Installation string           `json:"installation"`
 	Store        Store            `json:"store"`
-	PluginSocket string           `json:"plugin_socket"` // "" where Docker is not served
-	API          string           `json:"api"`           // where the SDN is served to other processes; "" where it is not
-	Objects      map[string]int64 `json:"objects"`       // by noun
+	PluginSocket string           `json:"plugin_socket"`         // "" where Docker is not served
+	NodeSocket   string           `json:"node_socket,omitempty"` // "" where container runtimes are not served by CNI
+	API          string           `json:"api"`                   // where the SDN is served to other processes; "" where it is not
+	Objects      map[string]int64 `json:"objects"`               // by noun
 	Reconcile    Reconcile        `json:"reconcile"`
 	Findings     []Finding        `json:"findings"` // about the host
 	Unreached    []Unreached      `json:"unreached"`

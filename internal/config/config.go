@@ -35,6 +35,7 @@ type Config struct {
 
 	Log     Log
 	Docker  Docker
+	Node    Node
 	SDN     SDN
 	Neutron Neutron
 	Bind    Bind
@@ -74,6 +75,13 @@ type Docker struct {
 	// ProcessExternalConnectivity lets exposed ports through the SDN's security groups.
 	ProcessExternalConnectivity bool
 	WaitActive                  time.Duration // 0: not at all
+}
+
+// Node is section node.
+type Node struct {
+	Socket   string // never "" after Load
+	Conflist string // "" is none
+	Network  string
 }
 
 // SDN is section sdn.
@@ -174,6 +182,9 @@ func (c *Config) complete() error {
 	if c.Admin.Socket == "" {
 		c.Admin.Socket = filepath.Join(c.RunDir, "kuryr.sock")
 	}
+	if c.Node.Socket == "" {
+		c.Node.Socket = filepath.Join(c.RunDir, "node.sock")
+	}
 	if c.SDN.Socket == "" {
 		c.SDN.Socket = filepath.Join(c.RunDir, "sdn.sock")
 	}
@@ -184,6 +195,9 @@ func (c *Config) complete() error {
 	}
 	if err := c.Kubernetes.consistent(); err != nil {
 		return err
+	}
+	if c.Node.Conflist != "" && c.Node.Network == "" {
+		return &Error{Where: "configuration", Key: "node.network", Detail: "is needed with node.conflist: the network that the list is for"}
 	}
 	return c.Docker.reachable()
 }

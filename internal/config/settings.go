@@ -122,13 +122,13 @@ const (
 // MaxPortsPerNetwork is what the kernel's bridge holds (BR_MAX_PORTS).
 const MaxPortsPerNetwork = 1023
 
-var settings = slices.Concat(generalSettings, neutronSettings, bindSettings, servedSettings, kubernetesSettings, controllerSettings)
+var settings = slices.Concat(generalSettings, nodeSettings, neutronSettings, bindSettings, servedSettings, kubernetesSettings, controllerSettings)
 
 var generalSettings = []*Setting{
 	text("state_dir", "folder of what must survive a restart (the store)", absolute, func(c *Config) *string { return &c.StateDir }),
 	text("run_dir", "folder of sockets and namespaces", absolute, func(c *Config) *string { return &c.RunDir }),
 	text("host", "name of this machine in the SDN; empty is the machine's own name", word, func(c *Config) *string { return &c.Host }),
-	text("provider", "SDN that `kuryr docker` serves: local, the embedded one in the same process, sdn, that of a `kuryr sdn` on this machine, or neutron",
+	text("provider", "SDN that `kuryr docker` and `kuryr node` serve: local, the embedded one in the same process, sdn, that of a `kuryr sdn` on this machine, or neutron",
 		oneOf(ProviderLocal, ProviderSDN, ProviderNeutron), func(c *Config) *string { return &c.Provider }),
 	text("installation", "name that marks what this installation makes in the SDN; empty is one made up at the first start and kept in state_dir", orNone(installation),
 		func(c *Config) *string { return &c.Installation }),
@@ -175,6 +175,13 @@ var generalSettings = []*Setting{
 	text("sdn.tls_key", "file with the API's private key, for sdn.listen", absoluteOrNone, func(c *Config) *string { return &c.SDN.TLSKey }),
 	text("sdn.tokens", "file with the tokens and users that may use the API at sdn.listen, root's alone", absolute, func(c *Config) *string { return &c.SDN.Tokens }),
 	number("sdn.rate", "requests a second that the API at sdn.listen serves to one token or user, twice as many at once; 0 is no bound", 0, 1000000, func(c *Config) *int { return &c.SDN.Rate }),
+}
+
+var nodeSettings = []*Setting{
+	text("node.socket", "socket on which kuryr-cni calls `kuryr node`; empty is node.sock in run_dir", absoluteOrNone, func(c *Config) *string { return &c.Node.Socket }),
+	text("node.conflist", "file that `kuryr node` writes when it is ready, by which container runtimes find it, such as /etc/cni/net.d/10-kuryr.conflist; empty writes none",
+		absoluteOrNone, func(c *Config) *string { return &c.Node.Conflist }),
+	text("node.network", "name of the network in node.conflist, which is the SDN's", orNone(word), func(c *Config) *string { return &c.Node.Network }),
 }
 
 var servedSettings = []*Setting{

@@ -68,6 +68,12 @@ type Source interface {
 	Attachments(ctx context.Context) ([]Attachment, error)
 }
 
+// Recoverer is a Source that has something to bring in order when the daemon starts.
+type Recoverer interface {
+	// Recover is called at the start, beside the first requests, again and again until it gives nil.
+	Recover(ctx context.Context) error
+}
+
 // Prober is a Source that can tell whether it would serve a claim, for CNI's STATUS. A Source that is none is always ready.
 type Prober interface {
 	// Ready is nil, or why a container could not be given a port of the conflist's network; wanted is Want.Network.

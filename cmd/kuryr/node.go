@@ -1,0 +1,130 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/config"
+	"github.com/kuryr/kuryr/internal/hostports"
+	"github.com/kuryr/kuryr/internal/rootsock"
+	"github.com/kuryr/kuryr/internal/wholefile"
+	"github.com/kuryr/kuryr/kube/cni"
+	"github.com/kuryr/kuryr/kube/node"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+)
+
+func (a *app) nodeCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "node", Short: "Give containers of CNI runtimes (podman, containerd, cnitool) ports of the SDN", Args: noArgs,
+		Long: `Run the daemon that kuryr-cni calls, on the SDN that the configuration names (provider), until SIGTERM or SIGINT. Containers stay as they are when it
+ends. What is taken away while it does not run is taken from the SDN when it is back.
+
+A network of CNI's is the SDN's network of that name, or the one that "network" in its conflist names. With node.conflist it writes such a list when it is
+ready.`,
+		Example: "  kuryr node\n  kuryr node --node-conflist /etc/cni/net.d/10-kuryr.conflist --node-network blue",
+		RunE: func(c *cobra.Command, _ []string) error {
+			return a.daemon(c, func(cfg config.Config) duties { return duties{open: providers[cfg.Provider], node: true} })
+		},
+	}
+	addSettings(c, settingsBut("docker.", "kubernetes.", "controller.")...)
+	return c
+}
+
+// nodeFront is the front end of CNI with what it stands on.
+type nodeFront struct {
+	cfg    config.Config
+	log    *slog.Logger
+	binder *bind.Binder
+	held   *hostports.Holder
+	server *node.Server
+	pins   string // folder of the namespaces that ports are plugged into; "" where they are in the host's
+}
+
+// newNode gives the daemon its CNI server.
+func (d *daemon) newNode(ctx context.Context, back *backend, registry *prometheus.Registry) error {
+	provider, binder, err := d.plugging(ctx, back, registry)
+	if err != nil {
+		return err
+	}
+	f := &nodeFront{cfg: d.cfg, log: d.log, binder: binder, held: &hostports.Holder{}}
+	if back.here {
+		f.pins = namespaceDir(d.cfg)
+	}
+	f.server = node.New(node.Config{
+		Source: node.NewNetwork(node.NetworkConfig{Provider: provider, Host: d.cfg.Host, HostPorts: f.held, Logger: d.log}),
+		Binder: binder, State: filepath.Join(d.cfg.StateDir, "cni"), Logger: d.log, Registerer: registry,
+	})
+	d.node = f
+	return nil
+}
+
+// begin lets kuryr-cni in, and then tells container runtimes of it.
+func (f *nodeFront) begin(ctx context.Context, work *errgroup.Group) error {
+	work.Go(func() error { return f.binder.Run(ctx) })
+	l, err := rootsock.Listen(f.cfg.Node.Socket)
+	if err != nil {
+		return err
+	}
+	work.Go(func() error { return f.server.Serve(ctx, l) })
+	work.Go(func() error { collectLinks(ctx, f.binder, f.pins, f.log); return nil })
+	return installConflist(f.cfg)
+}
+
+// close lets go of what is not the kernel's or the SDN's. It is called after all that begin started has ended.
+func (f *nodeFront) close() {
+	f.held.Close()
+	if err := f.binder.Close(); err != nil {
+		f.log.Warn("a part did not end well", "error", err)
+	}
+}
+
+// conflist is the list by which runtimes find the network.
+func conflist(c config.Config) ([]byte, error) {
+	// Every capability is announced: where the SDN lacks one it is refused, and not passed over in silence.
+	plugin := map[string]any{"type": cni.Type, "capabilities": map[string]bool{"ips": true, "mac": true, "bandwidth": true, "portMappings": true}}
+	if c.Node.Socket != cni.DefaultSocket {
+		plugin["socket"] = c.Node.Socket
+	}
+	if state := filepath.Join(c.StateDir, "cni"); state != cni.DefaultState {
+		plugin["state"] = state
+	}
+	data, err := json.MarshalIndent(map[string]any{
+		// Runtimes of before 1.1.0 read the first alone, and refuse what is newer than they are.
+		"cniVersion": "1.0.0", "cniVersions": []string{"0.4.0", "1.0.0", "1.1.0"}, "name": c.Node.Network, "plugins": []any{plugin},
+	}, "", "  ")
+	return append(data, '\n'), err
+}
+
+// installConflist writes the list, whole or not at all, where the configuration wants one and it is not there already.
+func installConflist(c config.Config) error {
+	path := c.Node.Conflist
+	if path == "" {
+		return nil
+	}
+	data, err := conflist(c)
+	if err != nil {
+		return err
+	}
+	there, err := os.ReadFile(path)
+	if err == nil && string(there) == string(data) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return wholefile.Write(path, 0o644, func(w io.Writer) error { _, err := w.Write(data); return err })
+}

@@ -1,0 +1,167 @@
+//go:build linux
+
+// Package plugin is one run of the executable kuryr-cni: it reads what the container runtime asks, has it done, and writes the answer.
+//
+// It owns the order of the ways: the node's daemon; where that does not run, what CNI_ARGS says by itself; and then the Kubernetes API, which another program asks.
+// It must not import what makes every container's start slower.
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/kube/cni"
+	"github.com/kuryr/kuryr/kube/cni/given"
+)
+
+// How long the daemon may take for an answer, and how long what is done without it.
+const (
+	askLimit   = 90 * time.Second
+	aloneLimit = 30 * time.Second
+)
+
+// Plugin is the executable's surroundings.
+type Plugin struct {
+	Getenv func(string) string
+	Stdin  io.Reader
+	Stdout io.Writer
+	// API asks the Kubernetes API; nil where that cannot be.
+	API func(ctx context.Context, c cni.Call, conf cni.Config) ([]byte, error)
+}
+
+// Run does what is asked, writes the answer, and gives the exit status.
+func (p Plugin) Run(ctx context.Context) int {
+	conf := cni.Config{CNIVersion: cni.DefaultVersion}
+	out, err := p.run(ctx, &conf)
+	if err == nil {
+		if _, err = p.Stdout.Write(out); err == nil {
+			return 0
+		}
+		err = cni.IOFailure.Errorf("standard output: %v", err)
+	}
+	e := cni.AsError(err)
+	_, _ = p.Stdout.Write(cni.EncodeError(e, conf.CNIVersion)) // the exit status says it too
+	return cni.KindOf(e.Code).Exit
+}
+
+func (p Plugin) run(ctx context.Context, conf *cni.Config) ([]byte, error) {
+	c, err := cni.ReadCall(p.Getenv, p.Stdin)
+	if err != nil {
+		return nil, err
+	}
+	if c.Verb == cni.Version {
+		return versions(c.Config)
+	}
+	read, err := cni.ParseConfig(c.Verb, c.Config)
+	if read.CNIVersion != "" {
+		conf.CNIVersion = read.CNIVersion
+	}
+	if err != nil {
+		return nil, err
+	}
+	out, err := cni.Ask(cmp.Or(read.Socket, cni.DefaultSocket), c, askLimit)
+	switch {
+	case errors.Is(err, cni.ErrNoDaemon):
+		return p.alone(ctx, c, read)
+	case c.Verb == cni.Del && isCode(err, cni.TryAgain, cni.TimedOut): // it was killed in the midst
+		return nil, p.owe(c, read)
+	}
+	return out, err
+}
+
+// versions answers VERSION in the version that is asked for, or without one in the newest.
+func versions(config []byte) ([]byte, error) {
+	asked := version.Current()
+	if conf, _ := cni.ParseConfig(cni.Version, config); slices.Contains(cni.Versions, conf.CNIVersion) { // it has no name
+		asked = conf.CNIVersion
+	}
+	return cni.EncodeVersions(asked), nil
+}
+
+// alone does without the daemon what can be done.
+func (p Plugin) alone(ctx context.Context, c cni.Call, conf cni.Config) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, aloneLimit)
+	defer cancel()
+	binder, err := bind.New(bind.Config{})
+	if err != nil {
+		return nil, err
+	}
+	defer binder.Close()
+	folder := given.In(cmp.Or(conf.State, cni.DefaultState), binder)
+	switch c.Verb {
+	case cni.Add:
+		args, err := cni.ParseArgs(c.Args)
+		if err != nil {
+			return nil, err
+		}
+		if !args.Given() {
+			return p.api(ctx, c, conf)
+		}
+		bound, err := folder.Bind(ctx, c, conf.Name, args)
+		if err != nil {
+			return nil, err
+		}
+		return cni.Encode(bound.Plugged().Result(), conf.CNIVersion)
+	case cni.Del:
+		if there, err := folder.Unbind(ctx, c.Container, c.Interface); there || err != nil {
+			return nil, err
+		}
+		return nil, p.owe(c, conf)
+	case cni.Check:
+		bound, there, err := folder.Find(c.Container, c.Interface)
+		if err != nil || !there {
+			return nil, errors.Join(err, noDaemon(conf))
+		}
+		if state, err := binder.State(ctx, bound.Port); err != nil || state != bind.Whole {
+			return nil, errors.Join(err, cni.Differs.Errorf("the interface of port %s is %s", bound.Port.ID, state))
+		}
+		return nil, nil
+	case cni.Status:
+		return nil, cni.NotReady.Errorf("%v", noDaemon(conf).Details)
+	}
+	return nil, noDaemon(conf)
+}
+
+func (p Plugin) api(ctx context.Context, c cni.Call, conf cni.Config) ([]byte, error) {
+	if p.API == nil || conf.APIServer == "" {
+		return nil, noDaemon(conf)
+	}
+	return p.API(ctx, c, conf)
+}
+
+func noDaemon(conf cni.Config) *types.Error {
+	return cni.TryAgain.Errorf("%v: nobody answers at %s", cni.ErrNoDaemon, cmp.Or(conf.Socket, cni.DefaultSocket))
+}
+
+// owe writes down a DEL for the daemon, which reads what is owed after it has begun to listen. So one that has begun before the record was there is asked anew.
+func (p Plugin) owe(c cni.Call, conf cni.Config) error {
+	owed, name := cni.OwedIn(cmp.Or(conf.State, cni.DefaultState)), cni.RecordName(c.Container, c.Interface)
+	if err := owed.Put(name, c); err != nil {
+		return cni.IOFailure.Errorf("the daemon does not run, and that %s is to be taken away cannot be written down: %v", c.Container, err)
+	}
+	_, err := cni.Ask(cmp.Or(conf.Socket, cni.DefaultSocket), c, askLimit)
+	if errors.Is(err, cni.ErrNoDaemon) || isCode(err, cni.TryAgain, cni.TimedOut) {
+		return nil // the record holds
+	}
+	return errors.Join(err, owed.Delete(name))
+}
+
+func isCode(err error, kinds ...cni.Kind) bool {
+	var e *types.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	for _, k := range kinds {
+		if e.Code == k.Code {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,184 @@
+//go:build linux
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/namedlock"
+	"github.com/kuryr/kuryr/kube/cni"
+	"github.com/kuryr/kuryr/kube/cni/given"
+	"github.com/kuryr/kuryr/sdn"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// What bounds the server. A request that has begun is finished also when the daemon ends, within the last of them.
+const (
+	maxRequests  = 128              // at once; others wait
+	readLimit    = 10 * time.Second // for a whole request
+	requestLimit = 60 * time.Second // for what it asks; kuryr-cni waits longer
+	undoLimit    = 15 * time.Second // for taking back what failed
+	endLimit     = 10 * time.Second // for what is under way when the daemon ends
+)
+
+// Binder is what is used of bind.Binder.
+type Binder interface {
+	Plug(ctx context.Context, i bind.Interface) (bind.Result, error)
+	Unplug(ctx context.Context, port sdn.Port) error
+	State(ctx context.Context, port sdn.Port) (bind.State, error)
+}
+
+// Config is what a Server needs.
+type Config struct {
+	Source     Source
+	Binder     Binder
+	State      string                // folder of what is owed and what was bound by CNI_ARGS alone; "" is cni.DefaultState
+	Logger     *slog.Logger          // nil: slog.Default
+	Registerer prometheus.Registerer // nil: nothing is counted
+}
+
+// Server answers kuryr-cni.
+type Server struct {
+	source  Source
+	binder  Binder
+	given   *given.Folder
+	owed    cni.Records[cni.Call]
+	log     *slog.Logger
+	metrics *requests
+	locks   namedlock.Locks // by attachment
+	wake    chan struct{}   // something is owed
+}
+
+// New makes a Server. It touches nothing until Serve.
+func New(c Config) *Server {
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.State == "" {
+		c.State = cni.DefaultState
+	}
+	return &Server{
+		source: c.Source, binder: c.Binder, given: given.In(c.State, c.Binder), owed: cni.OwedIn(c.State), log: c.Logger,
+		metrics: newRequests(c.Registerer), wake: make(chan struct{}, 1),
+	}
+}
+
+// Serve answers what comes on the listener, which must be root's alone (package rootsock), until ctx ends, and pays meanwhile what is owed. Its error is the
+// listener's.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	// What is under way has a little longer than ctx.
+	lasting, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(endLimit, end) })()
+
+	var work sync.WaitGroup
+	defer work.Wait()
+	work.Go(func() { s.settle(ctx) })
+	slots := make(chan struct{}, maxRequests)
+	for {
+		slots <- struct{}{}
+		conn, err := l.Accept()
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			return fmt.Errorf("socket of the CNI server: %w", err)
+		}
+		work.Go(func() {
+			defer func() { <-slots }()
+			defer conn.Close()
+			s.answer(lasting, conn)
+		})
+	}
+}
+
+// answer reads one request and writes its reply.
+func (s *Server) answer(ctx context.Context, conn net.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	start := time.Now()
+	_ = conn.SetReadDeadline(start.Add(readLimit))
+	var r cni.Request
+	if err := cni.ReadFrame(conn, &r); err != nil {
+		s.log.WarnContext(ctx, "a request of kuryr-cni cannot be read", "error", err)
+		_ = cni.WriteFrame(conn, cni.NewReply(nil, cni.Undecodable.Errorf("request: %v", err)))
+		return
+	}
+	c, err := r.Call()
+	var out []byte
+	if err == nil {
+		out, err = s.Do(ctx, c)
+	}
+	s.done(ctx, c, err, time.Since(start))
+	_ = conn.SetWriteDeadline(time.Now().Add(readLimit))
+	if err := cni.WriteFrame(conn, cni.NewReply(out, err)); err != nil {
+		// It was killed meanwhile. What was done stays done: the runtime asks again, or for DEL.
+		s.log.WarnContext(ctx, "kuryr-cni did not take its answer", "verb", c.Verb, "container", c.Container, "error", err)
+	}
+}
+
+// done counts and logs a call.
+func (s *Server) done(ctx context.Context, c cni.Call, err error, took time.Duration) {
+	outcome := "ok"
+	if err != nil {
+		outcome = cni.KindOf(cni.AsError(err).Code).Name
+	}
+	s.metrics.done(c.Verb, outcome, took)
+	attrs := []any{"verb", c.Verb, "container", c.Container, "interface", c.Interface, "took", took.Round(10 * time.Microsecond)}
+	switch {
+	case err != nil && c.Verb != cni.Status:
+		s.log.WarnContext(ctx, "CNI call failed", append(attrs, "error", err)...)
+	case c.Verb == cni.Add || c.Verb == cni.Del || c.Verb == cni.GC:
+		s.log.InfoContext(ctx, "CNI call", attrs...)
+	default: // asked for again and again
+		s.log.DebugContext(ctx, "CNI call", attrs...)
+	}
+}
+
+// Do does one call and gives what is to be written to standard output. Calls for one interface of one container follow one another; all others run at once.
+func (s *Server) Do(ctx context.Context, c cni.Call) ([]byte, error) {
+	conf, err := cni.ParseConfig(c.Verb, c.Config)
+	if err != nil {
+		return nil, err
+	}
+	switch c.Verb {
+	case cni.Add:
+		return s.add(ctx, c, conf)
+	case cni.Del:
+		return nil, s.del(ctx, c, conf)
+	case cni.Check:
+		return nil, s.check(ctx, c, conf)
+	case cni.GC:
+		return nil, s.collect(ctx, conf)
+	case cni.Status:
+		return nil, s.status(ctx, conf)
+	case cni.Version:
+		return cni.EncodeVersions(conf.CNIVersion), nil
+	}
+	return nil, cni.BadEnvironment.Errorf("CNI_COMMAND: %q is unknown", c.Verb)
+}
+
+// lock holds an attachment.
+func (s *Server) lock(ctx context.Context, container, iface string) (unlock func(), err error) {
+	return s.locks.Lock(ctx, container+"/"+iface)
+}
+
+// status tells whether containers can be added.
+func (s *Server) status(ctx context.Context, conf cni.Config) error {
+	p, ok := s.source.(Prober)
+	if !ok {
+		return nil
+	}
+	if err := p.Ready(ctx, conf.Name, conf.Network); err != nil {
+		return cni.NotReady.Errorf("%v", err)
+	}
+	return nil
+}

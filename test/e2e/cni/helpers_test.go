@@ -1,0 +1,20 @@
+//go:build e2e
+
+package cni_test
+
+import (
+	"testing"
+	"time"
+)
+
+// eventually waits for what comes behind an answer.
+func (r *rig) eventually(t *testing.T, is func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for !is() {
+		if time.Now().After(deadline) {
+			t.Fatal("it has not come within 10 s")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
