@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -40,7 +41,7 @@ func (d *Driver) autoPool(ctx context.Context, r *requestPoolRequest) (enginePoo
 	}
 	pool, err = d.makePool(ctx, newPoolName(d.hostKey, poolName{space: r.AddressSpace, cidr: cidr}))
 	if err == nil {
-		d.automatic[r.V6].next = lastAddr(cidr).Next()
+		d.automatic[r.V6].next = ipprefix.Last(cidr).Next()
 	}
 	return pool, err
 }
@@ -61,7 +62,7 @@ func (d *Driver) freePrefix(ctx context.Context, v6 bool, routes []netip.Prefix)
 	}
 	for i := range len(pools) + 1 {
 		pool := pools[(start+i)%max(1, len(pools))]
-		begin, end := pool.Prefix.Addr(), lastAddr(pool.Prefix)
+		begin, end := pool.Prefix.Addr(), ipprefix.Last(pool.Prefix)
 		switch {
 		case i == 0 && from.IsValid():
 			begin = from
@@ -94,7 +95,7 @@ func (d *Driver) freeBetween(ctx context.Context, length int, begin, end netip.A
 		if blocker.Bits() > length {
 			blocker = candidate
 		}
-		next = lastAddr(blocker).Next()
+		next = ipprefix.Last(blocker).Next()
 	}
 	return netip.Prefix{}, false, nil
 }

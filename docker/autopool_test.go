@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/kuryr/kuryr/sdn"
 	"pgregory.net/rapid"
 )
@@ -36,7 +37,7 @@ func TestFreePrefix(t *testing.T) {
 		taken = append(taken, routes...)
 		free := 0
 		for _, pool := range pools {
-			for p := netip.PrefixFrom(pool.Prefix.Addr(), pool.Len); pool.Prefix.Contains(p.Addr()); p = netip.PrefixFrom(lastAddr(p).Next(), pool.Len) {
+			for p := netip.PrefixFrom(pool.Prefix.Addr(), pool.Len); pool.Prefix.Contains(p.Addr()); p = netip.PrefixFrom(ipprefix.Last(p).Next(), pool.Len) {
 				if _, bad := overlapping(p, taken); !bad {
 					free++
 				}

@@ -354,8 +354,8 @@ func TestFortyAtOnce(t *testing.T) {
 	wg.Wait()
 	b.remove(n)
 	b.clean()
-	if len(b.driver.locks.held) != 0 {
-		t.Errorf("locks are left: %v", b.driver.locks.held)
+	if n := b.driver.locks.named.Held(); n != 0 {
+		t.Errorf("%d locks are left", n)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -16,25 +17,15 @@ func firstHost(p netip.Prefix) netip.Addr {
 	return p.Masked().Addr().Next()
 }
 
-// lastAddr is the highest address of a prefix.
-func lastAddr(p netip.Prefix) netip.Addr {
-	b := p.Masked().Addr().AsSlice()
-	for bit := p.Bits(); bit < len(b)*8; bit++ {
-		b[bit/8] |= 0x80 >> (bit % 8)
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
-}
-
 // within is what of sub automatic allocation in cidr may choose from: all but the addresses of the network itself and of
 // IPv4's broadcast.
 func within(sub, cidr netip.Prefix) []sdn.AddressRange {
-	first, last := sub.Masked().Addr(), lastAddr(sub)
+	first, last := sub.Masked().Addr(), ipprefix.Last(sub)
 	if cidr.Bits() < cidr.Addr().BitLen()-1 { // /31 and /127 have neither (RFC 3021, RFC 6164)
 		if first == cidr.Masked().Addr() {
 			first = first.Next()
 		}
-		if cidr.Addr().Is4() && last == lastAddr(cidr) {
+		if cidr.Addr().Is4() && last == ipprefix.Last(cidr) {
 			last = last.Prev()
 		}
 	}

@@ -104,8 +104,8 @@ func TestLocks(t *testing.T) {
 	for _, n := range counts {
 		sum += n
 	}
-	if sum != 400 || len(l.held) != 0 {
-		t.Errorf("%d counted, %d locks left", sum, len(l.held))
+	if sum != 400 || l.named.Held() != 0 {
+		t.Errorf("%d counted, %d locks left", sum, l.named.Held())
 	}
 	unlock, err := l.lock(t.Context(), "a")
 	if err != nil {
@@ -117,8 +117,8 @@ func TestLocks(t *testing.T) {
 		t.Error("a held lock was taken")
 	}
 	unlock()
-	if len(l.held) != 0 {
-		t.Errorf("locks left: %v", l.held)
+	if l.named.Held() != 0 {
+		t.Errorf("locks left: %v", l.named.Held())
 	}
 }
 

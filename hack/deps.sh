@@ -6,7 +6,7 @@ set -eu -o pipefail
 build="gcc libc6-dev git ca-certificates"
 e2e="docker.io busybox-static iptables nftables iputils-ping iproute2 procps tcpdump iperf3 jq strace"
 # Runtimes that call CNI plugins; containernetworking-plugins are what Kuryr's is measured against.
-cni="podman containerd crun containernetworking-plugins busybox-static iproute2 iputils-ping nftables iptables"
+cni="podman containerd runc containernetworking-plugins busybox-static iproute2 iputils-ping nftables iptables"
 # neutron-common asks for no service; python3-keystone is Keystone without the package that would set one up.
 neutron="neutron-common mariadb-server ovn-central ovn-host openvswitch-switch python3-keystone ethtool"
 openstack="python3-openstackclient"

@@ -73,6 +73,8 @@ type Forward struct {
 	External PortRange
 	Target   Target
 	Internal PortRange
+	// Description is its words; of one that is there already it stays. Forwardings that differ in it alone are alike.
+	Description string `json:",omitempty"`
 }
 
 // ForwardQuery selects port forwardings. Ports are those led to.

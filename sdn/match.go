@@ -23,12 +23,12 @@ func equal[T comparable](wanted *T, v T) bool { return wanted == nil || *wanted 
 
 // Matches tells whether n is selected by q.
 func (q NetworkQuery) Matches(n Network) bool {
-	return q.Match.Matches(n.Meta) && equal(q.External, n.External)
+	return q.Match.Matches(n.Meta) && equal(q.External, n.External) && equal(q.Shared, n.Shared)
 }
 
 // Matches tells whether s is selected by q.
 func (q SubnetPoolQuery) Matches(s SubnetPool) bool {
-	return q.Match.Matches(s.Meta) && (len(q.Overlaps) == 0 || slices.ContainsFunc(s.Prefixes, func(p netip.Prefix) bool {
+	return q.Match.Matches(s.Meta) && equal(q.Shared, s.Shared) && (len(q.Overlaps) == 0 || slices.ContainsFunc(s.Prefixes, func(p netip.Prefix) bool {
 		return slices.ContainsFunc(q.Overlaps, p.Overlaps)
 	}))
 }

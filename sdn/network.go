@@ -60,6 +60,7 @@ type NetworkPatch struct {
 type NetworkQuery struct {
 	Match
 	External *bool
+	Shared   *bool
 }
 
 // Networks are layer-2 segments (Neutron: network; OVN: Logical_Switch).

@@ -16,6 +16,9 @@ type PortLegs interface {
 	// AttachPort makes the port the router's leg, with all its addresses. The port must be bound to nothing and be no other's: IsConflict, InUse.
 	// Repeated it succeeds.
 	AttachPort(ctx context.Context, router, port ID) error
+	// DetachPort takes the router's leg away that is this port, from all its subnets or, where one of them is needed, from none; absent is nil. All else is as in
+	// Routers.DetachSubnet.
+	DetachPort(ctx context.Context, router, port ID) error
 }
 
 // ConditionalDelete is a provider that deletes any noun at a revision.

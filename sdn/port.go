@@ -47,7 +47,8 @@ type PortSpec struct {
 	Network ID
 	MAC     net.HardwareAddr // nil: the SDN chooses. Unicast, 6 bytes
 	// Addresses the port is to have. An element without Addr takes any free one of its Subnet; one without Subnet takes the
-	// subnet of the network that holds Addr. nil is one address of each family the network has.
+	// subnet of the network that holds Addr. That of a subnet's gateway is nobody's until it is named, by a port or with a router's leg; whoever is second
+	// IsConflict, AddressInUse. nil is one address of each family the network has.
 	Addresses []Address
 	// WithoutAddresses makes a port with none; Addresses must be nil.
 	WithoutAddresses bool

@@ -19,6 +19,7 @@ const (
 	NounAddressGroup  Noun = "address_group"
 	NounQoSPolicy     Noun = "qos_policy"
 	NounLoadBalancer  Noun = "loadbalancer"
+	NounRBACPolicy    Noun = "rbac_policy" // Neutron's rules of sharing, of which the contract has none: there is but a limit of them, which clients set with the others
 )
 
 // Usage is how much of a quota is used.

@@ -15,14 +15,16 @@ const (
 	Egress  Direction = "egress"
 )
 
-// Rule allows traffic. Two rules are the same if all their fields but ID and Description are.
+// Rule allows traffic. Two rules are the same if all their fields but ID, Description and Numeric are.
 type Rule struct {
 	ID          ID     // given by the SDN, "" where it has none; of no meaning in what is applied
 	Description string // of a rule that is there already it stays as it is
 	Direction   Direction
 	IPv6        bool     // which family; a rule is of one
 	Protocol    Protocol // 0 is any
-	Ports       PortRange
+	// Numeric says that the protocol was said by its number although it has a name: it is shown as it was said. Of a rule that is there already it stays.
+	Numeric bool `json:",omitempty"`
+	Ports   PortRange
 	// ICMPType and ICMPCode select with protocols 1 and 58; nil is any.
 	ICMPType, ICMPCode *uint8
 	// One of these, or none for any remote.

@@ -44,6 +44,7 @@ type SubnetPoolPatch struct {
 // SubnetPoolQuery selects subnet pools.
 type SubnetPoolQuery struct {
 	Match
+	Shared   *bool
 	Overlaps []netip.Prefix // with a prefix that overlaps one of these
 }
 

@@ -45,6 +45,14 @@ func TestUsage(t *testing.T) {
 		{[]string{"--socket", "/none.sock", "port", "published"}, exitError, "kuryr is not running"},
 		{[]string{"support-bundle", "a", "b"}, exitUsage, "want at most one file"},
 		{[]string{"completion", "tcsh"}, exitUsage, "tcsh"},
+		{[]string{"install", "cluster"}, exitUsage, `unknown command "cluster"`},
+		{[]string{"install", "kubernetes", "--provider", "ovn"}, exitError, `value provider: want embedded or neutron, not "ovn"`},
+		{[]string{"install", "kubernetes", "--set", "nodes=3"}, exitUsage, "--set: value nodes: unknown"},
+		{[]string{"install", "kubernetes", "--image", "kuryr"}, exitUsage, "want a name and a tag"},
+		{[]string{"install", "kubernetes", "--api-server", "here"}, exitUsage, "want host:port"},
+		{[]string{"install", "kubernetes", "--apply", "--kubeconfig", "/none.yaml"}, exitError, "no such file"},
+		{[]string{"install", "cni"}, exitUsage, "at least one folder"},
+		{[]string{"install", "cni", "--from", "/none", "/tmp"}, exitError, "no such file"},
 		{[]string{"sdn", "backup"}, exitUsage, "want one file"},
 		{[]string{"--socket", "/none.sock", "network", "list"}, exitError, "kuryr is not running: nothing answers at /none.sock"},
 	} {
@@ -99,7 +107,10 @@ func TestEverySettingIsAFlagOfDaemons(t *testing.T) {
 		for _, s := range config.Settings() {
 			section, _, _ := strings.Cut(s.Key, ".")
 			// `kuryr up` has the embedded SDN, so there is no choice; a front end does not need another's.
-			none := map[string][]string{"up": {"provider", "neutron", "bind", "node", "kubernetes", "controller"}, "docker": {"node", "kubernetes", "controller"}, "node": {"docker", "kubernetes", "controller"}}[c.Name()]
+			none := map[string][]string{
+				"up":     {"provider", "neutron", "bind", "node", "kubernetes", "controller"},
+				"docker": {"node", "kubernetes", "controller"}, "node": {"docker", "controller"},
+			}[c.Name()]
 			if want := !slices.Contains(none, section); (c.Flags().Lookup(s.Flag()) != nil) != want {
 				t.Errorf("kuryr %s: flag for %s: want %v", c.Name(), s.Key, want)
 			}

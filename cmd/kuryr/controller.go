@@ -61,7 +61,7 @@ Without --config it reads kuryr.yaml and, below it, ` + config.RavenPath + `, wh
 			return a.control(c.Context(), cfg, log)
 		},
 	}
-	addSettings(c, settingsBut("docker.", "bind.", "node.")...)
+	addSettings(c, settingsBut("docker.", "node.", "bind.")...)
 	return c
 }
 

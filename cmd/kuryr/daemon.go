@@ -96,7 +96,8 @@ func (d *daemon) addresses() (attrs []any) {
 
 func (d *daemon) Status(ctx context.Context) (admin.Status, error) {
 	s := admin.Status{
-		Version: version, Host: d.cfg.Host, Started: d.started, Reasons: d.Unready(), Installation: d.sdn.Installation(),
+		StoreOnly: d.parts != nil && d.parts.datapath == nil,
+		Version:   version, Host: d.cfg.Host, Started: d.started, Reasons: d.Unready(), Installation: d.sdn.Installation(),
 		API: strings.Join(d.api, ", "), Objects: map[string]int64{}, Reconcile: d.lastReconcile(), Unreached: []admin.Unreached{},
 	}
 	if d.front != nil {

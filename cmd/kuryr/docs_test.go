@@ -153,8 +153,8 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raven.NewMetrics(names)
 	node.New(node.Config{Registerer: names})
+	raven.NewMetrics(names)
 	if len(*names) < 10 {
 		t.Fatalf("only %v are registered", *names)
 	}

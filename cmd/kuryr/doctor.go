@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ import (
 	"github.com/kuryr/kuryr/internal/doctor"
 	"github.com/kuryr/kuryr/internal/table"
 	"github.com/kuryr/kuryr/internal/tokens"
+	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/sdn/restapi"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -142,6 +144,7 @@ func (e *examination) look(ctx context.Context) []doctor.Finding {
 	all = append(all, doctor.Limits(doctor.GatherLimits(peer(e.cfg.Admin.Socket), host))...)
 	all = append(all, doctor.Files(e.files())...)
 	all = append(all, doctor.API(e.api())...)
+	all = append(all, doctor.Node(e.node())...)
 	all = append(all, doctor.Routes(e.routes(ctx, status, err == nil, doctor.RouteFacts{Host: host, Err: unread}))...)
 	unit, plugin := doctor.FindUnit(), e.plugin()
 	unit.Managed = slices.ContainsFunc(engine.Managed, func(m doctor.Managed) bool { return m.Enabled })
@@ -165,7 +168,8 @@ func (e *examination) daemonFacts(ctx context.Context, status admin.Status, err 
 		d.Err = errors.New(strings.TrimSuffix(oneLine(err), "; start it with `kuryr up`"))
 		return d
 	}
-	if d.Apart = status.Store.Path == ""; d.Apart {
+	d.Apart, d.StoreOnly = status.Store.Path == "", status.StoreOnly
+	if d.Apart || d.StoreOnly {
 		return d
 	}
 	check, err := e.daemon.Check(ctx)
@@ -204,6 +208,7 @@ func (e *examination) files() doctor.FileFacts {
 		{Path: e.cfg.Admin.Socket, What: "admin socket", Secret: true},
 		{Path: e.cfg.Docker.Socket, What: "plugin socket", Secret: true},
 		{Path: e.cfg.SDN.Socket, What: "API socket", Secret: true},
+		{Path: e.cfg.Node.Socket, What: "socket of kuryr-cni", Secret: true},
 		{Path: e.cfg.SDN.Tokens, What: "token file", Secret: true},
 		{Path: filepath.Join(e.cfg.StateDir, keyFile), What: "key of the API's tokens", Secret: true},
 		{Path: config.DefaultPath, What: "configuration"},
@@ -213,6 +218,21 @@ func (e *examination) files() doctor.FileFacts {
 	facts.Newest = doctor.Changed(storePath(e.cfg))
 	facts.Pins, facts.Seen = doctor.CountPins(namespaceDir(e.cfg))
 	return facts
+}
+
+// node is how CNI is served here, where it is.
+func (e *examination) node() doctor.NodeFacts {
+	f := doctor.NodeFacts{Socket: e.cfg.Node.Socket, Conflist: e.cfg.Node.Conflist, Answers: peer(e.cfg.Node.Socket) != 0}
+	_, err := os.Stat(f.Socket)
+	f.There = err == nil || f.Conflist != ""
+	owed, err := cni.OwedIn(filepath.Join(e.cfg.StateDir, "cni")).All()
+	f.Owed, f.Err = len(owed), err
+	if f.Conflist != "" {
+		if _, err := os.Stat(f.Conflist); err != nil {
+			f.Missing = err
+		}
+	}
+	return f
 }
 
 // api is what clients of the SDN's API over TCP need.

@@ -33,14 +33,18 @@ func openNeutron(_ context.Context, c config.Config, log *slog.Logger, r prometh
 			return nil, err
 		}
 	}
-	requests := metrics.NewRequests(r)
-	conf := neutronConfig(c, installation)
-	conf.Observe = func(q neutron.Request) { requests.Done(q.Method, q.Collection, q.Status, q.Duration) }
-	p, err := neutron.Open(conf, log)
+	p, err := openCounted(neutronConfig(c, installation), log, r)
 	if err != nil {
 		return nil, err
 	}
 	return &backend{provider: p}, nil
+}
+
+// openCounted opens a Neutron whose requests are counted.
+func openCounted(c neutron.Config, log *slog.Logger, r prometheus.Registerer) (*neutron.Provider, error) {
+	requests := metrics.NewRequests(r)
+	c.Observe = func(q neutron.Request) { requests.Done(q.Method, q.Collection, q.Status, q.Duration) }
+	return neutron.Open(c, log)
 }
 
 func neutronConfig(c config.Config, installation string) neutron.Config {

@@ -77,8 +77,12 @@ func TestSDNStoreOnly(t *testing.T) {
 	if out := m.must(t, "network", "list"); !strings.Contains(out, "blue") {
 		t.Errorf("networks:\n%s", out)
 	}
-	if out := m.must(t, "status"); !strings.Contains(out, "ready") || !strings.Contains(out, "unix://"+m.path("run/sdn.sock")+", http://"+listen) || !strings.Contains(out, "Docker is not served") {
+	if out := m.must(t, "status"); !strings.Contains(out, "ready") || !strings.Contains(out, "unix://"+m.path("run/sdn.sock")+", http://"+listen) || !strings.Contains(out, "Docker is not served") ||
+		strings.Count(out, "--store-only") != 2 || strings.Contains(out, "packets pass") {
 		t.Errorf("status:\n%s", out)
+	}
+	if _, out, complaint := m.run(t, "doctor"); strings.Count(out, "--store-only") != 2 || strings.Contains(out, "could not be compared") {
+		t.Errorf("doctor:\n%s%s", out, complaint)
 	}
 	for _, command := range [][]string{{"sdn", "check"}, {"sdn", "reconcile"}, {"down"}} {
 		if code, _, complaint := m.run(t, command...); code != exitError || !strings.Contains(complaint, "--store-only") {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/config"
-	"github.com/kuryr/kuryr/internal/metrics"
 	"github.com/kuryr/kuryr/sdn/neutron"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -30,12 +29,10 @@ func openShared(ctx context.Context, c config.Config, log *slog.Logger, r promet
 			return nil, err
 		}
 	}
-	requests := metrics.NewRequests(r)
-	p, err := neutron.Open(neutron.Config{
+	p, err := openCounted(neutron.Config{
 		Installation: installation, Host: c.Host, Endpoint: "unix://" + c.SDN.Socket, Auth: neutron.Auth{Type: "none"}, Timeout: c.Neutron.Timeout,
 		Uncached: true, // other processes change the same networks
-		Observe:  func(q neutron.Request) { requests.Done(q.Method, q.Collection, q.Status, q.Duration) },
-	}, log)
+	}, log, r)
 	if err != nil {
 		return nil, err
 	}

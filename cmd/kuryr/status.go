@@ -15,6 +15,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// storeOnlyText says why nothing is told of the kernel.
+const storeOnlyText = "there is the store alone (--store-only), and no packet"
+
 func (a *app) statusCommand() *cobra.Command {
 	var output string
 	c := &cobra.Command{
@@ -32,6 +35,12 @@ The exit code is 1 if kuryr is not running or not ready.`,
 				return err
 			}
 			s, err := client.Status(c.Context())
+			if cfg, wrong := a.load(c); admin.IsNotRunning(err) && a.socket == "" && wrong == nil {
+				// On an SDN elsewhere the node's daemon may be all there is.
+				if beside, none := admin.NewClient(frontSocket(cfg, duties{node: true})).Status(c.Context()); none == nil {
+					s, err = beside, nil
+				}
+			}
 			if err != nil {
 				return err
 			}
@@ -84,8 +93,16 @@ var statusColumns = []table.Column[admin.Status]{
 		}
 		return strings.Join(out, ", ")
 	}},
-	{Name: "last reconcile", Value: func(s admin.Status) string { return reconcileText(s.Reconcile) }},
+	{Name: "last reconcile", Value: func(s admin.Status) string {
+		if s.StoreOnly {
+			return "none: " + storeOnlyText
+		}
+		return reconcileText(s.Reconcile)
+	}},
 	{Name: "host's findings", Value: func(s admin.Status) string {
+		if s.StoreOnly {
+			return "not looked for: " + storeOnlyText
+		}
 		if len(s.Findings) == 0 {
 			return "none: packets pass"
 		}

@@ -28,6 +28,7 @@ type life struct {
 	Dir         string
 	First, Last State
 	Tap         string // made below the network that moves
+	Subport     Port   // of the port with that tap, in the first domain; last it has another VLAN
 	TapDomain   string
 	LimitsFirst bool
 }
@@ -55,6 +56,9 @@ func fabricIn(dir string) (*Fabric, *kuryrns.Store, error) {
 		return nil, nil, err
 	}
 	f, err := New(Config{Namespaces: store, Uplink4: netip.MustParsePrefix("100.64.0.0/16"), Uplink6: netip.MustParsePrefix("fd00:6b75::/64"), Logger: slog.New(slog.DiscardHandler)})
+	if err == nil && !supports().VLANs {
+		f.legs = standIn
+	}
 	return f, store, err
 }
 
@@ -79,6 +83,9 @@ func (l life) live() error {
 		if err := f.UpdateForwards(ctx, d.ID, nil, l.First.Forwards[d.ID]); err != nil {
 			return err
 		}
+	}
+	if err := l.changeSubport(f); err != nil {
+		return err
 	}
 	kept := map[string]bool{}
 	for _, d := range l.Last.Domains {
@@ -127,6 +134,18 @@ func (l life) tellPorts(f *Fabric, domain string) error {
 	return f.UpdatePorts(ctx, domain, nil, l.First.Ports[domain])
 }
 
+// changeSubport makes a subport's link, changes it, takes it away and makes it again.
+func (l life) changeSubport(f *Fabric) error {
+	ctx, domain, first, last := context.Background(), l.First.Domains[0].ID, l.Subport, l.Subport
+	first.Trunk.VLAN++
+	for _, step := range [][2][]Port{{nil, {first}}, {nil, {last}}, {{last}, nil}, {nil, {last}}} {
+		if err := f.UpdatePorts(ctx, domain, step[0], step[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func makeTap(store *kuryrns.Store, l life) error {
 	ns, err := store.Handle(l.TapDomain)
 	if err != nil {
@@ -173,17 +192,19 @@ func TestKilledAnywhere(t *testing.T) {
 		t.Run(point, func(t *testing.T) {
 			w.t = t
 			a, b := twoRouters()
+			a.Bridges[0].MTU = 1400 // see lone
 			c := Domain{ID: newID()}
 			c.Bridges = []Bridge{{Network: c.ID, Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.5.1/24")}, MTU: 1500}}
 			port := Port{ID: newID(), Network: c.ID, MAC: stableMAC("x"), Addrs: []netip.Addr{netip.MustParseAddr("10.0.5.5")}, Guard: true,
-				Groups: []string{"one"}, Limits: policy.Limits{EgressKbps: 1000}}
+				Groups: []string{"one"}, Limits: policy.Limits{EgressKbps: 1000}, Parent: true}
 			groups := []policy.Group{{ID: "one", Rules: []policy.Rule{{ID: "all", Direction: policy.Egress}, {ID: "web", Protocol: unix.IPPROTO_TCP, First: 80, Last: 80}}}}
 			a.Uplink.Floating = []Floating{{netip.MustParseAddr("198.51.100.50"), netip.MustParseAddr("10.0.0.5")}}
 			dir, err := os.MkdirTemp("/run", "crash-")
 			must(t, err)
 			forwards := []Forward{{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.5:80"), 0}, at("127.0.0.1", unix.IPPROTO_UDP, 8081, "10.0.0.5:81", 40001)}
 			moved := []Forward{{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.6:80"), 0}, at("127.0.0.1", unix.IPPROTO_UDP, 8081, "10.0.0.6:81", 40002)}
-			l := life{Dir: dir, Tap: TapName(port.ID), TapDomain: c.ID, LimitsFirst: point == "policy.ports.table",
+			subport := subportOf(aPort(a.Bridges[0], 9, "10.0.0.9"), port, 7)
+			l := life{Dir: dir, Tap: TapName(port.ID), TapDomain: c.ID, Subport: subport, LimitsFirst: point == "policy.ports.table",
 				First: State{Domains: []Domain{a, b, c}, Groups: groups, Ports: map[string][]Port{c.ID: {port}}, Forwards: map[string][]Forward{a.ID: forwards}}}
 			a2 := a
 			up := *a.Uplink
@@ -191,7 +212,7 @@ func TestKilledAnywhere(t *testing.T) {
 			up.Floating = []Floating{{External: netip.MustParseAddr("198.51.100.51")}}
 			a2.Uplink = &up
 			a2.Bridges = append(append([]Bridge{}, a.Bridges...), c.Bridges...)
-			l.Last = State{Domains: []Domain{a2}, Groups: groups, Ports: map[string][]Port{a.ID: {port}}, Forwards: map[string][]Forward{a.ID: moved}}
+			l.Last = State{Domains: []Domain{a2}, Groups: groups, Ports: map[string][]Port{a.ID: {port, subport}}, Forwards: map[string][]Forward{a.ID: moved}}
 			text, err := json.Marshal(l)
 			must(t, err)
 			var out []byte

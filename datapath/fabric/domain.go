@@ -121,6 +121,11 @@ func (f *Fabric) converge(r *run, host *space, d Domain) (c claims, err error) {
 		}
 	}
 	failpoint.Here("fabric.apply.namespace")
+	if !r.dry {
+		if err := f.introduce(host, c.space); err != nil {
+			return c, err
+		}
+	}
 	if err := c.space.sysctls(r, domainSysctls); err != nil {
 		return c, fmt.Errorf("sysctls: %w", err)
 	}
@@ -370,6 +375,7 @@ func (f *Fabric) deleteDomain(r *run, host *space, id string) error {
 	err = r.mend("namespace "+id, "", "present", func() error { return f.config.Namespaces.Delete(id) })
 	if err == nil && !r.dry {
 		f.places.forgetDomain(id)
+		f.trunks.forgetDomain(id)
 		f.leftovers.forget(id)
 	}
 	return err

@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fabric makes domains, guards ports and forwards addresses in the kernel. It keeps no state but what it can read back from there.
+// Fabric makes domains, guards ports and forwards addresses in the kernel. It keeps no state but what it can read back from there, and which subports
+// wait for their parents' taps.
 type Fabric struct {
 	config   Config
 	log      *slog.Logger
@@ -30,6 +31,9 @@ type Fabric struct {
 	places    places
 	pool      pool
 	leftovers leftovers
+	legs      legKind
+	trunks    trunks
+	watch     tapWatch
 	reach     sync.Mutex  // between asking whether a range is free in the host and taking it
 	hostReady atomic.Bool // the host's table was seen complete by this process
 	collector sync.WaitGroup
@@ -51,7 +55,7 @@ func New(c Config) (*Fabric, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fabric: host namespace: %w", err)
 	}
-	f := &Fabric{config: c, log: c.Logger, hostNS: host, host: hostTable(c.Uplink4, c.Uplink6), ipv4Only: kernelLacksIPv6()}
+	f := &Fabric{config: c, log: c.Logger, hostNS: host, host: hostTable(c.Uplink4, c.Uplink6), ipv4Only: kernelLacksIPv6(), legs: vlanKind, watch: tapWatch{news: make(chan struct{}, 1)}}
 	if f.log == nil {
 		f.log = slog.Default()
 	}
@@ -61,6 +65,7 @@ func New(c Config) (*Fabric, error) {
 
 // Close waits for links that are still being deleted. The kernel keeps all else.
 func (f *Fabric) Close() error {
+	f.watch.close()
 	f.collector.Wait()
 	f.pool.keep(func(nsKey) bool { return false })
 	return f.hostNS.Close()

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -159,6 +159,11 @@ func (p Port) elements() ([]element, error) {
 	if len(p.ID) < shortID {
 		return nil, fmt.Errorf("port id %q is shorter than %d characters", p.ID, shortID)
 	}
+	if p.Subport() {
+		if err := p.Trunk.validate(); err != nil {
+			return nil, fmt.Errorf("subport %s: %w", p.ID, err)
+		}
+	}
 	if !p.Guard {
 		return []element{{set: setUnguarded, key: name}}, nil
 	}
@@ -191,7 +196,7 @@ func (p Port) elements() ([]element, error) {
 	for mac, own := range prefixes {
 		m := string(pad(mac, 8))
 		list = append(list, element{set: setMACs, key: name + m})
-		for _, prefix := range widest(own) {
+		for _, prefix := range ipprefix.Widest(own) {
 			list = append(list, sourceElements(name, m, prefix)...)
 		}
 	}
@@ -209,30 +214,9 @@ func sourceElements(name, mac string, prefix netip.Prefix) []element {
 			list = append(list, element{set: set, key: head + addrBytes(prefix.Addr())})
 			continue
 		}
-		list = append(list, element{set: set + rangeSuffix, key: head + addrBytes(prefix.Addr()), end: head + addrBytes(lastAddr(prefix))})
+		list = append(list, element{set: set + rangeSuffix, key: head + addrBytes(prefix.Addr()), end: head + addrBytes(ipprefix.Last(prefix))})
 	}
 	return list
-}
-
-// widest leaves out prefixes that others contain: overlapping ranges are refused by the kernel, and mean nothing more.
-func widest(list []netip.Prefix) []netip.Prefix {
-	slices.SortFunc(list, netip.Prefix.Compare) // so what contains others comes right before them
-	var kept []netip.Prefix
-	for _, p := range list {
-		if len(kept) == 0 || !kept[len(kept)-1].Overlaps(p) {
-			kept = append(kept, p)
-		}
-	}
-	return kept
-}
-
-func lastAddr(p netip.Prefix) netip.Addr {
-	b := p.Masked().Addr().AsSlice()
-	for i := p.Bits(); i < len(b)*8; i++ {
-		b[i/8] |= 0x80 >> (i % 8)
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
 }
 
 // portsElements joins the elements of many ports.

@@ -182,6 +182,9 @@ func (f *Fabric) migrate(r *run, bridge, from, to string) error {
 			return err
 		}
 		failpoint.Here("fabric.migrate.guarded")
+		if err := moveShields(r, old, s, names); err != nil {
+			return err
+		}
 		for _, tap := range taps {
 			if err := r.ctx.Err(); err != nil {
 				return err
@@ -191,6 +194,7 @@ func (f *Fabric) migrate(r *run, bridge, from, to string) error {
 			}
 			failpoint.Here("fabric.migrate.moved")
 		}
+		f.watch.tell(f.trunks.moved(bridge, from, to)...)
 		if err := guardTable().updateOrMend(r, old, known, nil); err != nil {
 			return err
 		}
@@ -214,5 +218,5 @@ func (s *space) moveTo(link netlink.Link, to *space, master netlink.Link) error 
 	req.AddData(nl.NewRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(to.ns))))
 	req.AddData(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(master.Attrs().Index))))
 	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
-	return err
+	return ignore(err, unix.ENETDOWN) // a subport's link is put up with its parent's tap
 }

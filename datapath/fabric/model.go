@@ -56,7 +56,7 @@ type Route struct {
 	NextHop     netip.Addr
 }
 
-// Port is what anti-spoofing knows of a port; its host end's name follows from its ID (see TapName).
+// Port is what the data path knows of a port; its host end's name follows from its ID (see TapName). Package bind makes that, but for a subport.
 type Port struct {
 	ID, Network string // UUIDs
 	MAC         net.HardwareAddr
@@ -66,6 +66,16 @@ type Port struct {
 	// Groups are the UUIDs of its security groups, in order. A port that has none, or that is not guarded, is not filtered.
 	Groups []string
 	Limits policy.Limits
+	// Trunk is what a subport is reached through; the zero Trunk is for all other ports.
+	Trunk Trunk
+	// Parent says that the port has a trunk: subports may be reached through it.
+	Parent bool
+}
+
+// Trunk makes a port a subport: what its parent's interface sends and gets with a VLAN tag is the subport's.
+type Trunk struct {
+	Parent, Network string // UUIDs of the parent and of the parent's network
+	VLAN            int    // 1 to 4094; no two subports of a parent have the same
 }
 
 // Filtered tells whether only what security groups allow passes.

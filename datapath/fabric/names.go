@@ -21,6 +21,7 @@ const (
 	aliasRouter  = "kuryr:router:"
 	aliasUplink  = "kuryr:uplink:"
 	aliasDying   = "kuryr:dying:"
+	aliasTrunk   = "kuryr:trunk:" // and the parent's id, of a subport's link
 
 	// protocol marks our routes and proxy neighbours (rtm_protocol, NDA_PROTOCOL). It is not in iproute2's rt_protos.
 	protocol = 75

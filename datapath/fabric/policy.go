@@ -6,14 +6,10 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
-	"sync"
 
 	"github.com/kuryr/kuryr/datapath/policy"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
 )
 
 // UpdateGroups tells the domain's filter what these security groups and address groups are now. Those that it knows at the revision given cost
@@ -112,31 +108,3 @@ func (s *space) moveFilter(r *run, from *space, taps []netlink.Link) error {
 	}
 	return s.filtering(r.domain, func(p *policy.Filter) error { return p.Expect(known) })
 }
-
-// supports is asked of the kernel once.
-var supports = sync.OnceValue(func() policy.Support {
-	answer := make(chan policy.Support, 1)
-	go func() {
-		runtime.LockOSThread() // and never let go: the thread ends with the goroutine, and its namespace with it
-		answer <- func() (s policy.Support) {
-			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-				return s
-			}
-			ns, err := netns.GetFromPath("/proc/thread-self/ns/net")
-			if err != nil {
-				return s
-			}
-			defer ns.Close()
-			c, err := connect(ns)
-			if err != nil {
-				return s
-			}
-			defer func() { _ = c.CloseLasting() }()
-			return policy.In(c).Probe()
-		}()
-	}()
-	return <-answer
-})
-
-// Supports tells what this kernel can enforce: it is tried, once, in a network namespace that is thrown away.
-func (f *Fabric) Supports() policy.Support { return supports() }

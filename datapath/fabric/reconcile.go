@@ -121,6 +121,7 @@ func (f *Fabric) compareAll(r *run, host *space, state State, unreached map[stri
 		errs = append(errs, f.compareTaps(own, d, state.Ports[d.ID]))
 		r.join(own)
 	}
+	errs = append(errs, f.compareLegs(r, state, wanted))
 	failpoint.Here("fabric.reconcile.ports")
 	if needed {
 		remove, add, err := f.host.syncChanges(r, host, all.elements, describeHex)
@@ -161,6 +162,9 @@ func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (clai
 	}
 	failpoint.Here("fabric.reconcile.filtered")
 	if err := guardTable().sync(r, c.space, guards, describeHex); err != nil {
+		return c, errors.Join(routes, err)
+	}
+	if err := compareShields(r, c.space, state.Ports[d.ID]); err != nil {
 		return c, errors.Join(routes, err)
 	}
 	if d.Uplink == nil {

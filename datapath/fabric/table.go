@@ -3,6 +3,7 @@
 package fabric
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tableName is the name of every table of ours, in each family and namespace.
+// tableName is the name of every table of ours, in each family and namespace, but for one that has its own.
 const tableName = "kuryr"
 
 // chunk is how many elements go into one message: an attribute's length has 16 bits.
@@ -24,6 +25,7 @@ const chunk = 250
 // floating address is never a rule, always an element.
 type table struct {
 	family nftables.TableFamily
+	own    string // name, if not tableName
 	sets   []nftables.Set
 	chains []chain
 }
@@ -56,7 +58,9 @@ func (r rule) stamp(family nftables.TableFamily) (string, error) {
 	return fmt.Sprintf("%s #%x", r.comment, hash.Sum(nil)[:4]), nil
 }
 
-func (t table) ref() *nftables.Table { return &nftables.Table{Name: tableName, Family: t.family} }
+func (t table) name() string { return cmp.Or(t.own, tableName) }
+
+func (t table) ref() *nftables.Table { return &nftables.Table{Name: t.name(), Family: t.family} }
 
 func (t table) set(name string) *nftables.Set {
 	for i, s := range t.sets {
@@ -77,8 +81,8 @@ func (t table) converge(r *run, s *space) (err error) {
 	if err != nil {
 		return fmt.Errorf("list tables: %w", err)
 	}
-	object := fmt.Sprintf("nft table %s %s", familyName(t.family), tableName)
-	if !slices.ContainsFunc(tables, func(have *nftables.Table) bool { return have.Name == tableName }) {
+	object := fmt.Sprintf("nft table %s %s", familyName(t.family), t.name())
+	if !slices.ContainsFunc(tables, func(have *nftables.Table) bool { return have.Name == t.name() }) {
 		return r.mend(object, "complete", "", func() error { return t.explain(t.create(s.nft, false)) })
 	}
 	fresh, err := t.mustBeFresh(s.nft)
@@ -137,7 +141,7 @@ func (t table) mustBeFresh(c *nftables.Conn) (string, error) {
 		return "", fmt.Errorf("list chains: %w", err)
 	}
 	for _, want := range t.chains {
-		i := slices.IndexFunc(chains, func(have *nftables.Chain) bool { return have.Table.Name == tableName && have.Name == want.name })
+		i := slices.IndexFunc(chains, func(have *nftables.Chain) bool { return have.Table.Name == t.name() && have.Name == want.name })
 		if i < 0 {
 			return "no chain " + want.name, nil
 		}
@@ -214,10 +218,10 @@ func (t table) remove(r *run, s *space) (err error) {
 	if err != nil {
 		return fmt.Errorf("list tables: %w", err)
 	}
-	if !slices.ContainsFunc(tables, func(have *nftables.Table) bool { return have.Name == tableName }) {
+	if !slices.ContainsFunc(tables, func(have *nftables.Table) bool { return have.Name == t.name() }) {
 		return nil
 	}
-	return r.mend(fmt.Sprintf("nft table %s %s", familyName(t.family), tableName), "", "present", func() error {
+	return r.mend(fmt.Sprintf("nft table %s %s", familyName(t.family), t.name()), "", "present", func() error {
 		s.nft.DelTable(t.ref())
 		return ignore(s.nft.Flush(), unix.ENOENT)
 	})

@@ -17,8 +17,9 @@ import (
 // ErrPublished says that a port of the host already leads elsewhere.
 var ErrPublished = errors.New("published by another router or to another container")
 
-// UpdatePorts tells the guard and the filter of a domain about ports; the ports' links need not exist yet. Adding what is there and removing what is
-// absent is fine. The error is os.ErrNotExist if the domain has no namespace, or its filter does not know a port's groups, and ports are to be added.
+// UpdatePorts tells the guard and the filter of a domain about ports; the ports' links need not exist yet. A subport gets its link, at once or when its
+// parent gets its own. Adding what is there and removing what is absent is fine. The error is os.ErrNotExist if the domain has no namespace, or its filter
+// does not know a port's groups, and ports are to be added.
 func (f *Fabric) UpdatePorts(ctx context.Context, domain string, remove, add []Port) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -39,26 +40,37 @@ func (f *Fabric) UpdatePorts(ctx context.Context, domain string, remove, add []P
 		return err
 	}
 	if s == nil {
+		f.trunks.forget(domain, remove)
 		if len(add) > 0 {
 			return fmt.Errorf("ports of domain %s: %w", domain, os.ErrNotExist)
 		}
 		return nil
 	}
 	defer s.close()
+	r := &run{ctx: ctx, domain: domain}
+	if err := f.leaveTrunks(r, s, remove, add); err != nil {
+		return fmt.Errorf("subports of domain %s: %w", domain, err)
+	}
 	// The filter first: what the guard does not know cannot send.
 	forgetFiltered, err := s.filterPorts(domain, remove, add)
 	if err != nil {
 		return err
 	}
 	failpoint.Here("fabric.ports.filtered")
-	if err := guardTable().updateOrMend(&run{ctx: ctx, domain: domain}, s, gone, fresh); err != nil {
+	if err := guardTable().updateOrMend(r, s, gone, fresh); err != nil {
 		return fmt.Errorf("ports of domain %s: %w", domain, err)
 	}
 	failpoint.Here("fabric.ports.guarded")
+	if err := shieldPorts(r, s, remove, add); err != nil {
+		return fmt.Errorf("parents of subports in domain %s: %w", domain, err)
+	}
 	if err := forgetFiltered(); err != nil {
 		return err
 	}
 	f.collectLeftovers(ctx, s, domain, remove)
+	if err := f.joinTrunks(r, s, add); err != nil {
+		return err
+	}
 	if err := s.announce(moved(remove, add)); err != nil {
 		f.log.WarnContext(ctx, "neighbours may not know a port's MAC for a while", "domain", domain, "err", err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"github.com/kuryr/kuryr/internal/ipprefix"
 	"golang.org/x/sys/unix"
 )
 
@@ -179,7 +180,7 @@ func ranges(name string, v version) nftables.Set {
 func rangeElement(set string, p netip.Prefix) element {
 	v := versionOf(p.Addr())
 	head := string(binary.BigEndian.AppendUint16(nil, v.ethernet())) + "\x00\x00"
-	return element{set: set, key: head + string(p.Masked().Addr().AsSlice()), end: head + string(lastAddr(p).AsSlice())}
+	return element{set: set, key: head + string(p.Masked().Addr().AsSlice()), end: head + string(ipprefix.Last(p).AsSlice())}
 }
 
 func versionOf(a netip.Addr) version {
@@ -192,34 +193,8 @@ func versionOf(a netip.Addr) version {
 // elements are the address group's prefixes.
 func (s Set) elements() []element {
 	var list []element
-	for _, p := range widest(s.Prefixes) {
+	for _, p := range ipprefix.Widest(s.Prefixes) {
 		list = append(list, rangeElement(addressSet(s.ID, versionOf(p.Addr())), p))
 	}
 	return list
-}
-
-// widest leaves out prefixes that others contain: overlapping ranges are refused by the kernel, and mean nothing more.
-func widest(list []netip.Prefix) []netip.Prefix {
-	var masked, kept []netip.Prefix
-	for _, p := range list {
-		if p.IsValid() {
-			masked = append(masked, p.Masked())
-		}
-	}
-	slices.SortFunc(masked, netip.Prefix.Compare) // so what contains others comes right before them
-	for _, p := range masked {
-		if len(kept) == 0 || !kept[len(kept)-1].Overlaps(p) {
-			kept = append(kept, p)
-		}
-	}
-	return kept
-}
-
-func lastAddr(p netip.Prefix) netip.Addr {
-	b := p.Masked().Addr().AsSlice()
-	for i := p.Bits(); i < len(b)*8; i++ {
-		b[i/8] |= 0x80 >> (i % 8)
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
 }

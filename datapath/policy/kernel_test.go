@@ -278,26 +278,6 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// TestWidest checks that of prefixes each is in exactly one of those that are kept.
-func TestWidest(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(rt *rapid.T) {
-		var list []netip.Prefix
-		for range rapid.IntRange(0, 20).Draw(rt, "count") {
-			b := rapid.SliceOfN(rapid.ByteRange(0, 3), 4, 4).Draw(rt, "address")
-			list = append(list, netip.PrefixFrom(netip.AddrFrom4([4]byte(b)), rapid.IntRange(0, 32).Draw(rt, "bits")),
-				netip.PrefixFrom(netip.AddrFrom16([16]byte{15: b[0], 14: b[1]}), rapid.IntRange(110, 128).Draw(rt, "bits")))
-		}
-		kept := widest(list)
-		for _, p := range slices.Concat(list, kept) {
-			if in := slices.IndexFunc(kept, func(k netip.Prefix) bool { return k.Bits() <= p.Bits() && k.Contains(p.Addr()) }); in < 0 ||
-				slices.ContainsFunc(kept[in+1:], p.Overlaps) {
-				rt.Errorf("%s of %v: kept %v", p, list, kept)
-			}
-		}
-	})
-}
-
 // TestSequences makes random changes one by one, some twice and some out of order, and then compares the kernel with what they come to.
 func TestSequences(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/kuryr/kuryr/internal/ipprefix"
 	"golang.org/x/sys/unix"
 )
 
@@ -89,7 +90,7 @@ func memberPairs(groups []string, noted []element) []element {
 	}
 	var list []element
 	for _, g := range groups {
-		for _, p := range widest(prefixes[hash8(g)]) {
+		for _, p := range ipprefix.Widest(prefixes[hash8(g)]) {
 			list = append(list, rangeElement(memberPairSet(g, versionOf(p.Addr())), p))
 		}
 	}

@@ -49,6 +49,7 @@ type Status struct {
 	Reasons      []string         `json:"reasons"` // for not being ready
 	Installation string           `json:"installation"`
 	Store        Store            `json:"store"`
+	StoreOnly    bool             `json:"store_only,omitempty"`  // there is nothing of the kernel's to the store
 	PluginSocket string           `json:"plugin_socket"`         // "" where Docker is not served
 	NodeSocket   string           `json:"node_socket,omitempty"` // "" where container runtimes are not served by CNI
 	API          string           `json:"api"`                   // where the SDN is served to other processes; "" where it is not

@@ -193,11 +193,11 @@ func (c *Config) complete() error {
 			return err
 		}
 	}
-	if err := c.Kubernetes.consistent(); err != nil {
-		return err
-	}
 	if c.Node.Conflist != "" && c.Node.Network == "" {
 		return &Error{Where: "configuration", Key: "node.network", Detail: "is needed with node.conflist: the network that the list is for"}
+	}
+	if err := c.Kubernetes.consistent(); err != nil {
+		return err
 	}
 	return c.Docker.reachable()
 }

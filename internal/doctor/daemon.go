@@ -22,6 +22,7 @@ type DaemonFacts struct {
 	Host        []Host
 	CheckErr    error // store and kernel could not be compared
 	Apart       bool  // the SDN runs by itself: it has neither here
+	StoreOnly   bool  // there is the store and no kernel state to it
 }
 
 // fix is the mend for what --fix mends.
@@ -53,6 +54,9 @@ func kernelState(d DaemonFacts) []Finding {
 	if d.Apart {
 		return f.orOK("not compared: the SDN runs by itself, and has no store and no kernel state here")
 	}
+	if d.StoreOnly {
+		return f.orOK("not compared: there is the store alone (--store-only), and no kernel state to it")
+	}
 	if d.CheckErr != nil {
 		f.add(Problem, "they could not be compared: "+d.CheckErr.Error(), "see the log of kuryr")
 	}
@@ -66,6 +70,9 @@ func firewall(d DaemonFacts) []Finding {
 	f := findings{check: "forwarding and firewalls"}
 	if d.Apart {
 		return f.orOK("not checked: they are the SDN's affair, which runs by itself")
+	}
+	if d.StoreOnly {
+		return f.orOK("not checked: there is the store alone (--store-only), and no packet")
 	}
 	for _, h := range d.Host {
 		verdict := Problem

@@ -32,6 +32,7 @@ var importRules = []importRule{
 	{"docker", []string{"sdn!", "bind", "docker"}, "a front end speaks to the contract, whatever SDN is behind it"},
 	{"kube", []string{"sdn!", "bind", "kube"}, "a front end speaks to the contract, whatever SDN is behind it"},
 	{"kube/node", []string{"sdn!", "bind", "kube", "datapath"}, "of the front ends only the node daemon balances services itself"},
+	{"kube/install", []string{"deploy/kubernetes"}, "it writes manifests, and knows nothing of what they run"},
 	{"kurma", []string{"sdn!", "bind", "kurma"}, "a front end speaks to the contract, whatever SDN is behind it"},
 	{"internal", []string{"sdn!"}, "helpers know at most the SDN's nouns, nothing of what uses them"},
 	{"internal/admin", []string{"sdn!", "sdn/restapi"}, "it speaks with a running kuryr by the API that this serves"},
@@ -49,6 +50,7 @@ var commands = []string{"internal/admin", "internal/topology"}
 var testsMayAlso = map[string][]string{
 	"docker":      {"sdn/local", "sdn/nested", "datapath"},
 	"kube":        {"sdn/local", "datapath"},
+	"kube/node":   {"sdn/local", "datapath"},
 	"kurma":       {"sdn/local", "datapath"},
 	"sdn/nested":  {"sdn/local", "sdn/neutron", "datapath"},
 	"sdn/neutron": {"sdn/neutron/neutrontest", "sdn/local", "sdn/restapi"},

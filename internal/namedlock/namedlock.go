@@ -20,6 +20,13 @@ type held struct {
 	users int           // who have it or wait for it
 }
 
+// Held tells how many names somebody has or waits for.
+func (l *Locks) Held() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.held)
+}
+
 // Lock waits for the name. The function it gives lets go. The error is the context's cause.
 func (l *Locks) Lock(ctx context.Context, name string) (unlock func(), err error) {
 	l.mu.Lock()

@@ -20,8 +20,8 @@ type wish struct {
 }
 
 // wishAddresses finds addresses for a port on network n. asked is as in PortSpec: nil is one of each family. have are the port's
-// so far, of which as many as fit are kept. own lets the SDN's own ports have the gateway's address. On an error nothing is taken.
-func (t *tx) wishAddresses(n *networkRow, asked, have []sdn.Address, port sdn.ID, own bool) (w wish, err error) {
+// so far, of which as many as fit are kept. On an error nothing is taken.
+func (t *tx) wishAddresses(n *networkRow, asked, have []sdn.Address, port sdn.ID) (w wish, err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.undo(w))
@@ -62,7 +62,7 @@ func (t *tx) wishAddresses(n *networkRow, asked, have []sdn.Address, port sdn.ID
 			}
 			got := sdn.Address{Subnet: s.ID, Addr: a.Addr}
 			if named {
-				err = t.claim(s, a.Addr, port, field, own)
+				err = t.claim(n, s, a.Addr, port, field)
 			} else {
 				got.Addr, err = t.takeAny(s)
 			}
@@ -161,8 +161,9 @@ func (t *tx) takeAny(s *subnetRow) (netip.Addr, error) {
 	return a, err
 }
 
-// claim takes one named address for a port.
-func (t *tx) claim(s *subnetRow, a netip.Addr, port sdn.ID, field string, own bool) error {
+// claim takes one named address for a port on n. That of a subnet's gateway is had by who asks for it, which a port that is to become a router's leg does; on
+// an external network it is the host that answers at it.
+func (t *tx) claim(n *networkRow, s *subnetRow, a netip.Addr, port sdn.ID, field string) error {
 	if !usable(s.CIDR).contains(a) {
 		return sdn.Invalid("port", field, "%v is the network or broadcast address of %v", a, s.CIDR)
 	}
@@ -170,7 +171,7 @@ func (t *tx) claim(s *subnetRow, a netip.Addr, port sdn.ID, field string, own bo
 		return sdn.Conflict(sdn.AddressInUse, "port", field, "%v is another port's", a)
 	}
 	switch {
-	case a == s.Gateway && !own:
+	case a == s.Gateway && n.External:
 		return sdn.Conflict(sdn.AddressInUse, "port", field, "%v is the gateway of its subnet", a)
 	case slices.Contains(s.Reserved, a):
 		return sdn.Conflict(sdn.AddressInUse, "port", field, "%v is reserved in its subnet", a)

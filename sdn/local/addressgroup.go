@@ -92,7 +92,7 @@ func (p *Provider) FindAddressGroups(ctx context.Context, q sdn.AddressGroupQuer
 	if err := p.withGroups(errNoAddressGroups); err != nil {
 		return broken[sdn.AddressGroup](err)
 	}
-	scans, err := p.scansOf(addressGroups.noun, q.Match)
+	scans, err := p.scansOf(addressGroups.noun, q.Match, byProject(q.Match))
 	if err != nil {
 		return broken[sdn.AddressGroup](err)
 	}

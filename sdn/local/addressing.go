@@ -8,24 +8,15 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/kuryr/kuryr/sdn"
 	"go.etcd.io/bbolt"
 )
 
-// lastAddr is the highest address of p.
-func lastAddr(p netip.Prefix) netip.Addr {
-	b := p.Masked().Addr().AsSlice()
-	for i := p.Bits(); i < len(b)*8; i++ {
-		b[i/8] |= 0x80 >> (i % 8)
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
-}
-
 // usable is the range of p's addresses that hosts can have on request: all, but not the network and broadcast addresses of
 // IPv4 (RFC 3021 lets point-to-point links use both).
 func usable(p netip.Prefix) interval {
-	iv := interval{p.Masked().Addr(), lastAddr(p)}
+	iv := interval{p.Masked().Addr(), ipprefix.Last(p)}
 	if p.Addr().Is4() && p.Bits() <= 30 {
 		iv = interval{iv.first.Next(), iv.last.Prev()}
 	}

@@ -22,7 +22,8 @@ type fakeFabric struct {
 	mu    sync.Mutex
 	state map[string]*fakeDomain
 	calls int
-	can   policy.Support
+	told  []string // ports that were told of, once for each call
+	can   fabric.Support
 	// fail, if set, is asked before each changing call.
 	fail func(call, domain string) error
 	// alone has the host reach a range by one domain only, the first that wants it.
@@ -60,7 +61,7 @@ func (d *fakeDomain) forget() {
 }
 
 func newFake() *fakeFabric {
-	return &fakeFabric{can: policy.Support{Groups: true, Limits: true}, state: map[string]*fakeDomain{}, holder: map[netip.Prefix]string{}}
+	return &fakeFabric{can: fabric.Support{Support: policy.Support{Groups: true, Limits: true}, VLANs: true}, state: map[string]*fakeDomain{}, holder: map[netip.Prefix]string{}}
 }
 
 func (f *fakeFabric) begin(ctx context.Context, call, domain string) error {
@@ -104,7 +105,7 @@ func (f *fakeFabric) UpdateGroups(ctx context.Context, domain string, groups []p
 	return nil
 }
 
-func (f *fakeFabric) Supports() policy.Support { return f.can }
+func (f *fakeFabric) Supports() fabric.Support { return f.can }
 
 func (f *fakeFabric) ApplyDomain(ctx context.Context, d fabric.Domain) (fabric.Result, error) {
 	f.mu.Lock()
@@ -181,6 +182,13 @@ func (f *fakeFabric) UpdatePorts(ctx context.Context, domain string, remove, add
 	d := f.state[domain]
 	if d == nil {
 		return fmt.Errorf("no domain %s", domain)
+	}
+	seen := map[string]bool{}
+	for _, p := range slices.Concat(remove, add) {
+		if !seen[p.ID] {
+			f.told = append(f.told, p.ID)
+		}
+		seen[p.ID] = true
 	}
 	for _, p := range remove {
 		delete(d.ports, p.ID)

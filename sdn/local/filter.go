@@ -212,8 +212,9 @@ func (t *tx) noteLimits(r *qosPolicyRow, before sdn.Limits) error {
 	return nil
 }
 
-// noteMoved tells two domains of the filtered and limited ports of a network that goes from one to the other with all its links: of those the one that it leaves
-// knows more than what comes along by itself, and must forget it, lest their addresses count there as their groups'.
+// noteMoved tells two domains of the ports of a network that goes from one to the other with all its links. Of the filtered and limited ones the domain that it
+// leaves knows more than what comes along by itself, and must forget it, lest their addresses count there as their groups'. And of a port that has no link yet
+// nothing comes along.
 func (t *tx) noteMoved(from, to sdn.ID, network string) error {
 	rows, err := ports.all(t.Tx, "network", network)
 	if err != nil {
@@ -224,7 +225,7 @@ func (t *tx) noteMoved(from, to sdn.ID, network string) error {
 		if err != nil {
 			return err
 		}
-		if is == nil || len(is.Groups) == 0 && is.Limits == (policy.Limits{}) {
+		if is == nil {
 			continue
 		}
 		t.change(from).left = append(t.change(from).left, *is)

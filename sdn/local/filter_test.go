@@ -20,7 +20,7 @@ func TestContractWithoutFilter(t *testing.T) {
 	t.Parallel()
 	sdntest.Run(t, func(t *testing.T) sdntest.Fixture {
 		fake := newFake()
-		fake.can = policy.Support{}
+		fake.can.Support = policy.Support{}
 		p := open(t, Options{PortsPerNetwork: 400, Datapath: fake, NoSync: true})
 		t.Cleanup(func() { checkSum(t, p) })
 		return sdntest.Fixture{Provider: p, Host: testHost}

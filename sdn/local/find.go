@@ -224,6 +224,14 @@ func byProject(m sdn.Match) []scan {
 	return byEach("project", m.Projects)
 }
 
+// sharedOnly offers to look up what is shared, where only that is asked for.
+func sharedOnly(asked *bool) []scan {
+	if asked == nil || !*asked {
+		return nil
+	}
+	return byEach("shared", someIf(true))
+}
+
 // broken is a search that could not begin.
 func broken[V any](err error) iter.Seq2[V, error] {
 	return func(yield func(V, error) bool) {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 	"go.etcd.io/bbolt"
 )
@@ -85,7 +86,7 @@ func normal(f sdn.Forward, field string) (sdn.Forward, error) {
 	case f.Internal.First != f.Internal.Last && f.Internal.Last-f.Internal.First != f.External.Last-f.External.First:
 		return f, sdn.Invalid("port forwarding", field+".internal", "must be one port or as many as outside")
 	}
-	return f, nil
+	return f, valid.Text("port forwarding", field+".description", f.Description)
 }
 
 // ensureForward adds a forwarding, which if it is new becomes what meta says.
@@ -139,7 +140,7 @@ func (t *tx) checkTuples(fip *floatingIPRow, want sdn.Forward, field string) (*f
 				return nil, err
 			}
 			like := want
-			like.ID = r.Forward.ID
+			like.ID, like.Description = r.Forward.ID, r.Description
 			if r.FloatingIP == fip.ID && r.Forward == like {
 				return r, nil
 			}

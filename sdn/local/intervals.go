@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/kuryr/kuryr/internal/ipprefix"
 	"go.etcd.io/bbolt"
 )
 
@@ -216,7 +217,7 @@ func (s intervals) takePrefix(bits int) (netip.Prefix, bool, error) {
 			if !fits {
 				continue
 			}
-			last := lastAddr(p)
+			last := ipprefix.Last(p)
 			if err := s.cut(p.Addr(), last); err != nil {
 				return netip.Prefix{}, false, err
 			}
@@ -233,13 +234,13 @@ func firstPrefix(iv interval, bits int) (netip.Prefix, bool) {
 		return netip.Prefix{}, false
 	}
 	if p.Addr().Less(iv.first) {
-		next := lastAddr(p).Next()
+		next := ipprefix.Last(p).Next()
 		if !next.IsValid() {
 			return netip.Prefix{}, false
 		}
 		p = netip.PrefixFrom(next, bits)
 	}
-	return p, !iv.last.Less(lastAddr(p))
+	return p, !iv.last.Less(ipprefix.Last(p))
 }
 
 // used counts the addresses that were cut out one by one.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/kuryr/kuryr/sdn"
 	"go.etcd.io/bbolt"
 	"pgregory.net/rapid"
@@ -202,7 +203,7 @@ func TestPrefixesAgainstModel(t *testing.T) {
 			if err != nil {
 				r.Fatal(err)
 			}
-			if err := free.join(whole.Addr(), lastAddr(whole)); err != nil {
+			if err := free.join(whole.Addr(), ipprefix.Last(whole)); err != nil {
 				r.Fatal(err)
 			}
 			var cut []netip.Prefix
@@ -218,7 +219,7 @@ func TestPrefixesAgainstModel(t *testing.T) {
 						r.Fatal(err)
 					}
 					possible := false
-					for a := whole.Addr(); a.IsValid() && whole.Contains(a); a = lastAddr(netip.PrefixFrom(a, bits)).Next() {
+					for a := whole.Addr(); a.IsValid() && whole.Contains(a); a = ipprefix.Last(netip.PrefixFrom(a, bits)).Next() {
 						possible = possible || fits(netip.PrefixFrom(a, bits))
 					}
 					if ok != possible {
@@ -235,7 +236,7 @@ func TestPrefixesAgainstModel(t *testing.T) {
 					bits := length.Draw(r, "length")
 					a := rapid.SampledFrom(addressesOf(whole)).Draw(r, "address")
 					p := netip.PrefixFrom(a, bits).Masked()
-					err := free.cut(p.Addr(), lastAddr(p))
+					err := free.cut(p.Addr(), ipprefix.Last(p))
 					if (err == nil) != fits(p) {
 						r.Fatalf("cut %v: %v, beside %v", p, err, cut)
 					}
@@ -248,10 +249,10 @@ func TestPrefixesAgainstModel(t *testing.T) {
 						r.Skip("nothing is cut")
 					}
 					i := rapid.IntRange(0, len(cut)-1).Draw(r, "which")
-					if err := free.join(cut[i].Addr(), lastAddr(cut[i])); err != nil {
+					if err := free.join(cut[i].Addr(), ipprefix.Last(cut[i])); err != nil {
 						r.Fatal(err)
 					}
-					if err := free.join(cut[i].Addr(), lastAddr(cut[i])); err == nil {
+					if err := free.join(cut[i].Addr(), ipprefix.Last(cut[i])); err == nil {
 						r.Fatal("given back twice")
 					}
 					cut = slices.Delete(cut, i, i+1)

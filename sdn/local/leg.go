@@ -58,6 +58,54 @@ func (p *Provider) AttachPort(ctx context.Context, router, port sdn.ID) error {
 	})
 }
 
+// DetachPort takes the leg away that is the port, from all its subnets in one transaction.
+func (p *Provider) DetachPort(ctx context.Context, router, port sdn.ID) error {
+	return p.detach(ctx, router, func(leg sdn.RouterInterface) bool { return leg.Port == port })
+}
+
+// detach takes a router's selected legs away, or none of them.
+func (p *Provider) detach(ctx context.Context, router sdn.ID, selects func(sdn.RouterInterface) bool) error {
+	return p.release(ctx, func(t *tx) error {
+		r, err := routers.get(t.Tx, router)
+		if err != nil || r == nil || !slices.ContainsFunc(r.Interfaces, selects) {
+			return err
+		}
+		if err := t.near(router); err != nil {
+			return err
+		}
+		for i, leg := range r.Interfaces {
+			if !selects(leg) {
+				continue
+			}
+			if err := t.checkDetach(r, i); err != nil {
+				return err
+			}
+		}
+		left := []sdn.ID{}
+		for i := slices.IndexFunc(r.Interfaces, selects); i >= 0; i = slices.IndexFunc(r.Interfaces, selects) {
+			if err := t.dropLeg(r, i); err != nil {
+				return err
+			}
+			left = append(left, r.Networks[i])
+			r.Interfaces = slices.Delete(r.Interfaces, i, i+1)
+			r.Networks = slices.Delete(r.Networks, i, i+1)
+		}
+		if err := routers.put(t, r); err != nil {
+			return err
+		}
+		slices.Sort(left)
+		for _, network := range slices.Compact(left) {
+			if slices.Contains(r.Networks, network) {
+				continue
+			}
+			if err := t.settleApart(network); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // addLeg writes a leg into r, unless the router cannot be there.
 func (t *tx) addLeg(r *routerRow, n *networkRow, leg sdn.RouterInterface) error {
 	s, err := subnets.need(t.Tx, leg.Subnet)

@@ -149,7 +149,7 @@ func (p *Provider) FindNetworks(ctx context.Context, q sdn.NetworkQuery) iter.Se
 	if q.External != nil && *q.External {
 		external = byEach("external", []string{"x"})
 	}
-	scans, err := p.scansOf(networks.noun, q.Match, external, byProject(q.Match))
+	scans, err := p.scansOf(networks.noun, q.Match, external, byProject(q.Match), sharedOnly(q.Shared))
 	if err != nil {
 		return broken[sdn.Network](err)
 	}

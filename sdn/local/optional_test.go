@@ -123,6 +123,29 @@ func TestPortBecomesLeg(t *testing.T) {
 		t.Errorf("after both subnets: %v", err)
 	}
 	checkSum(t, p)
+	// All of a leg goes at once, or nothing of it.
+	both, err := p.EnsurePorts(ctx, []sdn.PortSpec{{Network: n.ID, Addresses: []sdn.Address{{Addr: four}, {Addr: six}}}})
+	ok(t, err)
+	ok(t, p.AttachPort(ctx, r.ID, both[0].ID))
+	routes := []sdn.HostRoute{{Destination: prefix("fd01::/64"), NextHop: netip.MustParseAddr("fd00::7")}}
+	_, err = p.UpdateRouter(ctx, r.ID, sdn.RouterPatch{Routes: &routes})
+	ok(t, err)
+	if err := p.DetachPort(ctx, r.ID, both[0].ID); sdn.ReasonOf(err) != sdn.InUse {
+		t.Errorf("a leg that a route needs: %v", err)
+	}
+	if r, err := p.Router(ctx, r.ID); err != nil || len(r.Interfaces) != 2 {
+		t.Errorf("after a refusal the legs are %+v, %v", r.Interfaces, err)
+	}
+	checkSum(t, p)
+	_, err = p.UpdateRouter(ctx, r.ID, sdn.RouterPatch{Routes: &[]sdn.HostRoute{}})
+	ok(t, err)
+	for range 2 {
+		ok(t, p.DetachPort(ctx, r.ID, both[0].ID))
+	}
+	if _, err := p.Port(ctx, both[0].ID); !sdn.IsNotFound(err) {
+		t.Errorf("after the leg went its port: %v", err)
+	}
+	checkSum(t, p)
 	again, err := p.EnsurePorts(ctx, []sdn.PortSpec{{Network: n.ID, Addresses: []sdn.Address{{Addr: four}}}})
 	ok(t, err)
 	ok(t, p.DeletePorts(ctx, []sdn.ID{other[0].ID, made[1].ID, made[2].ID, made[3].ID, made[4].ID, again[0].ID}))

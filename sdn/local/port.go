@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strconv"
 
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
@@ -28,13 +29,27 @@ func (p *Provider) showPort(b *bbolt.Tx, r *portRow) (sdn.Port, error) {
 		return r.Port, err
 	}
 	if domain != "" {
-		ns, bridge := p.location(domain, r.Network)
-		r.VIF = sdn.VIF{Type: sdn.VIFBridge, Details: map[string]string{sdn.DetailBridge: bridge, sdn.DetailNamespace: ns}}
+		if r.VIF, err = p.vif(b, domain, r); err != nil {
+			return r.Port, err
+		}
 		if p.queue.settled(domain, r.ID) {
 			r.Status = sdn.PortActive
 		}
 	}
 	return r.Port, nil
+}
+
+// vif says how a plugged port is to be bound: on its network's bridge or, a subport, by a VLAN link where its parent's interface is.
+func (p *Provider) vif(b *bbolt.Tx, domain sdn.ID, r *portRow) (sdn.VIF, error) {
+	if r.Trunk != "" {
+		parent, err := parentOf(b, r)
+		if err != nil {
+			return sdn.VIF{}, err
+		}
+		return sdn.VIF{Type: sdn.VIFVLAN, Details: map[string]string{sdn.DetailParentMAC: parent.MAC.String(), sdn.DetailVLAN: strconv.Itoa(r.VLAN)}}, nil
+	}
+	ns, bridge := p.location(domain, r.Network)
+	return sdn.VIF{Type: sdn.VIFBridge, Details: map[string]string{sdn.DetailBridge: bridge, sdn.DetailNamespace: ns}}, nil
 }
 
 // EnsurePorts makes, finishes or adopts ports, all in one transaction, out of which those that fail are left.
@@ -146,7 +161,7 @@ func (t *tx) ensurePort(spec sdn.PortSpec) (*portRow, error) {
 	if spec.WithoutAddresses {
 		asked = []sdn.Address{}
 	}
-	w, err := t.wishAddresses(n, asked, nil, r.ID, false)
+	w, err := t.wishAddresses(n, asked, nil, r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -268,7 +283,7 @@ func (t *tx) changePort(r *portRow, c sdn.PortPatch, also func(*portRow) bool) e
 	var w wish
 	if c.Addresses != nil {
 		asked := append([]sdn.Address{}, *c.Addresses...)
-		if w, err = t.wishAddresses(n, asked, r.Addresses, r.ID, false); err != nil {
+		if w, err = t.wishAddresses(n, asked, r.Addresses, r.ID); err != nil {
 			return err
 		}
 		if err := t.checkLeft(r.ID, w.left); err != nil {
@@ -528,7 +543,7 @@ func (t *tx) ownPort(n *networkRow, owner string, device sdn.ID, asked []sdn.Add
 	r := &portRow{Own: true, Port: sdn.Port{
 		Meta: newMeta(sdn.Base{Project: project}), Network: n.ID, DeviceID: string(device), DeviceOwner: owner, NoPortSecurity: true,
 	}}
-	w, err := t.wishAddresses(n, asked, nil, r.ID, true)
+	w, err := t.wishAddresses(n, asked, nil, r.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -97,7 +97,7 @@ func (p *Provider) projectRouter(b *bbolt.Tx, r *routerRow) (*fabric.Domain, err
 	return d, nil
 }
 
-// projectPort gives what guards, filters and limits a port; nil for one that is not plugged here.
+// projectPort gives what guards, filters, limits and, where it is a subport, reaches a port; nil for one that is not plugged here.
 func projectPort(b *bbolt.Tx, r *portRow) (*fabric.Port, error) {
 	if r == nil || !r.plugged() {
 		return nil, nil
@@ -116,7 +116,30 @@ func projectPort(b *bbolt.Tx, r *portRow) (*fabric.Port, error) {
 	for _, g := range r.Groups {
 		p.Groups = append(p.Groups, string(g))
 	}
-	return p, nil
+	p.Parent = trunks.id(b, "parent", string(r.ID)) != ""
+	p.Trunk, err = projectTrunk(b, r)
+	return p, err
+}
+
+// projectTrunk says what a subport is reached through.
+func projectTrunk(b *bbolt.Tx, r *portRow) (fabric.Trunk, error) {
+	if r.Trunk == "" {
+		return fabric.Trunk{}, nil
+	}
+	parent, err := parentOf(b, r)
+	if err != nil {
+		return fabric.Trunk{}, err
+	}
+	return fabric.Trunk{Parent: string(parent.ID), Network: string(parent.Network), VLAN: r.VLAN}, nil
+}
+
+// parentOf is the parent of a subport.
+func parentOf(b *bbolt.Tx, r *portRow) (*portRow, error) {
+	trunk, err := trunks.need(b, r.Trunk)
+	if err != nil {
+		return nil, err
+	}
+	return ports.need(b, trunk.Parent)
 }
 
 // projectForward gives a forwarding's transport ports one by one.

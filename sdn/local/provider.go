@@ -193,7 +193,7 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 		PortsPerNetwork: max(p.limit, 0),
 		KeepReserved:    true,
 		SubnetPools:     true,
-		Trunks:          p.datapath == nil,
+		Trunks:          can.VLANs,
 		Routers:         true,
 		FloatingIPs:     true,
 		FloatingIPv6:    true,
@@ -245,15 +245,16 @@ type Datapath interface {
 	ApplyDomain(ctx context.Context, d fabric.Domain) (fabric.Result, error)
 	// DeleteDomain removes the domain with its ports and forwards.
 	DeleteDomain(ctx context.Context, id string) error
-	// UpdatePorts has the domain know ports no more, and know others. The error is os.ErrNotExist if it does not know a group that one has.
+	// UpdatePorts has the domain know ports no more, and know others. It makes the links of subports, and takes them away; those whose parents are not
+	// plugged come with these. The error is os.ErrNotExist if it does not know a group that one has.
 	UpdatePorts(ctx context.Context, domain string, remove, add []fabric.Port) error
 	UpdateForwards(ctx context.Context, domain string, remove, add []fabric.Forward) error
 	// UpdateGroups tells the domain's filter what these security groups and address groups are now. It must know them before a port has them,
 	// and with a group the address groups that its rules name;
 	// those that no port has any more are forgotten some time. One that it knows at the revision given costs nothing.
 	UpdateGroups(ctx context.Context, domain string, groups []policy.Group, sets []policy.Set) error
-	// Supports tells what the kernel can enforce. It is cheap.
-	Supports() policy.Support
+	// Supports tells what the kernel can. It is cheap.
+	Supports() fabric.Support
 	// Location is where a network's bridge is. It is a pure function.
 	Location(domain, network string) (nsPath, bridge string)
 	// Reconcile makes everything be this state.

@@ -22,36 +22,12 @@ func (p *Provider) showQoSPolicy(_ *bbolt.Tx, r *qosPolicyRow) (sdn.QoSPolicy, e
 	return r.QoSPolicy, nil
 }
 
-// mostDSCP is the last mark: there are six bits for it (RFC 2474).
-const mostDSCP = 63
-
-// checkLimits wants limits that make sense.
-func checkLimits(l sdn.Limits) error {
-	for _, f := range []struct {
-		field       string
-		kbps, burst int64
-	}{{"ingress", l.IngressKbps, l.IngressBurst}, {"egress", l.EgressKbps, l.EgressBurst}} {
-		switch {
-		case f.kbps < 0:
-			return sdn.Invalid("QoS policy", "limits."+f.field+"_kbps", "must not be less than 0, not %d", f.kbps)
-		case f.burst < 0:
-			return sdn.Invalid("QoS policy", "limits."+f.field+"_burst", "must not be less than 0, not %d", f.burst)
-		case f.burst > 0 && f.kbps == 0:
-			return sdn.Invalid("QoS policy", "limits."+f.field+"_burst", "needs a limit")
-		}
-	}
-	if l.DSCP > mostDSCP {
-		return sdn.Invalid("QoS policy", "limits.dscp", "must be at most %d, not %d", mostDSCP, l.DSCP)
-	}
-	return nil
-}
-
 // ApplyQoSPolicy makes a QoS policy be this value.
 func (p *Provider) ApplyQoSPolicy(ctx context.Context, spec sdn.QoSPolicySpec) (out sdn.QoSPolicy, err error) {
 	if err := errors.Join(p.withLimits(), valid.Base("QoS policy", spec.Base)); err != nil {
 		return out, err
 	}
-	if err := checkLimits(spec.Limits); err != nil {
+	if err := valid.Limits(spec.Limits); err != nil {
 		return out, err
 	}
 	err = p.update(ctx, func(t *tx) error {

@@ -242,32 +242,7 @@ func (t *tx) checkAttach(r *routerRow, n *networkRow, s *subnetRow) error {
 
 // DetachSubnet takes a leg away.
 func (p *Provider) DetachSubnet(ctx context.Context, router, subnet sdn.ID) error {
-	return p.release(ctx, func(t *tx) error {
-		r, err := routers.get(t.Tx, router)
-		if err != nil || r == nil {
-			return err
-		}
-		i := slices.IndexFunc(r.Interfaces, func(leg sdn.RouterInterface) bool { return leg.Subnet == subnet })
-		if i < 0 {
-			return nil
-		}
-		if err := t.near(router); err != nil {
-			return err
-		}
-		if err := t.checkDetach(r, i); err != nil {
-			return err
-		}
-		if err := t.dropLeg(r, i); err != nil {
-			return err
-		}
-		network := r.Networks[i]
-		r.Interfaces = slices.Delete(r.Interfaces, i, i+1)
-		r.Networks = slices.Delete(r.Networks, i, i+1)
-		if err := routers.put(t, r); err != nil || slices.Contains(r.Networks, network) {
-			return err
-		}
-		return t.settleApart(network)
-	})
+	return p.detach(ctx, router, func(leg sdn.RouterInterface) bool { return leg.Subnet == subnet })
 }
 
 // settleApart gives a network that left its router a domain of its own, if it has plugged ports that need one.

@@ -134,6 +134,14 @@ func some(id sdn.ID) []string {
 	return []string{string(id)}
 }
 
+// someIf is the index key of a truth value, of which only the true are indexed.
+func someIf(is bool) []string {
+	if !is {
+		return nil
+	}
+	return []string{"x"}
+}
+
 func addrKey(scope sdn.ID, a netip.Addr) string { return key(string(scope), string(a.AsSlice())) }
 
 // prefixKey is a prefix's family and then its bits as digits, so that what is inside of it begins with its key.
@@ -185,23 +193,22 @@ func (r *forwardRow) width() int { return int(r.External.Last) - int(r.External.
 var networks = table[networkRow, *networkRow]{sdn.NounNetwork, "network", []index[networkRow]{
 	{"key", true, func(r *networkRow) []string { return ident(r.Meta) }},
 	{"project", false, func(r *networkRow) []string { return some(sdn.ID(r.Project)) }},
-	{"external", false, func(r *networkRow) []string {
-		if r.External {
-			return []string{"x"}
-		}
-		return nil
-	}},
+	{"external", false, func(r *networkRow) []string { return someIf(r.External) }},
+	{"shared", false, func(r *networkRow) []string { return someIf(r.Shared) }},
 }}
 
 var subnets = table[subnetRow, *subnetRow]{sdn.NounSubnet, "subnet", []index[subnetRow]{
 	{"key", true, func(r *subnetRow) []string { return ident(r.Meta) }},
 	{"network", false, func(r *subnetRow) []string { return some(r.Network) }},
 	{"pool", false, func(r *subnetRow) []string { return some(r.Pool) }},
+	{"project", false, func(r *subnetRow) []string { return some(sdn.ID(r.Project)) }},
 }}
 
 var subnetPools = table[subnetPoolRow, *subnetPoolRow]{sdn.NounSubnetPool, "subnet pool", []index[subnetPoolRow]{
 	{"key", true, func(r *subnetPoolRow) []string { return ident(r.Meta) }},
 	{"name", false, func(r *subnetPoolRow) []string { return some(sdn.ID(r.Name)) }},
+	{"project", false, func(r *subnetPoolRow) []string { return some(sdn.ID(r.Project)) }},
+	{"shared", false, func(r *subnetPoolRow) []string { return someIf(r.Shared) }},
 	{"prefix", false, func(r *subnetPoolRow) []string {
 		keys := make([]string, len(r.Prefixes))
 		for i, p := range r.Prefixes {
@@ -361,6 +368,7 @@ var securityGroups = table[securityGroupRow, *securityGroupRow]{sdn.NounSecurity
 
 var addressGroups = table[addressGroupRow, *addressGroupRow]{sdn.NounAddressGroup, "address group", []index[addressGroupRow]{
 	{"key", true, func(r *addressGroupRow) []string { return ident(r.Meta) }},
+	{"project", false, func(r *addressGroupRow) []string { return some(sdn.ID(r.Project)) }},
 }}
 
 var qosPolicies = table[qosPolicyRow, *qosPolicyRow]{sdn.NounQoSPolicy, "QoS policy", []index[qosPolicyRow]{

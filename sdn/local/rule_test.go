@@ -18,7 +18,7 @@ func TestRulesOfOneMeaning(t *testing.T) {
 		same bool
 	}{
 		"one port":           {web, in(sdn.Rule{Protocol: sdn.TCP, Ports: sdn.PortRange{First: 80, Last: 80}}), true},
-		"id and words":       {web, in(sdn.Rule{Protocol: sdn.TCP, Ports: sdn.PortRange{First: 80}, ID: "x", Description: "y"}), true},
+		"id and words":       {web, in(sdn.Rule{Protocol: sdn.TCP, Ports: sdn.PortRange{First: 80}, ID: "x", Description: "y", Numeric: true}), true},
 		"every port":         {in(sdn.Rule{Protocol: sdn.TCP}), in(sdn.Rule{Protocol: sdn.TCP, Ports: sdn.PortRange{First: 1, Last: 65535}}), true},
 		"bits beyond":        {in(sdn.Rule{RemotePrefix: prefix("10.1.2.3/8")}), in(sdn.Rule{RemotePrefix: prefix("10.0.0.0/8")}), true},
 		"everywhere":         {in(sdn.Rule{}), in(sdn.Rule{RemotePrefix: prefix("0.0.0.0/0")}), true},

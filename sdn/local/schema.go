@@ -25,7 +25,7 @@ type schema struct {
 }
 
 // currentSchema is what this program writes.
-var currentSchema = schema{version: 3, steps: map[int]func(*bbolt.Tx) error{
+var currentSchema = schema{version: 4, steps: map[int]func(*bbolt.Tx) error{
 	1: func(b *bbolt.Tx) error {
 		if err := subnetPools.index(b, "name", "prefix"); err != nil {
 			return err
@@ -39,6 +39,10 @@ var currentSchema = schema{version: 3, steps: map[int]func(*bbolt.Tx) error{
 			return err
 		}
 		return errors.Join(ports.index(b, "project", "group", "qos", "trunk"), networks.index(b, "project"), routers.index(b, "project"), floatingIPs.index(b, "project"))
+	},
+	// What a project sees.
+	3: func(b *bbolt.Tx) error {
+		return errors.Join(networks.index(b, "shared"), subnets.index(b, "project"), subnetPools.index(b, "project", "shared"), addressGroups.index(b, "project"))
 	},
 }}
 

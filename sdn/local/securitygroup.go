@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/datapath/policy"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
@@ -16,10 +17,10 @@ import (
 // defaultGroup is the name of the group that each project has.
 const defaultGroup = "default"
 
-// supports tells what the kernel can enforce. Without a kernel that is everything.
-func (p *Provider) supports() policy.Support {
+// supports tells what the kernel can. Without a kernel that is everything.
+func (p *Provider) supports() fabric.Support {
 	if p.datapath == nil {
-		return policy.Support{Groups: true, Limits: true}
+		return fabric.Support{Support: policy.Support{Groups: true, Limits: true}, VLANs: true}
 	}
 	return p.datapath.Supports()
 }
@@ -52,7 +53,7 @@ func (p *Provider) ApplySecurityGroup(ctx context.Context, spec sdn.SecurityGrou
 		return out, err
 	}
 	for i, r := range spec.Rules {
-		if err := checkRule(fmt.Sprintf("rules[%d]", i), r); err != nil {
+		if err := valid.Rule(fmt.Sprintf("rules[%d]", i), r); err != nil {
 			return out, err
 		}
 	}

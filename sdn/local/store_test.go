@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -181,6 +182,55 @@ func TestMigrationOfFirstSchema(t *testing.T) {
 			t.Errorf("%+v finds %v, %v", q, found, err)
 		}
 	}
+}
+
+// A store of the third schema finds what projects see after the migration.
+func TestMigrationFindsWhatProjectsSee(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	path := filepath.Join(t.TempDir(), "sdn.db")
+	p, err := Open(ctx, Options{Path: path})
+	ok(t, err)
+	base, is := sdn.Base{Project: "a"}, true
+	for _, shared := range []bool{true, false} {
+		n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Base: base, Shared: shared})
+		ok(t, err)
+		_, err = p.EnsureSubnet(ctx, sdn.SubnetSpec{Base: base, Network: n.ID, CIDR: prefix("10.0.0.0/24")})
+		ok(t, err)
+		_, err = p.EnsureSubnetPool(ctx, sdn.SubnetPoolSpec{Base: base, Shared: shared, Prefixes: []netip.Prefix{prefix("10.0.0.0/16")}})
+		ok(t, err)
+		_, err = p.ApplyAddressGroup(ctx, sdn.AddressGroupSpec{Base: base})
+		ok(t, err)
+	}
+	ok(t, p.db.Update(func(b *bbolt.Tx) error {
+		var errs []error
+		for _, index := range []string{"network.shared", "subnet.project", "subnetpool.project", "subnetpool.shared", "address_group.project"} {
+			errs = append(errs, b.DeleteBucket([]byte(index)))
+		}
+		return errors.Join(append(errs, b.Bucket(metaBucket).Put(schemaKey, []byte("3")))...)
+	}))
+	ok(t, p.Close())
+	p = open(t, Options{Path: path})
+	own := sdn.Match{Projects: []string{"a"}}
+	for what, c := range map[string]struct {
+		want int
+		find func() (int, error)
+	}{
+		"shared networks":     {2, func() (int, error) { return count(p.FindNetworks(ctx, sdn.NetworkQuery{Shared: &is})) }}, // the built-in one is
+		"own subnets":         {2, func() (int, error) { return count(p.FindSubnets(ctx, sdn.SubnetQuery{Match: own})) }},
+		"own subnet pools":    {2, func() (int, error) { return count(p.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: own})) }},
+		"shared subnet pools": {1, func() (int, error) { return count(p.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Shared: &is})) }},
+		"own address groups":  {2, func() (int, error) { return count(p.FindAddressGroups(ctx, sdn.AddressGroupQuery{Match: own})) }},
+	} {
+		if n, err := c.find(); err != nil || n != c.want {
+			t.Errorf("%d %s, %v; want %d", n, what, err, c.want)
+		}
+	}
+}
+
+func count[T any](found iter.Seq2[T, error]) (int, error) {
+	all, err := sdn.All(found)
+	return len(all), err
 }
 
 // A store of the second schema finds what projects have after the migration.

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 	"go.etcd.io/bbolt"
@@ -91,7 +92,7 @@ func (t *tx) makeSubnetPool(spec sdn.SubnetPoolSpec) (*subnetPoolRow, error) {
 		return nil, err
 	}
 	for _, p := range r.Prefixes {
-		if err := free.join(p.Addr(), lastAddr(p)); err != nil {
+		if err := free.join(p.Addr(), ipprefix.Last(p)); err != nil {
 			return nil, err
 		}
 	}
@@ -165,7 +166,7 @@ func (t *tx) growSubnetPool(r *subnetPoolRow, want []netip.Prefix) (grown bool, 
 		if slices.Contains(r.Prefixes, p) {
 			continue
 		}
-		if err := free.join(p.Addr(), lastAddr(p)); err != nil {
+		if err := free.join(p.Addr(), ipprefix.Last(p)); err != nil {
 			return false, err
 		}
 	}
@@ -200,7 +201,7 @@ func (t *tx) cutPrefix(pool sdn.ID, cidr netip.Prefix, length int) (netip.Prefix
 		return p, err
 	}
 	inside := func(p netip.Prefix) bool { return p.Bits() <= cidr.Bits() && p.Contains(cidr.Addr()) }
-	err = free.cut(cidr.Addr(), lastAddr(cidr))
+	err = free.cut(cidr.Addr(), ipprefix.Last(cidr))
 	if errors.Is(err, errNotFree) {
 		if !slices.ContainsFunc(r.Prefixes, inside) {
 			return cidr, sdn.Invalid("subnet", "cidr", "%v is not inside the pool", cidr)
@@ -216,7 +217,7 @@ func (t *tx) joinPrefix(pool sdn.ID, cidr netip.Prefix) error {
 	if err != nil {
 		return err
 	}
-	return free.join(cidr.Addr(), lastAddr(cidr))
+	return free.join(cidr.Addr(), ipprefix.Last(cidr))
 }
 
 // SubnetPool gets a subnet pool.
@@ -230,7 +231,7 @@ func (p *Provider) FindSubnetPools(ctx context.Context, q sdn.SubnetPoolQuery) i
 	for _, prefix := range q.Overlaps {
 		overlaps = append(overlaps, overlapping(prefix)...)
 	}
-	scans, err := p.scansOf(subnetPools.noun, q.Match, overlaps, byEach("name", q.Names))
+	scans, err := p.scansOf(subnetPools.noun, q.Match, overlaps, byEach("name", q.Names), byProject(q.Match), sharedOnly(q.Shared))
 	if err != nil {
 		return broken[sdn.SubnetPool](err)
 	}

@@ -15,13 +15,14 @@ import (
 )
 
 // That a port is a subport is in its own row, and in an index by trunk and VLAN: so a change of one costs the same in a trunk of thousands. As with
-// Neutron a subport has its parent's host, and the device owner that says what it is; both are gone when it leaves.
+// Neutron a subport has its parent's host, and the device owner that says what it is; both are gone when it leaves. Plugged it is with its parent alone: the
+// data path makes its link, and no binding driver one on this machine.
 
-var errNoTrunks = sdn.Unsupported("trunk", "this machine's data path makes no VLAN links for subports; only an SDN that is the store alone has trunks")
+var errNoTrunks = sdn.Unsupported("trunk", "this machine's kernel makes no VLAN links: its module 8021q is missing (modprobe 8021q, or a kernel with CONFIG_VLAN_8021Q, and start Kuryr anew)")
 
 // withTrunks is what every call begins with that is about trunks.
 func (p *Provider) withTrunks() error {
-	if p.datapath != nil {
+	if !p.supports().VLANs {
 		return errNoTrunks
 	}
 	return nil
@@ -82,7 +83,27 @@ func (t *tx) makeTrunk(spec sdn.TrunkSpec) (*trunkRow, error) {
 		return nil, sdn.Conflict(sdn.Exists, "trunk", "parent", "port %s is in trunk %s", parent.ID, in)
 	}
 	r := &trunkRow{sdn.Trunk{Meta: newMeta(spec.Base), Parent: parent.ID}}
-	return r, trunks.put(t, r)
+	return r, t.noteParent(parent, func() error { return trunks.put(t, r) })
+}
+
+// noteParent notes what it means to the kernel for a port to become a trunk's parent, or to be one no more, by change.
+func (t *tx) noteParent(parent *portRow, change func() error) error {
+	was, err := projectPort(t.Tx, parent)
+	if err != nil {
+		return err
+	}
+	if err := change(); err != nil || was == nil {
+		return err
+	}
+	is, err := projectPort(t.Tx, parent)
+	if err != nil {
+		return err
+	}
+	domain, err := domainOf(t.Tx, parent.Network)
+	if err != nil || domain == "" {
+		return err
+	}
+	return t.tellPort(domain, was, is)
 }
 
 func (t *tx) adoptTrunk(r *trunkRow, spec sdn.TrunkSpec) error {
@@ -176,6 +197,10 @@ func (t *tx) attach(r *trunkRow, subports []sdn.Subport) ([]sdn.Subport, error) 
 	if err != nil {
 		return nil, err
 	}
+	carrier, err := networks.need(t.Tx, parent.Network)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]sdn.Subport, len(subports))
 	joined := false
 	for _, choose := range []bool{false, true} {
@@ -183,7 +208,7 @@ func (t *tx) attach(r *trunkRow, subports []sdn.Subport) ([]sdn.Subport, error) 
 			if (s.VLAN == 0) != choose {
 				continue
 			}
-			row, err := t.joinable(r, fmt.Sprintf("subports[%d]", i), s)
+			row, err := t.joinable(r, carrier.MTU, fmt.Sprintf("subports[%d]", i), s)
 			if err != nil {
 				return nil, err
 			}
@@ -202,8 +227,8 @@ func (t *tx) attach(r *trunkRow, subports []sdn.Subport) ([]sdn.Subport, error) 
 	return out, trunks.put(t, r)
 }
 
-// joinable finds a port that is a subport of the trunk, or may become one.
-func (t *tx) joinable(r *trunkRow, field string, s sdn.Subport) (*portRow, error) {
+// joinable finds a port that is a subport of the trunk, or may become one: mtu is what the parent's interface carries.
+func (t *tx) joinable(r *trunkRow, mtu int, field string, s sdn.Subport) (*portRow, error) {
 	row, err := ports.need(t.Tx, s.Port)
 	if err != nil || row.Trunk == r.ID {
 		return row, err
@@ -221,6 +246,8 @@ func (t *tx) joinable(r *trunkRow, field string, s sdn.Subport) (*portRow, error
 		return nil, inUse("port", row.ID, "it is of the device %q", row.DeviceID)
 	case n.External:
 		return nil, errNoPlug
+	case n.MTU > mtu:
+		return nil, sdn.Invalid("trunk", field+".mtu", "port %s is of a network with an MTU of %d bytes, the parent of one with %d: it must not be larger", row.ID, n.MTU, mtu)
 	case s.VLAN == 0:
 		return row, nil
 	}
@@ -351,5 +378,13 @@ func (t *tx) deleteTrunk(id sdn.ID) error {
 			return err
 		}
 	}
-	return trunks.del(t, id)
+	r, err := trunks.need(t.Tx, id)
+	if err != nil {
+		return err
+	}
+	parent, err := ports.need(t.Tx, r.Parent)
+	if err != nil {
+		return err
+	}
+	return t.noteParent(parent, func() error { return trunks.del(t, id) })
 }

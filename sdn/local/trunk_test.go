@@ -1,10 +1,13 @@
 package local
 
 import (
+	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -157,8 +160,8 @@ func TestTrunksOfProject(t *testing.T) {
 	}
 }
 
-// With a data path there are no trunks; those that a store has from before hold their ports.
-func TestTrunksNeedNoDatapath(t *testing.T) {
+// Where the kernel has no VLANs there are no trunks; those that a store has from before hold their ports.
+func TestTrunksNeedVLANs(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "sdn.db")
 	p, err := Open(t.Context(), Options{Path: path, Host: testHost})
@@ -167,7 +170,9 @@ func TestTrunksNeedNoDatapath(t *testing.T) {
 	_, err = p.AttachSubports(t.Context(), trunk.ID, []sdn.Subport{{Port: ports[0].ID}})
 	ok(t, err)
 	ok(t, p.Close())
-	p = open(t, Options{Path: path, Datapath: newFake()})
+	fake := newFake()
+	fake.can.VLANs = false
+	p = open(t, Options{Path: path, Datapath: fake})
 	if p.Capabilities().Trunks {
 		t.Error("the capabilities say that there are trunks")
 	}
@@ -175,7 +180,7 @@ func TestTrunksNeedNoDatapath(t *testing.T) {
 		"delete": p.DeleteTrunk(t.Context(), trunk.ID), "detach": p.DetachSubports(t.Context(), trunk.ID, []sdn.ID{ports[0].ID}),
 		"delete at a revision": p.DeleteIf(t.Context(), sdn.NounTrunk, trunk.ID, 0),
 	} {
-		if !sdn.IsUnsupported(err) {
+		if !sdn.IsUnsupported(err) || !strings.Contains(err.Error(), "8021q") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -183,3 +188,109 @@ func TestTrunksNeedNoDatapath(t *testing.T) {
 		t.Errorf("a subport deleted: %v", err)
 	}
 }
+
+// What the kernel is told of a trunk: its parent is one, and each subport says what it is reached through, wherever its network is. A change is told of the
+// ports that it is of, and of no others.
+func TestTrunkProjection(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	p := open(t, Options{Datapath: fake})
+	ctx := t.Context()
+	network, trunk, subports := trunked(t, p, testHost, 2)
+	other, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{})
+	ok(t, err)
+	subnet, err := p.EnsureSubnet(ctx, sdn.SubnetSpec{Network: other.ID, CIDR: prefix("10.4.0.0/24")})
+	ok(t, err)
+	made, err := p.EnsurePorts(ctx, []sdn.PortSpec{{Network: other.ID}})
+	ok(t, err)
+	there := made[0].ID
+	told := func(domain, port sdn.ID) (fabric.Port, bool) {
+		fake.mu.Lock()
+		defer fake.mu.Unlock()
+		if fake.state[string(domain)] == nil {
+			return fabric.Port{}, false
+		}
+		known, is := fake.state[string(domain)].ports[string(port)]
+		return known, is
+	}
+	shows := func(when string, domain, port sdn.ID, vlan int) {
+		t.Helper()
+		want := fabric.Trunk{}
+		if vlan != 0 {
+			want = fabric.Trunk{Parent: string(trunk.Parent), Network: string(network.ID), VLAN: vlan}
+		}
+		known, is := told(domain, port)
+		if is != (vlan != 0) || known.Trunk != want {
+			t.Errorf("%s: port %s is known: %v, as %+v; want %+v", when, port, is, known.Trunk, want)
+		}
+		if diff, err := p.Check(ctx); err != nil || len(diff) > 0 {
+			t.Errorf("%s: the kernel differs: %v, %v", when, diff, err)
+		}
+	}
+	if known, is := told(network.ID, trunk.Parent); !is || !known.Parent {
+		t.Errorf("the parent is known as %+v, %v", known, is)
+	}
+	fake.told = nil
+	_, err = p.AttachSubports(ctx, trunk.ID, []sdn.Subport{{Port: subports[0].ID, VLAN: 5}, {Port: there, VLAN: 6}})
+	ok(t, err)
+	shows("attached", network.ID, subports[0].ID, 5)
+	shows("attached", other.ID, there, 6)
+	if want := []string{string(subports[0].ID), string(there)}; !slices.Equal(sorted(fake.told), sorted(want)) {
+		t.Errorf("the kernel was told of ports %v, want %v", fake.told, want)
+	}
+	fake.told = nil
+	_, err = p.AttachSubports(ctx, trunk.ID, []sdn.Subport{{Port: subports[1].ID, VLAN: 7}})
+	ok(t, err)
+	ok(t, p.DetachSubports(ctx, trunk.ID, []sdn.ID{subports[1].ID}))
+	if want := string(subports[1].ID); !slices.Equal(fake.told, []string{want, want}) {
+		t.Errorf("the kernel was told of ports %v, want %s alone", fake.told, want)
+	}
+	shows("detached", network.ID, subports[1].ID, 0)
+
+	port, err := p.Port(ctx, there)
+	mac, perr := p.Port(ctx, trunk.Parent)
+	ok(t, perr)
+	if err != nil || port.VIF.Type != sdn.VIFVLAN || port.VIF.Details[sdn.DetailVLAN] != "6" || port.VIF.Details[sdn.DetailParentMAC] != mac.MAC.String() || port.Status != sdn.PortActive {
+		t.Errorf("a subport is to be bound as %+v, %s, %v", port.VIF, port.Status, err)
+	}
+
+	router, err := p.EnsureRouter(ctx, sdn.RouterSpec{})
+	ok(t, err)
+	ok(t, p.AttachSubnet(ctx, router.ID, subnet.ID, netip.Addr{}))
+	shows("its network is on a router", router.ID, there, 6)
+	shows("its network is on a router", other.ID, there, 0)
+
+	none := ""
+	_, err = p.UpdatePort(ctx, trunk.Parent, sdn.PortPatch{Host: &none})
+	ok(t, err)
+	shows("the parent is plugged no more", router.ID, there, 0)
+	shows("the parent is plugged no more", network.ID, subports[0].ID, 0)
+	here := testHost
+	_, err = p.UpdatePort(ctx, trunk.Parent, sdn.PortPatch{Host: &here})
+	ok(t, err)
+	shows("and again", router.ID, there, 6)
+	ok(t, p.DeleteTrunk(ctx, trunk.ID))
+	shows("its trunk is deleted", router.ID, there, 0)
+	if known, is := told(network.ID, trunk.Parent); !is || known.Parent {
+		t.Errorf("without its trunk the parent is known as %+v, %v", known, is)
+	}
+}
+
+// A network whose packets the parent's interface cannot carry has no subports there.
+func TestSubportMTU(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{})
+	_, trunk, _ := trunked(t, p, testHost, 0)
+	for _, mtu := range []int{1400, 1500, 1501} {
+		n, err := p.EnsureNetwork(t.Context(), sdn.NetworkSpec{MTU: mtu})
+		ok(t, err)
+		made, err := p.EnsurePorts(t.Context(), []sdn.PortSpec{{Network: n.ID}})
+		ok(t, err)
+		_, err = p.AttachSubports(t.Context(), trunk.ID, []sdn.Subport{{Port: made[0].ID}})
+		if sdn.IsInvalid(err) != (mtu > 1500) || err != nil && mtu <= 1500 {
+			t.Errorf("an MTU of %d: %v", mtu, err)
+		}
+	}
+}
+
+func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }

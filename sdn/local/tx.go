@@ -269,6 +269,9 @@ func (p *Provider) Usage(ctx context.Context, project string) (map[sdn.Noun]sdn.
 			}
 			usage[noun] = sdn.Usage{Used: counter(b, []byte(key(project, string(noun)))), Limit: limit}
 		}
+		if limit, set := limits[sdn.NounRBACPolicy]; set {
+			usage[sdn.NounRBACPolicy] = sdn.Usage{Limit: limit}
+		}
 		return errors.Join(err, ctx.Err())
 	})
 }
@@ -279,7 +282,7 @@ func (p *Provider) SetQuota(ctx context.Context, project string, limits map[sdn.
 		if n < -1 {
 			return sdn.Invalid("quota", string(noun), "must be -1 or more, not %d", n)
 		}
-		if !contains(countedNouns, noun) {
+		if !contains(countedNouns, noun) && noun != sdn.NounRBACPolicy {
 			return sdn.Invalid("quota", string(noun), "is not counted")
 		}
 	}

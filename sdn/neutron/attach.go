@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"slices"
 
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -104,56 +103,88 @@ func (p *Provider) legOn(ctx context.Context, router, subnet sdn.ID) (sdn.Router
 	return sdn.RouterInterface{}, nil
 }
 
-// attachAt gives a router a leg at an address that is not the subnet's gateway. Neutron wants a port for that, which becomes the leg and goes with it. Two
-// that do so at once make one port, for an address is one port's; who finds the other's finishes it.
+// legLooks is how often one looks at a port that another call has made to become a leg: eight seconds in all, in which that call asks for the leg.
+const legLooks = 6
+
+// attachAt gives a router a leg at an address that is not the subnet's gateway. Neutron wants a port for that, which becomes the leg and goes with it. Who
+// made the port gives it to the router, and nobody else does: a Neutron that is asked twice at once takes from the port what the first has written there, and keeps
+// a leg that it no longer shows. Others wait for that leg.
 func (p *Provider) attachAt(ctx context.Context, router sdn.ID, s sdn.Subnet, addr netip.Addr) error {
-	r, err := p.Router(ctx, router)
-	if err != nil {
-		return err
-	}
-	for _, leg := range r.Interfaces {
-		if leg.Subnet == s.ID {
-			if leg.Addr != addr {
-				return immutable("router", string(router), "addr", leg.Addr, addr)
-			}
-			return nil
-		}
-	}
-	key := p.legKey(router, s.ID)
-	port, made, err := ensure(ctx, p, legPorts, key, false, func(ctx context.Context) (*legWire, error) {
-		body := p.body(sdn.Base{Key: key, Project: r.Project})
-		body["network_id"] = s.Network
-		body["fixed_ips"] = []fixedIP{{Subnet: s.ID, Addr: addr.String()}}
-		return legPorts.create(ctx, p.client, body)
-	})
-	if err != nil {
-		return inField(err, "addr")
-	}
-	if !slices.Contains(port.Addresses, fixedIP{Subnet: s.ID, Addr: addr.String()}) {
-		// Left by a call for another address that did not come to its end.
-		if err := p.dropLegPort(ctx, port); err != nil {
+	want := fixedIP{Subnet: s.ID, Addr: addr.String()}
+	for range maxRaces {
+		r, err := p.Router(ctx, router)
+		if err != nil {
 			return err
 		}
-		return sdn.Unavailable(nil, "router", "a leg at another address was left half made; it is removed now: ask again")
+		for _, leg := range r.Interfaces {
+			if leg.Subnet == s.ID {
+				if leg.Addr != addr {
+					return immutable("router", string(router), "addr", leg.Addr, addr)
+				}
+				return nil
+			}
+		}
+		key := p.legKey(router, s.ID)
+		port, made, err := ensure(ctx, p, legPorts, key, false, func(ctx context.Context) (*legWire, error) {
+			body := p.body(sdn.Base{Key: key, Project: r.Project})
+			body["network_id"] = s.Network
+			body["fixed_ips"] = []fixedIP{want}
+			return legPorts.create(ctx, p.client, body)
+		})
+		if err != nil {
+			return inField(err, "addr")
+		}
+		if made {
+			err = p.becomeLeg(ctx, router, s.ID, addr, port)
+			if !sdn.IsNotFound(err) {
+				return err
+			}
+			continue // somebody took the port for one that was left, or the router is gone
+		}
+		if err := p.awaitLeg(ctx, port); err != nil {
+			return err
+		}
 	}
-	if port.isLegOf(router) {
-		return nil
+	return sdn.Unavailable(nil, "router", "several are giving it a leg on subnet %s at once: ask again", s.ID)
+}
+
+// becomeLeg makes a router's leg of a port that this call has made.
+func (p *Provider) becomeLeg(ctx context.Context, router, subnet sdn.ID, addr netip.Addr, port *legWire) error {
+	err := p.addLeg(ctx, router, map[string]any{"port_id": port.ID})
+	if err == nil || sdn.IsNotFound(err) {
+		return err
 	}
-	err = p.addLeg(ctx, router, map[string]any{"port_id": port.ID})
-	if err == nil {
-		return nil
-	}
-	if err = p.attached(ctx, router, s.ID, addr, err); err != nil && made && !sdn.IsUnavailable(err) && sdn.ReasonOf(err) != sdn.Stale {
-		if errDrop := p.dropLegPort(ctx, port); errDrop != nil {
+	if err = p.attached(ctx, router, subnet, addr, err); err != nil && !sdn.IsUnavailable(err) && sdn.ReasonOf(err) != sdn.Stale {
+		if errDrop := p.dropLegPort(ctx, port, 0); errDrop != nil {
 			p.log.Warn("a port that was to become a router's leg is left", "port", port.ID, "router", router, "error", errDrop)
 		}
 	}
 	return err
 }
 
-// dropLegPort deletes a port that was to become a leg. Neutron refuses it for one that has become a leg.
-func (p *Provider) dropLegPort(ctx context.Context, port *legWire) error {
-	if err := legPorts.erase(ctx, p.client, sdn.ID(port.ID), 0); !sdn.IsConflict(err) {
+// awaitLeg waits until something has become of a port that another call has made to become a leg. Where nothing does, that call did not come to its end: the
+// port is removed as it is, and may be made anew.
+func (p *Provider) awaitLeg(ctx context.Context, port *legWire) error {
+	for n := 1; n <= legLooks; n++ {
+		if !p.client.backoff(ctx, n, nil) {
+			return sdn.Unavailable(context.Cause(ctx), "router", "another call is giving it this leg: ask again")
+		}
+		now, err := legPorts.read(ctx, p.client, sdn.ID(port.ID))
+		switch {
+		case sdn.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		case now.Revision != port.Revision:
+			return nil
+		}
+	}
+	return p.dropLegPort(ctx, port, int64(port.Revision))
+}
+
+// dropLegPort deletes a port that was to become a leg, if it still has the revision, where one is given. Neutron refuses it for one that has become a leg.
+func (p *Provider) dropLegPort(ctx context.Context, port *legWire, ifRevision int64) error {
+	if err := legPorts.erase(ctx, p.client, sdn.ID(port.ID), ifRevision); !sdn.IsConflict(err) {
 		return err
 	}
 	return nil
@@ -173,7 +204,7 @@ func (p *Provider) DetachSubnet(ctx context.Context, router, subnet sdn.ID) erro
 		if err != nil {
 			return err
 		}
-		if err := p.dropLegPort(ctx, port); err != nil {
+		if err := p.dropLegPort(ctx, port, 0); err != nil {
 			return err
 		}
 	}

@@ -68,7 +68,7 @@ func contract(t *testing.T, p *Provider) sdn.Provider {
 
 func TestContract(t *testing.T) {
 	c := realConfig(t)
-	sdntest.Run(t, func(t *testing.T) sdntest.Fixture {
+	sdntest.RunSideBySide(t, func(t *testing.T) sdntest.Fixture {
 		p, proxy := openReal(t, c)
 		if err := p.Ping(t.Context()); err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 	"golang.org/x/sync/errgroup"
 )
@@ -23,6 +24,7 @@ type forwardWire struct {
 	InternalRange string `json:"internal_port_range,omitempty"`
 	Port          string `json:"internal_port_id"`
 	Address       string `json:"internal_ip_address"`
+	Description   string `json:"description,omitempty"` // not where Neutron lacks it
 }
 
 func (w *forwardWire) common() *meta { return &meta{ID: w.ID} }
@@ -39,7 +41,7 @@ var forwardProtocols = map[sdn.Protocol]string{sdn.TCP: "tcp", sdn.UDP: "udp", s
 func (w *forwardWire) decode() sdn.Forward {
 	f := sdn.Forward{
 		ID: sdn.ID(w.ID), External: decodeRange(w.ExternalRange, w.ExternalPort), Internal: decodeRange(w.InternalRange, w.InternalPort),
-		Target: sdn.Target{Port: sdn.ID(w.Port)},
+		Target: sdn.Target{Port: sdn.ID(w.Port)}, Description: w.Description,
 	}
 	for number, name := range forwardProtocols {
 		if name == w.Protocol {
@@ -63,6 +65,9 @@ func decodeRange(ports string, port int) sdn.PortRange {
 // body is what makes a forwarding of full form.
 func forwardBody(f sdn.Forward) map[string]any {
 	body := map[string]any{"protocol": forwardProtocols[f.Protocol], "internal_port_id": f.Target.Port, "internal_ip_address": f.Target.Addr}
+	if f.Description != "" {
+		body["description"] = f.Description
+	}
 	if f.External.First == f.External.Last {
 		body["external_port"], body["internal_port"] = f.External.First, f.Internal.First
 		return body
@@ -90,8 +95,10 @@ func (p *Provider) normalForward(f sdn.Forward, field string) (sdn.Forward, erro
 		return bad("internal", "must be one port or as many as outside")
 	case f.External.First != f.External.Last && !p.extensions.has("floating-ip-port-forwarding-port-ranges"):
 		return f, sdn.Unsupported("port forwarding", "this Neutron forwards single ports only: it lacks the extension floating-ip-port-forwarding-port-ranges")
+	case f.Description != "" && !p.extensions.has("floating-ip-port-forwarding-description"):
+		return f, sdn.Unsupported("port forwarding", "this Neutron's have no descriptions: it lacks the extension floating-ip-port-forwarding-description")
 	}
-	return f, nil
+	return f, valid.Text("port forwarding", field+".description", f.Description)
 }
 
 func lastPort(r sdn.PortRange) uint16 {
@@ -243,7 +250,7 @@ func (p *Provider) addForwards(ctx context.Context, floatingIP sdn.ID, have, wan
 func among(have []sdn.Forward, f sdn.Forward, position int) (sdn.Forward, error) {
 	for _, h := range have {
 		same := h
-		same.ID = f.ID
+		same.ID, same.Description = f.ID, f.Description
 		if same == f {
 			return h, nil
 		}

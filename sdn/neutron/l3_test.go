@@ -1,6 +1,7 @@
 package neutron
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -67,35 +68,73 @@ func TestFinding6RouterHasTheSubnet(t *testing.T) {
 	}
 }
 
-// A leg that another call is at the moment giving the router is not to be seen yet, and Neutron's database refuses a second one: what is being made is waited for,
-// and never removed.
+// A leg that another call is at the moment giving the router is not to be seen yet, and Neutron's database refuses a second one: it is asked for again.
 func TestALegInTheMaking(t *testing.T) {
 	making := says{409, neutronError("NeutronDbObjectDuplicateEntry", "Failed to create a duplicate RouterPort: for attribute(s) ['PRIMARY'] with value(s) r-l")}
 	made := says{400, neutronError("BadRequest", "Bad router request: Router already has a port on subnet s.")}
-	const port = `{"id": "l", "description": "kuryr/test/router-leg/r/s", "device_id": "", "fixed_ips": [{"subnet_id": "s", "ip_address": "10.7.0.254"}]}`
-	const legAt = `{"ports": [{"id": "l", "device_id": "r", "device_owner": "network:router_interface", "fixed_ips": [{"subnet_id": "s", "ip_address": "10.7.0.254"}]}]}`
-	for name, c := range map[string]struct {
-		addr  netip.Addr
-		ports []says
-	}{
-		"at the gateway":           {netip.Addr{}, []says{{200, leg}}},
-		"at an address of its own": {netip.MustParseAddr("10.7.0.254"), []says{{200, noLeg}, {200, `{"ports": [` + port + `]}`}, {200, legAt}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p, s, _ := onScript(t, map[string][]says{
-				"GET /subnets/s": {{200, subnetWithGateway}}, "GET /routers/r": {{200, `{"router": {"id": "r", "project_id": "p1", "admin_state_up": true}}`}},
-				"GET /ports": c.ports, "PUT /routers/r/add_router_interface": {making, made},
-				"POST /ports": {{409, neutronError("IpAddressAlreadyAllocated", "IP address 10.7.0.254 already allocated in subnet s")}},
-			})
-			want(t, p.AttachSubnet(t.Context(), "r", "s", c.addr), "", "", "")
-			if n := s.count("PUT"); n != 2 || s.count("DELETE") != 0 {
-				t.Errorf("asked %q, want the leg asked for twice and nothing removed", s.asked)
-			}
-		})
+	p, s, _ := onScript(t, map[string][]says{
+		"GET /subnets/s": {{200, subnetWithGateway}}, "GET /ports": {{200, leg}}, "PUT /routers/r/add_router_interface": {making, made},
+	})
+	want(t, p.AttachSubnet(t.Context(), "r", "s", netip.Addr{}), "", "", "")
+	if n := s.count("PUT"); n != 2 {
+		t.Errorf("asked %q, want the leg asked for twice", s.asked)
 	}
 }
 
-// A leg at an address of its own needs a port, which is found again by its Key after a lost answer and goes where the router refuses it.
+// A port that another call has made to become a leg is that call's to give to the router: it is waited for, and removed only where nothing becomes of it.
+func TestALegOfAnotherCall(t *testing.T) {
+	const (
+		router = `{"router": {"id": "r", "project_id": "p1", "admin_state_up": true}}`
+		port   = `{"id": "l", "description": "kuryr/test/router-leg/r/s", "device_id": "", "revision_number": 1, "fixed_ips": [{"subnet_id": "s", "ip_address": "10.7.0.254"}]}`
+		other  = `{"id": "l", "description": "kuryr/test/router-leg/r/s", "device_id": "", "revision_number": 1, "fixed_ips": [{"subnet_id": "s", "ip_address": "10.7.0.9"}]}`
+		owned  = `{"id": "l", "device_id": "r", "device_owner": "network:router_interface", "revision_number": 2, "fixed_ips": [{"subnet_id": "s", "ip_address": "10.7.0.254"}]}`
+	)
+	ports := func(list string) says { return says{200, `{"ports": [` + list + `]}`} }
+	same, gone := says{200, `{"port": ` + port + `}`}, says{404, neutronError("PortNotFound", "Port l could not be found.")}
+	taken := says{409, neutronError("IpAddressAlreadyAllocated", "IP address 10.7.0.254 already allocated in subnet s")}
+	made := says{201, `{"port": ` + port + `}`}
+	for name, c := range map[string]struct {
+		list            []says // of legs, and of ports by the Key, by turns
+		look, post, put []says
+		kind            sdn.Kind
+		reason          sdn.Reason
+		posts, puts     int
+		removed         bool
+	}{
+		"becomes a leg": {list: []says{ports(""), ports(""), ports(port), ports(owned)}, look: []says{same, same, {200, `{"port": ` + owned + `}`}},
+			post: []says{taken}, posts: 1},
+		"goes, and is made here": {list: []says{ports(""), ports(port), ports("")}, look: []says{same, gone}, post: []says{made}, put: []says{{200, `{}`}}, posts: 1, puts: 1},
+		"stays, and is made anew": {list: []says{ports(""), ports(port), ports("")}, look: []says{same}, post: []says{made}, put: []says{{200, `{}`}},
+			posts: 1, puts: 1, removed: true},
+		"is at another address, and becomes a leg": {list: []says{ports(""), ports(other), ports(`{"id": "l", "device_id": "r", "device_owner": "network:router_interface",
+			"fixed_ips": [{"subnet_id": "s", "ip_address": "10.7.0.9"}]}`)}, look: []says{gone}, kind: sdn.KindConflict, reason: sdn.Immutable},
+		"is taken for one that was left by another": {list: []says{ports(""), ports(""), ports(""), ports(port), ports(owned)}, look: []says{same, {200, `{"port": ` + owned + `}`}},
+			post: []says{made, taken}, put: []says{gone}, posts: 1, puts: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, s, _ := onScript(t, map[string][]says{
+				"GET /subnets/s": {{200, subnetWithGateway}}, "GET /routers/r": {{200, router}}, "GET /ports": c.list, "GET /ports/l": c.look,
+				"POST /ports": c.post, "PUT /routers/r/add_router_interface": c.put, "DELETE /ports/l": {{204, ""}},
+			})
+			want(t, p.AttachSubnet(t.Context(), "r", "s", netip.MustParseAddr("10.7.0.254")), c.kind, c.reason, "")
+			if posts, puts, removed := s.count("POST"), s.count("PUT"), s.count("DELETE") == 1; posts != c.posts || puts != c.puts || removed != c.removed {
+				t.Errorf("asked %q, want %d ports made, %d given to the router, removed %v", s.asked, c.posts, c.puts, c.removed)
+			}
+		})
+	}
+	t.Run("there is no time to wait", func(t *testing.T) {
+		p, s, _ := onScript(t, map[string][]says{
+			"GET /subnets/s": {{200, subnetWithGateway}}, "GET /routers/r": {{200, router}}, "GET /ports": {ports(""), ports(port)},
+		})
+		p.client.backoff = func(context.Context, int, error) bool { return false }
+		want(t, p.AttachSubnet(t.Context(), "r", "s", netip.MustParseAddr("10.7.0.254")), sdn.KindUnavailable, "", "")
+		if len(s.asked) != 0 {
+			t.Errorf("asked %q, want nothing changed", s.asked)
+		}
+	})
+}
+
+// A leg at an address of its own needs a port. One whose making had no answer may be another call's: it is waited for like that. It goes where the router refuses it.
 func TestALegAtAnAddress(t *testing.T) {
 	const router = `{"router": {"id": "r", "project_id": "p1", "admin_state_up": true}}`
 	const port = `{"id": "l", "description": "kuryr/test/router-leg/r/s", "device_id": "", "fixed_ips": [{"subnet_id": "s", "ip_address": "10.7.0.254"}]}`
@@ -109,10 +148,11 @@ func TestALegAtAnAddress(t *testing.T) {
 	}
 	p, s, proxy := onScript(t, answers())
 	proxy.Cut(neutrontest.Call{Method: "POST", Collection: "ports"}, 1)
-	s.answers["GET /ports"] = []says{{200, noLeg}, {200, noLeg}, {200, `{"ports": [` + port + `]}`}}
+	s.answers["GET /ports"] = []says{{200, noLeg}, {200, noLeg}, {200, `{"ports": [` + port + `]}`}, {200, noLeg}}
+	s.answers["GET /ports/l"] = []says{{200, `{"port": ` + port + `}`}}
 	want(t, p.AttachSubnet(t.Context(), "r", "s", at), "", "", "")
-	if posts, attaches := s.count("POST"), s.count("PUT"); posts != 1 || attaches != 1 {
-		t.Errorf("%d ports made and %d attached, want 1 and 1: %q", posts, attaches, s.asked)
+	if posts, removed, attaches := s.count("POST"), s.count("DELETE"), s.count("PUT"); posts != 2 || removed != 1 || attaches != 1 {
+		t.Errorf("%d ports made, %d removed and %d attached, want 2, 1 and 1: %q", posts, removed, attaches, s.asked)
 	}
 	p, s, _ = onScript(t, answers())
 	s.answers["PUT /routers/r/add_router_interface"] = []says{{400, neutronError("BadRequest", "Cidr 10.7.0.0/24 of subnet s overlaps with cidr 10.7.0.0/16 of subnet o.")}}

@@ -256,6 +256,9 @@ func (p *Provider) FindNetworks(ctx context.Context, q sdn.NetworkQuery) iter.Se
 	if q.External != nil {
 		filter.Set("router:external", strconv.FormatBool(*q.External))
 	}
+	if q.Shared != nil {
+		filter.Set("shared", strconv.FormatBool(*q.Shared))
+	}
 	return finding(ctx, p, p.cache.networks, networks, filter, q.Match, p.network, q.Matches)
 }
 

@@ -119,7 +119,7 @@ func (p *Provider) UpdatePort(ctx context.Context, id sdn.ID, change sdn.PortPat
 				return sdn.Port{}, err
 			}
 		}
-		if err := p.checkAddresses(ctx, port.Network, *change.Addresses); err != nil {
+		if err := p.checkAddresses(ctx, *change.Addresses); err != nil {
 			return sdn.Port{}, err
 		}
 		if err := p.checkLeft(ctx, port, *change.Addresses); err != nil {

@@ -105,7 +105,7 @@ func (b *portBatch) done(which func(i int) bool) { b.todo = slices.DeleteFunc(b.
 // check fails the specs whose addresses no subnet can give.
 func (b *portBatch) check(ctx context.Context) {
 	for _, i := range b.todo {
-		b.errs[i] = b.p.checkAddresses(ctx, b.specs[i].Network, b.specs[i].Addresses)
+		b.errs[i] = b.p.checkAddresses(ctx, b.specs[i].Addresses)
 	}
 	b.done(func(i int) bool { return b.errs[i] != nil })
 }

@@ -76,47 +76,22 @@ func checkMAC(field string, mac net.HardwareAddr) error {
 	return nil
 }
 
-// checkAddresses refuses an address that is not in the subnet it is to be of, and the gateway's, which Neutron gives to anybody while no router
-// has it. All else Neutron checks.
-func (p *Provider) checkAddresses(ctx context.Context, network sdn.ID, asked []sdn.Address) error {
-	if !chooses(asked) {
-		return nil
-	}
-	subnets, err := p.subnetsFor(ctx, network, asked)
-	if err != nil {
-		return err
-	}
+// checkAddresses refuses an address that is not in the subnet it is to be of. As a rule that one is in the cache, for the caller has just looked at it. All
+// else Neutron checks.
+func (p *Provider) checkAddresses(ctx context.Context, asked []sdn.Address) error {
 	for i, a := range asked {
-		for _, s := range subnets {
-			switch {
-			case !a.Addr.IsValid() || a.Subnet != "" && a.Subnet != s.ID:
-			case a.Addr == s.Gateway:
-				return sdn.Conflict(sdn.AddressInUse, "port", fmt.Sprintf("addresses[%d]", i), "%v is the gateway of its subnet", a.Addr)
-			case a.Subnet != "" && !s.CIDR.Contains(a.Addr):
-				return sdn.Invalid("port", fmt.Sprintf("addresses[%d]", i), "%v is not in %v", a.Addr, s.CIDR)
-			}
+		if a.Subnet == "" || !a.Addr.IsValid() {
+			continue
+		}
+		s, err := p.Subnet(ctx, a.Subnet)
+		if err != nil {
+			return err
+		}
+		if !s.CIDR.Contains(a.Addr) {
+			return sdn.Invalid("port", fmt.Sprintf("addresses[%d]", i), "%v is not in %v", a.Addr, s.CIDR)
 		}
 	}
 	return nil
-}
-
-// subnetsFor gives the subnets that the addresses name, and those of the network where one names none. As a rule they are in the cache, for the
-// caller has just looked at them.
-func (p *Provider) subnetsFor(ctx context.Context, network sdn.ID, asked []sdn.Address) ([]sdn.Subnet, error) {
-	var subnets []sdn.Subnet
-	for _, a := range asked {
-		if a.Subnet == "" {
-			return p.subnetsOf(ctx, network)
-		}
-		if !slices.ContainsFunc(subnets, func(s sdn.Subnet) bool { return s.ID == a.Subnet }) {
-			s, err := p.Subnet(ctx, a.Subnet)
-			if err != nil {
-				return nil, err
-			}
-			subnets = append(subnets, s)
-		}
-	}
-	return subnets, nil
 }
 
 // subnetsOf gives the subnets of a network, out of the cache where all are there.

@@ -55,18 +55,8 @@ func (w *policyWire) decode(installation string) sdn.QoSPolicy {
 }
 
 func (p *Provider) checkLimits(l sdn.Limits) error {
-	for _, f := range []struct {
-		field       string
-		kbps, burst int64
-	}{{"ingress", l.IngressKbps, l.IngressBurst}, {"egress", l.EgressKbps, l.EgressBurst}} {
-		switch {
-		case f.kbps < 0:
-			return sdn.Invalid("QoS policy", "limits."+f.field+"_kbps", "must not be less than 0, not %d", f.kbps)
-		case f.burst < 0:
-			return sdn.Invalid("QoS policy", "limits."+f.field+"_burst", "must not be less than 0, not %d", f.burst)
-		case f.burst > 0 && f.kbps == 0:
-			return sdn.Invalid("QoS policy", "limits."+f.field+"_burst", "needs a limit")
-		}
+	if err := valid.Limits(l); err != nil {
+		return err
 	}
 	if l.DSCP != 0 && !slices.Contains(dscpMarks, l.DSCP) {
 		return sdn.Invalid("QoS policy", "limits.dscp", "%d is none of %v", l.DSCP, dscpMarks)

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"strconv"
 
+	"github.com/kuryr/kuryr/internal/ipproto"
+	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -36,55 +38,15 @@ type ruleKey struct {
 	group, set  sdn.ID
 }
 
-const (
-	anything = -1
-
-	protocolICMP   = 1
-	protocolICMPv6 = 58
-)
-
-// protocolNames are the names that Neutron takes for protocols. Those it is sent by name, because operators read them, come first.
-var protocolNames = map[string]int{
-	"tcp": 6, "udp": 17, "sctp": 132, "icmp": protocolICMP, "ipv6-icmp": protocolICMPv6,
-	"icmpv6": protocolICMPv6, "ah": 51, "dccp": 33, "egp": 8, "esp": 50, "gre": 47, "hopopt": 0, "ip": 0, "igmp": 2, "ipip": 4, "ipv6-encap": 41,
-	"ipv6-frag": 44, "ipv6-nonxt": 59, "ipv6-opts": 60, "ipv6-route": 43, "ospf": 89, "pgm": 113, "rsvp": 46, "udplite": 136, "vrrp": 112,
-}
-
-// sentNames are the protocols that are sent by name.
-var sentNames = map[sdn.Protocol]string{sdn.TCP: "tcp", sdn.UDP: "udp", sdn.SCTP: "sctp", protocolICMP: "icmp", protocolICMPv6: "ipv6-icmp"}
-
-// hasPorts tells whether Neutron knows a protocol's ports.
-func hasPorts(protocol int) bool {
-	switch protocol {
-	case int(sdn.TCP), int(sdn.UDP), int(sdn.SCTP), protocolNames["dccp"], protocolNames["udplite"]:
-		return true
-	}
-	return false
-}
+const anything = -1
 
 // keyOf gives a rule's normal form, or an error that IsInvalid and names the field below field.
 func keyOf(r sdn.Rule, field string) (ruleKey, error) {
-	bad := func(part, detail string, args ...any) (ruleKey, error) {
-		return ruleKey{}, sdn.Invalid("security group", field+"."+part, detail, args...)
+	if err := valid.Rule(field, r); err != nil {
+		return ruleKey{}, err
 	}
-	k := ruleKey{direction: r.Direction, ipv6: r.IPv6, protocol: int(r.Protocol), first: anything, last: anything, group: r.RemoteGroup, set: r.RemoteSet}
-	icmp := r.Protocol == protocolICMP || r.Protocol == protocolICMPv6
-	switch {
-	case r.Direction != sdn.Ingress && r.Direction != sdn.Egress:
-		return bad("direction", "must be %s or %s, not %q", sdn.Ingress, sdn.Egress, r.Direction)
-	case r.Protocol == protocolICMPv6 && !r.IPv6, r.Protocol == protocolICMP && r.IPv6:
-		return bad("protocol", "%d is of the other family", r.Protocol)
-	case r.ICMPType != nil && !icmp:
-		return bad("icmp_type", "needs the protocol 1 or 58, not %d", r.Protocol)
-	case r.ICMPCode != nil && r.ICMPType == nil:
-		return bad("icmp_code", "needs a type")
-	case r.Ports != sdn.PortRange{} && !hasPorts(k.protocol):
-		return bad("ports", "the protocol %d has none", r.Protocol)
-	case r.Ports.First == 0 && r.Ports.Last != 0:
-		return bad("ports.first", "is missing")
-	case r.Ports.Last != 0 && r.Ports.Last < r.Ports.First:
-		return bad("ports.last", "%d comes before the first, %d", r.Ports.Last, r.Ports.First)
-	}
+	k := ruleKey{direction: r.Direction, ipv6: r.IPv6, protocol: int(r.Protocol), first: anything, last: anything, prefix: r.RemotePrefix, group: r.RemoteGroup,
+		set: r.RemoteSet}
 	if r.Protocol == 0 {
 		k.protocol = anything
 	}
@@ -97,24 +59,12 @@ func keyOf(r sdn.Rule, field string) (ruleKey, error) {
 	if r.ICMPCode != nil {
 		k.last = int(*r.ICMPCode)
 	}
-	remotes := 0
-	if r.RemotePrefix != (netip.Prefix{}) {
-		remotes++
-		if !r.RemotePrefix.IsValid() || r.RemotePrefix.Addr().Is4() == r.IPv6 {
-			return bad("remote_prefix", "%v is not of the rule's family", r.RemotePrefix)
-		}
-		k.prefix = r.RemotePrefix
-	}
-	if r.RemoteGroup != "" {
-		remotes++
-	}
-	if r.RemoteSet != "" {
-		remotes++
-	}
-	if remotes > 1 {
-		return bad("remote_prefix", "a rule has one remote: a prefix, a group or an address group")
-	}
 	return k.normal(), nil
+}
+
+// hasPorts tells whether the protocol has any.
+func (k ruleKey) hasPorts() bool {
+	return k.protocol != anything && ipproto.HasPorts(sdn.Protocol(k.protocol))
 }
 
 // normal removes what selects nothing, as Neutron does.
@@ -125,7 +75,7 @@ func (k ruleKey) normal() ruleKey {
 			k.prefix = netip.Prefix{}
 		}
 	}
-	if hasPorts(k.protocol) && k.first == 1 && k.last == 65535 {
+	if k.hasPorts() && k.first == 1 && k.last == 65535 {
 		k.first, k.last = anything, anything
 	}
 	return k
@@ -137,21 +87,14 @@ func (w *ruleWire) key() (ruleKey, bool) {
 	k := ruleKey{direction: sdn.Direction(w.Direction), ipv6: w.EtherType == "IPv6", protocol: anything, first: anything, last: anything,
 		group: sdn.ID(text(w.RemoteGroup)), set: sdn.ID(text(w.RemoteSet))}
 	if p := text(w.Protocol); p != "" && p != "any" {
-		n, known := protocolNames[p]
-		if !known {
-			parsed, err := strconv.Atoi(p)
-			if err != nil {
-				return k, false
-			}
-			n = parsed
-		}
-		if k.ipv6 && n == protocolICMP {
-			n = protocolICMPv6 // its legacy number
-		}
-		if n == 0 {
+		n, _, known := ipproto.Parse(p)
+		if !known || n == 0 {
 			return k, false
 		}
-		k.protocol = n
+		if k.ipv6 && n == ipproto.ICMP {
+			n = ipproto.ICMPv6 // its legacy number
+		}
+		k.protocol = int(n)
 	}
 	if w.Min != nil {
 		k.first = *w.Min
@@ -178,26 +121,28 @@ func (w *ruleWire) decode() (sdn.Rule, bool) {
 	r := sdn.Rule{ID: sdn.ID(w.ID), Description: w.Description, Direction: k.direction, IPv6: k.ipv6, RemotePrefix: k.prefix, RemoteGroup: k.group, RemoteSet: k.set}
 	if k.protocol != anything {
 		r.Protocol = sdn.Protocol(k.protocol)
+		_, numeric, _ := ipproto.Parse(text(w.Protocol))
+		r.Numeric = numeric && ipproto.Named(r.Protocol)
 	}
 	switch {
-	case hasPorts(k.protocol) && k.first != anything:
+	case k.hasPorts() && k.first != anything:
 		r.Ports = sdn.PortRange{First: uint16(k.first), Last: uint16(k.last)}
-	case k.protocol == protocolICMP || k.protocol == protocolICMPv6:
+	case ipproto.IsICMP(r.Protocol):
 		r.ICMPType, r.ICMPCode = octet(k.first), octet(k.last)
 	}
 	return r, true
 }
 
-// body is what makes this rule.
-func (k ruleKey) body(group sdn.ID, project, description string) ruleWire {
-	w := ruleWire{Group: string(group), Project: project, Description: description, Direction: string(k.direction), EtherType: "IPv4",
+// body is what makes this rule, which was said so.
+func (k ruleKey) body(group sdn.ID, project string, said sdn.Rule) ruleWire {
+	w := ruleWire{Group: string(group), Project: project, Description: said.Description, Direction: string(k.direction), EtherType: "IPv4",
 		Min: limitOf(k.first), Max: limitOf(k.last), RemoteGroup: optional(string(k.group)), RemoteSet: optional(string(k.set))}
 	if k.ipv6 {
 		w.EtherType = "IPv6"
 	}
 	if k.protocol != anything {
-		name, known := sentNames[sdn.Protocol(k.protocol)]
-		if !known {
+		name := ipproto.Name(sdn.Protocol(k.protocol))
+		if said.Numeric {
 			name = strconv.Itoa(k.protocol)
 		}
 		w.Protocol = &name

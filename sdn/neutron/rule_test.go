@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/kuryr/kuryr/internal/ipproto"
 	"github.com/kuryr/kuryr/sdn"
 	"pgregory.net/rapid"
 )
@@ -12,9 +13,11 @@ import (
 // Rules that Neutron has, in its words, and the rule of the contract each is.
 func TestRulesOfNeutron(t *testing.T) {
 	web := sdn.Rule{ID: "r", Direction: sdn.Ingress, Protocol: sdn.TCP, Ports: sdn.PortRange{First: 80, Last: 80}}
+	numbered := web
+	numbered.Numeric = true
 	for said, want := range map[string]sdn.Rule{
 		`{"protocol":"tcp","port_range_min":80,"port_range_max":80}`:                  web,
-		`{"protocol":"6","port_range_min":80,"port_range_max":80,"description":null}`: web,
+		`{"protocol":"6","port_range_min":80,"port_range_max":80,"description":null}`: numbered,
 		`{"protocol":"any"}`: {ID: "r", Direction: sdn.Ingress},
 		`{"protocol":"udp","port_range_min":1,"port_range_max":65535}`:                            {ID: "r", Direction: sdn.Ingress, Protocol: sdn.UDP},
 		`{"protocol":null,"remote_ip_prefix":"0.0.0.0/0"}`:                                        {ID: "r", Direction: sdn.Ingress},
@@ -62,12 +65,13 @@ func TestRulesComeBack(t *testing.T) {
 			IPv6:      rapid.Bool().Draw(t, "ipv6"),
 			Protocol:  rapid.SampledFrom([]sdn.Protocol{0, 1, 6, 17, 33, 47, 58, 132, 255}).Draw(t, "protocol"),
 		}
-		if hasPorts(int(r.Protocol)) {
+		if ipproto.HasPorts(r.Protocol) {
 			r.Ports.First = rapid.Uint16().Draw(t, "first")
 			if r.Ports.First != 0 {
 				r.Ports.Last = rapid.Uint16().Draw(t, "last")
 			}
 		}
+		r.Numeric = ipproto.Named(r.Protocol) && rapid.Bool().Draw(t, "numeric")
 		if r.Protocol == 1 || r.Protocol == 58 {
 			if n := small.Draw(t, "type"); n != 0 {
 				r.ICMPType = &n
@@ -95,7 +99,7 @@ func TestRulesComeBack(t *testing.T) {
 			}
 			return
 		}
-		body := k.body("group", "project", "words")
+		body := k.body("group", "project", sdn.Rule{Description: "words", Numeric: r.Numeric})
 		again, ok := body.key()
 		if !ok || again != k {
 			t.Fatalf("%+v was sent as %+v, which is %+v", k, body, again)
@@ -103,6 +107,9 @@ func TestRulesComeBack(t *testing.T) {
 		shown, ok := body.decode()
 		if !ok {
 			t.Fatalf("%+v cannot be said", body)
+		}
+		if shown.Numeric != r.Numeric {
+			t.Fatalf("by number is %t, was said %t", shown.Numeric, r.Numeric)
 		}
 		if back, err := keyOf(shown, "rules[0]"); err != nil || back != k {
 			t.Fatalf("%+v is shown as %+v, which is %+v (%v)", k, shown, back, err)

@@ -246,7 +246,7 @@ func ruleDifference(w *securityGroupWire, said []sdn.Rule, want wantedRules) (ad
 	}
 	slices.SortFunc(missing, func(a, b ruleKey) int { return want[a] - want[b] })
 	for _, k := range missing {
-		add = append(add, k.body(sdn.ID(w.ID), w.Project, said[want[k]].Description))
+		add = append(add, k.body(sdn.ID(w.ID), w.Project, said[want[k]]))
 	}
 	return add, drop
 }

@@ -142,7 +142,11 @@ func (s *server) serveAddresses() {
 			if err := b.done(); err != nil {
 				return err
 			}
-			g, err = s.updateAddressGroup(c.ctx(), g.ID, addressGroupChange{change: func(spec *sdn.AddressGroupSpec) (err error) {
+			revision, err := c.condition(n.title, g.Meta)
+			if err != nil {
+				return err
+			}
+			g, err = s.updateAddressGroup(c.ctx(), g.ID, addressGroupChange{ifRevision: revision, change: func(spec *sdn.AddressGroupSpec) (err error) {
 				spec.Prefixes, err = of(spec.ID, spec.Prefixes, asked)
 				return err
 			}})

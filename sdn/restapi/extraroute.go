@@ -53,7 +53,11 @@ func (s *server) serveExtraRoutes() {
 			if err := b.done(); err != nil {
 				return err
 			}
-			by := valueChange[sdn.RouterPatch]{change: func(p *sdn.RouterPatch) error {
+			revision, err := c.condition(n.title, r.Meta)
+			if err != nil {
+				return err
+			}
+			by := valueChange[sdn.RouterPatch]{ifRevision: revision, change: func(p *sdn.RouterPatch) error {
 				routes := of(*p.Routes, asked)
 				p.Routes = &routes
 				return nil

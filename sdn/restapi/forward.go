@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kuryr/kuryr/internal/ipproto"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -25,12 +26,14 @@ type PortForwarding struct {
 	InternalPortRange string  `json:"internal_port_range"`
 	InternalPortID    string  `json:"internal_port_id"`
 	InternalIPAddress *string `json:"internal_ip_address"`
+	Description       string  `json:"description"`
 }
 
 // EncodePortForwarding translates a port forwarding.
 func EncodePortForwarding(f sdn.Forward) PortForwarding {
 	out := PortForwarding{
-		ID: string(f.ID), Protocol: protocolName(f.Protocol), InternalPortID: string(f.Target.Port), InternalIPAddress: optionalAddr(f.Target.Addr),
+		ID: string(f.ID), Protocol: ipproto.Name(f.Protocol), InternalPortID: string(f.Target.Port), InternalIPAddress: optionalAddr(f.Target.Addr),
+		Description: f.Description,
 	}
 	out.ExternalPort, out.ExternalPortRange = encodeRange(f.External)
 	out.InternalPort, out.InternalPortRange = encodeRange(f.Internal)
@@ -160,7 +163,7 @@ func (s *server) forward(c *call, b *body, f sdn.Forward) sdn.Forward {
 	b.readOnly("id")
 	b.required("protocol", "internal_port_id")
 	if value, given := b.take("protocol"); given {
-		protocol, known := parseProtocol(show(value))
+		protocol, _, known := ipproto.Parse(show(value))
 		if f.Protocol = protocol; !known || protocol != sdn.TCP && protocol != sdn.UDP && protocol != sdn.SCTP {
 			b.fail(invalidInput("protocol: '%s' is not in ['tcp', 'udp', 'sctp']", show(value)))
 		}
@@ -175,6 +178,9 @@ func (s *server) forward(c *call, b *body, f sdn.Forward) sdn.Forward {
 	}
 	if width := int(f.External.Last) - int(f.External.First) + 1; width > mostForwarded && !c.caller.admin() {
 		b.fail(badOf("port_forwarding", "The range has %d external ports, and at most %d are forwarded by one", width, mostForwarded))
+	}
+	if words := b.text("description"); words != nil {
+		f.Description = *words
 	}
 	port := b.id("internal_port_id")
 	if port != nil && *port != f.Target.Port {

@@ -57,7 +57,7 @@ func (s *server) networks() noun[sdn.Network, Network, sdn.NetworkSpec, sdn.Netw
 		meta: func(n sdn.Network) sdn.Meta { return n.Meta },
 		get:  p.Network,
 		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.Network, error] {
-			return p.FindNetworks(ctx, networkQuery(f))
+			return s.findNetworks(ctx, networkQuery(f))
 		},
 		encode: EncodeNetwork,
 		shared: func(_ *call, n sdn.Network) (bool, error) { return n.Shared || n.External, nil },

@@ -14,6 +14,8 @@ var parts = []extension{
 		func(c sdn.Capabilities) bool { return c.Forwards }},
 	{"floating-ip-port-forwarding-port-ranges", "Floating IP Port Forwarding support to port ranges", "Ranges of ports are forwarded.", "2022-03-15T14:00:00-00:00",
 		func(c sdn.Capabilities) bool { return c.ForwardRanges }},
+	{"floating-ip-port-forwarding-description", "Floating IP Port Forwarding new attribute description", "Port forwardings have descriptions.", "2020-04-30T10:00:00-05:00",
+		func(c sdn.Capabilities) bool { return c.Forwards }},
 	{"security-group", "security-group", "Rules filter the traffic of ports.", "2012-10-05T10:00:00-00:00", func(c sdn.Capabilities) bool { return c.SecurityGroups }},
 	{"security-groups-normalized-cidr", "Normalized CIDR field for security group rules", "Rules show their range in its normal form.", "2020-07-09T00:00:00-00:00",
 		func(c sdn.Capabilities) bool { return c.SecurityGroups }},

@@ -11,7 +11,7 @@ import (
 // counted are the nouns that a quota tells of, by Neutron's names. What the SDN does not count has no limit.
 var counted = []sdn.Noun{
 	sdn.NounNetwork, sdn.NounSubnet, sdn.NounSubnetPool, sdn.NounPort, sdn.NounRouter, sdn.NounFloatingIP, sdn.NounSecurityGroup, sdn.NounRule, sdn.NounTrunk,
-	"rbac_policy",
+	sdn.NounRBACPolicy,
 }
 
 // nobody is a project that there is not: its limits are those of one that has none of its own.

@@ -50,6 +50,12 @@ func (s *server) serveLegs() {
 				return err
 			}
 			defer unlock()
+			if r, err = s.p.Router(c.ctx(), r.ID); err != nil {
+				return err
+			}
+			if _, err := c.condition("router", r.Meta); err != nil {
+				return err
+			}
 			info, err := change(c, r, asked)
 			if err != nil {
 				return err
@@ -186,35 +192,38 @@ func (s *server) removeLeg(c *call, r sdn.Router, asked legAsked) (info legInfo,
 	if err != nil {
 		return info, err
 	}
-	for i, leg := range legs {
-		if err := s.p.DetachSubnet(c.ctx(), r.ID, leg.Subnet); err != nil {
-			return info, errors.Join(s.legInUse(c, r, leg.Subnet, err), s.legsBack(c, r, legs[:i]))
-		}
+	if len(legs) == 1 {
+		err = s.p.DetachSubnet(c.ctx(), r.ID, legs[0].Subnet)
+	} else if ports, ok := s.p.(sdn.PortLegs); ok {
+		err = ports.DetachPort(c.ctx(), r.ID, asked.port)
+	} else {
+		err = sdn.Unsupported("router", "this SDN takes no leg away that is on several subnets: name the subnets, one after another")
+	}
+	if err != nil {
+		return info, s.legInUse(c, r, legs, err)
 	}
 	return describeLegs(subnet.Network, legs), nil
 }
 
-// legsBack gives a router the legs again that were taken before one that could not be.
-func (s *server) legsBack(c *call, r sdn.Router, legs []sdn.RouterInterface) error {
-	var errs []error
-	for _, leg := range legs {
-		errs = append(errs, s.p.AttachSubnet(c.ctx(), r.ID, leg.Subnet, leg.Addr))
-	}
-	return errors.Join(errs...)
-}
-
-// legInUse says by what a leg is held: by a floating IP that leads to its subnet, else by a route whose next hop is there.
-func (s *server) legInUse(c *call, r sdn.Router, id sdn.ID, err error) error {
+// legInUse says by what one of the legs is held: by a floating IP that leads to its subnet, else by a route whose next hop is there.
+func (s *server) legInUse(c *call, r sdn.Router, legs []sdn.RouterInterface, err error) error {
 	if sdn.ReasonOf(err) != sdn.InUse {
 		return err
 	}
-	subnet, errRead := s.p.Subnet(c.ctx(), id)
-	if errRead == nil && !s.leadsTo(c, r, subnet) && slices.ContainsFunc(r.Routes, func(route sdn.HostRoute) bool { return subnet.CIDR.Contains(route.NextHop) }) {
-		return refuse(http.StatusConflict, "RouterInterfaceInUseByRoute",
-			"Router interface for subnet %s on router %s cannot be deleted, as it is required by one or more routes.", id, r.ID)
+	for _, leg := range legs {
+		subnet, errRead := s.p.Subnet(c.ctx(), leg.Subnet)
+		switch {
+		case errRead != nil:
+			return err
+		case s.leadsTo(c, r, subnet):
+			return refuse(http.StatusConflict, "RouterInterfaceInUseByFloatingIP",
+				"Router interface for subnet %s on router %s cannot be deleted, as it is required by one or more floating IPs.", leg.Subnet, r.ID)
+		case slices.ContainsFunc(r.Routes, func(route sdn.HostRoute) bool { return subnet.CIDR.Contains(route.NextHop) }):
+			return refuse(http.StatusConflict, "RouterInterfaceInUseByRoute",
+				"Router interface for subnet %s on router %s cannot be deleted, as it is required by one or more routes.", leg.Subnet, r.ID)
+		}
 	}
-	return refuse(http.StatusConflict, "RouterInterfaceInUseByFloatingIP",
-		"Router interface for subnet %s on router %s cannot be deleted, as it is required by one or more floating IPs.", id, r.ID)
+	return err
 }
 
 // leadsTo tells whether a floating IP, or a forwarding of one, leads by the router to the subnet.

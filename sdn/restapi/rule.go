@@ -1,13 +1,12 @@
 package restapi
 
 import (
-	"maps"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/kuryr/kuryr/internal/ipproto"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -44,7 +43,10 @@ func EncodeSecurityGroupRule(g sdn.SecurityGroup, r sdn.Rule) SecurityGroupRule 
 		Revision: g.Revision, CreatedAt: timestamp(g.Created), UpdatedAt: timestamp(g.Updated),
 	}
 	if r.Protocol != 0 {
-		out.Protocol = optional(protocolName(r.Protocol))
+		out.Protocol = optional(ipproto.Name(r.Protocol))
+		if r.Numeric {
+			out.Protocol = optional(strconv.Itoa(int(r.Protocol)))
+		}
 	}
 	if r.Ports.First != 0 {
 		first, last := int(r.Ports.First), int(max(r.Ports.First, r.Ports.Last))
@@ -88,17 +90,18 @@ type ruleAsked struct {
 func (a ruleAsked) rule() (sdn.Rule, error) {
 	r := sdn.Rule{Description: a.description, Direction: a.direction, IPv6: a.ipv6, RemoteGroup: a.remoteGroup, RemoteSet: a.remoteSet, RemotePrefix: a.prefix.Masked()}
 	if a.protocol != nil {
-		var known bool
-		if r.Protocol, known = parseProtocol(*a.protocol); !known {
+		protocol, numeric, known := ipproto.Parse(*a.protocol)
+		if !known {
 			return r, errProtocol(*a.protocol)
 		}
+		r.Protocol, r.Numeric = protocol, numeric && ipproto.Named(protocol)
 		if r.Protocol == 0 {
 			// In the contract 0 is any protocol: the rule would allow more than it says.
 			return r, sdn.Unsupported("security group rule", "rules for the protocol 0 alone are not supported; a rule without a protocol is for any")
 		}
 	}
-	if r.IPv6 && r.Protocol == protocolICMP {
-		r.Protocol = protocolICMPv6 // its older name and number
+	if r.IPv6 && r.Protocol == ipproto.ICMP {
+		r.Protocol = ipproto.ICMPv6 // its older name and number
 	}
 	if err := a.ports(&r); err != nil {
 		return r, err
@@ -106,7 +109,7 @@ func (a ruleAsked) rule() (sdn.Rule, error) {
 	if a.prefix.IsValid() && a.prefix.Addr().Is4() == a.ipv6 {
 		return r, refuse(http.StatusBadRequest, "SecurityGroupRuleParameterConflict", "Conflicting value ethertype %s for CIDR %s", etherType(a.ipv6), a.prefix)
 	}
-	if !r.IPv6 && protocolIsIPv6(r.Protocol) {
+	if !r.IPv6 && ipproto.OfIPv6(r.Protocol) {
 		return r, refuse(http.StatusBadRequest, "SecurityGroupEthertypeConflictWithProtocol", "Invalid ethertype IPv4 for protocol %s.", *a.protocol)
 	}
 	remotes := 0
@@ -124,7 +127,7 @@ func (a ruleAsked) rule() (sdn.Rule, error) {
 func errProtocol(said string) error {
 	return refuse(http.StatusBadRequest, "SecurityGroupRuleInvalidProtocol",
 		"Security group rule protocol %s not supported. Only protocol values %s and integer representations [0 to 255] are supported.",
-		said, strings.Join(slices.Sorted(maps.Keys(protocolNumbers)), ", "))
+		said, strings.Join(ipproto.Names(), ", "))
 }
 
 // ports puts the port range into the rule, which for ICMP is its type and code. All ports are no range.
@@ -139,7 +142,7 @@ func (a ruleAsked) ports(r *sdn.Rule) error {
 	switch {
 	case a.protocol == nil:
 		return refuse(http.StatusBadRequest, "SecurityGroupProtocolRequiredWithPorts", "Must also specify protocol if port range is given.")
-	case protocolHasPorts(r.Protocol):
+	case ipproto.HasPorts(r.Protocol):
 		if first != nil && *first == 0 || last != nil && *last == 0 {
 			return refuse(http.StatusBadRequest, "SecurityGroupInvalidPortValue", "Invalid value for port 0")
 		}
@@ -147,7 +150,7 @@ func (a ruleAsked) ports(r *sdn.Rule) error {
 			return refuse(http.StatusBadRequest, "SecurityGroupInvalidPortRange", "For TCP/UDP protocols, port_range_min must be <= port_range_max")
 		}
 		r.Ports = sdn.PortRange{First: uint16(*first), Last: uint16(*last)}
-	case r.Protocol == protocolICMP || r.Protocol == protocolICMPv6:
+	case ipproto.IsICMP(r.Protocol):
 		return a.icmp(r)
 	default:
 		return refuse(http.StatusBadRequest, "SecurityGroupInvalidProtocolForPort", "Ports cannot be specified for protocol %d. Ports are only supported for DCCP, SCTP, TCP, UDP, UDPLITE.", r.Protocol)

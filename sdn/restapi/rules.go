@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kuryr/kuryr/internal/ipproto"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -62,10 +63,10 @@ func errNoRule(id sdn.ID) error {
 func (s *server) findRules(ctx context.Context, f *filter) iter.Seq2[ruleOf, error] {
 	f.named = true // they come group by group
 	q := sdn.SecurityGroupQuery{Rules: f.ids("id"), Match: sdn.Match{IDs: f.ids("security_group_id"), Projects: append(f.texts("project_id"), f.texts("tenant_id")...)}}
-	for i, p := range f.values["protocol"] {
-		if number, known := parseProtocol(p); known {
-			f.values["protocol"][i] = protocolName(number)
-		}
+	if asked := f.texts("protocol"); len(asked) > 0 {
+		f.keep = append(f.keep, func(o object) bool {
+			return slices.ContainsFunc(asked, func(p string) bool { return sameProtocol(p, text(o["protocol"])) })
+		})
 	}
 	return func(yield func(ruleOf, error) bool) {
 		if err := s.meetDefault(ctx, q.Match); err != nil {
@@ -84,6 +85,13 @@ func (s *server) findRules(ctx context.Context, f *filter) iter.Seq2[ruleOf, err
 			}
 		}
 	}
+}
+
+// sameProtocol compares two words for protocols, be they names or numbers.
+func sameProtocol(a, b string) bool {
+	p, _, ok := ipproto.Parse(a)
+	q, _, also := ipproto.Parse(b)
+	return a == b || ok && also && p == q
 }
 
 // specRule reads a rule. Its group, and a group or an address group that it names, must be ones that the caller sees.

@@ -63,7 +63,7 @@ func (s *server) subnets() noun[sdn.Subnet, Subnet, sdn.SubnetSpec, sdn.SubnetPa
 		meta: func(s sdn.Subnet) sdn.Meta { return s.Meta },
 		get:  p.Subnet,
 		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.Subnet, error] {
-			return p.FindSubnets(ctx, subnetQuery(f))
+			return s.findSubnets(ctx, subnetQuery(f))
 		},
 		encode: EncodeSubnet,
 		shared: func(c *call, s sdn.Subnet) (bool, error) { return c.ofNetwork(s.Network, true) },

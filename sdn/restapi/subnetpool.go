@@ -46,7 +46,7 @@ func (s *server) subnetPools() noun[sdn.SubnetPool, SubnetPool, sdn.SubnetPoolSp
 		meta: func(p sdn.SubnetPool) sdn.Meta { return p.Meta },
 		get:  p.SubnetPool,
 		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.SubnetPool, error] {
-			return p.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: f.match()})
+			return s.findSubnetPools(ctx, sdn.SubnetPoolQuery{Match: f.match()})
 		},
 		encode: EncodeSubnetPool,
 		shared: func(_ *call, p sdn.SubnetPool) (bool, error) { return p.Shared, nil },

@@ -62,6 +62,9 @@ func (n noun[T, E, S, P]) changeTags(c *call, of func(tags []string) ([]string, 
 		if err != nil {
 			return nil, err
 		}
+		if _, err := c.condition(n.title, m); err != nil {
+			return nil, err
+		}
 		if tags, err = of(slices.Clone(m.Tags)); err != nil {
 			return nil, err
 		}

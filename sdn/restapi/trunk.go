@@ -251,6 +251,9 @@ func (s *server) changeSubports(read func(*body) *[]sdn.Subport, change func(*ca
 		if err != nil {
 			return err
 		}
+		if _, err := c.condition(n.title, t.Meta); err != nil {
+			return err
+		}
 		if err := change(c, t, asked); err != nil {
 			return err
 		}

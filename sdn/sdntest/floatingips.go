@@ -175,6 +175,23 @@ var forwardTests = []test{
 		_, err = s.p.EnsureForwards(s.ctx, f.ID, want)
 		s.conflict(err, sdn.InUse)
 	}},
+	{"description", func(s *suite) {
+		n, _ := s.routed("10.8.0.0/24")
+		p := s.port(sdn.PortSpec{Network: n.ID})
+		f := s.floating(sdn.FloatingIPSpec{})
+		want := sdn.Forward{Protocol: sdn.TCP, External: sdn.PortRange{First: 2222}, Target: sdn.Target{Port: p.ID}, Internal: sdn.PortRange{First: 22}, Description: "for operators"}
+		made, err := s.p.EnsureForwards(s.ctx, f.ID, []sdn.Forward{want})
+		if sdn.IsUnsupported(err) {
+			s.Skip("this SDN's forwardings have no words")
+		}
+		s.ok(err)
+		want.Description = "for others"
+		again := must(s.p.EnsureForwards(s.ctx, f.ID, []sdn.Forward{want}))(s)
+		equal(s, "id", again[0].ID, made[0].ID)
+		found := must(sdn.All(s.p.FindForwards(s.ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{f.ID}})))(s)
+		equal(s, "number found", len(found), 1)
+		equal(s, "description", found[0].Description, "for operators")
+	}},
 	{"conflicts", func(s *suite) {
 		n, _ := s.routed("10.8.0.0/24")
 		p, q := s.port(sdn.PortSpec{Network: n.ID}), s.port(sdn.PortSpec{Network: n.ID})

@@ -2,6 +2,7 @@ package sdntest
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -60,6 +61,25 @@ var routerTests = []test{
 		}
 		s.ok(s.p.DeleteRouter(s.ctx, r.ID))
 		s.ok(s.p.DeleteNetwork(s.ctx, n.ID))
+	}},
+	{"the gateway's address is whoever's names it first", func(s *suite) {
+		if !s.can.ChooseAddress {
+			s.Skip("this SDN lets nobody choose")
+		}
+		n := s.network("10.7.0.0/24", "fd00:7::/64")
+		r := s.router(nil)
+		asked := []sdn.Address{{Subnet: n.Subnets[0], Addr: addr("10.7.0.1")}}
+		p := s.port(sdn.PortSpec{Network: n.ID, Addresses: asked})
+		equal(s, "address", slices.Equal(addresses(p), []netip.Addr{addr("10.7.0.1")}), true)
+		s.conflict(s.p.AttachSubnet(s.ctx, r.ID, n.Subnets[0], netip.Addr{}), sdn.AddressInUse)
+		_, err := s.tryPort(sdn.PortSpec{Network: n.ID, Addresses: asked})
+		s.conflict(err, sdn.AddressInUse)
+		s.ok(s.p.DeletePorts(s.ctx, []sdn.ID{p.ID}))
+		s.ok(s.p.AttachSubnet(s.ctx, r.ID, n.Subnets[0], netip.Addr{}))
+		_, err = s.tryPort(sdn.PortSpec{Network: n.ID, Addresses: asked})
+		s.conflict(err, sdn.AddressInUse)
+		s.ok(s.p.DetachSubnet(s.ctx, r.ID, n.Subnets[0]))
+		equal(s, "addresses of one that names none", slices.Contains(addresses(s.port(sdn.PortSpec{Network: n.ID})), addr("10.7.0.1")), false)
 	}},
 	{"attach to what is absent", func(s *suite) {
 		n := s.network("10.7.0.0/24")

@@ -33,7 +33,14 @@ type Fixture struct {
 
 // Run runs the suite. open is called for each subtest; it may give the same SDN each time, for every subtest's objects have
 // Keys and names of their own.
-func Run(t *testing.T, open func(t *testing.T) Fixture) {
+func Run(t *testing.T, open func(t *testing.T) Fixture) { run(t, open, func(*testing.T) {}) }
+
+// RunSideBySide is Run with as many groups at a time as the flag -parallel lets, for an SDN that is slow and serves several at once.
+func RunSideBySide(t *testing.T, open func(t *testing.T) Fixture) {
+	run(t, open, (*testing.T).Parallel)
+}
+
+func run(t *testing.T, open func(t *testing.T) Fixture, begin func(*testing.T)) {
 	for _, group := range []struct {
 		name  string
 		needs func(sdn.Capabilities) bool
@@ -59,6 +66,7 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 		{"Recovery", nil, recoveryTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
+			begin(t)
 			for _, test := range group.tests {
 				t.Run(test.name, func(t *testing.T) {
 					f := open(t)

@@ -71,6 +71,7 @@ var measurements = []measurement{
 	{"neutron", neutron},
 	{"sdn", sdnAPI},
 	{"filter", filter},
+	{"cni", cniADD},
 }
 
 func main() {
@@ -80,7 +81,7 @@ func main() {
 	flag.StringVar(&b.traffic, "traffic", "bin/traffic", "program that makes the traffic")
 	flag.IntVar(&b.rounds, "rounds", 10, "samples of each side, taken in turn")
 	flag.StringVar(&b.dockerd, "dockerd", "", "a second engine that containers and methods are measured on too")
-	only := flag.String("only", "plug,allocate,containers,traffic,memory", "comma-separated measurements; of Docker also: methods, published, scale, start; of Neutron: neutron; of the embedded SDN: sdn, filter")
+	only := flag.String("only", "plug,allocate,containers,traffic,memory", "comma-separated measurements; of Docker also: methods, published, scale, start; of Neutron: neutron; of the embedded SDN: sdn, filter; of Kubernetes: cni")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -111,7 +111,6 @@ var Differences = []Difference{
 	{"*rule*", "security_group_rule*.description", "the empty text; Neutron gives null for rules that it makes itself"},
 	{"group*", "security_group*.security_group_rules[].description", "the empty text; Neutron gives null for rules that it makes itself"},
 	{"default group*", "security_group*.security_group_rules[].description", "the empty text; Neutron gives null for rules that it makes itself"},
-	{"rule create number*", "value of security_group_rule.protocol", "a protocol is shown by its name where it has one; Neutron shows what was said"},
 	{"default group rules", "value of security_group_rules", "the order of directions; in Neutron's database it is that of an enumeration"},
 	{"subnet create v6", "value of subnet.gateway_ip", "the first address; Neutron takes the anycast address of routers, which local hosts cannot tell from the subnet's"},
 	{"router*", "router*.gw_port_id", "a gateway's port is found by device_id; Neutron with OVN shows its id after a change only"},
@@ -129,7 +128,6 @@ var Differences = []Difference{
 	{"extension show absent", "*", "Neutron answers in another shape than everywhere else"},
 
 	// What is not there.
-	{"forwarding *", "port_forwarding*.description", "a forwarding has no words in the contract"},
 	{"floatingip*", "floatingip*.port_forwardings", "they are listed below the floating IP"},
 	{"floatingip*", "floatingip*.port_details", "the port itself tells"},
 	{"availability zones", "*", "there is one machine"},

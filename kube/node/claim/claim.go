@@ -230,7 +230,7 @@ func (c *Claimant) wiring(a *attachment) node.Wiring {
 func (c *Claimant) Find(_ context.Context, a node.Attachment) (node.Wiring, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	has := c.index.attached[keyOf(a)]
+	has := c.index.find(a)
 	if has == nil {
 		return node.Wiring{}, sdn.NotFound("attachment", a.Container+"/"+a.Interface)
 	}
@@ -258,8 +258,11 @@ func (c *Claimant) Release(ctx context.Context, a node.Attachment) error {
 	}
 	defer unlock()
 	c.mu.Lock()
-	has := c.index.attached[k]
+	has := c.index.find(a)
 	c.mu.Unlock()
+	if has != nil && keyOf(has.Attachment) != k {
+		return c.Release(ctx, has.Attachment)
+	}
 	if has == nil || a.Pod != nil && !sameUID(has, a.Pod.UID) {
 		return nil
 	}
@@ -332,10 +335,13 @@ func (c *Claimant) adopt(ctx context.Context, name string) error {
 	}
 	got := &attachment{wiring: wiring, record: record{
 		Attachment: node.Attachment{
-			Container: pp.Container, Interface: pp.Interface, Network: c.Network, Pod: &node.Pod{Namespace: pp.Namespace, Name: pp.Name, UID: string(pp.UID)},
+			Container: containerOf(pp), Interface: pp.Interface, Network: c.Network, Pod: &node.Pod{Namespace: pp.Namespace, Name: pp.Name, UID: string(pp.UID)},
 		},
 		UID: pp.UID, Port: spec, Since: pp.Since.UTC(), Adopted: true,
 	}}
+	if pp.Container == "" {
+		got.Attachment.Network = "" // GC, which goes by container, must not take it away
+	}
 	unlock, err := c.turn.Lock(ctx, keyOf(got.Attachment).name())
 	if err != nil {
 		return err

@@ -393,6 +393,26 @@ func TestRavenClaims(t *testing.T) {
 	if _, err := w.Claim(t.Context(), ask("c", "a", "ua")); !sdn.IsUnavailable(err) || !strings.Contains(err.Error(), v1.LabelClaimant) {
 		t.Errorf("error %v", err)
 	}
+	// What Raven writes stays, and is kept when a daemon takes over.
+	p := w.api.port(t, portName(1))
+	p.Labels[v1.LabelPortStatus] = string(v1.PortBound)
+	must(t, w.api.Update(t.Context(), p))
+	p.Status = v1.KuryrPortStatus{PortStatus: v1.PortBound, Pod: &v1.PortPod{Namespace: namespace, Name: "a", UID: "ua", Interface: "eth0"}}
+	must(t, w.api.Status().Update(t.Context(), p))
+	must(t, w.api.Create(t.Context(), aPort(2)))
+	eventually(t, "both ports are seen", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.index.ports) == 2 })
+	must(t, w.api.Get(t.Context(), client.ObjectKey{Name: thisNode}, n))
+	n.Labels = nil
+	must(t, w.api.Update(t.Context(), n))
+	eventually(t, "ready", func() bool { return w.Ready(t.Context(), "", "") == nil })
+	eventually(t, "it is taken over", func() bool { _, err := w.Find(t.Context(), ask("any", "a", "")); return err == nil })
+	w.says(portName(1), v1.PortBound, "")
+	must(t, w.api.Create(t.Context(), aPod("b", "ub")))
+	if got := w.adds(ask("cb", "b", "ub")); got.Port.ID != sdn.ID(portName(2)) {
+		t.Errorf("another pod has %s", got.Port.ID)
+	}
+	w.dels(ask("any", "a", "ua"))
+	w.says(portName(1), v1.PortAvailable, "")
 }
 
 // A pod that is made again under its name has a port of its own, and the one before keeps its own until its DEL.

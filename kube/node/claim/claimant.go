@@ -9,13 +9,11 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kuryr/kuryr/internal/namedlock"
-	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/node"
 )
 
@@ -30,7 +28,7 @@ type Config struct {
 	Node string
 	// Network is the conflist's name, for attachments of which the API alone knows.
 	Network string
-	// Dir is the folder of the journal. It has to outlive the process; that it outlives a reboot does no harm.
+	// Dir is the folder of the journal. It has to outlive the process, not the boot: one in memory, below /run, is the fastest, and one on a disk does no harm.
 	Dir string
 	// Boot names this boot of the machine; "" asks the kernel.
 	Boot string
@@ -126,15 +124,9 @@ func (c *Claimant) recall() error {
 // Run watches the API and writes to it until ctx ends; then it returns nil. An API server that is away is waited for.
 func (c *Claimant) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	stores := []*store{
-		watched(c, &v1.KuryrPortList{}, client.MatchingLabels{v1.LabelNode: v1.NodeLabel(c.Node)}, c.portEvents()),
-		watched(c, &v1.KuryrPortPoolList{}, client.MatchingLabels{v1.LabelNode: v1.NodeLabel(c.Node)}, c.poolEvents()),
-		watched(c, &v1.KuryrNetworkList{}, nil, c.networkEvents()),
-		watched(c, &corev1.PodList{}, client.MatchingFields{"spec.nodeName": c.Node}, c.podEvents()),
-		watched(c, &corev1.NodeList{}, client.MatchingFields{"metadata.name": c.Node}, c.nodeEvents()),
-	}
-	for _, s := range stores {
-		g.Go(func() error { s.run(ctx, c.Log); return nil })
+	feeds := c.feeds()
+	for _, f := range feeds {
+		g.Go(func() error { f.Run(ctx); return nil })
 	}
 	g.Go(func() error { return c.gone.run(ctx) })
 	g.Go(func() error {
@@ -143,9 +135,9 @@ func (c *Claimant) Run(ctx context.Context) error {
 		return nil
 	})
 	g.Go(func() error {
-		for _, s := range stores {
+		for _, f := range feeds {
 			select {
-			case <-s.synced:
+			case <-f.Synced():
 			case <-ctx.Done():
 				return nil
 			}
@@ -163,6 +155,9 @@ func (c *Claimant) Run(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Started is closed when Claims are let through, which is when container runtimes may be told of the network.
+func (c *Claimant) Started() <-chan struct{} { return c.ready }
 
 // begin compares the journal with the API, once both are known, and lets Claims through.
 func (c *Claimant) begin(ctx context.Context) error {

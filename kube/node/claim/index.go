@@ -2,6 +2,7 @@ package claim
 
 import (
 	"container/list"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -295,12 +296,36 @@ func (x *index) resettle(name string) topic {
 // unknown tells whether the API has a pod for the port of which the journal knows nothing.
 func (x *index) unknown(p *port) bool {
 	o := p.object
-	if labelOf(o) != v1.PortBound || o.Status.Pod == nil || x.holders[o.Name] != nil || len(x.owed[o.Name]) > 0 {
+	if x.raven || labelOf(o) != v1.PortBound || o.Status.Pod == nil || x.holders[o.Name] != nil || len(x.owed[o.Name]) > 0 {
 		return false
 	}
-	has := x.attached[key{o.Status.Pod.Container, o.Status.Pod.Interface}]
+	has := x.attached[key{containerOf(o.Status.Pod), o.Status.Pod.Interface}]
 	pod := x.uids[o.Status.Pod.UID]
 	return has == nil && pod != nil && !pod.ended
+}
+
+// containerOf is the container that a port's status tells of. Where Raven claimed the port nobody knew it, and it goes by its pod.
+func containerOf(p *v1.PortPod) string {
+	if p.Container == "" {
+		return unnamed + string(p.UID)
+	}
+	return p.Container
+}
+
+// unnamed begins what stands for a container that nobody knew; no container's id does.
+const unnamed = "pod:"
+
+// find is what has a port for the attachment, also where Raven claimed it and did not know the container.
+func (x *index) find(a node.Attachment) *attachment {
+	if has := x.attached[keyOf(a)]; has != nil || a.Pod == nil || len(x.adopted) == 0 {
+		return has
+	}
+	pod, err := x.podOf(a)
+	uid := types.UID(a.Pod.UID)
+	if err == nil {
+		uid = pod.uid
+	}
+	return x.attached[key{unnamed + string(uid), a.Interface}]
 }
 
 // want is what the API is to say of a port; not ok for what is Raven's to say.
@@ -310,6 +335,8 @@ func (x *index) want(p *port) (status v1.PortStatus, of *v1.PortPod, ok bool) {
 		return v1.PortBound, a.portPod(), a.written
 	}
 	switch label := labelOf(o); {
+	case x.raven:
+		return "", nil, false
 	case label == v1.PortDeleting, o.DeletionTimestamp != nil, label == v1.PortBound && x.unwanted(p):
 		return v1.PortDeleting, nil, true // the answer to whoever gives the port up
 	case label == v1.PortBound, label == v1.PortAvailable:
@@ -320,7 +347,7 @@ func (x *index) want(p *port) (status v1.PortStatus, of *v1.PortPod, ok bool) {
 
 func (a *attachment) portPod() *v1.PortPod {
 	pp := &v1.PortPod{
-		UID: a.UID, Container: a.Attachment.Container, Interface: a.Attachment.Interface, Since: metav1.NewTime(a.Since),
+		UID: a.UID, Container: strings.TrimPrefix(a.Attachment.Container, unnamed+string(a.UID)), Interface: a.Attachment.Interface, Since: metav1.NewTime(a.Since),
 	}
 	if a.Attachment.Pod != nil {
 		pp.Namespace, pp.Name = a.Attachment.Pod.Namespace, a.Attachment.Pod.Name

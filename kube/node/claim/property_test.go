@@ -2,6 +2,7 @@ package claim
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,6 +20,10 @@ import (
 // TestAnyOrder draws histories of pods, containers, ports, deaths and outages. Whatever happens, no port is two containers', none that a container has is lost or given up, and
 // in the end the API says what the journal says.
 func TestAnyOrder(t *testing.T) {
+	// The fake API server is slow. -rapid.checks, where it is given, counts.
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
+		must(t, f.Value.Set("25"))
+	}
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t)
 		defer func() { w.kill() }()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/vif"
 )
 
 // writers is how many write to the API server at once, each another port or pod.
@@ -179,22 +180,6 @@ func (c *Claimant) settled(name string) error {
 	return nil
 }
 
-// annotationOf is what a pod is to say of its ports: for each interface the KuryrPort, as the port specification shows it.
-func annotationOf(ports map[string]string) string {
-	if len(ports) == 0 {
-		return ""
-	}
-	all := map[string]any{"versioned_object.name": "KuryrPortCRD", "versioned_object.version": "1.0"}
-	for iface, id := range ports {
-		all[iface] = map[string]any{"versioned_object.data": map[string]any{"selfLink": "/apis/openstack.org/v1/kuryrports/" + id}}
-	}
-	text, err := json.Marshal(all)
-	if err != nil {
-		panic(err) // strings in maps
-	}
-	return string(text)
-}
-
 // annotationOf is what the pod is to say. Of two sandboxes of one pod the newer counts.
 func (x *index) annotationOf(p *pod) string {
 	newest := map[string]*attachment{}
@@ -207,7 +192,14 @@ func (x *index) annotationOf(p *pod) string {
 	for iface, a := range newest {
 		ports[iface] = a.Port.ID
 	}
-	return annotationOf(ports)
+	if len(ports) == 0 {
+		return ""
+	}
+	text, err := vif.Encode(ports)
+	if err != nil { // an interface's name that the kernel would not take: there is no such interface
+		return ""
+	}
+	return text
 }
 
 // misannotated tells whether a pod says something else than it should. One that is going keeps what it says.
@@ -237,7 +229,8 @@ func (c *Claimant) annotate(ctx context.Context, name types.NamespacedName) erro
 		return fmt.Errorf("annotation of a pod: %w", err)
 	}
 	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
-	if err := c.Client.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch)); err != nil {
+	// By the subresource, which takes annotations too: so the daemon needs no right to write pods' specs.
+	if err := c.Client.Status().Patch(ctx, o, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	failpoint.Here("claim.annotate.written")

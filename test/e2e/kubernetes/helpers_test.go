@@ -4,7 +4,7 @@
 // pods reach, the API's objects, the SDN and the kernel. It owns its clusters and nothing else on the machine, and must not look into Kuryr
 // but by its commands and objects.
 //
-// KURYR_E2E_KUBERNETES names the folder that hack/kubernetes.sh prints. The tests with Kubernetes' reference network say whether the cluster is sound.
+// KURYR_E2E_KUBERNETES names the folder that hack/kubernetes.sh prints, KURYR_BIN the program to test (bin/kuryr). The tests with Kubernetes' reference network say whether the cluster is sound.
 package kubernetes_test
 
 import (
@@ -22,6 +22,9 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
+// kuryr is the path of the program under test; kuryr-cni is beside it.
+var kuryr string
+
 // limit bounds a test; what takes longer has failed.
 const limit = 3 * time.Minute
 
@@ -29,7 +32,7 @@ const limit = 3 * time.Minute
 const port = 8080
 
 func TestMain(m *testing.M) {
-	privatehost.Init()
+	kuryr = privatehost.Program("../../../bin/kuryr", "make build")
 	if os.Getenv(kubelab.ProgramsEnv) == "" {
 		fmt.Fprintf(os.Stderr, "%s is not set: run \"make e2e-kubernetes\"\n", kubelab.ProgramsEnv)
 		os.Exit(1)
@@ -65,7 +68,6 @@ func (r *rig) must(err error) {
 // serverPod is a pod that answers HTTP with its name, on a node, or wherever the scheduler puts it.
 func serverPod(name, node string) *corev1.Pod {
 	spec := serverSpec()
-	spec.NodeSelector = nil
 	if node != "" {
 		spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
 	}
@@ -73,7 +75,8 @@ func serverPod(name, node string) *corev1.Pod {
 }
 
 func serverSpec() corev1.PodSpec {
-	script := fmt.Sprintf(`mkdir -p /www; hostname >/www/index.html; echo serves as $(hostname); exec httpd -f -p %d -h /www`, port)
+	// Its first process waits for the server and is not it: signals of its own namespace would not end it.
+	script := fmt.Sprintf(`mkdir -p /www; hostname >/www/index.html; echo serves as $(hostname); httpd -f -p %d -h /www; exit`, port)
 	return corev1.PodSpec{
 		TerminationGracePeriodSeconds: new(int64(1)),
 		AutomountServiceAccountToken:  new(false),

@@ -104,12 +104,13 @@ func (l *Lab) start(ctx context.Context) error {
 	return nil
 }
 
-// central lays the central host's side of the cables.
+// central lays the central host's side of the cables. Each bridge has a MAC of its own: else it would take that of another cable when a host goes, and the
+// routers' gateways, which have learnt it, would send to nobody.
 func central(ctx context.Context, h *privatehost.Host) error {
-	for _, b := range []struct{ name, address string }{
-		{"mgmt", Management.String()}, {"underlay", Underlay.String()}, {"external", External.String()},
+	for _, b := range []struct{ name, mac, address string }{
+		{"mgmt", "0e:00:00:00:00:01", Management.String()}, {"underlay", "0e:00:00:00:00:02", Underlay.String()}, {"external", "0e:00:00:00:00:03", External.String()},
 	} {
-		err := run(ctx, h, []string{"ip", "link", "add", b.name, "up", "type", "bridge"}, []string{"ip", "addr", "add", b.address, "dev", b.name})
+		err := run(ctx, h, []string{"ip", "link", "add", b.name, "address", b.mac, "up", "type", "bridge"}, []string{"ip", "addr", "add", b.address, "dev", b.name})
 		if err != nil {
 			return err
 		}

@@ -89,6 +89,15 @@ func vms(t *testing.T, l *neutronlab.Lab) {
 			t.Error(err)
 		}
 	}
+	// A cable more, as a host's that comes and goes, leaves the way out to those who have learnt it.
+	for _, argv := range [][]string{{"ip", "link", "add", "more", "address", "02:00:00:00:00:01", "type", "veth"}, {"ip", "link", "set", "more", "master", "external"}} {
+		if err := l.Central.Exec(ctx, argv...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Exec(ctx, "ping", "-c3", "-i0.2", "-W5", neutronlab.External.Addr().String()).Err(); err != nil {
+		t.Error(err)
+	}
 	for _, vm := range []*neutronlab.VM{a, b} {
 		if err := vm.Remove(ctx); err != nil {
 			t.Error(err)

@@ -1,0 +1,53 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestInstallKubernetes(t *testing.T) {
+	t.Parallel()
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(values, []byte("provider: neutron\nneutron: {cloud: of-the-file}\ninstallation: of-the-file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args      string
+		has, lack []string
+	}{
+		{"", []string{"kind: Namespace", "name: kuryr-system", "name: kuryr-sdn", "provider: sdn", `installation: "kubernetes"`}, []string{"clouds.yaml"}},
+		{"--namespace blue --image r.example:5000/k:v2", []string{"name: blue", `image: "r.example:5000/k:v2"`, "system:serviceaccount:blue:kuryr-node"}, []string{"kuryr-system"}},
+		{"--api-server [fd00::1]:6443", []string{`KUBERNETES_SERVICE_HOST, value: "fd00::1"`, `KUBERNETES_SERVICE_PORT, value: "6443"`}, nil},
+		{"--values " + values, []string{"provider: neutron", `cloud: "of-the-file"`, `installation: "of-the-file"`}, []string{"kuryr-sdn"}},
+		{"--installation flag --values " + values, []string{`installation: "flag"`, `cloud: "of-the-file"`}, []string{`"of-the-file"` + "\n    provider"}},
+		{"--set installation=set --installation flag --set neutron.cloud=set --values " + values, []string{`installation: "set"`, `cloud: "set"`}, []string{`"flag"`, "of-the-file"}},
+	} {
+		code, out, complaint := kuryr(t.Context(), nil, append([]string{"install", "kubernetes"}, strings.Fields(c.args)...)...)
+		if code != exitOK || complaint != "" {
+			t.Errorf("%s: exit %d, %s", c.args, code, complaint)
+		}
+		for _, want := range c.has {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: does not have %s", c.args, want)
+			}
+		}
+		for _, not := range c.lack {
+			if strings.Contains(out, not) {
+				t.Errorf("%s: has %s", c.args, not)
+			}
+		}
+	}
+}
+
+func TestImageTag(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]string{"development": "", "dev": "", "v1.2.3": "v1.2.3", "v1.2-3-gabc-dirty": "v1.2-3-gabc-dirty", "1.0+x": "1.0-x"} {
+		if got := imageTag(version); got != want {
+			t.Errorf("%s: %q, want %q", version, got, want)
+		}
+	}
+}

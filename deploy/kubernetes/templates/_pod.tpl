@@ -1,0 +1,11 @@
+{{- define "kuryr.image" -}}
+{{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
+{{- end }}
+{{- define "kuryr.apiServer" }}
+{{- if .Values.apiServer.host }}
+            - {name: KUBERNETES_SERVICE_HOST, value: {{ .Values.apiServer.host | quote }}}
+{{- end }}
+{{- if .Values.apiServer.port }}
+            - {name: KUBERNETES_SERVICE_PORT, value: {{ .Values.apiServer.port | quote }}}
+{{- end }}
+{{- end }}

@@ -1,0 +1,37 @@
+// Package ipprefix has what netip leaves out of arithmetic with prefixes.
+//
+// It owns no more than that. It must not know what prefixes are for.
+package ipprefix
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Last is the highest address of a valid prefix.
+func Last(p netip.Prefix) netip.Addr {
+	b := p.Masked().Addr().AsSlice()
+	for i := p.Bits(); i < len(b)*8; i++ {
+		b[i/8] |= 0x80 >> (i % 8)
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// Widest gives prefixes in order, without bits beyond their lengths, leaving out invalid ones and those that others contain: of what is left none overlaps
+// another, and it covers the same addresses.
+func Widest(list []netip.Prefix) []netip.Prefix {
+	var masked, kept []netip.Prefix
+	for _, p := range list {
+		if p.IsValid() {
+			masked = append(masked, p.Masked())
+		}
+	}
+	slices.SortFunc(masked, netip.Prefix.Compare) // so what contains others comes right before them
+	for _, p := range masked {
+		if len(kept) == 0 || !kept[len(kept)-1].Overlaps(p) {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,128 @@
+//go:build linux
+
+package plugin
+
+import (
+	"bytes"
+	"encoding/json"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kuryr/kuryr/kube/cni"
+)
+
+// rig runs the plugin with a socket and a state folder of its own.
+type rig struct{ socket, state string }
+
+func newRig(t *testing.T) rig {
+	dir := t.TempDir()
+	return rig{filepath.Join(dir, "s"), filepath.Join(dir, "state")}
+}
+
+func (r rig) run(t *testing.T, verb, args string) (int, string) {
+	t.Helper()
+	env := map[string]string{"CNI_COMMAND": verb, "CNI_CONTAINERID": "a", "CNI_NETNS": "/run/netns/none", "CNI_IFNAME": "eth0", "CNI_ARGS": args}
+	config, err := json.Marshal(map[string]any{"cniVersion": "1.1.0", "name": "blue", "type": "kuryr", "socket": r.socket, "state": r.state, "cni.dev/valid-attachments": nil})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	code := Plugin{Getenv: func(name string) string { return env[name] }, Stdin: bytes.NewReader(config), Stdout: &out}.Run(t.Context())
+	return code, out.String()
+}
+
+// daemon answers on the socket with one reply after the other; an empty Reply is no answer at all: it was killed.
+func (r rig) daemon(t *testing.T, replies ...cni.Reply) (asked func() []cni.Request) {
+	t.Helper()
+	l, err := net.Listen("unix", r.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []cni.Request
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, reply := range replies {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			var q cni.Request
+			if cni.ReadFrame(conn, &q) == nil {
+				all = append(all, q)
+			}
+			if reply.Protocol != 0 {
+				_ = cni.WriteFrame(conn, reply)
+			}
+			_ = conn.Close()
+		}
+		_ = l.Close()
+	}()
+	return func() []cni.Request { <-done; return all }
+}
+
+func (r rig) owed(t *testing.T) int {
+	t.Helper()
+	all, err := cni.OwedIn(r.state).All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+func TestWithoutDaemon(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		verb, args string
+		exit, owed int
+		says       string
+	}{
+		{cni.Version, "", 0, 0, `"supportedVersions"`},
+		{cni.Add, "", cni.TryAgain.Exit, 0, `"code": 11`},
+		{cni.Check, "", cni.TryAgain.Exit, 0, `"code": 11`},
+		{cni.GC, "", cni.TryAgain.Exit, 0, `"code": 11`},
+		{cni.Status, "", cni.NotReady.Exit, 0, `"code": 50`},
+		{cni.Del, "", 0, 1, ""},
+		{cni.Add, "MTU=1", cni.BadEnvironment.Exit, 0, "MTU"},
+		{cni.Add, "PORT_UUID=a28c7404-7495-4557-b7fc-3e293508dbc6;IPV4=10.0.0.15/16;PORT_TYPE=tap", cni.UnknownContainer.Exit, 0, "/run/netns/none"},
+	} {
+		r := newRig(t)
+		code, out := r.run(t, row.verb, row.args)
+		if code != row.exit || !strings.Contains(out, row.says) || r.owed(t) != row.owed {
+			t.Errorf("%s %s: exit status %d, %d owed, want %d, %d and %q\n%s", row.verb, row.args, code, r.owed(t), row.exit, row.owed, row.says, out)
+		}
+	}
+}
+
+func TestByDaemon(t *testing.T) {
+	t.Parallel()
+	refused := cni.NewReply(nil, cni.Exhausted.Errorf("no address"))
+	for _, row := range []struct {
+		name, verb string
+		replies    []cni.Reply
+		exit, owed int
+		says       string
+	}{
+		{"answered", cni.Add, []cni.Reply{cni.NewReply([]byte("result"), nil)}, 0, 0, "result"},
+		{"refused", cni.Add, []cni.Reply{refused}, cni.Exhausted.Exit, 0, `"code": 101`},
+		{"killed", cni.Add, []cni.Reply{{}}, cni.TryAgain.Exit, 0, `"code": 11`},
+		{"two steps newer", cni.Add, []cni.Reply{{Protocol: cni.Protocol + 2, Least: cni.Protocol + 1}}, cni.IncompatibleVersion.Exit, 0, "upgrade kuryr-cni"},
+		{"DEL refused", cni.Del, []cni.Reply{refused}, cni.Exhausted.Exit, 0, `"code": 101`},
+		{"DEL, killed and not back", cni.Del, []cni.Reply{{}}, 0, 1, ""},
+		{"DEL, killed and back at once", cni.Del, []cni.Reply{{}, cni.NewReply(nil, nil)}, 0, 0, ""},
+	} {
+		r := newRig(t)
+		asked := r.daemon(t, row.replies...)
+		code, out := r.run(t, row.verb, "K8S_POD_NAME=a")
+		if code != row.exit || !strings.Contains(out, row.says) || r.owed(t) != row.owed {
+			t.Errorf("%s: exit status %d, %d owed, want %d, %d and %q\n%s", row.name, code, r.owed(t), row.exit, row.owed, row.says, out)
+		}
+		for _, q := range asked() {
+			if q.Verb != row.verb || q.Container != "a" || q.Args != "K8S_POD_NAME=a" {
+				t.Errorf("%s: asked %+v", row.name, q)
+			}
+		}
+	}
+}

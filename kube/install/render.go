@@ -1,0 +1,180 @@
+// Package install puts Kuryr into a Kubernetes cluster: it renders the manifests of deploy/kubernetes, which are a Helm chart's templates, applies them with server-side
+// apply, and copies the CNI plugin into a node's folders.
+//
+// It owns what of Helm's templates they may use: the actions and functions of text/template, quote, default, toYaml, nindent and sha256sum with the meaning that helm gives
+// them, .Values, .Release.Name, .Release.Namespace and .Chart.AppVersion. A template that wants more does not render, and its test fails.
+//
+// It must not decide what Kuryr does when it runs, nor remove anything from a cluster.
+package install
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"path"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template"
+
+	"github.com/kuryr/kuryr/deploy/kubernetes"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+)
+
+// Release is which Kuryr goes where.
+type Release struct {
+	Namespace string // of Kuryr's own pods
+	Version   string // the program's, which is the image's tag; "" is the chart's
+	Values    Values
+}
+
+// Manifest is one object as it is rendered, with its comments, and as it is applied.
+type Manifest struct {
+	Text   string
+	Object *unstructured.Unstructured
+}
+
+// order is that of applying: what others need comes first. What is not named comes last.
+var order = []string{
+	"Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
+	"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ConfigMap",
+}
+
+// Render makes the manifests in the order in which they are applied. An error names the template, or what of the release is wrong.
+func Render(r Release) ([]Manifest, error) {
+	if bad := validation.IsDNS1123Label(r.Namespace); bad != nil {
+		return nil, fmt.Errorf("namespace %q: %s", r.Namespace, strings.Join(bad, ", "))
+	}
+	if err := r.Values.check(); err != nil {
+		return nil, err
+	}
+	texts, err := renderTemplates(r)
+	if err != nil {
+		return nil, err
+	}
+	crds, err := fs.Glob(kubernetes.Files, "crds/*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range crds {
+		text, err := kubernetes.Files.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		texts = append(texts, rendered{name, string(text)})
+	}
+	var all []Manifest
+	for _, t := range texts {
+		for _, text := range documents(t.text) {
+			object := map[string]any{}
+			if err := yaml.Unmarshal([]byte(text), &object); err != nil {
+				return nil, fmt.Errorf("%s: %w", t.name, err)
+			}
+			if len(object) > 0 {
+				all = append(all, Manifest{Text: text, Object: &unstructured.Unstructured{Object: object}})
+			}
+		}
+	}
+	rank := func(m Manifest) int {
+		if i := slices.Index(order, m.Object.GetKind()); i >= 0 {
+			return i
+		}
+		return len(order)
+	}
+	slices.SortStableFunc(all, func(a, b Manifest) int { return rank(a) - rank(b) })
+	return all, nil
+}
+
+// Text is the manifests as one stream of YAML, for kubectl apply -f.
+func Text(manifests []Manifest) string {
+	var b strings.Builder
+	for i, m := range manifests {
+		if i > 0 {
+			b.WriteString("---\n")
+		}
+		b.WriteString(strings.Trim(m.Text, "\n") + "\n")
+	}
+	return b.String()
+}
+
+type rendered struct{ name, text string }
+
+func renderTemplates(r Release) ([]rendered, error) {
+	all, err := template.New("chart").Option("missingkey=error").Funcs(functions).ParseFS(kubernetes.Files, "templates/*")
+	if err != nil {
+		return nil, err
+	}
+	version := r.Version
+	if version == "" {
+		if version, err = chartVersion(); err != nil {
+			return nil, err
+		}
+	}
+	data := map[string]any{
+		"Values":  map[string]any(r.Values),
+		"Release": map[string]any{"Name": "kuryr", "Namespace": r.Namespace},
+		"Chart":   map[string]any{"AppVersion": version},
+	}
+	var out []rendered
+	names, err := fs.Glob(kubernetes.Files, "templates/*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		var b bytes.Buffer
+		if err := all.ExecuteTemplate(&b, path.Base(name), data); err != nil {
+			return nil, err
+		}
+		out = append(out, rendered{name, b.String()})
+	}
+	return out, nil
+}
+
+// documents are the parts of a stream of YAML.
+func documents(text string) []string {
+	return strings.Split("\n"+text, "\n---\n")
+}
+
+func chartVersion() (string, error) {
+	var chart struct{ AppVersion string }
+	data, err := kubernetes.Files.ReadFile("Chart.yaml")
+	if err == nil {
+		err = yaml.Unmarshal(data, &chart)
+	}
+	return chart.AppVersion, err
+}
+
+// functions are those of Helm's that the templates may use.
+var functions = template.FuncMap{
+	"quote": func(v any) string {
+		if v == nil {
+			return ""
+		}
+		return strconv.Quote(fmt.Sprint(v))
+	},
+	"default": func(instead, v any) any {
+		if truth, ok := template.IsTrue(v); ok && truth && !isZero(v) {
+			return v
+		}
+		return instead
+	},
+	"toYaml": func(v any) (string, error) {
+		data, err := yaml.Marshal(v)
+		return strings.TrimSuffix(string(data), "\n"), err
+	},
+	"nindent": func(n int, text string) string {
+		space := strings.Repeat(" ", n)
+		return "\n" + space + strings.ReplaceAll(text, "\n", "\n"+space)
+	},
+	"sha256sum": func(text string) string {
+		sum := sha256.Sum256([]byte(text))
+		return hex.EncodeToString(sum[:])
+	},
+}
+
+func isZero(v any) bool { return v == nil || reflect.ValueOf(v).IsZero() }

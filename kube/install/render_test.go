@@ -1,0 +1,273 @@
+package install
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kuryr/kuryr/internal/config"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+)
+
+// render renders with some values set, and reads each object as strictly as Kubernetes does: an unknown field is an error.
+func render(t *testing.T, set ...string) ([]Manifest, []runtime.Object) {
+	t.Helper()
+	v, err := Defaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range set {
+		key, value, _ := strings.Cut(s, "=")
+		if err := v.Set(key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	manifests, err := Render(Release{Namespace: "kuryr-system", Version: "v1.2", Values: v})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := runtime.NewScheme()
+	if err := scheme.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	if err := apiextensionsv1.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	var objects []runtime.Object
+	for _, m := range manifests {
+		object, err := s.New(m.Object.GroupVersionKind())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.UnmarshalStrict([]byte(m.Text), object); err != nil {
+			t.Errorf("%s %s: %v\n%s", m.Object.GetKind(), m.Object.GetName(), err, m.Text)
+		}
+		objects = append(objects, object)
+	}
+	return manifests, objects
+}
+
+// Every set of values that templates branch on.
+var ways = map[string][]string{
+	"embedded": {},
+	"neutron":  {"provider=neutron"},
+	"everything": {
+		"provider=neutron", "createNamespace=true", "apiServer.host=192.0.2.1", "apiServer.port=6443", "imagePullSecrets=[{name: a}]", "config.log.level=debug",
+		"ravenConf=[DEFAULT]\ndebug = true\n", "controller.nodeSelector.a=b", "node.nodeSelector.a=b", "node.specDir=",
+	},
+	"everything embedded": {"createNamespace=true", "imagePullSecrets=[{name: a}]", "sdn.nodeSelector.a=b", "controller.nodeSelector.a=b", "config.log.level=debug"},
+}
+
+func TestManifestsAreObjects(t *testing.T) {
+	t.Parallel()
+	for name, set := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			manifests, objects := render(t, set...)
+			seen := map[string]bool{}
+			for _, m := range manifests {
+				id := m.Object.GetKind() + " " + m.Object.GetName()
+				if seen[id] {
+					t.Errorf("%s is there twice", id)
+				}
+				seen[id] = true
+				if namespace := m.Object.GetNamespace(); namespace != "" && namespace != "kuryr-system" {
+					t.Errorf("%s is in namespace %s", id, namespace)
+				}
+			}
+			for _, id := range []string{
+				"CustomResourceDefinition kuryrports.openstack.org", "DaemonSet kuryr-node", "Deployment kuryr-controller", "ValidatingAdmissionPolicyBinding kuryr-node-ports",
+				"ServiceAccount kuryr-cni", "ClusterRole kuryr-node",
+			} {
+				if !seen[id] {
+					t.Errorf("no %s among %v", id, seen)
+				}
+			}
+			if embedded := !slices.Contains(set, "provider=neutron"); seen["Deployment kuryr-sdn"] != embedded || seen["Namespace kuryr-system"] != slices.Contains(set, "createNamespace=true") {
+				t.Errorf("objects of another choice: %v", seen)
+			}
+			checkReferences(t, objects, seen)
+		})
+	}
+}
+
+// checkReferences looks whether what objects name is there: accounts, roles, volumes.
+func checkReferences(t *testing.T, objects []runtime.Object, there map[string]bool) {
+	t.Helper()
+	pod := func(name string, spec corev1.PodSpec) {
+		if !there["ServiceAccount "+spec.ServiceAccountName] {
+			t.Errorf("%s: no service account %s", name, spec.ServiceAccountName)
+		}
+		var volumes []string
+		for _, v := range spec.Volumes {
+			volumes = append(volumes, v.Name)
+			if v.ConfigMap != nil && !there["ConfigMap "+v.ConfigMap.Name] {
+				t.Errorf("%s: no ConfigMap %s", name, v.ConfigMap.Name)
+			}
+		}
+		used := map[string]bool{}
+		for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+			if c.Image != "kuryr/kuryr:v1.2" {
+				t.Errorf("%s: image %s", name, c.Image)
+			}
+			privileged := c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
+			for _, m := range c.VolumeMounts {
+				used[m.Name] = true
+				if !slices.Contains(volumes, m.Name) {
+					t.Errorf("%s: no volume %s", name, m.Name)
+				}
+				if m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationBidirectional && !privileged {
+					t.Errorf("%s: Kubernetes refuses the propagation of %s without privileged", name, m.Name)
+				}
+			}
+		}
+		for _, v := range volumes {
+			if !used[v] {
+				t.Errorf("%s: volume %s is not mounted", name, v)
+			}
+		}
+	}
+	role := func(name string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
+		if !there[ref.Kind+" "+ref.Name] {
+			t.Errorf("binding %s: no %s %s", name, ref.Kind, ref.Name)
+		}
+		for _, s := range subjects {
+			if !there[s.Kind+" "+s.Name] || s.Namespace != "kuryr-system" {
+				t.Errorf("binding %s: no %s %s/%s", name, s.Kind, s.Namespace, s.Name)
+			}
+		}
+	}
+	for _, o := range objects {
+		switch o := o.(type) {
+		case *appsv1.Deployment:
+			pod(o.Name, o.Spec.Template.Spec)
+		case *appsv1.DaemonSet:
+			pod(o.Name, o.Spec.Template.Spec)
+		case *rbacv1.ClusterRoleBinding:
+			role(o.Name, o.RoleRef, o.Subjects)
+		case *rbacv1.RoleBinding:
+			role(o.Name, o.RoleRef, o.Subjects)
+		}
+	}
+}
+
+// Rights that would make Kuryr's accounts worth stealing: a role that gets one of these needs another thought, and this test's change.
+func TestLeastPrivilege(t *testing.T) {
+	t.Parallel()
+	_, objects := render(t)
+	writes := map[string][]string{}
+	for _, o := range objects {
+		role, ok := o.(*rbacv1.ClusterRole)
+		if !ok {
+			continue
+		}
+		for _, r := range role.Rules {
+			if slices.Contains(r.Verbs, "*") || slices.Contains(r.Resources, "*") || slices.Contains(r.APIGroups, "*") {
+				t.Errorf("%s may do everything: %+v", role.Name, r)
+			}
+			for _, resource := range r.Resources {
+				if resource == "secrets" || strings.HasPrefix(resource, "serviceaccounts") || slices.Contains(r.Verbs, "escalate") || slices.Contains(r.Verbs, "impersonate") || slices.Contains(r.Verbs, "bind") {
+					t.Errorf("%s: %s %v", role.Name, resource, r.Verbs)
+				}
+				for _, verb := range r.Verbs {
+					if !slices.Contains([]string{"get", "list", "watch"}, verb) {
+						writes[role.Name] = append(writes[role.Name], verb+" "+resource)
+					}
+				}
+			}
+		}
+		slices.Sort(writes[role.Name])
+	}
+	for role, want := range map[string][]string{
+		"kuryr-cni":  nil,
+		"kuryr-view": nil,
+		"kuryr-node": {"create events", "patch events", "patch kuryrports", "patch kuryrports/status", "patch nodes/status", "patch pods/status", "update kuryrports", "update kuryrports/status"},
+	} {
+		if !slices.Equal(writes[role], want) {
+			t.Errorf("%s writes %q, want %q", role, writes[role], want)
+		}
+	}
+	for _, w := range writes["kuryr-controller"] {
+		if _, resource, _ := strings.Cut(w, " "); !strings.HasPrefix(resource, "kuryr") && w != "patch pods/status" && resource != "events" {
+			t.Errorf("the controller may %s", w)
+		}
+	}
+}
+
+// The configuration that pods get is one that Kuryr reads.
+func TestConfigurationIsRead(t *testing.T) {
+	t.Parallel()
+	for name, set := range ways {
+		_, objects := render(t, set...)
+		for _, o := range objects {
+			c, ok := o.(*corev1.ConfigMap)
+			if !ok {
+				continue
+			}
+			path := filepath.Join(t.TempDir(), "kuryr.yaml")
+			if err := os.WriteFile(path, []byte(c.Data["kuryr.yaml"]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cfg, err := config.Load(config.Source{Path: path, MustBe: true})
+			if err != nil {
+				t.Errorf("%s: %v\n%s", name, err, c.Data["kuryr.yaml"])
+				continue
+			}
+			neutron := slices.Contains(set, "provider=neutron")
+			if cfg.Installation != "kubernetes" || (cfg.Provider == config.ProviderNeutron) != neutron || (cfg.Provider == config.ProviderSDN) == neutron {
+				t.Errorf("%s: installation %q, provider %q", name, cfg.Installation, cfg.Provider)
+			}
+			if neutron && cfg.Neutron.Cloud != "openstack" {
+				t.Errorf("%s: cloud %q", name, cfg.Neutron.Cloud)
+			}
+			if conf := c.Data["raven.conf"]; strings.HasPrefix(name, "everything") && neutron && strings.TrimSpace(conf) != "[DEFAULT]\ndebug = true" {
+				t.Errorf("%s: raven.conf %q", name, conf)
+			}
+		}
+	}
+}
+
+// A change of the configuration is a change of the pods that have it.
+func TestConfigurationMakesNewPods(t *testing.T) {
+	t.Parallel()
+	template := func(set ...string) string {
+		_, objects := render(t, set...)
+		for _, o := range objects {
+			if d, ok := o.(*appsv1.Deployment); ok && d.Name == "kuryr-controller" {
+				return d.Spec.Template.Annotations["openstack.org/config"]
+			}
+		}
+		t.Fatal("no controller")
+		return ""
+	}
+	if a, b, c := template(), template("config.log.level=debug"), template("ravenConf=x"); a == "" || a == b || a == c || b == c || a != template() {
+		t.Errorf("%q, %q, %q", a, b, c)
+	}
+}
+
+func TestTextIsApplicable(t *testing.T) {
+	t.Parallel()
+	manifests, _ := render(t, ways["everything"]...)
+	again := 0
+	for _, text := range documents(Text(manifests)) {
+		object := map[string]any{}
+		if err := yaml.Unmarshal([]byte(text), &object); err != nil {
+			t.Fatal(err)
+		}
+		if object["kind"] != manifests[again].Object.GetKind() {
+			t.Errorf("document %d is a %v, not a %s", again, object["kind"], manifests[again].Object.GetKind())
+		}
+		again++
+	}
+	if again != len(manifests) || manifests[0].Object.GetKind() != "Namespace" || manifests[1].Object.GetKind() != "CustomResourceDefinition" {
+		t.Errorf("%d documents of %d manifests, the first a %s", again, len(manifests), manifests[0].Object.GetKind())
+	}
+}

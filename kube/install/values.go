@@ -1,0 +1,132 @@
+package install
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/deploy/kubernetes"
+	"sigs.k8s.io/yaml"
+)
+
+// Values are those of the chart: what values.yaml has, and what was set over it.
+type Values map[string]any
+
+// free are the keys below which anything may be set; everything else must be in values.yaml.
+var free = []string{"config", "controller.nodeSelector", "controller.resources", "node.nodeSelector", "node.resources", "sdn.nodeSelector", "sdn.resources"}
+
+// Defaults are the chart's values.yaml.
+func Defaults() (Values, error) {
+	data, err := kubernetes.Files.ReadFile("values.yaml")
+	if err != nil {
+		return nil, err
+	}
+	v := Values{}
+	return v, yaml.Unmarshal(data, &v)
+}
+
+// Set sets one value by its key, such as node.binDir; text is YAML, or the text itself where a text belongs. Errors name the key.
+func (v Values) Set(key, text string) error {
+	var value any
+	if err := yaml.Unmarshal([]byte(text), &value); err != nil {
+		value = text
+	}
+	words := strings.Split(key, ".")
+	into := map[string]any(v)
+	for _, word := range words[:len(words)-1] {
+		below, ok := into[word].(map[string]any)
+		if !ok {
+			if _, there := into[word]; there || word == "" || !isFree(key) {
+				return fmt.Errorf("value %s: %q has nothing below it", key, word)
+			}
+			below = map[string]any{}
+			into[word] = below
+		}
+		into = below
+	}
+	last := words[len(words)-1]
+	old, there := into[last]
+	if !there && !isFree(key) {
+		return fmt.Errorf("value %s: unknown; there are %s", key, strings.Join(slices.Sorted(maps.Keys(into)), ", "))
+	}
+	if _, isText := old.(string); isText {
+		value = text
+	}
+	if there && kind(old) != kind(value) && value != nil && old != nil {
+		return fmt.Errorf("value %s: want %s, not %q", key, kind(old), text)
+	}
+	into[last] = value
+	return nil
+}
+
+// Merge sets all that a file of values has. Errors name the key.
+func (v Values) Merge(file []byte) error {
+	more := map[string]any{}
+	if err := yaml.UnmarshalStrict(file, &more); err != nil {
+		return err
+	}
+	return merge("", v, more)
+}
+
+func merge(prefix string, into, more map[string]any) error {
+	for name, value := range more {
+		key := prefix + name
+		old, there := into[name]
+		if !there && !isFree(key) {
+			return fmt.Errorf("value %s: unknown; there are %s", key, strings.Join(slices.Sorted(maps.Keys(into)), ", "))
+		}
+		below, isMap := value.(map[string]any)
+		oldBelow, wasMap := old.(map[string]any)
+		if isMap && wasMap {
+			if err := merge(key+".", oldBelow, below); err != nil {
+				return err
+			}
+			continue
+		}
+		if there && value != nil && kind(old) != kind(value) {
+			return fmt.Errorf("value %s: want %s, not %v", key, kind(old), value)
+		}
+		into[name] = value
+	}
+	return nil
+}
+
+func isFree(key string) bool {
+	return slices.ContainsFunc(free, func(f string) bool { return strings.HasPrefix(key, f+".") })
+}
+
+func kind(v any) string {
+	switch v.(type) {
+	case string:
+		return "a text"
+	case bool:
+		return "true or false"
+	case float64, int64, int:
+		return "a number"
+	case []any:
+		return "a list"
+	case map[string]any:
+		return "values below it"
+	}
+	return "nothing"
+}
+
+// check refuses what would render and not work.
+func (v Values) check() error {
+	provider, _ := v["provider"].(string)
+	if provider != Embedded && provider != Neutron {
+		return fmt.Errorf("value provider: want %s or %s, not %q", Embedded, Neutron, provider)
+	}
+	name, _ := v["installation"].(string)
+	if name == "" || len(name) > 36 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+		return fmt.Errorf("value installation: want 1 to 36 of a-z, 0-9 and '-', not %q", name)
+	}
+	return nil
+}
+
+// Providers.
+const (
+	Embedded = "embedded"
+	Neutron  = "neutron"
+)

@@ -1,0 +1,171 @@
+package condition
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kuryr/kuryr/kube/node/feed"
+)
+
+// Reasons of the condition.
+const (
+	ReasonReady   = "KuryrReady"
+	ReasonStarted = "KuryrStarting" // the daemon does not know its ports yet
+	ReasonStopped = "KuryrStopped"  // the daemon has ended
+)
+
+// Bounds of a write: how long one may take, how long until the next after a failure, and how long the last may take, which holds up the daemon's end.
+const (
+	writeTimeout = 30 * time.Second
+	firstRetry   = 200 * time.Millisecond
+	lastRetry    = 30 * time.Second
+	lastWrite    = 3 * time.Second
+)
+
+// Keeper keeps one Node's condition.
+type Keeper struct {
+	api  client.WithWatch
+	node string
+	log  *slog.Logger
+	wake chan struct{} // holds one element where something may differ
+
+	mu    sync.Mutex
+	known bool                 // the Node has been seen
+	is    corev1.NodeCondition // as the API tells it
+	want  corev1.NodeCondition
+}
+
+// New makes a Keeper, which writes nothing until Run. The client's scheme has the core types. A nil log is none.
+func New(api client.WithWatch, node string, log *slog.Logger) *Keeper {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Keeper{
+		api: api, node: node, log: log, wake: make(chan struct{}, 1),
+		want: condition(false, ReasonStarted, "kuryr node does not know the node's ports yet"),
+	}
+}
+
+func condition(available bool, reason, message string) corev1.NodeCondition {
+	c := corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: reason, Message: message}
+	if available {
+		c.Status = corev1.ConditionFalse
+	}
+	return c
+}
+
+// Set says whether the network is there, and why in one word and in a sentence.
+func (k *Keeper) Set(available bool, reason, message string) {
+	k.mu.Lock()
+	k.want = condition(available, reason, message)
+	k.mu.Unlock()
+	k.look()
+}
+
+func (k *Keeper) look() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run keeps the condition until ctx ends, and says then that the network is not there. An API server that is away is waited for, but not at the end.
+func (k *Keeper) Run(ctx context.Context) {
+	f := feed.New(feed.Config{
+		Client: k.api, List: &corev1.NodeList{}, Selector: client.MatchingFields{"metadata.name": k.node}, Log: k.log,
+		Events: feed.Events{Set: k.see, Drop: func(types.NamespacedName) {}},
+	})
+	var watching sync.WaitGroup
+	watching.Go(func() { f.Run(ctx) })
+	k.write(ctx)
+	watching.Wait()
+	k.Set(false, ReasonStopped, "kuryr node has ended")
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWrite)
+	defer cancel()
+	if err := k.tell(last); err != nil {
+		k.log.Warn("the node still says that its network is there", "err", err)
+	}
+}
+
+// see takes in the Node.
+func (k *Keeper) see(o client.Object) {
+	n, ok := o.(*corev1.Node)
+	if !ok || n.Name != k.node {
+		return
+	}
+	k.mu.Lock()
+	k.known, k.is = true, corev1.NodeCondition{}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeNetworkUnavailable {
+			k.is = c
+		}
+	}
+	k.mu.Unlock()
+	k.look()
+}
+
+// write tells the API server again and again until it knows, and whenever something has changed.
+func (k *Keeper) write(ctx context.Context) {
+	pause := firstRetry
+	for {
+		var retry <-chan time.Time
+		var timer *time.Timer
+		one, cancel := context.WithTimeout(ctx, writeTimeout)
+		err := k.tell(one)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			k.log.WarnContext(ctx, "the node's condition cannot be written; it is tried again", "err", err)
+			timer = time.NewTimer(pause/2 + rand.N(pause))
+			retry, pause = timer.C, min(2*pause, lastRetry)
+		} else {
+			pause = firstRetry
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.wake:
+		case <-retry:
+		}
+		if timer != nil {
+			timer.Stop()
+		}
+	}
+}
+
+// tell writes the condition where the Node says another.
+func (k *Keeper) tell(ctx context.Context) error {
+	k.mu.Lock()
+	want, is, known := k.want, k.is, k.known
+	k.mu.Unlock()
+	if !known || want.Status == is.Status && want.Reason == is.Reason && want.Message == is.Message {
+		return nil
+	}
+	now := metav1.Now()
+	want.LastHeartbeatTime, want.LastTransitionTime = now, now
+	if want.Status == is.Status {
+		want.LastTransitionTime = is.LastTransitionTime
+	}
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{want}}})
+	if err != nil {
+		return fmt.Errorf("condition: %w", err)
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.node}}
+	// Conditions are merged by their types.
+	if err := k.api.Status().Patch(ctx, n, client.RawPatch(types.StrategicMergePatchType, patch)); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	k.mu.Lock()
+	k.is = want
+	k.mu.Unlock()
+	return nil
+}
