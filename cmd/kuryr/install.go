@@ -186,7 +186,7 @@ func (a *app) applyManifests(ctx context.Context, f kubernetesFlags, manifests [
 
 // imageTag is a version as an image's tag may be written; that of a build without one is the chart's.
 func imageTag(version string) string {
-	if version == "dev" {
+	if version == "development" || version == "dev" {
 		return ""
 	}
 	return strings.Map(func(r rune) rune {

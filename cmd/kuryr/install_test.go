@@ -45,7 +45,7 @@ func TestInstallKubernetes(t *testing.T) {
 
 func TestImageTag(t *testing.T) {
 	t.Parallel()
-	for version, want := range map[string]string{"dev": "", "v1.2.3": "v1.2.3", "v1.2-3-gabc-dirty": "v1.2-3-gabc-dirty", "1.0+x": "1.0-x"} {
+	for version, want := range map[string]string{"development": "", "dev": "", "v1.2.3": "v1.2.3", "v1.2-3-gabc-dirty": "v1.2-3-gabc-dirty", "1.0+x": "1.0-x"} {
 		if got := imageTag(version); got != want {
 			t.Errorf("%s: %q, want %q", version, got, want)
 		}
