@@ -22,6 +22,7 @@ build: ## build bin/kuryr, bin/kuryr-vif and bin/kuryr-cni, static, with their v
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kuryr ./cmd/kuryr
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kuryr-vif ./cmd/kuryr-vif
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/kuryr-cni ./cmd/kuryr-cni
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/kuryr-cni-api ./cmd/kuryr-cni-api
 
 failpoints: # bin/kuryr-failpoints, which dies where it is told to
 	CGO_ENABLED=0 go build -trimpath -tags failpoints -ldflags '$(LDFLAGS)' -o bin/kuryr-failpoints ./cmd/kuryr
@@ -139,6 +140,7 @@ install: build ## install kuryr, its manual, completions and systemd units (DEST
 	install -D -m 755 bin/kuryr-vif $(DESTDIR)/usr/libexec/kuryr/kuryr-vif
 	for type in bridge ovs tap midonet unbound; do ln -sf kuryr-vif $(DESTDIR)/usr/libexec/kuryr/$$type; done
 	install -D -m 755 bin/kuryr-cni $(DESTDIR)/opt/cni/bin/kuryr
+	install -D -m 755 bin/kuryr-cni-api $(DESTDIR)/opt/cni/bin/kuryr-cni-api
 	install -d $(DESTDIR)/usr/libexec/kubernetes/kubelet-plugins/net/exec
 	ln -sf /opt/cni/bin/kuryr $(DESTDIR)/usr/libexec/kubernetes/kubelet-plugins/net/exec/kuryr
 	bin/kuryr man $(DESTDIR)$(PREFIX)/share/man/man1

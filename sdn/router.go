@@ -86,7 +86,8 @@ type Routers interface {
 	UpdateRouter(ctx context.Context, id ID, p RouterPatch) (Router, error)
 	// AttachSubnet gives the router a leg on the subnet at addr, which if invalid is the subnet's gateway address. Attached
 	// already to this router: nil, but at another address than asked for IsConflict, Immutable. A subnet without a gateway and no addr IsInvalid; an address a port has, or a range that
-	// overlaps another leg's, IsConflict. An SDN may allow a network but one router: IsConflict, InUse.
+	// overlaps another leg's, IsConflict. An SDN may allow a network but one router: IsConflict, InUse. Several calls for one leg at once make one; that
+	// another is still at it when ctx is about to end IsUnavailable: ask again.
 	AttachSubnet(ctx context.Context, router, subnet ID, addr netip.Addr) error
 	// DetachSubnet takes the leg away; absent is nil. While a floating IP or a route needs it: IsConflict, InUse.
 	DetachSubnet(ctx context.Context, router, subnet ID) error

@@ -107,7 +107,7 @@ func (p *Provider) legOn(ctx context.Context, router, subnet sdn.ID) (sdn.Router
 const legLooks = 6
 
 // attachAt gives a router a leg at an address that is not the subnet's gateway. Neutron wants a port for that, which becomes the leg and goes with it. Who
-// made the port gives it to the router, and nobody else does: Neutron that is asked twice at once takes from the port what the first has written there, and keeps
+// made the port gives it to the router, and nobody else does: a Neutron that is asked twice at once takes from the port what the first has written there, and keeps
 // a leg that it no longer shows. Others wait for that leg.
 func (p *Provider) attachAt(ctx context.Context, router sdn.ID, s sdn.Subnet, addr netip.Addr) error {
 	want := fixedIP{Subnet: s.ID, Addr: addr.String()}

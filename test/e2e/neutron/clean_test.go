@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
@@ -27,6 +28,9 @@ var nouns = map[string]string{
 	"floatingips": "floating_ip_address port_id port_forwardings", "security-groups": "stateful", "security-group-rules": "security_group_id direction ethertype protocol",
 	"address-groups": "addresses", "qos/policies": "rules",
 }
+
+// ofExtensions are the nouns that not every Neutron has.
+var ofExtensions = []string{"trunks", "qos/policies"}
 
 // rows are OVN's, in the northbound and the southbound database, by table and the columns that tell one from another.
 var (
@@ -66,6 +70,10 @@ func (i inventory) neutron(ctx context.Context, l *neutronlab.Lab, counts func(n
 	for noun, fields := range nouns {
 		query := url.Values{"fields": append(strings.Fields(fields), "id", "name", "description", "tags")}
 		all, err := l.API().List(ctx, noun, query.Encode())
+		var refused *neutronlab.Refused
+		if errors.As(err, &refused) && refused.Status == http.StatusNotFound && slices.Contains(ofExtensions, noun) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
