@@ -13,7 +13,7 @@ SOAK        ?= 60s
 count = go run ./test/count -name $(1) $(if $(RESULTS),-to $(RESULTS)/$(1))
 
 .DEFAULT_GOAL := help
-.PHONY: help build failpoints docker-plugin man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack e2e-kubernetes bench bench-docker bench-neutron bench-sdn bench-kubernetes fuzz demo demo-clean install clean need-root need-gcc deps
+.PHONY: help build failpoints docker-plugin images man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack e2e-kubernetes bench bench-docker bench-neutron bench-sdn bench-kubernetes fuzz demo demo-clean install clean need-root need-gcc deps
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-18s %s\n", $$1, $$2 }'
@@ -22,12 +22,16 @@ build: ## build bin/kuryr, bin/kuryr-vif and bin/kuryr-cni, static, with their v
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kuryr ./cmd/kuryr
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kuryr-vif ./cmd/kuryr-vif
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/kuryr-cni ./cmd/kuryr-cni
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/kuryr-cni-api ./cmd/kuryr-cni-api
 
 failpoints: # bin/kuryr-failpoints, which dies where it is told to
 	CGO_ENABLED=0 go build -trimpath -tags failpoints -ldflags '$(LDFLAGS)' -o bin/kuryr-failpoints ./cmd/kuryr
 
 docker-plugin: build ## build bin/docker-plugin, which docker plugin create takes
 	hack/docker-plugin.sh
+
+images: build ## write bin/images/kuryr.tar, the image for Kubernetes, made of static programs alone (no engine needed)
+	hack/images.sh
 
 man: build ## write the man pages to man/
 	mkdir -p man
@@ -136,6 +140,7 @@ install: build ## install kuryr, its manual, completions and systemd units (DEST
 	install -D -m 755 bin/kuryr-vif $(DESTDIR)/usr/libexec/kuryr/kuryr-vif
 	for type in bridge ovs tap midonet unbound; do ln -sf kuryr-vif $(DESTDIR)/usr/libexec/kuryr/$$type; done
 	install -D -m 755 bin/kuryr-cni $(DESTDIR)/opt/cni/bin/kuryr
+	install -D -m 755 bin/kuryr-cni-api $(DESTDIR)/opt/cni/bin/kuryr-cni-api
 	install -d $(DESTDIR)/usr/libexec/kubernetes/kubelet-plugins/net/exec
 	ln -sf /opt/cni/bin/kuryr $(DESTDIR)/usr/libexec/kubernetes/kubelet-plugins/net/exec/kuryr
 	bin/kuryr man $(DESTDIR)$(PREFIX)/share/man/man1

@@ -32,7 +32,7 @@ func (a *app) installEngineCommand() *cobra.Command {
 type kubernetesFlags struct {
 	namespace, provider, image, installation, apiServer string
 	values, ravenConf                                   string
-	set                                                 []string
+	set, podCIDR, serviceCIDR                           []string
 
 	apply, dryRun       bool
 	kubeconfig, context string
@@ -71,7 +71,9 @@ The manifests are those of the Helm chart in deploy/kubernetes, with the same va
 	c.Flags().StringVar(&f.namespace, "namespace", "kuryr-system", "`namespace` of Kuryr's own pods, which is made")
 	c.Flags().StringVar(&f.provider, "provider", install.Embedded, "SDN behind the cluster: embedded (a cluster of one node) or neutron")
 	c.Flags().StringVar(&f.image, "image", "", "`image` of Kuryr, with its tag (default kuryr/kuryr of this version)")
-	c.Flags().StringVar(&f.installation, "installation", "kubernetes", "`name` that marks what this cluster makes in the SDN; two clusters on one SDN need two")
+	c.Flags().StringVar(&f.installation, "installation", "", "`name` that marks what this cluster makes in the SDN (default one of the cluster's own)")
+	c.Flags().StringSliceVar(&f.podCIDR, "pod-cidr", nil, "`range` that namespaces' subnets are cut from, one of a family (default as kuryr.yaml's controller.pod_ranges)")
+	c.Flags().StringSliceVar(&f.serviceCIDR, "service-cidr", nil, "`range` of ClusterIPs, one of a family (default as controller.service_ranges)")
 	c.Flags().StringVar(&f.apiServer, "api-server", "", "`host:port` of Kubernetes' API, where nothing serves its ClusterIP before Kuryr does")
 	c.Flags().StringVar(&f.ravenConf, "raven-conf", "", "raven.conf or kuryr.conf of kuryr-kubernetes that Raven is to read: a `file`")
 	c.Flags().StringVar(&f.values, "values", "", "values of the chart: a YAML `file`")
@@ -112,6 +114,8 @@ func (f kubernetesFlags) chartValues(c *cobra.Command) (install.Values, error) {
 	}
 	given("provider", "provider", f.provider)
 	given("installation", "installation", f.installation)
+	given("pod-cidr", "config.controller.pod_ranges", "["+strings.Join(f.podCIDR, ", ")+"]")
+	given("service-cidr", "config.controller.service_ranges", "["+strings.Join(f.serviceCIDR, ", ")+"]")
 	if f.image != "" {
 		name, tag, ok := cutLast(f.image, ":")
 		if !ok || strings.Contains(tag, "/") {
@@ -186,7 +190,7 @@ func (a *app) applyManifests(ctx context.Context, f kubernetesFlags, manifests [
 
 // imageTag is a version as an image's tag may be written; that of a build without one is the chart's.
 func imageTag(version string) string {
-	if version == "dev" {
+	if version == "development" || version == "dev" {
 		return ""
 	}
 	return strings.Map(func(r rune) rune {

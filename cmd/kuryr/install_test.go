@@ -19,9 +19,10 @@ func TestInstallKubernetes(t *testing.T) {
 		args      string
 		has, lack []string
 	}{
-		{"", []string{"kind: Namespace", "name: kuryr-system", "name: kuryr-sdn", "provider: sdn", `installation: "kubernetes"`}, []string{"clouds.yaml"}},
+		{"", []string{"kind: Namespace", "name: kuryr-system", "name: kuryr-sdn", "provider: sdn", `installation: "kubernetes"`, `controller.namespace: "kuryr-system"`}, []string{"clouds.yaml"}},
 		{"--namespace blue --image r.example:5000/k:v2", []string{"name: blue", `image: "r.example:5000/k:v2"`, "system:serviceaccount:blue:kuryr-node"}, []string{"kuryr-system"}},
 		{"--api-server [fd00::1]:6443", []string{`KUBERNETES_SERVICE_HOST, value: "fd00::1"`, `KUBERNETES_SERVICE_PORT, value: "6443"`}, nil},
+		{"--pod-cidr 10.64.0.0/10,fd00:1::/48 --service-cidr 10.96.0.0/12", []string{"pod_ranges:\n      - 10.64.0.0/10\n      - fd00:1::/48\n", "service_ranges:\n      - 10.96.0.0/12\n"}, nil},
 		{"--values " + values, []string{"provider: neutron", `cloud: "of-the-file"`, `installation: "of-the-file"`}, []string{"kuryr-sdn"}},
 		{"--installation flag --values " + values, []string{`installation: "flag"`, `cloud: "of-the-file"`}, []string{`"of-the-file"` + "\n    provider"}},
 		{"--set installation=set --installation flag --set neutron.cloud=set --values " + values, []string{`installation: "set"`, `cloud: "set"`}, []string{`"flag"`, "of-the-file"}},
@@ -45,7 +46,7 @@ func TestInstallKubernetes(t *testing.T) {
 
 func TestImageTag(t *testing.T) {
 	t.Parallel()
-	for version, want := range map[string]string{"dev": "", "v1.2.3": "v1.2.3", "v1.2-3-gabc-dirty": "v1.2-3-gabc-dirty", "1.0+x": "1.0-x"} {
+	for version, want := range map[string]string{"development": "", "dev": "", "v1.2.3": "v1.2.3", "v1.2-3-gabc-dirty": "v1.2-3-gabc-dirty", "1.0+x": "1.0-x"} {
 		if got := imageTag(version); got != want {
 			t.Errorf("%s: %q, want %q", version, got, want)
 		}

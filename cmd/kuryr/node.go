@@ -31,9 +31,15 @@ func (a *app) nodeCommand() *cobra.Command {
 ends. What is taken away while it does not run is taken from the SDN when it is back.
 
 A network of CNI's is the SDN's network of that name, or the one that "network" in its conflist names. With node.conflist it writes such a list when it is
-ready.`,
+ready.
+
+Where the variable NODE_NAME names a node of a Kubernetes cluster it is the daemon of that node: it has no SDN, and gives pods the ports that Raven
+("kuryr controller") has made for the node. The settings of section kubernetes tell how the cluster is reached, where it is no pod of it.`,
 		Example: "  kuryr node\n  kuryr node --node-conflist /etc/cni/net.d/10-kuryr.conflist --node-network blue",
 		RunE: func(c *cobra.Command, _ []string) error {
+			if name := a.getenv("NODE_NAME"); name != "" {
+				return a.clusterNode(c, name)
+			}
 			return a.daemon(c, func(cfg config.Config) duties { return duties{open: providers[cfg.Provider], node: true} })
 		},
 	}

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
-	"pgregory.net/rapid"
 )
 
 // wire sends and sees whole frames on a link.

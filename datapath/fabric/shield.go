@@ -13,7 +13,7 @@ import (
 const setParents = "parents" // of subports: interfaces
 
 // shieldTable keeps frames with VLAN tags in a network from the parents of subports: one that a port without guard sends, or forwards, would come to them as
-// from a subport's network. What is of a subport's network leaves by its leg, past this. Only namespaces with such parents have the table.
+// from a subport's network. What is of a subport's network leaves by its leg, past this. Only namespaces that have, or had, such parents have the table.
 func shieldTable() table {
 	return table{family: nftables.TableFamilyBridge, own: "kuryr_trunk",
 		sets: []nftables.Set{{Name: setParents, KeyType: nftables.TypeIFName}},
@@ -52,8 +52,11 @@ func shieldPorts(r *run, s *space, remove, add []Port) error {
 // compareShields is the table's part of a comparison of everything.
 func compareShields(r *run, s *space, ports []Port) error {
 	want := shields(ports)
-	if len(want) == 0 {
+	if len(want) == 0 && !r.dry {
 		return shieldTable().remove(r, s)
+	}
+	if len(want) == 0 { // an empty table is no difference
+		return shieldTable().sync(r, s, nil, describeHex)
 	}
 	if err := shieldTable().converge(r, s); err != nil {
 		return err

@@ -47,8 +47,8 @@ func (f *Fabric) watchTaps() error {
 	w.once.Do(func() {
 		socket, err := nl.SubscribeAt(f.hostNS, netns.None(), unix.NETLINK_ROUTE, unix.RTNLGRP_LINK)
 		if err == nil {
-			err = errors.Join(unix.SetsockoptInt(socket.GetFd(), unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1), socket.SetReceiveBufferSize(watchBuffer, true))
-			if err != nil {
+			_ = socket.SetReceiveBufferSize(watchBuffer, true) // what is not heard for lack of room is looked for
+			if err = unix.SetsockoptInt(socket.GetFd(), unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1); err != nil {
 				socket.Close()
 			}
 		}

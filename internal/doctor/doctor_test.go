@@ -30,7 +30,7 @@ func TestChecks(t *testing.T) {
 		return Daemon(d)
 	}
 	kernel := func(change func(*KernelFacts)) []Finding {
-		k := KernelFacts{Features: []Feature{{Name: "bridges", Option: "CONFIG_BRIDGE", Module: "bridge"}, {Name: "tunnels", Option: "CONFIG_VXLAN", Module: "vxlan", Only: "no tunnels"}}, IPv6: true, SCTP: true}
+		k := KernelFacts{Features: []Feature{{Name: "bridges", Option: "CONFIG_BRIDGE", Module: "bridge"}, {Name: "tunnels", Option: "CONFIG_VXLAN", Module: "vxlan", Only: "no tunnels"}}, IPv6: true, SCTP: true, VLAN: true}
 		change(&k)
 		return Kernel(k)
 	}
@@ -72,6 +72,7 @@ func TestChecks(t *testing.T) {
 		{"kernel without tunnels", kernel(func(k *KernelFacts) { k.Features[1].Err = errors.New("x") }), Warning, "no tunnels: no tunnels"},
 		{"kernel without IPv6", kernel(func(k *KernelFacts) { k.IPv6 = false }), Warning, "no IPv6"},
 		{"kernel without SCTP", kernel(func(k *KernelFacts) { k.SCTP = false }), OK, ""},
+		{"kernel without VLANs", kernel(func(k *KernelFacts) { k.VLAN = false }), OK, ""},
 		{"kernel not tried", kernel(func(k *KernelFacts) { k.Untried = errors.New("denied") }), Warning, "denied"},
 
 		{"limits", Limits(LimitFacts{Conntrack: Share{79, 100}, DaemonFiles: Share{500, 0}}), OK, ""},

@@ -15,6 +15,7 @@ type KernelFacts struct {
 	Untried  error // why none could be tried; nil: they were
 	IPv6     bool
 	SCTP     bool // connections of SCTP are tracked
+	VLAN     bool // links of kind vlan can be made
 }
 
 // Kernel judges what the kernel can do.
@@ -37,8 +38,12 @@ func Kernel(k KernelFacts) []Finding {
 	if !k.IPv6 {
 		f.add(Warning, "the kernel has no IPv6: networks have IPv4 only", "boot without ipv6.disable=1, if IPv6 is wanted")
 	}
+	f.list = f.orOK("it has all that the data path needs")
 	if !k.SCTP {
 		f.add(OK, "the kernel does not track SCTP: ports of SCTP cannot be published (`modprobe nf_conntrack`, or a kernel with CONFIG_NF_CT_PROTO_SCTP)", "")
 	}
-	return f.orOK("it has all that the data path needs")
+	if !k.VLAN {
+		f.add(OK, "the kernel makes no VLAN links: the embedded SDN has no trunks (`modprobe 8021q`, or a kernel with CONFIG_VLAN_8021Q)", "")
+	}
+	return f.list
 }

@@ -27,6 +27,7 @@ func ProbeKernel() KernelFacts {
 			return
 		}
 		facts.Features = tryAll()
+		facts.VLAN = tryVLAN() == nil
 		facts.SCTP = exists("/proc/thread-self/net/nf_conntrack") && exists("/proc/sys/net/netfilter/nf_conntrack_sctp_timeout_established")
 	}()
 	<-done
@@ -55,6 +56,17 @@ func named(name string) netlink.LinkAttrs {
 }
 
 func tryLink(l netlink.Link) error { return plain(netlink.LinkAdd(l)) }
+
+// tryVLAN makes a VLAN link of the veth that was made.
+func tryVLAN() error {
+	veth, err := netlink.LinkByName("kd-veth")
+	if err != nil {
+		return err
+	}
+	attrs := named("kd-vlan")
+	attrs.ParentIndex = veth.Attrs().Index
+	return tryLink(&netlink.Vlan{LinkAttrs: attrs, VlanId: 1, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q})
+}
 
 // here is a connection to the namespace of the calling thread.
 func here() (*nftables.Conn, func(), error) {

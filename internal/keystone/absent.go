@@ -3,7 +3,8 @@ package keystone
 import "net/http"
 
 // absent is below what are the services that there are none of, compute and volumes. They are in the catalogue because "openstack quota show" of the releases
-// before 6.3 looks their addresses up before all else, and fails where they have none. All that is answered there is that a project has no quotas.
+// before 6.3 looks their addresses up before all else, and fails where they have none, and Ansible's module quota does so too. All that is answered there is that a project has no quotas,
+// and that those are forgotten.
 const absent = "/v3/absent/"
 
 func (s *Service) serveAbsent(mux *http.ServeMux) {
@@ -16,6 +17,7 @@ func (s *Service) serveAbsent(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+absent+"{service}/os-quota-sets/{project}", s.known(func(w http.ResponseWriter, r *http.Request, _ grant) {
 		answer(w, http.StatusOK, map[string]any{"quota_set": map[string]string{"id": r.PathValue("project")}})
 	}))
+	mux.HandleFunc("DELETE "+absent+"{service}/os-quota-sets/{project}", s.known(func(w http.ResponseWriter, _ *http.Request, _ grant) { w.WriteHeader(http.StatusAccepted) }))
 	mux.HandleFunc("GET "+absent+"{service}/os-quota-sets/{project}/{of}", s.known(func(w http.ResponseWriter, r *http.Request, _ grant) {
 		answer(w, http.StatusOK, map[string]any{"quota_set": map[string]string{"id": r.PathValue("project")}})
 	}))

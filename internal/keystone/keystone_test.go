@@ -105,6 +105,21 @@ func (w *world) issue(t *testing.T, body string) string {
 	return resp.Header.Get("X-Subject-Token")
 }
 
+// Of the services that there are none of, a project has no quotas, and those can be forgotten; strangers are told nothing.
+func TestAbsentServices(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const path = absent + "compute/os-quota-sets/blue"
+	for _, c := range []struct {
+		method, token string
+		status        int
+	}{{"GET", staticReader, 200}, {"DELETE", staticReader, 202}, {"GET", "wrong", 401}, {"DELETE", "", 401}} {
+		if resp, text := w.ask(c.method, path, "", "X-Auth-Token", c.token); resp.StatusCode != c.status {
+			t.Errorf("%s with %q: %d %s, want %d", c.method, c.token, resp.StatusCode, text, c.status)
+		}
+	}
+}
+
 func TestIssue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -33,7 +33,7 @@ type Config struct {
 	// How kuryr-cni asks Kubernetes itself, where no daemon runs.
 	APIToken     string `json:"api_token"`      // the file with the configuration must then have mode 0600
 	APITokenFile string `json:"api_token_file"` // read anew at each call
-	APIServer    string `json:"api_server"`
+	APIServer    string `json:"api_server"`     // https://HOST:PORT
 	APICA        string `json:"api_ca"`
 	APITimeout   int    `json:"api_timeout"` // seconds; 0 is 10
 
@@ -56,6 +56,9 @@ type Config struct {
 	// Valid are the attachments that GC is to leave; nil where the key is missing, which is not an empty list.
 	Valid *[]types.GCAttachment `json:"-"`
 }
+
+// maxAPITimeout is the longest wait for Kubernetes, in seconds.
+const maxAPITimeout = 60
 
 // Bandwidth is CNI's capability of that name: rates in bits a second, bursts in bits; 0 is no limit.
 type Bandwidth struct {
@@ -110,6 +113,12 @@ func (c *Config) check(verb string) error {
 		if err := checkPath(path); err != nil {
 			return BadConfig.Errorf("%s: %v", field, err)
 		}
+	}
+	if c.APIServer != "" && !strings.HasPrefix(c.APIServer, "https://") {
+		return BadConfig.Errorf("api_server: %q does not begin with https://", c.APIServer)
+	}
+	if c.APITimeout < 0 || c.APITimeout > maxAPITimeout {
+		return BadConfig.Errorf("api_timeout: %d is not within 0 and %d seconds", c.APITimeout, maxAPITimeout)
 	}
 	if c.MTU != 0 {
 		return BadConfig.Errorf("mtu: is the network's; set it there")

@@ -119,8 +119,8 @@ func (v Values) check() error {
 		return fmt.Errorf("value provider: want %s or %s, not %q", Embedded, Neutron, provider)
 	}
 	name, _ := v["installation"].(string)
-	if name == "" || len(name) > 36 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
-		return fmt.Errorf("value installation: want 1 to 36 of a-z, 0-9 and '-', not %q", name)
+	if len(name) > 36 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+		return fmt.Errorf("value installation: want at most 36 of a-z, 0-9 and '-', not %q", name)
 	}
 	return nil
 }

@@ -11,6 +11,9 @@ func TestSet(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ key, value, says string }{
 		{"provider", "neutron", ""},
+		{"installation", "", ""},
+		{"installation", "blue-1", ""},
+		{"config.controller.pod_ranges", "[10.64.0.0/10]", ""},
 		{"image.tag", "1.0", ""}, // a text, though it looks like a number
 		{"apiServer.port", "6443", ""},
 		{"controller.replicas", "3", ""},

@@ -82,6 +82,9 @@ func (s *Server) collect(ctx context.Context, conf cni.Config) error {
 	return errors.Join(errs...)
 }
 
+// Leave takes away an attachment for which no DEL will come: its pod has gone, and its network namespace with it. What cannot be taken away now is owed.
+func (s *Server) Leave(ctx context.Context, a Attachment) error { return s.lockedRelease(ctx, a) }
+
 func (s *Server) lockedRelease(ctx context.Context, a Attachment) error {
 	unlock, err := s.lock(ctx, a.Container, a.Interface)
 	if err != nil {

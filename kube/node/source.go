@@ -61,7 +61,7 @@ type Source interface {
 	Claim(ctx context.Context, a Attachment) (Wiring, error)
 	// Find is the port that the attachment has; IsNotFound for none.
 	Find(ctx context.Context, a Attachment) (Wiring, error)
-	// Release gives back what the attachment has. Nothing is no error. Where the SDN or the API server is away a Source either owes it by itself and says nil, or
+	// Release gives back what the attachment has, which has to be unplugged by then: another may have the port and its addresses at once. Nothing is no error. Where the SDN or the API server is away a Source either owes it by itself and says nil, or
 	// says IsUnavailable: then the server owes it, and asks again.
 	Release(ctx context.Context, a Attachment) error
 	// Attachments are all that have a port, for GC and for who starts again.

@@ -19,8 +19,8 @@
 //     open as long as nobody says otherwise. Groups are stateful.
 //   - A remote group stands for the addresses of the ports that have it in the domain: behind the same router, or in the same network without one.
 //   - Security groups and QoS policies are there where the Datapath Supports them, and without a Datapath.
-//   - Trunks are there without a Datapath only: none makes the VLAN links that subports need. Those that are in a store stay in it, and hold their ports, when it is
-//     opened with one. They cannot be disabled.
+//   - Trunks are there where the Datapath Supports VLANs, and without a Datapath. Those that are in a store stay in it, and hold their ports, where it is opened
+//     with one that does not. They cannot be disabled. A subport's VIF is VIFVLAN: the Datapath makes its link, with the parent's.
 //   - IPv6 subnets are static: there is no DHCP and no SLAAC.
 //   - A network's MTU may be anything from 68 (1280 with IPv6) to 65535; what leaves by a router is cut to the uplink's.
 package local

@@ -247,7 +247,7 @@ func (t *tx) joinable(r *trunkRow, mtu int, field string, s sdn.Subport) (*portR
 	case n.External:
 		return nil, errNoPlug
 	case n.MTU > mtu:
-		return nil, sdn.Invalid("trunk", field+".port", "its network has an MTU of %d bytes, the parent's one of %d: it must not be larger", n.MTU, mtu)
+		return nil, sdn.Invalid("trunk", field+".mtu", "port %s is of a network with an MTU of %d bytes, the parent of one with %d: it must not be larger", row.ID, n.MTU, mtu)
 	case s.VLAN == 0:
 		return row, nil
 	}

@@ -52,6 +52,13 @@ var ansible = []sequence{
 		`404 GET /ports/generic`, `GET /ports?name=generic`, `POST /ports {"port":{"name":"generic","network_id":"${n}"}} → generic=port.id`, `DELETE /ports/${generic}`,
 		`POST /floatingips {"floatingip":{"floating_network_id":"${outside}","description":"mine"}} → f=floatingip.id`, `GET /floatingips`, `GET /floatingips?floating_network_id=${outside} → f=floatingips.id`,
 	}},
+	{"port_forwarding and port_forwarding_info", false, []string{
+		`404 GET /floatingips/198.51.100.77`, `GET /floatingips`, `404 GET /ports/ap`, `GET /floatingips/${f}/port_forwardings?internal_port_id=${port}&external_port=2222&protocol=tcp`,
+		`POST /floatingips/${f}/port_forwardings {"port_forwarding":{"internal_port":22,"internal_port_id":"${port}","external_port":2222,"internal_ip_address":"10.0.0.51","protocol":"tcp"}}`,
+		`GET /floatingips/${f}/port_forwardings?internal_port_id=${port}&external_port=2222&protocol=tcp → pf=port_forwardings.id`,
+		`PUT /floatingips/${f}/port_forwardings/${pf} {"port_forwarding":{"internal_port":23}}`, `GET /floatingips/${f}/port_forwardings → pf=port_forwardings.id`,
+		`DELETE /floatingips/${f}/port_forwardings/${pf}`, `GET /floatingips?description=mine&floating_network_id=${outside} → f=floatingips.id`,
+	}},
 	{"trunk", false, []string{
 		`POST /ports {"port":{"network_id":"${n}","name":"tp"}} → tp=port.id`, `POST /ports {"port":{"network_id":"${n}","name":"tc"}} → tc=port.id`, `404 GET /trunks/at`, `GET /trunks?name=at`,
 		`POST /trunks {"trunk":{"name":"at","port_id":"${tp}"}} → t=trunk.id`, `PUT /trunks/${t}/add_subports {"sub_ports":[{"port_id":"${tc}","segmentation_type":"vlan","segmentation_id":101}]}`, `GET /trunks/${t}`,

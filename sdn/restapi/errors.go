@@ -87,7 +87,7 @@ func EncodeError(err error) *Error {
 
 // messageOf is what an error says. The attribute that it is about comes first, in the words in which Neutron says so and its clients look for it.
 func messageOf(e *sdn.Error) string {
-	if e.Field == "" {
+	if e.Field == "" || ofSubportMTU(e) {
 		return e.Error()
 	}
 	rest := *e

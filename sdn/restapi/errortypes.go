@@ -56,12 +56,20 @@ func nounType(noun string) string {
 	return strings.ToUpper(noun[:1]) + noun[1:]
 }
 
+// ofSubportMTU tells a subport whose packets its parent cannot carry, which Neutron has as a conflict.
+func ofSubportMTU(e *sdn.Error) bool {
+	return e.Kind == sdn.KindInvalid && nounType(e.Noun) == "Trunk" && strings.HasSuffix(e.Field, ".mtu")
+}
+
 // typeOf is the inverse of what package neutron makes of an answer.
 func typeOf(e *sdn.Error) (status int, name string) {
 	switch e.Kind {
 	case sdn.KindNotFound:
 		return http.StatusNotFound, nounType(e.Noun) + "NotFound"
 	case sdn.KindInvalid:
+		if ofSubportMTU(e) {
+			return http.StatusConflict, "SubPortMtuGreaterThanTrunkPortMtu"
+		}
 		if name, ok := invalids[nounType(e.Noun)+" "+index.ReplaceAllString(e.Field, "")]; ok {
 			return http.StatusBadRequest, name
 		}

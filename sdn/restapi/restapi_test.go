@@ -308,7 +308,7 @@ func TestEncodeError(t *testing.T) {
 		status int
 	}{
 		{sdn.Conflict(sdn.InUse, "network", "", "in use"), 409}, {sdn.Exhausted(sdn.NoAddresses, "subnet", "full"), 409},
-		{&sdn.Error{Kind: sdn.KindDenied}, 403}, {&sdn.Error{Kind: sdn.KindPending}, 409}, {sdn.Unsupported("trunk", "none"), 501},
+		{&sdn.Error{Kind: sdn.KindDenied}, 403}, {&sdn.Error{Kind: sdn.KindPending}, 409}, {sdn.Unsupported("trunk", "none"), 501}, {sdn.Invalid("trunk", "subports[1].mtu", "too large"), 409},
 		{sdn.NotFound("trunk", "t"), 404},
 	} {
 		if got := EncodeError(tc.err); got.Status != tc.status || got.Type == "" || got.Message != tc.err.Error() {

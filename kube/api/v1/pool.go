@@ -30,8 +30,8 @@ type KuryrPortPool struct {
 // KuryrPortPoolSpec is a pool's key and its policy. The key never changes: another key is another pool.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.maximum) || self.maximum == 0 || self.minimum <= self.maximum",message="minimum must not be above maximum"
-// +kubebuilder:validation:XValidation:rule=`self.?trunk.orValue("") == oldSelf.?trunk.orValue("")`,message="a pool keeps its trunk"
-// +kubebuilder:validation:XValidation:rule=`self.?projectID.orValue("") == oldSelf.?projectID.orValue("")`,message="a pool keeps its project"
+// +kubebuilder:validation:XValidation:rule="has(self.trunk) == has(oldSelf.trunk) && (!has(self.trunk) || self.trunk == oldSelf.trunk)",message="a pool keeps its trunk"
+// +kubebuilder:validation:XValidation:rule="has(self.projectID) == has(oldSelf.projectID) && (!has(self.projectID) || self.projectID == oldSelf.projectID)",message="a pool keeps its project"
 // +kubebuilder:validation:XValidation:rule="has(self.subnets) == has(oldSelf.subnets) && (!has(self.subnets) || self.subnets == oldSelf.subnets)",message="a pool keeps its subnets"
 // +kubebuilder:validation:XValidation:rule="has(self.securityGroups) == has(oldSelf.securityGroups) && (!has(self.securityGroups) || self.securityGroups == oldSelf.securityGroups)",message="a pool keeps its security groups"
 type KuryrPortPoolSpec struct {

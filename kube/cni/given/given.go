@@ -64,18 +64,22 @@ func (f *Folder) All() ([]Bound, error) {
 	return list, err
 }
 
-// Bind plugs the port that the arguments say. Repeated it finds what is there. What fails leaves nothing behind. Errors: IsConflict where the interface has another port;
-// Plug's.
+// Bind plugs the port that the arguments say. It is BindPort of what they describe.
 func (f *Folder) Bind(ctx context.Context, c cni.Call, network string, a cni.Args) (Bound, error) {
-	name := cni.RecordName(c.Container, c.Interface)
+	return f.BindPort(ctx, newBound(c, network, a))
+}
+
+// BindPort plugs a port that is known whole. Repeated it finds what is there. What fails leaves nothing behind. Errors: IsConflict where the interface has another port;
+// Plug's.
+func (f *Folder) BindPort(ctx context.Context, b Bound) (Bound, error) {
+	name := cni.RecordName(b.Container, b.Interface)
 	before, there, err := f.records.Get(name)
 	if err != nil {
 		return Bound{}, err
 	}
-	if there && before.Port.ID != sdn.ID(a.Port) {
-		return Bound{}, sdn.Conflict(sdn.Exists, "interface "+c.Interface, "PORT_UUID", "it has port %s", before.Port.ID)
+	if there && before.Port.ID != b.Port.ID {
+		return Bound{}, sdn.Conflict(sdn.Exists, "interface "+b.Interface, "PORT_UUID", "it has port %s", before.Port.ID)
 	}
-	b := newBound(c, network, a)
 	if b.Port.MAC == nil {
 		// The interface's own: chosen once, and kept for who asks again.
 		if b.Port.MAC = before.Port.MAC; b.Port.MAC == nil {
@@ -86,7 +90,7 @@ func (f *Folder) Bind(ctx context.Context, c cni.Call, network string, a cni.Arg
 		return Bound{}, err
 	}
 	failpoint.Here("given.bind.recorded")
-	_, err = f.binder.Plug(ctx, bind.Interface{Port: b.Port, MTU: b.MTU, Subnets: b.Subnets, Namespace: c.Namespace, Name: c.Interface})
+	_, err = f.binder.Plug(ctx, bind.Interface{Port: b.Port, MTU: b.MTU, Subnets: b.Subnets, Namespace: b.Namespace, Name: b.Interface})
 	if err != nil {
 		ctx = context.WithoutCancel(ctx)
 		if undo := f.binder.Unplug(ctx, b.Port); undo == nil {

@@ -32,8 +32,8 @@ type Plugin struct {
 	Getenv func(string) string
 	Stdin  io.Reader
 	Stdout io.Writer
-	// API asks the Kubernetes API; nil where that cannot be.
-	API func(ctx context.Context, c cni.Call, conf cni.Config) ([]byte, error)
+	// API is the third way, for configurations that name an API server: what is bound to the container, which that server tells. nil: there is none.
+	API func(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder) ([]byte, error)
 }
 
 // Run does what is asked, writes the answer, and gives the exit status.
@@ -102,7 +102,7 @@ func (p Plugin) alone(ctx context.Context, c cni.Call, conf cni.Config) ([]byte,
 			return nil, err
 		}
 		if !args.Given() {
-			return p.api(ctx, c, conf)
+			return p.api(ctx, c, conf, folder)
 		}
 		bound, err := folder.Bind(ctx, c, conf.Name, args)
 		if err != nil {
@@ -129,11 +129,11 @@ func (p Plugin) alone(ctx context.Context, c cni.Call, conf cni.Config) ([]byte,
 	return nil, noDaemon(conf)
 }
 
-func (p Plugin) api(ctx context.Context, c cni.Call, conf cni.Config) ([]byte, error) {
+func (p Plugin) api(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder) ([]byte, error) {
 	if p.API == nil || conf.APIServer == "" {
 		return nil, noDaemon(conf)
 	}
-	return p.API(ctx, c, conf)
+	return p.API(ctx, c, conf, folder)
 }
 
 func noDaemon(conf cni.Config) *types.Error {

@@ -82,15 +82,18 @@ func (a *api) daemon() client.WithWatch {
 			return a.watch(ctx, c, l, o)
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			return a.write(ctx, func() error { return c.Patch(ctx, o, p, opts...) })
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 			return a.write(ctx, func() error {
+				if _, ok := o.(*corev1.Pod); !ok {
+					return c.SubResource(sub).Patch(ctx, o, p, opts...)
+				}
 				if err := sameUIDAs(ctx, c, o, p); err != nil {
 					return err
 				}
-				return c.Patch(ctx, o, p, opts...)
+				return c.Patch(ctx, o, p) // the API server takes annotations by the status, and the fake does not
 			})
-		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			return a.write(ctx, func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
 		},
 	})}
 }

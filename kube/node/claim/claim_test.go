@@ -155,7 +155,7 @@ func TestEverythingComesLate(t *testing.T) {
 	w.wait = 10 * time.Second
 	w.restart()
 	w.begun()
-	must(t, w.api.Delete(t.Context(), aNetwork()))
+	w.api.remove(t, aNetwork())
 	eventually(t, "no network", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.index.networks) == 0 })
 	done := make(chan error, 1)
 	go func() {

@@ -139,7 +139,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) (err error) {
 		"--service-account-key-file=" + c.file("accounts.key"), "--service-account-signing-key-file=" + c.file("accounts.key"),
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true", "--profiling=false",
-		"--shutdown-delay-duration=0s",
+		"--shutdown-watch-termination-grace-period=1s", // else who watches holds up its end for a minute
 	}
 	c.api, err = c.component(ctx, "kube-apiserver", func(ctx context.Context) bool {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)

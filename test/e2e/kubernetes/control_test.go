@@ -85,7 +85,8 @@ func (r *rig) daemons(a, b corev1.Pod) {
 // containerDies ends a pod's process: it starts again within the pod, which keeps its address.
 func (r *rig) containerDies(p corev1.Pod) {
 	r.Helper()
-	_, _ = r.Exec(r.ctx, p.Namespace, p.Name, "kill", "1")
+	_, err := r.Exec(r.ctx, p.Namespace, p.Name, "killall", "httpd")
+	r.must(err)
 	r.again(p, func(now corev1.Pod) error {
 		if now.Status.PodIP != p.Status.PodIP {
 			return fmt.Errorf("its address is %s, it was %s", now.Status.PodIP, p.Status.PodIP)

@@ -75,7 +75,8 @@ func serverPod(name, node string) *corev1.Pod {
 }
 
 func serverSpec() corev1.PodSpec {
-	script := fmt.Sprintf(`mkdir -p /www; hostname >/www/index.html; echo serves as $(hostname); exec httpd -f -p %d -h /www`, port)
+	// Its first process waits for the server and is not it: signals of its own namespace would not end it.
+	script := fmt.Sprintf(`mkdir -p /www; hostname >/www/index.html; echo serves as $(hostname); httpd -f -p %d -h /www; exit`, port)
 	return corev1.PodSpec{
 		TerminationGracePeriodSeconds: new(int64(1)),
 		AutomountServiceAccountToken:  new(false),

@@ -141,6 +141,10 @@ func TestNamedNetwork(t *testing.T) {
 	n := &kuryrNode{}
 	r := start(t, kubelab.Options{Nodes: 1, Booted: n.boot})
 	r.must(r.WaitReady(r.ctx))
+	r.create("default", serverPod("first", "")) // with which the network comes into the kernel, to stay
+	r.running("default", "", 1)
+	r.gone("default")
+	r.agree(n, 0)
 	before := r.look()
 	r.create("default", serverPod("a", ""), serverPod("b", ""))
 	pods := r.running("default", "", 2)

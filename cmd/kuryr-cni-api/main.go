@@ -1,0 +1,23 @@
+//go:build linux
+
+// Command kuryr-cni-api is kuryr-cni with TLS: kuryr-cni runs it where no daemon runs and its configuration names a Kubernetes API server.
+//
+// It only wires; the wait for a pod's port is package api's. It must not be what a runtime runs: its size would make every container's start slower.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+
+	"github.com/kuryr/kuryr/kube/cni/api"
+	"github.com/kuryr/kuryr/kube/cni/plugin"
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+	code := plugin.Plugin{Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, API: api.Add}.Run(ctx)
+	stop()
+	os.Exit(code)
+}

@@ -1,0 +1,151 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/config"
+	"github.com/kuryr/kuryr/internal/logging"
+	"github.com/kuryr/kuryr/internal/procsys"
+	"github.com/kuryr/kuryr/internal/rootsock"
+	"github.com/kuryr/kuryr/internal/sdnotify"
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/node"
+	"github.com/kuryr/kuryr/kube/node/claim"
+	"github.com/kuryr/kuryr/kube/node/condition"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Where container runtimes find the network of a cluster, unless the configuration says otherwise.
+const (
+	clusterConflist = "/etc/cni/net.d/10-kuryr.conflist"
+	clusterNetwork  = "kuryr"
+)
+
+// clusterNode is the daemon of one of a cluster's nodes, whose ports Raven makes. It has no SDN.
+type clusterNode struct {
+	cfg      config.Config
+	log      *slog.Logger
+	binder   *bind.Binder
+	claimant *claim.Claimant
+	keeper   *condition.Keeper
+	server   *node.Server
+}
+
+// clusterNode reads the configuration and runs the daemon of the cluster's node with this name.
+func (a *app) clusterNode(c *cobra.Command, name string) error {
+	cfg, err := a.load(c)
+	if err != nil {
+		return err
+	}
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("%s makes links in network namespaces: run it as root", c.CommandPath())
+	}
+	log, err := logging.New(a.err, cfg.Log.Level, cfg.Log.Format)
+	if err != nil {
+		return err
+	}
+	kube, err := restConfig(cfg.Kubernetes)
+	if err != nil {
+		return err
+	}
+	kube.UserAgent = "kuryr-node/" + version
+	return serveCluster(c.Context(), cfg, name, kube, log)
+}
+
+// serveCluster runs the daemon of the cluster's node with this name until ctx ends.
+func serveCluster(ctx context.Context, cfg config.Config, name string, kube *rest.Config, log *slog.Logger) error {
+	started := time.Now()
+	log.Info("starting", "version", version, "node", name, "api_server", kube.Host)
+	if _, err := procsys.MakeWritable(); err != nil {
+		return err
+	}
+	if cfg.Node.Conflist == "" {
+		cfg.Node.Conflist, cfg.Node.Network = clusterConflist, clusterNetwork
+	}
+	n, err := newClusterNode(cfg, name, kube, log)
+	if err != nil {
+		return err
+	}
+	work, working := errgroup.WithContext(ctx)
+	if err = n.begin(working, work); err == nil {
+		work.Go(func() error { return n.open(working, started) })
+		<-working.Done()
+		_ = sdnotify.Send(sdnotify.Stopping)
+	}
+	err = errors.Join(err, work.Wait(), n.binder.Close())
+	log.Info("ended")
+	return err
+}
+
+func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog.Logger) (*clusterNode, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	api, err := client.NewWithWatch(kube, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	n := &clusterNode{cfg: cfg, log: log, keeper: condition.New(api, name, log)}
+	n.claimant, err = claim.Open(claim.Config{
+		Client: api, Node: name, Network: cfg.Node.Network, Dir: filepath.Join(cfg.RunDir, "claims"), Log: log,
+		Left: func(ctx context.Context, a node.Attachment) error { return n.server.Leave(ctx, a) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	n.binder, err = bind.New(bind.Config{
+		Logger: log, OVSDB: cfg.Bind.OVSDBSocket, IntegrationBridge: cfg.Bind.IntegrationBridge, Executables: cfg.Bind.Executables, LinkInterface: cfg.Bind.LinkInterface,
+	})
+	if err != nil {
+		return nil, err
+	}
+	n.server = node.New(node.Config{Source: n.claimant, Binder: n.binder, State: filepath.Join(cfg.StateDir, "cni"), Logger: log})
+	return n, nil
+}
+
+// begin lets kuryr-cni in, whose DELs need no API server. What it starts runs in work until ctx ends.
+func (n *clusterNode) begin(ctx context.Context, work *errgroup.Group) error {
+	l, err := rootsock.Listen(n.cfg.Node.Socket)
+	if err != nil {
+		return err
+	}
+	work.Go(func() error { return n.binder.Run(ctx) })
+	work.Go(func() error { return n.claimant.Run(ctx) })
+	work.Go(func() error { n.keeper.Run(ctx); return nil })
+	work.Go(func() error { return n.server.Serve(ctx, l) })
+	work.Go(func() error { collectLinks(ctx, n.binder, namespaceDir(n.cfg), n.log); return nil })
+	return nil
+}
+
+// open tells container runtimes and the cluster of the network, as soon as the node's ports are known.
+func (n *clusterNode) open(ctx context.Context, started time.Time) error {
+	select {
+	case <-n.claimant.Started():
+	case <-ctx.Done():
+		return nil
+	}
+	if err := installConflist(n.cfg); err != nil {
+		return err
+	}
+	n.keeper.Set(true, condition.ReasonReady, "kuryr node gives pods their ports")
+	if err := sdnotify.Send(sdnotify.Ready); err != nil {
+		n.log.Warn("the service manager was not told that kuryr is ready", "error", err)
+	}
+	n.log.Info("ready", "took", time.Since(started).Round(time.Millisecond), "node_socket", n.cfg.Node.Socket, "conflist", n.cfg.Node.Conflist)
+	return nil
+}

@@ -1,0 +1,228 @@
+//go:build linux
+
+// Package api is the third way of kuryr-cni, where no daemon runs: it asks the Kubernetes API itself, with the token of its configuration, which port the pod has been given,
+// and binds that.
+//
+// It owns the wait for the pod's annotation and the proof that the KuryrPort it names is that pod's. It links net/http and TLS but no Kubernetes library, and is not in
+// kuryr-cni but in a program beside it. It must not claim a port nor write anything to the API: where no daemon runs, Raven is the claimant.
+package api
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/kuryr/kuryr/kube/cni"
+	"github.com/kuryr/kuryr/kube/cni/given"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+const (
+	annotation = "openstack.org/kuryr-vif"
+	portPath   = "/apis/openstack.org/v1/kuryrports/"
+
+	defaultWait = 10 * time.Second
+	maxAnswer   = 1 << 20 // bytes
+)
+
+// pause is the time between two questions whether the port is there yet. The flat-mode design asks each half second; a watch would need a right more.
+var pause = 500 * time.Millisecond
+
+// pod and port are what is read of the API's objects.
+type pod struct {
+	Metadata struct {
+		UID         string
+		Annotations map[string]string
+	}
+}
+
+type port struct {
+	Metadata struct{ Name string }
+	Spec     struct {
+		ID, Address string
+		Network     struct {
+			ID      string
+			MTU     int
+			Subnets []struct {
+				ID, CIDR, Gateway string
+				IPs, DNS          []string
+				Routes            []struct{ Destination, NextHop string }
+			}
+		}
+		VIF struct {
+			Type, VNICType string
+			Details        map[string]string
+		}
+	}
+	Status struct {
+		Pod *struct{ UID, Interface string }
+	}
+}
+
+// errNotYet says that the pod has no port so far.
+var errNotYet = errors.New("the pod has no port yet")
+
+// Add waits for the pod's port and binds it. Errors: BadEnvironment without a pod in CNI_ARGS; NotFound for a pod that is not there, or another of its name; Denied for a
+// token that is refused; TimedOut where the port has not come, Unavailable where the API has not answered in that time.
+func Add(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder) ([]byte, error) {
+	args, err := cni.ParseArgs(c.Args)
+	if err != nil {
+		return nil, err
+	}
+	if args.PodNamespace == "" || args.PodName == "" {
+		return nil, cni.BadEnvironment.Errorf("CNI_ARGS: K8S_POD_NAMESPACE and K8S_POD_NAME: are missing, and no daemon runs")
+	}
+	client, err := newClient(conf)
+	if err != nil {
+		return nil, err
+	}
+	found, err := client.wait(ctx, args, c.Interface, cmp.Or(time.Duration(conf.APITimeout)*time.Second, defaultWait))
+	if err != nil {
+		return nil, err
+	}
+	bound, err := found.bound()
+	if err != nil {
+		return nil, err
+	}
+	bound.Container, bound.Interface, bound.Namespace, bound.Network = c.Container, c.Interface, c.Namespace, conf.Name
+	if bound, err = folder.BindPort(ctx, bound); err != nil {
+		return nil, err
+	}
+	return cni.Encode(bound.Plugged().Result(), conf.CNIVersion)
+}
+
+// wait asks until the pod has its port, for so long.
+func (c *client) wait(ctx context.Context, args cni.Args, iface string, limit time.Duration) (port, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	last := errNotYet
+	for {
+		found, err := c.find(ctx, args, iface)
+		if err == nil {
+			return found, nil
+		}
+		if !errors.Is(err, errNotYet) && cni.AsError(err).Code != cni.Unavailable.Code {
+			return found, err
+		}
+		if ctx.Err() == nil { // one that was cut off says nothing
+			last = err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			if !errors.Is(last, errNotYet) {
+				return found, last
+			}
+			return found, cni.TimedOut.Errorf("pod %s/%s has no port after %s: does Raven (kuryr controller) run?", args.PodNamespace, args.PodName, limit)
+		}
+	}
+}
+
+// find gives the port that the pod's annotation names, if it is that pod's by its own status, which users cannot write.
+func (c *client) find(ctx context.Context, args cni.Args, iface string) (found port, err error) {
+	var p pod
+	if err := c.get(ctx, "/api/v1/namespaces/"+url.PathEscape(args.PodNamespace)+"/pods/"+url.PathEscape(args.PodName), &p); err != nil {
+		return found, err
+	}
+	if args.PodUID != "" && args.PodUID != p.Metadata.UID {
+		return found, cni.NotFound.Errorf("pod %s/%s of UID %s: there is another of this name", args.PodNamespace, args.PodName, args.PodUID)
+	}
+	name := portOf(p.Metadata.Annotations[annotation], iface)
+	if name == "" {
+		return found, errNotYet
+	}
+	if err := c.get(ctx, portPath+url.PathEscape(name), &found); err != nil {
+		if cni.AsError(err).Code == cni.NotFound.Code {
+			return found, errNotYet // the annotation is of before
+		}
+		return found, err
+	}
+	if of := found.Status.Pod; of == nil || p.Metadata.UID == "" || of.UID != p.Metadata.UID || of.Interface != iface {
+		return found, errNotYet // written by hand, or of before
+	}
+	return found, nil
+}
+
+// portOf reads the annotation in the form that Kuryr writes; anything else names no port.
+func portOf(text, iface string) string {
+	var all map[string]json.RawMessage
+	var one struct {
+		Data struct {
+			SelfLink string `json:"selfLink"`
+		} `json:"versioned_object.data"`
+	}
+	if json.Unmarshal([]byte(text), &all) != nil || json.Unmarshal(all[iface], &one) != nil {
+		return ""
+	}
+	name, ok := strings.CutPrefix(one.Data.SelfLink, portPath)
+	if !ok || name == "" || strings.ContainsAny(name, "/%?#") || strings.Trim(name, ".") == "" {
+		return ""
+	}
+	return name
+}
+
+// bound is the port in the SDN's words.
+func (p port) bound() (given.Bound, error) {
+	wrong := func(field string, err error) error {
+		return cni.Undecodable.Errorf("KuryrPort %s: %s: %v", p.Metadata.Name, field, err)
+	}
+	mac, err := net.ParseMAC(p.Spec.Address)
+	if err != nil {
+		return given.Bound{}, wrong("spec.address", err)
+	}
+	b := given.Bound{MTU: p.Spec.Network.MTU, Port: sdn.Port{
+		Meta: sdn.Meta{ID: sdn.ID(p.Spec.ID)}, Network: sdn.ID(p.Spec.Network.ID), MAC: mac, VNICType: sdn.VNICType(p.Spec.VIF.VNICType),
+		VIF: sdn.VIF{Type: p.Spec.VIF.Type, Details: p.Spec.VIF.Details},
+	}}
+	for i, s := range p.Spec.Network.Subnets {
+		at := func(field string) string { return fmt.Sprintf("spec.network.subnets[%d].%s", i, field) }
+		subnet := sdn.Subnet{Meta: sdn.Meta{ID: sdn.ID(s.ID)}}
+		if subnet.CIDR, err = netip.ParsePrefix(s.CIDR); err != nil {
+			return b, wrong(at("cidr"), err)
+		}
+		if s.Gateway != "" {
+			if subnet.Gateway, err = netip.ParseAddr(s.Gateway); err != nil {
+				return b, wrong(at("gateway"), err)
+			}
+		}
+		for _, text := range s.DNS {
+			if server, err := netip.ParseAddr(text); err == nil {
+				subnet.Nameservers = append(subnet.Nameservers, server)
+			}
+		}
+		for _, r := range s.Routes {
+			to, wrongTo := netip.ParsePrefix(r.Destination)
+			via, wrongVia := netip.ParseAddr(r.NextHop)
+			if err := errors.Join(wrongTo, wrongVia); err != nil {
+				return b, wrong(at("routes"), err)
+			}
+			subnet.HostRoutes = append(subnet.HostRoutes, sdn.HostRoute{Destination: to, NextHop: via})
+		}
+		for _, text := range s.IPs {
+			addr, err := netip.ParseAddr(text)
+			if err != nil {
+				return b, wrong(at("ips"), err)
+			}
+			b.Port.Addresses = append(b.Port.Addresses, sdn.Address{Subnet: subnet.ID, Addr: addr})
+		}
+		b.Subnets = append(b.Subnets, subnet)
+	}
+	return b, nil
+}
+
+// client asks the API.
+type client struct {
+	server string
+	token  string
+	http   *http.Client
+}

@@ -1,0 +1,151 @@
+//go:build linux
+
+package api
+
+import (
+	"context"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/kube/cni"
+	"github.com/kuryr/kuryr/kube/cni/given"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// binder remembers the last port that was plugged.
+type binder struct{ plugged *bind.Interface }
+
+func (b *binder) Plug(_ context.Context, i bind.Interface) (bind.Result, error) {
+	b.plugged = &i
+	return bind.Result{}, nil
+}
+func (b *binder) Unplug(context.Context, sdn.Port) error { return nil }
+func (b *binder) State(context.Context, sdn.Port) (bind.State, error) {
+	return bind.Whole, nil
+}
+
+// kubernetes answers with objects by path.
+type kubernetes struct {
+	mu      sync.Mutex
+	objects map[string]string
+	asked   int
+	after   int // how many questions are answered with an error first
+}
+
+func (k *kubernetes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.asked++
+	object, there := k.objects[r.URL.Path]
+	switch {
+	case r.Header.Get("Authorization") != "Bearer secret-of-kuryr-cni":
+		http.Error(w, "who is that", http.StatusUnauthorized)
+	case k.asked <= k.after:
+		http.Error(w, "not now", http.StatusServiceUnavailable)
+	case !there:
+		http.NotFound(w, r)
+	default:
+		_, _ = fmt.Fprint(w, object)
+	}
+}
+
+const (
+	podAt  = "/api/v1/namespaces/default/pods/nginx"
+	portAt = portPath + "18f968a5-c420-4318-92d7-941eb5f9e60e"
+	thePod = `{"metadata": {"uid": "u1", "annotations": {"openstack.org/kuryr-vif": "{\"eth0\": {\"versioned_object.data\": {\"selfLink\": \"/apis/openstack.org/v1/kuryrports/18f968a5-c420-4318-92d7-941eb5f9e60e\"}}, \"versioned_object.name\": \"KuryrPortCRD\", \"versioned_object.version\": \"1.0\"}"}}}`
+	// The addresses of the document "Kuryr Kubernetes Port CRD Usage".
+	thePort = `{"metadata": {"name": "18f968a5-c420-4318-92d7-941eb5f9e60e"}, "spec": {"id": "18f968a5-c420-4318-92d7-941eb5f9e60e", "address": "fa:16:3e:bf:84:ff", "vif": {"type": "ovs", "details": {"bridge_name": "br-int"}},
+		"network": {"id": "144164d9", "mtu": 1350, "subnets": [{"id": "s", "cidr": "10.11.9.0/24", "gateway": "10.11.9.1", "ips": ["10.11.9.5"], "dns": [], "routes": []}]}},
+		"status": {"portStatus": "bound", "pod": {"uid": "u1", "interface": "eth0"}}}`
+)
+
+// add asks a server with these objects, with the token of a file.
+func add(t *testing.T, k *kubernetes, args string, change func(*cni.Config)) (string, *binder, error) {
+	t.Helper()
+	pause = 10 * time.Millisecond
+	server := httptest.NewTLSServer(k)
+	t.Cleanup(server.Close)
+	dir := t.TempDir()
+	ca, token := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "token")
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	for path, text := range map[string][]byte{ca: certificate, token: []byte("secret-of-kuryr-cni\n")} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conf := cni.Config{CNIVersion: "1.0.0", Name: "kuryr", APIServer: server.URL, APICA: ca, APITokenFile: token, APITimeout: 1}
+	if change != nil {
+		change(&conf)
+	}
+	b := &binder{}
+	out, err := Add(t.Context(), cni.Call{Verb: cni.Add, Container: "a", Namespace: "/run/netns/a", Interface: "eth0", Args: args}, conf, given.In(dir, b))
+	return string(out), b, err
+}
+
+const ofPod = "K8S_POD_NAMESPACE=default;K8S_POD_NAME=nginx"
+
+// The port that the annotation names and that is the pod's by its own status is bound, also where the API fails at first.
+func TestAdd(t *testing.T) {
+	out, b, err := add(t, &kubernetes{objects: map[string]string{podAt: thePod, portAt: thePort}, after: 2}, ofPod+";K8S_POD_UID=u1", nil)
+	if err != nil || !strings.Contains(out, `"10.11.9.5/24"`) || !strings.Contains(out, `"fa:16:3e:bf:84:ff"`) {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if i := b.plugged; i == nil || i.Port.VIF.Type != "ovs" || i.Port.VIF.Details["bridge_name"] != "br-int" || i.MTU != 1350 || i.Namespace != "/run/netns/a" {
+		t.Errorf("plugged %+v", b.plugged)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	all := map[string]string{podAt: thePod, portAt: thePort}
+	with := func(path, text string) map[string]string {
+		changed := map[string]string{podAt: thePod, portAt: thePort, path: text}
+		if text == "" {
+			delete(changed, path)
+		}
+		return changed
+	}
+	open := filepath.Join(t.TempDir(), "open.conf")
+	if err := os.WriteFile(open, []byte(`{"api_token": "secret-of-kuryr-cni"}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	configurations = append(configurations, open)
+	for name, row := range map[string]struct {
+		objects map[string]string
+		args    string
+		change  func(*cni.Config)
+		kind    cni.Kind
+		says    string
+	}{
+		"no pod in the arguments": {all, "", nil, cni.BadEnvironment, "K8S_POD_NAME"},
+		"unknown pod":             {with(podAt, ""), ofPod, nil, cni.NotFound, "nginx"},
+		"another UID":             {all, ofPod + ";K8S_POD_UID=u2", nil, cni.NotFound, "u2"},
+		"no annotation":           {with(podAt, `{"metadata": {"uid": "u1"}}`), ofPod, nil, cni.TimedOut, "nginx"},
+		"annotation of no port":   {with(portAt, ""), ofPod, nil, cni.TimedOut, "nginx"},
+		"written by hand":         {with(portAt, strings.ReplaceAll(thePort, `"uid": "u1"`, `"uid": "u9"`)), ofPod, nil, cni.TimedOut, "nginx"},
+		"another interface's":     {with(portAt, strings.ReplaceAll(thePort, `"interface": "eth0"`, `"interface": "eth1"`)), ofPod, nil, cni.TimedOut, "nginx"},
+		"a path as a port":        {with(podAt, strings.ReplaceAll(thePod, "18f968a5-c420-4318-92d7-941eb5f9e60e", "../x")), ofPod, nil, cni.TimedOut, "nginx"},
+		"a port without a MAC":    {with(portAt, strings.ReplaceAll(thePort, "fa:16:3e:bf:84:ff", "")), ofPod, nil, cni.Undecodable, "spec.address"},
+		"no token":                {all, ofPod, func(c *cni.Config) { c.APITokenFile = "" }, cni.BadConfig, "api_token_file"},
+		"token file of others":    {all, ofPod, func(c *cni.Config) { _ = os.Chmod(c.APITokenFile, 0o640) }, cni.BadConfig, "0640"},
+		"configuration of others": {all, ofPod, func(c *cni.Config) { c.APITokenFile, c.APIToken = "", "secret-of-kuryr-cni" }, cni.BadConfig, "0644"},
+		"expired token":           {all, ofPod, func(c *cni.Config) { c.APITokenFile, c.APIToken = "", "expired" }, cni.Denied, "401"},
+		"unknown authority":       {all, ofPod, func(c *cni.Config) { c.APICA = "" }, cni.Unavailable, "certificate"},
+		"nobody there":            {all, ofPod, func(c *cni.Config) { c.APIServer = "https://127.0.0.1:1" }, cni.Unavailable, "refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, b, err := add(t, &kubernetes{objects: row.objects}, row.args, row.change)
+			if e := cni.AsError(err); e == nil || e.Code != row.kind.Code || !strings.Contains(e.Details, row.says) || strings.Contains(e.Details, "secret-of") || b.plugged != nil {
+				t.Errorf("%v, want %s naming %q; plugged %v", err, row.kind.Name, row.says, b.plugged)
+			}
+		})
+	}
+}

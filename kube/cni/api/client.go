@@ -1,0 +1,114 @@
+//go:build linux
+
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/kuryr/kuryr/kube/cni"
+)
+
+// configurations are where a configuration with a token may lie: the flat-mode design's file, and the runtimes' folder.
+var configurations = []string{"/usr/libexec/kubernetes/kubelet-plugins/net/exec/*.conf", "/etc/cni/net.d/*.conf*"}
+
+// newClient reads the token, which only its owner may be able to read, and the authority of the server's certificate.
+func newClient(conf cni.Config) (*client, error) {
+	token := conf.APIToken
+	switch {
+	case token != "" && conf.APITokenFile != "":
+		return nil, cni.BadConfig.Errorf("api_token: and api_token_file are both given")
+	case token == "" && conf.APITokenFile == "":
+		return nil, cni.BadConfig.Errorf("api_token_file: is missing, and so is api_token")
+	case token != "":
+		if err := ownersAlone(token); err != nil {
+			return nil, err
+		}
+	default:
+		if err := checkMode(conf.APITokenFile); err != nil {
+			return nil, cni.BadConfig.Errorf("api_token_file: %v", err)
+		}
+		text, err := os.ReadFile(conf.APITokenFile)
+		if err != nil {
+			return nil, cni.IOFailure.Errorf("api_token_file: %v", err)
+		}
+		token = strings.TrimSpace(string(text))
+	}
+	trust := &tls.Config{MinVersion: tls.VersionTLS12}
+	if conf.APICA != "" {
+		pem, err := os.ReadFile(conf.APICA)
+		if err != nil {
+			return nil, cni.IOFailure.Errorf("api_ca: %v", err)
+		}
+		trust.RootCAs = x509.NewCertPool()
+		if !trust.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, cni.BadConfig.Errorf("api_ca: there is no certificate in %s", conf.APICA)
+		}
+	}
+	return &client{strings.TrimSuffix(conf.APIServer, "/"), token, &http.Client{Transport: &http.Transport{TLSClientConfig: trust}}}, nil
+}
+
+// ownersAlone refuses a token in a configuration that others can read.
+func ownersAlone(token string) error {
+	for _, pattern := range configurations {
+		paths, _ := filepath.Glob(pattern) // the patterns are right
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil || !strings.Contains(string(text), token) {
+				continue
+			}
+			if err := checkMode(path); err != nil {
+				return cni.BadConfig.Errorf("api_token: %v", err)
+			}
+		}
+	}
+	return nil
+}
+
+// checkMode wants a file that is its owner's alone.
+func checkMode(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("%s has mode %04o: others can read the token; make it 0600", path, info.Mode().Perm())
+	}
+	return nil
+}
+
+// get reads an object. No error shows the token.
+func (c *client) get(ctx context.Context, path string, v any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.server+path, nil)
+	if err != nil {
+		return cni.BadConfig.Errorf("api_server: %v", err)
+	}
+	request.Header.Set("Authorization", "Bearer "+c.token)
+	request.Header.Set("Accept", "application/json")
+	response, err := c.http.Do(request)
+	if err != nil {
+		return cni.Unavailable.Errorf("%v", err)
+	}
+	defer response.Body.Close()
+	switch {
+	case response.StatusCode == http.StatusOK:
+	case response.StatusCode == http.StatusNotFound:
+		return cni.NotFound.Errorf("%s: Kubernetes has none", path)
+	case response.StatusCode == http.StatusUnauthorized, response.StatusCode == http.StatusForbidden:
+		return cni.Denied.Errorf("%s: Kubernetes answers %s: is the token right, and of service account kuryr-cni?", path, response.Status)
+	default:
+		return cni.Unavailable.Errorf("%s: Kubernetes answers %s", path, response.Status)
+	}
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(v); err != nil {
+		return cni.Undecodable.Errorf("%s: %v", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+//go:build e2e
+
+package cni_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/kuryr/kuryr/test/e2e/privatehost"
+)
+
+// What CNI_ARGS say is bound without a daemon and with one, which knows what was bound without it; the interface's own MAC stays the same.
+func TestGiven(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.must(t, "ip", "netns", "add", "a")
+	before := r.snapshot(t)
+	args := "CNI_ARGS=K8S_POD_NAME=nginx;PORT_UUID=a28c7404-7495-4557-b7fc-3e293508dbc6,IPV4=10.9.0.15/16,GW=10.9.0.1,PORT_TYPE=tap"
+	add := func() string {
+		t.Helper()
+		code, out := r.plugin(t, "ADD", "a", `"args": {}`, args)
+		if code != 0 || !strings.Contains(out, `"address": "10.9.0.15/16"`) {
+			t.Fatalf("ADD: exit status %d\n%s", code, out)
+		}
+		return r.must(t, "ip", "-n", "a", "-br", "link", "show", "eth0")
+	}
+	expect := func(verb string) {
+		t.Helper()
+		if code, out := r.plugin(t, verb, "a", `"args": {}`, args); code != 0 {
+			t.Errorf("%s: exit status %d\n%s", verb, code, out)
+		}
+	}
+	r.kill(t)
+	alone := add()
+	r.must(t, "ip", "link", "show", "tapa28c7404-74")
+	expect("CHECK")
+	r.start(t)
+	if with := add(); with != alone {
+		t.Errorf("without the daemon %q, with it %q", alone, with)
+	}
+	expect("CHECK")
+	expect("DEL")
+	r.clean(t, before)
+	add()
+	r.kill(t)
+	expect("DEL")
+	r.start(t)
+	r.clean(t, before)
+}
+
+// A port of the host leads to the container, from the outside, also after the daemon was killed; it is free again afterwards.
+func TestPublished(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var external struct{ Networks []struct{ ID string } }
+	r.api(t, http.MethodGet, "networks?router:external=true", "", &external)
+	if len(external.Networks) != 1 {
+		t.Fatalf("external networks: %+v", external)
+	}
+	router := r.create(t, "routers", fmt.Sprintf(`{"router": {"external_gateway_info": {"network_id": %q}}}`, external.Networks[0].ID))
+	var subnets struct{ Subnets []struct{ ID string } }
+	r.api(t, http.MethodGet, "subnets?network_id="+r.network, "", &subnets)
+	for _, s := range subnets.Subnets {
+		r.api(t, http.MethodPut, "routers/"+router+"/add_router_interface", fmt.Sprintf(`{"subnet_id": %q}`, s.ID), nil)
+	}
+	for _, ns := range []string{"a", "b"} {
+		r.must(t, "ip", "netns", "add", ns)
+	}
+	before := r.snapshot(t)
+	mapping := `CAP_ARGS={"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}`
+	r.add(t, "a", mapping)
+	_, err := r.StartService(t.Context(), "web", nil, []string{"ip", "netns", "exec", "a", "busybox", "httpd", "-f", "-p", "80", "-h", "/etc"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func() bool {
+		script := fmt.Sprintf(`exec 3<>/dev/tcp/%s/8080 && printf 'GET /debian_version HTTP/1.0\r\n\r\n' >&3 && read -r line <&3 && [ -n "$line" ]`, privatehost.HostIPv4.Addr())
+		return r.Outside(t.Context(), "timeout", "5", "bash", "-c", script).OK()
+	}
+	r.eventually(t, get)
+	r.kill(t)
+	if !get() {
+		t.Error("it is not reached without a daemon")
+	}
+	r.start(t)
+	if out := r.tool(t, "add", "b", mapping); out.OK() || !strings.Contains(out.Stderr, "8080") {
+		t.Errorf("the host's port is given twice: %s", out)
+	}
+	r.mustTool(t, "del", "a", mapping)
+	if get() {
+		t.Error("it is still published")
+	}
+	r.add(t, "b", mapping)
+	r.mustTool(t, "del", "b", mapping)
+	r.clean(t, before)
+}
