@@ -253,7 +253,7 @@ func TestProjectsApart(t *testing.T) {
 				t.Errorf("%s %s as %s: %d %v, want %d", q.method, q.at, q.who.as, status, answer, q.want)
 			}
 		}
-		for _, query := range []string{"", "?id=" + o.id, "?project_id=ours", "?limit=1000&sort_key=id&sort_dir=asc", "?fields=id"} {
+		for _, query := range []string{"", "?id=" + o.id, "?project_id=ours", "?tenant_id=ours", "?project_id=ours&tenant_id=theirs", "?limit=1000&sort_key=id&sort_dir=asc", "?fields=id"} {
 			_, answer := theirs.ask("GET", o.path+query, nil)
 			for _, found := range answer[o.items].([]any) {
 				if found.(object)["id"] == o.id {
@@ -305,5 +305,25 @@ func TestProjectsApart(t *testing.T) {
 		if status, answer := theirs.ask(q.method, q.at, body); status != q.want {
 			t.Errorf("%s %s %v: %d %v, want %d", q.method, q.at, q.body, status, answer, q.want)
 		}
+	}
+	// nor does who only reads make anything in another's name: a project's default group comes to be when its groups are asked for
+	for _, who := range []*api{theirs, reader} {
+		for _, path := range []string{"/security-groups", "/security-group-rules", "/network-ip-availabilities", "/networks"} {
+			for _, query := range []string{"?project_id=victim", "?tenant_id=victim", "?project_id=victim&tenant_id=victim", "?project_id=theirs&tenant_id=victim", "?tenant_id=victim&tenant_id=ours"} {
+				if status, answer := who.ask("GET", path+query, nil); status != http.StatusOK {
+					t.Errorf("GET %s%s: %d %v", path, query, status, answer)
+				}
+			}
+		}
+	}
+	_, answer := root.ask("GET", "/security-groups", nil)
+	for _, found := range answer["security_groups"].([]any) {
+		if found.(object)["project_id"] == "victim" {
+			t.Errorf("reading as others made %v", found)
+		}
+	}
+	_, answer = root.ask("GET", "/security-group-rules?project_id=ours&tenant_id=theirs", nil)
+	if rules := answer["security_group_rules"].([]any); len(rules) != 0 {
+		t.Errorf("rules of one project and of another: %v", rules)
 	}
 }
