@@ -296,6 +296,7 @@ func TestProjectsApart(t *testing.T) {
 	}{ // nor is anything made in another's name, or what is administrators' business
 		{"POST", "/networks", object{"network": object{"project_id": "ours"}}, 400}, {"POST", "/networks", object{"network": object{"shared": true}}, 403},
 		{"POST", "/networks", object{"network": object{"router:external": true}}, 403}, {"PUT", "/quotas/theirs", object{"quota": object{"network": 5}}, 403},
+		{"POST", "/routers", object{"router": object{"project_id": ""}}, 400}, {"POST", "/routers", object{"router": object{"tenant_id": ""}}, 400},
 		{"GET", "/quotas/ours", nil, 403}, {"POST", "/qos/policies", object{"policy": object{"name": "x"}}, 403},
 	} {
 		var body any
@@ -305,6 +306,9 @@ func TestProjectsApart(t *testing.T) {
 		if status, answer := theirs.ask(q.method, q.at, body); status != q.want {
 			t.Errorf("%s %s %v: %d %v, want %d", q.method, q.at, q.body, status, answer, q.want)
 		}
+	}
+	if r := root.make("/routers", "router", object{"project_id": ""}); r["project_id"] != "" {
+		t.Errorf("an administrator's router that is to be nobody's: %v", r)
 	}
 	// nor does who only reads make anything in another's name: a project's default group comes to be when its groups are asked for
 	for _, who := range []*api{theirs, reader} {
