@@ -47,6 +47,7 @@ var meanings = map[string]meaning{
 	"MaxPrefixSubnetAllocationError":             {sdn.KindInvalid, "", "prefix_len"},
 	"SubnetPoolQuotaExceeded":                    {sdn.KindExhausted, sdn.NoQuota, ""},
 	"OverQuota":                                  {sdn.KindExhausted, sdn.NoQuota, ""},
+	"AllowedAddressPairExhausted":                {sdn.KindExhausted, sdn.NoQuota, "allowed_pairs"},
 	"IpAddressGenerationFailure":                 {sdn.KindExhausted, sdn.NoAddresses, ""},
 	"ExternalIpAddressExhausted":                 {sdn.KindExhausted, sdn.NoAddresses, ""},
 	"SubnetAllocationError":                      {sdn.KindExhausted, sdn.NoPrefixes, ""},
