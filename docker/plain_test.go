@@ -462,10 +462,16 @@ func TestExposedGroup(t *testing.T) {
 	if got := groups(); len(got) > 0 {
 		t.Errorf("after DeleteEndpoint %+v", got)
 	}
+	late := b.start(&endpoint{net: n, exposed: []m{{"Proto": 6, "Port": 80}}})
+	b.ok("NetworkDriver.ProgramExternalConnectivity", late.programBody())
+	b.config.RunDir, b.config.ProcessExternalConnectivity = t.TempDir(), false // switched off since
+	b.restart()
+	b.stop(late)
+	if got := groups(); len(got) > 0 {
+		t.Errorf("switched off, after DeleteEndpoint %+v", got)
+	}
 	p.asked = nil
 	b.stop(b.start(&endpoint{net: n}))
-	b.config.ProcessExternalConnectivity = false
-	b.restart()
 	off := b.start(&endpoint{net: n, exposed: []m{{"Proto": 6, "Port": 80}}})
 	b.ok("NetworkDriver.ProgramExternalConnectivity", off.programBody())
 	b.stop(off)
