@@ -127,7 +127,7 @@ func (r *rig) nodeToken(node string) *rest.Config {
 	r.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "kuryr-node-" + node, Namespace: system},
-		Spec:       corev1.PodSpec{NodeName: node, ServiceAccountName: "kuryr-node", Containers: []corev1.Container{{Name: "node", Image: "none"}}},
+		Spec:       corev1.PodSpec{NodeName: node, HostNetwork: true, ServiceAccountName: "kuryr-node", Containers: []corev1.Container{{Name: "node", Image: "none"}}},
 	}
 	pod, err := r.Client.CoreV1().Pods(system).Create(r.ctx, pod, metav1.CreateOptions{})
 	r.must(err)
