@@ -340,6 +340,11 @@ func (c *cluster) round() (errs []error) {
 	for n := range poolNames {
 		do(pools{r}, "", n)
 	}
+	var filters networkingv1.NetworkPolicyList
+	c.list(&filters)
+	for _, p := range filters.Items {
+		do(policies{r}, p.Namespace, p.Name)
+	}
 	return errs
 }
 

@@ -48,8 +48,10 @@ func (r *Raven) Add(m ctrl.Manager) error {
 // leading is what runs on the leader.
 type leading func(context.Context) error
 
+// Start runs it.
 func (f leading) Start(ctx context.Context) error { return f(ctx) }
 
+// NeedLeaderElection has the manager wait until it leads.
 func (leading) NeedLeaderElection() bool { return true }
 
 func (r *Raven) options() controller.Options {

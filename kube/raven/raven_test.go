@@ -407,3 +407,13 @@ func TestWithoutDaemon(t *testing.T) {
 		t.Errorf("%v bound", c.bound())
 	}
 }
+
+func TestNetworkPolicyIsNotEnforced(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nil)
+	c.policy("blue", "deny-all")
+	c.settle()
+	if !c.events.has("deny-all", eventUnserved, "does not enforce") {
+		t.Errorf("nobody is told that a network policy filters nothing: %q", c.events.all)
+	}
+}

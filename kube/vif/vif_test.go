@@ -179,7 +179,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{strings.Replace(vlan, "10.11.9.5", "10.11.9", 1), "network: subnets[0]: ips[0]: address"},
 		{strings.Replace(vlan, "10.11.9.0/24", "10.11.9.0", 1), "network: subnets[0]: cidr"},
 		{strings.Replace(vlan, "1350", "-1", 1), "mtu -1"},
-		{strings.Replace(vlan, `"1.0"`, `"2.0"`, -1), `version "2.0" is not known`},
+		{strings.ReplaceAll(vlan, `"1.0"`, `"2.0"`), `version "2.0" is not known`},
 		{strings.Replace(vlan, portID, "/", 1), "id: port"},
 		{strings.Repeat(" ", MaxSize+1), "65537 bytes"},
 	} {

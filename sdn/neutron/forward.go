@@ -362,13 +362,13 @@ func (p *Provider) forwarding(ctx context.Context, ports []sdn.ID) ([]sdn.ID, er
 	return ids, nil
 }
 
-// DeleteForwards deletes forwardings of a floating IP.
+// DeleteForwards deletes forwardings of a floating IP. A Neutron that has no such thing has none of them.
 func (p *Provider) DeleteForwards(ctx context.Context, floatingIP sdn.ID, ids []sdn.ID) error {
 	if floatingIP == "" {
 		return nil
 	}
 	for _, id := range ids {
-		if err := forwardsOf(floatingIP).erase(ctx, p.client, id, 0); err != nil {
+		if err := forwardsOf(floatingIP).erase(ctx, p.client, id, 0); err != nil && !sdn.IsUnsupported(err) {
 			return err
 		}
 	}

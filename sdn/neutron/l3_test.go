@@ -325,6 +325,14 @@ func TestDeleteAForwardingFloatingIP(t *testing.T) {
 	}
 }
 
+// A Neutron without port forwardings has none to delete.
+func TestDeleteForwardsOfNone(t *testing.T) {
+	p, _, _ := onScript(t, map[string][]says{
+		"DELETE /floatingips/fip/port_forwardings/f": {{404, neutronError("HTTPNotFound", "The resource could not be found.")}},
+	})
+	want(t, p.DeleteForwards(t.Context(), "fip", []sdn.ID{"f"}), "", "", "")
+}
+
 // Addresses that another takes away as often as they are added are not said to be there.
 func TestAddressesThatOthersTakeAway(t *testing.T) {
 	p, s, _ := onScript(t, map[string][]says{

@@ -357,10 +357,6 @@ type legWire struct {
 	Addresses []fixedIP `json:"fixed_ips"`
 }
 
-func (w *legWire) isLegOf(router sdn.ID) bool {
-	return w.Device == string(router) && slices.Contains(legOwners, w.Owner)
-}
-
 func legQuery(also url.Values) url.Values {
 	also["device_owner"] = legOwners
 	also["fields"] = []string{"id", "device_id", "device_owner", "fixed_ips"}

@@ -2,7 +2,7 @@ package v1
 
 import "strings"
 
-// AnnotationVIF, on a pod, names the KuryrPorts of its interfaces. The claimant writes it; what stands there is never trusted.
+// AnnotationVIF is of pods: it names the KuryrPorts of its interfaces. The claimant writes it; what stands there is never trusted.
 const AnnotationVIF = "openstack.org/kuryr-vif"
 
 // Annotations of namespaces, which cluster administrators alone may set. They choose a namespace's network when it is first needed; one that is there keeps what it was
@@ -53,5 +53,5 @@ const (
 	AnnotationFill    = "openstack.org/kuryr-fill"    // a number: so many are to be available once, then it is taken away
 )
 
-// AnnotationFloatingAddress, on a KuryrPort beside the pod's AnnotationFloatingIP, is the floating IP that the SDN has given it.
+// AnnotationFloatingAddress is of KuryrPorts: beside the pod's AnnotationFloatingIP the floating IP that the SDN has given it.
 const AnnotationFloatingAddress = "openstack.org/kuryr-floating-address"

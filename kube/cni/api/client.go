@@ -98,11 +98,11 @@ func (c *client) get(ctx context.Context, path string, v any) error {
 		return cni.Unavailable.Errorf("%v", err)
 	}
 	defer response.Body.Close()
-	switch {
-	case response.StatusCode == http.StatusOK:
-	case response.StatusCode == http.StatusNotFound:
+	switch response.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound:
 		return cni.NotFound.Errorf("%s: Kubernetes has none", path)
-	case response.StatusCode == http.StatusUnauthorized, response.StatusCode == http.StatusForbidden:
+	case http.StatusUnauthorized, http.StatusForbidden:
 		return cni.Denied.Errorf("%s: Kubernetes answers %s: is the token right, and of service account kuryr-cni?", path, response.Status)
 	default:
 		return cni.Unavailable.Errorf("%s: Kubernetes answers %s", path, response.Status)

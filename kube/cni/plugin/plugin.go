@@ -93,7 +93,7 @@ func (p Plugin) alone(ctx context.Context, c cni.Call, conf cni.Config) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	defer binder.Close()
+	defer func() { _ = binder.Close() }()
 	folder := given.In(cmp.Or(conf.State, cni.DefaultState), binder)
 	switch c.Verb {
 	case cni.Add:

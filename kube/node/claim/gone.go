@@ -67,7 +67,7 @@ func (d *departures) watch(path string, k key) error {
 
 // run tells of what goes until ctx ends.
 func (d *departures) run(ctx context.Context) error {
-	defer d.watcher.Close()
+	defer func() { _ = d.watcher.Close() }()
 	for {
 		select {
 		case <-ctx.Done():

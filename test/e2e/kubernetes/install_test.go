@@ -300,7 +300,7 @@ func TestNamespaceAnnotations(t *testing.T) {
 	r.until(func(ctx context.Context) error {
 		err := owner.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Annotations: map[string]string{kuryrv1.AnnotationProject: "red"}}}, client.DryRunAll)
 		if !apierrors.IsForbidden(err) {
-			return fmt.Errorf("made with an annotation: %v", err)
+			return fmt.Errorf("made with an annotation: %w", err)
 		}
 		return nil
 	})
