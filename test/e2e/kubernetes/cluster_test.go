@@ -17,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kuryrv1 "github.com/kuryr/kuryr/kube/api/v1"
@@ -218,6 +219,22 @@ func (w *whole) kills(stop <-chan struct{}) error {
 	}
 }
 
+// probed is a pod that the kubelet asks whether it is ready, from the node.
+func probed(p *corev1.Pod) *corev1.Pod {
+	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(port)}}}
+	return p
+}
+
+// reach checks that a pod reaches its node and what is behind it.
+func (w *whole) reach(p corev1.Pod) {
+	w.Helper()
+	for _, to := range []string{w.node.Address.String(), kubelab.Nodes.Addr().String()} {
+		if _, err := w.Exec(w.ctx, p.Namespace, p.Name, "ping", "-c1", "-W5", to); err != nil {
+			w.Errorf("%s does not reach %s: %v", p.Name, to, err)
+		}
+	}
+}
+
 // A kubelet's pods on the networks of their namespaces: pods of one and of two namespaces talk, and whatever dies meanwhile (each of Kuryr's processes, containers,
 // the node), each pod has its port, and in the end nothing is left over.
 func TestCluster(t *testing.T) {
@@ -231,19 +248,22 @@ func TestCluster(t *testing.T) {
 
 	begin := time.Now()
 	w.namespace("blue")
-	w.create("default", serverPod("a", ""), serverPod("b", ""))
-	w.create("blue", serverPod("c", ""))
+	c := probed(serverPod("c", ""))
+	c.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: port, HostPort: 18080}} // which nobody serves, and nothing fails by
+	w.create("default", probed(serverPod("a", "")), serverPod("b", ""))
+	w.create("blue", c)
 	pods, blue := w.running("default", "", 2), w.running("blue", "", 1)
 	t.Logf("the pods of two namespaces are ready after %s", time.Since(begin).Round(10*time.Millisecond))
-	a, b, c := pods["a"], pods["b"], blue["c"]
-	if a.Status.PodIP == b.Status.PodIP || !strings.HasPrefix(a.Status.PodIP, "10.") || strings.Join(strings.Split(a.Status.PodIP, ".")[:2], ".") == strings.Join(strings.Split(c.Status.PodIP, ".")[:2], ".") {
-		t.Errorf("%s and %s of one namespace, %s of another", a.Status.PodIP, b.Status.PodIP, c.Status.PodIP)
+	a, b, other := pods["a"], pods["b"], blue["c"]
+	if a.Status.PodIP == b.Status.PodIP || !strings.HasPrefix(a.Status.PodIP, "10.") || strings.Join(strings.Split(a.Status.PodIP, ".")[:2], ".") == strings.Join(strings.Split(other.Status.PodIP, ".")[:2], ".") {
+		t.Errorf("%s and %s of one namespace, %s of another", a.Status.PodIP, b.Status.PodIP, other.Status.PodIP)
 	}
 	w.agree(3)
 	w.talks(a, b)
 	w.talks(b, a)
-	w.talks(a, c)
-	w.talks(c, b)
+	w.talks(a, other)
+	w.talks(other, b)
+	w.reach(a)
 	w.streams(a)
 	w.containerDies(b)
 	w.agree(3)
@@ -252,13 +272,13 @@ func TestCluster(t *testing.T) {
 	for _, s := range []*privatehost.Service{w.claim, w.raven, w.sdnDaemon} {
 		w.must(s.Stop(syscall.SIGKILL, limit))
 	}
-	w.talks(a, c)
+	w.talks(a, other)
 	w.create("default", serverPod("later", ""))
 	w.must(w.Client.CoreV1().Pods("default").Delete(w.ctx, "b", metav1.DeleteOptions{}))
 	w.absent("default", "b")
 	w.must(errors.Join(w.startSDN(w.ctx), w.startRaven(w.ctx), w.startDaemon(w.ctx)))
 	later := w.running("default", "app=later", 1)["later"]
-	w.talks(later, c)
+	w.talks(later, other)
 	w.agree(3)
 
 	stop, killed := make(chan struct{}), make(chan error, 1)
@@ -275,9 +295,9 @@ func TestCluster(t *testing.T) {
 	w.must(w.node.Reboot(w.ctx))
 	a = w.again(a, func(corev1.Pod) error { return nil })
 	later = w.again(later, func(corev1.Pod) error { return nil })
-	c = w.again(c, func(corev1.Pod) error { return nil })
+	other = w.again(other, func(corev1.Pod) error { return nil })
 	w.talks(a, later)
-	w.talks(a, c)
+	w.talks(a, other)
 	w.agree(3)
 
 	w.must(w.Client.CoreV1().Namespaces().Delete(w.ctx, "blue", metav1.DeleteOptions{}))
