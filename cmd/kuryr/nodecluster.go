@@ -7,13 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/logging"
+	"github.com/kuryr/kuryr/internal/metrics"
 	"github.com/kuryr/kuryr/internal/procsys"
 	"github.com/kuryr/kuryr/internal/rootsock"
 	"github.com/kuryr/kuryr/internal/sdnotify"
@@ -21,6 +25,7 @@ import (
 	"github.com/kuryr/kuryr/kube/node"
 	"github.com/kuryr/kuryr/kube/node/claim"
 	"github.com/kuryr/kuryr/kube/node/condition"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -37,12 +42,16 @@ const (
 
 // clusterNode is the daemon of one of a cluster's nodes, whose ports Raven makes. It has no SDN.
 type clusterNode struct {
+	name     string
+	started  time.Time
+	serving  atomic.Bool // container runtimes are told of the network
 	cfg      config.Config
 	log      *slog.Logger
 	binder   *bind.Binder
 	claimant *claim.Claimant
 	keeper   *condition.Keeper
 	server   *node.Server
+	metrics  *prometheus.Registry
 }
 
 // clusterNode reads the configuration and runs the daemon of the cluster's node with this name.
@@ -68,7 +77,6 @@ func (a *app) clusterNode(c *cobra.Command, name string) error {
 
 // serveCluster runs the daemon of the cluster's node with this name until ctx ends.
 func serveCluster(ctx context.Context, cfg config.Config, name string, kube *rest.Config, log *slog.Logger) error {
-	started := time.Now()
 	log.Info("starting", "version", version, "node", name, "api_server", kube.Host)
 	if _, err := procsys.MakeWritable(); err != nil {
 		return err
@@ -80,12 +88,15 @@ func serveCluster(ctx context.Context, cfg config.Config, name string, kube *res
 	if err != nil {
 		return err
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	work, working := errgroup.WithContext(ctx)
 	if err = n.begin(working, work); err == nil {
-		work.Go(func() error { return n.open(working, started) })
+		work.Go(func() error { return n.open(working) })
 		<-working.Done()
 		_ = sdnotify.Send(sdnotify.Stopping)
 	}
+	stop() // where not all has begun
 	err = errors.Join(err, work.Wait(), n.binder.Close())
 	log.Info("ended")
 	return err
@@ -100,7 +111,7 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	n := &clusterNode{cfg: cfg, log: log, keeper: condition.New(api, name, log)}
+	n := &clusterNode{name: name, started: time.Now(), cfg: cfg, log: log, keeper: condition.New(api, name, log), metrics: metrics.New(version)}
 	n.claimant, err = claim.Open(claim.Config{
 		Client: api, Node: name, Network: cfg.Node.Network, Dir: filepath.Join(cfg.RunDir, "claims"), Log: log,
 		Left: func(ctx context.Context, a node.Attachment) error { return n.server.Leave(ctx, a) },
@@ -114,12 +125,18 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 	if err != nil {
 		return nil, err
 	}
-	n.server = node.New(node.Config{Source: n.claimant, Binder: n.binder, State: filepath.Join(cfg.StateDir, "cni"), Logger: log})
+	n.server = node.New(node.Config{Source: n.claimant, Binder: n.binder, State: filepath.Join(cfg.StateDir, "cni"), Logger: log, Registerer: n.metrics})
 	return n, nil
 }
 
-// begin lets kuryr-cni in, whose DELs need no API server. What it starts runs in work until ctx ends.
+// begin lets the kuryr command in, and kuryr-cni, whose DELs need no API server. What it starts runs in work until ctx ends.
 func (n *clusterNode) begin(ctx context.Context, work *errgroup.Group) error {
+	cfg := n.cfg
+	cfg.Admin.Socket = frontSocket(cfg, duties{node: true})
+	err := listenAdmin(ctx, work, cfg, admin.Config{Daemon: n, SDN: http.HandlerFunc(noSDN), Metrics: metrics.Handler(n.metrics), Logger: n.log})
+	if err != nil {
+		return err
+	}
 	l, err := rootsock.Listen(n.cfg.Node.Socket)
 	if err != nil {
 		return err
@@ -133,7 +150,7 @@ func (n *clusterNode) begin(ctx context.Context, work *errgroup.Group) error {
 }
 
 // open tells container runtimes and the cluster of the network, as soon as the node's ports are known.
-func (n *clusterNode) open(ctx context.Context, started time.Time) error {
+func (n *clusterNode) open(ctx context.Context) error {
 	select {
 	case <-n.claimant.Started():
 	case <-ctx.Done():
@@ -142,10 +159,11 @@ func (n *clusterNode) open(ctx context.Context, started time.Time) error {
 	if err := installConflist(n.cfg, clusterCapabilities); err != nil {
 		return err
 	}
+	n.serving.Store(true)
 	n.keeper.Set(true, condition.ReasonReady, "kuryr node gives pods their ports")
 	if err := sdnotify.Send(sdnotify.Ready); err != nil {
 		n.log.Warn("the service manager was not told that kuryr is ready", "error", err)
 	}
-	n.log.Info("ready", "took", time.Since(started).Round(time.Millisecond), "node_socket", n.cfg.Node.Socket, "conflist", n.cfg.Node.Conflist)
+	n.log.Info("ready", "took", time.Since(n.started).Round(time.Millisecond), "node_socket", n.cfg.Node.Socket, "conflist", n.cfg.Node.Conflist)
 	return nil
 }

@@ -48,7 +48,15 @@ func (x *index) choose(a node.Attachment) (*port, *pod, topic, error) {
 		return nil, nil, topic{ofPod, a.Pod.Namespace + "/" + a.Pod.Name}, err
 	}
 	p, t, err := x.portFor(pod, a.Want)
+	if p == nil && pod.leaving {
+		return nil, nil, topic{}, errLeaving(pod.name)
+	}
 	return p, pod, t, err
+}
+
+// errLeaving is for who would wait for a port of a pod that is being deleted.
+func errLeaving(pod types.NamespacedName) error {
+	return sdn.Conflict(sdn.Stale, "pod", "K8S_POD_NAME", "the pod %s is being deleted, or has been", pod)
 }
 
 func (x *index) portFor(pod *pod, want node.Want) (*port, topic, error) {
@@ -149,6 +157,21 @@ func (w waiters) add(n *waiter, t topic, why error) {
 		w[t] = list.New()
 	}
 	n.topic, n.why, n.place = t, why, w[t].PushBack(n)
+}
+
+// forsake ends the waits for ports of a pod that is going or has gone; uid "" is any. A kubelet takes a sandbox away only when its ADD has ended.
+func (w waiters) forsake(pod types.NamespacedName, uid types.UID) {
+	for _, l := range w {
+		for e := l.Front(); e != nil; {
+			n := e.Value.(*waiter)
+			e = e.Next()
+			if n.ask.Pod.Namespace == pod.Namespace && n.ask.Pod.Name == pod.Name && (uid == "" || types.UID(n.ask.Pod.UID) == uid) {
+				w.remove(n)
+				n.why = errLeaving(pod)
+				close(n.done)
+			}
+		}
+	}
 }
 
 func (w waiters) remove(n *waiter) {

@@ -149,6 +149,42 @@ func TestEmptyPool(t *testing.T) {
 	}
 }
 
+// Who waits for a port of a pod that is deleted meanwhile, gracefully or at once, waits no longer: the kubelet's DEL comes only then. Others wait on.
+func TestDeletedWhileWaiting(t *testing.T) {
+	kept := aPod("graceful", "ug")
+	kept.Finalizers = []string{"test/kept"} // so that it is being deleted for a while
+	w := newWorld(t, kept, aPod("forced", "uf"), aPod("other", "uo"))
+	w.begun()
+	ends := map[string]chan error{}
+	for name, uid := range map[string]string{"graceful": "ug", "forced": "uf", "other": "uo"} {
+		end := make(chan error, 1)
+		ends[name] = end
+		go func() { _, err := w.Claim(t.Context(), ask("c-"+name, name, uid)); end <- err }()
+	}
+	eventually(t, "three wait", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		l := w.waiting[topic{ofPorts, aPool().Name}]
+		return l != nil && l.Len() == 3
+	})
+	for _, name := range []string{"graceful", "forced"} {
+		must(t, w.api.Delete(t.Context(), w.api.pod(t, name)))
+		select {
+		case err := <-ends[name]:
+			if !sdn.IsConflict(err) || !strings.Contains(err.Error(), name) {
+				t.Errorf("%s: %v", name, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s waits on", name)
+		}
+	}
+	if _, err := w.Claim(t.Context(), ask("again", "graceful", "ug")); !sdn.IsConflict(err) {
+		t.Errorf("asked again: %v", err)
+	}
+	must(t, w.api.Create(t.Context(), aPort(1)))
+	must(t, <-ends["other"])
+}
+
 // A pod of which the watch tells later than the kubelet is waited for, and so are its namespace's network and its port.
 func TestEverythingComesLate(t *testing.T) {
 	w := newWorld(t)

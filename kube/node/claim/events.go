@@ -90,14 +90,24 @@ func (c *Claimant) podEvents() feed.Events {
 			c.offer(t)
 			c.offer(topic{ofOwn, string(pod.UID)}) // should it wish for nothing any more
 			c.podGone(gone)
+			name := client.ObjectKeyFromObject(pod)
+			if gone != "" {
+				c.waiting.forsake(name, gone)
+			}
+			if pod.DeletionTimestamp != nil {
+				c.waiting.forsake(name, pod.UID)
+			}
 			if c.index.misannotated(c.index.uids[pod.UID]) {
-				c.queue.Add(task{pod: client.ObjectKeyFromObject(pod)})
+				c.queue.Add(task{pod: name})
 			}
 		},
 		Drop: func(n types.NamespacedName) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.podGone(c.index.dropPod(n))
+			if uid := c.index.dropPod(n); uid != "" {
+				c.podGone(uid)
+				c.waiting.forsake(n, uid)
+			}
 		},
 	}
 }

@@ -4,6 +4,7 @@ package kubernetes_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -63,7 +64,7 @@ func (w *whole) startRaven(ctx context.Context) (err error) {
 }
 
 func (w *whole) startDaemon(ctx context.Context) (err error) {
-	w.claim, err = w.node.StartService(ctx, "kuryr-node", []string{"NODE_NAME=" + w.node.Name}, append([]string{kuryr, "node"}, w.account("kuryr-node")...), nil)
+	w.claim, err = w.node.StartService(ctx, "kuryr-node", []string{"NODE_NAME=" + w.node.Name}, append([]string{kuryr, "node"}, w.account("kuryr-node")...), w.node.answers("/run/kuryr/kuryr-node.sock", "/healthz"))
 	return err
 }
 
@@ -235,6 +236,24 @@ func (w *whole) reach(p corev1.Pod) {
 	}
 }
 
+// tells checks what the node's daemon tells of itself.
+func (w *whole) tells(attachments int) {
+	w.Helper()
+	const socket = "/run/kuryr/kuryr-node.sock"
+	said := w.node.Exec(w.ctx, kuryr, "--socket", socket, "status", "-o", "json")
+	var status struct {
+		Ready   bool
+		Host    string
+		Objects map[string]int
+	}
+	if err := json.Unmarshal([]byte(said.Stdout), &status); err != nil || !status.Ready || status.Host != w.node.Name || status.Objects["attachment"] != attachments {
+		w.Errorf("status of %d attachments: %v, %s", attachments, err, said)
+	}
+	if said := w.node.Exec(w.ctx, "curl", "-s", "--unix-socket", socket, "http://kuryr/metrics"); !strings.Contains(said.Stdout, `kuryr_cni_requests_total{outcome="ok",verb="ADD"}`) {
+		w.Errorf("metrics: %s", said)
+	}
+}
+
 // A kubelet's pods on the networks of their namespaces: pods of one and of two namespaces talk, and whatever dies meanwhile (each of Kuryr's processes, containers,
 // the node), each pod has its port, and in the end nothing is left over.
 func TestCluster(t *testing.T) {
@@ -264,6 +283,7 @@ func TestCluster(t *testing.T) {
 	w.talks(a, other)
 	w.talks(other, b)
 	w.reach(a)
+	w.tells(3)
 	w.streams(a)
 	w.containerDies(b)
 	w.agree(3)
