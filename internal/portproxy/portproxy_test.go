@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/kuryr/kuryr/internal/hostports"
 	"github.com/kuryr/kuryr/internal/nstest"
@@ -40,6 +41,7 @@ func container(t *testing.T) (path string, within func(func())) {
 		for _, a := range []string{four + "/32", six + "/128"} {
 			addr, err := netlink.ParseAddr(a)
 			if err == nil {
+				addr.Flags = unix.IFA_F_NODAD // else it is tentative for a moment
 				err = netlink.AddrAdd(lo, addr)
 			}
 			if err != nil {

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -76,7 +75,6 @@ func (r networks) make(ctx context.Context, n *v1.KuryrNetwork) error {
 	if err != nil {
 		return err
 	}
-	failpoint.Here("raven.network.made")
 	r.forgetSubnets(network.ID)
 	return r.lead(ctx, n, network)
 }
@@ -175,11 +173,9 @@ func (r networks) remove(ctx context.Context, n *v1.KuryrNetwork) error {
 			return fmt.Errorf("leg of the router: %w", err)
 		}
 	}
-	failpoint.Here("raven.network.detached")
 	if err := r.ask(ctx, func(ctx context.Context) error { return r.sdn.DeleteNetwork(ctx, network.ID) }); err != nil {
 		return err
 	}
-	failpoint.Here("raven.network.deleted")
 	r.forgetSubnets(network.ID)
 	return nil
 }

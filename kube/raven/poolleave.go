@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 	"golang.org/x/sync/errgroup"
@@ -77,7 +76,6 @@ func (w *poolWork) giveUp(ctx context.Context, p *v1.KuryrPort) error {
 	if err := w.api.Delete(ctx, p, client.Preconditions{UID: &p.UID}); client.IgnoreNotFound(err) != nil {
 		return err
 	}
-	failpoint.Here("raven.port.given-up")
 	now := metav1.NewTime(w.now())
 	p.DeletionTimestamp = &now
 	return nil
@@ -138,7 +136,6 @@ func (w *poolWork) deletePorts(ctx context.Context, doomed []*v1.KuryrPort) erro
 		}
 		failed = bulk.Errs
 	}
-	failpoint.Here("raven.ports.deleted")
 	var g errgroup.Group
 	g.SetLimit(objectsAtOnce)
 	freed := make([]bool, len(doomed))

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 	"golang.org/x/sync/errgroup"
@@ -43,7 +42,6 @@ func (w *poolWork) make(ctx context.Context, specs map[string]wished, calls []in
 			return errors.Join(append(errs, err)...)
 		}
 		w.before = *w.pool.Status.DeepCopy()
-		failpoint.Here("raven.pending.written")
 	}
 	for _, keys := range groups {
 		errs = append(errs, w.ensure(ctx, keys, specs))
@@ -103,7 +101,6 @@ func (w *poolWork) ensure(ctx context.Context, keys []string, wishes map[string]
 		}
 		failed = slices.Clone(bulk.Errs)
 	}
-	failpoint.Here("raven.ports.made")
 	for i := range ports {
 		if failed[i] == nil { // as it stays pending, it is asked for again, and bound anew
 			failed[i] = unpluggable(ports[i], specs[i].Host)
@@ -135,7 +132,6 @@ func (w *poolWork) ensure(ctx context.Context, keys []string, wishes map[string]
 		})
 	}
 	err = g.Wait()
-	failpoint.Here("raven.objects.made")
 	for _, o := range objects {
 		if o != nil && !slices.ContainsFunc(w.ports, func(p *v1.KuryrPort) bool { return p.Name == o.Name }) {
 			w.ports = append(w.ports, o)

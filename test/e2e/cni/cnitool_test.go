@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -175,54 +174,4 @@ func TestKilled(t *testing.T) {
 		r.must(t, "ip", "netns", "del", ns)
 	}
 	r.clean(t, before)
-}
-
-// Killed at each step of an ADD and of a DEL, the daemon comes back and ends with what was asked for: after a DEL, nothing.
-func TestFailpoints(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.must(t, "ip", "netns", "add", "a")
-	before := r.snapshot(t)
-	r.program = filepath.Join(filepath.Dir(kuryr), "kuryr-failpoints")
-	want := `"runtimeConfig": {"bandwidth": {"ingressRate": 8000000}}`
-	for _, step := range []string{"node.network.port", "node.network.policy", "node.add.claimed", "bind.plug.configured", "node.add.plugged"} {
-		r.kill(t)
-		r.start(t, "KURYR_FAILPOINT="+step)
-		if code, out := r.plugin(t, "ADD", "a", want); code != 21 {
-			t.Fatalf("%s: ADD was not killed: exit status %d\n%s", step, code, out)
-		}
-		<-r.node.Gone()
-		r.start(t)
-		if code, out := r.plugin(t, "ADD", "a", want); code != 0 {
-			t.Errorf("%s: ADD after a kill: exit status %d\n%s", step, code, out)
-		}
-		if code, out := r.plugin(t, "CHECK", "a", want); code != 0 {
-			t.Errorf("%s: CHECK after a kill: exit status %d\n%s", step, code, out)
-		}
-		if code, out := r.plugin(t, "DEL", "a", want); code != 0 {
-			t.Errorf("%s: DEL after a kill: exit status %d\n%s", step, code, out)
-		}
-		r.clean(t, before)
-	}
-	// Nobody asks again: what has no interface goes by itself.
-	r.kill(t)
-	r.start(t, "KURYR_FAILPOINT=node.add.claimed")
-	r.plugin(t, "ADD", "a", want)
-	<-r.node.Gone()
-	r.start(t)
-	r.clean(t, before)
-	for _, step := range []string{"node.del.unplugged", "node.network.unpublished", "node.network.unlimited"} {
-		if code, out := r.plugin(t, "ADD", "a", want); code != 0 {
-			t.Fatalf("%s: exit status %d\n%s", step, code, out)
-		}
-		r.kill(t)
-		r.start(t, "KURYR_FAILPOINT="+step)
-		// Killed in the midst of it, DEL is written down.
-		if code, out := r.plugin(t, "DEL", "a", want); code != 0 {
-			t.Errorf("%s: DEL: exit status %d\n%s", step, code, out)
-		}
-		<-r.node.Gone()
-		r.start(t)
-		r.clean(t, before)
-	}
 }

@@ -11,16 +11,18 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
+// givenArgs name a port that nobody else knows.
+const givenArgs = "CNI_ARGS=K8S_POD_NAME=nginx;PORT_UUID=a28c7404-7495-4557-b7fc-3e293508dbc6,IPV4=10.9.0.15/16,GW=10.9.0.1,PORT_TYPE=tap"
+
 // What CNI_ARGS say is bound without a daemon and with one, which knows what was bound without it; the interface's own MAC stays the same.
 func TestGiven(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.must(t, "ip", "netns", "add", "a")
 	before := r.snapshot(t)
-	args := "CNI_ARGS=K8S_POD_NAME=nginx;PORT_UUID=a28c7404-7495-4557-b7fc-3e293508dbc6,IPV4=10.9.0.15/16,GW=10.9.0.1,PORT_TYPE=tap"
 	add := func() string {
 		t.Helper()
-		code, out := r.plugin(t, "ADD", "a", `"args": {}`, args)
+		code, out := r.plugin(t, "ADD", "a", `"args": {}`, givenArgs)
 		if code != 0 || !strings.Contains(out, `"address": "10.9.0.15/16"`) {
 			t.Fatalf("ADD: exit status %d\n%s", code, out)
 		}
@@ -28,7 +30,7 @@ func TestGiven(t *testing.T) {
 	}
 	expect := func(verb string) {
 		t.Helper()
-		if code, out := r.plugin(t, verb, "a", `"args": {}`, args); code != 0 {
+		if code, out := r.plugin(t, verb, "a", `"args": {}`, givenArgs); code != 0 {
 			t.Errorf("%s: exit status %d\n%s", verb, code, out)
 		}
 	}
@@ -50,10 +52,9 @@ func TestGiven(t *testing.T) {
 	r.clean(t, before)
 }
 
-// A port of the host leads to the container, from the outside, also after the daemon was killed; it is free again afterwards.
-func TestPublished(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
+// routed gives the rig's network a router with a way out.
+func (r *rig) routed(t *testing.T) {
+	t.Helper()
 	var external struct{ Networks []struct{ ID string } }
 	r.api(t, http.MethodGet, "networks?router:external=true", "", &external)
 	if len(external.Networks) != 1 {
@@ -65,6 +66,13 @@ func TestPublished(t *testing.T) {
 	for _, s := range subnets.Subnets {
 		r.api(t, http.MethodPut, "routers/"+router+"/add_router_interface", fmt.Sprintf(`{"subnet_id": %q}`, s.ID), nil)
 	}
+}
+
+// A port of the host leads to the container, from the outside, also after the daemon was killed; it is free again afterwards.
+func TestPublished(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.routed(t)
 	for _, ns := range []string{"a", "b"} {
 		r.must(t, "ip", "netns", "add", ns)
 	}

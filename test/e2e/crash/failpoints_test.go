@@ -15,7 +15,7 @@ import (
 )
 
 // elsewhere are the failpoints that no sequence here can reach: why, and the test that kills there. Those tests need the tag
-// "failpoints" too, and "make crash" runs them; that on Neutron is of "make e2e-neutron".
+// "failpoints" too, and "make crash" runs them; those on Neutron and of CNI are of "make e2e-neutron" and "make e2e-cni".
 var elsewhere = map[string]struct{ why, folder, test string }{
 	"host.zone.recorded":              {"it needs firewalld", "datapath/host", "TestZoneKilledAnywhere"},
 	"host.closezone.removed":          {"it needs firewalld", "datapath/host", "TestZoneKilledAnywhere"},
@@ -58,6 +58,31 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"nested.bind.tagged":              {inMachine, "sdn/nested", "TestKilled"},
 	"nested.hush.left":                {inMachine, "sdn/nested", "TestKilled"},
 	"nested.updateport.changed":       {inMachine, "sdn/nested", "TestKilled"},
+	"node.add.claimed":                {ofCNI, "test/e2e/cni", "TestFailpoints"},
+	"node.add.plugged":                {ofCNI, "test/e2e/cni", "TestFailpoints"},
+	"node.add.undo":                   {ofCNI, "test/e2e/cni", "TestFailpoints"},
+	"node.del.unplugged":              {ofCNI, "test/e2e/cni", "TestFailpoints"},
+	"node.network.port":               {ofCNI, "test/e2e/cni", "TestFailpoints"},
+	"node.network.policy":             {ofCNI, "test/e2e/cni", "TestFailpoints"},
+	"node.network.unlimited":          {ofCNI, "test/e2e/cni", "TestFailpoints"},
+	"node.network.unpublished":        {ofCNI, "test/e2e/cni", "TestFailpoints"},
+	"node.network.floating":           {ofCNI, "test/e2e/cni", "TestFailpointsOfPublished"},
+	"node.network.forwarded":          {ofCNI, "test/e2e/cni", "TestFailpointsOfPublished"},
+	"given.bind.recorded":             {ofCNI, "test/e2e/cni", "TestFailpointsOfGiven"},
+	"given.bind.plugged":              {ofCNI, "test/e2e/cni", "TestFailpointsOfGiven"},
+	"given.unbind.unplugged":          {ofCNI, "test/e2e/cni", "TestFailpointsOfGiven"},
+	"claim.adopt.written":             {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
+	"claim.annotate.written":          {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
+	"claim.claim.chosen":              {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
+	"claim.claim.written":             {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
+	"claim.inherit.written":           {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
+	"claim.release.written":           {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
+	"claim.write.labelled":            {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
+	"claim.write.told":                {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
+	"fabric.leg.cleared":              {"the sequence has no trunks", "datapath/fabric", "TestKilledAnywhere"},
+	"fabric.leg.made":                 {"the sequence has no trunks", "datapath/fabric", "TestKilledAnywhere"},
+	"fabric.leg.marked":               {"the sequence has no trunks", "datapath/fabric", "TestKilledAnywhere"},
+	"fabric.leg.felled":               {"the sequence has no trunks", "datapath/fabric", "TestKilledAnywhere"},
 	"nested.unbind.left":              {inMachine, "sdn/nested", "TestKilled"},
 	"nested.delete.left":              {inMachine, "sdn/nested", "TestKilled"},
 	"bind.ovs.transacted":             {byOVS, "bind", "TestKilledOVS"},
@@ -96,6 +121,7 @@ const (
 	byOVS     = "the embedded SDN's ports are on Linux bridges"
 	byEngine  = "the Docker engine configures a container's end by itself"
 	inMachine = "the host of the sequence is no virtual machine of the SDN"
+	ofCNI     = "the sequence has no container runtime of CNI"
 )
 
 // hasTest tells whether a folder's tests have one of that name.
