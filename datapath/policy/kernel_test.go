@@ -278,6 +278,20 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
+// TestPairs checks that a noted pair is read as it was written, and that its key is alike on machines of either byte order.
+func TestPairs(t *testing.T) {
+	t.Parallel()
+	for text, word := range map[string]string{
+		"10.1.0.0/16": "\x00\x00\x01\x10", "0.0.0.0/0": "\x00\x00\x01\x00", "10.0.0.1/32": "\x00\x00\x01\x20",
+		"fd00::/8": "\x00\x00\x00\x08", "::/0": "\x00\x00\x00\x00", "fd00::1/128": "\x00\x00\x00\x80", "::ffff:10.0.0.0/104": "\x00\x00\x00\x68",
+	} {
+		key := pairKey(netip.MustParsePrefix(text))
+		if len(key) != pairKeyLength || key[16:] != word || pairOf(key).String() != text {
+			t.Errorf("%s has the key %x, which is read as %s; want it to end with %x", text, key, pairOf(key), word)
+		}
+	}
+}
+
 // TestSequences makes random changes one by one, some twice and some out of order, and then compares the kernel with what they come to.
 func TestSequences(t *testing.T) {
 	t.Parallel()

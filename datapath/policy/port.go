@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 
@@ -60,24 +61,26 @@ func (p Port) name() string {
 
 const pairKeyLength = 20
 
-// pairKey is a prefix of either family as IPv6 and its length, of which 255 less than 128 says IPv4.
+// ofIPv4 in the word that holds a pair's length says that it is of IPv4.
+const ofIPv4 = 1 << 8
+
+// pairKey is a prefix of either family as IPv6 and its length, alike on every machine.
 func pairKey(p netip.Prefix) string {
 	a := p.Masked().Addr().As16()
 	length := uint32(p.Bits())
 	if p.Addr().Is4() {
-		length += 0x100
+		length |= ofIPv4
 	}
-	return string(a[:]) + string(markBytes(length))
+	return string(binary.BigEndian.AppendUint32(a[:], length))
 }
 
 func pairOf(key string) netip.Prefix {
 	b := []byte(key)
-	a := netip.AddrFrom16([16]byte(b[:16]))
-	length := int(b[16])
-	if b[17] == 1 {
-		return netip.PrefixFrom(a.Unmap(), length)
+	a, length := netip.AddrFrom16([16]byte(b[:16])), binary.BigEndian.Uint32(b[16:pairKeyLength])
+	if length&ofIPv4 != 0 {
+		a, length = a.Unmap(), length&^ofIPv4
 	}
-	return netip.PrefixFrom(a, length)
+	return netip.PrefixFrom(a, int(length))
 }
 
 // memberPairs gives what the sets of the groups' pairs must hold, by what is noted of who has which. Two ports may have the same pair,
