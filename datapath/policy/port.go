@@ -20,8 +20,8 @@ type Port struct {
 	Pairs  []netip.Prefix // what it may send as besides
 }
 
-// elements are all that the sets hold of a port, but for the pairs of the groups' members; they are a function of the port alone.
-func (p Port) elements() ([]element, error) {
+// elements are all that the sets hold of a port, but for the pairs of the groups' members; they are a function of the port and its profile's number.
+func (p Port) elements(known numbering) ([]element, error) {
 	if len(p.Tap) >= unix.IFNAMSIZ || len(p.Tap) <= len(tapPrefix) || p.Tap[:len(tapPrefix)] != tapPrefix {
 		return nil, fmt.Errorf("link %q: want a name of at most 15 bytes that begins with %q", p.Tap, tapPrefix)
 	}
@@ -32,8 +32,8 @@ func (p Port) elements() ([]element, error) {
 	if len(p.Groups) == 0 {
 		return limits, nil
 	}
-	own := profileOf(p.Groups)
-	list := []element{{set: setPorts, key: p.name(), value: string(markBytes(own.number))}}
+	own := known.profileOf(p.Groups)
+	list := []element{{set: setPorts, key: p.name(), value: own.mark()}}
 	for _, g := range own.groups {
 		for _, a := range p.Addrs {
 			if !a.IsValid() {
@@ -95,45 +95,6 @@ func memberPairs(groups []string, noted []element) []element {
 	for _, g := range groups {
 		for _, p := range ipprefix.Widest(prefixes[hash8(g)]) {
 			list = append(list, rangeElement(memberPairSet(g, versionOf(p.Addr())), p))
-		}
-	}
-	return list
-}
-
-// chains are those of a profile: each leads through the groups', and what none of them lets pass is dropped.
-func (p profile) chains() []chain {
-	var list []chain
-	for _, d := range directions {
-		for _, answer := range []bool{false, true} {
-			c := chain{name: p.chain(d, answer)}
-			for _, g := range p.groups {
-				c.add("group "+g, jump(groupChain(g, d, answer)))
-			}
-			c.add("no rule lets it pass", drop)
-			list = append(list, c)
-		}
-	}
-	return list
-}
-
-func (p profile) elements() []element {
-	var list []element
-	for _, d := range directions {
-		for _, answer := range []bool{false, true} {
-			list = append(list, element{set: judges(d, answer), key: string(markBytes(p.number)), goTo: p.chain(d, answer)})
-		}
-	}
-	return list
-}
-
-// profiles are those of the ports, each once.
-func profiles(ports []Port) []profile {
-	var list []profile
-	seen := map[string]bool{}
-	for _, p := range ports {
-		if own := profileOf(p.Groups); len(own.groups) > 0 && !seen[own.hash] {
-			seen[own.hash] = true
-			list = append(list, own)
 		}
 	}
 	return list
