@@ -251,6 +251,29 @@ func TestChosenGroups(t *testing.T) {
 	check(state)
 }
 
+// TestProfileOfAnotherName has a profile's chains be there under names that it has no more, as after a change of the program: it gets chains and a number of
+// its own, and the others go.
+func TestProfileOfAnotherName(t *testing.T) {
+	t.Parallel()
+	ns := require(t)
+	f := newFilter(t, ns)
+	state := State{Ports: []Port{{Tap: "tapx", Groups: []string{"g"}}}, Groups: []Group{{ID: "g", Revision: 1}}}
+	must(t, f.Reconcile(state, false, func(_, _, _ string) {}))
+	for _, d := range directions {
+		for _, answer := range []bool{false, true} {
+			nft(t, ns, "rename", "chain", "bridge", tableName, profileOf([]string{"g"}).chain(d, answer), judges(d, answer)+ofProfile+"before")
+		}
+	}
+	must(t, f.Reconcile(state, false, func(_, _, _ string) {}))
+	must(t, f.Reconcile(state, false, func(object, want, have string) { t.Errorf("%s: want %q, have %q", object, want, have) }))
+	if judged := groupsOf(t, f, "tapx"); !slices.Equal(judged, []string{"g"}) {
+		t.Errorf("the port is judged by %q", judged)
+	}
+	if listing := nft(t, ns, "list", "table", "bridge", tableName); strings.Contains(listing, ofProfile+"before") {
+		t.Error("what the profile had before is still there")
+	}
+}
+
 // groupsOf finds by what groups a port's packets are judged: as the kernel does, by its number. One that is not filtered fails.
 func groupsOf(t *testing.T, f *Filter, tap string) (groups []string) {
 	t.Helper()
