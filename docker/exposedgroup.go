@@ -58,10 +58,11 @@ func (d *Driver) expose(ctx context.Context, endpoint string, known *plugged, po
 	return d.sdn.AddGroups(ctx, known.Port.ID, []sdn.ID{group.ID})
 }
 
-// unexpose takes the endpoint's group away. Where a record says that there is none, the SDN is not asked.
+// unexpose takes the endpoint's group away. Where a record says that there is none, the SDN is not asked. Where there is no record it is, also while
+// exposed ports are not let in: that may have been switched off since.
 func (d *Driver) unexpose(ctx context.Context, endpoint string) error {
 	r, known := d.plugged.get(endpoint)
-	if !d.sdn.Capabilities().SecurityGroups || known && !r.Exposed || !known && !d.external {
+	if !d.sdn.Capabilities().SecurityGroups || known && !r.Exposed {
 		return nil
 	}
 	match := sdn.Match{Keys: []sdn.Key{d.key(kindExposed, endpoint)}}

@@ -106,10 +106,43 @@ func (d *Driver) forwarder(ctx context.Context, endpoint string, known *plugged,
 	return d.sdn.EnsureFloatingIP(ctx, spec)
 }
 
-// dropForwards takes the forwardings to an endpoint from a floating IP that is not Kuryr's.
-func (d *Driver) dropForwards(ctx context.Context, known plugged) error {
-	query := sdn.ForwardQuery{FloatingIPs: []sdn.ID{known.Forwarder}, Ports: []sdn.ID{known.Port.ID}}
-	forwards, err := sdn.All(d.sdn.FindForwards(ctx, query))
+// lender is the floating IP, not Kuryr's, that may forward to a port by what its tags ask for; "" where there is none.
+func (d *Driver) lender(ctx context.Context, port sdn.Port) (sdn.ID, error) {
+	for _, asked := range tagValues(port.Tags, tagPublishAt) {
+		found, err := d.floatingIP(ctx, asked)
+		if err != nil {
+			return "", err
+		}
+		if found != nil && found.Key.IsZero() {
+			return found.ID, nil
+		}
+	}
+	return "", nil
+}
+
+// dropForwarded takes the forwardings to an endpoint from a floating IP that is not Kuryr's: the one of its record, or the one that its port's tags name
+// where the record is lost, as at a reboot. A port of Kuryr's would take them along when it is deleted, its user's stays.
+func (d *Driver) dropForwarded(ctx context.Context, endpoint string) error {
+	r, known := d.plugged.get(endpoint)
+	if known {
+		return d.dropForwards(ctx, r.Forwarder, r.Port.ID)
+	}
+	port, found, err := d.port(ctx, endpoint)
+	if err != nil || !found || d.elsewhere(port) {
+		return err
+	}
+	forwarder, err := d.lender(ctx, port)
+	if err != nil {
+		return err
+	}
+	return d.dropForwards(ctx, forwarder, port.ID)
+}
+
+func (d *Driver) dropForwards(ctx context.Context, forwarder, port sdn.ID) error {
+	if forwarder == "" {
+		return nil
+	}
+	forwards, err := sdn.All(d.sdn.FindForwards(ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{forwarder}, Ports: []sdn.ID{port}}))
 	if err != nil || len(forwards) == 0 {
 		return ignoreAbsent(err)
 	}
@@ -117,5 +150,5 @@ func (d *Driver) dropForwards(ctx context.Context, known plugged) error {
 	for _, f := range forwards {
 		ids = append(ids, f.ID)
 	}
-	return ignoreAbsent(d.sdn.DeleteForwards(ctx, known.Forwarder, ids))
+	return ignoreAbsent(d.sdn.DeleteForwards(ctx, forwarder, ids))
 }

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -362,6 +363,55 @@ func TestForwardedByGiven(t *testing.T) {
 	}
 }
 
+// After a reboot, which leaves no record, the forwardings of a floating IP that its user made go too: those to a port that is its user's, and stays, and those
+// of an endpoint whose container exposes something as well and was started anew.
+func TestForwardedByGivenAfterReboot(t *testing.T) {
+	t.Parallel()
+	b, p := plainBox(t)
+	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
+	before := b.dump()
+	was := b.port(n, usersPort, "10.1.0.77")
+	theirs, err := b.provider.EnsureFloatingIP(t.Context(), sdn.FloatingIPSpec{Network: p.Capabilities().ExternalNetwork})
+	b.must(err)
+	reboot := func() {
+		b.must(os.RemoveAll(b.config.RunDir))
+		clear(b.binder.plugged)
+		b.restart()
+	}
+	for _, exposes := range []bool{false, true} {
+		e := &endpoint{net: n, ip4: "10.1.0.77", published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}},
+			driver: m{optPublish: publishFloating, optFloatingIP: theirs.Address.String()}}
+		if exposes {
+			e.ip4 = "" // a port of Kuryr's, for a user's has no group of Kuryr's
+		}
+		b.start(e)
+		b.ok("NetworkDriver.ProgramExternalConnectivity", e.programBody())
+		reboot()
+		if exposes {
+			e.published, e.exposed = nil, []m{{"Proto": 6, "Port": 80}}
+			b.ok("NetworkDriver.ProgramExternalConnectivity", e.programBody())
+			b.ok("NetworkDriver.RevokeExternalConnectivity", e.body())
+		} else {
+			b.stop(e)
+		}
+		forwards, err := sdn.All(b.provider.FindForwards(t.Context(), sdn.ForwardQuery{FloatingIPs: []sdn.ID{theirs.ID}}))
+		if b.must(err); len(forwards) > 0 {
+			t.Errorf("left are %+v (exposes: %v)", forwards, exposes)
+		}
+		if exposes {
+			b.stop(e)
+		}
+	}
+	if now, err := b.provider.Port(t.Context(), was.ID); err != nil || len(now.Tags) != len(was.Tags) {
+		t.Errorf("the user's port is %+v, %v", now, err)
+	}
+	b.must(b.provider.DeletePorts(t.Context(), []sdn.ID{was.ID}))
+	b.must(b.provider.DeleteFloatingIP(t.Context(), theirs.ID))
+	if now := b.dump(); now != before {
+		t.Errorf("left\n%s\nbefore\n%s", now, before)
+	}
+}
+
 func TestExposedGroup(t *testing.T) {
 	t.Parallel()
 	b, p := plainBox(t)
@@ -412,10 +462,16 @@ func TestExposedGroup(t *testing.T) {
 	if got := groups(); len(got) > 0 {
 		t.Errorf("after DeleteEndpoint %+v", got)
 	}
+	late := b.start(&endpoint{net: n, exposed: []m{{"Proto": 6, "Port": 80}}})
+	b.ok("NetworkDriver.ProgramExternalConnectivity", late.programBody())
+	b.config.RunDir, b.config.ProcessExternalConnectivity = t.TempDir(), false // switched off since
+	b.restart()
+	b.stop(late)
+	if got := groups(); len(got) > 0 {
+		t.Errorf("switched off, after DeleteEndpoint %+v", got)
+	}
 	p.asked = nil
 	b.stop(b.start(&endpoint{net: n}))
-	b.config.ProcessExternalConnectivity = false
-	b.restart()
 	off := b.start(&endpoint{net: n, exposed: []m{{"Proto": 6, "Port": 80}}})
 	b.ok("NetworkDriver.ProgramExternalConnectivity", off.programBody())
 	b.stop(off)

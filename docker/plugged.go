@@ -126,7 +126,9 @@ func (d *Driver) plugOf(ctx context.Context, endpoint, network string) (plugged,
 	case port.Host != d.host:
 		return plugged{}, refuse("endpoint %s is bound to host %q", endpoint, clip(port.Host, 100))
 	}
-	return plugged{Network: network, Port: port, MTU: n.MTU, Internal: gatewayless(n), Floating: true, Exposed: true}, nil
+	r := plugged{Network: network, Port: port, MTU: n.MTU, Internal: gatewayless(n), Floating: true, Exposed: true}
+	r.Forwarder, err = d.lender(ctx, port)
+	return r, err
 }
 
 // portOf is the port of an endpoint as its record has it, or as the SDN says where there is none.

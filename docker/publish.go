@@ -385,8 +385,8 @@ func (d *Driver) unpublish(ctx context.Context, endpoint string) error {
 	if !can.Forwards || !can.HostAddresses && known && !r.Floating {
 		return nil
 	}
-	if r.Forwarder != "" {
-		if err := d.dropForwards(ctx, r); err != nil {
+	if !can.HostAddresses {
+		if err := d.dropForwarded(ctx, endpoint); err != nil {
 			return err
 		}
 	}

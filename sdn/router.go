@@ -36,10 +36,13 @@ type Router struct {
 	Interfaces []RouterInterface
 	Routes     []HostRoute
 	Disabled   bool
-	// Unreached says which attached ranges the SDN cannot lead traffic to from outside the router although it was meant to
-	// (ranges that overlap with others, say), and why. Not an error: the router works within.
+	// Unreached says which attached ranges the SDN does not lead traffic to from outside the router (ranges that overlap with others,
+	// say), and why. Not an error: the router works within.
 	Unreached []Unreached
 }
+
+// UnreachedProject is the Reason of the ranges of a project's router: they are left out on purpose.
+const UnreachedProject = "the router is a project's"
 
 // Unreached is a range and the reason it cannot be led to.
 type Unreached struct {

@@ -24,6 +24,7 @@ import (
 	"github.com/kuryr/kuryr/internal/table"
 	"github.com/kuryr/kuryr/internal/tokens"
 	"github.com/kuryr/kuryr/kube/cni"
+	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/restapi"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -254,6 +255,9 @@ func (e *examination) api() doctor.APIFacts {
 
 func (e *examination) routes(ctx context.Context, status admin.Status, up bool, r doctor.RouteFacts) doctor.RouteFacts {
 	for _, u := range status.Unreached {
+		if u.Reason == sdn.UnreachedProject {
+			continue // meant so
+		}
 		r.Unreached = append(r.Unreached, doctor.Unreached{Range: u.Prefix, Router: u.Router, Reason: u.Reason})
 	}
 	if !up {

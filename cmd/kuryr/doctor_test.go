@@ -17,11 +17,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/dockerapi"
 	"github.com/kuryr/kuryr/internal/doctor"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/kuryr/kuryr/internal/table"
+	"github.com/kuryr/kuryr/sdn"
 )
 
 func TestDoctorOutput(t *testing.T) {
@@ -279,5 +281,15 @@ func TestDoctorRuns(t *testing.T) {
 	says(r, doctor.Warning, "Kuryr could not compare with Docker")
 	if code := stop(); code != 0 {
 		t.Errorf("ended with %d", code)
+	}
+}
+
+// What a project's router keeps from the host is told by the status; nothing is to be mended.
+func TestDoctorLeavesProjects(t *testing.T) {
+	status := admin.Status{Unreached: []admin.Unreached{
+		{Router: "edge", Prefix: "10.5.0.0/24", Reason: sdn.UnreachedProject}, {Router: "blue", Prefix: "10.6.0.0/24", Reason: "overlaps the host's route"}}}
+	got := new(examination).routes(t.Context(), status, false, doctor.RouteFacts{}).Unreached
+	if len(got) != 1 || got[0].Router != "blue" {
+		t.Errorf("the doctor looks at %+v", got)
 	}
 }

@@ -84,7 +84,7 @@ func (f *nodeFront) begin(ctx context.Context, work *errgroup.Group) error {
 	}
 	work.Go(func() error { return f.server.Serve(ctx, l) })
 	work.Go(func() error { collectLinks(ctx, f.binder, f.pins, f.log); return nil })
-	return installConflist(f.cfg)
+	return installConflist(f.cfg, networkCapabilities)
 }
 
 // close lets go of what is not the kernel's or the SDN's. It is called after all that begin started has ended.
@@ -95,10 +95,21 @@ func (f *nodeFront) close() {
 	}
 }
 
+// Capabilities that runtimes are told of.
+var (
+	// Every one is announced: where the SDN lacks one it is refused, and not passed over in silence.
+	networkCapabilities = []string{"ips", "mac", "bandwidth", "portMappings"}
+	// What a node cannot do for the ports of its pools is left to other plugins of the list; a pod that wishes it would never run, were it refused.
+	clusterCapabilities = []string{"ips", "mac"}
+)
+
 // conflist is the list by which runtimes find the network.
-func conflist(c config.Config) ([]byte, error) {
-	// Every capability is announced: where the SDN lacks one it is refused, and not passed over in silence.
-	plugin := map[string]any{"type": cni.Type, "capabilities": map[string]bool{"ips": true, "mac": true, "bandwidth": true, "portMappings": true}}
+func conflist(c config.Config, capabilities []string) ([]byte, error) {
+	can := map[string]bool{}
+	for _, name := range capabilities {
+		can[name] = true
+	}
+	plugin := map[string]any{"type": cni.Type, "capabilities": can}
 	if c.Node.Socket != cni.DefaultSocket {
 		plugin["socket"] = c.Node.Socket
 	}
@@ -113,12 +124,12 @@ func conflist(c config.Config) ([]byte, error) {
 }
 
 // installConflist writes the list, whole or not at all, where the configuration wants one and it is not there already.
-func installConflist(c config.Config) error {
+func installConflist(c config.Config, capabilities []string) error {
 	path := c.Node.Conflist
 	if path == "" {
 		return nil
 	}
-	data, err := conflist(c)
+	data, err := conflist(c, capabilities)
 	if err != nil {
 		return err
 	}

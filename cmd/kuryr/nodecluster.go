@@ -139,7 +139,7 @@ func (n *clusterNode) open(ctx context.Context, started time.Time) error {
 	case <-ctx.Done():
 		return nil
 	}
-	if err := installConflist(n.cfg); err != nil {
+	if err := installConflist(n.cfg, clusterCapabilities); err != nil {
 		return err
 	}
 	n.keeper.Set(true, condition.ReasonReady, "kuryr node gives pods their ports")

@@ -223,7 +223,15 @@ func (o peerOption) apply(c *Config, path, name, value string) error {
 
 // waitAsPeer is the peer's waiting for a port: it waits where its end is fatal, without end where the time-out is 0, which is here the default of a start.
 func waitAsPeer(c *Config, path string, values map[string]string) error {
-	if fatal, err := oslobool(nil, values["neutron.vif_plugging_is_fatal"]); err != nil || fatal == "false" {
+	const name = "neutron.vif_plugging_is_fatal"
+	if values[name] == "" {
+		return nil
+	}
+	fatal, err := oslobool(nil, values[name])
+	if err != nil {
+		c.Ignored = append(c.Ignored, path+": "+shownOption(name)+" "+err.Error())
+	}
+	if fatal != "true" {
 		return nil
 	}
 	seconds := values["neutron.vif_plugging_timeout"]

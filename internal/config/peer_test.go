@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -108,8 +109,11 @@ func TestPeerFileWrong(t *testing.T) {
 // What the peer says in words of its own is translated or passed over, and said.
 func TestPeerFileWords(t *testing.T) {
 	t.Parallel()
-	c, err := loadPeerText(t, "[DEFAULT]\ndebug = maybe\n[neutron]\nauth_type = kerberos\n[binding]\ndefault_driver = kuryr.lib.binding.drivers.ipvlan\n")
-	if err != nil || len(c.Ignored) != 3 || c.Neutron.AuthType != "" || c.Bind.Nested != "" {
+	c, err := loadPeerText(t, "[DEFAULT]\ndebug = maybe\n[neutron]\nauth_type = kerberos\nvif_plugging_is_fatal = perhaps\nvif_plugging_timeout = 12\n[binding]\ndefault_driver = kuryr.lib.binding.drivers.ipvlan\n")
+	fatal := func(s string) bool {
+		return strings.Contains(s, `[neutron] vif_plugging_is_fatal "perhaps" is neither true nor false`)
+	}
+	if err != nil || len(c.Ignored) != 4 || !slices.ContainsFunc(c.Ignored, fatal) || c.Neutron.AuthType != "" || c.Bind.Nested != "" || c.Docker.WaitActive != 0 {
 		t.Errorf("got %v, %v, %+v", c.Ignored, err, c)
 	}
 }

@@ -4,13 +4,15 @@
 package wholefile
 
 import (
+	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 )
 
-// Write makes the file at path anew, with these permissions, of what write gives.
+// Write makes the file at path anew, with these permissions, of what write gives. Both it and its name are on the disk when it returns nil; after an error the
+// old file is there, or, where only the folder could not be written to the disk, the new one.
 func Write(path string, mode fs.FileMode, write func(io.Writer) error) (err error) {
 	temp, err := os.CreateTemp(filepath.Dir(path), ".kuryr-*")
 	if err != nil {
@@ -31,5 +33,12 @@ func Write(path string, mode fs.FileMode, write func(io.Writer) error) (err erro
 	if err := temp.Sync(); err != nil {
 		return err
 	}
-	return os.Rename(temp.Name(), path)
+	if err := os.Rename(temp.Name(), path); err != nil {
+		return err
+	}
+	folder, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
 }

@@ -27,6 +27,8 @@ func (s *Server) add(ctx context.Context, c cni.Call, conf cni.Config) ([]byte, 
 	if err := checkNamespace(c.Namespace); err != nil {
 		return nil, err
 	}
+	ctx, done := s.adds.begin(ctx, attachmentName(c.Container, c.Interface))
+	defer done()
 	unlock, err := s.lock(ctx, c.Container, c.Interface)
 	if err != nil {
 		return nil, err

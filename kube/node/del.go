@@ -22,15 +22,13 @@ func (s *Server) del(ctx context.Context, c cni.Call, conf cni.Config) error {
 	if err != nil {
 		return err
 	}
+	s.adds.overtake(attachmentName(c.Container, c.Interface))
 	unlock, err := s.lock(ctx, c.Container, c.Interface)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := s.release(ctx, a); err != nil {
-		return err
-	}
-	return nil
+	return s.release(ctx, a)
 }
 
 // release takes an attachment away whose lock is held, or owes it.

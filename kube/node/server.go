@@ -53,7 +53,8 @@ type Server struct {
 	log     *slog.Logger
 	metrics *requests
 	locks   namedlock.Locks // by attachment
-	wake    chan struct{}   // something is owed
+	adds    underway
+	wake    chan struct{} // something is owed
 }
 
 // New makes a Server. It touches nothing until Serve.
@@ -168,7 +169,11 @@ func (s *Server) Do(ctx context.Context, c cni.Call) ([]byte, error) {
 
 // lock holds an attachment.
 func (s *Server) lock(ctx context.Context, container, iface string) (unlock func(), err error) {
-	return s.locks.Lock(ctx, container+"/"+iface)
+	return s.locks.Lock(ctx, attachmentName(container, iface))
+}
+
+func attachmentName(container, iface string) string {
+	return container + "/" + iface
 }
 
 // status tells whether containers can be added.

@@ -242,6 +242,48 @@ func TestFailedAdd(t *testing.T) {
 	}
 }
 
+// emptyPool is a Source whose every claim waits for a port that does not come.
+type emptyPool struct {
+	Source
+	waits chan struct{}
+}
+
+func (p emptyPool) Claim(ctx context.Context, _ Attachment) (Wiring, error) {
+	p.waits <- struct{}{}
+	<-ctx.Done()
+	return Wiring{}, sdn.Exhausted(sdn.NoPorts, "port", "pool")
+}
+
+// A DEL does not wait for the ADD that it overtakes, nor for another one behind that, and an ADD that comes after it is not its business.
+func TestOvertaken(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	there, waits := r.source, make(chan struct{})
+	r.source = emptyPool{there, waits}
+	errs := make(chan error, 3)
+	for _, container := range []string{"a", "b"} {
+		go func() { _, err := r.Do(t.Context(), r.call(cni.Add, container, "")); errs <- err }()
+		<-waits
+	}
+	r.must(t, cni.Del, "a", "")
+	if err := <-errs; err == nil {
+		t.Error("an ADD whose port never came succeeds")
+	}
+	select {
+	case err := <-errs:
+		t.Errorf("the ADD of another container ended too: %v", err)
+	default:
+	}
+	r.must(t, cni.Del, "b", "")
+	<-errs
+	r.source = there
+	r.mustAdd(t, "a", "")
+	r.has(t, 1)
+	if len(r.adds.adds) != 0 {
+		t.Errorf("%d ADDs are still under way", len(r.adds.adds))
+	}
+}
+
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

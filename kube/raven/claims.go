@@ -2,15 +2,21 @@ package raven
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/pool"
+	"github.com/kuryr/kuryr/kube/vif"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
+
+// podInterface is the only interface that Raven gives a pod.
+const podInterface = "eth0"
 
 // claims tells whether Raven is the claimant of the node's ports: an administrator has said that no daemon runs there.
 func (w *poolWork) claims() bool {
@@ -55,7 +61,7 @@ func (w *poolWork) bindTo(ctx context.Context, port *v1.KuryrPort, pod *corev1.P
 	if port.Status.Pod == nil {
 		before := port.DeepCopy()
 		port.Status.PortStatus = v1.PortBound
-		port.Status.Pod = &v1.PortPod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Interface: "eth0", Since: metav1.NewTime(w.now())}
+		port.Status.Pod = &v1.PortPod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Interface: podInterface, Since: metav1.NewTime(w.now())}
 		if err := w.api.Status().Patch(ctx, port, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 			port.Status = before.Status
 			return err
@@ -66,16 +72,17 @@ func (w *poolWork) bindTo(ctx context.Context, port *v1.KuryrPort, pod *corev1.P
 			return err
 		}
 	}
-	text := vifAnnotation("eth0", port.Name)
-	if pod.Annotations[v1.AnnotationVIF] == text {
-		return nil
+	text, err := vif.Encode(map[string]string{podInterface: port.Name})
+	if err != nil || pod.Annotations[v1.AnnotationVIF] == text {
+		return err
 	}
-	before := pod.DeepCopy()
-	if pod.Annotations == nil {
-		pod.Annotations = map[string]string{}
+	// With the UID it is refused where another pod has the name meanwhile.
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": map[string]any{v1.AnnotationVIF: text}}})
+	if err != nil {
+		return fmt.Errorf("annotation of a pod: %w", err)
 	}
-	pod.Annotations[v1.AnnotationVIF] = text
-	return client.IgnoreNotFound(w.api.Patch(ctx, pod, client.MergeFrom(before)))
+	// By the subresource, which takes annotations too: so Raven needs no right to write pods' specs.
+	return client.IgnoreNotFound(w.api.Status().Patch(ctx, pod, client.RawPatch(types.MergePatchType, patch)))
 }
 
 // release takes a port back from a pod that is gone.
@@ -87,10 +94,4 @@ func (w *poolWork) release(ctx context.Context, port *v1.KuryrPort) error {
 		return err
 	}
 	return w.label(ctx, port, v1.PortAvailable)
-}
-
-// vifAnnotation is the spec's form of a pod's annotation: where its interface's port is found.
-func vifAnnotation(interfaceName, port string) string {
-	return `{"` + interfaceName + `": {"versioned_object.data": {"selfLink": "/apis/openstack.org/v1/kuryrports/` + port +
-		`"}}, "versioned_object.name": "KuryrPortCRD", "versioned_object.version": "1.0"}`
 }

@@ -267,7 +267,12 @@ func (c *cluster) begin() error {
 		},
 		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 			f.count(&f.calls, "status "+kind(o))
-			return f.write(func() error { return w.SubResource(sub).Patch(ctx, o, p, opts...) })
+			return f.write(func() error {
+				if _, ok := o.(*corev1.Pod); ok {
+					return w.Patch(ctx, o, p) // the API server takes annotations by the status, and the fake does not
+				}
+				return w.SubResource(sub).Patch(ctx, o, p, opts...)
+			})
 		},
 	})
 	cfg := c.cfg

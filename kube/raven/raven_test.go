@@ -387,6 +387,9 @@ func TestWithoutDaemon(t *testing.T) {
 	if c.bound()["a"] == "" {
 		t.Fatal("no port")
 	}
+	if c.faults.calls["patch Pod"] != 0 {
+		t.Error("a pod is patched other than by its status: Raven has no right to do that")
+	}
 	c.must(c.api.Get(t.Context(), request("default", "a").NamespacedName, a))
 	var id string
 	for _, p := range c.ports() {

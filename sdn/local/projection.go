@@ -79,8 +79,11 @@ func (p *Provider) projectRouter(b *bbolt.Tx, r *routerRow) (*fabric.Domain, err
 	if r.Gateway == nil {
 		return d, nil
 	}
-	slices.SortFunc(reach, netip.Prefix.Compare)
-	d.Uplink = &fabric.Uplink{SNAT: r.Gateway.SNAT, MTU: p.mtu, Reach: reach}
+	d.Uplink = &fabric.Uplink{SNAT: r.Gateway.SNAT, MTU: p.mtu}
+	if !r.withheld() {
+		slices.SortFunc(reach, netip.Prefix.Compare)
+		d.Uplink.Reach = reach
+	}
 	for _, a := range r.Gateway.Addresses {
 		d.Uplink.Addrs = append(d.Uplink.Addrs, a.Addr)
 	}

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/kuryr/kuryr/datapath/fabric"
@@ -67,5 +68,68 @@ func TestProjection(t *testing.T) {
 	}
 	if !reflect.DeepEqual(spread(got), spread(want)) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// A project gives its networks what ranges it likes, so the host gets no routes to them. What else leads to its router and back is there.
+func TestHostKeepsItsRoutes(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	p := open(t, Options{Datapath: newFake()})
+	made := map[string]sdn.ID{}
+	var target sdn.ID
+	for _, project := range []string{"", "demo"} {
+		n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Base: sdn.Base{Project: project}, Subnets: []sdn.SubnetSpec{{CIDR: prefix("1.1.1.0/24")}, {CIDR: prefix("fd00:1::/64")}}})
+		ok(t, err)
+		second, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Base: sdn.Base{Project: "demo"}, Subnets: []sdn.SubnetSpec{{CIDR: prefix("8.0.0.0/6")}}})
+		ok(t, err)
+		r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Base: sdn.Base{Project: project}, Gateway: &sdn.ExternalGateway{Network: p.external, SNAT: true}})
+		ok(t, err)
+		for _, s := range append(n.Subnets, second.Subnets...) {
+			ok(t, p.AttachSubnet(ctx, r.ID, s, netip.Addr{}))
+		}
+		ports, err := p.EnsurePorts(ctx, []sdn.PortSpec{{Base: sdn.Base{Project: project}, Network: n.ID, Host: testHost}})
+		ok(t, err)
+		made[project], target = r.ID, ports[0].ID
+	}
+	fip, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Base: sdn.Base{Project: "demo"}, Network: p.external, Target: sdn.Target{Port: target}})
+	ok(t, err)
+	shape := func(project string) (d *fabric.Domain) {
+		t.Helper()
+		ok(t, p.view(func(b *bbolt.Tx) (err error) { d, err = p.projectDomain(b, made[project]); return err }))
+		return d
+	}
+	unreached := func(project string) []sdn.Unreached {
+		t.Helper()
+		r, err := p.Router(ctx, made[project])
+		ok(t, err)
+		return r.Unreached
+	}
+	all := []netip.Prefix{prefix("1.1.1.0/24"), prefix("8.0.0.0/6"), prefix("fd00:1::/64")}
+	if d := shape(""); !slices.Equal(d.Uplink.Reach, all) || len(unreached("")) != 0 {
+		t.Errorf("nobody's router: the host is to reach %v, and is told not to reach %v", d.Uplink.Reach, unreached(""))
+	}
+	d := shape("demo")
+	if len(d.Uplink.Reach) != 0 {
+		t.Errorf("the host is to reach a project's %v", d.Uplink.Reach)
+	}
+	if len(d.Uplink.Addrs) != 2 || !d.Uplink.SNAT || len(d.Uplink.Floating) != 1 || d.Uplink.Floating[0].External != fip.Address {
+		t.Errorf("the way out and the floating IP of a project's router: %+v", d.Uplink)
+	}
+	told := unreached("demo")
+	for _, u := range told {
+		if u.Reason != sdn.UnreachedProject || !slices.Contains(all, u.Prefix) {
+			t.Errorf("not reached: %+v", u)
+		}
+	}
+	if len(told) != len(all) {
+		t.Errorf("not reached: %+v", told)
+	}
+	checkSum(t, p)
+	ok(t, p.DeleteFloatingIP(ctx, fip.ID))
+	_, err = p.UpdateRouter(ctx, made["demo"], sdn.RouterPatch{Gateway: &sdn.ExternalGateway{}})
+	ok(t, err)
+	if told := unreached("demo"); len(told) != 0 {
+		t.Errorf("without a way out: %+v", told)
 	}
 }

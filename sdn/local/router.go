@@ -13,9 +13,19 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-func (p *Provider) showRouter(_ *bbolt.Tx, r *routerRow) (sdn.Router, error) {
+func (p *Provider) showRouter(b *bbolt.Tx, r *routerRow) (sdn.Router, error) {
 	p.fillMeta(&r.Meta)
 	r.Unreached = p.queue.unreachedOf(r.ID)
+	if p.datapath == nil || r.Gateway == nil || !r.withheld() {
+		return r.Router, nil
+	}
+	for _, leg := range r.Interfaces {
+		s, err := subnets.need(b, leg.Subnet)
+		if err != nil {
+			return r.Router, err
+		}
+		r.Unreached = append(r.Unreached, sdn.Unreached{Prefix: s.CIDR, Reason: sdn.UnreachedProject})
+	}
 	return r.Router, nil
 }
 

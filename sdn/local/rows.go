@@ -36,7 +36,7 @@ type portRow struct {
 // trunkRow leaves Subports empty: their own rows say it.
 type trunkRow struct{ sdn.Trunk }
 
-// routerRow leaves Unreached empty: it is the data path's answer.
+// routerRow leaves Unreached empty: it is made up when it is shown.
 type routerRow struct {
 	sdn.Router
 	Networks []sdn.ID // of the interfaces, by position
@@ -104,6 +104,10 @@ func (r *forwardRow) counted() bool    { return false }
 func (r *securityGroupRow) counted() bool { return true }
 func (r *addressGroupRow) counted() bool  { return false }
 func (r *qosPolicyRow) counted() bool     { return false }
+
+// withheld tells whether the host gets no routes to what is behind a router: a project could lead the host's own traffic wherever it likes, by
+// giving its networks the ranges of others.
+func (r *routerRow) withheld() bool { return r.Project != "" }
 
 // plugged tells whether a port is the kernel's business.
 func (r *portRow) plugged() bool { return !r.Own && r.Host != "" }

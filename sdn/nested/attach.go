@@ -13,7 +13,8 @@ import (
 // undoTime bounds what takes back a port that could not be attached.
 const undoTime = 10 * time.Second
 
-// EnsurePorts makes ports, and attaches those that are to be bound to this host. What cannot be attached is not made.
+// EnsurePorts makes ports, and attaches those that are to be bound to this host. What cannot be attached is not made; what was attached before this call
+// stays, for a container may run on it, and is found by its Key.
 func (p *Provider) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
 	plain := slices.Clone(specs)
 	for i, s := range specs {
@@ -46,10 +47,13 @@ func (p *Provider) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn
 			continue
 		}
 		failpoint.Here("nested.ensureports.made")
+		was, known := p.holds(ports[i].ID)
 		attached, err := p.enter(ctx, ports[i], s.DeviceID)
 		if err != nil {
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
-			err = errors.Join(err, p.DeletePorts(undo, []sdn.ID{ports[i].ID}))
+			if !(known && !was.off) && !p.entered(undo, ports[i], s.DeviceID) {
+				err = errors.Join(err, p.DeletePorts(undo, []sdn.ID{ports[i].ID}))
+			}
 			cancel()
 		}
 		ports[i], errs[i] = attached, err
@@ -58,6 +62,19 @@ func (p *Provider) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn
 		return ports, &sdn.BulkError{Errs: errs}
 	}
 	return ports, nil
+}
+
+// entered tells whether a port that EnsurePorts gave may have been attached before, by this process or one before it. Where that cannot be told it may.
+func (p *Provider) entered(ctx context.Context, port sdn.Port, device string) bool {
+	if p.mode == VLAN || port.DeviceID != device {
+		return port.DeviceID != "" // which in a trunk is written last, never by who makes the port
+	}
+	own, err := p.ownNow(ctx)
+	if err != nil || own.NoPortSecurity {
+		return !sdn.IsNotFound(err)
+	}
+	_, lacks := exchanged(own.AllowedPairs, nil, pairs(port))
+	return !lacks
 }
 
 // UpdatePort changes a port. To bind it to this host attaches it, to unbind it takes it off.
@@ -258,32 +275,54 @@ func (p *Provider) leave(ctx context.Context, now sdn.Port, ifRevision *int64) e
 	return ignoreAbsent(err)
 }
 
-// DeletePorts deletes ports, after those of this host were taken off the machine's.
+// DeletePorts deletes ports, after those of this host were taken off the machine's. One that cannot be taken off stays, the others go.
 func (p *Provider) DeletePorts(ctx context.Context, ids []sdn.ID) error {
+	failed := map[sdn.ID]error{}
 	var unknown []sdn.ID
 	for _, id := range ids {
-		h, known := p.holds(id)
-		if !known {
+		if h, known := p.holds(id); !known {
 			unknown = append(unknown, id)
 		} else if err := p.deleting(ctx, h.port, new(int64)); err != nil {
-			return err
+			failed[id] = err
 		}
 	}
 	if len(unknown) > 0 {
 		for port, err := range p.Provider.FindPorts(ctx, sdn.PortQuery{Match: sdn.Match{IDs: unknown, Tags: []string{p.tag}}}) {
-			if err == nil {
-				err = p.deleting(ctx, port, new(int64))
+			if err != nil { // any of them may be attached
+				for _, id := range unknown {
+					failed[id] = err
+				}
+				break
 			}
-			if err != nil {
-				return err
+			if err := p.deleting(ctx, port, new(int64)); err != nil {
+				failed[port.ID] = err
 			}
 		}
 	}
-	if len(ids) == 0 {
-		return nil
-	}
 	p.forget(ids...)
-	return p.Provider.DeletePorts(ctx, ids)
+	var off []sdn.ID
+	var at []int // in ids
+	errs := make([]error, len(ids))
+	for i, id := range ids {
+		if errs[i] = failed[id]; errs[i] == nil {
+			off, at = append(off, id), append(at, i)
+		}
+	}
+	var err error
+	if len(off) > 0 {
+		err = p.Provider.DeletePorts(ctx, off)
+	}
+	if len(failed) == 0 {
+		return err
+	}
+	var some *sdn.BulkError
+	several := errors.As(err, &some) && len(some.Errs) == len(off)
+	for n, i := range at {
+		if errs[i] = err; several {
+			errs[i] = some.Errs[n]
+		}
+	}
+	return &sdn.BulkError{Errs: errs}
 }
 
 // DeletePort is DeletePorts of one at a revision.

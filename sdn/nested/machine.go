@@ -186,6 +186,19 @@ func (p *Provider) readOwn(ctx context.Context) error {
 	return err
 }
 
+// ownNow is the machine's port as it is now.
+func (p *Provider) ownNow(ctx context.Context) (sdn.Port, error) {
+	unlock, err := p.lock(ctx)
+	if err != nil {
+		return sdn.Port{}, err
+	}
+	defer unlock()
+	if _, err = p.find(ctx); err == nil {
+		err = p.readOwn(ctx)
+	}
+	return p.own, err
+}
+
 // exchanged are the pairs without those to drop and with those to add, and whether that is another set.
 func exchanged(has, drop, add []sdn.AllowedPair) (want []sdn.AllowedPair, differs bool) {
 	want = []sdn.AllowedPair{}

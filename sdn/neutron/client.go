@@ -189,7 +189,7 @@ func (c *client) attempt(ctx context.Context, refused *session, method, path str
 		return s, 0, unheard{err} // and the breaker, which spares callers the wait for an answer, has nothing to spare them
 	}
 	if status != 0 || ctx.Err() == nil { // a caller that gave up says nothing of Neutron
-		c.breaker.done(gone(status), err)
+		c.breaker.done(gone(status, err), err)
 	}
 	return s, status, err
 }
@@ -200,9 +200,9 @@ const Agent = "kuryr"
 // BackgroundAgent is the User-Agent of requests that nobody waits for, so that who counts those of a call can tell them apart.
 const BackgroundAgent = Agent + "-background"
 
-// gone tells whether an endpoint that ended a request so is to be taken for away.
-func gone(status int) bool {
-	return status == 0 || status >= 502 && status <= 504
+// gone tells whether an endpoint that ended a request so is to be taken for away. A 404 that is not Neutron's is of a proxy that does not reach it.
+func gone(status int, err error) bool {
+	return status == 0 || status >= 502 && status <= 504 || status == http.StatusNotFound && sdn.IsUnavailable(err)
 }
 
 // read decodes a whole answer.

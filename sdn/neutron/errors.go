@@ -47,6 +47,7 @@ var meanings = map[string]meaning{
 	"MaxPrefixSubnetAllocationError":             {sdn.KindInvalid, "", "prefix_len"},
 	"SubnetPoolQuotaExceeded":                    {sdn.KindExhausted, sdn.NoQuota, ""},
 	"OverQuota":                                  {sdn.KindExhausted, sdn.NoQuota, ""},
+	"AllowedAddressPairExhausted":                {sdn.KindExhausted, sdn.NoQuota, "allowed_pairs"},
 	"IpAddressGenerationFailure":                 {sdn.KindExhausted, sdn.NoAddresses, ""},
 	"ExternalIpAddressExhausted":                 {sdn.KindExhausted, sdn.NoAddresses, ""},
 	"SubnetAllocationError":                      {sdn.KindExhausted, sdn.NoPrefixes, ""},
@@ -91,6 +92,7 @@ var (
 type fault struct {
 	Type    string
 	Message string
+	neutron bool // the body is one of Neutron's
 }
 
 func parseFault(body []byte) fault {
@@ -102,7 +104,7 @@ func parseFault(body []byte) fault {
 	if json.Unmarshal(body, &shapes) != nil {
 		return fault{}
 	}
-	for _, raw := range []json.RawMessage{shapes.Neutron, shapes.Keystone} {
+	for i, raw := range []json.RawMessage{shapes.Neutron, shapes.Keystone} {
 		var structured struct {
 			Type    string `json:"type"`
 			Message string `json:"message"`
@@ -112,7 +114,7 @@ func parseFault(body []byte) fault {
 			continue
 		}
 		if json.Unmarshal(raw, &structured) == nil {
-			return fault(structured)
+			return fault{Type: structured.Type, Message: structured.Message, neutron: i == 0}
 		}
 		if json.Unmarshal(raw, &plain) == nil {
 			return fault{Message: plain}
@@ -142,7 +144,7 @@ func (c *client) translate(ctx context.Context, err error, verb, path string) er
 	}
 	f := parseFault(refused.Body)
 	e := &sdn.Error{Noun: noun, ID: id, Detail: sentence(f.Message)}
-	e.Kind, e.Reason, e.Field = classify(refused.Actual, f, id == "")
+	e.Kind, e.Reason, e.Field = classify(refused.Actual, f)
 	if e.Kind == sdn.KindUnavailable {
 		e.Noun, e.ID, e.Detail = c.who(), "", fmt.Sprintf("it answers %d %s to %s of %s", refused.Actual, http.StatusText(refused.Actual), verb, withArticle(noun))
 		if f.Message != "" {
@@ -166,7 +168,7 @@ func (c *client) translate(ctx context.Context, err error, verb, path string) er
 }
 
 // classify decides by the error's type where there is one, else by the status.
-func classify(status int, f fault, whole bool) (sdn.Kind, sdn.Reason, string) {
+func classify(status int, f fault) (sdn.Kind, sdn.Reason, string) {
 	field := ""
 	if m := invalidInput.FindStringSubmatch(f.Message); m != nil && m[1] != "operation" {
 		field = fieldOf(m[1])
@@ -179,7 +181,10 @@ func classify(status int, f fault, whole bool) (sdn.Kind, sdn.Reason, string) {
 	switch {
 	case status == http.StatusPreconditionFailed:
 		return sdn.KindConflict, sdn.Stale, ""
-	case status == http.StatusNotFound && (f.Type == "HTTPNotFound" || whole && f.Type == ""):
+	case status == http.StatusNotFound && (!f.neutron || f.Type == ""):
+		// Who answers is not Neutron, but what stands in front of it and does not reach it: nothing is known of what was asked for.
+		return sdn.KindUnavailable, "", ""
+	case status == http.StatusNotFound && f.Type == "HTTPNotFound":
 		// There is no such path: what is not there of a noun that is has an error type of its own.
 		return sdn.KindUnsupported, "", ""
 	case status == http.StatusNotFound:

@@ -35,6 +35,7 @@ func TestFinding06ErrorTypes(t *testing.T) {
 		{409, "IpAddressGenerationFailure", "No more IP addresses available on network n.", "/ports", sdn.KindExhausted, sdn.NoAddresses, "", "port", ""},
 		{409, "IpAddressAlreadyAllocated", "IP address 10.0.0.5 already allocated in subnet s", "/ports", sdn.KindConflict, sdn.AddressInUse, "addresses", "port", ""},
 		{409, "MacAddressInUse", "Unable to complete operation for network n. The mac address fa:16:3e:00:00:01 is in use.", "/ports", sdn.KindConflict, sdn.MACInUse, "mac", "port", ""},
+		{400, "AllowedAddressPairExhausted", "The number of allowed address pair exceeds the maximum 10.", "/ports/p", sdn.KindExhausted, sdn.NoQuota, "allowed_pairs", "port", "the maximum 10"},
 		{404, "NetworkNotFound", "Network n could not be found.", "/ports", sdn.KindNotFound, "", "", "network", ""},
 		{404, "HTTPNotFound", "The resource could not be found.", "/trunks", sdn.KindUnsupported, "", "", "trunk", ""},
 		{412, "RevisionNumberConstraintFailed", "Constrained to 3, but current revision is 5", "/networks/n", sdn.KindConflict, sdn.Stale, "", "network", ""},

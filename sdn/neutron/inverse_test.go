@@ -34,7 +34,7 @@ func TestErrorsThroughTheAPI(t *testing.T) {
 	}
 	for _, want := range errs {
 		answer := restapi.EncodeError(want)
-		kind, reason, field := classify(answer.Status, fault{Type: answer.Type, Message: answer.Message}, false)
+		kind, reason, field := classify(answer.Status, fault{Type: answer.Type, Message: answer.Message, neutron: true})
 		got := &sdn.Error{Kind: kind, Reason: reason, Field: field}
 		var w *sdn.Error
 		errors.As(want, &w)

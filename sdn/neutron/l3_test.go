@@ -305,7 +305,7 @@ func TestErrorTypesOfRoutersAndGroups(t *testing.T) {
 		{412, "RevisionNumberConstraintFailed", sdn.KindConflict, sdn.Stale},
 		{409, "OverQuota", sdn.KindExhausted, sdn.NoQuota},
 	} {
-		kind, reason, _ := classify(c.status, fault{Type: c.kind, Message: "words"}, false)
+		kind, reason, _ := classify(c.status, fault{Type: c.kind, Message: "words", neutron: true})
 		if kind != c.is || reason != c.reason {
 			t.Errorf("%d %s is %q (%s), want %q (%s)", c.status, c.kind, kind, reason, c.is, c.reason)
 		}

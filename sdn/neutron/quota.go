@@ -12,24 +12,28 @@ var quotaNouns = []sdn.Noun{
 	sdn.NounNetwork, sdn.NounSubnet, sdn.NounSubnetPool, sdn.NounPort, sdn.NounTrunk, sdn.NounRouter, sdn.NounFloatingIP, sdn.NounSecurityGroup, sdn.NounRule,
 }
 
-// projectOr is the project, or the provider's own.
-func (p *Provider) projectOr(ctx context.Context, project string) (string, error) {
+// quotaPath is where the quota of a project is, or that of the provider's own.
+func (p *Provider) quotaPath(ctx context.Context, project string) (string, error) {
+	const path = "/quotas/"
 	if project = first(project, p.config.Project); project != "" {
-		return project, nil
+		return path + url.PathEscape(project), nil
 	}
-	// Neutron knows whose the token is.
+	// Neutron knows whose the token is. Root at the socket of "kuryr sdn" is of no project, which has another path there.
+	const own = path + "tenant"
 	var answer struct {
 		Tenant struct {
 			ID string `json:"tenant_id"`
 		} `json:"tenant"`
 	}
-	err := p.client.get(ctx, "/quotas/tenant", nil, &answer)
-	return answer.Tenant.ID, err
+	if err := p.client.get(ctx, own, nil, &answer); err != nil || answer.Tenant.ID == "" {
+		return own, err
+	}
+	return path + url.PathEscape(answer.Tenant.ID), nil
 }
 
 // Usage tells what a project may have and has. What Neutron reserves for requests under way counts as used.
 func (p *Provider) Usage(ctx context.Context, project string) (map[sdn.Noun]sdn.Usage, error) {
-	project, err := p.projectOr(ctx, project)
+	path, err := p.quotaPath(ctx, project)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +44,7 @@ func (p *Provider) Usage(ctx context.Context, project string) (map[sdn.Noun]sdn.
 			Limit    int64 `json:"limit"`
 		} `json:"quota"`
 	}
-	if err := p.client.get(ctx, "/quotas/"+url.PathEscape(project)+"/details.json", nil, &answer); err != nil {
+	if err := p.client.get(ctx, path+"/details.json", nil, &answer); err != nil {
 		return nil, err
 	}
 	out := map[sdn.Noun]sdn.Usage{}
@@ -71,9 +75,9 @@ func (p *Provider) SetQuota(ctx context.Context, project string, limits map[sdn.
 	if len(body) == 0 {
 		return nil
 	}
-	project, err := p.projectOr(ctx, project)
+	path, err := p.quotaPath(ctx, project)
 	if err != nil {
 		return err
 	}
-	return p.client.put(ctx, "/quotas/"+url.PathEscape(project), 0, map[string]any{"quota": body}, nil)
+	return p.client.put(ctx, path, 0, map[string]any{"quota": body}, nil)
 }

@@ -51,7 +51,7 @@ func (s *server) serveAvailability() {
 			return s.fill(ctx, network, nil)
 		},
 		find: func(ctx context.Context, f *filter) iter.Seq2[fullness, error] {
-			q := sdn.NetworkQuery{Match: sdn.Match{After: f.after, IDs: f.ids("network_id"), Names: f.texts("network_name"), Projects: append(f.texts("project_id"), f.texts("tenant_id")...)}}
+			q := sdn.NetworkQuery{Match: sdn.Match{After: f.after, IDs: f.ids("network_id"), Names: f.texts("network_name"), Projects: f.projects()}}
 			f.named = len(q.IDs) > 0
 			versions := f.texts("ip_version") // of the subnets that are counted
 			return func(yield func(fullness, error) bool) {

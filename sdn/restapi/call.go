@@ -99,6 +99,15 @@ func (c *call) document() (map[string]any, error) {
 	return document, nil
 }
 
+// hasBody tells whether anything comes with the request; of one that is sent in chunks no length tells it. It takes from the body.
+func (c *call) hasBody() bool {
+	if c.Body == nil || c.ContentLength >= 0 {
+		return c.ContentLength > 0
+	}
+	_, err := io.ReadFull(c.Body, make([]byte, 1))
+	return err != io.EOF // what cannot be read is something too
+}
+
 // revision reads If-Match: revision_number=N. It is nil where the request has none.
 func (c *call) revision() (*int64, error) {
 	var out *int64

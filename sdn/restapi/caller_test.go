@@ -2,11 +2,14 @@ package restapi
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kuryr/kuryr/sdn"
 )
 
 // Who is not known, or could be taken for another, is not served; what versions there are everybody is told.
@@ -192,5 +195,71 @@ func TestAudit(t *testing.T) {
 	}
 	if c := seen[2]; c.Status != 204 {
 		t.Errorf("of a deletion: %+v", c)
+	}
+}
+
+// breaking panics once a network is made, changed or deleted.
+type breaking struct{ sdn.Provider }
+
+func (b breaking) EnsureNetwork(ctx context.Context, s sdn.NetworkSpec) (sdn.Network, error) {
+	_, _ = b.Provider.EnsureNetwork(ctx, s)
+	panic("made")
+}
+
+func (b breaking) UpdateNetwork(ctx context.Context, id sdn.ID, p sdn.NetworkPatch) (sdn.Network, error) {
+	_, _ = b.Provider.UpdateNetwork(ctx, id, p)
+	panic("changed")
+}
+
+func (b breaking) DeleteNetwork(ctx context.Context, id sdn.ID) error {
+	_ = b.Provider.DeleteNetwork(ctx, id)
+	panic("deleted")
+}
+
+// A change that was made is told of even where what comes after it breaks.
+func TestAuditOfPanic(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := Caller{Project: "a", Role: Member}
+	id := w.made(t, a, "POST", "/v2.0/networks", `{"network":{}}`, "network.id")
+	var seen []Change
+	w.handler = NewHandler(breaking{w.sdn}, Options{Audit: func(_ context.Context, c Change) { seen = append(seen, c) }})
+	for _, q := range [][3]string{{"POST", "/v2.0/networks", `{"network":{}}`}, {"PUT", "/v2.0/networks/" + id, `{"network":{"name":"x"}}`}, {"DELETE", "/v2.0/networks/" + id, ""}} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: the panic is held back", q[0])
+				}
+			}()
+			w.ask(t, a, q[0], q[1], q[2])
+		}()
+		if len(seen) != 1 || seen[0].Caller != a || seen[0].Method != q[0] || seen[0].Path != q[1] || seen[0].Status != 500 || seen[0].Error != "HTTPInternalServerError" {
+			t.Errorf("of a %s that panics: %+v", q[0], seen)
+		}
+		seen = nil
+	}
+}
+
+// What comes with a deletion is refused, whether or not its length is told; what is sent in chunks and has none is nothing.
+func TestDeleteWithBody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, q := range []struct {
+		body   string
+		length int64
+		want   int
+	}{{"{}", 2, 400}, {"{}", -1, 400}, {"", -1, 204}, {"", 0, 204}} {
+		id := w.made(t, Caller{Role: Admin}, "POST", "/v2.0/networks", `{"network":{}}`, "network.id")
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, w.server.URL+"/v2.0/networks/"+id, io.MultiReader(strings.NewReader(q.body)))
+		must(t, err)
+		if r.ContentLength = q.length; q.length == 0 {
+			r.Body = nil
+		}
+		response, err := w.server.Client().Do(r)
+		must(t, err)
+		_ = response.Body.Close()
+		if response.StatusCode != q.want {
+			t.Errorf("%q of length %d: %d, want %d", q.body, q.length, response.StatusCode, q.want)
+		}
 	}
 }

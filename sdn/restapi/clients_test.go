@@ -253,7 +253,7 @@ func TestProjectsApart(t *testing.T) {
 				t.Errorf("%s %s as %s: %d %v, want %d", q.method, q.at, q.who.as, status, answer, q.want)
 			}
 		}
-		for _, query := range []string{"", "?id=" + o.id, "?project_id=ours", "?limit=1000&sort_key=id&sort_dir=asc", "?fields=id"} {
+		for _, query := range []string{"", "?id=" + o.id, "?project_id=ours", "?tenant_id=ours", "?project_id=ours&tenant_id=theirs", "?limit=1000&sort_key=id&sort_dir=asc", "?fields=id"} {
 			_, answer := theirs.ask("GET", o.path+query, nil)
 			for _, found := range answer[o.items].([]any) {
 				if found.(object)["id"] == o.id {
@@ -296,6 +296,7 @@ func TestProjectsApart(t *testing.T) {
 	}{ // nor is anything made in another's name, or what is administrators' business
 		{"POST", "/networks", object{"network": object{"project_id": "ours"}}, 400}, {"POST", "/networks", object{"network": object{"shared": true}}, 403},
 		{"POST", "/networks", object{"network": object{"router:external": true}}, 403}, {"PUT", "/quotas/theirs", object{"quota": object{"network": 5}}, 403},
+		{"POST", "/routers", object{"router": object{"project_id": ""}}, 400}, {"POST", "/routers", object{"router": object{"tenant_id": ""}}, 400},
 		{"GET", "/quotas/ours", nil, 403}, {"POST", "/qos/policies", object{"policy": object{"name": "x"}}, 403},
 	} {
 		var body any
@@ -305,5 +306,28 @@ func TestProjectsApart(t *testing.T) {
 		if status, answer := theirs.ask(q.method, q.at, body); status != q.want {
 			t.Errorf("%s %s %v: %d %v, want %d", q.method, q.at, q.body, status, answer, q.want)
 		}
+	}
+	if r := root.make("/routers", "router", object{"project_id": ""}); r["project_id"] != "" {
+		t.Errorf("an administrator's router that is to be nobody's: %v", r)
+	}
+	// nor does who only reads make anything in another's name: a project's default group comes to be when its groups are asked for
+	for _, who := range []*api{theirs, reader} {
+		for _, path := range []string{"/security-groups", "/security-group-rules", "/network-ip-availabilities", "/networks"} {
+			for _, query := range []string{"?project_id=victim", "?tenant_id=victim", "?project_id=victim&tenant_id=victim", "?project_id=theirs&tenant_id=victim", "?tenant_id=victim&tenant_id=ours"} {
+				if status, answer := who.ask("GET", path+query, nil); status != http.StatusOK {
+					t.Errorf("GET %s%s: %d %v", path, query, status, answer)
+				}
+			}
+		}
+	}
+	_, answer := root.ask("GET", "/security-groups", nil)
+	for _, found := range answer["security_groups"].([]any) {
+		if found.(object)["project_id"] == "victim" {
+			t.Errorf("reading as others made %v", found)
+		}
+	}
+	_, answer = root.ask("GET", "/security-group-rules?project_id=ours&tenant_id=theirs", nil)
+	if rules := answer["security_group_rules"].([]any); len(rules) != 0 {
+		t.Errorf("rules of one project and of another: %v", rules)
 	}
 }

@@ -35,10 +35,20 @@ func (f *filter) texts(name string) []string {
 
 // project has the provider select what is a project's: of others nothing would be seen. What was asked for goes on to count.
 func (f *filter) project(project string) {
-	if asked := f.texts("project_id"); len(asked) > 0 {
-		f.metas = append(f.metas, func(m sdn.Meta) bool { return slices.Contains(asked, m.Project) })
+	for _, name := range []string{"project_id", "tenant_id"} {
+		if asked := f.texts(name); len(asked) > 0 {
+			f.metas = append(f.metas, func(m sdn.Meta) bool { return slices.Contains(asked, m.Project) })
+		}
 	}
 	f.values["project_id"] = []string{project}
+}
+
+// projects takes the projects that objects are to be of. The older name counts where the newer is not there; else it is compared as any attribute.
+func (f *filter) projects() []string {
+	if len(f.values["project_id"]) > 0 {
+		return f.texts("project_id")
+	}
+	return f.texts("tenant_id")
 }
 
 func (f *filter) fail(name, value, what string) {
@@ -102,10 +112,7 @@ func parseAll[T any](f *filter, name, what string, parse func(string) (T, error)
 
 // match takes what every object can be selected by.
 func (f *filter) match() sdn.Match {
-	m := sdn.Match{After: f.after, IDs: f.ids("id"), Names: f.texts("name"), Projects: f.texts("project_id")}
-	if m.Projects == nil {
-		m.Projects = f.texts("tenant_id")
-	}
+	m := sdn.Match{After: f.after, IDs: f.ids("id"), Names: f.texts("name"), Projects: f.projects()}
 	m.Keys = f.keys()
 	f.named = len(m.IDs) > 0 || len(m.Keys) > 0
 	m.Tags = f.tags("tags")

@@ -174,7 +174,7 @@ func (n noun[T, E, S, P]) put(w http.ResponseWriter, c *call) error {
 }
 
 func (n noun[T, E, S, P]) delete(w http.ResponseWriter, c *call) error {
-	if c.ContentLength > 0 {
+	if c.hasBody() {
 		return badRequest("Request body is not supported in DELETE.")
 	}
 	t, err := n.held(c, c.target())

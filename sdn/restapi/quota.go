@@ -1,6 +1,7 @@
 package restapi
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"net/http"
@@ -21,7 +22,9 @@ const nobody = "kuryr-default-quota"
 func (s *server) serveQuotas() {
 	const path = "/v2.0/quotas"
 	s.read(path, s.quotas)
-	s.read(path+"/tenant", s.whoami)
+	// What Neutron does not have: a caller of no project, root, asks by these for what belongs to none. Their paths name no project, which is the caller's then.
+	s.handle(path+"/tenant", map[string]handler{http.MethodGet: s.whoami, http.MethodPut: s.setQuota})
+	s.read(path+"/tenant/details", s.quotaDetails)
 	s.read(path+"/project", s.whoami)
 	s.handle(path+"/{project}", map[string]handler{http.MethodGet: s.quota, http.MethodPut: s.setQuota, http.MethodDelete: s.resetQuota})
 	s.read(path+"/{project}/default", s.defaultQuota)
@@ -49,7 +52,7 @@ func (s *server) whoami(w http.ResponseWriter, c *call) error {
 
 // project is the one in the path, which must be the caller's own but for administrators.
 func (c *call) project() (string, error) {
-	project := c.PathValue("project")
+	project := cmp.Or(c.PathValue("project"), c.caller.Project)
 	if !c.caller.admin() && project != c.caller.Project {
 		return "", c.adminRequired()
 	}
@@ -134,7 +137,7 @@ func (s *server) setQuota(w http.ResponseWriter, c *call) error {
 	if err := b.done(); err != nil {
 		return err
 	}
-	project := c.PathValue("project")
+	project := cmp.Or(c.PathValue("project"), c.caller.Project)
 	if check {
 		if err := s.fits(c.ctx(), project, limits); err != nil {
 			return err

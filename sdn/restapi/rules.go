@@ -62,7 +62,7 @@ func errNoRule(id sdn.ID) error {
 // findRules lists the rules of groups. A protocol can be asked for by name or number.
 func (s *server) findRules(ctx context.Context, f *filter) iter.Seq2[ruleOf, error] {
 	f.named = true // they come group by group
-	q := sdn.SecurityGroupQuery{Rules: f.ids("id"), Match: sdn.Match{IDs: f.ids("security_group_id"), Projects: append(f.texts("project_id"), f.texts("tenant_id")...)}}
+	q := sdn.SecurityGroupQuery{Rules: f.ids("id"), Match: sdn.Match{IDs: f.ids("security_group_id"), Projects: f.projects()}}
 	if asked := f.texts("protocol"); len(asked) > 0 {
 		f.keep = append(f.keep, func(o object) bool {
 			return slices.ContainsFunc(asked, func(p string) bool { return sameProtocol(p, text(o["protocol"])) })

@@ -24,7 +24,8 @@ type Options struct {
 	Logger  *slog.Logger // of failures that the answer does not explain; nil: nowhere
 	MaxBody int64        // bytes of a request's body; 0 is DefaultMaxBody
 	MaxPage int          // objects in one answer, whatever is asked for; 0 is DefaultMaxPage
-	// Audit is told of each request that would change something, after it was answered, refused ones among them. nil: nobody is.
+	// Audit is told of each request that would change something, after it was answered, refused ones among them and those that ended in a panic. nil:
+	// nobody is.
 	Audit func(context.Context, Change)
 }
 
@@ -117,28 +118,28 @@ func (s *server) handle(path string, methods map[string]handler) {
 	})
 }
 
-// answer has a call handled and its failure told.
+// answer has a call handled and its failure told. A handler that panics may have made its change before, so it is audited too.
 func (s *server) answer(w http.ResponseWriter, r *http.Request, do handler) {
 	c := &call{Request: r, server: s}
+	seen := &watched{ResponseWriter: w, status: http.StatusInternalServerError}
+	refusal := &Error{Type: "HTTPInternalServerError"} // what is told where it panics
+	defer func() {
+		if s.audit != nil && !c.reads() {
+			s.audit(r.Context(), Change{Caller: c.caller, Agent: r.UserAgent(), Method: r.Method, Path: r.URL.Path, IDs: c.made, Status: seen.status, Error: refusal.Type})
+		}
+	}()
 	err := c.admit(w)
-	status := http.StatusOK
 	if err == nil {
-		seen := &watched{ResponseWriter: w}
 		err = do(seen, c)
-		status = seen.status
 	}
-	refusal := &Error{}
+	refusal = &Error{}
 	if err != nil {
 		refusal = c.told(err)
-		status = refusal.Status
 		// What the SDN cannot do is the client's to know, and so is that it has gone.
 		if refusal.Status >= http.StatusInternalServerError && refusal.Status != http.StatusNotImplemented && !errors.Is(err, context.Canceled) {
 			s.log.WarnContext(r.Context(), "API request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 		}
-		writeError(w, refusal)
-	}
-	if s.audit != nil && !c.reads() {
-		s.audit(r.Context(), Change{Caller: c.caller, Agent: r.UserAgent(), Method: r.Method, Path: r.URL.Path, IDs: c.made, Status: status, Error: refusal.Type})
+		writeError(seen, refusal)
 	}
 }
 

@@ -41,13 +41,8 @@ type kuryrNode struct {
 // boot is for Options.Booted.
 func (n *kuryrNode) boot(ctx context.Context, node *kubelab.Node) error {
 	n.Node = node
-	for from, to := range map[string]string{
-		filepath.Join(filepath.Dir(kuryr), "kuryr-cni"): filepath.Join(kubelab.PluginFolder, "kuryr"),
-		"/usr/lib/cni/loopback":                         filepath.Join(kubelab.PluginFolder, "loopback"), // containerd asks for it itself
-	} {
-		if r := node.Exec(ctx, "cp", from, to); !r.OK() {
-			return r.Err()
-		}
+	if err := n.plugins(ctx); err != nil {
+		return err
 	}
 	if err := n.start(ctx); err != nil || n.network != "" {
 		return err
@@ -61,13 +56,32 @@ func (n *kuryrNode) boot(ctx context.Context, node *kubelab.Node) error {
 	return err
 }
 
+// plugins lays down those of CNI.
+func (n *kuryrNode) plugins(ctx context.Context) error {
+	for from, to := range map[string]string{
+		filepath.Join(filepath.Dir(kuryr), "kuryr-cni"): filepath.Join(kubelab.PluginFolder, "kuryr"),
+		"/usr/lib/cni/loopback":                         filepath.Join(kubelab.PluginFolder, "loopback"), // containerd asks for it itself
+	} {
+		if r := n.Exec(ctx, "cp", from, to); !r.OK() {
+			return r.Err()
+		}
+	}
+	return nil
+}
+
 // start starts kuryr node and returns when it is ready.
 func (n *kuryrNode) start(ctx context.Context) error {
-	client := n.UnixClient("/run/kuryr/kuryr.sock")
 	argv := []string{kuryr, "node", "--node-conflist", filepath.Join(kubelab.ConfigurationFolder, "10-kuryr.conflist"), "--node-network", podNetwork}
 	var err error
-	n.daemon, err = n.StartService(ctx, "kuryr-node", nil, argv, func(ctx context.Context) bool {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://kuryr/readyz", nil)
+	n.daemon, err = n.StartService(ctx, "kuryr-node", nil, argv, n.answers("/run/kuryr/kuryr.sock", "/readyz"))
+	return err
+}
+
+// answers tells whether a path at a socket of the node is answered well.
+func (n *kuryrNode) answers(socket, path string) func(context.Context) bool {
+	client := n.UnixClient(socket)
+	return func(ctx context.Context) bool {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://kuryr"+path, nil)
 		if err != nil {
 			return false
 		}
@@ -77,8 +91,7 @@ func (n *kuryrNode) start(ctx context.Context) error {
 		}
 		answer.Body.Close()
 		return answer.StatusCode == http.StatusOK
-	})
-	return err
+	}
 }
 
 // sdn asks the node's SDN, and reads the answer into v.
@@ -177,7 +190,7 @@ func TestNamedNetwork(t *testing.T) {
 	r.talks(now, r.again(later, func(corev1.Pod) error { return nil }))
 	r.agree(n, 2)
 
-	r.scale(n, 20)
+	r.scale(20, func(more int) { r.agree(n, 2+more) })
 	r.gone("default")
 	r.agree(n, 0)
 	if left := r.left(before, privatehost.Links, privatehost.Namespaces); len(left) > 0 {
@@ -224,22 +237,20 @@ func (r *rig) absent(namespace, name string) {
 	}))
 }
 
-// scale has a deployment of count pods come and go beside what is there.
-func (r *rig) scale(n *kuryrNode, count int) {
+// scale has a deployment of count pods come and go beside what is there; agree is called when they are there and when they have gone, with their count.
+func (r *rig) scale(count int, agree func(more int)) {
 	r.Helper()
-	there, err := n.ports(r.ctx)
-	r.must(err)
 	labels := map[string]string{"app": "many"}
 	many := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "many"}, Spec: appsv1.DeploymentSpec{
 		Replicas: new(int32(count)), Selector: &metav1.LabelSelector{MatchLabels: labels},
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: serverSpec()},
 	}}
 	begin := time.Now()
-	_, err = r.Client.AppsV1().Deployments("default").Create(r.ctx, many, metav1.CreateOptions{})
+	_, err := r.Client.AppsV1().Deployments("default").Create(r.ctx, many, metav1.CreateOptions{})
 	r.must(err)
 	r.running("default", "app=many", count)
 	r.Logf("%d pods are ready after %s", count, time.Since(begin).Round(10*time.Millisecond))
-	r.agree(n, len(there)+count)
+	agree(count)
 	r.must(r.Client.AppsV1().Deployments("default").Delete(r.ctx, "many", metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)}))
 	r.must(kubelab.Until(r.ctx, r.Client.CoreV1().Pods("default"), metav1.ListOptions{LabelSelector: "app=many"}, func(list *corev1.PodList) error {
 		if len(list.Items) > 0 {
@@ -247,5 +258,5 @@ func (r *rig) scale(n *kuryrNode, count int) {
 		}
 		return nil
 	}))
-	r.agree(n, len(there))
+	agree(0)
 }

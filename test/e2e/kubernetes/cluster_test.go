@@ -1,0 +1,310 @@
+//go:build e2e
+
+package kubernetes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kuryrv1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/test/e2e/kubelab"
+	"github.com/kuryr/kuryr/test/e2e/privatehost"
+)
+
+// whole is a cluster of one node with all of Kuryr: the embedded SDN, Raven and the node's daemon, each with the rights that the manifests give it.
+type whole struct {
+	*rig
+	node                    *kuryrNode
+	api                     client.Client
+	installed               bool
+	dir                     string // with the tokens, and the authority's certificate
+	sdnDaemon, raven, claim *privatehost.Service
+}
+
+// boot is for Options.Booted. The first time there is nobody yet whose tokens the daemons would have.
+func (w *whole) boot(ctx context.Context, node *kubelab.Node) error {
+	w.node.Node = node
+	if err := w.node.plugins(ctx); err != nil || !w.installed {
+		return err
+	}
+	return errors.Join(w.startSDN(ctx), w.startRaven(ctx), w.startDaemon(ctx))
+}
+
+func (w *whole) startSDN(ctx context.Context) (err error) {
+	w.sdnDaemon, err = w.node.StartService(ctx, "kuryr-sdn", []string{"KURYR_INSTALLATION=kubernetes"}, []string{kuryr, "sdn", "--host", w.node.Name}, w.node.answers("/run/kuryr/kuryr.sock", "/readyz"))
+	return err
+}
+
+// account is how a program of the node asks the API server.
+func (w *whole) account(name string) []string {
+	return []string{"--kubernetes-api-server", w.Endpoint(), "--kubernetes-ca-file", filepath.Join(w.dir, "ca"), "--kubernetes-token-file", filepath.Join(w.dir, name)}
+}
+
+func (w *whole) startRaven(ctx context.Context) (err error) {
+	w.raven, err = w.node.StartService(ctx, "kuryr-controller", nil, append([]string{
+		kuryr, "controller", "--host", w.node.Name, "--installation", "kubernetes", "--provider", "sdn", "--controller-namespace", system, "--controller-listen", "",
+		"--controller-leader-election=false", "--controller-pool-ttl", "2s", "--controller-pool-minimum", "2", "--controller-pool-batch", "5",
+	}, w.account("kuryr-controller")...), nil)
+	return err
+}
+
+func (w *whole) startDaemon(ctx context.Context) (err error) {
+	w.claim, err = w.node.StartService(ctx, "kuryr-node", []string{"NODE_NAME=" + w.node.Name}, append([]string{kuryr, "node"}, w.account("kuryr-node")...), nil)
+	return err
+}
+
+func startWhole(t *testing.T) *whole {
+	w := &whole{node: &kuryrNode{}}
+	w.rig = start(t, kubelab.Options{Nodes: 1, Booted: w.boot})
+	// What the manifests would run is run here by hand, so that it can be killed.
+	const nowhere = "nodeSelector.runs=nowhere"
+	w.install(false, "node."+nowhere, "sdn."+nowhere, "controller."+nowhere)
+	w.api = w.rig.api(nil)
+	w.dir = w.Central.Dir()
+	for file, text := range map[string][]byte{
+		"ca": w.Config.CAData, "kuryr-controller": []byte(w.token("kuryr-controller", nil).BearerToken), "kuryr-node": []byte(w.nodeToken(w.node.Name).BearerToken),
+	} {
+		w.must(os.WriteFile(filepath.Join(w.dir, file), text, 0o600))
+	}
+	w.installed = true
+	w.must(w.startSDN(w.ctx))
+	w.must(w.startRaven(w.ctx))
+	w.must(w.startDaemon(w.ctx))
+	w.must(w.WaitReady(w.ctx))
+	return w
+}
+
+// namespace makes one, whose first pod will have a network made for it.
+func (w *whole) namespace(name string) {
+	w.Helper()
+	w.must(w.api.Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	w.must(w.WaitAccount(w.ctx, name))
+}
+
+// agree waits until cluster, SDN and pods tell the same: each pod that needs one has a bound port with its address and names it, no other port is bound, and the SDN has
+// the ports that the cluster has.
+func (w *whole) agree(pods int) {
+	w.Helper()
+	w.until(func(ctx context.Context) error {
+		var all corev1.PodList
+		var ports kuryrv1.KuryrPortList
+		if err := errors.Join(w.api.List(ctx, &all), w.api.List(ctx, &ports)); err != nil {
+			return err
+		}
+		bound := map[string]kuryrv1.KuryrPort{}
+		var objects []string
+		for _, p := range ports.Items {
+			objects = append(objects, p.Name)
+			if pod := p.Status.Pod; pod != nil {
+				if other, twice := bound[string(pod.UID)]; twice {
+					return fmt.Errorf("pod %s has the ports %s and %s", pod.Name, other.Name, p.Name)
+				}
+				bound[string(pod.UID)] = p
+			} else if p.Labels[kuryrv1.LabelPortStatus] == string(kuryrv1.PortBound) {
+				return fmt.Errorf("port %s is bound to nobody", p.Name)
+			}
+		}
+		n := 0
+		for _, p := range all.Items {
+			if p.Spec.HostNetwork {
+				continue
+			}
+			n++
+			port, is := bound[string(p.UID)]
+			if !is || port.Labels[kuryrv1.LabelPortStatus] != string(kuryrv1.PortBound) {
+				return fmt.Errorf("pod %s has no port", p.Name)
+			}
+			if ips := port.Spec.Network.Subnets[0].IPs; !slices.Equal(ips, []string{p.Status.PodIP}) {
+				return fmt.Errorf("pod %s has the address %s, its port %v", p.Name, p.Status.PodIP, ips)
+			}
+			if !strings.Contains(p.Annotations[kuryrv1.AnnotationVIF], "/kuryrports/"+port.Name+`"`) {
+				return fmt.Errorf("pod %s has the port %s and says %q", p.Name, port.Name, p.Annotations[kuryrv1.AnnotationVIF])
+			}
+		}
+		if n != pods || len(bound) != pods {
+			return fmt.Errorf("%d pods, %d bound ports, want %d", n, len(bound), pods)
+		}
+		return w.sameInSDN(ctx, objects)
+	})
+}
+
+// sameInSDN complains of ports of pods that the SDN has and the cluster has not, and the other way round.
+func (w *whole) sameInSDN(ctx context.Context, objects []string) error {
+	var there struct {
+		Ports []struct{ ID, DeviceOwner string }
+	}
+	if err := w.node.sdn(ctx, http.MethodGet, "ports?device_owner=compute:kuryr", nil, &there); err != nil {
+		return err
+	}
+	var found []string
+	for _, p := range there.Ports {
+		found = append(found, p.ID)
+	}
+	slices.Sort(objects)
+	slices.Sort(found)
+	if !slices.Equal(objects, found) {
+		return fmt.Errorf("the SDN has %d ports, the cluster %d", len(found), len(objects))
+	}
+	return nil
+}
+
+// forgotten waits until nothing is left of a namespace: no network, no pool, no port.
+func (w *whole) forgotten(namespace string) {
+	w.Helper()
+	w.until(func(ctx context.Context) error {
+		var networks kuryrv1.KuryrNetworkList
+		var pools kuryrv1.KuryrPortPoolList
+		if err := errors.Join(w.api.List(ctx, &networks), w.api.List(ctx, &pools)); err != nil {
+			return err
+		}
+		id := ""
+		for _, n := range networks.Items {
+			if n.Spec.Namespace == namespace {
+				return fmt.Errorf("the network %s is left: %+v", n.Name, n.Status.Conditions)
+			}
+			id = n.Status.Network
+		}
+		for _, p := range pools.Items {
+			if p.Spec.Network != id {
+				return fmt.Errorf("the pool %s is left: %+v", p.Name, p.Status)
+			}
+		}
+		var there struct{ Networks []struct{ Name string } }
+		if err := w.node.sdn(ctx, http.MethodGet, "networks", nil, &there); err != nil {
+			return err
+		}
+		for _, n := range there.Networks {
+			if strings.Contains(n.Name, namespace) {
+				return fmt.Errorf("the SDN has the network %s still", n.Name)
+			}
+		}
+		return nil
+	})
+}
+
+// kills ends Kuryr's daemons one after the other, as an administrator would never do, until stop is closed.
+func (w *whole) kills(stop <-chan struct{}) error {
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return nil
+		case <-time.After(time.Second):
+		}
+		var err error
+		switch i % 3 {
+		case 0:
+			err = errors.Join(w.claim.Stop(syscall.SIGKILL, limit), w.startDaemon(w.ctx))
+		case 1:
+			err = errors.Join(w.raven.Stop(syscall.SIGKILL, limit), w.startRaven(w.ctx))
+		case 2:
+			err = errors.Join(w.sdnDaemon.Stop(syscall.SIGKILL, limit), w.startSDN(w.ctx))
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// probed is a pod that the kubelet asks whether it is ready, from the node.
+func probed(p *corev1.Pod) *corev1.Pod {
+	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(port)}}}
+	return p
+}
+
+// reach checks that a pod reaches its node and what is behind it.
+func (w *whole) reach(p corev1.Pod) {
+	w.Helper()
+	for _, to := range []string{w.node.Address.String(), kubelab.Nodes.Addr().String()} {
+		if _, err := w.Exec(w.ctx, p.Namespace, p.Name, "ping", "-c1", "-W5", to); err != nil {
+			w.Errorf("%s does not reach %s: %v", p.Name, to, err)
+		}
+	}
+}
+
+// A kubelet's pods on the networks of their namespaces: pods of one and of two namespaces talk, and whatever dies meanwhile (each of Kuryr's processes, containers,
+// the node), each pod has its port, and in the end nothing is left over.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	w := startWhole(t)
+	w.create("default", serverPod("first", "")) // with which the network comes into the kernel, to stay
+	w.running("default", "", 1)
+	w.gone("default")
+	w.agree(0)
+	before := w.look()
+
+	begin := time.Now()
+	w.namespace("blue")
+	c := probed(serverPod("c", ""))
+	c.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: port, HostPort: 18080}} // which nobody serves, and nothing fails by
+	w.create("default", probed(serverPod("a", "")), serverPod("b", ""))
+	w.create("blue", c)
+	pods, blue := w.running("default", "", 2), w.running("blue", "", 1)
+	t.Logf("the pods of two namespaces are ready after %s", time.Since(begin).Round(10*time.Millisecond))
+	a, b, other := pods["a"], pods["b"], blue["c"]
+	if a.Status.PodIP == b.Status.PodIP || !strings.HasPrefix(a.Status.PodIP, "10.") || strings.Join(strings.Split(a.Status.PodIP, ".")[:2], ".") == strings.Join(strings.Split(other.Status.PodIP, ".")[:2], ".") {
+		t.Errorf("%s and %s of one namespace, %s of another", a.Status.PodIP, b.Status.PodIP, other.Status.PodIP)
+	}
+	w.agree(3)
+	w.talks(a, b)
+	w.talks(b, a)
+	w.talks(a, other)
+	w.talks(other, b)
+	w.reach(a)
+	w.streams(a)
+	w.containerDies(b)
+	w.agree(3)
+
+	// Without any of Kuryr's processes the pods go on; one that is made or deleted meanwhile comes right when they are back.
+	for _, s := range []*privatehost.Service{w.claim, w.raven, w.sdnDaemon} {
+		w.must(s.Stop(syscall.SIGKILL, limit))
+	}
+	w.talks(a, other)
+	w.create("default", serverPod("later", ""))
+	w.must(w.Client.CoreV1().Pods("default").Delete(w.ctx, "b", metav1.DeleteOptions{}))
+	w.absent("default", "b")
+	w.must(errors.Join(w.startSDN(w.ctx), w.startRaven(w.ctx), w.startDaemon(w.ctx)))
+	later := w.running("default", "app=later", 1)["later"]
+	w.talks(later, other)
+	w.agree(3)
+
+	stop, killed := make(chan struct{}), make(chan error, 1)
+	go func() { killed <- w.kills(stop) }()
+	w.scale(20, func(more int) {
+		if more > 0 {
+			return // the killing goes on
+		}
+		close(stop)
+		w.must(<-killed)
+		w.agree(3)
+	})
+
+	w.must(w.node.Reboot(w.ctx))
+	a = w.again(a, func(corev1.Pod) error { return nil })
+	later = w.again(later, func(corev1.Pod) error { return nil })
+	other = w.again(other, func(corev1.Pod) error { return nil })
+	w.talks(a, later)
+	w.talks(a, other)
+	w.agree(3)
+
+	w.must(w.Client.CoreV1().Namespaces().Delete(w.ctx, "blue", metav1.DeleteOptions{}))
+	w.gone("default")
+	w.forgotten("blue")
+	w.agree(0)
+	if left := w.left(before, privatehost.Links, privatehost.Namespaces); len(left) > 0 {
+		t.Errorf("left when all pods have gone:\n%s", strings.Join(left, "\n"))
+	}
+}
