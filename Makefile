@@ -83,7 +83,7 @@ e2e-kubernetes: need-root build ## a real Kubernetes, built from its source once
 		-run "$(SCENARIOS)" ./test/e2e/kubernetes | $(call count,e2e-kubernetes)
 
 # The folders whose own tests kill at failpoints; without the tag those tests are not there.
-KILLS := ./kube/node/claim ./docker ./bind ./datapath/fabric ./datapath/host ./sdn/local ./sdn/nested
+KILLS := ./kube/node/claim ./docker ./bind ./datapath/fabric ./datapath/host ./sdn/local ./sdn/nested ./sdn/restapi
 
 crash: SCENARIOS = Failpoints|Sequence|Crash|Killed
 crash: need-root failpoints ## kill Kuryr at every failpoint and compare store and kernel (root)

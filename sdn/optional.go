@@ -11,6 +11,23 @@ type AtomicPorts interface {
 	EnsureAllPorts(ctx context.Context, specs []PortSpec) ([]Port, error)
 }
 
+// AtomicNetworks is a provider that makes several networks, several subnets and several subnet pools, or none of them: also if it is killed on the way.
+type AtomicNetworks interface {
+	// EnsureAllNetworks is EnsureNetwork for each, in the order of the specs, but where one of them fails none is made or changed, and the error is that
+	// one's.
+	EnsureAllNetworks(ctx context.Context, specs []NetworkSpec) ([]Network, error)
+	// EnsureAllSubnets is the same with EnsureSubnet.
+	EnsureAllSubnets(ctx context.Context, specs []SubnetSpec) ([]Subnet, error)
+	// EnsureAllSubnetPools is the same with EnsureSubnetPool.
+	EnsureAllSubnetPools(ctx context.Context, specs []SubnetPoolSpec) ([]SubnetPool, error)
+}
+
+// AtomicTrunks is a provider that makes a trunk with its subports or not at all.
+type AtomicTrunks interface {
+	// EnsureTrunkWith is EnsureTrunk and AttachSubports, but where a port fails the trunk is neither made nor changed.
+	EnsureTrunkWith(ctx context.Context, spec TrunkSpec, subports []Subport) (Trunk, error)
+}
+
 // PortLegs is a provider that puts a network on a router by one of its ports.
 type PortLegs interface {
 	// AttachPort makes the port the router's leg, with all its addresses. The port must be bound to nothing and be no other's: IsConflict, InUse.

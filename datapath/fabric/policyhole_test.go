@@ -184,3 +184,25 @@ func TestFilterLeftovers(t *testing.T) {
 	f.expect("after the clearing", client.ns, "tcp", "10.0.0.5:80", true)
 	f.expect("after the clearing", client.ns, "tcp", "10.0.0.5:81", false)
 }
+
+// TestFilterChosenGroups gives two ports sets of groups that were chosen to have one number: each is judged by its own.
+func TestFilterChosenGroups(t *testing.T) {
+	t.Parallel()
+	f := newFiltered(t)
+	one, other := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"), f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6")
+	client := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.7", "fd00:a::7")
+	for _, id := range strings.Split("ehijlnp", "") {
+		f.group(id)
+	}
+	f.group("c", ports(policy.Ingress, unix.IPPROTO_TCP, 80, 80))
+	f.group("m", ports(policy.Ingress, unix.IPPROTO_TCP, 81, 81))
+	f.join(&one, strings.Split("cehijlnp", "")...)
+	f.join(&other, strings.Split("ejmn", "")...)
+	for _, server := range []container{one, other} {
+		f.serve(server.ns, 80)
+		f.serve(server.ns, 81)
+	}
+	for address, want := range map[string]bool{"10.0.0.5:80": true, "10.0.0.5:81": false, "10.0.0.6:80": false, "10.0.0.6:81": true} {
+		f.expect("by the rules of its groups", client.ns, "tcp", address, want)
+	}
+}

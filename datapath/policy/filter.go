@@ -186,11 +186,11 @@ func neededSets(groups []Group, sets []Set) []nftables.Set {
 // UpdatePorts makes the filter know ports no more, and know others, in one transaction; the ports' links need not exist yet. Adding what is there and
 // removing what is absent is fine. It costs by the ports given. The error is os.ErrNotExist if a group of a port to be added is not known.
 func (f *Filter) UpdatePorts(remove, add []Port) error {
-	gone, err := elementsOf(remove)
+	gone, err := elementsOf(remove, nil)
 	if err != nil {
 		return err
 	}
-	fresh, err := elementsOf(add)
+	fresh, err := elementsOf(add, nil)
 	if err != nil || len(gone)+len(fresh) == 0 {
 		return err
 	}
@@ -221,11 +221,21 @@ func (f *Filter) UpdatePorts(remove, add []Port) error {
 }
 
 func (f *Filter) updatePorts(remove, add []Port, gone, fresh []element, look bool) error {
+	var known numbering // if there is nothing to be looked at, what the hashes say
+	if look {
+		var err error
+		if known, err = f.numbering(add); err != nil {
+			return err
+		}
+		if fresh, err = elementsOf(add, known); err != nil {
+			return err
+		}
+	}
 	t := &transaction{conn: f.conn}
 	if err := f.queueLimits(t, remove, add, look); err != nil {
 		return err
 	}
-	for _, p := range profiles(add) {
+	for _, p := range profiles(add, known) {
 		if !f.hasChain(p.chain(Egress, false)) {
 			if err := errors.Join(t.addChains(p.chains()), t.add(p.elements())); err != nil {
 				return err
@@ -318,11 +328,11 @@ func (f *Filter) pairsAfter(gone, fresh []element) (func(*transaction) error, er
 	return func(t *transaction) error { return t.syncElements(have, memberPairs(groups, noted)) }, nil
 }
 
-func elementsOf(ports []Port) ([]element, error) {
+func elementsOf(ports []Port, known numbering) ([]element, error) {
 	var list []element
 	seen := map[element]bool{}
 	for _, p := range ports {
-		own, err := p.elements()
+		own, err := p.elements(known)
 		if err != nil {
 			return nil, err
 		}

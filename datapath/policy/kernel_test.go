@@ -184,6 +184,117 @@ func TestUntold(t *testing.T) {
 	must(t, f.Reconcile(s, false, func(object, want, have string) { t.Errorf("%s: want %q, have %q", object, want, have) }))
 }
 
+// TestChosenGroups has ports with two sets of groups whose hashes begin with the same four bytes, as whoever may choose among groups finds in a moment:
+// each has a profile of its own, whatever comes first, and what goes leaves the other's alone.
+func TestChosenGroups(t *testing.T) {
+	t.Parallel()
+	ns := require(t)
+	f := newFilter(t, ns)
+	one, other := Port{Tap: "tapone", Groups: strings.Split("cehijlnp", "")}, Port{Tap: "tapother", Groups: strings.Split("ejmn", "")}
+	if a, b := profileOf(one.Groups), profileOf(other.Groups); a.number != b.number || a.hash == b.hash {
+		t.Fatalf("the numbers are %x and %x", a.number, b.number)
+	}
+	state := State{Ports: []Port{one, other}}
+	for _, id := range strings.Split("cehijlmnp", "") {
+		state.Groups = append(state.Groups, Group{ID: id, Revision: 1})
+	}
+	check := func(state State) {
+		t.Helper()
+		f := newFilter(t, ns) // what a dry run queues goes with its connection
+		must(t, f.Reconcile(state, true, func(object, want, have string) { t.Errorf("%s: want %q, have %q", object, want, have) }))
+		for _, p := range state.Ports {
+			if judged := groupsOf(t, f, p.Tap); !slices.Equal(judged, p.Groups) {
+				t.Errorf("%s is judged by %q, want %q", p.Tap, judged, p.Groups)
+			}
+		}
+	}
+	// Bit by bit: what comes second finds its number taken, each time.
+	must(t, f.UpdateGroups(state.Groups, nil))
+	must(t, f.UpdatePorts(nil, []Port{one}))
+	must(t, f.UpdatePorts(nil, []Port{other}))
+	check(state)
+	third := Port{Tap: "tapthird", Groups: other.Groups}
+	must(t, f.UpdatePorts(nil, []Port{third}))
+	check(State{Ports: []Port{one, other, third}, Groups: state.Groups})
+	must(t, f.UpdatePorts([]Port{third}, nil))
+	must(t, f.Collect())
+	check(state)
+	// The one that has the number goes, and comes again.
+	must(t, f.UpdatePorts([]Port{one}, nil))
+	must(t, f.Collect())
+	must(t, f.UpdateGroups(state.Groups, nil))
+	must(t, f.UpdatePorts([]Port{other}, []Port{other, one}))
+	check(state)
+	// Both at once, and from nothing.
+	must(t, f.Remove())
+	must(t, f.UpdateGroups(state.Groups, nil))
+	must(t, f.UpdatePorts(nil, state.Ports))
+	check(state)
+	must(t, f.Remove())
+	must(t, f.Reconcile(state, false, func(_, _, _ string) {}))
+	check(state)
+	// Where a port moves the numbers may be the other way round, or the profile be unknown.
+	profiles, err := f.Profiles([]string{one.Tap, other.Tap})
+	must(t, err)
+	ns = nstest.New(t)
+	f = newFilter(t, ns)
+	must(t, f.UpdateGroups(state.Groups, nil))
+	must(t, f.UpdatePorts(nil, []Port{third}))
+	must(t, f.Expect(profiles))
+	if judged := groupsOf(t, f, other.Tap); !slices.Equal(judged, other.Groups) {
+		t.Errorf("where its profile is known %s is judged by %q", other.Tap, judged)
+	}
+	if judged := groupsOf(t, f, one.Tap); judged != nil {
+		t.Errorf("where its profile is unknown %s is judged by %q", one.Tap, judged)
+	}
+	must(t, f.UpdatePorts([]Port{third}, state.Ports))
+	check(state)
+}
+
+// TestProfileOfAnotherName has a profile's chains be there under names that it has no more, as after a change of the program: it gets chains and a number of
+// its own, and the others go.
+func TestProfileOfAnotherName(t *testing.T) {
+	t.Parallel()
+	ns := require(t)
+	f := newFilter(t, ns)
+	state := State{Ports: []Port{{Tap: "tapx", Groups: []string{"g"}}}, Groups: []Group{{ID: "g", Revision: 1}}}
+	must(t, f.Reconcile(state, false, func(_, _, _ string) {}))
+	for _, d := range directions {
+		for _, answer := range []bool{false, true} {
+			nft(t, ns, "rename", "chain", "bridge", tableName, profileOf([]string{"g"}).chain(d, answer), judges(d, answer)+ofProfile+"before")
+		}
+	}
+	must(t, f.Reconcile(state, false, func(_, _, _ string) {}))
+	must(t, f.Reconcile(state, false, func(object, want, have string) { t.Errorf("%s: want %q, have %q", object, want, have) }))
+	if judged := groupsOf(t, f, "tapx"); !slices.Equal(judged, []string{"g"}) {
+		t.Errorf("the port is judged by %q", judged)
+	}
+	if listing := nft(t, ns, "list", "table", "bridge", tableName); strings.Contains(listing, ofProfile+"before") {
+		t.Error("what the profile had before is still there")
+	}
+}
+
+// groupsOf finds by what groups a port's packets are judged: as the kernel does, by its number. One that is not filtered fails.
+func groupsOf(t *testing.T, f *Filter, tap string) (groups []string) {
+	t.Helper()
+	list, err := f.readElements(setPorts, judges(Ingress, false))
+	must(t, err)
+	name := (Port{Tap: tap}).name()
+	at := slices.IndexFunc(list, func(e element) bool { return e.set == setPorts && e.key == name })
+	if at < 0 {
+		t.Fatalf("%s is not filtered", tap)
+	}
+	for _, e := range list {
+		if e.set != setPorts && e.key == list[at].value {
+			must(t, f.namedBy(e.goTo, func(name string) {
+				_, id, _ := strings.Cut(name, "-")
+				groups = append(groups, id)
+			}))
+		}
+	}
+	return groups
+}
+
 // TestFastest gives ports limits that no kernel could keep: they are none, and nothing else is hindered by them.
 func TestFastest(t *testing.T) {
 	t.Parallel()
@@ -272,8 +383,22 @@ func TestInvalid(t *testing.T) {
 		"mark":       {Tap: "tapx", Limits: Limits{DSCP: 64}},
 		"limit":      {Tap: "tapx", Limits: Limits{EgressKbps: -1}},
 	} {
-		if _, err := p.elements(); err == nil {
+		if _, err := p.elements(nil); err == nil {
 			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// TestPairs checks that a noted pair is read as it was written, and that its key is alike on machines of either byte order.
+func TestPairs(t *testing.T) {
+	t.Parallel()
+	for text, word := range map[string]string{
+		"10.1.0.0/16": "\x00\x00\x01\x10", "0.0.0.0/0": "\x00\x00\x01\x00", "10.0.0.1/32": "\x00\x00\x01\x20",
+		"fd00::/8": "\x00\x00\x00\x08", "::/0": "\x00\x00\x00\x00", "fd00::1/128": "\x00\x00\x00\x80", "::ffff:10.0.0.0/104": "\x00\x00\x00\x68",
+	} {
+		key := pairKey(netip.MustParsePrefix(text))
+		if len(key) != pairKeyLength || key[16:] != word || pairOf(key).String() != text {
+			t.Errorf("%s has the key %x, which is read as %s; want it to end with %x", text, key, pairOf(key), word)
 		}
 	}
 }

@@ -4,22 +4,38 @@ package policy
 
 import (
 	"errors"
+	"maps"
 	"slices"
 
 	"golang.org/x/sys/unix"
 )
 
-// Profiles are what a filter knows of some ports, without what their groups are.
-type Profiles []element
+// Profiles are what a filter knows of some ports, without what their groups are: the hashes of their profiles by the links' names, since numbers are
+// each table's own.
+type Profiles map[string]string
 
 // Profiles reads what is known of the ports with these links.
 func (f *Filter) Profiles(taps []string) (Profiles, error) {
-	names := map[string]bool{}
-	for _, tap := range taps {
-		names[(Port{Tap: tap}).name()] = true
+	have, err := f.readElements(setPorts, judges(Egress, false))
+	if err != nil {
+		return nil, err
 	}
-	have, err := f.readElements(setPorts)
-	return slices.DeleteFunc(have, func(e element) bool { return !names[e.key] }), err
+	hashes, numbers := map[string]string{}, map[string]string{}
+	for _, e := range have {
+		if e.set == setPorts {
+			numbers[e.key] = e.value
+		} else {
+			hashes[e.key], _ = profileIn(e.goTo)
+		}
+	}
+	known := Profiles{}
+	for _, tap := range taps {
+		name := (Port{Tap: tap}).name()
+		if number, filtered := numbers[name]; filtered {
+			known[name] = hashes[number]
+		}
+	}
+	return known, nil
 }
 
 // Expect has ports filtered that come from another namespace, until UpdatePorts says what they are. A profile that is not known here lets nothing pass.
@@ -36,7 +52,20 @@ func (f *Filter) Expect(ports Profiles) error {
 			return err
 		}
 	}
-	for _, e := range ports {
+	have, err := f.readElements(judges(Egress, false))
+	if err != nil {
+		return err
+	}
+	numbers := map[string]string{}
+	for _, e := range have {
+		hash, _ := profileIn(e.goTo)
+		numbers[hash] = e.key
+	}
+	for _, name := range slices.Sorted(maps.Keys(ports)) {
+		e := element{set: setPorts, key: name, value: string(markBytes(unknownProfile))}
+		if number, known := numbers[ports[name]]; known {
+			e.value = number
+		}
 		t := &transaction{conn: f.conn}
 		if err := t.add([]element{e}); err != nil {
 			return err

@@ -4,11 +4,7 @@ package policy
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
-	"slices"
 	"strings"
-
-	"github.com/google/nftables/binaryutil"
 )
 
 // tableName is the name of the table, of family bridge, in each namespace with a filtered port.
@@ -64,25 +60,6 @@ func addressSet(set string, v version) string      { return "prefixes" + v.Strin
 
 func groupChain(group string, d Direction, answer bool) string {
 	return judges(d, answer) + "-" + group
-}
-
-// profile stands for a set of groups, which any number of ports have.
-type profile struct {
-	groups []string // sorted
-	hash   string
-	number uint32 // in the packet's mark; 0 is that of ports that are not filtered
-}
-
-func profileOf(groups []string) profile {
-	p := profile{groups: slices.Compact(slices.Sorted(slices.Values(groups)))}
-	sum := sha256.Sum256([]byte(strings.Join(p.groups, ",")))
-	p.hash = hex.EncodeToString(sum[:8])
-	p.number = max(1, binaryutil.NativeEndian.Uint32(sum[:4]))
-	return p
-}
-
-func (p profile) chain(d Direction, answer bool) string {
-	return judges(d, answer) + "_of_" + p.hash
 }
 
 // hash8 is what stands for an id, or for a revision, in keys of fixed length.

@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 
@@ -19,8 +20,8 @@ type Port struct {
 	Pairs  []netip.Prefix // what it may send as besides
 }
 
-// elements are all that the sets hold of a port, but for the pairs of the groups' members; they are a function of the port alone.
-func (p Port) elements() ([]element, error) {
+// elements are all that the sets hold of a port, but for the pairs of the groups' members; they are a function of the port and its profile's number.
+func (p Port) elements(known numbering) ([]element, error) {
 	if len(p.Tap) >= unix.IFNAMSIZ || len(p.Tap) <= len(tapPrefix) || p.Tap[:len(tapPrefix)] != tapPrefix {
 		return nil, fmt.Errorf("link %q: want a name of at most 15 bytes that begins with %q", p.Tap, tapPrefix)
 	}
@@ -31,8 +32,8 @@ func (p Port) elements() ([]element, error) {
 	if len(p.Groups) == 0 {
 		return limits, nil
 	}
-	own := profileOf(p.Groups)
-	list := []element{{set: setPorts, key: p.name(), value: string(markBytes(own.number))}}
+	own := known.profileOf(p.Groups)
+	list := []element{{set: setPorts, key: p.name(), value: own.mark()}}
 	for _, g := range own.groups {
 		for _, a := range p.Addrs {
 			if !a.IsValid() {
@@ -60,24 +61,26 @@ func (p Port) name() string {
 
 const pairKeyLength = 20
 
-// pairKey is a prefix of either family as IPv6 and its length, of which 255 less than 128 says IPv4.
+// ofIPv4 in the word that holds a pair's length says that it is of IPv4.
+const ofIPv4 = 1 << 8
+
+// pairKey is a prefix of either family as IPv6 and its length, alike on every machine.
 func pairKey(p netip.Prefix) string {
 	a := p.Masked().Addr().As16()
 	length := uint32(p.Bits())
 	if p.Addr().Is4() {
-		length += 0x100
+		length |= ofIPv4
 	}
-	return string(a[:]) + string(markBytes(length))
+	return string(binary.BigEndian.AppendUint32(a[:], length))
 }
 
 func pairOf(key string) netip.Prefix {
 	b := []byte(key)
-	a := netip.AddrFrom16([16]byte(b[:16]))
-	length := int(b[16])
-	if b[17] == 1 {
-		return netip.PrefixFrom(a.Unmap(), length)
+	a, length := netip.AddrFrom16([16]byte(b[:16])), binary.BigEndian.Uint32(b[16:pairKeyLength])
+	if length&ofIPv4 != 0 {
+		a, length = a.Unmap(), length&^ofIPv4
 	}
-	return netip.PrefixFrom(a, length)
+	return netip.PrefixFrom(a, int(length))
 }
 
 // memberPairs gives what the sets of the groups' pairs must hold, by what is noted of who has which. Two ports may have the same pair,
@@ -92,45 +95,6 @@ func memberPairs(groups []string, noted []element) []element {
 	for _, g := range groups {
 		for _, p := range ipprefix.Widest(prefixes[hash8(g)]) {
 			list = append(list, rangeElement(memberPairSet(g, versionOf(p.Addr())), p))
-		}
-	}
-	return list
-}
-
-// chains are those of a profile: each leads through the groups', and what none of them lets pass is dropped.
-func (p profile) chains() []chain {
-	var list []chain
-	for _, d := range directions {
-		for _, answer := range []bool{false, true} {
-			c := chain{name: p.chain(d, answer)}
-			for _, g := range p.groups {
-				c.add("group "+g, jump(groupChain(g, d, answer)))
-			}
-			c.add("no rule lets it pass", drop)
-			list = append(list, c)
-		}
-	}
-	return list
-}
-
-func (p profile) elements() []element {
-	var list []element
-	for _, d := range directions {
-		for _, answer := range []bool{false, true} {
-			list = append(list, element{set: judges(d, answer), key: string(markBytes(p.number)), goTo: p.chain(d, answer)})
-		}
-	}
-	return list
-}
-
-// profiles are those of the ports, each once.
-func profiles(ports []Port) []profile {
-	var list []profile
-	seen := map[string]bool{}
-	for _, p := range ports {
-		if own := profileOf(p.Groups); len(own.groups) > 0 && !seen[own.hash] {
-			seen[own.hash] = true
-			list = append(list, own)
 		}
 	}
 	return list

@@ -52,7 +52,7 @@ type image struct {
 	ordered  map[string]bool // chains whose rules have an order
 }
 
-func (s State) image() (image, error) {
+func (s State) image(known numbering) (image, error) {
 	im := image{sets: append(baseSets(), neededSets(s.Groups, s.Sets)...), chains: baseChains(), ordered: map[string]bool{}}
 	for _, c := range im.chains {
 		im.ordered[c.name] = true
@@ -64,7 +64,7 @@ func (s State) image() (image, error) {
 		}
 		im.chains = append(im.chains, list...)
 	}
-	ports, err := elementsOf(s.Ports)
+	ports, err := elementsOf(s.Ports, known)
 	if err != nil {
 		return im, err
 	}
@@ -76,7 +76,7 @@ func (s State) image() (image, error) {
 	if len(limits) > 0 {
 		im.chains = append(append(im.chains, limitBases()...), limits...)
 	}
-	for _, p := range profiles(s.Ports) {
+	for _, p := range profiles(s.Ports, known) {
 		im.chains = append(im.chains, p.chains()...)
 		im.ordered[p.chain(Egress, false)], im.ordered[p.chain(Ingress, false)] = true, true
 		im.ordered[p.chain(Egress, true)], im.ordered[p.chain(Ingress, true)] = true, true
@@ -119,7 +119,11 @@ func (f *Filter) Reconcile(s State, dry bool, note func(object, want, have strin
 		}
 		return f.Remove()
 	}
-	want, err := s.image()
+	known, err := f.numbering(s.Ports)
+	if err != nil {
+		return err
+	}
+	want, err := s.image(known)
 	if err != nil {
 		return err
 	}
@@ -282,7 +286,7 @@ func (f *Filter) mend(want image, dry bool, note func(object, want, have string)
 func isLeftover(name string) bool {
 	kind, _, found := strings.Cut(name, "-")
 	if !found {
-		kind, _, found = strings.Cut(name, "_of_")
+		kind, _, found = strings.Cut(name, ofProfile)
 	}
 	for _, d := range directions {
 		if name == limitBase(d) || found && (kind == judges(d, false) || kind == judges(d, true)) {

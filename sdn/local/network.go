@@ -26,55 +26,58 @@ func (p *Provider) showNetwork(_ *bbolt.Tx, r *networkRow) (sdn.Network, error) 
 }
 
 // EnsureNetwork makes, finishes or adopts a network with its subnets, in one transaction.
-func (p *Provider) EnsureNetwork(ctx context.Context, spec sdn.NetworkSpec) (out sdn.Network, err error) {
+func (p *Provider) EnsureNetwork(ctx context.Context, spec sdn.NetworkSpec) (sdn.Network, error) {
+	return only(p.EnsureAllNetworks(ctx, []sdn.NetworkSpec{spec}))
+}
+
+// checkNetwork refuses a spec that no store could hold.
+func checkNetwork(spec sdn.NetworkSpec) error {
 	if err := valid.Base("network", spec.Base); err != nil {
-		return out, err
+		return err
 	}
 	if spec.MTU != 0 && (spec.MTU < leastMTU || spec.MTU > mostMTU) {
-		return out, sdn.Invalid("network", "mtu", "must be from %d to %d, not %d", leastMTU, mostMTU, spec.MTU)
+		return sdn.Invalid("network", "mtu", "must be from %d to %d, not %d", leastMTU, mostMTU, spec.MTU)
 	}
 	if err := lacking("network", "segment", spec.Segment != (sdn.Segment{}), "has no physical networks"); err != nil {
-		return out, err
+		return err
 	}
 	if err := checkDisabled("network", &spec.Disabled); err != nil {
-		return out, err
+		return err
 	}
 	for i, s := range spec.Subnets {
 		if s.Key.IsZero() != spec.Key.IsZero() {
-			return out, sdn.Invalid("network", fmt.Sprintf("subnets[%d].key", i), "a network with a key has subnets with keys, one without has none")
+			return sdn.Invalid("network", fmt.Sprintf("subnets[%d].key", i), "a network with a key has subnets with keys, one without has none")
 		}
 	}
-	mtu := spec.MTU
-	if mtu == 0 {
-		mtu = p.uplinkMTU(ctx)
+	return nil
+}
+
+// ensureNetwork gives a new network that does not say otherwise the MTU of the host's way out.
+func (t *tx) ensureNetwork(spec sdn.NetworkSpec, uplink int) (*networkRow, error) {
+	r, err := networks.byKey(t.Tx, spec.Key)
+	if err != nil {
+		return nil, err
 	}
-	err = p.update(ctx, func(t *tx) error {
-		r, err := networks.byKey(t.Tx, spec.Key)
-		if err != nil {
-			return err
+	if r == nil {
+		mtu := spec.MTU
+		if mtu == 0 {
+			mtu = uplink
 		}
-		if r == nil {
-			r = &networkRow{Network: sdn.Network{Meta: newMeta(spec.Base), MTU: mtu, External: spec.External, Shared: spec.Shared, NoPortSecurity: spec.NoPortSecurity}}
-			err = networks.put(t, r)
-		} else {
-			err = t.adoptNetwork(r, spec)
+		r = &networkRow{Network: sdn.Network{Meta: newMeta(spec.Base), MTU: mtu, External: spec.External, Shared: spec.Shared, NoPortSecurity: spec.NoPortSecurity}}
+		err = networks.put(t, r)
+	} else {
+		err = t.adoptNetwork(r, spec)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range spec.Subnets {
+		s.Network = r.ID
+		if _, err := t.ensureSubnet(s); err != nil {
+			return nil, err
 		}
-		if err != nil {
-			return err
-		}
-		for _, s := range spec.Subnets {
-			s.Network = r.ID
-			if _, err := t.ensureSubnet(s); err != nil {
-				return err
-			}
-		}
-		if r, err = networks.need(t.Tx, r.ID); err != nil {
-			return err
-		}
-		out, err = p.showNetwork(t.Tx, r)
-		return err
-	})
-	return out, err
+	}
+	return networks.need(t.Tx, r.ID)
 }
 
 func (t *tx) adoptNetwork(r *networkRow, spec sdn.NetworkSpec) error {

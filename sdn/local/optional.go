@@ -10,6 +10,8 @@ import (
 // What the embedded SDN can beyond the contract that front ends ask for.
 var (
 	_ sdn.AtomicPorts       = (*Provider)(nil)
+	_ sdn.AtomicNetworks    = (*Provider)(nil)
+	_ sdn.AtomicTrunks      = (*Provider)(nil)
 	_ sdn.PortLegs          = (*Provider)(nil)
 	_ sdn.ConditionalDelete = (*Provider)(nil)
 	_ sdn.QuotaReset        = (*Provider)(nil)

@@ -45,6 +45,100 @@ func TestAllPortsOrNone(t *testing.T) {
 	checkSum(t, p)
 }
 
+// Where one network, subnet or subnet pool of several fails, none is made or changed.
+func TestAllNetworksOrNone(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	p := open(t, Options{Datapath: newFake()})
+	keyed := func(name string) sdn.Base {
+		return sdn.Base{Key: sdn.Key{Owner: p.Installation(), Kind: "k", Name: name}}
+	}
+	net := func(name string, cidrs ...string) sdn.NetworkSpec {
+		spec := sdn.NetworkSpec{Base: keyed(name)}
+		for _, cidr := range cidrs {
+			spec.Subnets = append(spec.Subnets, sdn.SubnetSpec{Base: keyed(name + cidr), CIDR: prefix(cidr)})
+		}
+		return spec
+	}
+	if made, err := p.EnsureAllNetworks(ctx, []sdn.NetworkSpec{net("a", "10.0.0.0/24"), net("b", "10.0.0.0/24", "10.0.0.0/25")}); made != nil || !sdn.IsConflict(err) {
+		t.Errorf("networks with one that cannot be: %v, %v", made, err)
+	}
+	if left, err := sdn.All(p.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Keys: []sdn.Key{keyed("a").Key}}})); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	made, err := p.EnsureAllNetworks(ctx, []sdn.NetworkSpec{net("a", "10.0.0.0/24"), net("b", "10.0.0.0/24")})
+	ok(t, err)
+	if len(made) != 2 || made[0].Key.Name != "a" || made[1].Key.Name != "b" || len(made[0].Subnets) != 1 || made[1].MTU == 0 {
+		t.Errorf("made: %+v", made)
+	}
+	again, err := p.EnsureAllNetworks(ctx, []sdn.NetworkSpec{net("b", "10.0.0.0/24"), net("c")})
+	if err != nil || again[0].ID != made[1].ID {
+		t.Errorf("again: %+v, %v", again, err)
+	}
+	sub := func(name, cidr string) sdn.SubnetSpec {
+		return sdn.SubnetSpec{Base: keyed(name), Network: made[0].ID, CIDR: prefix(cidr)}
+	}
+	if _, err := p.EnsureAllSubnets(ctx, []sdn.SubnetSpec{sub("c", "10.1.0.0/24"), sub("d", "10.1.0.128/25")}); !sdn.IsConflict(err) {
+		t.Errorf("subnets that overlap: %v", err)
+	}
+	if got, err := p.Network(ctx, made[0].ID); err != nil || len(got.Subnets) != 1 {
+		t.Errorf("the network has %v, %v", got.Subnets, err)
+	}
+	subnets, err := p.EnsureAllSubnets(ctx, []sdn.SubnetSpec{sub("c", "10.1.0.0/24"), sub("d", "fd00::/64")})
+	if err != nil || len(subnets) != 2 || subnets[1].CIDR != prefix("fd00::/64") {
+		t.Errorf("subnets: %+v, %v", subnets, err)
+	}
+	pool := func(name string, least int) sdn.SubnetPoolSpec {
+		return sdn.SubnetPoolSpec{Base: keyed(name), Prefixes: []netip.Prefix{prefix("10.0.0.0/8")}, DefaultLen: 24, MinLen: least}
+	}
+	if _, err := p.EnsureAllSubnetPools(ctx, []sdn.SubnetPoolSpec{pool("x", 0), pool("y", 40)}); !sdn.IsInvalid(err) {
+		t.Errorf("a pool with prefixes of 40 bits: %v", err)
+	}
+	if left, err := sdn.All(p.FindSubnetPools(ctx, sdn.SubnetPoolQuery{})); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	if pools, err := p.EnsureAllSubnetPools(ctx, []sdn.SubnetPoolSpec{pool("x", 0), pool("y", 12)}); err != nil || len(pools) != 2 || pools[1].MinLen != 12 {
+		t.Errorf("pools: %+v, %v", pools, err)
+	}
+	checkSum(t, p)
+}
+
+// A trunk is made with its subports, or not at all; one that is there gets those that it lacks, or none of them.
+func TestTrunkWithSubports(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	p := open(t, Options{Datapath: newFake()})
+	_, other, ports := trunked(t, p, testHost, 3)
+	parent := ports[0].ID
+	there := testHost
+	_, err := p.UpdatePort(ctx, parent, sdn.PortPatch{Host: &there})
+	ok(t, err)
+	spec := sdn.TrunkSpec{Base: sdn.Base{Key: sdn.Key{Owner: p.Installation(), Kind: "k", Name: "t"}}, Parent: parent}
+	want := []sdn.Subport{{Port: ports[1].ID, VLAN: 5}}
+	if made, err := p.EnsureTrunkWith(ctx, spec, append(want, sdn.Subport{Port: other.Parent, VLAN: 6})); made.ID != "" || sdn.ReasonOf(err) != sdn.Exists {
+		t.Errorf("with the parent of another: %+v, %v", made, err)
+	}
+	if left, err := sdn.All(p.FindTrunks(ctx, sdn.TrunkQuery{Parents: []sdn.ID{parent}})); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	checkSum(t, p)
+	made, err := p.EnsureTrunkWith(ctx, spec, want)
+	if err != nil || !slices.Equal(made.Subports, want) {
+		t.Errorf("made: %+v, %v", made, err)
+	}
+	if got, err := p.Trunk(ctx, made.ID); err != nil || got.Revision != made.Revision || !slices.Equal(got.Subports, want) {
+		t.Errorf("got %+v, %v; made was %+v", got, err, made)
+	}
+	if port, err := p.Port(ctx, ports[1].ID); err != nil || port.Host != testHost || port.DeviceOwner != sdn.OwnerSubport {
+		t.Errorf("the subport is %+v, %v", port, err)
+	}
+	want = append(want, sdn.Subport{Port: ports[2].ID, VLAN: 7})
+	if again, err := p.EnsureTrunkWith(ctx, spec, want); err != nil || again.ID != made.ID || !slices.Equal(again.Subports, want) {
+		t.Errorf("again: %+v, %v", again, err)
+	}
+	checkSum(t, p)
+}
+
 // ofCallers leaves out the SDN's own ports.
 func ofCallers(ports []sdn.Port) []sdn.Port {
 	return slices.DeleteFunc(ports, func(p sdn.Port) bool { return p.DeviceOwner == sdn.OwnerRouterInterface })

@@ -20,16 +20,8 @@ func (p *Provider) showSubnet(_ *bbolt.Tx, r *subnetRow) (sdn.Subnet, error) {
 }
 
 // EnsureSubnet makes, finishes or adopts a subnet.
-func (p *Provider) EnsureSubnet(ctx context.Context, spec sdn.SubnetSpec) (out sdn.Subnet, err error) {
-	err = p.update(ctx, func(t *tx) error {
-		r, err := t.ensureSubnet(spec)
-		if err != nil {
-			return err
-		}
-		out, err = p.showSubnet(t.Tx, r)
-		return err
-	})
-	return out, err
+func (p *Provider) EnsureSubnet(ctx context.Context, spec sdn.SubnetSpec) (sdn.Subnet, error) {
+	return only(p.EnsureAllSubnets(ctx, []sdn.SubnetSpec{spec}))
 }
 
 func (t *tx) ensureSubnet(spec sdn.SubnetSpec) (*subnetRow, error) {

@@ -20,30 +20,19 @@ func (p *Provider) showSubnetPool(_ *bbolt.Tx, r *subnetPoolRow) (sdn.SubnetPool
 }
 
 // EnsureSubnetPool makes, finishes or adopts a subnet pool.
-func (p *Provider) EnsureSubnetPool(ctx context.Context, spec sdn.SubnetPoolSpec) (out sdn.SubnetPool, err error) {
-	if err := valid.Base("subnet pool", spec.Base); err != nil {
-		return out, err
+func (p *Provider) EnsureSubnetPool(ctx context.Context, spec sdn.SubnetPoolSpec) (sdn.SubnetPool, error) {
+	return only(p.EnsureAllSubnetPools(ctx, []sdn.SubnetPoolSpec{spec}))
+}
+
+func (t *tx) ensureSubnetPool(spec sdn.SubnetPoolSpec) (*subnetPoolRow, error) {
+	r, err := subnetPools.byKey(t.Tx, spec.Key)
+	if err != nil {
+		return nil, err
 	}
-	if err := checkPoolPrefixes(spec.Prefixes); err != nil {
-		return out, err
+	if r == nil {
+		return t.makeSubnetPool(spec)
 	}
-	err = p.update(ctx, func(t *tx) error {
-		r, err := subnetPools.byKey(t.Tx, spec.Key)
-		if err != nil {
-			return err
-		}
-		if r == nil {
-			r, err = t.makeSubnetPool(spec)
-		} else {
-			err = t.adoptSubnetPool(r, spec)
-		}
-		if err != nil {
-			return err
-		}
-		out, err = p.showSubnetPool(t.Tx, r)
-		return err
-	})
-	return out, err
+	return r, t.adoptSubnetPool(r, spec)
 }
 
 func checkPoolPrefixes(prefixes []netip.Prefix) error {

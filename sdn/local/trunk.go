@@ -48,27 +48,41 @@ func subportsOf(b *bbolt.Tx, trunk sdn.ID) []sdn.Subport {
 }
 
 // EnsureTrunk makes, finishes or adopts a trunk.
-func (p *Provider) EnsureTrunk(ctx context.Context, spec sdn.TrunkSpec) (out sdn.Trunk, err error) {
-	if err := errors.Join(p.withTrunks(), valid.Base("trunk", spec.Base), checkDisabled("trunk", &spec.Disabled)); err != nil {
+func (p *Provider) EnsureTrunk(ctx context.Context, spec sdn.TrunkSpec) (sdn.Trunk, error) {
+	return p.EnsureTrunkWith(ctx, spec, nil)
+}
+
+// EnsureTrunkWith makes, finishes or adopts a trunk with subports, in one transaction.
+func (p *Provider) EnsureTrunkWith(ctx context.Context, spec sdn.TrunkSpec, subports []sdn.Subport) (out sdn.Trunk, err error) {
+	if err := errors.Join(p.withTrunks(), valid.Base("trunk", spec.Base), checkDisabled("trunk", &spec.Disabled), valid.Subports(subports)); err != nil {
 		return out, err
 	}
 	err = p.update(ctx, func(t *tx) error {
-		r, err := trunks.byKey(t.Tx, spec.Key)
+		r, err := t.ensureTrunk(spec)
 		if err != nil {
 			return err
 		}
-		if r == nil {
-			r, err = t.makeTrunk(spec)
-		} else {
-			err = t.adoptTrunk(r, spec)
-		}
-		if err != nil {
+		if _, err = t.attach(r, subports); err != nil {
 			return err
 		}
 		out, err = p.showTrunk(t.Tx, r)
 		return err
 	})
+	if err != nil && !sdn.IsUnavailable(err) {
+		return sdn.Trunk{}, err
+	}
 	return out, err
+}
+
+func (t *tx) ensureTrunk(spec sdn.TrunkSpec) (*trunkRow, error) {
+	r, err := trunks.byKey(t.Tx, spec.Key)
+	if err != nil {
+		return nil, err
+	}
+	if r == nil {
+		return t.makeTrunk(spec)
+	}
+	return r, t.adoptTrunk(r, spec)
 }
 
 func (t *tx) makeTrunk(spec sdn.TrunkSpec) (*trunkRow, error) {

@@ -52,7 +52,7 @@ var providerAttributes = []string{"provider:network_type", "provider:physical_ne
 
 func (s *server) networks() noun[sdn.Network, Network, sdn.NetworkSpec, sdn.NetworkPatch] {
 	p := s.p
-	return noun[sdn.Network, Network, sdn.NetworkSpec, sdn.NetworkPatch]{
+	n := noun[sdn.Network, Network, sdn.NetworkSpec, sdn.NetworkPatch]{
 		Resource: Networks, title: "network", kind: sdn.NounNetwork, hidden: providerAttributes,
 		meta: func(n sdn.Network) sdn.Meta { return n.Meta },
 		get:  p.Network,
@@ -68,6 +68,10 @@ func (s *server) networks() noun[sdn.Network, Network, sdn.NetworkSpec, sdn.Netw
 			return err
 		},
 	}
+	if atomic, ok := p.(sdn.AtomicNetworks); ok {
+		n.createAll = atomic.EnsureAllNetworks
+	}
+	return n
 }
 
 func networkQuery(f *filter) sdn.NetworkQuery {

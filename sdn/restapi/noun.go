@@ -40,7 +40,7 @@ type noun[T, E, S, P any] struct {
 	patch func(*call, *body, T) P
 
 	create func(context.Context, S) (T, error)
-	// createAll makes all or none. nil: they are made one by one, and taken back where one fails.
+	// createAll makes all or none. nil: they are made one by one, and taken back where one fails, which who is killed cannot.
 	createAll func(context.Context, []S) ([]T, error)
 	update    func(context.Context, sdn.ID, P) (T, error)
 	remove    func(context.Context, sdn.ID) error

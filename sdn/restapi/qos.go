@@ -56,7 +56,7 @@ func (s *server) qosPolicies() noun[sdn.QoSPolicy, QoSPolicy, sdn.QoSPolicySpec,
 			b.only("is_default", false, "a project has no policy by default here")
 			b.same("shared", p.Shared)
 			change := b.changes(p.Meta)
-			return qosChange{ifRevision: change.IfRevision, clear: b.clearing("QoS policy", p.Meta, change), change: func(spec *sdn.QoSPolicySpec) error {
+			return qosChange{ifRevision: change.IfRevision, patch: b.clearing("QoS policy", p.Meta, change, false), change: func(spec *sdn.QoSPolicySpec) error {
 				rebase(&spec.Base, change)
 				return nil
 			}}
@@ -78,10 +78,12 @@ func (s *server) qosPolicies() noun[sdn.QoSPolicy, QoSPolicy, sdn.QoSPolicySpec,
 
 // updateQoSPolicy applies a change to a policy as it is.
 func (s *server) updateQoSPolicy(ctx context.Context, id sdn.ID, by qosChange) (sdn.QoSPolicy, error) {
-	out, err := rewrite(ctx, s, id, by, s.p.QoSPolicy, func(p sdn.QoSPolicy) (sdn.QoSPolicySpec, sdn.Meta) {
+	if by.patch != (sdn.Patch{}) {
+		return patched(ctx, s, sdn.NounQoSPolicy, id, by.patch, s.p.QoSPolicy)
+	}
+	return rewrite(ctx, s, id, by, s.p.QoSPolicy, func(p sdn.QoSPolicy) (sdn.QoSPolicySpec, sdn.Meta) {
 		return sdn.QoSPolicySpec{ID: p.ID, IfRevision: p.Revision, Shared: p.Shared, Limits: p.Limits}, p.Meta
 	}, s.p.ApplyQoSPolicy)
-	return cleared(ctx, s, sdn.NounQoSPolicy, id, by.clear, out, err, s.p.QoSPolicy)
 }
 
 // adminsOnly refuses what Neutron's policy keeps for administrators.

@@ -20,7 +20,7 @@ const rewrites = 20
 type valueChange[S any] struct {
 	ifRevision int64
 	change     func(*S) error
-	clear      sdn.Patch // what is taken away afterwards, see clearing
+	patch      sdn.Patch // if it is not zero, what is made instead: see clearing
 }
 
 // rewrite makes the object at id what a change says. spec says what there is, to be applied at the revision it has.
@@ -102,27 +102,33 @@ func rebase(b *sdn.Base, p sdn.Patch) {
 	}
 }
 
-// clearing is the part of a patch that takes a name or a description away: in a value what is empty stays as it is. Where the provider cannot do it
-// otherwise that is refused.
-func (b *body) clearing(title string, m sdn.Meta, p sdn.Patch) (clear sdn.Patch) {
-	if p.Name != nil && *p.Name == "" && m.Name != "" {
-		clear.Name = p.Name
+// clearing gives the patch back if it takes a name or a description away, and so cannot be made by a value, in which what is empty stays as it is: all of it
+// is then made as a patch, in one step. Where the provider cannot, or more is to change, that is refused.
+func (b *body) clearing(title string, m sdn.Meta, p sdn.Patch, more bool) sdn.Patch {
+	name := p.Name != nil && *p.Name == "" && m.Name != ""
+	description := p.Description != nil && *p.Description == "" && m.Description != "" && p.Key == nil
+	if !name && !description {
+		return sdn.Patch{}
 	}
-	if p.Description != nil && *p.Description == "" && m.Description != "" && p.Key == nil {
-		clear.Description = p.Description
+	unsupported := func(why string) {
+		b.fail(&sdn.Error{Kind: sdn.KindUnsupported, Noun: title, ID: string(m.ID), Detail: "a name or a description can become another, but not none" + why})
 	}
-	if _, ok := b.server.p.(sdn.MetaPatch); !ok && clear != (sdn.Patch{}) {
-		b.fail(&sdn.Error{Kind: sdn.KindUnsupported, Noun: title, ID: string(m.ID), Detail: "a name or a description can become another, but not none"})
+	if _, ok := b.server.p.(sdn.MetaPatch); !ok {
+		unsupported("")
+	} else if more {
+		unsupported(", along with another change")
 	}
-	return clear
+	return p
 }
 
-// cleared takes away what a change says, of an object that it has been made to otherwise.
-func cleared[T any](ctx context.Context, s *server, noun sdn.Noun, id sdn.ID, clear sdn.Patch, out T, err error, get func(context.Context, sdn.ID) (T, error)) (T, error) {
-	if err != nil || clear == (sdn.Patch{}) {
+// patched makes a change that is a patch.
+func patched[T any](ctx context.Context, s *server, noun sdn.Noun, id sdn.ID, p sdn.Patch, get func(context.Context, sdn.ID) (T, error)) (out T, err error) {
+	unlock, err := s.locks.lock(ctx, string(id))
+	if err != nil {
 		return out, err
 	}
-	if err := s.p.(sdn.MetaPatch).PatchMeta(ctx, noun, id, clear); err != nil {
+	defer unlock()
+	if err := s.p.(sdn.MetaPatch).PatchMeta(ctx, noun, id, p); err != nil {
 		return out, err
 	}
 	return get(ctx, id)

@@ -112,7 +112,7 @@ func changeSecurityGroup(_ *call, b *body, g sdn.SecurityGroup) securityGroupCha
 	case *p.Name == defaultGroup:
 		b.fail(errDefaultExists)
 	}
-	return securityGroupChange{ifRevision: p.IfRevision, clear: b.clearing("security group", g.Meta, p), change: func(spec *sdn.SecurityGroupSpec) error {
+	return securityGroupChange{ifRevision: p.IfRevision, patch: b.clearing("security group", g.Meta, p, stateful != nil && *stateful == g.Stateless), change: func(spec *sdn.SecurityGroupSpec) error {
 		rebase(&spec.Base, p)
 		if stateful != nil {
 			spec.Stateless = !*stateful
@@ -123,10 +123,12 @@ func changeSecurityGroup(_ *call, b *body, g sdn.SecurityGroup) securityGroupCha
 
 // updateSecurityGroup applies a change to a group as it is.
 func (s *server) updateSecurityGroup(ctx context.Context, id sdn.ID, by securityGroupChange) (sdn.SecurityGroup, error) {
-	out, err := rewrite(ctx, s, id, by, s.p.SecurityGroup, func(g sdn.SecurityGroup) (sdn.SecurityGroupSpec, sdn.Meta) {
+	if by.patch != (sdn.Patch{}) {
+		return patched(ctx, s, sdn.NounSecurityGroup, id, by.patch, s.p.SecurityGroup)
+	}
+	return rewrite(ctx, s, id, by, s.p.SecurityGroup, func(g sdn.SecurityGroup) (sdn.SecurityGroupSpec, sdn.Meta) {
 		return sdn.SecurityGroupSpec{ID: g.ID, IfRevision: g.Revision, Stateless: g.Stateless, Rules: g.Rules}, g.Meta
 	}, s.p.ApplySecurityGroup)
-	return cleared(ctx, s, sdn.NounSecurityGroup, id, by.clear, out, err, s.p.SecurityGroup)
 }
 
 // checkNotDefault refuses to delete a default group, as nobody can.

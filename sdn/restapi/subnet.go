@@ -58,7 +58,7 @@ func EncodeSubnet(s sdn.Subnet) Subnet {
 
 func (s *server) subnets() noun[sdn.Subnet, Subnet, sdn.SubnetSpec, sdn.SubnetPatch] {
 	p := s.p
-	return noun[sdn.Subnet, Subnet, sdn.SubnetSpec, sdn.SubnetPatch]{
+	n := noun[sdn.Subnet, Subnet, sdn.SubnetSpec, sdn.SubnetPatch]{
 		Resource: Subnets, title: "subnet", kind: sdn.NounSubnet,
 		meta: func(s sdn.Subnet) sdn.Meta { return s.Meta },
 		get:  p.Subnet,
@@ -74,6 +74,10 @@ func (s *server) subnets() noun[sdn.Subnet, Subnet, sdn.SubnetSpec, sdn.SubnetPa
 			return err
 		},
 	}
+	if atomic, ok := p.(sdn.AtomicNetworks); ok {
+		n.createAll = atomic.EnsureAllSubnets
+	}
+	return n
 }
 
 func subnetQuery(f *filter) sdn.SubnetQuery {

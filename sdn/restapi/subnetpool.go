@@ -41,7 +41,7 @@ func EncodeSubnetPool(p sdn.SubnetPool) SubnetPool {
 
 func (s *server) subnetPools() noun[sdn.SubnetPool, SubnetPool, sdn.SubnetPoolSpec, sdn.SubnetPoolPatch] {
 	p := s.p
-	return noun[sdn.SubnetPool, SubnetPool, sdn.SubnetPoolSpec, sdn.SubnetPoolPatch]{
+	n := noun[sdn.SubnetPool, SubnetPool, sdn.SubnetPoolSpec, sdn.SubnetPoolPatch]{
 		Resource: SubnetPools, title: "subnet pool", kind: sdn.NounSubnetPool,
 		meta: func(p sdn.SubnetPool) sdn.Meta { return p.Meta },
 		get:  p.SubnetPool,
@@ -57,6 +57,10 @@ func (s *server) subnetPools() noun[sdn.SubnetPool, SubnetPool, sdn.SubnetPoolSp
 			return err
 		},
 	}
+	if atomic, ok := p.(sdn.AtomicNetworks); ok {
+		n.createAll = atomic.EnsureAllSubnetPools
+	}
+	return n
 }
 
 func subnetPoolSpec(_ *call, b *body) sdn.SubnetPoolSpec {

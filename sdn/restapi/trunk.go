@@ -161,8 +161,12 @@ func (s *server) checkFree(c *call, subports []sdn.Subport) error {
 	return nil
 }
 
-// createTrunk makes a trunk with its subports, or none. One of its Key that is there already gets those that it lacks.
+// createTrunk makes a trunk with its subports, or none: by two calls where the provider cannot do it by one. One of its Key that is there already gets
+// those that it lacks.
 func (s *server) createTrunk(ctx context.Context, spec trunkSpec) (sdn.Trunk, error) {
+	if atomic, ok := s.p.(sdn.AtomicTrunks); ok {
+		return atomic.EnsureTrunkWith(ctx, spec.TrunkSpec, spec.subports)
+	}
 	t, err := s.p.EnsureTrunk(ctx, spec.TrunkSpec)
 	if err != nil || len(spec.subports) == 0 {
 		return t, err

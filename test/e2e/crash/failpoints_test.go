@@ -21,6 +21,7 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"host.closezone.removed":          {"it needs firewalld", "datapath/host", "TestZoneKilledAnywhere"},
 	"local.migrate.copied":            {"it needs a later program's schema", "sdn/local", "TestMigrationKilled"},
 	"local.apply.groups":              {"the sequence's containers have no security groups", "sdn/local", "TestKilledWhileGroupsAreTold"},
+	"local.ensure.next":               {"Docker makes one thing at a time", "sdn/restapi", "TestKilledBulk"},
 	"fabric.migrate.filtered":         {inPlace, "datapath/fabric", "TestKilledAnywhere"},
 	"policy.groups.table":             {noGroups, "datapath/fabric", "TestKilledAnywhere"},
 	"policy.ports.table":              {noGroups, "datapath/fabric", "TestKilledAnywhere"},
