@@ -235,6 +235,7 @@ func TestUDP(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		addr.Flags = unix.IFA_F_NODAD
 		if err := netlink.AddrReplace(lo, addr); err != nil {
 			t.Fatal(err)
 		}
@@ -273,6 +274,9 @@ func TestUDP(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer client.Close()
+			if err := client.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
 			for range 3 {
 				if _, err := client.Write([]byte("hello")); err != nil {
 					t.Fatal(err)
