@@ -87,8 +87,8 @@ func (s *server) ports() noun[sdn.Port, Port, sdn.PortSpec, sdn.PortPatch] {
 		holds:  func(c *call, p sdn.Port) (bool, error) { return c.ofNetwork(p.Network, false) },
 		spec:   portSpec, patch: portPatch,
 		create: s.createPort, update: p.UpdatePort,
-		remove:   func(ctx context.Context, id sdn.ID) error { return p.DeletePort(ctx, id, 0) },
-		removeIf: p.DeletePort,
+		remove:   func(ctx context.Context, id sdn.ID) error { return s.removePort(ctx, id, 0) },
+		removeIf: s.removePort,
 		retag: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
 			_, err := p.UpdatePort(ctx, id, sdn.PortPatch{Patch: change})
 			return err

@@ -3,6 +3,7 @@ package restapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"net/http"
 	"slices"
@@ -58,7 +59,7 @@ func checkSubports(t sdn.Trunk, added []sdn.Subport) error {
 	for _, s := range added {
 		switch {
 		case s.Port == t.Parent:
-			return refuse(http.StatusConflict, "ParentPortInUse", "Port %s is currently in use and is not eligible for use as a parent port.", s.Port)
+			return errParentInUse(s.Port)
 		case slices.ContainsFunc(t.Subports, func(have sdn.Subport) bool { return have.Port == s.Port }):
 			return refuse(http.StatusConflict, "TrunkPortInUse", "Port %s is in use by another trunk.", s.Port)
 		case slices.ContainsFunc(t.Subports, func(have sdn.Subport) bool { return have.VLAN == s.VLAN }):
@@ -109,16 +110,29 @@ func (s *server) trunks() noun[sdn.Trunk, Trunk, trunkSpec, sdn.TrunkPatch] {
 
 func (s *server) specTrunk(c *call, b *body) trunkSpec {
 	b.required("port_id")
-	out := trunkSpec{TrunkSpec: sdn.TrunkSpec{Base: b.base(), Parent: or(b.id("port_id")), Disabled: or(not(b.boolean("admin_state_up")))}, subports: or(b.subports())}
+	out := trunkSpec{TrunkSpec: sdn.TrunkSpec{Base: b.base(), Parent: or(b.id("port_id")), Disabled: or(not(b.boolean("admin_state_up")))}, subports: or(b.firstSubports())}
 	if b.err == nil {
 		_, err := s.ports().own(c, out.Parent)
+		if err == nil && slices.ContainsFunc(out.subports, func(sub sdn.Subport) bool { return sub.Port == out.Parent }) {
+			err = errParentInUse(out.Parent)
+		}
 		b.fail(errors.Join(err, s.checkFree(c, out.subports)))
 	}
 	return out
 }
 
-// subports reads a list of subports. All are VLANs that the caller chooses.
-func (b *body) subports() *[]sdn.Subport {
+// firstSubports are those of a new trunk, of which Neutron checks the form as it does of any attribute.
+func (b *body) firstSubports() *[]sdn.Subport {
+	return b.subportsOr(func(message string, args ...any) error {
+		return badRequest("Invalid input for sub_ports. Reason: " + fmt.Sprintf(message, args...) + ".")
+	})
+}
+
+// subports are those that a trunk gets later.
+func (b *body) subports() *[]sdn.Subport { return b.subportsOr(invalidInput) }
+
+// subportsOr reads a list of subports. All are VLANs that the caller chooses. What has not the form of a list of subports is refused by malformed.
+func (b *body) subportsOr(malformed func(message string, args ...any) error) *[]sdn.Subport {
 	seen := map[sdn.ID]bool{}
 	vlans := map[int]bool{}
 	return objects(b, "sub_ports", func(b *body) sdn.Subport {
@@ -126,11 +140,11 @@ func (b *body) subports() *[]sdn.Subport {
 		kind, given := b.take("segmentation_type")
 		switch {
 		case id == "":
-			b.fail(invalidInput("A valid port UUID must be specified"))
+			b.fail(malformed("A valid port UUID must be specified"))
 		case seen[id]:
-			b.fail(invalidInput("Non unique UUID for subport: '%s'", id))
+			b.fail(malformed("Non unique UUID for subport: '%s'", id))
 		case !given || !b.has("segmentation_id"):
-			b.fail(invalidInput("Invalid subport details: missing segmentation information. Must specify both segmentation_id and segmentation_type"))
+			b.fail(malformed("Invalid subport details: missing segmentation information. Must specify both segmentation_id and segmentation_type"))
 		case kind != segmentVLAN:
 			b.fail(invalidInput("Unknown segmentation_type '%s'", show(kind)))
 		}
@@ -140,7 +154,7 @@ func (b *body) subports() *[]sdn.Subport {
 		case out.VLAN < 1 || out.VLAN > 4094:
 			b.fail(invalidInput("Segmentation ID '%d' is not in range", out.VLAN))
 		case vlans[out.VLAN]:
-			b.fail(invalidInput("Segmentation ID '%d' for '%s' is not unique", out.VLAN, id))
+			b.fail(malformed("Segmentation ID '%d' for '%s' is not unique", out.VLAN, id))
 		}
 		seen[id], vlans[out.VLAN] = true, true
 		return out
@@ -165,18 +179,19 @@ func (s *server) checkFree(c *call, subports []sdn.Subport) error {
 // those that it lacks.
 func (s *server) createTrunk(ctx context.Context, spec trunkSpec) (sdn.Trunk, error) {
 	if atomic, ok := s.p.(sdn.AtomicTrunks); ok {
-		return atomic.EnsureTrunkWith(ctx, spec.TrunkSpec, spec.subports)
+		t, err := atomic.EnsureTrunkWith(ctx, spec.TrunkSpec, spec.subports)
+		return t, s.asParent(ctx, err, spec.Parent, spec.subports)
 	}
 	t, err := s.p.EnsureTrunk(ctx, spec.TrunkSpec)
 	if err != nil || len(spec.subports) == 0 {
-		return t, err
+		return t, s.asParent(ctx, err, spec.Parent, nil)
 	}
 	fresh := len(t.Subports) == 0
 	if _, err := s.p.AttachSubports(ctx, t.ID, spec.subports); err != nil {
 		if fresh && spec.Key.IsZero() {
 			err = errors.Join(err, s.p.DeleteTrunk(context.WithoutCancel(ctx), t.ID))
 		}
-		return t, err
+		return t, s.asParent(ctx, err, spec.Parent, spec.subports)
 	}
 	return s.p.Trunk(ctx, t.ID)
 }
@@ -203,7 +218,7 @@ func (s *server) serveSubports() {
 			return err
 		}
 		_, err := s.p.AttachSubports(c.ctx(), t.ID, added)
-		return err
+		return s.asParent(c.ctx(), err, t.Parent, added)
 	})})
 	s.handle(trunk+"remove_subports", map[string]handler{http.MethodPut: s.changeSubports((*body).leaving, func(c *call, t sdn.Trunk, removed []sdn.Subport) error {
 		ids := make([]sdn.ID, len(removed))

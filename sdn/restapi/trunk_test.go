@@ -54,7 +54,11 @@ func TestTrunks(t *testing.T) {
 	path := "trunks/" + made["id"].(string)
 	subs := func(list string) string { return `{"sub_ports": [` + list + `]}` }
 	refused{
-		{"a parent with a trunk", alice, "POST", "trunks", `{"trunk": {"port_id": "` + parent + `"}}`, 409, "TrunkPortInUse"},
+		{"a parent with a trunk", alice, "POST", "trunks", `{"trunk": {"port_id": "` + parent + `"}}`, 409, "ParentPortInUse"},
+		{"a parent that is its own subport", alice, "POST", "trunks", `{"trunk": {"port_id": "` + two + `", "sub_ports": [` + sub(two, "1") + `]}}`, 409, "ParentPortInUse"},
+		{"a first subport that is a parent", alice, "POST", "trunks", `{"trunk": {"port_id": "` + two + `", "sub_ports": [` + sub(parent, "1") + `]}}`, 409, "ParentPortInUse"},
+		{"first subports of one VLAN", alice, "POST", "trunks", `{"trunk": {"port_id": "` + parent + `", "sub_ports": [` + sub(two, "5") + "," + sub(busy, "5") + `]}}`, 400, "HTTPBadRequest"},
+		{"a first subport without a VLAN", alice, "POST", "trunks", `{"trunk": {"port_id": "` + two + `", "sub_ports": [{"port_id": "` + one + `"}]}}`, 400, "HTTPBadRequest"},
 		{"no parent", alice, "POST", "trunks", `{"trunk": {}}`, 400, "HTTPBadRequest"},
 		{"a parent that is not there", alice, "POST", "trunks", `{"trunk": {"port_id": "none"}}`, 404, "PortNotFound"},
 		{"another's parent", bob, "POST", "trunks", `{"trunk": {"port_id": "` + parent + `"}}`, 404, "PortNotFound"},
@@ -88,9 +92,9 @@ func TestTrunks(t *testing.T) {
 	second := "trunks/" + w.do(t, alice, "POST", "trunks", `{"trunk": {"port_id": "`+other+`"}}`, 201, "", "trunk")["id"].(string)
 	refused{
 		{"another trunk's subport", alice, "PUT", second + "/add_subports", subs(sub(two, "7")), 409, "TrunkPortInUse"},
-		{"another trunk's parent", alice, "PUT", second + "/add_subports", subs(sub(parent, "7")), 409, "TrunkPortInUse"},
-		{"a subport", alice, "DELETE", "ports/" + two, "", 409, "ServicePortInUse"},
-		{"a parent", alice, "DELETE", "ports/" + parent, "", 409, "ServicePortInUse"},
+		{"another trunk's parent", alice, "PUT", second + "/add_subports", subs(sub(parent, "7")), 409, "ParentPortInUse"},
+		{"a subport", alice, "DELETE", "ports/" + two, "", 409, "PortInUseAsSubPort"},
+		{"a parent", alice, "DELETE", "ports/" + parent, "", 409, "PortInUseAsTrunkParent"},
 	}.run(t, w)
 	shows(t, w.do(t, alice, "GET", "ports/"+two, "", 200, "", "port"), `{"device_owner": "trunk:subport"}`)
 	w.do(t, alice, "DELETE", second, "", 204, "", "")
