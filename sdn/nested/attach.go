@@ -51,7 +51,7 @@ func (p *Provider) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn
 		attached, err := p.enter(ctx, ports[i], s.DeviceID)
 		if err != nil {
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
-			if !(known && !was.off) && !p.entered(undo, ports[i], s.DeviceID) {
+			if (!known || was.off) && !p.entered(undo, ports[i], s.DeviceID) {
 				err = errors.Join(err, p.DeletePorts(undo, []sdn.ID{ports[i].ID}))
 			}
 			cancel()
