@@ -39,7 +39,7 @@ man: build ## write the man pages to man/
 
 test: need-gcc ## vet, unit and kernel tests with the race detector (kernel tests need root or user namespaces)
 	go vet ./...
-	go test -race -json -timeout 30m ./... | $(call count,unit)
+	go test -race -json -timeout 30m -run "$(SCENARIOS)" ./... | $(call count,test)
 
 lint: ## gofmt, vet, staticcheck, golangci-lint, freshness of what is generated (the tools are built once into ~/.cache/kuryr)
 	hack/lint.sh
