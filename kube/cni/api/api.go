@@ -70,6 +70,28 @@ type port struct {
 // errNotYet says that the pod has no port so far.
 var errNotYet = errors.New("the pod has no port yet")
 
+// Do is what kuryr-cni does by way of the API: Add, and Status.
+func Do(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder) ([]byte, error) {
+	if c.Verb == cni.Status {
+		return nil, Status(ctx, conf)
+	}
+	return Add(ctx, c, conf, folder)
+}
+
+// Status tells whether pods could be added: the API answers and knows the token. Whether a pod will have a port is Raven's to say, of each.
+func Status(ctx context.Context, conf cni.Config) error {
+	client, err := newClient(conf)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, cmp.Or(time.Duration(conf.APITimeout)*time.Second, defaultWait))
+		defer cancel()
+		err = client.get(ctx, "/version", new(struct{}))
+	}
+	if err != nil {
+		return cni.NotReady.Errorf("%s", cni.AsError(err).Details)
+	}
+	return nil
+}
+
 // Add waits for the pod's port and binds it. Errors: BadEnvironment without a pod in CNI_ARGS; NotFound for a pod that is not there, or another of its name; Denied for a
 // token that is refused; TimedOut where the port has not come, Unavailable where the API has not answered in that time.
 func Add(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder) ([]byte, error) {
