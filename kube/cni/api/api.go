@@ -27,6 +27,7 @@ import (
 
 const (
 	annotation = "openstack.org/kuryr-vif"
+	mirrorOf   = "kubernetes.io/config.mirror" // on a static pod's object: the UID that the kubelet knows it by
 	portPath   = "/apis/openstack.org/v1/kuryrports/"
 
 	defaultWait = 10 * time.Second
@@ -125,7 +126,7 @@ func Add(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder)
 func (c *client) wait(ctx context.Context, args cni.Args, iface string, limit time.Duration) (port, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	last := errNotYet
+	last := error(cni.Unavailable.Errorf("%s has not answered in %s", c.server, limit))
 	for {
 		found, err := c.find(ctx, args, iface)
 		if err == nil {
@@ -156,7 +157,7 @@ func (c *client) find(ctx context.Context, args cni.Args, iface string) (found p
 	if err := c.get(ctx, "/api/v1/namespaces/"+url.PathEscape(args.PodNamespace)+"/pods/"+url.PathEscape(args.PodName), &p); err != nil {
 		return found, err
 	}
-	if args.PodUID != "" && args.PodUID != p.Metadata.UID {
+	if args.PodUID != "" && args.PodUID != p.Metadata.UID && args.PodUID != p.Metadata.Annotations[mirrorOf] {
 		return found, cni.NotFound.Errorf("pod %s/%s of UID %s: there is another of this name", args.PodNamespace, args.PodName, args.PodUID)
 	}
 	name := portOf(p.Metadata.Annotations[annotation], iface)

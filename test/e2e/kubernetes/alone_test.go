@@ -33,7 +33,7 @@ func startAlone(t *testing.T) *whole {
 		if err != nil || !w.installed {
 			return err
 		}
-		return errors.Join(w.startSDN(ctx), w.startRaven(ctx))
+		return errors.Join(w.configured(ctx), w.startSDN(ctx), w.startRaven(ctx))
 	}})
 	w.prepare()
 	w.claimant(kuryrv1.ClaimantRaven)
@@ -58,15 +58,19 @@ func (w *whole) claimant(who string) {
 func (w *whole) configure(token string) {
 	w.Helper()
 	text, err := json.Marshal(map[string]any{
-		"cniVersion": "1.1.0", "name": "kuryr", "type": "kuryr", "api_server": w.Endpoint(), "api_ca": filepath.Join(w.dir, "ca"), "api_token": token,
+		"cniVersion": "1.0.0", "name": "kuryr", "type": "kuryr", "api_server": w.Endpoint(), "api_ca": filepath.Join(w.dir, "ca"), "api_token": token,
 	})
 	w.must(err)
-	from := filepath.Join(w.dir, "10-kuryr.conf")
-	w.must(os.WriteFile(from, text, 0o600))
-	w.must(w.node.Exec(w.ctx, "install", "-D", "-m", "0600", from, filepath.Join(kubelab.ConfigurationFolder, "10-kuryr.conf")).Err())
+	w.must(os.WriteFile(filepath.Join(w.dir, "10-kuryr.conf"), text, 0o600))
+	w.must(w.configured(w.ctx))
 }
 
-// A node without a daemon, whose pods have their ports by way of the API: also when they are made again under their name, have ended, or the node reboots. A token that is refused is told. Then a daemon
+// configured lays that file down, which a node loses that reboots.
+func (w *whole) configured(ctx context.Context) error {
+	return w.node.Exec(ctx, "install", "-m", "0600", filepath.Join(w.dir, "10-kuryr.conf"), kubelab.ConfigurationFolder).Err()
+}
+
+// A node without a daemon, whose pods have their ports by way of the API: also static ones, when they are made again under their name, have ended, or the node reboots. A token that is refused is told. Then a daemon
 // comes, and finds the pods' ports theirs; what was bound without it goes by it, and nothing is left over.
 func TestWithoutDaemon(t *testing.T) {
 	t.Parallel()
@@ -98,6 +102,17 @@ func TestWithoutDaemon(t *testing.T) {
 	w.talks(pods["a"], pods["b"])
 	w.reach(pods["b"])
 	w.agree(2)
+
+	static := serverPod("static", "")
+	static.APIVersion, static.Kind, static.Namespace = "v1", "Pod", "default"
+	manifest, err := json.Marshal(static)
+	w.must(err)
+	file := filepath.Join(w.node.StaticPods(), "static.json")
+	w.must(os.WriteFile(file, manifest, 0o600))
+	w.talks(pods["a"], w.running("default", "app=static", 1)["static-"+w.node.Name])
+	w.agree(3)
+	w.must(os.Remove(file))
+	w.absent("default", "static-"+w.node.Name)
 
 	w.must(w.Client.CoreV1().Pods("default").Delete(w.ctx, "b", metav1.DeleteOptions{}))
 	w.absent("default", "b")
