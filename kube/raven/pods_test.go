@@ -11,6 +11,7 @@ import (
 	"github.com/kuryr/kuryr/kube/pool"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -242,5 +243,54 @@ func TestProject(t *testing.T) {
 	}
 	if c.bound()["web"] == "" || c.bound()["other"] == "" {
 		t.Errorf("%v have ports", c.names())
+	}
+}
+
+// A pod that wishes a floating IP has one on its port, is told which, and gives it back; one that is not granted it, or whose address is taken, is told so.
+func TestFloatingIPs(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nil)
+	c.addNode("n1", nil)
+	c.namespace("blue", map[string]string{v1.AnnotationAllowFloatingIPs: "any"})
+	web := c.pod("blue", "web", "n1", map[string]string{v1.AnnotationFloatingIP: "new"})
+	c.pod("default", "greedy", "n1", map[string]string{v1.AnnotationFloatingIP: "new"})
+	c.settle()
+	c.check()
+	all := func() []sdn.FloatingIP {
+		t.Helper()
+		found, err := sdn.All(c.sdn.FindFloatingIPs(t.Context(), sdn.FloatingIPQuery{}))
+		c.must(err)
+		return found
+	}
+	has := all()
+	if len(has) != 1 || c.bound()["web"] == "" || has[0].Target.Addr.String() != c.bound()["web"] || !c.events.has("web", eventMade, has[0].Address.String()) {
+		t.Fatalf("floating IPs %+v, pods %v; %q", has, c.bound(), c.events.all)
+	}
+	for _, p := range c.ports() {
+		if p.Spec.Dedicated == web.UID && (sdn.ID(p.Name) != has[0].Target.Port || p.Annotations[v1.AnnotationFloatingAddress] != has[0].Address.String()) {
+			t.Errorf("port %s has %v, the floating IP %+v", p.Name, p.Annotations, has[0].Target)
+		}
+	}
+	if c.bound()["greedy"] != "" || !c.events.has("greedy", eventRefused, v1.AnnotationAllowFloatingIPs) {
+		t.Errorf("not granted: %v; %q", c.bound(), c.events.all)
+	}
+
+	address := has[0].Address.String()
+	c.pod("blue", "twin", "n1", map[string]string{v1.AnnotationFloatingIP: address})
+	c.rounds(2)
+	if !c.events.has("twin", eventFailed, address) || len(all()) != 1 {
+		t.Errorf("a floating IP that another has: %+v; %q", all(), c.events.all)
+	}
+	c.remove(web)
+	c.settle()
+	c.check()
+	if has = all(); len(has) != 1 || has[0].Address.String() != address || has[0].Target.Addr.String() != c.bound()["twin"] {
+		t.Errorf("given back and wished for, it is %+v; %v", has, c.bound())
+	}
+	c.remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "twin"}})
+	c.settle()
+	c.check()
+	if has = all(); len(has) != 0 {
+		t.Errorf("left: %+v", has)
 	}
 }

@@ -67,6 +67,15 @@ var kills = map[string]func(c *cluster){
 		c.namespace("blue", map[string]string{v1.AnnotationAllowMAC: "true", v1.AnnotationAllowFloatingIPs: "new"})
 		c.pod("blue", "web", "n1", map[string]string{v1.AnnotationMAC: "fa:16:3e:00:00:01"})
 	},
+	"a floating IP goes to another pod": func(c *cluster) {
+		c.namespace("blue", map[string]string{v1.AnnotationAllowFloatingIPs: "any"})
+		first := c.pod("blue", "first", "n1", map[string]string{v1.AnnotationFloatingIP: "new"})
+		for range 4 {
+			c.round()
+		}
+		c.remove(first)
+		c.pod("blue", "second", "n2", map[string]string{v1.AnnotationFloatingIP: "new"})
+	},
 	"a pool shrinks": func(c *cluster) { c.now = c.now.Add(time.Hour) },
 	"a node goes": func(c *cluster) {
 		c.remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "green", Name: "old"}})
