@@ -32,7 +32,7 @@ type Plugin struct {
 	Getenv func(string) string
 	Stdin  io.Reader
 	Stdout io.Writer
-	// API is the third way, for configurations that name an API server: what is bound to the container, which that server tells. nil: there is none.
+	// API is the third way, for configurations that name an API server: ADD binds what that server tells, and STATUS asks whether it would. nil: there is none.
 	API func(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder) ([]byte, error)
 }
 
@@ -124,7 +124,11 @@ func (p Plugin) alone(ctx context.Context, c cni.Call, conf cni.Config) ([]byte,
 		}
 		return nil, nil
 	case cni.Status:
-		return nil, cni.NotReady.Errorf("%v", noDaemon(conf).Details)
+		out, err := p.api(ctx, c, conf, folder)
+		if isCode(err, cni.TryAgain) {
+			err = cni.NotReady.Errorf("%v", cni.AsError(err).Details)
+		}
+		return out, err
 	}
 	return nil, noDaemon(conf)
 }
