@@ -72,6 +72,7 @@ var measurements = []measurement{
 	{"sdn", sdnAPI},
 	{"filter", filter},
 	{"cni", cniADD},
+	{"warm", warmADD},
 }
 
 func main() {
