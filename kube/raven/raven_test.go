@@ -67,6 +67,9 @@ var kills = map[string]func(c *cluster){
 		c.namespace("blue", map[string]string{v1.AnnotationAllowMAC: "true", v1.AnnotationAllowFloatingIPs: "new"})
 		c.pod("blue", "web", "n1", map[string]string{v1.AnnotationMAC: "fa:16:3e:00:00:01"})
 	},
+	"a namespace's groups change": func(c *cluster) {
+		c.annotate("green", map[string]string{v1.AnnotationSecurityGroups: c.group("web")})
+	},
 	"a pool shrinks": func(c *cluster) { c.now = c.now.Add(time.Hour) },
 	"a node goes": func(c *cluster) {
 		c.remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "green", Name: "old"}})
