@@ -411,6 +411,34 @@ func TestWithoutDaemon(t *testing.T) {
 	}
 }
 
+// A node that the SDN does not serve: its pool says so, and the pods of the others go on.
+func TestNodeThatTheSDNDoesNotServe(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nil)
+	c.sdn = c.sdn.(anyHost).Provider
+	c.start()
+	c.addNode("sdn", nil)
+	c.addNode("other", nil)
+	c.pod("default", "here", "sdn", nil)
+	c.pod("default", "there", "other", nil)
+	for range 6 {
+		c.round()
+		c.daemons()
+	}
+	if b := c.bound(); b["here"] == "" || b["there"] != "" {
+		t.Errorf("bound %v", b)
+	}
+	const says = `this SDN serves "sdn" only, not "other"`
+	for _, p := range c.pools() {
+		if other := p.Spec.Node == "other"; isReady(p.Status.Conditions) == other || other && !strings.Contains(p.Status.Conditions[0].Message, says) {
+			t.Errorf("pool of node %s: %+v", p.Spec.Node, p.Status.Conditions)
+		}
+	}
+	if !c.events.has(eventFailed, says) {
+		t.Errorf("no Event tells it: %v", c.events)
+	}
+}
+
 func TestNetworkPolicyIsNotEnforced(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, nil)
