@@ -24,9 +24,10 @@ const (
 // Node is a host of the cluster with containerd and a kubelet.
 type Node struct {
 	*privatehost.Host
-	Name    string
-	Number  int
-	Address netip.Addr // where the other hosts reach it
+	Name     string
+	Number   int
+	Address  netip.Addr // where the other hosts reach it
+	Address6 netip.Addr // the same
 
 	cluster    *Cluster
 	kubeconfig string
@@ -38,7 +39,9 @@ type Node struct {
 func (c *Cluster) newNode(ctx context.Context, number int) (*Node, error) {
 	a := Nodes.Addr().As4()
 	a[3] = byte(number)
-	n := &Node{Name: fmt.Sprintf("node%d", number), Number: number, Address: netip.AddrFrom4(a), cluster: c}
+	b := Nodes6.Addr().As16()
+	b[15] = byte(number)
+	n := &Node{Name: fmt.Sprintf("node%d", number), Number: number, Address: netip.AddrFrom4(a), Address6: netip.AddrFrom16(b), cluster: c}
 	host, err := privatehost.New(ctx, privatehost.Options{Hostname: n.Name, Booted: n.boot})
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", n.Name, err)
@@ -63,6 +66,7 @@ func (n *Node) boot(ctx context.Context, host *privatehost.Host) error {
 		return err
 	}
 	err := run(ctx, host, []string{"ip", "addr", "add", netip.PrefixFrom(n.Address, Nodes.Bits()).String(), "dev", "mgmt0"},
+		[]string{"ip", "addr", "add", netip.PrefixFrom(n.Address6, Nodes6.Bits()).String(), "dev", "mgmt0", "nodad"},
 		[]string{"sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"})
 	if err != nil {
 		return err
@@ -206,7 +210,7 @@ func (n *Node) StartKubelet(ctx context.Context) error {
 		return err
 	}
 	n.kubelet, err = n.StartService(ctx, "kubelet", nil, []string{filepath.Join(n.cluster.programs, "kubelet"),
-		"--config=" + config, "--kubeconfig=" + n.kubeconfig, "--node-ip=" + n.Address.String(), "--hostname-override=" + n.Name, "--v=2"}, nil)
+		"--config=" + config, "--kubeconfig=" + n.kubeconfig, "--node-ip=" + n.cluster.opts.Families.of(n.Address.String(), n.Address6.String()), "--hostname-override=" + n.Name, "--v=2"}, nil)
 	return err
 }
 
@@ -215,7 +219,7 @@ func (n *Node) StopKubelet(sig syscall.Signal) error { return n.kubelet.Stop(sig
 
 // identify makes the kubelet's certificates and the file of what it resolves names by.
 func (n *Node) identify() error {
-	server, err := n.cluster.ca.server(n.Name, []string{n.Name}, n.Address.String())
+	server, err := n.cluster.ca.server(n.Name, []string{n.Name}, n.Address.String(), n.Address6.String())
 	if err == nil {
 		err = server.write(n.Dir(), "kubelet")
 	}
