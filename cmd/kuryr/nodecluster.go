@@ -137,7 +137,7 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 func (n *clusterNode) begin(ctx context.Context, work *errgroup.Group) error {
 	cfg := n.cfg
 	cfg.Admin.Socket = frontSocket(cfg, duties{node: true})
-	err := listenAdmin(ctx, work, cfg, admin.Config{Daemon: n, SDN: http.HandlerFunc(noSDN), Metrics: metrics.Handler(n.metrics), Logger: n.log})
+	err := listenAdmin(ctx, work, cfg, admin.Config{Daemon: n, SDN: http.HandlerFunc(noSDN), Metrics: metrics.Handler(n.metrics), Pods: n.pods, Logger: n.log})
 	if err != nil {
 		return err
 	}
