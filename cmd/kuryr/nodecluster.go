@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/datapath/hostport"
 	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/logging"
@@ -52,6 +53,7 @@ type clusterNode struct {
 	keeper   *condition.Keeper
 	server   *node.Server
 	metrics  *prometheus.Registry
+	ports    hostport.Table
 }
 
 // clusterNode reads the configuration and runs the daemon of the cluster's node with this name.
@@ -98,6 +100,7 @@ func serveCluster(ctx context.Context, cfg config.Config, name string, kube *res
 	}
 	stop() // where not all has begun
 	err = errors.Join(err, work.Wait(), n.binder.Close())
+	n.ports.Close()
 	log.Info("ended")
 	return err
 }
@@ -114,7 +117,8 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 	n := &clusterNode{name: name, started: time.Now(), cfg: cfg, log: log, keeper: condition.New(api, name, log), metrics: metrics.New(version)}
 	n.claimant, err = claim.Open(claim.Config{
 		Client: api, Node: name, Network: cfg.Node.Network, Dir: filepath.Join(cfg.RunDir, "claims"), Log: log,
-		Left: func(ctx context.Context, a node.Attachment) error { return n.server.Leave(ctx, a) },
+		HostPorts: &n.ports,
+		Left:      func(ctx context.Context, a node.Attachment) error { return n.server.Leave(ctx, a) },
 	})
 	if err != nil {
 		return nil, err
@@ -133,7 +137,7 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 func (n *clusterNode) begin(ctx context.Context, work *errgroup.Group) error {
 	cfg := n.cfg
 	cfg.Admin.Socket = frontSocket(cfg, duties{node: true})
-	err := listenAdmin(ctx, work, cfg, admin.Config{Daemon: n, SDN: http.HandlerFunc(noSDN), Metrics: metrics.Handler(n.metrics), Logger: n.log})
+	err := listenAdmin(ctx, work, cfg, admin.Config{Daemon: n, SDN: http.HandlerFunc(noSDN), Metrics: metrics.Handler(n.metrics), Pods: n.pods, Logger: n.log})
 	if err != nil {
 		return err
 	}
@@ -156,7 +160,7 @@ func (n *clusterNode) open(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	if err := installConflist(n.cfg, clusterCapabilities); err != nil {
+	if err := installConflist(n.cfg); err != nil {
 		return err
 	}
 	n.serving.Store(true)

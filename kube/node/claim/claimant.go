@@ -37,7 +37,9 @@ type Config struct {
 	// Left unplugs and releases what the container runtime will not take away any more: its pod has gone, and so has its network namespace. It is called again after an error.
 	// nil is Release alone, for who plugs nothing.
 	Left func(ctx context.Context, a node.Attachment) error
-	Log  *slog.Logger
+	// HostPorts leads ports of the node to pods; nil has pods refused that wish it.
+	HostPorts HostPorts
+	Log       *slog.Logger
 
 	backoff *wait.Backoff // of watches that fail; nil is client-go's
 }
@@ -86,7 +88,11 @@ func Open(c Config) (*Claimant, error) {
 	if s.gone, err = newDepartures(s.queue); err != nil {
 		return nil, err
 	}
-	return s, s.recall()
+	if err := s.recall(); err != nil {
+		return s, err
+	}
+	s.republish()
+	return s, nil
 }
 
 // recall takes the journal into the index. Where two records have one port, a kill came between the one's end and the other's beginning, and the newer counts.
