@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os/signal"
 	"slices"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/kube/cni/given"
+	"golang.org/x/sys/unix"
 )
 
 // How long the daemon may take for an answer, and how long what is done without it.
@@ -87,6 +89,9 @@ func versions(config []byte) ([]byte, error) {
 
 // alone does without the daemon what can be done.
 func (p Plugin) alone(ctx context.Context, c cni.Call, conf cni.Config) ([]byte, error) {
+	// Here alone: the threads that catch signals cost as much as asking the daemon, which need not hear of one.
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
+	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, aloneLimit)
 	defer cancel()
 	binder, err := bind.New(bind.Config{})
