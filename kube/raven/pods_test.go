@@ -2,6 +2,7 @@ package raven
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/pool"
 	"github.com/kuryr/kuryr/sdn"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -292,5 +294,45 @@ func TestFloatingIPs(t *testing.T) {
 	c.check()
 	if has = all(); len(has) != 0 {
 		t.Errorf("left: %+v", has)
+	}
+}
+
+// The metrics of ports are those that the resources have, also after a restart, and to read them asks nothing of the SDN.
+func TestCountsAreThePools(t *testing.T) {
+	t.Parallel()
+	var metrics *prometheus.Registry
+	begin := func(cfg *Config) {
+		metrics = prometheus.NewRegistry()
+		cfg.Registerer = metrics
+	}
+	c := newCluster(t, begin)
+	c.addNode("n1", nil)
+	c.addNode("n2", nil)
+	c.pod("default", "a", "n1", nil)
+	c.pod("default", "b", "n2", nil)
+	c.settle()
+	for range 2 {
+		want := map[string]float64{"pending": 0, "leaving": 0}
+		for _, p := range c.pools() {
+			want["available"] += float64(p.Status.Available)
+			want["bound"] += float64(p.Status.Bound)
+		}
+		c.faults.asked = nil
+		families, err := metrics.Gather()
+		c.must(err)
+		is := map[string]float64{}
+		for _, f := range families {
+			if f.GetName() == "kuryr_raven_ports" {
+				for _, m := range f.GetMetric() {
+					is[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+				}
+			}
+		}
+		if !maps.Equal(is, want) || want["bound"] != 2 || len(c.faults.asked) != 0 {
+			t.Errorf("metrics %v, the pools have %v; the SDN was asked %v", is, want, c.faults.asked)
+		}
+		begin(&c.cfg)
+		c.start()
+		c.settle()
 	}
 }

@@ -158,3 +158,23 @@ func TestHandOver(t *testing.T) {
 	s.plugged("ca2")
 	s.says(portName(1), v1.PortAvailable, "")
 }
+
+// A pod whose sandbox died while no daemon ran has its port in the next one, and the daemon knows it by the first: a GC leaves it alone.
+func TestBoundMeanwhile(t *testing.T) {
+	p := aPort(1)
+	p.Labels[v1.LabelPortStatus] = string(v1.PortBound)
+	p.Status = v1.KuryrPortStatus{PortStatus: v1.PortBound, Pod: &v1.PortPod{Namespace: namespace, Name: "a", UID: "ua", Container: "dead", Interface: "eth0"}}
+	w := newWorld(t, aPod("a", "ua"))
+	must(t, w.api.Create(t.Context(), p))
+	w.restart()
+	s := serve(t, w)
+	port := sdn.Port{Meta: sdn.Meta{ID: sdn.ID(portName(1))}, MAC: []byte{2, 0, 0, 0, 0, 1}}
+	_, err := s.given.BindPort(t.Context(), given.Bound{Container: "ca", Interface: "eth0", Namespace: s.namespace("ca"), Network: "kuryr", Port: port})
+	must(t, err)
+	s.begun()
+	must(t, s.do(cni.GC, "", "", "", `, "cni.dev/valid-attachments": [{"containerID": "ca", "ifname": "eth0"}]`))
+	s.plugged("ca")
+	must(t, s.do(cni.GC, "", "", "", `, "cni.dev/valid-attachments": []`))
+	s.plugged()
+	s.says(portName(1), v1.PortAvailable, "")
+}

@@ -76,7 +76,7 @@ func TestWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	w := startAlone(t)
 	w.configure("expired")
-	if said := w.node.Exec(w.ctx, "env", "CNI_COMMAND=STATUS", "sh", "-c", fmt.Sprintf("%[2]s/kuryr <%[1]s/10-kuryr.conf", kubelab.ConfigurationFolder, kubelab.PluginFolder)); said.Code != 50 || !strings.Contains(said.Stdout, "401") {
+	if said := w.node.Exec(w.ctx, "env", "CNI_COMMAND=STATUS", "sh", "-c", fmt.Sprintf("sed s/1.0.0/1.1.0/ %s/10-kuryr.conf | %s/kuryr", kubelab.ConfigurationFolder, kubelab.PluginFolder)); said.Code != 50 || !strings.Contains(said.Stdout, "401") {
 		t.Errorf("STATUS with a token that the API does not take: %s", said)
 	}
 	w.configure(w.token("kuryr-cni", nil).BearerToken)
@@ -152,8 +152,8 @@ func TestWithoutDaemon(t *testing.T) {
 	w.tells(2)
 
 	// And goes: it is Raven's node again.
-	w.must(w.claim.Stop(syscall.SIGTERM, limit))
 	w.claimant(kuryrv1.ClaimantRaven)
+	w.must(w.claim.Stop(syscall.SIGTERM, limit))
 	w.create("default", serverPod("d", ""))
 	w.talks(w.running("default", "app=d", 1)["d"], a)
 	w.agree(3)
