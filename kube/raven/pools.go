@@ -165,6 +165,7 @@ func (w *poolWork) work(ctx context.Context) (again time.Duration, err error) {
 		return 0, errors.Join(left, err)
 	}
 	wishes, refused := w.wishes(ctx)
+	w.memory.wishes(w.name, len(wishes) > 0) // before the SDN is asked: a port that goes meanwhile brings this back
 	again, calls, limit := w.decide(ctx)
 	made := w.make(ctx, wishes, calls)
 	if made == nil {

@@ -41,7 +41,7 @@ type Config struct {
 	HostPorts HostPorts
 	Log       *slog.Logger
 
-	backoff *wait.Backoff // of watches that fail; nil is client-go's
+	backoff *wait.Backoff // of watches that fail; nil is the feed's own
 }
 
 // Claimant gives the pods of a node their ports. It is a node.Source, whose methods may be called as soon as it is there; Claim waits until Run has seen the API.
