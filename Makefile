@@ -42,8 +42,8 @@ man: build ## write the man pages to man/
 test: need-gcc ## vet, unit and kernel tests with the race detector (kernel tests need root or user namespaces)
 	go vet ./...
 	go vet -tags kubernetes ./cmd/kuryr
-	{ rc=0; go test -race -json -timeout 30m ./... || rc=1; \
-		go test -race -json -timeout 30m -tags kubernetes -run Kubernetes ./cmd/kuryr || rc=1; exit $$rc; } | $(call count,unit)
+	{ rc=0; go test -race -json -timeout 30m -run "$(SCENARIOS)" ./... || rc=1; \
+		go test -race -json -timeout 30m -tags kubernetes -run Kubernetes ./cmd/kuryr || rc=1; exit $$rc; } | $(call count,test)
 
 lint: ## gofmt, vet, staticcheck, golangci-lint, freshness of what is generated (the tools are built once into ~/.cache/kuryr)
 	hack/lint.sh
