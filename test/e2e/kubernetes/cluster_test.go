@@ -143,8 +143,12 @@ func (w *whole) agree(pods int) {
 			for _, s := range port.Spec.Network.Subnets {
 				ips = append(ips, s.IPs...)
 			}
-			if !slices.Equal(ips, addresses(p)) || len(ips) == 0 {
-				return fmt.Errorf("pod %s has the addresses %v, its port %v", p.Name, addresses(p), ips)
+			// The pod's are in the order of the cluster's families, whatever that of the port's is.
+			has := addresses(p)
+			slices.Sort(ips)
+			slices.Sort(has)
+			if !slices.Equal(ips, has) || len(ips) == 0 {
+				return fmt.Errorf("pod %s has the addresses %v, its port %v", p.Name, has, ips)
 			}
 			if !strings.Contains(p.Annotations[kuryrv1.AnnotationVIF], "/kuryrports/"+port.Name+`"`) {
 				return fmt.Errorf("pod %s has the port %s and says %q", p.Name, port.Name, p.Annotations[kuryrv1.AnnotationVIF])
