@@ -466,6 +466,12 @@ func (c *cluster) check() {
 			c.t.Errorf("KuryrPort %s has no port in the SDN", id)
 		}
 	}
+	for f, err := range c.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Owner: owner}}) {
+		c.must(err)
+		if o, ok := objects[string(f.Target.Port)]; !ok || o.Spec.Dedicated == "" || o.Annotations[v1.AnnotationFloatingAddress] != f.Address.String() {
+			c.t.Errorf("floating IP %s (%s) leads to %q, whose KuryrPort has %v", f.Address, f.Key, f.Target.Port, o.Annotations)
+		}
+	}
 	networksOf := map[string]bool{}
 	var nets v1.KuryrNetworkList
 	c.list(&nets)

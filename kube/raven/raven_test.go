@@ -65,7 +65,13 @@ var kills = map[string]func(c *cluster){
 	"a pod": func(c *cluster) { c.namespace("blue", nil); c.pod("blue", "web", "n1", nil) },
 	"pods with wishes": func(c *cluster) {
 		c.namespace("blue", map[string]string{v1.AnnotationAllowMAC: "true", v1.AnnotationAllowFloatingIPs: "new"})
-		c.pod("blue", "web", "n1", map[string]string{v1.AnnotationMAC: "fa:16:3e:00:00:01"})
+		c.pod("blue", "web", "n1", map[string]string{v1.AnnotationMAC: "fa:16:3e:00:00:01", v1.AnnotationFloatingIP: "new"})
+	},
+	"a pod with a floating IP goes": func(c *cluster) {
+		c.namespace("blue", map[string]string{v1.AnnotationAllowFloatingIPs: "any"})
+		web := c.pod("blue", "web", "n1", map[string]string{v1.AnnotationFloatingIP: "new"})
+		c.settle()
+		c.remove(web)
 	},
 	"a namespace's groups change": func(c *cluster) {
 		c.annotate("green", map[string]string{v1.AnnotationSecurityGroups: c.group("web")})

@@ -93,7 +93,7 @@ func (n *Node) folders(ctx context.Context) error {
 	for _, dir := range []string{"/opt", "/var/log"} {
 		commands = append(commands, []string{"mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", dir})
 	}
-	commands = append(commands, []string{"mkdir", "-p", PluginFolder, ConfigurationFolder, "/run/containerd", "/var/log/pods", "/var/log/containers"},
+	commands = append(commands, []string{"mkdir", "-p", PluginFolder, ConfigurationFolder, "/run/containerd", "/var/log/pods", "/var/log/containers", n.StaticPods()},
 		[]string{"mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", ConfigurationFolder})
 	return run(ctx, n.Host, commands...)
 }
@@ -187,8 +187,12 @@ func (n *Node) kubeletConfig() map[string]any {
 		"evictionHard": map[string]any{"memory.available": "50Mi", "nodefs.available": "0%", "imagefs.available": "0%"}, "imageGCHighThresholdPercent": 100,
 		"kubeAPIQPS": 200, "kubeAPIBurst": 400,
 		"nodeLeaseDurationSeconds": 10, // a dead node is seen as such in seconds
+		"staticPodPath":            n.StaticPods(),
 	}
 }
+
+// StaticPods is the folder whose files the kubelet runs as pods, whatever the API server says.
+func (n *Node) StaticPods() string { return filepath.Join(n.Dir(), "static") }
 
 // StartKubelet starts the kubelet, and does not wait for it: the node's condition says how far it is.
 func (n *Node) StartKubelet(ctx context.Context) error {

@@ -81,6 +81,17 @@ func startWhole(t *testing.T) *whole { return startFamilies(t, kubelab.IPv4) }
 func startFamilies(t *testing.T, families kubelab.Families, settings ...string) *whole {
 	w := &whole{node: &kuryrNode{}, settings: settings}
 	w.rig = start(t, kubelab.Options{Nodes: 1, Families: families, Booted: w.boot})
+	w.prepare()
+	w.must(w.startSDN(w.ctx))
+	w.must(w.startRaven(w.ctx))
+	w.must(w.startDaemon(w.ctx))
+	w.must(w.WaitReady(w.ctx))
+	return w
+}
+
+// prepare lays down the manifests and what the daemons need of the cluster.
+func (w *whole) prepare() {
+	w.Helper()
 	// What the manifests would run is run here by hand, so that it can be killed.
 	const nowhere = "nodeSelector.runs=nowhere"
 	w.install(false, "node."+nowhere, "sdn."+nowhere, "controller."+nowhere)
@@ -92,11 +103,6 @@ func startFamilies(t *testing.T, families kubelab.Families, settings ...string) 
 		w.must(os.WriteFile(filepath.Join(w.dir, file), text, 0o600))
 	}
 	w.installed = true
-	w.must(w.startSDN(w.ctx))
-	w.must(w.startRaven(w.ctx))
-	w.must(w.startDaemon(w.ctx))
-	w.must(w.WaitReady(w.ctx))
-	return w
 }
 
 // namespace makes one, whose first pod will have a network made for it.
