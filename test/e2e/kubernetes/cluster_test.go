@@ -64,8 +64,8 @@ func (w *whole) startRaven(ctx context.Context) (err error) {
 	return err
 }
 
-// configure has Raven go on with other settings.
-func (w *whole) configure(settings ...string) {
+// reset has Raven go on with other settings.
+func (w *whole) reset(settings ...string) {
 	w.Helper()
 	w.settings = settings
 	w.must(errors.Join(w.raven.Stop(syscall.SIGTERM, limit), w.startRaven(w.ctx)))
