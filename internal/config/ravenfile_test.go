@@ -107,4 +107,16 @@ func TestControllerSettings(t *testing.T) {
 	if _, err := Load(Source{Path: "/absent", Flags: map[string]string{"kubernetes.token_file": "/t"}}); err == nil || !strings.Contains(err.Error(), "kubernetes.api_server") {
 		t.Errorf("a token for no server: %v", err)
 	}
+	isolated := map[string]string{"controller.underlay_isolation": "true"}
+	if _, err := Load(Source{Path: "/absent", Flags: isolated}); err == nil || !strings.Contains(err.Error(), "controller.node_networks") {
+		t.Errorf("isolation from no network: %v", err)
+	}
+	isolated["controller.node_networks"] = "192.0.2.0/24,2001:db8::/64"
+	if c, err := Load(Source{Path: "/absent", Flags: isolated}); err != nil || !c.Controller.UnderlayIsolation || len(c.Controller.NodeNetworks) != 2 {
+		t.Errorf("isolation: %+v, %v", c.Controller, err)
+	}
+	isolated["controller.security_groups"] = "a"
+	if _, err := Load(Source{Path: "/absent", Flags: isolated}); err == nil || !strings.Contains(err.Error(), "controller.security_groups") {
+		t.Errorf("isolation beside groups: %v", err)
+	}
 }

@@ -64,8 +64,8 @@ func (w *whole) startRaven(ctx context.Context) (err error) {
 	return err
 }
 
-// reconfigure has Raven go on with other settings.
-func (w *whole) reconfigure(settings ...string) {
+// reset has Raven go on with other settings.
+func (w *whole) reset(settings ...string) {
 	w.Helper()
 	w.settings = settings
 	w.must(errors.Join(w.raven.Stop(syscall.SIGTERM, limit), w.startRaven(w.ctx)))
@@ -149,8 +149,12 @@ func (w *whole) agree(pods int) {
 			for _, s := range port.Spec.Network.Subnets {
 				ips = append(ips, s.IPs...)
 			}
-			if !slices.Equal(ips, addresses(p)) || len(ips) == 0 {
-				return fmt.Errorf("pod %s has the addresses %v, its port %v", p.Name, addresses(p), ips)
+			// The pod's are in the order of the cluster's families, whatever that of the port's is.
+			has := addresses(p)
+			slices.Sort(ips)
+			slices.Sort(has)
+			if !slices.Equal(ips, has) || len(ips) == 0 {
+				return fmt.Errorf("pod %s has the addresses %v, its port %v", p.Name, has, ips)
 			}
 			if !strings.Contains(p.Annotations[kuryrv1.AnnotationVIF], "/kuryrports/"+port.Name+`"`) {
 				return fmt.Errorf("pod %s has the port %s and says %q", p.Name, port.Name, p.Annotations[kuryrv1.AnnotationVIF])

@@ -118,8 +118,9 @@ func (n *kuryrNode) sdn(ctx context.Context, method, path string, body, v any) e
 
 func (n *kuryrNode) create(ctx context.Context, noun string, object map[string]any) (string, error) {
 	var made map[string]struct{ ID string }
-	err := n.sdn(ctx, http.MethodPost, noun+"s", map[string]any{noun: object}, &made)
-	return made[noun].ID, err
+	key := strings.ReplaceAll(noun, "-", "_")
+	err := n.sdn(ctx, http.MethodPost, noun+"s", map[string]any{key: object}, &made)
+	return made[key].ID, err
 }
 
 // ports are the addresses of the SDN's ports for containers, sorted.

@@ -178,7 +178,7 @@ func TestReach(t *testing.T) {
 	w.finds(u, a, false)
 
 	begin := time.Now()
-	w.reconfigure("--controller-underlay-isolation", "--controller-node-networks", kubelab.Nodes.Masked().String()+","+privatehost.HostIPv4.Addr().String()+"/32")
+	w.reset("--controller-underlay-isolation=true", "--controller-node-networks", kubelab.Nodes.Masked().String()+","+privatehost.HostIPv4.Addr().String()+"/32")
 	w.until(func(context.Context) error {
 		if w.connects(a, u.closed["another host of the network"]) == nil {
 			return errors.New("the pod that runs reaches the nodes' network still")
@@ -195,7 +195,7 @@ func TestReach(t *testing.T) {
 	w.talks(c, a)
 	w.agree(3)
 
-	w.reconfigure()
+	w.reset()
 	w.until(func(context.Context) error { return w.connects(a, u.closed["another host of the network"]) })
 	w.finds(u, a, false)
 	w.finds(u, c, false)
