@@ -40,6 +40,9 @@ type Controller struct {
 	Subnets        []string
 	SecurityGroups []string
 
+	UnderlayIsolation bool
+	NodeNetworks      []netip.Prefix
+
 	PoolMinimum int
 	PoolMaximum int
 	PoolBatch   int
@@ -90,6 +93,9 @@ var controllerSettings = []*Setting{
 	list("controller.subnets", "ids of that network's subnets that pods get addresses on; empty is all", word, func(c *Config) *[]string { return &c.Controller.Subnets }),
 	list("controller.security_groups", "ids of the security groups of pods' ports; empty is one that lets everything pass, where the SDN needs one", word,
 		func(c *Config) *[]string { return &c.Controller.SecurityGroups }),
+	boolean("controller.underlay_isolation", "keep pods from controller.node_networks and the nodes' addresses, but for the API servers and for name servers; what is beyond they reach", func(c *Config) *bool { return &c.Controller.UnderlayIsolation }),
+	prefixes("controller.node_networks", "the nodes' networks, of both families, for controller.underlay_isolation", func(netip.Addr) error { return nil },
+		func(c *Config) *[]netip.Prefix { return &c.Controller.NodeNetworks }),
 	number("controller.pool_minimum", "ports kept available in each pool", 0, 100000, func(c *Config) *int { return &c.Controller.PoolMinimum }),
 	number("controller.pool_maximum", "most ports of a pool, those of pods too; 0 is no limit", 0, 100000, func(c *Config) *int { return &c.Controller.PoolMaximum }),
 	number("controller.pool_batch", "ports made at once", 1, 1000, func(c *Config) *int { return &c.Controller.PoolBatch }),
@@ -110,6 +116,18 @@ func (k Kubernetes) consistent() error {
 		return wrong("kubernetes.cert_file", "and kubernetes.key_file are needed together")
 	case k.APIServer == "" && k.TokenFile+k.CAFile+k.CertFile != "":
 		return wrong("kubernetes.api_server", "is needed with kubernetes.token_file, ca_file and cert_file")
+	}
+	return nil
+}
+
+// consistent checks what single settings cannot.
+func (c Controller) consistent() error {
+	wrong := func(key, detail string) error { return &Error{Where: "configuration", Key: key, Detail: detail} }
+	switch {
+	case c.UnderlayIsolation && len(c.NodeNetworks) == 0:
+		return wrong("controller.node_networks", "is needed with controller.underlay_isolation")
+	case c.UnderlayIsolation && len(c.SecurityGroups) > 0:
+		return wrong("controller.security_groups", "and controller.underlay_isolation exclude each other: what one group lets pass no other takes away")
 	}
 	return nil
 }

@@ -46,7 +46,8 @@ func (s *Server) release(ctx context.Context, a Attachment) error {
 
 // takeAway unplugs what the attachment has, and gives it back.
 func (s *Server) takeAway(ctx context.Context, a Attachment) error {
-	if there, err := s.given.Unbind(ctx, a.Container, a.Interface); there || err != nil {
+	// What was bound without the daemon may be a port of the Source's all the same: Raven has claimed it.
+	if _, err := s.given.Unbind(ctx, a.Container, a.Interface); err != nil {
 		return err
 	}
 	w, err := s.source.Find(ctx, a)

@@ -35,7 +35,7 @@ func (r *Raven) Add(m ctrl.Manager) error {
 			return err
 		}
 		r.log.InfoContext(ctx, "prepared: the router, the subnet pools and the VIP network are there", "router", r.ground.router)
-		for _, add := range []func(ctrl.Manager) error{r.addNamespaces, r.addNetworks, r.addPlacements, r.addPools, r.addPolicies} {
+		for _, add := range []func(ctrl.Manager) error{r.addNamespaces, r.addNetworks, r.addPlacements, r.addPools, r.addPolicies, r.addIsolation} {
 			if err := add(m); err != nil {
 				return err
 			}
@@ -227,12 +227,12 @@ func (r *Raven) poolsOfPod(ctx context.Context, o client.Object) []ctrl.Request 
 	if err == nil && n != nil {
 		all = append(all, request("", v1.PoolName(v1.PoolKey(n, p.Spec.NodeName))))
 	}
-	var ports v1.KuryrPortList
-	if err := r.api.List(ctx, &ports, client.MatchingFields{byPod: string(p.UID)}); err != nil {
+	ports, err := r.portsOfPod(ctx, p.UID)
+	if err != nil {
 		r.log.ErrorContext(ctx, "ports of a pod", "pod", p.Name, "error", err)
 	}
-	for i := range ports.Items {
-		all = append(all, request("", ports.Items[i].Spec.Pool))
+	for i := range ports {
+		all = append(all, request("", ports[i].Spec.Pool))
 	}
 	return all
 }

@@ -24,7 +24,7 @@ func collision(claims []claim) error {
 }
 
 // checkRanges refuses ranges that cannot be served.
-func checkRanges(pods []Range, services []netip.Prefix) error {
+func checkRanges(pods []Range, services, nodes []netip.Prefix) error {
 	var claims []claim
 	families := map[bool]int{}
 	for _, p := range pods {
@@ -42,6 +42,9 @@ func checkRanges(pods []Range, services []netip.Prefix) error {
 			return fmt.Errorf("service range %s: another one of its family is given", p)
 		}
 		claims = append(claims, claim{"the services' range", p})
+	}
+	for _, p := range nodes {
+		claims = append(claims, claim{"the nodes' network", p})
 	}
 	return collision(claims)
 }

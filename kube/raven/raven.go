@@ -36,6 +36,9 @@ type Config struct {
 	Subnets []string
 	// SecurityGroups are the ids that pods' ports get. None is a group of Raven's own that lets everything pass, where the SDN would pass nothing without one.
 	SecurityGroups []string
+	// UnderlayIsolation keeps pods from NodeNetworks and the nodes' addresses, but for the API servers and name servers; by a security group of Raven's own, so there are to be no SecurityGroups.
+	UnderlayIsolation bool
+	NodeNetworks      []netip.Prefix
 
 	Pool     pool.Policy
 	MaxPorts int           // all pools together; 0 is no limit
@@ -80,7 +83,10 @@ func New(cfg Config, api client.Client, recorder events.EventRecorder) (*Raven, 
 	if err := cfg.Pool.Validate(); err != nil {
 		return nil, fmt.Errorf("pool: %w", err)
 	}
-	if err := checkRanges(cfg.Ranges, cfg.ServiceRanges); err != nil {
+	if cfg.UnderlayIsolation && len(cfg.SecurityGroups) > 0 {
+		return nil, errors.New("raven: UnderlayIsolation and SecurityGroups: what one group lets pass no other takes away")
+	}
+	if err := checkRanges(cfg.Ranges, cfg.ServiceRanges, cfg.NodeNetworks); err != nil {
 		return nil, err
 	}
 	r := &Raven{

@@ -241,12 +241,12 @@ func (c *Claimant) wiring(a *attachment) node.Wiring {
 	return a.wiring
 }
 
-// Find is the port that the attachment has.
+// Find is the port that the attachment has. One that is asked for with the UID of another pod has none: whose it is keeps it, and its interface.
 func (c *Claimant) Find(_ context.Context, a node.Attachment) (node.Wiring, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	has := c.index.find(a)
-	if has == nil {
+	if has == nil || a.Pod != nil && !sameUID(has, a.Pod.UID) {
 		return node.Wiring{}, sdn.NotFound("attachment", a.Container+"/"+a.Interface)
 	}
 	return c.wiring(has), nil
