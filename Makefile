@@ -123,9 +123,12 @@ bench-neutron: need-root build ## measure on a real Neutron: its calls, Kuryr's 
 bench-sdn: need-root build ## measure the embedded SDN as a Neutron API, and what security groups cost (root)
 	go run ./test/bench -only sdn,filter
 
-bench-kubernetes: need-root build ## measure CNI's ADD against Debian's bridge plugin and raw netlink (root; installs them)
-	hack/deps.sh cni
-	go run ./test/bench -only cni -rounds 20
+# Pods of the cluster that Raven is measured on.
+PODS ?= 10000
+
+bench-kubernetes: need-root build ## measure CNI against Debian's bridge plugin and raw netlink, and Raven with PODS (10000) pods on a real API server (root)
+	hack/deps.sh cni kubernetes
+	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go run ./test/bench -only cni,warm,raven -rounds 20 -pods $(PODS)
 
 fuzz: ## run every fuzz target for FUZZTIME (10s; or 2000x, so many inputs)
 	hack/fuzz.sh $(FUZZTIME)

@@ -53,7 +53,23 @@ func newWorld(t testing.TB) *world {
 	w.cable(w.client, "out", []string{hostAddr + "/24", otherAddr + "/24", hostAddr6 + "/64"}, []string{"192.0.2.2/24", "2001:db8::2/64"})
 	w.pod("a", 1)
 	w.pod("b", 2)
+	for _, far := range []struct {
+		from netns.NsHandle
+		addr string
+	}{{w.host, podA6}, {w.host, podB6}, {w.client, podA6}, {w.client, podB6}} {
+		w.settled(far.from, far.addr)
+	}
 	return w
+}
+
+// settled waits until a new link passes what goes by it, which with IPv6 is a moment after it is up.
+func (w *world) settled(from netns.NsHandle, addr string) {
+	w.t.Helper()
+	for end := time.Now().Add(20 * time.Second); w.asks(from, "tcp", addr) == ""; {
+		if time.Now().After(end) {
+			w.t.Fatalf("nobody answers at %s itself", addr)
+		}
+	}
 }
 
 // cable joins the host and another, whose way out it is.

@@ -2,7 +2,8 @@
 
 // Command bench measures Kuryr against references in the same run and prints ratios: a plug against raw netlink, containers,
 // traffic and published ports against Docker's own bridge, allocation at a million addresses against a thousand, calls of a full store
-// against an empty one's, requests of the API against Neutron's, and against the Python kuryr-libnetwork's published figures; and memory.
+// against an empty one's, requests of the API against Neutron's, and against the Python kuryr-libnetwork's published figures; CNI against Debian's bridge, Raven
+// with thousands of pods; and memory.
 //
 // It owns the private hosts it starts and the table it prints. It asserts nothing: a ratio beyond its goal is marked,
 // and the exit status tells only whether all could be measured. "make bench" builds what it needs and runs it.
