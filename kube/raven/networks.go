@@ -56,7 +56,7 @@ func (r networks) make(ctx context.Context, n *v1.KuryrNetwork) error {
 	if ns == nil {
 		return waiting{"the namespace is gone"}
 	}
-	n.Status.SecurityGroups = words(ns.Annotations[v1.AnnotationSecurityGroups])
+	n.Status.SecurityGroups = r.chosen(words(ns.Annotations[v1.AnnotationSecurityGroups]))
 	if len(n.Status.SecurityGroups) == 0 {
 		n.Status.SecurityGroups = slices.Clone(r.ground.groups)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"time"
@@ -54,11 +55,12 @@ type poolWork struct {
 	pool    *v1.KuryrPortPool // without a UID: it is gone, and its ports are not
 	before  v1.KuryrPortPoolStatus
 	ports   []*v1.KuryrPort
-	node    *corev1.Node  // nil: it is gone
-	pods    []*corev1.Pod // on the node, of the pool's namespaces, that have or are to have a port
-	mtu     int           // of the network; 0 is the kernel's
-	alone   bool          // no pod at all is on the node
-	removed bool          // the finalizer is taken away
+	node    *corev1.Node   // nil: it is gone
+	pods    []*corev1.Pod  // on the node, of the pool's namespaces, that have or are to have a port
+	mtu     int            // of the network; 0 is the kernel's
+	paths   []netip.Prefix // that the node's own port leads to
+	alone   bool           // no pod at all is on the node
+	removed bool           // the finalizer is taken away
 }
 
 func (r pools) look(ctx context.Context, name string) (*poolWork, error) {
@@ -83,6 +85,9 @@ func (r pools) look(ctx context.Context, name string) (*poolWork, error) {
 	if err := r.api.Get(ctx, types.NamespacedName{Name: node}, w.node); apierrors.IsNotFound(err) {
 		w.node = nil
 	} else if err != nil {
+		return nil, err
+	}
+	if err := w.lookAtPaths(ctx); err != nil {
 		return nil, err
 	}
 	return w, w.lookAtPods(ctx, node)
@@ -133,7 +138,7 @@ func (w *poolWork) work(ctx context.Context) (again time.Duration, err error) {
 	if made == nil {
 		made = limit
 	}
-	err = errors.Join(left, refused, made, w.float(ctx), w.claim(ctx), w.restore(ctx), w.audit(ctx))
+	err = errors.Join(left, refused, made, w.float(ctx), w.claim(ctx), w.lead(ctx), w.restore(ctx), w.audit(ctx))
 	if next := w.auditIn(); next > 0 && (again == 0 || next < again) {
 		again = next
 	}
@@ -144,6 +149,10 @@ func (w *poolWork) work(ctx context.Context) (again time.Duration, err error) {
 func (w *poolWork) wanted(ctx context.Context) (bool, error) {
 	if w.pool.UID == "" || !w.pool.DeletionTimestamp.IsZero() || w.node == nil {
 		return false, nil
+	}
+	if w.pool.Spec.ForNode {
+		w.mtu = w.ground.nodes.network.MTU
+		return w.hasPort(w.node) && v1.PoolName(w.nodePoolKey(w.node.Name)) == w.name, nil
 	}
 	networks, err := w.networksWith(ctx, w.pool.Spec.Network)
 	if err != nil {
@@ -194,9 +203,11 @@ func (w *poolWork) remove(ctx context.Context) error {
 
 // follow has the pool's policy be what configuration, namespaces and node say at this moment.
 func (w *poolWork) follow(ctx context.Context) error {
-	policy, _, err := w.policyOf(ctx, w.pool)
-	if err != nil {
-		return err
+	policy, err := ownPort, error(nil)
+	if !w.pool.Spec.ForNode {
+		if policy, _, err = w.policyOf(ctx, w.pool); err != nil {
+			return err
+		}
 	}
 	if !setPolicy(&w.pool.Spec, policy) {
 		return nil
@@ -210,7 +221,7 @@ func (w *poolWork) follow(ctx context.Context) error {
 // decide asks package pool, and does what costs no port: the answer is what is to be made.
 func (w *poolWork) decide(ctx context.Context) (again time.Duration, calls []int, err error) {
 	now := w.now()
-	v := pool.View{Policy: policyIn(w.pool.Spec), Room: w.budget.room(), Drained: w.pool.Annotations[v1.AnnotationDrained] == "true", Unused: len(w.pods) == 0, Now: now}
+	v := pool.View{Policy: policyIn(w.pool.Spec), Room: w.budget.room(), Drained: w.pool.Annotations[v1.AnnotationDrained] == "true" && !w.pool.Spec.ForNode, Unused: len(w.pods) == 0, Now: now}
 	idle := w.memory.idle(w.name, w.ports, now)
 	has := map[types.UID]bool{}
 	for _, p := range w.ports {

@@ -1,6 +1,7 @@
 package raven
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 )
@@ -23,8 +24,8 @@ func collision(claims []claim) error {
 	return nil
 }
 
-// checkRanges refuses ranges that cannot be served.
-func checkRanges(pods []Range, services []netip.Prefix) error {
+// checkRanges refuses ranges that cannot be served. Those of nodes may lie anywhere where the SDN needs none: checkCollisions knows.
+func checkRanges(pods []Range, services, nodes []netip.Prefix) error {
 	var claims []claim
 	families := map[bool]int{}
 	for _, p := range pods {
@@ -36,14 +37,23 @@ func checkRanges(pods []Range, services []netip.Prefix) error {
 		}
 		claims = append(claims, claim{"the pods' range", p.Prefix})
 	}
-	clear(families)
 	for _, p := range services {
-		if families[p.Addr().Is6()]++; families[p.Addr().Is6()] > 1 {
-			return fmt.Errorf("service range %s: another one of its family is given", p)
-		}
 		claims = append(claims, claim{"the services' range", p})
 	}
+	if err := errors.Join(oneOfAFamily("service", services), oneOfAFamily("node", nodes)); err != nil {
+		return err
+	}
 	return collision(claims)
+}
+
+func oneOfAFamily(what string, ranges []netip.Prefix) error {
+	families := map[bool]int{}
+	for _, p := range ranges {
+		if families[p.Addr().Is6()]++; families[p.Addr().Is6()] > 1 {
+			return fmt.Errorf("%s range %s: another one of its family is given", what, p)
+		}
+	}
+	return nil
 }
 
 // lastAddress is the last address of a subnet that a host can have: the VIP network's gateway, as its first ones are Kubernetes' own services'.

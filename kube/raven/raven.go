@@ -30,6 +30,8 @@ type Config struct {
 
 	Ranges        []Range        // that namespaces' subnets are cut from, at most one of each family
 	SubnetPools   []string       // ids of existing subnet pools that they are cut from in place of Ranges, at most one of each family
+	NodeRanges    []netip.Prefix // of the network that nodes have ports of their own on, at most one of each family; none is no such network
+	NodeNetwork   string         // name that it is made with; default "kuryr-nodes"
 	ServiceRanges []netip.Prefix // of ClusterIPs, for the VIP network: at most one of each family; none is no VIP network
 	// Network is the id of one network for all namespaces that do not name another; Subnets are those of its subnets that pods get addresses on, none is all.
 	Network string
@@ -80,7 +82,8 @@ func New(cfg Config, api client.Client, recorder events.EventRecorder) (*Raven, 
 	if err := cfg.Pool.Validate(); err != nil {
 		return nil, fmt.Errorf("pool: %w", err)
 	}
-	if err := checkRanges(cfg.Ranges, cfg.ServiceRanges); err != nil {
+	cfg.NodeNetwork = cmp.Or(cfg.NodeNetwork, "kuryr-nodes")
+	if err := checkRanges(cfg.Ranges, cfg.ServiceRanges, cfg.NodeRanges); err != nil {
 		return nil, err
 	}
 	r := &Raven{
