@@ -25,6 +25,7 @@ import (
 	"github.com/kuryr/kuryr/kube/node"
 	"github.com/kuryr/kuryr/kube/node/claim"
 	"github.com/kuryr/kuryr/kube/node/condition"
+	"github.com/kuryr/kuryr/kube/node/leg"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -50,6 +51,7 @@ type clusterNode struct {
 	binder   *bind.Binder
 	claimant *claim.Claimant
 	keeper   *condition.Keeper
+	leg      *leg.Leg
 	server   *node.Server
 	metrics  *prometheus.Registry
 }
@@ -125,9 +127,15 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 	if err != nil {
 		return nil, err
 	}
+	if n.leg, err = leg.Open(leg.Config{Client: api, Node: name, Binder: n.binder, Dir: legDir(cfg), Log: log}); err != nil {
+		return nil, errors.Join(err, n.binder.Close())
+	}
 	n.server = node.New(node.Config{Source: n.claimant, Binder: n.binder, State: filepath.Join(cfg.StateDir, "cni"), Logger: log, Registerer: n.metrics})
 	return n, nil
 }
+
+// legDir is where the daemon keeps which port is the node's own.
+func legDir(c config.Config) string { return filepath.Join(c.StateDir, "leg") }
 
 // begin lets the kuryr command in, and kuryr-cni, whose DELs need no API server. What it starts runs in work until ctx ends.
 func (n *clusterNode) begin(ctx context.Context, work *errgroup.Group) error {
@@ -144,6 +152,7 @@ func (n *clusterNode) begin(ctx context.Context, work *errgroup.Group) error {
 	work.Go(func() error { return n.binder.Run(ctx) })
 	work.Go(func() error { return n.claimant.Run(ctx) })
 	work.Go(func() error { n.keeper.Run(ctx); return nil })
+	work.Go(func() error { n.leg.Run(ctx); return nil })
 	work.Go(func() error { return n.server.Serve(ctx, l) })
 	work.Go(func() error { collectLinks(ctx, n.binder, namespaceDir(n.cfg), n.log); return nil })
 	return nil

@@ -255,4 +255,3 @@ func TestNodeRangesCollide(t *testing.T) {
 		t.Error("two ranges of one family are taken")
 	}
 }
-
