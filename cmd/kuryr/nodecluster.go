@@ -121,9 +121,7 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 	if err != nil {
 		return nil, err
 	}
-	n.binder, err = bind.New(bind.Config{
-		Logger: log, OVSDB: cfg.Bind.OVSDBSocket, IntegrationBridge: cfg.Bind.IntegrationBridge, Executables: cfg.Bind.Executables, LinkInterface: cfg.Bind.LinkInterface,
-	})
+	n.binder, err = bind.New(binding(cfg, log))
 	if err != nil {
 		return nil, err
 	}
@@ -132,6 +130,11 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 	}
 	n.server = node.New(node.Config{Source: n.claimant, Binder: n.binder, State: filepath.Join(cfg.StateDir, "cni"), Logger: log, Registerer: n.metrics})
 	return n, nil
+}
+
+// binding is how ports are plugged on this machine.
+func binding(c config.Config, log *slog.Logger) bind.Config {
+	return bind.Config{Logger: log, OVSDB: c.Bind.OVSDBSocket, IntegrationBridge: c.Bind.IntegrationBridge, Executables: c.Bind.Executables, LinkInterface: c.Bind.LinkInterface}
 }
 
 // legDir is where the daemon keeps which port is the node's own.
