@@ -49,7 +49,7 @@ restore" has kept.`,
 			}
 			if err == nil {
 				var done []string
-				done, err = dropLeg(c.Context(), cfg)
+				done, err = a.dropLeg(c, cfg)
 				report.Done = append(report.Done, done...)
 			}
 			report.Done = append(report.Done, sweepTraces("")...)

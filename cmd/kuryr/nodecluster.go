@@ -1,4 +1,4 @@
-//go:build linux
+//go:build linux && kubernetes
 
 package main
 
@@ -136,9 +136,6 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 func binding(c config.Config, log *slog.Logger) bind.Config {
 	return bind.Config{Logger: log, OVSDB: c.Bind.OVSDBSocket, IntegrationBridge: c.Bind.IntegrationBridge, Executables: c.Bind.Executables, LinkInterface: c.Bind.LinkInterface}
 }
-
-// legDir is where the daemon keeps which port is the node's own.
-func legDir(c config.Config) string { return filepath.Join(c.StateDir, "leg") }
 
 // begin lets the kuryr command in, and kuryr-cni, whose DELs need no API server. What it starts runs in work until ctx ends.
 func (n *clusterNode) begin(ctx context.Context, work *errgroup.Group) error {
