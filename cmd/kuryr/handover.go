@@ -27,7 +27,9 @@ func (a *app) drainPool(c *cobra.Command, _ string) error                  { ret
 func (a *app) installKubernetes(c *cobra.Command, _ kubernetesFlags) error { return a.handOver(c) }
 
 // removeLeg has that program go down once more, with all that is left.
-func (a *app) removeLeg(c *cobra.Command, _ config.Config) ([]string, error) { return nil, a.handOver(c) }
+func (a *app) removeLeg(c *cobra.Command, _ config.Config) ([]string, error) {
+	return nil, a.handOver(c)
+}
 
 // kubernetesProgram is beside kuryr where it is installed.
 const kubernetesProgram = "kuryr-kubernetes"
