@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -33,15 +34,24 @@ import (
 func TestMain(m *testing.M) { os.Exit(nstest.Main(m)) }
 
 // api has its lists by list: the fake knows no streamed ones.
-type api struct{ client.WithWatch }
+type api struct {
+	client.WithWatch
+	watches atomic.Int32 // begun
+}
 
-func (api) IsWatchListSemanticsUnSupported() bool { return true }
+func (*api) IsWatchListSemanticsUnSupported() bool { return true }
+
+func (a *api) Watch(ctx context.Context, l client.ObjectList, o ...client.ListOption) (watch.Interface, error) {
+	w, err := a.WithWatch.Watch(ctx, l, o...)
+	a.watches.Add(1)
+	return w, err
+}
 
 // machine is a node, which is the throw-away host that the test runs in, with a router of the SDN's beside it, whose bridge has the gateway's address and the pods' range behind it.
 type machine struct {
 	t      *testing.T
 	router netns.NsHandle
-	api    client.WithWatch
+	api    *api
 	binder *bind.Binder
 	dir    string
 	faults atomic.Int32 // Plugs that are to fail
@@ -62,7 +72,7 @@ func newMachine(t *testing.T) *machine {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	must(t, v1.AddToScheme(scheme))
-	m := &machine{t: t, router: nstest.New(t), dir: t.TempDir(), api: api{fake.NewClientBuilder().WithScheme(scheme).Build()}}
+	m := &machine{t: t, router: nstest.New(t), dir: t.TempDir(), api: &api{WithWatch: fake.NewClientBuilder().WithScheme(scheme).Build()}}
 	nstest.Do(t, m.router, func() {
 		br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0", HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 1}}}
 		must(t, netlink.LinkAdd(br))
@@ -89,16 +99,17 @@ func newMachine(t *testing.T) *machine {
 
 func (m *machine) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(m.router)) }
 
-// run has a daemon run, until the function that it gives is called.
+// run has a daemon run, until the function that it gives is called. It watches by then: the fake tells a watch nothing of what came between it and the list before.
 func (m *machine) run() (stop func()) {
 	m.t.Helper()
 	l, err := Open(Config{Client: m.api, Node: "n1", Binder: m, Dir: m.dir})
 	must(m.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
+	before, done := m.api.watches.Load(), make(chan struct{})
 	go func() { defer close(done); l.Run(ctx) }()
 	stop = func() { cancel(); <-done }
 	m.t.Cleanup(stop)
+	m.until("the daemon watches", func() bool { return m.api.watches.Load() > before })
 	return stop
 }
 
@@ -148,7 +159,7 @@ func (m *machine) becomes(when, want string) {
 	m.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(10 * time.Second); picture() != want; <-tick.C {
+	for end := time.Now().Add(30 * time.Second); picture() != want; <-tick.C {
 		if time.Now().After(end) {
 			m.t.Fatalf("%s: %q, want %q", when, picture(), want)
 		}
@@ -208,8 +219,8 @@ func TestTheNodeReachesPods(t *testing.T) {
 	// The daemon's end changes nothing, nor does its return.
 	stop()
 	m.becomes("without a daemon", one)
-	stop = m.run()
 	plugs := m.plugs.Load()
+	stop = m.run()
 	m.until("the next daemon looks", func() bool { return m.plugs.Load() > plugs })
 	m.becomes("with the next daemon", one)
 
@@ -242,7 +253,7 @@ func (m *machine) until(what string, done func() bool) {
 	m.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(10 * time.Second); !done(); <-tick.C {
+	for end := time.Now().Add(30 * time.Second); !done(); <-tick.C {
 		if time.Now().After(end) {
 			m.t.Fatalf("not in time: %s", what)
 		}
