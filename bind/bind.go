@@ -31,6 +31,8 @@ type Interface struct {
 	Namespace string
 	// Name of the container end, such as eth0. "" is ContainerName, and not allowed with Namespace.
 	Name string
+	// Limits are what its two ends are to be kept to here, where the SDN does not; the zero Limits are none. They are for an interface with Namespace; what Plug has limited stays so.
+	Limits sdn.Limits
 }
 
 // Result is what a Plug made.
@@ -157,7 +159,7 @@ func (b *Binder) driver(port sdn.Port) (Driver, error) {
 // elsewhere, under another name or with another MAC, the interface is made anew.
 //
 // Errors: IsInvalid, naming the field, for what makes no interface; IsDenied for a port that the SDN hides a part of from these credentials; IsNotFound for a namespace or bridge that is not there; IsConflict, Exists, for a
-// name that another interface has; IsExhausted, NoPorts, for a bridge that holds no more; IsUnavailable for a switch that cannot be told. Nothing is
+// name that another interface has; IsUnsupported for limits that the kernel or this kind of port has not; IsExhausted, NoPorts, for a bridge that holds no more; IsUnavailable for a switch that cannot be told. Nothing is
 // left behind by these, unless the switch stays away.
 func (b *Binder) Plug(ctx context.Context, i Interface) (Result, error) {
 	if hidden := i.Port.VIF.Hidden; len(hidden) > 0 {
@@ -181,6 +183,9 @@ func (b *Binder) Plug(ctx context.Context, i Interface) (Result, error) {
 	defer unlock()
 	r, err := d.Plug(ctx, i)
 	if err != nil {
+		return Result{}, fmt.Errorf("plug port %s: %w", i.Port.ID, err)
+	}
+	if err := b.host.limit(i, r); err != nil {
 		return Result{}, fmt.Errorf("plug port %s: %w", i.Port.ID, err)
 	}
 	return r, nil

@@ -117,7 +117,10 @@ func (s *socket) do(b *batch) error {
 }
 
 // ask is do for a batch of which one message is answered with an object: its message without the netlink header.
-func (s *socket) ask(b *batch) (answer []byte, err error) {
+func (s *socket) ask(b *batch) (answer []byte, err error) { return s.askFor(b, 16<<10) }
+
+// askFor is ask for an object of at most so many bytes.
+func (s *socket) askFor(b *batch, room int) (answer []byte, err error) {
 	b.close()
 	first := s.seq + 1
 	for i, at := range b.start {
@@ -129,7 +132,7 @@ func (s *socket) ask(b *batch) (answer []byte, err error) {
 			binary.NativeEndian.PutUint16(b.buf[at+6:], flags|unix.NLM_F_ACK)
 		}
 	}
-	err = s.exchange(b, 16<<10, func(m message) (done bool, err error) {
+	err = s.exchange(b, room, func(m message) (done bool, err error) {
 		switch {
 		case m.seq-first >= uint32(len(b.start)): // left over from an earlier batch that failed half way
 			return false, nil

@@ -38,7 +38,8 @@ type function struct {
 	slot     string
 	physical string // the interface of the card that it is a virtual function of; "": it is physical itself
 	number   int    // of the virtual function on the card
-	name     string // its interface in the calling thread's namespace, "" where that is elsewhere
+	driven   bool   // a driver has made an interface of it, in whatever namespace
+	name     string // that interface in the calling thread's namespace, "" where it is elsewhere or none
 }
 
 // Plug tells the card, and gives the function's interface its MTU and MAC; with a namespace it is moved there and configured.
@@ -98,7 +99,8 @@ func (d *functionDriver) Plug(_ context.Context, i Interface) (r Result, err err
 	return r, err
 }
 
-// Unplug takes the VLAN from the virtual function, and guards it again. Its interface comes back from the container by the engine or the kernel.
+// Unplug takes the VLAN from the virtual function, and guards it again, unless another port has been plugged there since. Its interface comes back from
+// the container by the engine or the kernel.
 func (d *functionDriver) Unplug(_ context.Context, port sdn.Port) error {
 	return d.within(func(s *socket) error {
 		fn, err := d.find(port)
@@ -108,19 +110,27 @@ func (d *functionDriver) Unplug(_ context.Context, port sdn.Port) error {
 		if err != nil || fn.physical == "" {
 			return err
 		}
+		if others, err := fn.isOthers(s, port); err != nil || others {
+			return err
+		}
 		port.NoPortSecurity, port.Profile = false, nil
 		return fn.tell(s, port, 0)
 	})
 }
 
-// Connected tells whether the function's interface has left the binder's namespace.
+// Connected tells whether the function's interface has left the binder's namespace, and the card has the port's MAC for it: it may be another port's by now.
+// A function without an interface, as that of a virtual machine, is no container's.
 func (d *functionDriver) Connected(_ context.Context, port sdn.Port) (connected bool, err error) {
-	err = d.within(func(*socket) error {
+	err = d.within(func(s *socket) error {
 		fn, err := d.find(port)
-		connected = err == nil && fn.name == ""
 		if sdn.IsNotFound(err) {
 			return nil
 		}
+		if err != nil || !fn.driven || fn.name != "" {
+			return err
+		}
+		others, err := fn.isOthers(s, port)
+		connected = err == nil && !others
 		return err
 	})
 	return connected, err
@@ -150,7 +160,13 @@ func (d *functionDriver) find(port sdn.Port) (function, error) {
 	} else if err != nil {
 		return fn, err
 	}
-	fn.name = firstIn(filepath.Join(device, "net"))
+	interfaces := filepath.Join(device, "net") // is there, and looks empty, while its interface is in another namespace
+	fn.name = firstIn(interfaces)
+	if _, err := os.Stat(interfaces); err == nil {
+		fn.driven = true
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return fn, err
+	}
 	if _, err := os.Stat(filepath.Join(device, "physfn")); errors.Is(err, os.ErrNotExist) && port.VNICType == sdn.VNICDirectPhysical {
 		return fn, nil
 	} else if err != nil {
@@ -208,7 +224,7 @@ func (fn function) tell(s *socket, port sdn.Port, vlan int) error {
 	if err := s.do(fn.addressed(index, port, vlan)); err != nil {
 		return fn.missing(err, "MAC and VLAN")
 	}
-	trusted := port.Profile[sdn.ProfileTrusted] == "true"
+	trusted := trusted(port)
 	if err := s.do(fn.setting(index, unix.IFLA_VF_SPOOFCHK, !port.NoPortSecurity)); err != nil && (port.NoPortSecurity || !errors.Is(err, unix.EOPNOTSUPP)) {
 		return fn.missing(err, "spoof check")
 	}

@@ -47,7 +47,7 @@ func functionPort(slot string) sdn.Port {
 func TestFindFunction(t *testing.T) {
 	d := &functionDriver{sys: card(t, "pf0", "vf1")}
 	got, err := d.find(functionPort("0000:3b:02.1"))
-	if want := (function{slot: "0000:3b:02.1", physical: "pf0", number: 1, name: "vf1"}); err != nil || got != want {
+	if want := (function{slot: "0000:3b:02.1", physical: "pf0", number: 1, driven: true, name: "vf1"}); err != nil || got != want {
 		t.Errorf("found %+v, %v, want %+v", got, err, want)
 	}
 	whole := functionPort("0000:3b:00.0")
@@ -101,6 +101,73 @@ func TestFunctionMessages(t *testing.T) {
 		0800 0400 78050000
 		0800 1c00 09000000
 		0900 0300 6574683000 000000`)
+}
+
+// TestFunctionMAC: what the kernel says of a card that has a MAC for the second and the third of its functions.
+func TestFunctionMAC(t *testing.T) {
+	wantMessage(t, "ask", function{physical: "pf0"}.asked(7), `
+		28000000 1200 0100 00000000 00000000
+		00000000 07000000 00000000 00000000
+		0800 1d00 09000000`)
+	var b batch
+	b.add("a card", unix.RTM_NEWLINK, 0, ifInfo(unix.AF_UNSPEC, 7, 0, 0))
+	b.text(unix.IFLA_IFNAME, "pf0")
+	b.nest(unix.IFLA_VFINFO_LIST, func() {
+		for number, mac := range []net.HardwareAddr{{0, 0, 0, 0, 0, 0}, {0xfa, 0x16, 0x3e, 1, 2, 3}, {0xfa, 0x16, 0x3e, 4, 5, 6}} {
+			b.nest(unix.IFLA_VF_INFO, func() {
+				value := binary.NativeEndian.AppendUint32(nil, uint32(number))
+				b.attr(unix.IFLA_VF_MAC, append(append(value, mac...), make([]byte, maxLinkAddr-len(mac))...))
+				b.attr(unix.IFLA_VF_VLAN, make([]byte, 12))
+			})
+		}
+	})
+	b.close()
+	answer := b.buf[unix.SizeofNlMsghdr:]
+	for number, want := range map[int]string{0: "", 1: "fa:16:3e:01:02:03", 2: "fa:16:3e:04:05:06", 3: ""} {
+		if got := functionMAC(answer, number).String(); got != want {
+			t.Errorf("function %d has %q, want %q", number, got, want)
+		}
+	}
+	for n := range answer { // cut anywhere it says less, and nothing else
+		if got := functionMAC(answer[:n], 1).String(); got != "" && got != "fa:16:3e:01:02:03" {
+			t.Errorf("cut at %d: %q", n, got)
+		}
+	}
+}
+
+// A function is connected while its interface is in another namespace, not while it is here or there is none. The card, a veth, does not say whose it is.
+func TestFunctionConnected(t *testing.T) {
+	host := nstest.New(t)
+	sys := card(t, "pf0", "vf1")
+	device := filepath.Join(sys, "bus/pci/devices/0000:3b:02.1")
+	var b *Binder
+	nstest.Do(t, host, func() {
+		must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "pf0"}, PeerName: "vf1"}))
+		var err error
+		b, err = New(Config{Logger: slog.New(slog.DiscardHandler), Sys: sys})
+		must(t, err)
+	})
+	t.Cleanup(func() { _ = b.Close() })
+	for _, step := range []struct {
+		what   string
+		remove string
+		want   bool
+	}{
+		{"its interface is here", "", false},
+		{"its interface is elsewhere", "net/vf1", true},
+		{"it has no interface, as one that a virtual machine has", "net", false},
+		{"it is gone", "", false},
+	} {
+		if step.remove != "" {
+			must(t, os.Remove(filepath.Join(device, step.remove)))
+		}
+		if step.what == "it is gone" {
+			must(t, os.RemoveAll(device))
+		}
+		if got, err := b.Connected(t.Context(), functionPort("0000:3b:02.1")); err != nil || got != step.want {
+			t.Errorf("%s: connected is %v, %v, want %v", step.what, got, err, step.want)
+		}
+	}
 }
 
 // TestFunctionWithoutHardware: an interface whose driver has no virtual functions stands for the card. All but what only such a driver can do is done.

@@ -364,7 +364,7 @@ func TestForwardedByGiven(t *testing.T) {
 }
 
 // After a reboot, which leaves no record, the forwardings of a floating IP that its user made go too: those to a port that is its user's, and stays, and those
-// of an endpoint whose container exposes something as well and was started anew.
+// of an endpoint whose container exposes something as well and was started anew; also if another floating IP has its address by then.
 func TestForwardedByGivenAfterReboot(t *testing.T) {
 	t.Parallel()
 	b, p := plainBox(t)
@@ -376,9 +376,12 @@ func TestForwardedByGivenAfterReboot(t *testing.T) {
 	reboot := func() {
 		b.must(os.RemoveAll(b.config.RunDir))
 		clear(b.binder.plugged)
+		b.config.Provider = alike{p}
 		b.restart()
 	}
 	for _, exposes := range []bool{false, true} {
+		b.config.Provider = p
+		b.restart()
 		e := &endpoint{net: n, ip4: "10.1.0.77", published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}},
 			driver: m{optPublish: publishFloating, optFloatingIP: theirs.Address.String()}}
 		if exposes {

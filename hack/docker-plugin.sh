@@ -20,6 +20,7 @@ ln -s ../run "$root/var/run"
 # Docker names a container's namespace by the host's path.
 ln -s ../../host/run/docker/netns "$root/run/docker/netns"
 
+# Not kuryr-kubernetes: a plugin of Docker's serves no cluster.
 install -m 755 bin/kuryr "$root/usr/bin/kuryr"
 
 # copy FILE…: with its path, and every library it is linked with.

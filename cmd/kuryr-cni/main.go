@@ -6,15 +6,10 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
 
 	"github.com/kuryr/kuryr/kube/cni/plugin"
-	"golang.org/x/sys/unix"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
-	code := plugin.Plugin{Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, API: plugin.Second}.Run(ctx)
-	stop()
-	os.Exit(code)
+	os.Exit(plugin.Plugin{Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, API: plugin.Second}.Run(context.Background()))
 }

@@ -24,7 +24,7 @@ func (a *app) bundleCommand() *cobra.Command {
 			return nil
 		},
 		Long: `Collect what helps to find a fault into an archive: status, the doctor's findings, configuration, objects, metrics, Docker's networks and
-containers by name, facts of the host, links, addresses, routes and rules of the host and of each of Kuryr's namespaces, the log's
+containers by name, a cluster's pods on this node with their ports and pools, facts of the host, links, addresses, routes and rules of the host and of each of Kuryr's namespaces, the log's
 end. Secrets are left out, and containers' environments, labels and commands are not asked for. It works also while kuryr is not running; what cannot be had is told in errors.txt in the
 archive. Without a file it is kuryr-support-HOST-TIME.tar.gz here; - is standard output.`,
 		Example: "  kuryr support-bundle\n  kuryr support-bundle /tmp/kuryr.tar.gz\n  kuryr support-bundle - | ssh other 'cat >kuryr.tar.gz'",
@@ -83,6 +83,7 @@ func (b *collector) parts(ctx context.Context) []bundle.Part {
 	}
 	parts = append(parts, b.objectParts()...)
 	parts = append(parts, b.dockerParts()...)
+	parts = append(parts, b.podParts()...)
 	parts = append(parts, b.hostParts()...)
 	parts = append(parts, b.namespaceParts(ctx)...)
 	return append(parts, bundle.Part{Name: "kuryr/journal.txt", Write: command("journalctl", "--no-pager", "-u", "kuryr", "-n", "5000")})

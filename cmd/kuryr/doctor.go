@@ -49,7 +49,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	var o doctorOptions
 	c := &cobra.Command{
 		Use: "doctor", Short: "Find out what is not well, and mend it", Args: noArgs,
-		Long: `Look at the kernel, the host, its firewall and limits, Docker, and at the store against the kernel and against Docker. Each finding
+		Long: `Look at the kernel, the host, its firewall and limits, Docker, the pods of a cluster's node, and at the store against the kernel and against Docker. Each finding
 names its mend. It works also while kuryr is not running, with fewer checks. The exit code is 1 if there are problems; warnings are none.`,
 		Example: "  kuryr doctor\n  kuryr doctor --fix\n  kuryr doctor -o json",
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -139,7 +139,11 @@ func (e *examination) look(ctx context.Context) []doctor.Finding {
 	engine := e.engineFacts(ctx)
 	daemon := e.daemonFacts(ctx, status, err)
 	daemon.Managed = len(engine.Managed) > 0
-	all := doctor.Daemon(daemon)
+	pods := e.pods(ctx)
+	all := doctor.Pods(pods)
+	if _, absent := os.Stat(storePath(e.cfg)); !pods.There || absent == nil || !admin.IsNotRunning(err) { // a cluster's node may have no SDN
+		all = append(all, doctor.Daemon(daemon)...)
+	}
 	host, unread := doctor.GatherRoutes(ctx)
 	all = append(all, doctor.Kernel(doctor.ProbeKernel())...)
 	all = append(all, doctor.Limits(doctor.GatherLimits(peer(e.cfg.Admin.Socket), host))...)

@@ -3,7 +3,10 @@
 // Command kuryr makes containers first-class ports of a software-defined network.
 //
 // Package main only wires: a file for each command, and for `kuryr up` one that starts the parts in their order and one that
-// answers for them. What can be tested by itself is in packages under internal, docker, sdn, bind and datapath.
+// answers for them. What can be tested by itself is in packages under internal, docker, kube, sdn, bind and datapath.
+//
+// Built with the tag kubernetes it is kuryr-kubernetes, which has the client libraries of Kubernetes and all commands. Without the tag, the commands that need the
+// libraries become that program: see handover.go.
 package main
 
 import (

@@ -84,7 +84,7 @@ func (f *nodeFront) begin(ctx context.Context, work *errgroup.Group) error {
 	}
 	work.Go(func() error { return f.server.Serve(ctx, l) })
 	work.Go(func() error { collectLinks(ctx, f.binder, f.pins, f.log); return nil })
-	return installConflist(f.cfg, networkCapabilities)
+	return installConflist(f.cfg)
 }
 
 // close lets go of what is not the kernel's or the SDN's. It is called after all that begin started has ended.
@@ -95,16 +95,11 @@ func (f *nodeFront) close() {
 	}
 }
 
-// Capabilities that runtimes are told of.
-var (
-	// Every one is announced: where the SDN lacks one it is refused, and not passed over in silence.
-	networkCapabilities = []string{"ips", "mac", "bandwidth", "portMappings"}
-	// What a node cannot do for the ports of its pools is left to other plugins of the list; a pod that wishes it would never run, were it refused.
-	clusterCapabilities = []string{"ips", "mac"}
-)
+// capabilities are what runtimes are told of. Where the SDN or the node lacks one it is refused, and not passed over in silence.
+var capabilities = []string{"ips", "mac", "bandwidth", "portMappings"}
 
 // conflist is the list by which runtimes find the network.
-func conflist(c config.Config, capabilities []string) ([]byte, error) {
+func conflist(c config.Config) ([]byte, error) {
 	can := map[string]bool{}
 	for _, name := range capabilities {
 		can[name] = true
@@ -124,12 +119,12 @@ func conflist(c config.Config, capabilities []string) ([]byte, error) {
 }
 
 // installConflist writes the list, whole or not at all, where the configuration wants one and it is not there already.
-func installConflist(c config.Config, capabilities []string) error {
+func installConflist(c config.Config) error {
 	path := c.Node.Conflist
 	if path == "" {
 		return nil
 	}
-	data, err := conflist(c, capabilities)
+	data, err := conflist(c)
 	if err != nil {
 		return err
 	}

@@ -27,15 +27,16 @@ func (n *clusterNode) Unready() []string {
 	return reasons
 }
 
-// Status counts the interfaces of containers that have ports as "attachment".
+// Status counts the interfaces of containers that have ports as "attachment", and as "port" all ports that the node has.
 func (n *clusterNode) Status(ctx context.Context) (admin.Status, error) {
 	has, err := n.claimant.Attachments(ctx)
 	if err != nil {
 		return admin.Status{}, err
 	}
+	view := n.claimant.View()
 	s := admin.Status{
 		Version: version, Host: n.name, Started: n.started, Reasons: n.Unready(), NodeSocket: n.cfg.Node.Socket,
-		Objects: map[string]int64{"attachment": int64(len(has))}, Findings: []admin.Finding{}, Unreached: []admin.Unreached{},
+		Objects: map[string]int64{"attachment": int64(len(has)), "port": int64(len(view.Ports)), "pool": int64(len(view.Pools)), "waiting pod": int64(view.Waiting)}, Findings: []admin.Finding{}, Unreached: []admin.Unreached{},
 	}
 	s.Ready = len(s.Reasons) == 0
 	return s, nil
@@ -43,10 +44,6 @@ func (n *clusterNode) Status(ctx context.Context) (admin.Status, error) {
 
 func (n *clusterNode) Reconcile(context.Context) (admin.Reconcile, error) {
 	return admin.Reconcile{}, errOfCluster
-}
-
-func (n *clusterNode) Check(context.Context) (admin.Check, error) {
-	return admin.Check{}, errOfCluster
 }
 
 func (n *clusterNode) Backup(context.Context, io.Writer) error { return errOfCluster }

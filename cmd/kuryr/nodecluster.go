@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/datapath/hostport"
 	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/logging"
@@ -54,6 +55,7 @@ type clusterNode struct {
 	leg      *leg.Leg
 	server   *node.Server
 	metrics  *prometheus.Registry
+	ports    hostport.Table
 }
 
 // clusterNode reads the configuration and runs the daemon of the cluster's node with this name.
@@ -100,6 +102,7 @@ func serveCluster(ctx context.Context, cfg config.Config, name string, kube *res
 	}
 	stop() // where not all has begun
 	err = errors.Join(err, work.Wait(), n.binder.Close())
+	n.ports.Close()
 	log.Info("ended")
 	return err
 }
@@ -116,7 +119,8 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 	n := &clusterNode{name: name, started: time.Now(), cfg: cfg, log: log, keeper: condition.New(api, name, log), metrics: metrics.New(version)}
 	n.claimant, err = claim.Open(claim.Config{
 		Client: api, Node: name, Network: cfg.Node.Network, Dir: filepath.Join(cfg.RunDir, "claims"), Log: log,
-		Left: func(ctx context.Context, a node.Attachment) error { return n.server.Leave(ctx, a) },
+		HostPorts: &n.ports,
+		Left:      func(ctx context.Context, a node.Attachment) error { return n.server.Leave(ctx, a) },
 	})
 	if err != nil {
 		return nil, err
@@ -141,7 +145,7 @@ func binding(c config.Config, log *slog.Logger) bind.Config {
 func (n *clusterNode) begin(ctx context.Context, work *errgroup.Group) error {
 	cfg := n.cfg
 	cfg.Admin.Socket = frontSocket(cfg, duties{node: true})
-	err := listenAdmin(ctx, work, cfg, admin.Config{Daemon: n, SDN: http.HandlerFunc(noSDN), Metrics: metrics.Handler(n.metrics), Logger: n.log})
+	err := listenAdmin(ctx, work, cfg, admin.Config{Daemon: n, SDN: http.HandlerFunc(noSDN), Metrics: metrics.Handler(n.metrics), Pods: n.pods, Logger: n.log})
 	if err != nil {
 		return err
 	}
@@ -165,7 +169,7 @@ func (n *clusterNode) open(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	if err := installConflist(n.cfg, clusterCapabilities); err != nil {
+	if err := installConflist(n.cfg); err != nil {
 		return err
 	}
 	n.serving.Store(true)

@@ -81,14 +81,16 @@ func (a *app) listPools(c *cobra.Command, output, node string) error {
 		return err
 	}
 	var found v1.KuryrPortPoolList
-	if err := api.List(c.Context(), &found); err != nil {
+	var of []client.ListOption
+	if node != "" {
+		of = append(of, client.MatchingLabels{v1.LabelNode: v1.NodeLabel(node)})
+	}
+	if err := api.List(c.Context(), &found, of...); err != nil {
 		return err
 	}
 	var rows []poolRow
 	for _, p := range found.Items {
-		if node == "" || p.Spec.Node == node {
-			rows = append(rows, rowOf(p))
-		}
+		rows = append(rows, rowOf(p))
 	}
 	slices.SortFunc(rows, func(a, b poolRow) int { return strings.Compare(a.Name, b.Name) })
 	number := func(of func(poolRow) int) func(poolRow) string {

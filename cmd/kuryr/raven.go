@@ -21,6 +21,7 @@ import (
 	"github.com/kuryr/kuryr/kube/raven"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -97,8 +98,8 @@ func (a *app) control(ctx context.Context, cfg config.Config, log *slog.Logger) 
 func ravenConfig(cfg config.Config) raven.Config {
 	c := cfg.Controller
 	out := raven.Config{
-		Router: c.Router, PublicNetwork: c.PublicNetwork, SubnetPools: c.SubnetPools, ServiceRanges: c.ServiceRanges, NodeRanges: c.NodeRanges, NodeNetwork: c.NodeNetwork, Network: c.Network, Subnets: c.Subnets,
-		SecurityGroups: c.SecurityGroups, MaxPorts: c.MaxPorts, Calls: c.Calls, Workers: c.Workers, Audit: c.Audit,
+		Router: c.Router, PublicNetwork: c.PublicNetwork, SubnetPools: c.SubnetPools, ServiceRanges: c.ServiceRanges, NodeRanges: c.NodeRanges, NodePortsNetwork: c.NodePortsNetwork, Network: c.Network, Subnets: c.Subnets,
+		SecurityGroups: c.SecurityGroups, UnderlayIsolation: c.UnderlayIsolation, NodeNetworks: c.NodeNetworks, MaxPorts: c.MaxPorts, Calls: c.Calls, Workers: c.Workers, Audit: c.Audit,
 		Pool: pool.Policy{Minimum: c.PoolMinimum, Maximum: c.PoolMaximum, Batch: c.PoolBatch, TTL: c.PoolTTL},
 	}
 	for _, p := range c.PodRanges {
@@ -129,7 +130,11 @@ func newManager(cfg config.Config, kube *rest.Config) (ctrl.Manager, error) {
 		Scheme: scheme,
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
-			ByObject:         map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: raven.StripPod}},
+			ByObject: map[client.Object]cache.ByObject{
+				&corev1.Pod{}: {Transform: raven.StripPod},
+				// The API servers' are all that is looked at.
+				&discoveryv1.EndpointSlice{}: {Namespaces: map[string]cache.Config{metav1.NamespaceDefault: {}}},
+			},
 		},
 		LeaderElection: cfg.Controller.LeaderElection, LeaderElectionID: "kuryr-controller", LeaderElectionNamespace: cfg.Controller.Namespace, LeaderElectionReleaseOnCancel: true,
 		HealthProbeBindAddress: "0",

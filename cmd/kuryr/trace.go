@@ -50,11 +50,11 @@ func (a *app) traceCommand() *cobra.Command {
 		Args: exactly(2, "a container and where its packet is to go"),
 		Long: `Tell hop by hop how a packet of a container goes, and where it is dropped: first the plan, by the kernel's tables and the SDN's
 objects, then a real packet that is watched on every device and by nftables' tracing, so that a rule that drops it is named, whosesoever
-it is. Without a port it is an ICMP echo. CONTAINER is a container's name or id, the id of its endpoint or port, or its
-address; TO an address, a container, or "host".
+it is. Without a port it is an ICMP echo. CONTAINER is a container's name or id, a pod's
+namespace/name, the id of its endpoint or port, or its address; TO an address, a container, a pod, or "host".
 
 It needs root, on the machine where the container is. The exit code is 0 if the packet got there.`,
-		Example:           "  kuryr trace web 8.8.8.8\n  kuryr trace web db:5432/tcp\n  kuryr trace web host:8080/tcp -o json\n  kuryr trace --plan web 2001:db8::1",
+		Example:           "  kuryr trace web 8.8.8.8\n  kuryr trace web db:5432/tcp\n  kuryr trace web host:8080/tcp -o json\n  kuryr trace default/web blue/db:5432/tcp\n  kuryr trace --plan web 2001:db8::1",
 		ValidArgsFunction: a.completeContainers,
 		RunE: func(c *cobra.Command, args []string) error {
 			format, err := table.ParseFormat(o.output)

@@ -32,6 +32,7 @@ type tracer struct {
 	objects    topology.Objects
 	containers []dockerapi.Container
 	proxied    []docker.Publication
+	pods       map[string]admin.PodPort // of a cluster's node, by the port's id
 	opened     []netns.NsHandle
 	paths      map[string]string // of sites' namespaces, by the site's name
 }
@@ -48,6 +49,7 @@ func (a *app) newTracer(c *cobra.Command) (*tracer, error) {
 	t.objects.Names = a.dockerNames(c)
 	t.containers = a.dockerContainers(c)
 	if cfg, err := a.load(c); err == nil {
+		t.pods = podsByPort(c.Context(), cfg)
 		if t.proxied, err = docker.Publications(cfg.RunDir); err != nil {
 			_, _ = fmt.Fprintln(a.err, "what the proxy publishes is not all known:", err)
 		}
@@ -101,7 +103,7 @@ func (t *tracer) ports(word string) ([]restapi.Port, error) {
 			continue
 		}
 		byEndpoint := p.DeviceID != "" && (endpoints[p.DeviceID] || p.DeviceID == word || len(word) >= 12 && strings.HasPrefix(p.DeviceID, word))
-		if byEndpoint || p.ID == word || addr.IsValid() && slices.Contains(addresses(p), addr) {
+		if byEndpoint || p.ID == word || t.pods[p.ID].Pod == word || addr.IsValid() && slices.Contains(addresses(p), addr) {
 			out = append(out, p)
 		}
 	}
@@ -112,6 +114,9 @@ func (t *tracer) ports(word string) ([]restapi.Port, error) {
 		return nil, fmt.Errorf("%d ports have the address %s: name the container or the port", len(out), word)
 	case len(endpoints) > 0:
 		return nil, fmt.Errorf("container %q is on no network of Kuryr's", word)
+	}
+	if strings.Contains(word, "/") {
+		return nil, fmt.Errorf("there is no pod %q (namespace/name) with a port on this node", word)
 	}
 	return nil, fmt.Errorf("there is no running container, endpoint, port or address of a port %q", word)
 }
@@ -138,6 +143,9 @@ func ofFamily(p restapi.Port, four bool) netip.Addr {
 func (t *tracer) name(p restapi.Port) string {
 	if name := t.objects.Names.Endpoints[p.DeviceID]; name != "" {
 		return "container " + name
+	}
+	if pod := t.pods[p.ID].Pod; pod != "" {
+		return "pod " + pod
 	}
 	return "port " + p.ID[:min(len(p.ID), 11)]
 }

@@ -12,6 +12,7 @@
 //	GET  /admin/forgotten   Memory: what Docker has forgotten, changing nothing
 //	POST /admin/forget      ForgetOptions → Mended: removes it
 //	POST /admin/mend        Mended: the host's switches, doors through its firewall, and the kernel
+//	GET  /admin/pods        Pods: those of a cluster's node with their ports; elsewhere 404
 //	POST /admin/down        DownOptions → DownReport: takes everything out of the kernel and ends the process
 //
 // Errors are one sentence of plain text. The package owns paths and bodies; what is done is the Daemon's. It must not decide who

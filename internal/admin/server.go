@@ -34,6 +34,7 @@ type Config struct {
 	Daemon  Daemon
 	SDN     http.Handler // below /v2.0/
 	Metrics http.Handler
+	Pods    func(context.Context) (Pods, error) // of a cluster's node; nil elsewhere
 	Logger  *slog.Logger
 }
 
@@ -67,6 +68,7 @@ func Handler(c Config) http.Handler {
 	}))
 	mux.HandleFunc("GET /admin/backup", s.backup)
 	mending(mux, s)
+	podding(mux, s, c.Pods)
 	return withBody(withRequest(mux))
 }
 

@@ -29,18 +29,21 @@ type Controller struct {
 	LeaderElection bool
 	Namespace      string // of the Lease
 
-	Router         string
-	PublicNetwork  string
-	PodRanges      []netip.Prefix
-	PodPrefixLen   int
-	PodPrefixLenV6 int
-	SubnetPools    []string
-	ServiceRanges  []netip.Prefix
-	NodeRanges     []netip.Prefix
-	NodeNetwork    string
-	Network        string
-	Subnets        []string
-	SecurityGroups []string
+	Router           string
+	PublicNetwork    string
+	PodRanges        []netip.Prefix
+	PodPrefixLen     int
+	PodPrefixLenV6   int
+	SubnetPools      []string
+	ServiceRanges    []netip.Prefix
+	NodeRanges       []netip.Prefix
+	NodePortsNetwork string
+	Network          string
+	Subnets          []string
+	SecurityGroups   []string
+
+	UnderlayIsolation bool
+	NodeNetworks      []netip.Prefix
 
 	PoolMinimum int
 	PoolMaximum int
@@ -58,7 +61,7 @@ func defaultController() Controller {
 		Listen: "127.0.0.1:9654", LeaderElection: true, Namespace: "kube-system",
 		PodRanges: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}, PodPrefixLen: 16, PodPrefixLenV6: 64,
 		ServiceRanges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")},
-		NodeRanges:    []netip.Prefix{netip.MustParsePrefix("10.112.0.0/16")}, NodeNetwork: "kuryr-nodes",
+		NodeRanges:    []netip.Prefix{netip.MustParsePrefix("10.112.0.0/16")}, NodePortsNetwork: "kuryr-nodes",
 		PoolMinimum: 5, PoolBatch: 10, PoolTTL: 10 * time.Minute,
 		Calls: 8, Workers: 8, Audit: time.Hour,
 	}
@@ -91,11 +94,14 @@ var controllerSettings = []*Setting{
 	ranges("controller.service_ranges", "the cluster's ranges of ClusterIPs, for the VIP network; empty makes none", func(c *Config) *[]netip.Prefix { return &c.Controller.ServiceRanges }),
 	ranges("controller.node_ranges", "ranges of the network that nodes have ports of their own on, to reach pods and be reached, where the SDN gives them no other way (Neutron); empty makes none",
 		func(c *Config) *[]netip.Prefix { return &c.Controller.NodeRanges }),
-	text("controller.node_network", "name that this network is made with", word, func(c *Config) *string { return &c.Controller.NodeNetwork }),
+	text("controller.node_ports_network", "name that this network is made with", word, func(c *Config) *string { return &c.Controller.NodePortsNetwork }),
 	text("controller.network", "id of one existing network for all namespaces; empty is one for each", word, func(c *Config) *string { return &c.Controller.Network }),
 	list("controller.subnets", "ids of that network's subnets that pods get addresses on; empty is all", word, func(c *Config) *[]string { return &c.Controller.Subnets }),
 	list("controller.security_groups", "ids of the security groups of pods' ports; empty is one that lets everything pass, where the SDN needs one", word,
 		func(c *Config) *[]string { return &c.Controller.SecurityGroups }),
+	boolean("controller.underlay_isolation", "keep pods from controller.node_networks and the nodes' addresses, but for the API servers and for name servers; what is beyond they reach", func(c *Config) *bool { return &c.Controller.UnderlayIsolation }),
+	prefixes("controller.node_networks", "the nodes' networks, of both families, for controller.underlay_isolation", func(netip.Addr) error { return nil },
+		func(c *Config) *[]netip.Prefix { return &c.Controller.NodeNetworks }),
 	number("controller.pool_minimum", "ports kept available in each pool", 0, 100000, func(c *Config) *int { return &c.Controller.PoolMinimum }),
 	number("controller.pool_maximum", "most ports of a pool, those of pods too; 0 is no limit", 0, 100000, func(c *Config) *int { return &c.Controller.PoolMaximum }),
 	number("controller.pool_batch", "ports made at once", 1, 1000, func(c *Config) *int { return &c.Controller.PoolBatch }),
@@ -116,6 +122,18 @@ func (k Kubernetes) consistent() error {
 		return wrong("kubernetes.cert_file", "and kubernetes.key_file are needed together")
 	case k.APIServer == "" && k.TokenFile+k.CAFile+k.CertFile != "":
 		return wrong("kubernetes.api_server", "is needed with kubernetes.token_file, ca_file and cert_file")
+	}
+	return nil
+}
+
+// consistent checks what single settings cannot.
+func (c Controller) consistent() error {
+	wrong := func(key, detail string) error { return &Error{Where: "configuration", Key: key, Detail: detail} }
+	switch {
+	case c.UnderlayIsolation && len(c.NodeNetworks) == 0:
+		return wrong("controller.node_networks", "is needed with controller.underlay_isolation")
+	case c.UnderlayIsolation && len(c.SecurityGroups) > 0:
+		return wrong("controller.security_groups", "and controller.underlay_isolation exclude each other: what one group lets pass no other takes away")
 	}
 	return nil
 }

@@ -71,7 +71,10 @@ func (s *Server) plug(ctx context.Context, a Attachment, w Wiring, args cni.Args
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.binder.Plug(ctx, bind.Interface{Port: w.Port, MTU: w.MTU, Subnets: w.Subnets, Namespace: a.Namespace, Name: a.Interface})
+	if err := s.given.Forget(w.Port.ID); err != nil {
+		return nil, sdn.OfHost(err)
+	}
+	_, err = s.binder.Plug(ctx, bind.Interface{Port: w.Port, MTU: w.MTU, Subnets: w.Subnets, Namespace: a.Namespace, Name: a.Interface, Limits: w.Limits})
 	return out, err
 }
 

@@ -46,7 +46,8 @@ func (s *Server) release(ctx context.Context, a Attachment) error {
 
 // takeAway unplugs what the attachment has, and gives it back.
 func (s *Server) takeAway(ctx context.Context, a Attachment) error {
-	if there, err := s.given.Unbind(ctx, a.Container, a.Interface); there || err != nil {
+	// What was bound without the daemon may be a port of the Source's all the same: Raven has claimed it.
+	if _, err := s.given.Unbind(ctx, a.Container, a.Interface); err != nil {
 		return err
 	}
 	w, err := s.source.Find(ctx, a)
@@ -70,14 +71,33 @@ func (s *Server) collect(ctx context.Context, conf cni.Config) error {
 	}
 	all, err := s.attachments(ctx)
 	errs := []error{err}
+	held, err := s.heldWithout(valid)
+	errs = append(errs, err)
 	for _, a := range all {
 		if a.Network != conf.Name || valid[types.GCAttachment{ContainerID: a.Container, IfName: a.Interface}] {
 			continue
+		}
+		if len(held) > 0 {
+			if w, err := s.source.Find(ctx, a); err == nil && held[w.Port.ID] {
+				continue
+			}
 		}
 		s.log.InfoContext(ctx, "an interface that nobody has any more is taken away", "container", a.Container, "interface", a.Interface)
 		errs = append(errs, s.lockedRelease(ctx, a))
 	}
 	return errors.Join(errs...)
+}
+
+// heldWithout are the ports of valid attachments that were bound without the daemon: the Source may know them by a container of before.
+func (s *Server) heldWithout(valid map[types.GCAttachment]bool) (map[sdn.ID]bool, error) {
+	bound, err := s.given.All()
+	held := map[sdn.ID]bool{}
+	for _, b := range bound {
+		if valid[types.GCAttachment{ContainerID: b.Container, IfName: b.Interface}] {
+			held[b.Port.ID] = true
+		}
+	}
+	return held, err
 }
 
 // Leave takes away an attachment for which no DEL will come: its pod has gone, and its network namespace with it. What cannot be taken away now is owed.

@@ -224,12 +224,15 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
-// What fails is taken back whole.
+// What fails is taken back whole, and however often it fails, who comes next is served: nobody counts.
 func TestFailedAdd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.binder.refuse = &sdn.Error{Kind: sdn.KindConflict, Reason: sdn.Exists, Noun: "interface", ID: "eth0", Field: "name", Detail: "the name is taken"}
-	_, err := r.add(t, "a", "")
+	var err error
+	for range 20 {
+		_, err = r.add(t, "a", "")
+	}
 	wants(t, err, cni.Conflict, "eth0")
 	r.binder.refuse = sdn.NotFound("network namespace", r.netns)
 	_, err = r.add(t, "a", `"runtimeConfig": {"bandwidth": {"ingressRate": 1000}}`)
@@ -240,6 +243,8 @@ func TestFailedAdd(t *testing.T) {
 	if err != nil || len(policies) != 0 {
 		t.Errorf("policies left: %+v, %v", policies, err)
 	}
+	r.must(t, cni.Status, "", "")
+	r.mustAdd(t, "a", "")
 }
 
 // emptyPool is a Source whose every claim waits for a port that does not come.

@@ -50,6 +50,7 @@ type Wiring struct {
 	Port    sdn.Port
 	MTU     int
 	Subnets []sdn.Subnet
+	Limits  sdn.Limits // that the node itself is to keep it to; zero where the SDN does, or where there are none
 }
 
 // Source is where the node's daemon has ports from: a network of the SDN by its name, or the node's pools. All methods may be called at once from many goroutines,

@@ -32,7 +32,7 @@ func (w *poolWork) claim(ctx context.Context) error {
 	has := map[types.UID]*v1.KuryrPort{}
 	var free []*v1.KuryrPort
 	for _, p := range w.ports {
-		if p.Status.Pod != nil && w.pod(p.Status.Pod.UID) == nil {
+		if p.Status.Pod != nil && !w.live[p.Status.Pod.UID] {
 			errs = append(errs, w.release(ctx, p))
 		}
 		switch {
@@ -46,7 +46,7 @@ func (w *poolWork) claim(ctx context.Context) error {
 	}
 	for _, pod := range w.pods {
 		port := has[pod.UID]
-		if port == nil && !v1.HasWishes(pod.Annotations) && pod.DeletionTimestamp.IsZero() && len(free) > 0 {
+		if port == nil && !w.away[pod.UID] && !v1.HasWishes(pod.Annotations) && pod.DeletionTimestamp.IsZero() && len(free) > 0 {
 			port, free = free[0], free[1:]
 		}
 		if port != nil {

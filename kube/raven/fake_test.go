@@ -18,6 +18,7 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -96,7 +97,7 @@ func newCluster(t testing.TB, change func(*Config)) *cluster {
 	t.Helper()
 	c := &cluster{t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), networkingv1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), networkingv1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	// A tracker that keeps no managed fields: nobody here looks at them, and they cost most of the time.
@@ -159,6 +160,11 @@ func (p faulty) change(method string, do func() error) error {
 
 func (p faulty) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) (out []sdn.Port, err error) {
 	err = p.change("EnsurePorts", func() (err error) { out, err = p.Provider.EnsurePorts(ctx, specs); return err })
+	return out, err
+}
+
+func (p faulty) UpdatePort(ctx context.Context, id sdn.ID, patch sdn.PortPatch) (out sdn.Port, err error) {
+	err = p.change("UpdatePort", func() error { out, err = p.Provider.UpdatePort(ctx, id, patch); return err })
 	return out, err
 }
 
@@ -350,6 +356,7 @@ func (c *cluster) round() (errs []error) {
 	for _, p := range filters.Items {
 		do(policies{r}, p.Namespace, p.Name)
 	}
+	do(isolation{r}, "", isolatedName)
 	return errs
 }
 
@@ -462,6 +469,12 @@ func (c *cluster) check() {
 	for id := range objects {
 		if !found[id] {
 			c.t.Errorf("KuryrPort %s has no port in the SDN", id)
+		}
+	}
+	for f, err := range c.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Owner: owner}}) {
+		c.must(err)
+		if o, ok := objects[string(f.Target.Port)]; !ok || o.Spec.Dedicated == "" || o.Annotations[v1.AnnotationFloatingAddress] != f.Address.String() {
+			c.t.Errorf("floating IP %s (%s) leads to %q, whose KuryrPort has %v", f.Address, f.Key, f.Target.Port, o.Annotations)
 		}
 	}
 	networksOf := map[string]bool{}

@@ -5,6 +5,7 @@ import (
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -67,6 +68,12 @@ func (r *Raven) podsOn(ctx context.Context, node string, in ...client.ListOption
 func (r *Raven) portsOf(ctx context.Context, pool string) ([]v1.KuryrPort, error) {
 	var ports v1.KuryrPortList
 	err := r.api.List(ctx, &ports, client.MatchingFields{byPool: pool})
+	return ports.Items, err
+}
+
+func (r *Raven) portsOfPod(ctx context.Context, uid types.UID) ([]v1.KuryrPort, error) {
+	var ports v1.KuryrPortList
+	err := r.api.List(ctx, &ports, client.MatchingFields{byPod: string(uid)})
 	return ports.Items, err
 }
 

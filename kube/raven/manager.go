@@ -35,7 +35,7 @@ func (r *Raven) Add(m ctrl.Manager) error {
 			return err
 		}
 		r.log.InfoContext(ctx, "prepared: the router, the subnet pools and the VIP network are there", "router", r.ground.router)
-		for _, add := range []func(ctrl.Manager) error{r.addNamespaces, r.addNetworks, r.addPlacements, r.addNodes, r.addPools, r.addPolicies} {
+		for _, add := range []func(ctrl.Manager) error{r.addNamespaces, r.addNetworks, r.addPlacements, r.addNodes, r.addPools, r.addPolicies, r.addIsolation} {
 			if err := add(m); err != nil {
 				return err
 			}
@@ -142,9 +142,9 @@ func (r *Raven) addPools(m ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(m).Named("pools").WithOptions(r.options()).
 		For(&v1.KuryrPortPool{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&v1.KuryrPort{}, handler.Funcs{
-			CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { r.portChanged(ctx, e.Object, q, false) },
-			UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) { r.portChanged(ctx, e.ObjectNew, q, false) },
-			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { r.portChanged(ctx, e.Object, q, true) },
+			CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { r.portChanged(e.Object, q, false) },
+			UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { r.portChanged(e.ObjectNew, q, false) },
+			DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { r.portChanged(e.Object, q, true) },
 		}).
 		Watches(&corev1.Pod{}, to(r.poolsOfPod), builder.WithPredicates(predicate.Funcs{UpdateFunc: podMatters})).
 		Watches(&corev1.Node{}, to(func(ctx context.Context, o client.Object) []ctrl.Request {
@@ -241,18 +241,18 @@ func (r *Raven) poolsOfPod(ctx context.Context, o client.Object) []ctrl.Request 
 	if err == nil && n != nil {
 		all = append(all, request("", v1.PoolName(v1.PoolKey(n, p.Spec.NodeName))))
 	}
-	var ports v1.KuryrPortList
-	if err := r.api.List(ctx, &ports, client.MatchingFields{byPod: string(p.UID)}); err != nil {
+	ports, err := r.portsOfPod(ctx, p.UID)
+	if err != nil {
 		r.log.ErrorContext(ctx, "ports of a pod", "pod", p.Name, "error", err)
 	}
-	for i := range ports.Items {
-		all = append(all, request("", ports.Items[i].Spec.Pool))
+	for i := range ports {
+		all = append(all, request("", ports[i].Spec.Pool))
 	}
 	return all
 }
 
 // portChanged has the port's pool looked at. One that is gone may be what a pod waits for that wishes its address.
-func (r *Raven) portChanged(ctx context.Context, o client.Object, q queue, gone bool) {
+func (r *Raven) portChanged(o client.Object, q queue, gone bool) {
 	p := o.(*v1.KuryrPort)
 	q.Add(request("", p.Spec.Pool))
 	if !gone {
@@ -265,12 +265,8 @@ func (r *Raven) portChanged(ctx context.Context, o client.Object, q queue, gone 
 	if p.Spec.Dedicated == "" {
 		return
 	}
-	all, err := r.poolsWith(ctx, p.Spec.Network.ID)
-	if err != nil {
-		r.log.ErrorContext(ctx, "pools of a network", "network", p.Spec.Network.ID, "error", err)
-	}
-	for _, request := range requestsFor(all) {
-		q.Add(request)
+	for _, pool := range r.memory.wishing() {
+		q.Add(request("", pool))
 	}
 }
 

@@ -1,6 +1,8 @@
 package raven
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +14,8 @@ import (
 type memory struct {
 	mu    sync.Mutex
 	pools map[string]*remembered
+	// wishful are the pools with pods that wait for ports of their own, perhaps by an address that another port has.
+	wishful map[string]bool
 }
 
 type remembered struct {
@@ -46,6 +50,7 @@ func (m *memory) forget(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.pools, name)
+	delete(m.wishful, name)
 }
 
 // add notes a port just made.
@@ -143,4 +148,25 @@ func (m *memory) suspect(name string) bool {
 	was := k.suspected
 	k.suspected = false
 	return was
+}
+
+// wishes notes whether pods of the pool wait for ports of their own.
+func (m *memory) wishes(name string, waits bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !waits {
+		delete(m.wishful, name)
+		return
+	}
+	if m.wishful == nil {
+		m.wishful = map[string]bool{}
+	}
+	m.wishful[name] = true
+}
+
+// wishing are the pools of which some do.
+func (m *memory) wishing() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.wishful))
 }

@@ -56,7 +56,11 @@ func (r networks) make(ctx context.Context, n *v1.KuryrNetwork) error {
 	if ns == nil {
 		return waiting{"the namespace is gone"}
 	}
+	had := n.Status.SecurityGroups
 	n.Status.SecurityGroups = r.chosen(words(ns.Annotations[v1.AnnotationSecurityGroups]))
+	if own := n.Status.SecurityGroups; r.cfg.UnderlayIsolation && len(own) > 0 && !alike(own, had) {
+		r.ownGroups(ns, own)
+	}
 	if len(n.Status.SecurityGroups) == 0 {
 		n.Status.SecurityGroups = slices.Clone(r.ground.groups)
 	}

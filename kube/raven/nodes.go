@@ -76,7 +76,17 @@ func (r *Raven) prepareNodes(ctx context.Context) error {
 	if len(r.cfg.NodeRanges) == 0 || r.sdn.Capabilities().HostReached {
 		return nil
 	}
-	name := r.cfg.NodeNetwork
+	claims := []claim{}
+	for _, p := range r.cfg.NodeNetworks {
+		claims = append(claims, claim{"the nodes' network", p})
+	}
+	for _, p := range r.cfg.NodeRanges {
+		claims = append(claims, claim{"the range of the nodes' own ports", p})
+	}
+	if err := collision(claims); err != nil {
+		return err
+	}
+	name := r.cfg.NodePortsNetwork
 	spec := sdn.NetworkSpec{Base: r.base(v1.KeyKindNetwork, nodesName, name, r.cfg.Project)}
 	for _, p := range r.cfg.NodeRanges {
 		family := "-v4"
@@ -174,8 +184,8 @@ func (r *Raven) outside(n *v1.KuryrNetwork) bool {
 	})
 }
 
-// towards are a node's own port's subnets with routes to the paths by way of the router, and without a gateway: the node has its own.
-func towards(subnets []v1.PortSubnet, paths []netip.Prefix) []v1.PortSubnet {
+// withPaths are a node's own port's subnets with routes to the paths by way of the router, and without a gateway: the node has its own.
+func withPaths(subnets []v1.PortSubnet, paths []netip.Prefix) []v1.PortSubnet {
 	for i := range subnets {
 		s := &subnets[i]
 		gateway, err := netip.ParseAddr(s.Gateway)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/pool"
 	"github.com/kuryr/kuryr/sdn"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -16,12 +17,13 @@ import (
 )
 
 // leave takes ports on their way out as far as they may go: the object is deleted first, its claimant labels it deleting, then it goes from the SDN, then its finalizer.
-func (w *poolWork) leave(ctx context.Context, all bool) error {
+// Of a retired pool those leave that no pod has.
+func (w *poolWork) leave(ctx context.Context, u use) error {
 	var errs []error
 	var doomed []*v1.KuryrPort
 	for _, p := range w.ports {
 		deleting := v1.PortStatus(p.Labels[v1.LabelPortStatus]) == v1.PortDeleting
-		if all || deleting || w.forsaken(p) {
+		if u == unwanted || deleting || u == retired && stateOf(p) == pool.Available || u == wanted && w.forsaken(p) {
 			if err := w.giveUp(ctx, p); err != nil {
 				errs = append(errs, err)
 				continue
@@ -65,7 +67,7 @@ func (w *poolWork) unclaimable(p *v1.KuryrPort) bool {
 	if w.node == nil {
 		return w.alone || p.Spec.ForNode
 	}
-	return w.claims() && (p.Status.Pod == nil || w.pod(p.Status.Pod.UID) == nil)
+	return w.claims() && (p.Status.Pod == nil || !w.live[p.Status.Pod.UID])
 }
 
 // giveUp deletes a port's object, which its finalizer keeps.

@@ -47,7 +47,7 @@ func (w *poolWork) lead(ctx context.Context) error {
 			whole.IPs = is[i].IPs
 			is[i] = whole
 		}
-		if is = towards(is, w.paths); !equality.Semantic.DeepEqual(is, p.Spec.Network.Subnets) || p.Labels[v1.LabelForNode] != "true" {
+		if is = withPaths(is, w.paths); !equality.Semantic.DeepEqual(is, p.Spec.Network.Subnets) || p.Labels[v1.LabelForNode] != "true" {
 			errs = append(errs, w.change(ctx, p, func() {
 				if p.Labels == nil {
 					p.Labels = map[string]string{}

@@ -55,12 +55,14 @@ type poolWork struct {
 	pool    *v1.KuryrPortPool // without a UID: it is gone, and its ports are not
 	before  v1.KuryrPortPoolStatus
 	ports   []*v1.KuryrPort
-	node    *corev1.Node   // nil: it is gone
-	pods    []*corev1.Pod  // on the node, of the pool's namespaces, that have or are to have a port
-	mtu     int            // of the network; 0 is the kernel's
-	paths   []netip.Prefix // that the node's own port leads to
-	alone   bool           // no pod at all is on the node
-	removed bool           // the finalizer is taken away
+	node    *corev1.Node       // nil: it is gone
+	pods    []*corev1.Pod      // on the node, of the pool's namespaces, that have or are to have a port
+	live    map[types.UID]bool // all pods on the node that have or are to have one
+	away    map[types.UID]bool // those of pods that have a port of another pool: of one that was theirs before their namespace wished other groups
+	mtu     int                // of the network; 0 is the kernel's
+	paths   []netip.Prefix     // that the node's own port leads to
+	alone   bool               // no pod at all is on the node
+	removed bool               // the finalizer is taken away
 }
 
 func (r pools) look(ctx context.Context, name string) (*poolWork, error) {
@@ -99,10 +101,13 @@ func (w *poolWork) lookAtPods(ctx context.Context, node string) error {
 	if err != nil {
 		return err
 	}
-	w.alone = len(pods) == 0
+	w.alone, w.live = len(pods) == 0, map[types.UID]bool{}
 	ours := map[string]bool{} // by namespace
 	for i := range pods {
 		p := &pods[i]
+		if w.live[p.UID] = wired(p); !w.live[p.UID] {
+			continue
+		}
 		mine, known := ours[p.Namespace]
 		if !known {
 			n, err := w.networkOf(ctx, p.Namespace)
@@ -112,27 +117,60 @@ func (w *poolWork) lookAtPods(ctx context.Context, node string) error {
 			mine = n != nil && v1.PoolName(v1.PoolKey(n, node)) == w.name
 			ours[p.Namespace] = mine
 		}
-		if mine && wired(p) {
+		if mine {
 			w.pods = append(w.pods, p)
 		}
+	}
+	return w.lookAway(ctx)
+}
+
+// lookAway finds the pods that have a port of another pool. Those that have one of this need no look.
+func (w *poolWork) lookAway(ctx context.Context) error {
+	w.away = map[types.UID]bool{}
+	here := map[types.UID]bool{}
+	for _, p := range w.ports {
+		here[p.Spec.Dedicated] = true
+		if p.Status.Pod != nil {
+			here[p.Status.Pod.UID] = true
+		}
+	}
+	for _, pod := range w.pods {
+		if here[pod.UID] {
+			continue
+		}
+		ports, err := w.portsOfPod(ctx, pod.UID)
+		if err != nil {
+			return err
+		}
+		w.away[pod.UID] = slices.ContainsFunc(ports, func(p v1.KuryrPort) bool {
+			return p.Spec.Pool != w.name && p.Status.Pod != nil && p.Status.Pod.UID == pod.UID
+		})
 	}
 	return nil
 }
 
 // work does what is missing. What one step cannot do holds up no other that does not need it.
 func (w *poolWork) work(ctx context.Context) (again time.Duration, err error) {
-	wanted, err := w.wanted(ctx)
+	use, err := w.use(ctx)
 	if err != nil {
 		return 0, err
 	}
-	left := w.leave(ctx, !wanted)
-	if !wanted {
+	left := errors.Join(w.leave(ctx, use), w.adapt(ctx))
+	if use == unwanted || use == retired && len(w.ports) == 0 {
 		return 0, errors.Join(left, w.remove(ctx))
+	}
+	if use == retired {
+		err := w.disown(ctx, w.pool.Status.Pending)
+		if err == nil {
+			w.pool.Status.Pending = nil
+		}
+		return 0, errors.Join(left, err, w.claim(ctx))
 	}
 	if err := w.follow(ctx); err != nil {
 		return 0, errors.Join(left, err)
 	}
 	wishes, refused := w.wishes(ctx)
+	w.memory.wishes(w.name, len(wishes) > 0) // before the SDN is asked: a port that goes meanwhile brings this back
 	again, calls, limit := w.decide(ctx)
 	made := w.make(ctx, wishes, calls)
 	if made == nil {
@@ -145,28 +183,45 @@ func (w *poolWork) work(ctx context.Context) (again time.Duration, err error) {
 	return again, err
 }
 
-// wanted tells whether the pool is to be there: its node is, a namespace has it for its pods, and nobody has it deleted. One that is used no more and is empty goes.
-func (w *poolWork) wanted(ctx context.Context) (bool, error) {
+// use is what a pool is for.
+type use string
+
+const (
+	wanted   use = "wanted"   // pods get ports of it
+	retired  use = "retired"  // its network's namespaces wish other groups: no pod gets a port of it any more, and those that have one keep it
+	unwanted use = "unwanted" // it goes, with all its ports
+)
+
+// use tells what the pool is for: it is wanted where its node is there, a namespace has it for its pods, and nobody has it deleted. One that is used no more and is empty goes.
+func (w *poolWork) use(ctx context.Context) (use, error) {
 	if w.pool.UID == "" || !w.pool.DeletionTimestamp.IsZero() || w.node == nil {
-		return false, nil
+		return unwanted, nil
 	}
 	if w.pool.Spec.ForNode {
 		w.mtu = w.ground.nodes.network.MTU
-		return w.hasPort(w.node) && v1.PoolName(w.nodePoolKey(w.node.Name)) == w.name, nil
+		if w.hasPort(w.node) && v1.PoolName(w.nodePoolKey(w.node.Name)) == w.name {
+			return wanted, nil
+		}
+		return unwanted, nil
 	}
 	networks, err := w.networksWith(ctx, w.pool.Spec.Network)
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	at := slices.IndexFunc(networks, func(n v1.KuryrNetwork) bool {
 		return n.DeletionTimestamp.IsZero() && v1.PoolName(v1.PoolKey(&n, w.pool.Spec.Node)) == w.name
 	})
 	if at < 0 {
-		return false, nil
+		if slices.ContainsFunc(networks, func(n v1.KuryrNetwork) bool { return n.DeletionTimestamp.IsZero() }) {
+			return retired, nil
+		}
+		return unwanted, nil
 	}
 	w.mtu = networks[at].Status.MTU
-	empty := len(w.ports) == 0 && len(w.pool.Status.Pending) == 0 && len(w.pods) == 0
-	return !empty || w.pool.Spec.TTL == nil && w.pool.Spec.Minimum > 0, nil
+	if len(w.ports)+len(w.pool.Status.Pending)+len(w.pods) > 0 || w.pool.Spec.TTL == nil && w.pool.Spec.Minimum > 0 {
+		return wanted, nil
+	}
+	return unwanted, nil
 }
 
 // remove has the pool go with all it has: w.leave has told the ports to.
@@ -238,7 +293,7 @@ func (w *poolWork) decide(ctx context.Context) (again time.Duration, calls []int
 		}
 	}
 	for _, p := range w.pods {
-		if p.DeletionTimestamp.IsZero() && !v1.HasWishes(p.Annotations) && !has[p.UID] {
+		if p.DeletionTimestamp.IsZero() && !v1.HasWishes(p.Annotations) && !has[p.UID] && !w.away[p.UID] {
 			v.Waiting++
 		}
 	}

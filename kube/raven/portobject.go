@@ -62,17 +62,23 @@ func (w *poolWork) object(p sdn.Port, subnets map[sdn.ID]sdn.Subnet, wish wished
 			Network: v1.PortNetwork{ID: string(p.Network), Name: w.pool.Spec.NetworkName, MTU: w.mtu, Subnets: portSubnets(p, subnets)},
 		},
 	}
-	for _, g := range p.Groups {
-		o.Spec.SecurityGroups = append(o.Spec.SecurityGroups, string(g))
-	}
+	o.Spec.SecurityGroups = groupsOf(p)
 	if o.Spec.ForNode = w.pool.Spec.ForNode; o.Spec.ForNode {
 		o.Labels[v1.LabelForNode] = "true"
-		o.Spec.Network.Subnets = towards(o.Spec.Network.Subnets, w.paths)
+		o.Spec.Network.Subnets = withPaths(o.Spec.Network.Subnets, w.paths)
 	}
 	if wish.floating != "" {
 		o.Annotations = map[string]string{v1.AnnotationFloatingIP: wish.floating}
 	}
 	return o
+}
+
+// groupsOf are the ids of a port's security groups.
+func groupsOf(p sdn.Port) (ids []string) {
+	for _, g := range p.Groups {
+		ids = append(ids, string(g))
+	}
+	return ids
 }
 
 // unpluggable tells why a node cannot plug the port; nil where it can.

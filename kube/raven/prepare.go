@@ -298,6 +298,11 @@ func (r *Raven) networkWithLegs(ctx context.Context, spec sdn.NetworkSpec) (netw
 
 // prepareGroup makes the security group that lets everything pass, for SDNs where a port without one passes nothing: pods reach one another unless a policy says otherwise.
 func (r *Raven) prepareGroup(ctx context.Context) error {
+	if r.cfg.UnderlayIsolation {
+		id, err := r.isolate(ctx)
+		r.ground.groups = []string{string(id)}
+		return err
+	}
 	can := r.sdn.Capabilities()
 	r.ground.groups = r.chosen(r.cfg.SecurityGroups)
 	if len(r.ground.groups) > 0 || !can.SecurityGroups || can.GrouplessOpen {

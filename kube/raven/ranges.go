@@ -1,7 +1,6 @@
 package raven
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 )
@@ -24,7 +23,7 @@ func collision(claims []claim) error {
 	return nil
 }
 
-// checkRanges refuses ranges that cannot be served. Those of nodes may lie anywhere where the SDN needs none: checkCollisions knows.
+// checkRanges refuses ranges that cannot be served.
 func checkRanges(pods []Range, services, nodes []netip.Prefix) error {
 	var claims []claim
 	families := map[bool]int{}
@@ -40,8 +39,11 @@ func checkRanges(pods []Range, services, nodes []netip.Prefix) error {
 	for _, p := range services {
 		claims = append(claims, claim{"the services' range", p})
 	}
-	if err := errors.Join(oneOfAFamily("service", services), oneOfAFamily("node", nodes)); err != nil {
+	if err := oneOfAFamily("service", services); err != nil {
 		return err
+	}
+	for _, p := range nodes {
+		claims = append(claims, claim{"the nodes' network", p})
 	}
 	return collision(claims)
 }

@@ -65,7 +65,16 @@ var kills = map[string]func(c *cluster){
 	"a pod": func(c *cluster) { c.namespace("blue", nil); c.pod("blue", "web", "n1", nil) },
 	"pods with wishes": func(c *cluster) {
 		c.namespace("blue", map[string]string{v1.AnnotationAllowMAC: "true", v1.AnnotationAllowFloatingIPs: "new"})
-		c.pod("blue", "web", "n1", map[string]string{v1.AnnotationMAC: "fa:16:3e:00:00:01"})
+		c.pod("blue", "web", "n1", map[string]string{v1.AnnotationMAC: "fa:16:3e:00:00:01", v1.AnnotationFloatingIP: "new"})
+	},
+	"a pod with a floating IP goes": func(c *cluster) {
+		c.namespace("blue", map[string]string{v1.AnnotationAllowFloatingIPs: "any"})
+		web := c.pod("blue", "web", "n1", map[string]string{v1.AnnotationFloatingIP: "new"})
+		c.settle()
+		c.remove(web)
+	},
+	"a namespace's groups change": func(c *cluster) {
+		c.annotate("green", map[string]string{v1.AnnotationSecurityGroups: c.group("web")})
 	},
 	"a pool shrinks": func(c *cluster) { c.now = c.now.Add(time.Hour) },
 	"a node goes": func(c *cluster) {
@@ -405,6 +414,34 @@ func TestWithoutDaemon(t *testing.T) {
 	c.check()
 	if len(c.bound()) != 0 {
 		t.Errorf("%v bound", c.bound())
+	}
+}
+
+// A node that the SDN does not serve: its pool says so, and the pods of the others go on.
+func TestNodeThatTheSDNDoesNotServe(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nil)
+	c.sdn = c.sdn.(anyHost).Provider
+	c.start()
+	c.addNode("sdn", nil)
+	c.addNode("other", nil)
+	c.pod("default", "here", "sdn", nil)
+	c.pod("default", "there", "other", nil)
+	for range 6 {
+		c.round()
+		c.daemons()
+	}
+	if b := c.bound(); b["here"] == "" || b["there"] != "" {
+		t.Errorf("bound %v", b)
+	}
+	const says = `this SDN serves "sdn" only, not "other"`
+	for _, p := range c.pools() {
+		if other := p.Spec.Node == "other"; isReady(p.Status.Conditions) == other || other && !strings.Contains(p.Status.Conditions[0].Message, says) {
+			t.Errorf("pool of node %s: %+v", p.Spec.Node, p.Status.Conditions)
+		}
+	}
+	if !c.events.has(eventFailed, says) {
+		t.Errorf("no Event tells it: %v", c.events)
 	}
 }
 

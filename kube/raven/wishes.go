@@ -107,7 +107,7 @@ func (w *poolWork) wishes(ctx context.Context) (map[string]wished, error) {
 	all := map[string]wished{}
 	var errs []error
 	for _, p := range w.pods {
-		if !v1.HasWishes(p.Annotations) || !p.DeletionTimestamp.IsZero() ||
+		if !v1.HasWishes(p.Annotations) || !p.DeletionTimestamp.IsZero() || w.away[p.UID] ||
 			slices.ContainsFunc(w.ports, func(o *v1.KuryrPort) bool { return o.Spec.Dedicated == p.UID }) {
 			continue
 		}

@@ -12,12 +12,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sync/errgroup"
 )
 
 // The plugins of Debian's package containernetworking-plugins.
@@ -27,7 +27,17 @@ const debianPlugins = "/usr/lib/cni"
 const atOnce = 30
 
 // cniPlugin is a CNI plugin with a network.
-type cniPlugin struct{ path, config string }
+type cniPlugin struct {
+	path, config string
+	args         func(container string) string // CNI_ARGS; nil is none
+	cpu          *time.Duration                // of the calls so far, where it is counted: without a daemon's
+}
+
+// bridgePlugin is Debian's bridge with host-local.
+func bridgePlugin() cniPlugin {
+	return cniPlugin{path: debianPlugins + "/bridge", config: `{"cniVersion": "1.0.0", "name": "white", "type": "bridge", "bridge": "cni0", "isGateway": true,
+		"ipam": {"type": "host-local", "subnet": "10.2.0.0/16", "routes": [{"dst": "0.0.0.0/0"}]}}`}
+}
 
 // cniADD measures ADD from exec to exit on a named network of the embedded SDN, against Debian's bridge with host-local, and against what neither can do
 // without: to execute a program that does nothing, and to make and configure the interface.
@@ -45,17 +55,16 @@ func cniADD(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer os.RemoveAll(filepath.Dir(empty))
-	ours := cniPlugin{filepath.Join(filepath.Dir(b.kuryr), "kuryr-cni"), `{"cniVersion": "1.0.0", "name": "blue", "type": "kuryr"}`}
-	bridge := cniPlugin{debianPlugins + "/bridge", `{"cniVersion": "1.0.0", "name": "white", "type": "bridge", "bridge": "cni0", "isGateway": true,
-		"ipam": {"type": "host-local", "subnet": "10.2.0.0/16", "routes": [{"dst": "0.0.0.0/0"}]}}`}
+	ours := cniPlugin{path: filepath.Join(filepath.Dir(b.kuryr), "kuryr-cni"), config: `{"cniVersion": "1.0.0", "name": "blue", "type": "kuryr"}`}
+	bridge := bridgePlugin()
 	var mine, theirs, floor []time.Duration
 	for range b.rounds {
 		for _, m := range []struct {
 			took *[]time.Duration
 			add  func() (time.Duration, error)
 		}{
-			{&mine, func() (time.Duration, error) { return ours.once(ctx, h, "one") }},
-			{&theirs, func() (time.Duration, error) { return bridge.once(ctx, h, "one") }},
+			{&mine, func() (time.Duration, error) { took, _, err := ours.once(ctx, h, "one"); return took, err }},
+			{&theirs, func() (time.Duration, error) { took, _, err := bridge.once(ctx, h, "one"); return took, err }},
 			{&floor, func() (time.Duration, error) { return leastADD(ctx, h, empty) }},
 		} {
 			took, err := m.add()
@@ -74,7 +83,7 @@ func cniADD(ctx context.Context, b *bench) error {
 			p    cniPlugin
 			took *[]time.Duration
 		}{{ours, &mineAtOnce}, {bridge, &theirsAtOnce}} {
-			took, err := side.p.many(ctx, h)
+			took, _, err := side.p.many(ctx, h, atOnce)
 			if err != nil {
 				return err
 			}
@@ -157,6 +166,9 @@ func emptyProgram(ctx context.Context) (string, error) {
 func (p cniPlugin) call(ctx context.Context, h *privatehost.Host, verb, ns string) (time.Duration, error) {
 	cmd := h.Command(ctx, p.path)
 	cmd.Env = append(cmd.Env, "CNI_COMMAND="+verb, "CNI_CONTAINERID="+ns, "CNI_NETNS=/run/netns/"+ns, "CNI_IFNAME=eth0", "CNI_PATH="+debianPlugins)
+	if p.args != nil {
+		cmd.Env = append(cmd.Env, "CNI_ARGS="+p.args(ns))
+	}
 	cmd.Stdin = strings.NewReader(p.config)
 	var out strings.Builder
 	cmd.Stdout = &out
@@ -168,59 +180,54 @@ func (p cniPlugin) call(ctx context.Context, h *privatehost.Host, verb, ns strin
 	if err != nil {
 		return 0, fmt.Errorf("%s %s: %w\n%s", p.path, verb, err, out.String())
 	}
-	return time.Since(start), nil
-}
-
-// once is an ADD into a new namespace, which goes again.
-func (p cniPlugin) once(ctx context.Context, h *privatehost.Host, ns string) (time.Duration, error) {
-	if r := h.Exec(ctx, "ip", "netns", "add", ns); !r.OK() {
-		return 0, r.Err()
-	}
-	took, err := p.call(ctx, h, "ADD", ns)
-	if err != nil {
-		return 0, err
-	}
-	if _, err := p.call(ctx, h, "DEL", ns); err != nil {
-		return 0, err
-	}
-	return took, h.Exec(ctx, "ip", "netns", "del", ns).Err()
-}
-
-// many are ADDs at once, each into a namespace of its own, which go again.
-func (p cniPlugin) many(ctx context.Context, h *privatehost.Host) ([]time.Duration, error) {
-	name := func(i int) string { return fmt.Sprintf("many%d", i) }
-	each := func(do func(i int) error) error {
-		errs := make([]error, atOnce)
-		var all sync.WaitGroup
-		for i := range atOnce {
-			all.Go(func() { errs[i] = do(i) })
-		}
-		all.Wait()
-		for _, err := range errs {
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	for i := range atOnce {
-		if r := h.Exec(ctx, "ip", "netns", "add", name(i)); !r.OK() {
-			return nil, r.Err()
-		}
-	}
-	took := make([]time.Duration, atOnce)
-	if err := each(func(i int) (err error) { took[i], err = p.call(ctx, h, "ADD", name(i)); return err }); err != nil {
-		return nil, err
-	}
-	if err := each(func(i int) error { _, err := p.call(ctx, h, "DEL", name(i)); return err }); err != nil {
-		return nil, err
-	}
-	for i := range atOnce {
-		if r := h.Exec(ctx, "ip", "netns", "del", name(i)); !r.OK() {
-			return nil, r.Err()
-		}
+	took := time.Since(start)
+	if p.cpu != nil {
+		*p.cpu += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	}
 	return took, nil
+}
+
+// once is an ADD into a new namespace, which goes again, and its DEL.
+func (p cniPlugin) once(ctx context.Context, h *privatehost.Host, ns string) (add, del time.Duration, err error) {
+	if r := h.Exec(ctx, "ip", "netns", "add", ns); !r.OK() {
+		return 0, 0, r.Err()
+	}
+	if add, err = p.call(ctx, h, "ADD", ns); err != nil {
+		return 0, 0, err
+	}
+	if del, err = p.call(ctx, h, "DEL", ns); err != nil {
+		return 0, 0, err
+	}
+	return add, del, h.Exec(ctx, "ip", "netns", "del", ns).Err()
+}
+
+// many are n ADDs at once, each into a namespace of its own, which go again, and their DELs at once.
+func (p cniPlugin) many(ctx context.Context, h *privatehost.Host, n int) (adds, dels []time.Duration, err error) {
+	name := func(i int) string { return fmt.Sprintf("many%d", i) }
+	adds, dels = make([]time.Duration, n), make([]time.Duration, n)
+	for i := range n {
+		if r := h.Exec(ctx, "ip", "netns", "add", name(i)); !r.OK() {
+			return nil, nil, r.Err()
+		}
+	}
+	for _, phase := range []struct {
+		verb string
+		took []time.Duration
+	}{{"ADD", adds}, {"DEL", dels}} {
+		var all errgroup.Group
+		for i := range n {
+			all.Go(func() (err error) { phase.took[i], err = p.call(ctx, h, phase.verb, name(i)); return err })
+		}
+		if err := all.Wait(); err != nil {
+			return nil, nil, err
+		}
+	}
+	for i := range n {
+		if r := h.Exec(ctx, "ip", "netns", "del", name(i)); !r.OK() {
+			return nil, nil, r.Err()
+		}
+	}
+	return adds, dels, nil
 }
 
 // leastADD executes the empty program in the host, and makes and configures an interface in a new namespace, by netlink alone.
@@ -229,7 +236,10 @@ func leastADD(ctx context.Context, h *privatehost.Host, empty string) (time.Dura
 	if r := h.Exec(ctx, "ip", "netns", "add", ns); !r.OK() {
 		return 0, r.Err()
 	}
-	defer func() { _ = h.Exec(ctx, "ip", "netns", "del", ns) }()
+	defer func() {
+		_ = h.Exec(ctx, "ip", "link", "del", leastName) // which goes later than its namespace otherwise
+		_ = h.Exec(ctx, "ip", "netns", "del", ns)
+	}()
 	host, err := netns.GetFromPid(h.Pid())
 	if err != nil {
 		return 0, err
@@ -265,10 +275,13 @@ func leastADD(ctx context.Context, h *privatehost.Host, empty string) (time.Dura
 	return time.Since(start), nil
 }
 
+// leastName is the host's end of the interface that leastADD makes.
+const leastName = "least0"
+
 // leastLink makes a pair, one end in the namespace with an address and a default route.
 func leastLink(near, far *netlink.Handle, inside netns.NsHandle) error {
 	veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "eth0", PeerNamespace: netlink.NsFd(inside)}
-	veth.Name = "least0"
+	veth.Name = leastName
 	if err := near.LinkAdd(veth); err != nil {
 		return err
 	}

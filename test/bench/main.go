@@ -49,6 +49,7 @@ type bench struct {
 	traffic string // the program in the containers
 	dockerd string // another engine; "" for none
 	rounds  int
+	pods    int // of the cluster that Raven is measured on
 	rows    []row
 }
 
@@ -72,6 +73,8 @@ var measurements = []measurement{
 	{"sdn", sdnAPI},
 	{"filter", filter},
 	{"cni", cniADD},
+	{"warm", warmADD},
+	{"raven", ravenScale},
 }
 
 func main() {
@@ -80,8 +83,9 @@ func main() {
 	flag.StringVar(&b.kuryr, "kuryr", "bin/kuryr", "kuryr to measure")
 	flag.StringVar(&b.traffic, "traffic", "bin/traffic", "program that makes the traffic")
 	flag.IntVar(&b.rounds, "rounds", 10, "samples of each side, taken in turn")
+	flag.IntVar(&b.pods, "pods", 10000, "pods of the cluster that raven is measured on, 20 on each node")
 	flag.StringVar(&b.dockerd, "dockerd", "", "a second engine that containers and methods are measured on too")
-	only := flag.String("only", "plug,allocate,containers,traffic,memory", "comma-separated measurements; of Docker also: methods, published, scale, start; of Neutron: neutron; of the embedded SDN: sdn, filter; of Kubernetes: cni")
+	only := flag.String("only", "plug,allocate,containers,traffic,memory", "comma-separated measurements; of Docker also: methods, published, scale, start; of Neutron: neutron; of the embedded SDN: sdn, filter; of Kubernetes: cni, warm, raven")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

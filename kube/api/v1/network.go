@@ -12,7 +12,8 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.namespace`
 // +kubebuilder:printcolumn:name="Network",type=string,JSONPath=`.status.network`
-// +kubebuilder:printcolumn:name="CIDRs",type=string,JSONPath=`.status.subnets[*].cidr`
+// +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.status.subnets[0].cidr`
+// +kubebuilder:printcolumn:name="Second CIDR",type=string,JSONPath=`.status.subnets[1].cidr`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type KuryrNetwork struct {

@@ -18,6 +18,7 @@ import (
 // +kubebuilder:printcolumn:name="Minimum",type=integer,JSONPath=`.spec.minimum`
 // +kubebuilder:printcolumn:name="Maximum",type=integer,JSONPath=`.spec.maximum`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type KuryrPortPool struct {
 	metav1.TypeMeta   `json:",inline"`

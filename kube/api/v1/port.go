@@ -30,9 +30,11 @@ const (
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.portStatus`
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.node`
-// +kubebuilder:printcolumn:name="Addresses",type=string,JSONPath=`.spec.network.subnets[*].ips[*]`
+// +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.network.subnets[0].ips[0]`
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.status.pod.namespace`
 // +kubebuilder:printcolumn:name="Pod",type=string,JSONPath=`.status.pod.name`
+// +kubebuilder:printcolumn:name="Second address",type=string,JSONPath=`.spec.network.subnets[1].ips[0]`,priority=1
+// +kubebuilder:printcolumn:name="MAC",type=string,JSONPath=`.spec.address`,priority=1
 // +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=`.spec.pool`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.id",message="the object has the port's id for a name"

@@ -27,6 +27,7 @@ import (
 
 const (
 	annotation = "openstack.org/kuryr-vif"
+	mirrorOf   = "kubernetes.io/config.mirror" // on a static pod's object: the UID that the kubelet knows it by
 	portPath   = "/apis/openstack.org/v1/kuryrports/"
 
 	defaultWait = 10 * time.Second
@@ -70,6 +71,28 @@ type port struct {
 // errNotYet says that the pod has no port so far.
 var errNotYet = errors.New("the pod has no port yet")
 
+// Do is what kuryr-cni does by way of the API: Add, and Status.
+func Do(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder) ([]byte, error) {
+	if c.Verb == cni.Status {
+		return nil, Status(ctx, conf)
+	}
+	return Add(ctx, c, conf, folder)
+}
+
+// Status tells whether pods could be added: the API answers and knows the token. Whether a pod will have a port is Raven's to say, of each.
+func Status(ctx context.Context, conf cni.Config) error {
+	client, err := newClient(conf)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, cmp.Or(time.Duration(conf.APITimeout)*time.Second, defaultWait))
+		defer cancel()
+		err = client.get(ctx, "/version", new(struct{}))
+	}
+	if err != nil {
+		return cni.NotReady.Errorf("%s", cni.AsError(err).Details)
+	}
+	return nil
+}
+
 // Add waits for the pod's port and binds it. Errors: BadEnvironment without a pod in CNI_ARGS; NotFound for a pod that is not there, or another of its name; Denied for a
 // token that is refused; TimedOut where the port has not come, Unavailable where the API has not answered in that time.
 func Add(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder) ([]byte, error) {
@@ -103,7 +126,7 @@ func Add(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder)
 func (c *client) wait(ctx context.Context, args cni.Args, iface string, limit time.Duration) (port, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	last := errNotYet
+	last := error(cni.Unavailable.Errorf("%s has not answered in %s", c.server, limit))
 	for {
 		found, err := c.find(ctx, args, iface)
 		if err == nil {
@@ -134,7 +157,7 @@ func (c *client) find(ctx context.Context, args cni.Args, iface string) (found p
 	if err := c.get(ctx, "/api/v1/namespaces/"+url.PathEscape(args.PodNamespace)+"/pods/"+url.PathEscape(args.PodName), &p); err != nil {
 		return found, err
 	}
-	if args.PodUID != "" && args.PodUID != p.Metadata.UID {
+	if args.PodUID != "" && args.PodUID != p.Metadata.UID && args.PodUID != p.Metadata.Annotations[mirrorOf] {
 		return found, cni.NotFound.Errorf("pod %s/%s of UID %s: there is another of this name", args.PodNamespace, args.PodName, args.PodUID)
 	}
 	name := portOf(p.Metadata.Annotations[annotation], iface)

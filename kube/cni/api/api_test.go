@@ -38,10 +38,15 @@ type kubernetes struct {
 	mu      sync.Mutex
 	objects map[string]string
 	asked   int
-	after   int // how many questions are answered with an error first
+	after   int  // how many questions are answered with an error first
+	slow    bool // nobody who asks lives to hear the answer
 }
 
 func (k *kubernetes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if k.slow {
+		<-r.Context().Done()
+		return
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.asked++
@@ -68,10 +73,9 @@ const (
 		"status": {"portStatus": "bound", "pod": {"uid": "u1", "interface": "eth0"}}}`
 )
 
-// add asks a server with these objects, with the token of a file.
-func add(t *testing.T, k *kubernetes, args string, change func(*cni.Config)) (string, *binder, error) {
+// configuration is that of kuryr-cni with such a server, and the token of a file.
+func (k *kubernetes) configuration(t *testing.T) cni.Config {
 	t.Helper()
-	pause = 10 * time.Millisecond
 	server := httptest.NewTLSServer(k)
 	t.Cleanup(server.Close)
 	dir := t.TempDir()
@@ -82,12 +86,19 @@ func add(t *testing.T, k *kubernetes, args string, change func(*cni.Config)) (st
 			t.Fatal(err)
 		}
 	}
-	conf := cni.Config{CNIVersion: "1.0.0", Name: "kuryr", APIServer: server.URL, APICA: ca, APITokenFile: token, APITimeout: 1}
+	return cni.Config{CNIVersion: "1.0.0", Name: "kuryr", APIServer: server.URL, APICA: ca, APITokenFile: token, APITimeout: 1}
+}
+
+// add asks the server for a pod's port.
+func add(t *testing.T, k *kubernetes, args string, change func(*cni.Config)) (string, *binder, error) {
+	t.Helper()
+	pause = 10 * time.Millisecond
+	conf := k.configuration(t)
 	if change != nil {
 		change(&conf)
 	}
 	b := &binder{}
-	out, err := Add(t.Context(), cni.Call{Verb: cni.Add, Container: "a", Namespace: "/run/netns/a", Interface: "eth0", Args: args}, conf, given.In(dir, b))
+	out, err := Add(t.Context(), cni.Call{Verb: cni.Add, Container: "a", Namespace: "/run/netns/a", Interface: "eth0", Args: args}, conf, given.In(t.TempDir(), b))
 	return string(out), b, err
 }
 
@@ -101,6 +112,57 @@ func TestAdd(t *testing.T) {
 	}
 	if i := b.plugged; i == nil || i.Port.VIF.Type != "ovs" || i.Port.VIF.Details["bridge_name"] != "br-int" || i.MTU != 1350 || i.Namespace != "/run/netns/a" {
 		t.Errorf("plugged %+v", b.plugged)
+	}
+}
+
+// A static pod's container is known to the runtime by another UID than the pod's object has; that one names it.
+func TestStaticPod(t *testing.T) {
+	static := strings.Replace(thePod, `"annotations": {`, `"annotations": {"kubernetes.io/config.mirror": "of-the-file", `, 1)
+	all := map[string]string{podAt: static, portAt: thePort}
+	if _, b, err := add(t, &kubernetes{objects: all}, ofPod+";K8S_POD_UID=of-the-file", nil); err != nil || b.plugged == nil {
+		t.Errorf("%v, plugged %+v", err, b.plugged)
+	}
+	if _, b, err := add(t, &kubernetes{objects: all}, ofPod+";K8S_POD_UID=of-another", nil); cni.AsError(err).Code != cni.NotFound.Code || b.plugged != nil {
+		t.Errorf("%v, plugged %+v", err, b.plugged)
+	}
+}
+
+// An API server that does not answer in time is named as such, not a missing port.
+func TestSlow(t *testing.T) {
+	_, _, err := add(t, &kubernetes{slow: true}, ofPod, nil)
+	if e := cni.AsError(err); e == nil || e.Code != cni.Unavailable.Code || !strings.Contains(e.Details, "has not answered in 1s") {
+		t.Errorf("%v", err)
+	}
+}
+
+// STATUS is whether the API answers and takes the token; a port is not asked for.
+func TestStatus(t *testing.T) {
+	there := map[string]string{"/version": `{"major": "1"}`}
+	for name, row := range map[string]struct {
+		k      *kubernetes
+		change func(*cni.Config)
+		says   string // "" is ready
+	}{
+		"ready":         {&kubernetes{objects: there}, nil, ""},
+		"expired token": {&kubernetes{objects: there}, func(c *cni.Config) { _ = os.WriteFile(c.APITokenFile, []byte("expired"), 0o600) }, "401"},
+		"no token":      {&kubernetes{objects: there}, func(c *cni.Config) { c.APITokenFile = "" }, "api_token_file"},
+		"nobody there":  {&kubernetes{objects: there}, func(c *cni.Config) { c.APIServer = "https://127.0.0.1:1" }, "refused"},
+		"slow":          {&kubernetes{slow: true}, nil, "deadline"},
+	} {
+		conf := row.k.configuration(t)
+		if row.change != nil {
+			row.change(&conf)
+		}
+		out, err := Do(t.Context(), cni.Call{Verb: cni.Status}, conf, nil)
+		if row.says == "" {
+			if err != nil || out != nil {
+				t.Errorf("%s: %v, %q", name, err, out)
+			}
+			continue
+		}
+		if e := cni.AsError(err); e == nil || e.Code != cni.NotReady.Code || !strings.Contains(e.Details, row.says) {
+			t.Errorf("%s: %v, want %q", name, err, row.says)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ package given
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -69,8 +70,8 @@ func (f *Folder) Bind(ctx context.Context, c cni.Call, network string, a cni.Arg
 	return f.BindPort(ctx, newBound(c, network, a))
 }
 
-// BindPort plugs a port that is known whole. Repeated it finds what is there. What fails leaves nothing behind. Errors: IsConflict where the interface has another port;
-// Plug's.
+// BindPort plugs a port that is known whole. Repeated it finds what is there. What fails leaves nothing behind. A container that had the port before has it no more: its DEL may
+// come late. Errors: IsConflict where the interface has another port; Plug's.
 func (f *Folder) BindPort(ctx context.Context, b Bound) (Bound, error) {
 	name := cni.RecordName(b.Container, b.Interface)
 	before, there, err := f.records.Get(name)
@@ -90,6 +91,9 @@ func (f *Folder) BindPort(ctx context.Context, b Bound) (Bound, error) {
 		return Bound{}, err
 	}
 	failpoint.Here("given.bind.recorded")
+	if err := f.forget(b.Port.ID, name); err != nil {
+		return Bound{}, err
+	}
 	_, err = f.binder.Plug(ctx, bind.Interface{Port: b.Port, MTU: b.MTU, Subnets: b.Subnets, Namespace: b.Namespace, Name: b.Interface})
 	if err != nil {
 		ctx = context.WithoutCancel(ctx)
@@ -113,6 +117,21 @@ func (f *Folder) Unbind(ctx context.Context, container, iface string) (bool, err
 	}
 	failpoint.Here("given.unbind.unplugged")
 	return true, f.records.Delete(cni.RecordName(container, iface))
+}
+
+// Forget is for who has given the port to a container otherwise and is about to plug it: who had it has it no more, so that a late DEL leaves the new interface alone.
+func (f *Folder) Forget(port sdn.ID) error { return f.forget(port, "") }
+
+// forget drops the records of a port but the one of this name. What cannot be read names no port.
+func (f *Folder) forget(port sdn.ID, but string) error {
+	all, _ := f.records.All()
+	var errs []error
+	for name, b := range all {
+		if b.Port.ID == port && name != but {
+			errs = append(errs, f.records.Delete(name))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // newBound makes a port and its subnets of the arguments.

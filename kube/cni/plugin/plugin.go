@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os/signal"
 	"slices"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/kube/cni/given"
+	"golang.org/x/sys/unix"
 )
 
 // How long the daemon may take for an answer, and how long what is done without it.
@@ -32,7 +34,7 @@ type Plugin struct {
 	Getenv func(string) string
 	Stdin  io.Reader
 	Stdout io.Writer
-	// API is the third way, for configurations that name an API server: what is bound to the container, which that server tells. nil: there is none.
+	// API is the third way, for configurations that name an API server: ADD binds what that server tells, and STATUS asks whether it would. nil: there is none.
 	API func(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder) ([]byte, error)
 }
 
@@ -87,6 +89,9 @@ func versions(config []byte) ([]byte, error) {
 
 // alone does without the daemon what can be done.
 func (p Plugin) alone(ctx context.Context, c cni.Call, conf cni.Config) ([]byte, error) {
+	// Here alone: the threads that catch signals cost as much as asking the daemon, which need not hear of one.
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
+	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, aloneLimit)
 	defer cancel()
 	binder, err := bind.New(bind.Config{})
@@ -124,7 +129,11 @@ func (p Plugin) alone(ctx context.Context, c cni.Call, conf cni.Config) ([]byte,
 		}
 		return nil, nil
 	case cni.Status:
-		return nil, cni.NotReady.Errorf("%v", noDaemon(conf).Details)
+		out, err := p.api(ctx, c, conf, folder)
+		if isCode(err, cni.TryAgain) {
+			err = cni.NotReady.Errorf("%v", cni.AsError(err).Details)
+		}
+		return out, err
 	}
 	return nil, noDaemon(conf)
 }

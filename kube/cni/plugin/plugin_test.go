@@ -4,6 +4,7 @@ package plugin
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net"
 	"path/filepath"
@@ -11,25 +12,33 @@ import (
 	"testing"
 
 	"github.com/kuryr/kuryr/kube/cni"
+	"github.com/kuryr/kuryr/kube/cni/given"
 )
 
 // rig runs the plugin with a socket and a state folder of its own.
-type rig struct{ socket, state string }
+type rig struct {
+	socket, state string
+	api           func(context.Context, cni.Call, cni.Config, *given.Folder) ([]byte, error)
+}
 
 func newRig(t *testing.T) rig {
 	dir := t.TempDir()
-	return rig{filepath.Join(dir, "s"), filepath.Join(dir, "state")}
+	return rig{socket: filepath.Join(dir, "s"), state: filepath.Join(dir, "state")}
 }
 
 func (r rig) run(t *testing.T, verb, args string) (int, string) {
 	t.Helper()
 	env := map[string]string{"CNI_COMMAND": verb, "CNI_CONTAINERID": "a", "CNI_NETNS": "/run/netns/none", "CNI_IFNAME": "eth0", "CNI_ARGS": args}
-	config, err := json.Marshal(map[string]any{"cniVersion": "1.1.0", "name": "blue", "type": "kuryr", "socket": r.socket, "state": r.state, "cni.dev/valid-attachments": nil})
+	fields := map[string]any{"cniVersion": "1.1.0", "name": "blue", "type": "kuryr", "socket": r.socket, "state": r.state, "cni.dev/valid-attachments": nil}
+	if r.api != nil {
+		fields["api_server"] = "https://192.0.2.1:6443"
+	}
+	config, err := json.Marshal(fields)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	code := Plugin{Getenv: func(name string) string { return env[name] }, Stdin: bytes.NewReader(config), Stdout: &out}.Run(t.Context())
+	code := Plugin{Getenv: func(name string) string { return env[name] }, Stdin: bytes.NewReader(config), Stdout: &out, API: r.api}.Run(t.Context())
 	return code, out.String()
 }
 
@@ -92,6 +101,35 @@ func TestWithoutDaemon(t *testing.T) {
 		code, out := r.run(t, row.verb, row.args)
 		if code != row.exit || !strings.Contains(out, row.says) || r.owed(t) != row.owed {
 			t.Errorf("%s %s: exit status %d, %d owed, want %d, %d and %q\n%s", row.verb, row.args, code, r.owed(t), row.exit, row.owed, row.says, out)
+		}
+	}
+}
+
+// Where the configuration names an API server STATUS asks that, and so does ADD; GC and CHECK are the daemon's.
+func TestByAPI(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		verb   string
+		answer error
+		exit   int
+	}{
+		{cni.Status, nil, 0},
+		{cni.Status, cni.NotReady.Errorf("401"), cni.NotReady.Exit},
+		{cni.Status, cni.TryAgain.Errorf("kuryr-cni-api is not installed"), cni.NotReady.Exit},
+		{cni.Add, nil, 0},
+		{cni.Add, cni.TimedOut.Errorf("no port"), cni.TimedOut.Exit},
+		{cni.GC, nil, cni.TryAgain.Exit},
+		{cni.Check, nil, cni.TryAgain.Exit},
+	} {
+		r := newRig(t)
+		var asked []string
+		r.api = func(_ context.Context, c cni.Call, _ cni.Config, _ *given.Folder) ([]byte, error) {
+			asked = append(asked, c.Verb)
+			return nil, row.answer
+		}
+		code, out := r.run(t, row.verb, "")
+		if byAPI := row.verb == cni.Status || row.verb == cni.Add; code != row.exit || (len(asked) == 1) != byAPI {
+			t.Errorf("%s answered with %v: exit status %d, want %d; the API was asked for %v\n%s", row.verb, row.answer, code, row.exit, asked, out)
 		}
 	}
 }

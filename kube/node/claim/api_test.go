@@ -52,6 +52,8 @@ type api struct {
 
 	mu      sync.Mutex
 	away    bool
+	refusal error         // what is heard of it while it is away; nil is that it is unavailable
+	slow    chan struct{} // writes wait until it is closed; nil is not at all
 	streams map[*stream]struct{}
 	deleted []client.Object
 	writes  int // that were asked for by daemons
@@ -126,10 +128,18 @@ func sameUIDAs(ctx context.Context, c client.Client, o client.Object, p client.P
 func (a *api) there() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.away {
-		return apierrors.NewServiceUnavailable("away")
+	return a.gone()
+}
+
+// gone is why nobody is answered, nil where somebody is. The lock is held.
+func (a *api) gone() error {
+	switch {
+	case !a.away:
+		return nil
+	case a.refusal != nil:
+		return a.refusal
 	}
-	return nil
+	return apierrors.NewServiceUnavailable("away")
 }
 
 // leave has the API server go away, or come back.
@@ -148,6 +158,15 @@ func (a *api) leave(away bool) {
 func (a *api) write(ctx context.Context, do func() error) error {
 	if err := a.there(); err != nil {
 		return err
+	}
+	a.mu.Lock()
+	slow := a.slow
+	a.mu.Unlock()
+	if slow != nil {
+		select {
+		case <-slow:
+		case <-ctx.Done():
+		}
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -189,8 +208,8 @@ func (s *stream) Stop()                          { s.once.Do(func() { close(s.st
 func (a *api) watch(ctx context.Context, c client.WithWatch, l client.ObjectList, opts []client.ListOption) (watch.Interface, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.away {
-		return nil, apierrors.NewServiceUnavailable("away")
+	if err := a.gone(); err != nil {
+		return nil, err
 	}
 	inner, err := c.Watch(ctx, l, opts...)
 	if err != nil {
@@ -347,6 +366,7 @@ type world struct {
 	boot string
 	wait time.Duration
 	left func(context.Context, node.Attachment) error
+	host HostPorts
 	*Claimant
 	kill func()
 }
@@ -361,7 +381,7 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 // open makes a Claimant that does not run yet.
 func (w *world) open() {
 	w.t.Helper()
-	c, err := Open(Config{Client: w.api.daemon(), Node: thisNode, Network: "kuryr", Dir: w.dir, Boot: w.boot, PodWait: w.wait, Left: w.left})
+	c, err := Open(Config{Client: w.api.daemon(), Node: thisNode, Network: "kuryr", Dir: w.dir, Boot: w.boot, PodWait: w.wait, Left: w.left, HostPorts: w.host})
 	must(w.t, err)
 	c.backoff = &wait.Backoff{Duration: 2 * time.Millisecond, Cap: 10 * time.Millisecond, Steps: 3, Factor: 2}
 	c.queue = newQueue(2*time.Millisecond, 20*time.Millisecond)

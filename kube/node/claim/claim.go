@@ -20,12 +20,6 @@ func (c *Claimant) Claim(ctx context.Context, a node.Attachment) (node.Wiring, e
 	if a.Pod == nil || a.Pod.Name == "" || a.Pod.Namespace == "" {
 		return node.Wiring{}, sdn.Invalid("attachment", "K8S_POD_NAME", "only pods have ports of a node's pools")
 	}
-	if a.Want.Bandwidth != (sdn.Limits{}) {
-		return node.Wiring{}, sdn.Unsupported("attachment", "runtimeConfig.bandwidth: a node cannot limit the ports of its pools")
-	}
-	if len(a.Want.Published) > 0 {
-		return node.Wiring{}, sdn.Unsupported("attachment", "runtimeConfig.portMappings: a node cannot publish the ports of its pools")
-	}
 	k := keyOf(a)
 	unlock, err := c.turn.Lock(ctx, k.name())
 	if err != nil {
@@ -43,18 +37,36 @@ func (c *Claimant) Claim(ctx context.Context, a node.Attachment) (node.Wiring, e
 		return node.Wiring{}, err
 	}
 	failpoint.Here("claim.claim.chosen")
-	if err := c.journal.put(got.record); err != nil {
+	if err := c.begins(got); err != nil {
 		c.mu.Lock()
 		c.offer(c.index.detach(got))
 		c.mu.Unlock()
-		return node.Wiring{}, sdn.OfHost(err)
+		return node.Wiring{}, err
 	}
 	failpoint.Here("claim.claim.written")
 	c.mu.Lock()
 	c.index.attach(got)
 	c.mu.Unlock()
 	c.told(got)
-	return got.wiring, nil
+	return limited(got.wiring, a), nil
+}
+
+// begins publishes the ports of an attachment and writes it down, which a restart publishes them by.
+func (c *Claimant) begins(got *attachment) error {
+	if err := c.publish(got); err != nil {
+		return errors.Join(err, c.journal.drop(keyOf(got.Attachment))) // where it inherits it is written down already
+	}
+	failpoint.Here("claim.claim.published")
+	if err := c.journal.put(got.record); err != nil {
+		return sdn.OfHost(errors.Join(err, c.unpublish(got)))
+	}
+	return nil
+}
+
+// limited adds to a wiring what the node keeps the attachment to.
+func limited(w node.Wiring, a node.Attachment) node.Wiring {
+	w.Limits = a.Want.Bandwidth
+	return w
 }
 
 // again answers a Claim for what has its port.
@@ -64,7 +76,10 @@ func (c *Claimant) again(has *attachment, a node.Attachment) (node.Wiring, error
 	}
 	if a.Namespace != has.Attachment.Namespace || has.Adopted {
 		r := has.record
-		r.Attachment.Namespace, r.Adopted = a.Namespace, false
+		r.Attachment.Namespace, r.Attachment.Want, r.Adopted = a.Namespace, a.Want, false
+		if err := c.publish(&attachment{record: r, wiring: has.wiring}); err != nil {
+			return node.Wiring{}, err
+		}
 		if err := c.journal.put(r); err != nil {
 			return node.Wiring{}, sdn.OfHost(err)
 		}
@@ -75,7 +90,7 @@ func (c *Claimant) again(has *attachment, a node.Attachment) (node.Wiring, error
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.wiring(has), nil
+	return limited(c.wiring(has), has.Attachment), nil
 }
 
 // sameUID tells whether a runtime that says this UID means the attachment's pod. One that says none means it.
@@ -226,12 +241,12 @@ func (c *Claimant) wiring(a *attachment) node.Wiring {
 	return a.wiring
 }
 
-// Find is the port that the attachment has.
+// Find is the port that the attachment has. One that is asked for with the UID of another pod has none: whose it is keeps it, and its interface.
 func (c *Claimant) Find(_ context.Context, a node.Attachment) (node.Wiring, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	has := c.index.find(a)
-	if has == nil {
+	if has == nil || a.Pod != nil && !sameUID(has, a.Pod.UID) {
 		return node.Wiring{}, sdn.NotFound("attachment", a.Container+"/"+a.Interface)
 	}
 	return c.wiring(has), nil
@@ -265,6 +280,9 @@ func (c *Claimant) Release(ctx context.Context, a node.Attachment) error {
 	}
 	if has == nil || a.Pod != nil && !sameUID(has, a.Pod.UID) {
 		return nil
+	}
+	if err := c.unpublish(has); err != nil {
+		return sdn.OfHost(err)
 	}
 	if err := c.journal.release(has.record); err != nil {
 		return sdn.OfHost(err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
@@ -60,6 +61,37 @@ func TestWarmPoolNeedsNoAPI(t *testing.T) {
 	})
 }
 
+// An API server that is slow, or refuses the daemon's token for a while, only has it hear later.
+func TestSlowOrRefusing(t *testing.T) {
+	for name, refusal := range map[string]error{
+		"slow":          nil,
+		"token expired": apierrors.NewUnauthorized("the token has expired"),
+		"too much":      apierrors.NewTooManyRequests("later", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, aPort(1), aPort(2), aPod("a", "ua"), aPod("b", "ub"))
+			w.begun()
+			slow := make(chan struct{})
+			if w.api.refusal = refusal; refusal != nil {
+				w.api.leave(true)
+			} else {
+				w.api.mu.Lock()
+				w.api.slow = slow
+				w.api.mu.Unlock()
+			}
+			a, b := w.adds(ask("ca", "a", "ua")), w.adds(ask("cb", "b", "ub"))
+			w.dels(ask("ca", "a", "ua"))
+			if n := w.api.written(); n != 0 {
+				t.Errorf("%d writes", n)
+			}
+			close(slow)
+			w.api.leave(false)
+			w.says(string(a.Port.ID), v1.PortAvailable, "")
+			w.says(string(b.Port.ID), v1.PortBound, "cb")
+		})
+	}
+}
+
 // An attachment that asks for what cannot be is told so, by kind and field.
 func TestRefused(t *testing.T) {
 	static := aPod("static", "mirror")
@@ -87,7 +119,6 @@ func TestRefused(t *testing.T) {
 		"unknown port":              {wants(node.Want{Port: "none"}), sdn.IsNotFound, "none"},
 		"another's port":            {wants(node.Want{Port: sdn.ID(portName(1))}), sdn.IsConflict, portName(1)},
 		"an address none has":       {wants(node.Want{IPs: []string{"10.9.9.9"}}), sdn.IsExhausted, "pool"},
-		"bandwidth":                 {wants(node.Want{Bandwidth: sdn.Limits{IngressKbps: 1}}), sdn.IsUnsupported, "bandwidth"},
 		"published":                 {wants(node.Want{Published: []node.Published{{HostPort: 80, Port: 80}}}), sdn.IsUnsupported, "portMappings"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -250,6 +281,9 @@ func TestStaleRelease(t *testing.T) {
 	w := newWorld(t, aPort(1), aPod("a", "ua"))
 	w.begun()
 	got := w.adds(ask("c", "a", "ua"))
+	if _, err := w.Find(t.Context(), ask("c", "a", "another")); !sdn.IsNotFound(err) {
+		t.Errorf("another pod's container has it too: %v", err)
+	}
 	w.dels(ask("c", "a", "another"))
 	w.dels(ask("other", "a", "ua"))
 	if has, err := w.Find(t.Context(), ask("c", "a", "ua")); err != nil || has.Port.ID != got.Port.ID {

@@ -38,9 +38,11 @@ type Config struct {
 	// Left unplugs and releases what the container runtime will not take away any more: its pod has gone, and so has its network namespace. It is called again after an error.
 	// nil is Release alone, for who plugs nothing.
 	Left func(ctx context.Context, a node.Attachment) error
-	Log  *slog.Logger
+	// HostPorts leads ports of the node to pods; nil has pods refused that wish it.
+	HostPorts HostPorts
+	Log       *slog.Logger
 
-	backoff *wait.Backoff // of watches that fail; nil is client-go's
+	backoff *wait.Backoff // of watches that fail; nil is the feed's own
 }
 
 // Claimant gives the pods of a node their ports. It is a node.Source, whose methods may be called as soon as it is there; Claim waits until Run has seen the API.
@@ -87,7 +89,11 @@ func Open(c Config) (*Claimant, error) {
 	if s.gone, err = newDepartures(s.queue); err != nil {
 		return nil, err
 	}
-	return s, s.recall()
+	if err := s.recall(); err != nil {
+		return s, err
+	}
+	s.republish()
+	return s, nil
 }
 
 // recall takes the journal into the index. Where two records have one port, a kill came between the one's end and the other's beginning, and the newer counts.

@@ -158,6 +158,7 @@ func TestKilled(t *testing.T) {
 		bound bool
 	}{
 		{"claim.claim.chosen", []string{"add c"}, false},
+		{"claim.claim.published", []string{"add c"}, false},
 		{"claim.claim.written", []string{"add c"}, false},
 		{"claim.write.labelled", []string{"add c"}, false},
 		{"claim.write.told", []string{"add c"}, false},

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/node/feed"
 )
 
@@ -22,6 +23,7 @@ const (
 	ReasonReady   = "KuryrReady"
 	ReasonStarted = "KuryrStarting" // the daemon does not know its ports yet
 	ReasonStopped = "KuryrStopped"  // the daemon has ended
+	ReasonRaven   = "KuryrRaven"    // the daemon has ended, and Raven gives the node's pods their ports
 )
 
 // Bounds of a write: how long one may take, how long until the next after a failure, and how long the last may take, which holds up the daemon's end.
@@ -79,7 +81,7 @@ func (k *Keeper) look() {
 	}
 }
 
-// Run keeps the condition until ctx ends, and says then that the network is not there. An API server that is away is waited for, but not at the end.
+// Run keeps the condition until ctx ends, and says then that the network is not there, unless an administrator has made the node Raven's (v1.LabelClaimant). An API server that is away is waited for, but not at the end.
 func (k *Keeper) Run(ctx context.Context) {
 	f := feed.New(feed.Config{
 		Client: k.api, List: &corev1.NodeList{}, Selector: client.MatchingFields{"metadata.name": k.node}, Log: k.log,
@@ -89,12 +91,23 @@ func (k *Keeper) Run(ctx context.Context) {
 	watching.Go(func() { f.Run(ctx) })
 	k.write(ctx)
 	watching.Wait()
-	k.Set(false, ReasonStopped, "kuryr node has ended")
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWrite)
 	defer cancel()
+	if k.ravens(last) {
+		k.Set(true, ReasonRaven, "kuryr node has ended; Raven gives the node's pods their ports")
+	} else {
+		k.Set(false, ReasonStopped, "kuryr node has ended")
+	}
 	if err := k.tell(last); err != nil {
 		k.log.Warn("the node still says that its network is there", "err", err)
 	}
+}
+
+// ravens tells whether the node needs no daemon. It is asked, since the label may have been set a moment before the daemon was ended.
+func (k *Keeper) ravens(ctx context.Context) bool {
+	var n corev1.Node
+	err := k.api.Get(ctx, client.ObjectKey{Name: k.node}, &n)
+	return err == nil && n.Labels[v1.LabelClaimant] == v1.ClaimantRaven
 }
 
 // see takes in the Node.

@@ -13,6 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
 )
 
 // api has its lists by list: the fake knows no streamed ones.
@@ -92,4 +94,44 @@ func TestKeeper(t *testing.T) {
 	if err := inner.Get(context.Background(), client.ObjectKey{Name: "n2"}, n); err != nil || len(n.Status.Conditions) != 0 {
 		t.Errorf("another node says %+v, error %v", n.Status.Conditions, err)
 	}
+}
+
+// TestHandedOver leaves a node that Raven is to claim for as one that has its network, even if that was said a moment before.
+func TestHandedOver(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	inner := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithStatusSubresource(node).WithObjects(node).
+		WithIndex(node, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
+	k := New(api{inner}, "n1", nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan struct{})
+	go func() { defer close(done); k.Run(ctx) }()
+	says := func(want string) {
+		t.Helper()
+		is := ""
+		for end := time.Now().Add(10 * time.Second); is != want; time.Sleep(2 * time.Millisecond) {
+			n := &corev1.Node{}
+			if err := inner.Get(context.Background(), client.ObjectKey{Name: "n1"}, n); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range n.Status.Conditions {
+				is = string(c.Status) + " " + c.Reason
+			}
+			if time.Now().After(end) {
+				t.Fatalf("the node says %q, want %q", is, want)
+			}
+		}
+	}
+	says("True " + ReasonStarted)
+	n := &corev1.Node{}
+	if err := inner.Get(t.Context(), client.ObjectKey{Name: "n1"}, n); err != nil {
+		t.Fatal(err)
+	}
+	n.Labels = map[string]string{v1.LabelClaimant: v1.ClaimantRaven}
+	if err := inner.Update(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	<-done
+	says("False " + ReasonRaven)
 }

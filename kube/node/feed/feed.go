@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"reflect"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,8 +33,13 @@ type Config struct {
 	Selector client.ListOption
 	Events   Events
 	Log      *slog.Logger
-	// Backoff is between attempts while the API server is away; nil is client-go's.
+	// Backoff is between attempts while the API server is away; nil is from half a second to four, each up to twice as long.
 	Backoff *wait.Backoff
+}
+
+// backoff ends sooner than client-go's, which leaves a node blind for half a minute after its API server has come back: its kubelet starts pods meanwhile, of which Kuryr has not heard.
+func backoff() *wait.Backoff {
+	return &wait.Backoff{Duration: 500 * time.Millisecond, Cap: 4 * time.Second, Steps: 10, Factor: 2, Jitter: 1}
 }
 
 // Feed is one watch.
@@ -49,6 +55,9 @@ type Feed struct {
 
 // New makes a Feed, which asks for nothing until Run.
 func New(c Config) *Feed {
+	if c.Backoff == nil {
+		c.Backoff = backoff()
+	}
 	f := &Feed{events: c.Events, log: c.Log, synced: make(chan struct{}), known: map[types.NamespacedName]struct{}{}}
 	options := func(o metav1.ListOptions) []client.ListOption {
 		all := []client.ListOption{&client.ListOptions{Raw: &o, Limit: o.Limit, Continue: o.Continue}}

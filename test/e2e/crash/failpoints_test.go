@@ -75,6 +75,7 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"claim.adopt.written":             {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
 	"claim.annotate.written":          {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
 	"claim.claim.chosen":              {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
+	"claim.claim.published":           {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
 	"claim.claim.written":             {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
 	"claim.inherit.written":           {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
 	"claim.release.written":           {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},

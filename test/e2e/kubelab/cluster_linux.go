@@ -26,6 +26,7 @@ type Options struct {
 	Programs string // folder with etcd, kube-apiserver and so on; where empty, KURYR_E2E_KUBERNETES's
 	APIOnly  bool   // etcd and kube-apiserver alone
 	Nodes    int    // named node1, node2, …
+	Families Families
 	APIFlags []string
 
 	// Images are imported on every node, besides those of pods (PauseImage) and Busybox.
@@ -96,7 +97,8 @@ func (c *Cluster) start(ctx context.Context) error {
 
 // lay makes the central host's side of the cables.
 func lay(ctx context.Context, h *privatehost.Host) error {
-	return run(ctx, h, []string{"ip", "link", "add", bridge, "up", "type", "bridge"}, []string{"ip", "addr", "add", Nodes.String(), "dev", bridge})
+	return run(ctx, h, []string{"ip", "link", "add", bridge, "up", "type", "bridge"}, []string{"ip", "addr", "add", Nodes.String(), "dev", bridge},
+		[]string{"ip", "addr", "add", Nodes6.String(), "dev", bridge, "nodad"})
 }
 
 // bridge joins the hosts.

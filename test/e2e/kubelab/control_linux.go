@@ -38,7 +38,7 @@ func (c *Cluster) identify() (err error) {
 		return err
 	}
 	server, err := c.ca.server("kube-apiserver", []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"},
-		Nodes.Addr().String(), "127.0.0.1", netip.MustParsePrefix(ServiceRange).Addr().Next().String())
+		Nodes.Addr().String(), Nodes6.Addr().String(), "127.0.0.1", netip.MustParsePrefix(ServiceRange).Addr().Next().String(), netip.MustParsePrefix(ServiceRange6).Addr().Next().String())
 	if err != nil {
 		return err
 	}
@@ -130,9 +130,14 @@ func (c *Cluster) StopEtcd(sig syscall.Signal) error { return c.etcd.Stop(sig, s
 
 // StartAPIServer starts kube-apiserver and returns when it is ready.
 func (c *Cluster) StartAPIServer(ctx context.Context) (err error) {
+	// What it tells of itself must be of the services' first family.
+	bind, advertise := Nodes.Addr(), Nodes.Addr()
+	if c.opts.Families == IPv6 {
+		bind, advertise = netip.IPv6Unspecified(), Nodes6.Addr()
+	}
 	flags := []string{
-		"--etcd-servers=http://127.0.0.1:2379", "--bind-address=" + Nodes.Addr().String(), "--advertise-address=" + Nodes.Addr().String(),
-		"--secure-port=" + strconv.Itoa(Port), "--service-cluster-ip-range=" + ServiceRange,
+		"--etcd-servers=http://127.0.0.1:2379", "--bind-address=" + bind.String(), "--advertise-address=" + advertise.String(),
+		"--secure-port=" + strconv.Itoa(Port), "--service-cluster-ip-range=" + c.opts.Families.of(ServiceRange, ServiceRange6),
 		"--tls-cert-file=" + c.file("apiserver.crt"), "--tls-private-key-file=" + c.file("apiserver.key"), "--client-ca-file=" + c.file("ca.crt"),
 		"--kubelet-client-certificate=" + c.file("kubelets.crt"), "--kubelet-client-key=" + c.file("kubelets.key"),
 		"--kubelet-certificate-authority=" + c.file("ca.crt"), "--kubelet-preferred-address-types=InternalIP",

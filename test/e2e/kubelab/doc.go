@@ -12,14 +12,39 @@ package kubelab
 
 import "net/netip"
 
-// Nodes is the network between the hosts: node number i (from 1) has address i there, the central host the one below.
-var Nodes = netip.MustParsePrefix("192.0.2.254/24")
+// Nodes is the network between the hosts: node number i (from 1) has address i there, the central host the one below. Nodes6 is the same in IPv6.
+var (
+	Nodes  = netip.MustParsePrefix("192.0.2.254/24")
+	Nodes6 = netip.MustParsePrefix("2001:db8:2::fe/64")
+)
 
 // The ranges of the cluster.
 const (
-	ServiceRange = "10.96.0.0/16"
-	ServiceDNS   = "10.96.0.10"
+	ServiceRange  = "10.96.0.0/16"
+	ServiceRange6 = "fd00:96::/112"
+	ServiceDNS    = "10.96.0.10"
 )
+
+// Families are those of a cluster's pods, services and nodes; its API server is reached by IPv4 always.
+type Families string
+
+// The families.
+const (
+	IPv4      Families = "" // the zero value
+	DualStack Families = "IPv4, IPv6"
+	IPv6      Families = "IPv6"
+)
+
+// of gives what there is of the families, IPv4 first.
+func (f Families) of(four, six string) string {
+	switch f {
+	case DualStack:
+		return four + "," + six
+	case IPv6:
+		return six
+	}
+	return four
+}
 
 // Port is where the API server listens on the central host.
 const Port = 6443

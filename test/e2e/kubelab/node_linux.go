@@ -24,9 +24,10 @@ const (
 // Node is a host of the cluster with containerd and a kubelet.
 type Node struct {
 	*privatehost.Host
-	Name    string
-	Number  int
-	Address netip.Addr // where the other hosts reach it
+	Name     string
+	Number   int
+	Address  netip.Addr // where the other hosts reach it
+	Address6 netip.Addr // the same
 
 	cluster    *Cluster
 	kubeconfig string
@@ -38,7 +39,9 @@ type Node struct {
 func (c *Cluster) newNode(ctx context.Context, number int) (*Node, error) {
 	a := Nodes.Addr().As4()
 	a[3] = byte(number)
-	n := &Node{Name: fmt.Sprintf("node%d", number), Number: number, Address: netip.AddrFrom4(a), cluster: c}
+	b := Nodes6.Addr().As16()
+	b[15] = byte(number)
+	n := &Node{Name: fmt.Sprintf("node%d", number), Number: number, Address: netip.AddrFrom4(a), Address6: netip.AddrFrom16(b), cluster: c}
 	host, err := privatehost.New(ctx, privatehost.Options{Hostname: n.Name, Booted: n.boot})
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", n.Name, err)
@@ -63,6 +66,7 @@ func (n *Node) boot(ctx context.Context, host *privatehost.Host) error {
 		return err
 	}
 	err := run(ctx, host, []string{"ip", "addr", "add", netip.PrefixFrom(n.Address, Nodes.Bits()).String(), "dev", "mgmt0"},
+		[]string{"ip", "addr", "add", netip.PrefixFrom(n.Address6, Nodes6.Bits()).String(), "dev", "mgmt0", "nodad"},
 		[]string{"sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"})
 	if err != nil {
 		return err
@@ -89,7 +93,7 @@ func (n *Node) folders(ctx context.Context) error {
 	for _, dir := range []string{"/opt", "/var/log"} {
 		commands = append(commands, []string{"mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", dir})
 	}
-	commands = append(commands, []string{"mkdir", "-p", PluginFolder, ConfigurationFolder, "/run/containerd", "/var/log/pods", "/var/log/containers"},
+	commands = append(commands, []string{"mkdir", "-p", PluginFolder, ConfigurationFolder, "/run/containerd", "/var/log/pods", "/var/log/containers", n.StaticPods()},
 		[]string{"mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", ConfigurationFolder})
 	return run(ctx, n.Host, commands...)
 }
@@ -183,8 +187,12 @@ func (n *Node) kubeletConfig() map[string]any {
 		"evictionHard": map[string]any{"memory.available": "50Mi", "nodefs.available": "0%", "imagefs.available": "0%"}, "imageGCHighThresholdPercent": 100,
 		"kubeAPIQPS": 200, "kubeAPIBurst": 400,
 		"nodeLeaseDurationSeconds": 10, // a dead node is seen as such in seconds
+		"staticPodPath":            n.StaticPods(),
 	}
 }
+
+// StaticPods is the folder whose files the kubelet runs as pods, whatever the API server says.
+func (n *Node) StaticPods() string { return filepath.Join(n.Dir(), "static") }
 
 // StartKubelet starts the kubelet, and does not wait for it: the node's condition says how far it is.
 func (n *Node) StartKubelet(ctx context.Context) error {
@@ -202,7 +210,7 @@ func (n *Node) StartKubelet(ctx context.Context) error {
 		return err
 	}
 	n.kubelet, err = n.StartService(ctx, "kubelet", nil, []string{filepath.Join(n.cluster.programs, "kubelet"),
-		"--config=" + config, "--kubeconfig=" + n.kubeconfig, "--node-ip=" + n.Address.String(), "--hostname-override=" + n.Name, "--v=2"}, nil)
+		"--config=" + config, "--kubeconfig=" + n.kubeconfig, "--node-ip=" + n.cluster.opts.Families.of(n.Address.String(), n.Address6.String()), "--hostname-override=" + n.Name, "--v=2"}, nil)
 	return err
 }
 
@@ -211,7 +219,7 @@ func (n *Node) StopKubelet(sig syscall.Signal) error { return n.kubelet.Stop(sig
 
 // identify makes the kubelet's certificates and the file of what it resolves names by.
 func (n *Node) identify() error {
-	server, err := n.cluster.ca.server(n.Name, []string{n.Name}, n.Address.String())
+	server, err := n.cluster.ca.server(n.Name, []string{n.Name}, n.Address.String(), n.Address6.String())
 	if err == nil {
 		err = server.write(n.Dir(), "kubelet")
 	}

@@ -62,6 +62,8 @@ func TestResources(t *testing.T) {
 		t.Errorf("a pool whose minimum is above its maximum: %v", err)
 	}
 
+	r.columns(r.api(nil))
+
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		r.must(r.StopAPIServer(sig))
 		r.must(r.StopEtcd(sig))

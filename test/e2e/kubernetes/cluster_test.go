@@ -32,7 +32,8 @@ type whole struct {
 	node                    *kuryrNode
 	api                     client.Client
 	installed               bool
-	dir                     string // with the tokens, and the authority's certificate
+	dir                     string   // with the tokens, and the authority's certificate
+	settings                []string // of Raven, besides those of every test
 	sdnDaemon, raven, claim *privatehost.Service
 }
 
@@ -59,8 +60,15 @@ func (w *whole) startRaven(ctx context.Context) (err error) {
 	w.raven, err = w.node.StartService(ctx, "kuryr-controller", nil, append([]string{
 		kuryr, "controller", "--host", w.node.Name, "--installation", "kubernetes", "--provider", "sdn", "--controller-namespace", system, "--controller-listen", "",
 		"--controller-leader-election=false", "--controller-pool-ttl", "2s", "--controller-pool-minimum", "2", "--controller-pool-batch", "5",
-	}, w.account("kuryr-controller")...), nil)
+	}, slices.Concat(w.account("kuryr-controller"), w.settings)...), nil)
 	return err
+}
+
+// reconfigure has Raven go on with other settings.
+func (w *whole) reconfigure(settings ...string) {
+	w.Helper()
+	w.settings = settings
+	w.must(errors.Join(w.raven.Stop(syscall.SIGTERM, limit), w.startRaven(w.ctx)))
 }
 
 func (w *whole) startDaemon(ctx context.Context) (err error) {
@@ -68,9 +76,22 @@ func (w *whole) startDaemon(ctx context.Context) (err error) {
 	return err
 }
 
-func startWhole(t *testing.T) *whole {
-	w := &whole{node: &kuryrNode{}}
-	w.rig = start(t, kubelab.Options{Nodes: 1, Booted: w.boot})
+func startWhole(t *testing.T) *whole { return startFamilies(t, kubelab.IPv4) }
+
+func startFamilies(t *testing.T, families kubelab.Families, settings ...string) *whole {
+	w := &whole{node: &kuryrNode{}, settings: settings}
+	w.rig = start(t, kubelab.Options{Nodes: 1, Families: families, Booted: w.boot})
+	w.prepare()
+	w.must(w.startSDN(w.ctx))
+	w.must(w.startRaven(w.ctx))
+	w.must(w.startDaemon(w.ctx))
+	w.must(w.WaitReady(w.ctx))
+	return w
+}
+
+// prepare lays down the manifests and what the daemons need of the cluster.
+func (w *whole) prepare() {
+	w.Helper()
 	// What the manifests would run is run here by hand, so that it can be killed.
 	const nowhere = "nodeSelector.runs=nowhere"
 	w.install(false, "node."+nowhere, "sdn."+nowhere, "controller."+nowhere)
@@ -82,11 +103,6 @@ func startWhole(t *testing.T) *whole {
 		w.must(os.WriteFile(filepath.Join(w.dir, file), text, 0o600))
 	}
 	w.installed = true
-	w.must(w.startSDN(w.ctx))
-	w.must(w.startRaven(w.ctx))
-	w.must(w.startDaemon(w.ctx))
-	w.must(w.WaitReady(w.ctx))
-	return w
 }
 
 // namespace makes one, whose first pod will have a network made for it.
@@ -129,8 +145,12 @@ func (w *whole) agree(pods int) {
 			if !is || port.Labels[kuryrv1.LabelPortStatus] != string(kuryrv1.PortBound) {
 				return fmt.Errorf("pod %s has no port", p.Name)
 			}
-			if ips := port.Spec.Network.Subnets[0].IPs; !slices.Equal(ips, []string{p.Status.PodIP}) {
-				return fmt.Errorf("pod %s has the address %s, its port %v", p.Name, p.Status.PodIP, ips)
+			var ips []string
+			for _, s := range port.Spec.Network.Subnets {
+				ips = append(ips, s.IPs...)
+			}
+			if !slices.Equal(ips, addresses(p)) || len(ips) == 0 {
+				return fmt.Errorf("pod %s has the addresses %v, its port %v", p.Name, addresses(p), ips)
 			}
 			if !strings.Contains(p.Annotations[kuryrv1.AnnotationVIF], "/kuryrports/"+port.Name+`"`) {
 				return fmt.Errorf("pod %s has the port %s and says %q", p.Name, port.Name, p.Annotations[kuryrv1.AnnotationVIF])

@@ -10,7 +10,9 @@ package kubernetes_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -151,13 +153,28 @@ func (r *rig) gone(namespace string) {
 	}))
 }
 
-// talks checks that one pod gets the other's page.
+// talks checks that one pod gets the other's page, at each of its addresses.
 func (r *rig) talks(from, to corev1.Pod) {
 	r.Helper()
-	page, err := r.Exec(r.ctx, from.Namespace, from.Name, "timeout", "5", "wget", "-qO-", fmt.Sprintf("http://%s:%d/", to.Status.PodIP, port))
-	if err != nil {
-		r.Errorf("%s does not reach %s: %v", from.Name, to.Name, err)
-	} else if page != to.Name {
-		r.Errorf("at the address of %s answers %q", to.Name, page)
+	for _, address := range addresses(to) {
+		page, err := r.Exec(r.ctx, from.Namespace, from.Name, "timeout", "5", "wget", "-qO-", pageAt(address))
+		if err != nil {
+			r.Errorf("%s does not reach %s: %v", from.Name, to.Name, err)
+		} else if page != to.Name {
+			r.Errorf("at the address %s of %s answers %q", address, to.Name, page)
+		}
 	}
+}
+
+// pageAt is where a server pod answers.
+func pageAt(address string) string {
+	return "http://" + net.JoinHostPort(address, strconv.Itoa(port)) + "/"
+}
+
+// addresses are those of a pod, one of each of the cluster's families.
+func addresses(p corev1.Pod) (all []string) {
+	for _, a := range p.Status.PodIPs {
+		all = append(all, a.IP)
+	}
+	return all
 }

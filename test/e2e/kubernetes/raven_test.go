@@ -259,13 +259,14 @@ func TestRaven(t *testing.T) {
 	})
 }
 
-// Of two replicas one leads; when it ends it gives the Lease back, and the other goes on.
+// Of two replicas one leads; when it ends it gives the Lease back, and the other goes on. One that is killed keeps the Lease until its time is over; what it had begun the next one
+// finishes, and makes nothing twice.
 func TestRavenStandby(t *testing.T) {
 	t.Parallel()
 	r := startRavens(t)
 	first := r.controller()
 	r.eventually("the network of the namespace default", func() error { return r.networks(1) })
-	r.controller()
+	second := r.controller()
 	r.namespace("blue")
 	r.must(first.Process.Signal(syscall.SIGTERM))
 	if err := first.Wait(); err != nil {
@@ -275,4 +276,25 @@ func TestRavenStandby(t *testing.T) {
 	r.pods("blue", 3)
 	r.eventually("the standby leads", func() error { return r.wired("blue", 3) })
 	t.Logf("the standby's first ports come %s after the leader's end", time.Since(begin).Round(10*time.Millisecond))
+
+	r.controller()
+	r.namespace("green")
+	r.pods("green", 30)
+	r.eventually("the leader has begun", func() error {
+		var ports kuryrv1.KuryrPortList
+		if err := r.api.List(r.ctx, &ports); err != nil {
+			return err
+		}
+		for _, p := range ports.Items {
+			if p.Status.Pod != nil && p.Status.Pod.Namespace == "green" {
+				return nil
+			}
+		}
+		return errors.New("no port")
+	})
+	r.kill(second)
+	begin = time.Now()
+	r.eventually("another leads after a kill", func() error { return r.wired("green", 30) })
+	t.Logf("all ports are there %s after the leader was killed", time.Since(begin).Round(10*time.Millisecond))
+	r.eventually("nothing is there twice", r.alike)
 }

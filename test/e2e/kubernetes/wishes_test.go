@@ -5,6 +5,7 @@ package kubernetes_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -22,7 +23,7 @@ func TestWishes(t *testing.T) {
 	t.Parallel()
 	w := startWhole(t)
 	w.must(w.api.Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: "granted", Annotations: map[string]string{kuryrv1.AnnotationAllowAddresses: "any", kuryrv1.AnnotationAllowMAC: "true"},
+		Name: "granted", Annotations: map[string]string{kuryrv1.AnnotationAllowAddresses: "any", kuryrv1.AnnotationAllowMAC: "true", kuryrv1.AnnotationAllowFloatingIPs: "new"},
 	}}))
 	w.must(w.WaitAccount(w.ctx, "granted"))
 	w.create("granted", serverPod("plain", ""))
@@ -50,6 +51,8 @@ func TestWishes(t *testing.T) {
 		w.must(w.Client.CoreV1().Pods("granted").Delete(w.ctx, "fixed", metav1.DeleteOptions{}))
 		w.absent("granted", "fixed")
 	}
+
+	w.floats()
 
 	greedy := serverPod("greedy", "")
 	greedy.Annotations = wishes
@@ -83,6 +86,47 @@ func TestWishes(t *testing.T) {
 			if p.Spec.Dedicated != "" {
 				return fmt.Errorf("the port %s made for one pod is left: %s", p.Name, p.Labels[kuryrv1.LabelPortStatus])
 			}
+		}
+		return nil
+	})
+}
+
+// floats checks that a pod with a floating IP answers there, and that the address goes with it.
+func (w *whole) floats() {
+	w.Helper()
+	p := serverPod("floating", "")
+	p.Annotations = map[string]string{kuryrv1.AnnotationFloatingIP: "new"}
+	w.create("granted", p)
+	is := w.running("granted", "app=floating", 1)["floating"]
+	address := ""
+	w.until(func(ctx context.Context) error {
+		var ports kuryrv1.KuryrPortList
+		if err := w.api.List(ctx, &ports); err != nil {
+			return err
+		}
+		for _, p := range ports.Items {
+			if p.Spec.Dedicated == is.UID {
+				address = p.Annotations[kuryrv1.AnnotationFloatingAddress]
+			}
+		}
+		if address == "" {
+			return fmt.Errorf("the pod has no floating IP yet")
+		}
+		return nil
+	})
+	url := fmt.Sprintf("http://%s:%d/", address, port)
+	if said := w.node.Exec(w.ctx, "curl", "-s", "-m", "5", url); strings.TrimSpace(said.Stdout) != is.Name {
+		w.Errorf("at the floating IP %s: %s", address, said)
+	}
+	w.must(w.Client.CoreV1().Pods("granted").Delete(w.ctx, "floating", metav1.DeleteOptions{}))
+	w.absent("granted", "floating")
+	w.until(func(ctx context.Context) error {
+		var there struct{ FloatingIPs []struct{ ID string } }
+		if err := w.node.sdn(ctx, http.MethodGet, "floatingips", nil, &there); err != nil {
+			return err
+		}
+		if n := len(there.FloatingIPs); n > 0 {
+			return fmt.Errorf("%d floating IPs are left", n)
 		}
 		return nil
 	})

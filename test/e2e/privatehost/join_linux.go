@@ -80,3 +80,15 @@ func (h *Host) Listen(ctx context.Context, network, address string) (net.Listene
 	})
 	return listener, err
 }
+
+// ListenPacket is Listen for datagrams.
+func (h *Host) ListenPacket(ctx context.Context, network, address string) (net.PacketConn, error) {
+	var conn net.PacketConn
+	err := h.host.enter(func() error {
+		var c net.ListenConfig
+		var err error
+		conn, err = c.ListenPacket(ctx, network, address)
+		return err
+	})
+	return conn, err
+}

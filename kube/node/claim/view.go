@@ -1,0 +1,112 @@
+package claim
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/node"
+)
+
+// View is what a Claimant knows of its node at one moment, for people.
+type View struct {
+	Ports   []PortView // by pod, those of nobody last
+	Pools   []PoolView // by name
+	Waiting int        // attachments that wait for whatever it is
+}
+
+// PortView is a port of the node: one that the API knows, or that the journal has for a pod.
+type PortView struct {
+	Wiring node.Wiring
+	Name   string
+	Pool   string
+	Status v1.PortStatus    // as the API has it; "" where there is no KuryrPort
+	Holder *node.Attachment // who has it by the journal; nil is nobody
+	UID    string           // of the holder's pod
+	Since  time.Time
+	Wrong  string // in what API and journal do not agree; "" where they do
+}
+
+// PoolView is how full a pool is.
+type PoolView struct {
+	Name, Network        string
+	Ports, Free, Waiting int
+	Minimum, Maximum     int    // 0: no maximum
+	Why                  string // Raven's, for not filling it; "" where it does
+}
+
+// View tells what there is. It costs by the node's ports and pods, and makes no call.
+func (c *Claimant) View() View {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var v View
+	sizes := map[string]int{}
+	for name, p := range c.index.ports {
+		v.Ports = append(v.Ports, c.index.portView(name, p))
+		sizes[p.object.Spec.Pool]++
+	}
+	for name, a := range c.index.holders {
+		if c.index.ports[name] == nil {
+			v.Ports = append(v.Ports, PortView{Wiring: a.wiring, Name: name, Pool: a.Port.Pool, Wrong: "it has no KuryrPort any more"}.of(a))
+		}
+	}
+	slices.SortFunc(v.Ports, func(a, b PortView) int { return cmp.Compare(a.order(), b.order()) })
+	for _, l := range c.waiting {
+		v.Waiting += l.Len()
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.index.pools)) {
+		if p := c.index.pools[name]; p.object != nil {
+			one := PoolView{
+				Name: name, Network: cmp.Or(p.object.Spec.NetworkName, p.object.Spec.Network), Ports: sizes[name], Free: p.free.Len(),
+				Minimum: p.object.Spec.Minimum, Maximum: p.object.Spec.Maximum,
+			}
+			if l := c.waiting[topic{ofPorts, name}]; l != nil {
+				one.Waiting = l.Len()
+			}
+			if f := meta.FindStatusCondition(p.object.Status.Conditions, v1.ConditionReady); f != nil && f.Status == "False" {
+				one.Why = f.Message
+			}
+			v.Pools = append(v.Pools, one)
+		}
+	}
+	return v
+}
+
+func (p PortView) order() string {
+	if p.Holder == nil || p.Holder.Pod == nil {
+		return "~" + p.Name
+	}
+	return p.Holder.Pod.Namespace + "/" + p.Holder.Pod.Name + "/" + p.Name
+}
+
+func (p PortView) of(a *attachment) PortView {
+	holder := a.Attachment
+	p.Holder, p.UID, p.Since = &holder, string(a.UID), a.Since
+	return p
+}
+
+func (x *index) portView(name string, p *port) PortView {
+	v := PortView{Wiring: p.wiring, Name: name, Pool: p.object.Spec.Pool, Status: labelOf(p.object)}
+	if a := x.holders[name]; a != nil {
+		v.Wiring = a.wiring
+		v = v.of(a)
+	}
+	want, _, ok := x.want(p)
+	switch {
+	case p.broken != nil:
+		v.Wrong = "it cannot be plugged: " + p.broken.Error()
+	case x.unknown(p):
+		pod := p.object.Status.Pod
+		v.Wrong = fmt.Sprintf("the API server has it for the pod %s/%s, the journal for nobody", pod.Namespace, pod.Name)
+	case ok && v.Status != want:
+		v.Wrong = fmt.Sprintf("it is labelled %q and should be %q", v.Status, want)
+	case ok && x.differs(p):
+		v.Wrong = "its status tells of another pod than the journal"
+	}
+	return v
+}

@@ -1,0 +1,85 @@
+package raven
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
+	"golang.org/x/sync/errgroup"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// adapt gives ports that pods have the security groups that their namespaces wish at this moment. Ports that no pod has are of the wish of their pool, and go with it. What a
+// pod itself wishes stays as it was when its port was made.
+func (w *poolWork) adapt(ctx context.Context) error {
+	wishes := map[string][]string{} // by namespace; nil where nothing is known
+	var g errgroup.Group
+	g.SetLimit(objectsAtOnce)
+	var errs []error
+	for _, p := range w.ports {
+		if p.Status.Pod == nil || v1.PortStatus(p.Labels[v1.LabelPortStatus]) == v1.PortDeleting {
+			continue
+		}
+		groups, known := wishes[p.Status.Pod.Namespace]
+		if !known {
+			n, err := w.networkOf(ctx, p.Status.Pod.Namespace)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			if n != nil && n.Status.Network == p.Spec.Network.ID {
+				groups = append([]string{}, n.Status.SecurityGroups...)
+			}
+			wishes[p.Status.Pod.Namespace] = groups
+		}
+		if groups == nil || alike(groups, p.Spec.SecurityGroups) {
+			continue
+		}
+		own, err := w.wishesGroups(ctx, p)
+		if err != nil || own {
+			errs = append(errs, err)
+			continue
+		}
+		g.Go(func() error { return w.regroup(ctx, p, groups) })
+	}
+	return errors.Join(append(errs, g.Wait())...)
+}
+
+// regroup changes a port's groups, in the SDN first: what is killed between is done again.
+func (w *poolWork) regroup(ctx context.Context, p *v1.KuryrPort, groups []string) error {
+	ids := make([]sdn.ID, 0, len(groups))
+	for _, g := range groups {
+		ids = append(ids, sdn.ID(g))
+	}
+	var port sdn.Port
+	err := w.ask(ctx, func(ctx context.Context) (err error) {
+		port, err = w.sdn.UpdatePort(ctx, sdn.ID(p.Spec.ID), sdn.PortPatch{Groups: &ids})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("security groups of port %s: %w", p.Name, err)
+	}
+	return client.IgnoreNotFound(w.change(ctx, p, func() { p.Spec.SecurityGroups = groupsOf(port) }))
+}
+
+// wishesGroups tells whether the port was made for a pod that wishes groups of its own.
+func (w *poolWork) wishesGroups(ctx context.Context, p *v1.KuryrPort) (bool, error) {
+	if p.Spec.Dedicated == "" {
+		return false, nil
+	}
+	pods, err := w.podsOn(ctx, p.Spec.Node, client.InNamespace(p.Status.Pod.Namespace))
+	for i := range pods {
+		if pods[i].UID == p.Spec.Dedicated {
+			return len(words(pods[i].Annotations[v1.AnnotationSecurityGroups])) > 0, nil
+		}
+	}
+	return true, err // the pod is gone, and its port with it
+}
+
+// alike tells whether two lists have the same members.
+func alike(a, b []string) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(s string) bool { return !slices.Contains(b, s) })
+}

@@ -1,0 +1,253 @@
+package raven
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+)
+
+// What the cluster has one of, in Keys.
+const (
+	isolatedName = "isolated" // the security group of pods that are kept from the nodes' network
+	beyondName   = "beyond"   // the address group of all that is beyond the nodes' network
+)
+
+// apiService is the Service whose endpoints are the API servers; they write them themselves.
+const apiService = "kubernetes"
+
+// portDNS is what name servers on the nodes' network are asked at.
+const portDNS = 53
+
+// isolation keeps pods from the network of the nodes, but for the API servers and for name servers: a security group, which lets pods send to all that is beyond that network.
+// What the nodes begin themselves passes, and so do the answers to it. It follows the nodes' addresses and the API servers'.
+type isolation struct{ *Raven }
+
+// Reconcile has the group be what the cluster is at this moment; without isolation it is taken away, once no port has it any more.
+func (r isolation) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	if !r.cfg.UnderlayIsolation {
+		return r.disband(ctx)
+	}
+	_, err := r.isolate(ctx)
+	return done(0, err)
+}
+
+// disbandPause is when a group that ports still have is tried again.
+const disbandPause = 10 * time.Second
+
+// disband deletes what isolate has made.
+func (r *Raven) disband(ctx context.Context) (ctrl.Result, error) {
+	if can := r.sdn.Capabilities(); !can.SecurityGroups {
+		return ctrl.Result{}, nil
+	}
+	err := r.ask(ctx, func(ctx context.Context) error {
+		match := func(name string) sdn.Match {
+			return sdn.Match{Keys: []sdn.Key{r.key(v1.KeyKindSecurityGroup, name)}}
+		}
+		group, found, err := sdn.First(r.sdn.FindSecurityGroups(ctx, sdn.SecurityGroupQuery{Match: match(isolatedName)}))
+		if found && err == nil {
+			err = r.sdn.DeleteSecurityGroup(ctx, group.ID)
+		}
+		if err != nil && !sdn.IsNotFound(err) || !r.sdn.Capabilities().AddressGroups {
+			return err
+		}
+		set, found, err := sdn.First(r.sdn.FindAddressGroups(ctx, sdn.AddressGroupQuery{Match: match(beyondName)}))
+		if found && err == nil {
+			err = r.sdn.DeleteAddressGroup(ctx, set.ID)
+		}
+		return err
+	})
+	switch {
+	case sdn.IsConflict(err):
+		return ctrl.Result{RequeueAfter: disbandPause}, nil
+	case sdn.IsNotFound(err), sdn.IsUnsupported(err):
+		err = nil
+	}
+	return done(0, err)
+}
+
+// isolate has the SDN have the group, and gives its id.
+func (r *Raven) isolate(ctx context.Context) (sdn.ID, error) {
+	if !r.sdn.Capabilities().SecurityGroups {
+		return "", sdn.Unsupported("security group", "this SDN has none, by which controller.underlay_isolation keeps pods from the nodes' network")
+	}
+	underlay, err := r.underlay(ctx)
+	if err != nil {
+		return "", err
+	}
+	servers, err := r.apiServers(ctx)
+	if err != nil {
+		return "", err
+	}
+	if len(servers) == 0 {
+		r.log.WarnContext(ctx, "the API servers have not said where they are: pods do not reach them")
+	}
+	spec := sdn.SecurityGroupSpec{Base: r.base(v1.KeyKindSecurityGroup, isolatedName, "kuryr-pods-isolated", r.cfg.Project)}
+	var beyond []netip.Prefix
+	for _, every := range []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)} {
+		six := every.Addr().Is6()
+		spec.Rules = append(spec.Rules, sdn.Rule{Direction: sdn.Ingress, IPv6: six})
+		if cut := without(every, underlay); len(cut) != 1 || cut[0] != every {
+			beyond = append(beyond, cut...)
+		} else {
+			spec.Rules = append(spec.Rules, sdn.Rule{Direction: sdn.Egress, IPv6: six}) // nothing of the nodes' is of this family
+		}
+	}
+	spec.Rules = append(spec.Rules, doors(underlay, servers)...)
+	var group sdn.SecurityGroup
+	err = r.ask(ctx, func(ctx context.Context) error {
+		rules, err := r.towards(ctx, beyond)
+		if err != nil {
+			return err
+		}
+		spec.Rules = append(spec.Rules, rules...)
+		group, err = r.sdn.ApplySecurityGroup(ctx, spec)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("isolation from the nodes' network: %w", err)
+	}
+	return group.ID, nil
+}
+
+// towards are rules that let pass what goes to prefixes: by an address group, or where the SDN has none by a rule for each, of which its quota must allow enough.
+func (r *Raven) towards(ctx context.Context, prefixes []netip.Prefix) (rules []sdn.Rule, err error) {
+	if !r.sdn.Capabilities().AddressGroups {
+		for _, p := range prefixes {
+			rules = append(rules, sdn.Rule{Direction: sdn.Egress, IPv6: p.Addr().Is6(), RemotePrefix: p})
+		}
+		return rules, nil
+	}
+	set, err := r.sdn.ApplyAddressGroup(ctx, sdn.AddressGroupSpec{Base: r.base(v1.KeyKindSecurityGroup, beyondName, "kuryr-beyond-nodes", r.cfg.Project), Prefixes: prefixes})
+	for _, six := range []bool{false, true} {
+		if slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Addr().Is6() == six }) {
+			rules = append(rules, sdn.Rule{Direction: sdn.Egress, IPv6: six, RemoteSet: set.ID})
+		}
+	}
+	return rules, err
+}
+
+// doors are rules for what pods reach on the nodes' network all the same: name servers, and the API servers.
+func doors(underlay []netip.Prefix, servers []netip.AddrPort) (rules []sdn.Rule) {
+	for _, p := range underlay {
+		for _, protocol := range []sdn.Protocol{sdn.UDP, sdn.TCP} {
+			rules = append(rules, sdn.Rule{Direction: sdn.Egress, IPv6: p.Addr().Is6(), Protocol: protocol, Ports: sdn.PortRange{First: portDNS, Last: portDNS}, RemotePrefix: p})
+		}
+	}
+	for _, s := range servers {
+		rules = append(rules, sdn.Rule{
+			Direction: sdn.Egress, IPv6: s.Addr().Is6(), Protocol: sdn.TCP, Ports: sdn.PortRange{First: s.Port(), Last: s.Port()},
+			RemotePrefix: netip.PrefixFrom(s.Addr(), s.Addr().BitLen()),
+		})
+	}
+	return rules
+}
+
+// underlay is the nodes' network: what the configuration says, with the nodes' own addresses and the public network's gateways, which are the host's with the embedded SDN.
+// None of the prefixes is within another; they are in order.
+func (r *Raven) underlay(ctx context.Context) ([]netip.Prefix, error) {
+	all := slices.Clone(r.cfg.NodeNetworks)
+	if r.ground.nodes.network.ID != "" {
+		all = append(all, r.cfg.NodeRanges...) // by their own ports too
+	}
+	add := func(a netip.Addr) { all = append(all, netip.PrefixFrom(a, a.BitLen())) }
+	var nodes corev1.NodeList
+	if err := r.api.List(ctx, &nodes); err != nil {
+		return nil, err
+	}
+	for i := range nodes.Items {
+		for _, a := range nodes.Items[i].Status.Addresses {
+			if addr, err := netip.ParseAddr(a.Address); err == nil {
+				add(addr.Unmap())
+			}
+		}
+	}
+	if r.ground.public != "" {
+		subnets, err := r.subnetsOf(ctx, r.ground.public)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range subnets {
+			if s.Gateway.IsValid() {
+				add(s.Gateway)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b netip.Prefix) int { return a.Compare(b) })
+	all = slices.Compact(all)
+	return slices.DeleteFunc(slices.Clone(all), func(p netip.Prefix) bool {
+		return slices.ContainsFunc(all, func(o netip.Prefix) bool { return o.Bits() < p.Bits() && o.Contains(p.Addr()) })
+	}), nil
+}
+
+// apiServers are where the API servers say that they listen.
+func (r *Raven) apiServers(ctx context.Context) (all []netip.AddrPort, err error) {
+	var found discoveryv1.EndpointSliceList
+	if err := r.api.List(ctx, &found, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{discoveryv1.LabelServiceName: apiService}); err != nil {
+		return nil, err
+	}
+	for _, s := range found.Items {
+		for _, e := range s.Endpoints {
+			for _, text := range e.Addresses {
+				a, err := netip.ParseAddr(text)
+				if err != nil {
+					continue // a name
+				}
+				for _, p := range s.Ports {
+					if p.Port != nil && *p.Port > 0 && *p.Port <= 65535 {
+						all = append(all, netip.AddrPortFrom(a, uint16(*p.Port)))
+					}
+				}
+			}
+		}
+	}
+	slices.SortFunc(all, netip.AddrPort.Compare)
+	return slices.Compact(all), nil
+}
+
+// without is what is left of a range without holes, in as few prefixes as there can be.
+func without(p netip.Prefix, holes []netip.Prefix) []netip.Prefix {
+	holes = slices.DeleteFunc(slices.Clone(holes), func(h netip.Prefix) bool { return !h.Overlaps(p) })
+	if len(holes) == 0 {
+		return []netip.Prefix{p}
+	}
+	if slices.ContainsFunc(holes, func(h netip.Prefix) bool { return h.Bits() <= p.Bits() }) {
+		return nil
+	}
+	bytes := p.Masked().Addr().AsSlice()
+	bytes[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
+	upper, _ := netip.AddrFromSlice(bytes)
+	return append(without(netip.PrefixFrom(p.Addr(), p.Bits()+1), holes), without(netip.PrefixFrom(upper, p.Bits()+1), holes)...)
+}
+
+// ownGroups tells a namespace's owner that its groups alone say what its pods reach: what one group lets pass no other takes away.
+func (r *Raven) ownGroups(about client.Object, groups []string) {
+	r.warn(about, eventUnserved, "Isolation", "security groups %s say what this namespace's pods reach: controller.underlay_isolation does not keep them from the nodes' network", strings.Join(groups, ", "))
+}
+
+// addIsolation has the group follow nodes and API servers. One object stands for all of it.
+func (r *Raven) addIsolation(m ctrl.Manager) error {
+	one := to(func(context.Context, client.Object) []ctrl.Request { return []ctrl.Request{request("", isolatedName)} })
+	return ctrl.NewControllerManagedBy(m).Named("isolation").WithOptions(r.options()).
+		Watches(&corev1.Node{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+			return !equality.Semantic.DeepEqual(e.ObjectOld.(*corev1.Node).Status.Addresses, e.ObjectNew.(*corev1.Node).Status.Addresses)
+		}})).
+		Watches(&discoveryv1.EndpointSlice{}, one, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
+			return o.GetNamespace() == metav1.NamespaceDefault && o.GetLabels()[discoveryv1.LabelServiceName] == apiService
+		}))).
+		Complete(isolation{r})
+}

@@ -1,0 +1,338 @@
+package raven
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/pool"
+	"github.com/kuryr/kuryr/sdn"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// names are the pods that have ports, sorted.
+func (c *cluster) names() []string {
+	var all []string
+	for name := range c.bound() {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// rounds is for what never comes to rest, since something is tried again and again.
+func (c *cluster) rounds(n int) {
+	for range n {
+		c.round()
+		c.daemons()
+		c.now = c.now.Add(countsPause)
+	}
+}
+
+// existing makes a network of somebody else's.
+func (c *cluster) existing(name, cidr string) sdn.ID {
+	c.t.Helper()
+	base := sdn.Base{Key: sdn.Key{Owner: "somebody", Kind: "test", Name: name}, Name: name}
+	n, err := c.sdn.EnsureNetwork(c.t.Context(), sdn.NetworkSpec{Base: base, Subnets: []sdn.SubnetSpec{{Base: base, CIDR: netip.MustParsePrefix(cidr)}}})
+	c.must(err)
+	return n.ID
+}
+
+// ends is a pod whose containers have all ended.
+func (c *cluster) ends(p *corev1.Pod, phase corev1.PodPhase) {
+	c.t.Helper()
+	c.must(c.api.Get(c.t.Context(), client.ObjectKeyFromObject(p), p))
+	p.Status.Phase = phase
+	c.must(c.api.Status().Update(c.t.Context(), p))
+}
+
+// A subnet without an address left keeps the pods waiting that are on it, and no others. Its pool says so, and an address that is freed goes to one of them.
+func TestSubnetFull(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, func(cfg *Config) { cfg.Pool.Minimum = 0 })
+	c.addNode("n1", nil)
+	const there = 5 // addresses of a /29 without the gateway's
+	small := c.existing("small", "10.9.0.0/29")
+	c.namespace("small", map[string]string{v1.AnnotationNetwork: string(small)})
+	var pods []*corev1.Pod
+	for i := range there + 2 {
+		pods = append(pods, c.pod("small", fmt.Sprint("s", i), "n1", nil))
+	}
+	c.rounds(12)
+	if n := len(c.bound()); n != there || !c.events.has(eventShort, "address") {
+		t.Fatalf("%d pods have one of %d addresses; %q", n, there, c.events.all)
+	}
+	c.pod("default", "d", "n1", nil)
+	c.rounds(3)
+	if c.bound()["d"] == "" {
+		t.Errorf("a pod of another namespace waits too: %v", c.names())
+	}
+	for _, p := range c.pools() {
+		if full := p.Spec.Network == string(small); isReady(p.Status.Conditions) == full || full && p.Status.Conditions[0].Reason != v1.ReasonExhausted {
+			t.Errorf("pool %s: %+v", p.Name, p.Status.Conditions)
+		}
+	}
+	gone := 0
+	for _, p := range pods {
+		if c.bound()[p.Name] != "" && gone < 2 {
+			c.remove(p)
+			gone++
+		}
+	}
+	c.settle()
+	c.check()
+	if n := len(c.bound()); n != there+1 {
+		t.Errorf("%v have ports when there is room again", c.names())
+	}
+}
+
+// A pod that has ended, well or not, gives its address back while its object is still there, and is given none when Raven starts anew.
+func TestCompletedPods(t *testing.T) {
+	t.Parallel()
+	for _, claimant := range []string{"", v1.ClaimantRaven} {
+		c := newCluster(t, func(cfg *Config) { cfg.Pool = pool.Policy{Batch: 1, TTL: time.Minute} })
+		c.addNode("n1", nil)
+		n := c.node("n1")
+		n.Labels = map[string]string{v1.LabelClaimant: claimant}
+		c.must(c.api.Update(t.Context(), n))
+		c.namespace("blue", map[string]string{v1.AnnotationAllowMAC: "true"})
+		job := c.pod("blue", "job", "n1", nil)
+		failed := c.pod("blue", "failed", "n1", map[string]string{v1.AnnotationMAC: "fa:16:3e:00:00:01"})
+		c.settle()
+		was := c.bound()
+		if len(was) != 2 {
+			t.Fatalf("%q: %v", claimant, was)
+		}
+		c.ends(job, corev1.PodSucceeded)
+		c.ends(failed, corev1.PodFailed)
+		c.settle()
+		next := c.pod("blue", "next", "n1", nil)
+		c.settle()
+		c.check()
+		if now := c.bound(); len(now) != 1 || now["next"] != was["job"] {
+			t.Errorf("%q: %v, then %v: the address of the pod that ended is not used again", claimant, was, now)
+		}
+		c.remove(next)
+		c.settle()
+		c.start()
+		c.settle()
+		c.now = c.now.Add(time.Hour)
+		c.settle()
+		c.check()
+		if left := c.ports(); len(left) != 0 {
+			t.Errorf("%q: ports for pods that have ended: %v", claimant, left)
+		}
+	}
+}
+
+// A pod, or its whole namespace, that goes while its port is being made leaves nothing behind, and is right when it comes again under its name.
+func TestDeletedWhileBeingMade(t *testing.T) {
+	t.Parallel()
+	for _, wishes := range []map[string]string{nil, {v1.AnnotationMAC: "fa:16:3e:00:00:01"}} {
+		for rounds := range 7 {
+			c := newCluster(t, nil)
+			c.addNode("n1", nil)
+			grants := map[string]string{v1.AnnotationAllowMAC: "true"}
+			c.namespace("blue", grants)
+			before := c.pod("blue", "web", "n1", wishes)
+			for range rounds {
+				c.round()
+				if rounds > 3 {
+					c.daemons()
+				}
+			}
+			var ns corev1.Namespace
+			c.must(c.api.Get(t.Context(), request("", "blue").NamespacedName, &ns))
+			c.remove(before)
+			c.remove(&ns)
+			if rounds%2 == 0 {
+				c.round()
+			}
+			c.namespace("blue", grants)
+			after := c.pod("blue", "web", "n1", wishes)
+			c.settle()
+			c.check()
+			for _, p := range c.ports() {
+				if p.Status.Pod != nil && p.Status.Pod.UID != after.UID || p.Spec.Dedicated == before.UID {
+					t.Errorf("after %d rounds, wishes %v: the pod that has gone has port %s", rounds, wishes, p.Name)
+				}
+			}
+			if c.bound()["web"] == "" {
+				t.Errorf("after %d rounds, wishes %v: the pod made again has no port", rounds, wishes)
+			}
+		}
+	}
+}
+
+// What a pool has survives a restart; other options of pools hold with the next start, for pools that are there too, and leave pods their ports.
+func TestPoolOptions(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nil)
+	c.addNode("n1", nil)
+	c.pod("default", "a", "n1", nil)
+	c.settle()
+	ids := func() (all []string) {
+		for _, p := range c.ports() {
+			if p.DeletionTimestamp.IsZero() {
+				all = append(all, p.Name)
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	before, address := ids(), c.bound()["a"]
+	c.start()
+	c.faults.asked = nil
+	c.settle()
+	if after := ids(); len(before) != 4 || !slices.Equal(before, after) || c.faults.asked["EnsurePorts"] != 0 {
+		t.Errorf("ports %v, after a restart %v; the SDN was asked %v", before, after, c.faults.asked)
+	}
+	for _, row := range []struct {
+		policy    pool.Policy
+		available int
+	}{
+		{pool.Policy{Minimum: 5, Batch: 6}, 9}, // three, and a batch
+		{pool.Policy{Maximum: 3, Batch: 1}, 2},
+		{pool.Policy{Batch: 1, TTL: time.Minute}, 0},
+		{pool.Policy{Minimum: 1, Batch: 2}, 2},
+	} {
+		c.cfg.Pool = row.policy
+		c.start()
+		c.settle()
+		c.now = c.now.Add(50 * time.Hour) // longer than a day: idle is idle
+		c.settle()
+		c.check()
+		if p := c.pools()[0]; p.Status.Available != row.available || p.Status.Bound != 1 || c.bound()["a"] != address {
+			t.Errorf("%+v: %d available, %d bound, want %d and 1; %v", row.policy, p.Status.Available, p.Status.Bound, row.available, c.bound())
+		}
+	}
+}
+
+// A namespace that names a project has its network, its subnet and its pods' ports there.
+func TestProject(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nil)
+	c.addNode("n1", nil)
+	c.namespace("blue", map[string]string{v1.AnnotationProject: "p1"})
+	c.pod("blue", "web", "n1", nil)
+	c.pod("default", "other", "n1", nil)
+	c.settle()
+	c.check()
+	var nets v1.KuryrNetworkList
+	c.list(&nets)
+	for _, n := range nets.Items {
+		want := map[string]string{"blue": "p1", "default": ""}[n.Spec.Namespace]
+		network, err := c.sdn.Network(t.Context(), sdn.ID(n.Status.Network))
+		if err != nil || network.Project != want || n.Spec.ProjectID != want {
+			t.Errorf("network of %s: project %q, in the SDN %q, %v", n.Spec.Namespace, n.Spec.ProjectID, network.Project, err)
+		}
+		found := 0
+		for p, err := range c.sdn.FindPorts(t.Context(), sdn.PortQuery{Networks: []sdn.ID{network.ID}, Match: sdn.Match{Kind: v1.KeyKindPort, Owner: c.sdn.Installation()}}) {
+			if found++; err != nil || p.Project != want {
+				t.Errorf("port %s of %s: project %q, %v", p.ID, n.Spec.Namespace, p.Project, err)
+			}
+		}
+		if found == 0 {
+			t.Errorf("no port of %s", n.Spec.Namespace)
+		}
+	}
+	if c.bound()["web"] == "" || c.bound()["other"] == "" {
+		t.Errorf("%v have ports", c.names())
+	}
+}
+
+// A pod that wishes a floating IP has one on its port, is told which, and gives it back; one that is not granted it, or whose address is taken, is told so.
+func TestFloatingIPs(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nil)
+	c.addNode("n1", nil)
+	c.namespace("blue", map[string]string{v1.AnnotationAllowFloatingIPs: "any"})
+	web := c.pod("blue", "web", "n1", map[string]string{v1.AnnotationFloatingIP: "new"})
+	c.pod("default", "greedy", "n1", map[string]string{v1.AnnotationFloatingIP: "new"})
+	c.settle()
+	c.check()
+	all := func() []sdn.FloatingIP {
+		t.Helper()
+		found, err := sdn.All(c.sdn.FindFloatingIPs(t.Context(), sdn.FloatingIPQuery{}))
+		c.must(err)
+		return found
+	}
+	has := all()
+	if len(has) != 1 || c.bound()["web"] == "" || has[0].Target.Addr.String() != c.bound()["web"] || !c.events.has("web", eventMade, has[0].Address.String()) {
+		t.Fatalf("floating IPs %+v, pods %v; %q", has, c.bound(), c.events.all)
+	}
+	for _, p := range c.ports() {
+		if p.Spec.Dedicated == web.UID && (sdn.ID(p.Name) != has[0].Target.Port || p.Annotations[v1.AnnotationFloatingAddress] != has[0].Address.String()) {
+			t.Errorf("port %s has %v, the floating IP %+v", p.Name, p.Annotations, has[0].Target)
+		}
+	}
+	if c.bound()["greedy"] != "" || !c.events.has("greedy", eventRefused, v1.AnnotationAllowFloatingIPs) {
+		t.Errorf("not granted: %v; %q", c.bound(), c.events.all)
+	}
+
+	address := has[0].Address.String()
+	c.pod("blue", "twin", "n1", map[string]string{v1.AnnotationFloatingIP: address})
+	c.rounds(2)
+	if !c.events.has("twin", eventFailed, address) || len(all()) != 1 {
+		t.Errorf("a floating IP that another has: %+v; %q", all(), c.events.all)
+	}
+	c.remove(web)
+	c.settle()
+	c.check()
+	if has = all(); len(has) != 1 || has[0].Address.String() != address || has[0].Target.Addr.String() != c.bound()["twin"] {
+		t.Errorf("given back and wished for, it is %+v; %v", has, c.bound())
+	}
+	c.remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "twin"}})
+	c.settle()
+	c.check()
+	if has = all(); len(has) != 0 {
+		t.Errorf("left: %+v", has)
+	}
+}
+
+// The metrics of ports are those that the resources have, also after a restart, and to read them asks nothing of the SDN.
+func TestCountsAreThePools(t *testing.T) {
+	t.Parallel()
+	var metrics *prometheus.Registry
+	begin := func(cfg *Config) {
+		metrics = prometheus.NewRegistry()
+		cfg.Registerer = metrics
+	}
+	c := newCluster(t, begin)
+	c.addNode("n1", nil)
+	c.addNode("n2", nil)
+	c.pod("default", "a", "n1", nil)
+	c.pod("default", "b", "n2", nil)
+	c.settle()
+	for range 2 {
+		want := map[string]float64{"pending": 0, "leaving": 0}
+		for _, p := range c.pools() {
+			want["available"] += float64(p.Status.Available)
+			want["bound"] += float64(p.Status.Bound)
+		}
+		c.faults.asked = nil
+		families, err := metrics.Gather()
+		c.must(err)
+		is := map[string]float64{}
+		for _, f := range families {
+			if f.GetName() == "kuryr_raven_ports" {
+				for _, m := range f.GetMetric() {
+					is[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+				}
+			}
+		}
+		if !maps.Equal(is, want) || want["bound"] != 2 || len(c.faults.asked) != 0 {
+			t.Errorf("metrics %v, the pools have %v; the SDN was asked %v", is, want, c.faults.asked)
+		}
+		begin(&c.cfg)
+		c.start()
+		c.settle()
+	}
+}

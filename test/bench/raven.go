@@ -1,0 +1,410 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// What is measured of Raven: so many pods on each node of a cluster, and changes one after another; writers is how many make pods at once.
+const (
+	podsOnNode    = 20
+	ravenSpaces   = 10 // namespaces
+	singleChanges = 20
+	ravenWriters  = 16
+)
+
+// Goals: of writes of the API server for a pod, of pods a second against a client that only makes pods and writes their status, and how much more a change may cost in a large cluster.
+const (
+	goalWrites  = 4
+	goalPodRate = 0.9
+	goalSame    = 1.2
+)
+
+// What was published of the Python kuryr-kubernetes: pods a second, and what its controller asks of a node's memory in MiB.
+const (
+	peerPodRate    = 0.45
+	peerController = 500
+)
+
+// ravenScale measures Raven with thousands of pods on simulated nodes without daemons, so that it claims and annotates too: on a real API server, with an SDN that does nothing but keep its store.
+func ravenScale(ctx context.Context, b *bench) error {
+	c, err := startCluster(ctx, b)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	r := &ravenBench{cluster: c, bench: b}
+	if r.sdn, err = serveSDN(ctx, c.Central.Dir()); err != nil {
+		return err
+	}
+	defer r.sdn.close()
+	if err := r.measure(ctx); err != nil {
+		return fmt.Errorf("%w\n%s", err, c.Logs(10))
+	}
+	return nil
+}
+
+type ravenBench struct {
+	*cluster
+	*bench
+	sdn  *servedSDN
+	pid  int
+	seen *annotated
+}
+
+// tally is what Raven has asked so far: of the API server, and of the SDN.
+type tally struct{ reads, writes, sdn float64 }
+
+func (t tally) less(before tally) tally {
+	return tally{t.reads - before.reads, t.writes - before.writes, t.sdn - before.sdn}
+}
+
+func (r *ravenBench) measure(ctx context.Context) error {
+	var err error
+	if r.seen, err = r.watchPods(ctx); err != nil {
+		return err
+	}
+	if err := r.namespace(ctx, metav1.NamespaceDefault); err != nil {
+		return err
+	}
+	if err := r.start(ctx); err != nil {
+		return err
+	}
+	const few = 2 * podsOnNode
+	if err := r.fill(ctx, 0, few); err != nil {
+		return err
+	}
+	little, err := r.changes(ctx)
+	if err != nil {
+		return err
+	}
+	littleStart, _, err := r.restart(ctx)
+	if err != nil {
+		return err
+	}
+	bare, err := r.bareWrites(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.many(ctx, few, bare); err != nil {
+		return err
+	}
+	large, err := r.changes(ctx)
+	if err != nil {
+		return err
+	}
+	in := fmt.Sprintf("Raven: one pod comes and goes among %d: ", r.pods)
+	r.add(in+"time to its port, to that among 40", large.took, little.took, 0)
+	for _, line := range []struct {
+		what      string
+		here, few float64
+	}{{"writes of the API server", large.calls.writes, little.calls.writes}, {"reads of it", large.calls.reads, little.calls.reads}, {"requests of the SDN", large.calls.sdn, little.calls.sdn}} {
+		ratio := 1.0
+		if line.few > 0 {
+			ratio = line.here / line.few
+		}
+		r.rows = append(r.rows, row{name: in + line.what + ", to those among 40", ours: fmt.Sprintf("%.2f", line.here), reference: fmt.Sprintf("%.2f", line.few), ratio: ratio, goal: goalSame})
+	}
+	return r.starts(ctx, littleStart)
+}
+
+// many fills the cluster up and tells what each pod cost.
+func (r *ravenBench) many(ctx context.Context, few int, bare float64) error {
+	before, cpuBefore, err := r.spent(ctx)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := r.fill(ctx, few, r.pods); err != nil {
+		return err
+	}
+	rate := float64(r.pods-few) / time.Since(begin).Seconds()
+	after, cpuAfter, err := r.spent(ctx)
+	if err != nil {
+		return err
+	}
+	made := float64(r.pods - few)
+	calls := after.less(before)
+	r.rows = append(r.rows,
+		row{name: "Raven: pods a second, to a client that makes them and writes each once", ours: fmt.Sprintf("%.0f", rate), reference: fmt.Sprintf("%.0f", bare/2), ratio: rate / (bare / 2), goal: goalPodRate, atLeast: true},
+		row{name: "Raven: pods a second, to the peer's", ours: fmt.Sprintf("%.0f", rate), reference: fmt.Sprint(peerPodRate), ratio: rate / peerPodRate, goal: 1, atLeast: true},
+		row{name: "Raven: writes of the API server for each pod", ours: fmt.Sprintf("%.2f", calls.writes/made), reference: fmt.Sprint(goalWrites), ratio: calls.writes / made / goalWrites, goal: 1},
+		row{name: "Raven: requests of the SDN for each pod, to one each", ours: fmt.Sprintf("%.2f", calls.sdn/made), reference: "1", ratio: calls.sdn / made, goal: 1},
+		row{name: "Raven: CPU for each pod, to that of one write by a bare client", ours: ((cpuAfter - cpuBefore) / time.Duration(made)).Round(time.Microsecond).String(), reference: r.seen.cpuOfWrite.Round(time.Microsecond).String(), ratio: float64(cpuAfter-cpuBefore) / made / float64(r.seen.cpuOfWrite)},
+	)
+	return r.addMemory(fmt.Sprintf("Raven: memory with %d pods, to what the peer's asks for", r.pods), r.pid, peerController)
+}
+
+// starts tells what a start with all of the pods there costs: it asks for all there is once, and the SDN for nothing of it.
+func (r *ravenBench) starts(ctx context.Context, little time.Duration) error {
+	took, calls, err := r.restart(ctx)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	for _, list := range []client.ObjectList{&corev1.PodList{}, &v1.KuryrPortList{}, &v1.KuryrPortPoolList{}, &corev1.NodeList{}} {
+		if err := r.api.List(ctx, list); err != nil {
+			return err
+		}
+	}
+	in := fmt.Sprintf("Raven: start among %d pods, exec to the port of one that waits: ", r.pods)
+	r.add(in+"to bare lists of all that it watches", []time.Duration{took}, []time.Duration{time.Since(begin)}, 0)
+	r.add(in+"to that among 40", []time.Duration{took}, []time.Duration{little}, 0)
+	r.rows = append(r.rows,
+		row{name: "Raven: such a start: requests of the SDN for each pool", ours: fmt.Sprintf("%.0f", calls.sdn), reference: fmt.Sprint(r.pods / podsOnNode), ratio: calls.sdn / float64(r.pods/podsOnNode), goal: 0.1},
+		row{name: "Raven: such a start: writes of the API server for each pool", ours: fmt.Sprintf("%.0f", calls.writes), reference: fmt.Sprint(r.pods / podsOnNode), ratio: calls.writes / float64(r.pods/podsOnNode), goal: 0.1})
+	return r.addMemory(fmt.Sprintf("Raven: memory after a start with %d pods, to what the peer's asks for", r.pods), r.pid, peerController)
+}
+
+func (r *ravenBench) start(ctx context.Context) (err error) {
+	r.pid, err = r.cluster.run(ctx, "kuryr-controller", nil, nil, "controller", "--host", warmNode, "--provider", "sdn", "--installation", "bench", "--sdn-socket", r.sdn.socket,
+		"--kubernetes-kubeconfig", r.kubeconfig, "--controller-namespace", "default", "--controller-listen", ravenMetrics, "--controller-leader-election=false", "--controller-audit", "0",
+		"--controller-pool-minimum", "2", "--controller-pool-batch", "5", "--controller-pool-ttl", "0", "--log-level", "warn")
+	return err
+}
+
+// restart kills Raven, has a pod wait, and tells how long Raven took from its start to that pod's port, and what it asked for until it had no more to do.
+func (r *ravenBench) restart(ctx context.Context) (took time.Duration, calls tally, err error) {
+	if err := syscall.Kill(r.pid, syscall.SIGKILL); err != nil {
+		return 0, tally{}, err
+	}
+	p, err := r.pod(ctx, space(0), fmt.Sprint("waits", time.Now().UnixNano()), nodeName(0))
+	if err != nil {
+		return 0, tally{}, err
+	}
+	begin := time.Now()
+	if err := r.start(ctx); err != nil {
+		return 0, tally{}, err
+	}
+	if err := r.seen.wait(ctx, p.UID); err != nil {
+		return 0, tally{}, err
+	}
+	took = time.Since(begin)
+	calls, err = r.quiet(ctx)
+	return took, calls, err
+}
+
+// change is what a pod that comes and goes costs by itself.
+type change struct {
+	took  []time.Duration
+	calls tally
+}
+
+func (r *ravenBench) changes(ctx context.Context) (change, error) {
+	var c change
+	before, err := r.quiet(ctx)
+	if err != nil {
+		return c, err
+	}
+	for i := range singleChanges {
+		begin := time.Now()
+		p, err := r.pod(ctx, space(0), fmt.Sprintf("single%d-%d", i, begin.UnixNano()), nodeName(0))
+		if err != nil {
+			return c, err
+		}
+		if err := r.seen.wait(ctx, p.UID); err != nil {
+			return c, err
+		}
+		c.took = append(c.took, time.Since(begin))
+		if err := r.api.Delete(ctx, p, client.GracePeriodSeconds(0)); err != nil {
+			return c, err
+		}
+	}
+	after, err := r.quiet(ctx)
+	c.calls = after.less(before)
+	c.calls.reads, c.calls.writes, c.calls.sdn = c.calls.reads/singleChanges, c.calls.writes/singleChanges, c.calls.sdn/singleChanges
+	return c, err
+}
+
+// fill makes pods number from to number to, with their nodes and namespaces, and waits until each has its port.
+func (r *ravenBench) fill(ctx context.Context, from, to int) error {
+	var g errgroup.Group
+	g.SetLimit(ravenWriters)
+	for i := range ravenSpaces {
+		g.Go(func() error { return r.namespace(ctx, space(i)) })
+	}
+	for n := from / podsOnNode; n < to/podsOnNode; n++ {
+		g.Go(func() error {
+			return r.api.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(n), Labels: map[string]string{v1.LabelClaimant: v1.ClaimantRaven}}})
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	uids := make([]types.UID, to-from)
+	for i := from; i < to; i++ {
+		g.Go(func() error {
+			node := i / podsOnNode
+			p, err := r.pod(ctx, space(node%ravenSpaces), fmt.Sprint("p", i), nodeName(node))
+			uids[i-from] = p.UID
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return r.seen.wait(ctx, uids...)
+}
+
+func space(i int) string    { return fmt.Sprint("space", i) }
+func nodeName(i int) string { return fmt.Sprint("node", i) }
+
+// bareWrites are how many writes a second a client has done that does nothing else, and notes its CPU for one.
+func (r *ravenBench) bareWrites(ctx context.Context) (float64, error) {
+	const writes = 2000
+	cpu, err := cpuTime(os.Getpid())
+	if err != nil {
+		return 0, err
+	}
+	begin := time.Now()
+	var g errgroup.Group
+	g.SetLimit(ravenWriters)
+	for i := range writes {
+		g.Go(func() error {
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: space(0), Name: fmt.Sprint("p", i%podsOnNode)}}
+			patch := fmt.Appendf(nil, `{"metadata": {"annotations": {"example.org/bare": "%d"}}}`, i)
+			return r.api.Status().Patch(ctx, p, client.RawPatch(types.MergePatchType, patch))
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return 0, err
+	}
+	took := time.Since(begin)
+	after, err := cpuTime(os.Getpid())
+	r.seen.cpuOfWrite = max((after-cpu)/writes, time.Microsecond)
+	return writes / took.Seconds(), err
+}
+
+// spent is what Raven has asked for and used so far.
+func (r *ravenBench) spent(ctx context.Context) (tally, time.Duration, error) {
+	t, err := r.tally(ctx)
+	if err != nil {
+		return t, 0, err
+	}
+	cpu, err := cpuTime(r.pid)
+	return t, cpu, err
+}
+
+// ravenMetrics is where Raven tells its metrics, on the central host.
+const ravenMetrics = "127.0.0.1:9900"
+
+// tally reads Raven's own metrics.
+func (r *ravenBench) tally(ctx context.Context) (t tally, err error) {
+	asker := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		return r.Central.Dial(ctx, network, address)
+	}}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+ravenMetrics+"/metrics", nil)
+	if err != nil {
+		return t, err
+	}
+	answer, err := asker.Do(request)
+	if err != nil {
+		return t, err
+	}
+	defer answer.Body.Close()
+	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), "} ")
+		n, failed := strconv.ParseFloat(value, 64)
+		switch {
+		case failed != nil:
+		case strings.HasPrefix(name, "rest_client_requests_total{") && strings.Contains(name, `method="GET"`):
+			t.reads += n
+		case strings.HasPrefix(name, "rest_client_requests_total{"):
+			t.writes += n
+		case strings.HasPrefix(name, "kuryr_neutron_requests_total{"):
+			t.sdn += n
+		}
+	}
+	return t, nil
+}
+
+// quietTime is longer than Raven leaves counts that have changed unwritten.
+const quietTime = 7 * time.Second
+
+// quiet waits until Raven writes nothing and asks the SDN nothing any more.
+func (r *ravenBench) quiet(ctx context.Context) (last tally, err error) {
+	since := time.Now()
+	return last, eventually(ctx, 500*time.Millisecond, func() error {
+		now, err := r.tally(ctx)
+		if err != nil || now.writes != last.writes || now.sdn != last.sdn {
+			since, last = time.Now(), now
+		}
+		last.reads = now.reads
+		if time.Since(since) < quietTime {
+			return fmt.Errorf("Raven has work: %+v, %w", now, err)
+		}
+		return nil
+	})
+}
+
+// annotated knows which pods have their port's annotation.
+type annotated struct {
+	mu         sync.Mutex
+	pods       map[types.UID]bool
+	news       chan struct{}
+	cpuOfWrite time.Duration // of a bare client
+}
+
+func (r *ravenBench) watchPods(ctx context.Context) (*annotated, error) {
+	a := &annotated{pods: map[types.UID]bool{}, news: make(chan struct{}, 1)}
+	w, err := r.api.Watch(ctx, &corev1.PodList{})
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		defer w.Stop()
+		for event := range w.ResultChan() {
+			p, is := event.Object.(*corev1.Pod)
+			if !is || p.Annotations[v1.AnnotationVIF] == "" {
+				continue
+			}
+			a.mu.Lock()
+			a.pods[p.UID] = true
+			a.mu.Unlock()
+			select {
+			case a.news <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return a, nil
+}
+
+// wait returns when all of the pods have their annotation.
+func (a *annotated) wait(ctx context.Context, uids ...types.UID) error {
+	for {
+		a.mu.Lock()
+		for len(uids) > 0 && a.pods[uids[len(uids)-1]] {
+			uids = uids[:len(uids)-1]
+		}
+		a.mu.Unlock()
+		if len(uids) == 0 {
+			return nil
+		}
+		select {
+		case <-a.news:
+		case <-time.After(3 * time.Minute):
+			return fmt.Errorf("%d pods wait for their port", len(uids))
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,64 @@
+//go:build e2e
+
+package kubernetes_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kuryrv1 "github.com/kuryr/kuryr/kube/api/v1"
+)
+
+// columns checks what kubectl shows of a port with addresses of both families, of a pool and of a network.
+func (r *rig) columns(api client.Client) {
+	r.Helper()
+	port := kuryrPort("dual", "node1", kuryrv1.PortBound)
+	port.Finalizers = nil
+	port.Spec.Network.Subnets = append(port.Spec.Network.Subnets, kuryrv1.PortSubnet{ID: "s6", CIDR: "fd00::/64", IPs: []string{"fd00::5"}})
+	r.must(api.Create(r.ctx, port))
+	network := &kuryrv1.KuryrNetwork{ObjectMeta: metav1.ObjectMeta{Name: "dual"}, Spec: kuryrv1.KuryrNetworkSpec{Namespace: "blue", UID: "u"}}
+	r.must(api.Create(r.ctx, network))
+	network.Status.Subnets = []kuryrv1.NetworkSubnet{{ID: "s4", CIDR: "10.1.0.0/16"}, {ID: "s6", CIDR: "fd00::/64"}}
+	r.must(api.Status().Update(r.ctx, network))
+	for resource, want := range map[string]map[string]string{
+		"kuryrports":     {"Address": "10.1.0.5", "Second address": "fd00::5", "MAC": "fa:16:3e:bf:84:ff", "Node": "node1"},
+		"kuryrnetworks":  {"CIDR": "10.1.0.0/16", "Second CIDR": "fd00::/64", "Namespace": "blue"},
+		"kuryrportpools": {"Node": "node1", "Minimum": "2", "Maximum": "4"},
+	} {
+		shown := r.shown(resource)
+		for column, value := range want {
+			if shown[column] != value {
+				r.Errorf("kubectl get %s shows %q under %s, want %q", resource, shown[column], strings.ToUpper(column), value)
+			}
+		}
+	}
+}
+
+// shown is the first row of what the API server has kubectl show of a resource, by column.
+func (r *rig) shown(resource string) map[string]string {
+	r.Helper()
+	https, err := rest.HTTPClientFor(r.Config)
+	r.must(err)
+	request, err := http.NewRequestWithContext(r.ctx, http.MethodGet, r.Config.Host+"/apis/"+kuryrv1.GroupVersion.String()+"/"+resource, nil)
+	r.must(err)
+	request.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+	answer, err := https.Do(request)
+	r.must(err)
+	defer answer.Body.Close()
+	var table metav1.Table
+	r.must(json.NewDecoder(answer.Body).Decode(&table))
+	row := map[string]string{}
+	if len(table.Rows) != 1 {
+		r.Fatalf("%d rows of %s", len(table.Rows), resource)
+	}
+	for i, c := range table.ColumnDefinitions {
+		row[c.Name] = fmt.Sprint(table.Rows[0].Cells[i])
+	}
+	return row
+}
