@@ -57,7 +57,7 @@ func (r networks) make(ctx context.Context, n *v1.KuryrNetwork) error {
 		return waiting{"the namespace is gone"}
 	}
 	had := n.Status.SecurityGroups
-	n.Status.SecurityGroups = words(ns.Annotations[v1.AnnotationSecurityGroups])
+	n.Status.SecurityGroups = r.chosen(words(ns.Annotations[v1.AnnotationSecurityGroups]))
 	if own := n.Status.SecurityGroups; r.cfg.UnderlayIsolation && len(own) > 0 && !alike(own, had) {
 		r.ownGroups(ns, own)
 	}
