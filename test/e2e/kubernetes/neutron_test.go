@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,7 +38,6 @@ type stack struct {
 	raven     *privatehost.Service
 	installed bool
 	dir       string // with the tokens, and the authority's certificate
-	network   map[string]string
 }
 
 // worker is a node of the stack.
@@ -193,9 +194,196 @@ func (s *stack) namespace(name string, annotations map[string]string) {
 	s.must(s.WaitAccount(s.ctx, name))
 }
 
-// Pods of two nodes are ports of Neutron, bound to their node's host, and talk to one another across nodes and namespaces.
+// warm waits until a node has so many ports ready for pods of a namespace.
+func (s *stack) warm(namespace, node string, count int) {
+	s.Helper()
+	s.until(func(ctx context.Context) error {
+		var ports kuryrv1.KuryrPortList
+		if err := s.api.List(ctx, &ports); err != nil {
+			return err
+		}
+		n := 0
+		for _, p := range ports.Items {
+			if p.Spec.Node == node && strings.HasSuffix(p.Spec.Network.Name, namespace) && p.Labels[kuryrv1.LabelPortStatus] == string(kuryrv1.PortAvailable) {
+				n++
+			}
+		}
+		if n < count {
+			return fmt.Errorf("%d ports are ready on %s for %s, want %d", n, node, namespace, count)
+		}
+		return nil
+	})
+}
+
+// switched are the ports of a node's integration bridge, sorted.
+func (w *worker) switched(ctx context.Context) ([]string, error) {
+	said := w.host.VSwitch(ctx, "list-ports", neutronlab.IntegrationBridge)
+	found := strings.Fields(said.Stdout)
+	slices.Sort(found)
+	return found, said.Err()
+}
+
+// plugged checks that of a node's pods nothing but so many ports are in its switch.
+func (s *stack) plugged(w *worker, count int) {
+	s.Helper()
+	s.until(func(ctx context.Context) error {
+		ports, err := w.switched(ctx)
+		ports = slices.DeleteFunc(ports, func(name string) bool { return !strings.HasPrefix(name, "tap") })
+		if err == nil && len(ports) != count {
+			err = fmt.Errorf("the switch of %s has %v, want %d ports", w.Name, ports, count)
+		}
+		return err
+	})
+}
+
+// kills ends Kuryr's daemons one after the other until stop is closed.
+func (s *stack) kills(stop <-chan struct{}) error {
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return nil
+		case <-time.After(2 * time.Second):
+		}
+		var err error
+		if at := i % (len(s.workers) + 1); at < len(s.workers) {
+			w := s.workers[at]
+			err = errors.Join(w.claim.Stop(syscall.SIGKILL, limit), s.startDaemon(s.ctx, w))
+		} else {
+			err = errors.Join(s.raven.Stop(syscall.SIGKILL, limit), s.startRaven())
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// forgotten waits until nothing is left of a namespace: no network, no pool, and in Neutron nothing of its name.
+func (s *stack) forgotten(namespace string) {
+	s.Helper()
+	s.until(func(ctx context.Context) error {
+		var networks kuryrv1.KuryrNetworkList
+		if err := s.api.List(ctx, &networks); err != nil {
+			return err
+		}
+		for _, n := range networks.Items {
+			if n.Spec.Namespace == namespace {
+				return fmt.Errorf("the network %s is left: %+v", n.Name, n.Status.Conditions)
+			}
+		}
+		left, err := s.lab.API().List(ctx, "networks", "name=kuryr-ns-"+namespace)
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("Neutron has the network of %s still", namespace)
+		}
+		return err
+	})
+}
+
+// wish has pods with wishes come and go: an address and a MAC, a security group that lets nothing in, a floating IP.
+func (s *stack) wish(from corev1.Pod) {
+	s.Helper()
+	group, err := s.lab.API().Create(s.ctx, "security-groups", neutronlab.Object{"name": "closed", "project_id": s.lab.Project()})
+	s.must(err)
+	s.namespace("granted", map[string]string{
+		kuryrv1.AnnotationAllowAddresses: "any", kuryrv1.AnnotationAllowMAC: "true", kuryrv1.AnnotationAllowSecurityGroups: group.ID(), kuryrv1.AnnotationAllowFloatingIPs: "new",
+	})
+	s.create("granted", serverPod("plain", "node2"))
+	plain := s.running("granted", "", 1)["plain"]
+	at, err := netip.ParseAddr(plain.Status.PodIP)
+	s.must(err)
+	four := at.As4()
+	four[2], four[3] = 7, 7
+	address := netip.AddrFrom4(four).String()
+	const mac = "fa:16:3e:00:07:07"
+	wishing := func(name, node string, wishes map[string]string) *corev1.Pod {
+		p := serverPod(name, node)
+		p.Annotations = wishes
+		return p
+	}
+	s.create("granted", wishing("fixed", "node1", map[string]string{kuryrv1.AnnotationAddress: address, kuryrv1.AnnotationMAC: mac}),
+		wishing("closed", "node1", map[string]string{kuryrv1.AnnotationSecurityGroups: group.ID()}),
+		wishing("public", "node2", map[string]string{kuryrv1.AnnotationFloatingIP: "new"}))
+	pods := s.running("granted", "", 4)
+	fixed, closed, public := pods["fixed"], pods["closed"], pods["public"]
+	if has, err := s.Exec(s.ctx, "granted", "fixed", "cat", "/sys/class/net/eth0/address"); fixed.Status.PodIP != address || has != mac || err != nil {
+		s.Errorf("address %s, MAC %s, %v; want %s, %s", fixed.Status.PodIP, has, err, address, mac)
+	}
+	s.talks(plain, fixed)
+	s.talks(fixed, from)
+	s.talks(closed, plain)
+	if _, err := s.Exec(s.ctx, "granted", "plain", "timeout", "2", "wget", "-qO-", fmt.Sprintf("http://%s:%d/", closed.Status.PodIP, port)); err == nil {
+		s.Error("a pod is reached whose security group lets nothing in")
+	}
+	s.reachedByFloating(public)
+	s.must(s.Client.CoreV1().Namespaces().Delete(s.ctx, "granted", metav1.DeleteOptions{}))
+	s.forgotten("granted")
+	s.must(s.lab.API().Delete(s.ctx, "security-groups", group.ID()))
+	if left, err := s.lab.API().List(s.ctx, "floatingips", ""); err != nil || len(left) > 0 {
+		s.Errorf("floating IPs of pods that are gone: %v, %v", left, err)
+	}
+}
+
+// reachedByFloating checks that the outside reaches a pod by the floating IP that it was given.
+func (s *stack) reachedByFloating(p corev1.Pod) {
+	s.Helper()
+	s.until(func(ctx context.Context) error {
+		all, err := s.lab.API().List(ctx, "floatingips", "")
+		if err != nil {
+			return err
+		}
+		if len(all) != 1 {
+			return fmt.Errorf("%d floating IPs", len(all))
+		}
+		if said := s.Central.Exec(ctx, "curl", "-s", "-m", "2", fmt.Sprintf("http://%s:%d/", all[0].Text("floating_ip_address"), port)); said.Out() != p.Name {
+			return fmt.Errorf("by its floating IP the pod says %s", said)
+		}
+		return nil
+	})
+}
+
+// away has Neutron away: a pod with a port of the pool starts, one that needs a new network waits, what goes is forgotten later.
+func (s *stack) away(with corev1.Pod) {
+	s.Helper()
+	s.warm("default", "node1", 2)
+	s.must(s.lab.StopNeutron(syscall.SIGKILL))
+	begin := time.Now()
+	s.create("default", serverPod("warm", "node1"))
+	warm := s.running("default", "app=warm", 1)["warm"]
+	s.Logf("without Neutron a pod is ready after %s", time.Since(begin).Round(10*time.Millisecond))
+	s.talks(warm, with)
+	s.namespace("cold", nil)
+	s.create("cold", serverPod("cold", "node2"))
+	s.must(s.Client.CoreV1().Pods("default").Delete(s.ctx, "warm", metav1.DeleteOptions{}))
+	s.absent("default", "warm")
+	s.until(func(ctx context.Context) error {
+		events, err := s.Client.EventsV1().Events("").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, e := range events.Items {
+			if e.Regarding.Kind == "KuryrNetwork" && strings.HasPrefix(e.Regarding.Name, "cold.") {
+				return nil
+			}
+		}
+		return errors.New("no Event says that the network waits")
+	})
+	s.must(s.lab.StartNeutron(s.ctx))
+	begin = time.Now()
+	s.talks(s.running("cold", "", 1)["cold"], with)
+	s.Logf("the pod that needed Neutron is ready %s after it came back", time.Since(begin).Round(10*time.Millisecond))
+	s.must(s.Client.CoreV1().Namespaces().Delete(s.ctx, "cold", metav1.DeleteOptions{}))
+	s.forgotten("cold")
+}
+
+// Pods of two nodes are ports of Neutron, bound to their node's host, and talk to one another across nodes and namespaces; whatever dies or is away meanwhile, in the end
+// nothing is left over in Neutron, the cluster, the switches and the kernel.
 func TestNeutron(t *testing.T) {
 	s := startStack(t, 2)
+	s.create("default", serverPod("first", "node1"), serverPod("second", "node2"))
+	s.running("default", "", 2)
+	s.gone("default")
+	s.agree(0)
+	before := s.look()
+
 	begin := time.Now()
 	s.namespace("blue", nil)
 	s.create("default", serverPod("a", "node1"), serverPod("b", "node2"))
@@ -209,4 +397,58 @@ func TestNeutron(t *testing.T) {
 	s.talks(a, c)
 	s.talks(c, a)
 	s.talks(b, c)
+	s.streams(a)
+	s.largest(a, b)
+	if _, err := s.Exec(s.ctx, "default", "a", "ping", "-c1", "-W5", kubelab.Nodes.Addr().String()); err != nil {
+		t.Errorf("a pod does not reach the API server's host: %v", err)
+	}
+	s.wish(a)
+
+	stop, killed := make(chan struct{}), make(chan error, 1)
+	go func() { killed <- s.kills(stop) }()
+	s.scale(10, func(more int) {
+		if more > 0 {
+			return // the killing goes on
+		}
+		close(stop)
+		s.must(<-killed)
+		s.agree(3)
+	})
+	s.away(c)
+	s.agree(3)
+
+	s.must(s.Nodes[0].Reboot(s.ctx))
+	a = s.again(a, func(corev1.Pod) error { return nil })
+	s.talks(a, b)
+	s.talks(c, a)
+	s.agree(3)
+
+	s.must(s.Client.CoreV1().Namespaces().Delete(s.ctx, "blue", metav1.DeleteOptions{}))
+	s.gone("default")
+	s.forgotten("blue")
+	s.agree(0)
+	for _, w := range s.workers {
+		s.plugged(w, 0)
+	}
+	if left := s.left(before, privatehost.Links, privatehost.Namespaces); len(left) > 0 {
+		t.Errorf("left when all pods have gone:\n%s", strings.Join(left, "\n"))
+	}
+}
+
+// largest checks that pods of two nodes have the MTU that Neutron tells, and that packets as large as that pass.
+func (s *stack) largest(from, to corev1.Pod) {
+	s.Helper()
+	networks, err := s.lab.API().List(s.ctx, "networks", "name=kuryr-ns-"+from.Namespace)
+	s.must(err)
+	if len(networks) != 1 {
+		s.Fatalf("%d networks of the namespace %s", len(networks), from.Namespace)
+	}
+	want, _ := networks[0]["mtu"].(float64)
+	if mtu, err := s.Exec(s.ctx, from.Namespace, from.Name, "cat", "/sys/class/net/eth0/mtu"); err != nil || mtu != fmt.Sprint(want) || want == 0 {
+		s.Errorf("a pod's MTU is %s, %v; Neutron's network has %v", mtu, err, want)
+	}
+	const headers = 28 // of IPv4 and ICMP
+	if _, err := s.Exec(s.ctx, from.Namespace, from.Name, "ping", "-c1", "-W5", "-s", fmt.Sprint(want-headers), to.Status.PodIP); err != nil {
+		s.Errorf("a packet of %v bytes does not pass: %v", want, err)
+	}
 }
