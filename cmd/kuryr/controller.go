@@ -118,6 +118,9 @@ func ravenConfig(cfg config.Config) raven.Config {
 		SecurityGroups: c.SecurityGroups, MaxPorts: c.MaxPorts, Calls: c.Calls, Workers: c.Workers, Audit: c.Audit,
 		Pool: pool.Policy{Minimum: c.PoolMinimum, Maximum: c.PoolMaximum, Batch: c.PoolBatch, TTL: c.PoolTTL},
 	}
+	if cfg.Provider == config.ProviderNeutron { // no host is on the pods' router but by a port
+		out.UplinkNamespace = c.Namespace
+	}
 	for _, p := range c.PodRanges {
 		out.Ranges = append(out.Ranges, raven.Range{Prefix: p, Len: prefixLen(p, c)})
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/kuryr/kuryr/kube/node"
 	"github.com/kuryr/kuryr/kube/node/claim"
 	"github.com/kuryr/kuryr/kube/node/condition"
+	"github.com/kuryr/kuryr/kube/node/uplink"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -50,6 +51,7 @@ type clusterNode struct {
 	binder   *bind.Binder
 	claimant *claim.Claimant
 	keeper   *condition.Keeper
+	uplink   *uplink.Uplink
 	server   *node.Server
 	metrics  *prometheus.Registry
 }
@@ -125,6 +127,10 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 	if err != nil {
 		return nil, err
 	}
+	n.uplink, err = uplink.Open(uplink.Config{Client: api, Node: name, Binder: n.binder, Dir: filepath.Join(cfg.RunDir, "uplink"), Log: log})
+	if err != nil {
+		return nil, err
+	}
 	n.server = node.New(node.Config{Source: n.claimant, Binder: n.binder, State: filepath.Join(cfg.StateDir, "cni"), Logger: log, Registerer: n.metrics})
 	return n, nil
 }
@@ -144,6 +150,7 @@ func (n *clusterNode) begin(ctx context.Context, work *errgroup.Group) error {
 	work.Go(func() error { return n.binder.Run(ctx) })
 	work.Go(func() error { return n.claimant.Run(ctx) })
 	work.Go(func() error { n.keeper.Run(ctx); return nil })
+	work.Go(func() error { n.uplink.Run(ctx); return nil })
 	work.Go(func() error { return n.server.Serve(ctx, l) })
 	work.Go(func() error { collectLinks(ctx, n.binder, namespaceDir(n.cfg), n.log); return nil })
 	return nil

@@ -330,6 +330,9 @@ func (c *cluster) round() (errs []error) {
 			do(placements{r}, p.Namespace, p.Spec.NodeName)
 		}
 	}
+	for _, q := range r.uplinks(ctx) {
+		do(placements{r}, q.Namespace, q.Name)
+	}
 	poolNames := map[string]bool{}
 	for _, p := range c.pools() {
 		poolNames[p.Name] = true

@@ -112,6 +112,8 @@ func (r *Raven) addPlacements(m ctrl.Manager) error {
 			},
 			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
+		Watches(&corev1.Node{}, to(func(_ context.Context, o client.Object) []ctrl.Request { return r.uplinkOf(o.GetName()) }),
+			builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&v1.KuryrNetwork{}, to(func(ctx context.Context, o client.Object) []ctrl.Request {
 			return r.placementsOf(ctx, o.(*v1.KuryrNetwork).Spec.Namespace)
 		})).

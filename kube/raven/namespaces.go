@@ -45,9 +45,9 @@ func (r namespaces) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	return done(0, errors.Join(errs...))
 }
 
-// networkFor makes the KuryrNetwork of a namespace that needs one: "default" from the start on, any other with its first pod.
+// networkFor makes the KuryrNetwork of a namespace that needs one: "default" and that of nodes' own ports from the start on, any other with its first pod.
 func (r namespaces) networkFor(ctx context.Context, ns *corev1.Namespace) error {
-	if ns.Name != metav1.NamespaceDefault {
+	if ns.Name != metav1.NamespaceDefault && !r.uplinked(ns.Name) {
 		var pods corev1.PodList
 		if err := r.api.List(ctx, &pods, client.InNamespace(ns.Name)); err != nil {
 			return err

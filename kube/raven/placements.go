@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// placements asks for a KuryrPortPool wherever pods of a namespace are on a node. A request's namespace is that of the pods, its name the node's.
+// placements asks for a KuryrPortPool wherever pods of a namespace are on a node, or the node itself is to have a port. A request's namespace is that of the pods, its name the node's.
 type placements struct{ *Raven }
 
 // Reconcile looks at the pods of one namespace on one node.
@@ -23,7 +23,9 @@ func (r placements) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 		return done(0, err)
 	}
 	if !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return wired(&p) && p.DeletionTimestamp.IsZero() }) {
-		return done(0, nil)
+		if own, err := r.nodeUplinked(ctx, req.Namespace, req.Name); err != nil || !own {
+			return done(0, err)
+		}
 	}
 	n, err := r.networkOf(ctx, req.Namespace)
 	if err != nil || n == nil { // its becoming ready brings this back
@@ -68,8 +70,11 @@ func (r *Raven) networkOf(ctx context.Context, namespace string) (*v1.KuryrNetwo
 	return &n, nil
 }
 
-// placementsOf are the requests for all nodes with pods of a namespace.
+// placementsOf are the requests for all nodes with pods of a namespace, or with ports of their own there.
 func (r *Raven) placementsOf(ctx context.Context, namespace string) []ctrl.Request {
+	if r.uplinked(namespace) {
+		return r.uplinks(ctx) // every node
+	}
 	var pods corev1.PodList
 	if err := r.api.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
 		r.log.ErrorContext(ctx, "pods of a namespace", "namespace", namespace, "error", err)

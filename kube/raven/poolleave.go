@@ -45,8 +45,11 @@ func (w *poolWork) leave(ctx context.Context, all bool) error {
 	return errors.Join(append(errs, w.deletePorts(ctx, doomed))...)
 }
 
-// forsaken tells of a port that was made for a pod which is gone.
+// forsaken tells of a port that was made for a pod which is gone, or for a node that is another or has none any more.
 func (w *poolWork) forsaken(p *v1.KuryrPort) bool {
+	if w.uplink && p.Spec.Dedicated == w.node.UID {
+		return false
+	}
 	return p.Spec.Dedicated != "" && w.pod(p.Spec.Dedicated) == nil
 }
 

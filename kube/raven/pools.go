@@ -58,6 +58,7 @@ type poolWork struct {
 	pods    []*corev1.Pod // on the node, of the pool's namespaces, that have or are to have a port
 	mtu     int           // of the network; 0 is the kernel's
 	alone   bool          // no pod at all is on the node
+	uplink  bool          // the node is to have a port of its own of this pool
 	removed bool          // the finalizer is taken away
 }
 
@@ -156,7 +157,10 @@ func (w *poolWork) wanted(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	w.mtu = networks[at].Status.MTU
-	empty := len(w.ports) == 0 && len(w.pool.Status.Pending) == 0 && len(w.pods) == 0
+	w.uplink = wantsUplink(w.node) && slices.ContainsFunc(networks, func(n v1.KuryrNetwork) bool {
+		return n.DeletionTimestamp.IsZero() && w.uplinked(n.Spec.Namespace) && v1.PoolName(v1.PoolKey(&n, w.pool.Spec.Node)) == w.name
+	})
+	empty := len(w.ports) == 0 && len(w.pool.Status.Pending) == 0 && len(w.pods) == 0 && !w.uplink
 	return !empty || w.pool.Spec.TTL == nil && w.pool.Spec.Minimum > 0, nil
 }
 
@@ -281,12 +285,12 @@ func (w *poolWork) filled(ctx context.Context, v pool.View) (int, error) {
 	return v.Minimum, err
 }
 
-// stateOf is what a port's label and its deletion say.
+// stateOf is what a port's labels and its deletion say. A node's own port is never free.
 func stateOf(p *v1.KuryrPort) pool.State {
 	switch {
 	case !p.DeletionTimestamp.IsZero() || v1.PortStatus(p.Labels[v1.LabelPortStatus]) == v1.PortDeleting:
 		return pool.Leaving
-	case v1.PortStatus(p.Labels[v1.LabelPortStatus]) == v1.PortBound || p.Status.Pod != nil:
+	case v1.PortStatus(p.Labels[v1.LabelPortStatus]) == v1.PortBound || p.Status.Pod != nil || p.Labels[v1.LabelUplink] != "":
 		return pool.Bound
 	}
 	return pool.Available

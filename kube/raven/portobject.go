@@ -62,6 +62,9 @@ func (w *poolWork) object(p sdn.Port, subnets map[sdn.ID]sdn.Subnet, wish wished
 	for _, g := range p.Groups {
 		o.Spec.SecurityGroups = append(o.Spec.SecurityGroups, string(g))
 	}
+	if wish.uplink {
+		o.Labels[v1.LabelUplink] = "true"
+	}
 	if wish.floating != "" {
 		o.Annotations = map[string]string{v1.AnnotationFloatingIP: wish.floating}
 	}

@@ -37,6 +37,9 @@ type Config struct {
 	// SecurityGroups are the ids that pods' ports get. None is a group of Raven's own that lets everything pass, where the SDN would pass nothing without one.
 	SecurityGroups []string
 
+	// UplinkNamespace is the namespace on whose network each node has a port of its own, by which it reaches pods wherever they run; "" is none: the SDN leads the host to its pods.
+	UplinkNamespace string
+
 	Pool     pool.Policy
 	MaxPorts int           // all pools together; 0 is no limit
 	Calls    int           // of the SDN at once; default 8

@@ -100,11 +100,13 @@ type wished struct {
 	mac       net.HardwareAddr
 	groups    []string
 	floating  string
+	uplink    bool // it is for the node itself, and pod is the node's UID
 }
 
-// wishes are the ports that pods of the pool are to have for themselves and do not have, by their keys. What a pod may not have its owner is told.
+// wishes are the ports that the node and pods of the pool are to have for themselves and do not have, by their keys. What a pod may not have its owner is told.
 func (w *poolWork) wishes(ctx context.Context) (map[string]wished, error) {
 	all := map[string]wished{}
+	w.wishUplink(all)
 	var errs []error
 	for _, p := range w.pods {
 		if !v1.HasWishes(p.Annotations) || !p.DeletionTimestamp.IsZero() ||

@@ -25,6 +25,7 @@ const (
 	LabelPortStatus = "openstack.org/portStatus" // a PortStatus
 	LabelNode       = "openstack.org/node"       // NodeLabel of the node whose port it is; on KuryrPortPools too
 	LabelPool       = "openstack.org/pool"       // the name of its KuryrPortPool
+	LabelUplink     = "openstack.org/uplink"     // "true": the node's own port, by which it reaches pods; dedicated to the Node's UID
 )
 
 // Finalizer keeps an object until what it stands for has gone from the SDN. Pods and namespaces never get one.

@@ -65,7 +65,7 @@ type KuryrPortSpec struct {
 	Node string `json:"node"`
 	// Pool is the KuryrPortPool that made it and that it goes back to.
 	Pool string `json:"pool"`
-	// Dedicated says that it was made for one pod (a fixed address, a MAC), whose UID this is; it never goes back to a pool.
+	// Dedicated says that it was made for one pod (a fixed address, a MAC) or for the node itself, whose UID this is; it never goes back to a pool.
 	// +optional
 	Dedicated types.UID `json:"dedicated,omitempty"`
 	// ProjectID is the project that has it, empty where the SDN has none.

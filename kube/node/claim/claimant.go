@@ -110,7 +110,7 @@ func (c *Claimant) recall() error {
 				continue
 			}
 		}
-		w, err := wiringOf(&r.Port)
+		w, err := WiringOf(&r.Port)
 		if err != nil {
 			return fmt.Errorf("journal of claims: %w", err)
 		}

@@ -113,7 +113,7 @@ func (x *index) setPort(o *v1.KuryrPort) topic {
 		return topic{}
 	}
 	p.object = o
-	p.wiring, p.broken = wiringOf(&o.Spec)
+	p.wiring, p.broken = WiringOf(&o.Spec)
 	if o.Spec.Dedicated != "" {
 		in(x.dedicated, o.Spec.Dedicated)[o.Name] = p
 	}

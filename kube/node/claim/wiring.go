@@ -9,8 +9,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// wiringOf is what a KuryrPort's spec tells of how to plug it. An error IsInvalid and names the field.
-func wiringOf(s *v1.KuryrPortSpec) (node.Wiring, error) {
+// WiringOf is what a KuryrPort's spec tells of how to plug it. An error IsInvalid and names the field.
+func WiringOf(s *v1.KuryrPortSpec) (node.Wiring, error) {
 	mac, err := net.ParseMAC(s.Address)
 	if err != nil {
 		return node.Wiring{}, sdn.Invalid("port", "spec.address", "%v", err)

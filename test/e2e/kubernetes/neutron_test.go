@@ -386,8 +386,8 @@ func TestNeutron(t *testing.T) {
 
 	begin := time.Now()
 	s.namespace("blue", nil)
-	s.create("default", serverPod("a", "node1"), serverPod("b", "node2"))
-	s.create("blue", serverPod("c", "node2"))
+	s.create("default", probed(serverPod("a", "node1")), serverPod("b", "node2"))
+	s.create("blue", probed(serverPod("c", "node2")))
 	pods, blue := s.running("default", "", 2), s.running("blue", "", 1)
 	t.Logf("the pods of two namespaces are ready after %s", time.Since(begin).Round(10*time.Millisecond))
 	a, b, c := pods["a"], pods["b"], blue["c"]
@@ -397,6 +397,7 @@ func TestNeutron(t *testing.T) {
 	s.talks(a, c)
 	s.talks(c, a)
 	s.talks(b, c)
+	s.fromNodes(a, b, c)
 	s.streams(a)
 	s.largest(a, b)
 	if _, err := s.Exec(s.ctx, "default", "a", "ping", "-c1", "-W5", kubelab.Nodes.Addr().String()); err != nil {
@@ -421,6 +422,7 @@ func TestNeutron(t *testing.T) {
 	a = s.again(a, func(corev1.Pod) error { return nil })
 	s.talks(a, b)
 	s.talks(c, a)
+	s.fromNodes(a, b, c)
 	s.agree(3)
 
 	s.must(s.Client.CoreV1().Namespaces().Delete(s.ctx, "blue", metav1.DeleteOptions{}))
@@ -428,10 +430,22 @@ func TestNeutron(t *testing.T) {
 	s.forgotten("blue")
 	s.agree(0)
 	for _, w := range s.workers {
-		s.plugged(w, 0)
+		s.plugged(w, 1) // the node's own
 	}
 	if left := s.left(before, privatehost.Links, privatehost.Namespaces); len(left) > 0 {
 		t.Errorf("left when all pods have gone:\n%s", strings.Join(left, "\n"))
+	}
+}
+
+// fromNodes checks that each node reaches pods on every node.
+func (s *stack) fromNodes(pods ...corev1.Pod) {
+	s.Helper()
+	for _, w := range s.workers {
+		for _, p := range pods {
+			if said := w.Exec(s.ctx, "curl", "-s", "-m", "5", fmt.Sprintf("http://%s:%d/", p.Status.PodIP, port)); said.Out() != p.Name {
+				s.Errorf("from %s the pod %s on %s says %s", w.Name, p.Name, p.Spec.NodeName, said)
+			}
+		}
 	}
 }
 
