@@ -47,31 +47,38 @@ type worker struct {
 	claim *privatehost.Service
 }
 
-func startStack(t *testing.T, nodes int) *stack {
+// newStack starts Neutron and a cluster whose nodes are its hosts, without Kuryr.
+func newStack(t *testing.T, nodes int) *stack {
 	t.Helper()
 	begin := time.Now()
 	s := &stack{lab: neutronlab.Start(t, neutronlab.Options{Keystone: true})}
 	ctx, cancel := context.WithTimeout(t.Context(), stackLimit)
 	t.Cleanup(cancel)
-	_, err := s.lab.ExternalNetwork(ctx)
-	if err != nil {
+	if _, err := s.lab.ExternalNetwork(ctx); err != nil {
 		t.Fatal(err)
 	}
 	for i := range nodes {
 		s.workers = append(s.workers, &worker{host: s.lab.Guest(fmt.Sprint("node", i+1))})
 	}
-	t.Logf("Neutron is up after %s", time.Since(begin).Round(10*time.Millisecond))
 	s.rig = &rig{T: t, ctx: ctx, Cluster: kubelab.Start(t, kubelab.Options{Nodes: nodes, Central: s.lab.Central, Booted: s.boot})}
-	t.Logf("the cluster is up after %s", time.Since(begin).Round(10*time.Millisecond))
-	// What the manifests would run is run here by hand, so that it can be killed.
-	const nowhere = "nodeSelector.runs=nowhere"
-	s.install(false, "provider=neutron", "node."+nowhere, "controller."+nowhere)
 	s.api = s.rig.api(nil)
 	s.dir = s.Central.Dir()
+	t.Logf("Neutron and the cluster are up after %s", time.Since(begin).Round(10*time.Millisecond))
+	return s
+}
+
+// startStack is newStack with Kuryr, whose processes are run by hand, so that they can be killed.
+func startStack(t *testing.T, nodes int) *stack {
+	t.Helper()
+	s := newStack(t, nodes)
+	begin := time.Now()
+	const nowhere = "nodeSelector.runs=nowhere"
+	s.install(false, "provider=neutron", "node."+nowhere, "controller."+nowhere)
 	s.keep("ca", s.Config.CAData)
 	s.keep("kuryr-controller", []byte(s.token("kuryr-controller", nil).BearerToken))
 	for _, w := range s.workers {
 		s.keep(w.Name, []byte(s.nodeToken(w.Name).BearerToken))
+		s.must(w.plugins(s.ctx))
 	}
 	s.installed = true
 	s.must(s.startRaven())
@@ -79,7 +86,7 @@ func startStack(t *testing.T, nodes int) *stack {
 		s.must(s.startDaemon(s.ctx, w))
 	}
 	s.must(s.WaitReady(s.ctx))
-	t.Logf("the nodes are ready after %s", time.Since(begin).Round(10*time.Millisecond))
+	t.Logf("the nodes are ready %s later", time.Since(begin).Round(10*time.Millisecond))
 	return s
 }
 
@@ -92,10 +99,10 @@ func (s *stack) keep(file string, text []byte) {
 func (s *stack) boot(ctx context.Context, node *kubelab.Node) error {
 	w := s.workers[node.Number-1]
 	w.Node = node
-	if err := errors.Join(w.host.Equip(ctx, node.Host), w.plugins(ctx)); err != nil || !s.installed {
+	if err := w.host.Equip(ctx, node.Host); err != nil || !s.installed {
 		return err
 	}
-	return s.startDaemon(ctx, w)
+	return errors.Join(w.plugins(ctx), s.startDaemon(ctx, w))
 }
 
 // account is how a program asks the API server.
@@ -465,4 +472,39 @@ func (s *stack) largest(from, to corev1.Pod) {
 	if _, err := s.Exec(s.ctx, from.Namespace, from.Name, "ping", "-c1", "-W5", "-s", fmt.Sprint(want-headers), to.Status.PodIP); err != nil {
 		s.Errorf("a packet of %v bytes does not pass: %v", want, err)
 	}
+}
+
+// What "kuryr install kubernetes --provider neutron" applies runs as it is: Raven has the credentials of the Secret, which no node's daemon can see, and the node becomes
+// ready and its pods have ports of Neutron.
+func TestNeutronDeployed(t *testing.T) {
+	s := newStack(t, 1)
+	node := s.workers[0]
+	s.must(node.Exec(s.ctx, "cp", "/usr/lib/cni/loopback", filepath.Join(kubelab.PluginFolder, "loopback")).Err())
+	s.image(node.Node, "kuryr/kuryr:e2e")
+	clouds, err := os.ReadFile(s.lab.CloudsFile())
+	s.must(err)
+	s.must(s.api.Create(s.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: system, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "privileged"}}}))
+	s.must(s.api.Create(s.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "kuryr-cloud"}, Data: map[string][]byte{"clouds.yaml": clouds}}))
+	begin := time.Now()
+	// The node has the machine's /usr, and nothing that serves ClusterIPs.
+	s.install(false, "createNamespace=false", "provider=neutron", "neutron.cloud="+neutronlab.CloudCredential, "controller.replicas=1", "image.tag=e2e", "node.specDir=",
+		"apiServer.host="+kubelab.Nodes.Addr().String(), fmt.Sprint("apiServer.port=", kubelab.Port))
+	s.must(s.WaitReady(s.ctx))
+	s.running(system, "", 2)
+	t.Logf("the node is ready and Raven works %s after the manifests were applied", time.Since(begin).Round(10*time.Millisecond))
+	s.create("default", probed(serverPod("a", "")), serverPod("b", ""))
+	pods := s.running("default", "", 2)
+	s.talks(pods["a"], pods["b"])
+	s.agree(2)
+	s.fromNodes(pods["a"], pods["b"])
+	daemon := s.running(system, "app.kubernetes.io/name=kuryr-node", 1)
+	for _, p := range daemon {
+		for _, v := range p.Spec.Volumes {
+			if v.Secret != nil {
+				t.Errorf("the node's daemon has the Secret %s", v.Secret.SecretName)
+			}
+		}
+	}
+	s.gone("default")
+	s.agree(0)
 }
