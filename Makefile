@@ -18,14 +18,16 @@ count = go run ./test/count -name $(1) $(if $(RESULTS),-to $(RESULTS)/$(1))
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-18s %s\n", $$1, $$2 }'
 
-build: ## build bin/kuryr, bin/kuryr-vif and bin/kuryr-cni, static, with their version
+# kuryr-kubernetes is kuryr with the client libraries of Kubernetes, which would be half of kuryr.
+build: ## build bin/kuryr, bin/kuryr-kubernetes, bin/kuryr-vif and bin/kuryr-cni, static, with their version
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kuryr ./cmd/kuryr
+	CGO_ENABLED=0 go build -trimpath -tags kubernetes -ldflags '$(LDFLAGS)' -o bin/kuryr-kubernetes ./cmd/kuryr
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kuryr-vif ./cmd/kuryr-vif
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/kuryr-cni ./cmd/kuryr-cni
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/kuryr-cni-api ./cmd/kuryr-cni-api
 
-failpoints: # bin/kuryr-failpoints, which dies where it is told to
-	CGO_ENABLED=0 go build -trimpath -tags failpoints -ldflags '$(LDFLAGS)' -o bin/kuryr-failpoints ./cmd/kuryr
+failpoints: # bin/kuryr-failpoints, which dies where it is told to, and is whole by itself
+	CGO_ENABLED=0 go build -trimpath -tags failpoints,kubernetes -ldflags '$(LDFLAGS)' -o bin/kuryr-failpoints ./cmd/kuryr
 
 docker-plugin: build ## build bin/docker-plugin, which docker plugin create takes
 	hack/docker-plugin.sh
@@ -39,7 +41,9 @@ man: build ## write the man pages to man/
 
 test: need-gcc ## vet, unit and kernel tests with the race detector (kernel tests need root or user namespaces)
 	go vet ./...
-	go test -race -json -timeout 30m ./... | $(call count,unit)
+	go vet -tags kubernetes ./cmd/kuryr
+	{ rc=0; go test -race -json -timeout 30m -run "$(SCENARIOS)" ./... || rc=1; \
+		go test -race -json -timeout 30m -tags kubernetes -run Kubernetes ./cmd/kuryr || rc=1; exit $$rc; } | $(call count,test)
 
 lint: ## gofmt, vet, staticcheck, golangci-lint, freshness of what is generated (the tools are built once into ~/.cache/kuryr)
 	hack/lint.sh
@@ -143,6 +147,7 @@ deps: ## install what the suites need from Debian (root)
 
 install: build ## install kuryr, its manual, completions and systemd units (DESTDIR, PREFIX)
 	install -D -m 755 bin/kuryr $(DESTDIR)$(PREFIX)/bin/kuryr
+	install -D -m 755 bin/kuryr-kubernetes $(DESTDIR)$(PREFIX)/bin/kuryr-kubernetes
 	install -D -m 755 bin/kuryr-vif $(DESTDIR)/usr/libexec/kuryr/kuryr-vif
 	for type in bridge ovs tap midonet unbound; do ln -sf kuryr-vif $(DESTDIR)/usr/libexec/kuryr/$$type; done
 	install -D -m 755 bin/kuryr-cni $(DESTDIR)/opt/cni/bin/kuryr

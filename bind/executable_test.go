@@ -17,6 +17,7 @@ import (
 // An executable is called when the host end is there, and before it goes.
 func TestExecutablePlugs(t *testing.T) {
 	t.Parallel()
+	nstest.RootsFiles(t)
 	w := newWorld(t)
 	dir := t.TempDir()
 	said := filepath.Join(dir, "said")
@@ -63,6 +64,7 @@ func TestExecutablePlugs(t *testing.T) {
 // What the executable refuses leaves nothing.
 func TestExecutableRefuses(t *testing.T) {
 	t.Parallel()
+	nstest.RootsFiles(t)
 	w := newWorld(t)
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "vendor"), []byte("#!/bin/sh\n[ $1 = unbind ] || { echo wrong rack >&2; exit 1; }\n"), 0o755); err != nil {

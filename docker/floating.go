@@ -27,7 +27,9 @@ func (d *Driver) checkFloating(ctx context.Context, ports []sdn.Port, o *driverO
 	if o.floating == floatingAuto {
 		return nil
 	}
-	found, err := d.floatingIP(ctx, o.floating)
+	found, err := d.floatingIP(ctx, o.floating, func(f sdn.FloatingIP) bool {
+		return slices.ContainsFunc(ports, func(p sdn.Port) bool { return p.ID == f.Target.Port })
+	})
 	switch {
 	case err != nil:
 		return err
@@ -65,7 +67,7 @@ func (d *Driver) floatTo(ctx context.Context, port sdn.Port, asked string) error
 	}
 	spec := sdn.FloatingIPSpec{Base: sdn.Base{Key: d.key(kindFloating, endpointOf(port))}, Target: target}
 	if asked != floatingAuto {
-		found, err := d.floatingIP(ctx, asked)
+		found, err := d.floatingIP(ctx, asked, func(f sdn.FloatingIP) bool { return f.Target.Port == port.ID })
 		if err != nil {
 			return err
 		}
@@ -106,17 +108,29 @@ func floatingTarget(port sdn.Port, asked string) (sdn.Target, bool) {
 	return sdn.Target{}, false
 }
 
-// floatingIP is the one that an address or an id means, nil if there is none.
-func (d *Driver) floatingIP(ctx context.Context, asked string) (*sdn.FloatingIP, error) {
+// floatingIP is the one that an address or an id means, nil if there is none. Where networks of the outside have overlapping ranges, an address may be
+// that of several: then the one is meant that has is true of, and if it is not of exactly one, none is chosen.
+func (d *Driver) floatingIP(ctx context.Context, asked string, has func(sdn.FloatingIP) bool) (*sdn.FloatingIP, error) {
+	found, err := d.floatingIPs(ctx, asked)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	if len(found) == 1 {
+		return &found[0], nil
+	}
+	if i := slices.IndexFunc(found, has); i >= 0 && !slices.ContainsFunc(found[i+1:], has) {
+		return &found[i], nil
+	}
+	return nil, refuse("option %s: several floating IPs have the address %s, such as %s and %s: give the id of the one that is meant", optFloatingIP, asked, found[0].ID, found[1].ID)
+}
+
+// floatingIPs are all that an address or an id means.
+func (d *Driver) floatingIPs(ctx context.Context, asked string) ([]sdn.FloatingIP, error) {
 	query := sdn.FloatingIPQuery{Match: sdn.Match{IDs: []sdn.ID{sdn.ID(asked)}}}
 	if address, err := netip.ParseAddr(asked); err == nil {
 		query = sdn.FloatingIPQuery{Addresses: []netip.Addr{address}}
 	}
-	found, there, err := sdn.First(d.sdn.FindFloatingIPs(ctx, query))
-	if err != nil || !there {
-		return nil, err
-	}
-	return &found, nil
+	return sdn.All(d.sdn.FindFloatingIPs(ctx, query))
 }
 
 // takeFloating leads a floating IP that was there before to a port, unless it leads elsewhere.

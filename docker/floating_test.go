@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"testing"
 	"time"
@@ -156,6 +157,48 @@ func TestFloatingIPAddressDenied(t *testing.T) {
 	b.take(e)
 	b.ok("NetworkDriver.CreateEndpoint", e.with(m{optFloatingIP: "198.18.0.99"}))
 	b.contains(b.fails("NetworkDriver.Join", e.joinBody()), optFloatingIP, "give its id")
+}
+
+// alike is an SDN in which another floating IP, of another external network, has the address of each.
+type alike struct{ sdn.Provider }
+
+const otherFloating = sdn.ID("0d9f3c52-55e4-4a57-9d2c-2f0e5f2ab7c1")
+
+func (p alike) FindFloatingIPs(ctx context.Context, q sdn.FloatingIPQuery) iter.Seq2[sdn.FloatingIP, error] {
+	return func(yield func(sdn.FloatingIP, error) bool) {
+		for f, err := range p.Provider.FindFloatingIPs(ctx, q) {
+			other := sdn.FloatingIP{Meta: sdn.Meta{ID: otherFloating, Foreign: true}, Address: f.Address}
+			if err == nil && len(q.Addresses) > 0 && !yield(other, nil) || !yield(f, err) {
+				return
+			}
+		}
+	}
+}
+
+// An address that two floating IPs have means none of them, and both are named; an id means one. What an endpoint has already is not put into question.
+func TestFloatingIPAmbiguous(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, func(c *Config) { c.Provider = alike{c.Provider} })
+	n := b.create(dualNetwork())
+	f := b.usersFloatingIP(sdn.Target{})
+	e := &endpoint{net: n}
+	b.take(e)
+	answer := b.fails("NetworkDriver.CreateEndpoint", e.with(m{optFloatingIP: f.Address.String()}))
+	for _, want := range []string{optFloatingIP, string(f.ID), string(otherFloating), "id of the one that is meant"} {
+		b.contains(answer, want)
+	}
+	if found := b.floatingIPs(sdn.FloatingIPQuery{}); len(found) != 1 || found[0].Target != (sdn.Target{}) {
+		t.Errorf("floating IPs %+v", found)
+	}
+	b.giveBack(e)
+
+	e = b.floats(n, string(f.ID))
+	b.ok("NetworkDriver.CreateEndpoint", e.with(m{optFloatingIP: f.Address.String()}))
+	b.ok("NetworkDriver.Join", e.joinBody())
+	if found := b.floatingIPs(sdn.FloatingIPQuery{}); len(found) != 1 || found[0].Target.Port != b.portOf(e.id).ID {
+		t.Errorf("floating IPs %+v", found)
+	}
+	b.stop(e)
 }
 
 // A floating IP of an endpoint whose port somebody deleted is forgotten.

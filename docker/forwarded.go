@@ -76,7 +76,7 @@ func (d *Driver) publishForwarded(ctx context.Context, endpoint string, known pl
 func (d *Driver) forwarder(ctx context.Context, endpoint string, known *plugged, target sdn.Target) (sdn.FloatingIP, error) {
 	spec := sdn.FloatingIPSpec{Base: sdn.Base{Key: d.publishKey(endpoint, false)}}
 	for _, asked := range tagValues(known.Port.Tags, tagPublishAt) {
-		found, err := d.floatingIP(ctx, asked)
+		found, err := d.floatingIP(ctx, asked, func(f sdn.FloatingIP) bool { return f.Key == spec.Key || f.ID == known.Forwarder })
 		switch {
 		case err != nil:
 			return sdn.FloatingIP{}, err
@@ -106,15 +106,23 @@ func (d *Driver) forwarder(ctx context.Context, endpoint string, known *plugged,
 	return d.sdn.EnsureFloatingIP(ctx, spec)
 }
 
-// lender is the floating IP, not Kuryr's, that may forward to a port by what its tags ask for; "" where there is none.
+// lender is the floating IP, not Kuryr's, that may forward to a port by what its tags ask for; "" where there is none. Of several that have the address
+// it is the one that does.
 func (d *Driver) lender(ctx context.Context, port sdn.Port) (sdn.ID, error) {
 	for _, asked := range tagValues(port.Tags, tagPublishAt) {
-		found, err := d.floatingIP(ctx, asked)
+		found, err := d.floatingIPs(ctx, asked)
 		if err != nil {
 			return "", err
 		}
-		if found != nil && found.Key.IsZero() {
-			return found.ID, nil
+		found = slices.DeleteFunc(found, func(f sdn.FloatingIP) bool { return !f.Key.IsZero() })
+		if len(found) == 1 {
+			return found[0].ID, nil
+		}
+		for _, f := range found {
+			_, forwards, err := sdn.First(d.sdn.FindForwards(ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{f.ID}, Ports: []sdn.ID{port.ID}}))
+			if err != nil || forwards {
+				return f.ID, err
+			}
 		}
 	}
 	return "", nil

@@ -7,7 +7,7 @@ set -u -o pipefail
 cd "$(dirname "$0")/.."
 . hack/tools/tool.sh
 failed=0
-tags=e2e,failpoints
+tags=e2e,failpoints,kubernetes
 
 files=$(git ls-files -co --exclude-standard -- '*.go' 2>/dev/null || find . -name '*.go')
 unformatted=$(echo "$files" | xargs -r gofmt -l)

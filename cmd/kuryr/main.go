@@ -11,8 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-
-	_ "golang.org/x/crypto/x509roots/fallback" // the authorities, where the system has none: an image from scratch
 )
 
 // version is stamped by the linker: -ldflags "-X main.version=…".

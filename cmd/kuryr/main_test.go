@@ -17,7 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestMain(m *testing.M) { os.Exit(nstest.Main(m)) }
+// asProgram, in its environment, makes the test binary the program that it tests.
+const asProgram = "KURYR_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	os.Exit(nstest.Main(m))
+}
 
 // buffer is what commands write to while others read.
 type buffer struct {

@@ -20,6 +20,7 @@ import (
 	kuryrns "github.com/kuryr/kuryr/internal/netns"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,7 +28,8 @@ import (
 type life struct {
 	Dir         string
 	First, Last State
-	Tap         string // made below the network that moves
+	Tap         string // made below the network that moves, as of a container that outlives the child
+	Container   string // the namespace with its other end, as a path
 	Subport     Port   // of the port with that tap, in the first domain; last it has another VLAN
 	TapDomain   string
 	LimitsFirst bool
@@ -157,8 +159,13 @@ func makeTap(store *kuryrns.Store, l life) error {
 		if err != nil {
 			return err
 		}
+		container, err := netns.GetFromPath(l.Container)
+		if err != nil {
+			return err
+		}
+		defer container.Close()
 		attrs := netlink.LinkAttrs{Name: l.Tap, TxQLen: -1, MasterIndex: master.Attrs().Index}
-		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "other"}); err != nil {
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "c" + l.Tap[1:], PeerNamespace: netlink.NsFd(int(container))}); err != nil {
 			return err
 		}
 		tap, err := netlink.LinkByName(l.Tap)
@@ -204,7 +211,7 @@ func TestKilledAnywhere(t *testing.T) {
 			forwards := []Forward{{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.5:80"), 0}, at("127.0.0.1", unix.IPPROTO_UDP, 8081, "10.0.0.5:81", 40001)}
 			moved := []Forward{{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.6:80"), 0}, at("127.0.0.1", unix.IPPROTO_UDP, 8081, "10.0.0.6:81", 40002)}
 			subport := subportOf(aPort(a.Bridges[0], 9, "10.0.0.9"), port, 7)
-			l := life{Dir: dir, Tap: TapName(port.ID), TapDomain: c.ID, Subport: subport, LimitsFirst: point == "policy.ports.table",
+			l := life{Dir: dir, Tap: TapName(port.ID), Container: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(w.neighbour)), TapDomain: c.ID, Subport: subport, LimitsFirst: point == "policy.ports.table",
 				First: State{Domains: []Domain{a, b, c}, Groups: groups, Ports: map[string][]Port{c.ID: {port}}, Forwards: map[string][]Forward{a.ID: forwards}}}
 			a2 := a
 			up := *a.Uplink

@@ -237,10 +237,10 @@ func (w *world) call(ns netns.NsHandle, network, addr string) string {
 	return seen
 }
 
-// image is everything we could have changed in a namespace, as the tools tell it.
+// image is everything we could have changed in a namespace, as the tools tell it. A link's carrier is not ours: the kernel tells of it a little later.
 func (w *world) image(ns netns.NsHandle) string {
 	w.t.Helper()
-	return w.sh(ns, "timeout 10 nft list ruleset; ip -d -o link | sed 's/ gc_timer.*bridge_id/ bridge_id/; s/promiscuity.*addrgenmode/addrgenmode/'; ip -o addr | sed 's/valid_lft.*//'; ip route; ip -6 route; ip -6 route show table local proto 75; ip neigh show proxy")
+	return w.sh(ns, "timeout 10 nft list ruleset; ip -d -o link | sed 's/ gc_timer.*bridge_id/ bridge_id/; s/promiscuity.*addrgenmode/addrgenmode/; s/NO-CARRIER,//; s/,LOWER_UP//; s/ state [A-Z]*//'; ip -o addr | sed 's/valid_lft.*//'; { ip route; ip -6 route; ip -6 route show table local proto 75; } | sed 's/ linkdown//'; ip neigh show proxy")
 }
 
 func bridge(addrs ...string) Bridge {

@@ -91,6 +91,12 @@ func (s *space) link(name string) (netlink.Link, error) {
 	return link, err
 }
 
+// lacks tells whether it is certain that there is no such link.
+func (s *space) lacks(name string) bool {
+	link, err := s.link(name)
+	return err == nil && link == nil
+}
+
 // links lists links; the kernel leaves out what is not of this kind ("" any) or not below this master (0 any).
 func (s *space) links(kind string, master int) ([]netlink.Link, error) {
 	return dump(func() ([]netlink.Link, error) {

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 var errNoVLANs = errors.New("the kernel makes no VLAN links: its module 8021q is missing (CONFIG_VLAN_8021Q)")
@@ -192,6 +193,9 @@ func (f *Fabric) withTap(parent Trunk, do func(home *space, tap int) error) erro
 		tap, err := home.link(TapName(parent.Parent))
 		if err == nil && tap != nil {
 			err = do(home, tap.Attrs().Index)
+			if errors.Is(err, unix.ENODEV) && home.lacks(TapName(parent.Parent)) { // its container ended meanwhile: legs go with their tap
+				err = nil
+			}
 		}
 		home.close()
 		if err != nil || tap != nil {

@@ -4,6 +4,7 @@ package fabric
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -425,4 +426,30 @@ func TestLegless(t *testing.T) {
 			t.Errorf("a link that cannot be made: %v", err)
 		}
 	})
+}
+
+// A container may end, and its tap go, between Kuryr's look for the tap and what it then does with it: that is no failure. Others are.
+func TestTapGoesMeanwhile(t *testing.T) {
+	nstest.Require(t)
+	t.Parallel()
+	w := newWorld(t)
+	d, network := lone("10.0.5.1/24")
+	w.apply(d)
+	parent := aPort(network, 1, "10.0.5.5")
+	of := Trunk{Parent: parent.ID, Network: network.Network}
+	for goes, want := range map[bool]error{false: unix.ENODEV, true: nil} {
+		w.tap(d.ID, parent)
+		got := w.f.withTap(of, func(*space, int) error {
+			if goes {
+				w.untap(d.ID, parent)
+			}
+			return unix.ENODEV
+		})
+		if !goes {
+			w.untap(d.ID, parent)
+		}
+		if !errors.Is(got, want) {
+			t.Errorf("the tap goes: %v: error %v, want %v", goes, got, want)
+		}
+	}
 }

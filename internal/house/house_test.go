@@ -7,8 +7,10 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -148,6 +150,37 @@ func calls(s source) (broken []string) {
 		return true
 	})
 	return broken
+}
+
+// What programs are made of, as they are built without tags.
+func TestLeanPrograms(t *testing.T) {
+	t.Parallel()
+	top := root(t)
+	for _, r := range leanRules {
+		list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./"+r.program)
+		list.Dir, list.Env = top, append(os.Environ(), "GOFLAGS=", "CGO_ENABLED=0")
+		out, err := list.Output()
+		if err != nil {
+			t.Fatalf("%s: %v", list, err)
+		}
+		packages := strings.Fields(string(out))
+		if !slices.Contains(packages, module+r.program) {
+			t.Fatalf("%s does not list the program itself", list)
+		}
+		if broken := checkLean(r, packages); len(broken) > 0 {
+			t.Errorf("%s (and %d more packages)", broken[0], len(broken)-1)
+		}
+	}
+}
+
+func TestCheckLean(t *testing.T) {
+	t.Parallel()
+	r := leanRule{"cmd/x", []string{"k8s.io", "crypto/tls"}, "why"}
+	for packages, want := range map[string]int{"fmt": 0, "crypto/tls k8s.io/client-go/rest": 2, "k8s.iox crypto/tlsx crypto": 0, "fmt k8s.io": 1} {
+		if got := checkLean(r, strings.Fields(packages)); len(got) != want {
+			t.Errorf("%s: want %d broken laws, got %q", packages, want, got)
+		}
+	}
 }
 
 func TestPackageComments(t *testing.T) {

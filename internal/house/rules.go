@@ -142,6 +142,29 @@ func checkCall(folder, pkg, name string) string {
 	return ""
 }
 
+// leanRule keeps packages, whoever imports them, out of a program. A package stands for itself and all below it.
+type leanRule struct {
+	program string
+	without []string
+	why     string
+}
+
+var leanRules = []leanRule{
+	{"cmd/kuryr", []string{"k8s.io", "sigs.k8s.io", "golang.org/x/crypto/x509roots"}, "they would double its size, on the disk and in memory, where no cluster is: what needs them has the build tag kubernetes, and is in kuryr-kubernetes"},
+	{"cmd/kuryr-cni", []string{"k8s.io", "sigs.k8s.io", "crypto/tls", "net/http"}, "a runtime starts it for each container: what needs them is in kuryr-cni-api"},
+	{"cmd/kuryr-vif", []string{"k8s.io", "sigs.k8s.io", "crypto/tls", "net/http"}, "it is started for each port"},
+}
+
+// checkLean returns the laws that a program breaks by being made of these packages.
+func checkLean(r leanRule, packages []string) (broken []string) {
+	for _, p := range packages {
+		if slices.ContainsFunc(r.without, func(top string) bool { return within(p, top) }) {
+			broken = append(broken, fmt.Sprintf("%s must not be made of %s: %s", r.program, p, r.why))
+		}
+	}
+	return broken
+}
+
 // sentences counts the sentences of a package's documentation: full stops, question and exclamation marks that end
 // a word.
 func sentences(doc string) int {

@@ -80,6 +80,18 @@ func Require(t testing.TB) {
 	}
 }
 
+// RootsFiles skips the test where the machine's own files are not root's to this process: in a user namespace the root folder is nobody's.
+func RootsFiles(t testing.TB) {
+	t.Helper()
+	var root unix.Stat_t
+	if err := unix.Lstat("/", &root); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() != 0 || root.Uid != 0 {
+		t.Skip("needs to be root: what is not only root's to change is not trusted")
+	}
+}
+
 // New makes an anonymous network namespace with its loopback up; it is closed, and so goes, when the test ends.
 func New(t testing.TB) netns.NsHandle {
 	t.Helper()

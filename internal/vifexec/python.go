@@ -3,6 +3,9 @@
 package vifexec
 
 import (
+	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -12,35 +15,74 @@ func quoted(details map[string]string) string {
 	if len(details) == 0 {
 		return ""
 	}
-	keys := make([]string, 0, len(details))
-	for k := range details {
-		keys = append(keys, k)
+	values := make(map[string]any, len(details))
+	for name, text := range details {
+		values[name] = valueOf(text)
 	}
-	slices.Sort(keys)
-	var b strings.Builder
-	b.WriteString(`"{`)
-	for i, k := range keys {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(python(k) + ": " + pythonValue(details[k]))
-	}
-	b.WriteString(`}"`)
-	return b.String()
+	return `"` + python(values) + `"`
 }
 
-func pythonValue(s string) string {
-	switch s {
-	case "true":
-		return "True"
-	case "false":
-		return "False"
-	case "null":
+// valueOf is what the SDN gave as a detail. What was no string is there as its JSON, which for a string may look the same: a number is taken for one, since
+// Neutron writes those that matter, such as VLANs, as strings.
+func valueOf(text string) any {
+	if text == "" || !strings.ContainsAny(text[:1], "tfn[{") {
+		return text
+	}
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber() // as it was written
+	var value any
+	if !json.Valid([]byte(text)) || decoder.Decode(&value) != nil {
+		return text
+	}
+	return value
+}
+
+// python is the text of a JSON value in Python, of a dictionary by its keys' order.
+func python(value any) string {
+	switch v := value.(type) {
+	case nil:
 		return "None"
+	case bool:
+		if v {
+			return "True"
+		}
+		return "False"
+	case string:
+		return pythonString(v)
+	case []any:
+		parts := make([]string, len(v))
+		for i, element := range v {
+			parts[i] = python(element)
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	case map[string]any:
+		var parts []string
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			parts = append(parts, pythonString(name)+": "+python(v[name]))
+		}
+		return "{" + strings.Join(parts, ", ") + "}"
 	}
-	return python(s)
+	return fmt.Sprint(value) // a json.Number
 }
 
-func python(s string) string {
-	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`, "\n", `\n`, "\r", `\r`, "\t", `\t`).Replace(s) + "'"
+// pythonString is the text of a string in Python, whose control characters are escaped.
+func pythonString(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r == '\\' || r == '\'':
+			b.WriteString(`\` + string(r))
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\r':
+			b.WriteString(`\r`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case r < ' ' || r == 0x7f:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return "'" + b.String() + "'"
 }

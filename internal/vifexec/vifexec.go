@@ -12,12 +12,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -41,7 +39,7 @@ var vifType = regexp.MustCompile(`^[a-z0-9_-]+$`)
 //	unbind PORT INTERFACE DEVICE MAC VIF_DETAILS NETWORK
 //
 // in the process's own network namespace, with an empty standard input. VIF_DETAILS is a Python dictionary's text between double quotes, "" where there
-// are none. Exit status 0 is success. Both may be repeated. A run has half a minute; then it is killed with all that it started.
+// are none; its values are of the types that the SDN gave them, but for a number that is no part of another value: Neutron gives those as text. Exit status 0 is success. Both may be repeated. A run has half a minute; then it is killed with all that it started.
 type Dir string
 
 // Bind has the port's interface wired. Errors: IsUnsupported where the VIF type has no executable, IsDenied where others than root could have changed
@@ -71,26 +69,19 @@ func (d Dir) program(port sdn.Port) (string, error) {
 		return "", refuse(sdn.KindUnsupported, "no binding driver for VIF type %q, which cannot name an executable either", port.VIF.Type)
 	}
 	path := filepath.Join(string(d), port.VIF.Type)
-	real, err := filepath.EvalSymlinks(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if !filepath.IsAbs(path) {
+		return "", refuse(sdn.KindDenied, "the folder of executables, %q, is no whole path", string(d))
+	}
+	real, info, err := resolve(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return "", refuse(sdn.KindUnsupported, "no binding driver for VIF type %q, and no executable %s", port.VIF.Type, path)
-	}
-	if err != nil {
+	case isUntrusted(err):
+		return "", refuse(sdn.KindDenied, "executable %s: %v", path, err)
+	case err != nil:
 		return "", fmt.Errorf("executable of VIF type %s: %w", port.VIF.Type, err)
-	}
-	for _, p := range []string{path, real, filepath.Dir(path), filepath.Dir(real)} {
-		info, err := os.Stat(p)
-		if err != nil {
-			return "", fmt.Errorf("executable of VIF type %s: %w", port.VIF.Type, err)
-		}
-		switch stat, ok := info.Sys().(*syscall.Stat_t); {
-		case !ok || stat.Uid != 0:
-			return "", refuse(sdn.KindDenied, "%s is not root's own", p)
-		case info.Mode().Perm()&0o022 != 0:
-			return "", refuse(sdn.KindDenied, "%s can be changed by others than its owner", p)
-		case p == real && (!info.Mode().IsRegular() || info.Mode().Perm()&0o100 == 0):
-			return "", refuse(sdn.KindDenied, "%s is no executable file", p)
-		}
+	case !info.Mode().IsRegular() || info.Mode().Perm()&0o100 == 0:
+		return "", refuse(sdn.KindDenied, "%s is no executable file", real)
 	}
 	return real, nil
 }

@@ -1,5 +1,5 @@
-// Package install puts Kuryr into a Kubernetes cluster: it renders the manifests of deploy/kubernetes, which are a Helm chart's templates, applies them with server-side
-// apply, and copies the CNI plugin into a node's folders.
+// Package install puts Kuryr into a Kubernetes cluster: it renders the manifests of deploy/kubernetes, which are a Helm chart's templates, and applies them with server-side
+// apply.
 //
 // It owns what of Helm's templates they may use: the actions and functions of text/template, quote, default, toYaml, nindent and sha256sum with the meaning that helm gives
 // them, .Values, .Release.Name, .Release.Namespace and .Chart.AppVersion. A template that wants more does not render, and its test fails.

@@ -1,8 +1,6 @@
 package install
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -74,56 +72,5 @@ func TestMerge(t *testing.T) {
 	}
 	if _, err := Render(Release{Namespace: "Not_A_Name", Values: Values{}}); err == nil || !strings.Contains(err.Error(), "namespace") {
 		t.Errorf("a bad namespace: %v", err)
-	}
-}
-
-func TestPlugin(t *testing.T) {
-	t.Parallel()
-	from := filepath.Join(t.TempDir(), "kuryr-cni")
-	write := func(path, content string, mode os.FileMode) {
-		t.Helper()
-		if err := os.WriteFile(path, []byte(content), mode); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(from, "new plugin", 0o700)
-	fresh, old, same := t.TempDir(), t.TempDir(), t.TempDir()
-	write(filepath.Join(old, PluginName), "old plugin", 0o755)
-	write(filepath.Join(same, PluginName), "new plugin", 0o755)
-	running, err := os.Open(filepath.Join(old, PluginName)) // as a runtime has it that runs it
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer running.Close()
-	before, err := os.Stat(filepath.Join(same, PluginName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := Plugin(from, fresh, old, same); err != nil {
-		t.Fatal(err)
-	}
-	for _, folder := range []string{fresh, old, same} {
-		path := filepath.Join(folder, PluginName)
-		data, err := os.ReadFile(path)
-		info, _ := os.Stat(path)
-		if err != nil || string(data) != "new plugin" || info.Mode() != 0o755 {
-			t.Errorf("%s: %q, %v, %v", path, data, info.Mode(), err)
-		}
-		if left, _ := os.ReadDir(folder); len(left) != 1 {
-			t.Errorf("%s has %v", folder, left)
-		}
-	}
-	was := make([]byte, 3)
-	if _, err := running.ReadAt(was, 0); err != nil || string(was) != "old" {
-		t.Errorf("what runs was overwritten: %q, %v", was, err)
-	}
-	if after, _ := os.Stat(filepath.Join(same, PluginName)); !os.SameFile(before, after) {
-		t.Error("a plugin that was the same was replaced")
-	}
-	if err := Plugin(from, filepath.Join(fresh, "none"), old); err == nil || !strings.Contains(err.Error(), filepath.Join(fresh, "none")) {
-		t.Errorf("a folder that is not there: %v", err)
-	}
-	if err := Plugin(filepath.Join(fresh, "none"), fresh); err == nil {
-		t.Error("no plugin, and no error")
 	}
 }

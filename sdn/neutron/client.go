@@ -51,7 +51,7 @@ func (c *client) get(ctx context.Context, path string, query url.Values, into an
 	return c.do(ctx, http.MethodGet, path, 0, nil, into)
 }
 
-// post makes something. It is never repeated: look by Key before sending it again.
+// post makes something. It is never repeated: look by Key before sending it again, and ask makeAgain where its answer was 429 or 503.
 func (c *client) post(ctx context.Context, path string, body, into any) error {
 	return c.do(ctx, http.MethodPost, path, 0, body, into)
 }
@@ -185,8 +185,12 @@ func (c *client) attempt(ctx context.Context, refused *session, method, path str
 	}
 	c.observe(Request{Method: verb, Collection: collectionOf(path), Status: status, Duration: c.now().Sub(begin)})
 	nobody := c.socket != "" && unconnected(err)
-	if err = c.translate(ctx, err, verb, path); nobody {
+	err = c.translate(ctx, err, verb, path)
+	switch {
+	case nobody:
 		return s, 0, unheard{err} // and the breaker, which spares callers the wait for an answer, has nothing to spare them
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
+		err = busy{err}
 	}
 	if status != 0 || ctx.Err() == nil { // a caller that gave up says nothing of Neutron
 		c.breaker.done(gone(status, err), err)

@@ -22,7 +22,7 @@ func lockKey[W wire](ctx context.Context, p *Provider, k collection[W], key sdn.
 }
 
 // ensure gives the object with the key, and whether make made it just now. It looks before it makes, looks again where the answer to
-// make was lost or it was refused because the thing is there, and never makes twice without a look in between. Within this process
+// make was lost or it was refused because the thing is there or Neutron is busy, and never makes twice without a look in between. Within this process
 // calls for one key come one after another. With the zero key it only makes.
 //
 // With twins it also looks after making, for another process may have made the same at the same time: the younger of two is taken back. Where
@@ -73,17 +73,27 @@ func findOrMake[W wire](ctx context.Context, p *Provider, k collection[W], key s
 	}
 }
 
-// makeOnce makes, without a look beforehand: the caller knows that nothing has the key.
+// makeOnce makes, without a look beforehand: the caller knows that nothing has the key. What Neutron was too busy for is asked for again, between two looks.
 func makeOnce[W wire](ctx context.Context, p *Provider, k collection[W], key sdn.Key, make func(context.Context) (W, error)) (w W, made bool, err error) {
 	w, err = make(ctx)
-	if key.IsZero() {
-		return w, err == nil, err
-	}
-	if sdn.IsUnavailable(err) || sdn.IsConflict(err) {
+	for n := 1; !key.IsZero() && (sdn.IsUnavailable(err) || sdn.IsConflict(err)); n++ {
+		again := p.client.makeAgain(ctx, n, err)
 		// It may have been made all the same, by this request or by another process.
-		if found, errLook := k.byKey(ctx, p.client, key); errLook == nil && len(found) > 0 {
+		found, errLook := k.byKey(ctx, p.client, key)
+		if errLook == nil && len(found) > 0 {
 			return found[0], false, nil
 		}
+		if errLook != nil || !again {
+			return w, false, err
+		}
+		if w, err = make(ctx); err != nil {
+			continue
+		}
+		// By the earlier request it may have been made right after the look.
+		if now, ours, err := settle(ctx, p, k, key, w); err != nil || ours {
+			return now, err == nil, err
+		}
+		err = sdn.Conflict(sdn.Exists, k.title, "key", "%v is being made by several at once", key)
 	}
 	return w, err == nil, err
 }

@@ -46,7 +46,13 @@ func newPortDouble(room int) *portDouble {
 // onPorts opens a provider on the double. Time passes for its cache as *now says.
 func onPorts(t *testing.T, d *portDouble) (p *Provider, proxy *neutrontest.Proxy, now *time.Time) {
 	t.Helper()
-	proxy = neutrontest.NewBefore(t, d)
+	return onPortsBefore(t, d)
+}
+
+// onPortsBefore is onPorts for what stands before a double.
+func onPortsBefore(t *testing.T, h http.Handler) (p *Provider, proxy *neutrontest.Proxy, now *time.Time) {
+	t.Helper()
+	proxy = neutrontest.NewBefore(t, h)
 	c := Config{
 		Installation: "test", Project: "p1", Host: doubleHost, Endpoint: proxy.URL, Auth: Auth{Type: "none"},
 		Env: func(string) (string, bool) { return "", false },

@@ -77,9 +77,12 @@ func (b *portBatch) run(ctx context.Context) {
 	b.check(ctx)
 	b.adopt(ctx, b.where(func(i int) bool { return !b.specs[i].Key.IsZero() && !guarded(b.specs[i]) }))
 	for n := 1; len(b.todo) > 0; n++ {
-		made := make([]*portWire, len(b.specs))
+		made, tried := make([]*portWire, len(b.specs)), b.todo
 		b.make(ctx, made)
 		b.settle(ctx, made)
+		if b.again(ctx, n, tried) {
+			continue
+		}
 		if len(b.todo) > 0 && (n == maxRaces || !b.p.client.backoff(ctx, n, nil)) {
 			for _, i := range b.todo {
 				b.errs[i] = sdn.Conflict(sdn.Exists, "port", "key", "%v is being made by several at once", b.specs[i].Key)
@@ -229,7 +232,7 @@ func (b *portBatch) post(ctx context.Context, at []int, made []*portWire) {
 	b.p.posting.give()
 	if err == nil {
 		b.p.pace.took(len(at), b.p.client.now().Sub(begin))
-	} else if sdn.IsUnavailable(err) && !errors.Is(err, errNotSent) {
+	} else if retryable(err) && !isBusy(err) {
 		b.p.pace.lost(len(at), b.p.client.timeout)
 	}
 	if sdn.IsNotFound(err) { // what the cache has of the network is not so any more
@@ -254,7 +257,7 @@ func (b *portBatch) post(ctx context.Context, at []int, made []*portWire) {
 }
 
 // settle decides what became of the requests that were just sent: a port that could not be bound is taken back, one that was refused or
-// whose answer was lost is looked for, and of two that two processes made for one Key at the same time the younger is taken back. What is still to be
+// whose answer was lost, or was that Neutron is busy, is looked for, and of two that two processes made for one Key at the same time the younger is taken back. What is still to be
 // made stays in todo.
 func (b *portBatch) settle(ctx context.Context, made []*portWire) {
 	tried := b.todo
@@ -298,6 +301,31 @@ func (b *portBatch) settle(ctx context.Context, made []*portWire) {
 	})
 	b.todo = slices.DeleteFunc(leaving, func(i int) bool { return b.errs[i] != nil })
 	b.adopt(ctx, slices.Clone(b.todo))
+}
+
+// again takes up what Neutron was too busy for, after it has waited as long as it was asked to and has looked for the Keys once more; without a Key there is
+// no telling whether a port was made all the same. It tells whether there is any.
+func (b *portBatch) again(ctx context.Context, n int, tried []int) bool {
+	var at []int
+	var longest error
+	for _, i := range tried {
+		err := b.errs[i]
+		if b.specs[i].Key.IsZero() || !isBusy(err) {
+			continue
+		}
+		if at = append(at, i); longest == nil || sdn.RetryAfterOf(err) > sdn.RetryAfterOf(longest) {
+			longest = err
+		}
+	}
+	if len(at) == 0 || !b.p.client.makeAgain(ctx, n, longest) {
+		return false
+	}
+	for _, i := range at {
+		b.errs[i] = nil
+	}
+	b.todo = append(b.todo, at...)
+	b.adopt(ctx, at)
+	return true
 }
 
 // isYounger tells whether a port that was just made has a twin that is not younger, by Neutron's clock of seconds. Two that see each other and

@@ -2,6 +2,7 @@ package neutron
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -57,6 +58,21 @@ func mayRepeat(method string, conditional bool, status int) bool {
 		return status == 0 || status == http.StatusTooManyRequests || status >= 502 && status <= 504
 	}
 	return false
+}
+
+// busy marks the errors of requests that were answered 429 or 503: whoever answered so, be it a proxy, asks to come back.
+type busy struct{ error }
+
+func (b busy) Unwrap() error { return b.error }
+
+// isBusy tells of such an error. One that is joined to another failure does not count.
+func isBusy(err error) bool { return errors.As(err, &busy{}) && retryable(err) }
+
+// makeAgain waits until something that attempt n, counting from 1, could not make may be asked for again, and tells whether it may: where the answer was
+// 429 or 503, and there are attempts, a retry in the budget and time left. Neutron may have made it all the same, so look by its Key then, before it is asked for,
+// and for a twin after it was made.
+func (c *client) makeAgain(ctx context.Context, n int, err error) bool {
+	return isBusy(err) && n < maxAttempts && c.budget.take() && c.backoff(ctx, n, err)
 }
 
 // pause is how long to wait before attempt n+1, n counting from 1: what Neutron asked for, else a random time that doubles its bound. So those that

@@ -33,7 +33,7 @@ func (p *Provider) ensureSubnets(ctx context.Context, network sdn.ID, specs []sd
 			}
 		}
 		made, err := p.makeSubnets(ctx, network, specs, out)
-		if err == nil && len(made) > 0 && !fresh {
+		if err == nil && len(made) > 0 && (!fresh || n > 1) {
 			err = p.settleSubnets(ctx, network, made)
 		}
 		switch {
@@ -43,9 +43,10 @@ func (p *Provider) ensureSubnets(ctx context.Context, network sdn.ID, specs []sd
 			return nil, err
 		}
 		// Either the answer was lost, or another process was at it: what is there now tells. Where it is not there the error stands, except for a
-		// pair that took back both.
+		// pair that took back both, and for what Neutron was too busy for.
+		again := !slices.ContainsFunc(specs, keyless) && p.client.makeAgain(ctx, n, err)
 		missing, errLook := p.missing(ctx, network, specs, out)
-		if errLook != nil || missing && !isRace(err) {
+		if errLook != nil || missing && !isRace(err) && !again {
 			return nil, err
 		}
 		if isRace(err) && !p.client.backoff(ctx, n, nil) {
@@ -53,6 +54,9 @@ func (p *Provider) ensureSubnets(ctx context.Context, network sdn.ID, specs []sd
 		}
 	}
 }
+
+// keyless tells of a subnet that cannot be looked for.
+func keyless(s sdn.SubnetSpec) bool { return s.Key.IsZero() }
 
 // missing takes up what is there and tells whether something is not.
 func (p *Provider) missing(ctx context.Context, network sdn.ID, specs []sdn.SubnetSpec, out []*subnetWire) (bool, error) {

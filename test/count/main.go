@@ -1,6 +1,6 @@
 // Command count turns the output of "go test -json" into something to read and to add up.
 //
-//	go test -json ./... | count -name unit -to FILE
+//	go test -json ./... | count -name test -to FILE
 //	count -sum FILE…
 //
 // It shows what failed with its output, one line a package otherwise, and writes "passed failed skipped" to FILE. Where but a few tests failed, FILE.again

@@ -8,11 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"os"
 	"os/exec"
-	"path/filepath"
 
 	"github.com/containernetworking/cni/pkg/types"
+	"github.com/kuryr/kuryr/internal/beside"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/kube/cni/given"
 )
@@ -22,14 +21,11 @@ const SecondName = "kuryr-cni-api"
 
 // Second has that program do the call, and gives its answer as its own.
 func Second(ctx context.Context, c cni.Call, _ cni.Config, _ *given.Folder) ([]byte, error) {
-	self, err := os.Executable()
-	if err == nil {
-		self, err = filepath.EvalSymlinks(self)
-	}
+	path, err := beside.Path(SecondName)
 	if err != nil {
-		return nil, cni.IOFailure.Errorf("%s: %v", SecondName, err)
+		return nil, cni.IOFailure.Errorf("%v", err)
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(filepath.Dir(self), SecondName))
+	cmd := exec.CommandContext(ctx, path)
 	cmd.Stdin = bytes.NewReader(c.Config)
 	out, err := cmd.Output()
 	var ended *exec.ExitError

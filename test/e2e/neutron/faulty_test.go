@@ -50,7 +50,7 @@ func (r *rig) faulty() (f *faulty, endpoint string) {
 	return f, endpoint
 }
 
-// A fault is what becomes of the next call of a kind.
+// A fault is what becomes of the next call of a kind, or of all that follow.
 type fault func(*neutrontest.Proxy, neutrontest.Call)
 
 // These Neutron does, and its answer is lost, in the middle, as a whole, or for longer than anybody waits.
@@ -61,6 +61,11 @@ func stall(p *neutrontest.Proxy, c neutrontest.Call) { p.Stall(c, 1) }
 // say is an answer without Neutron.
 func say(status int) fault {
 	return func(p *neutrontest.Proxy, c neutrontest.Call) { p.Say(c, 1, saying(status)) }
+}
+
+// always is an answer without Neutron, however often it is asked.
+func always(status int) fault {
+	return func(p *neutrontest.Proxy, c neutrontest.Call) { p.Say(c, 1000, saying(status)) }
 }
 
 func saying(status int) neutrontest.Answer {
@@ -106,7 +111,8 @@ func TestFaults(t *testing.T) {
 	r := shared(t)
 	f, endpoint := r.faulty()
 	for _, h := range []host{r.h1, r.h2} {
-		r.restarted(h, "KURYR_NEUTRON_ENDPOINT="+endpoint, "KURYR_NEUTRON_TIMEOUT=6s", "KURYR_DOCKER_FORGET_AFTER=3s")
+		// What Docker has forgotten goes only when no call that is held back goes on any more: it is that call's to clean up after itself.
+		r.restarted(h, "KURYR_NEUTRON_ENDPOINT="+endpoint, "KURYR_NEUTRON_TIMEOUT=6s", forgetful)
 	}
 	f.networks(r)
 	network, subnets := r.ownNetwork("faults", "10.126.0.0/24")
@@ -171,7 +177,8 @@ func (f *faulty) networks(r *rig) {
 		{nil, spoilt{"POST subnetpools": cut, "POST networks": half, "POST subnets": stall}, spoilt{"DELETE networks": say(http.StatusServiceUnavailable), "DELETE subnetpools": cut}},
 		{nil, spoilt{"POST subnetpools": half, "POST networks": cut, "POST subnets": half}, spoilt{"DELETE networks": cut, "DELETE subnetpools": say(http.StatusInternalServerError)}},
 		{[]string{"Neutron", "answers 500"}, spoilt{"POST networks": say(http.StatusInternalServerError)}, nil},
-		{[]string{"Neutron", "answers 429"}, spoilt{"POST subnets": say(http.StatusTooManyRequests)}, nil},
+		{nil, spoilt{"POST subnetpools": say(http.StatusTooManyRequests), "POST networks": say(http.StatusServiceUnavailable), "POST subnets": say(http.StatusTooManyRequests)}, nil},
+		{[]string{"Neutron", "answers 429"}, spoilt{"POST subnets": always(http.StatusTooManyRequests)}, nil},
 	} {
 		f.spoil(r, c.made)
 		if c.words != nil {
@@ -212,9 +219,11 @@ func (f *faulty) containers(r *rig, network object) {
 		{nil, spoilt{"POST ports": stall, "GET ports": say(http.StatusTooManyRequests)}, spoilt{"DELETE ports": say(http.StatusTooManyRequests)}},
 		{nil, nil, spoilt{"DELETE ports": say(http.StatusInternalServerError)}},
 		{nil, spoilt{"POST ports": say(http.StatusConflict)}, spoilt{"DELETE ports": say(http.StatusConflict)}}, // the address that Neutron chose was just taken
-		{[]string{"Neutron", "answers 429"}, spoilt{"POST ports": say(http.StatusTooManyRequests)}, nil},
+		{nil, spoilt{"POST ports": say(http.StatusTooManyRequests)}, nil},
+		{nil, spoilt{"POST ports": say(http.StatusServiceUnavailable)}, nil},
+		{[]string{"Neutron", "answers 429"}, spoilt{"POST ports": always(http.StatusTooManyRequests)}, nil},
 		{[]string{"Neutron", "answers 500"}, spoilt{"POST ports": say(http.StatusInternalServerError)}, nil},
-		{[]string{"Neutron", "answers 503"}, spoilt{"POST ports": say(http.StatusServiceUnavailable)}, nil},
+		{[]string{"Neutron", "answers 503"}, spoilt{"POST ports": always(http.StatusServiceUnavailable)}, nil},
 		// The port is there, and whether it was changed is not known: it goes.
 		{[]string{"Neutron", "answers 503"}, spoilt{"PUT ports": say(http.StatusServiceUnavailable), "DELETE ports": cut}, nil},
 		{[]string{"Neutron", "broke off"}, spoilt{"PUT ports": half, "DELETE ports": say(http.StatusInternalServerError)}, nil},

@@ -39,7 +39,7 @@ func scriptTrunks(s *session) {
 	}
 	s.is(made, "sub_ports", []object{member("ms1", 101)})
 	s.is(s.one("port show ms1"), "device_owner", "trunk:subport")
-	s.refused("in trunk", "network trunk create --parent-port mp1 mt2")
+	s.refused("not eligible for use as a parent port", "network trunk create --parent-port mp1 mt2")
 	s.refused("use", "network trunk set "+sub+" mt1", "ms2", 101)
 	s.quiet("network trunk set --name mt3 "+sub+" mt1", "ms2", 102)
 	s.is(s.one("network trunk show mt3"), "id", made.id(), "sub_ports", []object{member("ms1", 101), member("ms2", 102)})

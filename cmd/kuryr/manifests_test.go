@@ -1,4 +1,4 @@
-//go:build linux
+//go:build linux && kubernetes
 
 package main
 
@@ -44,7 +44,27 @@ func TestInstallKubernetes(t *testing.T) {
 	}
 }
 
-func TestImageTag(t *testing.T) {
+func TestInstallKubernetesRefuses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"--provider ovn", exitError, `value provider: want embedded or neutron, not "ovn"`},
+		{"--set nodes=3", exitUsage, "--set: value nodes: unknown"},
+		{"--image kuryr", exitUsage, "want a name and a tag"},
+		{"--api-server here", exitUsage, "want host:port"},
+		{"--apply --kubeconfig /none.yaml", exitError, "no such file"},
+	} {
+		code, out, complaint := kuryr(t.Context(), nil, append([]string{"install", "kubernetes"}, strings.Fields(c.args)...)...)
+		if code != c.code || out != "" || !strings.Contains(complaint, c.says) || strings.Count(complaint, "\n") != 1 {
+			t.Errorf("%s: exit %d, %s%s", c.args, code, out, complaint)
+		}
+	}
+}
+
+func TestKubernetesImageTag(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]string{"development": "", "dev": "", "v1.2.3": "v1.2.3", "v1.2-3-gabc-dirty": "v1.2-3-gabc-dirty", "1.0+x": "1.0-x"} {
 		if got := imageTag(version); got != want {

@@ -1,4 +1,6 @@
-package install
+// Package plugin copies the CNI plugin into the folders that container runtimes look for plugins in. It owns the file of the plugin's name there, and must
+// not know Kubernetes: hosts with other runtimes of CNI are given it too.
+package plugin
 
 import (
 	"bytes"
@@ -11,19 +13,19 @@ import (
 	"github.com/kuryr/kuryr/internal/wholefile"
 )
 
-// PluginName is the plugin's in a folder of CNI plugins: the type in a conflist.
-const PluginName = "kuryr"
+// Name is the plugin's in a folder of CNI plugins: the type in a conflist.
+const Name = "kuryr"
 
-// Plugin copies the CNI plugin at path from into each of the folders, as PluginName. It is there whole or as it was, also where a runtime runs it at that moment, and is left
+// Copy copies the CNI plugin at path from into each of the folders, as Name. It is there whole or as it was, also where a runtime runs it at that moment, and is left
 // alone where it is the same already. The folders must be there.
-func Plugin(from string, folders ...string) error {
+func Copy(from string, folders ...string) error {
 	plugin, err := os.ReadFile(from) // a few MB
 	if err != nil {
 		return err
 	}
 	var failed error
 	for _, folder := range folders {
-		to := filepath.Join(folder, PluginName)
+		to := filepath.Join(folder, Name)
 		if same(to, plugin) {
 			continue
 		}

@@ -1,0 +1,43 @@
+//go:build linux && !kubernetes
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/kuryr/kuryr/internal/beside"
+	"github.com/spf13/cobra"
+)
+
+// The commands that need the client libraries of Kubernetes. These are half of what a program with them would be, on the disk and in memory, and most of its start, also
+// where no cluster is. So kuryr knows these commands, their flags and their help, and what they do is in kuryr-kubernetes: the same program, built with the tag kubernetes.
+
+func (a *app) runController(c *cobra.Command) error                        { return a.handOver(c) }
+func (a *app) clusterNode(c *cobra.Command, _ string) error                { return a.handOver(c) }
+func (a *app) listPools(c *cobra.Command, _, _ string) error               { return a.handOver(c) }
+func (a *app) showPool(c *cobra.Command, _, _ string) error                { return a.handOver(c) }
+func (a *app) fillPool(c *cobra.Command, _ []string) error                 { return a.handOver(c) }
+func (a *app) drainPool(c *cobra.Command, _ string) error                  { return a.handOver(c) }
+func (a *app) installKubernetes(c *cobra.Command, _ kubernetesFlags) error { return a.handOver(c) }
+
+// kubernetesProgram is beside kuryr where it is installed.
+const kubernetesProgram = "kuryr-kubernetes"
+
+// handOver has that program go on as this process, with the same command line, environment and open files. It returns only where that cannot be.
+func (a *app) handOver(c *cobra.Command) error {
+	// A signal that has come has ended the context; one that comes now ends the process.
+	signal.Reset(syscall.SIGTERM, os.Interrupt)
+	if err := c.Context().Err(); err != nil {
+		return err
+	}
+	err := beside.Become(kubernetesProgram, os.Args, a.environ)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s is the work of %s, which is not installed beside kuryr: %w", c.CommandPath(), kubernetesProgram, err)
+	}
+	return err
+}

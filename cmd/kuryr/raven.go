@@ -1,0 +1,200 @@
+//go:build linux && kubernetes
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/kuryr/kuryr/internal/config"
+	"github.com/kuryr/kuryr/internal/logging"
+	"github.com/kuryr/kuryr/internal/metrics"
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/pool"
+	"github.com/kuryr/kuryr/kube/raven"
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+)
+
+// runController reads the configuration and runs Raven.
+func (a *app) runController(c *cobra.Command) error {
+	cfg, err := a.loadRaven(c)
+	if err != nil {
+		return err
+	}
+	log, err := logging.New(a.err, cfg.Log.Level, cfg.Log.Format)
+	if err != nil {
+		return err
+	}
+	for _, name := range config.UnknownEnv(a.environ) {
+		log.Warn("a variable of the environment begins with KURYR_ and sets nothing; is it misspelt?", "name", name)
+	}
+	for _, text := range cfg.Ignored {
+		log.Warn("an option of kuryr-kubernetes' configuration is passed over", "option", text)
+	}
+	return a.control(c.Context(), cfg, log)
+}
+
+// control runs the controller until ctx ends, or it leads no more.
+func (a *app) control(ctx context.Context, cfg config.Config, log *slog.Logger) (err error) {
+	ctrl.SetLogger(logr.FromSlogHandler(quieter{log.Handler()}))
+	started := time.Now()
+	kube, err := restConfig(cfg.Kubernetes)
+	if err != nil {
+		return err
+	}
+	if cfg.Installation == "" && cfg.Provider == config.ProviderNeutron {
+		if cfg.Installation, err = clusterInstallation(ctx, kube); err != nil {
+			return err
+		}
+	}
+	registry := ctrlmetrics.Registry
+	back, err := providers[cfg.Provider](ctx, cfg, log, registry)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, back.close()) }()
+	m, err := newManager(cfg, kube)
+	if err != nil {
+		return err
+	}
+	if err := raven.AddIndexes(ctx, m.GetFieldIndexer()); err != nil {
+		return err
+	}
+	wanted := ravenConfig(cfg)
+	wanted.Provider, wanted.Logger, wanted.Registerer = metrics.Observe(back.provider, registry), log, registry
+	r, err := raven.New(wanted, m.GetClient(), m.GetEventRecorder("kuryr-controller"))
+	if err != nil {
+		return err
+	}
+	if err := r.Add(m); err != nil {
+		return err
+	}
+	log.Info("starting", "version", version, "provider", cfg.Provider, "api_server", kube.Host, "took", time.Since(started).Round(time.Millisecond))
+	err = m.Start(ctx)
+	log.Info("ended")
+	return err
+}
+
+func ravenConfig(cfg config.Config) raven.Config {
+	c := cfg.Controller
+	out := raven.Config{
+		Router: c.Router, PublicNetwork: c.PublicNetwork, SubnetPools: c.SubnetPools, ServiceRanges: c.ServiceRanges, Network: c.Network, Subnets: c.Subnets,
+		SecurityGroups: c.SecurityGroups, MaxPorts: c.MaxPorts, Calls: c.Calls, Workers: c.Workers, Audit: c.Audit,
+		Pool: pool.Policy{Minimum: c.PoolMinimum, Maximum: c.PoolMaximum, Batch: c.PoolBatch, TTL: c.PoolTTL},
+	}
+	if cfg.Provider == config.ProviderNeutron { // no host is on the pods' router but by a port
+		out.UplinkNamespace = c.Namespace
+	}
+	for _, p := range c.PodRanges {
+		out.Ranges = append(out.Ranges, raven.Range{Prefix: p, Len: prefixLen(p, c)})
+	}
+	return out
+}
+
+func prefixLen(p netip.Prefix, c config.Controller) int {
+	if p.Addr().Is6() {
+		return c.PodPrefixLenV6
+	}
+	return c.PodPrefixLen
+}
+
+// newManager makes what runs the controller: caches, the Lease, and one endpoint for metrics and health.
+func newManager(cfg config.Config, kube *rest.Config) (ctrl.Manager, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	listen := cfg.Controller.Listen
+	if listen == "" {
+		listen = "0"
+	}
+	ready := &readiness{}
+	m, err := ctrl.NewManager(kube, ctrl.Options{
+		Scheme: scheme,
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			ByObject:         map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: raven.StripPod}},
+		},
+		LeaderElection: cfg.Controller.LeaderElection, LeaderElectionID: "kuryr-controller", LeaderElectionNamespace: cfg.Controller.Namespace, LeaderElectionReleaseOnCancel: true,
+		HealthProbeBindAddress: "0",
+		Metrics: metricsserver.Options{BindAddress: listen, ExtraHandlers: map[string]http.Handler{
+			"/healthz": healthz.CheckHandler{Checker: healthz.Ping},
+			"/readyz":  healthz.CheckHandler{Checker: ready.check},
+		}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	ready.cache = m.GetCache()
+	return m, nil
+}
+
+// readiness says that the replica could lead: it sees the cluster.
+type readiness struct{ cache cache.Cache }
+
+func (r *readiness) check(req *http.Request) error {
+	ctx, cancel := context.WithTimeout(req.Context(), time.Second)
+	defer cancel()
+	if !r.cache.WaitForCacheSync(ctx) {
+		return errors.New("the API server has not told yet what there is")
+	}
+	return nil
+}
+
+// clusterInstallation marks what Raven makes in an SDN of many: the UID of the namespace kube-system, which no two clusters have alike and every replica sees.
+func clusterInstallation(ctx context.Context, kube *rest.Config) (string, error) {
+	c, err := client.New(kube, client.Options{})
+	if err != nil {
+		return "", fmt.Errorf("kubernetes: %w", err)
+	}
+	for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
+		var ns corev1.Namespace
+		err := c.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, &ns)
+		if err == nil {
+			return strings.ToLower(string(ns.UID)), nil
+		}
+		slog.WarnContext(ctx, "the API server does not answer yet", "error", oneLine(err))
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return "", fmt.Errorf("installation: %w", err)
+		}
+	}
+}
+
+// quieter has what controller-runtime tells of its own start logged for debugging only.
+type quieter struct{ slog.Handler }
+
+func (q quieter) Enabled(ctx context.Context, l slog.Level) bool {
+	if l == slog.LevelInfo {
+		l = slog.LevelDebug
+	}
+	return q.Handler.Enabled(ctx, l)
+}
+
+func (q quieter) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return quieter{q.Handler.WithAttrs(attrs)}
+}
+
+func (q quieter) WithGroup(name string) slog.Handler { return quieter{q.Handler.WithGroup(name)} }
