@@ -155,6 +155,19 @@ func TestNodePortsSurviveKills(t *testing.T) {
 	}
 }
 
+// groupNames are the names of a port's groups, by commas.
+func (c *cluster) groupNames(p v1.KuryrPort) string {
+	c.t.Helper()
+	var names []string
+	for _, id := range p.Spec.SecurityGroups {
+		g, err := c.sdn.SecurityGroup(c.t.Context(), sdn.ID(id))
+		c.must(err)
+		names = append(names, g.Name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ",")
+}
+
 func TestGroupsLetNodesIn(t *testing.T) {
 	t.Parallel()
 	c := farCluster(t, nil)
@@ -170,7 +183,7 @@ func TestGroupsLetNodesIn(t *testing.T) {
 	c.pod("blue", "wishful", "n1", map[string]string{v1.AnnotationSecurityGroups: chosen})
 	c.settle()
 	c.check()
-	groups := map[string][]string{} // by pod, names
+	groups := map[string]string{} // by pod
 	for _, p := range c.ports() {
 		name := "node"
 		if p.Status.Pod != nil {
@@ -178,15 +191,10 @@ func TestGroupsLetNodesIn(t *testing.T) {
 		} else if !p.Spec.ForNode {
 			continue
 		}
-		for _, id := range p.Spec.SecurityGroups {
-			g, err := c.sdn.SecurityGroup(t.Context(), sdn.ID(id))
-			c.must(err)
-			groups[name] = append(groups[name], g.Name)
-		}
-		slices.Sort(groups[name])
+		groups[name] = c.groupNames(p)
 	}
 	for name, want := range map[string]string{"node": "kuryr-nodes", "plain": "kuryr-pods", "grouped": "kuryr-from-nodes,web", "wishful": "kuryr-from-nodes,web"} {
-		if got := strings.Join(groups[name], ","); got != want {
+		if got := groups[name]; got != want {
 			t.Errorf("%s has the groups %q, want %q", name, got, want)
 		}
 	}
@@ -195,6 +203,65 @@ func TestGroupsLetNodesIn(t *testing.T) {
 		if len(g.Rules) != 1 || g.Rules[0].RemotePrefix != nodeRange || g.Rules[0].Direction != sdn.Ingress {
 			t.Errorf("rules %+v: want nodes alone let in", g.Rules)
 		}
+	}
+}
+
+// Whatever groups a pod's port is given while the pod runs, they let nodes in, and the port is changed once for each change.
+func TestGroupsThatChangeLetNodesIn(t *testing.T) {
+	t.Parallel()
+	c := farCluster(t, nil)
+	c.cfg.Audit = 0
+	c.apiServer("192.0.2.254", 6443)
+	c.addNode("n1", nil)
+	c.pod("default", "web", "n1", nil)
+	c.settle()
+	address := c.bound()["web"]
+	changes := 0
+	change := func(want string, do func()) {
+		t.Helper()
+		do()
+		c.settle()
+		c.check()
+		changes++
+		for range 3 {
+			c.now = c.now.Add(countsPause)
+			if errs := c.round(); len(errs) > 0 {
+				t.Error(errs)
+			}
+		}
+		if n := c.faults.asked["UpdatePort"]; n != changes {
+			t.Errorf("%s: the port was changed %d times, want %d", want, n, changes)
+		}
+		for _, p := range c.ports() {
+			if got := c.groupNames(p); p.Status.Pod != nil && got != want {
+				t.Errorf("the pod's port has the groups %q, want %q", got, want)
+			}
+		}
+		if own := c.groupNames(*c.own("n1")); own != "kuryr-nodes" {
+			t.Errorf("the node's own port has the groups %q", own)
+		}
+	}
+	isolate := func(on bool) func() {
+		return func() {
+			c.cfg.UnderlayIsolation, c.cfg.NodeNetworks = on, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+			c.start()
+		}
+	}
+	web := c.group("web")
+	change("kuryr-from-nodes,web", func() { c.annotate("default", map[string]string{v1.AnnotationSecurityGroups: web}) })
+	change("kuryr-pods", func() { c.annotate("default", map[string]string{v1.AnnotationSecurityGroups: ""}) })
+	change("kuryr-pods-isolated", isolate(true))
+	if node := c.own("n1").Spec.Network.Subnets[0].IPs[0]; c.passes("web", node, sdn.TCP, 10250) || !c.passes("web", node, sdn.UDP, portDNS) {
+		t.Errorf("an isolated pod reaches the node's own port, %s, or no name server there", node)
+	}
+	change("kuryr-from-nodes,web", func() { c.annotate("default", map[string]string{v1.AnnotationSecurityGroups: web}) })
+	if c.events.has("Isolation", "kuryr-from-nodes") || !c.events.has("Isolation", web) {
+		t.Errorf("events %v: want one of the groups that were chosen", c.events.all)
+	}
+	change("kuryr-pods-isolated", func() { c.annotate("default", map[string]string{v1.AnnotationSecurityGroups: ""}) })
+	change("kuryr-pods", isolate(false))
+	if again := c.bound()["web"]; again != address {
+		t.Errorf("the pod has %s, had %s", again, address)
 	}
 }
 
