@@ -77,7 +77,10 @@ func (r *Raven) prepare(ctx context.Context) error {
 	if err := r.prepareVIPs(ctx); err != nil {
 		return fmt.Errorf("VIP network: %w", err)
 	}
-	if err := errors.Join(r.prepareNodeGroups(ctx), r.prepareGroup(ctx)); err != nil {
+	if err := r.prepareNodeGroups(ctx); err != nil {
+		return fmt.Errorf("nodes' security groups: %w", err)
+	}
+	if err := r.prepareGroup(ctx); err != nil {
 		return fmt.Errorf("security group: %w", err)
 	}
 	return r.countPorts(ctx)

@@ -3,6 +3,7 @@
 package kubernetes_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -105,19 +106,37 @@ func (s *stack) boot(ctx context.Context, node *kubelab.Node) error {
 	return errors.Join(w.plugins(ctx), s.startDaemon(ctx, w))
 }
 
+// until waits as long as two nodes and Neutron may need on two cores.
+func (s *stack) until(complaint func(ctx context.Context) error) {
+	s.Helper()
+	s.within(90*time.Second, complaint)
+}
+
 // account is how a program asks the API server.
 func (s *stack) account(name string) []string {
 	return []string{"--kubernetes-api-server", s.Endpoint(), "--kubernetes-ca-file", filepath.Join(s.dir, "ca"), "--kubernetes-token-file", filepath.Join(s.dir, name)}
 }
 
-func (s *stack) startRaven() (err error) {
+func (s *stack) startRaven(flags ...string) (err error) {
 	s.raven, err = s.Central.StartService(s.ctx, "kuryr-controller", []string{
 		"KURYR_NEUTRON_CLOUDS_FILE=" + s.lab.CloudsFile(), "KURYR_NEUTRON_CLOUD=" + neutronlab.CloudCredential,
 	}, append([]string{
 		kuryr, "controller", "--provider", "neutron", "--controller-namespace", system, "--controller-listen", "",
 		"--controller-leader-election=false", "--controller-pool-ttl", "2s", "--controller-pool-minimum", "2", "--controller-pool-batch", "3",
-	}, s.account("kuryr-controller")...), nil)
+	}, append(s.account("kuryr-controller"), flags...)...), nil)
 	return err
+}
+
+// prepared waits until the Raven that was started last has all that it needs of Neutron.
+func (s *stack) prepared() {
+	s.Helper()
+	s.until(func(context.Context) error {
+		log, err := os.ReadFile(filepath.Join(s.Central.Dir(), "kuryr-controller.log"))
+		if last := bytes.LastIndex(log, []byte("msg=starting")); err == nil && !bytes.Contains(log[max(last, 0):], []byte(`msg="prepared:`)) {
+			err = errors.New("Raven is not prepared yet")
+		}
+		return err
+	})
 }
 
 func (s *stack) startDaemon(ctx context.Context, w *worker) (err error) {
@@ -320,6 +339,7 @@ func (s *stack) wish(from corev1.Pod) {
 	if _, err := s.Exec(s.ctx, "granted", "plain", "timeout", "2", "wget", "-qO-", fmt.Sprintf("http://%s:%d/", closed.Status.PodIP, port)); err == nil {
 		s.Error("a pod is reached whose security group lets nothing in")
 	}
+	s.fromNodes(fixed, closed, public)
 	s.reachedByFloating(public)
 	s.must(s.Client.CoreV1().Namespaces().Delete(s.ctx, "granted", metav1.DeleteOptions{}))
 	s.forgotten("granted")
@@ -350,6 +370,7 @@ func (s *stack) reachedByFloating(p corev1.Pod) {
 // away has Neutron away: a pod with a port of the pool starts, one that needs a new network waits, what goes is forgotten later.
 func (s *stack) away(with corev1.Pod) {
 	s.Helper()
+	s.prepared()
 	s.warm("default", "node1", 2)
 	s.must(s.lab.StopNeutron(syscall.SIGKILL))
 	begin := time.Now()
@@ -407,6 +428,8 @@ func TestNeutron(t *testing.T) {
 	s.fromNodes(a, b, c)
 	s.streams(a)
 	s.largest(a, b)
+	s.isolated(a, b, c)
+	s.agree(3)
 	if _, err := s.Exec(s.ctx, "default", "a", "ping", "-c1", "-W5", kubelab.Nodes.Addr().String()); err != nil {
 		t.Errorf("a pod does not reach the API server's host: %v", err)
 	}
@@ -453,6 +476,51 @@ func (s *stack) fromNodes(pods ...corev1.Pod) {
 				s.Errorf("from %s the pod %s on %s says %s", w.Name, p.Name, p.Spec.NodeName, said)
 			}
 		}
+	}
+}
+
+// isolated checks what underlay_isolation closes to pods that run, that nodes and other pods reach them all the same, and that all is as before without it.
+func (s *stack) isolated(from corev1.Pod, others ...corev1.Pod) {
+	s.Helper()
+	const kubelet = 10250
+	other := netip.AddrPortFrom(kubelab.Nodes.Addr(), elsewhere)
+	s.greet(s.Central, other)
+	closed := map[string]netip.AddrPort{"a host of the nodes' network": other}
+	var ports kuryrv1.KuryrPortList
+	s.must(s.api.List(s.ctx, &ports, client.MatchingLabels{kuryrv1.LabelForNode: "true"}))
+	for _, p := range ports.Items {
+		at, err := netip.ParseAddr(p.Spec.Network.Subnets[0].IPs[0])
+		s.must(err)
+		closed["the own port of "+p.Spec.Node] = netip.AddrPortFrom(at, kubelet)
+	}
+	if len(ports.Items) != len(s.workers) {
+		s.Errorf("%d nodes have %d ports of their own", len(s.workers), len(ports.Items))
+	}
+	reaches := func(isolated bool) {
+		s.Helper()
+		s.until(func(context.Context) error {
+			for what, at := range closed {
+				if err := s.connects(from, at); (err == nil) == isolated {
+					return fmt.Errorf("isolated %v: %s and %s (%s): %v", isolated, from.Name, what, at, err)
+				}
+			}
+			return nil
+		})
+		if err := s.connects(from, netip.AddrPortFrom(kubelab.Nodes.Addr(), kubelab.Port)); err != nil {
+			s.Errorf("isolated %v: %s does not reach the API server: %v", isolated, from.Name, err)
+		}
+		s.fromNodes(append(others, from)...)
+		for _, p := range others {
+			s.talks(from, p)
+		}
+	}
+	reaches(false)
+	for _, isolated := range []bool{true, false} {
+		begin := time.Now()
+		s.must(s.raven.Stop(syscall.SIGTERM, limit))
+		s.must(s.startRaven(fmt.Sprint("--controller-underlay-isolation=", isolated), "--controller-node-networks", kubelab.Nodes.Masked().String()))
+		reaches(isolated)
+		s.Logf("isolated %v after %s", isolated, time.Since(begin).Round(10*time.Millisecond))
 	}
 }
 
