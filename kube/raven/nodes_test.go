@@ -97,6 +97,35 @@ func TestNodesHavePortsOfTheirOwn(t *testing.T) {
 	c.own("n2")
 }
 
+// A node reaches pods by each family that it has a range of.
+func TestNodesReachBothFamilies(t *testing.T) {
+	t.Parallel()
+	six := netip.MustParsePrefix("fd00:112::/64")
+	c := farCluster(t, func(cfg *Config) {
+		cfg.Ranges = append(cfg.Ranges, Range{netip.MustParsePrefix("fd00:10::/48"), 64})
+		cfg.NodeRanges = append(cfg.NodeRanges, six)
+	})
+	c.addNode("n1", nil)
+	c.pod("default", "web", "n1", nil)
+	c.settle()
+	c.check()
+	routes := map[string]v1.PortRoute{}
+	for _, s := range c.own("n1").Spec.Network.Subnets {
+		if len(s.IPs) != 1 || len(s.Routes) != 1 || !netip.MustParsePrefix(s.CIDR).Contains(netip.MustParseAddr(s.IPs[0])) {
+			t.Fatalf("subnet %+v: want an address and a route", s)
+		}
+		routes[s.CIDR] = s.Routes[0]
+	}
+	for _, p := range []struct {
+		nodes netip.Prefix
+		pods  string
+	}{{nodeRange, "10.128.0.0/9"}, {six, "fd00:10::/48"}} {
+		if want := (v1.PortRoute{Destination: p.pods, NextHop: p.nodes.Addr().Next().String()}); routes[p.nodes.String()] != want {
+			t.Errorf("by %s the route is %v, want %v", p.nodes, routes[p.nodes.String()], want)
+		}
+	}
+}
+
 func TestNodesWithoutPortsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	none := func(t *testing.T, c *cluster) {
