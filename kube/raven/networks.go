@@ -34,7 +34,7 @@ func (r networks) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	} else {
 		err = r.make(ctx, &n)
 	}
-	if err != nil && !errors.As(err, &waiting{}) {
+	if worthTelling(err) {
 		r.warn(&n, eventFailed, "Network", "%s", oneLine(err))
 	}
 	setReady(&n.Status.Conditions, n.Generation, err)

@@ -34,7 +34,7 @@ func (r pools) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, er
 	if w.pool.UID == "" || w.removed {
 		return done(again, err)
 	}
-	if err != nil && !errors.As(err, &waiting{}) && !apierrors.IsConflict(err) {
+	if worthTelling(err) {
 		reason := eventFailed
 		if reasonOf(err) == v1.ReasonExhausted {
 			reason = eventShort
