@@ -47,9 +47,9 @@ func (w *poolWork) leave(ctx context.Context, u use) error {
 	return errors.Join(append(errs, w.deletePorts(ctx, doomed))...)
 }
 
-// forsaken tells of a port that was made for a pod which is gone.
+// forsaken tells of a port that was made for a pod which is gone. It is asked of the pod alone: a network that is not ready for a while takes no port of a pod that runs.
 func (w *poolWork) forsaken(p *v1.KuryrPort) bool {
-	return p.Spec.Dedicated != "" && w.pod(p.Spec.Dedicated) == nil
+	return p.Spec.Dedicated != "" && w.live[p.Spec.Dedicated] == nil
 }
 
 // pod gives a pod that this is the pool of.
@@ -67,7 +67,7 @@ func (w *poolWork) unclaimable(p *v1.KuryrPort) bool {
 	if w.node == nil {
 		return w.alone || p.Spec.ForNode
 	}
-	return w.claims() && (p.Status.Pod == nil || !w.live[p.Status.Pod.UID])
+	return w.claims() && (p.Status.Pod == nil || w.live[p.Status.Pod.UID] == nil)
 }
 
 // giveUp deletes a port's object, which its finalizer keeps.
