@@ -125,7 +125,7 @@ func (w *poolWork) lookAtPods(ctx context.Context, node string) error {
 	return w.lookAway(ctx)
 }
 
-// lookAway finds the pods that have a port of another pool. Those that have one of this need no look.
+// lookAway finds the pods that have a port of another pool of their node. Those that have one of this need no look. What another node says of them counts for nothing.
 func (w *poolWork) lookAway(ctx context.Context) error {
 	w.away = map[types.UID]bool{}
 	here := map[types.UID]bool{}
@@ -144,7 +144,7 @@ func (w *poolWork) lookAway(ctx context.Context) error {
 			return err
 		}
 		w.away[pod.UID] = slices.ContainsFunc(ports, func(p v1.KuryrPort) bool {
-			return p.Spec.Pool != w.name && p.Status.Pod != nil && p.Status.Pod.UID == pod.UID
+			return p.Spec.Pool != w.name && p.Spec.Node == pod.Spec.NodeName && p.Status.Pod != nil && p.Status.Pod.UID == pod.UID
 		})
 	}
 	return nil
