@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -335,4 +336,34 @@ func TestCountsAreThePools(t *testing.T) {
 		c.start()
 		c.settle()
 	}
+}
+
+// A floating IP that cannot be deleted keeps its own port, and no other of the pool.
+func TestFloatingIPThatStays(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nil)
+	c.addNode("n1", nil)
+	c.namespace("blue", map[string]string{v1.AnnotationAllowMAC: "true", v1.AnnotationAllowFloatingIPs: "new"})
+	one := c.pod("blue", "one", "n1", map[string]string{v1.AnnotationFloatingIP: "new"})
+	two := c.pod("blue", "two", "n1", map[string]string{v1.AnnotationMAC: "fa:16:3e:00:00:02"})
+	c.settle()
+	c.faults.problem = func(method string) error {
+		if method == "DeleteFloatingIP" {
+			return sdn.Unavailable(nil, "floating IP", "not now")
+		}
+		return nil
+	}
+	c.remove(one)
+	c.remove(two)
+	c.rounds(6)
+	left := map[types.UID]bool{}
+	for _, p := range c.ports() {
+		left[p.Spec.Dedicated] = true
+	}
+	if !left[one.UID] || left[two.UID] {
+		t.Errorf("the port with the floating IP is there: %v; the other: %v", left[one.UID], left[two.UID])
+	}
+	c.faults.problem = nil
+	c.settle()
+	c.check()
 }
