@@ -31,6 +31,9 @@ func (r pools) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, er
 	}
 	again, err := w.work(ctx)
 	w.settle()
+	if w.pool.UID == "" && len(w.ports) == 0 {
+		w.memory.forget(w.name) // the last event of a pool that is gone has made it known again
+	}
 	if w.pool.UID == "" || w.removed {
 		return done(again, err)
 	}
