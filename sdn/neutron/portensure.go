@@ -257,8 +257,8 @@ func (b *portBatch) post(ctx context.Context, at []int, made []*portWire) {
 }
 
 // settle decides what became of the requests that were just sent: a port that could not be bound is taken back, one that was refused or
-// whose answer was lost, or was that Neutron is busy, is looked for, and of two that two processes made for one Key at the same time the younger is taken back. What is still to be
-// made stays in todo.
+// whose answer was lost, or that Neutron was too busy for, is looked for, and of two that two processes made for one Key at the same time the younger is
+// taken back. What is still to be made stays in todo.
 func (b *portBatch) settle(ctx context.Context, made []*portWire) {
 	tried := b.todo
 	b.todo = nil

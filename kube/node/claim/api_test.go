@@ -226,11 +226,13 @@ func (a *api) watch(ctx context.Context, c client.WithWatch, l client.ObjectList
 		first = append(first, watch.Event{Type: watch.Modified, Object: o.DeepCopyObject()})
 		return nil
 	})
+	var gone []watch.Event // which comes first: another may have the name by now
 	for _, o := range a.deleted {
 		if kind := reflect.TypeOf(o).Elem().Name(); kind+"List" == reflect.TypeOf(l).Elem().Name() && !there[o.GetUID()] {
-			first = append(first, watch.Event{Type: watch.Deleted, Object: o.DeepCopyObject()})
+			gone = append(gone, watch.Event{Type: watch.Deleted, Object: o.DeepCopyObject()})
 		}
 	}
+	first = append(gone, first...)
 	s := &stream{inner: inner, out: make(chan watch.Event), stop: make(chan struct{})}
 	a.streams[s] = struct{}{}
 	go s.forward(first)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -244,12 +245,12 @@ func (w *whole) regroups(u underlay) {
 	}
 	w.agree(2)
 	w.must(w.Client.CoreV1().Pods("green").Delete(w.ctx, "old", metav1.DeleteOptions{}))
-	w.until(func(ctx context.Context) error { return w.onePool(ctx, "green", quiet) })
+	w.until(func(ctx context.Context) error { return w.onlyPools(ctx, "green", quiet) })
 
 	w.regroup("green", "")
 	w.until(func(context.Context) error { return w.connects(young, outside) })
 	w.gone("green")
-	w.until(func(ctx context.Context) error { return w.onePool(ctx, "green", "") })
+	w.until(func(ctx context.Context) error { return w.onlyPools(ctx, "green", "") })
 	w.agree(0)
 }
 
@@ -283,20 +284,20 @@ func (w *whole) regroup(namespace, group string) {
 	w.must(w.api.Patch(w.ctx, ns, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
-// onePool complains unless the namespace's network has one pool, of one group or none.
-func (w *whole) onePool(ctx context.Context, namespace, group string) error {
+// onlyPools complains of each pool of the namespace's network that is of other groups than the one, or than none. A pool that no pod needs any more goes, so there may be none at all.
+func (w *whole) onlyPools(ctx context.Context, namespace, group string) error {
 	var pools kuryrv1.KuryrPortPoolList
 	if err := w.api.List(ctx, &pools); err != nil {
 		return err
 	}
-	var found [][]string
-	for _, p := range pools.Items {
-		if p.Spec.NetworkName == "kuryr-ns-"+namespace {
-			found = append(found, p.Spec.SecurityGroups)
-		}
+	want := []string{}
+	if group != "" {
+		want = append(want, group)
 	}
-	if len(found) != 1 || len(found[0]) != len(group)/36 || group != "" && found[0][0] != group {
-		return fmt.Errorf("pools of the groups %v", found)
+	for _, p := range pools.Items {
+		if p.Spec.NetworkName == "kuryr-ns-"+namespace && !slices.Equal(p.Spec.SecurityGroups, want) {
+			return fmt.Errorf("pool %s of the groups %v is still there", p.Name, p.Spec.SecurityGroups)
+		}
 	}
 	return nil
 }
