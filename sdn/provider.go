@@ -53,6 +53,7 @@ type Capabilities struct {
 	FloatingIPv6    bool
 	PickFloatingIP  bool // a floating IP's address can be asked for
 	HostAddresses   bool // floating IPs can stand for the host's own addresses, one or all
+	HostReached     bool // the machine that ports are plugged on and they reach one another, with no port of the machine's own
 	Forwards        bool
 	ForwardRanges   bool
 	SecurityGroups  bool

@@ -47,6 +47,11 @@ restore" has kept.`,
 				}
 				report, err = downAlone(c.Context(), cfg, log, o)
 			}
+			if err == nil {
+				var done []string
+				done, err = a.dropLeg(c, cfg)
+				report.Done = append(report.Done, done...)
+			}
 			report.Done = append(report.Done, sweepTraces("")...)
 			for _, line := range report.Done {
 				_, _ = fmt.Fprintln(a.out, line)
@@ -144,7 +149,7 @@ func removeFiles(cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	files := []string{namespaceDir(cfg), cfg.Admin.Socket}
+	files := []string{namespaceDir(cfg), cfg.Admin.Socket, legDir(cfg)}
 	for _, name := range []string{keyFile, revokedFile, sharedFile} {
 		files = append(files, filepath.Join(cfg.StateDir, name))
 	}

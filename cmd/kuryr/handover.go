@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/kuryr/kuryr/internal/beside"
+	"github.com/kuryr/kuryr/internal/config"
 	"github.com/spf13/cobra"
 )
 
@@ -24,6 +25,11 @@ func (a *app) showPool(c *cobra.Command, _, _ string) error                { ret
 func (a *app) fillPool(c *cobra.Command, _ []string) error                 { return a.handOver(c) }
 func (a *app) drainPool(c *cobra.Command, _ string) error                  { return a.handOver(c) }
 func (a *app) installKubernetes(c *cobra.Command, _ kubernetesFlags) error { return a.handOver(c) }
+
+// removeLeg has that program go down once more, with all that is left.
+func (a *app) removeLeg(c *cobra.Command, _ config.Config) ([]string, error) {
+	return nil, a.handOver(c)
+}
 
 // kubernetesProgram is beside kuryr where it is installed.
 const kubernetesProgram = "kuryr-kubernetes"

@@ -26,6 +26,7 @@ import (
 	"github.com/kuryr/kuryr/kube/node"
 	"github.com/kuryr/kuryr/kube/node/claim"
 	"github.com/kuryr/kuryr/kube/node/condition"
+	"github.com/kuryr/kuryr/kube/node/leg"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -51,6 +52,7 @@ type clusterNode struct {
 	binder   *bind.Binder
 	claimant *claim.Claimant
 	keeper   *condition.Keeper
+	leg      *leg.Leg
 	server   *node.Server
 	metrics  *prometheus.Registry
 	ports    hostport.Table
@@ -123,14 +125,20 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 	if err != nil {
 		return nil, err
 	}
-	n.binder, err = bind.New(bind.Config{
-		Logger: log, OVSDB: cfg.Bind.OVSDBSocket, IntegrationBridge: cfg.Bind.IntegrationBridge, Executables: cfg.Bind.Executables, LinkInterface: cfg.Bind.LinkInterface,
-	})
+	n.binder, err = bind.New(binding(cfg, log))
 	if err != nil {
 		return nil, err
 	}
+	if n.leg, err = leg.Open(leg.Config{Client: api, Node: name, Binder: n.binder, Dir: legDir(cfg), Log: log}); err != nil {
+		return nil, errors.Join(err, n.binder.Close())
+	}
 	n.server = node.New(node.Config{Source: n.claimant, Binder: n.binder, State: filepath.Join(cfg.StateDir, "cni"), Logger: log, Registerer: n.metrics})
 	return n, nil
+}
+
+// binding is how ports are plugged on this machine.
+func binding(c config.Config, log *slog.Logger) bind.Config {
+	return bind.Config{Logger: log, OVSDB: c.Bind.OVSDBSocket, IntegrationBridge: c.Bind.IntegrationBridge, Executables: c.Bind.Executables, LinkInterface: c.Bind.LinkInterface}
 }
 
 // begin lets the kuryr command in, and kuryr-cni, whose DELs need no API server. What it starts runs in work until ctx ends.
@@ -148,6 +156,7 @@ func (n *clusterNode) begin(ctx context.Context, work *errgroup.Group) error {
 	work.Go(func() error { return n.binder.Run(ctx) })
 	work.Go(func() error { return n.claimant.Run(ctx) })
 	work.Go(func() error { n.keeper.Run(ctx); return nil })
+	work.Go(func() error { n.leg.Run(ctx); return nil })
 	work.Go(func() error { return n.server.Serve(ctx, l) })
 	work.Go(func() error { collectLinks(ctx, n.binder, namespaceDir(n.cfg), n.log); return nil })
 	return nil

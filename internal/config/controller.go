@@ -29,16 +29,18 @@ type Controller struct {
 	LeaderElection bool
 	Namespace      string // of the Lease
 
-	Router         string
-	PublicNetwork  string
-	PodRanges      []netip.Prefix
-	PodPrefixLen   int
-	PodPrefixLenV6 int
-	SubnetPools    []string
-	ServiceRanges  []netip.Prefix
-	Network        string
-	Subnets        []string
-	SecurityGroups []string
+	Router           string
+	PublicNetwork    string
+	PodRanges        []netip.Prefix
+	PodPrefixLen     int
+	PodPrefixLenV6   int
+	SubnetPools      []string
+	ServiceRanges    []netip.Prefix
+	NodeRanges       []netip.Prefix
+	NodePortsNetwork string
+	Network          string
+	Subnets          []string
+	SecurityGroups   []string
 
 	UnderlayIsolation bool
 	NodeNetworks      []netip.Prefix
@@ -59,7 +61,8 @@ func defaultController() Controller {
 		Listen: "127.0.0.1:9654", LeaderElection: true, Namespace: "kube-system",
 		PodRanges: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}, PodPrefixLen: 16, PodPrefixLenV6: 64,
 		ServiceRanges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")},
-		PoolMinimum:   5, PoolBatch: 10, PoolTTL: 10 * time.Minute,
+		NodeRanges:    []netip.Prefix{netip.MustParsePrefix("10.112.0.0/16")}, NodePortsNetwork: "kuryr-nodes",
+		PoolMinimum: 5, PoolBatch: 10, PoolTTL: 10 * time.Minute,
 		Calls: 8, Workers: 8, Audit: time.Hour,
 	}
 }
@@ -89,6 +92,9 @@ var controllerSettings = []*Setting{
 	list("controller.subnet_pools", "ids of existing subnet pools that namespaces' subnets are cut from, in place of controller.pod_ranges", word,
 		func(c *Config) *[]string { return &c.Controller.SubnetPools }),
 	ranges("controller.service_ranges", "the cluster's ranges of ClusterIPs, for the VIP network; empty makes none", func(c *Config) *[]netip.Prefix { return &c.Controller.ServiceRanges }),
+	ranges("controller.node_ranges", "ranges of the network that nodes have ports of their own on, to reach pods and be reached, where the SDN gives them no other way (Neutron); empty makes none",
+		func(c *Config) *[]netip.Prefix { return &c.Controller.NodeRanges }),
+	text("controller.node_ports_network", "name that this network is made with", word, func(c *Config) *string { return &c.Controller.NodePortsNetwork }),
 	text("controller.network", "id of one existing network for all namespaces; empty is one for each", word, func(c *Config) *string { return &c.Controller.Network }),
 	list("controller.subnets", "ids of that network's subnets that pods get addresses on; empty is all", word, func(c *Config) *[]string { return &c.Controller.Subnets }),
 	list("controller.security_groups", "ids of the security groups of pods' ports; empty is one that lets everything pass, where the SDN needs one", word,

@@ -336,6 +336,11 @@ func (c *cluster) round() (errs []error) {
 			do(placements{r}, p.Namespace, p.Spec.NodeName)
 		}
 	}
+	var machines corev1.NodeList
+	c.list(&machines)
+	for _, n := range machines.Items {
+		do(nodes{r}, "", n.Name)
+	}
 	poolNames := map[string]bool{}
 	for _, p := range c.pools() {
 		poolNames[p.Name] = true
@@ -482,7 +487,7 @@ func (c *cluster) check() {
 	}
 	for n, err := range c.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Owner: owner, Kind: v1.KeyKindNetwork}}) {
 		c.must(err)
-		if n.Key.Name != "services" && !networksOf[string(n.ID)] {
+		if n.Key.Name != "services" && n.Key.Name != nodesName && !networksOf[string(n.ID)] {
 			c.t.Errorf("the SDN has network %s (%s), and there is no KuryrNetwork", n.ID, n.Key)
 		}
 		delete(networksOf, string(n.ID))

@@ -161,6 +161,9 @@ func doors(underlay []netip.Prefix, servers []netip.AddrPort) (rules []sdn.Rule)
 // None of the prefixes is within another; they are in order.
 func (r *Raven) underlay(ctx context.Context) ([]netip.Prefix, error) {
 	all := slices.Clone(r.cfg.NodeNetworks)
+	if r.ground.nodes.network.ID != "" {
+		all = append(all, r.cfg.NodeRanges...) // by their own ports too
+	}
 	add := func(a netip.Addr) { all = append(all, netip.PrefixFrom(a, a.BitLen())) }
 	var nodes corev1.NodeList
 	if err := r.api.List(ctx, &nodes); err != nil {

@@ -35,7 +35,7 @@ func (r *Raven) Add(m ctrl.Manager) error {
 			return err
 		}
 		r.log.InfoContext(ctx, "prepared: the router, the subnet pools and the VIP network are there", "router", r.ground.router)
-		for _, add := range []func(ctrl.Manager) error{r.addNamespaces, r.addNetworks, r.addPlacements, r.addPools, r.addPolicies, r.addIsolation} {
+		for _, add := range []func(ctrl.Manager) error{r.addNamespaces, r.addNetworks, r.addPlacements, r.addNodes, r.addPools, r.addPolicies, r.addIsolation} {
 			if err := add(m); err != nil {
 				return err
 			}
@@ -129,6 +129,15 @@ func (r *Raven) addPlacements(m ctrl.Manager) error {
 		Complete(placements{r})
 }
 
+func (r *Raven) addNodes(m ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(m).Named("nodes").WithOptions(r.options()).
+		For(&corev1.Node{}, builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, deleted{}))).
+		Watches(&v1.KuryrPortPool{}, to(func(_ context.Context, o client.Object) []ctrl.Request {
+			return []ctrl.Request{request("", o.(*v1.KuryrPortPool).Spec.Node)}
+		}), builder.WithPredicates(deleted{}, predicate.NewPredicateFuncs(func(o client.Object) bool { return o.(*v1.KuryrPortPool).Spec.ForNode }))).
+		Complete(nodes{r})
+}
+
 func (r *Raven) addPools(m ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(m).Named("pools").WithOptions(r.options()).
 		For(&v1.KuryrPortPool{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
@@ -152,6 +161,11 @@ func (r *Raven) addPools(m ctrl.Manager) error {
 		}), builder.WithPredicates(predicate.Or(predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{}, deleted{}))).
 		Watches(&v1.KuryrNetwork{}, to(func(ctx context.Context, o client.Object) []ctrl.Request {
 			all, err := r.poolsWith(ctx, o.(*v1.KuryrNetwork).Status.Network)
+			if own := string(r.ground.nodes.network.ID); err == nil && own != "" && r.outside(o.(*v1.KuryrNetwork)) {
+				var nodes []v1.KuryrPortPool
+				nodes, err = r.poolsWith(ctx, own)
+				all = append(all, nodes...)
+			}
 			if err != nil {
 				r.log.ErrorContext(ctx, "pools of a network", "network", o.GetName(), "error", err)
 			}

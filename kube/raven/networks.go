@@ -57,8 +57,9 @@ func (r networks) make(ctx context.Context, n *v1.KuryrNetwork) error {
 		return waiting{"the namespace is gone"}
 	}
 	had := n.Status.SecurityGroups
-	n.Status.SecurityGroups = words(ns.Annotations[v1.AnnotationSecurityGroups])
-	if own := n.Status.SecurityGroups; r.cfg.UnderlayIsolation && len(own) > 0 && !alike(own, had) {
+	own := words(ns.Annotations[v1.AnnotationSecurityGroups])
+	n.Status.SecurityGroups = r.chosen(own)
+	if r.cfg.UnderlayIsolation && len(own) > 0 && !alike(n.Status.SecurityGroups, had) {
 		r.ownGroups(ns, own)
 	}
 	if len(n.Status.SecurityGroups) == 0 {

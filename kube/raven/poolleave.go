@@ -65,7 +65,7 @@ func (w *poolWork) pod(uid types.UID) *corev1.Pod {
 // unclaimable tells whether it is Raven who may say that no pod has the port, nor will: its node is gone with its pods, or has no daemon.
 func (w *poolWork) unclaimable(p *v1.KuryrPort) bool {
 	if w.node == nil {
-		return w.alone
+		return w.alone || p.Spec.ForNode
 	}
 	return w.claims() && (p.Status.Pod == nil || !w.live[p.Status.Pod.UID])
 }

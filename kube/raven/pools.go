@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"time"
@@ -59,6 +60,7 @@ type poolWork struct {
 	live    map[types.UID]bool // all pods on the node that have or are to have one
 	away    map[types.UID]bool // those of pods that have a port of another pool: of one that was theirs before their namespace wished other groups
 	mtu     int                // of the network; 0 is the kernel's
+	paths   []netip.Prefix     // that the node's own port leads to
 	alone   bool               // no pod at all is on the node
 	removed bool               // the finalizer is taken away
 }
@@ -85,6 +87,9 @@ func (r pools) look(ctx context.Context, name string) (*poolWork, error) {
 	if err := r.api.Get(ctx, types.NamespacedName{Name: node}, w.node); apierrors.IsNotFound(err) {
 		w.node = nil
 	} else if err != nil {
+		return nil, err
+	}
+	if err := w.lookAtPaths(ctx); err != nil {
 		return nil, err
 	}
 	return w, w.lookAtPods(ctx, node)
@@ -171,7 +176,7 @@ func (w *poolWork) work(ctx context.Context) (again time.Duration, err error) {
 	if made == nil {
 		made = limit
 	}
-	err = errors.Join(left, refused, made, w.float(ctx), w.claim(ctx), w.restore(ctx), w.audit(ctx))
+	err = errors.Join(left, refused, made, w.float(ctx), w.claim(ctx), w.lead(ctx), w.restore(ctx), w.audit(ctx))
 	if next := w.auditIn(); next > 0 && (again == 0 || next < again) {
 		again = next
 	}
@@ -190,6 +195,13 @@ const (
 // use tells what the pool is for: it is wanted where its node is there, a namespace has it for its pods, and nobody has it deleted. One that is used no more and is empty goes.
 func (w *poolWork) use(ctx context.Context) (use, error) {
 	if w.pool.UID == "" || !w.pool.DeletionTimestamp.IsZero() || w.node == nil {
+		return unwanted, nil
+	}
+	if w.pool.Spec.ForNode {
+		w.mtu = w.ground.nodes.network.MTU
+		if w.hasPort(w.node) && v1.PoolName(w.nodePoolKey(w.node.Name)) == w.name {
+			return wanted, nil
+		}
 		return unwanted, nil
 	}
 	networks, err := w.networksWith(ctx, w.pool.Spec.Network)
@@ -246,9 +258,11 @@ func (w *poolWork) remove(ctx context.Context) error {
 
 // follow has the pool's policy be what configuration, namespaces and node say at this moment.
 func (w *poolWork) follow(ctx context.Context) error {
-	policy, _, err := w.policyOf(ctx, w.pool)
-	if err != nil {
-		return err
+	policy, err := ownPort, error(nil)
+	if !w.pool.Spec.ForNode {
+		if policy, _, err = w.policyOf(ctx, w.pool); err != nil {
+			return err
+		}
 	}
 	if !setPolicy(&w.pool.Spec, policy) {
 		return nil
@@ -262,7 +276,7 @@ func (w *poolWork) follow(ctx context.Context) error {
 // decide asks package pool, and does what costs no port: the answer is what is to be made.
 func (w *poolWork) decide(ctx context.Context) (again time.Duration, calls []int, err error) {
 	now := w.now()
-	v := pool.View{Policy: policyIn(w.pool.Spec), Room: w.budget.room(), Drained: w.pool.Annotations[v1.AnnotationDrained] == "true", Unused: len(w.pods) == 0, Now: now}
+	v := pool.View{Policy: policyIn(w.pool.Spec), Room: w.budget.room(), Drained: w.pool.Annotations[v1.AnnotationDrained] == "true" && !w.pool.Spec.ForNode, Unused: len(w.pods) == 0, Now: now}
 	idle := w.memory.idle(w.name, w.ports, now)
 	has := map[types.UID]bool{}
 	for _, p := range w.ports {

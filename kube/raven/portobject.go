@@ -26,8 +26,11 @@ func (w *poolWork) portSpec(key string, wish wished) sdn.PortSpec {
 	if can.HostBinding {
 		spec.Host = s.Node
 	}
-	if wish.pod != "" {
+	switch {
+	case wish.pod != "":
 		spec.Name = wish.name
+	case s.ForNode:
+		spec.Name = "kuryr-node/" + s.Node
 	}
 	spec.Addresses = wish.addresses
 	if spec.Addresses == nil {
@@ -37,7 +40,7 @@ func (w *poolWork) portSpec(key string, wish wished) sdn.PortSpec {
 	}
 	groups := s.SecurityGroups
 	if len(wish.groups) > 0 {
-		groups = wish.groups
+		groups = w.chosen(wish.groups)
 	}
 	for _, g := range groups {
 		spec.Groups = append(spec.Groups, sdn.ID(g))
@@ -60,6 +63,10 @@ func (w *poolWork) object(p sdn.Port, subnets map[sdn.ID]sdn.Subnet, wish wished
 		},
 	}
 	o.Spec.SecurityGroups = groupsOf(p)
+	if o.Spec.ForNode = w.pool.Spec.ForNode; o.Spec.ForNode {
+		o.Labels[v1.LabelForNode] = "true"
+		o.Spec.Network.Subnets = withPaths(o.Spec.Network.Subnets, w.paths)
+	}
 	if wish.floating != "" {
 		o.Annotations = map[string]string{v1.AnnotationFloatingIP: wish.floating}
 	}

@@ -21,6 +21,7 @@ type ground struct {
 	pools  []sdn.ID // subnet pools, one of each family
 	lens   []int    // by position in pools; 0 is the pool's own default
 	groups []string // what pods' ports get where their namespace does not say
+	nodes  nodeGround
 }
 
 // Pauses between attempts to prepare while the SDN or the API server is away.
@@ -67,11 +68,17 @@ func (r *Raven) prepare(ctx context.Context) error {
 	if err := r.prepareRouter(ctx, public.ID); err != nil {
 		return fmt.Errorf("router: %w", err)
 	}
+	if err := r.prepareNodes(ctx); err != nil {
+		return fmt.Errorf("nodes' network: %w", err)
+	}
 	if err := r.prepareSubnetPools(ctx); err != nil {
 		return fmt.Errorf("subnet pool: %w", err)
 	}
 	if err := r.prepareVIPs(ctx); err != nil {
 		return fmt.Errorf("VIP network: %w", err)
+	}
+	if err := r.prepareNodeGroups(ctx); err != nil {
+		return fmt.Errorf("nodes' security groups: %w", err)
 	}
 	if err := r.prepareGroup(ctx); err != nil {
 		return fmt.Errorf("security group: %w", err)
@@ -116,13 +123,7 @@ func (r *Raven) publicNetwork(ctx context.Context) (sdn.Network, error) {
 
 // checkCollisions refuses ranges that something of the cluster's has already.
 func (r *Raven) checkCollisions(ctx context.Context, public sdn.Network) error {
-	var claims []claim
-	for _, p := range r.cfg.Ranges {
-		claims = append(claims, claim{"the pods' range", p.Prefix})
-	}
-	for _, p := range r.cfg.ServiceRanges {
-		claims = append(claims, claim{"the services' range", p})
-	}
+	claims := r.claimed()
 	if public.ID != "" {
 		subnets, err := r.subnetsOf(ctx, public.ID)
 		if err != nil {
@@ -150,21 +151,33 @@ func (r *Raven) checkCollisions(ctx context.Context, public sdn.Network) error {
 	return nil
 }
 
-// nodeCollides tells of an address of the node that is in a range of pods or services.
+// claimed are the ranges that the cluster has for itself.
+func (r *Raven) claimed() (claims []claim) {
+	for _, p := range r.cfg.Ranges {
+		claims = append(claims, claim{"the pods' range", p.Prefix})
+	}
+	for _, p := range r.cfg.ServiceRanges {
+		claims = append(claims, claim{"the services' range", p})
+	}
+	if !r.sdn.Capabilities().HostReached {
+		for _, p := range r.cfg.NodeRanges {
+			claims = append(claims, claim{"the nodes' range", p})
+		}
+	}
+	return claims
+}
+
+// nodeCollides tells of an address of the node that is in a range of the cluster's.
 func (r *Raven) nodeCollides(n *corev1.Node) error {
+	claims := r.claimed()
 	for _, a := range n.Status.Addresses {
 		addr, err := netip.ParseAddr(a.Address)
 		if err != nil {
 			continue // a name
 		}
-		for _, p := range r.cfg.Ranges {
-			if p.Prefix.Contains(addr) {
-				return fmt.Errorf("node %s has the address %s, which is in the pods' range %s", n.Name, addr, p.Prefix)
-			}
-		}
-		for _, p := range r.cfg.ServiceRanges {
-			if p.Contains(addr) {
-				return fmt.Errorf("node %s has the address %s, which is in the services' range %s", n.Name, addr, p)
+		for _, c := range claims {
+			if c.prefix.Contains(addr) {
+				return fmt.Errorf("node %s has the address %s, which is in %s %s", n.Name, addr, c.what, c.prefix)
 			}
 		}
 	}
@@ -229,11 +242,13 @@ func (r *Raven) prepareSubnetPools(ctx context.Context) error {
 			return fmt.Errorf("%q: %w", id, err)
 		}
 		r.ground.pools, r.ground.lens = append(r.ground.pools, p.ID), append(r.ground.lens, 0)
+		r.ground.nodes.reach = append(r.ground.nodes.reach, p.Prefixes...)
 	}
 	if len(r.cfg.SubnetPools) > 0 {
 		return nil
 	}
 	for _, p := range r.cfg.Ranges {
+		r.ground.nodes.reach = append(r.ground.nodes.reach, p.Prefix)
 		name := "pods-v4"
 		if p.Prefix.Addr().Is6() {
 			name = "pods-v6"
@@ -266,17 +281,22 @@ func (r *Raven) prepareVIPs(ctx context.Context) error {
 			Base: r.base(v1.KeyKindSubnet, name, "kuryr-"+name, r.cfg.Project), CIDR: p, Gateway: sdn.Gateway{Addr: lastAddress(p)}, NoDHCP: true,
 		})
 	}
-	var network sdn.Network
-	err := r.ask(ctx, func(ctx context.Context) (err error) { network, err = r.sdn.EnsureNetwork(ctx, spec); return err })
+	_, err := r.networkWithLegs(ctx, spec)
+	return err
+}
+
+// networkWithLegs makes a network with a leg of the router on each of its subnets.
+func (r *Raven) networkWithLegs(ctx context.Context, spec sdn.NetworkSpec) (network sdn.Network, err error) {
+	err = r.ask(ctx, func(ctx context.Context) (err error) { network, err = r.sdn.EnsureNetwork(ctx, spec); return err })
 	if err != nil {
-		return err
+		return network, err
 	}
 	for _, s := range network.Subnets {
 		if err := r.ask(ctx, func(ctx context.Context) error { return r.sdn.AttachSubnet(ctx, r.ground.router, s, netip.Addr{}) }); err != nil {
-			return fmt.Errorf("leg of the router: %w", err)
+			return network, fmt.Errorf("leg of the router: %w", err)
 		}
 	}
-	return nil
+	return network, nil
 }
 
 // prepareGroup makes the security group that lets everything pass, for SDNs where a port without one passes nothing: pods reach one another unless a policy says otherwise.
@@ -287,21 +307,29 @@ func (r *Raven) prepareGroup(ctx context.Context) error {
 		return err
 	}
 	can := r.sdn.Capabilities()
-	r.ground.groups = r.cfg.SecurityGroups
+	r.ground.groups = r.chosen(r.cfg.SecurityGroups)
 	if len(r.ground.groups) > 0 || !can.SecurityGroups || can.GrouplessOpen {
 		return nil
 	}
-	spec := sdn.SecurityGroupSpec{Base: r.base(v1.KeyKindSecurityGroup, "pods", "kuryr-pods", r.cfg.Project)}
+	group, err := r.openGroup(ctx, "pods", "kuryr-pods")
+	r.ground.groups = []string{group}
+	return err
+}
+
+// openGroup makes a security group that lets everything pass.
+func (r *Raven) openGroup(ctx context.Context, key, name string) (id string, err error) {
+	spec := sdn.SecurityGroupSpec{Base: r.base(v1.KeyKindSecurityGroup, key, name, r.cfg.Project)}
 	for _, direction := range []sdn.Direction{sdn.Ingress, sdn.Egress} {
 		for _, six := range []bool{false, true} {
 			spec.Rules = append(spec.Rules, sdn.Rule{Direction: direction, IPv6: six})
 		}
 	}
-	return r.ask(ctx, func(ctx context.Context) error {
+	err = r.ask(ctx, func(ctx context.Context) error {
 		group, err := r.sdn.ApplySecurityGroup(ctx, spec)
-		r.ground.groups = []string{string(group.ID)}
+		id = string(group.ID)
 		return err
 	})
+	return id, err
 }
 
 // base is what is said of anything that Raven makes.

@@ -36,17 +36,26 @@ func checkRanges(pods []Range, services, nodes []netip.Prefix) error {
 		}
 		claims = append(claims, claim{"the pods' range", p.Prefix})
 	}
-	clear(families)
 	for _, p := range services {
-		if families[p.Addr().Is6()]++; families[p.Addr().Is6()] > 1 {
-			return fmt.Errorf("service range %s: another one of its family is given", p)
-		}
 		claims = append(claims, claim{"the services' range", p})
+	}
+	if err := oneOfAFamily("service", services); err != nil {
+		return err
 	}
 	for _, p := range nodes {
 		claims = append(claims, claim{"the nodes' network", p})
 	}
 	return collision(claims)
+}
+
+func oneOfAFamily(what string, ranges []netip.Prefix) error {
+	families := map[bool]int{}
+	for _, p := range ranges {
+		if families[p.Addr().Is6()]++; families[p.Addr().Is6()] > 1 {
+			return fmt.Errorf("%s range %s: another one of its family is given", what, p)
+		}
+	}
+	return nil
 }
 
 // lastAddress is the last address of a subnet that a host can have: the VIP network's gateway, as its first ones are Kubernetes' own services'.

@@ -28,9 +28,11 @@ type Config struct {
 	PublicNetwork string // id or name of the external network; "" is the SDN's one, if it has one
 	Project       string // of what is made; "" is the provider's own
 
-	Ranges        []Range        // that namespaces' subnets are cut from, at most one of each family
-	SubnetPools   []string       // ids of existing subnet pools that they are cut from in place of Ranges, at most one of each family
-	ServiceRanges []netip.Prefix // of ClusterIPs, for the VIP network: at most one of each family; none is no VIP network
+	Ranges           []Range        // that namespaces' subnets are cut from, at most one of each family
+	SubnetPools      []string       // ids of existing subnet pools that they are cut from in place of Ranges, at most one of each family
+	NodeRanges       []netip.Prefix // of the network that nodes have ports of their own on, at most one of each family; none is no such network
+	NodePortsNetwork string         // name that it is made with; default "kuryr-nodes"
+	ServiceRanges    []netip.Prefix // of ClusterIPs, for the VIP network: at most one of each family; none is no VIP network
 	// Network is the id of one network for all namespaces that do not name another; Subnets are those of its subnets that pods get addresses on, none is all.
 	Network string
 	Subnets []string
@@ -85,6 +87,10 @@ func New(cfg Config, api client.Client, recorder events.EventRecorder) (*Raven, 
 	}
 	if cfg.UnderlayIsolation && len(cfg.SecurityGroups) > 0 {
 		return nil, errors.New("raven: UnderlayIsolation and SecurityGroups: what one group lets pass no other takes away")
+	}
+	cfg.NodePortsNetwork = cmp.Or(cfg.NodePortsNetwork, "kuryr-nodes")
+	if err := oneOfAFamily("node", cfg.NodeRanges); err != nil {
+		return nil, err
 	}
 	if err := checkRanges(cfg.Ranges, cfg.ServiceRanges, cfg.NodeNetworks); err != nil {
 		return nil, err

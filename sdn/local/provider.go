@@ -199,6 +199,7 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 		FloatingIPv6:    true,
 		PickFloatingIP:  true,
 		HostAddresses:   true,
+		HostReached:     true,
 		Forwards:        true,
 		ForwardRanges:   true,
 		SecurityGroups:  can.Groups,

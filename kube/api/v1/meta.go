@@ -25,6 +25,7 @@ const (
 	LabelPortStatus = "openstack.org/portStatus" // a PortStatus
 	LabelNode       = "openstack.org/node"       // NodeLabel of the node whose port it is; on KuryrPortPools too
 	LabelPool       = "openstack.org/pool"       // the name of its KuryrPortPool
+	LabelForNode    = "openstack.org/forNode"    // "true" on the port that is the node's own, by which its daemon finds it
 )
 
 // Finalizer keeps an object until what it stands for has gone from the SDN. Pods and namespaces never get one.

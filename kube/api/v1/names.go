@@ -28,9 +28,11 @@ func PoolName(s KuryrPortPoolSpec) string {
 	groups, subnets := slices.Clone(s.SecurityGroups), slices.Clone(s.Subnets)
 	slices.Sort(groups)
 	slices.Sort(subnets)
-	sum := sha256.Sum256([]byte(strings.Join([]string{
-		s.Node, s.Trunk, s.ProjectID, s.Network, strings.Join(subnets, ","), strings.Join(groups, ","),
-	}, "\n")))
+	key := []string{s.Node, s.Trunk, s.ProjectID, s.Network, strings.Join(subnets, ","), strings.Join(groups, ",")}
+	if s.ForNode {
+		key = append(key, "node")
+	}
+	sum := sha256.Sum256([]byte(strings.Join(key, "\n")))
 	return shortened(s.Node, 40) + "-" + hex.EncodeToString(sum[:6])
 }
 

@@ -32,6 +32,7 @@ type KuryrPortPool struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.maximum) || self.maximum == 0 || self.minimum <= self.maximum",message="minimum must not be above maximum"
 // +kubebuilder:validation:XValidation:rule="has(self.trunk) == has(oldSelf.trunk) && (!has(self.trunk) || self.trunk == oldSelf.trunk)",message="a pool keeps its trunk"
+// +kubebuilder:validation:XValidation:rule="has(self.forNode) == has(oldSelf.forNode) && (!has(self.forNode) || self.forNode == oldSelf.forNode)",message="a pool stays the node's own, or pods'"
 // +kubebuilder:validation:XValidation:rule="has(self.projectID) == has(oldSelf.projectID) && (!has(self.projectID) || self.projectID == oldSelf.projectID)",message="a pool keeps its project"
 // +kubebuilder:validation:XValidation:rule="has(self.subnets) == has(oldSelf.subnets) && (!has(self.subnets) || self.subnets == oldSelf.subnets)",message="a pool keeps its subnets"
 // +kubebuilder:validation:XValidation:rule="has(self.securityGroups) == has(oldSelf.securityGroups) && (!has(self.securityGroups) || self.securityGroups == oldSelf.securityGroups)",message="a pool keeps its security groups"
@@ -50,6 +51,9 @@ type KuryrPortPoolSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a pool keeps its network"
 	Network string `json:"network"`
+	// ForNode says that the pool's one port is the node's own, and no pod's.
+	// +optional
+	ForNode bool `json:"forNode,omitempty"`
 	// NetworkName is its name, for people.
 	// +optional
 	NetworkName string `json:"networkName,omitempty"`

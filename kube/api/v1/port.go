@@ -72,6 +72,9 @@ type KuryrPortSpec struct {
 	// Dedicated says that it was made for one pod (a fixed address, a MAC), whose UID this is; it never goes back to a pool.
 	// +optional
 	Dedicated types.UID `json:"dedicated,omitempty"`
+	// ForNode says that it is the node's own, which its daemon plugs into the node's own network namespace. No pod ever has it.
+	// +optional
+	ForNode bool `json:"forNode,omitempty"`
 	// ProjectID is the project that has it, empty where the SDN has none.
 	// +optional
 	ProjectID string `json:"projectID,omitempty"`

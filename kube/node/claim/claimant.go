@@ -15,6 +15,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/namedlock"
 	"github.com/kuryr/kuryr/kube/node"
+	"github.com/kuryr/kuryr/kube/node/wiring"
 )
 
 // DefaultPodWait is how long the watch may be behind the kubelet, which knows of a pod before.
@@ -116,7 +117,7 @@ func (c *Claimant) recall() error {
 				continue
 			}
 		}
-		w, err := wiringOf(&r.Port)
+		w, err := wiring.Of(&r.Port)
 		if err != nil {
 			return fmt.Errorf("journal of claims: %w", err)
 		}

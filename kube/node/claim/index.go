@@ -11,6 +11,7 @@ import (
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/node"
+	"github.com/kuryr/kuryr/kube/node/wiring"
 )
 
 // index is all that is known of the node, by what it is asked for. It does no input nor output and has no lock: its user has one.
@@ -113,7 +114,7 @@ func (x *index) setPort(o *v1.KuryrPort) topic {
 		return topic{}
 	}
 	p.object = o
-	p.wiring, p.broken = wiringOf(&o.Spec)
+	p.wiring, p.broken = wiring.Of(&o.Spec)
 	if o.Spec.Dedicated != "" {
 		in(x.dedicated, o.Spec.Dedicated)[o.Name] = p
 	}
@@ -151,7 +152,7 @@ func (x *index) settle(p *port) topic {
 // free tells whether the port may be claimed. A port that was given back is free before the API tells so.
 func (x *index) free(p *port) bool {
 	o := p.object
-	if p.broken != nil || x.holders[o.Name] != nil || o.DeletionTimestamp != nil {
+	if p.broken != nil || o.Spec.ForNode || x.holders[o.Name] != nil || o.DeletionTimestamp != nil {
 		return false
 	}
 	switch labelOf(o) {

@@ -28,6 +28,8 @@ type Options struct {
 	Nodes    int    // named node1, node2, …
 	Families Families
 	APIFlags []string
+	// Central is a running host that the control plane is to be on, beside what else it runs; nil is one of the cluster's own. It does not end with the cluster.
+	Central *privatehost.Host
 
 	// Images are imported on every node, besides those of pods (PauseImage) and Busybox.
 	Images []Image
@@ -69,7 +71,12 @@ func New(ctx context.Context, opts Options) (*Cluster, error) {
 
 func (c *Cluster) start(ctx context.Context) error {
 	var err error
-	if c.Central, err = privatehost.New(ctx, privatehost.Options{Hostname: "central", Booted: lay}); err != nil {
+	if c.Central = c.opts.Central; c.Central != nil {
+		err = lay(ctx, c.Central)
+	} else {
+		c.Central, err = privatehost.New(ctx, privatehost.Options{Hostname: "central", Booted: lay})
+	}
+	if err != nil {
 		return fmt.Errorf("start the central host: %w", err)
 	}
 	if err := c.identify(); err != nil {
@@ -101,8 +108,11 @@ func lay(ctx context.Context, h *privatehost.Host) error {
 		[]string{"ip", "addr", "add", Nodes6.String(), "dev", bridge, "nodad"})
 }
 
-// bridge joins the hosts.
-const bridge = "nodes"
+// bridge joins the hosts: each node has a cable to it.
+const (
+	bridge = "nodes"
+	cable  = "node0"
+)
 
 // Endpoint is the API server's, for who is on one of the hosts.
 func (c *Cluster) Endpoint() string {
@@ -140,7 +150,7 @@ func (c *Cluster) Close() {
 		}
 	}
 	wait.Wait()
-	if c.Central != nil {
+	if c.Central != nil && c.opts.Central == nil {
 		c.Central.Close()
 	}
 }

@@ -62,11 +62,11 @@ func (n *Node) boot(ctx context.Context, host *privatehost.Host) error {
 	if err := host.MakeGroup(); err != nil {
 		return fmt.Errorf("control group: %w", err)
 	}
-	if err := host.Join("mgmt0", n.cluster.Central, bridge); err != nil {
+	if err := host.Join(cable, n.cluster.Central, bridge); err != nil {
 		return err
 	}
-	err := run(ctx, host, []string{"ip", "addr", "add", netip.PrefixFrom(n.Address, Nodes.Bits()).String(), "dev", "mgmt0"},
-		[]string{"ip", "addr", "add", netip.PrefixFrom(n.Address6, Nodes6.Bits()).String(), "dev", "mgmt0", "nodad"},
+	err := run(ctx, host, []string{"ip", "addr", "add", netip.PrefixFrom(n.Address, Nodes.Bits()).String(), "dev", cable},
+		[]string{"ip", "addr", "add", netip.PrefixFrom(n.Address6, Nodes6.Bits()).String(), "dev", cable, "nodad"},
 		[]string{"sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"})
 	if err != nil {
 		return err

@@ -72,8 +72,13 @@ func (r *rig) install(dryRun bool, set ...string) map[string]int {
 // until asks again until there is no complaint; policies and definitions take a moment to be in force.
 func (r *rig) until(complaint func(ctx context.Context) error) {
 	r.Helper()
+	r.within(30*time.Second, complaint)
+}
+
+func (r *rig) within(limit time.Duration, complaint func(ctx context.Context) error) {
+	r.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(r.ctx, 100*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(r.ctx, 100*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
 		last = complaint(ctx)
 		return last == nil, nil
 	})

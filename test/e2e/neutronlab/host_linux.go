@@ -53,6 +53,29 @@ func (l *Lab) AddHost(ctx context.Context, opts privatehost.Options) (*Host, err
 	return h, nil
 }
 
+// Guest is a compute host that somebody else starts and ends, under the name that is its hostname: Equip makes it one each time that it boots. It is on
+// the external network, as the lab's own are.
+func (l *Lab) Guest(name string) *Host {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.added++
+	return &Host{Name: name, lab: l, number: len(l.Hosts) + l.added, gateway: true}
+}
+
+// Equip joins a guest's host to the others and starts its switch, for privatehost.Options.Booted. It returns when OVN knows the host.
+func (h *Host) Equip(ctx context.Context, host *privatehost.Host) error {
+	if err := h.boot(ctx, host); err != nil {
+		return err
+	}
+	if err := h.lab.waitChassis(ctx, h); err != nil {
+		return err
+	}
+	if err := h.lab.carryGateways(ctx, h); err != nil {
+		return err
+	}
+	return h.lab.enliven(ctx)
+}
+
 // RemoveHost ends a host that AddHost has started. Its controller says goodbye to OVN, so that the others have no tunnel to nowhere.
 func (l *Lab) RemoveHost(h *Host) {
 	_ = h.StopController(syscall.SIGTERM)

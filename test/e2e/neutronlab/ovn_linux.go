@@ -89,6 +89,13 @@ func (l *Lab) waitChassis(ctx context.Context, h *Host) error {
 	return nil
 }
 
+// enliven has every host tell OVN twice that it follows: Debian's Neutron passes over the first time, and takes a host that it met before that for dead where the
+// count has gone on meanwhile.
+func (l *Lab) enliven(ctx context.Context) error {
+	sync := []string{"ovn-nbctl", "--timeout=60", "--wait=hv", "sync"}
+	return run(ctx, l.Central, sync, sync)
+}
+
 // waitDropGroup returns when Neutron has made the port group of what no security group lets pass, which it does once, by a worker of its own, some
 // time after its API answers.
 func (l *Lab) waitDropGroup(ctx context.Context) error {

@@ -1,4 +1,7 @@
-package claim
+// Package wiring reads a KuryrPort's spec as what a binder plugs.
+//
+// It owns that translation, which all of the node's daemon goes by, and nothing else: it must not ask the API, nor plug.
+package wiring
 
 import (
 	"net"
@@ -9,8 +12,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// wiringOf is what a KuryrPort's spec tells of how to plug it. An error IsInvalid and names the field.
-func wiringOf(s *v1.KuryrPortSpec) (node.Wiring, error) {
+// Of is what a KuryrPort's spec tells of how to plug it. An error IsInvalid and names the field.
+func Of(s *v1.KuryrPortSpec) (node.Wiring, error) {
 	mac, err := net.ParseMAC(s.Address)
 	if err != nil {
 		return node.Wiring{}, sdn.Invalid("port", "spec.address", "%v", err)

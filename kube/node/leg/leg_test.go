@@ -1,0 +1,329 @@
+//go:build linux
+
+package leg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/nstest"
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+func TestMain(m *testing.M) { os.Exit(nstest.Main(m)) }
+
+// api has its lists by list: the fake knows no streamed ones.
+type api struct {
+	client.WithWatch
+	watches atomic.Int32 // begun
+}
+
+func (*api) IsWatchListSemanticsUnSupported() bool { return true }
+
+func (a *api) Watch(ctx context.Context, l client.ObjectList, o ...client.ListOption) (watch.Interface, error) {
+	w, err := a.WithWatch.Watch(ctx, l, o...)
+	a.watches.Add(1)
+	return w, err
+}
+
+// machine is a node, which is the throw-away host that the test runs in, with a router of the SDN's beside it, whose bridge has the gateway's address and the pods' range behind it.
+type machine struct {
+	t      *testing.T
+	router netns.NsHandle
+	api    *api
+	binder *bind.Binder
+	dir    string
+	faults atomic.Int32 // Plugs that are to fail
+	plugs  atomic.Int32
+}
+
+func (m *machine) Plug(ctx context.Context, i bind.Interface) (bind.Result, error) {
+	m.plugs.Add(1)
+	if m.faults.Add(-1) >= 0 {
+		return bind.Result{}, errors.New("made up")
+	}
+	return m.binder.Plug(ctx, i)
+}
+
+func (m *machine) Unplug(ctx context.Context, p sdn.Port) error { return m.binder.Unplug(ctx, p) }
+
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	must(t, v1.AddToScheme(scheme))
+	m := &machine{t: t, router: nstest.New(t), dir: t.TempDir(), api: &api{WithWatch: fake.NewClientBuilder().WithScheme(scheme).Build()}}
+	nstest.Do(t, m.router, func() {
+		br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0", HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 1}}}
+		must(t, netlink.LinkAdd(br))
+		must(t, netlink.LinkSetUp(br))
+		must(t, netlink.AddrAdd(br, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 112, 0, 1), Mask: net.CIDRMask(16, 32)}}))
+		pod, err := netlink.LinkByName("lo")
+		must(t, err)
+		must(t, netlink.AddrAdd(pod, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 128, 0, 5), Mask: net.CIDRMask(32, 32)}}))
+	})
+	var err error
+	m.binder, err = bind.New(bind.Config{Logger: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	collected := make(chan error, 1)
+	go func() { collected <- m.binder.Run(ctx) }()
+	t.Cleanup(func() {
+		_, err := Remove(context.Background(), m.dir, m.binder)
+		must(t, errors.Join(err, m.binder.Collect(context.Background(), m.path())))
+		cancel()
+		must(t, errors.Join(<-collected, m.binder.Close()))
+	})
+	return m
+}
+
+func (m *machine) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(m.router)) }
+
+// run has a daemon run, until the function that it gives is called. It watches by then: the fake tells a watch nothing of what came between it and the list before.
+func (m *machine) run() (stop func()) {
+	m.t.Helper()
+	l, err := Open(Config{Client: m.api, Node: "n1", Binder: m, Dir: m.dir})
+	must(m.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	before, done := m.api.watches.Load(), make(chan struct{})
+	go func() { defer close(done); l.Run(ctx) }()
+	stop = func() { cancel(); <-done }
+	m.t.Cleanup(stop)
+	m.until("the daemon watches", func() bool { return m.api.watches.Load() > before })
+	return stop
+}
+
+// port makes a KuryrPort of the node's own.
+func (m *machine) port(id, node, addr string, routes ...string) *v1.KuryrPort {
+	m.t.Helper()
+	p := &v1.KuryrPort{
+		ObjectMeta: metav1.ObjectMeta{Name: id, Labels: map[string]string{v1.LabelNode: node, v1.LabelForNode: "true"}},
+		Spec: v1.KuryrPortSpec{
+			ID: id, Address: "fa:16:3e:00:00:" + id[:2], Node: node, ForNode: true,
+			VIF:     v1.PortVIF{Type: sdn.VIFBridge, Details: map[string]string{sdn.DetailBridge: "br0", sdn.DetailNamespace: m.path()}},
+			Network: v1.PortNetwork{ID: "nodes", MTU: 1442, Subnets: []v1.PortSubnet{{ID: "s", CIDR: "10.112.0.0/16", IPs: []string{addr}}}},
+		},
+	}
+	for _, r := range routes {
+		p.Spec.Network.Subnets[0].Routes = append(p.Spec.Network.Subnets[0].Routes, v1.PortRoute{Destination: r, NextHop: "10.112.0.1"})
+	}
+	must(m.t, m.api.Create(context.Background(), p))
+	return p
+}
+
+// picture is the interface as the kernel shows it: addresses, MTU, routes; "" for none.
+func picture() string {
+	link, err := netlink.LinkByName(Interface)
+	if err != nil {
+		return ""
+	}
+	var all []string
+	addrs, _ := netlink.AddrList(link, unix.AF_INET)
+	for _, a := range addrs {
+		all = append(all, a.IPNet.String())
+	}
+	all = append(all, fmt.Sprintf("mtu %d", link.Attrs().MTU))
+	routes, _ := netlink.RouteList(link, unix.AF_INET)
+	var vias []string
+	for _, r := range routes {
+		if r.Gw != nil {
+			vias = append(vias, fmt.Sprintf("%s via %s", r.Dst, r.Gw))
+		}
+	}
+	slices.Sort(vias)
+	return strings.Join(append(all, vias...), ", ")
+}
+
+// becomes waits until the interface is as wanted.
+func (m *machine) becomes(when, want string) {
+	m.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(30 * time.Second); picture() != want; <-tick.C {
+		if time.Now().After(end) {
+			m.t.Fatalf("%s: %q, want %q", when, picture(), want)
+		}
+	}
+}
+
+// reaches checks that the node's packets to a pod have its own port's address, and are answered.
+func (m *machine) reaches(pod, as string) {
+	m.t.Helper()
+	var server *net.UDPConn
+	nstest.Do(m.t, m.router, func() {
+		var err error
+		server, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(pod), 7)))
+		must(m.t, err)
+	})
+	defer server.Close()
+	c, err := net.Dial("udp4", net.JoinHostPort(pod, "7"))
+	must(m.t, err)
+	defer c.Close()
+	must(m.t, errors.Join(server.SetDeadline(time.Now().Add(10*time.Second)), c.SetDeadline(time.Now().Add(10*time.Second))))
+	buf := make([]byte, 16)
+	_, err = c.Write([]byte("probe"))
+	must(m.t, err)
+	n, from, err := server.ReadFromUDPAddrPort(buf)
+	must(m.t, err)
+	if from.Addr().String() != as || string(buf[:n]) != "probe" {
+		m.t.Errorf("%q came from %s, want it from %s", buf[:n], from, as)
+	}
+	_, err = server.WriteToUDPAddrPort([]byte("alive"), from)
+	must(m.t, err)
+	if n, err = c.Read(buf); err != nil || string(buf[:n]) != "alive" {
+		m.t.Errorf("answer %q, %v", buf[:n], err)
+	}
+}
+
+const (
+	one   = "10.112.0.7/16, mtu 1442, 10.128.0.0/9 via 10.112.0.1"
+	two   = "10.112.0.7/16, mtu 1442, 10.128.0.0/9 via 10.112.0.1, 172.20.0.0/24 via 10.112.0.1"
+	other = "10.112.0.9/16, mtu 1442, 10.128.0.0/9 via 10.112.0.1"
+)
+
+func TestTheNodeReachesPods(t *testing.T) {
+	nstest.Require(t)
+	m := newMachine(t)
+	stop := m.run()
+	m.port("22aaaaaa-0000-4000-8000-000000000002", "n2", "10.112.0.8", "10.128.0.0/9") // another node's
+	p := m.port("11aaaaaa-0000-4000-8000-000000000001", "n1", "10.112.0.7", "10.128.0.0/9")
+	m.becomes("at first", one)
+	m.reaches("10.128.0.5", "10.112.0.7")
+	index := func() int {
+		link, err := netlink.LinkByName(Interface)
+		must(t, err)
+		return link.Attrs().Index
+	}
+	before := index()
+
+	// The daemon's end changes nothing, nor does its return.
+	stop()
+	m.becomes("without a daemon", one)
+	plugs := m.plugs.Load()
+	stop = m.run()
+	m.until("the next daemon looks", func() bool { return m.plugs.Load() > plugs })
+	m.becomes("with the next daemon", one)
+
+	// A route more is added, and one less is taken away.
+	p.Spec.Network.Subnets[0].Routes = append(p.Spec.Network.Subnets[0].Routes, v1.PortRoute{Destination: "172.20.0.0/24", NextHop: "10.112.0.1"})
+	must(t, m.api.Update(t.Context(), p))
+	m.becomes("with a second route", two)
+	if index() != before {
+		t.Error("the interface was made anew, which interrupts traffic")
+	}
+	p.Spec.Network.Subnets[0].Routes = p.Spec.Network.Subnets[0].Routes[:1]
+	must(t, m.api.Update(t.Context(), p))
+	m.becomes("with the first route alone", one)
+	m.reaches("10.128.0.5", "10.112.0.7")
+
+	// What replaces it is plugged in its place; what is gone while no daemon runs is taken away by the next.
+	m.port("33aaaaaa-0000-4000-8000-000000000003", "n1", "10.112.0.9", "10.128.0.0/9")
+	must(t, m.api.Delete(t.Context(), p))
+	m.becomes("with the port that replaces it", other)
+	m.reaches("10.128.0.5", "10.112.0.9")
+	stop()
+	must(t, m.api.Delete(t.Context(), &v1.KuryrPort{ObjectMeta: metav1.ObjectMeta{Name: "33aaaaaa-0000-4000-8000-000000000003"}}))
+	m.becomes("without a daemon", other)
+	m.run()
+	m.becomes("when its port is gone", "")
+}
+
+// until waits for something.
+func (m *machine) until(what string, done func() bool) {
+	m.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(30 * time.Second); !done(); <-tick.C {
+		if time.Now().After(end) {
+			m.t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+func TestWhatIsTakenAwayByHandComesBack(t *testing.T) {
+	nstest.Require(t)
+	m := newMachine(t)
+	m.run()
+	m.port("44aaaaaa-0000-4000-8000-000000000004", "n1", "10.112.0.7", "10.128.0.0/9")
+	m.becomes("at first", one)
+	for name, harm := range map[string]func(netlink.Link) error{
+		"interface": netlink.LinkDel,
+		"address": func(l netlink.Link) error {
+			all, err := netlink.AddrList(l, unix.AF_INET)
+			return errors.Join(err, netlink.AddrDel(l, &all[0]))
+		},
+		"route": func(l netlink.Link) error {
+			return netlink.RouteDel(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: &net.IPNet{IP: net.IPv4(10, 128, 0, 0), Mask: net.CIDRMask(9, 32)}})
+		},
+		"down": netlink.LinkSetDown,
+		"name": func(l netlink.Link) error {
+			return errors.Join(netlink.LinkSetDown(l), netlink.LinkSetName(l, "stray0"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			link, err := netlink.LinkByName(Interface)
+			must(t, err)
+			must(t, harm(link))
+			m.becomes(name, one)
+			m.reaches("10.128.0.5", "10.112.0.7")
+		})
+	}
+	if n := m.plugs.Load(); n > 60 {
+		t.Errorf("%d looks: what sets things right wakes itself", n)
+	}
+}
+
+func TestFailuresAreTriedAgain(t *testing.T) {
+	nstest.Require(t)
+	m := newMachine(t)
+	m.faults.Store(2)
+	m.run()
+	m.port("55aaaaaa-0000-4000-8000-000000000005", "n1", "10.112.0.7", "10.128.0.0/9")
+	m.becomes("after two failures", one)
+}
+
+func TestRemove(t *testing.T) {
+	nstest.Require(t)
+	m := newMachine(t)
+	stop := m.run()
+	m.port("66aaaaaa-0000-4000-8000-000000000006", "n1", "10.112.0.7", "10.128.0.0/9")
+	m.becomes("at first", one)
+	stop()
+	for i, want := range []bool{true, false} {
+		removed, err := Remove(t.Context(), m.dir, m.binder)
+		if err != nil || removed != want {
+			t.Errorf("call %d: removed %v, %v", i, removed, err)
+		}
+	}
+	m.becomes("after all", "")
+	if removed, err := Remove(t.Context(), m.dir+"/absent", m.binder); removed || err != nil {
+		t.Errorf("where nothing was ever: %v, %v", removed, err)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

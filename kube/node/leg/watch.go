@@ -1,0 +1,127 @@
+//go:build linux
+
+package leg
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// groups are the kernel's that tell what may be taken away of an interface (rtnetlink(7)).
+var groups = []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}
+
+// watchKernel calls lost whenever something of the interface of this name may have been taken away in the host's namespace, until ctx ends. What is added it passes over, so that whoever
+// sets things right is not woken by it.
+func watchKernel(ctx context.Context, name string, lost func(), log *slog.Logger) {
+	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
+		err := listen(ctx, name, lost)
+		if ctx.Err() != nil {
+			return
+		}
+		log.WarnContext(ctx, "what is taken away by hand is not heard of for a moment", "interface", name, "err", err, "again_in", pause)
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// listen reads what the kernel tells until ctx ends or the socket fails.
+func listen(ctx context.Context, name string, lost func()) error {
+	socket, err := nl.SubscribeAt(netns.None(), netns.None(), unix.NETLINK_ROUTE, groups...)
+	if err != nil {
+		return fmt.Errorf("listen for changes of links, addresses and routes: %w", err)
+	}
+	stop := context.AfterFunc(ctx, socket.Close)
+	defer func() {
+		if stop() {
+			socket.Close()
+		}
+	}()
+	i := iface{name: name}
+	i.find()
+	lost() // what was taken away before
+	for {
+		messages, _, err := socket.Receive()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.ENOBUFS): // something was not heard
+			i.find()
+			lost()
+			continue
+		case err != nil:
+			return err
+		}
+		for _, m := range messages {
+			if i.loses(m.Header.Type, m.Data) {
+				lost()
+			}
+		}
+	}
+}
+
+// iface is an interface as messages tell of it: addresses and routes name it by its index alone.
+type iface struct {
+	name  string
+	index int32 // 0 where there is none
+}
+
+// find looks for the interface where no message of it was heard.
+func (i *iface) find() {
+	i.index = 0
+	if there, err := net.InterfaceByName(i.name); err == nil {
+		i.index = int32(there.Index)
+	}
+}
+
+// loses tells whether a message says that the interface, an address or a route of it has gone, or that it is down.
+func (i *iface) loses(kind uint16, payload []byte) bool {
+	switch kind {
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		if len(payload) < unix.SizeofIfInfomsg {
+			return false
+		}
+		index, flags := int32(binary.NativeEndian.Uint32(payload[4:])), binary.NativeEndian.Uint32(payload[8:])
+		attrs, err := nl.ParseRouteAttrAsMap(payload[unix.SizeofIfInfomsg:])
+		named := err == nil && strings.TrimRight(string(attrs[unix.IFLA_IFNAME].Value), "\x00") == i.name
+		switch {
+		case !named && index != i.index:
+			return false
+		case !named, kind == unix.RTM_DELLINK: // another name is as if it were gone
+			i.index = 0
+			return true
+		}
+		i.index = index
+		return flags&unix.IFF_UP == 0
+	case unix.RTM_DELADDR:
+		return len(payload) >= unix.SizeofIfAddrmsg && i.is(int32(binary.NativeEndian.Uint32(payload[4:])))
+	case unix.RTM_DELROUTE:
+		if len(payload) < unix.SizeofRtMsg {
+			return false
+		}
+		attrs, err := nl.ParseRouteAttrAsMap(payload[unix.SizeofRtMsg:])
+		if err != nil || len(attrs[unix.RTA_OIF].Value) < 4 {
+			return false
+		}
+		return i.is(int32(binary.NativeEndian.Uint32(attrs[unix.RTA_OIF].Value)))
+	}
+	return false
+}
+
+func (i *iface) is(index int32) bool { return i.index != 0 && index == i.index }

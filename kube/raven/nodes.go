@@ -1,0 +1,202 @@
+package raven
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/pool"
+	"github.com/kuryr/kuryr/sdn"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// nodeGround is the network that nodes have ports of their own on, so that they and pods reach one another. Without an id there is none.
+type nodeGround struct {
+	network sdn.Network
+	name    string
+	groups  []string // of the nodes' own ports
+	// admit is the group that lets nodes in to pods whose ports have groups that people have chosen; "" is none.
+	admit string
+	reach []netip.Prefix // that namespaces' subnets are cut from
+}
+
+// ownPort is how the pool of a node's own port is kept: there is one, and it stays.
+var ownPort = pool.Policy{Minimum: 1, Maximum: 1, Batch: 1}
+
+// nodes asks for the pool of each node's own port, where nodes have one.
+type nodes struct{ *Raven }
+
+// Reconcile looks at one node.
+func (r nodes) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var n corev1.Node
+	if err := r.api.Get(ctx, types.NamespacedName{Name: req.Name}, &n); err != nil {
+		return done(0, client.IgnoreNotFound(err))
+	}
+	if !r.hasPort(&n) {
+		return done(0, nil) // the pool finds out itself that it is not wanted
+	}
+	p := &v1.KuryrPortPool{Spec: r.nodePoolKey(n.Name), ObjectMeta: metav1.ObjectMeta{
+		Finalizers: []string{v1.Finalizer}, Labels: map[string]string{v1.LabelNode: v1.NodeLabel(n.Name), v1.LabelForNode: "true"},
+	}}
+	p.Name, p.Spec.NetworkName = v1.PoolName(p.Spec), r.ground.nodes.name
+	setPolicy(&p.Spec, ownPort)
+	if err := r.api.Get(ctx, types.NamespacedName{Name: p.Name}, &v1.KuryrPortPool{}); !apierrors.IsNotFound(err) {
+		return done(0, err)
+	}
+	if err := r.api.Create(ctx, p); !apierrors.IsAlreadyExists(err) {
+		return done(0, err)
+	}
+	return done(0, nil)
+}
+
+// hasPort tells whether the node is to have a port of its own: there is a network for them, and a daemon that plugs it.
+func (r *Raven) hasPort(n *corev1.Node) bool {
+	return r.ground.nodes.network.ID != "" && n.DeletionTimestamp.IsZero() && n.Labels[v1.LabelClaimant] != v1.ClaimantRaven
+}
+
+// nodePoolKey is the key of the pool of a node's own port.
+func (r *Raven) nodePoolKey(node string) v1.KuryrPortPoolSpec {
+	key := v1.KuryrPortPoolSpec{Node: node, Network: string(r.ground.nodes.network.ID), ProjectID: r.cfg.Project, SecurityGroups: r.ground.nodes.groups, ForNode: true}
+	for _, s := range r.ground.nodes.network.Subnets {
+		key.Subnets = append(key.Subnets, string(s))
+	}
+	return key
+}
+
+// prepareNodes makes the nodes' network with a leg of the router on it, unless the SDN's machine reaches its ports anyway.
+func (r *Raven) prepareNodes(ctx context.Context) error {
+	r.ground.nodes = nodeGround{}
+	if len(r.cfg.NodeRanges) == 0 || r.sdn.Capabilities().HostReached {
+		return nil
+	}
+	claims := []claim{}
+	for _, p := range r.cfg.NodeNetworks {
+		claims = append(claims, claim{"the nodes' network", p})
+	}
+	for _, p := range r.cfg.NodeRanges {
+		claims = append(claims, claim{"the range of the nodes' own ports", p})
+	}
+	if err := collision(claims); err != nil {
+		return err
+	}
+	name := r.cfg.NodePortsNetwork
+	spec := sdn.NetworkSpec{Base: r.base(v1.KeyKindNetwork, nodesName, name, r.cfg.Project)}
+	for _, p := range r.cfg.NodeRanges {
+		family := "-v4"
+		if p.Addr().Is6() {
+			family = "-v6"
+		}
+		spec.Subnets = append(spec.Subnets, sdn.SubnetSpec{Base: r.base(v1.KeyKindSubnet, nodesName+family, name+family, r.cfg.Project), CIDR: p, NoDHCP: true})
+	}
+	network, err := r.networkWithLegs(ctx, spec)
+	if err != nil {
+		return err
+	}
+	r.ground.nodes.network, r.ground.nodes.name = network, name
+	return nil
+}
+
+// nodesName names in Keys what nodes have.
+const nodesName = "nodes"
+
+// prepareNodeGroups makes the group of the nodes' own ports, to which hosts' own filters are enough, and the one that lets nodes in to pods whose groups might not: what the
+// kubelet probes must always answer.
+func (r *Raven) prepareNodeGroups(ctx context.Context) error {
+	if can := r.sdn.Capabilities(); r.ground.nodes.network.ID == "" || !can.SecurityGroups || can.GrouplessOpen {
+		return nil
+	}
+	group, err := r.openGroup(ctx, nodesName, "kuryr-nodes")
+	if err != nil {
+		return err
+	}
+	r.ground.nodes.groups = []string{group}
+	spec := sdn.SecurityGroupSpec{Base: r.base(v1.KeyKindSecurityGroup, "from-nodes", "kuryr-from-nodes", r.cfg.Project)}
+	for _, p := range r.cfg.NodeRanges {
+		spec.Rules = append(spec.Rules, sdn.Rule{Direction: sdn.Ingress, IPv6: p.Addr().Is6(), RemotePrefix: p})
+	}
+	return r.ask(ctx, func(ctx context.Context) error {
+		made, err := r.sdn.ApplySecurityGroup(ctx, spec)
+		r.ground.nodes.admit = string(made.ID)
+		return err
+	})
+}
+
+// chosen are the groups that people have chosen for pods, and with them the one that lets nodes in.
+func (r *Raven) chosen(groups []string) []string {
+	if len(groups) == 0 || r.ground.nodes.admit == "" || slices.Contains(groups, r.ground.nodes.admit) {
+		return groups
+	}
+	return append(slices.Clone(groups), r.ground.nodes.admit)
+}
+
+// pathsOf are the ranges that a node reaches by its own port: where pods' subnets are cut from, and existing networks on the router. One that has an address of the node's own is left out:
+// the node would cut itself off.
+func (r *Raven) pathsOf(ctx context.Context, n *corev1.Node) (paths []netip.Prefix, left []string, err error) {
+	add := func(p netip.Prefix) {
+		if slices.ContainsFunc(paths, func(o netip.Prefix) bool { return covers(o, p) }) {
+			return
+		}
+		for _, a := range n.Status.Addresses {
+			if addr, err := netip.ParseAddr(a.Address); err == nil && p.Contains(addr) {
+				left = append(left, fmt.Sprintf("%s has the node's address %s", p, addr))
+				return
+			}
+		}
+		paths = append(paths, p)
+	}
+	for _, p := range r.ground.nodes.reach {
+		add(p)
+	}
+	var networks v1.KuryrNetworkList
+	if err := r.api.List(ctx, &networks); err != nil {
+		return nil, nil, err
+	}
+	for i := range networks.Items {
+		s := &networks.Items[i].Status
+		if s.Router != string(r.ground.router) {
+			continue
+		}
+		for _, subnet := range s.Subnets {
+			if p, err := netip.ParsePrefix(subnet.CIDR); err == nil {
+				add(p)
+			}
+		}
+	}
+	slices.SortFunc(paths, func(a, b netip.Prefix) int { return a.Compare(b) })
+	return paths, left, nil
+}
+
+// covers tells whether all of b is in a.
+func covers(a, b netip.Prefix) bool { return a.Bits() <= b.Bits() && a.Contains(b.Addr()) }
+
+// outside tells whether a network is on the router with a subnet that the ranges known from the start do not cover: nodes need a route to it.
+func (r *Raven) outside(n *v1.KuryrNetwork) bool {
+	return n.Status.Router == string(r.ground.router) && slices.ContainsFunc(n.Status.Subnets, func(s v1.NetworkSubnet) bool {
+		p, err := netip.ParsePrefix(s.CIDR)
+		return err == nil && !slices.ContainsFunc(r.ground.nodes.reach, func(o netip.Prefix) bool { return covers(o, p) })
+	})
+}
+
+// withPaths are a node's own port's subnets with routes to the paths by way of the router, and without a gateway: the node has its own.
+func withPaths(subnets []v1.PortSubnet, paths []netip.Prefix) []v1.PortSubnet {
+	for i := range subnets {
+		s := &subnets[i]
+		gateway, err := netip.ParseAddr(s.Gateway)
+		if s.Gateway, s.Routes, s.DNS = "", nil, nil; err != nil {
+			continue
+		}
+		for _, p := range paths {
+			if p.Addr().Is4() == gateway.Is4() {
+				s.Routes = append(s.Routes, v1.PortRoute{Destination: p.String(), NextHop: gateway.String()})
+			}
+		}
+	}
+	return subnets
+}
