@@ -83,6 +83,7 @@ func (d *daemon) watchDocker(ctx context.Context, driver *docker.Driver, memory 
 			set(time.Now().Add(settle))
 			continue
 		case <-came:
+			d.engineCame(ctx)
 		case <-timer.C:
 		}
 		at = time.Time{}
@@ -95,6 +96,16 @@ func (d *daemon) watchDocker(ctx context.Context, driver *docker.Driver, memory 
 			next = time.Now().Add(leastSettle)
 		}
 		set(next)
+	}
+}
+
+// engineCame opens the doors through the firewall that an engine has just written: where it does so with the legacy iptables, the kernel tells nobody.
+func (d *daemon) engineCame(ctx context.Context) {
+	if d.kernel() != nil {
+		return
+	}
+	if _, err := d.parts.datapath.host.OpenDoors(ctx); err != nil && ctx.Err() == nil {
+		d.log.WarnContext(ctx, "doors through the host's firewall are not all open", "error", err)
 	}
 }
 

@@ -111,7 +111,7 @@ func (h *Host) checkTable(ctx context.Context, f family) ([]Finding, bool, error
 	}
 	if len(p.want) > 0 && f.legacy(ctx) {
 		found = append(found, Finding{
-			What: f.program + " is the legacy one: when its rules are flushed the kernel tells nobody, and Kuryr puts its own back only at its next start",
+			What: f.program + " is the legacy one: when its rules are flushed the kernel tells nobody, and Kuryr puts its own back only at its next start, or Docker's",
 			Mend: "use the nftables one (`update-alternatives --config " + f.program + "`), or restart Kuryr after changes of the firewall", Note: true})
 	}
 	return found, true, nil

@@ -73,7 +73,7 @@ func look(path string) (fs.FileInfo, error) {
 	switch stat, ok := info.Sys().(*syscall.Stat_t); {
 	case !ok || stat.Uid != 0:
 		return nil, untrusted{fmt.Errorf("%s is not root's own", path)}
-	case mode&fs.ModeSymlink == 0 && mode.Perm()&0o022 != 0 && !(mode.IsDir() && mode&fs.ModeSticky != 0):
+	case mode&fs.ModeSymlink == 0 && mode.Perm()&0o022 != 0 && (!mode.IsDir() || mode&fs.ModeSticky == 0):
 		return nil, untrusted{fmt.Errorf("%s can be changed by others than its owner", path)}
 	}
 	return info, nil

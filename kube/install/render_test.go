@@ -3,6 +3,7 @@ package install
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -228,7 +229,7 @@ func TestConfigurationIsRead(t *testing.T) {
 			if neutron && cfg.Neutron.Cloud != "openstack" {
 				t.Errorf("%s: cloud %q", name, cfg.Neutron.Cloud)
 			}
-			if conf := c.Data["raven.conf"]; strings.HasPrefix(name, "everything") && neutron && strings.TrimSpace(conf) != "[DEFAULT]\ndebug = true" {
+			if conf := c.Data["raven.conf"]; strings.HasPrefix(name, "everything") && neutron && conf != "[DEFAULT]\ndebug = true\n" {
 				t.Errorf("%s: raven.conf %q", name, conf)
 			}
 		}
@@ -257,13 +258,13 @@ func TestTextIsApplicable(t *testing.T) {
 	t.Parallel()
 	manifests, _ := render(t, ways["everything"]...)
 	again := 0
-	for _, text := range documents(Text(manifests)) {
+	for text := range strings.SplitSeq("\n"+Text(manifests), "\n---") { // the end of a line before it is that line's
 		object := map[string]any{}
-		if err := yaml.Unmarshal([]byte(text), &object); err != nil {
+		if err := yaml.Unmarshal([]byte(text+"\n"), &object); err != nil {
 			t.Fatal(err)
 		}
-		if object["kind"] != manifests[again].Object.GetKind() {
-			t.Errorf("document %d is a %v, not a %s", again, object["kind"], manifests[again].Object.GetKind())
+		if again >= len(manifests) || !reflect.DeepEqual(object, manifests[again].Object.Object) {
+			t.Errorf("document %d is not what is applied:\n%s", again, text)
 		}
 		again++
 	}

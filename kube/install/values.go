@@ -53,7 +53,7 @@ func (v Values) Set(key, text string) error {
 	if _, isText := old.(string); isText {
 		value = text
 	}
-	if there && kind(old) != kind(value) && value != nil && old != nil {
+	if there && kind(old) != kind(value) && value != nil && old != nil && !isFree(key) {
 		return fmt.Errorf("value %s: want %s, not %q", key, kind(old), text)
 	}
 	into[last] = value
@@ -84,7 +84,7 @@ func merge(prefix string, into, more map[string]any) error {
 			}
 			continue
 		}
-		if there && value != nil && kind(old) != kind(value) {
+		if there && value != nil && kind(old) != kind(value) && !isFree(key) {
 			return fmt.Errorf("value %s: want %s, not %v", key, kind(old), value)
 		}
 		into[name] = value

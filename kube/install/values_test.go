@@ -50,7 +50,8 @@ func TestMerge(t *testing.T) {
 	t.Parallel()
 	for file, says := range map[string]string{
 		"provider: neutron\nimage: {tag: v2}\nconfig: {log: {level: debug}}\n": "",
-		"{}":                         "",
+		"{}": "",
+		"controller: {resources: {requests: {cpu: 2}}}\n": "", // a number is as good there as the text before
 		"colour: red\n":              "value colour: unknown",
 		"image: {colour: red}\n":     "value image.colour: unknown",
 		"image: red\n":               "value image: want values below it",

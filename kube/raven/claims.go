@@ -60,7 +60,7 @@ func (w *poolWork) claim(ctx context.Context) error {
 func (w *poolWork) bindTo(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod) error {
 	if port.Status.Pod == nil {
 		before := port.DeepCopy()
-		port.Status.PortStatus = v1.PortBound
+		port.Status.PortStatus, port.Status.Released = v1.PortBound, nil
 		port.Status.Pod = &v1.PortPod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Interface: podInterface, Since: metav1.NewTime(w.now())}
 		if err := w.api.Status().Patch(ctx, port, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 			port.Status = before.Status
@@ -88,7 +88,7 @@ func (w *poolWork) bindTo(ctx context.Context, port *v1.KuryrPort, pod *corev1.P
 // release takes a port back from a pod that is gone.
 func (w *poolWork) release(ctx context.Context, port *v1.KuryrPort) error {
 	before := port.DeepCopy()
-	port.Status.PortStatus, port.Status.Pod = v1.PortAvailable, nil
+	port.Status.SetAvailable(w.now())
 	if err := w.api.Status().Patch(ctx, port, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		port.Status = before.Status
 		return err

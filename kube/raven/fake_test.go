@@ -406,7 +406,9 @@ func (c *cluster) daemons() {
 			if p.Spec.Dedicated != "" || !p.DeletionTimestamp.IsZero() {
 				status = v1.PortDeleting
 			}
-			p.Status.Pod, p.Status.PortStatus = nil, status
+			if p.Status.Pod, p.Status.PortStatus = nil, status; status == v1.PortAvailable {
+				p.Status.SetAvailable(c.now)
+			}
 			c.must(c.api.Status().Update(ctx, p))
 			p.Labels[v1.LabelPortStatus] = string(status)
 			c.must(c.api.Update(ctx, p))
@@ -435,7 +437,7 @@ func (c *cluster) daemons() {
 				continue
 			}
 			p.Status.Pod = &v1.PortPod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Container: "c" + string(pod.UID), Interface: "eth0", Since: metav1.NewTime(c.now)}
-			p.Status.PortStatus = v1.PortBound
+			p.Status.PortStatus, p.Status.Released = v1.PortBound, nil
 			c.must(c.api.Status().Update(ctx, p))
 			p.Labels[v1.LabelPortStatus] = string(v1.PortBound)
 			c.must(c.api.Update(ctx, p))

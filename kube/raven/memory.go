@@ -10,7 +10,7 @@ import (
 	"github.com/kuryr/kuryr/kube/pool"
 )
 
-// memory is what Raven knows of pools and Kubernetes does not. All of it may be lost: then ports are idle from now on, and a count is written once more.
+// memory is what Raven knows of pools and Kubernetes does not. All of it may be lost: then ports are idle since their status says so, and a count is written once more.
 type memory struct {
 	mu    sync.Mutex
 	pools map[string]*remembered
@@ -19,7 +19,7 @@ type memory struct {
 }
 
 type remembered struct {
-	idle    map[string]time.Time // since when ports are available
+	idle    map[string]time.Time // since when ports are available; nil before the first look
 	fresh   map[string]freshPort // made, and not yet seen in the cache
 	written time.Time            // the pool's status
 	audited time.Time
@@ -41,7 +41,7 @@ func (m *memory) of(name string) *remembered {
 		m.pools = map[string]*remembered{}
 	}
 	if m.pools[name] == nil {
-		m.pools[name] = &remembered{idle: map[string]time.Time{}, fresh: map[string]freshPort{}}
+		m.pools[name] = &remembered{fresh: map[string]freshPort{}}
 	}
 	return m.pools[name]
 }
@@ -90,7 +90,8 @@ func (m *memory) complete(name string, cached []v1.KuryrPort, now time.Time) []*
 	return all
 }
 
-// idle tells since when the ports that are available have been so.
+// idle tells since when the ports that are available have been so. At the first look that is what their status says, so that time goes on where another Raven had the pool;
+// later it is what was seen here, whatever clock the nodes have.
 func (m *memory) idle(name string, ports []*v1.KuryrPort, now time.Time) map[string]time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -101,7 +102,10 @@ func (m *memory) idle(name string, ports []*v1.KuryrPort, now time.Time) map[str
 			continue
 		}
 		since, ok := k.idle[p.Name]
-		if !ok {
+		if k.idle == nil {
+			since, ok = p.AvailableSince()
+		}
+		if !ok || since.After(now) {
 			since = now
 		}
 		idle[p.Name] = since

@@ -349,7 +349,7 @@ func (r *ravenBench) quiet(ctx context.Context) (last tally, err error) {
 		}
 		last.reads = now.reads
 		if time.Since(since) < quietTime {
-			return fmt.Errorf("Raven has work: %+v, %w", now, err)
+			return fmt.Errorf("work is not over: %+v, %w", now, err)
 		}
 		return nil
 	})

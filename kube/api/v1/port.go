@@ -1,6 +1,8 @@
 package v1
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -145,12 +147,33 @@ type KuryrPortStatus struct {
 	// Pod is the one that it is bound to.
 	// +optional
 	Pod *PortPod `json:"pod,omitempty"`
+	// Released is when the last pod gave it back, while none has it. The claimant writes it together with that; without it no pod has had the port yet, or the claimant is
+	// of an older release.
+	// +optional
+	Released *metav1.Time `json:"released,omitempty"`
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// SetAvailable says that no pod has the port since then.
+func (s *KuryrPortStatus) SetAvailable(since time.Time) {
+	released := metav1.NewTime(since.UTC().Truncate(time.Second)) // as the API keeps it
+	s.PortStatus, s.Pod, s.Released = PortAvailable, nil, &released
+}
+
+// AvailableSince tells since when no pod has the port, which must be available; not ok where nobody has written that down.
+func (p *KuryrPort) AvailableSince() (since time.Time, ok bool) {
+	switch {
+	case p.Status.Released != nil:
+		return p.Status.Released.Time, true
+	case p.Status.PortStatus == "" || p.Status.PortStatus == PortCreated: // no pod has had it
+		return p.CreationTimestamp.Time, !p.CreationTimestamp.IsZero()
+	}
+	return time.Time{}, false
 }
 
 // PortPod is the interface of a pod that has a port.

@@ -325,6 +325,10 @@ func (in *KuryrPortStatus) DeepCopyInto(out *KuryrPortStatus) {
 		*out = new(PortPod)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.Released != nil {
+		in, out := &in.Released, &out.Released
+		*out = (*in).DeepCopy()
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]metav1.Condition, len(*in))

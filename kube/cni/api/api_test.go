@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/pem"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -40,6 +41,23 @@ type kubernetes struct {
 	asked   int
 	after   int  // how many questions are answered with an error first
 	slow    bool // nobody who asks lives to hear the answer
+	// end says that the time is over for who asks: at a question of this number, or where none comes, at a connection of this number. So a machine that is slow has the same time.
+	end         func()
+	connections int
+}
+
+const endAt = 6
+
+// connection counts those that no question has come by.
+func (k *kubernetes) connection(_ net.Conn, state http.ConnState) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if state != http.StateNew || k.asked > 0 || k.end == nil {
+		return
+	}
+	if k.connections++; k.connections == endAt {
+		k.end()
+	}
 }
 
 func (k *kubernetes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -49,7 +67,9 @@ func (k *kubernetes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.asked++
+	if k.asked++; k.asked == endAt && k.end != nil {
+		k.end()
+	}
 	object, there := k.objects[r.URL.Path]
 	switch {
 	case r.Header.Get("Authorization") != "Bearer secret-of-kuryr-cni":
@@ -76,7 +96,9 @@ const (
 // configuration is that of kuryr-cni with such a server, and the token of a file.
 func (k *kubernetes) configuration(t *testing.T) cni.Config {
 	t.Helper()
-	server := httptest.NewTLSServer(k)
+	server := httptest.NewUnstartedServer(k)
+	server.Config.ConnState = k.connection
+	server.StartTLS()
 	t.Cleanup(server.Close)
 	dir := t.TempDir()
 	ca, token := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "token")
@@ -86,7 +108,11 @@ func (k *kubernetes) configuration(t *testing.T) cni.Config {
 			t.Fatal(err)
 		}
 	}
-	return cni.Config{CNIVersion: "1.0.0", Name: "kuryr", APIServer: server.URL, APICA: ca, APITokenFile: token, APITimeout: 1}
+	limit := 60
+	if k.slow {
+		limit = 1
+	}
+	return cni.Config{CNIVersion: "1.0.0", Name: "kuryr", APIServer: server.URL, APICA: ca, APITokenFile: token, APITimeout: limit}
 }
 
 // add asks the server for a pod's port.
@@ -97,8 +123,11 @@ func add(t *testing.T, k *kubernetes, args string, change func(*cni.Config)) (st
 	if change != nil {
 		change(&conf)
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	k.end = cancel
 	b := &binder{}
-	out, err := Add(t.Context(), cni.Call{Verb: cni.Add, Container: "a", Namespace: "/run/netns/a", Interface: "eth0", Args: args}, conf, given.In(t.TempDir(), b))
+	out, err := Add(ctx, cni.Call{Verb: cni.Add, Container: "a", Namespace: "/run/netns/a", Interface: "eth0", Args: args}, conf, given.In(t.TempDir(), b))
 	return string(out), b, err
 }
 
@@ -201,7 +230,7 @@ func TestRefused(t *testing.T) {
 		"configuration of others": {all, ofPod, func(c *cni.Config) { c.APITokenFile, c.APIToken = "", "secret-of-kuryr-cni" }, cni.BadConfig, "0644"},
 		"expired token":           {all, ofPod, func(c *cni.Config) { c.APITokenFile, c.APIToken = "", "expired" }, cni.Denied, "401"},
 		"unknown authority":       {all, ofPod, func(c *cni.Config) { c.APICA = "" }, cni.Unavailable, "certificate"},
-		"nobody there":            {all, ofPod, func(c *cni.Config) { c.APIServer = "https://127.0.0.1:1" }, cni.Unavailable, "refused"},
+		"nobody there":            {all, ofPod, func(c *cni.Config) { c.APIServer, c.APITimeout = "https://127.0.0.1:1", 2 }, cni.Unavailable, "refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, b, err := add(t, &kubernetes{objects: row.objects}, row.args, row.change)

@@ -1,4 +1,4 @@
-// Package plugin copies the CNI plugin into the folders that container runtimes look for plugins in. It owns the file of the plugin's name there, and must
+// Package plugin copies the CNI plugin into the folders that container runtimes look for plugins in. It owns the files of the plugin's names there, and must
 // not know Kubernetes: hosts with other runtimes of CNI are given it too.
 package plugin
 
@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -16,36 +17,50 @@ import (
 // Name is the plugin's in a folder of CNI plugins: the type in a conflist.
 const Name = "kuryr"
 
-// Copy copies the CNI plugin at path from into each of the folders, as Name. It is there whole or as it was, also where a runtime runs it at that moment, and is left
-// alone where it is the same already. The folders must be there.
+// Beside is the program that the plugin runs where no daemon does, and that it looks for in its own folder.
+const Beside = "kuryr-cni-api"
+
+// Copy copies the CNI plugin at path from into each of the folders, as Name, and the program Beside, where one lies beside from. Each is there whole or as it was, also
+// where a runtime runs it at that moment, and is left alone where it is the same already. The folders must be there.
 func Copy(from string, folders ...string) error {
 	plugin, err := os.ReadFile(from) // a few MB
 	if err != nil {
 		return err
 	}
+	beside, err := os.ReadFile(filepath.Join(filepath.Dir(from), Beside))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	var failed error
 	for _, folder := range folders {
-		to := filepath.Join(folder, Name)
-		if same(to, plugin) {
-			continue
+		if beside != nil { // first, so that a plugin which needs it has it
+			failed = errors.Join(failed, put(filepath.Join(folder, Beside), beside))
 		}
-		err := wholefile.Write(to, 0o755, func(w io.Writer) error {
-			_, err := w.Write(plugin)
-			return err
-		})
-		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("%s: %w", to, err))
-		}
+		failed = errors.Join(failed, put(filepath.Join(folder, Name), plugin))
 	}
 	return failed
 }
 
+func put(to string, program []byte) error {
+	if same(to, program) {
+		return nil
+	}
+	err := wholefile.Write(to, 0o755, func(w io.Writer) error {
+		_, err := w.Write(program)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", to, err)
+	}
+	return nil
+}
+
 // same tells whether a file is what is to be there, and may be run. What cannot be read is made anew.
-func same(path string, plugin []byte) bool {
+func same(path string, program []byte) bool {
 	info, err := os.Lstat(path)
-	if err != nil || info.Mode() != 0o755 || info.Size() != int64(len(plugin)) {
+	if err != nil || info.Mode() != 0o755 || info.Size() != int64(len(program)) {
 		return false
 	}
 	there, err := os.ReadFile(path)
-	return err == nil && bytes.Equal(there, plugin)
+	return err == nil && bytes.Equal(there, program)
 }

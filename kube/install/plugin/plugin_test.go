@@ -57,3 +57,29 @@ func TestCopy(t *testing.T) {
 		t.Error("no plugin, and no error")
 	}
 }
+
+// What the plugin runs where no daemon is comes with it.
+func TestCopyBeside(t *testing.T) {
+	t.Parallel()
+	from, to := t.TempDir(), t.TempDir()
+	for name, content := range map[string]string{"kuryr-cni": "plugin", Beside: "beside", "other": "not for a node"} {
+		if err := os.WriteFile(filepath.Join(from, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := Copy(filepath.Join(from, "kuryr-cni"), to); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]string{Name: "plugin", Beside: "beside"} {
+			data, err := os.ReadFile(filepath.Join(to, name))
+			info, _ := os.Stat(filepath.Join(to, name))
+			if err != nil || string(data) != want || info.Mode() != 0o755 {
+				t.Errorf("%s: %q, %v", name, data, err)
+			}
+		}
+		if all, _ := os.ReadDir(to); len(all) != 2 {
+			t.Errorf("%v", all)
+		}
+	}
+}

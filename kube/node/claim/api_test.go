@@ -467,6 +467,9 @@ func (w *world) says(port string, status v1.PortStatus, container string) {
 		if p.Status.Pod != nil {
 			is = p.Status.Pod.Container
 		}
+		if p.Status.PortStatus != v1.PortAvailable != (p.Status.Released == nil) {
+			return false // with the release goes its time, and no pod's port has one
+		}
 		return labelOf(p) == status && is == container && (p.Status.PortStatus == status || status == v1.PortAvailable && p.Status.PortStatus == "")
 	})
 }

@@ -144,7 +144,9 @@ func (c *Claimant) writePort(ctx context.Context, name string) error {
 	}
 	if !says(&was.Status, status, pod) {
 		o := was.DeepCopy()
-		o.Status.PortStatus, o.Status.Pod = status, pod
+		if o.Status.PortStatus, o.Status.Pod, o.Status.Released = status, pod, nil; status == v1.PortAvailable {
+			o.Status.SetAvailable(time.Now())
+		}
 		if err := c.Client.Status().Patch(ctx, o, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})); err != nil {
 			return client.IgnoreNotFound(err)
 		}

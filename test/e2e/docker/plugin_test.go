@@ -407,6 +407,14 @@ func TestManagedPluginOnLegacyIptables(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.running(t, "old-a")
+	// Nobody tells of what the engine writes there; Kuryr looks once the engine answers.
+	eventually(t, 20*time.Second, func() string {
+		res := r.sh("iptables", "-S", "FORWARD")
+		if strings.Contains(res.Stdout, "-P FORWARD DROP") && !strings.Contains(res.Stdout, "-i kr+ -m comment --comment kuryr -j ACCEPT") {
+			return res.String()
+		}
+		return ""
+	})
 	works(r.look(t, "old-a", "old"))
 	r.docker(t, "rm", "-f", "old-a")
 	r.docker(t, "network", "rm", "old")
