@@ -49,12 +49,12 @@ type short struct{ what string }
 
 func (s short) Error() string { return s.what }
 
-// parts are the errors that were joined, one by one.
+// parts are the errors that were joined, one by one. One that wraps another is one part, with what it says.
 func parts(err error) (all []error) {
 	if err == nil {
 		return nil
 	}
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // an error that wraps a joined one is one part, with what it says
+	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return []error{err}
 	}
