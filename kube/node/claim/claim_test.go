@@ -122,7 +122,11 @@ func TestRefused(t *testing.T) {
 		"published":                 {wants(node.Want{Published: []node.Published{{HostPort: 80, Port: 80}}}), sdn.IsUnsupported, "portMappings"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			limit := 10 * time.Second // the answer comes before
+			if c.is(sdn.Exhausted("", "", "")) {
+				limit = 100 * time.Millisecond // it is waited for what does not come
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			_, err := w.Claim(ctx, c.ask)
 			if !c.is(err) || !strings.Contains(err.Error(), c.says) {

@@ -106,7 +106,7 @@ func obey(order string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	go func() { _ = c.Run(ctx) }()
 	for _, text := range v.Asks {
