@@ -23,9 +23,13 @@ func (w *poolWork) adapt(ctx context.Context) error {
 		if p.Status.Pod == nil || v1.PortStatus(p.Labels[v1.LabelPortStatus]) == v1.PortDeleting {
 			continue
 		}
-		groups, known := wishes[p.Status.Pod.Namespace]
+		pod := w.live[p.Status.Pod.UID] // of what the node says of the pod its UID alone is believed: it chooses no other namespace's groups
+		if pod == nil {
+			continue
+		}
+		groups, known := wishes[pod.Namespace]
 		if !known {
-			n, err := w.networkOf(ctx, p.Status.Pod.Namespace)
+			n, err := w.networkOf(ctx, pod.Namespace)
 			if err != nil {
 				errs = append(errs, err)
 				continue
@@ -33,14 +37,12 @@ func (w *poolWork) adapt(ctx context.Context) error {
 			if n != nil && n.Status.Network == p.Spec.Network.ID {
 				groups = append([]string{}, n.Status.SecurityGroups...)
 			}
-			wishes[p.Status.Pod.Namespace] = groups
+			wishes[pod.Namespace] = groups
 		}
 		if groups == nil || alike(groups, p.Spec.SecurityGroups) {
 			continue
 		}
-		own, err := w.wishesGroups(ctx, p)
-		if err != nil || own {
-			errs = append(errs, err)
+		if w.wishesGroups(p) {
 			continue
 		}
 		g.Go(func() error { return w.regroup(ctx, p, groups) })
@@ -65,18 +67,13 @@ func (w *poolWork) regroup(ctx context.Context, p *v1.KuryrPort, groups []string
 	return client.IgnoreNotFound(w.change(ctx, p, func() { p.Spec.SecurityGroups = groupsOf(port) }))
 }
 
-// wishesGroups tells whether the port was made for a pod that wishes groups of its own.
-func (w *poolWork) wishesGroups(ctx context.Context, p *v1.KuryrPort) (bool, error) {
+// wishesGroups tells whether the port was made for a pod that wishes groups of its own. One of a pod that is gone stays as it is, and goes too.
+func (w *poolWork) wishesGroups(p *v1.KuryrPort) bool {
 	if p.Spec.Dedicated == "" {
-		return false, nil
+		return false
 	}
-	pods, err := w.podsOn(ctx, p.Spec.Node, client.InNamespace(p.Status.Pod.Namespace))
-	for i := range pods {
-		if pods[i].UID == p.Spec.Dedicated {
-			return len(words(pods[i].Annotations[v1.AnnotationSecurityGroups])) > 0, nil
-		}
-	}
-	return true, err // the pod is gone, and its port with it
+	pod := w.live[p.Spec.Dedicated]
+	return pod == nil || len(words(pod.Annotations[v1.AnnotationSecurityGroups])) > 0
 }
 
 // alike tells whether two lists have the same members.

@@ -32,7 +32,7 @@ func (w *poolWork) claim(ctx context.Context) error {
 	has := map[types.UID]*v1.KuryrPort{}
 	var free []*v1.KuryrPort
 	for _, p := range w.ports {
-		if p.Status.Pod != nil && !w.live[p.Status.Pod.UID] {
+		if p.Status.Pod != nil && w.live[p.Status.Pod.UID] == nil {
 			errs = append(errs, w.release(ctx, p))
 		}
 		switch {

@@ -3,6 +3,7 @@ package raven
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,16 +49,47 @@ type short struct{ what string }
 
 func (s short) Error() string { return s.what }
 
+// parts are the errors that were joined, one by one.
+func parts(err error) (all []error) {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // an error that wraps a joined one is one part, with what it says
+	if !ok {
+		return []error{err}
+	}
+	for _, e := range joined.Unwrap() {
+		all = append(all, parts(e)...)
+	}
+	return all
+}
+
+// failures are the parts of an error that nothing is waited for with: they are to be tried again, whatever is waited for beside them.
+func failures(err error) []error {
+	return slices.DeleteFunc(parts(err), func(e error) bool { return errors.As(e, &waiting{}) || errors.As(e, &short{}) })
+}
+
+// reasonOf is what failed; where nothing did it is what is waited for.
 func reasonOf(err error) string {
+	of := failures(err)
+	if len(of) == 0 {
+		of = parts(err)
+	}
+	oneIs := func(is func(error) bool) bool { return slices.ContainsFunc(of, is) }
 	switch {
-	case errors.As(err, &short{}), sdn.IsExhausted(err):
+	case oneIs(sdn.IsExhausted), oneIs(func(e error) bool { return errors.As(e, &short{}) }):
 		return v1.ReasonExhausted
-	case errors.As(err, &waiting{}), sdn.IsPending(err), sdn.IsConflict(err):
+	case oneIs(sdn.IsPending), oneIs(sdn.IsConflict), oneIs(func(e error) bool { return errors.As(e, &waiting{}) }):
 		return v1.ReasonPending
-	case sdn.IsUnavailable(err), errors.Is(err, context.DeadlineExceeded):
+	case oneIs(sdn.IsUnavailable), errors.Is(err, context.DeadlineExceeded):
 		return v1.ReasonSDN
 	}
 	return v1.ReasonInvalid
+}
+
+// worthTelling tells whether there is more in an error than what is waited for, or a cache that is behind.
+func worthTelling(err error) bool {
+	return slices.ContainsFunc(parts(err), func(e error) bool { return !errors.As(e, &waiting{}) && !apierrors.IsConflict(e) })
 }
 
 // oneLine is an error's text for a condition, which has a bound.
@@ -70,11 +102,13 @@ func oneLine(err error) string {
 const conflictPause = 200 * time.Millisecond
 
 // done is a reconciler's answer. A conflict of versions is no failure: the cache was behind. What waits for an event comes again with it.
+// Of joined errors each counts: one that is a failure has all be tried again.
 func done(again time.Duration, err error) (ctrl.Result, error) {
-	switch {
-	case err == nil, errors.As(err, &waiting{}), errors.As(err, &short{}):
+	failed := failures(err)
+	if len(failed) == 0 {
 		return ctrl.Result{RequeueAfter: again}, nil
-	case apierrors.IsConflict(err):
+	}
+	if !slices.ContainsFunc(failed, func(e error) bool { return !apierrors.IsConflict(e) }) {
 		return ctrl.Result{RequeueAfter: conflictPause}, nil
 	}
 	if after := sdn.RetryAfterOf(err); after > 0 {

@@ -95,7 +95,22 @@ func (r *Raven) addNetworks(m ctrl.Manager) error {
 			}
 			return requests
 		}), builder.WithPredicates(deleted{})).
+		Watches(&v1.KuryrNetwork{}, to(r.heldUp), builder.WithPredicates(deleted{}, predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }})).
 		Complete(networks{r})
+}
+
+// heldUp are the networks that wait to be deleted and may have waited for the end of this one, whose namespace was on theirs.
+func (r *Raven) heldUp(ctx context.Context, o client.Object) (all []ctrl.Request) {
+	others, err := r.networksWith(ctx, o.(*v1.KuryrNetwork).Status.Network)
+	if err != nil {
+		r.log.ErrorContext(ctx, "networks of a network", "network", o.GetName(), "error", err)
+	}
+	for i := range others {
+		if others[i].Name != o.GetName() && !others[i].DeletionTimestamp.IsZero() {
+			all = append(all, request("", others[i].Name))
+		}
+	}
+	return all
 }
 
 func (r *Raven) addPlacements(m ctrl.Manager) error {

@@ -34,7 +34,7 @@ func (r networks) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	} else {
 		err = r.make(ctx, &n)
 	}
-	if err != nil && !errors.As(err, &waiting{}) {
+	if worthTelling(err) {
 		r.warn(&n, eventFailed, "Network", "%s", oneLine(err))
 	}
 	setReady(&n.Status.Conditions, n.Generation, err)
@@ -185,7 +185,7 @@ func (r networks) remove(ctx context.Context, n *v1.KuryrNetwork) error {
 	return nil
 }
 
-// removePools has the network's pools go, unless another namespace has the network too.
+// removePools has the network's pools go. Where another namespace has the network too they stay; then an existing network is done with, and one of Raven's own waits for that namespace.
 func (r networks) removePools(ctx context.Context, n *v1.KuryrNetwork) error {
 	if n.Status.Network == "" {
 		return nil
@@ -195,6 +195,9 @@ func (r networks) removePools(ctx context.Context, n *v1.KuryrNetwork) error {
 		return err
 	}
 	if slices.ContainsFunc(others, func(o v1.KuryrNetwork) bool { return o.Name != n.Name && o.DeletionTimestamp.IsZero() }) {
+		if n.Spec.Network == "" {
+			return waiting{"another namespace is on the network too"}
+		}
 		return nil
 	}
 	pools, err := r.poolsWith(ctx, n.Status.Network)

@@ -331,7 +331,6 @@ func TestNodeRangesCollide(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"pods":     func(cfg *Config) { cfg.NodeRanges = []netip.Prefix{netip.MustParsePrefix("10.129.0.0/16")} },
 		"services": func(cfg *Config) { cfg.NodeRanges = []netip.Prefix{netip.MustParsePrefix("10.97.0.0/16")} },
-		"node":     func(cfg *Config) { cfg.NodeRanges = []netip.Prefix{netip.MustParsePrefix("192.0.0.0/16")} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,7 +1,9 @@
 package raven
 
 import (
+	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -14,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -334,5 +337,124 @@ func TestCountsAreThePools(t *testing.T) {
 		begin(&c.cfg)
 		c.start()
 		c.settle()
+	}
+}
+
+// A floating IP that cannot be deleted keeps its own port, and no other of the pool.
+func TestFloatingIPThatStays(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nil)
+	c.addNode("n1", nil)
+	c.namespace("blue", map[string]string{v1.AnnotationAllowMAC: "true", v1.AnnotationAllowFloatingIPs: "new"})
+	one := c.pod("blue", "one", "n1", map[string]string{v1.AnnotationFloatingIP: "new"})
+	two := c.pod("blue", "two", "n1", map[string]string{v1.AnnotationMAC: "fa:16:3e:00:00:02"})
+	c.settle()
+	c.faults.problem = func(method string) error {
+		if method == "DeleteFloatingIP" {
+			return sdn.Unavailable(nil, "floating IP", "not now")
+		}
+		return nil
+	}
+	c.remove(one)
+	c.remove(two)
+	c.rounds(6)
+	left := map[types.UID]bool{}
+	for _, p := range c.ports() {
+		left[p.Spec.Dedicated] = true
+	}
+	if !left[one.UID] || left[two.UID] {
+		t.Errorf("the port with the floating IP is there: %v; the other: %v", left[one.UID], left[two.UID])
+	}
+	c.faults.problem = nil
+	c.settle()
+	c.check()
+}
+
+// A wish that is annotated on a pod which has its port makes no second one, and the pod's owner is told when it counts. A pod that is made anew has it.
+func TestWishOfAPodThatRuns(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nil)
+	c.addNode("n1", nil)
+	c.namespace("blue", map[string]string{v1.AnnotationAllowFloatingIPs: "new"})
+	pod := c.pod("blue", "web", "n1", nil)
+	c.settle()
+	was := c.bound()["web"]
+	c.must(c.api.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
+	pod.Annotations = map[string]string{v1.AnnotationFloatingIP: "new"}
+	c.must(c.api.Update(t.Context(), pod))
+	c.settle()
+	for _, p := range c.ports() {
+		if p.Spec.Dedicated != "" {
+			t.Errorf("a port %s is made for it", p.Name)
+		}
+	}
+	if c.bound()["web"] != was || !c.events.has("web", eventRefused, "made anew") || c.events.has("web", "has the floating IP") {
+		t.Errorf("it had %s and has %s; %q", was, c.bound()["web"], c.events.all)
+	}
+	c.remove(pod)
+	c.pod("blue", "web", "n1", map[string]string{v1.AnnotationFloatingIP: "new"})
+	c.settle()
+	c.check()
+	if c.bound()["web"] == "" || !c.events.has("web", eventMade, "has the floating IP") {
+		t.Errorf("made anew it has %q; %q", c.bound()["web"], c.events.all)
+	}
+}
+
+// A wish that cannot be looked at, since Kubernetes or the SDN does not answer in time, is not refused: it is tried again.
+func TestWishThatWaits(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nil)
+	c.addNode("n1", nil)
+	c.namespace("blue", map[string]string{v1.AnnotationAllowAddresses: "any"})
+	c.pod("blue", "plain", "n1", nil)
+	c.settle()
+	address := netip.MustParsePrefix(c.ports()[0].Spec.Network.Subnets[0].CIDR).Addr()
+	for range 50 {
+		address = address.Next()
+	}
+	c.pod("blue", "fixed", "n1", map[string]string{v1.AnnotationAddress: address.String()})
+	asks := c.raven.sdn
+	c.raven.sdn = slow{asks}
+	c.now = c.now.Add(2 * subnetAge) // what is known of subnets is too old
+	if again, err := (pools{c.raven}).Reconcile(t.Context(), request("", c.networkPool("blue"))); err == nil && again.RequeueAfter == 0 {
+		t.Error("it is not tried again")
+	}
+	if c.events.has("fixed", eventRefused) {
+		t.Errorf("it is refused: %q", c.events.all)
+	}
+	c.raven.sdn = asks
+	c.settle()
+	c.check()
+	if c.bound()["fixed"] != address.String() {
+		t.Errorf("it has %q, want %s", c.bound()["fixed"], address)
+	}
+}
+
+// slow is an SDN that does not tell subnets in time.
+type slow struct{ sdn.Provider }
+
+func (slow) FindSubnets(context.Context, sdn.SubnetQuery) iter.Seq2[sdn.Subnet, error] {
+	return func(yield func(sdn.Subnet, error) bool) { yield(sdn.Subnet{}, context.DeadlineExceeded) }
+}
+
+// Pools that are gone are forgotten, also when the event of their end is looked at.
+func TestPoolsThatAreGoneAreForgotten(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nil)
+	c.addNode("n1", nil)
+	for range 3 {
+		c.namespace("green", nil)
+		pod := c.pod("green", "p", "n1", nil)
+		c.settle()
+		pool := c.networkPool("green")
+		c.remove(pod)
+		c.remove(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "green"}})
+		c.settle()
+		if _, err := (pools{c.raven}).Reconcile(t.Context(), request("", pool)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(c.raven.memory.pools); n != len(c.pools()) {
+		t.Errorf("%d pools are there and %d remembered", len(c.pools()), n)
 	}
 }

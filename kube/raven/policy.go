@@ -1,7 +1,10 @@
 package raven
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
@@ -19,8 +22,8 @@ type complaint struct {
 	text  string
 }
 
-// policyOf is how a pool is to be kept: as the configuration says, over that as the namespaces of its network say, over that as its node says. An annotation that makes no
-// sense is passed over and complained of.
+// policyOf is how a pool is to be kept: as the configuration says, over that as the namespaces of its network say, over that as its node says. Of namespaces
+// that share the network the last by name counts, option by option: a cache lists them in no order. An annotation that makes no sense is passed over and complained of.
 func (r *Raven) policyOf(ctx context.Context, p *v1.KuryrPortPool) (policy pool.Policy, wrong []complaint, err error) {
 	policy = r.cfg.Pool
 	lay := func(o client.Object) {
@@ -35,6 +38,9 @@ func (r *Raven) policyOf(ctx context.Context, p *v1.KuryrPortPool) (policy pool.
 	if err != nil {
 		return policy, nil, err
 	}
+	slices.SortFunc(networks, func(a, b v1.KuryrNetwork) int {
+		return cmp.Or(strings.Compare(a.Spec.Namespace, b.Spec.Namespace), strings.Compare(a.Name, b.Name))
+	})
 	for i := range networks {
 		ns, err := r.namespaceOf(ctx, &networks[i])
 		if err != nil {

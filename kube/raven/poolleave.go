@@ -47,9 +47,9 @@ func (w *poolWork) leave(ctx context.Context, u use) error {
 	return errors.Join(append(errs, w.deletePorts(ctx, doomed))...)
 }
 
-// forsaken tells of a port that was made for a pod which is gone.
+// forsaken tells of a port that was made for a pod which is gone. It is asked of the pod alone: a network that is not ready for a while takes no port of a pod that runs.
 func (w *poolWork) forsaken(p *v1.KuryrPort) bool {
-	return p.Spec.Dedicated != "" && w.pod(p.Spec.Dedicated) == nil
+	return p.Spec.Dedicated != "" && w.live[p.Spec.Dedicated] == nil
 }
 
 // pod gives a pod that this is the pool of.
@@ -67,7 +67,7 @@ func (w *poolWork) unclaimable(p *v1.KuryrPort) bool {
 	if w.node == nil {
 		return w.alone || p.Spec.ForNode
 	}
-	return w.claims() && (p.Status.Pod == nil || !w.live[p.Status.Pod.UID])
+	return w.claims() && (p.Status.Pod == nil || w.live[p.Status.Pod.UID] == nil)
 }
 
 // giveUp deletes a port's object, which its finalizer keeps.
@@ -113,17 +113,19 @@ func (w *poolWork) change(ctx context.Context, p *v1.KuryrPort, f func()) error 
 	return w.api.Patch(ctx, p, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-// deletePorts deletes ports in the SDN and takes their objects' finalizers away.
-func (w *poolWork) deletePorts(ctx context.Context, doomed []*v1.KuryrPort) error {
-	if len(doomed) == 0 {
-		return nil
-	}
+// deletePorts deletes ports in the SDN and takes their objects' finalizers away. One whose floating IP cannot be deleted stays, and no other for it.
+func (w *poolWork) deletePorts(ctx context.Context, leaving []*v1.KuryrPort) error {
 	var errs []error
-	for _, p := range doomed {
-		errs = append(errs, w.sink(ctx, p))
+	var doomed []*v1.KuryrPort
+	for _, p := range leaving {
+		if err := w.sink(ctx, p); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		doomed = append(doomed, p)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err
+	if len(doomed) == 0 {
+		return errors.Join(errs...)
 	}
 	var ids []sdn.ID
 	for _, p := range doomed {
@@ -134,7 +136,7 @@ func (w *poolWork) deletePorts(ctx context.Context, doomed []*v1.KuryrPort) erro
 		var bulk *sdn.BulkError
 		if !errors.As(err, &bulk) || len(bulk.Errs) != len(ids) {
 			w.metrics.deleted.WithLabelValues("error").Add(float64(len(ids)))
-			return err
+			return errors.Join(append(errs, err)...)
 		}
 		failed = bulk.Errs
 	}
@@ -158,7 +160,7 @@ func (w *poolWork) deletePorts(ctx context.Context, doomed []*v1.KuryrPort) erro
 		at := slices.Index(doomed, p)
 		return at >= 0 && freed[at]
 	})
-	return errors.Join(append(failed, err)...)
+	return errors.Join(slices.Concat(errs, failed, []error{err})...)
 }
 
 // objectsAtOnce bounds the calls of the API server for the objects of one pool.

@@ -142,11 +142,16 @@ func (w *poolWork) ensure(ctx context.Context, keys []string, wishes map[string]
 	return errors.Join(append(failed, err, w.networkLost(ctx, errors.Join(failed...)))...)
 }
 
-// networkLost has a network looked at again that the SDN has no more.
+// networkLost has the pool's network looked at again where the SDN has it no more, or a subnet of it. What else is not there, as a group that a pod wishes, is that port's trouble alone.
 func (w *poolWork) networkLost(ctx context.Context, err error) error {
-	if !sdn.IsNotFound(err) {
+	at := slices.IndexFunc(parts(err), func(e error) bool {
+		var lost *sdn.Error
+		return errors.As(e, &lost) && lost.Kind == sdn.KindNotFound && (lost.Noun == "network" || lost.Noun == "subnet")
+	})
+	if at < 0 {
 		return nil
 	}
+	err = parts(err)[at]
 	networks, failed := w.networksWith(ctx, w.pool.Spec.Network)
 	errs := []error{failed}
 	for i := range networks {

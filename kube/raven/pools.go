@@ -31,10 +31,13 @@ func (r pools) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, er
 	}
 	again, err := w.work(ctx)
 	w.settle()
+	if w.pool.UID == "" && len(w.ports) == 0 {
+		w.memory.forget(w.name) // the last event of a pool that is gone has made it known again
+	}
 	if w.pool.UID == "" || w.removed {
 		return done(again, err)
 	}
-	if err != nil && !errors.As(err, &waiting{}) && !apierrors.IsConflict(err) {
+	if worthTelling(err) {
 		reason := eventFailed
 		if reasonOf(err) == v1.ReasonExhausted {
 			reason = eventShort
@@ -55,14 +58,14 @@ type poolWork struct {
 	pool    *v1.KuryrPortPool // without a UID: it is gone, and its ports are not
 	before  v1.KuryrPortPoolStatus
 	ports   []*v1.KuryrPort
-	node    *corev1.Node       // nil: it is gone
-	pods    []*corev1.Pod      // on the node, of the pool's namespaces, that have or are to have a port
-	live    map[types.UID]bool // all pods on the node that have or are to have one
-	away    map[types.UID]bool // those of pods that have a port of another pool: of one that was theirs before their namespace wished other groups
-	mtu     int                // of the network; 0 is the kernel's
-	paths   []netip.Prefix     // that the node's own port leads to
-	alone   bool               // no pod at all is on the node
-	removed bool               // the finalizer is taken away
+	node    *corev1.Node              // nil: it is gone
+	pods    []*corev1.Pod             // on the node, of the pool's namespaces, that have or are to have a port
+	live    map[types.UID]*corev1.Pod // all pods on the node that have or are to have one
+	away    map[types.UID]bool        // those of pods that have a port of another pool: of one that was theirs before their namespace wished other groups
+	mtu     int                       // of the network; 0 is the kernel's
+	paths   []netip.Prefix            // that the node's own port leads to
+	alone   bool                      // no pod at all is on the node
+	removed bool                      // the finalizer is taken away
 }
 
 func (r pools) look(ctx context.Context, name string) (*poolWork, error) {
@@ -101,13 +104,14 @@ func (w *poolWork) lookAtPods(ctx context.Context, node string) error {
 	if err != nil {
 		return err
 	}
-	w.alone, w.live = len(pods) == 0, map[types.UID]bool{}
+	w.alone, w.live = len(pods) == 0, map[types.UID]*corev1.Pod{}
 	ours := map[string]bool{} // by namespace
 	for i := range pods {
 		p := &pods[i]
-		if w.live[p.UID] = wired(p); !w.live[p.UID] {
+		if !wired(p) {
 			continue
 		}
+		w.live[p.UID] = p
 		mine, known := ours[p.Namespace]
 		if !known {
 			n, err := w.networkOf(ctx, p.Namespace)
@@ -124,7 +128,7 @@ func (w *poolWork) lookAtPods(ctx context.Context, node string) error {
 	return w.lookAway(ctx)
 }
 
-// lookAway finds the pods that have a port of another pool. Those that have one of this need no look.
+// lookAway finds the pods that have a port of another pool of their node. Those that have one of this need no look. What another node says of them counts for nothing.
 func (w *poolWork) lookAway(ctx context.Context) error {
 	w.away = map[types.UID]bool{}
 	here := map[types.UID]bool{}
@@ -143,7 +147,7 @@ func (w *poolWork) lookAway(ctx context.Context) error {
 			return err
 		}
 		w.away[pod.UID] = slices.ContainsFunc(ports, func(p v1.KuryrPort) bool {
-			return p.Spec.Pool != w.name && p.Status.Pod != nil && p.Status.Pod.UID == pod.UID
+			return p.Spec.Pool != w.name && p.Spec.Node == pod.Spec.NodeName && p.Status.Pod != nil && p.Status.Pod.UID == pod.UID
 		})
 	}
 	return nil

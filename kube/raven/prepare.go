@@ -121,7 +121,8 @@ func (r *Raven) publicNetwork(ctx context.Context) (sdn.Network, error) {
 	return sdn.Network{}, nil
 }
 
-// checkCollisions refuses ranges that something of the cluster's has already.
+// checkCollisions refuses ranges that something else of the configuration's has, or the SDN. A node's address is a warning: it is the kubelet's to write, and one node is not to keep
+// the others waiting.
 func (r *Raven) checkCollisions(ctx context.Context, public sdn.Network) error {
 	claims := r.claimed()
 	if public.ID != "" {
@@ -145,7 +146,7 @@ func (r *Raven) checkCollisions(ctx context.Context, public sdn.Network) error {
 	}
 	for i := range nodes.Items {
 		if err := r.nodeCollides(&nodes.Items[i]); err != nil {
-			return err
+			r.log.WarnContext(ctx, "a node's address collides", "error", err)
 		}
 	}
 	return nil

@@ -102,7 +102,8 @@ type wished struct {
 	floating  string
 }
 
-// wishes are the ports that pods of the pool are to have for themselves and do not have, by their keys. What a pod may not have its owner is told.
+// wishes are the ports that pods of the pool are to have for themselves and do not have, by their keys. What a pod may not have its owner is told, and of a wish that
+// came when the pod had its port.
 func (w *poolWork) wishes(ctx context.Context) (map[string]wished, error) {
 	all := map[string]wished{}
 	var errs []error
@@ -111,30 +112,38 @@ func (w *poolWork) wishes(ctx context.Context) (map[string]wished, error) {
 			slices.ContainsFunc(w.ports, func(o *v1.KuryrPort) bool { return o.Spec.Dedicated == p.UID }) {
 			continue
 		}
+		if slices.ContainsFunc(w.ports, func(o *v1.KuryrPort) bool { return o.Status.Pod != nil && o.Status.Pod.UID == p.UID }) {
+			w.warn(p, eventRefused, "Port", "the pod has its port already: what its annotations wish counts for a pod that is made anew")
+			continue
+		}
 		asked, err := w.wished(ctx, p)
 		switch {
 		case err == nil:
 			all[w.name+podInKey+string(p.UID)] = asked
-		case sdn.IsUnavailable(err):
-			errs = append(errs, err)
-		default:
+		case errors.As(err, &refusal{}):
 			w.warn(p, eventRefused, "Port", "%s", oneLine(err))
+		default:
+			errs = append(errs, err)
 		}
 	}
 	return all, errors.Join(errs...)
 }
 
+// refusal is why a pod does not get what it wishes: it makes no sense, or its namespace does not grant it. Nothing is tried again for it.
+type refusal struct{ error }
+
+// wished is a pod's wish as the SDN is to be asked for it. An error is a refusal, or passes.
 func (w *poolWork) wished(ctx context.Context, p *corev1.Pod) (wished, error) {
 	asks, err := wishOf(p.Annotations)
 	if err != nil {
-		return wished{}, err
+		return wished{}, refusal{err}
 	}
 	var ns corev1.Namespace
 	if err := w.api.Get(ctx, types.NamespacedName{Name: p.Namespace}, &ns); err != nil {
 		return wished{}, err
 	}
 	if err := asks.granted(ns.Annotations); err != nil {
-		return wished{}, err
+		return wished{}, refusal{err}
 	}
 	out := wished{pod: p.UID, about: p, name: p.Namespace + "/" + p.Name, mac: asks.mac, groups: asks.groups, floating: asks.floating}
 	if asks.addresses == nil {
@@ -154,7 +163,7 @@ func (w *poolWork) wished(ctx context.Context, p *corev1.Pod) (wished, error) {
 		out.addresses = append(out.addresses, a)
 	}
 	if len(left) > 0 {
-		return wished{}, fmt.Errorf("%s: %s is in no subnet of the namespace's network", v1.AnnotationAddress, left[0])
+		return wished{}, refusal{fmt.Errorf("%s: %s is in no subnet of the namespace's network", v1.AnnotationAddress, left[0])}
 	}
 	return out, nil
 }
