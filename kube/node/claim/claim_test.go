@@ -587,22 +587,3 @@ func TestBrokenSpec(t *testing.T) {
 		}
 	}
 }
-
-// An older word of a port than the one that is known is passed over.
-func TestOlderVersion(t *testing.T) {
-	x := newIndex(thisNode)
-	at := func(version string, status v1.PortStatus) *v1.KuryrPort {
-		p := aPort(1)
-		p.ResourceVersion, p.Labels[v1.LabelPortStatus] = version, string(status)
-		return p
-	}
-	x.setPort(at("10", v1.PortAvailable))
-	x.setPort(at("9", v1.PortBound))
-	if is := labelOf(x.ports[portName(1)].object); is != v1.PortAvailable {
-		t.Errorf("it is %s", is)
-	}
-	x.setPort(at("11", v1.PortDeleting))
-	if x.pool(aPool().Name).free.Len() != 0 {
-		t.Error("a port on its way out is free")
-	}
-}

@@ -49,7 +49,8 @@ type port struct {
 	object *v1.KuryrPort
 	wiring node.Wiring
 	broken error         // the spec cannot be plugged
-	place  *list.Element // in its pool's free ports, nil where it is not there
+	list   *list.List    // the free ports of a pool that it is among, whichever its spec names by now; nil is none
+	place  *list.Element // in that list
 }
 
 type pool struct {
@@ -113,6 +114,9 @@ func (x *index) setPort(o *v1.KuryrPort) topic {
 	} else if cmp, err := resourceversion.CompareResourceVersion(o.ResourceVersion, p.object.ResourceVersion); err == nil && cmp <= 0 && o.UID == p.object.UID {
 		return topic{}
 	}
+	if p.object != nil && p.object.Spec.Dedicated != o.Spec.Dedicated {
+		out(x.dedicated, p.object.Spec.Dedicated, o.Name)
+	}
 	p.object = o
 	p.wiring, p.broken = wiring.Of(&o.Spec)
 	if o.Spec.Dedicated != "" {
@@ -133,18 +137,20 @@ func (x *index) dropPort(name string) {
 
 // settle puts a port among the free ones of its pool or takes it out, and says who may want it.
 func (x *index) settle(p *port) topic {
-	free := x.ports[p.object.Name] == p && x.free(p)
 	s := &p.object.Spec
-	if free && s.Dedicated != "" {
-		return topic{ofOwn, string(s.Dedicated)}
+	free := x.ports[p.object.Name] == p && x.free(p)
+	shared := free && s.Dedicated == ""
+	l := x.pool(s.Pool).free
+	if p.list != nil && (!shared || p.list != l) {
+		p.list.Remove(p.place)
+		p.list, p.place = nil, nil
 	}
-	switch l := x.pool(s.Pool).free; {
-	case free && p.place == nil:
-		p.place = l.PushBack(p)
+	switch {
+	case shared && p.list == nil:
+		p.list, p.place = l, l.PushBack(p)
 		return topic{ofPorts, s.Pool}
-	case !free && p.place != nil:
-		l.Remove(p.place)
-		p.place = nil
+	case free && !shared:
+		return topic{ofOwn, string(s.Dedicated)}
 	}
 	return topic{}
 }

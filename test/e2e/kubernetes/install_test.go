@@ -397,6 +397,8 @@ func TestResourceRules(t *testing.T) {
 		{"must be addresses without a length", true, port(func(p *kuryrv1.KuryrPort) { p.Spec.Network.Subnets[0].IPs = []string{"10.1.0.5/16"} })},
 		{"", false, port(func(p *kuryrv1.KuryrPort) { p.Spec.SecurityGroups = []string{"g"} })},
 		{"keeps its node", false, port(func(p *kuryrv1.KuryrPort) { p.Spec.Node = "node2" })},
+		{"keeps its pool", false, port(func(p *kuryrv1.KuryrPort) { p.Spec.Pool = "other" })},
+		{"stays one pod's", false, port(func(p *kuryrv1.KuryrPort) { p.Spec.Dedicated = "u" })},
 
 		{"must be named", true, network(func(s *kuryrv1.KuryrNetworkSpec) { s.Subnets = []string{"a"} })},
 		{"spec.namespace", true, network(func(s *kuryrv1.KuryrNetworkSpec) { s.Namespace = "" })},
