@@ -25,6 +25,7 @@ type index struct {
 	pods      map[types.NamespacedName]*pod     //
 	uids      map[types.UID]*pod                //
 	networks  map[string]map[string]*network    // by namespace and name
+	lives     map[string]types.UID              // the UIDs of namespaces, by name
 	attached  map[key]*attachment               // who has a port, written down
 	ofPod     map[types.UID]map[key]*attachment // the same by pod
 	adopted   map[interfaceOf]*attachment       // those of them whose container nobody has seen on this boot
@@ -81,7 +82,7 @@ func newIndex(node string) *index {
 		ports: map[string]*port{}, dedicated: map[types.UID]map[string]*port{},
 		pools: map[string]*pool{},
 		pods:  map[types.NamespacedName]*pod{}, uids: map[types.UID]*pod{},
-		networks: map[string]map[string]*network{},
+		networks: map[string]map[string]*network{}, lives: map[string]types.UID{},
 		attached: map[key]*attachment{}, ofPod: map[types.UID]map[key]*attachment{}, adopted: map[interfaceOf]*attachment{},
 		holders: map[string]*attachment{}, owed: map[string]map[key]struct{}{},
 	}
@@ -216,11 +217,23 @@ func (x *index) setNetwork(o *v1.KuryrNetwork) topic {
 
 func (x *index) dropNetwork(namespace, name string) { out(x.networks, namespace, name) }
 
-// network is a namespace's: of several, which are of namespaces deleted and made again, the newest.
+// setNamespace takes in a namespace. One that is being deleted has no new pods, and another may have its name before this node hears of it.
+func (x *index) setNamespace(o *corev1.Namespace) topic {
+	if o.DeletionTimestamp != nil {
+		delete(x.lives, o.Name)
+	} else {
+		x.lives[o.Name] = o.UID
+	}
+	return topic{ofNetwork, o.Name}
+}
+
+func (x *index) dropNamespace(name string) { delete(x.lives, name) }
+
+// network is a namespace's, and not that of one which had its name before: that one's project and groups are another's.
 func (x *index) network(namespace string) *network {
 	var best *network
 	for _, n := range x.networks[namespace] {
-		if n.DeletionTimestamp == nil && (best == nil || best.CreationTimestamp.Before(&n.CreationTimestamp)) {
+		if n.DeletionTimestamp == nil && n.Spec.UID == x.lives[namespace] && (best == nil || best.CreationTimestamp.Before(&n.CreationTimestamp)) {
 			best = n
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 )
 
@@ -35,6 +37,7 @@ func TestEditedByHand(t *testing.T) {
 		"dedicated later": func(s *v1.KuryrPortSpec) { s.Dedicated = "uc" },
 	} {
 		x := newIndex(thisNode)
+		x.setNamespace(aNamespace())
 		x.setNetwork(aNetwork())
 		x.setPod(aPod("a", "ua"))
 		x.setPod(aPod("b", "ub"))
@@ -63,6 +66,7 @@ func TestEditedByHand(t *testing.T) {
 // What was edited by hand and is as before again is given as before.
 func TestEditedBack(t *testing.T) {
 	x := newIndex(thisNode)
+	x.setNamespace(aNamespace())
 	x.setNetwork(aNetwork())
 	x.setPod(aPod("a", "ua"))
 	for version, edit := range []func(*v1.KuryrPortSpec){
@@ -81,4 +85,48 @@ func TestEditedBack(t *testing.T) {
 	if p, _, _, err := x.choose(ask("c", "a", "ua")); p == nil {
 		t.Error(err)
 	}
+}
+
+// A namespace that was made again has the network of its own life alone, whatever of its earlier ones is still there.
+func TestNamespaceMadeAgain(t *testing.T) {
+	x := newIndex(thisNode)
+	old, gone := aNetwork(), metav1.Now()
+	old.Spec.ProjectID = "red"
+	p := aPort(1)
+	p.Spec.Pool = v1.PoolName(v1.PoolKey(old, thisNode))
+	has := func(network string) {
+		t.Helper()
+		is := ""
+		if n := x.network(namespace); n != nil {
+			is = n.Name
+		}
+		if is != network {
+			t.Errorf("the network is %q, not %q", is, network)
+		}
+	}
+	x.setNetwork(old)
+	x.setPort(p)
+	x.setPod(aPod("a", "ua"))
+	has("")
+	first := aNamespace()
+	if next := x.setNamespace(first); next != (topic{ofNetwork, namespace}) {
+		t.Errorf("%v hears of it", next)
+	}
+	has(old.Name)
+	first.DeletionTimestamp = &gone
+	x.setNamespace(first)
+	has("")
+	again := aNamespace()
+	again.UID = "ns2"
+	x.setNamespace(again)
+	has("")
+	if q, _, next, _ := x.choose(ask("c", "a", "ua")); q != nil || next.of != ofNetwork {
+		t.Errorf("a pod of the second life gets %v, or waits for %v", q, next)
+	}
+	own := aNetwork()
+	own.Name, own.Spec.UID = namespace+".2", "ns2"
+	x.setNetwork(own)
+	has(own.Name)
+	x.dropNamespace(namespace)
+	has("")
 }
