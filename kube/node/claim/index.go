@@ -43,7 +43,8 @@ type interfaceOf struct {
 type attachment struct {
 	record
 	wiring  node.Wiring
-	written bool // in the journal
+	broken  error // the record's spec cannot be plugged again
+	written bool  // in the journal
 }
 
 type port struct {
