@@ -16,7 +16,7 @@ count = go run ./test/count -name $(1) $(if $(RESULTS),-to $(RESULTS)/$(1))
 .PHONY: help build failpoints docker-plugin images man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack e2e-kubernetes e2e-kubernetes-neutron helm bench bench-docker bench-neutron bench-sdn bench-kubernetes fuzz demo demo-clean install clean need-root need-gcc deps
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-18s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-22s %s\n", $$1, $$2 }'
 
 # kuryr-kubernetes is kuryr with the client libraries of Kubernetes, which would be half of kuryr.
 build: ## build bin/kuryr, bin/kuryr-kubernetes, bin/kuryr-vif and bin/kuryr-cni, static, with their version

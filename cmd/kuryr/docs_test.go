@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,6 +14,7 @@ import (
 	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/metrics"
+	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/kube/node"
 	"github.com/kuryr/kuryr/kube/raven"
 	"github.com/kuryr/kuryr/sdn/local"
@@ -90,6 +92,46 @@ func TestPagesHaveTheirParts(t *testing.T) {
 			}
 			last = at
 		}
+	}
+}
+
+// The manual page of kuryr-cni has the parts of one, every error with code and exit status, and every name that the manual's tables have.
+func TestPageOfTheCNIPlugin(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if code, _, complaint := kuryr(t.Context(), nil, "man", dir); code != exitOK {
+		t.Fatalf("man: exit %d, %s", code, complaint)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "kuryr-cni.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := regexp.MustCompile(`\\f[A-Z]|\\&`).ReplaceAllString(strings.ReplaceAll(string(data), `\-`, "-"), "") // as it is read
+	last := -1
+	for _, part := range []string{"NAME", "SYNOPSIS", "DESCRIPTION", "ENVIRONMENT", "CONFIGURATION", "EXIT STATUS", "FILES", "EXAMPLES", "SEE ALSO"} {
+		at := strings.Index(text, "\n.SH "+part+"\n")
+		if at <= last {
+			t.Errorf("part %s is missing or out of order", part)
+		}
+		last = at
+	}
+	for _, k := range cni.Kinds() {
+		if want := fmt.Sprintf("%d, code %d: %s\n%s\n", k.Exit, k.Code, k.Name, k.Advice); !strings.Contains(text, want) {
+			t.Errorf("it does not have %q", want)
+		}
+	}
+	_, tables, _ := strings.Cut(page(t, "cni.md"), "## CONFIGURATION")
+	tables, _, _ = strings.Cut(tables, "## WITHOUT THE DAEMON")
+	names := 0
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*) \\|").FindAllStringSubmatch(tables, -1) {
+		for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
+			if names++; !has(text, name[1]) {
+				t.Errorf("it does not have %s", name[1])
+			}
+		}
+	}
+	if names < 20 {
+		t.Errorf("only %d names found in docs/cni.md", names)
 	}
 }
 

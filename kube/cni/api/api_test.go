@@ -119,13 +119,13 @@ func (k *kubernetes) configuration(t *testing.T) cni.Config {
 func add(t *testing.T, k *kubernetes, args string, change func(*cni.Config)) (string, *binder, error) {
 	t.Helper()
 	pause = 10 * time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	k.end = cancel
 	conf := k.configuration(t)
 	if change != nil {
 		change(&conf)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	k.end = cancel
 	b := &binder{}
 	out, err := Add(ctx, cni.Call{Verb: cni.Add, Container: "a", Namespace: "/run/netns/a", Interface: "eth0", Args: args}, conf, given.In(t.TempDir(), b))
 	return string(out), b, err
