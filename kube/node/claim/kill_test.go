@@ -75,7 +75,7 @@ func (v victim) save(a *api) error {
 
 // objects are what the API has.
 func (v victim) objects() []client.Object {
-	all := []client.Object{aNetwork(), aPool()}
+	all := []client.Object{aNamespace(), aNetwork(), aPool()}
 	for _, p := range v.Ports {
 		p.ResourceVersion = ""
 		all = append(all, p)
