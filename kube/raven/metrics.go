@@ -1,9 +1,11 @@
 package raven
 
 import (
+	"slices"
 	"sync"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -62,5 +64,15 @@ func (c *counts) pool(name string, ports []*v1.KuryrPort, pending int) {
 	c.last[name] = is
 	if is == (poolCounts{}) {
 		delete(c.last, name)
+	}
+}
+
+// lacks counts a pool that did not get what it asked of the SDN.
+func (c *counts) lacks(err error) {
+	if slices.ContainsFunc(parts(err), sdn.IsExhausted) {
+		c.short.WithLabelValues("exhausted").Inc()
+	}
+	if slices.ContainsFunc(parts(err), sdn.IsUnavailable) {
+		c.short.WithLabelValues("sdn").Inc()
 	}
 }

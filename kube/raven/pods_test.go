@@ -340,6 +340,51 @@ func TestCountsAreThePools(t *testing.T) {
 	}
 }
 
+// A pool that gets too few ports is counted by what is in the way.
+func TestShortIsCounted(t *testing.T) {
+	t.Parallel()
+	for reason, row := range map[string]struct {
+		most int
+		err  error
+	}{
+		"maximum":   {1, nil},
+		"exhausted": {0, &sdn.BulkError{Errs: []error{sdn.Exhausted(sdn.NoQuota, "port", "quota")}}},
+		"sdn":       {0, sdn.Unavailable(nil, "sdn", "it is away")},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			metrics := prometheus.NewRegistry()
+			c := newCluster(t, func(cfg *Config) {
+				cfg.Registerer, cfg.Pool = metrics, pool.Policy{Batch: 1, Maximum: row.most}
+			})
+			c.addNode("n1", nil)
+			c.faults.problem = func(method string) error {
+				if method == "EnsurePorts" {
+					return row.err
+				}
+				return nil
+			}
+			c.pod("default", "a", "n1", nil)
+			c.pod("default", "b", "n1", nil)
+			c.rounds(3)
+			families, err := metrics.Gather()
+			c.must(err)
+			var is []string
+			for _, f := range families {
+				if f.GetName() != "kuryr_raven_pool_short_total" {
+					continue
+				}
+				for _, m := range f.GetMetric() {
+					is = append(is, m.GetLabel()[0].GetValue())
+				}
+			}
+			if !slices.Equal(is, []string{reason}) {
+				t.Errorf("counted are %v", is)
+			}
+		})
+	}
+}
+
 // A floating IP that cannot be deleted keeps its own port, and no other of the pool.
 func TestFloatingIPThatStays(t *testing.T) {
 	t.Parallel()

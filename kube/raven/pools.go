@@ -177,6 +177,7 @@ func (w *poolWork) work(ctx context.Context) (again time.Duration, err error) {
 	w.memory.wishes(w.name, len(wishes) > 0) // before the SDN is asked: a port that goes meanwhile brings this back
 	again, calls, limit := w.decide(ctx)
 	made := w.make(ctx, wishes, calls)
+	w.metrics.lacks(made)
 	if made == nil {
 		made = limit
 	}
