@@ -72,6 +72,23 @@ func loadRaven(c *Config, src Source) error {
 	return nil
 }
 
+// RavenSecrets names the options of a file in kuryr-kubernetes' form that hold a password, a secret or a token, such as "[neutron] password", in order. name is what errors call the file.
+func RavenSecrets(name, text string) ([]string, error) {
+	values, err := readOptions(name, []byte(text))
+	if err != nil {
+		return nil, err
+	}
+	var secrets []string
+	for option, value := range values {
+		ends := func(word string) bool { return strings.HasSuffix(strings.ToLower(option), word) }
+		if value != "" && slices.ContainsFunc([]string{"password", "secret", "token"}, ends) {
+			secrets = append(secrets, shownOption(option))
+		}
+	}
+	slices.Sort(secrets)
+	return secrets, nil
+}
+
 // neutronOptions are those of the section neutron, which both peers' files have alike.
 func neutronOptions() (all []peerOption) {
 	for _, o := range peerOptions {

@@ -29,7 +29,7 @@ var (
 	Undecodable         = Kind{types.ErrDecodingFailure, 16, "cannot be decoded", "the configuration, or an answer of the daemon, is no JSON of the right form"}
 	BadConfig           = Kind{types.ErrInvalidNetworkConfig, 17, "invalid network configuration", "mend the field of the conflist that the message names"}
 	BadNamespace        = Kind{types.ErrInvalidNetNS, 18, "invalid network namespace", "CNI_NETNS is no network namespace, or the host's own"}
-	TryAgain            = Kind{types.ErrTryAgainLater, 21, "try again later", "the daemon (kuryr node) does not run or has not finished starting, and nothing else says which port to bind"}
+	TryAgain            = Kind{types.ErrTryAgainLater, 21, "try again later", "the daemon (kuryr node) does not run or has not finished starting, and nothing else says which port to bind; or it has all the ADDs under way that it takes"}
 	NotReady            = Kind{types.ErrPluginNotAvailable, 50, "not available", "of STATUS: no container can be added now; the message says why"}
 	Limited             = Kind{types.ErrLimitedConnectivity, 51, "limited connectivity", "of STATUS: no container can be added, and those that are there may be cut off"}
 	NotFound            = Kind{100, 100, "not found", "the SDN has no such network or port, or Kubernetes no such pod"}

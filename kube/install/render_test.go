@@ -164,7 +164,7 @@ func checkReferences(t *testing.T, objects []runtime.Object, there map[string]bo
 func TestLeastPrivilege(t *testing.T) {
 	t.Parallel()
 	_, objects := render(t)
-	writes := map[string][]string{}
+	reads, writes := map[string][]string{}, map[string][]string{}
 	for _, o := range objects {
 		role, ok := o.(*rbacv1.ClusterRole)
 		if !ok {
@@ -178,6 +178,9 @@ func TestLeastPrivilege(t *testing.T) {
 				if resource == "secrets" || strings.HasPrefix(resource, "serviceaccounts") || slices.Contains(r.Verbs, "escalate") || slices.Contains(r.Verbs, "impersonate") || slices.Contains(r.Verbs, "bind") {
 					t.Errorf("%s: %s %v", role.Name, resource, r.Verbs)
 				}
+				if slices.Contains(r.Verbs, "get") {
+					reads[role.Name] = append(reads[role.Name], resource)
+				}
 				for _, verb := range r.Verbs {
 					if !slices.Contains([]string{"get", "list", "watch"}, verb) {
 						writes[role.Name] = append(writes[role.Name], verb+" "+resource)
@@ -190,10 +193,20 @@ func TestLeastPrivilege(t *testing.T) {
 	for role, want := range map[string][]string{
 		"kuryr-cni":  nil,
 		"kuryr-view": nil,
-		"kuryr-node": {"create events", "patch events", "patch kuryrports", "patch kuryrports/status", "patch nodes/status", "patch pods/status", "update kuryrports", "update kuryrports/status"},
+		"kuryr-node": {"patch kuryrports", "patch kuryrports/status", "patch nodes/status", "patch pods/status", "update kuryrports", "update kuryrports/status"},
 	} {
 		if !slices.Equal(writes[role], want) {
 			t.Errorf("%s writes %q, want %q", role, writes[role], want)
+		}
+	}
+	for role, want := range map[string][]string{
+		"kuryr-cni":        {"kuryrports", "pods"},
+		"kuryr-node":       {"kuryrnetworks", "kuryrportpools", "kuryrports", "namespaces", "nodes", "pods"},
+		"kuryr-controller": {"endpointslices", "kuryrnetworks", "kuryrnetworks/status", "kuryrportpools", "kuryrportpools/status", "kuryrports", "kuryrports/status", "namespaces", "networkpolicies", "nodes", "pods"},
+	} {
+		slices.Sort(reads[role])
+		if !slices.Equal(reads[role], want) {
+			t.Errorf("%s reads %q, want %q", role, reads[role], want)
 		}
 	}
 	for _, w := range writes["kuryr-controller"] {
@@ -249,7 +262,7 @@ func TestConfigurationMakesNewPods(t *testing.T) {
 		t.Fatal("no controller")
 		return ""
 	}
-	if a, b, c := template(), template("config.log.level=debug"), template("ravenConf=x"); a == "" || a == b || a == c || b == c || a != template() {
+	if a, b, c := template(), template("config.log.level=debug"), template("ravenConf=[DEFAULT]"); a == "" || a == b || a == c || b == c || a != template() {
 		t.Errorf("%q, %q, %q", a, b, c)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kuryr/kuryr/deploy/kubernetes"
+	"github.com/kuryr/kuryr/internal/config"
 	"sigs.k8s.io/yaml"
 )
 
@@ -121,6 +122,20 @@ func (v Values) check() error {
 	name, _ := v["installation"].(string)
 	if len(name) > 36 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
 		return fmt.Errorf("value installation: want at most 36 of a-z, 0-9 and '-', not %q", name)
+	}
+	return v.checkRavenConf()
+}
+
+// checkRavenConf refuses secrets: raven.conf goes into a ConfigMap, which many may read.
+func (v Values) checkRavenConf() error {
+	text, _ := v["ravenConf"].(string)
+	secrets, err := config.RavenSecrets("value ravenConf", text)
+	if err != nil {
+		return err
+	}
+	if len(secrets) > 0 {
+		neutron, _ := v["neutron"].(map[string]any)
+		return fmt.Errorf("value ravenConf: %s: a ConfigMap is no place for it; take it out, and put the credentials as clouds.yaml into the Secret %v", strings.Join(secrets, ", "), neutron["secret"])
 	}
 	return nil
 }

@@ -75,3 +75,37 @@ func TestMerge(t *testing.T) {
 		t.Errorf("a bad namespace: %v", err)
 	}
 }
+
+// raven.conf goes into a ConfigMap: what lets whoever reads it into the SDN is refused, and never shown.
+func TestSecretsInRavenConf(t *testing.T) {
+	t.Parallel()
+	for conf, named := range map[string]string{
+		"": "",
+		"[neutron]\nendpoint_type = internalURL\n":                                      "",
+		"[neutron]\npassword =\n":                                                       "",
+		"[kubernetes]\ntoken_file = /a\n":                                               "",
+		"[neutron]\npassword = hunter2\n":                                               "[neutron] password:",
+		"[DEFAULT]\ndebug = true\n[neutron]\ntoken: hunter2\n":                          "[neutron] token:",
+		"[neutron]\napplication_credential_secret=hunter2\n":                            "[neutron] application_credential_secret:",
+		"[neutron]\npassword = hunter2\n[keystone_authtoken]\nadmin_password=hunter3\n": "[keystone_authtoken] admin_password, [neutron] password:",
+		"hunter2": "is not of kuryr.conf's form",
+	} {
+		v, err := Defaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := v.Set("neutron.secret", "blue-cloud"); err != nil {
+			t.Fatal(err)
+		}
+		if err := v.Set("ravenConf", conf); err != nil {
+			t.Fatal(err)
+		}
+		_, err = Render(Release{Namespace: "a", Values: v})
+		if named == "" && err != nil || named != "" && (err == nil || !strings.Contains(err.Error(), named) || strings.Contains(err.Error(), "hunter")) {
+			t.Errorf("%q: %v, want %q", conf, err, named)
+		}
+		if err != nil && strings.HasPrefix(named, "[") && !strings.Contains(err.Error(), "Secret blue-cloud") {
+			t.Errorf("%q: %v does not tell where it belongs", conf, err)
+		}
+	}
+}

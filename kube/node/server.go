@@ -21,7 +21,8 @@ import (
 
 // What bounds the server. A request that has begun is finished also when the daemon ends, within the last of them.
 const (
-	maxRequests  = 128              // at once; others wait
+	maxCalls     = 1024             // at once; others wait
+	maxAdds      = 512              // of them; a further one is to come again. What ADDs may wait for, DELs bring: they always find room
 	readLimit    = 10 * time.Second // for a whole request
 	requestLimit = 60 * time.Second // for what it asks; kuryr-cni waits longer
 	undoLimit    = 15 * time.Second // for taking back what failed
@@ -54,6 +55,7 @@ type Server struct {
 	metrics *requests
 	locks   namedlock.Locks // by attachment
 	adds    underway
+	slots   chan struct{} // of ADDs
 	wake    chan struct{} // something is owed
 }
 
@@ -67,7 +69,7 @@ func New(c Config) *Server {
 	}
 	return &Server{
 		source: c.Source, binder: c.Binder, given: given.In(c.State, c.Binder), owed: cni.OwedIn(c.State), log: c.Logger,
-		metrics: newRequests(c.Registerer), wake: make(chan struct{}, 1),
+		metrics: newRequests(c.Registerer), wake: make(chan struct{}, 1), slots: make(chan struct{}, maxAdds),
 	}
 }
 
@@ -83,9 +85,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	var work sync.WaitGroup
 	defer work.Wait()
 	work.Go(func() { s.settle(ctx) })
-	slots := make(chan struct{}, maxRequests)
+	calls := make(chan struct{}, maxCalls)
 	for {
-		slots <- struct{}{}
+		calls <- struct{}{}
 		conn, err := l.Accept()
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
@@ -94,7 +96,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 			return fmt.Errorf("socket of the CNI server: %w", err)
 		}
 		work.Go(func() {
-			defer func() { <-slots }()
+			defer func() { <-calls }()
 			defer conn.Close()
 			s.answer(lasting, conn)
 		})
@@ -152,6 +154,12 @@ func (s *Server) Do(ctx context.Context, c cni.Call) ([]byte, error) {
 	}
 	switch c.Verb {
 	case cni.Add:
+		select {
+		case s.slots <- struct{}{}:
+		default:
+			return nil, cni.TryAgain.Errorf("%d ADDs are under way, and no more are taken", maxAdds)
+		}
+		defer func() { <-s.slots }()
 		return s.add(ctx, c, conf)
 	case cni.Del:
 		return nil, s.del(ctx, c, conf)

@@ -279,6 +279,7 @@ func TestRefused(t *testing.T) {
 	for _, set := range []string{
 		"provider=ovn", "installation=Blue", "installation=a-name-that-is-longer-than-thirty-six-characters", "nodes=3", "node.bindir=/x", "image.colour=red",
 		"controller.replicas=many", "createNamespace=perhaps", "imagePullSecrets=a", "config=3", "node.resources=much",
+		"ravenConf=[neutron]\nauth_type = password\npassword : a\n", "ravenConf=[neutron]\ntoken=a",
 	} {
 		_, ours := byKuryr(t, values{}.and(set))
 		_, theirs := byHelm(t, values{}.and(set))

@@ -49,6 +49,8 @@ type KuryrPort struct {
 }
 
 // KuryrPortSpec is all that a node needs in order to plug the port. Raven alone writes it.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.dedicated) == has(oldSelf.dedicated) && (!has(self.dedicated) || self.dedicated == oldSelf.dedicated)",message="a port stays one pod's, or its pool's"
 type KuryrPortSpec struct {
 	// ID is the port's in the SDN.
 	// +kubebuilder:validation:MinLength=1
@@ -68,6 +70,8 @@ type KuryrPortSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a port keeps its node"
 	Node string `json:"node"`
 	// Pool is the KuryrPortPool that made it and that it goes back to.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a port keeps its pool"
 	Pool string `json:"pool"`
 	// Dedicated says that it was made for one pod (a fixed address, a MAC), whose UID this is; it never goes back to a pool.
 	// +optional

@@ -204,11 +204,16 @@ func TestRefused(t *testing.T) {
 		}
 		return changed
 	}
-	open := filepath.Join(t.TempDir(), "open.conf")
-	if err := os.WriteFile(open, []byte(`{"api_token": "secret-of-kuryr-cni"}`), 0o644); err != nil {
+	open, closed := filepath.Join(t.TempDir(), "open.conf"), filepath.Join(t.TempDir(), "closed.conf")
+	for path, text := range map[string]string{open: `{"api_token": "secret-of-kuryr-cni"}`, closed: `{"api_token": "expired"}`} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(open, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	configurations = append(configurations, open)
+	configurations = []string{open, closed}
 	for name, row := range map[string]struct {
 		objects map[string]string
 		args    string
@@ -228,6 +233,7 @@ func TestRefused(t *testing.T) {
 		"no token":                {all, ofPod, func(c *cni.Config) { c.APITokenFile = "" }, cni.BadConfig, "api_token_file"},
 		"token file of others":    {all, ofPod, func(c *cni.Config) { _ = os.Chmod(c.APITokenFile, 0o640) }, cni.BadConfig, "0640"},
 		"configuration of others": {all, ofPod, func(c *cni.Config) { c.APITokenFile, c.APIToken = "", "secret-of-kuryr-cni" }, cni.BadConfig, "0644"},
+		"token of no known file":  {all, ofPod, func(c *cni.Config) { c.APITokenFile, c.APIToken = "", "secret-of-nobody" }, cni.BadConfig, "api_token_file"},
 		"expired token":           {all, ofPod, func(c *cni.Config) { c.APITokenFile, c.APIToken = "", "expired" }, cni.Denied, "401"},
 		"unknown authority":       {all, ofPod, func(c *cni.Config) { c.APICA = "" }, cni.Unavailable, "certificate"},
 		"nobody there":            {all, ofPod, func(c *cni.Config) { c.APIServer, c.APITimeout = "https://127.0.0.1:1", 2 }, cni.Unavailable, "refused"},

@@ -17,8 +17,11 @@ import (
 	"github.com/kuryr/kuryr/kube/cni"
 )
 
-// configurations are where a configuration with a token may lie: the flat-mode design's file, and the runtimes' folder.
-var configurations = []string{"/usr/libexec/kubernetes/kubelet-plugins/net/exec/*.conf", "/etc/cni/net.d/*.conf*"}
+// configurations are where a configuration with a token may lie: the flat-mode design's file, and the runtimes' folder, which k3s and MicroK8s have elsewhere.
+var configurations = []string{
+	"/usr/libexec/kubernetes/kubelet-plugins/net/exec/*.conf", "/etc/cni/net.d/*.conf*",
+	"/var/lib/rancher/k3s/agent/etc/cni/net.d/*.conf*", "/var/snap/microk8s/current/args/cni-network/*.conf*",
+}
 
 // newClient reads the token, which only its owner may be able to read, and the authority of the server's certificate.
 func newClient(conf cni.Config) (*client, error) {
@@ -56,8 +59,9 @@ func newClient(conf cni.Config) (*client, error) {
 	return &client{strings.TrimSuffix(conf.APIServer, "/"), token, &http.Client{Transport: &http.Transport{TLSClientConfig: trust}}}, nil
 }
 
-// ownersAlone refuses a token in a configuration that others can read.
+// ownersAlone refuses a token in a configuration that others can read, or may be able to: it lies where nobody looks.
 func ownersAlone(token string) error {
+	found := false
 	for _, pattern := range configurations {
 		paths, _ := filepath.Glob(pattern) // the patterns are right
 		for _, path := range paths {
@@ -68,7 +72,11 @@ func ownersAlone(token string) error {
 			if err := checkMode(path); err != nil {
 				return cni.BadConfig.Errorf("api_token: %v", err)
 			}
+			found = true
 		}
+	}
+	if !found {
+		return cni.BadConfig.Errorf("api_token: no file with it is in the usual folders, so who can read it is not known: put it into a file of its own, and name that with api_token_file")
 	}
 	return nil
 }

@@ -305,6 +305,10 @@ func (a *api) pod(t testing.TB, name string) *corev1.Pod {
 	return p
 }
 
+func aNamespace() *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, UID: "ns"}}
+}
+
 // The objects that Raven makes.
 
 func aNetwork() *v1.KuryrNetwork {
@@ -374,7 +378,7 @@ type world struct {
 }
 
 func newWorld(t testing.TB, objects ...client.Object) *world {
-	w := &world{t: t, api: newAPI(append(objects, aNetwork(), aPool(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: thisNode}})...), dir: t.TempDir(), boot: thisBoot, wait: 200 * time.Millisecond}
+	w := &world{t: t, api: newAPI(append(objects, aNamespace(), aNetwork(), aPool(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: thisNode}})...), dir: t.TempDir(), boot: thisBoot, wait: 200 * time.Millisecond}
 	w.start()
 	t.Cleanup(func() { w.kill() })
 	return w

@@ -16,6 +16,7 @@ func BenchmarkChoose(b *testing.B) {
 		x.setPort(aPort(i))
 	}
 	x.setPool(aPool())
+	x.setNamespace(aNamespace())
 	x.setNetwork(aNetwork())
 	x.setPod(aPod("a", "ua"))
 	a := ask("c", "a", "ua")

@@ -85,7 +85,7 @@ func (x *index) portFor(pod *pod, want node.Want) (*port, topic, error) {
 	name := n.pool
 	pool := x.pool(name)
 	for e := pool.free.Front(); e != nil; e = e.Next() {
-		if p := e.Value.(*port); fits(p, want) {
+		if p := e.Value.(*port); x.free(p) && fits(p, want) {
 			return p, topic{}, nil
 		}
 	}

@@ -90,7 +90,11 @@ func (c *Claimant) again(has *attachment, a node.Attachment) (node.Wiring, error
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return limited(c.wiring(has), has.Attachment), nil
+	w := c.wiring(has)
+	if has.broken != nil && w.Port.MAC == nil {
+		return node.Wiring{}, has.broken
+	}
+	return limited(w, has.Attachment), nil
 }
 
 // sameUID tells whether a runtime that says this UID means the attachment's pod. One that says none means it.

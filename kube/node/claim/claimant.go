@@ -3,7 +3,6 @@ package claim
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/kuryr/kuryr/internal/namedlock"
 	"github.com/kuryr/kuryr/kube/node"
 	"github.com/kuryr/kuryr/kube/node/wiring"
+	"github.com/kuryr/kuryr/sdn"
 )
 
 // DefaultPodWait is how long the watch may be behind the kubelet, which knows of a pod before.
@@ -119,9 +119,11 @@ func (c *Claimant) recall() error {
 		}
 		w, err := wiring.Of(&r.Port)
 		if err != nil {
-			return fmt.Errorf("journal of claims: %w", err)
+			// It is a pod's all the same, and can be taken away.
+			c.Log.Error("the port of a record in the journal of claims cannot be read", "pod", podName(&attachment{record: r}), "port", r.Port.ID, "err", err)
+			w.Port = sdn.Port{Meta: sdn.Meta{ID: sdn.ID(r.Port.ID)}, VIF: sdn.VIF{Type: r.Port.VIF.Type, Details: r.Port.VIF.Details}}
 		}
-		a := &attachment{record: r, wiring: w}
+		a := &attachment{record: r, wiring: w, broken: err}
 		c.index.hold(a)
 		c.index.attach(a)
 	}

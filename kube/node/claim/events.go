@@ -19,6 +19,7 @@ func (c *Claimant) feeds() []*feed.Feed {
 		of(&v1.KuryrPortList{}, own, c.portEvents()),
 		of(&v1.KuryrPortPoolList{}, own, c.poolEvents()),
 		of(&v1.KuryrNetworkList{}, nil, c.networkEvents()),
+		of(&corev1.NamespaceList{}, nil, c.namespaceEvents()),
 		of(&corev1.PodList{}, client.MatchingFields{"spec.nodeName": c.Node}, c.podEvents()),
 		of(&corev1.NodeList{}, client.MatchingFields{"metadata.name": c.Node}, c.nodeEvents()),
 	}
@@ -76,6 +77,21 @@ func (c *Claimant) networkEvents() feed.Events {
 			defer c.mu.Unlock()
 			c.index.dropNetwork(of[n.Name], n.Name)
 			delete(of, n.Name)
+		},
+	}
+}
+
+func (c *Claimant) namespaceEvents() feed.Events {
+	return feed.Events{
+		Set: func(o client.Object) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.offer(c.index.setNamespace(o.(*corev1.Namespace)))
+		},
+		Drop: func(n types.NamespacedName) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.index.dropNamespace(n.Name)
 		},
 	}
 }

@@ -31,6 +31,7 @@ func (c *Claimant) leave(ctx context.Context, k key) error {
 		if _, err := os.Stat(a.Namespace); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
+		c.gone.forget(a.Namespace, k)
 	}
 	c.Log.InfoContext(ctx, "a pod has gone without a DEL, and its network namespace with it: its port is freed", "pod", podName(has).String(), "container", a.Container)
 	return c.Left(ctx, a)
@@ -63,6 +64,13 @@ func (d *departures) watch(path string, k key) error {
 		return fmt.Errorf("watch of network namespaces: %w", err)
 	}
 	return nil
+}
+
+// forget ends the wait for a path that is not there.
+func (d *departures) forget(path string, k key) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out(d.waiting, filepath.Clean(path), k)
 }
 
 // run tells of what goes until ctx ends.

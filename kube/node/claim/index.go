@@ -25,6 +25,7 @@ type index struct {
 	pods      map[types.NamespacedName]*pod     //
 	uids      map[types.UID]*pod                //
 	networks  map[string]map[string]*network    // by namespace and name
+	lives     map[string]types.UID              // the UIDs of namespaces, by name
 	attached  map[key]*attachment               // who has a port, written down
 	ofPod     map[types.UID]map[key]*attachment // the same by pod
 	adopted   map[interfaceOf]*attachment       // those of them whose container nobody has seen on this boot
@@ -42,14 +43,16 @@ type interfaceOf struct {
 type attachment struct {
 	record
 	wiring  node.Wiring
-	written bool // in the journal
+	broken  error // the record's spec cannot be plugged again
+	written bool  // in the journal
 }
 
 type port struct {
 	object *v1.KuryrPort
 	wiring node.Wiring
 	broken error         // the spec cannot be plugged
-	place  *list.Element // in its pool's free ports, nil where it is not there
+	list   *list.List    // the free ports of a pool that it is among, whichever its spec names by now; nil is none
+	place  *list.Element // in that list
 }
 
 type pool struct {
@@ -80,7 +83,7 @@ func newIndex(node string) *index {
 		ports: map[string]*port{}, dedicated: map[types.UID]map[string]*port{},
 		pools: map[string]*pool{},
 		pods:  map[types.NamespacedName]*pod{}, uids: map[types.UID]*pod{},
-		networks: map[string]map[string]*network{},
+		networks: map[string]map[string]*network{}, lives: map[string]types.UID{},
 		attached: map[key]*attachment{}, ofPod: map[types.UID]map[key]*attachment{}, adopted: map[interfaceOf]*attachment{},
 		holders: map[string]*attachment{}, owed: map[string]map[key]struct{}{},
 	}
@@ -113,6 +116,9 @@ func (x *index) setPort(o *v1.KuryrPort) topic {
 	} else if cmp, err := resourceversion.CompareResourceVersion(o.ResourceVersion, p.object.ResourceVersion); err == nil && cmp <= 0 && o.UID == p.object.UID {
 		return topic{}
 	}
+	if p.object != nil && p.object.Spec.Dedicated != o.Spec.Dedicated {
+		out(x.dedicated, p.object.Spec.Dedicated, o.Name)
+	}
 	p.object = o
 	p.wiring, p.broken = wiring.Of(&o.Spec)
 	if o.Spec.Dedicated != "" {
@@ -133,18 +139,20 @@ func (x *index) dropPort(name string) {
 
 // settle puts a port among the free ones of its pool or takes it out, and says who may want it.
 func (x *index) settle(p *port) topic {
-	free := x.ports[p.object.Name] == p && x.free(p)
 	s := &p.object.Spec
-	if free && s.Dedicated != "" {
-		return topic{ofOwn, string(s.Dedicated)}
+	free := x.ports[p.object.Name] == p && x.free(p)
+	shared := free && s.Dedicated == ""
+	l := x.pool(s.Pool).free
+	if p.list != nil && (!shared || p.list != l) {
+		p.list.Remove(p.place)
+		p.list, p.place = nil, nil
 	}
-	switch l := x.pool(s.Pool).free; {
-	case free && p.place == nil:
-		p.place = l.PushBack(p)
+	switch {
+	case shared && p.list == nil:
+		p.list, p.place = l, l.PushBack(p)
 		return topic{ofPorts, s.Pool}
-	case !free && p.place != nil:
-		l.Remove(p.place)
-		p.place = nil
+	case free && !shared:
+		return topic{ofOwn, string(s.Dedicated)}
 	}
 	return topic{}
 }
@@ -210,11 +218,23 @@ func (x *index) setNetwork(o *v1.KuryrNetwork) topic {
 
 func (x *index) dropNetwork(namespace, name string) { out(x.networks, namespace, name) }
 
-// network is a namespace's: of several, which are of namespaces deleted and made again, the newest.
+// setNamespace takes in a namespace. One that is being deleted has no new pods, and another may have its name before this node hears of it.
+func (x *index) setNamespace(o *corev1.Namespace) topic {
+	if o.DeletionTimestamp != nil {
+		delete(x.lives, o.Name)
+	} else {
+		x.lives[o.Name] = o.UID
+	}
+	return topic{ofNetwork, o.Name}
+}
+
+func (x *index) dropNamespace(name string) { delete(x.lives, name) }
+
+// network is a namespace's, and not that of one which had its name before: that one's project and groups are another's.
 func (x *index) network(namespace string) *network {
 	var best *network
 	for _, n := range x.networks[namespace] {
-		if n.DeletionTimestamp == nil && (best == nil || best.CreationTimestamp.Before(&n.CreationTimestamp)) {
+		if n.DeletionTimestamp == nil && n.Spec.UID == x.lives[namespace] && (best == nil || best.CreationTimestamp.Before(&n.CreationTimestamp)) {
 			best = n
 		}
 	}

@@ -75,7 +75,7 @@ func (v victim) save(a *api) error {
 
 // objects are what the API has.
 func (v victim) objects() []client.Object {
-	all := []client.Object{aNetwork(), aPool()}
+	all := []client.Object{aNamespace(), aNetwork(), aPool()}
 	for _, p := range v.Ports {
 		p.ResourceVersion = ""
 		all = append(all, p)
@@ -106,7 +106,7 @@ func obey(order string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	go func() { _ = c.Run(ctx) }()
 	for _, text := range v.Asks {

@@ -61,7 +61,7 @@ func (l *led) to(port uint16) string {
 
 func TestHostPorts(t *testing.T) {
 	kernel := &led{owners: map[string][]hostport.Mapping{}}
-	w := &world{t: t, api: newAPI(aNetwork(), aPool(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: thisNode}}, aPort(1), aPort(2), aPod("a", "ua"), aPod("b", "ub")), dir: t.TempDir(), boot: thisBoot, wait: 0, host: kernel}
+	w := &world{t: t, api: newAPI(aNamespace(), aNetwork(), aPool(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: thisNode}}, aPort(1), aPort(2), aPod("a", "ua"), aPod("b", "ub")), dir: t.TempDir(), boot: thisBoot, wait: 0, host: kernel}
 	w.start()
 	t.Cleanup(func() { w.kill() })
 	w.begun()

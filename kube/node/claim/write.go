@@ -220,7 +220,7 @@ func (c *Claimant) annotate(ctx context.Context, name types.NamespacedName) erro
 		c.mu.Unlock()
 		return nil
 	}
-	text := c.index.annotationOf(p)
+	text, before := c.index.annotationOf(p), p.annotation
 	c.mu.Unlock()
 	var value any = text
 	if text == "" {
@@ -239,5 +239,25 @@ func (c *Claimant) annotate(ctx context.Context, name types.NamespacedName) erro
 	c.mu.Lock()
 	p.annotation = text
 	c.mu.Unlock()
+	c.moved(ctx, name, before)
 	return nil
+}
+
+// moved logs which ports kuryr-kubernetes gave a pod, where the annotation that is gone now told of them: nobody else tells it. A pod that was not made anew since may still be on one.
+func (c *Claimant) moved(ctx context.Context, pod types.NamespacedName, annotation string) {
+	all, err := vif.Decode(annotation)
+	if err != nil {
+		return // it was written by hand
+	}
+	for _, v := range all {
+		if v.Peer == nil {
+			continue
+		}
+		var addresses []string
+		for _, s := range v.Peer.Network.Subnets {
+			addresses = append(addresses, s.IPs...)
+		}
+		c.Log.WarnContext(ctx, "a pod's annotation was of kuryr-kubernetes and is taken away: where the pod still runs on that port, make it anew; the port is nobody's then",
+			"pod", pod.String(), "interface", v.Interface, "port", v.Peer.ID, "addresses", addresses)
+	}
 }

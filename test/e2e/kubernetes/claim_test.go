@@ -39,8 +39,10 @@ func TestClaimant(t *testing.T) {
 		Spec:       corev1.PodSpec{NodeName: name, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 	}
 	r.must(api.Create(r.ctx, pod))
-	network := &kuryrv1.KuryrNetwork{Spec: kuryrv1.KuryrNetworkSpec{Namespace: "default", UID: "1"}}
-	network.Name = kuryrv1.NetworkName("default", "1")
+	var namespace corev1.Namespace
+	r.must(api.Get(r.ctx, client.ObjectKey{Name: "default"}, &namespace))
+	network := &kuryrv1.KuryrNetwork{Spec: kuryrv1.KuryrNetworkSpec{Namespace: "default", UID: namespace.UID}}
+	network.Name = kuryrv1.NetworkName("default", namespace.UID)
 	r.must(api.Create(r.ctx, network))
 	network.Status = kuryrv1.KuryrNetworkStatus{Network: "net", Subnets: []kuryrv1.NetworkSubnet{{ID: "subnet", CIDR: "10.1.0.0/16"}}}
 	r.must(api.Status().Update(r.ctx, network))

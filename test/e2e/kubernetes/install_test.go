@@ -253,6 +253,7 @@ func TestNodeRights(t *testing.T) {
 		"makes a port":    daemon.Create(r.ctx, kuryrPort("new", "node1", kuryrv1.PortAvailable)),
 		"deletes a port":  daemon.Delete(r.ctx, port("mine")),
 		"reads secrets":   daemon.List(r.ctx, &corev1.SecretList{}),
+		"makes an event":  daemon.Create(r.ctx, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: system}}),
 		"makes a network": daemon.Create(r.ctx, &kuryrv1.KuryrNetwork{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: kuryrv1.KuryrNetworkSpec{Namespace: "a", UID: "b"}}),
 	} {
 		if !apierrors.IsForbidden(err) {
@@ -272,6 +273,9 @@ func TestNodeRights(t *testing.T) {
 		t.Errorf("kuryr-cni writes a port: %v", err)
 	}
 	raven := r.api(r.token("kuryr-controller", nil))
+	if err := raven.List(r.ctx, &corev1.ServiceList{}); !apierrors.IsForbidden(err) {
+		t.Errorf("Raven reads services: %v", err)
+	}
 	r.must(raven.Create(r.ctx, kuryrPort("of-raven", "node2", kuryrv1.PortCreated)))
 	if err := write(raven, port("of-raven"), main, label("available")); err != nil {
 		t.Errorf("Raven labels a port: %v", err)
@@ -397,6 +401,8 @@ func TestResourceRules(t *testing.T) {
 		{"must be addresses without a length", true, port(func(p *kuryrv1.KuryrPort) { p.Spec.Network.Subnets[0].IPs = []string{"10.1.0.5/16"} })},
 		{"", false, port(func(p *kuryrv1.KuryrPort) { p.Spec.SecurityGroups = []string{"g"} })},
 		{"keeps its node", false, port(func(p *kuryrv1.KuryrPort) { p.Spec.Node = "node2" })},
+		{"keeps its pool", false, port(func(p *kuryrv1.KuryrPort) { p.Spec.Pool = "other" })},
+		{"stays one pod's", false, port(func(p *kuryrv1.KuryrPort) { p.Spec.Dedicated = "u" })},
 
 		{"must be named", true, network(func(s *kuryrv1.KuryrNetworkSpec) { s.Subnets = []string{"a"} })},
 		{"spec.namespace", true, network(func(s *kuryrv1.KuryrNetworkSpec) { s.Namespace = "" })},

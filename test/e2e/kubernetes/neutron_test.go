@@ -501,7 +501,7 @@ func (s *stack) isolated(from corev1.Pod, others ...corev1.Pod) {
 		s.until(func(context.Context) error {
 			for what, at := range closed {
 				if err := s.connects(from, at); (err == nil) == isolated {
-					return fmt.Errorf("isolated %v: %s and %s (%s): %v", isolated, from.Name, what, at, err)
+					return errors.Join(fmt.Errorf("isolated %v: %s reaches %s (%s): %v", isolated, from.Name, what, at, err == nil), err)
 				}
 			}
 			return nil

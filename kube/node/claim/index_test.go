@@ -1,0 +1,132 @@
+package claim
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+)
+
+// An older word of a port than the one that is known is passed over.
+func TestOlderVersion(t *testing.T) {
+	x := newIndex(thisNode)
+	at := func(version string, status v1.PortStatus) *v1.KuryrPort {
+		p := aPort(1)
+		p.ResourceVersion, p.Labels[v1.LabelPortStatus] = version, string(status)
+		return p
+	}
+	x.setPort(at("10", v1.PortAvailable))
+	x.setPort(at("9", v1.PortBound))
+	if is := labelOf(x.ports[portName(1)].object); is != v1.PortAvailable {
+		t.Errorf("it is %s", is)
+	}
+	x.setPort(at("11", v1.PortDeleting))
+	if x.pool(aPool().Name).free.Len() != 0 {
+		t.Error("a port on its way out is free")
+	}
+}
+
+// A port whose spec is edited by hand is still one port: its claim takes it from whichever pool's free ones it is among.
+func TestEditedByHand(t *testing.T) {
+	for name, edit := range map[string]func(*v1.KuryrPortSpec){
+		"pool":            func(s *v1.KuryrPortSpec) { s.Pool = "by-hand" },
+		"dedicated":       func(s *v1.KuryrPortSpec) { s.Dedicated = "ua" },
+		"dedicated later": func(s *v1.KuryrPortSpec) { s.Dedicated = "uc" },
+	} {
+		x := newIndex(thisNode)
+		x.setNamespace(aNamespace())
+		x.setNetwork(aNetwork())
+		x.setPod(aPod("a", "ua"))
+		x.setPod(aPod("b", "ub"))
+		at := func(version string, edit func(*v1.KuryrPortSpec)) {
+			p := aPort(1)
+			p.ResourceVersion = version
+			edit(&p.Spec)
+			x.setPort(p)
+		}
+		at("1", func(*v1.KuryrPortSpec) {})
+		at("2", edit)
+		var has []string
+		for _, who := range []string{"a", "b"} {
+			a := ask("c"+who, who, "u"+who)
+			if p, _, _, _ := x.choose(a); p != nil {
+				x.hold(&attachment{wiring: p.wiring, record: record{Attachment: a, Port: p.object.Spec}})
+				has = append(has, who)
+			}
+		}
+		if len(has) > 1 {
+			t.Errorf("%s: the pods %v have one port", name, has)
+		}
+	}
+}
+
+// What was edited by hand and is as before again is given as before.
+func TestEditedBack(t *testing.T) {
+	x := newIndex(thisNode)
+	x.setNamespace(aNamespace())
+	x.setNetwork(aNetwork())
+	x.setPod(aPod("a", "ua"))
+	for version, edit := range []func(*v1.KuryrPortSpec){
+		func(*v1.KuryrPortSpec) {}, func(s *v1.KuryrPortSpec) { s.Pool = "by-hand" }, func(*v1.KuryrPortSpec) {},
+		func(s *v1.KuryrPortSpec) { s.Dedicated = "uc" }, func(*v1.KuryrPortSpec) {},
+	} {
+		p := aPort(1)
+		p.ResourceVersion = fmt.Sprint(version + 1)
+		edit(&p.Spec)
+		x.setPort(p)
+		free := x.pool(aPool().Name).free.Len()
+		if want := map[bool]int{true: 1}[reflect.DeepEqual(p.Spec, aPort(1).Spec)]; free != want {
+			t.Errorf("version %d: %d are free, want %d", version, free, want)
+		}
+	}
+	if p, _, _, err := x.choose(ask("c", "a", "ua")); p == nil {
+		t.Error(err)
+	}
+}
+
+// A namespace that was made again has the network of its own life alone, whatever of its earlier ones is still there.
+func TestNamespaceMadeAgain(t *testing.T) {
+	x := newIndex(thisNode)
+	old, gone := aNetwork(), metav1.Now()
+	old.Spec.ProjectID = "red"
+	p := aPort(1)
+	p.Spec.Pool = v1.PoolName(v1.PoolKey(old, thisNode))
+	has := func(network string) {
+		t.Helper()
+		is := ""
+		if n := x.network(namespace); n != nil {
+			is = n.Name
+		}
+		if is != network {
+			t.Errorf("the network is %q, not %q", is, network)
+		}
+	}
+	x.setNetwork(old)
+	x.setPort(p)
+	x.setPod(aPod("a", "ua"))
+	has("")
+	first := aNamespace()
+	if next := x.setNamespace(first); next != (topic{ofNetwork, namespace}) {
+		t.Errorf("%v hears of it", next)
+	}
+	has(old.Name)
+	first.DeletionTimestamp = &gone
+	x.setNamespace(first)
+	has("")
+	again := aNamespace()
+	again.UID = "ns2"
+	x.setNamespace(again)
+	has("")
+	if q, _, next, _ := x.choose(ask("c", "a", "ua")); q != nil || next.of != ofNetwork {
+		t.Errorf("a pod of the second life gets %v, or waits for %v", q, next)
+	}
+	own := aNetwork()
+	own.Name, own.Spec.UID = namespace+".2", "ns2"
+	x.setNetwork(own)
+	has(own.Name)
+	x.dropNamespace(namespace)
+	has("")
+}

@@ -1,0 +1,47 @@
+package claim
+
+import (
+	"testing"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// A record whose port cannot be read keeps no daemon from its start, and its port from no other pod's: the pod has it until its DEL. What the API tells of the port counts.
+func TestUnreadableRecord(t *testing.T) {
+	for name, known := range map[string]bool{"the API knows the port": true, "the API has none": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, aPort(1), aPod("a", "ua"), aPod("b", "ub"))
+			w.begun()
+			got := w.adds(ask("ca", "a", "ua"))
+			w.says(string(got.Port.ID), v1.PortBound, "ca")
+			w.kill()
+			for _, r := range w.journal.all {
+				r.Port.Address = "by hand"
+				must(t, w.journal.put(r))
+			}
+			if !known {
+				w.api.remove(t, aPort(1))
+			}
+			w.start()
+			w.begun()
+			if has, err := w.Find(t.Context(), ask("ca", "a", "ua")); err != nil || has.Port.ID != got.Port.ID || has.Port.VIF.Type != sdn.VIFBridge {
+				t.Errorf("it has %+v, error %v", has.Port, err)
+			}
+			switch again, err := w.Claim(t.Context(), ask("ca", "a", "ua")); {
+			case known && (err != nil || again.Port.MAC.String() != aPort(1).Spec.Address):
+				t.Errorf("asked again: %+v, error %v", again.Port, err)
+			case !known && (!sdn.IsInvalid(err) || sdn.FieldOf(err) != "spec.address"):
+				t.Errorf("asked again: error %v", err)
+			}
+			if holder(w, string(got.Port.ID)) != "ca" {
+				t.Error("the port is not the pod's any more")
+			}
+			w.dels(ask("ca", "a", "ua"))
+			if !known {
+				must(t, w.api.Create(t.Context(), aPort(1)))
+			}
+			w.adds(ask("cb", "b", "ub"))
+		})
+	}
+}
