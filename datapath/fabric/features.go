@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -14,6 +13,8 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	kuryrns "github.com/kuryr/kuryr/internal/netns"
 )
 
 // explain says what of a table the kernel cannot do, if that is why it refused the table. The kernel's own answer is one number for a whole
@@ -25,26 +26,21 @@ func (t table) explain(refused error) error {
 	}) {
 		return refused
 	}
-	answer := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never let go: the thread ends with the goroutine, and its namespace with it
-		answer <- func() error {
-			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-				return refused
-			}
-			ns, err := netns.GetFromPath("/proc/thread-self/ns/net")
-			if err != nil {
-				return refused
-			}
-			defer ns.Close()
-			c, err := nftables.New(nftables.WithNetNSFd(int(ns)))
-			if err != nil {
-				return refused
-			}
-			return t.explainIn(c, refused)
-		}()
-	}()
-	return <-answer
+	return kuryrns.OnOwnThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return refused
+		}
+		ns, err := netns.GetFromPath("/proc/thread-self/ns/net")
+		if err != nil {
+			return refused
+		}
+		defer ns.Close()
+		c, err := nftables.New(nftables.WithNetNSFd(int(ns)))
+		if err != nil {
+			return refused
+		}
+		return t.explainIn(c, refused)
+	})
 }
 
 func (t table) explainIn(c *nftables.Conn, refused error) error {

@@ -3,10 +3,10 @@
 package fabric
 
 import (
-	"runtime"
 	"sync"
 
 	"github.com/kuryr/kuryr/datapath/policy"
+	kuryrns "github.com/kuryr/kuryr/internal/netns"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -21,13 +21,9 @@ type Support struct {
 // Supports tells what this kernel can: it is tried, once, in a network namespace that is thrown away, by which modules are loaded as they would be.
 func (f *Fabric) Supports() Support { return supports() }
 
-var supports = sync.OnceValue(func() Support {
-	answer := make(chan Support, 1)
-	go func() {
-		runtime.LockOSThread() // and never let go: the thread ends with the goroutine, and its namespace with it
-		answer <- probe()
-	}()
-	return <-answer
+var supports = sync.OnceValue(func() (can Support) {
+	_ = kuryrns.OnOwnThread(func() error { can = probe(); return nil })
+	return can
 })
 
 // probe leaves its thread in the namespace.

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// procNet is where the kernel tells of the host's legacy tables.
-const procNet = "/proc/net"
+// procNet is where the kernel tells of the host's legacy tables. /proc/net is the first thread's, which may be visiting another namespace.
+const procNet = "/proc/thread-self/net"
 
 // find gives the path of the family's program, or of the one beside it with the suffix. Where there is none by the plain name, which is
 // the host's own choice, but both variants (Docker's managed plugin brings them along), it is the one that the host's rules are made with.

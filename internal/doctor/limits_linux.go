@@ -57,7 +57,7 @@ func number(path string) uint64 {
 // neighbours are those of all namespaces, as the limit counts them.
 func neighbours(cache string) uint64 {
 	// Below a line of titles there is one for each processor, which begins with how many there are in all.
-	w := words("/proc/net/stat/" + cache)
+	w := words("/proc/thread-self/net/stat/" + cache)
 	at := slices.Index(w, "table_fulls") + 1
 	if at == 0 || at >= len(w) {
 		return 0

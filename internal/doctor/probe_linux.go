@@ -5,32 +5,30 @@ package doctor
 import (
 	"errors"
 	"fmt"
-	"runtime"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	kuryrns "github.com/kuryr/kuryr/internal/netns"
 )
 
 // ProbeKernel tries what the data path needs in a network namespace that is thrown away: nothing else tells as surely what a kernel
 // can do, and modules that are missing are loaded on the way, as they would be.
 func ProbeKernel() KernelFacts {
-	facts := KernelFacts{IPv6: exists("/proc/net/if_inet6")}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // and never let go: the thread ends with the goroutine, and its namespace with it
+	facts := KernelFacts{IPv6: exists("/proc/thread-self/net/if_inet6")}
+	_ = kuryrns.OnOwnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			facts.Untried = fmt.Errorf("new network namespace: %w", err)
-			return
+			return nil
 		}
 		facts.Features = tryAll()
 		facts.VLAN = tryVLAN() == nil
 		facts.SCTP = exists("/proc/thread-self/net/nf_conntrack") && exists("/proc/sys/net/netfilter/nf_conntrack_sctp_timeout_established")
-	}()
-	<-done
+		return nil
+	})
 	return facts
 }
 

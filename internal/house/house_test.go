@@ -132,6 +132,45 @@ func TestForbiddenCalls(t *testing.T) {
 	}
 }
 
+func TestTexts(t *testing.T) {
+	t.Parallel()
+	for _, s := range tree(t) {
+		if s.test || within(s.folder, "internal/house") {
+			continue
+		}
+		for _, broken := range texts(s) {
+			t.Errorf("%s: %s", s.path, broken)
+		}
+	}
+}
+
+// texts are the laws that a file's string constants break.
+func texts(s source) (broken []string) {
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+			if text, err := strconv.Unquote(lit.Value); err == nil {
+				if law := checkText(text); law != "" {
+					broken = append(broken, law)
+				}
+			}
+		}
+		return true
+	})
+	return broken
+}
+
+func TestCheckText(t *testing.T) {
+	t.Parallel()
+	for text, is := range map[string]bool{
+		"/proc/net": true, "/proc/net/tcp": true, "/proc/self/ns/net": true, "/proc/self/net/dev": true,
+		"/proc/thread-self/net": false, "/proc/self/ns/mnt": false, "/proc/netfilter": false, "proc": false,
+	} {
+		if (checkText(text) != "") != is {
+			t.Errorf("%s: %q", text, checkText(text))
+		}
+	}
+}
+
 func calls(s source) (broken []string) {
 	names := imports(s.file)
 	for _, path := range names {
@@ -276,6 +315,8 @@ func TestCheckCall(t *testing.T) {
 		{"docker", `import zeit "time"; func f() { <-zeit.Tick(1) }`, 1},
 		{"docker", `import "time"; func f() { time.NewTimer(1) }`, 0},
 		{"test/e2e/x", `import "time"; func f() { time.Sleep(1) }`, 0},
+		{"datapath/fabric", `import "runtime"; func f() { runtime.LockOSThread() }`, 1},
+		{"internal/netns", `import "runtime"; func f() { runtime.LockOSThread() }`, 0},
 		{"bind", `import "os/exec"; func f() { exec.Command("ip") }`, 1},
 		{"sdn/local", `import _ "os/exec"`, 1},
 		{"cmd/kuryr", `import "os/exec"; func f() { exec.Command("ip") }`, 0},

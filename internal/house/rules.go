@@ -123,6 +123,20 @@ type callRule struct {
 var callRules = []callRule{
 	{nil, "time", []string{"Sleep", "Tick"}, "wait for the event, or for a timer that a context can end"},
 	{[]string{"bind", "sdn", "docker", "datapath/fabric"}, "os/exec", nil, "a process costs more than the netlink messages it would send"},
+	{[]string{"datapath", "docker", "sdn", "kube", "cmd", "internal/doctor"}, "runtime", []string{"LockOSThread"}, "netns.Do visits a namespace, and netns.OnOwnThread leaves a thread in one, never the process's first"},
+}
+
+// leadersProc are paths that the kernel answers for the process's first thread, whatever namespace that is visiting.
+var leadersProc = []string{"/proc/net", "/proc/self/net", "/proc/self/ns/net"}
+
+// checkText returns the law that a string constant breaks.
+func checkText(text string) string {
+	for _, p := range leadersProc {
+		if within(strings.TrimPrefix(text, "/"), strings.TrimPrefix(p, "/")) {
+			return fmt.Sprintf("%q is of the process's first thread, which may be in another namespace: /proc/thread-self is the caller's", text)
+		}
+	}
+	return ""
 }
 
 // checkCall returns the law that folder breaks by the use of function name of pkg (name is "" for the import alone).

@@ -234,7 +234,7 @@ func (s *Store) becomeMountPoint() error {
 
 // onThread runs f on a thread of its own, in the mount namespace where pins are made.
 func (s *Store) onThread(f func() error) error {
-	return onOwnThread(func() error {
+	return OnOwnThread(func() error {
 		if !s.foreign {
 			return f()
 		}

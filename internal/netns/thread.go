@@ -38,15 +38,16 @@ func Do(ns netns.NsHandle, f func() error) error {
 	return <-done
 }
 
-// onOwnThread runs f on a thread that never serves anything else, so f may leave it in any namespace. It is never the
-// process's first thread, whose namespaces are what /proc/self shows to others and which the runtime cannot end.
-func onOwnThread(f func() error) error {
+// OnOwnThread runs f on a thread that never serves anything else, so f may leave it in any namespace, and returns f's error. The thread ends with f, and a
+// namespace that it made and nobody holds with it. It is never the process's first thread: the runtime cannot end that one, and its namespaces are what
+// /proc/self and /proc/net show to everybody, as long as the process lives.
+func OnOwnThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
 			// This goroutine holds the first thread while another, which is bound to get a different one, does the work.
-			done <- onOwnThread(f)
+			done <- OnOwnThread(f)
 			runtime.UnlockOSThread()
 			return
 		}

@@ -118,7 +118,7 @@ func checkNamespace(path string) error {
 	if err != nil {
 		return cni.BadNamespace.Errorf("CNI_NETNS: %v", err)
 	}
-	if own, err := os.Stat("/proc/self/ns/net"); err == nil && os.SameFile(own, info) {
+	if own, err := os.Stat("/proc/thread-self/ns/net"); err == nil && os.SameFile(own, info) {
 		return cni.BadNamespace.Errorf("CNI_NETNS: %s is the host's own network namespace", path)
 	}
 	return nil
