@@ -47,12 +47,20 @@ func (a *api) Watch(ctx context.Context, l client.ObjectList, o ...client.ListOp
 	return w, err
 }
 
+func newAPI(t *testing.T) *api {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	must(t, v1.AddToScheme(scheme))
+	return &api{WithWatch: fake.NewClientBuilder().WithScheme(scheme).Build()}
+}
+
 // machine is a node, which is the throw-away host that the test runs in, with a router of the SDN's beside it, whose bridge has the gateway's address and the pods' range behind it.
 type machine struct {
 	t      *testing.T
 	router netns.NsHandle
 	api    *api
 	binder *bind.Binder
+	unbind func()
 	dir    string
 	faults atomic.Int32 // Plugs that are to fail
 	plugs  atomic.Int32
@@ -70,9 +78,7 @@ func (m *machine) Unplug(ctx context.Context, p sdn.Port) error { return m.binde
 
 func newMachine(t *testing.T) *machine {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	must(t, v1.AddToScheme(scheme))
-	m := &machine{t: t, router: nstest.New(t), dir: t.TempDir(), api: &api{WithWatch: fake.NewClientBuilder().WithScheme(scheme).Build()}}
+	m := &machine{t: t, router: nstest.New(t), dir: t.TempDir(), api: newAPI(t)}
 	nstest.Do(t, m.router, func() {
 		br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0", HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 1}}}
 		must(t, netlink.LinkAdd(br))
@@ -82,19 +88,27 @@ func newMachine(t *testing.T) *machine {
 		must(t, err)
 		must(t, netlink.AddrAdd(pod, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 128, 0, 5), Mask: net.CIDRMask(32, 32)}}))
 	})
-	var err error
-	m.binder, err = bind.New(bind.Config{Logger: slog.New(slog.DiscardHandler)})
-	must(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	collected := make(chan error, 1)
-	go func() { collected <- m.binder.Run(ctx) }()
+	m.bind()
 	t.Cleanup(func() {
 		_, err := Remove(context.Background(), m.dir, m.binder)
 		must(t, errors.Join(err, m.binder.Collect(context.Background(), m.path())))
-		cancel()
-		must(t, errors.Join(<-collected, m.binder.Close()))
+		m.unbind()
 	})
 	return m
+}
+
+// bind gives the machine what a process begins with, which has not seen its namespaces yet.
+func (m *machine) bind() {
+	m.t.Helper()
+	b, err := bind.New(bind.Config{Logger: slog.New(slog.DiscardHandler)})
+	must(m.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	collected := make(chan error, 1)
+	go func() { collected <- b.Run(ctx) }()
+	m.binder, m.unbind = b, func() {
+		cancel()
+		must(m.t, errors.Join(<-collected, b.Close()))
+	}
 }
 
 func (m *machine) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(m.router)) }

@@ -81,6 +81,8 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"claim.release.written":           {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
 	"claim.write.labelled":            {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
 	"claim.write.told":                {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
+	"leg.remove.unplugged":            {"the sequence has no Kubernetes", "kube/node/leg", "TestKilled"},
+	"leg.set.recorded":                {"the sequence has no Kubernetes", "kube/node/leg", "TestKilled"},
 	"fabric.leg.cleared":              {"the sequence has no trunks", "datapath/fabric", "TestKilledAnywhere"},
 	"fabric.leg.made":                 {"the sequence has no trunks", "datapath/fabric", "TestKilledAnywhere"},
 	"fabric.leg.marked":               {"the sequence has no trunks", "datapath/fabric", "TestKilledAnywhere"},
