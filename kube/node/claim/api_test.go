@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"reflect"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -50,6 +52,8 @@ func scheme1() *runtime.Scheme {
 type api struct {
 	client.WithWatch
 
+	whole sync.Mutex // a pod's patch, which the fake reads, changes and writes, and what makes and removes pods
+
 	mu      sync.Mutex
 	away    bool
 	refusal error         // what is heard of it while it is away; nil is that it is unavailable
@@ -91,6 +95,8 @@ func (a *api) daemon() client.WithWatch {
 				if _, ok := o.(*corev1.Pod); !ok {
 					return c.SubResource(sub).Patch(ctx, o, p, opts...)
 				}
+				a.whole.Lock()
+				defer a.whole.Unlock()
 				if err := sameUIDAs(ctx, c, o, p); err != nil {
 					return err
 				}
@@ -197,6 +203,7 @@ func (a *api) written() int {
 // stream is a watch that loses nothing between the list before it and itself: the fake begins with what happens next.
 type stream struct {
 	inner watch.Interface
+	told  map[types.UID]uint64 // versions up to which the list told of objects; the fake's watch, begun before it, may tell of older ones
 	out   chan watch.Event
 	stop  chan struct{}
 	once  sync.Once
@@ -220,20 +227,21 @@ func (a *api) watch(ctx context.Context, c client.WithWatch, l client.ObjectList
 		return nil, err
 	}
 	var first []watch.Event
-	there := map[types.UID]bool{}
+	told := map[types.UID]uint64{}
 	err = meta.EachListItem(now, func(o runtime.Object) error {
-		there[o.(client.Object).GetUID()] = true
+		told[o.(client.Object).GetUID()] = version(o)
 		first = append(first, watch.Event{Type: watch.Modified, Object: o.DeepCopyObject()})
 		return nil
 	})
 	var gone []watch.Event // which comes first: another may have the name by now
 	for _, o := range a.deleted {
-		if kind := reflect.TypeOf(o).Elem().Name(); kind+"List" == reflect.TypeOf(l).Elem().Name() && !there[o.GetUID()] {
+		if kind := reflect.TypeOf(o).Elem().Name(); kind+"List" == reflect.TypeOf(l).Elem().Name() && told[o.GetUID()] == 0 {
 			gone = append(gone, watch.Event{Type: watch.Deleted, Object: o.DeepCopyObject()})
+			told[o.GetUID()] = math.MaxUint64
 		}
 	}
 	first = append(gone, first...)
-	s := &stream{inner: inner, out: make(chan watch.Event), stop: make(chan struct{})}
+	s := &stream{inner: inner, told: told, out: make(chan watch.Event), stop: make(chan struct{})}
 	a.streams[s] = struct{}{}
 	go s.forward(first)
 	return s, err
@@ -254,13 +262,24 @@ func (s *stream) forward(queue []watch.Event) {
 			if !ok {
 				return
 			}
-			queue = append(queue, e)
+			if told := s.told[e.Object.(client.Object).GetUID()]; told < version(e.Object) || e.Type == watch.Deleted && told != math.MaxUint64 {
+				queue = append(queue, e)
+			}
 		case out <- next:
 			queue = queue[1:]
 		case <-s.stop:
 			return
 		}
 	}
+}
+
+// version is an object's resourceVersion, which counts all writes of the fake.
+func version(o runtime.Object) uint64 {
+	n, err := strconv.ParseUint(o.(client.Object).GetResourceVersion(), 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
 }
 
 // must ends the test for an error.
@@ -271,9 +290,18 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// Create makes an object.
+func (a *api) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	a.whole.Lock()
+	defer a.whole.Unlock()
+	return a.WithWatch.Create(ctx, o, opts...)
+}
+
 // remove deletes an object for good.
 func (a *api) remove(t testing.TB, o client.Object) {
 	t.Helper()
+	a.whole.Lock()
+	defer a.whole.Unlock()
 	must(t, a.Get(t.Context(), client.ObjectKeyFromObject(o), o))
 	a.mu.Lock()
 	a.deleted = append(a.deleted, o.DeepCopyObject().(client.Object))
