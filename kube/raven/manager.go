@@ -6,10 +6,8 @@ import (
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
-	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -19,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
 // Pauses between attempts at one object.
@@ -197,7 +194,7 @@ func (r *Raven) addPools(m ctrl.Manager) error {
 			}
 			return requestsFor(all)
 		}), builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
-		WatchesRawSource(source.Channel(r.wakes, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(&r.wakes).
 		Complete(pools{r})
 }
 
@@ -283,38 +280,4 @@ func (r *Raven) portChanged(o client.Object, q queue, gone bool) {
 	for _, pool := range r.memory.wishing() {
 		q.Add(request("", pool))
 	}
-}
-
-// wake has a pool looked at, of which nothing in Kubernetes has changed.
-func (r *Raven) wake(pool string) {
-	select {
-	case r.wakes <- event.GenericEvent{Object: &v1.KuryrPortPool{ObjectMeta: metav1.ObjectMeta{Name: pool}}}:
-	default: // so many are woken that this one's turn comes with its next event
-	}
-}
-
-// countPorts tells the cap of what is there at the start. Without one of the configuration it is nine tenths of the SDN's quota, which others may need some of.
-func (r *Raven) countPorts(ctx context.Context) error {
-	if r.cfg.MaxPorts == 0 && r.sdn.Capabilities().Quotas {
-		var usage map[sdn.Noun]sdn.Usage
-		err := r.ask(ctx, func(ctx context.Context) (err error) { usage, err = r.sdn.Usage(ctx, r.cfg.Project); return err })
-		if err != nil && !sdn.IsDenied(err) {
-			return err
-		}
-		if limit := usage[sdn.NounPort].Limit; limit > 0 {
-			r.budget.limit(int(limit * 9 / 10))
-		}
-	}
-	var all v1.KuryrPortPoolList
-	if err := r.api.List(ctx, &all); err != nil {
-		return err
-	}
-	for i := range all.Items {
-		ports, err := r.portsOf(ctx, all.Items[i].Name)
-		if err != nil {
-			return err
-		}
-		r.budget.set(all.Items[i].Name, len(ports)+len(all.Items[i].Status.Pending))
-	}
-	return nil
 }
