@@ -181,12 +181,9 @@ func (w *poolWork) work(ctx context.Context) (again time.Duration, err error) {
 	wishes, refused := w.wishes(ctx)
 	w.memory.wishes(w.name, len(wishes) > 0) // before the SDN is asked: a port that goes meanwhile brings this back
 	again, calls, limit := w.decide(ctx)
-	made := w.make(ctx, wishes, calls)
+	made := errors.Join(limit, w.make(ctx, wishes, calls))
 	w.metrics.lacks(made)
-	if made == nil {
-		made = limit
-	}
-	asked, quota := w.followQuota(ctx, errors.Join(limit, made))
+	asked, quota := w.followQuota(ctx, made)
 	err = errors.Join(left, refused, made, quota, w.float(ctx), w.claim(ctx), w.lead(ctx), w.restore(ctx), w.audit(ctx))
 	return sooner(sooner(again, asked), w.auditIn()), err
 }
@@ -316,7 +313,6 @@ func (w *poolWork) decide(ctx context.Context) (again time.Duration, calls []int
 		again = max(d.Again.Sub(now), time.Second)
 	}
 	if d.Limit != pool.NoLimit {
-		w.metrics.short.WithLabelValues(string(d.Limit)).Inc()
 		if d.Limit == pool.AtCap && !w.budget.wait(w.name, v.Room) {
 			w.wakes.wake(w.name) // there is more room meanwhile
 		}
