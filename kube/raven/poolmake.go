@@ -166,7 +166,7 @@ func (w *poolWork) networkLost(ctx context.Context, err error) error {
 		return nil
 	}
 	err = parts(err)[at]
-	networks, failed := w.networksWith(ctx, w.pool.Spec.Network)
+	networks, failed := w.networksBy(ctx, byNetwork, w.pool.Spec.Network)
 	errs := []error{failed}
 	for i := range networks {
 		setReady(&networks[i].Status.Conditions, networks[i].Generation, waiting{"it is looked for in the SDN: " + err.Error()})

@@ -209,20 +209,17 @@ func (w *poolWork) use(ctx context.Context) (use, error) {
 		}
 		return unwanted, nil
 	}
-	networks, err := w.networksWith(ctx, w.pool.Spec.Network)
+	user, err := w.oneNetwork(ctx, byKind, kindOfPool(w.pool.Spec))
 	if err != nil {
 		return "", err
 	}
-	at := slices.IndexFunc(networks, func(n v1.KuryrNetwork) bool {
-		return n.DeletionTimestamp.IsZero() && v1.PoolName(v1.PoolKey(&n, w.pool.Spec.Node)) == w.name
-	})
-	if at < 0 {
-		if slices.ContainsFunc(networks, func(n v1.KuryrNetwork) bool { return n.DeletionTimestamp.IsZero() }) {
-			return retired, nil
+	if user == nil {
+		if other, err := w.oneNetwork(ctx, byStaying, w.pool.Spec.Network); other != nil || err != nil {
+			return retired, err
 		}
 		return unwanted, nil
 	}
-	w.mtu = networks[at].Status.MTU
+	w.mtu = user.Status.MTU
 	if len(w.ports)+len(w.pool.Status.Pending)+len(w.pods) > 0 || w.pool.Spec.TTL == nil && w.pool.Spec.Minimum > 0 {
 		return wanted, nil
 	}

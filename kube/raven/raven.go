@@ -72,6 +72,7 @@ type Raven struct {
 	budget  *budget
 	memory  memory
 	wakes   wakes
+	routed  routed
 }
 
 // New makes a Raven that reads and writes Kubernetes with api and tells people by recorder. [Raven.Prepare] comes before any reconciler.
