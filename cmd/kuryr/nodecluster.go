@@ -132,7 +132,7 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 	if n.leg, err = leg.Open(leg.Config{Client: api, Node: name, Binder: n.binder, Dir: legDir(cfg), Log: log}); err != nil {
 		return nil, errors.Join(err, n.binder.Close())
 	}
-	n.server = node.New(node.Config{Source: n.claimant, Binder: n.binder, State: filepath.Join(cfg.StateDir, "cni"), Logger: log, Registerer: n.metrics})
+	n.server = node.New(node.Config{Source: n.claimant, Binder: patient(cfg, n.binder), State: filepath.Join(cfg.StateDir, "cni"), Logger: log, Registerer: n.metrics})
 	return n, nil
 }
 
