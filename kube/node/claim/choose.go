@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"container/list"
 	"net/netip"
 	"slices"
@@ -71,14 +72,11 @@ func (x *index) portFor(pod *pod, want node.Want) (*port, topic, error) {
 	if pod.alone {
 		return nil, topic{ofOwn, string(pod.uid)}, sdn.Exhausted(sdn.NoPorts, "port", "the port made for the pod %s alone is not there yet", pod.name)
 	}
-	n := x.network(pod.name.Namespace)
-	if n == nil || n.Status.Network == "" || len(n.Status.Subnets) == 0 {
+	n, there := x.network(pod.name.Namespace)
+	if n.pool == "" {
 		why := "it is not there yet"
-		if n != nil {
-			why = "it is being made"
-			if c := meta.FindStatusCondition(n.Status.Conditions, v1.ConditionReady); c != nil && c.Message != "" {
-				why = c.Message
-			}
+		if there {
+			why = cmp.Or(n.why, "it is being made")
 		}
 		return nil, topic{ofNetwork, pod.name.Namespace}, sdn.Exhausted(sdn.NoPorts, "network", "of the namespace %s: %s", pod.name.Namespace, why)
 	}

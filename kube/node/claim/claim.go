@@ -183,25 +183,47 @@ func (c *Claimant) offer(t topic) {
 	for e := l.Front(); e != nil; {
 		w := e.Value.(*waiter)
 		e = e.Next()
-		p, pod, next, why := c.index.choose(w.ask)
-		switch {
-		case p != nil:
-			c.waiting.remove(w)
-			w.got = c.take(p, pod, w.ask)
-			close(w.done)
-		case next == topic{}:
-			c.waiting.remove(w)
-			w.why = why
-			close(w.done)
-		case next != t:
-			c.waiting.remove(w)
-			c.waiting.add(w, next, why)
-		case t.of == ofPorts && c.index.pool(t.name).free.Len() == 0:
+		if !c.look(w) && t.of == ofPorts && c.index.pool(t.name).free.Len() == 0 {
 			return // nobody behind it gets one either
-		default:
-			w.why = why
 		}
 	}
+}
+
+// reconsider looks at all who wait for these, of whom some may have something else to wait for now. The lock is held.
+func (c *Claimant) reconsider(topics []topic) {
+	for _, t := range topics {
+		l := c.waiting[t]
+		if l == nil {
+			continue
+		}
+		for e := l.Front(); e != nil; {
+			w := e.Value.(*waiter)
+			e = e.Next()
+			c.look(w)
+		}
+	}
+}
+
+// look gives a waiter what it waits for, or says that waiting is of no use, or has it wait for something else; false is where it waits on. The lock is held.
+func (c *Claimant) look(w *waiter) bool {
+	p, pod, next, why := c.index.choose(w.ask)
+	switch {
+	case p != nil:
+		c.waiting.remove(w)
+		w.got = c.take(p, pod, w.ask)
+		close(w.done)
+	case next == topic{}:
+		c.waiting.remove(w)
+		w.why = why
+		close(w.done)
+	case next != w.topic:
+		c.waiting.remove(w)
+		c.waiting.add(w, next, why)
+	default:
+		w.why = why
+		return false
+	}
+	return true
 }
 
 // mayClaim is nil unless the ports of the node are another's to claim.

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
@@ -218,6 +219,48 @@ func TestDeletedWhileWaiting(t *testing.T) {
 	}
 	must(t, w.api.Create(t.Context(), aPort(1)))
 	must(t, <-ends["other"])
+}
+
+// Who waits for a port of its network's pool waits for one of another when the groups of its namespace change, also behind one whose namespace stays.
+func TestWaitersFollowTheirNetwork(t *testing.T) {
+	w := newWorld(t)
+	w.begun()
+	must(t, w.api.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "beside", UID: "ns-beside"}}))
+	beside := aNetwork()
+	beside.Name, beside.UID, beside.Spec = "beside.1", "kn-beside", v1.KuryrNetworkSpec{Namespace: "beside", UID: "ns-beside"}
+	must(t, w.api.Create(t.Context(), beside))
+	pod := aPod("b", "ub")
+	pod.Namespace = "beside"
+	must(t, w.api.Create(t.Context(), pod))
+	must(t, w.api.Create(t.Context(), aPod("a", "ua")))
+	ends := map[string]chan error{"a": make(chan error, 1), "b": make(chan error, 1)}
+	old := topic{ofPorts, aPool().Name}
+	waits := func(n int) {
+		t.Helper()
+		eventually(t, fmt.Sprint(n, " wait for the pool"), func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			l := w.waiting[old]
+			return l != nil && l.Len() == n
+		})
+	}
+	for i, name := range []string{"a", "b"} {
+		a := ask("c"+name, name, "u"+name)
+		if name == "b" {
+			a.Pod.Namespace = "beside"
+		}
+		go func() { _, err := w.Claim(t.Context(), a); ends[name] <- err }()
+		waits(i + 1)
+	}
+	beside.Status.SecurityGroups = []string{"g"}
+	must(t, w.api.Status().Update(t.Context(), beside))
+	waits(1)
+	p := aPort(1)
+	p.Spec.Pool = v1.PoolName(v1.PoolKey(beside, thisNode))
+	must(t, w.api.Create(t.Context(), p))
+	must(t, <-ends["b"])
+	must(t, w.api.Create(t.Context(), aPort(2)))
+	must(t, <-ends["a"])
 }
 
 // A pod of which the watch tells later than the kubelet is waited for, and so are its namespace's network and its port.

@@ -24,7 +24,7 @@ type index struct {
 	pools     map[string]*pool                  // by name
 	pods      map[types.NamespacedName]*pod     //
 	uids      map[types.UID]*pod                //
-	networks  map[string]map[string]*network    // by namespace and name
+	networks  map[string]map[string]network     // by namespace and name
 	lives     map[string]types.UID              // the UIDs of namespaces, by name
 	attached  map[key]*attachment               // who has a port, written down
 	ofPod     map[types.UID]map[key]*attachment // the same by pod
@@ -60,12 +60,6 @@ type pool struct {
 	free   *list.List        // of *port; the one that was free the longest first, so that addresses rest between two pods
 }
 
-// network is a namespace's, with the name of the pool that its pods get ports of.
-type network struct {
-	*v1.KuryrNetwork
-	pool string
-}
-
 // pod is what is kept of a pod.
 type pod struct {
 	name       types.NamespacedName
@@ -83,7 +77,7 @@ func newIndex(node string) *index {
 		ports: map[string]*port{}, dedicated: map[types.UID]map[string]*port{},
 		pools: map[string]*pool{},
 		pods:  map[types.NamespacedName]*pod{}, uids: map[types.UID]*pod{},
-		networks: map[string]map[string]*network{}, lives: map[string]types.UID{},
+		networks: map[string]map[string]network{}, lives: map[string]types.UID{},
 		attached: map[key]*attachment{}, ofPod: map[types.UID]map[key]*attachment{}, adopted: map[interfaceOf]*attachment{},
 		holders: map[string]*attachment{}, owed: map[string]map[key]struct{}{},
 	}
@@ -209,36 +203,6 @@ func (x *index) dropPool(name string) {
 			delete(x.pools, name)
 		}
 	}
-}
-
-func (x *index) setNetwork(o *v1.KuryrNetwork) topic {
-	in(x.networks, o.Spec.Namespace)[o.Name] = &network{KuryrNetwork: o, pool: v1.PoolName(v1.PoolKey(o, x.node))}
-	return topic{ofNetwork, o.Spec.Namespace}
-}
-
-func (x *index) dropNetwork(namespace, name string) { out(x.networks, namespace, name) }
-
-// setNamespace takes in a namespace. One that is being deleted has no new pods, and another may have its name before this node hears of it.
-func (x *index) setNamespace(o *corev1.Namespace) topic {
-	if o.DeletionTimestamp != nil {
-		delete(x.lives, o.Name)
-	} else {
-		x.lives[o.Name] = o.UID
-	}
-	return topic{ofNetwork, o.Name}
-}
-
-func (x *index) dropNamespace(name string) { delete(x.lives, name) }
-
-// network is a namespace's, and not that of one which had its name before: that one's project and groups are another's.
-func (x *index) network(namespace string) *network {
-	var best *network
-	for _, n := range x.networks[namespace] {
-		if n.DeletionTimestamp == nil && n.Spec.UID == x.lives[namespace] && (best == nil || best.CreationTimestamp.Before(&n.CreationTimestamp)) {
-			best = n
-		}
-	}
-	return best
 }
 
 // setPod takes in a pod. Another of that name that was there has gone: its UID is given.
