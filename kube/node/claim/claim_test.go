@@ -504,6 +504,30 @@ func TestRavenClaims(t *testing.T) {
 	w.says(portName(1), v1.PortAvailable, "")
 }
 
+// Who keeps the Node's condition hears of the own Node by the Claimant's watch, and of no other.
+func TestOwnNode(t *testing.T) {
+	w := newWorld(t)
+	heard := make(chan string, 9)
+	w.own = func(n *corev1.Node) { heard <- n.Name + n.Labels["x"] }
+	w.restart()
+	w.begun()
+	must(t, w.api.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}))
+	n := &corev1.Node{}
+	must(t, w.api.Get(t.Context(), client.ObjectKey{Name: thisNode}, n))
+	n.Labels = map[string]string{"x": "-changed"}
+	must(t, w.api.Update(t.Context(), n))
+	for is := ""; is != thisNode+"-changed"; {
+		select {
+		case is = <-heard:
+		case <-time.After(10 * time.Second):
+			t.Fatal("nothing is heard")
+		}
+		if !strings.HasPrefix(is, thisNode) {
+			t.Errorf("heard of %s", is)
+		}
+	}
+}
+
 // A pod that is made again under its name has a port of its own, and the one before keeps its own until its DEL.
 func TestSameNameAgain(t *testing.T) {
 	w := newWorld(t, aPort(1), aPort(2), aPod("a", "u1"))

@@ -150,8 +150,12 @@ func (c *Claimant) nodeEvents() feed.Events {
 	}
 	return feed.Events{
 		Set: func(o client.Object) {
-			if o.GetName() == c.Node {
-				set(o.GetLabels()[v1.LabelClaimant] == v1.ClaimantRaven)
+			if o.GetName() != c.Node {
+				return
+			}
+			set(o.GetLabels()[v1.LabelClaimant] == v1.ClaimantRaven)
+			if c.Own != nil {
+				c.Own(o.(*corev1.Node))
 			}
 		},
 		Drop: func(types.NamespacedName) {},
