@@ -67,17 +67,19 @@ func (x *index) portFor(pod *pod, want node.Want) (*port, topic, error) {
 		return nil, topic{ofNetwork, pod.name.Namespace}, sdn.Exhausted(sdn.NoPorts, "network", "of the namespace %s: %s", pod.name.Namespace, why)
 	}
 	name := n.pool
-	pool := x.pool(name)
-	for e := pool.free.Front(); e != nil; e = e.Next() {
-		if p := e.Value.(*port); x.free(p) && fits(p, want) {
-			return p, topic{}, nil
+	pool := x.pools[name]
+	if pool != nil {
+		for e := pool.free.Front(); e != nil; e = e.Next() {
+			if p := e.Value.(*port); x.free(p) && fits(p, want) {
+				return p, topic{}, nil
+			}
 		}
 	}
 	if err := x.taken(want); err != nil {
 		return nil, topic{}, err
 	}
 	why := "the node has no pool of it yet"
-	if pool.object != nil {
+	if pool != nil && pool.object != nil {
 		why = "the pool " + name + " is empty"
 		if c := meta.FindStatusCondition(pool.object.Status.Conditions, v1.ConditionReady); c != nil && c.Message != "" {
 			why += ": " + c.Message

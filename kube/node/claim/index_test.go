@@ -25,7 +25,7 @@ func TestOlderVersion(t *testing.T) {
 		t.Errorf("it is %s", is)
 	}
 	x.setPort(at("11", v1.PortDeleting))
-	if x.pool(aPool().Name).free.Len() != 0 {
+	if !x.empty(aPool().Name) {
 		t.Error("a port on its way out is free")
 	}
 }
@@ -127,6 +127,39 @@ func TestNamespaceMadeAgain(t *testing.T) {
 	has(own)
 	x.dropNamespace(namespace)
 	has(nil)
+}
+
+// Nothing is left of a pool that has gone, whichever watch tells of its end first, nor of one that was only asked for.
+func TestPoolsGo(t *testing.T) {
+	for name, last := range map[string]func(*index){
+		"the port first": func(x *index) { x.dropPort(portName(1)); x.dropPool(aPool().Name) },
+		"the pool first": func(x *index) { x.dropPool(aPool().Name); x.dropPort(portName(1)) },
+		"the port on its way out": func(x *index) {
+			p := aPort(1)
+			p.ResourceVersion, p.Labels[v1.LabelPortStatus] = "2", string(v1.PortDeleting)
+			x.setPort(p)
+			x.dropPool(aPool().Name)
+			x.dropPort(portName(1))
+		},
+	} {
+		x := newIndex(thisNode)
+		x.setNamespace(aNamespace())
+		x.setNetwork(aNetwork())
+		x.setPod(aPod("a", "ua"))
+		if _, _, next, _ := x.choose(ask("c", "a", "ua")); next.of != ofPorts || len(x.pools) != 0 {
+			t.Errorf("%s: asked for %v, there are %d pools", name, next, len(x.pools))
+		}
+		x.setPool(aPool())
+		p := aPort(1)
+		p.ResourceVersion = "1"
+		x.setPort(p)
+		if x.empty(aPool().Name) {
+			t.Errorf("%s: the port is not free", name)
+		}
+		if last(x); len(x.pools) != 0 {
+			t.Errorf("%s: %d pools are left", name, len(x.pools))
+		}
+	}
 }
 
 // Who waits for a network or its ports hears of what concerns it alone: every node hears of every network.

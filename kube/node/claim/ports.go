@@ -14,11 +14,13 @@ type port struct {
 	object *v1.KuryrPort
 	wiring node.Wiring
 	broken error         // the spec cannot be plugged
-	list   *list.List    // the free ports of a pool that it is among, whichever its spec names by now; nil is none
-	place  *list.Element // in that list
+	in     *pool         // that it is among the free ports of, whichever its spec names by now; nil is none
+	place  *list.Element // in that one's list
 }
 
+// pool is there as long as it is in the API or has free ports.
 type pool struct {
+	name   string
 	object *v1.KuryrPortPool // nil until it is seen
 	free   *list.List        // of *port; the one that was free the longest first, so that addresses rest between two pods
 }
@@ -61,14 +63,18 @@ func (x *index) settle(p *port) topic {
 	s := &p.object.Spec
 	free := x.ports[p.object.Name] == p && x.free(p)
 	shared := free && s.Dedicated == ""
-	l := x.pool(s.Pool).free
-	if p.list != nil && (!shared || p.list != l) {
-		p.list.Remove(p.place)
-		p.list, p.place = nil, nil
+	var to *pool
+	if shared {
+		to = x.pool(s.Pool)
+	}
+	if from := p.in; from != nil && from != to {
+		from.free.Remove(p.place)
+		p.in, p.place = nil, nil
+		x.tidy(from)
 	}
 	switch {
-	case shared && p.list == nil:
-		p.list, p.place = l, l.PushBack(p)
+	case shared && p.in == nil:
+		p.in, p.place = to, to.free.PushBack(p)
 		return topic{ofPorts, s.Pool}
 	case free && !shared:
 		return topic{ofOwn, string(s.Dedicated)}
@@ -107,11 +113,25 @@ func (x *index) unwanted(p *port) bool {
 
 func labelOf(o *v1.KuryrPort) v1.PortStatus { return v1.PortStatus(o.Labels[v1.LabelPortStatus]) }
 
+// pool is one for who puts something there; who only looks must not have it made.
 func (x *index) pool(name string) *pool {
 	if x.pools[name] == nil {
-		x.pools[name] = &pool{free: list.New()}
+		x.pools[name] = &pool{name: name, free: list.New()}
 	}
 	return x.pools[name]
+}
+
+// empty tells whether a pool has no free port.
+func (x *index) empty(name string) bool {
+	p := x.pools[name]
+	return p == nil || p.free.Len() == 0
+}
+
+// tidy forgets a pool of which nothing is left.
+func (x *index) tidy(p *pool) {
+	if p.object == nil && p.free.Len() == 0 {
+		delete(x.pools, p.name)
+	}
 }
 
 func (x *index) setPool(o *v1.KuryrPortPool) topic {
@@ -124,8 +144,7 @@ func (x *index) setPool(o *v1.KuryrPortPool) topic {
 
 func (x *index) dropPool(name string) {
 	if p := x.pools[name]; p != nil {
-		if p.object = nil; p.free.Len() == 0 {
-			delete(x.pools, name)
-		}
+		p.object = nil
+		x.tidy(p)
 	}
 }

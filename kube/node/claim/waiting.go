@@ -98,7 +98,7 @@ func (c *Claimant) offer(t topic) {
 	for e := l.Front(); e != nil; {
 		w := e.Value.(*waiter)
 		e = e.Next()
-		if !c.look(w) && t.of == ofPorts && c.index.pool(t.name).free.Len() == 0 {
+		if !c.look(w) && t.of == ofPorts && c.index.empty(t.name) {
 			return // nobody behind it gets one either
 		}
 	}
