@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
 )
@@ -43,6 +44,10 @@ func TestDeployed(t *testing.T) {
 	const tag = "kuryr/kuryr:e2e"
 	r.image(n.Node, tag)
 	begin := time.Now()
+	r.until(func(ctx context.Context) error { // as soon as its kubelet has made it known
+		_, err := r.Client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"openstack.org/kuryr-sdn":""}}}`), metav1.PatchOptions{})
+		return err
+	})
 	// The node has the machine's /usr, and nothing that serves ClusterIPs.
 	r.install(false, "image.tag=e2e", "node.specDir=", "apiServer.host="+kubelab.Nodes.Addr().String(), fmt.Sprint("apiServer.port=", kubelab.Port))
 	r.must(r.WaitReady(r.ctx))
