@@ -169,7 +169,8 @@ func TestControllerRights(t *testing.T) {
 	const vif = `{"metadata":{"annotations":{"openstack.org/kuryr-vif":"{}"}}}`
 	// The policies are in force once what they forbid is refused.
 	r.until(func(context.Context) error {
-		if write("web-ravens", `{"status":{"phase":"Failed"}}`) == nil || write("web-daemons", vif) == nil {
+		// Another text each time: what changes nothing is let through.
+		if write("web-ravens", fmt.Sprintf(`{"status":{"message":%q}}`, time.Now())) == nil || write("web-daemons", vif) == nil {
 			return fmt.Errorf("not yet in force")
 		}
 		return nil
@@ -199,8 +200,8 @@ func TestNodeRights(t *testing.T) {
 	r := start(t, kubelab.Options{APIOnly: true})
 	r.install(false)
 	admin := r.api(nil)
-	for _, node := range []string{"node1", "node2"} {
-		r.must(admin.Create(r.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}))
+	for node, claimant := range map[string]string{"node1": "", "node2": kuryrv1.ClaimantRaven} {
+		r.must(admin.Create(r.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{kuryrv1.LabelClaimant: claimant}}}))
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "web-" + node, Namespace: system, Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"a": "b"}},
 			Spec:       corev1.PodSpec{NodeName: node, ServiceAccountName: "kuryr-cni", Containers: []corev1.Container{{Name: "web", Image: "none"}}},
