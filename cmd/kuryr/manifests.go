@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/install"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -140,7 +139,7 @@ func (a *app) applyManifests(ctx context.Context, f kubernetesFlags, manifests [
 		case changed:
 			applier.Said(install.Changed, "Node", node)
 		case node == "":
-			_, _ = fmt.Fprintf(a.out, "The embedded SDN waits for the node that is to have its store: kubectl label node NODE %s=\n", v1.LabelSDN)
+			_, _ = fmt.Fprintf(a.out, "The embedded SDN waits for the node that is to have its store: kubectl label node NODE %s=\n", install.LabelSDN)
 		}
 	}
 	end := ""

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
-	"github.com/kuryr/kuryr/kube/install"
+	"github.com/kuryr/kuryr/kube/uninstall"
 	"github.com/spf13/cobra"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -60,7 +60,7 @@ func (a *app) uninstallKubernetes(c *cobra.Command, f removalFlags) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), f.timeout)
 	defer cancel()
-	err = install.Remover{
+	err = uninstall.Remover{
 		API: api, Namespace: f.namespace, Force: f.force, Patience: min(f.timeout/8, time.Minute),
 		Said: func(format string, args ...any) { _, _ = fmt.Fprintf(a.out, format+"\n", args...) },
 	}.Remove(ctx)

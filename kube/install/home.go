@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -14,7 +13,10 @@ import (
 // sdnName is what Deployment, account and pods of the embedded SDN are called.
 const sdnName = "kuryr-sdn"
 
-// Home sees to it that a node has [v1.LabelSDN], without which the embedded SDN runs nowhere: its store is a folder of its node, and it must never begin with an empty one on another.
+// LabelSDN, on a node, with any value, says that the embedded SDN has its store there: it runs on no other.
+const LabelSDN = "openstack.org/kuryr-sdn"
+
+// Home sees to it that a node has [LabelSDN], without which the embedded SDN runs nowhere: its store is a folder of its node, and it must never begin with an empty one on another.
 // A node that has the label keeps it. Else it is the node where the SDN runs, or the only one that there is; which of several it is to be Home does not guess, and gives "" then.
 // changed tells whether the label was set, or in a dry run would be. Several nodes with the label are an error.
 func (a Applier) Home(ctx context.Context, namespace string) (name string, changed bool, err error) {
@@ -25,7 +27,7 @@ func (a Applier) Home(ctx context.Context, namespace string) (name string, chang
 	var labelled, all []string
 	for _, n := range nodes.Items {
 		all = append(all, n.Name)
-		if _, has := n.Labels[v1.LabelSDN]; has {
+		if _, has := n.Labels[LabelSDN]; has {
 			labelled = append(labelled, n.Name)
 		}
 	}
@@ -33,7 +35,7 @@ func (a Applier) Home(ctx context.Context, namespace string) (name string, chang
 	case len(labelled) == 1:
 		return labelled[0], false, nil
 	case len(labelled) > 1:
-		return "", false, fmt.Errorf("the label %s: want it on the one node that has the SDN's store, not on %s", v1.LabelSDN, strings.Join(labelled, ", "))
+		return "", false, fmt.Errorf("the label %s: want it on the one node that has the SDN's store, not on %s", LabelSDN, strings.Join(labelled, ", "))
 	}
 	var pods corev1.PodList
 	if err := a.API.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/name": sdnName}); err != nil {
@@ -52,6 +54,6 @@ func (a Applier) Home(ctx context.Context, namespace string) (name string, chang
 	}
 	n := &corev1.Node{}
 	n.Name = name
-	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"metadata":{"labels":{%q:""}}}`, v1.LabelSDN))
+	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"metadata":{"labels":{%q:""}}}`, LabelSDN))
 	return name, true, a.API.Patch(ctx, n, patch, client.FieldOwner(Owner))
 }

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -30,10 +29,10 @@ func TestHome(t *testing.T) {
 	}{
 		"the only one":        {there: []client.Object{node("a", "x")}, want: "a", changes: true},
 		"where it runs":       {there: []client.Object{node("a"), node("b"), running}, want: "b", changes: true},
-		"as an administrator": {there: []client.Object{node("a"), node("b"), node("c", v1.LabelSDN), running}, want: "c"},
+		"as an administrator": {there: []client.Object{node("a"), node("b"), node("c", LabelSDN), running}, want: "c"},
 		"one of several":      {there: []client.Object{node("a"), node("b")}},
 		"no node yet":         {},
-		"too many":            {there: []client.Object{node("a", v1.LabelSDN), node("b", v1.LabelSDN)}, fails: "a, b"},
+		"too many":            {there: []client.Object{node("a", LabelSDN), node("b", LabelSDN)}, fails: "a, b"},
 		"its node is gone":    {there: []client.Object{node("a"), node("c"), running}},
 	} {
 		for _, dry := range []bool{true, false} {
@@ -47,7 +46,7 @@ func TestHome(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, n := range all.Items {
-				_, has := n.Labels[v1.LabelSDN]
+				_, has := n.Labels[LabelSDN]
 				if want := n.Name == row.want && (!dry || !row.changes); row.fails == "" && has != want {
 					t.Errorf("%s, dry %v: node %s has the label: %v", name, dry, n.Name, has)
 				}

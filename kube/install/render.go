@@ -1,10 +1,10 @@
-// Package install puts Kuryr into a Kubernetes cluster and takes it out again: it renders the manifests of deploy/kubernetes, which are a Helm chart's templates, applies them with
-// server-side apply, and removes them in the order that leaves nothing behind.
+// Package install puts Kuryr into a Kubernetes cluster: it renders the manifests of deploy/kubernetes, which are a Helm chart's templates, and applies them with server-side
+// apply.
 //
 // It owns what of Helm's templates they may use: the actions and functions of text/template, quote, default, toYaml, nindent and sha256sum with the meaning that helm gives
 // them, .Values, .Release.Name, .Release.Namespace and .Chart.AppVersion. A template that wants more does not render, and its test fails.
 //
-// It must not decide what Kuryr does when it runs, nor ask an SDN: what Kuryr's resources stand for Raven takes away.
+// It must not decide what Kuryr does when it runs, nor remove anything from a cluster.
 package install
 
 import (

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/kuryr/kuryr/internal/config"
-	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -285,7 +284,7 @@ func TestStoreStays(t *testing.T) {
 			continue
 		}
 		if terms := d.Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms; len(terms) != 1 ||
-			len(terms[0].MatchExpressions) != 1 || terms[0].MatchExpressions[0].Key != v1.LabelSDN || terms[0].MatchExpressions[0].Operator != corev1.NodeSelectorOpExists {
+			len(terms[0].MatchExpressions) != 1 || terms[0].MatchExpressions[0].Key != LabelSDN || terms[0].MatchExpressions[0].Operator != corev1.NodeSelectorOpExists {
 			t.Errorf("it runs on %+v", terms)
 		}
 		return

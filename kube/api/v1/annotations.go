@@ -37,9 +37,6 @@ const (
 	ClaimantRaven = "raven"
 )
 
-// LabelSDN, on a node, with any value, says that the embedded SDN has its store there: it runs on no other. "kuryr install kubernetes --apply" sets it, or an administrator.
-const LabelSDN = "openstack.org/kuryr-sdn"
-
 // HasWishes tells by a pod's annotations whether it is to have a port of its own, in place of one of the pool.
 func HasWishes(annotations map[string]string) bool {
 	for _, name := range []string{AnnotationAddress, AnnotationMAC, AnnotationSecurityGroups, AnnotationFloatingIP} {

@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kuryrv1 "github.com/kuryr/kuryr/kube/api/v1"
-	"github.com/kuryr/kuryr/kube/install"
+	"github.com/kuryr/kuryr/kube/uninstall"
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
 )
 
@@ -105,7 +105,7 @@ func (r *rig) removed(n *kubelab.Node) {
 	r.must(errors.Join(scheme.AddToScheme(s), apiextensionsv1.AddToScheme(s), kuryrv1.AddToScheme(s)))
 	api, err := client.NewWithWatch(r.Config, client.Options{Scheme: s})
 	r.must(err)
-	remover := install.Remover{API: api, Namespace: system, Said: r.Logf}
+	remover := uninstall.Remover{API: api, Namespace: system, Said: r.Logf}
 	if err := remover.Remove(r.ctx); err == nil || !strings.Contains(err.Error(), "pods still have ports of Kuryr's, and would lose their network: default/") {
 		r.Fatalf("Kuryr goes under pods that run: %v", err)
 	}

@@ -1,21 +1,23 @@
-package install
+// Package uninstall takes Kuryr out of a Kubernetes cluster, in the order in which each part still has what it needs to go: the nodes' network for container runtimes, the resources
+// while Raven runs, what runs, and what it ran by.
+//
+// It owns that order and the pods that clear nodes. It must not ask an SDN: what Kuryr's resources stand for Raven takes away, and what stays where it is forced it names.
+package uninstall
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/install"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -34,16 +36,6 @@ type Remover struct {
 	Patience time.Duration    // with Force: how long nodes, and each sort of resource, are waited for
 	Now      func() time.Time // nil is time.Now
 	Said     func(format string, args ...any)
-}
-
-// resources are Kuryr's, in the order in which they go: a network's end takes its pools away, and those their ports.
-var resources = []struct {
-	crd  string
-	list func() client.ObjectList
-}{
-	{"kuryrnetworks.openstack.org", func() client.ObjectList { return &v1.KuryrNetworkList{} }},
-	{"kuryrportpools.openstack.org", func() client.ObjectList { return &v1.KuryrPortPoolList{} }},
-	{"kuryrports.openstack.org", func() client.ObjectList { return &v1.KuryrPortList{} }},
 }
 
 // Remove takes Kuryr away in this order: container runtimes are told of no network any more; the resources go, with their definitions, while Raven and the daemons still work and
@@ -99,14 +91,14 @@ func (r Remover) refuse(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !Held(lease.Spec, r.now()) {
+	if !Leads(lease.Spec, r.now()) {
 		return fmt.Errorf("Raven does not work (nobody holds the Lease %s/kuryr-controller), and it alone can take %d ports from the SDN; start it, or --force, which leaves them there", r.Namespace, all) //nolint:staticcheck // a name
 	}
 	return nil
 }
 
-// Held tells whether a Lease has a holder that has renewed it in time.
-func Held(l coordinationv1.LeaseSpec, now time.Time) bool {
+// Leads tells whether the Lease of Raven has a holder that has renewed it in time, by a clock that may differ a little from the holder's.
+func Leads(l coordinationv1.LeaseSpec, now time.Time) bool {
 	if l.HolderIdentity == nil || *l.HolderIdentity == "" || l.RenewTime == nil || l.LeaseDurationSeconds == nil {
 		return false
 	}
@@ -147,92 +139,6 @@ func some(names []string) string {
 		return strings.Join(names, ", ")
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
-}
-
-// removeDefinition deletes a CRD and waits until it has gone. From then on the API server refuses new objects of it and deletes those that are there, so that Raven, which still runs,
-// can take them from the SDN and make none anew.
-func (r Remover) removeDefinition(ctx context.Context, name string, list func() client.ObjectList) error {
-	crd := &apiextensionsv1.CustomResourceDefinition{}
-	crd.Name = name
-	if err := r.API.Delete(ctx, crd); absent(err) {
-		return nil
-	} else if err != nil {
-		return fmt.Errorf("CustomResourceDefinition %s: %w", name, err)
-	}
-	left, err := r.left(ctx, list())
-	if err != nil {
-		return err
-	}
-	r.Said("%s: %d objects are to go", name, len(left))
-	patience, cancel := r.patience(ctx)
-	defer cancel()
-	err = r.gone(patience, crd, &apiextensionsv1.CustomResourceDefinitionList{}, client.MatchingFields{"metadata.name": name})
-	switch {
-	case err == nil:
-		r.Said("%s: gone", name)
-		return nil
-	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded): // forced
-		return nil
-	case ctx.Err() == nil:
-		return err
-	}
-	last, stop := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer stop()
-	left, _ = r.left(last, list())
-	return fmt.Errorf("%s: %d objects are still there: %s; Raven's log and their conditions tell why. Do it again to go on, or --force: %w", name, len(left), some(left), err)
-}
-
-// patience is ctx, which ends sooner where what does not go is left.
-func (r Remover) patience(ctx context.Context) (context.Context, context.CancelFunc) {
-	if r.Force {
-		return context.WithTimeout(ctx, r.Patience)
-	}
-	return context.WithCancel(ctx)
-}
-
-// left are the names of the objects of a list.
-func (r Remover) left(ctx context.Context, list client.ObjectList) (names []string, err error) {
-	if err := r.API.List(ctx, list); absent(err) {
-		return nil, nil
-	} else if err != nil {
-		return nil, err
-	}
-	err = meta.EachListItem(list, func(o runtime.Object) error {
-		names = append(names, o.(client.Object).GetName())
-		return nil
-	})
-	return names, err
-}
-
-// abandon takes the finalizers away of what is left when nobody works at it any more, and tells what that leaves in the SDN.
-func (r Remover) abandon(ctx context.Context) error {
-	for _, of := range resources {
-		list := of.list()
-		if err := r.API.List(ctx, list); absent(err) {
-			continue
-		} else if err != nil {
-			return err
-		}
-		var left []string
-		err := meta.EachListItem(list, func(item runtime.Object) error {
-			o := item.(client.Object)
-			left = append(left, o.GetName())
-			patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
-			return client.IgnoreNotFound(r.API.Patch(ctx, o, patch, client.FieldOwner(Owner)))
-		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", of.crd, err)
-		}
-		if len(left) > 0 {
-			r.Said("%s: what these stand for stays in the SDN: %s", of.crd, strings.Join(left, " "))
-		}
-		crd := &apiextensionsv1.CustomResourceDefinition{}
-		crd.Name = of.crd
-		if err := r.gone(ctx, crd, &apiextensionsv1.CustomResourceDefinitionList{}, client.MatchingFields{"metadata.name": of.crd}); err != nil {
-			return fmt.Errorf("%s: %w", of.crd, err)
-		}
-	}
-	return nil
 }
 
 // removeRest deletes what of the manifests is no resource definition: first what runs, waiting for the end of its pods, and then all that it ran by.
@@ -281,11 +187,11 @@ func (r Remover) madeNamespace(ctx context.Context) (bool, error) {
 }
 
 // installed is all that any installation may have, in the order of its installing.
-func (r Remover) installed() ([]Manifest, error) {
-	values, err := Defaults()
+func (r Remover) installed() ([]install.Manifest, error) {
+	values, err := install.Defaults()
 	if err != nil {
 		return nil, err
 	}
 	values["createNamespace"] = true // and provider: embedded has all that neutron has
-	return Render(Release{Namespace: r.Namespace, Values: values})
+	return install.Render(install.Release{Namespace: r.Namespace, Values: values})
 }

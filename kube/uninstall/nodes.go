@@ -1,4 +1,4 @@
-package install
+package uninstall
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/install"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,7 +44,7 @@ func (r Remover) clearNodes(ctx context.Context) error {
 	mine := map[string]bool{}
 	for _, node := range nodes {
 		pod := r.clearingPod(set.Spec.Template.Spec, node)
-		if err := r.API.Create(ctx, pod, client.FieldOwner(Owner)); err != nil {
+		if err := r.API.Create(ctx, pod, client.FieldOwner(install.Owner)); err != nil {
 			return fmt.Errorf("node %s: %w", node, err)
 		}
 		mine[pod.Name] = true
@@ -144,15 +144,15 @@ func (r Remover) settleNode(ctx context.Context, name string) error {
 		before := n.DeepCopy()
 		n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, ours)
 		r.Said("node %s: nothing is said of its network any more", name)
-		return r.API.Status().Patch(ctx, &n, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(Owner))
+		return r.API.Status().Patch(ctx, &n, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(install.Owner))
 	})
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if _, has := n.Labels[v1.LabelSDN]; !has {
+	if _, has := n.Labels[install.LabelSDN]; !has {
 		return nil
 	}
 	before := n.DeepCopy()
-	delete(n.Labels, v1.LabelSDN)
-	return client.IgnoreNotFound(r.API.Patch(ctx, &n, client.MergeFrom(before), client.FieldOwner(Owner)))
+	delete(n.Labels, install.LabelSDN)
+	return client.IgnoreNotFound(r.API.Patch(ctx, &n, client.MergeFrom(before), client.FieldOwner(install.Owner)))
 }

@@ -1,4 +1,4 @@
-package install
+package uninstall
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/install"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -43,21 +44,22 @@ func newRemoval(t *testing.T, ports ...*v1.KuryrPort) *removal {
 	c := &removal{t: t, raven: true, nodes: true}
 	name := func(o client.Object) []string { return []string{o.GetName()} }
 	c.api = fake.NewClientBuilder().WithScheme(s).WithStatusSubresource(&corev1.Node{}, &v1.KuryrPort{}).WithIndex(&apiextensionsv1.CustomResourceDefinition{}, "metadata.name", name).Build()
-	manifests, objects := render(t, "createNamespace=true")
-	for i, o := range objects {
-		object := o.(client.Object)
-		if d, ok := object.(*apiextensionsv1.CustomResourceDefinition); ok {
-			d.Finalizers = []string{"customresourcecleanup.apiextensions.k8s.io"}
+	manifests, err := Remover{Namespace: system}.installed()
+	c.must(err)
+	for _, m := range manifests {
+		object := m.Object
+		if object.GetKind() == "CustomResourceDefinition" {
+			object.SetFinalizers([]string{"customresourcecleanup.apiextensions.k8s.io"})
 		}
 		c.must(c.api.Create(t.Context(), object))
-		if k := manifests[i].Object.GetKind(); k == "Deployment" || k == "DaemonSet" {
+		if k := object.GetKind(); k == "Deployment" || k == "DaemonSet" {
 			c.must(c.api.Create(t.Context(), &corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: object.GetName() + "-1", Labels: map[string]string{"app.kubernetes.io/part-of": "kuryr", "app.kubernetes.io/name": object.GetName()}},
 				Spec:       corev1.PodSpec{NodeName: "n1"},
 			}))
 		}
 	}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{v1.LabelSDN: "", "a": "b"}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{install.LabelSDN: "", "a": "b"}}}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}, {Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: "KuryrStopped"}}
 	c.must(c.api.Create(t.Context(), node))
 	held := metav1.ObjectMeta{Finalizers: []string{v1.Finalizer}}
