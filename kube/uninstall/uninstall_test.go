@@ -18,7 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
+	clientgotesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -43,7 +45,9 @@ func newRemoval(t *testing.T, ports ...*v1.KuryrPort) *removal {
 	}
 	c := &removal{t: t, raven: true, nodes: true}
 	name := func(o client.Object) []string { return []string{o.GetName()} }
-	c.api = fake.NewClientBuilder().WithScheme(s).WithStatusSubresource(&corev1.Node{}, &v1.KuryrPort{}).WithIndex(&apiextensionsv1.CustomResourceDefinition{}, "metadata.name", name).Build()
+	// A tracker that keeps no managed fields: nobody here looks at them, and they cost most of the time.
+	tracker := clientgotesting.NewObjectTracker(s, serializer.NewCodecFactory(s).UniversalDecoder())
+	c.api = fake.NewClientBuilder().WithScheme(s).WithObjectTracker(tracker).WithStatusSubresource(&corev1.Node{}, &v1.KuryrPort{}).WithIndex(&apiextensionsv1.CustomResourceDefinition{}, "metadata.name", name).Build()
 	manifests, err := Remover{Namespace: system}.installed()
 	c.must(err)
 	for _, m := range manifests {
