@@ -13,7 +13,7 @@ import (
 // sdnName is what Deployment, account and pods of the embedded SDN are called.
 const sdnName = "kuryr-sdn"
 
-// LabelSDN, on a node, with any value, says that the embedded SDN has its store there: it runs on no other.
+// LabelSDN is the label of the node, with any value, on which the embedded SDN has its store: it runs on no other.
 const LabelSDN = "openstack.org/kuryr-sdn"
 
 // Home sees to it that a node has [LabelSDN], without which the embedded SDN runs nowhere: its store is a folder of its node, and it must never begin with an empty one on another.

@@ -92,7 +92,7 @@ func (r Remover) refuse(ctx context.Context) error {
 		return err
 	}
 	if !Leads(lease.Spec, r.now()) {
-		return fmt.Errorf("Raven does not work (nobody holds the Lease %s/kuryr-controller), and it alone can take %d ports from the SDN; start it, or --force, which leaves them there", r.Namespace, all) //nolint:staticcheck // a name
+		return fmt.Errorf("nobody holds the Lease %s/%s: Raven does not work, and it alone can take %d ports from the SDN; start it, or --force, which leaves them there", r.Namespace, controllerName, all)
 	}
 	return nil
 }
