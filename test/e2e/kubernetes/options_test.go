@@ -86,21 +86,18 @@ func (w *whole) ports(namespace string) (names []string) {
 func (w *whole) namespaceAgain(name string) {
 	w.Helper()
 	begin := time.Now()
-	for round := range 3 {
-		w.namespace(name)
-		w.create(name, serverPod("p", ""))
-		if round == 2 {
-			break
+	w.namespace(name)
+	w.create(name, serverPod("p", ""))
+	w.must(w.Client.CoreV1().Namespaces().Delete(w.ctx, name, metav1.DeleteOptions{}))
+	w.within(time.Minute, func(ctx context.Context) error {
+		_, err := w.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the namespace is still there: %w", err)
 		}
-		w.must(w.Client.CoreV1().Namespaces().Delete(w.ctx, name, metav1.DeleteOptions{}))
-		w.within(time.Minute, func(ctx context.Context) error {
-			_, err := w.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-			if !apierrors.IsNotFound(err) {
-				return fmt.Errorf("the namespace is still there: %w", err)
-			}
-			return nil
-		})
-	}
+		return nil
+	})
+	w.namespace(name)
+	w.create(name, serverPod("p", ""))
 	w.running(name, "", 1)
-	w.Logf("the pod of the third namespace %s is ready after %s", name, time.Since(begin).Round(10*time.Millisecond))
+	w.Logf("the pod of the second namespace %s is ready after %s", name, time.Since(begin).Round(10*time.Millisecond))
 }
