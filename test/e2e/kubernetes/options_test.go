@@ -31,6 +31,13 @@ func TestPeerRows(t *testing.T) {
 	}
 	exactly := func(want int) {
 		t.Helper()
+		w.until(func(ctx context.Context) error {
+			pool, err := w.pool(ctx, "default")
+			if err == nil && pool.Spec.Minimum != want {
+				err = fmt.Errorf("the minimum is %d", pool.Spec.Minimum)
+			}
+			return err
+		})
 		w.free("default", func(n int) bool { return n == want })
 		w.agree(2 + 1)
 		talk()

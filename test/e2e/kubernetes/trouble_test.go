@@ -80,15 +80,29 @@ func (w *whole) free(namespace string, want func(int) bool) (count int) {
 		if err != nil {
 			return err
 		}
-		if count = pool.Status.Available; !want(count) {
-			return fmt.Errorf("the pool of %s has %d free ports", namespace, count)
-		}
 		var all kuryrv1.KuryrPortList
 		if err := w.api.List(ctx, &all, client.MatchingLabels{kuryrv1.LabelPool: pool.Name}); err != nil {
 			return err
 		}
-		if n := len(all.Items); n != pool.Status.Available+pool.Status.Bound || len(pool.Status.Pending) > 0 {
-			return fmt.Errorf("the pool of %s has %d ports and says %+v", namespace, n, pool.Status)
+		now, err := w.pool(ctx, namespace)
+		if err != nil {
+			return err
+		}
+		if len(now.Status.Pending) > 0 || now.ResourceVersion != pool.ResourceVersion {
+			return fmt.Errorf("the pool of %s is at work: %+v", namespace, now.Status)
+		}
+		count = 0
+		for _, p := range all.Items {
+			switch status := p.Labels[kuryrv1.LabelPortStatus]; status {
+			case string(kuryrv1.PortAvailable):
+				count++
+			case string(kuryrv1.PortBound):
+			default:
+				return fmt.Errorf("a port of the pool of %s is %s", namespace, status)
+			}
+		}
+		if !want(count) {
+			return fmt.Errorf("the pool of %s has %d free ports", namespace, count)
 		}
 		return nil
 	})
