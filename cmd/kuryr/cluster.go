@@ -14,6 +14,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -41,7 +42,24 @@ func restConfig(k config.Kubernetes) (*rest.Config, error) {
 	}
 	c.QPS, c.Burst = -1, 0 // the API server shares itself out by priority and fairness
 	c.UserAgent = "kuryr/" + version
+	if err := rereadToken(c); err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
 	return c, nil
+}
+
+// rereadToken has the token's file read anew as soon as the API server refuses what was read. client-go by itself goes on with a refused token for most of a minute, also where there is a new one.
+func rereadToken(c *rest.Config) error {
+	if c.BearerTokenFile == "" {
+		return nil
+	}
+	source := transport.NewCachedFileTokenSource(c.BearerTokenFile)
+	if _, err := source.Token(); err != nil {
+		return err
+	}
+	c.Wrap(transport.ResettableTokenSourceWrapTransport(source))
+	c.BearerToken, c.BearerTokenFile = "", ""
+	return nil
 }
 
 // cluster gives the way to the API server: as the configuration says, else as kubectl goes.

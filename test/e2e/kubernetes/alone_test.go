@@ -54,11 +54,11 @@ func (w *whole) claimant(who string) {
 	w.must(w.api.Patch(w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.node.Name}}, client.RawPatch(types.MergePatchType, patch)))
 }
 
-// configure writes the flat-mode design's 10-kuryr.conf, with a token of the service account kuryr-cni, which no other user of the node can read.
-func (w *whole) configure(token string) {
+// configure writes the flat-mode design's 10-kuryr.conf, which no other user of the node can read, with a token of the service account kuryr-cni as api_token, or its file as api_token_file.
+func (w *whole) configure(option, value string) {
 	w.Helper()
 	text, err := json.Marshal(map[string]any{
-		"cniVersion": "1.0.0", "name": "kuryr", "type": "kuryr", "api_server": w.Endpoint(), "api_ca": filepath.Join(w.dir, "ca"), "api_token": token,
+		"cniVersion": "1.0.0", "name": "kuryr", "type": "kuryr", "api_server": w.Endpoint(), "api_ca": filepath.Join(w.dir, "ca"), option: value,
 	})
 	w.must(err)
 	w.must(os.WriteFile(filepath.Join(w.dir, "10-kuryr.conf"), text, 0o600))
@@ -70,16 +70,39 @@ func (w *whole) configured(ctx context.Context) error {
 	return w.node.Exec(ctx, "install", "-m", "0600", filepath.Join(w.dir, "10-kuryr.conf"), kubelab.ConfigurationFolder).Err()
 }
 
-// A node without a daemon, whose pods have their ports by way of the API: also static ones, when they are made again under their name, have ended, or the node reboots. A token that is refused is told. Then a daemon
+// refusedByFile makes a pod while the token that is in a file is refused, and writes another over it when the pod's sandbox has failed by it.
+func (w *whole) refusedByFile(name string) {
+	w.Helper()
+	file := filepath.Join(w.dir, "kuryr-cni")
+	w.must(os.WriteFile(file, []byte("expired"), 0o600))
+	w.configure("api_token_file", file)
+	w.create("default", serverPod(name, ""))
+	w.until(func(ctx context.Context) error {
+		events, err := w.Client.EventsV1().Events("default").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, e := range events.Items {
+			if e.Regarding.Name == name && strings.Contains(e.Note, "401") {
+				return nil
+			}
+		}
+		return fmt.Errorf("of %d Events none says that the token of %s is refused", len(events.Items), name)
+	})
+	w.must(os.WriteFile(file+".new", []byte(w.token("kuryr-cni", nil).BearerToken), 0o600))
+	w.must(os.Rename(file+".new", file))
+}
+
+// A node without a daemon, whose pods have their ports by way of the API: also static ones, when they are made again under their name, have ended, or the node reboots. A token that is refused is told, and one that is written over it taken. Then a daemon
 // comes, and finds the pods' ports theirs; what was bound without it goes by it, and nothing is left over.
 func TestWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	w := startAlone(t)
-	w.configure("expired")
+	w.configure("api_token", "expired")
 	if said := w.node.Exec(w.ctx, "env", "CNI_COMMAND=STATUS", "sh", "-c", fmt.Sprintf("sed s/1.0.0/1.1.0/ %s/10-kuryr.conf | %s/kuryr", kubelab.ConfigurationFolder, kubelab.PluginFolder)); said.Code != 50 || !strings.Contains(said.Stdout, "401") {
 		t.Errorf("STATUS with a token that the API does not take: %s", said)
 	}
-	w.configure(w.token("kuryr-cni", nil).BearerToken)
+	w.configure("api_token", w.token("kuryr-cni", nil).BearerToken)
 	w.must(w.WaitReady(w.ctx))
 	w.create("default", serverPod("first", "")) // with which the network comes into the kernel, to stay
 	w.running("default", "", 1)
@@ -154,7 +177,7 @@ func TestWithoutDaemon(t *testing.T) {
 	// And goes: it is Raven's node again.
 	w.claimant(kuryrv1.ClaimantRaven)
 	w.must(w.claim.Stop(syscall.SIGTERM, limit))
-	w.create("default", serverPod("d", ""))
+	w.refusedByFile("d")
 	w.talks(w.running("default", "app=d", 1)["d"], a)
 	w.agree(3)
 	w.gone("default")

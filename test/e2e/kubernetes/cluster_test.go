@@ -32,8 +32,9 @@ type whole struct {
 	node                    *kuryrNode
 	api                     client.Client
 	installed               bool
-	dir                     string   // with the tokens, and the authority's certificate
-	settings                []string // of Raven, besides those of every test
+	dir                     string         // with the tokens, and the authority's certificate
+	settings                []string       // of Raven, besides those of every test
+	front                   *kubelab.Front // by which programs that start ask the API server; nil is none
 	sdnDaemon, raven, claim *privatehost.Service
 }
 
@@ -53,7 +54,11 @@ func (w *whole) startSDN(ctx context.Context) (err error) {
 
 // account is how a program of the node asks the API server.
 func (w *whole) account(name string) []string {
-	return []string{"--kubernetes-api-server", w.Endpoint(), "--kubernetes-ca-file", filepath.Join(w.dir, "ca"), "--kubernetes-token-file", filepath.Join(w.dir, name)}
+	server := w.Endpoint()
+	if w.front != nil {
+		server = w.front.Endpoint()
+	}
+	return []string{"--kubernetes-api-server", server, "--kubernetes-ca-file", filepath.Join(w.dir, "ca"), "--kubernetes-token-file", filepath.Join(w.dir, name)}
 }
 
 func (w *whole) startRaven(ctx context.Context) (err error) {
@@ -190,21 +195,21 @@ func (w *whole) sameInSDN(ctx context.Context, objects []string) error {
 // forgotten waits until nothing is left of a namespace: no network, no pool, no port.
 func (w *whole) forgotten(namespace string) {
 	w.Helper()
-	w.until(func(ctx context.Context) error {
+	w.within(time.Minute, func(ctx context.Context) error {
 		var networks kuryrv1.KuryrNetworkList
 		var pools kuryrv1.KuryrPortPoolList
 		if err := errors.Join(w.api.List(ctx, &networks), w.api.List(ctx, &pools)); err != nil {
 			return err
 		}
-		id := ""
+		known := map[string]bool{}
 		for _, n := range networks.Items {
 			if n.Spec.Namespace == namespace {
 				return fmt.Errorf("the network %s is left: %+v", n.Name, n.Status.Conditions)
 			}
-			id = n.Status.Network
+			known[n.Status.Network] = true
 		}
 		for _, p := range pools.Items {
-			if p.Spec.Network != id {
+			if !known[p.Spec.Network] {
 				return fmt.Errorf("the pool %s is left: %+v", p.Name, p.Status)
 			}
 		}
