@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -26,7 +27,7 @@ type registration struct {
 	name       string
 	reconciler reconcile.Reconciler
 	watches    []watch
-	wakes      chan event.GenericEvent // has objects looked at of which nothing in Kubernetes has changed; nil is none
+	wakes      *wakes // has objects looked at of which nothing in Kubernetes has changed; nil is none
 }
 
 // watch has objects looked at when one of a kind changes.
@@ -47,19 +48,19 @@ func (r *Raven) registrations() []registration {
 		{name: "networks", reconciler: networks{r}, watches: []watch{
 			{of: &v1.KuryrNetwork{}, what: itself},
 			{of: &corev1.Namespace{}, when: predicate.Or(predicate.AnnotationChangedPredicate{}, deleted{}), what: on(r, r.networkOfNamespace)},
-			{of: &v1.KuryrPortPool{}, when: deleted{}, what: on(r, r.networksOfPool)},
-			{of: &v1.KuryrNetwork{}, when: predicate.And(deleted{}, predicate.Not(made)), what: on(r, r.heldUp)},
+			{of: &v1.KuryrPortPool{}, when: gone, what: on(r, r.networksOfPool)},
+			{of: &v1.KuryrNetwork{}, when: gone, what: on(r, r.heldUp)},
 		}},
 		{name: "placements", reconciler: placements{r}, watches: []watch{
 			{of: &corev1.Pod{}, when: predicate.Funcs{UpdateFunc: podPlaced, DeleteFunc: neverDeleted}, what: on(r, r.placementOfPod)},
 			{of: &v1.KuryrNetwork{}, what: on(r, r.placementsOfNetwork)},
-			{of: &v1.KuryrPortPool{}, when: deleted{}, what: on(r, r.placementsOfPool)}, // a pool that was deleted and is needed is made again
+			{of: &v1.KuryrPortPool{}, when: gone, what: on(r, r.placementsOfPool)}, // a pool that was deleted and is needed is made again
 		}},
 		{name: "nodes", reconciler: nodes{r}, watches: []watch{
 			{of: &corev1.Node{}, when: predicate.Or(predicate.LabelChangedPredicate{}, deleted{}), what: itself},
 			{of: &v1.KuryrPortPool{}, when: deleted{}, what: on(r, r.nodeOfPool)},
 		}},
-		{name: "pools", reconciler: pools{r}, wakes: r.wakes, watches: []watch{
+		{name: "pools", reconciler: pools{r}, wakes: &r.wakes, watches: []watch{
 			{of: &v1.KuryrPortPool{}, when: predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}), what: itself},
 			{of: &v1.KuryrPort{}, what: handler.Funcs{
 				CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { r.portChanged(e.Object, q, false) },
@@ -68,7 +69,15 @@ func (r *Raven) registrations() []registration {
 			}},
 			{of: &corev1.Pod{}, when: predicate.Funcs{UpdateFunc: podMatters}, what: on(r, r.poolsOfPod)},
 			{of: &corev1.Node{}, when: predicate.Or(predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{}, deleted{}), what: on(r, r.poolsOfNode)},
-			{of: &v1.KuryrNetwork{}, what: on(r, r.poolsOfNetwork)},
+			{of: &v1.KuryrNetwork{}, what: handler.Funcs{
+				CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { r.networkMade(ctx, e, q) },
+				UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+					r.networkChanged(ctx, e.ObjectOld.(*v1.KuryrNetwork), e.ObjectNew.(*v1.KuryrNetwork), q)
+				},
+				DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+					r.networkChanged(ctx, e.Object.(*v1.KuryrNetwork), nil, q)
+				},
+			}},
 			{of: &corev1.Namespace{}, when: predicate.AnnotationChangedPredicate{}, what: on(r, r.poolsOfNamespace)},
 		}},
 		{name: "networkpolicies", reconciler: policies{r}, watches: []watch{
@@ -111,6 +120,9 @@ type deletedPredicate[T client.Object] struct{ predicate.TypedFuncs[T] }
 func (deletedPredicate[T]) Update(e event.TypedUpdateEvent[T]) bool {
 	return e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero()
 }
+
+// gone lets pass what is or is being deleted, and nothing of what is there at the start.
+var gone = predicate.And(deleted{}, predicate.Not(made))
 
 func isWired(o client.Object) bool { return wired(o.(*corev1.Pod)) }
 
@@ -170,21 +182,21 @@ func (r *Raven) networkOfNamespace(_ context.Context, ns *corev1.Namespace) ([]c
 	return just("", v1.NetworkName(ns.Name, ns.UID)), nil
 }
 
-func (r *Raven) networksOfPool(ctx context.Context, p *v1.KuryrPortPool) (all []ctrl.Request, err error) {
-	networks, err := r.networksWith(ctx, p.Spec.Network)
-	for i := range networks {
-		all = append(all, request("", networks[i].Name))
-	}
-	return all, err
+// networksOfPool are the networks that wait for their pools to be gone.
+func (r *Raven) networksOfPool(ctx context.Context, p *v1.KuryrPortPool) ([]ctrl.Request, error) {
+	return r.leaving(ctx, p.Spec.Network)
 }
 
 // heldUp are the networks that wait to be deleted and may have waited for the end of this one, whose namespace was on theirs.
-func (r *Raven) heldUp(ctx context.Context, n *v1.KuryrNetwork) (all []ctrl.Request, err error) {
-	others, err := r.networksWith(ctx, n.Status.Network)
-	for i := range others {
-		if others[i].Name != n.Name && !others[i].DeletionTimestamp.IsZero() {
-			all = append(all, request("", others[i].Name))
-		}
+func (r *Raven) heldUp(ctx context.Context, n *v1.KuryrNetwork) ([]ctrl.Request, error) {
+	all, err := r.leaving(ctx, n.Status.Network)
+	return slices.DeleteFunc(all, func(o ctrl.Request) bool { return o.Name == n.Name }), err
+}
+
+func (r *Raven) leaving(ctx context.Context, network string) (all []ctrl.Request, err error) {
+	networks, err := r.networksBy(ctx, byLeaving, network)
+	for i := range networks {
+		all = append(all, request("", networks[i].Name))
 	}
 	return all, err
 }
@@ -213,10 +225,13 @@ func (r *Raven) placementsOfNetwork(ctx context.Context, n *v1.KuryrNetwork) (al
 	return all, nil
 }
 
+// placementsOfPool are the requests for all namespaces with pods on the pool's node.
 func (r *Raven) placementsOfPool(ctx context.Context, p *v1.KuryrPortPool) (all []ctrl.Request, err error) {
-	networks, err := r.networksWith(ctx, p.Spec.Network)
-	for i := range networks {
-		all = append(all, request(networks[i].Spec.Namespace, p.Spec.Node))
+	pods, err := r.podsOn(ctx, p.Spec.Node)
+	for i := range pods {
+		if one := request(pods[i].Namespace, p.Spec.Node); wired(&pods[i]) && !slices.Contains(all, one) {
+			all = append(all, one)
+		}
 	}
 	return all, err
 }
@@ -255,24 +270,27 @@ func (r *Raven) poolsOfNode(ctx context.Context, n *corev1.Node) ([]ctrl.Request
 	return requestsFor(all), err
 }
 
-// poolsOfNetwork are the pools on the network, and those of nodes' own ports where these have routes to it.
-func (r *Raven) poolsOfNetwork(ctx context.Context, n *v1.KuryrNetwork) ([]ctrl.Request, error) {
-	all, err := r.poolsWith(ctx, n.Status.Network)
-	if own := string(r.ground.nodes.network.ID); err == nil && own != "" && r.outside(n) {
-		var nodes []v1.KuryrPortPool
-		nodes, err = r.poolsWith(ctx, own)
-		all = append(all, nodes...)
-	}
-	return requestsFor(all), err
+// poolsOfNamespace are the pools of the namespace's pods: what these may wish has changed.
+func (r *Raven) poolsOfNamespace(ctx context.Context, ns *corev1.Namespace) ([]ctrl.Request, error) {
+	return r.poolsOfPods(ctx, ns.Name, nil)
 }
 
-func (r *Raven) poolsOfNamespace(ctx context.Context, ns *corev1.Namespace) ([]ctrl.Request, error) {
-	n, err := r.networkOf(ctx, ns.Name)
-	if err != nil || n == nil {
+// poolsOfPods are the pools that the pods of a namespace are to have their ports from, those that they have them of, and those that they were to have them from by a network as it was.
+func (r *Raven) poolsOfPods(ctx context.Context, namespace string, was *v1.KuryrNetwork) (all []ctrl.Request, err error) {
+	var pods corev1.PodList
+	if err := r.api.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
 		return nil, err
 	}
-	all, err := r.poolsWith(ctx, n.Status.Network)
-	return requestsFor(all), err
+	var errs []error
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		of, err := r.poolsOfPod(ctx, p)
+		if p.Spec.NodeName != "" && was != nil && was.Status.Network != "" {
+			of = append(of, request("", v1.PoolName(v1.PoolKey(was, p.Spec.NodeName))))
+		}
+		all, errs = append(all, of...), append(errs, err)
+	}
+	return all, errors.Join(errs...)
 }
 
 // portChanged has the port's pool looked at. One that is gone may be what a pod waits for that wishes its address.
