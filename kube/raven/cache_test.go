@@ -107,6 +107,9 @@ func (c *cluster) readList(ctx context.Context, w client.Client, into client.Obj
 	c.turns.mu.Lock()
 	c.rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	c.turns.mu.Unlock()
+	if options.Limit > 0 {
+		all = all[:min(len(all), int(options.Limit))]
+	}
 	return meta.SetList(into, all)
 }
 

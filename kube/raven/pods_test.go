@@ -354,6 +354,7 @@ func counted(t *testing.T, metrics prometheus.Gatherer, name string) map[string]
 // lookAtPool has Raven look at the one pool of a namespace's network once, whatever comes of it.
 func (c *cluster) lookAtPool(namespace string) {
 	c.t.Helper()
+	c.tellAll()
 	_, _ = (pools{c.raven}).Reconcile(c.t.Context(), request("", c.networkPool(namespace)))
 }
 

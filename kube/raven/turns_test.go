@@ -198,6 +198,9 @@ func (c *cluster) watch() {
 			due: map[ctrl.Request]time.Time{}, retries: map[ctrl.Request]bool{},
 		}
 		c.desks = append(c.desks, d)
+		if r.wakes != nil {
+			c.must(r.wakes.Start(c.t.Context(), d))
+		}
 		told := map[reflect.Type]bool{}
 		for _, w := range r.watches {
 			if of := reflect.TypeOf(w.of); !told[of] {
@@ -235,11 +238,6 @@ func (c *cluster) tellAll() {
 
 // step does one of the things that may come next: a change is told, or a reconciler looks at an object. It tells of a reconciler's failure, and whether there was anything to do.
 func (c *cluster) step() (did bool, err error) {
-	for _, d := range c.desks {
-		for len(d.wakes) > 0 {
-			itself.Generic(c.t.Context(), <-d.wakes, d)
-		}
-	}
 	var could []func() error
 	for _, s := range c.streams {
 		if len(s.changes) > 0 {
