@@ -528,6 +528,22 @@ func (slow) FindSubnets(context.Context, sdn.SubnetQuery) iter.Seq2[sdn.Subnet, 
 	return func(yield func(sdn.Subnet, error) bool) { yield(sdn.Subnet{}, context.DeadlineExceeded) }
 }
 
+// A wish that was refused is granted as soon as the namespace does.
+func TestGrantedLater(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nil)
+	c.addNode("n1", nil)
+	c.namespace("blue", nil)
+	c.pod("blue", "web", "n1", map[string]string{v1.AnnotationMAC: "fa:16:3e:00:00:01"})
+	c.settle()
+	if c.bound()["web"] != "" {
+		t.Fatal("it has a port with what is not granted")
+	}
+	c.annotate("blue", map[string]string{v1.AnnotationAllowMAC: "true"})
+	c.settle()
+	c.whole()
+}
+
 // Pools that are gone are forgotten, also when the event of their end is looked at.
 func TestPoolsThatAreGoneAreForgotten(t *testing.T) {
 	t.Parallel()

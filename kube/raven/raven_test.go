@@ -370,6 +370,24 @@ func TestByHand(t *testing.T) {
 	c.check()
 }
 
+// A pool that somebody deletes goes with its last pod, and is made again for those that wait.
+func TestPoolDeletedByHand(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nil)
+	c.addNode("n1", nil)
+	web := c.pod("default", "web", "n1", nil)
+	c.settle()
+	c.remove(&c.pools()[0])
+	c.pod("default", "next", "n1", nil)
+	c.settle()
+	if c.bound()["web"] == "" {
+		t.Error("a pod that runs has lost its port")
+	}
+	c.remove(web)
+	c.settle()
+	c.whole()
+}
+
 // Where a node has no daemon Raven is the claimant.
 func TestWithoutDaemon(t *testing.T) {
 	t.Parallel()
