@@ -95,6 +95,21 @@ func shared(t *testing.T, namespaces int) *cluster {
 	return c
 }
 
+// A pool that somebody has made by a name of his own is nobody's, whatever it says.
+func TestPoolByAnotherName(t *testing.T) {
+	t.Parallel()
+	c := shared(t, 1)
+	twin := &v1.KuryrPortPool{Spec: v1.PoolKey(c.networkOf("ns0"), "n1")}
+	twin.Name, twin.UID, twin.Finalizers, twin.Spec.Minimum, twin.Spec.Batch = "twin", c.uid(), []string{v1.Finalizer}, 2, 2
+	c.must(c.api.Create(t.Context(), twin))
+	c.settle()
+	for _, p := range c.ports() {
+		if p.Spec.Pool == twin.Name {
+			t.Errorf("it has port %s", p.Name)
+		}
+	}
+}
+
 // However many namespaces share a network, a look at one of its pools costs the same.
 func TestLookAtASharedNetwork(t *testing.T) {
 	t.Parallel()

@@ -213,7 +213,7 @@ func (w *poolWork) use(ctx context.Context) (use, error) {
 	if err != nil {
 		return "", err
 	}
-	if user == nil {
+	if user == nil || w.name != v1.PoolName(w.pool.Spec) { // one that somebody has made by another name is nobody's
 		if other, err := w.oneNetwork(ctx, byStaying, w.pool.Spec.Network); other != nil || err != nil {
 			return retired, err
 		}
