@@ -48,6 +48,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"install", "cluster"}, exitUsage, `unknown command "cluster"`},
 		{[]string{"install", "cni"}, exitUsage, "at least one folder"},
 		{[]string{"install", "cni", "--from", "/none", "/tmp"}, exitError, "no such file"},
+		{[]string{"uninstall", "cni"}, exitUsage, "at least one folder, or --conflist"},
+		{[]string{"uninstall", "kubernetes", "--force"}, exitUsage, "--force goes with --apply"},
 		{[]string{"sdn", "backup"}, exitUsage, "want one file"},
 		{[]string{"--socket", "/none.sock", "network", "list"}, exitError, "kuryr is not running: nothing answers at /none.sock"},
 	} {

@@ -50,7 +50,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "doctor", Short: "Find out what is not well, and mend it", Args: noArgs,
 		Long: `Look at the kernel, the host, its firewall and limits, Docker, the pods of a cluster's node, and at the store against the kernel and against Docker. Each finding
-names its mend. It works also while kuryr is not running, with fewer checks. The exit code is 1 if there are problems; warnings are none.`,
+names its mend. It works also while kuryr is not running, with fewer checks. "kuryr doctor cluster" looks at a whole cluster. The exit code is 1 if there are problems; warnings are none.`,
 		Example: "  kuryr doctor\n  kuryr doctor --fix\n  kuryr doctor -o json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			format, err := table.ParseFormat(output)
@@ -78,6 +78,23 @@ names its mend. It works also while kuryr is not running, with fewer checks. The
 	c.Flags().BoolVar(&o.now, "now", false, "with --fix: remove what Docker has forgotten without waiting for docker.forget_after")
 	c.Flags().StringVar(&o.engine, "forget-engine", "", "with --fix: remove also what the Docker engine of this `id` had, which is gone for good; unknown is what none was seen to have, swarm what other nodes may have")
 	addOutput(c, &output)
+	c.AddCommand(a.doctorClusterCommand())
+	return c
+}
+
+func (a *app) doctorClusterCommand() *cobra.Command {
+	var output, namespace string
+	c := &cobra.Command{
+		Use: "cluster", Short: "Find out what is not well with Kuryr in a Kubernetes cluster", Args: noArgs,
+		Long: `Look at a whole Kubernetes cluster by its API server, from anywhere: whether Raven leads, which nodes have no network, which networks and pools are not
+ready, and what is being deleted for long. Where the configuration does not tell how Kubernetes is reached, it is done as kubectl does it. The
+exit code is 1 if there are problems; warnings are none.`,
+		Example: "  kuryr doctor cluster\n  kuryr doctor cluster --kubernetes-kubeconfig admin.conf -o json",
+		RunE:    func(c *cobra.Command, _ []string) error { return a.doctorCluster(c, output, namespace) },
+	}
+	c.Flags().StringVar(&namespace, "namespace", "kuryr-system", "`namespace` of Kuryr's own pods")
+	addOutput(c, &output)
+	addSettings(c, poolSettings...)
 	return c
 }
 

@@ -35,6 +35,9 @@ func (e *examination) pods(ctx context.Context) doctor.PodFacts {
 		return f
 	}
 	f.Version, f.Reasons = status.Version, status.Reasons
+	for _, i := range status.Findings {
+		f.Idle = append(f.Idle, i.What)
+	}
 	check, err := daemon.Check(ctx)
 	f.Differences, f.CheckErr = check.Differences, err
 	all, err := daemon.Pods(ctx)

@@ -25,6 +25,8 @@ func (a *app) showPool(c *cobra.Command, _, _ string) error                { ret
 func (a *app) fillPool(c *cobra.Command, _ []string) error                 { return a.handOver(c) }
 func (a *app) drainPool(c *cobra.Command, _ string) error                  { return a.handOver(c) }
 func (a *app) installKubernetes(c *cobra.Command, _ kubernetesFlags) error { return a.handOver(c) }
+func (a *app) doctorCluster(c *cobra.Command, _, _ string) error           { return a.handOver(c) }
+func (a *app) uninstallKubernetes(c *cobra.Command, _ removalFlags) error  { return a.handOver(c) }
 
 // removeLeg has that program go down once more, with all that is left.
 func (a *app) removeLeg(c *cobra.Command, _ config.Config) ([]string, error) {

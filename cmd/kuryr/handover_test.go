@@ -68,6 +68,8 @@ func TestHandOver(t *testing.T) {
 		{"", "pool fill a 3"},
 		{"", "pool drain a"},
 		{"", "install kubernetes --apply --set a=b"},
+		{"", "uninstall kubernetes --apply --force"},
+		{"", "doctor cluster -o json"},
 	} {
 		want := strings.TrimPrefix(c.env, "NODE_NAME=") + ":input:" + c.args + "\n"
 		if code, said := run(c.env, strings.Fields(c.args)...); code != 7 || said != want {
@@ -79,6 +81,8 @@ func TestHandOver(t *testing.T) {
 		"pool show":                         "want the name of one pool",
 		"pool list --colour":                "unknown flag",
 		"install cni --from /none /none":    "/none",
+		"uninstall kubernetes --force":      "--force goes with --apply",
+		"uninstall cni /none":               "",
 		"controller --help":                 "--controller-router",
 		"pool fill --help":                  "Have N ports of the pool available",
 		"install kubernetes --help":         "--service-cidr",

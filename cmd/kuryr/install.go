@@ -39,7 +39,8 @@ func (a *app) installKubernetesCommand() *cobra.Command {
 		Long: `Print the manifests that install Kuryr in a Kubernetes cluster: namespace, resource definitions, accounts and their rights, admission policies, Raven
 (kuryr controller), the nodes' daemon (kuryr node) and, without Neutron, the embedded SDN (kuryr sdn). With --apply they are applied with
 server-side apply, object by object; what is there already is brought to what they say, and a second time changes nothing. --dry-run has
-the API server check everything and change nothing.
+the API server check everything and change nothing. With the embedded SDN, --apply also labels the node that is to have its store
+(openstack.org/kuryr-sdn), if there is but one.
 
 The manifests are those of the Helm chart in deploy/kubernetes, with the same values.`,
 		Example: `  kuryr install kubernetes | kubectl apply -f -

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/kuryr/kuryr/kube/install"
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -97,21 +99,27 @@ func (f kubernetesFlags) chartValues(c *cobra.Command) (install.Values, error) {
 	return v, nil
 }
 
-func (a *app) applyManifests(ctx context.Context, f kubernetesFlags, manifests []install.Manifest) error {
+// clusterClient is the way to the cluster of these flags, as kubectl goes.
+func clusterClient(kubeconfig, context string, scheme *runtime.Scheme) (client.WithWatch, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = f.kubeconfig
-	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context})
+	rules.ExplicitPath = kubeconfig
+	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context})
 	config, err := loaded.ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
-		return errors.New("no cluster is known: give --kubeconfig, or set KUBECONFIG")
+		return nil, errors.New("no cluster is known: give --kubeconfig, or set KUBECONFIG")
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	config.QPS, config.Burst = -1, 0 // thirty objects, one after the other
+	config.QPS, config.Burst = -1, 0 // the API server shares itself out by priority and fairness
+	config.UserAgent = "kuryr/" + version
+	return client.NewWithWatch(config, client.Options{Scheme: scheme})
+}
+
+func (a *app) applyManifests(ctx context.Context, f kubernetesFlags, manifests []install.Manifest) error {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	api, err := client.New(config, client.Options{})
+	api, err := clusterClient(f.kubeconfig, f.context, nil)
 	if err != nil {
 		return err
 	}
@@ -122,6 +130,17 @@ func (a *app) applyManifests(ctx context.Context, f kubernetesFlags, manifests [
 	}}
 	if err := applier.Apply(ctx, manifests); err != nil {
 		return err
+	}
+	if slices.ContainsFunc(manifests, func(m install.Manifest) bool { return m.Object.GetName() == "kuryr-sdn" }) {
+		node, changed, err := applier.Home(ctx, f.namespace)
+		switch {
+		case err != nil:
+			return err
+		case changed:
+			applier.Said(install.Changed, "Node", node)
+		case node == "":
+			_, _ = fmt.Fprintf(a.out, "The embedded SDN waits for the node that is to have its store: kubectl label node NODE %s=\n", install.LabelSDN)
+		}
 	}
 	end := ""
 	if f.dryRun {

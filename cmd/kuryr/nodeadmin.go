@@ -17,14 +17,30 @@ var errOfCluster = errors.New("this is the daemon of a cluster's node, which has
 // What the daemon of a cluster's node tells of itself, at kuryr-node.sock beside the admin socket. It has neither store nor SDN nor Docker.
 var _ admin.Daemon = (*clusterNode)(nil)
 
+// Unready is empty once CNI is served and the node's ports are known. A node whose ports an administrator has made Raven's to give has nothing to wait for: see idle.
 func (n *clusterNode) Unready() []string {
 	reasons := []string{} // in JSON a list, also when it is empty
-	if err := n.claimant.Ready(context.Background(), "", ""); err != nil {
-		reasons = append(reasons, oneLine(err))
-	} else if !n.serving.Load() {
-		reasons = append(reasons, "container runtimes are not told of the network yet")
+	select {
+	case <-n.claimant.Started():
+		if !n.serving.Load() {
+			reasons = append(reasons, "container runtimes are not told of the network yet")
+		}
+	default:
+		reasons = append(reasons, "the API server has not told yet which ports the node has")
 	}
 	return reasons
+}
+
+// idle is why it gives no ports though it is ready.
+func (n *clusterNode) idle(ctx context.Context) []admin.Finding {
+	if len(n.Unready()) > 0 {
+		return []admin.Finding{}
+	}
+	err := n.claimant.Ready(ctx, "", "")
+	if err == nil {
+		return []admin.Finding{}
+	}
+	return []admin.Finding{{What: "this daemon gives no ports: " + oneLine(err), Mend: "take the label away, if it is to", Note: true}}
 }
 
 // Status counts the interfaces of containers that have ports as "attachment", and as "port" all ports that the node has.
@@ -36,7 +52,7 @@ func (n *clusterNode) Status(ctx context.Context) (admin.Status, error) {
 	view := n.claimant.View()
 	s := admin.Status{
 		Version: version, Host: n.name, Started: n.started, Reasons: n.Unready(), NodeSocket: n.cfg.Node.Socket,
-		Objects: map[string]int64{"attachment": int64(len(has)), "port": int64(len(view.Ports)), "pool": int64(len(view.Pools)), "waiting pod": int64(view.Waiting)}, Findings: []admin.Finding{}, Unreached: []admin.Unreached{},
+		Objects: map[string]int64{"attachment": int64(len(has)), "port": int64(len(view.Ports)), "pool": int64(len(view.Pools)), "waiting pod": int64(view.Waiting)}, Findings: n.idle(ctx), Unreached: []admin.Unreached{},
 	}
 	s.Ready = len(s.Reasons) == 0
 	return s, nil

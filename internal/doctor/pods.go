@@ -15,6 +15,7 @@ type PodFacts struct {
 	Version     string
 	Here        string   // version of this program
 	Reasons     []string // for not being ready
+	Idle        []string // for giving no ports though it is ready
 	Differences []string // between its journal, the API server and the kernel
 	CheckErr    error    // they could not be compared
 	Waiting     int      // pods that wait for a port
@@ -38,11 +39,14 @@ func Pods(p PodFacts) []Finding {
 	}
 	f := findings{check: "pods"}
 	if p.Err != nil {
-		f.add(Problem, "the daemon of the node does not answer: "+p.Err.Error(), "`kubectl -n kuryr-system get pods -l app.kubernetes.io/component=node -o wide`, and its log; pods that run keep their traffic")
+		f.add(Problem, "the daemon of the node does not answer: "+p.Err.Error(), "`kubectl -n kuryr-system get pods -l app.kubernetes.io/name=kuryr-node -o wide`, and its log; pods that run keep their traffic")
 		return f.list
 	}
 	for _, r := range p.Reasons {
 		f.add(Problem, "the daemon of the node is not ready: "+r, "see its log; it needs the API server once")
+	}
+	for _, i := range p.Idle {
+		f.add(Warning, i, "nothing, where Raven is to give this node's pods their ports")
 	}
 	if p.Version != p.Here {
 		f.add(Warning, "the daemon of the node is version "+p.Version+", this program "+p.Here, "nothing, while the cluster is being upgraded")

@@ -33,6 +33,7 @@ var importRules = []importRule{
 	{"kube", []string{"sdn!", "bind", "kube"}, "a front end speaks to the contract, whatever SDN is behind it"},
 	{"kube/node", []string{"sdn!", "bind", "kube", "datapath"}, "of the front ends only the node daemon balances services itself"},
 	{"kube/install", []string{"deploy/kubernetes"}, "it writes manifests, and knows nothing of what they run"},
+	{"kube/uninstall", []string{"kube/api/v1", "kube/install"}, "it takes away what was installed, and asks no SDN"},
 	{"kurma", []string{"sdn!", "bind", "kurma"}, "a front end speaks to the contract, whatever SDN is behind it"},
 	{"internal", []string{"sdn!"}, "helpers know at most the SDN's nouns, nothing of what uses them"},
 	{"internal/admin", []string{"sdn!", "sdn/restapi"}, "it speaks with a running kuryr by the API that this serves"},

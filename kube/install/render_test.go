@@ -249,6 +249,49 @@ func TestConfigurationIsRead(t *testing.T) {
 	}
 }
 
+// Each of Kuryr's pods tells whether it is ready, so that a rollout ends where a version is not; and none is killed for being slow.
+func TestProbes(t *testing.T) {
+	t.Parallel()
+	for name, set := range ways {
+		_, objects := render(t, set...)
+		for _, o := range objects {
+			var spec corev1.PodSpec
+			switch o := o.(type) {
+			case *appsv1.Deployment:
+				spec = o.Spec.Template.Spec
+			case *appsv1.DaemonSet:
+				spec = o.Spec.Template.Spec
+			default:
+				continue
+			}
+			for _, c := range spec.Containers {
+				p := c.ReadinessProbe
+				if p == nil || (p.Exec == nil) == (p.HTTPGet == nil) || p.TimeoutSeconds < 5 || c.LivenessProbe != nil || c.StartupProbe != nil {
+					t.Errorf("%s: container %s: readiness %+v, liveness %+v, startup %+v", name, c.Name, p, c.LivenessProbe, c.StartupProbe)
+				}
+			}
+		}
+	}
+}
+
+// The embedded SDN runs where its store is, and Raven beside it.
+func TestStoreStays(t *testing.T) {
+	t.Parallel()
+	_, objects := render(t)
+	for _, o := range objects {
+		d, ok := o.(*appsv1.Deployment)
+		if !ok || d.Name != sdnName {
+			continue
+		}
+		if terms := d.Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms; len(terms) != 1 ||
+			len(terms[0].MatchExpressions) != 1 || terms[0].MatchExpressions[0].Key != LabelSDN || terms[0].MatchExpressions[0].Operator != corev1.NodeSelectorOpExists {
+			t.Errorf("it runs on %+v", terms)
+		}
+		return
+	}
+	t.Error("no SDN")
+}
+
 // A change of the configuration is a change of the pods that have it.
 func TestConfigurationMakesNewPods(t *testing.T) {
 	t.Parallel()

@@ -10,7 +10,7 @@ import (
 )
 
 // audit compares the pool's ports with the SDN's, where it is time: an SDN tells nobody of a port that was deleted behind Raven's back, nor does Kubernetes of one whose object
-// was torn out with its finalizer. It asks for the ports of this pool alone.
+// was torn out with its finalizer. It asks for the ports of this pool alone. An SDN that has none of them, and not even their network, is not believed.
 func (w *poolWork) audit(ctx context.Context) error {
 	last := w.memory.audited(w.name)
 	due := w.memory.suspect(w.name)
@@ -39,6 +39,9 @@ func (w *poolWork) audit(ctx context.Context) error {
 		}
 		return w.sdn.DeletePorts(ctx, orphans)
 	})
+	if err == nil && len(there) == 0 {
+		err = w.recognised(ctx)
+	}
 	if err != nil {
 		w.memory.suspects(w.name)
 		return err
@@ -56,6 +59,20 @@ func (w *poolWork) audit(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// recognised is nil where the SDN knows the network of the pool's ports.
+func (w *poolWork) recognised(ctx context.Context) error {
+	var networks []sdn.ID
+	for _, p := range w.ports {
+		networks = append(networks, sdn.ID(p.Spec.Network.ID))
+	}
+	slices.Sort(networks)
+	known, err := w.knowsOne(ctx, slices.Compact(networks))
+	if err != nil || known {
+		return err
+	}
+	return sdn.Unavailable(nil, "SDN", "it knows neither the pool's %d ports nor their network: its store is empty or another; none is given up", len(w.ports))
 }
 
 // auditIn is when the next look at the SDN is due; 0 is never.

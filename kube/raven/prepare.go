@@ -31,8 +31,8 @@ const (
 )
 
 // Prepare does what the specification has Raven do at its start: it checks that the public network is there, makes the router with a leg there, the VIP network with a leg on it,
-// the subnet pools, and asks for the network of the namespace "default", whose leg comes with it. It repeats what fails because the SDN or the API server is away, until ctx ends;
-// any other error is what the configuration says and the SDN cannot do, and is for people.
+// the subnet pools, and asks for the network of the namespace "default", whose leg comes with it. Before all that it looks whether this is the SDN that the cluster's ports are in.
+// It repeats what fails because the SDN or the API server is away, until ctx ends; any other error is what the configuration says and the SDN cannot do, and is for people.
 func (r *Raven) Prepare(ctx context.Context) error {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := r.prepare(ctx)
@@ -57,6 +57,9 @@ func passing(err error) bool {
 }
 
 func (r *Raven) prepare(ctx context.Context) error {
+	if err := r.acquainted(ctx); err != nil {
+		return err
+	}
 	public, err := r.publicNetwork(ctx)
 	if err != nil {
 		return fmt.Errorf("public network: %w", err)

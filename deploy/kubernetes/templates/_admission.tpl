@@ -3,6 +3,11 @@
     - name: by-a-node
       expression: request.userInfo.username == "system:serviceaccount:{{ .Release.Namespace }}:kuryr-node"
 {{- end }}
+{{- define "kuryr.byRaven" }}
+  matchConditions:
+    - name: by-raven
+      expression: request.userInfo.username == "system:serviceaccount:{{ .Release.Namespace }}:kuryr-controller"
+{{- end }}
 {{- define "kuryr.nodeVariables" }}
     # The API server puts the node into what it knows of a token that is bound to a pod.
     - name: extra

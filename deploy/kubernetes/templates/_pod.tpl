@@ -9,3 +9,9 @@
             - {name: KUBERNETES_SERVICE_PORT, value: {{ .Values.apiServer.port | quote }}}
 {{- end }}
 {{- end }}
+{{- define "kuryr.readiness" }}
+          readinessProbe:
+            exec: {command: [/usr/bin/kuryr, --socket, {{ . }}, status]}
+            initialDelaySeconds: 2
+            timeoutSeconds: 10
+{{- end }}

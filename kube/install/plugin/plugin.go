@@ -1,4 +1,4 @@
-// Package plugin copies the CNI plugin into the folders that container runtimes look for plugins in. It owns the files of the plugin's names there, and must
+// Package plugin copies the CNI plugin into the folders that container runtimes look for plugins in, and takes it away. It owns the files of the plugin's names there, and must
 // not know Kubernetes: hosts with other runtimes of CNI are given it too.
 package plugin
 
@@ -37,6 +37,19 @@ func Copy(from string, folders ...string) error {
 			failed = errors.Join(failed, put(filepath.Join(folder, Beside), beside))
 		}
 		failed = errors.Join(failed, put(filepath.Join(folder, Name), plugin))
+	}
+	return failed
+}
+
+// Remove takes from each of the folders what [Copy] has put there. What is not there is no error.
+func Remove(folders ...string) error {
+	var failed error
+	for _, folder := range folders {
+		for _, name := range []string{Name, Beside} {
+			if err := os.Remove(filepath.Join(folder, name)); !errors.Is(err, fs.ErrNotExist) {
+				failed = errors.Join(failed, err)
+			}
+		}
 	}
 	return failed
 }

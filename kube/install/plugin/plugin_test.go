@@ -83,3 +83,28 @@ func TestCopyBeside(t *testing.T) {
 		}
 	}
 }
+
+func TestRemove(t *testing.T) {
+	t.Parallel()
+	dir, empty := t.TempDir(), t.TempDir()
+	for _, name := range []string{Name, Beside, "bridge"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := Remove(dir, empty, filepath.Join(empty, "none")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 || left[0].Name() != "bridge" {
+		t.Errorf("left are %v, %v", left, err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, Name, "x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := Remove(dir); err == nil {
+		t.Error("what cannot be removed is no error")
+	}
+}

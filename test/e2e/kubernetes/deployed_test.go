@@ -9,12 +9,24 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	kuryrv1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/uninstall"
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
 )
 
@@ -32,7 +44,7 @@ func (r *rig) image(n *kubelab.Node, tag string) {
 }
 
 // What "kuryr install kubernetes" applies runs as it is, with the image of "make images": a node without any network becomes ready, its pods have ports, and the daemons'
-// pods come and go.
+// pods come and go. And what "kuryr uninstall kubernetes" does leaves nothing of it.
 func TestDeployed(t *testing.T) {
 	t.Parallel()
 	n := &kuryrNode{}
@@ -43,6 +55,10 @@ func TestDeployed(t *testing.T) {
 	const tag = "kuryr/kuryr:e2e"
 	r.image(n.Node, tag)
 	begin := time.Now()
+	r.until(func(ctx context.Context) error { // as soon as its kubelet has made it known
+		_, err := r.Client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"openstack.org/kuryr-sdn":""}}}`), metav1.PatchOptions{})
+		return err
+	})
 	// The node has the machine's /usr, and nothing that serves ClusterIPs.
 	r.install(false, "image.tag=e2e", "node.specDir=", "apiServer.host="+kubelab.Nodes.Addr().String(), fmt.Sprint("apiServer.port=", kubelab.Port))
 	r.must(r.WaitReady(r.ctx))
@@ -79,5 +95,59 @@ func TestDeployed(t *testing.T) {
 			return err
 		})
 	}
+	r.removed(n.Node)
+}
+
+// removed takes Kuryr out of the cluster as "kuryr uninstall kubernetes --apply" does, which refuses while pods have its ports.
+func (r *rig) removed(n *kubelab.Node) {
+	r.Helper()
+	s := runtime.NewScheme()
+	r.must(errors.Join(scheme.AddToScheme(s), apiextensionsv1.AddToScheme(s), kuryrv1.AddToScheme(s)))
+	api, err := client.NewWithWatch(r.Config, client.Options{Scheme: s})
+	r.must(err)
+	remover := uninstall.Remover{API: api, Namespace: system, Said: r.Logf}
+	if err := remover.Remove(r.ctx); err == nil || !strings.Contains(err.Error(), "pods still have ports of Kuryr's, and would lose their network: default/") {
+		r.Fatalf("Kuryr goes under pods that run: %v", err)
+	}
 	r.gone("default")
+	r.until(func(ctx context.Context) error { // a pod's port is free a moment after the pod has gone
+		var ports kuryrv1.KuryrPortList
+		err := api.List(ctx, &ports)
+		for _, p := range ports.Items {
+			if p.Status.Pod != nil {
+				err = fmt.Errorf("%s still has the port %s", p.Status.Pod.Name, p.Name)
+			}
+		}
+		return err
+	})
+	begin := time.Now()
+	r.must(remover.Remove(r.ctx))
+	r.Logf("Kuryr is out of the cluster after %s", time.Since(begin).Round(10*time.Millisecond))
+	var definitions apiextensionsv1.CustomResourceDefinitionList
+	r.must(api.List(r.ctx, &definitions))
+	for _, d := range definitions.Items {
+		r.Errorf("the definition %s is left", d.Name)
+	}
+	for _, list := range []client.ObjectList{&rbacv1.ClusterRoleList{}, &rbacv1.ClusterRoleBindingList{}, &admissionv1.ValidatingAdmissionPolicyList{}, &admissionv1.ValidatingAdmissionPolicyBindingList{}} {
+		r.must(api.List(r.ctx, list, client.MatchingLabels{"app.kubernetes.io/part-of": "kuryr"}))
+		if left := meta.LenList(list); left > 0 {
+			r.Errorf("%d of %T are left", left, list)
+		}
+	}
+	if said := n.Exec(r.ctx, "sh", "-c", "ls "+kubelab.ConfigurationFolder+" "+kubelab.PluginFolder+" | grep kuryr"); said.OK() {
+		r.Errorf("the node has %v", said)
+	}
+	node, err := r.Client.CoreV1().Nodes().Get(r.ctx, n.Name, metav1.GetOptions{})
+	r.must(err)
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeNetworkUnavailable {
+			r.Errorf("the node still says %+v", c)
+		}
+	}
+	r.within(time.Minute, func(ctx context.Context) error { // with all that was in it
+		if _, err := r.Client.CoreV1().Namespaces().Get(ctx, system, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the namespace %s is there: %w", system, err)
+		}
+		return nil
+	})
 }

@@ -149,14 +149,59 @@ func (r *rig) token(account string, bound *authenticationv1.BoundObjectReference
 	return config
 }
 
+// What Raven's token may write of pods is the annotation that names their port, on nodes that are its own.
+func TestControllerRights(t *testing.T) {
+	t.Parallel()
+	r := start(t, kubelab.Options{APIOnly: true})
+	r.install(false)
+	admin := r.api(nil)
+	for node, claimant := range map[string]string{"ravens": kuryrv1.ClaimantRaven, "daemons": ""} {
+		r.must(admin.Create(r.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{kuryrv1.LabelClaimant: claimant}}}))
+		r.must(admin.Create(r.ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "web-" + node, Namespace: system, Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"a": "b"}},
+			Spec:       corev1.PodSpec{NodeName: node, ServiceAccountName: "kuryr-cni", Containers: []corev1.Container{{Name: "web", Image: "none"}}},
+		}))
+	}
+	raven := r.api(r.token("kuryr-controller", nil))
+	write := func(pod, patch string) error {
+		return raven.Status().Patch(r.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: system}}, client.RawPatch(types.MergePatchType, []byte(patch)))
+	}
+	const vif = `{"metadata":{"annotations":{"openstack.org/kuryr-vif":"{}"}}}`
+	// The policies are in force once what they forbid is refused.
+	r.until(func(context.Context) error {
+		// Another text each time: what changes nothing is let through.
+		if write("web-ravens", fmt.Sprintf(`{"status":{"message":%q}}`, time.Now())) == nil || write("web-daemons", vif) == nil {
+			return fmt.Errorf("not yet in force")
+		}
+		return nil
+	})
+	for _, c := range []struct{ what, pod, patch, says string }{ // says "" is allowed
+		{"the annotation", "web-ravens", vif, ""},
+		{"the annotation, taken away", "web-ravens", `{"metadata":{"annotations":{"openstack.org/kuryr-vif":null}}}`, ""},
+		{"another annotation", "web-ravens", `{"metadata":{"annotations":{"a":"c"}}}`, "no annotation but"},
+		{"a wish", "web-ravens", `{"metadata":{"annotations":{"openstack.org/kuryr-floating-ip":"new"}}}`, "no annotation but"},
+		{"a label", "web-ravens", `{"metadata":{"labels":{"app":"db"}}}`, "no labels"},
+		{"the phase", "web-ravens", `{"status":{"phase":"Running"}}`, "annotation alone"},
+		{"a daemon's pod", "web-daemons", vif, "node daemons has not the label"},
+	} {
+		err := write(c.pod, c.patch)
+		if (c.says == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v; want %q", c.what, err, c.says)
+		}
+	}
+	// A node that is made Raven's is so at once, or soon.
+	r.must(admin.Patch(r.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "daemons"}}, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"openstack.org/kuryr-claimant":"raven"}}}`))))
+	r.until(func(context.Context) error { return write("web-daemons", vif) })
+}
+
 // What the token of a node's daemon may write is its own node's, whatever it tries.
 func TestNodeRights(t *testing.T) {
 	t.Parallel()
 	r := start(t, kubelab.Options{APIOnly: true})
 	r.install(false)
 	admin := r.api(nil)
-	for _, node := range []string{"node1", "node2"} {
-		r.must(admin.Create(r.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}))
+	for node, claimant := range map[string]string{"node1": "", "node2": kuryrv1.ClaimantRaven} {
+		r.must(admin.Create(r.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{kuryrv1.LabelClaimant: claimant}}}))
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "web-" + node, Namespace: system, Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"a": "b"}},
 			Spec:       corev1.PodSpec{NodeName: node, ServiceAccountName: "kuryr-cni", Containers: []corev1.Container{{Name: "web", Image: "none"}}},

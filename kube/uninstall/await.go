@@ -1,0 +1,69 @@
+package uninstall
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// until fills the list anew at each change of what is chosen until done says that it is as it should be, or ctx ends.
+func (r Remover) until(ctx context.Context, list client.ObjectList, done func() (bool, error), choice ...client.ListOption) error {
+	return r.watch(ctx, list.DeepCopyObject().(client.ObjectList), func() (bool, error) {
+		if err := r.API.List(ctx, list, choice...); err != nil {
+			return false, err
+		}
+		return done()
+	}, choice...)
+}
+
+// gone waits until an object is not there any more. The list is of its kind, the choice is of it alone.
+func (r Remover) gone(ctx context.Context, object client.Object, list client.ObjectList, choice ...client.ListOption) error {
+	return r.watch(ctx, list, func() (bool, error) {
+		err := r.API.Get(ctx, client.ObjectKeyFromObject(object), object)
+		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	}, choice...)
+}
+
+// watch asks again at each change until the answer is yes.
+func (r Remover) watch(ctx context.Context, list client.ObjectList, ask func() (bool, error), choice ...client.ListOption) error {
+	for {
+		w, err := r.API.Watch(ctx, list, choice...)
+		if err != nil {
+			return err
+		}
+		ok, err := following(ctx, w, ask)
+		w.Stop()
+		if ok || err != nil {
+			return err
+		}
+	}
+}
+
+// following ends with neither where the watch has ended, which the API server does now and then.
+func following(ctx context.Context, w watch.Interface, ask func() (bool, error)) (bool, error) {
+	for {
+		if ok, err := ask(); ok || err != nil {
+			return ok, err
+		}
+		select {
+		case e, open := <-w.ResultChan():
+			if !open {
+				return false, ctx.Err()
+			}
+			if e.Type == watch.Error {
+				return false, apierrors.FromObject(e.Object)
+			}
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+		for more := true; more; { // many changes are one reason to ask
+			select {
+			case _, more = <-w.ResultChan():
+			default:
+				more = false
+			}
+		}
+	}
+}

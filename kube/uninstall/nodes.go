@@ -1,0 +1,158 @@
+package uninstall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/kube/install"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// clearing is the name, as a label, of the pods that clear nodes.
+var clearing = client.MatchingLabels{"app.kubernetes.io/name": "kuryr-uninstall"}
+
+// clearNodes takes the network's conflist from each node that has the daemon, by a pod of the daemon's image that runs "kuryr uninstall cni" there: nothing outside of a node can. From
+// then on container runtimes start no pod by Kuryr. The plugin goes too, unless pods are left which their runtime will want to take away by it.
+func (r Remover) clearNodes(ctx context.Context) error {
+	var set appsv1.DaemonSet
+	if err := r.API.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: "kuryr-node"}, &set); absent(err) {
+		r.Said("nodes: there is no DaemonSet kuryr-node: a conflist of Kuryr's that a node has, /etc/cni/net.d/10-kuryr.conflist, is yours to remove")
+		return nil
+	} else if err != nil {
+		return err
+	}
+	var daemons corev1.PodList
+	if err := r.API.List(ctx, &daemons, client.InNamespace(r.Namespace), client.MatchingLabels{"app.kubernetes.io/name": "kuryr-node"}); err != nil {
+		return err
+	}
+	var nodes []string
+	for _, p := range daemons.Items {
+		if p.Spec.NodeName != "" && !slices.Contains(nodes, p.Spec.NodeName) {
+			nodes = append(nodes, p.Spec.NodeName)
+		}
+	}
+	if err := r.API.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(r.Namespace), clearing); err != nil { // those of an attempt before
+		return err
+	}
+	mine := map[string]bool{}
+	for _, node := range nodes {
+		pod := r.clearingPod(set.Spec.Template.Spec, node)
+		if err := r.API.Create(ctx, pod, client.FieldOwner(install.Owner)); err != nil {
+			return fmt.Errorf("node %s: %w", node, err)
+		}
+		mine[pod.Name] = true
+	}
+	err := r.cleared(ctx, nodes, mine)
+	return errors.Join(err, r.API.DeleteAllOf(context.WithoutCancel(ctx), &corev1.Pod{}, client.InNamespace(r.Namespace), clearing))
+}
+
+// cleared waits for the ends of the pods that clear nodes.
+func (r Remover) cleared(ctx context.Context, nodes []string, mine map[string]bool) error {
+	patience, cancel := r.patience(ctx)
+	defer cancel()
+	done := map[string]bool{}
+	var pods corev1.PodList
+	err := r.until(patience, &pods, func() (bool, error) {
+		for _, p := range pods.Items {
+			if mine[p.Name] && p.Status.Phase == corev1.PodSucceeded && !done[p.Spec.NodeName] {
+				done[p.Spec.NodeName] = true
+				r.Said("node %s: container runtimes are told of no network any more (%d of %d)", p.Spec.NodeName, len(done), len(nodes))
+			}
+		}
+		return len(done) == len(nodes), nil
+	}, client.InNamespace(r.Namespace), clearing)
+	if err == nil {
+		return nil
+	}
+	left := some(slices.DeleteFunc(nodes, func(n string) bool { return done[n] }))
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) { // forced
+		r.Said("nodes %s: they still have /etc/cni/net.d/10-kuryr.conflist, which is yours to remove", left)
+		return nil
+	}
+	return fmt.Errorf("nodes %s still have Kuryr's conflist (is the kubelet there, and the image?); --force leaves them: %w", left, err)
+}
+
+// clearingPod is a pod for one node, which has the folders there that the daemon's pod has.
+func (r Remover) clearingPod(daemon corev1.PodSpec, node string) *corev1.Pod {
+	c := corev1.Container{
+		Name: "uninstall", Image: daemon.Containers[0].Image, ImagePullPolicy: daemon.Containers[0].ImagePullPolicy,
+		Args: []string{"uninstall", "cni", "--conflist", "/etc/cni/net.d/10-kuryr.conflist"},
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), RunAsUser: new(int64(0)),
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, GenerateName: "kuryr-uninstall-", Labels: clearing},
+		Spec: corev1.PodSpec{
+			NodeName: node, HostNetwork: true, RestartPolicy: corev1.RestartPolicyOnFailure, PriorityClassName: "system-node-critical", AutomountServiceAccountToken: new(false),
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, ImagePullSecrets: daemon.ImagePullSecrets,
+		},
+	}
+	at := map[string]string{"conf": "/etc/cni/net.d"}
+	if !r.Force {
+		at["bin"], at["spec"] = "/host/bin", "/host/spec"
+	}
+	for _, v := range daemon.Volumes {
+		path, wanted := at[v.Name]
+		if !wanted {
+			continue
+		}
+		pod.Spec.Volumes = append(pod.Spec.Volumes, v)
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: path})
+		if v.Name != "conf" {
+			c.Args = append(c.Args, path)
+		}
+	}
+	pod.Spec.Containers = []corev1.Container{c}
+	return pod
+}
+
+// settleNodes takes from the Nodes what Kuryr has said of them, once no daemon says it any more: a network that is unavailable keeps pods away, also those of the next network.
+func (r Remover) settleNodes(ctx context.Context) error {
+	var nodes corev1.NodeList
+	if err := r.API.List(ctx, &nodes); err != nil {
+		return err
+	}
+	for i := range nodes.Items {
+		if err := r.settleNode(ctx, nodes.Items[i].Name); err != nil {
+			return fmt.Errorf("node %s: %w", nodes.Items[i].Name, err)
+		}
+	}
+	return nil
+}
+
+func (r Remover) settleNode(ctx context.Context, name string) error {
+	var n corev1.Node
+	ours := func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeNetworkUnavailable && strings.HasPrefix(c.Reason, "Kuryr")
+	}
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if err := r.API.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(n.Status.Conditions, ours) {
+			return nil
+		}
+		before := n.DeepCopy()
+		n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, ours)
+		r.Said("node %s: nothing is said of its network any more", name)
+		return r.API.Status().Patch(ctx, &n, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(install.Owner))
+	})
+	if err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if _, has := n.Labels[install.LabelSDN]; !has {
+		return nil
+	}
+	before := n.DeepCopy()
+	delete(n.Labels, install.LabelSDN)
+	return client.IgnoreNotFound(r.API.Patch(ctx, &n, client.MergeFrom(before), client.FieldOwner(install.Owner)))
+}
