@@ -87,6 +87,7 @@ func TestGroupsOfANamespaceChange(t *testing.T) {
 
 	// Back, while pods of both pools are there.
 	c.annotate("blue", map[string]string{v1.AnnotationSecurityGroups: ""})
+	c.settle()
 	c.pod("blue", "last", "n1", nil)
 	c.settle()
 	c.check()
@@ -117,6 +118,7 @@ func TestGroupsChangeWithoutDaemon(t *testing.T) {
 	before := c.bound()["web"]
 	a := c.group("a")
 	c.annotate("default", map[string]string{v1.AnnotationSecurityGroups: a})
+	c.settle()
 	c.pod("default", "next", "n1", nil)
 	c.settle()
 	c.check()

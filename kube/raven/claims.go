@@ -66,6 +66,7 @@ func (w *poolWork) bindTo(ctx context.Context, port *v1.KuryrPort, pod *corev1.P
 			port.Status = before.Status
 			return err
 		}
+		w.memory.wrote(w.name, port, w.now()) // so that the pod gets no second one
 	}
 	if v1.PortStatus(port.Labels[v1.LabelPortStatus]) != v1.PortBound {
 		if err := w.label(ctx, port, v1.PortBound); err != nil {
@@ -93,5 +94,6 @@ func (w *poolWork) release(ctx context.Context, port *v1.KuryrPort) error {
 		port.Status = before.Status
 		return err
 	}
+	w.memory.wrote(w.name, port, w.now())
 	return w.label(ctx, port, v1.PortAvailable)
 }

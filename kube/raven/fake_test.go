@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,10 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	clientgotesting "k8s.io/client-go/testing"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"net/netip"
 )
@@ -43,66 +40,23 @@ type cluster struct {
 	now  time.Time
 	uids int
 
+	turns
 	faults faults
 	raven  *Raven
 	events *recorder
 }
 
-// faults count what Raven changes, in the SDN and in Kubernetes, and fail it.
-type faults struct {
-	mu      sync.Mutex
-	writes  int            // so far
-	kill    int            // the write at which Raven is killed; 0 is never
-	lost    bool           // that write happens nevertheless, and nobody hears of it
-	dead    bool           // it has been killed: nothing that it does has any effect
-	away    bool           // the SDN does not answer
-	calls   map[string]int // of the API server, by verb and kind
-	asked   map[string]int // of the SDN, by method
-	problem func(method string) error
-}
-
-var errKilled = errors.New("killed")
-
-// write is one change. It tells whether it is to happen, and what is heard of it.
-func (f *faults) write(do func() error) error {
-	f.mu.Lock()
-	if f.dead {
-		f.mu.Unlock()
-		return errKilled
-	}
-	f.writes++
-	killed := f.writes == f.kill
-	f.dead = killed
-	f.mu.Unlock()
-	if killed && !f.lost {
-		return errKilled
-	}
-	err := do()
-	if killed {
-		return errKilled
-	}
-	return err
-}
-
-func (f *faults) count(in *map[string]int, what string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if *in == nil {
-		*in = map[string]int{}
-	}
-	(*in)[what]++
-}
-
 func newCluster(t testing.TB, change func(*Config)) *cluster {
 	t.Helper()
 	c := &cluster{t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	c.chance()
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), networkingv1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	// A tracker that keeps no managed fields: nobody here looks at them, and they cost most of the time.
 	tracker := clientgotesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
-	b := fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).WithStatusSubresource(&v1.KuryrPort{}, &v1.KuryrPortPool{}, &v1.KuryrNetwork{})
+	b := fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(store{tracker, c}).WithStatusSubresource(&v1.KuryrPort{}, &v1.KuryrPortPool{}, &v1.KuryrNetwork{})
 	for _, i := range indexes {
 		b = b.WithIndex(i.of, i.name, i.values)
 	}
@@ -134,78 +88,6 @@ func (p anyHost) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.P
 		specs[i].Host = "sdn"
 	}
 	return p.Provider.EnsurePorts(ctx, specs)
-}
-
-// faulty is the SDN as Raven has it.
-type faulty struct {
-	sdn.Provider
-	f *faults
-}
-
-func (p faulty) change(method string, do func() error) error {
-	p.f.count(&p.f.asked, method)
-	p.f.mu.Lock()
-	away, problem := p.f.away, p.f.problem
-	p.f.mu.Unlock()
-	if away {
-		return sdn.Unavailable(errors.New("connection refused"), "sdn", "it is away")
-	}
-	if problem != nil {
-		if err := problem(method); err != nil {
-			return err
-		}
-	}
-	return p.f.write(do)
-}
-
-func (p faulty) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) (out []sdn.Port, err error) {
-	err = p.change("EnsurePorts", func() (err error) { out, err = p.Provider.EnsurePorts(ctx, specs); return err })
-	return out, err
-}
-
-func (p faulty) UpdatePort(ctx context.Context, id sdn.ID, patch sdn.PortPatch) (out sdn.Port, err error) {
-	err = p.change("UpdatePort", func() error { out, err = p.Provider.UpdatePort(ctx, id, patch); return err })
-	return out, err
-}
-
-func (p faulty) DeletePorts(ctx context.Context, ids []sdn.ID) error {
-	return p.change("DeletePorts", func() error { return p.Provider.DeletePorts(ctx, ids) })
-}
-
-func (p faulty) EnsureNetwork(ctx context.Context, spec sdn.NetworkSpec) (out sdn.Network, err error) {
-	err = p.change("EnsureNetwork", func() (err error) { out, err = p.Provider.EnsureNetwork(ctx, spec); return err })
-	return out, err
-}
-
-func (p faulty) DeleteNetwork(ctx context.Context, id sdn.ID) error {
-	return p.change("DeleteNetwork", func() error { return p.Provider.DeleteNetwork(ctx, id) })
-}
-
-func (p faulty) AttachSubnet(ctx context.Context, router, subnet sdn.ID, a netip.Addr) error {
-	return p.change("AttachSubnet", func() error { return p.Provider.AttachSubnet(ctx, router, subnet, a) })
-}
-
-func (p faulty) DetachSubnet(ctx context.Context, router, subnet sdn.ID) error {
-	return p.change("DetachSubnet", func() error { return p.Provider.DetachSubnet(ctx, router, subnet) })
-}
-
-func (p faulty) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (out sdn.Router, err error) {
-	err = p.change("EnsureRouter", func() (err error) { out, err = p.Provider.EnsureRouter(ctx, spec); return err })
-	return out, err
-}
-
-func (p faulty) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec) (out sdn.FloatingIP, err error) {
-	err = p.change("EnsureFloatingIP", func() (err error) { out, err = p.Provider.EnsureFloatingIP(ctx, spec); return err })
-	return out, err
-}
-
-func (p faulty) DeleteFloatingIP(ctx context.Context, id sdn.ID) error {
-	return p.change("DeleteFloatingIP", func() error { return p.Provider.DeleteFloatingIP(ctx, id) })
-}
-
-func (p faulty) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn.Port, error] {
-	p.f.count(&p.f.asked, "FindPorts")
-	return p.Provider.FindPorts(ctx, q)
 }
 
 // recorder keeps Events.
@@ -246,51 +128,22 @@ func (c *cluster) start() {
 
 func (c *cluster) begin() error {
 	c.t.Helper()
-	f := &c.faults
-	kind := func(o client.Object) string { return strings.TrimPrefix(fmt.Sprintf("%T", o), "*") }
-	api := interceptor.NewClient(c.api, interceptor.Funcs{
-		Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			f.count(&f.calls, "create "+kind(o))
-			o.SetUID(c.uid())
-			o.SetCreationTimestamp(metav1.NewTime(c.now))
-			return f.write(func() error { return w.Create(ctx, o, opts...) })
-		},
-		Delete: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			f.count(&f.calls, "delete "+kind(o))
-			return f.write(func() error { return w.Delete(ctx, o) }) // the fake knows no preconditions
-		},
-		Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			f.count(&f.calls, "update "+kind(o))
-			return f.write(func() error { return w.Update(ctx, o, opts...) })
-		},
-		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			f.count(&f.calls, "patch "+kind(o))
-			return f.write(func() error { return w.Patch(ctx, o, p, opts...) })
-		},
-		SubResourceUpdate: func(ctx context.Context, w client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
-			f.count(&f.calls, "status "+kind(o))
-			return f.write(func() error { return w.SubResource(sub).Update(ctx, o, opts...) })
-		},
-		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			f.count(&f.calls, "status "+kind(o))
-			return f.write(func() error {
-				if _, ok := o.(*corev1.Pod); ok {
-					return w.Patch(ctx, o, p) // the API server takes annotations by the status, and the fake does not
-				}
-				return w.SubResource(sub).Patch(ctx, o, p, opts...)
-			})
-		},
-	})
 	cfg := c.cfg
-	cfg.Provider = faulty{c.sdn, f}
+	cfg.Provider = faulty{c.sdn, &c.faults}
 	c.events = &recorder{}
-	r, err := New(cfg, api, c.events)
+	r, err := New(cfg, c.faultyAPI(), c.events)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	r.now = func() time.Time { return c.now }
 	c.raven = r
-	return r.prepare(c.t.Context())
+	c.streams = nil
+	c.fill()
+	if err := r.prepare(c.t.Context()); err != nil {
+		return err
+	}
+	c.watch()
+	return nil
 }
 
 func (c *cluster) uid() types.UID {
@@ -300,100 +153,31 @@ func (c *cluster) uid() types.UID {
 	return types.UID(fmt.Sprintf("%08d-0000-4000-8000-000000000000", c.uids))
 }
 
-// round has every reconciler look at every object once. It tells what went wrong.
-func (c *cluster) round() (errs []error) {
-	ctx := c.t.Context()
-	r := c.raven
-	do := func(reconciler interface {
-		Reconcile(context.Context, ctrl.Request) (ctrl.Result, error)
-	}, namespace, name string) {
-		if _, err := reconciler.Reconcile(ctx, request(namespace, name)); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	var nss corev1.NamespaceList
-	var nets v1.KuryrNetworkList
-	var pods corev1.PodList
-	c.list(&nss)
-	c.list(&nets)
-	names := map[string]bool{}
-	for _, n := range nss.Items {
-		names[n.Name] = true
-	}
-	for _, n := range nets.Items {
-		names[n.Spec.Namespace] = true
-	}
-	for n := range names {
-		do(namespaces{r}, "", n)
-	}
-	c.list(&nets)
-	for _, n := range nets.Items {
-		do(networks{r}, "", n.Name)
-	}
-	c.list(&pods)
-	for _, p := range pods.Items {
-		if p.Spec.NodeName != "" {
-			do(placements{r}, p.Namespace, p.Spec.NodeName)
-		}
-	}
-	var machines corev1.NodeList
-	c.list(&machines)
-	for _, n := range machines.Items {
-		do(nodes{r}, "", n.Name)
-	}
-	poolNames := map[string]bool{}
-	for _, p := range c.pools() {
-		poolNames[p.Name] = true
-	}
-	for _, p := range c.ports() {
-		poolNames[p.Spec.Pool] = true
-	}
-	for n := range poolNames {
-		do(pools{r}, "", n)
-	}
-	var filters networkingv1.NetworkPolicyList
-	c.list(&filters)
-	for _, p := range filters.Items {
-		do(policies{r}, p.Namespace, p.Name)
-	}
-	do(isolation{r}, "", isolatedName)
-	return errs
-}
-
-// settle has Raven and the nodes' daemons work until nothing changes any more.
-func (c *cluster) settle() {
-	c.t.Helper()
-	for range 60 {
-		before := c.picture()
-		errs := c.round()
-		c.daemons()
-		if c.picture() == before && len(errs) == 0 {
-			return
-		}
-		if c.faults.dead {
-			return
-		}
-		c.now = c.now.Add(countsPause)
-	}
-	c.t.Fatalf("no rest; last errors: %v\n%s", c.round(), c.picture())
-}
-
-// daemons are all nodes' daemons: each claims ports for its pods, gives up what is not wanted, and takes back what pods have had that are gone.
+// daemons are all nodes' daemons: each claims ports for its pods, gives up what is not wanted, and takes back what pods have had that are gone. They know what Raven's caches do.
 func (c *cluster) daemons() {
 	ctx := c.t.Context()
+	node := func(name string) *corev1.Node {
+		var n corev1.Node
+		if c.raven.api.Get(ctx, types.NamespacedName{Name: name}, &n) != nil {
+			return nil
+		}
+		return &n
+	}
 	live := map[types.UID]*corev1.Pod{}
 	var pods corev1.PodList
-	c.list(&pods)
+	c.must(c.raven.api.List(ctx, &pods))
 	for i := range pods.Items {
 		if wired(&pods.Items[i]) && pods.Items[i].DeletionTimestamp.IsZero() {
 			live[pods.Items[i].UID] = &pods.Items[i]
 		}
 	}
 	has := map[types.UID]bool{}
-	ports := c.ports()
+	var all v1.KuryrPortList
+	c.must(c.raven.api.List(ctx, &all))
+	ports := all.Items
 	for i := range ports {
 		p := &ports[i]
-		node := c.node(p.Spec.Node)
+		node := node(p.Spec.Node)
 		if node == nil || node.Labels[v1.LabelClaimant] == v1.ClaimantRaven {
 			continue
 		}
@@ -421,7 +205,7 @@ func (c *cluster) daemons() {
 	slices.SortFunc(ordered, func(a, b corev1.Pod) int { return cmp.Compare(a.UID, b.UID) })
 	for i := range ordered {
 		pod := &ordered[i]
-		node := c.node(pod.Spec.NodeName)
+		node := node(pod.Spec.NodeName)
 		if live[pod.UID] == nil || has[pod.UID] || node == nil || node.Labels[v1.LabelClaimant] == v1.ClaimantRaven {
 			continue
 		}
@@ -590,7 +374,7 @@ func (c *cluster) pod(namespace, name, node string, annotations map[string]strin
 
 func (c *cluster) remove(o client.Object) {
 	c.t.Helper()
-	if err := c.api.Delete(c.t.Context(), o); err != nil && !apierrors.IsNotFound(err) {
+	if err := c.delete(c.t.Context(), o); err != nil && !apierrors.IsNotFound(err) {
 		c.t.Fatal(err)
 	}
 }

@@ -103,6 +103,8 @@ func TestUnderlayIsolation(t *testing.T) {
 
 		// Another API server and a node with another address, of the other family too.
 		c.apiServer("192.0.2.253", 6443)
+		c.settle()
+		reach("another API server", map[string]bool{"tcp 192.0.2.254:6443": false, "tcp 192.0.2.253:6443": true, "tcp [2001:db8::1]:22": true})
 		n := c.node("n1")
 		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "2001:db8::1"}, corev1.NodeAddress{Type: corev1.NodeHostName, Address: "n1"})
 		c.must(c.api.Status().Update(t.Context(), n))

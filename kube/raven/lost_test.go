@@ -32,6 +32,7 @@ func TestWishedGroupIsNotThere(t *testing.T) {
 	c.pod("blue", "bad", "n1", map[string]string{v1.AnnotationSecurityGroups: "5f1c4e9e-0000-4000-8000-000000000000"})
 	pool := c.networkPool("blue")
 	for range 3 {
+		c.tellAll()
 		if _, err := (pools{c.raven}).Reconcile(t.Context(), request("", pool)); err == nil {
 			t.Error("a port that is not made is not tried again")
 		}
@@ -72,6 +73,7 @@ func TestNetworkLost(t *testing.T) {
 		more := c.pod("blue", "more-"+noun, "n1", map[string]string{v1.AnnotationMAC: "fa:16:3e:00:00:02"})
 		pool := c.networkPool("blue")
 		for range 3 { // the network is not looked at before the pool is again
+			c.tellAll()
 			if _, err := (pools{c.raven}).Reconcile(t.Context(), request("", pool)); err != nil && !sdn.IsNotFound(err) {
 				t.Fatal(err)
 			}

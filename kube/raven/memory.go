@@ -8,6 +8,7 @@ import (
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/pool"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 // memory is what Raven knows of pools and Kubernetes does not. All of it may be lost: then ports are idle since their status says so, and a count is written once more.
@@ -20,20 +21,21 @@ type memory struct {
 
 type remembered struct {
 	idle    map[string]time.Time // since when ports are available; nil before the first look
-	fresh   map[string]freshPort // made, and not yet seen in the cache
+	fresh   map[string]freshPort // made or changed, and not yet seen so in the cache
 	written time.Time            // the pool's status
 	audited time.Time
 	// suspected says that the SDN may have what Kubernetes has not, or the reverse.
 	suspected bool
 }
 
-// freshPort is a port just made. The cache, which is told of pools and of ports by two streams, may show the pool without pending ports before it shows the ports.
+// freshPort is a port as Raven has just written it. The cache, which is told of pools and of ports by two streams, may show the pool without pending ports before it shows the
+// ports; and a port that the cache still shows as free is not to be given to a second pod, nor one with its old groups to be changed once more.
 type freshPort struct {
-	port *v1.KuryrPort
-	made time.Time
+	port    *v1.KuryrPort
+	written time.Time
 }
 
-// freshAge is when a port that the cache has not shown is not waited for any more: it has come and gone.
+// freshAge is when a port that the cache has not shown so is not waited for any more: it has come and gone.
 const freshAge = time.Minute
 
 func (m *memory) of(name string) *remembered {
@@ -53,11 +55,11 @@ func (m *memory) forget(name string) {
 	delete(m.wishful, name)
 }
 
-// add notes a port just made.
-func (m *memory) add(name string, p *v1.KuryrPort, now time.Time) {
+// wrote notes a port just made or changed.
+func (m *memory) wrote(name string, p *v1.KuryrPort, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.of(name).fresh[p.Name] = freshPort{p, now}
+	m.of(name).fresh[p.Name] = freshPort{p.DeepCopy(), now}
 }
 
 // vanished notes that a port is gone.
@@ -70,24 +72,32 @@ func (m *memory) vanished(name, port string) {
 	}
 }
 
-// complete gives the ports that the cache shows, and those that it does not show yet. They are the caller's to change.
+// complete gives the ports that the cache shows, as they were last written, and those that it does not show yet. They are the caller's to change.
 func (m *memory) complete(name string, cached []v1.KuryrPort, now time.Time) []*v1.KuryrPort {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var all []*v1.KuryrPort
 	k := m.of(name)
-	for i := range cached {
-		delete(k.fresh, cached[i].Name)
-		all = append(all, cached[i].DeepCopy())
-	}
 	for id, f := range k.fresh {
-		if now.Sub(f.made) > freshAge {
+		at := slices.IndexFunc(cached, func(p v1.KuryrPort) bool { return p.Name == id })
+		if now.Sub(f.written) > freshAge || at >= 0 && !older(&cached[at], f.port) {
 			delete(k.fresh, id)
 			continue
 		}
 		all = append(all, f.port.DeepCopy())
 	}
+	for i := range cached {
+		if _, newer := k.fresh[cached[i].Name]; !newer {
+			all = append(all, cached[i].DeepCopy())
+		}
+	}
 	return all
+}
+
+// older tells whether a port is one from before b was written. API servers count versions up; where one does not, what the cache shows counts.
+func older(a, b *v1.KuryrPort) bool {
+	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	return err == nil && order < 0
 }
 
 // idle tells since when the ports that are available have been so. At the first look that is what their status says, so that time goes on where another Raven had the pool;

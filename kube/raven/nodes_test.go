@@ -97,6 +97,20 @@ func TestNodesHavePortsOfTheirOwn(t *testing.T) {
 	c.own("n2")
 }
 
+func TestNodePoolDeletedByHand(t *testing.T) {
+	t.Parallel()
+	c := farCluster(t, nil)
+	c.addNode("n1", nil)
+	c.settle()
+	was := c.own("n1").Name
+	c.remove(&c.pools()[0])
+	c.settle()
+	if c.own("n1").Name == was {
+		t.Error("its port is still there")
+	}
+	c.whole()
+}
+
 // A node reaches pods by each family that it has a range of.
 func TestNodesReachBothFamilies(t *testing.T) {
 	t.Parallel()

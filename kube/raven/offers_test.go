@@ -47,6 +47,7 @@ func (c *cluster) reading(do func()) (n int) {
 // told are the pools that the watch of KuryrNetworks has looked at for a change.
 func (c *cluster) told(old, is *v1.KuryrNetwork) []string {
 	c.t.Helper()
+	c.tellAll()
 	q := workqueue.NewTypedRateLimitingQueue(c.raven.options().RateLimiter)
 	defer q.ShutDown()
 	for _, r := range c.raven.registrations() {
@@ -199,6 +200,7 @@ func TestPoolOfASharedNetworkGoes(t *testing.T) {
 		t.Errorf("networks %v, %v", waiting, err)
 	}
 	c.must(c.api.Delete(t.Context(), c.networkOf("ns1")))
+	c.tellAll()
 	if waiting, err := c.raven.networksOfPool(t.Context(), pool); err != nil || len(waiting) != 1 || waiting[0].Name != c.networkOf("ns1").Name {
 		t.Errorf("networks %v, %v", waiting, err)
 	}

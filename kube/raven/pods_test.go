@@ -139,36 +139,29 @@ func TestCompletedPods(t *testing.T) {
 func TestDeletedWhileBeingMade(t *testing.T) {
 	t.Parallel()
 	for _, wishes := range []map[string]string{nil, {v1.AnnotationMAC: "fa:16:3e:00:00:01"}} {
-		for rounds := range 7 {
+		for turns := 0; turns < 60; turns += 7 {
 			c := newCluster(t, nil)
 			c.addNode("n1", nil)
 			grants := map[string]string{v1.AnnotationAllowMAC: "true"}
 			c.namespace("blue", grants)
 			before := c.pod("blue", "web", "n1", wishes)
-			for range rounds {
-				c.round()
-				if rounds > 3 {
-					c.daemons()
-				}
-			}
+			c.take(turns)
 			var ns corev1.Namespace
 			c.must(c.api.Get(t.Context(), request("", "blue").NamespacedName, &ns))
 			c.remove(before)
 			c.remove(&ns)
-			if rounds%2 == 0 {
-				c.round()
-			}
+			c.take(turns % 4)
 			c.namespace("blue", grants)
 			after := c.pod("blue", "web", "n1", wishes)
 			c.settle()
 			c.check()
 			for _, p := range c.ports() {
 				if p.Status.Pod != nil && p.Status.Pod.UID != after.UID || p.Spec.Dedicated == before.UID {
-					t.Errorf("after %d rounds, wishes %v: the pod that has gone has port %s", rounds, wishes, p.Name)
+					t.Errorf("after %d turns, wishes %v: the pod that has gone has port %s", turns, wishes, p.Name)
 				}
 			}
 			if c.bound()["web"] == "" {
-				t.Errorf("after %d rounds, wishes %v: the pod made again has no port", rounds, wishes)
+				t.Errorf("after %d turns, wishes %v: the pod made again has no port", turns, wishes)
 			}
 		}
 	}
@@ -361,6 +354,7 @@ func counted(t *testing.T, metrics prometheus.Gatherer, name string) map[string]
 // lookAtPool has Raven look at the one pool of a namespace's network once, whatever comes of it.
 func (c *cluster) lookAtPool(namespace string) {
 	c.t.Helper()
+	c.tellAll()
 	_, _ = (pools{c.raven}).Reconcile(c.t.Context(), request("", c.networkPool(namespace)))
 }
 
@@ -512,6 +506,7 @@ func TestWishThatWaits(t *testing.T) {
 	asks := c.raven.sdn
 	c.raven.sdn = slow{asks}
 	c.now = c.now.Add(2 * subnetAge) // what is known of subnets is too old
+	c.tellAll()
 	if again, err := (pools{c.raven}).Reconcile(t.Context(), request("", c.networkPool("blue"))); err == nil && again.RequeueAfter == 0 {
 		t.Error("it is not tried again")
 	}
@@ -531,6 +526,22 @@ type slow struct{ sdn.Provider }
 
 func (slow) FindSubnets(context.Context, sdn.SubnetQuery) iter.Seq2[sdn.Subnet, error] {
 	return func(yield func(sdn.Subnet, error) bool) { yield(sdn.Subnet{}, context.DeadlineExceeded) }
+}
+
+// A wish that was refused is granted as soon as the namespace does.
+func TestGrantedLater(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nil)
+	c.addNode("n1", nil)
+	c.namespace("blue", nil)
+	c.pod("blue", "web", "n1", map[string]string{v1.AnnotationMAC: "fa:16:3e:00:00:01"})
+	c.settle()
+	if c.bound()["web"] != "" {
+		t.Fatal("it has a port with what is not granted")
+	}
+	c.annotate("blue", map[string]string{v1.AnnotationAllowMAC: "true"})
+	c.settle()
+	c.whole()
 }
 
 // Pools that are gone are forgotten, also when the event of their end is looked at.

@@ -110,7 +110,13 @@ func (w *poolWork) label(ctx context.Context, p *v1.KuryrPort, s v1.PortStatus) 
 func (w *poolWork) change(ctx context.Context, p *v1.KuryrPort, f func()) error {
 	before := p.DeepCopy()
 	f()
-	return w.api.Patch(ctx, p, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err := w.api.Patch(ctx, p, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return err
+	}
+	if controllerutil.ContainsFinalizer(p, v1.Finalizer) { // else it may be gone
+		w.memory.wrote(w.name, p, w.now())
+	}
+	return nil
 }
 
 // deletePorts deletes ports in the SDN and takes their objects' finalizers away. One whose floating IP cannot be deleted stays, and no other for it.

@@ -149,7 +149,7 @@ func (w *poolWork) ensure(ctx context.Context, keys []string, wishes map[string]
 	for _, o := range objects {
 		if o != nil && !slices.ContainsFunc(w.ports, func(p *v1.KuryrPort) bool { return p.Name == o.Name }) {
 			w.ports = append(w.ports, o)
-			w.memory.add(w.name, o, w.now())
+			w.memory.wrote(w.name, o, w.now())
 		}
 	}
 	w.settled(finished...)

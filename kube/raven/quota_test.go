@@ -33,6 +33,7 @@ func (p *limited) Usage(context.Context, string) (map[sdn.Noun]sdn.Usage, error)
 // lookAtPools has Raven look at all pools once, and gives the answers.
 func (c *cluster) lookAtPools() (answers []ctrl.Result) {
 	c.t.Helper()
+	c.tellAll()
 	for _, p := range c.pools() {
 		again, err := (pools{c.raven}).Reconcile(c.t.Context(), request("", p.Name))
 		if err != nil && !sdn.IsExhausted(err) {

@@ -42,7 +42,11 @@ func (w *poolWork) observe(ctx context.Context, p *v1.KuryrPort) error {
 	}
 	before := p.DeepCopy()
 	p.Status.ObservedGeneration = p.Generation
-	return w.api.Status().Patch(ctx, p, client.MergeFrom(before))
+	if err := w.api.Status().Patch(ctx, p, client.MergeFrom(before)); err != nil {
+		return err
+	}
+	w.memory.wrote(w.name, p, w.now())
+	return nil
 }
 
 func (w *poolWork) restorePort(ctx context.Context, p *v1.KuryrPort) error {

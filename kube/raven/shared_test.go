@@ -4,8 +4,10 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/pool"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,6 +51,55 @@ func TestNetworkOfANamespaceThatGoes(t *testing.T) {
 	if _, err := c.sdn.Network(t.Context(), sdn.ID(own.Status.Network)); !sdn.IsNotFound(err) {
 		t.Errorf("the network stays: %v", err)
 	}
+}
+
+// The same where no pool is left on the network whose end could tell: the end of the last namespace itself does.
+func TestEmptyNetworkOfANamespaceThatGoes(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, func(cfg *Config) { cfg.Pool = pool.Policy{Batch: 1, TTL: time.Minute} })
+	c.addNode("n1", nil)
+	c.namespace("owner", nil)
+	first := c.pod("owner", "first", "n1", nil)
+	c.settle()
+	own := c.networkOf("owner")
+	c.namespace("guest", map[string]string{v1.AnnotationNetwork: own.Status.Network})
+	second := c.pod("guest", "second", "n1", nil)
+	c.settle()
+	c.remove(first)
+	c.remove(second)
+	c.settle()
+	c.now = c.now.Add(time.Hour)
+	c.settle()
+	if left := c.pools(); len(left) != 0 {
+		t.Fatalf("pools are left: %v", left)
+	}
+	c.remove(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "owner"}})
+	c.settle()
+	c.remove(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "guest"}})
+	c.settle()
+	c.whole()
+	if _, err := c.sdn.Network(t.Context(), sdn.ID(own.Status.Network)); !sdn.IsNotFound(err) {
+		t.Errorf("the network stays: %v", err)
+	}
+}
+
+// A KuryrNetwork that somebody deletes goes with the last pod on it, and is made again for a namespace that needs it.
+func TestNetworkDeletedByHand(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nil)
+	c.addNode("n1", nil)
+	c.namespace("blue", nil)
+	web := c.pod("blue", "web", "n1", nil)
+	c.settle()
+	c.remove(c.networkOf("blue"))
+	c.pod("blue", "next", "n1", nil)
+	c.settle()
+	if c.bound()["web"] == "" {
+		t.Error("a pod that runs has lost its port")
+	}
+	c.remove(web)
+	c.settle()
+	c.whole()
 }
 
 // Namespaces that share a network and say different things of its pools: the last by name counts, in whatever order a cache lists them, and nothing is written twice.
