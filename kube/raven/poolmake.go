@@ -15,6 +15,11 @@ import (
 
 // make makes ports: those that wishes ask for, and for the pool so many in each of calls. Their keys are written first. What is pending from before is finished with them.
 func (w *poolWork) make(ctx context.Context, specs map[string]wished, calls []int) error {
+	if len(specs)+len(calls)+len(w.pool.Status.Pending) > 0 {
+		if err := w.nest(ctx); err != nil {
+			return err
+		}
+	}
 	var errs []error
 	groups := w.leftOver(ctx, specs, &errs)
 	fresh := 0
@@ -105,6 +110,9 @@ func (w *poolWork) ensure(ctx context.Context, keys []string, wishes map[string]
 		if failed[i] == nil { // as it stays pending, it is asked for again, and bound anew
 			failed[i] = unpluggable(ports[i], specs[i].Host)
 		}
+	}
+	if err := w.join(ctx, ports, failed); err != nil {
+		return errors.Join(append(failed, err)...)
 	}
 	subnets, err := w.subnetsOf(ctx, sdn.ID(w.pool.Spec.Network))
 	if err != nil {
