@@ -107,25 +107,13 @@ func (w *poolWork) nest(ctx context.Context) error {
 	return nil
 }
 
-// displaced has a pool go whose node's ports are to be in another trunk than the pool's are, or in none: the ports that no pod has at once, the others with their pods.
+// displaced has a pool go whose node's ports are to be in another trunk than the pool's are, or in none: the ports that pods have go with them, and then the pool is made again.
 func (w *poolWork) displaced(ctx context.Context, trunk sdn.ID) error {
-	var errs []error
-	bound := 0
-	for _, p := range w.ports {
-		if p.Status.Pod != nil {
-			bound++
-			continue
-		}
-		errs = append(errs, w.giveUp(ctx, p))
+	if err := w.api.Delete(ctx, w.pool, client.Preconditions{UID: &w.pool.UID}); client.IgnoreNotFound(err) != nil {
+		return err
 	}
-	if err := w.disown(ctx, w.pool.Status.Pending); err != nil {
-		return errors.Join(append(errs, err)...)
-	}
-	w.pool.Status.Pending = nil
-	if bound == 0 {
-		errs = append(errs, client.IgnoreNotFound(w.api.Delete(ctx, w.pool, client.Preconditions{UID: &w.pool.UID})))
-	}
-	return errors.Join(append(errs, waiting{fmt.Sprintf("the node's trunk is %q, and that of the pool's ports %q: they go before others are made, and %d pods have one", trunk, w.pool.Spec.Trunk, bound)})...)
+	w.warn(w.pool, eventRefused, "Pool", "the node's trunk is %q by now, and that of the pool's ports %q: they go, with the pods that have them, before others are made", trunk, w.pool.Spec.Trunk)
+	return waiting{"it is being deleted"}
 }
 
 // inTrunk has a port be asked for as the SDN takes it for a subport: bound to no host, and without a device. Its pool is found by a tag instead.
@@ -228,6 +216,9 @@ func (w *poolWork) trunk() sdn.ID {
 func (w *poolWork) auditTrunk(ctx context.Context, there map[sdn.ID]bool) error {
 	if w.pool.Spec.Trunk == "" {
 		return nil
+	}
+	if err := w.nest(ctx); err != nil { // the node may have another
+		return err
 	}
 	var ports []*v1.KuryrPort
 	var wanted []sdn.Subport
