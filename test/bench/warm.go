@@ -149,6 +149,12 @@ func (w *warm) start(ctx context.Context) error {
 			return err
 		}
 	}
+	// A node's /run is in memory, and so is the daemon's journal.
+	for _, argv := range [][]string{{"mkdir", "-p", "/run/kuryr/claims"}, {"mount", "-t", "tmpfs", "tmpfs", "/run/kuryr/claims"}} {
+		if r := w.Central.Exec(ctx, argv...); !r.OK() {
+			return r.Err()
+		}
+	}
 	var err error
 	kubernetes := []string{"--kubernetes-kubeconfig", w.kubeconfig}
 	if w.sdn, err = w.run(ctx, "kuryr-sdn", nil, w.answers("/run/kuryr/kuryr.sock", "/readyz"), "sdn", "--host", warmNode); err != nil {

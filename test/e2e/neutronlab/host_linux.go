@@ -70,10 +70,7 @@ func (h *Host) Equip(ctx context.Context, host *privatehost.Host) error {
 	if err := h.lab.waitChassis(ctx, h); err != nil {
 		return err
 	}
-	if err := h.lab.carryGateways(ctx, h); err != nil {
-		return err
-	}
-	return h.lab.enliven(ctx)
+	return h.lab.carryGateways(ctx, h)
 }
 
 // RemoveHost ends a host that AddHost has started. Its controller says goodbye to OVN, so that the others have no tunnel to nowhere.

@@ -80,20 +80,26 @@ func (l *Lab) carryGateways(ctx context.Context, h *Host) error {
 		"external_ids:ovn-bridge-mappings=" + externalMapping, "external_ids:ovn-cms-options=" + gatewayOption})
 }
 
-// waitChassis returns when OVN knows the host.
+// waitChassis returns when OVN knows the host, and the host has told twice that it follows: Debian's Neutron passes over the first time, and takes a host
+// that it met before that for dead where the count has gone on meanwhile.
 func (l *Lab) waitChassis(ctx context.Context, h *Host) error {
 	err := run(ctx, l.Central, []string{"ovn-sbctl", "--timeout=60", "wait-until", "Chassis", h.Name, "hostname=" + h.Name})
 	if err != nil {
 		return fmt.Errorf("OVN does not know host %s: %w", h.Name, err)
 	}
+	for range 2 {
+		if err := run(ctx, l.Central, []string{"ovn-nbctl", "--timeout=60", "--wait=sb", "sync"}); err != nil {
+			return err
+		}
+		count := l.Central.Exec(ctx, "ovn-sbctl", "get", "SB_Global", ".", "nb_cfg")
+		if !count.OK() {
+			return count.Err()
+		}
+		if err := run(ctx, l.Central, []string{"ovn-sbctl", "--timeout=60", "wait-until", "Chassis_Private", h.Name, "nb_cfg>=" + count.Out()}); err != nil {
+			return fmt.Errorf("host %s does not follow OVN: %w", h.Name, err)
+		}
+	}
 	return nil
-}
-
-// enliven has every host tell OVN twice that it follows: Debian's Neutron passes over the first time, and takes a host that it met before that for dead where the
-// count has gone on meanwhile.
-func (l *Lab) enliven(ctx context.Context) error {
-	sync := []string{"ovn-nbctl", "--timeout=60", "--wait=hv", "sync"}
-	return run(ctx, l.Central, sync, sync)
 }
 
 // waitDropGroup returns when Neutron has made the port group of what no security group lets pass, which it does once, by a worker of its own, some
