@@ -106,13 +106,13 @@ func (w *poolWork) ensure(ctx context.Context, keys []string, wishes map[string]
 		}
 		failed = slices.Clone(bulk.Errs)
 	}
+	if err := w.join(ctx, ports, failed); err != nil {
+		return errors.Join(append(failed, err)...)
+	}
 	for i := range ports {
 		if failed[i] == nil { // as it stays pending, it is asked for again, and bound anew
 			failed[i] = unpluggable(ports[i], specs[i].Host)
 		}
-	}
-	if err := w.join(ctx, ports, failed); err != nil {
-		return errors.Join(append(failed, err)...)
 	}
 	subnets, err := w.subnetsOf(ctx, sdn.ID(w.pool.Spec.Network))
 	if err != nil {
