@@ -4,6 +4,7 @@ package bind
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/kuryr/kuryr/sdn"
@@ -500,7 +502,16 @@ func TestOVSWait(t *testing.T) {
 	if err := w.b.Wait(ctx, p); !sdn.IsUnsupported(err) {
 		t.Errorf("without OVN: %v", err)
 	}
+	early := w.in(w.ovsPort(), nstest.New(t))
+	_, err := Patient{w.b, time.Hour}.Plug(ctx, early)
+	must(t, err) // nobody is waited for
 	v.ctl("--no-wait", "set", "Open_vSwitch", ".", "external_ids:ovn-remote=unix:/none")
+	if _, err := (Patient{w.b, time.Millisecond}).Plug(ctx, early); !errors.Is(err, context.DeadlineExceeded) || sdn.IsUnavailable(err) {
+		t.Errorf("a controller that does not wire: %v", err)
+	}
+	v.ctl("--no-wait", "set", "Interface", HostName(early.Port.ID), "external_ids:ovn-installed=true")
+	_, err = Patient{w.b, time.Hour}.Plug(ctx, early)
+	must(t, err)
 	if err := w.b.Wait(ctx, p); !sdn.IsNotFound(err) {
 		t.Errorf("not plugged: %v", err)
 	}

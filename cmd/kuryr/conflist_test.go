@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/internal/config"
 )
 
@@ -37,5 +38,18 @@ func TestConflistCapabilities(t *testing.T) {
 	}
 	if got, want := slices.Sorted(maps.Keys(list.Plugins[0].Capabilities)), []string{"bandwidth", "ips", "mac", "portMappings"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestPatience: the daemon and the plugin without one wait for OVN as long as each other.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	c := config.Default()
+	if got := patient(c, nil).Patience; got != bind.DefaultPatience {
+		t.Errorf("the daemon waits %s", got)
+	}
+	c.Node.WaitActive = 0
+	if got := patient(c, nil).Patience; got != 0 {
+		t.Errorf("it waits %s, and is not to wait", got)
 	}
 }

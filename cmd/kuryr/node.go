@@ -69,10 +69,15 @@ func (d *daemon) newNode(ctx context.Context, back *backend, registry *prometheu
 	}
 	f.server = node.New(node.Config{
 		Source: node.NewNetwork(node.NetworkConfig{Provider: provider, Host: d.cfg.Host, HostPorts: f.held, Logger: d.log}),
-		Binder: binder, State: filepath.Join(d.cfg.StateDir, "cni"), Logger: d.log, Registerer: registry,
+		Binder: patient(d.cfg, binder), State: filepath.Join(d.cfg.StateDir, "cni"), Logger: d.log, Registerer: registry,
 	})
 	d.node = f
 	return nil
+}
+
+// patient plugs for containers, which may send as soon as their ADD is answered.
+func patient(c config.Config, b *bind.Binder) bind.Patient {
+	return bind.Patient{Binder: b, Patience: c.Node.WaitActive}
 }
 
 // begin lets kuryr-cni in, and then tells container runtimes of it.

@@ -119,8 +119,8 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 	n := &clusterNode{name: name, started: time.Now(), cfg: cfg, log: log, keeper: condition.New(api, name, log), metrics: metrics.New(version)}
 	n.claimant, err = claim.Open(claim.Config{
 		Client: api, Node: name, Network: cfg.Node.Network, Dir: filepath.Join(cfg.RunDir, "claims"), Log: log,
-		HostPorts: &n.ports,
-		Left:      func(ctx context.Context, a node.Attachment) error { return n.server.Leave(ctx, a) },
+		HostPorts: &n.ports, Own: n.keeper.See,
+		Left: func(ctx context.Context, a node.Attachment) error { return n.server.Leave(ctx, a) },
 	})
 	if err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 	if n.leg, err = leg.Open(leg.Config{Client: api, Node: name, Binder: n.binder, Dir: legDir(cfg), Log: log}); err != nil {
 		return nil, errors.Join(err, n.binder.Close())
 	}
-	n.server = node.New(node.Config{Source: n.claimant, Binder: n.binder, State: filepath.Join(cfg.StateDir, "cni"), Logger: log, Registerer: n.metrics})
+	n.server = node.New(node.Config{Source: n.claimant, Binder: patient(cfg, n.binder), State: filepath.Join(cfg.StateDir, "cni"), Logger: log, Registerer: n.metrics})
 	return n, nil
 }
 

@@ -82,6 +82,8 @@ type Node struct {
 	Socket   string // never "" after Load
 	Conflist string // "" is none
 	Network  string
+
+	WaitActive time.Duration // 0: not at all
 }
 
 // SDN is section sdn.

@@ -91,6 +91,7 @@ func Default() Config {
 
 			ProcessExternalConnectivity: true,
 		},
+		Node: Node{WaitActive: 10 * time.Second},
 		SDN: SDN{
 			UplinkRanges: []netip.Prefix{
 				netip.MustParsePrefix("100.64.0.0/16"),
@@ -182,6 +183,8 @@ var nodeSettings = []*Setting{
 	text("node.conflist", "file that `kuryr node` writes when it is ready, by which container runtimes find it, such as /etc/cni/net.d/10-kuryr.conflist; empty writes none",
 		absoluteOrNone, func(c *Config) *string { return &c.Node.Conflist }),
 	text("node.network", "name of the network in node.conflist, which is the SDN's", orNone(word), func(c *Config) *string { return &c.Node.Network }),
+	duration("node.wait_active", "how long an ADD waits for OVN's controller on this host to wire its port, and fails if it does not; 0 does not wait", time.Second,
+		func(c *Config) *time.Duration { return &c.Node.WaitActive }),
 }
 
 var servedSettings = []*Setting{

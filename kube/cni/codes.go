@@ -37,7 +37,7 @@ var (
 	Conflict            = Kind{102, 102, "conflict", "the address, MAC, port or interface name belongs to something else"}
 	Denied              = Kind{103, 103, "denied", "the SDN or Kubernetes does not let these credentials do it"}
 	Unavailable         = Kind{104, 104, "unavailable", "the SDN or the Kubernetes API does not answer"}
-	TimedOut            = Kind{105, 105, "timed out", "the port has not come in time"}
+	TimedOut            = Kind{105, 105, "timed out", "the port has not come in time, or OVN has not wired it; is ovn-controller alive on this host?"}
 	Differs             = Kind{106, 106, "differs", "of CHECK: the message says what is not as ADD left it"}
 	Internal            = Kind{types.ErrInternal, 1, "internal error", "the message and the daemon's log say more"}
 )

@@ -31,6 +31,7 @@ type binder struct {
 	mu      sync.Mutex
 	plugged map[sdn.ID]bind.Interface
 	refuse  error // of Plug
+	unwired error // of Plug, when it has plugged
 	busy    int   // calls of Plug at once
 	most    int
 }
@@ -47,7 +48,7 @@ func (b *binder) Plug(_ context.Context, i bind.Interface) (bind.Result, error) 
 		return bind.Result{}, b.refuse
 	}
 	b.plugged[i.Port.ID] = i
-	return bind.Result{Name: i.Name, MAC: i.Port.MAC}, nil
+	return bind.Result{Name: i.Name, MAC: i.Port.MAC}, b.unwired
 }
 
 func (b *binder) Unplug(_ context.Context, port sdn.Port) error {
@@ -237,7 +238,13 @@ func TestFailedAdd(t *testing.T) {
 	r.binder.refuse = sdn.NotFound("network namespace", r.netns)
 	_, err = r.add(t, "a", `"runtimeConfig": {"bandwidth": {"ingressRate": 1000}}`)
 	wants(t, err, cni.UnknownContainer, r.netns)
-	r.binder.refuse = nil
+	r.binder.refuse, r.binder.unwired = nil, fmt.Errorf("not wired: %w", context.DeadlineExceeded)
+	_, err = r.add(t, "a", "")
+	wants(t, err, cni.TimedOut, "not wired")
+	if len(r.binder.plugged) != 0 {
+		t.Errorf("left plugged: %+v", r.binder.plugged)
+	}
+	r.binder.unwired = nil
 	r.has(t, 0)
 	policies, err := sdn.All(r.sdn.FindQoSPolicies(t.Context(), sdn.QoSPolicyQuery{}))
 	if err != nil || len(policies) != 0 {

@@ -12,17 +12,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/kube/cni/given"
-	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/kube/portspec"
 )
 
 const (
@@ -47,23 +44,8 @@ type pod struct {
 
 type port struct {
 	Metadata struct{ Name string }
-	Spec     struct {
-		ID, Address string
-		Network     struct {
-			ID      string
-			MTU     int
-			Subnets []struct {
-				ID, CIDR, Gateway string
-				IPs, DNS          []string
-				Routes            []struct{ Destination, NextHop string }
-			}
-		}
-		VIF struct {
-			Type, VNICType string
-			Details        map[string]string
-		}
-	}
-	Status struct {
+	Spec     portspec.Spec
+	Status   struct {
 		Pod *struct{ UID, Interface string }
 	}
 }
@@ -196,51 +178,11 @@ func portOf(text, iface string) string {
 
 // bound is the port in the SDN's words.
 func (p port) bound() (given.Bound, error) {
-	wrong := func(field string, err error) error {
-		return cni.Undecodable.Errorf("KuryrPort %s: %s: %v", p.Metadata.Name, field, err)
-	}
-	mac, err := net.ParseMAC(p.Spec.Address)
+	has, subnets, err := p.Spec.Port()
 	if err != nil {
-		return given.Bound{}, wrong("spec.address", err)
+		return given.Bound{}, cni.Undecodable.Errorf("KuryrPort %s: %v", p.Metadata.Name, err)
 	}
-	b := given.Bound{MTU: p.Spec.Network.MTU, Port: sdn.Port{
-		Meta: sdn.Meta{ID: sdn.ID(p.Spec.ID)}, Network: sdn.ID(p.Spec.Network.ID), MAC: mac, VNICType: sdn.VNICType(p.Spec.VIF.VNICType),
-		VIF: sdn.VIF{Type: p.Spec.VIF.Type, Details: p.Spec.VIF.Details},
-	}}
-	for i, s := range p.Spec.Network.Subnets {
-		at := func(field string) string { return fmt.Sprintf("spec.network.subnets[%d].%s", i, field) }
-		subnet := sdn.Subnet{Meta: sdn.Meta{ID: sdn.ID(s.ID)}}
-		if subnet.CIDR, err = netip.ParsePrefix(s.CIDR); err != nil {
-			return b, wrong(at("cidr"), err)
-		}
-		if s.Gateway != "" {
-			if subnet.Gateway, err = netip.ParseAddr(s.Gateway); err != nil {
-				return b, wrong(at("gateway"), err)
-			}
-		}
-		for _, text := range s.DNS {
-			if server, err := netip.ParseAddr(text); err == nil {
-				subnet.Nameservers = append(subnet.Nameservers, server)
-			}
-		}
-		for _, r := range s.Routes {
-			to, wrongTo := netip.ParsePrefix(r.Destination)
-			via, wrongVia := netip.ParseAddr(r.NextHop)
-			if err := errors.Join(wrongTo, wrongVia); err != nil {
-				return b, wrong(at("routes"), err)
-			}
-			subnet.HostRoutes = append(subnet.HostRoutes, sdn.HostRoute{Destination: to, NextHop: via})
-		}
-		for _, text := range s.IPs {
-			addr, err := netip.ParseAddr(text)
-			if err != nil {
-				return b, wrong(at("ips"), err)
-			}
-			b.Port.Addresses = append(b.Port.Addresses, sdn.Address{Subnet: subnet.ID, Addr: addr})
-		}
-		b.Subnets = append(b.Subnets, subnet)
-	}
-	return b, nil
+	return given.Bound{Port: has, MTU: p.Spec.Network.MTU, Subnets: subnets}, nil
 }
 
 // client asks the API.

@@ -88,7 +88,7 @@ const (
 	portAt = portPath + "18f968a5-c420-4318-92d7-941eb5f9e60e"
 	thePod = `{"metadata": {"uid": "u1", "annotations": {"openstack.org/kuryr-vif": "{\"eth0\": {\"versioned_object.data\": {\"selfLink\": \"/apis/openstack.org/v1/kuryrports/18f968a5-c420-4318-92d7-941eb5f9e60e\"}}, \"versioned_object.name\": \"KuryrPortCRD\", \"versioned_object.version\": \"1.0\"}"}}}`
 	// The addresses of the document "Kuryr Kubernetes Port CRD Usage".
-	thePort = `{"metadata": {"name": "18f968a5-c420-4318-92d7-941eb5f9e60e"}, "spec": {"id": "18f968a5-c420-4318-92d7-941eb5f9e60e", "address": "fa:16:3e:bf:84:ff", "vif": {"type": "ovs", "details": {"bridge_name": "br-int"}},
+	thePort = `{"metadata": {"name": "18f968a5-c420-4318-92d7-941eb5f9e60e"}, "spec": {"id": "18f968a5-c420-4318-92d7-941eb5f9e60e", "address": "fa:16:3e:bf:84:ff", "node": "n1", "projectID": "project", "securityGroups": ["g"], "vif": {"type": "ovs", "details": {"bridge_name": "br-int"}},
 		"network": {"id": "144164d9", "mtu": 1350, "subnets": [{"id": "s", "cidr": "10.11.9.0/24", "gateway": "10.11.9.1", "ips": ["10.11.9.5"], "dns": [], "routes": []}]}},
 		"status": {"portStatus": "bound", "pod": {"uid": "u1", "interface": "eth0"}}}`
 )
@@ -141,6 +141,8 @@ func TestAdd(t *testing.T) {
 	}
 	if i := b.plugged; i == nil || i.Port.VIF.Type != "ovs" || i.Port.VIF.Details["bridge_name"] != "br-int" || i.MTU != 1350 || i.Namespace != "/run/netns/a" {
 		t.Errorf("plugged %+v", b.plugged)
+	} else if i.Port.Host != "n1" || i.Port.Project != "project" || len(i.Port.Groups) != 1 || len(i.Subnets) != 1 || i.Subnets[0].Network != "144164d9" {
+		t.Errorf("plugged is not what the daemon would plug: %+v", b.plugged)
 	}
 }
 
@@ -230,6 +232,7 @@ func TestRefused(t *testing.T) {
 		"another interface's":     {with(portAt, strings.ReplaceAll(thePort, `"interface": "eth0"`, `"interface": "eth1"`)), ofPod, nil, cni.TimedOut, "nginx"},
 		"a path as a port":        {with(podAt, strings.ReplaceAll(thePod, "18f968a5-c420-4318-92d7-941eb5f9e60e", "../x")), ofPod, nil, cni.TimedOut, "nginx"},
 		"a port without a MAC":    {with(portAt, strings.ReplaceAll(thePort, "fa:16:3e:bf:84:ff", "")), ofPod, nil, cni.Undecodable, "spec.address"},
+		"a wrong name server":     {with(portAt, strings.ReplaceAll(thePort, `"dns": []`, `"dns": ["x"]`)), ofPod, nil, cni.Undecodable, "subnets.dns"},
 		"no token":                {all, ofPod, func(c *cni.Config) { c.APITokenFile = "" }, cni.BadConfig, "api_token_file"},
 		"token file of others":    {all, ofPod, func(c *cni.Config) { _ = os.Chmod(c.APITokenFile, 0o640) }, cni.BadConfig, "0640"},
 		"configuration of others": {all, ofPod, func(c *cni.Config) { c.APITokenFile, c.APIToken = "", "secret-of-kuryr-cni" }, cni.BadConfig, "0644"},

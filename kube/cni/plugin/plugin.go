@@ -99,7 +99,7 @@ func (p Plugin) alone(ctx context.Context, c cni.Call, conf cni.Config) ([]byte,
 		return nil, err
 	}
 	defer func() { _ = binder.Close() }()
-	folder := given.In(cmp.Or(conf.State, cni.DefaultState), binder)
+	folder := given.In(cmp.Or(conf.State, cni.DefaultState), bind.Patient{Binder: binder, Patience: bind.DefaultPatience})
 	switch c.Verb {
 	case cni.Add:
 		args, err := cni.ParseArgs(c.Args)

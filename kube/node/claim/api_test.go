@@ -401,6 +401,7 @@ type world struct {
 	wait time.Duration
 	left func(context.Context, node.Attachment) error
 	host HostPorts
+	own  func(*corev1.Node)
 	*Claimant
 	kill func()
 }
@@ -415,7 +416,7 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 // open makes a Claimant that does not run yet.
 func (w *world) open() {
 	w.t.Helper()
-	c, err := Open(Config{Client: w.api.daemon(), Node: thisNode, Network: "kuryr", Dir: w.dir, Boot: w.boot, PodWait: w.wait, Left: w.left, HostPorts: w.host})
+	c, err := Open(Config{Client: w.api.daemon(), Node: thisNode, Network: "kuryr", Dir: w.dir, Boot: w.boot, PodWait: w.wait, Left: w.left, HostPorts: w.host, Own: w.own})
 	must(w.t, err)
 	c.backoff = &wait.Backoff{Duration: 2 * time.Millisecond, Cap: 10 * time.Millisecond, Steps: 3, Factor: 2}
 	c.queue = newQueue(2*time.Millisecond, 20*time.Millisecond)

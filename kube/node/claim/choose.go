@@ -1,7 +1,7 @@
 package claim
 
 import (
-	"container/list"
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -27,19 +27,6 @@ const (
 	ofNetwork                    // the namespace's network
 	ofPorts                      // a free port of the pool of this name
 )
-
-// podOf is the pod that an attachment is of; where it is not there, the error says why and the caller may wait for it.
-func (x *index) podOf(a node.Attachment) (*pod, error) {
-	name := types.NamespacedName{Namespace: a.Pod.Namespace, Name: a.Pod.Name}
-	p := x.pods[name]
-	if p == nil {
-		return nil, sdn.NotFound("pod", name)
-	}
-	if uid := types.UID(a.Pod.UID); uid != "" && uid != p.uid && uid != p.static {
-		return nil, sdn.Conflict(sdn.Stale, "pod", "K8S_POD_UID", "the pod %s has the UID %s, not %s", name, p.uid, uid)
-	}
-	return p, nil
-}
 
 // choose is a free port for the attachment. Without one the error says why, and the topic what is to be waited for; without a topic waiting is of no use.
 func (x *index) choose(a node.Attachment) (*port, *pod, topic, error) {
@@ -71,29 +58,28 @@ func (x *index) portFor(pod *pod, want node.Want) (*port, topic, error) {
 	if pod.alone {
 		return nil, topic{ofOwn, string(pod.uid)}, sdn.Exhausted(sdn.NoPorts, "port", "the port made for the pod %s alone is not there yet", pod.name)
 	}
-	n := x.network(pod.name.Namespace)
-	if n == nil || n.Status.Network == "" || len(n.Status.Subnets) == 0 {
+	n, there := x.network(pod.name.Namespace)
+	if n.pool == "" {
 		why := "it is not there yet"
-		if n != nil {
-			why = "it is being made"
-			if c := meta.FindStatusCondition(n.Status.Conditions, v1.ConditionReady); c != nil && c.Message != "" {
-				why = c.Message
-			}
+		if there {
+			why = cmp.Or(n.why, "it is being made")
 		}
 		return nil, topic{ofNetwork, pod.name.Namespace}, sdn.Exhausted(sdn.NoPorts, "network", "of the namespace %s: %s", pod.name.Namespace, why)
 	}
 	name := n.pool
-	pool := x.pool(name)
-	for e := pool.free.Front(); e != nil; e = e.Next() {
-		if p := e.Value.(*port); x.free(p) && fits(p, want) {
-			return p, topic{}, nil
+	pool := x.pools[name]
+	if pool != nil {
+		for e := pool.free.Front(); e != nil; e = e.Next() {
+			if p := e.Value.(*port); x.free(p) && fits(p, want) {
+				return p, topic{}, nil
+			}
 		}
 	}
 	if err := x.taken(want); err != nil {
 		return nil, topic{}, err
 	}
 	why := "the node has no pool of it yet"
-	if pool.object != nil {
+	if pool != nil && pool.object != nil {
 		why = "the pool " + name + " is empty"
 		if c := meta.FindStatusCondition(pool.object.Status.Conditions, v1.ConditionReady); c != nil && c.Message != "" {
 			why += ": " + c.Message
@@ -137,50 +123,4 @@ func (x *index) taken(want node.Want) error {
 		return sdn.Conflict(sdn.InUse, "port", "id", "the port %s is another's, or on its way out", want.Port)
 	}
 	return sdn.Conflict(sdn.InUse, "port", "id", "the port %s is not of the pod's network, or made for another", want.Port)
-}
-
-// waiter is an attachment that waits for a port, in the order in which it came.
-type waiter struct {
-	ask   node.Attachment
-	topic topic
-	place *list.Element
-	why   error         // what it waits for, in words
-	done  chan struct{} // closed when it waits no longer: got is set, or why is final
-	got   *attachment
-}
-
-// waiters wait for topics, each in order. Its methods need the index's lock.
-type waiters map[topic]*list.List
-
-func (w waiters) add(n *waiter, t topic, why error) {
-	if w[t] == nil {
-		w[t] = list.New()
-	}
-	n.topic, n.why, n.place = t, why, w[t].PushBack(n)
-}
-
-// forsake ends the waits for ports of a pod that is going or has gone; uid "" is any. A kubelet takes a sandbox away only when its ADD has ended.
-func (w waiters) forsake(pod types.NamespacedName, uid types.UID) {
-	for _, l := range w {
-		for e := l.Front(); e != nil; {
-			n := e.Value.(*waiter)
-			e = e.Next()
-			if n.ask.Pod.Namespace == pod.Namespace && n.ask.Pod.Name == pod.Name && (uid == "" || types.UID(n.ask.Pod.UID) == uid) {
-				w.remove(n)
-				n.why = errLeaving(pod)
-				close(n.done)
-			}
-		}
-	}
-}
-
-func (w waiters) remove(n *waiter) {
-	if n.place == nil {
-		return
-	}
-	l := w[n.topic]
-	if l.Remove(n.place); l.Len() == 0 {
-		delete(w, n.topic)
-	}
-	n.place = nil
 }

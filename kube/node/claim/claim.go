@@ -134,74 +134,11 @@ func (c *Claimant) get(ctx context.Context, a node.Attachment) (*attachment, err
 	return c.wait(ctx, w)
 }
 
-// wait is for a port to come, for the pod no longer than Config.PodWait.
-func (c *Claimant) wait(ctx context.Context, w *waiter) (*attachment, error) {
-	patience := time.NewTimer(c.PodWait)
-	defer patience.Stop()
-	for {
-		over := false
-		select {
-		case <-w.done:
-		case <-patience.C:
-			over = true
-		case <-ctx.Done():
-		}
-		c.mu.Lock()
-		switch {
-		case ctx.Err() == nil && w.place == nil, ctx.Err() == nil && over && w.topic.of == ofPod:
-			c.waiting.remove(w)
-			c.mu.Unlock()
-			if w.got != nil {
-				return w.got, nil
-			}
-			return nil, w.why
-		case ctx.Err() != nil:
-			c.waiting.remove(w)
-			if w.got != nil {
-				c.offer(c.index.detach(w.got))
-			}
-			c.mu.Unlock()
-			return nil, w.why
-		}
-		c.mu.Unlock()
-	}
-}
-
 // take gives a free port to an attachment, in memory. The lock is held.
 func (c *Claimant) take(p *port, pod *pod, a node.Attachment) *attachment {
 	got := &attachment{wiring: p.wiring, record: record{Attachment: a, UID: pod.uid, Port: p.object.Spec, Since: time.Now().UTC().Truncate(time.Second)}}
 	c.index.hold(got)
 	return got
-}
-
-// offer lets those go on who wait for something, the longest waiting first. The lock is held.
-func (c *Claimant) offer(t topic) {
-	l := c.waiting[t]
-	if l == nil {
-		return
-	}
-	for e := l.Front(); e != nil; {
-		w := e.Value.(*waiter)
-		e = e.Next()
-		p, pod, next, why := c.index.choose(w.ask)
-		switch {
-		case p != nil:
-			c.waiting.remove(w)
-			w.got = c.take(p, pod, w.ask)
-			close(w.done)
-		case next == topic{}:
-			c.waiting.remove(w)
-			w.why = why
-			close(w.done)
-		case next != t:
-			c.waiting.remove(w)
-			c.waiting.add(w, next, why)
-		case t.of == ofPorts && c.index.pool(t.name).free.Len() == 0:
-			return // nobody behind it gets one either
-		default:
-			w.why = why
-		}
-	}
 }
 
 // mayClaim is nil unless the ports of the node are another's to claim.
@@ -296,98 +233,5 @@ func (c *Claimant) Release(ctx context.Context, a node.Attachment) error {
 	c.offer(c.index.detach(has))
 	c.mu.Unlock()
 	c.told(has)
-	return nil
-}
-
-// orphan is an attachment of the pod's interface that the API alone knew of. Its container is gone: a pod has one sandbox at a time. The lock is held.
-func (c *Claimant) orphan(a node.Attachment) *attachment {
-	if len(c.index.adopted) == 0 {
-		return nil
-	}
-	pod, err := c.index.podOf(a)
-	if err != nil {
-		return nil
-	}
-	return c.index.adopted[interfaceOf{pod.uid, a.Interface}]
-}
-
-// inherit gives the port of a pod's sandbox of before a reboot to its new one, so that the pod keeps its addresses.
-func (c *Claimant) inherit(ctx context.Context, old *attachment, a node.Attachment) (*attachment, error) {
-	// In the order of begin: the new one first, so that no kill leaves the port to another pod. Who reads the journal prefers it to what was adopted.
-	unlock, err := c.turn.Lock(ctx, keyOf(old.Attachment).name())
-	if err != nil {
-		return nil, sdn.Unavailable(err, "attachment", "another call for the container %s has not ended", old.Attachment.Container)
-	}
-	defer unlock()
-	c.mu.Lock()
-	still := c.index.attached[keyOf(old.Attachment)] == old && old.Adopted
-	c.mu.Unlock()
-	if !still {
-		return c.get(ctx, a)
-	}
-	r := old.record
-	r.Attachment, r.Adopted = a, false
-	if err := c.journal.put(r); err != nil {
-		return nil, sdn.OfHost(err)
-	}
-	failpoint.Here("claim.inherit.written")
-	if err := c.journal.release(old.record); err != nil {
-		return nil, sdn.OfHost(errors.Join(err, c.journal.drop(keyOf(a))))
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	got := &attachment{record: r, wiring: c.wiring(old)}
-	c.index.holders[r.Port.ID] = got // at once, so that the port is nobody else's in between
-	c.index.detach(old)
-	return got, nil
-}
-
-// adopt writes into the journal whom the API has a port for.
-func (c *Claimant) adopt(ctx context.Context, name string) error {
-	c.mu.Lock()
-	p := c.index.ports[name]
-	if p == nil || !c.index.unknown(p) {
-		c.mu.Unlock()
-		return nil
-	}
-	pp, spec, wiring, broken := p.object.Status.Pod, p.object.Spec, p.wiring, p.broken
-	c.mu.Unlock()
-	if broken != nil {
-		return nil
-	}
-	got := &attachment{wiring: wiring, record: record{
-		Attachment: node.Attachment{
-			Container: containerOf(pp), Interface: pp.Interface, Network: c.Network, Pod: &node.Pod{Namespace: pp.Namespace, Name: pp.Name, UID: string(pp.UID)},
-		},
-		UID: pp.UID, Port: spec, Since: pp.Since.UTC(), Adopted: true,
-	}}
-	if pp.Container == "" {
-		got.Attachment.Network = "" // GC, which goes by container, must not take it away
-	}
-	unlock, err := c.turn.Lock(ctx, keyOf(got.Attachment).name())
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	c.mu.Lock()
-	still := c.index.ports[name] == p && c.index.unknown(p) && p.object.Status.Pod.Container == pp.Container
-	if still {
-		c.index.hold(got)
-	}
-	c.mu.Unlock()
-	if !still {
-		return nil
-	}
-	if err := c.journal.put(got.record); err != nil {
-		c.mu.Lock()
-		c.offer(c.index.detach(got))
-		c.mu.Unlock()
-		return err
-	}
-	failpoint.Here("claim.adopt.written")
-	c.mu.Lock()
-	c.index.attach(got)
-	c.mu.Unlock()
-	c.Log.InfoContext(ctx, "the API has a pod for a port of which the journal knew nothing: it keeps it", "port", name, "pod", pp.Namespace+"/"+pp.Name, "container", pp.Container)
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
@@ -141,121 +142,6 @@ func TestRefused(t *testing.T) {
 	if got := w.adds(wants(node.Want{IPs: []string{"10.1.0.2/16"}})); got.Port.ID != sdn.ID(portName(2)) {
 		t.Errorf("the wanted address is of %s", got.Port.ID)
 	}
-}
-
-// On an empty pool each waits for one port, in order, and who gives up takes none.
-func TestEmptyPool(t *testing.T) {
-	var pods []client.Object
-	const n = 5
-	for i := range n + 1 {
-		pods = append(pods, aPod(fmt.Sprint("p", i), fmt.Sprint("u", i)))
-	}
-	w := newWorld(t, pods...)
-	w.begun()
-	waiting := func(n int) {
-		eventually(t, fmt.Sprint(n, " wait"), func() bool {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			l := w.waiting[topic{ofPorts, aPool().Name}]
-			return l == nil && n == 0 || l != nil && l.Len() == n
-		})
-	}
-	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := w.Claim(short, ask("short", "p5", "u5")); !sdn.IsExhausted(err) || !strings.Contains(err.Error(), "quota of ports reached") {
-		t.Errorf("error %v", err)
-	}
-	order := make(chan int, n)
-	for i := range n {
-		go func() {
-			if _, err := w.Claim(t.Context(), ask(fmt.Sprint("c", i), fmt.Sprint("p", i), "")); err != nil {
-				t.Error(err)
-			}
-			order <- i
-		}()
-		waiting(i + 1)
-	}
-	for i := range n {
-		must(t, w.api.Create(t.Context(), aPort(i)))
-		if got := <-order; got != i {
-			t.Errorf("%d comes before %d", got, i)
-		}
-		waiting(n - i - 1)
-	}
-}
-
-// Who waits for a port of a pod that is deleted meanwhile, gracefully or at once, waits no longer: the kubelet's DEL comes only then. Others wait on.
-func TestDeletedWhileWaiting(t *testing.T) {
-	kept := aPod("graceful", "ug")
-	kept.Finalizers = []string{"test/kept"} // so that it is being deleted for a while
-	w := newWorld(t, kept, aPod("forced", "uf"), aPod("other", "uo"))
-	w.begun()
-	ends := map[string]chan error{}
-	for name, uid := range map[string]string{"graceful": "ug", "forced": "uf", "other": "uo"} {
-		end := make(chan error, 1)
-		ends[name] = end
-		go func() { _, err := w.Claim(t.Context(), ask("c-"+name, name, uid)); end <- err }()
-	}
-	eventually(t, "three wait", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		l := w.waiting[topic{ofPorts, aPool().Name}]
-		return l != nil && l.Len() == 3
-	})
-	for _, name := range []string{"graceful", "forced"} {
-		must(t, w.api.Delete(t.Context(), w.api.pod(t, name)))
-		select {
-		case err := <-ends[name]:
-			if !sdn.IsConflict(err) || !strings.Contains(err.Error(), name) {
-				t.Errorf("%s: %v", name, err)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatalf("%s waits on", name)
-		}
-	}
-	if _, err := w.Claim(t.Context(), ask("again", "graceful", "ug")); !sdn.IsConflict(err) {
-		t.Errorf("asked again: %v", err)
-	}
-	must(t, w.api.Create(t.Context(), aPort(1)))
-	must(t, <-ends["other"])
-}
-
-// A pod of which the watch tells later than the kubelet is waited for, and so are its namespace's network and its port.
-func TestEverythingComesLate(t *testing.T) {
-	w := newWorld(t)
-	w.wait = 10 * time.Second
-	w.restart()
-	w.begun()
-	w.api.remove(t, aNetwork())
-	eventually(t, "no network", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.index.networks) == 0 })
-	done := make(chan error, 1)
-	go func() {
-		_, err := w.Claim(t.Context(), ask("c", "late", "ul"))
-		done <- err
-	}()
-	at := func(is subject) {
-		eventually(t, fmt.Sprint("waits for ", is), func() bool {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			for topic := range w.waiting {
-				return topic.of == is
-			}
-			return false
-		})
-	}
-	at(ofPod)
-	late := aPod("late", "ul")
-	late.Annotations = map[string]string{v1.AnnotationAddress: "10.1.0.7"}
-	must(t, w.api.Create(t.Context(), late))
-	at(ofOwn)
-	late.Annotations = nil
-	must(t, w.api.Update(t.Context(), late))
-	at(ofNetwork)
-	must(t, w.api.Create(t.Context(), aNetwork()))
-	at(ofPorts)
-	must(t, w.api.Create(t.Context(), dedicated(aPort(8), "another")))
-	must(t, w.api.Create(t.Context(), aPort(7)))
-	must(t, <-done)
 }
 
 // A port made for one pod is that one's in each of its sandboxes, and goes with it.
@@ -459,6 +345,30 @@ func TestRavenClaims(t *testing.T) {
 	}
 	w.dels(ask("any", "a", "ua"))
 	w.says(portName(1), v1.PortAvailable, "")
+}
+
+// Who keeps the Node's condition hears of the own Node by the Claimant's watch, and of no other.
+func TestOwnNode(t *testing.T) {
+	w := newWorld(t)
+	heard := make(chan string, 9)
+	w.own = func(n *corev1.Node) { heard <- n.Name + n.Labels["x"] }
+	w.restart()
+	w.begun()
+	must(t, w.api.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}))
+	n := &corev1.Node{}
+	must(t, w.api.Get(t.Context(), client.ObjectKey{Name: thisNode}, n))
+	n.Labels = map[string]string{"x": "-changed"}
+	must(t, w.api.Update(t.Context(), n))
+	for is := ""; is != thisNode+"-changed"; {
+		select {
+		case is = <-heard:
+		case <-time.After(10 * time.Second):
+			t.Fatal("nothing is heard")
+		}
+		if !strings.HasPrefix(is, thisNode) {
+			t.Errorf("heard of %s", is)
+		}
+	}
 }
 
 // A pod that is made again under its name has a port of its own, and the one before keeps its own until its DEL.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,6 +39,8 @@ type Config struct {
 	// Left unplugs and releases what the container runtime will not take away any more: its pod has gone, and so has its network namespace. It is called again after an error.
 	// nil is Release alone, for who plugs nothing.
 	Left func(ctx context.Context, a node.Attachment) error
+	// Own is told of the own Node, at first and whenever it has changed; nil is nobody. It must not wait, nor change what it is given.
+	Own func(*corev1.Node)
 	// HostPorts leads ports of the node to pods; nil has pods refused that wish it.
 	HostPorts HostPorts
 	Log       *slog.Logger

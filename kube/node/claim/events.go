@@ -18,6 +18,7 @@ func (c *Claimant) feeds() []*feed.Feed {
 	return []*feed.Feed{
 		of(&v1.KuryrPortList{}, own, c.portEvents()),
 		of(&v1.KuryrPortPoolList{}, own, c.poolEvents()),
+		// Of all namespaces: which of them have pods here changes with each pod, and no selector of the API server's says "one of these". A watch for each would be more of them than there are nodes.
 		of(&v1.KuryrNetworkList{}, nil, c.networkEvents()),
 		of(&corev1.NamespaceList{}, nil, c.namespaceEvents()),
 		of(&corev1.PodList{}, client.MatchingFields{"spec.nodeName": c.Node}, c.podEvents()),
@@ -70,12 +71,12 @@ func (c *Claimant) networkEvents() feed.Events {
 			of[n.Name] = n.Spec.Namespace
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.offer(c.index.setNetwork(n))
+			c.reconsider(c.index.setNetwork(n))
 		},
 		Drop: func(n types.NamespacedName) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.index.dropNetwork(of[n.Name], n.Name)
+			c.reconsider(c.index.dropNetwork(of[n.Name], n.Name))
 			delete(of, n.Name)
 		},
 	}
@@ -86,12 +87,12 @@ func (c *Claimant) namespaceEvents() feed.Events {
 		Set: func(o client.Object) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.offer(c.index.setNamespace(o.(*corev1.Namespace)))
+			c.reconsider(c.index.setNamespace(o.(*corev1.Namespace)))
 		},
 		Drop: func(n types.NamespacedName) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.index.dropNamespace(n.Name)
+			c.reconsider(c.index.dropNamespace(n.Name))
 		},
 	}
 }
@@ -149,8 +150,12 @@ func (c *Claimant) nodeEvents() feed.Events {
 	}
 	return feed.Events{
 		Set: func(o client.Object) {
-			if o.GetName() == c.Node {
-				set(o.GetLabels()[v1.LabelClaimant] == v1.ClaimantRaven)
+			if o.GetName() != c.Node {
+				return
+			}
+			set(o.GetLabels()[v1.LabelClaimant] == v1.ClaimantRaven)
+			if c.Own != nil {
+				c.Own(o.(*corev1.Node))
 			}
 		},
 		Drop: func(types.NamespacedName) {},

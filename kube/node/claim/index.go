@@ -1,17 +1,13 @@
 package claim
 
 import (
-	"container/list"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/node"
-	"github.com/kuryr/kuryr/kube/node/wiring"
 )
 
 // index is all that is known of the node, by what it is asked for. It does no input nor output and has no lock: its user has one.
@@ -24,7 +20,7 @@ type index struct {
 	pools     map[string]*pool                  // by name
 	pods      map[types.NamespacedName]*pod     //
 	uids      map[types.UID]*pod                //
-	networks  map[string]map[string]*network    // by namespace and name
+	networks  map[string]map[string]network     // by namespace and name
 	lives     map[string]types.UID              // the UIDs of namespaces, by name
 	attached  map[key]*attachment               // who has a port, written down
 	ofPod     map[types.UID]map[key]*attachment // the same by pod
@@ -47,43 +43,13 @@ type attachment struct {
 	written bool  // in the journal
 }
 
-type port struct {
-	object *v1.KuryrPort
-	wiring node.Wiring
-	broken error         // the spec cannot be plugged
-	list   *list.List    // the free ports of a pool that it is among, whichever its spec names by now; nil is none
-	place  *list.Element // in that list
-}
-
-type pool struct {
-	object *v1.KuryrPortPool // nil until it is seen
-	free   *list.List        // of *port; the one that was free the longest first, so that addresses rest between two pods
-}
-
-// network is a namespace's, with the name of the pool that its pods get ports of.
-type network struct {
-	*v1.KuryrNetwork
-	pool string
-}
-
-// pod is what is kept of a pod.
-type pod struct {
-	name       types.NamespacedName
-	uid        types.UID
-	static     types.UID // what the kubelet calls a static pod, whose mirror in the API has another UID
-	alone      bool      // it waits for a port of its own
-	ended      bool      // its containers have ended for good
-	leaving    bool      // it is being deleted
-	annotation string
-}
-
 func newIndex(node string) *index {
 	return &index{
 		node:  node,
 		ports: map[string]*port{}, dedicated: map[types.UID]map[string]*port{},
 		pools: map[string]*pool{},
 		pods:  map[types.NamespacedName]*pod{}, uids: map[types.UID]*pod{},
-		networks: map[string]map[string]*network{}, lives: map[string]types.UID{},
+		networks: map[string]map[string]network{}, lives: map[string]types.UID{},
 		attached: map[key]*attachment{}, ofPod: map[types.UID]map[key]*attachment{}, adopted: map[interfaceOf]*attachment{},
 		holders: map[string]*attachment{}, owed: map[string]map[key]struct{}{},
 	}
@@ -102,175 +68,6 @@ func out[K, L comparable, V any](m map[K]map[L]V, k K, l L) {
 	if delete(m[k], l); len(m[k]) == 0 {
 		delete(m, k)
 	}
-}
-
-// setPort takes in a KuryrPort as the API tells it, and says what waiters may now go on. An older version than the one that is known is passed over.
-func (x *index) setPort(o *v1.KuryrPort) topic {
-	if o.Spec.Node != x.node {
-		return topic{}
-	}
-	p := x.ports[o.Name]
-	if p == nil {
-		p = &port{}
-		x.ports[o.Name] = p
-	} else if cmp, err := resourceversion.CompareResourceVersion(o.ResourceVersion, p.object.ResourceVersion); err == nil && cmp <= 0 && o.UID == p.object.UID {
-		return topic{}
-	}
-	if p.object != nil && p.object.Spec.Dedicated != o.Spec.Dedicated {
-		out(x.dedicated, p.object.Spec.Dedicated, o.Name)
-	}
-	p.object = o
-	p.wiring, p.broken = wiring.Of(&o.Spec)
-	if o.Spec.Dedicated != "" {
-		in(x.dedicated, o.Spec.Dedicated)[o.Name] = p
-	}
-	return x.settle(p)
-}
-
-func (x *index) dropPort(name string) {
-	p := x.ports[name]
-	if p == nil {
-		return
-	}
-	delete(x.ports, name)
-	out(x.dedicated, p.object.Spec.Dedicated, name)
-	x.settle(p)
-}
-
-// settle puts a port among the free ones of its pool or takes it out, and says who may want it.
-func (x *index) settle(p *port) topic {
-	s := &p.object.Spec
-	free := x.ports[p.object.Name] == p && x.free(p)
-	shared := free && s.Dedicated == ""
-	l := x.pool(s.Pool).free
-	if p.list != nil && (!shared || p.list != l) {
-		p.list.Remove(p.place)
-		p.list, p.place = nil, nil
-	}
-	switch {
-	case shared && p.list == nil:
-		p.list, p.place = l, l.PushBack(p)
-		return topic{ofPorts, s.Pool}
-	case free && !shared:
-		return topic{ofOwn, string(s.Dedicated)}
-	}
-	return topic{}
-}
-
-// free tells whether the port may be claimed. A port that was given back is free before the API tells so.
-func (x *index) free(p *port) bool {
-	o := p.object
-	if p.broken != nil || o.Spec.ForNode || x.holders[o.Name] != nil || o.DeletionTimestamp != nil {
-		return false
-	}
-	switch labelOf(o) {
-	case v1.PortAvailable:
-		return true
-	case v1.PortBound:
-		return len(x.owed[o.Name]) > 0 && !x.unwanted(p)
-	}
-	return false
-}
-
-// unwanted tells of a port that comes back that it is not to be used again.
-func (x *index) unwanted(p *port) bool {
-	o := p.object
-	if o.DeletionTimestamp != nil || labelOf(o) == v1.PortDeleting {
-		return true
-	}
-	if o.Spec.Dedicated == "" {
-		return false
-	}
-	// The port made for one pod waits for that one's next sandbox.
-	pod := x.uids[o.Spec.Dedicated]
-	return pod == nil || pod.ended || pod.leaving
-}
-
-func labelOf(o *v1.KuryrPort) v1.PortStatus { return v1.PortStatus(o.Labels[v1.LabelPortStatus]) }
-
-func (x *index) pool(name string) *pool {
-	if x.pools[name] == nil {
-		x.pools[name] = &pool{free: list.New()}
-	}
-	return x.pools[name]
-}
-
-func (x *index) setPool(o *v1.KuryrPortPool) topic {
-	if o.Spec.Node != x.node {
-		return topic{}
-	}
-	x.pool(o.Name).object = o
-	return topic{ofPorts, o.Name}
-}
-
-func (x *index) dropPool(name string) {
-	if p := x.pools[name]; p != nil {
-		if p.object = nil; p.free.Len() == 0 {
-			delete(x.pools, name)
-		}
-	}
-}
-
-func (x *index) setNetwork(o *v1.KuryrNetwork) topic {
-	in(x.networks, o.Spec.Namespace)[o.Name] = &network{KuryrNetwork: o, pool: v1.PoolName(v1.PoolKey(o, x.node))}
-	return topic{ofNetwork, o.Spec.Namespace}
-}
-
-func (x *index) dropNetwork(namespace, name string) { out(x.networks, namespace, name) }
-
-// setNamespace takes in a namespace. One that is being deleted has no new pods, and another may have its name before this node hears of it.
-func (x *index) setNamespace(o *corev1.Namespace) topic {
-	if o.DeletionTimestamp != nil {
-		delete(x.lives, o.Name)
-	} else {
-		x.lives[o.Name] = o.UID
-	}
-	return topic{ofNetwork, o.Name}
-}
-
-func (x *index) dropNamespace(name string) { delete(x.lives, name) }
-
-// network is a namespace's, and not that of one which had its name before: that one's project and groups are another's.
-func (x *index) network(namespace string) *network {
-	var best *network
-	for _, n := range x.networks[namespace] {
-		if n.DeletionTimestamp == nil && n.Spec.UID == x.lives[namespace] && (best == nil || best.CreationTimestamp.Before(&n.CreationTimestamp)) {
-			best = n
-		}
-	}
-	return best
-}
-
-// setPod takes in a pod. Another of that name that was there has gone: its UID is given.
-func (x *index) setPod(o *corev1.Pod) (t topic, gone types.UID) {
-	name := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
-	if o.Spec.NodeName != x.node {
-		return topic{}, ""
-	}
-	if old := x.pods[name]; old != nil && old.uid != o.UID {
-		gone = old.uid
-		delete(x.uids, gone)
-	}
-	p := &pod{
-		name: name, uid: o.UID, static: types.UID(o.Annotations[corev1.MirrorPodAnnotationKey]),
-		alone:      v1.HasWishes(o.Annotations),
-		ended:      o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed,
-		leaving:    o.DeletionTimestamp != nil,
-		annotation: o.Annotations[v1.AnnotationVIF],
-	}
-	x.pods[name], x.uids[o.UID] = p, p
-	return topic{ofPod, name.String()}, gone
-}
-
-// dropPod forgets a pod, and tells the UID that it had.
-func (x *index) dropPod(name types.NamespacedName) types.UID {
-	p := x.pods[name]
-	if p == nil {
-		return ""
-	}
-	delete(x.pods, name)
-	delete(x.uids, p.uid)
-	return p.uid
 }
 
 // hold says that the attachment has its port. It is not yet written down.

@@ -3,6 +3,7 @@ package claim
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,7 +25,7 @@ func TestOlderVersion(t *testing.T) {
 		t.Errorf("it is %s", is)
 	}
 	x.setPort(at("11", v1.PortDeleting))
-	if x.pool(aPool().Name).free.Len() != 0 {
+	if !x.empty(aPool().Name) {
 		t.Error("a port on its way out is free")
 	}
 }
@@ -94,39 +95,108 @@ func TestNamespaceMadeAgain(t *testing.T) {
 	old.Spec.ProjectID = "red"
 	p := aPort(1)
 	p.Spec.Pool = v1.PoolName(v1.PoolKey(old, thisNode))
-	has := func(network string) {
+	has := func(want *v1.KuryrNetwork) {
 		t.Helper()
-		is := ""
-		if n := x.network(namespace); n != nil {
-			is = n.Name
-		}
-		if is != network {
-			t.Errorf("the network is %q, not %q", is, network)
+		is, there := x.network(namespace)
+		if there != (want != nil) || there && is.pool != v1.PoolName(v1.PoolKey(want, thisNode)) {
+			t.Errorf("the network is %+v, not %+v", is, want)
 		}
 	}
 	x.setNetwork(old)
 	x.setPort(p)
 	x.setPod(aPod("a", "ua"))
-	has("")
+	has(nil)
 	first := aNamespace()
-	if next := x.setNamespace(first); next != (topic{ofNetwork, namespace}) {
-		t.Errorf("%v hears of it", next)
+	if told := x.setNamespace(first); !slices.Equal(told, []topic{{ofNetwork, namespace}}) {
+		t.Errorf("%v hear of it", told)
 	}
-	has(old.Name)
+	has(old)
 	first.DeletionTimestamp = &gone
 	x.setNamespace(first)
-	has("")
+	has(nil)
 	again := aNamespace()
 	again.UID = "ns2"
 	x.setNamespace(again)
-	has("")
+	has(nil)
 	if q, _, next, _ := x.choose(ask("c", "a", "ua")); q != nil || next.of != ofNetwork {
 		t.Errorf("a pod of the second life gets %v, or waits for %v", q, next)
 	}
 	own := aNetwork()
 	own.Name, own.Spec.UID = namespace+".2", "ns2"
 	x.setNetwork(own)
-	has(own.Name)
+	has(own)
 	x.dropNamespace(namespace)
-	has("")
+	has(nil)
+}
+
+// Nothing is left of a pool that has gone, whichever watch tells of its end first, nor of one that was only asked for.
+func TestPoolsGo(t *testing.T) {
+	for name, last := range map[string]func(*index){
+		"the port first": func(x *index) { x.dropPort(portName(1)); x.dropPool(aPool().Name) },
+		"the pool first": func(x *index) { x.dropPool(aPool().Name); x.dropPort(portName(1)) },
+		"the port on its way out": func(x *index) {
+			p := aPort(1)
+			p.ResourceVersion, p.Labels[v1.LabelPortStatus] = "2", string(v1.PortDeleting)
+			x.setPort(p)
+			x.dropPool(aPool().Name)
+			x.dropPort(portName(1))
+		},
+	} {
+		x := newIndex(thisNode)
+		x.setNamespace(aNamespace())
+		x.setNetwork(aNetwork())
+		x.setPod(aPod("a", "ua"))
+		if _, _, next, _ := x.choose(ask("c", "a", "ua")); next.of != ofPorts || len(x.pools) != 0 {
+			t.Errorf("%s: asked for %v, there are %d pools", name, next, len(x.pools))
+		}
+		x.setPool(aPool())
+		p := aPort(1)
+		p.ResourceVersion = "1"
+		x.setPort(p)
+		if x.empty(aPool().Name) {
+			t.Errorf("%s: the port is not free", name)
+		}
+		if last(x); len(x.pools) != 0 {
+			t.Errorf("%s: %d pools are left", name, len(x.pools))
+		}
+	}
+}
+
+// Who waits for a network or its ports hears of what concerns it alone: every node hears of every network.
+func TestWhatConcernsNobody(t *testing.T) {
+	x := newIndex(thisNode)
+	hear := func(what string, told []topic, want ...topic) {
+		t.Helper()
+		if !slices.Equal(told, want) {
+			t.Errorf("%s: %v hear of it, want %v", what, told, want)
+		}
+	}
+	forNetwork, ports := topic{ofNetwork, namespace}, topic{ofPorts, aPool().Name}
+	made := aNetwork()
+	made.Status = v1.KuryrNetworkStatus{Conditions: []metav1.Condition{{Type: v1.ConditionReady, Message: "no range is left"}}}
+	hear("of a namespace that is not known", x.setNetwork(made))
+	hear("the namespace", x.setNamespace(aNamespace()), forNetwork)
+	hear("the namespace again", x.setNamespace(aNamespace()))
+	if n, _ := x.network(namespace); n.why != "no range is left" {
+		t.Errorf("it is not there: %q", n.why)
+	}
+	hear("made", x.setNetwork(aNetwork()), forNetwork)
+	told := aNetwork()
+	told.Labels, told.Status.MTU, told.Status.ObservedGeneration = map[string]string{"a": "b"}, 9000, 7
+	told.Status.Conditions = []metav1.Condition{{Type: v1.ConditionReady, Message: "the ranges are used up"}}
+	hear("its status", x.setNetwork(told))
+	others := aNetwork()
+	others.Name, others.Spec.UID = namespace+".0", "before"
+	hear("of another life", x.setNetwork(others))
+	younger := aNetwork()
+	younger.Name, younger.Status.Network = namespace+".2", "other"
+	hear("a younger one", x.setNetwork(younger))
+	hear("its end", x.dropNetwork(namespace, younger.Name))
+	grouped := aNetwork()
+	grouped.Status.SecurityGroups = []string{"g"}
+	hear("groups", x.setNetwork(grouped), forNetwork, ports)
+	gone := metav1.Now()
+	grouped.DeletionTimestamp = &gone
+	hear("on its way out", x.setNetwork(grouped), forNetwork, topic{ofPorts, v1.PoolName(v1.PoolKey(grouped, thisNode))})
+	hear("gone", x.dropNetwork(namespace, grouped.Name))
 }

@@ -39,7 +39,9 @@ func TestUnreadableRecord(t *testing.T) {
 			}
 			w.dels(ask("ca", "a", "ua"))
 			if !known {
-				must(t, w.api.Create(t.Context(), aPort(1)))
+				anew := aPort(1)
+				anew.UID = "anew"
+				must(t, w.api.Create(t.Context(), anew))
 			}
 			w.adds(ask("cb", "b", "ub"))
 		})

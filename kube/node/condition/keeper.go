@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
-	"github.com/kuryr/kuryr/kube/node/feed"
 )
 
 // Reasons of the condition.
@@ -36,7 +35,7 @@ const (
 
 // Keeper keeps one Node's condition.
 type Keeper struct {
-	api  client.WithWatch
+	api  client.Client
 	node string
 	log  *slog.Logger
 	wake chan struct{} // holds one element where something may differ
@@ -47,8 +46,8 @@ type Keeper struct {
 	want  corev1.NodeCondition
 }
 
-// New makes a Keeper, which writes nothing until Run. The client's scheme has the core types. A nil log is none.
-func New(api client.WithWatch, node string, log *slog.Logger) *Keeper {
+// New makes a Keeper, which writes nothing until Run and until it has seen the Node. The client's scheme has the core types. A nil log is none.
+func New(api client.Client, node string, log *slog.Logger) *Keeper {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
@@ -83,14 +82,7 @@ func (k *Keeper) look() {
 
 // Run keeps the condition until ctx ends, and says then that the network is not there, unless an administrator has made the node Raven's (v1.LabelClaimant). An API server that is away is waited for, but not at the end.
 func (k *Keeper) Run(ctx context.Context) {
-	f := feed.New(feed.Config{
-		Client: k.api, List: &corev1.NodeList{}, Selector: client.MatchingFields{"metadata.name": k.node}, Log: k.log,
-		Events: feed.Events{Set: k.see, Drop: func(types.NamespacedName) {}},
-	})
-	var watching sync.WaitGroup
-	watching.Go(func() { f.Run(ctx) })
 	k.write(ctx)
-	watching.Wait()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWrite)
 	defer cancel()
 	if k.ravens(last) {
@@ -110,10 +102,9 @@ func (k *Keeper) ravens(ctx context.Context) bool {
 	return err == nil && n.Labels[v1.LabelClaimant] == v1.ClaimantRaven
 }
 
-// see takes in the Node.
-func (k *Keeper) see(o client.Object) {
-	n, ok := o.(*corev1.Node)
-	if !ok || n.Name != k.node {
+// See takes in the Node as the API server tells it. Whoever watches it calls this, at first and whenever it has changed, so that one watch of it is enough; other Nodes are passed over.
+func (k *Keeper) See(n *corev1.Node) {
+	if n.Name != k.node {
 		return
 	}
 	k.mu.Lock()

@@ -3,24 +3,36 @@ package condition
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/node/feed"
 )
 
 // api has its lists by list: the fake knows no streamed ones.
 type api struct{ client.WithWatch }
 
 func (api) IsWatchListSemanticsUnSupported() bool { return true }
+
+// watch has the Keeper see the Nodes, as the claimant does with its own.
+func watch(ctx context.Context, c client.WithWatch, k *Keeper) {
+	f := feed.New(feed.Config{
+		Client: c, List: &corev1.NodeList{}, Log: slog.New(slog.DiscardHandler),
+		Events: feed.Events{Set: func(o client.Object) { k.See(o.(*corev1.Node)) }, Drop: func(types.NamespacedName) {}},
+	})
+	go f.Run(ctx)
+}
 
 // TestKeeper writes the condition over failures, sets right what others write, leaves the other conditions, and tells of its end.
 func TestKeeper(t *testing.T) {
@@ -30,8 +42,7 @@ func TestKeeper(t *testing.T) {
 	other := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}
 	var failures, writes atomic.Int32
 	failures.Store(2)
-	inner := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithStatusSubresource(node).WithObjects(node, other).
-		WithIndex(node, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
+	inner := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithStatusSubresource(node).WithObjects(node, other).Build()
 	faulty := api{interceptor.NewClient(inner, interceptor.Funcs{
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 			if failures.Add(-1) >= 0 {
@@ -45,6 +56,7 @@ func TestKeeper(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan struct{})
+	watch(ctx, faulty, k)
 	go func() { defer close(done); k.Run(ctx) }()
 	get := func() (c corev1.NodeCondition, ready bool) {
 		n := &corev1.Node{}
@@ -99,12 +111,12 @@ func TestKeeper(t *testing.T) {
 // TestHandedOver leaves a node that Raven is to claim for as one that has its network, even if that was said a moment before.
 func TestHandedOver(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
-	inner := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithStatusSubresource(node).WithObjects(node).
-		WithIndex(node, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
+	inner := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithStatusSubresource(node).WithObjects(node).Build()
 	k := New(api{inner}, "n1", nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan struct{})
+	watch(ctx, api{inner}, k)
 	go func() { defer close(done); k.Run(ctx) }()
 	says := func(want string) {
 		t.Helper()

@@ -1,84 +1,35 @@
-// Package wiring reads a KuryrPort's spec as what a binder plugs.
+// Package wiring gives the node's daemon a KuryrPort's spec as what a binder plugs.
 //
-// It owns that translation, which all of the node's daemon goes by, and nothing else: it must not ask the API, nor plug.
+// It owns the way from package v1's types to package portspec's, which reads them, and nothing else: it must not ask the API, nor plug.
 package wiring
 
 import (
-	"net"
-	"net/netip"
-
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/node"
-	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/kube/portspec"
 )
 
 // Of is what a KuryrPort's spec tells of how to plug it. An error IsInvalid and names the field.
 func Of(s *v1.KuryrPortSpec) (node.Wiring, error) {
-	mac, err := net.ParseMAC(s.Address)
+	port, subnets, err := specOf(s).Port()
 	if err != nil {
-		return node.Wiring{}, sdn.Invalid("port", "spec.address", "%v", err)
+		return node.Wiring{}, err
 	}
-	w := node.Wiring{MTU: s.Network.MTU, Port: sdn.Port{
-		Meta:     sdn.Meta{ID: sdn.ID(s.ID), Base: sdn.Base{Project: s.ProjectID}},
-		Network:  sdn.ID(s.Network.ID),
-		MAC:      mac,
-		Host:     s.Node,
-		VNICType: sdn.VNICType(s.VIF.VNICType),
-		Groups:   make([]sdn.ID, 0, len(s.SecurityGroups)),
-		VIF:      sdn.VIF{Type: s.VIF.Type, Details: s.VIF.Details},
-	}}
-	for _, g := range s.SecurityGroups {
-		w.Port.Groups = append(w.Port.Groups, sdn.ID(g))
-	}
-	for _, ps := range s.Network.Subnets {
-		subnet, err := subnetOf(ps)
-		if err != nil {
-			return node.Wiring{}, err
-		}
-		subnet.Network = w.Port.Network
-		w.Subnets = append(w.Subnets, subnet)
-		for _, ip := range ps.IPs {
-			addr, err := netip.ParseAddr(ip)
-			if err != nil {
-				return node.Wiring{}, sdn.Invalid("port", "spec.network.subnets.ips", "%v", err)
-			}
-			w.Port.Addresses = append(w.Port.Addresses, sdn.Address{Subnet: subnet.ID, Addr: addr})
-		}
-	}
-	return w, nil
+	return node.Wiring{Port: port, MTU: s.Network.MTU, Subnets: subnets}, nil
 }
 
-func subnetOf(s v1.PortSubnet) (sdn.Subnet, error) {
-	bad := func(field string, err error) (sdn.Subnet, error) {
-		return sdn.Subnet{}, sdn.Invalid("port", "spec.network.subnets."+field, "%v", err)
+func specOf(s *v1.KuryrPortSpec) *portspec.Spec {
+	spec := &portspec.Spec{
+		ID: s.ID, Address: s.Address, Node: s.Node, ProjectID: s.ProjectID, SecurityGroups: s.SecurityGroups,
+		Network: portspec.Network{ID: s.Network.ID, MTU: s.Network.MTU},
+		VIF:     portspec.VIF(s.VIF),
 	}
-	subnet := sdn.Subnet{Meta: sdn.Meta{ID: sdn.ID(s.ID)}}
-	var err error
-	if subnet.CIDR, err = netip.ParsePrefix(s.CIDR); err != nil {
-		return bad("cidr", err)
-	}
-	if s.Gateway != "" {
-		if subnet.Gateway, err = netip.ParseAddr(s.Gateway); err != nil {
-			return bad("gateway", err)
+	for _, on := range s.Network.Subnets {
+		subnet := portspec.Subnet{ID: on.ID, CIDR: on.CIDR, Gateway: on.Gateway, IPs: on.IPs, DNS: on.DNS}
+		for _, r := range on.Routes {
+			subnet.Routes = append(subnet.Routes, portspec.Route(r))
 		}
+		spec.Network.Subnets = append(spec.Network.Subnets, subnet)
 	}
-	for _, d := range s.DNS {
-		addr, err := netip.ParseAddr(d)
-		if err != nil {
-			return bad("dns", err)
-		}
-		subnet.Nameservers = append(subnet.Nameservers, addr)
-	}
-	for _, r := range s.Routes {
-		to, err := netip.ParsePrefix(r.Destination)
-		if err != nil {
-			return bad("routes.destination", err)
-		}
-		via, err := netip.ParseAddr(r.NextHop)
-		if err != nil {
-			return bad("routes.nextHop", err)
-		}
-		subnet.HostRoutes = append(subnet.HostRoutes, sdn.HostRoute{Destination: to, NextHop: via})
-	}
-	return subnet, nil
+	return spec
 }

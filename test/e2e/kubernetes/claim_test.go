@@ -63,9 +63,9 @@ func TestClaimant(t *testing.T) {
 		}))
 	}
 
-	c, err := claim.Open(claim.Config{Client: daemon, Node: name, Dir: t.TempDir()})
-	r.must(err)
 	keeper := condition.New(daemon, name, nil)
+	c, err := claim.Open(claim.Config{Client: daemon, Node: name, Dir: t.TempDir(), Own: keeper.See})
+	r.must(err)
 	running, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 2)
 	go func() { ended <- c.Run(running) }()

@@ -1,0 +1,66 @@
+package claim
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/node"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// pod is what is kept of a pod.
+type pod struct {
+	name       types.NamespacedName
+	uid        types.UID
+	static     types.UID // what the kubelet calls a static pod, whose mirror in the API has another UID
+	alone      bool      // it waits for a port of its own
+	ended      bool      // its containers have ended for good
+	leaving    bool      // it is being deleted
+	annotation string
+}
+
+// setPod takes in a pod. Another of that name that was there has gone: its UID is given.
+func (x *index) setPod(o *corev1.Pod) (t topic, gone types.UID) {
+	name := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
+	if o.Spec.NodeName != x.node {
+		return topic{}, ""
+	}
+	if old := x.pods[name]; old != nil && old.uid != o.UID {
+		gone = old.uid
+		delete(x.uids, gone)
+	}
+	p := &pod{
+		name: name, uid: o.UID, static: types.UID(o.Annotations[corev1.MirrorPodAnnotationKey]),
+		alone:      v1.HasWishes(o.Annotations),
+		ended:      o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed,
+		leaving:    o.DeletionTimestamp != nil,
+		annotation: o.Annotations[v1.AnnotationVIF],
+	}
+	x.pods[name], x.uids[o.UID] = p, p
+	return topic{ofPod, name.String()}, gone
+}
+
+// dropPod forgets a pod, and tells the UID that it had.
+func (x *index) dropPod(name types.NamespacedName) types.UID {
+	p := x.pods[name]
+	if p == nil {
+		return ""
+	}
+	delete(x.pods, name)
+	delete(x.uids, p.uid)
+	return p.uid
+}
+
+// podOf is the pod that an attachment is of; where it is not there, the error says why and the caller may wait for it.
+func (x *index) podOf(a node.Attachment) (*pod, error) {
+	name := types.NamespacedName{Namespace: a.Pod.Namespace, Name: a.Pod.Name}
+	p := x.pods[name]
+	if p == nil {
+		return nil, sdn.NotFound("pod", name)
+	}
+	if uid := types.UID(a.Pod.UID); uid != "" && uid != p.uid && uid != p.static {
+		return nil, sdn.Conflict(sdn.Stale, "pod", "K8S_POD_UID", "the pod %s has the UID %s, not %s", name, p.uid, uid)
+	}
+	return p, nil
+}

@@ -1,0 +1,150 @@
+package claim
+
+import (
+	"container/list"
+
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/node"
+	"github.com/kuryr/kuryr/kube/node/wiring"
+)
+
+type port struct {
+	object *v1.KuryrPort
+	wiring node.Wiring
+	broken error         // the spec cannot be plugged
+	in     *pool         // that it is among the free ports of, whichever its spec names by now; nil is none
+	place  *list.Element // in that one's list
+}
+
+// pool is there as long as it is in the API or has free ports.
+type pool struct {
+	name   string
+	object *v1.KuryrPortPool // nil until it is seen
+	free   *list.List        // of *port; the one that was free the longest first, so that addresses rest between two pods
+}
+
+// setPort takes in a KuryrPort as the API tells it, and says what waiters may now go on. An older version than the one that is known is passed over.
+func (x *index) setPort(o *v1.KuryrPort) topic {
+	if o.Spec.Node != x.node {
+		return topic{}
+	}
+	p := x.ports[o.Name]
+	if p == nil {
+		p = &port{}
+		x.ports[o.Name] = p
+	} else if cmp, err := resourceversion.CompareResourceVersion(o.ResourceVersion, p.object.ResourceVersion); err == nil && cmp <= 0 && o.UID == p.object.UID {
+		return topic{}
+	}
+	if p.object != nil && p.object.Spec.Dedicated != o.Spec.Dedicated {
+		out(x.dedicated, p.object.Spec.Dedicated, o.Name)
+	}
+	p.object = o
+	p.wiring, p.broken = wiring.Of(&o.Spec)
+	if o.Spec.Dedicated != "" {
+		in(x.dedicated, o.Spec.Dedicated)[o.Name] = p
+	}
+	return x.settle(p)
+}
+
+func (x *index) dropPort(name string) {
+	p := x.ports[name]
+	if p == nil {
+		return
+	}
+	delete(x.ports, name)
+	out(x.dedicated, p.object.Spec.Dedicated, name)
+	x.settle(p)
+}
+
+// settle puts a port among the free ones of its pool or takes it out, and says who may want it.
+func (x *index) settle(p *port) topic {
+	s := &p.object.Spec
+	free := x.ports[p.object.Name] == p && x.free(p)
+	shared := free && s.Dedicated == ""
+	var to *pool
+	if shared {
+		to = x.pool(s.Pool)
+	}
+	if from := p.in; from != nil && from != to {
+		from.free.Remove(p.place)
+		p.in, p.place = nil, nil
+		x.tidy(from)
+	}
+	switch {
+	case shared && p.in == nil:
+		p.in, p.place = to, to.free.PushBack(p)
+		return topic{ofPorts, s.Pool}
+	case free && !shared:
+		return topic{ofOwn, string(s.Dedicated)}
+	}
+	return topic{}
+}
+
+// free tells whether the port may be claimed. A port that was given back is free before the API tells so.
+func (x *index) free(p *port) bool {
+	o := p.object
+	if p.broken != nil || o.Spec.ForNode || x.holders[o.Name] != nil || o.DeletionTimestamp != nil {
+		return false
+	}
+	switch labelOf(o) {
+	case v1.PortAvailable:
+		return true
+	case v1.PortBound:
+		return len(x.owed[o.Name]) > 0 && !x.unwanted(p)
+	}
+	return false
+}
+
+// unwanted tells of a port that comes back that it is not to be used again.
+func (x *index) unwanted(p *port) bool {
+	o := p.object
+	if o.DeletionTimestamp != nil || labelOf(o) == v1.PortDeleting {
+		return true
+	}
+	if o.Spec.Dedicated == "" {
+		return false
+	}
+	// The port made for one pod waits for that one's next sandbox.
+	pod := x.uids[o.Spec.Dedicated]
+	return pod == nil || pod.ended || pod.leaving
+}
+
+func labelOf(o *v1.KuryrPort) v1.PortStatus { return v1.PortStatus(o.Labels[v1.LabelPortStatus]) }
+
+// pool is one for who puts something there; who only looks must not have it made.
+func (x *index) pool(name string) *pool {
+	if x.pools[name] == nil {
+		x.pools[name] = &pool{name: name, free: list.New()}
+	}
+	return x.pools[name]
+}
+
+// empty tells whether a pool has no free port.
+func (x *index) empty(name string) bool {
+	p := x.pools[name]
+	return p == nil || p.free.Len() == 0
+}
+
+// tidy forgets a pool of which nothing is left.
+func (x *index) tidy(p *pool) {
+	if p.object == nil && p.free.Len() == 0 {
+		delete(x.pools, p.name)
+	}
+}
+
+func (x *index) setPool(o *v1.KuryrPortPool) topic {
+	if o.Spec.Node != x.node {
+		return topic{}
+	}
+	x.pool(o.Name).object = o
+	return topic{ofPorts, o.Name}
+}
+
+func (x *index) dropPool(name string) {
+	if p := x.pools[name]; p != nil {
+		p.object = nil
+		x.tidy(p)
+	}
+}

@@ -1,0 +1,142 @@
+package claim
+
+import (
+	"container/list"
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuryr/kuryr/kube/node"
+)
+
+// waiter is an attachment that waits for a port, in the order in which it came.
+type waiter struct {
+	ask   node.Attachment
+	topic topic
+	place *list.Element
+	why   error         // what it waits for, in words
+	done  chan struct{} // closed when it waits no longer: got is set, or why is final
+	got   *attachment
+}
+
+// waiters wait for topics, each in order. Its methods need the index's lock.
+type waiters map[topic]*list.List
+
+func (w waiters) add(n *waiter, t topic, why error) {
+	if w[t] == nil {
+		w[t] = list.New()
+	}
+	n.topic, n.why, n.place = t, why, w[t].PushBack(n)
+}
+
+// forsake ends the waits for ports of a pod that is going or has gone; uid "" is any. A kubelet takes a sandbox away only when its ADD has ended.
+func (w waiters) forsake(pod types.NamespacedName, uid types.UID) {
+	for _, l := range w {
+		for e := l.Front(); e != nil; {
+			n := e.Value.(*waiter)
+			e = e.Next()
+			if n.ask.Pod.Namespace == pod.Namespace && n.ask.Pod.Name == pod.Name && (uid == "" || types.UID(n.ask.Pod.UID) == uid) {
+				w.remove(n)
+				n.why = errLeaving(pod)
+				close(n.done)
+			}
+		}
+	}
+}
+
+func (w waiters) remove(n *waiter) {
+	if n.place == nil {
+		return
+	}
+	l := w[n.topic]
+	if l.Remove(n.place); l.Len() == 0 {
+		delete(w, n.topic)
+	}
+	n.place = nil
+}
+
+// wait is for a port to come, for the pod no longer than Config.PodWait.
+func (c *Claimant) wait(ctx context.Context, w *waiter) (*attachment, error) {
+	patience := time.NewTimer(c.PodWait)
+	defer patience.Stop()
+	for {
+		over := false
+		select {
+		case <-w.done:
+		case <-patience.C:
+			over = true
+		case <-ctx.Done():
+		}
+		c.mu.Lock()
+		switch {
+		case ctx.Err() == nil && w.place == nil, ctx.Err() == nil && over && w.topic.of == ofPod:
+			c.waiting.remove(w)
+			c.mu.Unlock()
+			if w.got != nil {
+				return w.got, nil
+			}
+			return nil, w.why
+		case ctx.Err() != nil:
+			c.waiting.remove(w)
+			if w.got != nil {
+				c.offer(c.index.detach(w.got))
+			}
+			c.mu.Unlock()
+			return nil, w.why
+		}
+		c.mu.Unlock()
+	}
+}
+
+// offer lets those go on who wait for something, the longest waiting first. The lock is held.
+func (c *Claimant) offer(t topic) {
+	l := c.waiting[t]
+	if l == nil {
+		return
+	}
+	for e := l.Front(); e != nil; {
+		w := e.Value.(*waiter)
+		e = e.Next()
+		if !c.look(w) && t.of == ofPorts && c.index.empty(t.name) {
+			return // nobody behind it gets one either
+		}
+	}
+}
+
+// reconsider looks at all who wait for these, of whom some may have something else to wait for now. The lock is held.
+func (c *Claimant) reconsider(topics []topic) {
+	for _, t := range topics {
+		l := c.waiting[t]
+		if l == nil {
+			continue
+		}
+		for e := l.Front(); e != nil; {
+			w := e.Value.(*waiter)
+			e = e.Next()
+			c.look(w)
+		}
+	}
+}
+
+// look gives a waiter what it waits for, or says that waiting is of no use, or has it wait for something else; false is where it waits on. The lock is held.
+func (c *Claimant) look(w *waiter) bool {
+	p, pod, next, why := c.index.choose(w.ask)
+	switch {
+	case p != nil:
+		c.waiting.remove(w)
+		w.got = c.take(p, pod, w.ask)
+		close(w.done)
+	case next == topic{}:
+		c.waiting.remove(w)
+		w.why = why
+		close(w.done)
+	case next != w.topic:
+		c.waiting.remove(w)
+		c.waiting.add(w, next, why)
+	default:
+		w.why = why
+		return false
+	}
+	return true
+}
