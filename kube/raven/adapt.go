@@ -64,7 +64,7 @@ func (w *poolWork) regroup(ctx context.Context, p *v1.KuryrPort, groups []string
 	if err != nil {
 		return fmt.Errorf("security groups of port %s: %w", p.Name, err)
 	}
-	return client.IgnoreNotFound(w.change(ctx, p, func() { p.Spec.SecurityGroups = groupsOf(port) }))
+	return client.IgnoreNotFound(w.respec(ctx, p, func() { p.Spec.SecurityGroups = groupsOf(port) }))
 }
 
 // wishesGroups tells whether the port was made for a pod that wishes groups of its own. One of a pod that is gone stays as it is, and goes too.

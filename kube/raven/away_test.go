@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/pool"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,15 +28,15 @@ func TestAnswers(t *testing.T) {
 		told   bool
 	}{
 		"waiting":             {errors.Join(waiting{"ports"}, nil), false, time.Hour, v1.ReasonPending, false},
-		"short":               {errors.Join(nil, short{"cap"}), false, time.Hour, v1.ReasonExhausted, true},
-		"waiting and short":   {errors.Join(waiting{"ports"}, short{"cap"}), false, time.Hour, v1.ReasonExhausted, true},
+		"short":               {errors.Join(nil, short{pool.AtCap, "cap"}), false, time.Hour, v1.ReasonExhausted, true},
+		"waiting and short":   {errors.Join(waiting{"ports"}, short{pool.AtCap, "cap"}), false, time.Hour, v1.ReasonExhausted, true},
 		"waiting and away":    {errors.Join(waiting{"ports"}, errors.Join(away)), true, 0, v1.ReasonSDN, true},
-		"short and away":      {errors.Join(errors.Join(away, nil), short{"cap"}), true, 0, v1.ReasonSDN, true},
+		"short and away":      {errors.Join(errors.Join(away, nil), short{pool.AtCap, "cap"}), true, 0, v1.ReasonSDN, true},
 		"in a bulk":           {errors.Join(waiting{"ports"}, &sdn.BulkError{Errs: []error{nil, away}}), true, 0, v1.ReasonSDN, true},
 		"one wrapped":         {fmt.Errorf("leg: %w", waiting{"ports"}), false, time.Hour, v1.ReasonPending, false},
 		"behind":              {errors.Join(waiting{"ports"}, behind), false, conflictPause, v1.ReasonInvalid, false},
 		"behind and away":     {errors.Join(behind, away), true, 0, v1.ReasonSDN, true},
-		"away, asked to wait": {errors.Join(short{"cap"}, &sdn.Error{Kind: sdn.KindUnavailable, RetryAfter: time.Minute}), false, time.Minute, v1.ReasonSDN, true},
+		"away, asked to wait": {errors.Join(short{pool.AtCap, "cap"}, &sdn.Error{Kind: sdn.KindUnavailable, RetryAfter: time.Minute}), false, time.Minute, v1.ReasonSDN, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/pool"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,7 +46,10 @@ type waiting struct{ what string }
 func (w waiting) Error() string { return w.what }
 
 // short is an error of fewer ports than are needed, by a limit of Kuryr's own.
-type short struct{ what string }
+type short struct {
+	limit pool.Limit
+	what  string
+}
 
 func (s short) Error() string { return s.what }
 

@@ -16,6 +16,10 @@ const (
 	byPod       = "pod"       // ports: the UID of the pod that they are bound or dedicated to
 	byNamespace = "namespace" // networks
 	byNetwork   = "network"   // pools and networks: the SDN's id
+	byStaying   = "staying"   // networks that are not being deleted: the SDN's id
+	byLeaving   = "leaving"   // networks that are: the SDN's id
+	byPolicy    = "policy"    // networks whose namespaces say how pools are to be kept: the SDN's id
+	byKind      = "kind"      // pools, and the networks whose pods are to have ports of such: see kindOfPool
 )
 
 // index is one index of the cache.
@@ -39,7 +43,29 @@ var indexes = []index{
 		return uids
 	}},
 	{&v1.KuryrNetwork{}, byNamespace, func(o client.Object) []string { return some(o.(*v1.KuryrNetwork).Spec.Namespace) }},
+	{&v1.KuryrPortPool{}, byKind, func(o client.Object) []string { return some(kindOfPool(o.(*v1.KuryrPortPool).Spec)) }},
 	{&v1.KuryrNetwork{}, byNetwork, func(o client.Object) []string { return some(o.(*v1.KuryrNetwork).Status.Network) }},
+	{&v1.KuryrNetwork{}, byStaying, func(o client.Object) []string { return some(offerOf(o.(*v1.KuryrNetwork)).network) }},
+	{&v1.KuryrNetwork{}, byLeaving, func(o client.Object) []string {
+		if o.GetDeletionTimestamp().IsZero() {
+			return nil
+		}
+		return some(o.(*v1.KuryrNetwork).Status.Network)
+	}},
+	{&v1.KuryrNetwork{}, byPolicy, func(o client.Object) []string {
+		of := offerOf(o.(*v1.KuryrNetwork))
+		if of.policy == "" {
+			return nil
+		}
+		return some(of.network)
+	}},
+	{&v1.KuryrNetwork{}, byKind, func(o client.Object) []string { return some(offerOf(o.(*v1.KuryrNetwork)).kind) }},
+}
+
+// kindOfPool is what pools have in common that differ in their nodes alone.
+func kindOfPool(s v1.KuryrPortPoolSpec) string {
+	s.Node = ""
+	return v1.PoolName(s)
 }
 
 func some(value string) []string {
@@ -77,20 +103,31 @@ func (r *Raven) portsOfPod(ctx context.Context, uid types.UID) ([]v1.KuryrPort, 
 	return ports.Items, err
 }
 
-func (r *Raven) networksWith(ctx context.Context, id string) ([]v1.KuryrNetwork, error) {
+func (r *Raven) networksBy(ctx context.Context, index, value string) ([]v1.KuryrNetwork, error) {
 	var networks v1.KuryrNetworkList
-	err := r.api.List(ctx, &networks, client.MatchingFields{byNetwork: id})
+	err := r.api.List(ctx, &networks, client.MatchingFields{index: value})
 	return networks.Items, err
 }
 
+// oneNetwork gives any one of the networks, nil for none: however many namespaces share one, the cache copies one.
+func (r *Raven) oneNetwork(ctx context.Context, index, value string) (*v1.KuryrNetwork, error) {
+	var networks v1.KuryrNetworkList
+	if err := r.api.List(ctx, &networks, client.MatchingFields{index: value}, client.Limit(1)); err != nil || len(networks.Items) == 0 {
+		return nil, err
+	}
+	return &networks.Items[0], nil
+}
+
 func (r *Raven) poolsWith(ctx context.Context, network string) ([]v1.KuryrPortPool, error) {
+	return r.poolsBy(ctx, byNetwork, network)
+}
+
+func (r *Raven) poolsBy(ctx context.Context, index, value string) ([]v1.KuryrPortPool, error) {
 	var pools v1.KuryrPortPoolList
-	err := r.api.List(ctx, &pools, client.MatchingFields{byNetwork: network})
+	err := r.api.List(ctx, &pools, client.MatchingFields{index: value})
 	return pools.Items, err
 }
 
 func (r *Raven) poolsOn(ctx context.Context, node string) ([]v1.KuryrPortPool, error) {
-	var pools v1.KuryrPortPoolList
-	err := r.api.List(ctx, &pools, client.MatchingFields{byNode: node})
-	return pools.Items, err
+	return r.poolsBy(ctx, byNode, node)
 }

@@ -12,13 +12,9 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 )
 
 // What the cluster has one of, in Keys.
@@ -237,17 +233,4 @@ func without(p netip.Prefix, holes []netip.Prefix) []netip.Prefix {
 // ownGroups tells a namespace's owner that its groups alone say what its pods reach: what one group lets pass no other takes away.
 func (r *Raven) ownGroups(about client.Object, groups []string) {
 	r.warn(about, eventUnserved, "Isolation", "security groups %s say what this namespace's pods reach: controller.underlay_isolation does not keep them from the nodes' network", strings.Join(groups, ", "))
-}
-
-// addIsolation has the group follow nodes and API servers. One object stands for all of it.
-func (r *Raven) addIsolation(m ctrl.Manager) error {
-	one := to(func(context.Context, client.Object) []ctrl.Request { return []ctrl.Request{request("", isolatedName)} })
-	return ctrl.NewControllerManagedBy(m).Named("isolation").WithOptions(r.options()).
-		Watches(&corev1.Node{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-			return !equality.Semantic.DeepEqual(e.ObjectOld.(*corev1.Node).Status.Addresses, e.ObjectNew.(*corev1.Node).Status.Addresses)
-		}})).
-		Watches(&discoveryv1.EndpointSlice{}, one, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
-			return o.GetNamespace() == metav1.NamespaceDefault && o.GetLabels()[discoveryv1.LabelServiceName] == apiService
-		}))).
-		Complete(isolation{r})
 }

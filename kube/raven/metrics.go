@@ -1,7 +1,8 @@
 package raven
 
 import (
-	"slices"
+	"context"
+	"errors"
 	"sync"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
@@ -32,7 +33,7 @@ func newCounts(r prometheus.Registerer) *counts {
 			Name: "kuryr_raven_ports", Help: "Ports of all pools, by state (available, bound, leaving, pending).",
 		}, []string{"state"}),
 		short: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kuryr_raven_pool_short_total", Help: "How often a pool got fewer ports than it needed, by what was in the way (maximum, cap, exhausted, sdn).",
+			Name: "kuryr_raven_pool_short_total", Help: "Looks at which a pool got fewer ports than it needed, by what was in the way (maximum, cap, exhausted, sdn).",
 		}, []string{"reason"}),
 	}
 	if r != nil {
@@ -67,12 +68,21 @@ func (c *counts) pool(name string, ports []*v1.KuryrPort, pending int) {
 	}
 }
 
-// lacks counts a pool that did not get what it asked of the SDN.
+// lacks counts a look at a pool that did not get all the ports it needed, once for each reason.
 func (c *counts) lacks(err error) {
-	if slices.ContainsFunc(parts(err), sdn.IsExhausted) {
-		c.short.WithLabelValues("exhausted").Inc()
+	reasons := map[string]bool{}
+	for _, e := range parts(err) {
+		var limit short
+		switch {
+		case errors.As(e, &limit):
+			reasons[string(limit.limit)] = true
+		case sdn.IsExhausted(e):
+			reasons["exhausted"] = true
+		case sdn.IsUnavailable(e), errors.Is(e, context.DeadlineExceeded):
+			reasons["sdn"] = true
+		}
 	}
-	if slices.ContainsFunc(parts(err), sdn.IsUnavailable) {
-		c.short.WithLabelValues("sdn").Inc()
+	for reason := range reasons {
+		c.short.WithLabelValues(reason).Inc()
 	}
 }

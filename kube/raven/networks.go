@@ -56,6 +56,7 @@ func (r networks) make(ctx context.Context, n *v1.KuryrNetwork) error {
 	if ns == nil {
 		return waiting{"the namespace is gone"}
 	}
+	n.Status.PoolPolicy = ns.Annotations[v1.AnnotationPool]
 	had := n.Status.SecurityGroups
 	own := words(ns.Annotations[v1.AnnotationSecurityGroups])
 	n.Status.SecurityGroups = r.chosen(own)
@@ -119,7 +120,7 @@ func (r networks) lead(ctx context.Context, n *v1.KuryrNetwork, network sdn.Netw
 		return sdn.Invalid("network", "subnets", "network %s has none", network.ID)
 	}
 	status := v1.KuryrNetworkStatus{
-		Network: string(network.ID), MTU: network.MTU, SecurityGroups: n.Status.SecurityGroups, Conditions: n.Status.Conditions, ObservedGeneration: n.Status.ObservedGeneration,
+		Network: string(network.ID), MTU: network.MTU, SecurityGroups: n.Status.SecurityGroups, PoolPolicy: n.Status.PoolPolicy, Conditions: n.Status.Conditions, ObservedGeneration: n.Status.ObservedGeneration,
 	}
 	for _, id := range ids {
 		router, err := r.legOn(ctx, subnets[id], n.Spec.Network != "")
@@ -190,11 +191,11 @@ func (r networks) removePools(ctx context.Context, n *v1.KuryrNetwork) error {
 	if n.Status.Network == "" {
 		return nil
 	}
-	others, err := r.networksWith(ctx, n.Status.Network)
+	others, err := r.oneNetwork(ctx, byStaying, n.Status.Network) // not n, which goes
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(others, func(o v1.KuryrNetwork) bool { return o.Name != n.Name && o.DeletionTimestamp.IsZero() }) {
+	if others != nil {
 		if n.Spec.Network == "" {
 			return waiting{"another namespace is on the network too"}
 		}

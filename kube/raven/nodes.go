@@ -176,12 +176,18 @@ func (r *Raven) pathsOf(ctx context.Context, n *corev1.Node) (paths []netip.Pref
 // covers tells whether all of b is in a.
 func covers(a, b netip.Prefix) bool { return a.Bits() <= b.Bits() && a.Contains(b.Addr()) }
 
-// outside tells whether a network is on the router with a subnet that the ranges known from the start do not cover: nodes need a route to it.
-func (r *Raven) outside(n *v1.KuryrNetwork) bool {
-	return n.Status.Router == string(r.ground.router) && slices.ContainsFunc(n.Status.Subnets, func(s v1.NetworkSubnet) bool {
+// outside are the network's subnets, where it is on the router, that the ranges known from the start do not cover: nodes need routes to them.
+func (r *Raven) outside(n *v1.KuryrNetwork) (all []netip.Prefix) {
+	if n == nil || n.Status.Router != string(r.ground.router) {
+		return nil
+	}
+	for _, s := range n.Status.Subnets {
 		p, err := netip.ParsePrefix(s.CIDR)
-		return err == nil && !slices.ContainsFunc(r.ground.nodes.reach, func(o netip.Prefix) bool { return covers(o, p) })
-	})
+		if err == nil && !slices.ContainsFunc(r.ground.nodes.reach, func(o netip.Prefix) bool { return covers(o, p) }) {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // withPaths are a node's own port's subnets with routes to the paths by way of the router, and without a gateway: the node has its own.

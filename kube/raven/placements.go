@@ -68,29 +68,6 @@ func (r *Raven) networkOf(ctx context.Context, namespace string) (*v1.KuryrNetwo
 	return &n, nil
 }
 
-// placementsOf are the requests for all nodes with pods of a namespace.
-func (r *Raven) placementsOf(ctx context.Context, namespace string) []ctrl.Request {
-	var pods corev1.PodList
-	if err := r.api.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
-		r.log.ErrorContext(ctx, "pods of a namespace", "namespace", namespace, "error", err)
-		return nil
-	}
-	var all []ctrl.Request
-	seen := map[string]bool{}
-	for i := range pods.Items {
-		node := pods.Items[i].Spec.NodeName
-		if node != "" && !seen[node] && wired(&pods.Items[i]) {
-			seen[node] = true
-			all = append(all, request(namespace, node))
-		}
-	}
-	return all
-}
-
-func request(namespace, name string) ctrl.Request {
-	return ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
-}
-
 // owner makes the pool the owner of a port, which does not keep the pool: its finalizer does.
 func owner(p *v1.KuryrPortPool) metav1.OwnerReference {
 	no := false

@@ -340,23 +340,82 @@ func TestCountsAreThePools(t *testing.T) {
 	}
 }
 
-// A pool that gets too few ports is counted by what is in the way.
+// counted are a metric's values by its only label.
+func counted(t *testing.T, metrics prometheus.Gatherer, name string) map[string]float64 {
+	t.Helper()
+	families, err := metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name {
+				all[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	return all
+}
+
+// lookAtPool has Raven look at the one pool of a namespace's network once, whatever comes of it.
+func (c *cluster) lookAtPool(namespace string) {
+	c.t.Helper()
+	_, _ = (pools{c.raven}).Reconcile(c.t.Context(), request("", c.networkPool(namespace)))
+}
+
+// noSubnets is an SDN that makes ports and tells nobody of its subnets.
+type noSubnets struct{ sdn.Provider }
+
+func (noSubnets) FindSubnets(context.Context, sdn.SubnetQuery) iter.Seq2[sdn.Subnet, error] {
+	return func(yield func(sdn.Subnet, error) bool) {
+		yield(sdn.Subnet{}, sdn.Unavailable(nil, "sdn", "it is away"))
+	}
+}
+
+// Ports that the SDN has made count when it has made them, whatever becomes of their objects.
+func TestMadeIsCounted(t *testing.T) {
+	t.Parallel()
+	metrics := prometheus.NewRegistry()
+	c := newCluster(t, func(cfg *Config) { cfg.Registerer, cfg.Pool = metrics, pool.Policy{Batch: 1} })
+	c.addNode("n1", nil)
+	c.pod("default", "a", "n1", nil)
+	c.settle()
+	was := counted(t, metrics, "kuryr_raven_ports_made_total")["ok"]
+	c.raven.sdn = noSubnets{c.raven.sdn}
+	c.raven.forgetSubnets(sdn.ID(c.networkOf("default").Status.Network))
+	c.pod("default", "b", "n1", nil)
+	c.lookAtPool("default")
+	if is := counted(t, metrics, "kuryr_raven_ports_made_total")["ok"]; is != was+1 || c.faults.asked["EnsurePorts"] < 2 {
+		t.Errorf("%v ports are counted, before it were %v", is, was)
+	}
+}
+
+// A pool that gets too few ports is counted once a look by what is in the way.
 func TestShortIsCounted(t *testing.T) {
 	t.Parallel()
-	for reason, row := range map[string]struct {
-		most int
-		err  error
+	wish := map[string]string{v1.AnnotationMAC: "fa:16:3e:00:00:01"}
+	for name, row := range map[string]struct {
+		reason  string
+		maximum int
+		most    int
+		wish    map[string]string
+		err     error
 	}{
-		"maximum":   {1, nil},
-		"exhausted": {0, &sdn.BulkError{Errs: []error{sdn.Exhausted(sdn.NoQuota, "port", "quota")}}},
-		"sdn":       {0, sdn.Unavailable(nil, "sdn", "it is away")},
+		"maximum":       {reason: "maximum", maximum: 1},
+		"cap":           {reason: "cap", most: 1},
+		"cap on wishes": {reason: "cap", most: 1, wish: wish},
+		"exhausted":     {reason: "exhausted", err: &sdn.BulkError{Errs: []error{sdn.Exhausted(sdn.NoQuota, "port", "quota")}}},
+		"away":          {reason: "sdn", err: sdn.Unavailable(nil, "sdn", "it is away")},
+		"too late":      {reason: "sdn", err: context.DeadlineExceeded},
 	} {
-		t.Run(reason, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			metrics := prometheus.NewRegistry()
 			c := newCluster(t, func(cfg *Config) {
-				cfg.Registerer, cfg.Pool = metrics, pool.Policy{Batch: 1, Maximum: row.most}
+				cfg.Registerer, cfg.Pool, cfg.MaxPorts = metrics, pool.Policy{Batch: 1, Maximum: row.maximum}, row.most
 			})
+			c.annotate("default", map[string]string{v1.AnnotationAllowMAC: "true"})
 			c.addNode("n1", nil)
 			c.faults.problem = func(method string) error {
 				if method == "EnsurePorts" {
@@ -365,21 +424,13 @@ func TestShortIsCounted(t *testing.T) {
 				return nil
 			}
 			c.pod("default", "a", "n1", nil)
-			c.pod("default", "b", "n1", nil)
+			c.pod("default", "b", "n1", row.wish)
 			c.rounds(3)
-			families, err := metrics.Gather()
-			c.must(err)
-			var is []string
-			for _, f := range families {
-				if f.GetName() != "kuryr_raven_pool_short_total" {
-					continue
-				}
-				for _, m := range f.GetMetric() {
-					is = append(is, m.GetLabel()[0].GetValue())
-				}
-			}
-			if !slices.Equal(is, []string{reason}) {
-				t.Errorf("counted are %v", is)
+			was := counted(t, metrics, "kuryr_raven_pool_short_total")
+			c.lookAtPool("default")
+			is := counted(t, metrics, "kuryr_raven_pool_short_total")
+			if len(is) != 1 || is[row.reason] != was[row.reason]+1 {
+				t.Errorf("counted are %v, and before one more look %v", is, was)
 			}
 		})
 	}

@@ -26,33 +26,27 @@ type complaint struct {
 // that share the network the last by name counts, option by option: a cache lists them in no order. An annotation that makes no sense is passed over and complained of.
 func (r *Raven) policyOf(ctx context.Context, p *v1.KuryrPortPool) (policy pool.Policy, wrong []complaint, err error) {
 	policy = r.cfg.Pool
-	lay := func(o client.Object) {
-		changed, err := policy.With(o.GetAnnotations()[v1.AnnotationPool])
+	lay := func(about client.Object, text string) {
+		changed, err := policy.With(text)
 		if err != nil {
-			wrong = append(wrong, complaint{o, v1.AnnotationPool + ": " + err.Error()})
+			wrong = append(wrong, complaint{about, v1.AnnotationPool + ": " + err.Error()})
 			return
 		}
 		policy = changed
 	}
-	networks, err := r.networksWith(ctx, p.Spec.Network)
+	networks, err := r.networksBy(ctx, byPolicy, p.Spec.Network)
 	if err != nil {
 		return policy, nil, err
 	}
 	slices.SortFunc(networks, func(a, b v1.KuryrNetwork) int {
 		return cmp.Or(strings.Compare(a.Spec.Namespace, b.Spec.Namespace), strings.Compare(a.Name, b.Name))
 	})
-	for i := range networks {
-		ns, err := r.namespaceOf(ctx, &networks[i])
-		if err != nil {
-			return policy, nil, err
-		}
-		if ns != nil {
-			lay(ns)
-		}
+	for _, n := range networks {
+		lay(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Spec.Namespace, UID: n.Spec.UID}}, n.Status.PoolPolicy)
 	}
 	var node corev1.Node
 	if err := r.api.Get(ctx, types.NamespacedName{Name: p.Spec.Node}, &node); err == nil {
-		lay(&node)
+		lay(&node, node.Annotations[v1.AnnotationPool])
 	} else if client.IgnoreNotFound(err) != nil {
 		return policy, nil, err
 	}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/pool"
 	"github.com/kuryr/kuryr/sdn"
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,17 +24,24 @@ func (w *poolWork) make(ctx context.Context, specs map[string]wished, calls []in
 	}
 	var errs []error
 	groups := w.leftOver(ctx, specs, &errs)
-	fresh := 0
+	fresh, lacking := 0, 0
 	for _, key := range sortedKeys(specs) {
-		if w.pending(key) < 0 && w.budget.take(w.name, 1) == 1 {
-			w.pool.Status.Pending = append(w.pool.Status.Pending, v1.PendingPort{Key: key, Pod: specs[key].pod})
-			fresh++
-			groups = append(groups, []string{key})
+		if w.pending(key) >= 0 {
+			continue
 		}
+		if w.budget.take(w.name, 1) == 0 {
+			lacking++
+			continue
+		}
+		w.pool.Status.Pending = append(w.pool.Status.Pending, v1.PendingPort{Key: key, Pod: specs[key].pod})
+		fresh++
+		groups = append(groups, []string{key})
 	}
 	for _, n := range calls {
 		var keys []string
-		for range w.budget.take(w.name, n) {
+		may := w.budget.take(w.name, n)
+		lacking += n - may
+		for range may {
 			key := w.name + "." + strings.ToLower(rand.Text()[:12])
 			keys = append(keys, key)
 			w.pool.Status.Pending = append(w.pool.Status.Pending, v1.PendingPort{Key: key})
@@ -40,6 +49,9 @@ func (w *poolWork) make(ctx context.Context, specs map[string]wished, calls []in
 		if fresh += len(keys); len(keys) > 0 {
 			groups = append(groups, keys)
 		}
+	}
+	if lacking > 0 {
+		errs = append(errs, short{pool.AtCap, fmt.Sprintf("%d more ports are needed, and the %s is reached", lacking, pool.AtCap)})
 	}
 	if fresh > 0 {
 		if err := w.api.Status().Update(ctx, w.pool); err != nil {
@@ -114,15 +126,17 @@ func (w *poolWork) ensure(ctx context.Context, keys []string, wishes map[string]
 			failed[i] = unpluggable(ports[i], specs[i].Host)
 		}
 	}
+	for _, err := range failed {
+		w.metrics.made.WithLabelValues(kindOf(err)).Inc()
+	}
 	subnets, err := w.subnetsOf(ctx, sdn.ID(w.pool.Spec.Network))
 	if err != nil {
-		return err
+		return errors.Join(append(failed, err)...)
 	}
 	var g errgroup.Group
 	g.SetLimit(objectsAtOnce)
 	objects, finished := make([]*v1.KuryrPort, len(keys)), make([]v1.PendingPort, len(keys))
 	for i, key := range keys {
-		w.metrics.made.WithLabelValues(kindOf(failed[i])).Inc()
 		if failed[i] != nil {
 			if !passing(failed[i]) { // it is not there, and will not come
 				finished[i].Key = key
@@ -160,7 +174,7 @@ func (w *poolWork) networkLost(ctx context.Context, err error) error {
 		return nil
 	}
 	err = parts(err)[at]
-	networks, failed := w.networksWith(ctx, w.pool.Spec.Network)
+	networks, failed := w.networksBy(ctx, byNetwork, w.pool.Spec.Network)
 	errs := []error{failed}
 	for i := range networks {
 		setReady(&networks[i].Status.Conditions, networks[i].Generation, waiting{"it is looked for in the SDN: " + err.Error()})

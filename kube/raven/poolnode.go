@@ -48,7 +48,7 @@ func (w *poolWork) lead(ctx context.Context) error {
 			is[i] = whole
 		}
 		if is = withPaths(is, w.paths); !equality.Semantic.DeepEqual(is, p.Spec.Network.Subnets) || p.Labels[v1.LabelForNode] != "true" {
-			errs = append(errs, w.change(ctx, p, func() {
+			errs = append(errs, w.respec(ctx, p, func() {
 				if p.Labels == nil {
 					p.Labels = map[string]string{}
 				}

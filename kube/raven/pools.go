@@ -45,10 +45,15 @@ func (r pools) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, er
 		r.warn(w.pool, reason, "Pool", "%s", oneLine(err))
 	}
 	later, failed := w.writeStatus(ctx, err)
-	if later > 0 && (again == 0 || later < again) {
-		again = later
+	return done(sooner(again, later), errors.Join(err, client.IgnoreNotFound(failed)))
+}
+
+// sooner is the shorter of two times; 0 is never.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
 	}
-	return done(again, errors.Join(err, client.IgnoreNotFound(failed)))
+	return min(a, b)
 }
 
 // poolWork is one look at one pool.
@@ -177,16 +182,11 @@ func (w *poolWork) work(ctx context.Context) (again time.Duration, err error) {
 	wishes, refused := w.wishes(ctx)
 	w.memory.wishes(w.name, len(wishes) > 0) // before the SDN is asked: a port that goes meanwhile brings this back
 	again, calls, limit := w.decide(ctx)
-	made := w.make(ctx, wishes, calls)
+	made := errors.Join(limit, w.make(ctx, wishes, calls))
 	w.metrics.lacks(made)
-	if made == nil {
-		made = limit
-	}
-	err = errors.Join(left, refused, made, w.float(ctx), w.claim(ctx), w.lead(ctx), w.restore(ctx), w.audit(ctx))
-	if next := w.auditIn(); next > 0 && (again == 0 || next < again) {
-		again = next
-	}
-	return again, err
+	asked, quota := w.followQuota(ctx, made)
+	err = errors.Join(left, refused, made, quota, w.float(ctx), w.claim(ctx), w.lead(ctx), w.restore(ctx), w.audit(ctx))
+	return sooner(sooner(again, asked), w.auditIn()), err
 }
 
 // use is what a pool is for.
@@ -210,20 +210,17 @@ func (w *poolWork) use(ctx context.Context) (use, error) {
 		}
 		return unwanted, nil
 	}
-	networks, err := w.networksWith(ctx, w.pool.Spec.Network)
+	user, err := w.oneNetwork(ctx, byKind, kindOfPool(w.pool.Spec))
 	if err != nil {
 		return "", err
 	}
-	at := slices.IndexFunc(networks, func(n v1.KuryrNetwork) bool {
-		return n.DeletionTimestamp.IsZero() && v1.PoolName(v1.PoolKey(&n, w.pool.Spec.Node)) == w.name
-	})
-	if at < 0 {
-		if slices.ContainsFunc(networks, func(n v1.KuryrNetwork) bool { return n.DeletionTimestamp.IsZero() }) {
-			return retired, nil
+	if user == nil || w.name != v1.PoolName(w.pool.Spec) { // one that somebody has made by another name is nobody's
+		if other, err := w.oneNetwork(ctx, byStaying, w.pool.Spec.Network); other != nil || err != nil {
+			return retired, err
 		}
 		return unwanted, nil
 	}
-	w.mtu = networks[at].Status.MTU
+	w.mtu = user.Status.MTU
 	if len(w.ports)+len(w.pool.Status.Pending)+len(w.pods) > 0 || w.pool.Spec.TTL == nil && w.pool.Spec.Minimum > 0 {
 		return wanted, nil
 	}
@@ -314,11 +311,10 @@ func (w *poolWork) decide(ctx context.Context) (again time.Duration, calls []int
 		again = max(d.Again.Sub(now), time.Second)
 	}
 	if d.Limit != pool.NoLimit {
-		w.metrics.short.WithLabelValues(string(d.Limit)).Inc()
-		if d.Limit == pool.AtCap {
-			w.budget.wait(w.name)
+		if d.Limit == pool.AtCap && !w.budget.wait(w.name, v.Room) {
+			w.wakes.wake(w.name) // there is more room meanwhile
 		}
-		err = errors.Join(err, short{fmt.Sprintf("more ports are needed, and the %s is reached: %d pods wait", d.Limit, v.Waiting)})
+		err = errors.Join(err, short{d.Limit, fmt.Sprintf("more ports are needed, and the %s is reached: %d pods wait", d.Limit, v.Waiting)})
 	}
 	return again, d.Make, err
 }
@@ -396,8 +392,6 @@ func (w *poolWork) writeStatus(ctx context.Context, err error) (later time.Durat
 // settle counts the pool's ports for the cap and the metrics, and wakes pools that wait for what it has given back.
 func (w *poolWork) settle() {
 	n := len(w.ports) + len(w.pool.Status.Pending)
-	for _, name := range w.budget.set(w.name, n) {
-		w.wake(name)
-	}
+	w.wakes.wake(w.budget.set(w.name, n)...)
 	w.metrics.pool(w.name, w.ports, len(w.pool.Status.Pending))
 }

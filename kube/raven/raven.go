@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
 // Config is what Raven is told. What is zero and has a default gets it.
@@ -77,7 +76,8 @@ type Raven struct {
 	subnets subnetCache
 	budget  *budget
 	memory  memory
-	wakes   chan event.GenericEvent // pools to be looked at again
+	wakes   wakes
+	routed  routed
 }
 
 // New makes a Raven that reads and writes Kubernetes with api and tells people by recorder. [Raven.Prepare] comes before any reconciler.
@@ -103,7 +103,7 @@ func New(cfg Config, api client.Client, recorder events.EventRecorder) (*Raven, 
 	r := &Raven{
 		cfg: cfg, api: api, events: recorder, log: cfg.Logger, now: time.Now,
 		sdn: cfg.Provider, calls: make(chan struct{}, cfg.Calls), metrics: newCounts(cfg.Registerer),
-		budget: newBudget(cfg.MaxPorts), wakes: make(chan event.GenericEvent, 1024),
+		budget: newBudget(cfg.MaxPorts),
 	}
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)

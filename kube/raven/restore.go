@@ -16,11 +16,33 @@ import (
 func (w *poolWork) restore(ctx context.Context) error {
 	var errs []error
 	for _, p := range w.ports {
-		if p.Generation > max(p.Status.ObservedGeneration, 1) && p.DeletionTimestamp.IsZero() {
+		if edited(p) && p.DeletionTimestamp.IsZero() {
 			errs = append(errs, w.restorePort(ctx, p))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// edited tells whether somebody else than Raven has written the port's spec.
+func edited(p *v1.KuryrPort) bool { return p.Generation > max(p.Status.ObservedGeneration, 1) }
+
+// respec patches what f changes of a port's spec, and notes that it was Raven, so that restore does not ask the SDN for it. What somebody else had changed before stays to be restored.
+func (w *poolWork) respec(ctx context.Context, p *v1.KuryrPort, f func()) error {
+	others := edited(p)
+	if err := w.change(ctx, p, f); err != nil || others {
+		return err
+	}
+	return w.observe(ctx, p)
+}
+
+// observe notes that the spec is as Raven has it.
+func (w *poolWork) observe(ctx context.Context, p *v1.KuryrPort) error {
+	if p.Status.ObservedGeneration == p.Generation {
+		return nil
+	}
+	before := p.DeepCopy()
+	p.Status.ObservedGeneration = p.Generation
+	return w.api.Status().Patch(ctx, p, client.MergeFrom(before))
 }
 
 func (w *poolWork) restorePort(ctx context.Context, p *v1.KuryrPort) error {
@@ -47,9 +69,7 @@ func (w *poolWork) restorePort(ctx context.Context, p *v1.KuryrPort) error {
 			return err
 		}
 	}
-	before := p.DeepCopy()
-	p.Status.ObservedGeneration = p.Generation
-	return w.api.Status().Patch(ctx, p, client.MergeFrom(before))
+	return w.observe(ctx, p)
 }
 
 // podInKey stands in the key of a single pod's port between the pool and the pod's UID.

@@ -41,8 +41,8 @@ func TestNetworkOfANamespaceThatGoes(t *testing.T) {
 
 	guest := c.networkOf("guest")
 	end("guest", "second")
-	if told := c.raven.heldUp(t.Context(), guest); len(told) != 1 || told[0].Name != own.Name {
-		t.Errorf("when the last namespace goes %v are looked at, want %s", told, own.Name)
+	if told, err := c.raven.heldUp(t.Context(), guest); err != nil || len(told) != 1 || told[0].Name != own.Name {
+		t.Errorf("when the last namespace goes %v are looked at, want %s; %v", told, own.Name, err)
 	}
 	c.settle()
 	c.check()

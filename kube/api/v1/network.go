@@ -66,6 +66,9 @@ type KuryrNetworkStatus struct {
 	// +optional
 	// +listType=set
 	SecurityGroups []string `json:"securityGroups,omitempty"`
+	// PoolPolicy is what the namespace says at this moment of how pools are to be kept: the value of its annotation openstack.org/kuryr-pool.
+	// +optional
+	PoolPolicy string `json:"poolPolicy,omitempty"`
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +optional
