@@ -240,7 +240,7 @@ func (w *poolWork) auditTrunk(ctx context.Context, there map[sdn.ID]bool) error 
 			continue
 		}
 		w.warn(p, eventFailed, "Audit", "the port has VLAN %d in its trunk, no more %d", is[i].VLAN, wanted[i].VLAN)
-		errs = append(errs, w.change(ctx, p, func() { p.Spec.VIF.Details[sdn.DetailVLAN] = strconv.Itoa(is[i].VLAN) }))
+		errs = append(errs, w.respec(ctx, p, func() { p.Spec.VIF.Details[sdn.DetailVLAN] = strconv.Itoa(is[i].VLAN) }))
 	}
 	return errors.Join(errs...)
 }
