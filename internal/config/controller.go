@@ -45,6 +45,9 @@ type Controller struct {
 	UnderlayIsolation bool
 	NodeNetworks      []netip.Prefix
 
+	Nested             string
+	WorkerNodesSubnets []string
+
 	PoolMinimum int
 	PoolMaximum int
 	PoolBatch   int
@@ -102,6 +105,9 @@ var controllerSettings = []*Setting{
 	boolean("controller.underlay_isolation", "keep pods from controller.node_networks and the nodes' addresses, but for the API servers and for name servers; what is beyond they reach", func(c *Config) *bool { return &c.Controller.UnderlayIsolation }),
 	prefixes("controller.node_networks", "the nodes' networks, of both families, for controller.underlay_isolation", func(netip.Addr) error { return nil },
 		func(c *Config) *[]netip.Prefix { return &c.Controller.NodeNetworks }),
+	text("controller.nested", "how nodes get pods' ports that are virtual machines of the SDN: vlan, as subports of the trunk of the node's own port; empty is that nodes are none. A node's label "+
+		"openstack.org/kuryr-nested goes over it", orNone(oneOf("vlan")), func(c *Config) *string { return &c.Controller.Nested }),
+	list("controller.worker_nodes_subnets", "ids of the subnets that such nodes' own ports are on", word, func(c *Config) *[]string { return &c.Controller.WorkerNodesSubnets }),
 	number("controller.pool_minimum", "ports kept available in each pool", 0, 100000, func(c *Config) *int { return &c.Controller.PoolMinimum }),
 	number("controller.pool_maximum", "most ports of a pool, those of pods too; 0 is no limit", 0, 100000, func(c *Config) *int { return &c.Controller.PoolMaximum }),
 	number("controller.pool_batch", "ports made at once", 1, 1000, func(c *Config) *int { return &c.Controller.PoolBatch }),
@@ -130,6 +136,8 @@ func (k Kubernetes) consistent() error {
 func (c Controller) consistent() error {
 	wrong := func(key, detail string) error { return &Error{Where: "configuration", Key: key, Detail: detail} }
 	switch {
+	case c.Nested != "" && len(c.WorkerNodesSubnets) == 0:
+		return wrong("controller.worker_nodes_subnets", "is needed with controller.nested: a node's own port is found by the node's address on them")
 	case c.UnderlayIsolation && len(c.NodeNetworks) == 0:
 		return wrong("controller.node_networks", "is needed with controller.underlay_isolation")
 	case c.UnderlayIsolation && len(c.SecurityGroups) > 0:

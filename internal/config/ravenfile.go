@@ -25,6 +25,16 @@ var ravenOptions = []peerOption{
 	{"neutron_defaults.external_svc_net", "controller.public_network", nil},
 	{"namespace_subnet.pod_router neutron_defaults.pod_router", "controller.router", nil},
 	{"namespace_subnet.pod_subnet_pool", "controller.subnet_pools", nil},
+	{"kubernetes.pod_vif_driver", "controller.nested", func(_ *Config, v string) (string, error) {
+		switch v {
+		case "nested-vlan":
+			return "vlan", nil
+		case "neutron-vif", "":
+			return "", nil
+		}
+		return "", errors.New("is " + v + ", which is not served: nodes have neutron-vif or nested-vlan")
+	}},
+	{"pod_vif_nested.worker_nodes_subnets pod_vif_nested.worker_nodes_subnet", "controller.worker_nodes_subnets", nil},
 	{"vif_pool.ports_pool_min", "controller.pool_minimum", nil},
 	{"vif_pool.ports_pool_max", "controller.pool_maximum", nil},
 	{"vif_pool.ports_pool_batch", "controller.pool_batch", nil},
@@ -34,7 +44,7 @@ var ravenOptions = []peerOption{
 // ravenPassedOver are the options that need no warning: what they ask for is so in any case.
 var ravenPassedOver = []string{
 	"kubernetes.controller_ha", "kubernetes.use_events", "kubernetes.pod_project_driver", "kubernetes.namespace_project_driver",
-	"kubernetes.pod_vif_driver", "vif_pool.ports_pool_update_frequency", "kubernetes.watch_retry_timeout", "kubernetes.watch_connection_timeout", "kubernetes.watch_read_timeout",
+	"vif_pool.ports_pool_update_frequency", "kubernetes.watch_retry_timeout", "kubernetes.watch_connection_timeout", "kubernetes.watch_read_timeout",
 	"kubernetes.watch_reconcile_period", "DEFAULT.bindir",
 }
 
@@ -45,6 +55,7 @@ var ravenMeant = map[string]string{
 	"neutron_defaults.service_subnet":      "the VIP network is made of controller.service_ranges",
 	"neutron_defaults.external_svc_subnet": "the SDN chooses the subnet of controller.public_network",
 	"kubernetes.vif_pool_driver":           "there are always pools; controller.pool_minimum 0 keeps nothing ready",
+	"pod_vif_nested.link_iface":            "a node's daemon finds the interface by its MAC, unless its bind.link_interface names one",
 	"kubernetes.multi_vif_drivers":         "pods have one interface",
 	"neutron_defaults.resource_tags":       "what Kuryr makes has its Key and its tag",
 }

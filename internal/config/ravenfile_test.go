@@ -29,6 +29,10 @@ ssl_ca_crt_file = /etc/ca.pem
 ssl_verify_server_crt = False
 pod_subnets_driver = namespace
 vif_pool_driver = neutron
+pod_vif_driver = nested-vlan
+[pod_vif_nested]
+worker_nodes_subnets = w1,w2
+link_iface = ens3
 [neutron]
 auth_url = http://keystone:5000/v3
 username = kuryr
@@ -57,12 +61,13 @@ ports_pool_update_frequency = 20
 		t.Errorf("%s, %+v, %+v", c.Provider, k, c.Neutron)
 	}
 	if o.Router != "r1" || o.PublicNetwork != "ext" || !slices.Equal(o.SubnetPools, []string{"sp1"}) || !slices.Equal(o.SecurityGroups, []string{"g1", "g2"}) ||
-		o.PoolMinimum != 3 || o.PoolMaximum != 40 || o.PoolBatch != 7 {
+		o.Nested != "vlan" || !slices.Equal(o.WorkerNodesSubnets, []string{"w1", "w2"}) || o.PoolMinimum != 3 || o.PoolMaximum != 40 || o.PoolBatch != 7 {
 		t.Errorf("%+v", o)
 	}
 	for _, want := range []string{
 		"[kubernetes] ssl_verify_server_crt is false, and the certificate is verified nevertheless", "[neutron_defaults] ovs_bridge is not served",
 		"[neutron_defaults] pod_subnet is not served: one network for all namespaces is controller.network", "[kubernetes] vif_pool_driver is not served: there are always pools",
+		"[pod_vif_nested] link_iface is not served: a node's daemon finds the interface by its MAC",
 	} {
 		if !slices.ContainsFunc(c.Ignored, func(s string) bool { return strings.Contains(s, want) }) {
 			t.Errorf("nobody is warned: %q\n%s", want, strings.Join(c.Ignored, "\n"))
@@ -76,9 +81,10 @@ ports_pool_update_frequency = 20
 func TestRavenFileErrors(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{
-		"[vif_pool]\nports_pool_min = many\n":  "[vif_pool] ports_pool_min: controller.pool_minimum: want a number",
-		"[kubernetes]\nssl_ca_crt_file = ca\n": "[kubernetes] ssl_ca_crt_file: kubernetes.ca_file: want a whole path",
-		"no section\n":                         "is not of kuryr.conf's form",
+		"[vif_pool]\nports_pool_min = many\n":          "[vif_pool] ports_pool_min: controller.pool_minimum: want a number",
+		"[kubernetes]\nssl_ca_crt_file = ca\n":         "[kubernetes] ssl_ca_crt_file: kubernetes.ca_file: want a whole path",
+		"no section\n":                                 "is not of kuryr.conf's form",
+		"[kubernetes]\npod_vif_driver = nested-vlan\n": "controller.worker_nodes_subnets: is needed with controller.nested",
 	} {
 		if _, err := loadRavenText(t, text); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v, want %q", text, err, says)
@@ -86,6 +92,18 @@ func TestRavenFileErrors(t *testing.T) {
 	}
 	if _, err := Load(Source{Path: "/absent", Raven: "/absent.conf", RavenMust: true}); err == nil {
 		t.Error("an absent file that was asked for is no error")
+	}
+}
+
+// The peer's other drivers of pods' interfaces: one is how it is anyway, the rest are warned of.
+func TestRavenFileDrivers(t *testing.T) {
+	t.Parallel()
+	for driver, warned := range map[string]bool{"neutron-vif": false, "nested-macvlan": true, "nested-dpdk": true} {
+		c, err := loadRavenText(t, "[kubernetes]\npod_vif_driver = "+driver+"\n")
+		says := slices.ContainsFunc(c.Ignored, func(s string) bool { return strings.Contains(s, "pod_vif_driver is "+driver+", which is not served") })
+		if err != nil || c.Controller.Nested != "" || says != warned {
+			t.Errorf("%s: %v, nested %q, warned of %q", driver, err, c.Controller.Nested, c.Ignored)
+		}
 	}
 }
 

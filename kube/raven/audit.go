@@ -24,8 +24,12 @@ func (w *poolWork) audit(ctx context.Context) error {
 	}
 	there := map[sdn.ID]bool{}
 	var orphans []sdn.ID
+	q := sdn.PortQuery{Devices: []string{w.name}}
+	if w.pool.Spec.Trunk != "" { // see inTrunk
+		q = sdn.PortQuery{Match: sdn.Match{Tags: []string{w.name}}, Networks: []sdn.ID{sdn.ID(w.pool.Spec.Network)}}
+	}
 	err := w.ask(ctx, func(ctx context.Context) error {
-		for port, err := range w.sdn.FindPorts(ctx, sdn.PortQuery{Devices: []string{w.name}}) {
+		for port, err := range w.sdn.FindPorts(ctx, q) {
 			if err != nil {
 				return err
 			}
@@ -37,7 +41,7 @@ func (w *poolWork) audit(ctx context.Context) error {
 		if len(orphans) == 0 {
 			return nil
 		}
-		return w.sdn.DeletePorts(ctx, orphans)
+		return w.erase(ctx, orphans)
 	})
 	if err == nil && len(there) == 0 {
 		err = w.recognised(ctx)
@@ -58,7 +62,7 @@ func (w *poolWork) audit(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	return w.auditTrunk(ctx, there)
 }
 
 // recognised is nil where the SDN knows the network of the pool's ports.

@@ -138,7 +138,7 @@ func (w *poolWork) deletePorts(ctx context.Context, leaving []*v1.KuryrPort) err
 		ids = append(ids, sdn.ID(p.Spec.ID))
 	}
 	failed := make([]error, len(ids))
-	if err := w.ask(ctx, func(ctx context.Context) error { return w.sdn.DeletePorts(ctx, ids) }); err != nil {
+	if err := w.ask(ctx, func(ctx context.Context) error { return w.erase(ctx, ids) }); err != nil {
 		var bulk *sdn.BulkError
 		if !errors.As(err, &bulk) || len(bulk.Errs) != len(ids) {
 			w.metrics.deleted.WithLabelValues("error").Add(float64(len(ids)))
@@ -194,6 +194,6 @@ func (w *poolWork) disown(ctx context.Context, pending []v1.PendingPort) error {
 		if len(ids) == 0 {
 			return nil
 		}
-		return w.sdn.DeletePorts(ctx, ids)
+		return w.erase(ctx, ids)
 	})
 }

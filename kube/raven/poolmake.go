@@ -17,6 +17,11 @@ import (
 
 // make makes ports: those that wishes ask for, and for the pool so many in each of calls. Their keys are written first. What is pending from before is finished with them.
 func (w *poolWork) make(ctx context.Context, specs map[string]wished, calls []int) error {
+	if len(specs)+len(calls)+len(w.pool.Status.Pending) > 0 {
+		if err := w.nest(ctx); err != nil {
+			return err
+		}
+	}
 	var errs []error
 	groups := w.leftOver(ctx, specs, &errs)
 	fresh, lacking := 0, 0
@@ -112,6 +117,9 @@ func (w *poolWork) ensure(ctx context.Context, keys []string, wishes map[string]
 			return errors.Join(err, w.networkLost(ctx, err))
 		}
 		failed = slices.Clone(bulk.Errs)
+	}
+	if err := w.join(ctx, ports, failed); err != nil {
+		return errors.Join(append(failed, err)...)
 	}
 	for i := range ports {
 		if failed[i] == nil { // as it stays pending, it is asked for again, and bound anew

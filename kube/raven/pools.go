@@ -67,6 +67,7 @@ type poolWork struct {
 	pods    []*corev1.Pod             // on the node, of the pool's namespaces, that have or are to have a port
 	live    map[types.UID]*corev1.Pod // all pods on the node that have or are to have one
 	away    map[types.UID]bool        // those of pods that have a port of another pool: of one that was theirs before their namespace wished other groups
+	machine machine                   // that the node is, where ports are made or looked for
 	mtu     int                       // of the network; 0 is the kernel's
 	paths   []netip.Prefix            // that the node's own port leads to
 	alone   bool                      // no pod at all is on the node

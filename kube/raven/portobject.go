@@ -26,6 +26,9 @@ func (w *poolWork) portSpec(key string, wish wished) sdn.PortSpec {
 	if can.HostBinding {
 		spec.Host = s.Node
 	}
+	if s.Trunk != "" {
+		w.inTrunk(&spec)
+	}
 	switch {
 	case wish.pod != "":
 		spec.Name = wish.name

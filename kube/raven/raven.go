@@ -41,6 +41,11 @@ type Config struct {
 	UnderlayIsolation bool
 	NodeNetworks      []netip.Prefix
 
+	// Nested has nodes that no label says otherwise of be virtual machines of the SDN, whose own ports have trunks: v1.NestedVLAN, or "" for machines that the SDN binds ports to.
+	Nested string
+	// NodeSubnets are the ids of the subnets that the own ports of nested nodes are on.
+	NodeSubnets []string
+
 	Pool     pool.Policy
 	MaxPorts int           // all pools together; 0 is no limit
 	Calls    int           // of the SDN at once; default 8

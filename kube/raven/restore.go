@@ -58,6 +58,9 @@ func (w *poolWork) restorePort(ctx context.Context, p *v1.KuryrPort) error {
 	if err != nil {
 		return err
 	}
+	if err := w.rejoin(ctx, &port); err != nil {
+		return err
+	}
 	subnets, err := w.subnetsOf(ctx, port.Network)
 	if err != nil {
 		return err

@@ -37,6 +37,13 @@ const (
 	ClaimantRaven = "raven"
 )
 
+// LabelNested, on a node, says whether it is a virtual machine of the SDN whose pods' ports are subports of its own port's trunk, whatever the configuration says of all nodes.
+const (
+	LabelNested = "openstack.org/kuryr-nested"
+	NestedVLAN  = "vlan"
+	NestedNone  = "none"
+)
+
 // HasWishes tells by a pod's annotations whether it is to have a port of its own, in place of one of the pool.
 func HasWishes(annotations map[string]string) bool {
 	for _, name := range []string{AnnotationAddress, AnnotationMAC, AnnotationSecurityGroups, AnnotationFloatingIP} {

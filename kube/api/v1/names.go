@@ -23,12 +23,12 @@ const (
 )
 
 // PoolName is the name of the pool with this key: the node's name, shortened, and a part of a digest of the whole key. It is a name of an object and the value of
-// a label. The order of subnets and groups does not count.
+// a label. The order of subnets and groups does not count. Nor does the trunk: a node has one at most, and its daemon, which finds its pools by these names, cannot ask which.
 func PoolName(s KuryrPortPoolSpec) string {
 	groups, subnets := slices.Clone(s.SecurityGroups), slices.Clone(s.Subnets)
 	slices.Sort(groups)
 	slices.Sort(subnets)
-	key := []string{s.Node, s.Trunk, s.ProjectID, s.Network, strings.Join(subnets, ","), strings.Join(groups, ",")}
+	key := []string{s.Node, "", s.ProjectID, s.Network, strings.Join(subnets, ","), strings.Join(groups, ",")}
 	if s.ForNode {
 		key = append(key, "node")
 	}

@@ -45,9 +45,9 @@ func TestNamesAreStable(t *testing.T) {
 		t.Errorf("PoolName: %s, want %s", got, want)
 	}
 	key.SecurityGroups, key.Subnets = []string{"db", "web"}, []string{"s1", "s2"}
-	key.NetworkName, key.Minimum, key.Maximum, key.Batch = "blue", 3, 9, 5
+	key.NetworkName, key.Minimum, key.Maximum, key.Batch, key.Trunk = "blue", 3, 9, 5, "trunk"
 	if got := PoolName(key); got != want {
-		t.Errorf("with its sets in another order and with a policy: %s, want %s", got, want)
+		t.Errorf("with its sets in another order, a policy and a trunk: %s, want %s", got, want)
 	}
 	if key.SecurityGroups[0] != "db" || key.Subnets[0] != "s1" {
 		t.Errorf("PoolName has sorted what it was given: %+v", key)
@@ -70,7 +70,7 @@ func TestPoolNameHasTheWholeKey(t *testing.T) {
 	base := KuryrPortPoolSpec{Node: "n", Network: "a"}
 	seen := map[string]string{PoolName(base): "nothing"}
 	for what, change := range map[string]func(*KuryrPortPoolSpec){
-		"node": func(s *KuryrPortPoolSpec) { s.Node = "m" }, "trunk": func(s *KuryrPortPoolSpec) { s.Trunk = "t" },
+		"node":    func(s *KuryrPortPoolSpec) { s.Node = "m" },
 		"project": func(s *KuryrPortPoolSpec) { s.ProjectID = "t" }, "network": func(s *KuryrPortPoolSpec) { s.Network = "b" },
 		"subnets": func(s *KuryrPortPoolSpec) { s.Subnets = []string{"t"} }, "groups": func(s *KuryrPortPoolSpec) { s.SecurityGroups = []string{"t"} },
 		"two groups": func(s *KuryrPortPoolSpec) { s.SecurityGroups = []string{"t", "u"} },

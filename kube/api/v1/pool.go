@@ -31,7 +31,7 @@ type KuryrPortPool struct {
 // KuryrPortPoolSpec is a pool's key and its policy. The key never changes: another key is another pool.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.maximum) || self.maximum == 0 || self.minimum <= self.maximum",message="minimum must not be above maximum"
-// +kubebuilder:validation:XValidation:rule="has(self.trunk) == has(oldSelf.trunk) && (!has(self.trunk) || self.trunk == oldSelf.trunk)",message="a pool keeps its trunk"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.trunk) || has(self.trunk) && self.trunk == oldSelf.trunk",message="a pool keeps its trunk"
 // +kubebuilder:validation:XValidation:rule="has(self.forNode) == has(oldSelf.forNode) && (!has(self.forNode) || self.forNode == oldSelf.forNode)",message="a pool stays the node's own, or pods'"
 // +kubebuilder:validation:XValidation:rule="has(self.projectID) == has(oldSelf.projectID) && (!has(self.projectID) || self.projectID == oldSelf.projectID)",message="a pool keeps its project"
 // +kubebuilder:validation:XValidation:rule="has(self.subnets) == has(oldSelf.subnets) && (!has(self.subnets) || self.subnets == oldSelf.subnets)",message="a pool keeps its subnets"
@@ -42,7 +42,7 @@ type KuryrPortPoolSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a pool keeps its node"
 	Node string `json:"node"`
-	// Trunk is the id of the trunk that the ports are subports of, where the node is a virtual machine.
+	// Trunk is the id of the trunk that the ports are subports of, where the node is a virtual machine. Raven writes it once, when it has found it.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Trunk string `json:"trunk,omitempty"`

@@ -401,9 +401,14 @@ func TestResourceRules(t *testing.T) {
 	api := r.api(nil)
 	pool := func(change func(*kuryrv1.KuryrPortPoolSpec)) client.Object {
 		p := &kuryrv1.KuryrPortPool{ObjectMeta: metav1.ObjectMeta{Name: "pool"}, Spec: kuryrv1.KuryrPortPoolSpec{
-			Node: "node1", Network: "net", Minimum: 1, Batch: 5, Subnets: []string{"a", "b"}, SecurityGroups: []string{"g"}, ProjectID: "p",
+			Node: "node1", Network: "net", Minimum: 1, Batch: 5, Subnets: []string{"a", "b"}, SecurityGroups: []string{"g"}, ProjectID: "p", Trunk: "trunk",
 		}}
 		change(&p.Spec)
+		return p
+	}
+	trunkless := func(trunk string) client.Object {
+		p := pool(func(s *kuryrv1.KuryrPortPoolSpec) { s.Trunk = trunk })
+		p.SetName("trunkless")
 		return p
 	}
 	port := func(change func(*kuryrv1.KuryrPort)) client.Object {
@@ -416,7 +421,7 @@ func TestResourceRules(t *testing.T) {
 		change(&n.Spec)
 		return n
 	}
-	made := []client.Object{pool(func(*kuryrv1.KuryrPortPoolSpec) {}), port(func(*kuryrv1.KuryrPort) {}), network(func(*kuryrv1.KuryrNetworkSpec) {})}
+	made := []client.Object{pool(func(*kuryrv1.KuryrPortPoolSpec) {}), trunkless(""), port(func(*kuryrv1.KuryrPort) {}), network(func(*kuryrv1.KuryrNetworkSpec) {})}
 	for _, o := range made {
 		r.must(api.Create(r.ctx, o))
 	}
@@ -435,6 +440,8 @@ func TestResourceRules(t *testing.T) {
 		{"keeps its node", false, pool(func(s *kuryrv1.KuryrPortPoolSpec) { s.Node = "node2" })},
 		{"keeps its network", false, pool(func(s *kuryrv1.KuryrPortPoolSpec) { s.Network = "b" })},
 		{"keeps its trunk", false, pool(func(s *kuryrv1.KuryrPortPoolSpec) { s.Trunk = "t" })},
+		{"keeps its trunk", false, pool(func(s *kuryrv1.KuryrPortPoolSpec) { s.Trunk = "" })},
+		{"", false, trunkless("t")},
 		{"keeps its project", false, pool(func(s *kuryrv1.KuryrPortPoolSpec) { s.ProjectID = "" })},
 		{"keeps its subnets", false, pool(func(s *kuryrv1.KuryrPortPoolSpec) { s.Subnets = nil })},
 		{"keeps its security groups", false, pool(func(s *kuryrv1.KuryrPortPoolSpec) { s.SecurityGroups = []string{"g", "h"} })},
