@@ -17,7 +17,7 @@ import (
 
 // make makes ports: those that wishes ask for, and for the pool so many in each of calls. Their keys are written first. What is pending from before is finished with them.
 func (w *poolWork) make(ctx context.Context, specs map[string]wished, calls []int) error {
-	if len(specs)+len(calls)+len(w.pool.Status.Pending) > 0 {
+	if len(specs)+len(calls)+len(w.pool.Status.Pending) > 0 || w.misplaced() {
 		if err := w.nest(ctx); err != nil {
 			return err
 		}

@@ -76,6 +76,15 @@ func (r *Raven) machineOf(ctx context.Context, n *corev1.Node) (m machine, err e
 	return m, err
 }
 
+// misplaced tells, without asking the SDN, whether the pool's ports are in a trunk and its node is no virtual machine any more, or the other way round.
+func (w *poolWork) misplaced() bool {
+	if w.node == nil || len(w.ports) == 0 {
+		return false
+	}
+	nested, err := w.isNested(w.node)
+	return err == nil && nested != (w.pool.Spec.Trunk != "")
+}
+
 // nest finds the trunk that ports of this pool are to be in, and has the pool say it. A pool that has ports elsewhere goes first, and is made again.
 func (w *poolWork) nest(ctx context.Context) error {
 	nested, err := w.isNested(w.node)
