@@ -47,20 +47,20 @@ type kind string
 var errKilled = errors.New("killed")
 
 // befalls counts a request, and tells what befalls it.
-func (f *faults) befalls(api bool, what kind) (err error, lost bool) {
+func (f *faults) befalls(api bool, what kind) (lost bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if t := &f.trouble; t.from > 0 && t.api == api {
 		if t.seen++; t.seen >= t.from && t.seen < t.from+t.times {
-			return t.err(what), t.lost
+			return t.lost, t.err(what)
 		}
 	}
-	return nil, false
+	return false, nil
 }
 
 // write is one change. It tells whether it is to happen, and what is heard of it.
 func (f *faults) write(api bool, what kind, do func() error) error {
-	problem, happens := f.befalls(api, what)
+	happens, problem := f.befalls(api, what)
 	if problem != nil && !happens {
 		return problem
 	}
@@ -195,7 +195,7 @@ func (p faulty) look(method string) error {
 	if err := p.fails(method); err != nil {
 		return err
 	}
-	err, _ := p.f.befalls(false, kind(method))
+	_, err := p.f.befalls(false, kind(method))
 	return err
 }
 
