@@ -2,6 +2,8 @@ package uninstall
 
 import (
 	"context"
+	"math"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
@@ -66,4 +68,33 @@ func following(ctx context.Context, w watch.Interface, ask func() (bool, error))
 			}
 		}
 	}
+}
+
+// patience is ctx, which ends sooner where what does not go is left: once Patience has passed since it began, or since fewer were left than ever before.
+func (r Remover) patience(ctx context.Context) (waiting context.Context, fewer func(left int), stop context.CancelFunc) {
+	waiting, cancel := context.WithCancel(ctx)
+	if !r.Force {
+		return waiting, func(int) {}, cancel
+	}
+	timer, least := time.AfterFunc(r.Patience, cancel), math.MaxInt
+	fewer = func(left int) {
+		if left < least {
+			least = left
+			timer.Reset(r.Patience)
+		}
+	}
+	return waiting, fewer, func() {
+		timer.Stop()
+		cancel()
+	}
+}
+
+// gaveUp tells whether the wait ended by patience alone.
+func (r Remover) gaveUp(ctx, waiting context.Context) bool {
+	return r.Force && ctx.Err() == nil && waiting.Err() != nil
+}
+
+// lastWord is for what is done also where ctx has ended.
+func lastWord(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 }

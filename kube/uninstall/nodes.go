@@ -22,14 +22,14 @@ var clearing = client.MatchingLabels{"app.kubernetes.io/name": "kuryr-uninstall"
 // then on container runtimes start no pod by Kuryr. The plugin goes too, unless pods are left which their runtime will want to take away by it.
 func (r Remover) clearNodes(ctx context.Context) error {
 	var set appsv1.DaemonSet
-	if err := r.API.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: "kuryr-node"}, &set); absent(err) {
-		r.Said("nodes: there is no DaemonSet kuryr-node: a conflist of Kuryr's that a node has, /etc/cni/net.d/10-kuryr.conflist, is yours to remove")
+	if err := r.API.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: nodeName}, &set); absent(err) {
+		r.Said("nodes: there is no DaemonSet kuryr-node (any more); where a node still has /etc/cni/net.d/10-kuryr.conflist, which a run before this has not removed, it is yours to remove")
 		return nil
 	} else if err != nil {
 		return err
 	}
 	var daemons corev1.PodList
-	if err := r.API.List(ctx, &daemons, client.InNamespace(r.Namespace), client.MatchingLabels{"app.kubernetes.io/name": "kuryr-node"}); err != nil {
+	if err := r.API.List(ctx, &daemons, client.InNamespace(r.Namespace), client.MatchingLabels{"app.kubernetes.io/name": nodeName}); err != nil {
 		return err
 	}
 	var nodes []string
@@ -50,29 +50,32 @@ func (r Remover) clearNodes(ctx context.Context) error {
 		mine[pod.Name] = true
 	}
 	err := r.cleared(ctx, nodes, mine)
-	return errors.Join(err, r.API.DeleteAllOf(context.WithoutCancel(ctx), &corev1.Pod{}, client.InNamespace(r.Namespace), clearing))
+	last, stop := lastWord(ctx)
+	defer stop()
+	return errors.Join(err, r.API.DeleteAllOf(last, &corev1.Pod{}, client.InNamespace(r.Namespace), clearing))
 }
 
 // cleared waits for the ends of the pods that clear nodes.
 func (r Remover) cleared(ctx context.Context, nodes []string, mine map[string]bool) error {
-	patience, cancel := r.patience(ctx)
-	defer cancel()
+	waiting, fewer, stop := r.patience(ctx)
+	defer stop()
 	done := map[string]bool{}
 	var pods corev1.PodList
-	err := r.until(patience, &pods, func() (bool, error) {
+	err := r.until(waiting, &pods, func() (bool, error) {
 		for _, p := range pods.Items {
 			if mine[p.Name] && p.Status.Phase == corev1.PodSucceeded && !done[p.Spec.NodeName] {
 				done[p.Spec.NodeName] = true
 				r.Said("node %s: container runtimes are told of no network any more (%d of %d)", p.Spec.NodeName, len(done), len(nodes))
 			}
 		}
+		fewer(len(nodes) - len(done))
 		return len(done) == len(nodes), nil
 	}, client.InNamespace(r.Namespace), clearing)
 	if err == nil {
 		return nil
 	}
 	left := some(slices.DeleteFunc(nodes, func(n string) bool { return done[n] }))
-	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) { // forced
+	if r.gaveUp(ctx, waiting) {
 		r.Said("nodes %s: they still have /etc/cni/net.d/10-kuryr.conflist, which is yours to remove", left)
 		return nil
 	}

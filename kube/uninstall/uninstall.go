@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/install"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -27,20 +26,23 @@ var partOf = client.MatchingLabels{"app.kubernetes.io/part-of": "kuryr"}
 // controllerName is what Raven's Deployment and its Lease are called.
 const controllerName = "kuryr-controller"
 
+// nodeName is what the nodes' DaemonSet is called.
+const nodeName = "kuryr-node"
+
 // Remover takes Kuryr out of a cluster. What it has done stays done where it ends early, and doing it again goes on.
 type Remover struct {
 	API       client.WithWatch // with the types of Kubernetes, of its API extensions and of Kuryr
 	Namespace string           // of Kuryr's own pods
 	// Force goes on where pods still have ports, and where Raven does not take resources away within Patience: what those stand for stays in the SDN.
 	Force    bool
-	Patience time.Duration    // with Force: how long nodes, and each sort of resource, are waited for
-	Now      func() time.Time // nil is time.Now
+	Patience time.Duration    // with Force: how long nodes, pods and each sort of resource are waited for since the last of them went
+	Now      func() time.Time // the API server's time, which tells whether Raven's Lease is held; nil is time.Now
 	Said     func(format string, args ...any)
 }
 
 // Remove takes Kuryr away in this order: container runtimes are told of no network any more; the resources go, with their definitions, while Raven and the daemons still work and
 // take what they stand for from the SDN; then Raven and the daemons, and what else was installed. Where pods have ports, or nobody would take the resources away, it refuses
-// before anything is changed, unless it is forced. What Raven has made for all of the cluster stays in the SDN: its router, subnet pools and security groups.
+// before anything is changed, unless it is forced; for pods it looks once more when no node can give them ports any longer. What Raven has made for all of the cluster stays in the SDN: its router, subnet pools and security groups.
 func (r Remover) Remove(ctx context.Context) error {
 	if err := r.refuse(ctx); err != nil {
 		return err
@@ -48,12 +50,22 @@ func (r Remover) Remove(ctx context.Context) error {
 	if err := r.clearNodes(ctx); err != nil {
 		return err
 	}
+	if err := r.idle(ctx); err != nil { // a pod may have come meanwhile
+		return err
+	}
 	for _, of := range resources {
-		if err := r.removeDefinition(ctx, of.crd, of.list); err != nil {
+		if err := r.drain(ctx, of); err != nil {
 			return err
 		}
 	}
-	if err := r.removeRest(ctx, true); err != nil {
+	if !r.Force { // else what is left is abandoned first
+		for _, of := range resources {
+			if err := r.release(ctx, of); err != nil {
+				return err
+			}
+		}
+	}
+	if err := r.removeRunning(ctx); err != nil {
 		return err
 	}
 	if err := r.settleNodes(ctx); err != nil {
@@ -68,65 +80,7 @@ func (r Remover) Remove(ctx context.Context) error {
 	if err := r.API.Delete(ctx, lease); client.IgnoreNotFound(err) != nil {
 		return err
 	}
-	return r.removeRest(ctx, false)
-}
-
-// refuse is an error where pods have ports, or Raven is not there to take resources from the SDN.
-func (r Remover) refuse(ctx context.Context) error {
-	bound, all, err := r.ports(ctx)
-	if err != nil || r.Force {
-		return err
-	}
-	if len(bound) > 0 {
-		return fmt.Errorf("%d pods still have ports of Kuryr's, and would lose their network: %s; take them away first, or --force", len(bound), some(bound))
-	}
-	if all == 0 {
-		return nil
-	}
-	var lease coordinationv1.Lease
-	err = r.API.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: controllerName}, &lease)
-	if apierrors.IsNotFound(err) { // perhaps it runs without
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if !Leads(lease.Spec, r.now()) {
-		return fmt.Errorf("nobody holds the Lease %s/%s: Raven does not work, and it alone can take %d ports from the SDN; start it, or --force, which leaves them there", r.Namespace, controllerName, all)
-	}
-	return nil
-}
-
-// Leads tells whether the Lease of Raven has a holder that has renewed it in time, by a clock that may differ a little from the holder's.
-func Leads(l coordinationv1.LeaseSpec, now time.Time) bool {
-	if l.HolderIdentity == nil || *l.HolderIdentity == "" || l.RenewTime == nil || l.LeaseDurationSeconds == nil {
-		return false
-	}
-	return now.Before(l.RenewTime.Add(2 * time.Duration(*l.LeaseDurationSeconds) * time.Second))
-}
-
-func (r Remover) now() time.Time {
-	if r.Now == nil {
-		return time.Now()
-	}
-	return r.Now()
-}
-
-// ports are the pods that have one, and how many there are.
-func (r Remover) ports(ctx context.Context) (bound []string, all int, err error) {
-	var ports v1.KuryrPortList
-	if err := r.API.List(ctx, &ports); absent(err) {
-		return nil, 0, nil
-	} else if err != nil {
-		return nil, 0, err
-	}
-	for _, p := range ports.Items {
-		if pod := p.Status.Pod; pod != nil {
-			bound = append(bound, pod.Namespace+"/"+pod.Name)
-		}
-	}
-	slices.Sort(bound)
-	return bound, len(ports.Items), nil
+	return r.remove(ctx, false)
 }
 
 // absent tells of an object that is not there, or of a kind that is not.
@@ -141,8 +95,34 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
 }
 
-// removeRest deletes what of the manifests is no resource definition: first what runs, waiting for the end of its pods, and then all that it ran by.
-func (r Remover) removeRest(ctx context.Context, runs bool) error {
+// removeRunning deletes what runs, and waits for the end of its pods. That of a pod on a node that is away never comes.
+func (r Remover) removeRunning(ctx context.Context) error {
+	if err := r.remove(ctx, true); err != nil {
+		return err
+	}
+	waiting, fewer, stop := r.patience(ctx)
+	defer stop()
+	var pods corev1.PodList
+	err := r.until(waiting, &pods, func() (bool, error) {
+		fewer(len(pods.Items))
+		return len(pods.Items) == 0, nil
+	}, client.InNamespace(r.Namespace), partOf)
+	if err == nil {
+		return nil
+	}
+	var left []string
+	for _, p := range pods.Items {
+		left = append(left, fmt.Sprintf("%s (node %s)", p.Name, p.Spec.NodeName))
+	}
+	if r.gaveUp(ctx, waiting) {
+		r.Said("pods %s: they have not ended, and go when their node is back or is deleted", some(left))
+		return nil
+	}
+	return fmt.Errorf("the pods %s have not ended (is the kubelet there?); --force goes on without: %w", some(left), err)
+}
+
+// remove deletes what of the manifests is no resource definition: what runs, or all that it ran by.
+func (r Remover) remove(ctx context.Context, runs bool) error {
 	manifests, err := r.installed()
 	if err != nil {
 		return err
@@ -166,11 +146,7 @@ func (r Remover) removeRest(ctx context.Context, runs bool) error {
 		}
 		r.Said("%s %s: deleted", kind, m.Object.GetName())
 	}
-	if !runs {
-		return nil
-	}
-	var pods corev1.PodList
-	return r.until(ctx, &pods, func() (bool, error) { return len(pods.Items) == 0, nil }, client.InNamespace(r.Namespace), partOf)
+	return nil
 }
 
 // madeNamespace tells whether the manifests have made the namespace: then it goes with all that is in it.

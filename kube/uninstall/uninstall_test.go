@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
 const system = "kuryr-system"
@@ -32,9 +33,14 @@ const system = "kuryr-system"
 type removal struct {
 	t     *testing.T
 	api   client.WithWatch // nobody's
-	raven bool             // it works
+	raven bool             // it works, and starts anew with each write
 	nodes bool             // kubelets do
-	log   []string         // what was deleted, made and said, in order
+	stuck bool             // ports are
+	dead  bool             // the node of the daemon is
+	anew  bool             // Raven makes a network anew where it may
+	late  bool             // a pod gets its port while nodes are cleared
+	now   func() time.Time
+	log   []string // what was deleted, made and said, in order
 }
 
 func newRemoval(t *testing.T, ports ...*v1.KuryrPort) *removal {
@@ -47,7 +53,7 @@ func newRemoval(t *testing.T, ports ...*v1.KuryrPort) *removal {
 	name := func(o client.Object) []string { return []string{o.GetName()} }
 	// A tracker that keeps no managed fields: nobody here looks at them, and they cost most of the time.
 	tracker := clientgotesting.NewObjectTracker(s, serializer.NewCodecFactory(s).UniversalDecoder())
-	c.api = fake.NewClientBuilder().WithScheme(s).WithObjectTracker(tracker).WithStatusSubresource(&corev1.Node{}, &v1.KuryrPort{}).WithIndex(&apiextensionsv1.CustomResourceDefinition{}, "metadata.name", name).Build()
+	c.api = fake.NewClientBuilder().WithScheme(s).WithObjectTracker(tracker).WithStatusSubresource(&corev1.Node{}, &v1.KuryrPort{}, &apiextensionsv1.CustomResourceDefinition{}).WithIndex(&apiextensionsv1.CustomResourceDefinition{}, "metadata.name", name).Build()
 	manifests, err := Remover{Namespace: system}.installed()
 	c.must(err)
 	for _, m := range manifests {
@@ -69,6 +75,7 @@ func newRemoval(t *testing.T, ports ...*v1.KuryrPort) *removal {
 	held := metav1.ObjectMeta{Finalizers: []string{v1.Finalizer}}
 	network, pool := &v1.KuryrNetwork{ObjectMeta: held}, &v1.KuryrPortPool{ObjectMeta: held}
 	network.Name, pool.Name = "default-1", "n1-1"
+	network.Status.Network = "id-of-default-1"
 	c.must(c.api.Create(t.Context(), network))
 	c.must(c.api.Create(t.Context(), pool))
 	for _, p := range ports {
@@ -97,17 +104,23 @@ func (c *removal) renew(at time.Time, holder string) {
 // react is what others do when something was changed.
 func (c *removal) react() {
 	ctx := c.t.Context()
+	missing := 0
 	for _, of := range resources {
 		var crd apiextensionsv1.CustomResourceDefinition
-		if c.api.Get(ctx, client.ObjectKey{Name: of.crd}, &crd) != nil || crd.DeletionTimestamp.IsZero() {
+		if c.api.Get(ctx, client.ObjectKey{Name: of.crd}, &crd) != nil {
+			missing++
 			continue
 		}
+		if crd.DeletionTimestamp.IsZero() {
+			continue
+		}
+		cleaning := controllerutil.ContainsFinalizer(&crd, apiextensionsv1.CustomResourceCleanupFinalizer)
 		list := of.list()
 		c.must(c.api.List(ctx, list))
 		left := 0
 		c.must(meta.EachListItem(list, func(item runtime.Object) error {
 			o := item.(client.Object)
-			if o.GetDeletionTimestamp().IsZero() { // the API server
+			if o.GetDeletionTimestamp().IsZero() && cleaning { // the API server
 				if err := c.api.Delete(ctx, o); err != nil {
 					return err
 				}
@@ -115,16 +128,29 @@ func (c *removal) react() {
 					return client.IgnoreNotFound(err)
 				}
 			}
-			if p, ok := o.(*v1.KuryrPort); !c.raven || ok && p.Status.Pod != nil {
+			// A Raven that starts ends where a kind is missing.
+			if p, ok := o.(*v1.KuryrPort); !c.raven || missing > 0 || ok && (c.stuck || p.Status.Pod != nil) || o.GetDeletionTimestamp().IsZero() {
 				left++
 				return nil
 			}
 			o.SetFinalizers(nil)
 			return c.api.Update(ctx, o)
 		}))
-		if left == 0 {
-			crd.Finalizers = nil
+		if left == 0 && cleaning {
+			crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionFalse}}
+			c.must(c.api.Status().Update(ctx, &crd))
+			controllerutil.RemoveFinalizer(&crd, apiextensionsv1.CustomResourceCleanupFinalizer)
 			c.must(c.api.Update(ctx, &crd))
+			cleaning = false
+		}
+		refused := !slices.ContainsFunc(crd.Status.Conditions, func(d apiextensionsv1.CustomResourceDefinitionCondition) bool {
+			return d.Status == apiextensionsv1.ConditionFalse
+		})
+		if of.held && c.anew && !cleaning && !refused { // as before Kubernetes 1.36
+			o := of.object.DeepCopyObject().(client.Object)
+			o.SetName("anew")
+			o.SetFinalizers([]string{v1.Finalizer})
+			c.must(client.IgnoreAlreadyExists(c.api.Create(ctx, o)))
 		}
 	}
 	var pods corev1.PodList
@@ -136,6 +162,10 @@ func (c *removal) react() {
 		case owner == "kuryr-uninstall" && c.nodes && p.Status.Phase == "":
 			p.Status.Phase = corev1.PodSucceeded
 			c.must(c.api.Status().Update(ctx, p))
+			if c.late {
+				c.must(c.api.Create(ctx, aPort("late", "late")))
+			}
+		case owner == "kuryr-node" && c.dead:
 		case owner != "kuryr-uninstall" && c.api.Get(ctx, client.ObjectKey{Namespace: system, Name: owner}, &appsv1.Deployment{}) != nil && c.api.Get(ctx, client.ObjectKey{Namespace: system, Name: owner}, &appsv1.DaemonSet{}) != nil:
 			c.must(c.api.Delete(ctx, p))
 		}
@@ -160,11 +190,17 @@ func (c *removal) remove(force bool, limit time.Duration) error {
 		Delete: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			return note("delete", o, w.Delete(ctx, o, opts...))
 		},
+		DeleteAllOf: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.DeleteAllOfOption) error {
+			if _, ends := ctx.Deadline(); !ends {
+				c.t.Errorf("all of %T are deleted without a deadline", o)
+			}
+			return note("clear", o, w.DeleteAllOf(ctx, o, opts...))
+		},
 		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			return note("patch", o, w.Patch(ctx, o, p, opts...))
 		},
 	})
-	return Remover{API: api, Namespace: system, Force: force, Patience: 50 * time.Millisecond, Said: func(format string, args ...any) { c.log = append(c.log, "said "+fmt.Sprintf(format, args...)) }}.Remove(ctx)
+	return Remover{API: api, Namespace: system, Force: force, Now: c.now, Patience: 50 * time.Millisecond, Said: func(format string, args ...any) { c.log = append(c.log, "said "+fmt.Sprintf(format, args...)) }}.Remove(ctx)
 }
 
 // at is where in the log a line begins so.
@@ -209,8 +245,8 @@ func TestRemove(t *testing.T) {
 	c.nothing()
 	last := -1
 	for _, line := range []string{
-		"create Pod kuryr-uninstall-", "said node n1: container runtimes", "delete CustomResourceDefinition kuryrnetworks", "said kuryrnetworks.openstack.org: gone",
-		"delete CustomResourceDefinition kuryrportpools", "delete CustomResourceDefinition kuryrports", "said kuryrports.openstack.org: gone", "delete DaemonSet kuryr-node",
+		"create Pod kuryr-uninstall-", "said node n1: container runtimes", "delete CustomResourceDefinition kuryrnetworks", "said kuryrnetworks.openstack.org: all are gone",
+		"delete CustomResourceDefinition kuryrportpools", "delete CustomResourceDefinition kuryrports", "said kuryrports.openstack.org: all are gone", "delete DaemonSet kuryr-node",
 		"said node n1: nothing is said", "delete ClusterRole ", "delete Namespace",
 	} {
 		at := c.at(line)
@@ -240,10 +276,12 @@ func TestRemoveRefuses(t *testing.T) {
 	}{
 		"pods":              {many, "raven-1", 0, "7 pods still have ports of Kuryr's, and would lose their network: default/web0, default/web1, default/web2, default/web3, default/web4 and 2 more"},
 		"nobody leads":      {[]*v1.KuryrPort{aPort("p1", "")}, "", 0, "Raven does not work"},
-		"Raven has stopped": {[]*v1.KuryrPort{aPort("p1", "")}, "raven-1", time.Minute, "it alone can take 1 ports from the SDN"},
+		"Raven has stopped": {[]*v1.KuryrPort{aPort("p1", "")}, "raven-1", time.Minute, "it alone can take 1 networks, 1 pools and 1 ports from the SDN"},
+		"no ports":          {nil, "raven-1", time.Minute, "it alone can take 1 networks, 1 pools and 0 ports from the SDN"},
 	} {
 		c := newRemoval(t, row.ports...)
-		c.renew(time.Now().Add(-row.since), row.holder)
+		c.now = func() time.Time { return time.Now().Add(time.Hour) } // the API server's
+		c.renew(c.now().Add(-row.since), row.holder)
 		if err := c.remove(false, 10*time.Second); err == nil || !strings.Contains(err.Error(), row.says) || len(c.log) > 0 {
 			t.Errorf("%s: %v\n%s", name, err, strings.Join(c.log, "\n"))
 		}
@@ -283,11 +321,11 @@ func TestRemoveForced(t *testing.T) {
 			t.Fatalf("Raven %v: %v\n%s", raven, err, strings.Join(c.log, "\n"))
 		}
 		c.nothing()
-		want := "said kuryrports.openstack.org: what these stand for stays in the SDN: p1"
+		want := "said kuryrports.openstack.org: these stay in the SDN: p1"
 		if !raven {
 			want += " p2"
 		}
-		if !slices.Contains(c.log, want) || c.at("said nodes n1: they still have") < 0 || (c.at("said kuryrnetworks.openstack.org: what these") >= 0) == raven {
+		if !slices.Contains(c.log, want) || c.at("said nodes n1: they still have") < 0 || (c.at("said kuryrnetworks.openstack.org: these stay in the SDN: id-of-default-1") >= 0) == raven || c.at("said kuryrportpools.openstack.org: these") >= 0 {
 			t.Errorf("Raven %v: it does not say %q:\n%s", raven, want, strings.Join(c.log, "\n"))
 		}
 	}

@@ -1,0 +1,108 @@
+package uninstall
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// What Raven makes anew of a kind without objects, before it is refused, goes too; and where ports stay all kinds do.
+func TestRemoveHolds(t *testing.T) {
+	t.Parallel()
+	c := newRemoval(t, aPort("p1", ""))
+	c.anew = true
+	if err := c.remove(false, 10*time.Second); err != nil {
+		t.Fatalf("%v\n%s", err, strings.Join(c.log, "\n"))
+	}
+	c.nothing()
+
+	c = newRemoval(t, aPort("p1", ""))
+	c.stuck = true
+	if err := c.remove(false, 500*time.Millisecond); err == nil || !strings.Contains(err.Error(), "kuryrports.openstack.org: 1 objects are still there: p1") {
+		t.Errorf("%v\n%s", err, strings.Join(c.log, "\n"))
+	}
+	c.stuck = false
+	if err := c.remove(false, 10*time.Second); err != nil {
+		t.Errorf("once more: %v\n%s", err, strings.Join(c.log, "\n"))
+	}
+	c.nothing()
+}
+
+// A pod that comes while nodes are cleared keeps its network, and the resources stay.
+func TestRemoveLatePod(t *testing.T) {
+	t.Parallel()
+	c := newRemoval(t)
+	c.late = true
+	if err := c.remove(false, 10*time.Second); err == nil || !strings.Contains(err.Error(), "1 pods still have ports of Kuryr's, and would lose their network: default/late") || c.at("delete CustomResourceDefinition") >= 0 {
+		t.Errorf("%v\n%s", err, strings.Join(c.log, "\n"))
+	}
+}
+
+// A pod on a node that is away ends never: it is named, and by force all else goes.
+func TestRemoveDeadNode(t *testing.T) {
+	t.Parallel()
+	c := newRemoval(t)
+	c.dead = true
+	if err := c.remove(false, 200*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the pods kuryr-node-1 (node n1) have not ended") {
+		t.Errorf("%v\n%s", err, strings.Join(c.log, "\n"))
+	}
+	if err := c.remove(true, 10*time.Second); err != nil || c.at("said pods kuryr-node-1 (node n1): they have not ended") < 0 {
+		t.Errorf("forced: %v\n%s", err, strings.Join(c.log, "\n"))
+	}
+	c.must(c.api.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "kuryr-node-1"}}))
+	c.nothing()
+}
+
+// In a namespace where nothing of Kuryr's is it would be left running.
+func TestRemoveElsewhere(t *testing.T) {
+	t.Parallel()
+	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: system, Name: name} }
+	c := newRemoval(t)
+	r := Remover{API: c.api, Namespace: "blue"}
+	if err := r.refuse(t.Context()); err == nil || !strings.Contains(err.Error(), "the namespace blue has no Deployment kuryr-controller") {
+		t.Error(err)
+	}
+	r.Namespace = system
+	for _, o := range []client.Object{&appsv1.Deployment{ObjectMeta: named(controllerName)}, &appsv1.DaemonSet{ObjectMeta: named(nodeName)}, &coordinationv1.Lease{ObjectMeta: named(controllerName)}} {
+		if err := r.refuse(t.Context()); err != nil {
+			t.Errorf("before %T goes: %v", o, err)
+		}
+		c.must(c.api.Delete(t.Context(), o))
+	}
+	if err := r.refuse(t.Context()); err == nil {
+		t.Error("nothing is there")
+	}
+	r.Force = true
+	if err := r.refuse(t.Context()); err != nil {
+		t.Errorf("forced: %v", err)
+	}
+}
+
+// Patience ends when nothing has gone for so long, however long all takes.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		r := Remover{Force: true, Patience: time.Minute}
+		waiting, fewer, stop := r.patience(t.Context())
+		defer stop()
+		for left := 5; left > 0; left-- {
+			fewer(left)
+			time.Sleep(50 * time.Second)
+		}
+		fewer(5) // more is no progress
+		<-waiting.Done()
+		if took := time.Since(begin); took != 260*time.Second || !r.gaveUp(t.Context(), waiting) {
+			t.Errorf("it ended after %s", took)
+		}
+	})
+}
