@@ -64,6 +64,11 @@ func rereadToken(c *rest.Config) error {
 
 // cluster gives the way to the API server: as the configuration says, else as kubectl goes.
 func (a *app) cluster(c *cobra.Command) (client.Client, error) {
+	return a.clusterClocked(c, new(serverClock))
+}
+
+// clusterClocked has a clock look at the answers.
+func (a *app) clusterClocked(c *cobra.Command, clock *serverClock) (client.Client, error) {
 	cfg, err := a.loadRaven(c)
 	if err != nil {
 		return nil, err
@@ -81,5 +86,6 @@ func (a *app) cluster(c *cobra.Command) (client.Client, error) {
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
+	clock.watch(kube)
 	return client.New(kube, client.Options{Scheme: scheme})
 }

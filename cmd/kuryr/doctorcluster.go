@@ -4,16 +4,19 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/kuryr/kuryr/internal/doctor"
 	"github.com/kuryr/kuryr/internal/table"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/install"
 	"github.com/kuryr/kuryr/kube/uninstall"
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,11 +28,12 @@ func (a *app) doctorCluster(c *cobra.Command, output, namespace string) error {
 	if err != nil {
 		return usageError{err}
 	}
-	api, err := a.cluster(c)
+	var clock serverClock
+	api, err := a.clusterClocked(c, &clock)
 	if err != nil {
 		return err
 	}
-	report := doctorReport{Findings: doctor.Cluster(clusterFacts(c.Context(), api, namespace, time.Now()))}
+	report := doctorReport{Findings: doctor.Cluster(clusterFacts(c.Context(), api, namespace, clock.now))}
 	doctor.WorstFirst(report.Findings)
 	report.Verdict = doctor.Worst(report.Findings)
 	if err := a.printDoctor(format, report); err != nil {
@@ -41,37 +45,74 @@ func (a *app) doctorCluster(c *cobra.Command, output, namespace string) error {
 	return nil
 }
 
-// clusterFacts asks the API server for all that is judged. The first thing that it does not tell is the error.
-func clusterFacts(ctx context.Context, api client.Client, namespace string, now time.Time) (f doctor.ClusterFacts) {
-	for _, gather := range []func(context.Context, client.Client, string, time.Time, *doctor.ClusterFacts) error{leaseFacts, nodeFacts, networkFacts, poolFacts, portFacts} {
-		if f.Err = gather(ctx, api, namespace, now, &f); f.Err != nil {
+// clusterFacts asks the API server, whose time now tells once it has answered, for all that is judged. The first thing that it does not tell is the error.
+func clusterFacts(ctx context.Context, api client.Client, namespace string, now func() time.Time) (f doctor.ClusterFacts) {
+	f.Namespace = namespace
+	for _, gather := range []func(context.Context, client.Client, func() time.Time, *doctor.ClusterFacts) error{leaseFacts, deploymentFacts, nodeFacts, networkFacts, poolFacts, portFacts} {
+		if f.Err = gather(ctx, api, now, &f); f.Err != nil {
 			return f
 		}
 	}
 	return f
 }
 
-func leaseFacts(ctx context.Context, api client.Client, namespace string, now time.Time, f *doctor.ClusterFacts) error {
+func leaseFacts(ctx context.Context, api client.Client, now func() time.Time, f *doctor.ClusterFacts) error {
 	var lease coordinationv1.Lease
-	f.Lease.Name = namespace + "/kuryr-controller"
-	err := api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "kuryr-controller"}, &lease)
+	f.Lease.Name = f.Namespace + "/kuryr-controller"
+	err := api.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: "kuryr-controller"}, &lease)
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	f.Lease.There, f.Lease.Held = true, uninstall.Leads(lease.Spec, now)
+	f.Lease.There, f.Lease.Held = true, uninstall.Leads(lease.Spec, now())
 	if lease.Spec.HolderIdentity != nil {
 		f.Lease.Holder = *lease.Spec.HolderIdentity
 	}
 	return nil
 }
 
-func nodeFacts(ctx context.Context, api client.Client, namespace string, _ time.Time, f *doctor.ClusterFacts) error {
+// deploymentFacts tell of Deployments that are there: Raven may be systemd's, and the SDN another.
+func deploymentFacts(ctx context.Context, api client.Client, _ func() time.Time, f *doctor.ClusterFacts) error {
+	for _, name := range []string{"kuryr-controller", "kuryr-sdn"} {
+		var d appsv1.Deployment
+		err := api.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: name}, &d)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		facts := doctor.DeploymentFacts{Name: name, Want: 1, Ready: int(d.Status.ReadyReplicas)}
+		if d.Spec.Replicas != nil { // the API server's default is 1
+			facts.Want = int(*d.Spec.Replicas)
+		}
+		if name == "kuryr-sdn" && choosesNodes(d.Spec.Template.Spec.Affinity, install.LabelSDN) {
+			facts.Label = install.LabelSDN
+		}
+		f.Deployments = append(f.Deployments, facts)
+	}
+	return nil
+}
+
+// choosesNodes tells whether pods may be only on nodes with the label.
+func choosesNodes(a *corev1.Affinity, label string) bool {
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return false
+	}
+	return slices.ContainsFunc(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, func(t corev1.NodeSelectorTerm) bool {
+		return slices.ContainsFunc(t.MatchExpressions, func(e corev1.NodeSelectorRequirement) bool { return e.Key == label })
+	})
+}
+
+func nodeFacts(ctx context.Context, api client.Client, _ func() time.Time, f *doctor.ClusterFacts) error {
 	var nodes corev1.NodeList
 	if err := api.List(ctx, &nodes); err != nil {
 		return err
 	}
 	f.Counts.Nodes = len(nodes.Items)
 	for _, n := range nodes.Items {
+		if _, has := n.Labels[install.LabelSDN]; has {
+			f.Counts.Labelled++
+		}
 		for _, c := range n.Status.Conditions {
 			if c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue {
 				f.Nodes = append(f.Nodes, doctor.Unready{Name: n.Name, Why: c.Reason + ": " + c.Message})
@@ -79,14 +120,14 @@ func nodeFacts(ctx context.Context, api client.Client, namespace string, _ time.
 		}
 	}
 	var daemons appsv1.DaemonSet
-	if err := api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "kuryr-node"}, &daemons); err != nil {
+	if err := api.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: "kuryr-node"}, &daemons); err != nil {
 		return client.IgnoreNotFound(err) // the daemons may be systemd's
 	}
 	f.Daemons = doctor.DaemonSetFacts{There: true, Want: int(daemons.Status.DesiredNumberScheduled), Ready: int(daemons.Status.NumberReady)}
 	return nil
 }
 
-func networkFacts(ctx context.Context, api client.Client, _ string, now time.Time, f *doctor.ClusterFacts) error {
+func networkFacts(ctx context.Context, api client.Client, now func() time.Time, f *doctor.ClusterFacts) error {
 	var networks v1.KuryrNetworkList
 	if err := api.List(ctx, &networks); err != nil {
 		return err
@@ -95,12 +136,12 @@ func networkFacts(ctx context.Context, api client.Client, _ string, now time.Tim
 	for i := range networks.Items {
 		n := &networks.Items[i]
 		f.Names = append(f.Names, notReady(n, n.Status.Conditions)...)
-		f.Leaving = append(f.Leaving, leaving("KuryrNetwork", n, now)...)
+		f.Leaving = append(f.Leaving, leaving("KuryrNetwork", n, now())...)
 	}
 	return nil
 }
 
-func poolFacts(ctx context.Context, api client.Client, _ string, now time.Time, f *doctor.ClusterFacts) error {
+func poolFacts(ctx context.Context, api client.Client, now func() time.Time, f *doctor.ClusterFacts) error {
 	var pools v1.KuryrPortPoolList
 	if err := api.List(ctx, &pools); err != nil {
 		return err
@@ -109,12 +150,12 @@ func poolFacts(ctx context.Context, api client.Client, _ string, now time.Time, 
 	for i := range pools.Items {
 		p := &pools.Items[i]
 		f.Pools = append(f.Pools, notReady(p, p.Status.Conditions)...)
-		f.Leaving = append(f.Leaving, leaving("KuryrPortPool", p, now)...)
+		f.Leaving = append(f.Leaving, leaving("KuryrPortPool", p, now())...)
 	}
 	return nil
 }
 
-func portFacts(ctx context.Context, api client.Client, _ string, now time.Time, f *doctor.ClusterFacts) error {
+func portFacts(ctx context.Context, api client.Client, now func() time.Time, f *doctor.ClusterFacts) error {
 	var ports v1.KuryrPortList
 	if err := api.List(ctx, &ports); err != nil {
 		return err
@@ -122,7 +163,7 @@ func portFacts(ctx context.Context, api client.Client, _ string, now time.Time, 
 	f.Counts.Ports = len(ports.Items)
 	for i := range ports.Items {
 		p := &ports.Items[i]
-		for _, l := range leaving("KuryrPort", p, now) {
+		for _, l := range leaving("KuryrPort", p, now()) {
 			if p.Status.Pod != nil {
 				l.Pod = p.Status.Pod.Namespace + "/" + p.Status.Pod.Name
 			}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/kuryr/kuryr/internal/doctor"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/install"
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,8 +25,13 @@ import (
 func TestKubernetesDoctorCluster(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	clock := func() time.Time { return now }
 	s := runtime.NewScheme()
 	if err := errors.Join(scheme.AddToScheme(s), v1.AddToScheme(s)); err != nil {
+		t.Fatal(err)
+	}
+	values, err := install.Defaults()
+	if err != nil {
 		t.Fatal(err)
 	}
 	meta := func(name string, deletedFor time.Duration) metav1.ObjectMeta {
@@ -41,9 +48,22 @@ func TestKubernetesDoctorCluster(t *testing.T) {
 	node := func(name string, status corev1.ConditionStatus) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeNetworkUnavailable, Status: status, Reason: "KuryrStopped"}}}}
 	}
+	var sdn *appsv1.Deployment // as it is installed
+	manifests, err := install.Render(install.Release{Namespace: "sys", Values: values})
+	for _, m := range manifests {
+		if m.Object.GetKind() == "Deployment" && m.Object.GetName() == "kuryr-sdn" {
+			sdn = new(appsv1.Deployment)
+			err = errors.Join(err, runtime.DefaultUnstructuredConverter.FromUnstructured(m.Object.Object, sdn))
+		}
+	}
+	if err != nil || sdn == nil {
+		t.Fatal(err, sdn)
+	}
 	renewed := metav1.NewMicroTime(now.Add(-time.Minute))
 	objects := []client.Object{
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "sys", Name: "kuryr-controller"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: new("raven-1"), LeaseDurationSeconds: new(int32(15)), RenewTime: &renewed}},
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "sys", Name: "kuryr-controller"}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(2))}, Status: appsv1.DeploymentStatus{ReadyReplicas: 2}},
+		sdn,
 		node("well", corev1.ConditionFalse), node("ill", corev1.ConditionTrue),
 		&v1.KuryrPortPool{ObjectMeta: meta("full", 0), Status: v1.KuryrPortPoolStatus{Conditions: state(metav1.ConditionTrue)}},
 		&v1.KuryrPortPool{ObjectMeta: meta("short", 0), Status: v1.KuryrPortPoolStatus{Conditions: state(metav1.ConditionFalse)}},
@@ -54,7 +74,7 @@ func TestKubernetesDoctorCluster(t *testing.T) {
 		&v1.KuryrPort{ObjectMeta: meta("kept", time.Hour), Status: v1.KuryrPortStatus{Pod: &v1.PortPod{Namespace: "a", Name: "b"}}},
 	}
 	api := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).Build()
-	f := clusterFacts(t.Context(), api, "sys", now)
+	f := clusterFacts(t.Context(), api, "sys", clock)
 	if f.Err != nil || f.Counts.Nodes != 2 || f.Counts.Pools != 2 || f.Counts.Networks != 1 || f.Counts.Ports != 4 || f.Daemons.There {
 		t.Errorf("%+v", f)
 	}
@@ -65,7 +85,7 @@ func TestKubernetesDoctorCluster(t *testing.T) {
 		}
 	}
 	all := strings.Join(found, "\n")
-	wants := []string{"sys/kuryr-controller was not renewed by raven-1", "node ill is not", "pool short is not ready: Why: because", "network blue-1 is not", "KuryrPort stuck is being deleted for 1h0m0s", "the pod a/b has it"}
+	wants := []string{"sys/kuryr-controller was not renewed by raven-1", "kuryr-sdn 0 of 1 pods are ready: no node has the label openstack.org/kuryr-sdn", "node ill is not", "pool short is not ready: Why: because", "network blue-1 is not", "KuryrPort stuck is being deleted for 1h0m0s", "the pod a/b has it"}
 	for _, want := range wants {
 		if !strings.Contains(all, want) {
 			t.Errorf("nothing tells %q", want)
@@ -76,7 +96,7 @@ func TestKubernetesDoctorCluster(t *testing.T) {
 	}
 	// Where Kuryr is not installed that is the finding.
 	bare := fake.NewClientBuilder().WithScheme(scheme.Scheme).Build()
-	if f := clusterFacts(t.Context(), bare, "sys", now); f.Err == nil {
+	if f := clusterFacts(t.Context(), bare, "sys", clock); f.Err == nil {
 		t.Errorf("without Kuryr: %+v", f)
 	}
 }

@@ -99,8 +99,8 @@ func (f kubernetesFlags) chartValues(c *cobra.Command) (install.Values, error) {
 	return v, nil
 }
 
-// clusterClient is the way to the cluster of these flags, as kubectl goes.
-func clusterClient(kubeconfig, context string, scheme *runtime.Scheme) (client.WithWatch, error) {
+// clusterClient is the way to the cluster of these flags, as kubectl goes. The clock looks at its answers.
+func clusterClient(kubeconfig, context string, scheme *runtime.Scheme, clock *serverClock) (client.WithWatch, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
 	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context})
@@ -113,13 +113,14 @@ func clusterClient(kubeconfig, context string, scheme *runtime.Scheme) (client.W
 	}
 	config.QPS, config.Burst = -1, 0 // the API server shares itself out by priority and fairness
 	config.UserAgent = "kuryr/" + version
+	clock.watch(config)
 	return client.NewWithWatch(config, client.Options{Scheme: scheme})
 }
 
 func (a *app) applyManifests(ctx context.Context, f kubernetesFlags, manifests []install.Manifest) error {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	api, err := clusterClient(f.kubeconfig, f.context, nil)
+	api, err := clusterClient(f.kubeconfig, f.context, nil, new(serverClock))
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ kubectl get kuryrports -l openstack.org/portStatus=bound -o wide
 rm -f /etc/cni/net.d/10-kuryr.conflist
 
 # 3. The resources and their definitions, one after the other, while Raven takes what they stand for from the SDN.
-#    Without Raven this waits for ever: nobody else takes the finalizers away.
+#    Without Raven this waits for ever: nobody else takes the finalizers away. A Raven that starts anew once a definition has gone ends at once: --apply keeps them until all are empty.
 kubectl delete crd kuryrnetworks.openstack.org
 kubectl delete crd kuryrportpools.openstack.org
 kubectl delete crd kuryrports.openstack.org
@@ -54,14 +54,15 @@ func (a *app) uninstallKubernetes(c *cobra.Command, f removalFlags) error {
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
 		return err
 	}
-	api, err := clusterClient(f.kubeconfig, f.context, scheme)
+	var clock serverClock
+	api, err := clusterClient(f.kubeconfig, f.context, scheme, &clock)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), f.timeout)
 	defer cancel()
 	err = uninstall.Remover{
-		API: api, Namespace: f.namespace, Force: f.force, Patience: min(f.timeout/8, time.Minute),
+		API: api, Namespace: f.namespace, Force: f.force, Patience: min(f.timeout/8, time.Minute), Now: clock.now,
 		Said: func(format string, args ...any) { _, _ = fmt.Fprintf(a.out, format+"\n", args...) },
 	}.Remove(ctx)
 	if err != nil {

@@ -10,14 +10,16 @@ const LongGone = 5 * time.Minute
 
 // ClusterFacts are how Kuryr is in a Kubernetes cluster as a whole, by the API server alone.
 type ClusterFacts struct {
-	Err     error // it could not be asked
-	Lease   LeaseFacts
-	Nodes   []Unready       // whose network is unavailable
-	Pools   []Unready       // that are not ready
-	Names   []Unready       // networks of namespaces that are not ready
-	Leaving []LeavingObject // that are being deleted
-	Daemons DaemonSetFacts
-	Counts  struct{ Nodes, Networks, Pools, Ports int }
+	Err         error  // it could not be asked
+	Namespace   string // of Kuryr's own pods
+	Lease       LeaseFacts
+	Deployments []DeploymentFacts
+	Nodes       []Unready       // whose network is unavailable
+	Pools       []Unready       // that are not ready
+	Names       []Unready       // networks of namespaces that are not ready
+	Leaving     []LeavingObject // that are being deleted
+	Daemons     DaemonSetFacts
+	Counts      struct{ Nodes, Labelled, Networks, Pools, Ports int }
 }
 
 // LeaseFacts are who leads as Raven.
@@ -38,6 +40,13 @@ type LeavingObject struct {
 	Pod        string // that still has the port; "" for none
 }
 
+// DeploymentFacts are how many of a Deployment's pods there are to be, and are ready.
+type DeploymentFacts struct {
+	Name        string
+	Want, Ready int
+	Label       string // of the nodes that its pods may be on; "" for all nodes
+}
+
 // DaemonSetFacts are on how many nodes the daemon is to run, and is ready.
 type DaemonSetFacts struct {
 	There       bool
@@ -49,32 +58,57 @@ func Cluster(c ClusterFacts) []Finding {
 	if c.Err != nil {
 		return []Finding{{Check: "cluster", Verdict: Problem, What: "the API server does not tell: " + c.Err.Error(), Mend: "a kubeconfig of who may look at everything; `kuryr install kubernetes --apply`, where Kuryr is not installed"}}
 	}
-	all := append(raven(c.Lease), clusterNodes(c)...)
+	all := append(raven(c), deployments(c)...)
+	all = append(all, clusterNodes(c)...)
 	all = append(all, unready("networks", "the network", "kuryrnetwork", c.Names, fmt.Sprintf("%d networks of namespaces are ready", c.Counts.Networks))...)
 	all = append(all, unready("pools", "the pool", "kuryrportpool", c.Pools, fmt.Sprintf("%d pools are ready", c.Counts.Pools))...)
 	return append(all, leaving(c)...)
 }
 
-func raven(l LeaseFacts) []Finding {
+// pods is how Kuryr's own pods of a name are seen.
+func (c ClusterFacts) pods(name string) string {
+	return "`kubectl -n " + c.Namespace + " get pods -l app.kubernetes.io/name=" + name + " -o wide`"
+}
+
+func raven(c ClusterFacts) []Finding {
+	l, mend := c.Lease, c.pods("kuryr-controller")+", and its log"
 	f := findings{check: "raven"}
 	switch {
 	case !l.There:
-		f.add(Warning, "there is no Lease "+l.Name+": Raven has not led yet, or runs without", "`kubectl -n kuryr-system get pods -l app.kubernetes.io/name=kuryr-controller`, and its log")
+		f.add(Warning, "there is no Lease "+l.Name+": Raven has not led yet, or runs without", mend)
 	case !l.Held && l.Holder == "":
-		f.add(Problem, "nobody holds the Lease "+l.Name+": Raven does not work; pods get what their pools have, and nothing more", "`kubectl -n kuryr-system get pods -l app.kubernetes.io/name=kuryr-controller`, and its log")
+		f.add(Problem, "nobody holds the Lease "+l.Name+": Raven does not work; pods get what their pools have, and nothing more", mend)
 	case !l.Held:
-		f.add(Problem, "the Lease "+l.Name+" was not renewed by "+l.Holder+", which held it: Raven does not work; pods get what their pools have, and nothing more", "`kubectl -n kuryr-system get pods -l app.kubernetes.io/name=kuryr-controller`, and its log")
+		f.add(Problem, "the Lease "+l.Name+" was not renewed by "+l.Holder+", which held it: Raven does not work; pods get what their pools have, and nothing more", mend)
 	}
 	return f.orOK("it works: " + l.Holder + " leads")
+}
+
+// deployments judges those of Kuryr that the cluster has. One that is wanted and has no pod that is ready does not work.
+func deployments(c ClusterFacts) []Finding {
+	f := findings{check: "deployments"}
+	for _, d := range c.Deployments {
+		what := fmt.Sprintf("of the Deployment %s %d of %d pods are ready", d.Name, d.Ready, d.Want)
+		switch {
+		case d.Ready >= d.Want:
+		case d.Ready > 0:
+			f.add(Warning, what, c.pods(d.Name))
+		case d.Label != "" && c.Counts.Labelled == 0:
+			f.add(Problem, what+": no node has the label "+d.Label, "`kubectl label node NODE "+d.Label+"=`, the node that has its store")
+		default:
+			f.add(Problem, what, c.pods(d.Name)+", and their log")
+		}
+	}
+	return f.orOK(fmt.Sprintf("the pods of %d Deployments are ready", len(c.Deployments)))
 }
 
 func clusterNodes(c ClusterFacts) []Finding {
 	f := findings{check: "nodes"}
 	for _, n := range c.Nodes {
-		f.add(Problem, "the network of the node "+n.Name+" is not available: "+n.Why, "`kubectl -n kuryr-system get pods -l app.kubernetes.io/name=kuryr-node -o wide`; `kuryr doctor` on the node")
+		f.add(Problem, "the network of the node "+n.Name+" is not available: "+n.Why, c.pods("kuryr-node")+"; `kuryr doctor` on the node")
 	}
 	if d := c.Daemons; d.There && d.Ready < d.Want {
-		f.add(Warning, fmt.Sprintf("the daemon is ready on %d of %d nodes", d.Ready, d.Want), "`kubectl -n kuryr-system get pods -l app.kubernetes.io/name=kuryr-node -o wide`")
+		f.add(Warning, fmt.Sprintf("the daemon is ready on %d of %d nodes", d.Ready, d.Want), c.pods("kuryr-node"))
 	}
 	return f.orOK(fmt.Sprintf("of %d nodes none says that its network is unavailable", c.Counts.Nodes))
 }

@@ -20,6 +20,11 @@ func TestCluster(t *testing.T) {
 		"no lease":               {func(c *ClusterFacts) { c.Lease.There = false }, Warning, "has not led yet"},
 		"a lease given up":       {func(c *ClusterFacts) { c.Lease.Held, c.Lease.Holder = false, "" }, Problem, "nobody holds the Lease s/r"},
 		"a lease not renewed":    {func(c *ClusterFacts) { c.Lease.Held = false }, Problem, "not renewed by raven-1"},
+		"no Raven":               {func(c *ClusterFacts) { c.Deployments[0].Ready = 0 }, Problem, "of the Deployment kuryr-controller 0 of 2 pods are ready"},
+		"one Raven":              {func(c *ClusterFacts) { c.Deployments[0].Ready = 1 }, Warning, "1 of 2 pods"},
+		"no SDN":                 {func(c *ClusterFacts) { c.Deployments[1].Ready = 0 }, Problem, "0 of 1 pods are ready"},
+		"no node for the SDN":    {func(c *ClusterFacts) { c.Deployments[1].Ready, c.Counts.Labelled = 0, 0 }, Problem, "0 of 1 pods are ready: no node has the label x/y"},
+		"an SDN that is stopped": {func(c *ClusterFacts) { c.Deployments[1].Want, c.Deployments[1].Ready = 0, 0 }, OK, "2 Deployments"},
 		"a node":                 {func(c *ClusterFacts) { c.Nodes = []Unready{{"n1", "KuryrStopped"}} }, Problem, "node n1 is not available: KuryrStopped"},
 		"a daemon":               {func(c *ClusterFacts) { c.Daemons = DaemonSetFacts{true, 3, 2} }, Warning, "2 of 3 nodes"},
 		"a network":              {func(c *ClusterFacts) { c.Names = []Unready{{"blue-1", "quota"}} }, Warning, "the network blue-1 is not ready: quota"},
@@ -30,14 +35,22 @@ func TestCluster(t *testing.T) {
 		"all daemons are ready":  {func(c *ClusterFacts) { c.Daemons = DaemonSetFacts{true, 3, 3} }, OK, "of 2 nodes none"},
 		"a network that is gone": {func(c *ClusterFacts) { c.Leaving = []LeavingObject{{"KuryrNetwork", "blue-1", time.Hour, ""}} }, Problem, "KuryrNetwork blue-1"},
 	} {
-		c := ClusterFacts{Lease: LeaseFacts{"s/r", true, true, "raven-1"}}
-		c.Counts.Nodes, c.Counts.Ports = 2, 7
+		c := ClusterFacts{
+			Namespace: "blue", Lease: LeaseFacts{"s/r", true, true, "raven-1"},
+			Deployments: []DeploymentFacts{{"kuryr-controller", 2, 2, ""}, {"kuryr-sdn", 1, 1, "x/y"}},
+		}
+		c.Counts.Nodes, c.Counts.Labelled, c.Counts.Ports = 2, 1, 7
 		row.change(&c)
 		all := Cluster(c)
 		if Worst(all) != row.want || !slices.ContainsFunc(all, func(f Finding) bool {
 			return f.Verdict == row.want && strings.Contains(f.What, row.says) && (f.Mend != "") == (row.want != OK)
 		}) {
 			t.Errorf("%s: %+v", name, all)
+		}
+		for _, f := range all {
+			if strings.Contains(f.Mend, "-n ") && !strings.Contains(f.Mend, "-n blue ") {
+				t.Errorf("%s: %q is in another namespace", name, f.Mend)
+			}
 		}
 	}
 }
