@@ -124,30 +124,38 @@ func (a *app) applyManifests(ctx context.Context, f kubernetesFlags, manifests [
 	if err != nil {
 		return err
 	}
+	return a.applyTo(ctx, api, f, manifests)
+}
+
+func (a *app) applyTo(ctx context.Context, api client.Client, f kubernetesFlags, manifests []install.Manifest) error {
 	counts := map[string]int{}
 	applier := install.Applier{API: api, DryRun: f.dryRun, Said: func(what, kind, name string) {
 		counts[what]++
 		_, _ = fmt.Fprintf(a.out, "%-10s %s %s\n", what, kind, name)
 	}}
+	homeless := false
+	if slices.ContainsFunc(manifests, func(m install.Manifest) bool { return m.Object.GetName() == "kuryr-sdn" }) {
+		// Before it is applied: an SDN of a release that knew no label ends then, and nothing tells any more where it ran.
+		node, changed, err := applier.Home(ctx, f.namespace)
+		if err != nil {
+			return err
+		}
+		if changed {
+			applier.Said(install.Changed, "Node", node)
+		}
+		homeless = node == ""
+	}
 	if err := applier.Apply(ctx, manifests); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(manifests, func(m install.Manifest) bool { return m.Object.GetName() == "kuryr-sdn" }) {
-		node, changed, err := applier.Home(ctx, f.namespace)
-		switch {
-		case err != nil:
-			return err
-		case changed:
-			applier.Said(install.Changed, "Node", node)
-		case node == "":
-			_, _ = fmt.Fprintf(a.out, "The embedded SDN waits for the node that is to have its store: kubectl label node NODE %s=\n", install.LabelSDN)
-		}
+	if homeless {
+		_, _ = fmt.Fprintf(a.out, "The embedded SDN waits for the node that is to have its store: kubectl label node NODE %s=\n", install.LabelSDN)
 	}
 	end := ""
 	if f.dryRun {
 		end = "; nothing was, this was a dry run"
 	}
-	_, err = fmt.Fprintf(a.out, "%d created, %d changed, %d unchanged%s\n", counts[install.Created], counts[install.Changed], counts[install.Unchanged], end)
+	_, err := fmt.Fprintf(a.out, "%d created, %d changed, %d unchanged%s\n", counts[install.Created], counts[install.Changed], counts[install.Unchanged], end)
 	return err
 }
 

@@ -3,10 +3,21 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kuryr/kuryr/kube/install"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
 func TestInstallKubernetes(t *testing.T) {
@@ -61,6 +72,40 @@ func TestInstallKubernetesRefuses(t *testing.T) {
 		if code != c.code || out != "" || !strings.Contains(complaint, c.says) || strings.Count(complaint, "\n") != 1 {
 			t.Errorf("%s: exit %d, %s%s", c.args, code, out, complaint)
 		}
+	}
+}
+
+// The SDN's home is looked for while its pods still tell of it: what is applied may end them.
+func TestKubernetesHomeFirst(t *testing.T) {
+	t.Parallel()
+	node := func(name string) client.Object { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "kuryr-sdn-1", Labels: map[string]string{"app.kubernetes.io/name": "kuryr-sdn"}}, Spec: corev1.PodSpec{NodeName: "b"}}
+	api := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(node("a"), node("b"), pod).WithInterceptorFuncs(interceptor.Funcs{
+		Apply: func(ctx context.Context, c client.WithWatch, _ runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
+			return c.Delete(ctx, pod)
+		},
+	}).Build()
+	values, err := install.Defaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifests, err := install.Render(install.Release{Namespace: "blue", Values: values})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sdn := slices.DeleteFunc(manifests, func(m install.Manifest) bool {
+		return m.Object.GetKind() != "Deployment" || m.Object.GetName() != "kuryr-sdn"
+	})
+	var out buffer
+	if err := (&app{out: &out}).applyTo(t.Context(), api, kubernetesFlags{namespace: "blue"}, sdn); err != nil {
+		t.Fatal(err)
+	}
+	var b corev1.Node
+	if err := api.Get(t.Context(), client.ObjectKey{Name: "b"}, &b); err != nil {
+		t.Fatal(err)
+	}
+	if _, has := b.Labels[install.LabelSDN]; !has || strings.Contains(out.String(), "waits for the node") {
+		t.Errorf("labels %v\n%s", b.Labels, out.String())
 	}
 }
 

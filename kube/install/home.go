@@ -17,7 +17,7 @@ const sdnName = "kuryr-sdn"
 const LabelSDN = "openstack.org/kuryr-sdn"
 
 // Home sees to it that a node has [LabelSDN], without which the embedded SDN runs nowhere: its store is a folder of its node, and it must never begin with an empty one on another.
-// A node that has the label keeps it. Else it is the node where the SDN runs, or the only one that there is; which of several it is to be Home does not guess, and gives "" then.
+// A node that has the label keeps it. Else it is the node where the SDN runs, or the only one that there is; which of several it is to be, or where its pods are on several, Home does not guess, and gives "" then.
 // changed tells whether the label was set, or in a dry run would be. Several nodes with the label are an error.
 func (a Applier) Home(ctx context.Context, namespace string) (name string, changed bool, err error) {
 	var nodes corev1.NodeList
@@ -42,7 +42,12 @@ func (a Applier) Home(ctx context.Context, namespace string) (name string, chang
 		return "", false, err
 	}
 	for _, p := range pods.Items {
-		if slices.Contains(all, p.Spec.NodeName) {
+		ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed // such as evicted, perhaps long ago
+		switch {
+		case ended || p.Spec.NodeName == name || !slices.Contains(all, p.Spec.NodeName):
+		case name != "":
+			return "", false, nil
+		default:
 			name = p.Spec.NodeName
 		}
 	}

@@ -20,7 +20,13 @@ func TestHome(t *testing.T) {
 		}
 		return n
 	}
-	running := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kuryr-system", Name: "kuryr-sdn-1", Labels: map[string]string{"app.kubernetes.io/name": "kuryr-sdn"}}, Spec: corev1.PodSpec{NodeName: "b"}}
+	pod := func(node string, phase corev1.PodPhase) client.Object {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kuryr-system", Name: "kuryr-sdn-" + node, Labels: map[string]string{"app.kubernetes.io/name": "kuryr-sdn"}},
+			Spec:       corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: phase},
+		}
+	}
+	running := pod("b", corev1.PodRunning)
 	for name, row := range map[string]struct {
 		there   []client.Object
 		want    string
@@ -33,6 +39,8 @@ func TestHome(t *testing.T) {
 		"one of several":      {there: []client.Object{node("a"), node("b")}},
 		"no node yet":         {},
 		"too many":            {there: []client.Object{node("a", LabelSDN), node("b", LabelSDN)}, fails: "a, b"},
+		"others have ended":   {there: []client.Object{node("a"), node("b"), node("c"), pod("a", corev1.PodSucceeded), running, pod("c", corev1.PodFailed)}, want: "b", changes: true},
+		"here and there":      {there: []client.Object{node("a"), node("b"), pod("a", corev1.PodPending), running}},
 		"its node is gone":    {there: []client.Object{node("a"), node("c"), running}},
 	} {
 		for _, dry := range []bool{true, false} {
