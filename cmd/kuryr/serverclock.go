@@ -26,6 +26,7 @@ type clockedTransport struct {
 	next  http.RoundTripper
 }
 
+// RoundTrip asks, and takes the time from the answer.
 func (t clockedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := t.next.RoundTrip(r)
 	if err == nil {

@@ -39,8 +39,8 @@ func (a *app) uninstallKubernetesCommand() *cobra.Command {
 no network any more, then Kuryr's resources go while Raven still runs and takes their ports and networks from the SDN, then Raven and the nodes' daemons,
 and last accounts, policies and definitions.
 
-It refuses, before anything is changed, where pods still have ports of Kuryr's and where Raven does not work. With --force it goes on: finalizers of what is
-left are taken away, and what that stands for, which it names, stays in the SDN.`,
+It refuses, before anything is changed, where pods still have ports of Kuryr's, where Kuryr is in another namespace and where Raven does not work. With --force
+it goes on: finalizers of what is left are taken away, and what that stands for, which it names, stays in the SDN.`,
 		Example: `  kuryr uninstall kubernetes
   kuryr uninstall kubernetes --apply
   kuryr uninstall kubernetes --apply --force --timeout 10m`,

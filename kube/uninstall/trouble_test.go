@@ -18,6 +18,11 @@ import (
 // What Raven makes anew of a kind without objects, before it is refused, goes too; and where ports stay all kinds do.
 func TestRemoveHolds(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testRemoveHolds)
+}
+
+func testRemoveHolds(t *testing.T) {
+	t.Helper()
 	c := newRemoval(t, aPort("p1", ""))
 	c.anew = true
 	if err := c.remove(false, 10*time.Second); err != nil {
@@ -27,7 +32,7 @@ func TestRemoveHolds(t *testing.T) {
 
 	c = newRemoval(t, aPort("p1", ""))
 	c.stuck = true
-	if err := c.remove(false, 500*time.Millisecond); err == nil || !strings.Contains(err.Error(), "kuryrports.openstack.org: 1 objects are still there: p1") {
+	if err := c.remove(false, 10*time.Second); err == nil || !strings.Contains(err.Error(), "kuryrports.openstack.org: 1 objects are still there: p1") {
 		t.Errorf("%v\n%s", err, strings.Join(c.log, "\n"))
 	}
 	c.stuck = false
@@ -50,9 +55,14 @@ func TestRemoveLatePod(t *testing.T) {
 // A pod on a node that is away ends never: it is named, and by force all else goes.
 func TestRemoveDeadNode(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testRemoveDeadNode)
+}
+
+func testRemoveDeadNode(t *testing.T) {
+	t.Helper()
 	c := newRemoval(t)
 	c.dead = true
-	if err := c.remove(false, 200*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the pods kuryr-node-1 (node n1) have not ended") {
+	if err := c.remove(false, 10*time.Second); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the pods kuryr-node-1 (node n1) have not ended") {
 		t.Errorf("%v\n%s", err, strings.Join(c.log, "\n"))
 	}
 	if err := c.remove(true, 10*time.Second); err != nil || c.at("said pods kuryr-node-1 (node n1): they have not ended") < 0 {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
@@ -291,9 +292,14 @@ func TestRemoveRefuses(t *testing.T) {
 // What does not go is named, and nothing that it needs is taken away.
 func TestRemoveStuck(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testRemoveStuck)
+}
+
+func testRemoveStuck(t *testing.T) {
+	t.Helper()
 	c := newRemoval(t, aPort("p1", ""))
 	c.raven = false
-	err := c.remove(false, 200*time.Millisecond)
+	err := c.remove(false, 10*time.Second)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "kuryrnetworks.openstack.org: 1 objects are still there: default-1") || c.at("delete D") >= 0 {
 		t.Errorf("Raven does nothing: %v\n%s", err, strings.Join(c.log, "\n"))
 	}
@@ -305,7 +311,7 @@ func TestRemoveStuck(t *testing.T) {
 
 	c = newRemoval(t)
 	c.nodes = false
-	if err := c.remove(false, 200*time.Millisecond); err == nil || !strings.Contains(err.Error(), "nodes n1 still have Kuryr's conflist") || c.at("delete CustomResourceDefinition") >= 0 {
+	if err := c.remove(false, 10*time.Second); err == nil || !strings.Contains(err.Error(), "nodes n1 still have Kuryr's conflist") || c.at("delete CustomResourceDefinition") >= 0 {
 		t.Errorf("a kubelet does nothing: %v\n%s", err, strings.Join(c.log, "\n"))
 	}
 }
@@ -313,6 +319,11 @@ func TestRemoveStuck(t *testing.T) {
 // By force all goes, whoever is there, and what stays in the SDN is named.
 func TestRemoveForced(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testRemoveForced)
+}
+
+func testRemoveForced(t *testing.T) {
+	t.Helper()
 	for _, raven := range []bool{true, false} {
 		c := newRemoval(t, aPort("p1", "web"), aPort("p2", ""))
 		c.raven, c.nodes = raven, false
