@@ -11,7 +11,7 @@ import (
 
 // orphan is an attachment of the pod's interface that the API alone knew of. Its container is gone: a pod has one sandbox at a time. The lock is held.
 func (c *Claimant) orphan(a node.Attachment) *attachment {
-	if len(c.index.adopted) == 0 {
+	if len(c.index.adopted) == 0 || c.index.mayClaim() != nil {
 		return nil
 	}
 	pod, err := c.index.podOf(a)

@@ -1,6 +1,9 @@
 package claim
 
 import (
+	"maps"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -147,6 +150,7 @@ func (c *Claimant) nodeEvents() feed.Events {
 		for name := range c.index.ports {
 			c.queue.Add(task{port: name})
 		}
+		c.reconsider(slices.Collect(maps.Keys(c.waiting))) // nobody waits for what is another's to give
 	}
 	return feed.Events{
 		Set: func(o client.Object) {

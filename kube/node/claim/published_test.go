@@ -19,6 +19,7 @@ import (
 type led struct {
 	mu     sync.Mutex
 	owners map[string][]hostport.Mapping
+	during func() // each change for a pod; nil is nothing
 }
 
 func (l *led) Restore(owners map[string][]hostport.Mapping) error {
@@ -29,6 +30,9 @@ func (l *led) Restore(owners map[string][]hostport.Mapping) error {
 }
 
 func (l *led) Set(owner string, list []hostport.Mapping) error {
+	if l.during != nil && len(list) > 0 {
+		l.during()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for other, has := range l.owners {
