@@ -50,14 +50,14 @@ func (c *Claimant) Claim(ctx context.Context, a node.Attachment) (node.Wiring, e
 	return limited(got.wiring, a), nil
 }
 
-// begins publishes the ports of an attachment and writes it down, which a restart publishes them by.
+// begins publishes the ports of an attachment and writes it down, which a restart publishes them by. Where it inherits it is written down already, and is no longer after an error.
 func (c *Claimant) begins(got *attachment) error {
 	if err := c.publish(got); err != nil {
-		return errors.Join(err, c.journal.drop(keyOf(got.Attachment))) // where it inherits it is written down already
+		return errors.Join(err, c.journal.drop(keyOf(got.Attachment)))
 	}
 	failpoint.Here("claim.claim.published")
 	if err := c.journal.put(got.record); err != nil {
-		return sdn.OfHost(errors.Join(err, c.unpublish(got)))
+		return sdn.OfHost(errors.Join(err, c.unpublish(got), c.journal.drop(keyOf(got.Attachment))))
 	}
 	return nil
 }
