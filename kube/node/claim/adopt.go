@@ -21,6 +21,14 @@ func (c *Claimant) orphan(a node.Attachment) *attachment {
 	return c.index.adopted[interfaceOf{pod.uid, a.Interface}]
 }
 
+// Keeps tells whether the attachment is of a sandbox of before a reboot, whose port waits for the pod's next one.
+func (c *Claimant) Keeps(a node.Attachment) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	has := c.index.attached[keyOf(a)]
+	return has != nil && has.Adopted
+}
+
 // inherit gives the port of a pod's sandbox of before a reboot to its new one, so that the pod keeps its addresses.
 func (c *Claimant) inherit(ctx context.Context, old *attachment, a node.Attachment) (*attachment, error) {
 	// In the order of begin: the new one first, so that no kill leaves the port to another pod. Who reads the journal prefers it to what was adopted.

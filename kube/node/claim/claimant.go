@@ -64,6 +64,7 @@ type Claimant struct {
 
 var (
 	_ node.Source = (*Claimant)(nil)
+	_ node.Keeper = (*Claimant)(nil)
 	_ node.Prober = (*Claimant)(nil)
 )
 
