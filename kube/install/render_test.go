@@ -193,7 +193,7 @@ func TestLeastPrivilege(t *testing.T) {
 	for role, want := range map[string][]string{
 		"kuryr-cni":  nil,
 		"kuryr-view": nil,
-		"kuryr-node": {"patch kuryrports", "patch kuryrports/status", "patch nodes/status", "patch pods/status", "update kuryrports", "update kuryrports/status"},
+		"kuryr-node": {"patch kuryrports", "patch kuryrports/status", "patch nodes/status", "patch pods/status"},
 	} {
 		if !slices.Equal(writes[role], want) {
 			t.Errorf("%s writes %q, want %q", role, writes[role], want)
@@ -212,6 +212,25 @@ func TestLeastPrivilege(t *testing.T) {
 	for _, w := range writes["kuryr-controller"] {
 		if _, resource, _ := strings.Cut(w, " "); !strings.HasPrefix(resource, "kuryr") && w != "patch pods/status" && resource != "events" {
 			t.Errorf("the controller may %s", w)
+		}
+	}
+}
+
+// A node's daemon writes of its Node's status the conditions alone: each other field that there is, is one that the policy compares.
+func TestNodeStatusIsKept(t *testing.T) {
+	t.Parallel()
+	manifests, _ := render(t)
+	i := slices.IndexFunc(manifests, func(m Manifest) bool {
+		return m.Object.GetKind() == "ValidatingAdmissionPolicy" && m.Object.GetName() == "kuryr-node-self"
+	})
+	if i < 0 {
+		t.Fatal("no policy kuryr-node-self")
+	}
+	status := reflect.TypeFor[corev1.NodeStatus]()
+	for n := range status.NumField() {
+		name, _, _ := strings.Cut(status.Field(n).Tag.Get("json"), ",")
+		if compared := "object.status.?" + name + " == oldObject.status.?" + name; name != "conditions" && !strings.Contains(manifests[i].Text, compared) {
+			t.Errorf("a daemon may write status.%s", name)
 		}
 	}
 }
