@@ -2,6 +2,7 @@ package raven
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -12,16 +13,28 @@ import (
 // audit compares the pool's ports with the SDN's, where it is time: an SDN tells nobody of a port that was deleted behind Raven's back, nor does Kubernetes of one whose object
 // was torn out with its finalizer. It asks for the ports of this pool alone. An SDN that has none of them, and not even their network, is not believed.
 func (w *poolWork) audit(ctx context.Context) error {
-	last := w.memory.audited(w.name)
-	due := w.memory.suspect(w.name)
+	last, due := w.memory.audited(w.name), false
 	if last.IsZero() { // at the start nothing is asked: the first look comes when its time has come
 		w.memory.setAudited(w.name, w.now())
-	} else if w.cfg.Audit > 0 && w.now().Sub(last) >= w.cfg.Audit {
-		due = true
+	} else {
+		due = w.cfg.Audit > 0 && w.now().Sub(last) >= w.cfg.Audit
 	}
-	if !due || len(w.pool.Status.Pending) > 0 {
+	if len(w.pool.Status.Pending) > 0 { // what is half made would be taken for what nobody knows
 		return nil
 	}
+	if suspected := w.memory.suspect(w.name); !due && !suspected {
+		return nil
+	}
+	if err := w.compare(ctx); err != nil {
+		w.memory.suspects(w.name)
+		return err
+	}
+	w.memory.setAudited(w.name, w.now())
+	return nil
+}
+
+// compare sets right what the SDN and Kubernetes do not both have. It may be repeated, whatever of it is done.
+func (w *poolWork) compare(ctx context.Context) error {
 	there := map[sdn.ID]bool{}
 	var orphans []sdn.ID
 	q := sdn.PortQuery{Devices: []string{w.name}}
@@ -47,22 +60,19 @@ func (w *poolWork) audit(ctx context.Context) error {
 		err = w.recognised(ctx)
 	}
 	if err != nil {
-		w.memory.suspects(w.name)
 		return err
 	}
-	w.memory.setAudited(w.name, w.now())
 	if len(orphans) > 0 {
 		w.warn(w.pool, eventFailed, "Audit", "%d ports of the SDN that no KuryrPort stood for are deleted", len(orphans))
 	}
+	var errs []error
 	for _, p := range w.ports {
 		if !there[sdn.ID(p.Spec.ID)] && p.DeletionTimestamp.IsZero() {
 			w.warn(p, eventFailed, "Audit", "the SDN has the port no more: it is given up")
-			if err := w.giveUp(ctx, p); err != nil {
-				return err
-			}
+			errs = append(errs, w.giveUp(ctx, p))
 		}
 	}
-	return w.auditTrunk(ctx, there)
+	return errors.Join(append(errs, w.auditTrunk(ctx, there))...)
 }
 
 // recognised is nil where the SDN knows the network of the pool's ports.

@@ -87,6 +87,9 @@ func (w *poolWork) misplaced() bool {
 
 // nest finds the trunk that ports of this pool are to be in, and has the pool say it. A pool that has ports elsewhere goes first, and is made again.
 func (w *poolWork) nest(ctx context.Context) error {
+	if w.machine.trunk != "" {
+		return nil // it was found in this look
+	}
 	nested, err := w.isNested(w.node)
 	if err != nil {
 		return err
@@ -116,13 +119,47 @@ func (w *poolWork) nest(ctx context.Context) error {
 	return nil
 }
 
-// displaced has a pool go whose node's ports are to be in another trunk than the pool's are, or in none: the ports that pods have go with them, and then the pool is made again.
+// displaced has a pool go whose node's ports are to be in another trunk than the pool's are, or in none; then it is made again. No pod loses its port by that, nor a node its own while its pods have theirs:
+// whoever edited a setting by mistake edits it back, and ports are made again. Free ports go at once. The version that is told is the one that was read, which may be of before the trunk was written.
 func (w *poolWork) displaced(ctx context.Context, trunk sdn.ID) error {
-	if err := w.api.Delete(ctx, w.pool, client.Preconditions{UID: &w.pool.UID}); client.IgnoreNotFound(err) != nil {
+	has := w.pool.Spec.Trunk
+	if used, err := w.nodeIsUsed(ctx); err != nil {
+		return err
+	} else if used {
+		var errs []error
+		for _, p := range w.ports { // no other pod gets one of them
+			if !w.pool.Spec.ForNode {
+				errs = append(errs, w.giveUp(ctx, p))
+			}
+		}
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+		return waiting{fmt.Sprintf("the node's trunk is %q by now, and that of the pool's ports %q: no port is made until the node's pods have gone (drain it)", trunk, has)}
+	}
+	if err := w.api.Delete(ctx, w.pool, client.Preconditions{UID: &w.pool.UID, ResourceVersion: &w.pool.ResourceVersion}); client.IgnoreNotFound(err) != nil {
 		return err
 	}
-	w.warn(w.pool, eventRefused, "Pool", "the node's trunk is %q by now, and that of the pool's ports %q: they go, with the pods that have them, before others are made", trunk, w.pool.Spec.Trunk)
+	w.warn(w.pool, eventRefused, "Pool", "the node's trunk is %q by now, and that of the pool's ports %q: they go before others are made", trunk, has)
 	return waiting{"it is being deleted"}
+}
+
+// nodeIsUsed tells whether a pod has a port of this pool, or, where the pool is the node's own, of any on the node.
+func (w *poolWork) nodeIsUsed(ctx context.Context) (bool, error) {
+	if !w.pool.Spec.ForNode {
+		return slices.ContainsFunc(w.ports, func(p *v1.KuryrPort) bool { return p.Status.Pod != nil }), nil
+	}
+	pools, err := w.poolsOn(ctx, w.pool.Spec.Node)
+	if err != nil {
+		return false, err
+	}
+	for i := range pools {
+		ports, err := w.portsOf(ctx, pools[i].Name)
+		if err != nil || slices.ContainsFunc(ports, func(p v1.KuryrPort) bool { return p.Status.Pod != nil }) {
+			return true, err
+		}
+	}
+	return false, nil
 }
 
 // inTrunk has a port be asked for as the SDN takes it for a subport: bound to no host, and without a device. Its pool is found by a tag instead.
@@ -239,7 +276,7 @@ func (w *poolWork) auditTrunk(ctx context.Context, there map[sdn.ID]bool) error 
 	if len(ports) == 0 {
 		return nil
 	}
-	is, err := w.attach(ctx, w.trunk(), wanted...)
+	is, err := w.reattach(ctx, wanted)
 	if err != nil {
 		return err
 	}
@@ -248,8 +285,28 @@ func (w *poolWork) auditTrunk(ctx context.Context, there map[sdn.ID]bool) error 
 		if is[i].VLAN == wanted[i].VLAN {
 			continue
 		}
-		w.warn(p, eventFailed, "Audit", "the port has VLAN %d in its trunk, no more %d", is[i].VLAN, wanted[i].VLAN)
+		w.warn(p, eventFailed, "Audit", "the port has VLAN %d in its trunk, no more %d: a pod that runs with it is cut off until it is made anew", is[i].VLAN, wanted[i].VLAN)
 		errs = append(errs, w.respec(ctx, p, func() { p.Spec.VIF.Details[sdn.DetailVLAN] = strconv.Itoa(is[i].VLAN) }))
 	}
 	return errors.Join(errs...)
+}
+
+// reattach has ports be in the trunk, each with the VLAN that is wanted, or another where somebody else has that by now: one such port holds up no other.
+func (w *poolWork) reattach(ctx context.Context, wanted []sdn.Subport) ([]sdn.Subport, error) {
+	is, err := w.attach(ctx, w.trunk(), wanted...)
+	if sdn.ReasonOf(err) != sdn.Exists {
+		return is, err
+	}
+	is = nil
+	for _, s := range wanted {
+		one, err := w.attach(ctx, w.trunk(), s)
+		if sdn.ReasonOf(err) == sdn.Exists {
+			one, err = w.attach(ctx, w.trunk(), sdn.Subport{Port: s.Port})
+		}
+		if err != nil {
+			return nil, err
+		}
+		is = append(is, one...)
+	}
+	return is, nil
 }

@@ -13,6 +13,7 @@ import (
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -358,47 +359,90 @@ func TestTrunkIsAudited(t *testing.T) {
 	torn.Finalizers = nil
 	m.must(m.api.Update(t.Context(), torn))
 	m.remove(torn)
-	m.raven.memory.vanished(torn.Spec.Pool, torn.Name)
-	m.raven.memory.suspects(torn.Spec.Pool)
 	m.settle()
 	if m.checkTrunk("n1", "192.0.2.11"); m.subports("n1")[torn.Name] != 0 {
 		t.Error("the port without an object is still in the trunk")
 	}
 }
 
-// A node that has another trunk, or none any more, gets its ports there when those of before are gone: pods keep theirs as long as they are.
+// A node that has another trunk, or none any more, gets its ports there when its pods have gone: until then they keep theirs, and no port is made.
 func TestNodeLeavesItsTrunk(t *testing.T) {
 	t.Parallel()
 	m := newMachines(t)
 	m.machine("n1", "192.0.2.11", true, nil)
 	old := m.pod("default", "old", "n1", nil)
 	m.settle()
-	was := m.bound()["old"]
+	was, ports := m.bound()["old"], len(m.subports("n1"))
 	n := m.node("n1")
 	n.Labels = map[string]string{v1.LabelNested: v1.NestedNone}
 	m.must(m.api.Update(t.Context(), n))
-	for i := range 3 { // more than there are
+	for i := range ports { // more than there are
 		m.pod("default", fmt.Sprint("new", i), "n1", nil)
 	}
 	m.rounds(6)
 	if m.bound()["old"] != was {
 		t.Errorf("the pod had %s, now %v", was, m.bound())
 	}
-	if p := m.poolOn("n1"); p.Spec.Trunk == "" || isReady(p.Status.Conditions) {
+	if p := m.poolOn("n1"); p.Spec.Trunk == "" || isReady(p.Status.Conditions) || !p.DeletionTimestamp.IsZero() {
 		t.Errorf("the pool: %+v", p)
 	}
-	if n := len(m.subports("n1")); n == 0 {
-		t.Error("the pods' ports have left the trunk")
+	if now := len(m.subports("n1")); now == 0 || now > ports {
+		t.Errorf("the trunk had %d ports, now %d", ports, now)
 	}
-	for _, name := range []string{old.Name, "new0", "new1", "new2"} {
-		m.remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}})
+	for i := range ports {
+		m.remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("new", i)}})
 	}
+	m.remove(old)
+	m.settle()
 	m.pod("default", "last", "n1", nil)
 	m.settle()
 	if n := len(m.subports("n1")); n != 0 || m.bound()["last"] == "" || m.poolOn("n1").Spec.Trunk != "" {
 		t.Errorf("%d subports are left; %v", n, m.bound())
 	}
 	m.check()
+}
+
+// A setting that was lost for a while costs nobody a port.
+func TestNestedIsLost(t *testing.T) {
+	t.Parallel()
+	m := newMachines(t)
+	m.machine("n1", "192.0.2.11", true, nil)
+	m.pod("default", "old", "n1", nil)
+	m.settle()
+	was, has := m.bound()["old"], m.portWith("n1", "old").Name
+	vlan := m.subports("n1")[has]
+	for _, nested := range []string{v1.NestedNone, v1.NestedVLAN} {
+		n := m.node("n1")
+		n.Labels = map[string]string{v1.LabelNested: nested}
+		m.must(m.api.Update(t.Context(), n))
+		m.rounds(4)
+	}
+	m.settle()
+	if now := m.subports("n1"); m.bound()["old"] != was || now[has] != vlan || !isReady(m.poolOn("n1").Status.Conditions) {
+		t.Errorf("the pod had %s and VLAN %d, now %v of %v", was, vlan, m.bound(), now)
+	}
+	m.checkTrunk("n1", "192.0.2.11")
+}
+
+// A look that does not see yet which trunk the pool is in, and sees the pool's ports, deletes no pool.
+func TestTrunkBehindACache(t *testing.T) {
+	t.Parallel()
+	m := newMachines(t)
+	m.machine("n1", "192.0.2.11", true, nil)
+	m.pod("default", "old", "n1", nil)
+	m.settle()
+	w, err := pools{m.raven}.look(t.Context(), m.poolOn("n1").Name)
+	m.must(err)
+	for _, p := range w.ports {
+		p.Status.Pod = nil
+	}
+	w.pool.Spec.Trunk, w.pool.ResourceVersion = "", "1"
+	if err := w.nest(t.Context()); !apierrors.IsConflict(err) {
+		t.Errorf("error %v", err)
+	}
+	if p := m.poolOn("n1"); !p.DeletionTimestamp.IsZero() {
+		t.Error("the pool goes")
+	}
 }
 
 // A trunk that was made anew is found when the pool is looked at: what was in the one before goes.
