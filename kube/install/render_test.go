@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kuryr/kuryr/internal/config"
 	appsv1 "k8s.io/api/apps/v1"
@@ -63,6 +64,7 @@ var ways = map[string][]string{
 	"everything": {
 		"provider=neutron", "createNamespace=true", "apiServer.host=192.0.2.1", "apiServer.port=6443", "imagePullSecrets=[{name: a}]", "config.log.level=debug",
 		"ravenConf=[DEFAULT]\ndebug = true\n", "controller.nodeSelector.a=b", "node.nodeSelector.a=b", "node.specDir=",
+		"node.config.log.level=debug", "node.config.node.wait_active=30s",
 	},
 	"everything embedded": {"createNamespace=true", "imagePullSecrets=[{name: a}]", "sdn.nodeSelector.a=b", "controller.nodeSelector.a=b", "config.log.level=debug"},
 }
@@ -193,7 +195,7 @@ func TestLeastPrivilege(t *testing.T) {
 	for role, want := range map[string][]string{
 		"kuryr-cni":  nil,
 		"kuryr-view": nil,
-		"kuryr-node": {"patch kuryrports", "patch kuryrports/status", "patch nodes/status", "patch pods/status", "update kuryrports", "update kuryrports/status"},
+		"kuryr-node": {"patch kuryrports", "patch kuryrports/status", "patch nodes/status", "patch pods/status"},
 	} {
 		if !slices.Equal(writes[role], want) {
 			t.Errorf("%s writes %q, want %q", role, writes[role], want)
@@ -212,6 +214,25 @@ func TestLeastPrivilege(t *testing.T) {
 	for _, w := range writes["kuryr-controller"] {
 		if _, resource, _ := strings.Cut(w, " "); !strings.HasPrefix(resource, "kuryr") && w != "patch pods/status" && resource != "events" {
 			t.Errorf("the controller may %s", w)
+		}
+	}
+}
+
+// A node's daemon writes of its Node's status the conditions alone: each other field that there is, is one that the policy compares.
+func TestNodeStatusIsKept(t *testing.T) {
+	t.Parallel()
+	manifests, _ := render(t)
+	i := slices.IndexFunc(manifests, func(m Manifest) bool {
+		return m.Object.GetKind() == "ValidatingAdmissionPolicy" && m.Object.GetName() == "kuryr-node-self"
+	})
+	if i < 0 {
+		t.Fatal("no policy kuryr-node-self")
+	}
+	status := reflect.TypeFor[corev1.NodeStatus]()
+	for n := range status.NumField() {
+		name, _, _ := strings.Cut(status.Field(n).Tag.Get("json"), ",")
+		if compared := "object.status.?" + name + " == oldObject.status.?" + name; name != "conditions" && !strings.Contains(manifests[i].Text, compared) {
+			t.Errorf("a daemon may write status.%s", name)
 		}
 	}
 }
@@ -246,6 +267,60 @@ func TestConfigurationIsRead(t *testing.T) {
 				t.Errorf("%s: raven.conf %q", name, conf)
 			}
 		}
+	}
+}
+
+// The nodes' daemons read their own part of the ConfigMap and nothing of Raven's; another one makes new pods of theirs, and of nobody else.
+func TestConfigurationOfNodes(t *testing.T) {
+	t.Parallel()
+	type found struct {
+		cfg          config.Config
+		nodes, raven string // what makes new pods
+		mounted      bool
+	}
+	with := func(set ...string) (f found) {
+		t.Helper()
+		_, objects := render(t, set...)
+		text := ""
+		for _, o := range objects {
+			switch o := o.(type) {
+			case *corev1.ConfigMap:
+				text = o.Data["node.yaml"]
+			case *appsv1.Deployment:
+				if o.Name == "kuryr-controller" {
+					f.raven = o.Spec.Template.Annotations["openstack.org/config"]
+				}
+			case *appsv1.DaemonSet:
+				f.nodes = o.Spec.Template.Annotations["openstack.org/config"]
+				i := slices.IndexFunc(o.Spec.Template.Spec.Volumes, func(v corev1.Volume) bool {
+					return v.ConfigMap != nil && v.ConfigMap.Name == "kuryr" && slices.Equal(v.ConfigMap.Items, []corev1.KeyToPath{{Key: "node.yaml", Path: "kuryr.yaml"}})
+				})
+				f.mounted = i >= 0 && slices.ContainsFunc(o.Spec.Template.Spec.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool {
+					return m.Name == o.Spec.Template.Spec.Volumes[i].Name && m.MountPath+"/kuryr.yaml" == config.DefaultPath
+				})
+			}
+		}
+		path := filepath.Join(t.TempDir(), "kuryr.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if f.cfg, err = config.Load(config.Source{Path: path, MustBe: true}); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		return f
+	}
+	none := with("config.log.level=debug")
+	some := with("config.log.level=debug", "node.config.node.wait_active=30s", "node.config.bind.integration_bridge=br-pods")
+	other := with("config.log.level=debug", "node.config.node.wait_active=31s", "node.config.bind.integration_bridge=br-pods")
+	if none.mounted || none.nodes != "" {
+		t.Errorf("mounted %v, annotated %q where nothing is set", none.mounted, none.nodes)
+	}
+	if !some.mounted || some.cfg.Node.WaitActive != 30*time.Second || some.cfg.Bind.IntegrationBridge != "br-pods" || some.cfg.Log.Level != config.Default().Log.Level {
+		t.Errorf("mounted %v, read %+v, %+v, %+v", some.mounted, some.cfg.Node, some.cfg.Bind, some.cfg.Log)
+	}
+	if some.nodes == other.nodes || some.raven != other.raven || some.raven != none.raven {
+		t.Errorf("the nodes' %q and %q, Raven's %q, %q and %q", some.nodes, other.nodes, none.raven, some.raven, other.raven)
 	}
 }
 

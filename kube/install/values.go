@@ -15,7 +15,7 @@ import (
 type Values map[string]any
 
 // free are the keys below which anything may be set; everything else must be in values.yaml.
-var free = []string{"config", "controller.nodeSelector", "controller.resources", "node.nodeSelector", "node.resources", "sdn.nodeSelector", "sdn.resources"}
+var free = []string{"config", "controller.nodeSelector", "controller.resources", "node.config", "node.nodeSelector", "node.resources", "sdn.nodeSelector", "sdn.resources"}
 
 // Defaults are the chart's values.yaml.
 func Defaults() (Values, error) {

@@ -20,6 +20,7 @@ func TestSet(t *testing.T) {
 		{"config.neutron.timeout", "10s", ""},
 		{"node.nodeSelector.disk", "ssd", ""},
 		{"node.resources", "{requests: {cpu: 1}}", ""},
+		{"node.config.node.wait_active", "5s", ""},
 		{"imagePullSecrets", "[{name: a}]", ""},
 		{"", "x", "unknown"},
 		{"nodes.binDir", "/x", `"nodes" has nothing below it`},

@@ -129,7 +129,7 @@ func (s *Server) recover(ctx context.Context) bool {
 }
 
 // sweep takes away the attachments without an interface: an ADD was killed before it plugged, or the machine has been started anew, and the containers have lost
-// theirs with their namespaces. It tells whether all could be looked at.
+// theirs with their namespaces. What the Source keeps for a container that is still to come stays. It tells whether all could be looked at.
 func (s *Server) sweep(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
@@ -152,6 +152,9 @@ func (s *Server) sweepOne(ctx context.Context, a Attachment) error {
 		return err
 	}
 	defer unlock()
+	if k, ok := s.source.(Keeper); ok && k.Keeps(a) {
+		return nil
+	}
 	w, err := s.source.Find(ctx, a)
 	if sdn.IsNotFound(err) {
 		return nil

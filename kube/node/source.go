@@ -75,6 +75,12 @@ type Recoverer interface {
 	Recover(ctx context.Context) error
 }
 
+// Keeper is a Source that keeps ports of containers that are no more for their pods' next ones.
+type Keeper interface {
+	// Keeps tells whether this is an attachment without an interface whose port is kept: who starts again does not give it back.
+	Keeps(a Attachment) bool
+}
+
 // Prober is a Source that can tell whether it would serve a claim, for CNI's STATUS. A Source that is none is always ready.
 type Prober interface {
 	// Ready is nil, or why a container could not be given a port of the conflist's network; wanted is Want.Network.

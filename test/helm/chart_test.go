@@ -218,6 +218,7 @@ var changes = map[string]struct {
 	"node.binDir":             {set: "node.binDir=/usr/lib/cni"},
 	"node.specDir":            {set: "node.specDir="},
 	"node.confDir":            {set: "node.confDir=/etc/cni/other"},
+	"node.config":             {set: "node.config.node.wait_active=20s"},
 	"sdn.nodeSelector":        {set: "sdn.nodeSelector.disk=ssd"},
 	"sdn.resources":           {set: "sdn.resources.limits.cpu=1500m"},
 }

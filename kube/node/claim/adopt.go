@@ -11,7 +11,7 @@ import (
 
 // orphan is an attachment of the pod's interface that the API alone knew of. Its container is gone: a pod has one sandbox at a time. The lock is held.
 func (c *Claimant) orphan(a node.Attachment) *attachment {
-	if len(c.index.adopted) == 0 {
+	if len(c.index.adopted) == 0 || c.index.mayClaim() != nil {
 		return nil
 	}
 	pod, err := c.index.podOf(a)
@@ -19,6 +19,14 @@ func (c *Claimant) orphan(a node.Attachment) *attachment {
 		return nil
 	}
 	return c.index.adopted[interfaceOf{pod.uid, a.Interface}]
+}
+
+// Keeps tells whether the attachment is of a sandbox of before a reboot, whose port waits for the pod's next one.
+func (c *Claimant) Keeps(a node.Attachment) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	has := c.index.attached[keyOf(a)]
+	return has != nil && has.Adopted
 }
 
 // inherit gives the port of a pod's sandbox of before a reboot to its new one, so that the pod keeps its addresses.

@@ -30,6 +30,9 @@ const (
 
 // choose is a free port for the attachment. Without one the error says why, and the topic what is to be waited for; without a topic waiting is of no use.
 func (x *index) choose(a node.Attachment) (*port, *pod, topic, error) {
+	if err := x.mayClaim(); err != nil {
+		return nil, nil, topic{}, err
+	}
 	pod, err := x.podOf(a)
 	if err != nil {
 		return nil, nil, topic{ofPod, a.Pod.Namespace + "/" + a.Pod.Name}, err

@@ -15,7 +15,7 @@ import (
 
 // Claim gives the attachment the port made for its pod, or a free one of a pool of its namespace's network. With one there, it makes no call of the API server. A port of a dead sandbox of the pod is its next one's. Else it waits for exactly one,
 // in the order of asking, until ctx ends: IsExhausted, with what is waited for. A pod that is not known after Config.PodWait IsNotFound; one that has another UID
-// IsConflict, Stale: the container is of a pod that has gone.
+// IsConflict, Stale: the container is of a pod that has gone. IsUnavailable where the node's ports are another's to claim, also by the time that it has one.
 func (c *Claimant) Claim(ctx context.Context, a node.Attachment) (node.Wiring, error) {
 	if a.Pod == nil || a.Pod.Name == "" || a.Pod.Namespace == "" {
 		return node.Wiring{}, sdn.Invalid("attachment", "K8S_POD_NAME", "only pods have ports of a node's pools")
@@ -38,29 +38,51 @@ func (c *Claimant) Claim(ctx context.Context, a node.Attachment) (node.Wiring, e
 	}
 	failpoint.Here("claim.claim.chosen")
 	if err := c.begins(got); err != nil {
-		c.mu.Lock()
-		c.offer(c.index.detach(got))
-		c.mu.Unlock()
+		c.untake(got)
 		return node.Wiring{}, err
 	}
 	failpoint.Here("claim.claim.written")
-	c.mu.Lock()
-	c.index.attach(got)
-	c.mu.Unlock()
+	if err := c.keep(got); err != nil {
+		c.untake(got)
+		return node.Wiring{}, err
+	}
 	c.told(got)
 	return limited(got.wiring, a), nil
 }
 
-// begins publishes the ports of an attachment and writes it down, which a restart publishes them by.
+// begins publishes the ports of an attachment and writes it down, which a restart publishes them by. Where it inherits it is written down already, and is no longer after an error.
 func (c *Claimant) begins(got *attachment) error {
 	if err := c.publish(got); err != nil {
-		return errors.Join(err, c.journal.drop(keyOf(got.Attachment))) // where it inherits it is written down already
+		return errors.Join(err, c.journal.drop(keyOf(got.Attachment)))
 	}
 	failpoint.Here("claim.claim.published")
 	if err := c.journal.put(got.record); err != nil {
-		return sdn.OfHost(errors.Join(err, c.unpublish(got)))
+		return sdn.OfHost(errors.Join(err, c.unpublish(got), c.journal.drop(keyOf(got.Attachment))))
 	}
 	return nil
+}
+
+// keep says that what is written down has its port. Where the ports have become another's to claim since it was taken that one may have given it to a pod: what was
+// written is taken back, and the API hears nothing of it.
+func (c *Claimant) keep(got *attachment) error {
+	c.mu.Lock()
+	err := c.index.mayClaim()
+	if err == nil {
+		c.index.attach(got)
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return errors.Join(err, c.unpublish(got), c.journal.drop(keyOf(got.Attachment)))
+	}
+	return nil
+}
+
+// untake ends in memory what was taken and is not kept. Of the one that it inherits from the API has to be told.
+func (c *Claimant) untake(got *attachment) {
+	c.mu.Lock()
+	c.offer(c.index.detach(got))
+	c.mu.Unlock()
+	c.told(got)
 }
 
 // limited adds to a wiring what the node keeps the attachment to.
@@ -110,10 +132,6 @@ func (c *Claimant) get(ctx context.Context, a node.Attachment) (*attachment, err
 		return nil, sdn.Unavailable(context.Cause(ctx), "API server", "it has not told yet which ports the node has")
 	}
 	c.mu.Lock()
-	if err := c.index.mayClaim(); err != nil {
-		c.mu.Unlock()
-		return nil, err
-	}
 	if old := c.orphan(a); old != nil {
 		c.mu.Unlock()
 		return c.inherit(ctx, old, a)

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kuryr/kuryr/datapath/hostport"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/node"
 	"github.com/kuryr/kuryr/sdn"
@@ -345,6 +346,69 @@ func TestRavenClaims(t *testing.T) {
 	}
 	w.dels(ask("any", "a", "ua"))
 	w.says(portName(1), v1.PortAvailable, "")
+}
+
+// Who waits for a port when Raven is to claim waits no longer, and what was taken and not yet answered is let go without a word: the port may be another pod's.
+func TestRavenClaimsMeanwhile(t *testing.T) {
+	w := newWorld(t, aPod("a", "ua"), aPod("b", "ub"))
+	kernel := &led{owners: map[string][]hostport.Mapping{}}
+	w.host = kernel
+	w.restart()
+	w.begun()
+	claimant := func(labels map[string]string, is func(error) bool) {
+		n := &corev1.Node{}
+		must(t, w.api.Get(t.Context(), client.ObjectKey{Name: thisNode}, n))
+		n.Labels = labels
+		must(t, w.api.Update(t.Context(), n))
+		eventually(t, fmt.Sprint("labels ", labels), func() bool { return is(w.Ready(t.Context(), "", "")) })
+	}
+	ravens := map[string]string{v1.LabelClaimant: v1.ClaimantRaven}
+	refused := func(end chan error) {
+		t.Helper()
+		select {
+		case err := <-end:
+			if !sdn.IsUnavailable(err) || !strings.Contains(err.Error(), v1.LabelClaimant) {
+				t.Errorf("error %v", err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatal("it waits on")
+		}
+	}
+	ends := make(chan error, 2)
+	for _, pod := range []string{"a", "b"} {
+		go func() { _, err := w.Claim(t.Context(), ask("c"+pod, pod, "u"+pod)); ends <- err }()
+	}
+	eventually(t, "both wait", func() bool { return w.View().Waiting == 2 })
+	claimant(ravens, sdn.IsUnavailable)
+	refused(ends)
+	refused(ends)
+
+	claimant(nil, func(err error) bool { return err == nil })
+	must(t, w.api.Create(t.Context(), aPort(1)))
+	kernel.during = func() {
+		claimant(ravens, sdn.IsUnavailable)
+		p := w.api.port(t, portName(1))
+		p.Labels[v1.LabelPortStatus] = string(v1.PortBound)
+		must(t, w.api.Update(t.Context(), p))
+		p.Status = v1.KuryrPortStatus{PortStatus: v1.PortBound, Pod: &v1.PortPod{Namespace: namespace, Name: "b", UID: "ub", Container: "ravens", Interface: "eth0"}}
+		must(t, w.api.Status().Update(t.Context(), p))
+	}
+	a := ask("ca", "a", "ua")
+	a.Want.Published = []node.Published{{HostPort: 8080, Port: 80, Protocol: sdn.TCP}}
+	_, err := w.Claim(t.Context(), a)
+	ends <- err
+	refused(ends)
+	w.journal.mu.Lock()
+	left := len(w.journal.all)
+	w.journal.mu.Unlock()
+	if to := kernel.to(8080); to != "" || left != 0 {
+		t.Errorf("left are %d records and a way to %q", left, to)
+	}
+	eventually(t, "all is written", func() bool { return w.queue.Len() == 0 })
+	w.says(portName(1), v1.PortBound, "ravens")
+	if has := holder(w, portName(1)); has != "" {
+		t.Errorf("%s has the port too", has)
+	}
 }
 
 // Who keeps the Node's condition hears of the own Node by the Claimant's watch, and of no other.

@@ -64,6 +64,7 @@ type Claimant struct {
 
 var (
 	_ node.Source = (*Claimant)(nil)
+	_ node.Keeper = (*Claimant)(nil)
 	_ node.Prober = (*Claimant)(nil)
 )
 
@@ -99,7 +100,7 @@ func Open(c Config) (*Claimant, error) {
 	return s, nil
 }
 
-// recall takes the journal into the index. Where two records have one port, a kill came between the one's end and the other's beginning, and the newer counts.
+// recall takes the journal into the index. Where two records have one port, a kill came between the one's end and the other's beginning, and the newer counts (record.after).
 func (c *Claimant) recall() error {
 	for k, r := range c.journal.all {
 		if r.Released {
@@ -107,8 +108,8 @@ func (c *Claimant) recall() error {
 			continue
 		}
 		if other := c.index.holders[r.Port.ID]; other != nil {
-			older := r
-			if other.Adopted {
+			older, newer := r, r.after(other.record)
+			if newer {
 				older = other.record
 				c.index.detach(other)
 			}
@@ -116,7 +117,7 @@ func (c *Claimant) recall() error {
 				return err
 			}
 			in(c.index.owed, r.Port.ID)[keyOf(older.Attachment)] = struct{}{}
-			if !other.Adopted {
+			if !newer {
 				continue
 			}
 		}

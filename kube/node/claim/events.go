@@ -1,6 +1,9 @@
 package claim
 
 import (
+	"maps"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -106,24 +109,25 @@ func (c *Claimant) podEvents() feed.Events {
 			t, gone := c.index.setPod(pod)
 			c.offer(t)
 			c.offer(topic{ofOwn, string(pod.UID)}) // should it wish for nothing any more
-			c.podGone(gone)
-			name := client.ObjectKeyFromObject(pod)
-			if gone != "" {
-				c.waiting.forsake(name, gone)
+			name, now := client.ObjectKeyFromObject(pod), c.index.uids[pod.UID]
+			if gone != nil {
+				c.podGone(gone.uid)
+				// Who says no UID, or that of a static pod whose mirror alone was made anew, means the one that is there.
+				c.waiting.forsake(name, func(uid types.UID) bool { return gone.isCalled(uid) && (now == nil || !now.isCalled(uid)) })
 			}
-			if pod.DeletionTimestamp != nil {
-				c.waiting.forsake(name, pod.UID)
+			if now != nil && now.leaving {
+				c.waiting.forsake(name, func(uid types.UID) bool { return uid == "" || now.isCalled(uid) })
 			}
-			if c.index.misannotated(c.index.uids[pod.UID]) {
+			if c.index.misannotated(now) {
 				c.queue.Add(task{pod: name})
 			}
 		},
 		Drop: func(n types.NamespacedName) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			if uid := c.index.dropPod(n); uid != "" {
-				c.podGone(uid)
-				c.waiting.forsake(n, uid)
+			if gone := c.index.dropPod(n); gone != nil {
+				c.podGone(gone.uid)
+				c.waiting.forsake(n, func(uid types.UID) bool { return uid == "" || gone.isCalled(uid) })
 			}
 		},
 	}
@@ -147,6 +151,7 @@ func (c *Claimant) nodeEvents() feed.Events {
 		for name := range c.index.ports {
 			c.queue.Add(task{port: name})
 		}
+		c.reconsider(slices.Collect(maps.Keys(c.waiting))) // nobody waits for what is another's to give
 	}
 	return feed.Events{
 		Set: func(o client.Object) {

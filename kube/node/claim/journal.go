@@ -44,6 +44,14 @@ type record struct {
 	Released bool `json:",omitempty"`
 }
 
+// after tells whether of two records of one port this is the newer. What was adopted is of before all else.
+func (r record) after(other record) bool {
+	if r.Adopted != other.Adopted {
+		return other.Adopted
+	}
+	return r.Since.After(other.Since)
+}
+
 // journal keeps records in a folder of this boot's own. It need not wait for the disk: a kill of the process loses nothing that was written, and what a
 // kill of the machine loses is void.
 type journal struct {

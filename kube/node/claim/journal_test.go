@@ -2,6 +2,9 @@ package claim
 
 import (
 	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
@@ -45,5 +48,34 @@ func TestUnreadableRecord(t *testing.T) {
 			}
 			w.adds(ask("cb", "b", "ub"))
 		})
+	}
+}
+
+// Of two records of one port the newer counts, whatever order they are read in, and one of the containers of this boot counts before what was adopted.
+func TestTwoRecordsOfOnePort(t *testing.T) {
+	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct{ older, newer record }{
+		"by time":             {record{Since: noon}, record{Since: noon.Add(time.Second)}},
+		"by time, both so":    {record{Since: noon, Adopted: true}, record{Since: noon.Add(time.Second), Adopted: true}},
+		"adopted at the same": {record{Since: noon, Adopted: true}, record{Since: noon}},
+		"adopted later":       {record{Since: noon.Add(time.Second), Adopted: true}, record{Since: noon}},
+	} {
+		for range 12 { // a map's order
+			w := &world{t: t, api: newAPI(), dir: t.TempDir(), boot: thisBoot}
+			w.open()
+			must(t, w.gone.watcher.Close()) // it does not run
+			for container, r := range map[string]record{"older": c.older, "newer": c.newer} {
+				r.Attachment, r.UID, r.Port = ask(container, container, "u-"+container), types.UID("u-"+container), aPort(1).Spec
+				must(t, w.journal.put(r))
+			}
+			w.open()
+			must(t, w.gone.watcher.Close())
+			if has := holder(w, portName(1)); has != "newer" {
+				t.Fatalf("%s: %s has the port", name, has)
+			}
+			if _, err := w.Find(t.Context(), ask("older", "older", "u-older")); !sdn.IsNotFound(err) {
+				t.Fatalf("%s: the older one has it too: %v", name, err)
+			}
+		}
 	}
 }

@@ -20,15 +20,15 @@ type pod struct {
 	annotation string
 }
 
-// setPod takes in a pod. Another of that name that was there has gone: its UID is given.
-func (x *index) setPod(o *corev1.Pod) (t topic, gone types.UID) {
+// setPod takes in a pod. Another of that name that was there has gone, and is given.
+func (x *index) setPod(o *corev1.Pod) (t topic, gone *pod) {
 	name := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
 	if o.Spec.NodeName != x.node {
-		return topic{}, ""
+		return topic{}, nil
 	}
 	if old := x.pods[name]; old != nil && old.uid != o.UID {
-		gone = old.uid
-		delete(x.uids, gone)
+		gone = old
+		delete(x.uids, old.uid)
 	}
 	p := &pod{
 		name: name, uid: o.UID, static: types.UID(o.Annotations[corev1.MirrorPodAnnotationKey]),
@@ -41,16 +41,19 @@ func (x *index) setPod(o *corev1.Pod) (t topic, gone types.UID) {
 	return topic{ofPod, name.String()}, gone
 }
 
-// dropPod forgets a pod, and tells the UID that it had.
-func (x *index) dropPod(name types.NamespacedName) types.UID {
+// dropPod forgets a pod, and gives it; nil is none.
+func (x *index) dropPod(name types.NamespacedName) *pod {
 	p := x.pods[name]
 	if p == nil {
-		return ""
+		return nil
 	}
 	delete(x.pods, name)
 	delete(x.uids, p.uid)
-	return p.uid
+	return p
 }
+
+// isCalled tells whether a container runtime that says this UID means the pod.
+func (p *pod) isCalled(uid types.UID) bool { return uid == p.uid || uid != "" && uid == p.static }
 
 // podOf is the pod that an attachment is of; where it is not there, the error says why and the caller may wait for it.
 func (x *index) podOf(a node.Attachment) (*pod, error) {
@@ -59,7 +62,7 @@ func (x *index) podOf(a node.Attachment) (*pod, error) {
 	if p == nil {
 		return nil, sdn.NotFound("pod", name)
 	}
-	if uid := types.UID(a.Pod.UID); uid != "" && uid != p.uid && uid != p.static {
+	if uid := types.UID(a.Pod.UID); uid != "" && !p.isCalled(uid) {
 		return nil, sdn.Conflict(sdn.Stale, "pod", "K8S_POD_UID", "the pod %s has the UID %s, not %s", name, p.uid, uid)
 	}
 	return p, nil

@@ -3,6 +3,8 @@ package claim
 import (
 	"maps"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kuryr/kuryr/datapath/hostport"
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/node"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -19,6 +22,7 @@ import (
 type led struct {
 	mu     sync.Mutex
 	owners map[string][]hostport.Mapping
+	during func() // each change for a pod; nil is nothing
 }
 
 func (l *led) Restore(owners map[string][]hostport.Mapping) error {
@@ -29,6 +33,9 @@ func (l *led) Restore(owners map[string][]hostport.Mapping) error {
 }
 
 func (l *led) Set(owner string, list []hostport.Mapping) error {
+	if l.during != nil && len(list) > 0 {
+		l.during()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for other, has := range l.owners {
@@ -99,6 +106,37 @@ func TestHostPorts(t *testing.T) {
 	w.dels(b)
 	if len(kernel.owners) > 0 {
 		t.Errorf("left: %v", kernel.owners)
+	}
+}
+
+// A pod's next sandbox that cannot be written down has nothing, after a restart too.
+func TestHeirNotWritten(t *testing.T) {
+	w := newWorld(t, aPort(1), aPod("a", "ua"))
+	w.begun()
+	got := w.adds(ask("before", "a", "ua"))
+	w.says(string(got.Port.ID), v1.PortBound, "before")
+	kernel := &led{owners: map[string][]hostport.Mapping{}}
+	w.kill()
+	w.host, w.boot = kernel, "5c4b7a1e-0000-4000-8000-000000000002"
+	w.start()
+	w.begun()
+	heir := ask("heir", "a", "ua")
+	heir.Want.Published = []node.Published{{HostPort: 8080, Port: 80, Protocol: sdn.TCP}}
+	blocked := filepath.Join(w.dir, w.boot, keyOf(heir).name()+".json.tmp")
+	kernel.during = func() { must(t, os.Mkdir(blocked, 0o700)) } // what it inherits is written by then
+	if _, err := w.Claim(t.Context(), heir); !sdn.IsOfHost(err) {
+		t.Fatalf("error %v", err)
+	}
+	w.says(string(got.Port.ID), v1.PortAvailable, "")
+	must(t, os.Remove(blocked))
+	kernel.during = nil
+	w.restart()
+	w.begun()
+	if has, err := w.Find(t.Context(), heir); !sdn.IsNotFound(err) {
+		t.Errorf("it has %s, error %v", has.Port.ID, err)
+	}
+	if again := w.adds(heir); again.Port.ID != got.Port.ID {
+		t.Errorf("asked again it has %s", again.Port.ID)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -157,6 +158,33 @@ func TestHandOver(t *testing.T) {
 	must(t, s.do(cni.Del, "cb", "b", "ub", ""))
 	s.plugged("ca2")
 	s.says(portName(1), v1.PortAvailable, "")
+}
+
+// A daemon that is started again after a reboot, before the pods have their new sandboxes, keeps their ports for them; what an ADD has left that was killed goes.
+func TestStartedTwiceAfterReboot(t *testing.T) {
+	w := newWorld(t, aPort(1), aPort(2), aPod("a", "ua"), aPod("b", "ub"))
+	w.begun()
+	got := w.adds(ask("before", "a", "ua"))
+	w.says(string(got.Port.ID), v1.PortBound, "before")
+	w.kill()
+	w.boot = "5c4b7a1e-0000-4000-8000-000000000002"
+	w.start()
+	w.begun()
+	killed := w.adds(ask("killed", "b", "ub")) // nothing is plugged
+	w.restart()
+	w.begun()
+	s := serve(t, w)
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	end := make(chan error, 1)
+	go func() { end <- s.server.Serve(ctx, l) }()
+	s.says(string(killed.Port.ID), v1.PortAvailable, "")
+	cancel()
+	must(t, <-end)
+	must(t, s.do(cni.Add, "after", "a", "ua", ""))
+	s.plugged("after")
+	s.says(string(got.Port.ID), v1.PortBound, "after")
 }
 
 // A pod whose sandbox died while no daemon ran has its port in the next one, and the daemon knows it by the first: a GC leaves it alone.

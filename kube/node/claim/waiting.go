@@ -15,6 +15,7 @@ type waiter struct {
 	ask   node.Attachment
 	topic topic
 	place *list.Element
+	over  bool          // it has waited for Config.PodWait: for the pod it waits no longer
 	why   error         // what it waits for, in words
 	done  chan struct{} // closed when it waits no longer: got is set, or why is final
 	got   *attachment
@@ -30,13 +31,14 @@ func (w waiters) add(n *waiter, t topic, why error) {
 	n.topic, n.why, n.place = t, why, w[t].PushBack(n)
 }
 
-// forsake ends the waits for ports of a pod that is going or has gone; uid "" is any. A kubelet takes a sandbox away only when its ADD has ended.
-func (w waiters) forsake(pod types.NamespacedName, uid types.UID) {
+// forsake ends the waits for ports of a pod that is going or has gone: of those that name it, the ones whose UID, "" where the runtime tells none, is its own. A kubelet
+// takes a sandbox away only when its ADD has ended.
+func (w waiters) forsake(pod types.NamespacedName, its func(types.UID) bool) {
 	for _, l := range w {
 		for e := l.Front(); e != nil; {
 			n := e.Value.(*waiter)
 			e = e.Next()
-			if n.ask.Pod.Namespace == pod.Namespace && n.ask.Pod.Name == pod.Name && (uid == "" || types.UID(n.ask.Pod.UID) == uid) {
+			if n.ask.Pod.Namespace == pod.Namespace && n.ask.Pod.Name == pod.Name && its(types.UID(n.ask.Pod.UID)) {
 				w.remove(n)
 				n.why = errLeaving(pod)
 				close(n.done)
@@ -69,8 +71,9 @@ func (c *Claimant) wait(ctx context.Context, w *waiter) (*attachment, error) {
 		case <-ctx.Done():
 		}
 		c.mu.Lock()
+		w.over = w.over || over
 		switch {
-		case ctx.Err() == nil && w.place == nil, ctx.Err() == nil && over && w.topic.of == ofPod:
+		case ctx.Err() == nil && w.place == nil, ctx.Err() == nil && w.over && w.topic.of == ofPod:
 			c.waiting.remove(w)
 			c.mu.Unlock()
 			if w.got != nil {
@@ -127,7 +130,7 @@ func (c *Claimant) look(w *waiter) bool {
 		c.waiting.remove(w)
 		w.got = c.take(p, pod, w.ask)
 		close(w.done)
-	case next == topic{}:
+	case next == topic{}, w.over && next.of == ofPod:
 		c.waiting.remove(w)
 		w.why = why
 		close(w.done)

@@ -92,6 +92,70 @@ func TestDeletedWhileWaiting(t *testing.T) {
 	must(t, <-ends["other"])
 }
 
+// So do those of a static pod, which the kubelet calls otherwise than the API, and of a runtime that tells no UID; but not for a mirror, nor another pod, that is made anew.
+func TestDeletedUnderAnotherName(t *testing.T) {
+	mirror := func(uid string) *corev1.Pod {
+		p := aPod("static", uid)
+		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "hash"}
+		return p
+	}
+	w := newWorld(t, mirror("m1"), aPod("plain", "up"))
+	w.begun()
+	ends := map[string]chan error{"static": make(chan error, 1), "plain": make(chan error, 1)}
+	for name, uid := range map[string]string{"static": "hash", "plain": ""} {
+		go func() { _, err := w.Claim(t.Context(), ask("c-"+name, name, uid)); ends[name] <- err }()
+	}
+	eventually(t, "both wait", func() bool { return w.View().Waiting == 2 })
+	set := w.podEvents().Set
+	set(mirror("m2")) // as a watch tells it that has missed the end of the first
+	set(aPod("plain", "up2"))
+	if n := w.View().Waiting; n != 2 {
+		t.Fatalf("%d wait for pods that were made anew", n)
+	}
+	leaving := mirror("m2")
+	leaving.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	set(leaving)
+	w.podEvents().Drop(client.ObjectKey{Namespace: namespace, Name: "plain"})
+	for name, end := range ends {
+		select {
+		case err := <-end:
+			if !sdn.IsConflict(err) || !strings.Contains(err.Error(), name) {
+				t.Errorf("%s: %v", name, err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("%s waits on", name)
+		}
+	}
+}
+
+// Who has waited for long, and whose pod is not there any more, does not wait for it again.
+func TestNoSecondPatience(t *testing.T) {
+	w := newWorld(t, aPod("a", "ua"))
+	w.wait = time.Millisecond
+	w.restart()
+	w.begun()
+	end := make(chan error, 1)
+	go func() { _, err := w.Claim(t.Context(), ask("c", "a", "ua")); end <- err }()
+	eventually(t, "it has waited for long", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		l := w.waiting[topic{ofPorts, aPool().Name}]
+		return l != nil && l.Front().Value.(*waiter).over
+	})
+	w.mu.Lock()
+	w.index.dropPod(client.ObjectKey{Namespace: namespace, Name: "a"})
+	w.reconsider([]topic{{ofPorts, aPool().Name}})
+	w.mu.Unlock()
+	select {
+	case err := <-end:
+		if !sdn.IsNotFound(err) {
+			t.Errorf("error %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("it waits on")
+	}
+}
+
 // Who waits for a port of its network's pool waits for one of another when the groups of its namespace change, also behind one whose namespace stays.
 func TestWaitersFollowTheirNetwork(t *testing.T) {
 	w := newWorld(t)
