@@ -478,7 +478,7 @@ func TestResourceRules(t *testing.T) {
 		}
 	}
 	// What is no value of the life of a port is refused in the status.
-	err := api.Status().Patch(r.ctx, made[1], client.RawPatch(types.MergePatchType, []byte(`{"status":{"portStatus":"lost"}}`)))
+	err := api.Status().Patch(r.ctx, port(func(*kuryrv1.KuryrPort) {}), client.RawPatch(types.MergePatchType, []byte(`{"status":{"portStatus":"lost"}}`)))
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "portStatus") {
 		t.Errorf("a status that is none: %v", err)
 	}
