@@ -99,26 +99,35 @@ func TestKilledAtEveryWrite(t *testing.T) {
 		for _, lost := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, lost %v", name, lost), func(t *testing.T) {
 				t.Parallel()
-				for at := 1; ; at++ {
+				eachKill(t, lost, func() (*cluster, func()) {
 					c := killCluster(t)
 					act(c)
-					c.faults.writes, c.faults.kill, c.faults.lost = 0, at, lost
-					c.settle()
-					killed := c.faults.dead
-					c.start()
-					c.settle()
-					c.whole()
-					if t.Failed() {
-						t.Fatalf("killed at write %d", at)
-					}
-					if !killed {
-						if at < 4 {
-							t.Fatalf("only %d writes", at)
-						}
-						return
-					}
-				}
+					return c, c.whole
+				})
 			})
+		}
+	}
+}
+
+// eachKill kills Raven at its first write of what begin has brought about, then, begun anew, at its second, until it has no more; the next Raven goes on, and whole tells whether all is right in the end.
+func eachKill(t *testing.T, lost bool, begin func() (c *cluster, whole func())) {
+	t.Helper()
+	for at := 1; ; at++ {
+		c, whole := begin()
+		c.faults.writes, c.faults.kill, c.faults.lost = 0, at, lost
+		c.settle()
+		killed := c.faults.dead
+		c.start()
+		c.settle()
+		whole()
+		if t.Failed() {
+			t.Fatalf("killed at write %d", at)
+		}
+		if !killed {
+			if at < 4 {
+				t.Fatalf("only %d writes", at)
+			}
+			return
 		}
 	}
 }

@@ -243,35 +243,23 @@ func TestKilledAtTrunk(t *testing.T) {
 		for _, lost := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, lost %v", name, lost), func(t *testing.T) {
 				t.Parallel()
-				for at := 1; ; at++ {
+				eachKill(t, lost, func() (*cluster, func()) {
 					m := newMachines(t)
 					m.machine("n1", "192.0.2.11", true, nil)
 					m.pod("default", "old", "n1", nil)
 					m.settle()
 					act(m)
-					m.faults.writes, m.faults.kill, m.faults.lost = 0, at, lost
-					m.settle()
-					killed := m.faults.dead
-					m.start()
-					m.settle()
-					m.checkTrunk("n1", "192.0.2.11")
-					var pods corev1.PodList
-					m.list(&pods)
-					for _, p := range pods.Items {
-						if m.bound()[p.Name] == "" {
-							t.Errorf("pod %s has no port", p.Name)
+					return m.cluster, func() {
+						m.checkTrunk("n1", "192.0.2.11")
+						var pods corev1.PodList
+						m.list(&pods)
+						for _, p := range pods.Items {
+							if m.bound()[p.Name] == "" {
+								t.Errorf("pod %s has no port", p.Name)
+							}
 						}
 					}
-					if t.Failed() {
-						t.Fatalf("killed at write %d", at)
-					}
-					if !killed {
-						if at < 4 {
-							t.Fatalf("only %d writes", at)
-						}
-						return
-					}
-				}
+				})
 			})
 		}
 	}

@@ -21,12 +21,9 @@ import (
 // A leader that loses its Lease ends, whether the API server is away or somebody else takes it; another goes on where it was, nothing is made twice, and pods that run notice nothing.
 func TestLeader(t *testing.T) {
 	t.Parallel()
-	w := startWhole(t)
-	front, err := w.NewFront(w.ctx)
-	w.must(err)
-	t.Cleanup(front.Close)
-	w.front = front
+	w := startFronted(t)
 	w.reset("--controller-leader-election=true")
+	front := w.front
 	w.front = nil
 	w.create("default", serverPod("a", ""), serverPod("b", ""))
 	pods := w.running("default", "", 2)

@@ -28,14 +28,21 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// What Kuryr asks is slow, or refuses it, or is away, while a kubelet's pods come and go: none of its processes ends, each pod has its port in the end, and nothing is left over.
-func TestTrouble(t *testing.T) {
-	t.Parallel()
+// startFronted is startWhole, with a front before the API server for what is started from then on.
+func startFronted(t *testing.T) *whole {
+	t.Helper()
 	w := startWhole(t)
 	front, err := w.NewFront(w.ctx)
 	w.must(err)
 	t.Cleanup(front.Close)
 	w.front = front
+	return w
+}
+
+// What Kuryr asks is slow, or refuses it, or is away, while a kubelet's pods come and go: none of its processes ends, each pod has its port in the end, and nothing is left over.
+func TestTrouble(t *testing.T) {
+	t.Parallel()
+	w := startFronted(t)
 	w.reset("--controller-pool-minimum", "4")
 	w.must(errors.Join(w.claim.Stop(syscall.SIGTERM, limit), w.startDaemon(w.ctx)))
 	w.create("default", serverPod("first", "")) // with which the network comes into the kernel, to stay
