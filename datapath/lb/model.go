@@ -81,7 +81,9 @@ func (d Difference) String() string {
 }
 
 func (k Key) validate() error {
-	invalid := func(field, detail string, args ...any) error { return sdn.Invalid("frontend "+k.String(), field, detail, args...) }
+	invalid := func(field, detail string, args ...any) error {
+		return sdn.Invalid("frontend "+k.String(), field, detail, args...)
+	}
 	switch {
 	case !k.Addr.IsValid() || k.Addr.Is4In6() || k.Addr.Zone() != "":
 		return invalid("address", "want an IPv4 or IPv6 address without a zone")
