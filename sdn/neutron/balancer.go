@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -50,6 +51,9 @@ func (p *Provider) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerS
 		return none, err
 	}
 	if err := lacking(w.Provider, maker.can, spec); err != nil {
+		return none, err
+	}
+	if err := valid.FamilyOfMembers(spec, w.vips()); err != nil {
 		return none, err
 	}
 	since, _ := p.octavia.memory.see(w)

@@ -12,80 +12,32 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-const maxWeight = 256 // of a member
-
 // What Octavia wants to be told of a health monitor, where the value does not say.
-const (
-	usualInterval = 10 * time.Second
-	usualWait     = 5 * time.Second
-	usualRise     = 2
-	usualFall     = 3
-)
+const usualRise, usualFall = 2, 3
 
 // checkBalancer refuses what makes no sense to any Octavia.
 func checkBalancer(spec sdn.LoadBalancerSpec) error {
-	if err := valid.Base("load balancer", spec.Base); err != nil {
+	if err := valid.LoadBalancer(spec); err != nil {
 		return err
 	}
 	invalid := func(field, detail string, args ...any) error {
 		return sdn.Invalid("load balancer", field, detail, args...)
 	}
-	switch {
-	case spec.Shared && (spec.ID == "" || spec.Key.IsZero()):
+	if spec.Shared && (spec.ID == "" || spec.Key.IsZero()) {
 		return invalid("shared", "needs the id of the load balancer and the key of the listeners")
-	case len(spec.VIPs) > 2, len(spec.VIPs) == 2 && spec.VIPs[0].Addr.IsValid() && spec.VIPs[0].Addr.BitLen() == spec.VIPs[1].Addr.BitLen():
-		return invalid("vips", "must be one, or one of each family")
 	}
-	seen := map[string]bool{}
 	for i, l := range spec.Listeners {
 		at := fmt.Sprintf("listeners[%d]", i)
-		place := fmt.Sprintf("%s %d", protocolName(l.Protocol), l.Port)
 		switch {
-		case l.Protocol != sdn.TCP && l.Protocol != sdn.UDP && l.Protocol != sdn.SCTP:
-			return invalid(at+".protocol", "must be TCP, UDP or SCTP")
-		case l.Port == 0:
-			return invalid(at+".port", "must be from 1 to 65535")
-		case seen[place]:
-			return invalid(at+".port", "there are two listeners at %s", place)
-		case l.ConnectionLimit < 0:
-			return invalid(at+".connection_limit", "must not be negative")
-		case l.ProxyVersion < 0 || l.ProxyVersion > 2:
-			return invalid(at+".proxy_version", "must be 1 or 2")
+		case l.ConnectTimeout < 0 || l.InspectTimeout < 0:
+			return invalid(at+".connect_timeout", "and inspect_timeout must not be less than 0")
+		case l.ProxyVersion < 0 || l.ProxyVersion > 2 || l.ProxyVersion != 0 && !l.ProxyProtocol:
+			return invalid(at+".proxy_version", "must be 1 or 2, and of the PROXY protocol, not %d", l.ProxyVersion)
 		case l.Protocol != sdn.TCP && (l.ProxyProtocol || l.ForwardedFor || l.Certificate != ""):
 			return invalid(at+".protocol", "must be TCP for the PROXY protocol, HTTP and TLS")
 		case spec.Shared && l.Description != "":
 			return invalid(at+".description", "must be empty where others have listeners too: it holds the key")
 		}
-		seen[place] = true
-		if err := checkBalancerPool(at+".pool", l.Pool); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func checkBalancerPool(at string, p sdn.Pool) error {
-	invalid := func(field, detail string, args ...any) error {
-		return sdn.Invalid("load balancer", field, detail, args...)
-	}
-	members := map[netip.AddrPort]bool{}
-	for i, m := range p.Members {
-		field := fmt.Sprintf("%s.members[%d]", at, i)
-		switch addr := m.Addr.Addr(); {
-		case !m.Addr.IsValid() || m.Addr.Port() == 0 || addr.IsUnspecified() || addr.IsMulticast() || addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.Zone() != "":
-			return invalid(field+".addr", "%v is no address and port of a member", m.Addr)
-		case members[m.Addr]:
-			return invalid(field+".addr", "%v is in it twice", m.Addr)
-		case m.Weight < 0 || m.Weight > maxWeight:
-			return invalid(field+".weight", "must be from 0 to %d", maxWeight)
-		}
-		members[m.Addr] = true
-	}
-	if h := p.Health; h != nil && (h.Interval < 0 || h.Timeout < 0 || h.Rise < 0 || h.Rise > 10 || h.Fall < 0 || h.Fall > 10) {
-		return invalid(at+".health", "times must not be negative, and rise and fall be from 0 to 10")
-	}
-	if p.Affinity.Timeout < 0 {
-		return invalid(at+".affinity.timeout", "must not be negative")
 	}
 	return nil
 }
@@ -333,13 +285,9 @@ func sameMembers(p sdn.Pool, have map[netip.AddrPort]*memberWire) bool {
 // monitor is the body of a health monitor of a listener's pool.
 func (m balancerMaker) monitor(l sdn.Listener) map[string]any {
 	h := l.Pool.Health
-	kind := h.Type
-	if kind == "" {
-		kind = map[sdn.Protocol]string{sdn.TCP: "TCP", sdn.UDP: "UDP-CONNECT", sdn.SCTP: "SCTP"}[l.Protocol]
-	}
-	delay := ceil(cmp.Or(h.Interval, usualInterval))
+	delay := ceil(h.Interval)
 	body := map[string]any{
-		"type": kind, "delay": delay, "timeout": min(ceil(cmp.Or(h.Timeout, usualWait)), delay),
+		"type": h.Type, "delay": delay, "timeout": min(ceil(h.Timeout), delay),
 		"max_retries": cmp.Or(h.Rise, usualRise), "max_retries_down": cmp.Or(h.Fall, usualFall),
 	}
 	if h.Name != "" {

@@ -42,7 +42,7 @@ func octaviaRoot(endpoint string) string {
 }
 
 func newOctavia(c Config, neutron *client, now func() time.Time) *octavia {
-	o := &octavia{chosen: c.Backend, memory: balancerMemory{now: now, known: map[sdn.ID]*remembered{}, failed: map[string]failures{}}}
+	o := &octavia{chosen: c.Backend, memory: balancerMemory{now: now, known: map[sdn.ID]*remembered{}, failed: map[string]setbacks{}}}
 	make := func(path string) *client {
 		made := *neutron
 		made.budget, made.socket = newBudget(), ""
