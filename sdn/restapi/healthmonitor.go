@@ -215,11 +215,12 @@ func (b *body) healthMonitor(h *sdn.HealthMonitor) {
 func (s *server) specHealthMonitor(c *call, b *body) monitorSpec {
 	out := monitorSpec{pool: b.parent("pool_id")}
 	if b.err != nil {
+		b.stop(b.err)
 		return out
 	}
 	p, err := s.pools().own(c, out.pool)
 	if err != nil {
-		b.fail(err)
+		b.stop(err)
 		return out
 	}
 	out.of = p.of.ID

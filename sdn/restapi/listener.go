@@ -232,11 +232,12 @@ func (s *server) specListener(c *call, b *body) listenerSpec {
 	b.required("loadbalancer_id", "protocol", "protocol_port")
 	out := listenerSpec{of: b.parent("loadbalancer_id", "load_balancer_id")}
 	if b.err != nil {
+		b.stop(b.err)
 		return out
 	}
 	of, err := s.loadBalancers().own(c, out.of)
 	if err != nil {
-		b.fail(err)
+		b.stop(err)
 		return out
 	}
 	out.pool = or(b.id("default_pool_id"))

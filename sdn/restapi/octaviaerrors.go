@@ -28,7 +28,7 @@ var balancerAttributes = map[string]string{
 	"vips": "vip_address", "groups": "vip_sg_ids", "backend": "provider", "flavor": "flavor_id", "project": "project_id", "port": "protocol_port", "sources": "allowed_cidrs",
 	"client_timeout": "timeout_client_data", "member_timeout": "timeout_member_data", "pool": "default_pool", "algorithm": "lb_algorithm", "affinity": "session_persistence",
 	"timeout": "session_persistence", "client_ip": "session_persistence", "health": "healthmonitor", "addr": "address", "subnet": "subnet_id", "drain": "weight", "proxy_protocol": "protocol",
-	"without_pool": "default_pool", "interval": "delay", "rise": "max_retries", "fall": "max_retries_down", "path": "url_path",
+	"without_pool": "default_pool", "interval": "delay", "rise": "max_retries", "fall": "max_retries_down", "path": "url_path", "disabled": "admin_state_up",
 }
 
 // balancerAttribute is Octavia's name of a field such as "listeners[0].pool.members[2].addr".
@@ -38,8 +38,11 @@ func balancerAttribute(field string) string {
 		parent, last = field[:at], field[at+1:]
 	}
 	last, _, _ = strings.Cut(last, "[")
-	if last == "timeout" && strings.HasSuffix(parent, "health") {
+	switch {
+	case last == "timeout" && strings.HasSuffix(parent, "health"):
 		return last
+	case strings.HasPrefix(parent, "vips"):
+		return "vip_" + balancerAttribute(last)
 	}
 	if name, ok := balancerAttributes[last]; ok {
 		return name

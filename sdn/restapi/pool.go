@@ -236,11 +236,12 @@ func (s *server) specPool(c *call, b *body) poolSpec {
 		of = l.of.ID
 	}
 	if b.err != nil {
+		b.stop(b.err)
 		return poolSpec{}
 	}
 	balancer, err := s.loadBalancers().own(c, of)
 	if err != nil {
-		b.fail(err)
+		b.stop(err)
 		return poolSpec{}
 	}
 	out := s.poolIn(b, balancer.Project)
