@@ -196,6 +196,9 @@ type LoadBalancerFloatingIPStatus struct {
 	// Owner is whose it is: Kuryr's goes with the Service, a User's is let go and stays.
 	// +kubebuilder:validation:Enum=Kuryr;User
 	Owner string `json:"owner"`
+	// Keep has one of Kuryr's stay in the SDN, leading nowhere, when the Service goes.
+	// +optional
+	Keep bool `json:"keep,omitempty"`
 }
 
 // Owners of floating IPs.
