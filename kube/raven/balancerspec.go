@@ -9,6 +9,7 @@ import (
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // balancerOf is what one VIP's load balancer is to be in the SDN: a listener for each port, with the endpoints for its members.
@@ -26,19 +27,17 @@ type balancerOf struct {
 func (b balancerOf) loadBalancer() (spec sdn.LoadBalancerSpec, members map[netip.Addr]bool, beyond int) {
 	six := b.vip.Addr.Is6()
 	options := b.spec.Options
-	spec = sdn.LoadBalancerSpec{Base: b.base, VIPs: []sdn.VIP{b.vip}, Backend: options.Provider, Flavor: options.Flavor}
+	spec = sdn.LoadBalancerSpec{Base: b.base, VIPs: []sdn.VIP{b.vip}, Backend: options.Provider, Flavor: options.Flavor, Zone: options.Zone}
 	members = map[netip.Addr]bool{}
 	for _, p := range b.spec.Ports {
 		l := sdn.Listener{
-			Name: listenerName(p), Protocol: protocols[corev1.Protocol(p.Protocol)], Port: uint16(p.Port), Sources: b.sources(six),
-			ConnectionLimit: int(options.ConnectionLimit), ProxyProtocol: options.ProxyProtocol && p.Protocol == string(corev1.ProtocolTCP),
+			Name: listenerName(p), Protocol: protocols[corev1.Protocol(p.Protocol)], Port: uint16(p.Port), Sources: b.sources(six), ConnectionLimit: int(options.ConnectionLimit),
+			ClientTimeout: length(options.ClientTimeout), MemberTimeout: length(options.MemberTimeout), ConnectTimeout: length(options.ConnectTimeout), InspectTimeout: length(options.InspectTimeout),
 			Pool: sdn.Pool{Algorithm: sdn.Algorithm(options.Method), Affinity: b.affinity(p), Health: health(options.HealthMonitor, p.Protocol)},
 		}
-		if options.ClientTimeout != nil {
-			l.ClientTimeout = options.ClientTimeout.Duration
-		}
-		if options.MemberTimeout != nil {
-			l.MemberTimeout = options.MemberTimeout.Duration
+		if l.Protocol == sdn.TCP { // of which alone these are
+			l.ProxyProtocol, l.ProxyVersion = options.ProxyProtocol > 0, int(options.ProxyProtocol)
+			l.ForwardedFor, l.Certificate = options.ForwardedFor, options.Certificate
 		}
 		for _, e := range b.endpoints[portName{p.Name, p.Protocol}] {
 			m := sdn.Member{Name: e.pod, Addr: e.addr, Subnet: b.subnet(e.addr.Addr())}
@@ -104,4 +103,11 @@ func health(m *v1.LoadBalancerHealthMonitor, protocol string) *sdn.HealthMonitor
 	return &sdn.HealthMonitor{
 		Type: types[protocol], Interval: time.Duration(m.DelaySeconds) * time.Second, Timeout: time.Duration(m.TimeoutSeconds) * time.Second, Rise: int(m.Rise), Fall: int(m.Fall),
 	}
+}
+
+func length(d *metav1.Duration) time.Duration {
+	if d == nil {
+		return 0
+	}
+	return d.Duration
 }

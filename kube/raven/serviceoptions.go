@@ -35,8 +35,13 @@ type annotation func(w *asked, value string) error
 
 // annotations are all there are, by what follows balancerPrefix.
 var annotations = map[string]annotation{
-	"class":               word(func(w *asked) *string { return &w.options.Provider }),
-	"flavor-id":           word(func(w *asked) *string { return &w.options.Flavor }),
+	"class": word(func(w *asked) *string { return &w.options.Provider }),
+	"flavor-id": func(w *asked, value string) error {
+		if value != "" && !w.can.Zones {
+			return errUnable
+		}
+		return word(func(w *asked) *string { return &w.options.Flavor })(w, value)
+	},
 	"hostname":            word(func(w *asked) *string { return &w.options.Hostname }),
 	"floating-network-id": word(func(w *asked) *string { return &w.floating.Network }),
 	"keep-floatingip": onOff(func(w *asked, on bool) error {
@@ -45,17 +50,14 @@ var annotations = map[string]annotation{
 	}),
 	"lb-method": lbMethod,
 	"proxy-protocol": func(w *asked, value string) error {
-		switch {
-		case value == "false":
-			return nil
-		case value == "v2":
-			return errors.New("want v1 or true: version 2 is not served")
-		case value != "true" && value != "v1":
-			return errors.New("want true, false or v1")
-		case !w.can.ProxyProtocol:
+		version, known := map[string]int32{"false": 0, "true": 1, "v1": 1, "v2": 2}[value]
+		if !known {
+			return errors.New("want true, false, v1 or v2")
+		}
+		if version > 0 && !w.can.ProxyProtocol {
 			return errUnable
 		}
-		w.options.ProxyProtocol = true
+		w.options.ProxyProtocol = version
 		return nil
 	},
 	"connection-limit": func(w *asked, value string) error {
@@ -71,8 +73,8 @@ var annotations = map[string]annotation{
 	},
 	"timeout-client-data":    milliseconds(func(w *asked) **metav1.Duration { return &w.options.ClientTimeout }),
 	"timeout-member-data":    milliseconds(func(w *asked) **metav1.Duration { return &w.options.MemberTimeout }),
-	"timeout-member-connect": unserved("Kuryr sets the timeouts of idle connections alone"),
-	"timeout-tcp-inspect":    unserved("Kuryr sets the timeouts of idle connections alone"),
+	"timeout-member-connect": milliseconds(func(w *asked) **metav1.Duration { return &w.options.ConnectTimeout }),
+	"timeout-tcp-inspect":    milliseconds(func(w *asked) **metav1.Duration { return &w.options.InspectTimeout }),
 	"enable-health-monitor": onOff(func(w *asked, on bool) error {
 		if on && !w.can.HealthMonitors {
 			return errUnable
@@ -84,24 +86,39 @@ var annotations = map[string]annotation{
 	"health-monitor-timeout":          count(3600, func(w *asked) *int32 { return &w.monitor.TimeoutSeconds }),
 	"health-monitor-max-retries":      count(10, func(w *asked) *int32 { return &w.monitor.Rise }),
 	"health-monitor-max-retries-down": count(10, func(w *asked) *int32 { return &w.monitor.Fall }),
-	"x-forwarded-for": onOff(func(_ *asked, on bool) error {
-		if on {
-			return errors.New("load balancers of Services pass on what comes and do not read it")
+	"x-forwarded-for": onOff(func(w *asked, on bool) error {
+		if on && !w.can.HTTP {
+			return errUnable
 		}
+		w.options.ForwardedFor = on
 		return nil
 	}),
-	"load-balancer-address":     func(*asked, string) error { return nil }, // another controller has written it
-	"load-balancer-id":          unserved("a Service's VIP is its ClusterIP, so each has a load balancer of its own"),
-	"port-id":                   unserved("the VIP is the ClusterIP, on a port of its own"),
-	"subnet-id":                 unserved("the VIP is the ClusterIP, in the VIP network"),
-	"network-id":                unserved("the VIP is the ClusterIP, in the VIP network"),
-	"member-subnet-id":          unserved("members are pods, each on the subnet that it is on"),
-	"node-selector":             unserved("members are pods and not nodes"),
-	"availability-zone":         unserved("Kuryr does not choose one; a flavor may"),
-	"default-tls-container-ref": unserved("load balancers of Services pass on what comes and do not read it"),
-	"floating-subnet":           unserved("the SDN chooses; spec.loadBalancerIP names an address"),
-	"floating-subnet-id":        unserved("the SDN chooses; spec.loadBalancerIP names an address"),
-	"floating-subnet-tags":      unserved("the SDN chooses; spec.loadBalancerIP names an address"),
+	"default-tls-container-ref": func(w *asked, value string) error {
+		switch {
+		case value != "" && !w.can.HTTP:
+			return errUnable
+		case len(value) > 1024:
+			return errors.New("it is too long")
+		}
+		w.options.Certificate = value
+		return nil
+	},
+	"availability-zone": func(w *asked, value string) error {
+		if value != "" && !w.can.Zones {
+			return errUnable
+		}
+		return word(func(w *asked) *string { return &w.options.Zone })(w, value)
+	},
+	"load-balancer-address": func(*asked, string) error { return nil }, // another controller has written it
+	"load-balancer-id":      unserved("a Service's VIP is its ClusterIP, so each has a load balancer of its own"),
+	"port-id":               unserved("the VIP is the ClusterIP, on a port of its own"),
+	"subnet-id":             unserved("the VIP is the ClusterIP, in the VIP network"),
+	"network-id":            unserved("the VIP is the ClusterIP, in the VIP network"),
+	"member-subnet-id":      unserved("members are pods, each on the subnet that it is on"),
+	"node-selector":         unserved("members are pods and not nodes"),
+	"floating-subnet":       unserved("the SDN chooses; spec.loadBalancerIP names an address"),
+	"floating-subnet-id":    unserved("the SDN chooses; spec.loadBalancerIP names an address"),
+	"floating-subnet-tags":  unserved("the SDN chooses; spec.loadBalancerIP names an address"),
 }
 
 // errUnable tells of what these load balancers of the SDN's cannot do.

@@ -117,6 +117,10 @@ type LoadBalancerOptions struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Flavor string `json:"flavor,omitempty"`
+	// Zone is the SDN's availability zone.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Zone string `json:"zone,omitempty"`
 	// Method by which a member is chosen.
 	// +kubebuilder:validation:Enum=ROUND_ROBIN;LEAST_CONNECTIONS;SOURCE_IP;SOURCE_IP_PORT
 	// +optional
@@ -130,9 +134,24 @@ type LoadBalancerOptions struct {
 	ClientTimeout *metav1.Duration `json:"clientTimeout,omitempty"`
 	// +optional
 	MemberTimeout *metav1.Duration `json:"memberTimeout,omitempty"`
-	// ProxyProtocol has members be told the client's address by the PROXY protocol.
+	// ConnectTimeout is how long a member may take to answer.
 	// +optional
-	ProxyProtocol bool `json:"proxyProtocol,omitempty"`
+	ConnectTimeout *metav1.Duration `json:"connectTimeout,omitempty"`
+	// InspectTimeout is how long more of a connection's first bytes are waited for.
+	// +optional
+	InspectTimeout *metav1.Duration `json:"inspectTimeout,omitempty"`
+	// ProxyProtocol is the version of the PROXY protocol by which members are told the client's address; 0 is that they are not.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2
+	// +optional
+	ProxyProtocol int32 `json:"proxyProtocol,omitempty"`
+	// ForwardedFor has TCP ports speak HTTP, and members be told the client's address in X-Forwarded-For.
+	// +optional
+	ForwardedFor bool `json:"forwardedFor,omitempty"`
+	// Certificate has TCP ports end TLS: where the SDN finds certificate and key (a reference of Barbican's).
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Certificate string `json:"certificate,omitempty"`
 	// HealthMonitor has the SDN check members too.
 	// +optional
 	HealthMonitor *LoadBalancerHealthMonitor `json:"healthMonitor,omitempty"`

@@ -553,6 +553,16 @@ func (in *LoadBalancerOptions) DeepCopyInto(out *LoadBalancerOptions) {
 		*out = new(metav1.Duration)
 		**out = **in
 	}
+	if in.ConnectTimeout != nil {
+		in, out := &in.ConnectTimeout, &out.ConnectTimeout
+		*out = new(metav1.Duration)
+		**out = **in
+	}
+	if in.InspectTimeout != nil {
+		in, out := &in.InspectTimeout, &out.InspectTimeout
+		*out = new(metav1.Duration)
+		**out = **in
+	}
 	if in.HealthMonitor != nil {
 		in, out := &in.HealthMonitor, &out.HealthMonitor
 		*out = new(LoadBalancerHealthMonitor)
