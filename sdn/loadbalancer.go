@@ -21,6 +21,10 @@ type LoadBalancerSpec struct {
 	Groups    []ID   // security groups of the VIP, where the SDN has them; nil are those that it has
 	Backend   string // which of the SDN's load-balancer providers; "" its default; fixed at creation
 	Flavor    string // of that provider; fixed at creation
+	Zone      string `json:",omitempty"` // the SDN's availability zone; "" its default; fixed at creation
+	// Shared says that others have listeners here as well: of the load balancer with the ID, which is needed, only the listeners that carry the Key are
+	// meant. All else, and the load balancer itself, stays as it is. Only where the Capabilities' Share says so.
+	Shared bool `json:",omitempty"`
 }
 
 // LoadBalancer is a load balancer as the SDN has it. Listeners are in the order of port and protocol, members in that of address and port.
@@ -32,6 +36,7 @@ type LoadBalancer struct {
 	Groups    []ID
 	Backend   string
 	Flavor    string
+	Zone      string `json:",omitempty"`
 	Status    LoadBalancerStatus
 }
 
@@ -73,7 +78,8 @@ type VIP struct {
 // Listener is a transport port of the load balancer. Protocol and Port are unique in it, and by them it is known: its ID stays
 // while they do.
 type Listener struct {
-	ID              ID `json:",omitempty"` // given by the SDN, "" where it has none; of no meaning in what is applied
+	ID              ID  `json:",omitempty"` // given by the SDN, "" where it has none; of no meaning in what is applied
+	Key             Key `json:",omitzero"`  // whose it is, where several may share the load balancer; of no meaning in what is applied
 	Name            string
 	Description     string `json:",omitempty"`
 	Protocol        Protocol
@@ -82,7 +88,12 @@ type Listener struct {
 	ConnectionLimit int            // 0: no limit
 	ClientTimeout   time.Duration  // idle; 0: the SDN's
 	MemberTimeout   time.Duration  // idle; 0: the SDN's
+	ConnectTimeout  time.Duration  `json:",omitempty"` // to a member; 0: the SDN's
+	InspectTimeout  time.Duration  `json:",omitempty"` // wait for more of a connection's first bytes; 0: the SDN's
 	ProxyProtocol   bool           // tell members the client's address by the PROXY protocol
+	ProxyVersion    int            `json:",omitempty"` // of it: 1 or 2; 0 is 1
+	ForwardedFor    bool           `json:",omitempty"` // speak HTTP, and tell members the client's address in X-Forwarded-For
+	Certificate     string         `json:",omitempty"` // ends TLS: where the SDN finds certificate and key (Octavia: Barbican's reference)
 	// WithoutPool is a listener that has nowhere to send to; Pool must be the zero one. To its clients it is one without members.
 	WithoutPool bool `json:",omitempty"`
 	Pool        Pool

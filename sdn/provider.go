@@ -89,6 +89,9 @@ type LoadBalancerCapabilities struct {
 	Limits         bool   // listeners' connection limits
 	Timeouts       bool   // listeners' idle timeouts
 	ProxyProtocol  bool   // members can be told the client's address
+	HTTP           bool   // listeners can speak HTTP (ForwardedFor) and end TLS (Certificate)
+	Zones          bool   // availability zones and flavors
+	Share          bool   // listeners of several Keys in one load balancer
 	Groups         bool   // VIPs can have security groups
 	AnyMember      bool   // a member may be any address that the VIP's router reaches, not only those of its subnets
 	HairpinSource  string // what a member sees when it reaches itself: "vip", "lb", "member"
