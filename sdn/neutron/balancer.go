@@ -99,9 +99,6 @@ func (p *Provider) pending(w *balancerWire, message string, after time.Duration)
 // busy is one that Octavia is at work on.
 func (p *Provider) busy(w *balancerWire, since time.Time) sdn.LoadBalancer {
 	age := p.octavia.memory.now().Sub(since)
-	if !w.Updated.IsZero() && w.Updated.After(since) {
-		age = 0
-	}
 	message := "Octavia is at work on it: " + w.Provisioning
 	if age >= stuckAfter {
 		message += fmt.Sprintf(" for %v now; only Octavia's operator can end that (openstack loadbalancer status show %s)", age.Round(time.Minute), w.ID)
