@@ -324,9 +324,9 @@ func TestBalancerRefusals(t *testing.T) {
 	}{
 		{"quota", func(o *octaviaDouble) { o.quota = 0 }, nil, func(err error) bool { return sdn.ReasonOf(err) == sdn.NoQuota }, ""},
 		{"VIP taken, amphora", func(o *octaviaDouble) { o.taken["10.0.0.9"] = true }, func(s *sdn.LoadBalancerSpec) { s.VIPs[0].Addr = netip.MustParseAddr("10.0.0.9") },
-			func(err error) bool { return sdn.ReasonOf(err) == sdn.AddressInUse }, "vips"},
+			func(err error) bool { return sdn.ReasonOf(err) == sdn.AddressInUse }, "vips[0].addr"},
 		{"VIP taken, OVN", func(o *octaviaDouble) { o.taken["10.0.0.9"], o.providers = true, []string{ovn} }, func(s *sdn.LoadBalancerSpec) { s.VIPs[0].Addr = netip.MustParseAddr("10.0.0.9") },
-			func(err error) bool { return sdn.ReasonOf(err) == sdn.AddressInUse }, "vips"},
+			func(err error) bool { return sdn.ReasonOf(err) == sdn.AddressInUse }, "vips[0].addr"},
 		{"no such provider", nil, func(s *sdn.LoadBalancerSpec) { s.Backend = "f5" }, sdn.IsUnsupported, "backend"},
 		{"sources before 2.12", func(o *octaviaDouble) { o.versions = o.versions[:12] }, func(s *sdn.LoadBalancerSpec) {
 			s.Listeners[0].Sources = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
@@ -335,7 +335,7 @@ func TestBalancerRefusals(t *testing.T) {
 		{"two protocols before 2.13", func(o *octaviaDouble) { o.versions = o.versions[:13] },
 			func(s *sdn.LoadBalancerSpec) {
 				s.Listeners = append(s.Listeners, sdn.Listener{Protocol: sdn.UDP, Port: 80})
-			}, sdn.IsUnsupported, "listeners[1].port"},
+			}, sdn.IsUnsupported, "listeners[1].protocol"},
 		{"two families before 2.26", func(o *octaviaDouble) { o.versions = o.versions[:26] }, func(s *sdn.LoadBalancerSpec) { s.VIPs = append(s.VIPs, sdn.VIP{Subnet: "s6"}) }, sdn.IsUnsupported, "vips"},
 		{"groups before 2.29", nil, func(s *sdn.LoadBalancerSpec) { s.Groups = []sdn.ID{"g"} }, sdn.IsUnsupported, "groups"},
 		{"affinity with OVN", func(o *octaviaDouble) { o.providers = []string{ovn} }, func(s *sdn.LoadBalancerSpec) { s.Listeners[0].Pool.Affinity.ClientIP = true }, sdn.IsUnsupported, "listeners[0].pool.affinity"},
@@ -373,11 +373,12 @@ func TestBalancerImmutableFields(t *testing.T) {
 	p, _, clock := onOctavia(t, newOctaviaDouble(amphora))
 	readyBalancer(t, p, clock, balancerSpec("web", "10.0.0.1:8080"))
 	for field, change := range map[string]func(*sdn.LoadBalancerSpec){
-		"vips[0]": func(s *sdn.LoadBalancerSpec) { s.VIPs[0].Addr = netip.MustParseAddr("10.0.9.200") },
-		"vips":    func(s *sdn.LoadBalancerSpec) { s.VIPs = append(s.VIPs, sdn.VIP{Subnet: "s6"}) },
-		"backend": func(s *sdn.LoadBalancerSpec) { s.Backend = ovn },
-		"flavor":  func(s *sdn.LoadBalancerSpec) { s.Flavor = "large" },
-		"zone":    func(s *sdn.LoadBalancerSpec) { s.Zone = "z1" },
+		"vips[0].subnet": func(s *sdn.LoadBalancerSpec) { s.VIPs[0].Subnet = "s2" },
+		"vips[0].addr":   func(s *sdn.LoadBalancerSpec) { s.VIPs[0].Addr = netip.MustParseAddr("10.0.9.200") },
+		"vips":           func(s *sdn.LoadBalancerSpec) { s.VIPs = append(s.VIPs, sdn.VIP{Subnet: "s6"}) },
+		"backend":        func(s *sdn.LoadBalancerSpec) { s.Backend = ovn },
+		"flavor":         func(s *sdn.LoadBalancerSpec) { s.Flavor = "large" },
+		"zone":           func(s *sdn.LoadBalancerSpec) { s.Zone = "z1" },
 	} {
 		spec := balancerSpec("web", "10.0.0.1:8080")
 		change(&spec)

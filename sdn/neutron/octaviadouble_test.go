@@ -439,7 +439,11 @@ func (d *octaviaDouble) makeChild(w http.ResponseWriter, kind string, body map[s
 func onOctavia(t *testing.T, o *octaviaDouble) (p *Provider, proxy *neutrontest.Proxy, clock *time.Time) {
 	t.Helper()
 	proxy = neutrontest.NewBefore(t, o)
-	p, _ = onDouble(t, newDouble(), func(c *Config) { c.OctaviaEndpoint = proxy.URL })
+	d := newDouble()
+	d.add("networks", map[string]any{"id": "n1"})
+	d.add("subnets", map[string]any{"id": "s1", "network_id": "n1", "cidr": "10.0.0.0/16", "ip_version": 4.0})
+	d.add("subnets", map[string]any{"id": "s6", "network_id": "n1", "cidr": "fd00::/64", "ip_version": 6.0})
+	p, _ = onDouble(t, d, func(c *Config) { c.OctaviaEndpoint = proxy.URL })
 	p.octavia.client.backoff, p.octavia.root.backoff = p.client.backoff, p.client.backoff
 	now := time.Now()
 	p.octavia.memory.now = func() time.Time { return now }
