@@ -96,7 +96,11 @@ func listener(field string, l sdn.Listener) error {
 		return err
 	}
 	for i, p := range l.Sources {
-		if err := Prefix(loadBalancer, fmt.Sprintf("%s.sources[%d]", field, i), p); err != nil {
+		at := fmt.Sprintf("%s.sources[%d]", field, i)
+		if !p.IsValid() {
+			return sdn.Invalid(loadBalancer, at, "is no prefix")
+		}
+		if err := Addr(loadBalancer, at, p.Addr()); err != nil {
 			return err
 		}
 	}

@@ -35,7 +35,7 @@ func TestLoadBalancerFields(t *testing.T) {
 		"listeners[0].port":     func(s *sdn.LoadBalancerSpec) { s.Listeners[0].Port = 0 },
 		"listeners[0].name":     func(s *sdn.LoadBalancerSpec) { s.Listeners[0].Name = "a\x00" },
 		"listeners[0].sources[1]": func(s *sdn.LoadBalancerSpec) {
-			s.Listeners[0].Sources = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.1.2.3/8")}
+			s.Listeners[0].Sources = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), {}}
 		},
 		"listeners[0].connection_limit":      func(s *sdn.LoadBalancerSpec) { s.Listeners[0].ConnectionLimit = -1 },
 		"listeners[0].client_timeout":        func(s *sdn.LoadBalancerSpec) { s.Listeners[0].ClientTimeout = -time.Second },
