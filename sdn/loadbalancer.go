@@ -84,7 +84,7 @@ type Listener struct {
 	Description     string `json:",omitempty"`
 	Protocol        Protocol
 	Port            uint16
-	Sources         []netip.Prefix // who may connect; none: everyone
+	Sources         []netip.Prefix // who may connect; none: everyone. Without bits beyond their length, in order
 	ConnectionLimit int            // 0: no limit
 	ClientTimeout   time.Duration  // idle; 0: the SDN's
 	MemberTimeout   time.Duration  // idle; 0: the SDN's

@@ -27,9 +27,9 @@ type Config struct {
 	// NodeAddrs are those of the namespace's own addresses that the unspecified Key.Addr stands for; none: each of them. Loopback addresses are none of
 	// them, ever: what comes from one has no way to an endpoint.
 	NodeAddrs []netip.Prefix
-	// Bridges says that the namespace has bridges with clients and endpoints on one and the same, as a router has. Then endpoints' answers are led
-	// up to the namespace (see LeadUp), so that a client's address is kept there too.
-	Bridges bool
+	// Bridges is what the names of the namespace's bridges begin with ("br-") where clients and endpoints may be on one and the same, as in a router. Endpoints'
+	// answers are then led up to the namespace (see LeadUp), so that a client's address is kept there too. "": there are none.
+	Bridges string
 	Logger  *slog.Logger // nil: slog.Default()
 }
 
