@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
