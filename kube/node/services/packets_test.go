@@ -107,7 +107,7 @@ func newWorld(t testing.TB, leg bool) *world {
 // settled waits until new links pass what goes by them, which is a moment after they are up.
 func (w *world) settled(addr string) {
 	w.t.Helper()
-	for end := time.Now().Add(20 * time.Second); strings.Count(w.askFor(w.node, "tcp", addr, silence), " ") == 0; {
+	for end := time.Now().Add(20 * time.Second); strings.Count(w.askFor(w.node, "tcp", addr, short), " ") == 0; {
 		if time.Now().After(end) {
 			w.t.Fatalf("nobody answers at %s itself", addr)
 		}
@@ -225,11 +225,11 @@ func (w *world) dial(from netns.NsHandle, network, addr string, patience time.Du
 // ask is who answers, and whom he sees; or "refused", or "silence".
 func (w *world) ask(from netns.NsHandle, network, addr string) string {
 	w.t.Helper()
-	return w.askFor(from, network, addr, answer)
+	return w.askFor(from, network, addr, long)
 }
 
 // What is to answer has long to do so, on a loaded machine; that nobody does is soon believed.
-const answer, silence = 5 * time.Second, 150 * time.Millisecond
+const long, short = 5 * time.Second, 150 * time.Millisecond
 
 func (w *world) askFor(from netns.NsHandle, network, addr string, patience time.Duration) string {
 	w.t.Helper()
@@ -347,9 +347,9 @@ func TestPackets(t *testing.T) {
 			for _, row := range behind.rows {
 				w.have(row.rules, behind.node, row.service, row.slices...)
 				for _, p := range row.probes {
-					patience := answer
+					patience := long
 					if slices.Contains(p.want, "silence") {
-						patience = silence
+						patience = short
 					}
 					if got := w.askFor(from[p.from], p.network, p.addr, patience); !slices.Contains(p.want, got) {
 						t.Errorf("%s: from the %s, %s %s: %q, want one of %q", row.name, p.from, p.network, p.addr, got, p.want)
@@ -364,11 +364,11 @@ func TestPackets(t *testing.T) {
 func TestOutlives(t *testing.T) {
 	w := newWorld(t, false)
 	w.have(Rules{}, here, of(), sliceOf("s", "10.128.0.5 n1"))
-	c, err := w.dial(w.client, "tcp", nodeAddr+":30080", answer)
+	c, err := w.dial(w.client, "tcp", nodeAddr+":30080", long)
 	must(t, err)
 	defer c.Close()
 	for _, when := range []string{"at first", "without a process", "with the next"} {
-		if got := say(c, answer); got != "a 192.0.2.2" {
+		if got := say(c, long); got != "a 192.0.2.2" {
 			t.Errorf("%s: %q", when, got)
 		}
 		switch when {
