@@ -360,6 +360,34 @@ func TestPackets(t *testing.T) {
 	}
 }
 
+// A node that moves from kube-proxy has both: the first to translate is this one, and then the other alone.
+func TestBeforeKubeProxy(t *testing.T) {
+	w := newWorld(t, false)
+	nstest.Do(t, w.node, func() {
+		c, err := nftables.New()
+		must(t, err)
+		table := c.AddTable(&nftables.Table{Name: "kube-proxy", Family: nftables.TableFamilyIPv4})
+		chain := c.AddChain(&nftables.Chain{Name: "nat-prerouting", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest})
+		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{30080 >> 8, 30080 & 0xff}},
+			&expr.Immediate{Register: 1, Data: []byte{10, 128, 0, 6}}, &expr.Immediate{Register: 2, Data: []byte{8080 >> 8, 8080 & 0xff}},
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: 2, RegAddrMin: 1, RegProtoMin: 2},
+		}})
+		must(t, c.Flush())
+	})
+	answers := func(when, want string) {
+		t.Helper()
+		if got := w.ask(w.client, "tcp", nodeAddr+":30080"); got != want {
+			t.Errorf("%s: %q, want %q", when, got, want)
+		}
+	}
+	answers("kube-proxy alone", "b 192.0.2.2")
+	w.have(Rules{}, here, of(), sliceOf("s", "10.128.0.5 n1"))
+	answers("both", "a 192.0.2.2")
+	must(t, w.table.Remove(context.Background()))
+	answers("kube-proxy again", "b 192.0.2.2")
+}
+
 // A connection outlives the process that brought its Service into the kernel, and the one that brings it there again.
 func TestOutlives(t *testing.T) {
 	w := newWorld(t, false)
