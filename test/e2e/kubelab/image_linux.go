@@ -42,7 +42,11 @@ func (c *Cluster) writeImages(ctx context.Context) error {
 		return err
 	}
 	pause := Image{Name: PauseImage, Programs: map[string]string{"/pause": filepath.Join(c.programs, "pause")}, Command: []string{"/pause"}}
-	for i, image := range append([]Image{pause, busybox}, c.opts.Images...) {
+	images := append([]Image{pause, busybox}, c.opts.Images...)
+	if c.opts.DNS {
+		images = append(images, Image{Name: dnsImage, Programs: map[string]string{"/coredns": filepath.Join(c.programs, "coredns")}, Command: []string{"/coredns"}})
+	}
+	for i, image := range images {
 		if err := image.write(filepath.Join(c.images, fmt.Sprintf("%d.tar", i))); err != nil {
 			return fmt.Errorf("image %s: %w", image.Name, err)
 		}
