@@ -138,7 +138,8 @@ PODS ?= 10000
 
 bench-kubernetes: need-root build ## measure CNI against Debian's bridge plugin and raw netlink, and Raven with PODS (10000) pods on a real API server (root)
 	hack/deps.sh cni kubernetes
-	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go run ./test/bench -only cni,warm,raven -rounds 20 -pods $(PODS)
+	programs=$$(hack/kubernetes.sh) && kwok=$$(hack/kwok.sh) && \
+		KURYR_E2E_KUBERNETES=$$programs KURYR_BENCH_KWOK=$$kwok go run ./test/bench -only cni,warm,raven -rounds 20 -pods $(PODS)
 
 fuzz: ## run every fuzz target for FUZZTIME (10s; or 2000x, so many inputs)
 	hack/fuzz.sh $(FUZZTIME)

@@ -9,7 +9,7 @@ e2e="docker.io busybox-static iptables nftables iputils-ping iproute2 procps tcp
 cni="podman containerd runc containernetworking-plugins busybox-static iproute2 iputils-ping nftables iptables"
 # neutron-common asks for no service; python3-keystone is Keystone without the package that would set one up.
 neutron="neutron-common mariadb-server ovn-central ovn-host openvswitch-switch python3-keystone ethtool"
-openstack="python3-openstackclient"
+openstack="python3-openstackclient python3-octaviaclient"
 # What a kubelet runs, and the reference plugins of the control test; containerd and runc come with docker.io, too.
 kubernetes="containerd runc conntrack socat ethtool containernetworking-plugins"
 firewalls="ufw firewalld dbus"

@@ -278,6 +278,8 @@ func TestWords(t *testing.T) {
 	for path, want := range map[string]string{
 		"/v2.0/networks": "networks", "/v2.0/ports/x/tags": "ports", "/v2.0/ports.json": "ports", "/v2.0/qos/policies": "qos", "/v2.0/x": "other",
 		"/": "other", "": "other", "/v3/auth/tokens": "identity", "/identity/v3": "identity", "/v3x": "other", "/v2.0": "other",
+		"/v2.0/lbaas/loadbalancers": "loadbalancers", "/v2/lbaas/pools/x/members": "pools", "/load-balancer/v2/lbaas/listeners": "listeners", "/load-balancer/v2.0/quotas/x": "quotas",
+		"/load-balancer": "other", "/load-balancer/v3/auth/tokens": "other",
 	} {
 		if got := nounOf(path); got != want {
 			t.Errorf("%s is %s, want %s", path, got, want)

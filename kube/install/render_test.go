@@ -203,7 +203,7 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 	for role, want := range map[string][]string{
 		"kuryr-cni":        {"kuryrports", "pods"},
-		"kuryr-node":       {"kuryrnetworks", "kuryrportpools", "kuryrports", "namespaces", "nodes", "pods"},
+		"kuryr-node":       {"endpointslices", "kuryrnetworks", "kuryrportpools", "kuryrports", "namespaces", "nodes", "pods", "services"},
 		"kuryr-controller": {"endpointslices", "kuryrnetworks", "kuryrnetworks/status", "kuryrportpools", "kuryrportpools/status", "kuryrports", "kuryrports/status", "namespaces", "networkpolicies", "nodes", "pods"},
 	} {
 		slices.Sort(reads[role])

@@ -29,7 +29,7 @@ func (c *cluster) fill() {
 				continue
 			}
 			by := toolscache.Indexers{}
-			for _, i := range indexes {
+			for _, i := range slices.Concat(indexes, serviceIndexes) {
 				if reflect.TypeOf(i.of) == of {
 					by[i.name] = func(o any) ([]string, error) { return i.values(o.(client.Object)), nil }
 				}

@@ -62,3 +62,6 @@ const (
 
 // AnnotationFloatingAddress is of KuryrPorts: beside the pod's AnnotationFloatingIP the floating IP that the SDN has given it.
 const AnnotationFloatingAddress = "openstack.org/kuryr-floating-address"
+
+// LoadBalancerClass is Kuryr's. A Service of type LoadBalancer without a class is Kuryr's too.
+const LoadBalancerClass = "openstack.org/kuryr"

@@ -1,0 +1,4 @@
+//go:build linux
+
+// Package lb balances connections over endpoints with nftables, in one network namespace.
+package lb

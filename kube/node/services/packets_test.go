@@ -1,0 +1,342 @@
+//go:build linux
+
+package services
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/kuryr/kuryr/datapath/lb"
+	"github.com/kuryr/kuryr/internal/nstest"
+)
+
+func TestMain(m *testing.M) { os.Exit(nstest.Main(m)) }
+
+// world is a node with a client outside (192.0.2.2), and behind a router of the SDN the pods a (10.128.0.5) and b (10.128.0.6), on one network. Whoever listens answers with
+// his name and whom he sees. The node itself listens too, at port 8080.
+type world struct {
+	t                          testing.TB
+	node, client, router, a, b netns.NsHandle
+	table                      *lb.Table
+}
+
+const (
+	nodeAddr, nodeAddr6 = "192.0.2.1", "2001:db8::1"
+	vip                 = "203.0.113.7"
+)
+
+// newWorld makes it. With leg the node has a port of its own in the SDN, and the router has another way out than by the node.
+func newWorld(t testing.TB, leg bool) *world {
+	nstest.Require(t)
+	w := &world{t: t, node: nstest.New(t), client: nstest.New(t), router: nstest.New(t), a: nstest.New(t), b: nstest.New(t)}
+	for _, ns := range []netns.NsHandle{w.node, w.router} {
+		nstest.Do(t, ns, func() {
+			for _, name := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding", "ipv4/conf/all/rp_filter", "ipv4/conf/default/rp_filter"} {
+				must(t, os.WriteFile("/proc/sys/net/"+name, []byte("1"), 0))
+			}
+		})
+	}
+	w.cable(w.node, "out", w.client, "eth0", []string{nodeAddr + "/24", nodeAddr6 + "/64"}, []string{"192.0.2.2/24", "2001:db8::2/64"})
+	w.route(w.client, "203.0.113.0/24", nodeAddr)
+	w.route(w.client, "10.96.0.0/12", nodeAddr)
+	nstest.Do(t, w.router, func() {
+		must(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}))
+		assign(t, "br0", "10.128.0.1/16", "fd00::1/64")
+	})
+	for i, ns := range []netns.NsHandle{w.a, w.b} {
+		tap := fmt.Sprint("tap", i)
+		w.cable(w.router, tap, ns, "eth0", nil, []string{fmt.Sprintf("10.128.0.%d/16", 5+i), fmt.Sprintf("fd00::%d/64", 5+i)})
+		nstest.Do(t, w.router, func() {
+			l, err := netlink.LinkByName(tap)
+			must(t, err)
+			br, err := netlink.LinkByName("br0")
+			must(t, err)
+			must(t, netlink.LinkSetMaster(l, br))
+		})
+		w.route(ns, "0.0.0.0/0", "10.128.0.1")
+		w.route(ns, "::/0", "fd00::1")
+	}
+	if leg {
+		// The machine's port on a network of the router's; who is elsewhere is reached by another router, which nobody is behind here.
+		w.cable(w.node, "kuryr-node0", w.router, "br1", []string{"10.112.0.7/16"}, []string{"10.112.0.1/16"})
+		w.route(w.node, "10.128.0.0/16", "10.112.0.1")
+	} else {
+		w.cable(w.node, "kr0", w.router, "up0", []string{"100.64.0.1/30", "fd64::1/64"}, []string{"100.64.0.2/30", "fd64::2/64"})
+		w.route(w.node, "10.128.0.0/16", "100.64.0.2")
+		w.route(w.node, "fd00::/64", "fd64::2")
+		w.route(w.router, "0.0.0.0/0", "100.64.0.1")
+		w.route(w.router, "::/0", "fd64::1")
+		masquerade(t, w.router, "up0")
+	}
+	w.listen(w.a, "a")
+	w.listen(w.b, "b")
+	w.listen(w.node, "node")
+	w.table = lb.New(lb.Config{Logger: slog.New(slog.DiscardHandler), Run: func(f func() error) (err error) {
+		nstest.Do(t, w.node, func() { err = f() })
+		return err
+	}})
+	t.Cleanup(func() { must(t, w.table.Close()) })
+	return w
+}
+
+func assign(t testing.TB, link string, list ...string) {
+	t.Helper()
+	l, err := netlink.LinkByName(link)
+	must(t, err)
+	must(t, netlink.LinkSetUp(l))
+	for _, text := range list {
+		a, err := netlink.ParseAddr(text)
+		must(t, err)
+		a.Flags = 2 // IFA_F_NODAD
+		must(t, netlink.AddrAdd(l, a))
+	}
+}
+
+// cable joins two namespaces.
+func (w *world) cable(one netns.NsHandle, name string, other netns.NsHandle, peer string, near, far []string) {
+	w.t.Helper()
+	nstest.Do(w.t, one, func() {
+		pair := netlink.NewVeth(netlink.NewLinkAttrs())
+		pair.Name, pair.PeerName, pair.PeerNamespace = name, peer, netlink.NsFd(other)
+		must(w.t, netlink.LinkAdd(pair))
+	})
+	nstest.Do(w.t, other, func() { assign(w.t, peer, far...) })
+	nstest.Do(w.t, one, func() { assign(w.t, name, near...) })
+}
+
+func (w *world) route(in netns.NsHandle, to, via string) {
+	w.t.Helper()
+	nstest.Do(w.t, in, func() {
+		_, dst, err := net.ParseCIDR(to)
+		must(w.t, err)
+		must(w.t, netlink.RouteAdd(&netlink.Route{Dst: dst, Gw: net.ParseIP(via)}))
+	})
+}
+
+// masquerade has what leaves by a link do so by the link's address, as a router's uplink does.
+func masquerade(t testing.TB, in netns.NsHandle, link string) {
+	t.Helper()
+	nstest.Do(t, in, func() {
+		c, err := nftables.New()
+		must(t, err)
+		table := c.AddTable(&nftables.Table{Name: "out", Family: nftables.TableFamilyINet})
+		chain := c.AddChain(&nftables.Chain{Name: "post", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
+		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: append([]byte(link), 0)}, &expr.Masq{},
+		}})
+		must(t, c.Flush())
+	})
+}
+
+// listen answers each connection, and each datagram, at port 8080 with a name and with whom it sees.
+func (w *world) listen(in netns.NsHandle, name string) {
+	w.t.Helper()
+	var l net.Listener
+	var u net.PacketConn
+	nstest.Do(w.t, in, func() {
+		var err error
+		l, err = net.Listen("tcp", ":8080")
+		must(w.t, err)
+		u, err = net.ListenPacket("udp", ":8080")
+		must(w.t, err)
+	})
+	w.t.Cleanup(func() { l.Close(); u.Close() })
+	says := func(a net.Addr) []byte {
+		return []byte(name + " " + netip.MustParseAddrPort(a.String()).Addr().Unmap().String())
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				for b := make([]byte, 8); ; { // an answer to each word
+					if _, err := c.Read(b); err != nil {
+						return
+					}
+					_, _ = c.Write(says(c.RemoteAddr()))
+				}
+			}()
+		}
+	}()
+	go func() {
+		for b := make([]byte, 8); ; {
+			_, from, err := u.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			_, _ = u.WriteTo(says(from), from)
+		}
+	}()
+}
+
+// dial connects from a namespace.
+func (w *world) dial(from netns.NsHandle, network, addr string) (c net.Conn, err error) {
+	w.t.Helper()
+	nstest.Do(w.t, from, func() { c, err = net.DialTimeout(network, addr, 500*time.Millisecond) })
+	return c, err
+}
+
+// ask is who answers, and whom he sees; or "refused", or "silence".
+func (w *world) ask(from netns.NsHandle, network, addr string) string {
+	w.t.Helper()
+	c, err := w.dial(from, network, addr)
+	if err == nil {
+		defer c.Close()
+		return say(c)
+	}
+	return failure(err)
+}
+
+// say asks over a connection.
+func say(c net.Conn) string {
+	_ = c.SetDeadline(time.Now().Add(500 * time.Millisecond))
+	_, _ = c.Write([]byte("?"))
+	b := make([]byte, 64)
+	n, err := c.Read(b)
+	if err != nil {
+		return failure(err)
+	}
+	return string(b[:n])
+}
+
+func failure(err error) string {
+	if strings.Contains(err.Error(), "refused") {
+		return "refused"
+	}
+	return "silence"
+}
+
+// have brings Services into the node's kernel.
+func (w *world) have(r Rules, n Node, s *corev1.Service, list ...*discoveryv1.EndpointSlice) {
+	w.t.Helper()
+	x := newIndex(r, n)
+	x.setService(s)
+	for _, o := range list {
+		x.setSlice(o)
+	}
+	must(w.t, w.table.Restore(w.t.Context(), slices.Collect(x.plan().frontends())))
+}
+
+// Every row, with packets.
+func TestPackets(t *testing.T) {
+	onLeg := here
+	onLeg.Leg = true
+	type probe struct {
+		from          string // client, node, a
+		network, addr string
+		want          []string // any of them
+	}
+	type row struct {
+		name    string
+		rules   Rules
+		service *corev1.Service
+		slices  []*discoveryv1.EndpointSlice
+		probes  []probe
+	}
+	const nodePort, nodePort6 = nodeAddr + ":30080", "[" + nodeAddr6 + "]:30080"
+	ab := sliceOf("s", "10.128.0.5 n1", "10.128.0.6 n1")
+	onlyA := sliceOf("s", "10.128.0.5 n1")
+	udp := func(s *corev1.Service) {
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "http", Protocol: corev1.ProtocolUDP, Port: 80, NodePort: 30080})
+	}
+	withUDP := func(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+		s = s.DeepCopy()
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: new("http"), Protocol: new(corev1.ProtocolUDP), Port: new(int32(8080))})
+		return s
+	}
+	for _, behind := range []struct {
+		name string
+		node Node
+		rows []row
+	}{
+		{"a router's uplink", here, []row{
+			{"NodePort", Rules{}, of(udp), []*discoveryv1.EndpointSlice{withUDP(ab)}, []probe{
+				{"client", "tcp", nodePort, []string{"a 192.0.2.2", "b 192.0.2.2"}},
+				{"client", "udp", nodePort, []string{"a 192.0.2.2", "b 192.0.2.2"}},
+				{"node", "tcp", nodePort, []string{"a 192.0.2.1", "b 192.0.2.1"}},
+				{"client", "tcp", nodeAddr + ":30081", []string{"refused"}},
+			}},
+			{"NodePort of IPv6", Rules{}, of(func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "fd00:96::10", []string{"fd00:96::10"} }),
+				[]*discoveryv1.EndpointSlice{sliceOf("s", "fd00::5 n1")}, []probe{{"client", "tcp", nodePort6, []string{"a 2001:db8::2"}}, {"node", "tcp", nodePort6, []string{"a 2001:db8::1"}}}},
+			{"nobody answers", Rules{}, of(udp), nil, []probe{{"client", "tcp", nodePort, []string{"refused"}}, {"client", "udp", nodePort, []string{"refused"}}, {"node", "tcp", nodePort, []string{"refused"}}}},
+			{"local", Rules{}, of(outerLocal), []*discoveryv1.EndpointSlice{sliceOf("s", "10.128.0.5 n1", "10.128.0.6 n2")}, []probe{{"client", "tcp", nodePort, []string{"a 192.0.2.2"}}}},
+			{"local, elsewhere", Rules{}, of(outerLocal), []*discoveryv1.EndpointSlice{sliceOf("s", "10.128.0.6 n2")}, []probe{{"client", "tcp", nodePort, []string{"silence"}}}},
+			{"on the host's network", Rules{}, of(), []*discoveryv1.EndpointSlice{sliceOf("s", nodeAddr+" n1")}, []probe{{"client", "tcp", nodePort, []string{"node 192.0.2.2"}}, {"node", "tcp", nodePort, []string{"node 192.0.2.1"}}}},
+			{"load balancer", Rules{}, of(external(false, vip)), []*discoveryv1.EndpointSlice{onlyA}, []probe{{"client", "tcp", vip + ":80", []string{"a 192.0.2.2"}}}},
+			{"load balancer for others", Rules{}, of(external(false, vip), func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"} }),
+				[]*discoveryv1.EndpointSlice{onlyA}, []probe{{"client", "tcp", vip + ":80", []string{"silence"}}, {"client", "tcp", nodePort, []string{"a 192.0.2.2"}}}},
+			{"external address", Rules{ExternalIPs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}}, of(func(s *corev1.Service) { s.Spec.ExternalIPs = []string{vip} }),
+				[]*discoveryv1.EndpointSlice{onlyA}, []probe{{"client", "tcp", vip + ":80", []string{"a 192.0.2.2"}}}},
+		}},
+		{"the node's own port", onLeg, []row{
+			{"NodePort", Rules{}, of(udp), []*discoveryv1.EndpointSlice{withUDP(ab)}, []probe{
+				{"client", "tcp", nodePort, []string{"a 10.112.0.7", "b 10.112.0.7"}}, {"client", "udp", nodePort, []string{"a 10.112.0.7", "b 10.112.0.7"}},
+				{"node", "tcp", nodePort, []string{"a 10.112.0.7", "b 10.112.0.7"}},
+			}},
+			{"ClusterIP", Rules{ClusterIPs: true}, of(), []*discoveryv1.EndpointSlice{onlyA}, []probe{{"client", "tcp", "10.96.0.10:80", []string{"a 10.112.0.7"}}}},
+			{"local, on the host's network", Rules{}, of(outerLocal), []*discoveryv1.EndpointSlice{sliceOf("s", nodeAddr+" n1")}, []probe{{"client", "tcp", nodePort, []string{"node 192.0.2.2"}}}},
+		}},
+	} {
+		t.Run(behind.name, func(t *testing.T) {
+			w := newWorld(t, behind.node.Leg)
+			from := map[string]netns.NsHandle{"client": w.client, "node": w.node, "a": w.a}
+			for _, row := range behind.rows {
+				w.have(row.rules, behind.node, row.service, row.slices...)
+				for _, p := range row.probes {
+					if got := w.ask(from[p.from], p.network, p.addr); !slices.Contains(p.want, got) {
+						t.Errorf("%s: from the %s, %s %s: %q, want one of %q", row.name, p.from, p.network, p.addr, got, p.want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A connection outlives the process that brought its Service into the kernel, and the one that brings it there again.
+func TestOutlives(t *testing.T) {
+	w := newWorld(t, false)
+	w.have(Rules{}, here, of(), sliceOf("s", "10.128.0.5 n1"))
+	c, err := w.dial(w.client, "tcp", nodeAddr+":30080")
+	must(t, err)
+	defer c.Close()
+	for _, when := range []string{"at first", "without a process", "with the next"} {
+		if got := say(c); got != "a 192.0.2.2" {
+			t.Errorf("%s: %q", when, got)
+		}
+		switch when {
+		case "at first":
+			must(t, w.table.Close())
+			w.table = lb.New(lb.Config{Logger: slog.New(slog.DiscardHandler), Run: func(f func() error) (err error) {
+				nstest.Do(t, w.node, func() { err = f() })
+				return err
+			}})
+			if got := w.ask(w.client, "tcp", nodeAddr+":30080"); got != "a 192.0.2.2" {
+				t.Errorf("another, without a process: %q", got)
+			}
+		case "without a process":
+			w.have(Rules{}, here, of(), sliceOf("s", "10.128.0.5 n1"))
+		}
+	}
+	must(t, w.table.Remove(context.Background()))
+	if got := w.ask(w.client, "tcp", nodeAddr+":30080"); got != "refused" {
+		t.Errorf("after the table has gone: %q", got)
+	}
+}
