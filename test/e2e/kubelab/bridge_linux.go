@@ -36,5 +36,11 @@ func ReferenceNetwork(ctx context.Context, n *Node) error {
 				[]string{"ip", "route", "replace", fmt.Sprintf("fd00:244:0:%d::/64", i), "via", netip.AddrFrom16(b).String()})
 		}
 	}
+	// The central host is where pods find the API server.
+	back := [][]string{{"ip", "route", "replace", fmt.Sprintf("10.244.%d.0/24", n.Number), "via", n.Address.String()},
+		{"ip", "route", "replace", fmt.Sprintf("fd00:244:0:%d::/64", n.Number), "via", n.Address6.String()}}
+	if err := run(ctx, n.cluster.Central, back...); err != nil {
+		return err
+	}
 	return run(ctx, n.Host, commands...)
 }

@@ -55,7 +55,9 @@ func (s *services) clusterIP() {
 
 // CoreDNS is reached at its ClusterIP, as it reaches the API server; a headless Service is its pods, an external name is another.
 func (s *services) dns() {
-	s.must(s.WaitDNS(s.ctx))
+	ctx, cancel := context.WithTimeout(s.ctx, limit/3)
+	defer cancel()
+	s.must(s.WaitDNS(ctx))
 	web := s.service("named", nil)
 	s.looks("named.default.svc.cluster.local", web.Spec.ClusterIPs...)
 	s.looks("named", web.Spec.ClusterIPs...)

@@ -84,6 +84,8 @@ func (s *services) localPolicies() {
 	s.change("local", func(service *corev1.Service) { service.Spec.Selector = map[string]string{"app": "nobody"} })
 	health("503", "0")
 
-	inner := s.service("inner", func(spec *corev1.ServiceSpec) { spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal) })
+	inner := s.service("inner", func(spec *corev1.ServiceSpec) {
+		spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
+	})
 	s.answers(s.pod, "tcp", at(inner, 80)[0], "a", "b")
 }
