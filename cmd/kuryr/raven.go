@@ -77,10 +77,10 @@ func (a *app) control(ctx context.Context, cfg config.Config, log *slog.Logger) 
 	if err != nil {
 		return err
 	}
-	if err := raven.AddIndexes(ctx, m.GetFieldIndexer()); err != nil {
+	wanted := ravenConfig(cfg)
+	if err := raven.AddIndexes(ctx, m.GetFieldIndexer(), wanted.Services); err != nil {
 		return err
 	}
-	wanted := ravenConfig(cfg)
 	wanted.Provider, wanted.Logger, wanted.Registerer = metrics.Observe(back.provider, registry), log, registry
 	r, err := raven.New(wanted, m.GetClient(), m.GetEventRecorder("kuryr-controller"))
 	if err != nil {

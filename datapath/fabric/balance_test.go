@@ -307,4 +307,3 @@ func TestBalancingDamageIsFoundAndMended(t *testing.T) {
 		t.Errorf("left:\n%s", out)
 	}
 }
-

@@ -6,11 +6,15 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"strings"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/sdn"
 )
 
 // UpMAC is where frames go that a bridge is to hand to its namespace; see LeadUp.
@@ -26,10 +30,15 @@ func LeadUp(h *netlink.Handle, bridge netlink.Link) error {
 	return nil
 }
 
+// leftFor is for how long an endpoint that went and is silent may answer again: longer than a connection's ends are silent that ask now and then if the other is there
+// (tcp_keepalive_time, two hours).
+const leftFor = 3 * time.Hour
+
 // afterPolicy is after the guard of package fabric and the filter of package policy, which are to see a frame as its port sent it.
 const afterPolicy = -200
 
 func (v version) answers() string { return "answer" + v.String() } // endpoint's address . protocol . port
+func (v version) left() string    { return "left" + v.String() }   // the same of endpoints that went, as long as their connections last
 func (v version) hosts() string   { return "host" + v.String() }   // endpoint's address
 
 func (v version) ethernet() []byte {
@@ -44,6 +53,7 @@ func bridgeSets() []nftables.Set {
 	for _, v := range versions {
 		list = append(list,
 			nftables.Set{Name: v.answers(), Concatenation: true, KeyType: nftables.MustConcatSetType(v.addrType(), nftables.TypeInetProto, nftables.TypeInetService)},
+			nftables.Set{Name: v.left(), Concatenation: true, KeyType: nftables.MustConcatSetType(v.addrType(), nftables.TypeInetProto, nftables.TypeInetService), Dynamic: true, HasTimeout: true, Timeout: leftFor, Size: clientsAtMost},
 			nftables.Set{Name: v.hosts(), KeyType: v.addrType()})
 	}
 	return list
@@ -65,10 +75,14 @@ func bridgeChains() []chain {
 	for _, v := range versions {
 		ether := func() exprs { return meta(expr.MetaKeyPROTOCOL, expr.CmpOpEq, v.ethernet()...) }
 		host := chain{name: "endpoint" + v.String()}
-		pre.add("from an endpoint", ether(), exprs{v.loadSource(0)}, inSet(v.hosts()), goTo(host.name))
-		host.add("fragment", ether(), v.fragment(), goTo(up.name))
 		n := v.words()
-		host.add("answer", ether(), exprs{v.loadSource(0), loadMeta(expr.MetaKeyL4PROTO, n), load(ports, 0, 2, n+1)}, inSet(v.answers()), goTo(up.name))
+		from := join(ether(), exprs{v.loadSource(0), loadMeta(expr.MetaKeyL4PROTO, n), load(ports, 0, 2, n+1)})
+		left := join(from, inSet(v.left()), exprs{&expr.Dynset{SrcRegKey: reg(0), SetName: v.left(), Operation: dynsetUpdate, Timeout: leftFor}}, goTo(up.name))
+		pre.add("from an endpoint", ether(), exprs{v.loadSource(0)}, inSet(v.hosts()), goTo(host.name))
+		pre.add("from one that went", left)
+		host.add("fragment", ether(), v.fragment(), goTo(up.name))
+		host.add("answer", from, inSet(v.answers()), goTo(up.name))
+		host.add("answer of one that went", left)
 		number, kinds := v.errors()
 		for _, kind := range kinds {
 			host.add(fmt.Sprintf("error of type %d", kind), ether(), proto(number), field(ports, 0, kind), goTo(up.name))
@@ -91,4 +105,15 @@ func (v version) errors() (number byte, kinds []byte) {
 		return unix.IPPROTO_ICMP, []byte{3, 11, 12}
 	}
 	return unix.IPPROTO_ICMPV6, []byte{1, 2, 3, 4}
+}
+
+// leaving is what an element of an answering endpoint becomes when the endpoint goes: connections to it go on. Flows of UDP end, as connection tracking forgets them.
+func (e element) leaving() (element, bool) {
+	v := e.set[len(e.set)-1:]
+	for _, p := range []sdn.Protocol{sdn.TCP, sdn.SCTP} {
+		if after := len(e.key) - 8; strings.HasPrefix(e.set, "answer") && e.key[after:after+4] == protocolBytes(p) {
+			return element{set: "left" + v, key: e.key}, true
+		}
+	}
+	return element{}, false
 }

@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/kuryr/kuryr/sdn"
@@ -88,6 +89,11 @@ func (k Key) kind() kind { return kind{versionOf(k.Addr), k.Addr.IsUnspecified()
 
 // element is a set's or map's element, comparable, in the kernel's form.
 type element struct{ set, key, end, value string }
+
+// lasts tells elements that stay whatever the frontends are, until something is done or a time is over.
+func (e element) lasts() bool {
+	return strings.HasPrefix(e.set, "owed") || strings.HasPrefix(e.set, "left")
+}
 
 func portBytes(port uint16) string {
 	return string(binary.BigEndian.AppendUint16(nil, port)) + "\x00\x00"

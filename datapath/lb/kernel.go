@@ -97,6 +97,15 @@ func (k *kernel) fixed(f nftables.TableFamily) ([]nftables.Set, []chain) {
 	return k.sets, k.chains
 }
 
+func (k *kernel) isFixed(chain string) bool {
+	for _, c := range k.chains {
+		if c.name == chain {
+			return true
+		}
+	}
+	return false
+}
+
 // lead is a profile as the kernel has it.
 type lead struct {
 	kind
@@ -105,7 +114,7 @@ type lead struct {
 
 func (l lead) name() string { return l.kind.lead(l.profile) }
 
-// element is what leads packets to the profile's chain.
+// element is what leads packets to the profile's chain; its value is no data, but that chain.
 func (l lead) element() element {
 	return element{set: l.profiles(), key: string(word(uint32(l.profile)))}
 }
@@ -125,13 +134,12 @@ type change struct {
 	old         []nftables.TableFamily // those with a table that is replaced
 	leads       []lead                 // to make
 	chains      map[string]bool        // those that are there
-	unused      []lead                 // to take away
-	strays      []string               // chains to take away that nothing leads to, but each other
 	remove, add []element              // in this order
+	drop        []string               // chains that nothing leads to then, but each other
 }
 
 func (c *change) empty() bool {
-	return !c.replace && len(c.leads)+len(c.unused)+len(c.strays)+len(c.remove)+len(c.add) == 0
+	return !c.replace && len(c.leads)+len(c.drop)+len(c.remove)+len(c.add) == 0
 }
 
 // commit makes a change, all or nothing.
@@ -158,9 +166,7 @@ func (k *kernel) commit(ctx context.Context, c *change) error {
 	if err := k.queue(c.add, k.nft.SetAddElements); err != nil {
 		return err
 	}
-	if err := k.dropChains(c); err != nil {
-		return err
-	}
+	k.dropChains(c.drop)
 	if err := k.nft.Flush(); err != nil {
 		return fmt.Errorf("nft table %s: %w", k.name, err)
 	}
@@ -226,22 +232,14 @@ func (k *kernel) addLeads(c *change) error {
 	return nil
 }
 
-// dropChains takes chains away that are not needed any more.
-func (k *kernel) dropChains(c *change) error {
-	names := c.strays
-	for _, l := range c.unused {
-		if err := k.queue([]element{l.element()}, k.nft.SetDeleteElements); err != nil {
-			return err
-		}
-		names = append(names, l.name()) // one that remembers may be another's, too
-	}
+// dropChains empties all of them first, as they may lead to each other.
+func (k *kernel) dropChains(names []string) {
 	for _, name := range names {
 		k.nft.FlushChain(&nftables.Chain{Name: name, Table: k.table(nftables.TableFamilyINet)})
 	}
 	for _, name := range names {
 		k.nft.DelChain(&nftables.Chain{Name: name, Table: k.table(nftables.TableFamilyINet)})
 	}
-	return nil
 }
 
 func (k *kernel) queue(list []element, call func(*nftables.Set, []nftables.SetElement) error) error {

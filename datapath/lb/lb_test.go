@@ -66,13 +66,15 @@ func TestListed(t *testing.T) {
 				func() { f.Empty = Drop },
 			} {
 				change()
+				f.Port++
 				w.set(f)
-				w.whole()
 			}
 		}
 	}
+	w.whole()
+	listed := w.list()
 	if testing.Verbose() {
-		t.Log(w.list())
+		t.Log(listed)
 	}
 }
 
@@ -134,7 +136,7 @@ func TestAffinityEnds(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("it is never forgotten")
 		}
-		<-time.After(1100 * time.Millisecond)
+		<-time.After(1050 * time.Millisecond)
 	}
 }
 
@@ -155,11 +157,7 @@ func TestSources(t *testing.T) {
 					t.Errorf("%s %s from %s, who may: %s", network, vip, from, got)
 				}
 			}
-			if network == "udp" || vip == vip6 { // each waits
-				if got := w.ask("out", network, at(vip, 80)); got[:1] != "!" || strings.Contains(got, "refused") {
-					t.Errorf("%s %s from who may not: %s", network, vip, got)
-				}
-			}
+			w.silent("out", network, at(vip, 80))
 		}
 	}
 	w.whole()
@@ -174,7 +172,8 @@ func TestEmpty(t *testing.T) {
 		for _, vip := range []string{vip4, vip6} {
 			w.set(to(key(vip, p)))
 			for _, from := range []string{"a", "out", ""} {
-				if got := w.ask(from, network, at(vip, 80)); !strings.Contains(got, "refused") {
+				// The kernel tells a sender of its own already when it sends.
+				if got := w.ask(from, network, at(vip, 80)); !strings.Contains(got, "refused") && (from != "" || !strings.Contains(got, "not permitted")) {
 					t.Errorf("%s %s from %q: %s", network, vip, from, got)
 				}
 			}
@@ -185,9 +184,7 @@ func TestEmpty(t *testing.T) {
 	f := to(key(vip4, sdn.UDP))
 	f.Empty = Drop
 	w.set(f)
-	if got := w.ask("a", "udp", at(vip4, 80)); !strings.Contains(got, "timeout") {
-		t.Errorf("dropped: %s", got)
-	}
+	w.silent("a", "udp", at(vip4, 80))
 	w.whole()
 }
 
@@ -208,7 +205,7 @@ func TestNodeAddresses(t *testing.T) {
 				t.Errorf("%s %s from the node itself: %s", network, own, got)
 			}
 			for _, other := range []string{[]string{"10.0.1.1", "fd00:1::1"}[i], []string{"127.0.0.1", "::1"}[i]} {
-				if got := w.ask("", network, at(other, 80)); got[:1] != "!" {
+				if got := w.ask("", network, at(other, 80)); !strings.Contains(got, "refused") {
 					t.Errorf("%s %s, which is not allowed: %s", network, other, got)
 				}
 			}

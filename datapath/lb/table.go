@@ -170,7 +170,12 @@ func (t *Table) plan(set map[Key]Frontend, remove []Key) *plan {
 		if before == 0 && n > 0 {
 			m.elements(bridges, func(e element) { p.add = append(p.add, e) })
 		} else if before > 0 && before+n == 0 {
-			m.elements(bridges, func(e element) { p.remove = append(p.remove, e) })
+			m.elements(bridges, func(e element) {
+				p.remove = append(p.remove, e)
+				if left, ok := e.leaving(); ok {
+					p.add = append(p.add, left)
+				}
+			})
 		}
 	}
 	for l := range p.leads {
@@ -284,34 +289,47 @@ func (t *Table) compare(have *state, want map[Key]Frontend) (truth, *plan) {
 	n.members, n.leads = all.members, all.leads
 	p := newPlan()
 	p.replace, p.old = len(have.damage) > 0, have.tables
-	for _, e := range have.elements {
-		switch owed := strings.HasPrefix(e.set, "owed"); {
-		case owed && p.replace:
-			add[e] = true
-		case p.replace, owed, strings.HasPrefix(e.set, "profile"):
-		case add[e]:
-			delete(add, e)
-		default:
-			p.remove = append(p.remove, e)
+	for l := range n.leads {
+		for _, c := range t.kernel.chainsOf(l) {
+			n.chains[c.name] = true
 		}
+		if p.replace || !have.leads[l] {
+			p.change.leads = append(p.change.leads, l)
+		}
+		add[l.element()] = true
 	}
-	if !p.replace {
-		p.change.chains, p.strays = have.chains, have.strays
-		maps.Copy(n.chains, have.chains)
-		for l := range have.leads {
-			if n.leads[l] == 0 {
-				p.unused = append(p.unused, l)
-				delete(n.chains, l.name())
+	for _, e := range have.elements {
+		switch {
+		case add[e]:
+			if !p.replace {
+				delete(add, e)
+			}
+		case e.lasts():
+			if p.replace {
+				add[e] = true
+			}
+		case !p.replace:
+			p.remove = append(p.remove, e)
+			if left, ok := e.leaving(); ok {
+				add[left] = true
+			}
+		default:
+			if left, ok := e.leaving(); ok {
+				add[left] = true
 			}
 		}
 	}
 	for l := range n.leads {
-		if p.replace || !have.leads[l] {
-			p.change.leads = append(p.change.leads, l)
+		delete(add, l.element()) // which comes with its chain
+	}
+	if !p.replace {
+		p.change.chains = have.chains
+		for name := range have.chains {
+			if !n.chains[name] && !t.kernel.isFixed(name) {
+				p.drop = append(p.drop, name)
+			}
 		}
-		for _, c := range t.kernel.chainsOf(l) {
-			n.chains[c.name] = true
-		}
+		p.drop = append(p.drop, have.strays...)
 	}
 	p.add = slices.Collect(maps.Keys(add))
 	return n, p
@@ -342,12 +360,18 @@ func (t *Table) Check(ctx context.Context) ([]Difference, error) {
 	_, p := t.compare(have, want)
 	var list []Difference
 	for _, e := range p.remove {
+		if strings.HasPrefix(e.set, "profile") {
+			continue // those that no frontend needs any more are for the next one that does
+		}
 		list = append(list, Difference{Object: "element of " + e.set, Have: e.String()})
 	}
 	for _, e := range p.add {
 		list = append(list, Difference{Object: "element of " + e.set, Want: e.String()})
 	}
-	for _, name := range p.strays {
+	for _, name := range p.drop {
+		if t.chains[name] {
+			continue
+		}
 		list = append(list, Difference{Object: "chain " + name, Have: "present"})
 	}
 	for _, l := range p.change.leads {

@@ -36,6 +36,7 @@ type world struct {
 	router netns.NsHandle
 	ns     map[string]netns.NsHandle
 	table  *Table
+	wait   time.Duration // for an answer
 }
 
 // The addresses of all; outside is reached by a link of its own.
@@ -50,7 +51,7 @@ const (
 
 func newWorld(t testing.TB) *world {
 	nstest.Require(t)
-	w := &world{t: t, router: nstest.New(t), ns: map[string]netns.NsHandle{}}
+	w := &world{t: t, router: nstest.New(t), ns: map[string]netns.NsHandle{}, wait: 2 * time.Second}
 	nstest.Do(t, w.router, func() {
 		for name, value := range map[string]string{"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1", "ipv6/conf/default/accept_dad": "0", "bridge/bridge-nf-call-iptables": "0", "bridge/bridge-nf-call-ip6tables": "0"} {
 			must(t, os.WriteFile("/proc/sys/net/"+name, []byte(value), 0))
@@ -203,7 +204,7 @@ func (w *world) dial(from, network, addr string) (c net.Conn, err error) {
 	if from != "" {
 		ns = w.ns[from]
 	}
-	nstest.Do(w.t, ns, func() { c, err = net.DialTimeout(network, addr, 2*time.Second) })
+	nstest.Do(w.t, ns, func() { c, err = net.DialTimeout(network, addr, w.wait) })
 	return c, err
 }
 
@@ -215,11 +216,11 @@ func (w *world) ask(from, network, addr string) string {
 		return "!" + err.Error()
 	}
 	defer c.Close()
-	return say(c, 1)
+	return w.say(c, 1)
 }
 
-func say(c net.Conn, size int) string {
-	_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+func (w *world) say(c net.Conn, size int) string {
+	_ = c.SetDeadline(time.Now().Add(w.wait))
 	if _, err := c.Write(make([]byte, size)); err != nil {
 		return "!" + err.Error()
 	}
@@ -251,6 +252,16 @@ func (w *world) set(list ...Frontend) {
 func (w *world) remove(list ...Key) {
 	w.t.Helper()
 	must(w.t, w.table.Apply(context.Background(), nil, list))
+}
+
+// silent asks where nobody is to answer.
+func (w *world) silent(from, network, addr string) {
+	w.t.Helper()
+	w.wait = 200 * time.Millisecond
+	if got := w.ask(from, network, addr); got[:1] != "!" || strings.Contains(got, "refused") {
+		w.t.Errorf("%s of %s at %s: %q, want nothing", network, from, addr, got)
+	}
+	w.wait = 2 * time.Second
 }
 
 // whole checks that the kernel is as told and that nft can list it.
