@@ -47,6 +47,9 @@ func (s *suite) steps(spec sdn.LoadBalancerSpec, made func(sdn.ID)) (sdn.LoadBal
 		if l.Status.Ready {
 			return l, nil
 		}
+		if spec.Key.IsZero() {
+			spec.ID = l.ID // else each step would make another
+		}
 		if err := s.pause(s.ctx, l.Status.RetryAfter); err != nil {
 			return l, err
 		}
