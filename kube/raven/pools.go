@@ -286,8 +286,13 @@ func (w *poolWork) decide(ctx context.Context) (again time.Duration, calls []int
 		if p.Status.Pod != nil {
 			has[p.Status.Pod.UID] = true
 		}
+		has[promised(p)] = true
 		if p.Spec.Dedicated == "" {
-			v.Ports = append(v.Ports, pool.Port{ID: p.Name, State: stateOf(p), Idle: idle[p.Name]})
+			state, since := stateOf(p), idle[p.Name]
+			if w.vain(p) {
+				state, since = pool.Available, p.CreationTimestamp.Time
+			}
+			v.Ports = append(v.Ports, pool.Port{ID: p.Name, State: state, Idle: since})
 		}
 	}
 	for _, p := range w.pool.Status.Pending {
