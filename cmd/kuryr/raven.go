@@ -81,7 +81,7 @@ func (a *app) control(ctx context.Context, cfg config.Config, log *slog.Logger) 
 		return err
 	}
 	wanted := ravenConfig(cfg)
-	wanted.Provider, wanted.Logger, wanted.Registerer = metrics.Observe(back.provider, registry), log, registry
+	wanted.Provider, wanted.Live, wanted.Logger, wanted.Registerer = metrics.Observe(back.provider, registry), m.GetAPIReader(), log, registry
 	r, err := raven.New(wanted, m.GetClient(), m.GetEventRecorder("kuryr-controller"))
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/kuryr/kuryr/kube/vif"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -123,11 +124,19 @@ func promise(p *v1.KuryrPort, to types.UID) {
 // bindTo writes that the pod has the port: first its object, so that no other gets it, then the pod.
 func (w *poolWork) bindTo(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod) error {
 	if port.Status.Pod == nil {
+		if !w.memory.give(pod.UID, w.name) {
+			return apierrors.NewConflict(corev1.Resource("pods"), pod.Name, errTwoPools)
+		}
 		before := port.DeepCopy()
 		port.Status.PortStatus, port.Status.Released = v1.PortBound, nil
 		port.Status.Pod = &v1.PortPod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Interface: podInterface, Since: metav1.NewTime(w.now())}
 		if err := w.api.Status().Patch(ctx, port, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 			port.Status = before.Status
+			if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+				w.memory.taken(pod.UID, w.name)
+			} else {
+				w.memory.doubt(pod.UID, w.name)
+			}
 			return err
 		}
 		w.memory.wrote(w.name, port, w.now()) // so that the pod gets no second one
@@ -164,5 +173,6 @@ func (w *poolWork) release(ctx context.Context, port *v1.KuryrPort) error {
 		return err
 	}
 	w.memory.wrote(w.name, port, w.now())
+	w.memory.taken(before.Status.Pod.UID, w.name)
 	return nil
 }
