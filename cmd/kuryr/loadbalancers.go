@@ -3,8 +3,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"net"
+	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -74,6 +77,11 @@ func openDoor(ctx context.Context, c *restapi.Client, id string) (d door, err er
 	}
 	d.Pool = &pool
 	d.Members, err = c.PoolMembers(ctx, pool.ID)
+	slices.SortFunc(d.Members, func(a, b restapi.PoolMember) int {
+		at, _ := netip.ParseAddr(a.Address)
+		than, _ := netip.ParseAddr(b.Address)
+		return cmp.Or(at.Compare(than), cmp.Compare(a.ProtocolPort, b.ProtocolPort))
+	})
 	return d, err
 }
 
