@@ -81,7 +81,7 @@ func (a *app) control(ctx context.Context, cfg config.Config, log *slog.Logger) 
 	if err := raven.AddIndexes(ctx, m.GetFieldIndexer(), wanted.Services); err != nil {
 		return err
 	}
-	wanted.Provider, wanted.Logger, wanted.Registerer = metrics.Observe(back.provider, registry), log, registry
+	wanted.Provider, wanted.Live, wanted.Logger, wanted.Registerer = metrics.Observe(back.provider, registry), m.GetAPIReader(), log, registry
 	r, err := raven.New(wanted, m.GetClient(), m.GetEventRecorder("kuryr-controller"))
 	if err != nil {
 		return err

@@ -147,6 +147,7 @@ func TestRandom(t *testing.T) {
 				if err != nil {
 					return err
 				}
+				c.AddTable(w.table.kernel.table(nftables.TableFamilyINet)) // that it is torn already is fine
 				c.DelTable(w.table.kernel.table(nftables.TableFamilyINet))
 				return c.Flush()
 			}))

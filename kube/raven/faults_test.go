@@ -99,7 +99,8 @@ func (f *faults) count(in *map[string]int, what string) {
 func (c *cluster) faultyAPI() client.WithWatch {
 	f := &c.faults
 	of := func(verb string, o client.Object) kind {
-		return kind(verb + strings.TrimPrefix(fmt.Sprintf("%T", o), "*"))
+		_, name, _ := strings.Cut(fmt.Sprintf("%T", o), ".")
+		return kind(verb + name)
 	}
 	count := func(what kind) kind {
 		f.count(&f.calls, string(what))

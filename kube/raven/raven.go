@@ -19,7 +19,9 @@ import (
 // Config is what Raven is told. What is zero and has a default gets it.
 type Config struct {
 	Provider sdn.Provider // needed
-	Logger   *slog.Logger
+	// Live reads what is in the API server at this moment, where the cache may be behind; nil is nothing such.
+	Live   client.Reader
+	Logger *slog.Logger
 	// Registerer is where Raven counts; nil is nowhere.
 	Registerer prometheus.Registerer
 

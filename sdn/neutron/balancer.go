@@ -46,7 +46,10 @@ func (p *Provider) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerS
 	case said != "":
 		return p.pending(w, said, firstLook), nil
 	}
-	maker := balancerMaker{can: p.octavia.capabilities(w.Provider), spec: spec, isOVN: w.Provider == ovn, subnet: w.VIPSubnet}
+	maker := balancerMaker{can: p.octavia.capabilities(w.Provider), spec: spec, owner: spec.Key, isOVN: w.Provider == ovn, subnet: w.VIPSubnet}
+	if maker.owner.IsZero() {
+		maker.owner = w.decode("").Key
+	}
 	if err := unchangeable(w, spec); err != nil {
 		return none, err
 	}
@@ -99,9 +102,6 @@ func (p *Provider) pending(w *balancerWire, message string, after time.Duration)
 // busy is one that Octavia is at work on.
 func (p *Provider) busy(w *balancerWire, since time.Time) sdn.LoadBalancer {
 	age := p.octavia.memory.now().Sub(since)
-	if !w.Updated.IsZero() && w.Updated.After(since) {
-		age = 0
-	}
 	message := "Octavia is at work on it: " + w.Provisioning
 	if age >= stuckAfter {
 		message += fmt.Sprintf(" for %v now; only Octavia's operator can end that (openstack loadbalancer status show %s)", age.Round(time.Minute), w.ID)
@@ -118,7 +118,7 @@ func (p *Provider) findBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 			err = sdn.NotFound(balancers.title, spec.ID)
 		}
 		if sdn.IsNotFound(err) {
-			p.octavia.memory.forget(spec.ID)
+			p.forgetBalancer(spec.ID)
 		}
 		return w, "", err
 	}
@@ -174,15 +174,18 @@ func (p *Provider) makeBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 	if err := lacking(backend, can, spec); err != nil {
 		return none, err
 	}
-	if len(spec.VIPs) == 0 || spec.VIPs[0].Subnet == "" {
-		return none, sdn.Invalid("load balancer", "vips", "must name the subnet of a new load balancer's VIP")
+	if len(spec.VIPs) == 0 {
+		return none, sdn.Invalid("load balancer", "vips", "must be one, or one of each family, of a new load balancer")
+	}
+	if err := p.checkVIPs(ctx, spec); err != nil {
+		return none, err
 	}
 	p.octavia.mu.Lock()
 	tags, providers := p.octavia.minor >= sinceTags, p.octavia.minor >= sinceProviders
 	p.octavia.mu.Unlock()
 	base := spec.Base
 	base.Tags = nil // Octavia has them in the creating request
-	maker := balancerMaker{can: can, spec: spec, isOVN: backend == ovn, subnet: spec.VIPs[0].Subnet}
+	maker := balancerMaker{can: can, spec: spec, owner: spec.Key, isOVN: backend == ovn, subnet: spec.VIPs[0].Subnet}
 	w, err := balancers.create(ctx, p.octavia.client, maker.balancer(p.body(base), backend, tags, providers))
 	if !spec.Key.IsZero() && (sdn.IsUnavailable(err) || sdn.IsConflict(err)) {
 		if found, errLook := p.balancersOf(ctx, spec.Key); errLook == nil && len(found) > 0 {
@@ -194,6 +197,26 @@ func (p *Provider) makeBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 	}
 	p.octavia.memory.see(w)
 	return p.pending(w, "it is being made", firstLook), nil
+}
+
+// checkVIPs wants the VIPs of a new load balancer to be of subnets that there are, and members of their families: what providers say of it is not to be read.
+func (p *Provider) checkVIPs(ctx context.Context, spec sdn.LoadBalancerSpec) error {
+	vips := slices.Clone(spec.VIPs)
+	for i, v := range vips {
+		field := fmt.Sprintf("vips[%d]", i)
+		if v.Subnet == "" {
+			return sdn.Invalid("load balancer", field+".subnet", "is missing: a new load balancer's VIP needs one")
+		}
+		subnet, err := p.Subnet(ctx, v.Subnet)
+		if err != nil {
+			return err
+		}
+		if v.Addr.IsValid() && !subnet.CIDR.Contains(v.Addr) {
+			return sdn.Invalid("load balancer", field+".addr", "%v is not of subnet %v", v.Addr, subnet.CIDR)
+		}
+		vips[i].Addr = subnet.CIDR.Addr()
+	}
+	return valid.FamilyOfMembers(spec, vips)
 }
 
 // makeAnew deletes a load balancer that Octavia holds in ERROR, so that the next step makes another; the longer apart, the more often that was in vain.
@@ -237,10 +260,13 @@ func unchangeable(w *balancerWire, spec sdn.LoadBalancerSpec) error {
 		return immutable(noun, w.ID, "vips", fmt.Sprintf("%d addresses", len(have)), len(spec.VIPs))
 	}
 	for i, v := range spec.VIPs {
-		if !slices.ContainsFunc(have, func(h sdn.VIP) bool {
-			return (v.Subnet == "" || v.Subnet == h.Subnet) && (!v.Addr.IsValid() || v.Addr == h.Addr)
-		}) {
-			return immutable(noun, w.ID, fmt.Sprintf("vips[%d]", i), have[min(i, len(have)-1)].Addr, v.Addr)
+		switch {
+		case v.Addr.IsValid() && !slices.ContainsFunc(have, func(h sdn.VIP) bool { return v.Addr == h.Addr }):
+			return immutable(noun, w.ID, fmt.Sprintf("vips[%d].addr", i), have[min(i, len(have)-1)].Addr, v.Addr)
+		case v.Subnet != "" && !slices.ContainsFunc(have, func(h sdn.VIP) bool {
+			return v.Subnet == h.Subnet && (!v.Addr.IsValid() || v.Addr == h.Addr)
+		}):
+			return immutable(noun, w.ID, fmt.Sprintf("vips[%d].subnet", i), have[min(i, len(have)-1)].Subnet, v.Subnet)
 		}
 	}
 	return nil
@@ -257,7 +283,7 @@ func (p *Provider) LoadBalancer(ctx context.Context, id sdn.ID) (sdn.LoadBalance
 	}
 	if err != nil {
 		if sdn.IsNotFound(err) {
-			p.octavia.memory.forget(id)
+			p.forgetBalancer(id)
 		}
 		return sdn.LoadBalancer{}, err
 	}
@@ -350,10 +376,17 @@ func (p *Provider) dropBalancer(ctx context.Context, id sdn.ID) error {
 		}
 	}
 	if sdn.IsNotFound(err) {
-		p.octavia.memory.forget(id)
+		p.forgetBalancer(id)
 		return nil
 	}
 	return waitFor(err)
+}
+
+// forgetBalancer lets go of what is known of a load balancer that is gone, and of its VIPs' ports, which have gone with it.
+func (p *Provider) forgetBalancer(id sdn.ID) {
+	for _, port := range p.octavia.memory.forget(id) {
+		p.ports.gone(port)
+	}
 }
 
 // waitFor says when to ask again, where Octavia is at work.

@@ -30,6 +30,7 @@ type remembered struct {
 	since   time.Time // it was seen first
 	below   *tree     // nil: not read since
 	settled bool      // what is below is all that came of the last change
+	ports   []sdn.ID  // of the VIPs
 }
 
 // setbacks are how often in a row a load balancer was made anew because Octavia held it in ERROR.
@@ -47,6 +48,9 @@ func (m *balancerMemory) see(w *balancerWire) (since time.Time, below *tree) {
 	switch {
 	case r == nil:
 		r = &remembered{state: state, since: m.now()}
+		for _, v := range w.vips() {
+			r.ports = append(r.ports, v.Port)
+		}
 		m.known[sdn.ID(w.ID)] = r
 	case r.state != state:
 		r.state, r.since, r.settled = state, m.now(), false
@@ -76,11 +80,15 @@ func (m *balancerMemory) keep(id sdn.ID, below *tree, begin time.Time) {
 	}
 }
 
-// forget lets go of a load balancer that is gone.
-func (m *balancerMemory) forget(id sdn.ID) {
+// forget lets go of a load balancer that is gone, and gives the ports that its VIPs had.
+func (m *balancerMemory) forget(id sdn.ID) (ports []sdn.ID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if r := m.known[id]; r != nil {
+		ports = r.ports
+	}
 	delete(m.known, id)
+	return ports
 }
 
 const (

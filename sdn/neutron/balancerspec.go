@@ -73,8 +73,9 @@ func place(l sdn.Listener) string {
 
 // A balancerMaker writes the bodies of requests for one load balancer of one provider.
 type balancerMaker struct {
-	can  sdn.LoadBalancerCapabilities
-	spec sdn.LoadBalancerSpec
+	can   sdn.LoadBalancerCapabilities
+	spec  sdn.LoadBalancerSpec
+	owner sdn.Key // of the listeners that are meant
 	// OVN's provider forgets the health monitors of a load balancer's first request, and takes members without a subnet for ones of the VIP's network.
 	isOVN  bool
 	subnet sdn.ID // of the first VIP
@@ -142,7 +143,7 @@ func (m balancerMaker) listenerChange(l sdn.Listener, have *listenerWire) map[st
 	if l.Name != "" && l.Name != have.Name {
 		body["name"] = l.Name
 	}
-	if description := first(l.Description, m.spec.Key.String()); description != have.Description && (description != "" || have.ID != "") {
+	if description := first(l.Description, m.owner.String()); description != have.Description && (description != "" || have.ID != "") {
 		body["description"] = description
 	}
 	for field, times := range map[string][2]int64{
@@ -185,7 +186,7 @@ func sources(prefixes []netip.Prefix) []string {
 
 // algorithm is how a member is chosen: where the value does not say, the provider's first.
 func (m balancerMaker) algorithm(p sdn.Pool) string {
-	return string(cmp.Or(p.Algorithm, m.can.Algorithms[0]))
+	return string(cmp.Or(p.Algorithm, append(slices.Clone(m.can.Algorithms), sdn.RoundRobin)[0]))
 }
 
 // persistence keeps clients with their members, nil where it is not asked for.
@@ -194,7 +195,7 @@ func (m balancerMaker) persistence(l sdn.Listener) *persistenceWire {
 		return nil
 	}
 	p := &persistenceWire{Type: "SOURCE_IP"}
-	if l.Protocol != sdn.TCP {
+	if l.Protocol != sdn.TCP || m.can.AffinityTCP {
 		p.Timeout = ceil(l.Pool.Affinity.Timeout)
 	}
 	return p

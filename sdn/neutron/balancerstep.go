@@ -92,7 +92,7 @@ func sameIDs(a, b []sdn.ID) bool {
 // mine tells whether a listener is meant by the value: those of another's Key never are, those of no Key are where the whole load balancer is.
 func (m balancerMaker) mine(l *listenerWire) bool {
 	key := l.key()
-	return key == m.spec.Key && !key.IsZero() || key.IsZero() && !m.spec.Shared
+	return key == m.owner && !key.IsZero() || key.IsZero() && !m.spec.Shared
 }
 
 // free refuses a listener whose place is another's.

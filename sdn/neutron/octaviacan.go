@@ -89,11 +89,14 @@ func lacking(backend string, can sdn.LoadBalancerCapabilities, spec sdn.LoadBala
 	ports := map[uint16]bool{}
 	for i, l := range spec.Listeners {
 		need(slices.Contains(can.Protocols, l.Protocol), true, "listeners[%d].protocol", protocolName(l.Protocol), i)
-		need(can.MixedProtocols, ports[l.Port], "listeners[%d].port", "one port of two protocols", i)
+		need(can.MixedProtocols, ports[l.Port], "listeners[%d].protocol", "one port of two protocols", i)
 		ports[l.Port] = true
 		need(can.SourceRanges, len(l.Sources) > 0, "listeners[%d].sources", "who may connect", i)
 		need(can.Limits, l.ConnectionLimit > 0, "listeners[%d].connection_limit", "a limit of connections", i)
-		need(can.Timeouts, l.ClientTimeout+l.MemberTimeout+l.ConnectTimeout+l.InspectTimeout > 0, "listeners[%d].timeouts", "timeouts", i)
+		need(can.Timeouts, l.ClientTimeout > 0, "listeners[%d].client_timeout", "a timeout of clients", i)
+		need(can.Timeouts, l.MemberTimeout > 0, "listeners[%d].member_timeout", "a timeout of members", i)
+		need(can.Timeouts, l.ConnectTimeout > 0, "listeners[%d].connect_timeout", "a timeout of connecting", i)
+		need(can.Timeouts, l.InspectTimeout > 0, "listeners[%d].inspect_timeout", "a timeout of inspection", i)
 		need(can.ProxyProtocol, l.ProxyProtocol, "listeners[%d].proxy_protocol", "the PROXY protocol", i)
 		need(can.HTTP, l.ForwardedFor, "listeners[%d].forwarded_for", "HTTP", i)
 		need(can.HTTP, l.Certificate != "", "listeners[%d].certificate", "TLS", i)

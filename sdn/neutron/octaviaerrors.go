@@ -17,7 +17,7 @@ var octaviaSays = []struct {
 }{
 	{http.StatusForbidden, regexp.MustCompile(`Quota has been met`), meaning{sdn.KindExhausted, sdn.NoQuota, ""}},
 	{http.StatusConflict, regexp.MustCompile(`is immutable and cannot be updated|Invalid state \S+ of loadbalancer`), meaning{sdn.KindPending, "", ""}},
-	{http.StatusConflict, regexp.MustCompile(`(?i)\bvip\b|\bIP address\b.*\b(in use|allocated)`), meaning{sdn.KindConflict, sdn.AddressInUse, "vips"}},
+	{http.StatusConflict, regexp.MustCompile(`(?i)\bvip\b|\bIP address\b.*\b(in use|allocated)`), meaning{sdn.KindConflict, sdn.AddressInUse, "vips[0].addr"}},
 	{http.StatusConflict, regexp.MustCompile(`in use`), meaning{sdn.KindConflict, sdn.InUse, ""}},
 	{http.StatusBadRequest, regexp.MustCompile(`(?i)has children|existing (listeners|pools)`), meaning{sdn.KindConflict, sdn.InUse, ""}},
 	{http.StatusBadRequest, regexp.MustCompile(`(Subnet|Network|Port|Flavor|Availability Zone) \S+ (not found|could not be found)`), meaning{sdn.KindNotFound, "", ""}},
@@ -29,9 +29,9 @@ var octaviaSays = []struct {
 	{http.StatusNotImplemented, regexp.MustCompile(`Subnet is required|monitor options`), meaning{sdn.KindUnsupported, "", "members"}},
 	{http.StatusNotImplemented, regexp.MustCompile(`protocol`), meaning{sdn.KindUnsupported, "", "protocol"}},
 	// Drivers that make the VIP's port themselves pass on what Neutron said of it.
-	{http.StatusInternalServerError, regexp.MustCompile(`already allocated in subnet`), meaning{sdn.KindConflict, sdn.AddressInUse, "vips"}},
+	{http.StatusInternalServerError, regexp.MustCompile(`already allocated in subnet`), meaning{sdn.KindConflict, sdn.AddressInUse, "vips[0].addr"}},
 	{http.StatusInternalServerError, regexp.MustCompile(`No more IP addresses available`), meaning{sdn.KindExhausted, sdn.NoAddresses, "vips"}},
-	{http.StatusInternalServerError, regexp.MustCompile(`not a valid IP for the specified subnet`), meaning{sdn.KindInvalid, "", "vips"}},
+	{http.StatusInternalServerError, regexp.MustCompile(`not a valid IP for the specified subnet`), meaning{sdn.KindInvalid, "", "vips[0].addr"}},
 	{http.StatusInternalServerError, regexp.MustCompile(`Quota exceeded for resources`), meaning{sdn.KindExhausted, sdn.NoQuota, ""}},
 }
 
