@@ -104,6 +104,10 @@ func TestFloatingIPOfLoadBalancer(t *testing.T) {
 	leads("10.0.0.6:8080")
 	ok(t, p.DeleteLoadBalancer(ctx, b.ID))
 	leads("")
+	vip := sdn.Gateway{Addr: a.VIPs[0].Addr}
+	if _, err := p.UpdateSubnet(ctx, subnet, sdn.SubnetPatch{Gateway: &vip}); !sdn.IsConflict(err) {
+		t.Errorf("a VIP that is to be the gateway: %v", err)
+	}
 	if err := p.DeletePorts(ctx, []sdn.ID{a.VIPs[0].Port}); !sdn.IsConflict(err) || sdn.ReasonOf(err) != sdn.InUse {
 		t.Errorf("deleting a VIP's port: %v", err)
 	}
