@@ -162,6 +162,24 @@ func TestLoadBalancerCostsItsChange(t *testing.T) {
 	checkSum(t, p)
 }
 
+// A kernel that does not track SCTP balances none.
+func TestLoadBalancerWithoutSCTP(t *testing.T) {
+	t.Parallel()
+	p, fake, subnet, _ := vipWorld(t)
+	spec := service(subnet, "a")
+	spec.Listeners[0].Protocol = sdn.SCTP
+	fake.can.SCTP = false
+	if _, err := p.ApplyLoadBalancer(t.Context(), spec); !sdn.IsUnsupported(err) || sdn.FieldOf(err) != "listeners[0].protocol" {
+		t.Errorf("got %v", err)
+	}
+	if slices.Contains(p.Capabilities().LoadBalancer.Protocols, sdn.SCTP) {
+		t.Error("SCTP is promised")
+	}
+	fake.can.SCTP = true
+	_, err := p.ApplyLoadBalancer(t.Context(), spec)
+	ok(t, err)
+}
+
 func TestFrontend(t *testing.T) {
 	t.Parallel()
 	four, six := netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd00::1")
