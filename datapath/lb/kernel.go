@@ -12,8 +12,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
-	mdlayher "github.com/mdlayher/netlink"
-	"github.com/vishvananda/netlink"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -33,7 +32,7 @@ type kernel struct {
 	family map[string]nftables.TableFamily // by set
 	base   base
 	nft    *nftables.Conn
-	flows  *netlink.Handle
+	flows  conntrack
 }
 
 func openKernel(c Config) (*kernel, error) {
@@ -50,13 +49,13 @@ func openKernel(c Config) (*kernel, error) {
 		run = func(f func() error) error { return f() }
 	}
 	err := run(func() (err error) {
-		k.nft, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(s *mdlayher.Conn) error {
+		k.nft, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(s *netlink.Conn) error {
 			return errors.Join(s.SetWriteBuffer(bufferSize), s.SetReadBuffer(bufferSize))
 		}))
 		if err != nil {
 			return fmt.Errorf("nftables: %w", err)
 		}
-		if k.flows, err = netlink.NewHandle(unix.NETLINK_NETFILTER); err != nil {
+		if k.flows.Conn, err = netlink.Dial(unix.NETLINK_NETFILTER, nil); err != nil {
 			return fmt.Errorf("connection tracking: %w", err)
 		}
 		return nil
@@ -72,7 +71,7 @@ func (k *kernel) close() {
 	if k.nft != nil {
 		_ = k.nft.CloseLasting() // there is nothing to lose
 	}
-	if k.flows != nil {
+	if k.flows.Conn != nil {
 		k.flows.Close()
 	}
 }

@@ -238,8 +238,8 @@ func (k kind) parse(b string) (key Key, number uint32, ok bool) {
 	if !k.node {
 		key.Addr, _ = netip.AddrFromSlice([]byte(b[:4*k.words()]))
 		b = b[4*k.words():]
-	} else if key.Addr = netip.IPv6Unspecified(); k.version == v4 {
-		key.Addr = netip.IPv4Unspecified()
+	} else {
+		key.Addr = k.unspecified()
 	}
 	key.Protocol, key.Port = sdn.Protocol(b[0]), binary.BigEndian.Uint16([]byte(b[4:6]))
 	return key, binary.NativeEndian.Uint32([]byte(b[8:12])), true
