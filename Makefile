@@ -83,8 +83,9 @@ e2e-openstack: build ## Debian's openstack command and gophercloud against kuryr
 
 e2e-kubernetes: need-root build ## a real Kubernetes, built from its source once, whose nodes run pods on Kuryr's networks; SCENARIOS chooses (root)
 	hack/deps.sh kubernetes
+	CGO_ENABLED=0 go build -trimpath -o bin/talk ./test/e2e/talk
 	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go test -json -tags e2e -count=1 -parallel 2 -timeout $(E2E_TIMEOUT) \
-		-run "$(SCENARIOS)" -skip '^TestNeutron' ./test/e2e/kubernetes | $(call count,e2e-kubernetes)
+		-run "$(SCENARIOS)" -skip '^Test(Neutron|Upstream)' ./test/e2e/kubernetes | $(call count,e2e-kubernetes)
 
 e2e-kubernetes-neutron: SCENARIOS = ^TestNeutron
 e2e-kubernetes-neutron: need-root build ## the same on two nodes that are compute hosts of a real Neutron and OVN; SCENARIOS chooses (root; installs them)
@@ -96,7 +97,7 @@ helm: build ## render and lint the Helm chart with Helm itself, and hold it agai
 	KURYR=$(CURDIR)/bin/kuryr go test -C test/helm -json -count=1 -run "$(SCENARIOS)" . | $(call count,helm)
 
 # The folders whose own tests kill at failpoints; without the tag those tests are not there.
-KILLS := ./kube/node/claim ./kube/node/leg ./docker ./bind ./datapath/fabric ./datapath/host ./sdn/local ./sdn/nested ./sdn/restapi
+KILLS := ./kube/node/claim ./kube/node/leg ./docker ./bind ./datapath/fabric ./datapath/host ./datapath/lb ./sdn/local ./sdn/nested ./sdn/restapi
 
 crash: SCENARIOS = Failpoints|Sequence|Crash|Killed
 crash: need-root failpoints ## kill Kuryr at every failpoint and compare store and kernel (root)

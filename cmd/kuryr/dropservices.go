@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kuryr/kuryr/datapath/guard"
 	"github.com/kuryr/kuryr/datapath/host"
 	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/internal/admin"
@@ -56,7 +57,7 @@ func dropServices(ctx context.Context, cfg config.Config, log *slog.Logger) (don
 		return done, nil
 	}
 	h := legHost(cfg, log)
-	if err := errors.Join(h.CloseDoors(ctx), h.RestoreForwarding(ctx)); err != nil {
+	if err := errors.Join(h.CloseDoors(ctx), h.RestoreForwarding(ctx), guard.Remove()); err != nil {
 		return done, fmt.Errorf("services: %w", err)
 	}
 	done = append(done, "the host's firewall and forwarding switch are as they were before Services")

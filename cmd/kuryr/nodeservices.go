@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kuryr/kuryr/datapath/guard"
 	"github.com/kuryr/kuryr/datapath/host"
 	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/internal/admin"
@@ -57,12 +58,33 @@ func (s *nodeServices) seeLeg(port *v1.KuryrPortSpec) {
 func (s *nodeServices) run(ctx context.Context) error {
 	var working sync.WaitGroup
 	working.Go(func() { s.pass(ctx) })
+	working.Go(func() { s.stand(ctx) })
 	s.Run(ctx)
 	working.Wait()
 	return s.table.Close()
 }
 
-// pass lets packets pass between the node's own port and others: the kernel's switch, and doors through the host's firewall, which are kept open.
+// stand puts the table back when somebody takes it away.
+func (s *nodeServices) stand(ctx context.Context) {
+	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
+		err := host.WatchTable(ctx, servicesTable, func() {
+			s.log.WarnContext(ctx, "the table that balances Services may have been taken away; it is put back", "table", servicesTable)
+			s.Mend()
+		})
+		if err == nil {
+			return
+		}
+		s.log.WarnContext(ctx, "nobody tells should the table that balances Services be taken away", "table", servicesTable, "err", err)
+		select {
+		case <-time.After(pause/2 + rand.N(pause)):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// pass lets packets pass between the node's own port and others: the kernel's switch, and doors through the host's firewall, which are kept open. A guard comes first: what is not of
+// Services is not to pass.
 func (s *nodeServices) pass(ctx context.Context) {
 	select {
 	case <-s.leg:
@@ -70,7 +92,7 @@ func (s *nodeServices) pass(ctx context.Context) {
 		return
 	}
 	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, time.Minute) {
-		err := s.host.EnableForwarding(ctx, true, false)
+		err := errors.Join(guard.Set(legInterface), s.host.EnableForwarding(ctx, true, false))
 		if err6 := s.host.EnableForwarding(ctx, false, true); !errors.Is(err6, fs.ErrNotExist) {
 			err = errors.Join(err, err6)
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
+	"github.com/gophercloud/gophercloud/v2/openstack/loadbalancer/v2/loadbalancers"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/kuryr/kuryr/internal/tlsfiles"
@@ -225,6 +226,13 @@ func TestSDNWithTLS(t *testing.T) {
 	made, err := networks.Create(t.Context(), client, networks.CreateOpts{Name: "hers"}).Extract()
 	if err != nil || made.ProjectID != "demo" {
 		t.Fatalf("%+v, %v", made, err)
+	}
+	balancers, err := openstack.NewLoadBalancerV2(provider, gophercloud.EndpointOpts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := loadbalancers.List(balancers, nil).AllPages(t.Context()); err != nil {
+		t.Errorf("load balancers at the catalogue's address: %v, %v", all, err)
 	}
 	stop()
 	m.sdn(t, args...)

@@ -105,7 +105,7 @@ func TestRandom(t *testing.T) {
 		a := []string{"10.96.0.1", "10.96.0.2", "fd96::1", "0.0.0.0", "::"}[random.IntN(5)]
 		return Key{netip.MustParseAddr(a), []sdn.Protocol{sdn.TCP, sdn.UDP, sdn.SCTP}[random.IntN(3)], uint16(1 + random.IntN(3))}
 	}
-	for step := range 40 {
+	for step := range 21 {
 		var set []Frontend
 		var remove []Key
 		seen := map[Key]bool{}
@@ -147,6 +147,7 @@ func TestRandom(t *testing.T) {
 				if err != nil {
 					return err
 				}
+				c.AddTable(w.table.kernel.table(nftables.TableFamilyINet)) // that it is torn already is fine
 				c.DelTable(w.table.kernel.table(nftables.TableFamilyINet))
 				return c.Flush()
 			}))

@@ -111,6 +111,8 @@ func TestWhoAsks(t *testing.T) {
 		"nobody's below": {"/v2.0/networks/x", "", 401, "requires authentication"},
 		"wrong":          {"/v2.0/networks", adminToken + "x", 401, "requires authentication"},
 		"versions":       {"/", "", 200, `"id":"v2.0"`},
+		"balancers":      {"/load-balancer/v2/lbaas/loadbalancers", "", 401, "requires authentication"},
+		"their versions": {"/load-balancer/", "", 500, "nobody"}, // are the API's to tell, to whomever
 		"identity":       {"/v3", "", 200, `"id":"v3.`},
 		"identity of":    {"/v3/projects", "", 401, "requires authentication"},
 		"elsewhere":      {"/admin/status", "", 401, "requires authentication"},
@@ -126,7 +128,7 @@ func TestWhoAsks(t *testing.T) {
 	if n := w.count(t, "kuryr_api_requests_total", "200", "GET", "networks"); n != 2 {
 		t.Errorf("%v requests were counted", n)
 	}
-	if n := w.count(t, "kuryr_api_refused_total", "unauthenticated"); n != 5 {
+	if n := w.count(t, "kuryr_api_refused_total", "unauthenticated"); n != 6 {
 		t.Errorf("%v refusals were counted", n)
 	}
 }

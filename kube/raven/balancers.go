@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
@@ -154,7 +155,7 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 	if err != nil {
 		return 0, err
 	}
-	if w.known.digests[vip] == sum && !w.look {
+	if w.known.digests[vip] == sum && !w.look && w.told(vip) {
 		return 0, nil
 	}
 	delete(w.known.digests, vip)
@@ -188,6 +189,11 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 	}
 	w.known.digests[vip] = sum
 	return 0, nil
+}
+
+// told tells whether the status says which load balancer a VIP has. It may not have been written.
+func (w *balancing) told(vip string) bool {
+	return slices.ContainsFunc(w.lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool { return of.VIP == vip })
 }
 
 // saw notes the SDN's load balancer of a VIP.

@@ -129,7 +129,7 @@ func (c *cluster) start() {
 func (c *cluster) begin() error {
 	c.t.Helper()
 	cfg := c.cfg
-	cfg.Provider = faulty{c.sdn, &c.faults}
+	cfg.Provider, cfg.Live = faulty{c.sdn, &c.faults}, c.api
 	c.events = &recorder{}
 	r, err := New(cfg, c.faultyAPI(), c.events)
 	if err != nil {

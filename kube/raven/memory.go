@@ -8,6 +8,7 @@ import (
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/pool"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
@@ -17,6 +18,8 @@ type memory struct {
 	pools map[string]*remembered
 	// wishful are the pools with pods that wait for ports of their own, perhaps by an address that another port has.
 	wishful map[string]bool
+	// givers are the pools that pods are given ports of, by the pods' UIDs, on nodes without a daemon.
+	givers map[types.UID]giver
 }
 
 type remembered struct {
@@ -24,6 +27,7 @@ type remembered struct {
 	fresh   map[string]freshPort // made or changed, and not yet seen so in the cache
 	written time.Time            // the pool's status
 	audited time.Time
+	asked   map[types.UID]bool // pods without a port: see lookLive
 	// suspected says that the SDN may have what Kubernetes has not, or the reverse.
 	suspected bool
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/kuryr/kuryr/kube/pool"
 	"github.com/kuryr/kuryr/sdn"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
@@ -133,6 +134,10 @@ func (w *poolWork) ensure(ctx context.Context, keys []string, wishes map[string]
 	if err != nil {
 		return errors.Join(append(failed, err)...)
 	}
+	var waiting []*corev1.Pod
+	if w.claims() {
+		_, waiting = w.given()
+	}
 	var g errgroup.Group
 	g.SetLimit(objectsAtOnce)
 	objects, finished := make([]*v1.KuryrPort, len(keys)), make([]v1.PendingPort, len(keys))
@@ -144,8 +149,16 @@ func (w *poolWork) ensure(ctx context.Context, keys []string, wishes map[string]
 			w.complain(wishes[key], failed[i])
 			continue
 		}
+		object := w.object(ports[i], subnets, wishes[key])
+		switch {
+		case !w.claims():
+		case object.Spec.Dedicated != "":
+			promise(object, object.Spec.Dedicated)
+		case len(waiting) > 0 && !object.Spec.ForNode:
+			promise(object, waiting[0].UID)
+			waiting = waiting[1:]
+		}
 		g.Go(func() error {
-			object := w.object(ports[i], subnets, wishes[key])
 			if err := w.api.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
 				return err
 			}

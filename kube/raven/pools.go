@@ -134,31 +134,6 @@ func (w *poolWork) lookAtPods(ctx context.Context, node string) error {
 	return w.lookAway(ctx)
 }
 
-// lookAway finds the pods that have a port of another pool of their node. Those that have one of this need no look. What another node says of them counts for nothing.
-func (w *poolWork) lookAway(ctx context.Context) error {
-	w.away = map[types.UID]bool{}
-	here := map[types.UID]bool{}
-	for _, p := range w.ports {
-		here[p.Spec.Dedicated] = true
-		if p.Status.Pod != nil {
-			here[p.Status.Pod.UID] = true
-		}
-	}
-	for _, pod := range w.pods {
-		if here[pod.UID] {
-			continue
-		}
-		ports, err := w.portsOfPod(ctx, pod.UID)
-		if err != nil {
-			return err
-		}
-		w.away[pod.UID] = slices.ContainsFunc(ports, func(p v1.KuryrPort) bool {
-			return p.Spec.Pool != w.name && p.Spec.Node == pod.Spec.NodeName && p.Status.Pod != nil && p.Status.Pod.UID == pod.UID
-		})
-	}
-	return nil
-}
-
 // work does what is missing. What one step cannot do holds up no other that does not need it.
 func (w *poolWork) work(ctx context.Context) (again time.Duration, err error) {
 	use, err := w.use(ctx)
@@ -286,8 +261,13 @@ func (w *poolWork) decide(ctx context.Context) (again time.Duration, calls []int
 		if p.Status.Pod != nil {
 			has[p.Status.Pod.UID] = true
 		}
+		has[promised(p)] = true
 		if p.Spec.Dedicated == "" {
-			v.Ports = append(v.Ports, pool.Port{ID: p.Name, State: stateOf(p), Idle: idle[p.Name]})
+			state, since := stateOf(p), idle[p.Name]
+			if w.vain(p) {
+				state, since = pool.Available, p.CreationTimestamp.Time
+			}
+			v.Ports = append(v.Ports, pool.Port{ID: p.Name, State: state, Idle: since})
 		}
 	}
 	for _, p := range w.pool.Status.Pending {

@@ -22,6 +22,7 @@ type ground struct {
 	lens   []int    // by position in pools; 0 is the pool's own default
 	groups []string // what pods' ports get where their namespace does not say
 	nodes  nodeGround
+	began  time.Time // when this Raven came to lead
 }
 
 // Pauses between attempts to prepare while the SDN or the API server is away.
@@ -57,6 +58,7 @@ func passing(err error) bool {
 }
 
 func (r *Raven) prepare(ctx context.Context) error {
+	r.ground.began = r.now()
 	if err := r.acquainted(ctx); err != nil {
 		return err
 	}

@@ -303,6 +303,9 @@ func (r *Raven) portChanged(o client.Object, q queue, gone bool) {
 		return
 	}
 	r.memory.vanished(p.Spec.Pool, p.Name)
+	if p.Status.Pod != nil {
+		r.memory.taken(p.Status.Pod.UID, p.Spec.Pool)
+	}
 	if v1.PortStatus(p.Labels[v1.LabelPortStatus]) != v1.PortDeleting { // its finalizer was torn away
 		r.memory.suspects(p.Spec.Pool)
 	}

@@ -56,11 +56,14 @@ var balancerNouns = map[string]string{"load balancer": "Load Balancer", "loadbal
 
 // encodeFault is EncodeError in Octavia's words and statuses.
 func encodeFault(err error) *Error {
-	out := EncodeError(err)
+	out := *EncodeError(err)
 	var refusal *Error
 	var e *sdn.Error
 	if errors.As(err, &refusal) || !errors.As(err, &e) {
-		return out
+		if rest, ok := strings.CutPrefix(out.Message, "Invalid input for "); ok {
+			out.Message = invalidAttribute + strings.TrimPrefix(rest, "field/attribute ")
+		}
+		return &out
 	}
 	noun := balancerNouns[e.Noun]
 	if noun == "" {
@@ -72,6 +75,9 @@ func encodeFault(err error) *Error {
 		out.Message = noun + " " + e.ID + " not found."
 	case sdn.KindInvalid:
 		out.Status, out.Message = http.StatusBadRequest, "Validation failure: "+said
+		if e.Field != "" {
+			out.Message = invalidAttribute + strings.Replace(said, ": ", ". Reason: ", 1)
+		}
 	case sdn.KindDenied:
 		out.Message = "Policy does not allow this request to be performed: " + said
 	case sdn.KindUnsupported:
@@ -82,6 +88,9 @@ func encodeFault(err error) *Error {
 	case sdn.KindExhausted:
 		if e.Reason == sdn.NoQuota {
 			out.Status, out.Type, out.Message = http.StatusForbidden, "QuotaException", "Quota has been met for resources: "+said
+		}
+		if e.Reason == sdn.NoAddresses {
+			out.Message = "No more IP addresses available: " + said
 		}
 	case sdn.KindConflict:
 		switch e.Reason {
@@ -96,8 +105,11 @@ func encodeFault(err error) *Error {
 			out.Status, out.Message = http.StatusConflict, "It cannot be changed: "+said
 		}
 	}
-	return out
+	return &out
 }
+
+// invalidAttribute is what Octavia's refusals of an attribute begin with, and its clients look for.
+const invalidAttribute = "Invalid input for field/attribute "
 
 // saidOf is what an error says, the attribute that it is about first.
 func saidOf(e *sdn.Error) string {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -88,8 +89,10 @@ func kwokCeiling(ctx context.Context, b *bench, few int) (float64, error) {
 		return 0, fmt.Errorf("kwok without networking: %w\n%s", err, c.Logs(10))
 	}
 	begin := time.Now()
-	err = p.fill(ctx, few, b.pods)
-	return float64(b.pods-few) / time.Since(begin).Seconds(), err
+	if err := p.fill(ctx, few, b.pods); err != nil {
+		return 0, fmt.Errorf("kwok without networking: %w\n%s", err, c.Logs(10))
+	}
+	return float64(b.pods-few) / time.Since(begin).Seconds(), nil
 }
 
 // played is a cluster whose nodes and pods kwok plays.
@@ -122,6 +125,9 @@ func (p *played) fill(ctx context.Context, from, to int) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
+	if err := p.nodesReady(ctx, to/podsOnNode); err != nil {
+		return err
+	}
 	uids := make([]types.UID, to-from)
 	for i := from; i < to; i++ {
 		g.Go(func() error {
@@ -135,6 +141,30 @@ func (p *played) fill(ctx context.Context, from, to int) error {
 		return err
 	}
 	return p.seen.wait(ctx, running, uids...)
+}
+
+// nodesReady waits until kwok has taken so many nodes: as a scheduler does, before pods come to them.
+func (p *played) nodesReady(ctx context.Context, want int) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	return eventually(ctx, 200*time.Millisecond, func() error {
+		var nodes corev1.NodeList
+		if err := p.api.List(ctx, &nodes); err != nil {
+			return err
+		}
+		ready := 0
+		for i := range nodes.Items {
+			if slices.ContainsFunc(nodes.Items[i].Status.Conditions, func(c corev1.NodeCondition) bool {
+				return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+			}) {
+				ready++
+			}
+		}
+		if ready < want {
+			return fmt.Errorf("kwok plays %d nodes, want %d", ready, want)
+		}
+		return nil
+	})
 }
 
 func space(i int) string    { return fmt.Sprint("space", i) }

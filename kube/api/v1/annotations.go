@@ -60,6 +60,9 @@ const (
 	AnnotationFill    = "openstack.org/kuryr-fill"    // a number: so many are to be available once, then it is taken away
 )
 
+// AnnotationPromised is of KuryrPorts that Raven has made bound, on a node without a daemon: the UID of the pod that waits for it. It counts until the port's status says something.
+const AnnotationPromised = "openstack.org/kuryr-promised"
+
 // AnnotationFloatingAddress is of KuryrPorts: beside the pod's AnnotationFloatingIP the floating IP that the SDN has given it.
 const AnnotationFloatingAddress = "openstack.org/kuryr-floating-address"
 

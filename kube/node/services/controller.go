@@ -52,6 +52,7 @@ type Config struct {
 
 	backoff *wait.Backoff // of feeds; for tests
 	listen  listenFunc
+	retry   time.Duration // before the first repetition of what failed
 }
 
 // Controller brings Services into the node's kernel. See [New].
@@ -67,6 +68,7 @@ type Controller struct {
 	index *index
 	wrong string                          // why the kernel is not as it should be; "" is that it is
 	ready bool                            // the kernel has been restored
+	torn  bool                            // and somebody may have torn it down since
 	said  map[types.NamespacedName]string // what the log has of a Service
 }
 
@@ -74,6 +76,9 @@ type Controller struct {
 func New(c Config) *Controller {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.retry == 0 {
+		c.retry = firstRetry
 	}
 	s := &Controller{Config: c, metrics: newCounts(c.Registerer), wake: make(chan struct{}, 1), seen: make(chan struct{}), index: newIndex(c.Rules, Node{Name: c.Node}), said: map[types.NamespacedName]string{}}
 	s.health = newHealth(c.NodePorts, s.healthy, c.listen, c.Log)
@@ -169,7 +174,7 @@ func (c *Controller) feeds() (services, endpoints *feed.Feed) {
 
 // work brings what is known into the kernel, all at first, then what changes, until ctx ends.
 func (c *Controller) work(ctx context.Context) {
-	began, pause := time.Now(), firstRetry
+	began, pause := time.Now(), c.retry
 	for {
 		var retry <-chan time.Time
 		err := c.step(ctx)
@@ -181,7 +186,7 @@ func (c *Controller) work(ctx context.Context) {
 			retry = time.After(pause/2 + rand.N(pause))
 			pause = min(2*pause, lastRetry)
 		default:
-			if pause = firstRetry; !began.IsZero() {
+			if pause = c.retry; !began.IsZero() {
 				c.Log.InfoContext(ctx, "the kernel has the cluster's Services", "services", c.count(), "took", time.Since(began).Round(time.Millisecond))
 				began = time.Time{}
 			}
@@ -200,10 +205,11 @@ func (c *Controller) step(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	c.mu.Lock()
-	first := !c.ready
+	first := !c.ready || c.torn
 	if first {
 		c.index.touchAll() // after a Restore that failed too
 	}
+	c.torn = false
 	began, plan := time.Now(), c.index.plan()
 	c.mu.Unlock()
 	if len(plan.looked) == 0 && !first {
@@ -216,7 +222,9 @@ func (c *Controller) step(ctx context.Context) error {
 	c.metrics.done(err, time.Since(began))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ready = c.ready || err == nil || len(failed) > 0
+	whole := first && err != nil && len(failed) == 0 // a Restore that failed
+	c.torn = c.torn || whole && c.ready
+	c.ready = c.ready || !whole
 	c.wrong = ""
 	if err != nil {
 		c.wrong = err.Error()
@@ -299,6 +307,14 @@ func (c *Controller) Problems() []string {
 		out = append([]string{"the kernel does not have the cluster's Services: " + strings.TrimSpace(c.wrong)}, out...)
 	}
 	return out
+}
+
+// Mend has the kernel compared with all that is known, and put right. It is for who sees that the table was torn down.
+func (c *Controller) Mend() {
+	c.mu.Lock()
+	c.torn = c.ready
+	c.mu.Unlock()
+	c.look()
 }
 
 // healthy tells whether the kernel has what it should have.

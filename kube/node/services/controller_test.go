@@ -115,7 +115,7 @@ func newCluster(t *testing.T, rules Rules, objects ...client.Object) *cluster {
 	must(t, errors.Join(corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme)))
 	c := &cluster{t: t, api: &api{WithWatch: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&corev1.Service{}).Build()}}
 	c.kernel = &kernel{changed: make(chan struct{}, 1), has: map[lb.Key]lb.Frontend{{Addr: netip.MustParseAddr("0.0.0.0"), Protocol: 6, Port: 1}: {}}}
-	c.Controller = New(Config{Client: c.api, Node: "n1", Table: c.kernel, Rules: rules, Log: slog.New(slog.DiscardHandler), backoff: &wait.Backoff{Duration: time.Millisecond}})
+	c.Controller = New(Config{Client: c.api, Node: "n1", Table: c.kernel, Rules: rules, Log: slog.New(slog.DiscardHandler), backoff: &wait.Backoff{Duration: time.Millisecond}, retry: time.Millisecond})
 	return c
 }
 
@@ -205,6 +205,22 @@ func TestTriesAgain(t *testing.T) {
 	c.kernel.mu.Unlock()
 	must(t, c.api.Delete(t.Context(), of()))
 	c.becomes("")
+}
+
+// What somebody has torn down is there again, all of it, even if that fails at first.
+func TestMends(t *testing.T) {
+	c := newCluster(t, Rules{}, of())
+	c.run()
+	c.becomes("tcp 0.0.0.0:30080 -> reject")
+	c.kernel.mu.Lock()
+	clear(c.kernel.has)
+	c.kernel.fails = 1
+	c.kernel.mu.Unlock()
+	c.Mend()
+	c.becomes("tcp 0.0.0.0:30080 -> reject")
+	if c.kernel.restored != 2 {
+		t.Errorf("restored %d times", c.kernel.restored)
+	}
 }
 
 // What the kernel does not take of one Service keeps no other out, and is told of.

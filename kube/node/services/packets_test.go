@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/kuryr/kuryr/datapath/guard"
 	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/internal/nstest"
 )
@@ -74,7 +75,12 @@ func newWorld(t testing.TB, leg bool) *world {
 	if leg {
 		// The machine's port on a network of the router's; who is elsewhere is reached by another router, which nobody is behind here.
 		w.cable(w.node, "kuryr-node0", w.router, "br1", []string{"10.112.0.7/16"}, []string{"10.112.0.1/16"})
-		w.route(w.node, "10.128.0.0/16", "10.112.0.1")
+		for _, to := range []string{"10.128.0.0/16", "10.96.0.0/12"} { // as Raven gives the port its routes
+			w.route(w.node, to, "10.112.0.1")
+		}
+		w.route(w.router, "10.96.0.0/12", "10.112.0.7") // as the SDN's router has it where nodes balance ClusterIPs
+		w.route(w.router, "192.0.2.0/24", "10.112.0.7") // as whoever may make routes could
+		nstest.Do(t, w.node, func() { must(t, guard.Set("kuryr-node0")) })
 	} else {
 		w.cable(w.node, "kr0", w.router, "up0", []string{"100.64.0.1/30", "fd64::1/64"}, []string{"100.64.0.2/30", "fd64::2/64"})
 		w.route(w.node, "10.128.0.0/16", "100.64.0.2")
@@ -86,12 +92,34 @@ func newWorld(t testing.TB, leg bool) *world {
 	w.listen(w.a, "a")
 	w.listen(w.b, "b")
 	w.listen(w.node, "node")
-	w.table = lb.New(lb.Config{Logger: slog.New(slog.DiscardHandler), Run: func(f func() error) (err error) {
-		nstest.Do(t, w.node, func() { err = f() })
-		return err
-	}})
+	settled := []string{"10.128.0.5", "10.128.0.6"}
+	if !leg {
+		settled = append(settled, "fd00::5", "fd00::6")
+	}
+	for _, addr := range settled {
+		w.settled(net.JoinHostPort(addr, "8080"))
+	}
+	w.open()
 	t.Cleanup(func() { must(t, w.table.Close()) })
 	return w
+}
+
+// settled waits until new links pass what goes by them, which is a moment after they are up.
+func (w *world) settled(addr string) {
+	w.t.Helper()
+	for end := time.Now().Add(20 * time.Second); strings.Count(w.askFor(w.node, "tcp", addr, short), " ") == 0; {
+		if time.Now().After(end) {
+			w.t.Fatalf("nobody answers at %s itself", addr)
+		}
+	}
+}
+
+// open is what a process begins with.
+func (w *world) open() {
+	w.table = lb.New(lb.Config{Logger: slog.New(slog.DiscardHandler), Run: func(f func() error) (err error) {
+		nstest.Do(w.t, w.node, func() { err = f() })
+		return err
+	}})
 }
 
 func assign(t testing.TB, link string, list ...string) {
@@ -188,26 +216,34 @@ func (w *world) listen(in netns.NsHandle, name string) {
 }
 
 // dial connects from a namespace.
-func (w *world) dial(from netns.NsHandle, network, addr string) (c net.Conn, err error) {
+func (w *world) dial(from netns.NsHandle, network, addr string, patience time.Duration) (c net.Conn, err error) {
 	w.t.Helper()
-	nstest.Do(w.t, from, func() { c, err = net.DialTimeout(network, addr, 500*time.Millisecond) })
+	nstest.Do(w.t, from, func() { c, err = net.DialTimeout(network, addr, patience) })
 	return c, err
 }
 
 // ask is who answers, and whom he sees; or "refused", or "silence".
 func (w *world) ask(from netns.NsHandle, network, addr string) string {
 	w.t.Helper()
-	c, err := w.dial(from, network, addr)
+	return w.askFor(from, network, addr, long)
+}
+
+// What is to answer has long to do so, on a loaded machine; that nobody does is soon believed.
+const long, short = 5 * time.Second, 150 * time.Millisecond
+
+func (w *world) askFor(from netns.NsHandle, network, addr string, patience time.Duration) string {
+	w.t.Helper()
+	c, err := w.dial(from, network, addr, patience)
 	if err == nil {
 		defer c.Close()
-		return say(c)
+		return say(c, patience)
 	}
 	return failure(err)
 }
 
 // say asks over a connection.
-func say(c net.Conn) string {
-	_ = c.SetDeadline(time.Now().Add(500 * time.Millisecond))
+func say(c net.Conn, patience time.Duration) string {
+	_ = c.SetDeadline(time.Now().Add(patience))
 	_, _ = c.Write([]byte("?"))
 	b := make([]byte, 64)
 	n, err := c.Read(b)
@@ -240,7 +276,7 @@ func TestPackets(t *testing.T) {
 	onLeg := here
 	onLeg.Leg = true
 	type probe struct {
-		from          string // client, node, a
+		from          string // client, node, a, b
 		network, addr string
 		want          []string // any of them
 	}
@@ -291,17 +327,31 @@ func TestPackets(t *testing.T) {
 				{"client", "tcp", nodePort, []string{"a 10.112.0.7", "b 10.112.0.7"}}, {"client", "udp", nodePort, []string{"a 10.112.0.7", "b 10.112.0.7"}},
 				{"node", "tcp", nodePort, []string{"a 10.112.0.7", "b 10.112.0.7"}},
 			}},
-			{"ClusterIP", Rules{ClusterIPs: true}, of(), []*discoveryv1.EndpointSlice{onlyA}, []probe{{"client", "tcp", "10.96.0.10:80", []string{"a 10.112.0.7"}}}},
+			{"ClusterIP", Rules{ClusterIPs: true}, of(udp), []*discoveryv1.EndpointSlice{withUDP(onlyA)}, []probe{
+				{"client", "tcp", "10.96.0.10:80", []string{"a 10.112.0.7"}},
+				{"node", "tcp", "10.96.0.10:80", []string{"a 10.112.0.7"}},
+				{"b", "tcp", "10.96.0.10:80", []string{"a 10.112.0.7"}},
+				{"b", "udp", "10.96.0.10:80", []string{"a 10.112.0.7"}},
+				{"a", "tcp", "10.96.0.10:80", []string{"a 10.112.0.7"}}, // itself
+				{"b", "tcp", "10.96.0.10:81", []string{"refused"}},      // a port that is none
+				{"b", "udp", "10.96.0.99:80", []string{"refused"}},      // an address that is nobody's
+				{"b", "tcp", "192.0.2.2:22", []string{"refused"}},       // the node is no way to others
+			}},
+			{"ClusterIP without endpoints", Rules{ClusterIPs: true}, of(), nil, []probe{{"b", "tcp", "10.96.0.10:80", []string{"refused"}}, {"node", "tcp", "10.96.0.10:80", []string{"refused"}}}},
 			{"local, on the host's network", Rules{}, of(outerLocal), []*discoveryv1.EndpointSlice{sliceOf("s", nodeAddr+" n1")}, []probe{{"client", "tcp", nodePort, []string{"node 192.0.2.2"}}}},
 		}},
 	} {
 		t.Run(behind.name, func(t *testing.T) {
 			w := newWorld(t, behind.node.Leg)
-			from := map[string]netns.NsHandle{"client": w.client, "node": w.node, "a": w.a}
+			from := map[string]netns.NsHandle{"client": w.client, "node": w.node, "a": w.a, "b": w.b}
 			for _, row := range behind.rows {
 				w.have(row.rules, behind.node, row.service, row.slices...)
 				for _, p := range row.probes {
-					if got := w.ask(from[p.from], p.network, p.addr); !slices.Contains(p.want, got) {
+					patience := long
+					if slices.Contains(p.want, "silence") {
+						patience = short
+					}
+					if got := w.askFor(from[p.from], p.network, p.addr, patience); !slices.Contains(p.want, got) {
 						t.Errorf("%s: from the %s, %s %s: %q, want one of %q", row.name, p.from, p.network, p.addr, got, p.want)
 					}
 				}
@@ -310,24 +360,49 @@ func TestPackets(t *testing.T) {
 	}
 }
 
+// A node that moves from kube-proxy has both: the first to translate is this one, and then the other alone.
+func TestBeforeKubeProxy(t *testing.T) {
+	w := newWorld(t, false)
+	nstest.Do(t, w.node, func() {
+		c, err := nftables.New()
+		must(t, err)
+		table := c.AddTable(&nftables.Table{Name: "kube-proxy", Family: nftables.TableFamilyIPv4})
+		chain := c.AddChain(&nftables.Chain{Name: "nat-prerouting", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest})
+		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{30080 >> 8, 30080 & 0xff}},
+			&expr.Immediate{Register: 1, Data: []byte{10, 128, 0, 6}}, &expr.Immediate{Register: 2, Data: []byte{8080 >> 8, 8080 & 0xff}},
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: 2, RegAddrMin: 1, RegProtoMin: 2},
+		}})
+		must(t, c.Flush())
+	})
+	answers := func(when, want string) {
+		t.Helper()
+		if got := w.ask(w.client, "tcp", nodeAddr+":30080"); got != want {
+			t.Errorf("%s: %q, want %q", when, got, want)
+		}
+	}
+	answers("kube-proxy alone", "b 192.0.2.2")
+	w.have(Rules{}, here, of(), sliceOf("s", "10.128.0.5 n1"))
+	answers("both", "a 192.0.2.2")
+	must(t, w.table.Remove(context.Background()))
+	answers("kube-proxy again", "b 192.0.2.2")
+}
+
 // A connection outlives the process that brought its Service into the kernel, and the one that brings it there again.
 func TestOutlives(t *testing.T) {
 	w := newWorld(t, false)
 	w.have(Rules{}, here, of(), sliceOf("s", "10.128.0.5 n1"))
-	c, err := w.dial(w.client, "tcp", nodeAddr+":30080")
+	c, err := w.dial(w.client, "tcp", nodeAddr+":30080", long)
 	must(t, err)
 	defer c.Close()
 	for _, when := range []string{"at first", "without a process", "with the next"} {
-		if got := say(c); got != "a 192.0.2.2" {
+		if got := say(c, long); got != "a 192.0.2.2" {
 			t.Errorf("%s: %q", when, got)
 		}
 		switch when {
 		case "at first":
 			must(t, w.table.Close())
-			w.table = lb.New(lb.Config{Logger: slog.New(slog.DiscardHandler), Run: func(f func() error) (err error) {
-				nstest.Do(t, w.node, func() { err = f() })
-				return err
-			}})
+			w.open()
 			if got := w.ask(w.client, "tcp", nodeAddr+":30080"); got != "a 192.0.2.2" {
 				t.Errorf("another, without a process: %q", got)
 			}
