@@ -118,5 +118,7 @@ func (c *cluster) stripped(o runtime.Object) client.Object {
 	o = o.DeepCopyObject()
 	_, err := StripPod(o)
 	c.must(err)
+	_, err = StripSlice(o)
+	c.must(err)
 	return o.(client.Object)
 }

@@ -107,3 +107,21 @@ func addressOf(e *discoveryv1.Endpoint, six bool) (netip.Addr, bool) {
 
 // yes reads a condition, of which none is true.
 func yes(condition *bool) bool { return condition == nil || *condition }
+
+// StripSlice takes from an EndpointSlice what Raven does not look at, so that the cache of a large cluster stays small.
+func StripSlice(o any) (any, error) {
+	s, ok := o.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return o, nil
+	}
+	s.ManagedFields, s.OwnerReferences, s.Annotations = nil, nil, nil
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		kept := discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: e.Conditions}
+		if e.TargetRef != nil {
+			kept.TargetRef = &corev1.ObjectReference{Kind: e.TargetRef.Kind, Name: e.TargetRef.Name}
+		}
+		*e = kept
+	}
+	return s, nil
+}

@@ -1,6 +1,7 @@
 package raven
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -59,6 +60,7 @@ func (r services) follow(ctx context.Context, req ctrl.Request, service *corev1.
 		return nil
 	}
 	spec, notes := loadBalancerSpec(service, r.sdn.Capabilities())
+	spec.Options.Provider = cmp.Or(spec.Options.Provider, r.cfg.LoadBalancerProvider)
 	r.note(service, notes)
 	switch {
 	case lb == nil:
