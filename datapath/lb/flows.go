@@ -85,7 +85,7 @@ func (t *Table) forget(ctx context.Context) error {
 	c := &change{}
 	for key, told := range t.owed {
 		if told {
-			c.remove = append(c.remove, element{set: key.kind().owed(), key: key.bytes()})
+			c.remove = append(c.remove, key.owed())
 		}
 	}
 	if !c.empty() {

@@ -113,6 +113,9 @@ func (k Key) bytes() string {
 	return addrBytes(k.Addr) + s
 }
 
+// owed says that stale flows of the frontend, which went, are to be forgotten yet.
+func (k Key) owed() element { return element{set: k.kind().owed(), key: k.bytes()} }
+
 // elements calls add with all that is the frontend's own. No element comes twice.
 func (f *frontend) elements(add func(element)) {
 	k, key := f.kind(), f.Key.bytes()

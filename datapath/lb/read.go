@@ -24,15 +24,15 @@ type state struct {
 	// damage is what of the fixed part, or of a profile's chain, is not as this program makes it, or is missing: then the tables are made anew. It is nil for whole tables.
 	damage   []Difference
 	tables   []nftables.TableFamily
-	chains   map[string]bool // of the inet family, as this program makes them
-	strays   []string        // and others
-	elements []element       // but clients
-	leads    map[lead]bool   // with chain and element
+	chains   map[string]bool      // of the inet family, as this program makes them
+	strays   []string             // and others
+	elements map[string][]element // by set; but clients
+	leads    map[lead]bool        // with chain and element
 }
 
 // read reads the whole table.
 func (k *kernel) read(ctx context.Context) (*state, error) {
-	s := &state{chains: map[string]bool{}, leads: map[lead]bool{}}
+	s := &state{chains: map[string]bool{}, elements: map[string][]element{}, leads: map[lead]bool{}}
 	have, err := k.nft.ListTables()
 	if err != nil {
 		return nil, fmt.Errorf("list tables: %w", err)
@@ -92,7 +92,7 @@ func (k *kernel) readTable(s *state, f nftables.TableFamily) error {
 			if strings.HasPrefix(want.Name, "profile") {
 				own.value = "" // its key says it all
 			}
-			s.elements = append(s.elements, own)
+			s.elements[want.Name] = append(s.elements[want.Name], own)
 		}
 	}
 	return k.readChains(s, f, fixed)
@@ -122,9 +122,9 @@ func (k *kernel) readChains(s *state, f nftables.TableFamily, fixed []chain) err
 	}
 	if f == nftables.TableFamilyINet {
 		// A profile is known by its element, and has chains then: the kernel keeps what an element leads to.
-		for _, e := range s.elements {
-			for _, kd := range kinds {
-				if e.set == kd.profiles() && len(e.key) == 4 {
+		for _, kd := range kinds {
+			for _, e := range s.elements[kd.profiles()] {
+				if len(e.key) == 4 {
 					l := lead{kd, profile(binary.NativeEndian.Uint32([]byte(e.key)))}
 					s.leads[l] = true
 					fixed = append(slices.Clip(fixed), k.chainsOf(l)...)
@@ -185,23 +185,21 @@ func (k *kernel) sameRules(f nftables.TableFamily, want chain) (bool, error) {
 // frontends are what the kernel's elements tell of slots and ids, as far as they make sense: where an endpoint is already, it may stay.
 func (s *state) frontends() map[Key]*frontend {
 	byID, slots := map[Key]map[uint32]netip.AddrPort{}, map[Key]map[uint32]uint32{}
-	for _, e := range s.elements {
-		for _, kd := range kinds {
-			switch e.set {
-			case kd.endpoints():
-				if key, number, ok := kd.parse(e.key); ok {
-					if byID[key] == nil {
-						byID[key] = map[uint32]netip.AddrPort{}
-					}
-					byID[key][number] = kd.endpoint(e.value)
+	for _, kd := range kinds {
+		for _, e := range s.elements[kd.endpoints()] {
+			if key, number, ok := kd.parse(e.key); ok {
+				if byID[key] == nil {
+					byID[key] = map[uint32]netip.AddrPort{}
 				}
-			case kd.picks():
-				if key, number, ok := kd.parse(e.key); ok && len(e.value) == 4 {
-					if slots[key] == nil {
-						slots[key] = map[uint32]uint32{}
-					}
-					slots[key][number] = binary.NativeEndian.Uint32([]byte(e.value))
+				byID[key][number] = kd.endpoint(e.value)
+			}
+		}
+		for _, e := range s.elements[kd.picks()] {
+			if key, number, ok := kd.parse(e.key); ok && len(e.value) == 4 {
+				if slots[key] == nil {
+					slots[key] = map[uint32]uint32{}
 				}
+				slots[key][number] = binary.NativeEndian.Uint32([]byte(e.value))
 			}
 		}
 	}
@@ -257,14 +255,20 @@ func (k kind) endpoint(value string) netip.AddrPort {
 }
 
 // owed are the frontends that went and whose flows may be left.
-func (s *state) owed() []Key {
+func (s *state) owed() []Key { return s.keys(kind.owed) }
+
+// udp are the frontends of UDP.
+func (s *state) udp() []Key {
+	return slices.DeleteFunc(s.keys(kind.services), func(k Key) bool { return k.Protocol != sdn.UDP })
+}
+
+// keys are those of a set of each kind.
+func (s *state) keys(set func(kind) string) []Key {
 	var list []Key
-	for _, e := range s.elements {
-		for _, k := range kinds {
-			if e.set == k.owed() {
-				if key, _, ok := k.parse(e.key + "\x00\x00\x00\x00"); ok {
-					list = append(list, key)
-				}
+	for _, k := range kinds {
+		for _, e := range s.elements[set(k)] {
+			if key, _, ok := k.parse(e.key + "\x00\x00\x00\x00"); ok {
+				list = append(list, key)
 			}
 		}
 	}

@@ -105,7 +105,7 @@ func TestRandom(t *testing.T) {
 		a := []string{"10.96.0.1", "10.96.0.2", "fd96::1", "0.0.0.0", "::"}[random.IntN(5)]
 		return Key{netip.MustParseAddr(a), []sdn.Protocol{sdn.TCP, sdn.UDP, sdn.SCTP}[random.IntN(3)], uint16(1 + random.IntN(3))}
 	}
-	for step := range 40 {
+	for step := range 21 {
 		var set []Frontend
 		var remove []Key
 		seen := map[Key]bool{}

@@ -161,7 +161,7 @@ func (t *Table) plan(set map[Key]Frontend, remove []Key) *plan {
 		}
 		p.flows = append(p.flows, key)
 		if next == nil {
-			p.add = append(p.add, element{set: key.kind().owed(), key: key.bytes()})
+			p.add = append(p.add, key.owed())
 		}
 	}
 	bridges := t.config.Bridges != ""
@@ -259,16 +259,6 @@ func (t *Table) restore(ctx context.Context, want map[Key]Frontend) error {
 		}
 	}
 	failpoint.Here("lb.restore.told")
-	n.owed = map[Key]bool{}
-	for key := range want {
-		if key.Protocol == sdn.UDP {
-			n.owed[key] = false
-		}
-	}
-	maps.Copy(n.owed, t.owed)
-	for _, key := range have.owed() {
-		n.owed[key] = true
-	}
 	t.truth, t.known = n, true
 	return t.forget(ctx)
 }
@@ -298,24 +288,23 @@ func (t *Table) compare(have *state, want map[Key]Frontend) (truth, *plan) {
 		}
 		add[l.element()] = true
 	}
-	for _, e := range have.elements {
-		switch {
-		case add[e]:
-			if !p.replace {
+	for _, list := range have.elements {
+		for _, e := range list {
+			switch {
+			case add[e] && !p.replace:
 				delete(add, e)
-			}
-		case e.lasts():
-			if p.replace {
-				add[e] = true
-			}
-		case !p.replace:
-			p.remove = append(p.remove, e)
-			if left, ok := e.leaving(); ok {
-				add[left] = true
-			}
-		default:
-			if left, ok := e.leaving(); ok {
-				add[left] = true
+			case add[e]:
+			case e.lasts():
+				if p.replace {
+					add[e] = true
+				}
+			default:
+				if !p.replace {
+					p.remove = append(p.remove, e)
+				}
+				if left, ok := e.leaving(); ok {
+					add[left] = true
+				}
 			}
 		}
 	}
@@ -330,6 +319,28 @@ func (t *Table) compare(have *state, want map[Key]Frontend) (truth, *plan) {
 			}
 		}
 		p.drop = append(p.drop, have.strays...)
+	}
+	n.owed = maps.Clone(t.owed)
+	if n.owed == nil {
+		n.owed = map[Key]bool{}
+	}
+	for key := range want {
+		if key.Protocol == sdn.UDP && !n.owed[key] {
+			n.owed[key] = false
+		}
+	}
+	for _, key := range have.udp() {
+		if _, wanted := want[key]; !wanted {
+			n.owed[key] = true
+			add[key.owed()] = true
+		}
+	}
+	for _, key := range have.owed() {
+		n.owed[key] = true
+		delete(add, key.owed())
+		if p.replace {
+			add[key.owed()] = true
+		}
 	}
 	p.add = slices.Collect(maps.Keys(add))
 	return n, p

@@ -394,8 +394,13 @@ func TestServiceMadeAgain(t *testing.T) {
 	if c.klb("web").UID == before {
 		t.Error("the KuryrLoadBalancer is the old one")
 	}
-	c.change("web", func(s *corev1.Service) { s.Spec.Type, s.Spec.ClusterIP, s.Spec.ClusterIPs = corev1.ServiceTypeExternalName, "", nil })
-	c.change("web", func(s *corev1.Service) { exposedService(s); s.Spec.ClusterIP, s.Spec.ClusterIPs = "10.96.0.20", []string{"10.96.0.20"} })
+	c.change("web", func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.ClusterIP, s.Spec.ClusterIPs = corev1.ServiceTypeExternalName, "", nil
+	})
+	c.change("web", func(s *corev1.Service) {
+		exposedService(s)
+		s.Spec.ClusterIP, s.Spec.ClusterIPs = "10.96.0.20", []string{"10.96.0.20"}
+	})
 	c.settle()
 	c.wholeServices()
 	c.wantBalancers("10.96.0.20: 6:80>10.128.0.5:80")
@@ -463,8 +468,12 @@ func TestServicesOfOthers(t *testing.T) {
 	for i, change := range []func(*corev1.Service){
 		func(s *corev1.Service) { s.Labels = map[string]string{labelProxyName: "x"} },
 		func(s *corev1.Service) { s.Labels = map[string]string{corev1.IsHeadlessService: ""} },
-		func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone} },
-		func(s *corev1.Service) { s.Spec.Type, s.Spec.ClusterIP, s.Spec.ClusterIPs = corev1.ServiceTypeExternalName, "", nil },
+		func(s *corev1.Service) {
+			s.Spec.ClusterIP, s.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
+		},
+		func(s *corev1.Service) {
+			s.Spec.Type, s.Spec.ClusterIP, s.Spec.ClusterIPs = corev1.ServiceTypeExternalName, "", nil
+		},
 		func(s *corev1.Service) { exposedService(s); s.Spec.LoadBalancerClass = &other },
 	} {
 		c.service(fmt.Sprint("s", i), change, fmt.Sprintf("10.96.0.%d", 10+i))

@@ -16,10 +16,11 @@ import (
 // octavia is what is known of the cloud's Octavia: its API's version and providers, which decide what its load balancers can do, and what its load
 // balancers were when they were read last. Its client has a breaker and a budget of its own: an Octavia that is away takes nothing from Neutron.
 type octavia struct {
-	client *client // paths are below /v2/lbaas
-	root   *client // paths are below Octavia's own
-	chosen string  // provider that makes load balancers of which it is not said; "": see backend
-	memory balancerMemory
+	extensions *extensions
+	client     *client // paths are below /v2/lbaas
+	root       *client // paths are below Octavia's own
+	chosen     string  // provider that makes load balancers of which it is not said; "": see backend
+	memory     balancerMemory
 
 	mu       sync.Mutex
 	fresh    bool
@@ -32,6 +33,9 @@ type octavia struct {
 // octaviaPath is where version 2 is below Octavia's address.
 const octaviaPath = "/v2/lbaas"
 
+// servedOctavia is where Kuryr's own API has Octavia's, below its own address.
+const servedOctavia = "/load-balancer"
+
 // octaviaRoot is Octavia's address as the catalogue and people have it, without version and slash.
 func octaviaRoot(endpoint string) string {
 	endpoint = strings.TrimRight(endpoint, "/")
@@ -41,14 +45,17 @@ func octaviaRoot(endpoint string) string {
 	return endpoint
 }
 
-func newOctavia(c Config, neutron *client, now func() time.Time) *octavia {
-	o := &octavia{chosen: c.Backend, memory: balancerMemory{now: now, known: map[sdn.ID]*remembered{}, failed: map[string]setbacks{}}}
+func newOctavia(c Config, neutron *client, extensions *extensions, now func() time.Time) *octavia {
+	o := &octavia{extensions: extensions, chosen: c.Backend, memory: balancerMemory{now: now, known: map[sdn.ID]*remembered{}, failed: map[string]setbacks{}}}
 	make := func(path string) *client {
 		made := *neutron
-		made.budget, made.socket = newBudget(), ""
+		made.budget = newBudget()
 		made.before = func(context.Context) error { return nil }
 		made.hasTags = func() bool { return true }
 		made.of = &service{name: "Octavia", judge: judgeOctavia, endpoint: func(s *session) (string, error) {
+			if served := extensions.served(); s.octavia == "" && served != nil && len(served.LoadBalancer.Protocols) > 0 {
+				return strings.TrimSuffix(s.endpoint, "/v2.0") + servedOctavia + path, nil
+			}
 			if s.octavia == "" {
 				return "", sdn.Unsupported("load balancer", "there is no Octavia: Keystone's catalogue has no load-balancer service, and load_balancer_endpoint does not say where one is")
 			}

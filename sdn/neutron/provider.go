@@ -59,7 +59,7 @@ func Open(c Config, log *slog.Logger) (*Provider, error) {
 	p.client.breaker = &breaker{what: p.client.who(), now: time.Now, closed: p.extensions.forget}
 	p.client.before = func(ctx context.Context) error { return p.extensions.learn(ctx, p.client) }
 	p.client.hasTags = p.extensions.hasTags
-	p.octavia = newOctavia(c, p.client, time.Now)
+	p.octavia = newOctavia(c, p.client, p.extensions, time.Now)
 	return p, nil
 }
 

@@ -1,4 +1,5 @@
 // Command coredns is the name server of the test cluster: CoreDNS with the plugins that a cluster needs and no others, so that it is built in little time.
+// It owns the order of the plugins alone, and must not answer by itself.
 package main
 
 import (
