@@ -154,7 +154,9 @@ func (p *played) nodesReady(ctx context.Context, want int) error {
 		}
 		ready := 0
 		for i := range nodes.Items {
-			if slices.ContainsFunc(nodes.Items[i].Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue }) {
+			if slices.ContainsFunc(nodes.Items[i].Status.Conditions, func(c corev1.NodeCondition) bool {
+				return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+			}) {
 				ready++
 			}
 		}
