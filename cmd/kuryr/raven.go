@@ -120,6 +120,14 @@ func prefixLen(p netip.Prefix, c config.Controller) int {
 	return c.PodPrefixLen
 }
 
+// A leader that cannot renew its Lease has ended before another may take it: it tries for renewDeadline, then to let it go, by a request that has half of that, and has its work end.
+const (
+	leaseDuration = 15 * time.Second
+	renewDeadline = 6 * time.Second
+	retryPeriod   = 2 * time.Second
+	endingTime    = 4 * time.Second
+)
+
 // newManager makes what runs the controller: caches, the Lease, and one endpoint for metrics and health.
 func newManager(cfg config.Config, kube *rest.Config) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
@@ -138,6 +146,7 @@ func newManager(cfg config.Config, kube *rest.Config) (ctrl.Manager, error) {
 			ByObject:         cached(cfg),
 		},
 		LeaderElection: cfg.Controller.LeaderElection, LeaderElectionID: "kuryr-controller", LeaderElectionNamespace: cfg.Controller.Namespace, LeaderElectionReleaseOnCancel: true,
+		LeaseDuration: new(leaseDuration), RenewDeadline: new(renewDeadline), RetryPeriod: new(retryPeriod), GracefulShutdownTimeout: new(endingTime),
 		HealthProbeBindAddress: "0",
 		Metrics: metricsserver.Options{BindAddress: listen, ExtraHandlers: map[string]http.Handler{
 			"/healthz": healthz.CheckHandler{Checker: healthz.Ping},

@@ -213,9 +213,9 @@ func (s *services) kubernetes() {
 	to := net.JoinHostPort(first.String(), "443")
 	begin := time.Now()
 	s.until(func(ctx context.Context) error {
-		// A server of TLS takes a line of text for the mistake that it is, and says so in plain HTTP.
+		// A server of TLS takes a line of text for the mistake that it is, and hangs up.
 		got, err := s.ask(ctx, s.pod, 1, "tcp", to)
-		if err == nil && !strings.Contains(got[0].failed, "HTTP") {
+		if err == nil && got[0].failed != "EOF" && !strings.Contains(got[0].failed, "reset") {
 			err = fmt.Errorf("at %s: %+v", to, got[0])
 		}
 		return err

@@ -32,7 +32,8 @@ const (
 
 // The settings by which Kuryr serves Services.
 var (
-	ravenServices  = []string{"--controller-services=true"}
+	ravenRanges    = []string{"--controller-pod-ranges=" + podRange + "," + podRange6, "--controller-service-ranges=" + kubelab.ServiceRange + "," + kubelab.ServiceRange6}
+	ravenServices  = append([]string{"--controller-services=true"}, ravenRanges...)
 	daemonServices = []string{"--node-services=true", "--node-external-ips=" + claimable}
 )
 
@@ -44,7 +45,7 @@ type balanced struct {
 
 // startServices starts one; with serves false Kuryr leaves Services alone at first.
 func startServices(t *testing.T, serves bool, booted func(context.Context, *kubelab.Node) error) *balanced {
-	w := &whole{node: &kuryrNode{}}
+	w := &whole{node: &kuryrNode{}, settings: ravenRanges}
 	if serves {
 		w.settings, w.daemonSettings = ravenServices, daemonServices
 	}
@@ -358,8 +359,8 @@ func TestServicesMove(t *testing.T) {
 	b.must(b.node.StartProxy(b.ctx))
 	tables("kube-proxy", "nothing")
 	b.whole.daemonSettings = nil
-	b.whole.reset()
 	b.must(errors.Join(b.whole.claim.Stop(syscall.SIGTERM, limit), b.whole.startDaemon(b.ctx)))
+	b.whole.reset(ravenRanges...)
 	tables("kube-proxy", "kuryr_lb")
 	b.answers(b.here, "tcp", at(of, 80)[0], "a", "b")
 	b.answers(b.away, "tcp", place, "a", "b")

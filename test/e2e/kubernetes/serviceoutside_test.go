@@ -10,8 +10,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
 // outside are the rows of what who is no part of the cluster finds at its nodes.
@@ -40,9 +38,6 @@ func (s *services) nodePort() {
 			s.answers(from, "udp", to, "a", "b")
 		}
 	}
-	s.answers(s.away, "tcp", net.JoinHostPort(s.node.Address.String(), strconv.Itoa(int(of.Spec.Ports[0].NodePort))), "a", "b")
-	uplink := net.JoinHostPort(privatehost.HostIPv4.Addr().String(), strconv.Itoa(int(of.Spec.Ports[0].NodePort)))
-	s.answers(s.here, "tcp", uplink, "a", "b")
 
 	s.change("node-port", func(service *corev1.Service) {
 		service.Spec.Type = corev1.ServiceTypeClusterIP
