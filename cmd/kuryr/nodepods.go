@@ -39,6 +39,16 @@ func (n *clusterNode) podPort(ctx context.Context, p claim.PortView) (admin.PodP
 	for _, a := range p.Wiring.Port.Addresses {
 		one.Addresses = append(one.Addresses, a.Addr.String())
 	}
+	one.Network, one.VIF = string(p.Wiring.Port.Network), p.Wiring.Port.VIF.Type
+	for _, g := range p.Wiring.Port.Groups {
+		one.Groups = append(one.Groups, string(g))
+	}
+	for _, s := range p.Wiring.Subnets {
+		one.Ranges = append(one.Ranges, s.CIDR.String())
+		if s.Gateway.IsValid() {
+			one.Gateways = append(one.Gateways, s.Gateway.String())
+		}
+	}
 	if p.Wiring.Port.ID == "" { // its object cannot be read
 		return one, nil
 	}

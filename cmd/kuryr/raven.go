@@ -98,7 +98,7 @@ func (a *app) control(ctx context.Context, cfg config.Config, log *slog.Logger) 
 func ravenConfig(cfg config.Config) raven.Config {
 	c := cfg.Controller
 	out := raven.Config{
-		Router: c.Router, PublicNetwork: c.PublicNetwork, SubnetPools: c.SubnetPools, ServiceRanges: c.ServiceRanges, VIPSubnets: c.VIPSubnets, Services: sdnServices(cfg), LoadBalancerProvider: c.LoadBalancerProvider, NodeRanges: c.NodeRanges, NodePortsNetwork: c.NodePortsNetwork, Network: c.Network, Subnets: c.Subnets,
+		Router: c.Router, PublicNetwork: c.PublicNetwork, SubnetPools: c.SubnetPools, ServiceRanges: c.ServiceRanges, VIPSubnets: c.VIPSubnets, Services: sdnServices(cfg), NodeRanges: c.NodeRanges, NodePortsNetwork: c.NodePortsNetwork, Network: c.Network, Subnets: c.Subnets,
 		SecurityGroups: c.SecurityGroups, UnderlayIsolation: c.UnderlayIsolation, NodeNetworks: c.NodeNetworks, Nested: c.Nested, NodeSubnets: c.WorkerNodesSubnets, MaxPorts: c.MaxPorts, Calls: c.Calls, Workers: c.Workers, Audit: c.Audit,
 		Pool: pool.Policy{Minimum: c.PoolMinimum, Maximum: c.PoolMaximum, Batch: c.PoolBatch, TTL: c.PoolTTL},
 	}
@@ -120,6 +120,14 @@ func prefixLen(p netip.Prefix, c config.Controller) int {
 	return c.PodPrefixLen
 }
 
+// A leader that cannot renew its Lease has ended before another may take it: it tries for renewDeadline, then to let it go, by a request that has half of that, and has its work end.
+const (
+	leaseDuration = 15 * time.Second
+	renewDeadline = 6 * time.Second
+	retryPeriod   = 2 * time.Second
+	endingTime    = 4 * time.Second
+)
+
 // newManager makes what runs the controller: caches, the Lease, and one endpoint for metrics and health.
 func newManager(cfg config.Config, kube *rest.Config) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
@@ -138,6 +146,7 @@ func newManager(cfg config.Config, kube *rest.Config) (ctrl.Manager, error) {
 			ByObject:         cached(cfg),
 		},
 		LeaderElection: cfg.Controller.LeaderElection, LeaderElectionID: "kuryr-controller", LeaderElectionNamespace: cfg.Controller.Namespace, LeaderElectionReleaseOnCancel: true,
+		LeaseDuration: new(leaseDuration), RenewDeadline: new(renewDeadline), RetryPeriod: new(retryPeriod), GracefulShutdownTimeout: new(endingTime),
 		HealthProbeBindAddress: "0",
 		Metrics: metricsserver.Options{BindAddress: listen, ExtraHandlers: map[string]http.Handler{
 			"/healthz": healthz.CheckHandler{Checker: healthz.Ping},

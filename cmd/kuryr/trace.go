@@ -53,6 +53,9 @@ objects, then a real packet that is watched on every device and by nftables' tra
 it is. Without a port it is an ICMP echo. CONTAINER is a container's name or id, a pod's
 namespace/name, the id of its endpoint or port, or its address; TO an address, a container, a pod, or "host".
 
+On a cluster's node whose SDN is not on this machine (Neutron) it tells what the node knows: the pod's port, its groups and where the packet leaves the
+node, and how to ask OVN for the rest; it sends no packet then, and the exit code is 1.
+
 It needs root, on the machine where the container is. The exit code is 0 if the packet got there.`,
 		Example:           "  kuryr trace web 8.8.8.8\n  kuryr trace web db:5432/tcp\n  kuryr trace web host:8080/tcp -o json\n  kuryr trace default/web blue/db:5432/tcp\n  kuryr trace --plan web 2001:db8::1",
 		ValidArgsFunction: a.completeContainers,
@@ -98,12 +101,18 @@ It needs root, on the machine where the container is. The exit code is 0 if the 
 }
 
 func (a *app) trace(c *cobra.Command, from string, to target, o traceOptions) (traceReport, error) {
+	if pods, there, err := a.podsElsewhere(c); there || err != nil {
+		if err != nil {
+			return traceReport{}, err
+		}
+		return traceElsewhere(pods, from, to, o)
+	}
 	t, err := a.newTracer(c)
 	if err != nil {
 		return traceReport{}, err
 	}
 	defer t.close()
-	way, sites, called, err := t.resolve(from, to, o)
+	way, sites, called, err := t.resolve(c.Context(), from, to, o)
 	if err != nil {
 		return traceReport{}, err
 	}

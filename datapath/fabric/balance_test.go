@@ -125,7 +125,7 @@ func (b *balanced) refused(from netns.NsHandle, addr string) {
 	var err error
 	start := time.Now()
 	nstest.Do(b.t, from, func() { _, err = net.DialTimeout("tcp", addr, 5*time.Second) })
-	if err == nil || !strings.Contains(err.Error(), "refused") || time.Since(start) > time.Second {
+	if err == nil || !strings.Contains(err.Error(), "refused") || time.Since(start) > 2500*time.Millisecond { // a first packet may be lost to a link that just came up
 		b.t.Errorf("%s: %v after %v, want it to be refused at once", addr, err, time.Since(start))
 	}
 }

@@ -5,15 +5,14 @@ package lb
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
-
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
+
+// asksAtMost is how many frontends are asked for one by one. For more, all UDP flows of the family are looked through once.
+const asksAtMost = 16
 
 // stale tells entries of connection tracking that lead a UDP flow elsewhere than a new one would be led. Where a flow leads is decided by its first packet, so that
 // a client that never pauses would be sent to an endpoint that is gone, or to none, for ever.
@@ -22,42 +21,39 @@ type stale struct {
 	changed   map[Key]map[netip.AddrPort]bool // their endpoints
 }
 
-// MatchConntrackFlow implements netlink.CustomConntrackFilter.
-func (s stale) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
-	if f.Forward.Protocol != unix.IPPROTO_UDP {
+func (s stale) has(f flow) bool {
+	if f.protocol != sdn.UDP {
 		return false
 	}
-	client, to, answerer := addr(f.Forward.SrcIP), addr(f.Forward.DstIP), netip.AddrPortFrom(addr(f.Reverse.SrcIP), f.Reverse.SrcPort)
-	key := Key{to, sdn.UDP, f.Forward.DstPort}
+	key := Key{f.to.Addr(), sdn.UDP, f.to.Port()}
 	if _, changed := s.changed[key]; s.frontends[key] == nil && !changed {
-		key.Addr = netip.IPv6Unspecified()
-		if to.Is4() {
-			key.Addr = netip.IPv4Unspecified()
-		}
+		key.Addr = versionOf(key.Addr).unspecified()
 	}
 	endpoints, changed := s.changed[key]
-	led := answerer != netip.AddrPortFrom(to, key.Port)
-	if !changed || !led && (s.frontends[key] == nil || addr(f.Reverse.DstIP) != client) {
+	led := f.answerer != f.to
+	if !changed || !led && (s.frontends[key] == nil || f.answered.Addr() != f.client.Addr()) {
 		return false // one that is not led is not ours to forget, if nothing leads it now or others translate its source
 	}
-	return !endpoints[answerer]
+	return !endpoints[f.answerer]
 }
 
-func addr(ip net.IP) netip.Addr {
-	a, _ := netip.AddrFromSlice(ip)
-	return a.Unmap()
+func (v version) unspecified() netip.Addr {
+	if v == v4 {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
 }
 
-// forget has connection tracking forget what is stale of the frontends that are owed it, and then the kernel that it was owed. Connection tracking can only be searched whole, so
-// that this costs by the number of flows in the namespace; only UDP frontends pay it, once for all of a call.
+// forget has connection tracking forget what is stale of the frontends that are owed it, and then the kernel that it was owed. Only UDP frontends pay for it.
 func (t *Table) forget(ctx context.Context) error {
 	if len(t.owed) == 0 {
 		return nil
 	}
 	s := stale{t.frontends, map[Key]map[netip.AddrPort]bool{}}
-	there := map[version]bool{}
+	asks := map[version][]ask{}
 	for key := range t.owed {
-		there[versionOf(key.Addr)] = true
+		v := versionOf(key.Addr)
+		asks[v] = append(asks[v], ask{v, netip.AddrPortFrom(key.Addr, key.Port)})
 		endpoints := map[netip.AddrPort]bool{}
 		if f := t.frontends[key]; f != nil {
 			for _, e := range f.slots {
@@ -66,19 +62,26 @@ func (t *Table) forget(ctx context.Context) error {
 		}
 		s.changed[key] = endpoints
 	}
-	for _, v := range versions {
-		if !there[v] {
-			continue
+	for v, list := range asks {
+		if len(list) > asksAtMost {
+			list = []ask{{version: v}}
 		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		family := netlink.InetFamily(unix.AF_INET)
-		if v == v6 {
-			family = unix.AF_INET6
-		}
-		if _, err := t.kernel.flows.ConntrackDeleteFilters(netlink.ConntrackTable, family, s); err != nil {
-			return fmt.Errorf("forget stale flows of %d frontends: %w", len(t.owed), err)
+		for _, a := range list {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			var found []flow
+			err := t.kernel.flows.each(a, func(f flow) {
+				if s.has(f) {
+					found = append(found, f)
+				}
+			})
+			if err == nil {
+				err = t.kernel.flows.forget(v, found)
+			}
+			if err != nil {
+				return fmt.Errorf("stale flows of %d frontends: %w", len(t.owed), err)
+			}
 		}
 	}
 	failpoint.Here("lb.flows.forgotten")

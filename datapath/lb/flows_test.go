@@ -4,6 +4,7 @@ package lb
 
 import (
 	"context"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -143,6 +144,47 @@ func TestOneBridge(t *testing.T) {
 		w.set(closed)
 		if got := w.ask("a", "tcp", at(vip, 81)); !strings.Contains(got, "refused") {
 			t.Errorf("%s: nobody is at the endpoint, and the client gets %q", vip, got)
+		}
+	}
+}
+
+// Of all flows the kernel brings those that are asked for, as they are, and one that is deleted is gone.
+func TestConntrack(t *testing.T) {
+	w := newWorld(t)
+	w.serve("a", 8080)
+	w.serve("a", 8081)
+	w.restore(to(key(vip4, sdn.UDP), "a"), to(key(vip6, sdn.UDP), "a"))
+	for i, vip := range []string{vip4, vip6} {
+		v, pod := versions[i], netip.MustParseAddr(addrs["a"][i])
+		for _, addr := range []string{at(vip, 80), at(addrs["a"][i], 8080), at(addrs["a"][i], 8081)} {
+			if got := w.ask("out", "udp", addr); got[:1] != "a" {
+				t.Fatal(got)
+			}
+		}
+		flows := func(a ask) (list []flow) {
+			t.Helper()
+			must(t, w.table.kernel.flows.each(a, func(f flow) { list = append(list, f) }))
+			return list
+		}
+		if n := len(flows(ask{version: v})); n != 3 {
+			t.Errorf("IPv%s: %d flows in all, want 3", v, n)
+		}
+		vipPort := netip.AddrPortFrom(netip.MustParseAddr(vip), 80)
+		list := flows(ask{v, vipPort})
+		if len(list) != 1 {
+			t.Fatalf("IPv%s: %d flows to the VIP, want 1", v, len(list))
+		}
+		client := netip.AddrPortFrom(netip.MustParseAddr(addrs["out"][i]), list[0].client.Port())
+		if f := list[0]; f.to != vipPort || f.answerer != netip.AddrPortFrom(pod, 8080) || f.client != client || f.answered != client || f.protocol != sdn.UDP {
+			t.Errorf("IPv%s: %+v", v, f)
+		}
+		must(t, w.table.kernel.flows.forget(v, list))
+		must(t, w.table.kernel.flows.forget(v, list))
+		if n := len(flows(ask{v, vipPort})); n != 0 {
+			t.Errorf("IPv%s: %d flows to the VIP after it was deleted", v, n)
+		}
+		if n := len(flows(ask{v, netip.AddrPortFrom(v.unspecified(), 8081)})); n != 1 {
+			t.Errorf("IPv%s: %d flows to the port, want 1", v, n)
 		}
 	}
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
-	mdlayher "github.com/mdlayher/netlink"
-	"github.com/vishvananda/netlink"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -33,7 +32,7 @@ type kernel struct {
 	family map[string]nftables.TableFamily // by set
 	base   base
 	nft    *nftables.Conn
-	flows  *netlink.Handle
+	flows  conntrack
 }
 
 func openKernel(c Config) (*kernel, error) {
@@ -50,13 +49,13 @@ func openKernel(c Config) (*kernel, error) {
 		run = func(f func() error) error { return f() }
 	}
 	err := run(func() (err error) {
-		k.nft, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(s *mdlayher.Conn) error {
+		k.nft, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(s *netlink.Conn) error {
 			return errors.Join(s.SetWriteBuffer(bufferSize), s.SetReadBuffer(bufferSize))
 		}))
 		if err != nil {
 			return fmt.Errorf("nftables: %w", err)
 		}
-		if k.flows, err = netlink.NewHandle(unix.NETLINK_NETFILTER); err != nil {
+		if k.flows.Conn, err = netlink.Dial(unix.NETLINK_NETFILTER, nil); err != nil {
 			return fmt.Errorf("connection tracking: %w", err)
 		}
 		return nil
@@ -72,8 +71,8 @@ func (k *kernel) close() {
 	if k.nft != nil {
 		_ = k.nft.CloseLasting() // there is nothing to lose
 	}
-	if k.flows != nil {
-		k.flows.Close()
+	if k.flows.Conn != nil {
+		_ = k.flows.Close()
 	}
 }
 
@@ -132,14 +131,20 @@ func (k *kernel) chainsOf(l lead) []chain {
 type change struct {
 	replace     bool                   // the tables are made anew, and what is added is alone in them
 	old         []nftables.TableFamily // those with a table that is replaced
+	mend        []placed               // chains whose rules are made anew
 	leads       []lead                 // to make
 	chains      map[string]bool        // those that are there
 	remove, add []element              // in this order
-	drop        []string               // chains that nothing leads to then, but each other
 }
 
 func (c *change) empty() bool {
-	return !c.replace && len(c.leads)+len(c.drop)+len(c.remove)+len(c.add) == 0
+	return !c.replace && len(c.mend)+len(c.leads)+len(c.remove)+len(c.add) == 0
+}
+
+// placed is a chain of a family's table.
+type placed struct {
+	nftables.TableFamily
+	chain
 }
 
 // commit makes a change, all or nothing.
@@ -157,6 +162,12 @@ func (k *kernel) commit(ctx context.Context, c *change) error {
 			}
 		}
 	}
+	for _, m := range c.mend {
+		k.nft.FlushChain(&nftables.Chain{Name: m.name, Table: k.table(m.TableFamily)})
+		if err := k.addRules(m.TableFamily, m.chain); err != nil {
+			return err
+		}
+	}
 	if err := k.queue(c.remove, k.nft.SetDeleteElements); err != nil {
 		return err
 	}
@@ -166,7 +177,6 @@ func (k *kernel) commit(ctx context.Context, c *change) error {
 	if err := k.queue(c.add, k.nft.SetAddElements); err != nil {
 		return err
 	}
-	k.dropChains(c.drop)
 	if err := k.nft.Flush(); err != nil {
 		return fmt.Errorf("nft table %s: %w", k.name, err)
 	}
@@ -195,16 +205,23 @@ func (k *kernel) addChains(f nftables.TableFamily, list []chain) error {
 		k.nft.AddChain(n)
 	}
 	for _, c := range list {
-		for _, r := range c.rules {
-			stamp, err := r.stamp(f)
-			if err != nil {
-				return err
-			}
-			k.nft.AddRule(&nftables.Rule{
-				Table: k.table(f), Chain: &nftables.Chain{Name: c.name, Table: k.table(f)}, Exprs: r.exprs,
-				UserData: userdata.AppendString(nil, userdata.TypeComment, stamp),
-			})
+		if err := k.addRules(f, c); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+func (k *kernel) addRules(f nftables.TableFamily, c chain) error {
+	for _, r := range c.rules {
+		stamp, err := r.stamp(f)
+		if err != nil {
+			return err
+		}
+		k.nft.AddRule(&nftables.Rule{
+			Table: k.table(f), Chain: &nftables.Chain{Name: c.name, Table: k.table(f)}, Exprs: r.exprs,
+			UserData: userdata.AppendString(nil, userdata.TypeComment, stamp),
+		})
 	}
 	return nil
 }
@@ -232,14 +249,28 @@ func (k *kernel) addLeads(c *change) error {
 	return nil
 }
 
-// dropChains empties all of them first, as they may lead to each other.
-func (k *kernel) dropChains(names []string) {
-	for _, name := range names {
+// tidy takes away elements of profiles that no frontend has, and then chains that nothing leads to but each other. It is a transaction of its own, after that which
+// changed the frontends: a packet may have looked up a frontend before the one, and look for its profile after it.
+func (k *kernel) tidy(ctx context.Context, unused []element, chains []string) error {
+	if len(unused)+len(chains) == 0 {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := k.queue(unused, k.nft.SetDeleteElements); err != nil {
+		return err
+	}
+	for _, name := range chains {
 		k.nft.FlushChain(&nftables.Chain{Name: name, Table: k.table(nftables.TableFamilyINet)})
 	}
-	for _, name := range names {
+	for _, name := range chains {
 		k.nft.DelChain(&nftables.Chain{Name: name, Table: k.table(nftables.TableFamilyINet)})
 	}
+	if err := k.nft.Flush(); err != nil {
+		return fmt.Errorf("nft table %s: %w", k.name, err)
+	}
+	return nil
 }
 
 func (k *kernel) queue(list []element, call func(*nftables.Set, []nftables.SetElement) error) error {

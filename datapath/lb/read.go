@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/userdata"
@@ -21,8 +22,9 @@ import (
 
 // state is what the kernel has.
 type state struct {
-	// damage is what of the fixed part, or of a profile's chain, is not as this program makes it, or is missing: then the tables are made anew. It is nil for whole tables.
+	// damage is what cannot be mended in place, as it is missing or of another type: then the tables are made anew, in one transaction. It is nil for whole tables.
 	damage   []Difference
+	stale    []placed // chains with other rules
 	tables   []nftables.TableFamily
 	chains   map[string]bool      // of the inet family, as this program makes them
 	strays   []string             // and others
@@ -52,7 +54,7 @@ func (k *kernel) read(ctx context.Context) (*state, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := k.readTable(s, f); err != nil {
+		if err := k.readTable(ctx, s, f); err != nil {
 			return nil, err
 		}
 	}
@@ -64,7 +66,7 @@ func (s *state) differ(object string, want, have bool) {
 	s.damage = append(s.damage, Difference{Object: object, Want: word[want], Have: word[have]})
 }
 
-func (k *kernel) readTable(s *state, f nftables.TableFamily) error {
+func (k *kernel) readTable(ctx context.Context, s *state, f nftables.TableFamily) error {
 	sets, fixed := k.fixed(f)
 	have, err := k.nft.GetSets(k.table(f))
 	if err != nil {
@@ -83,20 +85,45 @@ func (k *kernel) readTable(s *state, f nftables.TableFamily) error {
 		if strings.HasPrefix(want.Name, "client") {
 			continue
 		}
-		list, err := k.nft.GetSetElements(&nftables.Set{Table: k.table(f), Name: want.Name})
-		if err != nil {
-			return fmt.Errorf("read set %s: %w", want.Name, err)
-		}
-		for _, e := range list {
-			own := element{want.Name, string(e.Key), string(e.KeyEnd), string(e.Val)}
-			if strings.HasPrefix(want.Name, "profile") {
-				own.value = "" // its key says it all
-			}
-			s.elements[want.Name] = append(s.elements[want.Name], own)
+		if s.elements[want.Name], err = k.readSet(ctx, f, want.Name); err != nil {
+			return err
 		}
 	}
 	return k.readChains(s, f, fixed)
 }
+
+// readSet reads a set. While the kernel spreads a hash table over more buckets, which it does behind the back of who fills it, a listing that goes on in another message misses
+// elements, and has others twice, just as many: then it is read again.
+func (k *kernel) readSet(ctx context.Context, f nftables.TableFamily, name string) ([]element, error) {
+	for pause := time.Millisecond; ; pause *= 2 {
+		list, err := k.nft.GetSetElements(&nftables.Set{Table: k.table(f), Name: name})
+		if err != nil {
+			return nil, fmt.Errorf("read set %s: %w", name, err)
+		}
+		elements, seen := make([]element, len(list)), make(map[string]bool, len(list))
+		for i, e := range list {
+			elements[i] = element{name, string(e.Key), string(e.KeyEnd), string(e.Val)}
+			if strings.HasPrefix(name, "profile") {
+				elements[i].value = "" // its key says it all
+			}
+			seen[elements[i].key+elements[i].end] = true
+		}
+		if len(seen) == len(list) || strings.HasPrefix(name, "left") { // of which no one matters
+			return elements, nil
+		}
+		if pause > longestPause {
+			return nil, fmt.Errorf("read set %s: it never was the same from beginning to end", name)
+		}
+		select { // nothing tells when the kernel is done
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// longestPause is before the last attempt to read a set that moves meanwhile. Moving takes a moment, but has to wait for its turn.
+const longestPause = time.Second
 
 func sameType(want, have nftables.Set) bool {
 	if want.IsMap != have.IsMap || want.Interval != have.Interval {
@@ -148,7 +175,7 @@ func (k *kernel) readChains(s *state, f nftables.TableFamily, fixed []chain) err
 			return err
 		}
 		if !same {
-			s.damage = append(s.damage, Difference{Object: "chain " + want.name, Want: "its rules", Have: "others"})
+			s.stale = append(s.stale, placed{f, want})
 		}
 	}
 	if f == nftables.TableFamilyINet {
@@ -238,8 +265,8 @@ func (k kind) parse(b string) (key Key, number uint32, ok bool) {
 	if !k.node {
 		key.Addr, _ = netip.AddrFromSlice([]byte(b[:4*k.words()]))
 		b = b[4*k.words():]
-	} else if key.Addr = netip.IPv6Unspecified(); k.version == v4 {
-		key.Addr = netip.IPv4Unspecified()
+	} else {
+		key.Addr = k.unspecified()
 	}
 	key.Protocol, key.Port = sdn.Protocol(b[0]), binary.BigEndian.Uint16([]byte(b[4:6]))
 	return key, binary.NativeEndian.Uint32([]byte(b[8:12])), true

@@ -211,3 +211,28 @@ func TestThousandEndpoints(t *testing.T) {
 	}
 	w.whole()
 }
+
+// The kernel spreads its hash tables over more memory behind the back of who fills them, and listings that go on meanwhile are not whole. Another process
+// finds what was told all the same, and nothing to change.
+func TestReadWhileItGrows(t *testing.T) {
+	w := newWorld(t)
+	var all []Frontend
+	for i := range 1500 {
+		f := to(Key{netip.MustParseAddr("10.96.1.1"), sdn.TCP, uint16(i + 1)}, "a", "b")
+		all = append(all, f)
+	}
+	for range 2 {
+		w.restore(all...)
+		next := New(w.config())
+		must(t, next.Restore(context.Background(), all))
+		if have, err := next.kernel.read(context.Background()); err != nil {
+			t.Error(err)
+		} else if want, err := byKey(all); err != nil {
+			t.Error(err)
+		} else if _, p := next.compare(have, want); !p.empty() {
+			t.Errorf("to be added: %d, to be removed: %d", len(p.add), len(p.remove))
+		}
+		must(t, next.Remove(context.Background()))
+		w.table = New(w.config())
+	}
+}

@@ -77,6 +77,9 @@ func (t *Table) Apply(ctx context.Context, set []Frontend, remove []Key) error {
 			return err
 		}
 	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.frontends == nil {
@@ -130,7 +133,9 @@ type plan struct {
 	next    map[Key]*frontend // nil: removed
 	members map[member]int    // by how many more or fewer frontends
 	leads   map[lead]int
-	flows   []Key // UDP frontends of which entries of connection tracking may be stale
+	flows   []Key     // UDP frontends of which entries of connection tracking may be stale
+	unused  []element // of profiles, and
+	drop    []string  // chains that nobody needs any more
 }
 
 func newPlan() *plan {
@@ -260,6 +265,10 @@ func (t *Table) restore(ctx context.Context, want map[Key]Frontend) error {
 	}
 	failpoint.Here("lb.restore.told")
 	t.truth, t.known = n, true
+	if err := t.kernel.tidy(ctx, p.unused, p.drop); err != nil {
+		t.reopen()
+		return err
+	}
 	return t.forget(ctx)
 }
 
@@ -299,7 +308,11 @@ func (t *Table) compare(have *state, want map[Key]Frontend) (truth, *plan) {
 					add[e] = true
 				}
 			default:
-				if !p.replace {
+				switch {
+				case p.replace:
+				case strings.HasPrefix(e.set, "profile"):
+					p.unused = append(p.unused, e)
+				default:
 					p.remove = append(p.remove, e)
 				}
 				if left, ok := e.leaving(); ok {
@@ -312,7 +325,7 @@ func (t *Table) compare(have *state, want map[Key]Frontend) (truth, *plan) {
 		delete(add, l.element()) // which comes with its chain
 	}
 	if !p.replace {
-		p.change.chains = have.chains
+		p.change.chains, p.mend = have.chains, have.stale
 		for name := range have.chains {
 			if !n.chains[name] && !t.kernel.isFixed(name) {
 				p.drop = append(p.drop, name)
@@ -371,17 +384,17 @@ func (t *Table) Check(ctx context.Context) ([]Difference, error) {
 	_, p := t.compare(have, want)
 	var list []Difference
 	for _, e := range p.remove {
-		if strings.HasPrefix(e.set, "profile") {
-			continue // those that no frontend needs any more are for the next one that does
-		}
 		list = append(list, Difference{Object: "element of " + e.set, Have: e.String()})
 	}
 	for _, e := range p.add {
 		list = append(list, Difference{Object: "element of " + e.set, Want: e.String()})
 	}
+	for _, m := range p.mend {
+		list = append(list, Difference{Object: "chain " + m.name, Want: "its rules", Have: "others"})
+	}
 	for _, name := range p.drop {
 		if t.chains[name] {
-			continue
+			continue // of a profile that no frontend has any more, for the next one that does
 		}
 		list = append(list, Difference{Object: "chain " + name, Have: "present"})
 	}

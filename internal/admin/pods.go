@@ -22,7 +22,12 @@ type PodPort struct {
 	Status    string    `json:"status"` // of its KuryrPort: available, bound, …; "" where that is not there
 	Addresses []string  `json:"addresses"`
 	MAC       string    `json:"mac"`
-	Pod       string    `json:"pod,omitempty"` // namespace/name
+	Network   string    `json:"network,omitempty"`  // its id in the SDN
+	Ranges    []string  `json:"ranges,omitempty"`   // of the network's subnets that it has addresses on
+	Gateways  []string  `json:"gateways,omitempty"` // theirs
+	Groups    []string  `json:"groups,omitempty"`   // ids of its security groups
+	VIF       string    `json:"vif,omitempty"`      // how it is plugged, by the SDN's word
+	Pod       string    `json:"pod,omitempty"`      // namespace/name
 	UID       string    `json:"uid,omitempty"`
 	Container string    `json:"container,omitempty"` // its sandbox
 	Interface string    `json:"interface,omitempty"`

@@ -49,9 +49,8 @@ type Controller struct {
 	Nested             string
 	WorkerNodesSubnets []string
 
-	Services             bool
-	LoadBalancers        string // LoadBalancersSDN or LoadBalancersNode
-	LoadBalancerProvider string
+	Services      bool
+	LoadBalancers string // LoadBalancersSDN or LoadBalancersNode
 
 	PoolMinimum int
 	PoolMaximum int
@@ -104,8 +103,6 @@ var controllerSettings = []*Setting{
 	boolean("controller.services", "have Services be load balancers of the SDN, in place of kube-proxy", func(c *Config) *bool { return &c.Controller.Services }),
 	text("controller.load_balancers", "who balances ClusterIPs, with controller.services: sdn, or node, the kernel of each node, where the SDN cannot", oneOf(LoadBalancersSDN, LoadBalancersNode),
 		func(c *Config) *string { return &c.Controller.LoadBalancers }),
-	text("controller.load_balancer_provider", "which of the SDN's load balancers Services have that do not say (Octavia: amphora, ovn); empty is the SDN's default", word,
-		func(c *Config) *string { return &c.Controller.LoadBalancerProvider }),
 	prefixes("controller.vip_subnets", "subnets of the VIP network, with controller.services, each with a range of ClusterIPs in it and room for more; a range without one has one twice its size",
 		func(netip.Addr) error { return nil }, func(c *Config) *[]netip.Prefix { return &c.Controller.VIPSubnets }),
 	ranges("controller.node_ranges", "ranges of the network that nodes have ports of their own on, to reach pods and be reached, where the SDN gives them no other way (Neutron); empty makes none",

@@ -35,7 +35,7 @@ var ravenOptions = []peerOption{
 		return "", errors.New("is " + v + ", which is not served: nodes have neutron-vif or nested-vlan")
 	}},
 	{"pod_vif_nested.worker_nodes_subnets pod_vif_nested.worker_nodes_subnet", "controller.worker_nodes_subnets", nil},
-	{"kubernetes.endpoints_driver_octavia_provider", "controller.load_balancer_provider", func(_ *Config, v string) (string, error) {
+	{"kubernetes.endpoints_driver_octavia_provider", "neutron.load_balancer_provider", func(_ *Config, v string) (string, error) {
 		if v == "default" {
 			return "", nil
 		}

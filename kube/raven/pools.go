@@ -372,6 +372,6 @@ func (w *poolWork) writeStatus(ctx context.Context, err error) (later time.Durat
 // settle counts the pool's ports for the cap and the metrics, and wakes pools that wait for what it has given back.
 func (w *poolWork) settle() {
 	n := len(w.ports) + len(w.pool.Status.Pending)
-	w.wakes.wake(w.budget.set(w.name, n)...)
+	w.wakeCalled(w.budget.set(w.name, n))
 	w.metrics.pool(w.name, w.ports, len(w.pool.Status.Pending))
 }

@@ -48,7 +48,7 @@ func (r *Raven) readQuota(ctx context.Context) error {
 	if limit := usage[sdn.NounPort].Limit; limit > 0 {
 		most = int(max(limit*9/10, 1))
 	}
-	r.wakes.wake(r.budget.limit(most)...)
+	r.wakeCalled(r.budget.limit(most))
 	return nil
 }
 

@@ -3,6 +3,7 @@ package raven
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -99,7 +100,7 @@ func TestQuotaThatChanges(t *testing.T) {
 	}
 }
 
-// All pools that wait for the cap are looked at when there is room, however many they are; one that asks just when there is room does not wait.
+// All pools that wait for the cap are looked at in turn when there is room that none of them takes, however many they are; one that asks just when there is room does not wait.
 func TestPoolsThatWaitForTheCap(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, func(cfg *Config) { cfg.MaxPorts = 1 })
@@ -126,9 +127,79 @@ func TestPoolsThatWaitForTheCap(t *testing.T) {
 			t.Fatalf("%d pools of %d are looked at", len(told), many)
 		}
 		told[request.Name] = true
+		(&poolWork{pools: pools{r}, name: request.Name, pool: &v1.KuryrPortPool{}}).settle()
 		q.Done(request)
 	}
 	if r.budget.wait("late", 0) {
 		t.Error("a pool waits that has not seen the room there is")
+	}
+}
+
+// Of what is given back at a full cap as many pools are told as there is room for, the one that has waited longest first. Who got a port is the last again, who got none keeps his place,
+// and who needs none leaves it to the next.
+func TestOrderAtTheCap(t *testing.T) {
+	t.Parallel()
+	b := newBudget(4)
+	b.take("has", 4)
+	told := func(want ...string) func([]string) {
+		return func(got []string) {
+			t.Helper()
+			if !slices.Equal(got, want) {
+				t.Fatalf("%v are told, want %v", got, want)
+			}
+		}
+	}
+	for _, p := range []string{"a", "b", "c", "d"} {
+		b.take(p, 2)
+		b.wait(p, 0) // once is enough
+	}
+	told("a")(b.set("has", 3))
+	told()(b.set("other", 0)) // what is a's to take is nobody else's to be told of
+	if n := b.take("a", 2); n != 1 {
+		t.Fatalf("a gets %d", n)
+	}
+	told()(b.set("a", 1)) // and is behind d
+	told("b", "c")(b.set("has", 1))
+	if n := b.take("b", 2); n != 2 {
+		t.Fatalf("b gets %d", n)
+	}
+	b.take("c", 1)        // gets none
+	told()(b.set("b", 2)) // nothing is left
+	told()(b.set("c", 0))
+	told("c")(b.set("has", 0))
+	told("d")(b.set("c", 0)) // c needs none any more
+	told("a")(b.late([]string{"d"}))
+	told()(b.set("a", 1))
+	told()(b.set("b", 1)) // b got all that it wanted: nobody waits
+}
+
+// A pool that has failed and pauses keeps no other from what is given back.
+func TestPauseAtTheCap(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, func(cfg *Config) { cfg.MaxPorts = 1 })
+	r := c.raven
+	q := workqueue.NewTypedRateLimitingQueue(r.options().RateLimiter)
+	defer q.ShutDown()
+	if err := r.wakes.Start(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	for range 12 {
+		q.AddRateLimited(request("", "fails")) // the last time in a minute
+	}
+	r.budget.take("has", 1)
+	r.budget.take("fails", 1)
+	r.budget.take("next", 1)
+	(&poolWork{pools: pools{r}, name: "has", pool: &v1.KuryrPortPool{}}).settle()
+	deadline := time.AfterFunc(time.Minute, q.ShutDown)
+	defer deadline.Stop()
+	for {
+		request, end := q.Get()
+		if end {
+			t.Fatal("the other pool is not looked at")
+		}
+		q.Done(request)
+		if request.Name == "next" {
+			return
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package raven
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
@@ -60,7 +59,6 @@ func (r services) follow(ctx context.Context, req ctrl.Request, service *corev1.
 		return nil
 	}
 	spec, notes := loadBalancerSpec(service, r.sdn.Capabilities())
-	spec.Options.Provider = cmp.Or(spec.Options.Provider, r.cfg.LoadBalancerProvider)
 	r.note(service, notes)
 	switch {
 	case lb == nil:

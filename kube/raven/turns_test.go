@@ -77,6 +77,8 @@ func (d *desk) AddAfter(r ctrl.Request, in time.Duration) {
 	d.due[r] = at
 }
 
+func (d *desk) NumRequeues(r ctrl.Request) int { return d.failures.NumRequeues(r) }
+
 func (d *desk) AddRateLimited(r ctrl.Request) { d.AddAfter(r, d.failures.When(r)) }
 
 // ready are the requests whose time has come.

@@ -2,11 +2,12 @@ package raven
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
 // wakes are pools to be looked at of which nothing in Kubernetes has changed: those that wait for the cap. They go into the pools' own queue, which has room for any number and has
-// each once; that queue's pauses are theirs, so that pools which in turn give back what they cannot use do not chase one another.
+// each once; the pauses of pools that fail are that queue's, so that pools which in turn give back what they cannot use do not chase one another.
 type wakes struct {
 	mu    sync.Mutex
 	queue queue
@@ -20,14 +21,25 @@ func (w *wakes) Start(_ context.Context, q queue) error {
 	return nil
 }
 
-// wake has pools looked at soon. Before the controller has begun there is nothing to do: it begins with all of them.
-func (w *wakes) wake(pools ...string) {
+// wake has a pool looked at soon, and tells whether it is: one that has failed comes when its pause is over. Before the controller has begun there is nothing to do: it begins with all of them.
+func (w *wakes) wake(pool string) (soon bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.queue == nil {
-		return
+		return true
 	}
-	for _, pool := range pools {
-		w.queue.AddRateLimited(request("", pool))
+	r := request("", pool)
+	if w.queue.NumRequeues(r) > 0 {
+		w.queue.AddRateLimited(r)
+		return false
+	}
+	w.queue.Add(r)
+	return true
+}
+
+// wakeCalled has pools looked at that the budget has called. For those that come late others are.
+func (r *Raven) wakeCalled(pools []string) {
+	for len(pools) > 0 {
+		pools = r.budget.late(slices.DeleteFunc(pools, r.wakes.wake))
 	}
 }

@@ -91,13 +91,19 @@ func checkBalancing(spec sdn.LoadBalancerSpec) error {
 		lacking(loadBalancer, "groups", len(spec.Groups) > 0, "does not filter what comes to a VIP; a listener's sources say who may connect"),
 		lacking(loadBalancer, "backend", spec.Backend != "", "has one kind of load balancer, the kernel's"),
 		lacking(loadBalancer, "flavor", spec.Flavor != "", "has one kind of load balancer, the kernel's"),
+		lacking(loadBalancer, "zone", spec.Zone != "", "is on one machine, without availability zones"),
+		lacking(loadBalancer, "shared", spec.Shared, "has load balancers of one owner each"),
 	}
 	for i, l := range spec.Listeners {
 		field := fmt.Sprintf("listeners[%d]", i)
 		errs = append(errs, lacking(loadBalancer, field+".connection_limit", l.ConnectionLimit > 0, "does not count connections"),
 			lacking(loadBalancer, field+".client_timeout", l.ClientTimeout > 0, "leaves idle connections to those who have them"),
 			lacking(loadBalancer, field+".member_timeout", l.MemberTimeout > 0, "leaves idle connections to those who have them"),
-			lacking(loadBalancer, field+".proxy_protocol", l.ProxyProtocol, "lets members see the client's address as it is"),
+			lacking(loadBalancer, field+".connect_timeout", l.ConnectTimeout != 0, "leaves it to clients how long they wait"),
+			lacking(loadBalancer, field+".inspect_timeout", l.InspectTimeout != 0, "does not look into connections"),
+			lacking(loadBalancer, field+".forwarded_for", l.ForwardedFor, "does not speak HTTP, and lets members see the client's address as it is"),
+			lacking(loadBalancer, field+".certificate", l.Certificate != "", "does not end TLS"),
+			lacking(loadBalancer, field+".proxy_protocol", l.ProxyProtocol || l.ProxyVersion != 0, "lets members see the client's address as it is"),
 			checkPool(field+".pool", l.Pool))
 	}
 	for i, pool := range spec.Pools {

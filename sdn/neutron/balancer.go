@@ -37,6 +37,24 @@ func (p *Provider) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerS
 		return none, err
 	}
 	defer unlock()
+	for n := 1; ; n++ {
+		b, err := p.stepBalancer(ctx, spec)
+		if err != nil || b.Status.Ready || p.extensions.served() == nil || n == maxSteps {
+			return b, err
+		}
+		// Kuryr's own API is never at work: the next step can be done now.
+		if spec.Key.IsZero() {
+			spec.ID = b.ID
+		}
+	}
+}
+
+// maxSteps bounds the steps that are done at once.
+const maxSteps = 1000
+
+// stepBalancer does the one thing that is next. The caller has the lock.
+func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
+	none := sdn.LoadBalancer{}
 	w, said, err := p.findBalancer(ctx, spec)
 	switch {
 	case err != nil:

@@ -66,24 +66,29 @@ type pool struct {
 	sdn.Pool
 	listener sdn.ID
 	protocol sdn.Protocol
-	proxy    bool
+	proxy    int // version of the PROXY protocol, 0 for none
 }
 
 // poolsOf are all pools of a load balancer.
 func poolsOf(l sdn.LoadBalancer) []pool {
 	var all []pool
 	for _, listener := range l.Listeners {
-		if !listener.WithoutPool {
-			all = append(all, pool{listener.Pool, listener.ID, listener.Protocol, listener.ProxyProtocol})
+		if listener.WithoutPool {
+			continue
 		}
+		proxy := 0
+		if listener.ProxyProtocol {
+			proxy = max(listener.ProxyVersion, 1)
+		}
+		all = append(all, pool{listener.Pool, listener.ID, listener.Protocol, proxy})
 	}
 	for _, p := range l.Pools {
-		all = append(all, pool{p, "", p.Protocol, false})
+		all = append(all, pool{p, "", p.Protocol, 0})
 	}
 	return all
 }
 
-// poolIn gives the place of a pool in what is to be applied, and of the listener that sends to it, nil for one that none sends to.
+// poolAt gives the place of a pool in what is to be applied, and of the listener that sends to it, nil for one that none sends to.
 func poolAt(spec *sdn.LoadBalancerSpec, id sdn.ID) (*sdn.Pool, *sdn.Listener) {
 	for i := range spec.Listeners {
 		if l := &spec.Listeners[i]; !l.WithoutPool && l.Pool.ID == id {

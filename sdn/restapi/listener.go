@@ -63,9 +63,9 @@ func balancedName(p sdn.Protocol) string {
 	return ""
 }
 
-func milliseconds(d time.Duration) int64 {
+func milliseconds(d time.Duration, usual int64) int64 {
 	if d == 0 {
-		return idleTimeout
+		return usual
 	}
 	return d.Milliseconds()
 }
@@ -74,7 +74,8 @@ func encodeListener(p part[sdn.Listener]) Listener {
 	l := p.value
 	out := Listener{
 		ID: string(l.ID), Name: l.Name, Description: l.Description, ProjectID: p.of.Project, Tags: []string{}, balancerStatus: balancerState(p.of), Protocol: balancedName(l.Protocol), ProtocolPort: l.Port,
-		ConnectionLimit: -1, LoadBalancers: []ref{{string(p.of.ID)}}, AllowedCIDRs: []string{}, ClientData: milliseconds(l.ClientTimeout), MemberConnect: connectTimeout, MemberData: milliseconds(l.MemberTimeout),
+		ConnectionLimit: -1, LoadBalancers: []ref{{string(p.of.ID)}}, AllowedCIDRs: []string{}, ClientData: milliseconds(l.ClientTimeout, idleTimeout),
+		MemberConnect: milliseconds(l.ConnectTimeout, connectTimeout), MemberData: milliseconds(l.MemberTimeout, idleTimeout), TCPInspect: milliseconds(l.InspectTimeout, 0),
 		Policies: []ref{}, InsertHeaders: map[string]string{}, SNI: []string{}, Versions: []string{}, ALPN: []string{}, ClientAuth: optional("NONE"),
 	}
 	if l.ConnectionLimit > 0 {
@@ -82,6 +83,12 @@ func encodeListener(p part[sdn.Listener]) Listener {
 	}
 	if !l.WithoutPool {
 		out.DefaultPoolID = optional(string(l.Pool.ID))
+	}
+	if l.ForwardedFor {
+		out.Protocol, out.InsertHeaders = "HTTP", map[string]string{"X-Forwarded-For": "true"}
+	}
+	if l.Certificate != "" {
+		out.Protocol, out.TLS = "TERMINATED_HTTPS", optional(l.Certificate)
 	}
 	for _, prefix := range l.Sources {
 		out.AllowedCIDRs = append(out.AllowedCIDRs, prefix.String())
@@ -181,7 +188,8 @@ func (b *body) give(l *sdn.Listener, p poolSpec) {
 		b.fail(errPoolProtocol(l.Protocol))
 	}
 	p.Pool.Protocol = 0
-	l.Pool, l.WithoutPool, l.ProxyProtocol = p.Pool, false, p.proxy
+	l.Pool, l.WithoutPool = p.Pool, false
+	l.ProxyProtocol, l.ProxyVersion = p.proxy > 0, p.proxy
 }
 
 func errPoolProtocol(p sdn.Protocol) error {
@@ -194,18 +202,16 @@ func (b *body) listener(l *sdn.Listener) {
 	if name := b.text("name"); name != nil {
 		l.Name = *name
 	}
-	if description := b.text("description"); description != nil {
-		l.Description = *description
-	}
+	b.partDescription(&l.Description)
 	if b.null("connection_limit") {
 		l.ConnectionLimit = 0
 	} else if limit := b.integer("connection_limit", -1, most32); limit != nil {
 		l.ConnectionLimit = max(*limit, 0)
 	}
-	b.idle("timeout_client_data", &l.ClientTimeout)
-	b.idle("timeout_member_data", &l.MemberTimeout)
-	b.unset([]any{"5000"}, "timeout_member_connect")
-	b.unset([]any{"0"}, "timeout_tcp_inspect")
+	b.timeout("timeout_client_data", idleTimeout, &l.ClientTimeout)
+	b.timeout("timeout_member_data", idleTimeout, &l.MemberTimeout)
+	b.timeout("timeout_member_connect", connectTimeout, &l.ConnectTimeout)
+	b.timeout("timeout_tcp_inspect", 0, &l.InspectTimeout)
 	if sources := b.prefixes("allowed_cidrs"); sources != nil {
 		l.Sources = *sources
 	}
@@ -215,14 +221,14 @@ func (b *body) listener(l *sdn.Listener) {
 		"tls_ciphers", "tls_versions", "alpn_protocols", "hsts_include_subdomains", "hsts_preload")
 }
 
-// idle reads a timeout in milliseconds. Octavia's default is the SDN's.
-func (b *body) idle(name string, into *time.Duration) {
+// timeout reads one in milliseconds. What is Octavia's at first is the SDN's.
+func (b *body) timeout(name string, usual int64, into *time.Duration) {
 	if b.null(name) {
 		*into = 0
 		return
 	}
 	if ms := b.number(name, 0, longestTimeout); ms != nil {
-		if *into = time.Duration(*ms) * time.Millisecond; *ms == idleTimeout {
+		if *into = time.Duration(*ms) * time.Millisecond; *ms == usual {
 			*into = 0
 		}
 	}
@@ -321,7 +327,8 @@ func freePool(all *sdn.LoadBalancerSpec, l *sdn.Listener) {
 	kept := l.Pool
 	kept.Protocol = l.Protocol
 	all.Pools = append(all.Pools, kept)
-	l.Pool, l.WithoutPool, l.ProxyProtocol = sdn.Pool{}, true, false
+	l.Pool, l.WithoutPool = sdn.Pool{}, true
+	l.ProxyProtocol, l.ProxyVersion = false, 0
 }
 
 func (s *server) changeListener(_ *call, b *body, l part[sdn.Listener]) listenerPatch {

@@ -102,7 +102,7 @@ func encodeLoadBalancer(b balancer) LoadBalancer {
 	common := encodeMeta(b.Meta)
 	out := LoadBalancer{
 		ID: common.ID, Name: common.Name, Description: common.Description, ProjectID: common.ProjectID, Tags: common.Tags, Revision: common.Revision, balancerStatus: balancerState(b.LoadBalancer),
-		VIPNetworkID: string(b.network), VIPGroups: ids(b.Groups), AdditionalVIPs: []AdditionalVIP{}, Listeners: []ref{}, Pools: []ref{}, Provider: backendName(b.Backend), FlavorID: optional(string(b.Flavor)),
+		VIPNetworkID: string(b.network), VIPGroups: ids(b.Groups), AdditionalVIPs: []AdditionalVIP{}, Listeners: []ref{}, Pools: []ref{}, Provider: backendName(b.Backend), FlavorID: optional(b.Flavor), Zone: optional(b.Zone),
 	}
 	for i, v := range b.VIPs {
 		address := ""
@@ -194,7 +194,7 @@ func (s *server) rewriteBalancer(ctx context.Context, id sdn.ID, by balancerChan
 		return patched(ctx, s, sdn.NounLoadBalancer, id, by.patch, s.p.LoadBalancer)
 	}
 	return rewrite(ctx, s, id, by, s.p.LoadBalancer, func(l sdn.LoadBalancer) (sdn.LoadBalancerSpec, sdn.Meta) {
-		return sdn.LoadBalancerSpec{ID: l.ID, IfRevision: l.Revision, VIPs: l.VIPs, Listeners: slices.Clone(l.Listeners), Pools: slices.Clone(l.Pools), Backend: l.Backend, Flavor: l.Flavor}, l.Meta
+		return sdn.LoadBalancerSpec{ID: l.ID, IfRevision: l.Revision, VIPs: l.VIPs, Listeners: slices.Clone(l.Listeners), Pools: slices.Clone(l.Pools), Backend: l.Backend, Flavor: l.Flavor, Zone: l.Zone}, l.Meta
 	}, s.p.ApplyLoadBalancer)
 }
 

@@ -41,6 +41,16 @@ func (b *body) unset(anyway []any, names ...string) {
 	}
 }
 
+// partDescription reads the description of what is below a load balancer. One that is a Key says whose it is, which is not for everybody to say.
+func (b *body) partDescription(into *string) {
+	if description := b.text("description"); description != nil {
+		*into = *description
+		if key, ok := sdn.ParseKey(*description); ok {
+			b.ownKey(key)
+		}
+	}
+}
+
 // enabled refuses to switch something off.
 func (b *body) enabled() {
 	if !b.null("admin_state_up") {
@@ -63,15 +73,15 @@ func (b *body) withoutTags(project string) {
 }
 
 func (s *server) specLoadBalancer(c *call, b *body) sdn.LoadBalancerSpec {
-	b.blank("name", "description", "provider", "flavor_id")
+	b.blank("name", "description", "provider", "flavor_id", "availability_zone")
 	out := sdn.LoadBalancerSpec{Base: b.base()}
 	b.readOnly("provisioning_status", "operating_status")
 	b.enabled()
-	b.unset(nil, "vip_qos_policy_id", "availability_zone", "vip_vnic_type", "vip_port_id")
+	b.unset(nil, "vip_qos_policy_id", "vip_vnic_type", "vip_port_id")
 	if provider := or(b.text("provider")); provider != Kuryr {
 		out.Backend = provider
 	}
-	out.Flavor = string(or(b.id("flavor_id")))
+	out.Flavor, out.Zone = string(or(b.id("flavor_id"))), or(b.text("availability_zone"))
 	out.Groups = s.vipGroups(b)
 	out.VIPs = s.vips(c, b)
 	var named map[string]poolSpec

@@ -28,7 +28,8 @@ var balancerAttributes = map[string]string{
 	"vips": "vip_address", "groups": "vip_sg_ids", "backend": "provider", "flavor": "flavor_id", "project": "project_id", "port": "protocol_port", "sources": "allowed_cidrs",
 	"client_timeout": "timeout_client_data", "member_timeout": "timeout_member_data", "pool": "default_pool", "algorithm": "lb_algorithm", "affinity": "session_persistence",
 	"timeout": "session_persistence", "client_ip": "session_persistence", "health": "healthmonitor", "addr": "address", "subnet": "subnet_id", "drain": "weight", "proxy_protocol": "protocol",
-	"without_pool": "default_pool", "interval": "delay", "rise": "max_retries", "fall": "max_retries_down", "path": "url_path", "disabled": "admin_state_up",
+	"without_pool": "default_pool", "interval": "delay", "rise": "max_retries", "fall": "max_retries_down", "path": "url_path", "disabled": "admin_state_up", "zone": "availability_zone",
+	"connect_timeout": "timeout_member_connect", "inspect_timeout": "timeout_tcp_inspect", "forwarded_for": "insert_headers", "certificate": "default_tls_container_ref",
 }
 
 // balancerAttribute is Octavia's name of a field such as "listeners[0].pool.members[2].addr".

@@ -10,9 +10,11 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
@@ -47,6 +49,57 @@ func (h held) ApplyLoadBalancer(context.Context, sdn.LoadBalancerSpec) (sdn.Load
 	return h.balancer, nil
 }
 func (held) DeleteLoadBalancer(context.Context, sdn.ID) error { return nil }
+
+// listening remembers what it was to apply.
+type listening struct {
+	held
+	heard *sdn.LoadBalancerSpec
+}
+
+func (l listening) ApplyLoadBalancer(_ context.Context, spec sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
+	*l.heard = spec
+	out := sdn.LoadBalancer{Meta: sdn.Meta{ID: "new", Base: spec.Base}, VIPs: spec.VIPs, Listeners: spec.Listeners, Pools: spec.Pools, Groups: spec.Groups, Flavor: spec.Flavor, Zone: spec.Zone}
+	out.Status.RetryAfter = time.Second
+	return out, nil
+}
+
+// A whole tree is one value, and one call: also of what the embedded SDN has not.
+func TestTreeIsOneValue(t *testing.T) {
+	t.Parallel()
+	p, err := local.Open(t.Context(), local.Options{Path: filepath.Join(t.TempDir(), "k.db"), Host: "h"})
+	must(t, err)
+	t.Cleanup(func() { _ = p.Close() })
+	network, err := p.EnsureNetwork(t.Context(), sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: netip.MustParsePrefix("10.1.0.0/24")}, {CIDR: netip.MustParsePrefix("fd00::/64")}}})
+	must(t, err)
+	group, err := p.ApplySecurityGroup(t.Context(), sdn.SecurityGroupSpec{Base: sdn.Base{Name: "g"}})
+	must(t, err)
+	var heard sdn.LoadBalancerSpec
+	w := &world{handler: NewHandler(listening{held{p, sdn.LoadBalancer{}}, &heard}, Options{})}
+	first, second := network.Subnets[0], network.Subnets[1]
+	status, out := w.ask(t, Caller{Role: Admin, Project: "ops"}, "POST", "/v2.0/lbaas/loadbalancers", `{"loadbalancer": {"name": "n", "description": "kuryr/a/b/c", "tags": ["t"], "vip_network_id": "`+string(network.ID)+`",
+		"additional_vips": [{"subnet_id": "`+string(second)+`", "ip_address": "fd00::9"}], "vip_sg_ids": ["`+string(group.ID)+`"], "provider": "other", "flavor_id": "f", "availability_zone": "z", "listeners": [
+		{"protocol": "TCP", "protocol_port": 80, "name": "l", "description": "d", "connection_limit": 5, "allowed_cidrs": ["10.0.0.1/8"], "timeout_client_data": 1000, "timeout_member_data": 2000, "timeout_member_connect": 3000,
+			"timeout_tcp_inspect": 4000, "default_pool": {"protocol": "PROXYV2", "lb_algorithm": "LEAST_CONNECTIONS", "session_persistence": {"type": "SOURCE_IP", "persistence_timeout": 60},
+			"members": [{"address": "10.1.0.5", "protocol_port": 8080, "weight": 0, "name": "m", "subnet_id": "`+string(first)+`"}],
+			"healthmonitor": {"type": "HTTP", "delay": 5, "timeout": 4, "max_retries": 3, "url_path": "/x", "name": "h"}}},
+		{"protocol": "SCTP", "protocol_port": 81}]}}`)
+	want := sdn.LoadBalancerSpec{
+		Base: sdn.Base{Key: sdn.Key{Owner: "a", Kind: "b", Name: "c"}, Name: "n", Project: "ops", Tags: []string{"t"}}, VIPs: []sdn.VIP{{Subnet: first}, {Subnet: second, Addr: netip.MustParseAddr("fd00::9")}},
+		Groups: []sdn.ID{group.ID}, Backend: "other", Flavor: "f", Zone: "z", Listeners: []sdn.Listener{
+			{Name: "l", Description: "d", Protocol: sdn.TCP, Port: 80, Sources: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, ConnectionLimit: 5, ClientTimeout: time.Second, MemberTimeout: 2 * time.Second,
+				ConnectTimeout: 3 * time.Second, InspectTimeout: 4 * time.Second, ProxyProtocol: true, ProxyVersion: 2, Pool: sdn.Pool{Algorithm: sdn.LeastConns, Affinity: sdn.Affinity{ClientIP: true, Timeout: time.Minute},
+					Members: []sdn.Member{{Name: "m", Addr: netip.MustParseAddrPort("10.1.0.5:8080"), Subnet: first, Drain: true}},
+					Health:  &sdn.HealthMonitor{Name: "h", Type: "HTTP", Path: "/x", Interval: 5 * time.Second, Timeout: 4 * time.Second, Rise: 3, Fall: 3}}},
+			{Protocol: sdn.SCTP, Port: 81, WithoutPool: true},
+		},
+	}
+	if !reflect.DeepEqual(heard, want) {
+		t.Errorf("%d %v\n got %+v\nwant %+v", status, out, heard, want)
+	}
+	if got := at(out, "loadbalancer.provisioning_status"); got != "PENDING_UPDATE" {
+		t.Errorf("the status of what is not ready is %s", got)
+	}
+}
 
 // FuzzBalancing: whatever is sent to a path of the API of load balancers, the answer is a success that can be read, or a refusal in Octavia's form that says why and is no
 // failure of the server's.

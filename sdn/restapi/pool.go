@@ -52,8 +52,8 @@ const sourceIP = "SOURCE_IP"
 // defaultAlgorithm is what is shown of a pool of which the SDN chooses how members are.
 const defaultAlgorithm = string(sdn.RoundRobin)
 
-// proxyProtocol is the protocol of a pool of TCP whose members are told the client's address.
-const proxyProtocol = "PROXY"
+// proxies are the protocols of a pool of TCP whose members are told the client's address, by the version of the PROXY protocol.
+var proxies = map[int]string{1: "PROXY", 2: "PROXYV2"}
 
 func encodePool(p part[pool]) Pool {
 	v := p.value
@@ -61,8 +61,8 @@ func encodePool(p part[pool]) Pool {
 		ID: string(v.ID), Name: v.Name, Description: v.Description, ProjectID: p.of.Project, Tags: []string{}, balancerStatus: balancerState(p.of), Protocol: balancedName(v.protocol), Algorithm: string(v.Algorithm),
 		LoadBalancers: []ref{{string(p.of.ID)}}, Listeners: []ref{}, Members: []ref{}, Versions: []string{}, ALPN: []string{},
 	}
-	if v.proxy {
-		out.Protocol = proxyProtocol
+	if v.proxy > 0 {
+		out.Protocol = proxies[v.proxy]
 	}
 	if out.Algorithm == "" {
 		out.Algorithm = defaultAlgorithm
@@ -97,7 +97,7 @@ func poolParts(l sdn.LoadBalancer) []part[pool] {
 // poolSpec asks for a pool of a load balancer, or of one of its listeners.
 type poolSpec struct {
 	sdn.Pool
-	proxy        bool // the PROXY protocol is spoken to members
+	proxy        int // version of the PROXY protocol that is spoken to members, 0 for none
 	of, listener sdn.ID
 }
 
@@ -144,10 +144,13 @@ func (s *server) pools() noun[part[pool], Pool, poolSpec, poolPatch] {
 func (s *server) poolIn(b *body, project string) poolSpec {
 	b.withoutTags(project)
 	var out poolSpec
-	if said := b.text("protocol"); said != nil && *said == proxyProtocol {
-		out.Protocol, out.proxy = sdn.TCP, true
-	} else if said != nil {
-		b.values["protocol"] = *said
+	for version, name := range proxies {
+		if b.values["protocol"] == name {
+			b.take("protocol")
+			out.Protocol, out.proxy = sdn.TCP, version
+		}
+	}
+	if out.proxy == 0 {
 		out.Protocol = b.balancedProtocol("protocol")
 	}
 	if !b.has("lb_algorithm") {
@@ -173,9 +176,7 @@ func (b *body) pool(p *sdn.Pool) {
 	if name := b.text("name"); name != nil {
 		p.Name = *name
 	}
-	if description := b.text("description"); description != nil {
-		p.Description = *description
-	}
+	b.partDescription(&p.Description)
 	if algorithm := b.oneOf("lb_algorithm", string(sdn.RoundRobin), string(sdn.LeastConns), string(sdn.SourceIP), string(sdn.SourceIPPort)); algorithm != nil {
 		p.Algorithm = sdn.Algorithm(*algorithm)
 	}
@@ -209,8 +210,8 @@ func (b *body) persistence() (a sdn.Affinity) {
 
 // free is a pool that no listener sends to: how it tells of clients is the listener's here.
 func (b *body) free(p poolSpec) sdn.Pool {
-	if p.proxy {
-		b.unsupported("protocol", "a pool of the protocol "+proxyProtocol+" must be a listener's")
+	if p.proxy > 0 {
+		b.unsupported("protocol", "a pool of the protocol "+proxies[p.proxy]+" must be a listener's")
 	}
 	if p.Protocol == 0 {
 		b.invalid("protocol", "Mandatory field missing")
@@ -275,7 +276,9 @@ func (s *server) createPool(ctx context.Context, spec poolSpec) (part[pool], err
 		}
 		given := spec.Pool
 		given.Protocol = 0
-		all.Listeners[i].Pool, all.Listeners[i].WithoutPool, all.Listeners[i].ProxyProtocol = given, false, spec.proxy
+		l := &all.Listeners[i]
+		l.Pool, l.WithoutPool = given, false
+		l.ProxyProtocol, l.ProxyVersion = spec.proxy > 0, spec.proxy
 		return nil
 	}})
 	if err != nil {
@@ -299,7 +302,8 @@ func (s *server) removePool(ctx context.Context, id sdn.ID, ifRevision int64) er
 	}
 	_, err = s.rewriteBalancer(ctx, p.of.ID, balancerChange{ifRevision: ifRevision, change: func(all *sdn.LoadBalancerSpec) error {
 		if _, of := poolAt(all, id); of != nil {
-			of.Pool, of.WithoutPool, of.ProxyProtocol = sdn.Pool{}, true, false
+			of.Pool, of.WithoutPool = sdn.Pool{}, true
+			of.ProxyProtocol, of.ProxyVersion = false, 0
 		}
 		all.Pools = slices.DeleteFunc(all.Pools, func(p sdn.Pool) bool { return p.ID == id })
 		return nil

@@ -78,6 +78,17 @@ type everyHost struct {
 	server *servedSDN
 }
 
+// UpdatePort leaves the host: one whose making is repeated would be moved.
+func (p everyHost) UpdatePort(ctx context.Context, id sdn.ID, patch sdn.PortPatch) (sdn.Port, error) {
+	host := patch.Host
+	patch.Host = nil
+	port, err := p.Provider.UpdatePort(ctx, id, patch)
+	if host != nil {
+		port.Host = *host
+	}
+	return port, err
+}
+
 func (p everyHost) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
 	p.server.takes(ctx, time.Duration(len(specs))*neutronCreate)
 	specs = slices.Clone(specs)

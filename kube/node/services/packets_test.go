@@ -87,7 +87,8 @@ func newWorld(t testing.TB, leg bool) *world {
 		w.route(w.node, "fd00::/64", "fd64::2")
 		w.route(w.router, "0.0.0.0/0", "100.64.0.1")
 		w.route(w.router, "::/0", "fd64::1")
-		masquerade(t, w.router, "up0")
+		masquerade(t, w.router, "", "up0")
+		masquerade(t, w.node, "kr0", "kr0") // as package fabric's table in the host has it
 	}
 	w.listen(w.a, "a")
 	w.listen(w.b, "b")
@@ -156,17 +157,21 @@ func (w *world) route(in netns.NsHandle, to, via string) {
 	})
 }
 
-// masquerade has what leaves by a link do so by the link's address, as a router's uplink does.
-func masquerade(t testing.TB, in netns.NsHandle, link string) {
+// masquerade has what comes in by a link, if any is named, and leaves by another do so by that one's address.
+func masquerade(t testing.TB, in netns.NsHandle, from, to string) {
 	t.Helper()
 	nstest.Do(t, in, func() {
 		c, err := nftables.New()
 		must(t, err)
 		table := c.AddTable(&nftables.Table{Name: "out", Family: nftables.TableFamilyINet})
 		chain := c.AddChain(&nftables.Chain{Name: "post", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
-		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
-			&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: append([]byte(link), 0)}, &expr.Masq{},
-		}})
+		var rule []expr.Any
+		for key, name := range map[expr.MetaKey]string{expr.MetaKeyIIFNAME: from, expr.MetaKeyOIFNAME: to} {
+			if name != "" {
+				rule = append(rule, &expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: append([]byte(name), 0)})
+			}
+		}
+		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(rule, &expr.Masq{})})
 		must(t, c.Flush())
 	})
 }
@@ -308,6 +313,7 @@ func TestPackets(t *testing.T) {
 				{"client", "tcp", nodePort, []string{"a 192.0.2.2", "b 192.0.2.2"}},
 				{"client", "udp", nodePort, []string{"a 192.0.2.2", "b 192.0.2.2"}},
 				{"node", "tcp", nodePort, []string{"a 192.0.2.1", "b 192.0.2.1"}},
+				{"b", "tcp", nodePort, []string{"a 100.64.0.1", "b 100.64.0.1"}}, // by its router, which it is back at
 				{"client", "tcp", nodeAddr + ":30081", []string{"refused"}},
 			}},
 			{"NodePort of IPv6", Rules{}, of(func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "fd00:96::10", []string{"fd00:96::10"} }),

@@ -4,9 +4,12 @@ package kubernetes_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,17 +34,22 @@ func TestLeader(t *testing.T) {
 	w.must(w.startRaven(w.ctx))
 	second := w.raven
 
-	// Ports for these are being made when the leader's API server goes.
+	// Ports for these are being made when the leader's API server goes: the SDN makes them, and the leader can tell nobody.
 	w.namespace("blue")
+	w.create("blue", serverPod("p0", ""))
+	w.running("blue", "", 1)
 	const many = 12
-	for i := range many {
-		w.create("blue", serverPod(fmt.Sprint("p", i), ""))
+	w.must(syscall.Kill(-w.sdnDaemon.Pid(), syscall.SIGSTOP))
+	for i := range many - 1 {
+		w.create("blue", serverPod(fmt.Sprint("p", i+1), ""))
 	}
-	w.until(func(ctx context.Context) error { _, err := w.pool(ctx, "blue"); return err })
+	asked := w.asked("blue")
 	begin := time.Now()
 	front.Cut()
+	w.must(syscall.Kill(-w.sdnDaemon.Pid(), syscall.SIGCONT))
 	w.ends(first)
 	w.Logf("the leader ends %s after it was cut off", time.Since(begin).Round(10*time.Millisecond))
+	w.midway("blue", asked, holder)
 	w.running("blue", "", many)
 	w.Logf("the pods that it was at are ready %s after it was cut off", time.Since(begin).Round(10*time.Millisecond))
 	holder = w.holder(holder)
@@ -61,6 +69,50 @@ func TestLeader(t *testing.T) {
 	w.forgotten("blue")
 	w.forgotten("fenced")
 	w.agree(0)
+}
+
+// asked waits until Raven asks the SDN for ports of a namespace's pool, and gives their keys.
+func (w *whole) asked(namespace string) (pending []kuryrv1.PendingPort) {
+	w.Helper()
+	w.until(func(ctx context.Context) error {
+		p, err := w.pool(ctx, namespace)
+		if err != nil {
+			return err
+		}
+		if pending = p.Status.Pending; len(pending) == 0 {
+			return errors.New("Raven asks for no port")
+		}
+		return nil
+	})
+	return pending
+}
+
+// midway checks that the leader which has ended has left work half done, and that nobody has led since: the SDN has ports that Kubernetes has not.
+func (w *whole) midway(namespace string, asked []kuryrv1.PendingPort, holder string) {
+	w.Helper()
+	p, err := w.pool(w.ctx, namespace)
+	w.must(err)
+	var told kuryrv1.KuryrPortList
+	w.must(w.api.List(w.ctx, &told))
+	var there struct{ Ports []struct{ ID, Name string } }
+	w.must(w.node.sdn(w.ctx, http.MethodGet, "ports?name=kuryr-pool/"+p.Name, nil, &there))
+	lease, err := w.Client.CoordinationV1().Leases(system).Get(w.ctx, "kuryr-controller", metav1.GetOptions{})
+	w.must(err)
+	if now := *lease.Spec.HolderIdentity; now != holder {
+		w.Errorf("%q has the Lease before %q has ended", now, holder)
+	}
+	if !slices.Equal(p.Status.Pending, asked) {
+		w.Errorf("pending are %v, and the leader had asked for %v when it was cut off", p.Status.Pending, asked)
+	}
+	orphans := 0
+	for _, port := range there.Ports {
+		if !slices.ContainsFunc(told.Items, func(o kuryrv1.KuryrPort) bool { return o.Name == port.ID }) {
+			orphans++
+		}
+	}
+	if orphans < len(asked) {
+		w.Errorf("the SDN has %d ports that Kubernetes has not been told of, want the %d that were asked for", orphans, len(asked))
+	}
 }
 
 // holder waits until another than before has the Lease, and gives who.
