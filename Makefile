@@ -13,7 +13,7 @@ SOAK        ?= 60s
 count = go run ./test/count -name $(1) $(if $(RESULTS),-to $(RESULTS)/$(1))
 
 .DEFAULT_GOAL := help
-.PHONY: help build failpoints docker-plugin images man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack e2e-kubernetes e2e-kubernetes-neutron helm bench bench-docker bench-neutron bench-sdn bench-kubernetes fuzz demo demo-clean install clean need-root need-gcc deps
+.PHONY: help build failpoints docker-plugin images man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack e2e-kubernetes e2e-kubernetes-neutron e2e-kubernetes-upstream helm bench bench-docker bench-neutron bench-sdn bench-kubernetes bench-services fuzz demo demo-clean install clean need-root need-gcc deps
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-22s %s\n", $$1, $$2 }'
@@ -83,8 +83,9 @@ e2e-openstack: build ## Debian's openstack command and gophercloud against kuryr
 
 e2e-kubernetes: need-root build ## a real Kubernetes, built from its source once, whose nodes run pods on Kuryr's networks; SCENARIOS chooses (root)
 	hack/deps.sh kubernetes
+	CGO_ENABLED=0 go build -trimpath -o bin/talk ./test/e2e/talk
 	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go test -json -tags e2e -count=1 -parallel 2 -timeout $(E2E_TIMEOUT) \
-		-run "$(SCENARIOS)" -skip '^TestNeutron' ./test/e2e/kubernetes | $(call count,e2e-kubernetes)
+		-run "$(SCENARIOS)" -skip '^Test(Neutron|Upstream)' ./test/e2e/kubernetes | $(call count,e2e-kubernetes)
 
 e2e-kubernetes-neutron: SCENARIOS = ^TestNeutron
 e2e-kubernetes-neutron: need-root build ## the same on two nodes that are compute hosts of a real Neutron and OVN; SCENARIOS chooses (root; installs them)
@@ -92,11 +93,16 @@ e2e-kubernetes-neutron: need-root build ## the same on two nodes that are comput
 	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go test -json -tags e2e -count=1 -parallel 1 -timeout $(E2E_TIMEOUT) \
 		-run "$(SCENARIOS)" ./test/e2e/kubernetes | $(call count,e2e-kubernetes-neutron)
 
+e2e-kubernetes-upstream: need-root build ## Kubernetes' own tests of sig-network on a cluster without kube-proxy; KURYR_E2E_UPSTREAM_PROXY=1 is with it (root; builds them once)
+	hack/deps.sh kubernetes upstream
+	programs=$$(hack/kubernetes.sh) && tests=$$(hack/kubernetes.sh upstream) && KURYR_E2E_KUBERNETES=$$programs KURYR_E2E_UPSTREAM=$$tests \
+		go test -json -tags e2e -count=1 -timeout $(E2E_TIMEOUT) -run '^TestUpstream$$' ./test/e2e/kubernetes | $(call count,e2e-kubernetes-upstream)
+
 helm: build ## render and lint the Helm chart with Helm itself, and hold it against "kuryr install kubernetes" (the Go module proxy, once)
 	KURYR=$(CURDIR)/bin/kuryr go test -C test/helm -json -count=1 -run "$(SCENARIOS)" . | $(call count,helm)
 
 # The folders whose own tests kill at failpoints; without the tag those tests are not there.
-KILLS := ./kube/node/claim ./kube/node/leg ./docker ./bind ./datapath/fabric ./datapath/host ./sdn/local ./sdn/nested ./sdn/restapi
+KILLS := ./kube/node/claim ./kube/node/leg ./docker ./bind ./datapath/fabric ./datapath/host ./datapath/lb ./sdn/local ./sdn/nested ./sdn/restapi
 
 crash: SCENARIOS = Failpoints|Sequence|Crash|Killed
 crash: need-root failpoints ## kill Kuryr at every failpoint and compare store and kernel (root)
@@ -139,6 +145,13 @@ bench-kubernetes: need-root build ## measure CNI against Debian's bridge plugin 
 	hack/deps.sh cni kubernetes
 	programs=$$(hack/kubernetes.sh) && kwok=$$(hack/kwok.sh) && \
 		KURYR_E2E_KUBERNETES=$$programs KURYR_BENCH_KWOK=$$kwok go run ./test/bench -only cni,warm,raven -rounds 20 -pods $(PODS)
+
+# Services that there are when they are measured; 30000 take some minutes to be made.
+SERVICES ?= 1000,10000
+
+bench-services: need-root build ## measure Services against kube-proxy in nftables mode, SERVICES (1000,10000) of them, on the same host with the same objects (root)
+	hack/deps.sh kubernetes
+	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go run ./test/bench -only services -services $(SERVICES)
 
 fuzz: ## run every fuzz target for FUZZTIME (10s; or 2000x, so many inputs)
 	hack/fuzz.sh $(FUZZTIME)

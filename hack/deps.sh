@@ -1,5 +1,5 @@
 #!/bin/bash
-# deps.sh [build|e2e|cni|neutron|openstack|kubernetes|firewalls|demo|plugin …]: installs from Debian what the named purposes need and is missing. It does nothing, quickly, when all is
+# deps.sh [build|e2e|cni|neutron|openstack|kubernetes|upstream|firewalls|demo|plugin …]: installs from Debian what the named purposes need and is missing. It does nothing, quickly, when all is
 # there, and starts no service. Without root it says what to install and fails.
 set -eu -o pipefail
 
@@ -7,11 +7,15 @@ build="gcc libc6-dev git ca-certificates"
 e2e="docker.io busybox-static iptables nftables iputils-ping iproute2 procps tcpdump iperf3 jq strace"
 # Runtimes that call CNI plugins; containernetworking-plugins are what Kuryr's is measured against.
 cni="podman containerd runc containernetworking-plugins busybox-static iproute2 iputils-ping nftables iptables"
+# Octavia's API and what tells it of OVN's load balancers; their packages set up services that nothing here uses.
+octavia="octavia-api octavia-driver-agent python3-ovn-octavia-provider"
 # neutron-common asks for no service; python3-keystone is Keystone without the package that would set one up.
-neutron="neutron-common mariadb-server ovn-central ovn-host openvswitch-switch python3-keystone ethtool"
-openstack="python3-openstackclient"
+neutron="neutron-common mariadb-server ovn-central ovn-host openvswitch-switch python3-keystone ethtool $octavia"
+openstack="python3-openstackclient python3-octaviaclient"
 # What a kubelet runs, and the reference plugins of the control test; containerd and runc come with docker.io, too.
 kubernetes="containerd runc conntrack socat ethtool containernetworking-plugins"
+# What Kubernetes' own tests run in their pods.
+upstream="bash bind9-dnsutils conntrack curl dash iproute2 iputils-ping netcat-openbsd"
 firewalls="ufw firewalld dbus"
 demo="docker.io busybox-static iptables nftables iputils-ping iproute2"
 
@@ -24,10 +28,11 @@ for purpose in "${@:-e2e}"; do
     neutron) wanted="$wanted $build $e2e $neutron" ;;
     openstack) wanted="$wanted $build $openstack" ;;
     kubernetes) wanted="$wanted $build $e2e $kubernetes" ;;
+    upstream) wanted="$wanted $upstream" ;;
     firewalls) wanted="$wanted $firewalls" ;;
     demo) wanted="$wanted $demo" ;;
     plugin) wanted="$wanted iptables" ;;
-    *) echo "deps.sh: unknown purpose $purpose (build, e2e, cni, neutron, openstack, kubernetes, firewalls, demo, plugin)" >&2; exit 2 ;;
+    *) echo "deps.sh: unknown purpose $purpose (build, e2e, cni, neutron, openstack, kubernetes, upstream, firewalls, demo, plugin)" >&2; exit 2 ;;
   esac
 done
 

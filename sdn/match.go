@@ -76,3 +76,14 @@ func (q FloatingIPQuery) Matches(f FloatingIP) bool {
 func (q TrunkQuery) Matches(t Trunk) bool {
 	return q.Match.Matches(t.Meta) && in(q.Parents, t.Parent)
 }
+
+// Matches tells whether l is selected by q.
+func (q LoadBalancerQuery) Matches(l LoadBalancer) bool {
+	if !q.Match.Matches(l.Meta) || len(q.Parts) > 0 && !slices.ContainsFunc(l.Parts(), func(id ID) bool { return slices.Contains(q.Parts, id) }) {
+		return false
+	}
+	if len(q.Subnets)+len(q.Addresses)+len(q.Ports) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(l.VIPs, func(v VIP) bool { return in(q.Subnets, v.Subnet) && in(q.Addresses, v.Addr) && in(q.Ports, v.Port) })
+}

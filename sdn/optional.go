@@ -59,7 +59,7 @@ type ForwardUpdate interface {
 // MetaPatch is a provider that changes of an object what every object has, also of the nouns that are applied as whole values, where an empty name or
 // description says nothing: by a Patch it is taken away.
 type MetaPatch interface {
-	// PatchMeta changes the object; one that is absent IsNotFound. A noun without a Patch of its own is one of security groups, address groups and QoS
-	// policies; of others it IsUnsupported.
+	// PatchMeta changes the object; one that is absent IsNotFound. A noun without a Patch of its own is one of security groups, address groups, QoS
+	// policies and load balancers; of others it IsUnsupported.
 	PatchMeta(ctx context.Context, noun Noun, id ID, p Patch) error
 }

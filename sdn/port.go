@@ -77,6 +77,7 @@ const (
 	OwnerRouterInterface = "network:router_interface" // a router's leg on a subnet; the SDN's own
 	OwnerRouterGateway   = "network:router_gateway"   // a router's leg on an external network; the SDN's own
 	OwnerFloatingIP      = "network:floatingip"       // holds a floating IP's address; the SDN's own
+	OwnerLoadBalancer    = "Octavia"                  // holds a load balancer's VIP, with the device id "lb-<id>"; the SDN's own, to which floating IPs lead
 	OwnerSubport         = "trunk:subport"            // a port that is reached through a trunk; blanked when it leaves
 )
 

@@ -74,7 +74,7 @@ func (c Capabilities) HasTags() bool { return c.MaxTagLen > 0 }
 // LoadBalancerCapabilities are what an SDN's load balancers can do. No Protocols: there are none.
 type LoadBalancerCapabilities struct {
 	Protocols      []Protocol
-	Algorithms     []Algorithm
+	Algorithms     []Algorithm // AnyAlgorithm is always among what can be said
 	Affinity       bool
 	AffinityTCP    bool // with a timeout that can be chosen for TCP
 	SourceRanges   bool
@@ -82,6 +82,17 @@ type LoadBalancerCapabilities struct {
 	HealthMonitors bool
 	MixedProtocols bool // one port number for two protocols
 	TwoFamilies    bool // VIPs of both families in one load balancer
+	ChangeFamilies bool // a family can be added and taken away later
+	FreePools      bool // pools that no listener sends to are kept, and listeners without a pool
+	Weights        bool // a member's weight counts; else it is kept and means nothing
 	Drain          bool
+	Limits         bool   // listeners' connection limits
+	Timeouts       bool   // listeners' idle timeouts
+	ProxyProtocol  bool   // members can be told the client's address
+	HTTP           bool   // listeners can speak HTTP (ForwardedFor) and end TLS (Certificate)
+	Zones          bool   // availability zones and flavors
+	Share          bool   // listeners of several Keys in one load balancer
+	Groups         bool   // VIPs can have security groups
+	AnyMember      bool   // a member may be any address that the VIP's router reaches, not only those of its subnets
 	HairpinSource  string // what a member sees when it reaches itself: "vip", "lb", "member"
 }

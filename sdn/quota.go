@@ -19,6 +19,10 @@ const (
 	NounAddressGroup  Noun = "address_group"
 	NounQoSPolicy     Noun = "qos_policy"
 	NounLoadBalancer  Noun = "loadbalancer"
+	NounListener      Noun = "listener"
+	NounPool          Noun = "pool"
+	NounMember        Noun = "member"
+	NounHealthMonitor Noun = "healthmonitor"
 	NounRBACPolicy    Noun = "rbac_policy" // Neutron's rules of sharing, of which the contract has none: there is but a limit of them, which clients set with the others
 )
 

@@ -157,7 +157,7 @@ func (e *examination) look(ctx context.Context) []doctor.Finding {
 	daemon := e.daemonFacts(ctx, status, err)
 	daemon.Managed = len(engine.Managed) > 0
 	pods := e.pods(ctx)
-	all := doctor.Pods(pods)
+	all := append(doctor.Pods(pods), doctor.Services(doctor.GatherServices(servicesTable))...)
 	if _, absent := os.Stat(storePath(e.cfg)); !pods.There || absent == nil || !admin.IsNotRunning(err) { // a cluster's node may have no SDN
 		all = append(all, doctor.Daemon(daemon)...)
 	}

@@ -48,7 +48,7 @@ func (a *app) doctorCluster(c *cobra.Command, output, namespace string) error {
 // clusterFacts asks the API server, whose time now tells once it has answered, for all that is judged. The first thing that it does not tell is the error.
 func clusterFacts(ctx context.Context, api client.Client, namespace string, now func() time.Time) (f doctor.ClusterFacts) {
 	f.Namespace = namespace
-	for _, gather := range []func(context.Context, client.Client, func() time.Time, *doctor.ClusterFacts) error{leaseFacts, deploymentFacts, nodeFacts, networkFacts, poolFacts, portFacts} {
+	for _, gather := range []func(context.Context, client.Client, func() time.Time, *doctor.ClusterFacts) error{leaseFacts, deploymentFacts, nodeFacts, networkFacts, poolFacts, portFacts, balancerFacts} {
 		if f.Err = gather(ctx, api, now, &f); f.Err != nil {
 			return f
 		}
@@ -170,6 +170,34 @@ func portFacts(ctx context.Context, api client.Client, now func() time.Time, f *
 			f.Leaving = append(f.Leaving, l)
 		}
 	}
+	return nil
+}
+
+// balancerFacts tell of Services that are load balancers of the SDN, and of kube-proxy beside them.
+func balancerFacts(ctx context.Context, api client.Client, now func() time.Time, f *doctor.ClusterFacts) error {
+	var lbs v1.KuryrLoadBalancerList
+	if err := api.List(ctx, &lbs); meta.IsNoMatchError(err) || apierrors.IsNotFound(err) { // a cluster whose Kuryr is from before
+		return nil
+	} else if err != nil {
+		return err
+	}
+	f.Counts.Balancers = len(lbs.Items)
+	for i := range lbs.Items {
+		lb := &lbs.Items[i]
+		if c := meta.FindStatusCondition(lb.Status.Conditions, v1.ConditionProgrammed); c != nil && c.Reason == v1.ReasonUnserved {
+			f.Unserved = c.Message
+			continue
+		}
+		for _, u := range notReady(lb, lb.Status.Conditions) {
+			f.Balancers = append(f.Balancers, doctor.Unready{Name: lb.Namespace + "/" + u.Name, Why: u.Why})
+		}
+		f.Leaving = append(f.Leaving, leaving("KuryrLoadBalancer", lb, now())...)
+	}
+	var proxy appsv1.DaemonSet
+	if err := api.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kube-proxy"}, &proxy); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	f.Proxy = doctor.DaemonSetFacts{There: true, Want: int(proxy.Status.DesiredNumberScheduled), Ready: int(proxy.Status.NumberReady)}
 	return nil
 }
 

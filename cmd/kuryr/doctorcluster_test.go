@@ -21,6 +21,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
+func inDefault(m metav1.ObjectMeta) metav1.ObjectMeta {
+	m.Namespace = "default"
+	return m
+}
+
 // What is not well in a cluster is found by what the API server has of it.
 func TestKubernetesDoctorCluster(t *testing.T) {
 	t.Parallel()
@@ -68,6 +73,12 @@ func TestKubernetesDoctorCluster(t *testing.T) {
 		&v1.KuryrPortPool{ObjectMeta: meta("full", 0), Status: v1.KuryrPortPoolStatus{Conditions: state(metav1.ConditionTrue)}},
 		&v1.KuryrPortPool{ObjectMeta: meta("short", 0), Status: v1.KuryrPortPoolStatus{Conditions: state(metav1.ConditionFalse)}},
 		&v1.KuryrNetwork{ObjectMeta: meta("blue-1", 0), Status: v1.KuryrNetworkStatus{Conditions: state(metav1.ConditionFalse)}},
+		&v1.KuryrLoadBalancer{ObjectMeta: inDefault(meta("web", 0)), Status: v1.KuryrLoadBalancerStatus{Conditions: state(metav1.ConditionTrue)}},
+		&v1.KuryrLoadBalancer{ObjectMeta: inDefault(meta("full", 0)), Status: v1.KuryrLoadBalancerStatus{Conditions: state(metav1.ConditionFalse)}},
+		&v1.KuryrLoadBalancer{ObjectMeta: inDefault(meta("unserved", 0)), Status: v1.KuryrLoadBalancerStatus{
+			Conditions: []metav1.Condition{{Type: v1.ConditionProgrammed, Status: metav1.ConditionFalse, Reason: v1.ReasonUnserved, Message: "none"}},
+		}},
+		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}, Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 2}},
 		&v1.KuryrPort{ObjectMeta: meta("stays", 0)},
 		&v1.KuryrPort{ObjectMeta: meta("stuck", time.Hour)},
 		&v1.KuryrPort{ObjectMeta: meta("going", time.Second)},
@@ -75,6 +86,9 @@ func TestKubernetesDoctorCluster(t *testing.T) {
 	}
 	api := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).Build()
 	f := clusterFacts(t.Context(), api, "sys", clock)
+	if len(f.Balancers) != 1 || f.Balancers[0].Name != "default/full" || f.Unserved != "none" || f.Proxy.Want != 2 || f.Counts.Balancers != 3 {
+		t.Errorf("load balancers: %+v", f)
+	}
 	if f.Err != nil || f.Counts.Nodes != 2 || f.Counts.Pools != 2 || f.Counts.Networks != 1 || f.Counts.Ports != 4 || f.Daemons.There {
 		t.Errorf("%+v", f)
 	}
@@ -85,7 +99,8 @@ func TestKubernetesDoctorCluster(t *testing.T) {
 		}
 	}
 	all := strings.Join(found, "\n")
-	wants := []string{"sys/kuryr-controller was not renewed by raven-1", "kuryr-sdn 0 of 1 pods are ready: no node has the label openstack.org/kuryr-sdn", "node ill is not", "pool short is not ready: Why: because", "network blue-1 is not", "KuryrPort stuck is being deleted for 1h0m0s", "the pod a/b has it"}
+	wants := []string{"sys/kuryr-controller was not renewed by raven-1", "kuryr-sdn 0 of 1 pods are ready: no node has the label openstack.org/kuryr-sdn", "node ill is not", "pool short is not ready: Why: because", "network blue-1 is not", "KuryrPort stuck is being deleted for 1h0m0s", "the pod a/b has it",
+		"no Service is served: none", "load balancer default/full is not ready", "kube-proxy is to run on 2 nodes"}
 	for _, want := range wants {
 		if !strings.Contains(all, want) {
 			t.Errorf("nothing tells %q", want)

@@ -52,6 +52,11 @@ restore" has kept.`,
 				done, err = a.dropLeg(c, cfg)
 				report.Done = append(report.Done, done...)
 			}
+			if err == nil {
+				var done []string
+				done, err = a.downServices(c, cfg)
+				report.Done = append(report.Done, done...)
+			}
 			report.Done = append(report.Done, sweepTraces("")...)
 			for _, line := range report.Done {
 				_, _ = fmt.Fprintln(a.out, line)

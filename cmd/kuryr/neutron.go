@@ -51,7 +51,7 @@ func neutronConfig(c config.Config, installation string) neutron.Config {
 	n, k := c.Neutron, c.Neutron.Credentials
 	out := neutron.Config{
 		Installation: installation, Host: c.Host, Project: n.Project, Cloud: n.Cloud, CloudsFile: n.CloudsFile,
-		Region: n.Region, Interface: n.Interface, Endpoint: n.Endpoint, CAFile: n.CAFile, CertFile: n.CertFile, KeyFile: n.KeyFile,
+		Region: n.Region, Interface: n.Interface, Endpoint: n.Endpoint, OctaviaEndpoint: n.LoadBalancerEndpoint, Backend: n.LoadBalancerProvider, CAFile: n.CAFile, CertFile: n.CertFile, KeyFile: n.KeyFile,
 		Insecure: n.Insecure, Timeout: n.Timeout, Uncached: docker.Scope(c.Docker.CapabilityScope) == docker.Global,
 		Auth: neutron.Auth{
 			Type: n.AuthType, URL: k.AuthURL, Username: k.Username, UserID: k.UserID,

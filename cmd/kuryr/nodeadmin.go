@@ -43,6 +43,15 @@ func (n *clusterNode) idle(ctx context.Context) []admin.Finding {
 	return []admin.Finding{{What: "this daemon gives no ports: " + oneLine(err), Mend: "take the label away, if it is to", Note: true}}
 }
 
+// findings are what stops, or may stop, what a node is for.
+func (n *clusterNode) findings(ctx context.Context) []admin.Finding {
+	out := n.idle(ctx)
+	if n.services != nil {
+		out = append(out, n.services.findings()...)
+	}
+	return out
+}
+
 // Status counts the interfaces of containers that have ports as "attachment", and as "port" all ports that the node has.
 func (n *clusterNode) Status(ctx context.Context) (admin.Status, error) {
 	has, err := n.claimant.Attachments(ctx)
@@ -52,7 +61,7 @@ func (n *clusterNode) Status(ctx context.Context) (admin.Status, error) {
 	view := n.claimant.View()
 	s := admin.Status{
 		Version: version, Host: n.name, Started: n.started, Reasons: n.Unready(), NodeSocket: n.cfg.Node.Socket,
-		Objects: map[string]int64{"attachment": int64(len(has)), "port": int64(len(view.Ports)), "pool": int64(len(view.Pools)), "waiting pod": int64(view.Waiting)}, Findings: n.idle(ctx), Unreached: []admin.Unreached{},
+		Objects: map[string]int64{"attachment": int64(len(has)), "port": int64(len(view.Ports)), "pool": int64(len(view.Pools)), "waiting pod": int64(view.Waiting)}, Findings: n.findings(ctx), Unreached: []admin.Unreached{},
 	}
 	s.Ready = len(s.Reasons) == 0
 	return s, nil

@@ -31,6 +31,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -54,6 +55,7 @@ type clusterNode struct {
 	keeper   *condition.Keeper
 	leg      *leg.Leg
 	server   *node.Server
+	services *nodeServices // nil where Services are another's
 	metrics  *prometheus.Registry
 	ports    hostport.Table
 }
@@ -109,7 +111,7 @@ func serveCluster(ctx context.Context, cfg config.Config, name string, kube *res
 
 func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog.Logger) (*clusterNode, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	api, err := client.NewWithWatch(kube, client.Options{Scheme: scheme})
@@ -117,9 +119,12 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	n := &clusterNode{name: name, started: time.Now(), cfg: cfg, log: log, keeper: condition.New(api, name, log), metrics: metrics.New(version)}
+	if cfg.Node.Services {
+		n.services = newNodeServices(cfg, api, name, n.metrics, log)
+	}
 	n.claimant, err = claim.Open(claim.Config{
 		Client: api, Node: name, Network: cfg.Node.Network, Dir: filepath.Join(cfg.RunDir, "claims"), Log: log,
-		HostPorts: &n.ports, Own: n.keeper.See,
+		HostPorts: &n.ports, Own: n.see,
 		Left: func(ctx context.Context, a node.Attachment) error { return n.server.Leave(ctx, a) },
 	})
 	if err != nil {
@@ -129,11 +134,20 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 	if err != nil {
 		return nil, err
 	}
-	if n.leg, err = leg.Open(leg.Config{Client: api, Node: name, Binder: n.binder, Dir: legDir(cfg), Log: log}); err != nil {
+	if n.leg, err = leg.Open(leg.Config{Client: api, Node: name, Binder: n.binder, Dir: legDir(cfg), Plugged: n.services.seeLeg, Log: log}); err != nil {
 		return nil, errors.Join(err, n.binder.Close())
 	}
+	n.services.seeLeg(n.leg.Has())
 	n.server = node.New(node.Config{Source: n.claimant, Binder: patient(cfg, n.binder), State: filepath.Join(cfg.StateDir, "cni"), Logger: log, Registerer: n.metrics})
 	return n, nil
+}
+
+// see takes in the Node, which one part watches for all.
+func (n *clusterNode) see(o *corev1.Node) {
+	n.keeper.See(o)
+	if n.services != nil {
+		n.services.SeeNode(o)
+	}
 }
 
 // binding is how ports are plugged on this machine.
@@ -157,6 +171,13 @@ func (n *clusterNode) begin(ctx context.Context, work *errgroup.Group) error {
 	work.Go(func() error { return n.claimant.Run(ctx) })
 	work.Go(func() error { n.keeper.Run(ctx); return nil })
 	work.Go(func() error { n.leg.Run(ctx); return nil })
+	if n.services != nil {
+		work.Go(func() error { return n.services.run(ctx) })
+	} else if done, err := dropServices(ctx, cfg, n.log); err != nil {
+		n.log.Warn("what Kuryr did of Services before is not all taken away", "err", err)
+	} else if len(done) > 0 {
+		n.log.Info("Services are another's now", "done", done)
+	}
 	work.Go(func() error { return n.server.Serve(ctx, l) })
 	work.Go(func() error { collectLinks(ctx, n.binder, namespaceDir(n.cfg), n.log); return nil })
 	return nil

@@ -95,5 +95,9 @@ func (n *clusterNode) Check(ctx context.Context) (admin.Check, error) {
 		}
 		check.Differences = append(check.Differences, "port "+p.ID+whose+": "+p.Wrong)
 	}
+	if n.services != nil {
+		differences, serr := n.services.differences(ctx)
+		check.Differences, err = append(check.Differences, differences...), errors.Join(err, serr)
+	}
 	return check, err
 }

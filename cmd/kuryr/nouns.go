@@ -26,6 +26,8 @@ type noun[E any] struct {
 	filters  []string          // by which a list can be cut, besides id, name and tags
 	list     []table.Column[E] // of a list, after id and name
 	show     []table.Column[E] // more, of a single one
+	// fill, if set, asks for what a single one does not tell by itself.
+	fill func(context.Context, *restapi.Client, *E) error
 }
 
 func (a *app) nounCommands() []*cobra.Command {
@@ -37,6 +39,7 @@ func (a *app) nounCommands() []*cobra.Command {
 		nounCommand(a, routerNoun),
 		nounCommand(a, floatingIPNoun),
 		nounCommand(a, securityGroupNoun),
+		nounCommand(a, loadBalancerNoun),
 	}
 }
 
@@ -247,6 +250,11 @@ func nounCommand[E any](a *app, n noun[E]) *cobra.Command {
 			one, err := find(c.Context(), client.SDN(), n, args[0])
 			if err != nil {
 				return err
+			}
+			if n.fill != nil {
+				if err := n.fill(c.Context(), client.SDN(), &one); err != nil {
+					return err
+				}
 			}
 			return table.Show(a.out, format, one, slices.Concat(n.identity(), n.list, n.show, n.meta()))
 		},

@@ -77,10 +77,10 @@ func (a *app) control(ctx context.Context, cfg config.Config, log *slog.Logger) 
 	if err != nil {
 		return err
 	}
-	if err := raven.AddIndexes(ctx, m.GetFieldIndexer()); err != nil {
+	wanted := ravenConfig(cfg)
+	if err := raven.AddIndexes(ctx, m.GetFieldIndexer(), wanted.Services); err != nil {
 		return err
 	}
-	wanted := ravenConfig(cfg)
 	wanted.Provider, wanted.Live, wanted.Logger, wanted.Registerer = metrics.Observe(back.provider, registry), m.GetAPIReader(), log, registry
 	r, err := raven.New(wanted, m.GetClient(), m.GetEventRecorder("kuryr-controller"))
 	if err != nil {
@@ -98,7 +98,7 @@ func (a *app) control(ctx context.Context, cfg config.Config, log *slog.Logger) 
 func ravenConfig(cfg config.Config) raven.Config {
 	c := cfg.Controller
 	out := raven.Config{
-		Router: c.Router, PublicNetwork: c.PublicNetwork, SubnetPools: c.SubnetPools, ServiceRanges: c.ServiceRanges, NodeRanges: c.NodeRanges, NodePortsNetwork: c.NodePortsNetwork, Network: c.Network, Subnets: c.Subnets,
+		Router: c.Router, PublicNetwork: c.PublicNetwork, SubnetPools: c.SubnetPools, ServiceRanges: c.ServiceRanges, VIPSubnets: c.VIPSubnets, Services: sdnServices(cfg), NodeRanges: c.NodeRanges, NodePortsNetwork: c.NodePortsNetwork, Network: c.Network, Subnets: c.Subnets,
 		SecurityGroups: c.SecurityGroups, UnderlayIsolation: c.UnderlayIsolation, NodeNetworks: c.NodeNetworks, Nested: c.Nested, NodeSubnets: c.WorkerNodesSubnets, MaxPorts: c.MaxPorts, Calls: c.Calls, Workers: c.Workers, Audit: c.Audit,
 		Pool: pool.Policy{Minimum: c.PoolMinimum, Maximum: c.PoolMaximum, Batch: c.PoolBatch, TTL: c.PoolTTL},
 	}
@@ -106,6 +106,11 @@ func ravenConfig(cfg config.Config) raven.Config {
 		out.Ranges = append(out.Ranges, raven.Range{Prefix: p, Len: prefixLen(p, c)})
 	}
 	return out
+}
+
+// sdnServices tells whether Services are load balancers of the SDN.
+func sdnServices(cfg config.Config) bool {
+	return cfg.Controller.Services && cfg.Controller.LoadBalancers == config.LoadBalancersSDN
 }
 
 func prefixLen(p netip.Prefix, c config.Controller) int {
@@ -138,11 +143,7 @@ func newManager(cfg config.Config, kube *rest.Config) (ctrl.Manager, error) {
 		Scheme: scheme,
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
-			ByObject: map[client.Object]cache.ByObject{
-				&corev1.Pod{}: {Transform: raven.StripPod},
-				// The API servers' are all that is looked at.
-				&discoveryv1.EndpointSlice{}: {Namespaces: map[string]cache.Config{metav1.NamespaceDefault: {}}},
-			},
+			ByObject:         cached(cfg),
 		},
 		LeaderElection: cfg.Controller.LeaderElection, LeaderElectionID: "kuryr-controller", LeaderElectionNamespace: cfg.Controller.Namespace, LeaderElectionReleaseOnCancel: true,
 		LeaseDuration: new(leaseDuration), RenewDeadline: new(renewDeadline), RetryPeriod: new(retryPeriod), GracefulShutdownTimeout: new(endingTime),
@@ -157,6 +158,15 @@ func newManager(cfg config.Config, kube *rest.Config) (ctrl.Manager, error) {
 	}
 	ready.cache = m.GetCache()
 	return m, nil
+}
+
+// cached is what the caches have otherwise than whole.
+func cached(cfg config.Config) map[client.Object]cache.ByObject {
+	slices := cache.ByObject{Transform: raven.StripSlice}
+	if !sdnServices(cfg) { // the API servers' are all that is looked at
+		slices.Namespaces = map[string]cache.Config{metav1.NamespaceDefault: {}}
+	}
+	return map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: raven.StripPod}, &discoveryv1.EndpointSlice{}: slices}
 }
 
 // readiness says that the replica could lead: it sees the cluster.

@@ -25,6 +25,7 @@ rm -f /etc/cni/net.d/10-kuryr.conflist
 
 # 3. The resources and their definitions, one after the other, while Raven takes what they stand for from the SDN.
 #    Without Raven this waits for ever: nobody else takes the finalizers away. A Raven that starts anew once a definition has gone ends at once: --apply keeps them until all are empty.
+kubectl delete crd kuryrloadbalancers.openstack.org
 kubectl delete crd kuryrnetworks.openstack.org
 kubectl delete crd kuryrportpools.openstack.org
 kubectl delete crd kuryrports.openstack.org

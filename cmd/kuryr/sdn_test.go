@@ -18,6 +18,7 @@ import (
 
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
+	"github.com/gophercloud/gophercloud/v2/openstack/loadbalancer/v2/loadbalancers"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/kuryr/kuryr/internal/tlsfiles"
@@ -126,6 +127,38 @@ func TestSDNStoreOnly(t *testing.T) {
 	if out := m.must(t, "securitygroup", "show", "web"); !strings.Contains(out, "out IPv4\n") || !strings.Contains(out, "out IPv6\n") {
 		t.Errorf("security group:\n%s", out)
 	}
+	// So are load balancers, with where they lead.
+	if status, answer := m.ask(t, "POST", "/v2.0/networks", `{"network":{"name":"vips"}}`); status != http.StatusCreated {
+		t.Fatalf("a network: %d %s", status, answer)
+	}
+	var made struct {
+		Networks []struct{ ID string }
+	}
+	_, answer := m.ask(t, "GET", "/v2.0/networks?name=vips", "")
+	if err := json.Unmarshal([]byte(answer), &made); err != nil || len(made.Networks) != 1 {
+		t.Fatalf("%v: %s", err, answer)
+	}
+	if status, answer := m.ask(t, "POST", "/v2.0/subnets", `{"subnet":{"name":"vips","ip_version":4,"cidr":"10.96.0.0/24","network_id":"`+made.Networks[0].ID+`"}}`); status != http.StatusCreated {
+		t.Fatalf("a subnet: %d %s", status, answer)
+	}
+	var subnets struct {
+		Subnets []struct{ ID string }
+	}
+	_, answer = m.ask(t, "GET", "/v2.0/subnets?name=vips", "")
+	if err := json.Unmarshal([]byte(answer), &subnets); err != nil || len(subnets.Subnets) != 1 {
+		t.Fatalf("%v: %s", err, answer)
+	}
+	body := `{"loadbalancer":{"name":"web","vip_subnet_id":"` + subnets.Subnets[0].ID + `","vip_address":"10.96.0.10","listeners":[{"protocol":"TCP","protocol_port":80,
+		"default_pool":{"protocol":"TCP","lb_algorithm":"ROUND_ROBIN","members":[{"address":"10.0.0.5","protocol_port":8080},{"address":"10.0.0.6","protocol_port":8080,"weight":0}]}}]}}`
+	if status, answer := m.ask(t, "POST", "/v2.0/lbaas/loadbalancers", body); status != http.StatusCreated {
+		t.Fatalf("a load balancer: %d %s", status, answer)
+	}
+	if out := m.must(t, "loadbalancer", "show", "web"); !strings.Contains(out, "10.96.0.10") || !strings.Contains(out, "tcp 80 to 10.0.0.5:8080, 10.0.0.6:8080 drained\n") {
+		t.Errorf("load balancer:\n%s", out)
+	}
+	if out := m.must(t, "loadbalancer", "list", "--filter", "vip_address=10.96.0.10"); !strings.Contains(out, "ACTIVE") {
+		t.Errorf("load balancers:\n%s", out)
+	}
 	// A line taken out of the file ends what it gave.
 	if err := os.WriteFile(m.path("tokens"), []byte(admin), 0o600); err != nil {
 		t.Fatal(err)
@@ -225,6 +258,13 @@ func TestSDNWithTLS(t *testing.T) {
 	made, err := networks.Create(t.Context(), client, networks.CreateOpts{Name: "hers"}).Extract()
 	if err != nil || made.ProjectID != "demo" {
 		t.Fatalf("%+v, %v", made, err)
+	}
+	balancers, err := openstack.NewLoadBalancerV2(provider, gophercloud.EndpointOpts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := loadbalancers.List(balancers, nil).AllPages(t.Context()); err != nil {
+		t.Errorf("load balancers at the catalogue's address: %v, %v", all, err)
 	}
 	stop()
 	m.sdn(t, args...)

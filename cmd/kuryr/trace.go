@@ -112,7 +112,7 @@ func (a *app) trace(c *cobra.Command, from string, to target, o traceOptions) (t
 		return traceReport{}, err
 	}
 	defer t.close()
-	way, sites, called, err := t.resolve(from, to, o)
+	way, sites, called, err := t.resolve(c.Context(), from, to, o)
 	if err != nil {
 		return traceReport{}, err
 	}

@@ -215,7 +215,7 @@ func (t *tracer) container(router trace.Site, p restapi.Port) (trace.Site, error
 }
 
 // resolve finds the ends, the namespaces between, and which of them is called (-1: none).
-func (t *tracer) resolve(from string, to target, o traceOptions) (way trace.Way, sites []trace.Site, called int, err error) {
+func (t *tracer) resolve(ctx context.Context, from string, to target, o traceOptions) (way trace.Way, sites []trace.Site, called int, err error) {
 	fail := func(err error) (trace.Way, []trace.Site, int, error) { return way, nil, -1, err }
 	ports, err := t.ports(from)
 	if err != nil {
@@ -240,6 +240,9 @@ func (t *tracer) resolve(from string, to target, o traceOptions) (way trace.Way,
 	way.Flow = trace.Flow{Protocol: to.protocol, Port: to.port}
 	target, err := t.address(&way, ports, to, o.family)
 	if err != nil {
+		return fail(err)
+	}
+	if err := t.balanced(ctx, filepath.Base(t.path(way.Router)), way.Dst, way.Flow); err != nil {
 		return fail(err)
 	}
 	port, err := t.leaving(&way, ports)

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strconv"
 
+	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -36,6 +37,8 @@ var domainSysctls = []sysctl{
 	{"ipv6/conf/default/accept_ra", "0"},
 	{"ipv6/conf/default/accept_dad", "0"},
 	{"ipv6/conf/default/addr_gen_mode", "1"}, // ports get no address in the router
+	{"ipv6/conf/all/proxy_ndp", "1"},         // for VIPs, at once
+	{"ipv6/neigh/default/proxy_delay", "0"},
 	{"bridge/bridge-nf-call-iptables", "0"},
 	{"bridge/bridge-nf-call-ip6tables", "0"},
 	{"bridge/bridge-nf-call-arptables", "0"},
@@ -193,8 +196,14 @@ func (f *Fabric) convergeBridges(r *run, s *space, d Domain, addrs map[int][]str
 		if link, err = s.convergeBridge(r, b, link, addrs); err != nil {
 			return err
 		}
-		if link != nil {
-			f.places.note(name, d.ID)
+		if link == nil {
+			continue
+		}
+		f.places.note(name, d.ID)
+		if !r.dry && f.balancers.get(d.ID, s.key) != nil {
+			if err := lb.LeadUp(s.rt, link); err != nil {
+				return err
+			}
 		}
 	}
 	for name, link := range have {
@@ -372,6 +381,9 @@ func (f *Fabric) deleteDomain(r *run, host *space, id string) error {
 		return fmt.Errorf("delete domain %s: %w", id, err)
 	}
 	failpoint.Here("fabric.delete.released")
+	if !r.dry {
+		f.balancers.forget(id)
+	}
 	err = r.mend("namespace "+id, "", "present", func() error { return f.config.Namespaces.Delete(id) })
 	if err == nil && !r.dry {
 		f.places.forgetDomain(id)

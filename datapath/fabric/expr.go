@@ -117,6 +117,11 @@ func toLocal() exprs {
 	return exprs{&expr.Fib{Register: 1, ResultADDRTYPE: true, FlagDADDR: true}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)}}
 }
 
+// toLocalHere matches what is addressed to the link that it came by, not to another of the namespace.
+func toLocalHere() exprs {
+	return exprs{&expr.Fib{Register: 1, ResultADDRTYPE: true, FlagDADDR: true, FlagIIF: true}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)}}
+}
+
 const (
 	stateEstablished = 1 << 1 // NF_CT_STATE_BIT(IP_CT_ESTABLISHED)
 	stateRelated     = 1 << 2

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fabric makes domains, guards ports and forwards addresses in the kernel. It keeps no state but what it can read back from there, and which subports
-// wait for their parents' taps.
+// Fabric makes domains, guards ports and forwards addresses in the kernel. It keeps no state but what it can read back from there, which subports
+// wait for their parents' taps, and what domains balance.
 type Fabric struct {
 	config   Config
 	log      *slog.Logger
@@ -34,6 +34,7 @@ type Fabric struct {
 	legs      legKind
 	trunks    trunks
 	watch     tapWatch
+	balancers balancers
 	reach     sync.Mutex  // between asking whether a range is free in the host and taking it
 	hostReady atomic.Bool // the host's table was seen complete by this process
 	collector sync.WaitGroup
@@ -66,6 +67,7 @@ func New(c Config) (*Fabric, error) {
 // Close waits for links that are still being deleted. The kernel keeps all else.
 func (f *Fabric) Close() error {
 	f.watch.close()
+	f.balancers.close()
 	f.collector.Wait()
 	f.pool.keep(func(nsKey) bool { return false })
 	return f.hostNS.Close()

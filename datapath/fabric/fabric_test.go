@@ -165,7 +165,7 @@ func TestWithoutIPv6(t *testing.T) {
 	s, err := w.f.openHost()
 	must(t, err)
 	defer s.close()
-	if routes, err := s.routesOf(unix.AF_APPLETALK, 0); err != nil || len(routes) != 0 {
+	if routes, err := s.routesOf(unix.AF_APPLETALK, unix.RT_TABLE_MAIN, 0); err != nil || len(routes) != 0 {
 		t.Errorf("routes of a family that the kernel lacks: %v, %v", routes, err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+
+	"github.com/kuryr/kuryr/datapath/lb"
 )
 
 // kernelLacksIPv6 tells a kernel that was booted with ipv6.disable=1, or built without IPv6.
@@ -45,6 +47,22 @@ func (f *Fabric) feasibleForwards(list []Forward) []Forward {
 		return list
 	}
 	return only4(list, func(w Forward) netip.Addr { return w.Address })
+}
+
+// feasibleVIPs is feasible for VIPs.
+func (f *Fabric) feasibleVIPs(list []VIP) []VIP {
+	if !f.ipv4Only {
+		return list
+	}
+	return only4(list, func(v VIP) netip.Addr { return v.Addr })
+}
+
+// feasibleFrontends is feasible for what is balanced.
+func (f *Fabric) feasibleFrontends(list []lb.Frontend) []lb.Frontend {
+	if !f.ipv4Only {
+		return list
+	}
+	return only4(list, func(w lb.Frontend) netip.Addr { return w.Addr })
 }
 
 func only4[T any](list []T, addr func(T) netip.Addr) []T {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/datapath/policy"
 	"github.com/kuryr/kuryr/internal/netns"
 )
@@ -108,13 +109,23 @@ func (w Forward) via() uint16 {
 	return w.Via
 }
 
+// VIP is an address that a domain balances connections to. What comes to it and is for no frontend the domain refuses. Network is the one that it is of, whose
+// ports find it on their link; "" is one from the outside.
+type VIP struct {
+	Addr    netip.Addr
+	Network string // UUID
+}
+
 // State is everything that should exist.
 type State struct {
 	Domains  []Domain
 	Ports    map[string][]Port    // by domain
 	Forwards map[string][]Forward // by domain
-	Groups   []policy.Group       // those that ports of Ports have
-	Sets     []policy.Set         // those that rules of Groups name
+	VIPs     map[string][]VIP     // by domain
+	// Frontends are where clients connect, by domain: of one domain none has the key of another.
+	Frontends map[string][]lb.Frontend
+	Groups    []policy.Group // those that ports of Ports have
+	Sets      []policy.Set   // those that rules of Groups name
 }
 
 // Result tells what of a domain could not be had.

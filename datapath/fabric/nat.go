@@ -29,7 +29,8 @@ func routerTable(snat bool) table {
 	pre := chain{name: "prerouting", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookPrerouting, priority: *nftables.ChainPriorityNATDest}
 	post := chain{name: "postrouting", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookPostrouting, priority: *nftables.ChainPriorityNATSource}
 	service := []nftables.SetDatatype{nftables.TypeInetProto, nftables.TypeInetService}
-	post.rules = append(post.rules, rule{"hairpin to a floating address", join(iif(bridgePrefix+"*"), oif(bridgePrefix+"*"), conntrack(expr.CtKeySTATUS, statusDNAT), masquerade())})
+	post.rules = append(post.rules, rule{"hairpin to a floating address", join(iif(bridgePrefix+"*"), oif(bridgePrefix+"*"), conntrack(expr.CtKeySTATUS, statusDNAT), masquerade())},
+		rule{"balanced to the outside", join(iif(uplinkName), oif(uplinkName), conntrack(expr.CtKeySTATUS, statusDNAT), masquerade())})
 	for _, four := range both {
 		addr, v, words := addrType(four), suffix(four), addrWords(four)
 		t.sets = append(t.sets,
@@ -40,7 +41,7 @@ func routerTable(snat bool) table {
 			nftables.Set{Name: setFloatingOut + v, IsMap: true, KeyType: addr, DataType: addr},
 		)
 		pre.rules = append(pre.rules,
-			rule{"published by the host", join(iif(uplinkName), version(four), toLocal(), loadService(0), mapped(setPublished+v), nat(expr.NATTypeDestNAT, four, true))},
+			rule{"published by the host", join(iif(uplinkName), version(four), toLocalHere(), loadService(0), mapped(setPublished+v), nat(expr.NATTypeDestNAT, four, true))},
 			rule{"port of a floating address", join(version(four), loadDaddr(four, 0), loadService(words), mapped(setForward+v), nat(expr.NATTypeDestNAT, four, true))},
 			rule{"floating address", join(version(four), loadDaddr(four, 0), mapped(setFloatingIn+v), nat(expr.NATTypeDestNAT, four, false))},
 		)
@@ -52,7 +53,11 @@ func routerTable(snat bool) table {
 	t.chains = []chain{pre, post, {
 		name: "forward", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookForward, priority: *nftables.ChainPriorityFilter,
 		// A floating address without a container behind this port would go round between host and router until its TTL ends.
-		rules: []rule{{"back where it came from", join(iif(uplinkName), oif(uplinkName), drop)}},
+		rules: []rule{
+			// The host's connections to a VIP whose member is outside, be it the host itself: their answers come back this way.
+			{"balanced to the outside", join(iif(uplinkName), oif(uplinkName), conntrack(expr.CtKeySTATUS, statusDNAT), accept)},
+			{"back where it came from", join(iif(uplinkName), oif(uplinkName), drop)},
+		},
 	}}
 	return t
 }

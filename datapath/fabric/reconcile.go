@@ -167,6 +167,12 @@ func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (clai
 	if err := compareShields(r, c.space, state.Ports[d.ID]); err != nil {
 		return c, errors.Join(routes, err)
 	}
+	if err := c.space.compareVIPs(r, f.feasibleVIPs(state.VIPs[d.ID])); err != nil {
+		return c, errors.Join(routes, err)
+	}
+	if err := f.compareFrontends(r, c.space, state.Frontends[d.ID]); err != nil {
+		return c, errors.Join(routes, err)
+	}
 	if d.Uplink == nil {
 		return c, routes
 	}

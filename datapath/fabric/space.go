@@ -145,7 +145,7 @@ func (s *space) addrs() (map[int][]string, error) {
 func (s *space) routes(link int) ([]netlink.Route, error) {
 	var all []netlink.Route
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		list, err := s.routesOf(family, link)
+		list, err := s.routesOf(family, unix.RT_TABLE_MAIN, link)
 		if err != nil {
 			return nil, err
 		}
@@ -154,11 +154,12 @@ func (s *space) routes(link int) ([]netlink.Route, error) {
 	return all, nil
 }
 
-func (s *space) routesOf(family uint8, link int) ([]netlink.Route, error) {
+// routesOf lists a table's routes of a family that have our protocol number.
+func (s *space) routesOf(family, table uint8, link int) ([]netlink.Route, error) {
 	return dump(func() ([]netlink.Route, error) {
 		req := s.request(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
 		msg := &nl.RtMsg{}
-		msg.Family, msg.Table, msg.Protocol = family, unix.RT_TABLE_MAIN, protocol
+		msg.Family, msg.Table, msg.Protocol = family, table, protocol
 		req.AddData(msg)
 		if link != 0 {
 			req.AddData(nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(link))))
@@ -170,7 +171,7 @@ func (s *space) routesOf(family uint8, link int) ([]netlink.Route, error) {
 		var routes []netlink.Route
 		for _, answer := range answers {
 			// A kernel without the family (ipv6.disable=1) answers with the routes of all others.
-			if head := nl.DeserializeRtMsg(answer); head.Protocol != protocol || head.Family != family {
+			if head := nl.DeserializeRtMsg(answer); head.Protocol != protocol || head.Family != family || head.Table != table {
 				continue
 			}
 			route, err := deserializeRoute(answer)

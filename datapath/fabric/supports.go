@@ -3,6 +3,7 @@
 package fabric
 
 import (
+	"os"
 	"sync"
 
 	"github.com/kuryr/kuryr/datapath/policy"
@@ -16,6 +17,7 @@ import (
 type Support struct {
 	policy.Support
 	VLANs bool // subports
+	SCTP  bool // connection tracking, and with it load balancers, know SCTP
 }
 
 // Supports tells what this kernel can: it is tried, once, in a network namespace that is thrown away, by which modules are loaded as they would be.
@@ -41,6 +43,8 @@ func probe() (can Support) {
 		_ = c.CloseLasting()
 	}
 	can.VLANs = vlanKind.probe(ns) == nil
+	_, err = os.Stat("/proc/sys/net/netfilter/nf_conntrack_sctp_timeout_established")
+	can.SCTP = err == nil
 	return can
 }
 

@@ -114,6 +114,8 @@ func (g *gate) admit(w *watched, r *http.Request, noun string) {
 		g.refuse(w, r, "rate", "Too many requests came with this token or from this address.")
 	case r.URL.Path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		g.Identity.ServeVersions(w, r)
+	case strings.TrimSuffix(r.URL.Path, "/") == keystone.LoadBalancing && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+		g.API.ServeHTTP(w, r) // the versions of that API, which are told to everybody
 	case noun == nounIdentity:
 		g.Identity.ServeHTTP(w, r)
 	case !ok:
@@ -179,15 +181,18 @@ var nouns = map[string]bool{
 	"networks": true, "subnets": true, "subnetpools": true, "ports": true, "routers": true, "floatingips": true, "security-groups": true,
 	"security-group-rules": true, "address-groups": true, "trunks": true, "qos": true, "quotas": true, "extensions": true,
 	"network-ip-availabilities": true,
+	"loadbalancers":             true, "listeners": true, "pools": true, "healthmonitors": true,
 }
 
 // nounOf is a path's collection, of a small set of words.
 func nounOf(path string) string {
+	path, balancing := strings.CutPrefix(path, keystone.LoadBalancing+"/")
 	first, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	switch first {
-	case "v3", "identity":
+	switch {
+	case (first == "v3" || first == "identity") && !balancing:
 		return nounIdentity
-	case "v2.0":
+	case first == "v2.0", first == "v2":
+		rest = strings.TrimPrefix(rest, "lbaas/")
 	default:
 		return nounOther
 	}

@@ -111,6 +111,8 @@ func TestWhoAsks(t *testing.T) {
 		"nobody's below": {"/v2.0/networks/x", "", 401, "requires authentication"},
 		"wrong":          {"/v2.0/networks", adminToken + "x", 401, "requires authentication"},
 		"versions":       {"/", "", 200, `"id":"v2.0"`},
+		"balancers":      {"/load-balancer/v2/lbaas/loadbalancers", "", 401, "requires authentication"},
+		"their versions": {"/load-balancer/", "", 500, "nobody"}, // are the API's to tell, to whomever
 		"identity":       {"/v3", "", 200, `"id":"v3.`},
 		"identity of":    {"/v3/projects", "", 401, "requires authentication"},
 		"elsewhere":      {"/admin/status", "", 401, "requires authentication"},
@@ -126,7 +128,7 @@ func TestWhoAsks(t *testing.T) {
 	if n := w.count(t, "kuryr_api_requests_total", "200", "GET", "networks"); n != 2 {
 		t.Errorf("%v requests were counted", n)
 	}
-	if n := w.count(t, "kuryr_api_refused_total", "unauthenticated"); n != 5 {
+	if n := w.count(t, "kuryr_api_refused_total", "unauthenticated"); n != 6 {
 		t.Errorf("%v refusals were counted", n)
 	}
 }
@@ -278,6 +280,8 @@ func TestWords(t *testing.T) {
 	for path, want := range map[string]string{
 		"/v2.0/networks": "networks", "/v2.0/ports/x/tags": "ports", "/v2.0/ports.json": "ports", "/v2.0/qos/policies": "qos", "/v2.0/x": "other",
 		"/": "other", "": "other", "/v3/auth/tokens": "identity", "/identity/v3": "identity", "/v3x": "other", "/v2.0": "other",
+		"/v2.0/lbaas/loadbalancers": "loadbalancers", "/v2/lbaas/pools/x/members": "pools", "/load-balancer/v2/lbaas/listeners": "listeners", "/load-balancer/v2.0/quotas/x": "quotas",
+		"/load-balancer": "other", "/load-balancer/v3/auth/tokens": "other",
 	} {
 		if got := nounOf(path); got != want {
 			t.Errorf("%s is %s, want %s", path, got, want)

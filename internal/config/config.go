@@ -84,7 +84,18 @@ type Node struct {
 	Network  string
 
 	WaitActive time.Duration // 0: not at all
+
+	Services          bool           // what of a cluster's Services nodes realise
+	LoadBalancers     string         // LoadBalancersSDN or LoadBalancersNode
+	NodePortAddresses []netip.Prefix // none is all
+	ExternalIPs       []netip.Prefix // that are allowed
 }
+
+// Who balances ClusterIPs.
+const (
+	LoadBalancersSDN  = "sdn"
+	LoadBalancersNode = "node"
+)
 
 // SDN is section sdn.
 type SDN struct {

@@ -36,6 +36,7 @@ type Controller struct {
 	PodPrefixLenV6   int
 	SubnetPools      []string
 	ServiceRanges    []netip.Prefix
+	VIPSubnets       []netip.Prefix
 	NodeRanges       []netip.Prefix
 	NodePortsNetwork string
 	Network          string
@@ -47,6 +48,9 @@ type Controller struct {
 
 	Nested             string
 	WorkerNodesSubnets []string
+
+	Services      bool
+	LoadBalancers string // LoadBalancersSDN or LoadBalancersNode
 
 	PoolMinimum int
 	PoolMaximum int
@@ -64,8 +68,9 @@ func defaultController() Controller {
 		Listen: "127.0.0.1:9654", LeaderElection: true, Namespace: "kube-system",
 		PodRanges: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}, PodPrefixLen: 16, PodPrefixLenV6: 64,
 		ServiceRanges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")},
-		NodeRanges:    []netip.Prefix{netip.MustParsePrefix("10.112.0.0/16")}, NodePortsNetwork: "kuryr-nodes",
-		PoolMinimum: 5, PoolBatch: 10, PoolTTL: 10 * time.Minute,
+		NodeRanges:    []netip.Prefix{netip.MustParsePrefix("10.95.0.0/16")}, NodePortsNetwork: "kuryr-nodes",
+		LoadBalancers: LoadBalancersSDN,
+		PoolMinimum:   5, PoolBatch: 10, PoolTTL: 10 * time.Minute,
 		Calls: 8, Workers: 8, Audit: time.Hour,
 	}
 }
@@ -95,6 +100,11 @@ var controllerSettings = []*Setting{
 	list("controller.subnet_pools", "ids of existing subnet pools that namespaces' subnets are cut from, in place of controller.pod_ranges", word,
 		func(c *Config) *[]string { return &c.Controller.SubnetPools }),
 	ranges("controller.service_ranges", "the cluster's ranges of ClusterIPs, for the VIP network; empty makes none", func(c *Config) *[]netip.Prefix { return &c.Controller.ServiceRanges }),
+	boolean("controller.services", "have Services be load balancers of the SDN, in place of kube-proxy", func(c *Config) *bool { return &c.Controller.Services }),
+	text("controller.load_balancers", "who balances ClusterIPs, with controller.services: sdn, or node, the kernel of each node, where the SDN cannot", oneOf(LoadBalancersSDN, LoadBalancersNode),
+		func(c *Config) *string { return &c.Controller.LoadBalancers }),
+	prefixes("controller.vip_subnets", "subnets of the VIP network, with controller.services, each with a range of ClusterIPs in it and room for more; a range without one has one twice its size",
+		func(netip.Addr) error { return nil }, func(c *Config) *[]netip.Prefix { return &c.Controller.VIPSubnets }),
 	ranges("controller.node_ranges", "ranges of the network that nodes have ports of their own on, to reach pods and be reached, where the SDN gives them no other way (Neutron); empty makes none",
 		func(c *Config) *[]netip.Prefix { return &c.Controller.NodeRanges }),
 	text("controller.node_ports_network", "name that this network is made with", word, func(c *Config) *string { return &c.Controller.NodePortsNetwork }),

@@ -22,6 +22,8 @@ type Neutron struct {
 	KeyFile    string
 	Insecure   bool
 	Timeout    time.Duration
+	// LoadBalancerEndpoint is Octavia's address, LoadBalancerProvider the one of its providers that makes load balancers.
+	LoadBalancerEndpoint, LoadBalancerProvider string
 
 	// Credentials are those that the peer's file has in it; no settings of ours, so that they are nowhere shown.
 	Credentials Credentials
@@ -69,6 +71,10 @@ var neutronSettings = []*Setting{
 		func(c *Config) *string { return &c.Neutron.AuthType }),
 	text("neutron.project", "id of the project that objects are made in; empty is the credentials' own", word, func(c *Config) *string { return &c.Neutron.Project }),
 	text("neutron.endpoint", "address of Neutron; empty is the one in Keystone's catalogue", orNone(httpURL), func(c *Config) *string { return &c.Neutron.Endpoint }),
+	text("neutron.load_balancer_endpoint", "address of Octavia; empty is the one in Keystone's catalogue", orNone(httpURL),
+		func(c *Config) *string { return &c.Neutron.LoadBalancerEndpoint }),
+	text("neutron.load_balancer_provider", "which of Octavia's providers makes load balancers; empty is the only one, or amphora", word,
+		func(c *Config) *string { return &c.Neutron.LoadBalancerProvider }),
 	text("neutron.region", "region in the catalogue", line, func(c *Config) *string { return &c.Neutron.Region }),
 	text("neutron.interface", "which of the catalogue's addresses: public, internal or admin; empty is as clouds.yaml says, else public", orNone(oneOf("public", "internal", "admin")),
 		func(c *Config) *string { return &c.Neutron.Interface }),

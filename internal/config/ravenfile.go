@@ -35,6 +35,12 @@ var ravenOptions = []peerOption{
 		return "", errors.New("is " + v + ", which is not served: nodes have neutron-vif or nested-vlan")
 	}},
 	{"pod_vif_nested.worker_nodes_subnets pod_vif_nested.worker_nodes_subnet", "controller.worker_nodes_subnets", nil},
+	{"kubernetes.endpoints_driver_octavia_provider", "neutron.load_balancer_provider", func(_ *Config, v string) (string, error) {
+		if v == "default" {
+			return "", nil
+		}
+		return v, nil
+	}},
 	{"vif_pool.ports_pool_min", "controller.pool_minimum", nil},
 	{"vif_pool.ports_pool_max", "controller.pool_maximum", nil},
 	{"vif_pool.ports_pool_batch", "controller.pool_batch", nil},
@@ -45,7 +51,8 @@ var ravenOptions = []peerOption{
 var ravenPassedOver = []string{
 	"kubernetes.controller_ha", "kubernetes.use_events", "kubernetes.pod_project_driver", "kubernetes.namespace_project_driver",
 	"vif_pool.ports_pool_update_frequency", "kubernetes.watch_retry_timeout", "kubernetes.watch_connection_timeout", "kubernetes.watch_read_timeout",
-	"kubernetes.watch_reconcile_period", "DEFAULT.bindir",
+	"kubernetes.watch_reconcile_period", "DEFAULT.bindir", "kubernetes.service_project_driver", "kubernetes.service_public_ip_driver", "kubernetes.service_subnets_driver",
+	"kubernetes.endpoints_lbaas_driver", "kubernetes.lb_members_driver", "neutron_defaults.lbaas_activation_timeout",
 }
 
 // ravenMeant tells what in place of an option that is not served.
@@ -53,6 +60,11 @@ var ravenMeant = map[string]string{
 	"kubernetes.pod_subnets_driver":        "every namespace has its own network, unless controller.network names one for all",
 	"neutron_defaults.pod_subnet":          "one network for all namespaces is controller.network, with controller.subnets",
 	"neutron_defaults.service_subnet":      "the VIP network is made of controller.service_ranges",
+	"octavia_defaults.lb_algorithm":        "a Service says so by its annotation loadbalancer.openstack.org/lb-method",
+	"octavia_defaults.timeout_client_data": "a Service says so by its annotation loadbalancer.openstack.org/timeout-client-data",
+	"octavia_defaults.timeout_member_data": "a Service says so by its annotation loadbalancer.openstack.org/timeout-member-data",
+	"octavia_defaults.member_mode":         "a member's subnet follows from its address",
+	"octavia_defaults.enforce_sg_rules":    "a Service says who may connect by spec.loadBalancerSourceRanges",
 	"neutron_defaults.external_svc_subnet": "the SDN chooses the subnet of controller.public_network",
 	"kubernetes.vif_pool_driver":           "there are always pools; controller.pool_minimum 0 keeps nothing ready",
 	"pod_vif_nested.link_iface":            "a node's daemon finds the interface by its MAC, unless its bind.link_interface names one",

@@ -91,7 +91,7 @@ func Default() Config {
 
 			ProcessExternalConnectivity: true,
 		},
-		Node: Node{WaitActive: 10 * time.Second},
+		Node: Node{WaitActive: 10 * time.Second, LoadBalancers: LoadBalancersSDN},
 		SDN: SDN{
 			UplinkRanges: []netip.Prefix{
 				netip.MustParsePrefix("100.64.0.0/16"),
@@ -185,7 +185,16 @@ var nodeSettings = []*Setting{
 	text("node.network", "name of the network in node.conflist, which is the SDN's", orNone(word), func(c *Config) *string { return &c.Node.Network }),
 	duration("node.wait_active", "how long an ADD waits for OVN's controller on this host to wire its port, and fails if it does not; 0 does not wait", time.Second,
 		func(c *Config) *time.Duration { return &c.Node.WaitActive }),
+	boolean("node.services", "have the daemon of a cluster's node realise NodePorts, external addresses and what else of Services is a node's, in place of kube-proxy",
+		func(c *Config) *bool { return &c.Node.Services }),
+	text("node.load_balancers", "who balances ClusterIPs, with node.services: sdn, or node, the kernel of each node, where the SDN cannot", oneOf(LoadBalancersSDN, LoadBalancersNode),
+		func(c *Config) *string { return &c.Node.LoadBalancers }),
+	prefixes("node.node_port_addresses", "ranges of the node's addresses at which NodePorts and health checks of Services answer; empty is all of its addresses", anyFamily,
+		func(c *Config) *[]netip.Prefix { return &c.Node.NodePortAddresses }),
+	prefixes("node.external_ips", "ranges that externalIPs of Services may be of; empty allows none (CVE-2020-8554)", anyFamily, func(c *Config) *[]netip.Prefix { return &c.Node.ExternalIPs }),
 }
+
+func anyFamily(netip.Addr) error { return nil }
 
 var servedSettings = []*Setting{
 	text("admin.socket", "socket of the kuryr command and of the API; empty is kuryr.sock in run_dir", absoluteOrNone, func(c *Config) *string { return &c.Admin.Socket }),

@@ -19,7 +19,10 @@ type ClusterFacts struct {
 	Names       []Unready       // networks of namespaces that are not ready
 	Leaving     []LeavingObject // that are being deleted
 	Daemons     DaemonSetFacts
-	Counts      struct{ Nodes, Labelled, Networks, Pools, Ports int }
+	Balancers   []Unready // Services' load balancers that are not ready
+	Unserved    string    // why the SDN can have no load balancers at all; "" where it can
+	Proxy       DaemonSetFacts
+	Counts      struct{ Nodes, Labelled, Networks, Pools, Ports, Balancers int }
 }
 
 // LeaseFacts are who leads as Raven.
@@ -62,6 +65,7 @@ func Cluster(c ClusterFacts) []Finding {
 	all = append(all, clusterNodes(c)...)
 	all = append(all, unready("networks", "the network", "kuryrnetwork", c.Names, fmt.Sprintf("%d networks of namespaces are ready", c.Counts.Networks))...)
 	all = append(all, unready("pools", "the pool", "kuryrportpool", c.Pools, fmt.Sprintf("%d pools are ready", c.Counts.Pools))...)
+	all = append(all, balancers(c)...)
 	return append(all, leaving(c)...)
 }
 
@@ -119,6 +123,31 @@ func unready(check, what, kind string, all []Unready, well string) []Finding {
 		f.add(Warning, what+" "+u.Name+" is not ready: "+u.Why, "`kubectl describe "+kind+" "+u.Name+"`; see Raven's log")
 	}
 	return f.orOK(well)
+}
+
+// shownBalancers is how many are named that are not ready.
+const shownBalancers = 5
+
+// balancers judges Services, where they are load balancers of the SDN. Where there are none they are another's affair.
+func balancers(c ClusterFacts) []Finding {
+	f := findings{check: "load balancers"}
+	if c.Counts.Balancers == 0 {
+		return nil
+	}
+	if c.Unserved != "" {
+		f.add(Problem, "no Service is served: "+c.Unserved, "controller.load_balancers: node with node.load_balancers: node, or Octavia in the cloud's catalogue (neutron.load_balancer_endpoint); see docs/services.md")
+	}
+	for i, u := range c.Balancers {
+		if i == shownBalancers {
+			f.add(Warning, fmt.Sprintf("%d more load balancers are not ready", len(c.Balancers)-i), "`kubectl get klb -A`")
+			break
+		}
+		f.add(Warning, "the load balancer "+u.Name+" is not ready: "+u.Why, "`kubectl describe klb`, and the Service's Events")
+	}
+	if c.Proxy.Want > 0 {
+		f.add(Warning, fmt.Sprintf("kube-proxy is to run on %d nodes, and Services are load balancers of the SDN", c.Proxy.Want), "when node.services is on, take it away: docs/services.md, moving from kube-proxy")
+	}
+	return f.orOK(fmt.Sprintf("%d load balancers of Services are ready", c.Counts.Balancers))
 }
 
 func leaving(c ClusterFacts) []Finding {

@@ -33,6 +33,18 @@ func TestCluster(t *testing.T) {
 		"a port that stays":      {func(c *ClusterFacts) { c.Leaving = []LeavingObject{{"KuryrPort", "p", time.Hour, ""}} }, Problem, "KuryrPort p is being deleted for 1h0m0s"},
 		"a port that a pod has":  {func(c *ClusterFacts) { c.Leaving = []LeavingObject{{"KuryrPort", "p", time.Hour, "a/b"}} }, Warning, "the pod a/b has it"},
 		"all daemons are ready":  {func(c *ClusterFacts) { c.Daemons = DaemonSetFacts{true, 3, 3} }, OK, "of 2 nodes none"},
+		"Services":               {func(c *ClusterFacts) { c.Counts.Balancers = 7 }, OK, "7 load balancers of Services are ready"},
+		"a Service": {func(c *ClusterFacts) {
+			c.Counts.Balancers, c.Balancers = 7, []Unready{{"a/web", "quota"}}
+		}, Warning, "the load balancer a/web is not ready: quota"},
+		"many Services": {func(c *ClusterFacts) {
+			c.Counts.Balancers, c.Balancers = 7, make([]Unready, 7)
+		}, Warning, "2 more load balancers"},
+		"no load balancers": {func(c *ClusterFacts) { c.Counts.Balancers, c.Unserved = 7, "no Octavia" }, Problem, "no Service is served: no Octavia"},
+		"kube-proxy beside": {func(c *ClusterFacts) {
+			c.Counts.Balancers, c.Proxy = 7, DaemonSetFacts{true, 2, 2}
+		}, Warning, "kube-proxy is to run on 2 nodes"},
+		"kube-proxy alone":       {func(c *ClusterFacts) { c.Proxy = DaemonSetFacts{true, 2, 2} }, OK, "of 2 nodes none"},
 		"a network that is gone": {func(c *ClusterFacts) { c.Leaving = []LeavingObject{{"KuryrNetwork", "blue-1", time.Hour, ""}} }, Problem, "KuryrNetwork blue-1"},
 	} {
 		c := ClusterFacts{

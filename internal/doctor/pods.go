@@ -15,7 +15,7 @@ type PodFacts struct {
 	Version     string
 	Here        string   // version of this program
 	Reasons     []string // for not being ready
-	Idle        []string // for giving no ports though it is ready
+	Host        []Host   // what it does not do, or not all of, though it is ready
 	Differences []string // between its journal, the API server and the kernel
 	CheckErr    error    // they could not be compared
 	Waiting     int      // pods that wait for a port
@@ -45,8 +45,8 @@ func Pods(p PodFacts) []Finding {
 	for _, r := range p.Reasons {
 		f.add(Problem, "the daemon of the node is not ready: "+r, "see its log; it needs the API server once")
 	}
-	for _, i := range p.Idle {
-		f.add(Warning, i, "nothing, where Raven is to give this node's pods their ports")
+	for _, h := range p.Host {
+		f.add(Warning, h.What, h.Mend)
 	}
 	if p.Version != p.Here {
 		f.add(Warning, "the daemon of the node is version "+p.Version+", this program "+p.Here, "nothing, while the cluster is being upgraded")

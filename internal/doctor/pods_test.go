@@ -20,7 +20,7 @@ func TestPods(t *testing.T) {
 		"well":                 {func(*PodFacts) {}, OK, "1 pools have 2 free ports"},
 		"no answer":            {func(p *PodFacts) { p.Err = errors.New("connection refused") }, Problem, "connection refused"},
 		"not ready":            {func(p *PodFacts) { p.Reasons = []string{"no API"} }, Problem, "no API"},
-		"Raven's node":         {func(p *PodFacts) { p.Idle = []string{"Raven claims its ports"} }, Warning, "Raven claims"},
+		"Raven's node":         {func(p *PodFacts) { p.Host = []Host{{What: "Raven claims its ports", Mend: "take the label away"}} }, Warning, "Raven claims"},
 		"another version":      {func(p *PodFacts) { p.Version = "2" }, Warning, "version 2"},
 		"an old plugin":        {func(p *PodFacts) { p.Stale = []string{"/opt/cni/bin/kuryr"} }, Warning, "/opt/cni/bin/kuryr"},
 		"another's list":       {func(p *PodFacts) { p.First, p.Conflist = "/c/00-x.conf", "/c/10-kuryr.conflist" }, Problem, "/c/00-x.conf"},

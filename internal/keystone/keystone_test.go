@@ -329,6 +329,7 @@ func TestDocuments(t *testing.T) {
 		"slash":               {"/v3/", "", 200, `"version":{"id":"v3.`, ""},
 		"below":               {"/identity/v3", "", 200, `"version":{"id":"v3.`, ""},
 		"catalog":             {"/v3/auth/catalog", alice, 200, `"type":"network"`, ""},
+		"balancers":           {"/v3/auth/catalog", alice, 200, `"url":"https://sdn.example:9696/load-balancer"`, ""},
 		"catalog of nobody":   {"/v3/auth/catalog", "", 401, "", "network"},
 		"own projects":        {"/v3/auth/projects", alice, 200, `"red"`, "ops"},
 		"her projects":        {"/v3/users/alice/projects", alice, 200, `"red"`, "ops"},

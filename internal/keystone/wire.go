@@ -45,11 +45,14 @@ type service struct {
 	Endpoints []endpoint `json:"endpoints"`
 }
 
+// LoadBalancing is the path of the API of load balancers, which the network service serves too.
+const LoadBalancing = "/load-balancer"
+
 // catalog is where the services are, at the address that the client has for this one.
 func catalog(base string) []service {
 	all := []service{{ID: "network", Type: "network", Name: "neutron"}, {ID: "identity", Type: "identity", Name: "keystone"},
-		{ID: "compute", Type: "compute", Name: "none"}, {ID: "volumev3", Type: "volumev3", Name: "none"}}
-	for i, url := range []string{base, base + "/v3", base + absent + "compute", base + absent + "volumev3"} {
+		{ID: "load-balancer", Type: "load-balancer", Name: "octavia"}, {ID: "compute", Type: "compute", Name: "none"}, {ID: "volumev3", Type: "volumev3", Name: "none"}}
+	for i, url := range []string{base, base + "/v3", base + LoadBalancing, base + absent + "compute", base + absent + "volumev3"} {
 		for _, face := range []string{"public", "internal", "admin"} {
 			all[i].Endpoints = append(all[i].Endpoints, endpoint{all[i].ID + "-" + face, face, region, region, url})
 		}

@@ -203,8 +203,8 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 	for role, want := range map[string][]string{
 		"kuryr-cni":        {"kuryrports", "pods"},
-		"kuryr-node":       {"kuryrnetworks", "kuryrportpools", "kuryrports", "namespaces", "nodes", "pods"},
-		"kuryr-controller": {"endpointslices", "kuryrnetworks", "kuryrnetworks/status", "kuryrportpools", "kuryrportpools/status", "kuryrports", "kuryrports/status", "namespaces", "networkpolicies", "nodes", "pods"},
+		"kuryr-node":       {"endpointslices", "kuryrnetworks", "kuryrportpools", "kuryrports", "namespaces", "nodes", "pods", "services"},
+		"kuryr-controller": {"endpointslices", "kuryrloadbalancers", "kuryrloadbalancers/status", "kuryrnetworks", "kuryrnetworks/status", "kuryrportpools", "kuryrportpools/status", "kuryrports", "kuryrports/status", "namespaces", "networkpolicies", "nodes", "pods", "servicecidrs", "services"},
 	} {
 		slices.Sort(reads[role])
 		if !slices.Equal(reads[role], want) {
@@ -212,7 +212,7 @@ func TestLeastPrivilege(t *testing.T) {
 		}
 	}
 	for _, w := range writes["kuryr-controller"] {
-		if _, resource, _ := strings.Cut(w, " "); !strings.HasPrefix(resource, "kuryr") && w != "patch pods/status" && resource != "events" {
+		if _, resource, _ := strings.Cut(w, " "); !strings.HasPrefix(resource, "kuryr") && w != "patch pods/status" && w != "patch services/status" && resource != "events" {
 			t.Errorf("the controller may %s", w)
 		}
 	}

@@ -29,7 +29,7 @@ func (c *cluster) fill() {
 				continue
 			}
 			by := toolscache.Indexers{}
-			for _, i := range indexes {
+			for _, i := range slices.Concat(indexes, serviceIndexes) {
 				if reflect.TypeOf(i.of) == of {
 					by[i.name] = func(o any) ([]string, error) { return i.values(o.(client.Object)), nil }
 				}
@@ -117,6 +117,8 @@ func (c *cluster) readList(ctx context.Context, w client.Client, into client.Obj
 func (c *cluster) stripped(o runtime.Object) client.Object {
 	o = o.DeepCopyObject()
 	_, err := StripPod(o)
+	c.must(err)
+	_, err = StripSlice(o)
 	c.must(err)
 	return o.(client.Object)
 }

@@ -56,8 +56,8 @@ func newCluster(t testing.TB, change func(*Config)) *cluster {
 	}
 	// A tracker that keeps no managed fields: nobody here looks at them, and they cost most of the time.
 	tracker := clientgotesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
-	b := fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(store{tracker, c}).WithStatusSubresource(&v1.KuryrPort{}, &v1.KuryrPortPool{}, &v1.KuryrNetwork{})
-	for _, i := range indexes {
+	b := fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(store{tracker, c}).WithStatusSubresource(&v1.KuryrPort{}, &v1.KuryrPortPool{}, &v1.KuryrNetwork{}, &v1.KuryrLoadBalancer{}, &corev1.Service{})
+	for _, i := range slices.Concat(indexes, serviceIndexes) {
 		b = b.WithIndex(i.of, i.name, i.values)
 	}
 	c.api = b.Build()

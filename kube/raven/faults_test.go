@@ -288,3 +288,30 @@ func (p faulty) FindRouters(ctx context.Context, q sdn.RouterQuery) iter.Seq2[sd
 func (p faulty) FindFloatingIPs(ctx context.Context, q sdn.FloatingIPQuery) iter.Seq2[sdn.FloatingIP, error] {
 	return find(p, "FindFloatingIPs", p.Provider.FindFloatingIPs(ctx, q))
 }
+
+func (p faulty) UpdateFloatingIP(ctx context.Context, id sdn.ID, patch sdn.FloatingIPPatch) (out sdn.FloatingIP, err error) {
+	err = p.change("UpdateFloatingIP", func() (err error) { out, err = p.Provider.UpdateFloatingIP(ctx, id, patch); return err })
+	return out, err
+}
+
+func (p faulty) EnsureSubnet(ctx context.Context, spec sdn.SubnetSpec) (out sdn.Subnet, err error) {
+	err = p.change("EnsureSubnet", func() (err error) { out, err = p.Provider.EnsureSubnet(ctx, spec); return err })
+	return out, err
+}
+
+func (p faulty) DeleteSubnet(ctx context.Context, id sdn.ID) error {
+	return p.change("DeleteSubnet", func() error { return p.Provider.DeleteSubnet(ctx, id) })
+}
+
+func (p faulty) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) (out sdn.LoadBalancer, err error) {
+	err = p.change("ApplyLoadBalancer", func() (err error) { out, err = p.Provider.ApplyLoadBalancer(ctx, spec); return err })
+	return out, err
+}
+
+func (p faulty) DeleteLoadBalancer(ctx context.Context, id sdn.ID) error {
+	return p.change("DeleteLoadBalancer", func() error { return p.Provider.DeleteLoadBalancer(ctx, id) })
+}
+
+func (p faulty) FindLoadBalancers(ctx context.Context, q sdn.LoadBalancerQuery) iter.Seq2[sdn.LoadBalancer, error] {
+	return find(p, "FindLoadBalancers", p.Provider.FindLoadBalancers(ctx, q))
+}

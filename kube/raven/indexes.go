@@ -2,9 +2,11 @@ package raven
 
 import (
 	"context"
+	"slices"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -19,6 +21,9 @@ const (
 	byStaying   = "staying"   // networks that are not being deleted: the SDN's id
 	byLeaving   = "leaving"   // networks that are: the SDN's id
 	byPolicy    = "policy"    // networks whose namespaces say how pools are to be kept: the SDN's id
+	byService   = "service"   // endpoint slices: the Service's namespace and name
+	byWanted    = "wanted"    // Services: the address that they ask for outside
+	byVIP       = "vip"       // load balancers: their VIPs
 	byKind      = "kind"      // pools, and the networks whose pods are to have ports of such: see kindOfPool
 )
 
@@ -62,6 +67,18 @@ var indexes = []index{
 	{&v1.KuryrNetwork{}, byKind, func(o client.Object) []string { return some(offerOf(o.(*v1.KuryrNetwork)).kind) }},
 }
 
+// serviceIndexes are those of what Raven looks at only where Services are the SDN's.
+var serviceIndexes = []index{
+	{&discoveryv1.EndpointSlice{}, byService, func(o client.Object) []string {
+		if name := o.GetLabels()[discoveryv1.LabelServiceName]; name != "" {
+			return some(o.GetNamespace() + "/" + name)
+		}
+		return nil
+	}},
+	{&corev1.Service{}, byWanted, func(o client.Object) []string { return some(wantedAddress(o.(*corev1.Service))) }},
+	{&v1.KuryrLoadBalancer{}, byVIP, func(o client.Object) []string { return o.(*v1.KuryrLoadBalancer).Spec.VIPs }},
+}
+
 // kindOfPool is what pools have in common that differ in their nodes alone.
 func kindOfPool(s v1.KuryrPortPoolSpec) string {
 	s.Node = ""
@@ -75,9 +92,13 @@ func some(value string) []string {
 	return []string{value}
 }
 
-// AddIndexes tells a cache of all the indexes that Raven looks up by.
-func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
-	for _, i := range indexes {
+// AddIndexes tells a cache of all the indexes that Raven looks up by; those of Services where it serves them.
+func AddIndexes(ctx context.Context, indexer client.FieldIndexer, services bool) error {
+	all := indexes
+	if services {
+		all = slices.Concat(indexes, serviceIndexes)
+	}
+	for _, i := range all {
 		if err := indexer.IndexField(ctx, i.of, i.name, i.values); err != nil {
 			return err
 		}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -55,6 +57,9 @@ func (r *Raven) options() controller.Options {
 func (r *Raven) register(m ctrl.Manager, c registration) error {
 	b := ctrl.NewControllerManagedBy(m).Named(c.name).WithOptions(r.options())
 	for _, w := range c.watches {
+		if w.optional && !served(m, w.of) {
+			continue
+		}
 		var options []builder.WatchesOption
 		if w.when != nil {
 			options = append(options, builder.WithPredicates(w.when))
@@ -65,4 +70,14 @@ func (r *Raven) register(m ctrl.Manager, c registration) error {
 		b = b.WatchesRawSource(c.wakes)
 	}
 	return b.Complete(c.reconciler)
+}
+
+// served tells whether the API server knows the kind of an object. One that cannot be asked is told of by the watch.
+func served(m ctrl.Manager, o client.Object) bool {
+	kind, err := m.GetClient().GroupVersionKindFor(o)
+	if err != nil {
+		return false
+	}
+	_, err = m.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+	return !meta.IsNoMatchError(err)
 }

@@ -3,11 +3,14 @@ package raven
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // counts are Raven's metrics.
@@ -16,13 +19,18 @@ type counts struct {
 	ports         *prometheus.GaugeVec
 	short         *prometheus.CounterVec
 
-	mu   sync.Mutex
-	last map[string]poolCounts // by pool
+	balancers *prometheus.GaugeVec
+	applies   *prometheus.CounterVec
+
+	mu     sync.Mutex
+	last   map[string]poolCounts // by pool
+	states map[string]string     // by load balancer
 }
 
 func newCounts(r prometheus.Registerer) *counts {
 	c := &counts{
-		last: map[string]poolCounts{},
+		last:   map[string]poolCounts{},
+		states: map[string]string{},
 		made: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuryr_raven_ports_made_total", Help: "Ports asked of the SDN for pools and single pods, by outcome (ok, or the kind of error).",
 		}, []string{"outcome"}),
@@ -35,9 +43,15 @@ func newCounts(r prometheus.Registerer) *counts {
 		short: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuryr_raven_pool_short_total", Help: "Looks at which a pool got fewer ports than it needed, by what was in the way (maximum, cap, exhausted, sdn).",
 		}, []string{"reason"}),
+		balancers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kuryr_raven_load_balancers", Help: "KuryrLoadBalancers, by state: ready, or the reason why they are not.",
+		}, []string{"state"}),
+		applies: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kuryr_raven_load_balancers_applied_total", Help: "Load balancers that the SDN was asked to have as Services say, by outcome (ok, error).",
+		}, []string{"outcome"}),
 	}
 	if r != nil {
-		r.MustRegister(c.made, c.deleted, c.ports, c.short)
+		r.MustRegister(c.made, c.deleted, c.ports, c.short, c.balancers, c.applies)
 	}
 	return c
 }
@@ -85,4 +99,36 @@ func (c *counts) lacks(err error) {
 	for reason := range reasons {
 		c.short.WithLabelValues(reason).Inc()
 	}
+}
+
+// balanced counts a load balancer that the SDN was asked for.
+func (c *counts) balanced(err error) {
+	outcome := "ok"
+	if err != nil {
+		outcome = "error"
+	}
+	c.applies.WithLabelValues(outcome).Inc()
+}
+
+// balancer notes how a load balancer is; "" is that it has gone.
+func (c *counts) balancer(name, state string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if was := c.states[name]; was != "" {
+		c.balancers.WithLabelValues(was).Dec()
+	}
+	delete(c.states, name)
+	if state != "" {
+		c.states[name] = state
+		c.balancers.WithLabelValues(state).Inc()
+	}
+}
+
+// stateOfBalancer is what its conditions say.
+func stateOfBalancer(conditions []metav1.Condition) string {
+	ready := meta.FindStatusCondition(conditions, v1.ConditionReady)
+	if ready == nil || ready.Status == metav1.ConditionTrue {
+		return "ready"
+	}
+	return strings.ToLower(ready.Reason)
 }

@@ -67,6 +67,9 @@ func (r *Raven) prepare(ctx context.Context) error {
 		return fmt.Errorf("public network: %w", err)
 	}
 	r.ground.public = public.ID
+	if err := r.planVIPs(ctx, public.ID); err != nil {
+		return fmt.Errorf("VIP network: %w", err)
+	}
 	if err := r.checkCollisions(ctx, public); err != nil {
 		return err
 	}
@@ -159,18 +162,7 @@ func (r *Raven) checkCollisions(ctx context.Context, public sdn.Network) error {
 
 // claimed are the ranges that the cluster has for itself.
 func (r *Raven) claimed() (claims []claim) {
-	for _, p := range r.cfg.Ranges {
-		claims = append(claims, claim{"the pods' range", p.Prefix})
-	}
-	for _, p := range r.cfg.ServiceRanges {
-		claims = append(claims, claim{"the services' range", p})
-	}
-	if !r.sdn.Capabilities().HostReached {
-		for _, p := range r.cfg.NodeRanges {
-			claims = append(claims, claim{"the nodes' range", p})
-		}
-	}
-	return claims
+	return append(r.otherClaims(), r.vipClaims()...)
 }
 
 // nodeCollides tells of an address of the node that is in a range of the cluster's.
@@ -270,25 +262,6 @@ func (r *Raven) prepareSubnetPools(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// prepareVIPs makes the network of ClusterIPs: Kubernetes chooses their addresses, and the first of them are its own, so the router has the last one.
-func (r *Raven) prepareVIPs(ctx context.Context) error {
-	if len(r.cfg.ServiceRanges) == 0 {
-		return nil
-	}
-	spec := sdn.NetworkSpec{Base: r.base(v1.KeyKindNetwork, "services", "kuryr-services", r.cfg.Project)}
-	for _, p := range r.cfg.ServiceRanges {
-		name := "services-v4"
-		if p.Addr().Is6() {
-			name = "services-v6"
-		}
-		spec.Subnets = append(spec.Subnets, sdn.SubnetSpec{
-			Base: r.base(v1.KeyKindSubnet, name, "kuryr-"+name, r.cfg.Project), CIDR: p, Gateway: sdn.Gateway{Addr: lastAddress(p)}, NoDHCP: true,
-		})
-	}
-	_, err := r.networkWithLegs(ctx, spec)
-	return err
 }
 
 // networkWithLegs makes a network with a leg of the router on each of its subnets.

@@ -34,6 +34,10 @@ type Config struct {
 	NodeRanges       []netip.Prefix // of the network that nodes have ports of their own on, at most one of each family; none is no such network
 	NodePortsNetwork string         // name that it is made with; default "kuryr-nodes"
 	ServiceRanges    []netip.Prefix // of ClusterIPs, for the VIP network: at most one of each family; none is no VIP network
+	// Services has Services be load balancers of the SDN. Without it they are another's, and what Raven has made for them is taken away.
+	Services bool
+	// VIPSubnets are those of the VIP network, each with a range of ClusterIPs in it; such a range without one has one twice its size.
+	VIPSubnets []netip.Prefix
 	// Network is the id of one network for all namespaces that do not name another; Subnets are those of its subnets that pods get addresses on, none is all.
 	Network string
 	Subnets []string
@@ -79,6 +83,8 @@ type Raven struct {
 	budget  *budget
 	memory  memory
 	wakes   wakes
+	vips    vips
+	applied applied
 	routed  routed
 }
 

@@ -388,6 +388,8 @@ func specOf(o runtime.Object) any {
 		return o.Spec
 	case *v1.KuryrNetwork:
 		return o.Spec
+	case *v1.KuryrLoadBalancer:
+		return o.Spec
 	case *networkingv1.NetworkPolicy:
 		return o.Spec
 	}

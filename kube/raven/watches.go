@@ -35,11 +35,13 @@ type watch struct {
 	of   client.Object
 	when predicate.Predicate // what of the changes counts; nil is each
 	what handler.EventHandler
+
+	optional bool // an API server may not know the kind
 }
 
 // registrations are all controllers.
 func (r *Raven) registrations() []registration {
-	return []registration{
+	return append(r.serviceRegistrations(), []registration{
 		{name: "namespaces", reconciler: namespaces{r}, watches: []watch{
 			{of: &corev1.Namespace{}, what: itself},
 			{of: &corev1.Pod{}, when: predicate.And(made, predicate.NewPredicateFuncs(isWired)), what: on(r, r.namespaceOfPod)}, // the first pod needs the network, and no pod's change
@@ -87,7 +89,7 @@ func (r *Raven) registrations() []registration {
 			{of: &corev1.Node{}, when: predicate.Funcs{UpdateFunc: nodeMoved}, what: on(r, isolationOf[*corev1.Node])},
 			{of: &discoveryv1.EndpointSlice{}, when: predicate.NewPredicateFuncs(isAPIServers), what: on(r, isolationOf[*discoveryv1.EndpointSlice])},
 		}},
-	}
+	}...)
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]

@@ -43,8 +43,8 @@ func (r Remover) refuse(ctx context.Context) error {
 		return err
 	}
 	if !Leads(lease.Spec, r.now()) {
-		return fmt.Errorf("nobody holds the Lease %s/%s: Raven does not work, and it alone can take %d networks, %d pools and %d ports from the SDN; start it, or --force, which leaves them there",
-			r.Namespace, controllerName, counts[0], counts[1], counts[2])
+		return fmt.Errorf("nobody holds the Lease %s/%s: Raven does not work, and it alone can take %d networks, %d pools and %d ports from the SDN, and %d load balancers; start it, or --force, which leaves them there",
+			r.Namespace, controllerName, counts[1], counts[2], counts[3], counts[0])
 	}
 	return nil
 }

@@ -28,13 +28,15 @@ type resource struct {
 	object client.Object
 	list   func() client.ObjectList
 	held   bool // by holding
+	inside bool // namespaces
 }
 
-// resources are Kuryr's, in the order in which they go: a network's end takes its pools away, and those their ports.
+// resources are Kuryr's, in the order in which they go: load balancers have members on networks; a network's end takes its pools away, and those their ports.
 var resources = []resource{
-	{"kuryrnetworks.openstack.org", &v1.KuryrNetwork{}, func() client.ObjectList { return &v1.KuryrNetworkList{} }, true},
-	{"kuryrportpools.openstack.org", &v1.KuryrPortPool{}, func() client.ObjectList { return &v1.KuryrPortPoolList{} }, true},
-	{"kuryrports.openstack.org", &v1.KuryrPort{}, func() client.ObjectList { return &v1.KuryrPortList{} }, false},
+	{"kuryrloadbalancers.openstack.org", &v1.KuryrLoadBalancer{}, func() client.ObjectList { return &v1.KuryrLoadBalancerList{} }, true, true},
+	{"kuryrnetworks.openstack.org", &v1.KuryrNetwork{}, func() client.ObjectList { return &v1.KuryrNetworkList{} }, true, false},
+	{"kuryrportpools.openstack.org", &v1.KuryrPortPool{}, func() client.ObjectList { return &v1.KuryrPortPoolList{} }, true, false},
+	{"kuryrports.openstack.org", &v1.KuryrPort{}, func() client.ObjectList { return &v1.KuryrPortList{} }, false, false},
 }
 
 // drain deletes a CRD and waits until it has no objects. From its deletion on the API server refuses new ones and deletes those that are there, so that Raven, which still runs, can
@@ -103,12 +105,36 @@ func (r Remover) drained(ctx context.Context, of resource, fewer func(left int))
 	if err := r.terminating(ctx, of); err != nil {
 		return err
 	}
-	if err := r.API.DeleteAllOf(ctx, of.object.DeepCopyObject().(client.Object)); absent(err) {
+	if err := r.clear(ctx, of); absent(err) {
 		return nil
 	} else if err != nil {
 		return err
 	}
 	return r.empty(ctx, of, fewer)
+}
+
+// clear deletes all objects: those inside namespaces in each that has some, as no API server deletes them all at once.
+func (r Remover) clear(ctx context.Context, of resource) error {
+	kind := of.object.DeepCopyObject().(client.Object)
+	if !of.inside {
+		return r.API.DeleteAllOf(ctx, kind)
+	}
+	list := of.list()
+	if err := r.API.List(ctx, list); err != nil {
+		return err
+	}
+	var namespaces []string
+	_ = meta.EachListItem(list, func(o runtime.Object) error {
+		namespaces = append(namespaces, o.(client.Object).GetNamespace())
+		return nil
+	})
+	slices.Sort(namespaces)
+	for _, ns := range slices.Compact(namespaces) {
+		if err := r.API.DeleteAllOf(ctx, kind, client.InNamespace(ns)); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // empty waits until there are no objects.
@@ -231,6 +257,15 @@ func inSDN(o client.Object) []string {
 	switch o := o.(type) {
 	case *v1.KuryrPort:
 		return []string{o.Name}
+	case *v1.KuryrLoadBalancer:
+		var ids []string
+		for _, of := range o.Status.LoadBalancers {
+			ids = append(ids, of.ID)
+		}
+		if f := o.Status.FloatingIP; f != nil && f.Owner == v1.FloatingIPOfKuryr {
+			ids = append(ids, f.ID)
+		}
+		return ids
 	case *v1.KuryrNetwork:
 		if o.Spec.Network == "" {
 			return []string{cmp.Or(o.Status.Network, o.Name)}

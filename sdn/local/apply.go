@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -92,7 +93,34 @@ func (p *Provider) apply(ctx context.Context, c *change) error {
 		}
 		failpoint.Here("local.apply.ports")
 	}
-	return nil
+	return p.applyBalance(ctx, c)
+}
+
+// applyBalance brings what a change says of load balancers to the kernel.
+func (p *Provider) applyBalance(ctx context.Context, c *change) error {
+	if remove, add := lists(c.vips); len(remove)+len(add) > 0 {
+		if err := p.datapath.UpdateVIPs(ctx, c.domain, remove, add); err != nil {
+			return err
+		}
+		failpoint.Here("local.apply.vips")
+	}
+	if len(c.balanced) == 0 {
+		return nil
+	}
+	var remove []lb.Key
+	var set []lb.Frontend
+	for key, e := range c.balanced {
+		if e.add != nil {
+			set = append(set, *e.add)
+		} else {
+			remove = append(remove, key)
+		}
+	}
+	err := p.datapath.UpdateFrontends(ctx, c.domain, remove, set, func() ([]lb.Frontend, error) { return p.frontendsOf(sdn.ID(c.domain)) })
+	if err == nil {
+		failpoint.Here("local.apply.frontends")
+	}
+	return err
 }
 
 // extend has the host reach ranges that had to wait for others, when those no longer take their place.

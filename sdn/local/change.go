@@ -7,11 +7,12 @@ import (
 	"slices"
 
 	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/datapath/policy"
 )
 
 // change is what the kernel must learn about one domain: that it is gone, or else its shape, the ports that left it, the groups of its ports, its
-// forwards and its ports, in this order.
+// forwards, its ports and its load balancers, in this order.
 type change struct {
 	domain   string
 	gone     bool           // edits are kept all the same, for a domain that comes back before it went
@@ -19,6 +20,8 @@ type change struct {
 	left     []fabric.Port  // went to another domain with their network, and may come back by ports
 	ports    map[string]*edit[fabric.Port]
 	forwards map[forwardID]*edit[fabric.Forward]
+	vips     map[netip.Addr]*edit[fabric.VIP]
+	balanced map[lb.Key]*edit[lb.Frontend]
 	groups   map[string]policy.Group // by id; a later definition takes an earlier one's place
 	sets     map[string]policy.Set
 	freed    []netip.Prefix  // what the host reached through the domain and does no longer, once the shape is right
@@ -75,6 +78,28 @@ func (c *change) forward(old, new *fabric.Forward) {
 		c.forwards = map[forwardID]*edit[fabric.Forward]{}
 	}
 	c.forwards[identify(f)] = c.forwards[identify(f)].then(old, new)
+}
+
+func (c *change) vip(old, new *fabric.VIP) {
+	v := old
+	if v == nil {
+		v = new
+	}
+	if c.vips == nil {
+		c.vips = map[netip.Addr]*edit[fabric.VIP]{}
+	}
+	c.vips[v.Addr] = c.vips[v.Addr].then(old, new)
+}
+
+func (c *change) frontend(old, new *lb.Frontend) {
+	f := old
+	if f == nil {
+		f = new
+	}
+	if c.balanced == nil {
+		c.balanced = map[lb.Key]*edit[lb.Frontend]{}
+	}
+	c.balanced[f.Key] = c.balanced[f.Key].then(old, new)
 }
 
 func (c *change) group(g policy.Group) {
@@ -145,7 +170,8 @@ func (c *change) then(later *change) *change {
 	if c == nil {
 		return later
 	}
-	next := &change{domain: c.domain, gone: c.gone, shape: c.shape, ports: maps.Clone(c.ports), forwards: maps.Clone(c.forwards), behind: maps.Clone(c.behind),
+	next := &change{domain: c.domain, gone: c.gone, shape: c.shape, ports: maps.Clone(c.ports), forwards: maps.Clone(c.forwards),
+		vips: maps.Clone(c.vips), balanced: maps.Clone(c.balanced), behind: maps.Clone(c.behind),
 		freed: slices.Concat(c.freed, later.freed), left: slices.Concat(c.left, later.left)}
 	switch {
 	case later.gone:
@@ -155,19 +181,22 @@ func (c *change) then(later *change) *change {
 	}
 	next.define(later)
 	next.define(c)
-	for id, e := range later.ports {
-		if next.ports == nil {
-			next.ports = map[string]*edit[fabric.Port]{}
-		}
-		next.ports[id] = next.ports[id].thenEdit(e)
-	}
-	for id, e := range later.forwards {
-		if next.forwards == nil {
-			next.forwards = map[forwardID]*edit[fabric.Forward]{}
-		}
-		next.forwards[id] = next.forwards[id].thenEdit(e)
-	}
+	next.ports = editsThen(next.ports, later.ports)
+	next.forwards = editsThen(next.forwards, later.forwards)
+	next.vips = editsThen(next.vips, later.vips)
+	next.balanced = editsThen(next.balanced, later.balanced)
 	return next
+}
+
+// editsThen is edits followed by later ones. It changes edits, which may be nil.
+func editsThen[K comparable, T any](edits, later map[K]*edit[T]) map[K]*edit[T] {
+	if edits == nil && len(later) > 0 {
+		edits = map[K]*edit[T]{}
+	}
+	for k, e := range later {
+		edits[k] = edits[k].thenEdit(e)
+	}
+	return edits
 }
 
 func lists[K comparable, T any](edits map[K]*edit[T]) (remove, add []T) {

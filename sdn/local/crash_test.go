@@ -185,10 +185,32 @@ func (v victim) tell(ctx context.Context, p *Provider) error {
 			return err
 		}
 	}
+	balancer, err := v.balance(ctx, p, n, key)
+	if err != nil {
+		return err
+	}
 	if err := p.DetachSubnet(ctx, r.ID, n.Subnets[0]); err != nil {
 		return err
 	}
-	return errors.Join(p.DeleteRouter(ctx, r.ID), p.DeletePorts(ctx, []sdn.ID{port.ID}), p.DeleteNetwork(ctx, n.ID), group())
+	return errors.Join(p.DeleteLoadBalancer(ctx, balancer), p.DeleteRouter(ctx, r.ID), p.DeletePorts(ctx, []sdn.ID{port.ID}), p.DeleteNetwork(ctx, n.ID), group())
+}
+
+// balance makes a load balancer, changes it, and has a floating IP lead to it for a while.
+func (v victim) balance(ctx context.Context, p *Provider, n sdn.Network, key func(kind, name string) sdn.Base) (sdn.ID, error) {
+	spec := sdn.LoadBalancerSpec{Base: key("loadbalancer", "l"), VIPs: []sdn.VIP{{Subnet: n.Subnets[0]}}}
+	var balancer sdn.LoadBalancer
+	for _, member := range []string{"10.77.0.200:80", "10.77.0.201:80"} {
+		spec.Listeners = []sdn.Listener{{Protocol: sdn.UDP, Port: 53, Pool: sdn.Pool{Members: []sdn.Member{{Addr: netip.MustParseAddrPort(member)}}}}}
+		var err error
+		if balancer, err = p.ApplyLoadBalancer(ctx, spec); err != nil {
+			return "", err
+		}
+	}
+	fip, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Base: key("floatingip", "v"), Network: p.external, Target: sdn.Target{Port: balancer.VIPs[0].Port}})
+	if err != nil {
+		return "", err
+	}
+	return balancer.ID, p.DeleteFloatingIP(ctx, fip.ID)
 }
 
 // guard gives a port a security group and changes its rules, where the kernel can filter; the function it returns takes the group away.
@@ -344,6 +366,7 @@ func TestKilledWhileNetworkMoves(t *testing.T) {
 		"fabric.floating.unannounced:1", "fabric.floating.unannounced:2",
 		"local.apply.shape:1", "local.apply.shape:2", "local.apply.shape:3", "local.apply.shape:4", "local.apply.shape:5", "local.apply.groups:1", "local.apply.groups:2", "local.apply.groups:3", "local.apply.groups:4",
 		"local.apply.ports:1", "local.apply.gone:1", "local.apply.gone:2", "local.commit.after:4", "local.commit.after:5", "local.commit.after:9",
+		"local.apply.vips:1", "local.apply.frontends:1", "local.apply.frontends:3", "fabric.frontends.bridges:1", "lb.restore.told:1", "lb.apply.told:2",
 	}
 	for _, at := range points {
 		t.Run(strings.ReplaceAll(at, ":", " "), func(t *testing.T) {

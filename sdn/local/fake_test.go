@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/datapath/policy"
 )
 
@@ -23,7 +24,9 @@ type fakeFabric struct {
 	state map[string]*fakeDomain
 	calls int
 	told  []string // ports that were told of, once for each call
-	can   fabric.Support
+	// frontends counts those that were told of, without those of domains that were told all.
+	frontends int
+	can       fabric.Support
 	// fail, if set, is asked before each changing call.
 	fail func(call, domain string) error
 	// alone has the host reach a range by one domain only, the first that wants it.
@@ -35,13 +38,17 @@ type fakeDomain struct {
 	shape    fabric.Domain
 	ports    map[string]fabric.Port
 	forwards map[forwardID]fabric.Forward
+	vips     map[netip.Addr]fabric.VIP
+	balanced map[lb.Key]lb.Frontend
+	asked    bool // it was told all that it balances
 	groups   map[string]policy.Group
 	sets     map[string]policy.Set
 	left     map[string]bool // filtered and limited ports that went with their networks, and that the filter does not forget by itself
 }
 
 func newFakeDomain(d fabric.Domain) *fakeDomain {
-	return &fakeDomain{shape: d, ports: map[string]fabric.Port{}, forwards: map[forwardID]fabric.Forward{}, groups: map[string]policy.Group{}, sets: map[string]policy.Set{},
+	return &fakeDomain{shape: d, ports: map[string]fabric.Port{}, forwards: map[forwardID]fabric.Forward{}, vips: map[netip.Addr]fabric.VIP{},
+		balanced: map[lb.Key]lb.Frontend{}, groups: map[string]policy.Group{}, sets: map[string]policy.Set{},
 		left: map[string]bool{}}
 }
 
@@ -61,7 +68,7 @@ func (d *fakeDomain) forget() {
 }
 
 func newFake() *fakeFabric {
-	return &fakeFabric{can: fabric.Support{Support: policy.Support{Groups: true, Limits: true}, VLANs: true}, state: map[string]*fakeDomain{}, holder: map[netip.Prefix]string{}}
+	return &fakeFabric{can: fabric.Support{Support: policy.Support{Groups: true, Limits: true}, VLANs: true, SCTP: true}, state: map[string]*fakeDomain{}, holder: map[netip.Prefix]string{}}
 }
 
 func (f *fakeFabric) begin(ctx context.Context, call, domain string) error {
@@ -229,6 +236,56 @@ func (f *fakeFabric) UpdateForwards(ctx context.Context, domain string, remove, 
 	return nil
 }
 
+func (f *fakeFabric) UpdateVIPs(ctx context.Context, domain string, remove, add []fabric.VIP) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.begin(ctx, "UpdateVIPs", domain); err != nil {
+		return err
+	}
+	d := f.state[domain]
+	if d == nil {
+		return fmt.Errorf("no domain %s", domain)
+	}
+	for _, v := range remove {
+		delete(d.vips, v.Addr)
+	}
+	for _, v := range add {
+		d.vips[v.Addr] = v
+	}
+	return nil
+}
+
+func (f *fakeFabric) UpdateFrontends(ctx context.Context, domain string, remove []lb.Key, set []lb.Frontend, all func() ([]lb.Frontend, error)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.begin(ctx, "UpdateFrontends", domain); err != nil {
+		return err
+	}
+	d := f.state[domain]
+	if d == nil {
+		return fmt.Errorf("no domain %s", domain)
+	}
+	if !d.asked {
+		whole, err := all()
+		if err != nil {
+			return err
+		}
+		d.asked, d.balanced = true, map[lb.Key]lb.Frontend{}
+		for _, v := range whole {
+			d.balanced[v.Key] = v
+		}
+		return nil
+	}
+	f.frontends += len(set) + len(remove)
+	for _, k := range remove {
+		delete(d.balanced, k)
+	}
+	for _, v := range set {
+		d.balanced[v.Key] = v
+	}
+	return nil
+}
+
 func (f *fakeFabric) Location(domain, network string) (string, string) {
 	return "/fake/" + domain, "br-" + network[:11]
 }
@@ -259,6 +316,16 @@ func spread(s fabric.State) map[string]*fakeDomain {
 			state[domain].forwards[identify(&w)] = w
 		}
 	}
+	for domain, list := range s.VIPs {
+		for _, v := range list {
+			state[domain].vips[v.Addr] = v
+		}
+	}
+	for domain, list := range s.Frontends {
+		for _, v := range list {
+			state[domain].balanced[v.Key] = v
+		}
+	}
 	for _, d := range state {
 		for _, g := range s.Groups {
 			d.groups[g.ID] = g
@@ -279,6 +346,7 @@ func (f *fakeFabric) Diff(ctx context.Context, s fabric.State) ([]fabric.Differe
 	for id, d := range want {
 		if f.state[id] != nil {
 			f.state[id].forget() // what a failed change told without its ports is no difference
+			d.asked = f.state[id].asked
 		}
 		if have := f.state[id]; !reflect.DeepEqual(have, d) {
 			out = append(out, fabric.Difference{Domain: id, Want: fmt.Sprintf("%+v", d), Have: fmt.Sprintf("%+v", have)})

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"net/netip"
 	"slices"
@@ -138,7 +139,7 @@ func (t *tx) resolve(target sdn.Target, external netip.Addr) (sdn.Target, sdn.ID
 	if err != nil {
 		return none, "", nil, err
 	}
-	if port.Own {
+	if port.Own && port.balancer() == "" {
 		return none, "", nil, sdn.Invalid("floating IP", "target.port", "%s is the SDN's own", port.ID)
 	}
 	i := slices.IndexFunc(port.Addresses, func(a sdn.Address) bool {
@@ -172,6 +173,10 @@ func (t *tx) associate(r *floatingIPRow, target sdn.Target) error {
 	if err != nil {
 		return err
 	}
+	port, err := ports.need(t.Tx, target.Port)
+	if err != nil {
+		return err
+	}
 	if holder := floatingIPs.id(t.Tx, "target", addrKey(target.Port, target.Addr)); holder != "" && holder != r.ID {
 		return sdn.Conflict(sdn.Exists, "floating IP", "target", "%v has another floating IP", target.Addr)
 	}
@@ -181,16 +186,19 @@ func (t *tx) associate(r *floatingIPRow, target sdn.Target) error {
 	if err := t.near(router.ID); err != nil {
 		return err
 	}
-	r.Target, r.Subnet, r.Router = target, subnet, router.ID
+	if err := errors.Join(t.nearBalancer(r.Balancer), t.nearBalancer(port.balancer())); err != nil {
+		return err
+	}
+	r.Target, r.Subnet, r.Router, r.Balancer = target, subnet, router.ID, port.balancer()
 	return nil
 }
 
 // dissociate leads r nowhere. The caller writes r.
 func (t *tx) dissociate(r *floatingIPRow) error {
-	if err := t.near(r.Router); err != nil {
+	if err := errors.Join(t.near(r.Router), t.nearBalancer(r.Balancer)); err != nil {
 		return err
 	}
-	r.Target, r.Subnet, r.Router = sdn.Target{}, "", ""
+	r.Target, r.Subnet, r.Router, r.Balancer = sdn.Target{}, "", "", ""
 	return nil
 }
 
@@ -253,7 +261,7 @@ func (t *tx) deleteFloatingIP(id sdn.ID) error {
 	if err != nil || r == nil {
 		return err
 	}
-	if err := t.near(r.Router); err != nil {
+	if err := errors.Join(t.near(r.Router), t.nearBalancer(r.Balancer)); err != nil {
 		return err
 	}
 	rows, err := forwards.all(t.Tx, "floatingip", string(id))

@@ -99,6 +99,9 @@ func (t *tx) ensureForward(fip *floatingIPRow, want sdn.Forward, meta sdn.Meta, 
 	if err != nil {
 		return nil, err
 	}
+	if err := t.checkNoVIP(target.Port, field); err != nil {
+		return nil, err
+	}
 	want.Target = target
 	same, err := t.checkTuples(fip, want, field)
 	if err != nil {

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -77,7 +78,7 @@ func (p *Provider) detach(ctx context.Context, router sdn.ID, selects func(sdn.R
 			if !selects(leg) {
 				continue
 			}
-			if err := t.checkDetach(r, i); err != nil {
+			if err := errors.Join(t.checkDetach(r, i), t.nearBalancersOf(leg.Subnet)); err != nil {
 				return err
 			}
 		}
@@ -112,7 +113,7 @@ func (t *tx) addLeg(r *routerRow, n *networkRow, leg sdn.RouterInterface) error 
 	if err != nil {
 		return err
 	}
-	if err := t.checkAttach(r, n, s); err != nil {
+	if err := errors.Join(t.checkAttach(r, n, s), t.nearBalancersOf(s.ID)); err != nil {
 		return err
 	}
 	r.Interfaces = append(r.Interfaces, leg)

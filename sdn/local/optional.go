@@ -57,6 +57,8 @@ func (p *Provider) DeleteIf(ctx context.Context, noun sdn.Noun, id sdn.ID, revis
 			return deleteIf(t, addressGroups, id, revision, t.deleteAddressGroup)
 		case sdn.NounQoSPolicy:
 			return deleteIf(t, qosPolicies, id, revision, t.deleteQoSPolicy)
+		case sdn.NounLoadBalancer:
+			return deleteIf(t, loadBalancers, id, revision, t.deleteLoadBalancer)
 		}
 		return sdn.Unsupported(string(noun), "this SDN deletes none at a revision")
 	})
@@ -94,6 +96,8 @@ func (p *Provider) PatchMeta(ctx context.Context, noun sdn.Noun, id sdn.ID, chan
 			return patchMeta(t, addressGroups, id, change)
 		case sdn.NounQoSPolicy:
 			return patchMeta(t, qosPolicies, id, change)
+		case sdn.NounLoadBalancer:
+			return patchMeta(t, loadBalancers, id, change)
 		}
 		return sdn.Unsupported(string(noun), "it has a change of its own")
 	})

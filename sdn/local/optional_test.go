@@ -300,7 +300,7 @@ func TestDeleteAtRevision(t *testing.T) {
 			t.Errorf("%s is still there", noun)
 		}
 	}
-	if err := p.DeleteIf(ctx, sdn.NounLoadBalancer, "x", 1); !sdn.IsUnsupported(err) {
-		t.Errorf("of a load balancer: %v", err)
+	if err := p.DeleteIf(ctx, sdn.NounRBACPolicy, "x", 1); !sdn.IsUnsupported(err) {
+		t.Errorf("of a rule of sharing: %v", err)
 	}
 }

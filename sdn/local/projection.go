@@ -2,10 +2,12 @@ package local
 
 import (
 	"cmp"
+	"errors"
 	"net/netip"
 	"slices"
 
 	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/sdn"
 	"go.etcd.io/bbolt"
 )
@@ -92,9 +94,14 @@ func (p *Provider) projectRouter(b *bbolt.Tx, r *routerRow) (*fabric.Domain, err
 		return nil, err
 	}
 	for _, f := range fips {
-		if !f.ofHost() {
-			d.Uplink.Floating = append(d.Uplink.Floating, fabric.Floating{External: f.Address, Internal: f.Target.Addr})
+		if f.ofHost() {
+			continue
 		}
+		floating := fabric.Floating{External: f.Address, Internal: f.Target.Addr}
+		if f.Balancer != "" {
+			floating.Internal = netip.Addr{} // one more address of the load balancer's
+		}
+		d.Uplink.Floating = append(d.Uplink.Floating, floating)
 	}
 	slices.SortFunc(d.Uplink.Floating, func(a, b fabric.Floating) int { return a.External.Compare(b.External) })
 	return d, nil
@@ -164,7 +171,7 @@ func projectForward(r *forwardRow) []fabric.Forward {
 
 // projectAll gives everything. Its order is that of ids.
 func (p *Provider) projectAll(b *bbolt.Tx) (fabric.State, error) {
-	s := fabric.State{Ports: map[string][]fabric.Port{}, Forwards: map[string][]fabric.Forward{}}
+	s := fabric.State{Ports: map[string][]fabric.Port{}, Forwards: map[string][]fabric.Forward{}, VIPs: map[string][]fabric.VIP{}, Frontends: map[string][]lb.Frontend{}}
 	domains := map[sdn.ID]string{} // of networks
 	add := func(d *fabric.Domain) {
 		if d == nil {
@@ -207,7 +214,7 @@ func (p *Provider) projectAll(b *bbolt.Tx) (fabric.State, error) {
 	if err != nil {
 		return s, err
 	}
-	if err := projectFilters(b, &s); err != nil {
+	if err := errors.Join(projectFilters(b, &s), projectBalances(b, &s)); err != nil {
 		return s, err
 	}
 	return s, forwards.each(b, func(r *forwardRow) error {

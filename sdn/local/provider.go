@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/datapath/policy"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
@@ -48,8 +49,6 @@ type Options struct {
 
 // Provider is the embedded SDN.
 type Provider struct {
-	sdn.NoLoadBalancers
-
 	db           *bbolt.DB
 	datapath     Datapath
 	host         string
@@ -210,6 +209,7 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 		Quotas:          true,
 		WatchPorts:      true,
 		Ordered:         true,
+		LoadBalancer:    p.balancing(),
 	}
 }
 
@@ -254,6 +254,11 @@ type Datapath interface {
 	// and with a group the address groups that its rules name;
 	// those that no port has any more are forgotten some time. One that it knows at the revision given costs nothing.
 	UpdateGroups(ctx context.Context, domain string, groups []policy.Group, sets []policy.Set) error
+	// UpdateVIPs has the domain answer at addresses no more, and at others: what no frontend takes there it refuses.
+	UpdateVIPs(ctx context.Context, domain string, remove, add []fabric.VIP) error
+	// UpdateFrontends has the domain balance no more where these keys are, and balance what is set. Where it does not know what it balances, be it that
+	// it is new or that this process has not told it yet, it asks for all of it, which is then what it balances.
+	UpdateFrontends(ctx context.Context, domain string, remove []lb.Key, set []lb.Frontend, all func() ([]lb.Frontend, error)) error
 	// Supports tells what the kernel can. It is cheap.
 	Supports() fabric.Support
 	// Location is where a network's bridge is. It is a pure function.

@@ -181,6 +181,13 @@ func (q *queue) mayReshape(c *change, failed map[string]*change) bool {
 	return true
 }
 
+// clean tells whether nothing failed in a domain that is not mended.
+func (q *queue) clean(domain sdn.ID) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.dirty[string(domain)] == nil
+}
+
 // settled tells whether the kernel has what the store says of a port.
 func (q *queue) settled(domain, port sdn.ID) bool {
 	q.mu.Lock()

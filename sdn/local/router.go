@@ -213,7 +213,7 @@ func (p *Provider) AttachSubnet(ctx context.Context, router, subnet sdn.ID, addr
 		if err != nil {
 			return err
 		}
-		if err := t.checkAttach(r, n, s); err != nil {
+		if err := errors.Join(t.checkAttach(r, n, s), t.nearBalancersOf(subnet)); err != nil {
 			return err
 		}
 		if err := t.joinRouter(n); err != nil {

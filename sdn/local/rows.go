@@ -27,7 +27,7 @@ type subnetPoolRow struct{ sdn.SubnetPool }
 // portRow leaves Status and VIF empty: they follow from the rest.
 type portRow struct {
 	sdn.Port
-	Own bool // the SDN's own: a router's leg or gateway, a floating IP's address
+	Own bool // the SDN's own: a router's leg or gateway, a floating IP's address, a VIP
 	// Trunk is what a subport is reached through, and VLAN as which.
 	Trunk sdn.ID `json:",omitempty"`
 	VLAN  int    `json:",omitempty"`
@@ -48,6 +48,8 @@ type floatingIPRow struct {
 	Holder   sdn.ID // the port that holds the address; "" where it is the host's
 	Subnet   sdn.ID // of the target
 	Forwards int
+	// Balancer is the load balancer whose VIP the target is.
+	Balancer sdn.ID `json:",omitempty"`
 }
 
 type forwardRow struct {
@@ -76,6 +78,9 @@ type addressGroupRow struct {
 
 type qosPolicyRow struct{ sdn.QoSPolicy }
 
+// loadBalancerRow leaves Status empty. Its listeners and members are in their normal form: see setParts.
+type loadBalancerRow struct{ sdn.LoadBalancer }
+
 // ofHost tells a floating IP that stands for the host's own address, or for all of them.
 func (r *floatingIPRow) ofHost() bool { return r.Holder == "" }
 
@@ -91,11 +96,12 @@ func (r *forwardRow) meta() *sdn.Meta    { return &r.Meta }
 func (r *securityGroupRow) meta() *sdn.Meta { return &r.Meta }
 func (r *addressGroupRow) meta() *sdn.Meta  { return &r.Meta }
 func (r *qosPolicyRow) meta() *sdn.Meta     { return &r.Meta }
+func (r *loadBalancerRow) meta() *sdn.Meta  { return &r.Meta }
 
 func (r *networkRow) counted() bool    { return true }
 func (r *subnetRow) counted() bool     { return true }
 func (r *subnetPoolRow) counted() bool { return true }
-func (r *portRow) counted() bool       { return !r.Own }
+func (r *portRow) counted() bool       { return !r.Own || r.balancer() != "" }
 func (r *trunkRow) counted() bool      { return true }
 func (r *routerRow) counted() bool     { return true }
 func (r *floatingIPRow) counted() bool { return true }
@@ -104,6 +110,7 @@ func (r *forwardRow) counted() bool    { return false }
 func (r *securityGroupRow) counted() bool { return true }
 func (r *addressGroupRow) counted() bool  { return false }
 func (r *qosPolicyRow) counted() bool     { return false }
+func (r *loadBalancerRow) counted() bool  { return true }
 
 // withheld tells whether the host gets no routes to what is behind a router: a project could lead the host's own traffic wherever it likes, by
 // giving its networks the ranges of others.
@@ -379,6 +386,32 @@ var qosPolicies = table[qosPolicyRow, *qosPolicyRow]{sdn.NounQoSPolicy, "QoS pol
 	{"key", true, func(r *qosPolicyRow) []string { return ident(r.Meta) }},
 }}
 
+var loadBalancers = table[loadBalancerRow, *loadBalancerRow]{sdn.NounLoadBalancer, "load balancer", []index[loadBalancerRow]{
+	{"key", true, func(r *loadBalancerRow) []string { return ident(r.Meta) }},
+	{"project", false, func(r *loadBalancerRow) []string { return some(sdn.ID(r.Project)) }},
+	{"part", true, func(r *loadBalancerRow) []string {
+		ids := r.Parts()
+		keys := make([]string, len(ids))
+		for i, id := range ids {
+			keys[i] = string(id)
+		}
+		return keys
+	}},
+	{"port", false, func(r *loadBalancerRow) []string { return ofVIPs(r, func(v sdn.VIP) string { return string(v.Port) }) }},
+	{"subnet", false, func(r *loadBalancerRow) []string {
+		return ofVIPs(r, func(v sdn.VIP) string { return string(v.Subnet) })
+	}},
+	{"address", false, func(r *loadBalancerRow) []string { return ofVIPs(r, func(v sdn.VIP) string { return v.Addr.String() }) }},
+}}
+
+func ofVIPs(r *loadBalancerRow, key func(sdn.VIP) string) []string {
+	keys := make([]string, len(r.VIPs))
+	for i, v := range r.VIPs {
+		keys[i] = key(v)
+	}
+	return keys
+}
+
 // addressIndexes is where the free addresses of subnets are, and prefixIndexes where the free prefixes of subnet pools are, each in a
 // bucket named by id.
 var (
@@ -389,7 +422,7 @@ var (
 // createTables makes every bucket that is missing.
 func createTables(b *bbolt.Tx) error {
 	for _, t := range []interface{ create(*bbolt.Tx) error }{networks, subnets, subnetPools, ports, trunks, routers, floatingIPs, forwards, securityGroups, addressGroups,
-		qosPolicies} {
+		qosPolicies, loadBalancers} {
 		if err := t.create(b); err != nil {
 			return err
 		}

@@ -50,7 +50,15 @@ func samples() map[string]any {
 			RemotePrefix: prefix("fd00::/8"), RemoteGroup: "g", RemoteSet: "s",
 		}}}},
 		"address_group": &addressGroupRow{Defined: 6, AddressGroup: sdn.AddressGroup{Meta: meta, Prefixes: []netip.Prefix{prefix("10.0.0.0/8")}}},
-		"qos_policy":    &qosPolicyRow{sdn.QoSPolicy{Meta: meta, Shared: true, Limits: sdn.Limits{IngressKbps: 1, EgressKbps: 2, IngressBurst: 3, EgressBurst: 4, DSCP: 5}}},
+		"loadbalancer": &loadBalancerRow{sdn.LoadBalancer{
+			Meta: meta, VIPs: []sdn.VIP{{Subnet: "s", Addr: v4, Port: "port"}},
+			Listeners: []sdn.Listener{{ID: "l", Name: "name", Description: "d", Protocol: sdn.TCP, Port: 80, Sources: []netip.Prefix{prefix("10.0.0.0/8")}, Pool: sdn.Pool{
+				ID: "pool", Name: "name", Description: "d", Algorithm: sdn.RoundRobin, Affinity: sdn.Affinity{ClientIP: true, Timeout: time.Hour},
+				Members: []sdn.Member{{ID: "m", Name: "name", Addr: netip.AddrPortFrom(v4, 8080), Subnet: "s", Weight: 2, Drain: true}},
+			}}, {ID: "l2", Protocol: sdn.UDP, Port: 80, WithoutPool: true}},
+			Pools: []sdn.Pool{{ID: "free", Protocol: sdn.UDP}},
+		}},
+		"qos_policy": &qosPolicyRow{sdn.QoSPolicy{Meta: meta, Shared: true, Limits: sdn.Limits{IngressKbps: 1, EgressKbps: 2, IngressBurst: 3, EgressBurst: 4, DSCP: 5}}},
 	}
 }
 
@@ -104,6 +112,7 @@ func FuzzDecode(f *testing.F) {
 		try(check, securityGroups, id, data)
 		try(check, addressGroups, id, data)
 		try(check, qosPolicies, id, data)
+		try(check, loadBalancers, id, data)
 		_, _ = decodeInterval(data[:len(data)/2], data[len(data)/2:])
 	})
 }

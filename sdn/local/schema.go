@@ -25,7 +25,7 @@ type schema struct {
 }
 
 // currentSchema is what this program writes.
-var currentSchema = schema{version: 4, steps: map[int]func(*bbolt.Tx) error{
+var currentSchema = schema{version: 5, steps: map[int]func(*bbolt.Tx) error{
 	1: func(b *bbolt.Tx) error {
 		if err := subnetPools.index(b, "name", "prefix"); err != nil {
 			return err
@@ -44,6 +44,8 @@ var currentSchema = schema{version: 4, steps: map[int]func(*bbolt.Tx) error{
 	3: func(b *bbolt.Tx) error {
 		return errors.Join(networks.index(b, "shared"), subnets.index(b, "project"), subnetPools.index(b, "project", "shared"), addressGroups.index(b, "project"))
 	},
+	// Load balancers, of which an older store has none.
+	4: createTables,
 }}
 
 // prepare makes an empty store ready, and migrates an older one, step by step, each in one transaction after a copy of the file was

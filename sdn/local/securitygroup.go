@@ -20,7 +20,7 @@ const defaultGroup = "default"
 // supports tells what the kernel can. Without a kernel that is everything.
 func (p *Provider) supports() fabric.Support {
 	if p.datapath == nil {
-		return fabric.Support{Support: policy.Support{Groups: true, Limits: true}, VLANs: true}
+		return fabric.Support{Support: policy.Support{Groups: true, Limits: true}, VLANs: true, SCTP: true}
 	}
 	return p.datapath.Supports()
 }

@@ -25,7 +25,8 @@ type tx struct {
 	changes map[string]*change        // by domain
 	// rewritten are the security groups and address groups whose definitions the transaction changes, and those written along with it.
 	rewritten map[sdn.ID]bool
-	beyond    bool // quotas do not hold
+	balances  map[sdn.ID]balance // of load balancers, as they were when the transaction first came near them
+	beyond    bool               // quotas do not hold
 }
 
 // update runs f in a transaction and then brings the kernel after it. Where f fails nothing has changed. Where the kernel
@@ -118,7 +119,7 @@ func (t *tx) shapes() error {
 			t.touch(id)
 		}
 	}
-	return nil
+	return t.rebalance()
 }
 
 // moved notes the networks that come to a domain from another.
@@ -255,7 +256,7 @@ func (p *Provider) limits(b *bbolt.Tx, project string) (map[sdn.Noun]int64, erro
 func quotaKey(project string) []byte { return []byte("project:" + project) }
 
 var countedNouns = []sdn.Noun{sdn.NounNetwork, sdn.NounSubnet, sdn.NounSubnetPool, sdn.NounPort, sdn.NounTrunk, sdn.NounRouter, sdn.NounFloatingIP,
-	sdn.NounSecurityGroup, sdn.NounRule}
+	sdn.NounSecurityGroup, sdn.NounRule, sdn.NounLoadBalancer, sdn.NounListener, sdn.NounPool, sdn.NounMember}
 
 // Usage tells a project's quotas and what it has.
 func (p *Provider) Usage(ctx context.Context, project string) (map[sdn.Noun]sdn.Usage, error) {

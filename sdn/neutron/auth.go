@@ -26,6 +26,7 @@ const (
 type session struct {
 	provider *gophercloud.ProviderClient // carries the token
 	endpoint string                      // Neutron's, with "/v2.0" and no slash at its end
+	octavia  string                      // Octavia's, without a version; "" where none is known
 	project  string                      // that the token is for; "" where the SDN wants none
 	expires  time.Time                   // zero: never
 	renewal  time.Time                   // from when on another is asked for
@@ -112,7 +113,7 @@ func (a *authenticator) authenticate() (*session, error) {
 	provider := &gophercloud.ProviderClient{HTTPClient: a.http}
 	provider.UserAgent.Prepend(Agent)
 	if c.none {
-		return &session{provider: provider, endpoint: normalise(c.endpoint), project: a.config.unasked()}, nil
+		return &session{provider: provider, endpoint: normalise(c.endpoint), octavia: octaviaRoot(c.octavia), project: a.config.unasked()}, nil
 	}
 	if err := a.refusals.allow(c.auth, a.now()); err != nil {
 		return nil, err
@@ -164,10 +165,14 @@ func (a *authenticator) keystone(c cloud) (*session, error) {
 	}
 	s := &session{provider: provider, endpoint: normalise(c.endpoint)}
 	catalog, err := s.read(a.now())
-	if err != nil || s.endpoint != "" {
+	if err != nil {
 		return s, err
 	}
-	endpoint := networkEndpoint(catalog, c.where)
+	s.octavia = octaviaRoot(first(c.octavia, catalogEndpoint(catalog, "load-balancer", c.where)))
+	if s.endpoint != "" {
+		return s, nil
+	}
+	endpoint := catalogEndpoint(catalog, "network", c.where)
 	if endpoint == "" {
 		return nil, sdn.Invalid("configuration", "endpoint", "Keystone's catalogue has no network service (region %q, interface %q)", c.where.Region, c.where.Availability)
 	}
@@ -175,11 +180,11 @@ func (a *authenticator) keystone(c cloud) (*session, error) {
 	return s, nil
 }
 
-// networkEndpoint is Neutron's address in a catalogue, "" where there is none. gophercloud's own search would ask Neutron for its versions, of which it
+// catalogEndpoint is a service's address in a catalogue, "" where there is none. gophercloud's own search would ask Neutron for its versions, of which it
 // has one, and so fail while Neutron is away.
-func networkEndpoint(catalog *tokens.ServiceCatalog, where gophercloud.EndpointOpts) string {
+func catalogEndpoint(catalog *tokens.ServiceCatalog, service string, where gophercloud.EndpointOpts) string {
 	for _, entry := range catalog.Entries {
-		if entry.Type != "network" {
+		if entry.Type != service {
 			continue
 		}
 		for _, e := range entry.Endpoints {

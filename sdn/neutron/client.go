@@ -29,16 +29,28 @@ type client struct {
 	observe func(Request)
 	backoff func(ctx context.Context, n int, err error) bool
 	socket  string // where it is, at a Unix socket of this machine; "" where it is elsewhere
+	// of, where it is another than Neutron, is which service this client is for.
+	of *service
 	// before is asked before every request but those marked by beforehand: it discovers the extensions.
 	before func(ctx context.Context) error
 	// hasTags tells whether objects have tags, once before has returned.
 	hasTags func() bool
 }
 
+// A service is one of OpenStack's beside Neutron that has the same session: where it is, and what its refusals mean.
+type service struct {
+	name     string // in errors
+	endpoint func(*session) (string, error)
+	judge    func(status int, body []byte) (fault, meaning)
+}
+
 // who is whom errors name that do not answer. At a Unix socket it is another Kuryr, of which its user is not to read as of a Neutron.
 func (c *client) who() string {
-	if c.socket != "" {
+	switch {
+	case c.socket != "":
 		return "the SDN at " + c.socket
+	case c.of != nil:
+		return c.of.name
 	}
 	return "Neutron"
 }
@@ -155,6 +167,12 @@ func (c *client) attempt(ctx context.Context, refused *session, method, path str
 	if err != nil {
 		return nil, 0, notSent(err)
 	}
+	endpoint := s.endpoint
+	if c.of != nil {
+		if endpoint, err = c.of.endpoint(s); err != nil {
+			return nil, 0, notSent(err)
+		}
+	}
 	if err := c.breaker.allow(); err != nil {
 		return nil, 0, notSent(err)
 	}
@@ -176,7 +194,7 @@ func (c *client) attempt(ctx context.Context, refused *session, method, path str
 	limited, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	begin := c.now()
-	answer, err := s.provider.Request(limited, verb, s.endpoint+path, options)
+	answer, err := s.provider.Request(limited, verb, endpoint+path, options)
 	if err == nil {
 		err = read(answer, into)
 	}

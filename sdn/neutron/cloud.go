@@ -21,6 +21,7 @@ import (
 type cloud struct {
 	none     bool   // Neutron wants no token
 	endpoint string // of Neutron, where the catalogue's is not to be used
+	octavia  string // Octavia's address, likewise
 	auth     gophercloud.AuthOptions
 	where    gophercloud.EndpointOpts
 	tls      *tls.Config
@@ -68,6 +69,7 @@ type extra struct {
 		Endpoint string `yaml:"endpoint"`
 	} `yaml:"auth"`
 	NetworkEndpoint string `yaml:"network_endpoint_override"`
+	OctaviaEndpoint string `yaml:"load_balancer_endpoint_override"`
 }
 
 func (c Config) parse(name string, entries, secure []byte) (cloud, error) {
@@ -82,7 +84,7 @@ func (c Config) parse(name string, entries, secure []byte) (cloud, error) {
 		return cloud{}, sdn.Invalid("configuration", "cloud", "clouds.yaml has no cloud %q", name)
 	}
 	authType := first(c.Auth.Type, entry.AuthType)
-	out := cloud{none: authType == "none" || authType == "noauth", endpoint: first(c.Endpoint, entry.NetworkEndpoint)}
+	out := cloud{none: authType == "none" || authType == "noauth", endpoint: first(c.Endpoint, entry.NetworkEndpoint), octavia: first(c.OctaviaEndpoint, entry.OctaviaEndpoint)}
 	if entry.Auth == nil {
 		if !out.none && !bytes.Contains(secure, []byte("auth:")) {
 			return cloud{}, sdn.Invalid("configuration", "cloud", "cloud %q of clouds.yaml has no auth section", name)
@@ -101,6 +103,11 @@ func (c Config) parse(name string, entries, secure []byte) (cloud, error) {
 	}
 	if out.endpoint != "" {
 		if err := checkURL("endpoint", out.endpoint); err != nil {
+			return cloud{}, err
+		}
+	}
+	if out.octavia != "" {
+		if err := checkURL("load_balancer_endpoint", out.octavia); err != nil {
 			return cloud{}, err
 		}
 	}

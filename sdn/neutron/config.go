@@ -37,6 +37,10 @@ type Config struct {
 	// its Unix socket, such as unix:///run/kuryr/sdn.sock: then nobody is asked for a token, neither clouds.yaml nor the OS_* variables count, and Project
 	// may be "".
 	Endpoint string
+	// OctaviaEndpoint is Octavia's address where the catalogue's is not to be used, or there is no catalogue. Without either there are no load balancers.
+	OctaviaEndpoint string
+	// Backend is the one of Octavia's providers that makes load balancers of which it is not said; "" is Octavia's only one, else amphora.
+	Backend string
 
 	// CAFile holds the authorities that Keystone's and Neutron's certificates are verified by, in PEM; "" is $OS_CACERT, else what
 	// clouds.yaml says, else the system's.

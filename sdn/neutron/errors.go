@@ -143,8 +143,15 @@ func (c *client) translate(ctx context.Context, err error, verb, path string) er
 		return c.unanswered(ctx, err, verb, noun)
 	}
 	f := parseFault(refused.Body)
-	e := &sdn.Error{Noun: noun, ID: id, Detail: sentence(f.Message)}
-	e.Kind, e.Reason, e.Field = classify(refused.Actual, f)
+	e := &sdn.Error{Noun: noun, ID: id}
+	if c.of == nil {
+		e.Kind, e.Reason, e.Field = classify(refused.Actual, f)
+	} else {
+		var m meaning
+		f, m = c.of.judge(refused.Actual, refused.Body)
+		e.Kind, e.Reason, e.Field = m.kind, m.reason, m.field
+	}
+	e.Detail = sentence(f.Message)
 	if e.Kind == sdn.KindUnavailable {
 		e.Noun, e.ID, e.Detail = c.who(), "", fmt.Sprintf("it answers %d %s to %s of %s", refused.Actual, http.StatusText(refused.Actual), verb, withArticle(noun))
 		if f.Message != "" {
@@ -320,6 +327,7 @@ func sentence(message string) string {
 var titles = map[string]string{
 	"networks": "network", "subnets": "subnet", "subnetpools": "subnet pool", "ports": "port", "trunks": "trunk", "routers": "router",
 	"floatingips": "floating IP", "security-groups": "security group", "security-group-rules": "security group rule",
+	"loadbalancers": "load balancer", "listeners": "listener", "pools": "pool", "healthmonitors": "health monitor", "providers": "provider",
 	"address-groups": "address group", "qos": "QoS policy", "quotas": "quota", "extensions": "extension", "network-ip-availabilities": "availability",
 }
 

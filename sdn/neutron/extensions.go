@@ -145,6 +145,7 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 		AddressGroups: has("address-group") && has("security-groups-remote-address-group") && has("quota-check-limit-default"),
 		QoS:           has("qos"),
 		Quotas:        has("quotas"),
+		LoadBalancer:  p.balancerCapabilities(),
 	}
 }
 

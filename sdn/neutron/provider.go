@@ -12,12 +12,11 @@ import (
 
 // Provider is a Neutron as an sdn.Provider.
 type Provider struct {
-	sdn.NoLoadBalancers
-
 	config     Config
 	log        *slog.Logger
 	client     *client
 	extensions *extensions
+	octavia    *octavia
 	cache      *caches
 	ports      *portCache
 	posting    turns // of ports
@@ -60,6 +59,7 @@ func Open(c Config, log *slog.Logger) (*Provider, error) {
 	p.client.breaker = &breaker{what: p.client.who(), now: time.Now, closed: p.extensions.forget}
 	p.client.before = func(ctx context.Context) error { return p.extensions.learn(ctx, p.client) }
 	p.client.hasTags = p.extensions.hasTags
+	p.octavia = newOctavia(c, p.client, p.extensions, time.Now)
 	return p, nil
 }
 
@@ -69,9 +69,16 @@ func (p *Provider) Installation() string { return p.config.Installation }
 // Host is Config.Host.
 func (p *Provider) Host() string { return p.config.Host }
 
-// Ping asks for one network's id, which every role that can use Kuryr may read.
+// Ping asks for one network's id, which every role that can use Kuryr may read. It also has Octavia asked, where there is one and until that has answered once, what
+// it can do: whether it answers is nothing that Ping tells.
 func (p *Provider) Ping(ctx context.Context) error {
-	return p.client.get(ctx, "/networks", url.Values{"limit": {"1"}, "fields": {"id"}}, nil)
+	err := p.client.get(ctx, "/networks", url.Values{"limit": {"1"}, "fields": {"id"}}, nil)
+	if err == nil {
+		if err := p.octavia.learn(ctx); err != nil && !sdn.IsUnsupported(err) {
+			p.log.Debug("Octavia does not tell what it can do; there are no load balancers until it does", "error", err)
+		}
+	}
+	return err
 }
 
 // Close lets go of the idle connections. Calls under way go on.

@@ -69,7 +69,14 @@ func (e *extensions) bulk() int {
 func throughREST(can sdn.Capabilities) sdn.Capabilities {
 	can.WatchPorts = false // this one asks
 	can.Ordered = false    // a search in several requests puts their answers one after another
-	can.LoadBalancer = sdn.LoadBalancerCapabilities{}
+	can.LoadBalancer = balancersThroughREST(can.LoadBalancer)
 	can.MaxBulk = min(can.MaxBulk, servedBulk)
+	return can
+}
+
+// balancersThroughREST is the same of its load balancers: neither does this provider move pools, nor can Octavia's API say that a family of VIPs comes or goes, or whose a
+// listener is.
+func balancersThroughREST(can sdn.LoadBalancerCapabilities) sdn.LoadBalancerCapabilities {
+	can.FreePools, can.ChangeFamilies = false, false
 	return can
 }

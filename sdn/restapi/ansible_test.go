@@ -1,7 +1,7 @@
 package restapi_test
 
 // ansible is what the modules of Ansible's collection openstack.cloud (2.5, by openstacksdk 4.0) send, as seen on the wire. A thing that is named is asked for as if its name were
-// its id first, and then by name.
+// its id first, and then by name. What is of load balancers is as in their sources.
 var ansible = []sequence{
 	{"network and networks_info", false, []string{
 		`404 GET /networks/an`, `GET /networks?name=an`, `POST /networks {"network":{"port_security_enabled":true,"mtu":1400,"name":"an"}} → n=network.id`,
@@ -66,6 +66,17 @@ var ansible = []sequence{
 	}},
 	{"quota", true, []string{
 		`GET /quotas/ours`, `PUT /quotas/ours {"quota":{"network":50,"port":200,"router":20,"subnet":50,"security_group":20,"security_group_rule":200,"floatingip":20,"rbac_policy":10,"subnetpool":5}}`, `DELETE /quotas/ours`,
+	}},
+	{"loadbalancer, lb_listener, lb_pool and lb_member", false, []string{
+		`404 GET /lbaas/loadbalancers/alb`, `GET /lbaas/loadbalancers?name=alb`, `GET /../load-balancer/`, `404 GET /subnets/as`, `GET /subnets?name=as → s=subnets.id`,
+		`POST /lbaas/loadbalancers {"loadbalancer":{"name":"alb","vip_address":null,"vip_network_id":null,"vip_port_id":null,"vip_subnet_id":"${s}"}} → lb=loadbalancer.id`, `GET /lbaas/loadbalancers/${lb} → vip=loadbalancer.vip_port_id`,
+		`404 GET /lbaas/listeners/al`, `GET /lbaas/listeners?name=al`,
+		`POST /lbaas/listeners {"listener":{"allowed_cidrs":["192.0.2.0/24"],"loadbalancer_id":"${lb}","name":"al","protocol":"TCP","protocol_port":80}} → li=listener.id`, `PUT /lbaas/listeners/${li} {"listener":{"description":"d"}}`,
+		`404 GET /lbaas/pools/apool`, `GET /lbaas/pools?name=apool`, `POST /lbaas/pools {"pool":{"lb_algorithm":"ROUND_ROBIN","listener_id":"${li}","name":"apool","protocol":"TCP"}} → po=pool.id`, `GET /lbaas/pools/${po}`,
+		`404 GET /lbaas/pools/${po}/members/am`, `GET /lbaas/pools/${po}/members?name=am`,
+		`POST /lbaas/pools/${po}/members {"member":{"address":"10.0.0.52","name":"am","protocol_port":80,"subnet_id":"${s}"}} → me=member.id`, `PUT /lbaas/pools/${po}/members/${me} {"member":{"weight":3}}`,
+		`POST /floatingips {"floatingip":{"floating_network_id":"${outside}","port_id":"${vip}"}} → lf=floatingip.id`, `GET /floatingips?port_id=${vip} → lf=floatingips.id`,
+		`DELETE /floatingips/${lf}`, `DELETE /lbaas/pools/${po}/members/${me}`, `DELETE /lbaas/loadbalancers/${lb}?cascade=True`, `404 GET /lbaas/loadbalancers/${lb}`,
 	}},
 	{"all of them, at the end", false, []string{
 		`DELETE /floatingips/${f}`, `DELETE /ports/${port}`, `DELETE /ports/${apn}`, `GET /ports?device_id=${router}`, `PUT /routers/${router}/remove_router_interface {"port_id":"${leg}"}`,

@@ -46,6 +46,12 @@ func (b *body) fail(err error) {
 	}
 }
 
+// stop remembers an error after which nothing further is read.
+func (b *body) stop(err error) {
+	b.fail(err)
+	b.values = nil
+}
+
 // invalid remembers that an attribute is not what it should be.
 func (b *body) invalid(name, reason string, args ...any) {
 	if b.within != "" {

@@ -10,7 +10,9 @@ import (
 const maxItems = 1024
 
 // list takes a list; nil is absent. A null is an empty one.
-func (b *body) list(name string) *[]any {
+func (b *body) list(name string) *[]any { return b.listUpTo(name, maxItems) }
+
+func (b *body) listUpTo(name string, most int) *[]any {
 	value, given := b.take(name)
 	if !given {
 		return nil
@@ -22,8 +24,8 @@ func (b *body) list(name string) *[]any {
 	case !ok:
 		b.invalid(name, "'%s' is not a list", show(value))
 		return nil
-	case len(items) > maxItems:
-		b.invalid(name, "it has %d elements, and at most %d are taken", len(items), maxItems)
+	case len(items) > most:
+		b.invalid(name, "it has %d elements, and at most %d are taken", len(items), most)
 		return nil
 	}
 	return &items
@@ -48,7 +50,11 @@ func each[V any](b *body, name string, read func(*body) *V) *[]V {
 
 // objects reads the elements of a list of objects: read gets the attributes of one.
 func objects[V any](b *body, name string, read func(*body) V) *[]V {
-	items := b.list(name)
+	return objectsUpTo(b, name, maxItems, read)
+}
+
+func objectsUpTo[V any](b *body, name string, most int, read func(*body) V) *[]V {
+	items := b.listUpTo(name, most)
 	if items == nil {
 		return nil
 	}

@@ -21,6 +21,7 @@ type call struct {
 	caller Caller
 	made   []string               // ids of what it made, for the audit log
 	seen   map[sdn.ID]sdn.Network // networks that were looked at, see network
+	found  map[sdn.ID]bool        // subnets that the caller sees, see knows
 }
 
 // ctx is the request's context.
@@ -52,7 +53,11 @@ func (c *call) denied(why string) error {
 
 // told is what the caller is told of an error. What is behind a trouble of the SDN's own may name files and other hosts: it is for administrators, and for the log.
 func (c *call) told(err error) *Error {
-	refusal := EncodeError(err)
+	encode := EncodeError
+	if c.server.faults {
+		encode = encodeFault
+	}
+	refusal := encode(err)
 	var e *sdn.Error
 	if refusal.Status == http.StatusServiceUnavailable && !c.caller.admin() && errors.As(err, &e) && e.Err != nil {
 		bare := *e

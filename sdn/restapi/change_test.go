@@ -205,7 +205,7 @@ func TestHTTP(t *testing.T) {
 		t.Errorf("HEAD: %d %v", recorder.Code, recorder.Header())
 	}
 	recorder = httptest.NewRecorder()
-	writeError(recorder, EncodeError(&sdn.Error{Kind: sdn.KindPending, RetryAfter: 1500e6}))
+	(&server{}).writeError(recorder, EncodeError(&sdn.Error{Kind: sdn.KindPending, RetryAfter: 1500e6}))
 	if recorder.Header().Get("Retry-After") != "2" || !bytes.Contains(recorder.Body.Bytes(), []byte("ResourcePending")) {
 		t.Errorf("an answer to come again: %v %s", recorder.Header(), recorder.Body)
 	}

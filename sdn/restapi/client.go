@@ -42,7 +42,13 @@ func List[E any](ctx context.Context, c *Client, noun Resource[E], filters url.V
 	}
 }
 
-func pathOf(collection string) string { return "/v2.0/" + strings.ReplaceAll(collection, "_", "-") }
+func pathOf(collection string) string {
+	switch collection {
+	case LoadBalancers.Collection, Listeners.Collection, Pools.Collection, HealthMonitors.Collection:
+		return "/v2.0/lbaas/" + collection
+	}
+	return "/v2.0/" + strings.ReplaceAll(collection, "_", "-")
+}
 
 // unmarshal decodes what may be absent.
 func unmarshal(data json.RawMessage, into any) error {
@@ -78,6 +84,15 @@ func (c *Client) PortForwardings(ctx context.Context, floatingIP string) ([]Port
 	return body.All, err
 }
 
+// PoolMembers gives those of a pool.
+func (c *Client) PoolMembers(ctx context.Context, pool string) ([]PoolMember, error) {
+	var body struct {
+		All []PoolMember `json:"members"`
+	}
+	err := c.get(ctx, pathOf(Pools.Collection)+"/"+url.PathEscape(pool)+"/members", &body)
+	return body.All, err
+}
+
 func (c *Client) get(ctx context.Context, path string, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Base+path, nil)
 	if err != nil {
@@ -106,6 +121,12 @@ func decodeError(response *http.Response) error {
 	if json.Unmarshal(data, &body) == nil && body.NeutronError != nil {
 		body.NeutronError.Status = response.StatusCode
 		return body.NeutronError
+	}
+	var fault struct { // of Octavia's
+		Text string `json:"faultstring"`
+	}
+	if json.Unmarshal(data, &fault) == nil && fault.Text != "" {
+		return &Error{Status: response.StatusCode, Message: fault.Text}
 	}
 	return &Error{Status: response.StatusCode, Message: strings.TrimSpace(string(data))}
 }

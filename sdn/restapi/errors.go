@@ -105,9 +105,13 @@ func messageOf(e *sdn.Error) string {
 	return "Invalid input for " + attributeOf(e.Field) + ". Reason: " + reason + "."
 }
 
-func writeError(w http.ResponseWriter, e *Error) {
+func (s *server) writeError(w http.ResponseWriter, e *Error) {
 	if e.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.retryAfter.Seconds()))))
+	}
+	if s.faults {
+		writeJSON(w, e.Status, faultOf(e))
+		return
 	}
 	writeJSON(w, e.Status, errorBody{NeutronError: e})
 }

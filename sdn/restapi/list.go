@@ -83,6 +83,9 @@ func (p page) order(a, b *row) int {
 func (n noun[T, E, S, P]) list(w http.ResponseWriter, c *call) error {
 	q := c.URL.Query()
 	known := n.attributes()
+	if c.server.faults {
+		splitSort(q)
+	}
 	p, err := readPage(q, c.server.maxPage, known)
 	if err != nil {
 		return err

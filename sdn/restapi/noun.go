@@ -56,7 +56,7 @@ func serve[T, E, S, P any](s *server, n noun[T, E, S, P]) {
 		n.path = n.Collection
 	}
 	n.known = n.attributes()
-	collection, member := "/v2.0/"+n.path, "/v2.0/"+n.path+"/{id}"
+	collection, member := s.nouns+n.path, s.nouns+n.path+"/{id}"
 	all := map[string]handler{http.MethodGet: n.list}
 	if n.create != nil {
 		all[http.MethodPost] = n.post

@@ -45,3 +45,15 @@ func (b *body) foreign(n sdn.Network, names ...string) {
 		b.privileged(name)
 	}
 }
+
+// knows tells whether the caller was seen to see a subnet: of a thousand members most name the same.
+func (b *body) knows(subnet sdn.ID) bool {
+	if b.found[subnet] {
+		return true
+	}
+	if b.found == nil {
+		b.found = map[sdn.ID]bool{}
+	}
+	b.found[subnet] = true // what is not there is refused at once
+	return false
+}

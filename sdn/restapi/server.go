@@ -43,7 +43,7 @@ type Change struct {
 // NewHandler serves p below /v2.0/, and at / which versions there are. Who asks must be in the request's context, see WithCaller. Requests end with
 // their context.
 func NewHandler(p sdn.Provider, o Options) http.Handler {
-	s := &server{p: p, locks: &locks{}, mux: http.NewServeMux(), log: o.Logger, audit: o.Audit, maxBody: cmp.Or(o.MaxBody, DefaultMaxBody), maxPage: cmp.Or(o.MaxPage, DefaultMaxPage)}
+	s := &server{p: p, locks: &locks{}, mux: http.NewServeMux(), mounts: []string{""}, nouns: "/v2.0/", log: o.Logger, audit: o.Audit, maxBody: cmp.Or(o.MaxBody, DefaultMaxBody), maxPage: cmp.Or(o.MaxPage, DefaultMaxPage)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -55,12 +55,14 @@ func NewHandler(p sdn.Provider, o Options) http.Handler {
 	serve(s, s.floatingIPs())
 	s.serveParts()
 	s.serveQuotas()
+	balancing := s.octavia()
 	s.read("/v2.0/extensions", s.listExtensions)
 	s.read("/v2.0/extensions/{alias}", s.showExtension)
 	s.read("/v2.0", resources)
 	s.read("/v2.0/{$}", resources)
 	s.mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) { _ = versions(w, &call{Request: r, server: s}) })
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, noPath) })
+	s.balancing = balancing
 	return s
 }
 
@@ -68,10 +70,15 @@ type server struct {
 	p       sdn.Provider
 	locks   *locks
 	mux     *http.ServeMux
+	mounts  []string // what paths begin with
+	nouns   string   // what those of nouns begin with, behind that
+	faults  bool     // refusals are told in Octavia's words
 	log     *slog.Logger
 	audit   func(context.Context, Change)
 	maxBody int64
 	maxPage int
+
+	balancing *server // the API of load balancers; nil in that itself
 }
 
 func noPath(http.ResponseWriter, *call) error {
@@ -85,6 +92,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		url.Path, url.RawPath = path, strings.TrimSuffix(url.RawPath, ".json")
 		r = r.Clone(r.Context())
 		r.URL = &url
+	}
+	if s.balancing != nil && ofOctavia(r.URL.Path) {
+		s = s.balancing
 	}
 	s.mux.ServeHTTP(w, r)
 }
@@ -103,19 +113,21 @@ func (s *server) handle(path string, methods map[string]handler) {
 	if methods[http.MethodGet] != nil {
 		allowed = append(allowed, http.MethodHead)
 	}
-	s.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-		method := r.Method
-		if method == http.MethodHead {
-			method = http.MethodGet
-		}
-		do := methods[method]
-		if do == nil {
-			w.Header().Set("Allow", strings.Join(allowed, ", "))
-			writeError(w, &Error{Status: http.StatusMethodNotAllowed, Type: "HTTPMethodNotAllowed", Message: "The method " + r.Method + " is not allowed for this resource."})
-			return
-		}
-		s.answer(w, r, do)
-	})
+	for _, mount := range s.mounts {
+		s.mux.HandleFunc(mount+path, func(w http.ResponseWriter, r *http.Request) {
+			method := r.Method
+			if method == http.MethodHead {
+				method = http.MethodGet
+			}
+			do := methods[method]
+			if do == nil {
+				w.Header().Set("Allow", strings.Join(allowed, ", "))
+				s.writeError(w, &Error{Status: http.StatusMethodNotAllowed, Type: "HTTPMethodNotAllowed", Message: "The method " + r.Method + " is not allowed for this resource."})
+				return
+			}
+			s.answer(w, r, do)
+		})
+	}
 }
 
 // answer has a call handled and its failure told. A handler that panics may have made its change before, so it is audited too.
@@ -139,7 +151,7 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, do handler) {
 		if refusal.Status >= http.StatusInternalServerError && refusal.Status != http.StatusNotImplemented && !errors.Is(err, context.Canceled) {
 			s.log.WarnContext(r.Context(), "API request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 		}
-		writeError(seen, refusal)
+		s.writeError(seen, refusal)
 	}
 }
 

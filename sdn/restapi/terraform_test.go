@@ -1,7 +1,7 @@
 package restapi_test
 
 // terraform is what Terraform's provider for OpenStack (3.4, by gophercloud) sends to make, read, change, look up and delete its resources and data sources, as seen on the
-// wire. Behind each change it reads the object again, which is here once for each noun.
+// wire. Behind each change it reads the object again, which is here once for each noun. What is of load balancers is as in their sources.
 var terraform = []sequence{
 	{"openstack_networking_qos_policy_v2 and its rules", true, []string{
 		`POST /qos/policies {"policy":{"description":"d","name":"pol","shared":true}} → pol=policy.id`, `GET /qos/policies/${pol}`, `PUT /qos/policies/${pol}/tags {"tags":["a"]}`,
@@ -100,6 +100,22 @@ var terraform = []sequence{
 		`PUT /trunks/${t}/tags {"tags":["b"]}`, `PUT /trunks/${t} {"trunk":{"description":"d","name":"tt2"}}`, `PUT /trunks/${t}/remove_subports {"sub_ports":[{"port_id":"${tc}"}]}`,
 		`PUT /trunks/${t}/add_subports {"sub_ports":[{"port_id":"${tc2}","segmentation_id":102,"segmentation_type":"vlan"}]}`, `GET /trunks?name=tt2&port_id=${tp}&status=ACTIVE&tags=b → t=trunks.id`,
 		`DELETE /trunks/${t}`, `404 GET /trunks/${t}`, `DELETE /ports/${tp}`, `DELETE /ports/${tc}`, `DELETE /ports/${tc2}`,
+	}},
+	{"openstack_lb_quota_v2", true, []string{
+		`PUT /../load-balancer/v2.0/quotas/other {"quota":{"health_monitor":-1,"listener":9,"load_balancer":3,"member":50,"pool":9}}`, `GET /../load-balancer/v2.0/quotas/other`,
+	}},
+	{"openstack_lb_loadbalancer_v2, listener_v2, pool_v2, member_v2 and members_v2", false, []string{
+		`POST /lbaas/loadbalancers {"loadbalancer":{"admin_state_up":true,"description":"d","name":"tlb","tags":["a"],"vip_address":"10.0.0.60","vip_subnet_id":"${s}"}} → lb=loadbalancer.id`,
+		`GET /lbaas/loadbalancers/${lb} → vip=loadbalancer.vip_port_id`, `GET /ports/${vip}`, `PUT /lbaas/loadbalancers/${lb} {"loadbalancer":{"admin_state_up":true,"description":"","name":"tlb2","tags":["b"]}}`,
+		`POST /lbaas/listeners {"listener":{"admin_state_up":true,"allowed_cidrs":["10.0.0.0/8"],"loadbalancer_id":"${lb}","name":"tl","protocol":"TCP","protocol_port":80}} → li=listener.id`, `GET /lbaas/listeners/${li}`,
+		`PUT /lbaas/listeners/${li} {"listener":{"admin_state_up":true,"allowed_cidrs":[],"connection_limit":-1,"description":"d","name":"tl2"}}`,
+		`POST /lbaas/pools {"pool":{"admin_state_up":true,"lb_algorithm":"ROUND_ROBIN","listener_id":"${li}","name":"tpool","protocol":"TCP","session_persistence":{"type":"SOURCE_IP"}}} → po=pool.id`, `GET /lbaas/pools/${po}`,
+		`PUT /lbaas/pools/${po} {"pool":{"admin_state_up":true,"lb_algorithm":"SOURCE_IP","name":"tpool2"}}`,
+		`POST /lbaas/pools/${po}/members {"member":{"address":"10.0.0.50","admin_state_up":true,"name":"tm","protocol_port":8080,"subnet_id":"${s}","weight":1}} → me=member.id`, `GET /lbaas/pools/${po}/members/${me}`,
+		`PUT /lbaas/pools/${po}/members/${me} {"member":{"admin_state_up":true,"name":"tm2","weight":5}}`, `DELETE /lbaas/pools/${po}/members/${me}`, `404 GET /lbaas/pools/${po}/members/${me}`,
+		`PUT /lbaas/pools/${po}/members {"members":[{"address":"10.0.0.50","admin_state_up":true,"backup":false,"name":"","protocol_port":8080,"subnet_id":"${s}","weight":1},{"address":"10.0.0.51","admin_state_up":true,"backup":false,"protocol_port":8080,"weight":0}]}`,
+		`GET /lbaas/pools/${po}/members`, `PUT /lbaas/pools/${po}/members {"members":[]}`, `GET /lbaas/loadbalancers?name=tlb2&tags=b&vip_address=10.0.0.60 → lb=loadbalancers.id`,
+		`DELETE /lbaas/pools/${po}`, `404 GET /lbaas/pools/${po}`, `DELETE /lbaas/listeners/${li}`, `404 GET /lbaas/listeners/${li}`, `DELETE /lbaas/loadbalancers/${lb}`, `404 GET /lbaas/loadbalancers/${lb}`,
 	}},
 	{"all of them, at the end", false, []string{
 		`DELETE /floatingips/${f}`, `PUT /routers/${router}/remove_router_interface {"subnet_id":"${s}"}`, `DELETE /routers/${router}`, `404 GET /routers/${router}`, `DELETE /ports/${port}`,

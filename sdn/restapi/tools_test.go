@@ -68,7 +68,8 @@ func follow(t *testing.T, who *api, tool, request string, saved map[string]strin
 			continue
 		}
 		for name, value := range wanted {
-			if now, there := shown[name]; there && !alike(value, now) {
+			chosen := value == nil && strings.HasPrefix(parts[1], "/lbaas/") // a null has Octavia choose
+			if now, there := shown[name]; there && !chosen && !alike(value, now) {
 				t.Errorf("%s: %s: %s is shown as %v", tool, request, name, now)
 			}
 		}

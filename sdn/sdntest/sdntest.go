@@ -60,6 +60,7 @@ func run(t *testing.T, open func(t *testing.T) Fixture, begin func(*testing.T)) 
 		{"PortGroups", func(c sdn.Capabilities) bool { return c.SecurityGroups }, portGroupTests},
 		{"AddressGroups", func(c sdn.Capabilities) bool { return c.SecurityGroups && c.AddressGroups }, addressGroupTests},
 		{"QoSPolicies", func(c sdn.Capabilities) bool { return c.QoS }, qosTests},
+		{"LoadBalancers", func(c sdn.Capabilities) bool { return len(c.LoadBalancer.Protocols) > 0 }, append(loadBalancerTests, loadBalancerCapabilityTests...)},
 		{"Quotas", func(c sdn.Capabilities) bool { return c.Quotas }, quotaTests},
 		{"Unsupported", nil, unsupportedTests},
 		{"Concurrency", nil, concurrencyTests},

@@ -32,21 +32,26 @@ func memory(ctx context.Context, b *bench) error {
 }
 
 func (b *bench) addMemory(name string, pid int, goal float64) error {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	kib, err := pss(pid)
 	if err != nil {
 		return err
+	}
+	b.rows = append(b.rows, row{name: name, ours: fmt.Sprintf("%.1f MiB", kib/1024),
+		reference: fmt.Sprintf("%.0f MiB", goal), ratio: kib / 1024 / goal, goal: 1})
+	return nil
+}
+
+// pss is a process's proportional set size in KiB.
+func pss(pid int) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0, err
 	}
 	found := regexp.MustCompile(`(?m)^Pss: +(\d+) kB`).FindSubmatch(text)
 	if found == nil {
-		return fmt.Errorf("no Pss in smaps_rollup of process %d", pid)
+		return 0, fmt.Errorf("no Pss in smaps_rollup of process %d", pid)
 	}
-	kib, err := strconv.Atoi(string(found[1]))
-	if err != nil {
-		return err
-	}
-	b.rows = append(b.rows, row{name: name, ours: fmt.Sprintf("%.1f MiB", float64(kib)/1024),
-		reference: fmt.Sprintf("%.0f MiB", goal), ratio: float64(kib) / 1024 / goal, goal: 1})
-	return nil
+	return strconv.ParseFloat(string(found[1]), 64)
 }
 
 // thousandPorts does what an engine does for a network and a thousand containers, up to Join.

@@ -65,3 +65,6 @@ const AnnotationPromised = "openstack.org/kuryr-promised"
 
 // AnnotationFloatingAddress is of KuryrPorts: beside the pod's AnnotationFloatingIP the floating IP that the SDN has given it.
 const AnnotationFloatingAddress = "openstack.org/kuryr-floating-address"
+
+// LoadBalancerClass is Kuryr's. A Service of type LoadBalancer without a class is Kuryr's too.
+const LoadBalancerClass = "openstack.org/kuryr"

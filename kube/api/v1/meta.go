@@ -15,6 +15,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&KuryrPort{}, &KuryrPortList{},
 		&KuryrPortPool{}, &KuryrPortPoolList{},
 		&KuryrNetwork{}, &KuryrNetworkList{},
+		&KuryrLoadBalancer{}, &KuryrLoadBalancerList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
@@ -44,4 +45,6 @@ const (
 	ReasonInvalid   = "Invalid"   // the SDN will never take it as it is; the message names the field
 	ReasonSDN       = "SDN"       // the SDN does not answer; it is asked again
 	ReasonDeleting  = "Deleting"
+	ReasonTaken     = "Taken"       // something else has the address
+	ReasonUnserved  = "Unsupported" // this SDN cannot do it
 )

@@ -19,7 +19,9 @@ const (
 
 	KeyKindSubnetPool    = "kube-subnetpool"
 	KeyKindSecurityGroup = "kube-securitygroup"
-	KeyKindFloatingIP    = "kube-floatingip" // named by the UID of the pod that it is for
+	KeyKindFloatingIP    = "kube-floatingip" // named by the UID of the pod or the Service that it is for
+
+	KeyKindLoadBalancer = "kube-loadbalancer" // named by the UID of the Service and the family of its VIP: LoadBalancerKey
 )
 
 // PoolName is the name of the pool with this key: the node's name, shortened, and a part of a digest of the whole key. It is a name of an object and the value of
@@ -63,4 +65,12 @@ func PoolKey(n *KuryrNetwork, node string) KuryrPortPoolSpec {
 // NetworkName is the name of a namespace's KuryrNetwork. It may be longer than a label's value.
 func NetworkName(namespace string, uid types.UID) string {
 	return namespace + "." + string(uid[:min(len(uid), 8)])
+}
+
+// LoadBalancerKey names a Service's load balancer of a family in its sdn.Key.
+func LoadBalancerKey(service types.UID, six bool) string {
+	if six {
+		return string(service) + ".v6"
+	}
+	return string(service) + ".v4"
 }

@@ -30,7 +30,7 @@ func TestRoundTrip(t *testing.T) {
 	codecs := serializer.NewCodecFactory(scheme)
 	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
 	seeds := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(1), codecs)
-	for _, kind := range []string{"KuryrPort", "KuryrPortPool", "KuryrNetwork"} {
+	for _, kind := range []string{"KuryrPort", "KuryrPortPool", "KuryrNetwork", "KuryrLoadBalancer"} {
 		for _, k := range []string{kind, kind + "List"} {
 			t.Run(k, func(t *testing.T) {
 				roundtrip.RoundTripSpecificKindWithoutProtobuf(t, GroupVersion.WithKind(k), scheme, codecs, seeds, nil)
@@ -42,7 +42,7 @@ func TestRoundTrip(t *testing.T) {
 // The CRDs as they are committed have every field of the types and no other, and what the types say is never pruned.
 func TestSchemasHaveEveryField(t *testing.T) {
 	t.Parallel()
-	for file, of := range map[string]any{"kuryrports": KuryrPort{}, "kuryrportpools": KuryrPortPool{}, "kuryrnetworks": KuryrNetwork{}} {
+	for file, of := range map[string]any{"kuryrports": KuryrPort{}, "kuryrportpools": KuryrPortPool{}, "kuryrnetworks": KuryrNetwork{}, "kuryrloadbalancers": KuryrLoadBalancer{}} {
 		data, err := os.ReadFile(filepath.Join("../../../deploy/kubernetes/crds", "openstack.org_"+file+".yaml"))
 		if err != nil {
 			t.Fatal(err)
@@ -61,7 +61,11 @@ func TestSchemasHaveEveryField(t *testing.T) {
 		if err := yaml.Unmarshal(data, &crd); err != nil {
 			t.Fatal(err)
 		}
-		if len(crd.Spec.Versions) != 1 || crd.Spec.Group != GroupVersion.Group || crd.Spec.Scope != "Cluster" {
+		scope := "Cluster"
+		if file == "kuryrloadbalancers" {
+			scope = "Namespaced"
+		}
+		if len(crd.Spec.Versions) != 1 || crd.Spec.Group != GroupVersion.Group || crd.Spec.Scope != scope {
 			t.Fatalf("%s: %+v", file, crd.Spec)
 		}
 		v := crd.Spec.Versions[0]

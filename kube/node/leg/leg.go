@@ -54,7 +54,9 @@ type Config struct {
 	Node   string
 	Binder Binder
 	Dir    string // of the record; it outlives the machine's boot, as a switch's database does
-	Log    *slog.Logger
+	// Plugged is told of the port whenever another is plugged, and with nil when none is any more; what the record has at first is [Leg.Has]. nil: nobody is.
+	Plugged func(*v1.KuryrPortSpec)
+	Log     *slog.Logger
 }
 
 // Leg keeps one node's own port plugged. See [Open].
@@ -89,6 +91,9 @@ func Open(c Config) (*Leg, error) {
 	}
 	return l, nil
 }
+
+// Has is the port that is plugged as Open begins; nil is none. It is to be called before Run.
+func (l *Leg) Has() *v1.KuryrPortSpec { return l.has }
 
 // Run keeps the port plugged until ctx ends, which leaves it so. An API server that is away is waited for.
 func (l *Leg) Run(ctx context.Context) {
@@ -191,7 +196,16 @@ func (l *Leg) set(ctx context.Context) error {
 		}
 	}
 	_, err = l.Binder.Plug(ctx, bind.Interface{Port: w.Port, MTU: w.MTU, Subnets: w.Subnets, Namespace: here, Name: Interface})
+	if err == nil {
+		l.tell(want)
+	}
 	return err
+}
+
+func (l *Leg) tell(port *v1.KuryrPortSpec) {
+	if l.Plugged != nil {
+		l.Plugged(port)
+	}
 }
 
 // wanted is the port to be plugged; nil is none. Of several, which there are while one replaces another, it is the one that is plugged, else the oldest.
@@ -244,6 +258,7 @@ func (l *Leg) remove(ctx context.Context) error {
 	}
 	l.Log.InfoContext(ctx, "the node has its own port no more", "interface", Interface, "port", l.has.ID)
 	l.has = nil
+	l.tell(nil)
 	return nil
 }
 

@@ -19,8 +19,8 @@ import (
 	"testing"
 )
 
-// A Call is a kind of request: its method and the first part of its path below /v2.0, such as "ports", or of a path
-// that is not below it, such as Keystone's "v3". An empty field is any.
+// A Call is a kind of request: its method and the first part of its path below /v2.0, such as "ports", or below Octavia's /v2/lbaas, such as
+// "loadbalancers", or of a path that is below neither, such as Keystone's "v3". An empty field is any.
 type Call struct{ Method, Collection string }
 
 // String is "POST ports".
@@ -238,7 +238,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func callOf(r *http.Request) Call {
 	_, path, ok := strings.Cut(r.URL.Path, "/v2.0/")
 	if !ok {
-		path = strings.TrimPrefix(r.URL.Path, "/")
+		if _, path, ok = strings.Cut(r.URL.Path, "/v2/lbaas/"); !ok {
+			path = strings.TrimPrefix(r.URL.Path, "/")
+		}
 	}
 	collection, _, _ := strings.Cut(path, "/")
 	return Call{r.Method, collection}

@@ -17,6 +17,9 @@ import (
 // elsewhere are the failpoints that no sequence here can reach: why, and the test that kills there. Those tests need the tag
 // "failpoints" too, and "make crash" runs them; those on Neutron and of CNI are of "make e2e-neutron" and "make e2e-cni".
 var elsewhere = map[string]struct{ why, folder, test string }{
+	"lb.restore.told":                 {noLoad, "datapath/lb", "TestKilled"},
+	"lb.apply.told":                   {noLoad, "datapath/lb", "TestKilled"},
+	"lb.flows.forgotten":              {noLoad, "datapath/lb", "TestKilled"},
 	"host.zone.recorded":              {"it needs firewalld", "datapath/host", "TestZoneKilledAnywhere"},
 	"host.closezone.removed":          {"it needs firewalld", "datapath/host", "TestZoneKilledAnywhere"},
 	"local.migrate.copied":            {"it needs a later program's schema", "sdn/local", "TestMigrationKilled"},
@@ -115,6 +118,7 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 
 const (
 	inPlace   = "a Docker network is put on its router before it has ports"
+	noLoad    = "Docker's networks have no load balancers"
 	noGroups  = "the sequence's ports have no security groups and no limits"
 	ofSwarm   = "a swarm needs Kuryr as a managed plugin"
 	ofUser    = "the sequence uses no port that its user made"

@@ -33,6 +33,8 @@ type Options struct {
 
 	// Images are imported on every node, besides those of pods (PauseImage) and Busybox.
 	Images []Image
+	// DNS has the nodes have CoreDNS's image, for DeployDNS.
+	DNS bool
 
 	// Booted runs when a node starts and at each Reboot, before its containerd does: it brings the CNI plugins and their configuration.
 	Booted func(context.Context, *Node) error

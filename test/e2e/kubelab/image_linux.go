@@ -24,11 +24,13 @@ const (
 	Busybox    = "docker.io/library/busybox:kuryr-test"
 )
 
-// Image is one that is made of static programs, since no node reaches a registry. Pods that use it want the pull policy Never, or IfNotPresent and a tag.
+// Image is one that is made of programs of the machine, since no node reaches a registry. Pods that use it want the pull policy Never, or IfNotPresent and a tag.
 type Image struct {
 	Name     string            // with registry and tag
 	Programs map[string]string // path in the image to file on the machine
 	Links    map[string]string // path in the image to what it leads to
+	Texts    map[string]string // path in the image to what the file there says
+	Entry    []string          // what is run with a pod's arguments, or else with Command
 	Command  []string
 }
 
@@ -42,7 +44,11 @@ func (c *Cluster) writeImages(ctx context.Context) error {
 		return err
 	}
 	pause := Image{Name: PauseImage, Programs: map[string]string{"/pause": filepath.Join(c.programs, "pause")}, Command: []string{"/pause"}}
-	for i, image := range append([]Image{pause, busybox}, c.opts.Images...) {
+	images := append([]Image{pause, busybox}, c.opts.Images...)
+	if c.opts.DNS {
+		images = append(images, Image{Name: dnsImage, Programs: map[string]string{"/coredns": filepath.Join(c.programs, "coredns")}, Command: []string{"/coredns"}})
+	}
+	for i, image := range images {
 		if err := image.write(filepath.Join(c.images, fmt.Sprintf("%d.tar", i))); err != nil {
 			return fmt.Errorf("image %s: %w", image.Name, err)
 		}
@@ -89,7 +95,7 @@ func (i Image) write(file string) error {
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture = runtime.GOOS, runtime.GOARCH
-	config.Config = v1.Config{Cmd: i.Command, Env: []string{"PATH=/bin"}, WorkingDir: "/"}
+	config.Config = v1.Config{Entrypoint: i.Entry, Cmd: i.Command, Env: []string{"PATH=/bin"}, WorkingDir: "/"}
 	if image, err = mutate.ConfigFile(image, config); err != nil {
 		return err
 	}
@@ -114,6 +120,14 @@ func (i Image) files() ([]byte, error) {
 			return nil, err
 		}
 		if _, err := tw.Write(data); err != nil {
+			return nil, err
+		}
+	}
+	for path, text := range i.Texts {
+		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(path, "/"), Mode: 0o644, Size: int64(len(text))}); err != nil {
+			return nil, err
+		}
+		if _, err := io.WriteString(tw, text); err != nil {
 			return nil, err
 		}
 	}

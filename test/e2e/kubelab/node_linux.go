@@ -34,6 +34,7 @@ type Node struct {
 	imported   bool
 	containerd *privatehost.Service
 	kubelet    *privatehost.Service
+	proxy      *privatehost.Service
 }
 
 func (c *Cluster) newNode(ctx context.Context, number int) (*Node, error) {

@@ -34,6 +34,7 @@ type whole struct {
 	installed               bool
 	dir                     string         // with the tokens, and the authority's certificate
 	settings                []string       // of Raven, besides those of every test
+	daemonSettings          []string       // of the node's daemon, the same
 	front                   *kubelab.Front // by which programs that start ask the API server; nil is none
 	sdnDaemon, raven, claim *privatehost.Service
 }
@@ -77,7 +78,7 @@ func (w *whole) reset(settings ...string) {
 }
 
 func (w *whole) startDaemon(ctx context.Context) (err error) {
-	w.claim, err = w.node.StartService(ctx, "kuryr-node", []string{"NODE_NAME=" + w.node.Name}, append([]string{kuryr, "node"}, w.account("kuryr-node")...), w.node.answers("/run/kuryr/kuryr-node.sock", "/healthz"))
+	w.claim, err = w.node.StartService(ctx, "kuryr-node", []string{"NODE_NAME=" + w.node.Name}, slices.Concat([]string{kuryr, "node"}, w.account("kuryr-node"), w.daemonSettings), w.node.answers("/run/kuryr/kuryr-node.sock", "/healthz"))
 	return err
 }
 
@@ -85,7 +86,12 @@ func startWhole(t *testing.T) *whole { return startFamilies(t, kubelab.IPv4) }
 
 func startFamilies(t *testing.T, families kubelab.Families, settings ...string) *whole {
 	w := &whole{node: &kuryrNode{}, settings: settings}
-	w.rig = start(t, kubelab.Options{Nodes: 1, Families: families, Booted: w.boot})
+	return w.start(t, kubelab.Options{Nodes: 1, Families: families, Booted: w.boot})
+}
+
+// start starts the cluster, and Kuryr on its node.
+func (w *whole) start(t *testing.T, opts kubelab.Options) *whole {
+	w.rig = start(t, opts)
 	w.prepare()
 	w.must(w.startSDN(w.ctx))
 	w.must(w.startRaven(w.ctx))

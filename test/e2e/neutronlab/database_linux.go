@@ -57,6 +57,11 @@ func (l *Lab) startDatabase(ctx context.Context) error {
 			return err
 		}
 	}
+	if l.opts.Octavia {
+		if err := l.migrateOctavia(ctx); err != nil {
+			return err
+		}
+	}
 	if err := l.database.Stop(syscall.SIGTERM, stopLimit); err != nil {
 		return err
 	}
@@ -86,11 +91,16 @@ func (l *Lab) databaseCache(ctx context.Context) (string, error) {
 	if l.opts.Keystone {
 		packages = append(packages, "python3-keystone")
 	}
+	extra := ""
+	if l.opts.Octavia {
+		packages = append(packages, "python3-octavia")
+		extra = octaviaConf
+	}
 	out, err := exec.CommandContext(ctx, "dpkg-query", append([]string{"-W", "-f=${Package} ${Version}\n"}, packages...)...).Output()
 	if err != nil {
 		return "", fmt.Errorf("what a lab needs is not installed (hack/deps.sh neutron): %w", err)
 	}
-	sum := sha256.Sum256([]byte(string(out) + strings.Join(databaseFlags, " ") + neutronConf + keystoneConf + keystoneServe + seedEdition))
+	sum := sha256.Sum256([]byte(string(out) + strings.Join(databaseFlags, " ") + neutronConf + keystoneConf + keystoneServe + seedEdition + extra))
 	return filepath.Join(dir, "kuryr", fmt.Sprintf("neutron-db-%x.tar.gz", sum[:6])), nil
 }
 

@@ -1,7 +1,7 @@
 // Package neutronlab runs a small OpenStack for a test: a real neutron-server on OVN, hosts with Open vSwitch and
-// Docker, and, if asked, Keystone.
+// Docker, and, if asked, Keystone and Octavia.
 //
-// A Lab is a central host (MariaDB, neutron-server, OVN's databases and northd, Keystone) and compute hosts (their own
+// A Lab is a central host (MariaDB, neutron-server, OVN's databases and northd, Keystone, Octavia) and compute hosts (their own
 // ovsdb-server, ovs-vswitchd in user space, ovn-controller and Docker engine), each a privatehost.Host, so that all of
 // it lives in namespaces and a temporary folder that end with the test; two labs on one machine do not meet. The
 // package owns these hosts and one folder of the user's cache, which keeps the database as Neutron's migrations

@@ -189,7 +189,11 @@ func (l *Lab) seed(ctx context.Context) error {
 	for _, r := range listed.Roles {
 		roles[r.Text("name")] = r.ID()
 	}
-	for _, r := range []string{"service", "kuryr"} {
+	wanted, balancing := []string{"service", "kuryr"}, []string{}
+	if l.opts.Octavia {
+		balancing = append(balancing, balancerRole)
+	}
+	for _, r := range append(wanted, balancing...) {
 		if roles[r] == "" {
 			roles[r] = create("roles", token, Object{"name": r}).ID()
 		}
@@ -207,15 +211,22 @@ func (l *Lab) seed(ctx context.Context) error {
 	}
 	user("neutron", "neutron-password", "service", "admin", "service")
 	id := Identity{Name: "demo", Password: "demo-password"}
-	id.User, id.Project = user(id.Name, id.Password, id.Name, "member", "kuryr")
-	network := create("services", token, Object{"name": "neutron", "type": "network"}).ID()
-	for _, i := range []string{"public", "internal", "admin"} {
-		create("endpoints", token, Object{"service_id": network, "interface": i, "region_id": "RegionOne", "url": Endpoint})
+	id.User, id.Project = user(id.Name, id.Password, id.Name, append([]string{"member", "kuryr"}, balancing...)...)
+	serve := func(name, kind, url string) {
+		service := create("services", token, Object{"name": name, "type": kind}).ID()
+		for _, i := range []string{"public", "internal", "admin"} {
+			create("endpoints", token, Object{"service_id": service, "interface": i, "region_id": "RegionOne", "url": url})
+		}
+	}
+	serve("neutron", "network", Endpoint)
+	if l.opts.Octavia {
+		user("octavia", "octavia-password", "octavia", "admin", "service")
+		serve("octavia", "load-balancer", OctaviaURL)
 	}
 	if err := errors.Join(failed...); err != nil {
 		return err
 	}
-	if id.Credential, id.Secret, err = l.createCredential(ctx, id, "kuryr", "member", "kuryr"); err != nil {
+	if id.Credential, id.Secret, err = l.createCredential(ctx, id, "kuryr", append([]string{"member", "kuryr"}, balancing...)...); err != nil {
 		return err
 	}
 	if id.Member, id.MemberSecret, err = l.createCredential(ctx, id, "member", "member"); err != nil {

@@ -17,6 +17,7 @@ type Options struct {
 	Docker   bool   // they run a Docker engine, with the image "busybox"
 	Kuryr    string // path of kuryr, for Host.StartKuryr
 	Keystone bool   // Neutron asks Keystone who is calling
+	Octavia  bool   // there are load balancers, by OVN's provider; needs Keystone
 	Least    bool   // Neutron has routers, but no trunks, QoS policies and port forwardings
 }
 
@@ -31,6 +32,7 @@ type Lab struct {
 	neutron   *privatehost.Service
 	keystone  *privatehost.Service
 	ovn       ovnCentral
+	octavia   struct{ api, agent *privatehost.Service }
 	identity  Identity
 	tokenLife time.Duration // of Keystone's tokens
 	admin     struct {
@@ -45,6 +47,9 @@ type Lab struct {
 
 // New starts a lab. Close must be called also when ctx has ended.
 func New(ctx context.Context, opts Options) (*Lab, error) {
+	if opts.Octavia && !opts.Keystone {
+		return nil, errors.New("a lab with Octavia needs Keystone: OVN's provider asks it for a token")
+	}
 	l := &Lab{opts: opts}
 	if err := l.start(ctx); err != nil {
 		err = fmt.Errorf("%w\n%s", err, l.Logs(30))
@@ -78,7 +83,10 @@ func (l *Lab) start(ctx context.Context) error {
 				keystone = func() error { return l.StartKeystone(ctx) }
 			}
 			<-databases
-			return together(keystone, func() error { return l.StartNeutron(ctx) })
+			if err := together(keystone, func() error { return l.StartNeutron(ctx) }); err != nil || !l.opts.Octavia {
+				return err
+			}
+			return l.StartOctavia(ctx)
 		},
 	}
 	for i := range l.Hosts {

@@ -28,6 +28,16 @@ import (
 // client is gophercloud's, with the endpoint that the catalogue tells.
 func (s *server) client(t *testing.T, options gophercloud.AuthOptions) (*gophercloud.ServiceClient, error) {
 	t.Helper()
+	provider, err := s.provider(t, options)
+	if err != nil {
+		return nil, err
+	}
+	return openstack.NewNetworkV2(provider, gophercloud.EndpointOpts{Region: "RegionOne"})
+}
+
+// provider is a client of gophercloud's that knows who it is.
+func (s *server) provider(t *testing.T, options gophercloud.AuthOptions) (*gophercloud.ProviderClient, error) {
+	t.Helper()
 	authority, err := os.ReadFile(s.ca)
 	must(t, err)
 	pool := x509.NewCertPool()
@@ -37,10 +47,7 @@ func (s *server) client(t *testing.T, options gophercloud.AuthOptions) (*gopherc
 	must(t, err)
 	provider.HTTPClient = http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
 	t.Cleanup(provider.HTTPClient.CloseIdleConnections)
-	if err := openstack.Authenticate(t.Context(), provider, options); err != nil {
-		return nil, err
-	}
-	return openstack.NewNetworkV2(provider, gophercloud.EndpointOpts{Region: "RegionOne"})
+	return provider, openstack.Authenticate(t.Context(), provider, options)
 }
 
 func byPassword(user, project string) gophercloud.AuthOptions {

@@ -14,7 +14,7 @@ func TestResources(t *testing.T) {
 	}{
 		{"network", scriptNetworks}, {"subnet", scriptSubnets}, {"subnet pool", scriptSubnetPools}, {"port", scriptPorts}, {"router", scriptRouters}, {"floating ip", scriptFloatingIPs},
 		{"security group", scriptSecurityGroups}, {"address group", scriptAddressGroups}, {"qos policy", scriptPolicies}, {"trunk", scriptTrunks}, {"missing", scriptMissing}, {"quota", scriptQuotas}, {"extension", scriptExtensions},
-		{"many", scriptMany},
+		{"many", scriptMany}, {"load balancer", scriptLoadBalancers},
 	} {
 		s.sub(noun.name, noun.run)
 	}

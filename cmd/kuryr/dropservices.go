@@ -1,0 +1,91 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/google/nftables"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kuryr/kuryr/datapath/guard"
+	"github.com/kuryr/kuryr/datapath/host"
+	"github.com/kuryr/kuryr/datapath/lb"
+	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/internal/config"
+)
+
+// Of Services on a cluster's node: the table in the host's network namespace, and the node's own port.
+const (
+	servicesTable = "kuryr_lb"
+	legInterface  = "kuryr-node0"
+)
+
+// balancing is the table of Services in the host's network namespace.
+func balancing(c config.Config, log *slog.Logger) *lb.Table {
+	return lb.New(lb.Config{Name: servicesTable, NodeAddrs: c.Node.NodePortAddresses, Logger: log})
+}
+
+// servicesDir is where the daemon of a cluster's node keeps what it has changed of the host for Services.
+func servicesDir(c config.Config) string { return filepath.Join(c.StateDir, "services") }
+
+// legHost is what the host needs so that packets pass between the node's own port and others. Where the SDN is of this machine its daemon does that, for its own links.
+func legHost(c config.Config, log *slog.Logger) *host.Host {
+	return host.New(host.Config{Dir: servicesDir(c), Link: legInterface, Logger: log})
+}
+
+// dropServices takes what realises Services out of the kernel, and says so. Where nothing ever was it says nothing. Connections that a client has go on until they end,
+// since the kernel remembers where they lead; who comes anew is not balanced any more.
+func dropServices(ctx context.Context, cfg config.Config, log *slog.Logger) (done []string, err error) {
+	if there, err := hasTable(servicesTable); err != nil {
+		return nil, err
+	} else if there {
+		t := balancing(cfg, log)
+		if err := errors.Join(t.Remove(ctx), t.Close()); err != nil {
+			return nil, fmt.Errorf("services: %w", err)
+		}
+		done = append(done, "what balances Services is out of the kernel")
+	}
+	if _, err := os.Stat(servicesDir(cfg)); errors.Is(err, fs.ErrNotExist) {
+		return done, nil
+	}
+	h := legHost(cfg, log)
+	if err := errors.Join(h.CloseDoors(ctx), h.RestoreForwarding(ctx), guard.Remove()); err != nil {
+		return done, fmt.Errorf("services: %w", err)
+	}
+	done = append(done, "the host's firewall and forwarding switch are as they were before Services")
+	return done, os.RemoveAll(servicesDir(cfg))
+}
+
+// hasTable tells whether the namespace has an nftables table of a name, in any family.
+func hasTable(name string) (bool, error) {
+	c, err := nftables.New()
+	if err != nil {
+		return false, fmt.Errorf("nftables: %w", err)
+	}
+	all, err := c.ListTables()
+	if err != nil {
+		return false, fmt.Errorf("nftables: %w", err)
+	}
+	for _, t := range all {
+		if t.Name == name {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// downServices is dropServices for who takes Kuryr off the machine. While the node's daemon runs, which would bring it back, what there is of Services stays.
+func (a *app) downServices(c *cobra.Command, cfg config.Config) ([]string, error) {
+	if _, err := admin.NewClient(frontSocket(cfg, duties{node: true})).Status(c.Context()); !admin.IsNotRunning(err) {
+		return nil, nil
+	}
+	return dropServices(c.Context(), cfg, slog.New(slog.DiscardHandler))
+}

@@ -1,0 +1,128 @@
+//go:build linux && kubernetes
+
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/kuryr/kuryr/datapath/guard"
+	"github.com/kuryr/kuryr/datapath/host"
+	"github.com/kuryr/kuryr/datapath/lb"
+	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/internal/config"
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/node/services"
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// nodeServices is what the daemon of a cluster's node does of Services, where it is to.
+type nodeServices struct {
+	*services.Controller
+	table *lb.Table
+	host  *host.Host
+	log   *slog.Logger
+	leg   chan struct{} // closed when the node has had a port of its own
+	once  sync.Once
+}
+
+func newNodeServices(cfg config.Config, api client.WithWatch, name string, registry prometheus.Registerer, log *slog.Logger) *nodeServices {
+	table := balancing(cfg, log)
+	return &nodeServices{
+		Controller: services.New(services.Config{
+			Client: api, Node: name, Table: table, NodePorts: cfg.Node.NodePortAddresses, Registerer: registry, Log: log,
+			Rules: services.Rules{ClusterIPs: cfg.Node.LoadBalancers == config.LoadBalancersNode, ExternalIPs: cfg.Node.ExternalIPs},
+		}),
+		table: table, host: legHost(cfg, log), log: log, leg: make(chan struct{}),
+	}
+}
+
+// seeLeg takes in the node's own port; nil is none. Where Services are another's it does nothing.
+func (s *nodeServices) seeLeg(port *v1.KuryrPortSpec) {
+	if s == nil {
+		return
+	}
+	s.SeeLeg(port != nil)
+	if port != nil {
+		s.once.Do(func() { close(s.leg) })
+	}
+}
+
+// run keeps Services in the kernel until ctx ends. The table stays, for the next process.
+func (s *nodeServices) run(ctx context.Context) error {
+	var working sync.WaitGroup
+	working.Go(func() { s.pass(ctx) })
+	working.Go(func() { s.stand(ctx) })
+	s.Run(ctx)
+	working.Wait()
+	return s.table.Close()
+}
+
+// stand puts the table back when somebody takes it away.
+func (s *nodeServices) stand(ctx context.Context) {
+	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
+		err := host.WatchTable(ctx, servicesTable, func() {
+			s.log.WarnContext(ctx, "the table that balances Services may have been taken away; it is put back", "table", servicesTable)
+			s.Mend()
+		})
+		if err == nil {
+			return
+		}
+		s.log.WarnContext(ctx, "nobody tells should the table that balances Services be taken away", "table", servicesTable, "err", err)
+		select {
+		case <-time.After(pause/2 + rand.N(pause)):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// pass lets packets pass between the node's own port and others: the kernel's switch, and doors through the host's firewall, which are kept open. A guard comes first: what is not of
+// Services is not to pass.
+func (s *nodeServices) pass(ctx context.Context) {
+	select {
+	case <-s.leg:
+	case <-ctx.Done():
+		return
+	}
+	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, time.Minute) {
+		err := errors.Join(guard.Set(legInterface), s.host.EnableForwarding(ctx, true, false))
+		if err6 := s.host.EnableForwarding(ctx, false, true); !errors.Is(err6, fs.ErrNotExist) {
+			err = errors.Join(err, err6)
+		}
+		if err == nil {
+			err = s.host.Watch(ctx)
+		}
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		s.log.WarnContext(ctx, "the host may not pass packets of Services on; it is tried again", "err", err)
+		select {
+		case <-time.After(pause/2 + rand.N(pause)):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// findings are what Services ask for and do not have on this node.
+func (s *nodeServices) findings() (out []admin.Finding) {
+	for _, p := range s.Problems() {
+		out = append(out, admin.Finding{What: oneLine(errors.New(p)), Mend: "change the Service, or node.external_ips of the node's daemon", Note: true})
+	}
+	return out
+}
+
+// differences are in what the kernel does not balance as it was told.
+func (s *nodeServices) differences(ctx context.Context) (out []string, err error) {
+	all, err := s.table.Check(ctx)
+	for _, d := range all {
+		out = append(out, "Services: "+d.String())
+	}
+	return out, err
+}

@@ -1,0 +1,47 @@
+//go:build linux
+
+package guard
+
+import (
+	"os"
+	"testing"
+
+	"github.com/google/nftables"
+
+	"github.com/kuryr/kuryr/internal/nstest"
+)
+
+func TestMain(m *testing.M) { os.Exit(nstest.Main(m)) }
+
+// That it refuses what it is to refuse, packets of kube/node/services show. Here: it is there once, however often it is set, and goes.
+func TestSetAndRemove(t *testing.T) {
+	nstest.Require(t)
+	nstest.Do(t, nstest.New(t), func() {
+		rules := func() int {
+			c, err := nftables.New()
+			if err != nil {
+				t.Fatal(err)
+			}
+			tables, err := c.ListTables()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(tables) == 0 {
+				return 0
+			}
+			all, err := c.GetRules(table(), &nftables.Chain{Name: "forward", Table: table()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(all)
+		}
+		for _, step := range []struct {
+			do   func() error
+			want int
+		}{{Remove, 0}, {func() error { return Set("kuryr-node0") }, 2}, {func() error { return Set("kuryr-node0") }, 2}, {Remove, 0}, {Remove, 0}} {
+			if err := step.do(); err != nil || rules() != step.want {
+				t.Errorf("%v, %d rules, want %d", err, rules(), step.want)
+			}
+		}
+	})
+}

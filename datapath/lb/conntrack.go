@@ -1,0 +1,177 @@
+//go:build linux
+
+package lb
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// conntrack is a socket to the kernel's connection tracking (linux/netfilter/nfnetlink_conntrack.h). The library that others use for it can only bring all entries here; with a
+// filter (Linux 5.8; an older one brings all) the kernel brings those that are asked for.
+type conntrack struct{ *netlink.Conn }
+
+const (
+	conntrackGet    = netlink.HeaderType(unix.NFNL_SUBSYS_CTNETLINK<<8 | 1) // IPCTNL_MSG_CT_GET
+	conntrackDelete = netlink.HeaderType(unix.NFNL_SUBSYS_CTNETLINK<<8 | 2) // IPCTNL_MSG_CT_DELETE
+
+	attrOriginal, attrReply, attrZone, attrFilter = 1, 2, 18, 25 // CTA_TUPLE_ORIG, CTA_TUPLE_REPLY, CTA_ZONE, CTA_FILTER
+	attrIP, attrProtocol                          = 1, 2         // CTA_TUPLE_IP, CTA_TUPLE_PROTO
+	attrSource4, attrTo4, attrSource6, attrTo6    = 1, 2, 3, 4   // CTA_IP_V4_SRC, …
+	attrNumber, attrSourcePort, attrToPort        = 1, 2, 3      // CTA_PROTO_NUM, …
+	attrOriginalFlags, attrReplyFlags             = 1, 2         // CTA_FILTER_ORIG_FLAGS, CTA_FILTER_REPLY_FLAGS
+	byTo, byNumber, byToPort                      = 1 << 1, 1 << 3, 1 << 5
+)
+
+// flow is an entry of connection tracking.
+type flow struct {
+	client, to, answerer, answered netip.AddrPort // the sender of the first packet and whereto; the sender of answers and whereto
+	protocol                       sdn.Protocol
+	id                             []byte // by which it is deleted
+}
+
+// ask is which flows are wanted: all of UDP of a family, or those to an address, if it is not unspecified, and a port.
+type ask struct {
+	version
+	to netip.AddrPort
+}
+
+func (v version) af() byte {
+	if v == v4 {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+// head is struct nfgenmsg.
+func (v version) head() []byte { return []byte{v.af(), unix.NFNETLINK_V0, 0, 0} }
+
+// each calls f with the flows that are wanted, and perhaps with others.
+func (c conntrack) each(a ask, f func(flow)) error {
+	e := netlink.NewAttributeEncoder()
+	e.ByteOrder = binary.BigEndian
+	flags := uint32(byNumber)
+	e.Nested(attrOriginal, func(e *netlink.AttributeEncoder) error {
+		// Of IPv6 the kernel would bring those to any other address (its comparison is the wrong way round, as of Linux 6.18).
+		if to := a.to.Addr(); to.Is4() && !to.IsUnspecified() {
+			flags |= byTo
+			e.Nested(attrIP, func(e *netlink.AttributeEncoder) error {
+				e.Bytes(attrTo4, to.AsSlice())
+				return nil
+			})
+		}
+		e.Nested(attrProtocol, func(e *netlink.AttributeEncoder) error {
+			e.Uint8(attrNumber, unix.IPPROTO_UDP)
+			if port := a.to.Port(); port != 0 {
+				flags |= byToPort
+				e.Uint16(attrToPort, port)
+			}
+			return nil
+		})
+		return nil
+	})
+	e.Nested(attrFilter, func(e *netlink.AttributeEncoder) error {
+		e.ByteOrder = binary.NativeEndian
+		e.Uint32(attrOriginalFlags, flags)
+		e.Uint32(attrReplyFlags, 0)
+		return nil
+	})
+	body, err := e.Encode()
+	if err != nil {
+		return err
+	}
+	list, err := c.Execute(netlink.Message{Header: netlink.Header{Type: conntrackGet, Flags: netlink.Request | netlink.Dump}, Data: append(a.head(), body...)})
+	if err != nil {
+		return fmt.Errorf("read connection tracking: %w", err)
+	}
+	for _, m := range list {
+		if w, ok := parseFlow(m.Data); ok {
+			f(w)
+		}
+	}
+	return nil
+}
+
+// forget deletes flows. One that has ended meanwhile is fine.
+func (c conntrack) forget(v version, list []flow) error {
+	for _, w := range list {
+		_, err := c.Execute(netlink.Message{Header: netlink.Header{Type: conntrackDelete, Flags: netlink.Request | netlink.Acknowledge}, Data: append(v.head(), w.id...)})
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("delete from connection tracking: %w", err)
+		}
+	}
+	return nil
+}
+
+// parseFlow reads a message of connection tracking.
+func parseFlow(b []byte) (w flow, ok bool) {
+	if len(b) < 4 {
+		return w, false
+	}
+	d, err := netlink.NewAttributeDecoder(b[4:])
+	if err != nil {
+		return w, false
+	}
+	id := netlink.NewAttributeEncoder()
+	for d.Next() {
+		switch d.Type() {
+		case attrOriginal:
+			w.client, w.to, w.protocol = parseTuple(d.Bytes())
+			id.Bytes(attrOriginal|unix.NLA_F_NESTED, d.Bytes())
+		case attrReply:
+			w.answerer, w.answered, _ = parseTuple(d.Bytes())
+		case attrZone:
+			id.Bytes(attrZone, d.Bytes())
+		}
+	}
+	w.id, err = id.Encode()
+	return w, err == nil && d.Err() == nil && w.to.IsValid() && w.answerer.IsValid()
+}
+
+func parseTuple(b []byte) (from, to netip.AddrPort, protocol sdn.Protocol) {
+	var source, destination netip.Addr
+	var sourcePort, port uint16
+	d, err := netlink.NewAttributeDecoder(b)
+	if err != nil {
+		return from, to, 0
+	}
+	d.ByteOrder = binary.BigEndian
+	for d.Next() {
+		switch d.Type() {
+		case attrIP:
+			d.Nested(func(d *netlink.AttributeDecoder) error {
+				for d.Next() {
+					switch a, _ := netip.AddrFromSlice(d.Bytes()); d.Type() {
+					case attrSource4, attrSource6:
+						source = a
+					case attrTo4, attrTo6:
+						destination = a
+					}
+				}
+				return nil
+			})
+		case attrProtocol:
+			d.Nested(func(d *netlink.AttributeDecoder) error {
+				for d.Next() {
+					switch d.Type() {
+					case attrNumber:
+						protocol = sdn.Protocol(d.Uint8())
+					case attrSourcePort:
+						sourcePort = d.Uint16()
+					case attrToPort:
+						port = d.Uint16()
+					}
+				}
+				return nil
+			})
+		}
+	}
+	return netip.AddrPortFrom(source, sourcePort), netip.AddrPortFrom(destination, port), protocol
+}

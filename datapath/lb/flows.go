@@ -1,0 +1,102 @@
+//go:build linux
+
+package lb
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/kuryr/kuryr/internal/failpoint"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// asksAtMost is how many frontends are asked for one by one. For more, all UDP flows of the family are looked through once.
+const asksAtMost = 16
+
+// stale tells entries of connection tracking that lead a UDP flow elsewhere than a new one would be led. Where a flow leads is decided by its first packet, so that
+// a client that never pauses would be sent to an endpoint that is gone, or to none, for ever.
+type stale struct {
+	frontends map[Key]*frontend
+	changed   map[Key]map[netip.AddrPort]bool // their endpoints
+}
+
+func (s stale) has(f flow) bool {
+	if f.protocol != sdn.UDP {
+		return false
+	}
+	key := Key{f.to.Addr(), sdn.UDP, f.to.Port()}
+	if _, changed := s.changed[key]; s.frontends[key] == nil && !changed {
+		key.Addr = versionOf(key.Addr).unspecified()
+	}
+	endpoints, changed := s.changed[key]
+	led := f.answerer != f.to
+	if !changed || !led && (s.frontends[key] == nil || f.answered.Addr() != f.client.Addr()) {
+		return false // one that is not led is not ours to forget, if nothing leads it now or others translate its source
+	}
+	return !endpoints[f.answerer]
+}
+
+func (v version) unspecified() netip.Addr {
+	if v == v4 {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// forget has connection tracking forget what is stale of the frontends that are owed it, and then the kernel that it was owed. Only UDP frontends pay for it.
+func (t *Table) forget(ctx context.Context) error {
+	if len(t.owed) == 0 {
+		return nil
+	}
+	s := stale{t.frontends, map[Key]map[netip.AddrPort]bool{}}
+	asks := map[version][]ask{}
+	for key := range t.owed {
+		v := versionOf(key.Addr)
+		asks[v] = append(asks[v], ask{v, netip.AddrPortFrom(key.Addr, key.Port)})
+		endpoints := map[netip.AddrPort]bool{}
+		if f := t.frontends[key]; f != nil {
+			for _, e := range f.slots {
+				endpoints[e] = true
+			}
+		}
+		s.changed[key] = endpoints
+	}
+	for v, list := range asks {
+		if len(list) > asksAtMost {
+			list = []ask{{version: v}}
+		}
+		for _, a := range list {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			var found []flow
+			err := t.kernel.flows.each(a, func(f flow) {
+				if s.has(f) {
+					found = append(found, f)
+				}
+			})
+			if err == nil {
+				err = t.kernel.flows.forget(v, found)
+			}
+			if err != nil {
+				return fmt.Errorf("stale flows of %d frontends: %w", len(t.owed), err)
+			}
+		}
+	}
+	failpoint.Here("lb.flows.forgotten")
+	c := &change{}
+	for key, told := range t.owed {
+		if told {
+			c.remove = append(c.remove, key.owed())
+		}
+	}
+	if !c.empty() {
+		if err := t.kernel.commit(ctx, c); err != nil {
+			t.known = false
+			return err
+		}
+	}
+	t.owed = map[Key]bool{}
+	return nil
+}

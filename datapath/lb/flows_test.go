@@ -1,0 +1,190 @@
+//go:build linux
+
+package lb
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// A UDP client that never pauses follows a frontend: to another endpoint, to none, to none at all, and to the first that comes.
+func TestFlowsFollow(t *testing.T) {
+	w := newWorld(t)
+	w.serve("a", 8080)
+	w.serve("c", 8080)
+	w.restore()
+	w.wait = 200 * time.Millisecond
+	for _, vip := range []string{vip4, vip6, "0.0.0.0", "::"} {
+		reached := map[string]string{"0.0.0.0": node4, "::": node6}[vip]
+		if reached == "" {
+			reached = vip
+		}
+		k := key(vip, sdn.UDP)
+		c, err := w.dial("b", "udp", at(reached, 80))
+		must(t, err)
+		defer c.Close()
+		says := func(want string) {
+			t.Helper()
+			for range 2 { // an error may be one that came meanwhile
+				got := w.say(c, 1)
+				if strings.HasPrefix(got, want) {
+					return
+				}
+				if got[:1] != "!" {
+					t.Errorf("%s: %q, want %q", vip, got, want)
+				}
+			}
+			t.Errorf("%s: only errors, want %q", vip, want)
+		}
+		w.set(to(k, "a"))
+		says("a ")
+		w.set(to(k, "c"))
+		says("c ")
+		w.set(to(k, "a", "c"))
+		says("c ") // whose endpoint stays is not disturbed
+		w.set(to(k))
+		says("!")
+		w.set(to(k, "a"))
+		says("a ")
+		w.remove(k)
+		if strings.HasPrefix(w.say(c, 1), "a") {
+			t.Errorf("%s: it leads on without a frontend", vip)
+		}
+		w.set(to(k, "c"))
+		says("c ")
+		w.remove(k)
+	}
+	w.whole()
+}
+
+// A connection of TCP goes on to an endpoint that no new one is led to.
+func TestConnectionsStay(t *testing.T) {
+	w := newWorld(t)
+	w.serve("a", 8080)
+	w.serve("b", 8080)
+	k := key(vip4, sdn.TCP)
+	w.restore(to(k, "a"))
+	c, err := w.dial("b", "tcp", at(vip4, 80))
+	must(t, err)
+	defer c.Close()
+	for _, change := range []func(){func() { w.set(to(k, "b")) }, func() { w.set(to(k)) }, func() { w.remove(k) }, func() { w.restore() }} {
+		change()
+		if got := w.say(c, 1); got != "a "+addrs["b"][0] {
+			t.Errorf("it says %q", got)
+		}
+	}
+}
+
+// What a killed process had not come to forget its successor forgets, also of a frontend that neither knows any more.
+func TestOwed(t *testing.T) {
+	w := newWorld(t)
+	w.serve("a", 8080)
+	k := key(vip4, sdn.UDP)
+	w.restore(to(k, "a"))
+	w.wait = 200 * time.Millisecond
+	c, err := w.dial("b", "udp", at(vip4, 80))
+	must(t, err)
+	defer c.Close()
+	if got := w.say(c, 1); got[:1] != "a" {
+		t.Fatal(got)
+	}
+	// All but the last step of an Apply.
+	p := w.table.plan(nil, []Key{k})
+	must(t, w.table.kernel.commit(context.Background(), &p.change))
+	w.table.Close()
+	next := New(w.config())
+	w.table = next
+	w.restore()
+	if got := w.say(c, 1); got[:1] == "a" {
+		t.Errorf("it is led on: %s", got)
+	}
+	w.whole()
+	if have, err := next.kernel.read(context.Background()); err != nil || len(have.owed()) > 0 {
+		t.Errorf("still owed: %v %v", have.owed(), err)
+	}
+}
+
+// On one bridge large answers come as fragments, and errors are about what the client sent.
+func TestOneBridge(t *testing.T) {
+	w := newWorld(t)
+	w.serve("b", 8080)
+	w.restore()
+	for i, vip := range []string{vip4, vip6} {
+		w.set(to(key(vip, sdn.UDP), "b"))
+		c, err := w.dial("a", "udp", at(vip, 80))
+		must(t, err)
+		defer c.Close()
+		for _, size := range []int{1, 5000, 40000} {
+			if got := w.say(c, size); !strings.HasPrefix(got, "b "+addrs["a"][i]) || len(got) < size {
+				t.Errorf("%s: asked for %d bytes, got %.20q…, %d bytes", vip, size, got, len(got))
+			}
+		}
+		// Past the balancer all is as without it.
+		direct, err := w.dial("a", "udp", at(addrs["b"][i], 8080))
+		must(t, err)
+		defer direct.Close()
+		if got := w.say(direct, 5000); len(got) < 5000 {
+			t.Errorf("%s itself: %.20q", addrs["b"][i], got)
+		}
+		w.answers("a", "tcp", at(addrs["b"][i], 8080), "b "+addrs["a"][i])
+
+		closed := to(key(vip, sdn.UDP), "b")
+		closed.Port = 81
+		closed.Endpoints[0] = closedPort(closed)
+		w.set(closed)
+		if got := w.ask("a", "udp", at(vip, 81)); !strings.Contains(got, "refused") {
+			t.Errorf("%s: nobody is at the endpoint, and the client gets %q", vip, got)
+		}
+		closed.Protocol = sdn.TCP
+		w.set(closed)
+		if got := w.ask("a", "tcp", at(vip, 81)); !strings.Contains(got, "refused") {
+			t.Errorf("%s: nobody is at the endpoint, and the client gets %q", vip, got)
+		}
+	}
+}
+
+// Of all flows the kernel brings those that are asked for, as they are, and one that is deleted is gone.
+func TestConntrack(t *testing.T) {
+	w := newWorld(t)
+	w.serve("a", 8080)
+	w.serve("a", 8081)
+	w.restore(to(key(vip4, sdn.UDP), "a"), to(key(vip6, sdn.UDP), "a"))
+	for i, vip := range []string{vip4, vip6} {
+		v, pod := versions[i], netip.MustParseAddr(addrs["a"][i])
+		for _, addr := range []string{at(vip, 80), at(addrs["a"][i], 8080), at(addrs["a"][i], 8081)} {
+			if got := w.ask("out", "udp", addr); got[:1] != "a" {
+				t.Fatal(got)
+			}
+		}
+		flows := func(a ask) (list []flow) {
+			t.Helper()
+			must(t, w.table.kernel.flows.each(a, func(f flow) { list = append(list, f) }))
+			return list
+		}
+		if n := len(flows(ask{version: v})); n != 3 {
+			t.Errorf("IPv%s: %d flows in all, want 3", v, n)
+		}
+		vipPort := netip.AddrPortFrom(netip.MustParseAddr(vip), 80)
+		list := flows(ask{v, vipPort})
+		if len(list) != 1 {
+			t.Fatalf("IPv%s: %d flows to the VIP, want 1", v, len(list))
+		}
+		client := netip.AddrPortFrom(netip.MustParseAddr(addrs["out"][i]), list[0].client.Port())
+		if f := list[0]; f.to != vipPort || f.answerer != netip.AddrPortFrom(pod, 8080) || f.client != client || f.answered != client || f.protocol != sdn.UDP {
+			t.Errorf("IPv%s: %+v", v, f)
+		}
+		must(t, w.table.kernel.flows.forget(v, list))
+		must(t, w.table.kernel.flows.forget(v, list))
+		if n := len(flows(ask{v, vipPort})); n != 0 {
+			t.Errorf("IPv%s: %d flows to the VIP after it was deleted", v, n)
+		}
+		if n := len(flows(ask{v, netip.AddrPortFrom(v.unspecified(), 8081)})); n != 1 {
+			t.Errorf("IPv%s: %d flows to the port, want 1", v, n)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+//go:build linux
+
+package lb
+
+import (
+	"cmp"
+	"encoding/binary"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/internal/ipprefix"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// frontend is what is told of one, and which slot each endpoint has. An endpoint keeps its slot as far as it can, so that a change of one among a thousand is a change of
+// one or two elements.
+type frontend struct {
+	Frontend
+	slots []netip.AddrPort
+	ids   []uint32 // of the slots' endpoints, by which clients remember them; only with affinity
+}
+
+// idBit tells ids from slots, as they are keys of one map.
+const idBit = 1 << 31
+
+// place gives endpoints slots, near to those they had; had may be nil.
+func place(f Frontend, had *frontend) *frontend {
+	n := &frontend{Frontend: f, slots: make([]netip.AddrPort, len(f.Endpoints))}
+	todo := map[netip.AddrPort]int{}
+	for _, e := range f.Endpoints {
+		todo[e]++
+	}
+	if had != nil {
+		for i, e := range had.slots {
+			if i < len(n.slots) && todo[e] > 0 {
+				n.slots[i] = e
+				todo[e]--
+			}
+		}
+	}
+	rest := slices.Clone(f.Endpoints)
+	slices.SortFunc(rest, netip.AddrPort.Compare)
+	at := 0
+	for _, e := range rest {
+		if todo[e] == 0 {
+			continue
+		}
+		todo[e]--
+		for n.slots[at].IsValid() {
+			at++
+		}
+		n.slots[at] = e
+	}
+	if f.Affinity > 0 {
+		n.number(had)
+	}
+	n.Endpoints = slices.Clip(n.slots)
+	return n
+}
+
+// number gives endpoints their ids: what they had, else by their address and port, so that each has the same after a restart.
+func (f *frontend) number(had *frontend) {
+	byEndpoint, taken := map[netip.AddrPort]uint32{}, map[uint32]bool{}
+	if had != nil {
+		for i, id := range had.ids {
+			byEndpoint[had.slots[i]] = id
+			taken[id] = true
+		}
+	}
+	f.ids = make([]uint32, len(f.slots))
+	for i, e := range f.slots {
+		id, ok := byEndpoint[e]
+		if !ok {
+			hash := fnv.New32a()
+			b, _ := e.MarshalBinary() // never fails
+			hash.Write(b)
+			for id = hash.Sum32() | idBit; taken[id]; id = (id + 1) | idBit {
+			}
+			byEndpoint[e] = id
+			taken[id] = true
+		}
+		f.ids[i] = id
+	}
+}
+
+func (k Key) kind() kind { return kind{versionOf(k.Addr), k.Addr.IsUnspecified()} }
+
+// element is a set's or map's element, comparable, in the kernel's form.
+type element struct{ set, key, end, value string }
+
+// lasts tells elements that stay whatever the frontends are, until something is done or a time is over.
+func (e element) lasts() bool {
+	return strings.HasPrefix(e.set, "owed") || strings.HasPrefix(e.set, "left")
+}
+
+func portBytes(port uint16) string {
+	return string(binary.BigEndian.AppendUint16(nil, port)) + "\x00\x00"
+}
+
+func addrBytes(a netip.Addr) string { return string(a.AsSlice()) }
+
+func protocolBytes(p sdn.Protocol) string { return string([]byte{byte(p), 0, 0, 0}) }
+
+func endpointBytes(e netip.AddrPort) string { return addrBytes(e.Addr()) + portBytes(e.Port()) }
+
+func (k Key) bytes() string {
+	s := protocolBytes(k.Protocol) + portBytes(k.Port)
+	if k.Addr.IsUnspecified() {
+		return s
+	}
+	return addrBytes(k.Addr) + s
+}
+
+// owed says that stale flows of the frontend, which went, are to be forgotten yet.
+func (k Key) owed() element { return element{set: k.kind().owed(), key: k.bytes()} }
+
+// elements calls add with all that is the frontend's own. No element comes twice.
+func (f *frontend) elements(add func(element)) {
+	k, key := f.kind(), f.Key.bytes()
+	add(element{set: k.services(), key: key, value: string(word(uint32(f.profile())))})
+	numbered := map[uint32]bool{}
+	for i, e := range f.slots {
+		number := uint32(i)
+		if f.ids != nil {
+			add(element{set: k.picks(), key: key + string(word(number)), value: string(word(f.ids[i]))})
+			if number = f.ids[i]; numbered[number] {
+				continue
+			}
+			numbered[number] = true
+		}
+		add(element{set: k.endpoints(), key: key + string(word(number)), value: endpointBytes(e)})
+	}
+	for _, p := range ipprefix.Widest(masked(f.Sources)) {
+		add(element{set: k.sources(), key: key + addrBytes(p.Addr()), end: key + addrBytes(ipprefix.Last(p))})
+	}
+}
+
+func masked(list []netip.Prefix) []netip.Prefix {
+	out := make([]netip.Prefix, len(list))
+	for i, p := range list {
+		out[i] = p.Masked()
+	}
+	return out
+}
+
+// equal tells whether two values of one key make the same of the kernel.
+func (f *frontend) equal(g Frontend) bool {
+	sorted := func(list []netip.AddrPort) []netip.AddrPort {
+		return slices.SortedFunc(slices.Values(list), netip.AddrPort.Compare)
+	}
+	return f.profile() == g.profile() && f.Affinity == g.Affinity && slices.Equal(sorted(f.Endpoints), sorted(g.Endpoints)) &&
+		slices.Equal(ipprefix.Widest(masked(f.Sources)), ipprefix.Widest(masked(g.Sources)))
+}
+
+// member is an endpoint as many frontends may share it; with port 0 it is its address, of all ports.
+type member struct {
+	netip.AddrPort
+	sdn.Protocol
+}
+
+// members calls add with what others may share with the frontend, each once.
+func (f *frontend) members(bridges bool, add func(member)) {
+	seen := map[member]bool{}
+	once := func(m member) {
+		if !seen[m] {
+			seen[m] = true
+			add(m)
+		}
+	}
+	for _, e := range f.slots {
+		once(member{netip.AddrPortFrom(e.Addr(), 0), 0})
+		if bridges {
+			once(member{e, f.Protocol})
+		}
+	}
+}
+
+// elements calls add with those of a member; the bridges' are true.
+func (m member) elements(bridges bool, add func(element)) {
+	v, addr := versionOf(m.Addr()), addrBytes(m.Addr())
+	if m.Port() != 0 {
+		add(element{set: v.answers(), key: addr + protocolBytes(m.Protocol) + portBytes(m.Port())})
+		return
+	}
+	add(element{set: v.self(), key: addr + addr})
+	if bridges {
+		add(element{set: v.hosts(), key: addr})
+	}
+}
+
+func compareKeys(a, b Key) int {
+	return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
+}

@@ -1,0 +1,127 @@
+//go:build linux
+
+package lb
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/kuryr/kuryr/internal/ipproto"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// Limits of a Frontend, by what one register of the kernel holds of it.
+const (
+	MaxEndpoints = 1<<13 - 1
+	MaxAffinity  = (1<<17 - 1) * time.Second
+)
+
+// Config is what a Table needs to know of its surroundings. The zero Config is a table for the namespace New's caller is in.
+type Config struct {
+	Name string // of the tables, in the inet and the bridge family; "" is "kuryr_lb". Two Tables in one namespace have two names
+	// Run calls a function in the table's network namespace; nil calls it where the caller is. It is needed only to open sockets, so that a
+	// namespace may be left meanwhile.
+	Run func(func() error) error
+	// NodeAddrs are those of the namespace's own addresses that the unspecified Key.Addr stands for; none: each of them. Loopback addresses are none of
+	// them, ever: what comes from one has no way to an endpoint.
+	NodeAddrs []netip.Prefix
+	// Bridges is what the names of the namespace's bridges begin with ("br-") where clients and endpoints may be on one and the same, as in a router. Endpoints'
+	// answers are then led up to the namespace (see LeadUp), so that a client's address is kept there too. "": there are none.
+	Bridges string
+	Logger  *slog.Logger // nil: slog.Default()
+}
+
+// Key is where clients connect. The unspecified Addr (0.0.0.0 or ::) is each of the namespace's own addresses of that family that Config.NodeAddrs allows; a Key
+// with that very address goes before it.
+type Key struct {
+	Addr     netip.Addr
+	Protocol sdn.Protocol // TCP, UDP or SCTP
+	Port     uint16
+}
+
+func (k Key) String() string {
+	return fmt.Sprintf("%s %s", ipproto.Name(k.Protocol), netip.AddrPortFrom(k.Addr, k.Port))
+}
+
+// Frontend is a Key and where its connections lead.
+type Frontend struct {
+	Key
+	// Endpoints are of the Key's family, in any order. Each gets the same share of new connections; one that is there twice gets two.
+	Endpoints []netip.AddrPort
+	// Affinity is for how long after its last new connection a client's address keeps its endpoint, in whole seconds; 0 does not. It ends when the endpoint goes.
+	Affinity time.Duration
+	// Sources are who may connect; none: everyone. What others send is dropped.
+	Sources []netip.Prefix
+	// Masquerade has endpoints see an address of this namespace in place of the client's, which is needed where their answers would not come back this
+	// way. An endpoint that reaches itself is masqueraded always.
+	Masquerade bool
+	Empty      Empty
+}
+
+// Empty is what a client gets while there is no endpoint.
+type Empty uint8
+
+// What a client gets.
+const (
+	Reject Empty = iota // TCP: a reset. Others: ICMP's port unreachable
+	Drop                // nothing
+)
+
+// Difference is one thing in the kernel that is not as it should be.
+type Difference struct {
+	Object string // such as "element service4"
+	Want   string // "": it should not exist
+	Have   string // "": it does not exist
+}
+
+func (d Difference) String() string {
+	return fmt.Sprintf("%s: want %q, have %q", d.Object, d.Want, d.Have)
+}
+
+func (k Key) validate() error {
+	invalid := func(field, detail string, args ...any) error {
+		return sdn.Invalid("frontend "+k.String(), field, detail, args...)
+	}
+	switch {
+	case !k.Addr.IsValid() || k.Addr.Is4In6() || k.Addr.Zone() != "":
+		return invalid("address", "want an IPv4 or IPv6 address without a zone")
+	case k.Addr.IsLoopback() || k.Addr.IsMulticast():
+		return invalid("address", "loopback and multicast addresses are not balanced")
+	case k.Protocol != sdn.TCP && k.Protocol != sdn.UDP && k.Protocol != sdn.SCTP:
+		return invalid("protocol", "want tcp, udp or sctp")
+	case k.Port == 0:
+		return invalid("port", "want 1 to 65535")
+	}
+	return nil
+}
+
+func (f Frontend) validate() error {
+	if err := f.Key.validate(); err != nil {
+		return err
+	}
+	invalid := func(field, detail string, args ...any) error {
+		return sdn.Invalid("frontend "+f.Key.String(), field, detail, args...)
+	}
+	if len(f.Endpoints) > MaxEndpoints {
+		return invalid("endpoints", "%d of them, want at most %d", len(f.Endpoints), MaxEndpoints)
+	}
+	for _, e := range f.Endpoints {
+		if a := e.Addr(); e.Port() == 0 || a.Is4() != f.Addr.Is4() || a.Is4In6() || a.Zone() != "" || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() {
+			return invalid("endpoints", "%s: want a unicast address of the frontend's family, and a port", e)
+		}
+	}
+	if f.Affinity < 0 || f.Affinity > MaxAffinity || f.Affinity%time.Second != 0 {
+		return invalid("affinity", "%s: want whole seconds from 0 to %s", f.Affinity, MaxAffinity)
+	}
+	for _, p := range f.Sources {
+		if !p.IsValid() || p.Addr().Is4() != f.Addr.Is4() || p.Addr().Is4In6() {
+			return invalid("sources", "%s: want a prefix of the frontend's family", p)
+		}
+	}
+	if f.Empty != Reject && f.Empty != Drop {
+		return invalid("empty", "%d: want Reject or Drop", f.Empty)
+	}
+	return nil
+}

@@ -1,0 +1,310 @@
+//go:build linux
+
+package lb
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/userdata"
+	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// state is what the kernel has.
+type state struct {
+	// damage is what cannot be mended in place, as it is missing or of another type: then the tables are made anew, in one transaction. It is nil for whole tables.
+	damage   []Difference
+	stale    []placed // chains with other rules
+	tables   []nftables.TableFamily
+	chains   map[string]bool      // of the inet family, as this program makes them
+	strays   []string             // and others
+	elements map[string][]element // by set; but clients
+	leads    map[lead]bool        // with chain and element
+}
+
+// read reads the whole table.
+func (k *kernel) read(ctx context.Context) (*state, error) {
+	s := &state{chains: map[string]bool{}, elements: map[string][]element{}, leads: map[lead]bool{}}
+	have, err := k.nft.ListTables()
+	if err != nil {
+		return nil, fmt.Errorf("list tables: %w", err)
+	}
+	for _, f := range []nftables.TableFamily{nftables.TableFamilyINet, nftables.TableFamilyBridge} {
+		wanted := f == nftables.TableFamilyINet || k.bridge
+		there := slices.ContainsFunc(have, func(t *nftables.Table) bool { return t.Name == k.name && t.Family == f })
+		if there != wanted {
+			s.differ("table "+k.name, wanted, there)
+		}
+		if there {
+			s.tables = append(s.tables, f)
+		}
+		if !there || !wanted {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := k.readTable(ctx, s, f); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *state) differ(object string, want, have bool) {
+	word := map[bool]string{true: "present"}
+	s.damage = append(s.damage, Difference{Object: object, Want: word[want], Have: word[have]})
+}
+
+func (k *kernel) readTable(ctx context.Context, s *state, f nftables.TableFamily) error {
+	sets, fixed := k.fixed(f)
+	have, err := k.nft.GetSets(k.table(f))
+	if err != nil {
+		return fmt.Errorf("list sets: %w", err)
+	}
+	for _, want := range sets {
+		i := slices.IndexFunc(have, func(h *nftables.Set) bool { return h.Name == want.Name })
+		if i < 0 {
+			s.differ("set "+want.Name, true, false)
+			continue
+		}
+		if h := have[i]; !sameType(want, *h) {
+			s.damage = append(s.damage, Difference{Object: "set " + want.Name, Want: want.KeyType.Name, Have: h.KeyType.Name})
+			continue
+		}
+		if strings.HasPrefix(want.Name, "client") {
+			continue
+		}
+		if s.elements[want.Name], err = k.readSet(ctx, f, want.Name); err != nil {
+			return err
+		}
+	}
+	return k.readChains(s, f, fixed)
+}
+
+// readSet reads a set. While the kernel spreads a hash table over more buckets, which it does behind the back of who fills it, a listing that goes on in another message misses
+// elements, and has others twice, just as many: then it is read again.
+func (k *kernel) readSet(ctx context.Context, f nftables.TableFamily, name string) ([]element, error) {
+	for pause := time.Millisecond; ; pause *= 2 {
+		list, err := k.nft.GetSetElements(&nftables.Set{Table: k.table(f), Name: name})
+		if err != nil {
+			return nil, fmt.Errorf("read set %s: %w", name, err)
+		}
+		elements, seen := make([]element, len(list)), make(map[string]bool, len(list))
+		for i, e := range list {
+			elements[i] = element{name, string(e.Key), string(e.KeyEnd), string(e.Val)}
+			if strings.HasPrefix(name, "profile") {
+				elements[i].value = "" // its key says it all
+			}
+			seen[elements[i].key+elements[i].end] = true
+		}
+		if len(seen) == len(list) || strings.HasPrefix(name, "left") { // of which no one matters
+			return elements, nil
+		}
+		if pause > longestPause {
+			return nil, fmt.Errorf("read set %s: it never was the same from beginning to end", name)
+		}
+		select { // nothing tells when the kernel is done
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// longestPause is before the last attempt to read a set that moves meanwhile. Moving takes a moment, but has to wait for its turn.
+const longestPause = time.Second
+
+func sameType(want, have nftables.Set) bool {
+	if want.IsMap != have.IsMap || want.Interval != have.Interval {
+		return false
+	}
+	if want.DataType == nftables.TypeVerdict { // the library gives it as the type of the key
+		return have.KeyType == nftables.TypeVerdict
+	}
+	return want.KeyType.Bytes == have.KeyType.Bytes && want.KeyType.GetNFTMagic() == have.KeyType.GetNFTMagic() && (!want.IsMap || want.DataType.GetNFTMagic() == have.DataType.GetNFTMagic())
+}
+
+// readChains compares chains by their rules' stamps.
+func (k *kernel) readChains(s *state, f nftables.TableFamily, fixed []chain) error {
+	list, err := k.nft.ListChainsOfTableFamily(f)
+	if err != nil {
+		return fmt.Errorf("list chains: %w", err)
+	}
+	have := map[string]*nftables.Chain{}
+	for _, c := range list {
+		if c.Table.Name == k.name {
+			have[c.Name] = c
+		}
+	}
+	if f == nftables.TableFamilyINet {
+		// A profile is known by its element, and has chains then: the kernel keeps what an element leads to.
+		for _, kd := range kinds {
+			for _, e := range s.elements[kd.profiles()] {
+				if len(e.key) == 4 {
+					l := lead{kd, profile(binary.NativeEndian.Uint32([]byte(e.key)))}
+					s.leads[l] = true
+					fixed = append(slices.Clip(fixed), k.chainsOf(l)...)
+				}
+			}
+		}
+	}
+	checked := map[string]bool{}
+	for _, want := range fixed {
+		if checked[want.name] {
+			continue
+		}
+		checked[want.name] = true
+		c := have[want.name]
+		if c == nil || c.Type != want.kind || want.hook != nil && (c.Hooknum == nil || *c.Hooknum != *want.hook || *c.Priority != want.priority) {
+			s.damage = append(s.damage, Difference{Object: "chain " + want.name, Want: "as this program makes it"})
+			continue
+		}
+		same, err := k.sameRules(f, want)
+		if err != nil {
+			return err
+		}
+		if !same {
+			s.stale = append(s.stale, placed{f, want})
+		}
+	}
+	if f == nftables.TableFamilyINet {
+		s.chains = checked
+		for _, name := range sortedKeys(have) {
+			if !checked[name] {
+				s.strays = append(s.strays, name)
+			}
+		}
+	}
+	return nil
+}
+
+func (k *kernel) sameRules(f nftables.TableFamily, want chain) (bool, error) {
+	rules, err := k.nft.GetRules(k.table(f), &nftables.Chain{Name: want.name, Table: k.table(f)})
+	if err != nil {
+		return false, fmt.Errorf("list rules of %s: %w", want.name, err)
+	}
+	if len(rules) != len(want.rules) {
+		return false, nil
+	}
+	for i, have := range rules {
+		stamp, err := want.rules[i].stamp(f)
+		if err != nil {
+			return false, err
+		}
+		if comment, _ := userdata.GetString(have.UserData, userdata.TypeComment); comment != stamp {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// frontends are what the kernel's elements tell of slots and ids, as far as they make sense: where an endpoint is already, it may stay.
+func (s *state) frontends() map[Key]*frontend {
+	byID, slots := map[Key]map[uint32]netip.AddrPort{}, map[Key]map[uint32]uint32{}
+	for _, kd := range kinds {
+		for _, e := range s.elements[kd.endpoints()] {
+			if key, number, ok := kd.parse(e.key); ok {
+				if byID[key] == nil {
+					byID[key] = map[uint32]netip.AddrPort{}
+				}
+				byID[key][number] = kd.endpoint(e.value)
+			}
+		}
+		for _, e := range s.elements[kd.picks()] {
+			if key, number, ok := kd.parse(e.key); ok && len(e.value) == 4 {
+				if slots[key] == nil {
+					slots[key] = map[uint32]uint32{}
+				}
+				slots[key][number] = binary.NativeEndian.Uint32([]byte(e.value))
+			}
+		}
+	}
+	out := map[Key]*frontend{}
+	for key, endpoints := range byID {
+		f := &frontend{}
+		picks, sticky := slots[key]
+		for i := uint32(0); ; i++ {
+			number := i
+			if sticky {
+				id, ok := picks[i]
+				if !ok {
+					break
+				}
+				number = id
+			}
+			e, ok := endpoints[number]
+			if !ok {
+				break
+			}
+			f.slots = append(f.slots, e)
+			if sticky {
+				f.ids = append(f.ids, number)
+			}
+		}
+		out[key] = f
+	}
+	return out
+}
+
+// parse takes a key and what follows it apart.
+func (k kind) parse(b string) (key Key, number uint32, ok bool) {
+	if len(b) != 4*k.keyWords()+4 {
+		return key, 0, false
+	}
+	if !k.node {
+		key.Addr, _ = netip.AddrFromSlice([]byte(b[:4*k.words()]))
+		b = b[4*k.words():]
+	} else {
+		key.Addr = k.unspecified()
+	}
+	key.Protocol, key.Port = sdn.Protocol(b[0]), binary.BigEndian.Uint16([]byte(b[4:6]))
+	return key, binary.NativeEndian.Uint32([]byte(b[8:12])), true
+}
+
+func (k kind) endpoint(value string) netip.AddrPort {
+	n := 4 * k.words()
+	if len(value) < n+2 {
+		return netip.AddrPort{}
+	}
+	a, _ := netip.AddrFromSlice([]byte(value[:n]))
+	return netip.AddrPortFrom(a, binary.BigEndian.Uint16([]byte(value[n:n+2])))
+}
+
+// owed are the frontends that went and whose flows may be left.
+func (s *state) owed() []Key { return s.keys(kind.owed) }
+
+// udp are the frontends of UDP.
+func (s *state) udp() []Key {
+	return slices.DeleteFunc(s.keys(kind.services), func(k Key) bool { return k.Protocol != sdn.UDP })
+}
+
+// keys are those of a set of each kind.
+func (s *state) keys(set func(kind) string) []Key {
+	var list []Key
+	for _, k := range kinds {
+		for _, e := range s.elements[set(k)] {
+			if key, _, ok := k.parse(e.key + "\x00\x00\x00\x00"); ok {
+				list = append(list, key)
+			}
+		}
+	}
+	return list
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// isAbsent tells that something a change named is not there, or is there with another value: the kernel is not as it was left.
+func isAbsent(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY)
+}

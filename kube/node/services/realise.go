@@ -1,0 +1,175 @@
+package services
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/kuryr/kuryr/datapath/lb"
+)
+
+// Node is what of the node itself the realisation depends on.
+type Node struct {
+	Name  string
+	Zone  string
+	Addrs []netip.Addr
+	// Leg is set where the node reaches pods by a port of its own in the SDN (Neutron). Pods answer whom they see by their own router, not by this node: so they must see the node.
+	Leg bool
+}
+
+// realised is what a Service comes to on this node.
+type realised struct {
+	frontends []lb.Frontend // no two have one key
+	health    uint16        // port of the health check; 0 is none
+	locals    int           // ready endpoints on this node, for the health check
+}
+
+// target is an endpoint with the port that a Service's port leads to.
+type target struct {
+	netip.AddrPort
+	state state
+	zones []string
+}
+
+// realise is the whole of what the node has to do for a Service with these slices. A nil Service is nothing.
+func (r Rules) realise(s *service, of []*slice, n Node) (out realised) {
+	if s == nil {
+		return out
+	}
+	out.health = s.health
+	if s.health != 0 {
+		out.locals = locals(of)
+	}
+	has := map[lb.Key]bool{}
+	add := func(f lb.Frontend) {
+		if !has[f.Key] {
+			has[f.Key] = true
+			out.frontends = append(out.frontends, f)
+		}
+	}
+	for _, cluster := range s.clusterIPs {
+		for _, p := range s.ports {
+			c := choose(merge(of, p, cluster.Is4()), n.Zone)
+			at := func(a netip.Addr, port uint16) lb.Key { return lb.Key{Addr: a, Protocol: p.protocol, Port: port} }
+			if r.ClusterIPs {
+				add(frontend(at(cluster, p.port), s.localIn, c, s.affinity, n))
+			}
+			// An address that is claimed in two ways is the load balancer's first: that may be restricted.
+			for _, a := range ofFamily(s.ingress, cluster) {
+				add(restrict(frontend(at(a, p.port), s.localOut, c, s.affinity, n), s.sources))
+			}
+			for _, a := range ofFamily(s.external, cluster) {
+				add(frontend(at(a, p.port), s.localOut, c, s.affinity, n))
+			}
+			if p.node != 0 {
+				add(frontend(at(unspecified(cluster), p.node), s.localOut, c, s.affinity, n))
+			}
+		}
+	}
+	return out
+}
+
+func frontend(k lb.Key, localOnly bool, c choice, affinity time.Duration, n Node) lb.Frontend {
+	f := lb.Frontend{Key: k, Affinity: affinity}
+	chosen := c.cluster
+	if localOnly {
+		chosen = c.local
+		if c.some {
+			f.Empty = lb.Drop // whoever sends it here is to try another node, and not be told that there is no service
+		}
+	}
+	for _, t := range chosen[:min(len(chosen), lb.MaxEndpoints)] { // more than Kubernetes supports
+		f.Endpoints = append(f.Endpoints, t.AddrPort)
+		f.Masquerade = f.Masquerade || !n.hears(t)
+	}
+	return f
+}
+
+// hears tells whether an endpoint's answers to a client elsewhere come by this node: those of the node itself do, and those of its pods unless they have a router of their own.
+func (n Node) hears(t target) bool {
+	return slices.Contains(n.Addrs, t.Addr()) || t.state.is(local) && !n.Leg
+}
+
+// restrict lets only clients of the ranges in. Ranges of the other family alone let nobody in: they are a list of who may, and no client of this family is on it.
+func restrict(f lb.Frontend, sources []netip.Prefix) lb.Frontend {
+	if len(sources) == 0 {
+		return f
+	}
+	for _, p := range sources {
+		if p.Addr().Is4() != f.Addr.Is4() {
+			continue
+		}
+		if p.Bits() == 0 {
+			f.Sources = nil
+			return f
+		}
+		f.Sources = append(f.Sources, p)
+	}
+	if len(f.Sources) == 0 {
+		f.Endpoints, f.Empty = nil, lb.Drop
+	}
+	return f
+}
+
+// merge are the endpoints that one port of a Service leads to. One that is in two slices, as when the controller moves it from one to the other, is one; the better state counts.
+func merge(all []*slice, p servicePort, four bool) (out []target) {
+	for _, s := range all {
+		for _, sp := range s.ports {
+			if sp.name != p.name || sp.protocol != p.protocol {
+				continue
+			}
+			for _, e := range s.endpoints {
+				if e.addr.Is4() == four {
+					out = append(out, target{netip.AddrPortFrom(e.addr, sp.port), e.state, e.zones})
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(x, y target) int {
+		if c := x.Compare(y.AddrPort); c != 0 {
+			return c
+		}
+		return y.state.rank() - x.state.rank()
+	})
+	return slices.CompactFunc(out, func(x, y target) bool { return x.AddrPort == y.AddrPort })
+}
+
+// rank is higher for the better state.
+func (s state) rank() int {
+	switch {
+	case s.is(ready):
+		return 2
+	case s.is(serving):
+		return 1
+	}
+	return 0
+}
+
+// locals counts the addresses of this node's ready endpoints.
+func locals(all []*slice) int {
+	has := map[netip.Addr]bool{}
+	for _, s := range all {
+		for _, e := range s.endpoints {
+			if e.state.is(ready | local) {
+				has[e.addr] = true
+			}
+		}
+	}
+	return len(has)
+}
+
+func ofFamily(all []netip.Addr, like netip.Addr) (out []netip.Addr) {
+	for _, a := range all {
+		if a.Is4() == like.Is4() {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func unspecified(like netip.Addr) netip.Addr {
+	if like.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}

@@ -1,0 +1,78 @@
+package raven
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kuryr/kuryr/sdn"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// applied is what Raven knows of load balancers and Kubernetes does not. All of it may be lost: then each is applied once more, which changes nothing where nothing has changed.
+type applied struct {
+	mu  sync.Mutex
+	all map[client.ObjectKey]*appliedOne
+}
+
+type appliedOne struct {
+	digests map[string][sha256.Size]byte // by VIP: what the SDN has been told, and has done
+	floated string                       // the address and the VIP's port that it was seen to lead to
+	looked  time.Time                    // when all of it was applied, whatever the digests
+	written time.Time                    // the status
+	cleaned int64                        // the generation at which what earlier ones said was looked for
+	noted   string                       // to the Service's owner, of endpoints
+	told    map[string]bool              // to the Service's owner
+	service string                       // whose owner: a UID
+}
+
+func (a *applied) of(key client.ObjectKey) *appliedOne {
+	if a.all == nil {
+		a.all = map[client.ObjectKey]*appliedOne{}
+	}
+	if a.all[key] == nil {
+		a.all[key] = &appliedOne{digests: map[string][sha256.Size]byte{}}
+	}
+	return a.all[key]
+}
+
+// entry is a load balancer's; one reconciler has it at a time. What is told is apart, as another has that.
+func (a *applied) entry(key client.ObjectKey) *appliedOne {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.of(key)
+}
+
+// forget drops what is known of a load balancer that has gone.
+func (a *applied) forget(key client.ObjectKey) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.all, key)
+}
+
+// news are those of the notes that have not been told of this Service.
+func (a *applied) news(key client.ObjectKey, service string, notes []string) (fresh []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	one := a.of(key)
+	if one.service != service {
+		one.service, one.told = service, nil
+	}
+	told := map[string]bool{}
+	for _, n := range notes {
+		if !one.told[n] && !slices.Contains(fresh, n) {
+			fresh = append(fresh, n)
+		}
+		told[n] = true
+	}
+	one.told = told
+	return fresh
+}
+
+// digest is of all that a load balancer is to be.
+func digest(spec sdn.LoadBalancerSpec) ([sha256.Size]byte, error) {
+	text, err := json.Marshal(spec)
+	return sha256.Sum256(text), err
+}

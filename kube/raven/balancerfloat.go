@@ -1,0 +1,252 @@
+package raven
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// A Service of type LoadBalancer has one floating IP, which leads to the VIP of its family. It is Kuryr's, made with the Service's Key, or the user's, who asks for an address that is
+// there: that one is led to the VIP, and let go again. What it fails at leaves the VIPs as they are.
+
+// float has the floating IP that is wanted lead to the VIP, and no other.
+func (w *balancing) float(ctx context.Context) error {
+	wish := w.lb.Spec.FloatingIP
+	if wish == nil {
+		if w.lb.Status.FloatingIP == nil && !w.changed() {
+			return nil
+		}
+		return w.sink(ctx)
+	}
+	spec := sdn.FloatingIPSpec{
+		Base:    w.base(v1.KeyKindFloatingIP, string(w.lb.Spec.ServiceUID), w.lb.Namespace+"/"+w.lb.Name, w.cfg.Project),
+		Network: w.ground.public,
+	}
+	if wish.Network != "" {
+		spec.Network = sdn.ID(wish.Network)
+	}
+	if spec.Network == "" {
+		return unserving{waiting{"the SDN has no public network that the Service's address could be of"}}
+	}
+	if wish.Address != "" {
+		addr, err := netip.ParseAddr(wish.Address)
+		if err != nil {
+			return sdn.Invalid("floating IP", "spec.loadBalancerIP", "%q is no address", wish.Address)
+		}
+		spec.Address = addr
+	}
+	target, err := w.targetOf(spec.Address)
+	if err != nil {
+		return err
+	}
+	spec.Target = sdn.Target{Port: target}
+	have := w.lb.Status.FloatingIP
+	sign := fmt.Sprint(spec.Network, " ", wish.Address, " ", target)
+	if have != nil && have.ID != "" && w.known.floated == sign && !w.look {
+		return nil
+	}
+	w.known.floated = ""
+	if spec.Address.IsValid() {
+		err = w.floatAt(ctx, spec)
+	} else {
+		err = w.floatAny(ctx, spec)
+	}
+	if err == nil {
+		w.known.floated = sign
+	}
+	return err
+}
+
+// targetOf is the VIP's port that the floating IP is to lead to: that of the address's family, or of the first that there can be floating IPs of.
+func (w *balancing) targetOf(wanted netip.Addr) (sdn.ID, error) {
+	can := w.sdn.Capabilities()
+	for _, text := range w.lb.Spec.VIPs {
+		vip, err := netip.ParseAddr(text)
+		if err != nil || vip.Is6() && !can.FloatingIPv6 || wanted.IsValid() && wanted.Is6() != vip.Is6() {
+			continue
+		}
+		for _, of := range w.lb.Status.LoadBalancers {
+			if of.VIP == text && of.Port != "" {
+				return sdn.ID(of.Port), nil
+			}
+		}
+		return "", waiting{"VIP " + text + " has no port yet that a floating IP could lead to"}
+	}
+	if wanted.IsValid() {
+		return "", sdn.Invalid("floating IP", "spec.loadBalancerIP", "the Service has no ClusterIP of the family of %s", wanted)
+	}
+	return "", unserving{waiting{"the SDN has no floating IPs for the families of the Service's ClusterIPs"}}
+}
+
+// floatAny has the SDN choose the address, unless the Service has one.
+func (w *balancing) floatAny(ctx context.Context, spec sdn.FloatingIPSpec) error {
+	if have := w.lb.Status.FloatingIP; have != nil && have.Owner == v1.FloatingIPOfUser {
+		if err := w.sink(ctx); err != nil { // it was asked for by name, and is not any more
+			return err
+		}
+	}
+	return w.made(ctx, spec)
+}
+
+// floatAt has the floating IP of this address lead to the VIP: one that is there and free, or a new one.
+func (w *balancing) floatAt(ctx context.Context, spec sdn.FloatingIPSpec) error {
+	have := w.lb.Status.FloatingIP
+	mine := have != nil && have.Address == spec.Address.String()
+	if !mine {
+		if err := w.elder(ctx); err != nil {
+			return err
+		}
+	}
+	var there sdn.FloatingIP
+	var found bool
+	err := w.ask(ctx, func(ctx context.Context) (err error) {
+		there, found, err = sdn.First(w.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Networks: []sdn.ID{spec.Network}, Addresses: []netip.Addr{spec.Address}}))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	ours := found && !there.Foreign && there.Key == spec.Key
+	if found && !ours && there.Target.Port != "" && there.Target.Port != spec.Target.Port {
+		return sdn.Conflict(sdn.AddressInUse, "floating IP", "spec.loadBalancerIP", "%s leads to something else already", spec.Address)
+	}
+	if !mine && !ours { // what the Service has had goes, now that there is another for it
+		if err := w.sink(ctx); err != nil {
+			return err
+		}
+	}
+	if !found || ours {
+		return w.made(ctx, spec)
+	}
+	// It is told before it is done, so that after a kill it is known whose it is.
+	w.lb.Status.FloatingIP = &v1.LoadBalancerFloatingIPStatus{Address: spec.Address.String(), Owner: v1.FloatingIPOfUser, ID: string(there.ID)}
+	if have == nil || *have != *w.lb.Status.FloatingIP {
+		if err := w.api.Status().Update(ctx, w.lb); err != nil {
+			w.lb.Status.FloatingIP = nil
+			return err
+		}
+		w.before = *w.lb.Status.DeepCopy()
+	}
+	err = w.ask(ctx, func(ctx context.Context) error {
+		_, err := w.sdn.UpdateFloatingIP(ctx, there.ID, sdn.FloatingIPPatch{Target: &spec.Target})
+		return err
+	})
+	if err != nil {
+		w.lb.Status.FloatingIP.ID = "" // nobody is sent there
+	}
+	return err
+}
+
+// made has the SDN have Kuryr's own. One of another address or network is from an earlier wish, and goes.
+func (w *balancing) made(ctx context.Context, spec sdn.FloatingIPSpec) error {
+	var made sdn.FloatingIP
+	ensure := func(ctx context.Context) (err error) { made, err = w.sdn.EnsureFloatingIP(ctx, spec); return err }
+	err := w.ask(ctx, ensure)
+	if sdn.IsConflict(err) && sdn.ReasonOf(err) == sdn.Immutable {
+		if err = w.sink(ctx); err == nil {
+			err = w.ask(ctx, ensure)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	w.lb.Status.FloatingIP = &v1.LoadBalancerFloatingIPStatus{Address: made.Address.String(), Owner: v1.FloatingIPOfKuryr, ID: string(made.ID), Keep: w.lb.Spec.FloatingIP.Keep}
+	return nil
+}
+
+// sink lets the floating IP go that leads to a VIP: the user's leads nowhere, Kuryr's is deleted, unless the Service has said to keep it.
+func (w *balancing) sink(ctx context.Context) error {
+	have := w.lb.Status.FloatingIP
+	if have == nil && w.lb.Spec.FloatingIP == nil && w.lb.Generation <= 1 { // it never had one
+		return nil
+	}
+	var all []sdn.FloatingIP
+	err := w.ask(ctx, func(ctx context.Context) (err error) {
+		key := w.key(v1.KeyKindFloatingIP, string(w.lb.Spec.ServiceUID))
+		all, err = sdn.All(w.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}))
+		if err != nil || have == nil || have.Owner != v1.FloatingIPOfUser {
+			return err
+		}
+		addr, err := netip.ParseAddr(have.Address)
+		if err != nil {
+			return nil
+		}
+		users, err := sdn.All(w.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Addresses: []netip.Addr{addr}}))
+		all = append(all, users...)
+		return err
+	})
+	if err != nil && !sdn.IsUnsupported(err) {
+		return err
+	}
+	ports := map[sdn.ID]bool{}
+	for _, of := range w.lb.Status.LoadBalancers {
+		ports[sdn.ID(of.Port)] = of.Port != ""
+	}
+	for _, f := range all {
+		own := !f.Foreign && f.Key == w.key(v1.KeyKindFloatingIP, string(w.lb.Spec.ServiceUID))
+		keep := have != nil && have.Keep || w.lb.Spec.FloatingIP != nil && w.lb.Spec.FloatingIP.Keep
+		err := w.ask(ctx, func(ctx context.Context) error {
+			switch {
+			case own && !keep:
+				return w.sdn.DeleteFloatingIP(ctx, f.ID)
+			case f.Target.Port == "" || !own && !ports[f.Target.Port]:
+				return nil
+			}
+			_, err := w.sdn.UpdateFloatingIP(ctx, f.ID, sdn.FloatingIPPatch{Target: &sdn.Target{}})
+			return err
+		})
+		if err != nil && !sdn.IsNotFound(err) {
+			return err
+		}
+	}
+	w.lb.Status.FloatingIP, w.known.floated = nil, ""
+	return nil
+}
+
+// elder is an error where an older Service asks for the same address: that one has it, or is to.
+func (w *balancing) elder(ctx context.Context) error {
+	var all corev1.ServiceList
+	if err := w.api.List(ctx, &all, client.MatchingFields{byWanted: w.lb.Spec.FloatingIP.Address}); err != nil {
+		return err
+	}
+	var me *corev1.Service
+	for i := range all.Items {
+		if all.Items[i].UID == w.lb.Spec.ServiceUID {
+			me = &all.Items[i]
+		}
+	}
+	if me == nil {
+		return nil // the Service's change is on its way
+	}
+	for i := range all.Items {
+		o := &all.Items[i]
+		if balanced(o) && o.DeletionTimestamp.IsZero() && cameFirst(o, me) {
+			return sdn.Conflict(sdn.AddressInUse, "floating IP", "spec.loadBalancerIP", "%s is what the Service %s/%s asks for too, which is older", wantedAddress(me), o.Namespace, o.Name)
+		}
+	}
+	return nil
+}
+
+// cameFirst tells which of two Services came first.
+func cameFirst(a, b *corev1.Service) bool {
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+	return a.UID < b.UID
+}
+
+// wantedAddress is what a Service asks for, as it is in the KuryrLoadBalancer.
+func wantedAddress(s *corev1.Service) string {
+	if !exposed(s) || internal(s) || s.Spec.LoadBalancerIP == "" {
+		return ""
+	}
+	if a, err := netip.ParseAddr(s.Spec.LoadBalancerIP); err == nil {
+		return a.String()
+	}
+	return s.Spec.LoadBalancerIP
+}

@@ -1,0 +1,369 @@
+package raven
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+)
+
+// balancers makes of each KuryrLoadBalancer load balancers in the SDN, with the Service's endpoints for members, and a floating IP, and takes them away with it. A family has a load
+// balancer of its own, as a Service can get and lose one, and clients of one family have endpoints of that family alone. The SDN is asked where what it is to have has changed, at the
+// start, and at each audit, which finds what was deleted there.
+type balancers struct{ *Raven }
+
+// balancing is the work at one.
+type balancing struct {
+	*Raven
+	lb     *v1.KuryrLoadBalancer
+	before v1.KuryrLoadBalancerStatus
+	known  *appliedOne
+	look   bool // the SDN is asked whatever is known
+}
+
+// pendingPause is when a load balancer that the SDN is at work on is looked at again, where the SDN does not say.
+const pendingPause = 2 * time.Second
+
+// anewPause is when one is made anew that has just been deleted.
+const anewPause = 200 * time.Millisecond
+
+// Reconcile looks at one KuryrLoadBalancer.
+func (r balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var lb v1.KuryrLoadBalancer
+	if err := r.api.Get(ctx, req.NamespacedName, &lb); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			r.applied.forget(req.NamespacedName)
+			r.metrics.balancer(req.String(), "")
+		}
+		return done(0, client.IgnoreNotFound(err))
+	}
+	w := &balancing{Raven: r.Raven, lb: &lb, before: *lb.Status.DeepCopy(), known: r.applied.entry(req.NamespacedName)}
+	if !lb.DeletionTimestamp.IsZero() {
+		return w.end(ctx)
+	}
+	if !r.cfg.Services {
+		return done(0, nil) // the other reconciler has it go
+	}
+	w.look = w.known.looked.IsZero() || r.cfg.Audit > 0 && r.now().Sub(w.known.looked) >= r.cfg.Audit
+	again, programmed := w.program(ctx)
+	floated := w.float(ctx)
+	if programmed == nil && floated == nil {
+		w.known.cleaned = lb.Generation
+	}
+	if programmed == nil && floated == nil && w.look {
+		w.known.looked = r.now()
+	}
+	if r.cfg.Audit > 0 && !w.known.looked.IsZero() {
+		again = sooner(again, max(w.known.looked.Add(r.cfg.Audit).Sub(r.now()), time.Second))
+	}
+	for _, err := range []error{programmed, floated} {
+		if worthTelling(err) {
+			r.warn(serviceOf(&lb), eventFailed, "LoadBalancer", "%s", oneLine(err))
+		}
+	}
+	later, err := w.writeStatus(ctx, programmed, floated)
+	return done(sooner(again, later), errors.Join(programmed, floated, err))
+}
+
+// end takes all of it out of the SDN, and lets it go.
+func (w *balancing) end(ctx context.Context) (ctrl.Result, error) {
+	err := w.sink(ctx)
+	if err == nil {
+		err = w.dropBalancers(ctx, w.keysOf(w.lb))
+	}
+	if err == nil {
+		controllerutil.RemoveFinalizer(w.lb, v1.Finalizer)
+		return done(0, client.IgnoreNotFound(w.api.Update(ctx, w.lb)))
+	}
+	if worthTelling(err) && !sdn.IsPending(err) {
+		w.warn(serviceOf(w.lb), eventFailed, "LoadBalancer", "%s", oneLine(err))
+	}
+	later, failed := w.writeStatus(ctx, err, nil)
+	return done(later, errors.Join(err, client.IgnoreNotFound(failed)))
+}
+
+// program has each VIP's load balancer be what it is to be, and those of families that the Service has no more go. What one VIP fails at holds up no other.
+func (w *balancing) program(ctx context.Context) (again time.Duration, err error) {
+	can := w.sdn.Capabilities()
+	if !hasLoadBalancers(can) {
+		w.note(errNoBalancers.Error())
+		return 0, errNoBalancers
+	}
+	var all discoveryv1.EndpointSliceList
+	if err := w.api.List(ctx, &all, client.InNamespace(w.lb.Namespace), client.MatchingFields{byService: w.lb.Namespace + "/" + w.lb.Name}); err != nil {
+		return 0, err
+	}
+	subnet, err := w.subnetsOfPods(ctx)
+	if err != nil {
+		return 0, err
+	}
+	errs := []error{w.retire(ctx)}
+	members := map[netip.Addr]bool{}
+	for _, text := range w.lb.Spec.VIPs {
+		vip, err := netip.ParseAddr(text)
+		if err != nil {
+			errs = append(errs, sdn.Invalid("load balancer", "spec.vips", "%q is no address", text))
+			continue
+		}
+		of := balancerOf{
+			spec: &w.lb.Spec, vip: sdn.VIP{Addr: vip}, can: can.LoadBalancer, cluster: w.clusterRanges(), subnet: subnet,
+			base:      w.base(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(w.lb.Spec.ServiceUID, vip.Is6()), w.lb.Namespace+"/"+w.lb.Name, w.cfg.Project),
+			endpoints: endpointsOf(w.lb.Spec.Ports, all.Items, vip.Is6(), w.lb.Spec.PublishNotReady),
+		}
+		then, err := w.apply(ctx, of, members)
+		again = sooner(again, then)
+		errs = append(errs, err)
+	}
+	w.lb.Status.Members = len(members)
+	return again, errors.Join(errs...)
+}
+
+// errNoBalancers is of an SDN without load balancers, such as Neutron without Octavia.
+var errNoBalancers = unserving{waiting{"the SDN has no load balancers (Neutron has them by Octavia): with controller.load_balancers: node each node's kernel serves ClusterIPs"}}
+
+// unserving is what no retry helps with.
+type unserving struct{ waiting }
+
+func (u unserving) Unwrap() error { return u.waiting }
+
+// apply has the SDN have one VIP's load balancer, if it has not. A step may leave it at work; then again tells when the next is due.
+func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.Addr]bool) (again time.Duration, err error) {
+	vip := of.vip.Addr.String()
+	if of.vip.Subnet, err = w.vipSubnetOf(ctx, of.vip.Addr); err != nil {
+		return 0, err
+	}
+	spec, has, beyond := of.loadBalancer()
+	for a := range has {
+		members[a] = true
+	}
+	if beyond > 0 {
+		w.note(fmt.Sprintf("%d endpoints are not served, as they are on no network of the cluster's, and the SDN's load balancers reach no others", beyond))
+	}
+	sum, err := digest(spec)
+	if err != nil {
+		return 0, err
+	}
+	if w.known.digests[vip] == sum && !w.look && w.told(vip) {
+		return 0, nil
+	}
+	delete(w.known.digests, vip)
+	var made sdn.LoadBalancer
+	err = w.ask(ctx, func(ctx context.Context) (err error) { made, err = w.sdn.ApplyLoadBalancer(ctx, spec); return err })
+	w.metrics.balanced(err)
+	if sdn.IsConflict(err) && sdn.ReasonOf(err) == sdn.Immutable {
+		w.warn(serviceOf(w.lb), eventMade, "LoadBalancer", "the SDN cannot change this of a load balancer, which is made anew: %s", oneLine(err))
+		if err := w.dropBalancers(ctx, []sdn.Key{spec.Key}); err != nil {
+			return 0, err
+		}
+		return anewPause, waiting{"the load balancer is being made anew"}
+	}
+	if err != nil {
+		return 0, err
+	}
+	w.saw(vip, made)
+	if !made.Status.Ready {
+		after := made.Status.RetryAfter
+		if after <= 0 {
+			after = pendingPause
+		}
+		what := made.Status.Message
+		if what == "" {
+			what = "the SDN is at work on the load balancer"
+		}
+		return after, waiting{vip + ": " + what}
+	}
+	if made.Status.Message != "" {
+		w.tell(serviceOf(w.lb), eventMade, "LoadBalancer", "%s: %s", vip, made.Status.Message)
+	}
+	w.known.digests[vip] = sum
+	return 0, nil
+}
+
+// told tells whether the status says which load balancer a VIP has. It may not have been written.
+func (w *balancing) told(vip string) bool {
+	return slices.ContainsFunc(w.lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool { return of.VIP == vip })
+}
+
+// saw notes the SDN's load balancer of a VIP.
+func (w *balancing) saw(vip string, made sdn.LoadBalancer) {
+	is := v1.LoadBalancerOfVIP{VIP: vip, ID: string(made.ID)}
+	for _, v := range made.VIPs {
+		if v.Addr.String() == vip {
+			is.Port = string(v.Port)
+		}
+	}
+	for i, of := range w.lb.Status.LoadBalancers {
+		if of.VIP == vip {
+			w.lb.Status.LoadBalancers[i] = is
+			return
+		}
+	}
+	w.lb.Status.LoadBalancers = append(w.lb.Status.LoadBalancers, is)
+}
+
+// changed tells whether the spec has changed since all of it was seen to: what it said before may be in the SDN, and not in the status.
+func (w *balancing) changed() bool {
+	return w.lb.Generation > 1 && w.lb.Status.ObservedGeneration != w.lb.Generation && w.known.cleaned != w.lb.Generation
+}
+
+// retire deletes the load balancer of a family that the Service has no more.
+func (w *balancing) retire(ctx context.Context) error {
+	has := map[bool]string{}
+	for _, text := range w.lb.Spec.VIPs {
+		if a, err := netip.ParseAddr(text); err == nil {
+			has[a.Is6()] = text
+		}
+	}
+	var stale []sdn.Key
+	var stay []v1.LoadBalancerOfVIP
+	for _, six := range []bool{false, true} {
+		shown := false
+		for _, of := range w.lb.Status.LoadBalancers {
+			if a, err := netip.ParseAddr(of.VIP); err != nil || a.Is6() != six {
+				continue
+			}
+			if of.VIP == has[six] {
+				stay = append(stay, of)
+			}
+			shown = true
+		}
+		if has[six] == "" && (shown || w.changed()) {
+			stale = append(stale, w.key(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(w.lb.Spec.ServiceUID, six)))
+		}
+	}
+	if len(stale) > 0 {
+		if err := w.dropBalancers(ctx, stale); err != nil {
+			return err
+		}
+	}
+	w.lb.Status.LoadBalancers = stay // the one of another address is made anew by apply
+	return nil
+}
+
+// dropBalancers deletes load balancers, found by their Keys.
+func (w *balancing) dropBalancers(ctx context.Context, keys []sdn.Key) error {
+	var found []sdn.LoadBalancer
+	err := w.ask(ctx, func(ctx context.Context) (err error) {
+		found, err = sdn.All(w.sdn.FindLoadBalancers(ctx, sdn.LoadBalancerQuery{Match: sdn.Match{Keys: keys}}))
+		return err
+	})
+	if sdn.IsUnsupported(err) {
+		return nil // so there is none
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, lb := range found {
+		err := w.ask(ctx, func(ctx context.Context) error { return w.sdn.DeleteLoadBalancer(ctx, lb.ID) })
+		if !sdn.IsNotFound(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// note tells the Service's owner once.
+func (w *balancing) note(text string) {
+	if w.known.noted != text {
+		w.known.noted = text
+		w.warn(serviceOf(w.lb), eventUnserved, "LoadBalancer", "%s", text)
+	}
+}
+
+// subnetsOfPods finds the subnets of the namespace's pods' addresses.
+func (w *balancing) subnetsOfPods(ctx context.Context) (func(netip.Addr) sdn.ID, error) {
+	n, err := w.networkOf(ctx, w.lb.Namespace)
+	if err != nil || n == nil {
+		return func(netip.Addr) sdn.ID { return "" }, err
+	}
+	type subnet struct {
+		id   sdn.ID
+		cidr netip.Prefix
+	}
+	var all []subnet
+	for _, s := range n.Status.Subnets {
+		if p, err := netip.ParsePrefix(s.CIDR); err == nil {
+			all = append(all, subnet{sdn.ID(s.ID), p})
+		}
+	}
+	return func(a netip.Addr) sdn.ID {
+		for _, s := range all {
+			if s.cidr.Contains(a) {
+				return s.id
+			}
+		}
+		return ""
+	}, nil
+}
+
+// clusterRanges are whose addresses may connect to each Service: pods, and nodes as far as they are known beforehand.
+func (r *Raven) clusterRanges() (all []netip.Prefix) {
+	all = append(append(all, r.ground.nodes.reach...), r.cfg.NodeNetworks...)
+	for _, p := range r.cfg.Ranges {
+		all = append(all, p.Prefix)
+	}
+	return append(all, r.cfg.NodeRanges...)
+}
+
+// writeStatus writes what has changed. Where only the number of members has, and it was written just before, later tells when it is time.
+func (w *balancing) writeStatus(ctx context.Context, programmed, floated error) (later time.Duration, _ error) {
+	s := &w.lb.Status
+	w.condition(v1.ConditionProgrammed, programmed)
+	if w.lb.Spec.FloatingIP != nil {
+		w.condition(v1.ConditionFloatingIP, floated)
+	} else {
+		meta.RemoveStatusCondition(&s.Conditions, v1.ConditionFloatingIP)
+	}
+	w.condition(v1.ConditionReady, errors.Join(programmed, floated))
+	if programmed == nil && floated == nil {
+		s.ObservedGeneration = w.lb.Generation
+	}
+	w.metrics.balancer(client.ObjectKeyFromObject(w.lb).String(), stateOfBalancer(s.Conditions))
+	if equality.Semantic.DeepEqual(w.before, *s) {
+		return 0, nil
+	}
+	quiet := *s.DeepCopy()
+	quiet.Members = w.before.Members
+	if since := w.now().Sub(w.known.written); equality.Semantic.DeepEqual(w.before, quiet) && since < countsPause {
+		return countsPause - since, nil
+	}
+	w.known.written = w.now()
+	return 0, w.api.Status().Update(ctx, w.lb)
+}
+
+func (w *balancing) condition(kind string, err error) {
+	c := metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: v1.ReasonReady, ObservedGeneration: w.lb.Generation}
+	if err != nil {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, balancerReason(err), oneLine(err)
+	}
+	if !w.lb.DeletionTimestamp.IsZero() && err != nil {
+		c.Reason = v1.ReasonDeleting
+	}
+	meta.SetStatusCondition(&w.lb.Status.Conditions, c)
+}
+
+// balancerReason is that of a condition.
+func balancerReason(err error) string {
+	for _, e := range parts(err) {
+		switch {
+		case sdn.IsUnsupported(e), errors.As(e, &unserving{}):
+			return v1.ReasonUnserved
+		case sdn.IsConflict(e) && sdn.ReasonOf(e) == sdn.AddressInUse:
+			return v1.ReasonTaken
+		}
+	}
+	return reasonOf(err)
+}

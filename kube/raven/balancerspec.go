@@ -1,0 +1,113 @@
+package raven
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// balancerOf is what one VIP's load balancer is to be in the SDN: a listener for each port, with the endpoints for its members.
+type balancerOf struct {
+	spec      *v1.KuryrLoadBalancerSpec
+	base      sdn.Base
+	vip       sdn.VIP
+	can       sdn.LoadBalancerCapabilities
+	cluster   []netip.Prefix // whose addresses may connect whatever the Service's sources are
+	endpoints map[portName][]endpoint
+	subnet    func(netip.Addr) sdn.ID // that an endpoint is on; "" for one that is no pod's
+}
+
+// loadBalancer gives it, and how many different endpoints it has. Endpoints beyond the SDN's reach are left out and counted.
+func (b balancerOf) loadBalancer() (spec sdn.LoadBalancerSpec, members map[netip.Addr]bool, beyond int) {
+	six := b.vip.Addr.Is6()
+	options := b.spec.Options
+	spec = sdn.LoadBalancerSpec{Base: b.base, VIPs: []sdn.VIP{b.vip}, Backend: options.Provider, Flavor: options.Flavor, Zone: options.Zone}
+	members = map[netip.Addr]bool{}
+	for _, p := range b.spec.Ports {
+		l := sdn.Listener{
+			Name: listenerName(p), Protocol: protocols[corev1.Protocol(p.Protocol)], Port: uint16(p.Port), Sources: b.sources(six), ConnectionLimit: int(options.ConnectionLimit),
+			ClientTimeout: length(options.ClientTimeout), MemberTimeout: length(options.MemberTimeout), ConnectTimeout: length(options.ConnectTimeout), InspectTimeout: length(options.InspectTimeout),
+			Pool: sdn.Pool{Algorithm: sdn.Algorithm(options.Method), Affinity: b.affinity(p), Health: health(options.HealthMonitor, p.Protocol)},
+		}
+		if l.Protocol == sdn.TCP { // of which alone these are
+			l.ProxyProtocol, l.ProxyVersion = options.ProxyProtocol > 0, int(options.ProxyProtocol)
+			l.ForwardedFor, l.Certificate = options.ForwardedFor, options.Certificate
+		}
+		for _, e := range b.endpoints[portName{p.Name, p.Protocol}] {
+			m := sdn.Member{Name: e.pod, Addr: e.addr, Subnet: b.subnet(e.addr.Addr())}
+			if m.Subnet == "" && !b.can.AnyMember {
+				beyond++
+				continue
+			}
+			members[e.addr.Addr()] = true
+			l.Pool.Members = append(l.Pool.Members, m)
+		}
+		spec.Listeners = append(spec.Listeners, l)
+	}
+	return spec, members, beyond
+}
+
+func listenerName(p v1.LoadBalancerPort) string {
+	if p.Name == "" {
+		return fmt.Sprintf("%s:%d", p.Protocol, p.Port)
+	}
+	return fmt.Sprintf("%s:%d:%s", p.Protocol, p.Port, p.Name)
+}
+
+// sources are who may connect. The VIP is the ClusterIP too, which all of the cluster may reach whatever the Service says of the outside.
+func (b balancerOf) sources(six bool) (all []netip.Prefix) {
+	if len(b.spec.Sources) == 0 {
+		return nil
+	}
+	for _, text := range b.spec.Sources {
+		if p, err := netip.ParsePrefix(text); err == nil && p.Addr().Is6() == six {
+			all = append(all, p)
+		}
+	}
+	for _, p := range b.cluster {
+		if p.Addr().Is6() == six {
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, netip.Prefix.Compare)
+	all = slices.Compact(all)
+	if len(all) == 0 { // none would be everyone
+		all = []netip.Prefix{netip.PrefixFrom(b.vip.Addr, b.vip.Addr.BitLen())}
+	}
+	return all
+}
+
+func (b balancerOf) affinity(p v1.LoadBalancerPort) sdn.Affinity {
+	if b.spec.AffinitySeconds == nil || !b.can.Affinity {
+		return sdn.Affinity{}
+	}
+	a := sdn.Affinity{ClientIP: true}
+	if p.Protocol != string(corev1.ProtocolTCP) || b.can.AffinityTCP {
+		a.Timeout = time.Duration(*b.spec.AffinitySeconds) * time.Second
+	}
+	return a
+}
+
+// health is the monitor, of the type that fits the protocol (Octavia's names).
+func health(m *v1.LoadBalancerHealthMonitor, protocol string) *sdn.HealthMonitor {
+	if m == nil {
+		return nil
+	}
+	types := map[string]string{"TCP": "TCP", "UDP": "UDP-CONNECT", "SCTP": "SCTP"}
+	return &sdn.HealthMonitor{
+		Type: types[protocol], Interval: time.Duration(m.DelaySeconds) * time.Second, Timeout: time.Duration(m.TimeoutSeconds) * time.Second, Rise: int(m.Rise), Fall: int(m.Fall),
+	}
+}
+
+func length(d *metav1.Duration) time.Duration {
+	if d == nil {
+		return 0
+	}
+	return d.Duration
+}

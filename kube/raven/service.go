@@ -1,0 +1,155 @@
+package raven
+
+import (
+	"context"
+	"slices"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// services has each Service with a VIP have a KuryrLoadBalancer that says what it says, and tells in the Service's status where it is reached from outside. What the SDN does about it
+// is the other reconciler's: balancers.
+type services struct{ *Raven }
+
+// Reconcile looks at the Service and the KuryrLoadBalancer of one name.
+func (r services) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var service *corev1.Service
+	var lb *v1.KuryrLoadBalancer
+	var balancer v1.KuryrLoadBalancer
+	if err := r.api.Get(ctx, req.NamespacedName, &balancer); client.IgnoreNotFound(err) != nil {
+		return done(0, err)
+	} else if err == nil {
+		lb = &balancer
+	}
+	if lb == nil && !r.cfg.Services {
+		return done(0, nil)
+	}
+	var found corev1.Service
+	if err := r.api.Get(ctx, req.NamespacedName, &found); client.IgnoreNotFound(err) != nil {
+		return done(0, err)
+	} else if err == nil {
+		service = &found
+	}
+	err := r.follow(ctx, req, service, lb)
+	if apierrors.IsAlreadyExists(err) { // the cache is behind
+		return ctrl.Result{RequeueAfter: conflictPause}, nil
+	}
+	return done(0, err)
+}
+
+// follow has what there is be what is wanted.
+func (r services) follow(ctx context.Context, req ctrl.Request, service *corev1.Service, lb *v1.KuryrLoadBalancer) error {
+	wanted := r.cfg.Services && service != nil && balanced(service)
+	if lb != nil && (!wanted || lb.Spec.ServiceUID != service.UID) {
+		if !wanted && service != nil && service.UID == lb.Spec.ServiceUID && shows(service, lb) {
+			if err := r.publish(ctx, service, corev1.LoadBalancerStatus{}); err != nil {
+				return err
+			}
+		}
+		return r.dismiss(ctx, lb)
+	}
+	if !wanted {
+		return nil
+	}
+	spec, notes := loadBalancerSpec(service, r.sdn.Capabilities())
+	r.note(service, notes)
+	switch {
+	case lb == nil:
+		yes, no := true, false
+		lb = &v1.KuryrLoadBalancer{Spec: spec}
+		lb.Namespace, lb.Name = req.Namespace, req.Name
+		lb.Finalizers = []string{v1.Finalizer}
+		lb.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: service.Name, UID: service.UID, Controller: &yes, BlockOwnerDeletion: &no}}
+		return r.api.Create(ctx, lb)
+	case !lb.DeletionTimestamp.IsZero():
+		return nil // its end brings this back
+	case !equality.Semantic.DeepEqual(lb.Spec, spec):
+		lb.Spec = spec
+		if err := r.api.Update(ctx, lb); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+	}
+	if !exposed(service) {
+		return nil // the status is another's, or the API server has emptied it with the type
+	}
+	return r.publish(ctx, service, ingressOf(service, lb))
+}
+
+// shows tells whether a Service's status says what Raven has written.
+func shows(s *corev1.Service, lb *v1.KuryrLoadBalancer) bool {
+	return len(s.Status.LoadBalancer.Ingress) > 0 && equality.Semantic.DeepEqual(s.Status.LoadBalancer, ingressOf(s, lb))
+}
+
+// dismiss has a KuryrLoadBalancer go.
+func (r services) dismiss(ctx context.Context, lb *v1.KuryrLoadBalancer) error {
+	if !lb.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	return client.IgnoreNotFound(r.api.Delete(ctx, lb, client.Preconditions{UID: &lb.UID}))
+}
+
+// ingressOf is where a Service of type LoadBalancer is reached, as far as that is so. Clients' packets keep this address until they are in the SDN: so ipMode is VIP.
+func ingressOf(s *corev1.Service, lb *v1.KuryrLoadBalancer) (status corev1.LoadBalancerStatus) {
+	var addresses []string
+	switch {
+	case internal(s):
+		for _, of := range lb.Status.LoadBalancers {
+			if slices.Contains(lb.Spec.VIPs, of.VIP) {
+				addresses = append(addresses, of.VIP)
+			}
+		}
+	case lb.Status.FloatingIP != nil && lb.Status.FloatingIP.ID != "":
+		addresses = []string{lb.Status.FloatingIP.Address}
+	}
+	if len(addresses) > 0 && lb.Spec.Options.Hostname != "" {
+		return corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{Hostname: lb.Spec.Options.Hostname}}}
+	}
+	for _, a := range addresses {
+		mode := corev1.LoadBalancerIPModeVIP
+		status.Ingress = append(status.Ingress, corev1.LoadBalancerIngress{IP: a, IPMode: &mode})
+	}
+	return status
+}
+
+// publish writes a Service's status, if it is another.
+func (r services) publish(ctx context.Context, s *corev1.Service, status corev1.LoadBalancerStatus) error {
+	if equality.Semantic.DeepEqual(s.Status.LoadBalancer, status) {
+		return nil
+	}
+	before := s.DeepCopy()
+	s.Status.LoadBalancer = status
+	if err := r.api.Status().Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	for _, i := range status.Ingress {
+		r.tell(s, eventMade, "LoadBalancer", "the Service is reached at %s", i.IP+i.Hostname)
+	}
+	return nil
+}
+
+// note tells a Service's owner what of it is not served, once.
+func (r services) note(s *corev1.Service, notes []string) {
+	for _, text := range r.applied.news(client.ObjectKeyFromObject(s), string(s.UID), notes) {
+		r.warn(s, eventUnserved, "LoadBalancer", "%s", text)
+	}
+}
+
+// serviceOf is a Service as Events are about it.
+func serviceOf(lb *v1.KuryrLoadBalancer) *corev1.Service {
+	return &corev1.Service{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: lb.Namespace, Name: lb.Name, UID: lb.Spec.ServiceUID},
+	}
+}
+
+// keysOf are the Keys that a Service's load balancers may have.
+func (r *Raven) keysOf(lb *v1.KuryrLoadBalancer) []sdn.Key {
+	return []sdn.Key{r.key(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(lb.Spec.ServiceUID, false)), r.key(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(lb.Spec.ServiceUID, true))}
+}

@@ -1,0 +1,116 @@
+package raven
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// labelProxyName says that somebody else serves a Service or an EndpointSlice (KEP-2447).
+const labelProxyName = "service.kubernetes.io/service-proxy-name"
+
+// balanced tells whether a Service has VIPs that are Kuryr's to serve. One that is being deleted is served until it has gone, as others' finalizers may keep it.
+func balanced(s *corev1.Service) bool {
+	return s.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ClusterIP != "" && s.Spec.ClusterIP != corev1.ClusterIPNone && oursByLabels(s.Labels)
+}
+
+// oursByLabels tells whether the labels of a Service or an EndpointSlice leave it to the cluster's own proxy: the same two count for kube-proxy.
+func oursByLabels(labels map[string]string) bool {
+	_, others := labels[labelProxyName]
+	_, headless := labels[corev1.IsHeadlessService]
+	return !others && !headless
+}
+
+// exposed tells whether a Service is to be reached from outside by what Kuryr does: it is of type LoadBalancer, and its class is Kuryr's or none.
+func exposed(s *corev1.Service) bool {
+	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && (s.Spec.LoadBalancerClass == nil || *s.Spec.LoadBalancerClass == v1.LoadBalancerClass)
+}
+
+// internal tells whether a Service of type LoadBalancer is to be reached at its VIP alone.
+func internal(s *corev1.Service) bool { return s.Annotations[annotationInternal] == "true" }
+
+// loadBalancerSpec is what a Service that is balanced says, as far as the SDN can do it. The notes tell its owner what it cannot.
+func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoadBalancerSpec, notes []string) {
+	spec = v1.KuryrLoadBalancerSpec{
+		ServiceUID: s.UID, Type: string(s.Spec.Type), VIPs: slices.Clone(s.Spec.ClusterIPs), PublishNotReady: s.Spec.PublishNotReadyAddresses,
+	}
+	if spec.Type == "" {
+		spec.Type = string(corev1.ServiceTypeClusterIP)
+	}
+	if len(spec.VIPs) == 0 {
+		spec.VIPs = []string{s.Spec.ClusterIP}
+	}
+	spec.Ports, notes = portsOfService(s, can.LoadBalancer)
+	if s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		seconds := int32(corev1.DefaultClientIPServiceAffinitySeconds)
+		if c := s.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+			seconds = *c.ClientIP.TimeoutSeconds
+		}
+		spec.AffinitySeconds = &seconds
+		if !can.LoadBalancer.Affinity && hasLoadBalancers(can) {
+			notes = append(notes, "spec.sessionAffinity: the SDN's load balancers do not keep clients with their endpoints")
+		}
+	}
+	var floating v1.LoadBalancerFloatingIP
+	options, more := optionsOfService(s, can.LoadBalancer, &floating)
+	spec.Options, notes = options, append(notes, more...)
+	if !exposed(s) {
+		return spec, notes
+	}
+	for _, text := range s.Spec.LoadBalancerSourceRanges {
+		p, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			notes = append(notes, fmt.Sprintf("spec.loadBalancerSourceRanges: %q is no range", text)) // then fewer may connect, not more
+			continue
+		}
+		if !slices.Contains(spec.Sources, p.Masked().String()) {
+			spec.Sources = append(spec.Sources, p.Masked().String())
+		}
+	}
+	switch {
+	case len(s.Spec.LoadBalancerSourceRanges) > 0 && len(spec.Sources) == 0:
+		notes = append(notes, "spec.loadBalancerSourceRanges: none is a range, so there is no floating IP")
+	case len(spec.Sources) > 0 && !can.LoadBalancer.SourceRanges && hasLoadBalancers(can):
+		notes = append(notes, "spec.loadBalancerSourceRanges: the SDN's load balancers let everybody connect, so there is no floating IP")
+	case !internal(s):
+		floating.Address = wantedAddress(s)
+		spec.FloatingIP = &floating
+	}
+	return spec, notes
+}
+
+func hasLoadBalancers(can sdn.Capabilities) bool { return len(can.LoadBalancer.Protocols) > 0 }
+
+// portsOfService are the ports that the SDN can serve. An SDN without load balancers can serve none, which is told once of all.
+func portsOfService(s *corev1.Service, can sdn.LoadBalancerCapabilities) (ports []v1.LoadBalancerPort, notes []string) {
+	taken := map[int32]corev1.Protocol{}
+	for _, p := range s.Spec.Ports {
+		protocol := p.Protocol
+		if protocol == "" {
+			protocol = corev1.ProtocolTCP
+		}
+		other, there := taken[p.Port]
+		switch {
+		case len(can.Protocols) > 0 && !slices.Contains(can.Protocols, protocols[protocol]):
+			notes = append(notes, fmt.Sprintf("spec.ports: port %d is of %s, which the SDN's load balancers do not have", p.Port, protocol))
+			continue
+		case there && len(can.Protocols) > 0 && !can.MixedProtocols:
+			notes = append(notes, fmt.Sprintf("spec.ports: port %d is of %s and of %s; the SDN's load balancers have a number for one protocol, so %s is not served", p.Port, other, protocol, protocol))
+			continue
+		}
+		taken[p.Port] = protocol
+		one := v1.LoadBalancerPort{Name: p.Name, Protocol: string(protocol), Port: p.Port, TargetPort: p.TargetPort.String()}
+		if p.TargetPort.String() == "0" {
+			one.TargetPort = "" // the port's own number
+		}
+		ports = append(ports, one)
+	}
+	return ports, notes
+}
+
+var protocols = map[corev1.Protocol]sdn.Protocol{corev1.ProtocolTCP: sdn.TCP, corev1.ProtocolUDP: sdn.UDP, corev1.ProtocolSCTP: sdn.SCTP}

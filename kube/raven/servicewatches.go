@@ -1,0 +1,135 @@
+package raven
+
+import (
+	"context"
+	"errors"
+	"maps"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+)
+
+// serviceRegistrations are the controllers of Services. Where Services are another's, only what Raven has made for them before is looked at, to take it away.
+func (r *Raven) serviceRegistrations() []registration {
+	of := registration{name: "services", reconciler: services{r}, watches: []watch{
+		{of: &v1.KuryrLoadBalancer{}, what: itself},
+	}}
+	in := registration{name: "loadbalancers", reconciler: balancers{r}, watches: []watch{
+		{of: &v1.KuryrLoadBalancer{}, when: predicate.Or(predicate.GenerationChangedPredicate{}, deleted{}), what: itself},
+	}}
+	if r.cfg.Services {
+		of.watches = append(of.watches, watch{of: &corev1.Service{}, when: predicate.Funcs{UpdateFunc: serviceMatters}, what: itself})
+		in.watches = append(in.watches,
+			watch{of: &discoveryv1.EndpointSlice{}, what: on(r, serviceOfSlice)},
+			watch{of: &v1.KuryrLoadBalancer{}, what: handler.Funcs{
+				UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+					r.released(ctx, e.ObjectOld.(*v1.KuryrLoadBalancer), e.ObjectNew.(*v1.KuryrLoadBalancer), q)
+				},
+				DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+					r.released(ctx, e.Object.(*v1.KuryrLoadBalancer), nil, q)
+				},
+			}},
+			watch{of: &corev1.Service{}, when: predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: wantsAnother}, what: on(r, r.rivals)},
+			watch{of: &networkingv1.ServiceCIDR{}, what: on(r, r.unready), optional: true},
+		)
+	}
+	return []registration{of, in}
+}
+
+// serviceMatters tells whether anything of a Service has changed that counts here: most that changes Services are those who write their status or their notes.
+func serviceMatters(e event.UpdateEvent) bool {
+	was, is := e.ObjectOld.(*corev1.Service), e.ObjectNew.(*corev1.Service)
+	return was.UID != is.UID || was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero() || !maps.Equal(was.Labels, is.Labels) || !maps.Equal(was.Annotations, is.Annotations) ||
+		!equality.Semantic.DeepEqual(was.Spec, is.Spec) || !equality.Semantic.DeepEqual(was.Status.LoadBalancer, is.Status.LoadBalancer)
+}
+
+// wantsAnother tells whether a Service asks for another address than it did.
+func wantsAnother(e event.UpdateEvent) bool {
+	return wantedAddress(e.ObjectOld.(*corev1.Service)) != wantedAddress(e.ObjectNew.(*corev1.Service))
+}
+
+// serviceOfSlice is the Service whose endpoints a slice has.
+func serviceOfSlice(_ context.Context, s *discoveryv1.EndpointSlice) ([]ctrl.Request, error) {
+	name := s.Labels[discoveryv1.LabelServiceName]
+	if name == "" {
+		return nil, nil
+	}
+	return just(s.Namespace, name), nil
+}
+
+// released has those looked at that may have waited for an address which a load balancer had.
+func (r *Raven) released(ctx context.Context, was, is *v1.KuryrLoadBalancer, q queue) {
+	var left []string
+	if f := was.Status.FloatingIP; f != nil && (is == nil || is.Status.FloatingIP == nil || is.Status.FloatingIP.Address != f.Address) {
+		left = append(left, f.Address)
+	}
+	if f := was.Spec.FloatingIP; f != nil && f.Address != "" && is == nil {
+		left = append(left, f.Address)
+	}
+	var errs []error
+	for _, address := range left {
+		all, err := r.wanting(ctx, address, was.Spec.ServiceUID)
+		errs = append(errs, err)
+		for _, one := range all {
+			q.Add(one)
+		}
+	}
+	for _, vip := range was.Spec.VIPs {
+		if is != nil {
+			break
+		}
+		var all v1.KuryrLoadBalancerList
+		errs = append(errs, r.api.List(ctx, &all, client.MatchingFields{byVIP: vip}))
+		for i := range all.Items {
+			q.Add(request(all.Items[i].Namespace, all.Items[i].Name))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		r.log.ErrorContext(ctx, "who waits for an address", "name", was.Name, "namespace", was.Namespace, "error", err)
+	}
+}
+
+// rivals are the Services that ask for the address which this one asks for, or did.
+func (r *Raven) rivals(ctx context.Context, s *corev1.Service) ([]ctrl.Request, error) {
+	address := wantedAddress(s)
+	if address == "" {
+		return nil, nil
+	}
+	return r.wanting(ctx, address, s.UID)
+}
+
+func (r *Raven) wanting(ctx context.Context, address string, but types.UID) (all []ctrl.Request, err error) {
+	var services corev1.ServiceList
+	if err := r.api.List(ctx, &services, client.MatchingFields{byWanted: address}); err != nil {
+		return nil, err
+	}
+	for i := range services.Items {
+		if s := &services.Items[i]; s.UID != but {
+			all = append(all, request(s.Namespace, s.Name))
+		}
+	}
+	return all, nil
+}
+
+// unready are all load balancers that are not what they are to be: a new range of ClusterIPs may be what one waits for.
+func (r *Raven) unready(ctx context.Context, _ *networkingv1.ServiceCIDR) (all []ctrl.Request, err error) {
+	var lbs v1.KuryrLoadBalancerList
+	if err := r.api.List(ctx, &lbs); err != nil {
+		return nil, err
+	}
+	for i := range lbs.Items {
+		if !isReady(lbs.Items[i].Status.Conditions) {
+			all = append(all, request(lbs.Items[i].Namespace, lbs.Items[i].Name))
+		}
+	}
+	return all, nil
+}

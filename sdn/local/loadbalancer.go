@@ -1,0 +1,243 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/kuryr/kuryr/datapath/lb"
+	"github.com/kuryr/kuryr/internal/valid"
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+)
+
+const loadBalancer = "load balancer"
+
+// defaultAffinity is how long a client keeps its member where nobody says, as Kubernetes has it.
+const defaultAffinity = 3 * time.Hour
+
+// balancing is what the embedded SDN's load balancers can do.
+var balancing = sdn.LoadBalancerCapabilities{
+	Protocols:      []sdn.Protocol{sdn.TCP, sdn.UDP, sdn.SCTP},
+	Algorithms:     []sdn.Algorithm{sdn.RoundRobin, sdn.SourceIP},
+	Affinity:       true,
+	AffinityTCP:    true,
+	SourceRanges:   true,
+	ClientIPKept:   true,
+	MixedProtocols: true,
+	TwoFamilies:    true,
+	ChangeFamilies: true,
+	FreePools:      true,
+	Weights:        true,
+	Drain:          true,
+	AnyMember:      true,
+	HairpinSource:  "lb",
+}
+
+// balancing is what this machine's load balancers can do.
+func (p *Provider) balancing() sdn.LoadBalancerCapabilities {
+	can := balancing
+	if !p.supports().SCTP {
+		can.Protocols = []sdn.Protocol{sdn.TCP, sdn.UDP}
+	}
+	return can
+}
+
+// showLoadBalancer is Ready when the kernel has what the store says.
+func (p *Provider) showLoadBalancer(b *bbolt.Tx, r *loadBalancerRow) (sdn.LoadBalancer, error) {
+	p.fillMeta(&r.Meta)
+	r.Status = sdn.LoadBalancerStatus{Ready: true}
+	for _, v := range r.VIPs {
+		router := routers.id(b, "subnet", string(v.Subnet))
+		switch {
+		case router == "":
+			r.Status.Message = fmt.Sprintf("no router is on the subnet of %v: nobody reaches it", v.Addr)
+		case !p.queue.clean(router):
+			r.Status = sdn.LoadBalancerStatus{RetryAfter: firstPause, Message: "the kernel does not follow the store yet"}
+			return r.LoadBalancer, nil
+		}
+	}
+	return r.LoadBalancer, nil
+}
+
+// ApplyLoadBalancer makes a load balancer be this value, in one transaction.
+func (p *Provider) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) (out sdn.LoadBalancer, err error) {
+	if err := errors.Join(valid.LoadBalancer(spec), checkBalancing(spec)); err != nil {
+		return out, err
+	}
+	var id sdn.ID
+	err = p.update(ctx, func(t *tx) error {
+		r, err := loadBalancers.applied(t, spec.ID, spec.Key)
+		if err != nil {
+			return err
+		}
+		if r, err = t.applyLoadBalancer(r, spec); err == nil {
+			id = r.ID
+		}
+		return err
+	})
+	if err != nil {
+		return out, err
+	}
+	return p.LoadBalancer(ctx, id) // read again, so that the status is that after the kernel's work
+}
+
+// checkBalancing refuses what other SDNs' load balancers can.
+func checkBalancing(spec sdn.LoadBalancerSpec) error {
+	errs := []error{
+		lacking(loadBalancer, "groups", len(spec.Groups) > 0, "does not filter what comes to a VIP; a listener's sources say who may connect"),
+		lacking(loadBalancer, "backend", spec.Backend != "", "has one kind of load balancer, the kernel's"),
+		lacking(loadBalancer, "flavor", spec.Flavor != "", "has one kind of load balancer, the kernel's"),
+		lacking(loadBalancer, "zone", spec.Zone != "", "is on one machine, without availability zones"),
+		lacking(loadBalancer, "shared", spec.Shared, "has load balancers of one owner each"),
+	}
+	for i, l := range spec.Listeners {
+		field := fmt.Sprintf("listeners[%d]", i)
+		errs = append(errs, lacking(loadBalancer, field+".connection_limit", l.ConnectionLimit > 0, "does not count connections"),
+			lacking(loadBalancer, field+".client_timeout", l.ClientTimeout > 0, "leaves idle connections to those who have them"),
+			lacking(loadBalancer, field+".member_timeout", l.MemberTimeout > 0, "leaves idle connections to those who have them"),
+			lacking(loadBalancer, field+".connect_timeout", l.ConnectTimeout != 0, "leaves it to clients how long they wait"),
+			lacking(loadBalancer, field+".inspect_timeout", l.InspectTimeout != 0, "does not look into connections"),
+			lacking(loadBalancer, field+".forwarded_for", l.ForwardedFor, "does not speak HTTP, and lets members see the client's address as it is"),
+			lacking(loadBalancer, field+".certificate", l.Certificate != "", "does not end TLS"),
+			lacking(loadBalancer, field+".proxy_protocol", l.ProxyProtocol || l.ProxyVersion != 0, "lets members see the client's address as it is"),
+			checkPool(field+".pool", l.Pool))
+	}
+	for i, pool := range spec.Pools {
+		errs = append(errs, checkPool(fmt.Sprintf("pools[%d]", i), pool))
+	}
+	return errors.Join(errs...)
+}
+
+func checkPool(field string, pool sdn.Pool) error {
+	if a := pool.Affinity.Timeout; a > lb.MaxAffinity || a%time.Second != 0 {
+		return sdn.Invalid(loadBalancer, field+".affinity.timeout", "must be whole seconds up to %v, not %v", lb.MaxAffinity, a)
+	}
+	if len(pool.Members) > lb.MaxEndpoints {
+		return sdn.Invalid(loadBalancer, field+".members", "are %d; at most %d fit", len(pool.Members), lb.MaxEndpoints)
+	}
+	return errors.Join(
+		lacking(loadBalancer, field+".health", pool.Health != nil, "does not ask members whether they are well"),
+		lacking(loadBalancer, field+".algorithm", pool.Algorithm != sdn.AnyAlgorithm && !contains(balancing.Algorithms, pool.Algorithm), "has no "+string(pool.Algorithm)),
+	)
+}
+
+func (t *tx) applyLoadBalancer(r *loadBalancerRow, spec sdn.LoadBalancerSpec) (*loadBalancerRow, error) {
+	changed := r == nil
+	if r == nil {
+		if len(spec.VIPs) == 0 {
+			return nil, sdn.Invalid(loadBalancer, "vips", "are missing")
+		}
+		r = &loadBalancerRow{LoadBalancer: sdn.LoadBalancer{Meta: newMeta(spec.Base)}}
+	} else {
+		var err error
+		if changed, err = loadBalancers.rebase(t, &r.Meta, spec.Base, spec.ID, spec.IfRevision); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.nearBalancer(r.ID); err != nil {
+		return nil, err
+	}
+	before := parts(r)
+	moved, err := t.setVIPs(r, spec.VIPs)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(valid.FamilyOfMembers(spec, r.VIPs), t.checkMembers(spec, r.VIPs)); err != nil {
+		return nil, err
+	}
+	other := setParts(r, spec)
+	if !changed && !moved && !other {
+		return r, nil
+	}
+	if err := t.countParts(r.Project, before, parts(r)); err != nil {
+		return nil, err
+	}
+	return r, loadBalancers.put(t, r)
+}
+
+// checkMembers wants members to be where they are said to be, and to be none of the VIPs: what is sent there would go round for ever.
+func (t *tx) checkMembers(spec sdn.LoadBalancerSpec, vips []sdn.VIP) error {
+	known := map[sdn.ID]*subnetRow{}
+	check := func(field string, members []sdn.Member) error {
+		for i, m := range members {
+			at := fmt.Sprintf("%s.members[%d]", field, i)
+			if slices.ContainsFunc(vips, func(v sdn.VIP) bool { return v.Addr == m.Addr.Addr() }) {
+				return sdn.Invalid(loadBalancer, at+".addr", "%v is the VIP", m.Addr.Addr())
+			}
+			if m.Subnet == "" {
+				continue
+			}
+			if known[m.Subnet] == nil {
+				s, err := subnets.need(t.Tx, m.Subnet)
+				if err != nil {
+					return err
+				}
+				known[m.Subnet] = s
+			}
+			if s := known[m.Subnet]; !s.CIDR.Contains(m.Addr.Addr()) {
+				return sdn.Invalid(loadBalancer, at+".addr", "%v is not inside %v", m.Addr.Addr(), s.CIDR)
+			}
+		}
+		return nil
+	}
+	for i, l := range spec.Listeners {
+		if err := check(fmt.Sprintf("listeners[%d].pool", i), l.Pool.Members); err != nil {
+			return err
+		}
+	}
+	for i, p := range spec.Pools {
+		if err := check(fmt.Sprintf("pools[%d]", i), p.Members); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// LoadBalancer gets a load balancer.
+func (p *Provider) LoadBalancer(ctx context.Context, id sdn.ID) (sdn.LoadBalancer, error) {
+	return get(ctx, p, loadBalancers, id, p.showLoadBalancer)
+}
+
+// FindLoadBalancers streams load balancers.
+func (p *Provider) FindLoadBalancers(ctx context.Context, q sdn.LoadBalancerQuery) iter.Seq2[sdn.LoadBalancer, error] {
+	var byPart, byAddress []scan
+	for _, id := range q.Parts {
+		byPart = append(byPart, scan{index: "part", unique: true, prefix: string(id)})
+	}
+	for _, a := range q.Addresses {
+		byAddress = append(byAddress, scan{index: "address", prefix: a.String() + "\x00"})
+	}
+	scans, err := p.scansOf(loadBalancers.noun, q.Match, byPart, byEach("port", q.Ports), byAddress, byEach("subnet", q.Subnets), byProject(q.Match))
+	if err != nil {
+		return broken[sdn.LoadBalancer](err)
+	}
+	return search(ctx, p, loadBalancers, scans, p.showLoadBalancer, q.Matches)
+}
+
+// DeleteLoadBalancer deletes a load balancer with its VIPs. Floating IPs of these lead nowhere afterwards.
+func (p *Provider) DeleteLoadBalancer(ctx context.Context, id sdn.ID) error {
+	return p.release(ctx, func(t *tx) error { return t.deleteLoadBalancer(id) })
+}
+
+func (t *tx) deleteLoadBalancer(id sdn.ID) error {
+	r, err := loadBalancers.get(t.Tx, id)
+	if err != nil || r == nil {
+		return err
+	}
+	if err := t.nearBalancer(id); err != nil {
+		return err
+	}
+	for _, v := range r.VIPs {
+		if err := t.dropVIP(v); err != nil {
+			return err
+		}
+	}
+	if err := t.countParts(r.Project, parts(r), map[sdn.Noun]int64{}); err != nil {
+		return err
+	}
+	return loadBalancers.del(t, id)
+}

@@ -1,0 +1,207 @@
+package local
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kuryr/kuryr/datapath/lb"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// service is a load balancer on a subnet with one listener.
+func service(subnet sdn.ID, name string, members ...string) sdn.LoadBalancerSpec {
+	spec := sdn.LoadBalancerSpec{Base: sdn.Base{Key: sdn.Key{Owner: "o", Kind: "service", Name: name}}, VIPs: []sdn.VIP{{Subnet: subnet}}, Listeners: []sdn.Listener{{Protocol: sdn.TCP, Port: 80}}}
+	for _, m := range members {
+		spec.Listeners[0].Pool.Members = append(spec.Listeners[0].Pool.Members, sdn.Member{Addr: netip.MustParseAddrPort(m)})
+	}
+	return spec
+}
+
+// vipWorld is a provider with a network of VIPs that is on no router yet, and a router.
+func vipWorld(t *testing.T) (p *Provider, fake *fakeFabric, subnet, router sdn.ID) {
+	t.Helper()
+	fake = newFake()
+	p = open(t, Options{Datapath: fake})
+	n, err := p.EnsureNetwork(t.Context(), sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: prefix("10.96.0.0/12")}}})
+	ok(t, err)
+	r, err := p.EnsureRouter(t.Context(), sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.external, SNAT: true}})
+	ok(t, err)
+	return p, fake, n.Subnets[0], r.ID
+}
+
+func (f *fakeFabric) balancedIn(domain sdn.ID) []lb.Key {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var keys []lb.Key
+	if d := f.state[string(domain)]; d != nil {
+		for k := range d.balanced {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// A load balancer on a network without a router is stored; the kernel has it while a router is on its subnet.
+func TestLoadBalancerFollowsItsRouter(t *testing.T) {
+	t.Parallel()
+	p, fake, subnet, router := vipWorld(t)
+	ctx := t.Context()
+	l, err := p.ApplyLoadBalancer(ctx, service(subnet, "a", "10.0.0.5:8080"))
+	ok(t, err)
+	if !l.Status.Ready || l.Status.Message == "" {
+		t.Errorf("without a router its status is %+v, want it to be ready and to say so", l.Status)
+	}
+	for range 2 {
+		ok(t, p.AttachSubnet(ctx, router, subnet, netip.Addr{}))
+		if keys := fake.balancedIn(router); len(keys) != 1 || keys[0].Addr != l.VIPs[0].Addr {
+			t.Errorf("the router balances %v, want the VIP %v", keys, l.VIPs[0].Addr)
+		}
+		checkSum(t, p)
+		if l, err = p.LoadBalancer(ctx, l.ID); err != nil || !l.Status.Ready || l.Status.Message != "" {
+			t.Errorf("with a router its status is %+v, %v", l.Status, err)
+		}
+		ok(t, p.DetachSubnet(ctx, router, subnet))
+		checkSum(t, p)
+	}
+}
+
+// A floating IP of a VIP is one more address of the same frontends, and not translated itself.
+func TestFloatingIPOfLoadBalancer(t *testing.T) {
+	t.Parallel()
+	p, fake, subnet, router := vipWorld(t)
+	ctx := t.Context()
+	ok(t, p.AttachSubnet(ctx, router, subnet, netip.Addr{}))
+	a, err := p.ApplyLoadBalancer(ctx, service(subnet, "a", "10.0.0.5:8080"))
+	ok(t, err)
+	b, err := p.ApplyLoadBalancer(ctx, service(subnet, "b", "10.0.0.6:8080"))
+	ok(t, err)
+	f, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.external, Target: sdn.Target{Port: a.VIPs[0].Port}})
+	ok(t, err)
+	at := lb.Key{Addr: f.Address, Protocol: sdn.TCP, Port: 80}
+	leads := func(to string) {
+		t.Helper()
+		checkSum(t, p)
+		fake.mu.Lock()
+		defer fake.mu.Unlock()
+		d := fake.state[string(router)]
+		if got := d.balanced[at].Endpoints; to == "" && got != nil || to != "" && (len(got) != 1 || got[0].String() != to) {
+			t.Errorf("the floating IP leads to %v, want %q", got, to)
+		}
+		for _, floating := range d.shape.Uplink.Floating {
+			if floating.Internal.IsValid() {
+				t.Errorf("%v is translated to %v besides", floating.External, floating.Internal)
+			}
+		}
+	}
+	leads("10.0.0.5:8080")
+	_, err = p.ApplyLoadBalancer(ctx, service(subnet, "a", "10.0.0.7:8080"))
+	ok(t, err)
+	leads("10.0.0.7:8080")
+	_, err = p.UpdateFloatingIP(ctx, f.ID, sdn.FloatingIPPatch{Target: &sdn.Target{Port: b.VIPs[0].Port}})
+	ok(t, err)
+	leads("10.0.0.6:8080")
+	ok(t, p.DeleteLoadBalancer(ctx, b.ID))
+	leads("")
+	if err := p.DeletePorts(ctx, []sdn.ID{a.VIPs[0].Port}); !sdn.IsConflict(err) || sdn.ReasonOf(err) != sdn.InUse {
+		t.Errorf("deleting a VIP's port: %v", err)
+	}
+	host, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.external, Address: netip.IPv4Unspecified()})
+	ok(t, err)
+	_, err = p.EnsureForwards(ctx, host.ID, []sdn.Forward{{Protocol: sdn.TCP, External: sdn.PortRange{First: 80}, Target: sdn.Target{Port: a.VIPs[0].Port}, Internal: sdn.PortRange{First: 80}}})
+	if !sdn.IsUnsupported(err) {
+		t.Errorf("a forwarding to a VIP: %v", err)
+	}
+}
+
+// A change tells the kernel what changes, however many load balancers there are.
+func TestLoadBalancerCostsItsChange(t *testing.T) {
+	t.Parallel()
+	p, fake, subnet, router := vipWorld(t)
+	ctx := t.Context()
+	ok(t, p.AttachSubnet(ctx, router, subnet, netip.Addr{}))
+	spec := service(subnet, "one", "10.0.0.5:8080")
+	for _, name := range []string{"a", "b", "c"} {
+		_, err := p.ApplyLoadBalancer(ctx, service(subnet, name, "10.0.0.5:8080"))
+		ok(t, err)
+	}
+	spec.Listeners = append(spec.Listeners, sdn.Listener{Protocol: sdn.UDP, Port: 80}, sdn.Listener{Protocol: sdn.TCP, Port: 443})
+	l, err := p.ApplyLoadBalancer(ctx, spec)
+	ok(t, err)
+	for what, c := range map[string]struct {
+		do   func() error
+		cost int
+	}{
+		"nothing":  {func() error { _, err := p.ApplyLoadBalancer(ctx, spec); return err }, 0},
+		"its name": {func() error { spec.Name = "web"; _, err := p.ApplyLoadBalancer(ctx, spec); return err }, 0},
+		"one member": {func() error {
+			spec.Listeners[0].Pool.Members[0].Drain = !spec.Listeners[0].Pool.Members[0].Drain
+			_, err := p.ApplyLoadBalancer(ctx, spec)
+			return err
+		}, 1},
+	} {
+		before, calls := fake.frontends, fake.calls
+		ok(t, c.do())
+		if cost := fake.frontends - before; cost != c.cost {
+			t.Errorf("%s costs %d frontends, want %d", what, cost, c.cost)
+		}
+		if n := fake.calls - calls; n > 1 {
+			t.Errorf("%s costs %d calls", what, n)
+		}
+	}
+	before := fake.frontends
+	ok(t, p.DeleteLoadBalancer(ctx, l.ID))
+	if cost := fake.frontends - before; cost != 3 {
+		t.Errorf("its end costs %d frontends, want 3", cost)
+	}
+	checkSum(t, p)
+}
+
+func TestFrontend(t *testing.T) {
+	t.Parallel()
+	four, six := netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd00::1")
+	at := func(a string) sdn.Member { return sdn.Member{Addr: netip.MustParseAddrPort(a)} }
+	heavy, drained := at("10.0.0.1:80"), at("10.0.0.3:80")
+	heavy.Weight, drained.Drain = 4, true
+	light := at("10.0.0.2:80")
+	light.Weight = 2
+	l := sdn.Listener{Protocol: sdn.TCP, Port: 80, Sources: []netip.Prefix{prefix("192.0.2.0/24")}, Pool: sdn.Pool{
+		Affinity: sdn.Affinity{ClientIP: true}, Members: []sdn.Member{heavy, light, drained, at("[fd00::5]:80")},
+	}}
+	f := frontend(l, four)
+	if want := []netip.AddrPort{heavy.Addr, heavy.Addr, light.Addr}; !slices.Equal(f.Endpoints, want) {
+		t.Errorf("the endpoints are %v, want %v", f.Endpoints, want)
+	}
+	if f.Affinity != defaultAffinity || !slices.Equal(f.Sources, l.Sources) {
+		t.Errorf("got %+v", f)
+	}
+	// Nobody of the other family may connect, and that is not everybody.
+	if f = frontend(l, six); len(f.Sources) != 1 || f.Sources[0] != netip.MustParsePrefix("::/128") || len(f.Endpoints) != 1 {
+		t.Errorf("got %+v", f)
+	}
+	l.Pool.Affinity, l.Pool.Algorithm = sdn.Affinity{}, sdn.SourceIP
+	if f = frontend(l, four); f.Affinity != defaultAffinity {
+		t.Errorf("%s keeps a client for %v", l.Pool.Algorithm, f.Affinity)
+	}
+	l.Pool.Affinity = sdn.Affinity{ClientIP: true, Timeout: time.Minute}
+	if f = frontend(l, four); f.Affinity != time.Minute {
+		t.Errorf("a client is kept for %v", f.Affinity)
+	}
+	// However odd the weights, there is room for all.
+	var many []sdn.Member
+	for i := range 300 {
+		m := at("10.0.0.1:80")
+		m.Weight = 1 + i%256
+		many = append(many, m)
+	}
+	total := 0
+	for _, n := range shares(many) {
+		if total += n; n < 1 {
+			t.Error("a member has no share")
+		}
+	}
+	if total > mostShares {
+		t.Errorf("%d places, at most %d", total, mostShares)
+	}
+}

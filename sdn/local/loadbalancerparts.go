@@ -1,0 +1,134 @@
+package local
+
+import (
+	"cmp"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// What is below a load balancer is in its row. Whatever is known again in a later value keeps its id: listeners by protocol and port, pools by id or by
+// their listener, members by address and port in their pool.
+
+// setParts makes r's listeners and pools be the spec's, in their normal form, and tells whether anything is another.
+func setParts(r *loadBalancerRow, spec sdn.LoadBalancerSpec) (changed bool) {
+	old := r.LoadBalancer
+	pools := map[sdn.ID]*sdn.Pool{}
+	for i := range old.Listeners {
+		if l := &old.Listeners[i]; !l.WithoutPool {
+			pools[l.Pool.ID] = &l.Pool
+		}
+	}
+	for i := range old.Pools {
+		pools[old.Pools[i].ID] = &old.Pools[i]
+	}
+	asked := map[sdn.ID]bool{} // pools that the spec names: they are nobody's by default
+	for _, l := range spec.Listeners {
+		asked[l.Pool.ID] = true
+	}
+	for _, p := range spec.Pools {
+		asked[p.ID] = true
+	}
+	r.Listeners, r.Pools = nil, nil
+	for _, l := range spec.Listeners {
+		i := slices.IndexFunc(old.Listeners, func(o sdn.Listener) bool { return o.Protocol == l.Protocol && o.Port == l.Port })
+		var before *sdn.Pool
+		if l.ID = newID(); i >= 0 {
+			l.ID = old.Listeners[i].ID
+			if p := &old.Listeners[i].Pool; !old.Listeners[i].WithoutPool && !asked[p.ID] {
+				before = p
+			}
+		}
+		if named := pools[l.Pool.ID]; named != nil {
+			before = named
+		}
+		if !l.WithoutPool {
+			l.Pool = mergePool(before, l.Pool)
+			l.Pool.Protocol = 0
+		}
+		l.Sources = sourceSet(l.Sources)
+		r.Listeners = append(r.Listeners, l)
+	}
+	for _, p := range spec.Pools {
+		r.Pools = append(r.Pools, mergePool(pools[p.ID], p))
+	}
+	slices.SortFunc(r.Listeners, func(a, b sdn.Listener) int {
+		return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol))
+	})
+	slices.SortFunc(r.Pools, func(a, b sdn.Pool) int { return cmp.Compare(a.ID, b.ID) })
+	return !reflect.DeepEqual(r.Listeners, old.Listeners) || !reflect.DeepEqual(r.Pools, old.Pools)
+}
+
+// mergePool gives p the ids that it had before; before may be nil.
+func mergePool(before *sdn.Pool, p sdn.Pool) sdn.Pool {
+	known := map[netip.AddrPort]sdn.ID{}
+	if p.ID = newID(); before != nil {
+		p.ID = before.ID
+		for _, m := range before.Members {
+			known[m.Addr] = m.ID
+		}
+	}
+	members := slices.Clone(p.Members)
+	for i, m := range members {
+		if m.ID = known[m.Addr]; m.ID == "" {
+			m.ID = newID()
+		}
+		if m.Weight == 0 {
+			m.Weight = 1
+		}
+		members[i] = m
+	}
+	slices.SortFunc(members, func(a, b sdn.Member) int { return a.Addr.Compare(b.Addr) })
+	if p.Members = members; len(members) == 0 {
+		p.Members = nil
+	}
+	return p
+}
+
+// sourceSet is prefixes in order, each once and without bits beyond its length; nil where there are none.
+func sourceSet(list []netip.Prefix) []netip.Prefix {
+	var set []netip.Prefix
+	for _, p := range list {
+		set = append(set, p.Masked())
+	}
+	slices.SortFunc(set, netip.Prefix.Compare)
+	return slices.Compact(set)
+}
+
+// partNouns are those that are in load balancers' rows.
+var partNouns = []sdn.Noun{sdn.NounListener, sdn.NounPool, sdn.NounMember}
+
+// parts counts what is below a load balancer.
+func parts(r *loadBalancerRow) map[sdn.Noun]int64 {
+	n := map[sdn.Noun]int64{}
+	for _, l := range r.Listeners {
+		n[sdn.NounListener]++
+		if !l.WithoutPool {
+			n[sdn.NounPool]++
+		}
+		n[sdn.NounMember] += int64(len(l.Pool.Members))
+	}
+	for _, p := range r.Pools {
+		n[sdn.NounPool]++
+		n[sdn.NounMember] += int64(len(p.Members))
+	}
+	return n
+}
+
+func (t *tx) countParts(project string, before, after map[sdn.Noun]int64) error {
+	for _, noun := range partNouns {
+		by := after[noun] - before[noun]
+		if by == 0 {
+			continue
+		}
+		if err := t.count(noun, project, by); err != nil {
+			return err
+		}
+		if err := t.tally(noun, by); err != nil {
+			return err
+		}
+	}
+	return nil
+}

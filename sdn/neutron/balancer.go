@@ -1,0 +1,418 @@
+package neutron
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kuryr/kuryr/internal/valid"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// How long to wait before a load balancer that Octavia is at work on is looked at again: half as long as it has been at work, within these.
+const (
+	firstLook = 300 * time.Millisecond
+	lastLook  = 15 * time.Second
+	// stuckAfter is when it is said that Octavia's operator must see to it: nobody else can.
+	stuckAfter = 10 * time.Minute
+)
+
+// ApplyLoadBalancer asks for the load balancer by one request, and for what is below it where it has changed since it was read last; then it sends the one
+// request that is next. It is found by its Key each time, so that nothing is lost with an answer, and of twins the younger go.
+func (p *Provider) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
+	none := sdn.LoadBalancer{}
+	if err := checkBalancer(spec); err != nil {
+		return none, err
+	}
+	if err := p.needOctavia(ctx); err != nil {
+		return none, err
+	}
+	unlock, err := p.locks.lock(ctx, balancers.path+" "+first(string(spec.ID), spec.Key.String()))
+	if err != nil {
+		return none, err
+	}
+	defer unlock()
+	for n := 1; ; n++ {
+		b, err := p.stepBalancer(ctx, spec)
+		if err != nil || b.Status.Ready || p.extensions.served() == nil || n == maxSteps {
+			return b, err
+		}
+		// Kuryr's own API is never at work: the next step can be done now.
+		if spec.Key.IsZero() {
+			spec.ID = b.ID
+		}
+	}
+}
+
+// maxSteps bounds the steps that are done at once.
+const maxSteps = 1000
+
+// stepBalancer does the one thing that is next. The caller has the lock.
+func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
+	none := sdn.LoadBalancer{}
+	w, said, err := p.findBalancer(ctx, spec)
+	switch {
+	case err != nil:
+		return none, err
+	case w == nil:
+		return p.makeBalancer(ctx, spec)
+	case said != "":
+		return p.pending(w, said, firstLook), nil
+	}
+	maker := balancerMaker{can: p.octavia.capabilities(w.Provider), spec: spec, owner: spec.Key, isOVN: w.Provider == ovn, subnet: w.VIPSubnet}
+	if maker.owner.IsZero() {
+		maker.owner = w.decode("").Key
+	}
+	if err := unchangeable(w, spec); err != nil {
+		return none, err
+	}
+	if err := lacking(w.Provider, maker.can, spec); err != nil {
+		return none, err
+	}
+	if err := valid.FamilyOfMembers(spec, w.vips()); err != nil {
+		return none, err
+	}
+	since, _ := p.octavia.memory.see(w)
+	switch {
+	case strings.HasPrefix(w.Provisioning, pendingPrefix):
+		return p.busy(w, since), nil
+	case w.Provisioning == stateError && spec.Shared:
+		return none, sdn.Unavailable(nil, "load balancer "+w.ID, "Octavia holds it in ERROR; its owner must make it anew")
+	case w.Provisioning == stateError:
+		return p.makeAnew(ctx, w, spec)
+	}
+	below, err := p.below(ctx, w)
+	if err != nil {
+		return none, err
+	}
+	todo, err := maker.next(w, below)
+	if err != nil {
+		return none, err
+	}
+	b := p.balancer(w, below)
+	if todo == nil {
+		p.octavia.memory.well(first(string(spec.ID), spec.Key.String()))
+		b.Status.Ready = true
+		return b, nil
+	}
+	// Killed here is killed between what was read and the request that follows from it.
+	switch err := todo.do(ctx, p.octavia.client); {
+	case sdn.IsPending(err), sdn.IsNotFound(err): // another was faster: the next step sees what there is
+	case err != nil:
+		return none, err
+	}
+	b.Status = sdn.LoadBalancerStatus{RetryAfter: firstLook, Message: todo.what}
+	return b, nil
+}
+
+// pending is a load balancer that is not ready.
+func (p *Provider) pending(w *balancerWire, message string, after time.Duration) sdn.LoadBalancer {
+	b := p.balancer(w, p.octavia.memory.last(sdn.ID(w.ID)))
+	b.Status = sdn.LoadBalancerStatus{RetryAfter: after, Message: message}
+	return b
+}
+
+// busy is one that Octavia is at work on.
+func (p *Provider) busy(w *balancerWire, since time.Time) sdn.LoadBalancer {
+	age := p.octavia.memory.now().Sub(since)
+	message := "Octavia is at work on it: " + w.Provisioning
+	if age >= stuckAfter {
+		message += fmt.Sprintf(" for %v now; only Octavia's operator can end that (openstack loadbalancer status show %s)", age.Round(time.Minute), w.ID)
+	}
+	return p.pending(w, message, min(max(age/2, firstLook), lastLook))
+}
+
+// findBalancer finds the load balancer that is meant, nil where there is none. Of several with the Key it is the oldest, and one of the younger is told to go; said tells that
+// this has to be waited for.
+func (p *Provider) findBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) (w *balancerWire, said string, err error) {
+	if spec.ID != "" {
+		w, err = balancers.read(ctx, p.octavia.client, spec.ID)
+		if err == nil && w.Provisioning == stateDeleted {
+			err = sdn.NotFound(balancers.title, spec.ID)
+		}
+		if sdn.IsNotFound(err) {
+			p.forgetBalancer(spec.ID)
+		}
+		return w, "", err
+	}
+	if spec.Key.IsZero() {
+		return nil, "", nil
+	}
+	found, err := p.balancersOf(ctx, spec.Key)
+	if err != nil {
+		return nil, "", err
+	}
+	going := slices.IndexFunc(found, func(w *balancerWire) bool { return w.Provisioning == stateDeleting })
+	staying := slices.DeleteFunc(slices.Clone(found), func(w *balancerWire) bool { return w.Provisioning == stateDeleting })
+	switch {
+	case len(staying) == 0 && going >= 0:
+		return found[going], "the one before, which has the Key and the VIP, is being deleted", nil
+	case len(staying) == 0:
+		return nil, "", nil
+	case len(staying) > 1:
+		p.log.Warn("several load balancers have one key; the oldest stays", "key", spec.Key.String(), "number", len(staying))
+		for _, twin := range staying[1:] {
+			if !strings.HasPrefix(twin.Provisioning, pendingPrefix) {
+				if err := p.dropBalancer(ctx, sdn.ID(twin.ID)); err != nil && !sdn.IsPending(err) {
+					return nil, "", err
+				}
+			}
+		}
+		return staying[0], "it was made twice, and the younger is being deleted", nil
+	}
+	return staying[0], "", nil
+}
+
+// balancersOf are those with a Key, the oldest first.
+func (p *Provider) balancersOf(ctx context.Context, key sdn.Key) ([]*balancerWire, error) {
+	found, err := sdn.All(balancers.find(ctx, p.octavia.client, url.Values{"description": {key.String()}}))
+	found = slices.DeleteFunc(found, func(w *balancerWire) bool { return w.Provisioning == stateDeleted })
+	slices.SortFunc(found, func(a, b *balancerWire) int {
+		if d := a.Created.Compare(b.Created.Time); d != 0 {
+			return d
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return found, err
+}
+
+// makeBalancer makes the whole load balancer in one request. Where its answer was lost, or its VIP is taken, it may be there all the same.
+func (p *Provider) makeBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
+	none := sdn.LoadBalancer{}
+	backend, err := p.octavia.backend(spec.Backend)
+	if err != nil {
+		return none, err
+	}
+	can := p.octavia.capabilities(backend)
+	if err := lacking(backend, can, spec); err != nil {
+		return none, err
+	}
+	if len(spec.VIPs) == 0 {
+		return none, sdn.Invalid("load balancer", "vips", "must be one, or one of each family, of a new load balancer")
+	}
+	if err := p.checkVIPs(ctx, spec); err != nil {
+		return none, err
+	}
+	p.octavia.mu.Lock()
+	tags, providers := p.octavia.minor >= sinceTags, p.octavia.minor >= sinceProviders
+	p.octavia.mu.Unlock()
+	base := spec.Base
+	base.Tags = nil // Octavia has them in the creating request
+	maker := balancerMaker{can: can, spec: spec, owner: spec.Key, isOVN: backend == ovn, subnet: spec.VIPs[0].Subnet}
+	w, err := balancers.create(ctx, p.octavia.client, maker.balancer(p.body(base), backend, tags, providers))
+	if !spec.Key.IsZero() && (sdn.IsUnavailable(err) || sdn.IsConflict(err)) {
+		if found, errLook := p.balancersOf(ctx, spec.Key); errLook == nil && len(found) > 0 {
+			w, err = found[0], nil
+		}
+	}
+	if err != nil {
+		return none, err
+	}
+	p.octavia.memory.see(w)
+	return p.pending(w, "it is being made", firstLook), nil
+}
+
+// checkVIPs wants the VIPs of a new load balancer to be of subnets that there are, and members of their families: what providers say of it is not to be read.
+func (p *Provider) checkVIPs(ctx context.Context, spec sdn.LoadBalancerSpec) error {
+	vips := slices.Clone(spec.VIPs)
+	for i, v := range vips {
+		field := fmt.Sprintf("vips[%d]", i)
+		if v.Subnet == "" {
+			return sdn.Invalid("load balancer", field+".subnet", "is missing: a new load balancer's VIP needs one")
+		}
+		subnet, err := p.Subnet(ctx, v.Subnet)
+		if err != nil {
+			return err
+		}
+		if v.Addr.IsValid() && !subnet.CIDR.Contains(v.Addr) {
+			return sdn.Invalid("load balancer", field+".addr", "%v is not of subnet %v", v.Addr, subnet.CIDR)
+		}
+		vips[i].Addr = subnet.CIDR.Addr()
+	}
+	return valid.FamilyOfMembers(spec, vips)
+}
+
+// makeAnew deletes a load balancer that Octavia holds in ERROR, so that the next step makes another; the longer apart, the more often that was in vain.
+func (p *Provider) makeAnew(ctx context.Context, w *balancerWire, spec sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
+	key := first(string(spec.ID), spec.Key.String())
+	if wait, times := p.octavia.memory.mayAnew(key); wait > 0 {
+		return p.pending(w, fmt.Sprintf("Octavia holds it in ERROR, though it was made anew (%d times); it is made anew again later", times), wait), nil
+	}
+	if spec.ID != "" {
+		return sdn.LoadBalancer{}, sdn.Unavailable(nil, "load balancer "+w.ID, "Octavia holds it in ERROR: delete it, and make another")
+	}
+	if err := p.dropBalancer(ctx, sdn.ID(w.ID)); err != nil && !sdn.IsPending(err) {
+		return sdn.LoadBalancer{}, err
+	}
+	p.octavia.memory.anew(key)
+	p.log.Warn("Octavia holds a load balancer in ERROR: it is made anew", "load_balancer", w.ID, "key", spec.Key.String())
+	return p.pending(w, "Octavia held load balancer "+w.ID+" in ERROR; it is being made anew", firstLook), nil
+}
+
+// unchangeable refuses what cannot be changed and differs. Of a shared one only its listeners are meant.
+func unchangeable(w *balancerWire, spec sdn.LoadBalancerSpec) error {
+	if spec.Shared {
+		return nil
+	}
+	const noun = "load balancer"
+	switch {
+	case spec.Backend != "" && spec.Backend != w.Provider && !(spec.Backend == amphoraToo && w.Provider == amphora):
+		return immutable(noun, w.ID, "backend", w.Provider, spec.Backend)
+	case spec.Flavor != "" && spec.Flavor != w.Flavor:
+		return immutable(noun, w.ID, "flavor", w.Flavor, spec.Flavor)
+	case spec.Zone != "" && spec.Zone != w.Zone:
+		return immutable(noun, w.ID, "zone", w.Zone, spec.Zone)
+	case spec.Project != "" && spec.Project != w.Project:
+		return immutable(noun, w.ID, "project", w.Project, spec.Project)
+	}
+	if key := w.decode("").Key; spec.ID != "" && !spec.Key.IsZero() && !key.IsZero() && key != spec.Key {
+		return immutable(noun, w.ID, "key", key, spec.Key)
+	}
+	have := w.vips()
+	if len(spec.VIPs) > 0 && len(spec.VIPs) != len(have) {
+		return immutable(noun, w.ID, "vips", fmt.Sprintf("%d addresses", len(have)), len(spec.VIPs))
+	}
+	for i, v := range spec.VIPs {
+		switch {
+		case v.Addr.IsValid() && !slices.ContainsFunc(have, func(h sdn.VIP) bool { return v.Addr == h.Addr }):
+			return immutable(noun, w.ID, fmt.Sprintf("vips[%d].addr", i), have[min(i, len(have)-1)].Addr, v.Addr)
+		case v.Subnet != "" && !slices.ContainsFunc(have, func(h sdn.VIP) bool {
+			return v.Subnet == h.Subnet && (!v.Addr.IsValid() || v.Addr == h.Addr)
+		}):
+			return immutable(noun, w.ID, fmt.Sprintf("vips[%d].subnet", i), have[min(i, len(have)-1)].Subnet, v.Subnet)
+		}
+	}
+	return nil
+}
+
+// LoadBalancer asks Octavia for a load balancer and what is below it.
+func (p *Provider) LoadBalancer(ctx context.Context, id sdn.ID) (sdn.LoadBalancer, error) {
+	if err := p.needOctavia(ctx); err != nil {
+		return sdn.LoadBalancer{}, err
+	}
+	w, err := balancers.read(ctx, p.octavia.client, id)
+	if err == nil && w.Provisioning == stateDeleted {
+		err = sdn.NotFound(balancers.title, id)
+	}
+	if err != nil {
+		if sdn.IsNotFound(err) {
+			p.forgetBalancer(id)
+		}
+		return sdn.LoadBalancer{}, err
+	}
+	return p.whole(ctx, w)
+}
+
+// whole is a load balancer with what is below it. It is ready as far as Octavia can tell.
+func (p *Provider) whole(ctx context.Context, w *balancerWire) (sdn.LoadBalancer, error) {
+	since, _ := p.octavia.memory.see(w)
+	below, err := p.below(ctx, w)
+	if err != nil {
+		return sdn.LoadBalancer{}, err
+	}
+	b := p.balancer(w, below)
+	switch {
+	case strings.HasPrefix(w.Provisioning, pendingPrefix):
+		b.Status = p.busy(w, since).Status
+	case w.Provisioning == stateError:
+		b.Status = sdn.LoadBalancerStatus{RetryAfter: firstLook, Message: "Octavia holds it in ERROR"}
+	default:
+		b.Status.Ready = true
+	}
+	return b, nil
+}
+
+// FindLoadBalancers streams the load balancers that match. Octavia filters by one value of each attribute; the rest is sorted out here.
+func (p *Provider) FindLoadBalancers(ctx context.Context, q sdn.LoadBalancerQuery) iter.Seq2[sdn.LoadBalancer, error] {
+	return func(yield func(sdn.LoadBalancer, error) bool) {
+		if err := p.needOctavia(ctx); err != nil {
+			yield(sdn.LoadBalancer{}, err)
+			return
+		}
+		filter := url.Values{}
+		for name, values := range query(q.Match) {
+			if len(values) == 1 {
+				filter[name] = values
+			}
+		}
+		if len(q.Addresses) == 1 {
+			filter.Set("vip_address", q.Addresses[0].String())
+		}
+		if filter.Has("tags") && !p.octavia.hasTags() {
+			return
+		}
+		plain := sdn.LoadBalancerQuery{Match: q.Match, Subnets: q.Subnets, Addresses: q.Addresses, Ports: q.Ports}
+		for w, err := range balancers.find(ctx, p.octavia.client, filter) {
+			if err != nil {
+				yield(sdn.LoadBalancer{}, err)
+				return
+			}
+			if w.Provisioning == stateDeleted || !plain.Matches(p.balancer(w, nil)) {
+				continue
+			}
+			b, err := p.whole(ctx, w)
+			if sdn.IsNotFound(err) || err == nil && !q.Matches(b) {
+				continue
+			}
+			if !yield(b, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (o *octavia) hasTags() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.minor >= sinceTags
+}
+
+// DeleteLoadBalancer deletes the whole tree in one request, and asks whether it is gone.
+func (p *Provider) DeleteLoadBalancer(ctx context.Context, id sdn.ID) error {
+	if id == "" {
+		return nil
+	}
+	if err := p.needOctavia(ctx); err != nil {
+		return err
+	}
+	return p.dropBalancer(ctx, id)
+}
+
+func (p *Provider) dropBalancer(ctx context.Context, id sdn.ID) error {
+	err := p.octavia.client.do(ctx, http.MethodDelete, balancers.at(id)+"?cascade=true", 0, nil, nil)
+	if err == nil {
+		var w *balancerWire
+		if w, err = balancers.read(ctx, p.octavia.client, id); err == nil && w.Provisioning != stateDeleted {
+			err = &sdn.Error{Kind: sdn.KindPending, Noun: balancers.title, ID: string(id), Detail: "Octavia is deleting it"}
+		} else if err == nil {
+			err = sdn.NotFound(balancers.title, id)
+		}
+	}
+	if sdn.IsNotFound(err) {
+		p.forgetBalancer(id)
+		return nil
+	}
+	return waitFor(err)
+}
+
+// forgetBalancer lets go of what is known of a load balancer that is gone, and of its VIPs' ports, which have gone with it.
+func (p *Provider) forgetBalancer(id sdn.ID) {
+	for _, port := range p.octavia.memory.forget(id) {
+		p.ports.gone(port)
+	}
+}
+
+// waitFor says when to ask again, where Octavia is at work.
+func waitFor(err error) error {
+	if e, ok := err.(*sdn.Error); ok && e.Kind == sdn.KindPending && e.RetryAfter == 0 {
+		again := *e
+		again.RetryAfter = firstLook
+		return &again
+	}
+	return err
+}

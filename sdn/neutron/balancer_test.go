@@ -1,0 +1,525 @@
+package neutron
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/neutron/neutrontest"
+)
+
+func balancerSpec(name string, members ...string) sdn.LoadBalancerSpec {
+	l := sdn.Listener{Protocol: sdn.TCP, Port: 80}
+	for _, m := range members {
+		l.Pool.Members = append(l.Pool.Members, sdn.Member{Addr: netip.MustParseAddrPort(m)})
+	}
+	return sdn.LoadBalancerSpec{Base: sdn.Base{Key: testKey(name), Name: name}, VIPs: []sdn.VIP{{Subnet: "s1"}}, Listeners: []sdn.Listener{l}}
+}
+
+// readyBalancer applies until it is ready, and tells what was done on the way.
+func readyBalancer(t *testing.T, p *Provider, clock *time.Time, spec sdn.LoadBalancerSpec) (b sdn.LoadBalancer, messages []string) {
+	t.Helper()
+	for range 60 {
+		var err error
+		if b, err = p.ApplyLoadBalancer(t.Context(), spec); err != nil {
+			t.Fatal(err)
+		}
+		if b.Status.Ready {
+			return b, messages
+		}
+		if b.Status.RetryAfter <= 0 || b.Status.Message == "" {
+			t.Fatalf("not ready, and it is not said why and for how long: %+v", b.Status)
+		}
+		messages = append(messages, b.Status.Message)
+		*clock = clock.Add(b.Status.RetryAfter)
+	}
+	t.Fatalf("it is never ready: %q", messages)
+	return b, nil
+}
+
+func members(b sdn.LoadBalancer, listener int) (all []string) {
+	for _, m := range b.Listeners[listener].Pool.Members {
+		all = append(all, fmt.Sprintf("%v/%d", m.Addr, m.Weight))
+	}
+	return all
+}
+
+// changes are the requests that were no reads.
+func changes(proxy *neutrontest.Proxy) (all []string) {
+	for _, c := range proxy.Calls() {
+		if c.Method != http.MethodGet {
+			all = append(all, c.String())
+		}
+	}
+	return all
+}
+
+func TestBalancerIsMadeByOneRequest(t *testing.T) {
+	o := newOctaviaDouble(amphora)
+	p, proxy, clock := onOctavia(t, o)
+	spec := balancerSpec("web", "10.0.0.1:8080", "10.0.0.2:8080")
+	spec.Tags = []string{"b", "a"}
+	spec.Listeners[0].Pool.Health = &sdn.HealthMonitor{Type: "TCP", Interval: 5 * time.Second, Timeout: 2 * time.Second}
+	spec.Listeners = append(spec.Listeners, sdn.Listener{Protocol: sdn.UDP, Port: 80, Pool: sdn.Pool{Affinity: sdn.Affinity{ClientIP: true, Timeout: time.Hour}}})
+	b, _ := readyBalancer(t, p, clock, spec)
+	if got := changes(proxy); len(got) != 1 || got[0] != "POST loadbalancers" {
+		t.Errorf("it was made by %v", got)
+	}
+	body := o.bodies[0]
+	if body["description"] != spec.Key.String() || fmt.Sprint(body["tags"]) != "[a b]" || body["provider"] != amphora {
+		t.Errorf("the request has %v", body)
+	}
+	if len(b.Listeners) != 2 || fmt.Sprint(members(b, 0)) != "[10.0.0.1:8080/1 10.0.0.2:8080/1]" || b.Listeners[0].Pool.Health == nil || !b.Listeners[1].Pool.Affinity.ClientIP ||
+		b.Listeners[1].Pool.Affinity.Timeout != time.Hour || b.VIPs[0].Port == "" || b.Key != spec.Key || b.Foreign {
+		t.Errorf("it is %+v", b)
+	}
+}
+
+func TestBalancerThatHasNotChangedCostsOneRequest(t *testing.T) {
+	p, proxy, clock := onOctavia(t, newOctaviaDouble(amphora))
+	spec := balancerSpec("web", "10.0.0.1:8080")
+	readyBalancer(t, p, clock, spec)
+	*clock = clock.Add(settled)
+	readyBalancer(t, p, clock, spec) // what was read in the second of the change is read once more
+	proxy.Reset()
+	for range 3 {
+		readyBalancer(t, p, clock, spec)
+	}
+	if got := fmt.Sprint(proxy.Calls()); got != "[GET loadbalancers GET loadbalancers GET loadbalancers]" {
+		t.Errorf("nothing has changed, and there were %s", got)
+	}
+}
+
+func TestBalancerMembersChangeInOneRequest(t *testing.T) {
+	p, proxy, clock := onOctavia(t, newOctaviaDouble(amphora))
+	spec := balancerSpec("web", "10.0.0.1:8080", "10.0.0.2:8080")
+	other := sdn.Listener{Protocol: sdn.TCP, Port: 81, Pool: sdn.Pool{Members: spec.Listeners[0].Pool.Members}}
+	spec.Listeners = append(spec.Listeners, other)
+	before, _ := readyBalancer(t, p, clock, spec)
+	*clock = clock.Add(settled)
+	readyBalancer(t, p, clock, spec)
+	proxy.Reset()
+	spec.Listeners[0].Pool.Members = []sdn.Member{{Addr: netip.MustParseAddrPort("10.0.0.2:8080"), Weight: 5}, {Addr: netip.MustParseAddrPort("10.0.0.3:8080"), Drain: true}}
+	b, _ := readyBalancer(t, p, clock, spec)
+	if got := changes(proxy); len(got) != 1 || got[0] != "PUT pools" {
+		t.Errorf("members were changed by %v", got)
+	}
+	if got := fmt.Sprint(members(b, 0)); got != "[10.0.0.2:8080/5 10.0.0.3:8080/0]" || b.Listeners[0].Pool.Members[0].ID != before.Listeners[0].Pool.Members[1].ID {
+		t.Errorf("they are %s", got)
+	}
+	if got := fmt.Sprint(members(b, 1)); got != "[10.0.0.1:8080/1 10.0.0.2:8080/1]" {
+		t.Errorf("the other pool's are %s", got)
+	}
+}
+
+// All that can be changed is changed in place, one request a step, in an order that Octavia takes.
+func TestBalancerChangesInPlace(t *testing.T) {
+	p, _, clock := onOctavia(t, newOctaviaDouble(amphora))
+	spec := balancerSpec("web", "10.0.0.1:8080")
+	spec.Listeners = append(spec.Listeners, sdn.Listener{Protocol: sdn.TCP, Port: 81, Pool: spec.Listeners[0].Pool})
+	before, _ := readyBalancer(t, p, clock, spec)
+	spec.Name, spec.Tags = "renamed", []string{"t"}
+	l := &spec.Listeners[0]
+	l.Sources = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	l.ConnectionLimit, l.ClientTimeout, l.MemberTimeout, l.ConnectTimeout, l.InspectTimeout = 100, time.Minute, time.Minute, time.Second, time.Second
+	l.Pool.Algorithm, l.Pool.Affinity.ClientIP = sdn.LeastConns, true
+	l.Pool.Health = &sdn.HealthMonitor{Type: "TCP", Interval: 5 * time.Second, Timeout: 2 * time.Second, Rise: 2, Fall: 4}
+	spec.Listeners[1] = sdn.Listener{Protocol: sdn.UDP, Port: 80, Pool: sdn.Pool{Members: l.Pool.Members}}
+	b, steps := readyBalancer(t, p, clock, spec)
+	if b.ID != before.ID || b.Listeners[0].ID != before.Listeners[0].ID || b.Listeners[0].Pool.ID != before.Listeners[0].Pool.ID {
+		t.Error("something was made anew that could be changed")
+	}
+	got := b.Listeners[0]
+	if b.Name != "renamed" || fmt.Sprint(b.Tags) != "[t]" || len(got.Sources) != 1 || got.ConnectionLimit != 100 || got.ClientTimeout != time.Minute || got.InspectTimeout != time.Second ||
+		got.Pool.Algorithm != sdn.LeastConns || !got.Pool.Affinity.ClientIP || got.Pool.Health == nil || got.Pool.Health.Fall != 4 {
+		t.Errorf("it is %+v after %q", b, steps)
+	}
+	if len(b.Listeners) != 2 || b.Listeners[1].Protocol != sdn.UDP || len(b.Pools) != 0 {
+		t.Errorf("its listeners are %+v, and %d pools are left over", b.Listeners, len(b.Pools))
+	}
+	// And back, and what cannot be changed is made anew below it.
+	l.Sources, l.ConnectionLimit, l.Pool.Health, l.Pool.Affinity.ClientIP, l.ProxyProtocol = nil, 0, nil, false, true
+	b, _ = readyBalancer(t, p, clock, spec)
+	if got := b.Listeners[0]; len(got.Sources) != 0 || got.ConnectionLimit != 0 || got.Pool.Health != nil || got.Pool.Affinity.ClientIP || !got.ProxyProtocol || len(got.Pool.Members) != 1 {
+		t.Errorf("back it is %+v", got)
+	}
+	l.ProxyProtocol, l.ForwardedFor = false, true
+	if b, _ = readyBalancer(t, p, clock, spec); !b.Listeners[0].ForwardedFor || len(b.Listeners[0].Pool.Members) != 1 {
+		t.Errorf("with HTTP it is %+v", b.Listeners[0])
+	}
+}
+
+// Each kind of request loses its answer once; whatever was done, there is one load balancer in the end, as asked for.
+func TestBalancerLostAnswers(t *testing.T) {
+	for _, lost := range []neutrontest.Call{{Method: "POST", Collection: "loadbalancers"}, {Method: "POST", Collection: "listeners"}, {Method: "POST", Collection: "pools"}, {Method: "PUT"}, {Method: "DELETE"}} {
+		t.Run(lost.String(), func(t *testing.T) {
+			o := newOctaviaDouble(amphora)
+			p, proxy, clock := onOctavia(t, o)
+			apply := func(spec sdn.LoadBalancerSpec) sdn.LoadBalancer {
+				for range 5 {
+					if b, err := p.ApplyLoadBalancer(t.Context(), spec); err != nil && !sdn.IsUnavailable(err) {
+						t.Fatal(err)
+					} else if err == nil && b.Status.Ready {
+						return b
+					}
+				}
+				b, _ := readyBalancer(t, p, clock, spec)
+				return b
+			}
+			spec := balancerSpec("web", "10.0.0.1:8080")
+			proxy.Cut(lost, 1)
+			apply(spec)
+			spec.Listeners = append(spec.Listeners, sdn.Listener{Protocol: sdn.UDP, Port: 53, Pool: spec.Listeners[0].Pool})
+			apply(spec)
+			spec.Listeners = spec.Listeners[1:]
+			spec.Listeners[0].Pool.Members = balancerSpec("", "10.0.0.9:1").Listeners[0].Pool.Members
+			b := apply(spec)
+			if len(o.balancers) != 1 || len(b.Listeners) != 1 || fmt.Sprint(members(b, 0)) != "[10.0.0.9:1/1]" || len(o.balancers[0].pools) != 1 {
+				t.Errorf("there are %d load balancers, the first with %+v", len(o.balancers), b)
+			}
+		})
+	}
+}
+
+// Killed after any of its requests, the next process finishes what was begun.
+func TestBalancerKilledAnywhere(t *testing.T) {
+	for kill := 1; ; kill++ {
+		o := newOctaviaDouble(amphora)
+		p, proxy, clock := onOctavia(t, o)
+		spec := balancerSpec("web", "10.0.0.1:8080")
+		steps, killed := 0, false
+		step := func(spec sdn.LoadBalancerSpec) bool {
+			if steps++; steps == kill {
+				killed = true
+				proxy.CutAndGo(neutrontest.Call{})
+				_, _ = p.ApplyLoadBalancer(t.Context(), spec)
+				p, proxy, clock = onOctavia(t, o)
+			}
+			b, err := p.ApplyLoadBalancer(t.Context(), spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			*clock = clock.Add(time.Second)
+			return b.Status.Ready
+		}
+		for !step(spec) {
+		}
+		spec.Listeners = append(spec.Listeners, sdn.Listener{Protocol: sdn.TCP, Port: 443, Pool: spec.Listeners[0].Pool})
+		for !step(spec) {
+		}
+		if len(o.balancers) != 1 || len(o.balancers[0].listeners) != 2 || len(o.balancers[0].pools) != 2 {
+			t.Fatalf("killed at step %d there are %d load balancers", kill, len(o.balancers))
+		}
+		if !killed {
+			return
+		}
+	}
+}
+
+// Another process changes the tree while this one is about to: Octavia refuses, and that is no error.
+func TestBalancerImmutableIsNoError(t *testing.T) {
+	o := newOctaviaDouble(amphora)
+	p, proxy, clock := onOctavia(t, o)
+	spec := balancerSpec("web", "10.0.0.1:8080")
+	readyBalancer(t, p, clock, spec)
+	proxy.Say(neutrontest.Call{Method: "PUT"}, 2, neutrontest.Answer{Status: http.StatusConflict, Body: `{"faultcode": "Client", "faultstring": "Load Balancer 1 is immutable and cannot be updated."}`})
+	spec.Listeners[0].Pool.Members = nil
+	if b, _ := readyBalancer(t, p, clock, spec); len(b.Listeners[0].Pool.Members) != 0 {
+		t.Errorf("its members are %v", members(b, 0))
+	}
+}
+
+// One that is stuck says so, with longer and longer waits, and keeps no other from working.
+func TestBalancerStuck(t *testing.T) {
+	o := newOctaviaDouble(amphora)
+	p, _, clock := onOctavia(t, o)
+	stuck, other := balancerSpec("stuck", "10.0.0.1:8080"), balancerSpec("other", "10.0.0.1:8080")
+	made, _ := readyBalancer(t, p, clock, stuck)
+	o.balancers[0].set("PENDING_UPDATE", o.now())
+	o.balancers[0].looks = 1000
+	var last time.Duration
+	for range 8 {
+		b, err := p.ApplyLoadBalancer(t.Context(), stuck)
+		if err != nil || b.Status.Ready || b.Status.RetryAfter < last || b.ID != made.ID {
+			t.Fatalf("it is %+v %v", b.Status, err)
+		}
+		last = b.Status.RetryAfter
+		*clock = clock.Add(time.Minute)
+	}
+	*clock = clock.Add(stuckAfter)
+	if b, err := p.ApplyLoadBalancer(t.Context(), stuck); err != nil || last != lastLook || !strings.Contains(b.Status.Message, "operator") {
+		t.Errorf("after %v it is %+v %v", stuckAfter, b.Status, err)
+	}
+	if err := p.DeleteLoadBalancer(t.Context(), made.ID); !sdn.IsPending(err) || sdn.RetryAfterOf(err) <= 0 {
+		t.Errorf("deleting it: %v", err)
+	}
+	readyBalancer(t, p, clock, other)
+}
+
+// One in ERROR is made anew, and less and less often.
+func TestBalancerInErrorIsMadeAnew(t *testing.T) {
+	o := newOctaviaDouble(amphora)
+	o.fails = 3
+	p, _, clock := onOctavia(t, o)
+	b, messages := readyBalancer(t, p, clock, balancerSpec("web", "10.0.0.1:8080"))
+	anew := slices.DeleteFunc(slices.Clone(messages), func(m string) bool { return !strings.Contains(m, "it is being made anew") })
+	if len(anew) != 3 || len(o.balancers) != 1 || b.ID == "" {
+		t.Errorf("it was made anew %d times, and there are %d: %q", len(anew), len(o.balancers), messages)
+	}
+	if wait, times := p.octavia.memory.mayAnew(testKey("web").String()); wait != 0 || times != 0 {
+		t.Errorf("it is ready, and waits %v for a fourth time", wait)
+	}
+	o.balancers[0].listeners[0]["provisioning_status"] = "ERROR"
+	o.balancers[0].set("ACTIVE", o.now())
+	if again, messages := readyBalancer(t, p, clock, balancerSpec("web", "10.0.0.1:8080")); again.ID != b.ID || again.Listeners[0].ID == b.Listeners[0].ID {
+		t.Errorf("a listener in ERROR: %q", messages)
+	}
+}
+
+func TestBalancerDeletedBehindOurBack(t *testing.T) {
+	o := newOctaviaDouble(amphora)
+	p, _, clock := onOctavia(t, o)
+	spec := balancerSpec("web", "10.0.0.1:8080")
+	before, _ := readyBalancer(t, p, clock, spec)
+	o.balancers = nil
+	if b, _ := readyBalancer(t, p, clock, spec); b.ID == before.ID {
+		t.Error("it is the one that is gone")
+	}
+	o.balancers[0].members[o.balancers[0].pools[0]["id"].(string)] = nil
+	o.balancers[0].set("ACTIVE", o.now())
+	if b, _ := readyBalancer(t, p, clock, spec); len(b.Listeners[0].Pool.Members) != 1 {
+		t.Error("its members were taken, and are not back")
+	}
+}
+
+// Made twice by two processes at once, the younger goes.
+func TestBalancerTwins(t *testing.T) {
+	o := newOctaviaDouble(amphora)
+	p, _, clock := onOctavia(t, o)
+	spec := balancerSpec("web", "10.0.0.1:8080")
+	first, _ := readyBalancer(t, p, clock, spec)
+	d := newOctaviaDouble(amphora)
+	q, _, clock2 := onOctavia(t, d)
+	readyBalancer(t, q, clock2, spec)
+	twin := d.balancers[0]
+	twin.fields["id"], twin.fields["created_at"] = "twin", "2026-11-23T09:00:00"
+	o.balancers = append(o.balancers, twin)
+	if b, _ := readyBalancer(t, p, clock, spec); b.ID != first.ID || len(o.balancers) != 1 {
+		t.Errorf("there are %d, and %s stays", len(o.balancers), b.ID)
+	}
+}
+
+func TestBalancerRefusals(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		with   func(*octaviaDouble)
+		change func(*sdn.LoadBalancerSpec)
+		is     func(error) bool
+		field  string
+	}{
+		{"quota", func(o *octaviaDouble) { o.quota = 0 }, nil, func(err error) bool { return sdn.ReasonOf(err) == sdn.NoQuota }, ""},
+		{"VIP taken, amphora", func(o *octaviaDouble) { o.taken["10.0.0.9"] = true }, func(s *sdn.LoadBalancerSpec) { s.VIPs[0].Addr = netip.MustParseAddr("10.0.0.9") },
+			func(err error) bool { return sdn.ReasonOf(err) == sdn.AddressInUse }, "vips[0].addr"},
+		{"VIP taken, OVN", func(o *octaviaDouble) { o.taken["10.0.0.9"], o.providers = true, []string{ovn} }, func(s *sdn.LoadBalancerSpec) { s.VIPs[0].Addr = netip.MustParseAddr("10.0.0.9") },
+			func(err error) bool { return sdn.ReasonOf(err) == sdn.AddressInUse }, "vips[0].addr"},
+		{"no such provider", nil, func(s *sdn.LoadBalancerSpec) { s.Backend = "f5" }, sdn.IsUnsupported, "backend"},
+		{"sources before 2.12", func(o *octaviaDouble) { o.versions = o.versions[:12] }, func(s *sdn.LoadBalancerSpec) {
+			s.Listeners[0].Sources = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+		}, sdn.IsUnsupported, "listeners[0].sources"},
+		{"SCTP before 2.23", func(o *octaviaDouble) { o.versions = o.versions[:23] }, func(s *sdn.LoadBalancerSpec) { s.Listeners[0].Protocol = sdn.SCTP }, sdn.IsUnsupported, "listeners[0].protocol"},
+		{"two protocols before 2.13", func(o *octaviaDouble) { o.versions = o.versions[:13] },
+			func(s *sdn.LoadBalancerSpec) {
+				s.Listeners = append(s.Listeners, sdn.Listener{Protocol: sdn.UDP, Port: 80})
+			}, sdn.IsUnsupported, "listeners[1].protocol"},
+		{"two families before 2.26", func(o *octaviaDouble) { o.versions = o.versions[:26] }, func(s *sdn.LoadBalancerSpec) { s.VIPs = append(s.VIPs, sdn.VIP{Subnet: "s6"}) }, sdn.IsUnsupported, "vips"},
+		{"groups before 2.29", nil, func(s *sdn.LoadBalancerSpec) { s.Groups = []sdn.ID{"g"} }, sdn.IsUnsupported, "groups"},
+		{"affinity with OVN", func(o *octaviaDouble) { o.providers = []string{ovn} }, func(s *sdn.LoadBalancerSpec) { s.Listeners[0].Pool.Affinity.ClientIP = true }, sdn.IsUnsupported, "listeners[0].pool.affinity"},
+		{"a timeout of TCP's affinity", nil, func(s *sdn.LoadBalancerSpec) {
+			s.Listeners[0].Pool.Affinity = sdn.Affinity{ClientIP: true, Timeout: time.Hour}
+		}, sdn.IsUnsupported, "listeners[0].pool.affinity.timeout"},
+		{"drain with OVN", func(o *octaviaDouble) { o.providers = []string{ovn} }, func(s *sdn.LoadBalancerSpec) { s.Listeners[0].Pool.Members[0].Drain = true }, sdn.IsUnsupported, "listeners[0].pool.members[0].drain"},
+		{"no subnet", nil, func(s *sdn.LoadBalancerSpec) { s.VIPs = nil }, sdn.IsInvalid, "vips"},
+		{"one port twice", nil, func(s *sdn.LoadBalancerSpec) { s.Listeners = append(s.Listeners, s.Listeners[0]) }, sdn.IsInvalid, "listeners[1].port"},
+		{"shared without id", nil, func(s *sdn.LoadBalancerSpec) { s.Shared = true }, sdn.IsInvalid, "shared"},
+		{"not Octavia 2", func(o *octaviaDouble) { o.versions = []string{"v1"} }, nil, sdn.IsUnsupported, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := newOctaviaDouble(amphora)
+			if c.with != nil {
+				c.with(o)
+			}
+			p, _, _ := onOctavia(t, o)
+			spec := balancerSpec("web", "10.0.0.1:8080")
+			if c.change != nil {
+				c.change(&spec)
+			}
+			b, err := p.ApplyLoadBalancer(t.Context(), spec)
+			if err == nil || !c.is(err) || sdn.FieldOf(err) != c.field {
+				t.Errorf("it is %v (field %q), load balancer %s", err, sdn.FieldOf(err), b.ID)
+			}
+			if len(o.balancers) != 0 {
+				t.Error("it is there all the same")
+			}
+		})
+	}
+}
+
+func TestBalancerImmutableFields(t *testing.T) {
+	p, _, clock := onOctavia(t, newOctaviaDouble(amphora))
+	readyBalancer(t, p, clock, balancerSpec("web", "10.0.0.1:8080"))
+	for field, change := range map[string]func(*sdn.LoadBalancerSpec){
+		"vips[0].subnet": func(s *sdn.LoadBalancerSpec) { s.VIPs[0].Subnet = "s2" },
+		"vips[0].addr":   func(s *sdn.LoadBalancerSpec) { s.VIPs[0].Addr = netip.MustParseAddr("10.0.9.200") },
+		"vips":           func(s *sdn.LoadBalancerSpec) { s.VIPs = append(s.VIPs, sdn.VIP{Subnet: "s6"}) },
+		"backend":        func(s *sdn.LoadBalancerSpec) { s.Backend = ovn },
+		"flavor":         func(s *sdn.LoadBalancerSpec) { s.Flavor = "large" },
+		"zone":           func(s *sdn.LoadBalancerSpec) { s.Zone = "z1" },
+	} {
+		spec := balancerSpec("web", "10.0.0.1:8080")
+		change(&spec)
+		if _, err := p.ApplyLoadBalancer(t.Context(), spec); sdn.ReasonOf(err) != sdn.Immutable || sdn.FieldOf(err) != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+// A load balancer that is shared keeps what is others', and is nobody's to rename.
+func TestBalancerShared(t *testing.T) {
+	o := newOctaviaDouble(amphora)
+	p, _, clock := onOctavia(t, o)
+	owner, _ := readyBalancer(t, p, clock, balancerSpec("owner", "10.0.0.1:8080"))
+	guest := balancerSpec("guest", "10.0.0.2:8080")
+	guest.ID, guest.Shared, guest.VIPs = owner.ID, true, nil
+	if _, err := p.ApplyLoadBalancer(t.Context(), guest); sdn.ReasonOf(err) != sdn.Exists || sdn.FieldOf(err) != "listeners" {
+		t.Errorf("a port that its owner has: %v", err)
+	}
+	guest.Listeners[0].Port = 81
+	if b, _ := readyBalancer(t, p, clock, guest); len(b.Listeners) != 2 || b.Name != "owner" || b.Listeners[1].Key != guest.Key {
+		t.Errorf("shared it is %+v", b)
+	}
+	if b, _ := readyBalancer(t, p, clock, balancerSpec("owner", "10.0.0.3:8080")); len(b.Listeners) != 2 {
+		t.Error("its owner has removed what is the guest's")
+	}
+	guest.Listeners = nil
+	if b, _ := readyBalancer(t, p, clock, guest); len(b.Listeners) != 1 || b.Listeners[0].Port != 80 || len(b.Pools) != 0 {
+		t.Errorf("the guest has left, and there are %+v", b.Listeners)
+	}
+}
+
+func TestBalancerDelete(t *testing.T) {
+	o := newOctaviaDouble(amphora)
+	p, _, clock := onOctavia(t, o)
+	b, _ := readyBalancer(t, p, clock, balancerSpec("web", "10.0.0.1:8080"))
+	if err := p.DeleteLoadBalancer(t.Context(), b.ID); !sdn.IsPending(err) || sdn.RetryAfterOf(err) <= 0 {
+		t.Errorf("Octavia deletes by and by: %v", err)
+	}
+	if again, err := p.ApplyLoadBalancer(t.Context(), balancerSpec("web", "10.0.0.1:8080")); err != nil || again.Status.Ready {
+		t.Errorf("wanted again while it is being deleted: %+v %v", again.Status, err)
+	}
+	for range 3 {
+		_ = p.DeleteLoadBalancer(t.Context(), b.ID)
+		_, _ = p.LoadBalancer(t.Context(), b.ID)
+	}
+	if err := p.DeleteLoadBalancer(t.Context(), b.ID); err != nil {
+		t.Errorf("deleted, and then: %v", err)
+	}
+	if _, err := p.LoadBalancer(t.Context(), b.ID); !sdn.IsNotFound(err) {
+		t.Errorf("it is gone: %v", err)
+	}
+}
+
+func TestBalancerFind(t *testing.T) {
+	p, _, clock := onOctavia(t, newOctaviaDouble(amphora))
+	a, _ := readyBalancer(t, p, clock, balancerSpec("a", "10.0.0.1:8080"))
+	b, _ := readyBalancer(t, p, clock, balancerSpec("b", "10.0.0.1:8080"))
+	for _, c := range []struct {
+		q    sdn.LoadBalancerQuery
+		want []sdn.ID
+	}{
+		{sdn.LoadBalancerQuery{}, []sdn.ID{a.ID, b.ID}},
+		{sdn.LoadBalancerQuery{Match: sdn.Match{Keys: []sdn.Key{testKey("b")}}}, []sdn.ID{b.ID}},
+		{sdn.LoadBalancerQuery{Match: sdn.Match{Keys: []sdn.Key{testKey("b"), testKey("a")}}}, []sdn.ID{a.ID, b.ID}},
+		{sdn.LoadBalancerQuery{Addresses: []netip.Addr{a.VIPs[0].Addr}}, []sdn.ID{a.ID}},
+		{sdn.LoadBalancerQuery{Parts: []sdn.ID{b.Listeners[0].Pool.Members[0].ID}}, []sdn.ID{b.ID}},
+		{sdn.LoadBalancerQuery{Match: sdn.Match{Owner: "other"}}, nil},
+	} {
+		found, err := sdn.All(p.FindLoadBalancers(t.Context(), c.q))
+		var ids []sdn.ID
+		for _, f := range found {
+			ids = append(ids, f.ID)
+		}
+		if err != nil || !slices.Equal(ids, c.want) {
+			t.Errorf("%+v finds %v, not %v: %v", c.q, ids, c.want, err)
+		}
+	}
+}
+
+// Without an Octavia there are no load balancers, and it is said how to have some.
+func TestNoOctavia(t *testing.T) {
+	p, _ := onDouble(t, newDouble(), nil)
+	if err := p.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := p.ApplyLoadBalancer(t.Context(), balancerSpec("web"))
+	if !sdn.IsUnsupported(err) || !strings.Contains(err.Error(), "load_balancer_endpoint") || len(p.Capabilities().LoadBalancer.Protocols) != 0 {
+		t.Errorf("%v, with %+v", err, p.Capabilities().LoadBalancer)
+	}
+}
+
+// An Octavia that is away takes nothing from Neutron.
+func TestOctaviaAway(t *testing.T) {
+	p, proxy, _ := onOctavia(t, newOctaviaDouble(amphora))
+	proxy.Away(true)
+	for range 2 * breakerFailures {
+		if _, err := p.ApplyLoadBalancer(t.Context(), balancerSpec("web")); !sdn.IsUnavailable(err) || !strings.Contains(err.Error(), "Octavia") {
+			t.Fatalf("%v", err)
+		}
+	}
+	if err := p.Ping(t.Context()); err != nil {
+		t.Errorf("Neutron answers, and Ping says: %v", err)
+	}
+}
+
+func TestOctaviaCapabilities(t *testing.T) {
+	for _, c := range []struct {
+		providers []string
+		minor     int
+		check     func(sdn.LoadBalancerCapabilities) bool
+	}{
+		{[]string{ovn}, 26, func(c sdn.LoadBalancerCapabilities) bool {
+			return c.ClientIPKept && !c.SourceRanges && c.HairpinSource == "vip" && !c.TwoFamilies
+		}},
+		{[]string{amphora, amphoraToo}, 26, func(c sdn.LoadBalancerCapabilities) bool {
+			return !c.ClientIPKept && c.SourceRanges && c.TwoFamilies && !c.Groups
+		}},
+		{[]string{amphora, ovn}, 26, func(c sdn.LoadBalancerCapabilities) bool { return c.ProxyProtocol }},
+		{nil, 4, func(c sdn.LoadBalancerCapabilities) bool {
+			return len(c.Protocols) == 2 && !c.SourceRanges && !c.MixedProtocols
+		}},
+	} {
+		o := newOctaviaDouble(c.providers...)
+		o.versions = o.versions[:c.minor+1]
+		p, _, _ := onOctavia(t, o)
+		if err := p.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if can := p.Capabilities().LoadBalancer; !c.check(can) {
+			t.Errorf("%v with 2.%d: %+v", c.providers, c.minor, can)
+		}
+	}
+}
+
+func TestOctaviaRoot(t *testing.T) {
+	for in, want := range map[string]string{
+		"": "", "http://o:9876": "http://o:9876", "http://o/load-balancer/": "http://o/load-balancer", "http://o/load-balancer/v2.0": "http://o/load-balancer", "http://o/v2/lbaas/": "http://o",
+	} {
+		if got := octaviaRoot(in); got != want {
+			t.Errorf("%s: %s", in, got)
+		}
+	}
+}

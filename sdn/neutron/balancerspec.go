@@ -1,0 +1,317 @@
+package neutron
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kuryr/kuryr/internal/valid"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// What Octavia wants to be told of a health monitor, where the value does not say.
+const usualRise, usualFall = 2, 3
+
+// checkBalancer refuses what makes no sense to any Octavia.
+func checkBalancer(spec sdn.LoadBalancerSpec) error {
+	if err := valid.LoadBalancer(spec); err != nil {
+		return err
+	}
+	invalid := func(field, detail string, args ...any) error {
+		return sdn.Invalid("load balancer", field, detail, args...)
+	}
+	if spec.Shared && (spec.ID == "" || spec.Key.IsZero()) {
+		return invalid("shared", "needs the id of the load balancer and the key of the listeners")
+	}
+	for i, l := range spec.Listeners {
+		at := fmt.Sprintf("listeners[%d]", i)
+		switch {
+		case l.ConnectTimeout < 0 || l.InspectTimeout < 0:
+			return invalid(at+".connect_timeout", "and inspect_timeout must not be less than 0")
+		case l.ProxyVersion < 0 || l.ProxyVersion > 2 || l.ProxyVersion != 0 && !l.ProxyProtocol:
+			return invalid(at+".proxy_version", "must be 1 or 2, and of the PROXY protocol, not %d", l.ProxyVersion)
+		case l.Protocol != sdn.TCP && (l.ProxyProtocol || l.ForwardedFor || l.Certificate != ""):
+			return invalid(at+".protocol", "must be TCP for the PROXY protocol, HTTP and TLS")
+		case spec.Shared && l.Description != "":
+			return invalid(at+".description", "must be empty where others have listeners too: it holds the key")
+		}
+	}
+	return nil
+}
+
+// listenerProtocol is what a listener is to Octavia.
+func listenerProtocol(l sdn.Listener) string {
+	switch {
+	case l.Certificate != "":
+		return "TERMINATED_HTTPS"
+	case l.ForwardedFor:
+		return "HTTP"
+	}
+	return protocolName(l.Protocol)
+}
+
+// poolProtocol is what the pool of a listener is to Octavia.
+func poolProtocol(l sdn.Listener) string {
+	switch {
+	case l.ProxyProtocol && l.ProxyVersion == 2:
+		return "PROXYV2"
+	case l.ProxyProtocol:
+		return "PROXY"
+	case l.ForwardedFor, l.Certificate != "":
+		return "HTTP"
+	}
+	return protocolName(l.Protocol)
+}
+
+// place names a listener: in messages, and in Octavia where the value gives no name.
+func place(l sdn.Listener) string {
+	return fmt.Sprintf("%s-%d", strings.ToLower(protocolName(l.Protocol)), l.Port)
+}
+
+// A balancerMaker writes the bodies of requests for one load balancer of one provider.
+type balancerMaker struct {
+	can   sdn.LoadBalancerCapabilities
+	spec  sdn.LoadBalancerSpec
+	owner sdn.Key // of the listeners that are meant
+	// OVN's provider forgets the health monitors of a load balancer's first request, and takes members without a subnet for ones of the VIP's network.
+	isOVN  bool
+	subnet sdn.ID // of the first VIP
+}
+
+// balancer is the body that makes the whole load balancer.
+func (m balancerMaker) balancer(body map[string]any, backend string, tags, providers bool) map[string]any {
+	if tags && len(m.spec.Tags) > 0 {
+		body["tags"] = valid.TagSet(m.spec.Tags)
+	}
+	if providers {
+		body["provider"] = backend
+	}
+	for field, value := range map[string]string{"flavor_id": m.spec.Flavor, "availability_zone": m.spec.Zone} {
+		if value != "" {
+			body[field] = value
+		}
+	}
+	if len(m.spec.Groups) > 0 {
+		body["vip_sg_ids"] = m.spec.Groups
+	}
+	body["vip_subnet_id"] = m.spec.VIPs[0].Subnet
+	if addr := m.spec.VIPs[0].Addr; addr.IsValid() {
+		body["vip_address"] = addr
+	}
+	if len(m.spec.VIPs) > 1 {
+		more := vipWire{Subnet: m.spec.VIPs[1].Subnet}
+		if addr := m.spec.VIPs[1].Addr; addr.IsValid() {
+			more.Addr = addr.String()
+		}
+		body["additional_vips"] = []vipWire{more}
+	}
+	var all []map[string]any
+	names := map[string]bool{}
+	for _, l := range m.spec.Listeners {
+		listener := m.listener(l)
+		pool := m.pool(l)
+		if name := pool["name"].(string); names[name] {
+			pool["name"] = place(l) // Octavia knows pools by their names here
+		}
+		names[pool["name"].(string)] = true
+		pool["members"] = m.members(l.Pool, nil)
+		if l.Pool.Health != nil && !m.isOVN {
+			pool["healthmonitor"] = m.monitor(l)
+		}
+		listener["default_pool"] = pool
+		all = append(all, listener)
+	}
+	if len(all) > 0 {
+		body["listeners"] = all
+	}
+	return body
+}
+
+// listener is the body that makes a listener, without its pool.
+func (m balancerMaker) listener(l sdn.Listener) map[string]any {
+	body := m.listenerChange(l, &listenerWire{Limit: -1})
+	body["protocol"], body["protocol_port"], body["name"] = listenerProtocol(l), l.Port, first(l.Name, place(l))
+	return body
+}
+
+// listenerChange is what of a listener is to be changed. What is 0 in a value stays as it is: Octavia does not tell its own default.
+func (m balancerMaker) listenerChange(l sdn.Listener, have *listenerWire) map[string]any {
+	body := map[string]any{}
+	if l.Name != "" && l.Name != have.Name {
+		body["name"] = l.Name
+	}
+	if description := first(l.Description, m.owner.String()); description != have.Description && (description != "" || have.ID != "") {
+		body["description"] = description
+	}
+	for field, times := range map[string][2]int64{
+		"timeout_client_data": {l.ClientTimeout.Milliseconds(), have.ClientTimeout}, "timeout_member_data": {l.MemberTimeout.Milliseconds(), have.MemberTimeout},
+		"timeout_member_connect": {l.ConnectTimeout.Milliseconds(), have.ConnectTimeout}, "timeout_tcp_inspect": {l.InspectTimeout.Milliseconds(), have.InspectTimeout},
+	} {
+		if times[0] != 0 && times[0] != times[1] {
+			body[field] = times[0]
+		}
+	}
+	if limit := l.ConnectionLimit; limit != max(have.Limit, 0) {
+		if limit == 0 {
+			limit = -1
+		}
+		body["connection_limit"] = limit
+	}
+	if want := sources(l.Sources); m.can.SourceRanges && !slices.Equal(want, valid.TagSet(have.Sources)) {
+		if want == nil {
+			want = []string{}
+		}
+		body["allowed_cidrs"] = want
+	}
+	if l.ForwardedFor != have.forwards() {
+		body["insert_headers"] = map[string]string{"X-Forwarded-For": fmt.Sprint(l.ForwardedFor)}
+	}
+	if l.Certificate != have.Certificate {
+		body["default_tls_container_ref"] = l.Certificate
+	}
+	return body
+}
+
+// sources are prefixes as Octavia has them, in the order of a set.
+func sources(prefixes []netip.Prefix) []string {
+	var all []string
+	for _, p := range prefixes {
+		all = append(all, p.Masked().String())
+	}
+	return valid.TagSet(all)
+}
+
+// algorithm is how a member is chosen: where the value does not say, the provider's first.
+func (m balancerMaker) algorithm(p sdn.Pool) string {
+	return string(cmp.Or(p.Algorithm, append(slices.Clone(m.can.Algorithms), sdn.RoundRobin)[0]))
+}
+
+// persistence keeps clients with their members, nil where it is not asked for.
+func (m balancerMaker) persistence(l sdn.Listener) *persistenceWire {
+	if !l.Pool.Affinity.ClientIP {
+		return nil
+	}
+	p := &persistenceWire{Type: "SOURCE_IP"}
+	if l.Protocol != sdn.TCP || m.can.AffinityTCP {
+		p.Timeout = ceil(l.Pool.Affinity.Timeout)
+	}
+	return p
+}
+
+// ceil is a time in whole seconds.
+func ceil(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
+
+// pool is the body that makes a listener's pool, without members and health monitor.
+func (m balancerMaker) pool(l sdn.Listener) map[string]any {
+	body := map[string]any{"name": first(l.Pool.Name, l.Name, place(l)), "protocol": poolProtocol(l), "lb_algorithm": m.algorithm(l.Pool)}
+	if l.Pool.Description != "" {
+		body["description"] = l.Pool.Description
+	}
+	if p := m.persistence(l); p != nil {
+		body["session_persistence"] = p
+	}
+	return body
+}
+
+// poolChange is what of a pool is to be changed.
+func (m balancerMaker) poolChange(l sdn.Listener, have *poolWire) map[string]any {
+	body := map[string]any{}
+	if want := m.algorithm(l.Pool); want != have.Algorithm && (l.Pool.Algorithm != "" || !slices.Contains(m.can.Algorithms, sdn.Algorithm(have.Algorithm))) {
+		body["lb_algorithm"] = want
+	}
+	if l.Pool.Name != "" && l.Pool.Name != have.Name {
+		body["name"] = l.Pool.Name
+	}
+	if l.Pool.Description != "" && l.Pool.Description != have.Description {
+		body["description"] = l.Pool.Description
+	}
+	switch want := m.persistence(l); {
+	case want == nil && have.Persistence != nil:
+		body["session_persistence"] = nil
+	case want != nil && (have.Persistence == nil || want.Type != have.Persistence.Type || want.Timeout != 0 && want.Timeout != have.Persistence.Timeout):
+		body["session_persistence"] = want
+	}
+	return body
+}
+
+// members are a pool's as one value; have are those that are there. One that is there on another subnet is left out, to be added by the next step: a
+// member's subnet cannot be changed.
+func (m balancerMaker) members(p sdn.Pool, have map[netip.AddrPort]*memberWire) []map[string]any {
+	all := []map[string]any{}
+	for _, member := range p.Members {
+		if h := have[member.Addr]; h != nil && member.Subnet != "" && h.Subnet != member.Subnet {
+			continue
+		}
+		body := map[string]any{"address": member.Addr.Addr(), "protocol_port": member.Addr.Port(), "weight": weight(member)}
+		if member.Name != "" {
+			body["name"] = member.Name
+		}
+		if subnet := member.Subnet; subnet != "" {
+			body["subnet_id"] = subnet
+		} else if m.isOVN {
+			body["subnet_id"] = m.subnet
+		}
+		all = append(all, body)
+	}
+	return all
+}
+
+func weight(m sdn.Member) int {
+	switch {
+	case m.Drain:
+		return 0
+	case m.Weight == 0:
+		return 1
+	}
+	return m.Weight
+}
+
+// sameMembers tells whether a pool has the members that it is to have. Those that Octavia holds in ERROR do not count.
+func sameMembers(p sdn.Pool, have map[netip.AddrPort]*memberWire) bool {
+	if len(p.Members) != len(have) {
+		return false
+	}
+	for _, m := range p.Members {
+		h := have[m.Addr]
+		if h == nil || h.Provisioning == stateError || h.Weight != weight(m) || m.Name != "" && m.Name != h.Name || m.Subnet != "" && m.Subnet != h.Subnet {
+			return false
+		}
+	}
+	return true
+}
+
+// monitor is the body of a health monitor of a listener's pool.
+func (m balancerMaker) monitor(l sdn.Listener) map[string]any {
+	h := l.Pool.Health
+	delay := ceil(h.Interval)
+	body := map[string]any{
+		"type": h.Type, "delay": delay, "timeout": min(ceil(h.Timeout), delay),
+		"max_retries": cmp.Or(h.Rise, usualRise), "max_retries_down": cmp.Or(h.Fall, usualFall),
+	}
+	if h.Name != "" {
+		body["name"] = h.Name
+	}
+	if h.Path != "" {
+		body["url_path"] = h.Path
+	}
+	return body
+}
+
+// monitorChange is what of a health monitor is to be changed; anew tells that it cannot be.
+func (m balancerMaker) monitorChange(l sdn.Listener, have *monitorWire) (body map[string]any, anew bool) {
+	want := m.monitor(l)
+	if want["type"] != have.Type {
+		return nil, true
+	}
+	has := map[string]any{"type": have.Type, "delay": have.Delay, "timeout": have.Wait, "max_retries": have.Rise, "max_retries_down": have.Fall, "name": have.Name, "url_path": have.Path}
+	body = map[string]any{}
+	for field, value := range want {
+		if value != has[field] {
+			body[field] = value
+		}
+	}
+	return body, false
+}

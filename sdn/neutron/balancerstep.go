@@ -1,0 +1,216 @@
+package neutron
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+
+	"github.com/kuryr/kuryr/internal/valid"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// A step is one request that brings a load balancer nearer to what it is to be. It locks the whole tree, so that there is one at a time.
+type step struct {
+	what string // for the status: "the members of tcp-80 are being changed"
+	do   func(context.Context, *client) error
+}
+
+func put(path, item, what string, body map[string]any) *step {
+	return &step{what, func(ctx context.Context, c *client) error {
+		return c.put(ctx, path, 0, map[string]any{item: body}, nil)
+	}}
+}
+
+// post makes something. Where its answer was lost, the next step's look finds what there is.
+func post(path, item, what string, body map[string]any) *step {
+	return &step{what, func(ctx context.Context, c *client) error {
+		return c.post(ctx, path, map[string]any{item: body}, nil)
+	}}
+}
+
+func remove(path, what string) *step {
+	return &step{what, func(ctx context.Context, c *client) error {
+		if err := c.remove(ctx, path, 0); !sdn.IsNotFound(err) {
+			return err
+		}
+		return nil
+	}}
+}
+
+// next is what is to be done now, nil where all is as it is to be. Members come first, for connections wait for them; then what is new, and last what is no
+// longer wanted.
+func (m balancerMaker) next(w *balancerWire, t *tree) (*step, error) {
+	if s := m.nextOfItself(w); s != nil {
+		return s, nil
+	}
+	for _, l := range m.spec.Listeners {
+		if err := m.free(l, t); err != nil {
+			return nil, err
+		}
+		if s := m.nextOfMembers(l, m.poolOf(l, t)); s != nil {
+			return s, nil
+		}
+	}
+	for _, l := range m.spec.Listeners {
+		if s := m.nextOfListener(w, l, t); s != nil {
+			return s, nil
+		}
+	}
+	return m.nextToGo(t), nil
+}
+
+// nextOfItself changes the load balancer's own attributes. One that is shared is not ours to change.
+func (m balancerMaker) nextOfItself(w *balancerWire) *step {
+	if m.spec.Shared {
+		return nil
+	}
+	body := map[string]any{}
+	if m.spec.Name != "" && m.spec.Name != w.Name {
+		body["name"] = m.spec.Name
+	}
+	if text := first(m.spec.Key.String(), m.spec.Description); text != "" && text != w.Description {
+		body["description"] = text
+	}
+	if m.spec.Tags != nil && !slices.Equal(valid.TagSet(m.spec.Tags), w.tags()) {
+		body["tags"] = append([]string{}, valid.TagSet(m.spec.Tags)...)
+	}
+	if m.spec.Groups != nil && m.can.Groups && !sameIDs(m.spec.Groups, w.Groups) {
+		body["vip_sg_ids"] = append([]sdn.ID{}, m.spec.Groups...)
+	}
+	if len(body) == 0 {
+		return nil
+	}
+	return put(balancers.at(sdn.ID(w.ID)), "loadbalancer", "its own attributes are being changed", body)
+}
+
+func sameIDs(a, b []sdn.ID) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+// mine tells whether a listener is meant by the value: those of another's Key never are, those of no Key are where the whole load balancer is.
+func (m balancerMaker) mine(l *listenerWire) bool {
+	key := l.key()
+	return key == m.owner && !key.IsZero() || key.IsZero() && !m.spec.Shared
+}
+
+// free refuses a listener whose place is another's.
+func (m balancerMaker) free(l sdn.Listener, t *tree) error {
+	if have := t.at(l.Protocol, l.Port); have != nil && !m.mine(have) {
+		return sdn.Conflict(sdn.Exists, "load balancer", "listeners", "%s is a listener of another that shares the load balancer (%s)", place(l), first(have.Description, have.Name, have.ID))
+	}
+	return nil
+}
+
+// poolOf is the pool that a listener has and may keep, nil where there is none such.
+func (m balancerMaker) poolOf(l sdn.Listener, t *tree) *poolWire {
+	have := t.at(l.Protocol, l.Port)
+	if have == nil || have.Protocol != listenerProtocol(l) {
+		return nil
+	}
+	if pool := t.pool(have.Pool); pool != nil && pool.Protocol == poolProtocol(l) && pool.Provisioning != stateError {
+		return pool
+	}
+	return nil
+}
+
+// nextOfMembers makes a pool's members the wanted ones in one request.
+func (m balancerMaker) nextOfMembers(l sdn.Listener, pool *poolWire) *step {
+	if pool == nil {
+		return nil
+	}
+	have := map[netip.AddrPort]*memberWire{}
+	for _, member := range pool.members {
+		have[member.at()] = member
+	}
+	if sameMembers(l.Pool, have) {
+		return nil
+	}
+	what := fmt.Sprintf("the members of %s are being changed", place(l))
+	return &step{what, func(ctx context.Context, c *client) error {
+		return c.do(ctx, http.MethodPut, pools.at(sdn.ID(pool.ID), "members"), 0, map[string]any{"members": m.members(l.Pool, have)}, nil)
+	}}
+}
+
+// nextOfListener makes or changes a listener, its pool and that one's health monitor. What Octavia holds in ERROR, and what cannot be changed into what is wanted,
+// goes, to be made anew.
+func (m balancerMaker) nextOfListener(w *balancerWire, l sdn.Listener, t *tree) *step {
+	have, at := t.at(l.Protocol, l.Port), place(l)
+	pool := m.poolOf(l, t)
+	switch {
+	case have == nil:
+		body := m.listener(l)
+		body["loadbalancer_id"] = w.ID
+		return post(listeners.path, "listener", fmt.Sprintf("listener %s is being added", at), body)
+	case have.Provisioning == stateError || have.Protocol != listenerProtocol(l):
+		return m.removal(have, t, fmt.Sprintf("listener %s is being made anew", at))
+	case pool == nil && t.pool(have.Pool) != nil:
+		return remove(pools.at(have.Pool), fmt.Sprintf("the pool of %s is being made anew", at))
+	}
+	if body := m.listenerChange(l, have); len(body) > 0 {
+		return put(listeners.at(sdn.ID(have.ID)), "listener", fmt.Sprintf("listener %s is being changed", at), body)
+	}
+	if pool == nil {
+		body := m.pool(l)
+		body["listener_id"] = have.ID
+		return post(pools.path, "pool", fmt.Sprintf("the pool of %s is being added", at), body)
+	}
+	if body := m.poolChange(l, pool); len(body) > 0 {
+		return put(pools.at(sdn.ID(pool.ID)), "pool", fmt.Sprintf("the pool of %s is being changed", at), body)
+	}
+	return m.nextOfMonitor(l, pool)
+}
+
+func (m balancerMaker) nextOfMonitor(l sdn.Listener, pool *poolWire) *step {
+	at, have := place(l), pool.health
+	switch {
+	case l.Pool.Health == nil && have == nil:
+		return nil
+	case l.Pool.Health == nil:
+		return remove(monitors.at(sdn.ID(have.ID)), fmt.Sprintf("the health monitor of %s is being removed", at))
+	case have == nil:
+		body := m.monitor(l)
+		body["pool_id"] = pool.ID
+		return post(monitors.path, "healthmonitor", fmt.Sprintf("the health monitor of %s is being added", at), body)
+	}
+	body, anew := m.monitorChange(l, have)
+	switch {
+	case anew || have.Provisioning == stateError:
+		return remove(monitors.at(sdn.ID(have.ID)), fmt.Sprintf("the health monitor of %s is being made anew", at))
+	case len(body) > 0:
+		return put(monitors.at(sdn.ID(have.ID)), "healthmonitor", fmt.Sprintf("the health monitor of %s is being changed", at), body)
+	}
+	return nil
+}
+
+// nextToGo removes one of those listeners that are meant and not wanted, or a pool that none sends to.
+func (m balancerMaker) nextToGo(t *tree) *step {
+	for _, have := range t.listeners {
+		wanted := slices.ContainsFunc(m.spec.Listeners, func(l sdn.Listener) bool {
+			return l.Protocol == protocols[have.Protocol] && l.Port == have.Port
+		})
+		if !wanted && m.mine(have) {
+			return m.removal(have, t, fmt.Sprintf("listener %s %d is being removed", have.Protocol, have.Port))
+		}
+	}
+	if m.spec.Shared {
+		return nil // they may be of another that is just being made
+	}
+	for _, pool := range t.pools {
+		key, _ := sdn.ParseKey(pool.Description)
+		if key.IsZero() && !slices.ContainsFunc(t.listeners, func(l *listenerWire) bool { return string(l.Pool) == pool.ID }) {
+			return remove(pools.at(sdn.ID(pool.ID)), "a pool that no listener sends to is being removed")
+		}
+	}
+	return nil
+}
+
+// removal removes a listener, its pool first: alone that would stay behind.
+func (m balancerMaker) removal(l *listenerWire, t *tree, what string) *step {
+	shared := slices.ContainsFunc(t.listeners, func(o *listenerWire) bool { return o != l && o.Pool == l.Pool })
+	if pool := t.pool(l.Pool); pool != nil && !shared {
+		return remove(pools.at(l.Pool), what)
+	}
+	return remove(listeners.at(sdn.ID(l.ID)), what)
+}

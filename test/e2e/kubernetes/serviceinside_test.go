@@ -1,0 +1,224 @@
+//go:build e2e
+
+package kubernetes_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/kuryr/kuryr/test/e2e/kubelab"
+)
+
+// inside are the rows of what pods and nodes find at ClusterIPs.
+func (s *services) inside() {
+	s.row("ClusterIP", (*services).clusterIP)
+	s.row("DNS", (*services).dns)
+	s.row("PortsByName", (*services).portsByName)
+	s.row("Affinity", (*services).affinity)
+	s.row("NoEndpoints", (*services).noEndpoints)
+	s.row("SlicesByHand", (*services).slicesByHand)
+	s.row("NotReady", (*services).notReady)
+	s.row("OtherProxy", (*services).otherProxy)
+}
+
+// Each address and protocol leads to both pods, from a pod, from the node, and from an endpoint, to itself too. TCP and UDP at one port are two.
+func (s *services) clusterIP() {
+	web := s.service("cluster-ip", func(spec *corev1.ServiceSpec) {
+		spec.Ports = append(spec.Ports, corev1.ServicePort{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, TargetPort: intstr.FromInt32(talkUDP)})
+	})
+	if len(web.Spec.ClusterIPs) != 2 {
+		s.Fatalf("the addresses are %v", web.Spec.ClusterIPs)
+	}
+	for _, to := range at(web, 80) {
+		for _, network := range []string{"tcp", "udp"} {
+			for _, from := range append(s.everywhere(), s.inPod("a")) {
+				s.answers(from, network, to, "a", "b")
+			}
+		}
+	}
+	for _, to := range at(web, 81) {
+		if got, err := s.ask(s.ctx, s.pod, 1, "tcp", to); err != nil || got[0].who != "" {
+			s.Errorf("at a port that is not the Service's: %+v, %v", got, err)
+		}
+	}
+}
+
+// CoreDNS is reached at its ClusterIP, as it reaches the API server; a headless Service is its pods, an external name is another.
+func (s *services) dns() {
+	ctx, cancel := context.WithTimeout(s.ctx, limit/3)
+	defer cancel()
+	s.must(s.WaitDNS(ctx))
+	web := s.service("named", nil)
+	s.looks("named.default.svc.cluster.local", web.Spec.ClusterIPs...)
+	s.looks("named", web.Spec.ClusterIPs...)
+	s.answers(s.pod, "tcp", "named:80", "a", "b")
+
+	s.service("headless", func(spec *corev1.ServiceSpec) { spec.ClusterIP = corev1.ClusterIPNone })
+	var pods []string
+	for _, p := range s.running("default", "app=web", 2) {
+		pods = append(pods, addresses(p)...)
+	}
+	s.looks("headless.default.svc.cluster.local", pods...)
+
+	s.service("external", func(spec *corev1.ServiceSpec) {
+		*spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "named.default.svc.cluster.local"}
+	})
+	s.looks("external.default.svc.cluster.local", web.Spec.ClusterIPs...)
+}
+
+// A target port by name is each pod's own, and a pod without a port of that name is no endpoint.
+func (s *services) portsByName() {
+	of := s.service("by-name", func(spec *corev1.ServiceSpec) {
+		spec.Selector = map[string]string{"web": "any"}
+		spec.Ports[0].TargetPort = intstr.FromString("talk")
+		spec.Ports = append(spec.Ports, corev1.ServicePort{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 81, TargetPort: intstr.FromString("chat")})
+	})
+	s.answers(s.pod, "tcp", at(of, 80)[0], "a", "b", "c", "asks")
+	s.answers(s.pod, "udp", at(of, 81)[0], "a", "b", "asks")
+}
+
+// A client keeps its endpoint, and after the timeout may have another.
+func (s *services) affinity() {
+	of := s.service("affinity", func(spec *corev1.ServiceSpec) {
+		spec.SessionAffinity = corev1.ServiceAffinityClientIP
+		spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(1))}}
+	})
+	for _, to := range at(of, 80) {
+		s.silenceEnds(to)
+		got, err := s.ask(s.ctx, s.pod, 20, "tcp", to)
+		s.must(err)
+		for _, a := range got {
+			if a.who == "" || a.who != got[0].who {
+				s.Errorf("at %s: %+v, then %+v", to, got[0], a)
+			}
+		}
+		first := got[0].who
+		s.until(func(ctx context.Context) error {
+			got, err := s.ask(ctx, s.pod, 2, "tcp", to, "-every", "2500ms")
+			if err == nil && got[0].who == first && got[1].who == first {
+				err = fmt.Errorf("at %s still %s answers", to, first)
+			}
+			return err
+		})
+	}
+}
+
+// silenceEnds waits for the first answer.
+func (s *services) silenceEnds(to string) {
+	s.Helper()
+	s.until(func(ctx context.Context) error {
+		got, err := s.ask(ctx, s.pod, 1, "tcp", to)
+		if err == nil && got[0].failed != "" {
+			err = fmt.Errorf("at %s: %s", to, got[0].failed)
+		}
+		return err
+	})
+}
+
+// Where there is no endpoint a client is refused, at once, and served when there is one.
+func (s *services) noEndpoints() {
+	of := s.service("nobody", func(spec *corev1.ServiceSpec) {
+		spec.Selector = map[string]string{"app": "nobody"}
+		spec.Ports = append(spec.Ports, corev1.ServicePort{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, TargetPort: intstr.FromInt32(talkUDP)})
+	})
+	for _, to := range at(of, 80) {
+		for _, from := range s.everywhere() {
+			s.silence(from, "tcp", to, "refused")
+			s.silence(from, "udp", to, "refused")
+		}
+	}
+	s.change("nobody", func(service *corev1.Service) { service.Spec.Selector = map[string]string{"app": "web"} })
+	for _, to := range at(of, 80) {
+		s.answers(s.pod, "tcp", to, "a", "b")
+	}
+	s.change("nobody", func(service *corev1.Service) { service.Spec.Selector = map[string]string{"app": "nobody"} })
+	for _, to := range at(of, 80) {
+		s.silence(s.pod, "tcp", to, "refused")
+	}
+}
+
+// Endpoints that are no pods, in several slices that somebody writes, one endpoint in two of them; those in conditions other than ready get nothing.
+func (s *services) slicesByHand() {
+	const first, second = 7001, 7002
+	for i, name := range map[int]string{first: "one", second: "two"} {
+		stop, err := s.Central.StartService(s.ctx, "talk-"+name, nil, []string{talkPath(), "serve", "-tcp", strconv.Itoa(i), "-name", name}, nil)
+		s.must(err)
+		s.Cleanup(func() { _ = stop.Stop(9, limit) })
+	}
+	of := s.service("by-hand", func(spec *corev1.ServiceSpec) { spec.Selector = nil })
+	slice := func(name string, port int32, ready bool) *discoveryv1.EndpointSlice {
+		made, err := s.Client.DiscoveryV1().EndpointSlices("default").Create(s.ctx, &discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: "by-hand"}},
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{kubelab.Nodes.Addr().String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+			Ports:       []discoveryv1.EndpointPort{{Name: new("tcp"), Port: &port, Protocol: new(corev1.ProtocolTCP)}},
+		}, metav1.CreateOptions{})
+		s.must(err)
+		s.Cleanup(func() {
+			_ = s.Client.DiscoveryV1().EndpointSlices("default").Delete(context.WithoutCancel(s.ctx), name, metav1.DeleteOptions{})
+		})
+		return made
+	}
+	slice("by-hand-1", first, true)
+	slice("by-hand-2", second, true)
+	again := slice("by-hand-3", second, true)
+	slice("by-hand-4", 7003, false)
+	to := at(of, 80)[0]
+	for _, from := range s.everywhere() {
+		s.answers(from, "tcp", to, "one", "two")
+	}
+	s.must(s.Client.DiscoveryV1().EndpointSlices("default").Delete(s.ctx, again.Name, metav1.DeleteOptions{}))
+	s.must(s.Client.DiscoveryV1().EndpointSlices("default").Delete(s.ctx, "by-hand-1", metav1.DeleteOptions{}))
+	s.answers(s.pod, "tcp", to, "two")
+}
+
+// A pod that is not ready is asked where its addresses are wanted all the same, and nowhere else.
+func (s *services) notReady() {
+	silent := map[string]string{"app": "silent"}
+	strict := s.service("strict", func(spec *corev1.ServiceSpec) { spec.Selector = silent })
+	loose := s.service("loose", func(spec *corev1.ServiceSpec) { spec.Selector, spec.PublishNotReadyAddresses = silent, true })
+	s.answers(s.pod, "tcp", at(loose, 80)[0], "silent")
+	s.silence(s.pod, "tcp", at(strict, 80)[0], "refused")
+}
+
+// A Service that is another proxy's is left to it.
+func (s *services) otherProxy() {
+	const label = "service.kubernetes.io/service-proxy-name"
+	of := s.service("others", nil)
+	s.answers(s.pod, "tcp", at(of, 80)[0], "a", "b")
+	s.change("others", func(service *corev1.Service) { service.Labels = map[string]string{label: "another"} })
+	s.until(func(ctx context.Context) error {
+		got, err := s.ask(ctx, s.pod, 1, "tcp", at(of, 80)[0])
+		if err == nil && got[0].who != "" {
+			err = fmt.Errorf("%s answers for a Service of another proxy", got[0].who)
+		}
+		return err
+	})
+}
+
+// kubernetes checks that a pod finds the API server at the first of the ClusterIPs, and for how long it takes.
+func (s *services) kubernetes() {
+	s.Helper()
+	first := netip.MustParsePrefix(kubelab.ServiceRange).Addr().Next()
+	to := net.JoinHostPort(first.String(), "443")
+	begin := time.Now()
+	s.until(func(ctx context.Context) error {
+		// A server of TLS takes a line of text for the mistake that it is, and hangs up.
+		got, err := s.ask(ctx, s.pod, 1, "tcp", to)
+		if err == nil && got[0].failed != "EOF" && !strings.Contains(got[0].failed, "reset") {
+			err = fmt.Errorf("at %s: %+v", to, got[0])
+		}
+		return err
+	})
+	s.Logf("the API server answers at %s after %s", to, time.Since(begin).Round(10*time.Millisecond))
+}

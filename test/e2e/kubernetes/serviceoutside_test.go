@@ -1,0 +1,86 @@
+//go:build e2e
+
+package kubernetes_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// outside are the rows of what who is no part of the cluster finds at its nodes.
+func (s *services) outside() {
+	s.row("NodePort", (*services).nodePort)
+	s.row("LocalPolicies", (*services).localPolicies)
+}
+
+// places are the node's addresses with a port, where another host reaches it.
+func (s *services) places(port int32) []string {
+	return []string{net.JoinHostPort(s.node.Address.String(), strconv.Itoa(int(port))), net.JoinHostPort(s.node.Address6.String(), strconv.Itoa(int(port)))}
+}
+
+// A NodePort leads to both pods at each of the node's addresses, from another host, from a pod and from the node, until it is no NodePort any more.
+func (s *services) nodePort() {
+	of := s.service("node-port", func(spec *corev1.ServiceSpec) {
+		spec.Type = corev1.ServiceTypeNodePort
+		spec.Ports = append(spec.Ports, corev1.ServicePort{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, TargetPort: spec.Ports[0].TargetPort})
+		spec.Ports[1].TargetPort.IntVal = talkUDP
+	})
+	for _, from := range []speaker{s.away, s.pod, s.here} {
+		for _, to := range s.places(of.Spec.Ports[0].NodePort) {
+			s.answers(from, "tcp", to, "a", "b")
+		}
+		for _, to := range s.places(of.Spec.Ports[1].NodePort) {
+			s.answers(from, "udp", to, "a", "b")
+		}
+	}
+
+	s.change("node-port", func(service *corev1.Service) {
+		service.Spec.Type = corev1.ServiceTypeClusterIP
+		for i := range service.Spec.Ports {
+			service.Spec.Ports[i].NodePort = 0
+		}
+	})
+	for _, to := range s.places(of.Spec.Ports[0].NodePort) {
+		s.silence(s.away, "tcp", to, "refused")
+	}
+	s.answers(s.pod, "tcp", at(of, 80)[0], "a", "b")
+}
+
+// With externalTrafficPolicy Local an endpoint sees who asks, and the node's health check counts the endpoints there are here; with internalTrafficPolicy Local a node
+// without endpoints has none to offer.
+func (s *services) localPolicies() {
+	of := s.service("local", func(spec *corev1.ServiceSpec) {
+		spec.Type, spec.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal
+	})
+	for i, to := range s.places(of.Spec.Ports[0].NodePort) {
+		want := []string{"192.0.2.254", "2001:db8:2::fe"}[i] // as kubelab.Nodes and Nodes6 have it
+		for _, a := range s.answers(s.away, "tcp", to, "a", "b") {
+			if a.client.String() != want {
+				s.Errorf("at %s %s saw the client %s, want %s", to, a.who, a.client, want)
+			}
+		}
+	}
+	health := func(code, endpoints string) {
+		s.Helper()
+		s.until(func(ctx context.Context) error {
+			said := s.Central.Exec(ctx, "curl", "-s", "-m", "2", "-w", " %{http_code}", fmt.Sprintf("http://%s:%d/healthz", s.node.Address, of.Spec.HealthCheckNodePort))
+			if !strings.HasSuffix(said.Stdout, code) || !strings.Contains(strings.ReplaceAll(said.Stdout, " ", ""), `"localEndpoints":`+endpoints) {
+				return fmt.Errorf("the health check says %s, want %s and %s endpoints", said.Stdout, code, endpoints)
+			}
+			return nil
+		})
+	}
+	health("200", "2")
+	s.change("local", func(service *corev1.Service) { service.Spec.Selector = map[string]string{"app": "nobody"} })
+	health("503", "0")
+
+	inner := s.service("inner", func(spec *corev1.ServiceSpec) {
+		spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
+	})
+	s.answers(s.pod, "tcp", at(inner, 80)[0], "a", "b")
+}

@@ -1,0 +1,191 @@
+//go:build e2e
+
+package kubernetes_test
+
+import (
+	"context"
+	"encoding/xml"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kuryr/kuryr/test/e2e/kubelab"
+)
+
+// upstreamEnv names the folder that "hack/kubernetes.sh upstream" printed; proxyEnv, if set, has kube-proxy and the reference plugins be tested in place of Kuryr, and focusEnv
+// chooses other tests than upstreamFocus.
+const (
+	upstreamEnv = "KURYR_E2E_UPSTREAM"
+	proxyEnv    = "KURYR_E2E_UPSTREAM_PROXY"
+	focusEnv    = "KURYR_E2E_UPSTREAM_FOCUS"
+)
+
+// upstreamFocus chooses the tests of Kubernetes that concern Services, names and the network of pods.
+const upstreamFocus = `\[sig-network\] (Connectivity|Conntrack|DNS|Endpoint|HostPort|Networking|NoSNAT|Proxy|Service|Traffic Distribution|API Server|\[Feature:IPv6DualStack\])`
+
+// upstreamSkipped are the tests of these that are not run, each with its reason.
+var upstreamSkipped = []struct{ test, because string }{
+	{`SCTP`, "kernels of small machines have no SCTP; where there is, docs/services.md says what was seen"},
+	{`\[Disruptive\]`, "restarts parts of a cluster by SSH to nodes that a cloud made; TestServicesKilled does so here"},
+	{`\[Slow\]|\[Serial\]`, "minutes each, alone; what they check of NodePorts the others do as well"},
+	{`\[Provider:GCE\]`, "is about Google's name server"},
+	{`Feature:Networking-IPv[46]|Feature:Networking-DNS`, "wants the Internet"},
+	{`Feature:Networking-Performance|Feature:PerformanceDNS|KubeProxyNFAcct`, "measures, or kube-proxy's own rules"},
+	{`Feature:OffByDefault`, "is of a feature that the cluster has not"},
+	{`should check kube-proxy urls`, "asks kube-proxy, which does not run"},
+	{`KubeProxy should set TCP CLOSE_WAIT`, "reads kube-proxy's setting of connection tracking"},
+	{`Conntrack proxy implementation should not be vulnerable`, "wants a second node"},
+	{`should proxy logs on node`, "wants the kubelet's log folder, which the nodes here do not share with the machine"},
+	{`ExternalIP when the external IP is not assigned`, "claims an address that no range allows (node.external_ips); TestServices does so with one that is"},
+}
+
+// Kubernetes' own tests of sig-network, by its own program, on a cluster without kube-proxy.
+func TestUpstream(t *testing.T) {
+	programs := os.Getenv(upstreamEnv)
+	if programs == "" {
+		t.Fatalf("%s is not set: run \"make e2e-kubernetes-upstream\"", upstreamEnv)
+	}
+	opts := kubelab.Options{Nodes: 1, Families: kubelab.DualStack, DNS: true, Images: upstreamImages(t, programs)}
+	var r *rig
+	if os.Getenv(proxyEnv) != "" {
+		opts.Booted = func(ctx context.Context, n *kubelab.Node) error {
+			if err := kubelab.ReferenceNetwork(ctx, n); err != nil {
+				return err
+			}
+			return n.StartProxy(ctx)
+		}
+		r = start(t, opts)
+		r.must(r.WaitReady(r.ctx))
+	} else {
+		w := &whole{node: &kuryrNode{}, settings: ravenServices, daemonSettings: daemonServices}
+		opts.Booted = w.boot
+		r = w.start(t, opts).rig
+	}
+	r.must(r.DeployDNS(r.ctx))
+	r.must(r.WaitDNS(r.ctx))
+
+	kubeconfig, err := r.Kubeconfig(nil, "administrator", "system:masters")
+	r.must(err)
+	focus, skip := upstreamFocus, ""
+	if chosen := os.Getenv(focusEnv); chosen != "" {
+		focus = chosen
+	}
+	for i, s := range upstreamSkipped {
+		if i > 0 {
+			skip += "|"
+		}
+		skip += s.test
+	}
+	dir := t.TempDir()
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), 18*time.Minute)
+	defer cancel()
+	said := r.Central.Exec(ctx, "env", "HOME="+dir, "KUBECONFIG="+kubeconfig, filepath.Join(programs, "ginkgo"), "--procs=4", "--no-color", "--timeout=17m", "--silence-skips", "--succinct",
+		"--focus="+focus, "--skip="+skip, filepath.Join(programs, "e2e.test"), "--", "--kubeconfig="+kubeconfig, "--provider=skeleton", "--disable-log-dump", "--dump-logs-on-failure=false", "--report-dir="+dir)
+	reports, err := filepath.Glob(filepath.Join(dir, "junit*.xml"))
+	r.must(err)
+	if len(reports) == 0 {
+		t.Fatalf("there is no report: %s", said)
+	}
+	ran := 0
+	for _, file := range reports {
+		ran += report(t, file)
+	}
+	t.Logf("%d tests of Kubernetes in %s", ran, time.Since(begin).Round(time.Second))
+	if ran == 0 {
+		t.Error("no test of Kubernetes has run")
+	}
+	for _, s := range upstreamSkipped {
+		t.Logf("not run: %s: %s", s.test, s.because)
+	}
+}
+
+// report makes each test that ran one of Go's, and returns how many they are.
+func report(t *testing.T, file string) (ran int) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all struct {
+		Suites []struct {
+			Cases []struct {
+				Name    string `xml:"name,attr"`
+				Status  string `xml:"status,attr"`
+				Failure *struct {
+					Message string `xml:"message,attr"`
+					Text    string `xml:",chardata"`
+				} `xml:"failure"`
+			} `xml:"testcase"`
+		} `xml:"testsuite"`
+	}
+	if err := xml.Unmarshal(text, &all); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	labels := regexp.MustCompile(`^\[It\] | \[sig-network[^\]]*\]$`)
+	for _, suite := range all.Suites {
+		for _, c := range suite.Cases {
+			if !strings.HasPrefix(c.Name, "[It]") || c.Status == "skipped" {
+				continue
+			}
+			ran++
+			t.Run(labels.ReplaceAllString(c.Name, ""), func(t *testing.T) {
+				if c.Failure != nil {
+					t.Errorf("%s\n%s", c.Failure.Message, c.Failure.Text)
+				}
+			})
+		}
+	}
+	return ran
+}
+
+// upstreamImages are those that the tests' pods want, made of the machine's own programs, with the libraries of each.
+func upstreamImages(t *testing.T, programs string) []kubelab.Image {
+	t.Helper()
+	version, err := os.ReadFile(filepath.Join(programs, "VERSION"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools := kubelab.Image{
+		Name: "registry.k8s.io/e2e-test-images/jessie-dnsutils:1.7", Programs: map[string]string{"/bin/busybox": "/bin/busybox"}, Links: map[string]string{},
+		Texts: map[string]string{"/etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "/etc/group": "root:x:0:\n", "/uploads/.keep": ""},
+	}
+	for applet := range strings.FieldsSeq(output(t, "/bin/busybox", "--list")) {
+		if applet != "busybox" {
+			tools.Links["/bin/"+applet] = "busybox"
+		}
+	}
+	for at, name := range map[string]string{
+		"bash": "bash", "sh": "dash", "curl": "curl", "nc": "nc.openbsd", "dig": "dig", "nslookup": "nslookup", "getent": "getent", "ip": "ip", "ss": "ss", "ping": "ping", "conntrack": "conntrack",
+	} {
+		program, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatalf("hack/deps.sh upstream has not been run: %v", err)
+		}
+		delete(tools.Links, "/bin/"+at)
+		tools.Programs["/bin/"+at] = program
+		for _, library := range regexp.MustCompile(`/\S+\.so\S*`).FindAllString(output(t, "ldd", program), -1) {
+			tools.Programs[library] = library
+		}
+	}
+	agnhost := tools
+	agnhost.Name, agnhost.Entry, agnhost.Command = "registry.k8s.io/e2e-test-images/agnhost:"+strings.TrimSpace(string(version)), []string{"/agnhost"}, []string{"pause"}
+	agnhost.Programs = map[string]string{"/agnhost": filepath.Join(programs, "agnhost"), "/localhost.crt": filepath.Join(programs, "localhost.crt"), "/localhost.key": filepath.Join(programs, "localhost.key")}
+	for at, from := range tools.Programs {
+		agnhost.Programs[at] = from
+	}
+	return []kubelab.Image{tools, agnhost}
+}
+
+func output(t *testing.T, argv ...string) string {
+	t.Helper()
+	said, err := exec.CommandContext(t.Context(), argv[0], argv[1:]...).Output()
+	if err != nil {
+		t.Fatalf("%v: %v", argv, err)
+	}
+	return string(said)
+}
