@@ -145,17 +145,21 @@ func (s state) rank() int {
 	return 0
 }
 
-// locals counts the addresses of this node's ready endpoints.
+// locals counts this node's ready endpoints. One of both families has an address of each.
 func locals(all []*slice) int {
-	has := map[netip.Addr]bool{}
+	of4, of6 := map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	for _, s := range all {
 		for _, e := range s.endpoints {
-			if e.state.is(ready | local) {
-				has[e.addr] = true
+			switch {
+			case !e.state.is(ready | local):
+			case e.addr.Is4():
+				of4[e.addr] = true
+			default:
+				of6[e.addr] = true
 			}
 		}
 	}
-	return len(has)
+	return max(len(of4), len(of6))
 }
 
 func ofFamily(all []netip.Addr, like netip.Addr) (out []netip.Addr) {
