@@ -145,21 +145,21 @@ func (s state) rank() int {
 	return 0
 }
 
-// locals counts this node's ready endpoints. One of both families has an address of each.
+// locals counts this node's ready endpoints: their addresses of the family that has more, as a pod with both is one.
 func locals(all []*slice) int {
-	of4, of6 := map[netip.Addr]bool{}, map[netip.Addr]bool{}
+	four, six := map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	for _, s := range all {
 		for _, e := range s.endpoints {
 			switch {
 			case !e.state.is(ready | local):
 			case e.addr.Is4():
-				of4[e.addr] = true
+				four[e.addr] = true
 			default:
-				of6[e.addr] = true
+				six[e.addr] = true
 			}
 		}
 	}
-	return max(len(of4), len(of6))
+	return max(len(four), len(six))
 }
 
 func ofFamily(all []netip.Addr, like netip.Addr) (out []netip.Addr) {
