@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,7 +17,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 )
 
 // kwokEnv names the program that hack/kwok.sh prints.
@@ -76,6 +79,8 @@ func (c *cluster) startKwok(ctx context.Context, waits string) error {
 
 // kwokCeiling is how many pods a second run in a cluster of the same nodes and pods that has no networking.
 func kwokCeiling(ctx context.Context, b *bench, few int) (float64, error) {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	c, err := startCluster(ctx, b)
 	if err != nil {
 		return 0, err
@@ -101,10 +106,8 @@ type played struct {
 	seen *noted
 }
 
-func (p *played) start(ctx context.Context, waits string) (err error) {
-	if p.seen, err = p.watchPods(ctx); err != nil {
-		return err
-	}
+func (p *played) start(ctx context.Context, waits string) error {
+	p.seen = p.watchPods(ctx)
 	return p.startKwok(ctx, waits)
 }
 
@@ -140,7 +143,30 @@ func (p *played) fill(ctx context.Context, from, to int) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	return p.seen.wait(ctx, running, uids...)
+	if err := p.seen.wait(ctx, running, uids...); err != nil {
+		return errors.Join(err, p.standing(ctx))
+	}
+	return nil
+}
+
+// standing tells how far the pods are that do not run.
+func (p *played) standing(ctx context.Context) error {
+	var pods corev1.PodList
+	if err := p.api.List(ctx, &pods); err != nil {
+		return err
+	}
+	var without, with []string
+	for i := range pods.Items {
+		o := &pods.Items[i]
+		switch {
+		case o.Status.Phase == corev1.PodRunning:
+		case o.Annotations[v1.AnnotationVIF] == "":
+			without = append(without, o.Spec.NodeName+"/"+o.Name)
+		default:
+			with = append(with, o.Spec.NodeName+"/"+o.Name)
+		}
+	}
+	return fmt.Errorf("%d of %d have no port (%.200s), %d have one and kwok does not run them (%.200s)", len(without), len(pods.Items), strings.Join(without, " "), len(with), strings.Join(with, " "))
 }
 
 // nodesReady waits until kwok has taken so many nodes: as a scheduler does, before pods come to them.
@@ -185,26 +211,25 @@ type noted struct {
 	news chan struct{}
 }
 
-func (c *cluster) watchPods(ctx context.Context) (*noted, error) {
+// watchPods notes until ctx ends. It lists anew where the API server ends a watch that is behind.
+func (c *cluster) watchPods(ctx context.Context) *noted {
 	a := &noted{pods: map[types.UID]step{}, news: make(chan struct{}, 1)}
-	w, err := c.api.Watch(ctx, &corev1.PodList{})
-	if err != nil {
-		return nil, err
-	}
-	go func() {
-		defer w.Stop()
-		for event := range w.ResultChan() {
-			p, is := event.Object.(*corev1.Pod)
-			switch {
-			case !is:
-			case p.Status.Phase == corev1.PodRunning:
-				a.note(p.UID, running)
-			case p.Annotations[v1.AnnotationVIF] != "":
-				a.note(p.UID, ported)
-			}
+	see := func(object any) {
+		p, is := object.(*corev1.Pod)
+		switch {
+		case !is:
+		case p.Status.Phase == corev1.PodRunning:
+			a.note(p.UID, running)
+		case p.Annotations[v1.AnnotationVIF] != "":
+			a.note(p.UID, ported)
 		}
-	}()
-	return a, nil
+	}
+	_, informer := toolscache.NewInformerWithOptions(toolscache.InformerOptions{
+		ListerWatcher: toolscache.NewListWatchFromClient(c.Client.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, fields.Everything()), ObjectType: &corev1.Pod{},
+		Handler: toolscache.ResourceEventHandlerFuncs{AddFunc: see, UpdateFunc: func(_, now any) { see(now) }},
+	})
+	go informer.RunWithContext(ctx)
+	return a
 }
 
 func (a *noted) note(uid types.UID, is step) {

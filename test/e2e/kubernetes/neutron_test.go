@@ -37,6 +37,7 @@ type stack struct {
 	api       client.Client
 	workers   []*worker
 	raven     *privatehost.Service
+	settings  []string // of Raven, besides those of every test
 	installed bool
 	dir       string // with the tokens, and the authority's certificate
 }
@@ -49,7 +50,7 @@ type worker struct {
 }
 
 // newStack starts Neutron and a cluster whose nodes are its hosts, without Kuryr.
-func newStack(t *testing.T, nodes int) *stack {
+func newStack(t *testing.T, nodes int, families kubelab.Families) *stack {
 	t.Helper()
 	begin := time.Now()
 	s := &stack{lab: neutronlab.Start(t, neutronlab.Options{Keystone: true})}
@@ -61,17 +62,18 @@ func newStack(t *testing.T, nodes int) *stack {
 	for i := range nodes {
 		s.workers = append(s.workers, &worker{host: s.lab.Guest(fmt.Sprint("node", i+1))})
 	}
-	s.rig = &rig{T: t, ctx: ctx, Cluster: kubelab.Start(t, kubelab.Options{Nodes: nodes, Central: s.lab.Central, Booted: s.boot})}
+	s.rig = &rig{T: t, ctx: ctx, Cluster: kubelab.Start(t, kubelab.Options{Nodes: nodes, Families: families, Central: s.lab.Central, Booted: s.boot})}
 	s.api = s.rig.api(nil)
 	s.dir = s.Central.Dir()
 	t.Logf("Neutron and the cluster are up after %s", time.Since(begin).Round(10*time.Millisecond))
 	return s
 }
 
-// startStack is newStack with Kuryr, whose processes are run by hand, so that they can be killed.
-func startStack(t *testing.T, nodes int) *stack {
+// startStack is newStack with Kuryr, whose processes are run by hand, so that they can be killed. Settings are Raven's.
+func startStack(t *testing.T, nodes int, families kubelab.Families, settings ...string) *stack {
 	t.Helper()
-	s := newStack(t, nodes)
+	s := newStack(t, nodes, families)
+	s.settings = settings
 	begin := time.Now()
 	const nowhere = "nodeSelector.runs=nowhere"
 	s.install(false, "provider=neutron", "node."+nowhere, "controller."+nowhere)
@@ -123,7 +125,7 @@ func (s *stack) startRaven(flags ...string) (err error) {
 	}, append([]string{
 		kuryr, "controller", "--provider", "neutron", "--controller-namespace", system, "--controller-listen", "",
 		"--controller-leader-election=false", "--controller-pool-ttl", "2s", "--controller-pool-minimum", "2", "--controller-pool-batch", "3",
-	}, append(s.account("kuryr-controller"), flags...)...), nil)
+	}, slices.Concat(s.account("kuryr-controller"), s.settings, flags)...), nil)
 	return err
 }
 
@@ -193,8 +195,12 @@ func (s *stack) agree(pods int) {
 			if !is || o.Labels[kuryrv1.LabelPortStatus] != string(kuryrv1.PortBound) {
 				return fmt.Errorf("pod %s has no port", p.Name)
 			}
-			if ips := o.Spec.Network.Subnets[0].IPs; !slices.Equal(ips, []string{p.Status.PodIP}) {
-				return fmt.Errorf("pod %s has the address %s, its port %v", p.Name, p.Status.PodIP, ips)
+			var ips []string
+			for _, subnet := range o.Spec.Network.Subnets {
+				ips = append(ips, subnet.IPs...)
+			}
+			if !slices.Equal(ips, addresses(p)) {
+				return fmt.Errorf("pod %s has the addresses %v, its port %v", p.Name, addresses(p), ips)
 			}
 			if o.Spec.Node != p.Spec.NodeName {
 				return fmt.Errorf("pod %s on %s has a port of %s", p.Name, p.Spec.NodeName, o.Spec.Node)
@@ -405,7 +411,7 @@ func (s *stack) away(with corev1.Pod) {
 // Pods of two nodes are ports of Neutron, bound to their node's host, and talk to one another across nodes and namespaces; whatever dies or is away meanwhile, in the end
 // nothing is left over in Neutron, the cluster, the switches and the kernel.
 func TestNeutron(t *testing.T) {
-	s := startStack(t, 2)
+	s := startStack(t, 2, kubelab.IPv4)
 	s.create("default", serverPod("first", "node1"), serverPod("second", "node2"))
 	s.running("default", "", 2)
 	s.gone("default")
@@ -472,8 +478,10 @@ func (s *stack) fromNodes(pods ...corev1.Pod) {
 	s.Helper()
 	for _, w := range s.workers {
 		for _, p := range pods {
-			if said := w.Exec(s.ctx, "curl", "-s", "-m", "5", fmt.Sprintf("http://%s:%d/", p.Status.PodIP, port)); said.Out() != p.Name {
-				s.Errorf("from %s the pod %s on %s says %s", w.Name, p.Name, p.Spec.NodeName, said)
+			for _, address := range addresses(p) {
+				if said := w.Exec(s.ctx, "curl", "-g", "-s", "-m", "5", pageAt(address)); said.Out() != p.Name {
+					s.Errorf("from %s the pod %s (%s) on %s says %s", w.Name, p.Name, address, p.Spec.NodeName, said)
+				}
 			}
 		}
 	}
@@ -545,7 +553,7 @@ func (s *stack) largest(from, to corev1.Pod) {
 // What "kuryr install kubernetes --provider neutron" applies runs as it is: Raven has the credentials of the Secret, which no node's daemon can see, and the node becomes
 // ready and its pods have ports of Neutron.
 func TestNeutronDeployed(t *testing.T) {
-	s := newStack(t, 1)
+	s := newStack(t, 1, kubelab.IPv4)
 	node := s.workers[0]
 	s.must(node.Exec(s.ctx, "cp", "/usr/lib/cni/loopback", filepath.Join(kubelab.PluginFolder, "loopback")).Err())
 	s.image(node.Node, "kuryr/kuryr:e2e")
