@@ -13,7 +13,7 @@ SOAK        ?= 60s
 count = go run ./test/count -name $(1) $(if $(RESULTS),-to $(RESULTS)/$(1))
 
 .DEFAULT_GOAL := help
-.PHONY: help build failpoints docker-plugin images man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack e2e-kubernetes e2e-kubernetes-neutron e2e-kubernetes-upstream helm bench bench-docker bench-neutron bench-sdn bench-kubernetes bench-services fuzz demo demo-clean install clean need-root need-gcc deps
+.PHONY: help build failpoints docker-plugin images man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack e2e-kubernetes e2e-kubernetes-neutron e2e-services e2e-kubernetes-upstream helm bench bench-docker bench-neutron bench-sdn bench-kubernetes bench-services fuzz demo demo-clean install clean need-root need-gcc deps
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-22s %s\n", $$1, $$2 }'
@@ -83,9 +83,15 @@ e2e-openstack: build ## Debian's openstack command and gophercloud against kuryr
 
 e2e-kubernetes: need-root build ## a real Kubernetes, built from its source once, whose nodes run pods on Kuryr's networks; SCENARIOS chooses (root)
 	hack/deps.sh kubernetes
+	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go test -json -tags e2e -count=1 -parallel 2 -timeout $(E2E_TIMEOUT) \
+		-run "$(SCENARIOS)" -skip '^Test(Neutron|Upstream|Services|ReferenceServices)' ./test/e2e/kubernetes | $(call count,e2e-kubernetes)
+
+e2e-services: SCENARIOS = ^Test(Services|ReferenceServices)
+e2e-services: need-root build ## Services of a cluster without kube-proxy, by packets, and the same tests with kube-proxy; SCENARIOS chooses (root)
+	hack/deps.sh kubernetes
 	CGO_ENABLED=0 go build -trimpath -o bin/talk ./test/e2e/talk
 	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go test -json -tags e2e -count=1 -parallel 2 -timeout $(E2E_TIMEOUT) \
-		-run "$(SCENARIOS)" -skip '^Test(Neutron|Upstream)' ./test/e2e/kubernetes | $(call count,e2e-kubernetes)
+		-run '$(SCENARIOS)' ./test/e2e/kubernetes | $(call count,e2e-services)
 
 e2e-kubernetes-neutron: SCENARIOS = ^TestNeutron
 e2e-kubernetes-neutron: need-root build ## the same on two nodes that are compute hosts of a real Neutron and OVN; SCENARIOS chooses (root; installs them)

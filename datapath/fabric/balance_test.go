@@ -5,6 +5,7 @@ package fabric
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -53,7 +54,9 @@ func newBalanced(t *testing.T) *balanced {
 }
 
 // to is the service on all its addresses with endpoints in these containers.
-func (b *balanced) to(endpoints ...container) []lb.Frontend {
+func (b *balanced) to(endpoints ...container) []lb.Frontend { return b.at(8080, endpoints...) }
+
+func (b *balanced) at(port uint16, endpoints ...container) []lb.Frontend {
 	var list []lb.Frontend
 	for _, at := range []netip.Addr{b.vip4, b.vip6, b.floating} {
 		for _, p := range []sdn.Protocol{sdn.TCP, sdn.UDP} {
@@ -61,7 +64,7 @@ func (b *balanced) to(endpoints ...container) []lb.Frontend {
 			for _, c := range endpoints {
 				for _, a := range c.port.Addrs {
 					if a.Is4() == at.Is4() {
-						f.Endpoints = append(f.Endpoints, netip.AddrPortFrom(a, 8080))
+						f.Endpoints = append(f.Endpoints, netip.AddrPortFrom(a, port))
 					}
 				}
 			}
@@ -259,6 +262,48 @@ func TestBalancingTakenOver(t *testing.T) {
 	}
 	if again := b.image(b.domain(b.d.ID)); again != image {
 		t.Errorf("the router changed:\n%s\nwas\n%s", again, image)
+	}
+	long := b.talk()
+	next := b.another()
+	_, err := next.Reconcile(ctx, b.whole())
+	must(t, err)
+	must(t, next.Close())
+	long("after a restart")
+	b.frontends = b.to(b.near)
+	must(t, b.f.UpdateFrontends(ctx, b.d.ID, nil, b.frontends, nil))
+	long("after its endpoint went")
+	must(t, b.f.UpdateFrontends(ctx, b.d.ID, nil, b.to(b.far, b.near), nil))
+	b.frontends = b.to(b.far, b.near)
+}
+
+// talk begins a connection to the far endpoint by the VIP; the function it returns wants it to be alive.
+func (b *balanced) talk() (alive func(when string)) {
+	b.t.Helper()
+	must(b.t, b.f.UpdateFrontends(context.Background(), b.d.ID, nil, b.at(8081, b.far), nil))
+	var l net.Listener
+	var err error
+	nstest.Do(b.t, b.far.ns, func() { l, err = net.Listen("tcp", ":8081") })
+	must(b.t, err)
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			_, _ = io.Copy(c, c)
+		}
+	}()
+	var c net.Conn
+	nstest.Do(b.t, b.client.ns, func() { c, err = net.DialTimeout("tcp", netip.AddrPortFrom(b.vip4, b.service).String(), 3*time.Second) })
+	must(b.t, err)
+	b.t.Cleanup(func() { _, _ = c.Close(), l.Close() })
+	must(b.t, b.f.UpdateFrontends(context.Background(), b.d.ID, nil, b.frontends, nil))
+	return func(when string) {
+		b.t.Helper()
+		_ = c.SetDeadline(time.Now().Add(3 * time.Second))
+		_, err := c.Write([]byte("?"))
+		if err == nil {
+			_, err = c.Read(make([]byte, 1))
+		}
+		if err != nil {
+			b.t.Errorf("a connection is dead %s: %v", when, err)
+		}
 	}
 }
 

@@ -15,7 +15,9 @@ import (
 	"regexp"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/datapath/policy"
 	kuryrns "github.com/kuryr/kuryr/internal/netns"
 	"github.com/kuryr/kuryr/internal/nstest"
@@ -85,6 +87,9 @@ func (l life) live() error {
 		if err := f.UpdateForwards(ctx, d.ID, nil, l.First.Forwards[d.ID]); err != nil {
 			return err
 		}
+		if err := l.balance(f, d.ID, State{}, l.First); err != nil {
+			return err
+		}
 	}
 	if err := l.changeSubport(f); err != nil {
 		return err
@@ -100,6 +105,9 @@ func (l life) live() error {
 		if err := f.UpdateForwards(ctx, d.ID, l.First.Forwards[d.ID], l.Last.Forwards[d.ID]); err != nil {
 			return err
 		}
+		if err := l.balance(f, d.ID, l.First, l.Last); err != nil {
+			return err
+		}
 		if !kept[d.ID] {
 			if err := f.DeleteDomain(ctx, d.ID); err != nil {
 				return err
@@ -113,6 +121,18 @@ func (l life) live() error {
 		return err
 	}
 	return f.Close()
+}
+
+// balance has a domain balance what is in a state in place of what was in another.
+func (l life) balance(f *Fabric, domain string, was, is State) error {
+	if err := f.UpdateVIPs(context.Background(), domain, was.VIPs[domain], is.VIPs[domain]); err != nil {
+		return err
+	}
+	var gone []lb.Key
+	for _, w := range was.Frontends[domain] {
+		gone = append(gone, w.Key)
+	}
+	return f.UpdateFrontends(context.Background(), domain, gone, is.Frontends[domain], func() ([]lb.Frontend, error) { return is.Frontends[domain], nil })
 }
 
 // tellPorts tells of a domain's ports, first with limits only, then with their groups too.
@@ -176,10 +196,10 @@ func makeTap(store *kuryrns.Store, l life) error {
 	})
 }
 
-// TestKilledAnywhere kills a process at every failpoint of the package, of the filter and of the namespaces' store; then one reconcile makes everything right.
+// TestKilledAnywhere kills a process at every failpoint of the package, of the filter, of the balancing and of the namespaces' store; then one reconcile makes everything right.
 func TestKilledAnywhere(t *testing.T) {
 	var points []string
-	for _, pattern := range []string{"*.go", "../policy/*.go", "../../internal/netns/*.go"} {
+	for _, pattern := range []string{"*.go", "../policy/*.go", "../lb/*.go", "../../internal/netns/*.go"} {
 		files, err := filepath.Glob(pattern)
 		must(t, err)
 		for _, file := range files {
@@ -220,6 +240,14 @@ func TestKilledAnywhere(t *testing.T) {
 			a2.Uplink = &up
 			a2.Bridges = append(append([]Bridge{}, a.Bridges...), c.Bridges...)
 			l.Last = State{Domains: []Domain{a2}, Groups: groups, Ports: map[string][]Port{a.ID: {port, subport}}, Forwards: map[string][]Forward{a.ID: moved}}
+			vip := func(network, v4, v6 string) []VIP {
+				return []VIP{{netip.MustParseAddr(v4), network}, {netip.MustParseAddr(v6), network}}
+			}
+			service := func(v4 string, endpoint string) []lb.Frontend {
+				return []lb.Frontend{{Key: lb.Key{Addr: netip.MustParseAddr(v4), Protocol: unix.IPPROTO_UDP, Port: 53}, Endpoints: []netip.AddrPort{netip.MustParseAddrPort(endpoint)}, Affinity: time.Hour}}
+			}
+			l.First.VIPs, l.Last.VIPs = map[string][]VIP{a.ID: vip(a.Bridges[0].Network, "10.0.0.77", "fd00:a::77")}, map[string][]VIP{a.ID: vip(a.Bridges[0].Network, "10.0.0.78", "fd00:a::78")}
+			l.First.Frontends, l.Last.Frontends = map[string][]lb.Frontend{a.ID: service("10.0.0.77", "10.0.0.5:53")}, map[string][]lb.Frontend{a.ID: service("10.0.0.78", "10.0.0.6:53")}
 			text, err := json.Marshal(l)
 			must(t, err)
 			var out []byte

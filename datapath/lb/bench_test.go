@@ -46,12 +46,13 @@ func BenchmarkLoad(b *testing.B) {
 		for _, bridges := range []string{"", "br-"} {
 			all := crowd(n)
 			b.Run(fmt.Sprintf("frontends=%d/bridges=%t", n, bridges != ""), func(b *testing.B) {
-				var cold, again time.Duration
+				var cold, again, kernel time.Duration
 				for b.Loop() {
 					t := New(Config{Run: inside, Bridges: bridges})
-					start := time.Now()
+					start, before := time.Now(), inKernel()
 					must(b, t.Restore(ctx, all))
 					cold += time.Since(start)
+					kernel += inKernel() - before
 					must(b, t.Close())
 					t = New(Config{Run: inside, Bridges: bridges})
 					start = time.Now()
@@ -60,6 +61,7 @@ func BenchmarkLoad(b *testing.B) {
 					must(b, t.Remove(ctx))
 				}
 				b.ReportMetric(cold.Seconds()*1000/float64(b.N), "ms/cold")
+				b.ReportMetric(kernel.Seconds()*1000/float64(b.N), "ms-in-kernel/cold")
 				b.ReportMetric(again.Seconds()*1000/float64(b.N), "ms/again")
 			})
 		}
@@ -215,6 +217,13 @@ func transfer(l net.Listener, size int64) {
 			_, _ = c.Write(way)
 		}()
 	}
+}
+
+// inKernel is the part of processor that the kernel has had.
+func inKernel() time.Duration {
+	var r unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &r)
+	return time.Duration(r.Stime.Nano())
 }
 
 // processor is the time that this process, with both ends in it, has had.

@@ -50,7 +50,7 @@ func openKernel(c Config) (*kernel, error) {
 	}
 	err := run(func() (err error) {
 		k.nft, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(s *netlink.Conn) error {
-			return errors.Join(s.SetWriteBuffer(bufferSize), s.SetReadBuffer(bufferSize))
+			return errors.Join(s.SetWriteBuffer(bufferSize), s.SetReadBuffer(bufferSize), longMessages(s))
 		}))
 		if err != nil {
 			return fmt.Errorf("nftables: %w", err)
@@ -65,6 +65,26 @@ func openKernel(c Config) (*kernel, error) {
 		return nil, err
 	}
 	return k, nil
+}
+
+// longMessages has the kernel answer in messages as long as they may be: it makes them as long as what was received was allowed to be at most. To go on with a listing it passes all that was
+// listed before, so that the fewer there are the better.
+func longMessages(c *netlink.Conn) error {
+	const longest, getGeneration = 32 << 10, 16 // NFT_MSG_GETGEN, the smallest question (linux/netfilter/nf_tables.h)
+	_, err := c.Send(netlink.Message{Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | getGeneration, Flags: netlink.Request}, Data: []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0}})
+	if err != nil {
+		return err
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var received error
+	err = raw.Read(func(fd uintptr) bool {
+		_, _, received = unix.Recvfrom(int(fd), make([]byte, longest), 0)
+		return !errors.Is(received, unix.EAGAIN)
+	})
+	return errors.Join(err, received)
 }
 
 func (k *kernel) close() {

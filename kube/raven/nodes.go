@@ -154,6 +154,11 @@ func (r *Raven) pathsOf(ctx context.Context, n *corev1.Node) (paths []netip.Pref
 	for _, p := range r.ground.nodes.reach {
 		add(p)
 	}
+	if r.cfg.Services || r.cfg.NodeBalanced { // by which the node's own programs reach ClusterIPs
+		for _, c := range r.vipClaims() {
+			add(c.prefix)
+		}
+	}
 	var networks v1.KuryrNetworkList
 	if err := r.api.List(ctx, &networks); err != nil {
 		return nil, nil, err

@@ -36,6 +36,8 @@ type Config struct {
 	ServiceRanges    []netip.Prefix // of ClusterIPs, for the VIP network: at most one of each family; none is no VIP network
 	// Services has Services be load balancers of the SDN. Without it they are another's, and what Raven has made for them is taken away.
 	Services bool
+	// NodeBalanced is instead of Services: the kernels of nodes balance ClusterIPs, and the SDN leads to them. There is no VIP network.
+	NodeBalanced bool
 	// VIPSubnets are those of the VIP network, each with a range of ClusterIPs in it; such a range without one has one twice its size.
 	VIPSubnets []netip.Prefix
 	// Network is the id of one network for all namespaces that do not name another; Subnets are those of its subnets that pods get addresses on, none is all.

@@ -654,3 +654,48 @@ func TestOneServiceOfMany(t *testing.T) {
 		}
 	}
 }
+
+// A cluster that had Raven before it served Services gets a VIP network that is large enough, wherever Raven is killed; and switched off it keeps that.
+func TestVIPNetworkIsMadeLarger(t *testing.T) {
+	t.Parallel()
+	for at := 0; ; at++ {
+		c := newCluster(t, nil)
+		cidrs := func() (all []string) {
+			for s, err := range c.sdn.FindSubnets(t.Context(), sdn.SubnetQuery{}) {
+				c.must(err)
+				if s.CIDR.Overlaps(netip.MustParsePrefix("10.96.0.0/12")) {
+					all = append(all, fmt.Sprint(s.CIDR, " ", s.Gateway))
+				}
+			}
+			return all
+		}
+		if got := cidrs(); !slices.Equal(got, []string{"10.96.0.0/12 10.111.255.254"}) {
+			t.Fatalf("without Services %q", got)
+		}
+		c.cfg.Services = true
+		c.faults.writes, c.faults.kill, c.faults.lost = 0, at, at%2 == 0
+		_ = c.begin()
+		killed := c.faults.dead
+		c.start()
+		if got := cidrs(); !slices.Equal(got, []string{"10.96.0.0/11 10.127.255.254"}) {
+			t.Fatalf("killed at write %d: %q", at, got)
+		}
+		for r, err := range c.sdn.FindRouters(t.Context(), sdn.RouterQuery{}) {
+			c.must(err)
+			if len(r.Interfaces) != 1 {
+				t.Errorf("killed at write %d: the router has legs %+v", at, r.Interfaces)
+			}
+		}
+		c.cfg.Services = false
+		c.start()
+		if got := cidrs(); !slices.Equal(got, []string{"10.96.0.0/11 10.127.255.254"}) {
+			t.Fatalf("switched off %q", got)
+		}
+		if at > 0 && !killed {
+			if at < 4 {
+				t.Fatalf("only %d writes", at)
+			}
+			return
+		}
+	}
+}

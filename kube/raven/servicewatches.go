@@ -42,7 +42,14 @@ func (r *Raven) serviceRegistrations() []registration {
 			watch{of: &networkingv1.ServiceCIDR{}, what: on(r, r.unready), optional: true},
 		)
 	}
-	return []registration{of, in}
+	by := registration{name: "noderoutes", reconciler: nodeRoutes{r}, watches: []watch{
+		{of: &corev1.Node{}, when: predicate.Or(predicate.Funcs{UpdateFunc: becameReady}, deleted{}), what: on(r, routesOf[*corev1.Node])},
+		{of: &v1.KuryrPort{}, when: predicate.Or(predicate.GenerationChangedPredicate{}, deleted{}), what: on(r, routesOfPort)},
+	}}
+	if r.cfg.NodeBalanced {
+		by.watches = append(by.watches, watch{of: &networkingv1.ServiceCIDR{}, what: on(r, routesOf[*networkingv1.ServiceCIDR]), optional: true})
+	}
+	return []registration{of, in, by}
 }
 
 // serviceMatters tells whether anything of a Service has changed that counts here: most that changes Services are those who write their status or their notes.

@@ -27,7 +27,7 @@ type vips struct {
 
 // serviceRanges are the cluster's ranges of ClusterIPs: those that its ServiceCIDR objects tell, or where it has none those of the configuration.
 func (r *Raven) serviceRanges(ctx context.Context) (all []netip.Prefix, err error) {
-	if !r.cfg.Services {
+	if !r.cfg.Services && !r.cfg.NodeBalanced {
 		return r.cfg.ServiceRanges, nil
 	}
 	var objects networkingv1.ServiceCIDRList
@@ -83,6 +83,9 @@ func (r *Raven) replanVIPs(ctx context.Context, ranges []netip.Prefix) (err erro
 	}
 	r.vips.ranges, r.vips.planned = ranges, nil
 	for _, p := range ranges {
+		if r.cfg.NodeBalanced {
+			break
+		}
 		s := vipSubnet{cidr: p, gateway: lastAddress(p)} // the first ones are Kubernetes' own
 		if i := slices.IndexFunc(there, func(s sdn.Subnet) bool { return s.CIDR.Overlaps(p) }); i >= 0 {
 			s.cidr, s.gateway = there[i].CIDR, there[i].Gateway
@@ -122,6 +125,11 @@ func (r *Raven) vipClaims() (claims []claim) {
 	for _, s := range r.vips.planned {
 		claims = append(claims, claim{"the services' range", s.cidr})
 	}
+	if r.cfg.NodeBalanced {
+		for _, p := range r.vips.ranges {
+			claims = append(claims, claim{"the services' range", p})
+		}
+	}
 	return claims
 }
 
@@ -148,12 +156,22 @@ func (r *Raven) prepareVIPs(ctx context.Context) error {
 // makeVIPs has the VIP network be as planned, with a leg of the router on each subnet. One that overlaps with what is planned is from before Services were served, and nothing is on
 // it. The caller has the lock.
 func (r *Raven) makeVIPs(ctx context.Context) error {
-	if len(r.vips.planned) == 0 {
+	if len(r.vips.planned) == 0 && !r.cfg.NodeBalanced {
 		return nil
 	}
 	there, err := r.vipSubnetsThere(ctx)
 	if err != nil {
 		return err
+	}
+	if r.cfg.NodeBalanced { // packets would come to the subnets, and not to nodes
+		for _, s := range there {
+			if err := r.dropSubnet(ctx, s.ID); sdn.IsConflict(err) {
+				r.log.WarnContext(ctx, "a subnet of the VIP network is in use: ClusterIPs of it do not come to nodes before it has gone and Raven starts anew", "subnet", s.CIDR, "error", err)
+			} else if err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	wanted := func(p netip.Prefix) bool {
 		return slices.ContainsFunc(r.vips.planned, func(s vipSubnet) bool { return s.cidr == p })

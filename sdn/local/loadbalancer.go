@@ -65,7 +65,7 @@ func (p *Provider) showLoadBalancer(b *bbolt.Tx, r *loadBalancerRow) (sdn.LoadBa
 
 // ApplyLoadBalancer makes a load balancer be this value, in one transaction.
 func (p *Provider) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) (out sdn.LoadBalancer, err error) {
-	if err := errors.Join(valid.LoadBalancer(spec), checkBalancing(spec)); err != nil {
+	if err := errors.Join(valid.LoadBalancer(spec), p.checkBalancing(spec)); err != nil {
 		return out, err
 	}
 	var id sdn.ID
@@ -86,7 +86,8 @@ func (p *Provider) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerS
 }
 
 // checkBalancing refuses what other SDNs' load balancers can.
-func checkBalancing(spec sdn.LoadBalancerSpec) error {
+func (p *Provider) checkBalancing(spec sdn.LoadBalancerSpec) error {
+	protocols := p.balancing().Protocols
 	errs := []error{
 		lacking(loadBalancer, "groups", len(spec.Groups) > 0, "does not filter what comes to a VIP; a listener's sources say who may connect"),
 		lacking(loadBalancer, "backend", spec.Backend != "", "has one kind of load balancer, the kernel's"),
@@ -96,7 +97,8 @@ func checkBalancing(spec sdn.LoadBalancerSpec) error {
 	}
 	for i, l := range spec.Listeners {
 		field := fmt.Sprintf("listeners[%d]", i)
-		errs = append(errs, lacking(loadBalancer, field+".connection_limit", l.ConnectionLimit > 0, "does not count connections"),
+		errs = append(errs, lacking(loadBalancer, field+".protocol", !contains(protocols, l.Protocol), "has no SCTP on this machine: its kernel does not track such connections"),
+			lacking(loadBalancer, field+".connection_limit", l.ConnectionLimit > 0, "does not count connections"),
 			lacking(loadBalancer, field+".client_timeout", l.ClientTimeout > 0, "leaves idle connections to those who have them"),
 			lacking(loadBalancer, field+".member_timeout", l.MemberTimeout > 0, "leaves idle connections to those who have them"),
 			lacking(loadBalancer, field+".connect_timeout", l.ConnectTimeout != 0, "leaves it to clients how long they wait"),

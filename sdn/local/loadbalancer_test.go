@@ -104,6 +104,10 @@ func TestFloatingIPOfLoadBalancer(t *testing.T) {
 	leads("10.0.0.6:8080")
 	ok(t, p.DeleteLoadBalancer(ctx, b.ID))
 	leads("")
+	vip := sdn.Gateway{Addr: a.VIPs[0].Addr}
+	if _, err := p.UpdateSubnet(ctx, subnet, sdn.SubnetPatch{Gateway: &vip}); !sdn.IsConflict(err) {
+		t.Errorf("a VIP that is to be the gateway: %v", err)
+	}
 	if err := p.DeletePorts(ctx, []sdn.ID{a.VIPs[0].Port}); !sdn.IsConflict(err) || sdn.ReasonOf(err) != sdn.InUse {
 		t.Errorf("deleting a VIP's port: %v", err)
 	}
@@ -156,6 +160,24 @@ func TestLoadBalancerCostsItsChange(t *testing.T) {
 		t.Errorf("its end costs %d frontends, want 3", cost)
 	}
 	checkSum(t, p)
+}
+
+// A kernel that does not track SCTP balances none.
+func TestLoadBalancerWithoutSCTP(t *testing.T) {
+	t.Parallel()
+	p, fake, subnet, _ := vipWorld(t)
+	spec := service(subnet, "a")
+	spec.Listeners[0].Protocol = sdn.SCTP
+	fake.can.SCTP = false
+	if _, err := p.ApplyLoadBalancer(t.Context(), spec); !sdn.IsUnsupported(err) || sdn.FieldOf(err) != "listeners[0].protocol" {
+		t.Errorf("got %v", err)
+	}
+	if slices.Contains(p.Capabilities().LoadBalancer.Protocols, sdn.SCTP) {
+		t.Error("SCTP is promised")
+	}
+	fake.can.SCTP = true
+	_, err := p.ApplyLoadBalancer(t.Context(), spec)
+	ok(t, err)
 }
 
 func TestFrontend(t *testing.T) {

@@ -288,7 +288,7 @@ func (t *tx) moveGateway(r *subnetRow, gateway netip.Addr) error {
 			if err != nil {
 				return err
 			}
-			if !p.Own {
+			if !p.Own || p.balancer() != "" {
 				return sdn.Conflict(sdn.AddressInUse, "subnet", "gateway", "%v is a port's", gateway)
 			}
 		}

@@ -100,7 +100,6 @@ func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 		b.Status.Ready = true
 		return b, nil
 	}
-	// Killed here is killed between what was read and the request that follows from it.
 	switch err := todo.do(ctx, p.octavia.client); {
 	case sdn.IsPending(err), sdn.IsNotFound(err): // another was faster: the next step sees what there is
 	case err != nil:

@@ -523,3 +523,35 @@ func TestOctaviaRoot(t *testing.T) {
 		}
 	}
 }
+
+// Endpoints that change faster than Octavia works are no queue: when it has time, what is wanted then is applied.
+func TestBalancerChurn(t *testing.T) {
+	o := newOctaviaDouble(amphora)
+	o.pend = 5
+	p, proxy, clock := onOctavia(t, o)
+	spec := balancerSpec("web", "10.0.0.1:8080")
+	readyBalancer(t, p, clock, spec)
+	proxy.Reset()
+	for n := range 60 {
+		spec.Listeners[0].Pool.Members = balancerSpec("", fmt.Sprintf("10.0.1.%d:8080", n+1)).Listeners[0].Pool.Members
+		if _, err := p.ApplyLoadBalancer(t.Context(), spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, _ := readyBalancer(t, p, clock, spec)
+	if n := len(changes(proxy)); fmt.Sprint(members(b, 0)) != "[10.0.1.60:8080/1]" || n > 60/5 {
+		t.Errorf("its members are %v after %d changes", members(b, 0), n)
+	}
+}
+
+// Health monitors of OVN's provider, which forgets those of a load balancer's first request, are made by requests of their own.
+func TestBalancerMonitorsWithOVN(t *testing.T) {
+	o := newOctaviaDouble(ovn)
+	p, proxy, clock := onOctavia(t, o)
+	spec := balancerSpec("web", "10.0.0.1:8080")
+	spec.Listeners[0].Pool.Health = &sdn.HealthMonitor{Type: "TCP", Interval: 5 * time.Second, Timeout: 2 * time.Second}
+	b, _ := readyBalancer(t, p, clock, spec)
+	if got := fmt.Sprint(changes(proxy)); got != "[POST loadbalancers POST healthmonitors]" || b.Listeners[0].Pool.Health == nil || b.Listeners[0].Pool.Members[0].Subnet != "s1" {
+		t.Errorf("%s made %+v", got, b.Listeners)
+	}
+}

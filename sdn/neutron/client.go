@@ -201,7 +201,7 @@ func (c *client) attempt(ctx context.Context, refused *session, method, path str
 	if status = statusOf(err); err == nil {
 		status = answer.StatusCode
 	}
-	c.observe(Request{Method: verb, Collection: collectionOf(path), Status: status, Duration: c.now().Sub(begin)})
+	c.observe(Request{Method: verb, Collection: first(collectionOf(path), "versions"), Status: status, Duration: c.now().Sub(begin)})
 	nobody := c.socket != "" && unconnected(err)
 	err = c.translate(ctx, err, verb, path)
 	switch {

@@ -73,6 +73,9 @@ func TestContract(t *testing.T) {
 		if err := p.Ping(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		if err := p.needOctavia(t.Context()); err != nil && !sdn.IsUnsupported(err) {
+			t.Fatal(err) // Ping does not wait for it as long as it may take here
+		}
 		f := sdntest.Fixture{
 			Provider: contract(t, p), Host: c.Host, Timeout: 10 * time.Minute,
 			Reopen: func(t *testing.T) sdn.Provider {

@@ -74,12 +74,17 @@ func (p *Provider) Host() string { return p.config.Host }
 func (p *Provider) Ping(ctx context.Context) error {
 	err := p.client.get(ctx, "/networks", url.Values{"limit": {"1"}, "fields": {"id"}}, nil)
 	if err == nil {
-		if err := p.octavia.learn(ctx); err != nil && !sdn.IsUnsupported(err) {
+		limited, cancel := context.WithTimeout(ctx, askedBeside)
+		defer cancel()
+		if err := p.octavia.learn(limited); err != nil && !sdn.IsUnsupported(err) {
 			p.log.Debug("Octavia does not tell what it can do; there are no load balancers until it does", "error", err)
 		}
 	}
 	return err
 }
+
+// askedBeside is how long Ping waits for Octavia, which it is not about.
+const askedBeside = 3 * time.Second
 
 // Close lets go of the idle connections. Calls under way go on.
 func (p *Provider) Close() error {

@@ -232,3 +232,43 @@ func TestSocketConfig(t *testing.T) {
 		}
 	}
 }
+
+// A load balancer on Kuryr's own API has all that is said of it, at once, and is not changed again.
+func TestBalancerOverREST(t *testing.T) {
+	t.Parallel()
+	store, socket := paths(t)
+	s := share(t, store, socket)
+	p := s.user(t)
+	n, err := p.EnsureNetwork(t.Context(), sdn.NetworkSpec{Base: sdn.Base{Name: "vips"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	subnet, err := p.EnsureSubnet(t.Context(), sdn.SubnetSpec{Network: n.ID, CIDR: netip.MustParsePrefix("10.9.0.0/16")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := balancerSpec("web", "10.9.1.1:8080", "10.9.1.2:8080")
+	spec.VIPs[0].Subnet, spec.Tags = subnet.ID, []string{"t"}
+	l := &spec.Listeners[0]
+	l.Sources = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	l.Pool.Affinity = sdn.Affinity{ClientIP: true, Timeout: 3 * time.Hour}
+	for i := range l.Pool.Members {
+		l.Pool.Members[i].Subnet, l.Pool.Members[i].Name = subnet.ID, "pod"
+	}
+	b, err := p.ApplyLoadBalancer(t.Context(), spec)
+	if err != nil || !b.Status.Ready {
+		t.Fatalf("%+v %v", b.Status, err)
+	}
+	got := b.Listeners[0]
+	if got.Pool.Affinity != l.Pool.Affinity || len(got.Sources) != 1 || got.Pool.Members[0].Subnet != subnet.ID || got.Pool.Members[0].Name != "pod" || len(b.Tags) != 1 {
+		t.Errorf("it is %+v", b)
+	}
+	s.proxy.Reset()
+	if _, err := p.ApplyLoadBalancer(t.Context(), spec); err != nil || len(changes(s.proxy)) > 0 {
+		t.Errorf("nothing has changed, and it was changed by %v: %v", changes(s.proxy), err)
+	}
+	stored, err := s.sdn.LoadBalancer(t.Context(), b.ID)
+	if err != nil || stored.Key != spec.Key {
+		t.Errorf("the SDN has %+v: %v", stored, err)
+	}
+}

@@ -145,17 +145,21 @@ func (s state) rank() int {
 	return 0
 }
 
-// locals counts the addresses of this node's ready endpoints.
+// locals counts this node's ready endpoints: their addresses of the family that has more, as a pod with both is one.
 func locals(all []*slice) int {
-	has := map[netip.Addr]bool{}
+	four, six := map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	for _, s := range all {
 		for _, e := range s.endpoints {
-			if e.state.is(ready | local) {
-				has[e.addr] = true
+			switch {
+			case !e.state.is(ready | local):
+			case e.addr.Is4():
+				four[e.addr] = true
+			default:
+				six[e.addr] = true
 			}
 		}
 	}
-	return len(has)
+	return max(len(four), len(six))
 }
 
 func ofFamily(all []netip.Addr, like netip.Addr) (out []netip.Addr) {

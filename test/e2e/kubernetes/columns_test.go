@@ -26,10 +26,17 @@ func (r *rig) columns(api client.Client) {
 	r.must(api.Create(r.ctx, network))
 	network.Status.Subnets = []kuryrv1.NetworkSubnet{{ID: "s4", CIDR: "10.1.0.0/16"}, {ID: "s6", CIDR: "fd00::/64"}}
 	r.must(api.Status().Update(r.ctx, network))
+	balancer := &kuryrv1.KuryrLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "dual"}, Spec: kuryrv1.KuryrLoadBalancerSpec{
+		ServiceUID: "u", Type: "LoadBalancer", VIPs: []string{"10.96.0.5", "fd00:96::5"}, FloatingIP: &kuryrv1.LoadBalancerFloatingIP{},
+	}}
+	r.must(api.Create(r.ctx, balancer))
+	balancer.Status.Members, balancer.Status.FloatingIP = 3, &kuryrv1.LoadBalancerFloatingIPStatus{Address: "203.0.113.7", Owner: kuryrv1.FloatingIPOfKuryr}
+	r.must(api.Status().Update(r.ctx, balancer))
 	for resource, want := range map[string]map[string]string{
-		"kuryrports":     {"Address": "10.1.0.5", "Second address": "fd00::5", "MAC": "fa:16:3e:bf:84:ff", "Node": "node1"},
-		"kuryrnetworks":  {"CIDR": "10.1.0.0/16", "Second CIDR": "fd00::/64", "Namespace": "blue"},
-		"kuryrportpools": {"Node": "node1", "Minimum": "2", "Maximum": "4"},
+		"kuryrloadbalancers": {"Type": "LoadBalancer", "VIP": "10.96.0.5", "Second VIP": "fd00:96::5", "Floating IP": "203.0.113.7", "Members": "3"},
+		"kuryrports":         {"Address": "10.1.0.5", "Second address": "fd00::5", "MAC": "fa:16:3e:bf:84:ff", "Node": "node1"},
+		"kuryrnetworks":      {"CIDR": "10.1.0.0/16", "Second CIDR": "fd00::/64", "Namespace": "blue"},
+		"kuryrportpools":     {"Node": "node1", "Minimum": "2", "Maximum": "4"},
 	} {
 		shown := r.shown(resource)
 		for column, value := range want {

@@ -192,6 +192,22 @@ func TestControllerRights(t *testing.T) {
 			t.Errorf("%s: %v; want %q", c.what, err, c.says)
 		}
 	}
+	// Of a Service it writes where that is reached, and nothing else.
+	r.must(admin.Create(r.ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: system, Labels: map[string]string{"app": "web"}},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}}},
+	}))
+	for _, c := range []struct{ what, patch, says string }{
+		{"where it is reached", `{"status":{"loadBalancer":{"ingress":[{"ip":"203.0.113.7","ipMode":"VIP"}]}}}`, ""},
+		{"a label", `{"metadata":{"labels":{"app":"db"}}}`, "status.loadBalancer alone"},
+		{"an annotation", `{"metadata":{"annotations":{"a":"b"}}}`, "status.loadBalancer alone"},
+		{"a condition", `{"status":{"conditions":[{"type":"Ready","status":"True","reason":"a","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, "status.loadBalancer alone"},
+	} {
+		err := raven.Status().Patch(r.ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: system}}, client.RawPatch(types.MergePatchType, []byte(c.patch)))
+		if (c.says == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s of a Service: %v; want %q", c.what, err, c.says)
+		}
+	}
 	// A node that is made Raven's is so at once, or soon.
 	r.must(admin.Patch(r.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "daemons"}}, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"openstack.org/kuryr-claimant":"raven"}}}`))))
 	r.until(func(context.Context) error { return write("web-daemons", vif) })
@@ -424,7 +440,16 @@ func TestResourceRules(t *testing.T) {
 		change(&n.Spec)
 		return n
 	}
-	made := []client.Object{pool(func(*kuryrv1.KuryrPortPoolSpec) {}), trunkless(""), port(func(*kuryrv1.KuryrPort) {}), network(func(*kuryrv1.KuryrNetworkSpec) {})}
+	balancer := func(change func(*kuryrv1.KuryrLoadBalancerSpec)) client.Object {
+		lb := &kuryrv1.KuryrLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: kuryrv1.KuryrLoadBalancerSpec{
+			ServiceUID: "u", Type: "ClusterIP", VIPs: []string{"10.96.0.5"}, Ports: []kuryrv1.LoadBalancerPort{{Protocol: "TCP", Port: 80}, {Protocol: "UDP", Port: 80}},
+		}}
+		change(&lb.Spec)
+		return lb
+	}
+	made := []client.Object{
+		pool(func(*kuryrv1.KuryrPortPoolSpec) {}), trunkless(""), port(func(*kuryrv1.KuryrPort) {}), network(func(*kuryrv1.KuryrNetworkSpec) {}), balancer(func(*kuryrv1.KuryrLoadBalancerSpec) {}),
+	}
 	for _, o := range made {
 		r.must(api.Create(r.ctx, o))
 	}
@@ -462,6 +487,18 @@ func TestResourceRules(t *testing.T) {
 		{"must be named", true, network(func(s *kuryrv1.KuryrNetworkSpec) { s.Subnets = []string{"a"} })},
 		{"spec.namespace", true, network(func(s *kuryrv1.KuryrNetworkSpec) { s.Namespace = "" })},
 		{"is another object", false, network(func(s *kuryrv1.KuryrNetworkSpec) { s.ProjectID = "p" })},
+
+		{"", false, balancer(func(s *kuryrv1.KuryrLoadBalancerSpec) { s.VIPs = append(s.VIPs, "fd00:96::5") })},
+		{"", false, balancer(func(s *kuryrv1.KuryrLoadBalancerSpec) {
+			s.Type, s.FloatingIP = "LoadBalancer", &kuryrv1.LoadBalancerFloatingIP{Address: "203.0.113.7"}
+		})},
+		{"another Service has another", false, balancer(func(s *kuryrv1.KuryrLoadBalancerSpec) { s.ServiceUID = "v" })},
+		{"one of each family", true, balancer(func(s *kuryrv1.KuryrLoadBalancerSpec) { s.VIPs = append(s.VIPs, "10.96.0.6") })},
+		{"want addresses", true, balancer(func(s *kuryrv1.KuryrLoadBalancerSpec) { s.VIPs = []string{"None"} })},
+		{"spec.vips", true, balancer(func(s *kuryrv1.KuryrLoadBalancerSpec) { s.VIPs = nil })},
+		{"only a Service of type LoadBalancer", true, balancer(func(s *kuryrv1.KuryrLoadBalancerSpec) { s.FloatingIP = &kuryrv1.LoadBalancerFloatingIP{} })},
+		{"Duplicate value", true, balancer(func(s *kuryrv1.KuryrLoadBalancerSpec) { s.Ports[1].Protocol = "TCP" })},
+		{"spec.ports[0].port", true, balancer(func(s *kuryrv1.KuryrLoadBalancerSpec) { s.Ports[0].Port = 70000 })},
 	} {
 		var err error
 		if c.create {

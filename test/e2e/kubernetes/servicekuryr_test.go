@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -72,16 +73,25 @@ func (b *balanced) row(name string, test func(*balanced)) {
 	})
 }
 
-// rules are what of balancing is in the kernel, on the node and where its SDN has routers, in an order of its own.
+// element is one of a set or map of nftables that begins with an address.
+var element = regexp.MustCompile(`^[0-9a-f]+[.:][0-9a-f.:]+ \. `)
+
+// rules are the elements of what balances in the kernel, on the node and where its SDN has routers, in an order of its own. What the kernel forgets by itself, as
+// clients with an affinity, is not among them.
 func (b *balanced) rules() []string {
 	b.Helper()
 	said := b.node.Exec(b.ctx, "sh", "-c", `for n in /proc/self/ns/net /run/kuryr/netns/*; do
 		nsenter --net=$n nft -s list tables | while read -r _ family name; do case $name in *lb*) nsenter --net=$n nft -s list table $family $name;; esac; done; done`)
 	b.must(said.Err())
 	var all []string
-	for line := range strings.Lines(said.Stdout) {
-		for _, element := range strings.Split(line, ",") {
-			all = append(all, strings.TrimSpace(strings.NewReplacer("elements = {", "", "}", "").Replace(element)))
+	for block := range strings.SplitSeq(said.Stdout, "\n\t}") {
+		if strings.Contains(block, "timeout") {
+			continue
+		}
+		for part := range strings.SplitSeq(strings.NewReplacer("elements = {", "\n", "}", "\n", ",", "\n").Replace(block), "\n") {
+			if part = strings.TrimSpace(part); element.MatchString(part) {
+				all = append(all, part)
+			}
 		}
 	}
 	slices.Sort(all)
@@ -95,7 +105,16 @@ func TestServices(t *testing.T) {
 	b.services.kubernetes()
 	b.must(b.WaitDNS(b.ctx))
 	b.until(func(context.Context) error { return b.settled() })
-	before := b.rules()
+	var before []string
+	b.until(func(context.Context) error {
+		before = b.rules()
+		for _, protocol := range []string{"tcp", "udp"} {
+			if !slices.ContainsFunc(before, func(line string) bool { return strings.HasPrefix(line, kubelab.ServiceDNS+" . "+protocol+" . 53 . ") }) {
+				return fmt.Errorf("the kernel does not lead to CoreDNS by %s:\n%s", protocol, strings.Join(before, "\n"))
+			}
+		}
+		return nil
+	})
 	b.inside()
 	b.outside()
 	b.row("ExternalIPs", (*balanced).externalIPs)
@@ -107,7 +126,7 @@ func TestServices(t *testing.T) {
 	b.until(func(context.Context) error {
 		var left []string
 		for _, line := range b.rules() {
-			if _, was := slices.BinarySearch(before, line); !was && line != "" {
+			if _, was := slices.BinarySearch(before, line); !was {
 				left = append(left, line)
 			}
 		}

@@ -32,7 +32,6 @@ type Lab struct {
 	neutron   *privatehost.Service
 	keystone  *privatehost.Service
 	ovn       ovnCentral
-	octavia   struct{ api, agent *privatehost.Service }
 	identity  Identity
 	tokenLife time.Duration // of Keystone's tokens
 	admin     struct {

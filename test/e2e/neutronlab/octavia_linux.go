@@ -4,11 +4,9 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 )
 
 // OctaviaURL is Octavia's, as the hosts reach it. Its API is at Octavia's own path, /v2/lbaas.
@@ -56,38 +54,16 @@ func (l *Lab) StartOctavia(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := l.StartOctaviaAgent(ctx); err != nil {
+	_, err = l.Central.StartService(ctx, "octavia-driver-agent", nil, []string{"octavia-driver-agent", "--config-file", conf},
+		listens(l.Central, "unix", "/run/octavia/status.sock"))
+	if err != nil {
 		return err
 	}
-	l.octavia.api, err = l.Central.StartService(ctx, "octavia", nil,
+	_, err = l.Central.StartService(ctx, "octavia", nil,
 		[]string{"/usr/bin/python3", filepath.Join(filepath.Dir(conf), "serve.py"), conf, Management.Addr().String(), "9876"},
 		listens(l.Central, "tcp", Management.Addr().String()+":9876"))
 	return err
 }
-
-// StartOctaviaAgent starts the driver agent, which tells Octavia what has become of load balancers.
-func (l *Lab) StartOctaviaAgent(ctx context.Context) (err error) {
-	conf := filepath.Join(l.Central.Dir(), "octavia", "octavia.conf")
-	l.octavia.agent, err = l.Central.StartService(ctx, "octavia-driver-agent", nil, []string{"octavia-driver-agent", "--config-file", conf},
-		listens(l.Central, "unix", "/run/octavia/status.sock"))
-	return err
-}
-
-// StopOctaviaAgent ends the driver agent: load balancers that change stay in PENDING until it is back.
-func (l *Lab) StopOctaviaAgent() error {
-	return l.octavia.agent.Stop(syscall.SIGKILL, stopLimit)
-}
-
-// PauseOctaviaAgent stops the driver agent where it is, until ResumeOctaviaAgent.
-func (l *Lab) PauseOctaviaAgent() error { return syscall.Kill(-l.octavia.agent.Pid(), syscall.SIGSTOP) }
-
-// ResumeOctaviaAgent ends what PauseOctaviaAgent began.
-func (l *Lab) ResumeOctaviaAgent() error {
-	return syscall.Kill(-l.octavia.agent.Pid(), syscall.SIGCONT)
-}
-
-// StopOctavia ends Octavia's API.
-func (l *Lab) StopOctavia(sig syscall.Signal) error { return l.octavia.api.Stop(sig, stopLimit) }
 
 // Octavia asks Octavia as its administrator: a path below /v2/lbaas.
 func (l *Lab) Octavia(ctx context.Context, method, path string, body, into any) error {
@@ -99,13 +75,6 @@ func (l *Lab) Octavia(ctx context.Context, method, path string, body, into any) 
 		return fmt.Errorf("%s %s of Octavia: %w", method, path, err)
 	}
 	return nil
-}
-
-// LoadBalancers are Octavia's, all projects'.
-func (l *Lab) LoadBalancers(ctx context.Context) ([]Object, error) {
-	var answer struct{ Loadbalancers []Object }
-	err := l.Octavia(ctx, http.MethodGet, "loadbalancers", nil, &answer)
-	return answer.Loadbalancers, err
 }
 
 // SetState makes a load balancer's state of provisioning another in Octavia's database, which nothing else can: so it is stuck, or broken.

@@ -4,6 +4,7 @@ package openstack_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -149,6 +150,7 @@ func TestGophercloudLoadBalancers(t *testing.T) {
 	pool := made(pools.Get(ctx, c, lb.Pools[0].ID).Extract())(t)
 	must(t, pools.BatchUpdateMembers(ctx, c, pool.ID, []pools.BatchUpdateMemberOpts{{Address: "10.0.0.5", ProtocolPort: 80, Name: &name}, {Address: "10.0.0.6", ProtocolPort: 80}}).ExtractErr())
 	members := made(pools.ExtractMembers(made(pools.ListMembers(c, pool.ID, nil).AllPages(ctx))(t)))(t)
+	slices.SortFunc(members, func(a, b pools.Member) int { return strings.Compare(a.Address, b.Address) })
 	if len(members) != 2 || members[0].Weight != 3 || members[0].Name != "m" || members[0].ID != pool.Members[0].ID {
 		t.Errorf("the members are %+v", members)
 	}

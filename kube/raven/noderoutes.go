@@ -1,0 +1,158 @@
+package raven
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+)
+
+// nodeRoutes has pods' packets for ClusterIPs come to a node, where nodes' kernels balance these (Config.NodeBalanced): the router has a route to each range of ClusterIPs by the own port
+// of each node that is ready, and those ports may have what is for the ranges. Elsewhere it takes such routes away.
+type nodeRoutes struct{ *Raven }
+
+// Reconcile looks at all of it, whatever it was asked for.
+func (r nodeRoutes) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	if r.ground.nodes.network.ID == "" {
+		return done(0, nil)
+	}
+	var ranges []netip.Prefix
+	if r.cfg.NodeBalanced {
+		var err error
+		if ranges, err = r.serviceRanges(ctx); err != nil {
+			return done(0, err)
+		}
+	}
+	ids, hops, err := r.readyNodes(ctx)
+	if err != nil {
+		return done(0, err)
+	}
+	var routes []sdn.HostRoute
+	for _, p := range ranges {
+		for _, hop := range hops {
+			if hop.Is6() == p.Addr().Is6() {
+				routes = append(routes, sdn.HostRoute{Destination: p, NextHop: hop})
+			}
+		}
+	}
+	// What is led to a port must be let in there.
+	return done(0, errors.Join(r.admitRanges(ctx, ids, ranges), r.routeBy(ctx, routes)))
+}
+
+// readyNodes are the nodes' own ports, and the addresses of those whose node is ready.
+func (r nodeRoutes) readyNodes(ctx context.Context) (ids []sdn.ID, hops []netip.Addr, err error) {
+	pools, err := r.poolsWith(ctx, string(r.ground.nodes.network.ID))
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range pools {
+		ports, err := r.portsOf(ctx, pools[i].Name)
+		if err != nil {
+			return nil, nil, err
+		}
+		var n corev1.Node
+		if err := r.api.Get(ctx, client.ObjectKey{Name: pools[i].Spec.Node}, &n); client.IgnoreNotFound(err) != nil {
+			return nil, nil, err
+		}
+		for j := range ports {
+			p := &ports[j]
+			if !p.Spec.ForNode || !p.DeletionTimestamp.IsZero() {
+				continue
+			}
+			ids = append(ids, sdn.ID(p.Spec.ID))
+			for _, s := range p.Spec.Network.Subnets {
+				for _, text := range s.IPs {
+					if addr, err := netip.ParseAddr(text); err == nil && nodeReady(&n) {
+						hops = append(hops, addr)
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(ids)
+	slices.SortFunc(hops, netip.Addr.Compare)
+	return ids, hops, nil
+}
+
+func nodeReady(n *corev1.Node) bool {
+	return n.DeletionTimestamp.IsZero() && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// admitRanges has the ports' allowed address pairs be the ranges.
+func (r nodeRoutes) admitRanges(ctx context.Context, ids []sdn.ID, ranges []netip.Prefix) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	var ports []sdn.Port
+	err := r.ask(ctx, func(ctx context.Context) (err error) {
+		ports, err = sdn.All(r.sdn.FindPorts(ctx, sdn.PortQuery{Match: sdn.Match{IDs: ids}}))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	wanted := make([]sdn.AllowedPair, 0, len(ranges))
+	for _, p := range ranges {
+		wanted = append(wanted, sdn.AllowedPair{Prefix: p})
+	}
+	var errs []error
+	for _, port := range ports {
+		if slices.EqualFunc(port.AllowedPairs, wanted, func(a, b sdn.AllowedPair) bool { return a.Prefix == b.Prefix }) {
+			continue
+		}
+		errs = append(errs, r.ask(ctx, func(ctx context.Context) error {
+			_, err := r.sdn.UpdatePort(ctx, port.ID, sdn.PortPatch{AllowedPairs: &wanted})
+			return err
+		}))
+	}
+	return errors.Join(errs...)
+}
+
+// routeBy has the router lead by these routes to nodes' ports. Its routes to elsewhere are others'.
+func (r nodeRoutes) routeBy(ctx context.Context, routes []sdn.HostRoute) error {
+	return r.ask(ctx, func(ctx context.Context) error {
+		router, err := r.sdn.Router(ctx, r.ground.router)
+		if err != nil {
+			return err
+		}
+		all := slices.DeleteFunc(slices.Clone(router.Routes), func(route sdn.HostRoute) bool {
+			return slices.ContainsFunc(r.cfg.NodeRanges, func(p netip.Prefix) bool { return p.Contains(route.NextHop) })
+		})
+		all = append(all, routes...)
+		same := func(a, b []sdn.HostRoute) bool {
+			return !slices.ContainsFunc(a, func(route sdn.HostRoute) bool { return !slices.Contains(b, route) })
+		}
+		if len(all) == len(router.Routes) && same(all, router.Routes) {
+			return nil
+		}
+		_, err = r.sdn.UpdateRouter(ctx, r.ground.router, sdn.RouterPatch{Routes: &all})
+		return err
+	})
+}
+
+// becameReady tells whether a node has become ready, or is so no more.
+func becameReady(e event.UpdateEvent) bool {
+	return nodeReady(e.ObjectOld.(*corev1.Node)) != nodeReady(e.ObjectNew.(*corev1.Node))
+}
+
+// routesOf is the one object that stands for all routes.
+func routesOf[T client.Object](context.Context, T) ([]ctrl.Request, error) {
+	return just("", clusterName), nil
+}
+
+// routesOfPort is the same where a port is a node's own.
+func routesOfPort(_ context.Context, p *v1.KuryrPort) ([]ctrl.Request, error) {
+	if !p.Spec.ForNode {
+		return nil, nil
+	}
+	return just("", clusterName), nil
+}
