@@ -315,7 +315,7 @@ func (r *Raven) clusterRanges() (all []netip.Prefix) {
 	for _, p := range r.cfg.Ranges {
 		all = append(all, p.Prefix)
 	}
-	return append(all, r.cfg.NodeRanges...)
+	return append(all, r.ground.nodeRanges...)
 }
 
 // writeStatus writes what has changed. Where only the number of members has, and it was written just before, later tells when it is time.

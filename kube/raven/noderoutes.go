@@ -125,7 +125,7 @@ func (r nodeRoutes) routeBy(ctx context.Context, routes []sdn.HostRoute) error {
 			return err
 		}
 		all := slices.DeleteFunc(slices.Clone(router.Routes), func(route sdn.HostRoute) bool {
-			return slices.ContainsFunc(r.cfg.NodeRanges, func(p netip.Prefix) bool { return p.Contains(route.NextHop) })
+			return slices.ContainsFunc(r.ground.nodeRanges, func(p netip.Prefix) bool { return p.Contains(route.NextHop) })
 		})
 		all = append(all, routes...)
 		same := func(a, b []sdn.HostRoute) bool {

@@ -139,7 +139,7 @@ func (r *Raven) otherClaims() (claims []claim) {
 		claims = append(claims, claim{"the pods' range", p.Prefix})
 	}
 	if !r.sdn.Capabilities().HostReached {
-		for _, p := range r.cfg.NodeRanges {
+		for _, p := range r.ground.nodeRanges {
 			claims = append(claims, claim{"the nodes' range", p})
 		}
 	}
