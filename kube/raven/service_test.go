@@ -276,6 +276,58 @@ func TestFloatingIPsOfServices(t *testing.T) {
 	}
 }
 
+// Whether a floating IP stays is as the Service says at its end, and a load balancer that is taken away takes the address out of the status.
+func TestFloatingIPIsNotKeptAnyMore(t *testing.T) {
+	t.Parallel()
+	c := newServing(t, nil)
+	keep := func(value string) func(*corev1.Service) {
+		return func(s *corev1.Service) {
+			exposedService(s)
+			s.Annotations = map[string]string{balancerPrefix + "keep-floatingip": value}
+		}
+	}
+	c.service("web", keep("true"), "10.96.0.10")
+	c.settle()
+	c.change("web", keep("false"))
+	c.settle()
+	c.change("web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP })
+	c.settle()
+	if len(c.floats()) != 0 {
+		t.Errorf("the floating IPs %v", c.floats())
+	}
+	c.change("web", keep("false"))
+	c.settle()
+	c.faults.away = true
+	c.must(c.api.Delete(t.Context(), c.klb("web")))
+	for range 3 {
+		c.round()
+	}
+	if got := c.ingress("web"); got != "" || c.klb("web") == nil {
+		t.Errorf("while its load balancer goes the Service is reached at %q", got)
+	}
+	c.faults.away = false
+	c.now = c.now.Add(time.Minute)
+	c.settle()
+	c.wholeServices()
+}
+
+// Who would have to be understood by the load balancer first does not go to endpoints straight: nodes leave the address to it.
+func TestIPModeOfServices(t *testing.T) {
+	t.Parallel()
+	lb := &v1.KuryrLoadBalancer{Status: v1.KuryrLoadBalancerStatus{FloatingIP: &v1.LoadBalancerFloatingIPStatus{ID: "f", Address: "192.0.2.7"}}}
+	for want, all := range map[corev1.LoadBalancerIPMode][]v1.LoadBalancerOptions{
+		corev1.LoadBalancerIPModeVIP:   {{}, {ConnectionLimit: 7}},
+		corev1.LoadBalancerIPModeProxy: {{ProxyProtocol: 1}, {ProxyProtocol: 2}, {ForwardedFor: true}, {Certificate: "c"}},
+	} {
+		for _, options := range all {
+			lb.Spec.Options = options
+			if got := ingressOf(aService(exposedService), lb).Ingress; len(got) != 1 || got[0].IP != "192.0.2.7" || *got[0].IPMode != want {
+				t.Errorf("%+v: %+v, want %s", options, got, want)
+			}
+		}
+	}
+}
+
 // An address that is the user's is led to the VIP and let go; one that leads elsewhere or is outside is refused, and all else of the Service works.
 func TestRequestedAddresses(t *testing.T) {
 	t.Parallel()
@@ -320,6 +372,9 @@ func TestRequestedAddresses(t *testing.T) {
 		if ready || !programmed || metaTrue(lb, v1.ConditionFloatingIP) || c.ingress(name) != "" || !c.events.has(name, eventFailed, "LoadBalancer") {
 			t.Errorf("%s: %+v, ingress %q", name, lb.Status, c.ingress(name))
 		}
+	}
+	if lb := c.klb("word"); lb.Spec.FloatingIP != nil || !isReady(lb.Status.Conditions) || !c.events.has("word", eventUnserved, `"x" is no address`) {
+		t.Errorf("what is no address, and which no KuryrLoadBalancer could have: %+v", lb)
 	}
 	if got := c.balancers(); len(got) < 4 || !strings.HasSuffix(got[1], "10.128.0.5:80") {
 		t.Errorf("the rest of the Services: %q", got)
