@@ -54,7 +54,7 @@ func dropServices(ctx context.Context, cfg config.Config, log *slog.Logger) (don
 		done = append(done, "what balances Services is out of the kernel")
 	}
 	if _, err := os.Stat(servicesDir(cfg)); errors.Is(err, fs.ErrNotExist) {
-		return done, nil
+		return done, guard.Remove() // which a daemon that was killed as it began has set before all else
 	}
 	h := legHost(cfg, log)
 	if err := errors.Join(h.CloseDoors(ctx), h.RestoreForwarding(ctx), guard.Remove()); err != nil {
