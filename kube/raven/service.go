@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
 // services has each Service with a VIP have a KuryrLoadBalancer that says what it says, and tells in the Service's status where it is reached from outside. What the SDN does about it
@@ -73,7 +74,7 @@ func (r services) follow(ctx context.Context, req ctrl.Request, service *corev1.
 			return r.publish(ctx, service, corev1.LoadBalancerStatus{})
 		}
 		return nil // its end brings this back
-	case !equality.Semantic.DeepEqual(lb.Spec, spec):
+	case controllerutil.AddFinalizer(lb, v1.Finalizer) || !equality.Semantic.DeepEqual(lb.Spec, spec): // somebody may have torn it away
 		lb.Spec = spec
 		if err := r.api.Update(ctx, lb); err != nil {
 			return client.IgnoreNotFound(err)

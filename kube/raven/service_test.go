@@ -212,6 +212,14 @@ func TestFromTheServiceToTheLoadBalancer(t *testing.T) {
 	}
 	c.wholeServices()
 
+	torn := c.klb("web")
+	torn.Finalizers = nil
+	c.must(c.api.Update(t.Context(), torn))
+	c.settle()
+	if lb := c.klb("web"); len(lb.Finalizers) != 1 {
+		t.Error("the finalizer was torn away, and is not back: its end would leave load balancers in the SDN")
+	}
+
 	asked := c.faults.asked["ApplyLoadBalancer"]
 	c.slice("web-1", "web", 8080, "10.128.0.6", "10.128.0.5") // the same in another order
 	c.change("web", func(s *corev1.Service) { s.Labels = map[string]string{"seen": "yes"} })
