@@ -608,6 +608,39 @@ func TestEachServiceByItself(t *testing.T) {
 	c.wholeServices()
 }
 
+// nearby has load balancers that reach pods alone, as those of OVN do.
+type nearby struct{ sdn.Provider }
+
+func (p nearby) Capabilities() sdn.Capabilities {
+	can := p.Provider.Capabilities()
+	can.LoadBalancer.AnyMember = false
+	return can
+}
+
+// What an SDN's load balancers do not reach is told once, however often endpoints change, in both families.
+func TestEndpointsOutOfReachAreToldOnce(t *testing.T) {
+	t.Parallel()
+	c := newServing(t, func(cfg *Config) { cfg.ServiceRanges = prefixesOf("10.96.0.0/16", "fd00:96::/112") })
+	c.sdn = nearby{c.sdn}
+	c.start()
+	c.service("web", nil, "10.96.0.10", "fd00:96::10")
+	c.slice("web-6", "web", 80, "2001:db8::1")
+	for i := range 5 {
+		c.slice("web-4", "web", 80, "192.0.2.1", fmt.Sprintf("192.0.2.%d", 2+i))
+		c.settle()
+	}
+	told := 0
+	for _, e := range c.events.all {
+		if strings.Contains(e, "not all endpoints are served") {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times: %q", told, c.events.all)
+	}
+	c.wantBalancers("10.96.0.10: 6:80>", "fd00:96::10: 6:80>")
+}
+
 // serviceKills are scenarios during which Raven is killed at every one of its writes.
 var serviceKills = map[string]func(c *cluster){
 	"a Service":              func(c *cluster) { c.service("new", nil, "10.96.0.11"); c.slice("new", "new", 80, "10.128.0.5") },
