@@ -95,6 +95,9 @@ func (w *balancing) end(ctx context.Context) (ctrl.Result, error) {
 
 // program has each VIP's load balancer be what it is to be, and those of families that the Service has no more go. What one VIP fails at holds up no other.
 func (w *balancing) program(ctx context.Context) (again time.Duration, err error) {
+	if err := w.knowBalancers(ctx); err != nil {
+		return 0, err
+	}
 	can := w.sdn.Capabilities()
 	if !hasLoadBalancers(can) {
 		w.note(errNoBalancers.Error())
@@ -251,18 +254,36 @@ func (w *balancing) retire(ctx context.Context) error {
 	return nil
 }
 
-// dropBalancers deletes load balancers, found by their Keys.
-func (w *balancing) dropBalancers(ctx context.Context, keys []sdn.Key) error {
-	var found []sdn.LoadBalancer
-	err := w.ask(ctx, func(ctx context.Context) (err error) {
-		found, err = sdn.All(w.sdn.FindLoadBalancers(ctx, sdn.LoadBalancerQuery{Match: sdn.Match{Keys: keys}}))
+// knowBalancers has the SDN find out what its load balancers can do, where it does not know: Neutron does when Octavia has answered once. That there are none is no error.
+func (r *Raven) knowBalancers(ctx context.Context) error {
+	if hasLoadBalancers(r.sdn.Capabilities()) {
+		return nil
+	}
+	_, err := r.balancersWith(ctx, r.key(v1.KeyKindLoadBalancer, clusterName))
+	return err
+}
+
+// balancersWith are those with this Key. An SDN that has none at all has none with it.
+func (r *Raven) balancersWith(ctx context.Context, key sdn.Key) (found []sdn.LoadBalancer, err error) {
+	err = r.ask(ctx, func(ctx context.Context) (err error) {
+		found, err = sdn.All(r.sdn.FindLoadBalancers(ctx, sdn.LoadBalancerQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}))
 		return err
 	})
 	if sdn.IsUnsupported(err) {
-		return nil // so there is none
+		return nil, nil
 	}
-	if err != nil {
-		return err
+	return found, err
+}
+
+// dropBalancers deletes load balancers, found by their Keys: one by one, since Octavia can be asked for one, and would else tell all that it has.
+func (w *balancing) dropBalancers(ctx context.Context, keys []sdn.Key) error {
+	var found []sdn.LoadBalancer
+	for _, key := range keys {
+		some, err := w.balancersWith(ctx, key)
+		if err != nil {
+			return err
+		}
+		found = append(found, some...)
 	}
 	var errs []error
 	for _, lb := range found {

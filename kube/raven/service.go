@@ -59,6 +59,9 @@ func (r services) follow(ctx context.Context, req ctrl.Request, service *corev1.
 	if !wanted {
 		return nil
 	}
+	if err := r.knowBalancers(ctx); err != nil { // by which the Service is judged
+		return err
+	}
 	spec, notes := loadBalancerSpec(service, r.sdn.Capabilities())
 	r.note(service, notes)
 	switch {
