@@ -16,6 +16,7 @@ import (
 	"github.com/kuryr/kuryr/internal/metrics"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/kube/node"
+	"github.com/kuryr/kuryr/kube/node/services"
 	"github.com/kuryr/kuryr/kube/raven"
 	"github.com/kuryr/kuryr/sdn/local"
 	"github.com/prometheus/client_golang/prometheus"
@@ -197,6 +198,7 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 	}
 	node.New(node.Config{Registerer: names})
 	raven.NewMetrics(names)
+	services.NewMetrics(names)
 	if len(*names) < 10 {
 		t.Fatalf("only %v are registered", *names)
 	}

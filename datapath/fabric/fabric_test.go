@@ -109,7 +109,8 @@ func TestMTU(t *testing.T) {
 	}
 	w.apply(d)
 	c := w.plug(d.ID, d.Bridges[0], "10.0.0.5")
-	if _, err := w.try(c.ns, "ping -c1 -W1 "+neighbourAddr4+" >/dev/null; ping -M do -c1 -W1 -s 1372 "+neighbourAddr4); err != nil {
+	w.reaches(c.ns, neighbourAddr4, true)
+	if _, err := w.try(c.ns, "ping -M do -c1 -W3 -s 1372 "+neighbourAddr4); err != nil {
 		t.Error("a packet of the MTU does not pass")
 	}
 	d.Bridges[0].MTU, d.Uplink.MTU = 1300, 1300

@@ -602,10 +602,13 @@ func TestTroubleAtEveryRequestOfServices(t *testing.T) {
 		for name, of := range troubles {
 			t.Run(scenario+", "+name, func(t *testing.T) {
 				t.Parallel()
-				for at := 1; ; at++ {
+				for at := 0; ; {
 					c := newServing(t, nil)
 					c.service("old", exposedService, "10.96.0.10")
 					c.settle()
+					if at += 3; at == 3 {
+						at = 1 + c.rand.IntN(3)
+					}
 					c.faults.trouble = of
 					c.faults.trouble.from = at
 					act(c)

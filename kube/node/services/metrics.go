@@ -31,6 +31,9 @@ func newCounts(r prometheus.Registerer) *counts {
 	return m
 }
 
+// NewMetrics registers the metrics of Services with r alone, for who lists them.
+func NewMetrics(r prometheus.Registerer) { newCounts(r) }
+
 func (m *counts) done(err error, took time.Duration) {
 	outcome := "ok"
 	if err != nil {

@@ -169,6 +169,8 @@ func TestRealise(t *testing.T) {
 			[]*discoveryv1.EndpointSlice{sliceOf("a", near)}, []string{nodePort + " 10.128.0.5:8080", "tcp 203.0.113.7:80 -> 10.128.0.5:8080"}},
 		"local, with a health check": {rules, here, of(external(true, "203.0.113.7")), []*discoveryv1.EndpointSlice{sliceOf("a", near, far, "10.128.0.7 n1 unready")},
 			[]string{nodePort + " 10.128.0.5:8080", "tcp 203.0.113.7:80 -> 10.128.0.5:8080", "health 31000: 1"}},
+		"a health check of two families": {rules, here, of(external(true)), []*discoveryv1.EndpointSlice{sliceOf("a", near), sliceOf("b", "fd00::5 n1")},
+			[]string{nodePort + " 10.128.0.5:8080", "health 31000: 1"}},
 		"without NodePorts": {rules, here, of(external(true, "203.0.113.7"), func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 0 }), []*discoveryv1.EndpointSlice{sliceOf("a", far)},
 			[]string{"tcp 203.0.113.7:80 -> drop", "health 31000: 0"}},
 		"external addresses, one of them allowed": {rules, here, of(func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"198.51.100.7", "203.0.113.9", "198.51.100.7"} }),
