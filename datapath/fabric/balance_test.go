@@ -25,7 +25,6 @@ type balanced struct {
 	d            Domain
 	near, far    container // on the first network and on the second; both answer at port 8080
 	client       container // on the first
-	state        State
 	vip4, vip6   netip.Addr
 	floating     netip.Addr
 	service      uint16

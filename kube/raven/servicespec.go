@@ -47,7 +47,7 @@ func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoa
 	}
 	spec.Ports, notes = portsOfService(s, can.LoadBalancer)
 	if s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
-		seconds := int32(corev1.DefaultClientIPServiceAffinitySeconds)
+		seconds := corev1.DefaultClientIPServiceAffinitySeconds
 		if c := s.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
 			seconds = *c.ClientIP.TimeoutSeconds
 		}
