@@ -93,7 +93,7 @@ func (t *Table) forget(ctx context.Context) error {
 	}
 	if !c.empty() {
 		if err := t.kernel.commit(ctx, c); err != nil {
-			t.known = false
+			t.reopen()
 			return err
 		}
 	}
