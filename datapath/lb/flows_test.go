@@ -66,6 +66,32 @@ func TestFlowsFollow(t *testing.T) {
 	w.whole()
 }
 
+// What passes through to a port that is a NodePort too is not the node's to forget.
+func TestFlowsThroughStay(t *testing.T) {
+	w := newWorld(t)
+	w.serve("a", 80)
+	w.serve("c", 8080)
+	w.restore()
+	for i, any := range []string{"0.0.0.0", "::"} {
+		if got := w.ask("out", "udp", at(addrs["a"][i], 80)); got[:1] != "a" {
+			t.Fatal(got)
+		}
+		passing := func() (n int) {
+			must(t, w.table.kernel.flows.each(ask{versions[i], netip.AddrPortFrom(netip.MustParseAddr(addrs["a"][i]), 80)}, func(f flow) {
+				if f.to.Addr().String() == addrs["a"][i] {
+					n++
+				}
+			}))
+			return n
+		}
+		w.set(to(key(any, sdn.UDP)))
+		w.set(to(key(any, sdn.UDP), "c"))
+		if n := passing(); n != 1 {
+			t.Errorf("%s: %d flows through, want 1", any, n)
+		}
+	}
+}
+
 // A connection of TCP goes on to an endpoint that no new one is led to.
 func TestConnectionsStay(t *testing.T) {
 	w := newWorld(t)

@@ -26,6 +26,13 @@ func (c Config) log() *slog.Logger {
 	return c.Logger
 }
 
+func (c Config) run(f func() error) error {
+	if c.Run == nil {
+		return f()
+	}
+	return c.Run(f)
+}
+
 // Table is what balances in one namespace. All methods may be called at once from many goroutines.
 type Table struct {
 	config Config
