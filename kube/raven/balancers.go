@@ -95,7 +95,10 @@ func (w *balancing) end(ctx context.Context) (ctrl.Result, error) {
 
 // program has each VIP's load balancer be what it is to be, and those of families that the Service has no more go. What one VIP fails at holds up no other.
 func (w *balancing) program(ctx context.Context) (again time.Duration, err error) {
-	can := w.sdn.Capabilities()
+	can, err := w.canBalance(ctx)
+	if err != nil {
+		return 0, err
+	}
 	if !hasLoadBalancers(can) {
 		w.note(errNoBalancers.Error())
 		return 0, errNoBalancers
