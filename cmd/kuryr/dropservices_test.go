@@ -11,20 +11,23 @@ import (
 	"github.com/kuryr/kuryr/internal/nstest"
 )
 
-// A daemon that was killed between its guard and its record leaves the guard alone, which goes with Services all the same.
-func TestGuardWithoutARecordGoes(t *testing.T) {
+// What Services had of the host goes, also where nothing was recorded as the host passed packets on before.
+func TestDropServices(t *testing.T) {
 	nstest.Require(t)
+	cfg := config.Default()
+	cfg.StateDir = t.TempDir()
 	nstest.Do(t, nstest.New(t), func() {
 		if err := guard.Set(legInterface); err != nil {
 			t.Fatal(err)
 		}
-		cfg := config.Default()
-		cfg.StateDir = t.TempDir()
-		if _, err := dropServices(t.Context(), cfg, slog.New(slog.DiscardHandler)); err != nil {
-			t.Fatal(err)
-		}
-		if there, err := hasTable("kuryr_guard"); there || err != nil {
-			t.Errorf("the guard is there: %v, %v", there, err)
+		for _, some := range []bool{true, false} {
+			done, err := dropServices(t.Context(), cfg, slog.New(slog.DiscardHandler))
+			if err != nil || len(done) > 0 != some {
+				t.Errorf("%v, %v", done, err)
+			}
+			if there, err := hasTable(guard.Table); there || err != nil {
+				t.Errorf("the guard is left: %v, %v", there, err)
+			}
 		}
 	})
 }

@@ -95,10 +95,10 @@ func (w *balancing) end(ctx context.Context) (ctrl.Result, error) {
 
 // program has each VIP's load balancer be what it is to be, and those of families that the Service has no more go. What one VIP fails at holds up no other.
 func (w *balancing) program(ctx context.Context) (again time.Duration, err error) {
-	if err := w.knowBalancers(ctx); err != nil {
+	can, err := w.canBalance(ctx)
+	if err != nil {
 		return 0, err
 	}
-	can := w.sdn.Capabilities()
 	if !hasLoadBalancers(can) {
 		w.note(errNoBalancers.Error())
 		return 0, errNoBalancers
@@ -252,15 +252,6 @@ func (w *balancing) retire(ctx context.Context) error {
 	}
 	w.lb.Status.LoadBalancers = stay // the one of another address is made anew by apply
 	return nil
-}
-
-// knowBalancers has the SDN find out what its load balancers can do, where it does not know: Neutron does when Octavia has answered once. That there are none is no error.
-func (r *Raven) knowBalancers(ctx context.Context) error {
-	if hasLoadBalancers(r.sdn.Capabilities()) {
-		return nil
-	}
-	_, err := r.balancersWith(ctx, r.key(v1.KeyKindLoadBalancer, clusterName))
-	return err
 }
 
 // balancersWith are those with this Key. An SDN that has none at all has none with it.

@@ -96,6 +96,11 @@ func (r *Raven) prepare(ctx context.Context) error {
 	if err := r.prepareGroup(ctx); err != nil {
 		return fmt.Errorf("security group: %w", err)
 	}
+	if r.cfg.Services {
+		if _, err := r.canBalance(ctx); err != nil { // pods do not wait for it
+			r.log.WarnContext(ctx, "the SDN does not tell what its load balancers can do; Services wait for it", "error", err)
+		}
+	}
 	return r.countPorts(ctx)
 }
 

@@ -1,9 +1,7 @@
 package raven
 
 import (
-	"context"
 	"fmt"
-	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -608,61 +606,6 @@ func TestEachServiceByItself(t *testing.T) {
 	c.now = c.now.Add(lastRetry)
 	c.settle()
 	c.wholeServices()
-}
-
-// shy is an SDN that does not know what its load balancers can do before it was asked for one, as Neutron does not before Octavia has answered.
-type shy struct {
-	sdn.Provider
-	away, asked *bool
-}
-
-func (p shy) Capabilities() sdn.Capabilities {
-	can := p.Provider.Capabilities()
-	if !*p.asked {
-		can.LoadBalancer = sdn.LoadBalancerCapabilities{}
-	}
-	return can
-}
-
-func (p shy) FindLoadBalancers(ctx context.Context, q sdn.LoadBalancerQuery) iter.Seq2[sdn.LoadBalancer, error] {
-	if *p.away {
-		return func(yield func(sdn.LoadBalancer, error) bool) {
-			yield(sdn.LoadBalancer{}, sdn.Unavailable(nil, "Octavia", "made up"))
-		}
-	}
-	*p.asked = true
-	return p.Provider.FindLoadBalancers(ctx, q)
-}
-
-// An SDN's load balancers are asked for what they can do before a Service is judged by it, and those that are away are asked again.
-func TestLoadBalancersThatHaveNotSaidWhatTheyCanDo(t *testing.T) {
-	t.Parallel()
-	for _, away := range []bool{false, true} {
-		c := newServing(t, nil)
-		asked := false
-		c.sdn = shy{c.sdn, &away, &asked}
-		c.start()
-		c.service("web", func(s *corev1.Service) {
-			exposedService(s)
-			s.Spec.SessionAffinity, s.Spec.LoadBalancerSourceRanges = corev1.ServiceAffinityClientIP, []string{"192.0.2.0/24"}
-		}, "10.96.0.10")
-		for range 3 {
-			c.round()
-			c.now = c.now.Add(time.Second)
-		}
-		away = false
-		c.now = c.now.Add(lastRetry)
-		c.settle()
-		c.wholeServices()
-		if c.events.has("web", eventUnserved) {
-			t.Errorf("the SDN can do all of it, and the Service is told %q", c.events.all)
-		}
-		c.wantBalancers("10.96.0.10: 6:80>")
-		asked = false // Raven is another, and the load balancer is there
-		c.start()
-		c.settle()
-		c.wholeServices()
-	}
 }
 
 // nearby has load balancers that reach pods alone, as those of OVN do.

@@ -1,6 +1,7 @@
 package raven
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -47,7 +48,7 @@ func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoa
 	}
 	spec.Ports, notes = portsOfService(s, can.LoadBalancer)
 	if s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
-		seconds := int32(corev1.DefaultClientIPServiceAffinitySeconds)
+		seconds := corev1.DefaultClientIPServiceAffinitySeconds
 		if c := s.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
 			seconds = *c.ClientIP.TimeoutSeconds
 		}
@@ -88,6 +89,23 @@ func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoa
 }
 
 func hasLoadBalancers(can sdn.Capabilities) bool { return len(can.LoadBalancer.Protocols) > 0 }
+
+// canBalance is what the SDN can do, its load balancers too: of those an SDN may know nothing until it is asked for one, as Neutron, which learns then whether there is an Octavia. The error
+// is that it cannot tell now; that there are none is no error.
+func (r *Raven) canBalance(ctx context.Context) (sdn.Capabilities, error) {
+	if can := r.sdn.Capabilities(); hasLoadBalancers(can) {
+		return can, nil
+	}
+	nobodys := sdn.LoadBalancerQuery{Match: sdn.Match{Keys: []sdn.Key{r.key(v1.KeyKindLoadBalancer, "capabilities")}}}
+	err := r.ask(ctx, func(ctx context.Context) error {
+		_, _, err := sdn.First(r.sdn.FindLoadBalancers(ctx, nobodys))
+		return err
+	})
+	if sdn.IsUnsupported(err) {
+		err = nil
+	}
+	return r.sdn.Capabilities(), err
+}
 
 // portsOfService are the ports that the SDN can serve. An SDN without load balancers can serve none, which is told once of all.
 func portsOfService(s *corev1.Service, can sdn.LoadBalancerCapabilities) (ports []v1.LoadBalancerPort, notes []string) {

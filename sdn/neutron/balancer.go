@@ -2,6 +2,7 @@ package neutron
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"net/http"
@@ -260,7 +261,7 @@ func unchangeable(w *balancerWire, spec sdn.LoadBalancerSpec) error {
 	}
 	const noun = "load balancer"
 	switch {
-	case spec.Backend != "" && spec.Backend != w.Provider && !(spec.Backend == amphoraToo && w.Provider == amphora):
+	case spec.Backend != "" && spec.Backend != w.Provider && (spec.Backend != amphoraToo || w.Provider != amphora):
 		return immutable(noun, w.ID, "backend", w.Provider, spec.Backend)
 	case spec.Flavor != "" && spec.Flavor != w.Flavor:
 		return immutable(noun, w.ID, "flavor", w.Flavor, spec.Flavor)
@@ -408,7 +409,8 @@ func (p *Provider) forgetBalancer(id sdn.ID) {
 
 // waitFor says when to ask again, where Octavia is at work.
 func waitFor(err error) error {
-	if e, ok := err.(*sdn.Error); ok && e.Kind == sdn.KindPending && e.RetryAfter == 0 {
+	var e *sdn.Error
+	if errors.As(err, &e) && e.Kind == sdn.KindPending && e.RetryAfter == 0 {
 		again := *e
 		again.RetryAfter = firstLook
 		return &again
