@@ -101,7 +101,7 @@ func (w *balancing) program(ctx context.Context) (again time.Duration, err error
 	}
 	if !hasLoadBalancers(can) {
 		w.note(errNoBalancers.Error())
-		return 0, errNoBalancers
+		return w.cfg.Audit, errNoBalancers // a cloud may come to have them
 	}
 	var all discoveryv1.EndpointSliceList
 	if err := w.api.List(ctx, &all, client.InNamespace(w.lb.Namespace), client.MatchingFields{byService: w.lb.Namespace + "/" + w.lb.Name}); err != nil {
