@@ -115,6 +115,15 @@ func (w *balancing) floatAt(ctx context.Context, spec sdn.FloatingIPSpec) error 
 	if found && !ours && there.Target.Port != "" && there.Target.Port != spec.Target.Port {
 		return sdn.Conflict(sdn.AddressInUse, "floating IP", "spec.loadBalancerIP", "%s leads to something else already", spec.Address)
 	}
+	if found && !ours && !there.Foreign { // it leads nowhere while its own load balancer is made anew
+		var owners v1.KuryrLoadBalancerList
+		if err := w.api.List(ctx, &owners, client.MatchingFields{byServed: there.Key.Name}); err != nil {
+			return err
+		}
+		if len(owners.Items) > 0 {
+			return sdn.Conflict(sdn.AddressInUse, "floating IP", "spec.loadBalancerIP", "%s is another Service's", spec.Address)
+		}
+	}
 	if !mine && !ours { // what the Service has had goes, now that there is another for it
 		if err := w.sink(ctx); err != nil {
 			return err

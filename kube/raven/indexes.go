@@ -24,6 +24,7 @@ const (
 	byService   = "service"   // endpoint slices: the Service's namespace and name
 	byWanted    = "wanted"    // Services: the address that they ask for outside
 	byVIP       = "vip"       // load balancers: their VIPs
+	byServed    = "served"    // load balancers: the UID of their Service
 	byKind      = "kind"      // pools, and the networks whose pods are to have ports of such: see kindOfPool
 )
 
@@ -77,6 +78,7 @@ var serviceIndexes = []index{
 	}},
 	{&corev1.Service{}, byWanted, func(o client.Object) []string { return some(wantedAddress(o.(*corev1.Service))) }},
 	{&v1.KuryrLoadBalancer{}, byVIP, func(o client.Object) []string { return o.(*v1.KuryrLoadBalancer).Spec.VIPs }},
+	{&v1.KuryrLoadBalancer{}, byServed, func(o client.Object) []string { return some(string(o.(*v1.KuryrLoadBalancer).Spec.ServiceUID)) }},
 }
 
 // kindOfPool is what pools have in common that differ in their nodes alone.

@@ -441,6 +441,28 @@ func TestTwoServicesAskForOneAddress(t *testing.T) {
 	}
 }
 
+// An address that the SDN has chosen for a Service is not another's for the asking while it leads nowhere, as when the load balancer behind it is made anew.
+func TestAddressOfAnotherService(t *testing.T) {
+	t.Parallel()
+	c := newServing(t, nil)
+	c.service("web", exposedService, "10.96.0.10")
+	c.settle()
+	address := c.ingress("web")
+	_, err := c.sdn.UpdateFloatingIP(t.Context(), sdn.ID(c.klb("web").Status.FloatingIP.ID), sdn.FloatingIPPatch{Target: &sdn.Target{}})
+	c.must(err)
+	c.service("thief", func(s *corev1.Service) { exposedService(s); s.Spec.LoadBalancerIP = address }, "10.96.0.11")
+	for range 3 {
+		c.round()
+		c.now = c.now.Add(time.Second)
+	}
+	if lb := c.klb("thief"); c.ingress("thief") != "" || c.floats()[address] != "" || !c.events.has("thief", "another Service's") {
+		t.Errorf("reached at %q, the SDN has %v: %+v", c.ingress("thief"), c.floats(), lb.Status)
+	}
+	c.remove(c.serviceNow("web"))
+	c.settle()
+	c.wholeServices()
+}
+
 // A Service made again under its name at once has a load balancer of its own, and so has one with another ClusterIP under the same UID.
 func TestServiceMadeAgain(t *testing.T) {
 	t.Parallel()
