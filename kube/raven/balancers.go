@@ -3,7 +3,6 @@ package raven
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -96,7 +95,10 @@ func (w *balancing) end(ctx context.Context) (ctrl.Result, error) {
 
 // program has each VIP's load balancer be what it is to be, and those of families that the Service has no more go. What one VIP fails at holds up no other.
 func (w *balancing) program(ctx context.Context) (again time.Duration, err error) {
-	can := w.sdn.Capabilities()
+	can, err := w.canBalance(ctx)
+	if err != nil {
+		return 0, err
+	}
 	if !hasLoadBalancers(can) {
 		w.note(errNoBalancers.Error())
 		return 0, errNoBalancers
@@ -148,8 +150,8 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 	for a := range has {
 		members[a] = true
 	}
-	if beyond > 0 {
-		w.note(fmt.Sprintf("%d endpoints are not served, as they are on no network of the cluster's, and the SDN's load balancers reach no others", beyond))
+	if beyond > 0 { // how many would be news each time
+		w.note("not all endpoints are served: some are on no network of the cluster's, and the SDN's load balancers reach no others")
 	}
 	sum, err := digest(spec)
 	if err != nil {
@@ -315,7 +317,7 @@ func (r *Raven) clusterRanges() (all []netip.Prefix) {
 	for _, p := range r.cfg.Ranges {
 		all = append(all, p.Prefix)
 	}
-	return append(all, r.cfg.NodeRanges...)
+	return append(all, r.ground.nodeRanges...)
 }
 
 // writeStatus writes what has changed. Where only the number of members has, and it was written just before, later tells when it is time.

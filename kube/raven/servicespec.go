@@ -1,6 +1,7 @@
 package raven
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -77,7 +78,10 @@ func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoa
 		notes = append(notes, "spec.loadBalancerSourceRanges: none is a range, so there is no floating IP")
 	case len(spec.Sources) > 0 && !can.LoadBalancer.SourceRanges && hasLoadBalancers(can):
 		notes = append(notes, "spec.loadBalancerSourceRanges: the SDN's load balancers let everybody connect, so there is no floating IP")
-	case !internal(s):
+	case internal(s):
+	case s.Spec.LoadBalancerIP != "" && wantedAddress(s) == "":
+		notes = append(notes, fmt.Sprintf("spec.loadBalancerIP: %q is no address, so there is no floating IP", s.Spec.LoadBalancerIP))
+	default:
 		floating.Address = wantedAddress(s)
 		spec.FloatingIP = &floating
 	}
@@ -85,6 +89,23 @@ func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoa
 }
 
 func hasLoadBalancers(can sdn.Capabilities) bool { return len(can.LoadBalancer.Protocols) > 0 }
+
+// canBalance is what the SDN can do, its load balancers too: of those an SDN may know nothing until it is asked for one, as Neutron, which learns then whether there is an Octavia. The error
+// is that it cannot tell now; that there are none is no error.
+func (r *Raven) canBalance(ctx context.Context) (sdn.Capabilities, error) {
+	if can := r.sdn.Capabilities(); hasLoadBalancers(can) {
+		return can, nil
+	}
+	nobodys := sdn.LoadBalancerQuery{Match: sdn.Match{Keys: []sdn.Key{r.key(v1.KeyKindLoadBalancer, "capabilities")}}}
+	err := r.ask(ctx, func(ctx context.Context) error {
+		_, _, err := sdn.First(r.sdn.FindLoadBalancers(ctx, nobodys))
+		return err
+	})
+	if sdn.IsUnsupported(err) {
+		err = nil
+	}
+	return r.sdn.Capabilities(), err
+}
 
 // portsOfService are the ports that the SDN can serve. An SDN without load balancers can serve none, which is told once of all.
 func portsOfService(s *corev1.Service, can sdn.LoadBalancerCapabilities) (ports []v1.LoadBalancerPort, notes []string) {
