@@ -53,11 +53,19 @@ func dropServices(ctx context.Context, cfg config.Config, log *slog.Logger) (don
 		}
 		done = append(done, "what balances Services is out of the kernel")
 	}
-	if _, err := os.Stat(servicesDir(cfg)); errors.Is(err, fs.ErrNotExist) {
+	guarded, err := hasTable(guard.Table)
+	if err != nil {
+		return done, err
+	}
+	// A host that passed packets on before has nothing recorded, and doors all the same.
+	if _, err := os.Stat(servicesDir(cfg)); errors.Is(err, fs.ErrNotExist) && !guarded {
 		return done, nil
 	}
 	h := legHost(cfg, log)
-	if err := errors.Join(h.CloseDoors(ctx), h.RestoreForwarding(ctx), guard.Remove()); err != nil {
+	if err := errors.Join(h.CloseDoors(ctx), h.RestoreForwarding(ctx)); err != nil {
+		return done, fmt.Errorf("services: %w", err)
+	}
+	if err := guard.Remove(); err != nil { // last: by it the next attempt knows that there is something to do
 		return done, fmt.Errorf("services: %w", err)
 	}
 	done = append(done, "the host's firewall and forwarding switch are as they were before Services")

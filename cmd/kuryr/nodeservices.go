@@ -64,12 +64,13 @@ func (s *nodeServices) run(ctx context.Context) error {
 	return s.table.Close()
 }
 
-// stand puts the table back when somebody takes it away.
+// stand puts the table back when somebody takes it away, and the guard, which mostly goes with it (`nft flush ruleset`).
 func (s *nodeServices) stand(ctx context.Context) {
 	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
 		err := host.WatchTable(ctx, servicesTable, func() {
 			s.log.WarnContext(ctx, "the table that balances Services may have been taken away; it is put back", "table", servicesTable)
 			s.Mend()
+			s.guard(ctx)
 		})
 		if err == nil {
 			return
@@ -80,6 +81,18 @@ func (s *nodeServices) stand(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// guard keeps the node's own port guarded, where there has been one.
+func (s *nodeServices) guard(ctx context.Context) {
+	select {
+	case <-s.leg:
+	default:
+		return
+	}
+	if err := guard.Set(legInterface); err != nil {
+		s.log.WarnContext(ctx, "the node's own port is not guarded: the node may pass on what is not of Services", "err", err)
 	}
 }
 

@@ -148,6 +148,12 @@ func TestVIPWithoutFrontendRefuses(t *testing.T) {
 	b.refused(b.neighbour, netip.AddrPortFrom(b.floating, 82).String())
 	b.sees(onLink.ns, "tcp", b.vip4, "10.96.200.7")
 	b.sees(onLink.ns, "tcp", b.vip6, "fd00:96::7")
+	// Where all links heed proxy neighbours the kernel looks for one at each packet that it forwards.
+	for link, want := range map[string]string{"all": "0", "default": "0", BridgeName(b.d.Bridges[0].Network): "0", BridgeName(b.d.Bridges[2].Network): "1"} {
+		if got := strings.TrimSpace(b.sh(b.domain(b.d.ID), "cat /proc/sys/net/ipv6/conf/"+link+"/proxy_ndp")); got != want {
+			t.Errorf("proxy_ndp of %s is %s, want %s", link, got, want)
+		}
+	}
 	if seen := b.call(b.neighbour, "tcp", hostAddr4+":81"); seen == "" {
 		t.Error("the host's published port does not answer")
 	}
@@ -327,6 +333,8 @@ func TestBalancingDamageIsFoundAndMended(t *testing.T) {
 		"VIP 10.96.7.7":       "ip route add local 10.96.7.7 dev lo table local proto 75",
 		"nft":                 "nft flush map inet kuryr_lb endpoint4",
 		"the table's absence": "nft delete table inet kuryr_lb",
+		"proxy_ndp":           "echo 0 >/proc/sys/net/ipv6/conf/" + BridgeName(b.d.Bridges[2].Network) + "/proxy_ndp",
+		"the VIPs' bridge":    "ip link del " + BridgeName(b.d.Bridges[2].Network),
 	} {
 		b.sh(b.domain(b.d.ID), damage)
 		diffs, err := b.f.Diff(ctx, b.whole())

@@ -37,8 +37,6 @@ var domainSysctls = []sysctl{
 	{"ipv6/conf/default/accept_ra", "0"},
 	{"ipv6/conf/default/accept_dad", "0"},
 	{"ipv6/conf/default/addr_gen_mode", "1"}, // ports get no address in the router
-	{"ipv6/conf/all/proxy_ndp", "1"},         // for VIPs, at once
-	{"ipv6/neigh/default/proxy_delay", "0"},
 	{"bridge/bridge-nf-call-iptables", "0"},
 	{"bridge/bridge-nf-call-ip6tables", "0"},
 	{"bridge/bridge-nf-call-arptables", "0"},

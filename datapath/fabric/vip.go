@@ -42,6 +42,9 @@ func (f *Fabric) UpdateVIPs(ctx context.Context, domain string, remove, add []VI
 		return nil
 	}
 	defer s.close()
+	if err := s.heedProxies(&run{ctx: ctx, domain: domain}, add); err != nil {
+		return fmt.Errorf("VIPs of domain %s: %w", domain, err)
+	}
 	kept := map[netip.Addr]bool{}
 	for _, v := range add {
 		kept[v.Addr] = true
@@ -67,6 +70,25 @@ func vipRoute(a netip.Addr) *netlink.Route {
 		route.Scope = netlink.SCOPE_HOST
 	}
 	return route
+}
+
+// heedProxies has the kernel answer, at once, for the proxy neighbours of VIPs, on their bridges alone: were it all links' setting (ipv6 all.proxy_ndp), the kernel would look for a proxy
+// neighbour of each packet it forwards, among those of all namespaces.
+func (s *space) heedProxies(r *run, list []VIP) error {
+	var need []sysctl
+	seen := map[string]bool{}
+	for _, v := range list {
+		if v.Addr.Is4() || seen[v.Network] || v.Network == "" {
+			continue
+		}
+		seen[v.Network] = true
+		bridge := BridgeName(v.Network)
+		need = append(need, sysctl{"ipv6/neigh/" + bridge + "/proxy_delay", "0"}, sysctl{"ipv6/conf/" + bridge + "/proxy_ndp", "1"})
+	}
+	if len(need) == 0 {
+		return nil
+	}
+	return s.sysctls(r, need)
 }
 
 func (s *space) addVIP(v VIP) error {
@@ -112,6 +134,9 @@ func (s *space) vipProxy(v VIP) (*proxy, error) {
 
 // compareVIPs is the domain's part of a comparison of everything.
 func (s *space) compareVIPs(r *run, want []VIP) error {
+	if err := s.heedProxies(r, want); err != nil {
+		return err
+	}
 	routes, err := s.vipRoutes()
 	if err != nil {
 		return err
@@ -129,6 +154,10 @@ func (s *space) compareVIPs(r *run, want []VIP) error {
 	}
 	for _, v := range want {
 		p, err := s.vipProxy(v)
+		if r.dry && errors.Is(err, os.ErrNotExist) {
+			delete(have, v.Addr) // it hangs on its bridge, which is missing
+			continue
+		}
 		if err != nil {
 			return err
 		}

@@ -19,7 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const tableName = "kuryr_guard"
+// Table is the name of the table.
+const Table = "kuryr_guard"
 
 // Of a connection's state and status (linux/netfilter/nf_conntrack_common.h).
 const (
@@ -28,7 +29,7 @@ const (
 )
 
 func table() *nftables.Table {
-	return &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}
+	return &nftables.Table{Name: Table, Family: nftables.TableFamilyINet}
 }
 
 // Set guards a link of this name, which need not be there. It is there when Set returns, and guards no other. Idempotent.
@@ -49,7 +50,7 @@ func Set(link string) error {
 		c.AddRule(&nftables.Rule{Table: t, Chain: forward, Exprs: append(through(link), refuse...)})
 	}
 	if err := c.Flush(); err != nil {
-		return fmt.Errorf("nft table inet %s: %w", tableName, err)
+		return fmt.Errorf("nft table inet %s: %w", Table, err)
 	}
 	return nil
 }
@@ -62,7 +63,7 @@ func Remove() error {
 	}
 	c.DelTable(table())
 	if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("nft table inet %s: %w", tableName, err)
+		return fmt.Errorf("nft table inet %s: %w", Table, err)
 	}
 	return nil
 }

@@ -110,7 +110,7 @@ func (c conntrack) forget(v version, list []flow) error {
 	return nil
 }
 
-// parseFlow reads a message of connection tracking.
+// parseFlow reads a message of connection tracking. Flows in zones, such as Open vSwitch's for its ports, are not ours to forget.
 func parseFlow(b []byte) (w flow, ok bool) {
 	if len(b) < 4 {
 		return w, false
@@ -128,7 +128,7 @@ func parseFlow(b []byte) (w flow, ok bool) {
 		case attrReply:
 			w.answerer, w.answered, _ = parseTuple(d.Bytes())
 		case attrZone:
-			id.Bytes(attrZone, d.Bytes())
+			return w, false // told of all zones but the first, which is where nftables translates
 		}
 	}
 	w.id, err = id.Encode()

@@ -5,6 +5,7 @@ package lb
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
@@ -19,6 +20,7 @@ const asksAtMost = 16
 type stale struct {
 	frontends map[Key]*frontend
 	changed   map[Key]map[netip.AddrPort]bool // their endpoints
+	own       map[netip.Addr]bool             // the namespace's addresses, if a frontend of these changed
 }
 
 func (s stale) has(f flow) bool {
@@ -31,10 +33,28 @@ func (s stale) has(f flow) bool {
 	}
 	endpoints, changed := s.changed[key]
 	led := f.answerer != f.to
-	if !changed || !led && (s.frontends[key] == nil || f.answered.Addr() != f.client.Addr()) {
-		return false // one that is not led is not ours to forget, if nothing leads it now or others translate its source
+	if !changed || !led && (s.frontends[key] == nil || f.answered.Addr() != f.client.Addr() || key.Addr.IsUnspecified() && !s.own[f.to.Addr()]) {
+		return false // one that is not led is not ours to forget, if nothing leads it now, or others translate its source, or it only passes through
 	}
 	return !endpoints[f.answerer]
+}
+
+// addresses are those of the namespace's links.
+func (t *Table) addresses() (map[netip.Addr]bool, error) {
+	own := map[netip.Addr]bool{}
+	err := t.config.run(func() error {
+		list, err := net.InterfaceAddrs()
+		for _, a := range list {
+			if p, err := netip.ParsePrefix(a.String()); err == nil {
+				own[p.Addr().Unmap()] = true
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	return own, nil
 }
 
 func (v version) unspecified() netip.Addr {
@@ -49,7 +69,7 @@ func (t *Table) forget(ctx context.Context) error {
 	if len(t.owed) == 0 {
 		return nil
 	}
-	s := stale{t.frontends, map[Key]map[netip.AddrPort]bool{}}
+	s := stale{frontends: t.frontends, changed: map[Key]map[netip.AddrPort]bool{}}
 	asks := map[version][]ask{}
 	for key := range t.owed {
 		v := versionOf(key.Addr)
@@ -61,6 +81,12 @@ func (t *Table) forget(ctx context.Context) error {
 			}
 		}
 		s.changed[key] = endpoints
+		if key.Addr.IsUnspecified() && s.own == nil {
+			var err error
+			if s.own, err = t.addresses(); err != nil {
+				return err
+			}
+		}
 	}
 	for v, list := range asks {
 		if len(list) > asksAtMost {
@@ -93,7 +119,7 @@ func (t *Table) forget(ctx context.Context) error {
 	}
 	if !c.empty() {
 		if err := t.kernel.commit(ctx, c); err != nil {
-			t.known = false
+			t.reopen()
 			return err
 		}
 	}

@@ -9,6 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -60,6 +64,32 @@ func TestFlowsFollow(t *testing.T) {
 		w.remove(k)
 	}
 	w.whole()
+}
+
+// What passes through to a port that is a NodePort too is not the node's to forget.
+func TestFlowsThroughStay(t *testing.T) {
+	w := newWorld(t)
+	w.serve("a", 80)
+	w.serve("c", 8080)
+	w.restore()
+	for i, any := range []string{"0.0.0.0", "::"} {
+		if got := w.ask("out", "udp", at(addrs["a"][i], 80)); got[:1] != "a" {
+			t.Fatal(got)
+		}
+		passing := func() (n int) {
+			must(t, w.table.kernel.flows.each(ask{versions[i], netip.AddrPortFrom(netip.MustParseAddr(addrs["a"][i]), 80)}, func(f flow) {
+				if f.to.Addr().String() == addrs["a"][i] {
+					n++
+				}
+			}))
+			return n
+		}
+		w.set(to(key(any, sdn.UDP)))
+		w.set(to(key(any, sdn.UDP), "c"))
+		if n := passing(); n != 1 {
+			t.Errorf("%s: %d flows through, want 1", any, n)
+		}
+	}
 }
 
 // A connection of TCP goes on to an endpoint that no new one is led to.
@@ -148,15 +178,36 @@ func TestOneBridge(t *testing.T) {
 	}
 }
 
-// Of all flows the kernel brings those that are asked for, as they are, and one that is deleted is gone.
+// inZone has flows to a port be in another zone of connection tracking, as Open vSwitch does.
+func (w *world) inZone(port uint16) {
+	w.t.Helper()
+	must(w.t, w.inside(func() error {
+		c, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		t := c.AddTable(&nftables.Table{Name: "zones", Family: nftables.TableFamilyINet})
+		pre := c.AddChain(&nftables.Chain{Name: "prerouting", Table: t, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw})
+		for _, side := range []uint32{0, 2} { // source and destination
+			c.AddRule(&nftables.Rule{Table: t, Chain: pre, Exprs: join(field(ports, side, byte(port>>8), byte(port)), exprs{
+				&expr.Immediate{Register: reg(0), Data: binaryutil.NativeEndian.PutUint16(7)}, &expr.Ct{Key: expr.CtKeyZONE, Register: reg(0), SourceRegister: true},
+			})})
+		}
+		return c.Flush()
+	}))
+}
+
+// Of all flows the kernel brings those that are asked for, as they are, and one that is deleted is gone. Those of other zones are not ours.
 func TestConntrack(t *testing.T) {
 	w := newWorld(t)
 	w.serve("a", 8080)
 	w.serve("a", 8081)
+	w.serve("a", 8082)
 	w.restore(to(key(vip4, sdn.UDP), "a"), to(key(vip6, sdn.UDP), "a"))
+	w.inZone(8082)
 	for i, vip := range []string{vip4, vip6} {
 		v, pod := versions[i], netip.MustParseAddr(addrs["a"][i])
-		for _, addr := range []string{at(vip, 80), at(addrs["a"][i], 8080), at(addrs["a"][i], 8081)} {
+		for _, addr := range []string{at(vip, 80), at(addrs["a"][i], 8080), at(addrs["a"][i], 8081), at(addrs["a"][i], 8082)} {
 			if got := w.ask("out", "udp", addr); got[:1] != "a" {
 				t.Fatal(got)
 			}

@@ -44,11 +44,7 @@ func openKernel(c Config) (*kernel, error) {
 	for _, s := range bridgeSets() {
 		k.family[s.Name] = nftables.TableFamilyBridge
 	}
-	run := c.Run
-	if run == nil {
-		run = func(f func() error) error { return f() }
-	}
-	err := run(func() (err error) {
+	err := c.run(func() (err error) {
 		k.nft, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(s *netlink.Conn) error {
 			return errors.Join(s.SetWriteBuffer(bufferSize), s.SetReadBuffer(bufferSize), longMessages(s))
 		}))

@@ -4,6 +4,7 @@ package lb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -91,6 +92,54 @@ func TestRestartsUnderLoad(t *testing.T) {
 		if n < 20 {
 			t.Errorf("client %d asked %d times only", i, n)
 		}
+	}
+}
+
+// Profiles that no frontend has any more do not pile up, and those that frontends have stay.
+func TestIdleProfilesGo(t *testing.T) {
+	w := newWorld(t)
+	w.serve("a", 8080)
+	w.restore(to(key(vip4, sdn.TCP), "a"))
+	const many = idleAtMost + 20
+	crowd := func(keep func(i int) time.Duration) (list []Frontend) {
+		for i := range many {
+			f := to(Key{netip.MustParseAddr("10.96.1.1"), sdn.TCP, uint16(i + 1)}, "a")
+			f.Affinity = keep(i)
+			list = append(list, f)
+		}
+		return list
+	}
+	none, sticky := func(int) time.Duration { return 0 }, to(key(vip6, sdn.TCP), "a")
+	w.set(crowd(func(i int) time.Duration { return time.Duration(i+2) * time.Second })...)
+	w.set(crowd(none)...)
+	sticky.Affinity = 7 * time.Second // which none of IPv6 had: it is made now
+	w.set(sticky)
+	if have, err := w.table.kernel.read(t.Context()); err != nil || len(have.leads) > 10 || len(have.strays) > 0 {
+		t.Errorf("%d profiles are left, strays %v, %v", len(have.leads), have.strays, err)
+	}
+	w.whole()
+	w.answers("out", "tcp", at(vip4, 80), "a "+addrs["out"][0])
+	w.answers("out", "tcp", at(vip6, 80), "a "+addrs["out"][1])
+	again := crowd(none)[0]
+	again.Affinity = 5 * time.Second
+	w.set(again)
+	w.answers("out", "tcp", "10.96.1.1:1", "a "+addrs["out"][0])
+	w.whole()
+}
+
+// Who gave up while others were at work changes nothing, and costs the next one no reading of the kernel.
+func TestApplyTooLate(t *testing.T) {
+	w := newWorld(t)
+	w.restore()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	w.table.mu.Lock()
+	go func() { done <- w.table.Apply(ctx, []Frontend{to(key(vip4, sdn.TCP), "a")}, nil) }()
+	<-time.After(20 * time.Millisecond)
+	cancel()
+	w.table.mu.Unlock()
+	if err := <-done; !errors.Is(err, context.Canceled) || !w.table.known || len(w.table.frontends) > 0 {
+		t.Errorf("%v, known %v, %d frontends", err, w.table.known, len(w.table.frontends))
 	}
 }
 

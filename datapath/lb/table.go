@@ -26,6 +26,13 @@ func (c Config) log() *slog.Logger {
 	return c.Logger
 }
 
+func (c Config) run(f func() error) error {
+	if c.Run == nil {
+		return f()
+	}
+	return c.Run(f)
+}
+
 // Table is what balances in one namespace. All methods may be called at once from many goroutines.
 type Table struct {
 	config Config
@@ -77,11 +84,11 @@ func (t *Table) Apply(ctx context.Context, set []Frontend, remove []Key) error {
 			return err
 		}
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if t.frontends == nil {
 		return errNotRestored
 	}
@@ -91,7 +98,7 @@ func (t *Table) Apply(ctx context.Context, set []Frontend, remove []Key) error {
 		if err == nil {
 			failpoint.Here("lb.apply.told")
 			t.accept(p)
-			return t.forget(ctx)
+			return errors.Join(t.forget(ctx), t.sweep(ctx, p))
 		}
 		if !isAbsent(err) {
 			t.reopen()
@@ -234,7 +241,7 @@ func (t *Table) accept(p *plan) {
 		}
 	}
 	for l, n := range p.leads {
-		t.leads[l] += n // the kernel keeps what no frontend needs, for the next one
+		t.leads[l] += n // the kernel keeps what no frontend needs, for the next one; see sweep
 	}
 	for _, l := range p.change.leads {
 		for _, c := range t.kernel.chainsOf(l) {
@@ -244,6 +251,47 @@ func (t *Table) accept(p *plan) {
 	for _, key := range p.flows {
 		t.owed[key] = t.owed[key] || p.next[key] == nil
 	}
+}
+
+// idleAtMost is how many profiles the kernel keeps that no frontend has. Beside more of them than that, making one would cost more and more.
+const idleAtMost = 256
+
+// sweep takes profiles away that no frontend had before the plan already, when one was made and there are too many.
+func (t *Table) sweep(ctx context.Context, p *plan) error {
+	if t.kernel == nil || len(p.change.leads) == 0 || len(t.leads) <= idleAtMost {
+		return nil
+	}
+	var idle []lead
+	keep := map[string]bool{}
+	for l, n := range t.leads {
+		if _, now := p.leads[l]; n == 0 && !now {
+			idle = append(idle, l)
+			continue
+		}
+		for _, c := range t.kernel.chainsOf(l) {
+			keep[c.name] = true
+		}
+	}
+	if len(idle) <= idleAtMost {
+		return nil
+	}
+	var unused []element
+	for _, l := range idle {
+		unused = append(unused, l.element())
+		delete(t.leads, l)
+	}
+	var drop []string
+	for name := range t.chains {
+		if !keep[name] && !t.kernel.isFixed(name) {
+			drop = append(drop, name)
+			delete(t.chains, name)
+		}
+	}
+	err := t.kernel.tidy(ctx, unused, drop)
+	if err != nil {
+		t.reopen()
+	}
+	return err
 }
 
 // restore reads the kernel and makes it as wanted.

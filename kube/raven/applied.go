@@ -19,7 +19,7 @@ type applied struct {
 
 type appliedOne struct {
 	digests map[string][sha256.Size]byte // by VIP: what the SDN has been told, and has done
-	floated string                       // the address and the VIP's port that it was seen to lead to
+	floated string                       // what of the floating IP was asked for and seen to be so
 	looked  time.Time                    // when all of it was applied, whatever the digests
 	written time.Time                    // the status
 	cleaned int64                        // the generation at which what earlier ones said was looked for

@@ -46,7 +46,7 @@ func (w *balancing) float(ctx context.Context) error {
 	}
 	spec.Target = sdn.Target{Port: target}
 	have := w.lb.Status.FloatingIP
-	sign := fmt.Sprint(spec.Network, " ", wish.Address, " ", target)
+	sign := fmt.Sprint(spec.Network, " ", wish.Address, " ", target, " ", wish.Keep)
 	if have != nil && have.ID != "" && w.known.floated == sign && !w.look {
 		return nil
 	}
@@ -240,13 +240,11 @@ func cameFirst(a, b *corev1.Service) bool {
 	return a.UID < b.UID
 }
 
-// wantedAddress is what a Service asks for, as it is in the KuryrLoadBalancer.
+// wantedAddress is what a Service asks for, as it is in the KuryrLoadBalancer; "" is none. Kubernetes takes any word, and the KuryrLoadBalancer only addresses.
 func wantedAddress(s *corev1.Service) string {
-	if !exposed(s) || internal(s) || s.Spec.LoadBalancerIP == "" {
+	a, err := netip.ParseAddr(s.Spec.LoadBalancerIP)
+	if err != nil || a.Zone() != "" || a.Is4In6() || !exposed(s) || internal(s) {
 		return ""
 	}
-	if a, err := netip.ParseAddr(s.Spec.LoadBalancerIP); err == nil {
-		return a.String()
-	}
-	return s.Spec.LoadBalancerIP
+	return a.String()
 }

@@ -3,7 +3,6 @@ package raven
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -151,8 +150,8 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 	for a := range has {
 		members[a] = true
 	}
-	if beyond > 0 {
-		w.note(fmt.Sprintf("%d endpoints are not served, as they are on no network of the cluster's, and the SDN's load balancers reach no others", beyond))
+	if beyond > 0 { // how many would be news each time
+		w.note("not all endpoints are served: some are on no network of the cluster's, and the SDN's load balancers reach no others")
 	}
 	sum, err := digest(spec)
 	if err != nil {
@@ -318,7 +317,7 @@ func (r *Raven) clusterRanges() (all []netip.Prefix) {
 	for _, p := range r.cfg.Ranges {
 		all = append(all, p.Prefix)
 	}
-	return append(all, r.cfg.NodeRanges...)
+	return append(all, r.ground.nodeRanges...)
 }
 
 // writeStatus writes what has changed. Where only the number of members has, and it was written just before, later tells when it is time.

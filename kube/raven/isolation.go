@@ -158,7 +158,7 @@ func doors(underlay []netip.Prefix, servers []netip.AddrPort) (rules []sdn.Rule)
 func (r *Raven) underlay(ctx context.Context) ([]netip.Prefix, error) {
 	all := slices.Clone(r.cfg.NodeNetworks)
 	if r.ground.nodes.network.ID != "" {
-		all = append(all, r.cfg.NodeRanges...) // by their own ports too
+		all = append(all, r.ground.nodeRanges...) // by their own ports too
 	}
 	add := func(a netip.Addr) { all = append(all, netip.PrefixFrom(a, a.BitLen())) }
 	var nodes corev1.NodeList

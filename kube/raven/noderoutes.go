@@ -15,12 +15,12 @@ import (
 )
 
 // nodeRoutes has pods' packets for ClusterIPs come to a node, where nodes' kernels balance these (Config.NodeBalanced): the router has a route to each range of ClusterIPs by the own port
-// of each node that is ready, and those ports may have what is for the ranges. Elsewhere it takes such routes away.
+// of each node that is ready, and those ports may have what is for the ranges. Elsewhere it takes such routes away, once.
 type nodeRoutes struct{ *Raven }
 
 // Reconcile looks at all of it, whatever it was asked for.
 func (r nodeRoutes) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	if r.ground.nodes.network.ID == "" {
+	if r.ground.nodes.network.ID == "" || !r.cfg.NodeBalanced && r.unrouted.Load() {
 		return done(0, nil)
 	}
 	var ranges []netip.Prefix
@@ -43,7 +43,9 @@ func (r nodeRoutes) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 		}
 	}
 	// What is led to a port must be let in there.
-	return done(0, errors.Join(r.admitRanges(ctx, ids, ranges), r.routeBy(ctx, routes)))
+	err = errors.Join(r.admitRanges(ctx, ids, ranges), r.routeBy(ctx, routes))
+	r.unrouted.Store(err == nil && !r.cfg.NodeBalanced)
+	return done(0, err)
 }
 
 // readyNodes are the nodes' own ports, and the addresses of those whose node is ready.
@@ -125,7 +127,7 @@ func (r nodeRoutes) routeBy(ctx context.Context, routes []sdn.HostRoute) error {
 			return err
 		}
 		all := slices.DeleteFunc(slices.Clone(router.Routes), func(route sdn.HostRoute) bool {
-			return slices.ContainsFunc(r.cfg.NodeRanges, func(p netip.Prefix) bool { return p.Contains(route.NextHop) })
+			return slices.ContainsFunc(r.ground.nodeRanges, func(p netip.Prefix) bool { return p.Contains(route.NextHop) })
 		})
 		all = append(all, routes...)
 		same := func(a, b []sdn.HostRoute) bool {

@@ -39,8 +39,12 @@ func TestRoutesToNodesThatBalance(t *testing.T) {
 	c.addNode("n1", nil)
 	c.addNode("n2", nil)
 	c.settle()
+	found, err := sdn.All(c.sdn.FindNetworks(t.Context(), sdn.NetworkQuery{Match: sdn.Match{Names: []string{"kuryr-services"}}}))
+	c.must(err)
+	foreign, err := c.sdn.EnsureSubnet(t.Context(), sdn.SubnetSpec{Network: found[0].ID, CIDR: netip.MustParsePrefix("172.30.0.0/24")})
+	c.must(err)
 	theirs := sdn.HostRoute{Destination: netip.MustParsePrefix("172.20.0.0/24"), NextHop: netip.MustParseAddr("10.128.0.9")}
-	_, err := c.sdn.UpdateRouter(t.Context(), c.raven.ground.router, sdn.RouterPatch{Routes: &[]sdn.HostRoute{theirs}})
+	_, err = c.sdn.UpdateRouter(t.Context(), c.raven.ground.router, sdn.RouterPatch{Routes: &[]sdn.HostRoute{theirs}})
 	c.must(err)
 
 	c.cfg.NodeBalanced = true
@@ -76,6 +80,9 @@ func TestRoutesToNodesThatBalance(t *testing.T) {
 			t.Errorf("the VIP network has %s", s.CIDR)
 		}
 	}
+	if _, err := c.sdn.Subnet(t.Context(), foreign.ID); err != nil {
+		t.Errorf("somebody's subnet of the VIP network: %v", err)
+	}
 	c.ready("n1", corev1.ConditionFalse)
 	c.settle()
 	want("10.96.0.0/12 " + address("n2"))
@@ -92,5 +99,11 @@ func TestRoutesToNodesThatBalance(t *testing.T) {
 	want()
 	if p, err := c.sdn.Port(context.Background(), sdn.ID(c.own("n1").Spec.ID)); err != nil || len(p.AllowedPairs) != 0 {
 		t.Errorf("switched off the port takes %+v, %v", p.AllowedPairs, err)
+	}
+	asked := c.faults.asked["FindPorts"]
+	c.ready("n1", corev1.ConditionFalse)
+	c.settle()
+	if n := c.faults.asked["FindPorts"] - asked; n != 0 {
+		t.Errorf("switched off a node that comes or goes has the SDN be asked %d times", n)
 	}
 }

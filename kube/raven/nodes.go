@@ -70,17 +70,42 @@ func (r *Raven) nodePoolKey(node string) v1.KuryrPortPoolSpec {
 	return key
 }
 
+// planNodes finds out of what ranges the nodes' own ports are: what their network has of a family stays, whatever the configuration says now, since nodes have addresses of it.
+func (r *Raven) planNodes(ctx context.Context) error {
+	r.ground.nodeRanges = slices.Clone(r.cfg.NodeRanges)
+	if len(r.cfg.NodeRanges) == 0 || r.sdn.Capabilities().HostReached {
+		return nil
+	}
+	var there []sdn.Subnet
+	keys := []sdn.Key{r.key(v1.KeyKindSubnet, nodesName+"-v4"), r.key(v1.KeyKindSubnet, nodesName+"-v6")}
+	err := r.ask(ctx, func(ctx context.Context) (err error) {
+		there, err = sdn.All(r.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: sdn.Match{Keys: keys}}))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for i, p := range r.ground.nodeRanges {
+		at := slices.IndexFunc(there, func(s sdn.Subnet) bool { return s.CIDR.Addr().Is6() == p.Addr().Is6() })
+		if at >= 0 && there[at].CIDR != p {
+			r.log.WarnContext(ctx, "the nodes' network keeps the range that it has", "has", there[at].CIDR, "configured", p)
+			r.ground.nodeRanges[i] = there[at].CIDR
+		}
+	}
+	return nil
+}
+
 // prepareNodes makes the nodes' network with a leg of the router on it, unless the SDN's machine reaches its ports anyway.
 func (r *Raven) prepareNodes(ctx context.Context) error {
 	r.ground.nodes = nodeGround{}
-	if len(r.cfg.NodeRanges) == 0 || r.sdn.Capabilities().HostReached {
+	if len(r.ground.nodeRanges) == 0 || r.sdn.Capabilities().HostReached {
 		return nil
 	}
 	claims := []claim{}
 	for _, p := range r.cfg.NodeNetworks {
 		claims = append(claims, claim{"the nodes' network", p})
 	}
-	for _, p := range r.cfg.NodeRanges {
+	for _, p := range r.ground.nodeRanges {
 		claims = append(claims, claim{"the range of the nodes' own ports", p})
 	}
 	if err := collision(claims); err != nil {
@@ -88,7 +113,7 @@ func (r *Raven) prepareNodes(ctx context.Context) error {
 	}
 	name := r.cfg.NodePortsNetwork
 	spec := sdn.NetworkSpec{Base: r.base(v1.KeyKindNetwork, nodesName, name, r.cfg.Project)}
-	for _, p := range r.cfg.NodeRanges {
+	for _, p := range r.ground.nodeRanges {
 		family := "-v4"
 		if p.Addr().Is6() {
 			family = "-v6"
@@ -118,7 +143,7 @@ func (r *Raven) prepareNodeGroups(ctx context.Context) error {
 	}
 	r.ground.nodes.groups = []string{group}
 	spec := sdn.SecurityGroupSpec{Base: r.base(v1.KeyKindSecurityGroup, "from-nodes", "kuryr-from-nodes", r.cfg.Project)}
-	for _, p := range r.cfg.NodeRanges {
+	for _, p := range r.ground.nodeRanges {
 		spec.Rules = append(spec.Rules, sdn.Rule{Direction: sdn.Ingress, IPv6: p.Addr().Is6(), RemotePrefix: p})
 	}
 	return r.ask(ctx, func(ctx context.Context) error {

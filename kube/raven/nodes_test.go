@@ -348,9 +348,9 @@ func TestNodeRangesCollide(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := farCluster(t, nil)
+			c := newCluster(t, change)
 			c.addNode("n1", nil)
-			change(&c.cfg)
+			c.sdn = afar{c.sdn}
 			if err := c.begin(); err == nil || !strings.Contains(err.Error(), "the nodes' range") {
 				t.Errorf("it starts: %v", err)
 			}
@@ -362,5 +362,47 @@ func TestNodeRangesCollide(t *testing.T) {
 	}
 	if _, err := New(Config{Provider: afar{}, NodeRanges: []netip.Prefix{nodeRange, netip.MustParsePrefix("10.113.0.0/16")}}, nil, nil); err == nil {
 		t.Error("two ranges of one family are taken")
+	}
+}
+
+// Where the configuration comes to name another range, as an upgrade's default may, nodes keep their ports: their network's range stays, and all else goes by it. Who wants another has
+// Raven make none for a while, and takes the network away.
+func TestNodesKeepTheirRange(t *testing.T) {
+	t.Parallel()
+	c := farCluster(t, nil)
+	c.addNode("n1", nil)
+	c.settle()
+	was := c.own("n1").Name
+	other := netip.MustParsePrefix("10.95.0.0/16")
+	c.cfg.NodeRanges = []netip.Prefix{other}
+	c.start()
+	c.settle()
+	c.check()
+	if is := c.own("n1"); is.Name != was {
+		t.Errorf("the node's port was %s, is %s", was, is.Name)
+	}
+	if all := c.raven.clusterRanges(); !slices.Contains(all, nodeRange) || slices.Contains(all, other) {
+		t.Errorf("the cluster's ranges are %v", all)
+	}
+	c.cfg.Services = true // whose VIP network would overlap it
+	if err := c.begin(); err == nil || !strings.Contains(err.Error(), nodeRange.String()) {
+		t.Errorf("a VIP network over the nodes' range: %v", err)
+	}
+	c.cfg.Services, c.cfg.NodeRanges = false, nil
+	c.start()
+	c.settle()
+	if slices.ContainsFunc(c.ports(), func(p v1.KuryrPort) bool { return p.Spec.ForNode }) {
+		t.Errorf("without node ranges a node has a port: %s", c.picture())
+	}
+	for s, err := range c.sdn.FindSubnets(t.Context(), sdn.SubnetQuery{CIDRs: []netip.Prefix{nodeRange}}) {
+		c.must(err)
+		c.must(c.sdn.DetachSubnet(t.Context(), c.raven.ground.router, s.ID))
+		c.must(c.sdn.DeleteNetwork(t.Context(), s.Network))
+	}
+	c.cfg.Services, c.cfg.NodeRanges = true, []netip.Prefix{other}
+	c.start()
+	c.settle()
+	if ip := netip.MustParseAddr(c.own("n1").Spec.Network.Subnets[0].IPs[0]); !other.Contains(ip) {
+		t.Errorf("the node has %s", ip)
 	}
 }

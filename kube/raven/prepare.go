@@ -23,6 +23,8 @@ type ground struct {
 	groups []string // what pods' ports get where their namespace does not say
 	nodes  nodeGround
 	began  time.Time // when this Raven came to lead
+
+	nodeRanges []netip.Prefix // of the nodes' own ports
 }
 
 // Pauses between attempts to prepare while the SDN or the API server is away.
@@ -67,6 +69,9 @@ func (r *Raven) prepare(ctx context.Context) error {
 		return fmt.Errorf("public network: %w", err)
 	}
 	r.ground.public = public.ID
+	if err := r.planNodes(ctx); err != nil {
+		return fmt.Errorf("nodes' network: %w", err)
+	}
 	if err := r.planVIPs(ctx, public.ID); err != nil {
 		return fmt.Errorf("VIP network: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/kuryr/kuryr/kube/pool"
@@ -88,6 +89,8 @@ type Raven struct {
 	vips    vips
 	applied applied
 	routed  routed
+
+	unrouted atomic.Bool // the router is known to lead to no node
 }
 
 // New makes a Raven that reads and writes Kubernetes with api and tells people by recorder. [Raven.Prepare] comes before any reconciler.

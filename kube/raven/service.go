@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
 // services has each Service with a VIP have a KuryrLoadBalancer that says what it says, and tells in the Service's status where it is reached from outside. What the SDN does about it
@@ -69,8 +70,11 @@ func (r services) follow(ctx context.Context, req ctrl.Request, service *corev1.
 		lb.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: service.Name, UID: service.UID, Controller: &yes, BlockOwnerDeletion: &no}}
 		return r.api.Create(ctx, lb)
 	case !lb.DeletionTimestamp.IsZero():
+		if exposed(service) { // it takes the address with it
+			return r.publish(ctx, service, corev1.LoadBalancerStatus{})
+		}
 		return nil // its end brings this back
-	case !equality.Semantic.DeepEqual(lb.Spec, spec):
+	case controllerutil.AddFinalizer(lb, v1.Finalizer) || !equality.Semantic.DeepEqual(lb.Spec, spec): // somebody may have torn it away
 		lb.Spec = spec
 		if err := r.api.Update(ctx, lb); err != nil {
 			return client.IgnoreNotFound(err)
@@ -95,7 +99,8 @@ func (r services) dismiss(ctx context.Context, lb *v1.KuryrLoadBalancer) error {
 	return client.IgnoreNotFound(r.api.Delete(ctx, lb, client.Preconditions{UID: &lb.UID}))
 }
 
-// ingressOf is where a Service of type LoadBalancer is reached, as far as that is so. Clients' packets keep this address until they are in the SDN: so ipMode is VIP.
+// ingressOf is where a Service of type LoadBalancer is reached, as far as that is so. Clients' packets keep this address until they are in the SDN: so ipMode is VIP, unless the load
+// balancer does what an endpoint cannot do without.
 func ingressOf(s *corev1.Service, lb *v1.KuryrLoadBalancer) (status corev1.LoadBalancerStatus) {
 	var addresses []string
 	switch {
@@ -113,6 +118,9 @@ func ingressOf(s *corev1.Service, lb *v1.KuryrLoadBalancer) (status corev1.LoadB
 	}
 	for _, a := range addresses {
 		mode := corev1.LoadBalancerIPModeVIP
+		if o := lb.Spec.Options; o.ProxyProtocol > 0 || o.ForwardedFor || o.Certificate != "" {
+			mode = corev1.LoadBalancerIPModeProxy // who went to an endpoint straight would not be understood there
+		}
 		status.Ingress = append(status.Ingress, corev1.LoadBalancerIngress{IP: a, IPMode: &mode})
 	}
 	return status

@@ -212,6 +212,14 @@ func TestFromTheServiceToTheLoadBalancer(t *testing.T) {
 	}
 	c.wholeServices()
 
+	torn := c.klb("web")
+	torn.Finalizers = nil
+	c.must(c.api.Update(t.Context(), torn))
+	c.settle()
+	if lb := c.klb("web"); len(lb.Finalizers) != 1 {
+		t.Error("the finalizer was torn away, and is not back: its end would leave load balancers in the SDN")
+	}
+
 	asked := c.faults.asked["ApplyLoadBalancer"]
 	c.slice("web-1", "web", 8080, "10.128.0.6", "10.128.0.5") // the same in another order
 	c.change("web", func(s *corev1.Service) { s.Labels = map[string]string{"seen": "yes"} })
@@ -276,6 +284,58 @@ func TestFloatingIPsOfServices(t *testing.T) {
 	}
 }
 
+// Whether a floating IP stays is as the Service says at its end, and a load balancer that is taken away takes the address out of the status.
+func TestFloatingIPIsNotKeptAnyMore(t *testing.T) {
+	t.Parallel()
+	c := newServing(t, nil)
+	keep := func(value string) func(*corev1.Service) {
+		return func(s *corev1.Service) {
+			exposedService(s)
+			s.Annotations = map[string]string{balancerPrefix + "keep-floatingip": value}
+		}
+	}
+	c.service("web", keep("true"), "10.96.0.10")
+	c.settle()
+	c.change("web", keep("false"))
+	c.settle()
+	c.change("web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP })
+	c.settle()
+	if len(c.floats()) != 0 {
+		t.Errorf("the floating IPs %v", c.floats())
+	}
+	c.change("web", keep("false"))
+	c.settle()
+	c.faults.away = true
+	c.must(c.api.Delete(t.Context(), c.klb("web")))
+	for range 3 {
+		c.round()
+	}
+	if got := c.ingress("web"); got != "" || c.klb("web") == nil {
+		t.Errorf("while its load balancer goes the Service is reached at %q", got)
+	}
+	c.faults.away = false
+	c.now = c.now.Add(time.Minute)
+	c.settle()
+	c.wholeServices()
+}
+
+// Who would have to be understood by the load balancer first does not go to endpoints straight: nodes leave the address to it.
+func TestIPModeOfServices(t *testing.T) {
+	t.Parallel()
+	lb := &v1.KuryrLoadBalancer{Status: v1.KuryrLoadBalancerStatus{FloatingIP: &v1.LoadBalancerFloatingIPStatus{ID: "f", Address: "192.0.2.7"}}}
+	for want, all := range map[corev1.LoadBalancerIPMode][]v1.LoadBalancerOptions{
+		corev1.LoadBalancerIPModeVIP:   {{}, {ConnectionLimit: 7}},
+		corev1.LoadBalancerIPModeProxy: {{ProxyProtocol: 1}, {ProxyProtocol: 2}, {ForwardedFor: true}, {Certificate: "c"}},
+	} {
+		for _, options := range all {
+			lb.Spec.Options = options
+			if got := ingressOf(aService(exposedService), lb).Ingress; len(got) != 1 || got[0].IP != "192.0.2.7" || *got[0].IPMode != want {
+				t.Errorf("%+v: %+v, want %s", options, got, want)
+			}
+		}
+	}
+}
+
 // An address that is the user's is led to the VIP and let go; one that leads elsewhere or is outside is refused, and all else of the Service works.
 func TestRequestedAddresses(t *testing.T) {
 	t.Parallel()
@@ -320,6 +380,9 @@ func TestRequestedAddresses(t *testing.T) {
 		if ready || !programmed || metaTrue(lb, v1.ConditionFloatingIP) || c.ingress(name) != "" || !c.events.has(name, eventFailed, "LoadBalancer") {
 			t.Errorf("%s: %+v, ingress %q", name, lb.Status, c.ingress(name))
 		}
+	}
+	if lb := c.klb("word"); lb.Spec.FloatingIP != nil || !isReady(lb.Status.Conditions) || !c.events.has("word", eventUnserved, `"x" is no address`) {
+		t.Errorf("what is no address, and which no KuryrLoadBalancer could have: %+v", lb)
 	}
 	if got := c.balancers(); len(got) < 4 || !strings.HasSuffix(got[1], "10.128.0.5:80") {
 		t.Errorf("the rest of the Services: %q", got)
@@ -543,6 +606,39 @@ func TestEachServiceByItself(t *testing.T) {
 	c.now = c.now.Add(lastRetry)
 	c.settle()
 	c.wholeServices()
+}
+
+// nearby has load balancers that reach pods alone, as those of OVN do.
+type nearby struct{ sdn.Provider }
+
+func (p nearby) Capabilities() sdn.Capabilities {
+	can := p.Provider.Capabilities()
+	can.LoadBalancer.AnyMember = false
+	return can
+}
+
+// What an SDN's load balancers do not reach is told once, however often endpoints change, in both families.
+func TestEndpointsOutOfReachAreToldOnce(t *testing.T) {
+	t.Parallel()
+	c := newServing(t, func(cfg *Config) { cfg.ServiceRanges = prefixesOf("10.96.0.0/16", "fd00:96::/112") })
+	c.sdn = nearby{c.sdn}
+	c.start()
+	c.service("web", nil, "10.96.0.10", "fd00:96::10")
+	c.slice("web-6", "web", 80, "2001:db8::1")
+	for i := range 5 {
+		c.slice("web-4", "web", 80, "192.0.2.1", fmt.Sprintf("192.0.2.%d", 2+i))
+		c.settle()
+	}
+	told := 0
+	for _, e := range c.events.all {
+		if strings.Contains(e, "not all endpoints are served") {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times: %q", told, c.events.all)
+	}
+	c.wantBalancers("10.96.0.10: 6:80>", "fd00:96::10: 6:80>")
 }
 
 // serviceKills are scenarios during which Raven is killed at every one of its writes.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // The annotations of cloud-provider-openstack for Services, by the same names: users who come from there find them to work, or are told which does not.
@@ -42,7 +44,14 @@ var annotations = map[string]annotation{
 		}
 		return word(func(w *asked) *string { return &w.options.Flavor })(w, value)
 	},
-	"hostname":            word(func(w *asked) *string { return &w.options.Hostname }),
+	"hostname": func(w *asked, value string) error {
+		_, noName := netip.ParseAddr(value)
+		if wrong := validation.IsDNS1123Subdomain(value); value != "" && (len(wrong) > 0 || noName == nil) { // a Service's status takes no other
+			return errors.New("want a name of DNS")
+		}
+		w.options.Hostname = value
+		return nil
+	},
 	"floating-network-id": word(func(w *asked) *string { return &w.floating.Network }),
 	"keep-floatingip": onOff(func(w *asked, on bool) error {
 		w.floating.Keep = on

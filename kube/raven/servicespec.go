@@ -78,7 +78,10 @@ func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoa
 		notes = append(notes, "spec.loadBalancerSourceRanges: none is a range, so there is no floating IP")
 	case len(spec.Sources) > 0 && !can.LoadBalancer.SourceRanges && hasLoadBalancers(can):
 		notes = append(notes, "spec.loadBalancerSourceRanges: the SDN's load balancers let everybody connect, so there is no floating IP")
-	case !internal(s):
+	case internal(s):
+	case s.Spec.LoadBalancerIP != "" && wantedAddress(s) == "":
+		notes = append(notes, fmt.Sprintf("spec.loadBalancerIP: %q is no address, so there is no floating IP", s.Spec.LoadBalancerIP))
+	default:
 		floating.Address = wantedAddress(s)
 		spec.FloatingIP = &floating
 	}

@@ -65,6 +65,9 @@ func TestServiceSpecs(t *testing.T) {
 		"no load balancers at all": {nil, sdn.Capabilities{}, func(s *v1.KuryrLoadBalancerSpec) bool { return len(s.Ports) == 2 }, ""},
 		"exposed":                  {exposedService, canAll, func(s *v1.KuryrLoadBalancerSpec) bool { return s.FloatingIP != nil && s.FloatingIP.Address == "" }, ""},
 		"exposed at an address":    {func(s *corev1.Service) { exposedService(s); s.Spec.LoadBalancerIP = "FD00::7" }, canAll, func(s *v1.KuryrLoadBalancerSpec) bool { return s.FloatingIP.Address == "fd00::7" }, ""},
+		"exposed at a word":        {func(s *corev1.Service) { exposedService(s); s.Spec.LoadBalancerIP = "x" }, canAll, func(s *v1.KuryrLoadBalancerSpec) bool { return s.FloatingIP == nil }, `"x" is no address`},
+		"with what is no name": {func(s *corev1.Service) { s.Annotations = map[string]string{balancerPrefix + "hostname": "a b"} }, canAll,
+			func(s *v1.KuryrLoadBalancerSpec) bool { return s.Options.Hostname == "" }, "want a name of DNS"},
 		"exposed within": {func(s *corev1.Service) {
 			exposedService(s)
 			s.Annotations = map[string]string{annotationInternal: "true"}

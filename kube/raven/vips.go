@@ -139,7 +139,7 @@ func (r *Raven) otherClaims() (claims []claim) {
 		claims = append(claims, claim{"the pods' range", p.Prefix})
 	}
 	if !r.sdn.Capabilities().HostReached {
-		for _, p := range r.cfg.NodeRanges {
+		for _, p := range r.ground.nodeRanges {
 			claims = append(claims, claim{"the nodes' range", p})
 		}
 	}
@@ -165,6 +165,10 @@ func (r *Raven) makeVIPs(ctx context.Context) error {
 	}
 	if r.cfg.NodeBalanced { // packets would come to the subnets, and not to nodes
 		for _, s := range there {
+			if s.Foreign {
+				r.log.WarnContext(ctx, "somebody's subnet is on the VIP network: ClusterIPs of it do not come to nodes", "subnet", s.CIDR)
+				continue
+			}
 			if err := r.dropSubnet(ctx, s.ID); sdn.IsConflict(err) {
 				r.log.WarnContext(ctx, "a subnet of the VIP network is in use: ClusterIPs of it do not come to nodes before it has gone and Raven starts anew", "subnet", s.CIDR, "error", err)
 			} else if err != nil {

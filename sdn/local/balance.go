@@ -200,7 +200,7 @@ func shares(members []sdn.Member) []int {
 		return out
 	}
 	sum /= divisor
-	room := max(mostShares, len(members))
+	room := min(max(mostShares, len(members)), 2*(lb.MaxEndpoints-len(members))) // half of it, and a place for each, is what the kernel holds at most
 	for i := range out {
 		if out[i] /= divisor; sum > room {
 			out[i] = max(1, out[i]*room/(2*sum))

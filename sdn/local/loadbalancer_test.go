@@ -211,19 +211,22 @@ func TestFrontend(t *testing.T) {
 		t.Errorf("a client is kept for %v", f.Affinity)
 	}
 	// However odd the weights, there is room for all.
-	var many []sdn.Member
-	for i := range 300 {
-		m := at("10.0.0.1:80")
-		m.Weight = 1 + i%256
-		many = append(many, m)
-	}
-	total := 0
-	for _, n := range shares(many) {
-		if total += n; n < 1 {
-			t.Error("a member has no share")
+	for n, most := range map[int]int{300: mostShares, 7000: lb.MaxEndpoints, lb.MaxEndpoints: lb.MaxEndpoints} {
+		many := make([]sdn.Member, n)
+		for i := range many {
+			many[i].Weight = 1
 		}
-	}
-	if total > mostShares {
-		t.Errorf("%d places, at most %d", total, mostShares)
+		for i := range 200 {
+			many[i].Weight = 1 + i%256
+		}
+		total := 0
+		for _, n := range shares(many) {
+			if total += n; n < 1 {
+				t.Error("a member has no share")
+			}
+		}
+		if total > most {
+			t.Errorf("%d members have %d places, at most %d", n, total, most)
+		}
 	}
 }

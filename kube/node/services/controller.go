@@ -67,6 +67,7 @@ type Controller struct {
 	mu    sync.Mutex
 	index *index
 	wrong string                          // why the kernel is not as it should be; "" is that it is
+	bad   bool                            // that is not of single Services alone
 	ready bool                            // the kernel has been restored
 	torn  bool                            // and somebody may have torn it down since
 	said  map[types.NamespacedName]string // what the log has of a Service
@@ -225,7 +226,7 @@ func (c *Controller) step(ctx context.Context) error {
 	whole := first && err != nil && len(failed) == 0 // a Restore that failed
 	c.torn = c.torn || whole && c.ready
 	c.ready = c.ready || !whole
-	c.wrong = ""
+	c.wrong, c.bad = "", err != nil && len(failed) == 0
 	if err != nil {
 		c.wrong = err.Error()
 	}
@@ -264,13 +265,19 @@ func (c *Controller) apply(ctx context.Context, p change) (failed map[types.Name
 		return nil, nil
 	}
 	err = c.Table.Apply(ctx, set, p.remove)
-	if err == nil || ctx.Err() != nil || len(p.set) == 0 || len(p.set) == 1 && len(p.remove) == 0 {
+	if err == nil || ctx.Err() != nil || len(p.set) == 0 {
 		return nil, err
+	}
+	failed = map[types.NamespacedName]error{}
+	if len(p.set) == 1 && len(p.remove) == 0 {
+		for name := range p.set {
+			failed[name] = fmt.Errorf("service %s: %w", name, err)
+		}
+		return failed, nil
 	}
 	if err := c.Table.Apply(ctx, nil, p.remove); err != nil {
 		return nil, err
 	}
-	failed = map[types.NamespacedName]error{}
 	for name, list := range p.set {
 		if err := c.Table.Apply(ctx, list, nil); err != nil {
 			failed[name] = fmt.Errorf("service %s: %w", name, err)
@@ -317,11 +324,11 @@ func (c *Controller) Mend() {
 	c.look()
 }
 
-// healthy tells whether the kernel has what it should have.
-func (c *Controller) healthy() bool {
+// healthy tells whether the kernel has what it should have of a Service. What is wrong with another is not this one's.
+func (c *Controller) healthy(of types.NamespacedName) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ready && c.wrong == ""
+	return c.ready && !c.bad && c.index.failed[of] == nil
 }
 
 func (c *Controller) count() int {

@@ -311,6 +311,23 @@ func TestHealthCheck(t *testing.T) {
 		})
 	}
 	answers(200, "1", "{\n\t\"service\": {\n\t\t\"namespace\": \"ns\",\n\t\t\"name\": \"web\"\n\t},\n\t\"localEndpoints\": 1,\n\t\"serviceProxyHealthy\": true\n}")
+	// Another Service's trouble is not this one's: a port that somebody listens at already, or what the kernel does not take.
+	c.kernel.mu.Lock()
+	c.kernel.refuses = 30666
+	c.kernel.mu.Unlock()
+	for name, change := range map[string]func(*corev1.Service){
+		"refused": func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 30666 },
+		"taken": func(s *corev1.Service) {
+			external(true)(s)
+			s.Spec.HealthCheckNodePort, s.Spec.Ports[0].NodePort = port, 30081
+		},
+	} {
+		c.create(named(name, 0, change))
+		c.until("it is told of", func() bool { return strings.Contains(strings.Join(c.Problems(), "\n"), "ns/"+name) })
+		answers(200, "1", "{\n\t\"service\": {\n\t\t\"namespace\": \"ns\",\n\t\t\"name\": \"web\"\n\t},\n\t\"localEndpoints\": 1,\n\t\"serviceProxyHealthy\": true\n}")
+		must(t, c.api.Delete(t.Context(), named(name, 0)))
+		c.until("it is not told of any more", func() bool { return len(c.Problems()) == 0 })
+	}
 	must(t, c.api.Delete(t.Context(), sliceOf("a")))
 	answers(503, "0", "{\n\t\"service\": {\n\t\t\"namespace\": \"ns\",\n\t\t\"name\": \"web\"\n\t},\n\t\"localEndpoints\": 0,\n\t\"serviceProxyHealthy\": true\n}")
 	must(t, c.api.Delete(t.Context(), web))
@@ -320,7 +337,7 @@ func TestHealthCheck(t *testing.T) {
 // A health check answers at no address but those of NodePorts.
 func TestHealthCheckAddresses(t *testing.T) {
 	addrs := make(chan string, 1)
-	h := newHealth([]netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}, func() bool { return true }, func(uint16) (net.Listener, error) {
+	h := newHealth([]netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}, func(types.NamespacedName) bool { return true }, func(uint16) (net.Listener, error) {
 		l, err := net.Listen("tcp4", ":0")
 		if err == nil {
 			_, port, _ := net.SplitHostPort(l.Addr().String())

@@ -30,7 +30,7 @@ const healthTimeout = 10 * time.Second
 // health answers load balancers that ask which nodes have endpoints of their own (spec.healthCheckNodePort), as kube-proxy does: 200 with some, 503 with none.
 type health struct {
 	addrs   []netip.Prefix // that it answers at; none is all
-	healthy func() bool
+	healthy func(types.NamespacedName) bool
 	listen  listenFunc
 	log     *slog.Logger
 
@@ -45,7 +45,7 @@ type healthPort struct {
 	server *http.Server
 }
 
-func newHealth(addrs []netip.Prefix, healthy func() bool, listen listenFunc, log *slog.Logger) *health {
+func newHealth(addrs []netip.Prefix, healthy func(types.NamespacedName) bool, listen listenFunc, log *slog.Logger) *health {
 	if listen == nil {
 		listen = listenTCP
 	}
@@ -108,7 +108,7 @@ func (h *health) handler(name types.NamespacedName, p *healthPort) http.Handler 
 		if !h.answersAt(r) {
 			panic(http.ErrAbortHandler) // as a port where nobody listens would, the connection ends
 		}
-		a := answer{LocalEndpoints: p.locals.Load(), ServiceProxyHealthy: h.healthy()}
+		a := answer{LocalEndpoints: p.locals.Load(), ServiceProxyHealthy: h.healthy(name)}
 		a.Service.Namespace, a.Service.Name = name.Namespace, name.Name
 		body, err := json.MarshalIndent(a, "", "\t")
 		if err != nil {

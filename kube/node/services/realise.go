@@ -56,6 +56,9 @@ func (r Rules) realise(s *service, of []*slice, n Node) (out realised) {
 			}
 			// An address that is claimed in two ways is the load balancer's first: that may be restricted.
 			for _, a := range ofFamily(s.ingress, cluster) {
+				if slices.Contains(s.clusterIPs, a) { // an internal load balancer's address is the SDN's, as the ClusterIP is
+					continue
+				}
 				add(restrict(frontend(at(a, p.port), s.localOut, c, s.affinity, n), s.sources))
 			}
 			for _, a := range ofFamily(s.external, cluster) {
@@ -96,7 +99,7 @@ func restrict(f lb.Frontend, sources []netip.Prefix) lb.Frontend {
 		return f
 	}
 	for _, p := range sources {
-		if p.Addr().Is4() != f.Addr.Is4() {
+		if !p.IsValid() || p.Addr().Is4() != f.Addr.Is4() {
 			continue
 		}
 		if p.Bits() == 0 {

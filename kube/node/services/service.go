@@ -115,12 +115,11 @@ func ingress(list []corev1.LoadBalancerIngress) (out []netip.Addr) {
 	return out
 }
 
-// sources are the ranges; the API takes blanks around them.
+// sources are the ranges; the API takes blanks around them. What is none, such as one with leading zeros that it took of old, is the zero Prefix: it lets nobody in, and none is not all.
 func sources(list []string) (out []netip.Prefix) {
 	for _, text := range list {
-		if p, err := netip.ParsePrefix(strings.TrimSpace(text)); err == nil {
-			out = append(out, p.Masked())
-		}
+		p, _ := netip.ParsePrefix(strings.TrimSpace(text))
+		out = append(out, p.Masked())
 	}
 	return out
 }

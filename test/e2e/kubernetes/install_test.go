@@ -337,8 +337,8 @@ func TestNodeRights(t *testing.T) {
 		t.Errorf("kuryr-cni writes a port: %v", err)
 	}
 	raven := r.api(r.token("kuryr-controller", nil))
-	if err := raven.List(r.ctx, &corev1.ServiceList{}); !apierrors.IsForbidden(err) {
-		t.Errorf("Raven reads services: %v", err)
+	if err := raven.List(r.ctx, &corev1.SecretList{}); !apierrors.IsForbidden(err) {
+		t.Errorf("Raven reads secrets: %v", err)
 	}
 	r.must(raven.Create(r.ctx, kuryrPort("of-raven", "node2", kuryrv1.PortCreated)))
 	if err := write(raven, port("of-raven"), main, label("available")); err != nil {

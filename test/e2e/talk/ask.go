@@ -144,7 +144,7 @@ func (a *asker) close() {
 // word is what went wrong, in one.
 func word(err error) string {
 	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EPERM): // the latter where the own kernel's filter refuses what is being sent
 		return "refused"
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		return "timeout"

@@ -1,0 +1,54 @@
+//go:build linux && kubernetes
+
+package main
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+
+	"github.com/kuryr/kuryr/datapath/guard"
+	"github.com/kuryr/kuryr/internal/nstest"
+	"github.com/kuryr/kuryr/kube/node/services"
+)
+
+// Who flushes the host's ruleset does not make the node a router between the networks behind its links.
+func TestGuardComesBack(t *testing.T) {
+	nstest.Require(t)
+	ns := nstest.New(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &nodeServices{Controller: services.New(services.Config{}), log: slog.New(slog.DiscardHandler), leg: make(chan struct{})}
+	close(s.leg)
+	ended := make(chan struct{})
+	go nstest.Do(t, ns, func() { s.stand(ctx); close(ended) })
+	back := false
+	for end := time.Now().Add(10 * time.Second); !back && time.Now().Before(end); { // nothing tells when it listens
+		nstest.Do(t, ns, func() {
+			c, err := nftables.New()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			c.AddTable(&nftables.Table{Name: servicesTable, Family: nftables.TableFamilyINet})
+			if err := c.Flush(); err != nil {
+				t.Error(err)
+			}
+			c.FlushRuleset()
+			if err := c.Flush(); err != nil {
+				t.Error(err)
+			}
+			<-time.After(20 * time.Millisecond)
+			if back, err = hasTable(guard.Table); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if !back {
+		t.Error("the guard does not come back")
+	}
+	cancel()
+	<-ended
+}
