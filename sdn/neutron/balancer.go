@@ -98,10 +98,18 @@ func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 		return none, false, err
 	}
 	b = p.balancer(w, below)
+	key := first(string(spec.ID), spec.Key.String())
 	if todo == nil {
-		p.octavia.memory.well(first(string(spec.ID), spec.Key.String()))
+		p.octavia.memory.well(key)
 		b.Status.Ready = true
 		return b, false, nil
+	}
+	if todo.repair {
+		if wait, times := p.octavia.memory.mayAnew(key); wait > 0 {
+			b.Status = sdn.LoadBalancerStatus{RetryAfter: wait, Message: fmt.Sprintf("Octavia holds a part of it in ERROR, though %d times it was mended; later again: %s", times, todo.what)}
+			return b, false, nil
+		}
+		p.octavia.memory.anew(key)
 	}
 	err = todo.do(ctx, p.octavia.client)
 	switch {
