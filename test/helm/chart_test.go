@@ -329,7 +329,7 @@ func TestChart(t *testing.T) {
 			t.Errorf("the chart has %s", f.Name)
 		}
 	}
-	if n := len(c.CRDObjects()); n != 3 {
+	if n := len(c.CRDObjects()); n != 4 {
 		t.Errorf("%d CRDs", n)
 	}
 	for version, fits := range map[string]bool{"v1.31.9": false, "v1.32.0": true, "v1.35.4": true, "v1.33.1-gke.100": true, "v1.34.2+k3s1": true} {
