@@ -7,8 +7,8 @@ build="gcc libc6-dev git ca-certificates"
 e2e="docker.io busybox-static iptables nftables iputils-ping iproute2 procps tcpdump iperf3 jq strace"
 # Runtimes that call CNI plugins; containernetworking-plugins are what Kuryr's is measured against.
 cni="podman containerd runc containernetworking-plugins busybox-static iproute2 iputils-ping nftables iptables"
-# Octavia's API and what tells it of OVN's load balancers; their packages set up services that nothing here uses.
-octavia="octavia-api octavia-driver-agent python3-ovn-octavia-provider"
+# Octavia's programs without the packages that would set services up, and its driver for OVN.
+octavia="python3-octavia python3-ovn-octavia-provider"
 # neutron-common asks for no service; python3-keystone is Keystone without the package that would set one up.
 neutron="neutron-common mariadb-server ovn-central ovn-host openvswitch-switch python3-keystone ethtool $octavia"
 openstack="python3-openstackclient python3-octaviaclient"

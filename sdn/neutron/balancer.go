@@ -39,11 +39,11 @@ func (p *Provider) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerS
 	}
 	defer unlock()
 	for n := 1; ; n++ {
-		b, err := p.stepBalancer(ctx, spec)
-		if err != nil || b.Status.Ready || p.extensions.served() == nil || n == maxSteps {
+		b, did, err := p.stepBalancer(ctx, spec)
+		if err != nil || b.Status.Ready || !did || p.extensions.served() == nil || n == maxSteps {
 			return b, err
 		}
-		// Kuryr's own API is never at work: the next step can be done now.
+		// Kuryr's own API has done what it has answered: the next step can be done now.
 		if spec.Key.IsZero() {
 			spec.ID = b.ID
 		}
@@ -53,61 +53,72 @@ func (p *Provider) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerS
 // maxSteps bounds the steps that are done at once.
 const maxSteps = 1000
 
-// stepBalancer does the one thing that is next. The caller has the lock.
-func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
+// stepBalancer does the one thing that is next; did tells that there was one and it was done. The caller has the lock.
+func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) (b sdn.LoadBalancer, did bool, err error) {
 	none := sdn.LoadBalancer{}
 	w, said, err := p.findBalancer(ctx, spec)
 	switch {
 	case err != nil:
-		return none, err
+		return none, false, err
 	case w == nil:
-		return p.makeBalancer(ctx, spec)
+		b, err := p.makeBalancer(ctx, spec)
+		return b, true, err
 	case said != "":
-		return p.pending(w, said, firstLook), nil
+		return p.pending(w, said, firstLook), false, nil
 	}
 	maker := balancerMaker{can: p.octavia.capabilities(w.Provider), spec: spec, owner: spec.Key, isOVN: w.Provider == ovn, subnet: w.VIPSubnet}
 	if maker.owner.IsZero() {
 		maker.owner = w.decode("").Key
 	}
 	if err := unchangeable(w, spec); err != nil {
-		return none, err
+		return none, false, err
 	}
 	if err := lacking(w.Provider, maker.can, spec); err != nil {
-		return none, err
+		return none, false, err
 	}
 	if err := valid.FamilyOfMembers(spec, w.vips()); err != nil {
-		return none, err
+		return none, false, err
 	}
 	since, _ := p.octavia.memory.see(w)
 	switch {
 	case strings.HasPrefix(w.Provisioning, pendingPrefix):
-		return p.busy(w, since), nil
+		return p.busy(w, since), false, nil
 	case w.Provisioning == stateError && spec.Shared:
-		return none, sdn.Unavailable(nil, "load balancer "+w.ID, "Octavia holds it in ERROR; its owner must make it anew")
+		return none, false, sdn.Unavailable(nil, "load balancer "+w.ID, "Octavia holds it in ERROR; its owner must make it anew")
 	case w.Provisioning == stateError:
-		return p.makeAnew(ctx, w, spec)
+		b, err := p.makeAnew(ctx, w, spec)
+		return b, false, err
 	}
 	below, err := p.below(ctx, w)
 	if err != nil {
-		return none, err
+		return none, false, err
 	}
 	todo, err := maker.next(w, below)
 	if err != nil {
-		return none, err
+		return none, false, err
 	}
-	b := p.balancer(w, below)
+	b = p.balancer(w, below)
+	key := first(string(spec.ID), spec.Key.String())
 	if todo == nil {
-		p.octavia.memory.well(first(string(spec.ID), spec.Key.String()))
+		p.octavia.memory.well(key)
 		b.Status.Ready = true
-		return b, nil
+		return b, false, nil
 	}
-	switch err := todo.do(ctx, p.octavia.client); {
+	if todo.repair {
+		if wait, times := p.octavia.memory.mayAnew(key); wait > 0 {
+			b.Status = sdn.LoadBalancerStatus{RetryAfter: wait, Message: fmt.Sprintf("Octavia holds a part of it in ERROR, though %d times it was mended; later again: %s", times, todo.what)}
+			return b, false, nil
+		}
+		p.octavia.memory.anew(key)
+	}
+	err = todo.do(ctx, p.octavia.client)
+	switch {
 	case sdn.IsPending(err), sdn.IsNotFound(err): // another was faster: the next step sees what there is
 	case err != nil:
-		return none, err
+		return none, false, err
 	}
 	b.Status = sdn.LoadBalancerStatus{RetryAfter: firstLook, Message: todo.what}
-	return b, nil
+	return b, err == nil, nil
 }
 
 // pending is a load balancer that is not ready.

@@ -281,6 +281,34 @@ func TestBalancerInErrorIsMadeAnew(t *testing.T) {
 	}
 }
 
+// A member that Octavia never takes is written less and less often, and holds up no other change.
+func TestBalancerMembersInError(t *testing.T) {
+	o := newOctaviaDouble(amphora)
+	p, proxy, clock := onOctavia(t, o)
+	spec := balancerSpec("web", "10.0.0.1:8080")
+	readyBalancer(t, p, clock, spec)
+	spec.Listeners = append(spec.Listeners, sdn.Listener{Protocol: sdn.TCP, Port: 81, Pool: spec.Listeners[0].Pool})
+	proxy.Reset()
+	for end := clock.Add(time.Minute); clock.Before(end); {
+		b := o.balancers[0]
+		pool := b.pools[0]
+		b.members[pool["id"].(string)][0]["provisioning_status"] = stateError
+		pool["updated_at"] = o.now()
+		b.fields["updated_at"] = pool["updated_at"]
+		now, err := p.ApplyLoadBalancer(t.Context(), spec)
+		if err != nil || now.Status.Ready || now.Status.RetryAfter <= 0 {
+			t.Fatalf("%+v %v", now.Status, err)
+		}
+		*clock = clock.Add(now.Status.RetryAfter)
+	}
+	written := slices.DeleteFunc(changes(proxy), func(c string) bool { return c != "PUT pools" })
+	if len(o.balancers[0].listeners) != 2 || len(written) < 3 || len(written) > 6 {
+		t.Errorf("there are %d listeners, and members were written %d times in a minute", len(o.balancers[0].listeners), len(written))
+	}
+	*clock = clock.Add(lastAnew)
+	readyBalancer(t, p, clock, spec)
+}
+
 func TestBalancerDeletedBehindOurBack(t *testing.T) {
 	o := newOctaviaDouble(amphora)
 	p, _, clock := onOctavia(t, o)

@@ -33,7 +33,7 @@ type remembered struct {
 	ports   []sdn.ID  // of the VIPs
 }
 
-// setbacks are how often in a row a load balancer was made anew because Octavia held it in ERROR.
+// setbacks are how often in a row a load balancer, or a part of it, was made anew because Octavia held it in ERROR.
 type setbacks struct {
 	times int
 	next  time.Time // when it may be made anew again

@@ -269,14 +269,14 @@ func weight(m sdn.Member) int {
 	return m.Weight
 }
 
-// sameMembers tells whether a pool has the members that it is to have. Those that Octavia holds in ERROR do not count.
+// sameMembers tells whether a pool has the members that it is to have, be they in ERROR.
 func sameMembers(p sdn.Pool, have map[netip.AddrPort]*memberWire) bool {
 	if len(p.Members) != len(have) {
 		return false
 	}
 	for _, m := range p.Members {
 		h := have[m.Addr]
-		if h == nil || h.Provisioning == stateError || h.Weight != weight(m) || m.Name != "" && m.Name != h.Name || m.Subnet != "" && m.Subnet != h.Subnet {
+		if h == nil || h.Weight != weight(m) || m.Name != "" && m.Name != h.Name || m.Subnet != "" && m.Subnet != h.Subnet {
 			return false
 		}
 	}

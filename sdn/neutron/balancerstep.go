@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"slices"
 
 	"github.com/kuryr/kuryr/internal/valid"
@@ -13,25 +12,26 @@ import (
 
 // A step is one request that brings a load balancer nearer to what it is to be. It locks the whole tree, so that there is one at a time.
 type step struct {
-	what string // for the status: "the members of tcp-80 are being changed"
-	do   func(context.Context, *client) error
+	what   string // for the status: "the members of tcp-80 are being changed"
+	do     func(context.Context, *client) error
+	repair bool // of what Octavia holds in ERROR, where it may be again
 }
 
 func put(path, item, what string, body map[string]any) *step {
-	return &step{what, func(ctx context.Context, c *client) error {
+	return &step{what: what, do: func(ctx context.Context, c *client) error {
 		return c.put(ctx, path, 0, map[string]any{item: body}, nil)
 	}}
 }
 
 // post makes something. Where its answer was lost, the next step's look finds what there is.
 func post(path, item, what string, body map[string]any) *step {
-	return &step{what, func(ctx context.Context, c *client) error {
+	return &step{what: what, do: func(ctx context.Context, c *client) error {
 		return c.post(ctx, path, map[string]any{item: body}, nil)
 	}}
 }
 
 func remove(path, what string) *step {
-	return &step{what, func(ctx context.Context, c *client) error {
+	return &step{what: what, do: func(ctx context.Context, c *client) error {
 		if err := c.remove(ctx, path, 0); !sdn.IsNotFound(err) {
 			return err
 		}
@@ -40,7 +40,7 @@ func remove(path, what string) *step {
 }
 
 // next is what is to be done now, nil where all is as it is to be. Members come first, for connections wait for them; then what is new, and last what is no
-// longer wanted.
+// longer wanted. What is in ERROR holds up none of these.
 func (m balancerMaker) next(w *balancerWire, t *tree) (*step, error) {
 	if s := m.nextOfItself(w); s != nil {
 		return s, nil
@@ -53,12 +53,24 @@ func (m balancerMaker) next(w *balancerWire, t *tree) (*step, error) {
 			return s, nil
 		}
 	}
+	var repair *step
 	for _, l := range m.spec.Listeners {
-		if s := m.nextOfListener(w, l, t); s != nil {
+		switch s := m.nextOfListener(w, l, t); {
+		case s != nil && !s.repair:
 			return s, nil
+		case repair == nil:
+			repair = s
 		}
 	}
-	return m.nextToGo(t), nil
+	if s := m.nextToGo(t); s != nil {
+		return s, nil
+	}
+	for _, l := range m.spec.Listeners {
+		if repair == nil {
+			repair = m.repairOfMembers(l, m.poolOf(l, t))
+		}
+	}
+	return repair, nil
 }
 
 // nextOfItself changes the load balancer's own attributes. One that is shared is not ours to change.
@@ -117,19 +129,25 @@ func (m balancerMaker) poolOf(l sdn.Listener, t *tree) *poolWire {
 
 // nextOfMembers makes a pool's members the wanted ones in one request.
 func (m balancerMaker) nextOfMembers(l sdn.Listener, pool *poolWire) *step {
-	if pool == nil {
+	if pool == nil || sameMembers(l.Pool, pool.places()) {
 		return nil
 	}
-	have := map[netip.AddrPort]*memberWire{}
-	for _, member := range pool.members {
-		have[member.at()] = member
-	}
-	if sameMembers(l.Pool, have) {
+	return m.putMembers(l, pool)
+}
+
+// repairOfMembers writes the wanted ones once more, where Octavia holds some in ERROR.
+func (m balancerMaker) repairOfMembers(l sdn.Listener, pool *poolWire) *step {
+	if pool == nil || !slices.ContainsFunc(pool.members, func(have *memberWire) bool { return have.Provisioning == stateError }) {
 		return nil
 	}
-	what := fmt.Sprintf("the members of %s are being changed", place(l))
-	return &step{what, func(ctx context.Context, c *client) error {
-		return c.do(ctx, http.MethodPut, pools.at(sdn.ID(pool.ID), "members"), 0, map[string]any{"members": m.members(l.Pool, have)}, nil)
+	s := m.putMembers(l, pool)
+	s.repair = true
+	return s
+}
+
+func (m balancerMaker) putMembers(l sdn.Listener, pool *poolWire) *step {
+	return &step{what: fmt.Sprintf("the members of %s are being changed", place(l)), do: func(ctx context.Context, c *client) error {
+		return c.do(ctx, http.MethodPut, pools.at(sdn.ID(pool.ID), "members"), 0, map[string]any{"members": m.members(l.Pool, pool.places())}, nil)
 	}}
 }
 
@@ -146,7 +164,9 @@ func (m balancerMaker) nextOfListener(w *balancerWire, l sdn.Listener, t *tree) 
 	case have.Provisioning == stateError || have.Protocol != listenerProtocol(l):
 		return m.removal(have, t, fmt.Sprintf("listener %s is being made anew", at))
 	case pool == nil && t.pool(have.Pool) != nil:
-		return remove(pools.at(have.Pool), fmt.Sprintf("the pool of %s is being made anew", at))
+		s := remove(pools.at(have.Pool), fmt.Sprintf("the pool of %s is being made anew", at))
+		s.repair = t.pool(have.Pool).Provisioning == stateError
+		return s
 	}
 	if body := m.listenerChange(l, have); len(body) > 0 {
 		return put(listeners.at(sdn.ID(have.ID)), "listener", fmt.Sprintf("listener %s is being changed", at), body)
@@ -177,7 +197,9 @@ func (m balancerMaker) nextOfMonitor(l sdn.Listener, pool *poolWire) *step {
 	body, anew := m.monitorChange(l, have)
 	switch {
 	case anew || have.Provisioning == stateError:
-		return remove(monitors.at(sdn.ID(have.ID)), fmt.Sprintf("the health monitor of %s is being made anew", at))
+		s := remove(monitors.at(sdn.ID(have.ID)), fmt.Sprintf("the health monitor of %s is being made anew", at))
+		s.repair = have.Provisioning == stateError
+		return s
 	case len(body) > 0:
 		return put(monitors.at(sdn.ID(have.ID)), "healthmonitor", fmt.Sprintf("the health monitor of %s is being changed", at), body)
 	}
@@ -212,5 +234,7 @@ func (m balancerMaker) removal(l *listenerWire, t *tree, what string) *step {
 	if pool := t.pool(l.Pool); pool != nil && !shared {
 		return remove(pools.at(l.Pool), what)
 	}
-	return remove(listeners.at(sdn.ID(l.ID)), what)
+	s := remove(listeners.at(sdn.ID(l.ID)), what)
+	s.repair = l.Provisioning == stateError
+	return s
 }

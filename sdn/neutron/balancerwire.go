@@ -101,6 +101,15 @@ type poolWire struct {
 	seen, told time.Time // when it was seen first since its last change, and when its members were read
 }
 
+// places are the members by address and port.
+func (w *poolWire) places() map[netip.AddrPort]*memberWire {
+	all := make(map[netip.AddrPort]*memberWire, len(w.members))
+	for _, m := range w.members {
+		all[m.at()] = m
+	}
+	return all
+}
+
 // persistenceWire keeps a client with its member. The timeout is in seconds, and of UDP and SCTP alone.
 type persistenceWire struct {
 	Type    string `json:"type"`

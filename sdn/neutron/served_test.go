@@ -272,3 +272,21 @@ func TestBalancerOverREST(t *testing.T) {
 		t.Errorf("the SDN has %+v: %v", stored, err)
 	}
 }
+
+// Where the kernel does not follow the store, Kuryr's API says that a load balancer is PENDING: then its user comes again later, instead of asking as fast as it can.
+func TestBalancerOverRESTIsNotWaitedFor(t *testing.T) {
+	o := newOctaviaDouble(amphora)
+	o.pend = 2 * maxSteps
+	p, proxy, _ := onOctavia(t, o)
+	if err := p.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.extensions.mu.Lock()
+	p.extensions.kuryr = &sdn.Capabilities{LoadBalancer: backends[amphora]}
+	p.extensions.mu.Unlock()
+	proxy.Reset()
+	b, err := p.ApplyLoadBalancer(t.Context(), balancerSpec("web", "10.0.0.1:8080"))
+	if calls := proxy.Calls(); err != nil || b.Status.Ready || b.Status.RetryAfter <= 0 || len(calls) > 4 {
+		t.Errorf("it is %+v after %d requests: %v", b.Status, len(calls), err)
+	}
+}
