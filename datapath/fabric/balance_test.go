@@ -349,6 +349,16 @@ func TestBalancingDamageIsFoundAndMended(t *testing.T) {
 		}
 		b.sees(b.client.ns, "tcp", b.vip4, "10.0.0.7")
 	}
+	// What the kernel is not told of load balancers hinders no forwarding.
+	wrong := b.whole()
+	wrong.Frontends = map[string][]lb.Frontend{b.d.ID: append(b.to(b.near), b.to(b.near)...)}
+	wrong.Forwards = map[string][]Forward{b.d.ID: {{Address: netip.IPv4Unspecified(), Protocol: 6, Port: 81, To: netip.MustParseAddrPort("10.0.0.5:8080")}}}
+	if _, err := b.f.Reconcile(ctx, wrong); !sdn.IsInvalid(err) {
+		t.Errorf("two frontends of one key: %v", err)
+	}
+	if seen := b.call(b.neighbour, "tcp", hostAddr4+":81"); seen == "" {
+		t.Error("the host's published port does not answer")
+	}
 	// What no load balancer has any more.
 	b.vips, b.frontends = nil, nil
 	next := b.another()

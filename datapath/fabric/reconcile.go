@@ -167,19 +167,15 @@ func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (clai
 	if err := compareShields(r, c.space, state.Ports[d.ID]); err != nil {
 		return c, errors.Join(routes, err)
 	}
-	if err := c.space.compareVIPs(r, f.feasibleVIPs(state.VIPs[d.ID])); err != nil {
-		return c, errors.Join(routes, err)
-	}
-	if err := f.compareFrontends(r, c.space, state.Frontends[d.ID]); err != nil {
-		return c, errors.Join(routes, err)
-	}
+	// What is wrong with these hinders no forwarding.
+	rest := errors.Join(routes, c.space.compareVIPs(r, f.feasibleVIPs(state.VIPs[d.ID])), f.compareFrontends(r, c.space, state.Frontends[d.ID]))
 	if d.Uplink == nil {
-		return c, routes
+		return c, rest
 	}
 	var forwards []element
 	for _, w := range wantedForwards {
 		if err := w.validate(); err != nil {
-			return c, errors.Join(routes, err)
+			return c, errors.Join(rest, err)
 		}
 		forwards = append(forwards, w.inRouter()...)
 	}
@@ -188,7 +184,7 @@ func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (clai
 		names = append(names, setPublished+suffix(four), setOrigin+suffix(four), setForward+suffix(four))
 	}
 	remove, _, err := routerTable(d.Uplink.SNAT).syncChanges(r, c.space, forwards, describeHex, names...)
-	return c, errors.Join(routes, err, c.space.forgetElements(remove, nil))
+	return c, errors.Join(rest, err, c.space.forgetElements(remove, nil))
 }
 
 // compareTaps fetches the domain's networks from other domains, puts its ports' links below their bridges, and removes links of ports

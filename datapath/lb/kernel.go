@@ -163,8 +163,18 @@ type placed struct {
 	chain
 }
 
-// commit makes a change, all or nothing.
+// commit makes a change, all or nothing. Only where there is no room for more endpoints that went, these are left out.
 func (k *kernel) commit(ctx context.Context, c *change) error {
+	err := k.try(ctx, c)
+	if !errors.Is(err, unix.ENFILE) {
+		return err
+	}
+	k.base.log().Warn("too many endpoints went of late: connections to those that go now, from their own bridge, end", "table", k.name)
+	c.add = slices.DeleteFunc(c.add, func(e element) bool { return strings.HasPrefix(e.set, "left") })
+	return k.try(ctx, c)
+}
+
+func (k *kernel) try(ctx context.Context, c *change) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

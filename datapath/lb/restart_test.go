@@ -127,6 +127,38 @@ func TestIdleProfilesGo(t *testing.T) {
 	w.whole()
 }
 
+// However many endpoints go, frontends change.
+func TestNoRoomForEndpointsThatWent(t *testing.T) {
+	w := newWorld(t)
+	w.serve("b", 8080)
+	k := key(vip4, sdn.TCP)
+	w.restore(to(k, "a", "b", "c"))
+	must(t, w.inside(func() error { // the set made anew, with room for one
+		c, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		bridge := w.table.kernel.table(nftables.TableFamilyBridge)
+		for _, name := range []string{"prerouting", "endpoint4"} {
+			c.FlushChain(&nftables.Chain{Name: name, Table: bridge})
+		}
+		for _, s := range bridgeSets() {
+			if s.Name == v4.left() {
+				s.Table, s.Size = bridge, 1
+				c.DelSet(&s)
+				if err := c.AddSet(&s, nil); err != nil {
+					return err
+				}
+			}
+		}
+		return c.Flush()
+	}))
+	w.set(to(k, "b"))
+	w.answers("out", "tcp", at(vip4, 80), "b "+addrs["out"][0])
+	w.restore(to(k, "b"))
+	w.whole()
+}
+
 // Who gave up while others were at work changes nothing, and costs the next one no reading of the kernel.
 func TestApplyTooLate(t *testing.T) {
 	w := newWorld(t)

@@ -101,7 +101,7 @@ func (w *balancing) program(ctx context.Context) (again time.Duration, err error
 	}
 	if !hasLoadBalancers(can) {
 		w.note(errNoBalancers.Error())
-		return 0, errNoBalancers
+		return w.cfg.Audit, errNoBalancers // a cloud may come to have them
 	}
 	var all discoveryv1.EndpointSliceList
 	if err := w.api.List(ctx, &all, client.InNamespace(w.lb.Namespace), client.MatchingFields{byService: w.lb.Namespace + "/" + w.lb.Name}); err != nil {
@@ -254,18 +254,27 @@ func (w *balancing) retire(ctx context.Context) error {
 	return nil
 }
 
-// dropBalancers deletes load balancers, found by their Keys.
-func (w *balancing) dropBalancers(ctx context.Context, keys []sdn.Key) error {
-	var found []sdn.LoadBalancer
-	err := w.ask(ctx, func(ctx context.Context) (err error) {
-		found, err = sdn.All(w.sdn.FindLoadBalancers(ctx, sdn.LoadBalancerQuery{Match: sdn.Match{Keys: keys}}))
+// balancersWith are those with this Key. An SDN that has none at all has none with it.
+func (r *Raven) balancersWith(ctx context.Context, key sdn.Key) (found []sdn.LoadBalancer, err error) {
+	err = r.ask(ctx, func(ctx context.Context) (err error) {
+		found, err = sdn.All(r.sdn.FindLoadBalancers(ctx, sdn.LoadBalancerQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}))
 		return err
 	})
 	if sdn.IsUnsupported(err) {
-		return nil // so there is none
+		return nil, nil
 	}
-	if err != nil {
-		return err
+	return found, err
+}
+
+// dropBalancers deletes load balancers, found by their Keys: one by one, since Octavia can be asked for one, and would else tell all that it has.
+func (w *balancing) dropBalancers(ctx context.Context, keys []sdn.Key) error {
+	var found []sdn.LoadBalancer
+	for _, key := range keys {
+		some, err := w.balancersWith(ctx, key)
+		if err != nil {
+			return err
+		}
+		found = append(found, some...)
 	}
 	var errs []error
 	for _, lb := range found {

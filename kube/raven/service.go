@@ -59,7 +59,11 @@ func (r services) follow(ctx context.Context, req ctrl.Request, service *corev1.
 	if !wanted {
 		return nil
 	}
-	spec, notes := loadBalancerSpec(service, r.sdn.Capabilities())
+	can, err := r.canBalance(ctx)
+	if err != nil { // a Service that is judged by what is not known would be told wrong, and stay so
+		return err
+	}
+	spec, notes := loadBalancerSpec(service, can)
 	r.note(service, notes)
 	switch {
 	case lb == nil:

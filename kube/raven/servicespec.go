@@ -74,6 +74,9 @@ func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoa
 		}
 	}
 	switch {
+	case len(spec.Sources) > mostSources:
+		spec.Sources = nil
+		notes = append(notes, fmt.Sprintf("spec.loadBalancerSourceRanges: want at most %d, so there is no floating IP", mostSources))
 	case len(s.Spec.LoadBalancerSourceRanges) > 0 && len(spec.Sources) == 0:
 		notes = append(notes, "spec.loadBalancerSourceRanges: none is a range, so there is no floating IP")
 	case len(spec.Sources) > 0 && !can.LoadBalancer.SourceRanges && hasLoadBalancers(can):
@@ -87,6 +90,9 @@ func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoa
 	}
 	return spec, notes
 }
+
+// mostSources is how many ranges a KuryrLoadBalancer has at the most. Kubernetes takes any number.
+const mostSources = 1000
 
 func hasLoadBalancers(can sdn.Capabilities) bool { return len(can.LoadBalancer.Protocols) > 0 }
 

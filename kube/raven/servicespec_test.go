@@ -1,6 +1,7 @@
 package raven
 
 import (
+	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -75,6 +76,12 @@ func TestServiceSpecs(t *testing.T) {
 		"exposed to some": {sources("192.0.2.1/24", " 192.0.2.0/24"), canAll, func(s *v1.KuryrLoadBalancerSpec) bool {
 			return slices.Equal(s.Sources, []string{"192.0.2.0/24"}) && s.FloatingIP != nil
 		}, ""},
+		"exposed to more ranges than can be told": {func(s *corev1.Service) {
+			exposedService(s)
+			for i := range 1001 {
+				s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, fmt.Sprintf("192.0.%d.%d/32", i/256, i%256))
+			}
+		}, canAll, func(s *v1.KuryrLoadBalancerSpec) bool { return s.FloatingIP == nil && len(s.Sources) == 0 }, "at most 1000"},
 		"exposed to what is no range": {sources("x"), canAll, func(s *v1.KuryrLoadBalancerSpec) bool { return s.FloatingIP == nil }, `"x" is no range`},
 		"exposed to some, and all could": {func(s *corev1.Service) { sources("192.0.2.0/24")(s); s.Spec.Ports = s.Spec.Ports[:1] }, canLittle,
 			func(s *v1.KuryrLoadBalancerSpec) bool { return s.FloatingIP == nil }, "everybody connect, so there is no floating IP"},

@@ -4,8 +4,10 @@ import (
 	"context"
 	"iter"
 	"testing"
+	"time"
 
 	"github.com/kuryr/kuryr/sdn"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // unasked is an SDN that knows nothing of its load balancers until it was asked for one, as Neutron, whose Octavia may be away, or not there at all.
@@ -31,7 +33,7 @@ func (p *unasked) FindLoadBalancers(ctx context.Context, q sdn.LoadBalancerQuery
 	return p.Provider.FindLoadBalancers(ctx, q)
 }
 
-// Services are balanced by an SDN that tells what it can do only when it is asked, also where it was away when Raven began; one without load balancers is not asked for ever.
+// Services are balanced by an SDN that tells what it can do only when it is asked, also where it was away when Raven began; one without load balancers is asked at each audit alone.
 func TestLoadBalancersOfWhichNothingIsKnown(t *testing.T) {
 	t.Parallel()
 	for name, answers := range map[string]error{
@@ -39,14 +41,14 @@ func TestLoadBalancersOfWhichNothingIsKnown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newServing(t, nil)
+			c := newServing(t, func(cfg *Config) { cfg.Audit = time.Hour })
 			p := &unasked{Provider: c.sdn, answers: answers}
 			c.sdn = p
 			c.start()
 			if p.knows != (answers == nil) {
 				t.Errorf("Raven began, and it is known: %v", p.knows)
 			}
-			c.service("web", nil, "10.96.0.10")
+			c.service("web", func(s *corev1.Service) { s.Annotations = map[string]string{balancerPrefix + "lb-method": "SOURCE_IP"} }, "10.96.0.10")
 			for range 10 {
 				c.round()
 				c.now = c.now.Add(lastRetry)
@@ -56,13 +58,15 @@ func TestLoadBalancersOfWhichNothingIsKnown(t *testing.T) {
 				if lb := c.klb("web"); n > 12 || isReady(lb.Status.Conditions) || balancerReason(errNoBalancers) != lb.Status.Conditions[0].Reason {
 					t.Errorf("it was asked %d times, and the status is %+v", n, lb.Status)
 				}
-				return
 			}
 			p.answers = nil
-			c.now = c.now.Add(lastRetry)
+			c.now = c.now.Add(c.cfg.Audit)
 			c.settle()
 			c.wantBalancers("10.96.0.10: 6:80>")
 			c.wholeServices()
+			if lb := c.klb("web"); lb.Spec.Options.Method != "SOURCE_IP" || !sdn.IsUnsupported(answers) && c.events.has("web", eventUnserved) {
+				t.Errorf("judged by what was not known: %+v, %q", lb.Spec.Options, c.events.all)
+			}
 		})
 	}
 }
