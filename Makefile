@@ -13,7 +13,7 @@ SOAK        ?= 60s
 count = go run ./test/count -name $(1) $(if $(RESULTS),-to $(RESULTS)/$(1))
 
 .DEFAULT_GOAL := help
-.PHONY: help build failpoints docker-plugin images man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack e2e-kubernetes e2e-kubernetes-neutron e2e-services e2e-kubernetes-upstream helm bench bench-docker bench-neutron bench-sdn bench-kubernetes fuzz demo demo-clean install clean need-root need-gcc deps
+.PHONY: help build failpoints docker-plugin images man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-octavia e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack e2e-kubernetes e2e-kubernetes-neutron e2e-services e2e-kubernetes-upstream helm bench bench-docker bench-neutron bench-sdn bench-kubernetes fuzz demo demo-clean install clean need-root need-gcc deps
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-22s %s\n", $$1, $$2 }'
@@ -63,6 +63,11 @@ e2e-docker-29: need-root docker-plugin ## the same and more with Docker 29, whic
 e2e-neutron: need-root docker-plugin failpoints ## scenarios on a real Neutron and OVN, hosts with Docker and Open vSwitch; SCENARIOS chooses (root; installs them)
 	hack/deps.sh neutron
 	go test -json -tags e2e -count=1 -p 1 -parallel 2 -timeout 45m -run "$(SCENARIOS)" ./test/e2e/neutronlab ./test/e2e/neutron | $(call count,e2e-neutron)
+
+e2e-octavia: SCENARIOS = ^TestOctavia$$
+e2e-octavia: need-root docker-plugin ## load balancers on a real Octavia with OVN's provider, beside the same Neutron (root; installs them)
+	hack/deps.sh neutron
+	go test -json -tags e2e -count=1 -timeout 45m -run '$(SCENARIOS)' ./test/e2e/neutron | $(call count,e2e-octavia)
 
 e2e-sdn: SCENARIOS = TwoProcesses|Flow$$|Restarts
 e2e-sdn: need-root build ## the SDN and Docker's driver as two processes, and scenarios of e2e-docker on such hosts (root)
