@@ -24,6 +24,8 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"local.apply.frontends":           {noLoad, "sdn/local", "TestKilledWhileNetworkMoves"},
 	"fabric.vips.removed":             {noLoad, "datapath/fabric", "TestKilledAnywhere"},
 	"fabric.vips.added":               {noLoad, "datapath/fabric", "TestKilledAnywhere"},
+	"fabric.frontends.told":           {noLoad, "datapath/fabric", "TestKilledAnywhere"},
+	"fabric.frontends.bridges":        {noLoad, "datapath/fabric", "TestKilledAnywhere"},
 	"host.zone.recorded":              {"it needs firewalld", "datapath/host", "TestZoneKilledAnywhere"},
 	"host.closezone.removed":          {"it needs firewalld", "datapath/host", "TestZoneKilledAnywhere"},
 	"local.migrate.copied":            {"it needs a later program's schema", "sdn/local", "TestMigrationKilled"},
