@@ -27,6 +27,8 @@ type Config struct {
 
 	CallLimit time.Duration // 0 is one minute, which is the specification's
 	StopLimit time.Duration // from SIGTERM to SIGKILL of a main executable; 0 is two seconds
+
+	FirstPause time.Duration // before a plugin that has failed is started again, doubling from then on; 0 is one second
 }
 
 // Image is what a plugin's container is made of. Rootfs is shared and is not written to.
@@ -44,19 +46,6 @@ type Images interface {
 	// Get fetches the image that ref names unless it is there. It may take long, and ends with ctx.
 	Get(ctx context.Context, ref string) (Image, error)
 }
-
-/* Pod, the networking pod, has (see pod.go):
-
-	New(Config) (*Pod, error)
-	(*Pod).Apply(ctx, []podnet.Network, inUse func(Ref) bool) error
-	(*Pod).Add(ctx, Ref, Call) (*Result, error)
-	(*Pod).Del(ctx, Ref, Call) error
-	(*Pod).Release(Ref)
-	(*Pod).Current() []Current   // the configuration's networks in its order: Ref and podnet.Network
-	(*Pod).Status() []Status
-	(*Pod).Close() error         // plugins run on, and are adopted by the next
-	(*Pod).Down(ctx) error       // ends and removes all containers
-*/
 
 // Ref names a generation of a network: what an attachment was made with is what takes it away. An empty Generation is the configuration's own.
 type Ref struct {
