@@ -21,12 +21,15 @@ type Config struct {
 
 	// Volumes are host paths by the mount point of an image; a path may end in ":ro". A mount point without one is a private folder below State.
 	Volumes map[string]string
-	Images  Images
-	Log     *slog.Logger
-	Metrics prometheus.Registerer // nil: none
+	Images  Images                `json:"-"`
+	Log     *slog.Logger          `json:"-"` // nil: slog.Default
+	Metrics prometheus.Registerer `json:"-"` // nil: none
 
 	CallLimit time.Duration // 0 is one minute, which is the specification's
 	StopLimit time.Duration // from SIGTERM to SIGKILL of a main executable; 0 is two seconds
+
+	// Ran is told, if it is not nil, when a network takes calls from now on. It must not wait.
+	Ran func(Ref) `json:"-"`
 
 	FirstPause time.Duration // before a plugin that has failed is started again, doubling from then on; 0 is one second
 }
@@ -86,7 +89,7 @@ type Status struct {
 	Reason   string    `json:"reason,omitempty"`
 	Retry    time.Time `json:"retry,omitzero"`
 	PID      int       `json:"pid,omitempty"`
-	Started  time.Time `json:"started,omitzero"`
+	Since    time.Time `json:"since,omitzero"` // it is in this state
 	Restarts int       `json:"restarts"`
 	Output   string    `json:"output,omitempty"` // the end of what the main executable has written
 }

@@ -40,10 +40,10 @@ type generation struct {
 	changed  chan struct{} // closed when the state changes
 	reason   string
 	retry    time.Time
+	since    time.Time // of the state
 	image    Image
 	inside   *door // while running
 	pid      int
-	started  time.Time
 	restarts int
 	guests   sync.WaitGroup // calls in the container
 }
@@ -88,7 +88,7 @@ func (g *generation) enter(ctx context.Context) (d door, leave func(), err error
 func (g *generation) set(state State, change func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.state, g.reason, g.retry = state, "", time.Time{}
+	g.state, g.since, g.reason, g.retry = state, time.Now(), "", time.Time{}
 	if change != nil {
 		change()
 	}
@@ -116,6 +116,9 @@ func (g *generation) run(ctx context.Context) {
 		if err == nil {
 			began := time.Now()
 			log.Info("the plugin is running", "pid", main.process.pid)
+			if g.pod.cfg.Ran != nil {
+				g.pod.cfg.Ran(g.ref)
+			}
 			var how string
 			how, err = g.watch(ctx, main)
 			if err == nil {
@@ -193,7 +196,7 @@ func (g *generation) adopt() (*container, error) {
 		if p, err := openProcess(r.PID, r.Start); err == nil {
 			c, err := g.attend(p)
 			if err == nil {
-				g.set(Running, func() { g.image, g.inside, g.pid, g.started = r.Image, &c.inside, r.PID, time.Now() })
+				g.set(Running, func() { g.image, g.inside, g.pid = r.Image, &c.inside, r.PID })
 			}
 			return c, err
 		}
@@ -233,7 +236,7 @@ func (g *generation) begin(ctx context.Context) (*container, error) {
 		c.close()
 		return nil, err
 	}
-	g.set(Running, func() { g.inside, g.pid, g.started = &c.inside, c.process.pid, time.Now() })
+	g.set(Running, func() { g.inside, g.pid = &c.inside, c.process.pid })
 	return c, nil
 }
 

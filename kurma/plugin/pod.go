@@ -14,6 +14,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -112,6 +113,10 @@ func (p *Pod) open() error {
 	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("hide from plugins: %w", err)
+	}
+	// What this process was started with open (a service manager's sockets, say) is no plugin's.
+	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("close for plugins what is open here: %w", err)
 	}
 	if p.cfg.Metrics != nil {
 		if err := p.cfg.Metrics.Register(collector{p}); err != nil {
@@ -428,7 +433,7 @@ func (g *generation) status() Status {
 	defer g.mu.Unlock()
 	return Status{
 		Ref: g.ref, Image: g.network.Image, ImageID: g.image.ID, Default: g.network.Default, Current: g.current, State: g.state, Reason: g.reason, Retry: g.retry,
-		PID: g.pid, Started: g.started, Restarts: g.restarts, Output: strings.ToValidUTF8(string(said), "?"),
+		PID: g.pid, Since: g.since, Restarts: g.restarts, Output: strings.ToValidUTF8(string(said), "?"),
 	}
 }
 
