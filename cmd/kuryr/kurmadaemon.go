@@ -20,7 +20,7 @@ import (
 	"github.com/kuryr/kuryr/internal/netns"
 	"github.com/kuryr/kuryr/internal/rootsock"
 	"github.com/kuryr/kuryr/internal/sdnotify"
-	"github.com/kuryr/kuryr/kurma/api"
+	kurmaapi "github.com/kuryr/kuryr/kurma/api"
 	"github.com/kuryr/kuryr/kurma/image"
 	"github.com/kuryr/kuryr/kurma/plugin"
 	"github.com/kuryr/kuryr/kurma/pod"
@@ -29,7 +29,10 @@ import (
 )
 
 // kurmaDaemon runs `kuryr kurma` until the context ends. The plugins' containers run on: the next daemon takes them over.
-func (a *app) kurmaDaemon(c *cobra.Command, _ []string) (err error) {
+func (a *app) kurmaDaemon(c *cobra.Command) (err error) {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("%s runs containers and enters network namespaces: run it as root", c.CommandPath())
+	}
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
 	cfg, err := a.load(c)
@@ -104,7 +107,7 @@ func (a *app) kurmaDaemon(c *cobra.Command, _ []string) (err error) {
 	if err := sdnotify.Send(sdnotify.Ready); err != nil {
 		log.Warn("the service manager has not been told", "error", err)
 	}
-	return api.Serve(ctx, listener, api.Handler(api.Config{
+	return kurmaapi.Serve(ctx, listener, kurmaapi.Handler(kurmaapi.Config{
 		Pods: k.pods, Networks: k.networks, Images: apiImages{k}, Metrics: metrics.Handler(registry), Unready: k.unready, Logger: log,
 	}))
 }
@@ -193,15 +196,15 @@ func (k *kurma) ran() {
 	}
 }
 
-func (k *kurma) networks() []api.Network {
-	out := []api.Network{}
+func (k *kurma) networks() []kurmaapi.Network {
+	out := []kurmaapi.Network{}
 	entries := map[plugin.Ref]podnet.Network{}
 	for _, c := range k.plugins.Current() {
 		entries[c.Ref] = c.Network
 	}
 	for _, s := range k.plugins.Status() {
 		n := entries[s.Ref]
-		out = append(out, api.Network{
+		out = append(out, kurmaapi.Network{
 			Name: s.Name, Image: s.Image, Default: s.Default && s.Current, Interface: n.Interface, State: string(s.State), Reason: s.Reason, Generation: s.Generation,
 			Since: s.Since, Restart: s.Retry, ImageID: s.ImageID, PID: s.PID, Pods: k.pods.Attached(pod.Ref{Name: s.Name, Generation: s.Generation}),
 			Output: s.Output, Config: n.Raw,
@@ -274,27 +277,29 @@ func (i pluginImages) Get(ctx context.Context, ref string) (plugin.Image, error)
 // apiImages are images as the API shows them.
 type apiImages struct{ *kurma }
 
-func apiImage(i image.Image) api.Image {
-	return api.Image{ID: string(i.ID), Name: i.Name, Reference: strings.Join(i.References, ", "), Size: i.Size, Created: i.Created}
+func apiImage(i image.Image) kurmaapi.Image {
+	return kurmaapi.Image{ID: string(i.ID), Name: i.Name, Reference: strings.Join(i.References, ", "), Size: i.Size, Created: i.Created}
 }
 
-func (i apiImages) List(context.Context) ([]api.Image, error) {
+func (i apiImages) List(context.Context) ([]kurmaapi.Image, error) {
 	all, err := i.images.List()
-	var out []api.Image
+	var out []kurmaapi.Image
 	for _, img := range all {
 		out = append(out, apiImage(img))
 	}
 	return out, reasoned(err)
 }
 
-func (i apiImages) Get(ctx context.Context, r api.ImageRequest, progress func(api.Progress)) (api.Image, error) {
+func (i apiImages) Get(ctx context.Context, r kurmaapi.ImageRequest, progress func(kurmaapi.Progress)) (kurmaapi.Image, error) {
 	i.fetching.RLock()
 	defer i.fetching.RUnlock()
 	get := i.images.Get
 	if r.Refresh {
 		get = i.images.Refresh
 	}
-	img, err := get(ctx, r.Reference, func(p image.Progress) { progress(api.Progress{Stage: string(p.Stage), Done: p.Done, Total: p.Total}) })
+	img, err := get(ctx, r.Reference, func(p image.Progress) {
+		progress(kurmaapi.Progress{Stage: string(p.Stage), Done: p.Done, Total: p.Total})
+	})
 	return apiImage(img), reasoned(err)
 }
 

@@ -9,6 +9,9 @@ var (
 	restartsDesc = prometheus.NewDesc("kuryr_kurma_plugin_failures_total", "How often a network's plugin has failed, and was started again.", []string{"network"}, nil)
 )
 
+// Collector is what a Pod registers in Config.Metrics.
+func Collector(p *Pod) prometheus.Collector { return collector{p} }
+
 // collector tells Prometheus how the networks of the configuration are.
 type collector struct{ pod *Pod }
 

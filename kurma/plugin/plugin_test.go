@@ -54,7 +54,7 @@ func killed(text string) int {
 	p, err := New(c.Config)
 	must(err)
 	for _, entries := range [][]string{c.Before, c.After} {
-		all, err := podnet.Parse([]byte(`{"pod_networks":[` + strings.Join(entries, ",") + `]}`))
+		all, err := podNetworks(entries...)
 		must(err)
 		must(p.Apply(context.Background(), all, nobody))
 		for range entries { // none of them is in both
@@ -170,11 +170,15 @@ func (h *host) nothingLeft(t *testing.T, p *Pod) {
 
 func networks(t *testing.T, entries ...string) []podnet.Network {
 	t.Helper()
-	all, err := podnet.Parse([]byte(`{"pod_networks":[` + strings.Join(entries, ",") + `]}`))
+	all, err := podNetworks(entries...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return all
+}
+
+func podNetworks(entries ...string) ([]podnet.Network, error) {
+	return podnet.Parse([]byte(`{"pod_networks":[` + strings.Join(entries, ",") + `]}`))
 }
 
 func entry(name, do, text string) string {

@@ -72,9 +72,9 @@ func New(c Config) (*Pod, error) {
 			return nil, fmt.Errorf("networking pod: %w", err)
 		}
 	}
-	lock, err := os.OpenFile(filepath.Join(c.Run, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := claim(filepath.Join(c.Run, "lock"))
 	if err != nil {
-		return nil, fmt.Errorf("networking pod: %w", err)
+		return nil, err
 	}
 	p := &Pod{cfg: c, log: c.Log, lock: lock, generations: map[Ref]*generation{}, gone: map[Ref]chan struct{}{}}
 	if err := p.open(); err != nil {
@@ -84,14 +84,42 @@ func New(c Config) (*Pod, error) {
 	return p, nil
 }
 
-func (p *Pod) open() error {
-	err := unix.Flock(int(p.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return fmt.Errorf("%s: %w", p.cfg.Run, ErrInUse)
-	}
+// lockLimit is how long a daemon that has been killed may be survived by what it was just starting, which has its lock until it is started.
+const lockLimit = time.Second
+
+// claim takes the lock that one process has at a time.
+func claim(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return fmt.Errorf("networking pod: %w", err)
+		return nil, fmt.Errorf("networking pod: %w", err)
 	}
+	locked := make(chan error, 1)
+	go func() {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX)
+		for errors.Is(err, unix.EINTR) {
+			err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
+		}
+		locked <- err
+	}()
+	timer := time.NewTimer(lockLimit)
+	defer timer.Stop()
+	select {
+	case err := <-locked:
+		if err != nil {
+			_ = file.Close()
+			return nil, fmt.Errorf("networking pod: %w", err)
+		}
+		return file, nil
+	case <-timer.C:
+		go func() { // nobody wants it any more when it comes
+			<-locked
+			_ = file.Close()
+		}()
+		return nil, fmt.Errorf("%s: %w", filepath.Dir(path), ErrInUse)
+	}
+}
+
+func (p *Pod) open() error {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return fmt.Errorf("networking pod: %w", err)
@@ -119,7 +147,7 @@ func (p *Pod) open() error {
 		return fmt.Errorf("close for plugins what is open here: %w", err)
 	}
 	if p.cfg.Metrics != nil {
-		if err := p.cfg.Metrics.Register(collector{p}); err != nil {
+		if err := p.cfg.Metrics.Register(Collector(p)); err != nil {
 			return fmt.Errorf("metrics: %w", err)
 		}
 	}
@@ -470,7 +498,7 @@ func (p *Pod) finish(remove bool) error {
 	}
 	p.cgroups.close() // stays while containers are in it
 	if p.cfg.Metrics != nil {
-		p.cfg.Metrics.Unregister(collector{p})
+		p.cfg.Metrics.Unregister(Collector(p))
 	}
 	return errors.Join(append(failed, p.lock.Close())...)
 }

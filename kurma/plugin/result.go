@@ -40,6 +40,12 @@ func parseResult(out []byte) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, said := keys["cniVersion"]; !said && version != "0.2.0" { // those of later forms must say it
+		keys["cniVersion"], _ = json.Marshal(version)
+		if out, err = json.Marshal(keys); err != nil {
+			return nil, fmt.Errorf("its answer is no result: %w", err)
+		}
+	}
 	r, err := create.Create(version, out)
 	if err != nil {
 		return nil, fmt.Errorf("its answer is no result of CNI %s: %w", version, err)
