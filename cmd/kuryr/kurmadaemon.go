@@ -67,7 +67,7 @@ func (a *app) kurmaDaemon(c *cobra.Command) (err error) {
 	registry := metrics.New(version)
 	k.plugins, err = plugin.New(plugin.Config{
 		Runtime: cfg.Kurma.Runtime, State: kurmaDir(cfg.StateDir, "networks"), Run: kurmaDir(cfg.RunDir, "pod"), NetNS: kurmaDir(cfg.RunDir, "netns"),
-		Volumes: volumesOf(cfg.Kurma.Volumes), Images: pluginImages{k}, Log: log, Metrics: registry, Ran: func(plugin.Ref) { k.ran() },
+		Volumes: volumesOf(cfg.Kurma.Volumes), Images: pluginImages{k}, Log: log, Metrics: registry, Ran: func(plugin.Ref) { k.ran() }, Gone: func(plugin.Ref) { k.collect() },
 	})
 	if err != nil {
 		return err
@@ -163,19 +163,25 @@ type kurma struct {
 	fetching sync.RWMutex // held for reading while a user fetches an image, which no collection may take away
 }
 
-// apply has these networks run, and removes the images that none of them needs.
+// apply has these networks run, and removes the images that none needs any more.
 func (k *kurma) apply(ctx context.Context, networks []podnet.Network) error {
 	err := k.plugins.Apply(ctx, networks, func(r plugin.Ref) bool { return k.pods.InUse(pod.Ref{Name: r.Name, Generation: r.Generation}) })
 	if err != nil {
 		return err
 	}
+	k.collect()
+	return nil
+}
+
+// collect removes the images that no network needs.
+func (k *kurma) collect() {
 	var references []string
-	for _, n := range networks {
-		references = append(references, n.Image)
-	}
 	var ids []image.ID
 	for _, s := range k.plugins.Status() {
-		references, ids = append(references, s.Image), append(ids, image.ID(s.ImageID))
+		references = append(references, s.Image)
+		if s.ImageID != "" {
+			ids = append(ids, image.ID(s.ImageID))
+		}
 	}
 	k.fetching.Lock()
 	defer k.fetching.Unlock()
@@ -186,7 +192,6 @@ func (k *kurma) apply(ctx context.Context, networks []podnet.Network) error {
 	for _, id := range removed {
 		k.log.Info("removed an image that no network needs", "image", id.Short())
 	}
-	return nil
 }
 
 // ran has what pods owe tried again: a network that could not be called before may be now.

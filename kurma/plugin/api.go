@@ -30,6 +30,8 @@ type Config struct {
 
 	// Ran is told, if it is not nil, when a network takes calls from now on. It must not wait.
 	Ran func(Ref) `json:"-"`
+	// Gone is told, if it is not nil, when a generation that is not of the configuration any more has gone.
+	Gone func(Ref) `json:"-"`
 
 	FirstPause time.Duration // before a plugin that has failed is started again, doubling from then on; 0 is one second
 }

@@ -39,7 +39,12 @@ func openCgroups(run string) (*cgroups, error) {
 			return nil, fmt.Errorf("mount cgroup2, without which calls could not be killed with their children: %w", err)
 		}
 	}
-	sum := sha256.Sum256([]byte(run)) // two daemons of one machine have different folders
+	var st unix.Stat_t
+	if err := unix.Stat(run, &st); err != nil {
+		return nil, fmt.Errorf("cgroup: %w", err)
+	}
+	// Two daemons of one machine have different folders, whose paths may be the same where they have mounts of their own.
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %s", st.Dev, st.Ino, run))
 	c := &cgroups{dir: filepath.Join(point, "kuryr-kurma-"+hex.EncodeToString(sum[:6]))}
 	if err := os.Mkdir(c.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("cgroup: %w", err)

@@ -315,6 +315,9 @@ func (p *Pod) retire(ref Ref) {
 			delete(p.generations, ref)
 			p.mu.Unlock()
 			close(gone)
+			if p.cfg.Gone != nil {
+				p.cfg.Gone(ref)
+			}
 		}()
 		if g != nil {
 			g.stop(true)
