@@ -19,6 +19,7 @@ import (
 	"github.com/kuryr/kuryr/kube/node"
 	"github.com/kuryr/kuryr/kube/node/services"
 	"github.com/kuryr/kuryr/kube/raven"
+	"github.com/kuryr/kuryr/kurma/plugin"
 	"github.com/kuryr/kuryr/kurma/pod"
 	"github.com/kuryr/kuryr/sdn/local"
 	"github.com/prometheus/client_golang/prometheus"
@@ -201,6 +202,7 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 	node.New(node.Config{Registerer: names})
 	raven.NewMetrics(names)
 	services.NewMetrics(names)
+	names.MustRegister(plugin.Collector(nil))
 	pods, err := pod.Open(pod.Config{Path: filepath.Join(t.TempDir(), "kurma.db"), Registerer: names})
 	if err != nil {
 		t.Fatal(err)
