@@ -194,6 +194,7 @@ func TestRefusedDownloads(t *testing.T) {
 	}{
 		"plain":         {w.URL, image.Config{}, "plain http is refused", nil},
 		"downgraded":    {downgrade.URL, image.Config{Transport: downgrade.Client().Transport}, "plain http is refused", nil},
+		"unknown CA":    {downgrade.URL, image.Config{}, "certificate", nil},
 		"wrong digest":  {w.URL + wrong, image.Config{}, "digest", image.ErrInvalid},
 		"too large":     {w.URL, image.Config{Insecure: []string{w.host()}, Limits: image.Limits{Download: 100}}, "more than 100", image.ErrInvalid},
 		"absent":        {away.URL + "/x", image.Config{Insecure: []string{"127.0.0.1"}}, "404", image.ErrNotFound},
