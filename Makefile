@@ -114,7 +114,7 @@ helm: build ## render and lint the Helm chart with Helm itself, and hold it agai
 	KURYR=$(CURDIR)/bin/kuryr go test -C test/helm -json -count=1 -run "$(SCENARIOS)" . | $(call count,helm)
 
 # The folders whose own tests kill at failpoints; without the tag those tests are not there.
-KILLS := ./kube/node/claim ./kube/node/leg ./docker ./bind ./datapath/fabric ./datapath/host ./datapath/lb ./sdn/local ./sdn/nested ./sdn/restapi ./kurma/pod ./kurma/plugin
+KILLS := ./kube/node/claim ./kube/node/leg ./docker ./bind ./datapath/fabric ./datapath/host ./datapath/lb ./sdn/local ./sdn/nested ./sdn/restapi ./kurma/netplugin ./kurma/pod ./kurma/plugin ./kurma/image
 
 crash: SCENARIOS = Failpoints|Sequence|Crash|Killed
 crash: need-root failpoints ## kill Kuryr at every failpoint and compare store and kernel (root)
