@@ -15,7 +15,7 @@ import (
 )
 
 // elsewhere are the failpoints that no sequence here can reach: why, and the test that kills there. Those tests need the tag
-// "failpoints" too, and "make crash" runs them; those on Neutron and of CNI are of "make e2e-neutron" and "make e2e-cni".
+// "failpoints" too, and "make crash" runs them; those on Neutron, of CNI and of Services are of "make e2e-neutron", "make e2e-cni" and "make e2e-services".
 var elsewhere = map[string]struct{ why, folder, test string }{
 	"lb.restore.told":                 {noLoad, "datapath/lb", "TestKilled"},
 	"lb.apply.told":                   {noLoad, "datapath/lb", "TestKilled"},
@@ -81,17 +81,35 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"given.bind.recorded":             {ofCNI, "test/e2e/cni", "TestFailpointsOfGiven"},
 	"given.bind.plugged":              {ofCNI, "test/e2e/cni", "TestFailpointsOfGiven"},
 	"given.unbind.unplugged":          {ofCNI, "test/e2e/cni", "TestFailpointsOfGiven"},
-	"claim.adopt.written":             {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
-	"claim.annotate.written":          {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
-	"claim.claim.chosen":              {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
-	"claim.claim.published":           {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
-	"claim.claim.written":             {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
-	"claim.inherit.written":           {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
-	"claim.release.written":           {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
-	"claim.write.labelled":            {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
-	"claim.write.told":                {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
-	"leg.remove.unplugged":            {"the sequence has no Kubernetes", "kube/node/leg", "TestKilled"},
-	"leg.set.recorded":                {"the sequence has no Kubernetes", "kube/node/leg", "TestKilled"},
+	"claim.adopt.written":             {noCluster, "kube/node/claim", "TestKilled"},
+	"claim.annotate.written":          {noCluster, "kube/node/claim", "TestKilled"},
+	"claim.claim.chosen":              {noCluster, "kube/node/claim", "TestKilled"},
+	"claim.claim.published":           {noCluster, "kube/node/claim", "TestKilled"},
+	"claim.claim.written":             {noCluster, "kube/node/claim", "TestKilled"},
+	"claim.inherit.written":           {noCluster, "kube/node/claim", "TestKilled"},
+	"claim.release.written":           {noCluster, "kube/node/claim", "TestKilled"},
+	"claim.write.labelled":            {noCluster, "kube/node/claim", "TestKilled"},
+	"claim.write.told":                {noCluster, "kube/node/claim", "TestKilled"},
+	"raven.vips.network":              {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.vips.subnet":               {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.vips.attached":             {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.vips.detached":             {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.service.created":           {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.service.changed":           {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.service.dismissed":         {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.service.published":         {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.balancer.applied":          {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.balancer.anew":             {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.balancer.retired":          {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.balancer.deleted":          {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.balancer.told":             {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.balancer.released":         {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.float.noted":               {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.float.led":                 {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.float.made":                {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.float.sunk":                {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"leg.remove.unplugged":            {noCluster, "kube/node/leg", "TestKilled"},
+	"leg.set.recorded":                {noCluster, "kube/node/leg", "TestKilled"},
 	"fabric.leg.cleared":              {"the sequence has no trunks", "datapath/fabric", "TestKilledAnywhere"},
 	"fabric.leg.made":                 {"the sequence has no trunks", "datapath/fabric", "TestKilledAnywhere"},
 	"fabric.leg.marked":               {"the sequence has no trunks", "datapath/fabric", "TestKilledAnywhere"},
@@ -125,6 +143,7 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 const (
 	inPlace   = "a Docker network is put on its router before it has ports"
 	noLoad    = "Docker's networks have no load balancers"
+	noCluster = "the sequence has no Kubernetes"
 	noGroups  = "the sequence's ports have no security groups and no limits"
 	ofSwarm   = "a swarm needs Kuryr as a managed plugin"
 	ofUser    = "the sequence uses no port that its user made"
