@@ -123,7 +123,7 @@ func (w *balancing) program(ctx context.Context) (again time.Duration, err error
 			continue
 		}
 		of := balancerOf{
-			spec: &w.lb.Spec, vip: sdn.VIP{Addr: vip}, can: can.LoadBalancer, cluster: w.clusterRanges(), subnet: subnet,
+			spec: &w.lb.Spec, vip: sdn.VIP{Addr: vip}, can: can.LoadBalancerOf(w.lb.Spec.Options.Provider), cluster: w.clusterRanges(), subnet: subnet,
 			base:      w.base(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(w.lb.Spec.ServiceUID, vip.Is6()), w.lb.Namespace+"/"+w.lb.Name, w.cfg.Project),
 			endpoints: endpointsOf(w.lb.Spec.Ports, all.Items, vip.Is6(), w.lb.Spec.PublishNotReady),
 		}

@@ -88,6 +88,7 @@ type Raven struct {
 	wakes   wakes
 	vips    vips
 	applied applied
+	strayed strayed
 	routed  routed
 
 	unrouted atomic.Bool // the router is known to lead to no node
