@@ -106,6 +106,7 @@ func (w *balancing) program(ctx context.Context) (again time.Duration, err error
 		w.note(errNoBalancers.Error())
 		return w.cfg.Audit, errNoBalancers // a cloud may come to have them
 	}
+	can.LoadBalancer = can.LoadBalancerOf(w.lb.Spec.Options.Provider)
 	var all discoveryv1.EndpointSliceList
 	if err := w.api.List(ctx, &all, client.InNamespace(w.lb.Namespace), client.MatchingFields{byService: w.lb.Namespace + "/" + w.lb.Name}); err != nil {
 		return 0, err
@@ -123,7 +124,7 @@ func (w *balancing) program(ctx context.Context) (again time.Duration, err error
 			continue
 		}
 		of := balancerOf{
-			spec: &w.lb.Spec, vip: sdn.VIP{Addr: vip}, can: can.LoadBalancerOf(w.lb.Spec.Options.Provider), cluster: w.clusterRanges(), subnet: subnet,
+			spec: &w.lb.Spec, vip: sdn.VIP{Addr: vip}, can: can.LoadBalancer, cluster: w.clusterRanges(), subnet: subnet,
 			base:      w.base(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(w.lb.Spec.ServiceUID, vip.Is6()), w.lb.Namespace+"/"+w.lb.Name, w.cfg.Project),
 			endpoints: endpointsOf(w.lb.Spec.Ports, all.Items, vip.Is6(), w.lb.Spec.PublishNotReady),
 		}

@@ -88,9 +88,9 @@ type Raven struct {
 	wakes   wakes
 	vips    vips
 	applied applied
-	strayed strayed
 	routed  routed
 
+	strayed  strayed
 	unrouted atomic.Bool // the router is known to lead to no node
 }
 
