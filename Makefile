@@ -93,7 +93,7 @@ e2e-kubernetes: need-root build ## a real Kubernetes, built from its source once
 		-run "$(SCENARIOS)" -skip '^Test(Neutron|Upstream|Services|ReferenceServices)' ./test/e2e/kubernetes | $(call count,e2e-kubernetes)
 
 e2e-services: SCENARIOS = ^Test(Services|ReferenceServices)
-e2e-services: need-root build ## Services of a cluster without kube-proxy, by packets, and the same tests with kube-proxy; SCENARIOS chooses (root)
+e2e-services: need-root build failpoints ## Services of a cluster without kube-proxy, by packets, and the same tests with kube-proxy; SCENARIOS chooses (root)
 	hack/deps.sh kubernetes
 	CGO_ENABLED=0 go build -trimpath -o bin/talk ./test/e2e/talk
 	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go test -json -tags e2e -count=1 -parallel 2 -timeout $(E2E_TIMEOUT) \

@@ -66,6 +66,16 @@ type Capabilities struct {
 	WatchPorts      bool // WaitPorts is told, it does not ask
 	Ordered         bool // a Find without IDs and Keys gives objects in the order of their ids
 	LoadBalancer    LoadBalancerCapabilities
+	// Backends are what load balancers of the SDN's other providers can do, by the name that a LoadBalancerSpec's Backend has; see LoadBalancerOf.
+	Backends map[string]LoadBalancerCapabilities `json:",omitempty"`
+}
+
+// LoadBalancerOf tells what the load balancers of a provider can do; "", and one that is not known here, are taken for the default.
+func (c Capabilities) LoadBalancerOf(backend string) LoadBalancerCapabilities {
+	if can, known := c.Backends[backend]; known {
+		return can
+	}
+	return c.LoadBalancer
 }
 
 // HasTags tells whether objects have tags.

@@ -8,6 +8,9 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
+// MaxSources is how many prefixes may say who connects to a listener: each is kept, told and compared at every change of the load balancer.
+const MaxSources = 4096
+
 // MaxWeight is the heaviest member's (Octavia's limit).
 const MaxWeight = 256
 
@@ -94,6 +97,9 @@ func listener(field string, l sdn.Listener) error {
 	}
 	if err := Text(loadBalancer, field+".description", l.Description); err != nil {
 		return err
+	}
+	if n := len(l.Sources); n > MaxSources {
+		return sdn.Invalid(loadBalancer, field+".sources", "must be at most %d, not %d", MaxSources, n)
 	}
 	for i, p := range l.Sources {
 		at := fmt.Sprintf("%s.sources[%d]", field, i)

@@ -2,6 +2,7 @@ package valid
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,9 @@ func TestLoadBalancerFields(t *testing.T) {
 		"listeners[1].port":     func(s *sdn.LoadBalancerSpec) { s.Listeners[1].Protocol = sdn.TCP },
 		"listeners[0].port":     func(s *sdn.LoadBalancerSpec) { s.Listeners[0].Port = 0 },
 		"listeners[0].name":     func(s *sdn.LoadBalancerSpec) { s.Listeners[0].Name = "a\x00" },
+		"listeners[0].sources": func(s *sdn.LoadBalancerSpec) {
+			s.Listeners[0].Sources = slices.Repeat([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, MaxSources+1)
+		},
 		"listeners[0].sources[1]": func(s *sdn.LoadBalancerSpec) {
 			s.Listeners[0].Sources = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), {}}
 		},

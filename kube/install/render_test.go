@@ -203,7 +203,7 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 	for role, want := range map[string][]string{
 		"kuryr-cni":        {"kuryrports", "pods"},
-		"kuryr-node":       {"endpointslices", "kuryrnetworks", "kuryrportpools", "kuryrports", "namespaces", "nodes", "pods", "services"},
+		"kuryr-node":       {"kuryrnetworks", "kuryrportpools", "kuryrports", "namespaces", "nodes", "pods"},
 		"kuryr-controller": {"endpointslices", "kuryrloadbalancers", "kuryrloadbalancers/status", "kuryrnetworks", "kuryrnetworks/status", "kuryrportpools", "kuryrportpools/status", "kuryrports", "kuryrports/status", "namespaces", "networkpolicies", "nodes", "pods", "servicecidrs", "services"},
 	} {
 		slices.Sort(reads[role])
@@ -216,6 +216,44 @@ func TestLeastPrivilege(t *testing.T) {
 			t.Errorf("the controller may %s", w)
 		}
 	}
+}
+
+// Nodes' daemons may look at Services where they realise them, however the setting is written.
+func TestRightsOfNodeServices(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string][]string{"": nil, "off": {"node.config.node.services=false"}, "else": {"node.config.log.level=debug"}, "on": {"node.config.node.services=true"}} {
+		_, objects := render(t, set...)
+		if rights := nodeReads(objects); slices.Contains(rights, "services") != (name == "on") || slices.Contains(rights, "endpointslices") != (name == "on") {
+			t.Errorf("%q: nodes read %q", name, rights)
+		}
+	}
+	v, err := Defaults()
+	if err == nil {
+		err = v.Merge([]byte(`node: {config: {"node.services": true}}`))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifests, err := Render(Release{Namespace: "kuryr-system", Values: v})
+	if err != nil || !slices.ContainsFunc(manifests, func(m Manifest) bool {
+		return m.Object.GetKind() == "ClusterRole" && m.Object.GetName() == "kuryr-node" && strings.Contains(m.Text, "endpointslices")
+	}) {
+		t.Errorf("by its whole name: %v", err)
+	}
+}
+
+// nodeReads are what nodes' daemons may read.
+func nodeReads(objects []runtime.Object) (all []string) {
+	for _, o := range objects {
+		if role, is := o.(*rbacv1.ClusterRole); is && role.Name == "kuryr-node" {
+			for _, r := range role.Rules {
+				if slices.Contains(r.Verbs, "get") {
+					all = append(all, r.Resources...)
+				}
+			}
+		}
+	}
+	return all
 }
 
 // A node's daemon writes of its Node's status the conditions alone: each other field that there is, is one that the policy compares.

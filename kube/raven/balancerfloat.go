@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
@@ -139,12 +140,14 @@ func (w *balancing) floatAt(ctx context.Context, spec sdn.FloatingIPSpec) error 
 			w.lb.Status.FloatingIP = nil
 			return err
 		}
+		failpoint.Here("raven.float.noted")
 		w.before = *w.lb.Status.DeepCopy()
 	}
 	err = w.ask(ctx, func(ctx context.Context) error {
 		_, err := w.sdn.UpdateFloatingIP(ctx, there.ID, sdn.FloatingIPPatch{Target: &spec.Target})
 		return err
 	})
+	failpoint.Here("raven.float.led")
 	if err != nil {
 		w.lb.Status.FloatingIP.ID = "" // nobody is sent there
 	}
@@ -164,6 +167,7 @@ func (w *balancing) made(ctx context.Context, spec sdn.FloatingIPSpec) error {
 	if err != nil {
 		return err
 	}
+	failpoint.Here("raven.float.made")
 	w.lb.Status.FloatingIP = &v1.LoadBalancerFloatingIPStatus{Address: made.Address.String(), Owner: v1.FloatingIPOfKuryr, ID: string(made.ID), Keep: w.lb.Spec.FloatingIP.Keep}
 	return nil
 }
@@ -209,6 +213,7 @@ func (w *balancing) sink(ctx context.Context) error {
 			_, err := w.sdn.UpdateFloatingIP(ctx, f.ID, sdn.FloatingIPPatch{Target: &sdn.Target{}})
 			return err
 		})
+		failpoint.Here("raven.float.sunk")
 		if err != nil && !sdn.IsNotFound(err) {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -84,7 +85,9 @@ func (w *balancing) end(ctx context.Context) (ctrl.Result, error) {
 	}
 	if err == nil {
 		controllerutil.RemoveFinalizer(w.lb, v1.Finalizer)
-		return done(0, client.IgnoreNotFound(w.api.Update(ctx, w.lb)))
+		err := w.api.Update(ctx, w.lb)
+		failpoint.Here("raven.balancer.released")
+		return done(0, client.IgnoreNotFound(err))
 	}
 	if worthTelling(err) && !sdn.IsPending(err) {
 		w.warn(serviceOf(w.lb), eventFailed, "LoadBalancer", "%s", oneLine(err))
@@ -103,6 +106,7 @@ func (w *balancing) program(ctx context.Context) (again time.Duration, err error
 		w.note(errNoBalancers.Error())
 		return w.cfg.Audit, errNoBalancers // a cloud may come to have them
 	}
+	can.LoadBalancer = can.LoadBalancerOf(w.lb.Spec.Options.Provider)
 	var all discoveryv1.EndpointSliceList
 	if err := w.api.List(ctx, &all, client.InNamespace(w.lb.Namespace), client.MatchingFields{byService: w.lb.Namespace + "/" + w.lb.Name}); err != nil {
 		return 0, err
@@ -163,12 +167,14 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 	delete(w.known.digests, vip)
 	var made sdn.LoadBalancer
 	err = w.ask(ctx, func(ctx context.Context) (err error) { made, err = w.sdn.ApplyLoadBalancer(ctx, spec); return err })
+	failpoint.Here("raven.balancer.applied")
 	w.metrics.balanced(err)
 	if sdn.IsConflict(err) && sdn.ReasonOf(err) == sdn.Immutable {
 		w.warn(serviceOf(w.lb), eventMade, "LoadBalancer", "the SDN cannot change this of a load balancer, which is made anew: %s", oneLine(err))
 		if err := w.dropBalancers(ctx, []sdn.Key{spec.Key}); err != nil {
 			return 0, err
 		}
+		failpoint.Here("raven.balancer.anew")
 		return anewPause, waiting{"the load balancer is being made anew"}
 	}
 	if err != nil {
@@ -249,6 +255,7 @@ func (w *balancing) retire(ctx context.Context) error {
 		if err := w.dropBalancers(ctx, stale); err != nil {
 			return err
 		}
+		failpoint.Here("raven.balancer.retired")
 	}
 	w.lb.Status.LoadBalancers = stay // the one of another address is made anew by apply
 	return nil
@@ -279,6 +286,7 @@ func (w *balancing) dropBalancers(ctx context.Context, keys []sdn.Key) error {
 	var errs []error
 	for _, lb := range found {
 		err := w.ask(ctx, func(ctx context.Context) error { return w.sdn.DeleteLoadBalancer(ctx, lb.ID) })
+		failpoint.Here("raven.balancer.deleted")
 		if !sdn.IsNotFound(err) {
 			errs = append(errs, err)
 		}
@@ -352,7 +360,9 @@ func (w *balancing) writeStatus(ctx context.Context, programmed, floated error) 
 		return countsPause - since, nil
 	}
 	w.known.written = w.now()
-	return 0, w.api.Status().Update(ctx, w.lb)
+	err := w.api.Status().Update(ctx, w.lb)
+	failpoint.Here("raven.balancer.told")
+	return 0, err
 }
 
 func (w *balancing) condition(kind string, err error) {

@@ -90,6 +90,7 @@ type Raven struct {
 	applied applied
 	routed  routed
 
+	strayed  strayed
 	unrouted atomic.Bool // the router is known to lead to no node
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
@@ -72,7 +73,9 @@ func (r services) follow(ctx context.Context, req ctrl.Request, service *corev1.
 		lb.Namespace, lb.Name = req.Namespace, req.Name
 		lb.Finalizers = []string{v1.Finalizer}
 		lb.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: service.Name, UID: service.UID, Controller: &yes, BlockOwnerDeletion: &no}}
-		return r.api.Create(ctx, lb)
+		err := r.api.Create(ctx, lb)
+		failpoint.Here("raven.service.created")
+		return err
 	case !lb.DeletionTimestamp.IsZero():
 		if exposed(service) { // it takes the address with it
 			return r.publish(ctx, service, corev1.LoadBalancerStatus{})
@@ -83,6 +86,7 @@ func (r services) follow(ctx context.Context, req ctrl.Request, service *corev1.
 		if err := r.api.Update(ctx, lb); err != nil {
 			return client.IgnoreNotFound(err)
 		}
+		failpoint.Here("raven.service.changed")
 	}
 	if !exposed(service) {
 		return nil // the status is another's, or the API server has emptied it with the type
@@ -100,7 +104,9 @@ func (r services) dismiss(ctx context.Context, lb *v1.KuryrLoadBalancer) error {
 	if !lb.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	return client.IgnoreNotFound(r.api.Delete(ctx, lb, client.Preconditions{UID: &lb.UID}))
+	err := r.api.Delete(ctx, lb, client.Preconditions{UID: &lb.UID})
+	failpoint.Here("raven.service.dismissed")
+	return client.IgnoreNotFound(err)
 }
 
 // ingressOf is where a Service of type LoadBalancer is reached, as far as that is so. Clients' packets keep this address until they are in the SDN: so ipMode is VIP, unless the load
@@ -140,6 +146,7 @@ func (r services) publish(ctx context.Context, s *corev1.Service, status corev1.
 	if err := r.api.Status().Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return client.IgnoreNotFound(err)
 	}
+	failpoint.Here("raven.service.published")
 	for _, i := range status.Ingress {
 		r.tell(s, eventMade, "LoadBalancer", "the Service is reached at %s", i.IP+i.Hostname)
 	}

@@ -20,6 +20,7 @@ import (
 // The annotations of cloud-provider-openstack for Services, by the same names: users who come from there find them to work, or are told which does not.
 const (
 	balancerPrefix     = "loadbalancer.openstack.org/"
+	annotationClass    = balancerPrefix + "class" // which of the SDN's providers, by whose abilities all else is judged
 	annotationInternal = "service.beta.kubernetes.io/openstack-internal-load-balancer"
 )
 

@@ -40,6 +40,7 @@ func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoa
 	spec = v1.KuryrLoadBalancerSpec{
 		ServiceUID: s.UID, Type: string(s.Spec.Type), VIPs: slices.Clone(s.Spec.ClusterIPs), PublishNotReady: s.Spec.PublishNotReadyAddresses,
 	}
+	can.LoadBalancer = can.LoadBalancerOf(strings.TrimSpace(s.Annotations[annotationClass]))
 	if spec.Type == "" {
 		spec.Type = string(corev1.ServiceTypeClusterIP)
 	}

@@ -37,6 +37,23 @@ func aService(change func(*corev1.Service)) *corev1.Service {
 	return s
 }
 
+// A Service that chooses one of the SDN's providers is judged by what that one can do.
+func TestServicesAreJudgedByTheirClass(t *testing.T) {
+	t.Parallel()
+	can := canAll
+	can.Backends = map[string]sdn.LoadBalancerCapabilities{"plain": canLittle.LoadBalancer}
+	for class, able := range map[string]bool{"": true, "unheard-of": true, " plain ": false} {
+		spec, notes := loadBalancerSpec(aService(func(s *corev1.Service) {
+			exposedService(s)
+			s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+			s.Annotations = map[string]string{annotationClass: class, balancerPrefix + "proxy-protocol": "true"}
+		}), can)
+		if (spec.Options.ProxyProtocol > 0) != able || (spec.FloatingIP != nil) != able || (len(notes) == 0) != able || spec.Options.Provider != strings.TrimSpace(class) {
+			t.Errorf("class %q: %+v, told %q", class, spec, notes)
+		}
+	}
+}
+
 // What a Service says, and what of it an SDN that can little is told not to be able to.
 func TestServiceSpecs(t *testing.T) {
 	t.Parallel()

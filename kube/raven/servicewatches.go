@@ -49,7 +49,11 @@ func (r *Raven) serviceRegistrations() []registration {
 	if r.cfg.NodeBalanced {
 		by.watches = append(by.watches, watch{of: &networkingv1.ServiceCIDR{}, what: on(r, routesOf[*networkingv1.ServiceCIDR]), optional: true})
 	}
-	return []registration{of, in, by}
+	all := []registration{of, in, by}
+	if r.cfg.Services {
+		all = append(all, registration{name: "strays", reconciler: strays{r}, watches: []watch{{of: &corev1.Namespace{}, when: made, what: on(r, strayOf)}}})
+	}
+	return all
 }
 
 // serviceMatters tells whether anything of a Service has changed that counts here: most that changes Services are those who write their status or their notes.

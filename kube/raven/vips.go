@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -192,6 +193,7 @@ func (r *Raven) makeVIPs(ctx context.Context) error {
 	if err := r.ask(ctx, func(ctx context.Context) (err error) { network, err = r.sdn.EnsureNetwork(ctx, spec); return err }); err != nil {
 		return err
 	}
+	failpoint.Here("raven.vips.network")
 	var made []sdn.Subnet
 	for _, s := range r.vips.planned {
 		subnet, err := r.makeVIPSubnet(ctx, network.ID, s, there)
@@ -226,6 +228,7 @@ func (r *Raven) makeVIPSubnet(ctx context.Context, network sdn.ID, s vipSubnet, 
 	if err != nil {
 		return subnet, err
 	}
+	failpoint.Here("raven.vips.subnet")
 	if r.cfg.Services && slices.ContainsFunc(r.vips.ranges, func(p netip.Prefix) bool { return p.Contains(subnet.Gateway) }) {
 		r.log.WarnContext(ctx, "the VIP network's gateway is in a range of ClusterIPs: no Service can have that one", "gateway", subnet.Gateway)
 	}
@@ -235,6 +238,7 @@ func (r *Raven) makeVIPSubnet(ctx context.Context, network sdn.ID, s vipSubnet, 
 	if err != nil {
 		return subnet, fmt.Errorf("leg of the router: %w", err)
 	}
+	failpoint.Here("raven.vips.attached")
 	return subnet, nil
 }
 
@@ -253,6 +257,7 @@ func (r *Raven) dropSubnet(ctx context.Context, id sdn.ID) error {
 		if err := r.sdn.DetachSubnet(ctx, r.ground.router, id); err != nil && !sdn.IsNotFound(err) {
 			return err
 		}
+		failpoint.Here("raven.vips.detached")
 		if err := r.sdn.DeleteSubnet(ctx, id); err != nil && !sdn.IsNotFound(err) {
 			return err
 		}

@@ -536,8 +536,12 @@ func TestOctaviaCapabilities(t *testing.T) {
 		if err := p.Ping(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if can := p.Capabilities().LoadBalancer; !c.check(can) {
-			t.Errorf("%v with 2.%d: %+v", c.providers, c.minor, can)
+		can := p.Capabilities()
+		if !c.check(can.LoadBalancer) {
+			t.Errorf("%v with 2.%d: %+v", c.providers, c.minor, can.LoadBalancer)
+		}
+		if one, other := can.LoadBalancerOf(ovn), can.LoadBalancerOf(amphoraToo); one.SourceRanges || one.ProxyProtocol || !one.ClientIPKept || !other.ProxyProtocol || other.SourceRanges != (c.minor >= sinceSources) {
+			t.Errorf("2.%d: the provider ovn %+v, octavia %+v", c.minor, one, other)
 		}
 	}
 }

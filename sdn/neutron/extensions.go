@@ -120,6 +120,7 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 	if p.extensions.hasTags() {
 		tagLen = maxTagLen
 	}
+	balancers := p.balancerCapabilities()
 	return sdn.Capabilities{
 		ChooseMAC:      true,
 		ChooseAddress:  true,
@@ -145,7 +146,8 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 		AddressGroups: has("address-group") && has("security-groups-remote-address-group") && has("quota-check-limit-default"),
 		QoS:           has("qos"),
 		Quotas:        has("quotas"),
-		LoadBalancer:  p.balancerCapabilities(),
+		LoadBalancer:  balancers,
+		Backends:      p.backendCapabilities(balancers),
 	}
 }
 

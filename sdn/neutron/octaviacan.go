@@ -76,6 +76,16 @@ func (p *Provider) balancerCapabilities() sdn.LoadBalancerCapabilities {
 	return p.octavia.capabilities(backend)
 }
 
+// backendCapabilities are those of each provider that is known here, where the default's are not none. Whether this Octavia has it, it says when it is asked for.
+func (p *Provider) backendCapabilities(usual sdn.LoadBalancerCapabilities) map[string]sdn.LoadBalancerCapabilities {
+	if len(usual.Protocols) == 0 {
+		return nil
+	}
+	return map[string]sdn.LoadBalancerCapabilities{
+		amphora: p.octavia.capabilities(amphora), amphoraToo: p.octavia.capabilities(amphora), ovn: p.octavia.capabilities(ovn),
+	}
+}
+
 // lacking is the error of the first thing that a load balancer is to be and its provider cannot make, nil where it can all.
 func lacking(backend string, can sdn.LoadBalancerCapabilities, spec sdn.LoadBalancerSpec) error {
 	var err error

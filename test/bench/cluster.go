@@ -25,6 +25,7 @@ type cluster struct {
 	api        client.WithWatch
 	kubeconfig string // an administrator's, for what runs on the central host
 	kuryr      string
+	kwok       int // its process
 }
 
 func startCluster(ctx context.Context, b *bench) (*cluster, error) {

@@ -72,32 +72,70 @@ func (c *cluster) startKwok(ctx context.Context, waits string) error {
 	if err := os.WriteFile(stages, fmt.Appendf(nil, kwokStages, waits), 0o600); err != nil {
 		return err
 	}
-	_, err := c.Central.StartService(ctx, "kwok", nil, []string{program, "--config", stages, "--kubeconfig", c.kubeconfig,
+	s, err := c.Central.StartService(ctx, "kwok", nil, []string{program, "--config", stages, "--kubeconfig", c.kubeconfig,
 		"--manage-nodes-with-annotation-selector", kwokNode + "=fake", "--node-lease-duration-seconds", "0"}, nil)
+	if err == nil {
+		c.kwok = s.Pid()
+	}
 	return err
 }
 
-// kwokCeiling is how many pods a second run in a cluster of the same nodes and pods that has no networking.
-func kwokCeiling(ctx context.Context, b *bench, few int) (float64, error) {
+// alone is what kwok does in a cluster of the same nodes and pods that has no networking: pods a second, and whose CPU each took.
+type alone struct {
+	rate float64
+	cpu  map[string]time.Duration
+}
+
+// kwokCeiling measures it.
+func kwokCeiling(ctx context.Context, b *bench, few int) (a alone, err error) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	c, err := startCluster(ctx, b)
 	if err != nil {
-		return 0, err
+		return a, err
 	}
 	defer c.Close()
 	p := &played{cluster: c}
 	if err := p.start(ctx, ""); err != nil {
-		return 0, err
+		return a, err
 	}
 	if err := p.fill(ctx, 0, few); err != nil {
-		return 0, fmt.Errorf("kwok without networking: %w\n%s", err, c.Logs(10))
+		return a, fmt.Errorf("kwok without networking: %w\n%s", err, c.Logs(10))
+	}
+	before, err := c.cpuOfEach()
+	if err != nil {
+		return a, err
 	}
 	begin := time.Now()
 	if err := p.fill(ctx, few, b.pods); err != nil {
-		return 0, fmt.Errorf("kwok without networking: %w\n%s", err, c.Logs(10))
+		return a, fmt.Errorf("kwok without networking: %w\n%s", err, c.Logs(10))
 	}
-	return float64(b.pods-few) / time.Since(begin).Seconds(), nil
+	a.rate = float64(b.pods-few) / time.Since(begin).Seconds()
+	a.cpu, err = c.cpuSince(before, b.pods-few)
+	return a, err
+}
+
+// cpuOfEach is the CPU that the cluster's processes have used, and the measurement itself, which makes the pods and is the SDN.
+func (c *cluster) cpuOfEach() (map[string]time.Duration, error) {
+	pids := c.ControlPids()
+	pids["kwok"], pids["the client (and the SDN)"] = c.kwok, os.Getpid()
+	all := map[string]time.Duration{}
+	for name, pid := range pids {
+		var err error
+		if all[name], err = cpuTime(pid); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return all, nil
+}
+
+// cpuSince is what they have used since for each of so many pods.
+func (c *cluster) cpuSince(before map[string]time.Duration, pods int) (map[string]time.Duration, error) {
+	all, err := c.cpuOfEach()
+	for name := range all {
+		all[name] = (all[name] - before[name]) / time.Duration(pods)
+	}
+	return all, err
 }
 
 // played is a cluster whose nodes and pods kwok plays.

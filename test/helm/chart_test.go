@@ -258,6 +258,19 @@ func TestEachValue(t *testing.T) {
 	}
 }
 
+// The setting of a daemon that needs more rights brings them, in both ways of writing it.
+func TestNodeServices(t *testing.T) {
+	t.Parallel()
+	const role = "ClusterRole kuryr-node"
+	without := same(t, values{set: []string{"createNamespace=false"}})[role]
+	for _, file := range []string{"node: {config: {node: {services: true}}}", "node: {config: {node.services: true}}"} {
+		with := same(t, values{file: file, set: []string{"createNamespace=false"}})[role]
+		if more := len(with["rules"].([]any)) - len(without["rules"].([]any)); more != 2 {
+			t.Errorf("%s: %d rules more", file, more)
+		}
+	}
+}
+
 // Several at once, as a cluster on Neutron that has everything of its own.
 func TestEverything(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ import (
 )
 
 // elsewhere are the failpoints that no sequence here can reach: why, and the test that kills there. Those tests need the tag
-// "failpoints" too, and "make crash" runs them; those on Neutron and of CNI are of "make e2e-neutron" and "make e2e-cni".
+// "failpoints" too, and "make crash" runs them; those on Neutron, of CNI and of Services are of "make e2e-neutron", "make e2e-cni" and "make e2e-services".
 var elsewhere = map[string]struct{ why, folder, test string }{
 	"netns.pin.file":                  {noKurma, "kurma/pod", "TestKilled"},
 	"netns.pin.pinned":                {noKurma, "kurma/pod", "TestKilled"},
@@ -102,6 +102,7 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"given.bind.recorded":             {ofCNI, "test/e2e/cni", "TestFailpointsOfGiven"},
 	"given.bind.plugged":              {ofCNI, "test/e2e/cni", "TestFailpointsOfGiven"},
 	"given.unbind.unplugged":          {ofCNI, "test/e2e/cni", "TestFailpointsOfGiven"},
+<<<<<<< HEAD
 	"image.download.begun":            {"the sequence has no Kurma", "kurma/image", "TestKilled"},
 	"image.download.part":             {"the sequence has no Kurma", "kurma/image", "TestKilled"},
 	"image.download.whole":            {"the sequence has no Kurma", "kurma/image", "TestKilled"},
@@ -123,6 +124,37 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"claim.write.told":                {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
 	"leg.remove.unplugged":            {"the sequence has no Kubernetes", "kube/node/leg", "TestKilled"},
 	"leg.set.recorded":                {"the sequence has no Kubernetes", "kube/node/leg", "TestKilled"},
+=======
+	"claim.adopt.written":             {noCluster, "kube/node/claim", "TestKilled"},
+	"claim.annotate.written":          {noCluster, "kube/node/claim", "TestKilled"},
+	"claim.claim.chosen":              {noCluster, "kube/node/claim", "TestKilled"},
+	"claim.claim.published":           {noCluster, "kube/node/claim", "TestKilled"},
+	"claim.claim.written":             {noCluster, "kube/node/claim", "TestKilled"},
+	"claim.inherit.written":           {noCluster, "kube/node/claim", "TestKilled"},
+	"claim.release.written":           {noCluster, "kube/node/claim", "TestKilled"},
+	"claim.write.labelled":            {noCluster, "kube/node/claim", "TestKilled"},
+	"claim.write.told":                {noCluster, "kube/node/claim", "TestKilled"},
+	"raven.vips.network":              {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.vips.subnet":               {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.vips.attached":             {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.vips.detached":             {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.service.created":           {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.service.changed":           {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.service.dismissed":         {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.service.published":         {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.balancer.applied":          {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.balancer.anew":             {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.balancer.retired":          {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.balancer.deleted":          {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.balancer.told":             {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.balancer.released":         {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.float.noted":               {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.float.led":                 {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.float.made":                {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.float.sunk":                {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"leg.remove.unplugged":            {noCluster, "kube/node/leg", "TestKilled"},
+	"leg.set.recorded":                {noCluster, "kube/node/leg", "TestKilled"},
+>>>>>>> 81293f777410a8de8302d44e031f902a3c9c319a
 	"fabric.leg.cleared":              {"the sequence has no trunks", "datapath/fabric", "TestKilledAnywhere"},
 	"fabric.leg.made":                 {"the sequence has no trunks", "datapath/fabric", "TestKilledAnywhere"},
 	"fabric.leg.marked":               {"the sequence has no trunks", "datapath/fabric", "TestKilledAnywhere"},
@@ -156,7 +188,11 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 const (
 	inPlace   = "a Docker network is put on its router before it has ports"
 	noLoad    = "Docker's networks have no load balancers"
+<<<<<<< HEAD
 	noKurma   = "it is of Kurma's pods, not of Docker's containers"
+=======
+	noCluster = "the sequence has no Kubernetes"
+>>>>>>> 81293f777410a8de8302d44e031f902a3c9c319a
 	noGroups  = "the sequence's ports have no security groups and no limits"
 	ofSwarm   = "a swarm needs Kuryr as a managed plugin"
 	ofUser    = "the sequence uses no port that its user made"

@@ -157,6 +157,11 @@ func (c *Cluster) StartAPIServer(ctx context.Context) (err error) {
 // StopAPIServer ends kube-apiserver with sig.
 func (c *Cluster) StopAPIServer(sig syscall.Signal) error { return c.api.Stop(sig, stopLimit) }
 
+// ControlPids are the processes of etcd and the API server, by name.
+func (c *Cluster) ControlPids() map[string]int {
+	return map[string]int{"etcd": c.etcd.Pid(), "kube-apiserver": c.api.Pid()}
+}
+
 // FreezeAPIServer has kube-apiserver take connections and answer nothing, until ThawAPIServer.
 func (c *Cluster) FreezeAPIServer() error { return unix.Kill(c.api.Pid(), unix.SIGSTOP) }
 

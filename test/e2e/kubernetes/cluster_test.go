@@ -105,7 +105,7 @@ func (w *whole) prepare() {
 	w.Helper()
 	// What the manifests would run is run here by hand, so that it can be killed.
 	const nowhere = "nodeSelector.runs=nowhere"
-	w.install(false, "node."+nowhere, "sdn."+nowhere, "controller."+nowhere)
+	w.install(false, "node."+nowhere, "sdn."+nowhere, "controller."+nowhere, nodeServices)
 	w.api = w.rig.api(nil)
 	w.dir = w.Central.Dir()
 	for file, text := range map[string][]byte{

@@ -76,7 +76,7 @@ func startStack(t *testing.T, nodes int, families kubelab.Families, settings ...
 	s.settings = settings
 	begin := time.Now()
 	const nowhere = "nodeSelector.runs=nowhere"
-	s.install(false, "provider=neutron", "node."+nowhere, "controller."+nowhere)
+	s.install(false, "provider=neutron", "node."+nowhere, "controller."+nowhere, nodeServices)
 	s.keep("ca", s.Config.CAData)
 	s.keep("kuryr-controller", []byte(s.token("kuryr-controller", nil).BearerToken))
 	for _, w := range s.workers {

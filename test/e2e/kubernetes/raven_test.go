@@ -3,6 +3,7 @@
 package kubernetes_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,13 +29,17 @@ import (
 // ravens are controllers on a real API server, with the rights that the manifests give them and the store of the embedded SDN. The only node has no daemon, so that they claim the ports themselves.
 type ravens struct {
 	*rig
-	dir string
-	api client.Client
-	sdn *exec.Cmd
+	dir     string
+	api     client.Client
+	sdn     *exec.Cmd
+	program string   // "" is kuryr
+	env     []string // of what is started, besides the test's own
 }
 
-func startRavens(t *testing.T) *ravens {
-	r := &ravens{rig: start(t, kubelab.Options{APIOnly: true}), dir: t.TempDir()}
+func startRavens(t *testing.T) *ravens { return startRavensIn(t, kubelab.IPv4) }
+
+func startRavensIn(t *testing.T, families kubelab.Families) *ravens {
+	r := &ravens{rig: start(t, kubelab.Options{APIOnly: true, Families: families}), dir: t.TempDir()}
 	r.install(false)
 	r.api = r.rig.api(nil)
 	token := r.token("kuryr-controller", nil).BearerToken
@@ -51,7 +56,8 @@ func (r *ravens) kuryr(args ...string) *exec.Cmd {
 	r.Helper()
 	log, err := os.Create(filepath.Join(r.dir, fmt.Sprintf("%s.%d.log", args[0], time.Now().UnixNano())))
 	r.must(err)
-	c := exec.Command(kuryr, args...)
+	c := exec.Command(cmp.Or(r.program, kuryr), args...)
+	c.Env = append(os.Environ(), r.env...)
 	c.Stdout, c.Stderr = log, log
 	r.must(c.Start())
 	r.Cleanup(func() {

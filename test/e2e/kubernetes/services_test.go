@@ -23,6 +23,9 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
 )
 
+// nodeServices is the value by which the manifests let nodes' daemons look at Services. Those of these tests get their settings by hand.
+const nodeServices = "node.config.node.services=true"
+
 // talkImage has test/e2e/talk, which every pod of these tests runs.
 const talkImage = "registry.k8s.io/talk:kuryr-test"
 

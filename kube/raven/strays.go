@@ -1,0 +1,138 @@
+package raven
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// strays takes load balancers out of the SDN that this installation has made and no KuryrLoadBalancer stands for: somebody has torn its finalizer away, or the API server's store is one from
+// before. The SDN is asked for all that the installation has, once when Raven begins, and at each audit.
+type strays struct{ *Raven }
+
+// strayed is when the SDN was asked.
+type strayed struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+// due tells whether it is time to ask, and when it is else; 0 is never.
+func (s *strayed) due(now time.Time, every time.Duration) (due bool, in time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at.IsZero() {
+		return true, every
+	}
+	if every == 0 {
+		return false, 0
+	}
+	in = s.at.Add(every).Sub(now)
+	return in <= 0, max(in, time.Second)
+}
+
+func (s *strayed) asked(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at = now
+}
+
+// straysName stands for all of them in the queue.
+const straysName = "strays"
+
+// strayOf has the strays looked for.
+func strayOf(context.Context, *corev1.Namespace) ([]ctrl.Request, error) {
+	return just("", straysName), nil
+}
+
+// Reconcile looks for all of them, whatever it was asked for, where it is time.
+func (r strays) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	due, in := r.strayed.due(r.now(), r.cfg.Audit)
+	if !due {
+		return done(in, nil)
+	}
+	var all []sdn.LoadBalancer
+	err := r.ask(ctx, func(ctx context.Context) (err error) {
+		all, err = sdn.All(r.sdn.FindLoadBalancers(ctx, sdn.LoadBalancerQuery{Match: sdn.Match{Owner: r.sdn.Installation(), Kind: v1.KeyKindLoadBalancer}}))
+		return err
+	})
+	if sdn.IsUnsupported(err) {
+		err = nil // it has none at all
+	}
+	if err == nil {
+		err = r.drop(ctx, all)
+	}
+	if err == nil {
+		r.strayed.asked(r.now())
+	}
+	return done(r.cfg.Audit, err)
+}
+
+// drop deletes those of all that nobody stands for, with the floating IPs that lead there.
+func (r strays) drop(ctx context.Context, all []sdn.LoadBalancer) error {
+	alone := slices.DeleteFunc(all, func(lb sdn.LoadBalancer) bool { return lb.Foreign || serviceOfKey(lb.Key) == "" })
+	if len(alone) == 0 {
+		return nil
+	}
+	var services corev1.ServiceList
+	if err := r.api.List(ctx, &services); err != nil {
+		return err
+	}
+	there := map[types.UID]bool{} // a Service has its KuryrLoadBalancer made anew, which takes what there is
+	for i := range services.Items {
+		there[services.Items[i].UID] = true
+	}
+	var errs []error
+	for _, lb := range alone {
+		uid := serviceOfKey(lb.Key)
+		var owners v1.KuryrLoadBalancerList
+		err := r.api.List(ctx, &owners, client.MatchingFields{byServed: string(uid)})
+		if err == nil && len(owners.Items) == 0 && !there[uid] {
+			r.log.WarnContext(ctx, "a load balancer that no KuryrLoadBalancer stands for is deleted", "load_balancer", lb.ID, "name", lb.Name)
+			err = r.dropStray(ctx, lb, uid)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// dropStray deletes one, after its Service's floating IP. One that leads nowhere was kept by the Service's wish, and stays.
+func (r strays) dropStray(ctx context.Context, lb sdn.LoadBalancer, uid types.UID) error {
+	return r.ask(ctx, func(ctx context.Context) error {
+		floating, err := sdn.All(r.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{r.key(v1.KeyKindFloatingIP, string(uid))}}}))
+		if err != nil && !sdn.IsUnsupported(err) {
+			return err
+		}
+		for _, f := range floating {
+			leads := slices.ContainsFunc(lb.VIPs, func(v sdn.VIP) bool { return v.Port != "" && v.Port == f.Target.Port })
+			if !leads || f.Foreign {
+				continue
+			}
+			if err := r.sdn.DeleteFloatingIP(ctx, f.ID); err != nil && !sdn.IsNotFound(err) {
+				return err
+			}
+		}
+		if err := r.sdn.DeleteLoadBalancer(ctx, lb.ID); err != nil && !sdn.IsNotFound(err) {
+			return err
+		}
+		return nil
+	})
+}
+
+// serviceOfKey is the UID in a load balancer's Key; "" where it has none.
+func serviceOfKey(k sdn.Key) types.UID {
+	uid, _, found := strings.Cut(k.Name, ".")
+	if !found || k.Kind != v1.KeyKindLoadBalancer {
+		return ""
+	}
+	return types.UID(uid)
+}
