@@ -233,9 +233,10 @@ func (c *cloudServices) balancers(ctx context.Context) (map[string][]string, err
 }
 
 // ready waits until a Service's load balancer serves so many endpoints.
-func (c *cloudServices) ready(name string, members int) (lb kuryrv1.KuryrLoadBalancer) {
+func (c *cloudServices) ready(name string, members int) {
 	c.Helper()
 	begin := time.Now()
+	var lb kuryrv1.KuryrLoadBalancer
 	c.until(func(ctx context.Context) error {
 		if err := c.api.Get(ctx, types.NamespacedName{Namespace: "default", Name: name}, &lb); err != nil {
 			return err
@@ -246,7 +247,22 @@ func (c *cloudServices) ready(name string, members int) (lb kuryrv1.KuryrLoadBal
 		return nil
 	})
 	c.Logf("%s has %d endpoints after %s", name, members, time.Since(begin).Round(10*time.Millisecond))
-	return lb
+}
+
+// floating waits for the address that a Service's status tells.
+func (c *cloudServices) floating(name string) (address string) {
+	c.Helper()
+	c.until(func(ctx context.Context) error {
+		of, err := c.Client.CoreV1().Services("default").Get(ctx, name, metav1.GetOptions{})
+		if err == nil && len(of.Status.LoadBalancer.Ingress) != 1 {
+			err = fmt.Errorf("the status is %+v", of.Status)
+		}
+		if err == nil {
+			address = of.Status.LoadBalancer.Ingress[0].IP
+		}
+		return err
+	})
+	return address
 }
 
 // With Octavia ClusterIPs are load balancers of OVN's provider: pods of both nodes and namespaces and the nodes reach pods of both nodes there, as endpoints come and go; a Service of type
@@ -264,8 +280,7 @@ func TestNeutronServicesOctavia(t *testing.T) {
 	c.find(web, append(c.everywhere(), blue, c.asks.inPod("a")), "a", "b")
 
 	c.asks.change("web", func(service *corev1.Service) { service.Spec.Type = corev1.ServiceTypeLoadBalancer })
-	address := c.ready("web", 4).Status.FloatingIP.Address
-	outside := net.JoinHostPort(address, "80")
+	outside := net.JoinHostPort(c.floating("web"), "80")
 	for _, from := range []speaker{c.asks.away, c.pods[0], c.nodes[1]} {
 		c.asks.answers(from, "tcp", outside, "a", "b")
 	}
