@@ -299,13 +299,51 @@ func TestNeutronServicesOctavia(t *testing.T) {
 		t.Errorf("Octavia has %v, %v", all, err)
 	}
 	c.must(c.Client.CoreV1().Services("default").Delete(c.ctx, "web", metav1.DeleteOptions{}))
+	c.nothingOf(web)
+	c.placed()
+}
+
+// nothingOf waits until Octavia and Neutron have nothing of a Service that has gone.
+func (c *cloudServices) nothingOf(service *corev1.Service) {
+	c.Helper()
 	c.until(func(ctx context.Context) error {
 		balancers, err := c.balancers(ctx)
 		floating, failed := c.lab.API().List(ctx, "floatingips", "")
-		ports, lost := c.lab.API().List(ctx, "ports", "fixed_ips=ip_address="+web.Spec.ClusterIP)
-		if err = errors.Join(err, failed, lost); err == nil && (len(balancers["default/web"]) > 0 || len(floating) > 0 || len(ports) > 0) {
+		ports, lost := c.lab.API().List(ctx, "ports", "fixed_ips=ip_address="+service.Spec.ClusterIP)
+		name := service.Namespace + "/" + service.Name
+		if err = errors.Join(err, failed, lost); err == nil && len(balancers[name])+len(balancers[name+".lb"])+len(floating)+len(ports) > 0 {
 			err = fmt.Errorf("of a Service that has gone is left: %v, %v, %v", balancers, floating, ports)
 		}
 		return err
 	})
+}
+
+// placed has a Service of type LoadBalancer be reached by a VIP in its namespace: from outside by the floating IP that leads there, and from pods and nodes at the VIP where it is internal.
+func (c *cloudServices) placed() {
+	c.Helper()
+	c.must(c.raven.Stop(syscall.SIGTERM, limit))
+	c.must(c.startRaven("--controller-vip-placement=namespace"))
+	of := c.web("placed", func(spec *corev1.ServiceSpec) {
+		spec.Type, spec.IPFamilyPolicy, spec.IPFamilies = corev1.ServiceTypeLoadBalancer, new(corev1.IPFamilyPolicySingleStack), []corev1.IPFamily{corev1.IPv4Protocol}
+	})
+	begin := time.Now()
+	outside := c.floating("placed")
+	c.Logf("the floating IP is there after %s", time.Since(begin).Round(10*time.Millisecond))
+	c.asks.answers(c.asks.away, "tcp", net.JoinHostPort(outside, "80"), "b", "c")
+	c.asks.change("placed", func(service *corev1.Service) {
+		service.Annotations = map[string]string{"service.beta.kubernetes.io/openstack-internal-load-balancer": "true"}
+	})
+	inside := outside
+	c.until(func(context.Context) error {
+		if inside = c.floating("placed"); inside == outside || !netip.MustParsePrefix(podRange).Contains(netip.MustParseAddr(inside)) {
+			return fmt.Errorf("an internal load balancer is at %s", inside)
+		}
+		return nil
+	})
+	for _, from := range c.everywhere() {
+		c.asks.answers(from, "tcp", net.JoinHostPort(inside, "80"), "b", "c")
+	}
+	c.find(of, c.pods, "b", "c")
+	c.must(c.Client.CoreV1().Services("default").Delete(c.ctx, "placed", metav1.DeleteOptions{}))
+	c.nothingOf(of)
 }
