@@ -102,6 +102,7 @@ e2e-services: need-root build failpoints ## Services of a cluster without kube-p
 e2e-kubernetes-neutron: SCENARIOS = ^TestNeutron
 e2e-kubernetes-neutron: need-root build ## the same on two nodes that are compute hosts of a real Neutron and OVN; SCENARIOS chooses (root; installs them)
 	hack/deps.sh kubernetes neutron
+	CGO_ENABLED=0 go build -trimpath -o bin/talk ./test/e2e/talk
 	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go test -json -tags e2e -count=1 -parallel 1 -timeout $(E2E_TIMEOUT) \
 		-run "$(SCENARIOS)" ./test/e2e/kubernetes | $(call count,e2e-kubernetes-neutron)
 

@@ -98,7 +98,7 @@ func (a *app) control(ctx context.Context, cfg config.Config, log *slog.Logger) 
 func ravenConfig(cfg config.Config) raven.Config {
 	c := cfg.Controller
 	out := raven.Config{
-		Router: c.Router, PublicNetwork: c.PublicNetwork, SubnetPools: c.SubnetPools, ServiceRanges: c.ServiceRanges, VIPSubnets: c.VIPSubnets, Services: sdnServices(cfg), NodeBalanced: c.Services && c.LoadBalancers == config.LoadBalancersNode, NodeRanges: c.NodeRanges, NodePortsNetwork: c.NodePortsNetwork, Network: c.Network, Subnets: c.Subnets,
+		Router: c.Router, PublicNetwork: c.PublicNetwork, SubnetPools: c.SubnetPools, ServiceRanges: c.ServiceRanges, VIPSubnets: c.VIPSubnets, Services: sdnServices(cfg), NamespaceVIPs: c.VIPPlacement == config.VIPPlacementNamespace, NodeBalanced: c.Services && c.LoadBalancers == config.LoadBalancersNode, NodeRanges: c.NodeRanges, NodePortsNetwork: c.NodePortsNetwork, Network: c.Network, Subnets: c.Subnets,
 		SecurityGroups: c.SecurityGroups, UnderlayIsolation: c.UnderlayIsolation, NodeNetworks: c.NodeNetworks, Nested: c.Nested, NodeSubnets: c.WorkerNodesSubnets, MaxPorts: c.MaxPorts, Calls: c.Calls, Workers: c.Workers, Audit: c.Audit,
 		Pool: pool.Policy{Minimum: c.PoolMinimum, Maximum: c.PoolMaximum, Batch: c.PoolBatch, TTL: c.PoolTTL},
 	}

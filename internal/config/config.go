@@ -98,6 +98,12 @@ const (
 	LoadBalancersNode = "node"
 )
 
+// Where Services of type LoadBalancer have their VIPs.
+const (
+	VIPPlacementCluster   = "cluster"
+	VIPPlacementNamespace = "namespace"
+)
+
 // SDN is section sdn.
 type SDN struct {
 	UplinkRanges    []netip.Prefix

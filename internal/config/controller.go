@@ -37,6 +37,7 @@ type Controller struct {
 	SubnetPools      []string
 	ServiceRanges    []netip.Prefix
 	VIPSubnets       []netip.Prefix
+	VIPPlacement     string // VIPPlacementCluster or VIPPlacementNamespace
 	NodeRanges       []netip.Prefix
 	NodePortsNetwork string
 	Network          string
@@ -69,8 +70,8 @@ func defaultController() Controller {
 		PodRanges: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}, PodPrefixLen: 16, PodPrefixLenV6: 64,
 		ServiceRanges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")},
 		NodeRanges:    []netip.Prefix{netip.MustParsePrefix("10.95.0.0/16")}, NodePortsNetwork: "kuryr-nodes",
-		LoadBalancers: LoadBalancersSDN,
-		PoolMinimum:   5, PoolBatch: 10, PoolTTL: 10 * time.Minute,
+		LoadBalancers: LoadBalancersSDN, VIPPlacement: VIPPlacementCluster,
+		PoolMinimum: 5, PoolBatch: 10, PoolTTL: 10 * time.Minute,
 		Calls: 8, Workers: 8, Audit: time.Hour,
 	}
 }
@@ -105,6 +106,8 @@ var controllerSettings = []*Setting{
 		func(c *Config) *string { return &c.Controller.LoadBalancers }),
 	prefixes("controller.vip_subnets", "subnets of the VIP network, with controller.services, each with a range of ClusterIPs in it and room for more; a range without one has one twice its size",
 		func(netip.Addr) error { return nil }, func(c *Config) *[]netip.Prefix { return &c.Controller.VIPSubnets }),
+	text("controller.vip_placement", "where Services of type LoadBalancer are reached, besides floating IPs: cluster, at their ClusterIPs, or namespace, at VIPs of their own on a subnet of their namespace's network, where their "+
+		"floating IPs lead too", oneOf(VIPPlacementCluster, VIPPlacementNamespace), func(c *Config) *string { return &c.Controller.VIPPlacement }),
 	ranges("controller.node_ranges", "ranges of the network that nodes have ports of their own on, to reach pods and be reached, where the SDN gives them no other way (Neutron); empty makes none",
 		func(c *Config) *[]netip.Prefix { return &c.Controller.NodeRanges }),
 	text("controller.node_ports_network", "name that this network is made with", word, func(c *Config) *string { return &c.Controller.NodePortsNetwork }),

@@ -72,7 +72,7 @@ func (w *balancing) targetOf(wanted netip.Addr) (sdn.ID, error) {
 			continue
 		}
 		for _, of := range w.lb.Status.LoadBalancers {
-			if of.VIP == text && of.Port != "" {
+			if of.Port != "" && (balancerOf{vip: sdn.VIP{Addr: vip}, six: vip.Is6(), own: w.lb.Spec.OwnVIPs}).shown(of) {
 				return sdn.ID(of.Port), nil
 			}
 		}

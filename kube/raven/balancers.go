@@ -117,23 +117,26 @@ func (w *balancing) program(ctx context.Context) (again time.Duration, err error
 	}
 	errs := []error{w.retire(ctx)}
 	members := map[netip.Addr]bool{}
+	of := balancerOf{spec: &w.lb.Spec, can: can.LoadBalancer, cluster: w.clusterRanges(), subnet: subnet}
+	endpoints := func(six bool) map[portName][]endpoint {
+		return endpointsOf(w.lb.Spec.Ports, all.Items, six, w.lb.Spec.PublishNotReady)
+	}
 	for _, text := range w.lb.Spec.VIPs {
 		vip, err := netip.ParseAddr(text)
 		if err != nil {
 			errs = append(errs, sdn.Invalid("load balancer", "spec.vips", "%q is no address", text))
 			continue
 		}
-		of := balancerOf{
-			spec: &w.lb.Spec, vip: sdn.VIP{Addr: vip}, can: can.LoadBalancer, cluster: w.clusterRanges(), subnet: subnet,
-			base:      w.base(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(w.lb.Spec.ServiceUID, vip.Is6()), w.lb.Namespace+"/"+w.lb.Name, w.cfg.Project),
-			endpoints: endpointsOf(w.lb.Spec.Ports, all.Items, vip.Is6(), w.lb.Spec.PublishNotReady),
-		}
+		of.vip, of.six = sdn.VIP{Addr: vip}, vip.Is6()
+		of.base = w.base(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(w.lb.Spec.ServiceUID, vip.Is6()), w.lb.Namespace+"/"+w.lb.Name, w.cfg.Project)
+		of.endpoints = endpoints(of.six)
 		then, err := w.apply(ctx, of, members)
 		again = sooner(again, then)
 		errs = append(errs, err)
 	}
+	then, failed := w.programOwn(ctx, of, endpoints, members)
 	w.lb.Status.Members = len(members)
-	return again, errors.Join(errs...)
+	return sooner(again, then), errors.Join(append(errs, failed...)...)
 }
 
 // errNoBalancers is of an SDN without load balancers, such as Neutron without Octavia.
@@ -146,8 +149,13 @@ func (u unserving) Unwrap() error { return u.waiting }
 
 // apply has the SDN have one VIP's load balancer, if it has not. A step may leave it at work; then again tells when the next is due.
 func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.Addr]bool) (again time.Duration, err error) {
-	vip := of.vip.Addr.String()
-	if of.vip.Subnet, err = w.vipSubnetOf(ctx, of.vip.Addr); err != nil {
+	vip := of.name()
+	if of.own {
+		of.vip.Subnet, err = w.lbSubnetOf(ctx, w.lb.Namespace, of.six)
+	} else {
+		of.vip.Subnet, err = w.vipSubnetOf(ctx, of.vip.Addr)
+	}
+	if err != nil {
 		return 0, err
 	}
 	spec, has, beyond := of.loadBalancer()
@@ -161,7 +169,7 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 	if err != nil {
 		return 0, err
 	}
-	if w.known.digests[vip] == sum && !w.look && w.told(vip) {
+	if w.known.digests[vip] == sum && !w.look && w.told(of) {
 		return 0, nil
 	}
 	delete(w.known.digests, vip)
@@ -180,7 +188,7 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 	if err != nil {
 		return 0, err
 	}
-	w.saw(vip, made)
+	w.saw(of, made)
 	if !made.Status.Ready {
 		after := made.Status.RetryAfter
 		if after <= 0 {
@@ -200,20 +208,23 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 }
 
 // told tells whether the status says which load balancer a VIP has. It may not have been written.
-func (w *balancing) told(vip string) bool {
-	return slices.ContainsFunc(w.lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool { return of.VIP == vip })
+func (w *balancing) told(vip balancerOf) bool {
+	return slices.ContainsFunc(w.lb.Status.LoadBalancers, vip.shown)
 }
 
 // saw notes the SDN's load balancer of a VIP.
-func (w *balancing) saw(vip string, made sdn.LoadBalancer) {
-	is := v1.LoadBalancerOfVIP{VIP: vip, ID: string(made.ID)}
+func (w *balancing) saw(vip balancerOf, made sdn.LoadBalancer) {
+	is := v1.LoadBalancerOfVIP{VIP: vip.vip.Addr.String(), ID: string(made.ID), Own: vip.own}
 	for _, v := range made.VIPs {
-		if v.Addr.String() == vip {
-			is.Port = string(v.Port)
+		if vip.own || v.Addr == vip.vip.Addr {
+			is.VIP, is.Port = v.Addr.String(), string(v.Port)
 		}
 	}
+	if vip.own && len(made.VIPs) == 0 {
+		return // the SDN has not chosen it yet
+	}
 	for i, of := range w.lb.Status.LoadBalancers {
-		if of.VIP == vip {
+		if vip.shown(of) {
 			w.lb.Status.LoadBalancers[i] = is
 			return
 		}
@@ -236,10 +247,15 @@ func (w *balancing) retire(ctx context.Context) error {
 	}
 	var stale []sdn.Key
 	var stay []v1.LoadBalancerOfVIP
+	for _, of := range w.lb.Status.LoadBalancers {
+		if of.Own { // retireOwn's
+			stay = append(stay, of)
+		}
+	}
 	for _, six := range []bool{false, true} {
 		shown := false
 		for _, of := range w.lb.Status.LoadBalancers {
-			if a, err := netip.ParseAddr(of.VIP); err != nil || a.Is6() != six {
+			if a, err := netip.ParseAddr(of.VIP); err != nil || a.Is6() != six || of.Own {
 				continue
 			}
 			if of.VIP == has[six] {

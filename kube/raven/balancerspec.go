@@ -17,6 +17,8 @@ type balancerOf struct {
 	spec      *v1.KuryrLoadBalancerSpec
 	base      sdn.Base
 	vip       sdn.VIP
+	six       bool
+	own       bool // the VIP is the Service's own, and no ClusterIP; the SDN chooses its address
 	can       sdn.LoadBalancerCapabilities
 	cluster   []netip.Prefix // whose addresses may connect whatever the Service's sources are
 	endpoints map[portName][]endpoint
@@ -25,13 +27,12 @@ type balancerOf struct {
 
 // loadBalancer gives it, and how many different endpoints it has. Endpoints beyond the SDN's reach are left out and counted.
 func (b balancerOf) loadBalancer() (spec sdn.LoadBalancerSpec, members map[netip.Addr]bool, beyond int) {
-	six := b.vip.Addr.Is6()
 	options := b.spec.Options
 	spec = sdn.LoadBalancerSpec{Base: b.base, VIPs: []sdn.VIP{b.vip}, Backend: options.Provider, Flavor: options.Flavor, Zone: options.Zone}
 	members = map[netip.Addr]bool{}
 	for _, p := range b.spec.Ports {
 		l := sdn.Listener{
-			Name: listenerName(p), Protocol: protocols[corev1.Protocol(p.Protocol)], Port: uint16(p.Port), Sources: b.sources(six), ConnectionLimit: int(options.ConnectionLimit),
+			Name: listenerName(p), Protocol: protocols[corev1.Protocol(p.Protocol)], Port: uint16(p.Port), Sources: b.sources(), ConnectionLimit: int(options.ConnectionLimit),
 			ClientTimeout: length(options.ClientTimeout), MemberTimeout: length(options.MemberTimeout), ConnectTimeout: length(options.ConnectTimeout), InspectTimeout: length(options.InspectTimeout),
 			Pool: sdn.Pool{Algorithm: sdn.Algorithm(options.Method), Affinity: b.affinity(p), Health: health(options.HealthMonitor, p.Protocol)},
 		}
@@ -60,11 +61,28 @@ func listenerName(p v1.LoadBalancerPort) string {
 	return fmt.Sprintf("%s:%d:%s", p.Protocol, p.Port, p.Name)
 }
 
-// sources are who may connect. The VIP is the ClusterIP too, which all of the cluster may reach whatever the Service says of the outside.
-func (b balancerOf) sources(six bool) (all []netip.Prefix) {
-	if len(b.spec.Sources) == 0 {
+// name tells the VIPs of a Service apart.
+func (b balancerOf) name() string {
+	if b.own {
+		return "own" + familyOf(b.six)
+	}
+	return b.vip.Addr.String()
+}
+
+// shown tells whether this is what a KuryrLoadBalancer's status tells of the VIP.
+func (b balancerOf) shown(of v1.LoadBalancerOfVIP) bool {
+	if a, err := netip.ParseAddr(of.VIP); b.own {
+		return of.Own && err == nil && a.Is6() == b.six
+	}
+	return !of.Own && of.VIP == b.vip.Addr.String()
+}
+
+// sources are who may connect. A VIP that is the ClusterIP too all of the cluster may reach whatever the Service says of the outside, and one that is not for the outside everybody.
+func (b balancerOf) sources() (all []netip.Prefix) {
+	if len(b.spec.Sources) == 0 || b.spec.OwnVIPs && !b.own {
 		return nil
 	}
+	six := b.six
 	for _, text := range b.spec.Sources {
 		if p, err := netip.ParsePrefix(text); err == nil && p.Addr().Is6() == six {
 			all = append(all, p)
@@ -78,9 +96,17 @@ func (b balancerOf) sources(six bool) (all []netip.Prefix) {
 	slices.SortFunc(all, netip.Prefix.Compare)
 	all = slices.Compact(all)
 	if len(all) == 0 { // none would be everyone
-		all = []netip.Prefix{netip.PrefixFrom(b.vip.Addr, b.vip.Addr.BitLen())}
+		all = []netip.Prefix{nobody(six)}
 	}
 	return all
+}
+
+// nobody is a range that no packet comes from.
+func nobody(six bool) netip.Prefix {
+	if six {
+		return netip.PrefixFrom(netip.IPv6Loopback(), 128)
+	}
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 32)
 }
 
 func (b balancerOf) affinity(p v1.LoadBalancerPort) sdn.Affinity {

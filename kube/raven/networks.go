@@ -106,7 +106,7 @@ func (r networks) lead(ctx context.Context, n *v1.KuryrNetwork, network sdn.Netw
 	if err != nil {
 		return err
 	}
-	ids := network.Subnets
+	ids := slices.DeleteFunc(slices.Clone(network.Subnets), func(id sdn.ID) bool { return r.isLBSubnet(subnets[id], n.Name) })
 	if len(n.Spec.Subnets) > 0 {
 		ids = nil
 		for i, s := range n.Spec.Subnets {

@@ -39,6 +39,8 @@ type Config struct {
 	Services bool
 	// NodeBalanced is instead of Services: the kernels of nodes balance ClusterIPs, and the SDN leads to them. There is no VIP network.
 	NodeBalanced bool
+	// NamespaceVIPs has Services of type LoadBalancer have VIPs of their own besides their ClusterIPs, on a subnet of their namespace's network. With Services.
+	NamespaceVIPs bool
 	// VIPSubnets are those of the VIP network, each with a range of ClusterIPs in it; such a range without one has one twice its size.
 	VIPSubnets []netip.Prefix
 	// Network is the id of one network for all namespaces that do not name another; Subnets are those of its subnets that pods get addresses on, none is all.
@@ -88,7 +90,9 @@ type Raven struct {
 	wakes   wakes
 	vips    vips
 	applied applied
-	routed  routed
+
+	lbSubnets lbSubnets
+	routed    routed
 
 	strayed  strayed
 	unrouted atomic.Bool // the router is known to lead to no node

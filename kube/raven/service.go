@@ -65,6 +65,13 @@ func (r services) follow(ctx context.Context, req ctrl.Request, service *corev1.
 		return err
 	}
 	spec, notes := loadBalancerSpec(service, can)
+	own, note, err := r.ownVIPs(ctx, service, &spec)
+	if err != nil {
+		return err
+	}
+	if spec.OwnVIPs = own; note != "" {
+		notes = append(notes, note)
+	}
 	r.note(service, notes)
 	switch {
 	case lb == nil:
@@ -116,7 +123,7 @@ func ingressOf(s *corev1.Service, lb *v1.KuryrLoadBalancer) (status corev1.LoadB
 	switch {
 	case internal(s):
 		for _, of := range lb.Status.LoadBalancers {
-			if slices.Contains(lb.Spec.VIPs, of.VIP) {
+			if lb.Spec.OwnVIPs == of.Own && (of.Own || slices.Contains(lb.Spec.VIPs, of.VIP)) {
 				addresses = append(addresses, of.VIP)
 			}
 		}
@@ -169,6 +176,12 @@ func serviceOf(lb *v1.KuryrLoadBalancer) *corev1.Service {
 }
 
 // keysOf are the Keys that a Service's load balancers may have.
-func (r *Raven) keysOf(lb *v1.KuryrLoadBalancer) []sdn.Key {
-	return []sdn.Key{r.key(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(lb.Spec.ServiceUID, false)), r.key(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(lb.Spec.ServiceUID, true))}
+func (r *Raven) keysOf(lb *v1.KuryrLoadBalancer) (keys []sdn.Key) {
+	for _, six := range []bool{false, true} {
+		keys = append(keys, r.key(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(lb.Spec.ServiceUID, six)))
+		if lb.Spec.OwnVIPs || lb.Generation > 1 || ownVIP(lb, six) != nil { // else it has never had one
+			keys = append(keys, r.key(v1.KeyKindLoadBalancer, v1.OwnLoadBalancerKey(lb.Spec.ServiceUID, six)))
+		}
+	}
+	return keys
 }

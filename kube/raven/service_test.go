@@ -162,12 +162,18 @@ func (c *cluster) wholeServices() {
 		if s.UID != lb.Spec.ServiceUID || !lb.DeletionTimestamp.IsZero() || !isReady(lb.Status.Conditions) || lb.Status.ObservedGeneration != lb.Generation {
 			c.t.Errorf("load balancer %s of Service %s: %+v, deleted %v", lb.Name, s.UID, lb.Status, lb.DeletionTimestamp)
 		}
+		leads := lb.Spec.VIPs
+		if own := ownVIP(&lb, false); lb.Spec.OwnVIPs && own != nil {
+			leads = []string{own.VIP}
+		} else if lb.Spec.OwnVIPs || own != nil {
+			c.t.Errorf("load balancer %s, own VIPs %v: %+v", lb.Name, lb.Spec.OwnVIPs, lb.Status)
+		}
 		for _, of := range lb.Status.LoadBalancers {
 			vips[of.VIP] = of.ID
 		}
 		if f := lb.Status.FloatingIP; f != nil {
 			told[f.Address] = true
-			if c.ingress(lb.Name) != f.Address || !slices.Contains(lb.Spec.VIPs, c.floats()[f.Address]) {
+			if c.ingress(lb.Name) != f.Address || !slices.Contains(leads, c.floats()[f.Address]) {
 				c.t.Errorf("Service %s says %q, its load balancer %+v; the SDN has %v", lb.Name, c.ingress(lb.Name), f, c.floats())
 			}
 		}

@@ -42,6 +42,9 @@ func (r *Raven) serviceRegistrations() []registration {
 			watch{of: &networkingv1.ServiceCIDR{}, what: on(r, r.unready), optional: true},
 		)
 	}
+	if r.cfg.Services && r.cfg.NamespaceVIPs {
+		in.watches = append(in.watches, watch{of: &v1.KuryrNetwork{}, when: predicate.Funcs{UpdateFunc: networkCame, DeleteFunc: neverDeleted}, what: on(r, r.balancersOnNetwork)})
+	}
 	by := registration{name: "noderoutes", reconciler: nodeRoutes{r}, watches: []watch{
 		{of: &corev1.Node{}, when: predicate.Or(predicate.Funcs{UpdateFunc: becameReady}, deleted{}), what: on(r, routesOf[*corev1.Node])},
 		{of: &v1.KuryrPort{}, when: predicate.Or(predicate.GenerationChangedPredicate{}, deleted{}), what: on(r, routesOfPort)},

@@ -31,6 +31,7 @@ type KuryrLoadBalancer struct {
 // KuryrLoadBalancerSpec is what the Service says of it. Raven writes it anew when the Service changes.
 //
 // +kubebuilder:validation:XValidation:rule="self.type == 'LoadBalancer' || !has(self.floatingIP)",message="only a Service of type LoadBalancer has a floating IP"
+// +kubebuilder:validation:XValidation:rule="self.type == 'LoadBalancer' || !has(self.ownVIPs) || !self.ownVIPs",message="only a Service of type LoadBalancer has VIPs of its own"
 type KuryrLoadBalancerSpec struct {
 	// ServiceUID is that of the Service. One that is made again under the same name has another KuryrLoadBalancer.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="another Service has another KuryrLoadBalancer"
@@ -66,6 +67,10 @@ type KuryrLoadBalancerSpec struct {
 	// PublishNotReady has endpoints be members whether they are ready or not.
 	// +optional
 	PublishNotReady bool `json:"publishNotReady,omitempty"`
+	// OwnVIPs has the Service have VIPs of its own besides these, one of each of their families, on its namespace's subnet of load balancers (controller.vip_placement).
+	// The floating IP leads there, and only there do sources count.
+	// +optional
+	OwnVIPs bool `json:"ownVIPs,omitempty"`
 	// FloatingIP is wanted where it is there.
 	// +optional
 	FloatingIP *LoadBalancerFloatingIP `json:"floatingIP,omitempty"`
@@ -178,7 +183,7 @@ type LoadBalancerHealthMonitor struct {
 
 // KuryrLoadBalancerStatus is what the SDN has.
 type KuryrLoadBalancerStatus struct {
-	// LoadBalancers are the SDN's, one for each VIP.
+	// LoadBalancers are the SDN's, one for each VIP, and for each of the Service's own.
 	// +optional
 	// +listType=map
 	// +listMapKey=vip
@@ -204,6 +209,9 @@ type LoadBalancerOfVIP struct {
 	// Port of the VIP, where the SDN has one.
 	// +optional
 	Port string `json:"port,omitempty"`
+	// Own is that the VIP is none of the Service's ClusterIPs.
+	// +optional
+	Own bool `json:"own,omitempty"`
 }
 
 // LoadBalancerFloatingIPStatus is a floating IP.

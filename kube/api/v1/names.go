@@ -74,3 +74,8 @@ func LoadBalancerKey(service types.UID, six bool) string {
 	}
 	return string(service) + ".v4"
 }
+
+// OwnLoadBalancerKey is the same for the VIP of a family that is the Service's own, besides its ClusterIP.
+func OwnLoadBalancerKey(service types.UID, six bool) string {
+	return LoadBalancerKey(service, six) + ".own"
+}

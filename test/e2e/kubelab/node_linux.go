@@ -66,7 +66,9 @@ func (n *Node) boot(ctx context.Context, host *privatehost.Host) error {
 	if err := host.Join(cable, n.cluster.Central, bridge); err != nil {
 		return err
 	}
-	err := run(ctx, host, []string{"ip", "addr", "add", netip.PrefixFrom(n.Address, Nodes.Bits()).String(), "dev", cable},
+	// A machine has the same MAC after a reboot: others remember it, and for IPv6 they ask anew only when it has not answered for longer than the API server waits for a kubelet.
+	err := run(ctx, host, []string{"ip", "link", "set", cable, "address", fmt.Sprintf("0e:00:00:00:01:%02x", n.Number)},
+		[]string{"ip", "addr", "add", netip.PrefixFrom(n.Address, Nodes.Bits()).String(), "dev", cable},
 		[]string{"ip", "addr", "add", netip.PrefixFrom(n.Address6, Nodes6.Bits()).String(), "dev", cable, "nodad"},
 		[]string{"sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"})
 	if err != nil {

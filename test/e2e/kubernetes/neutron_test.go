@@ -38,6 +38,7 @@ type stack struct {
 	workers   []*worker
 	raven     *privatehost.Service
 	settings  []string // of Raven, besides those of every test
+	daemons   []string // the same of the nodes' daemons
 	installed bool
 	dir       string // with the tokens, and the authority's certificate
 }
@@ -50,19 +51,20 @@ type worker struct {
 }
 
 // newStack starts Neutron and a cluster whose nodes are its hosts, without Kuryr.
-func newStack(t *testing.T, nodes int, families kubelab.Families) *stack {
+func newStack(t *testing.T, cloud neutronlab.Options, cluster kubelab.Options) *stack {
 	t.Helper()
 	begin := time.Now()
-	s := &stack{lab: neutronlab.Start(t, neutronlab.Options{Keystone: true})}
+	s := &stack{lab: neutronlab.Start(t, cloud)}
 	ctx, cancel := context.WithTimeout(t.Context(), stackLimit)
 	t.Cleanup(cancel)
 	if _, err := s.lab.ExternalNetwork(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for i := range nodes {
+	for i := range cluster.Nodes {
 		s.workers = append(s.workers, &worker{host: s.lab.Guest(fmt.Sprint("node", i+1))})
 	}
-	s.rig = &rig{T: t, ctx: ctx, Cluster: kubelab.Start(t, kubelab.Options{Nodes: nodes, Families: families, Central: s.lab.Central, Booted: s.boot})}
+	cluster.Central, cluster.Booted = s.lab.Central, s.boot
+	s.rig = &rig{T: t, ctx: ctx, Cluster: kubelab.Start(t, cluster)}
 	s.api = s.rig.api(nil)
 	s.dir = s.Central.Dir()
 	t.Logf("Neutron and the cluster are up after %s", time.Since(begin).Round(10*time.Millisecond))
@@ -72,8 +74,15 @@ func newStack(t *testing.T, nodes int, families kubelab.Families) *stack {
 // startStack is newStack with Kuryr, whose processes are run by hand, so that they can be killed. Settings are Raven's.
 func startStack(t *testing.T, nodes int, families kubelab.Families, settings ...string) *stack {
 	t.Helper()
-	s := newStack(t, nodes, families)
+	s := newStack(t, neutronlab.Options{Keystone: true}, kubelab.Options{Nodes: nodes, Families: families})
 	s.settings = settings
+	s.run()
+	return s
+}
+
+// run installs Kuryr and starts its processes.
+func (s *stack) run() {
+	s.Helper()
 	begin := time.Now()
 	const nowhere = "nodeSelector.runs=nowhere"
 	s.install(false, "provider=neutron", "node."+nowhere, "controller."+nowhere, nodeServices)
@@ -89,8 +98,7 @@ func startStack(t *testing.T, nodes int, families kubelab.Families, settings ...
 		s.must(s.startDaemon(s.ctx, w))
 	}
 	s.must(s.WaitReady(s.ctx))
-	t.Logf("the nodes are ready %s later", time.Since(begin).Round(10*time.Millisecond))
-	return s
+	s.Logf("the nodes are ready %s later", time.Since(begin).Round(10*time.Millisecond))
 }
 
 func (s *stack) keep(file string, text []byte) {
@@ -142,7 +150,7 @@ func (s *stack) prepared() {
 }
 
 func (s *stack) startDaemon(ctx context.Context, w *worker) (err error) {
-	w.claim, err = w.StartService(ctx, "kuryr-node", []string{"NODE_NAME=" + w.Name}, append([]string{kuryr, "node"}, s.account(w.Name)...), w.answers("/run/kuryr/kuryr-node.sock", "/healthz"))
+	w.claim, err = w.StartService(ctx, "kuryr-node", []string{"NODE_NAME=" + w.Name}, append([]string{kuryr, "node"}, slices.Concat(s.account(w.Name), s.daemons)...), w.answers("/run/kuryr/kuryr-node.sock", "/healthz"))
 	return err
 }
 
@@ -553,7 +561,7 @@ func (s *stack) largest(from, to corev1.Pod) {
 // What "kuryr install kubernetes --provider neutron" applies runs as it is: Raven has the credentials of the Secret, which no node's daemon can see, and the node becomes
 // ready and its pods have ports of Neutron.
 func TestNeutronDeployed(t *testing.T) {
-	s := newStack(t, 1, kubelab.IPv4)
+	s := newStack(t, neutronlab.Options{Keystone: true}, kubelab.Options{Nodes: 1})
 	node := s.workers[0]
 	s.must(node.Exec(s.ctx, "cp", "/usr/lib/cni/loopback", filepath.Join(kubelab.PluginFolder, "loopback")).Err())
 	s.image(node.Node, "kuryr/kuryr:e2e")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -120,6 +121,7 @@ func TestServices(t *testing.T) {
 	b.row("ExternalIPs", (*balanced).externalIPs)
 	b.row("LoadBalancer", (*balanced).loadBalancer)
 	b.row("TakenAddress", (*balanced).takenAddress)
+	b.row("VIPsInNamespaces", (*balanced).vipsInNamespaces)
 	b.row("ManyEndpoints", (*balanced).manyEndpoints)
 	b.changing()
 	b.until(func(context.Context) error { return b.settled() })
@@ -255,6 +257,35 @@ func (b *balanced) takenAddress() {
 	b.must(b.Client.CoreV1().Services("default").Delete(b.ctx, "holder", metav1.DeleteOptions{}))
 	b.ingress("waiter", func(all []corev1.LoadBalancerIngress) bool { return len(all) == 1 && all[0].IP == address })
 	b.answers(b.away, "tcp", net.JoinHostPort(address, "80"), "asks")
+}
+
+// With VIPs in namespaces an internal load balancer is reached at an address of its namespace's network, and who may come in by a load balancer is restricted there alone.
+func (b *balanced) vipsInNamespaces() {
+	b.whole.reset(append(slices.Clone(ravenServices), "--controller-vip-placement=namespace")...)
+	defer func() { b.whole.reset(ravenServices...) }()
+	outside := net.JoinHostPort(b.balancer("placed", "", kubelab.Nodes.Addr().String()+"/32"), "80")
+	now, err := b.Client.CoreV1().Services("default").Get(b.ctx, "placed", metav1.GetOptions{})
+	b.must(err)
+	b.answers(b.pod, "tcp", at(now, 80)[0], "a", "b")
+	b.silence(b.pod, "tcp", outside, "timeout", "refused", "unreachable")
+
+	b.change("placed", func(service *corev1.Service) {
+		service.Annotations = map[string]string{"service.beta.kubernetes.io/openstack-internal-load-balancer": "true"}
+		service.Spec.LoadBalancerSourceRanges = nil
+	})
+	pods := netip.MustParsePrefix(podRange)
+	is := b.ingress("placed", func(all []corev1.LoadBalancerIngress) bool {
+		if len(all) != 1 {
+			return false
+		}
+		a, err := netip.ParseAddr(all[0].IP)
+		return err == nil && pods.Contains(a)
+	})[0]
+	for _, from := range b.everywhere() {
+		b.answers(from, "tcp", net.JoinHostPort(is.IP, "80"), "a", "b")
+	}
+	b.change("placed", func(service *corev1.Service) { service.Annotations = nil })
+	b.ingress("placed", func(all []corev1.LoadBalancerIngress) bool { return len(all) == 1 && all[0].IP != is.IP })
 }
 
 // A thousand endpoints in ten slices that come in any order, some of them twice, are all there; and those who are left when slices go.
