@@ -28,6 +28,9 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"kurma.del.called":                {noKurma, "kurma/pod", "TestKilled"},
 	"kurma.del.unpinned":              {noKurma, "kurma/pod", "TestKilled"},
 	"kurma.del.dropped":               {noKurma, "kurma/pod", "TestKilled"},
+	"kurma.netplugin.port":            {noKurma, "kurma/netplugin", "TestKilled"},
+	"kurma.netplugin.plugged":         {noKurma, "kurma/netplugin", "TestKilled"},
+	"kurma.netplugin.unplugged":       {noKurma, "kurma/netplugin", "TestKilled"},
 	"kurma.plugin.apply.noted":        {noKurma, "kurma/plugin", "TestKilled"},
 	"kurma.plugin.start.bundled":      {noKurma, "kurma/plugin", "TestKilled"},
 	"kurma.plugin.start.grouped":      {noKurma, "kurma/plugin", "TestKilled"},
@@ -102,29 +105,16 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"given.bind.recorded":             {ofCNI, "test/e2e/cni", "TestFailpointsOfGiven"},
 	"given.bind.plugged":              {ofCNI, "test/e2e/cni", "TestFailpointsOfGiven"},
 	"given.unbind.unplugged":          {ofCNI, "test/e2e/cni", "TestFailpointsOfGiven"},
-<<<<<<< HEAD
-	"image.download.begun":            {"the sequence has no Kurma", "kurma/image", "TestKilled"},
-	"image.download.part":             {"the sequence has no Kurma", "kurma/image", "TestKilled"},
-	"image.download.whole":            {"the sequence has no Kurma", "kurma/image", "TestKilled"},
-	"image.install.named":             {"the sequence has no Kurma", "kurma/image", "TestKilled"},
-	"image.install.recorded":          {"the sequence has no Kurma", "kurma/image", "TestKilled"},
-	"image.install.synced":            {"the sequence has no Kurma", "kurma/image", "TestKilled"},
-	"image.keep.unpacked":             {"the sequence has no Kurma", "kurma/image", "TestKilled"},
-	"image.registry.layer":            {"the sequence has no Kurma", "kurma/image", "TestKilled"},
-	"image.remove.forgotten":          {"the sequence has no Kurma", "kurma/image", "TestKilled"},
-	"image.remove.moved":              {"the sequence has no Kurma", "kurma/image", "TestKilled"},
-	"claim.adopt.written":             {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
-	"claim.annotate.written":          {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
-	"claim.claim.chosen":              {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
-	"claim.claim.published":           {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
-	"claim.claim.written":             {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
-	"claim.inherit.written":           {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
-	"claim.release.written":           {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
-	"claim.write.labelled":            {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
-	"claim.write.told":                {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
-	"leg.remove.unplugged":            {"the sequence has no Kubernetes", "kube/node/leg", "TestKilled"},
-	"leg.set.recorded":                {"the sequence has no Kubernetes", "kube/node/leg", "TestKilled"},
-=======
+	"image.download.begun":            {noKurma, "kurma/image", "TestKilled"},
+	"image.download.part":             {noKurma, "kurma/image", "TestKilled"},
+	"image.download.whole":            {noKurma, "kurma/image", "TestKilled"},
+	"image.install.named":             {noKurma, "kurma/image", "TestKilled"},
+	"image.install.recorded":          {noKurma, "kurma/image", "TestKilled"},
+	"image.install.synced":            {noKurma, "kurma/image", "TestKilled"},
+	"image.keep.unpacked":             {noKurma, "kurma/image", "TestKilled"},
+	"image.registry.layer":            {noKurma, "kurma/image", "TestKilled"},
+	"image.remove.forgotten":          {noKurma, "kurma/image", "TestKilled"},
+	"image.remove.moved":              {noKurma, "kurma/image", "TestKilled"},
 	"claim.adopt.written":             {noCluster, "kube/node/claim", "TestKilled"},
 	"claim.annotate.written":          {noCluster, "kube/node/claim", "TestKilled"},
 	"claim.claim.chosen":              {noCluster, "kube/node/claim", "TestKilled"},
@@ -154,7 +144,6 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"raven.float.sunk":                {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
 	"leg.remove.unplugged":            {noCluster, "kube/node/leg", "TestKilled"},
 	"leg.set.recorded":                {noCluster, "kube/node/leg", "TestKilled"},
->>>>>>> 81293f777410a8de8302d44e031f902a3c9c319a
 	"fabric.leg.cleared":              {"the sequence has no trunks", "datapath/fabric", "TestKilledAnywhere"},
 	"fabric.leg.made":                 {"the sequence has no trunks", "datapath/fabric", "TestKilledAnywhere"},
 	"fabric.leg.marked":               {"the sequence has no trunks", "datapath/fabric", "TestKilledAnywhere"},
@@ -188,11 +177,8 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 const (
 	inPlace   = "a Docker network is put on its router before it has ports"
 	noLoad    = "Docker's networks have no load balancers"
-<<<<<<< HEAD
 	noKurma   = "it is of Kurma's pods, not of Docker's containers"
-=======
 	noCluster = "the sequence has no Kubernetes"
->>>>>>> 81293f777410a8de8302d44e031f902a3c9c319a
 	noGroups  = "the sequence's ports have no security groups and no limits"
 	ofSwarm   = "a swarm needs Kuryr as a managed plugin"
 	ofUser    = "the sequence uses no port that its user made"
