@@ -3,6 +3,7 @@
 package kubernetes_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/xml"
 	"os"
@@ -16,39 +17,27 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
 )
 
-// upstreamEnv names the folder that "hack/kubernetes.sh upstream" printed; proxyEnv, if set, has kube-proxy and the reference plugins be tested in place of Kuryr, and focusEnv
-// chooses other tests than upstreamFocus.
+// upstreamEnv names the folder that "hack/kubernetes.sh upstream" printed; proxyEnv, if set, has kube-proxy and the reference plugins be tested in place of Kuryr; focusEnv
+// chooses tests by an expression (or those of CI, by "ci"), and logEnv is a file for what ginkgo says meanwhile.
 const (
 	upstreamEnv = "KURYR_E2E_UPSTREAM"
 	proxyEnv    = "KURYR_E2E_UPSTREAM_PROXY"
 	focusEnv    = "KURYR_E2E_UPSTREAM_FOCUS"
+	logEnv      = "KURYR_E2E_UPSTREAM_LOG"
 )
 
-// upstreamFocus chooses the tests of Kubernetes that concern Services, names and the network of pods.
-const upstreamFocus = `\[sig-network\] (Connectivity|Conntrack|DNS|Endpoint|HostPort|Networking|NoSNAT|Proxy|Service|Traffic Distribution|API Server|\[Feature:IPv6DualStack\])`
-
-// upstreamSkipped are the tests of these that are not run, each with its reason.
-var upstreamSkipped = []struct{ test, because string }{
-	{`SCTP`, "kernels of small machines have no SCTP; where there is, docs/services.md says what was seen"},
-	{`\[Disruptive\]`, "restarts parts of a cluster by SSH to nodes that a cloud made; TestServicesKilled does so here"},
-	{`\[Slow\]|\[Serial\]`, "minutes each, alone; what they check of NodePorts the others do as well"},
-	{`\[Provider:GCE\]`, "is about Google's name server"},
-	{`Feature:Networking-IPv[46]|Feature:Networking-DNS`, "wants the Internet"},
-	{`Feature:Networking-Performance|Feature:PerformanceDNS|KubeProxyNFAcct`, "measures, or kube-proxy's own rules"},
-	{`Feature:OffByDefault`, "is of a feature that the cluster has not"},
-	{`should check kube-proxy urls`, "asks kube-proxy, which does not run"},
-	{`KubeProxy should set TCP CLOSE_WAIT`, "reads kube-proxy's setting of connection tracking"},
-	{`Conntrack proxy implementation should not be vulnerable`, "wants a second node"},
-	{`should proxy logs on node`, "wants the kubelet's log folder, which the nodes here do not share with the machine"},
-	{`ExternalIP when the external IP is not assigned`, "claims an address that no range allows (node.external_ips); TestServices does so with one that is"},
-}
-
-// Kubernetes' own tests of sig-network, by its own program, on a cluster without kube-proxy.
-func TestUpstream(t *testing.T) {
+func upstreamPrograms(t *testing.T) string {
+	t.Helper()
 	programs := os.Getenv(upstreamEnv)
 	if programs == "" {
 		t.Fatalf("%s is not set: run \"make e2e-kubernetes-upstream\"", upstreamEnv)
 	}
+	return programs
+}
+
+// Kubernetes' own tests of sig-network, by its own program, on a cluster without kube-proxy.
+func TestUpstream(t *testing.T) {
+	programs := upstreamPrograms(t)
 	opts := kubelab.Options{Nodes: 1, Families: kubelab.DualStack, DNS: true, Images: upstreamImages(t, programs)}
 	var r *rig
 	if os.Getenv(proxyEnv) != "" {
@@ -70,26 +59,24 @@ func TestUpstream(t *testing.T) {
 
 	kubeconfig, err := r.Kubeconfig(nil, "administrator", "system:masters")
 	r.must(err)
-	focus, skip := upstreamFocus, ""
-	if chosen := os.Getenv(focusEnv); chosen != "" {
-		focus = chosen
-	}
-	for i, s := range upstreamSkipped {
-		if i > 0 {
-			skip += "|"
-		}
-		skip += s.test
-	}
+	focus, skip := upstreamChosen(os.Getenv(focusEnv))
 	dir := t.TempDir()
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 18*time.Minute)
 	defer cancel()
-	said := r.Central.Exec(ctx, "env", "HOME="+dir, "KUBECONFIG="+kubeconfig, filepath.Join(programs, "ginkgo"), "--procs=4", "--no-color", "--timeout=17m", "--silence-skips", "--succinct",
+	log, err := os.Create(cmp.Or(os.Getenv(logEnv), filepath.Join(dir, "ginkgo.log")))
+	r.must(err)
+	defer log.Close()
+	ginkgo := r.Central.Command(ctx, "env", "HOME="+dir, "KUBECONFIG="+kubeconfig, filepath.Join(programs, "ginkgo"), "--procs=4", "--no-color", "--timeout=17m", "--silence-skips", "--poll-progress-after=90s",
 		"--focus="+focus, "--skip="+skip, filepath.Join(programs, "e2e.test"), "--", "--kubeconfig="+kubeconfig, "--provider=skeleton", "--disable-log-dump", "--dump-logs-on-failure=false", "--report-dir="+dir)
+	ginkgo.Dir, ginkgo.Stdout, ginkgo.Stderr = dir, log, log
+	r.must(r.Central.StartCommand(ginkgo))
+	ended := ginkgo.Wait()
 	reports, err := filepath.Glob(filepath.Join(dir, "junit*.xml"))
 	r.must(err)
 	if len(reports) == 0 {
-		t.Fatalf("there is no report: %s", said)
+		said, _ := os.ReadFile(log.Name())
+		t.Fatalf("there is no report: %v: %s", ended, said[max(0, len(said)-4000):])
 	}
 	ran := 0
 	for _, file := range reports {
@@ -98,6 +85,9 @@ func TestUpstream(t *testing.T) {
 	t.Logf("%d tests of Kubernetes in %s", ran, time.Since(begin).Round(time.Second))
 	if ran == 0 {
 		t.Error("no test of Kubernetes has run")
+	}
+	if ended != nil && !t.Failed() {
+		t.Errorf("ginkgo failed, and no test: %v", ended)
 	}
 	for _, s := range upstreamSkipped {
 		t.Logf("not run: %s: %s", s.test, s.because)
@@ -116,6 +106,10 @@ func report(t *testing.T, file string) (ran int) {
 			Cases []struct {
 				Name    string `xml:"name,attr"`
 				Status  string `xml:"status,attr"`
+				Seconds string `xml:"time,attr"`
+				Skipped *struct {
+					Message string `xml:"message,attr"`
+				} `xml:"skipped"`
 				Failure *struct {
 					Message string `xml:"message,attr"`
 					Text    string `xml:",chardata"`
@@ -129,11 +123,16 @@ func report(t *testing.T, file string) (ran int) {
 	labels := regexp.MustCompile(`^\[It\] | \[sig-network[^\]]*\]$`)
 	for _, suite := range all.Suites {
 		for _, c := range suite.Cases {
-			if !strings.HasPrefix(c.Name, "[It]") || c.Status == "skipped" {
+			// Those that the list leaves out are skipped without a word.
+			if !strings.HasPrefix(c.Name, "[It]") || c.Status == "skipped" && (c.Skipped == nil || c.Skipped.Message == "skipped") {
 				continue
 			}
 			ran++
 			t.Run(labels.ReplaceAllString(c.Name, ""), func(t *testing.T) {
+				t.Logf("%s s", c.Seconds)
+				if c.Status == "skipped" {
+					t.Errorf("it skips itself, and the list has no reason for that: %s", c.Skipped.Message)
+				}
 				if c.Failure != nil {
 					t.Errorf("%s\n%s", c.Failure.Message, c.Failure.Text)
 				}
@@ -143,7 +142,8 @@ func report(t *testing.T, file string) (ran int) {
 	return ran
 }
 
-// upstreamImages are those that the tests' pods want, made of the machine's own programs, with the libraries of each.
+// upstreamImages are those that the tests' pods want, made of the machine's own programs, with the libraries of each. Where a name is asked for, busybox's own are no use: it is
+// static, and cannot load these libraries.
 func upstreamImages(t *testing.T, programs string) []kubelab.Image {
 	t.Helper()
 	version, err := os.ReadFile(filepath.Join(programs, "VERSION"))
@@ -160,7 +160,7 @@ func upstreamImages(t *testing.T, programs string) []kubelab.Image {
 		}
 	}
 	for at, name := range map[string]string{
-		"bash": "bash", "sh": "dash", "curl": "curl", "nc": "nc.openbsd", "dig": "dig", "nslookup": "nslookup", "getent": "getent", "ip": "ip", "ss": "ss", "ping": "ping", "conntrack": "conntrack",
+		"bash": "bash", "sh": "dash", "curl": "curl", "nc": "nc.openbsd", "dig": "dig", "nslookup": "nslookup", "getent": "getent", "ip": "ip", "ss": "ss", "ping": "ping", "wget": "wget", "conntrack": "conntrack",
 	} {
 		program, err := exec.LookPath(name)
 		if err != nil {
