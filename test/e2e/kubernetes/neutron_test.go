@@ -38,6 +38,7 @@ type stack struct {
 	workers   []*worker
 	raven     *privatehost.Service
 	settings  []string // of Raven, besides those of every test
+	daemon    []string // of the nodes' daemons
 	installed bool
 	dir       string // with the tokens, and the authority's certificate
 }
@@ -50,7 +51,7 @@ type worker struct {
 }
 
 // newStack starts Neutron and a cluster whose nodes are its hosts, without Kuryr.
-func newStack(t *testing.T, nodes int, families kubelab.Families) *stack {
+func newStack(t *testing.T, opts kubelab.Options) *stack {
 	t.Helper()
 	begin := time.Now()
 	s := &stack{lab: neutronlab.Start(t, neutronlab.Options{Keystone: true})}
@@ -59,21 +60,22 @@ func newStack(t *testing.T, nodes int, families kubelab.Families) *stack {
 	if _, err := s.lab.ExternalNetwork(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for i := range nodes {
+	for i := range opts.Nodes {
 		s.workers = append(s.workers, &worker{host: s.lab.Guest(fmt.Sprint("node", i+1))})
 	}
-	s.rig = &rig{T: t, ctx: ctx, Cluster: kubelab.Start(t, kubelab.Options{Nodes: nodes, Families: families, Central: s.lab.Central, Booted: s.boot})}
+	opts.Central, opts.Booted = s.lab.Central, s.boot
+	s.rig = &rig{T: t, ctx: ctx, Cluster: kubelab.Start(t, opts)}
 	s.api = s.rig.api(nil)
 	s.dir = s.Central.Dir()
 	t.Logf("Neutron and the cluster are up after %s", time.Since(begin).Round(10*time.Millisecond))
 	return s
 }
 
-// startStack is newStack with Kuryr, whose processes are run by hand, so that they can be killed. Settings are Raven's.
-func startStack(t *testing.T, nodes int, families kubelab.Families, settings ...string) *stack {
+// startStack is newStack with Kuryr, whose processes are run by hand, so that they can be killed. Daemon are settings of the nodes' daemons, settings Raven's.
+func startStack(t *testing.T, opts kubelab.Options, daemon []string, settings ...string) *stack {
 	t.Helper()
-	s := newStack(t, nodes, families)
-	s.settings = settings
+	s := newStack(t, opts)
+	s.daemon, s.settings = daemon, settings
 	begin := time.Now()
 	const nowhere = "nodeSelector.runs=nowhere"
 	s.install(false, "provider=neutron", "node."+nowhere, "controller."+nowhere)
@@ -142,7 +144,7 @@ func (s *stack) prepared() {
 }
 
 func (s *stack) startDaemon(ctx context.Context, w *worker) (err error) {
-	w.claim, err = w.StartService(ctx, "kuryr-node", []string{"NODE_NAME=" + w.Name}, append([]string{kuryr, "node"}, s.account(w.Name)...), w.answers("/run/kuryr/kuryr-node.sock", "/healthz"))
+	w.claim, err = w.StartService(ctx, "kuryr-node", []string{"NODE_NAME=" + w.Name}, append([]string{kuryr, "node"}, slices.Concat(s.account(w.Name), s.daemon)...), w.answers("/run/kuryr/kuryr-node.sock", "/healthz"))
 	return err
 }
 
@@ -411,7 +413,7 @@ func (s *stack) away(with corev1.Pod) {
 // Pods of two nodes are ports of Neutron, bound to their node's host, and talk to one another across nodes and namespaces; whatever dies or is away meanwhile, in the end
 // nothing is left over in Neutron, the cluster, the switches and the kernel.
 func TestNeutron(t *testing.T) {
-	s := startStack(t, 2, kubelab.IPv4)
+	s := startStack(t, kubelab.Options{Nodes: 2, Families: kubelab.IPv4}, nil)
 	s.create("default", serverPod("first", "node1"), serverPod("second", "node2"))
 	s.running("default", "", 2)
 	s.gone("default")
@@ -553,7 +555,7 @@ func (s *stack) largest(from, to corev1.Pod) {
 // What "kuryr install kubernetes --provider neutron" applies runs as it is: Raven has the credentials of the Secret, which no node's daemon can see, and the node becomes
 // ready and its pods have ports of Neutron.
 func TestNeutronDeployed(t *testing.T) {
-	s := newStack(t, 1, kubelab.IPv4)
+	s := newStack(t, kubelab.Options{Nodes: 1, Families: kubelab.IPv4})
 	node := s.workers[0]
 	s.must(node.Exec(s.ctx, "cp", "/usr/lib/cni/loopback", filepath.Join(kubelab.PluginFolder, "loopback")).Err())
 	s.image(node.Node, "kuryr/kuryr:e2e")

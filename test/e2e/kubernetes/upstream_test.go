@@ -17,11 +17,13 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
 )
 
-// upstreamEnv names the folder that "hack/kubernetes.sh upstream" printed; proxyEnv, if set, has kube-proxy and the reference plugins be tested in place of Kuryr; focusEnv
+// upstreamEnv names the folder that "hack/kubernetes.sh upstream" printed; proxyEnv, if set, has kube-proxy and the reference plugins be tested in place of Kuryr; neutronEnv has two nodes on a real Neutron
+// without Octavia, each of whose kernels balances; focusEnv
 // chooses tests by an expression (or those of CI, by "ci"), and logEnv is a file for what ginkgo says meanwhile.
 const (
 	upstreamEnv = "KURYR_E2E_UPSTREAM"
 	proxyEnv    = "KURYR_E2E_UPSTREAM_PROXY"
+	neutronEnv  = "KURYR_E2E_UPSTREAM_NEUTRON"
 	focusEnv    = "KURYR_E2E_UPSTREAM_FOCUS"
 	logEnv      = "KURYR_E2E_UPSTREAM_LOG"
 )
@@ -38,9 +40,14 @@ func upstreamPrograms(t *testing.T) string {
 // Kubernetes' own tests of sig-network, by its own program, on a cluster without kube-proxy.
 func TestUpstream(t *testing.T) {
 	programs := upstreamPrograms(t)
-	opts := kubelab.Options{Nodes: 1, Families: kubelab.DualStack, DNS: true, Images: upstreamImages(t, programs)}
+	opts := kubelab.Options{Nodes: 1, Families: kubelab.DualStack, DNS: true, Egress: true, Images: upstreamImages(t, programs)}
 	var r *rig
-	if os.Getenv(proxyEnv) != "" {
+	switch {
+	case os.Getenv(neutronEnv) != "":
+		opts.Nodes = 2
+		ranges := []string{"--controller-pod-ranges", podRange + "," + podRange6, "--controller-service-ranges", kubelab.ServiceRange + "," + kubelab.ServiceRange6, "--controller-node-ranges", nodeRange + "," + nodeRange6}
+		r = startStack(t, opts, append([]string{"--node-load-balancers=node"}, daemonServices...), append(ranges, "--controller-services=true", "--controller-load-balancers=node")...).rig
+	case os.Getenv(proxyEnv) != "":
 		opts.Booted = func(ctx context.Context, n *kubelab.Node) error {
 			if err := kubelab.ReferenceNetwork(ctx, n); err != nil {
 				return err
@@ -49,7 +56,7 @@ func TestUpstream(t *testing.T) {
 		}
 		r = start(t, opts)
 		r.must(r.WaitReady(r.ctx))
-	} else {
+	default:
 		w := &whole{node: &kuryrNode{}, settings: ravenServices, daemonSettings: daemonServices}
 		opts.Booted = w.boot
 		r = w.start(t, opts).rig
@@ -59,7 +66,7 @@ func TestUpstream(t *testing.T) {
 
 	kubeconfig, err := r.Kubeconfig(nil, "administrator", "system:masters")
 	r.must(err)
-	focus, skip := upstreamChosen(os.Getenv(focusEnv))
+	focus, skip := upstreamChosen(os.Getenv(focusEnv), opts.Nodes)
 	dir := t.TempDir()
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 18*time.Minute)

@@ -15,7 +15,7 @@ const upstreamFocus = `^\[sig-network\]`
 
 // Reasons that several tests share.
 const (
-	oneNode  = "wants two nodes or more, and the embedded SDN serves one machine; TestNeutron… have two nodes"
+	oneNode  = "wants two nodes, and the embedded SDN serves one machine; with KURYR_E2E_UPSTREAM_NEUTRON it runs on two of Neutron's"
 	measures = "measures, and judges nothing"
 	internet = "wants the Internet"
 	ofProxy  = "is about kube-proxy, which does not run"
@@ -35,10 +35,12 @@ var upstreamSkipped = []struct{ test, because string }{
 	{`Feature:OffByDefault`, "wants a feature gate that is off by default"},
 	{`Proxy version v1 should proxy logs on node`, "wants the kubelet's /var/log, which is not in the nodes of this lab"},
 	{`via ExternalIP when the external IP is not assigned to a node`, "claims an address that no range of node.external_ips allows, which is CVE-2020-8554; TestServices claims one that is allowed"},
-	{`Conntrack proxy implementation should not be vulnerable`, oneNode},
-	{`Conntrack should be able to`, oneNode},
+	{`(Topology Hints|Traffic Distribution) should`, "wants three zones of nodes, the first with equal processors; TestServices has hints"},
+	{`implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes`, "wants three nodes; TestServices changes it on one"},
+	{`Conntrack should be able to|Conntrack proxy implementation`, oneNode},
+	{`Networking Granular Checks: Services should|Granular Checks: Services Secondary IP Family`, oneNode},
 	{`Services should (fail health check|fallback to|respect internalTrafficPolicy|support externalTrafficPolicy|preserve source pod IP)`, oneNode},
-	{`(Topology Hints|Traffic Distribution) should`, oneNode},
+	{`unready endpoints if PublishNotReadyAddresses is`, oneNode},
 }
 
 // upstreamCI are the tests that .ci/run has time for: of each part of Services and of the network one or two with packets.
@@ -78,10 +80,12 @@ func TestUpstreamList(t *testing.T) {
 }
 
 // upstreamChosen are the expressions for ginkgo: the tests to run, and those not to run. A focus of "ci" stands for CI's list.
-func upstreamChosen(chosen string) (focus, skip string) {
+func upstreamChosen(chosen string, nodes int) (focus, skip string) {
 	var not, some []string
 	for _, s := range upstreamSkipped {
-		not = append(not, s.test)
+		if nodes == 1 || s.because != oneNode {
+			not = append(not, s.test)
+		}
 	}
 	switch chosen {
 	case "":
