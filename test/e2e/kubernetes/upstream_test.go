@@ -74,8 +74,9 @@ func TestUpstream(t *testing.T) {
 	log, err := os.Create(cmp.Or(os.Getenv(logEnv), filepath.Join(dir, "ginkgo.log")))
 	r.must(err)
 	defer log.Close()
+	// Some tests ask for the number of nodes that they are told, and then take as many as there are: one is enough for them.
 	ginkgo := r.Central.Command(ctx, "env", "HOME="+dir, "KUBECONFIG="+kubeconfig, filepath.Join(programs, "ginkgo"), "--procs=4", "--no-color", "--timeout=17m", "--silence-skips", "--poll-progress-after=90s",
-		"--focus="+focus, "--skip="+skip, filepath.Join(programs, "e2e.test"), "--", "--kubeconfig="+kubeconfig, "--provider=skeleton", "--disable-log-dump", "--dump-logs-on-failure=false", "--report-dir="+dir)
+		"--focus="+focus, "--skip="+skip, filepath.Join(programs, "e2e.test"), "--", "--kubeconfig="+kubeconfig, "--provider=skeleton", "--num-nodes=2", "--disable-log-dump", "--dump-logs-on-failure=false", "--report-dir="+dir)
 	ginkgo.Dir, ginkgo.Stdout, ginkgo.Stderr = dir, log, log
 	r.must(r.Central.StartCommand(ginkgo))
 	ended := ginkgo.Wait()
@@ -101,6 +102,12 @@ func TestUpstream(t *testing.T) {
 	}
 }
 
+// upstreamFailure is what a report tells of a test that failed.
+type upstreamFailure struct {
+	Message string `xml:"message,attr"`
+	Text    string `xml:",chardata"`
+}
+
 // report makes each test that ran one of Go's, and returns how many they are.
 func report(t *testing.T, file string) (ran int) {
 	t.Helper()
@@ -117,10 +124,8 @@ func report(t *testing.T, file string) (ran int) {
 				Skipped *struct {
 					Message string `xml:"message,attr"`
 				} `xml:"skipped"`
-				Failure *struct {
-					Message string `xml:"message,attr"`
-					Text    string `xml:",chardata"`
-				} `xml:"failure"`
+				Failure *upstreamFailure `xml:"failure"`
+				Error   *upstreamFailure `xml:"error"` // a panic, or the end of the time
 			} `xml:"testcase"`
 		} `xml:"testsuite"`
 	}
@@ -140,8 +145,10 @@ func report(t *testing.T, file string) (ran int) {
 				if c.Status == "skipped" {
 					t.Errorf("it skips itself, and the list has no reason for that: %s", c.Skipped.Message)
 				}
-				if c.Failure != nil {
-					t.Errorf("%s\n%s", c.Failure.Message, c.Failure.Text)
+				for _, f := range []*upstreamFailure{c.Failure, c.Error} {
+					if f != nil {
+						t.Errorf("%s\n%s", f.Message, f.Text)
+					}
 				}
 			})
 		}
@@ -179,13 +186,15 @@ func upstreamImages(t *testing.T, programs string) []kubelab.Image {
 			tools.Programs[library] = library
 		}
 	}
+	cluster := os.Getenv(kubelab.ProgramsEnv)
+	pause := kubelab.Image{Name: "registry.k8s.io/pause:3.10.1", Programs: map[string]string{"/pause": filepath.Join(cluster, "pause")}, Command: []string{"/pause"}}
 	agnhost := tools
 	agnhost.Name, agnhost.Entry, agnhost.Command = "registry.k8s.io/e2e-test-images/agnhost:"+strings.TrimSpace(string(version)), []string{"/agnhost"}, []string{"pause"}
-	agnhost.Programs = map[string]string{"/agnhost": filepath.Join(programs, "agnhost"), "/localhost.crt": filepath.Join(programs, "localhost.crt"), "/localhost.key": filepath.Join(programs, "localhost.key")}
+	agnhost.Programs = map[string]string{"/agnhost": filepath.Join(programs, "agnhost"), "/coredns": filepath.Join(cluster, "coredns"), "/localhost.crt": filepath.Join(programs, "localhost.crt"), "/localhost.key": filepath.Join(programs, "localhost.key")}
 	for at, from := range tools.Programs {
 		agnhost.Programs[at] = from
 	}
-	return []kubelab.Image{tools, agnhost}
+	return []kubelab.Image{tools, agnhost, pause}
 }
 
 func output(t *testing.T, argv ...string) string {

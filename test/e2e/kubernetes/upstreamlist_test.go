@@ -38,7 +38,6 @@ var upstreamSkipped = []struct{ test, because string }{
 	{`(Topology Hints|Traffic Distribution) should`, "wants three zones of nodes, the first with equal processors; TestServices has hints"},
 	{`implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes`, "wants three nodes; TestServices changes it on one"},
 	{`Conntrack should be able to|Conntrack proxy implementation`, oneNode},
-	{`Networking Granular Checks: Services should|Granular Checks: Services Secondary IP Family`, oneNode},
 	{`Services should (fail health check|fallback to|respect internalTrafficPolicy|support externalTrafficPolicy|preserve source pod IP)`, oneNode},
 	{`unready endpoints if PublishNotReadyAddresses is`, oneNode},
 }
