@@ -104,10 +104,11 @@ e2e-kubernetes-neutron: need-root build ## the same on two nodes that are comput
 	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go test -json -tags e2e -count=1 -parallel 1 -timeout $(E2E_TIMEOUT) \
 		-run "$(SCENARIOS)" ./test/e2e/kubernetes | $(call count,e2e-kubernetes-neutron)
 
+e2e-kubernetes-upstream: SCENARIOS = ^TestUpstream
 e2e-kubernetes-upstream: need-root build ## Kubernetes' own tests of sig-network on a cluster without kube-proxy; KURYR_E2E_UPSTREAM_PROXY=1 is with it (root; builds them once)
 	hack/deps.sh kubernetes upstream
 	programs=$$(hack/kubernetes.sh) && tests=$$(hack/kubernetes.sh upstream) && KURYR_E2E_KUBERNETES=$$programs KURYR_E2E_UPSTREAM=$$tests \
-		go test -json -tags e2e -count=1 -timeout $(E2E_TIMEOUT) -run '^TestUpstream$$' ./test/e2e/kubernetes | $(call count,e2e-kubernetes-upstream)
+		go test -json -tags e2e -count=1 -timeout 40m -run '$(SCENARIOS)' ./test/e2e/kubernetes | $(call count,e2e-kubernetes-upstream)
 
 helm: build ## render and lint the Helm chart with Helm itself, and hold it against "kuryr install kubernetes" (the Go module proxy, once)
 	KURYR=$(CURDIR)/bin/kuryr go test -C test/helm -json -count=1 -run "$(SCENARIOS)" . | $(call count,helm)

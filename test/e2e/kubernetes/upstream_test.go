@@ -69,13 +69,13 @@ func TestUpstream(t *testing.T) {
 	focus, skip := upstreamChosen(os.Getenv(focusEnv), opts.Nodes)
 	dir := t.TempDir()
 	begin := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), 18*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 35*time.Minute)
 	defer cancel()
 	log, err := os.Create(cmp.Or(os.Getenv(logEnv), filepath.Join(dir, "ginkgo.log")))
 	r.must(err)
 	defer log.Close()
 	// Some tests ask for the number of nodes that they are told, and then take as many as there are: one is enough for them.
-	ginkgo := r.Central.Command(ctx, "env", "HOME="+dir, "KUBECONFIG="+kubeconfig, filepath.Join(programs, "ginkgo"), "--procs=4", "--no-color", "--timeout=17m", "--silence-skips", "--poll-progress-after=90s",
+	ginkgo := r.Central.Command(ctx, "env", "HOME="+dir, "KUBECONFIG="+kubeconfig, filepath.Join(programs, "ginkgo"), "--procs=4", "--no-color", "--timeout=34m", "--silence-skips", "--poll-progress-after=90s",
 		"--focus="+focus, "--skip="+skip, filepath.Join(programs, "e2e.test"), "--", "--kubeconfig="+kubeconfig, "--provider=skeleton", "--num-nodes=2", "--disable-log-dump", "--dump-logs-on-failure=false", "--report-dir="+dir)
 	ginkgo.Dir, ginkgo.Stdout, ginkgo.Stderr = dir, log, log
 	r.must(r.Central.StartCommand(ginkgo))
@@ -190,7 +190,7 @@ func upstreamImages(t *testing.T, programs string) []kubelab.Image {
 	pause := kubelab.Image{Name: "registry.k8s.io/pause:3.10.1", Programs: map[string]string{"/pause": filepath.Join(cluster, "pause")}, Command: []string{"/pause"}}
 	agnhost := tools
 	agnhost.Name, agnhost.Entry, agnhost.Command = "registry.k8s.io/e2e-test-images/agnhost:"+strings.TrimSpace(string(version)), []string{"/agnhost"}, []string{"pause"}
-	agnhost.Programs = map[string]string{"/agnhost": filepath.Join(programs, "agnhost"), "/coredns": filepath.Join(cluster, "coredns"), "/localhost.crt": filepath.Join(programs, "localhost.crt"), "/localhost.key": filepath.Join(programs, "localhost.key")}
+	agnhost.Programs = map[string]string{"/agnhost": filepath.Join(programs, "agnhost"), "/localhost.crt": filepath.Join(programs, "localhost.crt"), "/localhost.key": filepath.Join(programs, "localhost.key")}
 	for at, from := range tools.Programs {
 		agnhost.Programs[at] = from
 	}

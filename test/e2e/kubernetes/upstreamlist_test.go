@@ -32,6 +32,7 @@ var upstreamSkipped = []struct{ test, because string }{
 	{`Feature:Networking-IPv[46]|Feature:Networking-DNS`, internet},
 	{`Networking IPerf2|Feature:PerformanceDNS`, measures},
 	{`should provide DNS for the cluster \[Provider:GCE\]`, "asks for names of Google's, of its cloud alone"},
+	{`DNS configMap nameserver|DNS should support configurable pod resolv.conf`, "want CoreDNS's plugins hosts and forward, which test/kubernetes/coredns has not; no Service is in question"},
 	{`Feature:OffByDefault`, "wants a feature gate that is off by default"},
 	{`Proxy version v1 should proxy logs on node`, "wants the kubelet's /var/log, which is not in the nodes of this lab"},
 	{`via ExternalIP when the external IP is not assigned to a node`, "claims an address that no range of node.external_ips allows, which is CVE-2020-8554; TestServices claims one that is allowed"},
@@ -39,12 +40,37 @@ var upstreamSkipped = []struct{ test, because string }{
 	{`implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes`, "wants three nodes; TestServices changes it on one"},
 	{`Conntrack should be able to|Conntrack proxy implementation`, oneNode},
 	{`Services should (fail health check|fallback to|respect internalTrafficPolicy|support externalTrafficPolicy|preserve source pod IP)`, oneNode},
-	{`unready endpoints if PublishNotReadyAddresses is`, oneNode},
+	{`unready endpoints if PublishNotReadyAddresses is|Service CIDRs should create`, oneNode},
 }
 
 // upstreamCI are the tests that .ci/run has time for: of each part of Services and of the network one or two with packets.
 var upstreamCI = []string{
+	`API Server should provide secure master service`,
+	`DNS should provide DNS for services`,
+	`DNS should provide DNS for ExternalName services`,
+	`EndpointSlice should support a Service with multiple endpoint IPs specified in multiple EndpointSlices`,
+	`EndpointSliceMirroring should mirror a custom Endpoints resource through create update and delete`,
+	`HostPort validates that there is no conflict`,
+	`Networking Granular Checks: Pods should function for node-pod communication: udp`,
+	`Networking Granular Checks: Services should function for client IP based session affinity: http`,
+	`Networking Granular Checks: Services should function for node-Service: udp`,
+	`Networking Granular Checks: Services should function for pod-Service: http`,
+	`Networking Granular Checks: Services should function for service endpoints using hostNetwork`,
+	`Networking Granular Checks: Services should update endpoints: udp`,
+	`Services Secondary IP Family [LinuxOnly] should function for pod-Service: udp`,
+	`Proxy version v1 should proxy through a service and a pod`,
+	`Services should allow pods to hairpin back to themselves through services`,
+	`Services should be able to change the type from ExternalName to NodePort`,
+	`Services should be able to create a functioning NodePort service`,
+	`Services should be able to switch session affinity for service with type clusterIP`,
+	`Services should be able to update service type to NodePort listening on same port number but different protocols`,
 	`Services should be rejected when no endpoints exist`,
+	`Services should be updated after adding or deleting ports`,
+	`Services should connect to the named ports exposed by restartable init containers`,
+	`Services should implement service.kubernetes.io/service-proxy-name`,
+	`Services should serve endpoints on same port and different protocols`,
+	`Services should serve multiport endpoints from pods`,
+	`Services should work after the service has been recreated`,
 }
 
 // TestUpstreamList holds the lists against the tests that there are.
