@@ -42,7 +42,7 @@ man: build ## write the man pages to man/
 test: need-gcc ## vet, unit and kernel tests with the race detector (kernel tests need root or user namespaces)
 	go vet ./...
 	go vet -tags kubernetes ./cmd/kuryr
-	{ rc=0; go test -race -p 4 -json -timeout 30m -run "$(SCENARIOS)" ./... || rc=1; \
+	{ rc=0; go test -race -p 3 -json -timeout 30m -run "$(SCENARIOS)" ./... || rc=1; \
 		go test -race -json -timeout 30m -tags kubernetes -run Kubernetes ./cmd/kuryr || rc=1; exit $$rc; } | $(call count,test)
 
 lint: ## gofmt, vet, staticcheck, golangci-lint, freshness of what is generated (the tools are built once into ~/.cache/kuryr)
@@ -119,7 +119,7 @@ KILLS := ./kube/node/claim ./kube/node/leg ./docker ./bind ./datapath/fabric ./d
 crash: SCENARIOS = Failpoints|Sequence|Crash|Killed
 crash: need-root failpoints ## kill Kuryr at every failpoint and compare store and kernel (root)
 	hack/deps.sh e2e
-	go test -json -tags e2e,failpoints -count=1 -parallel 4 -timeout $(E2E_TIMEOUT) -run '$(SCENARIOS)' -skip '^Test(Crash|Killed)Child$$' \
+	go test -json -tags e2e,failpoints -count=1 -parallel 3 -timeout $(E2E_TIMEOUT) -run '$(SCENARIOS)' -skip '^Test(Crash|Killed)Child$$' \
 		./test/e2e/crash $(KILLS) | $(call count,crash)
 
 soak: need-root build ## random kills of Kuryr and Docker among forty users, for SOAK (60s); KURYR_SOAK_SEED repeats a run (root)

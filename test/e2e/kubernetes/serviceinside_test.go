@@ -196,7 +196,7 @@ func (s *services) notReady() {
 
 // A Service has an address of a range that the cluster got later.
 func (s *services) serviceCIDRs() {
-	more := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.224.0.0/24"}}}
+	more := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"172.30.0.0/24"}}}
 	_, err := s.Client.NetworkingV1().ServiceCIDRs().Create(s.ctx, more, metav1.CreateOptions{})
 	s.must(err)
 	s.Cleanup(func() {
@@ -209,7 +209,7 @@ func (s *services) serviceCIDRs() {
 		}
 		return err
 	})
-	of := s.service("of-more", func(spec *corev1.ServiceSpec) { spec.ClusterIP, spec.IPFamilyPolicy = "10.224.0.10", nil })
+	of := s.service("of-more", func(spec *corev1.ServiceSpec) { spec.ClusterIP, spec.IPFamilyPolicy = "172.30.0.10", nil })
 	for _, from := range s.everywhere() {
 		s.answers(from, "tcp", at(of, 80)[0], "a", "b")
 	}
