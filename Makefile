@@ -43,7 +43,7 @@ man: build ## write the man pages to man/
 test: need-gcc ## vet, unit and kernel tests with the race detector (kernel tests need root or user namespaces)
 	go vet ./...
 	go vet -tags kubernetes ./cmd/kuryr
-	{ rc=0; go test -race -json -timeout 30m -run "$(SCENARIOS)" ./... || rc=1; \
+	{ rc=0; go test -race -p 3 -json -timeout 30m -run "$(SCENARIOS)" ./... || rc=1; \
 		go test -race -json -timeout 30m -tags kubernetes -run Kubernetes ./cmd/kuryr || rc=1; exit $$rc; } | $(call count,test)
 
 lint: ## gofmt, vet, staticcheck, golangci-lint, freshness of what is generated (the tools are built once into ~/.cache/kuryr)
@@ -106,10 +106,11 @@ e2e-kubernetes-neutron: need-root build ## the same on two nodes that are comput
 	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go test -json -tags e2e -count=1 -parallel 1 -timeout $(E2E_TIMEOUT) \
 		-run "$(SCENARIOS)" ./test/e2e/kubernetes | $(call count,e2e-kubernetes-neutron)
 
+e2e-kubernetes-upstream: SCENARIOS = ^TestUpstream
 e2e-kubernetes-upstream: need-root build ## Kubernetes' own tests of sig-network on a cluster without kube-proxy; KURYR_E2E_UPSTREAM_PROXY=1 is with it (root; builds them once)
 	hack/deps.sh kubernetes upstream
 	programs=$$(hack/kubernetes.sh) && tests=$$(hack/kubernetes.sh upstream) && KURYR_E2E_KUBERNETES=$$programs KURYR_E2E_UPSTREAM=$$tests \
-		go test -json -tags e2e -count=1 -timeout $(E2E_TIMEOUT) -run '^TestUpstream$$' ./test/e2e/kubernetes | $(call count,e2e-kubernetes-upstream)
+		go test -json -tags e2e -count=1 -timeout 40m -run '$(SCENARIOS)' ./test/e2e/kubernetes | $(call count,e2e-kubernetes-upstream)
 
 helm: build ## render and lint the Helm chart with Helm itself, and hold it against "kuryr install kubernetes" (the Go module proxy, once)
 	KURYR=$(CURDIR)/bin/kuryr go test -C test/helm -json -count=1 -run "$(SCENARIOS)" . | $(call count,helm)
@@ -120,7 +121,7 @@ KILLS := ./kube/node/claim ./kube/node/leg ./docker ./bind ./datapath/fabric ./d
 crash: SCENARIOS = Failpoints|Sequence|Crash|Killed
 crash: need-root failpoints ## kill Kuryr at every failpoint and compare store and kernel (root)
 	hack/deps.sh e2e
-	go test -json -tags e2e,failpoints -count=1 -timeout $(E2E_TIMEOUT) -run '$(SCENARIOS)' -skip '^Test(Crash|Killed)Child$$' \
+	go test -json -tags e2e,failpoints -count=1 -parallel 3 -timeout $(E2E_TIMEOUT) -run '$(SCENARIOS)' -skip '^Test(Crash|Killed)Child$$' \
 		./test/e2e/crash $(KILLS) | $(call count,crash)
 
 soak: need-root build ## random kills of Kuryr and Docker among forty users, for SOAK (60s); KURYR_SOAK_SEED repeats a run (root)

@@ -15,7 +15,7 @@ openstack="python3-openstackclient python3-octaviaclient"
 # What a kubelet runs, and the reference plugins of the control test; containerd and runc come with docker.io, too.
 kubernetes="containerd runc conntrack socat ethtool containernetworking-plugins"
 # What Kubernetes' own tests run in their pods.
-upstream="bash bind9-dnsutils conntrack curl dash iproute2 iputils-ping netcat-openbsd"
+upstream="bash bind9-dnsutils conntrack curl dash iproute2 iputils-ping netcat-openbsd wget"
 firewalls="ufw firewalld dbus"
 demo="docker.io busybox-static iptables nftables iputils-ping iproute2"
 

@@ -28,6 +28,8 @@ type Options struct {
 	Nodes    int    // named node1, node2, …
 	Families Families
 	APIFlags []string
+	// Egress has the API server reach kubelets and pods from the first node, as Konnectivity would, and not from its own host, which is no node.
+	Egress bool
 	// Central is a running host that the control plane is to be on, beside what else it runs; nil is one of the cluster's own. It does not end with the cluster.
 	Central *privatehost.Host
 
@@ -52,6 +54,7 @@ type Cluster struct {
 	images   string // folder with the images' archives
 	ca       *authority
 	door     *Front // by which the test reaches the API server
+	egress   *egress
 
 	etcd, api, controllers, scheduler *privatehost.Service
 }
@@ -144,6 +147,9 @@ func (c *Cluster) Kubeconfig(front *Front, user string, groups ...string) (strin
 func (c *Cluster) Close() {
 	if c.door != nil {
 		c.door.Close()
+	}
+	if c.egress != nil {
+		c.egress.Close()
 	}
 	var wait sync.WaitGroup
 	for _, n := range c.Nodes {

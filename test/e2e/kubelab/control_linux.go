@@ -99,6 +99,10 @@ func (c *Cluster) dial(ctx context.Context) (net.Conn, error) {
 	return c.Central.Dial(ctx, "tcp", netip.AddrPortFrom(Nodes.Addr(), Port).String())
 }
 
+func (c *Cluster) dialNode(ctx context.Context, address string) (net.Conn, error) {
+	return c.Nodes[0].Dial(ctx, "tcp", address)
+}
+
 // component starts a program of Kubernetes on the central host.
 func (c *Cluster) component(ctx context.Context, name string, ready func(context.Context) bool, flags ...string) (*privatehost.Service, error) {
 	return c.Central.StartService(ctx, name, nil, append([]string{filepath.Join(c.programs, name)}, flags...), ready)
@@ -145,6 +149,14 @@ func (c *Cluster) StartAPIServer(ctx context.Context) (err error) {
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true", "--profiling=false",
 		"--shutdown-watch-termination-grace-period=1s", // else who watches holds up its end for a minute
+	}
+	if c.opts.Egress {
+		if c.egress == nil {
+			if c.egress, err = newEgress(c.file("egress"), c.dialNode); err != nil {
+				return err
+			}
+		}
+		flags = append(flags, c.egress.flag)
 	}
 	c.api, err = c.component(ctx, "kube-apiserver", func(ctx context.Context) bool {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)

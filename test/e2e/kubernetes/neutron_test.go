@@ -71,11 +71,11 @@ func newStack(t *testing.T, cloud neutronlab.Options, cluster kubelab.Options) *
 	return s
 }
 
-// startStack is newStack with Kuryr, whose processes are run by hand, so that they can be killed. Settings are Raven's.
-func startStack(t *testing.T, nodes int, families kubelab.Families, settings ...string) *stack {
+// startStack is newStack with Kuryr, whose processes are run by hand, so that they can be killed. Daemon are settings of the nodes' daemons, settings Raven's.
+func startStack(t *testing.T, opts kubelab.Options, daemon []string, settings ...string) *stack {
 	t.Helper()
-	s := newStack(t, neutronlab.Options{Keystone: true}, kubelab.Options{Nodes: nodes, Families: families})
-	s.settings = settings
+	s := newStack(t, neutronlab.Options{Keystone: true}, opts)
+	s.daemons, s.settings = daemon, settings
 	s.run()
 	return s
 }
@@ -419,7 +419,7 @@ func (s *stack) away(with corev1.Pod) {
 // Pods of two nodes are ports of Neutron, bound to their node's host, and talk to one another across nodes and namespaces; whatever dies or is away meanwhile, in the end
 // nothing is left over in Neutron, the cluster, the switches and the kernel.
 func TestNeutron(t *testing.T) {
-	s := startStack(t, 2, kubelab.IPv4)
+	s := startStack(t, kubelab.Options{Nodes: 2, Families: kubelab.IPv4}, nil)
 	s.create("default", serverPod("first", "node1"), serverPod("second", "node2"))
 	s.running("default", "", 2)
 	s.gone("default")

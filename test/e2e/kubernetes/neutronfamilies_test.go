@@ -40,7 +40,7 @@ func TestNeutronFamilies(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := startStack(t, 2, c.families, c.settings...)
+			s := startStack(t, kubelab.Options{Nodes: 2, Families: c.families}, nil, c.settings...)
 			s.namespace("blue", nil)
 			s.create("default", probed(serverPod("a", "node1")), serverPod("b", "node2"))
 			s.create("blue", probed(serverPod("c", "node2")))

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -29,6 +31,7 @@ func (s *services) inside() {
 	s.row("SlicesByHand", (*services).slicesByHand)
 	s.row("NotReady", (*services).notReady)
 	s.row("OtherProxy", (*services).otherProxy)
+	s.row("ServiceCIDRs", (*services).serviceCIDRs)
 }
 
 // Each address and protocol leads to both pods, from a pod, from the node, and from an endpoint, to itself too. TCP and UDP at one port are two.
@@ -189,6 +192,27 @@ func (s *services) notReady() {
 	loose := s.service("loose", func(spec *corev1.ServiceSpec) { spec.Selector, spec.PublishNotReadyAddresses = silent, true })
 	s.answers(s.pod, "tcp", at(loose, 80)[0], "silent")
 	s.silence(s.pod, "tcp", at(strict, 80)[0], "refused")
+}
+
+// A Service has an address of a range that the cluster got later.
+func (s *services) serviceCIDRs() {
+	more := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"172.30.0.0/24"}}}
+	_, err := s.Client.NetworkingV1().ServiceCIDRs().Create(s.ctx, more, metav1.CreateOptions{})
+	s.must(err)
+	s.Cleanup(func() {
+		_ = s.Client.NetworkingV1().ServiceCIDRs().Delete(context.WithoutCancel(s.ctx), more.Name, metav1.DeleteOptions{})
+	})
+	s.until(func(ctx context.Context) error {
+		now, err := s.Client.NetworkingV1().ServiceCIDRs().Get(ctx, more.Name, metav1.GetOptions{})
+		if err == nil && !slices.ContainsFunc(now.Status.Conditions, func(c metav1.Condition) bool { return c.Type == "Ready" && c.Status == metav1.ConditionTrue }) {
+			err = fmt.Errorf("the ServiceCIDR is not ready: %+v", now.Status)
+		}
+		return err
+	})
+	of := s.service("of-more", func(spec *corev1.ServiceSpec) { spec.ClusterIP, spec.IPFamilyPolicy = "172.30.0.10", nil })
+	for _, from := range s.everywhere() {
+		s.answers(from, "tcp", at(of, 80)[0], "a", "b")
+	}
 }
 
 // A Service that is another proxy's is left to it.

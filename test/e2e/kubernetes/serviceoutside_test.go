@@ -10,12 +10,16 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // outside are the rows of what who is no part of the cluster finds at its nodes.
 func (s *services) outside() {
 	s.row("NodePort", (*services).nodePort)
 	s.row("LocalPolicies", (*services).localPolicies)
+	s.row("Hints", (*services).hints)
 }
 
 // places are the node's addresses with a port, where another host reaches it.
@@ -49,6 +53,41 @@ func (s *services) nodePort() {
 		s.silence(s.away, "tcp", to, "refused")
 	}
 	s.answers(s.pod, "tcp", at(of, 80)[0], "a", "b")
+}
+
+// A node's port leads to the endpoints that their hints keep for its zone, also when the node comes to be in another one, and to all of them where it is in none.
+func (s *services) hints() {
+	of := s.service("hinted", func(spec *corev1.ServiceSpec) { spec.Type, spec.Selector = corev1.ServiceTypeNodePort, nil })
+	pods := s.running("default", "app=web", 2)
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: "hinted-1", Labels: map[string]string{discoveryv1.LabelServiceName: "hinted"}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: new("tcp"), Port: new(int32(talkTCP)), Protocol: new(corev1.ProtocolTCP)}},
+	}
+	for pod, zone := range map[string]string{"a": "east", "b": "west"} {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{pods[pod].Status.PodIP}, NodeName: &s.node.Name, Zone: &zone, Hints: &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: zone}}},
+		})
+	}
+	_, err := s.Client.DiscoveryV1().EndpointSlices("default").Create(s.ctx, slice, metav1.CreateOptions{})
+	s.must(err)
+	s.Cleanup(func() {
+		_ = s.Client.DiscoveryV1().EndpointSlices("default").Delete(context.WithoutCancel(s.ctx), slice.Name, metav1.DeleteOptions{})
+	})
+	in := func(zone string) {
+		s.Helper()
+		patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, corev1.LabelTopologyZone, zone)
+		_, err := s.Client.CoreV1().Nodes().Patch(s.ctx, s.node.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		s.must(err)
+	}
+	to := s.places(of.Spec.Ports[0].NodePort)[0]
+	s.answers(s.away, "tcp", to, "a", "b")
+	in(`"east"`)
+	s.answers(s.away, "tcp", to, "a")
+	in(`"west"`)
+	s.answers(s.away, "tcp", to, "b")
+	in("null")
+	s.answers(s.away, "tcp", to, "a", "b")
 }
 
 // With externalTrafficPolicy Local an endpoint sees who asks, and the node's health check counts the endpoints there are here; with internalTrafficPolicy Local a node

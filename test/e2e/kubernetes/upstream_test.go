@@ -3,6 +3,7 @@
 package kubernetes_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/xml"
 	"os"
@@ -16,42 +17,37 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
 )
 
-// upstreamEnv names the folder that "hack/kubernetes.sh upstream" printed; proxyEnv, if set, has kube-proxy and the reference plugins be tested in place of Kuryr, and focusEnv
-// chooses other tests than upstreamFocus.
+// upstreamEnv names the folder that "hack/kubernetes.sh upstream" printed; proxyEnv, if set, has kube-proxy and the reference plugins be tested in place of Kuryr; neutronEnv has two nodes on a real Neutron
+// without Octavia, each of whose kernels balances; focusEnv
+// chooses tests by an expression (or those of CI, by "ci"), and logEnv is a file for what ginkgo says meanwhile.
 const (
 	upstreamEnv = "KURYR_E2E_UPSTREAM"
 	proxyEnv    = "KURYR_E2E_UPSTREAM_PROXY"
+	neutronEnv  = "KURYR_E2E_UPSTREAM_NEUTRON"
 	focusEnv    = "KURYR_E2E_UPSTREAM_FOCUS"
+	logEnv      = "KURYR_E2E_UPSTREAM_LOG"
 )
 
-// upstreamFocus chooses the tests of Kubernetes that concern Services, names and the network of pods.
-const upstreamFocus = `\[sig-network\] (Connectivity|Conntrack|DNS|Endpoint|HostPort|Networking|NoSNAT|Proxy|Service|Traffic Distribution|API Server|\[Feature:IPv6DualStack\])`
-
-// upstreamSkipped are the tests of these that are not run, each with its reason.
-var upstreamSkipped = []struct{ test, because string }{
-	{`SCTP`, "kernels of small machines have no SCTP; where there is, docs/services.md says what was seen"},
-	{`\[Disruptive\]`, "restarts parts of a cluster by SSH to nodes that a cloud made; TestServicesKilled does so here"},
-	{`\[Slow\]|\[Serial\]`, "minutes each, alone; what they check of NodePorts the others do as well"},
-	{`\[Provider:GCE\]`, "is about Google's name server"},
-	{`Feature:Networking-IPv[46]|Feature:Networking-DNS`, "wants the Internet"},
-	{`Feature:Networking-Performance|Feature:PerformanceDNS|KubeProxyNFAcct`, "measures, or kube-proxy's own rules"},
-	{`Feature:OffByDefault`, "is of a feature that the cluster has not"},
-	{`should check kube-proxy urls`, "asks kube-proxy, which does not run"},
-	{`KubeProxy should set TCP CLOSE_WAIT`, "reads kube-proxy's setting of connection tracking"},
-	{`Conntrack proxy implementation should not be vulnerable`, "wants a second node"},
-	{`should proxy logs on node`, "wants the kubelet's log folder, which the nodes here do not share with the machine"},
-	{`ExternalIP when the external IP is not assigned`, "claims an address that no range allows (node.external_ips); TestServices does so with one that is"},
-}
-
-// Kubernetes' own tests of sig-network, by its own program, on a cluster without kube-proxy.
-func TestUpstream(t *testing.T) {
+func upstreamPrograms(t *testing.T) string {
+	t.Helper()
 	programs := os.Getenv(upstreamEnv)
 	if programs == "" {
 		t.Fatalf("%s is not set: run \"make e2e-kubernetes-upstream\"", upstreamEnv)
 	}
-	opts := kubelab.Options{Nodes: 1, Families: kubelab.DualStack, DNS: true, Images: upstreamImages(t, programs)}
+	return programs
+}
+
+// Kubernetes' own tests of sig-network, by its own program, on a cluster without kube-proxy.
+func TestUpstream(t *testing.T) {
+	programs := upstreamPrograms(t)
+	opts := kubelab.Options{Nodes: 1, Families: kubelab.DualStack, DNS: true, Egress: true, Images: upstreamImages(t, programs)}
 	var r *rig
-	if os.Getenv(proxyEnv) != "" {
+	switch {
+	case os.Getenv(neutronEnv) != "":
+		opts.Nodes = 2
+		ranges := []string{"--controller-pod-ranges", podRange + "," + podRange6, "--controller-service-ranges", kubelab.ServiceRange + "," + kubelab.ServiceRange6, "--controller-node-ranges", nodeRange + "," + nodeRange6}
+		r = startStack(t, opts, append([]string{"--node-load-balancers=node"}, daemonServices...), append(ranges, "--controller-services=true", "--controller-load-balancers=node")...).rig
+	case os.Getenv(proxyEnv) != "":
 		opts.Booted = func(ctx context.Context, n *kubelab.Node) error {
 			if err := kubelab.ReferenceNetwork(ctx, n); err != nil {
 				return err
@@ -60,7 +56,7 @@ func TestUpstream(t *testing.T) {
 		}
 		r = start(t, opts)
 		r.must(r.WaitReady(r.ctx))
-	} else {
+	default:
 		w := &whole{node: &kuryrNode{}, settings: ravenServices, daemonSettings: daemonServices}
 		opts.Booted = w.boot
 		r = w.start(t, opts).rig
@@ -70,26 +66,25 @@ func TestUpstream(t *testing.T) {
 
 	kubeconfig, err := r.Kubeconfig(nil, "administrator", "system:masters")
 	r.must(err)
-	focus, skip := upstreamFocus, ""
-	if chosen := os.Getenv(focusEnv); chosen != "" {
-		focus = chosen
-	}
-	for i, s := range upstreamSkipped {
-		if i > 0 {
-			skip += "|"
-		}
-		skip += s.test
-	}
+	focus, skip := upstreamChosen(os.Getenv(focusEnv), opts.Nodes)
 	dir := t.TempDir()
 	begin := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), 18*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 35*time.Minute)
 	defer cancel()
-	said := r.Central.Exec(ctx, "env", "HOME="+dir, "KUBECONFIG="+kubeconfig, filepath.Join(programs, "ginkgo"), "--procs=4", "--no-color", "--timeout=17m", "--silence-skips", "--succinct",
-		"--focus="+focus, "--skip="+skip, filepath.Join(programs, "e2e.test"), "--", "--kubeconfig="+kubeconfig, "--provider=skeleton", "--disable-log-dump", "--dump-logs-on-failure=false", "--report-dir="+dir)
+	log, err := os.Create(cmp.Or(os.Getenv(logEnv), filepath.Join(dir, "ginkgo.log")))
+	r.must(err)
+	defer log.Close()
+	// Some tests ask for the number of nodes that they are told, and then take as many as there are: one is enough for them.
+	ginkgo := r.Central.Command(ctx, "env", "HOME="+dir, "KUBECONFIG="+kubeconfig, filepath.Join(programs, "ginkgo"), "--procs=4", "--no-color", "--timeout=34m", "--silence-skips", "--poll-progress-after=90s",
+		"--focus="+focus, "--skip="+skip, filepath.Join(programs, "e2e.test"), "--", "--kubeconfig="+kubeconfig, "--provider=skeleton", "--num-nodes=2", "--disable-log-dump", "--dump-logs-on-failure=false", "--report-dir="+dir)
+	ginkgo.Dir, ginkgo.Stdout, ginkgo.Stderr = dir, log, log
+	r.must(r.Central.StartCommand(ginkgo))
+	ended := ginkgo.Wait()
 	reports, err := filepath.Glob(filepath.Join(dir, "junit*.xml"))
 	r.must(err)
 	if len(reports) == 0 {
-		t.Fatalf("there is no report: %s", said)
+		said, _ := os.ReadFile(log.Name())
+		t.Fatalf("there is no report: %v: %s", ended, said[max(0, len(said)-4000):])
 	}
 	ran := 0
 	for _, file := range reports {
@@ -99,9 +94,18 @@ func TestUpstream(t *testing.T) {
 	if ran == 0 {
 		t.Error("no test of Kubernetes has run")
 	}
+	if ended != nil && !t.Failed() {
+		t.Errorf("ginkgo failed, and no test: %v", ended)
+	}
 	for _, s := range upstreamSkipped {
 		t.Logf("not run: %s: %s", s.test, s.because)
 	}
+}
+
+// upstreamFailure is what a report tells of a test that failed.
+type upstreamFailure struct {
+	Message string `xml:"message,attr"`
+	Text    string `xml:",chardata"`
 }
 
 // report makes each test that ran one of Go's, and returns how many they are.
@@ -116,10 +120,12 @@ func report(t *testing.T, file string) (ran int) {
 			Cases []struct {
 				Name    string `xml:"name,attr"`
 				Status  string `xml:"status,attr"`
-				Failure *struct {
+				Seconds string `xml:"time,attr"`
+				Skipped *struct {
 					Message string `xml:"message,attr"`
-					Text    string `xml:",chardata"`
-				} `xml:"failure"`
+				} `xml:"skipped"`
+				Failure *upstreamFailure `xml:"failure"`
+				Error   *upstreamFailure `xml:"error"` // a panic, or the end of the time
 			} `xml:"testcase"`
 		} `xml:"testsuite"`
 	}
@@ -129,13 +135,20 @@ func report(t *testing.T, file string) (ran int) {
 	labels := regexp.MustCompile(`^\[It\] | \[sig-network[^\]]*\]$`)
 	for _, suite := range all.Suites {
 		for _, c := range suite.Cases {
-			if !strings.HasPrefix(c.Name, "[It]") || c.Status == "skipped" {
+			// Those that the list leaves out are skipped without a word.
+			if !strings.HasPrefix(c.Name, "[It]") || c.Status == "skipped" && (c.Skipped == nil || c.Skipped.Message == "skipped") {
 				continue
 			}
 			ran++
 			t.Run(labels.ReplaceAllString(c.Name, ""), func(t *testing.T) {
-				if c.Failure != nil {
-					t.Errorf("%s\n%s", c.Failure.Message, c.Failure.Text)
+				t.Logf("%s s", c.Seconds)
+				if c.Status == "skipped" {
+					t.Errorf("it skips itself, and the list has no reason for that: %s", c.Skipped.Message)
+				}
+				for _, f := range []*upstreamFailure{c.Failure, c.Error} {
+					if f != nil {
+						t.Errorf("%s\n%s", f.Message, f.Text)
+					}
 				}
 			})
 		}
@@ -143,7 +156,8 @@ func report(t *testing.T, file string) (ran int) {
 	return ran
 }
 
-// upstreamImages are those that the tests' pods want, made of the machine's own programs, with the libraries of each.
+// upstreamImages are those that the tests' pods want, made of the machine's own programs, with the libraries of each. Where a name is asked for, busybox's own are no use: it is
+// static, and cannot load these libraries.
 func upstreamImages(t *testing.T, programs string) []kubelab.Image {
 	t.Helper()
 	version, err := os.ReadFile(filepath.Join(programs, "VERSION"))
@@ -160,7 +174,7 @@ func upstreamImages(t *testing.T, programs string) []kubelab.Image {
 		}
 	}
 	for at, name := range map[string]string{
-		"bash": "bash", "sh": "dash", "curl": "curl", "nc": "nc.openbsd", "dig": "dig", "nslookup": "nslookup", "getent": "getent", "ip": "ip", "ss": "ss", "ping": "ping", "conntrack": "conntrack",
+		"bash": "bash", "sh": "dash", "curl": "curl", "nc": "nc.openbsd", "dig": "dig", "nslookup": "nslookup", "getent": "getent", "ip": "ip", "ss": "ss", "ping": "ping", "wget": "wget", "conntrack": "conntrack",
 	} {
 		program, err := exec.LookPath(name)
 		if err != nil {
@@ -172,13 +186,15 @@ func upstreamImages(t *testing.T, programs string) []kubelab.Image {
 			tools.Programs[library] = library
 		}
 	}
+	cluster := os.Getenv(kubelab.ProgramsEnv)
+	pause := kubelab.Image{Name: "registry.k8s.io/pause:3.10.1", Programs: map[string]string{"/pause": filepath.Join(cluster, "pause")}, Command: []string{"/pause"}}
 	agnhost := tools
 	agnhost.Name, agnhost.Entry, agnhost.Command = "registry.k8s.io/e2e-test-images/agnhost:"+strings.TrimSpace(string(version)), []string{"/agnhost"}, []string{"pause"}
 	agnhost.Programs = map[string]string{"/agnhost": filepath.Join(programs, "agnhost"), "/localhost.crt": filepath.Join(programs, "localhost.crt"), "/localhost.key": filepath.Join(programs, "localhost.key")}
 	for at, from := range tools.Programs {
 		agnhost.Programs[at] = from
 	}
-	return []kubelab.Image{tools, agnhost}
+	return []kubelab.Image{tools, agnhost, pause}
 }
 
 func output(t *testing.T, argv ...string) string {

@@ -1,0 +1,128 @@
+//go:build e2e
+
+package kubernetes_test
+
+import (
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// upstreamFocus are Kubernetes' tests of sig-network: all of them, but for what upstreamSkipped names.
+const upstreamFocus = `^\[sig-network\]`
+
+// Reasons that several tests share.
+const (
+	oneNode  = "wants two nodes, and the embedded SDN serves one machine; with KURYR_E2E_UPSTREAM_NEUTRON it runs on two of Neutron's"
+	byNodes  = "with node.load_balancers: node a pod's connection comes to any node, from whose address it goes on, as docs/services.md says"
+	measures = "measures, and judges nothing"
+	internet = "wants the Internet"
+	ofProxy  = "is about kube-proxy, which does not run"
+)
+
+// upstreamSkipped are the tests of sig-network that are not run, each class with its reason. Each matches some; what skips itself must be here, too.
+var upstreamSkipped = []struct{ test, because string }{
+	{`Netpol .*NetworkPolicy between server and client`, "Kuryr does not enforce NetworkPolicy yet"},
+	{`SCTP`, "the kernels of small machines have no SCTP, and its servers do not start there; datapath/lb writes the rules in its tests"},
+	{`LoadBalancers .*Feature:LoadBalancer`, "wants a cloud's load balancers, and node ports by SSH; TestServices has floating IPs of the embedded SDN"},
+	{`recreate its iptables rules if they are deleted`, "deletes rules of iptables by SSH; Kuryr's are of nftables, and TestServices deletes them"},
+	{`Services should work after restarting (kube-proxy|apiserver)`, "wants both to be pods of the cluster; TestServicesKilled does so with Kuryr's parts"},
+	{`KubeProxy should|should check kube-proxy urls`, ofProxy},
+	{`Feature:Networking-IPv[46]|Feature:Networking-DNS`, internet},
+	{`Networking IPerf2|Feature:PerformanceDNS`, measures},
+	{`should provide DNS for the cluster \[Provider:GCE\]`, "asks for names of Google's, of its cloud alone"},
+	{`DNS configMap nameserver|DNS should support configurable pod resolv.conf`, "want CoreDNS's plugins hosts and forward, which test/kubernetes/coredns has not; no Service is in question"},
+	{`Feature:OffByDefault`, "wants a feature gate that is off by default"},
+	{`Proxy version v1 should proxy logs on node`, "wants the kubelet's /var/log, which is not in the nodes of this lab"},
+	{`via ExternalIP when the external IP is not assigned to a node`, "claims an address that no range of node.external_ips allows, which is CVE-2020-8554; TestServices claims one that is allowed"},
+	{`(Topology Hints|Traffic Distribution) should`, "wants three zones of nodes, the first with equal processors; TestServices has hints"},
+	{`implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes`, "wants three nodes; TestServices changes it on one"},
+	{`Conntrack should be able to|Conntrack proxy implementation`, oneNode},
+	{`Services should (fail health check|fallback to|respect internalTrafficPolicy|support externalTrafficPolicy|preserve source pod IP)`, oneNode},
+	{`Services should (preserve source pod IP|respect internalTrafficPolicy=Local Pod (to|and)|fallback to local .* internalTrafficPolicy)`, byNodes},
+	{`unready endpoints if PublishNotReadyAddresses is|Service CIDRs should create`, oneNode},
+}
+
+// upstreamCI are the tests that .ci/run has time for: of each part of Services and of the network one or two with packets.
+var upstreamCI = []string{
+	`API Server should provide secure master service`,
+	`DNS should provide DNS for services`,
+	`DNS should provide DNS for ExternalName services`,
+	`EndpointSlice should support a Service with multiple endpoint IPs specified in multiple EndpointSlices`,
+	`EndpointSliceMirroring should mirror a custom Endpoints resource through create update and delete`,
+	`HostPort validates that there is no conflict`,
+	`Networking Granular Checks: Pods should function for node-pod communication: udp`,
+	`Networking Granular Checks: Services should function for client IP based session affinity: http`,
+	`Networking Granular Checks: Services should function for node-Service: udp`,
+	`Networking Granular Checks: Services should function for pod-Service: http`,
+	`Networking Granular Checks: Services should function for service endpoints using hostNetwork`,
+	`Networking Granular Checks: Services should update endpoints: udp`,
+	`Services Secondary IP Family [LinuxOnly] should function for pod-Service: udp`,
+	`Proxy version v1 should proxy through a service and a pod`,
+	`Services should allow pods to hairpin back to themselves through services`,
+	`Services should be able to change the type from ExternalName to NodePort`,
+	`Services should be able to create a functioning NodePort service`,
+	`Services should be able to switch session affinity for service with type clusterIP`,
+	`Services should be able to update service type to NodePort listening on same port number but different protocols`,
+	`Services should be rejected when no endpoints exist`,
+	`Services should be updated after adding or deleting ports`,
+	`Services should connect to the named ports exposed by restartable init containers`,
+	`Services should implement service.kubernetes.io/service-proxy-name`,
+	`Services should serve endpoints on same port and different protocols`,
+	`Services should serve multiport endpoints from pods`,
+	`Services should work after the service has been recreated`,
+}
+
+// TestUpstreamList holds the lists against the tests that there are.
+func TestUpstreamList(t *testing.T) {
+	t.Parallel()
+	focus := regexp.MustCompile(upstreamFocus)
+	var all, runs []string
+	for line := range strings.Lines(output(t, filepath.Join(upstreamPrograms(t), "e2e.test"), "--list-tests")) {
+		_, name, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		if !focus.MatchString(name) {
+			continue
+		}
+		all = append(all, name)
+		if !slices.ContainsFunc(upstreamSkipped, func(s struct{ test, because string }) bool { return regexp.MustCompile(s.test).MatchString(name) }) {
+			runs = append(runs, name)
+		}
+	}
+	if len(runs) < 100 {
+		t.Fatalf("of %d tests of sig-network only %d run", len(all), len(runs))
+	}
+	for _, s := range upstreamSkipped {
+		if !slices.ContainsFunc(all, regexp.MustCompile(s.test).MatchString) {
+			t.Errorf("no test matches %q: the list of those that are not run is stale", s.test)
+		}
+	}
+	for _, name := range upstreamCI {
+		if !slices.ContainsFunc(runs, func(r string) bool { return strings.Contains(r, name) }) {
+			t.Errorf("no test that runs has %q in its name: the list of CI's is stale", name)
+		}
+	}
+	t.Logf("%d of %d tests of sig-network run", len(runs), len(all))
+}
+
+// upstreamChosen are the expressions for ginkgo: the tests to run, and those not to run. A focus of "ci" stands for CI's list.
+func upstreamChosen(chosen string, nodes int) (focus, skip string) {
+	var not, some []string
+	for _, s := range upstreamSkipped {
+		if s.because == oneNode && nodes > 1 || s.because == byNodes && nodes == 1 {
+			continue
+		}
+		not = append(not, s.test)
+	}
+	switch chosen {
+	case "":
+		chosen = upstreamFocus
+	case "ci":
+		for _, name := range upstreamCI {
+			some = append(some, regexp.QuoteMeta(name))
+		}
+		chosen = strings.Join(some, "|")
+	}
+	return chosen, strings.Join(not, "|")
+}
