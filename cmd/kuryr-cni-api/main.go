@@ -1,6 +1,6 @@
 //go:build linux
 
-// Command kuryr-cni-api is kuryr-cni with TLS: kuryr-cni runs it where no daemon runs and its configuration names a Kubernetes API server.
+// Command kuryr-cni-api is the whole CNI plugin: kuryr-cni becomes it where no daemon runs, or where what is asked is not for the daemon.
 //
 // It only wires; the wait for a pod's port is package api's. It must not be what a runtime runs: its size would make every container's start slower.
 package main

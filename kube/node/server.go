@@ -112,10 +112,10 @@ func (s *Server) answer(ctx context.Context, conn net.Conn) {
 	defer cancel()
 	start := time.Now()
 	_ = conn.SetReadDeadline(start.Add(readLimit))
-	var r cni.Request
-	if err := cni.ReadFrame(conn, &r); err != nil {
+	r, reply, err := cni.ReadRequest(conn)
+	if err != nil {
 		s.log.WarnContext(ctx, "a request of kuryr-cni cannot be read", "error", err)
-		_ = cni.WriteFrame(conn, cni.NewReply(nil, cni.Undecodable.Errorf("request: %v", err)))
+		_ = reply(conn, nil, cni.Undecodable.Errorf("request: %v", err))
 		return
 	}
 	if r.Verb == cni.Add || r.Verb == cni.Del {
@@ -128,7 +128,7 @@ func (s *Server) answer(ctx context.Context, conn net.Conn) {
 	}
 	s.done(ctx, c, err, time.Since(start))
 	_ = conn.SetWriteDeadline(time.Now().Add(readLimit))
-	if err := cni.WriteFrame(conn, cni.NewReply(out, err)); err != nil {
+	if err := reply(conn, out, err); err != nil {
 		// It was killed meanwhile. What was done stays done: the runtime asks again, or for DEL.
 		s.log.WarnContext(ctx, "kuryr-cni did not take its answer", "verb", c.Verb, "container", c.Container, "error", err)
 	}

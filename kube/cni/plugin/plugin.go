@@ -1,9 +1,10 @@
 //go:build linux
 
-// Package plugin is one run of the executable kuryr-cni: it reads what the container runtime asks, has it done, and writes the answer.
+// Package plugin is one run of the executable kuryr-cni-api, which kuryr-cni becomes for what it cannot ferry to the node's daemon: it reads what the container runtime asks, has it done,
+// and writes the answer.
 //
-// It owns the order of the ways: the node's daemon; where that does not run, what CNI_ARGS says by itself; and then the Kubernetes API, which another program asks.
-// It must not import what makes every container's start slower.
+// It owns the order of the ways: the node's daemon; where that does not run, what CNI_ARGS says by itself; and then the Kubernetes API. It must not import Kubernetes' libraries, nor
+// speak TLS itself: that way it is given.
 package plugin
 
 import (

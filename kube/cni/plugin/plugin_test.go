@@ -115,7 +115,7 @@ func TestByAPI(t *testing.T) {
 	}{
 		{cni.Status, nil, 0},
 		{cni.Status, cni.NotReady.Errorf("401"), cni.NotReady.Exit},
-		{cni.Status, cni.TryAgain.Errorf("kuryr-cni-api is not installed"), cni.NotReady.Exit},
+		{cni.Status, cni.TryAgain.Errorf("it does not answer"), cni.NotReady.Exit},
 		{cni.Add, nil, 0},
 		{cni.Add, cni.TimedOut.Errorf("no port"), cni.TimedOut.Exit},
 		{cni.GC, nil, cni.TryAgain.Exit},
