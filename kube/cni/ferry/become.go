@@ -10,7 +10,7 @@ func feed(input []byte) bool {
 	if syscall.Pipe2(ends[:], syscall.O_CLOEXEC) != nil {
 		return false
 	}
-	if len(input) > 64<<10 { // what a pipe holds from the beginning (pipe(7))
+	if len(input) > 64<<10 { // what a pipe holds from the beginning, and MaxInput is what each may hold (pipe(7))
 		if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(ends[1]), syscall.F_SETPIPE_SZ, uintptr(len(input))); errno != 0 {
 			return false
 		}
@@ -29,6 +29,10 @@ func (f Ferry) become() int {
 		err = syscall.Exec(string(path[:n])+f.Whole, []string{f.Whole}, syscall.Environ())
 	}
 	return fail(exitLater, `"code": 11, "msg": "try again later", "details": "the daemon (kuryr node) did not do it, and `+f.Whole+`, which does without it what can be done, cannot be run from the folder of this program: `+err.Error()+`"`)
+}
+
+func failInput(why string) int {
+	return fail(exitInput, `"code": 5, "msg": "input or output failed", "details": "standard input: `+why+`"`)
 }
 
 // fail writes an error as CNI wants it. Of the call nothing is known here, so it is of the oldest version.

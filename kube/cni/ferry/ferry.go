@@ -40,11 +40,14 @@ func (f Ferry) Run() int {
 	message := c.head(make([]byte, frame, 8<<10))
 	at := len(message)
 	message, ok := readAll(0, message, at+MaxInput+1)
-	if !ok {
-		return fail(exitInput, `"code": 5, "msg": "input or output failed", "details": "standard input: cannot be read"`)
-	}
 	input := message[at:]
-	if len(input) <= MaxInput && usual(input) {
+	switch {
+	case !ok:
+		return failInput("cannot be read")
+	case len(input) > MaxInput:
+		return failInput("has more than 1048576 bytes")
+	}
+	if usual(input) {
 		put32(message, len(message)-frame)
 		if answer, ok := ask(f.Socket, message); ok {
 			if status, output, ok := parseAnswer(answer); ok {
@@ -56,7 +59,7 @@ func (f Ferry) Run() int {
 		}
 	}
 	if !feed(input) {
-		return fail(exitInput, `"code": 5, "msg": "input or output failed", "details": "standard input: cannot be given to `+f.Whole+`"`)
+		return failInput("cannot be given to " + f.Whole)
 	}
 	return f.become()
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -127,7 +128,7 @@ func TestWhole(t *testing.T) {
 		rest              string
 	}{
 		{"no daemon", "ADD", "{}\nabc", nil, "{} 3"},
-		{"no daemon, and much input", "ADD", "{}\n" + strings.Repeat(" ", MaxInput), nil, "{} 1048574"}, // and no more: it is too much already
+		{"no daemon, and much input", "ADD", "{}\n" + strings.Repeat(" ", MaxInput-3), nil, "{} 1048573"},
 		{"no verb", "", "{}\n", nil, "{} 0"},
 		{"VERSION", "VERSION", "{}\n", frame(Answer(0, nil)), "{} 0"},
 		{"another socket", "ADD", `{"socket":"/s"}` + "\n", frame(Answer(0, nil)), `{"socket":"/s"} 0`},
@@ -148,6 +149,15 @@ func TestWhole(t *testing.T) {
 				t.Errorf("exit status %d, %q, want 7 and %q", status, output, want)
 			}
 		})
+	}
+}
+
+func TestTooMuch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, whole)
+	r.daemon(t, frame(Answer(0, nil)))
+	if status, output := r.run(t, "GC", strings.Repeat(" ", MaxInput+1)); status != exitInput || !strings.Contains(output, fmt.Sprint(MaxInput)) {
+		t.Errorf("exit status %d, %s", status, output)
 	}
 }
 
