@@ -11,13 +11,15 @@ import (
 	"os/signal"
 
 	"github.com/kuryr/kuryr/kube/cni/api"
+	"github.com/kuryr/kuryr/kube/cni/ferry"
 	"github.com/kuryr/kuryr/kube/cni/plugin"
 	"golang.org/x/sys/unix"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
-	code := plugin.Plugin{Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, API: api.Do}.Run(ctx)
+	lost := len(os.Args) > 1 && os.Args[1] == ferry.Lost
+	code := plugin.Plugin{Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Lost: lost, API: api.Do}.Run(ctx)
 	stop()
 	os.Exit(code)
 }

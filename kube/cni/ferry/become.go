@@ -18,15 +18,15 @@ func feed(input []byte) bool {
 	return syscall.SetNonblock(ends[1], true) == nil && writeAll(ends[1], input) && syscall.Dup3(ends[0], 0, 0) == nil && syscall.Close(ends[1]) == nil
 }
 
-// become runs the other program as this process. It returns only where that cannot be.
-func (f Ferry) become() int {
+// become runs the other program as this process, with these arguments. It returns only where that cannot be.
+func (f Ferry) become(args ...string) int {
 	path := make([]byte, 4<<10)
 	n, err := syscall.Readlink("/proc/self/exe", path)
 	if err == nil {
 		for n > 0 && path[n-1] != '/' {
 			n--
 		}
-		err = syscall.Exec(string(path[:n])+f.Whole, []string{f.Whole}, syscall.Environ())
+		err = syscall.Exec(string(path[:n])+f.Whole, append([]string{f.Whole}, args...), syscall.Environ())
 	}
 	return fail(exitLater, `"code": 11, "msg": "try again later", "details": "the daemon (kuryr node) did not do it, and `+f.Whole+`, which does without it what can be done, cannot be run from the folder of this program: `+err.Error()+`"`)
 }

@@ -23,6 +23,9 @@ const (
 	exitLater = 21
 )
 
+// Lost is the other program's argument where the daemon was asked and has not answered: it was killed, or takes too long. What it has done is not known, so nobody else may do it now.
+const Lost = "lost"
+
 // Run does what the environment and standard input ask, and gives the exit status. Where it is not for the daemon at the socket, or that does not answer, or not in the plain form, this
 // process becomes the other program, which has the same environment and standard input: to ask the daemon twice is as good as once.
 func (f Ferry) Run() int {
@@ -36,6 +39,7 @@ func (f Ferry) Run() int {
 	if c.Verb == "" || c.Verb == "VERSION" { // which needs no daemon
 		return f.become()
 	}
+	var how []string
 	const frame = 4
 	message := c.head(make([]byte, frame, 8<<10))
 	at := len(message)
@@ -49,19 +53,21 @@ func (f Ferry) Run() int {
 	}
 	if usual(input) {
 		put32(message, len(message)-frame)
-		if answer, ok := ask(f.Socket, message); ok {
-			if status, output, ok := parseAnswer(answer); ok {
-				if !writeAll(1, output) {
-					return exitInput
-				}
-				return status
+		answer, asked, answered := ask(f.Socket, message)
+		if status, output, ok := parseAnswer(answer); answered && ok {
+			if !writeAll(1, output) {
+				return exitInput
 			}
+			return status
+		}
+		if asked && !answered {
+			how = []string{Lost}
 		}
 	}
 	if !feed(input) {
 		return failInput("cannot be given to " + f.Whole)
 	}
-	return f.become()
+	return f.become(how...)
 }
 
 // usual tells whether a configuration cannot name another socket: keys are compared without regard to case, also by letters beyond ASCII, and may be escaped.
@@ -82,11 +88,11 @@ func usual(config []byte) bool {
 	return true
 }
 
-// ask sends a frame to the daemon, and gives what the frame of its answer has in it.
-func ask(socket string, message []byte) (answer []byte, ok bool) {
+// ask sends a frame to the daemon, and gives what the frame of its answer has in it. It was not asked where nobody listens.
+func ask(socket string, message []byte) (answer []byte, asked, answered bool) {
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, false
+		return nil, false, false
 	}
 	bound(fd, syscall.SO_SNDTIMEO, dialLimit)
 	bound(fd, syscall.SO_RCVTIMEO, replyLimit)
@@ -95,13 +101,13 @@ func ask(socket string, message []byte) (answer []byte, ok bool) {
 			break
 		}
 	}
-	if err == nil && writeAll(fd, message) {
-		answer, ok = readFrame(fd)
+	if err != nil {
+		return nil, false, false
 	}
-	if !ok {
-		_ = syscall.Close(fd) // else the process's end does
-	}
-	return answer, ok
+	// Where it does not take all it may have said why.
+	_ = writeAll(fd, message)
+	answer, answered = readFrame(fd)
+	return answer, true, answered // the process's end closes the socket, and so does its becoming another program
 }
 
 func bound(fd, option int, seconds int64) {

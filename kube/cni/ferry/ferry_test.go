@@ -47,7 +47,7 @@ func newRig(t *testing.T, whole string) rig {
 	return r
 }
 
-const whole = "#!/bin/sh\nread -r text; echo \"whole $CNI_COMMAND $text $(wc -c)\"; exit 7\n"
+const whole = "#!/bin/sh\nread -r text; echo \"whole$* $CNI_COMMAND $text $(wc -c)\"; exit 7\n"
 
 // daemon answers one call with this, and gives the call's message.
 func (r rig) daemon(t *testing.T, answer []byte) (asked func() []byte) {
@@ -125,18 +125,19 @@ func TestWhole(t *testing.T) {
 	for _, row := range []struct {
 		name, verb, input string
 		answer            []byte // nil: nobody listens
+		lost              string
 		rest              string
 	}{
-		{"no daemon", "ADD", "{}\nabc", nil, "{} 3"},
-		{"no daemon, and much input", "ADD", "{}\n" + strings.Repeat(" ", MaxInput-3), nil, "{} 1048573"},
-		{"no verb", "", "{}\n", nil, "{} 0"},
-		{"VERSION", "VERSION", "{}\n", frame(Answer(0, nil)), "{} 0"},
-		{"another socket", "ADD", `{"socket":"/s"}` + "\n", frame(Answer(0, nil)), `{"socket":"/s"} 0`},
-		{"JSON", "DEL", "{}\n", frame([]byte(`{"error": {}}`)), "{} 0"},
-		{"another form", "ADD", "{}\n", frame([]byte{mark, form + 1, 0}), "{} 0"},
-		{"cut short", "ADD", "{}\n", frame(Answer(0, []byte("result")))[:8], "{} 0"},
-		{"too much", "ADD", "{}\n", binary.BigEndian.AppendUint32(nil, maxAnswer+1), "{} 0"},
-		{"killed", "ADD", "{}\n", []byte{}, "{} 0"},
+		{"no daemon", "ADD", "{}\nabc", nil, "", "{} 3"},
+		{"no daemon, and much input", "ADD", "{}\n" + strings.Repeat(" ", MaxInput-3), nil, "", "{} 1048573"},
+		{"no verb", "", "{}\n", nil, "", "{} 0"},
+		{"VERSION", "VERSION", "{}\n", frame(Answer(0, nil)), "", "{} 0"},
+		{"another socket", "ADD", `{"socket":"/s"}` + "\n", frame(Answer(0, nil)), "", `{"socket":"/s"} 0`},
+		{"JSON", "DEL", "{}\n", frame([]byte(`{"error": {}}`)), "", "{} 0"},
+		{"another form", "ADD", "{}\n", frame([]byte{mark, form + 1, 0}), "", "{} 0"},
+		{"cut short", "ADD", "{}\n", frame(Answer(0, []byte("result")))[:8], Lost, "{} 0"},
+		{"too much", "ADD", "{}\n", binary.BigEndian.AppendUint32(nil, maxAnswer+1), Lost, "{} 0"},
+		{"killed", "ADD", "{}\n", []byte{}, Lost, "{} 0"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -144,7 +145,7 @@ func TestWhole(t *testing.T) {
 			if row.answer != nil {
 				r.daemon(t, row.answer)
 			}
-			want := "whole " + row.verb + " " + row.rest + "\n"
+			want := "whole" + row.lost + " " + row.verb + " " + row.rest + "\n"
 			if status, output := r.run(t, row.verb, row.input); status != 7 || output != want {
 				t.Errorf("exit status %d, %q, want 7 and %q", status, output, want)
 			}

@@ -35,6 +35,8 @@ type Plugin struct {
 	Getenv func(string) string
 	Stdin  io.Reader
 	Stdout io.Writer
+	// Lost says that the daemon was asked by the ferry and has not answered. Only a DEL goes on then, which may be done twice; for all else the runtime has to ask again.
+	Lost bool
 	// API is the third way, for configurations that name an API server: ADD binds what that server tells, and STATUS asks whether it would. nil: there is none.
 	API func(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder) ([]byte, error)
 }
@@ -68,6 +70,9 @@ func (p Plugin) run(ctx context.Context, conf *cni.Config) ([]byte, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if p.Lost && c.Verb != cni.Del {
+		return nil, cni.TryAgain.Errorf("the daemon at %s has ended before it answered, or takes too long", cni.DefaultSocket)
 	}
 	out, err := cni.Ask(cmp.Or(read.Socket, cni.DefaultSocket), c, askLimit)
 	switch {
