@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -203,7 +202,6 @@ func (n *clusterNode) open(ctx context.Context) error {
 	if err := sdnotify.Send(sdnotify.Ready); err != nil {
 		n.log.Warn("the service manager was not told that kuryr is ready", "error", err)
 	}
-	debug.FreeOSMemory() // what the start alone took
 	n.log.Info("ready", "took", time.Since(n.started).Round(time.Millisecond), "node_socket", n.cfg.Node.Socket, "conflist", n.cfg.Node.Conflist)
 	return nil
 }
