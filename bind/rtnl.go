@@ -94,6 +94,7 @@ func ifInfo(family uint8, index int32, flags, change uint32) []byte {
 type socket struct {
 	fd  int
 	seq uint32
+	buf []byte // of answers
 }
 
 // openSocket opens a socket in the calling thread's namespace.
@@ -163,13 +164,15 @@ func (s *socket) exchange(b *batch, room int, take func(message) (done bool, err
 	if err := unix.Sendto(s.fd, b.buf, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fmt.Errorf("%s: send: %w", b.what[0], err)
 	}
-	buf := make([]byte, room)
+	if len(s.buf) < room {
+		s.buf = make([]byte, room)
+	}
 	for {
-		n, _, err := unix.Recvfrom(s.fd, buf, 0)
+		n, _, err := unix.Recvfrom(s.fd, s.buf[:room], 0)
 		if err != nil {
 			return fmt.Errorf("%s: receive: %w", b.what[0], err)
 		}
-		for rest := buf[:n]; len(rest) >= unix.SizeofNlMsghdr; {
+		for rest := s.buf[:n]; len(rest) >= unix.SizeofNlMsghdr; {
 			size := int(binary.NativeEndian.Uint32(rest))
 			if size < unix.SizeofNlMsghdr || size > len(rest) {
 				return fmt.Errorf("%s: the kernel's answer is cut short", b.what[0])

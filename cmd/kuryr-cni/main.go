@@ -1,15 +1,15 @@
 //go:build linux
 
-// Command kuryr-cni is what container runtimes run for each container: the CNI plugin of type "kuryr". It asks the node's daemon, kuryr node.
+// Command kuryr-cni is what container runtimes run for each container: the CNI plugin of type "kuryr". It ferries the call to the node's daemon, kuryr node, and becomes kuryr-cni-api,
+// which lies beside it, for all else.
 package main
 
 import (
-	"context"
-	"os"
+	"syscall"
 
-	"github.com/kuryr/kuryr/kube/cni/plugin"
+	"github.com/kuryr/kuryr/kube/cni/ferry"
 )
 
 func main() {
-	os.Exit(plugin.Plugin{Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, API: plugin.Second}.Run(context.Background()))
+	syscall.Exit(ferry.Ferry{Socket: ferry.DefaultSocket, Whole: "kuryr-cni-api"}.Run())
 }

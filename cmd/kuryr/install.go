@@ -74,8 +74,8 @@ func (a *app) installCNICommand() *cobra.Command {
 	var from string
 	c := &cobra.Command{
 		Use: "cni DIR…", Short: "Copy the CNI plugin into folders of plugins",
-		Long: `Copy kuryr-cni into each of the folders under the name kuryr, the plugin's type, and with it kuryr-cni-api, which it runs where no daemon does, if that lies beside
-it. A file is replaced whole, also where a container runtime runs it at that moment, and left alone where it is the same. Kuryr's DaemonSet does so on each
+		Long: `Copy kuryr-cni into each of the folders under the name kuryr, the plugin's type, and with it kuryr-cni-api, which it becomes where no daemon does it, if that lies
+beside it. A file is replaced whole, also where a container runtime runs it at that moment, and left alone where it is the same. Kuryr's DaemonSet does so on each
 node before its daemon starts.`,
 		Example: "  kuryr install cni /opt/cni/bin",
 		Args: func(c *cobra.Command, args []string) error {

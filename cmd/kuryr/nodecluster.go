@@ -18,6 +18,7 @@ import (
 	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/logging"
+	"github.com/kuryr/kuryr/internal/lull"
 	"github.com/kuryr/kuryr/internal/metrics"
 	"github.com/kuryr/kuryr/internal/procsys"
 	"github.com/kuryr/kuryr/internal/rootsock"
@@ -122,15 +123,18 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 	if cfg.Node.Services {
 		n.services = newNodeServices(cfg, api, name, n.metrics, log)
 	}
+	var calls lull.Lull
 	n.claimant, err = claim.Open(claim.Config{
 		Client: api, Node: name, Network: cfg.Node.Network, Dir: filepath.Join(cfg.RunDir, "claims"), Log: log,
-		HostPorts: &n.ports, Own: n.see,
+		HostPorts: &n.ports, Own: n.see, Lull: &calls,
 		Left: func(ctx context.Context, a node.Attachment) error { return n.server.Leave(ctx, a) },
 	})
 	if err != nil {
 		return nil, err
 	}
-	n.binder, err = bind.New(binding(cfg, log))
+	how := binding(cfg, log)
+	how.Lull = &calls
+	n.binder, err = bind.New(how)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +142,7 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 		return nil, errors.Join(err, n.binder.Close())
 	}
 	n.services.seeLeg(n.leg.Has())
-	n.server = node.New(node.Config{Source: n.claimant, Binder: patient(cfg, n.binder), State: filepath.Join(cfg.StateDir, "cni"), Logger: log, Registerer: n.metrics})
+	n.server = node.New(node.Config{Source: n.claimant, Binder: patient(cfg, n.binder), State: filepath.Join(cfg.StateDir, "cni"), Lull: &calls, Logger: log, Registerer: n.metrics})
 	return n, nil
 }
 

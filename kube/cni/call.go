@@ -8,10 +8,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/kuryr/kuryr/kube/cni/ferry"
 )
 
-// MaxInput is the longest standard input in bytes. GC's list of attachments is what makes it long.
-const MaxInput = 1 << 20
+// MaxInput is the longest standard input in bytes.
+const MaxInput = ferry.MaxInput
 
 // The verbs (CNI specification 1.1.0, section 2).
 const (

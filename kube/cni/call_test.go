@@ -86,6 +86,48 @@ func TestProtocol(t *testing.T) {
 	}
 }
 
+// What kuryr-cni asks in the plain form is answered in it, whole as the runtime is to have it; what it cannot do by itself it is told in JSON.
+func TestPlain(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, verb, config string
+		err                error
+		status             byte
+		says               string
+	}{
+		{"a result", Add, `{"cniVersion": "1.0.0", "name": "a"}`, nil, 0, "out"},
+		{"an error", Add, `{"cniVersion": "1.0.0", "name": "a"}`, Exhausted.Errorf("none"), byte(Exhausted.Exit), `"cniVersion": "1.0.0"`},
+		{"an error of a configuration without a version", Add, `{"name": "a"}`, Exhausted.Errorf("none"), byte(Exhausted.Exit), `"cniVersion": "` + DefaultVersion + `"`},
+		{"no JSON", Add, `{]`, Undecodable.Errorf("no"), byte(Undecodable.Exit), `"code": 6`},
+		{"a DEL that fails", Del, `{"name": "a"}`, Denied.Errorf("no"), byte(Denied.Exit), `"code": 103`},
+		{"a DEL that comes too early", Del, `{"name": "a"}`, TryAgain.Errorf("no"), '{', `"code":11`},
+	} {
+		body := "\x00\x01" + row.verb + "\x00abc\x00/run/netns/a\x00eth0\x00IP=10.0.0.1\x00" + row.config
+		q, reply, err := ReadRequest(strings.NewReader("\x00\x00\x00" + string(rune(len(body))) + body))
+		if err != nil {
+			t.Errorf("%s: %v", row.name, err)
+			continue
+		}
+		want := Call{row.verb, "abc", "/run/netns/a", "eth0", "IP=10.0.0.1", []byte(row.config)}
+		if got, err := q.Call(); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, %v", row.name, got, err)
+		}
+		var wire bytes.Buffer
+		if err := reply(&wire, []byte("out"), row.err); err != nil {
+			t.Errorf("%s: %v", row.name, err)
+		}
+		answer := strings.TrimPrefix(string(wire.Bytes()[4:]), "\x00\x01")
+		if answer[0] != row.status || !strings.Contains(answer, row.says) {
+			t.Errorf("%s: answered %q, want the status %d and %s", row.name, answer, row.status, row.says)
+		}
+	}
+	for _, cut := range []string{"\x00\x00\x00\x06\x00\x01ADD\x00", "\x00\x00\x00\x02\x00\x02"} {
+		if _, _, err := ReadRequest(strings.NewReader(cut)); err == nil {
+			t.Errorf("%q is read", cut)
+		}
+	}
+}
+
 func TestFrames(t *testing.T) {
 	for name, wire := range map[string]string{
 		"nothing":         "",

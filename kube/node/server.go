@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/lull"
 	"github.com/kuryr/kuryr/internal/namedlock"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/kube/cni/given"
@@ -41,6 +42,7 @@ type Config struct {
 	Source     Source
 	Binder     Binder
 	State      string                // folder of what is owed and what was bound by CNI_ARGS alone; "" is cni.DefaultState
+	Lull       *lull.Lull            // is told of ADDs and DELs; nil: nobody
 	Logger     *slog.Logger          // nil: slog.Default
 	Registerer prometheus.Registerer // nil: nothing is counted
 }
@@ -51,6 +53,7 @@ type Server struct {
 	binder  Binder
 	given   *given.Folder
 	owed    cni.Records[cni.Call]
+	lull    *lull.Lull
 	log     *slog.Logger
 	metrics *requests
 	locks   namedlock.Locks // by attachment
@@ -68,7 +71,7 @@ func New(c Config) *Server {
 		c.State = cni.DefaultState
 	}
 	return &Server{
-		source: c.Source, binder: c.Binder, given: given.In(c.State, c.Binder), owed: cni.OwedIn(c.State), log: c.Logger,
+		source: c.Source, binder: c.Binder, given: given.In(c.State, c.Binder), owed: cni.OwedIn(c.State), lull: c.Lull, log: c.Logger,
 		metrics: newRequests(c.Registerer), wake: make(chan struct{}, 1), slots: make(chan struct{}, maxAdds),
 	}
 }
@@ -109,11 +112,14 @@ func (s *Server) answer(ctx context.Context, conn net.Conn) {
 	defer cancel()
 	start := time.Now()
 	_ = conn.SetReadDeadline(start.Add(readLimit))
-	var r cni.Request
-	if err := cni.ReadFrame(conn, &r); err != nil {
+	r, reply, err := cni.ReadRequest(conn)
+	if err != nil {
 		s.log.WarnContext(ctx, "a request of kuryr-cni cannot be read", "error", err)
-		_ = cni.WriteFrame(conn, cni.NewReply(nil, cni.Undecodable.Errorf("request: %v", err)))
+		_ = reply(conn, nil, cni.Undecodable.Errorf("request: %v", err))
 		return
+	}
+	if r.Verb == cni.Add || r.Verb == cni.Del {
+		defer s.lull.Call()()
 	}
 	c, err := r.Call()
 	var out []byte
@@ -122,7 +128,7 @@ func (s *Server) answer(ctx context.Context, conn net.Conn) {
 	}
 	s.done(ctx, c, err, time.Since(start))
 	_ = conn.SetWriteDeadline(time.Now().Add(readLimit))
-	if err := cni.WriteFrame(conn, cni.NewReply(out, err)); err != nil {
+	if err := reply(conn, out, err); err != nil {
 		// It was killed meanwhile. What was done stays done: the runtime asks again, or for DEL.
 		s.log.WarnContext(ctx, "kuryr-cni did not take its answer", "verb", c.Verb, "container", c.Container, "error", err)
 	}

@@ -1,9 +1,10 @@
 //go:build linux
 
-// Package plugin is one run of the executable kuryr-cni: it reads what the container runtime asks, has it done, and writes the answer.
+// Package plugin is one run of the executable kuryr-cni-api, which kuryr-cni becomes for what it cannot ferry to the node's daemon: it reads what the container runtime asks, has it done,
+// and writes the answer.
 //
-// It owns the order of the ways: the node's daemon; where that does not run, what CNI_ARGS says by itself; and then the Kubernetes API, which another program asks.
-// It must not import what makes every container's start slower.
+// It owns the order of the ways: the node's daemon; where that does not run, what CNI_ARGS says by itself; and then the Kubernetes API. It must not import Kubernetes' libraries, nor
+// speak TLS itself: that way it is given.
 package plugin
 
 import (
@@ -34,6 +35,8 @@ type Plugin struct {
 	Getenv func(string) string
 	Stdin  io.Reader
 	Stdout io.Writer
+	// Lost says that the daemon was asked by the ferry and has not answered. Only a DEL goes on then, which may be done twice; for all else the runtime has to ask again.
+	Lost bool
 	// API is the third way, for configurations that name an API server: ADD binds what that server tells, and STATUS asks whether it would. nil: there is none.
 	API func(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder) ([]byte, error)
 }
@@ -67,6 +70,9 @@ func (p Plugin) run(ctx context.Context, conf *cni.Config) ([]byte, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if p.Lost && c.Verb != cni.Del {
+		return nil, cni.TryAgain.Errorf("the daemon at %s has ended before it answered, or takes too long", cni.DefaultSocket)
 	}
 	out, err := cni.Ask(cmp.Or(read.Socket, cni.DefaultSocket), c, askLimit)
 	switch {

@@ -18,6 +18,7 @@ import (
 // rig runs the plugin with a socket and a state folder of its own.
 type rig struct {
 	socket, state string
+	lost          bool
 	api           func(context.Context, cni.Call, cni.Config, *given.Folder) ([]byte, error)
 }
 
@@ -38,7 +39,7 @@ func (r rig) run(t *testing.T, verb, args string) (int, string) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	code := Plugin{Getenv: func(name string) string { return env[name] }, Stdin: bytes.NewReader(config), Stdout: &out, API: r.api}.Run(t.Context())
+	code := Plugin{Getenv: func(name string) string { return env[name] }, Stdin: bytes.NewReader(config), Stdout: &out, Lost: r.lost, API: r.api}.Run(t.Context())
 	return code, out.String()
 }
 
@@ -115,7 +116,7 @@ func TestByAPI(t *testing.T) {
 	}{
 		{cni.Status, nil, 0},
 		{cni.Status, cni.NotReady.Errorf("401"), cni.NotReady.Exit},
-		{cni.Status, cni.TryAgain.Errorf("kuryr-cni-api is not installed"), cni.NotReady.Exit},
+		{cni.Status, cni.TryAgain.Errorf("it does not answer"), cni.NotReady.Exit},
 		{cni.Add, nil, 0},
 		{cni.Add, cni.TimedOut.Errorf("no port"), cni.TimedOut.Exit},
 		{cni.GC, nil, cni.TryAgain.Exit},
@@ -130,6 +131,22 @@ func TestByAPI(t *testing.T) {
 		code, out := r.run(t, row.verb, "")
 		if byAPI := row.verb == cni.Status || row.verb == cni.Add; code != row.exit || (len(asked) == 1) != byAPI {
 			t.Errorf("%s answered with %v: exit status %d, want %d; the API was asked for %v\n%s", row.verb, row.answer, code, row.exit, asked, out)
+		}
+	}
+}
+
+// What the daemon has been asked already nobody else does, though all is said that it takes: an ADD, half made, may be there. A DEL is written down.
+func TestLost(t *testing.T) {
+	t.Parallel()
+	const given = "PORT_UUID=a28c7404-7495-4557-b7fc-3e293508dbc6;IPV4=10.0.0.15/16;PORT_TYPE=tap"
+	for _, row := range []struct {
+		verb       string
+		exit, owed int
+	}{{cni.Add, cni.TryAgain.Exit, 0}, {cni.Check, cni.TryAgain.Exit, 0}, {cni.Del, 0, 1}} {
+		r := newRig(t)
+		r.lost = true
+		if code, out := r.run(t, row.verb, given); code != row.exit || r.owed(t) != row.owed {
+			t.Errorf("%s: exit status %d, %d owed, want %d and %d\n%s", row.verb, code, r.owed(t), row.exit, row.owed, out)
 		}
 	}
 }

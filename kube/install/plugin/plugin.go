@@ -17,7 +17,7 @@ import (
 // Name is the plugin's in a folder of CNI plugins: the type in a conflist.
 const Name = "kuryr"
 
-// Beside is the program that the plugin runs where no daemon does, and that it looks for in its own folder.
+// Beside is the program that the plugin becomes where no daemon does what it is asked, and that it looks for in its own folder.
 const Beside = "kuryr-cni-api"
 
 // Copy copies the CNI plugin at path from into each of the folders, as Name, and the program Beside, where one lies beside from. Each is there whole or as it was, also

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kuryr/kuryr/internal/lull"
 	"github.com/kuryr/kuryr/internal/namedlock"
 	"github.com/kuryr/kuryr/kube/node"
 	"github.com/kuryr/kuryr/kube/node/wiring"
@@ -43,7 +44,9 @@ type Config struct {
 	Own func(*corev1.Node)
 	// HostPorts leads ports of the node to pods; nil has pods refused that wish it.
 	HostPorts HostPorts
-	Log       *slog.Logger
+	// Lull has what is written to the API behind an answer wait for a moment without ADDs and DELs; nil has it written at once.
+	Lull *lull.Lull
+	Log  *slog.Logger
 
 	backoff *wait.Backoff // of watches that fail; nil is the feed's own
 }

@@ -50,13 +50,15 @@ func (j jittered) When(t task) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// write brings things in line until the queue is shut down. Tasks of one thing follow one another.
+// write brings things in line until the queue is shut down. Tasks of one thing follow one another. It waits for a moment without ADDs and DELs, from which it would take the processors
+// together with the API server.
 func (c *Claimant) write(ctx context.Context) {
 	for {
 		t, shut := c.queue.Get()
 		if shut {
 			return
 		}
+		c.Lull.Wait(ctx)
 		err := c.do(ctx, t)
 		if err != nil && ctx.Err() == nil {
 			c.Log.WarnContext(ctx, "not yet told to the API server; it is tried again", "what", t.String(), "tries", c.queue.NumRequeues(t)+1, "err", err)

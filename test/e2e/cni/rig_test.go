@@ -66,6 +66,7 @@ func newRig(t *testing.T) *rig {
 	r.must(t, "mount", "-t", "tmpfs", "tmpfs", "/opt")
 	r.must(t, "mkdir", "-p", plugins, lists)
 	r.must(t, "cp", filepath.Join(filepath.Dir(kuryr), "kuryr-cni"), plugins+"/kuryr")
+	r.must(t, "cp", filepath.Join(filepath.Dir(kuryr), "kuryr-cni-api"), plugins+"/kuryr-cni-api")
 	r.start(t)
 	r.network = r.create(t, "networks", `{"network": {"name": "blue"}}`)
 	for _, subnet := range []string{`"ip_version": 4, "cidr": "10.1.0.0/24"`, `"ip_version": 6, "cidr": "fd00:1::/64"`} {

@@ -28,8 +28,7 @@ func startAlone(t *testing.T) *whole {
 	w := &whole{node: &kuryrNode{}}
 	w.rig = start(t, kubelab.Options{Nodes: 1, Booted: func(ctx context.Context, node *kubelab.Node) error {
 		w.node.Node = node
-		api := filepath.Join(filepath.Dir(kuryr), "kuryr-cni-api")
-		err := errors.Join(w.node.plugins(ctx), node.Exec(ctx, "cp", api, filepath.Join(kubelab.PluginFolder, "kuryr-cni-api")).Err())
+		err := w.node.plugins(ctx)
 		if err != nil || !w.installed {
 			return err
 		}

@@ -59,8 +59,9 @@ func (n *kuryrNode) boot(ctx context.Context, node *kubelab.Node) error {
 // plugins lays down those of CNI.
 func (n *kuryrNode) plugins(ctx context.Context) error {
 	for from, to := range map[string]string{
-		filepath.Join(filepath.Dir(kuryr), "kuryr-cni"): filepath.Join(kubelab.PluginFolder, "kuryr"),
-		"/usr/lib/cni/loopback":                         filepath.Join(kubelab.PluginFolder, "loopback"), // containerd asks for it itself
+		filepath.Join(filepath.Dir(kuryr), "kuryr-cni"):     filepath.Join(kubelab.PluginFolder, "kuryr"),
+		filepath.Join(filepath.Dir(kuryr), "kuryr-cni-api"): filepath.Join(kubelab.PluginFolder, "kuryr-cni-api"),
+		"/usr/lib/cni/loopback":                             filepath.Join(kubelab.PluginFolder, "loopback"), // containerd asks for it itself
 	} {
 		if r := n.Exec(ctx, "cp", from, to); !r.OK() {
 			return r.Err()
