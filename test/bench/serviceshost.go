@@ -7,10 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -33,6 +36,8 @@ type balancerHost struct {
 	listen  net.Listener
 	argv    func() ([]string, error)
 	env     []string
+	asker   *http.Client // of the daemon's metrics
+	timed   string       // the histogram of what the daemon tells the kernel
 	daemon  *privatehost.Service
 }
 
@@ -41,6 +46,9 @@ var (
 	clientLink = [2]netip.Prefix{netip.MustParsePrefix("10.255.255.1/30"), netip.MustParsePrefix("10.255.255.2/30")}
 	serverLink = [2]netip.Prefix{netip.MustParsePrefix("10.255.255.5/30"), netip.MustParsePrefix("10.255.255.6/30")}
 )
+
+// metricsAddress is where kube-proxy tells its metrics, by itself.
+const metricsAddress = "127.0.0.1:10249"
 
 // newBalancerHost makes a host that reaches the API server, with this number among the cluster's hosts.
 func newBalancerHost(ctx context.Context, c *kubelab.Cluster, name string, number int) (*balancerHost, error) {
@@ -178,15 +186,19 @@ func (h *balancerHost) kuryrNode(program, kubeconfig string) {
 	h.argv = func() ([]string, error) {
 		return []string{program, "node", "--kubernetes-kubeconfig", kubeconfig}, nil
 	}
+	h.timed = "kuryr_balancing_transaction_duration_seconds"
+	h.asker = h.host.UnixClient("/run/kuryr/kuryr-node.sock")
 }
 
 // kubeProxy is the release's own in nftables mode. It is told not to put changes off, which it does by a second to have several at once.
 func (h *balancerHost) kubeProxy(kubeconfig string) {
+	h.timed = "kubeproxy_sync_proxy_rules_duration_seconds"
+	h.asker = &http.Client{Transport: &http.Transport{DialContext: h.host.Dial}}
 	h.argv = func() ([]string, error) {
 		text, err := json.Marshal(map[string]any{
 			"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "nftables", "hostnameOverride": servicesNode,
 			"clientConnection": map[string]any{"kubeconfig": kubeconfig}, "clusterCIDR": localRange.String(),
-			"nftables": map[string]any{"minSyncPeriod": "1ms"},
+			"nftables": map[string]any{"minSyncPeriod": "1ms"}, "metricsBindAddress": metricsAddress,
 			// The limits of connection tracking are the machine's.
 			"conntrack": map[string]any{"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
 		})
@@ -196,6 +208,33 @@ func (h *balancerHost) kubeProxy(kubeconfig string) {
 		file := filepath.Join(h.host.Dir(), "kube-proxy.json")
 		return []string{filepath.Join(os.Getenv(kubelab.ProgramsEnv), "kube-proxy"), "--config=" + file}, os.WriteFile(file, text, 0o644)
 	}
+}
+
+// transactions are how often the daemon has told the kernel something, and how many seconds that took, by its own metrics.
+func (h *balancerHost) transactions(ctx context.Context) (count, seconds float64, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+metricsAddress+"/metrics", nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	answer, err := h.asker.Do(request)
+	if err != nil {
+		return 0, 0, fmt.Errorf("metrics: %w", err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return 0, 0, fmt.Errorf("metrics: %w", err)
+	}
+	for suffix, to := range map[string]*float64{"_count": &count, "_sum": &seconds} {
+		found := regexp.MustCompile(`(?m)^` + h.timed + suffix + `(?:\{ip_family="IPv4"\})? (\S+)$`).FindSubmatch(text)
+		if found == nil {
+			return 0, 0, fmt.Errorf("metrics: %s is not there", h.timed)
+		}
+		if *to, err = strconv.ParseFloat(string(found[1]), 64); err != nil {
+			return 0, 0, fmt.Errorf("metrics: %w", err)
+		}
+	}
+	return count, seconds, nil
 }
 
 // spent is what the daemon and the programs that it has run have used of processors: in all, and of that in the kernel.
