@@ -175,6 +175,9 @@ func (h *balancerHost) start(ctx context.Context) error {
 // stop ends the daemon. What it has told the kernel stays there.
 func (h *balancerHost) stop() error { return h.daemon.Stop(syscall.SIGTERM, 30*time.Second) }
 
+// signal is for who has the daemon pause.
+func (h *balancerHost) signal(s syscall.Signal) error { return syscall.Kill(h.daemon.Pid(), s) }
+
 // forget takes away what the daemon has told the kernel.
 func (h *balancerHost) forget(ctx context.Context) error {
 	return h.host.Exec(ctx, "nft", "flush", "ruleset").Err()

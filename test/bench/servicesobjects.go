@@ -11,14 +11,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	watchapi "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -145,29 +143,6 @@ func (a *servicesAPI) addNode(ctx context.Context, address netip.Addr) error {
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.String()}}
 	_, err = a.client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
 	return err
-}
-
-// hear returns when this client, which does nothing with them, has heard of Services that were made since, until ctx ends.
-func (a *servicesAPI) hear(ctx context.Context) (<-chan time.Time, error) {
-	of := a.client.CoreV1().Services(metav1.NamespaceDefault)
-	now, err := of.List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return nil, err
-	}
-	watch, err := of.Watch(ctx, metav1.ListOptions{ResourceVersion: now.ResourceVersion})
-	if err != nil {
-		return nil, err
-	}
-	heard := make(chan time.Time, serviceChanges)
-	go func() {
-		defer watch.Stop()
-		for e := range watch.ResultChan() {
-			if e.Type == watchapi.Added {
-				heard <- time.Now()
-			}
-		}
-	}()
-	return heard, nil
 }
 
 // sizes are the numbers of a list with commas.
