@@ -105,6 +105,32 @@ func (s *Store) Create(name string) (ns netns.NsHandle, created bool, err error)
 	return ns, err == nil, err
 }
 
+// Pin pins a namespace that there is. One that is pinned under this name already is left as it is; another one there is an error.
+func (s *Store) Pin(name string, ns netns.NsHandle) error {
+	there, err := s.Handle(name)
+	switch {
+	case err == nil:
+		defer there.Close()
+		if !there.Equal(ns) {
+			return fmt.Errorf("pin namespace %s: another one is pinned there", name)
+		}
+		return nil
+	case !errors.Is(err, os.ErrNotExist):
+		return err
+	}
+	path := s.Path(name)
+	if err := s.onThread(func() error { return pinHeld(path, ns) }); err != nil {
+		return fmt.Errorf("pin namespace %s: %w", name, err)
+	}
+	if there, err = s.Handle(name); err != nil {
+		if !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return errors.Join(s.invisible(errors.New("the mount did not come back by propagation")), s.Delete(name))
+	}
+	return there.Close()
+}
+
 // Handle opens the namespace of this name; the caller closes it. The error is os.ErrNotExist if there is none, or only a half-made one.
 func (s *Store) Handle(name string) (netns.NsHandle, error) {
 	if !validName.MatchString(name) {
@@ -256,14 +282,7 @@ func (s *Store) onThread(f func() error) error {
 
 // pinNew makes a namespace and pins it on path; the calling thread stays in the new namespace.
 func pinNew(path string) error {
-	if err := unpin(path); err != nil { // what a killed call left
-		return err
-	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o444)
-	if err != nil {
-		return err
-	}
-	if err := file.Close(); err != nil {
+	if err := makeFile(path); err != nil {
 		return err
 	}
 	failpoint.Here("netns.create.file")
@@ -278,6 +297,32 @@ func pinNew(path string) error {
 	}
 	failpoint.Here("netns.create.pinned")
 	return nil
+}
+
+// pinHeld pins a namespace on path by the handle of it, which serves in any mount namespace.
+func pinHeld(path string, ns netns.NsHandle) error {
+	if err := makeFile(path); err != nil {
+		return err
+	}
+	failpoint.Here("netns.pin.file")
+	if err := unix.Mount(fmt.Sprintf("/proc/thread-self/fd/%d", int(ns)), path, "", unix.MS_BIND, ""); err != nil {
+		_ = os.Remove(path)
+		return fmt.Errorf("pin namespace on %s: %w", path, err)
+	}
+	failpoint.Here("netns.pin.pinned")
+	return nil
+}
+
+// makeFile makes the empty file that a namespace is mounted on, in place of what a killed call left.
+func makeFile(path string) error {
+	if err := unpin(path); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o444)
+	if err != nil {
+		return err
+	}
+	return file.Close()
 }
 
 // unpin unmounts whatever is on path, however often, and removes it.

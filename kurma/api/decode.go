@@ -1,0 +1,42 @@
+//go:build linux
+
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"sync"
+)
+
+// decode reads one JSON object of which it knows all keys. Nothing at all stands for an empty one.
+func decode(body []byte, in any) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(in); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows the JSON object")
+	}
+	return nil
+}
+
+// stream writes lines that its reader has at once. Several may write.
+type stream struct {
+	mu    sync.Mutex
+	to    *json.Encoder
+	flush func() error
+}
+
+func (s *stream) write(p Progress) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.to.Encode(p) == nil {
+		_ = s.flush()
+	}
+}
