@@ -262,6 +262,9 @@ func (s *servicesBench) singles(ctx context.Context, h *balancerHost, to *balanc
 	if err != nil {
 		return err
 	}
+	if countAfter == count {
+		return fmt.Errorf("metrics: %s does not count", h.timed)
+	}
 	to.transaction = time.Duration((tookAfter - took) / (countAfter - count) * float64(time.Second))
 	to.kib, err = pss(h.daemon.Pid())
 	return err

@@ -231,7 +231,7 @@ func (h *balancerHost) transactions(ctx context.Context) (count, seconds float64
 	for suffix, to := range map[string]*float64{"_count": &count, "_sum": &seconds} {
 		found := regexp.MustCompile(`(?m)^` + h.timed + suffix + `(?:\{ip_family="IPv4"\})? (\S+)$`).FindSubmatch(text)
 		if found == nil {
-			return 0, 0, fmt.Errorf("metrics: %s is not there", h.timed)
+			continue // nothing was told yet: kube-proxy notes what has ended
 		}
 		if *to, err = strconv.ParseFloat(string(found[1]), 64); err != nil {
 			return 0, 0, fmt.Errorf("metrics: %w", err)
