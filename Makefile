@@ -19,12 +19,13 @@ help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-22s %s\n", $$1, $$2 }'
 
 # kuryr-kubernetes is kuryr with the client libraries of Kubernetes, which would be half of kuryr.
-build: ## build bin/kuryr, bin/kuryr-kubernetes, bin/kuryr-vif and bin/kuryr-cni, static, with their version
+build: ## build bin/kuryr, bin/kuryr-kubernetes, bin/kuryr-vif, bin/kuryr-cni and bin/kuryr-oci-hook, static, with their version
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kuryr ./cmd/kuryr
 	CGO_ENABLED=0 go build -trimpath -tags kubernetes -ldflags '$(LDFLAGS)' -o bin/kuryr-kubernetes ./cmd/kuryr
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kuryr-vif ./cmd/kuryr-vif
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/kuryr-cni ./cmd/kuryr-cni
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/kuryr-cni-api ./cmd/kuryr-cni-api
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/kuryr-oci-hook ./cmd/kuryr-oci-hook
 
 failpoints: # bin/kuryr-failpoints, which dies where it is told to, and is whole by itself
 	CGO_ENABLED=0 go build -trimpath -tags failpoints,kubernetes -ldflags '$(LDFLAGS)' -o bin/kuryr-failpoints ./cmd/kuryr
@@ -113,7 +114,7 @@ helm: build ## render and lint the Helm chart with Helm itself, and hold it agai
 	KURYR=$(CURDIR)/bin/kuryr go test -C test/helm -json -count=1 -run "$(SCENARIOS)" . | $(call count,helm)
 
 # The folders whose own tests kill at failpoints; without the tag those tests are not there.
-KILLS := ./kube/node/claim ./kube/node/leg ./docker ./bind ./datapath/fabric ./datapath/host ./datapath/lb ./sdn/local ./sdn/nested ./sdn/restapi
+KILLS := ./kube/node/claim ./kube/node/leg ./docker ./bind ./datapath/fabric ./datapath/host ./datapath/lb ./sdn/local ./sdn/nested ./sdn/restapi ./kurma/netplugin ./kurma/pod ./kurma/plugin ./kurma/image
 
 crash: SCENARIOS = Failpoints|Sequence|Crash|Killed
 crash: need-root failpoints ## kill Kuryr at every failpoint and compare store and kernel (root)
@@ -176,11 +177,12 @@ demo-clean: need-root ## remove what the demo made (root)
 deps: ## install what the suites need from Debian (root)
 	hack/deps.sh build e2e
 
-install: build ## install kuryr, its manual, completions and systemd units (DESTDIR, PREFIX)
+install: build ## install kuryr, its manual, completions, hooks and systemd units (DESTDIR, PREFIX)
 	install -D -m 755 bin/kuryr $(DESTDIR)$(PREFIX)/bin/kuryr
 	install -D -m 755 bin/kuryr-kubernetes $(DESTDIR)$(PREFIX)/bin/kuryr-kubernetes
 	install -D -m 755 bin/kuryr-vif $(DESTDIR)/usr/libexec/kuryr/kuryr-vif
 	for type in bridge ovs tap midonet unbound; do ln -sf kuryr-vif $(DESTDIR)/usr/libexec/kuryr/$$type; done
+	install -D -m 755 bin/kuryr-oci-hook $(DESTDIR)/usr/libexec/kuryr/kuryr-oci-hook
 	install -D -m 755 bin/kuryr-cni $(DESTDIR)/opt/cni/bin/kuryr
 	install -D -m 755 bin/kuryr-cni-api $(DESTDIR)/opt/cni/bin/kuryr-cni-api
 	install -d $(DESTDIR)/usr/libexec/kubernetes/kubelet-plugins/net/exec
@@ -190,8 +192,9 @@ install: build ## install kuryr, its manual, completions and systemd units (DEST
 	bin/kuryr completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/kuryr
 	bin/kuryr completion zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kuryr
 	bin/kuryr completion fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/kuryr.fish
-	install -d $(DESTDIR)/etc/systemd/system
-	for unit in kuryr kuryr-sdn kuryr-node; do \
+	install -d $(DESTDIR)$(PREFIX)/share/kuryr/hooks.d $(DESTDIR)/etc/systemd/system
+	install -m 644 deploy/oci/hooks.d/*.json $(DESTDIR)$(PREFIX)/share/kuryr/hooks.d
+	for unit in kuryr kuryr-sdn kuryr-node kuryr-kurma; do \
 		sed 's,/usr/local/bin/,$(PREFIX)/bin/,' deploy/systemd/$$unit.service >$(DESTDIR)/etc/systemd/system/$$unit.service; done
 
 clean: ## remove what was built

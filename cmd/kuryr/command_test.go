@@ -105,8 +105,8 @@ func TestEverySettingIsAFlagOfDaemons(t *testing.T) {
 			section, _, _ := strings.Cut(s.Key, ".")
 			// `kuryr up` has the embedded SDN, so there is no choice; a front end does not need another's.
 			none := map[string][]string{
-				"up":     {"provider", "neutron", "bind", "node", "kubernetes", "controller"},
-				"docker": {"node", "kubernetes", "controller"}, "node": {"docker", "controller"},
+				"up":     {"provider", "neutron", "bind", "node", "kubernetes", "controller", "kurma"},
+				"docker": {"node", "kubernetes", "controller", "kurma"}, "node": {"docker", "controller", "kurma"},
 			}[c.Name()]
 			if want := !slices.Contains(none, section); (c.Flags().Lookup(s.Flag()) != nil) != want {
 				t.Errorf("kuryr %s: flag for %s: want %v", c.Name(), s.Key, want)

@@ -17,6 +17,6 @@ Without --config it reads kuryr.yaml and, below it, ` + config.RavenPath + `, wh
 		Example: "  kuryr controller\n  kuryr controller --kubernetes-kubeconfig /etc/kubernetes/admin.conf --provider neutron",
 		RunE:    func(c *cobra.Command, _ []string) error { return a.runController(c) },
 	}
-	addSettings(c, settingsBut("docker.", "node.", "bind.")...)
+	addSettings(c, settingsBut("docker.", "node.", "bind.", "kurma.")...)
 	return c
 }

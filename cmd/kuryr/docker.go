@@ -30,7 +30,7 @@ The commands below it tell Docker where the driver answers, where that is not th
 			return a.daemon(c, func(cfg config.Config) duties { return duties{open: providers[cfg.Provider], docker: true} })
 		},
 	}
-	addSettings(c, settingsBut("node.", "kubernetes.", "controller.")...)
+	addSettings(c, settingsBut("node.", "kubernetes.", "controller.", "kurma.")...)
 	c.AddCommand(a.installCommand(), a.uninstallCommand(), a.certificatesCommand())
 	return c
 }

@@ -274,7 +274,7 @@ func TestEverySettingIsOfTheManagedPlugin(t *testing.T) {
 	}
 	// Set by the plugin alone, or of no use in it.
 	own := []string{"state_dir", "run_dir", "docker.socket", "docker.listen", "docker.tls_cert", "docker.tls_key", "docker.tls_client_ca", "sdn.socket", "admin.socket"}
-	others := []string{"node", "kubernetes", "controller"}
+	others := []string{"node", "kubernetes", "controller", "kurma"}
 	for _, s := range config.Settings() {
 		section, _, _ := strings.Cut(s.Key, ".")
 		if want := !slices.Contains(own, s.Key) && !slices.Contains(others, section); settable[s.Env()] != want {

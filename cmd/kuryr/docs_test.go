@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +19,8 @@ import (
 	"github.com/kuryr/kuryr/kube/node"
 	"github.com/kuryr/kuryr/kube/node/services"
 	"github.com/kuryr/kuryr/kube/raven"
+	"github.com/kuryr/kuryr/kurma/plugin"
+	"github.com/kuryr/kuryr/kurma/pod"
 	"github.com/kuryr/kuryr/sdn/local"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -178,7 +181,7 @@ func (n *metricNames) MustRegister(all ...prometheus.Collector) {
 
 func (*metricNames) Unregister(prometheus.Collector) bool { return false }
 
-// The page of the metrics has all that `kuryr up`, `kuryr docker` and `kuryr node` register, and no others.
+// The page of the metrics has all that `kuryr up`, `kuryr docker`, `kuryr node` and `kuryr kurma` register, and no others.
 func TestEveryMetricIsDescribed(t *testing.T) {
 	t.Parallel()
 	provider, err := local.Open(t.Context(), local.Options{Path: filepath.Join(t.TempDir(), "kuryr.db"), Host: "here"})
@@ -200,6 +203,12 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 	node.New(node.Config{Registerer: names})
 	raven.NewMetrics(names)
 	services.NewMetrics(names)
+	names.MustRegister(plugin.Collector(nil))
+	pods, err := pod.Open(pod.Config{Path: filepath.Join(t.TempDir(), "kurma.db"), Registerer: names})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pods.Close(context.Background()) })
 	if len(*names) < 10 {
 		t.Fatalf("only %v are registered", *names)
 	}

@@ -43,7 +43,7 @@ Where the variable NODE_NAME names a node of a Kubernetes cluster it is the daem
 			return a.daemon(c, func(cfg config.Config) duties { return duties{open: providers[cfg.Provider], node: true} })
 		},
 	}
-	addSettings(c, settingsBut("docker.", "controller.")...)
+	addSettings(c, settingsBut("docker.", "controller.", "kurma.")...)
 	return c
 }
 

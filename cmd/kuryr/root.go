@@ -94,7 +94,7 @@ floating IPs. Without anything behind it, its embedded SDN serves this machine.
 	root.PersistentFlags().StringVar(&a.configPath, "config", "", "configuration `file` (default "+config.DefaultPath+", if it is there; KURYR_CONFIG); one whose name ends in .conf is the Python kuryr-libnetwork's")
 	root.PersistentFlags().StringVar(&a.socket, "socket", "", "`socket` of the running kuryr (default as admin.socket in the configuration)")
 	root.AddCommand(a.upCommand(), a.dockerCommand(), a.nodeCommand(), a.downCommand(), a.statusCommand(), a.doctorCommand(), a.topologyCommand(), a.traceCommand(), a.bundleCommand(), a.sdnCommand(), a.installEngineCommand(), a.uninstallEngineCommand(),
-		a.controllerCommand(), a.poolCommand(),
+		a.controllerCommand(), a.poolCommand(), a.kurmaCommand(),
 		a.completionCommand(), a.manCommand(), a.versionCommand())
 	nouns := a.nounCommands()
 	root.AddCommand(nouns...)

@@ -42,7 +42,7 @@ Every key of the configuration can be set by a flag, or by an environment variab
 
 // settingsOfUp are all but the choice of the SDN, which is the embedded one, and what is of others.
 func settingsOfUp() []string {
-	return slices.DeleteFunc(settingsBut("neutron.", "bind.", "node.", "kubernetes.", "controller."), func(key string) bool { return key == "provider" })
+	return slices.DeleteFunc(settingsBut("neutron.", "bind.", "node.", "kubernetes.", "controller.", "kurma."), func(key string) bool { return key == "provider" })
 }
 
 // duties are what a daemon does. Where the SDN is embedded it serves its API besides.

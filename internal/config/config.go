@@ -44,6 +44,7 @@ type Config struct {
 
 	Kubernetes Kubernetes
 	Controller Controller
+	Kurma      Kurma
 
 	// Ignored are the options of the peer's file that mean nothing here, each with why, to be warned of.
 	Ignored []string
@@ -197,6 +198,9 @@ func (c *Config) complete() error {
 	}
 	if c.Node.Socket == "" {
 		c.Node.Socket = filepath.Join(c.RunDir, "node.sock")
+	}
+	if c.Kurma.Socket == "" {
+		c.Kurma.Socket = filepath.Join(c.RunDir, "kurma.sock")
 	}
 	if c.SDN.Socket == "" {
 		c.SDN.Socket = filepath.Join(c.RunDir, "sdn.sock")

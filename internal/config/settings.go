@@ -91,6 +91,10 @@ func Default() Config {
 
 			ProcessExternalConnectivity: true,
 		},
+		Kurma: Kurma{
+			Config:  "/etc/kuryr/kurma.json",
+			Volumes: []string{"/run/kuryr=/run/kuryr", "/etc/kuryr=/etc/kuryr:ro", "/run/openvswitch=/run/openvswitch"},
+		},
 		Node: Node{WaitActive: 10 * time.Second, LoadBalancers: LoadBalancersSDN},
 		SDN: SDN{
 			UplinkRanges: []netip.Prefix{
@@ -123,7 +127,7 @@ const (
 // MaxPortsPerNetwork is what the kernel's bridge holds (BR_MAX_PORTS).
 const MaxPortsPerNetwork = 1023
 
-var settings = slices.Concat(generalSettings, nodeSettings, neutronSettings, bindSettings, servedSettings, kubernetesSettings, controllerSettings)
+var settings = slices.Concat(generalSettings, nodeSettings, neutronSettings, bindSettings, servedSettings, kubernetesSettings, controllerSettings, kurmaSettings)
 
 var generalSettings = []*Setting{
 	text("state_dir", "folder of what must survive a restart (the store)", absolute, func(c *Config) *string { return &c.StateDir }),

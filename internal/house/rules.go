@@ -168,6 +168,7 @@ var leanRules = []leanRule{
 	{"cmd/kuryr", []string{"k8s.io", "sigs.k8s.io", "golang.org/x/crypto/x509roots"}, "they would double its size, on the disk and in memory, where no cluster is: what needs them has the build tag kubernetes, and is in kuryr-kubernetes"},
 	{"cmd/kuryr-cni", []string{"k8s.io", "sigs.k8s.io", "crypto/tls", "net/http"}, "a runtime starts it for each container: what needs them is in kuryr-cni-api"},
 	{"cmd/kuryr-cni-api", []string{"k8s.io", "sigs.k8s.io"}, "it runs once for each container where no daemon is: what it reads of a KuryrPort is package portspec's"},
+	{"cmd/kuryr-oci-hook", []string{"k8s.io", "sigs.k8s.io", "crypto/tls", "net/http", "net"}, "a runtime starts it for each container, which waits for it"},
 	{"cmd/kuryr-vif", []string{"k8s.io", "sigs.k8s.io", "crypto/tls", "net/http"}, "it is started for each port"},
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/internal/hostports"
+	"github.com/kuryr/kuryr/internal/lookup"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -240,22 +241,7 @@ func (n *Network) asWanted(a Attachment, w Wiring) error {
 
 // network finds the SDN's network that the attachment is to be on: by id where the name has the form of one, else by name, which must be one network's alone.
 func (n *Network) network(ctx context.Context, a Attachment) (sdn.Network, error) {
-	name := cmp.Or(a.Want.Network, a.Network)
-	if len(name) == 36 && strings.Count(name, "-") == 4 {
-		if found, err := n.sdn.Network(ctx, sdn.ID(name)); !sdn.IsNotFound(err) {
-			return found, err
-		}
-	}
-	all, err := sdn.All(n.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Names: []string{name}}}))
-	switch {
-	case err != nil:
-		return sdn.Network{}, err
-	case len(all) == 0:
-		return sdn.Network{}, &sdn.Error{Kind: sdn.KindNotFound, Noun: "network", ID: name, Field: "network", Detail: "the SDN has none of this name or id"}
-	case len(all) > 1:
-		return sdn.Network{}, sdn.Conflict(sdn.Exists, "network "+name, "network", "the SDN has %d of this name: give the id of one", len(all))
-	}
-	return all[0], nil
+	return lookup.Network(ctx, n.sdn, "network", cmp.Or(a.Want.Network, a.Network))
 }
 
 // wiring is all that plugging the port takes.

@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -128,10 +129,8 @@ func (d *download) once(ctx context.Context, file *os.File, p *partial) (again b
 	}
 	response, err := d.client.Do(request)
 	if err != nil {
-		if errors.Is(err, errPlain) {
-			return false, err
-		}
-		return true, err
+		var untrusted *tls.CertificateVerificationError
+		return !errors.Is(err, errPlain) && !errors.As(err, &untrusted), err
 	}
 	defer response.Body.Close()
 	switch code := response.StatusCode; {

@@ -4,11 +4,16 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
+	"io"
 	"io/fs"
+	"log"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/kuryr/kuryr/kurma/image"
 	"github.com/kuryr/kuryr/kurma/image/build"
@@ -139,4 +144,23 @@ func plugin() build.Spec {
 		Name: "example.com/plugin", Version: "1.0", Exec: []string{"/bin/main", "-x"}, Env: []string{"PATH=/bin"}, Mounts: []string{"/run/kuryr"},
 		Rootfs: fstest.MapFS{"bin/main": {Data: []byte("main"), Mode: 0o755}, "opt/network/add": {Data: []byte("add"), Mode: 0o755}},
 	}
+}
+
+func nopLogger() *log.Logger { return log.New(io.Discard, "", 0) }
+
+type ctx = context.Context
+
+type dialer = func(ctx, string, string) (net.Conn, error)
+
+// contextUntil ends when the condition has come about, which a test's server brings.
+func contextUntil(t testing.TB, done func() bool) (context.Context, func()) {
+	t.Helper()
+	c, cancel := context.WithCancel(t.Context())
+	go func() {
+		for c.Err() == nil && !done() {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	return c, cancel
 }

@@ -47,7 +47,7 @@ func loopback(host string) bool {
 	return name == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-var errPlain = errors.New("plain http is refused: use https, give the digest, or allow the host by kurma.insecure_hosts")
+var errPlain = errors.New("plain http is refused: use https, give the digest, or allow the host by kurma.insecure")
 
 // guard lets requests without TLS through to hosts that plain says, redirects among them.
 type guard struct {

@@ -21,12 +21,19 @@ type Config struct {
 
 	// Volumes are host paths by the mount point of an image; a path may end in ":ro". A mount point without one is a private folder below State.
 	Volumes map[string]string
-	Images  Images
-	Log     *slog.Logger
-	Metrics prometheus.Registerer // nil: none
+	Images  Images                `json:"-"`
+	Log     *slog.Logger          `json:"-"` // nil: slog.Default
+	Metrics prometheus.Registerer `json:"-"` // nil: none
 
 	CallLimit time.Duration // 0 is one minute, which is the specification's
 	StopLimit time.Duration // from SIGTERM to SIGKILL of a main executable; 0 is two seconds
+
+	// Ran is told, if it is not nil, when a network takes calls from now on. It must not wait.
+	Ran func(Ref) `json:"-"`
+	// Gone is told, if it is not nil, when a generation that is not of the configuration any more has gone.
+	Gone func(Ref) `json:"-"`
+
+	FirstPause time.Duration // before a plugin that has failed is started again, doubling from then on; 0 is one second
 }
 
 // Image is what a plugin's container is made of. Rootfs is shared and is not written to.
@@ -44,19 +51,6 @@ type Images interface {
 	// Get fetches the image that ref names unless it is there. It may take long, and ends with ctx.
 	Get(ctx context.Context, ref string) (Image, error)
 }
-
-/* Pod, the networking pod, has (see pod.go):
-
-	New(Config) (*Pod, error)
-	(*Pod).Apply(ctx, []podnet.Network, inUse func(Ref) bool) error
-	(*Pod).Add(ctx, Ref, Call) (*Result, error)
-	(*Pod).Del(ctx, Ref, Call) error
-	(*Pod).Release(Ref)
-	(*Pod).Current() []Current   // the configuration's networks in its order: Ref and podnet.Network
-	(*Pod).Status() []Status
-	(*Pod).Close() error         // plugins run on, and are adopted by the next
-	(*Pod).Down(ctx) error       // ends and removes all containers
-*/
 
 // Ref names a generation of a network: what an attachment was made with is what takes it away. An empty Generation is the configuration's own.
 type Ref struct {
@@ -97,7 +91,7 @@ type Status struct {
 	Reason   string    `json:"reason,omitempty"`
 	Retry    time.Time `json:"retry,omitzero"`
 	PID      int       `json:"pid,omitempty"`
-	Started  time.Time `json:"started,omitzero"`
+	Since    time.Time `json:"since,omitzero"` // it is in this state
 	Restarts int       `json:"restarts"`
 	Output   string    `json:"output,omitempty"` // the end of what the main executable has written
 }

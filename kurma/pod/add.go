@@ -254,7 +254,7 @@ func (m *Manager) attach(ctx context.Context, made *record, h netns.NsHandle, ne
 		result, err := m.call(ctx, "add", n.Ref, func(ctx context.Context) (*current.Result, error) { return m.plugins.Add(ctx, n.Ref, call) })
 		failpoint.Here("kurma.add.called")
 		if err != nil {
-			return made, failed("network %s: %w", n.Name, err)
+			return made, &Error{Failed, err}
 		}
 		if result == nil {
 			result = &current.Result{CNIVersion: current.ImplementedSpecVersion}
@@ -305,12 +305,22 @@ func (m *Manager) claim(r *record, h netns.NsHandle) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if other := m.spaced[s]; other != "" && other != r.UUID {
+	if other := m.spaced[s]; other != "" && other != r.UUID && m.pinned(other) {
 		return &Error{Conflict, fmt.Errorf("namespace: it is pod %s's: %w", other, errShared)}
 	}
 	m.spaced[s] = r.UUID
 	r.Space = s
 	return nil
+}
+
+// pinned tells whether a pod's namespace is still there. The number of one that is gone may be another's now.
+func (m *Manager) pinned(uuid string) bool {
+	h, err := m.spaces.Handle(uuid)
+	if err != nil {
+		return false
+	}
+	_ = h.Close()
+	return true
 }
 
 // errShared says that another pod has the namespace.

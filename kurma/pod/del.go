@@ -75,7 +75,7 @@ func (m *Manager) remove(ctx context.Context, r *record, force bool) error {
 		if err != nil {
 			a.Error = err.Error()
 			left = append(left, a)
-			errs = append(errs, failed("network %s: %w", a.Network.Name, err))
+			errs = append(errs, &Error{Failed, err})
 		}
 	}
 	slices.Reverse(left)

@@ -107,6 +107,9 @@ var errHost = errors.New("it is the host's own network namespace, which is no po
 func notOurs(h netns.NsHandle) error {
 	for _, path := range []string{"/proc/1/ns/net", "/proc/thread-self/ns/net"} {
 		own, err := netns.GetFromPath(path)
+		if errors.Is(err, os.ErrPermission) {
+			continue // in a sandbox where process 1 is beyond reach, so is its namespace
+		}
 		if err != nil {
 			return &Error{Internal, fmt.Errorf("namespace %s: %w", path, err)}
 		}

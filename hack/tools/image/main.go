@@ -1,5 +1,5 @@
 // Command image writes a container image of one layer as an archive that "docker load", "podman load" and "ctr images import" read, without an engine and from nothing but
-// the files it is given. The same files make the same archive, byte for byte: times and owners are fixed, and names are in order.
+// the files it is given; or, with -aci, the same as an App Container Image, which Kurma reads. The same files make the same archive, byte for byte: times and owners are fixed, and names are in order.
 //
 // It must not know what the files are, nor talk with a registry.
 package main
@@ -14,7 +14,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -29,8 +28,10 @@ var (
 	to         = flag.String("to", "", "archive to write")
 	reference  = flag.String("tag", "", "name and tag of the image")
 	arch       = flag.String("arch", "", "architecture, as Go calls it")
-	entrypoint = flag.String("entrypoint", "", "program that the container runs")
+	entrypoint = flag.String("entrypoint", "", "program that the container runs, with its arguments")
 	version    = flag.String("version", "", "label org.opencontainers.image.version")
+	mounts     = flag.String("mounts", "", "folders that the program wants mounted, with commas between")
+	asACI      = flag.Bool("aci", false, "write an App Container Image")
 )
 
 func main() {
@@ -43,22 +44,43 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	if err := write(flag.Arg(0)); err != nil {
+	write := writeDocker
+	if *asACI {
+		write = writeACI
+	}
+	if err := whole(*to, func(out io.Writer) error { return write(out, flag.Arg(0)) }); err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
 		os.Exit(1)
 	}
 }
 
-func write(root string) error {
+// whole makes a file whole or not at all.
+func whole(path string, write func(io.Writer) error) error {
+	out, err := os.CreateTemp(filepath.Dir(path), ".image-*")
+	if err != nil {
+		return err
+	}
+	err = errors.Join(write(out), out.Chmod(0o644), out.Close())
+	if err == nil {
+		err = os.Rename(out.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(out.Name())
+	}
+	return err
+}
+
+func writeDocker(out io.Writer, root string) error {
 	tag, err := name.NewTag(*reference)
 	if err != nil {
 		return err
 	}
-	content, err := layer(root)
-	if err != nil {
+	var content bytes.Buffer
+	w := tar.NewWriter(&content)
+	if err := errors.Join(layer(w, root, ""), w.Close()); err != nil {
 		return err
 	}
-	made, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil })
+	made, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content.Bytes())), nil })
 	if err != nil {
 		return err
 	}
@@ -73,83 +95,22 @@ func write(root string) error {
 	file = file.DeepCopy()
 	file.OS, file.Architecture, file.Created = "linux", *arch, v1.Time{Time: time.Unix(0, 0).UTC()}
 	file.Config = v1.Config{
-		Entrypoint: []string{*entrypoint}, Env: []string{"PATH=/usr/bin"}, WorkingDir: "/",
+		Entrypoint: strings.Fields(*entrypoint), Env: []string{"PATH=/usr/bin"}, WorkingDir: "/",
 		Labels: map[string]string{"org.opencontainers.image.title": path.Base(tag.RepositoryStr()), "org.opencontainers.image.version": *version},
+	}
+	for _, at := range folders() {
+		if file.Config.Volumes == nil {
+			file.Config.Volumes = map[string]struct{}{}
+		}
+		file.Config.Volumes[at] = struct{}{}
 	}
 	if image, err = mutate.ConfigFile(image, file); err != nil {
 		return err
 	}
-	// Whole or not at all.
-	out, err := os.CreateTemp(filepath.Dir(*to), ".image-*")
-	if err != nil {
-		return err
-	}
-	err = errors.Join(tarball.Write(tag, image, out), out.Chmod(0o644), out.Close())
-	if err == nil {
-		err = os.Rename(out.Name(), *to)
-	}
-	if err != nil {
-		_ = os.Remove(out.Name())
-	}
-	return err
+	return tarball.Write(tag, image, out)
 }
 
-// layer is a tar of the folder, with all that is root's and of the beginning of time.
-func layer(root string) ([]byte, error) {
-	var paths []string
-	err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
-		if path != root {
-			paths = append(paths, path)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	slices.Sort(paths)
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	for _, path := range paths {
-		if err := add(w, root, path); err != nil {
-			return nil, err
-		}
-	}
-	return b.Bytes(), w.Close()
-}
-
-func add(w *tar.Writer, root, path string) error {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return err
-	}
-	link := ""
-	if info.Mode()&os.ModeSymlink != 0 {
-		if link, err = os.Readlink(path); err != nil {
-			return err
-		}
-	}
-	from, err := tar.FileInfoHeader(info, link)
-	if err != nil {
-		return err
-	}
-	header := &tar.Header{
-		Typeflag: from.Typeflag, Name: strings.TrimPrefix(from.Name, "/"), Linkname: link, Size: from.Size, Mode: from.Mode & 0o7777, ModTime: time.Unix(0, 0), Format: tar.FormatPAX,
-	}
-	within, err := filepath.Rel(root, path)
-	if err != nil {
-		return err
-	}
-	if header.Name = filepath.ToSlash(within); info.IsDir() {
-		header.Name += "/"
-	}
-	if err := w.WriteHeader(header); err != nil || !info.Mode().IsRegular() {
-		return err
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	_, err = io.Copy(w, file)
-	return err
+// folders are those of -mounts.
+func folders() []string {
+	return strings.FieldsFunc(*mounts, func(r rune) bool { return r == ',' })
 }

@@ -17,6 +17,27 @@ import (
 // elsewhere are the failpoints that no sequence here can reach: why, and the test that kills there. Those tests need the tag
 // "failpoints" too, and "make crash" runs them; those on Neutron and of CNI are of "make e2e-neutron" and "make e2e-cni".
 var elsewhere = map[string]struct{ why, folder, test string }{
+	"netns.pin.file":                  {noKurma, "kurma/pod", "TestKilled"},
+	"netns.pin.pinned":                {noKurma, "kurma/pod", "TestKilled"},
+	"kurma.add.pinned":                {noKurma, "kurma/pod", "TestKilled"},
+	"kurma.add.loopback":              {noKurma, "kurma/pod", "TestKilled"},
+	"kurma.add.announced":             {noKurma, "kurma/pod", "TestKilled"},
+	"kurma.add.called":                {noKurma, "kurma/pod", "TestKilled"},
+	"kurma.add.stored":                {noKurma, "kurma/pod", "TestKilled"},
+	"kurma.del.noted":                 {noKurma, "kurma/pod", "TestKilled"},
+	"kurma.del.called":                {noKurma, "kurma/pod", "TestKilled"},
+	"kurma.del.unpinned":              {noKurma, "kurma/pod", "TestKilled"},
+	"kurma.del.dropped":               {noKurma, "kurma/pod", "TestKilled"},
+	"kurma.plugin.apply.noted":        {noKurma, "kurma/plugin", "TestKilled"},
+	"kurma.plugin.start.bundled":      {noKurma, "kurma/plugin", "TestKilled"},
+	"kurma.plugin.start.grouped":      {noKurma, "kurma/plugin", "TestKilled"},
+	"kurma.plugin.start.ran":          {noKurma, "kurma/plugin", "TestKilled"},
+	"kurma.plugin.start.recorded":     {noKurma, "kurma/plugin", "TestKilled"},
+	"kurma.plugin.stop.ended":         {noKurma, "kurma/plugin", "TestKilled"},
+	"kurma.plugin.clear.deleted":      {noKurma, "kurma/plugin", "TestKilled"},
+	"kurma.plugin.clear.ungrouped":    {noKurma, "kurma/plugin", "TestKilled"},
+	"kurma.plugin.discard.cleared":    {noKurma, "kurma/plugin", "TestKilled"},
+	"kurma.plugin.erase.forgotten":    {noKurma, "kurma/plugin", "TestKilled"},
 	"lb.restore.told":                 {noLoad, "datapath/lb", "TestKilled"},
 	"lb.apply.told":                   {noLoad, "datapath/lb", "TestKilled"},
 	"lb.flows.forgotten":              {noLoad, "datapath/lb", "TestKilled"},
@@ -81,6 +102,16 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"given.bind.recorded":             {ofCNI, "test/e2e/cni", "TestFailpointsOfGiven"},
 	"given.bind.plugged":              {ofCNI, "test/e2e/cni", "TestFailpointsOfGiven"},
 	"given.unbind.unplugged":          {ofCNI, "test/e2e/cni", "TestFailpointsOfGiven"},
+	"image.download.begun":            {"the sequence has no Kurma", "kurma/image", "TestKilled"},
+	"image.download.part":             {"the sequence has no Kurma", "kurma/image", "TestKilled"},
+	"image.download.whole":            {"the sequence has no Kurma", "kurma/image", "TestKilled"},
+	"image.install.named":             {"the sequence has no Kurma", "kurma/image", "TestKilled"},
+	"image.install.recorded":          {"the sequence has no Kurma", "kurma/image", "TestKilled"},
+	"image.install.synced":            {"the sequence has no Kurma", "kurma/image", "TestKilled"},
+	"image.keep.unpacked":             {"the sequence has no Kurma", "kurma/image", "TestKilled"},
+	"image.registry.layer":            {"the sequence has no Kurma", "kurma/image", "TestKilled"},
+	"image.remove.forgotten":          {"the sequence has no Kurma", "kurma/image", "TestKilled"},
+	"image.remove.moved":              {"the sequence has no Kurma", "kurma/image", "TestKilled"},
 	"claim.adopt.written":             {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
 	"claim.annotate.written":          {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
 	"claim.claim.chosen":              {"the sequence has no Kubernetes", "kube/node/claim", "TestKilled"},
@@ -125,6 +156,7 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 const (
 	inPlace   = "a Docker network is put on its router before it has ports"
 	noLoad    = "Docker's networks have no load balancers"
+	noKurma   = "it is of Kurma's pods, not of Docker's containers"
 	noGroups  = "the sequence's ports have no security groups and no limits"
 	ofSwarm   = "a swarm needs Kuryr as a managed plugin"
 	ofUser    = "the sequence uses no port that its user made"

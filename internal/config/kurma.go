@@ -1,0 +1,54 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Kurma is section kurma: the networks that plugin containers make.
+type Kurma struct {
+	Config   string   // file with pod_networks
+	Socket   string   // never "" after Load
+	Runtime  string   // "": the first of crun and runc that is found
+	Volumes  []string // CONTAINER=HOST[:ro]
+	Insecure []string // hosts, with or without a port
+	Grants   []string // NETWORK=UID+UID, NETWORK=*, NETWORK=
+}
+
+var kurmaSettings = []*Setting{
+	text("kurma.config", "file with pod_networks, JSON or YAML as its name ends", absolute, func(c *Config) *string { return &c.Kurma.Config }),
+	text("kurma.socket", "socket of the API of `kuryr kurma`; empty is kurma.sock in run_dir", absoluteOrNone, func(c *Config) *string { return &c.Kurma.Socket }),
+	text("kurma.runtime", "OCI runtime that runs networks' plugins, by name or path; empty is the first of crun and runc that is found", orNone(word),
+		func(c *Config) *string { return &c.Kurma.Runtime }),
+	list("kurma.volumes", "what images that ask for a mount point find there, each as CONTAINER=HOST or CONTAINER=HOST:ro; any other is a folder of the network's own", volume,
+		func(c *Config) *[]string { return &c.Kurma.Volumes }),
+	list("kurma.insecure", "hosts whose images may come by plain http, unverified", word, func(c *Config) *[]string { return &c.Kurma.Insecure }),
+	list("kurma.grants", "networks that only some users' containers may have, each as NETWORK=UID+UID, or NETWORK= for root alone; a network not named is everybody's", grant,
+		func(c *Config) *[]string { return &c.Kurma.Grants }),
+}
+
+func volume(s string) error {
+	inside, host, ok := strings.Cut(s, "=")
+	host = strings.TrimSuffix(host, ":ro")
+	if !ok || absolute(inside) != nil || absolute(host) != nil {
+		return fmt.Errorf("want CONTAINER=HOST or CONTAINER=HOST:ro with whole paths, not %q", s)
+	}
+	return nil
+}
+
+func grant(s string) error {
+	network, users, ok := strings.Cut(s, "=")
+	if !ok || network == "" {
+		return fmt.Errorf("want NETWORK=UID+UID, NETWORK=* or NETWORK=, not %q", s)
+	}
+	for user := range strings.SplitSeq(users, "+") {
+		if user == "*" || users == "" {
+			continue
+		}
+		if _, err := strconv.ParseUint(user, 10, 32); err != nil {
+			return fmt.Errorf("%q: %q is not the id of a user", s, user)
+		}
+	}
+	return nil
+}
