@@ -13,7 +13,7 @@ SOAK        ?= 60s
 count = go run ./test/count -name $(1) $(if $(RESULTS),-to $(RESULTS)/$(1))
 
 .DEFAULT_GOAL := help
-.PHONY: help build failpoints docker-plugin images man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-octavia e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack e2e-kubernetes e2e-kubernetes-neutron e2e-services e2e-kubernetes-upstream helm bench bench-docker bench-neutron bench-sdn bench-kubernetes fuzz demo demo-clean install clean need-root need-gcc deps
+.PHONY: help build failpoints docker-plugin images man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-octavia e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack e2e-kubernetes e2e-kubernetes-neutron e2e-services e2e-kubernetes-upstream helm bench bench-docker bench-neutron bench-sdn bench-kubernetes bench-services fuzz demo demo-clean install clean need-root need-gcc deps
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-22s %s\n", $$1, $$2 }'
@@ -159,6 +159,13 @@ bench-kubernetes: need-root build ## measure CNI against Debian's bridge plugin 
 	hack/deps.sh cni kubernetes
 	programs=$$(hack/kubernetes.sh) && kwok=$$(hack/kwok.sh) && \
 		KURYR_E2E_KUBERNETES=$$programs KURYR_BENCH_KWOK=$$kwok go run ./test/bench -only cni,warm,raven -rounds 20 -pods $(PODS)
+
+# Numbers of Services that there are, one after the other.
+SIZES ?= 1000,10000,30000
+
+bench-services: need-root build ## measure Services on a node against kube-proxy in nftables mode, with SIZES (1000,10000,30000) of them on a real API server (root)
+	hack/deps.sh kubernetes
+	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go run ./test/bench -only services -sizes $(SIZES)
 
 fuzz: ## run every fuzz target for FUZZTIME (10s; or 2000x, so many inputs)
 	hack/fuzz.sh $(FUZZTIME)

@@ -194,6 +194,7 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 	names.MustRegister(metrics.Objects(provider))
 	metrics.NewAPI(names)
 	metrics.NewReconciles(names)
+	metrics.NewBalancing(names)
 	metrics.NewRequests(names)
 	_, err = docker.New(docker.Config{Provider: provider, Binder: struct{ docker.Binder }{}, Host: "here", Registerer: names})
 	if err != nil {

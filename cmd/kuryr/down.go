@@ -76,7 +76,7 @@ func downAlone(ctx context.Context, cfg config.Config, log *slog.Logger, o admin
 	if _, missing := os.Stat(storePath(cfg)); errors.Is(missing, fs.ErrNotExist) {
 		p, err = openBare(cfg, log)
 	} else {
-		p, err = openParts(ctx, cfg, log)
+		p, err = openParts(ctx, cfg, log, nil)
 	}
 	if err != nil {
 		return report, err

@@ -28,9 +28,9 @@ const (
 	legInterface  = "kuryr-node0"
 )
 
-// balancing is the table of Services in the host's network namespace.
-func balancing(c config.Config, log *slog.Logger) *lb.Table {
-	return lb.New(lb.Config{Name: servicesTable, NodeAddrs: c.Node.NodePortAddresses, Logger: log})
+// balancing is the table of Services in the host's network namespace. observe is told of its transactions; nil is fine.
+func balancing(c config.Config, log *slog.Logger, observe func(lb.Transaction)) *lb.Table {
+	return lb.New(lb.Config{Name: servicesTable, NodeAddrs: c.Node.NodePortAddresses, Logger: log, Observe: observe})
 }
 
 // servicesDir is where the daemon of a cluster's node keeps what it has changed of the host for Services.
@@ -47,7 +47,7 @@ func dropServices(ctx context.Context, cfg config.Config, log *slog.Logger) (don
 	if there, err := hasTable(servicesTable); err != nil {
 		return nil, err
 	} else if there {
-		t := balancing(cfg, log)
+		t := balancing(cfg, log, nil)
 		if err := errors.Join(t.Remove(ctx), t.Close()); err != nil {
 			return nil, fmt.Errorf("services: %w", err)
 		}

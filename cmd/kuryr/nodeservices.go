@@ -16,6 +16,7 @@ import (
 	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/config"
+	"github.com/kuryr/kuryr/internal/metrics"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/node/services"
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,7 +34,7 @@ type nodeServices struct {
 }
 
 func newNodeServices(cfg config.Config, api client.WithWatch, name string, registry prometheus.Registerer, log *slog.Logger) *nodeServices {
-	table := balancing(cfg, log)
+	table := balancing(cfg, log, count(metrics.NewBalancing(registry)))
 	return &nodeServices{
 		Controller: services.New(services.Config{
 			Client: api, Node: name, Table: table, NodePorts: cfg.Node.NodePortAddresses, Registerer: registry, Log: log,

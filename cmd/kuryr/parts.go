@@ -11,6 +11,7 @@ import (
 
 	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/datapath/host"
+	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/hostroutes"
 	"github.com/kuryr/kuryr/internal/netns"
@@ -28,8 +29,9 @@ type parts struct {
 func storePath(c config.Config) string    { return filepath.Join(c.StateDir, "kuryr.db") }
 func namespaceDir(c config.Config) string { return filepath.Join(c.RunDir, "netns") }
 
-// openParts opens everything and changes nothing in the kernel. The store's lock keeps a second process away.
-func openParts(ctx context.Context, c config.Config, log *slog.Logger) (*parts, error) {
+// openParts opens everything and changes nothing in the kernel. The store's lock keeps a second process away. balanced is told of each
+// change of load balancers in the kernel; nil is fine.
+func openParts(ctx context.Context, c config.Config, log *slog.Logger, balanced func(lb.Transaction)) (*parts, error) {
 	namespaces, err := netns.Open(namespaceDir(c))
 	if err != nil {
 		return nil, err
@@ -44,7 +46,7 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (*parts, 
 		Path: storePath(c), Host: c.Host, Logger: log,
 		UplinkRanges: c.SDN.UplinkRanges, HostRoutes: routed, PortsPerNetwork: c.SDN.PortsPerNetwork,
 		NewDatapath: func(uplink4, uplink6 netip.Prefix) (_ local.Datapath, err error) {
-			d.Fabric, err = fabric.New(fabric.Config{Namespaces: namespaces, Uplink4: uplink4, Uplink6: uplink6, Logger: log})
+			d.Fabric, err = fabric.New(fabric.Config{Namespaces: namespaces, Uplink4: uplink4, Uplink6: uplink6, Logger: log, Balanced: balanced})
 			return d, err
 		},
 	})

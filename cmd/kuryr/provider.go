@@ -7,7 +7,9 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/internal/config"
+	"github.com/kuryr/kuryr/internal/metrics"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -29,12 +31,17 @@ var providers = map[string]opener{
 	config.ProviderNeutron: openNeutron,
 }
 
-func openLocal(ctx context.Context, c config.Config, log *slog.Logger, _ prometheus.Registerer) (*backend, error) {
-	p, err := openParts(ctx, c, log)
+func openLocal(ctx context.Context, c config.Config, log *slog.Logger, r prometheus.Registerer) (*backend, error) {
+	p, err := openParts(ctx, c, log, count(metrics.NewBalancing(r)))
 	if err != nil {
 		return nil, err
 	}
 	return &backend{provider: p.sdn, parts: p, here: true}, nil
+}
+
+// count has m count what a kernel is told of load balancers.
+func count(m *metrics.Balancing) func(lb.Transaction) {
+	return func(t lb.Transaction) { m.Done(t.Elements, t.Took, t.Err) }
 }
 
 // openStoreOnly opens the embedded SDN without the kernel.

@@ -67,7 +67,7 @@ func (b *balancers) close() {
 }
 
 func (f *Fabric) newTable(domain string) *lb.Table {
-	return lb.New(lb.Config{Bridges: bridgePrefix, Logger: f.log, Run: func(open func() error) error {
+	return lb.New(lb.Config{Bridges: bridgePrefix, Logger: f.log, Observe: f.config.Balanced, Run: func(open func() error) error {
 		ns, err := f.config.Namespaces.Handle(domain)
 		if err != nil {
 			return err

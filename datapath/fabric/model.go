@@ -22,6 +22,8 @@ type Config struct {
 	Uplink4, Uplink6 netip.Prefix
 	HostNS           string       // path of the host's network namespace; "" is the one New is called in
 	Logger           *slog.Logger // nil: slog.Default()
+	// Balanced is told of each change of what the domains balance, as [lb.Config] says; nil: nobody is.
+	Balanced func(lb.Transaction)
 }
 
 // Domain is a router with its networks, or one network without a router: what shares one namespace.

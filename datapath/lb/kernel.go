@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -175,7 +176,7 @@ func (k *kernel) commit(ctx context.Context, c *change) error {
 }
 
 func (k *kernel) try(ctx context.Context, c *change) error {
-	if err := ctx.Err(); err != nil {
+	if err := ctx.Err(); err != nil || c.empty() {
 		return err
 	}
 	if c.replace {
@@ -203,10 +204,20 @@ func (k *kernel) try(ctx context.Context, c *change) error {
 	if err := k.queue(c.add, k.nft.SetAddElements); err != nil {
 		return err
 	}
-	if err := k.nft.Flush(); err != nil {
-		return fmt.Errorf("nft table %s: %w", k.name, err)
+	return k.flush(len(c.remove) + len(c.leads) + len(c.add))
+}
+
+// flush has the kernel do what was queued, which changes so many elements.
+func (k *kernel) flush(elements int) error {
+	began := time.Now()
+	err := k.nft.Flush()
+	if err != nil {
+		err = fmt.Errorf("nft table %s: %w", k.name, err)
 	}
-	return nil
+	if k.base.Observe != nil {
+		k.base.Observe(Transaction{Elements: elements, Took: time.Since(began), Err: err})
+	}
+	return err
 }
 
 // create makes the fixed part of a family's table: all chains first, as rules go to chains that come later.
@@ -293,10 +304,7 @@ func (k *kernel) tidy(ctx context.Context, unused []element, chains []string) er
 	for _, name := range chains {
 		k.nft.DelChain(&nftables.Chain{Name: name, Table: k.table(nftables.TableFamilyINet)})
 	}
-	if err := k.nft.Flush(); err != nil {
-		return fmt.Errorf("nft table %s: %w", k.name, err)
-	}
-	return nil
+	return k.flush(len(unused))
 }
 
 func (k *kernel) queue(list []element, call func(*nftables.Set, []nftables.SetElement) error) error {

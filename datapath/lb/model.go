@@ -31,6 +31,15 @@ type Config struct {
 	// answers are then led up to the namespace (see LeadUp), so that a client's address is kept there too. "": there are none.
 	Bridges string
 	Logger  *slog.Logger // nil: slog.Default()
+	// Observe is told of each transaction when it has ended. It is called with the Table's lock held, and so must be quick and not call the Table. nil: nobody is.
+	Observe func(Transaction)
+}
+
+// Transaction is what the kernel was asked to do at once, all or nothing.
+type Transaction struct {
+	Elements int           // of sets and maps that were to be added and removed
+	Took     time.Duration // in the kernel and on the way there
+	Err      error         // nil: it was done
 }
 
 // Key is where clients connect. The unspecified Addr (0.0.0.0 or ::) is each of the namespace's own addresses of that family that Config.NodeAddrs allows; a Key

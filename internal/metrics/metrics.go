@@ -1,6 +1,6 @@
 // Package metrics counts and times what Kuryr does, for Prometheus.
 //
-// It owns the names that begin with kuryr_sdn_, kuryr_reconcile_ and kuryr_build_info; front ends and providers register
+// It owns the names that begin with kuryr_sdn_, kuryr_reconcile_, kuryr_balancing_ and kuryr_build_info; front ends and providers register
 // their own. It only watches: nothing in it may change what a call does or answers.
 package metrics
 

@@ -166,6 +166,21 @@ func TestReconciles(t *testing.T) {
 	}
 }
 
+func TestBalancing(t *testing.T) {
+	t.Parallel()
+	m := NewBalancing(New("v"))
+	m.Done(7, time.Millisecond, nil)
+	m.Done(5, time.Millisecond, errors.New("no"))
+	if got := testutil.ToFloat64(m.elements); got != 7 {
+		t.Errorf("elements = %v, want those of what was done", got)
+	}
+	for outcome, want := range map[string]float64{"ok": 1, "error": 1} {
+		if got := testutil.ToFloat64(m.transactions.WithLabelValues(outcome)); got != want {
+			t.Errorf("%s = %v, want %v", outcome, got, want)
+		}
+	}
+}
+
 func TestOutcome(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]error{

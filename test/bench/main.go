@@ -3,7 +3,7 @@
 // Command bench measures Kuryr against references in the same run and prints ratios: a plug against raw netlink, containers,
 // traffic and published ports against Docker's own bridge, allocation at a million addresses against a thousand, calls of a full store
 // against an empty one's, requests of the API against Neutron's, and against the Python kuryr-libnetwork's published figures; CNI against Debian's bridge, Raven
-// with thousands of pods; and memory.
+// with thousands of pods, Services against kube-proxy; and memory.
 //
 // It owns the private hosts it starts and the table it prints. It asserts nothing: a ratio beyond its goal is marked,
 // and the exit status tells only whether all could be measured. "make bench" builds what it needs and runs it.
@@ -52,6 +52,9 @@ type bench struct {
 	rounds  int
 	pods    int // of the cluster that Raven is measured on
 	rows    []row
+
+	services sizes // how many Services there are, one number after the other
+	wait     bool  // for a line on standard input when they are there
 }
 
 // A measurement adds rows.
@@ -76,6 +79,7 @@ var measurements = []measurement{
 	{"cni", cniADD},
 	{"warm", warmADD},
 	{"raven", ravenScale},
+	{"services", services},
 }
 
 func main() {
@@ -85,8 +89,11 @@ func main() {
 	flag.StringVar(&b.traffic, "traffic", "bin/traffic", "program that makes the traffic")
 	flag.IntVar(&b.rounds, "rounds", 10, "samples of each side, taken in turn")
 	flag.IntVar(&b.pods, "pods", 10000, "pods of the cluster that raven is measured on, 20 on each node")
+	b.services = sizes{1000, 10000, 30000}
+	flag.Var(&b.services, "sizes", "numbers of Services that services is measured with, 100 to 50000, with commas between")
+	flag.BoolVar(&b.wait, "wait", false, "services waits for a line on standard input when its objects are there: for a machine that is calm only for a while")
 	flag.StringVar(&b.dockerd, "dockerd", "", "a second engine that containers and methods are measured on too")
-	only := flag.String("only", "plug,allocate,containers,traffic,memory", "comma-separated measurements; of Docker also: methods, published, scale, start; of Neutron: neutron; of the embedded SDN: sdn, filter; of Kubernetes: cni, warm, raven")
+	only := flag.String("only", "plug,allocate,containers,traffic,memory", "comma-separated measurements; of Docker also: methods, published, scale, start; of Neutron: neutron; of the embedded SDN: sdn, filter; of Kubernetes: cni, warm, raven, services")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
