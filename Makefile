@@ -13,19 +13,21 @@ SOAK        ?= 60s
 count = go run ./test/count -name $(1) $(if $(RESULTS),-to $(RESULTS)/$(1))
 
 .DEFAULT_GOAL := help
-.PHONY: help build failpoints docker-plugin images man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-octavia e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack e2e-kubernetes e2e-kubernetes-neutron e2e-services e2e-kubernetes-upstream helm bench bench-docker bench-neutron bench-sdn bench-kubernetes bench-services fuzz demo demo-clean install clean need-root need-gcc deps
+.PHONY: help build failpoints docker-plugin images kurma-images man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-octavia e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack e2e-kurma e2e-kubernetes e2e-kubernetes-neutron e2e-services e2e-kubernetes-upstream helm bench bench-docker bench-neutron bench-sdn bench-kubernetes bench-services fuzz demo demo-clean install clean need-root need-gcc deps
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-22s %s\n", $$1, $$2 }'
 
 # kuryr-kubernetes is kuryr with the client libraries of Kubernetes, which would be half of kuryr.
-build: ## build bin/kuryr, bin/kuryr-kubernetes, bin/kuryr-vif, bin/kuryr-cni and bin/kuryr-oci-hook, static, with their version
+build: ## build bin/kuryr, bin/kuryr-kubernetes and the small ones, static, with their version
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kuryr ./cmd/kuryr
 	CGO_ENABLED=0 go build -trimpath -tags kubernetes -ldflags '$(LDFLAGS)' -o bin/kuryr-kubernetes ./cmd/kuryr
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kuryr-vif ./cmd/kuryr-vif
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/kuryr-cni ./cmd/kuryr-cni
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/kuryr-cni-api ./cmd/kuryr-cni-api
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/kuryr-oci-hook ./cmd/kuryr-oci-hook
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/kuryr-netplugin ./cmd/kuryr-netplugin
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/cni-netplugin ./cmd/cni-netplugin
 
 failpoints: # bin/kuryr-failpoints, which dies where it is told to, and is whole by itself
 	CGO_ENABLED=0 go build -trimpath -tags failpoints,kubernetes -ldflags '$(LDFLAGS)' -o bin/kuryr-failpoints ./cmd/kuryr
@@ -35,6 +37,10 @@ docker-plugin: build ## build bin/docker-plugin, which docker plugin create take
 
 images: build ## write bin/images/kuryr.tar, the image for Kubernetes, made of static programs alone (no engine needed)
 	hack/images.sh
+
+kurma-images: build ## write the plugin images of Kurma's networks to bin/images, as ACI and as OCI archive (no engine needed; Debian's CNI plugins)
+	hack/deps.sh kurma
+	hack/kurma-images.sh
 
 man: build ## write the man pages to man/
 	mkdir -p man
@@ -82,6 +88,9 @@ e2e-docker-neutron: need-root build ## the scenarios of e2e-docker on a real Neu
 e2e-cni: need-root build failpoints ## podman, containerd and libcni (which is cnitool) on kuryr node, on private hosts (root; installs them)
 	hack/deps.sh cni
 	go test -json -tags e2e -count=1 -parallel 4 -timeout $(E2E_TIMEOUT) -run "$(SCENARIOS)" ./test/e2e/cni | $(call count,e2e-cni)
+
+e2e-kurma: need-root kurma-images failpoints ## pods of crun, runc and podman on Kurma's networks, by both plugin images, on private hosts (root; installs them)
+	go test -json -tags e2e -count=1 -parallel 3 -timeout $(E2E_TIMEOUT) -run "$(SCENARIOS)" ./test/e2e/kurma | $(call count,e2e-kurma)
 
 e2e-openstack: build ## Debian's openstack command and gophercloud against kuryr sdn; SCENARIOS chooses (installs the command as root)
 	hack/deps.sh openstack

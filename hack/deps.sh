@@ -1,5 +1,5 @@
 #!/bin/bash
-# deps.sh [build|e2e|cni|neutron|openstack|kubernetes|upstream|firewalls|demo|plugin …]: installs from Debian what the named purposes need and is missing. It does nothing, quickly, when all is
+# deps.sh [build|e2e|cni|kurma|neutron|openstack|kubernetes|upstream|firewalls|demo|plugin …]: installs from Debian what the named purposes need and is missing. It does nothing, quickly, when all is
 # there, and starts no service. Without root it says what to install and fails.
 set -eu -o pipefail
 
@@ -12,6 +12,8 @@ octavia="python3-octavia python3-ovn-octavia-provider"
 # neutron-common asks for no service; python3-keystone is Keystone without the package that would set one up.
 neutron="neutron-common mariadb-server ovn-central ovn-host openvswitch-switch python3-keystone ethtool $octavia"
 openstack="python3-openstackclient python3-octaviaclient"
+# Runtimes of Kurma's plugins and of its pods, and what the plugins run.
+kurma="crun runc podman containernetworking-plugins busybox-static iproute2 iputils-ping nftables iptables"
 # What a kubelet runs, and the reference plugins of the control test; containerd and runc come with docker.io, too.
 kubernetes="containerd runc conntrack socat ethtool containernetworking-plugins"
 # What Kubernetes' own tests run in their pods.
@@ -26,13 +28,14 @@ for purpose in "${@:-e2e}"; do
     e2e) wanted="$wanted $build $e2e docker-compose" ;;
     cni) wanted="$wanted $build $cni" ;;
     neutron) wanted="$wanted $build $e2e $neutron" ;;
+    kurma) wanted="$wanted $build $kurma" ;;
     openstack) wanted="$wanted $build $openstack" ;;
     kubernetes) wanted="$wanted $build $e2e $kubernetes" ;;
     upstream) wanted="$wanted $upstream" ;;
     firewalls) wanted="$wanted $firewalls" ;;
     demo) wanted="$wanted $demo" ;;
     plugin) wanted="$wanted iptables" ;;
-    *) echo "deps.sh: unknown purpose $purpose (build, e2e, cni, neutron, openstack, kubernetes, upstream, firewalls, demo, plugin)" >&2; exit 2 ;;
+    *) echo "deps.sh: unknown purpose $purpose (build, e2e, cni, kurma, neutron, openstack, kubernetes, upstream, firewalls, demo, plugin)" >&2; exit 2 ;;
   esac
 done
 

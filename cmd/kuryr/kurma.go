@@ -21,6 +21,6 @@ The commands below it ask a running daemon.`,
 		return a.kurmaDaemon(c)
 	}
 	addSettings(c, "state_dir", "run_dir", "log.level", "log.format", "kurma.config", "kurma.socket", "kurma.runtime", "kurma.volumes", "kurma.insecure", "kurma.grants")
-	c.AddCommand(a.kurmaCalls()...)
+	c.AddCommand(append(a.kurmaCalls(), a.kurmaPluginCommand())...)
 	return c
 }

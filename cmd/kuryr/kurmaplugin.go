@@ -22,7 +22,7 @@ import (
 
 func (a *app) kurmaPluginCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "plugin", Short: "Attach pods to the SDN's networks: the main executable of the image kuryr-netplugin", Args: noArgs,
+		Use: "plugin", Short: "Attach pods to the SDN's networks: the main executable of the image kuryr-netplugin", Args: noArgs, Hidden: true,
 		Long: `Run what the plugin image kuryr-netplugin is: it answers /opt/network/add and /opt/network/del, until SIGTERM. The entry of pod_networks is read from standard input.
 
 The SDN is the configuration's: Neutron, or the embedded SDN of a "kuryr up" or "kuryr sdn" that runs on this machine, whose sockets the container must see (/run/kuryr), as it must see the configuration (/etc/kuryr).`,
@@ -38,7 +38,7 @@ The SDN is the configuration's: Neutron, or the embedded SDN of a "kuryr up" or 
 			return kurmaPlugin(c.Context(), cfg, log, os.Stdin)
 		},
 	}
-	addSettings(c, settingsBut("docker.", "controller.", "node.", "admin.", "metrics.", "kurma.")...)
+	addSettings(c, "state_dir", "run_dir", "log.level", "log.format")
 	return c
 }
 
