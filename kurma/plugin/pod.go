@@ -134,7 +134,7 @@ func (p *Pod) open() error {
 			return fmt.Errorf("networking pod: %w", err)
 		}
 	}
-	if p.cgroups, err = openCgroups(p.cfg.Run); err != nil {
+	if p.cgroups, err = openCgroups(p.cfg.Run, p.log); err != nil {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -363,7 +363,7 @@ func (p *Pod) erase(ref Ref) error {
 	return os.RemoveAll(p.networkDir(ref.Name))
 }
 
-// sweep removes what belongs to no generation: containers and volumes whose entry a killed daemon had removed already.
+// sweep removes what belongs to no generation: containers and volumes whose entry a killed daemon had removed already. What cannot be removed stops no network.
 func (p *Pod) sweep(ctx context.Context) error {
 	known := map[string]bool{}
 	names := map[string]bool{}
@@ -379,10 +379,14 @@ func (p *Pod) sweep(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("networking pod: %w", err)
 	}
-	var failed []error
+	left := func(what string, err error) {
+		if err != nil {
+			p.log.Error("something of a network that is not configured any more is left; the next reload or start removes it", "what", what, "error", err)
+		}
+	}
 	for _, e := range containers {
 		if !known[e.Name()] {
-			failed = append(failed, p.discard(ctx, bundle{id: e.Name(), dir: filepath.Join(p.containers(), e.Name())}))
+			left(e.Name(), p.discard(ctx, bundle{id: e.Name(), dir: filepath.Join(p.containers(), e.Name())}))
 		}
 	}
 	networks, err := os.ReadDir(p.cfg.State)
@@ -391,10 +395,10 @@ func (p *Pod) sweep(ctx context.Context) error {
 	}
 	for _, e := range networks {
 		if !names[e.Name()] && e.IsDir() {
-			failed = append(failed, os.RemoveAll(p.networkDir(e.Name())))
+			left(e.Name(), os.RemoveAll(p.networkDir(e.Name())))
 		}
 	}
-	return errors.Join(failed...)
+	return nil
 }
 
 // find is the generation that a call is for.
