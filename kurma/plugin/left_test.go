@@ -47,6 +47,21 @@ func TestLeftOvers(t *testing.T) {
 	until(t, p, "one", running)
 }
 
+// An entry of an earlier configuration that is not understood any more stops no network, and its volumes stay.
+func TestEntryNotUnderstood(t *testing.T) {
+	h := newHost(t, "")
+	p := h.open(t)
+	generations, volume := filepath.Dir(p.entryFile(Ref{Name: "old"})), p.volume("old", "/leases")
+	if err := errors.Join(os.MkdirAll(generations, 0o700), os.MkdirAll(volume, 0o700), os.WriteFile(filepath.Join(generations, "0.json"), []byte(`{"name":"old"}`), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	h.apply(t, p, nobody, entry("one", "", "{}"))
+	until(t, p, "one", running)
+	if _, err := os.Stat(volume); err != nil {
+		t.Error(err)
+	}
+}
+
 // A plugin has made groups of its own in that of a call.
 func TestGroupInGroup(t *testing.T) {
 	h := newHost(t, "")

@@ -234,7 +234,7 @@ func (p *Pod) Apply(ctx context.Context, networks []podnet.Network, inUse func(R
 	return p.sweep(ctx)
 }
 
-// noted are the generations whose entries are on the disk.
+// noted are the generations whose entries are on the disk. One that this program does not understand stops no other network, and is left as it is.
 func (p *Pod) noted() (map[Ref]podnet.Network, error) {
 	found, err := filepath.Glob(filepath.Join(p.cfg.State, "*", "generations", "*.json"))
 	if err != nil {
@@ -248,7 +248,8 @@ func (p *Pod) noted() (map[Ref]podnet.Network, error) {
 		}
 		networks, err := podnet.Parse(slices.Concat([]byte(`{"pod_networks":[`), raw, []byte("]}")))
 		if err != nil || len(networks) != 1 || p.entryFile(refOf(networks[0])) != path {
-			return nil, fmt.Errorf("networking pod: %s is not what Kuryr wrote: %w", path, cmp.Or(err, errors.New("it is of another network")))
+			p.log.Error("the entry of an earlier configuration is not what Kuryr wrote; nothing of its network is removed", "file", path, "error", cmp.Or(err, errors.New("it is of another network")))
+			continue
 		}
 		all[refOf(networks[0])] = networks[0]
 	}
@@ -394,7 +395,8 @@ func (p *Pod) sweep(ctx context.Context) error {
 		return fmt.Errorf("networking pod: %w", err)
 	}
 	for _, e := range networks {
-		if !names[e.Name()] && e.IsDir() {
+		entries, err := filepath.Glob(p.entryFile(Ref{Name: e.Name(), Generation: "*"}))
+		if !names[e.Name()] && e.IsDir() && err == nil && len(entries) == 0 { // with entries it is of a network that noted does not understand
 			left(e.Name(), os.RemoveAll(p.networkDir(e.Name())))
 		}
 	}
