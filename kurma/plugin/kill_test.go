@@ -66,6 +66,7 @@ func TestKilledBeforeSetUp(t *testing.T) {
 	for _, point := range []string{"kurma.plugin.start.ran", "kurma.plugin.start.recorded"} {
 		t.Run(point, func(t *testing.T) {
 			h := newHost(t, "")
+			h.withSetup(t)
 			one := entry("one", "", "{}")
 			h.killedAt(t, point, []string{one}, nil)
 			p := h.open(t)

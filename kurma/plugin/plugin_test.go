@@ -117,8 +117,8 @@ func newHost(t *testing.T, runtime string) *host {
 	if err := os.Link(built, filepath.Join(rootfs, "plugin")); err != nil {
 		t.Fatal(err)
 	}
-	for verb, to := range map[string]string{"add": "../../plugin", "del": "../../plugin", "setup": "/plugin"} {
-		if err := os.Symlink(to, filepath.Join(rootfs, "opt/network", verb)); err != nil {
+	for _, verb := range []string{"add", "del"} {
+		if err := os.Symlink("../../plugin", filepath.Join(rootfs, "opt/network", verb)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -135,6 +135,14 @@ func newHost(t *testing.T, runtime string) *host {
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), StopLimit: 2 * time.Second, FirstPause: 100 * time.Millisecond,
 	}
 	return h
+}
+
+// withSetup makes the image one of the older ones, by a link that leads somewhere only in the container.
+func (h *host) withSetup(t *testing.T) {
+	t.Helper()
+	if err := os.Symlink("/plugin", filepath.Join(h.image.Rootfs, execSetup)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // open starts the networking pod, which ends with the test and must leave nothing.
@@ -383,6 +391,7 @@ func TestMainEnds(t *testing.T) {
 
 func TestAdopt(t *testing.T) {
 	runtimes(t, func(t *testing.T, h *host) {
+		h.withSetup(t)
 		first, err := New(h.cfg)
 		if err != nil {
 			t.Fatal(err)
