@@ -285,18 +285,13 @@ func (g *generation) start(ctx context.Context, img Image) (*container, error) {
 		return fail(err)
 	}
 	failpoint.Here("kurma.plugin.start.ran")
-	p, how, err := b.process()
+	p, d, how, err := b.enter()
 	if err == nil && p == nil {
 		out.close() // what it said before it ended
 		said, _ := tail(b.output(), 512)
 		return nil, fmt.Errorf("its main executable %s; it had said: %s", how, words(said))
 	}
 	if err != nil {
-		return fail(err)
-	}
-	d, err := openDoor(p.pid)
-	if err != nil {
-		p.close()
 		return fail(err)
 	}
 	return &container{process: p, inside: d, output: out}, nil
@@ -321,20 +316,26 @@ func (g *generation) recorded() (r recorded, err error) {
 	return r, err
 }
 
-// process is the one that the runtime has written down; it is nil if it has ended already.
-func (b bundle) process() (p *process, how string, err error) {
+// enter opens the process that the runtime has written down, and the way to it; the process is nil if it has ended already.
+func (b bundle) enter() (p *process, d door, how string, err error) {
 	text, err := os.ReadFile(b.pidFile())
 	if err != nil {
-		return nil, "", fmt.Errorf("container: %w", err)
+		return nil, door{}, "", fmt.Errorf("container: %w", err)
 	}
 	var pid int
 	if _, err := fmt.Sscan(string(text), &pid); err != nil {
-		return nil, "", fmt.Errorf("container: the runtime wrote %q for a process", words(text))
+		return nil, door{}, "", fmt.Errorf("container: the runtime wrote %q for a process", words(text))
 	}
-	if p, err = openProcess(pid, ""); errors.Is(err, os.ErrNotExist) {
-		return nil, reap(pid), nil
+	if p, err = openProcess(pid, ""); err == nil {
+		if d, err = openDoor(pid); err == nil {
+			return p, d, "", nil
+		}
+		p.close()
 	}
-	return p, "", err
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, door{}, ended(pid), nil
+	}
+	return nil, door{}, "", err
 }
 
 // setup runs the executable of older images that have it, unless it is their main one.

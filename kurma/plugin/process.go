@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -71,6 +72,18 @@ func (p *process) wait() (how string, err error) {
 		return "", err
 	}
 	return reap(p.pid), nil
+}
+
+// threadsLimit is how long the other threads of a process that is just ending may take for that.
+const threadsLimit = time.Second
+
+// ended is reap of a child whose first thread has ended. It can be waited for when its other threads have, too.
+func ended(pid int) string {
+	if fd, err := unix.PidfdOpen(pid, 0); err == nil {
+		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(threadsLimit.Milliseconds()))
+		_ = unix.Close(fd)
+	}
+	return reap(pid)
 }
 
 // reap says how a child has ended. Of a process that is not this one's child (its parent has been killed) that cannot be known.
