@@ -139,7 +139,7 @@ func TestPodman(t *testing.T) {
 		argv := append([]string{"run", "-d", "--name", name, "--network", "none", "--annotation", "kurma.io/networks=" + networks}, more...)
 		return podman(append(argv, "--rootfs", r.root(name), "sleep", "3600")...)
 	}
-	for name, networks := range map[string]string{"defaults": "", "named": "mynet,blue"} {
+	for name, networks := range map[string]string{"defaults": "", "named": "mynet blue"} {
 		if result := run(name, networks, "--cap-add", "net_raw"); !result.OK() {
 			t.Fatal(result)
 		}

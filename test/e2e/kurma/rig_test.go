@@ -45,13 +45,15 @@ type rig struct {
 	runtime string // crun or runc: of the plugins and of the pods
 	program string // of the daemon
 	kurma   *privatehost.Service
-	images  *http.Server
 }
 
 // newRig starts a host whose networks are these entries of pod_networks.
 func newRig(t *testing.T, runtime string, entries ...string) *rig {
 	t.Helper()
-	r := &rig{Host: privatehost.Start(t, privatehost.Options{Kuryr: kuryr, KuryrArgs: []string{"sdn"}}), t: t, runtime: runtime, program: kuryr}
+	r := &rig{Host: privatehost.Start(t, privatehost.Options{}), t: t, runtime: runtime, program: kuryr}
+	if _, err := r.serve("kuryr-sdn", nil, "/run/kuryr/kuryr.sock", "/readyz", kuryr, "sdn"); err != nil {
+		t.Fatal(err)
+	}
 	network := r.create("networks", `{"network": {"name": "blue"}}`)
 	r.create("subnets", fmt.Sprintf(`{"subnet": {"network_id": %q, "ip_version": 4, "cidr": "10.1.0.0/24"}}`, network))
 	r.configure(entries...)
@@ -82,12 +84,17 @@ func (r *rig) start(env ...string) {
 }
 
 func (r *rig) tryStart(env ...string) (err error) {
+	r.kurma, err = r.serve("kuryr-kurma", env, kurmaSocket, "/healthz", r.program, "kurma", "--kurma-config", config, "--kurma-runtime", r.runtime)
+	return err
+}
+
+// serve runs a daemon and returns when it answers at its socket.
+func (r *rig) serve(name string, env []string, socket, path string, argv ...string) (*privatehost.Service, error) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), limit)
 	defer cancel()
-	client := r.UnixClient(kurmaSocket)
-	argv := []string{r.program, "kurma", "--kurma-config", config, "--kurma-runtime", r.runtime}
-	r.kurma, err = r.StartService(ctx, "kuryr-kurma", env, argv, func(ctx context.Context) bool {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://kurma/healthz", nil)
+	client := r.UnixClient(socket)
+	return r.StartService(ctx, name, env, argv, func(ctx context.Context) bool {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://kuryr"+path, nil)
 		if err != nil {
 			return false
 		}
@@ -98,7 +105,6 @@ func (r *rig) tryStart(env ...string) (err error) {
 		_ = response.Body.Close()
 		return response.StatusCode == http.StatusOK
 	})
-	return err
 }
 
 func (r *rig) stop(sig syscall.Signal) {
@@ -255,12 +261,14 @@ func (r *rig) sight() privatehost.Snapshot {
 	// A daemon's own mounts, those of containers, and what they keep.
 	for section, argv := range map[string][]string{
 		"mounts":     {"sh", "-c", "cut -d' ' -f5 /proc/self/mountinfo | grep -E '/kurma|/kuryr/kurma' || true"},
-		"containers": {"sh", "-c", "ls /run/kuryr/kurma/plugins /run/crun /run/runc 2>/dev/null || true"},
+		"containers": {"sh", "-c", "find /run/kuryr/kurma/plugins /run/crun /run/runc -mindepth 1 -maxdepth 1 2>/dev/null || true"},
 		"pins":       {"sh", "-c", "ls /run/kuryr/kurma/netns 2>/dev/null || true"},
 		"leases":     {"sh", "-c", "find /var/lib/kuryr/kurma -path '*networks*' -name '10.*' 2>/dev/null || true"},
 	} {
 		s[section] = strings.Fields(r.must(argv...))
 	}
+	// The namespace of the SDN's network stays with the network.
+	s[privatehost.Namespaces] = slices.DeleteFunc(s[privatehost.Namespaces], func(path string) bool { return strings.HasPrefix(path, "/run/kuryr/netns/") })
 	s["ports"] = r.ports()
 	slices.Sort(s["ports"])
 	return s
