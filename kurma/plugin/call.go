@@ -103,7 +103,7 @@ func (g *generation) execute(ctx context.Context, d door, verb, path string, arg
 	stdout, stderr := &answer{}, &answer{}
 	cmd := &exec.Cmd{Path: path, Args: append([]string{path}, args...), Dir: "/", Env: environment(g.environ()), Stdin: in}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, UseCgroupFD: true, CgroupFD: int(processes.file.Fd())}
-	wait, err := stream(cmd, stdout, stderr)
+	wait, err := stream(cmd, stdout, stderr, endLimit)
 	if err != nil {
 		return nil, err
 	}
@@ -192,8 +192,8 @@ func sealed(content []byte) (*os.File, error) {
 }
 
 // stream connects cmd's output to two writers by pipes. Unlike those of package exec, whose Wait would wait for children that hold them, they are waited for after
-// the children have been killed; that is also the way to end when cmd was not started.
-func stream(cmd *exec.Cmd, stdout, stderr io.Writer) (wait func(), err error) {
+// the children have been killed, no longer than patience, as what cannot be killed may hold them; that is also the way to end when cmd was not started.
+func stream(cmd *exec.Cmd, stdout, stderr io.Writer, patience time.Duration) (wait func(), err error) {
 	var ours, theirs []*os.File
 	for range 2 {
 		r, w, err := os.Pipe()
@@ -217,13 +217,11 @@ func stream(cmd *exec.Cmd, stdout, stderr io.Writer) (wait func(), err error) {
 		for _, w := range theirs {
 			_ = w.Close()
 		}
-		patience := time.NewTimer(endLimit) // what cannot be killed may hold them
-		defer patience.Stop()
-		for range 2 {
-			select {
-			case <-done:
-			case <-patience.C:
-			}
+		for _, r := range ours {
+			_ = r.SetReadDeadline(time.Now().Add(patience))
+		}
+		for range ours {
+			<-done
 		}
 		for _, r := range ours {
 			_ = r.Close()

@@ -57,8 +57,19 @@ func (d door) start(cmd *exec.Cmd) error {
 	})
 }
 
-// boundCapabilities takes from the calling thread, for what it executes, all capabilities that a plugin has not: root's are those of the bounding set (capabilities(7)).
+// boundCapabilities takes from the calling thread, for what it executes, all capabilities that a plugin has not: root's are those of the bounding set, and the
+// inheritable ones (capabilities(7)), which whoever started this process may have set.
 func boundCapabilities() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3} // of the calling thread
+	var sets [2]unix.CapUserData
+	err := unix.Capget(&header, &sets[0])
+	if err == nil {
+		sets[0].Inheritable, sets[1].Inheritable = 0, 0
+		err = unix.Capset(&header, &sets[0])
+	}
+	if err != nil {
+		return fmt.Errorf("drop inheritable capabilities: %w", err)
+	}
 	for c := uintptr(0); ; c++ {
 		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
 		if err != nil { // one more than the kernel knows

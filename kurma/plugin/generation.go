@@ -187,12 +187,7 @@ func (c *container) close() {
 
 // adopt takes over the container that an earlier daemon has left running; it is nil if there is none. What is not whole is removed.
 func (g *generation) adopt() (*container, error) {
-	var r recorded
-	text, err := os.ReadFile(g.bundle.stateFile())
-	if err == nil {
-		err = json.Unmarshal(text, &r)
-	}
-	if err == nil && r.Boot == g.pod.boot {
+	if r, err := g.recorded(); err == nil {
 		if p, err := openProcess(r.PID, r.Start); err == nil {
 			c, err := g.attend(p)
 			if err == nil {
@@ -236,6 +231,12 @@ func (g *generation) begin(ctx context.Context) (*container, error) {
 		c.close()
 		return nil, err
 	}
+	// From here on it is one to adopt: what was killed before it was set up is started anew.
+	if err := g.record(c.process, img); err != nil {
+		c.close()
+		return nil, err
+	}
+	failpoint.Here("kurma.plugin.start.recorded")
 	g.set(Running, func() { g.inside, g.pid = &c.inside, c.process.pid })
 	return c, nil
 }
@@ -293,16 +294,31 @@ func (g *generation) start(ctx context.Context, img Image) (*container, error) {
 	if err != nil {
 		return fail(err)
 	}
-	err = wholefile.Write(b.stateFile(), 0o600, func(w io.Writer) error {
-		return json.NewEncoder(w).Encode(recorded{PID: p.pid, Start: p.start, Boot: g.pod.boot, Image: img})
-	})
-	failpoint.Here("kurma.plugin.start.recorded")
-	d, doorErr := openDoor(p.pid)
-	if err = errors.Join(err, doorErr); err != nil {
+	d, err := openDoor(p.pid)
+	if err != nil {
 		p.close()
 		return fail(err)
 	}
 	return &container{process: p, inside: d, output: out}, nil
+}
+
+// record writes down what recorded reads.
+func (g *generation) record(p *process, img Image) error {
+	return wholefile.Write(g.bundle.stateFile(), 0o600, func(w io.Writer) error {
+		return json.NewEncoder(w).Encode(recorded{PID: p.pid, Start: p.start, Boot: g.pod.boot, Image: img})
+	})
+}
+
+// recorded is what an earlier daemon, of this boot, has left running.
+func (g *generation) recorded() (r recorded, err error) {
+	text, err := os.ReadFile(g.bundle.stateFile())
+	if err == nil {
+		err = json.Unmarshal(text, &r)
+	}
+	if err == nil && r.Boot != g.pod.boot {
+		err = os.ErrNotExist
+	}
+	return r, err
 }
 
 // process is the one that the runtime has written down; it is nil if it has ended already.

@@ -117,7 +117,7 @@ func newHost(t *testing.T, runtime string) *host {
 	if err := os.Link(built, filepath.Join(rootfs, "plugin")); err != nil {
 		t.Fatal(err)
 	}
-	for _, verb := range []string{"add", "del"} {
+	for _, verb := range []string{"add", "del", "setup"} {
 		if err := os.Symlink("../../plugin", filepath.Join(rootfs, "opt/network", verb)); err != nil {
 			t.Fatal(err)
 		}
@@ -401,6 +401,13 @@ func TestAdopt(t *testing.T) {
 		}
 		_, _ = unix.Wait4(other, nil, 0, nil)
 		p := h.open(t)
+		found := networks(t, one)[0]
+		if err := p.begin(refOf(found), found); err != nil {
+			t.Fatal(err)
+		}
+		if all := p.Status(); len(all) != 1 || all[0].ImageID != "sha512-1" {
+			t.Errorf("the image that is in use is not known: %+v", all)
+		}
 		h.apply(t, p, nobody, one, two)
 		if s := until(t, p, "one", running); s.PID != pid || s.ImageID != "sha512-1" {
 			t.Errorf("not adopted: %+v, want process %d", s, pid)
@@ -451,6 +458,44 @@ func TestReload(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(p.cfg.State); len(left) != 1 {
 		t.Errorf("state has %v", left)
+	}
+}
+
+// noticed tells when somebody begins to wait for its end.
+type noticed struct {
+	context.Context
+	waits chan struct{}
+}
+
+func (n noticed) Done() <-chan struct{} {
+	n.waits <- struct{}{}
+	return n.Context.Done()
+}
+
+// The last pod leaves an older generation while a reload makes that the configuration's again.
+func TestReloadBack(t *testing.T) {
+	h := newHost(t, "")
+	p := h.open(t)
+	one, two := entry("one", "", "{}"), entry("two", "", "{}")
+	h.apply(t, p, nobody, one)
+	old := until(t, p, "one", running)
+	h.apply(t, p, func(r Ref) bool { return r == old.Ref })
+	going, second := make(chan struct{}), refOf(networks(t, two)[0])
+	p.gone[second] = going
+	ctx, applied := noticed{t.Context(), make(chan struct{}, 100)}, make(chan error, 1)
+	go func() { applied <- p.Apply(ctx, networks(t, one, two), nobody) }()
+	<-ctx.waits // for two to be gone; one is done
+	p.Release(old.Ref)
+	p.mu.Lock()
+	delete(p.gone, second)
+	p.mu.Unlock()
+	close(going)
+	if err := <-applied; err != nil {
+		t.Fatal(err)
+	}
+	p.work.Wait()
+	if s := until(t, p, "one", running); s.Ref != old.Ref || s.PID != old.PID {
+		t.Errorf("%+v, want it untouched: %+v", s, old)
 	}
 }
 

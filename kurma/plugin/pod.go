@@ -42,7 +42,8 @@ type Pod struct {
 
 	mu          sync.Mutex
 	generations map[Ref]*generation
-	current     []Ref // in the configuration's order
+	current     []Ref                  // in the configuration's order
+	wanted      map[Ref]podnet.Network // what Apply has been asked for last, and is making current
 	gone        map[Ref]chan struct{}
 	closed      bool
 	work        sync.WaitGroup
@@ -190,6 +191,9 @@ func (p *Pod) Apply(ctx context.Context, networks []podnet.Network, inUse func(R
 		wanted[refOf(n)] = n
 		order = append(order, refOf(n))
 	}
+	p.mu.Lock()
+	p.wanted = wanted
+	p.mu.Unlock()
 	noted, err := p.noted()
 	if err != nil {
 		return err
@@ -293,16 +297,19 @@ func (p *Pod) begin(ref Ref, n podnet.Network) error {
 	failpoint.Here("kurma.plugin.apply.noted")
 	ctx, end := context.WithCancel(context.Background())
 	g := &generation{pod: p, ref: ref, network: n, bundle: p.bundle(ref), end: end, done: make(chan struct{}), changed: make(chan struct{}), state: Starting}
+	if left, err := g.recorded(); err == nil {
+		g.image = left.Image // of a container that is to be adopted: Status tells of it at once, lest the image be taken for one that nobody needs
+	}
 	p.generations[ref] = g
 	go g.run(ctx)
 	return nil
 }
 
-// retire ends a generation and removes all of it, behind the caller's back.
+// retire ends a generation and removes all of it, behind the caller's back, unless it is of the configuration or just becoming that.
 func (p *Pod) retire(ref Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.gone[ref] != nil {
+	if _, wanted := p.wanted[ref]; wanted || slices.Contains(p.current, ref) || p.closed || p.gone[ref] != nil {
 		return
 	}
 	g := p.generations[ref]
@@ -408,9 +415,9 @@ func (p *Pod) find(on Ref) (*generation, error) {
 // Release tells that no pod is attached to a generation any more: one that is not of the configuration ends. It is idempotent.
 func (p *Pod) Release(on Ref) {
 	p.mu.Lock()
-	stays := slices.Contains(p.current, on) || p.generations[on] == nil
+	known := p.generations[on] != nil
 	p.mu.Unlock()
-	if !stays {
+	if known {
 		p.retire(on)
 	}
 }

@@ -47,6 +47,12 @@ func main() {
 		}
 		return
 	}
+	if filepath.Base(os.Args[0]) == "setup" {
+		if err := os.WriteFile("/set-up", nil, 0o600); err != nil {
+			panic(err)
+		}
+		return
+	}
 	switch e.Do {
 	case "probe":
 		status, _ := os.ReadFile("/proc/self/status")
