@@ -228,7 +228,11 @@ func (g *generation) begin(ctx context.Context) (*container, error) {
 		return nil, err
 	}
 	if err := g.setup(ctx, c, img); err != nil {
+		how, dead := c.process.dies()
 		c.close()
+		if dead {
+			return nil, g.ended(how)
+		}
 		return nil, err
 	}
 	// From here on it is one to adopt: what was killed before it was set up is started anew.
@@ -286,20 +290,35 @@ func (g *generation) start(ctx context.Context, img Image) (*container, error) {
 	}
 	failpoint.Here("kurma.plugin.start.ran")
 	p, how, err := b.process()
-	if err == nil && p == nil {
-		out.close() // what it said before it ended
-		said, _ := tail(b.output(), 512)
-		return nil, fmt.Errorf("its main executable %s; it had said: %s", how, words(said))
-	}
 	if err != nil {
 		return fail(err)
 	}
-	d, err := openDoor(p.pid)
+	var d door
+	if p != nil {
+		d, err = openDoor(p.pid)
+		if errors.Is(err, os.ErrNotExist) { // it has ended meanwhile
+			how, err = p.wait()
+			p.close()
+			p = nil
+		}
+	}
+	if err == nil && p == nil {
+		out.close() // what it said before it ended
+		return nil, g.ended(how)
+	}
 	if err != nil {
-		p.close()
+		if p != nil {
+			p.close()
+		}
 		return fail(err)
 	}
 	return &container{process: p, inside: d, output: out}, nil
+}
+
+// ended is the error of a main executable that ended before it was set up.
+func (g *generation) ended(how string) error {
+	said, _ := tail(g.bundle.output(), 512)
+	return fmt.Errorf("its main executable %s; it had said: %s", how, words(said))
 }
 
 // record writes down what recorded reads.
