@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"sync"
+	"time"
 )
 
 // decode reads one JSON object of which it knows all keys. Nothing at all stands for an empty one.
@@ -26,17 +28,22 @@ func decode(body []byte, in any) error {
 	return nil
 }
 
-// stream writes lines that its reader has at once. Several may write.
+// stream writes lines that its reader has at once. Several may write. A reader that takes none for its patience gets no more: what writes holds the image meanwhile.
 type stream struct {
-	mu    sync.Mutex
-	to    *json.Encoder
-	flush func() error
+	mu       sync.Mutex
+	to       *json.Encoder
+	control  *http.ResponseController
+	patience time.Duration
 }
 
 func (s *stream) write(p Progress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	_ = s.control.SetWriteDeadline(time.Now().Add(s.patience)) // a test's recorder has none
 	if s.to.Encode(p) == nil {
-		_ = s.flush()
+		_ = s.control.Flush()
 	}
 }
+
+// end lets the connection be used again.
+func (s *stream) end() { _ = s.control.SetWriteDeadline(time.Time{}) }

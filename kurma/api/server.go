@@ -25,6 +25,7 @@ const (
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 16 << 10
 	maxBody       = 64 << 10
+	lineTimeout   = 10 * time.Second // for a line of a stream to be taken
 )
 
 // Pods are what pod.Manager does.
@@ -171,7 +172,8 @@ func (s server) fetch(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	lines := &stream{to: json.NewEncoder(w), flush: http.NewResponseController(w).Flush}
+	lines := &stream{to: json.NewEncoder(w), control: http.NewResponseController(w), patience: lineTimeout}
+	defer lines.end()
 	image, err := s.Images.Get(r.Context(), in, lines.write)
 	if err != nil {
 		s.Logger.WarnContext(r.Context(), "an image did not come", "image", in.Reference, "error", err)

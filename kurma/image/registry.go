@@ -26,7 +26,9 @@ func (f *fetch) registry(ctx context.Context) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	base := guard{f.net.transport, func(host string) bool { return f.net.allowed(host) || loopback(host) }}
+	// Nobody else's registry leads to what this machine serves itself.
+	own := loopback(f.ref.Host)
+	base := guard{f.net.transport, func(host string) bool { return f.net.allowed(host) || own && loopback(host) }}
 	o, downloads, err := f.manifest(ctx, ref, base)
 	if err != nil {
 		return Image{}, fetchError(err)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -24,8 +25,8 @@ import (
 type cgroups struct{ dir string }
 
 // openCgroups takes the machine's cgroup2 hierarchy, also where it is mounted beside those of version 1, and mounts it for itself where it is not mounted.
-// Groups that an earlier process has left for calls are killed.
-func openCgroups(run string) (*cgroups, error) {
+// Groups that an earlier process has left for calls are killed; one that cannot be removed is of no network that is to run, and is logged.
+func openCgroups(run string, log *slog.Logger) (*cgroups, error) {
 	point, err := cgroup2Mount()
 	if err != nil {
 		return nil, err
@@ -56,7 +57,7 @@ func openCgroups(run string) (*cgroups, error) {
 	for _, e := range entries {
 		if e.IsDir() && strings.HasPrefix(e.Name(), "call-") {
 			if err := (&group{path: filepath.Join(c.dir, e.Name())}).end(context.Background()); err != nil {
-				return nil, err
+				log.Warn("processes of an earlier daemon's call are left", "error", err)
 			}
 		}
 	}
@@ -145,14 +146,7 @@ func (g *group) end(ctx context.Context) error {
 	if g.file != nil {
 		_ = g.file.Close()
 	}
-	remove := func() (done bool, err error) {
-		err = unix.Rmdir(g.path)
-		if err == nil || errors.Is(err, fs.ErrNotExist) {
-			return true, nil
-		}
-		return false, err
-	}
-	if done, _ := remove(); done { // the usual way: nothing is in it any more
+	if err := unix.Rmdir(g.path); err == nil || errors.Is(err, fs.ErrNotExist) { // the usual way: nothing is in it any more
 		return nil
 	}
 	events, err := os.Open(filepath.Join(g.path, "cgroup.events"))
@@ -183,8 +177,25 @@ func (g *group) end(ctx context.Context) error {
 			return fmt.Errorf("cgroup: %w", err)
 		}
 	}
-	if done, err := remove(); !done {
+	if err := removeTree(g.path); err != nil {
 		return fmt.Errorf("cgroup %s: %w", g.path, err)
 	}
 	return nil
+}
+
+// removeTree removes a group in which nothing is, and the groups that a plugin has made in it.
+func removeTree(path string) error {
+	below, err := os.ReadDir(path)
+	for _, e := range below {
+		if e.IsDir() {
+			err = errors.Join(err, removeTree(filepath.Join(path, e.Name())))
+		}
+	}
+	if err == nil {
+		err = unix.Rmdir(path)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }

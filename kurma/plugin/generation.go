@@ -366,7 +366,8 @@ func (g *generation) setup(ctx context.Context, c *container, img Image) error {
 		return fmt.Errorf("image: %w", err)
 	}
 	defer root.Close()
-	if _, err := root.Stat(strings.TrimPrefix(execSetup, "/")); err != nil {
+	// It may be a link, which leads elsewhere here than in the container.
+	if _, err := root.Lstat(strings.TrimPrefix(execSetup, "/")); err != nil {
 		return nil
 	}
 	_, err = g.execute(ctx, c.inside, "setup", execSetup)

@@ -117,8 +117,8 @@ func newHost(t *testing.T, runtime string) *host {
 	if err := os.Link(built, filepath.Join(rootfs, "plugin")); err != nil {
 		t.Fatal(err)
 	}
-	for _, verb := range []string{"add", "del", "setup"} {
-		if err := os.Symlink("../../plugin", filepath.Join(rootfs, "opt/network", verb)); err != nil {
+	for verb, to := range map[string]string{"add": "../../plugin", "del": "../../plugin", "setup": "/plugin"} {
+		if err := os.Symlink(to, filepath.Join(rootfs, "opt/network", verb)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -393,6 +393,9 @@ func TestAdopt(t *testing.T) {
 		one, two := entry("one", "", "{}"), entry("two", "", "{}")
 		h.apply(t, first, nobody, one, two)
 		pid, other := until(t, first, "one", running).PID, until(t, first, "two", running).PID
+		if _, err := os.Stat(filepath.Join(first.bundle(first.Current()[0].Ref).dir, "upper", "set-up")); err != nil {
+			t.Errorf("it runs and was not set up: %v", err)
+		}
 		if err := first.Close(); err != nil {
 			t.Fatal(err)
 		}

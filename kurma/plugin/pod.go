@@ -134,7 +134,7 @@ func (p *Pod) open() error {
 			return fmt.Errorf("networking pod: %w", err)
 		}
 	}
-	if p.cgroups, err = openCgroups(p.cfg.Run); err != nil {
+	if p.cgroups, err = openCgroups(p.cfg.Run, p.log); err != nil {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -234,7 +234,7 @@ func (p *Pod) Apply(ctx context.Context, networks []podnet.Network, inUse func(R
 	return p.sweep(ctx)
 }
 
-// noted are the generations whose entries are on the disk.
+// noted are the generations whose entries are on the disk. One that this program does not understand stops no other network, and is left as it is.
 func (p *Pod) noted() (map[Ref]podnet.Network, error) {
 	found, err := filepath.Glob(filepath.Join(p.cfg.State, "*", "generations", "*.json"))
 	if err != nil {
@@ -248,7 +248,8 @@ func (p *Pod) noted() (map[Ref]podnet.Network, error) {
 		}
 		networks, err := podnet.Parse(slices.Concat([]byte(`{"pod_networks":[`), raw, []byte("]}")))
 		if err != nil || len(networks) != 1 || p.entryFile(refOf(networks[0])) != path {
-			return nil, fmt.Errorf("networking pod: %s is not what Kuryr wrote: %w", path, cmp.Or(err, errors.New("it is of another network")))
+			p.log.Error("the entry of an earlier configuration is not what Kuryr wrote; nothing of its network is removed", "file", path, "error", cmp.Or(err, errors.New("it is of another network")))
+			continue
 		}
 		all[refOf(networks[0])] = networks[0]
 	}
@@ -363,7 +364,7 @@ func (p *Pod) erase(ref Ref) error {
 	return os.RemoveAll(p.networkDir(ref.Name))
 }
 
-// sweep removes what belongs to no generation: containers and volumes whose entry a killed daemon had removed already.
+// sweep removes what belongs to no generation: containers and volumes whose entry a killed daemon had removed already. What cannot be removed stops no network.
 func (p *Pod) sweep(ctx context.Context) error {
 	known := map[string]bool{}
 	names := map[string]bool{}
@@ -379,10 +380,14 @@ func (p *Pod) sweep(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("networking pod: %w", err)
 	}
-	var failed []error
+	left := func(what string, err error) {
+		if err != nil {
+			p.log.Error("something of a network that is not configured any more is left; the next reload or start removes it", "what", what, "error", err)
+		}
+	}
 	for _, e := range containers {
 		if !known[e.Name()] {
-			failed = append(failed, p.discard(ctx, bundle{id: e.Name(), dir: filepath.Join(p.containers(), e.Name())}))
+			left(e.Name(), p.discard(ctx, bundle{id: e.Name(), dir: filepath.Join(p.containers(), e.Name())}))
 		}
 	}
 	networks, err := os.ReadDir(p.cfg.State)
@@ -390,11 +395,12 @@ func (p *Pod) sweep(ctx context.Context) error {
 		return fmt.Errorf("networking pod: %w", err)
 	}
 	for _, e := range networks {
-		if !names[e.Name()] && e.IsDir() {
-			failed = append(failed, os.RemoveAll(p.networkDir(e.Name())))
+		entries, err := filepath.Glob(p.entryFile(Ref{Name: e.Name(), Generation: "*"}))
+		if !names[e.Name()] && e.IsDir() && err == nil && len(entries) == 0 { // with entries it is of a network that noted does not understand
+			left(e.Name(), os.RemoveAll(p.networkDir(e.Name())))
 		}
 	}
-	return errors.Join(failed...)
+	return nil
 }
 
 // find is the generation that a call is for.

@@ -107,7 +107,7 @@ func (m *Manager) settled(ctx context.Context, r Request, h netns.NsHandle) (*re
 	}
 	switch {
 	case has.State != Ready:
-	case r.Container != "" && !same && (has.Process == nil || has.Process.gone()): // its runtime makes it anew
+	case r.Container != "" && !same && has.Process != nil && has.Process.gone(): // its runtime makes it anew
 	case !same:
 		return nil, conflict("pod %s: it has another network namespace: delete it first", r.UUID)
 	case (r.Networks == nil) != (has.Networks == nil) || !slices.Equal(r.Networks, has.Networks):
@@ -314,7 +314,8 @@ func (m *Manager) claim(r *record, h netns.NsHandle) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if other := m.spaced[s]; other != "" && other != r.UUID && m.pinned(other) {
+	// One without a record is just being added, and will pin what it holds open.
+	if other := m.spaced[s]; other != "" && other != r.UUID && (m.pods[other] == nil || m.pinned(other)) {
 		return &Error{Conflict, fmt.Errorf("namespace: it is pod %s's: %w", other, errShared)}
 	}
 	m.spaced[s] = r.UUID
