@@ -62,7 +62,7 @@ func (r strays) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	}
 	var all []sdn.LoadBalancer
 	err := r.ask(ctx, func(ctx context.Context) (err error) {
-		all, err = sdn.All(r.sdn.FindLoadBalancers(ctx, sdn.LoadBalancerQuery{Match: sdn.Match{Owner: r.sdn.Installation(), Kind: v1.KeyKindLoadBalancer}}))
+		all, err = sdn.All(r.sdn.FindLoadBalancers(ctx, sdn.LoadBalancerQuery{Match: sdn.Match{Owner: r.sdn.Installation(), Kind: v1.KeyKindLoadBalancer}, Outline: true}))
 		return err
 	})
 	if sdn.IsUnsupported(err) {
