@@ -13,7 +13,7 @@ SOAK        ?= 60s
 count = go run ./test/count -name $(1) $(if $(RESULTS),-to $(RESULTS)/$(1))
 
 .DEFAULT_GOAL := help
-.PHONY: help build failpoints docker-plugin images kurma-images man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-octavia e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack e2e-kurma e2e-kubernetes e2e-kubernetes-neutron e2e-services e2e-kubernetes-upstream helm bench bench-docker bench-neutron bench-sdn bench-kubernetes bench-services fuzz demo demo-clean install clean need-root need-gcc deps
+.PHONY: help build failpoints docker-plugin images kurma-images man test lint generate e2e-docker e2e-docker-29 crash soak faults e2e-neutron e2e-octavia e2e-docker-neutron e2e-sdn e2e-cni e2e-openstack e2e-kurma e2e-kubernetes e2e-kubernetes-neutron e2e-services e2e-kubernetes-upstream helm bench bench-docker bench-neutron bench-sdn bench-kurma bench-kubernetes bench-services fuzz demo demo-clean install clean need-root need-gcc deps
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  %-22s %s\n", $$1, $$2 }'
@@ -157,6 +157,9 @@ bench-docker: need-root build ## measure the Docker front end: by method, publis
 bench-neutron: need-root build ## measure on a real Neutron: its calls, Kuryr's own time, CPU and memory (root)
 	hack/deps.sh neutron
 	go run ./test/bench -only neutron -rounds 20
+
+bench-kurma: need-root kurma-images ## measure a pod on a network of Kurma's, on crun and runc, against executing its CNI plugin directly (root)
+	go run ./test/bench -only kurma -rounds 20
 
 bench-sdn: need-root build ## measure the embedded SDN as a Neutron API, and what security groups cost (root)
 	go run ./test/bench -only sdn,filter

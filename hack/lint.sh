@@ -29,7 +29,7 @@ echo "lint: golangci-lint"
 # Its findings are kept with the paths of the tree they were found in, which the exclusions would not know in another clone.
 export GOLANGCI_LINT_CACHE=${cache%/bin}/golangci-lint/$(pwd | sha256sum | cut -c1-12)
 if golangci=$(tool golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint "${LINT_BUDGET:-0}"); then
-  "$golangci" run --timeout 10m --allow-parallel-runners ./... || failed=1
+  "$golangci" run --timeout 25m --allow-parallel-runners ./... || failed=1
 elif [ -n "${LINT_BUDGET:-}" ]; then
   echo "lint: golangci-lint left out: it could not be built within ${LINT_BUDGET} s"
 else

@@ -168,6 +168,8 @@ type LoadBalancerQuery struct {
 	Ports     []ID         // of a VIP
 	// Parts selects those that have one of these listeners, pools, members or health monitors, by ID.
 	Parts []ID
+	// Outline is where what is below them does not matter: their Listeners, Pools and Status may be empty, if to read those takes calls of their own. Without Parts.
+	Outline bool
 }
 
 // LoadBalancers spread connections over members (Octavia: loadbalancer and what is below it; OVN: Load_Balancer).

@@ -26,6 +26,7 @@ func (a *app) kurmaPluginCommand() *cobra.Command {
 		Long: `Run what the plugin image kuryr-netplugin is: it answers /opt/network/add and /opt/network/del, until SIGTERM. The entry of pod_networks is read from standard input.
 
 The SDN is the configuration's: Neutron, or the embedded SDN of a "kuryr up" or "kuryr sdn" that runs on this machine, whose sockets the container must see (/run/kuryr), as it must see the configuration (/etc/kuryr).`,
+		Example: `  echo '{"name": "blue"}' | kuryr kurma plugin`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := a.load(c)
 			if err != nil {

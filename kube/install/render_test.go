@@ -227,18 +227,20 @@ func TestRightsOfNodeServices(t *testing.T) {
 			t.Errorf("%q: nodes read %q", name, rights)
 		}
 	}
-	v, err := Defaults()
-	if err == nil {
-		err = v.Merge([]byte(`node: {config: {"node.services": true}}`))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	manifests, err := Render(Release{Namespace: "kuryr-system", Values: v})
-	if err != nil || !slices.ContainsFunc(manifests, func(m Manifest) bool {
-		return m.Object.GetKind() == "ClusterRole" && m.Object.GetName() == "kuryr-node" && strings.Contains(m.Text, "endpointslices")
-	}) {
-		t.Errorf("by its whole name: %v", err)
+	for values, want := range map[string]bool{`node: {config: {"node.services": true}}`: true, `node: {config: null}`: false, `node: {config: {node: null}}`: false} {
+		v, err := Defaults()
+		if err == nil {
+			err = v.Merge([]byte(values))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifests, err := Render(Release{Namespace: "kuryr-system", Values: v})
+		if got := slices.ContainsFunc(manifests, func(m Manifest) bool {
+			return m.Object.GetKind() == "ClusterRole" && m.Object.GetName() == "kuryr-node" && strings.Contains(m.Text, "endpointslices")
+		}); err != nil || got != want {
+			t.Errorf("%s: %v, want %v; %v", values, got, want, err)
+		}
 	}
 }
 

@@ -183,6 +183,9 @@ func (r networks) remove(ctx context.Context, n *v1.KuryrNetwork) error {
 		return err
 	}
 	r.forgetSubnets(network.ID)
+	for _, six := range []bool{false, true} {
+		r.lbSubnets.set(r.lbSubnetKey(n.Name, six), "")
+	}
 	return nil
 }
 

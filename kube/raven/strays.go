@@ -62,7 +62,7 @@ func (r strays) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	}
 	var all []sdn.LoadBalancer
 	err := r.ask(ctx, func(ctx context.Context) (err error) {
-		all, err = sdn.All(r.sdn.FindLoadBalancers(ctx, sdn.LoadBalancerQuery{Match: sdn.Match{Owner: r.sdn.Installation(), Kind: v1.KeyKindLoadBalancer}}))
+		all, err = sdn.All(r.sdn.FindLoadBalancers(ctx, sdn.LoadBalancerQuery{Match: sdn.Match{Owner: r.sdn.Installation(), Kind: v1.KeyKindLoadBalancer}, Outline: true}))
 		return err
 	})
 	if sdn.IsUnsupported(err) {
@@ -80,29 +80,42 @@ func (r strays) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 // drop deletes those of all that nobody stands for, with the floating IPs that lead there.
 func (r strays) drop(ctx context.Context, all []sdn.LoadBalancer) error {
 	alone := slices.DeleteFunc(all, func(lb sdn.LoadBalancer) bool { return lb.Foreign || serviceOfKey(lb.Key) == "" })
-	if len(alone) == 0 {
-		return nil
+	alone, err := alonePer(ctx, r.api, alone)
+	if err == nil && r.cfg.Live != nil { // a cache may have begun with what an API server knew that was behind
+		alone, err = alonePer(ctx, r.cfg.Live, alone)
 	}
-	var services corev1.ServiceList
-	if err := r.api.List(ctx, &services); err != nil {
+	if err != nil {
 		return err
-	}
-	there := map[types.UID]bool{} // a Service has its KuryrLoadBalancer made anew, which takes what there is
-	for i := range services.Items {
-		there[services.Items[i].UID] = true
 	}
 	var errs []error
 	for _, lb := range alone {
-		uid := serviceOfKey(lb.Key)
-		var owners v1.KuryrLoadBalancerList
-		err := r.api.List(ctx, &owners, client.MatchingFields{byServed: string(uid)})
-		if err == nil && len(owners.Items) == 0 && !there[uid] {
-			r.log.WarnContext(ctx, "a load balancer that no KuryrLoadBalancer stands for is deleted", "load_balancer", lb.ID, "name", lb.Name)
-			err = r.dropStray(ctx, lb, uid)
-		}
-		errs = append(errs, err)
+		r.log.WarnContext(ctx, "a load balancer that no KuryrLoadBalancer stands for is deleted", "load_balancer", lb.ID, "name", lb.Name)
+		errs = append(errs, r.dropStray(ctx, lb, serviceOfKey(lb.Key)))
 	}
 	return errors.Join(errs...)
+}
+
+// alonePer are those that, as from tells it, have neither a Service nor a KuryrLoadBalancer. A Service has its KuryrLoadBalancer made anew, which takes what there is.
+func alonePer(ctx context.Context, from client.Reader, all []sdn.LoadBalancer) ([]sdn.LoadBalancer, error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
+	var services corev1.ServiceList
+	if err := from.List(ctx, &services); err != nil {
+		return nil, err
+	}
+	var owners v1.KuryrLoadBalancerList
+	if err := from.List(ctx, &owners); err != nil {
+		return nil, err
+	}
+	there := map[types.UID]bool{}
+	for i := range services.Items {
+		there[services.Items[i].UID] = true
+	}
+	for i := range owners.Items {
+		there[owners.Items[i].Spec.ServiceUID] = true
+	}
+	return slices.DeleteFunc(all, func(lb sdn.LoadBalancer) bool { return there[serviceOfKey(lb.Key)] }), nil
 }
 
 // dropStray deletes one, after its Service's floating IP. One that leads nowhere was kept by the Service's wish, and stays.

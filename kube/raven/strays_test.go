@@ -1,11 +1,17 @@
 package raven
 
 import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -85,5 +91,95 @@ func TestServicesTornObjectComesBack(t *testing.T) {
 	c.wholeServices()
 	if now := c.klb("web").Status.LoadBalancers[0].ID; now != id {
 		t.Errorf("the load balancer was %s and is %s", id, now)
+	}
+}
+
+// keyed are the Keys' names of all the SDN's load balancers, and of subnets of load balancers, in order.
+func (c *cluster) keyed() (all []string) {
+	c.t.Helper()
+	for lb, err := range c.sdn.FindLoadBalancers(c.t.Context(), sdn.LoadBalancerQuery{}) {
+		c.must(err)
+		all = append(all, lb.Key.Name)
+	}
+	for s, err := range c.sdn.FindSubnets(c.t.Context(), sdn.SubnetQuery{Match: sdn.Match{Owner: c.sdn.Installation(), Kind: v1.KeyKindSubnet}}) {
+		c.must(err)
+		if strings.Contains(s.Key.Name, ".lb-") {
+			all = append(all, s.Key.Name)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// forgotten takes from Raven's caches what there is by this name, as one has it that began with an API server that was behind.
+func (c *cluster) forgotten(name string) {
+	for _, o := range []client.Object{c.serviceNow(name), c.klb(name)} {
+		c.must(c.caches[reflect.TypeOf(o)].Delete(o))
+	}
+}
+
+// With VIPs in namespaces both of a Service's load balancers stay where anybody stands for them: the object alone, which holds on to them; the Service alone, whose object is being made;
+// both, of which the cache does not know yet; or another installation. Both go where nobody does, with the floating IP, and the namespace's subnet stays until its network goes.
+func TestStraysAndVIPsInNamespaces(t *testing.T) {
+	t.Parallel()
+	c := newPlacing(t, func(cfg *Config) { cfg.Audit = time.Hour })
+	c.addNode("n1", nil)
+	pod := c.pod("default", "web", "n1", nil)
+	var uids []types.UID
+	for i, name := range []string{"whole", "making", "behind", "ending", "torn"} {
+		uids = append(uids, c.service(name, exposedService, fmt.Sprint("10.96.0.1", i)).UID)
+	}
+	c.settle()
+	c.wholeServices()
+	theirs := sdn.LoadBalancerSpec{
+		Base:      sdn.Base{Key: sdn.Key{Owner: "another", Kind: v1.KeyKindLoadBalancer, Name: "theirs.v4.own"}, Name: "theirs"},
+		VIPs:      []sdn.VIP{{Subnet: c.ownVIP(c.serviceNow("whole")).VIPs[0].Subnet}},
+		Listeners: []sdn.Listener{{Protocol: sdn.TCP, Port: 80}},
+	}
+	other, err := c.sdn.ApplyLoadBalancer(t.Context(), theirs)
+	c.must(err)
+	before, floats := c.keyed(), c.floats()
+	if len(before) != 2*len(uids)+2 || len(floats) != len(uids) {
+		t.Fatalf("the SDN has %q, and floating IPs %v", before, floats)
+	}
+
+	torn := c.klb("making")
+	torn.Finalizers = nil
+	c.must(c.api.Update(t.Context(), torn))
+	c.must(client.IgnoreNotFound(c.api.Delete(t.Context(), torn)))
+	c.must(c.api.Delete(t.Context(), c.serviceNow("ending")))
+	c.torn("torn")
+	c.start()
+	c.forgotten("behind")
+	_, err = strays{c.raven}.Reconcile(t.Context(), request("", straysName))
+	c.must(err)
+	want := slices.DeleteFunc(before, func(name string) bool { return strings.HasPrefix(name, string(uids[4])) })
+	if got := c.keyed(); !slices.Equal(got, want) || len(want) != 2*len(uids) {
+		t.Errorf("the SDN has %q, want %q", got, want)
+	}
+	if got := c.floats(); len(got) != len(uids)-1 {
+		t.Errorf("of the floating IPs %v are left %v", floats, got)
+	}
+
+	c.start()
+	c.settle()
+	c.wholeServices() // the one that was ending has ended
+	c.torn("whole")
+	c.settle()
+	c.now = c.now.Add(2 * time.Hour)
+	c.settle()
+	c.wholeServices()
+	for _, name := range []string{"making", "behind"} {
+		c.remove(c.serviceNow(name))
+	}
+	c.must(c.sdn.DeleteLoadBalancer(t.Context(), other.ID))
+	c.remove(pod)
+	c.remove(c.networkOf("default"))
+	c.settle()
+	if got := c.keyed(); len(got) != 0 {
+		t.Errorf("at the end the SDN has %q", got)
+	}
+	if known := c.raven.lbSubnets.known; len(known) != 0 {
+		t.Errorf("at the end these subnets are known: %v", known)
 	}
 }

@@ -137,11 +137,12 @@ func networksOf(annotation string) (*[]string, error) {
 	case NoNetworks:
 		return &list, nil
 	}
-	for name := range strings.SplitSeq(annotation, ",") {
-		if name = strings.TrimSpace(name); name == "" {
+	for part := range strings.SplitSeq(annotation, ",") {
+		names := strings.Fields(part)
+		if len(names) == 0 {
 			return nil, fmt.Errorf("annotation %s: %q has an empty name", AnnotationNetworks, annotation)
 		}
-		list = append(list, name)
+		list = append(list, names...)
 	}
 	return &list, nil
 }

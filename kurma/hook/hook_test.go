@@ -66,6 +66,7 @@ func TestCreateRuntime(t *testing.T) {
 		{"nothing asked", root, `null`, `{"pid":4711,"container":"c1","user":0}`},
 		{"an empty list", root, `{"kurma.io/networks":" "}`, `{"pid":4711,"container":"c1","user":0}`},
 		{"none", root, `{"kurma.io/networks":"none"}`, `{"networks":[],"pid":4711,"container":"c1","user":0}`},
+		{"with spaces, as podman takes commas for its own", root, `{"kurma.io/networks":"blue red"}`, `{"networks":["blue","red"],"pid":4711,"container":"c1","user":0}`},
 		{"two, and a UUID", root, `{"kurma.io/networks":"blue, red","kurma.io/pod-uuid":"146d7cef-fbf6-41da-a2f8-eba218597f9c"}`,
 			`{"uuid":"146d7cef-fbf6-41da-a2f8-eba218597f9c","networks":["blue","red"],"pid":4711,"container":"c1","user":0}`},
 		{"a user", bundleOf(t, `{"process":{"user":{"uid":1000}},"hooks":{}}`), `{}`, `{"pid":4711,"container":"c1","user":1000}`},

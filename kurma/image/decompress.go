@@ -7,6 +7,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 
@@ -25,7 +26,7 @@ func decompress(ctx context.Context, r io.Reader, limits Limits) (io.ReadCloser,
 	in := &counted{ctx: ctx, r: r}
 	b := bufio.NewReaderSize(in, 64<<10)
 	magic, err := b.Peek(32)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	out, closed, plain := io.Reader(b), func() {}, false
@@ -115,12 +116,13 @@ func (b *bounded) Read(p []byte) (int, error) {
 	if b.n > ratioFrom && b.n/b.limits.Ratio > b.in.n {
 		return n, invalid("it unpacks to more than %d times its size", b.limits.Ratio)
 	}
-	if err != nil && err != io.EOF && b.in.ctx.Err() == nil {
+	if err != nil && !errors.Is(err, io.EOF) && b.in.ctx.Err() == nil {
 		err = invalid("it cannot be read: %v", err)
 	}
 	return n, err
 }
 
+// Close ends the decompression.
 func (b *bounded) Close() error {
 	b.closed()
 	return nil

@@ -166,6 +166,7 @@ type tempSection struct {
 	file *os.File
 }
 
+// Close lets go of the file.
 func (t *tempSection) Close() {
 	if t.file != nil {
 		_ = t.file.Close()

@@ -55,6 +55,7 @@ type guard struct {
 	plain func(host string) bool
 }
 
+// RoundTrip is http.RoundTripper.
 func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" && !g.plain(r.URL.Host) {
 		if r.Body != nil {

@@ -60,7 +60,7 @@ func Open(dir string, c Config) (*Store, error) {
 	}
 	s := &Store{dir: dir, limits: c.Limits.orDefault(), net: newNetwork(c)}
 	if err := s.open(); err != nil {
-		s.Close()
+		_ = s.Close()
 		return nil, fmt.Errorf("store of images: %w", err)
 	}
 	return s, nil

@@ -159,6 +159,9 @@ func (e *CallError) Outcome() string {
 // Outcome is a word for metrics.
 func (e *NotRunningError) Outcome() string { return "not_running" }
 
+// NotCalled says that the network's add or del has not run.
+func (e *NotRunningError) NotCalled() bool { return true }
+
 // reason is the kernel's of a program that could not be started.
 func reason(err error) string {
 	var path *fs.PathError

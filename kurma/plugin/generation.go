@@ -228,7 +228,11 @@ func (g *generation) begin(ctx context.Context) (*container, error) {
 		return nil, err
 	}
 	if err := g.setup(ctx, c, img); err != nil {
+		how, dead := c.process.dies()
 		c.close()
+		if dead {
+			return nil, g.ended(how)
+		}
 		return nil, err
 	}
 	// From here on it is one to adopt: what was killed before it was set up is started anew.
@@ -285,16 +289,36 @@ func (g *generation) start(ctx context.Context, img Image) (*container, error) {
 		return fail(err)
 	}
 	failpoint.Here("kurma.plugin.start.ran")
-	p, d, how, err := b.enter()
-	if err == nil && p == nil {
-		out.close() // what it said before it ended
-		said, _ := tail(b.output(), 512)
-		return nil, fmt.Errorf("its main executable %s; it had said: %s", how, words(said))
-	}
+	p, how, err := b.process()
 	if err != nil {
 		return fail(err)
 	}
+	var d door
+	if p != nil {
+		d, err = openDoor(p.pid)
+		if errors.Is(err, os.ErrNotExist) { // it has ended meanwhile
+			how, err = p.wait()
+			p.close()
+			p = nil
+		}
+	}
+	if err == nil && p == nil {
+		out.close() // what it said before it ended
+		return nil, g.ended(how)
+	}
+	if err != nil {
+		if p != nil {
+			p.close()
+		}
+		return fail(err)
+	}
 	return &container{process: p, inside: d, output: out}, nil
+}
+
+// ended is the error of a main executable that ended before it was set up.
+func (g *generation) ended(how string) error {
+	said, _ := tail(g.bundle.output(), 512)
+	return fmt.Errorf("its main executable %s; it had said: %s", how, words(said))
 }
 
 // record writes down what recorded reads.
@@ -316,26 +340,20 @@ func (g *generation) recorded() (r recorded, err error) {
 	return r, err
 }
 
-// enter opens the process that the runtime has written down, and the way to it; the process is nil if it has ended already.
-func (b bundle) enter() (p *process, d door, how string, err error) {
+// process is the one that the runtime has written down; it is nil if it has ended already.
+func (b bundle) process() (p *process, how string, err error) {
 	text, err := os.ReadFile(b.pidFile())
 	if err != nil {
-		return nil, door{}, "", fmt.Errorf("container: %w", err)
+		return nil, "", fmt.Errorf("container: %w", err)
 	}
 	var pid int
 	if _, err := fmt.Sscan(string(text), &pid); err != nil {
-		return nil, door{}, "", fmt.Errorf("container: the runtime wrote %q for a process", words(text))
+		return nil, "", fmt.Errorf("container: the runtime wrote %q for a process", words(text))
 	}
-	if p, err = openProcess(pid, ""); err == nil {
-		if d, err = openDoor(pid); err == nil {
-			return p, d, "", nil
-		}
-		p.close()
+	if p, err = openProcess(pid, ""); errors.Is(err, os.ErrNotExist) {
+		return nil, reap(pid), nil
 	}
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, door{}, ended(pid), nil
-	}
-	return nil, door{}, "", err
+	return p, "", err
 }
 
 // setup runs the executable of older images that have it, unless it is their main one.

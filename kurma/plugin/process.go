@@ -74,22 +74,29 @@ func (p *process) wait() (how string, err error) {
 	return reap(p.pid), nil
 }
 
-// threadsLimit is how long the other threads of a process that is just ending may take for that.
-const threadsLimit = time.Second
+// dying is how long a process that is about to end is waited for, to hear how.
+const dying = time.Second
 
-// ended is reap of a child whose first thread has ended. It can be waited for when its other threads have, too.
-func ended(pid int) string {
-	if fd, err := unix.PidfdOpen(pid, 0); err == nil {
-		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(threadsLimit.Milliseconds()))
-		_ = unix.Close(fd)
-	}
-	return reap(pid)
+// dies tells whether the process ends within a moment, and how: what was called in its container may have been killed with it.
+func (p *process) dies() (how string, dead bool) {
+	_ = p.fd.SetReadDeadline(time.Now().Add(dying))
+	defer func() { _ = p.fd.SetReadDeadline(time.Time{}) }()
+	how, err := p.wait()
+	return how, err == nil
 }
 
 // reap says how a child has ended. Of a process that is not this one's child (its parent has been killed) that cannot be known.
 func reap(pid int) string {
 	var status unix.WaitStatus
-	if child, err := unix.Wait4(pid, &status, unix.WNOHANG, nil); err != nil || child != pid {
+	child, err := unix.Wait4(pid, &status, unix.WNOHANG, nil)
+	if err == nil && child == 0 { // its first thread has ended, others are about to
+		if fd, e := unix.PidfdOpen(pid, 0); e == nil {
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(dying.Milliseconds()))
+			_ = unix.Close(fd)
+		}
+		child, err = unix.Wait4(pid, &status, unix.WNOHANG, nil)
+	}
+	if err != nil || child != pid {
 		return "has ended"
 	}
 	if status.Signaled() {

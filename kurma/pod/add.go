@@ -253,6 +253,9 @@ func (m *Manager) attach(ctx context.Context, made *record, h netns.NsHandle, ne
 		failpoint.Here("kurma.add.announced")
 		result, err := m.call(ctx, "add", n.Ref, func(ctx context.Context) (*current.Result, error) { return m.plugins.Add(ctx, n.Ref, call) })
 		failpoint.Here("kurma.add.called")
+		if err != nil && notCalled(err) { // nothing is half done, and a network that does not run would refuse to undo it
+			made = made.with(func(r *record) { r.Attachments = r.Attachments[:len(r.Attachments)-1] })
+		}
 		if err != nil {
 			return made, &Error{Failed, err}
 		}
@@ -267,6 +270,12 @@ func (m *Manager) attach(ctx context.Context, made *record, h netns.NsHandle, ne
 	}
 	failpoint.Here("kurma.add.stored")
 	return whole, nil
+}
+
+// notCalled tells whether a network refused before its plugin was called.
+func notCalled(err error) bool {
+	var refusal interface{ NotCalled() bool }
+	return errors.As(err, &refusal) && refusal.NotCalled()
 }
 
 // callFor chooses the name of the pod's next interface.

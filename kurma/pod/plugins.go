@@ -16,7 +16,8 @@ type Plugins interface {
 	// Add has the network set up its interface in the pod's namespace. An error says why in the plugin's own words; what it did before may be half done,
 	// and Del is called for it. It ends when ctx ends, and by itself within the minute that the specification gives a plugin. The error of a
 	// network that is known but does not run says the reason. Errors name
-	// the network, and may have a method Outcome() string, a word for metrics.
+	// the network, and may have a method Outcome() string, a word for metrics, and NotCalled() bool, which says that the plugin was never called, so that
+	// there is nothing to undo.
 	Add(ctx context.Context, on Ref, c Call) (*current.Result, error)
 
 	// Del has the network take away what Add made. It is called for what was never whole, for what is gone already, and for namespaces that are gone.

@@ -129,6 +129,26 @@ func TestRollback(t *testing.T) {
 	w.clean()
 }
 
+// A network that does not run has done nothing, and could not undo it.
+func TestRollbackOfWhatWasNotCalled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.networks.fail(map[string]error{"b": idle{}}, map[string]error{"b": idle{}})
+	_, err := w.Add(t.Context(), Request{Networks: []string{"a", "b"}})
+	if ReasonOf(err) != Failed || !strings.Contains(err.Error(), "network b: is not running") {
+		t.Errorf("%v (%s)", err, ReasonOf(err))
+	}
+	same(t, w.networks.called(), []string{"add a", "add b", "del a"})
+	if left := w.List(); len(left) > 0 {
+		t.Errorf("left: %+v", left)
+	}
+}
+
+type idle struct{}
+
+func (idle) Error() string   { return "network b: is not running" }
+func (idle) NotCalled() bool { return true }
+
 // A rollback that fails is told, kept, and done before the pod is added again.
 func TestRollbackFails(t *testing.T) {
 	t.Parallel()

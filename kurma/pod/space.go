@@ -27,7 +27,7 @@ func spaceOf(h netns.NsHandle) (space, error) {
 	if err := unix.Fstat(int(h), &st); err != nil {
 		return space{}, fmt.Errorf("network namespace: %w", err)
 	}
-	return space{Dev: uint64(st.Dev), Ino: st.Ino}, nil
+	return space{Dev: st.Dev, Ino: st.Ino}, nil
 }
 
 // process is one of this boot: its number alone may be another's later.

@@ -87,14 +87,14 @@ func (n *networks) file(on Ref, c Call) string {
 	return filepath.Join(n.dir, on.Name+"@"+on.Generation+"@"+c.Pod+"@"+c.Interface)
 }
 
-func (n *networks) note(verb string, on Ref) (failure error, block chan struct{}) {
+func (n *networks) note(verb string, on Ref) (block chan struct{}, failure error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.calls = append(n.calls, verb+" "+on.Name)
 	if verb == "add" {
-		return n.adds[on.Name], n.block
+		return n.block, n.adds[on.Name]
 	}
-	return n.dels[on.Name], nil
+	return nil, n.dels[on.Name]
 }
 
 func (n *networks) called() []string {
@@ -104,7 +104,7 @@ func (n *networks) called() []string {
 }
 
 func (n *networks) Add(ctx context.Context, on Ref, c Call) (*current.Result, error) {
-	failure, block := n.note("add", on)
+	block, failure := n.note("add", on)
 	n.entered <- struct{}{}
 	if block != nil {
 		select {
@@ -131,7 +131,7 @@ func (n *networks) Add(ctx context.Context, on Ref, c Call) (*current.Result, er
 }
 
 func (n *networks) Del(_ context.Context, on Ref, c Call) error {
-	if failure, _ := n.note("del", on); failure != nil {
+	if _, failure := n.note("del", on); failure != nil {
 		return failure
 	}
 	if err := os.Remove(n.file(on, c)); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -487,6 +487,36 @@ func TestBalancerFind(t *testing.T) {
 	}
 }
 
+// Who asks for many by what they are alone does not have each one's listeners and pools be read: they are as many requests as the list has, whatever it has.
+func TestBalancerOutlines(t *testing.T) {
+	o := newOctaviaDouble(amphora)
+	p, _, clock := onOctavia(t, o)
+	var want []sdn.ID
+	for _, name := range []string{"a", "b", "c"} {
+		b, _ := readyBalancer(t, p, clock, balancerSpec(name, "10.0.0.1:8080"))
+		want = append(want, b.ID)
+	}
+	next, proxy, _ := onOctavia(t, o) // another process, which remembers none
+	for outline, below := range map[bool]bool{true: false, false: true} {
+		before := len(proxy.Calls())
+		found, err := sdn.All(next.FindLoadBalancers(t.Context(), sdn.LoadBalancerQuery{Match: sdn.Match{Owner: testKey("a").Owner}, Outline: outline}))
+		var ids []sdn.ID
+		for _, b := range found {
+			ids = append(ids, b.ID)
+			if !b.VIPs[0].Addr.IsValid() || b.VIPs[0].Port == "" || b.Foreign {
+				t.Errorf("outline %v: %+v", outline, b)
+			}
+		}
+		if err != nil || !slices.Equal(ids, want) {
+			t.Errorf("outline %v: %v, not %v: %v", outline, ids, want, err)
+		}
+		read := slices.ContainsFunc(proxy.Calls()[before:], func(c neutrontest.Call) bool { return strings.Contains(c.String(), "listeners") })
+		if read != below {
+			t.Errorf("outline %v: asked %v", outline, proxy.Calls()[before:])
+		}
+	}
+}
+
 // Without an Octavia there are no load balancers, and it is said how to have some.
 func TestNoOctavia(t *testing.T) {
 	p, _ := onDouble(t, newDouble(), nil)

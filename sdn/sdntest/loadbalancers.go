@@ -324,6 +324,12 @@ var loadBalancerTests = []test{
 		} {
 			equal(s, "number found by "+what, len(must(sdn.All(s.p.FindLoadBalancers(s.ctx, want.q)))(s)), want.number)
 		}
+		outlined := must(sdn.All(s.p.FindLoadBalancers(s.ctx, sdn.LoadBalancerQuery{Match: sdn.Match{Keys: []sdn.Key{a.Key}}, Outline: true})))(s)
+		if equal(s, "number found in outline", len(outlined), 1); len(outlined) == 1 {
+			equal(s, "id in outline", outlined[0].ID, a.ID)
+			equal(s, "key in outline", outlined[0].Key, a.Key)
+			equal(s, "VIP in outline", outlined[0].VIPs[0], a.VIPs[0])
+		}
 		if s.can.HasTags() {
 			found := must(sdn.All(s.p.FindLoadBalancers(s.ctx, sdn.LoadBalancerQuery{Match: sdn.Match{Tags: spec.Tags}})))(s)
 			equal(s, "number found by tag", len(found), 1)

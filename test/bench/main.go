@@ -80,6 +80,7 @@ var measurements = []measurement{
 	{"warm", warmADD},
 	{"raven", ravenScale},
 	{"services", services},
+	{"kurma", kurma},
 }
 
 func main() {
@@ -93,7 +94,7 @@ func main() {
 	flag.Var(&b.services, "sizes", "numbers of Services that services is measured with, 100 to 50000, with commas between")
 	flag.BoolVar(&b.wait, "wait", false, "services waits for a line on standard input when its objects are there: for a machine that is calm only for a while")
 	flag.StringVar(&b.dockerd, "dockerd", "", "a second engine that containers and methods are measured on too")
-	only := flag.String("only", "plug,allocate,containers,traffic,memory", "comma-separated measurements; of Docker also: methods, published, scale, start; of Neutron: neutron; of the embedded SDN: sdn, filter; of Kubernetes: cni, warm, raven, services")
+	only := flag.String("only", "plug,allocate,containers,traffic,memory", "comma-separated measurements; of Docker also: methods, published, scale, start; of Neutron: neutron; of the embedded SDN: sdn, filter; of Kubernetes: cni, warm, raven, services; of Kurma: kurma")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -58,7 +58,7 @@ func connectTo(to netip.AddrPort, limit time.Duration) (time.Duration, error) {
 	}
 	begin := time.Now()
 	err = unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
-	if err == unix.EINTR { // by Go's scheduler; the kernel goes on
+	if errors.Is(err, unix.EINTR) { // by Go's scheduler; the kernel goes on
 		err = connected(fd, limit)
 	}
 	return time.Since(begin), err

@@ -48,7 +48,7 @@ func writeACI(out io.Writer, root string) error {
 	m := manifest{
 		Kind: "ImageManifest", Version: "0.8.11", Name: name, Labels: []pair{{"version", *version}, {"os", "linux"}, {"arch", *arch}},
 		App: app{
-			Exec: strings.Fields(*entrypoint), User: "0", Group: "0", WorkingDirectory: "/", Environment: []pair{{"PATH", "/usr/bin"}},
+			Exec: strings.Fields(*entrypoint), User: "0", Group: "0", WorkingDirectory: "/", Environment: []pair{{"PATH", "/usr/sbin:/usr/bin"}},
 			Isolators: []isolator{{"os/linux/privileged", true}}, // what Kurma itself asks for, so that a plugin may change networks
 		},
 	}

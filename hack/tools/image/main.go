@@ -95,7 +95,7 @@ func writeDocker(out io.Writer, root string) error {
 	file = file.DeepCopy()
 	file.OS, file.Architecture, file.Created = "linux", *arch, v1.Time{Time: time.Unix(0, 0).UTC()}
 	file.Config = v1.Config{
-		Entrypoint: strings.Fields(*entrypoint), Env: []string{"PATH=/usr/bin"}, WorkingDir: "/",
+		Entrypoint: strings.Fields(*entrypoint), Env: []string{"PATH=/usr/sbin:/usr/bin"}, WorkingDir: "/",
 		Labels: map[string]string{"org.opencontainers.image.title": path.Base(tag.RepositoryStr()), "org.opencontainers.image.version": *version},
 	}
 	for _, at := range folders() {

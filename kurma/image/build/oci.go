@@ -88,7 +88,7 @@ func OCI(path string, s Spec) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	l, err := layout.Write(dir, empty.Index)
 	if err != nil {
 		return err
