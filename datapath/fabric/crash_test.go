@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -206,6 +207,9 @@ func TestKilledAnywhere(t *testing.T) {
 			text, err := os.ReadFile(file)
 			must(t, err)
 			for _, m := range regexp.MustCompile(`failpoint\.Here\("([^"]+)"\)`).FindAllStringSubmatch(string(text), -1) {
+				if strings.HasPrefix(m[1], "netns.pin.") { // of namespaces that others have made, as Kurma's pods have: kurma/pod kills there
+					continue
+				}
 				points = append(points, m[1])
 			}
 		}
