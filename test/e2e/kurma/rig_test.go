@@ -57,7 +57,24 @@ func newRig(t *testing.T, runtime string, entries ...string) *rig {
 	network := r.create("networks", `{"network": {"name": "blue"}}`)
 	r.create("subnets", fmt.Sprintf(`{"subnet": {"network_id": %q, "ip_version": 4, "cidr": "10.1.0.0/24"}}`, network))
 	r.configure(entries...)
+	t.Cleanup(r.end)
 	return r
+}
+
+// end takes the networks away, and with them what of plugins is the machine's: their control groups.
+func (r *rig) end() {
+	if r.kurma == nil {
+		return
+	}
+	_ = r.kurma.Stop(syscall.SIGKILL, limit)
+	r.configure()
+	r.program = kuryr
+	r.start()
+	for _, p := range r.pods() {
+		r.do(kuryr, "kurma", "del", p.UUID)
+	}
+	r.eventually("no network is left", func() bool { return len(r.networks()) == 0 })
+	_ = r.kurma.Stop(syscall.SIGTERM, limit)
 }
 
 // configure writes the configuration, whose reading is the daemon's start or SIGHUP.
@@ -90,7 +107,7 @@ func (r *rig) tryStart(env ...string) (err error) {
 
 // serve runs a daemon and returns when it answers at its socket.
 func (r *rig) serve(name string, env []string, socket, path string, argv ...string) (*privatehost.Service, error) {
-	ctx, cancel := context.WithTimeout(r.t.Context(), limit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.t.Context()), limit)
 	defer cancel()
 	client := r.UnixClient(socket)
 	return r.StartService(ctx, name, env, argv, func(ctx context.Context) bool {
