@@ -41,6 +41,7 @@ done
 
 r=$root/kuryr-netplugin
 install -d "$r"/{usr/bin,opt/network,etc,run,var/lib,tmp,proc,sys,dev}
+ln -s ../run "$r/var/run" # where Open vSwitch is said to be
 install -m 755 bin/kuryr "$r/usr/bin/"
 install -m 755 bin/kuryr-netplugin "$r/opt/network/add"
 ln "$r/opt/network/add" "$r/opt/network/del"

@@ -29,7 +29,7 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 		fmt.Fprintln(errs, "the entry:", err)
 		return 1
 	}
-	answer, err := call.Do(call.Socket, call.Request{Verb: filepath.Base(args[0]), Namespace: args[1], Pod: args[2], Interface: args[3], Entry: entry})
+	answer, err := call.Do(call.Socket, call.Request{Verb: filepath.Base(args[0]), Namespace: args[1], Pod: args[2], Interface: args[3], Entry: entry}, call.Patience)
 	if err != nil {
 		fmt.Fprintln(errs, err)
 		return 1

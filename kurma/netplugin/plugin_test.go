@@ -1,3 +1,5 @@
+//go:build linux
+
 package netplugin
 
 import (
@@ -10,8 +12,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/rootsock"
 	"github.com/kuryr/kuryr/kurma/netplugin/call"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
@@ -161,16 +165,27 @@ func TestServe(t *testing.T) {
 	t.Parallel()
 	plugin, p, _ := rig(t)
 	socket := filepath.Join(t.TempDir(), "s")
-	l, err := net.Listen("unix", socket)
+	early := make(chan call.Answer, 1) // a call from before anybody listens is answered, too
+	go func() {
+		a, err := call.Do(socket, call.Request{Verb: "del", Namespace: "/n", Pod: pod, Interface: "eth9"}, time.Minute)
+		if err != nil {
+			t.Error(err)
+		}
+		early <- a
+	}()
+	l, err := rootsock.Listen(socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- plugin.Serve(ctx, l) }()
+	if a := <-early; a.Status != 0 {
+		t.Errorf("an early call: %+v", a)
+	}
 	ask := func(verb, network, name string) call.Answer {
 		t.Helper()
-		a, err := call.Do(socket, call.Request{Verb: verb, Namespace: "/n", Pod: pod, Interface: name, Entry: []byte(`{"name": "` + network + `"}`)})
+		a, err := call.Do(socket, call.Request{Verb: verb, Namespace: "/n", Pod: pod, Interface: name, Entry: []byte(`{"name": "` + network + `"}`)}, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +219,7 @@ func TestServe(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if _, err := call.Do(socket, call.Request{Verb: "add"}); err == nil {
+	if _, err := call.Do(socket, call.Request{Verb: "add"}, time.Millisecond); err == nil {
 		t.Error("nobody listens, and the call succeeded")
 	}
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package call hands a call of /opt/network/add or /opt/network/del to the plugin's main process, at its socket.
 //
 // It owns what is said there, on both sides. It must not know what a call does, and it stands in every pod's way: it imports next to nothing, so that the executable starts at once.
@@ -9,9 +11,14 @@ package call
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
+	"syscall"
+	"time"
 )
 
 // Socket is where the plugin's main process listens, inside the container.
@@ -36,13 +43,16 @@ type Answer struct {
 	Output []byte
 }
 
-// Do makes a call at the socket.
-func Do(socket string, r Request) (Answer, error) {
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+// Patience is how long a call waits for the main process to listen, which first opens the SDN.
+const Patience = 30 * time.Second
+
+// Do makes a call at the socket, for which it waits as long as patience says.
+func Do(socket string, r Request, patience time.Duration) (Answer, error) {
+	conn, err := dial(socket, patience)
 	if err != nil {
 		return Answer{}, err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	var b bytes.Buffer
 	for _, text := range []string{r.Verb, r.Namespace, r.Pod, r.Interface} {
 		b.WriteString(text)
@@ -65,6 +75,35 @@ func Do(socket string, r Request) (Answer, error) {
 		return Answer{}, errors.New("the plugin's main process ended before it answered")
 	}
 	return Answer{Status: status, Output: output}, nil
+}
+
+// dial connects to the socket, at once or when it comes (inotify(7)).
+func dial(socket string, patience time.Duration) (*net.UnixConn, error) {
+	addr := &net.UnixAddr{Name: socket, Net: "unix"}
+	if conn, err := net.DialUnix("unix", nil, addr); err == nil {
+		return conn, nil
+	}
+	fd, err := syscall.InotifyInit1(syscall.IN_CLOEXEC | syscall.IN_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("wait for the plugin's main process: %w", err)
+	}
+	events := os.NewFile(uintptr(fd), "inotify")
+	defer events.Close()
+	if _, err := syscall.InotifyAddWatch(fd, filepath.Dir(socket), syscall.IN_CREATE|syscall.IN_MOVED_TO); err != nil {
+		return nil, fmt.Errorf("wait for the plugin's main process: %w", err)
+	}
+	if err := events.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return nil, fmt.Errorf("wait for the plugin's main process: %w", err)
+	}
+	for {
+		conn, err := net.DialUnix("unix", nil, addr)
+		if err == nil {
+			return conn, nil
+		}
+		if _, late := events.Read(make([]byte, 4096)); late != nil {
+			return nil, fmt.Errorf("the plugin's main process does not listen after %s: %w", patience, err)
+		}
+	}
 }
 
 // Read reads a call, of at most MaxRequest bytes.
