@@ -67,7 +67,7 @@ e2e-docker-29: need-root docker-plugin ## the same and more with Docker 29, whic
 	engine=$$(hack/dockerd.sh) && KURYR_E2E_DOCKERD=$$engine go test -json -tags e2e -count=1 -parallel 4 -timeout $(E2E_TIMEOUT) \
 		-run "$(SCENARIOS)" ./test/e2e/privatehost ./test/e2e/docker | $(call count,e2e-docker-29)
 
-e2e-neutron: need-root docker-plugin failpoints ## scenarios on a real Neutron and OVN, hosts with Docker and Open vSwitch; SCENARIOS chooses (root; installs them)
+e2e-neutron: need-root docker-plugin kurma-images failpoints ## scenarios on a real Neutron and OVN, hosts with Docker and Open vSwitch; SCENARIOS chooses (root; installs them)
 	hack/deps.sh neutron
 	go test -json -tags e2e -count=1 -p 1 -parallel 2 -timeout 45m -run "$(SCENARIOS)" ./test/e2e/neutronlab ./test/e2e/neutron | $(call count,e2e-neutron)
 
