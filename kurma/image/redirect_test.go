@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -20,11 +21,15 @@ type elsewhere struct {
 	registry http.Handler
 	layer    string
 	to       string
-	asked    []string
+
+	mu    sync.Mutex
+	asked []string
 }
 
 func (e *elsewhere) RoundTrip(r *http.Request) (*http.Response, error) {
+	e.mu.Lock()
 	e.asked = append(e.asked, r.URL.Scheme+"://"+r.URL.Host)
+	e.mu.Unlock()
 	w := httptest.NewRecorder()
 	if r.Method == http.MethodGet && e.to != "" && strings.HasSuffix(r.URL.Path, "/blobs/"+e.layer) {
 		http.Redirect(w, r, e.to, http.StatusTemporaryRedirect)

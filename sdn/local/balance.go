@@ -46,54 +46,67 @@ func (t *tx) nearBalancersOf(subnet sdn.ID) error {
 	return nil
 }
 
-// rebalance compares the load balancers that the transaction came near with what they were.
+// rebalance compares the load balancers that the transaction came near with what they were. What has gone is noted before what has come, since an address may
+// go from one of them to another.
 func (t *tx) rebalance() error {
+	afters := make(map[sdn.ID]balance, len(t.balances))
 	for id, before := range t.balances {
 		after, err := projectBalance(t.Tx, id)
 		if err != nil {
 			return err
 		}
-		for domain, s := range before {
-			t.noteShare(domain, s, after[domain])
+		afters[id] = after
+		for domain, was := range before {
+			c, is := t.change(sdn.ID(domain)), after.of(domain)
+			noteGone(was.addresses, is.addresses, addressOf, c.vip)
+			noteGone(was.frontends, is.frontends, keyOf, c.frontend)
 		}
-		for domain, s := range after {
-			if before[domain] == nil {
-				t.noteShare(domain, nil, s)
-			}
+	}
+	for id, after := range afters {
+		for domain, is := range after {
+			c, was := t.change(sdn.ID(domain)), t.balances[id].of(domain)
+			noteCome(was.addresses, is.addresses, addressOf, c.vip)
+			noteCome(was.frontends, is.frontends, keyOf, c.frontend)
 		}
 	}
 	return nil
 }
 
-// noteShare notes what is another in a domain; either may be nil.
-func (t *tx) noteShare(domain string, before, after *share) {
-	c := t.change(sdn.ID(domain))
-	was, is := &share{}, &share{}
-	if before != nil {
-		was = before
+// of is what a domain has, which may be nothing.
+func (b balance) of(domain string) *share {
+	if s := b[domain]; s != nil {
+		return s
 	}
-	if after != nil {
-		is = after
-	}
-	noteEach(was.addresses, is.addresses, func(v fabric.VIP) netip.Addr { return v.Addr }, c.vip)
-	noteEach(was.frontends, is.frontends, func(f lb.Frontend) lb.Key { return f.Key }, c.frontend)
+	return &share{}
 }
 
-func noteEach[T any, K comparable](before, after []T, key func(T) K, note func(old, new *T)) {
+func addressOf(v fabric.VIP) netip.Addr { return v.Addr }
+
+func keyOf(f lb.Frontend) lb.Key { return f.Key }
+
+// noteGone notes what of before is no longer in after.
+func noteGone[T any, K comparable](before, after []T, key func(T) K, note func(old, new *T)) {
+	stays := make(map[K]bool, len(after))
+	for _, v := range after {
+		stays[key(v)] = true
+	}
+	for i := range before {
+		if !stays[key(before[i])] {
+			note(&before[i], nil)
+		}
+	}
+}
+
+// noteCome notes what in after is new, or another than in before.
+func noteCome[T any, K comparable](before, after []T, key func(T) K, note func(old, new *T)) {
 	was := make(map[K]*T, len(before))
 	for i := range before {
 		was[key(before[i])] = &before[i]
 	}
 	for i := range after {
-		k := key(after[i])
-		old := was[k]
-		delete(was, k)
-		if old == nil || !reflect.DeepEqual(*old, after[i]) {
+		if old := was[key(after[i])]; old == nil || !reflect.DeepEqual(*old, after[i]) {
 			note(old, &after[i])
 		}
-	}
-	for _, old := range was {
-		note(old, nil)
 	}
 }
 
