@@ -11,7 +11,7 @@ import (
 
 // The annotations of a container that are read.
 const (
-	// AnnotationNetworks names networks, separated by commas, in the order they are called. Without it, or if it is empty, the container is on the networks
+	// AnnotationNetworks names networks, separated by commas or spaces, in the order they are called. Without it, or if it is empty, the container is on the networks
 	// that are the default, and NoNetworks is none of them.
 	AnnotationNetworks = "kurma.io/networks"
 	// AnnotationUUID is the pod's UUID. Without it the UUID follows from the container's id.

@@ -82,7 +82,10 @@ func TestNetworks(t *testing.T) {
 			r.start()
 			r.eventually("no network is left", func() bool { return len(r.networks()) == 0 })
 			r.stop(syscall.SIGTERM)
-			r.same(bare, privatehost.Links, privatehost.Addresses, privatehost.Rules, privatehost.Namespaces, "containers", "pins", "leases", "ports")
+			r.same(bare, privatehost.Links, privatehost.Addresses, privatehost.Rules, privatehost.Namespaces, "mounts", "containers", "pins", "leases", "ports")
+			if rules := r.do("sh", "-c", "nft list ruleset | grep CNI-").Out(); rules != "" { // a chain of each pod's own
+				t.Errorf("rules of pods are left:\n%s", rules)
+			}
 		})
 	}
 }

@@ -286,6 +286,8 @@ func (r *rig) sight() privatehost.Snapshot {
 	}
 	// The namespace of the SDN's network stays with the network.
 	s[privatehost.Namespaces] = slices.DeleteFunc(s[privatehost.Namespaces], func(path string) bool { return strings.HasPrefix(path, "/run/kuryr/netns/") })
+	// The folder of the pins is a mount of its own, which stays: pins made later must be seen through it.
+	s["mounts"] = slices.DeleteFunc(s["mounts"], func(path string) bool { return path == "/run/kuryr/kurma/netns" })
 	s["ports"] = r.ports()
 	slices.Sort(s["ports"])
 	return s
