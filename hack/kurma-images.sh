@@ -1,17 +1,16 @@
 #!/bin/bash
-# kurma-images.sh [DIR]: writes the two plugin images of Kurma's networks to DIR (bin/images), each as an App Container Image (NAME.aci) and as an OCI archive that engines load too (NAME.tar):
+# kurma-images.sh [DIR]: writes the two plugin images of Kurma's networks to DIR (bin/images), each as an App Container Image (NAME.aci) and as an OCI archive (NAME.tar):
 #   kuryr-netplugin  attaches pods to an SDN's networks; Kuryr's static programs alone
 #   cni-netplugin    runs CNI plugins, which are Debian's (containernetworking-plugins), and the iptables that they call
 # They need no engine, and are the same for the same programs.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
-. hack/tools/tool.sh
 to=${1:-bin/images}
-image=$(tool image .)
 version=$(bin/kuryr version | sed -n '1s/^kuryr \([A-Za-z0-9.+_-]*\).*/\1/p')
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 mkdir -p "$to"
+CGO_ENABLED=0 go build -o "$root/kurma-image" ./hack/kurma-image
 
 # into ROOT PROGRAM…: copies programs of this machine to where they are, with the libraries that they are linked with.
 into() {
@@ -23,13 +22,11 @@ into() {
   done
 }
 
-# pack NAME MOUNTS ENTRYPOINT
+# pack NAME MOUNTS EXEC
 pack() {
-  local name=$1 file
-  for file in "$to/$name.aci" "$to/$name.tar"; do
-    aci=
-    [ "$file" = "${file%.aci}" ] || aci=-aci
-    "$image" $aci -to "$file" -tag "kuryr.org/$name:${version//[^A-Za-z0-9._-]/-}" -arch "$(go env GOARCH)" -entrypoint "$3" -version "$version" -mounts "$2" "$root/$name"
+  local file
+  for file in "$to/$1.aci" "$to/$1.tar"; do
+    "$root/kurma-image" -to "$file" -name "kuryr.org/$1" -version "${version//[^A-Za-z0-9._-]/-}" -arch "$(go env GOARCH)" -exec "$3" -mounts "$2" "$root/$1"
     echo "$file: $(du -h "$file" | cut -f1)"
   done
 }
@@ -44,7 +41,7 @@ install -d "$r"/{usr/bin,opt/network,etc,run,var/lib,tmp,proc,sys,dev}
 ln -s ../run "$r/var/run" # where Open vSwitch is said to be
 install -m 755 bin/kuryr "$r/usr/bin/"
 install -m 755 bin/kuryr-netplugin "$r/opt/network/add"
-ln "$r/opt/network/add" "$r/opt/network/del"
+ln -s add "$r/opt/network/del"
 pack kuryr-netplugin /run/kuryr,/etc/kuryr,/etc/openstack,/run/openvswitch,/var/lib/kuryr "/usr/bin/kuryr kurma plugin"
 
 r=$root/cni-netplugin

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// layer adds the folder to a tar, below a prefix, with all that is root's and of the beginning of time.
-func layer(w *tar.Writer, root, prefix string) error {
+// layer adds the folder to a tar, with all that is root's and of the beginning of time.
+func layer(w *tar.Writer, root string) error {
 	var paths []string
 	err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
 		if path != root {
@@ -24,14 +24,14 @@ func layer(w *tar.Writer, root, prefix string) error {
 	}
 	slices.Sort(paths)
 	for _, path := range paths {
-		if err := add(w, root, prefix, path); err != nil {
+		if err := add(w, root, path); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func add(w *tar.Writer, root, prefix, path string) error {
+func add(w *tar.Writer, root, path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func add(w *tar.Writer, root, prefix, path string) error {
 	if err != nil {
 		return err
 	}
-	if header.Name = prefix + filepath.ToSlash(within); info.IsDir() {
+	if header.Name = filepath.ToSlash(within); info.IsDir() {
 		header.Name += "/"
 	}
 	if err := w.WriteHeader(header); err != nil || !info.Mode().IsRegular() {

@@ -1,5 +1,5 @@
 // Command image writes a container image of one layer as an archive that "docker load", "podman load" and "ctr images import" read, without an engine and from nothing but
-// the files it is given; or, with -aci, the same as an App Container Image, which Kurma reads. The same files make the same archive, byte for byte: times and owners are fixed, and names are in order.
+// the files it is given. The same files make the same archive, byte for byte: times and owners are fixed, and names are in order.
 //
 // It must not know what the files are, nor talk with a registry.
 package main
@@ -30,8 +30,6 @@ var (
 	arch       = flag.String("arch", "", "architecture, as Go calls it")
 	entrypoint = flag.String("entrypoint", "", "program that the container runs, with its arguments")
 	version    = flag.String("version", "", "label org.opencontainers.image.version")
-	mounts     = flag.String("mounts", "", "folders that the program wants mounted, with commas between")
-	asACI      = flag.Bool("aci", false, "write an App Container Image")
 )
 
 func main() {
@@ -43,10 +41,6 @@ func main() {
 	if flag.NArg() != 1 || *to == "" || *reference == "" || *arch == "" {
 		flag.Usage()
 		os.Exit(2)
-	}
-	write := writeDocker
-	if *asACI {
-		write = writeACI
 	}
 	if err := whole(*to, func(out io.Writer) error { return write(out, flag.Arg(0)) }); err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
@@ -70,14 +64,14 @@ func whole(path string, write func(io.Writer) error) error {
 	return err
 }
 
-func writeDocker(out io.Writer, root string) error {
+func write(out io.Writer, root string) error {
 	tag, err := name.NewTag(*reference)
 	if err != nil {
 		return err
 	}
 	var content bytes.Buffer
 	w := tar.NewWriter(&content)
-	if err := errors.Join(layer(w, root, ""), w.Close()); err != nil {
+	if err := errors.Join(layer(w, root), w.Close()); err != nil {
 		return err
 	}
 	made, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content.Bytes())), nil })
@@ -98,19 +92,8 @@ func writeDocker(out io.Writer, root string) error {
 		Entrypoint: strings.Fields(*entrypoint), Env: []string{"PATH=/usr/sbin:/usr/bin"}, WorkingDir: "/",
 		Labels: map[string]string{"org.opencontainers.image.title": path.Base(tag.RepositoryStr()), "org.opencontainers.image.version": *version},
 	}
-	for _, at := range folders() {
-		if file.Config.Volumes == nil {
-			file.Config.Volumes = map[string]struct{}{}
-		}
-		file.Config.Volumes[at] = struct{}{}
-	}
 	if image, err = mutate.ConfigFile(image, file); err != nil {
 		return err
 	}
 	return tarball.Write(tag, image, out)
-}
-
-// folders are those of -mounts.
-func folders() []string {
-	return strings.FieldsFunc(*mounts, func(r rune) bool { return r == ',' })
 }

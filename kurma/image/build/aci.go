@@ -28,12 +28,18 @@ type mountPoint struct {
 	Path string `json:"path"`
 }
 
+type isolator struct {
+	Name  string `json:"name"`
+	Value any    `json:"value"`
+}
+
 type app struct {
 	Exec        []string     `json:"exec,omitempty"`
 	User        string       `json:"user"`
 	Group       string       `json:"group"`
 	Environment []named      `json:"environment,omitempty"`
 	MountPoints []mountPoint `json:"mountPoints,omitempty"`
+	Isolators   []isolator   `json:"isolators"`
 }
 
 type manifest struct {
@@ -84,7 +90,10 @@ func (s Spec) aci() ([]byte, []item, error) {
 	if arch == "" {
 		return nil, nil, fmt.Errorf("arch: appc has no name for %q", s.Arch)
 	}
-	m := manifest{Kind: "ImageManifest", Version: "0.8.11", Name: s.Name, App: app{Exec: s.Exec, User: "0", Group: "0"}}
+	m := manifest{Kind: "ImageManifest", Version: "0.8.11", Name: s.Name, App: app{
+		Exec: s.Exec, User: "0", Group: "0",
+		Isolators: []isolator{{"os/linux/privileged", true}}, // by which the Kurma of old lets a plugin change networks
+	}}
 	labels := map[string]string{}
 	maps.Copy(labels, s.Labels)
 	labels["os"], labels["arch"] = "linux", arch
