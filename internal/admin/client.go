@@ -7,12 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"net"
 	"net/http"
 	"strings"
-	"syscall"
 
+	"github.com/kuryr/kuryr/internal/rootsock"
 	"github.com/kuryr/kuryr/sdn/restapi"
 )
 
@@ -37,17 +35,7 @@ func IsNotRunning(err error) bool {
 
 // NewClient asks at the socket. It connects with the first request.
 func NewClient(socket string) *Client {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
-			return nil, &NotRunningError{socket}
-		}
-		if errors.Is(err, fs.ErrPermission) {
-			return nil, fmt.Errorf("%s is root's alone: run this as root", socket)
-		}
-		return conn, err
-	}
-	return &Client{http: &http.Client{Transport: &http.Transport{DialContext: dial}}}
+	return &Client{rootsock.Client(socket, &NotRunningError{socket})}
 }
 
 // SDN gives a client of the SDN's API.

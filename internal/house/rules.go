@@ -40,6 +40,7 @@ var importRules = []importRule{
 	{"internal/topology", []string{"sdn!", "sdn/restapi"}, "it draws what that API answers"},
 	{"cmd", []string{"*"}, "only main packages wire a provider to a front end"},
 	{"test", []string{"*"}, "suites may look at everything"},
+	{"hack", []string{"kurma/image/build"}, "what makes files of the tree asks the package that knows their form"},
 	{"deploy", []string{}, "what is deployed is not code"},
 }
 

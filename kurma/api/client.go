@@ -9,12 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"net"
 	"net/http"
 	"net/url"
-	"syscall"
 
+	"github.com/kuryr/kuryr/internal/rootsock"
 	"github.com/kuryr/kuryr/kurma/pod"
 )
 
@@ -29,17 +27,7 @@ type Client struct{ http *http.Client }
 
 // NewClient asks at the socket. It connects with the first request.
 func NewClient(socket string) *Client {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
-			return nil, fmt.Errorf("kuryr kurma is not running: nothing answers at %s", socket)
-		}
-		if errors.Is(err, fs.ErrPermission) {
-			return nil, fmt.Errorf("%s is root's alone: run this as root", socket)
-		}
-		return conn, err
-	}
-	return &Client{&http.Client{Transport: &http.Transport{DialContext: dial}}}
+	return &Client{rootsock.Client(socket, fmt.Errorf("kuryr kurma is not running: nothing answers at %s", socket))}
 }
 
 // Add attaches a pod.

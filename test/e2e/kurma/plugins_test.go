@@ -19,8 +19,10 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
 	"github.com/kuryr/kuryr/kurma/image/build"
 )
 
@@ -43,7 +45,7 @@ func (r *rig) serveImages(folder string) http.RoundTripper {
 	return &http.Transport{DialContext: r.Dial}
 }
 
-// Images by HTTP with a digest, from a registry by tag, and as the archive that engines load; by plain HTTP without a digest, none.
+// Images by HTTP with a digest, from a registry by tag, and as an OCI archive; by plain HTTP without a digest, none.
 func TestImages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "crun")
@@ -53,10 +55,7 @@ func TestImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	image, err := tarball.ImageFromPath(filepath.Join(folder, "cni-netplugin.tar"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := archived(t, filepath.Join(folder, "cni-netplugin.tar"))
 	if err := remote.Write(tag, image, remote.WithTransport(transport), remote.WithContext(t.Context())); err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +90,28 @@ func TestImages(t *testing.T) {
 		t.Errorf("a network without an image took a pod: %s", refused)
 	}
 	r.must(kuryr, "kurma", "del", "146d7cef-fbf6-41da-a2f8-eba218597f9c")
+}
+
+// archived is the one image of an OCI archive.
+func archived(t *testing.T, path string) v1.Image {
+	t.Helper()
+	dir := t.TempDir()
+	if said, err := exec.CommandContext(t.Context(), "tar", "-xf", path, "-C", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	index, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil || len(manifest.Manifests) != 1 {
+		t.Fatalf("index of %s: %+v, %v; want one image", path, manifest, err)
+	}
+	image, err := index.Image(manifest.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return image
 }
 
 // script makes the ACI of a plugin out of busybox, whose add is this shell script, and whose del does nothing.
