@@ -103,6 +103,6 @@ type LoadBalancerCapabilities struct {
 	Zones          bool   // availability zones and flavors
 	Share          bool   // listeners of several Keys in one load balancer
 	Groups         bool   // VIPs can have security groups
-	AnyMember      bool   // a member may be any address that the VIP's router reaches, not only those of its subnets
+	AnyMember      bool   // a member beyond the networks of the VIP's router is served to all; else to clients in the SDN alone, and to no floating IP and no health monitor
 	HairpinSource  string // what a member sees when it reaches itself: "vip", "lb", "member"
 }

@@ -84,6 +84,11 @@ func (w *balancing) targetOf(wanted netip.Addr) (sdn.ID, error) {
 	return "", unserving{waiting{"the SDN has no floating IPs for the families of the Service's ClusterIPs"}}
 }
 
+// floats tells whether a floating IP is to lead to a VIP of the family; the SDN may have none of one.
+func (w *balancing) floats(six bool) bool {
+	return w.lb.Spec.FloatingIP != nil && (!six || w.sdn.Capabilities().FloatingIPv6)
+}
+
 // floatAny has the SDN choose the address, unless the Service has one.
 func (w *balancing) floatAny(ctx context.Context, spec sdn.FloatingIPSpec) error {
 	if have := w.lb.Status.FloatingIP; have != nil && have.Owner == v1.FloatingIPOfUser {

@@ -128,6 +128,7 @@ func (w *balancing) program(ctx context.Context) (again time.Duration, err error
 			continue
 		}
 		of.vip, of.six = sdn.VIP{Addr: vip}, vip.Is6()
+		of.leaves, of.floats = w.ground.leaves[of.six], !w.lb.Spec.OwnVIPs && w.floats(of.six)
 		of.base = w.base(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(w.lb.Spec.ServiceUID, vip.Is6()), w.lb.Namespace+"/"+w.lb.Name, w.cfg.Project)
 		of.endpoints = endpoints(of.six)
 		then, err := w.apply(ctx, of, members)
@@ -158,12 +159,12 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 	if err != nil {
 		return 0, err
 	}
-	spec, has, beyond := of.loadBalancer()
+	spec, has, missed := of.loadBalancer()
 	for a := range has {
 		members[a] = true
 	}
-	if beyond > 0 { // how many would be news each time
-		w.note("not all endpoints are served: some are on no network of the cluster's, and the SDN's load balancers reach no others")
+	if missed {
+		w.note("not all endpoints are served: some are on no network of the namespace's, where the SDN's load balancers lead by the router's way out alone, and neither from floating IPs nor with health monitors")
 	}
 	sum, err := digest(spec)
 	if err != nil {

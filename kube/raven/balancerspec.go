@@ -19,14 +19,16 @@ type balancerOf struct {
 	vip       sdn.VIP
 	six       bool
 	own       bool // the VIP is the Service's own, and no ClusterIP; the SDN chooses its address
+	floats    bool // a floating IP leads to the VIP
+	leaves    bool // the router has a way out for its family
 	can       sdn.LoadBalancerCapabilities
 	cluster   []netip.Prefix // whose addresses may connect whatever the Service's sources are
 	endpoints map[portName][]endpoint
 	subnet    func(netip.Addr) sdn.ID // that an endpoint is on; "" for one that is no pod's
 }
 
-// loadBalancer gives it, and how many different endpoints it has. Endpoints beyond the SDN's reach are left out and counted.
-func (b balancerOf) loadBalancer() (spec sdn.LoadBalancerSpec, members map[netip.Addr]bool, beyond int) {
+// loadBalancer gives it, and which endpoints it has; missed tells that some are not served to all who ask.
+func (b balancerOf) loadBalancer() (spec sdn.LoadBalancerSpec, members map[netip.Addr]bool, missed bool) {
 	options := b.spec.Options
 	spec = sdn.LoadBalancerSpec{Base: b.base, VIPs: []sdn.VIP{b.vip}, Backend: options.Provider, Flavor: options.Flavor, Zone: options.Zone}
 	members = map[netip.Addr]bool{}
@@ -40,18 +42,36 @@ func (b balancerOf) loadBalancer() (spec sdn.LoadBalancerSpec, members map[netip
 			l.ProxyProtocol, l.ProxyVersion = options.ProxyProtocol > 0, int(options.ProxyProtocol)
 			l.ForwardedFor, l.Certificate = options.ForwardedFor, options.Certificate
 		}
-		for _, e := range b.endpoints[portName{p.Name, p.Protocol}] {
-			m := sdn.Member{Name: e.pod, Addr: e.addr, Subnet: b.subnet(e.addr.Addr())}
-			if m.Subnet == "" && !b.can.AnyMember {
-				beyond++
-				continue
-			}
-			members[e.addr.Addr()] = true
-			l.Pool.Members = append(l.Pool.Members, m)
+		var few bool
+		l.Pool.Members, few = b.members(b.endpoints[portName{p.Name, p.Protocol}])
+		for _, m := range l.Pool.Members {
+			members[m.Addr.Addr()] = true
 		}
+		missed = missed || few
 		spec.Listeners = append(spec.Listeners, l)
 	}
-	return spec, members, beyond
+	return spec, members, missed
+}
+
+// members are the endpoints of one port. Those on no network of the namespace's an SDN may serve to clients in it alone, and by the router's way out: they are left out where there is none, where
+// there is a health monitor, and for others' sake where a floating IP leads to those too. few tells of that, and of a floating IP that leads to nobody.
+func (b balancerOf) members(endpoints []endpoint) (all []sdn.Member, few bool) {
+	var near []sdn.Member
+	for _, e := range endpoints {
+		m := sdn.Member{Name: e.pod, Addr: e.addr, Subnet: b.subnet(e.addr.Addr())}
+		all = append(all, m)
+		if m.Subnet != "" {
+			near = append(near, m)
+		}
+	}
+	served := b.leaves && b.spec.Options.HealthMonitor == nil
+	switch {
+	case b.can.AnyMember || len(near) == len(all) || served && !b.floats:
+		return all, false
+	case served && len(near) == 0:
+		return all, true
+	}
+	return near, true
 }
 
 func listenerName(p v1.LoadBalancerPort) string {

@@ -203,7 +203,8 @@ func (w *balancing) programOwn(ctx context.Context, of balancerOf, endpoints fun
 		if !wanted[six] {
 			continue
 		}
-		of.own, of.six, of.vip, of.cluster, of.endpoints = true, six, sdn.VIP{}, nil, endpoints(six)
+		of.own, of.six, of.vip, of.cluster, of.endpoints, of.floats = true, six, sdn.VIP{}, nil, endpoints(six), w.floats(six)
+		of.leaves = w.ground.leaves[six]
 		of.base = w.base(v1.KeyKindLoadBalancer, v1.OwnLoadBalancerKey(w.lb.Spec.ServiceUID, six), w.lb.Namespace+"/"+w.lb.Name+".lb", w.cfg.Project)
 		then, err := w.apply(ctx, of, members)
 		if sdn.IsNotFound(err) { // somebody has taken the subnet away

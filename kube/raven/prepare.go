@@ -18,9 +18,10 @@ import (
 type ground struct {
 	public sdn.ID // "" is none
 	router sdn.ID
-	pools  []sdn.ID // subnet pools, one of each family
-	lens   []int    // by position in pools; 0 is the pool's own default
-	groups []string // what pods' ports get where their namespace does not say
+	leaves map[bool]bool // by whether it is IPv6: what has a way out of the SDN, by the router's gateway
+	pools  []sdn.ID      // subnet pools, one of each family
+	lens   []int         // by position in pools; 0 is the pool's own default
+	groups []string      // what pods' ports get where their namespace does not say
 	nodes  nodeGround
 	began  time.Time // when this Raven came to lead
 
@@ -203,7 +204,7 @@ func (r *Raven) prepareRouter(ctx context.Context, public sdn.ID) error {
 		}
 		return r.ask(ctx, func(ctx context.Context) error {
 			router, err := r.sdn.EnsureRouter(ctx, spec)
-			r.ground.router = router.ID
+			r.settleRouter(router)
 			return err
 		})
 	}
@@ -218,8 +219,18 @@ func (r *Raven) prepareRouter(ctx context.Context, public sdn.ID) error {
 	if public != "" && (router.Gateway == nil || router.Gateway.Network != public) {
 		return fmt.Errorf("%q has no leg on the public network %s", r.cfg.Router, public)
 	}
-	r.ground.router = router.ID
+	r.settleRouter(router)
 	return nil
+}
+
+// settleRouter notes which router it is, and what has a way out by it.
+func (r *Raven) settleRouter(router sdn.Router) {
+	r.ground.router, r.ground.leaves = router.ID, map[bool]bool{}
+	if router.Gateway != nil {
+		for _, a := range router.Gateway.Addresses {
+			r.ground.leaves[a.Addr.Is6()] = true
+		}
+	}
 }
 
 // one gives the single object that the first search to find any finds.

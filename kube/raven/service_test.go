@@ -636,7 +636,7 @@ func TestEachServiceByItself(t *testing.T) {
 	c.wholeServices()
 }
 
-// nearby has load balancers that reach pods alone, as those of OVN do.
+// nearby has load balancers that reach pods alone from floating IPs, as those of OVN do.
 type nearby struct{ sdn.Provider }
 
 func (p nearby) Capabilities() sdn.Capabilities {
@@ -645,28 +645,37 @@ func (p nearby) Capabilities() sdn.Capabilities {
 	return can
 }
 
-// What an SDN's load balancers do not reach is told once, however often endpoints change, in both families.
+// Endpoints beyond the SDN are members; what floating IPs do not reach is told once, however often endpoints change, in both families.
 func TestEndpointsOutOfReachAreToldOnce(t *testing.T) {
 	t.Parallel()
 	c := newServing(t, func(cfg *Config) { cfg.ServiceRanges = prefixesOf("10.96.0.0/16", "fd00:96::/112") })
 	c.sdn = nearby{c.sdn}
 	c.start()
+	told := func() (count int) {
+		for _, e := range c.events.all {
+			if strings.Contains(e, "not all endpoints are served") {
+				count++
+			}
+		}
+		return count
+	}
 	c.service("web", nil, "10.96.0.10", "fd00:96::10")
 	c.slice("web-6", "web", 80, "2001:db8::1")
+	c.slice("web-4", "web", 80, "192.0.2.1")
+	c.settle()
+	c.wantBalancers("10.96.0.10: 6:80>192.0.2.1:80", "fd00:96::10: 6:80>[2001:db8::1]:80")
+	if told() > 0 {
+		t.Errorf("all are served, and it is told: %q", c.events.all)
+	}
+	c.change("web", exposedService)
 	for i := range 5 {
 		c.slice("web-4", "web", 80, "192.0.2.1", fmt.Sprintf("192.0.2.%d", 2+i))
 		c.settle()
 	}
-	told := 0
-	for _, e := range c.events.all {
-		if strings.Contains(e, "not all endpoints are served") {
-			told++
-		}
+	if told() != 1 {
+		t.Errorf("told %d times: %q", told(), c.events.all)
 	}
-	if told != 1 {
-		t.Errorf("told %d times: %q", told, c.events.all)
-	}
-	c.wantBalancers("10.96.0.10: 6:80>", "fd00:96::10: 6:80>")
+	c.wantBalancers("10.96.0.10: 6:80>192.0.2.1:80,192.0.2.6:80", "fd00:96::10: 6:80>[2001:db8::1]:80")
 }
 
 // serviceKills are scenarios during which Raven is killed at every one of its writes.

@@ -210,10 +210,10 @@ func TestBalancerSpecs(t *testing.T) {
 			return ""
 		},
 	}
-	got, members, beyond := of.loadBalancer()
+	got, members, missed := of.loadBalancer()
 	http, dns := got.Listeners[0], got.Listeners[1]
-	if len(members) != 2 || beyond != 0 || got.Backend != "p" || len(got.Listeners) != 2 || !slices.Equal(http.Sources, prefixesOf("10.128.0.0/9", "192.0.2.0/24")) {
-		t.Errorf("%+v; %v, %d", got, members, beyond)
+	if len(members) != 2 || missed || got.Backend != "p" || len(got.Listeners) != 2 || !slices.Equal(http.Sources, prefixesOf("10.128.0.0/9", "192.0.2.0/24")) {
+		t.Errorf("%+v; %v, %v", got, members, missed)
 	}
 	if http.Protocol != sdn.TCP || http.Port != 80 || http.ProxyVersion != 2 || !http.ForwardedFor || http.Pool.Affinity != (sdn.Affinity{ClientIP: true, Timeout: time.Minute}) ||
 		http.Pool.Health.Type != "TCP" || len(http.Pool.Members) != 2 || http.Pool.Members[0].Subnet != "pods" || http.Pool.Members[0].Name != "a" {
@@ -223,12 +223,54 @@ func TestBalancerSpecs(t *testing.T) {
 		t.Errorf("dns: %+v", dns)
 	}
 	of.can.AnyMember, of.can.AffinityTCP = false, false
-	got, _, beyond = of.loadBalancer()
-	if beyond != 1 || len(got.Listeners[0].Pool.Members) != 1 || got.Listeners[0].Pool.Affinity.Timeout != 0 || got.Listeners[1].Pool.Affinity.Timeout != time.Minute {
-		t.Errorf("without: %+v, %d", got, beyond)
+	got, _, missed = of.loadBalancer()
+	if !missed || len(got.Listeners[0].Pool.Members) != 1 || got.Listeners[0].Pool.Affinity.Timeout != 0 || got.Listeners[1].Pool.Affinity.Timeout != time.Minute {
+		t.Errorf("without: %+v, %v", got, missed)
 	}
 	spec.Sources, of.cluster = []string{"fd00:9::/64"}, nil
 	if got, _, _ = of.loadBalancer(); !slices.Equal(got.Listeners[0].Sources, prefixesOf("127.0.0.1/32")) {
 		t.Errorf("sources of the other family alone let in %v", got.Listeners[0].Sources)
+	}
+}
+
+// Where an SDN serves what is beyond its networks to clients in it alone, such endpoints are members where that is no harm to others, and what is not served is told.
+func TestMembersBeyondTheNetworks(t *testing.T) {
+	t.Parallel()
+	near, far := endpoint{netip.MustParseAddrPort("10.128.0.5:80"), "a"}, endpoint{netip.MustParseAddrPort("192.0.2.1:80"), ""}
+	spec := v1.KuryrLoadBalancerSpec{}
+	monitored := v1.KuryrLoadBalancerSpec{Options: v1.LoadBalancerOptions{HealthMonitor: &v1.LoadBalancerHealthMonitor{}}}
+	for name, c := range map[string]struct {
+		of   balancerOf
+		give []endpoint
+		want []endpoint
+		few  bool
+	}{
+		"both":                              {balancerOf{spec: &spec, leaves: true}, []endpoint{near, far}, []endpoint{near, far}, false},
+		"no way out":                        {balancerOf{spec: &spec}, []endpoint{near, far}, []endpoint{near}, true},
+		"no way out, and none is needed":    {balancerOf{spec: &spec}, []endpoint{near}, []endpoint{near}, false},
+		"a floating IP":                     {balancerOf{spec: &spec, leaves: true, floats: true}, []endpoint{near, far}, []endpoint{near}, true},
+		"a floating IP that leads nowhere":  {balancerOf{spec: &spec, leaves: true, floats: true}, []endpoint{far}, []endpoint{far}, true},
+		"a floating IP, and no way out":     {balancerOf{spec: &spec, floats: true}, []endpoint{far}, nil, true},
+		"a floating IP to pods":             {balancerOf{spec: &spec, floats: true}, []endpoint{near}, []endpoint{near}, false},
+		"a health monitor":                  {balancerOf{spec: &monitored, leaves: true}, []endpoint{near, far}, []endpoint{near}, true},
+		"a health monitor of nobody":        {balancerOf{spec: &monitored, leaves: true}, []endpoint{far}, nil, true},
+		"no endpoints":                      {balancerOf{spec: &spec, floats: true}, nil, nil, false},
+		"an SDN that serves them to all":    {balancerOf{spec: &monitored, floats: true, can: sdn.LoadBalancerCapabilities{AnyMember: true}}, []endpoint{near, far}, []endpoint{near, far}, false},
+		"an SDN that serves the far to all": {balancerOf{spec: &spec, floats: true, can: sdn.LoadBalancerCapabilities{AnyMember: true}}, []endpoint{far}, []endpoint{far}, false},
+	} {
+		c.of.subnet = func(a netip.Addr) sdn.ID {
+			if a == near.addr.Addr() {
+				return "pods"
+			}
+			return ""
+		}
+		got, few := c.of.members(c.give)
+		var of []endpoint
+		for _, m := range got {
+			of = append(of, endpoint{m.Addr, m.Name})
+		}
+		if !slices.Equal(of, c.want) || few != c.few {
+			t.Errorf("%s: %v, %v; want %v, %v", name, of, few, c.want, c.few)
+		}
 	}
 }

@@ -67,6 +67,7 @@ func newStack(t *testing.T, cloud neutronlab.Options, cluster kubelab.Options) *
 	s.rig = &rig{T: t, ctx: ctx, Cluster: kubelab.Start(t, cluster)}
 	s.api = s.rig.api(nil)
 	s.dir = s.Central.Dir()
+	s.must(s.Central.Exec(ctx, "sysctl", "-qw", "net.ipv4.ip_forward=1").Err()) // it is the router between Neutron's external network and the nodes'
 	t.Logf("Neutron and the cluster are up after %s", time.Since(begin).Round(10*time.Millisecond))
 	return s
 }
@@ -106,12 +107,17 @@ func (s *stack) keep(file string, text []byte) {
 	s.must(os.WriteFile(filepath.Join(s.dir, file), text, 0o600))
 }
 
-// boot is for Options.Booted. The first time there is nobody yet whose tokens the daemons would have.
+// boot is for Options.Booted. The node's way to Neutron's external network, where routers' gateways are, is by the central host. The first time there is nobody yet
+// whose tokens the daemons would have.
 func (s *stack) boot(ctx context.Context, node *kubelab.Node) error {
 	w := s.workers[node.Number-1]
 	w.Node = node
-	if err := w.host.Equip(ctx, node.Host); err != nil || !s.installed {
+	if err := w.host.Equip(ctx, node.Host); err != nil {
 		return err
+	}
+	way := node.Exec(ctx, "ip", "route", "replace", neutronlab.External.Masked().String(), "via", kubelab.Nodes.Addr().String()).Err()
+	if way != nil || !s.installed {
+		return way
 	}
 	return errors.Join(w.plugins(ctx), s.startDaemon(ctx, w))
 }

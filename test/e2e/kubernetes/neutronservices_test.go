@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kuryrv1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/test/e2e/kubelab"
 	"github.com/kuryr/kuryr/test/e2e/neutronlab"
 )
 
@@ -55,7 +57,12 @@ func startCloudServices(t *testing.T, cloud neutronlab.Options, dns bool, raven,
 	if dns {
 		c.must(c.DeployDNS(c.ctx))
 	}
-	c.create("default", onNode(talker("a", "web"), 1), onNode(talker("b", "web"), 2), onNode(talker("asks1", "asks"), 1), onNode(talker("asks2", "asks"), 2))
+	c.create("default", onNode(talker("a", "web"), 1), onNode(talker("b", "web"), 2))
+	for i := range c.workers {
+		asks := onNode(talker(fmt.Sprint("asks", i+1), "asks"), i+1)
+		asks.Spec.AutomountServiceAccountToken = nil // it has the API server's authority with it
+		c.create("default", asks)
+	}
 	c.running("default", "", 4)
 	c.pods = []speaker{c.asks.inPod("asks1"), c.asks.inPod("asks2")}
 	t.Logf("the pods are ready %s later", time.Since(begin).Round(10*time.Millisecond))
@@ -182,13 +189,19 @@ func (c *cloudServices) legs() (all []string) {
 	return all
 }
 
-// nodePorts has both nodes' addresses lead to the pods of both, for another host and, in the SDN, for a pod; where only a node's own count, to those.
+// nodePorts has both nodes' addresses lead to the pods of both, for another host and for pods, who reach them by the router's way out, which is of IPv4 here; so do the nodes' addresses in the
+// SDN for a pod. Where only a node's own count, to those.
 func (c *cloudServices) nodePorts() {
 	c.Helper()
 	of := c.web("ports", func(spec *corev1.ServiceSpec) { spec.Type = corev1.ServiceTypeNodePort })
 	for i, network := range []string{"tcp", "udp"} {
 		for _, to := range c.places(of.Spec.Ports[i].NodePort) {
 			c.asks.answers(c.asks.away, network, to, "a", "b")
+			if at, err := netip.ParseAddrPort(to); err == nil && at.Addr().Is4() {
+				for _, from := range c.pods {
+					c.asks.answers(from, network, to, "a", "b")
+				}
+			}
 		}
 	}
 	for _, leg := range c.legs() {
@@ -268,7 +281,7 @@ func (c *cloudServices) floating(name string) (address string) {
 // With Octavia ClusterIPs are load balancers of OVN's provider: pods of both nodes and namespaces and the nodes reach pods of both nodes there, as endpoints come and go; a Service of type
 // LoadBalancer has a floating IP; and of what goes nothing is left.
 func TestNeutronServicesOctavia(t *testing.T) {
-	c := startCloudServices(t, neutronlab.Options{Keystone: true, Octavia: true}, false, nil, nil)
+	c := startCloudServices(t, neutronlab.Options{Keystone: true, Octavia: true}, true, nil, nil)
 	c.namespace("blue", nil)
 	c.create("blue", onNode(talker("blue", "blue"), 2))
 	web := c.web("web", nil)
@@ -278,6 +291,11 @@ func TestNeutronServicesOctavia(t *testing.T) {
 		return c.Exec(ctx, "blue", "blue", append([]string{"talk"}, argv...)...)
 	}}
 	c.find(web, append(c.everywhere(), blue, c.asks.inPod("a")), "a", "b")
+	c.dns(web)
+	c.apiServer()
+	c.asks.pod, c.asks.here = c.pods[0], c.nodes[1]
+	c.asks.slicesByHand()
+	c.onHosts()
 
 	c.asks.change("web", func(service *corev1.Service) { service.Spec.Type = corev1.ServiceTypeLoadBalancer })
 	outside := net.JoinHostPort(c.floating("web"), "80")
@@ -301,6 +319,43 @@ func TestNeutronServicesOctavia(t *testing.T) {
 	c.must(c.Client.CoreV1().Services("default").Delete(c.ctx, "web", metav1.DeleteOptions{}))
 	c.nothingOf(web)
 	c.placed()
+}
+
+// apiServer checks that pods and nodes speak with the API server at the first of the ClusterIPs, though it is on its host's network.
+func (c *cloudServices) apiServer() {
+	c.Helper()
+	is, err := c.Client.Discovery().ServerVersion()
+	c.must(err)
+	url := "https://" + netip.MustParsePrefix(kubelab.ServiceRange).Addr().Next().String() + "/version"
+	for _, from := range c.everywhere() {
+		authority := filepath.Join(c.dir, "ca")
+		if slices.ContainsFunc(c.pods, func(pod speaker) bool { return pod.name == from.name }) {
+			authority = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
+		}
+		c.until(func(ctx context.Context) error {
+			said, err := from.run(ctx, "get", authority, url)
+			if err == nil && !strings.Contains(said, is.GitVersion) {
+				err = fmt.Errorf("%s, at %s: %s", from.name, url, said)
+			}
+			return err
+		})
+	}
+}
+
+// onHosts has pods on the nodes' own network be endpoints, for pods and nodes, theirs among them.
+func (c *cloudServices) onHosts() {
+	c.Helper()
+	for i := range c.workers {
+		p := onNode(talker(fmt.Sprint("host", i+1), "hosts"), i+1)
+		p.Spec.HostNetwork = true
+		c.create("default", p)
+	}
+	c.running("default", "app=hosts", len(c.workers))
+	of := c.web("hosts", func(spec *corev1.ServiceSpec) {
+		spec.Selector = map[string]string{"app": "hosts"}
+		spec.IPFamilyPolicy, spec.IPFamilies = new(corev1.IPFamilyPolicySingleStack), []corev1.IPFamily{corev1.IPv4Protocol}
+	})
+	c.find(of, c.everywhere(), "node1", "node2")
 }
 
 // nothingOf waits until Octavia and Neutron have nothing of a Service that has gone.

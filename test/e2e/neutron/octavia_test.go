@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,6 +33,7 @@ func TestOctavia(t *testing.T) {
 	r := freeRig(t, l)
 	b := newBalancing(r)
 	t.Run("life", func(t *testing.T) { b.in(t).life() })
+	t.Run("beyond the router", func(t *testing.T) { b.in(t).beyond() })
 	t.Run("refusals", func(t *testing.T) { b.in(t).refusals() })
 	t.Run("lost answer", func(t *testing.T) { b.in(t).lostAnswer() })
 	t.Run("behind our back", func(t *testing.T) { b.in(t).behindOurBack() })
@@ -275,6 +277,45 @@ func (b *balancing) life() {
 		b.Errorf("it is %+v", again)
 	}
 	b.gone(made.ID)
+	b.gone(made.ID)
+}
+
+// beyond has a member that is no port of Neutron, beyond the router's gateway: clients in the SDN reach it, and those of a floating IP do not, since it answers them past the load balancer.
+func (b *balancing) beyond() {
+	far := netip.MustParsePrefix("203.0.113.12/24") // of neutronlab.External, below what it gives out
+	if said := b.h2.Exec(b.ctx, "ip", "addr", "add", far.String(), "dev", "br-ex"); !said.OK() {
+		b.Fatal(said)
+	}
+	service, err := b.h2.StartService(b.ctx, "far", nil, []string{probe, "serve", fmt.Sprint(memberPort), "far"}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = service.Stop(syscall.SIGKILL, limit) })
+	spec := b.spec("beyond", b.members[0])
+	pool := &spec.Listeners[0].Pool
+	pool.Members = append(pool.Members, sdn.Member{Addr: netip.AddrPortFrom(far.Addr(), memberPort)})
+	made := b.ready(spec)
+	at := netip.AddrPortFrom(made.VIPs[0].Addr, 80)
+	b.answers(b.runs(), "tcp", at, b.members[0], &neutronlab.VM{Name: "far"})
+	b.pause(3 * time.Second) // times of change are in seconds
+	b.ready(spec)
+	if calls := b.counted(func() { b.ready(spec) }); len(calls) != 1 {
+		b.Errorf("nothing has changed, and Octavia was asked %v", calls)
+	}
+
+	floating := b.create("floatingips", object{"floating_network_id": b.external.ID(), "port_id": string(made.VIPs[0].Port)})
+	outside := netip.AddrPortFrom(netip.MustParseAddr(floating.Text("floating_ip_address")), 80)
+	central := func(argv ...string) privatehost.Result { return b.lab.Central.Exec(b.ctx, argv...) }
+	b.until("no member is reached by the floating IP", func(context.Context) error { return central(probe, "tcp", outside.String()).Err() })
+	pool.Members = pool.Members[1:]
+	b.ready(spec)
+	b.answers(b.runs(), "tcp", at, &neutronlab.VM{Name: "far"})
+	if said := central(probe, "tcp", outside.String()); said.OK() {
+		b.Errorf("by the floating IP a member beyond the router answers: %s: tell so in sdn.LoadBalancerCapabilities", said)
+	}
+	if err := b.api.Delete(b.ctx, "floatingips", floating.ID()); err != nil {
+		b.Error(err)
+	}
 	b.gone(made.ID)
 }
 

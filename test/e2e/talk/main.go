@@ -26,6 +26,8 @@ func main() {
 		err = serve(args)
 	case "ask":
 		err = ask(args)
+	case "get":
+		err = get(args)
 	case "look":
 		err = look(args)
 	case "ready":
@@ -43,6 +45,7 @@ func usage() {
 	fmt.Fprintln(os.Stderr, `usage:
   talk serve [-tcp PORT] [-udp PORT] [-name NAME] [-linger TIME]   answers until SIGTERM, and so long after it
   talk ask [-n COUNT] [-every TIME] [-timeout TIME] [-keep] [-from PORT] tcp|udp ADDRESS:PORT
+  talk get AUTHORITY URL                                           prints what an HTTPS server answers, certified by the authority in a file
   talk look NAME                                                   prints the addresses of a name
   talk ready [on|off]                                              says whether, or ends with 1 where it was said off`)
 	os.Exit(2)
