@@ -26,6 +26,9 @@ type appliedOne struct {
 	noted   string                       // to the Service's owner, of endpoints
 	told    map[string]bool              // to the Service's owner
 	service string                       // whose owner: a UID
+
+	// suspected is that the SDN was seen to have of it what it does not want. More than one reconciler has this.
+	suspected bool
 }
 
 func (a *applied) of(key client.ObjectKey) *appliedOne {
@@ -43,6 +46,19 @@ func (a *applied) entry(key client.ObjectKey) *appliedOne {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.of(key)
+}
+
+// suspect notes of a load balancer that the SDN has more of it than it wants and tells of, or that it has not any more.
+func (a *applied) suspect(key client.ObjectKey, more bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.of(key).suspected = more
+}
+
+func (a *applied) suspected(key client.ObjectKey) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.of(key).suspected
 }
 
 // forget drops what is known of a load balancer that has gone.

@@ -180,7 +180,7 @@ func (w *balancing) made(ctx context.Context, spec sdn.FloatingIPSpec) error {
 // sink lets the floating IP go that leads to a VIP: the user's leads nowhere, Kuryr's is deleted, unless the Service has said to keep it.
 func (w *balancing) sink(ctx context.Context) error {
 	have := w.lb.Status.FloatingIP
-	if have == nil && w.lb.Spec.FloatingIP == nil && w.lb.Generation <= 1 { // it never had one
+	if have == nil && w.lb.Spec.FloatingIP == nil && w.lb.Generation <= 1 && !w.suspected { // it never had one
 		return nil
 	}
 	var all []sdn.FloatingIP

@@ -31,6 +31,8 @@ type balancing struct {
 	before v1.KuryrLoadBalancerStatus
 	known  *appliedOne
 	look   bool // the SDN is asked whatever is known
+	// suspected is that the SDN has of it what neither the spec nor the status tells of: the object was lost, or is one from before.
+	suspected bool
 }
 
 // pendingPause is when a load balancer that the SDN is at work on is looked at again, where the SDN does not say.
@@ -49,7 +51,7 @@ func (r balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		}
 		return done(0, client.IgnoreNotFound(err))
 	}
-	w := &balancing{Raven: r.Raven, lb: &lb, before: *lb.Status.DeepCopy(), known: r.applied.entry(req.NamespacedName)}
+	w := &balancing{Raven: r.Raven, lb: &lb, before: *lb.Status.DeepCopy(), known: r.applied.entry(req.NamespacedName), suspected: r.applied.suspected(req.NamespacedName)}
 	if !lb.DeletionTimestamp.IsZero() {
 		return w.end(ctx)
 	}
@@ -61,6 +63,9 @@ func (r balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	floated := w.float(ctx)
 	if programmed == nil && floated == nil {
 		w.known.cleaned = lb.Generation
+		if w.suspected {
+			r.applied.suspect(req.NamespacedName, false)
+		}
 	}
 	if programmed == nil && floated == nil && w.look {
 		w.known.looked = r.now()
@@ -81,7 +86,7 @@ func (r balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 func (w *balancing) end(ctx context.Context) (ctrl.Result, error) {
 	err := w.sink(ctx)
 	if err == nil {
-		err = w.dropBalancers(ctx, w.keysOf(w.lb))
+		err = w.dropBalancers(ctx, w.keys())
 	}
 	if err == nil {
 		controllerutil.RemoveFinalizer(w.lb, v1.Finalizer)
@@ -235,7 +240,7 @@ func (w *balancing) saw(vip balancerOf, made sdn.LoadBalancer) {
 
 // changed tells whether the spec has changed since all of it was seen to: what it said before may be in the SDN, and not in the status.
 func (w *balancing) changed() bool {
-	return w.lb.Generation > 1 && w.lb.Status.ObservedGeneration != w.lb.Generation && w.known.cleaned != w.lb.Generation
+	return w.suspected || w.lb.Generation > 1 && w.lb.Status.ObservedGeneration != w.lb.Generation && w.known.cleaned != w.lb.Generation
 }
 
 // retire deletes the load balancer of a family that the Service has no more.
@@ -309,6 +314,17 @@ func (w *balancing) dropBalancers(ctx context.Context, keys []sdn.Key) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// keys are those that the Service's load balancers may have.
+func (w *balancing) keys() (keys []sdn.Key) {
+	for _, six := range []bool{false, true} {
+		keys = append(keys, w.key(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(w.lb.Spec.ServiceUID, six)))
+		if w.lb.Spec.OwnVIPs || w.lb.Generation > 1 || w.suspected || ownVIP(w.lb, six) != nil { // else it has never had one
+			keys = append(keys, w.key(v1.KeyKindLoadBalancer, v1.OwnLoadBalancerKey(w.lb.Spec.ServiceUID, six)))
+		}
+	}
+	return keys
 }
 
 // note tells the Service's owner once.

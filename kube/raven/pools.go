@@ -292,7 +292,7 @@ func (w *poolWork) decide(ctx context.Context) (again time.Duration, calls []int
 	}
 	if d.Limit != pool.NoLimit {
 		if d.Limit == pool.AtCap && !w.budget.wait(w.name, v.Room) {
-			w.wakes.wake(w.name) // there is more room meanwhile
+			w.wakePool(w.name) // there is more room meanwhile
 		}
 		err = errors.Join(err, short{d.Limit, fmt.Sprintf("more ports are needed, and the %s is reached: %d pods wait", d.Limit, v.Waiting)})
 	}

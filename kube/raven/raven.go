@@ -87,7 +87,8 @@ type Raven struct {
 	subnets subnetCache
 	budget  *budget
 	memory  memory
-	wakes   wakes
+	wakes   wakes // of pools
+	rouses  wakes // of load balancers
 	vips    vips
 	applied applied
 

@@ -6,7 +6,6 @@ import (
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
-	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -173,15 +172,4 @@ func serviceOf(lb *v1.KuryrLoadBalancer) *corev1.Service {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: lb.Namespace, Name: lb.Name, UID: lb.Spec.ServiceUID},
 	}
-}
-
-// keysOf are the Keys that a Service's load balancers may have.
-func (r *Raven) keysOf(lb *v1.KuryrLoadBalancer) (keys []sdn.Key) {
-	for _, six := range []bool{false, true} {
-		keys = append(keys, r.key(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(lb.Spec.ServiceUID, six)))
-		if lb.Spec.OwnVIPs || lb.Generation > 1 || ownVIP(lb, six) != nil { // else it has never had one
-			keys = append(keys, r.key(v1.KeyKindLoadBalancer, v1.OwnLoadBalancerKey(lb.Spec.ServiceUID, six)))
-		}
-	}
-	return keys
 }

@@ -58,6 +58,9 @@ func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoa
 			notes = append(notes, "spec.sessionAffinity: the SDN's load balancers do not keep clients with their endpoints")
 		}
 	}
+	if hasLoadBalancers(can) && !can.HostReached { // else all clients and endpoints are on one machine
+		notes = append(notes, nearness(s)...)
+	}
 	var floating v1.LoadBalancerFloatingIP
 	options, more := optionsOfService(s, can.LoadBalancer, &floating)
 	spec.Options, notes = options, append(notes, more...)
@@ -90,6 +93,20 @@ func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoa
 		spec.FloatingIP = &floating
 	}
 	return spec, notes
+}
+
+// nearness names what a Service says of where its endpoints are to be from a client: a load balancer of the SDN is one for all of the cluster.
+func nearness(s *corev1.Service) (notes []string) {
+	const all = "the SDN's load balancers send to all endpoints, wherever the client is"
+	if p := s.Spec.InternalTrafficPolicy; p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal {
+		notes = append(notes, "spec.internalTrafficPolicy: Local: "+all)
+	}
+	if d := s.Spec.TrafficDistribution; d != nil {
+		notes = append(notes, fmt.Sprintf("spec.trafficDistribution: %s: %s", *d, all))
+	} else if mode := s.Annotations[corev1.AnnotationTopologyMode]; strings.EqualFold(mode, "auto") { // then it has its slices hinted
+		notes = append(notes, fmt.Sprintf("annotation %s: %s: %s", corev1.AnnotationTopologyMode, mode, all))
+	}
+	return notes
 }
 
 // mostSources is how many ranges a KuryrLoadBalancer has at the most. Kubernetes takes any number.

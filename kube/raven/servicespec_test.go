@@ -58,6 +58,9 @@ func TestServicesAreJudgedByTheirClass(t *testing.T) {
 func TestServiceSpecs(t *testing.T) {
 	t.Parallel()
 	seconds := int32(600)
+	local, anywhere, near := corev1.ServiceInternalTrafficPolicyLocal, corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceTrafficDistributionPreferClose
+	oneMachine := canAll
+	oneMachine.HostReached = true
 	sources := func(ranges ...string) func(*corev1.Service) {
 		return func(s *corev1.Service) { exposedService(s); s.Spec.LoadBalancerSourceRanges = ranges }
 	}
@@ -81,9 +84,18 @@ func TestServiceSpecs(t *testing.T) {
 		"a protocol that there is not": {func(s *corev1.Service) { s.Spec.Ports[1] = corev1.ServicePort{Port: 9, Protocol: corev1.ProtocolSCTP} }, canLittle,
 			func(s *v1.KuryrLoadBalancerSpec) bool { return len(s.Ports) == 1 }, "port 9 is of SCTP"},
 		"no load balancers at all": {nil, sdn.Capabilities{}, func(s *v1.KuryrLoadBalancerSpec) bool { return len(s.Ports) == 2 }, ""},
-		"exposed":                  {exposedService, canAll, func(s *v1.KuryrLoadBalancerSpec) bool { return s.FloatingIP != nil && s.FloatingIP.Address == "" }, ""},
-		"exposed at an address":    {func(s *corev1.Service) { exposedService(s); s.Spec.LoadBalancerIP = "FD00::7" }, canAll, func(s *v1.KuryrLoadBalancerSpec) bool { return s.FloatingIP.Address == "fd00::7" }, ""},
-		"exposed at a word":        {func(s *corev1.Service) { exposedService(s); s.Spec.LoadBalancerIP = "x" }, canAll, func(s *v1.KuryrLoadBalancerSpec) bool { return s.FloatingIP == nil }, `"x" is no address`},
+		"of its node alone":        {func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &local }, canAll, nil, "spec.internalTrafficPolicy: Local: the SDN's load balancers send to all endpoints"},
+		"of any node":              {func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &anywhere }, canAll, nil, ""},
+		"of its zone":              {func(s *corev1.Service) { s.Spec.TrafficDistribution = &near }, canAll, nil, "spec.trafficDistribution: PreferClose: the SDN's"},
+		"hinted":                   {func(s *corev1.Service) { s.Annotations = map[string]string{corev1.AnnotationTopologyMode: "Auto"} }, canAll, nil, "annotation service.kubernetes.io/topology-mode: Auto"},
+		"not hinted": {func(s *corev1.Service) {
+			s.Annotations = map[string]string{corev1.AnnotationTopologyMode: "Disabled"}
+		}, canAll, nil, ""},
+		"of its node, on one machine":    {func(s *corev1.Service) { s.Spec.InternalTrafficPolicy, s.Spec.TrafficDistribution = &local, &near }, oneMachine, nil, ""},
+		"of its node, and nobody serves": {func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &local }, sdn.Capabilities{}, nil, ""},
+		"exposed":                        {exposedService, canAll, func(s *v1.KuryrLoadBalancerSpec) bool { return s.FloatingIP != nil && s.FloatingIP.Address == "" }, ""},
+		"exposed at an address":          {func(s *corev1.Service) { exposedService(s); s.Spec.LoadBalancerIP = "FD00::7" }, canAll, func(s *v1.KuryrLoadBalancerSpec) bool { return s.FloatingIP.Address == "fd00::7" }, ""},
+		"exposed at a word":              {func(s *corev1.Service) { exposedService(s); s.Spec.LoadBalancerIP = "x" }, canAll, func(s *v1.KuryrLoadBalancerSpec) bool { return s.FloatingIP == nil }, `"x" is no address`},
 		"with what is no name": {func(s *corev1.Service) { s.Annotations = map[string]string{balancerPrefix + "hostname": "a b"} }, canAll,
 			func(s *v1.KuryrLoadBalancerSpec) bool { return s.Options.Hostname == "" }, "want a name of DNS"},
 		"exposed within": {func(s *corev1.Service) {

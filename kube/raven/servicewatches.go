@@ -23,7 +23,7 @@ func (r *Raven) serviceRegistrations() []registration {
 	of := registration{name: "services", reconciler: services{r}, watches: []watch{
 		{of: &v1.KuryrLoadBalancer{}, what: itself},
 	}}
-	in := registration{name: "loadbalancers", reconciler: balancers{r}, watches: []watch{
+	in := registration{name: "loadbalancers", reconciler: balancers{r}, wakes: &r.rouses, watches: []watch{
 		{of: &v1.KuryrLoadBalancer{}, when: predicate.Or(predicate.GenerationChangedPredicate{}, deleted{}), what: itself},
 	}}
 	if r.cfg.Services {

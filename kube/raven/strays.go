@@ -3,6 +3,7 @@ package raven
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +18,8 @@ import (
 )
 
 // strays takes load balancers out of the SDN that this installation has made and no KuryrLoadBalancer stands for: somebody has torn its finalizer away, or the API server's store is one from
-// before. The SDN is asked for all that the installation has, once when Raven begins, and at each audit.
+// before. And it has a KuryrLoadBalancer looked at of which there is more than it wants, as where it was lost and made anew, or is one of a backup: neither its generation nor its status
+// tells of that. The SDN is asked for all that the installation has, once when Raven begins, and at each audit.
 type strays struct{ *Raven }
 
 // strayed is when the SDN was asked.
@@ -69,12 +71,60 @@ func (r strays) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 		err = nil // it has none at all
 	}
 	if err == nil {
+		err = r.rouse(ctx, all)
+	}
+	if err == nil {
 		err = r.drop(ctx, all)
 	}
 	if err == nil {
 		r.strayed.asked(r.now())
 	}
 	return done(r.cfg.Audit, err)
+}
+
+// rouse has those looked at of which the SDN has a load balancer or a floating IP that they do not want. What that is they find by their Keys, and it goes.
+func (r strays) rouse(ctx context.Context, all []sdn.LoadBalancer) error {
+	var floating []sdn.FloatingIP
+	err := r.ask(ctx, func(ctx context.Context) (err error) {
+		floating, err = sdn.All(r.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Owner: r.sdn.Installation(), Kind: v1.KeyKindFloatingIP}}))
+		return err
+	})
+	if err != nil && !sdn.IsUnsupported(err) {
+		return err
+	}
+	var objects v1.KuryrLoadBalancerList
+	if err := r.api.List(ctx, &objects); err != nil {
+		return err
+	}
+	of := map[types.UID]*v1.KuryrLoadBalancer{}
+	for i := range objects.Items {
+		of[objects.Items[i].Spec.ServiceUID] = &objects.Items[i]
+	}
+	more := map[types.UID]bool{}
+	for _, lb := range all {
+		if o := of[serviceOfKey(lb.Key)]; o != nil && !lb.Foreign && !wants(o, lb.Key.Name) {
+			more[o.Spec.ServiceUID] = true
+		}
+	}
+	for _, f := range floating { // one that leads nowhere was kept by the Service's wish
+		if o := of[types.UID(f.Key.Name)]; o != nil && !f.Foreign && f.Target.Port != "" && o.Spec.FloatingIP == nil {
+			more[o.Spec.ServiceUID] = true
+		}
+	}
+	for uid := range more {
+		key := client.ObjectKeyFromObject(of[uid])
+		r.applied.suspect(key, true)
+		r.rouses.wake(request(key.Namespace, key.Name))
+	}
+	return nil
+}
+
+// wants tells whether a KuryrLoadBalancer is to have a load balancer whose Key has this name.
+func wants(lb *v1.KuryrLoadBalancer, name string) bool {
+	return slices.ContainsFunc(lb.Spec.VIPs, func(text string) bool {
+		vip, err := netip.ParseAddr(text)
+		return err == nil && (name == v1.LoadBalancerKey(lb.Spec.ServiceUID, vip.Is6()) || lb.Spec.OwnVIPs && name == v1.OwnLoadBalancerKey(lb.Spec.ServiceUID, vip.Is6()))
+	})
 }
 
 // drop deletes those of all that nobody stands for, with the floating IPs that lead there.
@@ -95,7 +145,7 @@ func (r strays) drop(ctx context.Context, all []sdn.LoadBalancer) error {
 	return errors.Join(errs...)
 }
 
-// alonePer are those that, as from tells it, have neither a Service nor a KuryrLoadBalancer. A Service has its KuryrLoadBalancer made anew, which takes what there is.
+// alonePer are those that, as from tells it, have neither a Service that Kuryr is to serve nor a KuryrLoadBalancer. Such a Service has its KuryrLoadBalancer made anew, which takes what there is.
 func alonePer(ctx context.Context, from client.Reader, all []sdn.LoadBalancer) ([]sdn.LoadBalancer, error) {
 	if len(all) == 0 {
 		return nil, nil
@@ -110,7 +160,7 @@ func alonePer(ctx context.Context, from client.Reader, all []sdn.LoadBalancer) (
 	}
 	there := map[types.UID]bool{}
 	for i := range services.Items {
-		there[services.Items[i].UID] = true
+		there[services.Items[i].UID] = balanced(&services.Items[i])
 	}
 	for i := range owners.Items {
 		there[owners.Items[i].Spec.ServiceUID] = true

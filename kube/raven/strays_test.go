@@ -2,6 +2,8 @@ package raven
 
 import (
 	"fmt"
+	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -92,6 +94,106 @@ func TestServicesTornObjectComesBack(t *testing.T) {
 	if now := c.klb("web").Status.LoadBalancers[0].ID; now != id {
 		t.Errorf("the load balancer was %s and is %s", id, now)
 	}
+}
+
+// lose has a load balancer's object be lost, with its status, and come back as a backup has it, or Raven makes it.
+func (c *cluster) lose(name string, backup *v1.KuryrLoadBalancer) {
+	c.t.Helper()
+	lb := c.klb(name)
+	lb.Finalizers = nil
+	c.must(c.api.Update(c.t.Context(), lb))
+	c.must(client.IgnoreNotFound(c.api.Delete(c.t.Context(), lb)))
+	if backup == nil {
+		return
+	}
+	back := &v1.KuryrLoadBalancer{Spec: backup.Spec}
+	back.Namespace, back.Name, back.Finalizers, back.OwnerReferences = backup.Namespace, backup.Name, backup.Finalizers, backup.OwnerReferences
+	c.must(c.api.Create(c.t.Context(), back))
+}
+
+// A load balancer's object that is lost, or is restored from a backup without its status, finds what the SDN has of it again: nothing is made twice; and what its Service does not want any
+// more goes, which neither its generation nor its status tells of.
+func TestRestoredLoadBalancers(t *testing.T) {
+	t.Parallel()
+	plain := func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }
+	single := func(s *corev1.Service) {
+		s.Spec.ClusterIPs = s.Spec.ClusterIPs[:1]
+		s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+	}
+	for name, row := range map[string]struct {
+		lost    func(c *cluster, before, exposed *v1.KuryrLoadBalancer)
+		service func(*corev1.Service) // while no Raven runs; nil leaves it
+		stays   bool                  // Raven runs all the while
+		left    int                   // load balancers
+		floats  int
+	}{
+		"status alone": {lost: func(c *cluster, _, _ *v1.KuryrLoadBalancer) {
+			lb := c.klb("web")
+			lb.Status = v1.KuryrLoadBalancerStatus{}
+			c.must(c.api.Status().Update(c.t.Context(), lb))
+		}, stays: true, left: 4, floats: 1},
+		"restored":                       {lost: func(c *cluster, _, now *v1.KuryrLoadBalancer) { c.lose("web", now) }, left: 4, floats: 1},
+		"restored while Raven runs":      {lost: func(c *cluster, _, now *v1.KuryrLoadBalancer) { c.lose("web", now) }, stays: true, left: 4, floats: 1},
+		"restored from before":           {lost: func(c *cluster, old, _ *v1.KuryrLoadBalancer) { c.lose("web", old) }, left: 4, floats: 1},
+		"lost":                           {lost: func(c *cluster, _, _ *v1.KuryrLoadBalancer) { c.lose("web", nil) }, left: 4, floats: 1},
+		"lost, and plain":                {lost: func(c *cluster, _, _ *v1.KuryrLoadBalancer) { c.lose("web", nil) }, service: plain, left: 2},
+		"lost, and of one family":        {lost: func(c *cluster, _, _ *v1.KuryrLoadBalancer) { c.lose("web", nil) }, service: single, left: 2, floats: 1},
+		"restored, and plain":            {lost: func(c *cluster, _, now *v1.KuryrLoadBalancer) { c.lose("web", now) }, service: plain, left: 2},
+		"from before, and plain":         {lost: func(c *cluster, old, _ *v1.KuryrLoadBalancer) { c.lose("web", old) }, service: plain, left: 2},
+		"from before, plain, Raven runs": {lost: func(c *cluster, old, _ *v1.KuryrLoadBalancer) { c.lose("web", old) }, service: plain, stays: true, left: 2},
+		"lost, and another's": {lost: func(c *cluster, _, _ *v1.KuryrLoadBalancer) { c.lose("web", nil) }, service: func(s *corev1.Service) {
+			s.Labels = map[string]string{labelProxyName: "another"}
+		}, left: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newPlacing(t, func(cfg *Config) {
+				cfg.Audit = time.Hour
+				cfg.Ranges = append(cfg.Ranges, Range{netip.MustParsePrefix("fd00:128::/48"), 64})
+				cfg.ServiceRanges = append(cfg.ServiceRanges, netip.MustParsePrefix("fd00:96::/112"))
+			})
+			c.addNode("n1", nil)
+			c.pod("default", "web", "n1", nil)
+			c.service("web", nil, "10.96.0.10", "fd00:96::10")
+			c.settle()
+			before := c.klb("web")
+			c.change("web", exposedService)
+			c.settle()
+			c.wholeServices()
+			had, floats := c.balancerIDs(), c.floats()
+			if len(had) != 4 || len(floats) != 1 {
+				t.Fatalf("the SDN has %v, and floating IPs %v", had, floats)
+			}
+			row.lost(c, before, c.klb("web"))
+			if row.service != nil {
+				c.change("web", row.service)
+			}
+			if !row.stays {
+				c.start()
+			}
+			c.settle()
+			c.now = c.now.Add(2 * time.Hour)
+			c.settle()
+			c.wholeServices()
+			now := c.balancerIDs()
+			if len(now) != row.left || slices.ContainsFunc(now, func(id sdn.ID) bool { return !slices.Contains(had, id) }) {
+				t.Errorf("the SDN had %v and has %v, want %d of them", had, now, row.left)
+			}
+			if got := c.floats(); row.left == 4 && !maps.Equal(got, floats) || len(got) != row.floats {
+				t.Errorf("the floating IPs were %v and are %v", floats, got)
+			}
+		})
+	}
+}
+
+// balancerIDs are the ids of the SDN's load balancers.
+func (c *cluster) balancerIDs() (all []sdn.ID) {
+	c.t.Helper()
+	for lb, err := range c.sdn.FindLoadBalancers(c.t.Context(), sdn.LoadBalancerQuery{}) {
+		c.must(err)
+		all = append(all, lb.ID)
+	}
+	return all
 }
 
 // keyed are the Keys' names of all the SDN's load balancers, and of subnets of load balancers, in order.
