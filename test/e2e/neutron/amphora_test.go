@@ -204,10 +204,15 @@ func (a amphorae) flavorAndZone() {
 		a.Errorf("another zone: %v", err)
 	}
 	a.gone(made.ID)
-	spec = a.spec("unknown", a.members[0])
-	spec.Flavor = "00000000-0000-4000-8000-000000000000"
-	if _, err := a.p.ApplyLoadBalancer(a.ctx, spec); !sdn.IsNotFound(err) && sdn.FieldOf(err) != "flavor_id" {
-		a.Errorf("a flavor that is absent: %v", err)
+	for field, change := range map[string]func(*sdn.LoadBalancerSpec){
+		"flavor": func(s *sdn.LoadBalancerSpec) { s.Flavor = "00000000-0000-4000-8000-000000000000" },
+		"zone":   func(s *sdn.LoadBalancerSpec) { s.Zone = "nowhere" },
+	} {
+		spec := a.spec("unknown", a.members[0])
+		change(&spec)
+		if _, err := a.p.ApplyLoadBalancer(a.ctx, spec); !sdn.IsInvalid(err) || sdn.FieldOf(err) != field {
+			a.Errorf("a %s that there is none of: %v (%s)", field, err, sdn.FieldOf(err))
+		}
 	}
 }
 
