@@ -14,11 +14,13 @@ import (
 )
 
 // realConfig is the Neutron to test with, by the environment: KURYR_NEUTRON_URL is one without authentication, KURYR_NEUTRON_CLOUD an entry of
-// clouds.yaml. KURYR_NEUTRON_HOST is a host that it can bind ports to, KURYR_NEUTRON_EXTERNAL the id of an external network. Without either of the first
+// clouds.yaml. KURYR_NEUTRON_HOST is a host that it can bind ports to, KURYR_NEUTRON_EXTERNAL the id of an external network, KURYR_NEUTRON_LOAD_BALANCER_PROVIDER the
+// provider of Octavia's to use. Without either of the first
 // two the test is skipped. The deadline is that of a small machine on which Neutron and its tests share two processors.
 func realConfig(t *testing.T) Config {
 	t.Helper()
 	c := Config{Timeout: 5 * time.Minute, Installation: "contract-" + uuid.NewString()[:8], Host: os.Getenv("KURYR_NEUTRON_HOST"), Project: os.Getenv("KURYR_NEUTRON_PROJECT")}
+	c.Backend = os.Getenv("KURYR_NEUTRON_LOAD_BALANCER_PROVIDER")
 	switch {
 	case os.Getenv("KURYR_NEUTRON_URL") != "":
 		c.Endpoint, c.Auth.Type = os.Getenv("KURYR_NEUTRON_URL"), "none"

@@ -102,3 +102,28 @@ func TestRetryAfter(t *testing.T) {
 		}
 	}
 }
+
+// What Octavia 11 says of what it does not take, and what of a load balancer that is.
+func TestOctaviaSays(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		status int
+		text   string
+		want   meaning
+	}{
+		{400, "Validation failure: Invalid flavor_id.", meaning{sdn.KindInvalid, "", "flavor"}},
+		{400, "The selected flavor is not allowed in this deployment: f", meaning{sdn.KindInvalid, "", "flavor"}},
+		{400, "Validation failure: Invalid availability zone.", meaning{sdn.KindInvalid, "", "zone"}},
+		{400, "The selected availability_zone is not allowed in this deployment: z", meaning{sdn.KindInvalid, "", "zone"}},
+		{400, "Validation failure: CIDR 2001:db8::/32 IP version incompatible with VIP 10.0.0.9 IP version.", meaning{sdn.KindInvalid, "", "sources"}},
+		{400, "Could not retrieve certificate: https://barbican/v1/containers/c", meaning{sdn.KindInvalid, "", "certificate"}},
+		{400, "Invalid input for field/attribute delay. Value: '0'. Value should be greater or equal to 1", meaning{sdn.KindInvalid, "", "delay"}},
+		{409, "Load Balancer l is immutable and cannot be updated.", meaning{sdn.KindPending, "", ""}},
+		{403, "Quota has been met for resources: Load Balancer", meaning{sdn.KindExhausted, sdn.NoQuota, ""}},
+	} {
+		_, means := judgeOctavia(c.status, []byte(`{"faultcode": "Client", "faultstring": "`+c.text+`", "debuginfo": null}`))
+		if means != c.want {
+			t.Errorf("%d %q means %+v", c.status, c.text, means)
+		}
+	}
+}

@@ -28,7 +28,7 @@ import (
 func TestOctavia(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
-	l := neutronlab.Start(t, neutronlab.Options{Hosts: 2, Keystone: true, Octavia: true})
+	l := neutronlab.Start(t, neutronlab.Options{Hosts: 2, Keystone: true, Octavia: true, Amphora: true})
 	t.Logf("the lab was up after %s", time.Since(begin).Round(time.Second))
 	r := freeRig(t, l)
 	b := newBalancing(r)
@@ -40,7 +40,15 @@ func TestOctavia(t *testing.T) {
 	t.Run("stuck and broken", func(t *testing.T) { b.in(t).stuckAndBroken() })
 	t.Run("quota", func(t *testing.T) { b.in(t).quota() })
 	t.Run("shared", func(t *testing.T) { b.in(t).shared() })
-	t.Run("contract", func(t *testing.T) { contractOfBalancers(t, l, heart) })
+	t.Run("contract", func(t *testing.T) { contractOfBalancers(t, l, "ovn", heart) })
+	t.Run("amphora", func(t *testing.T) {
+		a := newAmphorae(b.in(t))
+		t.Run("life", func(t *testing.T) { a.in(t).life() })
+		t.Run("part in error", func(t *testing.T) { a.in(t).partInError() })
+		t.Run("flavor and zone", func(t *testing.T) { a.in(t).flavorAndZone() })
+		t.Run("refusals", func(t *testing.T) { a.in(t).refusals() })
+		t.Run("contract", func(t *testing.T) { contractOfBalancers(t, l, "amphora", heart) })
+	})
 }
 
 // balancing is a lab with Octavia, a network whose router leads outside, a client on one host and members on both.
@@ -66,7 +74,7 @@ func newBalancing(r *rig) *balancing {
 	b.subnet = sdn.ID(subnets[0].ID())
 	// OVN answers for a VIP only where a router is on its subnet.
 	r.routed("balanced", b.external, subnets[0])
-	b.p, b.octavia = b.open()
+	b.p, b.octavia = b.open("ovn")
 	b.client = b.server(r.h1, "cl", network.ID())
 	b.members = []*neutronlab.VM{b.server(r.h1, "m1", network.ID()), b.server(r.h2, "m2", network.ID()), b.server(r.h2, "m3", network.ID())}
 	return b
@@ -115,13 +123,13 @@ func (b *balancing) before(service string) *neutrontest.Proxy {
 	return proxy
 }
 
-// open opens a provider as the user demo, and gives what stands before its Octavia.
-func (b *balancing) open() (*neutron.Provider, *neutrontest.Proxy) {
+// open opens a provider as the user demo that has one of Octavia's make load balancers, and gives what stands before its Octavia.
+func (b *balancing) open(backend string) (*neutron.Provider, *neutrontest.Proxy) {
 	b.Helper()
 	id, octavia := b.lab.Identity(), b.before(neutronlab.OctaviaURL)
 	p, err := neutron.Open(neutron.Config{
 		Installation: "balancing", Host: "h1", Env: func(string) (string, bool) { return "", false }, Timeout: limit,
-		Endpoint: b.before(neutronlab.Endpoint).URL, OctaviaEndpoint: octavia.URL,
+		Endpoint: b.before(neutronlab.Endpoint).URL, OctaviaEndpoint: octavia.URL, Backend: backend,
 		Auth: neutron.Auth{
 			URL: b.before(strings.TrimSuffix(neutronlab.KeystoneURL, "/v3")).URL + "/v3", Username: id.Name, Password: id.Password, UserDomainID: "default",
 			ProjectName: id.Name, ProjectDomainID: "default",
@@ -346,7 +354,7 @@ func (b *balancing) refusals() {
 		},
 		"listeners[0].pool.algorithm": func(s *sdn.LoadBalancerSpec) { s.Listeners[0].Pool.Algorithm = sdn.RoundRobin },
 		"listeners[0].pool.affinity":  func(s *sdn.LoadBalancerSpec) { s.Listeners[0].Pool.Affinity.ClientIP = true },
-		"backend":                     func(s *sdn.LoadBalancerSpec) { s.Backend = "amphora" },
+		"backend":                     func(s *sdn.LoadBalancerSpec) { s.Backend = "hardware" },
 	} {
 		spec := b.spec("lacking", b.members[0])
 		change(&spec)
@@ -474,15 +482,17 @@ func (b *balancing) shared() {
 
 // The whole contract of load balancers takes minutes here; TestOctavia has the heart of it.
 func TestOctaviaContract(t *testing.T) {
-	l := neutronlab.Start(t, neutronlab.Options{Hosts: 1, Keystone: true, Octavia: true})
-	contractOfBalancers(t, l, ".")
+	l := neutronlab.Start(t, neutronlab.Options{Hosts: 1, Keystone: true, Octavia: true, Amphora: true})
+	for _, backend := range []string{"ovn", "amphora"} {
+		t.Run(backend, func(t *testing.T) { contractOfBalancers(t, l, backend, ".") })
+	}
 }
 
 // heart are the contract's tests that an SDN's answers matter most for.
 const heart = "^(the_absent|a_VIP_in_use|members_come_and_go)$"
 
-// contractOfBalancers runs tests of the contract's suite of load balancers on a lab's Octavia.
-func contractOfBalancers(t *testing.T, l *neutronlab.Lab, tests string) {
+// contractOfBalancers runs tests of the contract's suite of load balancers on a lab's Octavia with one of its providers.
+func contractOfBalancers(t *testing.T, l *neutronlab.Lab, backend, tests string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute) // where two processors have much else to do
 	defer cancel()
 	external, err := l.ExternalNetwork(ctx)
@@ -490,7 +500,8 @@ func contractOfBalancers(t *testing.T, l *neutronlab.Lab, tests string) {
 		t.Fatal(err)
 	}
 	res := l.Central.Exec(ctx, "env", "KURYR_NEUTRON_CLOUD="+neutronlab.CloudPassword, "OS_CLIENT_CONFIG_FILE="+l.CloudsFile(), "KURYR_NEUTRON_HOST=h1",
-		"KURYR_NEUTRON_EXTERNAL="+external.ID(), built(t, "neutron"), "-test.v", "-test.timeout=24m", "-test.run=^TestContract$/^LoadBalancers$/"+tests)
+		"KURYR_NEUTRON_EXTERNAL="+external.ID(), "KURYR_NEUTRON_LOAD_BALANCER_PROVIDER="+backend,
+		built(t, "neutron"), "-test.v", "-test.timeout=24m", "-test.run=^TestContract$/^LoadBalancers$/"+tests)
 	t.Log(res.Stdout)
 	if !res.OK() {
 		t.Error(res.Err())

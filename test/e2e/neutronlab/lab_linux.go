@@ -18,6 +18,7 @@ type Options struct {
 	Kuryr    string // path of kuryr, for Host.StartKuryr
 	Keystone bool   // Neutron asks Keystone who is calling
 	Octavia  bool   // there are load balancers, by OVN's provider; needs Keystone
+	Amphora  bool   // Octavia has the provider amphora, too; there are no machines, so its load balancers carry nothing
 	Least    bool   // Neutron has routers, but no trunks, QoS policies and port forwardings
 }
 

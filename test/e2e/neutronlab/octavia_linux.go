@@ -3,10 +3,15 @@ package neutronlab
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
+
+	"github.com/kuryr/kuryr/internal/tlsfiles"
 )
 
 // OctaviaURL is Octavia's, as the hosts reach it. Its API is at Octavia's own path, /v2/lbaas.
@@ -33,8 +38,16 @@ func (l *Lab) octaviaFiles() (string, error) {
 	if _, err := writeFile(l.Central, "octavia/serve.py", octaviaServe); err != nil {
 		return "", err
 	}
+	providers := "ovn:OVN"
+	if l.opts.Amphora {
+		providers += ",amphora:amphorae without machines"
+		// The authority of amphorae's certificates.
+		if err := tlsfiles.IssueServer(filepath.Join(dir, "certificates"), []string{"octavia"}, time.Now()); err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", err
+		}
+	}
 	return writeFile(l.Central, "octavia/octavia.conf", strings.NewReplacer(
-		"@dir@", dir, "@database@", database("octavia"), "@keystone@", KeystoneURL, "@neutron@", Endpoint, "@octavia@", OctaviaURL).Replace(octaviaConf))
+		"@dir@", dir, "@providers@", providers, "@database@", database("octavia"), "@keystone@", KeystoneURL, "@neutron@", Endpoint, "@octavia@", OctaviaURL).Replace(octaviaConf))
 }
 
 func (l *Lab) migrateOctavia(ctx context.Context) error {
@@ -48,14 +61,19 @@ func (l *Lab) migrateOctavia(ctx context.Context) error {
 	return run(ctx, l.Central, []string{"octavia-db-manage", "--config-file", conf, "upgrade", "head"})
 }
 
-// StartOctavia starts Octavia's API and its driver agent, with OVN's provider, and returns when the API answers. Neutron and OVN must answer.
+// StartOctavia starts Octavia's API and the driver agent of OVN's provider, and amphora's worker where the lab has one. It returns when the API answers. Neutron
+// and OVN must answer.
 func (l *Lab) StartOctavia(ctx context.Context) error {
 	conf, err := l.octaviaFiles()
 	if err != nil {
 		return err
 	}
-	_, err = l.Central.StartService(ctx, "octavia-driver-agent", nil, []string{"octavia-driver-agent", "--config-file", conf},
-		listens(l.Central, "unix", "/run/octavia/status.sock"))
+	// A connection to the agent that says nothing has one of its processes read it for good, with all of a processor.
+	listening := func(context.Context) bool {
+		_, err := os.Stat(l.Central.Path("/run/octavia/status.sock"))
+		return err == nil
+	}
+	_, err = l.Central.StartService(ctx, "octavia-driver-agent", nil, []string{"octavia-driver-agent", "--config-file", conf}, listening)
 	if err != nil {
 		return err
 	}
