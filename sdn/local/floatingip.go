@@ -62,7 +62,7 @@ func (t *tx) makeFloatingIP(spec sdn.FloatingIPSpec) (*floatingIPRow, error) {
 	if !spec.OfHost {
 		asked := sdn.Address{Addr: spec.Address}
 		if !spec.Address.IsValid() {
-			if asked.Subnet, err = t.subnetOfFloating(n); err != nil {
+			if asked.Subnet, err = t.subnetOfFloating(n, spec.Target); err != nil {
 				return nil, err
 			}
 		}
@@ -80,25 +80,36 @@ func (t *tx) makeFloatingIP(spec sdn.FloatingIPSpec) (*floatingIPRow, error) {
 	return r, floatingIPs.put(t, r)
 }
 
-// subnetOfFloating chooses where a floating IP without an address comes from: IPv4 if there is any.
-func (t *tx) subnetOfFloating(n *networkRow) (sdn.ID, error) {
-	var chosen sdn.ID
+// subnetOfFloating chooses where a floating IP without an address comes from: IPv4 if there is any, and if its target, where there is one, has such an address.
+func (t *tx) subnetOfFloating(n *networkRow, target sdn.Target) (sdn.ID, error) {
+	six := false
+	if target.Port != "" {
+		port, err := ports.need(t.Tx, target.Port)
+		if err != nil {
+			return "", err
+		}
+		six = !slices.ContainsFunc(port.Addresses, func(a sdn.Address) bool {
+			return a.Addr.Is4() && (!target.Addr.IsValid() || a.Addr == target.Addr)
+		})
+	}
+	var other sdn.ID
 	for _, id := range n.Subnets {
 		s, err := subnets.need(t.Tx, id)
 		if err != nil {
 			return "", err
 		}
-		if s.CIDR.Addr().Is4() {
+		if s.CIDR.Addr().Is6() == six {
 			return id, nil
 		}
-		if chosen == "" {
-			chosen = id
-		}
+		other = id
 	}
-	if chosen == "" {
+	switch {
+	case other == "":
 		return "", sdn.Exhausted(sdn.NoAddresses, "network", "the external network has no subnet to take an address from")
+	case six:
+		return "", sdn.Invalid("floating IP", "target", "port %s has no IPv4 address there, and the external network no IPv6 subnet", target.Port)
 	}
-	return chosen, nil
+	return other, nil
 }
 
 func (t *tx) adoptFloatingIP(r *floatingIPRow, spec sdn.FloatingIPSpec) error {

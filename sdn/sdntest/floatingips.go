@@ -146,6 +146,27 @@ var floatingIPTests = []test{
 			}
 		}
 	}},
+	{"an address of the target's family", func(s *suite) {
+		if !s.can.FloatingIPv6 {
+			s.Skip("this SDN has IPv4 only")
+		}
+		n, _ := s.routed("10.8.0.0/24", "fd00:8::/64")
+		p := s.port(sdn.PortSpec{Network: n.ID})
+		f := s.floating(sdn.FloatingIPSpec{Target: sdn.Target{Port: p.ID}})
+		equal(s, "family without a choice", f.Address.Is4(), true)
+		for _, a := range p.Addresses {
+			if a.Addr.Is4() {
+				continue
+			}
+			f := s.floating(sdn.FloatingIPSpec{Target: sdn.Target{Port: p.ID, Addr: a.Addr}})
+			equal(s, "family", f.Address.Is6(), true)
+			equal(s, "target", f.Target.Addr, a.Addr)
+		}
+		six, _ := s.routed("fd00:9::/64")
+		q := s.port(sdn.PortSpec{Network: six.ID})
+		g := s.floating(sdn.FloatingIPSpec{Target: sdn.Target{Port: q.ID}})
+		equal(s, "target of IPv6 alone", g.Target.Addr, q.Addresses[0].Addr)
+	}},
 }
 
 var forwardTests = []test{

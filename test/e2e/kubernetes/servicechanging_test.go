@@ -104,13 +104,16 @@ type load struct {
 	name string
 }
 
-// loads starts one; keep has it ask by one connection.
-func (s *services) loads(name, network, to string, keep bool) load {
+// loads starts one; keep has it ask by one connection, or from one port.
+func (s *services) loads(name, network, to string, keep bool, edits ...func(*corev1.PodSpec)) load {
 	s.Helper()
 	p := talker(name, name)
 	p.Labels = map[string]string{"app": name}
 	p.Spec.Containers[0].Ports = nil
 	p.Spec.Containers[0].Command = []string{"talk", "ask", "-n", "0", "-every", "10ms", "-timeout", "5s", "-keep=" + strconv.FormatBool(keep), network, to}
+	for _, edit := range edits {
+		edit(&p.Spec)
+	}
 	s.create("default", p)
 	s.running("default", "app="+name, 1)
 	return load{s, name}
@@ -167,7 +170,7 @@ func (l load) ends() {
 	l.s.must(l.s.Client.CoreV1().Pods("default").Delete(l.s.ctx, l.name, metav1.DeleteOptions{}))
 }
 
-// A rolling update of a deployment whose pods serve a moment longer than they are asked to, as every well-behaved server does, loses no request.
+// A rolling update of a deployment whose pods serve a moment longer than they are asked to, as every well-behaved server does, loses no request, and no conversation of UDP stays with a pod that goes.
 func (s *services) rollingUpdate() {
 	labels := map[string]string{"app": "rolling"}
 	spec := talkerSpec("4s")
@@ -185,7 +188,10 @@ func (s *services) rollingUpdate() {
 	})
 	s.running("default", "app=rolling", 3)
 	s.silenceEnds(at(of, 80)[0])
-	all := []load{s.loads("roll-tcp", "tcp", at(of, 80)[0], false), s.loads("roll-tcp6", "tcp", at(of, 80)[1], false)}
+	all := []load{
+		s.loads("roll-tcp", "tcp", at(of, 80)[0], false), s.loads("roll-tcp6", "tcp", at(of, 80)[1], false),
+		s.loads("roll-udp", "udp", at(of, 80)[0], false), s.loads("roll-chat", "udp", at(of, 80)[0], true), s.loads("roll-chat6", "udp", at(of, 80)[1], true),
+	}
 	begin := time.Now()
 	s.until(func(ctx context.Context) error {
 		d, err = deployments.Get(ctx, "rolling", metav1.GetOptions{})

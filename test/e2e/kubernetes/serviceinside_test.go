@@ -5,11 +5,8 @@ package kubernetes_test
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +26,7 @@ func (s *services) inside() {
 	s.row("Affinity", (*services).affinity)
 	s.row("NoEndpoints", (*services).noEndpoints)
 	s.row("SlicesByHand", (*services).slicesByHand)
+	s.row("Families", (*services).families)
 	s.row("NotReady", (*services).notReady)
 	s.row("OtherProxy", (*services).otherProxy)
 	s.row("ServiceCIDRs", (*services).serviceCIDRs)
@@ -150,7 +148,7 @@ func (s *services) noEndpoints() {
 	}
 }
 
-// Endpoints that are no pods, in several slices that somebody writes, one endpoint in two of them; those in conditions other than ready get nothing.
+// Endpoints that are no pods, of both families, in several slices that somebody writes, one endpoint in two of them; those in conditions other than ready get nothing.
 func (s *services) slicesByHand() {
 	const first, second = 7001, 7002
 	for i, name := range map[int]string{first: "one", second: "two"} {
@@ -159,30 +157,70 @@ func (s *services) slicesByHand() {
 		s.Cleanup(func() { _ = stop.Stop(9, limit) })
 	}
 	of := s.service("by-hand", func(spec *corev1.ServiceSpec) { spec.Selector = nil })
-	slice := func(name string, port int32, ready bool) *discoveryv1.EndpointSlice {
-		made, err := s.Client.DiscoveryV1().EndpointSlices("default").Create(s.ctx, &discoveryv1.EndpointSlice{
+	slice := func(name string, port int32, ready, six bool) string {
+		one := &discoveryv1.EndpointSlice{
 			ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: "by-hand"}},
 			AddressType: discoveryv1.AddressTypeIPv4,
 			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{kubelab.Nodes.Addr().String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
 			Ports:       []discoveryv1.EndpointPort{{Name: new("tcp"), Port: &port, Protocol: new(corev1.ProtocolTCP)}},
-		}, metav1.CreateOptions{})
+		}
+		if six {
+			one.AddressType, one.Endpoints[0].Addresses[0] = discoveryv1.AddressTypeIPv6, kubelab.Nodes6.Addr().String()
+		}
+		_, err := s.Client.DiscoveryV1().EndpointSlices("default").Create(s.ctx, one, metav1.CreateOptions{})
 		s.must(err)
 		s.Cleanup(func() {
 			_ = s.Client.DiscoveryV1().EndpointSlices("default").Delete(context.WithoutCancel(s.ctx), name, metav1.DeleteOptions{})
 		})
-		return made
+		return name
 	}
-	slice("by-hand-1", first, true)
-	slice("by-hand-2", second, true)
-	again := slice("by-hand-3", second, true)
-	slice("by-hand-4", 7003, false)
-	to := at(of, 80)[0]
-	for _, from := range s.everywhere() {
-		s.answers(from, "tcp", to, "one", "two")
+	for i, to := range at(of, 80) {
+		six, name := i == 1, fmt.Sprint("by-hand-", i)
+		gone := slice(name+"-1", first, true, six)
+		slice(name+"-2", second, true, six)
+		again := slice(name+"-3", second, true, six)
+		slice(name+"-4", 7003, false, six)
+		for _, from := range s.everywhere() {
+			s.answers(from, "tcp", to, "one", "two")
+		}
+		for _, name := range []string{gone, again} {
+			s.must(s.Client.DiscoveryV1().EndpointSlices("default").Delete(s.ctx, name, metav1.DeleteOptions{}))
+		}
+		s.answers(s.pod, "tcp", to, "two")
 	}
-	s.must(s.Client.DiscoveryV1().EndpointSlices("default").Delete(s.ctx, again.Name, metav1.DeleteOptions{}))
-	s.must(s.Client.DiscoveryV1().EndpointSlices("default").Delete(s.ctx, "by-hand-1", metav1.DeleteOptions{}))
-	s.answers(s.pod, "tcp", to, "two")
+}
+
+// A Service gets a second family, and loses it again: it answers there as long as it has it, and in its first family throughout.
+func (s *services) families() {
+	of := s.service("families", func(spec *corev1.ServiceSpec) {
+		spec.IPFamilyPolicy, spec.IPFamilies = new(corev1.IPFamilyPolicySingleStack), []corev1.IPFamily{corev1.IPv4Protocol}
+	})
+	first := at(of, 80)[0]
+	s.answers(s.pod, "tcp", first, "a", "b")
+	watch := s.watches(s.pod, first)
+	var second string
+	for range 2 {
+		now := s.change("families", func(service *corev1.Service) {
+			service.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyPreferDualStack)
+		})
+		if len(now.Spec.ClusterIPs) != 2 {
+			s.Fatalf("the addresses are %v", now.Spec.ClusterIPs)
+		}
+		second = at(now, 80)[1]
+		for _, from := range s.everywhere() {
+			s.answers(from, "tcp", second, "a", "b")
+		}
+		s.change("families", func(service *corev1.Service) {
+			service.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicySingleStack)
+			service.Spec.ClusterIPs, service.Spec.IPFamilies = service.Spec.ClusterIPs[:1], service.Spec.IPFamilies[:1]
+		})
+		for _, from := range s.everywhere() {
+			s.silence(from, "tcp", second, "timeout", "refused", "unreachable")
+		}
+	}
+	if err := watch(); err != nil {
+		s.Error(err)
+	}
 }
 
 // A pod that is not ready is asked where its addresses are wanted all the same, and nowhere else.
@@ -233,16 +271,13 @@ func (s *services) otherProxy() {
 // kubernetes checks that a pod finds the API server at the first of the ClusterIPs, and for how long it takes.
 func (s *services) kubernetes() {
 	s.Helper()
-	first := netip.MustParsePrefix(kubelab.ServiceRange).Addr().Next()
-	to := net.JoinHostPort(first.String(), "443")
 	begin := time.Now()
 	s.until(func(ctx context.Context) error {
-		// A server of TLS takes a line of text for the mistake that it is, and hangs up.
-		got, err := s.ask(ctx, s.pod, 1, "tcp", to)
-		if err == nil && got[0].failed != "EOF" && !strings.Contains(got[0].failed, "reset") {
-			err = fmt.Errorf("at %s: %+v", to, got[0])
+		got, err := s.ask(ctx, s.pod, 1, "tcp", apiAddress())
+		if err == nil && !hungUp(got[0]) {
+			err = fmt.Errorf("at %s: %+v", apiAddress(), got[0])
 		}
 		return err
 	})
-	s.Logf("the API server answers at %s after %s", to, time.Since(begin).Round(10*time.Millisecond))
+	s.Logf("the API server answers at %s after %s", apiAddress(), time.Since(begin).Round(10*time.Millisecond))
 }

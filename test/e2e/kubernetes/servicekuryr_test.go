@@ -6,37 +6,40 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	kuryrv1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
-	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// The ranges of addresses outside that Services of these tests claim: Kuryr is told that they may have the first.
+// The ranges of addresses outside that Services of these tests claim: Kuryr is told that they may have those of claimable, of claimable6 too.
 const (
 	claimable   = "203.0.113.0/25"
 	claimed     = "203.0.113.7"
+	foreign     = "203.0.113.9" // which another load balancer gives
 	unclaimable = "203.0.113.200"
+	claimable6  = "2001:db8:113::/65"
+	claimed6    = "2001:db8:113::7"
 )
 
 // The settings by which Kuryr serves Services.
 var (
 	ravenRanges    = []string{"--controller-pod-ranges=" + podRange + "," + podRange6, "--controller-service-ranges=" + kubelab.ServiceRange + "," + kubelab.ServiceRange6}
 	ravenServices  = append([]string{"--controller-services=true"}, ravenRanges...)
-	daemonServices = []string{"--node-services=true", "--node-external-ips=" + claimable}
+	daemonServices = []string{"--node-services=true", "--node-external-ips=" + claimable + "," + claimable6}
 )
 
 // balanced is a cluster without kube-proxy, whose Services are Kuryr's.
@@ -120,9 +123,12 @@ func TestServices(t *testing.T) {
 	b.outside()
 	b.row("ExternalIPs", (*balanced).externalIPs)
 	b.row("LoadBalancer", (*balanced).loadBalancer)
+	b.row("LoadBalancer6", (*balanced).loadBalancer6)
 	b.row("TakenAddress", (*balanced).takenAddress)
+	b.row("OtherBalancer", (*balanced).otherBalancer)
 	b.row("VIPsInNamespaces", (*balanced).vipsInNamespaces)
 	b.row("ManyEndpoints", (*balanced).manyEndpoints)
+	b.row("TableDeleted", (*balanced).tableDeleted)
 	b.changing()
 	b.until(func(context.Context) error { return b.settled() })
 	b.until(func(context.Context) error {
@@ -164,19 +170,44 @@ func (b *balanced) settled() error {
 // routed has another host send what is for a range to the node.
 func (b *balanced) routed(prefix string) {
 	b.Helper()
-	b.must(b.Central.Exec(b.ctx, "ip", "route", "replace", prefix, "via", b.node.Address.String()).Err())
+	via := b.node.Address
+	if netip.MustParsePrefix(prefix).Addr().Is6() {
+		via = b.node.Address6
+	}
+	b.must(b.Central.Exec(b.ctx, "ip", "route", "replace", prefix, "via", via.String()).Err())
 }
 
-// An external address leads to the pods where the administrator allows its range, and nowhere else (CVE-2020-8554).
+// An external address leads to the pods where the administrator allows its range, and nowhere else (CVE-2020-8554). Of two Services that claim one the older has it.
 func (b *balanced) externalIPs() {
 	b.routed("203.0.113.0/24")
-	b.service("external-ips", func(spec *corev1.ServiceSpec) { spec.ExternalIPs = []string{claimed, unclaimable} })
+	b.routed("2001:db8:113::/64")
+	first := b.service("external-ips", func(spec *corev1.ServiceSpec) {
+		spec.ExternalIPs = []string{claimed, unclaimable, claimed6}
+		spec.Ports = append(spec.Ports, corev1.ServicePort{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, TargetPort: intstr.FromInt32(talkUDP)})
+	})
+	for _, from := range []speaker{b.away, b.here, b.pod} {
+		for _, at := range []string{claimed, claimed6} {
+			for _, network := range []string{"tcp", "udp"} {
+				b.answers(from, network, net.JoinHostPort(at, "80"), "a", "b")
+			}
+		}
+	}
 	for _, from := range []speaker{b.away, b.here} {
-		b.answers(from, "tcp", net.JoinHostPort(claimed, "80"), "a", "b")
 		if got, err := b.ask(b.ctx, from, 1, "tcp", net.JoinHostPort(unclaimable, "80")); err != nil || got[0].who != "" {
 			b.Errorf("%s, at an address that is not to be claimed: %+v, %v", from.name, got, err)
 		}
 	}
+
+	time.Sleep(time.Until(first.CreationTimestamp.Add(time.Second))) // ages are in seconds
+	b.service("claims-too", func(spec *corev1.ServiceSpec) {
+		spec.ExternalIPs, spec.Selector = []string{claimed}, map[string]string{"app": "asks"}
+		spec.Ports = append(spec.Ports, corev1.ServicePort{Name: "more", Port: 81, TargetPort: intstr.FromInt32(talkTCP)})
+	})
+	b.answers(b.away, "tcp", net.JoinHostPort(claimed, "81"), "asks") // which nobody else claims
+	b.answers(b.away, "tcp", net.JoinHostPort(claimed, "80"), "a", "b")
+	b.must(b.Client.CoreV1().Services("default").Delete(b.ctx, "external-ips", metav1.DeleteOptions{}))
+	b.answers(b.away, "tcp", net.JoinHostPort(claimed, "80"), "asks")
+	b.silence(b.away, "udp", net.JoinHostPort(claimed, "80"), "timeout", "refused", "unreachable")
 }
 
 // ingress waits for what the Service's status says of how it is reached.
@@ -198,9 +229,15 @@ func (b *balanced) ingress(name string, fits func([]corev1.LoadBalancerIngress) 
 // balancer makes a Service of the type LoadBalancer in IPv4, and returns the address that it got.
 func (b *balanced) balancer(name, wanted string, sources ...string) string {
 	b.Helper()
+	return b.balancerIn(corev1.IPv4Protocol, name, wanted, sources...)
+}
+
+// balancerIn is balancer in a family.
+func (b *balanced) balancerIn(family corev1.IPFamily, name, wanted string, sources ...string) string {
+	b.Helper()
 	b.service(name, func(spec *corev1.ServiceSpec) {
 		spec.Type, spec.LoadBalancerIP, spec.LoadBalancerSourceRanges = corev1.ServiceTypeLoadBalancer, wanted, sources
-		spec.IPFamilyPolicy, spec.IPFamilies = new(corev1.IPFamilyPolicySingleStack), []corev1.IPFamily{corev1.IPv4Protocol}
+		spec.IPFamilyPolicy, spec.IPFamilies = new(corev1.IPFamilyPolicySingleStack), []corev1.IPFamily{family}
 	})
 	is := b.ingress(name, func(all []corev1.LoadBalancerIngress) bool { return len(all) == 1 })[0]
 	if is.IP == "" || is.IPMode == nil || wanted != "" && is.IP != wanted {
@@ -231,6 +268,51 @@ func (b *balanced) loadBalancer() {
 	b.must(b.Client.CoreV1().Services("default").Delete(b.ctx, "balancer", metav1.DeleteOptions{}))
 
 	b.answers(b.away, "tcp", net.JoinHostPort(b.balancer("asked", address), "80"), "a", "b")
+}
+
+// A load balancer of IPv6 alone has an address of IPv6 outside, and those alone are let in who may.
+func (b *balanced) loadBalancer6() {
+	address := b.balancerIn(corev1.IPv6Protocol, "balancer6", "")
+	to := net.JoinHostPort(address, "80")
+	b.routed(address + "/128")
+	for _, from := range []speaker{b.here, b.pod, b.away} {
+		b.answers(from, "tcp", to, "a", "b")
+	}
+	b.change("balancer6", func(service *corev1.Service) { service.Spec.LoadBalancerSourceRanges = []string{"2001:db8:dead::/48"} })
+	b.silence(b.away, "tcp", to, "timeout", "refused", "unreachable")
+	b.answers(b.pod, "tcp", at(b.change("balancer6", func(*corev1.Service) {}), 80)[0], "a", "b")
+}
+
+// A load balancer without NodePorts is reached by its address alone. One of another class is served at its ClusterIP and at the address that the other says, who says it alone.
+func (b *balanced) otherBalancer() {
+	bare := b.service("bare", func(spec *corev1.ServiceSpec) {
+		spec.Type, spec.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, new(false)
+		spec.IPFamilyPolicy, spec.IPFamilies = new(corev1.IPFamilyPolicySingleStack), []corev1.IPFamily{corev1.IPv4Protocol}
+	})
+	if port := bare.Spec.Ports[0].NodePort; port != 0 {
+		b.Errorf("it has the NodePort %d", port)
+	}
+	outside := b.ingress("bare", func(all []corev1.LoadBalancerIngress) bool { return len(all) == 1 })[0].IP
+	b.routed(outside + "/32")
+	b.answers(b.away, "tcp", net.JoinHostPort(outside, "80"), "a", "b")
+
+	b.routed("203.0.113.0/24")
+	of := b.service("others-balancer", func(spec *corev1.ServiceSpec) {
+		spec.Type, spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, new("example.com/other")
+		spec.IPFamilyPolicy, spec.IPFamilies = new(corev1.IPFamilyPolicySingleStack), []corev1.IPFamily{corev1.IPv4Protocol}
+	})
+	b.answers(b.pod, "tcp", at(of, 80)[0], "a", "b")
+	of.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: foreign}}
+	_, err := b.Client.CoreV1().Services("default").UpdateStatus(b.ctx, of, metav1.UpdateOptions{})
+	b.must(err)
+	for _, from := range []speaker{b.away, b.here, b.pod} {
+		b.answers(from, "tcp", net.JoinHostPort(foreign, "80"), "a", "b")
+	}
+	b.change("others-balancer", func(service *corev1.Service) { service.Spec.Ports[0].Port = 81 })
+	b.answers(b.pod, "tcp", at(of, 81)[0], "a", "b") // Raven has seen to it
+	if all := b.ingress("others-balancer", func([]corev1.LoadBalancerIngress) bool { return true }); len(all) != 1 || all[0].IP != foreign {
+		b.Errorf("the status of another's load balancer is %+v", all)
+	}
 }
 
 // Of two that ask for one address the first has it, and the second when that has gone.
@@ -288,23 +370,29 @@ func (b *balanced) vipsInNamespaces() {
 	b.ingress("placed", func(all []corev1.LoadBalancerIngress) bool { return len(all) == 1 && all[0].IP != is.IP })
 }
 
-// A thousand endpoints in ten slices that come in any order, some of them twice, are all there; and those who are left when slices go.
+// A thousand endpoints in ten slices that come in any order, some of them twice, are all there, each once, and are asked; and so are those who are left when slices go.
 func (b *balanced) manyEndpoints() {
 	of := b.service("many", func(spec *corev1.ServiceSpec) { spec.Selector = nil })
-	slices := b.Client.DiscoveryV1().EndpointSlices("default")
-	port := int32(talkTCP)
-	make := func(i int, addresses ...string) {
-		slice := &discoveryv1.EndpointSlice{
+	all := b.Client.DiscoveryV1().EndpointSlices("default")
+	slice := func(i int, addresses ...string) *discoveryv1.EndpointSlice {
+		s := &discoveryv1.EndpointSlice{
 			ObjectMeta:  metav1.ObjectMeta{Name: fmt.Sprintf("many-%d", i), Labels: map[string]string{discoveryv1.LabelServiceName: "many"}},
-			AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: new("tcp"), Port: &port, Protocol: new(corev1.ProtocolTCP)}},
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Ports:       []discoveryv1.EndpointPort{{Name: new("tcp"), Port: new(int32(talkTCP)), Protocol: new(corev1.ProtocolTCP)}},
 		}
 		for _, a := range addresses {
-			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
+			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
 		}
-		_, err := slices.Create(b.ctx, slice, metav1.CreateOptions{})
-		b.must(err)
-		b.Cleanup(func() { _ = slices.Delete(context.WithoutCancel(b.ctx), slice.Name, metav1.DeleteOptions{}) })
+		return s
 	}
+	make := func(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+		made, err := all.Create(b.ctx, s, metav1.CreateOptions{})
+		b.must(err)
+		b.Cleanup(func() { _ = all.Delete(context.WithoutCancel(b.ctx), s.Name, metav1.DeleteOptions{}) })
+		return made
+	}
+	want := map[string]bool{}
+	var again *discoveryv1.EndpointSlice
 	for _, i := range []int{7, 2, 9, 0, 5, 1, 8, 3, 6, 4} {
 		var addresses []string
 		for j := range 100 {
@@ -313,137 +401,67 @@ func (b *balanced) manyEndpoints() {
 		if i == 3 {
 			addresses[50] = "198.18.2.7" // which another slice has as well
 		}
-		make(i, addresses...)
+		for _, a := range addresses {
+			want[net.JoinHostPort(a, strconv.Itoa(talkTCP))] = true
+		}
+		again = make(slice(i, addresses...))
 	}
-	const want = 999
-	b.until(func(ctx context.Context) error {
-		var lb kuryrv1.KuryrLoadBalancer
-		if err := b.whole.api.Get(ctx, types.NamespacedName{Namespace: "default", Name: "many"}, &lb); err != nil {
-			return err
-		}
-		if n := strings.Count(strings.Join(b.rules(), "\n"), "198.18."); n < want {
-			return fmt.Errorf("the kernel knows of %d of the endpoints: %+v", n, lb.Status)
-		}
-		return nil
-	})
-	b.must(slices.DeleteCollection(b.ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=many"}))
+	again.Labels["told"] = "twice"
+	_, err := all.Update(b.ctx, again, metav1.UpdateOptions{})
+	b.must(err)
+	b.leadsTo(of, want)
+
+	pods := b.running("default", "app=web", 2)
+	last := make(slice(10, pods["a"].Status.PodIP, pods["b"].Status.PodIP))
+	for name := range pods {
+		want[net.JoinHostPort(pods[name].Status.PodIP, strconv.Itoa(talkTCP))] = true
+	}
+	b.leadsTo(of, want)
+	for i := range 10 {
+		b.must(all.Delete(b.ctx, slice(i).Name, metav1.DeleteOptions{}))
+	}
+	b.answers(b.pod, "tcp", at(of, 80)[0], "a", "b")
+	b.must(all.Delete(b.ctx, last.Name, metav1.DeleteOptions{}))
 	b.silence(b.pod, "tcp", at(of, 80)[0], "refused")
 }
 
-// Whoever of Kuryr is killed and comes again, under load: no connection breaks, and no new one fails.
-func TestServicesKilled(t *testing.T) {
-	t.Parallel()
-	b := startServices(t, true, nil)
-	of := b.service("loaded", nil)
-	ported := b.service("ported", func(spec *corev1.ServiceSpec) { spec.Type = corev1.ServiceTypeNodePort })
-	for _, to := range append(at(of, 80), b.places(ported.Spec.Ports[0].NodePort)...) {
-		b.answers(b.pod, "tcp", to, "a", "b")
-	}
-	place := b.places(ported.Spec.Ports[0].NodePort)[0]
-	all := []load{
-		b.loads("keeps", "tcp", at(of, 80)[0], true), b.loads("keeps6", "tcp", at(of, 80)[1], true), b.loads("keeps-port", "tcp", place, true),
-		b.loads("comes", "tcp", at(of, 80)[0], false), b.loads("comes-port", "tcp", place, false),
-	}
-	for name, one := range map[string]struct {
-		of    func() *privatehost.Service
-		start func(context.Context) error
-	}{
-		"the node's daemon": {func() *privatehost.Service { return b.whole.claim }, b.whole.startDaemon},
-		"the SDN":           {func() *privatehost.Service { return b.whole.sdnDaemon }, b.whole.startSDN},
-		"Raven":             {func() *privatehost.Service { return b.whole.raven }, b.whole.startRaven},
-	} {
-		for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
-			b.must(one.of().Stop(sig, limit))
-			for _, l := range all {
-				l.goesOn()
+// leadsTo waits until the kernel leads from a Service's first address by TCP to exactly these endpoints, to each by one slot.
+func (b *balanced) leadsTo(of *corev1.Service, want map[string]bool) {
+	b.Helper()
+	b.until(func(context.Context) error {
+		found, slots := map[string]bool{}, 0
+		for _, line := range b.rules() {
+			// VIP . tcp . PORT . SLOT : ADDRESS . PORT
+			rest, is := strings.CutPrefix(line, of.Spec.ClusterIP+" . tcp . 80 . ")
+			_, to, leads := strings.Cut(rest, " : ")
+			if !is || !leads {
+				continue
 			}
-			b.must(one.start(b.ctx))
-			for _, l := range all {
-				l.goesOn()
-			}
-			if b.Failed() {
-				b.Fatalf("at %s of %s", sig, name)
-			}
+			slots++
+			found[strings.Replace(to, " . ", ":", 1)] = true
 		}
-	}
-	later := b.service("later", nil)
-	b.answers(b.pod, "tcp", at(later, 80)[0], "a", "b")
-	for _, l := range all {
-		l.ends()
-	}
+		if slots != len(want) || !maps.Equal(found, want) {
+			return fmt.Errorf("the kernel has %d slots for %d endpoints, want %d", slots, len(found), len(want))
+		}
+		return nil
+	})
 }
 
-// A live cluster leaves kube-proxy for Kuryr, and goes back: the node finds the API server at its ClusterIP and a Service's pods at a NodePort throughout, and of who has gone no rules are left.
-func TestServicesMove(t *testing.T) {
-	t.Parallel()
-	b := startServices(t, false, func(ctx context.Context, n *kubelab.Node) error { return n.StartProxy(ctx) })
-	of := b.service("moved", func(spec *corev1.ServiceSpec) { spec.Type = corev1.ServiceTypeNodePort })
+// Somebody who takes away what balances gets it back: the node's table at once, a router's with the next change of a Service.
+func (b *balanced) tableDeleted() {
+	of := b.service("survives", func(spec *corev1.ServiceSpec) { spec.Type = corev1.ServiceTypeNodePort })
 	place := b.places(of.Spec.Ports[0].NodePort)[0]
-	b.answers(b.here, "tcp", at(of, 80)[0], "a", "b")
 	b.answers(b.away, "tcp", place, "a", "b")
-	watch := b.watches(b.here, at(of, 80)[0])
-	outer := b.watches(b.away, place)
-	tables := func(has, lacks string) {
-		b.Helper()
-		b.until(func(ctx context.Context) error {
-			all := b.node.Exec(ctx, "nft", "list", "tables").Out()
-			if !strings.Contains(all, has) || strings.Contains(all, lacks) {
-				return fmt.Errorf("the tables are %q, want %s and not %s", all, has, lacks)
-			}
-			return nil
-		})
-	}
-
-	b.whole.daemonSettings = daemonServices
-	b.whole.reset(ravenServices...)
-	b.must(errors.Join(b.whole.claim.Stop(syscall.SIGTERM, limit), b.whole.startDaemon(b.ctx)))
 	b.answers(b.pod, "tcp", at(of, 80)[0], "a", "b")
-	tables("kuryr_lb", "nothing")
-	b.must(b.node.StopProxy(syscall.SIGTERM))
-	b.must(b.node.CleanProxy(b.ctx))
-	tables("kuryr_lb", "kube-proxy")
-	b.services.kubernetes()
-	b.answers(b.here, "tcp", at(of, 80)[0], "a", "b")
+	b.must(b.node.Exec(b.ctx, "nft", "delete", "table", "inet", "kuryr_lb").Err())
 	b.answers(b.away, "tcp", place, "a", "b")
 
-	b.must(b.node.StartProxy(b.ctx))
-	tables("kube-proxy", "nothing")
-	b.whole.daemonSettings = nil
-	b.must(errors.Join(b.whole.claim.Stop(syscall.SIGTERM, limit), b.whole.startDaemon(b.ctx)))
-	b.whole.reset(ravenRanges...)
-	tables("kube-proxy", "kuryr_lb")
-	b.answers(b.here, "tcp", at(of, 80)[0], "a", "b")
-	b.answers(b.away, "tcp", place, "a", "b")
-	for _, ends := range []func() error{watch, outer} {
-		if err := ends(); err != nil {
-			t.Error(err)
-		}
+	said := b.node.Exec(b.ctx, "sh", "-c", `for n in /run/kuryr/netns/*; do nsenter --net=$n nft delete table inet kuryr_lb && echo $n; done; true`)
+	if strings.TrimSpace(said.Out()) == "" {
+		b.Fatalf("no router balances: %s", said)
 	}
-}
-
-// watches asks all the time until it is told to end, and then says what failed.
-func (s *services) watches(from speaker, to string) (end func() error) {
-	ctx, cancel := context.WithCancel(s.ctx)
-	failed := make(chan error, 1)
-	go func() {
-		n := 0
-		for ctx.Err() == nil {
-			got, err := s.ask(s.ctx, from, 20, "tcp", to, "-every", "20ms")
-			if err != nil {
-				failed <- err
-				return
-			}
-			for _, a := range got {
-				if n++; a.failed != "" {
-					failed <- fmt.Errorf("%s, at %s: question %d: %s", from.name, to, n, a.failed)
-					return
-				}
-			}
-		}
-		failed <- nil
-	}()
-	return func() error {
-		cancel()
-		return <-failed
-	}
+	b.silence(b.pod, "tcp", at(of, 80)[0], "timeout", "refused", "unreachable")
+	next := b.service("next", nil)
+	b.answers(b.pod, "tcp", at(next, 80)[0], "a", "b")
+	b.answers(b.pod, "tcp", at(of, 80)[0], "a", "b")
 }

@@ -13,6 +13,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuryr/kuryr/test/e2e/kubelab"
 )
 
 // outside are the rows of what who is no part of the cluster finds at its nodes.
@@ -55,7 +57,7 @@ func (s *services) nodePort() {
 	s.answers(s.pod, "tcp", at(of, 80)[0], "a", "b")
 }
 
-// A node's port leads to the endpoints that their hints keep for its zone, also when the node comes to be in another one, and to all of them where it is in none.
+// A node's port leads to the endpoints that their hints keep for its zone, also when the node comes to be in another one, to all of them where it is in none, and to those that are kept for the node itself.
 func (s *services) hints() {
 	of := s.service("hinted", func(spec *corev1.ServiceSpec) { spec.Type, spec.Selector = corev1.ServiceTypeNodePort, nil })
 	pods := s.running("default", "app=web", 2)
@@ -88,38 +90,95 @@ func (s *services) hints() {
 	s.answers(s.away, "tcp", to, "b")
 	in("null")
 	s.answers(s.away, "tcp", to, "a", "b")
+
+	for _, one := range []struct {
+		of   [2]string // the nodes that a and b are for
+		want []string
+	}{{[2]string{s.node.Name, "another"}, []string{"a"}}, {[2]string{"another", s.node.Name}, []string{"b"}}, {[2]string{"another", "third"}, []string{"a", "b"}}} {
+		for i := range slice.Endpoints {
+			node := one.of[0]
+			if slice.Endpoints[i].Addresses[0] == pods["b"].Status.PodIP {
+				node = one.of[1]
+			}
+			slice.Endpoints[i].Hints.ForNodes = []discoveryv1.ForNode{{Name: node}}
+		}
+		_, err := s.Client.DiscoveryV1().EndpointSlices("default").Update(s.ctx, slice, metav1.UpdateOptions{})
+		s.must(err)
+		s.answers(s.away, "tcp", to, one.want...)
+	}
 }
 
-// With externalTrafficPolicy Local an endpoint sees who asks, and the node's health check counts the endpoints there are here; with internalTrafficPolicy Local a node
-// without endpoints has none to offer.
+// With externalTrafficPolicy Local a node leads to its own endpoints, which see who asks, and to nobody where it has none; its health check counts them. With Cluster, before and after, it leads to
+// all, and has no health check. What internalTrafficPolicy Local means at a ClusterIP only several nodes would show, and kube-proxy does otherwise than a VIP of the SDN: TestNeutronServicesNode has it.
 func (s *services) localPolicies() {
-	of := s.service("local", func(spec *corev1.ServiceSpec) {
-		spec.Type, spec.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal
-	})
-	for i, to := range s.places(of.Spec.Ports[0].NodePort) {
-		want := []string{"192.0.2.254", "2001:db8:2::fe"}[i] // as kubelab.Nodes and Nodes6 have it
+	const elsewhere = 7004
+	other, err := s.Central.StartService(s.ctx, "talk-elsewhere", nil, []string{talkPath(), "serve", "-tcp", strconv.Itoa(elsewhere), "-name", "elsewhere"}, nil)
+	s.must(err)
+	s.Cleanup(func() { _ = other.Stop(9, limit) })
+	of := s.service("local", func(spec *corev1.ServiceSpec) { spec.Type = corev1.ServiceTypeLoadBalancer })
+	for _, six := range []bool{false, true} {
+		slice := &discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Name: fmt.Sprint("local-six-", six), Labels: map[string]string{discoveryv1.LabelServiceName: "local"}},
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{kubelab.Nodes.Addr().String()}, NodeName: new("another")}},
+			Ports:       []discoveryv1.EndpointPort{{Name: new("tcp"), Port: new(int32(elsewhere)), Protocol: new(corev1.ProtocolTCP)}},
+		}
+		if six {
+			slice.AddressType, slice.Endpoints[0].Addresses[0] = discoveryv1.AddressTypeIPv6, kubelab.Nodes6.Addr().String()
+		}
+		_, err := s.Client.DiscoveryV1().EndpointSlices("default").Create(s.ctx, slice, metav1.CreateOptions{})
+		s.must(err)
+		s.Cleanup(func() {
+			_ = s.Client.DiscoveryV1().EndpointSlices("default").Delete(context.WithoutCancel(s.ctx), slice.Name, metav1.DeleteOptions{})
+		})
+	}
+	places := s.places(of.Spec.Ports[0].NodePort)
+	everybody := func() {
+		s.Helper()
+		for _, to := range places {
+			s.answers(s.away, "tcp", to, "a", "b", "elsewhere")
+		}
+	}
+	turn := func(policy corev1.ServiceExternalTrafficPolicy) *corev1.Service {
+		s.Helper()
+		return s.change("local", func(service *corev1.Service) { service.Spec.ExternalTrafficPolicy = policy })
+	}
+	everybody()
+
+	now := turn(corev1.ServiceExternalTrafficPolicyLocal)
+	for i, to := range places {
+		want := []string{kubelab.Nodes.Addr().String(), kubelab.Nodes6.Addr().String()}[i]
 		for _, a := range s.answers(s.away, "tcp", to, "a", "b") {
 			if a.client.String() != want {
 				s.Errorf("at %s %s saw the client %s, want %s", to, a.who, a.client, want)
 			}
 		}
 	}
+	checks := s.places(now.Spec.HealthCheckNodePort)
 	health := func(code, endpoints string) {
 		s.Helper()
-		s.until(func(ctx context.Context) error {
-			said := s.Central.Exec(ctx, "curl", "-s", "-m", "2", "-w", " %{http_code}", fmt.Sprintf("http://%s:%d/healthz", s.node.Address, of.Spec.HealthCheckNodePort))
-			if !strings.HasSuffix(said.Stdout, code) || !strings.Contains(strings.ReplaceAll(said.Stdout, " ", ""), `"localEndpoints":`+endpoints) {
-				return fmt.Errorf("the health check says %s, want %s and %s endpoints", said.Stdout, code, endpoints)
-			}
-			return nil
-		})
+		for _, at := range checks {
+			s.until(func(ctx context.Context) error {
+				said := s.Central.Exec(ctx, "curl", "-gs", "-m", "2", "-w", " %{http_code}", "http://"+at+"/healthz")
+				if !strings.HasSuffix(said.Stdout, code) || !strings.Contains(strings.ReplaceAll(said.Stdout, " ", ""), `"localEndpoints":`+endpoints) {
+					return fmt.Errorf("the health check at %s says %s, want %s and %s endpoints", at, said.Stdout, code, endpoints)
+				}
+				return nil
+			})
+		}
 	}
 	health("200", "2")
 	s.change("local", func(service *corev1.Service) { service.Spec.Selector = map[string]string{"app": "nobody"} })
 	health("503", "0")
+	for _, to := range places {
+		s.silence(s.away, "tcp", to, "timeout") // so that it tries another node
+	}
 
-	inner := s.service("inner", func(spec *corev1.ServiceSpec) {
-		spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
-	})
-	s.answers(s.pod, "tcp", at(inner, 80)[0], "a", "b")
+	s.change("local", func(service *corev1.Service) { service.Spec.Selector = map[string]string{"app": "web"} })
+	health("200", "2")
+	turn(corev1.ServiceExternalTrafficPolicyCluster)
+	everybody()
+	for _, to := range checks {
+		s.silence(s.away, "tcp", to, "refused")
+	}
 }

@@ -106,16 +106,48 @@ func (a *asker) ask(i int) (string, error) {
 		a.close()
 		return "", err
 	}
-	answer, err := a.answers.ReadString('\n')
+	answer, err := a.hear(question)
 	if err != nil {
 		a.close()
-		return "", err
 	}
-	said, fits := strings.CutSuffix(strings.TrimSpace(answer), " "+question)
-	if !fits {
-		return "", fmt.Errorf("the answer to %s is %q", question, answer)
+	return answer, err
+}
+
+// hear waits for the answer to a question. By UDP the question is sent again each second, as every client of UDP does, and late answers to earlier ones are passed over.
+func (a *asker) hear(question string) (string, error) {
+	end := time.Now().Add(a.timeout)
+	for {
+		udp := a.network == "udp"
+		if udp {
+			if err := a.conn.SetReadDeadline(earlier(end, time.Now().Add(second))); err != nil {
+				return "", err
+			}
+		}
+		answer, err := a.answers.ReadString('\n')
+		if udp && errors.Is(err, os.ErrDeadlineExceeded) && time.Now().Before(end) {
+			if _, err := fmt.Fprintln(a.conn, question); err != nil {
+				return "", err
+			}
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		said, fits := strings.CutSuffix(strings.TrimSpace(answer), " "+question)
+		if fits {
+			return said, nil
+		}
+		if !udp {
+			return "", fmt.Errorf("the answer to %s is %q", question, answer)
+		}
 	}
-	return said, nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 func (a *asker) dial() error {
