@@ -21,6 +21,10 @@ import (
 type amphorae struct{ *balancing }
 
 func newAmphorae(b *balancing) amphorae {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // what was before has had the lab's
+	b.Cleanup(cancel)
+	b.ctx = ctx
 	b.p, b.octavia = b.open("amphora")
 	return amphorae{b}
 }
