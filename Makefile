@@ -72,9 +72,9 @@ e2e-neutron: need-root docker-plugin kurma-images failpoints ## scenarios on a r
 	go test -json -tags e2e -count=1 -p 1 -parallel 2 -timeout 45m -run "$(SCENARIOS)" ./test/e2e/neutronlab ./test/e2e/neutron | $(call count,e2e-neutron)
 
 e2e-octavia: SCENARIOS = ^TestOctavia$$
-e2e-octavia: need-root docker-plugin ## load balancers on a real Octavia with OVN's provider, beside the same Neutron (root; installs them)
+e2e-octavia: need-root docker-plugin ## load balancers on a real Octavia with OVN's provider and with amphora, beside the same Neutron (root; installs them)
 	hack/deps.sh neutron
-	go test -json -tags e2e -count=1 -timeout 45m -run '$(SCENARIOS)' ./test/e2e/neutron | $(call count,e2e-octavia)
+	go test -json -tags e2e -count=1 -timeout 60m -run '$(SCENARIOS)' ./test/e2e/neutron | $(call count,e2e-octavia)
 
 e2e-sdn: SCENARIOS = TwoProcesses|Flow$$|Restarts
 e2e-sdn: need-root build ## the SDN and Docker's driver as two processes, and scenarios of e2e-docker on such hosts (root)

@@ -93,12 +93,18 @@ func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 	if err != nil {
 		return none, false, err
 	}
-	todo, err := maker.next(w, below)
-	if err != nil {
+	key := first(string(spec.ID), spec.Key.String())
+	todo, wait := p.nextForgotten(maker, below, key)
+	if todo != nil {
+		p.octavia.memory.anew(partKey(key, todo.part))
+	} else if todo, err = maker.next(w, below); err != nil {
 		return none, false, err
 	}
 	b = p.balancer(w, below)
-	key := first(string(spec.ID), spec.Key.String())
+	if todo == nil && wait > 0 {
+		b.Status = sdn.LoadBalancerStatus{RetryAfter: wait, Message: "Octavia has forgotten a part of it in PENDING_…, though it was written once more; later again"}
+		return b, false, nil
+	}
 	if todo == nil {
 		p.octavia.memory.well(key)
 		b.Status.Ready = true

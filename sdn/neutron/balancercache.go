@@ -2,6 +2,7 @@ package neutron
 
 import (
 	"context"
+	"maps"
 	"net/url"
 	"strings"
 	"sync"
@@ -18,7 +19,7 @@ type balancerMemory struct {
 
 	mu     sync.Mutex
 	known  map[sdn.ID]*remembered
-	failed map[string]setbacks // by Key
+	failed map[string]setbacks // by Key, or partKey
 }
 
 // settled is how long ago a change must have been seen first, for what is read then to hold until the next one.
@@ -33,7 +34,7 @@ type remembered struct {
 	ports   []sdn.ID  // of the VIPs
 }
 
-// setbacks are how often in a row a load balancer, or a part of it, was made anew because Octavia held it in ERROR.
+// setbacks are how often in a row a load balancer, or a part of it, was made anew because Octavia held it in ERROR, or written once more because it was forgotten.
 type setbacks struct {
 	times int
 	next  time.Time // when it may be made anew again
@@ -113,10 +114,11 @@ func (m *balancerMemory) anew(key string) {
 	m.failed[key] = f
 }
 
+// well forgets the setbacks of a load balancer and its parts.
 func (m *balancerMemory) well(key string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.failed, key)
+	maps.DeleteFunc(m.failed, func(of string, _ setbacks) bool { return of == key || strings.HasPrefix(of, partKey(key, "")) })
 }
 
 // below gives what is below a load balancer: as remembered where nothing has changed since, else as Octavia says. Members are read of those pools alone that

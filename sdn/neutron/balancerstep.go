@@ -14,7 +14,8 @@ import (
 type step struct {
 	what   string // for the status: "the members of tcp-80 are being changed"
 	do     func(context.Context, *client) error
-	repair bool // of what Octavia holds in ERROR, where it may be again
+	repair bool   // of what Octavia holds in ERROR, where it may be again
+	part   string // that Octavia has forgotten, by which it is remembered that this was tried
 }
 
 func put(path, item, what string, body map[string]any) *step {

@@ -21,9 +21,10 @@ type octaviaDouble struct {
 	mu        sync.Mutex
 	versions  []string
 	providers []string
-	pend      int // looks until what is PENDING is done
-	quota     int // load balancers; -1: no limit
-	fails     int // load balancers that are made go to ERROR, so many
+	pend      int  // looks until what is PENDING is done
+	quota     int  // load balancers; -1: no limit
+	fails     int  // load balancers that are made go to ERROR, so many
+	forgets   bool // the parts of load balancers that are made stay PENDING_CREATE until they are written
 	taken     map[string]bool
 	serial    int
 	clock     time.Time
@@ -236,8 +237,22 @@ func (d *octaviaDouble) make(w http.ResponseWriter, body map[string]any) {
 		listener["default_pool_id"] = pool["id"]
 		d.addListener(b, listener)
 	}
+	if d.forgets {
+		for _, part := range b.parts() {
+			part["provisioning_status"] = "PENDING_CREATE"
+		}
+	}
 	d.balancers = append(d.balancers, b)
 	reply(w, http.StatusCreated, map[string]any{"loadbalancer": b.fields})
+}
+
+// parts are all listeners, pools, members and health monitors.
+func (b *doubleBalancer) parts() []map[string]any {
+	all := slices.Concat(b.listeners, b.pools, b.of("healthmonitors"))
+	for _, members := range b.members {
+		all = append(all, members...)
+	}
+	return all
 }
 
 func (d *octaviaDouble) addListener(b *doubleBalancer, l map[string]any) {
@@ -282,7 +297,7 @@ func (d *octaviaDouble) batch(w http.ResponseWriter, pool string, members []any)
 		if at < 0 {
 			continue
 		}
-		if !d.lock(w, b) {
+		if b.forgotten(w, pool) || !d.lock(w, b) {
 			return
 		}
 		b.pools[at]["updated_at"] = b.fields["updated_at"]
@@ -329,8 +344,10 @@ func (d *octaviaDouble) serveChild(w http.ResponseWriter, r *http.Request, parts
 			reply(w, http.StatusOK, map[string]any{"members": append([]map[string]any{}, b.members[parts[1]]...)})
 		case r.Method == http.MethodGet:
 			reply(w, http.StatusOK, map[string]any{item: all[at]})
+		case parts[0] == "healthmonitors" && b.forgotten(w, b.poolOf(parts[1])):
 		case !d.lock(w, b):
 		case r.Method == http.MethodPut:
+			b.remember(all[at])
 			all[at]["updated_at"] = b.fields["updated_at"]
 			for name, v := range body {
 				all[at][name] = v
@@ -343,6 +360,36 @@ func (d *octaviaDouble) serveChild(w http.ResponseWriter, r *http.Request, parts
 		return
 	}
 	refuseOctavia(w, http.StatusNotFound, "%s %s not found.", strings.ToUpper(item[:1])+item[1:], parts[1])
+}
+
+// forgotten refuses what is below a pool that is PENDING.
+func (b *doubleBalancer) forgotten(w http.ResponseWriter, pool string) bool {
+	at := slices.IndexFunc(b.pools, func(p map[string]any) bool { return p["id"] == pool })
+	if at < 0 || b.pools[at]["provisioning_status"] == "ACTIVE" {
+		return false
+	}
+	refuseOctavia(w, http.StatusConflict, "Pool %s is immutable and cannot be updated.", pool)
+	return true
+}
+
+// poolOf is the pool of a health monitor.
+func (b *doubleBalancer) poolOf(monitor string) string {
+	for pool, h := range b.monitors {
+		if h["id"] == monitor {
+			return pool
+		}
+	}
+	return ""
+}
+
+// remember makes a part that is written ACTIVE, and a pool's listeners with it.
+func (b *doubleBalancer) remember(part map[string]any) {
+	for _, l := range b.listeners {
+		if l["default_pool_id"] == part["id"] {
+			l["provisioning_status"] = "ACTIVE"
+		}
+	}
+	part["provisioning_status"] = "ACTIVE"
 }
 
 func (b *doubleBalancer) of(kind string) []map[string]any {
