@@ -15,8 +15,11 @@ const (
 )
 
 // StartProxy starts kube-proxy in nftables mode on the node, and does not wait for it. No cluster has one unless it is asked for.
-func (n *Node) StartProxy(ctx context.Context) error {
-	config, err := n.proxyConfig(nil)
+func (n *Node) StartProxy(ctx context.Context) error { return n.StartProxyIn(ctx, "nftables") }
+
+// StartProxyIn is StartProxy in another of its modes, such as iptables.
+func (n *Node) StartProxyIn(ctx context.Context, mode string) error {
+	config, err := n.proxyConfig(map[string]any{"mode": mode})
 	if err != nil {
 		return err
 	}
@@ -35,7 +38,7 @@ func (n *Node) proxyConfig(more map[string]any) (string, error) {
 		return "", err
 	}
 	all := map[string]any{
-		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "nftables", "hostnameOverride": n.Name,
+		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "hostnameOverride": n.Name,
 		"clientConnection": map[string]any{"kubeconfig": kubeconfig},
 		"clusterCIDR":      n.cluster.opts.Families.of(PodRange, PodRange6),
 		// The limits of connection tracking are the machine's.

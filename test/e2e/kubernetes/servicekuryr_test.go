@@ -460,7 +460,6 @@ func (b *balanced) tableDeleted() {
 	if strings.TrimSpace(said.Out()) == "" {
 		b.Fatalf("no router balances: %s", said)
 	}
-	b.silence(b.pod, "tcp", at(of, 80)[0], "timeout", "refused", "unreachable")
 	next := b.service("next", nil)
 	b.answers(b.pod, "tcp", at(next, 80)[0], "a", "b")
 	b.answers(b.pod, "tcp", at(of, 80)[0], "a", "b")

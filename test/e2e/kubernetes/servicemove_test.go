@@ -13,7 +13,9 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 
+	kuryrv1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
@@ -61,82 +63,144 @@ func TestServicesKilled(t *testing.T) {
 	}
 }
 
-// A live cluster leaves kube-proxy for Kuryr, and goes back: pods and the node find the API server at its ClusterIP and everybody a Service's pods throughout, connections go on, and of who has gone no rules are
-// left.
+// A live cluster leaves kube-proxy for Kuryr, and goes back, and leaves another mode of it: pods and the node find the API server at its ClusterIP and everybody a Service's pods throughout, connections go
+// on, and of who has gone no rules are left.
 func TestServicesMove(t *testing.T) {
 	t.Parallel()
 	b := startServices(t, false, func(ctx context.Context, n *kubelab.Node) error { return n.StartProxy(ctx) })
 	of := b.service("moved", func(spec *corev1.ServiceSpec) { spec.Type = corev1.ServiceTypeNodePort })
 	cluster, place := at(of, 80)[0], b.places(of.Spec.Ports[0].NodePort)[0]
-	b.services.kubernetes()
-	for _, from := range b.everywhere() {
-		b.answers(from, "tcp", cluster, "a", "b")
+	works := func() {
+		b.Helper()
+		b.services.kubernetes()
+		for _, from := range b.everywhere() {
+			b.answers(from, "tcp", cluster, "a", "b")
+		}
+		b.answers(b.away, "tcp", place, "a", "b")
 	}
-	b.answers(b.away, "tcp", place, "a", "b")
+	works()
 	own := func(spec *corev1.PodSpec) { spec.HostNetwork = true }
-	kept := []load{
+	m := &move{balanced: b, works: works, kept: []load{
 		b.loads("keeps", "tcp", cluster, true), b.loads("keeps-port", "tcp", place, true),
 		b.loads("node-keeps", "tcp", cluster, true, own), b.loads("node-keeps-port", "tcp", place, true, own),
-	}
-	watches := []func() error{
-		b.watches(b.pod, cluster), b.watches(b.here, cluster), b.watches(b.away, place),
-		b.watches(b.pod, apiAddress()), b.watches(b.here, apiAddress()),
-	}
-	tables := func(has, lacks string) {
-		b.Helper()
-		b.until(func(ctx context.Context) error {
-			all := b.node.Exec(ctx, "nft", "list", "tables").Out()
-			if !strings.Contains(all, has) || strings.Contains(all, lacks) {
-				return fmt.Errorf("the tables are %q, want %s and not %s", all, has, lacks)
+	}}
+	watched := func(move func()) {
+		watches := []func() error{
+			b.watches(b.pod, cluster), b.watches(b.here, cluster), b.watches(b.away, place),
+			b.watches(b.pod, apiAddress()), b.watches(b.here, apiAddress()),
+		}
+		move()
+		for _, ends := range watches {
+			if err := ends(); err != nil {
+				t.Error(err)
 			}
-			return nil
-		})
-	}
-	goOn := func(when string) {
-		b.Helper()
-		for _, l := range kept {
-			l.goesOn()
-		}
-		if b.Failed() {
-			b.Fatalf("connections do not outlast that %s", when)
 		}
 	}
-
-	b.whole.reset(ravenServices...)
-	b.until(func(context.Context) error { return b.settled() })
-	goOn("Raven serves ClusterIPs")
-	b.whole.daemonSettings = daemonServices
-	b.must(errors.Join(b.whole.claim.Stop(syscall.SIGTERM, limit), b.whole.startDaemon(b.ctx)))
-	b.answers(b.pod, "tcp", cluster, "a", "b")
-	tables("kuryr_lb", "nothing")
-	goOn("the node serves NodePorts")
-	b.must(b.node.StopProxy(syscall.SIGTERM))
-	b.must(b.node.CleanProxy(b.ctx))
-	tables("kuryr_lb", "kube-proxy")
-	b.services.kubernetes()
-	b.answers(b.here, "tcp", cluster, "a", "b")
-	b.answers(b.away, "tcp", place, "a", "b")
-	goOn("kube-proxy has gone")
-
-	b.must(b.node.StartProxy(b.ctx))
-	tables("kube-proxy", "nothing")
-	b.whole.daemonSettings = nil
-	b.must(errors.Join(b.whole.claim.Stop(syscall.SIGTERM, limit), b.whole.startDaemon(b.ctx)))
-	tables("kube-proxy", "kuryr_lb")
-	goOn("the node's table has gone")
-	b.whole.reset(ravenRanges...)
-	for _, from := range b.everywhere() {
-		b.answers(from, "tcp", cluster, "a", "b")
-	}
-	b.services.kubernetes()
-	b.answers(b.away, "tcp", place, "a", "b")
-	for _, ends := range watches {
-		if err := ends(); err != nil {
-			t.Error(err)
-		}
-	}
-	for _, l := range kept {
+	watched(m.toKuryr)
+	watched(m.back)
+	for _, l := range m.kept {
 		l.ends()
+	}
+	m.kept = nil
+	b.must(errors.Join(b.node.StopProxy(syscall.SIGTERM), b.node.StartProxyIn(b.ctx, "iptables"))) // which is without either of its modes for a moment
+	m.chains(true)
+	works()
+	watched(m.toKuryr)
+}
+
+// move is a cluster on its way between kube-proxy and Kuryr, as docs/services.md has it.
+type move struct {
+	*balanced
+	works func()
+	kept  []load // by connections that are to outlast all steps
+}
+
+// toKuryr has Raven serve ClusterIPs, then the node's daemon what is the node's; then kube-proxy goes.
+func (m *move) toKuryr() {
+	m.Helper()
+	m.whole.reset(ravenServices...)
+	m.until(func(ctx context.Context) error { return errors.Join(m.settled(), m.served(ctx)) })
+	m.goesOn("when Raven serves ClusterIPs")
+	m.whole.daemonSettings = daemonServices
+	m.must(errors.Join(m.whole.claim.Stop(syscall.SIGTERM, limit), m.whole.startDaemon(m.ctx)))
+	m.tables("kuryr_lb", "nothing")
+	m.works()
+	m.goesOn("when the node serves NodePorts")
+	m.must(m.node.StopProxy(syscall.SIGTERM))
+	m.must(m.node.CleanProxy(m.ctx))
+	m.tables("kuryr_lb", "kube-proxy")
+	m.chains(false)
+	m.works()
+	m.goesOn("when kube-proxy has gone")
+}
+
+// back installs kube-proxy, and then has the node and Raven leave Services to it.
+func (m *move) back() {
+	m.Helper()
+	m.must(m.node.StartProxy(m.ctx))
+	m.tables("kube-proxy", "nothing")
+	m.whole.daemonSettings = nil
+	m.must(errors.Join(m.whole.claim.Stop(syscall.SIGTERM, limit), m.whole.startDaemon(m.ctx)))
+	m.tables("kube-proxy", "kuryr_lb")
+	m.goesOn("when the node's table has gone")
+	m.whole.reset(ravenRanges...)
+	m.until(func(context.Context) error {
+		var all kuryrv1.KuryrLoadBalancerList
+		if err := m.whole.api.List(m.ctx, &all); err != nil || len(all.Items) > 0 {
+			return fmt.Errorf("%d load balancers are left: %w", len(all.Items), err)
+		}
+		return nil
+	})
+	m.works()
+	m.goesOn("when Raven has left Services")
+}
+
+// served complains of a load balancer that is not ready.
+func (m *move) served(ctx context.Context) error {
+	var all kuryrv1.KuryrLoadBalancerList
+	if err := m.whole.api.List(ctx, &all); err != nil {
+		return err
+	}
+	for _, lb := range all.Items {
+		if !meta.IsStatusConditionTrue(lb.Status.Conditions, kuryrv1.ConditionReady) {
+			return fmt.Errorf("%s/%s is not ready: %+v", lb.Namespace, lb.Name, lb.Status.Conditions)
+		}
+	}
+	return nil
+}
+
+// tables waits until the node has one table of nftables, and not another.
+func (m *move) tables(has, lacks string) {
+	m.Helper()
+	m.until(func(ctx context.Context) error {
+		all := m.node.Exec(ctx, "nft", "list", "tables").Out()
+		if !strings.Contains(all, has) || strings.Contains(all, lacks) {
+			return fmt.Errorf("the tables are %q, want %s and not %s", all, has, lacks)
+		}
+		return nil
+	})
+}
+
+// chains waits until the node has, or has not, chains of iptables by which kube-proxy serves Services.
+func (m *move) chains(want bool) {
+	m.Helper()
+	m.until(func(ctx context.Context) error {
+		for _, save := range []string{"iptables-save", "ip6tables-save"} {
+			if all := m.node.Exec(ctx, save).Out(); strings.Contains(all, ":KUBE-SERVICES") != want {
+				return fmt.Errorf("%s: want chains of kube-proxy %v, there is %s", save, want, all)
+			}
+		}
+		return nil
+	})
+}
+
+func (m *move) goesOn(when string) {
+	m.Helper()
+	for _, l := range m.kept {
+		l.goesOn()
+	}
+	if m.Failed() {
+		m.Fatalf("connections break %s", when)
 	}
 }
 

@@ -28,6 +28,9 @@ const (
 	logEnv      = "KURYR_E2E_UPSTREAM_LOG"
 )
 
+// floatingRange is where the embedded SDN's floating IPs are, the first of sdn.uplink_ranges.
+const floatingRange = "100.64.0.0/16"
+
 func upstreamPrograms(t *testing.T) string {
 	t.Helper()
 	programs := os.Getenv(upstreamEnv)
@@ -42,11 +45,12 @@ func TestUpstream(t *testing.T) {
 	programs := upstreamPrograms(t)
 	opts := kubelab.Options{Nodes: 1, Families: kubelab.DualStack, DNS: true, Egress: true, Images: upstreamImages(t, programs)}
 	var r *rig
+	daemons := []string{"--node-services=true", "--node-external-ips=203.0.113.0/24"} // of which a test claims one
 	switch {
 	case os.Getenv(neutronEnv) != "":
 		opts.Nodes = 2
 		ranges := []string{"--controller-pod-ranges", podRange + "," + podRange6, "--controller-service-ranges", kubelab.ServiceRange + "," + kubelab.ServiceRange6, "--controller-node-ranges", nodeRange + "," + nodeRange6}
-		r = startStack(t, opts, append([]string{"--node-load-balancers=node"}, daemonServices...), append(ranges, "--controller-services=true", "--controller-load-balancers=node")...).rig
+		r = startStack(t, opts, append([]string{"--node-load-balancers=node"}, daemons...), append(ranges, "--controller-services=true", "--controller-load-balancers=node")...).rig
 	case os.Getenv(proxyEnv) != "":
 		opts.Booted = func(ctx context.Context, n *kubelab.Node) error {
 			if err := kubelab.ReferenceNetwork(ctx, n); err != nil {
@@ -57,9 +61,10 @@ func TestUpstream(t *testing.T) {
 		r = start(t, opts)
 		r.must(r.WaitReady(r.ctx))
 	default:
-		w := &whole{node: &kuryrNode{}, settings: ravenServices, daemonSettings: daemonServices}
+		w := &whole{node: &kuryrNode{}, settings: ravenServices, daemonSettings: daemons}
 		opts.Booted = w.boot
 		r = w.start(t, opts).rig
+		r.must(r.Central.Exec(r.ctx, "ip", "route", "replace", floatingRange, "via", w.node.Address.String()).Err())
 	}
 	r.must(r.DeployDNS(r.ctx))
 	r.must(r.WaitDNS(r.ctx))
