@@ -92,8 +92,14 @@ func hasTable(name string) (bool, error) {
 
 // downServices is dropServices for who takes Kuryr off the machine. While the node's daemon runs, which would bring it back, what there is of Services stays.
 func (a *app) downServices(c *cobra.Command, cfg config.Config) ([]string, error) {
-	if _, err := admin.NewClient(frontSocket(cfg, duties{node: true})).Status(c.Context()); !admin.IsNotRunning(err) {
+	if nodeRuns(c, cfg) {
 		return nil, nil
 	}
 	return dropServices(c.Context(), cfg, slog.New(slog.DiscardHandler))
+}
+
+// nodeRuns tells whether the daemon of a cluster's node runs on this machine.
+func nodeRuns(c *cobra.Command, cfg config.Config) bool {
+	_, err := admin.NewClient(frontSocket(cfg, duties{node: true})).Status(c.Context())
+	return !admin.IsNotRunning(err)
 }

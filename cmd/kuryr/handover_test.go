@@ -83,6 +83,7 @@ func TestHandOver(t *testing.T) {
 		"install cni --from /none /none":    "/none",
 		"uninstall kubernetes --force":      "--force goes with --apply",
 		"uninstall cni /none":               "",
+		"uninstall node":                    "/none.yaml",
 		"controller --help":                 "--controller-router",
 		"pool fill --help":                  "Have N ports of the pool available",
 		"install kubernetes --help":         "--service-cidr",

@@ -8,7 +8,6 @@ import (
 	"os"
 
 	"github.com/kuryr/kuryr/bind"
-	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/kube/node/leg"
 	"github.com/spf13/cobra"
@@ -16,7 +15,7 @@ import (
 
 // removeLeg takes the node's own port off the machine, with the folder that tells of it. While the node's daemon runs, which would plug it again, it fails.
 func (a *app) removeLeg(c *cobra.Command, cfg config.Config) (done []string, err error) {
-	if _, err := admin.NewClient(frontSocket(cfg, duties{node: true})).Status(c.Context()); !admin.IsNotRunning(err) {
+	if nodeRuns(c, cfg) {
 		return nil, fmt.Errorf("the daemon of a cluster's node runs, and keeps %s: take Kuryr out of the cluster first", leg.Interface)
 	}
 	b, err := bind.New(binding(cfg, nil))

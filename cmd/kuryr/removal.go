@@ -30,18 +30,21 @@ kubectl delete crd kuryrnetworks.openstack.org
 kubectl delete crd kuryrportpools.openstack.org
 kubectl delete crd kuryrports.openstack.org
 
-# 4. Raven, the nodes' daemons and the embedded SDN. Where helm has installed Kuryr: helm uninstall kuryr -n %[1]s, which does step 6 too.
+# 4. Raven, the nodes' daemons and the embedded SDN. Where helm has installed Kuryr: helm uninstall kuryr -n %[1]s, which does step 7 too.
 kubectl -n %[1]s delete daemonset,deployment,poddisruptionbudget -l app.kubernetes.io/part-of=kuryr
 kubectl -n %[1]s wait --for=delete pod -l app.kubernetes.io/part-of=kuryr
 
-# 5. What Kuryr has said of nodes: their condition NetworkUnavailable, if its reason begins with Kuryr, which the next network sets itself, and
+# 5. On each node, where Kuryr balanced Services: what did so is in the kernel until a reboot, or
+kuryr uninstall node
+
+# 6. What Kuryr has said of nodes: their condition NetworkUnavailable, if its reason begins with Kuryr, which the next network sets itself, and
 kubectl label node --all openstack.org/kuryr-sdn-
 
-# 6. All else.
+# 7. All else.
 kubectl delete validatingadmissionpolicybinding,validatingadmissionpolicy,clusterrolebinding,clusterrole -l app.kubernetes.io/part-of=kuryr
 kubectl delete namespace %[1]s
 
-# 7. On each node: a reboot, or "kuryr down" where the host has kuryr, for what is in the kernel; and what Kuryr had there, with the embedded SDN its store.
+# 8. On each node what Kuryr had there. Where the embedded SDN ran its store too, and what is in the kernel: a reboot, or "kuryr down" where the host has kuryr.
 rm -rf /opt/cni/bin/kuryr /opt/cni/bin/kuryr-cni-api /usr/libexec/kubernetes/kubelet-plugins/net/exec/kuryr /usr/libexec/kubernetes/kubelet-plugins/net/exec/kuryr-cni-api /var/lib/kuryr /run/kuryr
 `
 
@@ -69,6 +72,6 @@ func (a *app) uninstallKubernetes(c *cobra.Command, f removalFlags) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(a.out, `Kuryr is out of the cluster. On the nodes /var/lib/kuryr and /run/kuryr are left, and what is in the kernel: reboot them, or "kuryr down" there, and remove the folders.`)
+	_, err = fmt.Fprintln(a.out, `Kuryr is out of the cluster. On the nodes /var/lib/kuryr and /run/kuryr are left, and where the embedded SDN ran what is in the kernel: reboot it, or "kuryr down" there, and remove the folders.`)
 	return err
 }

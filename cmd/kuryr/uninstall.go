@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"time"
 
@@ -15,12 +16,12 @@ import (
 
 func (a *app) uninstallEngineCommand() *cobra.Command {
 	c := group(&cobra.Command{
-		Use: "uninstall", Short: "Take Kuryr out of a Kubernetes cluster, or the CNI plugin off a host",
-		Long: "Say how Kuryr is taken out of a Kubernetes cluster, or do it; or take the CNI plugin out of a host's folders.",
+		Use: "uninstall", Short: "Take Kuryr out of a Kubernetes cluster, or what it has there off a host",
+		Long: "Say how Kuryr is taken out of a Kubernetes cluster, or do it; or take the CNI plugin out of a host's folders, and what a node's daemon did out of its kernel.",
 		Example: `  kuryr uninstall kubernetes
   kuryr uninstall kubernetes --apply`,
 	})
-	c.AddCommand(a.uninstallKubernetesCommand(), a.uninstallCNICommand())
+	c.AddCommand(a.uninstallKubernetesCommand(), a.uninstallCNICommand(), a.uninstallNodeCommand())
 	return c
 }
 
@@ -37,7 +38,7 @@ func (a *app) uninstallKubernetesCommand() *cobra.Command {
 		Use: "kubernetes", Short: "Print how Kuryr is taken out of a Kubernetes cluster, or do it", Args: noArgs,
 		Long: `Print the steps by which Kuryr is taken out of a Kubernetes cluster, in their order, for kubectl. With --apply they are taken: container runtimes are told of
 no network any more, then Kuryr's resources go while Raven still runs and takes their ports and networks from the SDN, then Raven and the nodes' daemons,
-and last accounts, policies and definitions.
+then what balanced Services in the nodes' kernels, and last accounts, policies and definitions.
 
 It refuses, before anything is changed, where pods still have ports of Kuryr's, where Kuryr is in another namespace and where Raven does not work. With --force
 it goes on: finalizers of what is left are taken away, and what that stands for, which it names, stays in the SDN.`,
@@ -85,5 +86,35 @@ network of Kuryr's. What is not there is no error. "kuryr uninstall kubernetes" 
 	}
 	c.Flags().StringVar(&conflist, "conflist", "", "the network's list for container runtimes: a `file`")
 	_ = c.MarkFlagFilename("conflist")
+	return c
+}
+
+func (a *app) uninstallNodeCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "node", Short: "Take what the daemon of a cluster's node did for Services out of the kernel", Args: noArgs,
+		Long: `Take out of this machine's kernel what balances Services, and the node's own port; the host's firewall and forwarding switch are put back as they were. What
+is not there is no error. While the node's daemon runs, which would bring it back, it refuses. "kuryr uninstall kubernetes" has it run on each node.`,
+		Example: "  kuryr uninstall node",
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := a.load(c)
+			if err != nil {
+				return err
+			}
+			if nodeRuns(c, cfg) {
+				return errors.New("the daemon of a cluster's node runs, and would bring back what balances Services: take Kuryr out of the cluster first")
+			}
+			done, err := a.dropLeg(c, cfg)
+			if err == nil {
+				var more []string
+				more, err = dropServices(c.Context(), cfg, slog.New(slog.DiscardHandler))
+				done = append(done, more...)
+			}
+			for _, line := range done {
+				_, _ = fmt.Fprintln(a.out, line)
+			}
+			return err
+		},
+	}
+	addSettings(c, "state_dir", "run_dir")
 	return c
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
 // clearing is the name, as a label, of the pods that clear nodes.
@@ -38,25 +39,89 @@ func (r Remover) clearNodes(ctx context.Context) error {
 			nodes = append(nodes, p.Spec.NodeName)
 		}
 	}
-	if err := r.API.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(r.Namespace), clearing); err != nil { // those of an attempt before
+	return r.onNodes(ctx, nodes, onNode{
+		pod:   func(node string) *corev1.Pod { return r.clearingPod(set.Spec.Template.Spec, node) },
+		done:  "container runtimes are told of no network any more",
+		left:  "they still have /etc/cni/net.d/10-kuryr.conflist, which is yours to remove",
+		stuck: "still have Kuryr's conflist",
+	})
+}
+
+// sweeping is what the daemon's program is told on each node.
+var sweeping = []string{"uninstall", "node"}
+
+// sweepNodes takes from the kernel of each node what its daemon had there for itself: Services, hostPorts, the node's own port. That is for when the daemons have ended, who would put
+// it back. Then the DaemonSet, which was kept until now (holding) as nothing else tells which nodes those were and how a pod comes there, may go.
+func (r Remover) sweepNodes(ctx context.Context) error {
+	var set appsv1.DaemonSet
+	if err := r.API.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: nodeName}, &set); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if !controllerutil.ContainsFinalizer(&set, holding) { // it was done
+		return nil
+	}
+	var all corev1.NodeList
+	if err := r.API.List(ctx, &all, client.MatchingLabels(set.Spec.Template.Spec.NodeSelector)); err != nil {
+		return err
+	}
+	var nodes []string
+	for _, n := range all.Items {
+		nodes = append(nodes, n.Name)
+	}
+	err := r.onNodes(ctx, nodes, onNode{
+		pod:   func(node string) *corev1.Pod { return r.sweepingPod(set.Spec.Template.Spec, node) },
+		done:  "what balanced Services is out of the kernel",
+		left:  `what balanced Services stays in their kernel until a reboot, or "kuryr uninstall node" there`,
+		stuck: "still have in their kernel what balanced Services",
+	})
+	if err != nil {
+		return err
+	}
+	return r.hold(ctx, false)
+}
+
+// hold keeps the DaemonSet's object when it is deleted, or lets it go. One that is not there, or that goes, is not kept.
+func (r Remover) hold(ctx context.Context, keep bool) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		var set appsv1.DaemonSet
+		if err := r.API.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: nodeName}, &set); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		before := set.DeepCopy()
+		if keep && (!set.DeletionTimestamp.IsZero() || !controllerutil.AddFinalizer(&set, holding)) || !keep && !controllerutil.RemoveFinalizer(&set, holding) {
+			return nil
+		}
+		return client.IgnoreNotFound(r.API.Patch(ctx, &set, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(install.Owner)))
+	})
+}
+
+// onNode is what a pod does on each of some nodes, and what is said of it: where it is done, where it is left undone by force, and where it does not end.
+type onNode struct {
+	pod               func(node string) *corev1.Pod
+	done, left, stuck string
+}
+
+// onNodes runs a pod on each node, and waits for their ends. Those of an attempt before go first.
+func (r Remover) onNodes(ctx context.Context, nodes []string, what onNode) error {
+	if err := r.API.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(r.Namespace), clearing); err != nil {
 		return err
 	}
 	mine := map[string]bool{}
 	for _, node := range nodes {
-		pod := r.clearingPod(set.Spec.Template.Spec, node)
+		pod := what.pod(node)
 		if err := r.API.Create(ctx, pod, client.FieldOwner(install.Owner)); err != nil {
 			return fmt.Errorf("node %s: %w", node, err)
 		}
 		mine[pod.Name] = true
 	}
-	err := r.cleared(ctx, nodes, mine)
+	err := r.ended(ctx, nodes, mine, what)
 	last, stop := lastWord(ctx)
 	defer stop()
 	return errors.Join(err, r.API.DeleteAllOf(last, &corev1.Pod{}, client.InNamespace(r.Namespace), clearing))
 }
 
-// cleared waits for the ends of the pods that clear nodes.
-func (r Remover) cleared(ctx context.Context, nodes []string, mine map[string]bool) error {
+// ended waits for the ends of the pods on nodes.
+func (r Remover) ended(ctx context.Context, nodes []string, mine map[string]bool, what onNode) error {
 	waiting, fewer, stop := r.patience(ctx)
 	defer stop()
 	done := map[string]bool{}
@@ -65,7 +130,7 @@ func (r Remover) cleared(ctx context.Context, nodes []string, mine map[string]bo
 		for _, p := range pods.Items {
 			if mine[p.Name] && p.Status.Phase == corev1.PodSucceeded && !done[p.Spec.NodeName] {
 				done[p.Spec.NodeName] = true
-				r.Said("node %s: container runtimes are told of no network any more (%d of %d)", p.Spec.NodeName, len(done), len(nodes))
+				r.Said("node %s: %s (%d of %d)", p.Spec.NodeName, what.done, len(done), len(nodes))
 			}
 		}
 		fewer(len(nodes) - len(done))
@@ -76,10 +141,10 @@ func (r Remover) cleared(ctx context.Context, nodes []string, mine map[string]bo
 	}
 	left := some(slices.DeleteFunc(nodes, func(n string) bool { return done[n] }))
 	if r.gaveUp(ctx, waiting) {
-		r.Said("nodes %s: they still have /etc/cni/net.d/10-kuryr.conflist, which is yours to remove", left)
+		r.Said("nodes %s: %s", left, what.left)
 		return nil
 	}
-	return fmt.Errorf("nodes %s still have Kuryr's conflist (is the kubelet there, and the image?); --force leaves them: %w", left, err)
+	return fmt.Errorf("nodes %s %s (is the kubelet there, and the image?); --force leaves them: %w", left, what.stuck, err)
 }
 
 // clearingPod is a pod for one node, which has the folders there that the daemon's pod has.
@@ -92,13 +157,7 @@ func (r Remover) clearingPod(daemon corev1.PodSpec, node string) *corev1.Pod {
 			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 	}
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, GenerateName: "kuryr-uninstall-", Labels: clearing},
-		Spec: corev1.PodSpec{
-			NodeName: node, HostNetwork: true, RestartPolicy: corev1.RestartPolicyOnFailure, PriorityClassName: "system-node-critical", AutomountServiceAccountToken: new(false),
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, ImagePullSecrets: daemon.ImagePullSecrets,
-		},
-	}
+	pod := r.podOn(node, daemon)
 	at := map[string]string{"conf": "/etc/cni/net.d"}
 	if !r.Force {
 		at["bin"], at["spec"] = "/host/bin", "/host/spec"
@@ -116,6 +175,31 @@ func (r Remover) clearingPod(daemon corev1.PodSpec, node string) *corev1.Pod {
 	}
 	pod.Spec.Containers = []corev1.Container{c}
 	return pod
+}
+
+// sweepingPod is a pod for one node that has all that the daemon's has there, but no token.
+func (r Remover) sweepingPod(daemon corev1.PodSpec, node string) *corev1.Pod {
+	c := daemon.Containers[0].DeepCopy()
+	c.Name, c.Args, c.ReadinessProbe, c.Resources = "uninstall", sweeping, nil, corev1.ResourceRequirements{}
+	pod := r.podOn(node, daemon)
+	for _, v := range daemon.Volumes {
+		if slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name }) {
+			pod.Spec.Volumes = append(pod.Spec.Volumes, v)
+		}
+	}
+	pod.Spec.Containers = []corev1.Container{*c}
+	return pod
+}
+
+// podOn is a pod for one node, without a container yet. It comes there also where no network is ready.
+func (r Remover) podOn(node string, daemon corev1.PodSpec) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, GenerateName: "kuryr-uninstall-", Labels: clearing},
+		Spec: corev1.PodSpec{
+			NodeName: node, HostNetwork: true, RestartPolicy: corev1.RestartPolicyOnFailure, PriorityClassName: "system-node-critical", AutomountServiceAccountToken: new(false),
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, ImagePullSecrets: daemon.ImagePullSecrets,
+		},
+	}
 }
 
 // settleNodes takes from the Nodes what Kuryr has said of them, once no daemon says it any more: a network that is unavailable keeps pods away, also those of the next network.

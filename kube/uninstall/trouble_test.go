@@ -72,6 +72,65 @@ func testRemoveDeadNode(t *testing.T) {
 	c.nothing()
 }
 
+// What the daemons had in the kernels of nodes goes after them, also when that is done again; until then their DaemonSet tells of it, and what else was installed stays.
+func TestRemoveSweeps(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, testRemoveSweeps)
+}
+
+func testRemoveSweeps(t *testing.T) {
+	t.Helper()
+	c := newRemoval(t, aPort("p1", ""))
+	c.must(c.api.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w1", Labels: map[string]string{corev1.LabelOSStable: "windows"}}}))
+	c.swept = false
+	for range 2 {
+		if err := c.remove(false, 10*time.Second); err == nil || !strings.Contains(err.Error(), "nodes n1 still have in their kernel what balanced Services (is the kubelet there") || c.at("delete ClusterRole") >= 0 {
+			t.Errorf("%v\n%s", err, strings.Join(c.log, "\n"))
+		}
+		var set appsv1.DaemonSet
+		c.must(c.api.Get(t.Context(), client.ObjectKey{Namespace: system, Name: nodeName}, &set))
+		if set.DeletionTimestamp.IsZero() {
+			t.Error("the DaemonSet is not being deleted")
+		}
+	}
+	var daemons corev1.PodList
+	c.must(c.api.List(t.Context(), &daemons))
+	if len(daemons.Items) > 0 {
+		t.Errorf("%d pods are left, which would bring it back", len(daemons.Items))
+	}
+	c.swept = true
+	if err := c.remove(false, 10*time.Second); err != nil {
+		t.Errorf("once more: %v\n%s", err, strings.Join(c.log, "\n"))
+	}
+	c.nothing()
+}
+
+// The pod that sweeps a node has there what the daemon's has, and asks nobody in the cluster.
+func TestSweepingPod(t *testing.T) {
+	t.Parallel()
+	c := newRemoval(t)
+	var set appsv1.DaemonSet
+	c.must(c.api.Get(t.Context(), client.ObjectKey{Namespace: system, Name: nodeName}, &set))
+	daemon := set.Spec.Template.Spec
+	p := Remover{Namespace: system}.sweepingPod(daemon, "n1")
+	is := p.Spec.Containers[0]
+	if p.Spec.NodeName != "n1" || !p.Spec.HostNetwork || *p.Spec.AutomountServiceAccountToken || is.Image != daemon.Containers[0].Image || !*is.SecurityContext.Privileged || is.ReadinessProbe != nil {
+		t.Errorf("the pod %+v", p.Spec)
+	}
+	volumes := map[string]bool{}
+	for _, v := range p.Spec.Volumes {
+		volumes[v.Name] = true
+	}
+	for _, m := range daemon.Containers[0].VolumeMounts {
+		if !volumes[m.Name] {
+			t.Errorf("it has no volume %s", m.Name)
+		}
+	}
+	if len(is.VolumeMounts) != len(volumes) || volumes["bin"] {
+		t.Errorf("mounts %+v of the volumes %v", is.VolumeMounts, volumes)
+	}
+}
+
 // In a namespace where nothing of Kuryr's is it would be left running.
 func TestRemoveElsewhere(t *testing.T) {
 	t.Parallel()

@@ -41,7 +41,7 @@ type Remover struct {
 }
 
 // Remove takes Kuryr away in this order: container runtimes are told of no network any more; the resources go, with their definitions, while Raven and the daemons still work and
-// take what they stand for from the SDN; then Raven and the daemons, and what else was installed. Where pods have ports, or nobody would take the resources away, it refuses
+// take what they stand for from the SDN; then Raven and the daemons; then what these had in the kernels of nodes; and what else was installed. Where pods have ports, or nobody would take the resources away, it refuses
 // before anything is changed, unless it is forced; for pods it looks once more when no node can give them ports any longer. What Raven has made for all of the cluster stays in the SDN: its router, subnet pools and security groups.
 func (r Remover) Remove(ctx context.Context) error {
 	if err := r.refuse(ctx); err != nil {
@@ -66,6 +66,9 @@ func (r Remover) Remove(ctx context.Context) error {
 		}
 	}
 	if err := r.removeRunning(ctx); err != nil {
+		return err
+	}
+	if err := r.sweepNodes(ctx); err != nil {
 		return err
 	}
 	if err := r.settleNodes(ctx); err != nil {
@@ -97,6 +100,9 @@ func some(names []string) string {
 
 // removeRunning deletes what runs, and waits for the end of its pods. That of a pod on a node that is away never comes.
 func (r Remover) removeRunning(ctx context.Context) error {
+	if err := r.hold(ctx, true); err != nil { // sweepNodes lets it go
+		return err
+	}
 	if err := r.remove(ctx, true); err != nil {
 		return err
 	}
@@ -137,7 +143,11 @@ func (r Remover) remove(ctx context.Context, runs bool) error {
 				return err
 			}
 		}
-		err := r.API.Delete(ctx, m.Object, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		policy := metav1.DeletePropagationBackground
+		if kind == "DaemonSet" { // its pods go while its object is kept
+			policy = metav1.DeletePropagationForeground
+		}
+		err := r.API.Delete(ctx, m.Object, client.PropagationPolicy(policy))
 		if absent(err) {
 			continue
 		}

@@ -37,6 +37,7 @@ type removal struct {
 	raven bool             // it works, and starts anew with each write
 	nodes bool             // kubelets do
 	stuck bool             // ports are
+	swept bool             // they run also the pods that sweep them
 	dead  bool             // the node of the daemon is
 	anew  bool             // Raven makes a network anew where it may
 	late  bool             // a pod gets its port while nodes are cleared
@@ -50,7 +51,7 @@ func newRemoval(t *testing.T, ports ...*v1.KuryrPort) *removal {
 	if err := errors.Join(scheme.AddToScheme(s), apiextensionsv1.AddToScheme(s), v1.AddToScheme(s)); err != nil {
 		t.Fatal(err)
 	}
-	c := &removal{t: t, raven: true, nodes: true}
+	c := &removal{t: t, raven: true, nodes: true, swept: true}
 	name := func(o client.Object) []string { return []string{o.GetName()} }
 	// A tracker that keeps no managed fields: nobody here looks at them, and they cost most of the time.
 	tracker := clientgotesting.NewObjectTracker(s, serializer.NewCodecFactory(s).UniversalDecoder())
@@ -70,7 +71,7 @@ func newRemoval(t *testing.T, ports ...*v1.KuryrPort) *removal {
 			}))
 		}
 	}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{install.LabelSDN: "", "a": "b"}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{install.LabelSDN: "", corev1.LabelOSStable: "linux"}}}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}, {Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: "KuryrStopped"}}
 	c.must(c.api.Create(t.Context(), node))
 	held := metav1.ObjectMeta{Finalizers: []string{v1.Finalizer}}
@@ -160,17 +161,22 @@ func (c *removal) react() {
 		p := &pods.Items[i]
 		owner := p.Labels["app.kubernetes.io/name"]
 		switch {
-		case owner == "kuryr-uninstall" && c.nodes && p.Status.Phase == "":
+		case owner == "kuryr-uninstall" && c.nodes && (c.swept || !slices.Equal(p.Spec.Containers[0].Args, sweeping)) && p.Status.Phase == "":
 			p.Status.Phase = corev1.PodSucceeded
 			c.must(c.api.Status().Update(ctx, p))
 			if c.late {
 				c.must(c.api.Create(ctx, aPort("late", "late")))
 			}
 		case owner == "kuryr-node" && c.dead:
-		case owner != "kuryr-uninstall" && c.api.Get(ctx, client.ObjectKey{Namespace: system, Name: owner}, &appsv1.Deployment{}) != nil && c.api.Get(ctx, client.ObjectKey{Namespace: system, Name: owner}, &appsv1.DaemonSet{}) != nil:
+		case owner != "kuryr-uninstall" && c.ends(owner, &appsv1.Deployment{}) && c.ends(owner, &appsv1.DaemonSet{}):
 			c.must(c.api.Delete(ctx, p))
 		}
 	}
+}
+
+// ends tells whether pods of an owner go: with it, or before it.
+func (c *removal) ends(owner string, object client.Object) bool {
+	return c.api.Get(c.t.Context(), client.ObjectKey{Namespace: system, Name: owner}, object) != nil || !object.GetDeletionTimestamp().IsZero()
 }
 
 func (c *removal) remove(force bool, limit time.Duration) error {
@@ -248,7 +254,7 @@ func TestRemove(t *testing.T) {
 	for _, line := range []string{
 		"create Pod kuryr-uninstall-", "said node n1: container runtimes", "delete CustomResourceDefinition kuryrnetworks", "said kuryrnetworks.openstack.org: all are gone",
 		"delete CustomResourceDefinition kuryrportpools", "delete CustomResourceDefinition kuryrports", "said kuryrports.openstack.org: all are gone", "delete DaemonSet kuryr-node",
-		"said node n1: nothing is said", "delete ClusterRole ", "delete Namespace",
+		"said node n1: what balanced Services is out", "said node n1: nothing is said", "delete ClusterRole ", "delete Namespace",
 	} {
 		at := c.at(line)
 		if at <= last {
@@ -336,7 +342,7 @@ func testRemoveForced(t *testing.T) {
 		if !raven {
 			want += " p2"
 		}
-		if !slices.Contains(c.log, want) || c.at("said nodes n1: they still have") < 0 || (c.at("said kuryrnetworks.openstack.org: these stay in the SDN: id-of-default-1") >= 0) == raven || c.at("said kuryrportpools.openstack.org: these") >= 0 {
+		if !slices.Contains(c.log, want) || c.at("said nodes n1: they still have") < 0 || c.at("said nodes n1: what balanced Services stays") < 0 || (c.at("said kuryrnetworks.openstack.org: these stay in the SDN: id-of-default-1") >= 0) == raven || c.at("said kuryrportpools.openstack.org: these") >= 0 {
 			t.Errorf("Raven %v: it does not say %q:\n%s", raven, want, strings.Join(c.log, "\n"))
 		}
 	}

@@ -60,7 +60,7 @@ func TestDeployed(t *testing.T) {
 		return err
 	})
 	// The node has the machine's /usr, and nothing that serves ClusterIPs.
-	r.install(false, "image.tag=e2e", "node.specDir=", "apiServer.host="+kubelab.Nodes.Addr().String(), fmt.Sprint("apiServer.port=", kubelab.Port))
+	r.install(false, "image.tag=e2e", "node.specDir=", "apiServer.host="+kubelab.Nodes.Addr().String(), fmt.Sprint("apiServer.port=", kubelab.Port), nodeServices)
 	r.must(r.WaitReady(r.ctx))
 	t.Logf("the node is ready %s after the manifests were applied", time.Since(begin).Round(10*time.Millisecond))
 	parts := r.running(system, "", 3)
@@ -120,6 +120,10 @@ func (r *rig) removed(n *kubelab.Node) {
 		}
 		return err
 	})
+	tables := func() string { return n.Exec(r.ctx, "nft", "list", "tables").Out() }
+	if before := tables(); !strings.Contains(before, "kuryr_lb") {
+		r.Fatalf("the node balances no Services, and nothing is to be taken away: %s", before)
+	}
 	begin := time.Now()
 	r.must(remover.Remove(r.ctx))
 	r.Logf("Kuryr is out of the cluster after %s", time.Since(begin).Round(10*time.Millisecond))
@@ -136,6 +140,9 @@ func (r *rig) removed(n *kubelab.Node) {
 	}
 	if said := n.Exec(r.ctx, "sh", "-c", "ls "+kubelab.ConfigurationFolder+" "+kubelab.PluginFolder+" | grep kuryr"); said.OK() {
 		r.Errorf("the node has %v", said)
+	}
+	if after := tables(); strings.Contains(after, "kuryr_") {
+		r.Errorf("the node's kernel has the tables %s", after)
 	}
 	node, err := r.Client.CoreV1().Nodes().Get(r.ctx, n.Name, metav1.GetOptions{})
 	r.must(err)
