@@ -169,7 +169,7 @@ func (c *Controller) feeds() (services, endpoints *feed.Feed) {
 	endpoints = of(&discoveryv1.EndpointSliceList{}, feed.Events{
 		Set:  func(o client.Object) { c.change(func(x *index) { x.setSlice(o.(*discoveryv1.EndpointSlice)) }) },
 		Drop: func(n types.NamespacedName) { c.change(func(x *index) { x.dropSlice(n) }) },
-	}, without(labelHeadless))
+	}, without(labelProxyName), without(labelHeadless))
 	return services, endpoints
 }
 

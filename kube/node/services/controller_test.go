@@ -168,7 +168,13 @@ func named(name string, age int, change ...func(*corev1.Service)) *corev1.Servic
 
 // What the last process left is replaced at once, when all is known, and then only what changes is touched.
 func TestFollows(t *testing.T) {
-	c := newCluster(t, Rules{}, of(), sliceOf("a", "10.128.0.5 n1"))
+	var others []client.Object
+	for _, label := range []string{labelProxyName, labelHeadless} {
+		s := sliceOf("other-"+label[len("service.kubernetes.io/"):], "10.128.0.9 n1")
+		s.Labels[label] = "x"
+		others = append(others, s)
+	}
+	c := newCluster(t, Rules{}, append(others, of(), sliceOf("a", "10.128.0.5 n1"))...)
 	c.run()
 	c.becomes("tcp 0.0.0.0:30080 -> 10.128.0.5:8080")
 	if c.kernel.restored != 1 {
