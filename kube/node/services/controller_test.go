@@ -391,3 +391,43 @@ func TestManySlices(t *testing.T) {
 		t.Errorf("%d keys", len(x.owner))
 	}
 }
+
+// More endpoints than the kernel can choose among: it has as many as it can, and a line says so until there are fewer.
+func TestTooManyEndpoints(t *testing.T) {
+	x := newIndex(Rules{}, here)
+	x.setService(of())
+	for i := range 90 {
+		var list []string
+		for j := range 100 {
+			list = append(list, fmt.Sprintf("10.128.%d.%d n1", i, j))
+		}
+		x.setSlice(sliceOf(fmt.Sprint("s", i), list...))
+	}
+	has := func(endpoints int, says ...string) {
+		t.Helper()
+		for _, list := range x.plan().set {
+			if len(list) != 1 || len(list[0].Endpoints) != endpoints {
+				t.Errorf("%d frontends, the first with %d endpoints; want one with %d", len(list), len(list[0].Endpoints), endpoints)
+			}
+		}
+		if got := x.complaints(types.NamespacedName{Namespace: "ns", Name: "web"}); !slices.Equal(got, says) {
+			t.Errorf("it says %q, want %q", got, says)
+		}
+	}
+	has(lb.MaxEndpoints, "tcp 0.0.0.0:30080: only 8191 of the 9000 endpoints get connections by this node")
+	for i := 10; i < 20; i++ {
+		x.dropSlice(types.NamespacedName{Namespace: "ns", Name: fmt.Sprint("s", i)})
+	}
+	has(8000)
+	x.setService(of(outerLocal)) // which is cut, too, for clients inside
+	for i := 90; i < 95; i++ {
+		var list []string
+		for j := range 100 {
+			list = append(list, fmt.Sprintf("10.128.%d.%d n2", i, j))
+		}
+		x.setSlice(sliceOf(fmt.Sprint("s", i), list...))
+	}
+	has(8000, "tcp 0.0.0.0:30080: only 8191 of the 8500 endpoints get connections by this node")
+	x.dropService(types.NamespacedName{Namespace: "ns", Name: "web"})
+	has(0)
+}

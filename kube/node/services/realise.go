@@ -1,6 +1,7 @@
 package services
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -22,6 +23,7 @@ type realised struct {
 	frontends []lb.Frontend // no two have one key
 	health    uint16        // port of the health check; 0 is none
 	locals    int           // ready endpoints on this node, for the health check
+	cut       []string      // frontends with more endpoints than there can be, a line each
 }
 
 // target is an endpoint with the port that a Service's port leads to.
@@ -42,10 +44,18 @@ func (r Rules) realise(s *service, of []*slice, n Node) (out realised) {
 	}
 	has := map[lb.Key]bool{}
 	add := func(f lb.Frontend) {
-		if !has[f.Key] {
-			has[f.Key] = true
-			out.frontends = append(out.frontends, f)
+		if has[f.Key] {
+			return
 		}
+		has[f.Key] = true
+		most := cut(&f.Endpoints)
+		if f.Inside != nil {
+			most = max(most, cut(&f.Inside.Endpoints))
+		}
+		if most > lb.MaxEndpoints {
+			out.cut = append(out.cut, fmt.Sprintf("%s: only %d of the %d endpoints get connections by this node", f.Key, lb.MaxEndpoints, most))
+		}
+		out.frontends = append(out.frontends, f)
 	}
 	for _, cluster := range s.clusterIPs {
 		for _, p := range s.ports {
@@ -97,11 +107,18 @@ func outer(k lb.Key, localOnly bool, c choice, affinity time.Duration, n Node) l
 
 // ends are endpoints as the kernel is told of them, and whether they are to see the node's address.
 func (n Node) ends(chosen []target) (list []netip.AddrPort, masquerade bool) {
-	for _, t := range chosen[:min(len(chosen), lb.MaxEndpoints)] { // more than Kubernetes supports
+	for _, t := range chosen {
 		list = append(list, t.AddrPort)
 		masquerade = masquerade || !n.hears(t)
 	}
 	return list, masquerade
+}
+
+// cut leaves as many endpoints as there can be, and says how many there were.
+func cut(list *[]netip.AddrPort) int {
+	n := len(*list)
+	*list = (*list)[:min(n, lb.MaxEndpoints)]
+	return n
 }
 
 // hears tells whether an endpoint's answers to a client elsewhere come by this node: those of the node itself do, and those of its pods unless they have a router of their own.
