@@ -201,8 +201,18 @@ func TestFollows(t *testing.T) {
 func TestTriesAgain(t *testing.T) {
 	c := newCluster(t, Rules{}, of())
 	c.kernel.fails = 2
+	select {
+	case <-c.Restored():
+		t.Error("the kernel has all before anything is known")
+	default:
+	}
 	c.run()
 	c.becomes("tcp 0.0.0.0:30080 -> reject")
+	select {
+	case <-c.Restored():
+	case <-time.After(20 * time.Second):
+		t.Error("nobody says that the kernel has all")
+	}
 	if c.kernel.restored != 1 {
 		t.Errorf("restored %d times", c.kernel.restored)
 	}
