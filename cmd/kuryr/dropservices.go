@@ -26,11 +26,12 @@ import (
 const (
 	servicesTable = "kuryr_lb"
 	legInterface  = "kuryr-node0"
+	routerLinks   = "kr" // what the names of links to the embedded SDN's routers begin with
 )
 
-// balancing is the table of Services in the host's network namespace. observe is told of its transactions; nil is fine.
+// balancing is the table of Services in the host's network namespace. What comes by a link of the SDN is of clients inside: of pods, and of what else the SDN has. observe is told of its transactions; nil is fine.
 func balancing(c config.Config, log *slog.Logger, observe func(lb.Transaction)) *lb.Table {
-	return lb.New(lb.Config{Name: servicesTable, NodeAddrs: c.Node.NodePortAddresses, Logger: log, Observe: observe})
+	return lb.New(lb.Config{Name: servicesTable, NodeAddrs: c.Node.NodePortAddresses, Inside: []string{routerLinks, legInterface}, Logger: log, Observe: observe})
 }
 
 // servicesDir is where the daemon of a cluster's node keeps what it has changed of the host for Services.

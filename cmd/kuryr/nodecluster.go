@@ -122,6 +122,13 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 	n := &clusterNode{name: name, started: time.Now(), cfg: cfg, log: log, keeper: condition.New(api, name, log), metrics: metrics.New(version)}
 	if cfg.Node.Services {
 		n.services = newNodeServices(cfg, api, name, n.metrics, log)
+		there, err := hasTable(servicesTable)
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			n.keeper.Set(false, condition.ReasonAgain, "kuryr node does not know the node's ports yet; Services are balanced as before")
+		}
 	}
 	var calls lull.Lull
 	n.claimant, err = claim.Open(claim.Config{
@@ -187,12 +194,14 @@ func (n *clusterNode) begin(ctx context.Context, work *errgroup.Group) error {
 	return nil
 }
 
-// open tells container runtimes and the cluster of the network, as soon as the node's ports are known.
+// open tells container runtimes and the cluster of the network, as soon as the node's ports are known and ClusterIPs lead where they are to: a node that is ready is one by which others' packets for these go, too.
 func (n *clusterNode) open(ctx context.Context) error {
-	select {
-	case <-n.claimant.Started():
-	case <-ctx.Done():
-		return nil
+	for _, known := range []<-chan struct{}{n.claimant.Started(), n.services.balances()} {
+		select {
+		case <-known:
+		case <-ctx.Done():
+			return nil
+		}
 	}
 	if err := installConflist(n.cfg); err != nil {
 		return err

@@ -55,6 +55,16 @@ func (s *nodeServices) seeLeg(port *v1.KuryrPortSpec) {
 	}
 }
 
+// balances is closed when the kernel has all ClusterIPs, or as soon as these are another's.
+func (s *nodeServices) balances() <-chan struct{} {
+	if s != nil && s.Rules.ClusterIPs {
+		return s.Restored()
+	}
+	now := make(chan struct{})
+	close(now)
+	return now
+}
+
 // run keeps Services in the kernel until ctx ends. The table stays, for the next process.
 func (s *nodeServices) run(ctx context.Context) error {
 	var working sync.WaitGroup

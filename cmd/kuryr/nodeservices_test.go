@@ -52,3 +52,26 @@ func TestGuardComesBack(t *testing.T) {
 	cancel()
 	<-ended
 }
+
+// A node takes pods, and others' packets for ClusterIPs, when it can lead them: where these are its own, not before its kernel has them.
+func TestNodeWaitsForClusterIPs(t *testing.T) {
+	for name, row := range map[string]struct {
+		s     *nodeServices
+		waits bool
+	}{
+		"Services are another's": {nil, false},
+		"ClusterIPs are":         {&nodeServices{Controller: services.New(services.Config{})}, false},
+		"the node's own":         {&nodeServices{Controller: services.New(services.Config{Rules: services.Rules{ClusterIPs: true}})}, true},
+	} {
+		select {
+		case <-row.s.balances():
+			if row.waits {
+				t.Errorf("%s: it does not wait", name)
+			}
+		default:
+			if !row.waits {
+				t.Errorf("%s: it waits", name)
+			}
+		}
+	}
+}

@@ -31,6 +31,11 @@
 // is led anew by the next rule: nothing has to look for the clients of an endpoint. A change has taken effect when the kernel has made the transaction, between two look-ups of one packet at the worst: what
 // has chosen a slot that is not there any more gets the first one.
 //
+// # Clients inside
+//
+// A frontend may lead some clients elsewhere: those that come by certain links, and the namespace's own (Config.Inside). It has elements in maps of their own then, with a profile, slots and ids of
+// their own, which are looked up first for such clients alone. Only who may connect is one set for both: a set of ranges costs the most to change.
+//
 // # Client and endpoint on one bridge
 //
 // An endpoint answers a client on its own bridge by that bridge, past the translation. Masquerading would cure it and hide the client; br_netfilter would, too, at 13 % of

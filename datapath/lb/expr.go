@@ -78,6 +78,9 @@ func wasTranslated() exprs {
 	return bits(&expr.Ct{Key: expr.CtKeySTATUS, Register: reg(0)}, word(translated)...)
 }
 
+// byNoLink matches what comes by no link, but from this namespace itself.
+func byNoLink() exprs { return meta(expr.MetaKeyIIF, expr.CmpOpEq, word(0)...) }
+
 func pattern(key expr.MetaKey, prefix string) exprs {
 	return meta(key, expr.CmpOpEq, []byte(prefix)...)
 }

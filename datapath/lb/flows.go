@@ -76,7 +76,7 @@ func (t *Table) forget(ctx context.Context) error {
 		asks[v] = append(asks[v], ask{v, netip.AddrPortFrom(key.Addr, key.Port)})
 		endpoints := map[netip.AddrPort]bool{}
 		if f := t.frontends[key]; f != nil {
-			for _, e := range f.slots {
+			for e := range f.reached() {
 				endpoints[e] = true
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"hash/fnv"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -20,6 +21,15 @@ type frontend struct {
 	Frontend
 	slots []netip.AddrPort
 	ids   []uint32 // of the slots' endpoints, by which clients remember them; only with affinity
+
+	within bool      // it is for clients inside
+	inside *frontend // for them, where they are led elsewhere
+}
+
+func (f *frontend) kind() kind {
+	k := f.Key.kind()
+	k.inside = f.within
+	return k
 }
 
 // idBit tells ids from slots, as they are keys of one map.
@@ -57,6 +67,16 @@ func place(f Frontend, had *frontend) *frontend {
 		n.number(had)
 	}
 	n.Endpoints = slices.Clip(n.slots)
+	if f.Inside == nil {
+		return n
+	}
+	var before *frontend
+	if had != nil {
+		before = had.inside
+	}
+	n.inside = place(f.forInside(), before)
+	n.inside.within = true
+	n.Inside = &Inside{Endpoints: n.inside.Endpoints, Masquerade: f.Inside.Masquerade, Empty: f.Inside.Empty}
 	return n
 }
 
@@ -85,7 +105,7 @@ func (f *frontend) number(had *frontend) {
 	}
 }
 
-func (k Key) kind() kind { return kind{versionOf(k.Addr), k.Addr.IsUnspecified()} }
+func (k Key) kind() kind { return kind{version: versionOf(k.Addr), node: k.Addr.IsUnspecified()} }
 
 // element is a set's or map's element, comparable, in the kernel's form.
 type element struct{ set, key, end, value string }
@@ -132,8 +152,14 @@ func (f *frontend) elements(add func(element)) {
 		}
 		add(element{set: k.endpoints(), key: key + string(word(number)), value: endpointBytes(e)})
 	}
+	if f.within {
+		return
+	}
 	for _, p := range ipprefix.Widest(masked(f.Sources)) {
 		add(element{set: k.sources(), key: key + addrBytes(p.Addr()), end: key + addrBytes(ipprefix.Last(p))})
+	}
+	if f.inside != nil {
+		f.inside.elements(add)
 	}
 }
 
@@ -150,8 +176,24 @@ func (f *frontend) equal(g Frontend) bool {
 	sorted := func(list []netip.AddrPort) []netip.AddrPort {
 		return slices.SortedFunc(slices.Values(list), netip.AddrPort.Compare)
 	}
+	if (f.inside == nil) != (g.Inside == nil) || f.inside != nil && !f.inside.equal(g.forInside()) {
+		return false
+	}
 	return f.profile() == g.profile() && f.Affinity == g.Affinity && slices.Equal(sorted(f.Endpoints), sorted(g.Endpoints)) &&
 		slices.Equal(ipprefix.Widest(masked(f.Sources)), ipprefix.Widest(masked(g.Sources)))
+}
+
+// reached are the endpoints of all clients; some may come twice.
+func (f *frontend) reached() iter.Seq[netip.AddrPort] {
+	return func(yield func(netip.AddrPort) bool) {
+		for g := f; g != nil; g = g.inside {
+			for _, e := range g.slots {
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // member is an endpoint as many frontends may share it; with port 0 it is its address, of all ports.
@@ -169,7 +211,7 @@ func (f *frontend) members(bridges bool, add func(member)) {
 			add(m)
 		}
 	}
-	for _, e := range f.slots {
+	for e := range f.reached() {
 		once(member{netip.AddrPortFrom(e.Addr(), 0), 0})
 		if bridges {
 			once(member{e, f.Protocol})

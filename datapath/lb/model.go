@@ -30,7 +30,10 @@ type Config struct {
 	// Bridges is what the names of the namespace's bridges begin with ("br-") where clients and endpoints may be on one and the same, as in a router. Endpoints'
 	// answers are then led up to the namespace (see LeadUp), so that a client's address is kept there too. "": there are none.
 	Bridges string
-	Logger  *slog.Logger // nil: slog.Default()
+	// Inside is what the names of links begin with by which clients inside come; this namespace's own connections are from inside, too. See Frontend.Inside. None: nobody
+	// is inside, and no packet is looked up for it.
+	Inside []string
+	Logger *slog.Logger // nil: slog.Default()
 	// Observe is told of each transaction when it has ended. It is called with the Table's lock held, and so must be quick and not call the Table. nil: nobody is.
 	Observe func(Transaction)
 }
@@ -67,6 +70,20 @@ type Frontend struct {
 	// way. An endpoint that reaches itself is masqueraded always.
 	Masquerade bool
 	Empty      Empty
+	// Inside is what clients inside (Config.Inside) get in place of Endpoints, Masquerade and Empty. nil: the same as all others.
+	Inside *Inside
+}
+
+// Inside is where a Frontend leads clients inside; its fields are as the Frontend's.
+type Inside struct {
+	Endpoints  []netip.AddrPort
+	Masquerade bool
+	Empty      Empty
+}
+
+// forInside is what a Frontend is to clients inside, where that is something else.
+func (f Frontend) forInside() Frontend {
+	return Frontend{Key: f.Key, Endpoints: f.Inside.Endpoints, Affinity: f.Affinity, Sources: f.Sources, Masquerade: f.Inside.Masquerade, Empty: f.Inside.Empty}
 }
 
 // Empty is what a client gets while there is no endpoint.
@@ -131,6 +148,9 @@ func (f Frontend) validate() error {
 	}
 	if f.Empty != Reject && f.Empty != Drop {
 		return invalid("empty", "%d: want Reject or Drop", f.Empty)
+	}
+	if f.Inside != nil {
+		return f.forInside().validate()
 	}
 	return nil
 }

@@ -211,23 +211,38 @@ func (k *kernel) sameRules(f nftables.TableFamily, want chain) (bool, error) {
 
 // frontends are what the kernel's elements tell of slots and ids, as far as they make sense: where an endpoint is already, it may stay.
 func (s *state) frontends() map[Key]*frontend {
-	byID, slots := map[Key]map[uint32]netip.AddrPort{}, map[Key]map[uint32]uint32{}
-	for _, kd := range kinds {
-		for _, e := range s.elements[kd.endpoints()] {
-			if key, number, ok := kd.parse(e.key); ok {
-				if byID[key] == nil {
-					byID[key] = map[uint32]netip.AddrPort{}
-				}
-				byID[key][number] = kd.endpoint(e.value)
+	out := map[Key]*frontend{}
+	for _, kd := range kinds { // those for all come first
+		for key, f := range s.ofKind(kd) {
+			switch {
+			case !kd.inside:
+				out[key] = f
+			case out[key] == nil:
+				out[key] = &frontend{inside: f}
+			default:
+				out[key].inside = f
 			}
 		}
-		for _, e := range s.elements[kd.picks()] {
-			if key, number, ok := kd.parse(e.key); ok && len(e.value) == 4 {
-				if slots[key] == nil {
-					slots[key] = map[uint32]uint32{}
-				}
-				slots[key][number] = binary.NativeEndian.Uint32([]byte(e.value))
+	}
+	return out
+}
+
+func (s *state) ofKind(kd kind) map[Key]*frontend {
+	byID, slots := map[Key]map[uint32]netip.AddrPort{}, map[Key]map[uint32]uint32{}
+	for _, e := range s.elements[kd.endpoints()] {
+		if key, number, ok := kd.parse(e.key); ok {
+			if byID[key] == nil {
+				byID[key] = map[uint32]netip.AddrPort{}
 			}
+			byID[key][number] = kd.endpoint(e.value)
+		}
+	}
+	for _, e := range s.elements[kd.picks()] {
+		if key, number, ok := kd.parse(e.key); ok && len(e.value) == 4 {
+			if slots[key] == nil {
+				slots[key] = map[uint32]uint32{}
+			}
+			slots[key][number] = binary.NativeEndian.Uint32([]byte(e.value))
 		}
 	}
 	out := map[Key]*frontend{}

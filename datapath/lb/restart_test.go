@@ -308,7 +308,7 @@ func TestReadWhileItGrows(t *testing.T) {
 		must(t, next.Restore(context.Background(), all))
 		if have, err := next.kernel.read(context.Background()); err != nil {
 			t.Error(err)
-		} else if want, err := byKey(all); err != nil {
+		} else if want, err := byKey(Config{}, all); err != nil {
 			t.Error(err)
 		} else if _, p := next.compare(have, want); !p.empty() {
 			t.Errorf("to be added: %d, to be removed: %d", len(p.add), len(p.remove))

@@ -5,6 +5,8 @@ package lb
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/nftables"
@@ -24,20 +26,29 @@ const (
 // clientsAtMost is how many clients are remembered; who comes then is led all the same, and not remembered. Memory is used as they come.
 const clientsAtMost = 1 << 18
 
-// kind is what differs between the maps of a family's frontends, and between those with an address and those of the namespace's own addresses, whose keys have none.
+// kind is what differs between the maps of a family's frontends, between those with an address and those of the namespace's own addresses, whose keys have none, and between those
+// for everybody and those for clients inside.
 type kind struct {
 	version
-	node bool
+	node, inside bool
 }
 
-var kinds = []kind{{v4, false}, {v6, false}, {v4, true}, {v6, true}}
+var kinds = []kind{{v4, false, false}, {v6, false, false}, {v4, true, false}, {v6, true, false}, {v4, false, true}, {v6, false, true}, {v4, true, true}, {v6, true, true}}
 
 func (k kind) String() string {
+	var b strings.Builder
 	if k.node {
-		return "_node" + k.version.String()
+		b.WriteString("_node")
 	}
-	return k.version.String()
+	if k.inside {
+		b.WriteString("_inside")
+	}
+	return b.String() + k.version.String()
 }
+
+// toInside is the kind for clients inside, toAll that for everybody.
+func (k kind) toInside() kind { k.inside = true; return k }
+func (k kind) toAll() kind    { k.inside = false; return k }
 
 // keyWords is how many registers a key fills.
 func (k kind) keyWords() int {
@@ -56,14 +67,14 @@ func (k kind) keyType() []nftables.SetDatatype {
 }
 
 // The names of the maps and sets of a kind. A key is [address .] protocol . port.
-func (k kind) services() string  { return "service" + k.String() }  // key -> profile
-func (k kind) endpoints() string { return "endpoint" + k.String() } // key . slot or id -> address . port
-func (k kind) picks() string     { return "pick" + k.String() }     // key . slot -> id, of those with affinity
-func (k kind) clients() string   { return "client" + k.String() }   // key . client -> id, as connections come
-func (k kind) sources() string   { return "source" + k.String() }   // key . range of clients
-func (k kind) profiles() string  { return "profile" + k.String() }  // profile -> chain
-func (k kind) owed() string      { return "owed" + k.String() }     // key of a frontend that went, of which flows may be left. No rule reads it
-func (v version) self() string   { return "self" + v.String() }     // endpoint . itself
+func (k kind) services() string  { return "service" + k.String() }        // key -> profile
+func (k kind) endpoints() string { return "endpoint" + k.String() }       // key . slot or id -> address . port
+func (k kind) picks() string     { return "pick" + k.String() }           // key . slot -> id, of those with affinity
+func (k kind) clients() string   { return "client" + k.String() }         // key . client -> id, as connections come
+func (k kind) sources() string   { return "source" + k.toAll().String() } // key . range of clients
+func (k kind) profiles() string  { return "profile" + k.String() }        // profile -> chain
+func (k kind) owed() string      { return "owed" + k.String() }           // key of a frontend that went, of which flows may be left. No rule reads it
+func (v version) self() string   { return "self" + v.String() }           // endpoint . itself
 
 // The names of chains.
 func (k kind) lead(p profile) string      { return "lead" + k.String() + "_" + p.String() }
@@ -86,15 +97,19 @@ func (k kind) sets() []nftables.Set {
 		return concat(append(k.keyType(), more...)...)
 	}
 	to := concat(k.addrType(), nftables.TypeInetService)
-	return []nftables.Set{
+	list := []nftables.Set{
 		{Name: k.services(), IsMap: true, Concatenation: true, KeyType: concat(key...), DataType: mark},
 		{Name: k.endpoints(), IsMap: true, Concatenation: true, KeyType: with(mark), DataType: to},
 		{Name: k.picks(), IsMap: true, Concatenation: true, KeyType: with(mark), DataType: mark},
 		{Name: k.clients(), IsMap: true, Concatenation: true, KeyType: with(k.addrType()), DataType: mark, Dynamic: true, HasTimeout: true, Size: clientsAtMost},
-		{Name: k.sources(), Concatenation: true, Interval: true, KeyType: with(k.addrType())},
 		{Name: k.profiles(), IsMap: true, KeyType: mark, DataType: nftables.TypeVerdict},
-		{Name: k.owed(), Concatenation: true, KeyType: concat(key...)},
 	}
+	if k.inside { // a frontend's other sets are of both
+		return list
+	}
+	return append(list,
+		nftables.Set{Name: k.sources(), Concatenation: true, Interval: true, KeyType: with(k.addrType())},
+		nftables.Set{Name: k.owed(), Concatenation: true, KeyType: concat(key...)})
 }
 
 // key loads the key from the first register on.
@@ -118,9 +133,13 @@ func (k kind) client(operation uint32, timeout time.Duration) exprs {
 		&expr.Dynset{SrcRegKey: reg(0), SrcRegData: reg(data), SetName: k.clients(), Operation: operation, Timeout: timeout})
 }
 
-// dispatch takes packets to a frontend to the chain of its profile.
-func (k kind) dispatch() rule {
-	return rule{"to a frontend", join(k.key(), exprs{find(k.services(), 0), markFrom(0)}, byMark(k.profiles()))}
+// dispatch takes packets to a frontend, of clients that match, to the chain of its profile.
+func (k kind) dispatch(of exprs) rule {
+	comment := "to a frontend"
+	if k.inside {
+		comment += ", from inside"
+	}
+	return rule{comment, join(of, k.key(), exprs{find(k.services(), 0), markFrom(0)}, byMark(k.profiles()))}
 }
 
 // lead is the chain of a profile.
@@ -191,9 +210,22 @@ func (b base) markFor(p profile) uint32 {
 	return 0
 }
 
+// kinds are those of the frontends there may be.
+func (b base) kinds() []kind {
+	return slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool { return k.inside && len(b.Inside) == 0 })
+}
+
+// byLink matches packets of clients inside that come by a link, one match for each name that they may have.
+func (b base) byLink() (list []exprs) {
+	for _, prefix := range b.Inside {
+		list = append(list, pattern(expr.MetaKeyIIFNAME, prefix))
+	}
+	return list
+}
+
 func (b base) sets() []nftables.Set {
 	var list []nftables.Set
-	for _, k := range kinds {
+	for _, k := range b.kinds() {
 		list = append(list, k.sets()...)
 	}
 	for _, v := range versions {
@@ -214,10 +246,18 @@ func (b base) chains() []chain {
 	post.add("client is hidden", hasMark(markHide), setMark(0), masquerade)
 	var list []chain
 	for _, v := range versions {
-		at, node := kind{v, false}, kind{v, true}
+		at, node := kind{version: v}, kind{version: v, node: true}
 		local, own := chain{name: "local" + v.String()}, chain{name: "node" + v.String()}
+		for _, link := range b.byLink() {
+			pre.rules = append(pre.rules, at.toInside().dispatch(link))
+			own.rules = append(own.rules, node.toInside().dispatch(link))
+		}
+		if len(b.Inside) > 0 {
+			out.rules = append(out.rules, at.toInside().dispatch(nil))
+			own.rules = append(own.rules, node.toInside().dispatch(byNoLink()))
+		}
 		for _, c := range []*chain{&pre, &out} {
-			c.rules = append(c.rules, at.dispatch())
+			c.rules = append(c.rules, at.dispatch(nil))
 			c.add("to the namespace itself", v.matches(), toLocal(), goTo(local.name))
 		}
 		local.add("not on the loopback", v.toPrefix(loopbacks[v]), accept)
@@ -229,16 +269,16 @@ func (b base) chains() []chain {
 		if len(b.NodeAddrs) == 0 {
 			local.add("any address", goTo(own.name))
 		}
-		own.rules = append(own.rules, node.dispatch())
+		own.rules = append(own.rules, node.dispatch(nil))
 		post.add("an endpoint reaches itself", v.matches(), exprs{v.loadSource(0), v.loadDestination(v.words())}, inSet(v.self()), wasTranslated(), masquerade)
 		if b.Bridges != "" {
 			post.add("client is kept", hasMark(markKeep), pattern(expr.MetaKeyIIFNAME, b.Bridges), pattern(expr.MetaKeyOIFNAME, b.Bridges), v.matches(),
 				exprs{v.loadSource(0), &expr.NAT{Type: expr.NATTypeSourceNAT, Family: uint32(v.number()), RegAddrMin: reg(0)}})
 		}
 		list = append(list, own, local)
-		for _, k := range []kind{at, node} {
-			list = append(list, k.translateChain(b, 1), k.translateChain(b, 1|hidden))
-		}
+	}
+	for _, k := range b.kinds() {
+		list = append(list, k.translateChain(b, 1), k.translateChain(b, 1|hidden))
 	}
 	return append(list, pre, out, post)
 }

@@ -61,7 +61,7 @@ func New(c Config) *Table { return &Table{config: c} }
 // kernel, once; it is to be called before Apply, and may be called again at any time. Nothing is changed if it fails before the kernel is told; an
 // error after that leaves the Table as it was told to be, and the next Restore or Apply finishes it. Errors: IsInvalid, naming the frontend and the field.
 func (t *Table) Restore(ctx context.Context, all []Frontend) error {
-	want, err := byKey(all)
+	want, err := byKey(t.config, all)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (t *Table) Restore(ctx context.Context, all []Frontend) error {
 // those of UDP flows to endpoints and frontends that went, and to frontends that had no endpoint. Connections of TCP and SCTP go on until they end.
 // Errors: IsInvalid, naming the frontend and the field.
 func (t *Table) Apply(ctx context.Context, set []Frontend, remove []Key) error {
-	want, err := byKey(set)
+	want, err := byKey(t.config, set)
 	if err != nil {
 		return err
 	}
@@ -120,11 +120,14 @@ func (t *Table) Apply(ctx context.Context, set []Frontend, remove []Key) error {
 }
 
 // byKey checks frontends, of which no two may have one key.
-func byKey(list []Frontend) (map[Key]Frontend, error) {
+func byKey(c Config, list []Frontend) (map[Key]Frontend, error) {
 	m := make(map[Key]Frontend, len(list))
 	for _, f := range list {
 		if err := f.validate(); err != nil {
 			return nil, err
+		}
+		if f.Inside != nil && len(c.Inside) == 0 {
+			return nil, sdn.Invalid("frontend "+f.Key.String(), "inside", "no client of this table is")
 		}
 		if _, twice := m[f.Key]; twice {
 			return nil, sdn.Invalid("frontend "+f.Key.String(), "key", "it is there twice")
@@ -223,7 +226,9 @@ func (p *plan) count(c Config, f *frontend, by int) {
 		return
 	}
 	f.members(c.Bridges != "", func(m member) { p.members[m] += by })
-	p.leads[lead{f.kind(), f.profile()}] += by
+	for g := f; g != nil; g = g.inside {
+		p.leads[lead{g.kind(), g.profile()}] += by
+	}
 }
 
 // accept takes over what a plan that was carried out made true.

@@ -83,10 +83,17 @@ func (r nodeRoutes) readyNodes(ctx context.Context) (ids []sdn.ID, hops []netip.
 	return ids, hops, nil
 }
 
+// nodeReady tells whether a node balances. Its daemon need not run: what it has brought into the kernel stays there, until the node boots. A node is ready to the kubelet before that, as the network's
+// file is there from before the boot: what tells is that the daemon says that it begins from nothing.
 func nodeReady(n *corev1.Node) bool {
-	return n.DeletionTimestamp.IsZero() && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
+	has := func(of corev1.NodeConditionType) (c corev1.NodeCondition) {
+		if i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == of }); i >= 0 {
+			c = n.Status.Conditions[i]
+		}
+		return c
+	}
+	network := has(corev1.NodeNetworkUnavailable)
+	return n.DeletionTimestamp.IsZero() && has(corev1.NodeReady).Status == corev1.ConditionTrue && (network.Status != corev1.ConditionTrue || network.Reason != v1.ReasonNodeStarting)
 }
 
 // admitRanges has the ports' allowed address pairs be the ranges.

@@ -12,11 +12,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ready has a node be ready, or not.
-func (c *cluster) ready(node string, is corev1.ConditionStatus) {
+// ready has a node be ready, or not, and have other conditions.
+func (c *cluster) ready(node string, is corev1.ConditionStatus, more ...corev1.NodeCondition) {
 	c.t.Helper()
 	n := c.node(node)
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: is}}
+	n.Status.Conditions = append(more, corev1.NodeCondition{Type: corev1.NodeReady, Status: is})
 	c.must(c.api.Status().Update(c.t.Context(), n))
 }
 
@@ -64,6 +64,22 @@ func TestRoutesToNodesThatBalance(t *testing.T) {
 	c.ready("n2", corev1.ConditionTrue)
 	c.settle()
 	want("10.96.0.0/12 "+address("n1"), "10.96.0.0/12 "+address("n2"))
+	// What a node's kernel has is there while the daemon ends and comes again, but not after a boot.
+	for _, row := range []struct {
+		status   corev1.ConditionStatus
+		reason   string
+		balances bool
+	}{
+		{corev1.ConditionTrue, "KuryrStopped", true}, {corev1.ConditionTrue, "KuryrRestarting", true}, {corev1.ConditionTrue, v1.ReasonNodeStarting, false}, {corev1.ConditionFalse, "KuryrReady", true},
+	} {
+		c.ready("n1", corev1.ConditionTrue, corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: row.status, Reason: row.reason})
+		c.settle()
+		if row.balances {
+			want("10.96.0.0/12 "+address("n1"), "10.96.0.0/12 "+address("n2"))
+		} else {
+			want("10.96.0.0/12 " + address("n2"))
+		}
+	}
 	for _, node := range []string{"n1", "n2"} {
 		p, err := c.sdn.Port(t.Context(), sdn.ID(c.own(node).Spec.ID))
 		c.must(err)

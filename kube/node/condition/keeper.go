@@ -20,9 +20,10 @@ import (
 // Reasons of the condition.
 const (
 	ReasonReady   = "KuryrReady"
-	ReasonStarted = "KuryrStarting" // the daemon does not know its ports yet
-	ReasonStopped = "KuryrStopped"  // the daemon has ended
-	ReasonRaven   = "KuryrRaven"    // the daemon has ended, and Raven gives the node's pods their ports
+	ReasonStarted = v1.ReasonNodeStarting // the daemon does not know its ports yet, and nothing of the cluster is in the kernel
+	ReasonAgain   = "KuryrRestarting"     // it does not know them yet either, and what the one before brought into the kernel is there
+	ReasonStopped = "KuryrStopped"        // the daemon has ended
+	ReasonRaven   = "KuryrRaven"          // the daemon has ended, and Raven gives the node's pods their ports
 )
 
 // Bounds of a write: how long one may take, how long until the next after a failure, and how long the last may take, which holds up the daemon's end.

@@ -64,6 +64,8 @@ type Controller struct {
 	seen    chan struct{} // closed when the Node has been seen
 	once    sync.Once
 
+	restored chan struct{} // closed when the kernel has had all
+
 	mu    sync.Mutex
 	index *index
 	wrong string                          // why the kernel is not as it should be; "" is that it is
@@ -81,7 +83,7 @@ func New(c Config) *Controller {
 	if c.retry == 0 {
 		c.retry = firstRetry
 	}
-	s := &Controller{Config: c, metrics: newCounts(c.Registerer), wake: make(chan struct{}, 1), seen: make(chan struct{}), index: newIndex(c.Rules, Node{Name: c.Node}), said: map[types.NamespacedName]string{}}
+	s := &Controller{Config: c, metrics: newCounts(c.Registerer), wake: make(chan struct{}, 1), seen: make(chan struct{}), restored: make(chan struct{}), index: newIndex(c.Rules, Node{Name: c.Node}), said: map[types.NamespacedName]string{}}
 	s.health = newHealth(c.NodePorts, s.healthy, c.listen, c.Log)
 	return s
 }
@@ -149,6 +151,9 @@ func (c *Controller) Run(ctx context.Context) {
 	c.work(ctx)
 }
 
+// Restored is closed when the kernel has had all of the cluster's Services for the first time.
+func (c *Controller) Restored() <-chan struct{} { return c.restored }
+
 // feeds watch what is not another proxy's, and not headless.
 func (c *Controller) feeds() (services, endpoints *feed.Feed) {
 	without := func(label string) labels.Requirement {
@@ -169,7 +174,7 @@ func (c *Controller) feeds() (services, endpoints *feed.Feed) {
 	endpoints = of(&discoveryv1.EndpointSliceList{}, feed.Events{
 		Set:  func(o client.Object) { c.change(func(x *index) { x.setSlice(o.(*discoveryv1.EndpointSlice)) }) },
 		Drop: func(n types.NamespacedName) { c.change(func(x *index) { x.dropSlice(n) }) },
-	}, without(labelHeadless))
+	}, without(labelProxyName), without(labelHeadless))
 	return services, endpoints
 }
 
@@ -225,7 +230,10 @@ func (c *Controller) step(ctx context.Context) error {
 	defer c.mu.Unlock()
 	whole := first && err != nil && len(failed) == 0 // a Restore that failed
 	c.torn = c.torn || whole && c.ready
-	c.ready = c.ready || !whole
+	if !c.ready && !whole {
+		c.ready = true
+		close(c.restored)
+	}
 	c.wrong, c.bad = "", err != nil && len(failed) == 0
 	if err != nil {
 		c.wrong = err.Error()

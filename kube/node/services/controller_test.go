@@ -168,7 +168,13 @@ func named(name string, age int, change ...func(*corev1.Service)) *corev1.Servic
 
 // What the last process left is replaced at once, when all is known, and then only what changes is touched.
 func TestFollows(t *testing.T) {
-	c := newCluster(t, Rules{}, of(), sliceOf("a", "10.128.0.5 n1"))
+	var others []client.Object
+	for _, label := range []string{labelProxyName, labelHeadless} {
+		s := sliceOf("other-"+label[len("service.kubernetes.io/"):], "10.128.0.9 n1")
+		s.Labels[label] = "x"
+		others = append(others, s)
+	}
+	c := newCluster(t, Rules{}, append(others, of(), sliceOf("a", "10.128.0.5 n1"))...)
 	c.run()
 	c.becomes("tcp 0.0.0.0:30080 -> 10.128.0.5:8080")
 	if c.kernel.restored != 1 {
@@ -195,8 +201,18 @@ func TestFollows(t *testing.T) {
 func TestTriesAgain(t *testing.T) {
 	c := newCluster(t, Rules{}, of())
 	c.kernel.fails = 2
+	select {
+	case <-c.Restored():
+		t.Error("the kernel has all before anything is known")
+	default:
+	}
 	c.run()
 	c.becomes("tcp 0.0.0.0:30080 -> reject")
+	select {
+	case <-c.Restored():
+	case <-time.After(20 * time.Second):
+		t.Error("nobody says that the kernel has all")
+	}
 	if c.kernel.restored != 1 {
 		t.Errorf("restored %d times", c.kernel.restored)
 	}
@@ -384,4 +400,44 @@ func TestManySlices(t *testing.T) {
 	if len(x.owner) != 1 {
 		t.Errorf("%d keys", len(x.owner))
 	}
+}
+
+// More endpoints than the kernel can choose among: it has as many as it can, and a line says so until there are fewer.
+func TestTooManyEndpoints(t *testing.T) {
+	x := newIndex(Rules{}, here)
+	x.setService(of())
+	for i := range 90 {
+		var list []string
+		for j := range 100 {
+			list = append(list, fmt.Sprintf("10.128.%d.%d n1", i, j))
+		}
+		x.setSlice(sliceOf(fmt.Sprint("s", i), list...))
+	}
+	has := func(endpoints int, says ...string) {
+		t.Helper()
+		for _, list := range x.plan().set {
+			if len(list) != 1 || len(list[0].Endpoints) != endpoints {
+				t.Errorf("%d frontends, the first with %d endpoints; want one with %d", len(list), len(list[0].Endpoints), endpoints)
+			}
+		}
+		if got := x.complaints(types.NamespacedName{Namespace: "ns", Name: "web"}); !slices.Equal(got, says) {
+			t.Errorf("it says %q, want %q", got, says)
+		}
+	}
+	has(lb.MaxEndpoints, "tcp 0.0.0.0:30080: only 8191 of the 9000 endpoints get connections by this node")
+	for i := 10; i < 20; i++ {
+		x.dropSlice(types.NamespacedName{Namespace: "ns", Name: fmt.Sprint("s", i)})
+	}
+	has(8000)
+	x.setService(of(outerLocal)) // which is cut, too, for clients inside
+	for i := 90; i < 95; i++ {
+		var list []string
+		for j := range 100 {
+			list = append(list, fmt.Sprintf("10.128.%d.%d n2", i, j))
+		}
+		x.setSlice(sliceOf(fmt.Sprint("s", i), list...))
+	}
+	has(8000, "tcp 0.0.0.0:30080: only 8191 of the 8500 endpoints get connections by this node")
+	x.dropService(types.NamespacedName{Namespace: "ns", Name: "web"})
+	has(0)
 }

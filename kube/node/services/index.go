@@ -30,6 +30,7 @@ type index struct {
 	lost   map[types.NamespacedName][]lb.Key // the same by Service
 	gone   map[lb.Key]struct{}               // to be removed, unless somebody has it again
 	failed map[types.NamespacedName]error    // what the kernel did not take
+	cut    map[types.NamespacedName][]string // what was too much for it
 }
 
 func newIndex(r Rules, n Node) *index {
@@ -39,7 +40,7 @@ func newIndex(r Rules, n Node) *index {
 		dirty: map[types.NamespacedName]struct{}{},
 		has:   map[types.NamespacedName][]lb.Key{}, owner: map[lb.Key]types.NamespacedName{},
 		losers: map[lb.Key][]types.NamespacedName{}, lost: map[types.NamespacedName][]lb.Key{},
-		gone: map[lb.Key]struct{}{}, failed: map[types.NamespacedName]error{},
+		gone: map[lb.Key]struct{}{}, failed: map[types.NamespacedName]error{}, cut: map[types.NamespacedName][]string{},
 	}
 }
 
@@ -149,7 +150,10 @@ func (x *index) plan() change {
 			delete(x.dirty, name)
 			r := x.rules.realise(x.services[name], x.slices[name], x.node)
 			x.settle(name, r.frontends, set)
-			r.frontends = nil
+			if x.cut[name] = r.cut; r.cut == nil {
+				delete(x.cut, name)
+			}
+			r.frontends, r.cut = nil, nil
 			c.looked[name] = r
 		}
 	}
@@ -195,6 +199,7 @@ func (x *index) complaints(name types.NamespacedName) (out []string) {
 			out = append(out, fmt.Sprintf("external address %s: not of the ranges that are allowed", a))
 		}
 	}
+	out = append(out, x.cut[name]...)
 	if err := x.failed[name]; err != nil {
 		out = append(out, err.Error())
 	}

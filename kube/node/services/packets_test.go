@@ -54,6 +54,7 @@ func newWorld(t testing.TB, leg bool) *world {
 	}
 	w.cable(w.node, "out", w.client, "eth0", []string{nodeAddr + "/24", nodeAddr6 + "/64"}, []string{"192.0.2.2/24", "2001:db8::2/64"})
 	w.route(w.client, "203.0.113.0/24", nodeAddr)
+	w.route(w.node, "203.0.113.0/24", "192.0.2.2") // as it has one to everywhere
 	w.route(w.client, "10.96.0.0/12", nodeAddr)
 	nstest.Do(t, w.router, func() {
 		must(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}))
@@ -117,7 +118,7 @@ func (w *world) settled(addr string) {
 
 // open is what a process begins with.
 func (w *world) open() {
-	w.table = lb.New(lb.Config{Logger: slog.New(slog.DiscardHandler), Run: func(f func() error) (err error) {
+	w.table = lb.New(lb.Config{Logger: slog.New(slog.DiscardHandler), Inside: []string{"kr", "kuryr-node0"}, Run: func(f func() error) (err error) {
 		nstest.Do(w.t, w.node, func() { err = f() })
 		return err
 	}})
@@ -320,7 +321,12 @@ func TestPackets(t *testing.T) {
 				[]*discoveryv1.EndpointSlice{sliceOf("s", "fd00::5 n1")}, []probe{{"client", "tcp", nodePort6, []string{"a 2001:db8::2"}}, {"node", "tcp", nodePort6, []string{"a 2001:db8::1"}}}},
 			{"nobody answers", Rules{}, of(udp), nil, []probe{{"client", "tcp", nodePort, []string{"refused"}}, {"client", "udp", nodePort, []string{"refused"}}, {"node", "tcp", nodePort, []string{"refused"}}}},
 			{"local", Rules{}, of(outerLocal), []*discoveryv1.EndpointSlice{sliceOf("s", "10.128.0.5 n1", "10.128.0.6 n2")}, []probe{{"client", "tcp", nodePort, []string{"a 192.0.2.2"}}}},
-			{"local, elsewhere", Rules{}, of(outerLocal), []*discoveryv1.EndpointSlice{sliceOf("s", "10.128.0.6 n2")}, []probe{{"client", "tcp", nodePort, []string{"silence"}}}},
+			{"local, elsewhere", Rules{}, of(outerLocal, external(true, vip)), []*discoveryv1.EndpointSlice{sliceOf("s", "10.128.0.6 n2")}, []probe{
+				{"client", "tcp", nodePort, []string{"silence"}}, {"client", "tcp", vip + ":80", []string{"silence"}},
+				{"node", "tcp", nodePort, []string{"b 100.64.0.1"}}, {"node", "tcp", vip + ":80", []string{"b 100.64.0.1"}}, // masqueraded, as its answers would not come back
+				{"a", "tcp", nodePort, []string{"b 100.64.0.1"}}, {"a", "tcp", vip + ":80", []string{"b 100.64.0.1"}},
+			}},
+			{"local, and nowhere", Rules{}, of(outerLocal), nil, []probe{{"client", "tcp", nodePort, []string{"refused"}}, {"node", "tcp", nodePort, []string{"refused"}}, {"a", "tcp", nodePort, []string{"refused"}}}},
 			{"on the host's network", Rules{}, of(), []*discoveryv1.EndpointSlice{sliceOf("s", nodeAddr+" n1")}, []probe{{"client", "tcp", nodePort, []string{"node 192.0.2.2"}}, {"node", "tcp", nodePort, []string{"node 192.0.2.1"}}}},
 			{"load balancer", Rules{}, of(external(false, vip)), []*discoveryv1.EndpointSlice{onlyA}, []probe{{"client", "tcp", vip + ":80", []string{"a 192.0.2.2"}}}},
 			{"load balancer for others", Rules{}, of(external(false, vip), func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"} }),
@@ -344,6 +350,11 @@ func TestPackets(t *testing.T) {
 				{"b", "tcp", "192.0.2.2:22", []string{"refused"}},       // the node is no way to others
 			}},
 			{"ClusterIP without endpoints", Rules{ClusterIPs: true}, of(), nil, []probe{{"b", "tcp", "10.96.0.10:80", []string{"refused"}}, {"node", "tcp", "10.96.0.10:80", []string{"refused"}}}},
+			{"local, elsewhere", Rules{}, of(outerLocal, external(true, vip)), []*discoveryv1.EndpointSlice{sliceOf("s", "10.128.0.6 n2")}, []probe{
+				{"client", "tcp", nodePort, []string{"silence"}}, {"client", "tcp", vip + ":80", []string{"silence"}},
+				{"node", "tcp", nodePort, []string{"b 10.112.0.7"}}, {"node", "tcp", vip + ":80", []string{"b 10.112.0.7"}},
+				{"a", "tcp", "10.112.0.7:30080", []string{"b 10.112.0.7"}}, // the node's own port is the way of pods
+			}},
 			{"local, on the host's network", Rules{}, of(outerLocal), []*discoveryv1.EndpointSlice{sliceOf("s", nodeAddr+" n1")}, []probe{{"client", "tcp", nodePort, []string{"node 192.0.2.2"}}}},
 		}},
 	} {

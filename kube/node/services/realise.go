@@ -1,6 +1,7 @@
 package services
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -22,6 +23,7 @@ type realised struct {
 	frontends []lb.Frontend // no two have one key
 	health    uint16        // port of the health check; 0 is none
 	locals    int           // ready endpoints on this node, for the health check
+	cut       []string      // frontends with more endpoints than there can be, a line each
 }
 
 // target is an endpoint with the port that a Service's port leads to.
@@ -42,10 +44,18 @@ func (r Rules) realise(s *service, of []*slice, n Node) (out realised) {
 	}
 	has := map[lb.Key]bool{}
 	add := func(f lb.Frontend) {
-		if !has[f.Key] {
-			has[f.Key] = true
-			out.frontends = append(out.frontends, f)
+		if has[f.Key] {
+			return
 		}
+		has[f.Key] = true
+		most := cut(&f.Endpoints)
+		if f.Inside != nil {
+			most = max(most, cut(&f.Inside.Endpoints))
+		}
+		if most > lb.MaxEndpoints {
+			out.cut = append(out.cut, fmt.Sprintf("%s: only %d of the %d endpoints get connections by this node", f.Key, lb.MaxEndpoints, most))
+		}
+		out.frontends = append(out.frontends, f)
 	}
 	for _, cluster := range s.clusterIPs {
 		for _, p := range s.ports {
@@ -59,13 +69,13 @@ func (r Rules) realise(s *service, of []*slice, n Node) (out realised) {
 				if slices.Contains(s.clusterIPs, a) { // an internal load balancer's address is the SDN's, as the ClusterIP is
 					continue
 				}
-				add(restrict(frontend(at(a, p.port), s.localOut, c, s.affinity, n), s.sources))
+				add(restrict(outer(at(a, p.port), s.localOut, c, s.affinity, n), s.sources))
 			}
 			for _, a := range ofFamily(s.external, cluster) {
-				add(frontend(at(a, p.port), s.localOut, c, s.affinity, n))
+				add(outer(at(a, p.port), s.localOut, c, s.affinity, n))
 			}
 			if p.node != 0 {
-				add(frontend(at(unspecified(cluster), p.node), s.localOut, c, s.affinity, n))
+				add(outer(at(unspecified(cluster), p.node), s.localOut, c, s.affinity, n))
 			}
 		}
 	}
@@ -81,11 +91,34 @@ func frontend(k lb.Key, localOnly bool, c choice, affinity time.Duration, n Node
 			f.Empty = lb.Drop // whoever sends it here is to try another node, and not be told that there is no service
 		}
 	}
-	for _, t := range chosen[:min(len(chosen), lb.MaxEndpoints)] { // more than Kubernetes supports
-		f.Endpoints = append(f.Endpoints, t.AddrPort)
-		f.Masquerade = f.Masquerade || !n.hears(t)
+	f.Endpoints, f.Masquerade = n.ends(chosen)
+	return f
+}
+
+// outer is a frontend where clients outside connect. Clients inside may, too: whatever the policy is they get any endpoint, as if they had gone out to a load balancer that knows where the endpoints are.
+func outer(k lb.Key, localOnly bool, c choice, affinity time.Duration, n Node) lb.Frontend {
+	f := frontend(k, localOnly, c, affinity, n)
+	if localOnly && !slices.EqualFunc(c.local, c.cluster, func(x, y target) bool { return x.AddrPort == y.AddrPort }) {
+		f.Inside = &lb.Inside{}
+		f.Inside.Endpoints, f.Inside.Masquerade = n.ends(c.cluster)
 	}
 	return f
+}
+
+// ends are endpoints as the kernel is told of them, and whether they are to see the node's address.
+func (n Node) ends(chosen []target) (list []netip.AddrPort, masquerade bool) {
+	for _, t := range chosen {
+		list = append(list, t.AddrPort)
+		masquerade = masquerade || !n.hears(t)
+	}
+	return list, masquerade
+}
+
+// cut leaves as many endpoints as there can be, and says how many there were.
+func cut(list *[]netip.AddrPort) int {
+	n := len(*list)
+	*list = (*list)[:min(n, lb.MaxEndpoints)]
+	return n
 }
 
 // hears tells whether an endpoint's answers to a client elsewhere come by this node: those of the node itself do, and those of its pods unless they have a router of their own.
@@ -109,7 +142,7 @@ func restrict(f lb.Frontend, sources []netip.Prefix) lb.Frontend {
 		f.Sources = append(f.Sources, p)
 	}
 	if len(f.Sources) == 0 {
-		f.Endpoints, f.Empty = nil, lb.Drop
+		f.Endpoints, f.Empty, f.Inside = nil, lb.Drop, nil
 	}
 	return f
 }

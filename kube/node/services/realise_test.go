@@ -92,6 +92,15 @@ func picture(r realised) []string {
 		if len(f.Endpoints) == 0 {
 			line += fmt.Sprint(" ", map[bool]string{true: "reject", false: "drop"}[f.Empty == 0])
 		}
+		if f.Inside != nil {
+			line += " inside:"
+			for _, e := range f.Inside.Endpoints {
+				line += " " + e.String()
+			}
+			if f.Inside.Masquerade {
+				line += " masquerade"
+			}
+		}
 		out = append(out, line)
 	}
 	slices.Sort(out)
@@ -151,11 +160,11 @@ func TestRealise(t *testing.T) {
 			[]string{nodePort + " 10.128.0.6:8080 masquerade"}},
 		"who terminates serves only where nobody else does": {rules, here, of(), []*discoveryv1.EndpointSlice{sliceOf("a", near+" terminating", "10.128.0.7 n1")},
 			[]string{nodePort + " 10.128.0.7:8080"}},
-		"local": {rules, here, of(outerLocal), []*discoveryv1.EndpointSlice{sliceOf("a", near, far)}, []string{nodePort + " 10.128.0.5:8080"}},
-		"local, but there is none: another node is to be tried": {rules, here, of(outerLocal), []*discoveryv1.EndpointSlice{sliceOf("a", far)}, []string{nodePort + " drop"}},
+		"local": {rules, here, of(outerLocal), []*discoveryv1.EndpointSlice{sliceOf("a", near, far)}, []string{nodePort + " 10.128.0.5:8080 inside: 10.128.0.5:8080 10.128.0.6:8080 masquerade"}},
+		"local, but there is none: another node is to be tried": {rules, here, of(outerLocal), []*discoveryv1.EndpointSlice{sliceOf("a", far)}, []string{nodePort + " drop inside: 10.128.0.6:8080 masquerade"}},
 		"local, and none anywhere":                              {rules, here, of(outerLocal), nil, []string{nodePort + " reject"}},
 		"local, and it terminates": {rules, here, of(outerLocal), []*discoveryv1.EndpointSlice{sliceOf("a", near+" terminating", far)},
-			[]string{nodePort + " 10.128.0.5:8080"}},
+			[]string{nodePort + " 10.128.0.5:8080 inside: 10.128.0.6:8080 masquerade"}},
 		"a load balancer's address": {rules, here, of(external(false, "203.0.113.7")), []*discoveryv1.EndpointSlice{sliceOf("a", near)},
 			[]string{nodePort + " 10.128.0.5:8080", "tcp 203.0.113.7:80 -> 10.128.0.5:8080"}},
 		"is a proxy's": {rules, here, of(external(false, "203.0.113.7"), func(s *corev1.Service) {
@@ -170,13 +179,13 @@ func TestRealise(t *testing.T) {
 		"for clients of what is no range": {rules, here, of(external(false, "203.0.113.7"), func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"010.0.0.0/8"} }),
 			[]*discoveryv1.EndpointSlice{sliceOf("a", near)}, []string{nodePort + " 10.128.0.5:8080", "tcp 203.0.113.7:80 -> drop"}},
 		"a load balancer's address that is the ClusterIP": {rules, here, of(external(true, "10.96.0.10")), []*discoveryv1.EndpointSlice{sliceOf("a", far)},
-			[]string{nodePort + " drop", "health 31000: 0"}},
+			[]string{nodePort + " drop inside: 10.128.0.6:8080 masquerade", "health 31000: 0"}},
 		"local, with a health check": {rules, here, of(external(true, "203.0.113.7")), []*discoveryv1.EndpointSlice{sliceOf("a", near, far, "10.128.0.7 n1 unready")},
-			[]string{nodePort + " 10.128.0.5:8080", "tcp 203.0.113.7:80 -> 10.128.0.5:8080", "health 31000: 1"}},
+			[]string{nodePort + " 10.128.0.5:8080 inside: 10.128.0.5:8080 10.128.0.6:8080 masquerade", "tcp 203.0.113.7:80 -> 10.128.0.5:8080 inside: 10.128.0.5:8080 10.128.0.6:8080 masquerade", "health 31000: 1"}},
 		"a health check of two families": {rules, here, of(external(true)), []*discoveryv1.EndpointSlice{sliceOf("a", near), sliceOf("b", "fd00::5 n1")},
 			[]string{nodePort + " 10.128.0.5:8080", "health 31000: 1"}},
 		"without NodePorts": {rules, here, of(external(true, "203.0.113.7"), func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 0 }), []*discoveryv1.EndpointSlice{sliceOf("a", far)},
-			[]string{"tcp 203.0.113.7:80 -> drop", "health 31000: 0"}},
+			[]string{"tcp 203.0.113.7:80 -> drop inside: 10.128.0.6:8080 masquerade", "health 31000: 0"}},
 		"external addresses, one of them allowed": {rules, here, of(func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"198.51.100.7", "203.0.113.9", "198.51.100.7"} }),
 			[]*discoveryv1.EndpointSlice{sliceOf("a", near)}, []string{nodePort + " 10.128.0.5:8080", "tcp 198.51.100.7:80 -> 10.128.0.5:8080"}},
 		"an address claimed twice is the load balancer's": {rules, here, of(external(false, "198.51.100.7"), func(s *corev1.Service) {
@@ -198,7 +207,7 @@ func TestRealise(t *testing.T) {
 		"hints of other nodes": {rules, here, of(), []*discoveryv1.EndpointSlice{sliceOf("a", near+" zone=z1 node=n3", "10.128.0.7 n1 zone=z2 node=n4")},
 			[]string{nodePort + " 10.128.0.5:8080"}},
 		"hints do not count where only endpoints here do": {rules, here, of(outerLocal), []*discoveryv1.EndpointSlice{sliceOf("a", near+" zone=z2", "10.128.0.7 n2 zone=z1")},
-			[]string{nodePort + " 10.128.0.5:8080"}},
+			[]string{nodePort + " 10.128.0.5:8080 inside: 10.128.0.7:8080 masquerade"}},
 		"an endpoint in two slices":    {rules, here, of(), []*discoveryv1.EndpointSlice{sliceOf("a", near+" unready"), sliceOf("b", near)}, []string{nodePort + " 10.128.0.5:8080"}},
 		"of an address that is none's": {rules, here, of(), []*discoveryv1.EndpointSlice{sliceOf("a", "127.0.0.1 n1", "224.0.0.1 n1", near)}, []string{nodePort + " 10.128.0.5:8080"}},
 		"another port of the slice": {rules, here, of(func(s *corev1.Service) { s.Spec.Ports[0].Name = "https" }), []*discoveryv1.EndpointSlice{sliceOf("a", near)},

@@ -190,7 +190,7 @@ func (c *cloudServices) legs() (all []string) {
 }
 
 // nodePorts has both nodes' addresses lead to the pods of both, for another host and for pods, who reach them by the router's way out, which is of IPv4 here; so do the nodes' addresses in the
-// SDN for a pod. Where only a node's own count, to those.
+// SDN for a pod. Where only a node's own count, to those, but for pods and the node itself.
 func (c *cloudServices) nodePorts() {
 	c.Helper()
 	of := c.web("ports", func(spec *corev1.ServiceSpec) { spec.Type = corev1.ServiceTypeNodePort })
@@ -212,6 +212,10 @@ func (c *cloudServices) nodePorts() {
 	})
 	for i, to := range c.places(of.Spec.Ports[0].NodePort) {
 		c.asks.answers(c.asks.away, "tcp", to, []string{"a", "b"}[i/2])
+		c.asks.answers(c.nodes[i/2], "tcp", to, "a", "b")
+	}
+	for _, leg := range c.legs() {
+		c.asks.answers(c.pods[0], "tcp", net.JoinHostPort(leg, strconv.Itoa(int(of.Spec.Ports[0].NodePort))), "a", "b")
 	}
 }
 
