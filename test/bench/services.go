@@ -57,8 +57,7 @@ type servicesBench struct {
 	api          *servicesAPI
 	ours, theirs *balancerHost
 	prefix       string        // of rows
-	loadsOnce    bool          // as nothing can be forgotten
-	probeAll     bool          // as Services come one by one
+	apart        bool          // Services come one by one, nothing of it can be forgotten, and connections take another way
 	oneMore      time.Duration // of ours, of the least size
 }
 
@@ -158,8 +157,10 @@ func (s *servicesBench) size(ctx context.Context, size int) error {
 			return err
 		}
 	}
-	if err := s.connections(ctx, &ours, &theirs, &straight); err != nil {
-		return err
+	if !s.apart {
+		if err := s.connections(ctx, &ours, &theirs, &straight); err != nil {
+			return err
+		}
 	}
 	if !theirs.late {
 		if err := errors.Join(s.theirs.signal(syscall.SIGCONT), s.singles(ctx, s.theirs, &theirs), s.theirs.stop()); err != nil {
@@ -176,7 +177,7 @@ func (s *servicesBench) size(ctx context.Context, size int) error {
 // loads has one of them load all there is, and goes on with the last time.
 func (s *servicesBench) loads(ctx context.Context, h *balancerHost, to *balanced) error {
 	loads := min(3, max(1, mostLoads/s.api.have))
-	if s.loadsOnce {
+	if s.apart {
 		loads = 1
 	}
 	for i := range loads {
@@ -206,7 +207,7 @@ func (s *servicesBench) load(ctx context.Context, h *balancerHost, to *balanced)
 	}
 	return inNamespace(h.client, func() error {
 		probes := 50
-		if s.probeAll {
+		if s.apart {
 			probes = s.api.have
 		}
 		for i := range probes {
@@ -352,8 +353,9 @@ func (w way) connects(context.Context) error {
 		all := make([]time.Duration, serviceConnects)
 		for i := range all {
 			var err error
-			if all[i], err = connectTo(w.pick(), patience); err != nil {
-				return fmt.Errorf("connect: %w", err)
+			to := w.pick()
+			if all[i], err = connectTo(to, patience); err != nil {
+				return fmt.Errorf("connect to %s: %w", to, err)
 			}
 		}
 		w.to.connects = append(w.to.connects, all)

@@ -13,10 +13,10 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
 )
 
-// balancers measures Services as load balancers of the embedded SDN, by Raven and "kuryr sdn", against kube-proxy in nftables mode. Its clients are on the host of the router, and the endpoints beyond it. Each
+// balancers measures Services as load balancers of the embedded SDN, by Raven and "kuryr sdn", against kube-proxy in nftables mode. Its client is the router's host itself, and the endpoints are beyond that, so that connections are not to be compared (BenchmarkConnect of package lb does it). Each
 // size is in a cluster of its own, as Raven's first look at it leaves a KuryrLoadBalancer for each Service.
 func balancers(ctx context.Context, b *bench) error {
-	s := &servicesBench{bench: b, loadsOnce: true, probeAll: true}
+	s := &servicesBench{bench: b, apart: true}
 	for _, size := range b.services {
 		if err := s.measure(ctx, "SDN: ", []int{size}, func(ctx context.Context, c *cluster) error { return s.ours.sdn(ctx, c.kuryr, c.kubeconfig) }); err != nil {
 			return err
@@ -58,6 +58,14 @@ func (h *balancerHost) sdn(ctx context.Context, path, kubeconfig string) error {
 	}
 	h.timed = "kuryr_balancing_transaction_duration_seconds"
 	h.asker = admin
+	// From outside of the host only floating IPs lead to ClusterIPs.
+	if err := h.client.Close(); err != nil {
+		return err
+	}
+	var err error
+	if h.client, err = h.own(); err != nil {
+		return err
+	}
 	// The SDN takes no range that the host has a route to.
 	return h.host.Exec(ctx, "ip", "route", "del", "blackhole", kubelab.ServiceRange).Err()
 }

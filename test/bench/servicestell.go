@@ -8,6 +8,8 @@ import (
 	"time"
 )
 
+const gigabit = 1e9 / 8
+
 // tell adds the rows of one size.
 func (s *servicesBench) tell(size int, ours, theirs, straight *balanced) {
 	in := fmt.Sprintf("%s%d Services: ", s.prefix, size)
@@ -34,18 +36,20 @@ func (s *servicesBench) tell(size int, ours, theirs, straight *balanced) {
 		s.micros(in+"any of these changes, the telling of the kernel by the daemon's own metrics", ours.transaction, theirs.transaction, goalProxy)
 		s.add(in+"one endpoint changed, until the kernel has it", ours.changed, theirs.changed, goalProxy)
 		s.memories(in, ours.kib, theirs.kib[0])
+	}
+	if s.apart {
+		return
+	}
+	if !theirs.late {
 		s.micros(in+"a connection's first packet and answer, p50", p50(ours.connects), p50(theirs.connects), goalProxy)
 		s.micros(in+"the same, p99, the median of turns", p99(ours.connects), p99(theirs.connects), goalProxy)
 		s.rate(in+"connections a second", "%.0f", 1, ours.rates, theirs.rates, goalProxy)
+		s.rate(in+"throughput by a VIP", "%.1f Gbit/s", gigabit, ours.streams, theirs.streams, goalProxy)
 	}
 	s.micros(in+"first packet, p50, to straight", p50(ours.connects), p50(straight.connects), 0)
 	s.micros(in+"first packet, p99, to straight", p99(ours.connects), p99(straight.connects), 0)
 	s.micros(in+"noise: straight in odd turns to straight in even turns, p99", p99(half(straight.connects, 1)), p99(half(straight.connects, 0)), 0)
 	s.rate(in+"connections a second, to straight", "%.0f", 1, ours.rates, straight.rates, 0)
-	const gigabit = 1e9 / 8
-	if !theirs.late {
-		s.rate(in+"throughput by a VIP", "%.1f Gbit/s", gigabit, ours.streams, theirs.streams, goalProxy)
-	}
 	s.rate(in+"throughput by a VIP, to straight", "%.1f Gbit/s", gigabit, ours.streams, straight.streams, goalVIP)
 	s.rate(in+"noise: straight in odd turns to straight in even turns, throughput", "%.1f Gbit/s", gigabit, half(straight.streams, 1), half(straight.streams, 0), 0)
 }
