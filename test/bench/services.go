@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -21,13 +22,15 @@ const (
 	serviceChanges  = 20 // one after another, or
 	fewestChanges   = 1  // where they take longer than
 	changesLasting  = 10 * time.Second
-	serviceConnects = 2000 // one after another, for latencies
-	serviceClients  = 4    // at once, for their rate
-	serviceTurns    = 7    // of rates and streams
+	connectTurns    = 40  // of so many connections
+	serviceConnects = 500 // one after another, for latencies
+	serviceClients  = 4   // at once, for their rate
+	rateTurns       = 9
 	rateLasting     = time.Second
-	streamSize      = 512 << 20
+	streamTurns     = 25
+	streamSize      = 256 << 20
 	mostLoads       = 30000 // Services that are loaded by each in all, so that few are loaded several times
-	loadLimit       = 10 * time.Minute
+	loadLimit       = 5 * time.Minute
 	changeLimit     = 4 * time.Minute
 )
 
@@ -42,29 +45,43 @@ const (
 // services measures Kuryr's daemon of a node, which balances ClusterIPs too, against kube-proxy in nftables mode: the same machine, API server and objects, each on a host of its own. What is
 // changed is measured on one after the other, connections in turns, while one daemon has ended, the other is stopped, and what they told their kernels is there.
 func services(ctx context.Context, b *bench) error {
-	c, err := startCluster(ctx, b)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	s := &servicesBench{bench: b}
-	defer s.close()
-	if err := s.start(ctx, c); err != nil {
-		return fmt.Errorf("%w\n%s", err, c.Logs(10))
-	}
-	for _, size := range b.services {
-		if err := s.size(ctx, size); err != nil {
-			return fmt.Errorf("%d Services: %w\n%s\n%s", size, err, s.ours.host.Logs(20), s.theirs.host.Logs(20))
-		}
-	}
-	return nil
+	return s.measure(ctx, "", b.services, func(ctx context.Context, c *cluster) error {
+		s.ours.kuryrNode(c.kuryr, c.kubeconfig)
+		return nil
+	})
 }
 
 type servicesBench struct {
 	*bench
 	api          *servicesAPI
 	ours, theirs *balancerHost
+	prefix       string        // of rows
+	apart        bool          // Services come one by one, nothing of it can be forgotten, and connections take another way
 	oneMore      time.Duration // of ours, of the least size
+}
+
+// measure measures sizes, one after the other, in a cluster of its own. use says what there is on our host.
+func (s *servicesBench) measure(ctx context.Context, prefix string, sizes []int, use func(context.Context, *cluster) error) error {
+	s.prefix = prefix
+	c, err := startCluster(ctx, s.bench)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	defer s.close()
+	if err := s.start(ctx, c); err != nil {
+		return fmt.Errorf("%w\n%s", err, c.Logs(10))
+	}
+	if err := use(ctx, c); err != nil {
+		return err
+	}
+	for _, size := range sizes {
+		if err := s.size(ctx, size); err != nil {
+			return fmt.Errorf("%d Services: %w\n%s\n%s", size, err, s.ours.host.Logs(20), s.theirs.host.Logs(20))
+		}
+	}
+	return nil
 }
 
 // balanced is what one of them did at one size.
@@ -73,9 +90,10 @@ type balanced struct {
 	more, told, changed       []time.Duration // told: from when the API server has answered
 	moreCPU                   time.Duration   // of one more
 	transaction               time.Duration   // of any change, as the daemon itself has taken the time of telling the kernel
-	kib                       float64
+	kib                       []float64       // of each daemon
 
-	connects       []time.Duration
+	late           bool              // not all was there in time, and nothing more was measured
+	connects       [][]time.Duration // by turn
 	rates, streams []float64
 }
 
@@ -89,7 +107,6 @@ func (s *servicesBench) start(ctx context.Context, c *cluster) (err error) {
 	if s.theirs, err = newBalancerHost(ctx, c.Cluster, "proxy", 2); err != nil {
 		return err
 	}
-	s.ours.kuryrNode(c.kuryr, c.kubeconfig)
 	s.theirs.kubeProxy(c.kubeconfig)
 	if err := c.namespace(ctx, "default"); err != nil {
 		return err
@@ -105,6 +122,7 @@ func (s *servicesBench) close() {
 			h.close()
 		}
 	}
+	s.ours, s.theirs = nil, nil
 }
 
 func (s *servicesBench) size(ctx context.Context, size int) error {
@@ -126,17 +144,28 @@ func (s *servicesBench) size(ctx context.Context, size int) error {
 	if err := errors.Join(s.singles(ctx, s.ours, &ours), s.ours.stop()); err != nil {
 		return err
 	}
-	if err := s.loads(ctx, s.theirs, &theirs); err != nil {
+	switch err := s.loads(ctx, s.theirs, &theirs); {
+	case errors.Is(err, errLate):
+		theirs.late = true
+		if err := s.theirs.stop(); err != nil {
+			return err
+		}
+	case err != nil:
 		return err
+	default:
+		if err := s.theirs.signal(syscall.SIGSTOP); err != nil {
+			return err
+		}
 	}
-	if err := s.theirs.signal(syscall.SIGSTOP); err != nil {
-		return err
+	if !s.apart {
+		if err := s.connections(ctx, &ours, &theirs, &straight); err != nil {
+			return err
+		}
 	}
-	if err := s.connections(ctx, &ours, &theirs, &straight); err != nil {
-		return err
-	}
-	if err := errors.Join(s.theirs.signal(syscall.SIGCONT), s.singles(ctx, s.theirs, &theirs), s.theirs.stop()); err != nil {
-		return err
+	if !theirs.late {
+		if err := errors.Join(s.theirs.signal(syscall.SIGCONT), s.singles(ctx, s.theirs, &theirs), s.theirs.stop()); err != nil {
+			return err
+		}
 	}
 	if err := errors.Join(s.ours.forget(ctx), s.theirs.forget(ctx)); err != nil {
 		return err
@@ -148,6 +177,9 @@ func (s *servicesBench) size(ctx context.Context, size int) error {
 // loads has one of them load all there is, and goes on with the last time.
 func (s *servicesBench) loads(ctx context.Context, h *balancerHost, to *balanced) error {
 	loads := min(3, max(1, mostLoads/s.api.have))
+	if s.apart {
+		loads = 1
+	}
 	for i := range loads {
 		if err := s.load(ctx, h, to); err != nil {
 			return fmt.Errorf("%s: load: %w", h.name, err)
@@ -162,19 +194,25 @@ func (s *servicesBench) loads(ctx context.Context, h *balancerHost, to *balanced
 	return nil
 }
 
+// errLate is of a load that takes longer than anybody waits for.
+var errLate = errors.New("not all answer in time")
+
 // load starts the daemon and waits until the last Service answers, and then some of all ages.
 func (s *servicesBench) load(ctx context.Context, h *balancerHost, to *balanced) error {
-	ctx, cancel := context.WithTimeout(ctx, loadLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, loadLimit, errLate)
 	defer cancel()
 	begin := time.Now()
 	if err := h.start(ctx); err != nil {
 		return err
 	}
 	return inNamespace(h.client, func() error {
-		const probes = 50
+		probes := 50
+		if s.apart {
+			probes = s.api.have
+		}
 		for i := range probes {
 			if err := answers(ctx, s.at(s.api.have-1-i*(s.api.have-1)/(probes-1))); err != nil {
-				return err
+				return errors.Join(err, context.Cause(ctx))
 			}
 		}
 		to.load = append(to.load, time.Since(begin))
@@ -201,12 +239,13 @@ func (s *servicesBench) singles(ctx context.Context, h *balancerHost, to *balanc
 		return err
 	}
 	defer watch.close()
-	next, cpu := s.api.have, time.Duration(0)
+	cpu := time.Duration(0)
 	count, took, err := h.transactions(ctx)
 	if err != nil {
 		return err
 	}
 	for began := time.Now(); more(began, to.more); {
+		next := s.api.have + len(to.more) // another each time: what went may not be gone everywhere
 		if err := s.api.makeSlice(ctx, next); err != nil {
 			return err
 		}
@@ -266,7 +305,7 @@ func (s *servicesBench) singles(ctx context.Context, h *balancerHost, to *balanc
 		return fmt.Errorf("metrics: %s does not count", h.timed)
 	}
 	to.transaction = time.Duration((tookAfter - took) / (countAfter - count) * float64(time.Second))
-	to.kib, err = pss(h.daemon.Pid())
+	to.kib, err = h.memory()
 	return err
 }
 
@@ -275,87 +314,69 @@ func more(began time.Time, have []time.Duration) bool {
 	return len(have) < fewestChanges || len(have) < serviceChanges && time.Since(began) < changesLasting
 }
 
-// connections are measured in turns: by Kuryr's kernel, by kube-proxy's, and straight to an endpoint.
+// connections are measured in turns: by Kuryr's kernel, by kube-proxy's, and straight to an endpoint. Each turn begins with another of them.
 func (s *servicesBench) connections(ctx context.Context, ours, theirs, straight *balanced) error {
-	ways := []struct {
-		host *balancerHost
-		to   *balanced
-		pick func() netip.AddrPort
-	}{
+	ways := []way{
 		{s.ours, ours, s.any}, {s.theirs, theirs, s.any},
 		{s.ours, straight, func() netip.AddrPort {
 			return netip.AddrPortFrom(plus(firstTarget, 2*rand.IntN(s.api.have)), endpointPort)
 		}},
 	}
-	const block = 100
-	for range serviceConnects / block {
-		for _, w := range ways {
-			if err := inNamespace(w.host.client, func() error {
-				for range block {
-					took, err := connectTo(w.pick(), patience)
-					if err != nil {
-						return fmt.Errorf("%s: connect: %w", w.host.name, err)
-					}
-					w.to.connects = append(w.to.connects, took)
-				}
-				return nil
-			}); err != nil {
-				return err
-			}
-		}
+	if theirs.late {
+		ways = slices.Delete(ways, 1, 2)
 	}
-	for range serviceTurns {
-		for _, w := range ways {
-			rate, err := connectRate(ctx, w.host.client, serviceClients, rateLasting, w.pick)
-			if err != nil {
-				return fmt.Errorf("%s: connections: %w", w.host.name, err)
+	for _, part := range []struct {
+		turns int
+		take  func(way, context.Context) error
+	}{{connectTurns, way.connects}, {rateTurns, way.rate}, {streamTurns, way.stream}} {
+		for turn := range part.turns {
+			for i := range ways {
+				w := ways[(turn+i)%len(ways)]
+				if err := part.take(w, ctx); err != nil {
+					return fmt.Errorf("%s: %w", w.host.name, err)
+				}
 			}
-			w.to.rates = append(w.to.rates, rate)
-			if rate, err = stream(w.host.client, w.pick(), streamSize); err != nil {
-				return fmt.Errorf("%s: throughput: %w", w.host.name, err)
-			}
-			w.to.streams = append(w.to.streams, rate)
 		}
 	}
 	return nil
 }
 
-// tell adds the rows of one size.
-func (s *servicesBench) tell(size int, ours, theirs, straight *balanced) {
-	in := fmt.Sprintf("%d Services: ", size)
-	one := func(d time.Duration) []time.Duration { return []time.Duration{d} }
-	s.add(in+"the daemon's start until all answer", ours.load, theirs.load, goalProxy)
-	s.add(in+"CPU of that", ours.loadCPU, theirs.loadCPU, goalProxy)
-	s.add(in+"CPU of that in the kernel", ours.loadKernel, theirs.loadKernel, goalProxy)
-	s.add(in+"CPU of that in the kernel, to the goal", ours.loadKernel, one(goalKernelLoad), 1)
-	s.add(in+"one more, from its creation until the kernel has it", ours.more, theirs.more, goalProxy)
-	s.add(in+"what of that is after the API server's answer", ours.told, theirs.told, goalProxy)
-	s.add(in+"the same, to the goal", ours.told, one(goalOneMore), 1)
-	if s.oneMore == 0 {
-		s.oneMore = median(ours.more)
-	} else {
-		s.add(in+"one more, from its creation, to that of the least number measured", ours.more, one(s.oneMore), 0)
+// way is how connections are led, and where what is measured of them goes to.
+type way struct {
+	host *balancerHost
+	to   *balanced
+	pick func() netip.AddrPort
+}
+
+func (w way) connects(context.Context) error {
+	return inNamespace(w.host.client, func() error {
+		all := make([]time.Duration, serviceConnects)
+		for i := range all {
+			var err error
+			to := w.pick()
+			if all[i], err = connectTo(to, patience); err != nil {
+				return fmt.Errorf("connect to %s: %w", to, err)
+			}
+		}
+		w.to.connects = append(w.to.connects, all)
+		return nil
+	})
+}
+
+func (w way) rate(ctx context.Context) error {
+	rate, err := connectRate(ctx, w.host.client, serviceClients, rateLasting, w.pick)
+	if err != nil {
+		return fmt.Errorf("connections: %w", err)
 	}
-	s.add(in+"CPU of one more", one(ours.moreCPU), one(theirs.moreCPU), goalProxy)
-	s.micros(in+"any of these changes, the telling of the kernel by the daemon's own metrics", ours.transaction, theirs.transaction, goalProxy)
-	s.add(in+"one endpoint changed, until the kernel has it", ours.changed, theirs.changed, goalProxy)
-	s.rows = append(s.rows, row{name: in + "memory of the daemon", ours: fmt.Sprintf("%.0f MiB", ours.kib/1024), reference: fmt.Sprintf("%.0f MiB", theirs.kib/1024), ratio: ours.kib / theirs.kib, goal: goalProxy})
-	s.micros(in+"a connection's first packet and answer, p50", median(ours.connects), median(theirs.connects), goalProxy)
-	s.micros(in+"the same, p99", percentile99(ours.connects), percentile99(theirs.connects), goalProxy)
-	s.micros(in+"the same, p50, to straight", median(ours.connects), median(straight.connects), 0)
-	s.rate(in+"connections a second", "%.0f", 1, ours.rates, theirs.rates, goalProxy)
-	s.rate(in+"the same, to straight", "%.0f", 1, ours.rates, straight.rates, 0)
-	const gigabit = 1e9 / 8
-	s.rate(in+"throughput by a VIP", "%.1f Gbit/s", gigabit, ours.streams, theirs.streams, goalProxy)
-	s.rate(in+"the same, to straight", "%.1f Gbit/s", gigabit, ours.streams, straight.streams, goalVIP)
+	w.to.rates = append(w.to.rates, rate)
+	return nil
 }
 
-func (s *servicesBench) micros(name string, ours, reference time.Duration, goal float64) {
-	s.rows = append(s.rows, row{name: name, ours: ours.Round(100 * time.Nanosecond).String(), reference: reference.Round(100 * time.Nanosecond).String(), ratio: float64(ours) / float64(reference), goal: goal})
-}
-
-// rate compares medians of what is the better the more it is.
-func (s *servicesBench) rate(name, format string, unit float64, ours, reference []float64, goal float64) {
-	o, r := median(ours), median(reference)
-	s.rows = append(s.rows, row{name: name, ours: fmt.Sprintf(format, o/unit), reference: fmt.Sprintf(format, r/unit), ratio: o / r, goal: goal, atLeast: true})
+func (w way) stream(context.Context) error {
+	rate, err := stream(w.host.client, w.pick(), streamSize)
+	if err != nil {
+		return fmt.Errorf("throughput: %w", err)
+	}
+	w.to.streams = append(w.to.streams, rate)
+	return nil
 }

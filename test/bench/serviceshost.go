@@ -12,8 +12,10 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,19 +28,27 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// balancerHost is a host whose kernel one daemon has balance: Kuryr's, or kube-proxy. Behind it are a client and the endpoints, each in a network namespace of its own, with routes to one another
-// by the host.
+// balancerHost is a host whose kernel one of them has balance: Kuryr's daemons, or kube-proxy. Behind it are a client and the endpoints, each in a network namespace of its own, with routes to one
+// another by the host.
 type balancerHost struct {
-	name    string
-	host    *privatehost.Host
-	client  netns.NsHandle
-	servers netns.NsHandle
-	listen  net.Listener
-	argv    func() ([]string, error)
-	env     []string
-	asker   *http.Client // of the daemon's metrics
-	timed   string       // the histogram of what the daemon tells the kernel
-	daemon  *privatehost.Service
+	name     string
+	host     *privatehost.Host
+	client   netns.NsHandle
+	servers  netns.NsHandle
+	listen   net.Listener
+	programs []program
+	daemons  []*privatehost.Service                        // the programs, running
+	kernel   func(h *balancerHost) (netns.NsHandle, error) // where it balances
+	asker    *http.Client                                  // of the metrics of the daemon that tells the kernel
+	timed    string                                        // the histogram of what it tells
+}
+
+// program is a daemon that a host has to run.
+type program struct {
+	name  string
+	env   []string
+	argv  func() ([]string, error)
+	ready func(context.Context) bool // what the next one waits for; nil: nothing
 }
 
 // The links of a host to its client and to the endpoints, and their addresses.
@@ -60,7 +70,7 @@ func newBalancerHost(ctx context.Context, c *kubelab.Cluster, name string, numbe
 	if err != nil {
 		return nil, err
 	}
-	h := &balancerHost{name: name, host: host, client: netns.None(), servers: netns.None()}
+	h := &balancerHost{name: name, host: host, client: netns.None(), servers: netns.None(), kernel: (*balancerHost).own}
 	if err := h.build(ctx, netip.PrefixFrom(netip.AddrFrom4(at), kubelab.Nodes.Bits())); err != nil {
 		h.close()
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -154,9 +164,12 @@ func raise(name string, address netip.Prefix) error {
 	return errors.Join(netlink.AddrAdd(link, own), netlink.LinkSetUp(link))
 }
 
-// within runs f in the host's own network namespace.
+// own is the host's own network namespace.
+func (h *balancerHost) own() (netns.NsHandle, error) { return netns.GetFromPid(h.host.Pid()) }
+
+// within runs f in the namespace that is balanced in.
 func (h *balancerHost) within(f func() error) error {
-	ns, err := netns.GetFromPid(h.host.Pid())
+	ns, err := h.kernel(h)
 	if err != nil {
 		return err
 	}
@@ -165,39 +178,65 @@ func (h *balancerHost) within(f func() error) error {
 }
 
 func (h *balancerHost) start(ctx context.Context) error {
-	argv, err := h.argv()
-	if err == nil {
-		h.daemon, err = h.host.StartService(ctx, h.name, h.env, argv, nil)
+	h.daemons = nil
+	for _, p := range h.programs {
+		argv, err := p.argv()
+		if err != nil {
+			return err
+		}
+		daemon, err := h.host.StartService(ctx, p.name, p.env, argv, p.ready)
+		if err != nil {
+			return err
+		}
+		h.daemons = append(h.daemons, daemon)
+	}
+	return nil
+}
+
+// stop ends the daemons, the last first. What they have told the kernel stays there.
+func (h *balancerHost) stop() (err error) {
+	for _, d := range slices.Backward(h.daemons) {
+		err = errors.Join(err, d.Stop(syscall.SIGTERM, 30*time.Second))
 	}
 	return err
 }
 
-// stop ends the daemon. What it has told the kernel stays there.
-func (h *balancerHost) stop() error { return h.daemon.Stop(syscall.SIGTERM, 30*time.Second) }
+// signal is for who has the daemons pause.
+func (h *balancerHost) signal(s syscall.Signal) (err error) {
+	for _, d := range h.daemons {
+		err = errors.Join(err, syscall.Kill(d.Pid(), s))
+	}
+	return err
+}
 
-// signal is for who has the daemon pause.
-func (h *balancerHost) signal(s syscall.Signal) error { return syscall.Kill(h.daemon.Pid(), s) }
-
-// forget takes away what the daemon has told the kernel.
+// forget takes away what the kernel was told.
 func (h *balancerHost) forget(ctx context.Context) error {
-	return h.host.Exec(ctx, "nft", "flush", "ruleset").Err()
+	return h.within(func() error {
+		said, err := exec.CommandContext(ctx, "nft", "flush", "ruleset").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("nft flush ruleset: %w: %s", err, said)
+		}
+		return nil
+	})
 }
 
 // kuryrNode is Kuryr's daemon of a node that balances ClusterIPs too.
-func (h *balancerHost) kuryrNode(program, kubeconfig string) {
-	h.env = []string{"NODE_NAME=" + servicesNode, "KURYR_NODE_SERVICES=true", "KURYR_NODE_LOAD_BALANCERS=node"}
-	h.argv = func() ([]string, error) {
-		return []string{program, "node", "--kubernetes-kubeconfig", kubeconfig}, nil
-	}
+func (h *balancerHost) kuryrNode(path, kubeconfig string) {
+	env := []string{"NODE_NAME=" + servicesNode, "KURYR_NODE_SERVICES=true", "KURYR_NODE_LOAD_BALANCERS=node"}
+	h.programs = []program{{name: h.name, env: env, argv: always(path, "node", "--kubernetes-kubeconfig", kubeconfig)}}
 	h.timed = "kuryr_balancing_transaction_duration_seconds"
 	h.asker = h.host.UnixClient("/run/kuryr/kuryr-node.sock")
+}
+
+func always(argv ...string) func() ([]string, error) {
+	return func() ([]string, error) { return argv, nil }
 }
 
 // kubeProxy is the release's own in nftables mode. It is told not to put changes off, which it does by a second to have several at once.
 func (h *balancerHost) kubeProxy(kubeconfig string) {
 	h.timed = "kubeproxy_sync_proxy_rules_duration_seconds"
 	h.asker = &http.Client{Transport: &http.Transport{DialContext: h.host.Dial}}
-	h.argv = func() ([]string, error) {
+	argv := func() ([]string, error) {
 		text, err := json.Marshal(map[string]any{
 			"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "nftables", "hostnameOverride": servicesNode,
 			"clientConnection": map[string]any{"kubeconfig": kubeconfig}, "clusterCIDR": localRange.String(),
@@ -211,6 +250,7 @@ func (h *balancerHost) kubeProxy(kubeconfig string) {
 		file := filepath.Join(h.host.Dir(), "kube-proxy.json")
 		return []string{filepath.Join(os.Getenv(kubelab.ProgramsEnv), "kube-proxy"), "--config=" + file}, os.WriteFile(file, text, 0o644)
 	}
+	h.programs = []program{{name: h.name, argv: argv}}
 }
 
 // transactions are how often the daemon has told the kernel something, and how many seconds that took, by its own metrics.
@@ -240,23 +280,37 @@ func (h *balancerHost) transactions(ctx context.Context) (count, seconds float64
 	return count, seconds, nil
 }
 
-// spent is what the daemon and the programs that it has run have used of processors: in all, and of that in the kernel.
+// spent is what the daemons and the programs that they have run have used of processors: in all, and of that in the kernel.
 func (h *balancerHost) spent() (all, kernel time.Duration, err error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", h.daemon.Pid()))
-	if err != nil {
-		return 0, 0, err
-	}
-	// After the name, which may hold anything but ends with the last parenthesis: state is field 3, utime 14, stime 15, and the same of ended children.
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	for i, f := range fields[11:15] {
-		ticks, err := strconv.ParseInt(f, 10, 64)
+	for _, d := range h.daemons {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.Pid()))
 		if err != nil {
 			return 0, 0, err
 		}
-		all += time.Duration(ticks) * clockTick
-		if i%2 == 1 {
-			kernel += time.Duration(ticks) * clockTick
+		// After the name, which may hold anything but ends with the last parenthesis: state is field 3, utime 14, stime 15, and the same of ended children.
+		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+		for i, f := range fields[11:15] {
+			ticks, err := strconv.ParseInt(f, 10, 64)
+			if err != nil {
+				return 0, 0, err
+			}
+			all += time.Duration(ticks) * clockTick
+			if i%2 == 1 {
+				kernel += time.Duration(ticks) * clockTick
+			}
 		}
 	}
 	return all, kernel, nil
+}
+
+// memory is the proportional set size of each daemon, in KiB.
+func (h *balancerHost) memory() (each []float64, err error) {
+	for _, d := range h.daemons {
+		kib, err := pss(d.Pid())
+		if err != nil {
+			return nil, err
+		}
+		each = append(each, kib)
+	}
+	return each, nil
 }
