@@ -37,7 +37,7 @@ func newNodeServices(cfg config.Config, api client.WithWatch, name string, regis
 	table := balancing(cfg, log, count(metrics.NewBalancing(registry)))
 	return &nodeServices{
 		Controller: services.New(services.Config{
-			Client: api, Node: name, Table: table, NodePorts: cfg.Node.NodePortAddresses, Registerer: registry, Log: log,
+			Client: api, Node: name, Table: table, NodePorts: cfg.Node.NodePortAddresses, HealthListen: cfg.Node.HealthListen, Registerer: registry, Log: log,
 			Rules: services.Rules{ClusterIPs: cfg.Node.LoadBalancers == config.LoadBalancersNode, ExternalIPs: cfg.Node.ExternalIPs},
 		}),
 		table: table, host: legHost(cfg, log), log: log, leg: make(chan struct{}),

@@ -90,6 +90,7 @@ type Node struct {
 	LoadBalancers     string         // LoadBalancersSDN or LoadBalancersNode
 	NodePortAddresses []netip.Prefix // none is all
 	ExternalIPs       []netip.Prefix // that are allowed
+	HealthListen      string         // host:port of the node's health; "" is nowhere
 }
 
 // Who balances ClusterIPs.

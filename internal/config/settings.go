@@ -95,7 +95,7 @@ func Default() Config {
 			Config:  "/etc/kuryr/kurma.json",
 			Volumes: []string{"/run/kuryr=/run/kuryr", "/etc/kuryr=/etc/kuryr:ro", "/run/openvswitch=/run/openvswitch"},
 		},
-		Node: Node{WaitActive: 10 * time.Second, LoadBalancers: LoadBalancersSDN},
+		Node: Node{WaitActive: 10 * time.Second, LoadBalancers: LoadBalancersSDN, HealthListen: ":10256"},
 		SDN: SDN{
 			UplinkRanges: []netip.Prefix{
 				netip.MustParsePrefix("100.64.0.0/16"),
@@ -195,6 +195,8 @@ var nodeSettings = []*Setting{
 		func(c *Config) *string { return &c.Node.LoadBalancers }),
 	prefixes("node.node_port_addresses", "ranges of the node's addresses at which NodePorts and health checks of Services answer; empty is all of its addresses", anyFamily,
 		func(c *Config) *[]netip.Prefix { return &c.Node.NodePortAddresses }),
+	text("node.health_listen", "host:port where load balancers ask, with node.services, whether a node is to have connections (/healthz); empty is nowhere", listenAddr,
+		func(c *Config) *string { return &c.Node.HealthListen }),
 	prefixes("node.external_ips", "ranges that externalIPs of Services may be of; empty allows none (CVE-2020-8554)", anyFamily, func(c *Config) *[]netip.Prefix { return &c.Node.ExternalIPs }),
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
@@ -102,11 +103,13 @@ func (r *Raven) lbSubnetOf(ctx context.Context, namespace string, six bool) (sdn
 		if made, err = r.sdn.EnsureSubnet(ctx, spec); err != nil {
 			return err
 		}
+		failpoint.Here("raven.ownvips.subnet")
 		return r.sdn.AttachSubnet(ctx, r.ground.router, made.ID, netip.Addr{})
 	})
 	if err != nil {
 		return "", err
 	}
+	failpoint.Here("raven.ownvips.attached")
 	r.forgetSubnets(sdn.ID(n.Status.Network))
 	r.lbSubnets.set(key, made.ID)
 	return made.ID, nil
@@ -231,6 +234,7 @@ func (w *balancing) retireOwn(ctx context.Context, wanted map[bool]bool, look bo
 	if err := w.dropBalancers(ctx, stale); err != nil {
 		return err
 	}
+	failpoint.Here("raven.ownvips.retired")
 	w.lb.Status.LoadBalancers = slices.DeleteFunc(w.lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool {
 		a, err := netip.ParseAddr(of.VIP)
 		return of.Own && (err != nil || !wanted[a.Is6()])

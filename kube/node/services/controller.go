@@ -46,7 +46,10 @@ type Config struct {
 	Table  Table
 	Rules  Rules
 	// NodePorts are the ranges of the node's addresses at which NodePorts and health checks answer; none is all. The Table is to be told too.
-	NodePorts  []netip.Prefix
+	NodePorts []netip.Prefix
+	// HealthListen is host:port where load balancers ask whether the node as a whole is to have connections; "" is nowhere.
+	HealthListen string
+
 	Registerer prometheus.Registerer
 	Log        *slog.Logger
 
@@ -73,6 +76,7 @@ type Controller struct {
 	ready bool                            // the kernel has been restored
 	torn  bool                            // and somebody may have torn it down since
 	said  map[types.NamespacedName]string // what the log has of a Service
+	node  nodeHealth
 }
 
 // New makes a Controller, which does nothing until Run.
@@ -94,6 +98,7 @@ func (c *Controller) SeeNode(o *corev1.Node) {
 		return
 	}
 	c.change(func(x *index) {
+		c.node.eligible = eligible(o)
 		n := x.node
 		n.Zone, n.Addrs = o.Labels[corev1.LabelTopologyZone], nil
 		for _, a := range o.Status.Addresses {
@@ -139,6 +144,7 @@ func (c *Controller) Run(ctx context.Context) {
 	var working sync.WaitGroup
 	defer working.Wait()
 	defer c.health.close()
+	working.Go(func() { c.serveNode(ctx) })
 	working.Go(func() { services.Run(ctx) })
 	working.Go(func() { endpoints.Run(ctx) })
 	for _, known := range []<-chan struct{}{c.seen, services.Synced(), endpoints.Synced()} {
@@ -235,6 +241,7 @@ func (c *Controller) step(ctx context.Context) error {
 		close(c.restored)
 	}
 	c.wrong, c.bad = "", err != nil && len(failed) == 0
+	c.node.brought(!c.bad, time.Now())
 	if err != nil {
 		c.wrong = err.Error()
 	}

@@ -119,14 +119,17 @@ func newCluster(t *testing.T, rules Rules, objects ...client.Object) *cluster {
 	return c
 }
 
-func (c *cluster) run() {
+// run has the daemon work until the test, or stop, ends it.
+func (c *cluster) run() (stop func()) {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); c.Run(ctx) }()
-	c.t.Cleanup(func() { cancel(); <-done })
+	stop = func() { cancel(); <-done }
+	c.t.Cleanup(stop)
 	c.SeeNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{corev1.LabelTopologyZone: "z1"}}})
 	c.until("the daemon watches", func() bool { return c.api.watches.Load() >= 2 })
+	return stop
 }
 
 func (c *cluster) until(what string, is func() bool) {

@@ -21,6 +21,7 @@ import (
 func (s *services) outside() {
 	s.row("NodePort", (*services).nodePort)
 	s.row("LocalPolicies", (*services).localPolicies)
+	s.row("NodeHealth", (*services).nodeHealth)
 	s.row("Hints", (*services).hints)
 }
 
@@ -106,6 +107,31 @@ func (s *services) hints() {
 		s.must(err)
 		s.answers(s.away, "tcp", to, one.want...)
 	}
+}
+
+// Load balancers are told not to send connections to a node that the cluster autoscaler is about to take away.
+func (s *services) nodeHealth() {
+	tainted := func(taints string) {
+		s.Helper()
+		_, err := s.Client.CoreV1().Nodes().Patch(s.ctx, s.node.Name, types.MergePatchType, []byte(`{"spec":{"taints":`+taints+`}}`), metav1.PatchOptions{})
+		s.must(err)
+	}
+	says := func(path, code, word string) {
+		s.Helper()
+		s.until(func(ctx context.Context) error {
+			said := s.Central.Exec(ctx, "curl", "-s", "-m", "2", "-w", " %{http_code}", fmt.Sprintf("http://%s:10256/%s", s.node.Address, path))
+			if !strings.HasSuffix(said.Stdout, code) || !strings.Contains(strings.ReplaceAll(said.Stdout, " ", ""), word) {
+				return fmt.Errorf("/%s says %s, want %s and %s", path, said.Stdout, code, word)
+			}
+			return nil
+		})
+	}
+	says("healthz", "200", `"nodeEligible":true`)
+	tainted(`[{"key":"ToBeDeletedByClusterAutoscaler","value":"1","effect":"PreferNoSchedule"}]`)
+	says("healthz", "503", `"nodeEligible":false`)
+	says("livez", "200", `"lastUpdated":`)
+	tainted("null")
+	says("healthz", "200", `"nodeEligible":true`)
 }
 
 // With externalTrafficPolicy Local a node leads to its own endpoints, which see who asks, and to nobody where it has none; its health check counts them. With Cluster, before and after, it leads to

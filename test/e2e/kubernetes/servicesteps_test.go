@@ -42,6 +42,7 @@ type stage struct {
 	name   string
 	act    func(*steps)
 	killed []string
+	spare  bool // where nobody is killed the next stages do without
 	want   func(*steps) []string
 }
 
@@ -49,21 +50,21 @@ type stage struct {
 var stages = []stage{
 	{"made", (*steps).make, []string{
 		"raven.service.created", "raven.balancer.applied", "raven.balancer.applied:2", "raven.float.made", "raven.balancer.told", "raven.service.published",
-	}, func(s *steps) []string {
+	}, false, func(s *steps) []string {
 		return append(s.floats("somebody's", "Raven's > first"), "first: 80", "second: 80", "Service: Raven's")
 	}},
-	{"readdressed", (*steps).readdress, []string{"raven.balancer.deleted", "raven.balancer.anew"}, func(s *steps) []string {
+	{"readdressed", (*steps).readdress, []string{"raven.balancer.deleted", "raven.balancer.anew"}, true, func(s *steps) []string {
 		return append(s.floats("somebody's", "Raven's > first"), "first: 80", "second: 80", "Service: Raven's")
 	}},
 	{"changed", (*steps).change, []string{
 		"raven.service.changed", "raven.balancer.deleted", "raven.balancer.retired", "raven.float.sunk", "raven.float.noted", "raven.float.led",
-	}, func(s *steps) []string {
+	}, false, func(s *steps) []string {
 		return append(s.floats("somebody's > first"), "first: 80 81", "Service: somebody's")
 	}},
-	{"hidden", (*steps).hide, []string{"raven.service.changed", "raven.float.sunk", "raven.balancer.told"}, func(s *steps) []string {
+	{"hidden", (*steps).hide, []string{"raven.service.changed", "raven.float.sunk", "raven.balancer.told"}, true, func(s *steps) []string {
 		return append(s.floats("somebody's"), "first: 80 81", "Service: nowhere")
 	}},
-	{"gone", (*steps).drop, []string{"raven.service.dismissed", "raven.balancer.deleted", "", "", "raven.float.sunk", "raven.balancer.released"}, func(s *steps) []string {
+	{"gone", (*steps).drop, []string{"raven.service.dismissed", "raven.balancer.deleted", "", "", "raven.float.sunk", "raven.balancer.released"}, false, func(s *steps) []string {
 		return s.floats("somebody's")
 	}},
 }
@@ -72,6 +73,24 @@ var stages = []stage{
 // what the Service says, nothing is there twice, and in the end nothing is left.
 func TestServicesKilledAnywhere(t *testing.T) {
 	t.Parallel()
+	s := startSteps(t)
+	s.settings = ravenRanges
+	for _, step := range []string{"raven.vips.network", "raven.vips.subnet", "raven.vips.attached"} {
+		s.dies(step)
+	}
+	s.rests(func() error { return s.vipSubnets(kubelab.ServiceRange, kubelab.ServiceRange6) })
+	s.settings = ravenServices
+	s.dies("raven.vips.detached")
+	s.rests(func() error { return errors.Join(s.vipSubnets("10.96.0.0/15", "fd00:96::/111"), s.networks(1)) }) // larger than the ranges, so that no ClusterIP is the gateway
+	s.endpoints()
+	s.theirs = s.float()
+	before := s.things()
+	s.pass(stages)
+	s.same(before)
+}
+
+// startSteps is a cluster whose Ravens are killed.
+func startSteps(t *testing.T) *steps {
 	s := &steps{ravens: startRavensIn(t, kubelab.DualStack)}
 	s.program = filepath.Join(filepath.Dir(kuryr), "kuryr-failpoints")
 	// The API servers' own Service would have what is not its own told first.
@@ -84,24 +103,19 @@ func TestServicesKilledAnywhere(t *testing.T) {
 		_, err = s.Client.CoreV1().Services("default").Update(s.ctx, own, metav1.UpdateOptions{})
 		return err
 	}))
-	s.settings = ravenRanges
-	for _, step := range []string{"raven.vips.network", "raven.vips.subnet", "raven.vips.attached"} {
-		s.dies(step)
-	}
-	s.rests(func() error { return s.vipSubnets(kubelab.ServiceRange, kubelab.ServiceRange6) })
-	s.settings = ravenServices
-	s.dies("raven.vips.detached")
-	s.rests(func() error { return errors.Join(s.vipSubnets("10.96.0.0/15", "fd00:96::/111"), s.networks(1)) }) // larger than the ranges, so that no ClusterIP is the gateway
-	s.endpoints()
-	s.theirs = s.float()
-	before := s.things()
+	return s
+}
+
+// pass has the Service live as often as it takes to kill a Raven at each failpoint of each stage.
+func (s *steps) pass(stages []stage) {
+	s.Helper()
 	for cycle := range slices.MaxFunc(stages, func(a, b stage) int { return len(a.killed) - len(b.killed) }).killed {
 		for _, st := range stages {
 			killed := ""
 			if cycle < len(st.killed) {
 				killed = st.killed[cycle]
 			}
-			if killed == "" && (st.name == "readdressed" || st.name == "hidden") { // the next stages do without
+			if killed == "" && st.spare {
 				continue
 			}
 			st.act(s)
@@ -109,17 +123,30 @@ func TestServicesKilledAnywhere(t *testing.T) {
 				s.dies(killed)
 			}
 			s.rests(func() error {
-				is, want := s.looks(), st.want(s)
-				slices.Sort(want)
-				if !slices.Equal(is, want) {
-					return fmt.Errorf("%s, killed at %q:\n%s\nwant\n%s", st.name, killed, strings.Join(is, "\n"), strings.Join(want, "\n"))
+				if err := s.has(st.want(s)); err != nil {
+					return fmt.Errorf("%s, killed at %q:\n%w", st.name, killed, err)
 				}
 				return nil
 			})
 		}
 	}
+}
+
+// has complains unless there is of Services what is wanted.
+func (s *steps) has(want []string) error {
+	s.Helper()
+	is := s.looks()
+	if slices.Sort(want); !slices.Equal(is, want) {
+		return fmt.Errorf("%s\nwant\n%s", strings.Join(is, "\n"), strings.Join(want, "\n"))
+	}
+	return nil
+}
+
+// same complains unless the SDN has what it had before.
+func (s *steps) same(before []string) {
+	s.Helper()
 	if after := s.things(); !slices.Equal(before, after) {
-		t.Errorf("the SDN had\n%s\nand has\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+		s.Errorf("the SDN had\n%s\nand has\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 	}
 }
 
@@ -363,6 +390,12 @@ func (s *steps) looks() (all []string) {
 		return address
 	}
 	for _, b := range balancers {
+		if strings.HasSuffix(b.Name, ".lb") {
+			names[b.VIP] = "own4"
+			if strings.Contains(b.VIP, ":") {
+				names[b.VIP] = "own6"
+			}
+		}
 		var ports []string
 		for _, l := range listeners {
 			if slices.ContainsFunc(b.Listeners, func(of struct{ ID string }) bool { return of.ID == l.ID }) {
@@ -392,6 +425,11 @@ func (s *steps) looks() (all []string) {
 	var objects kuryrv1.KuryrLoadBalancerList
 	s.must(s.api.List(s.ctx, &objects))
 	for _, o := range objects.Items {
+		for _, of := range o.Status.LoadBalancers {
+			if of.Own {
+				all = append(all, "told: "+named(of.VIP))
+			}
+		}
 		all = append(all, "Service: "+s.published(&o, func(address string) string {
 			if !outside[address] {
 				return "an address that is not there"
@@ -417,7 +455,9 @@ func (s *steps) published(lb *kuryrv1.KuryrLoadBalancer, owner func(string) stri
 	}
 	var has []string
 	for _, of := range lb.Status.LoadBalancers {
-		has = append(has, of.VIP)
+		if !of.Own {
+			has = append(has, of.VIP)
+		}
 	}
 	slices.Sort(has)
 	if want := slices.Sorted(slices.Values(now.Spec.ClusterIPs)); !slices.Equal(has, want) {
