@@ -67,7 +67,6 @@ func newStack(t *testing.T, cloud neutronlab.Options, cluster kubelab.Options) *
 	s.rig = &rig{T: t, ctx: ctx, Cluster: kubelab.Start(t, cluster)}
 	s.api = s.rig.api(nil)
 	s.dir = s.Central.Dir()
-	s.must(s.Central.Exec(ctx, "sysctl", "-qw", "net.ipv4.ip_forward=1").Err()) // it is the router between Neutron's external network and the nodes'
 	t.Logf("Neutron and the cluster are up after %s", time.Since(begin).Round(10*time.Millisecond))
 	return s
 }
@@ -107,19 +106,24 @@ func (s *stack) keep(file string, text []byte) {
 	s.must(os.WriteFile(filepath.Join(s.dir, file), text, 0o600))
 }
 
-// boot is for Options.Booted. The node's way to Neutron's external network, where routers' gateways are, is by the central host. The first time there is nobody yet
-// whose tokens the daemons would have.
+// boot is for Options.Booted. The first time there is nobody yet whose tokens the daemons would have.
 func (s *stack) boot(ctx context.Context, node *kubelab.Node) error {
 	w := s.workers[node.Number-1]
 	w.Node = node
-	if err := w.host.Equip(ctx, node.Host); err != nil {
+	if err := w.host.Equip(ctx, node.Host); err != nil || !s.installed {
 		return err
 	}
-	way := node.Exec(ctx, "ip", "route", "replace", neutronlab.External.Masked().String(), "via", kubelab.Nodes.Addr().String()).Err()
-	if way != nil || !s.installed {
-		return way
-	}
 	return errors.Join(w.plugins(ctx), s.startDaemon(ctx, w))
+}
+
+// leadBack has the central host lead between the nodes and Neutron's external network, where routers' gateways are: by it nodes answer pods that ask at the nodes' own addresses. A node that is
+// rebooted has no such way.
+func (s *stack) leadBack() {
+	s.Helper()
+	s.must(s.Central.Exec(s.ctx, "sysctl", "-qw", "net.ipv4.ip_forward=1").Err())
+	for _, w := range s.workers {
+		s.must(w.Exec(s.ctx, "ip", "route", "replace", neutronlab.External.Masked().String(), "via", kubelab.Nodes.Addr().String()).Err())
+	}
 }
 
 // until waits as long as two nodes and Neutron may need on two cores.

@@ -43,6 +43,7 @@ func startCloudServices(t *testing.T, cloud neutronlab.Options, dns bool, raven,
 	opts := talkOptions(nil)
 	opts.Nodes, opts.DNS = 2, dns
 	c := &cloudServices{stack: newStack(t, cloud, opts)}
+	c.leadBack()
 	c.settings = slices.Concat(ravenServices, []string{"--controller-node-ranges=" + nodeRange + "," + nodeRange6}, raven)
 	c.daemons = append([]string{"--node-services=true"}, daemons...)
 	c.run()

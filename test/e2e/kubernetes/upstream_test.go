@@ -50,7 +50,9 @@ func TestUpstream(t *testing.T) {
 	case os.Getenv(neutronEnv) != "":
 		opts.Nodes = 2
 		ranges := []string{"--controller-pod-ranges", podRange + "," + podRange6, "--controller-service-ranges", kubelab.ServiceRange + "," + kubelab.ServiceRange6, "--controller-node-ranges", nodeRange + "," + nodeRange6}
-		r = startStack(t, opts, append([]string{"--node-load-balancers=node"}, daemons...), append(ranges, "--controller-services=true", "--controller-load-balancers=node")...).rig
+		s := startStack(t, opts, append([]string{"--node-load-balancers=node"}, daemonServices...), append(ranges, "--controller-services=true", "--controller-load-balancers=node")...)
+		s.leadBack()
+		r = s.rig
 	case os.Getenv(proxyEnv) != "":
 		opts.Booted = func(ctx context.Context, n *kubelab.Node) error {
 			if err := kubelab.ReferenceNetwork(ctx, n); err != nil {
