@@ -175,9 +175,9 @@ bench-kubernetes: need-root build ## measure CNI against Debian's bridge plugin 
 # Numbers of Services that there are, one after the other.
 SIZES ?= 1000,10000,30000
 
-bench-services: need-root build ## measure Services on a node against kube-proxy in nftables mode, with SIZES (1000,10000,30000) of them on a real API server (root)
+bench-services: need-root build ## measure Services on a node, and by the embedded SDN, against kube-proxy in nftables mode, with SIZES (1000,10000,30000) of them on a real API server (root)
 	hack/deps.sh kubernetes
-	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go run ./test/bench -only services -sizes $(SIZES)
+	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go run ./test/bench -only services,balancers -sizes $(SIZES)
 
 fuzz: ## run every fuzz target for FUZZTIME (10s; or 2000x, so many inputs)
 	hack/fuzz.sh $(FUZZTIME)

@@ -217,6 +217,16 @@ func (s *servicesBench) load(ctx context.Context, h *balancerHost, to *balanced)
 		}
 		to.load = append(to.load, time.Since(begin))
 		fmt.Fprintf(os.Stderr, " %s has loaded them in %.1f s …", h.name, time.Since(begin).Seconds())
+		// Packets may go by rules whose telling the daemon is still at.
+		if err := eventually(ctx, probeEvery, func() error {
+			count, _, err := h.transactions(ctx)
+			if err == nil && count == 0 {
+				err = fmt.Errorf("metrics: %s does not count", h.timed)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
 		all, kernel, err := h.spent()
 		to.loadCPU, to.loadKernel = append(to.loadCPU, all), append(to.loadKernel, kernel)
 		return err

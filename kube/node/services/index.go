@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -146,7 +145,9 @@ func (x *index) plan() change {
 	set := map[lb.Key]lb.Frontend{}
 	for len(x.dirty) > 0 {
 		// One look may have others looked at, which then have what this one lost, or lose it. It ends, since an address goes only to who comes before.
-		for name := range maps.Clone(x.dirty) {
+		dirty := x.dirty
+		x.dirty = map[types.NamespacedName]struct{}{} // a map that was large once costs as much to go through ever after
+		for name := range dirty {
 			delete(x.dirty, name)
 			r := x.rules.realise(x.services[name], x.slices[name], x.node)
 			x.settle(name, r.frontends, set)
@@ -162,7 +163,7 @@ func (x *index) plan() change {
 			c.remove = append(c.remove, k)
 		}
 	}
-	clear(x.gone)
+	x.gone = map[lb.Key]struct{}{}
 	for k, f := range set {
 		if name, taken := x.owner[k]; taken {
 			c.set[name] = append(c.set[name], f)
