@@ -66,7 +66,7 @@ func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 	case said != "":
 		return p.pending(w, said, firstLook), false, nil
 	}
-	maker := balancerMaker{can: p.octavia.capabilities(w.Provider), spec: spec, owner: spec.Key, isOVN: w.Provider == ovn, subnet: w.VIPSubnet}
+	maker := balancerMaker{can: p.octavia.capabilities(w.Provider), spec: spec, owner: spec.Key, isOVN: w.Provider == ovn, isAmphora: isAmphora(w.Provider), subnet: w.VIPSubnet}
 	if maker.owner.IsZero() {
 		maker.owner = w.decode("").Key
 	}

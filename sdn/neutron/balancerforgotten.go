@@ -10,14 +10,15 @@ import (
 
 // Octavia may leave parts of a load balancer in PENDING_… for good while the load balancer itself is ACTIVE. Its release 11 does so with the listeners of a
 // load balancer's first request, where amphora has no jobboard: the amphora is made and serves none of them, and what would change them is refused as immutable. A listener
-// or pool that is written once more as it is has the amphora be told of all of them. OVN's provider works at each part by itself, and its load balancers do not tell when.
+// or pool that is written once more as it is has the amphora be told of all of them. Other providers, such as OVN's, may work at each part by itself,
+// and their load balancers do not tell when.
 
 // pending tells whether it is in PENDING_….
 func (m *octaviaMeta) pending() bool { return strings.HasPrefix(m.Provisioning, pendingPrefix) }
 
 // forgotten are the requests that make parts of a load balancer ACTIVE which Octavia has forgotten, by the parts' ids. The load balancer is not PENDING itself.
 func (m balancerMaker) forgotten(t *tree) (all []*step) {
-	if m.isOVN {
+	if !m.isAmphora {
 		return nil
 	}
 	again := func(path, item, id, what string, body map[string]any) {

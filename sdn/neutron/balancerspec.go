@@ -77,8 +77,9 @@ type balancerMaker struct {
 	spec  sdn.LoadBalancerSpec
 	owner sdn.Key // of the listeners that are meant
 	// OVN's provider forgets the health monitors of a load balancer's first request, and takes members without a subnet for ones of the VIP's network.
-	isOVN  bool
-	subnet sdn.ID // of the first VIP
+	isOVN     bool
+	isAmphora bool   // see forgotten
+	subnet    sdn.ID // of the first VIP
 }
 
 // balancer is the body that makes the whole load balancer.

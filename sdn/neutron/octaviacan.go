@@ -3,6 +3,7 @@ package neutron
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -13,6 +14,11 @@ const (
 	amphoraToo = "octavia" // another name of it
 	ovn        = "ovn"
 )
+
+// isAmphora tells whether a provider is amphora, of which Octavia has several by different names (amphora, amphorav2, octavia).
+func isAmphora(provider string) bool {
+	return strings.HasPrefix(provider, amphora) || provider == amphoraToo
+}
 
 // The minor versions of Octavia's API since which it has something.
 const (
