@@ -72,7 +72,7 @@ func sliceOf(name string, all ...string) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// picture is what a Service comes to, a line each frontend: "KEY -> ENDPOINTS FLAGS".
+// picture is what a Service comes to, a line each frontend: "KEY -> ENDPOINTS FLAGS", and for clients inside, where that differs.
 func picture(r realised) []string {
 	var out []string
 	for _, f := range r.frontends {
