@@ -104,5 +104,6 @@ type LoadBalancerCapabilities struct {
 	Share          bool   // listeners of several Keys in one load balancer
 	Groups         bool   // VIPs can have security groups
 	AnyMember      bool   // a member may be any address that the VIP's router reaches, not only those of its subnets
+	Members        int    // in a pool at most; 0 is that the SDN does not say
 	HairpinSource  string // what a member sees when it reaches itself: "vip", "lb", "member"
 }

@@ -30,7 +30,8 @@ type balancing struct {
 	lb     *v1.KuryrLoadBalancer
 	before v1.KuryrLoadBalancerStatus
 	known  *appliedOne
-	look   bool // the SDN is asked whatever is known
+	look   bool     // the SDN is asked whatever is known
+	notes  []string // for the Service's owner
 }
 
 // pendingPause is when a load balancer that the SDN is at work on is looked at again, where the SDN does not say.
@@ -104,6 +105,7 @@ func (w *balancing) program(ctx context.Context) (again time.Duration, err error
 	}
 	if !hasLoadBalancers(can) {
 		w.note(errNoBalancers.Error())
+		w.tellNotes()
 		return w.cfg.Audit, errNoBalancers // a cloud may come to have them
 	}
 	can.LoadBalancer = can.LoadBalancerOf(w.lb.Spec.Options.Provider)
@@ -136,6 +138,7 @@ func (w *balancing) program(ctx context.Context) (again time.Duration, err error
 	}
 	then, failed := w.programOwn(ctx, of, endpoints, members)
 	w.lb.Status.Members = len(members)
+	w.tellNotes()
 	return sooner(again, then), errors.Join(append(errs, failed...)...)
 }
 
@@ -155,15 +158,17 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 	} else {
 		of.vip.Subnet, err = w.vipSubnetOf(ctx, of.vip.Addr)
 	}
+	if errors.As(err, &refused{}) {
+		w.note(err.Error())
+	}
 	if err != nil {
 		return 0, err
 	}
-	spec, has, beyond := of.loadBalancer()
+	of.vips = w.vipsOf()
+	spec, has, notes := of.loadBalancer()
+	w.notes = append(w.notes, notes...)
 	for a := range has {
 		members[a] = true
-	}
-	if beyond > 0 { // how many would be news each time
-		w.note("not all endpoints are served: some are on no network of the cluster's, and the SDN's load balancers reach no others")
 	}
 	sum, err := digest(spec)
 	if err != nil {
@@ -205,6 +210,20 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 	}
 	w.known.digests[vip] = sum
 	return 0, nil
+}
+
+// vipsOf are the Service's VIPs, those that it has of its own too.
+func (w *balancing) vipsOf() (all []netip.Addr) {
+	texts := slices.Clone(w.lb.Spec.VIPs)
+	for _, of := range w.lb.Status.LoadBalancers {
+		texts = append(texts, of.VIP)
+	}
+	for _, text := range texts {
+		if a, err := netip.ParseAddr(text); err == nil {
+			all = append(all, a)
+		}
+	}
+	return all
 }
 
 // told tells whether the status says which load balancer a VIP has. It may not have been written.
@@ -310,10 +329,14 @@ func (w *balancing) dropBalancers(ctx context.Context, keys []sdn.Key) error {
 	return errors.Join(errs...)
 }
 
-// note tells the Service's owner once.
-func (w *balancing) note(text string) {
-	if w.known.noted != text {
-		w.known.noted = text
+// note has the Service's owner be told something by tellNotes.
+func (w *balancing) note(text string) { w.notes = append(w.notes, text) }
+
+// tellNotes tells the Service's owner each note once, for as long as there is that note.
+func (w *balancing) tellNotes() {
+	var fresh []string
+	fresh, w.known.noted = news(w.known.noted, w.notes)
+	for _, text := range fresh {
 		w.warn(serviceOf(w.lb), eventUnserved, "LoadBalancer", "%s", text)
 	}
 }
@@ -400,6 +423,8 @@ func balancerReason(err error) string {
 			return v1.ReasonUnserved
 		case sdn.IsConflict(e) && sdn.ReasonOf(e) == sdn.AddressInUse:
 			return v1.ReasonTaken
+		case errors.As(e, &refused{}):
+			return v1.ReasonInvalid
 		}
 	}
 	return reasonOf(err)

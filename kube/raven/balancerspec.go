@@ -23,10 +23,18 @@ type balancerOf struct {
 	cluster   []netip.Prefix // whose addresses may connect whatever the Service's sources are
 	endpoints map[portName][]endpoint
 	subnet    func(netip.Addr) sdn.ID // that an endpoint is on; "" for one that is no pod's
+	vips      []netip.Addr            // the Service's, of which none is an endpoint
 }
 
-// loadBalancer gives it, and how many different endpoints it has. Endpoints beyond the SDN's reach are left out and counted.
-func (b balancerOf) loadBalancer() (spec sdn.LoadBalancerSpec, members map[netip.Addr]bool, beyond int) {
+// What the owner of a Service is told of endpoints that are none in the SDN. How many there are would be news each time.
+const (
+	noteBeyond = "not all endpoints are served: some are on no network of the cluster's, and the SDN's load balancers reach no others"
+	noteRound  = "not all endpoints are served: one is a VIP of the Service itself, where its connections would go round for ever"
+	noteMany   = "not all endpoints are served: a port has more than the %d that the SDN's load balancers have room for"
+)
+
+// loadBalancer gives it, and the different endpoints that it has. The notes tell which endpoints are left out.
+func (b balancerOf) loadBalancer() (spec sdn.LoadBalancerSpec, members map[netip.Addr]bool, notes []string) {
 	options := b.spec.Options
 	spec = sdn.LoadBalancerSpec{Base: b.base, VIPs: []sdn.VIP{b.vip}, Backend: options.Provider, Flavor: options.Flavor, Zone: options.Zone}
 	members = map[netip.Addr]bool{}
@@ -42,16 +50,21 @@ func (b balancerOf) loadBalancer() (spec sdn.LoadBalancerSpec, members map[netip
 		}
 		for _, e := range b.endpoints[portName{p.Name, p.Protocol}] {
 			m := sdn.Member{Name: e.pod, Addr: e.addr, Subnet: b.subnet(e.addr.Addr())}
-			if m.Subnet == "" && !b.can.AnyMember {
-				beyond++
-				continue
+			switch {
+			case slices.Contains(b.vips, e.addr.Addr()):
+				notes = append(notes, noteRound)
+			case m.Subnet == "" && !b.can.AnyMember:
+				notes = append(notes, noteBeyond)
+			case b.can.Members > 0 && len(l.Pool.Members) == b.can.Members:
+				notes = append(notes, fmt.Sprintf(noteMany, b.can.Members))
+			default:
+				members[e.addr.Addr()] = true
+				l.Pool.Members = append(l.Pool.Members, m)
 			}
-			members[e.addr.Addr()] = true
-			l.Pool.Members = append(l.Pool.Members, m)
 		}
 		spec.Listeners = append(spec.Listeners, l)
 	}
-	return spec, members, beyond
+	return spec, members, notes
 }
 
 func listenerName(p v1.LoadBalancerPort) string {
