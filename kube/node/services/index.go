@@ -30,6 +30,7 @@ type index struct {
 	lost   map[types.NamespacedName][]lb.Key // the same by Service
 	gone   map[lb.Key]struct{}               // to be removed, unless somebody has it again
 	failed map[types.NamespacedName]error    // what the kernel did not take
+	cut    map[types.NamespacedName]bool     // there is not room for all endpoints
 }
 
 func newIndex(r Rules, n Node) *index {
@@ -39,7 +40,7 @@ func newIndex(r Rules, n Node) *index {
 		dirty: map[types.NamespacedName]struct{}{},
 		has:   map[types.NamespacedName][]lb.Key{}, owner: map[lb.Key]types.NamespacedName{},
 		losers: map[lb.Key][]types.NamespacedName{}, lost: map[types.NamespacedName][]lb.Key{},
-		gone: map[lb.Key]struct{}{}, failed: map[types.NamespacedName]error{},
+		gone: map[lb.Key]struct{}{}, failed: map[types.NamespacedName]error{}, cut: map[types.NamespacedName]bool{},
 	}
 }
 
@@ -149,7 +150,11 @@ func (x *index) plan() change {
 			delete(x.dirty, name)
 			r := x.rules.realise(x.services[name], x.slices[name], x.node)
 			x.settle(name, r.frontends, set)
-			r.frontends = nil
+			if r.frontends = nil; r.cut {
+				x.cut[name] = true
+			} else {
+				delete(x.cut, name)
+			}
 			c.looked[name] = r
 		}
 	}
@@ -194,6 +199,9 @@ func (x *index) complaints(name types.NamespacedName) (out []string) {
 		for _, a := range s.refused {
 			out = append(out, fmt.Sprintf("external address %s: not of the ranges that are allowed", a))
 		}
+	}
+	if x.cut[name] {
+		out = append(out, fmt.Sprintf("a port has more endpoints than the %d that there is room for: connections go to as many", lb.MaxEndpoints))
 	}
 	if err := x.failed[name]; err != nil {
 		out = append(out, err.Error())

@@ -22,6 +22,7 @@ type realised struct {
 	frontends []lb.Frontend // no two have one key
 	health    uint16        // port of the health check; 0 is none
 	locals    int           // ready endpoints on this node, for the health check
+	cut       bool          // there is not room for all endpoints
 }
 
 // target is an endpoint with the port that a Service's port leads to.
@@ -44,6 +45,9 @@ func (r Rules) realise(s *service, of []*slice, n Node) (out realised) {
 	add := func(f lb.Frontend) {
 		if !has[f.Key] {
 			has[f.Key] = true
+			if len(f.Endpoints) > lb.MaxEndpoints { // more than Kubernetes supports
+				f.Endpoints, out.cut = f.Endpoints[:lb.MaxEndpoints], true
+			}
 			out.frontends = append(out.frontends, f)
 		}
 	}
@@ -81,7 +85,7 @@ func frontend(k lb.Key, localOnly bool, c choice, affinity time.Duration, n Node
 			f.Empty = lb.Drop // whoever sends it here is to try another node, and not be told that there is no service
 		}
 	}
-	for _, t := range chosen[:min(len(chosen), lb.MaxEndpoints)] { // more than Kubernetes supports
+	for _, t := range chosen {
 		f.Endpoints = append(f.Endpoints, t.AddrPort)
 		f.Masquerade = f.Masquerade || !n.hears(t)
 	}

@@ -9,7 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"net/netip"
+
+	"github.com/kuryr/kuryr/datapath/lb"
 )
 
 // here is the node of the tests.
@@ -229,5 +232,30 @@ func TestRealise(t *testing.T) {
 				t.Errorf("got\n %s\nwant\n %s", strings.Join(got, "\n "), strings.Join(row.want, "\n "))
 			}
 		})
+	}
+}
+
+// Of more endpoints than there is room for some are left out, which is told as long as it is so.
+func TestMoreEndpointsThanThereIsRoomFor(t *testing.T) {
+	t.Parallel()
+	name := types.NamespacedName{Namespace: "ns", Name: "web"}
+	x := newIndex(Rules{ClusterIPs: true}, here)
+	x.setService(of())
+	for _, want := range []int{lb.MaxEndpoints + 1, lb.MaxEndpoints} {
+		all := make([]string, want)
+		for i := range all {
+			all[i] = fmt.Sprintf("10.128.%d.%d", i>>8, i&255)
+		}
+		x.setSlice(sliceOf("web-1", all...))
+		set := x.plan().set[name]
+		for _, f := range set {
+			if len(f.Endpoints) != lb.MaxEndpoints {
+				t.Errorf("%s has %d endpoints of %d", f.Key, len(f.Endpoints), want)
+			}
+		}
+		said := strings.Join(x.complaints(name), "\n")
+		if len(set) != 2 || strings.Contains(said, "more endpoints than the 8191") != (want > lb.MaxEndpoints) {
+			t.Errorf("%d endpoints, in %d frontends: %q", want, len(set), said)
+		}
 	}
 }
