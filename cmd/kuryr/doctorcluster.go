@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/doctor"
 	"github.com/kuryr/kuryr/internal/table"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
@@ -48,7 +49,7 @@ func (a *app) doctorCluster(c *cobra.Command, output, namespace string) error {
 // clusterFacts asks the API server, whose time now tells once it has answered, for all that is judged. The first thing that it does not tell is the error.
 func clusterFacts(ctx context.Context, api client.Client, namespace string, now func() time.Time) (f doctor.ClusterFacts) {
 	f.Namespace = namespace
-	for _, gather := range []func(context.Context, client.Client, func() time.Time, *doctor.ClusterFacts) error{leaseFacts, deploymentFacts, nodeFacts, networkFacts, poolFacts, portFacts, balancerFacts} {
+	for _, gather := range []func(context.Context, client.Client, func() time.Time, *doctor.ClusterFacts) error{leaseFacts, deploymentFacts, nodeFacts, networkFacts, poolFacts, portFacts, balancerFacts, settingFacts} {
 		if f.Err = gather(ctx, api, now, &f); f.Err != nil {
 			return f
 		}
@@ -169,6 +170,26 @@ func portFacts(ctx context.Context, api client.Client, now func() time.Time, f *
 			}
 			f.Leaving = append(f.Leaving, l)
 		}
+	}
+	return nil
+}
+
+// settingFacts tell who balances ClusterIPs, as the chart's ConfigMap has it. What Kuryr does not read there its processes complain of themselves.
+func settingFacts(ctx context.Context, api client.Client, _ func() time.Time, f *doctor.ClusterFacts) error {
+	var m corev1.ConfigMap
+	if err := api.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: "kuryr"}, &m); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	raven, err := config.Parse("kuryr.yaml", []byte(m.Data["kuryr.yaml"]))
+	node, failed := config.Parse("node.yaml", []byte(m.Data["node.yaml"]))
+	if err != nil || failed != nil {
+		return nil
+	}
+	if raven.Controller.Services {
+		f.Balancing.Raven = raven.Controller.LoadBalancers
+	}
+	if node.Node.Services {
+		f.Balancing.Nodes = node.Node.LoadBalancers
 	}
 	return nil
 }

@@ -79,6 +79,9 @@ func TestKubernetesDoctorCluster(t *testing.T) {
 			Conditions: []metav1.Condition{{Type: v1.ConditionProgrammed, Status: metav1.ConditionFalse, Reason: v1.ReasonUnserved, Message: "none"}},
 		}},
 		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}, Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 2}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "sys", Name: "kuryr"}, Data: map[string]string{
+			"kuryr.yaml": "controller: {services: true}\ncontroller.load_balancers: node\n", "node.yaml": "node.services: true\n",
+		}},
 		&v1.KuryrPort{ObjectMeta: meta("stays", 0)},
 		&v1.KuryrPort{ObjectMeta: meta("stuck", time.Hour)},
 		&v1.KuryrPort{ObjectMeta: meta("going", time.Second)},
@@ -100,7 +103,7 @@ func TestKubernetesDoctorCluster(t *testing.T) {
 	}
 	all := strings.Join(found, "\n")
 	wants := []string{"sys/kuryr-controller was not renewed by raven-1", "kuryr-sdn 0 of 1 pods are ready: no node has the label openstack.org/kuryr-sdn", "node ill is not", "pool short is not ready: Why: because", "network blue-1 is not", "KuryrPort stuck is being deleted for 1h0m0s", "the pod a/b has it",
-		"no Service is served: none", "load balancer default/full is not ready", "kube-proxy is to run on 2 nodes"}
+		"no Service is served: none", "load balancer default/full is not ready", "kube-proxy is to run on 2 nodes", "node.load_balancers is sdn"}
 	for _, want := range wants {
 		if !strings.Contains(all, want) {
 			t.Errorf("nothing tells %q", want)

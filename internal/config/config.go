@@ -154,6 +154,13 @@ type Source struct {
 	Flags     map[string]string // by key, those given
 }
 
+// Parse reads the settings of a file's text alone, over the defaults. where names it in errors.
+func Parse(where string, data []byte) (Config, error) {
+	c := Default()
+	err := parse(&c, where, data)
+	return c, err
+}
+
 // Load reads the settings of all sources. An error is an *Error, or the file's when that cannot be read.
 func Load(src Source) (Config, error) {
 	c := Default()

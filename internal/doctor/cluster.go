@@ -22,6 +22,7 @@ type ClusterFacts struct {
 	Balancers   []Unready // Services' load balancers that are not ready
 	Unserved    string    // why the SDN can have no load balancers at all; "" where it can
 	Proxy       DaemonSetFacts
+	Balancing   struct{ Raven, Nodes string } // controller.load_balancers and node.load_balancers, each "" where its services are off
 	Counts      struct{ Nodes, Labelled, Networks, Pools, Ports, Balancers int }
 }
 
@@ -66,6 +67,7 @@ func Cluster(c ClusterFacts) []Finding {
 	all = append(all, unready("networks", "the network", "kuryrnetwork", c.Names, fmt.Sprintf("%d networks of namespaces are ready", c.Counts.Networks))...)
 	all = append(all, unready("pools", "the pool", "kuryrportpool", c.Pools, fmt.Sprintf("%d pools are ready", c.Counts.Pools))...)
 	all = append(all, balancers(c)...)
+	all = append(all, balancing(c)...)
 	return append(all, leaving(c)...)
 }
 
@@ -135,7 +137,7 @@ func balancers(c ClusterFacts) []Finding {
 		return nil
 	}
 	if c.Unserved != "" {
-		f.add(Problem, "no Service is served: "+c.Unserved, "controller.load_balancers: node with node.load_balancers: node, or Octavia in the cloud's catalogue (neutron.load_balancer_endpoint); see docs/services.md")
+		f.add(Problem, "no Service is served: "+c.Unserved, "loadBalancers: node of the chart, by which nodes balance, or Octavia in the cloud's catalogue (neutron.load_balancer_endpoint); see docs/services.md")
 	}
 	for i, u := range c.Balancers {
 		if i == shownBalancers {
@@ -148,6 +150,21 @@ func balancers(c ClusterFacts) []Finding {
 		f.add(Warning, fmt.Sprintf("kube-proxy is to run on %d nodes, and Services are load balancers of the SDN", c.Proxy.Want), "when node.services is on, take it away: docs/services.md, moving from kube-proxy")
 	}
 	return f.orOK(fmt.Sprintf("%d load balancers of Services are ready", c.Counts.Balancers))
+}
+
+// balancing judges that Raven and the nodes are told the same of who balances ClusterIPs. Where Services are another's for both it finds nothing.
+func balancing(c ClusterFacts) []Finding {
+	const node, mend = "node", "`kuryr install kubernetes --apply --set loadBalancers=…`, which is the setting of both, or controller.load_balancers and node.load_balancers alike"
+	f := findings{check: "who balances"}
+	switch b := c.Balancing; {
+	case b.Raven == node && b.Nodes == "":
+		f.add(Problem, "controller.load_balancers is node, and node.services is off: ClusterIPs lead to nodes, which refuse them", "node.config.node.services=true")
+	case b.Raven == node && b.Nodes != node:
+		f.add(Problem, "controller.load_balancers is node, and node.load_balancers is "+b.Nodes+": ClusterIPs lead to nodes, which refuse them", mend)
+	case b.Nodes == node && b.Raven != "" && b.Raven != node:
+		f.add(Warning, "node.load_balancers is node, and controller.load_balancers is "+b.Raven+": pods' connections are balanced by the SDN, and nodes' own by the nodes", mend)
+	}
+	return f.list
 }
 
 func leaving(c ClusterFacts) []Finding {

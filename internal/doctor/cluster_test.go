@@ -41,6 +41,10 @@ func TestCluster(t *testing.T) {
 			c.Counts.Balancers, c.Balancers = 7, make([]Unready, 7)
 		}, Warning, "2 more load balancers"},
 		"no load balancers": {func(c *ClusterFacts) { c.Counts.Balancers, c.Unserved = 7, "no Octavia" }, Problem, "no Service is served: no Octavia"},
+		"nodes alike":       {func(c *ClusterFacts) { c.Balancing.Raven, c.Balancing.Nodes = "node", "node" }, OK, "of 2 nodes none"},
+		"Raven alone":       {func(c *ClusterFacts) { c.Balancing.Raven, c.Balancing.Nodes = "node", "sdn" }, Problem, "controller.load_balancers is node, and node.load_balancers is sdn"},
+		"nodes off":         {func(c *ClusterFacts) { c.Balancing.Raven = "node" }, Problem, "node.services is off"},
+		"nodes alone":       {func(c *ClusterFacts) { c.Balancing.Raven, c.Balancing.Nodes = "sdn", "node" }, Warning, "node.load_balancers is node, and controller.load_balancers is sdn"},
 		"kube-proxy beside": {func(c *ClusterFacts) {
 			c.Counts.Balancers, c.Proxy = 7, DaemonSetFacts{true, 2, 2}
 		}, Warning, "kube-proxy is to run on 2 nodes"},

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
@@ -214,6 +215,42 @@ func TestLeastPrivilege(t *testing.T) {
 	for _, w := range writes["kuryr-controller"] {
 		if _, resource, _ := strings.Cut(w, " "); !strings.HasPrefix(resource, "kuryr") && w != "patch pods/status" && w != "patch services/status" && resource != "events" {
 			t.Errorf("the controller may %s", w)
+		}
+	}
+}
+
+// Who balances is one value for Raven and for the nodes, whose pods are others with another one.
+func TestWhoBalances(t *testing.T) {
+	t.Parallel()
+	hashes := map[string]bool{}
+	for _, set := range [][]string{{"loadBalancers=node"}, {"loadBalancers=node", "node.config.node.services=true"}, {"loadBalancers=sdn", "node.config.node.services=true"}, {"node.config.node.services=true"}, nil} {
+		manifests, _ := render(t, set...)
+		var of struct{ Data map[string]string }
+		for _, m := range manifests {
+			switch m.Object.GetKind() {
+			case "ConfigMap":
+				if err := yaml.Unmarshal([]byte(m.Text), &of); err != nil {
+					t.Fatal(err)
+				}
+			case "DaemonSet":
+				hash, _, _ := unstructured.NestedString(m.Object.Object, "spec", "template", "metadata", "annotations", "openstack.org/config")
+				if hashes[hash] || (hash != "") != (set != nil) {
+					t.Errorf("%q: pods of configuration %q", set, hash)
+				}
+				hashes[hash] = true
+				if strings.Contains(m.Text, "key: node.yaml") != (set != nil) {
+					t.Errorf("%q: which file have nodes? %s", set, m.Text)
+				}
+			}
+		}
+		raven, err := config.Parse("kuryr.yaml", []byte(of.Data["kuryr.yaml"]))
+		node, failed := config.Parse("node.yaml", []byte(of.Data["node.yaml"]))
+		want := config.LoadBalancersSDN
+		if slices.Contains(set, "loadBalancers=node") {
+			want = config.LoadBalancersNode
+		}
+		if err != nil || failed != nil || raven.Controller.LoadBalancers != want || node.Node.LoadBalancers != want || node.Node.Services != slices.Contains(set, "node.config.node.services=true") {
+			t.Errorf("%q: %q and %q, %v, %v", set, raven.Controller.LoadBalancers, node.Node.LoadBalancers, err, failed)
 		}
 	}
 }

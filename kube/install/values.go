@@ -123,6 +123,9 @@ func (v Values) check() error {
 	if len(name) > 36 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
 		return fmt.Errorf("value installation: want at most 36 of a-z, 0-9 and '-', not %q", name)
 	}
+	if by, _ := v["loadBalancers"].(string); by != "" && by != "sdn" && by != "node" {
+		return fmt.Errorf("value loadBalancers: want sdn or node, not %q", by)
+	}
 	return v.checkRavenConf()
 }
 

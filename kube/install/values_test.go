@@ -60,6 +60,7 @@ func TestMerge(t *testing.T) {
 		"provider: a\nprovider: b\n": "already set",
 		"provider: x\n":              "value provider: want embedded or neutron",
 		"installation: A\n":          "value installation",
+		"loadBalancers: both\n":      "value loadBalancers: want sdn or node",
 	} {
 		v, err := Defaults()
 		if err != nil {

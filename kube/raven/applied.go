@@ -3,7 +3,6 @@ package raven
 import (
 	"crypto/sha256"
 	"encoding/json"
-	"slices"
 	"sync"
 	"time"
 
@@ -23,7 +22,7 @@ type appliedOne struct {
 	looked  time.Time                    // when all of it was applied, whatever the digests
 	written time.Time                    // the status
 	cleaned int64                        // the generation at which what earlier ones said was looked for
-	noted   string                       // to the Service's owner, of endpoints
+	noted   map[string]bool              // to the Service's owner, of what the SDN has of it
 	told    map[string]bool              // to the Service's owner
 	service string                       // whose owner: a UID
 
@@ -76,15 +75,20 @@ func (a *applied) news(key client.ObjectKey, service string, notes []string) (fr
 	if one.service != service {
 		one.service, one.told = service, nil
 	}
-	told := map[string]bool{}
+	fresh, one.told = news(one.told, notes)
+	return fresh
+}
+
+// news are those of the notes that have not been told, each once, and what has been told with them.
+func news(told map[string]bool, notes []string) (fresh []string, now map[string]bool) {
+	now = map[string]bool{}
 	for _, n := range notes {
-		if !one.told[n] && !slices.Contains(fresh, n) {
+		if !told[n] && !now[n] {
 			fresh = append(fresh, n)
 		}
-		told[n] = true
+		now[n] = true
 	}
-	one.told = told
-	return fresh
+	return fresh, now
 }
 
 // digest is of all that a load balancer is to be.

@@ -33,6 +33,7 @@ type balancing struct {
 	look   bool // the SDN is asked whatever is known
 	// suspected is that the SDN has of it what neither the spec nor the status tells of: the object was lost, or is one from before.
 	suspected bool
+	notes     []string // for the Service's owner
 }
 
 // pendingPause is when a load balancer that the SDN is at work on is looked at again, where the SDN does not say.
@@ -109,6 +110,7 @@ func (w *balancing) program(ctx context.Context) (again time.Duration, err error
 	}
 	if !hasLoadBalancers(can) {
 		w.note(errNoBalancers.Error())
+		w.tellNotes()
 		return w.cfg.Audit, errNoBalancers // a cloud may come to have them
 	}
 	can.LoadBalancer = can.LoadBalancerOf(w.lb.Spec.Options.Provider)
@@ -142,6 +144,7 @@ func (w *balancing) program(ctx context.Context) (again time.Duration, err error
 	}
 	then, failed := w.programOwn(ctx, of, endpoints, members)
 	w.lb.Status.Members = len(members)
+	w.tellNotes()
 	return sooner(again, then), errors.Join(append(errs, failed...)...)
 }
 
@@ -161,15 +164,17 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 	} else {
 		of.vip.Subnet, err = w.vipSubnetOf(ctx, of.vip.Addr)
 	}
+	if errors.As(err, &refused{}) {
+		w.note(err.Error())
+	}
 	if err != nil {
 		return 0, err
 	}
-	spec, has, missed := of.loadBalancer()
+	of.vips = w.vipsOf()
+	spec, has, notes := of.loadBalancer()
+	w.notes = append(w.notes, notes...)
 	for a := range has {
 		members[a] = true
-	}
-	if missed {
-		w.note("not all endpoints are served: some are on no network of the namespace's, where the SDN's load balancers lead by the router's way out alone, and neither from floating IPs nor with health monitors")
 	}
 	sum, err := digest(spec)
 	if err != nil {
@@ -211,6 +216,20 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 	}
 	w.known.digests[vip] = sum
 	return 0, nil
+}
+
+// vipsOf are the Service's VIPs, those that it has of its own too.
+func (w *balancing) vipsOf() (all []netip.Addr) {
+	texts := slices.Clone(w.lb.Spec.VIPs)
+	for _, of := range w.lb.Status.LoadBalancers {
+		texts = append(texts, of.VIP)
+	}
+	for _, text := range texts {
+		if a, err := netip.ParseAddr(text); err == nil {
+			all = append(all, a)
+		}
+	}
+	return all
 }
 
 // told tells whether the status says which load balancer a VIP has. It may not have been written.
@@ -327,10 +346,14 @@ func (w *balancing) keys() (keys []sdn.Key) {
 	return keys
 }
 
-// note tells the Service's owner once.
-func (w *balancing) note(text string) {
-	if w.known.noted != text {
-		w.known.noted = text
+// note has the Service's owner be told something by tellNotes.
+func (w *balancing) note(text string) { w.notes = append(w.notes, text) }
+
+// tellNotes tells the Service's owner each note once, for as long as there is that note.
+func (w *balancing) tellNotes() {
+	var fresh []string
+	fresh, w.known.noted = news(w.known.noted, w.notes)
+	for _, text := range fresh {
 		w.warn(serviceOf(w.lb), eventUnserved, "LoadBalancer", "%s", text)
 	}
 }
@@ -417,6 +440,8 @@ func balancerReason(err error) string {
 			return v1.ReasonUnserved
 		case sdn.IsConflict(e) && sdn.ReasonOf(e) == sdn.AddressInUse:
 			return v1.ReasonTaken
+		case errors.As(e, &refused{}):
+			return v1.ReasonInvalid
 		}
 	}
 	return reasonOf(err)

@@ -25,10 +25,18 @@ type balancerOf struct {
 	cluster   []netip.Prefix // whose addresses may connect whatever the Service's sources are
 	endpoints map[portName][]endpoint
 	subnet    func(netip.Addr) sdn.ID // that an endpoint is on; "" for one that is no pod's
+	vips      []netip.Addr            // the Service's, of which none is an endpoint
 }
 
-// loadBalancer gives it, and which endpoints it has; missed tells that some are not served to all who ask.
-func (b balancerOf) loadBalancer() (spec sdn.LoadBalancerSpec, members map[netip.Addr]bool, missed bool) {
+// What the owner of a Service is told of endpoints that are none in the SDN. How many there are would be news each time.
+const (
+	noteBeyond = "not all endpoints are served: some are on no network of the namespace's, where the SDN's load balancers lead by the router's way out alone, and neither from floating IPs nor with health monitors"
+	noteRound  = "not all endpoints are served: one is a VIP of the Service itself, where its connections would go round for ever"
+	noteMany   = "not all endpoints are served: a port has more than the %d that the SDN's load balancers have room for"
+)
+
+// loadBalancer gives it, and the different endpoints that it has. The notes tell which endpoints are not served to all who ask.
+func (b balancerOf) loadBalancer() (spec sdn.LoadBalancerSpec, members map[netip.Addr]bool, notes []string) {
 	options := b.spec.Options
 	spec = sdn.LoadBalancerSpec{Base: b.base, VIPs: []sdn.VIP{b.vip}, Backend: options.Provider, Flavor: options.Flavor, Zone: options.Zone}
 	members = map[netip.Addr]bool{}
@@ -42,22 +50,27 @@ func (b balancerOf) loadBalancer() (spec sdn.LoadBalancerSpec, members map[netip
 			l.ProxyProtocol, l.ProxyVersion = options.ProxyProtocol > 0, int(options.ProxyProtocol)
 			l.ForwardedFor, l.Certificate = options.ForwardedFor, options.Certificate
 		}
-		var few bool
-		l.Pool.Members, few = b.members(b.endpoints[portName{p.Name, p.Protocol}])
+		var more []string
+		l.Pool.Members, more = b.members(b.endpoints[portName{p.Name, p.Protocol}])
+		notes = append(notes, more...)
 		for _, m := range l.Pool.Members {
 			members[m.Addr.Addr()] = true
 		}
-		missed = missed || few
 		spec.Listeners = append(spec.Listeners, l)
 	}
-	return spec, members, missed
+	return spec, members, notes
 }
 
 // members are the endpoints of one port. Those on no network of the namespace's an SDN may serve to clients in it alone, and by the router's way out: they are left out where there is none, where
-// there is a health monitor, and for others' sake where a floating IP leads to those too. few tells of that, and of a floating IP that leads to nobody.
-func (b balancerOf) members(endpoints []endpoint) (all []sdn.Member, few bool) {
+// there is a health monitor, and for others' sake where a floating IP leads to those too. A note tells of that, and of a floating IP that leads to nobody. Nor is a VIP of the Service itself an
+// endpoint, or one that the SDN has no room for.
+func (b balancerOf) members(endpoints []endpoint) (all []sdn.Member, notes []string) {
 	var near []sdn.Member
 	for _, e := range endpoints {
+		if slices.Contains(b.vips, e.addr.Addr()) {
+			notes = append(notes, noteRound)
+			continue
+		}
 		m := sdn.Member{Name: e.pod, Addr: e.addr, Subnet: b.subnet(e.addr.Addr())}
 		all = append(all, m)
 		if m.Subnet != "" {
@@ -67,11 +80,15 @@ func (b balancerOf) members(endpoints []endpoint) (all []sdn.Member, few bool) {
 	served := b.leaves && b.spec.Options.HealthMonitor == nil
 	switch {
 	case b.can.AnyMember || len(near) == len(all) || served && !b.floats:
-		return all, false
 	case served && len(near) == 0:
-		return all, true
+		notes = append(notes, noteBeyond)
+	default:
+		all, notes = near, append(notes, noteBeyond)
 	}
-	return near, true
+	if most := b.can.Members; most > 0 && len(all) > most {
+		all, notes = all[:most], append(notes, fmt.Sprintf(noteMany, most))
+	}
+	return all, notes
 }
 
 func listenerName(p v1.LoadBalancerPort) string {

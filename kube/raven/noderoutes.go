@@ -26,7 +26,7 @@ func (r nodeRoutes) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	var ranges []netip.Prefix
 	if r.cfg.NodeBalanced {
 		var err error
-		if ranges, err = r.serviceRanges(ctx); err != nil {
+		if ranges, err = r.rangesForNodes(ctx); err != nil {
 			return done(0, err)
 		}
 	}
@@ -34,18 +34,25 @@ func (r nodeRoutes) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	if err != nil {
 		return done(0, err)
 	}
-	var routes []sdn.HostRoute
-	for _, p := range ranges {
-		for _, hop := range hops {
-			if hop.Is6() == p.Addr().Is6() {
-				routes = append(routes, sdn.HostRoute{Destination: p, NextHop: hop})
-			}
-		}
-	}
 	// What is led to a port must be let in there.
-	err = errors.Join(r.admitRanges(ctx, ids, ranges), r.routeBy(ctx, routes))
+	err = errors.Join(r.admitRanges(ctx, ids, ranges), r.routeBy(ctx, ranges, hops))
 	r.unrouted.Store(err == nil && !r.cfg.NodeBalanced)
 	return done(0, err)
+}
+
+// rangesForNodes are the ranges of ClusterIPs that nodes balance, as the cluster has them now.
+func (r nodeRoutes) rangesForNodes(ctx context.Context) ([]netip.Prefix, error) {
+	r.vips.making.Lock()
+	defer r.vips.making.Unlock()
+	ranges, err := r.serviceRanges(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known, plan := r.vips.planned()
+	if !slices.Equal(ranges, known) {
+		plan, err = r.replanVIPs(ctx, ranges)
+	}
+	return plan.ranges, err
 }
 
 // readyNodes are the nodes' own ports, and the addresses of those whose node is ready.
@@ -126,26 +133,73 @@ func (r nodeRoutes) admitRanges(ctx context.Context, ids []sdn.ID, ranges []neti
 	return errors.Join(errs...)
 }
 
-// routeBy has the router lead by these routes to nodes' ports. Its routes to elsewhere are others'.
-func (r nodeRoutes) routeBy(ctx context.Context, routes []sdn.HostRoute) error {
+// mostRoutes is how many routes a router may have in a Neutron whose operator has not said otherwise (max_routes).
+const mostRoutes = 30
+
+// routeBy has the router lead to the ranges by these hops, which are nodes' ports. Its routes to elsewhere are others'.
+func (r nodeRoutes) routeBy(ctx context.Context, ranges []netip.Prefix, hops []netip.Addr) error {
 	return r.ask(ctx, func(ctx context.Context) error {
 		router, err := r.sdn.Router(ctx, r.ground.router)
 		if err != nil {
 			return err
 		}
-		all := slices.DeleteFunc(slices.Clone(router.Routes), func(route sdn.HostRoute) bool {
-			return slices.ContainsFunc(r.ground.nodeRanges, func(p netip.Prefix) bool { return p.Contains(route.NextHop) })
-		})
-		all = append(all, routes...)
+		var others, now []sdn.HostRoute
+		for _, route := range router.Routes {
+			if slices.ContainsFunc(r.ground.nodeRanges, func(p netip.Prefix) bool { return p.Contains(route.NextHop) }) {
+				now = append(now, route)
+			} else {
+				others = append(others, route)
+			}
+		}
+		routes, left := spread(ranges, hops, now, mostRoutes-len(others))
 		same := func(a, b []sdn.HostRoute) bool {
 			return !slices.ContainsFunc(a, func(route sdn.HostRoute) bool { return !slices.Contains(b, route) })
 		}
-		if len(all) == len(router.Routes) && same(all, router.Routes) {
+		if len(routes) == len(now) && same(routes, now) {
 			return nil
 		}
+		if left > 0 {
+			r.log.WarnContext(ctx, "the router has no room for routes by all nodes that are ready: pods' connections to ClusterIPs go by some of them",
+				"routes", len(routes), "of", len(routes)+left, "others", len(others), "most", mostRoutes)
+		}
+		all := append(others, routes...)
 		_, err = r.sdn.UpdateRouter(ctx, r.ground.router, sdn.RouterPatch{Routes: &all})
 		return err
 	})
+}
+
+// spread gives the ranges routes by the hops of their family, in turns while there is room. A range keeps the hops that it has now before it gets others, as there are connections on them.
+// left is for how many there was no room.
+func spread(ranges []netip.Prefix, hops []netip.Addr, now []sdn.HostRoute, room int) (routes []sdn.HostRoute, left int) {
+	could := make([][]sdn.HostRoute, len(ranges))
+	most := 0
+	for i, p := range ranges {
+		var fresh []sdn.HostRoute
+		for _, hop := range hops {
+			route := sdn.HostRoute{Destination: p, NextHop: hop}
+			switch {
+			case hop.Is6() != p.Addr().Is6():
+			case slices.Contains(now, route):
+				could[i] = append(could[i], route)
+			default:
+				fresh = append(fresh, route)
+			}
+		}
+		could[i] = append(could[i], fresh...)
+		most = max(most, len(could[i]))
+	}
+	for turn := range most {
+		for _, of := range could {
+			switch {
+			case turn >= len(of):
+			case len(routes) < room:
+				routes = append(routes, of[turn])
+			default:
+				left++
+			}
+		}
+	}
+	return routes, left
 }
 
 // becameReady tells whether a node has become ready, or is so no more.

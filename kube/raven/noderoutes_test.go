@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
@@ -121,5 +122,147 @@ func TestRoutesToNodesThatBalance(t *testing.T) {
 	c.settle()
 	if n := c.faults.asked["FindPorts"] - asked; n != 0 {
 		t.Errorf("switched off a node that comes or goes has the SDN be asked %d times", n)
+	}
+}
+
+// fewRoutes is an SDN whose routers have as many routes as Neutron's.
+type fewRoutes struct{ sdn.Provider }
+
+func (p fewRoutes) UpdateRouter(ctx context.Context, id sdn.ID, patch sdn.RouterPatch) (sdn.Router, error) {
+	if patch.Routes != nil && len(*patch.Routes) > 30 {
+		return sdn.Router{}, sdn.Invalid("router", "routes", "The number of routes exceeds the maximum 30")
+	}
+	return p.Provider.UpdateRouter(ctx, id, patch)
+}
+
+// Of more nodes than a router can have routes some are its next hops. They stay so while they are ready, and others take the place of those that are not.
+func TestMoreNodesThanRoutes(t *testing.T) {
+	t.Parallel()
+	c := farCluster(t, nil)
+	c.sdn = fewRoutes{c.sdn}
+	theirs := sdn.HostRoute{Destination: netip.MustParsePrefix("172.20.0.0/24"), NextHop: netip.MustParseAddr("10.128.0.9")}
+	c.settle()
+	_, err := c.sdn.UpdateRouter(t.Context(), c.raven.ground.router, sdn.RouterPatch{Routes: &[]sdn.HostRoute{theirs}})
+	c.must(err)
+	c.cfg.NodeBalanced = true
+	c.start()
+	for i := range 40 {
+		name := fmt.Sprint("n", i)
+		c.addNode(name, nil)
+		c.ready(name, corev1.ConditionTrue)
+	}
+	c.settle()
+	nodeOf := func(route string) string {
+		for _, p := range c.ports() {
+			if p.Spec.ForNode && strings.HasSuffix(route, " "+p.Spec.Network.Subnets[0].IPs[0]) {
+				return p.Spec.Node
+			}
+		}
+		return ""
+	}
+	was := c.routes()
+	ours := slices.DeleteFunc(slices.Clone(was), func(route string) bool { return nodeOf(route) == "" })
+	if len(was) != 30 || len(ours) != 29 {
+		t.Fatalf("%d routes, by nodes %d: %q", len(was), len(ours), was)
+	}
+	gone := ours[3]
+	c.ready(nodeOf(gone), corev1.ConditionFalse)
+	c.settle()
+	is := c.routes()
+	if slices.Contains(is, gone) || len(is) != 30 {
+		t.Errorf("the node of %q is ready no more: %d routes %q", gone, len(is), is)
+	}
+	for _, route := range was {
+		if route != gone && !slices.Contains(is, route) {
+			t.Errorf("the route %q has gone, of a node that is ready", route)
+		}
+	}
+	c.ready(nodeOf(gone), corev1.ConditionTrue)
+	c.start()
+	c.settle()
+	if now := c.routes(); !slices.Equal(now, is) {
+		t.Errorf("a node came back, and the routes are %q, were %q", now, is)
+	}
+}
+
+// The room is the ranges' in equal parts, and what one does not need another has.
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	var four, six, hops []netip.Addr
+	for i := range 20 {
+		four = append(four, netip.AddrFrom4([4]byte{10, 95, 0, byte(i + 10)}))
+	}
+	for i := range 20 {
+		six = append(six, netip.MustParseAddr(fmt.Sprintf("fd00:95::%x", i+16)))
+	}
+	hops = slices.Concat(four, six)
+	ranges := prefixesOf("10.96.0.0/16", "fd00:96::/112")
+	for name, of := range map[string]struct {
+		hops        []netip.Addr
+		now         []sdn.HostRoute
+		room        int
+		four, six   int
+		left        int
+		first, last netip.Addr // hops of IPv4
+	}{
+		"room for all": {hops, nil, 40, 20, 20, 0, four[0], four[19]},
+		"halves":       {hops, nil, 30, 15, 15, 10, four[0], four[14]},
+		"few of one":   {slices.Concat(four, six[:2]), nil, 15, 13, 2, 7, four[0], four[12]},
+		"what is now":  {hops, []sdn.HostRoute{{Destination: ranges[0], NextHop: four[19]}}, 4, 2, 2, 36, four[19], four[0]},
+		"none":         {hops, nil, -1, 0, 0, 40, netip.Addr{}, netip.Addr{}},
+	} {
+		routes, left := spread(ranges, of.hops, of.now, of.room)
+		var by4, by6 []netip.Addr
+		for _, route := range routes {
+			if route.NextHop.Is4() != route.Destination.Addr().Is4() {
+				t.Errorf("%s: %v", name, route)
+			}
+			if route.NextHop.Is4() {
+				by4 = append(by4, route.NextHop)
+			} else {
+				by6 = append(by6, route.NextHop)
+			}
+		}
+		if len(by4) != of.four || len(by6) != of.six || left != of.left || len(by4) > 0 && (by4[0] != of.first || by4[len(by4)-1] != of.last) {
+			t.Errorf("%s: %v and %v, left %d", name, by4, by6, left)
+		}
+	}
+}
+
+// Where nodes balance, the owner of a Service of type LoadBalancer is told that it gets no address.
+func TestNodesGiveNoAddresses(t *testing.T) {
+	t.Parallel()
+	c := farCluster(t, func(cfg *Config) { cfg.NodeBalanced = true })
+	other := "example.org/theirs"
+	c.service("web", exposedService, "10.96.0.10")
+	c.service("plain", nil, "10.96.0.11")
+	c.service("theirs", func(s *corev1.Service) { exposedService(s); s.Spec.LoadBalancerClass = &other }, "10.96.0.12")
+	c.service("proxys", func(s *corev1.Service) { exposedService(s); s.Labels = map[string]string{labelProxyName: "x"} }, "10.96.0.13")
+	c.settle()
+	told := func() (n int) {
+		for _, line := range c.events.all {
+			if strings.Contains(line, eventUnserved) {
+				n++
+			}
+		}
+		return n
+	}
+	if !c.events.has("web "+eventUnserved, "controller.load_balancers: node", "NodePorts") || told() != 1 {
+		t.Errorf("Events %q", c.events.all)
+	}
+	c.change("web", func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 })
+	c.settle()
+	if told() != 1 {
+		t.Errorf("the same is told again: %q", c.events.all)
+	}
+	c.change("plain", exposedService)
+	c.settle()
+	if !c.events.has("plain "+eventUnserved) || told() != 2 {
+		t.Errorf("another that became one: %q", c.events.all)
+	}
+	c.remove(c.serviceNow("web"))
+	c.settle()
+	if c.klb("web") != nil || len(c.raven.applied.all) != 1 {
+		t.Errorf("what is known of %d Services that wait, want of 1", len(c.raven.applied.all))
 	}
 }

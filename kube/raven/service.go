@@ -29,7 +29,7 @@ func (r services) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	} else if err == nil {
 		lb = &balancer
 	}
-	if lb == nil && !r.cfg.Services {
+	if lb == nil && !r.cfg.Services && !r.cfg.NodeBalanced {
 		return done(0, nil)
 	}
 	var found corev1.Service
@@ -37,6 +37,10 @@ func (r services) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 		return done(0, err)
 	} else if err == nil {
 		service = &found
+	}
+	if lb == nil && r.cfg.NodeBalanced {
+		r.pending(req.NamespacedName, service)
+		return done(0, nil)
 	}
 	err := r.follow(ctx, req, service, lb)
 	if apierrors.IsAlreadyExists(err) { // the cache is behind
@@ -98,6 +102,15 @@ func (r services) follow(ctx context.Context, req ctrl.Request, service *corev1.
 		return nil // the status is another's, or the API server has emptied it with the type
 	}
 	return r.publish(ctx, service, ingressOf(service, lb))
+}
+
+// pending tells the owner of a Service that waits for an address, where nodes balance, that Kuryr gives it none.
+func (r services) pending(key client.ObjectKey, s *corev1.Service) {
+	if s == nil || !exposed(s) || !oursByLabels(s.Labels) {
+		r.applied.forget(key)
+		return
+	}
+	r.note(s, []string{"type LoadBalancer: with controller.load_balancers: node there are no floating IPs, so the Service gets no address from Kuryr; its NodePorts answer at each node"})
 }
 
 // shows tells whether a Service's status says what Raven has written.

@@ -11,7 +11,6 @@ import (
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -90,6 +89,20 @@ func TestServiceMadeAgain(t *testing.T) {
 	c.wantBalancers("10.96.0.20: 6:80>10.128.0.5:80")
 }
 
+// An endpoint made by hand that is the Service's own ClusterIP is none, and the others answer.
+func TestServiceThatIsItsOwnEndpoint(t *testing.T) {
+	t.Parallel()
+	c := newServing(t, nil)
+	c.service("web", nil, "10.96.0.10")
+	c.slice("web-1", "web", 80, "10.96.0.10", "10.128.0.5", "10.96.0.11")
+	c.settle()
+	c.wholeServices()
+	c.wantBalancers("10.96.0.10: 6:80>10.128.0.5:80,10.96.0.11:80")
+	if !c.events.has("web "+eventUnserved, "a VIP of the Service itself") {
+		t.Errorf("Events %q", c.events.all)
+	}
+}
+
 // Families come and go, each with its endpoints; what the other has goes on.
 func TestFamiliesOfServices(t *testing.T) {
 	t.Parallel()
@@ -119,17 +132,14 @@ func TestFamiliesOfServices(t *testing.T) {
 func TestServiceRangeComesLater(t *testing.T) {
 	t.Parallel()
 	c := newServing(t, nil)
-	cidrs := func(name string, all ...string) {
-		c.must(c.api.Create(t.Context(), &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: all}}))
-	}
-	cidrs("kubernetes", "10.96.0.0/16")
+	c.cidrs("kubernetes", "10.96.0.0/16")
 	c.start()
 	c.service("web", nil, "10.97.0.10")
 	c.settle()
 	if lb := c.klb("web"); isReady(lb.Status.Conditions) || lb.Status.Conditions[0].Reason != v1.ReasonPending {
 		t.Fatalf("a ClusterIP of no range: %+v", lb.Status)
 	}
-	cidrs("more", "10.100.0.0/24", "10.97.0.0/24")
+	c.cidrs("more", "10.100.0.0/24", "10.97.0.0/24")
 	c.service("far", nil, "10.100.0.10")
 	c.settle()
 	c.wholeServices()

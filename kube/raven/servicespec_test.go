@@ -222,10 +222,10 @@ func TestBalancerSpecs(t *testing.T) {
 			return ""
 		},
 	}
-	got, members, missed := of.loadBalancer()
+	got, members, notes := of.loadBalancer()
 	http, dns := got.Listeners[0], got.Listeners[1]
-	if len(members) != 2 || missed || got.Backend != "p" || len(got.Listeners) != 2 || !slices.Equal(http.Sources, prefixesOf("10.128.0.0/9", "192.0.2.0/24")) {
-		t.Errorf("%+v; %v, %v", got, members, missed)
+	if len(members) != 2 || len(notes) != 0 || got.Backend != "p" || len(got.Listeners) != 2 || !slices.Equal(http.Sources, prefixesOf("10.128.0.0/9", "192.0.2.0/24")) {
+		t.Errorf("%+v; %v, %q", got, members, notes)
 	}
 	if http.Protocol != sdn.TCP || http.Port != 80 || http.ProxyVersion != 2 || !http.ForwardedFor || http.Pool.Affinity != (sdn.Affinity{ClientIP: true, Timeout: time.Minute}) ||
 		http.Pool.Health.Type != "TCP" || len(http.Pool.Members) != 2 || http.Pool.Members[0].Subnet != "pods" || http.Pool.Members[0].Name != "a" {
@@ -235,9 +235,19 @@ func TestBalancerSpecs(t *testing.T) {
 		t.Errorf("dns: %+v", dns)
 	}
 	of.can.AnyMember, of.can.AffinityTCP = false, false
-	got, _, missed = of.loadBalancer()
-	if !missed || len(got.Listeners[0].Pool.Members) != 1 || got.Listeners[0].Pool.Affinity.Timeout != 0 || got.Listeners[1].Pool.Affinity.Timeout != time.Minute {
-		t.Errorf("without: %+v, %v", got, missed)
+	got, _, notes = of.loadBalancer()
+	if !slices.Equal(notes, []string{noteBeyond}) || len(got.Listeners[0].Pool.Members) != 1 || got.Listeners[0].Pool.Affinity.Timeout != 0 || got.Listeners[1].Pool.Affinity.Timeout != time.Minute {
+		t.Errorf("without: %+v, %q", got, notes)
+	}
+	of.can.AnyMember, of.can.Members = true, 1
+	got, members, notes = of.loadBalancer()
+	if len(notes) != 1 || !strings.Contains(notes[0], "more than the 1 that") || len(members) != 1 || len(got.Listeners[0].Pool.Members) != 1 || got.Listeners[0].Pool.Members[0].Name != "a" {
+		t.Errorf("room for one: %+v, %q", got.Listeners[0].Pool.Members, notes)
+	}
+	of.vips = []netip.Addr{netip.MustParseAddr("10.128.0.5")}
+	got, _, notes = of.loadBalancer()
+	if !slices.Equal(notes, []string{noteRound}) || len(got.Listeners[0].Pool.Members) != 1 || got.Listeners[0].Pool.Members[0].Addr.Addr() != netip.MustParseAddr("192.0.2.1") {
+		t.Errorf("a VIP for an endpoint: %+v, %q", got.Listeners[0].Pool.Members, notes)
 	}
 	spec.Sources, of.cluster = []string{"fd00:9::/64"}, nil
 	if got, _, _ = of.loadBalancer(); !slices.Equal(got.Listeners[0].Sources, prefixesOf("127.0.0.1/32")) {
@@ -276,13 +286,13 @@ func TestMembersBeyondTheNetworks(t *testing.T) {
 			}
 			return ""
 		}
-		got, few := c.of.members(c.give)
+		got, notes := c.of.members(c.give)
 		var of []endpoint
 		for _, m := range got {
 			of = append(of, endpoint{m.Addr, m.Name})
 		}
-		if !slices.Equal(of, c.want) || few != c.few {
-			t.Errorf("%s: %v, %v; want %v, %v", name, of, few, c.want, c.few)
+		if !slices.Equal(of, c.want) || slices.Contains(notes, noteBeyond) != c.few {
+			t.Errorf("%s: %v, %q; want %v, %v", name, of, notes, c.want, c.few)
 		}
 	}
 }

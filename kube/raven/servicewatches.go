@@ -18,7 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 )
 
-// serviceRegistrations are the controllers of Services. Where Services are another's, only what Raven has made for them before is looked at, to take it away.
+// serviceRegistrations are the controllers of Services. Where Services are another's, only what Raven has made for them before is looked at, to take it away,
+// and where nodes balance them, those that wait for an address.
 func (r *Raven) serviceRegistrations() []registration {
 	of := registration{name: "services", reconciler: services{r}, watches: []watch{
 		{of: &v1.KuryrLoadBalancer{}, what: itself},
@@ -26,6 +27,9 @@ func (r *Raven) serviceRegistrations() []registration {
 	in := registration{name: "loadbalancers", reconciler: balancers{r}, wakes: &r.rouses, watches: []watch{
 		{of: &v1.KuryrLoadBalancer{}, when: predicate.Or(predicate.GenerationChangedPredicate{}, deleted{}), what: itself},
 	}}
+	if r.cfg.NodeBalanced {
+		of.watches = append(of.watches, watch{of: &corev1.Service{}, when: predicate.Funcs{UpdateFunc: serviceMatters}, what: itself})
+	}
 	if r.cfg.Services {
 		of.watches = append(of.watches, watch{of: &corev1.Service{}, when: predicate.Funcs{UpdateFunc: serviceMatters}, what: itself})
 		in.watches = append(in.watches,

@@ -15,13 +15,57 @@ type vipSubnet struct {
 	free    []sdn.AddressRange // that the SDN may give to what is its own: load balancers may need more addresses than their VIP
 }
 
-// planVIPs gives the subnets for the cluster's ranges of ClusterIPs. Each is larger than its range, so that the gateway and what the SDN gives away are never addresses that
-// Kubernetes may give to a Service; it may choose each of its range, and a Service may ask for one. there are the subnets that the VIP network has already: one that serves stays.
-// given are those that people have chosen, and others the ranges of all else.
-func planVIPs(services, given, there []netip.Prefix, others []claim) (all []vipSubnet, err error) {
-	services = slices.Clone(services)
+// vipPlan is what the VIP network is to be.
+type vipPlan struct {
+	ranges  []netip.Prefix // of ClusterIPs that are served
+	subnets []vipSubnet
+	refused map[netip.Prefix]error // the ranges that are not, and why
+}
+
+// planVIPs plans the VIP network for the cluster's ranges of ClusterIPs, the oldest first: one that cannot be served beside those before it is refused, and changes nothing for them.
+// there are the subnets that the VIP network has already: one that serves stays. given are those that people have chosen, and others the ranges of all else.
+func planVIPs(services, given, there []netip.Prefix, others []claim) (plan vipPlan) {
+	plan.refused = map[netip.Prefix]error{}
+	for _, p := range services {
+		if slices.Contains(plan.ranges, p) {
+			continue
+		}
+		subnets, err := subnetsForVIPs(append(slices.Clone(plan.ranges), p), given, there, others)
+		for _, s := range plan.subnets {
+			stays := slices.ContainsFunc(subnets, func(o vipSubnet) bool { return o.cidr == s.cidr })
+			if err == nil && !stays && slices.Contains(there, s.cidr) {
+				err = fmt.Errorf("its subnet would be in place of %s, where there may be Services: want another range", s.cidr)
+			}
+		}
+		if err != nil {
+			plan.refused[p] = fmt.Errorf("the services' range %s: %w", p, err)
+			continue
+		}
+		plan.ranges, plan.subnets = append(plan.ranges, p), subnets
+	}
+	return plan
+}
+
+// planNodeBalanced is the plan where nodes balance: there are no subnets. A range that is in another one is served with that.
+func planNodeBalanced(services []netip.Prefix, others []claim) (plan vipPlan) {
+	plan.refused = map[netip.Prefix]error{}
+	for _, p := range services {
+		if slices.ContainsFunc(plan.ranges, func(o netip.Prefix) bool { return covers(o, p) }) {
+			continue
+		}
+		if err := collision(append([]claim{{"the services' range", p}}, others...)); err != nil {
+			plan.refused[p] = fmt.Errorf("%w: want another range", err)
+			continue
+		}
+		plan.ranges = append(slices.DeleteFunc(plan.ranges, func(o netip.Prefix) bool { return covers(p, o) }), p)
+	}
+	return plan
+}
+
+// subnetsForVIPs gives subnets for all of these ranges. Each is larger than its range, so that the gateway and what the SDN gives away are never addresses that
+// Kubernetes may give to a Service; it may choose each of its range, and a Service may ask for one.
+func subnetsForVIPs(services, given, there []netip.Prefix, others []claim) (all []vipSubnet, err error) {
 	slices.SortFunc(services, netip.Prefix.Compare)
-	services = slices.Compact(services)
 	for _, p := range services {
 		larger := func(q netip.Prefix) bool { return q.Bits() < p.Bits() && q.Contains(p.Addr()) }
 		if slices.ContainsFunc(all, func(s vipSubnet) bool { return s.cidr.Overlaps(p) && s.cidr.Bits() <= p.Bits() }) {
@@ -36,11 +80,11 @@ func planVIPs(services, given, there []netip.Prefix, others []claim) (all []vipS
 		}
 		for _, s := range all {
 			if s.cidr.Overlaps(chosen) {
-				return nil, fmt.Errorf("the services' ranges need the subnets %s and %s, which overlap: want one for both in controller.vip_subnets", s.cidr, chosen)
+				return nil, fmt.Errorf("the subnets %s and %s overlap: %s", s.cidr, chosen, remedy(there, s.cidr, chosen))
 			}
 		}
 		if err := collision(append([]claim{{"the subnet for the services' range " + p.String() + ", which is larger than it,", chosen}}, others...)); err != nil {
-			return nil, fmt.Errorf("%w: want other ranges, or another subnet in controller.vip_subnets", err)
+			return nil, fmt.Errorf("%w: %s", err, remedy(there, chosen))
 		}
 		all = append(all, vipSubnet{cidr: chosen})
 	}
@@ -48,7 +92,7 @@ func planVIPs(services, given, there []netip.Prefix, others []claim) (all []vipS
 		s := &all[i]
 		s.free = freeOf(s.cidr, services)
 		if len(s.free) == 0 {
-			return nil, fmt.Errorf("the services' ranges leave no address of their subnet %s: want a larger one in controller.vip_subnets", s.cidr)
+			return nil, fmt.Errorf("the ranges leave no address of their subnet %s: %s", s.cidr, remedy(there, s.cidr))
 		}
 		last := &s.free[len(s.free)-1]
 		s.gateway = last.Last
@@ -59,6 +103,14 @@ func planVIPs(services, given, there []netip.Prefix, others []claim) (all []vipS
 		}
 	}
 	return all, nil
+}
+
+// remedy is what helps where these subnets do not do: one that is there stays as it is.
+func remedy(there []netip.Prefix, subnets ...netip.Prefix) string {
+	if slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return slices.Contains(there, p) }) {
+		return "want another range"
+	}
+	return "want another range, or another subnet in controller.vip_subnets"
 }
 
 // freeOf are the addresses of hosts in a subnet that are in none of the ranges.

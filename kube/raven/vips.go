@@ -1,10 +1,13 @@
 package raven
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
@@ -19,14 +22,34 @@ const vipNetwork = "services"
 
 // vips is the VIP network. It changes while Raven runs where the cluster gets another range of ClusterIPs.
 type vips struct {
-	mu      sync.Mutex
-	ranges  []netip.Prefix // of ClusterIPs
-	planned []vipSubnet    // without their ids before they are there
-	subnets []sdn.Subnet
-	public  []claim // the public network's subnets, which none may overlap
+	making sync.Mutex // has who changes it in the SDN, which takes its time
+	public []claim    // the public network's subnets, which none may overlap; written by Prepare
+
+	mu      sync.Mutex     // of what is known
+	known   []netip.Prefix // the cluster's ranges that the plan is for
+	plan    vipPlan        // its subnets without ids
+	subnets []sdn.Subnet   // that are there, each with a leg of the router
 }
 
-// serviceRanges are the cluster's ranges of ClusterIPs: those that its ServiceCIDR objects tell, or where it has none those of the configuration.
+// planned is what the VIP network is to be, and for which ranges that was planned.
+func (v *vips) planned() (known []netip.Prefix, plan vipPlan) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.known, v.plan
+}
+
+// subnetOf finds the subnet of a ClusterIP of a range that is served.
+func (v *vips) subnetOf(addr netip.Addr) (id sdn.ID, found bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	i := slices.IndexFunc(v.subnets, func(s sdn.Subnet) bool { return s.CIDR.Contains(addr) })
+	if i < 0 || !slices.ContainsFunc(v.plan.ranges, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+		return "", false
+	}
+	return v.subnets[i].ID, true
+}
+
+// serviceRanges are the cluster's ranges of ClusterIPs, the oldest first: those that its ServiceCIDR objects tell, or where it has none those of the configuration.
 func (r *Raven) serviceRanges(ctx context.Context) (all []netip.Prefix, err error) {
 	if !r.cfg.Services && !r.cfg.NodeBalanced {
 		return r.cfg.ServiceRanges, nil
@@ -35,6 +58,9 @@ func (r *Raven) serviceRanges(ctx context.Context) (all []netip.Prefix, err erro
 	if err := r.api.List(ctx, &objects); err != nil && !meta.IsNoMatchError(err) { // Kubernetes has them since 1.33
 		return nil, err
 	}
+	slices.SortFunc(objects.Items, func(a, b networkingv1.ServiceCIDR) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
 	for _, o := range objects.Items {
 		for _, text := range o.Spec.CIDRs {
 			if p, err := netip.ParsePrefix(text); err == nil {
@@ -48,16 +74,17 @@ func (r *Raven) serviceRanges(ctx context.Context) (all []netip.Prefix, err erro
 	return all, nil
 }
 
-// planVIPs finds out what subnets the VIP network is to have. Without Services it has the ranges themselves, or what it has.
+// planVIPs finds out what subnets the VIP network is to have. Without Services it has the ranges themselves, or what it has. A range that cannot be served keeps no other out; that none
+// can is an error.
 func (r *Raven) planVIPs(ctx context.Context, public sdn.ID) error {
-	r.vips.mu.Lock()
-	defer r.vips.mu.Unlock()
+	r.vips.making.Lock()
+	defer r.vips.making.Unlock()
 	ranges, err := r.serviceRanges(ctx)
 	if err != nil {
 		return err
 	}
 	r.vips.public = nil
-	if public != "" && r.cfg.Services {
+	if public != "" && (r.cfg.Services || r.cfg.NodeBalanced) {
 		subnets, err := r.subnetsOf(ctx, public)
 		if err != nil {
 			return err
@@ -68,34 +95,52 @@ func (r *Raven) planVIPs(ctx context.Context, public sdn.ID) error {
 			}
 		}
 	}
-	return r.replanVIPs(ctx, ranges)
+	plan, err := r.replanVIPs(ctx, ranges)
+	if err == nil && len(plan.ranges) == 0 {
+		for _, p := range ranges {
+			err = errors.Join(err, plan.refused[p])
+		}
+	}
+	return err
 }
 
-// replanVIPs plans for these ranges. The caller has the lock.
-func (r *Raven) replanVIPs(ctx context.Context, ranges []netip.Prefix) (err error) {
+// replanVIPs plans for these ranges. The caller makes.
+func (r *Raven) replanVIPs(ctx context.Context, ranges []netip.Prefix) (plan vipPlan, err error) {
 	there, err := r.vipSubnetsThere(ctx)
 	if err != nil {
-		return err
+		return plan, err
 	}
-	if r.cfg.Services {
-		r.vips.ranges = ranges
-		r.vips.planned, err = planVIPs(ranges, r.cfg.VIPSubnets, cidrsOf(there), append(r.otherClaims(), r.vips.public...))
-		return err
+	others := append(r.otherClaims(), r.vips.public...)
+	switch {
+	case r.cfg.Services:
+		plan = planVIPs(ranges, r.cfg.VIPSubnets, cidrsOf(there), others)
+	case r.cfg.NodeBalanced:
+		plan = planNodeBalanced(ranges, others)
+	default:
+		plan = planUnserved(ranges, there)
 	}
-	r.vips.ranges, r.vips.planned = ranges, nil
+	for p, why := range plan.refused {
+		r.log.WarnContext(ctx, "no Service has a ClusterIP of this range", "range", p, "error", why)
+	}
+	r.vips.mu.Lock()
+	defer r.vips.mu.Unlock()
+	r.vips.known, r.vips.plan = ranges, plan
+	return plan, nil
+}
+
+// planUnserved is the plan where Services are another's: the VIP network has the ranges themselves, or what it has.
+func planUnserved(ranges []netip.Prefix, there []sdn.Subnet) vipPlan {
+	plan := vipPlan{ranges: ranges}
 	for _, p := range ranges {
-		if r.cfg.NodeBalanced {
-			break
-		}
 		s := vipSubnet{cidr: p, gateway: lastAddress(p)} // the first ones are Kubernetes' own
 		if i := slices.IndexFunc(there, func(s sdn.Subnet) bool { return s.CIDR.Overlaps(p) }); i >= 0 {
 			s.cidr, s.gateway = there[i].CIDR, there[i].Gateway
 		}
-		if !slices.ContainsFunc(r.vips.planned, func(o vipSubnet) bool { return o.cidr == s.cidr }) {
-			r.vips.planned = append(r.vips.planned, s)
+		if !slices.ContainsFunc(plan.subnets, func(o vipSubnet) bool { return o.cidr == s.cidr }) {
+			plan.subnets = append(plan.subnets, s)
 		}
 	}
-	return nil
+	return plan
 }
 
 // vipSubnetsThere are those that the VIP network has.
@@ -121,13 +166,12 @@ func cidrsOf(subnets []sdn.Subnet) (all []netip.Prefix) {
 
 // vipClaims are the subnets of the VIP network, as claims.
 func (r *Raven) vipClaims() (claims []claim) {
-	r.vips.mu.Lock()
-	defer r.vips.mu.Unlock()
-	for _, s := range r.vips.planned {
+	_, plan := r.vips.planned()
+	for _, s := range plan.subnets {
 		claims = append(claims, claim{"the services' range", s.cidr})
 	}
 	if r.cfg.NodeBalanced {
-		for _, p := range r.vips.ranges {
+		for _, p := range plan.ranges {
 			claims = append(claims, claim{"the services' range", p})
 		}
 	}
@@ -147,17 +191,22 @@ func (r *Raven) otherClaims() (claims []claim) {
 	return claims
 }
 
-// prepareVIPs makes the network of ClusterIPs with what was planned.
+// prepareVIPs makes the network of ClusterIPs with what was planned. A subnet that the SDN refuses keeps no other out, and is asked for again with the first Service that needs it.
 func (r *Raven) prepareVIPs(ctx context.Context) error {
-	r.vips.mu.Lock()
-	defer r.vips.mu.Unlock()
-	return r.makeVIPs(ctx)
+	r.vips.making.Lock()
+	defer r.vips.making.Unlock()
+	err := r.makeVIPs(ctx)
+	if made := len(r.vips.subnets) > 0; err != nil && made && ctx.Err() == nil && !slices.ContainsFunc(parts(err), passing) {
+		r.log.WarnContext(ctx, "the VIP network is not whole", "error", err)
+		return nil
+	}
+	return err
 }
 
-// makeVIPs has the VIP network be as planned, with a leg of the router on each subnet. One that overlaps with what is planned is from before Services were served, and nothing is on
-// it. The caller has the lock.
+// makeVIPs has the VIP network be as planned, with a leg of the router on each subnet. What one of them fails at holds up no other. The caller makes.
 func (r *Raven) makeVIPs(ctx context.Context) error {
-	if len(r.vips.planned) == 0 && !r.cfg.NodeBalanced {
+	_, plan := r.vips.planned()
+	if len(plan.subnets) == 0 && !r.cfg.NodeBalanced {
 		return nil
 	}
 	there, err := r.vipSubnetsThere(ctx)
@@ -165,28 +214,11 @@ func (r *Raven) makeVIPs(ctx context.Context) error {
 		return err
 	}
 	if r.cfg.NodeBalanced { // packets would come to the subnets, and not to nodes
-		for _, s := range there {
-			if s.Foreign {
-				r.log.WarnContext(ctx, "somebody's subnet is on the VIP network: ClusterIPs of it do not come to nodes", "subnet", s.CIDR)
-				continue
-			}
-			if err := r.dropSubnet(ctx, s.ID); sdn.IsConflict(err) {
-				r.log.WarnContext(ctx, "a subnet of the VIP network is in use: ClusterIPs of it do not come to nodes before it has gone and Raven starts anew", "subnet", s.CIDR, "error", err)
-			} else if err != nil {
-				return err
-			}
-		}
-		return nil
+		return r.dropVIPs(ctx, there)
 	}
-	wanted := func(p netip.Prefix) bool {
-		return slices.ContainsFunc(r.vips.planned, func(s vipSubnet) bool { return s.cidr == p })
-	}
-	for _, s := range there {
-		if !wanted(s.CIDR) && !s.Foreign && slices.ContainsFunc(r.vips.planned, func(p vipSubnet) bool { return p.cidr.Overlaps(s.CIDR) }) {
-			if err := r.dropSubnet(ctx, s.ID); err != nil {
-				return fmt.Errorf("subnet %s, in place of which a larger one is to be: %w", s.CIDR, err)
-			}
-		}
+	blocked, err := r.clearVIPs(ctx, plan, there)
+	if err != nil {
+		return err
 	}
 	var network sdn.Network
 	spec := sdn.NetworkSpec{Base: r.base(v1.KeyKindNetwork, vipNetwork, "kuryr-services", r.cfg.Project)}
@@ -195,18 +227,83 @@ func (r *Raven) makeVIPs(ctx context.Context) error {
 	}
 	failpoint.Here("raven.vips.network")
 	var made []sdn.Subnet
-	for _, s := range r.vips.planned {
-		subnet, err := r.makeVIPSubnet(ctx, network.ID, s, there)
+	var errs []error
+	for _, s := range plan.subnets {
+		subnet, err := sdn.Subnet{}, blocked[s.cidr]
+		if err == nil {
+			subnet, err = r.makeVIPSubnet(ctx, network.ID, s, plan.ranges, there)
+		}
 		if err != nil {
-			return fmt.Errorf("subnet %s: %w", s.cidr, err)
+			errs = append(errs, fmt.Errorf("subnet %s: %w", s.cidr, err))
+			continue
 		}
 		made = append(made, subnet)
 	}
+	r.vips.mu.Lock()
+	defer r.vips.mu.Unlock()
 	r.vips.subnets = made
+	return errors.Join(errs...)
+}
+
+// dropVIPs takes the VIP network's subnets away.
+func (r *Raven) dropVIPs(ctx context.Context, there []sdn.Subnet) error {
+	for _, s := range there {
+		if s.Foreign {
+			r.log.WarnContext(ctx, "somebody's subnet is on the VIP network: ClusterIPs of it do not come to nodes", "subnet", s.CIDR)
+			continue
+		}
+		if err := r.dropSubnet(ctx, s.ID); sdn.IsConflict(err) {
+			r.log.WarnContext(ctx, "a subnet of the VIP network is in use: ClusterIPs of it do not come to nodes before it has gone and Raven starts anew", "subnet", s.CIDR, "error", err)
+		} else if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-func (r *Raven) makeVIPSubnet(ctx context.Context, network sdn.ID, s vipSubnet, there []sdn.Subnet) (subnet sdn.Subnet, err error) {
+// clearVIPs takes away the subnets that are not planned any more. One that overlaps with what is planned is from before Services were served, and nothing is on it; one that does not is of a
+// range that the cluster has no more, and stays while there are ports on it. blocked are the planned subnets that one which cannot go is in the way of.
+func (r *Raven) clearVIPs(ctx context.Context, plan vipPlan, there []sdn.Subnet) (blocked map[netip.Prefix]error, err error) {
+	blocked = map[netip.Prefix]error{}
+	for _, s := range there {
+		if s.Foreign || slices.ContainsFunc(plan.subnets, func(p vipSubnet) bool { return p.cidr == s.CIDR }) {
+			continue
+		}
+		i := slices.IndexFunc(plan.subnets, func(p vipSubnet) bool { return p.cidr.Overlaps(s.CIDR) })
+		used, err := r.usedVIPs(ctx, s.ID)
+		if err == nil && used == 0 {
+			err = r.dropSubnet(ctx, s.ID)
+		}
+		switch {
+		case err != nil && !sdn.IsConflict(err):
+			return nil, fmt.Errorf("subnet %s, which is not needed: %w", s.CIDR, err)
+		case i >= 0 && (err != nil || used > 0):
+			blocked[plan.subnets[i].cidr] = errors.Join(fmt.Errorf("the subnet %s is in its place, with %d ports", s.CIDR, used), err)
+		case err != nil || used > 0:
+			r.log.WarnContext(ctx, "a subnet of the VIP network is of no range of ClusterIPs, and in use: it stays", "subnet", s.CIDR, "ports", used, "error", err)
+		}
+	}
+	return blocked, nil
+}
+
+// usedVIPs counts the ports that have addresses of a subnet, but for the SDN's own, such as the router's leg.
+func (r *Raven) usedVIPs(ctx context.Context, subnet sdn.ID) (n int, err error) {
+	err = r.ask(ctx, func(ctx context.Context) error {
+		n = 0
+		for p, err := range r.sdn.FindPorts(ctx, sdn.PortQuery{Subnets: []sdn.ID{subnet}}) {
+			if err != nil {
+				return err
+			}
+			if !strings.HasPrefix(p.DeviceOwner, "network:") {
+				n++
+			}
+		}
+		return nil
+	})
+	return n, err
+}
+
+func (r *Raven) makeVIPSubnet(ctx context.Context, network sdn.ID, s vipSubnet, ranges []netip.Prefix, there []sdn.Subnet) (subnet sdn.Subnet, err error) {
 	i := slices.IndexFunc(there, func(t sdn.Subnet) bool { return t.CIDR == s.cidr })
 	err = r.ask(ctx, func(ctx context.Context) (err error) {
 		if i < 0 {
@@ -220,7 +317,7 @@ func (r *Raven) makeVIPSubnet(ctx context.Context, network sdn.ID, s vipSubnet, 
 			return err
 		}
 		subnet = there[i]
-		if !subnet.Foreign && r.cfg.Services && overlap(subnet.Ranges, r.vips.ranges) { // a range of ClusterIPs has come into it
+		if !subnet.Foreign && r.cfg.Services && overlap(subnet.Ranges, ranges) { // a range of ClusterIPs has come into it
 			subnet, err = r.sdn.UpdateSubnet(ctx, subnet.ID, sdn.SubnetPatch{Ranges: &s.free})
 		}
 		return err
@@ -229,7 +326,7 @@ func (r *Raven) makeVIPSubnet(ctx context.Context, network sdn.ID, s vipSubnet, 
 		return subnet, err
 	}
 	failpoint.Here("raven.vips.subnet")
-	if r.cfg.Services && slices.ContainsFunc(r.vips.ranges, func(p netip.Prefix) bool { return p.Contains(subnet.Gateway) }) {
+	if r.cfg.Services && slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(subnet.Gateway) }) {
 		r.log.WarnContext(ctx, "the VIP network's gateway is in a range of ClusterIPs: no Service can have that one", "gateway", subnet.Gateway)
 	}
 	err = r.ask(ctx, func(ctx context.Context) error {
@@ -265,33 +362,43 @@ func (r *Raven) dropSubnet(ctx context.Context, id sdn.ID) error {
 	})
 }
 
-// vipSubnetOf gives the subnet of a ClusterIP. One of a range that the cluster has got since has its subnet made.
+// refused is of a ClusterIP whose range cannot be served, until the cluster has other ranges.
+type refused struct{ waiting }
+
+func (r refused) Unwrap() error { return r.waiting }
+
+// vipSubnetOf gives the subnet of a ClusterIP. One of a range that the cluster has got since has its subnet made, for which none but those of such ranges wait.
 func (r *Raven) vipSubnetOf(ctx context.Context, addr netip.Addr) (sdn.ID, error) {
-	r.vips.mu.Lock()
-	defer r.vips.mu.Unlock()
-	in := func(p netip.Prefix) bool { return p.Contains(addr) }
-	if !slices.ContainsFunc(r.vips.ranges, in) {
-		ranges, err := r.serviceRanges(ctx)
-		if err != nil {
-			return "", err
-		}
-		if !slices.ContainsFunc(ranges, in) {
-			return "", waiting{fmt.Sprintf("ClusterIP %s is in none of the cluster's ranges that Raven knows (%v)", addr, ranges)}
-		}
-		planned, known := r.vips.planned, r.vips.ranges
-		err = r.replanVIPs(ctx, ranges)
-		if err == nil {
-			err = r.makeVIPs(ctx)
-		}
-		if err != nil {
-			r.vips.planned, r.vips.ranges = planned, known
+	if id, found := r.vips.subnetOf(addr); found {
+		return id, nil
+	}
+	r.vips.making.Lock()
+	defer r.vips.making.Unlock()
+	if id, found := r.vips.subnetOf(addr); found { // another has made it
+		return id, nil
+	}
+	ranges, err := r.serviceRanges(ctx)
+	if err != nil {
+		return "", err
+	}
+	known, plan := r.vips.planned()
+	if !slices.Equal(ranges, known) {
+		if plan, err = r.replanVIPs(ctx, ranges); err != nil {
 			return "", fmt.Errorf("VIP network: %w", err)
 		}
 	}
-	for _, s := range r.vips.subnets {
-		if s.CIDR.Contains(addr) {
-			return s.ID, nil
+	if in := func(p netip.Prefix) bool { return p.Contains(addr) }; !slices.ContainsFunc(plan.ranges, in) {
+		if i := slices.IndexFunc(ranges, in); i >= 0 {
+			return "", refused{waiting{fmt.Sprintf("ClusterIP %s: %v", addr, plan.refused[ranges[i]])}}
 		}
+		return "", waiting{fmt.Sprintf("ClusterIP %s is in none of the cluster's ranges that Raven knows (%v)", addr, ranges)}
+	}
+	err = r.makeVIPs(ctx)
+	if id, found := r.vips.subnetOf(addr); found { // what else failed is others'
+		return id, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("VIP network: %w", err)
 	}
 	return "", waiting{fmt.Sprintf("ClusterIP %s is on no subnet of the VIP network", addr)}
 }

@@ -34,6 +34,7 @@ var balancing = sdn.LoadBalancerCapabilities{
 	Weights:        true,
 	Drain:          true,
 	AnyMember:      true,
+	Members:        lb.MaxEndpoints,
 	HairpinSource:  "lb",
 }
 

@@ -208,6 +208,7 @@ var changes = map[string]struct {
 	"apiServer.host":          {set: "apiServer.host=192.0.2.1"},
 	"apiServer.port":          {set: "apiServer.port=6443"},
 	"config":                  {file: "config: {log: {level: debug}, controller: {pod_ranges: [10.64.0.0/10, 'fd00:1::/48'], max_ports: 12345678, underlay_isolation: true}}"},
+	"loadBalancers":           {set: "loadBalancers=node"},
 	"ravenConf":               {file: "ravenConf: |\n  [DEFAULT]\n  debug = true\n\n  [neutron_defaults]\n  project = a: {b}\n"},
 	"controller.replicas":     {set: "controller.replicas=3", among: []string{"provider=neutron"}},
 	"controller.port":         {set: "controller.port=9000"},
@@ -292,7 +293,7 @@ func TestRefused(t *testing.T) {
 	t.Parallel()
 	for _, set := range []string{
 		"provider=ovn", "installation=Blue", "installation=a-name-that-is-longer-than-thirty-six-characters", "nodes=3", "node.bindir=/x", "image.colour=red",
-		"controller.replicas=many", "createNamespace=perhaps", "imagePullSecrets=a", "config=3", "node.resources=much",
+		"controller.replicas=many", "createNamespace=perhaps", "imagePullSecrets=a", "config=3", "node.resources=much", "loadBalancers=both",
 		"ravenConf=[neutron]\nauth_type = password\npassword : a\n", "ravenConf=[neutron]\ntoken=a",
 	} {
 		_, ours := byKuryr(t, values{}.and(set))
