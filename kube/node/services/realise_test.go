@@ -10,8 +10,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"net/netip"
-
-	"github.com/kuryr/kuryr/datapath/lb"
 )
 
 // here is the node of the tests.
