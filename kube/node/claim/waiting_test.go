@@ -201,7 +201,7 @@ func TestWaitersFollowTheirNetwork(t *testing.T) {
 // A pod of which the watch tells later than the kubelet is waited for, and so are its namespace's network and its port.
 func TestEverythingComesLate(t *testing.T) {
 	w := newWorld(t)
-	w.wait = 10 * time.Second
+	w.wait = time.Minute // longer than any of the steps may take
 	w.restart()
 	w.begun()
 	w.api.remove(t, aNetwork())
