@@ -180,7 +180,7 @@ SIZES ?= 1000,10000,30000
 
 bench-services: need-root build ## measure Services on a node, and by the embedded SDN, against kube-proxy in nftables mode, with SIZES (1000,10000,30000) of them on a real API server (root)
 	hack/deps.sh kubernetes
-	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go run ./test/bench -only services,balancers -sizes $(SIZES)
+	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go run ./test/bench -only services,balancers,more -sizes $(SIZES)
 
 fuzz: ## run every fuzz target for FUZZTIME (10s; or 2000x, so many inputs)
 	hack/fuzz.sh $(FUZZTIME)

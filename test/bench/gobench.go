@@ -54,6 +54,18 @@ func plug(ctx context.Context, b *bench) error {
 	})
 }
 
+// oneMore is what of one Service more is the daemon's and the kernel's, without an API server.
+func oneMore(ctx context.Context, b *bench) error {
+	ratios, err := goBenchmark(ctx, "BenchmarkMore", "./kube/node/services", "100x")
+	if err != nil {
+		return err
+	}
+	for _, n := range []string{"10000", "30000"} {
+		b.rows = append(b.rows, row{name: "one Service more among " + n + ", the daemon and the kernel", reference: "among 1000", ratio: ratios[n], goal: 1.25})
+	}
+	return nil
+}
+
 func allocate(ctx context.Context, b *bench) error {
 	return b.goBenchmarks(ctx, "./sdn/local", "1,000 live", []row{
 		{name: "allocate at 1,000,000 live addresses", ours: "BenchmarkAllocateRatio", goal: 2},

@@ -81,6 +81,7 @@ var measurements = []measurement{
 	{"raven", ravenScale},
 	{"services", services},
 	{"balancers", balancers},
+	{"more", oneMore},
 	{"kurma", kurma},
 }
 
@@ -95,7 +96,7 @@ func main() {
 	flag.Var(&b.services, "sizes", "numbers of Services that services and balancers are measured with, 100 to 50000, with commas between")
 	flag.BoolVar(&b.wait, "wait", false, "services and balancers wait for a line on standard input when their objects are there: for a machine that is calm only for a while")
 	flag.StringVar(&b.dockerd, "dockerd", "", "a second engine that containers and methods are measured on too")
-	only := flag.String("only", "plug,allocate,containers,traffic,memory", "comma-separated measurements; of Docker also: methods, published, scale, start; of Neutron: neutron; of the embedded SDN: sdn, filter; of Kubernetes: cni, warm, raven, services, balancers; of Kurma: kurma")
+	only := flag.String("only", "plug,allocate,containers,traffic,memory", "comma-separated measurements; of Docker also: methods, published, scale, start; of Neutron: neutron; of the embedded SDN: sdn, filter; of Kubernetes: cni, warm, raven, services, balancers, more; of Kurma: kurma")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
