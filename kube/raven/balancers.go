@@ -167,6 +167,9 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 	if errors.As(err, &refused{}) {
 		w.note(err.Error())
 	}
+	if errors.As(err, &underway{}) {
+		return pendingPause, err
+	}
 	if err != nil {
 		return 0, err
 	}
