@@ -13,7 +13,7 @@ version=$(sed -n 's,^\tk8s.io/kubernetes \(v[^ ]*\)$,\1,p' go.mod)
 case ${1:-cluster} in
   cluster) name=kubernetes own="./hyperkube ./coredns ./pause" packages=$own ;;
   upstream) name=kubernetes-upstream own=./upstream packages="k8s.io/kubernetes/test/images/agnhost github.com/onsi/ginkgo/v2/ginkgo" ;;
-  *) echo "usage: kubernetes.sh [upstream]" >&2; exit 1 ;;
+  *) echo "usage: kubernetes.sh [cluster|upstream]" >&2; exit 1 ;;
 esac
 # Components compare these stamps with one another; without them each says v0.0.0.
 minor=${version#v1.} minor=${minor%%.*}

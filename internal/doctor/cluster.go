@@ -161,7 +161,9 @@ func balancing(c ClusterFacts) []Finding {
 		f.add(Problem, "controller.load_balancers is node, and node.services is off: ClusterIPs lead to nodes, which refuse them", "node.config.node.services=true")
 	case b.Raven == node && b.Nodes != node:
 		f.add(Problem, "controller.load_balancers is node, and node.load_balancers is "+b.Nodes+": ClusterIPs lead to nodes, which refuse them", mend)
-	case b.Nodes == node && b.Raven != "" && b.Raven != node:
+	case b.Nodes == node && b.Raven == "":
+		f.add(Warning, "node.load_balancers is node, and controller.services is off: no ClusterIP of a pod's leads anywhere", "config.controller.services=true")
+	case b.Nodes == node && b.Raven != node:
 		f.add(Warning, "node.load_balancers is node, and controller.load_balancers is "+b.Raven+": pods' connections are balanced by the SDN, and nodes' own by the nodes", mend)
 	}
 	return f.list

@@ -44,6 +44,7 @@ func TestCluster(t *testing.T) {
 		"nodes alike":       {func(c *ClusterFacts) { c.Balancing.Raven, c.Balancing.Nodes = "node", "node" }, OK, "of 2 nodes none"},
 		"Raven alone":       {func(c *ClusterFacts) { c.Balancing.Raven, c.Balancing.Nodes = "node", "sdn" }, Problem, "controller.load_balancers is node, and node.load_balancers is sdn"},
 		"nodes off":         {func(c *ClusterFacts) { c.Balancing.Raven = "node" }, Problem, "node.services is off"},
+		"Raven off":         {func(c *ClusterFacts) { c.Balancing.Nodes = "node" }, Warning, "controller.services is off"},
 		"nodes alone":       {func(c *ClusterFacts) { c.Balancing.Raven, c.Balancing.Nodes = "sdn", "node" }, Warning, "node.load_balancers is node, and controller.load_balancers is sdn"},
 		"kube-proxy beside": {func(c *ClusterFacts) {
 			c.Counts.Balancers, c.Proxy = 7, DaemonSetFacts{true, 2, 2}

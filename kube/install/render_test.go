@@ -222,7 +222,7 @@ func TestLeastPrivilege(t *testing.T) {
 // Who balances is one value for Raven and for the nodes, whose pods are others with another one.
 func TestWhoBalances(t *testing.T) {
 	t.Parallel()
-	hashes := map[string]bool{}
+	hashes, ravens := map[string]bool{}, map[string]string{}
 	for _, set := range [][]string{{"loadBalancers=node"}, {"loadBalancers=node", "node.config.node.services=true"}, {"loadBalancers=sdn", "node.config.node.services=true"}, {"node.config.node.services=true"}, nil} {
 		manifests, _ := render(t, set...)
 		var of struct{ Data map[string]string }
@@ -231,6 +231,20 @@ func TestWhoBalances(t *testing.T) {
 			case "ConfigMap":
 				if err := yaml.Unmarshal([]byte(m.Text), &of); err != nil {
 					t.Fatal(err)
+				}
+			case "Deployment":
+				if m.Object.GetName() == "kuryr-controller" {
+					hash, _, _ := unstructured.NestedString(m.Object.Object, "spec", "template", "metadata", "annotations", "openstack.org/config")
+					by := append(set, "")[0]
+					if !strings.HasPrefix(by, "loadBalancers=") {
+						by = ""
+					}
+					for other, has := range ravens {
+						if (has == hash) != (other == by) {
+							t.Errorf("%q and %q: Raven has the configurations %q and %q", other, by, has, hash)
+						}
+					}
+					ravens[by] = hash
 				}
 			case "DaemonSet":
 				hash, _, _ := unstructured.NestedString(m.Object.Object, "spec", "template", "metadata", "annotations", "openstack.org/config")

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -126,7 +127,26 @@ func (v Values) check() error {
 	if by, _ := v["loadBalancers"].(string); by != "" && by != "sdn" && by != "node" {
 		return fmt.Errorf("value loadBalancers: want sdn or node, not %q", by)
 	}
-	return v.checkRavenConf()
+	return errors.Join(v.checkBalancers(), v.checkRavenConf())
+}
+
+// checkBalancers refuses that who balances is said twice: one of them would count, and nobody be told which.
+func (v Values) checkBalancers() error {
+	if by, _ := v["loadBalancers"].(string); by == "" {
+		return nil
+	}
+	node, _ := v["node"].(map[string]any)
+	for _, of := range []struct {
+		at, section string
+		config      any
+	}{{"config", "controller", v["config"]}, {"node.config", "node", node["config"]}} {
+		config, _ := of.config.(map[string]any)
+		section, _ := config[of.section].(map[string]any)
+		if config[of.section+".load_balancers"] != nil || section["load_balancers"] != nil {
+			return fmt.Errorf("values loadBalancers and %s.%s.load_balancers: want one of them; loadBalancers is the setting of both Raven and the nodes", of.at, of.section)
+		}
+	}
+	return nil
 }
 
 // checkRavenConf refuses secrets: raven.conf goes into a ConfigMap, which many may read.

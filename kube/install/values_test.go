@@ -61,6 +61,10 @@ func TestMerge(t *testing.T) {
 		"provider: x\n":              "value provider: want embedded or neutron",
 		"installation: A\n":          "value installation",
 		"loadBalancers: both\n":      "value loadBalancers: want sdn or node",
+		"loadBalancers: node\nconfig: {controller: {services: true}}\n":      "",
+		"config: {controller: {load_balancers: node}}\n":                     "",
+		"loadBalancers: node\nconfig: {controller: {load_balancers: sdn}}\n": "values loadBalancers and config.controller.load_balancers",
+		"loadBalancers: node\nnode: {config: {node.load_balancers: node}}\n": "values loadBalancers and node.config.node.load_balancers",
 	} {
 		v, err := Defaults()
 		if err != nil {

@@ -6,76 +6,92 @@ import (
 	"sync"
 	"time"
 
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // applied is what Raven knows of load balancers and Kubernetes does not. All of it may be lost: then each is applied once more, which changes nothing where nothing has changed.
 type applied struct {
-	mu  sync.Mutex
-	all map[client.ObjectKey]*appliedOne
+	mu   sync.Mutex
+	all  map[client.ObjectKey]*appliedOne
+	told map[client.ObjectKey]*toldOne
 }
 
+// appliedOne is of one Service's load balancer. Another Service of the name has another one.
 type appliedOne struct {
+	service types.UID
 	digests map[string][sha256.Size]byte // by VIP: what the SDN has been told, and has done
 	floated string                       // what of the floating IP was asked for and seen to be so
 	looked  time.Time                    // when all of it was applied, whatever the digests
 	written time.Time                    // the status
 	cleaned int64                        // the generation at which what earlier ones said was looked for
 	noted   map[string]bool              // to the Service's owner, of what the SDN has of it
-	told    map[string]bool              // to the Service's owner
-	service string                       // whose owner: a UID
 
 	// suspected is that the SDN was seen to have of it what it does not want. More than one reconciler has this.
 	suspected bool
 }
 
-func (a *applied) of(key client.ObjectKey) *appliedOne {
+// toldOne is what a Service's owner was told.
+type toldOne struct {
+	service types.UID
+	notes   map[string]bool
+}
+
+func (a *applied) of(lb *v1.KuryrLoadBalancer) *appliedOne {
+	key := client.ObjectKeyFromObject(lb)
+	if one := a.all[key]; one != nil && one.service == lb.Spec.ServiceUID {
+		return one
+	}
 	if a.all == nil {
 		a.all = map[client.ObjectKey]*appliedOne{}
 	}
-	if a.all[key] == nil {
-		a.all[key] = &appliedOne{digests: map[string][sha256.Size]byte{}}
-	}
+	a.all[key] = &appliedOne{service: lb.Spec.ServiceUID, digests: map[string][sha256.Size]byte{}}
 	return a.all[key]
 }
 
 // entry is a load balancer's; one reconciler has it at a time. What is told is apart, as another has that.
-func (a *applied) entry(key client.ObjectKey) *appliedOne {
+func (a *applied) entry(lb *v1.KuryrLoadBalancer) *appliedOne {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.of(key)
+	return a.of(lb)
 }
 
 // suspect notes of a load balancer that the SDN has more of it than it wants and tells of, or that it has not any more.
-func (a *applied) suspect(key client.ObjectKey, more bool) {
+func (a *applied) suspect(lb *v1.KuryrLoadBalancer, more bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.of(key).suspected = more
+	a.of(lb).suspected = more
 }
 
-func (a *applied) suspected(key client.ObjectKey) bool {
+func (a *applied) suspected(lb *v1.KuryrLoadBalancer) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.of(key).suspected
+	return a.of(lb).suspected
 }
 
-// forget drops what is known of a load balancer that has gone.
+// forget drops what is known of a load balancer that has gone, or of a Service that is to have none.
 func (a *applied) forget(key client.ObjectKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.all, key)
+	delete(a.told, key)
 }
 
 // news are those of the notes that have not been told of this Service.
-func (a *applied) news(key client.ObjectKey, service string, notes []string) (fresh []string) {
+func (a *applied) news(key client.ObjectKey, service types.UID, notes []string) (fresh []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	one := a.of(key)
-	if one.service != service {
-		one.service, one.told = service, nil
+	if a.told == nil {
+		a.told = map[client.ObjectKey]*toldOne{}
 	}
-	fresh, one.told = news(one.told, notes)
+	one := a.told[key]
+	if one == nil || one.service != service {
+		one = &toldOne{service: service}
+		a.told[key] = one
+	}
+	fresh, one.notes = news(one.notes, notes)
 	return fresh
 }
 

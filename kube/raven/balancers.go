@@ -52,7 +52,7 @@ func (r balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		}
 		return done(0, client.IgnoreNotFound(err))
 	}
-	w := &balancing{Raven: r.Raven, lb: &lb, before: *lb.Status.DeepCopy(), known: r.applied.entry(req.NamespacedName), suspected: r.applied.suspected(req.NamespacedName)}
+	w := &balancing{Raven: r.Raven, lb: &lb, before: *lb.Status.DeepCopy(), known: r.applied.entry(&lb), suspected: r.applied.suspected(&lb)}
 	if !lb.DeletionTimestamp.IsZero() {
 		return w.end(ctx)
 	}
@@ -65,7 +65,7 @@ func (r balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if programmed == nil && floated == nil {
 		w.known.cleaned = lb.Generation
 		if w.suspected {
-			r.applied.suspect(req.NamespacedName, false)
+			r.applied.suspect(&lb, false)
 		}
 	}
 	if programmed == nil && floated == nil && w.look {
@@ -166,6 +166,9 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 	}
 	if errors.As(err, &refused{}) {
 		w.note(err.Error())
+	}
+	if errors.As(err, &underway{}) {
+		return pendingPause, err
 	}
 	if err != nil {
 		return 0, err

@@ -30,9 +30,12 @@ type balancerOf struct {
 
 // What the owner of a Service is told of endpoints that are none in the SDN. How many there are would be news each time.
 const (
-	noteBeyond = "not all endpoints are served: some are on no network of the namespace's, where the SDN's load balancers lead by the router's way out alone, and neither from floating IPs nor with health monitors"
-	noteRound  = "not all endpoints are served: one is a VIP of the Service itself, where its connections would go round for ever"
-	noteMany   = "not all endpoints are served: a port has more than the %d that the SDN's load balancers have room for"
+	noteBeyond    = "not all endpoints are served: some are on no network of the namespace's, "
+	noteWayless   = noteBeyond + "and the router has no way out for their family"
+	noteMonitored = noteBeyond + "and such the SDN's load balancers do not check: not with the annotation enable-health-monitor"
+	noteFloating  = noteBeyond + "and to such no floating IP leads"
+	noteRound     = "not all endpoints are served: one is a VIP of the Service itself, where its connections would go round for ever"
+	noteMany      = "not all endpoints are served: a port has more than the %d that the SDN's load balancers have room for"
 )
 
 // loadBalancer gives it, and the different endpoints that it has. The notes tell which endpoints are not served to all who ask.
@@ -61,9 +64,9 @@ func (b balancerOf) loadBalancer() (spec sdn.LoadBalancerSpec, members map[netip
 	return spec, members, notes
 }
 
-// members are the endpoints of one port. Those on no network of the namespace's an SDN may serve to clients in it alone, and by the router's way out: they are left out where there is none, where
-// there is a health monitor, and for others' sake where a floating IP leads to those too. A note tells of that, and of a floating IP that leads to nobody. Nor is a VIP of the Service itself an
-// endpoint, or one that the SDN has no room for.
+// members are the endpoints of one port, but for VIPs of the Service itself and for what the SDN has no room for. Endpoints on no network of the namespace's an SDN may serve to clients in it alone,
+// by the router's way out: they are left out where it has none, where there is a health monitor, and where a floating IP leads to others. Where there are no others they stay, and the
+// floating IP leads to nobody. The notes tell what is not served.
 func (b balancerOf) members(endpoints []endpoint) (all []sdn.Member, notes []string) {
 	var near []sdn.Member
 	for _, e := range endpoints {
@@ -77,13 +80,17 @@ func (b balancerOf) members(endpoints []endpoint) (all []sdn.Member, notes []str
 			near = append(near, m)
 		}
 	}
-	served := b.leaves && b.spec.Options.HealthMonitor == nil
 	switch {
-	case b.can.AnyMember || len(near) == len(all) || served && !b.floats:
-	case served && len(near) == 0:
-		notes = append(notes, noteBeyond)
-	default:
-		all, notes = near, append(notes, noteBeyond)
+	case b.can.AnyMember || len(near) == len(all):
+	case !b.leaves:
+		all, notes = near, append(notes, noteWayless)
+	case b.spec.Options.HealthMonitor != nil:
+		all, notes = near, append(notes, noteMonitored)
+	case b.floats:
+		notes = append(notes, noteFloating)
+		if len(near) > 0 {
+			all = near
+		}
 	}
 	if most := b.can.Members; most > 0 && len(all) > most {
 		all, notes = all[:most], append(notes, fmt.Sprintf(noteMany, most))

@@ -299,6 +299,11 @@ func (p faulty) EnsureSubnet(ctx context.Context, spec sdn.SubnetSpec) (out sdn.
 	return out, err
 }
 
+func (p faulty) UpdateSubnet(ctx context.Context, id sdn.ID, patch sdn.SubnetPatch) (out sdn.Subnet, err error) {
+	err = p.change("UpdateSubnet", func() (err error) { out, err = p.Provider.UpdateSubnet(ctx, id, patch); return err })
+	return out, err
+}
+
 func (p faulty) DeleteSubnet(ctx context.Context, id sdn.ID) error {
 	return p.change("DeleteSubnet", func() error { return p.Provider.DeleteSubnet(ctx, id) })
 }

@@ -3,6 +3,7 @@ package raven
 import (
 	"context"
 	"errors"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -136,7 +137,8 @@ func (r nodeRoutes) admitRanges(ctx context.Context, ids []sdn.ID, ranges []neti
 // mostRoutes is how many routes a router may have in a Neutron whose operator has not said otherwise (max_routes).
 const mostRoutes = 30
 
-// routeBy has the router lead to the ranges by these hops, which are nodes' ports. Its routes to elsewhere are others'.
+// routeBy has the router lead to the ranges by these hops, which are nodes' ports. Its routes to elsewhere are others'. How many it may have the SDN does not tell: where it refuses all,
+// mostRoutes are what it has from then on.
 func (r nodeRoutes) routeBy(ctx context.Context, ranges []netip.Prefix, hops []netip.Addr) error {
 	return r.ask(ctx, func(ctx context.Context) error {
 		router, err := r.sdn.Router(ctx, r.ground.router)
@@ -151,20 +153,26 @@ func (r nodeRoutes) routeBy(ctx context.Context, ranges []netip.Prefix, hops []n
 				others = append(others, route)
 			}
 		}
-		routes, left := spread(ranges, hops, now, mostRoutes-len(others))
-		same := func(a, b []sdn.HostRoute) bool {
-			return !slices.ContainsFunc(a, func(route sdn.HostRoute) bool { return !slices.Contains(b, route) })
+		for {
+			few, room := r.fewRoutes.Load(), math.MaxInt
+			if few {
+				room = max(mostRoutes-len(others), len(ranges)) // one of each range is tried whatever others have
+			}
+			routes, left := spread(ranges, hops, now, room)
+			if len(routes) == len(now) && !slices.ContainsFunc(routes, func(route sdn.HostRoute) bool { return !slices.Contains(now, route) }) {
+				return nil
+			}
+			if left > 0 {
+				r.log.WarnContext(ctx, "the router has no room for routes by all nodes that are ready: pods' connections to ClusterIPs go by some of them",
+					"routes", len(routes), "of", len(routes)+left, "others", len(others), "most", mostRoutes)
+			}
+			all := slices.Concat(others, routes)
+			_, err := r.sdn.UpdateRouter(ctx, r.ground.router, sdn.RouterPatch{Routes: &all})
+			if few || len(all) <= mostRoutes || !sdn.IsInvalid(err) || sdn.FieldOf(err) != "routes" {
+				return err
+			}
+			r.fewRoutes.Store(true)
 		}
-		if len(routes) == len(now) && same(routes, now) {
-			return nil
-		}
-		if left > 0 {
-			r.log.WarnContext(ctx, "the router has no room for routes by all nodes that are ready: pods' connections to ClusterIPs go by some of them",
-				"routes", len(routes), "of", len(routes)+left, "others", len(others), "most", mostRoutes)
-		}
-		all := append(others, routes...)
-		_, err = r.sdn.UpdateRouter(ctx, r.ground.router, sdn.RouterPatch{Routes: &all})
-		return err
 	})
 }
 

@@ -125,12 +125,15 @@ func TestRoutesToNodesThatBalance(t *testing.T) {
 	}
 }
 
-// fewRoutes is an SDN whose routers have as many routes as Neutron's.
-type fewRoutes struct{ sdn.Provider }
+// fewRoutes is an SDN whose routers may have so many routes.
+type fewRoutes struct {
+	sdn.Provider
+	most int
+}
 
 func (p fewRoutes) UpdateRouter(ctx context.Context, id sdn.ID, patch sdn.RouterPatch) (sdn.Router, error) {
-	if patch.Routes != nil && len(*patch.Routes) > 30 {
-		return sdn.Router{}, sdn.Invalid("router", "routes", "The number of routes exceeds the maximum 30")
+	if patch.Routes != nil && len(*patch.Routes) > p.most {
+		return sdn.Router{}, sdn.Invalid("router", "routes", "The number of routes exceeds the maximum %d", p.most)
 	}
 	return p.Provider.UpdateRouter(ctx, id, patch)
 }
@@ -139,7 +142,7 @@ func (p fewRoutes) UpdateRouter(ctx context.Context, id sdn.ID, patch sdn.Router
 func TestMoreNodesThanRoutes(t *testing.T) {
 	t.Parallel()
 	c := farCluster(t, nil)
-	c.sdn = fewRoutes{c.sdn}
+	c.sdn = fewRoutes{c.sdn, 30}
 	theirs := sdn.HostRoute{Destination: netip.MustParsePrefix("172.20.0.0/24"), NextHop: netip.MustParseAddr("10.128.0.9")}
 	c.settle()
 	_, err := c.sdn.UpdateRouter(t.Context(), c.raven.ground.router, sdn.RouterPatch{Routes: &[]sdn.HostRoute{theirs}})
@@ -185,6 +188,37 @@ func TestMoreNodesThanRoutes(t *testing.T) {
 	}
 }
 
+// Where routers may have more routes than Neutron's without a word, each node has its own, whatever others have there; where they may not, a range keeps one as long as there is room for that.
+func TestAsManyRoutesAsTheSDNTakes(t *testing.T) {
+	t.Parallel()
+	for name, of := range map[string]struct{ most, others, nodes int }{
+		"its operator said so": {100, 3, 40},
+		"others have more":     {100, 35, 40},
+		"room for one":         {36, 35, 1},
+	} {
+		c := farCluster(t, nil)
+		c.sdn = fewRoutes{c.sdn, of.most}
+		c.settle()
+		var theirs []sdn.HostRoute
+		for i := range of.others {
+			theirs = append(theirs, sdn.HostRoute{Destination: netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 20, byte(i), 0}), 24), NextHop: netip.MustParseAddr("10.128.0.9")})
+		}
+		_, err := c.sdn.UpdateRouter(t.Context(), c.raven.ground.router, sdn.RouterPatch{Routes: &theirs})
+		c.must(err)
+		c.cfg.NodeBalanced = true
+		c.start()
+		for i := range 40 {
+			node := fmt.Sprint("n", i)
+			c.addNode(node, nil)
+			c.ready(node, corev1.ConditionTrue)
+		}
+		c.settle()
+		if n := len(c.routes()); n != of.others+of.nodes {
+			t.Errorf("%s: %d routes, want %d of others and %d of nodes", name, n, of.others, of.nodes)
+		}
+	}
+}
+
 // The room is the ranges' in equal parts, and what one does not need another has.
 func TestSpread(t *testing.T) {
 	t.Parallel()
@@ -209,7 +243,7 @@ func TestSpread(t *testing.T) {
 		"halves":       {hops, nil, 30, 15, 15, 10, four[0], four[14]},
 		"few of one":   {slices.Concat(four, six[:2]), nil, 15, 13, 2, 7, four[0], four[12]},
 		"what is now":  {hops, []sdn.HostRoute{{Destination: ranges[0], NextHop: four[19]}}, 4, 2, 2, 36, four[19], four[0]},
-		"none":         {hops, nil, -1, 0, 0, 40, netip.Addr{}, netip.Addr{}},
+		"one of each":  {hops, nil, 2, 1, 1, 38, four[0], four[0]},
 	} {
 		routes, left := spread(ranges, of.hops, of.now, of.room)
 		var by4, by6 []netip.Addr
@@ -234,7 +268,7 @@ func TestNodesGiveNoAddresses(t *testing.T) {
 	t.Parallel()
 	c := farCluster(t, func(cfg *Config) { cfg.NodeBalanced = true })
 	other := "example.org/theirs"
-	c.service("web", exposedService, "10.96.0.10")
+	c.service("web", func(s *corev1.Service) { exposedService(s); s.Spec.Ports[0].NodePort = 30080 }, "10.96.0.10")
 	c.service("plain", nil, "10.96.0.11")
 	c.service("theirs", func(s *corev1.Service) { exposedService(s); s.Spec.LoadBalancerClass = &other }, "10.96.0.12")
 	c.service("proxys", func(s *corev1.Service) { exposedService(s); s.Labels = map[string]string{labelProxyName: "x"} }, "10.96.0.13")
@@ -257,12 +291,21 @@ func TestNodesGiveNoAddresses(t *testing.T) {
 	}
 	c.change("plain", exposedService)
 	c.settle()
-	if !c.events.has("plain "+eventUnserved) || told() != 2 {
+	if !c.events.has("plain "+eventUnserved) || c.events.has("plain "+eventUnserved, "NodePorts") || told() != 2 {
 		t.Errorf("another that became one: %q", c.events.all)
 	}
 	c.remove(c.serviceNow("web"))
 	c.settle()
-	if c.klb("web") != nil || len(c.raven.applied.all) != 1 {
-		t.Errorf("what is known of %d Services that wait, want of 1", len(c.raven.applied.all))
+	if c.klb("web") != nil || len(c.raven.applied.told) != 1 {
+		t.Errorf("what is known of %d Services that wait, want of 1", len(c.raven.applied.told))
+	}
+	given := c.serviceNow("plain")
+	given.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.9"}}
+	c.must(c.api.Status().Update(t.Context(), given))
+	c.settle()
+	c.start()
+	c.settle()
+	if told() != 0 || len(c.raven.applied.told) != 0 {
+		t.Errorf("another gives it an address: %q", c.events.all)
 	}
 }

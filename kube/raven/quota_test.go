@@ -107,7 +107,7 @@ func TestPoolsThatWaitForTheCap(t *testing.T) {
 	r := c.raven
 	q := workqueue.NewTypedRateLimitingQueue(r.options().RateLimiter)
 	defer q.ShutDown()
-	if err := r.wakes.Start(t.Context(), q); err != nil {
+	if err := r.poolWakes.Start(t.Context(), q); err != nil {
 		t.Fatal(err)
 	}
 	const many = 3000
@@ -180,7 +180,7 @@ func TestPauseAtTheCap(t *testing.T) {
 	r := c.raven
 	q := workqueue.NewTypedRateLimitingQueue(r.options().RateLimiter)
 	defer q.ShutDown()
-	if err := r.wakes.Start(t.Context(), q); err != nil {
+	if err := r.poolWakes.Start(t.Context(), q); err != nil {
 		t.Fatal(err)
 	}
 	for range 12 {

@@ -87,16 +87,18 @@ type Raven struct {
 	subnets subnetCache
 	budget  *budget
 	memory  memory
-	wakes   wakes // of pools
-	rouses  wakes // of load balancers
 	vips    vips
 	applied applied
+
+	poolWakes     wakes
+	balancerWakes wakes
 
 	lbSubnets lbSubnets
 	routed    routed
 
-	strayed  strayed
-	unrouted atomic.Bool // the router is known to lead to no node
+	strayed   strayed
+	unrouted  atomic.Bool // the router is known to lead to no node
+	fewRoutes atomic.Bool // the SDN has refused to have the router lead to all nodes
 }
 
 // New makes a Raven that reads and writes Kubernetes with api and tells people by recorder. [Raven.Prepare] comes before any reconciler.

@@ -104,13 +104,17 @@ func (r services) follow(ctx context.Context, req ctrl.Request, service *corev1.
 	return r.publish(ctx, service, ingressOf(service, lb))
 }
 
-// pending tells the owner of a Service that waits for an address, where nodes balance, that Kuryr gives it none.
+// pending tells the owner of a Service that waits for an address, where nodes balance, that Kuryr gives it none. Another may have given it one.
 func (r services) pending(key client.ObjectKey, s *corev1.Service) {
-	if s == nil || !exposed(s) || !oursByLabels(s.Labels) {
+	if s == nil || !exposed(s) || !oursByLabels(s.Labels) || len(s.Status.LoadBalancer.Ingress) > 0 {
 		r.applied.forget(key)
 		return
 	}
-	r.note(s, []string{"type LoadBalancer: with controller.load_balancers: node there are no floating IPs, so the Service gets no address from Kuryr; its NodePorts answer at each node"})
+	note := "type LoadBalancer: with controller.load_balancers: node there are no floating IPs, so the Service gets no address from Kuryr"
+	if slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort != 0 }) {
+		note += "; its NodePorts answer"
+	}
+	r.note(s, []string{note})
 }
 
 // shows tells whether a Service's status says what Raven has written.
@@ -174,7 +178,7 @@ func (r services) publish(ctx context.Context, s *corev1.Service, status corev1.
 
 // note tells a Service's owner what of it is not served, once.
 func (r services) note(s *corev1.Service, notes []string) {
-	for _, text := range r.applied.news(client.ObjectKeyFromObject(s), string(s.UID), notes) {
+	for _, text := range r.applied.news(client.ObjectKeyFromObject(s), s.UID, notes) {
 		r.warn(s, eventUnserved, "LoadBalancer", "%s", text)
 	}
 }

@@ -24,14 +24,13 @@ func (r *Raven) serviceRegistrations() []registration {
 	of := registration{name: "services", reconciler: services{r}, watches: []watch{
 		{of: &v1.KuryrLoadBalancer{}, what: itself},
 	}}
-	in := registration{name: "loadbalancers", reconciler: balancers{r}, wakes: &r.rouses, watches: []watch{
+	in := registration{name: "loadbalancers", reconciler: balancers{r}, wakes: &r.balancerWakes, watches: []watch{
 		{of: &v1.KuryrLoadBalancer{}, when: predicate.Or(predicate.GenerationChangedPredicate{}, deleted{}), what: itself},
 	}}
-	if r.cfg.NodeBalanced {
+	if r.cfg.Services || r.cfg.NodeBalanced {
 		of.watches = append(of.watches, watch{of: &corev1.Service{}, when: predicate.Funcs{UpdateFunc: serviceMatters}, what: itself})
 	}
 	if r.cfg.Services {
-		of.watches = append(of.watches, watch{of: &corev1.Service{}, when: predicate.Funcs{UpdateFunc: serviceMatters}, what: itself})
 		in.watches = append(in.watches,
 			watch{of: &discoveryv1.EndpointSlice{}, what: on(r, serviceOfSlice)},
 			watch{of: &v1.KuryrLoadBalancer{}, what: handler.Funcs{

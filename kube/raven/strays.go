@@ -71,10 +71,7 @@ func (r strays) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 		err = nil // it has none at all
 	}
 	if err == nil {
-		err = r.rouse(ctx, all)
-	}
-	if err == nil {
-		err = r.drop(ctx, all)
+		err = errors.Join(r.rouse(ctx, all), r.drop(ctx, all))
 	}
 	if err == nil {
 		r.strayed.asked(r.now())
@@ -112,9 +109,8 @@ func (r strays) rouse(ctx context.Context, all []sdn.LoadBalancer) error {
 		}
 	}
 	for uid := range more {
-		key := client.ObjectKeyFromObject(of[uid])
-		r.applied.suspect(key, true)
-		r.rouses.wake(request(key.Namespace, key.Name))
+		r.applied.suspect(of[uid], true)
+		r.balancerWakes.wake(request(of[uid].Namespace, of[uid].Name))
 	}
 	return nil
 }

@@ -76,6 +76,30 @@ func TestStrayLoadBalancersGo(t *testing.T) {
 	c.wholeServices()
 }
 
+// Where floating IPs cannot be looked for, load balancers that nobody stands for go nevertheless.
+func TestStraysGoWithoutFloatingIPs(t *testing.T) {
+	t.Parallel()
+	c := newServing(t, nil)
+	c.service("torn", nil, "10.96.0.11")
+	c.settle()
+	c.torn("torn")
+	looked := 0
+	c.faults.problem = func(method string) error {
+		if method == "FindFloatingIPs" {
+			if looked++; looked == 1 { // that of all; the one of the load balancer's own comes after
+				return &sdn.Error{Kind: sdn.KindDenied, Noun: "floating IPs", Detail: "not yours"}
+			}
+		}
+		return nil
+	}
+	c.start()
+	c.round()
+	c.wantBalancers()
+	if looked == 0 {
+		t.Error("they were not looked for")
+	}
+}
+
 // One whose Service is there has its object back, and is not made anew.
 func TestServicesTornObjectComesBack(t *testing.T) {
 	t.Parallel()

@@ -29,6 +29,7 @@ type vips struct {
 	known   []netip.Prefix // the cluster's ranges that the plan is for
 	plan    vipPlan        // its subnets without ids
 	subnets []sdn.Subnet   // that are there, each with a leg of the router
+	served  []netip.Prefix // the ranges of the plan whose subnet is there and gives none of their addresses away
 }
 
 // planned is what the VIP network is to be, and for which ranges that was planned.
@@ -43,7 +44,7 @@ func (v *vips) subnetOf(addr netip.Addr) (id sdn.ID, found bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	i := slices.IndexFunc(v.subnets, func(s sdn.Subnet) bool { return s.CIDR.Contains(addr) })
-	if i < 0 || !slices.ContainsFunc(v.plan.ranges, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+	if i < 0 || !slices.ContainsFunc(v.served, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 		return "", false
 	}
 	return v.subnets[i].ID, true
@@ -104,7 +105,7 @@ func (r *Raven) planVIPs(ctx context.Context, public sdn.ID) error {
 	return err
 }
 
-// replanVIPs plans for these ranges. The caller makes.
+// replanVIPs plans for these ranges. The caller holds making.
 func (r *Raven) replanVIPs(ctx context.Context, ranges []netip.Prefix) (plan vipPlan, err error) {
 	there, err := r.vipSubnetsThere(ctx)
 	if err != nil {
@@ -120,7 +121,7 @@ func (r *Raven) replanVIPs(ctx context.Context, ranges []netip.Prefix) (plan vip
 		plan = planUnserved(ranges, there)
 	}
 	for p, why := range plan.refused {
-		r.log.WarnContext(ctx, "no Service has a ClusterIP of this range", "range", p, "error", why)
+		r.log.WarnContext(ctx, "Services of this range are not served", "range", p, "error", why)
 	}
 	r.vips.mu.Lock()
 	defer r.vips.mu.Unlock()
@@ -203,7 +204,7 @@ func (r *Raven) prepareVIPs(ctx context.Context) error {
 	return err
 }
 
-// makeVIPs has the VIP network be as planned, with a leg of the router on each subnet. What one of them fails at holds up no other. The caller makes.
+// makeVIPs has the VIP network be as planned, with a leg of the router on each subnet. What one of them fails at holds up no other: a subnet that served before goes on. The caller holds making.
 func (r *Raven) makeVIPs(ctx context.Context) error {
 	_, plan := r.vips.planned()
 	if len(plan.subnets) == 0 && !r.cfg.NodeBalanced {
@@ -216,17 +217,18 @@ func (r *Raven) makeVIPs(ctx context.Context) error {
 	if r.cfg.NodeBalanced { // packets would come to the subnets, and not to nodes
 		return r.dropVIPs(ctx, there)
 	}
-	blocked, err := r.clearVIPs(ctx, plan, there)
-	if err != nil {
-		return err
-	}
+	blocked := r.clearVIPs(ctx, plan, there)
 	var network sdn.Network
 	spec := sdn.NetworkSpec{Base: r.base(v1.KeyKindNetwork, vipNetwork, "kuryr-services", r.cfg.Project)}
 	if err := r.ask(ctx, func(ctx context.Context) (err error) { network, err = r.sdn.EnsureNetwork(ctx, spec); return err }); err != nil {
 		return err
 	}
 	failpoint.Here("raven.vips.network")
+	r.vips.mu.Lock()
+	before, servedBefore := r.vips.subnets, r.vips.served
+	r.vips.mu.Unlock()
 	var made []sdn.Subnet
+	var served []netip.Prefix
 	var errs []error
 	for _, s := range plan.subnets {
 		subnet, err := sdn.Subnet{}, blocked[s.cidr]
@@ -235,13 +237,22 @@ func (r *Raven) makeVIPs(ctx context.Context) error {
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("subnet %s: %w", s.cidr, err))
-			continue
+			i := slices.IndexFunc(before, func(o sdn.Subnet) bool { return o.CIDR == s.cidr })
+			if i < 0 {
+				continue
+			}
+			subnet = before[i]
 		}
 		made = append(made, subnet)
+		for _, p := range plan.ranges {
+			if s.cidr.Contains(p.Addr()) && (err == nil || slices.Contains(servedBefore, p)) {
+				served = append(served, p)
+			}
+		}
 	}
 	r.vips.mu.Lock()
 	defer r.vips.mu.Unlock()
-	r.vips.subnets = made
+	r.vips.subnets, r.vips.served = made, served
 	return errors.Join(errs...)
 }
 
@@ -262,8 +273,8 @@ func (r *Raven) dropVIPs(ctx context.Context, there []sdn.Subnet) error {
 }
 
 // clearVIPs takes away the subnets that are not planned any more. One that overlaps with what is planned is from before Services were served, and nothing is on it; one that does not is of a
-// range that the cluster has no more, and stays while there are ports on it. blocked are the planned subnets that one which cannot go is in the way of.
-func (r *Raven) clearVIPs(ctx context.Context, plan vipPlan, there []sdn.Subnet) (blocked map[netip.Prefix]error, err error) {
+// range that the cluster has no more, and stays while there are ports on it, or it cannot go: it is in nobody's way. blocked are the planned subnets that one which cannot go is in the way of.
+func (r *Raven) clearVIPs(ctx context.Context, plan vipPlan, there []sdn.Subnet) (blocked map[netip.Prefix]error) {
 	blocked = map[netip.Prefix]error{}
 	for _, s := range there {
 		if s.Foreign || slices.ContainsFunc(plan.subnets, func(p vipSubnet) bool { return p.cidr == s.CIDR }) {
@@ -271,36 +282,37 @@ func (r *Raven) clearVIPs(ctx context.Context, plan vipPlan, there []sdn.Subnet)
 		}
 		i := slices.IndexFunc(plan.subnets, func(p vipSubnet) bool { return p.cidr.Overlaps(s.CIDR) })
 		used, err := r.usedVIPs(ctx, s.ID)
-		if err == nil && used == 0 {
+		if err == nil && !used {
 			err = r.dropSubnet(ctx, s.ID)
 		}
 		switch {
-		case err != nil && !sdn.IsConflict(err):
-			return nil, fmt.Errorf("subnet %s, which is not needed: %w", s.CIDR, err)
-		case i >= 0 && (err != nil || used > 0):
-			blocked[plan.subnets[i].cidr] = errors.Join(fmt.Errorf("the subnet %s is in its place, with %d ports", s.CIDR, used), err)
-		case err != nil || used > 0:
-			r.log.WarnContext(ctx, "a subnet of the VIP network is of no range of ClusterIPs, and in use: it stays", "subnet", s.CIDR, "ports", used, "error", err)
+		case err == nil && !used:
+		case i < 0:
+			r.log.WarnContext(ctx, "a subnet of the VIP network is of no range of ClusterIPs, and stays", "subnet", s.CIDR, "used", used, "error", err)
+		case err != nil:
+			blocked[plan.subnets[i].cidr] = fmt.Errorf("the subnet %s, which is in its place: %w", s.CIDR, err)
+		default:
+			blocked[plan.subnets[i].cidr] = fmt.Errorf("the subnet %s is in its place, with ports", s.CIDR)
 		}
 	}
-	return blocked, nil
+	return blocked
 }
 
-// usedVIPs counts the ports that have addresses of a subnet, but for the SDN's own, such as the router's leg.
-func (r *Raven) usedVIPs(ctx context.Context, subnet sdn.ID) (n int, err error) {
+// usedVIPs tells whether ports have addresses of a subnet, but for the SDN's own, such as the router's leg.
+func (r *Raven) usedVIPs(ctx context.Context, subnet sdn.ID) (used bool, err error) {
 	err = r.ask(ctx, func(ctx context.Context) error {
-		n = 0
 		for p, err := range r.sdn.FindPorts(ctx, sdn.PortQuery{Subnets: []sdn.ID{subnet}}) {
 			if err != nil {
 				return err
 			}
 			if !strings.HasPrefix(p.DeviceOwner, "network:") {
-				n++
+				used = true
+				return nil
 			}
 		}
 		return nil
 	})
-	return n, err
+	return used, err
 }
 
 func (r *Raven) makeVIPSubnet(ctx context.Context, network sdn.ID, s vipSubnet, ranges []netip.Prefix, there []sdn.Subnet) (subnet sdn.Subnet, err error) {
@@ -367,12 +379,19 @@ type refused struct{ waiting }
 
 func (r refused) Unwrap() error { return r.waiting }
 
-// vipSubnetOf gives the subnet of a ClusterIP. One of a range that the cluster has got since has its subnet made, for which none but those of such ranges wait.
+// underway is of a ClusterIP whose subnet may be what another is making: it is looked for again in a moment, as nothing tells.
+type underway struct{ waiting }
+
+func (u underway) Unwrap() error { return u.waiting }
+
+// vipSubnetOf gives the subnet of a ClusterIP. One of a range that the cluster has got since has its subnet made, for which nobody waits here: see underway.
 func (r *Raven) vipSubnetOf(ctx context.Context, addr netip.Addr) (sdn.ID, error) {
 	if id, found := r.vips.subnetOf(addr); found {
 		return id, nil
 	}
-	r.vips.making.Lock()
+	if !r.vips.making.TryLock() {
+		return "", underway{waiting{fmt.Sprintf("ClusterIP %s: the VIP network is being changed", addr)}}
+	}
 	defer r.vips.making.Unlock()
 	if id, found := r.vips.subnetOf(addr); found { // another has made it
 		return id, nil

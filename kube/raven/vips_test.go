@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 )
 
 // cidrs gives the cluster ranges of ClusterIPs, each later than those before it.
@@ -116,6 +117,15 @@ func TestServiceRangeGoes(t *testing.T) {
 	c.remove(c.serviceNow("far"))
 	c.settle()
 	c.wantBalancers()
+	c.faults.problem = func(method string) error {
+		if method == "DetachSubnet" {
+			return &sdn.Error{Kind: sdn.KindDenied, Noun: "router", Detail: "not yours"}
+		}
+		return nil
+	}
+	c.start() // it is in nobody's way
+	c.wantVIPSubnets("10.96.0.0/15", "10.100.0.0/23")
+	c.faults.problem = nil
 	c.start()
 	c.wantVIPSubnets("10.96.0.0/15")
 	if r, err := c.sdn.Router(t.Context(), c.raven.ground.router); err != nil || slices.ContainsFunc(r.Interfaces, func(l sdn.RouterInterface) bool {
@@ -155,12 +165,84 @@ func TestServiceRangeTheSDNRefuses(t *testing.T) {
 	c.wantVIPSubnets("10.96.0.0/15", "10.100.0.0/23")
 }
 
-// While the subnet of a new range is made, Services of others are not held up.
+// A new range in a subnet that is there is served when the SDN gives none of its addresses away any more, and not before; those that the subnet served go on.
+func TestServiceRangeInASubnetThatIsThere(t *testing.T) {
+	t.Parallel()
+	for method, skip := range map[string]int{"UpdateSubnet": 0, "FindSubnets": 1} { // the plan is made by the first look
+		c := newServing(t, func(cfg *Config) { cfg.ServiceRanges = prefixesOf("10.96.0.0/16") })
+		c.cidrs("kubernetes", "10.96.0.0/16")
+		c.settle()
+		c.cidrs("more", "10.97.0.0/24")
+		c.service("web", nil, "10.96.0.10")
+		c.service("near", nil, "10.97.0.10")
+		calls := 0
+		c.faults.problem = func(of string) error {
+			if of != method {
+				return nil
+			}
+			if calls++; calls > skip {
+				return errAway
+			}
+			return nil
+		}
+		c.round()
+		if calls <= skip {
+			t.Fatalf("%s was called %d times", method, calls)
+		}
+		c.wantBalancers("10.96.0.10: 6:80>")
+		c.faults.problem = nil
+		c.settle()
+		c.wantBalancers("10.96.0.10: 6:80>", "10.97.0.10: 6:80>")
+		c.wantVIPSubnets("10.96.0.0/15")
+		there, err := c.raven.vipSubnetsThere(t.Context())
+		c.must(err)
+		if overlap(there[0].Ranges, prefixesOf("10.96.0.0/16", "10.97.0.0/24")) {
+			t.Errorf("%s failed, and the SDN gives away %v", method, there[0].Ranges)
+		}
+	}
+}
+
+// A subnet from before that cannot go is the trouble of the range whose place it has.
+func TestServiceRangeWhosePlaceIsTaken(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nil)
+	c.cidrs("kubernetes", "10.96.0.0/12")
+	c.cidrs("more", "10.94.0.0/24")
+	c.cfg.Services = true
+	c.faults.problem = func(method string) error {
+		if method == "DetachSubnet" {
+			return &sdn.Error{Kind: sdn.KindDenied, Noun: "router", Detail: "not yours"}
+		}
+		return nil
+	}
+	c.start()
+	c.service("web", nil, "10.96.0.10")
+	c.service("far", nil, "10.94.0.10")
+	c.round()
+	c.wantBalancers("10.94.0.10: 6:80>")
+	if lb := c.klb("web"); !strings.Contains(lb.Status.Conditions[0].Message, "10.96.0.0/12") || !strings.Contains(lb.Status.Conditions[0].Message, "not yours") {
+		t.Errorf("%+v", lb.Status)
+	}
+	c.faults.problem = nil
+	c.settle()
+	c.wholeServices()
+	c.wantVIPSubnets("10.94.0.0/23", "10.96.0.0/11")
+}
+
+// While the subnet of a new range is made, nobody is held up: neither Services of others, nor those who work on more of that range.
 func TestServicesDoNotWaitForANewRange(t *testing.T) {
 	t.Parallel()
 	c := newServing(t, func(cfg *Config) { cfg.ServiceRanges = prefixesOf("10.96.0.0/16") })
 	c.cidrs("kubernetes", "10.96.0.0/16")
 	c.cidrs("more", "10.100.0.0/24")
+	c.service("web", nil, "10.96.0.10")
+	c.service("far", nil, "10.100.0.10")
+	c.service("farther", nil, "10.100.0.11")
+	c.tellAll()
+	for _, name := range []string{"web", "far", "farther"} {
+		_, err := services{c.raven}.Reconcile(t.Context(), request("default", name))
+		c.must(err)
+	}
 	c.tellAll()
 	entered, leave := make(chan struct{}), make(chan struct{})
 	c.faults.problem = func(method string) error {
@@ -170,9 +252,12 @@ func TestServicesDoNotWaitForANewRange(t *testing.T) {
 		}
 		return nil
 	}
+	look := func(name string) (ctrl.Result, error) {
+		return balancers{c.raven}.Reconcile(t.Context(), request("default", name))
+	}
 	far := make(chan error)
 	go func() {
-		_, err := c.raven.vipSubnetOf(t.Context(), netip.MustParseAddr("10.100.0.10"))
+		_, err := look("far")
 		far <- err
 	}()
 	select {
@@ -180,14 +265,21 @@ func TestServicesDoNotWaitForANewRange(t *testing.T) {
 	case err := <-far:
 		t.Fatal("the SDN was not asked for a subnet: ", err)
 	}
-	if id, err := c.raven.vipSubnetOf(t.Context(), netip.MustParseAddr("10.96.0.10")); err != nil || id == "" {
-		t.Errorf("subnet %q, %v", id, err)
+	if again, err := look("farther"); err != nil || again.RequeueAfter != pendingPause {
+		t.Errorf("another one of the range: %v, %v", again, err)
 	}
+	if _, err := look("web"); err != nil {
+		t.Error(err)
+	}
+	c.wantBalancers("10.96.0.10: 6:80>")
 	if len(c.raven.vipClaims()) == 0 {
 		t.Error("no claims of the VIP network")
 	}
 	close(leave)
 	c.must(<-far)
+	c.faults.problem = nil
+	c.settle()
+	c.wholeServices()
 }
 
 // Where nodes balance, a range that cannot be is led nowhere, and others are.

@@ -45,4 +45,4 @@ func (r *Raven) wakeCalled(pools []string) {
 	}
 }
 
-func (r *Raven) wakePool(name string) (soon bool) { return r.wakes.wake(request("", name)) }
+func (r *Raven) wakePool(name string) (soon bool) { return r.poolWakes.wake(request("", name)) }

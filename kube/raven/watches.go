@@ -62,7 +62,7 @@ func (r *Raven) registrations() []registration {
 			{of: &corev1.Node{}, when: predicate.Or(predicate.LabelChangedPredicate{}, deleted{}), what: itself},
 			{of: &v1.KuryrPortPool{}, when: deleted{}, what: on(r, r.nodeOfPool)},
 		}},
-		{name: "pools", reconciler: pools{r}, wakes: &r.wakes, watches: []watch{
+		{name: "pools", reconciler: pools{r}, wakes: &r.poolWakes, watches: []watch{
 			{of: &v1.KuryrPortPool{}, when: predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}), what: itself},
 			{of: &v1.KuryrPort{}, what: handler.Funcs{
 				CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { r.portChanged(e.Object, q, false) },

@@ -107,7 +107,7 @@ func (t *tx) subnetOfFloating(n *networkRow, target sdn.Target) (sdn.ID, error) 
 	case other == "":
 		return "", sdn.Exhausted(sdn.NoAddresses, "network", "the external network has no subnet to take an address from")
 	case six:
-		return "", sdn.Invalid("floating IP", "target", "port %s has no IPv4 address there, and the external network no IPv6 subnet", target.Port)
+		return "", sdn.Invalid("floating IP", "target", "port %s has no such IPv4 address, and the external network no IPv6 subnet", target.Port)
 	}
 	return other, nil
 }

@@ -96,7 +96,7 @@ func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 	key := first(string(spec.ID), spec.Key.String())
 	todo, wait := p.nextForgotten(maker, below, key)
 	if todo != nil {
-		p.octavia.memory.anew(partKey(key, todo.part))
+		p.octavia.memory.anew(key, todo.part)
 	} else if todo, err = maker.next(w, below); err != nil {
 		return none, false, err
 	}
@@ -111,11 +111,11 @@ func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 		return b, false, nil
 	}
 	if todo.repair {
-		if wait, times := p.octavia.memory.mayAnew(key); wait > 0 {
+		if wait, times := p.octavia.memory.mayAnew(key, ""); wait > 0 {
 			b.Status = sdn.LoadBalancerStatus{RetryAfter: wait, Message: fmt.Sprintf("Octavia holds a part of it in ERROR, though %d times it was mended; later again: %s", times, todo.what)}
 			return b, false, nil
 		}
-		p.octavia.memory.anew(key)
+		p.octavia.memory.anew(key, "")
 	}
 	err = todo.do(ctx, p.octavia.client)
 	switch {
@@ -257,7 +257,7 @@ func (p *Provider) checkVIPs(ctx context.Context, spec sdn.LoadBalancerSpec) err
 // makeAnew deletes a load balancer that Octavia holds in ERROR, so that the next step makes another; the longer apart, the more often that was in vain.
 func (p *Provider) makeAnew(ctx context.Context, w *balancerWire, spec sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
 	key := first(string(spec.ID), spec.Key.String())
-	if wait, times := p.octavia.memory.mayAnew(key); wait > 0 {
+	if wait, times := p.octavia.memory.mayAnew(key, ""); wait > 0 {
 		return p.pending(w, fmt.Sprintf("Octavia holds it in ERROR, though it was made anew (%d times); it is made anew again later", times), wait), nil
 	}
 	if spec.ID != "" {
@@ -266,7 +266,7 @@ func (p *Provider) makeAnew(ctx context.Context, w *balancerWire, spec sdn.LoadB
 	if err := p.dropBalancer(ctx, sdn.ID(w.ID)); err != nil && !sdn.IsPending(err) {
 		return sdn.LoadBalancer{}, err
 	}
-	p.octavia.memory.anew(key)
+	p.octavia.memory.anew(key, "")
 	p.log.Warn("Octavia holds a load balancer in ERROR: it is made anew", "load_balancer", w.ID, "key", spec.Key.String())
 	return p.pending(w, "Octavia held load balancer "+w.ID+" in ERROR; it is being made anew", firstLook), nil
 }
@@ -404,6 +404,7 @@ func (p *Provider) DeleteLoadBalancer(ctx context.Context, id sdn.ID) error {
 	if err := p.needOctavia(ctx); err != nil {
 		return err
 	}
+	p.octavia.memory.unwanted(id)
 	return p.dropBalancer(ctx, id)
 }
 

@@ -271,13 +271,42 @@ func TestBalancerInErrorIsMadeAnew(t *testing.T) {
 	if len(anew) != 3 || len(o.balancers) != 1 || b.ID == "" {
 		t.Errorf("it was made anew %d times, and there are %d: %q", len(anew), len(o.balancers), messages)
 	}
-	if wait, times := p.octavia.memory.mayAnew(testKey("web").String()); wait != 0 || times != 0 {
+	if wait, times := p.octavia.memory.mayAnew(testKey("web").String(), ""); wait != 0 || times != 0 {
 		t.Errorf("it is ready, and waits %v for a fourth time", wait)
 	}
 	o.balancers[0].listeners[0]["provisioning_status"] = "ERROR"
 	o.balancers[0].set("ACTIVE", o.now())
 	if again, messages := readyBalancer(t, p, clock, balancerSpec("web", "10.0.0.1:8080")); again.ID != b.ID || again.Listeners[0].ID == b.Listeners[0].ID {
 		t.Errorf("a listener in ERROR: %q", messages)
+	}
+}
+
+// Of one that is deleted while it is made anew nothing is remembered.
+func TestBalancerInErrorIsDeleted(t *testing.T) {
+	o := newOctaviaDouble(amphora)
+	o.fails = 1000
+	p, _, clock := onOctavia(t, o)
+	spec := balancerSpec("web", "10.0.0.1:8080")
+	var b sdn.LoadBalancer
+	for range 60 {
+		var err error
+		if b, err = p.ApplyLoadBalancer(t.Context(), spec); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(b.Status.Message, "it is made anew again later") {
+			break
+		}
+		*clock = clock.Add(b.Status.RetryAfter)
+	}
+	if len(p.octavia.memory.failed) != 1 {
+		t.Fatalf("it is %+v, and %v is remembered", b.Status, p.octavia.memory.failed)
+	}
+	o.pend = 0
+	if err := p.DeleteLoadBalancer(t.Context(), sdn.ID(o.balancers[0].fields["id"].(string))); err != nil {
+		t.Fatal(err)
+	}
+	if len(o.balancers) != 0 || len(p.octavia.memory.failed) != 0 {
+		t.Errorf("it is deleted: there are %d, and %v is remembered", len(o.balancers), p.octavia.memory.failed)
 	}
 }
 

@@ -2,7 +2,6 @@ package neutron
 
 import (
 	"context"
-	"maps"
 	"net/url"
 	"strings"
 	"sync"
@@ -19,7 +18,7 @@ type balancerMemory struct {
 
 	mu     sync.Mutex
 	known  map[sdn.ID]*remembered
-	failed map[string]setbacks // by Key, or partKey
+	failed map[string]map[string]setbacks // by Key, else ID, and part; "" is the load balancer itself
 }
 
 // settled is how long ago a change must have been seen first, for what is read then to hold until the next one.
@@ -27,6 +26,7 @@ const settled = 2 * time.Second
 
 // remembered is one load balancer.
 type remembered struct {
+	key     string    // its Key, "" where it has none
 	state   string    // of provisioning, with the time of the last change
 	since   time.Time // it was seen first
 	below   *tree     // nil: not read since
@@ -48,7 +48,7 @@ func (m *balancerMemory) see(w *balancerWire) (since time.Time, below *tree) {
 	r := m.known[sdn.ID(w.ID)]
 	switch {
 	case r == nil:
-		r = &remembered{state: state, since: m.now()}
+		r = &remembered{key: w.decode("").Key.String(), state: state, since: m.now()}
 		for _, v := range w.vips() {
 			r.ports = append(r.ports, v.Port)
 		}
@@ -97,28 +97,41 @@ const (
 	lastAnew  = 5 * time.Minute
 )
 
-// mayAnew tells whether one that is in ERROR may be made anew now, else how long to wait for that.
-func (m *balancerMemory) mayAnew(key string) (wait time.Duration, times int) {
+// mayAnew tells whether a part that is in ERROR may be made anew now, else how long to wait for that.
+func (m *balancerMemory) mayAnew(key, part string) (wait time.Duration, times int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	f := m.failed[key]
+	f := m.failed[key][part]
 	return max(f.next.Sub(m.now()), 0), f.times
 }
 
-func (m *balancerMemory) anew(key string) {
+func (m *balancerMemory) anew(key, part string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	f := m.failed[key]
+	f := m.failed[key][part]
 	f.next = m.now().Add(min(firstAnew<<min(f.times, 10), lastAnew))
 	f.times++
-	m.failed[key] = f
+	if m.failed[key] == nil {
+		m.failed[key] = map[string]setbacks{}
+	}
+	m.failed[key][part] = f
 }
 
 // well forgets the setbacks of a load balancer and its parts.
 func (m *balancerMemory) well(key string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.failed, func(of string, _ setbacks) bool { return of == key || strings.HasPrefix(of, partKey(key, "")) })
+	delete(m.failed, key)
+}
+
+// unwanted forgets those of a load balancer that is to be there no more.
+func (m *balancerMemory) unwanted(id sdn.ID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.failed, string(id))
+	if r := m.known[id]; r != nil {
+		delete(m.failed, r.key)
+	}
 }
 
 // below gives what is below a load balancer: as remembered where nothing has changed since, else as Octavia says. Members are read of those pools alone that

@@ -59,7 +59,7 @@ func (m balancerMaker) forgotten(t *tree) (all []*step) {
 // done less and less often, and holds up no other.
 func (p *Provider) nextForgotten(m balancerMaker, t *tree, key string) (next *step, wait time.Duration) {
 	for _, s := range m.forgotten(t) {
-		later, _ := p.octavia.memory.mayAnew(partKey(key, s.part))
+		later, _ := p.octavia.memory.mayAnew(key, s.part)
 		if later == 0 {
 			return s, 0
 		}
@@ -69,6 +69,3 @@ func (p *Provider) nextForgotten(m balancerMaker, t *tree, key string) (next *st
 	}
 	return nil, wait
 }
-
-// partKey is what the setbacks of a part of a load balancer are remembered by.
-func partKey(key, part string) string { return key + "\x00" + part }

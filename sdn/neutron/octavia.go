@@ -46,7 +46,7 @@ func octaviaRoot(endpoint string) string {
 }
 
 func newOctavia(c Config, neutron *client, extensions *extensions, now func() time.Time) *octavia {
-	o := &octavia{extensions: extensions, chosen: c.Backend, memory: balancerMemory{now: now, known: map[sdn.ID]*remembered{}, failed: map[string]setbacks{}}}
+	o := &octavia{extensions: extensions, chosen: c.Backend, memory: balancerMemory{now: now, known: map[sdn.ID]*remembered{}, failed: map[string]map[string]setbacks{}}}
 	make := func(path string) *client {
 		made := *neutron
 		made.budget = newBudget()

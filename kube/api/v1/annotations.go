@@ -37,10 +37,6 @@ const (
 	ClaimantRaven = "raven"
 )
 
-// ReasonNodeStarting is the reason of a Node's condition NetworkUnavailable while its daemon runs for the first time since the node's boot and has not all yet: nothing of the cluster is in the node's kernel,
-// so that nobody is to be led there.
-const ReasonNodeStarting = "KuryrStarting"
-
 // LabelNested, on a node, says whether it is a virtual machine of the SDN whose pods' ports are subports of its own port's trunk, whatever the configuration says of all nodes.
 const (
 	LabelNested = "openstack.org/kuryr-nested"

@@ -48,3 +48,7 @@ const (
 	ReasonTaken     = "Taken"       // something else has the address
 	ReasonUnserved  = "Unsupported" // this SDN cannot do it
 )
+
+// ReasonNodeStarting is the reason of a Node's condition NetworkUnavailable while its daemon runs for the first time since the node's boot and has not brought all into the kernel: nobody is to
+// be led there.
+const ReasonNodeStarting = "KuryrStarting"
