@@ -46,11 +46,14 @@ man: build ## write the man pages to man/
 	mkdir -p man
 	bin/kuryr man man
 
+# The tests that kuryr-kubernetes alone has: all of the files with its tag.
+TAGGED = $(shell grep -l '^//go:build.* kubernetes' cmd/kuryr/*_test.go | xargs grep -oh '^func Test[[:alnum:]_]*' | cut -c6- | paste -sd'|')
+
 test: need-gcc ## vet, unit and kernel tests with the race detector (kernel tests need root or user namespaces)
 	go vet ./...
 	go vet -tags kubernetes ./cmd/kuryr
 	{ rc=0; go test -race -p 3 -json -timeout 30m -run "$(SCENARIOS)" ./... || rc=1; \
-		go test -race -json -timeout 30m -tags kubernetes -run Kubernetes ./cmd/kuryr || rc=1; exit $$rc; } | $(call count,test)
+		go test -race -json -timeout 30m -tags kubernetes -run "^($(TAGGED))$$" ./cmd/kuryr || rc=1; exit $$rc; } | $(call count,test)
 
 lint: ## gofmt, vet, staticcheck, golangci-lint, freshness of what is generated (the tools are built once into ~/.cache/kuryr)
 	hack/lint.sh

@@ -49,12 +49,7 @@ restore" has kept.`,
 			}
 			if err == nil {
 				var done []string
-				done, err = a.dropLeg(c, cfg)
-				report.Done = append(report.Done, done...)
-			}
-			if err == nil {
-				var done []string
-				done, err = a.downServices(c, cfg)
+				done, err = a.downNode(c, cfg)
 				report.Done = append(report.Done, done...)
 			}
 			report.Done = append(report.Done, sweepTraces("")...)

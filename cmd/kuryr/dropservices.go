@@ -42,17 +42,23 @@ func legHost(c config.Config, log *slog.Logger) *host.Host {
 	return host.New(host.Config{Dir: servicesDir(c), Link: legInterface, Logger: log})
 }
 
-// dropServices takes what realises Services out of the kernel, and says so. Where nothing ever was it says nothing. Connections that a client has go on until they end,
+// dropBalancing takes what balances Services out of the kernel, and says so. Where it is not there it says nothing. Connections that a client has go on until they end,
 // since the kernel remembers where they lead; who comes anew is not balanced any more.
-func dropServices(ctx context.Context, cfg config.Config, log *slog.Logger) (done []string, err error) {
-	if there, err := hasTable(servicesTable); err != nil {
+func dropBalancing(ctx context.Context, cfg config.Config, log *slog.Logger) (done []string, err error) {
+	if there, err := hasTable(servicesTable); err != nil || !there {
 		return nil, err
-	} else if there {
-		t := balancing(cfg, log, nil)
-		if err := errors.Join(t.Remove(ctx), t.Close()); err != nil {
-			return nil, fmt.Errorf("services: %w", err)
-		}
-		done = append(done, "what balances Services is out of the kernel")
+	}
+	t := balancing(cfg, log, nil)
+	if err := errors.Join(t.Remove(ctx), t.Close()); err != nil {
+		return nil, fmt.Errorf("services: %w", err)
+	}
+	return []string{"what balances Services is out of the kernel"}, nil
+}
+
+// dropServices is dropBalancing, and puts back what the host was changed for. Where nothing ever was it says nothing.
+func dropServices(ctx context.Context, cfg config.Config, log *slog.Logger) (done []string, err error) {
+	if done, err = dropBalancing(ctx, cfg, log); err != nil {
+		return nil, err
 	}
 	guarded, err := hasTable(guard.Table)
 	if err != nil {
@@ -91,12 +97,27 @@ func hasTable(name string) (bool, error) {
 	return false, nil
 }
 
-// downServices is dropServices for who takes Kuryr off the machine. While the node's daemon runs, which would bring it back, what there is of Services stays.
-func (a *app) downServices(c *cobra.Command, cfg config.Config) ([]string, error) {
-	if nodeRuns(c, cfg) {
-		return nil, nil
+// dropNode takes what the daemon of a cluster's node did for Services off the machine, where it does not run. Where the node's own port cannot go, what balances goes all the same;
+// the guard and the doors are for as long as the port is there.
+func (a *app) dropNode(c *cobra.Command, cfg config.Config) ([]string, error) {
+	done, err := a.dropLeg(c, cfg)
+	drop := dropServices
+	if err != nil {
+		drop = dropBalancing
 	}
-	return dropServices(c.Context(), cfg, slog.New(slog.DiscardHandler))
+	more, failed := drop(c.Context(), cfg, slog.New(slog.DiscardHandler))
+	return append(done, more...), errors.Join(err, failed)
+}
+
+// downNode is dropNode for who takes Kuryr off the machine. While the node's daemon runs, which would bring it back, what there is of Services stays; with a port of its own it fails.
+func (a *app) downNode(c *cobra.Command, cfg config.Config) ([]string, error) {
+	if !nodeRuns(c, cfg) {
+		return a.dropNode(c, cfg)
+	}
+	if _, err := os.Stat(legDir(cfg)); err == nil {
+		return nil, fmt.Errorf("the daemon of a cluster's node runs, and keeps %s: take Kuryr out of the cluster first", legInterface)
+	}
+	return nil, nil
 }
 
 // nodeRuns tells whether the daemon of a cluster's node runs on this machine.

@@ -4,7 +4,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 
 	"github.com/kuryr/kuryr/bind"
@@ -13,11 +12,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// removeLeg takes the node's own port off the machine, with the folder that tells of it. While the node's daemon runs, which would plug it again, it fails.
+// removeLeg takes the node's own port off the machine, with the folder that tells of it. The node's daemon, which would plug it again, must not run.
 func (a *app) removeLeg(c *cobra.Command, cfg config.Config) (done []string, err error) {
-	if nodeRuns(c, cfg) {
-		return nil, fmt.Errorf("the daemon of a cluster's node runs, and keeps %s: take Kuryr out of the cluster first", leg.Interface)
-	}
 	b, err := bind.New(binding(cfg, nil))
 	if err != nil {
 		return nil, err

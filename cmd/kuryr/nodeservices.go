@@ -76,14 +76,7 @@ func (s *nodeServices) run(ctx context.Context) error {
 }
 
 // stand puts the table back when somebody takes it away, and the guard, which mostly goes with it (`nft flush ruleset`).
-// It listens once the kernel has all: while it loads, each of its elements would be announced.
 func (s *nodeServices) stand(ctx context.Context) {
-	select {
-	case <-s.Restored():
-	case <-ctx.Done():
-		return
-	}
-	s.guard(ctx) // somebody may have taken it away before
 	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
 		err := host.WatchTable(ctx, servicesTable, func() {
 			s.log.WarnContext(ctx, "the table that balances Services may have been taken away; it is put back", "table", servicesTable)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"time"
 
@@ -103,12 +102,7 @@ is not there is no error. While the node's daemon runs, which would bring it bac
 			if nodeRuns(c, cfg) {
 				return errors.New("the daemon of a cluster's node runs, and would bring back what balances Services: take Kuryr out of the cluster first")
 			}
-			done, err := a.dropLeg(c, cfg)
-			if err == nil {
-				var more []string
-				more, err = dropServices(c.Context(), cfg, slog.New(slog.DiscardHandler))
-				done = append(done, more...)
-			}
+			done, err := a.dropNode(c, cfg)
 			for _, line := range done {
 				_, _ = fmt.Fprintln(a.out, line)
 			}

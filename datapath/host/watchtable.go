@@ -7,9 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
-	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,8 +15,7 @@ import (
 const monitorBuffer = 8 << 20
 
 // WatchTable calls gone whenever a table of the inet family with this name was deleted, be it by `nft flush ruleset` or a restart of nftables.service, until ctx ends; it returns nil then. It
-// calls gone at first too, where there is no such table. It sleeps until the kernel announces changes. Where there were more of them than it could hear, it calls gone too. Another error means
-// that the kernel lets us not listen. While somebody listens the kernel announces each element of what is loaded: a large table is better loaded first.
+// sleeps until the kernel announces changes. Where there were more of them than it could hear, it calls gone too. Another error means that the kernel lets us not listen.
 func WatchTable(ctx context.Context, name string, gone func()) error {
 	monitor, err := openMonitor()
 	if err != nil {
@@ -28,13 +25,6 @@ func WatchTable(ctx context.Context, name string, gone func()) error {
 	defer context.AfterFunc(ctx, func() { _ = monitor.Close() })()
 	if raw, err := monitor.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, monitorBuffer) })
-	}
-	there, err := hasTable(name)
-	if err != nil {
-		return err
-	}
-	if !there {
-		gone()
 	}
 	buf := make([]byte, 64<<10)
 	for {
@@ -49,19 +39,6 @@ func WatchTable(ctx context.Context, name string, gone func()) error {
 			gone()
 		}
 	}
-}
-
-// hasTable tells whether this network namespace has such a table.
-func hasTable(name string) (bool, error) {
-	c, err := nftables.New()
-	if err != nil {
-		return false, fmt.Errorf("nftables: %w", err)
-	}
-	all, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
-	if err != nil {
-		return false, fmt.Errorf("nftables: list tables: %w", err)
-	}
-	return slices.ContainsFunc(all, func(t *nftables.Table) bool { return t.Name == name }), nil
 }
 
 // deletes tells whether one of the netlink messages says that the table was deleted. What it cannot take apart may say so.

@@ -16,7 +16,8 @@ import (
 const asksAtMost = 16
 
 // stale tells entries of connection tracking that lead a UDP flow elsewhere than a new one would be led. Where a flow leads is decided by its first packet, so that
-// a client that never pauses would be sent to an endpoint that is gone, or to none, for ever.
+// a client that never pauses would be sent to an endpoint that is gone, or to none, for ever. A flow does not tell by which link its client came: one of a client outside, to an endpoint
+// that only clients inside still have, is taken for one of theirs and not forgotten.
 type stale struct {
 	frontends map[Key]*frontend
 	changed   map[Key]map[netip.AddrPort]bool // their endpoints

@@ -150,6 +150,22 @@ func TestInsideGoesOn(t *testing.T) {
 	w.whole()
 }
 
+// A table with maps that this version does not know, as a newer one leaves it, is replaced in one transaction: what they lead to cannot go before them.
+func TestOlderVersion(t *testing.T) {
+	w := insideWorld(t)
+	k := key(vip4, sdn.TCP)
+	w.set(apart(k, []string{"a"}, []string{"b"}))
+	w.led("tcp", at(vip4, 80), "a", "b")
+	must(t, w.table.Close())
+	w.table = New(w.config())
+	w.restore(to(k, "a"))
+	w.led("tcp", at(vip4, 80), "a", "a")
+	w.whole()
+	if left := w.list(); strings.Contains(left, "inside") {
+		t.Errorf("what it does not know is left:\n%s", left)
+	}
+}
+
 // Where the table knows nobody inside, it is not asked for what it cannot do.
 func TestNobodyInside(t *testing.T) {
 	err := New(Config{}).Restore(context.Background(), []Frontend{apart(key(vip4, sdn.TCP), []string{"a"}, []string{"b"})})

@@ -22,7 +22,7 @@ import (
 
 // state is what the kernel has.
 type state struct {
-	// damage is what cannot be mended in place, as it is missing or of another type: then the tables are made anew, in one transaction. It is nil for whole tables.
+	// damage is what cannot be mended in place, as it is missing, of another type or not known here: then the tables are made anew, in one transaction. It is nil for whole tables.
 	damage   []Difference
 	stale    []placed // chains with other rules
 	tables   []nftables.TableFamily
@@ -87,6 +87,11 @@ func (k *kernel) readTable(ctx context.Context, s *state, f nftables.TableFamily
 		}
 		if s.elements[want.Name], err = k.readSet(ctx, f, want.Name); err != nil {
 			return err
+		}
+	}
+	for _, h := range have { // what another version has beside: its chains cannot go while such a set leads to them
+		if !h.Anonymous && !slices.ContainsFunc(sets, func(want nftables.Set) bool { return want.Name == h.Name }) {
+			s.differ("set "+h.Name, false, true)
 		}
 	}
 	return k.readChains(s, f, fixed)

@@ -10,6 +10,7 @@ import (
 	"github.com/kuryr/kuryr/kube/install"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,14 +51,16 @@ func (r Remover) clearNodes(ctx context.Context) error {
 // sweeping is what the daemon's program is told on each node.
 var sweeping = []string{"uninstall", "node"}
 
-// sweepNodes takes from the kernel of each node what its daemon had there for itself: Services, hostPorts, the node's own port. That is for when the daemons have ended, who would put
+// sweepNodes takes from the kernel of each node what its daemon had there for itself: Services, the node's own port. That is for when the daemons have ended, who would put
 // it back. Then the DaemonSet, which was kept until now (holding) as nothing else tells which nodes those were and how a pod comes there, may go.
 func (r Remover) sweepNodes(ctx context.Context) error {
 	var set appsv1.DaemonSet
-	if err := r.API.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: nodeName}, &set); err != nil {
-		return client.IgnoreNotFound(err)
+	err := r.API.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: nodeName}, &set)
+	if client.IgnoreNotFound(err) != nil {
+		return err
 	}
-	if !controllerutil.ContainsFinalizer(&set, holding) { // it was done
+	if err != nil || !controllerutil.ContainsFinalizer(&set, holding) {
+		r.Said(`nodes: there is no DaemonSet kuryr-node (any more) that tells which they were; where one still has in its kernel what balanced Services, which a run before this has not taken out, "kuryr uninstall node" there does, or a reboot`)
 		return nil
 	}
 	var all corev1.NodeList
@@ -68,7 +71,7 @@ func (r Remover) sweepNodes(ctx context.Context) error {
 	for _, n := range all.Items {
 		nodes = append(nodes, n.Name)
 	}
-	err := r.onNodes(ctx, nodes, onNode{
+	err = r.onNodes(ctx, nodes, onNode{
 		pod:   func(node string) *corev1.Pod { return r.sweepingPod(set.Spec.Template.Spec, node) },
 		done:  "what balanced Services is out of the kernel",
 		left:  `what balanced Services stays in their kernel until a reboot, or "kuryr uninstall node" there`,
@@ -101,20 +104,27 @@ type onNode struct {
 	done, left, stuck string
 }
 
-// onNodes runs a pod on each node, and waits for their ends. Those of an attempt before go first.
+// onNodes runs a pod on each node, and waits for their ends. Those of an attempt before go first. A node for which none can be made is left undone by force, and where the namespace
+// is being deleted: there is no other attempt then, and the DaemonSet would keep the namespace.
 func (r Remover) onNodes(ctx context.Context, nodes []string, what onNode) error {
 	if err := r.API.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(r.Namespace), clearing); err != nil {
 		return err
 	}
 	mine := map[string]bool{}
+	var tried []string
 	for _, node := range nodes {
 		pod := what.pod(node)
-		if err := r.API.Create(ctx, pod, client.FieldOwner(install.Owner)); err != nil {
+		err := r.API.Create(ctx, pod, client.FieldOwner(install.Owner))
+		switch {
+		case err == nil:
+			mine[pod.Name], tried = true, append(tried, node)
+		case ctx.Err() == nil && (r.Force || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)):
+			r.Said("nodes %s: %s (%v)", node, what.left, err)
+		default:
 			return fmt.Errorf("node %s: %w", node, err)
 		}
-		mine[pod.Name] = true
 	}
-	err := r.ended(ctx, nodes, mine, what)
+	err := r.ended(ctx, tried, mine, what)
 	last, stop := lastWord(ctx)
 	defer stop()
 	return errors.Join(err, r.API.DeleteAllOf(last, &corev1.Pod{}, client.InNamespace(r.Namespace), clearing))

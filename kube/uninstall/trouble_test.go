@@ -11,7 +11,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -103,6 +105,42 @@ func testRemoveSweeps(t *testing.T) {
 		t.Errorf("once more: %v\n%s", err, strings.Join(c.log, "\n"))
 	}
 	c.nothing()
+}
+
+// Where no pod can be made any more, as in a namespace that is being deleted, nothing keeps the DaemonSet, and the nodes are told that are not swept.
+func TestRemoveInTerminatingNamespace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, testRemoveInTerminatingNamespace)
+}
+
+func testRemoveInTerminatingNamespace(t *testing.T) {
+	t.Helper()
+	pods := schema.GroupResource{Resource: "pods"}
+	terminating := apierrors.NewForbidden(pods, "", errors.New("the namespace is being terminated"))
+	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	for _, row := range []struct {
+		why   error
+		force bool
+	}{{terminating, false}, {apierrors.NewForbidden(pods, "", errors.New("a policy says no")), true}} {
+		c := newRemoval(t)
+		c.swept = false
+		if err := c.remove(false, 10*time.Second); err == nil {
+			t.Fatal("it is not interrupted")
+		}
+		c.noPod = row.why
+		if err := c.remove(false, 10*time.Second); (err != nil) != row.force {
+			t.Errorf("%v: %v", row.why, err)
+		}
+		if row.force {
+			if err := c.remove(true, 10*time.Second); err != nil {
+				t.Errorf("forced: %v\n%s", err, strings.Join(c.log, "\n"))
+			}
+		}
+		if c.at("said nodes n1: what balanced Services stays in their kernel") < 0 {
+			t.Errorf("%v: it does not say what stays:\n%s", row.why, strings.Join(c.log, "\n"))
+		}
+		c.nothing()
+	}
 }
 
 // The pod that sweeps a node has there what the daemon's has, and asks nobody in the cluster.

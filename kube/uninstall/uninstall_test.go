@@ -41,6 +41,7 @@ type removal struct {
 	dead  bool             // the node of the daemon is
 	anew  bool             // Raven makes a network anew where it may
 	late  bool             // a pod gets its port while nodes are cleared
+	noPod error            // why no pod can be made
 	now   func() time.Time
 	log   []string // what was deleted, made and said, in order
 }
@@ -192,6 +193,9 @@ func (c *removal) remove(force bool, limit time.Duration) error {
 	}
 	api := interceptor.NewClient(c.api, interceptor.Funcs{
 		Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if _, pod := o.(*corev1.Pod); pod && c.noPod != nil {
+				return c.noPod
+			}
 			return note("create", o, w.Create(ctx, o, opts...))
 		},
 		Delete: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
@@ -263,7 +267,7 @@ func TestRemove(t *testing.T) {
 		last = at
 	}
 	c.log = nil
-	if err := c.remove(false, 10*time.Second); err != nil || c.at("delete") >= 0 || c.at("create") >= 0 {
+	if err := c.remove(false, 10*time.Second); err != nil || c.at("delete") >= 0 || c.at("create") >= 0 || c.at("said nodes: there is no DaemonSet kuryr-node (any more) that tells") < 0 {
 		t.Errorf("once more: %v\n%s", err, strings.Join(c.log, "\n"))
 	}
 }

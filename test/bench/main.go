@@ -93,7 +93,7 @@ func main() {
 	flag.IntVar(&b.pods, "pods", 10000, "pods of the cluster that raven is measured on, 20 on each node")
 	b.services = sizes{1000, 10000, 30000}
 	flag.Var(&b.services, "sizes", "numbers of Services that services and balancers are measured with, 100 to 50000, with commas between")
-	flag.BoolVar(&b.wait, "wait", false, "services and balancers wait for a line on standard input when its objects are there: for a machine that is calm only for a while")
+	flag.BoolVar(&b.wait, "wait", false, "services and balancers wait for a line on standard input when their objects are there: for a machine that is calm only for a while")
 	flag.StringVar(&b.dockerd, "dockerd", "", "a second engine that containers and methods are measured on too")
 	only := flag.String("only", "plug,allocate,containers,traffic,memory", "comma-separated measurements; of Docker also: methods, published, scale, start; of Neutron: neutron; of the embedded SDN: sdn, filter; of Kubernetes: cni, warm, raven, services, balancers; of Kurma: kurma")
 	flag.Parse()

@@ -35,7 +35,7 @@ func (s *servicesBench) tell(size int, ours, theirs, straight *balanced) {
 		s.add(in+"CPU of one more", one(ours.moreCPU), one(theirs.moreCPU), goalProxy)
 		s.micros(in+"any of these changes, the telling of the kernel by the daemon's own metrics", ours.transaction, theirs.transaction, goalProxy)
 		s.add(in+"one endpoint changed, until the kernel has it", ours.changed, theirs.changed, goalProxy)
-		s.memories(in, ours.kib, theirs.kib[0])
+		s.memory(in, ours.kib, theirs.kib[0])
 	}
 	if s.apart {
 		return
@@ -54,19 +54,20 @@ func (s *servicesBench) tell(size int, ours, theirs, straight *balanced) {
 	s.rate(in+"noise: straight in odd turns to straight in even turns, throughput", "%.1f Gbit/s", gigabit, half(straight.streams, 1), half(straight.streams, 0), 0)
 }
 
-// memories adds a row of all daemons, and one of each where there are several.
-func (s *servicesBench) memories(in string, ours []float64, theirs float64) {
-	add := func(of string, kib float64) {
-		s.rows = append(s.rows, row{name: in + of, ours: fmt.Sprintf("%.0f MiB", kib/1024), reference: fmt.Sprintf("%.0f MiB", theirs/1024), ratio: kib / theirs, goal: goalProxy})
+// memory adds a row of what our daemons have together, and before it one of each where there are several; the goal is of all.
+func (s *servicesBench) memory(in string, ours []float64, theirs float64) {
+	add := func(of string, kib, goal float64) {
+		s.rows = append(s.rows, row{name: in + "memory of " + of, ours: fmt.Sprintf("%.0f MiB", kib/1024), reference: fmt.Sprintf("%.0f MiB", theirs/1024), ratio: kib / theirs, goal: goal})
 	}
-	sum := 0.0
+	sum, all := 0.0, "the daemon"
 	for i, kib := range ours {
 		sum += kib
 		if len(ours) > 1 {
-			add("memory of "+s.ours.programs[i].name, kib)
+			add(s.ours.programs[i].name, kib, 0)
+			all = "the daemons together"
 		}
 	}
-	add("memory of the daemon", sum)
+	add(all, sum, goalProxy)
 }
 
 // p50 is of all samples of all turns, p99 the median of the turns' own: one turn that is disturbed is one.

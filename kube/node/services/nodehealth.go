@@ -60,7 +60,7 @@ func (c *Controller) nodeHandler() http.Handler {
 			a := nodeAnswer{LastUpdated: h.updated, CurrentTime: time.Now()}
 			ok := h.behind.IsZero() || a.CurrentTime.Sub(h.behind) < healthPatience
 			if ofNode {
-				a.NodeEligible, ok = &h.eligible, ok && h.eligible
+				a.NodeEligible, ok = &h.eligible, ok && h.eligible && !h.updated.IsZero()
 			}
 			if ok { // as with kube-proxy, which once told so how it is
 				a.LastUpdated = a.CurrentTime

@@ -33,11 +33,17 @@ func asked(t *testing.T, c *Controller, path string) (code int, a nodeAnswer) {
 	return w.Code, a
 }
 
-// A node that is about to go is to have no connections, nor one that is not known; its daemon lives all the same.
+// A node that is about to go is to have no connections, nor one that is not known or whose kernel was told nothing yet; its daemon lives all the same.
 func TestNodeHealth(t *testing.T) {
 	t.Parallel()
 	now := metav1.Now()
 	c := New(Config{Node: "n1"})
+	c.SeeNode(nodeNamed("n1", nil))
+	if code, a := asked(t, c, "/healthz"); code != 503 || a.NodeEligible == nil || !*a.NodeEligible || !a.LastUpdated.IsZero() {
+		t.Errorf("the kernel has nothing yet: %d, %+v", code, a)
+	}
+	c = New(Config{Node: "n1"})
+	c.node.brought(true, now.Add(-time.Hour))
 	for _, row := range []struct {
 		what string
 		node *corev1.Node
@@ -54,7 +60,7 @@ func TestNodeHealth(t *testing.T) {
 		if row.node != nil {
 			c.SeeNode(row.node)
 		}
-		if code, a := asked(t, c, "/healthz"); code != row.code || a.NodeEligible == nil || *a.NodeEligible != (code == 200) || a.CurrentTime.IsZero() || a.LastUpdated.IsZero() == (code == 200) {
+		if code, a := asked(t, c, "/healthz"); code != row.code || a.NodeEligible == nil || *a.NodeEligible != (code == 200) || a.CurrentTime.IsZero() || a.LastUpdated.Equal(a.CurrentTime) != (code == 200) {
 			t.Errorf("%s: %d, %+v; want %d", row.what, code, a, row.code)
 		}
 		if code, a := asked(t, c, "/livez"); code != 200 || a.NodeEligible != nil {

@@ -167,10 +167,11 @@ func (m *move) back() {
 	m.whole.reset(ravenRanges...)
 	m.until(func(context.Context) error {
 		var all kuryrv1.KuryrLoadBalancerList
-		if err := m.whole.api.List(m.ctx, &all); err != nil || len(all.Items) > 0 {
-			return fmt.Errorf("%d load balancers are left: %v", len(all.Items), err)
+		err := m.whole.api.List(m.ctx, &all)
+		if err == nil && len(all.Items) > 0 {
+			err = fmt.Errorf("%d load balancers are left", len(all.Items))
 		}
-		return nil
+		return err
 	})
 	m.works(m.here)
 	m.goesOn("when Raven has left Services")

@@ -27,7 +27,7 @@ const (
 // upstreamSkipped are the tests of sig-network that are not run, each class with its reason. Each matches some; what skips itself must be here, too.
 var upstreamSkipped = []struct{ test, because string }{
 	{`Netpol .*NetworkPolicy between server and client`, "Kuryr does not enforce NetworkPolicy yet"},
-	{`SCTP`, "the kernels of small machines have no SCTP, and its servers do not start there; datapath/lb writes the rules in its tests"},
+	{`SCTP`, "the kernels of small machines have no SCTP, and its servers do not start there; datapath/lb has its packets in its tests, by raw sockets, where the kernel tracks SCTP"},
 	{`LoadBalancers .*(on different nodes|disruption during rolling update|target all nodes with endpoints)`, twoNodes},
 	{`LoadBalancers .*(type and ports|affinity|without NodePort|on the same nodes|work from pods|only target nodes)`, noOctavia},
 	{`LoadBalancers .*load balancer cleanup finalizer`, "wants the finalizer of cloud controllers on the Service; Kuryr's is on the KuryrLoadBalancer, as docs/services.md says"},
