@@ -49,7 +49,7 @@ type truth struct {
 	members   map[member]int    // of how many frontends
 	leads     map[lead]int      // that the kernel has, for how many frontends
 	chains    map[string]bool   // of the inet table
-	owed      map[Key]bool      // UDP frontends whose stale flows are to be forgotten yet, and whether the kernel was told that it is owed
+	owed      map[Key]bool      // frontends whose stale flows are to be forgotten yet, and whether the kernel was told that it is owed
 }
 
 var errNotRestored = errors.New("frontends were not restored yet")
@@ -72,7 +72,8 @@ func (t *Table) Restore(ctx context.Context, all []Frontend) error {
 
 // Apply removes frontends and then sets others, all or nothing, at the cost of what changes. It is idempotent: what is not there need not be removed, and what is
 // as it was costs nothing. Where the kernel is not as it was left, it is read and mended, as by Restore. Stale entries of connection tracking are gone when it returns:
-// those of UDP flows to endpoints and frontends that went, and to frontends that had no endpoint. Connections of TCP and SCTP go on until they end.
+// those of UDP flows to endpoints and frontends that went, and to frontends that had no endpoint, and of what TCP and SCTP clients sent to a frontend before it was there. Their connections go on
+// until they end.
 // Errors: IsInvalid, naming the frontend and the field.
 func (t *Table) Apply(ctx context.Context, set []Frontend, remove []Key) error {
 	want, err := byKey(t.config, set)
@@ -143,7 +144,7 @@ type plan struct {
 	next    map[Key]*frontend // nil: removed
 	members map[member]int    // by how many more or fewer frontends
 	leads   map[lead]int
-	flows   []Key     // UDP frontends of which entries of connection tracking may be stale
+	flows   []Key     // frontends of which entries of connection tracking may be stale
 	unused  []element // of profiles, and
 	drop    []string  // chains that nobody needs any more
 }
@@ -171,8 +172,8 @@ func (t *Table) plan(set map[Key]Frontend, remove []Key) *plan {
 		p.differ(had, next)
 		p.count(t.config, had, -1)
 		p.count(t.config, next, +1)
-		if key.Protocol != sdn.UDP {
-			continue
+		if key.Protocol != sdn.UDP && had != nil {
+			continue // while there was a frontend, with endpoints or without, nothing passed it that was not led
 		}
 		p.flows = append(p.flows, key)
 		if next == nil {
@@ -391,7 +392,7 @@ func (t *Table) compare(have *state, want map[Key]Frontend) (truth, *plan) {
 		n.owed = map[Key]bool{}
 	}
 	for key := range want {
-		if key.Protocol == sdn.UDP && !n.owed[key] {
+		if !n.owed[key] {
 			n.owed[key] = false
 		}
 	}
