@@ -124,6 +124,20 @@ func (c conntrack) each(a ask, f func(flow)) error {
 	return nil
 }
 
+// forgetThose deletes those of the flows asked for that stale tells.
+func (c conntrack) forgetThose(a ask, stale func(flow) bool) error {
+	var found []flow
+	err := c.each(a, func(f flow) {
+		if stale(f) {
+			found = append(found, f)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return c.forget(a.version, found)
+}
+
 // forget deletes flows. One that has ended meanwhile is fine.
 func (c conntrack) forget(v version, list []flow) error {
 	for _, w := range list {

@@ -70,7 +70,7 @@ func (w *world) mute(port byte) (end func()) {
 	return func() { do(func(c *nftables.Conn) { c.DelTable(table) }) }
 }
 
-// A client that called before there was a frontend is led as soon as there is one: the next connection from the same port, whether the first was lost or refused, and while there was no endpoint.
+// A client that called before there was a frontend is led when there is one: the next connection from the same port, whether the first was lost or refused, and while there was no endpoint.
 func TestCalledBefore(t *testing.T) {
 	w := newWorld(t)
 	w.serve("a", 8080)
@@ -108,6 +108,7 @@ func TestCalledBefore(t *testing.T) {
 		after()
 		w.wait = 2 * time.Second
 		w.set(to(k))
+		w.table.called.ended.Wait() // looking is done behind the change
 		for range 2 {
 			if got := w.fromPort("out", other, addr); !strings.HasSuffix(got, refused) {
 				t.Errorf("%s, %s: without endpoints %q, want %q", c.name, addr, got, refused)
@@ -197,6 +198,7 @@ func TestConnectionsAtAPortGoOn(t *testing.T) {
 			list = append(list, c)
 		}
 		w.set(to(key(any, sdn.TCP), "c"))
+		w.table.called.ended.Wait()
 		for j, want := range []string{"router", "a"} {
 			if got := w.say(list[j], 1); !strings.HasPrefix(got, want) {
 				t.Errorf("%s: the connection to %s says %q", any, want, got)
@@ -260,6 +262,7 @@ func TestAssociationCalledBefore(t *testing.T) {
 				passes(t, other, out, sctp(80, client, 0x01020304, abort), addrs["out"][i])
 			}
 			w.set(to(key(vip, sdn.SCTP), "b"))
+			w.table.called.ended.Wait()
 			if got, _ := passes(t, out, endpoint, sctp(client, 80, 0, initiate), vip); len(got) > 4 && got[3] != 8080&0xff {
 				t.Errorf("%s, refused %v: it came to another port", vip, refuse)
 			}
