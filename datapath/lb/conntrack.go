@@ -104,7 +104,7 @@ func (c conntrack) each(a ask, f func(flow)) error {
 		e.Uint32(attrReplyFlags, 0)
 		return nil
 	})
-	if bits := settles(a.protocol); bits != 0 { // Linux 5.14; an older one brings the others too
+	if bits := settles(a.protocol); bits != 0 { // Linux 5.15; an older one brings the others too
 		e.Uint32(attrStatus, 0)
 		e.Uint32(attrStatusMask, bits)
 	}
