@@ -141,7 +141,7 @@ func (t *Table) forgetEarly(ctx context.Context, keys map[Key]bool) error {
 	if err != nil {
 		return fmt.Errorf("connection tracking: %w", err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }() // it was only asked
 	for _, a := range asks {
 		if err := ctx.Err(); err != nil {
 			return err
