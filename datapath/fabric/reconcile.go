@@ -167,8 +167,8 @@ func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (clai
 	if err := compareShields(r, c.space, state.Ports[d.ID]); err != nil {
 		return c, errors.Join(routes, err)
 	}
-	// What is wrong with these hinders no forwarding.
-	rest := errors.Join(routes, c.space.compareVIPs(r, f.feasibleVIPs(state.VIPs[d.ID])), f.compareFrontends(r, c.space, state.Frontends[d.ID]))
+	// What is wrong with these hinders no forwarding. VIPs come when what they lead to is there.
+	rest := errors.Join(routes, f.compareFrontends(r, c.space, state.Frontends[d.ID]), c.space.compareVIPs(r, f.feasibleVIPs(state.VIPs[d.ID])))
 	if d.Uplink == nil {
 		return c, rest
 	}

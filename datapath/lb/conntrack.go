@@ -22,25 +22,35 @@ const (
 	conntrackGet    = netlink.HeaderType(unix.NFNL_SUBSYS_CTNETLINK<<8 | 1) // IPCTNL_MSG_CT_GET
 	conntrackDelete = netlink.HeaderType(unix.NFNL_SUBSYS_CTNETLINK<<8 | 2) // IPCTNL_MSG_CT_DELETE
 
-	attrOriginal, attrReply, attrZone, attrFilter = 1, 2, 18, 25 // CTA_TUPLE_ORIG, CTA_TUPLE_REPLY, CTA_ZONE, CTA_FILTER
-	attrIP, attrProtocol                          = 1, 2         // CTA_TUPLE_IP, CTA_TUPLE_PROTO
-	attrSource4, attrTo4, attrSource6, attrTo6    = 1, 2, 3, 4   // CTA_IP_V4_SRC, …
-	attrNumber, attrSourcePort, attrToPort        = 1, 2, 3      // CTA_PROTO_NUM, …
-	attrOriginalFlags, attrReplyFlags             = 1, 2         // CTA_FILTER_ORIG_FLAGS, CTA_FILTER_REPLY_FLAGS
-	byTo, byNumber, byToPort                      = 1 << 1, 1 << 3, 1 << 5
+	attrOriginal, attrReply, attrStatus, attrID = 1, 2, 3, 12 // CTA_TUPLE_ORIG, CTA_TUPLE_REPLY, CTA_STATUS, CTA_ID
+	attrZone, attrFilter, attrStatusMask        = 18, 25, 26  // CTA_ZONE, CTA_FILTER, CTA_STATUS_MASK
+	attrIP, attrProtocol                        = 1, 2        // CTA_TUPLE_IP, CTA_TUPLE_PROTO
+	attrSource4, attrTo4, attrSource6, attrTo6  = 1, 2, 3, 4  // CTA_IP_V4_SRC, …
+	attrNumber, attrSourcePort, attrToPort      = 1, 2, 3     // CTA_PROTO_NUM, …
+	attrOriginalFlags, attrReplyFlags           = 1, 2        // CTA_FILTER_ORIG_FLAGS, CTA_FILTER_REPLY_FLAGS
+	byTo, byNumber, byToPort                    = 1 << 1, 1 << 3, 1 << 5
+)
+
+// Bits of an entry's status (linux/netfilter/nf_conntrack_common.h).
+const (
+	isAnswered   = 1 << 1 // IPS_SEEN_REPLY
+	isAssured    = 1 << 2 // IPS_ASSURED: both ends have agreed
+	isTranslated = 1 << 5 // IPS_DST_NAT
 )
 
 // flow is an entry of connection tracking.
 type flow struct {
 	client, to, answerer, answered netip.AddrPort // the sender of the first packet and whereto; the sender of answers and whereto
 	protocol                       sdn.Protocol
-	id                             []byte // by which it is deleted
+	status                         uint32
+	id                             []byte // by which it is deleted, and not another that has come in its place
 }
 
-// ask is which flows are wanted: all of UDP of a family, or those to an address, if it is not unspecified, and a port.
+// ask is which flows are wanted: all of a protocol and a family, or those to an address, if it is not unspecified, and a port.
 type ask struct {
 	version
-	to netip.AddrPort
+	protocol sdn.Protocol
+	to       netip.AddrPort
 }
 
 func (v version) af() byte {
@@ -53,7 +63,18 @@ func (v version) af() byte {
 // head is struct nfgenmsg.
 func (v version) head() []byte { return []byte{v.af(), unix.NFNETLINK_V0, 0, 0} }
 
-// each calls f with the flows that are wanted, and perhaps with others.
+// settles are the bits of status of which one is enough for a flow of the protocol to go on as it is, whatever frontends come.
+func settles(p sdn.Protocol) uint32 {
+	switch p {
+	case sdn.TCP:
+		return isTranslated | isAnswered // an entry of which the only answer is a reset the kernel deletes itself
+	case sdn.SCTP:
+		return isTranslated | isAssured // one that was aborted it keeps for ten seconds
+	}
+	return 0
+}
+
+// each calls f with the flows that are wanted, of TCP and SCTP with those that nothing settles, and perhaps with others.
 func (c conntrack) each(a ask, f func(flow)) error {
 	e := netlink.NewAttributeEncoder()
 	e.ByteOrder = binary.BigEndian
@@ -68,7 +89,7 @@ func (c conntrack) each(a ask, f func(flow)) error {
 			})
 		}
 		e.Nested(attrProtocol, func(e *netlink.AttributeEncoder) error {
-			e.Uint8(attrNumber, unix.IPPROTO_UDP)
+			e.Uint8(attrNumber, uint8(a.protocol))
 			if port := a.to.Port(); port != 0 {
 				flags |= byToPort
 				e.Uint16(attrToPort, port)
@@ -83,6 +104,10 @@ func (c conntrack) each(a ask, f func(flow)) error {
 		e.Uint32(attrReplyFlags, 0)
 		return nil
 	})
+	if bits := settles(a.protocol); bits != 0 { // Linux 5.15; an older one brings the others too
+		e.Uint32(attrStatus, 0)
+		e.Uint32(attrStatusMask, bits)
+	}
 	body, err := e.Encode()
 	if err != nil {
 		return err
@@ -97,6 +122,20 @@ func (c conntrack) each(a ask, f func(flow)) error {
 		}
 	}
 	return nil
+}
+
+// forgetThose deletes those of the flows asked for that stale tells.
+func (c conntrack) forgetThose(a ask, stale func(flow) bool) error {
+	var found []flow
+	err := c.each(a, func(f flow) {
+		if stale(f) {
+			found = append(found, f)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return c.forget(a.version, found)
 }
 
 // forget deletes flows. One that has ended meanwhile is fine.
@@ -119,6 +158,7 @@ func parseFlow(b []byte) (w flow, ok bool) {
 	if err != nil {
 		return w, false
 	}
+	d.ByteOrder = binary.BigEndian
 	id := netlink.NewAttributeEncoder()
 	for d.Next() {
 		switch d.Type() {
@@ -127,6 +167,10 @@ func parseFlow(b []byte) (w flow, ok bool) {
 			id.Bytes(attrOriginal|unix.NLA_F_NESTED, d.Bytes())
 		case attrReply:
 			w.answerer, w.answered, _ = parseTuple(d.Bytes())
+		case attrStatus:
+			w.status = d.Uint32()
+		case attrID:
+			id.Bytes(attrID, d.Bytes())
 		case attrZone:
 			return w, false // told of all zones but the first, which is where nftables translates
 		}

@@ -3,7 +3,7 @@
 // Package lb balances connections over endpoints with nftables, in one network namespace: in a router's for the load balancers of the embedded SDN, in a node's for what
 // of Kubernetes' Services is the node's own.
 //
-// It owns the tables of one name (kuryr_lb) in the inet and the bridge family, the entries of connection tracking that lead UDP flows to endpoints of its frontends, and the
+// It owns the tables of one name (kuryr_lb) in the inet and the bridge family, the entries of connection tracking that lead flows to its frontends past what new ones would be led by, and the
 // forwarding entry UpMAC of bridges. Truth is what it was told, in memory; the kernel is a projection of it, read once, by Restore. It decides how
 // connections are led, never what frontends there are, and must not touch others' tables, routes, addresses or settings of the kernel: that packets for a frontend reach the
 // namespace, that it forwards, and that others' filters let them pass is its caller's.

@@ -74,8 +74,7 @@ func markFrom(n int) expr.Any {
 
 // wasTranslated matches connections whose destination was.
 func wasTranslated() exprs {
-	const translated = 1 << 5 // IPS_DST_NAT
-	return bits(&expr.Ct{Key: expr.CtKeySTATUS, Register: reg(0)}, word(translated)...)
+	return bits(&expr.Ct{Key: expr.CtKeySTATUS, Register: reg(0)}, word(isTranslated)...)
 }
 
 // byNoLink matches what comes by no link, but from this namespace itself.

@@ -74,7 +74,7 @@ func (t *Table) forget(ctx context.Context) error {
 	asks := map[version][]ask{}
 	for key := range t.owed {
 		v := versionOf(key.Addr)
-		asks[v] = append(asks[v], ask{v, netip.AddrPortFrom(key.Addr, key.Port)})
+		asks[v] = append(asks[v], ask{v, sdn.UDP, netip.AddrPortFrom(key.Addr, key.Port)})
 		endpoints := map[netip.AddrPort]bool{}
 		if f := t.frontends[key]; f != nil {
 			for e := range f.reached() {
@@ -91,22 +91,13 @@ func (t *Table) forget(ctx context.Context) error {
 	}
 	for v, list := range asks {
 		if len(list) > asksAtMost {
-			list = []ask{{version: v}}
+			list = []ask{{version: v, protocol: sdn.UDP}}
 		}
 		for _, a := range list {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			var found []flow
-			err := t.kernel.flows.each(a, func(f flow) {
-				if s.has(f) {
-					found = append(found, f)
-				}
-			})
-			if err == nil {
-				err = t.kernel.flows.forget(v, found)
-			}
-			if err != nil {
+			if err := t.kernel.flows.forgetThose(a, s.has); err != nil {
 				return fmt.Errorf("stale flows of %d frontends: %w", len(t.owed), err)
 			}
 		}

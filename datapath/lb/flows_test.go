@@ -77,7 +77,7 @@ func TestFlowsThroughStay(t *testing.T) {
 			t.Fatal(got)
 		}
 		passing := func() (n int) {
-			must(t, w.table.kernel.flows.each(ask{versions[i], netip.AddrPortFrom(netip.MustParseAddr(addrs["a"][i]), 80)}, func(f flow) {
+			must(t, w.table.kernel.flows.each(ask{versions[i], sdn.UDP, netip.AddrPortFrom(netip.MustParseAddr(addrs["a"][i]), 80)}, func(f flow) {
 				if f.to.Addr().String() == addrs["a"][i] {
 					n++
 				}
@@ -217,11 +217,11 @@ func TestConntrack(t *testing.T) {
 			must(t, w.table.kernel.flows.each(a, func(f flow) { list = append(list, f) }))
 			return list
 		}
-		if n := len(flows(ask{version: v})); n != 3 {
+		if n := len(flows(ask{version: v, protocol: sdn.UDP})); n != 3 {
 			t.Errorf("IPv%s: %d flows in all, want 3", v, n)
 		}
 		vipPort := netip.AddrPortFrom(netip.MustParseAddr(vip), 80)
-		list := flows(ask{v, vipPort})
+		list := flows(ask{v, sdn.UDP, vipPort})
 		if len(list) != 1 {
 			t.Fatalf("IPv%s: %d flows to the VIP, want 1", v, len(list))
 		}
@@ -231,10 +231,10 @@ func TestConntrack(t *testing.T) {
 		}
 		must(t, w.table.kernel.flows.forget(v, list))
 		must(t, w.table.kernel.flows.forget(v, list))
-		if n := len(flows(ask{v, vipPort})); n != 0 {
+		if n := len(flows(ask{v, sdn.UDP, vipPort})); n != 0 {
 			t.Errorf("IPv%s: %d flows to the VIP after it was deleted", v, n)
 		}
-		if n := len(flows(ask{v, netip.AddrPortFrom(v.unspecified(), 8081)})); n != 1 {
+		if n := len(flows(ask{v, sdn.UDP, netip.AddrPortFrom(v.unspecified(), 8081)})); n != 1 {
 			t.Errorf("IPv%s: %d flows to the port, want 1", v, n)
 		}
 	}

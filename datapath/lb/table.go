@@ -40,6 +40,7 @@ type Table struct {
 	mu     sync.Mutex
 	kernel *kernel // nil: not open
 	known  bool    // the kernel is as told
+	called called
 	truth
 }
 
@@ -72,7 +73,8 @@ func (t *Table) Restore(ctx context.Context, all []Frontend) error {
 
 // Apply removes frontends and then sets others, all or nothing, at the cost of what changes. It is idempotent: what is not there need not be removed, and what is
 // as it was costs nothing. Where the kernel is not as it was left, it is read and mended, as by Restore. Stale entries of connection tracking are gone when it returns:
-// those of UDP flows to endpoints and frontends that went, and to frontends that had no endpoint. Connections of TCP and SCTP go on until they end.
+// those of UDP flows to endpoints and frontends that went, and to frontends that had no endpoint. Connections of TCP and SCTP go on until they end; what was sent to their frontends before these came,
+// and not answered, is forgotten soon after.
 // Errors: IsInvalid, naming the frontend and the field.
 func (t *Table) Apply(ctx context.Context, set []Frontend, remove []Key) error {
 	want, err := byKey(t.config, set)
@@ -98,6 +100,7 @@ func (t *Table) Apply(ctx context.Context, set []Frontend, remove []Key) error {
 		if err == nil {
 			failpoint.Here("lb.apply.told")
 			t.accept(p)
+			t.came(p.came)
 			return errors.Join(t.forget(ctx), t.sweep(ctx, p))
 		}
 		if !isAbsent(err) {
@@ -144,6 +147,7 @@ type plan struct {
 	members map[member]int    // by how many more or fewer frontends
 	leads   map[lead]int
 	flows   []Key     // UDP frontends of which entries of connection tracking may be stale
+	came    []Key     // frontends that were not there
 	unused  []element // of profiles, and
 	drop    []string  // chains that nobody needs any more
 }
@@ -171,6 +175,9 @@ func (t *Table) plan(set map[Key]Frontend, remove []Key) *plan {
 		p.differ(had, next)
 		p.count(t.config, had, -1)
 		p.count(t.config, next, +1)
+		if had == nil { // while there is one, with endpoints or without, nothing passes it that is not led
+			p.came = append(p.came, key)
+		}
 		if key.Protocol != sdn.UDP {
 			continue
 		}
@@ -318,6 +325,7 @@ func (t *Table) restore(ctx context.Context, want map[Key]Frontend) error {
 	}
 	failpoint.Here("lb.restore.told")
 	t.truth, t.known = n, true
+	t.came(slices.Collect(maps.Keys(want))) // a former process may have ended before it looked
 	if err := t.kernel.tidy(ctx, p.unused, p.drop); err != nil {
 		t.reopen()
 		return err
@@ -472,6 +480,7 @@ func (e element) String() string {
 func (t *Table) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.lookNoMore()
 	t.reopen()
 	t.frontends = nil
 	return nil
@@ -481,6 +490,7 @@ func (t *Table) Close() error {
 func (t *Table) Remove(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.lookNoMore()
 	if err := t.open(); err != nil {
 		return err
 	}

@@ -96,14 +96,23 @@ func (p *Provider) apply(ctx context.Context, c *change) error {
 	return p.applyBalance(ctx, c)
 }
 
-// applyBalance brings what a change says of load balancers to the kernel.
+// applyBalance brings what a change says of load balancers to the kernel: frontends before their VIPs, so that nobody is refused at an address that has just come.
 func (p *Provider) applyBalance(ctx context.Context, c *change) error {
-	if remove, add := lists(c.vips); len(remove)+len(add) > 0 {
-		if err := p.datapath.UpdateVIPs(ctx, c.domain, remove, add); err != nil {
-			return err
-		}
+	if err := p.applyFrontends(ctx, c); err != nil {
+		return err
+	}
+	remove, add := lists(c.vips)
+	if len(remove)+len(add) == 0 {
+		return nil
+	}
+	err := p.datapath.UpdateVIPs(ctx, c.domain, remove, add)
+	if err == nil {
 		failpoint.Here("local.apply.vips")
 	}
+	return err
+}
+
+func (p *Provider) applyFrontends(ctx context.Context, c *change) error {
 	if len(c.balanced) == 0 {
 		return nil
 	}

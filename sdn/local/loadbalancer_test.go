@@ -43,6 +43,28 @@ func (f *fakeFabric) balancedIn(domain sdn.ID) []lb.Key {
 	return keys
 }
 
+// A VIP comes when the kernel has what it leads to, and goes after it: nobody is refused at an address that is there too early.
+func TestFrontendsComeBeforeTheirVIPs(t *testing.T) {
+	t.Parallel()
+	p, fake, subnet, router := vipWorld(t)
+	ok(t, p.AttachSubnet(t.Context(), router, subnet, netip.Addr{}))
+	var calls []string
+	fake.mu.Lock()
+	fake.fail = func(call, _ string) error {
+		calls = append(calls, call)
+		return nil
+	}
+	fake.mu.Unlock()
+	l, err := p.ApplyLoadBalancer(t.Context(), service(subnet, "a", "10.0.0.5:8080"))
+	ok(t, err)
+	ok(t, p.DeleteLoadBalancer(t.Context(), l.ID))
+	fake.mu.Lock()
+	defer fake.mu.Unlock()
+	if want := []string{"UpdateFrontends", "UpdateVIPs", "UpdateFrontends", "UpdateVIPs"}; !slices.Equal(calls, want) {
+		t.Errorf("the kernel is told by %v, want %v", calls, want)
+	}
+}
+
 // A load balancer on a network without a router is stored; the kernel has it while a router is on its subnet.
 func TestLoadBalancerFollowsItsRouter(t *testing.T) {
 	t.Parallel()
