@@ -41,8 +41,14 @@ func TestKurma(t *testing.T) {
 	ping(r.h1, addresses[r.h2.Name])
 	ping(r.h2, addresses[r.h1.Name])
 	for _, h := range []host{r.h1, r.h2} {
-		p := r.one("ports", "fixed_ips=ip_address%3D"+addresses[h.Name])
-		for field, want := range map[string]string{"network_id": network.ID(), "binding:host_id": h.Name, "device_owner": "compute:kuryr", "device_id": "kurma/" + pods[h.Name] + "/eth0", "status": "ACTIVE"} {
+		var p object
+		r.until("the port of "+addresses[h.Name]+" to be ACTIVE", func(context.Context) error { // which Neutron tells some moments after packets pass
+			if p = r.one("ports", "fixed_ips=ip_address%3D"+addresses[h.Name]); p.Text("status") != "ACTIVE" {
+				return fmt.Errorf("it is %s", p.Text("status"))
+			}
+			return nil
+		})
+		for field, want := range map[string]string{"network_id": network.ID(), "binding:host_id": h.Name, "device_owner": "compute:kuryr", "device_id": "kurma/" + pods[h.Name] + "/eth0"} {
 			if got := p.Text(field); got != want {
 				t.Errorf("the pod's port has %s %q, not %q", field, got, want)
 			}
