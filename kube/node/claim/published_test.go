@@ -123,7 +123,10 @@ func TestHeirNotWritten(t *testing.T) {
 	heir := ask("heir", "a", "ua")
 	heir.Want.Published = []node.Published{{HostPort: 8080, Port: 80, Protocol: sdn.TCP}}
 	blocked := filepath.Join(w.dir, w.boot, keyOf(heir).name()+".json.tmp")
-	kernel.during = func() { must(t, os.Mkdir(blocked, 0o700)) } // what it inherits is written by then
+	kernel.during = func() {
+		must(t, os.Mkdir(blocked, 0o700))                           // what it inherits is written by then
+		must(t, w.do(t.Context(), task{port: string(got.Port.ID)})) // and somebody may look at the port meanwhile
+	}
 	if _, err := w.Claim(t.Context(), heir); !sdn.IsOfHost(err) {
 		t.Fatalf("error %v", err)
 	}

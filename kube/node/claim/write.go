@@ -160,11 +160,11 @@ func (c *Claimant) writePort(ctx context.Context, name string) error {
 	return c.settled(name)
 }
 
-// settled forgets who gave a port back, once the API tells of none of them.
+// settled forgets who gave a port back, once the API tells of none of them. While somebody takes it who is not written down yet nobody knows what the API is to tell.
 func (c *Claimant) settled(name string) error {
 	c.mu.Lock()
 	p := c.index.ports[name]
-	if p != nil && c.index.differs(p) {
+	if a := c.index.holders[name]; p != nil && (c.index.differs(p) || a != nil && !a.written) {
 		c.mu.Unlock()
 		return nil // the queue has it again
 	}
