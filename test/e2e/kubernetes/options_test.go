@@ -75,7 +75,7 @@ func TestPeerRows(t *testing.T) {
 	talk()
 }
 
-// ports are the names of those of a namespace's pool, sorted.
+// ports are the names of those of a namespace's pool that are not on their way out, sorted.
 func (w *whole) ports(namespace string) (names []string) {
 	w.Helper()
 	pool, err := w.pool(w.ctx, namespace)
@@ -83,7 +83,9 @@ func (w *whole) ports(namespace string) (names []string) {
 	var all kuryrv1.KuryrPortList
 	w.must(w.api.List(w.ctx, &all, client.MatchingLabels{kuryrv1.LabelPool: pool.Name}))
 	for _, p := range all.Items {
-		names = append(names, p.Name)
+		if p.Labels[kuryrv1.LabelPortStatus] != string(kuryrv1.PortDeleting) && p.DeletionTimestamp.IsZero() {
+			names = append(names, p.Name)
+		}
 	}
 	slices.Sort(names)
 	return names
