@@ -5,7 +5,7 @@
 //
 // It shows what failed with its output, one line a package otherwise, and writes "passed failed skipped" to FILE. Where but a few tests failed, FILE.again
 // gets the pattern for "go test -run" that runs them again. It fails
-// when a test or package failed, and when no test ran at all; with -sum it prints the line "N passed, N failed, N skipped" over all
+// when a test or package failed, and when no test ran at all; when it is told to end (SIGTERM) it counts what has come by then, and packages that are broken by the same signal are none. With -sum it prints the line "N passed, N failed, N skipped" over all
 // files. It starts no tests itself.
 package main
 
@@ -17,8 +17,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 func main() {
@@ -30,8 +32,13 @@ func main() {
 	if *sum {
 		err = total(os.Stdout, flag.Args())
 	} else {
+		cut := make(chan os.Signal, 1)
+		signal.Notify(cut, syscall.SIGTERM)
 		var c counts
 		c, err = read(os.Stdin, os.Stdout, *name)
+		if len(cut) > 0 {
+			err = c.cutOff()
+		}
 		if *to != "" {
 			err = cmp.Or(err, c.write(*to))
 		}
@@ -45,8 +52,19 @@ func main() {
 type counts struct {
 	passed, failed, skipped int
 
+	tests int      // that failed; what else did, a package as a whole, is in failed too
 	names []string // of the tests that failed, without their subtests
 	whole bool     // something failed that is no test
+}
+
+// cutOff makes of what was read that of a suite that was ended before its time: tests that failed have, but whatever has not run is no failure.
+func (c *counts) cutOff() error {
+	c.failed, c.whole = c.tests, true
+	c.skipped++
+	if c.failed > 0 {
+		return fmt.Errorf("%d failed before the end", c.failed)
+	}
+	return nil
 }
 
 // few is how many tests may fail and be worth another run: more are no accident.
@@ -138,6 +156,7 @@ func (c *counts) add(e event, output map[string][]string, failedIn map[string]in
 		fmt.Fprint(out, strings.Join(output[key], ""))
 	default:
 		c.failed++
+		c.tests++
 		failedIn[e.Package]++
 		if name, _, _ := strings.Cut(e.Test, "/"); !slices.Contains(c.names, name) {
 			c.names = append(c.names, name)

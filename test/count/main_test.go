@@ -44,9 +44,32 @@ func TestRead(t *testing.T) {
 		if c.name == "nothing" || c.name == "all skipped" || c.name == "not JSON" {
 			c.want.failed = 1 // a suite in which nothing passed counts as one that failed
 		}
-		got.names, got.whole = nil, false
+		got.names, got.whole, got.tests = nil, false, 0
 		if !reflect.DeepEqual(got, c.want) || (err == nil) != c.ok || !strings.Contains(out.String(), c.shows) {
 			t.Errorf("%s: got %+v, %v\n%s", c.name, got, err, out.String())
+		}
+	}
+}
+
+// A suite that is cut off counts what has passed and failed by then; the packages that the same signal ends, and tests that have not come, are no failures.
+func TestCutOff(t *testing.T) {
+	t.Parallel()
+	const ended = `{"Action":"fail","Package":"q","Elapsed":1}
+`
+	for _, c := range []struct {
+		name, in string
+		want     counts
+		ok       bool
+	}{
+		{"passing", `{"Action":"pass","Package":"p","Test":"T"}
+` + ended, counts{passed: 1, skipped: 1, whole: true}, true},
+		{"nothing yet", ended, counts{skipped: 1, whole: true}, true},
+		{"failed before", `{"Action":"fail","Package":"p","Test":"T"}
+` + ended, counts{failed: 1, skipped: 1, tests: 1, whole: true, names: []string{"T"}}, false},
+	} {
+		got, _ := read(strings.NewReader(c.in), io.Discard, "suite")
+		if err := got.cutOff(); (err == nil) != c.ok || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: got %+v, %v", c.name, got, err)
 		}
 	}
 }
