@@ -23,7 +23,8 @@ type LoadBalancerSpec struct {
 	Flavor    string // of that provider; fixed at creation
 	Zone      string `json:",omitempty"` // the SDN's availability zone; "" its default; fixed at creation
 	// Shared says that others have listeners here as well: of the load balancer with the ID, which is needed, only the listeners that carry the Key are
-	// meant. All else, and the load balancer itself, stays as it is. Only where the Capabilities' Share says so.
+	// meant. All else, and the load balancer itself, stays as it is; so do the listeners of those who share it where its own value is applied by its Key. A port that another's
+	// listener has IsConflict, Exists. To leave it is to apply no listeners. Only where the Capabilities' Share says so.
 	Shared bool `json:",omitempty"`
 }
 

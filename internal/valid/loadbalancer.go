@@ -21,6 +21,9 @@ func LoadBalancer(spec sdn.LoadBalancerSpec) error {
 	if err := Base(loadBalancer, spec.Base); err != nil {
 		return err
 	}
+	if spec.Shared && (spec.ID == "" || spec.Key.IsZero()) {
+		return sdn.Invalid(loadBalancer, "shared", "needs the id of the load balancer and the key of the listeners")
+	}
 	if err := vips(spec.VIPs); err != nil {
 		return err
 	}

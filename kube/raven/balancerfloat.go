@@ -141,12 +141,11 @@ func (w *balancing) floatAt(ctx context.Context, spec sdn.FloatingIPSpec) error 
 	// It is told before it is done, so that after a kill it is known whose it is.
 	w.lb.Status.FloatingIP = &v1.LoadBalancerFloatingIPStatus{Address: spec.Address.String(), Owner: v1.FloatingIPOfUser, ID: string(there.ID)}
 	if have == nil || *have != *w.lb.Status.FloatingIP {
-		if err := w.api.Status().Update(ctx, w.lb); err != nil {
+		if err := w.tellNow(ctx); err != nil {
 			w.lb.Status.FloatingIP = nil
 			return err
 		}
 		failpoint.Here("raven.float.noted")
-		w.before = *w.lb.Status.DeepCopy()
 	}
 	err = w.ask(ctx, func(ctx context.Context) error {
 		_, err := w.sdn.UpdateFloatingIP(ctx, there.ID, sdn.FloatingIPPatch{Target: &spec.Target})

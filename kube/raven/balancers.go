@@ -85,9 +85,13 @@ func (r balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 
 // end takes all of it out of the SDN, and lets it go.
 func (w *balancing) end(ctx context.Context) (ctrl.Result, error) {
-	err := w.sink(ctx)
+	again, err := w.leaveAll(ctx)
+	keys := w.keys()
 	if err == nil {
-		err = w.dropBalancers(ctx, w.keys())
+		again, keys, err = w.handOver(ctx, keys)
+	}
+	if err == nil {
+		err = w.dropBalancers(ctx, keys)
 	}
 	if err == nil {
 		controllerutil.RemoveFinalizer(w.lb, v1.Finalizer)
@@ -99,7 +103,7 @@ func (w *balancing) end(ctx context.Context) (ctrl.Result, error) {
 		w.warn(serviceOf(w.lb), eventFailed, "LoadBalancer", "%s", oneLine(err))
 	}
 	later, failed := w.writeStatus(ctx, err, nil)
-	return done(later, errors.Join(err, client.IgnoreNotFound(failed)))
+	return done(sooner(again, later), errors.Join(err, client.IgnoreNotFound(failed)))
 }
 
 // program has each VIP's load balancer be what it is to be, and those of families that the Service has no more go. What one VIP fails at holds up no other.
@@ -143,9 +147,12 @@ func (w *balancing) program(ctx context.Context) (again time.Duration, err error
 		errs = append(errs, err)
 	}
 	then, failed := w.programOwn(ctx, of, endpoints, members)
+	again, errs = sooner(again, then), append(errs, failed...)
+	then, failed = w.share(ctx, of, endpoints, members)
+	again, errs = sooner(again, then), append(errs, failed...)
 	w.lb.Status.Members = len(members)
 	w.tellNotes()
-	return sooner(again, then), errors.Join(append(errs, failed...)...)
+	return again, errors.Join(errs...)
 }
 
 // errNoBalancers is of an SDN without load balancers, such as Neutron without Octavia.
@@ -179,19 +186,16 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 	for a := range has {
 		members[a] = true
 	}
-	sum, err := digest(spec)
-	if err != nil {
-		return 0, err
+	made, again, err := w.step(ctx, vip, spec, w.told(of))
+	if made != nil {
+		w.saw(of, *made)
 	}
-	if w.known.digests[vip] == sum && !w.look && w.told(of) {
-		return 0, nil
-	}
-	delete(w.known.digests, vip)
-	var made sdn.LoadBalancer
-	err = w.ask(ctx, func(ctx context.Context) (err error) { made, err = w.sdn.ApplyLoadBalancer(ctx, spec); return err })
-	failpoint.Here("raven.balancer.applied")
-	w.metrics.balanced(err)
 	if sdn.IsConflict(err) && sdn.ReasonOf(err) == sdn.Immutable {
+		if of.own {
+			if err := w.unshared(ctx, of.six); err != nil {
+				return 0, err
+			}
+		}
 		w.warn(serviceOf(w.lb), eventMade, "LoadBalancer", "the SDN cannot change this of a load balancer, which is made anew: %s", oneLine(err))
 		if err := w.dropBalancers(ctx, []sdn.Key{spec.Key}); err != nil {
 			return 0, err
@@ -199,26 +203,42 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 		failpoint.Here("raven.balancer.anew")
 		return anewPause, waiting{"the load balancer is being made anew"}
 	}
+	return again, err
+}
+
+// step has the SDN have this of a load balancer, if it has not been told so before; then made is nil.
+func (w *balancing) step(ctx context.Context, name string, spec sdn.LoadBalancerSpec, told bool) (made *sdn.LoadBalancer, again time.Duration, err error) {
+	sum, err := digest(spec)
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
-	w.saw(of, made)
-	if !made.Status.Ready {
-		after := made.Status.RetryAfter
+	if w.known.digests[name] == sum && !w.look && told {
+		return nil, 0, nil
+	}
+	delete(w.known.digests, name)
+	var has sdn.LoadBalancer
+	err = w.ask(ctx, func(ctx context.Context) (err error) { has, err = w.sdn.ApplyLoadBalancer(ctx, spec); return err })
+	failpoint.Here("raven.balancer.applied")
+	w.metrics.balanced(err)
+	if err != nil {
+		return nil, 0, err
+	}
+	if !has.Status.Ready {
+		after := has.Status.RetryAfter
 		if after <= 0 {
 			after = pendingPause
 		}
-		what := made.Status.Message
+		what := has.Status.Message
 		if what == "" {
 			what = "the SDN is at work on the load balancer"
 		}
-		return after, waiting{vip + ": " + what}
+		return &has, after, waiting{name + ": " + what}
 	}
-	if made.Status.Message != "" {
-		w.tell(serviceOf(w.lb), eventMade, "LoadBalancer", "%s: %s", vip, made.Status.Message)
+	if has.Status.Message != "" {
+		w.tell(serviceOf(w.lb), eventMade, "LoadBalancer", "%s: %s", name, has.Status.Message)
 	}
-	w.known.digests[vip] = sum
-	return 0, nil
+	w.known.digests[name] = sum
+	return &has, 0, nil
 }
 
 // vipsOf are the Service's VIPs, those that it has of its own too.
@@ -410,7 +430,7 @@ func (w *balancing) writeStatus(ctx context.Context, programmed, floated error) 
 		s.ObservedGeneration = w.lb.Generation
 	}
 	w.metrics.balancer(client.ObjectKeyFromObject(w.lb).String(), stateOfBalancer(s.Conditions))
-	if equality.Semantic.DeepEqual(w.before, *s) {
+	if equality.Semantic.DeepEqual(w.before, *s) && (w.known.status == nil || equality.Semantic.DeepEqual(*w.known.status, *s)) { // the cache may be of before what was written last
 		return 0, nil
 	}
 	quiet := *s.DeepCopy()
@@ -419,9 +439,18 @@ func (w *balancing) writeStatus(ctx context.Context, programmed, floated error) 
 		return countsPause - since, nil
 	}
 	w.known.written = w.now()
-	err := w.api.Status().Update(ctx, w.lb)
+	err := w.tellNow(ctx)
 	failpoint.Here("raven.balancer.told")
 	return 0, err
+}
+
+// tellNow writes the status, in the midst of the work too.
+func (w *balancing) tellNow(ctx context.Context) error {
+	if err := w.api.Status().Update(ctx, w.lb); err != nil {
+		return err
+	}
+	w.before, w.known.status = *w.lb.Status.DeepCopy(), w.lb.Status.DeepCopy()
+	return nil
 }
 
 func (w *balancing) condition(kind string, err error) {

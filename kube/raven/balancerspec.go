@@ -18,7 +18,7 @@ type balancerOf struct {
 	base      sdn.Base
 	vip       sdn.VIP
 	six       bool
-	own       bool // the VIP is the Service's own, and no ClusterIP; the SDN chooses its address
+	own       bool // the VIP is the Service's own, or a shared one, and no ClusterIP; the SDN chooses its address
 	floats    bool // a floating IP leads to the VIP
 	leaves    bool // the router has a way out for its family
 	can       sdn.LoadBalancerCapabilities
@@ -123,7 +123,7 @@ func (b balancerOf) shown(of v1.LoadBalancerOfVIP) bool {
 
 // sources are who may connect. A VIP that is the ClusterIP too all of the cluster may reach whatever the Service says of the outside, and one that is not for the outside everybody.
 func (b balancerOf) sources() (all []netip.Prefix) {
-	if len(b.spec.Sources) == 0 || b.spec.OwnVIPs && !b.own {
+	if apart := b.spec.OwnVIPs || b.spec.SharedID != ""; len(b.spec.Sources) == 0 || apart && !b.own {
 		return nil
 	}
 	six := b.six

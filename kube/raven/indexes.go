@@ -24,7 +24,9 @@ const (
 	byService   = "service"   // endpoint slices: the Service's namespace and name
 	byWanted    = "wanted"    // Services: the address that they ask for outside
 	byVIP       = "vip"       // load balancers: their VIPs
-	byServed    = "served"    // load balancers: the UID of their Service
+	byServed    = "served"    // load balancers: the UID of their Service, and of Services whose load balancers they have inherited
+	byInherited = "inherited" // load balancers: the SDN's ids of those that they have inherited
+	byGuest     = "guest"     // load balancers: the UIDs of the Services that share theirs
 	byKind      = "kind"      // pools, and the networks whose pods are to have ports of such: see kindOfPool
 )
 
@@ -78,7 +80,28 @@ var serviceIndexes = []index{
 	}},
 	{&corev1.Service{}, byWanted, func(o client.Object) []string { return some(wantedAddress(o.(*corev1.Service))) }},
 	{&v1.KuryrLoadBalancer{}, byVIP, func(o client.Object) []string { return o.(*v1.KuryrLoadBalancer).Spec.VIPs }},
-	{&v1.KuryrLoadBalancer{}, byServed, func(o client.Object) []string { return some(string(o.(*v1.KuryrLoadBalancer).Spec.ServiceUID)) }},
+	{&v1.KuryrLoadBalancer{}, byServed, func(o client.Object) []string {
+		lb := o.(*v1.KuryrLoadBalancer)
+		all := some(string(lb.Spec.ServiceUID))
+		for _, s := range lb.Status.Shares {
+			all = append(all, some(string(s.Inherited))...)
+		}
+		return all
+	}},
+	{&v1.KuryrLoadBalancer{}, byInherited, func(o client.Object) (all []string) {
+		for _, s := range o.(*v1.KuryrLoadBalancer).Status.Shares {
+			if s.Inherited != "" {
+				all = append(all, s.ID)
+			}
+		}
+		return all
+	}},
+	{&v1.KuryrLoadBalancer{}, byGuest, func(o client.Object) (all []string) {
+		for _, g := range o.(*v1.KuryrLoadBalancer).Status.Guests {
+			all = append(all, string(g.ServiceUID))
+		}
+		return all
+	}},
 }
 
 // kindOfPool is what pools have in common that differ in their nodes alone.

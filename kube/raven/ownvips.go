@@ -2,6 +2,7 @@ package raven
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -118,7 +119,7 @@ func (r *Raven) lbSubnetOf(ctx context.Context, namespace string, six bool) (sdn
 // ownVIPs tells whether a Service is to have VIPs of its own; the note tells its owner why not. A network that is not Raven's is not changed, and nobody is to come in by a VIP that should be
 // restricted and cannot be.
 func (r *Raven) ownVIPs(ctx context.Context, s *corev1.Service, spec *v1.KuryrLoadBalancerSpec) (own bool, note string, err error) {
-	if !r.cfg.NamespaceVIPs || !exposed(s) || len(s.Spec.LoadBalancerSourceRanges) > 0 && (len(spec.Sources) == 0 || spec.FloatingIP == nil && !internal(s)) {
+	if !r.cfg.NamespaceVIPs || !exposed(s) || spec.SharedID != "" || len(s.Spec.LoadBalancerSourceRanges) > 0 && (len(spec.Sources) == 0 || spec.FloatingIP == nil && !internal(s)) {
 		return false, "", nil
 	}
 	existing, err := r.onExisting(ctx, s.Namespace)
@@ -173,7 +174,7 @@ func (r *Raven) balancersOnNetwork(ctx context.Context, n *v1.KuryrNetwork) (all
 		return nil, err
 	}
 	for i := range lbs.Items {
-		if lb := &lbs.Items[i]; lb.Spec.OwnVIPs && (!n.DeletionTimestamp.IsZero() || !isReady(lb.Status.Conditions)) {
+		if lb := &lbs.Items[i]; (lb.Spec.OwnVIPs || lb.Spec.SharedID != "") && (!n.DeletionTimestamp.IsZero() || !isReady(lb.Status.Conditions)) {
 			all = append(all, request(lb.Namespace, lb.Name))
 		}
 	}
@@ -199,7 +200,8 @@ func (w *balancing) programOwn(ctx context.Context, of balancerOf, endpoints fun
 			errs = append(errs, waiting{"the network that the load balancer's VIP was on is going"})
 		}
 	}
-	if err := w.retireOwn(ctx, wanted, leaving); err != nil {
+	again, err := w.retireOwn(ctx, wanted, leaving)
+	if err != nil {
 		errs = append(errs, err)
 	}
 	for _, six := range []bool{false, true} {
@@ -220,26 +222,36 @@ func (w *balancing) programOwn(ctx context.Context, of balancerOf, endpoints fun
 	return again, errs
 }
 
-// retireOwn deletes the own load balancers of families that are not wanted; with look also where nothing is known of any.
-func (w *balancing) retireOwn(ctx context.Context, wanted map[bool]bool, look bool) error {
+// retireOwn deletes the own load balancers of families that are not wanted, unless others share them; with look, whoever shares them, and also where nothing is known of any.
+func (w *balancing) retireOwn(ctx context.Context, wanted map[bool]bool, look bool) (again time.Duration, err error) {
 	var stale []sdn.Key
+	stay := maps.Clone(wanted)
 	for _, six := range []bool{false, true} {
-		if !wanted[six] && (look || ownVIP(w.lb, six) != nil || w.changed()) {
+		if wanted[six] || !look && ownVIP(w.lb, six) == nil && !w.changed() {
+			continue
+		}
+		lent := false
+		if !look {
+			if lent, again, err = w.lend(ctx, six); err != nil {
+				return again, err
+			}
+		}
+		if stay[six] = lent; !lent {
 			stale = append(stale, w.key(v1.KeyKindLoadBalancer, v1.OwnLoadBalancerKey(w.lb.Spec.ServiceUID, six)))
 		}
 	}
 	if len(stale) == 0 {
-		return nil
+		return 0, nil
 	}
 	if err := w.dropBalancers(ctx, stale); err != nil {
-		return err
+		return 0, err
 	}
 	failpoint.Here("raven.ownvips.retired")
 	w.lb.Status.LoadBalancers = slices.DeleteFunc(w.lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool {
 		a, err := netip.ParseAddr(of.VIP)
-		return of.Own && (err != nil || !wanted[a.Is6()])
+		return of.Own && (err != nil || !stay[a.Is6()])
 	})
-	return nil
+	return 0, nil
 }
 
 // ownVIP is what the status tells of a Service's own VIP of a family; nil is nothing.

@@ -67,7 +67,15 @@ func (r services) follow(ctx context.Context, req ctrl.Request, service *corev1.
 	if err != nil { // a Service that is judged by what is not known would be told wrong, and stay so
 		return err
 	}
-	spec, notes := loadBalancerSpec(service, can)
+	asks, itself := service, lb != nil && slices.ContainsFunc(lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool { return of.ID == service.Annotations[annotationShared] })
+	if itself {
+		asks = service.DeepCopy()
+		delete(asks.Annotations, annotationShared)
+	}
+	spec, notes := loadBalancerSpec(asks, can)
+	if itself {
+		notes = append(notes, "annotation "+annotationShared+" has no effect: it names the Service's own load balancer")
+	}
 	own, note, err := r.ownVIPs(ctx, service, &spec)
 	if err != nil {
 		return err
@@ -137,6 +145,10 @@ func (r services) dismiss(ctx context.Context, lb *v1.KuryrLoadBalancer) error {
 func ingressOf(s *corev1.Service, lb *v1.KuryrLoadBalancer) (status corev1.LoadBalancerStatus) {
 	var addresses []string
 	switch {
+	case lb.Spec.SharedID != "":
+		if share := shareOf(lb, lb.Spec.SharedID); share != nil && share.Address != "" {
+			addresses = []string{share.Address}
+		}
 	case internal(s):
 		for _, of := range lb.Status.LoadBalancers {
 			if lb.Spec.OwnVIPs == of.Own && (of.Own || slices.Contains(lb.Spec.VIPs, of.VIP)) {

@@ -154,6 +154,7 @@ func (c *cluster) wholeServices() {
 	c.list(&lbs)
 	vips := map[string]string{}
 	told := map[string]bool{}
+	inherited := map[string]bool{}
 	for _, lb := range lbs.Items {
 		s := c.serviceNow(lb.Name)
 		if s.UID != lb.Spec.ServiceUID || !lb.DeletionTimestamp.IsZero() || !isReady(lb.Status.Conditions) || lb.Status.ObservedGeneration != lb.Generation {
@@ -162,7 +163,7 @@ func (c *cluster) wholeServices() {
 		leads := lb.Spec.VIPs
 		if own := ownVIP(&lb, false); lb.Spec.OwnVIPs && own != nil {
 			leads = []string{own.VIP}
-		} else if lb.Spec.OwnVIPs || own != nil {
+		} else if lb.Spec.OwnVIPs || own != nil && len(lb.Status.Guests) == 0 {
 			c.t.Errorf("load balancer %s, own VIPs %v: %+v", lb.Name, lb.Spec.OwnVIPs, lb.Status)
 		}
 		for _, of := range lb.Status.LoadBalancers {
@@ -174,12 +175,23 @@ func (c *cluster) wholeServices() {
 				c.t.Errorf("Service %s says %q, its load balancer %+v; the SDN has %v", lb.Name, c.ingress(lb.Name), f, c.floats())
 			}
 		}
-		if s.Spec.Type == corev1.ServiceTypeLoadBalancer && lb.Status.FloatingIP == nil {
+		for _, share := range lb.Status.Shares {
+			if share.Inherited != "" {
+				inherited[share.ID], told[share.Address] = true, true
+			}
+			if share.ID != lb.Spec.SharedID || c.ingress(lb.Name) != share.Address {
+				c.t.Errorf("Service %s says %q, and shares %+v", lb.Name, c.ingress(lb.Name), share)
+			}
+		}
+		if s.Spec.Type == corev1.ServiceTypeLoadBalancer && lb.Status.FloatingIP == nil && lb.Spec.SharedID == "" {
 			c.t.Errorf("Service %s has no floating IP: %+v", lb.Name, lb.Status)
 		}
 	}
 	for lb, err := range c.sdn.FindLoadBalancers(c.t.Context(), sdn.LoadBalancerQuery{Match: sdn.Match{Owner: c.sdn.Installation()}}) {
 		c.must(err)
+		if inherited[string(lb.ID)] {
+			continue
+		}
 		if vips[lb.VIPs[0].Addr.String()] != string(lb.ID) {
 			c.t.Errorf("the SDN has load balancer %s of %s, which no object tells of: %v", lb.ID, lb.VIPs[0].Addr, vips)
 		}

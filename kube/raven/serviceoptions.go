@@ -21,6 +21,7 @@ import (
 const (
 	balancerPrefix     = "loadbalancer.openstack.org/"
 	annotationClass    = balancerPrefix + "class" // which of the SDN's providers, by whose abilities all else is judged
+	annotationShared   = balancerPrefix + "load-balancer-id"
 	annotationInternal = "service.beta.kubernetes.io/openstack-internal-load-balancer"
 )
 
@@ -30,7 +31,8 @@ type asked struct {
 	options  *v1.LoadBalancerOptions
 	floating *v1.LoadBalancerFloatingIP
 	monitor  v1.LoadBalancerHealthMonitor
-	watched  bool // by the monitor
+	watched  bool   // by the monitor
+	shared   string // the load balancer that is to be shared
 }
 
 // annotation takes the value of one.
@@ -119,8 +121,17 @@ var annotations = map[string]annotation{
 		}
 		return word(func(w *asked) *string { return &w.options.Zone })(w, value)
 	},
+	"load-balancer-id": func(w *asked, value string) error {
+		if value != "" && !w.can.Share {
+			return errUnable
+		}
+		if len(value) > 64 {
+			return errors.New("it is too long")
+		}
+		w.shared = value
+		return nil
+	},
 	"load-balancer-address": func(*asked, string) error { return nil }, // another controller has written it
-	"load-balancer-id":      unserved("a Service's VIP is its ClusterIP, so each has a load balancer of its own"),
 	"port-id":               unserved("the VIP is the ClusterIP, on a port of its own"),
 	"subnet-id":             unserved("the VIP is the ClusterIP, in the VIP network"),
 	"network-id":            unserved("the VIP is the ClusterIP, in the VIP network"),
@@ -135,7 +146,7 @@ var annotations = map[string]annotation{
 var errUnable = errors.New("the SDN's load balancers cannot do that")
 
 // optionsOfService reads a Service's annotations. The notes name each that has no effect, and why.
-func optionsOfService(s *corev1.Service, can sdn.LoadBalancerCapabilities, floating *v1.LoadBalancerFloatingIP) (options v1.LoadBalancerOptions, notes []string) {
+func optionsOfService(s *corev1.Service, can sdn.LoadBalancerCapabilities, floating *v1.LoadBalancerFloatingIP) (options v1.LoadBalancerOptions, shared string, notes []string) {
 	w := &asked{can: can, options: &options, floating: floating, monitor: v1.LoadBalancerHealthMonitor{DelaySeconds: 5, TimeoutSeconds: 3, Rise: 1, Fall: 3}}
 	for _, key := range slices.Sorted(maps.Keys(s.Annotations)) {
 		name, ours := strings.CutPrefix(key, balancerPrefix)
@@ -154,7 +165,7 @@ func optionsOfService(s *corev1.Service, can sdn.LoadBalancerCapabilities, float
 	if w.watched {
 		options.HealthMonitor = &w.monitor
 	}
-	return options, notes
+	return options, w.shared, notes
 }
 
 func word(field func(*asked) *string) annotation {

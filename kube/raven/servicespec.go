@@ -62,7 +62,7 @@ func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoa
 		notes = append(notes, nearness(s)...)
 	}
 	var floating v1.LoadBalancerFloatingIP
-	options, more := optionsOfService(s, can.LoadBalancer, &floating)
+	options, shared, more := optionsOfService(s, can.LoadBalancer, &floating)
 	spec.Options, notes = options, append(notes, more...)
 	if !exposed(s) {
 		return spec, notes
@@ -83,6 +83,12 @@ func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoa
 		notes = append(notes, fmt.Sprintf("spec.loadBalancerSourceRanges: want at most %d, so there is no floating IP", mostSources))
 	case len(s.Spec.LoadBalancerSourceRanges) > 0 && len(spec.Sources) == 0:
 		notes = append(notes, "spec.loadBalancerSourceRanges: none is a range, so there is no floating IP")
+	case shared != "" && internal(s):
+		notes = append(notes, fmt.Sprintf("annotation %s has no effect: an internal load balancer is not shared", annotationShared))
+	case shared != "":
+		if spec.SharedID = shared; s.Spec.LoadBalancerIP != "" {
+			notes = append(notes, "spec.loadBalancerIP has no effect: the address is that of the load balancer which is shared")
+		}
 	case len(spec.Sources) > 0 && !can.LoadBalancer.SourceRanges && hasLoadBalancers(can):
 		notes = append(notes, "spec.loadBalancerSourceRanges: the SDN's load balancers let everybody connect, so there is no floating IP")
 	case internal(s):

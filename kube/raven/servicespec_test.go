@@ -176,11 +176,11 @@ func TestAnnotationsOfServices(t *testing.T) {
 				s.Annotations = map[string]string{balancerPrefix + key: of.value, "other/annotation": "x"}
 			})
 			var floating v1.LoadBalancerFloatingIP
-			options, notes := optionsOfService(s, canAll.LoadBalancer, &floating)
+			options, _, notes := optionsOfService(s, canAll.LoadBalancer, &floating)
 			if of.want != nil && (!of.want(options, floating) || len(notes) > 0) {
 				t.Errorf("%+v, %+v, %q", options, floating, notes)
 			}
-			little, told := optionsOfService(s, canLittle.LoadBalancer, &v1.LoadBalancerFloatingIP{})
+			little, _, told := optionsOfService(s, canLittle.LoadBalancer, &v1.LoadBalancerFloatingIP{})
 			if !of.little && (!reflect.DeepEqual(little, v1.LoadBalancerOptions{}) || len(told) != 1 || !strings.Contains(told[0], balancerPrefix+key)) || of.little && len(told) > 0 {
 				t.Errorf("an SDN that can little: %+v, %q", little, told)
 			}
@@ -195,7 +195,7 @@ func TestAnnotationsOfServices(t *testing.T) {
 	} {
 		for _, value := range values {
 			s := aService(func(s *corev1.Service) { s.Annotations = map[string]string{balancerPrefix + key: value} })
-			options, notes := optionsOfService(s, canAll.LoadBalancer, &v1.LoadBalancerFloatingIP{})
+			options, _, notes := optionsOfService(s, canAll.LoadBalancer, &v1.LoadBalancerFloatingIP{})
 			if !reflect.DeepEqual(options, v1.LoadBalancerOptions{}) || len(notes) != 1 || !strings.Contains(notes[0], key+" has no effect: ") {
 				t.Errorf("%s %q: %+v, %q", key, value, options, notes)
 			}

@@ -41,6 +41,7 @@ func (r *Raven) serviceRegistrations() []registration {
 					r.released(ctx, e.Object.(*v1.KuryrLoadBalancer), nil, q)
 				},
 			}},
+			watch{of: &v1.KuryrLoadBalancer{}, when: predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: sharersMatter}, what: on(r, r.sharers)},
 			watch{of: &corev1.Service{}, when: predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: wantsAnother}, what: on(r, r.rivals)},
 			watch{of: &networkingv1.ServiceCIDR{}, what: on(r, r.unready), optional: true},
 		)

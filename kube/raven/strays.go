@@ -158,14 +158,20 @@ func alonePer(ctx context.Context, from client.Reader, all []sdn.LoadBalancer) (
 	for i := range services.Items {
 		there[services.Items[i].UID] = balanced(&services.Items[i])
 	}
+	inherited := map[sdn.ID]bool{}
 	for i := range owners.Items {
 		there[owners.Items[i].Spec.ServiceUID] = true
+		for _, s := range owners.Items[i].Status.Shares {
+			if s.Inherited != "" {
+				inherited[sdn.ID(s.ID)] = true
+			}
+		}
 	}
-	return slices.DeleteFunc(all, func(lb sdn.LoadBalancer) bool { return there[serviceOfKey(lb.Key)] }), nil
+	return slices.DeleteFunc(all, func(lb sdn.LoadBalancer) bool { return there[serviceOfKey(lb.Key)] || inherited[lb.ID] }), nil
 }
 
 // dropStray deletes one, after its Service's floating IP. One that leads nowhere was kept by the Service's wish, and stays.
-func (r strays) dropStray(ctx context.Context, lb sdn.LoadBalancer, uid types.UID) error {
+func (r *Raven) dropStray(ctx context.Context, lb sdn.LoadBalancer, uid types.UID) error {
 	return r.ask(ctx, func(ctx context.Context) error {
 		floating, err := sdn.All(r.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{r.key(v1.KeyKindFloatingIP, string(uid))}}}))
 		if err != nil && !sdn.IsUnsupported(err) {

@@ -34,6 +34,7 @@ var balancing = sdn.LoadBalancerCapabilities{
 	Weights:        true,
 	Drain:          true,
 	AnyMember:      true,
+	Share:          true,
 	Members:        lb.MaxEndpoints,
 	HairpinSource:  "lb",
 }
@@ -94,7 +95,6 @@ func (p *Provider) checkBalancing(spec sdn.LoadBalancerSpec) error {
 		lacking(loadBalancer, "backend", spec.Backend != "", "has one kind of load balancer, the kernel's"),
 		lacking(loadBalancer, "flavor", spec.Flavor != "", "has one kind of load balancer, the kernel's"),
 		lacking(loadBalancer, "zone", spec.Zone != "", "is on one machine, without availability zones"),
-		lacking(loadBalancer, "shared", spec.Shared, "has load balancers of one owner each"),
 	}
 	for i, l := range spec.Listeners {
 		field := fmt.Sprintf("listeners[%d]", i)
@@ -136,12 +136,20 @@ func (t *tx) applyLoadBalancer(r *loadBalancerRow, spec sdn.LoadBalancerSpec) (*
 		}
 		r = &loadBalancerRow{LoadBalancer: sdn.LoadBalancer{Meta: newMeta(spec.Base)}}
 	} else {
+		base := spec.Base
+		if spec.Shared { // itself it is another's
+			base, spec.VIPs = sdn.Base{}, nil
+		}
 		var err error
-		if changed, err = loadBalancers.rebase(t, &r.Meta, spec.Base, spec.ID, spec.IfRevision); err != nil {
+		if changed, err = loadBalancers.rebase(t, &r.Meta, base, spec.ID, spec.IfRevision); err != nil {
 			return nil, err
 		}
 	}
 	if err := t.nearBalancer(r.ID); err != nil {
+		return nil, err
+	}
+	spec, err := withOthers(r, spec)
+	if err != nil {
 		return nil, err
 	}
 	before := parts(r)

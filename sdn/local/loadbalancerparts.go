@@ -12,6 +12,40 @@ import (
 // What is below a load balancer is in its row. Whatever is known again in a later value keeps its id: listeners by protocol and port, pools by id or by
 // their listener, members by address and port in their pool.
 
+// withOthers is the value with the listeners of those who share the load balancer: of who shares it only their own listeners are meant, of who has it by its Key all but others'. Who names
+// it by its id alone, as an operator does, means all of it, and changes nothing in whose a listener is.
+func withOthers(r *loadBalancerRow, spec sdn.LoadBalancerSpec) (sdn.LoadBalancerSpec, error) {
+	spec.Listeners = slices.Clone(spec.Listeners)
+	at := func(l sdn.Listener) int {
+		return slices.IndexFunc(spec.Listeners, func(o sdn.Listener) bool { return o.Protocol == l.Protocol && o.Port == l.Port })
+	}
+	var whose sdn.Key // as the listeners say it; those of the owner's say nothing
+	if spec.Shared && spec.Key != r.Key {
+		whose = spec.Key
+	}
+	for i := range spec.Listeners {
+		spec.Listeners[i].Key = whose
+	}
+	for _, l := range r.Listeners {
+		i := at(l)
+		switch {
+		case spec.Key.IsZero():
+			if i >= 0 {
+				spec.Listeners[i].Key = l.Key
+			}
+		case l.Key == whose:
+		case i >= 0:
+			return spec, sdn.Conflict(sdn.Exists, loadBalancer, "listeners", "port %d is a listener of another that shares the load balancer (%s)", l.Port, cmp.Or(l.Key.String(), r.Name))
+		default:
+			spec.Listeners = append(spec.Listeners, l)
+		}
+	}
+	if spec.Shared {
+		spec.Pools = slices.Clone(r.Pools)
+	}
+	return spec, nil
+}
+
 // setParts makes r's listeners and pools be the spec's, in their normal form, and tells whether anything is another.
 func setParts(r *loadBalancerRow, spec sdn.LoadBalancerSpec) (changed bool) {
 	old := r.LoadBalancer

@@ -23,9 +23,6 @@ func checkBalancer(spec sdn.LoadBalancerSpec) error {
 	invalid := func(field, detail string, args ...any) error {
 		return sdn.Invalid("load balancer", field, detail, args...)
 	}
-	if spec.Shared && (spec.ID == "" || spec.Key.IsZero()) {
-		return invalid("shared", "needs the id of the load balancer and the key of the listeners")
-	}
 	for i, l := range spec.Listeners {
 		at := fmt.Sprintf("listeners[%d]", i)
 		switch {

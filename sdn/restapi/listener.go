@@ -1,6 +1,7 @@
 package restapi
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"maps"
@@ -73,7 +74,7 @@ func milliseconds(d time.Duration, usual int64) int64 {
 func encodeListener(p part[sdn.Listener]) Listener {
 	l := p.value
 	out := Listener{
-		ID: string(l.ID), Name: l.Name, Description: l.Description, ProjectID: p.of.Project, Tags: []string{}, balancerStatus: balancerState(p.of), Protocol: balancedName(l.Protocol), ProtocolPort: l.Port,
+		ID: string(l.ID), Name: l.Name, Description: cmp.Or(l.Key.String(), l.Description), ProjectID: p.of.Project, Tags: []string{}, balancerStatus: balancerState(p.of), Protocol: balancedName(l.Protocol), ProtocolPort: l.Port,
 		ConnectionLimit: -1, LoadBalancers: []ref{{string(p.of.ID)}}, AllowedCIDRs: []string{}, ClientData: milliseconds(l.ClientTimeout, idleTimeout),
 		MemberConnect: milliseconds(l.ConnectTimeout, connectTimeout), MemberData: milliseconds(l.MemberTimeout, idleTimeout), TCPInspect: milliseconds(l.InspectTimeout, 0),
 		Policies: []ref{}, InsertHeaders: map[string]string{}, SNI: []string{}, Versions: []string{}, ALPN: []string{}, ClientAuth: optional("NONE"),

@@ -230,6 +230,49 @@ var loadBalancerCapabilityTests = []test{
 			equal(s, "used "+string(noun)+" after the deletion", must(s.p.Usage(s.ctx, spec.Project))(s)[noun].Used, 0)
 		}
 	}},
+	{"shared with others", func(s *suite) {
+		spec := s.web(s.vipNet())
+		owner := s.applied(spec)
+		guest := sdn.LoadBalancerSpec{Base: s.base("guest"), ID: owner.ID, Shared: true, Listeners: []sdn.Listener{
+			{Protocol: sdn.TCP, Port: 80, Pool: sdn.Pool{Members: members("10.7.0.209:8080")}},
+		}}
+		if !s.can.LoadBalancer.Share {
+			_, err := s.p.ApplyLoadBalancer(s.ctx, guest)
+			s.unsupported(err, "shared")
+			s.stays(owner)
+			return
+		}
+		_, err := s.p.ApplyLoadBalancer(s.ctx, guest)
+		s.conflict(err, sdn.Exists) // the owner's port
+		guest.Listeners[0].Port = 81
+		l := s.applied(guest)
+		equal(s, "number of listeners", len(l.Listeners), 2)
+		equal(s, "key of the guest's", l.Listeners[1].Key, guest.Key)
+		equal(s, "key of the load balancer", l.Key, spec.Key)
+		equal(s, "name", l.Name, spec.Name)
+		id := l.Listeners[1].ID
+		spec.Listeners[0].Pool.Members = members("10.7.0.202:8080") // what the owner changes is its own
+		l = s.applied(spec)
+		equal(s, "number of listeners", len(l.Listeners), 2)
+		equal(s, "id of the guest's", l.Listeners[1].ID, id)
+		s.hasMembers(l.Listeners[1].Pool, "10.7.0.209:8080")
+		spec.Listeners = append(spec.Listeners, guest.Listeners...)
+		_, err = s.p.ApplyLoadBalancer(s.ctx, spec)
+		s.conflict(err, sdn.Exists)
+		guest.Listeners[0].Pool.Members = members("10.7.0.208:8080")
+		l = s.applied(guest)
+		s.hasMembers(l.Listeners[0].Pool, "10.7.0.202:8080")
+		s.hasMembers(l.Listeners[1].Pool, "10.7.0.208:8080")
+		l = s.applied(guest) // twice is once
+		equal(s, "number of listeners", len(l.Listeners), 2)
+		guest.Listeners = nil
+		l = s.applied(guest)
+		equal(s, "number of listeners", len(l.Listeners), 1)
+		equal(s, "port", l.Listeners[0].Port, 80)
+		guest.ID = absent
+		_, err = s.p.ApplyLoadBalancer(s.ctx, guest)
+		s.notFound(err)
+	}},
 }
 
 // perhaps applies what an SDN can or cannot do: then it is refused by the field's name, and nothing is left.

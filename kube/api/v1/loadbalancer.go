@@ -32,6 +32,8 @@ type KuryrLoadBalancer struct {
 //
 // +kubebuilder:validation:XValidation:rule="self.type == 'LoadBalancer' || !has(self.floatingIP)",message="only a Service of type LoadBalancer has a floating IP"
 // +kubebuilder:validation:XValidation:rule="self.type == 'LoadBalancer' || !has(self.ownVIPs) || !self.ownVIPs",message="only a Service of type LoadBalancer has VIPs of its own"
+// +kubebuilder:validation:XValidation:rule="self.type == 'LoadBalancer' || !has(self.sharedID)",message="only a Service of type LoadBalancer shares a load balancer"
+// +kubebuilder:validation:XValidation:rule="!has(self.sharedID) || !has(self.floatingIP) && (!has(self.ownVIPs) || !self.ownVIPs)",message="who shares a load balancer has neither a floating IP nor VIPs of its own"
 type KuryrLoadBalancerSpec struct {
 	// ServiceUID is that of the Service. One that is made again under the same name has another KuryrLoadBalancer.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="another Service has another KuryrLoadBalancer"
@@ -71,6 +73,11 @@ type KuryrLoadBalancerSpec struct {
 	// The floating IP leads there, and only there do sources count.
 	// +optional
 	OwnVIPs bool `json:"ownVIPs,omitempty"`
+	// SharedID is that of another's load balancer in the SDN where the Service's ports are to be listeners too (annotation load-balancer-id): there it is reached from outside,
+	// and only there do sources count.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	SharedID string `json:"sharedID,omitempty"`
 	// FloatingIP is wanted where it is there.
 	// +optional
 	FloatingIP *LoadBalancerFloatingIP `json:"floatingIP,omitempty"`
@@ -188,6 +195,17 @@ type KuryrLoadBalancerStatus struct {
 	// +listType=map
 	// +listMapKey=vip
 	LoadBalancers []LoadBalancerOfVIP `json:"loadBalancers,omitempty"`
+	// Shares are others' load balancers with listeners of the Service's: the one that it asks for, and any that it has not left yet.
+	// +optional
+	// +listType=map
+	// +listMapKey=id
+	Shares []LoadBalancerShare `json:"shares,omitempty"`
+	// Guests are who share a load balancer that is this Service's own, or that it has inherited.
+	// +optional
+	// +listType=map
+	// +listMapKey=loadBalancer
+	// +listMapKey=serviceUID
+	Guests []LoadBalancerGuest `json:"guests,omitempty"`
 	// FloatingIP is the one that leads to a VIP.
 	// +optional
 	FloatingIP *LoadBalancerFloatingIPStatus `json:"floatingIP,omitempty"`
@@ -212,6 +230,28 @@ type LoadBalancerOfVIP struct {
 	// Own is that the VIP is none of the Service's ClusterIPs.
 	// +optional
 	Own bool `json:"own,omitempty"`
+}
+
+// LoadBalancerShare is another's load balancer in the SDN.
+type LoadBalancerShare struct {
+	ID string `json:"id"`
+	// Address is where it is reached: of a floating IP that leads to its VIP, or the VIP.
+	// +optional
+	Address string `json:"address,omitempty"`
+	// Inherited is the UID of the Service that the load balancer was made for and that has gone: it goes with the last who shares it, and this Service stands for it until then.
+	// +optional
+	Inherited types.UID `json:"inherited,omitempty"`
+	// Keep has the floating IP that was made for that Service stay in the SDN when the load balancer goes.
+	// +optional
+	Keep bool `json:"keep,omitempty"`
+}
+
+// LoadBalancerGuest is a Service of the namespace that shares a load balancer.
+type LoadBalancerGuest struct {
+	// LoadBalancer is its id in the SDN.
+	LoadBalancer string    `json:"loadBalancer"`
+	ServiceUID   types.UID `json:"serviceUID"`
+	Name         string    `json:"name"`
 }
 
 // LoadBalancerFloatingIPStatus is a floating IP.

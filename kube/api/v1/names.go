@@ -79,3 +79,6 @@ func LoadBalancerKey(service types.UID, six bool) string {
 func OwnLoadBalancerKey(service types.UID, six bool) string {
 	return LoadBalancerKey(service, six) + ".own"
 }
+
+// GuestKey is that of the listeners which a Service has at another's load balancer.
+func GuestKey(service types.UID) string { return string(service) + ".guest" }

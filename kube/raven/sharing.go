@@ -1,0 +1,434 @@
+package raven
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/kuryr/kuryr/internal/failpoint"
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+)
+
+// A Service of type LoadBalancer may name a load balancer of the SDN (annotation load-balancer-id) whose VIP and floating IP are to be its address outside: its ports become listeners there, beside
+// others'. The load balancer is a user's, who keeps it, or another Service's of the namespace: then it is on a VIP of that Service's own, since a ClusterIP goes with its Service, and may be another's
+// at once. It goes with the last who shares it.
+//
+// Nothing of it is lost, as whoever shares says so first, in its own status and in the Guests of the load balancer's host, which cannot go without having seen that: its finalizer goes by the revision
+// that it has read. A host that goes with guests has one of them inherit, and stand for it.
+
+// share has the Service be at the load balancer that it asks to share, and leave others.
+func (w *balancing) share(ctx context.Context, of balancerOf, endpoints func(six bool) map[portName][]endpoint, members map[netip.Addr]bool) (again time.Duration, errs []error) {
+	for _, s := range slices.Clone(w.lb.Status.Shares) {
+		if s.ID == w.lb.Spec.SharedID {
+			continue
+		}
+		then, err := w.leave(ctx, s)
+		again, errs = sooner(again, then), append(errs, err)
+	}
+	if w.lb.Spec.SharedID == "" {
+		return again, errs
+	}
+	if s := shareOf(w.lb, w.lb.Spec.SharedID); s != nil && s.Inherited != "" {
+		leaving, err := w.networkLeaves(ctx)
+		if err == nil && leaving { // else it could not go
+			_, err = w.leave(ctx, *s)
+		}
+		if err != nil || leaving {
+			return again, append(errs, err)
+		}
+	}
+	then, err := w.join(ctx, of, endpoints, members)
+	return sooner(again, then), append(errs, err)
+}
+
+// join has the Service's ports be listeners of the load balancer that it asks to share.
+func (w *balancing) join(ctx context.Context, of balancerOf, endpoints func(six bool) map[portName][]endpoint, members map[netip.Addr]bool) (again time.Duration, err error) {
+	id := sdn.ID(w.lb.Spec.SharedID)
+	fresh := w.look || w.known.shared.ID != id
+	if fresh {
+		w.known.shared = sdn.LoadBalancer{}
+		if err := w.ask(ctx, func(ctx context.Context) (err error) { w.known.shared, err = w.sdn.LoadBalancer(ctx, id); return err }); err != nil {
+			return 0, err
+		}
+	}
+	there := w.known.shared
+	if len(there.VIPs) == 0 {
+		return pendingPause, waiting{"the load balancer that is shared has no VIP yet"}
+	}
+	host, err := w.hostOf(ctx, there)
+	if errors.As(err, &unserving{}) {
+		w.note(err.Error())
+		return 0, err
+	}
+	if err != nil {
+		return pendingPause, err
+	}
+	of.own, of.floats, of.cluster, of.vip, of.six = true, true, nil, there.VIPs[0], there.VIPs[0].Addr.Is6()
+	of.leaves = w.ground.leaves[of.six]
+	of.can = w.sdn.Capabilities().LoadBalancerOf(there.Backend)
+	if len(w.lb.Spec.Sources) > 0 && !of.can.SourceRanges {
+		err := unserving{waiting{"spec.loadBalancerSourceRanges: the load balancer that is to be shared lets everybody connect"}}
+		w.note(err.Error())
+		return 0, err
+	}
+	if err := w.enter(ctx, host, string(id)); err != nil {
+		return 0, err
+	}
+	of.base = w.base(v1.KeyKindLoadBalancer, v1.GuestKey(w.lb.Spec.ServiceUID), "", "")
+	of.endpoints, of.vips = endpoints(of.six), append(w.vipsOf(), of.vip.Addr)
+	spec, has, notes := of.loadBalancer()
+	w.notes = append(w.notes, notes...)
+	for a := range has {
+		members[a] = true
+	}
+	spec = sdn.LoadBalancerSpec{Base: spec.Base, ID: id, Shared: true, Listeners: spec.Listeners}
+	made, again, err := w.step(ctx, "shared "+string(id), spec, true)
+	if made != nil {
+		w.known.shared.VIPs = made.VIPs
+	}
+	if sdn.IsNotFound(err) {
+		w.known.shared = sdn.LoadBalancer{}
+	}
+	if err != nil {
+		return again, err
+	}
+	return 0, w.address(ctx, host, fresh)
+}
+
+// hostOf is the KuryrLoadBalancer that has a load balancer which is to be shared, nil for one of a user's.
+func (w *balancing) hostOf(ctx context.Context, there sdn.LoadBalancer) (*v1.KuryrLoadBalancer, error) {
+	uid := serviceOfKey(there.Key)
+	if there.Foreign || uid == "" {
+		return nil, nil
+	}
+	var all v1.KuryrLoadBalancerList
+	if err := w.api.List(ctx, &all, client.MatchingFields{byServed: string(uid)}); err != nil {
+		return nil, err
+	}
+	for i := range all.Items {
+		lb := &all.Items[i]
+		switch {
+		case lb.Namespace != w.lb.Namespace:
+			return nil, unserving{waiting{fmt.Sprintf("annotation %s: the load balancer is of the namespace %s, and so shared only there", annotationShared, lb.Namespace)}}
+		case !lb.DeletionTimestamp.IsZero():
+		case lb.Spec.ServiceUID == uid && there.Key.Name != v1.OwnLoadBalancerKey(uid, there.VIPs[0].Addr.Is6()):
+			return nil, unserving{waiting{fmt.Sprintf("annotation %s: the VIP is the ClusterIP of the Service %s, and goes with it; only with controller.vip_placement: namespace it has one that can be shared", annotationShared, lb.Name)}}
+		case lb.Spec.ServiceUID == uid || inherits(lb, there.ID):
+			return lb, nil
+		}
+	}
+	return nil, waiting{"the load balancer that is to be shared is another's, who is about to go, or unknown"}
+}
+
+// inherits tells whether a KuryrLoadBalancer stands for a load balancer whose Service has gone.
+func inherits(lb *v1.KuryrLoadBalancer, id sdn.ID) bool {
+	s := shareOf(lb, string(id))
+	return s != nil && s.Inherited != ""
+}
+
+// shareOf is what a KuryrLoadBalancer's status says of a load balancer that it shares, nil for nothing.
+func shareOf(lb *v1.KuryrLoadBalancer, id string) *v1.LoadBalancerShare {
+	if i := slices.IndexFunc(lb.Status.Shares, func(s v1.LoadBalancerShare) bool { return s.ID == id }); i >= 0 {
+		return &lb.Status.Shares[i]
+	}
+	return nil
+}
+
+// enter tells whom it concerns, before it is so, that the Service is at a load balancer.
+func (w *balancing) enter(ctx context.Context, host *v1.KuryrLoadBalancer, id string) error {
+	if shareOf(w.lb, id) == nil {
+		w.lb.Status.Shares = append(w.lb.Status.Shares, v1.LoadBalancerShare{ID: id})
+		if err := w.tellNow(ctx); err != nil {
+			return err
+		}
+		failpoint.Here("raven.share.noted")
+	}
+	me := v1.LoadBalancerGuest{LoadBalancer: id, ServiceUID: w.lb.Spec.ServiceUID, Name: w.lb.Name}
+	if host == nil || host.UID == w.lb.UID || slices.Contains(host.Status.Guests, me) {
+		return nil
+	}
+	host.Status.Guests = append(host.Status.Guests, me)
+	err := w.api.Status().Update(ctx, host)
+	failpoint.Here("raven.share.entered")
+	return err
+}
+
+// address notes where the Service is reached. Of another Service's load balancer its KuryrLoadBalancer tells; who leads a floating IP to one without is not told of, and so seen at an audit.
+func (w *balancing) address(ctx context.Context, host *v1.KuryrLoadBalancer, fresh bool) error {
+	share, vip := shareOf(w.lb, w.lb.Spec.SharedID), w.known.shared.VIPs[0]
+	own := host != nil && !inherits(host, w.known.shared.ID)
+	if !own && !fresh && share.Address != "" {
+		return nil
+	}
+	address := vip.Addr.String()
+	if own {
+		if f := host.Status.FloatingIP; f != nil && f.ID != "" {
+			if a, err := netip.ParseAddr(f.Address); err == nil && a.Is6() == vip.Addr.Is6() {
+				address = f.Address
+			}
+		}
+	} else if vip.Port != "" {
+		err := w.ask(ctx, func(ctx context.Context) error {
+			f, found, err := sdn.First(w.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Ports: []sdn.ID{vip.Port}}))
+			if found {
+				address = f.Address.String()
+			}
+			return err
+		})
+		if err != nil && !sdn.IsUnsupported(err) {
+			return err
+		}
+	}
+	share.Address = address
+	return nil
+}
+
+// leaveAll takes the Service from all that it shares.
+func (w *balancing) leaveAll(ctx context.Context) (time.Duration, error) {
+	for _, s := range slices.Clone(w.lb.Status.Shares) {
+		if again, err := w.leave(ctx, s); err != nil {
+			return again, err
+		}
+	}
+	return 0, nil
+}
+
+// leave takes the Service's listeners from a load balancer, which goes with the last who leaves where it is nobody's any more.
+func (w *balancing) leave(ctx context.Context, s v1.LoadBalancerShare) (again time.Duration, err error) {
+	again, err = w.strip(ctx, s.ID, w.key(v1.KeyKindLoadBalancer, v1.GuestKey(w.lb.Spec.ServiceUID)))
+	if err != nil {
+		return again, err
+	}
+	failpoint.Here("raven.share.stripped")
+	if s.Inherited != "" {
+		passed, err := w.bequeath(ctx, s)
+		if err == nil && !passed {
+			err = w.endShared(ctx, s)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	var hosts v1.KuryrLoadBalancerList
+	if err := w.api.List(ctx, &hosts, client.InNamespace(w.lb.Namespace), client.MatchingFields{byGuest: string(w.lb.Spec.ServiceUID)}); err != nil {
+		return 0, err
+	}
+	for i := range hosts.Items {
+		host := &hosts.Items[i]
+		host.Status.Guests = slices.DeleteFunc(host.Status.Guests, func(g v1.LoadBalancerGuest) bool {
+			return g.LoadBalancer == s.ID && g.ServiceUID == w.lb.Spec.ServiceUID
+		})
+		if err := w.api.Status().Update(ctx, host); client.IgnoreNotFound(err) != nil {
+			return 0, err
+		}
+	}
+	failpoint.Here("raven.share.left")
+	w.lb.Status.Shares = slices.DeleteFunc(w.lb.Status.Shares, func(o v1.LoadBalancerShare) bool { return o.ID == s.ID })
+	w.lb.Status.Guests = slices.DeleteFunc(w.lb.Status.Guests, func(g v1.LoadBalancerGuest) bool { return g.LoadBalancer == s.ID })
+	return 0, w.tellNow(ctx)
+}
+
+// strip takes the listeners with this Key from a load balancer.
+func (w *balancing) strip(ctx context.Context, id string, key sdn.Key) (again time.Duration, err error) {
+	name := "leaving " + id
+	_, again, err = w.step(ctx, name, sdn.LoadBalancerSpec{Base: sdn.Base{Key: key}, ID: sdn.ID(id), Shared: true}, false)
+	delete(w.known.digests, name)
+	if sdn.IsNotFound(err) || sdn.IsUnsupported(err) {
+		return 0, nil
+	}
+	return again, err
+}
+
+// guests are who share a load balancer of this one's and stay.
+func (w *balancing) guests(ctx context.Context, id string) (all []*v1.KuryrLoadBalancer, err error) {
+	for _, g := range w.lb.Status.Guests {
+		if g.LoadBalancer != id || g.ServiceUID == w.lb.Spec.ServiceUID {
+			continue
+		}
+		lb, err := w.guest(ctx, g)
+		if err != nil {
+			return nil, err
+		}
+		if lb != nil {
+			all = append(all, lb)
+		}
+	}
+	return all, nil
+}
+
+// guest is who is told of as one, nil where it is that no more.
+func (w *balancing) guest(ctx context.Context, g v1.LoadBalancerGuest) (*v1.KuryrLoadBalancer, error) {
+	var lb v1.KuryrLoadBalancer
+	if err := w.api.Get(ctx, client.ObjectKey{Namespace: w.lb.Namespace, Name: g.Name}, &lb); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	if lb.Spec.ServiceUID != g.ServiceUID || lb.Spec.SharedID != g.LoadBalancer || !lb.DeletionTimestamp.IsZero() {
+		return nil, nil
+	}
+	return &lb, nil
+}
+
+func (w *balancing) forgetGuests(ctx context.Context) error {
+	var stay []v1.LoadBalancerGuest
+	for _, g := range w.lb.Status.Guests {
+		lb, err := w.guest(ctx, g)
+		if err != nil {
+			return err
+		}
+		if lb != nil {
+			stay = append(stay, g)
+		}
+	}
+	w.lb.Status.Guests = stay
+	return nil
+}
+
+// bequeath has one of those who share a load balancer stand for it from now on; passed tells whether there is one.
+func (w *balancing) bequeath(ctx context.Context, s v1.LoadBalancerShare) (passed bool, err error) {
+	var heirs v1.KuryrLoadBalancerList
+	if err := w.api.List(ctx, &heirs, client.MatchingFields{byInherited: s.ID}); err != nil {
+		return false, err
+	}
+	if slices.ContainsFunc(heirs.Items, func(lb v1.KuryrLoadBalancer) bool { return lb.UID != w.lb.UID }) {
+		return true, nil // before a kill
+	}
+	if leaving, err := w.networkLeaves(ctx); err != nil || leaving {
+		return false, err // the load balancer is on it
+	}
+	guests, err := w.guests(ctx, s.ID)
+	if err != nil || len(guests) == 0 {
+		return false, err
+	}
+	heir := guests[0]
+	share := shareOf(heir, s.ID)
+	if share == nil {
+		heir.Status.Shares = append(heir.Status.Shares, v1.LoadBalancerShare{ID: s.ID})
+		share = &heir.Status.Shares[len(heir.Status.Shares)-1]
+	}
+	share.Inherited, share.Keep = s.Inherited, s.Keep
+	for _, g := range guests[1:] {
+		heir.Status.Guests = append(heir.Status.Guests, v1.LoadBalancerGuest{LoadBalancer: s.ID, ServiceUID: g.Spec.ServiceUID, Name: g.Name})
+	}
+	err = w.api.Status().Update(ctx, heir)
+	failpoint.Here("raven.share.bequeathed")
+	return err == nil, err
+}
+
+// networkLeaves tells whether the namespace's network is there no more for long.
+func (w *balancing) networkLeaves(ctx context.Context) (bool, error) {
+	n, err := w.anyNetworkOf(ctx, w.lb.Namespace)
+	return err == nil && (n == nil || !n.DeletionTimestamp.IsZero()), err
+}
+
+// endShared deletes a load balancer that nobody shares any more and whose Service has gone.
+func (w *balancing) endShared(ctx context.Context, s v1.LoadBalancerShare) error {
+	var there sdn.LoadBalancer
+	err := w.ask(ctx, func(ctx context.Context) (err error) { there, err = w.sdn.LoadBalancer(ctx, sdn.ID(s.ID)); return err })
+	if sdn.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if s.Keep { // its floating IP leads nowhere then
+		there.VIPs = nil
+	}
+	return w.dropStray(ctx, there, s.Inherited)
+}
+
+// handOver has those who share VIPs of the Service's own keep them, with the floating IP that leads there, and lets the floating IP go else. It gives which of the Keys are still to go.
+func (w *balancing) handOver(ctx context.Context, keys []sdn.Key) (again time.Duration, _ []sdn.Key, err error) {
+	led := false
+	for _, six := range []bool{false, true} {
+		of := ownVIP(w.lb, six)
+		if of == nil {
+			continue
+		}
+		f := w.lb.Status.FloatingIP
+		passed, err := w.bequeath(ctx, v1.LoadBalancerShare{ID: of.ID, Inherited: w.lb.Spec.ServiceUID, Keep: f != nil && f.Keep})
+		if err != nil {
+			return 0, nil, err
+		}
+		if !passed {
+			continue
+		}
+		key := w.key(v1.KeyKindLoadBalancer, v1.OwnLoadBalancerKey(w.lb.Spec.ServiceUID, six))
+		if again, err := w.strip(ctx, of.ID, key); err != nil {
+			return again, nil, err
+		}
+		keys = slices.DeleteFunc(keys, func(k sdn.Key) bool { return k == key })
+		if a, err := netip.ParseAddr(addressOfFloating(f)); err == nil && a.Is6() == six {
+			led = true
+		}
+	}
+	if led {
+		return 0, keys, nil
+	}
+	return 0, keys, w.sink(ctx)
+}
+
+func addressOfFloating(f *v1.LoadBalancerFloatingIPStatus) string {
+	if f == nil {
+		return ""
+	}
+	return f.Address
+}
+
+// lend tells whether a VIP of the Service's own stays for those who share it, though the Service itself is there no more.
+func (w *balancing) lend(ctx context.Context, six bool) (stays bool, again time.Duration, err error) {
+	of := ownVIP(w.lb, six)
+	if of == nil {
+		return false, 0, nil
+	}
+	guests, err := w.guests(ctx, of.ID)
+	if err != nil || len(guests) == 0 {
+		return false, 0, err
+	}
+	w.note(fmt.Sprintf("the VIP %s stays for the Service %s, which shares it", of.VIP, guests[0].Name))
+	delete(w.known.digests, balancerOf{own: true, six: six}.name())
+	again, err = w.strip(ctx, of.ID, w.key(v1.KeyKindLoadBalancer, v1.OwnLoadBalancerKey(w.lb.Spec.ServiceUID, six)))
+	return true, again, err
+}
+
+// unshared is an error where others share a VIP of the Service's own, which then is not made anew.
+func (w *balancing) unshared(ctx context.Context, six bool) error {
+	of := ownVIP(w.lb, six)
+	if of == nil {
+		return nil
+	}
+	guests, err := w.guests(ctx, of.ID)
+	if err == nil && len(guests) > 0 {
+		err = unserving{waiting{fmt.Sprintf("the load balancer would have to be made anew, and is not while the Service %s shares it", guests[0].Name)}}
+	}
+	return err
+}
+
+// sharersMatter tells whether something has changed of a KuryrLoadBalancer that those who share its load balancers, or it itself, must see to.
+func sharersMatter(e event.UpdateEvent) bool {
+	was, is := e.ObjectOld.(*v1.KuryrLoadBalancer), e.ObjectNew.(*v1.KuryrLoadBalancer)
+	if len(was.Status.Guests) == 0 && len(is.Status.Guests) == 0 {
+		return false
+	}
+	return !slices.Equal(was.Status.Guests, is.Status.Guests) || addressOfFloating(was.Status.FloatingIP) != addressOfFloating(is.Status.FloatingIP)
+}
+
+// sharers are a KuryrLoadBalancer, who shares its load balancers, and those whose it shares.
+func (r *Raven) sharers(ctx context.Context, lb *v1.KuryrLoadBalancer) (all []ctrl.Request, err error) {
+	all = append(all, request(lb.Namespace, lb.Name))
+	for _, g := range lb.Status.Guests {
+		all = append(all, request(lb.Namespace, g.Name))
+	}
+	var hosts v1.KuryrLoadBalancerList
+	err = r.api.List(ctx, &hosts, client.InNamespace(lb.Namespace), client.MatchingFields{byGuest: string(lb.Spec.ServiceUID)})
+	for _, h := range hosts.Items {
+		all = append(all, request(h.Namespace, h.Name))
+	}
+	return all, err
+}

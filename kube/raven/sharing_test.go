@@ -1,0 +1,381 @@
+package raven
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// sharing has a Service ask for a load balancer, by a port.
+func sharing(id sdn.ID, port int32) func(*corev1.Service) {
+	return func(s *corev1.Service) {
+		exposedService(s)
+		s.Annotations = map[string]string{annotationShared: string(id)}
+		s.Spec.Ports[0].Port = port
+	}
+}
+
+// newHost is a cluster whose Service web has a VIP of its own and a floating IP, and that VIP's load balancer.
+func newHost(t testing.TB) (c *cluster, web *sdn.LoadBalancer) {
+	t.Helper()
+	c = newPlacing(t, nil)
+	c.addNode("n1", nil)
+	c.pod("default", "web", "n1", nil)
+	c.settle()
+	s := c.service("web", exposedService, "10.96.0.10")
+	c.slice("web", "web", 80, "10.128.0.5")
+	c.settle()
+	if web = c.ownVIP(s); web == nil {
+		t.Fatal("web has no VIP of its own")
+	}
+	return c, web
+}
+
+// outside are the load balancers that are not of ClusterIPs, as "80>10.128.0.5:80 81>…", in order.
+func (c *cluster) outside() (all []string) {
+	c.t.Helper()
+	for lb, err := range c.sdn.FindLoadBalancers(c.t.Context(), sdn.LoadBalancerQuery{}) {
+		c.must(err)
+		if netip.MustParsePrefix("10.96.0.0/16").Contains(lb.VIPs[0].Addr) {
+			continue
+		}
+		var ports []string
+		for _, l := range lb.Listeners {
+			var members []string
+			for _, m := range l.Pool.Members {
+				members = append(members, m.Addr.String())
+			}
+			ports = append(ports, fmt.Sprintf("%d>%s", l.Port, strings.Join(members, ",")))
+		}
+		all = append(all, strings.Join(ports, " "))
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (c *cluster) wantOutside(want ...string) {
+	c.t.Helper()
+	if got := c.outside(); !slices.Equal(got, want) {
+		c.t.Errorf("outside there are the load balancers %q, want %q", got, want)
+	}
+}
+
+// Services of a namespace share the load balancer of one of them: by one address, each with its ports, and it goes with the last.
+func TestSharedLoadBalancer(t *testing.T) {
+	t.Parallel()
+	c, web := newHost(t)
+	c.service("app", sharing(web.ID, 81), "10.96.0.11")
+	c.slice("app", "app", 8081, "10.128.0.6")
+	c.settle()
+	c.wholeServices()
+	c.wantOutside("80>10.128.0.5:80 81>10.128.0.6:8081")
+	address := c.ingress("web")
+	if c.ingress("app") != address || len(c.floats()) != 1 {
+		t.Errorf("app says %q, web %q; floating IPs %v", c.ingress("app"), address, c.floats())
+	}
+	if lb := c.klb("app"); lb.Status.Members != 1 || len(lb.Status.LoadBalancers) != 1 || lb.Status.LoadBalancers[0].VIP != "10.96.0.11" {
+		t.Errorf("app has %+v", lb.Status)
+	}
+
+	asked := c.faults.asked["ApplyLoadBalancer"]
+	c.change("app", func(s *corev1.Service) { s.Labels = map[string]string{"seen": "yes"} })
+	c.settle()
+	if now := c.faults.asked["ApplyLoadBalancer"]; now != asked {
+		t.Errorf("the SDN was asked %d times for what it has", now-asked)
+	}
+	c.slice("app", "app", 8081, "10.128.0.7")
+	c.slice("web", "web", 80, "10.128.0.8")
+	c.settle()
+	c.wantOutside("80>10.128.0.8:80 81>10.128.0.7:8081")
+
+	// Its host goes, and comes again: another has it now.
+	c.remove(c.serviceNow("web"))
+	c.settle()
+	c.wholeServices()
+	c.wantOutside("81>10.128.0.7:8081")
+	if c.ingress("app") != address || c.floats()[address] != web.VIPs[0].Addr.String() {
+		t.Errorf("app says %q, which was %q; floating IPs %v", c.ingress("app"), address, c.floats())
+	}
+	c.service("web", exposedService, "10.96.0.10")
+	c.settle()
+	c.wholeServices()
+	c.wantOutside("80>10.128.0.8:80", "81>10.128.0.7:8081")
+
+	// Who comes then is a guest of the heir, and inherits in turn.
+	c.service("api", sharing(web.ID, 82), "10.96.0.12")
+	c.settle()
+	c.wholeServices()
+	c.remove(c.serviceNow("app"))
+	c.settle()
+	c.wholeServices()
+	c.wantOutside("80>10.128.0.8:80", "82>")
+	if c.ingress("api") != address {
+		t.Errorf("api says %q, which was %q", c.ingress("api"), address)
+	}
+	c.change("api", func(s *corev1.Service) { s.Annotations = nil })
+	c.settle()
+	c.wholeServices()
+	c.wantOutside("80>10.128.0.8:80", "82>") // of its own now
+	if _, err := c.sdn.LoadBalancer(t.Context(), web.ID); !sdn.IsNotFound(err) || c.floats()[address] == web.VIPs[0].Addr.String() {
+		t.Errorf("nobody shares it any more, and it is there: %v; floating IPs %v", err, c.floats())
+	}
+	c.remove(c.serviceNow("api"))
+	c.remove(c.serviceNow("web"))
+	c.settle()
+	c.wantOutside()
+	if len(c.floats()) != 0 {
+		t.Errorf("floating IPs are left: %v", c.floats())
+	}
+}
+
+// A host that is a load balancer no more keeps the VIP for those who share it, and no longer.
+func TestSharedByWhoStays(t *testing.T) {
+	t.Parallel()
+	c, web := newHost(t)
+	c.service("app", sharing(web.ID, 81), "10.96.0.11")
+	c.settle()
+	c.change("web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP })
+	c.settle()
+	c.wholeServices()
+	c.wantOutside("81>")
+	if c.ingress("app") != web.VIPs[0].Addr.String() || !c.events.has("web "+eventUnserved, "stays for the Service app") {
+		t.Errorf("app says %q, want %s, since the floating IP has gone; Events %q", c.ingress("app"), web.VIPs[0].Addr, c.events.all)
+	}
+	c.change("web", exposedService)
+	c.settle()
+	c.wholeServices()
+	c.wantOutside("80>10.128.0.5:80 81>")
+	c.change("web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP })
+	c.settle()
+	c.remove(c.serviceNow("app"))
+	c.settle()
+	c.wholeServices()
+	c.wantOutside()
+}
+
+// A user's load balancer is shared, and is the user's afterwards. Its floating IP is the Service's address from when it is seen.
+func TestSharedLoadBalancerOfUser(t *testing.T) {
+	t.Parallel()
+	c := newServing(t, nil)
+	network := c.existing("theirs", "10.77.0.0/24")
+	subnet, _, err := sdn.First(c.sdn.FindSubnets(t.Context(), sdn.SubnetQuery{Networks: []sdn.ID{network}}))
+	c.must(err)
+	theirs, err := c.sdn.ApplyLoadBalancer(t.Context(), sdn.LoadBalancerSpec{
+		Base: sdn.Base{Name: "theirs"}, VIPs: []sdn.VIP{{Subnet: subnet.ID}}, Listeners: []sdn.Listener{{Protocol: sdn.TCP, Port: 443}},
+	})
+	c.must(err)
+	c.service("app", sharing(theirs.ID, 80), "10.96.0.11")
+	c.slice("app", "app", 80, "10.128.0.5")
+	c.settle()
+	c.service("late", sharing(theirs.ID, 80), "10.96.0.12")
+	c.rounds(4)
+	c.wantOutside("80>10.128.0.5:80 443>")
+	if c.ingress("app") != theirs.VIPs[0].Addr.String() || len(c.floats()) != 0 {
+		t.Errorf("app says %q, want %s; floating IPs %v", c.ingress("app"), theirs.VIPs[0].Addr, c.floats())
+	}
+	if lb := c.klb("late"); isReady(lb.Status.Conditions) || c.ingress("late") != "" || !c.events.has("late "+eventFailed, "a listener of another") {
+		t.Errorf("two want one port: %+v; Events %q", lb.Status, c.events.all)
+	}
+	c.remove(c.serviceNow("app"))
+	c.rounds(8)
+	c.wantOutside("80> 443>")
+	if got := c.ingress("late"); got != theirs.VIPs[0].Addr.String() {
+		t.Errorf("the port is free, and late says %q", got)
+	}
+	c.remove(c.serviceNow("late"))
+	c.settle()
+	c.wantOutside("443>")
+	if _, err := c.sdn.LoadBalancer(t.Context(), theirs.ID); err != nil {
+		t.Errorf("the user's: %v", err)
+	}
+}
+
+// What cannot be shared is told, and all else of the Service works.
+func TestNotShared(t *testing.T) {
+	t.Parallel()
+	c, web := newHost(t)
+	cluster := sdn.ID(c.klb("web").Status.LoadBalancers[0].ID)
+	if c.klb("web").Status.LoadBalancers[0].Own {
+		t.Fatal("the first is not the ClusterIP's")
+	}
+	for i, one := range []struct {
+		name  string
+		made  func(*corev1.Service)
+		event string
+	}{
+		{"clusterip", sharing(cluster, 81), "the ClusterIP of the Service web"},
+		{"absent", sharing("0b1d4c7e-6f0a-4a3b-9c58-111111111111", 81), "0b1d4c7e-6f0a-4a3b-9c58-111111111111"},
+		{"taken", sharing(web.ID, 80), "a listener of another"},
+		{"internal", func(s *corev1.Service) {
+			sharing(web.ID, 81)(s)
+			s.Annotations[annotationInternal] = "true"
+		}, "an internal load balancer is not shared"},
+		{"long", sharing(sdn.ID(strings.Repeat("x", 65)), 81), "too long"},
+		{"address", func(s *corev1.Service) {
+			sharing(web.ID, 83)(s)
+			s.Spec.LoadBalancerIP = "203.0.113.77"
+		}, "spec.loadBalancerIP has no effect"},
+	} {
+		c.service(one.name, one.made, fmt.Sprint("10.96.0.", 20+i))
+		c.rounds(4)
+		if !c.events.has(one.name, one.event) {
+			t.Errorf("%s: no Event tells %q: %q", one.name, one.event, c.events.all)
+		}
+		if lb := c.klb(one.name); len(lb.Status.LoadBalancers) == 0 || lb.Status.LoadBalancers[0].VIP != lb.Spec.VIPs[0] {
+			t.Errorf("%s: its ClusterIP is not served: %+v", one.name, lb.Status)
+		}
+	}
+	c.change("web", func(s *corev1.Service) { s.Annotations = map[string]string{annotationShared: string(web.ID)} })
+	c.rounds(4)
+	if !c.events.has("web", "names the Service's own") || c.ingress("web") == "" || c.klb("web").Spec.SharedID != "" {
+		t.Errorf("its own: %q, Events %q", c.ingress("web"), c.events.all)
+	}
+	c.namespace("green", nil)
+	other := c.serviceNow("web")
+	other.ObjectMeta.Namespace, other.ResourceVersion, other.UID, other.Name = "green", "", c.uid(), "far"
+	sharing(web.ID, 85)(other)
+	other.Spec.ClusterIP, other.Spec.ClusterIPs = "10.96.0.40", []string{"10.96.0.40"}
+	other.Status = corev1.ServiceStatus{}
+	c.must(c.api.Create(t.Context(), other))
+	c.rounds(4)
+	if !c.events.has("far", "shared only there") {
+		t.Errorf("of another namespace: Events %q", c.events.all)
+	}
+	c.wantOutside("80>10.128.0.5:80 83>", "81>", "81>") // two have VIPs of their own
+}
+
+// The load balancers that are shared go with their namespace's network, whoever shares them.
+func TestSharedWithTheNetwork(t *testing.T) {
+	t.Parallel()
+	c, web := newHost(t)
+	c.service("app", sharing(web.ID, 81), "10.96.0.11")
+	c.settle()
+	c.remove(c.serviceNow("web"))
+	c.settle()
+	c.wantOutside("81>")
+	c.remove(c.networkOf("default"))
+	c.remove(&corev1.Pod{ObjectMeta: c.pod("default", "gone", "n1", nil).ObjectMeta})
+	var pods corev1.PodList
+	c.list(&pods)
+	for i := range pods.Items {
+		c.remove(&pods.Items[i])
+	}
+	c.settle()
+	c.wantOutside()
+	c.remove(c.serviceNow("app"))
+	c.settle()
+	c.wantBalancers()
+}
+
+// sharingKills are what happens to web, whose load balancer app and api share.
+var sharingKills = map[string]struct {
+	act  func(c *cluster, web sdn.ID)
+	want []string
+}{
+	"one more": {func(c *cluster, web sdn.ID) { c.service("new", sharing(web, 83), "10.96.0.13") }, []string{"80>10.128.0.5:80 81> 82> 83>"}},
+	"one goes": {func(c *cluster, _ sdn.ID) { c.remove(c.serviceNow("app")) }, []string{"80>10.128.0.5:80 82>"}},
+	"one has its own": {func(c *cluster, _ sdn.ID) {
+		c.change("app", func(s *corev1.Service) { s.Annotations = nil })
+	}, []string{"80>10.128.0.5:80 82>", "81>"}},
+	"the host goes": {func(c *cluster, _ sdn.ID) { c.remove(c.serviceNow("web")) }, []string{"81> 82>"}},
+	"the host goes and comes": {func(c *cluster, _ sdn.ID) {
+		c.remove(c.serviceNow("web"))
+		c.service("web", exposedService, "10.96.0.10")
+	}, []string{"80>10.128.0.5:80", "81> 82>"}},
+	"the host and one go": {func(c *cluster, _ sdn.ID) {
+		c.remove(c.serviceNow("web"))
+		c.remove(c.serviceNow("app"))
+	}, []string{"82>"}},
+	"the host goes and one comes": {func(c *cluster, web sdn.ID) {
+		c.remove(c.serviceNow("web"))
+		c.service("new", sharing(web, 83), "10.96.0.13")
+	}, []string{"81> 82> 83>"}},
+	"the heir goes": {func(c *cluster, _ sdn.ID) {
+		c.remove(c.serviceNow("web"))
+		c.settle()
+		c.remove(c.serviceNow("app"))
+	}, []string{"82>"}},
+	"all go": {func(c *cluster, _ sdn.ID) {
+		for _, name := range []string{"app", "api", "web"} {
+			c.remove(c.serviceNow(name))
+		}
+	}, nil},
+	"the host is of another type": {func(c *cluster, _ sdn.ID) {
+		c.change("web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP })
+	}, []string{"81> 82>"}},
+}
+
+// whileSharing is a cluster to which something of sharingKills has happened, and what is to be checked in the end.
+func whileSharing(t *testing.T, name string) (c *cluster, whole func()) {
+	c, web := newHost(t)
+	c.service("app", sharing(web.ID, 81), "10.96.0.11")
+	c.service("api", sharing(web.ID, 82), "10.96.0.12")
+	c.settle()
+	sharingKills[name].act(c, web.ID)
+	return c, func() {
+		c.t.Helper()
+		c.wholeServices()
+		c.wantOutside(sharingKills[name].want...)
+		var lbs v1.KuryrLoadBalancerList
+		c.list(&lbs)
+		guests, at := 0, map[string]int{}
+		for _, lb := range lbs.Items {
+			guests += len(lb.Status.Guests)
+			for _, s := range lb.Status.Shares {
+				if at[s.ID]++; s.Inherited != "" {
+					guests++ // of itself
+				}
+			}
+		}
+		if guests != at[string(web.ID)] {
+			t.Errorf("%d share it, and %d are known of: %+v", at[string(web.ID)], guests, lbs.Items)
+		}
+	}
+}
+
+// Wherever Raven is killed, who shares load balancers does so in the end, and nothing is left that nobody has.
+func TestKilledWhileSharing(t *testing.T) {
+	t.Parallel()
+	for name := range sharingKills {
+		for _, lost := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, lost %v", name, lost), func(t *testing.T) {
+				t.Parallel()
+				eachKill(t, lost, func() (*cluster, func()) { return whileSharing(t, name) })
+			})
+		}
+	}
+}
+
+// Whatever befalls a request, all is right in the end.
+func TestTroubleWhileSharing(t *testing.T) {
+	t.Parallel()
+	for scenario := range sharingKills {
+		for name, of := range troubles {
+			t.Run(scenario+", "+name, func(t *testing.T) {
+				t.Parallel()
+				for at := 0; ; {
+					c, whole := whileSharing(t, scenario)
+					if at += *strideFlag; at == *strideFlag {
+						at = 1 + c.rand.IntN(*strideFlag)
+					}
+					c.faults.trouble = of
+					c.faults.trouble.from = at
+					c.settle()
+					whole()
+					if t.Failed() {
+						t.Fatalf("at request %d", at)
+					}
+					if c.faults.trouble.seen < at {
+						return
+					}
+				}
+			})
+		}
+	}
+}
