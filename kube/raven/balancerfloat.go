@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
@@ -118,7 +119,11 @@ func (w *balancing) floatAt(ctx context.Context, spec sdn.FloatingIPSpec) error 
 		return err
 	}
 	ours := found && !there.Foreign && there.Key == spec.Key
-	if found && !ours && there.Target.Port != "" && there.Target.Port != spec.Target.Port {
+	moves := slices.ContainsFunc(w.lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool { return of.Port != "" && sdn.ID(of.Port) == there.Target.Port })
+	if found && !ours && there.Target.Port != "" && there.Target.Port != spec.Target.Port && !moves {
+		if mine {
+			have.ID = "" // nobody is sent there
+		}
 		return sdn.Conflict(sdn.AddressInUse, "floating IP", "spec.loadBalancerIP", "%s leads to something else already", spec.Address)
 	}
 	if found && !ours && !there.Foreign { // it leads nowhere while its own load balancer is made anew
@@ -164,7 +169,7 @@ func (w *balancing) made(ctx context.Context, spec sdn.FloatingIPSpec) error {
 	ensure := func(ctx context.Context) (err error) { made, err = w.sdn.EnsureFloatingIP(ctx, spec); return err }
 	err := w.ask(ctx, ensure)
 	if sdn.IsConflict(err) && sdn.ReasonOf(err) == sdn.Immutable {
-		if err = w.sink(ctx); err == nil {
+		if err = w.sinkAll(ctx, false); err == nil { // one that was to be kept goes too, as a Service has one
 			err = w.ask(ctx, ensure)
 		}
 	}
@@ -178,6 +183,11 @@ func (w *balancing) made(ctx context.Context, spec sdn.FloatingIPSpec) error {
 
 // sink lets the floating IP go that leads to a VIP: the user's leads nowhere, Kuryr's is deleted, unless the Service has said to keep it.
 func (w *balancing) sink(ctx context.Context) error {
+	have, wish := w.lb.Status.FloatingIP, w.lb.Spec.FloatingIP
+	return w.sinkAll(ctx, have != nil && have.Keep || wish != nil && wish.Keep)
+}
+
+func (w *balancing) sinkAll(ctx context.Context, keep bool) error {
 	have := w.lb.Status.FloatingIP
 	if have == nil && w.lb.Spec.FloatingIP == nil && w.lb.Generation <= 1 && !w.suspected { // it never had one
 		return nil
@@ -206,7 +216,6 @@ func (w *balancing) sink(ctx context.Context) error {
 	}
 	for _, f := range all {
 		own := !f.Foreign && f.Key == w.key(v1.KeyKindFloatingIP, string(w.lb.Spec.ServiceUID))
-		keep := have != nil && have.Keep || w.lb.Spec.FloatingIP != nil && w.lb.Spec.FloatingIP.Keep
 		err := w.ask(ctx, func(ctx context.Context) error {
 			switch {
 			case own && !keep:
@@ -243,11 +252,18 @@ func (w *balancing) elder(ctx context.Context) error {
 	}
 	for i := range all.Items {
 		o := &all.Items[i]
-		if balanced(o) && o.DeletionTimestamp.IsZero() && cameFirst(o, me) {
+		if balanced(o) && o.DeletionTimestamp.IsZero() && cameFirst(o, me) && !w.without(ctx, o) {
 			return sdn.Conflict(sdn.AddressInUse, "floating IP", "spec.loadBalancerIP", "%s is what the Service %s/%s asks for too, which is older", wantedAddress(me), o.Namespace, o.Name)
 		}
 	}
 	return nil
+}
+
+// without tells whether a Service that asks for an address is known to get none, as who may connect cannot be restricted.
+func (w *balancing) without(ctx context.Context, s *corev1.Service) bool {
+	var lb v1.KuryrLoadBalancer
+	err := w.api.Get(ctx, client.ObjectKeyFromObject(s), &lb)
+	return err == nil && lb.Spec.ServiceUID == s.UID && lb.Spec.FloatingIP == nil
 }
 
 // cameFirst tells which of two Services came first.

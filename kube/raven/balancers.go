@@ -61,6 +61,7 @@ func (r balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	}
 	w.look = w.known.looked.IsZero() || r.cfg.Audit > 0 && r.now().Sub(w.known.looked) >= r.cfg.Audit
 	again, programmed := w.program(ctx)
+	step := again
 	floated := w.float(ctx)
 	if programmed == nil && floated == nil {
 		w.known.cleaned = lb.Generation
@@ -80,6 +81,9 @@ func (r balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		}
 	}
 	later, err := w.writeStatus(ctx, programmed, floated)
+	if step > 0 && programmed != nil && len(failures(programmed)) == 0 {
+		floated = nil // the pause before that is tried again is not to hold up the next step
+	}
 	return done(sooner(again, later), errors.Join(programmed, floated, err))
 }
 
@@ -328,7 +332,7 @@ func (w *balancing) retire(ctx context.Context) error {
 // balancersWith are those with this Key. An SDN that has none at all has none with it.
 func (r *Raven) balancersWith(ctx context.Context, key sdn.Key) (found []sdn.LoadBalancer, err error) {
 	err = r.ask(ctx, func(ctx context.Context) (err error) {
-		found, err = sdn.All(r.sdn.FindLoadBalancers(ctx, sdn.LoadBalancerQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}))
+		found, err = sdn.All(r.sdn.FindLoadBalancers(ctx, sdn.LoadBalancerQuery{Match: sdn.Match{Keys: []sdn.Key{key}}, Outline: true}))
 		return err
 	})
 	if sdn.IsUnsupported(err) {

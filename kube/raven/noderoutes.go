@@ -38,6 +38,9 @@ func (r nodeRoutes) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	// What is led to a port must be let in there.
 	err = errors.Join(r.admitRanges(ctx, ids, ranges), r.routeBy(ctx, ranges, hops))
 	r.unrouted.Store(err == nil && !r.cfg.NodeBalanced)
+	if r.cfg.NodeBalanced {
+		return done(r.cfg.Audit, err) // somebody may change it in the SDN, which tells nobody
+	}
 	return done(0, err)
 }
 
@@ -121,9 +124,11 @@ func (r nodeRoutes) admitRanges(ctx context.Context, ids []sdn.ID, ranges []neti
 	for _, p := range ranges {
 		wanted = append(wanted, sdn.AllowedPair{Prefix: p})
 	}
+	byPrefix := func(a, b sdn.AllowedPair) int { return a.Prefix.Compare(b.Prefix) }
+	slices.SortFunc(wanted, byPrefix)
 	var errs []error
 	for _, port := range ports {
-		if slices.EqualFunc(port.AllowedPairs, wanted, func(a, b sdn.AllowedPair) bool { return a.Prefix == b.Prefix }) {
+		if slices.EqualFunc(slices.SortedFunc(slices.Values(port.AllowedPairs), byPrefix), wanted, func(a, b sdn.AllowedPair) bool { return a.Prefix == b.Prefix }) {
 			continue
 		}
 		errs = append(errs, r.ask(ctx, func(ctx context.Context) error {

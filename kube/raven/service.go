@@ -46,6 +46,9 @@ func (r services) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	if apierrors.IsAlreadyExists(err) { // the cache is behind
 		return ctrl.Result{RequeueAfter: conflictPause}, nil
 	}
+	if apierrors.IsInvalid(err) && service != nil { // as with more ports than a KuryrLoadBalancer has room for
+		r.note(service, []string{oneLine(err)})
+	}
 	return done(0, err)
 }
 

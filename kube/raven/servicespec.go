@@ -90,6 +90,7 @@ func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoa
 			notes = append(notes, "spec.loadBalancerIP has no effect: the address is that of the load balancer which is shared")
 		}
 	case len(spec.Sources) > 0 && !can.LoadBalancer.SourceRanges && hasLoadBalancers(can):
+		spec.Sources = nil // with which the SDN would refuse the ClusterIP too
 		notes = append(notes, "spec.loadBalancerSourceRanges: the SDN's load balancers let everybody connect, so there is no floating IP")
 	case internal(s):
 	case s.Spec.LoadBalancerIP != "" && wantedAddress(s) == "":

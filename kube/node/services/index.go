@@ -58,6 +58,13 @@ func (x *index) setService(o *corev1.Service) {
 		x.dropService(name)
 		return
 	}
+	if was := x.services[name]; was == nil || was.uid != s.uid { // another, which may be younger than who lost to the one before
+		for _, k := range x.has[name] {
+			for _, loser := range x.losers[k] {
+				x.touch(loser)
+			}
+		}
+	}
 	x.services[name] = s
 	x.touch(name)
 }
@@ -172,11 +179,11 @@ func (x *index) plan() change {
 	return c
 }
 
-// done takes in what became of a change: what failed is to be looked at again. With err nothing of it may be in the kernel.
+// done takes in what became of a change: what failed is to be looked at again. With err and nothing that failed by itself, nothing of it may be in the kernel.
 func (x *index) done(c change, failed map[types.NamespacedName]error, err error) {
 	for name := range c.looked {
 		delete(x.failed, name)
-		if err != nil || failed[name] != nil {
+		if failed[name] != nil || err != nil && len(failed) == 0 {
 			x.touch(name)
 		}
 		if failed[name] != nil {

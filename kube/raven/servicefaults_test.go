@@ -1,0 +1,163 @@
+package raven
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/kuryr/kuryr/sdn"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// openBalancers are an SDN's that cannot restrict who connects, and refuse to be asked for that.
+type openBalancers struct{ sdn.Provider }
+
+func (p openBalancers) Capabilities() sdn.Capabilities {
+	can := p.Provider.Capabilities()
+	can.LoadBalancer.SourceRanges = false
+	return can
+}
+
+func (p openBalancers) ApplyLoadBalancer(ctx context.Context, s sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
+	for _, l := range s.Listeners {
+		if len(l.Sources) > 0 {
+			return sdn.LoadBalancer{}, sdn.Unsupported("load balancer", "everybody may connect")
+		}
+	}
+	return p.Provider.ApplyLoadBalancer(ctx, s)
+}
+
+// Where the SDN cannot restrict who connects, a Service with source ranges has no floating IP, and its ClusterIP all the same.
+func TestSourcesThatTheSDNCannot(t *testing.T) {
+	t.Parallel()
+	c := newServing(t, nil)
+	c.sdn = openBalancers{c.sdn}
+	c.start()
+	c.service("web", func(s *corev1.Service) {
+		exposedService(s)
+		s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+	}, "10.96.0.10")
+	c.slice("web", "web", 80, "10.128.0.5")
+	c.settle()
+	c.wantBalancers("10.96.0.10: 6:80>10.128.0.5:80")
+	if c.ingress("web") != "" || len(c.floats()) != 0 || !c.events.has("web "+eventUnserved, "loadBalancerSourceRanges") {
+		t.Errorf("web says %q; floating IPs %v; Events %q", c.ingress("web"), c.floats(), c.events.all)
+	}
+}
+
+// slowBalancers are at work on what they are asked for, for ever.
+type slowBalancers struct{ sdn.Provider }
+
+func (p slowBalancers) ApplyLoadBalancer(ctx context.Context, s sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
+	b, err := p.Provider.ApplyLoadBalancer(ctx, s)
+	b.Status = sdn.LoadBalancerStatus{RetryAfter: 300 * time.Millisecond, Message: "at work"}
+	return b, err
+}
+
+// A floating IP that cannot be had does not hold up the next step of the load balancer.
+func TestNextStepBesideTheFloatingIP(t *testing.T) {
+	t.Parallel()
+	c := newServing(t, nil)
+	c.sdn = slowBalancers{c.sdn}
+	c.start()
+	c.service("web", func(s *corev1.Service) {
+		exposedService(s)
+		s.Spec.LoadBalancerIP = "198.51.100.200" // is no address of the public network
+	}, "10.96.0.10")
+	c.rounds(3)
+	again, err := balancers{c.raven}.Reconcile(t.Context(), request("default", "web"))
+	if err != nil || again.RequeueAfter != 300*time.Millisecond {
+		t.Errorf("it is looked at again after %s, %v", again.RequeueAfter, err)
+	}
+}
+
+// kept is the address of a floating IP that a Service has left behind.
+func (c *cluster) kept() string {
+	c.t.Helper()
+	c.service("tmp", func(s *corev1.Service) {
+		exposedService(s)
+		s.Annotations = map[string]string{balancerPrefix + "keep-floatingip": "true"}
+	}, "10.96.0.200")
+	c.settle()
+	address := c.ingress("tmp")
+	c.remove(c.serviceNow("tmp"))
+	c.settle()
+	if to, there := c.floats()[address]; !there || to != "" {
+		c.t.Fatalf("the floating IP %s was to be kept: %v", address, c.floats())
+	}
+	return address
+}
+
+// A Service that keeps its floating IP and asks for another address gets that.
+func TestAnotherAddressThoughOneIsKept(t *testing.T) {
+	t.Parallel()
+	c := newServing(t, nil)
+	c.service("other", exposedService, "10.96.0.11")
+	c.settle()
+	free := c.ingress("other")
+	c.remove(c.serviceNow("other"))
+	c.settle()
+	c.service("web", func(s *corev1.Service) {
+		exposedService(s)
+		s.Annotations = map[string]string{balancerPrefix + "keep-floatingip": "true"}
+	}, "10.96.0.10")
+	c.settle()
+	had := c.ingress("web")
+	if had == free {
+		t.Skip("the SDN has given the same address again")
+	}
+	c.change("web", func(s *corev1.Service) { s.Spec.LoadBalancerIP = free })
+	c.settle()
+	c.wholeServices()
+	if c.ingress("web") != free {
+		t.Errorf("web says %q, want %s; floating IPs %v, Events %q", c.ingress("web"), free, c.floats(), c.events.all)
+	}
+}
+
+// A user's floating IP that somebody leads elsewhere is not told of any more.
+func TestUsersAddressLedElsewhere(t *testing.T) {
+	t.Parallel()
+	c := newServing(t, func(cfg *Config) { cfg.Audit = time.Hour })
+	at := c.kept()
+	c.service("web", func(s *corev1.Service) {
+		exposedService(s)
+		s.Spec.LoadBalancerIP = at
+	}, "10.96.0.10")
+	c.service("other", nil, "10.96.0.12")
+	c.settle()
+	if c.ingress("web") != at {
+		t.Fatalf("web says %q, want %s", c.ingress("web"), at)
+	}
+	for f, err := range c.sdn.FindFloatingIPs(t.Context(), sdn.FloatingIPQuery{}) {
+		if c.must(err); f.Address.String() == at {
+			_, err := c.sdn.UpdateFloatingIP(t.Context(), f.ID, sdn.FloatingIPPatch{Target: &sdn.Target{Port: sdn.ID(c.klb("other").Status.LoadBalancers[0].Port)}})
+			c.must(err)
+		}
+	}
+	c.now = c.now.Add(2 * time.Hour)
+	c.rounds(5)
+	if c.ingress("web") != "" || c.floats()[at] != "10.96.0.12" {
+		t.Errorf("web says %q; floating IPs %v", c.ingress("web"), c.floats())
+	}
+}
+
+// A user's floating IP moves to the VIP in the namespace with the setting.
+func TestUsersAddressMovesToTheOwnVIP(t *testing.T) {
+	t.Parallel()
+	c := newPlacing(t, func(cfg *Config) { cfg.NamespaceVIPs = false })
+	c.addNode("n1", nil)
+	c.pod("default", "web", "n1", nil)
+	at := c.kept()
+	web := c.service("web", func(s *corev1.Service) {
+		exposedService(s)
+		s.Spec.LoadBalancerIP = at
+	}, "10.96.0.10")
+	c.settle()
+	c.cfg.NamespaceVIPs = true
+	c.start()
+	c.settle()
+	own := c.ownVIP(web)
+	if own == nil || c.floats()[at] != own.VIPs[0].Addr.String() || c.ingress("web") != at {
+		t.Errorf("own VIP %+v; floating IPs %v; web says %q", own, c.floats(), c.ingress("web"))
+	}
+}
