@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/vishvananda/netns"
@@ -158,6 +159,9 @@ func stream(ns netns.NsHandle, to netip.AddrPort, size int) (rate float64, err e
 	return float64(size) / time.Since(begin).Seconds(), err
 }
 
+// readers are what swallow reads into: were they made for each connection, the bench would collect garbage while it measures.
+var readers = sync.Pool{New: func() any { return new([256 << 10]byte) }}
+
 // swallow takes connections, and what comes by them.
 func swallow(l net.Listener) {
 	for {
@@ -167,7 +171,9 @@ func swallow(l net.Listener) {
 		}
 		go func() {
 			defer c.Close()
-			_, _ = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}, make([]byte, 256<<10))
+			text := readers.Get().(*[256 << 10]byte)
+			defer readers.Put(text)
+			_, _ = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}, text[:])
 		}()
 	}
 }
