@@ -124,7 +124,7 @@ func (c *Cluster) startControl(ctx context.Context) error {
 // StartEtcd starts etcd with what it kept. It does not wait for the disk: what it tells the API server survives its own end, not the machine's.
 func (c *Cluster) StartEtcd(ctx context.Context) (err error) {
 	c.etcd, err = c.component(ctx, "etcd", nil, "--name=central", "--data-dir="+c.file("etcd"), "--unsafe-no-fsync", "--log-level=warn",
-		"--listen-client-urls=http://127.0.0.1:2379", "--advertise-client-urls=http://127.0.0.1:2379",
+		"--listen-client-urls="+EtcdEndpoint, "--advertise-client-urls="+EtcdEndpoint,
 		"--listen-peer-urls=http://127.0.0.1:2380", "--initial-advertise-peer-urls=http://127.0.0.1:2380", "--initial-cluster=central=http://127.0.0.1:2380")
 	return err
 }
@@ -140,7 +140,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) (err error) {
 		bind, advertise = netip.IPv6Unspecified(), Nodes6.Addr()
 	}
 	flags := []string{
-		"--etcd-servers=http://127.0.0.1:2379", "--bind-address=" + bind.String(), "--advertise-address=" + advertise.String(),
+		"--etcd-servers=" + EtcdEndpoint, "--bind-address=" + bind.String(), "--advertise-address=" + advertise.String(),
 		"--secure-port=" + strconv.Itoa(Port), "--service-cluster-ip-range=" + c.opts.Families.of(ServiceRange, ServiceRange6),
 		"--tls-cert-file=" + c.file("apiserver.crt"), "--tls-private-key-file=" + c.file("apiserver.key"), "--client-ca-file=" + c.file("ca.crt"),
 		"--kubelet-client-certificate=" + c.file("kubelets.crt"), "--kubelet-client-key=" + c.file("kubelets.key"),

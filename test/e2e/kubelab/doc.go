@@ -48,3 +48,6 @@ func (f Families) of(four, six string) string {
 
 // Port is where the API server listens on the central host.
 const Port = 6443
+
+// EtcdEndpoint is etcd's URL for who is on the central host.
+const EtcdEndpoint = "http://127.0.0.1:2379"
