@@ -13,6 +13,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -24,7 +25,7 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// row is one line of the table. A goal of 0 is none.
+// row is one line of the table. A goal of 0 is none, and a ratio that is no number.
 type row struct {
 	name      string
 	ours      string
@@ -139,14 +140,17 @@ func (b *bench) print() {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\nMEASURED\tKURYR\tREFERENCE\tRATIO\tGOAL\t")
 	for _, r := range b.rows {
-		goal := ""
+		goal, ratio := "", "-"
+		if !math.IsNaN(r.ratio) {
+			ratio = fmt.Sprintf("%.2f", r.ratio)
+		}
 		switch {
 		case r.goal != 0 && r.atLeast:
 			goal = fmt.Sprintf("≥ %.2f", r.goal)
 		case r.goal != 0:
 			goal = fmt.Sprintf("≤ %.2f", r.goal)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%s\t%s\n", r.name, r.ours, r.reference, r.ratio, goal, r.verdict())
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.name, r.ours, r.reference, ratio, goal, r.verdict())
 	}
 	w.Flush()
 }
