@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
-	"slices"
 	"syscall"
 	"time"
 
@@ -19,19 +18,17 @@ import (
 
 // What is measured of Services, for each number of them.
 const (
-	serviceChanges  = 20 // one after another, or
-	fewestChanges   = 1  // where they take longer than
-	changesLasting  = 10 * time.Second
-	connectTurns    = 40  // of so many connections
-	serviceConnects = 500 // one after another, for latencies
-	serviceClients  = 4   // at once, for their rate
-	rateTurns       = 9
-	rateLasting     = time.Second
-	streamTurns     = 25
-	streamSize      = 256 << 20
-	mostLoads       = 30000 // Services that are loaded by each in all, so that few are loaded several times
-	loadLimit       = 5 * time.Minute
-	changeLimit     = 4 * time.Minute
+	serviceChanges = 20 // one after another, or
+	fewestChanges  = 1  // where they take longer than
+	changesLasting = 10 * time.Second
+	serviceClients = 4 // at once, for their rate
+	rateTurns      = 9
+	rateLasting    = time.Second
+	streamTurns    = 25
+	streamSize     = 256 << 20
+	mostLoads      = 30000            // Services that are loaded by each in all, so that few are loaded several times
+	loadLimit      = 10 * time.Minute // no one waits longer for a load,
+	changeLimit    = 4 * time.Minute  // nor for one kind of change
 )
 
 // Goals: no worse than kube-proxy, what a VIP leaves of throughput, and times that are the daemon's alone.
@@ -84,18 +81,20 @@ func (s *servicesBench) measure(ctx context.Context, prefix string, sizes []int,
 	return nil
 }
 
-// balanced is what one of them did at one size.
+// balanced is what one of them did at one size, and has not what it did not reach in time.
 type balanced struct {
 	load, loadCPU, loadKernel []time.Duration
 	more, told, changed       []time.Duration // told: from when the API server has answered
-	moreCPU                   time.Duration   // of one more
-	transaction               time.Duration   // of any change, as the daemon itself has taken the time of telling the kernel
+	moreCPU                   []time.Duration // of one more
+	transaction               []time.Duration // of any change, as the daemon itself has taken the time of telling the kernel
 	kib                       []float64       // of each daemon
 
-	late           bool              // not all was there in time, and nothing more was measured
-	connects       [][]time.Duration // by turn
-	rates, streams []float64
+	connects, exchanges [][]time.Duration // by turn
+	rates, streams      []float64
 }
+
+// loaded tells whether it answered at all of them, so that more could be measured.
+func (b *balanced) loaded() bool { return len(b.load) > 0 }
 
 func (s *servicesBench) start(ctx context.Context, c *cluster) (err error) {
 	if s.api, err = newServicesAPI(c.Cluster); err != nil {
@@ -137,32 +136,33 @@ func (s *servicesBench) size(ctx context.Context, size int) error {
 			return fmt.Errorf("wait for a line: %w", err)
 		}
 	}
-	var ours, theirs, straight balanced
+	var ours, theirs, straight, again balanced
 	if err := s.loads(ctx, s.ours, &ours); err != nil {
 		return err
 	}
-	if err := errors.Join(s.singles(ctx, s.ours, &ours), s.ours.stop()); err != nil {
-		return err
-	}
-	switch err := s.loads(ctx, s.theirs, &theirs); {
-	case errors.Is(err, errLate):
-		theirs.late = true
-		if err := s.theirs.stop(); err != nil {
+	if ours.loaded() {
+		if err := errors.Join(s.singles(ctx, s.ours, &ours), s.ours.stop()); err != nil {
 			return err
 		}
-	case err != nil:
+	}
+	if err := s.loads(ctx, s.theirs, &theirs); err != nil {
 		return err
-	default:
+	}
+	if theirs.loaded() {
 		if err := s.theirs.signal(syscall.SIGSTOP); err != nil {
 			return err
 		}
 	}
-	if !s.apart {
-		if err := s.connections(ctx, &ours, &theirs, &straight); err != nil {
+	if !s.apart && ours.loaded() {
+		ways := []way{{s.ours, &ours, s.any}, {s.ours, &straight, s.anyEndpoint}, {s.ours, &again, s.anyEndpoint}}
+		if theirs.loaded() {
+			ways = append(ways, way{s.theirs, &theirs, s.any})
+		}
+		if err := sideBySide(ctx, ways); err != nil {
 			return err
 		}
 	}
-	if !theirs.late {
+	if theirs.loaded() {
 		if err := errors.Join(s.theirs.signal(syscall.SIGCONT), s.singles(ctx, s.theirs, &theirs), s.theirs.stop()); err != nil {
 			return err
 		}
@@ -170,18 +170,27 @@ func (s *servicesBench) size(ctx context.Context, size int) error {
 	if err := errors.Join(s.ours.forget(ctx), s.theirs.forget(ctx)); err != nil {
 		return err
 	}
-	s.tell(size, &ours, &theirs, &straight)
+	s.tell(size, &ours, &theirs, &straight, &again)
 	return nil
 }
 
-// loads has one of them load all there is, and goes on with the last time.
+// errLate is of what takes longer than anybody waits for.
+var errLate = errors.New("not in time")
+
+// loads has one of them load all there is, and goes on with the last time. One that is late is stopped, and its kernel is empty, so that it holds up nothing else.
 func (s *servicesBench) loads(ctx context.Context, h *balancerHost, to *balanced) error {
 	loads := min(3, max(1, mostLoads/s.api.have))
 	if s.apart {
 		loads = 1
 	}
 	for i := range loads {
-		if err := s.load(ctx, h, to); err != nil {
+		err := s.load(ctx, h, to)
+		if errors.Is(err, errLate) {
+			fmt.Fprintf(os.Stderr, " %s has not loaded them in %s …", h.name, loadLimit)
+			*to = balanced{}
+			return errors.Join(h.stop(), h.forget(ctx))
+		}
+		if err != nil {
 			return fmt.Errorf("%s: load: %w", h.name, err)
 		}
 		if i == loads-1 {
@@ -194,199 +203,58 @@ func (s *servicesBench) loads(ctx context.Context, h *balancerHost, to *balanced
 	return nil
 }
 
-// errLate is of a load that takes longer than anybody waits for.
-var errLate = errors.New("not all answer in time")
-
 // load starts the daemon and waits until the last Service answers, and then some of all ages.
 func (s *servicesBench) load(ctx context.Context, h *balancerHost, to *balanced) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, loadLimit, errLate)
-	defer cancel()
-	begin := time.Now()
-	if err := h.start(ctx); err != nil {
-		return err
-	}
-	return inNamespace(h.client, func() error {
-		probes := 50
-		if s.apart {
-			probes = s.api.have
-		}
-		for i := range probes {
-			if err := answers(ctx, s.at(s.api.have-1-i*(s.api.have-1)/(probes-1))); err != nil {
-				return errors.Join(err, context.Cause(ctx))
-			}
-		}
-		to.load = append(to.load, time.Since(begin))
-		fmt.Fprintf(os.Stderr, " %s has loaded them in %.1f s …", h.name, time.Since(begin).Seconds())
-		// Packets may go by rules whose telling the daemon is still at.
-		if err := eventually(ctx, probeEvery, func() error {
-			count, _, err := h.transactions(ctx)
-			if err == nil && count == 0 {
-				err = fmt.Errorf("metrics: %s does not count", h.timed)
-			}
-			return err
-		}); err != nil {
+	return within(ctx, loadLimit, func(ctx context.Context) error {
+		begin := time.Now()
+		if err := h.start(ctx); err != nil {
 			return err
 		}
-		all, kernel, err := h.spent()
-		to.loadCPU, to.loadKernel = append(to.loadCPU, all), append(to.loadKernel, kernel)
-		return err
+		return inNamespace(h.client, func() error {
+			probes := 50
+			if s.apart {
+				probes = s.api.have
+			}
+			for i := range probes {
+				if err := answers(ctx, s.at(s.api.have-1-i*(s.api.have-1)/(probes-1))); err != nil {
+					return err
+				}
+			}
+			took := time.Since(begin)
+			fmt.Fprintf(os.Stderr, " %s has loaded them in %.1f s …", h.name, took.Seconds())
+			// Packets may go by rules whose telling the daemon is still at.
+			if err := eventually(ctx, probeEvery, func() error {
+				count, _, err := h.transactions(ctx)
+				if err == nil && count == 0 {
+					err = fmt.Errorf("metrics: %s does not count", h.timed)
+				}
+				return err
+			}); err != nil {
+				return err
+			}
+			all, kernel, err := h.spent()
+			to.load, to.loadCPU, to.loadKernel = append(to.load, took), append(to.loadCPU, all), append(to.loadKernel, kernel)
+			return err
+		})
 	})
+}
+
+// within gives f so much time; what fails when that is over is late.
+func within(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errLate)
+	defer cancel()
+	err := f(ctx)
+	if err != nil && errors.Is(context.Cause(ctx), errLate) {
+		err = errors.Join(errLate, err)
+	}
+	return err
 }
 
 func (s *servicesBench) at(i int) netip.AddrPort { return netip.AddrPortFrom(vip(i), servicePort) }
 
 func (s *servicesBench) any() netip.AddrPort { return s.at(rand.IntN(s.api.have)) }
 
-// singles has Services come and go, and endpoints change, one after another: the next when the kernel has been told of the last.
-func (s *servicesBench) singles(ctx context.Context, h *balancerHost, to *balanced) error {
-	ctx, cancel := context.WithTimeout(ctx, changeLimit)
-	defer cancel()
-	var watch *nftWatch
-	if err := h.within(func() (err error) {
-		watch, err = watchNFT()
-		return err
-	}); err != nil {
-		return err
-	}
-	defer watch.close()
-	cpu := time.Duration(0)
-	count, took, err := h.transactions(ctx)
-	if err != nil {
-		return err
-	}
-	for began := time.Now(); more(began, to.more); {
-		next := s.api.have + len(to.more) // another each time: what went may not be gone everywhere
-		if err := s.api.makeSlice(ctx, next); err != nil {
-			return err
-		}
-		before, _, err := h.spent()
-		if err != nil {
-			return err
-		}
-		seen := watch.expect(vip(next))
-		begin := time.Now()
-		if err := s.api.makeService(ctx, next); err != nil {
-			return err
-		}
-		answered := time.Now()
-		at, err := seen(ctx)
-		if err != nil {
-			return fmt.Errorf("one Service more: %w", err)
-		}
-		to.more, to.told = append(to.more, at.Sub(begin)), append(to.told, max(0, at.Sub(answered)))
-		if err := inNamespace(h.client, func() error { return answers(ctx, s.at(next)) }); err != nil {
-			return err
-		}
-		after, _, err := h.spent()
-		if err != nil {
-			return err
-		}
-		cpu += after - before
-		seen = watch.expect(vip(next))
-		if err := s.api.remove(ctx, next); err != nil {
-			return err
-		}
-		if _, err := seen(ctx); err != nil {
-			return fmt.Errorf("that Service goes: %w", err)
-		}
-		if err := s.api.removeSlice(ctx, next); err != nil {
-			return err
-		}
-	}
-	for began := time.Now(); more(began, to.changed); {
-		i, spare := rand.IntN(s.api.have), s.api.nextSpare()
-		seen := watch.expect(spare)
-		begin := time.Now()
-		if err := s.api.moveEndpoint(ctx, i, spare); err != nil {
-			return err
-		}
-		at, err := seen(ctx)
-		if err != nil {
-			return fmt.Errorf("an endpoint changes: %w", err)
-		}
-		to.changed = append(to.changed, at.Sub(begin))
-	}
-	to.moreCPU = cpu / time.Duration(len(to.more))
-	countAfter, tookAfter, err := h.transactions(ctx)
-	if err != nil {
-		return err
-	}
-	if countAfter == count {
-		return fmt.Errorf("metrics: %s does not count", h.timed)
-	}
-	to.transaction = time.Duration((tookAfter - took) / (countAfter - count) * float64(time.Second))
-	to.kib, err = h.memory()
-	return err
-}
-
-// more tells whether there is to be one sample more.
-func more(began time.Time, have []time.Duration) bool {
-	return len(have) < fewestChanges || len(have) < serviceChanges && time.Since(began) < changesLasting
-}
-
-// connections are measured in turns: by Kuryr's kernel, by kube-proxy's, and straight to an endpoint. Each turn begins with another of them.
-func (s *servicesBench) connections(ctx context.Context, ours, theirs, straight *balanced) error {
-	ways := []way{
-		{s.ours, ours, s.any}, {s.theirs, theirs, s.any},
-		{s.ours, straight, func() netip.AddrPort {
-			return netip.AddrPortFrom(plus(firstTarget, 2*rand.IntN(s.api.have)), endpointPort)
-		}},
-	}
-	if theirs.late {
-		ways = slices.Delete(ways, 1, 2)
-	}
-	for _, part := range []struct {
-		turns int
-		take  func(way, context.Context) error
-	}{{connectTurns, way.connects}, {rateTurns, way.rate}, {streamTurns, way.stream}} {
-		for turn := range part.turns {
-			for i := range ways {
-				w := ways[(turn+i)%len(ways)]
-				if err := part.take(w, ctx); err != nil {
-					return fmt.Errorf("%s: %w", w.host.name, err)
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// way is how connections are led, and where what is measured of them goes to.
-type way struct {
-	host *balancerHost
-	to   *balanced
-	pick func() netip.AddrPort
-}
-
-func (w way) connects(context.Context) error {
-	return inNamespace(w.host.client, func() error {
-		all := make([]time.Duration, serviceConnects)
-		for i := range all {
-			var err error
-			to := w.pick()
-			if all[i], err = connectTo(to, patience); err != nil {
-				return fmt.Errorf("connect to %s: %w", to, err)
-			}
-		}
-		w.to.connects = append(w.to.connects, all)
-		return nil
-	})
-}
-
-func (w way) rate(ctx context.Context) error {
-	rate, err := connectRate(ctx, w.host.client, serviceClients, rateLasting, w.pick)
-	if err != nil {
-		return fmt.Errorf("connections: %w", err)
-	}
-	w.to.rates = append(w.to.rates, rate)
-	return nil
-}
-
-func (w way) stream(context.Context) error {
-	rate, err := stream(w.host.client, w.pick(), streamSize)
-	if err != nil {
-		return fmt.Errorf("throughput: %w", err)
-	}
-	w.to.streams = append(w.to.streams, rate)
-	return nil
+// anyEndpoint is one that nothing has moved.
+func (s *servicesBench) anyEndpoint() netip.AddrPort {
+	return netip.AddrPortFrom(plus(firstTarget, 2*rand.IntN(s.api.have)), endpointPort)
 }

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,11 +22,10 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
 )
 
-// Where Services and their endpoints are, and how many clients make them at once.
+// Where Services and their endpoints are.
 const (
-	servicePort    = 80
-	endpointPort   = 8080
-	serviceWriters = 32
+	servicePort  = 80
+	endpointPort = 8080
 	// servicesNode is the node that all endpoints are on, and that each daemon takes itself for: so each has to do the same.
 	servicesNode = "node"
 )
@@ -54,9 +52,12 @@ func serviceName(i int) string { return fmt.Sprintf("s%d", i) }
 
 // servicesAPI is the API server as the bench's own client has it.
 type servicesAPI struct {
-	client kubernetes.Interface
-	have   int // Services that there are
-	spare  int // addresses that were used of the spare ones
+	cluster *kubelab.Cluster
+	client  kubernetes.Interface
+	store   *serviceStore
+	have    int // Services that there are
+	slices  int // EndpointSlices that there are
+	spare   int // addresses that were used of the spare ones
 }
 
 // newServicesAPI speaks with the API server as quickly as that can be done: past the lab's door, and in its own encoding.
@@ -67,26 +68,68 @@ func newServicesAPI(c *kubelab.Cluster) (*servicesAPI, error) {
 		return c.Central.Dial(ctx, network, address)
 	}
 	client, err := kubernetes.NewForConfig(config)
-	return &servicesAPI{client: client}, err
+	return &servicesAPI{cluster: c, client: client}, err
 }
 
-// grow makes Services of two endpoints until there are so many.
+// grow makes Services of two endpoints until there are so many, the first by the API server and the others after its model. Some EndpointSlices more are there before the Services that are made
+// one by one: kube-proxy would be at work on such a slice when its Service comes.
 func (a *servicesAPI) grow(ctx context.Context, size int) error {
-	group, inside := errgroup.WithContext(ctx)
-	group.SetLimit(serviceWriters)
-	for i := a.have; i < size && inside.Err() == nil; i++ {
-		group.Go(func() error {
-			if err := a.makeSlice(inside, i); err != nil {
-				return err
-			}
-			return a.makeService(inside, i)
-		})
+	if a.store == nil {
+		if err := a.makeFirst(ctx); err != nil {
+			return err
+		}
 	}
-	err := group.Wait()
-	if err == nil {
-		a.have = max(a.have, size)
+	// Each kind is there before the one that needs it: the API server makes an IPAddress for a Service that has none.
+	for _, kind := range []struct {
+		have *int
+		want int
+		of   func(int) (etcdPut, error)
+	}{
+		{&a.slices, size + serviceChanges, a.store.putSlice}, {new(a.have), size, a.store.putAddress}, {&a.have, size, a.store.putService},
+	} {
+		if err := a.store.write(ctx, *kind.have, kind.want, kind.of); err != nil {
+			return err
+		}
+		*kind.have = max(*kind.have, kind.want)
 	}
+	return a.served(ctx)
+}
+
+func (a *servicesAPI) makeFirst(ctx context.Context) (err error) {
+	if _, err := a.client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Create(ctx, newSlice(0), metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	if err := a.makeService(ctx, 0); err != nil {
+		return err
+	}
+	a.have, a.slices = 1, 1
+	a.store, err = newServiceStore(ctx, a.cluster, a, 0)
 	return err
+}
+
+// served complains where the API server does not serve what is in etcd. A list of no certain version comes from what it keeps to tell who watches, and waits until that is as new as etcd.
+func (a *servicesAPI) served(ctx context.Context) error {
+	services, err := a.client.CoreV1().Services(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	endpoints, err := a.client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	addresses, slices := map[string]string{}, map[string]bool{}
+	for _, s := range services.Items {
+		addresses[s.Name] = s.Spec.ClusterIP
+	}
+	for _, e := range endpoints.Items {
+		slices[e.Name] = len(e.Endpoints) == 2
+	}
+	for i := range a.have {
+		if name := serviceName(i); addresses[name] != vip(i).String() || !slices[name] {
+			return fmt.Errorf("Service %s is served with address %q and two endpoints: %t", name, addresses[name], slices[name])
+		}
+	}
+	return nil
 }
 
 func (a *servicesAPI) makeService(ctx context.Context, i int) error {
@@ -97,10 +140,9 @@ func (a *servicesAPI) makeService(ctx context.Context, i int) error {
 	return err
 }
 
-func (a *servicesAPI) makeSlice(ctx context.Context, i int) error {
-	slice := serviceSlice(i, plus(firstTarget, 2*i), plus(firstTarget, 2*i+1))
-	_, err := a.client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Create(ctx, slice, metav1.CreateOptions{})
-	return err
+// newSlice is of a Service's own endpoints.
+func newSlice(i int) *discoveryv1.EndpointSlice {
+	return serviceSlice(i, plus(firstTarget, 2*i), plus(firstTarget, 2*i+1))
 }
 
 func serviceSlice(i int, endpoints ...netip.Addr) *discoveryv1.EndpointSlice {
@@ -128,10 +170,6 @@ func (a *servicesAPI) nextSpare() netip.Addr {
 
 func (a *servicesAPI) remove(ctx context.Context, i int) error {
 	return a.client.CoreV1().Services(metav1.NamespaceDefault).Delete(ctx, serviceName(i), metav1.DeleteOptions{})
-}
-
-func (a *servicesAPI) removeSlice(ctx context.Context, i int) error {
-	return a.client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Delete(ctx, serviceName(i), metav1.DeleteOptions{})
 }
 
 // addNode makes the node that the daemons look for.
