@@ -155,7 +155,9 @@ func (h *Host) StartSwitch(ctx context.Context) error {
 	if h.gateway {
 		settings = append(settings, "external_ids:ovn-bridge-mappings="+externalMapping, "external_ids:ovn-cms-options="+gatewayOption)
 	}
-	if err := run(ctx, h.Host, []string{"ovs-vsctl", "--no-wait", "init"}, settings); err != nil {
+	// Of an earlier start the database has what the switch could then.
+	forget := []string{"ovs-vsctl", "--no-wait", "clear", "Open_vSwitch", ".", "datapaths"}
+	if err := run(ctx, h.Host, []string{"ovs-vsctl", "--no-wait", "init"}, settings, forget); err != nil {
 		return err
 	}
 	h.forward, err = h.StartService(ctx, "ovs-vswitchd", nil,
@@ -184,7 +186,17 @@ func (h *Host) StartSwitch(ctx context.Context) error {
 		[]string{"ip", "link", "set", "br-ex", "up"}, []string{"ip", "link", "set", IntegrationBridge, "up"}); err != nil {
 		return err
 	}
+	if err := h.hideZeroSNAT(ctx); err != nil {
+		return err
+	}
 	return h.StartController(ctx)
+}
+
+// hideZeroSNAT has the switch tell OVN that it cannot translate a source to itself, which OVN else asks for with each connection that a security group lets
+// pass. Open vSwitch 3.1.0 in user space knows such a connection twice, and where the first has ended and not been forgotten yet, a packet more of it finds the
+// second and ends the switch by an assertion (conntrack.c:1063). Open vSwitch 3.1.3 has that mended.
+func (h *Host) hideZeroSNAT(ctx context.Context) error {
+	return run(ctx, h.Host, []string{"ovs-appctl", "dpif/set-dp-features", IntegrationBridge, "ct_zero_snat", "false"})
 }
 
 // StopSwitch ends ovn-controller and Open vSwitch with sig. Nothing is forwarded until StartSwitch.

@@ -4,7 +4,9 @@ package neutronlab_test
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -103,4 +105,75 @@ func vms(t *testing.T, l *neutronlab.Lab) {
 			t.Error(err)
 		}
 	}
+}
+
+// A connection whose addresses and ports are those of one that has just ended leaves the switch running (hideZeroSNAT), one that was started again, too.
+func TestConnectionAgain(t *testing.T) {
+	l := neutronlab.Start(t, neutronlab.Options{Hosts: 1})
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	create := func(nouns string, o neutronlab.Object) string {
+		t.Helper()
+		made, err := l.API().Create(ctx, nouns, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made.ID()
+	}
+	project := l.Project()
+	network := create("networks", neutronlab.Object{"name": "again", "project_id": project})
+	create("subnets", neutronlab.Object{"network_id": network, "ip_version": 4, "cidr": "10.78.0.0/24", "project_id": project})
+	group := create("security-groups", neutronlab.Object{"name": "again", "project_id": project})
+	create("security-group-rules", neutronlab.Object{"security_group_id": group, "direction": "ingress", "protocol": "tcp", "project_id": project})
+	h := l.Hosts[0]
+	vms := map[string]*neutronlab.VM{}
+	for _, name := range []string{"asks", "answers"} {
+		vm, err := h.NewVM(ctx, name, network, neutronlab.Object{"project_id": project, "security_groups": []string{group}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		vms[name] = vm
+	}
+	const port = "7001"
+	_, err := h.StartService(ctx, "answers", nil, []string{"nsenter", "--net=/run/netns/answers", "--", "busybox", "nc", "-ll", "-p", port, "-e", "echo", "here"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Debian's python, which Neutron runs on; busybox cannot choose the port that a client sends from.
+	const client = `import socket, sys
+s = socket.socket()
+s.settimeout(3)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(("", 40000))
+s.connect((sys.argv[1], int(sys.argv[2])))
+answer = b""
+while part := s.recv(100): # to its end: who ends a connection first keeps its port
+    answer += part
+print(answer.decode())`
+	ask := func(ctx context.Context) error {
+		said := vms["asks"].Exec(ctx, "/usr/bin/python3", "-c", client, vms["answers"].Addrs[0].Addr().String(), port)
+		if said.Out() != "here" {
+			return fmt.Errorf("the answer is %s", said)
+		}
+		return nil
+	}
+	again := func() {
+		t.Helper()
+		if err := neutronlab.Until(ctx, ask); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if err := ask(ctx); err != nil {
+				t.Errorf("once more from the same port: %v", err)
+			}
+		}
+	}
+	again()
+	if err := h.StopSwitch(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.StartSwitch(ctx); err != nil {
+		t.Fatal(err)
+	}
+	again()
 }
