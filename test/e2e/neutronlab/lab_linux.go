@@ -177,7 +177,7 @@ func (l *Lab) all() (hosts []*privatehost.Host) {
 // environment variable KURYR_E2E_LOGS names a folder that keeps the whole logs.
 func Start(t privatehost.TB, opts Options) *Lab {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // Octavia's first start migrates, perhaps while two processors have much else to do
 	defer cancel()
 	l, err := New(ctx, opts)
 	if err != nil {
