@@ -18,6 +18,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -308,6 +309,7 @@ func TestNeutronServicesOctavia(t *testing.T) {
 		c.asks.answers(from, "tcp", outside, "a", "b")
 	}
 	c.asks.answers(c.asks.away, "udp", outside, "a", "b")
+	outside = c.guarded(web, outside)
 
 	c.create("default", onNode(talker("c", "web"), 1))
 	c.running("default", "app=web", 3)
@@ -324,6 +326,45 @@ func TestNeutronServicesOctavia(t *testing.T) {
 	c.must(c.Client.CoreV1().Services("default").Delete(c.ctx, "web", metav1.DeleteOptions{}))
 	c.nothingOf(web)
 	c.placed()
+}
+
+// guarded has a Service say who may connect, and that clients stay with their endpoints, neither of which OVN's provider can: Events tell both, nobody outside is let in, not even who may be, and
+// pods and nodes are served as before. It returns where the Service is when it says so no more.
+func (c *cloudServices) guarded(web *corev1.Service, outside string) string {
+	c.Helper()
+	c.asks.change("web", func(service *corev1.Service) {
+		service.Spec.LoadBalancerSourceRanges = []string{neutronlab.External.Masked().String()}
+		service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	})
+	for _, field := range []string{"spec.loadBalancerSourceRanges", "spec.sessionAffinity"} {
+		c.until(func(ctx context.Context) error {
+			events, err := c.Client.EventsV1().Events("default").List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			if !slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool { return e.Regarding.Name == "web" && strings.Contains(e.Note, field) }) {
+				err = fmt.Errorf("of %d Events none tells of %s", len(events.Items), field)
+			}
+			return err
+		})
+	}
+	for _, network := range []string{"tcp", "udp"} {
+		c.asks.silence(c.asks.away, network, outside, "timeout", "refused", "unreachable")
+	}
+	c.until(func(ctx context.Context) error {
+		of, err := c.Client.CoreV1().Services("default").Get(ctx, "web", metav1.GetOptions{})
+		if err == nil && len(of.Status.LoadBalancer.Ingress) > 0 {
+			err = fmt.Errorf("nobody may come in, and the status is %+v", of.Status)
+		}
+		return err
+	})
+	c.find(web, []speaker{c.pods[0], c.nodes[1]}, "a", "b")
+	c.asks.change("web", func(service *corev1.Service) {
+		service.Spec.LoadBalancerSourceRanges, service.Spec.SessionAffinity, service.Spec.SessionAffinityConfig = nil, corev1.ServiceAffinityNone, nil
+	})
+	outside = net.JoinHostPort(c.floating("web"), "80")
+	c.asks.answers(c.asks.away, "tcp", outside, "a", "b")
+	return outside
 }
 
 // apiServer checks that pods and nodes speak with the API server at the first of the ClusterIPs, though it is on its host's network.
