@@ -16,8 +16,15 @@ import (
 // errHeldBack stands for a domain whose shape waits for another's, so that what moves between them is not lost.
 var errHeldBack = errors.New("held back until the other domain is as it should be")
 
-// settle does a ticket's work. What cannot be done is kept as dirty.
+// settle does a ticket's work, or waits for it where several share it. What cannot be done is kept as dirty.
 func (p *Provider) settle(ctx context.Context, tk *ticket) error {
+	if tk.shared != nil {
+		return tk.shared.settle(ctx, func(ctx context.Context) error { return p.settleAlone(ctx, tk) })
+	}
+	return p.settleAlone(ctx, tk)
+}
+
+func (p *Provider) settleAlone(ctx context.Context, tk *ticket) error {
 	if err := tk.turn(ctx); err != nil {
 		// The turn must not be skipped for the others, but neither may it come late: an own goroutine waits for it and notes the work.
 		go func() {
@@ -28,7 +35,7 @@ func (p *Provider) settle(ctx context.Context, tk *ticket) error {
 			}
 			tk.finish(failed)
 		}()
-		return sdn.Unavailable(err, "data path", "the change is stored, the kernel is to follow")
+		return following(err)
 	}
 	failed := map[string]*change{}
 	var errs []error
@@ -51,6 +58,11 @@ func (p *Provider) settle(ctx context.Context, tk *ticket) error {
 		return sdn.Unavailable(sdn.OfHost(errors.Join(errs...)), "data path", "the change is stored, the kernel could not follow yet")
 	}
 	return nil
+}
+
+// following is the error of who does not wait until the kernel has a change.
+func following(err error) error {
+	return sdn.Unavailable(err, "data path", "the change is stored, the kernel is to follow")
 }
 
 // apply brings one change to the kernel.

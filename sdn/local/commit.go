@@ -165,24 +165,40 @@ func (p *Provider) write(list []*proposal) (answered int) {
 }
 
 // drawFor draws the tickets of transactions that are about to be committed, while no other change can be: that is what keeps the kernel in the order of
-// the store.
+// the store. Those that follow one another in a domain and are of what it balances alone have one ticket together.
 func (p *Provider) drawFor(txs []*tx) []*ticket {
 	tickets := make([]*ticket, len(txs))
+	last := map[string]*ticket{} // of a domain, while others may join it
 	for i, t := range txs {
-		if p.datapath != nil && len(t.changes) > 0 {
-			t.noteFreed()
-			tickets[i] = p.queue.draw(t.changes)
+		if p.datapath == nil || len(t.changes) == 0 {
+			continue
+		}
+		t.noteFreed()
+		c := t.onlyBalances()
+		if c != nil && last[c.domain] != nil {
+			tickets[i] = last[c.domain]
+			tickets[i].join(c)
+			continue
+		}
+		tickets[i] = p.queue.draw(t.changes)
+		for domain := range t.changes {
+			delete(last, domain)
+		}
+		if c != nil {
+			last[c.domain] = tickets[i]
 		}
 	}
 	return tickets
 }
 
 func cancelAll(tickets []*ticket) {
+	cancelled := map[*ticket]bool{}
 	for i, tk := range tickets {
-		if tk != nil {
+		if tk != nil && !cancelled[tk] {
 			tk.cancel()
-			tickets[i] = nil
+			cancelled[tk] = true
 		}
+		tickets[i] = nil
 	}
 }
 

@@ -36,6 +36,7 @@ type ticket struct {
 	changes map[string]*change
 	before  []*ticket
 	done    chan struct{}
+	shared  *shared // nil: it is one caller's
 }
 
 // draw makes a ticket for the domains of changes.

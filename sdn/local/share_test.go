@@ -1,0 +1,97 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// settleAll has each of the proposals' callers wait for the kernel at once.
+func settleAll(t *testing.T, p *Provider, list []*proposal) []error {
+	t.Helper()
+	errs := make([]error, len(list))
+	var all sync.WaitGroup
+	for i, w := range list {
+		<-w.done
+		ok(t, w.err)
+		all.Go(func() { errs[i] = p.settle(t.Context(), w.ticket) })
+	}
+	all.Wait()
+	return errs
+}
+
+// Load balancers that are written together cost the kernel one change, and one that it refuses is told to all of them, and mended. What else is written with them is told apart, in its order.
+func TestLoadBalancersTogether(t *testing.T) {
+	t.Parallel()
+	p, fake, subnet, router := vipWorld(t)
+	ok(t, p.AttachSubnet(t.Context(), router, subnet, netip.Addr{}))
+	calls := map[string]int{}
+	refuse := false
+	fake.mu.Lock()
+	fake.fail = func(call, _ string) error {
+		calls[call]++
+		if refuse {
+			return errors.New("refused")
+		}
+		return nil
+	}
+	fake.mu.Unlock()
+	applying := func(name string, members ...string) func(*tx) error {
+		return func(t *tx) error {
+			spec := service(subnet, name, members...)
+			r, err := loadBalancers.applied(t, "", spec.Key)
+			if err == nil {
+				_, err = t.applyLoadBalancer(r, spec)
+			}
+			return err
+		}
+	}
+	var changes []func(*tx) error
+	for i := range 10 {
+		changes = append(changes, applying(fmt.Sprint(i), "10.0.0.5:8080"))
+	}
+	for _, err := range settleAll(t, p, together(p, changes...)) {
+		ok(t, err)
+	}
+	if calls["UpdateFrontends"] != 1 || calls["UpdateVIPs"] != 1 || len(fake.balancedIn(router)) != 10 {
+		t.Errorf("%d load balancers were told by %v", len(fake.balancedIn(router)), calls)
+	}
+
+	refuse = true
+	for _, err := range settleAll(t, p, together(p, applying("3"), applying("4"))) {
+		if !sdn.IsUnavailable(err) {
+			t.Errorf("the kernel refused, and the error is %v", err)
+		}
+	}
+	refuse = false
+	clear(calls)
+	reshaped := func(t *tx) error {
+		t.touch(router)
+		return networks.put(t, &networkRow{Network: sdn.Network{Meta: newMeta(sdn.Base{})}})
+	}
+	list := together(p, applying("5", "10.0.0.6:8080"), reshaped, applying("5", "10.0.0.7:8080"), applying("6", "10.0.0.7:8080"))
+	if list[0].ticket == list[2].ticket || list[1].ticket == list[2].ticket || list[2].ticket != list[3].ticket {
+		t.Error("what is between two load balancers has lost its place")
+	}
+	for _, err := range settleAll(t, p, list) {
+		ok(t, err)
+	}
+	fake.mu.Lock()
+	defer fake.mu.Unlock()
+	if n := len(fake.state[string(router)].balanced); n != 10 {
+		t.Errorf("%d are balanced", n)
+	}
+	for _, f := range fake.state[string(router)].balanced {
+		l, found, err := sdn.First(p.FindLoadBalancers(t.Context(), sdn.LoadBalancerQuery{Addresses: []netip.Addr{f.Addr}}))
+		if err != nil || !found {
+			t.Fatalf("%v is nobody's: %v", f.Key, err)
+		}
+		if want := len(l.Listeners[0].Pool.Members); len(f.Endpoints) != want || want > 0 && f.Endpoints[0] != l.Listeners[0].Pool.Members[0].Addr {
+			t.Errorf("%v has %v, and the store %+v", f.Key, f.Endpoints, l.Listeners[0].Pool.Members)
+		}
+	}
+}
