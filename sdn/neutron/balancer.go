@@ -24,7 +24,7 @@ const (
 )
 
 // ApplyLoadBalancer asks for the load balancer by one request, and for what is below it where it has changed since it was read last; then it sends the one
-// request that is next. It is found by its Key each time, so that nothing is lost with an answer, and of twins the younger go.
+// request that is next. It is found by its Key each time, so that nothing is lost with an answer, and of twins the younger go. Kuryr's own API is told all of it at once.
 func (p *Provider) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
 	none := sdn.LoadBalancer{}
 	if err := checkBalancer(spec); err != nil {
@@ -38,6 +38,12 @@ func (p *Provider) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerS
 		return none, err
 	}
 	defer unlock()
+	if p.appliesWhole(spec) {
+		// What is refused is asked for step by step, which finds out what of it, in the contract's words.
+		if b, err := p.applyWhole(ctx, spec); err == nil || sdn.IsUnavailable(err) {
+			return b, err
+		}
+	}
 	for n := 1; ; n++ {
 		b, did, err := p.stepBalancer(ctx, spec)
 		if err != nil || b.Status.Ready || !did || p.extensions.served() == nil || n == maxSteps {

@@ -27,6 +27,7 @@ func (s *server) octavia() *server {
 	serve(&all, all.healthMonitors())
 	all.serveMembers()
 	all.serveBalancerStatus()
+	all.handle(applyPath, map[string]handler{http.MethodPut: all.applyBalancer})
 	all.serveBalancerQuotas()
 	all.serveOctaviasOwn()
 

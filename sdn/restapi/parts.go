@@ -2,7 +2,7 @@ package restapi
 
 import "github.com/kuryr/kuryr/sdn"
 
-// parts are the extensions of routers, floating IPs, security groups, trunks and QoS policies.
+// parts are the extensions of routers, floating IPs, security groups, trunks, QoS policies and load balancers.
 var parts = []extension{
 	{"router", "Neutron L3 Router", "Routers, and floating IPs on their external networks.", "2012-07-20T10:00:00-00:00", func(c sdn.Capabilities) bool { return c.Routers }},
 	{"ext-gw-mode", "Neutron L3 Configurable external gateway mode", "What leaves by a gateway may keep its address.", "2013-03-28T10:00:00-00:00",
@@ -28,6 +28,8 @@ var parts = []extension{
 	{"trunk", "Trunk Extension", "Ports carry others.", "2016-01-01T10:00:00-00:00", func(c sdn.Capabilities) bool { return c.Trunks }},
 	{"qos", "Quality of Service", "Policies limit what ports send and receive.", "2015-06-08T10:00:00-00:00", func(c sdn.Capabilities) bool { return c.QoS }},
 	{"qos-bw-limit-direction", "Direction for QoS bandwidth limit rule", "What ports receive is limited too.", "2017-04-10T10:00:00-00:00", func(c sdn.Capabilities) bool { return c.QoS }},
+	{ApplyBalancers, "Kuryr load balancers applied whole", "A load balancer and all below it are applied as one value.", "2026-11-24T00:00:00-00:00",
+		func(c sdn.Capabilities) bool { return len(c.LoadBalancer.Protocols) > 0 }},
 	{"network-ip-availability", "Network IP Availability", "Networks tell how many addresses are free.", "2015-09-24T00:00:00-00:00", nil},
 }
 
