@@ -33,6 +33,8 @@ type appliedOne struct {
 
 	// suspected is that the SDN was seen to have of it what it does not want. More than one reconciler has this.
 	suspected bool
+	// fresh is the object as it was written, until the cache shows it so. More than one reconciler has this too.
+	fresh *v1.KuryrLoadBalancer
 }
 
 // toldOne is what a Service's owner was told.
@@ -58,6 +60,34 @@ func (a *applied) entry(lb *v1.KuryrLoadBalancer) *appliedOne {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.of(lb)
+}
+
+// wrote notes what a load balancer is since its status was written.
+func (a *applied) wrote(lb *v1.KuryrLoadBalancer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.of(lb).fresh = lb
+}
+
+// newest is a load balancer as the cache shows it, or as it was written here since: who took the cache's word for it would have the SDN apply it once more, and be refused the status.
+func (a *applied) newest(cached *v1.KuryrLoadBalancer, now time.Time) *v1.KuryrLoadBalancer {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	one := a.of(cached)
+	if f := one.fresh; f != nil && f.UID == cached.UID && older(cached, f) && now.Sub(one.written) <= freshAge {
+		return f.DeepCopy()
+	}
+	one.fresh = nil
+	return cached
+}
+
+// shown lets go of what was written, which the cache shows by now.
+func (a *applied) shown(cached *v1.KuryrLoadBalancer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if one := a.all[client.ObjectKeyFromObject(cached)]; one != nil && one.fresh != nil && !older(cached, one.fresh) {
+		one.fresh = nil
+	}
 }
 
 // suspect notes of a load balancer that the SDN has more of it than it wants and tells of, or that it has not any more.

@@ -44,15 +44,17 @@ const anewPause = 200 * time.Millisecond
 
 // Reconcile looks at one KuryrLoadBalancer.
 func (r balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	var lb v1.KuryrLoadBalancer
-	if err := r.api.Get(ctx, req.NamespacedName, &lb); err != nil {
+	var cached v1.KuryrLoadBalancer
+	if err := r.api.Get(ctx, req.NamespacedName, &cached); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			r.applied.forget(req.NamespacedName)
 			r.metrics.balancer(req.String(), "")
 		}
 		return done(0, client.IgnoreNotFound(err))
 	}
-	w := &balancing{Raven: r.Raven, lb: &lb, before: *lb.Status.DeepCopy(), known: r.applied.entry(&lb), suspected: r.applied.suspected(&lb)}
+	known := r.applied.entry(&cached)
+	lb := r.applied.newest(&cached, r.now())
+	w := &balancing{Raven: r.Raven, lb: lb, before: *lb.Status.DeepCopy(), known: known, suspected: r.applied.suspected(lb)}
 	if !lb.DeletionTimestamp.IsZero() {
 		return w.end(ctx)
 	}
@@ -66,7 +68,7 @@ func (r balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if programmed == nil && floated == nil {
 		w.known.cleaned = lb.Generation
 		if w.suspected {
-			r.applied.suspect(&lb, false)
+			r.applied.suspect(lb, false)
 		}
 	}
 	if programmed == nil && floated == nil && w.look {
@@ -77,7 +79,7 @@ func (r balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	}
 	for _, err := range []error{programmed, floated} {
 		if worthTelling(err) {
-			r.warn(serviceOf(&lb), eventFailed, "LoadBalancer", "%s", oneLine(err))
+			r.warn(serviceOf(lb), eventFailed, "LoadBalancer", "%s", oneLine(err))
 		}
 	}
 	later, err := w.writeStatus(ctx, programmed, floated)
@@ -445,6 +447,9 @@ func (w *balancing) writeStatus(ctx context.Context, programmed, floated error) 
 	w.known.written = w.now()
 	err := w.tellNow(ctx)
 	failpoint.Here("raven.balancer.told")
+	if err == nil {
+		w.applied.wrote(w.lb)
+	}
 	return 0, err
 }
 

@@ -8,6 +8,7 @@ import (
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/pool"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
@@ -98,9 +99,9 @@ func (m *memory) complete(name string, cached []v1.KuryrPort, now time.Time) []*
 	return all
 }
 
-// older tells whether a port is one from before b was written. API servers count versions up; where one does not, what the cache shows counts.
-func older(a, b *v1.KuryrPort) bool {
-	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+// older tells whether an object is one from before b was written. API servers count versions up; where one does not, what the cache shows counts.
+func older(a, b metav1.Object) bool {
+	order, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())
 	return err == nil && order < 0
 }
 

@@ -35,6 +35,7 @@ func (r *Raven) serviceRegistrations() []registration {
 			watch{of: &discoveryv1.EndpointSlice{}, what: on(r, serviceOfSlice)},
 			watch{of: &v1.KuryrLoadBalancer{}, what: handler.Funcs{
 				UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+					r.applied.shown(e.ObjectNew.(*v1.KuryrLoadBalancer))
 					r.released(ctx, e.ObjectOld.(*v1.KuryrLoadBalancer), e.ObjectNew.(*v1.KuryrLoadBalancer), q)
 				},
 				DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
