@@ -13,32 +13,24 @@ import (
 // their listener, members by address and port in their pool.
 
 // withOthers is the value with the listeners of those who share the load balancer: of who shares it only their own listeners are meant, of who has it by its Key all but others'. Who names
-// it by its id alone, as an operator does, means all of it, and changes nothing in whose a listener is.
+// it by its id alone, as an operator does, means all of it, and says whose a listener is.
 func withOthers(r *loadBalancerRow, spec sdn.LoadBalancerSpec) (sdn.LoadBalancerSpec, error) {
+	if spec.Key.IsZero() {
+		return spec, nil
+	}
 	spec.Listeners = slices.Clone(spec.Listeners)
-	at := func(l sdn.Listener) int {
-		return slices.IndexFunc(spec.Listeners, func(o sdn.Listener) bool { return o.Protocol == l.Protocol && o.Port == l.Port })
-	}
-	var whose sdn.Key // as the listeners say it; those of the owner's say nothing
-	if spec.Shared && spec.Key != r.Key {
-		whose = spec.Key
-	}
 	for i := range spec.Listeners {
-		spec.Listeners[i].Key = whose
+		spec.Listeners[i].Key = spec.Key
 	}
 	for _, l := range r.Listeners {
-		i := at(l)
-		switch {
-		case spec.Key.IsZero():
-			if i >= 0 {
-				spec.Listeners[i].Key = l.Key
-			}
-		case l.Key == whose:
-		case i >= 0:
-			return spec, sdn.Conflict(sdn.Exists, loadBalancer, "listeners", "port %d is a listener of another that shares the load balancer (%s)", l.Port, cmp.Or(l.Key.String(), r.Name))
-		default:
-			spec.Listeners = append(spec.Listeners, l)
+		mine := l.Key == spec.Key || l.Key.IsZero() && (!spec.Shared || spec.Key == r.Key)
+		if mine {
+			continue
 		}
+		if slices.ContainsFunc(spec.Listeners, func(o sdn.Listener) bool { return o.Protocol == l.Protocol && o.Port == l.Port }) {
+			return spec, sdn.Conflict(sdn.Exists, loadBalancer, "listeners", "port %d is a listener of another that shares the load balancer (%s)", l.Port, cmp.Or(l.Key.String(), l.Name))
+		}
+		spec.Listeners = append(spec.Listeners, l)
 	}
 	if spec.Shared {
 		spec.Pools = slices.Clone(r.Pools)

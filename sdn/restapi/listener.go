@@ -203,7 +203,13 @@ func (b *body) listener(l *sdn.Listener) {
 	if name := b.text("name"); name != nil {
 		l.Name = *name
 	}
-	b.partDescription(&l.Description)
+	text := cmp.Or(l.Key.String(), l.Description)
+	b.partDescription(&text)
+	if key, is := sdn.ParseKey(text); is {
+		l.Key, l.Description = key, ""
+	} else {
+		l.Key, l.Description = sdn.Key{}, text
+	}
 	if b.null("connection_limit") {
 		l.ConnectionLimit = 0
 	} else if limit := b.integer("connection_limit", -1, most32); limit != nil {
