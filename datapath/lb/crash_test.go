@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"syscall"
@@ -34,6 +35,8 @@ var (
 	goes   = key(vip4, sdn.UDP)
 	stays  = key(vip6, sdn.UDP)
 	firmly = key("10.96.0.11", sdn.TCP)
+	drains = key("10.96.0.12", sdn.UDP)
+	ends   = key("10.96.0.13", sdn.UDP)
 )
 
 // live is two lives of a process: in the first it begins, in the second it takes over and then takes away.
@@ -41,12 +44,12 @@ func live() error {
 	ctx := context.Background()
 	t := New(Config{Bridges: "br-"})
 	if len(os.Getenv(asChild)) == 1 {
-		return t.Restore(ctx, []Frontend{to(goes, "a"), to(stays, "a"), to(firmly, "a", "c")})
+		return t.Restore(ctx, []Frontend{to(goes, "a"), to(stays, "a"), to(firmly, "a", "c"), to(drains, "a"), to(ends, "a")})
 	}
-	if err := t.Restore(ctx, []Frontend{to(goes, "a"), to(stays, "a"), to(firmly, "a", "b", "c")}); err != nil {
+	if err := t.Restore(ctx, []Frontend{to(goes, "a"), to(stays, "a"), to(firmly, "a", "b", "c"), to(drains, "c").without("a"), to(ends, "c").without("a")}); err != nil {
 		return err
 	}
-	return t.Apply(ctx, []Frontend{to(stays, "c")}, []Key{goes})
+	return t.Apply(ctx, []Frontend{to(stays, "c"), to(ends, "c")}, []Key{goes})
 }
 
 // Wherever a process is killed its successor has the kernel as told, flows of UDP among it, and nobody who asks meanwhile is let down.
@@ -74,11 +77,19 @@ func TestKilled(t *testing.T) {
 			follows, err := w.dial("b", "udp", at(vip6, 80))
 			must(t, err)
 			defer follows.Close()
+			keeps, err := w.dial("b", "udp", at("10.96.0.12", 80))
+			must(t, err)
+			defer keeps.Close()
+			ended, err := w.dial("b", "udp", at("10.96.0.13", 80))
+			must(t, err)
+			defer ended.Close()
 			live, err := w.dial("out", "tcp", at("10.96.0.11", 80))
 			must(t, err)
 			defer live.Close()
-			if a, b := w.say(old, 1), w.say(follows, 1); a[:1] != "a" || b[:1] != "a" {
-				t.Fatalf("before: %s, %s", a, b)
+			for _, c := range []net.Conn{old, follows, keeps, ended} {
+				if got := w.say(c, 1); got[:1] != "a" {
+					t.Fatalf("before: %s", got)
+				}
 			}
 			first := w.say(live, 1)
 
@@ -90,7 +101,7 @@ func TestKilled(t *testing.T) {
 			if got := w.ask("out", "tcp", at("10.96.0.11", 80)); got[:1] == "!" {
 				t.Errorf("nobody lives, and nobody answers: %s", got)
 			}
-			w.restore(to(stays, "c"), to(firmly, "a", "b", "c"))
+			w.restore(to(stays, "c"), to(firmly, "a", "b", "c"), to(drains, "c").without("a"), to(ends, "c"))
 			w.whole()
 			if got := w.say(live, 1); got != first {
 				t.Errorf("the connection from before says %q", got)
@@ -100,6 +111,12 @@ func TestKilled(t *testing.T) {
 			}
 			if got := w.say(follows, 1); got[:1] != "c" {
 				t.Errorf("a flow is led to who is gone: %s", got)
+			}
+			if got := w.say(keeps, 1); got[:1] != "a" {
+				t.Errorf("a flow to who drains is led elsewhere: %s", got)
+			}
+			if got := w.say(ended, 1); got[:1] != "c" {
+				t.Errorf("a flow is led to who drained, and is gone: %s", got)
 			}
 			if got := w.ask("out", "tcp", at("10.96.0.11", 80)); got[1:] != " "+addrs["out"][0] {
 				t.Errorf("a new connection: %s", got)

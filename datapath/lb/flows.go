@@ -15,12 +15,12 @@ import (
 // asksAtMost is how many frontends are asked for one by one. For more, all UDP flows of the family are looked through once.
 const asksAtMost = 16
 
-// stale tells entries of connection tracking that lead a UDP flow elsewhere than a new one would be led. Where a flow leads is decided by its first packet, so that
+// stale tells entries of connection tracking that lead a UDP flow elsewhere than a new one would be led, and to no endpoint that drains. Where a flow leads is decided by its first packet, so that
 // a client that never pauses would be sent to an endpoint that is gone, or to none, for ever. A flow does not tell by which link its client came: one of a client outside, to an endpoint
 // that only clients inside still have, is taken for one of theirs and not forgotten.
 type stale struct {
 	frontends map[Key]*frontend
-	changed   map[Key]map[netip.AddrPort]bool // their endpoints
+	changed   map[Key]map[netip.AddrPort]bool // their endpoints, those that drain among them
 	own       map[netip.Addr]bool             // the namespace's addresses, if a frontend of these changed
 }
 
@@ -75,13 +75,7 @@ func (t *Table) forget(ctx context.Context) error {
 	for key := range t.owed {
 		v := versionOf(key.Addr)
 		asks[v] = append(asks[v], ask{v, sdn.UDP, netip.AddrPortFrom(key.Addr, key.Port)})
-		endpoints := map[netip.AddrPort]bool{}
-		if f := t.frontends[key]; f != nil {
-			for e := range f.reached() {
-				endpoints[e] = true
-			}
-		}
-		s.changed[key] = endpoints
+		s.changed[key] = t.frontends[key].keeps()
 		if key.Addr.IsUnspecified() && s.own == nil {
 			var err error
 			if s.own, err = t.addresses(); err != nil {

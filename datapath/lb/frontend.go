@@ -50,10 +50,8 @@ func place(f Frontend, had *frontend) *frontend {
 			}
 		}
 	}
-	rest := slices.Clone(f.Endpoints)
-	slices.SortFunc(rest, netip.AddrPort.Compare)
 	at := 0
-	for _, e := range rest {
+	for _, e := range sorted(f.Endpoints) {
 		if todo[e] == 0 {
 			continue
 		}
@@ -66,7 +64,7 @@ func place(f Frontend, had *frontend) *frontend {
 	if f.Affinity > 0 {
 		n.number(had)
 	}
-	n.Endpoints = slices.Clip(n.slots)
+	n.Endpoints, n.Draining = slices.Clip(n.slots), f.draining()
 	if f.Inside == nil {
 		return n
 	}
@@ -78,6 +76,18 @@ func place(f Frontend, had *frontend) *frontend {
 	n.inside.within = true
 	n.Inside = &Inside{Endpoints: n.inside.Endpoints, Masquerade: f.Inside.Masquerade, Empty: f.Inside.Empty}
 	return n
+}
+
+// draining are the endpoints that keep flows, as the kernel minds them: of UDP alone, in order and each once.
+func (f Frontend) draining() []netip.AddrPort {
+	if f.Protocol != sdn.UDP {
+		return nil
+	}
+	return slices.Compact(sorted(f.Draining))
+}
+
+func sorted(list []netip.AddrPort) []netip.AddrPort {
+	return slices.SortedFunc(slices.Values(list), netip.AddrPort.Compare)
 }
 
 // number gives endpoints their ids: what they had, else by their address and port, so that each has the same after a restart.
@@ -173,13 +183,10 @@ func masked(list []netip.Prefix) []netip.Prefix {
 
 // equal tells whether two values of one key make the same of the kernel.
 func (f *frontend) equal(g Frontend) bool {
-	sorted := func(list []netip.AddrPort) []netip.AddrPort {
-		return slices.SortedFunc(slices.Values(list), netip.AddrPort.Compare)
-	}
 	if (f.inside == nil) != (g.Inside == nil) || f.inside != nil && !f.inside.equal(g.forInside()) {
 		return false
 	}
-	return f.profile() == g.profile() && f.Affinity == g.Affinity && slices.Equal(sorted(f.Endpoints), sorted(g.Endpoints)) &&
+	return f.profile() == g.profile() && f.Affinity == g.Affinity && slices.Equal(sorted(f.Endpoints), sorted(g.Endpoints)) && slices.Equal(f.Draining, g.draining()) &&
 		slices.Equal(ipprefix.Widest(masked(f.Sources)), ipprefix.Widest(masked(g.Sources)))
 }
 
@@ -194,6 +201,40 @@ func (f *frontend) reached() iter.Seq[netip.AddrPort] {
 			}
 		}
 	}
+}
+
+// keeps are the endpoints, of all clients, whose flows go on.
+func (f *frontend) keeps() map[netip.AddrPort]bool {
+	all := map[netip.AddrPort]bool{}
+	if f == nil {
+		return all
+	}
+	for e := range f.reached() {
+		all[e] = true
+	}
+	for _, e := range f.Draining {
+		all[e] = true
+	}
+	return all
+}
+
+// misleads tells whether connection tracking may have flows that are led otherwise than the frontend's that comes after it. It may not where all clients have had an endpoint, and all endpoints stay or drain.
+func (f *frontend) misleads(next *frontend) bool {
+	if f == nil || next == nil {
+		return true
+	}
+	for g := f; g != nil; g = g.inside {
+		if len(g.slots) == 0 {
+			return true
+		}
+	}
+	kept := next.keeps()
+	for e := range f.keeps() {
+		if !kept[e] {
+			return true
+		}
+	}
+	return false
 }
 
 // member is an endpoint as many frontends may share it; with port 0 it is its address, of all ports.
@@ -216,6 +257,13 @@ func (f *frontend) members(bridges bool, add func(member)) {
 		if bridges {
 			once(member{e, f.Protocol})
 		}
+	}
+	if !bridges {
+		return // a flow that is there is led by connection tracking alone
+	}
+	for _, e := range f.Draining { // it answers clients on its own bridge yet
+		once(member{netip.AddrPortFrom(e.Addr(), 0), 0})
+		once(member{e, f.Protocol})
 	}
 }
 

@@ -62,7 +62,10 @@ type Frontend struct {
 	Key
 	// Endpoints are of the Key's family, in any order. Each gets the same share of new connections; one that is there twice gets two.
 	Endpoints []netip.AddrPort
-	// Affinity is for how long after its last new connection a client's address keeps its endpoint, in whole seconds; 0 does not. It ends when the endpoint goes.
+	// Draining get no new connections, of clients inside neither, and keep the flows of UDP that they have until they are not here any more; connections of TCP and SCTP go on without that. They are of
+	// the Key's family, as many as there are. One that is an endpoint too is that alone.
+	Draining []netip.AddrPort
+	// Affinity is for how long after its last new connection a client's address keeps its endpoint, in whole seconds; 0 does not. It ends when the endpoint goes, or drains.
 	Affinity time.Duration
 	// Sources are who may connect; none: everyone. What others send is dropped.
 	Sources []netip.Prefix
@@ -133,9 +136,11 @@ func (f Frontend) validate() error {
 	if len(f.Endpoints) > MaxEndpoints {
 		return invalid("endpoints", "%d of them, want at most %d", len(f.Endpoints), MaxEndpoints)
 	}
-	for _, e := range f.Endpoints {
-		if a := e.Addr(); e.Port() == 0 || a.Is4() != f.Addr.Is4() || a.Is4In6() || a.Zone() != "" || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() {
-			return invalid("endpoints", "%s: want a unicast address of the frontend's family, and a port", e)
+	for field, list := range map[string][]netip.AddrPort{"endpoints": f.Endpoints, "draining": f.Draining} {
+		for _, e := range list {
+			if a := e.Addr(); e.Port() == 0 || a.Is4() != f.Addr.Is4() || a.Is4In6() || a.Zone() != "" || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() {
+				return invalid(field, "%s: want a unicast address of the frontend's family, and a port", e)
+			}
 		}
 	}
 	if f.Affinity < 0 || f.Affinity > MaxAffinity || f.Affinity%time.Second != 0 {

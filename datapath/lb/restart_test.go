@@ -208,6 +208,9 @@ func TestRandom(t *testing.T) {
 				}
 				f.Endpoints = append(f.Endpoints, netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf(a, 1+random.IntN(5))), uint16(1+random.IntN(2))))
 			}
+			if n := random.IntN(1 + len(f.Endpoints)); n > 0 && random.IntN(2) == 0 {
+				f.Draining, f.Endpoints = f.Endpoints[:n], f.Endpoints[n-1:] // one is both
+			}
 			for range max(0, random.IntN(4)-1) {
 				f.Sources = append(f.Sources, prefixes(fmt.Sprintf("10.%d.0.0/%d", random.IntN(4), 8+random.IntN(17)), fmt.Sprintf("fd00:%d::/%d", random.IntN(4), 16+random.IntN(100)), k.Addr)...)
 			}

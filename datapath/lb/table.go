@@ -73,7 +73,7 @@ func (t *Table) Restore(ctx context.Context, all []Frontend) error {
 
 // Apply removes frontends and then sets others, all or nothing, at the cost of what changes. It is idempotent: what is not there need not be removed, and what is
 // as it was costs nothing. Where the kernel is not as it was left, it is read and mended, as by Restore. Stale entries of connection tracking are gone when it returns:
-// those of UDP flows to endpoints and frontends that went, and to frontends that had no endpoint. Connections of TCP and SCTP go on until they end; what was sent to their frontends before these came,
+// those of UDP flows to endpoints and frontends that went, and to frontends that had no endpoint. Flows to an endpoint that drains go on, whatever else changes and whichever process is told so. Connections of TCP and SCTP go on until they end; what was sent to their frontends before these came,
 // and not answered, is forgotten soon after.
 // Errors: IsInvalid, naming the frontend and the field.
 func (t *Table) Apply(ctx context.Context, set []Frontend, remove []Key) error {
@@ -181,7 +181,9 @@ func (t *Table) plan(set map[Key]Frontend, remove []Key) *plan {
 		if key.Protocol != sdn.UDP {
 			continue
 		}
-		p.flows = append(p.flows, key)
+		if had.misleads(next) {
+			p.flows = append(p.flows, key)
+		}
 		if next == nil {
 			p.add = append(p.add, key.owed())
 		}
