@@ -140,7 +140,7 @@ type Member struct {
 	Addr   netip.AddrPort
 	Subnet ID   // the member is on; "" is wherever the load balancer finds it
 	Weight int  // relative to others, up to 256; 0 is 1
-	Drain  bool // no new connections
+	Drain  bool // no new connections; those that it has go on for as long as it is a member
 }
 
 // HealthMonitor checks members.

@@ -153,7 +153,7 @@ func projectBalance(b *bbolt.Tx, id sdn.ID) (balance, error) {
 
 // frontend is a listener at one address.
 func frontend(l sdn.Listener, at netip.Addr) lb.Frontend {
-	f := lb.Frontend{Key: lb.Key{Addr: at, Protocol: l.Protocol, Port: l.Port}, Endpoints: endpoints(l.Pool.Members, at)}
+	f := lb.Frontend{Key: lb.Key{Addr: at, Protocol: l.Protocol, Port: l.Port}, Endpoints: endpoints(l.Pool.Members, at), Draining: draining(l.Pool.Members, at)}
 	switch a := l.Pool.Affinity; {
 	case a.ClientIP && a.Timeout > 0:
 		f.Affinity = a.Timeout
@@ -191,6 +191,16 @@ func endpoints(members []sdn.Member, at netip.Addr) []netip.AddrPort {
 	var list []netip.AddrPort
 	for i, m := range open {
 		for range shares[i] {
+			list = append(list, m.Addr)
+		}
+	}
+	return list
+}
+
+// draining are the members that get no new connections and keep those that they have.
+func draining(members []sdn.Member, at netip.Addr) (list []netip.AddrPort) {
+	for _, m := range members {
+		if m.Drain && family(m.Addr.Addr()) == family(at) {
 			list = append(list, m.Addr)
 		}
 	}

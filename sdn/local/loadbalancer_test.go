@@ -217,11 +217,14 @@ func TestFrontend(t *testing.T) {
 	if want := []netip.AddrPort{heavy.Addr, heavy.Addr, light.Addr}; !slices.Equal(f.Endpoints, want) {
 		t.Errorf("the endpoints are %v, want %v", f.Endpoints, want)
 	}
+	if !slices.Equal(f.Draining, []netip.AddrPort{drained.Addr}) {
+		t.Errorf("there drain %v, want %v", f.Draining, drained.Addr)
+	}
 	if f.Affinity != defaultAffinity || !slices.Equal(f.Sources, l.Sources) {
 		t.Errorf("got %+v", f)
 	}
 	// Nobody of the other family may connect, and that is not everybody.
-	if f = frontend(l, six); len(f.Sources) != 1 || f.Sources[0] != netip.MustParsePrefix("::/128") || len(f.Endpoints) != 1 {
+	if f = frontend(l, six); len(f.Sources) != 1 || f.Sources[0] != netip.MustParsePrefix("::/128") || len(f.Endpoints) != 1 || f.Draining != nil {
 		t.Errorf("got %+v", f)
 	}
 	l.Pool.Affinity, l.Pool.Algorithm = sdn.Affinity{}, sdn.SourceIP
