@@ -1,16 +1,20 @@
 package services
 
-import "slices"
+import (
+	"net/netip"
+	"slices"
+)
 
 // choice is what of a Service port's endpoints this node sends connections to.
 type choice struct {
-	cluster []target // where any endpoint will do
-	local   []target // where only those of this node will
-	some    bool     // somebody in the cluster can answer
+	cluster []target         // where any endpoint will do
+	local   []target         // where only those of this node will
+	serving []netip.AddrPort // who keeps the flows that he has, chosen or not
+	some    bool             // somebody in the cluster can answer
 }
 
 // choose follows Kubernetes: endpoints that are ready and, if every one is hinted, that are hinted for this node, else for its zone, where any are. Of none that is ready, those
-// that terminate and still serve. On this node alone likewise, without hints.
+// that terminate and still serve. On this node alone likewise, without hints. A flow of UDP goes on for as long as its endpoint serves, whatever is chosen for new ones, as a connection of TCP does.
 func choose(all []target, zone string) (c choice) {
 	fits := hinted(all, zone)
 	c.cluster = pick(all, func(t target) bool { return t.state.is(ready) && fits(t) })
@@ -20,6 +24,11 @@ func choose(all []target, zone string) (c choice) {
 	c.local = pick(all, func(t target) bool { return t.state.is(ready | local) })
 	if len(c.local) == 0 {
 		c.local = pick(all, func(t target) bool { return lingers(t) && t.state.is(local) })
+	}
+	for _, t := range all {
+		if t.state.is(serving) {
+			c.serving = append(c.serving, t.AddrPort)
+		}
 	}
 	c.some = len(c.cluster) > 0
 	return c

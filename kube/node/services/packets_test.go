@@ -432,3 +432,44 @@ func TestOutlives(t *testing.T) {
 		t.Errorf("after the table has gone: %q", got)
 	}
 }
+
+// A flow of UDP stays with its endpoint for as long as that serves, be it ready or not to be chosen any more, and goes on with another when it serves no more. Whoever begins one
+// meanwhile gets another at once.
+func TestFlowsStayWithWhoServes(t *testing.T) {
+	w := newWorld(t, false)
+	udp := func(s *corev1.Service) { s.Spec.Ports[0].Protocol = corev1.ProtocolUDP }
+	for policy, change := range map[string]func(*corev1.Service){"Cluster": func(*corev1.Service) {}, "Local": outerLocal} {
+		for _, end := range []string{"10.128.0.5 n1 unready terminating", "10.128.0.5 n1 unready", ""} {
+			has := func(all ...string) {
+				t.Helper()
+				s := sliceOf("s", slices.DeleteFunc(all, func(e string) bool { return e == "" })...)
+				s.Ports[0].Protocol = new(corev1.ProtocolUDP)
+				w.have(Rules{}, here, of(udp, change), s)
+			}
+			has("10.128.0.5 n1")
+			flow, err := w.dial(w.client, "udp", nodeAddr+":30080", long)
+			must(t, err)
+			wants := func(when, goesOn, begins string) {
+				t.Helper()
+				if got := say(flow, long); got != goesOn+" 192.0.2.2" {
+					t.Errorf("%s, %s: the flow goes to %q, want %s", policy, when, got, goesOn)
+				}
+				if got := w.ask(w.client, "udp", nodeAddr+":30080"); got != begins+" 192.0.2.2" {
+					t.Errorf("%s, %s: a new flow goes to %q, want %s", policy, when, got, begins)
+				}
+			}
+			wants("one endpoint", "a", "a")
+			has("10.128.0.5 n1 terminating")
+			wants("it terminates, and is the only one", "a", "a")
+			has("10.128.0.5 n1 terminating", "10.128.0.6 n1")
+			wants("it terminates, and another is ready", "a", "b")
+			if policy == "Cluster" {
+				has("10.128.0.5 n1 zone=z2", "10.128.0.6 n1 zone=z1")
+				wants("it is for another zone", "a", "b")
+			}
+			has(end, "10.128.0.6 n1")
+			wants("it serves no more: "+end, "b", "b")
+			flow.Close()
+		}
+	}
+}

@@ -49,8 +49,10 @@ func (r Rules) realise(s *service, of []*slice, n Node) (out realised) {
 		}
 		has[f.Key] = true
 		most := cut(&f.Endpoints)
+		f.Draining = besides(f.Draining, f.Endpoints)
 		if f.Inside != nil {
 			most = max(most, cut(&f.Inside.Endpoints))
+			f.Draining = besides(f.Draining, f.Inside.Endpoints)
 		}
 		if most > lb.MaxEndpoints {
 			out.cut = append(out.cut, fmt.Sprintf("%s: only %d of the %d endpoints get connections by this node", f.Key, lb.MaxEndpoints, most))
@@ -83,7 +85,7 @@ func (r Rules) realise(s *service, of []*slice, n Node) (out realised) {
 }
 
 func frontend(k lb.Key, localOnly bool, c choice, affinity time.Duration, n Node) lb.Frontend {
-	f := lb.Frontend{Key: k, Affinity: affinity}
+	f := lb.Frontend{Key: k, Draining: c.serving, Affinity: affinity}
 	chosen := c.cluster
 	if localOnly {
 		chosen = c.local
@@ -121,6 +123,16 @@ func cut(list *[]netip.AddrPort) int {
 	return n
 }
 
+// besides are those of a list that are not chosen. Both are in order.
+func besides(list, chosen []netip.AddrPort) (out []netip.AddrPort) {
+	for _, a := range list {
+		if _, is := slices.BinarySearchFunc(chosen, a, netip.AddrPort.Compare); !is {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
 // hears tells whether an endpoint's answers to a client elsewhere come by this node: those of the node itself do, and those of its pods unless they have a router of their own.
 func (n Node) hears(t target) bool {
 	return slices.Contains(n.Addrs, t.Addr()) || t.state.is(local) && !n.Leg
@@ -142,7 +154,7 @@ func restrict(f lb.Frontend, sources []netip.Prefix) lb.Frontend {
 		f.Sources = append(f.Sources, p)
 	}
 	if len(f.Sources) == 0 {
-		f.Endpoints, f.Empty, f.Inside = nil, lb.Drop, nil
+		f.Endpoints, f.Draining, f.Empty, f.Inside = nil, nil, lb.Drop, nil
 	}
 	return f
 }

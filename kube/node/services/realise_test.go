@@ -80,6 +80,9 @@ func picture(r realised) []string {
 		for _, e := range f.Endpoints {
 			line += " " + e.String()
 		}
+		for _, e := range f.Draining {
+			line += " drains=" + e.String()
+		}
 		if f.Masquerade {
 			line += " masquerade"
 		}
@@ -159,7 +162,11 @@ func TestRealise(t *testing.T) {
 		"nobody is ready, and none serves": {rules, here, of(), []*discoveryv1.EndpointSlice{sliceOf("a", near+" unready", far+" terminating", "10.128.0.7 n1 unready terminating")},
 			[]string{nodePort + " 10.128.0.6:8080 masquerade"}},
 		"who terminates serves only where nobody else does": {rules, here, of(), []*discoveryv1.EndpointSlice{sliceOf("a", near+" terminating", "10.128.0.7 n1")},
+			[]string{nodePort + " 10.128.0.7:8080 drains=10.128.0.5:8080"}},
+		"but who terminates and does not serve keeps nothing": {rules, here, of(), []*discoveryv1.EndpointSlice{sliceOf("a", near+" unready terminating", "10.128.0.7 n1", "10.128.0.8 n1 unready")},
 			[]string{nodePort + " 10.128.0.7:8080"}},
+		"local, and one of two terminates": {rules, here, of(outerLocal), []*discoveryv1.EndpointSlice{sliceOf("a", near+" terminating", "10.128.0.7 n1", far, "10.128.0.8 n2 terminating")},
+			[]string{nodePort + " 10.128.0.7:8080 drains=10.128.0.5:8080 drains=10.128.0.8:8080 inside: 10.128.0.6:8080 10.128.0.7:8080 masquerade"}},
 		"local": {rules, here, of(outerLocal), []*discoveryv1.EndpointSlice{sliceOf("a", near, far)}, []string{nodePort + " 10.128.0.5:8080 inside: 10.128.0.5:8080 10.128.0.6:8080 masquerade"}},
 		"local, but there is none: another node is to be tried": {rules, here, of(outerLocal), []*discoveryv1.EndpointSlice{sliceOf("a", far)}, []string{nodePort + " drop inside: 10.128.0.6:8080 masquerade"}},
 		"local, and none anywhere":                              {rules, here, of(outerLocal), nil, []string{nodePort + " reject"}},
@@ -173,7 +180,7 @@ func TestRealise(t *testing.T) {
 		"for some clients": {rules, here, of(external(false, "203.0.113.7"), func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{" 192.0.2.0/24 ", "fd00::/8"} }),
 			[]*discoveryv1.EndpointSlice{sliceOf("a", near)}, []string{nodePort + " 10.128.0.5:8080", "tcp 203.0.113.7:80 -> 10.128.0.5:8080 from=192.0.2.0/24"}},
 		"for clients of the other family": {rules, here, of(external(false, "203.0.113.7"), func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"fd00::/8"} }),
-			[]*discoveryv1.EndpointSlice{sliceOf("a", near)}, []string{nodePort + " 10.128.0.5:8080", "tcp 203.0.113.7:80 -> drop"}},
+			[]*discoveryv1.EndpointSlice{sliceOf("a", near, "10.128.0.7 n1 terminating")}, []string{nodePort + " 10.128.0.5:8080 drains=10.128.0.7:8080", "tcp 203.0.113.7:80 -> drop"}},
 		"for all": {rules, here, of(external(false, "203.0.113.7"), func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "0.0.0.0/0"} }),
 			[]*discoveryv1.EndpointSlice{sliceOf("a", near)}, []string{nodePort + " 10.128.0.5:8080", "tcp 203.0.113.7:80 -> 10.128.0.5:8080"}},
 		"for clients of what is no range": {rules, here, of(external(false, "203.0.113.7"), func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"010.0.0.0/8"} }),
@@ -195,17 +202,17 @@ func TestRealise(t *testing.T) {
 			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(60))}}
 		}), []*discoveryv1.EndpointSlice{sliceOf("a", near)}, []string{nodePort + " 10.128.0.5:8080 affinity=1m0s"}},
-		"hints of zones": {rules, here, of(), []*discoveryv1.EndpointSlice{sliceOf("a", near+" zone=z1", "10.128.0.7 n1 zone=z2")}, []string{nodePort + " 10.128.0.5:8080"}},
+		"hints of zones": {rules, here, of(), []*discoveryv1.EndpointSlice{sliceOf("a", near+" zone=z1", "10.128.0.7 n1 zone=z2")}, []string{nodePort + " 10.128.0.5:8080 drains=10.128.0.7:8080"}},
 		"hints that not all have": {rules, here, of(), []*discoveryv1.EndpointSlice{sliceOf("a", near+" zone=z1", "10.128.0.7 n1")},
 			[]string{nodePort + " 10.128.0.5:8080 10.128.0.7:8080"}},
 		"hints of other zones": {rules, here, of(), []*discoveryv1.EndpointSlice{sliceOf("a", near+" zone=z2", "10.128.0.7 n1 zone=z2")},
 			[]string{nodePort + " 10.128.0.5:8080 10.128.0.7:8080"}},
 		"hints of who is not ready do not count": {rules, here, of(), []*discoveryv1.EndpointSlice{sliceOf("a", near+" zone=z1", "10.128.0.7 n1 unready", "10.128.0.8 n1 zone=z2")},
-			[]string{nodePort + " 10.128.0.5:8080"}},
+			[]string{nodePort + " 10.128.0.5:8080 drains=10.128.0.8:8080"}},
 		"hints of nodes go before those of zones": {rules, here, of(), []*discoveryv1.EndpointSlice{sliceOf("a", near+" zone=z1 node=n1", "10.128.0.7 n1 zone=z1 node=n3")},
-			[]string{nodePort + " 10.128.0.5:8080"}},
+			[]string{nodePort + " 10.128.0.5:8080 drains=10.128.0.7:8080"}},
 		"hints of other nodes": {rules, here, of(), []*discoveryv1.EndpointSlice{sliceOf("a", near+" zone=z1 node=n3", "10.128.0.7 n1 zone=z2 node=n4")},
-			[]string{nodePort + " 10.128.0.5:8080"}},
+			[]string{nodePort + " 10.128.0.5:8080 drains=10.128.0.7:8080"}},
 		"hints do not count where only endpoints here do": {rules, here, of(outerLocal), []*discoveryv1.EndpointSlice{sliceOf("a", near+" zone=z2", "10.128.0.7 n2 zone=z1")},
 			[]string{nodePort + " 10.128.0.5:8080 inside: 10.128.0.7:8080 masquerade"}},
 		"an endpoint in two slices":    {rules, here, of(), []*discoveryv1.EndpointSlice{sliceOf("a", near+" unready"), sliceOf("b", near)}, []string{nodePort + " 10.128.0.5:8080"}},
@@ -219,8 +226,8 @@ func TestRealise(t *testing.T) {
 			[]*discoveryv1.EndpointSlice{sliceOf("a", near), sliceOf("b", "fd00::5 n1")}, []string{nodePort + " 10.128.0.5:8080", "tcp [::]:30080 -> [fd00::5]:8080"}},
 		"a ClusterIP is the SDN's": {rules, here, of(func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 0 }), []*discoveryv1.EndpointSlice{sliceOf("a", near)}, nil},
 		"or the node's":            {every, onLeg, of(func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 0 }), []*discoveryv1.EndpointSlice{sliceOf("a", near)}, []string{clusterIP + " 10.128.0.5:8080 masquerade"}},
-		"inside only here":         {every, here, of(internalLocal), []*discoveryv1.EndpointSlice{sliceOf("a", near, far)}, []string{nodePort + " 10.128.0.5:8080 10.128.0.6:8080 masquerade", clusterIP + " 10.128.0.5:8080"}},
-		"inside, but none here":    {every, here, of(internalLocal), []*discoveryv1.EndpointSlice{sliceOf("a", far)}, []string{nodePort + " 10.128.0.6:8080 masquerade", clusterIP + " drop"}},
+		"inside only here":         {every, here, of(internalLocal), []*discoveryv1.EndpointSlice{sliceOf("a", near, far)}, []string{nodePort + " 10.128.0.5:8080 10.128.0.6:8080 masquerade", clusterIP + " 10.128.0.5:8080 drains=10.128.0.6:8080"}},
+		"inside, but none here":    {every, here, of(internalLocal), []*discoveryv1.EndpointSlice{sliceOf("a", far)}, []string{nodePort + " 10.128.0.6:8080 masquerade", clusterIP + " drains=10.128.0.6:8080 drop"}},
 		"headless":                 {every, here, of(func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} }), []*discoveryv1.EndpointSlice{sliceOf("a", near)}, nil},
 		"by a label":               {every, here, of(func(s *corev1.Service) { s.Labels = map[string]string{labelHeadless: ""} }), []*discoveryv1.EndpointSlice{sliceOf("a", near)}, nil},
 		"another proxy's":          {every, here, of(func(s *corev1.Service) { s.Labels = map[string]string{labelProxyName: "x"} }), []*discoveryv1.EndpointSlice{sliceOf("a", near)}, nil},
