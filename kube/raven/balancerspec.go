@@ -38,7 +38,7 @@ const (
 	noteMany      = "not all endpoints are served: a port has more than the %d that the SDN's load balancers have room for"
 )
 
-// loadBalancer gives it, and the different endpoints that it has. The notes tell which endpoints are not served to all who ask.
+// loadBalancer gives it, and the different endpoints that get new connections. The notes tell which endpoints are not served to all who ask.
 func (b balancerOf) loadBalancer() (spec sdn.LoadBalancerSpec, members map[netip.Addr]bool, notes []string) {
 	options := b.spec.Options
 	spec = sdn.LoadBalancerSpec{Base: b.base, VIPs: []sdn.VIP{b.vip}, Backend: options.Provider, Flavor: options.Flavor, Zone: options.Zone}
@@ -57,7 +57,9 @@ func (b balancerOf) loadBalancer() (spec sdn.LoadBalancerSpec, members map[netip
 		l.Pool.Members, more = b.members(b.endpoints[portName{p.Name, p.Protocol}])
 		notes = append(notes, more...)
 		for _, m := range l.Pool.Members {
-			members[m.Addr.Addr()] = true
+			if !m.Drain {
+				members[m.Addr.Addr()] = true
+			}
 		}
 		spec.Listeners = append(spec.Listeners, l)
 	}
@@ -66,15 +68,18 @@ func (b balancerOf) loadBalancer() (spec sdn.LoadBalancerSpec, members map[netip
 
 // members are the endpoints of one port, but for VIPs of the Service itself and for what the SDN has no room for. Endpoints on no network of the namespace's an SDN may serve to clients in it alone,
 // by the router's way out: they are left out where it has none, where there is a health monitor, and where a floating IP leads to others. Where there are no others they stay, and the
-// floating IP leads to nobody. The notes tell what is not served.
+// floating IP leads to nobody. One that drains is a member where the SDN knows such, and else none: its end is one change then. The notes tell what is not served.
 func (b balancerOf) members(endpoints []endpoint) (all []sdn.Member, notes []string) {
 	var near []sdn.Member
 	for _, e := range endpoints {
+		if e.drains && !b.can.Drain {
+			continue
+		}
 		if slices.Contains(b.vips, e.addr.Addr()) {
 			notes = append(notes, noteRound)
 			continue
 		}
-		m := sdn.Member{Name: e.pod, Addr: e.addr, Subnet: b.subnet(e.addr.Addr())}
+		m := sdn.Member{Name: e.pod, Addr: e.addr, Subnet: b.subnet(e.addr.Addr()), Drain: e.drains}
 		all = append(all, m)
 		if m.Subnet != "" {
 			near = append(near, m)
@@ -88,12 +93,15 @@ func (b balancerOf) members(endpoints []endpoint) (all []sdn.Member, notes []str
 		all, notes = near, append(notes, noteMonitored)
 	case b.floats:
 		notes = append(notes, noteFloating)
-		if len(near) > 0 {
+		if slices.ContainsFunc(near, func(m sdn.Member) bool { return !m.Drain }) {
 			all = near
 		}
 	}
 	if most := b.can.Members; most > 0 && len(all) > most {
-		all, notes = all[:most], append(notes, fmt.Sprintf(noteMany, most))
+		if !all[most].Drain {
+			notes = append(notes, fmt.Sprintf(noteMany, most))
+		}
+		all = all[:most]
 	}
 	return all, notes
 }

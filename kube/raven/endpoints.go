@@ -11,8 +11,9 @@ import (
 
 // endpoint is one that answers for a port of a Service.
 type endpoint struct {
-	addr netip.AddrPort
-	pod  string // "" where it is none
+	addr   netip.AddrPort
+	pod    string // "" where it is none
+	drains bool   // it answers those that it has, and gets no new ones
 }
 
 // portName is how EndpointSlices name a Service's port.
@@ -22,8 +23,8 @@ type portName struct {
 }
 
 // endpointsOf gives, of one family, who answers for each port of a Service, in the order of addresses. Which slice has an endpoint, in what order slices come, and whether two have
-// the same one does not matter. Those that are ready answer; where none is, those that are being ended and still serve (KEP-1669). What slices say of zones and of nodes is for proxies
-// of nodes: a VIP in the SDN is one for the whole cluster.
+// the same one does not matter. Those that are ready answer; where none is, those that are being ended and still serve (KEP-1669), which else drain, and come last. What slices say of zones and of
+// nodes is for proxies of nodes: a VIP in the SDN is one for the whole cluster.
 func endpointsOf(ports []v1.LoadBalancerPort, all []discoveryv1.EndpointSlice, six, publishNotReady bool) map[portName][]endpoint {
 	type known struct {
 		pod              string
@@ -70,16 +71,18 @@ func endpointsOf(ports []v1.LoadBalancerPort, all []discoveryv1.EndpointSlice, s
 		for addr, is := range of {
 			switch {
 			case is.ready:
-				ready = append(ready, endpoint{addr, is.pod})
+				ready = append(ready, endpoint{addr: addr, pod: is.pod})
 			case is.finishing:
-				finishing = append(finishing, endpoint{addr, is.pod})
+				finishing = append(finishing, endpoint{addr: addr, pod: is.pod})
 			}
 		}
-		if len(ready) == 0 {
-			ready = finishing
+		for i := range finishing {
+			finishing[i].drains = len(ready) > 0
 		}
-		slices.SortFunc(ready, func(a, b endpoint) int { return a.addr.Compare(b.addr) })
-		out[name] = ready
+		for _, list := range [][]endpoint{ready, finishing} {
+			slices.SortFunc(list, func(a, b endpoint) int { return a.addr.Compare(b.addr) })
+		}
+		out[name] = append(ready, finishing...)
 	}
 	return out
 }

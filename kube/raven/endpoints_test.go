@@ -67,7 +67,8 @@ func TestEndpoints(t *testing.T) {
 		"a port without a number":          {slices: []string{"http: 10.0.0.1"}},
 		"not ready":                        {slices: []string{"http:80 -10.0.0.1 10.0.0.2"}, http: "10.0.0.2:80"},
 		"not ready, all the same":          {slices: []string{"http:80 -10.0.0.1 ~10.0.0.2"}, all: true, http: "10.0.0.1:80 10.0.0.2:80"},
-		"being ended beside a ready one":   {slices: []string{"http:80 ~10.0.0.1 10.0.0.2"}, http: "10.0.0.2:80"},
+		"being ended beside a ready one":   {slices: []string{"http:80 ~10.0.0.1 !10.0.0.3 10.0.0.2"}, http: "10.0.0.2:80 ~10.0.0.1:80"},
+		"being ended, and ready elsewhere": {slices: []string{"http:80 ~10.0.0.1 ~10.0.0.3", "http:80 10.0.0.1"}, http: "10.0.0.1:80 ~10.0.0.3:80"},
 		"being ended, and no other":        {slices: []string{"http:80 ~10.0.0.1 !10.0.0.2 -10.0.0.3"}, http: "10.0.0.1:80"},
 		"for one port none is ready":       {slices: []string{"http:80 10.0.0.1", "dns:53/UDP ~10.0.0.2"}, http: "10.0.0.1:80", dns: "10.0.0.2:53"},
 		"one in two slices":                {slices: []string{"http:80 10.0.0.1", "http:80 10.0.0.1 10.0.0.2"}, http: "10.0.0.1:80 10.0.0.2:80"},
@@ -102,7 +103,7 @@ func TestEndpoints(t *testing.T) {
 func shownEndpoints(all []endpoint) string {
 	var shown []string
 	for _, e := range all {
-		shown = append(shown, e.addr.String())
+		shown = append(shown, map[bool]string{true: "~"}[e.drains]+e.addr.String())
 	}
 	return strings.Join(shown, " ")
 }

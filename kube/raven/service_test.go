@@ -60,6 +60,58 @@ func TestFromTheServiceToTheLoadBalancer(t *testing.T) {
 	}
 }
 
+// undrained has load balancers whose members cannot drain, as those of OVN.
+type undrained struct{ sdn.Provider }
+
+func (p undrained) Capabilities() sdn.Capabilities {
+	can := p.Provider.Capabilities()
+	can.LoadBalancer.Drain = false
+	return can
+}
+
+// An endpoint that terminates and serves while others are ready drains, where the SDN knows that, and is not counted. Each step is one change, and the end of one that goes at once, or does not drain, is one in all.
+func TestEndpointsDrain(t *testing.T) {
+	t.Parallel()
+	for _, drain := range []bool{true, false} {
+		c := newServing(t, nil)
+		if !drain {
+			c.sdn = undrained{c.sdn}
+			c.start()
+		}
+		c.service("web", nil, "10.96.0.1")
+		for _, step := range []struct {
+			endpoints, drained, undrained string
+			asks, undrainedAsks           int
+			members                       int
+		}{
+			{"10.128.0.5 10.128.0.6 10.128.0.7", "10.128.0.5:80,10.128.0.6:80,10.128.0.7:80", "10.128.0.5:80,10.128.0.6:80,10.128.0.7:80", 1, 1, 3},
+			{"10.128.0.5 10.128.0.6", "10.128.0.5:80,10.128.0.6:80", "10.128.0.5:80,10.128.0.6:80", 1, 1, 2},
+			{"10.128.0.5 ~10.128.0.6", "10.128.0.5:80,~10.128.0.6:80", "10.128.0.5:80", 1, 1, 1},
+			{"10.128.0.5", "10.128.0.5:80", "10.128.0.5:80", 1, 0, 1},
+			{"~10.128.0.5", "10.128.0.5:80", "10.128.0.5:80", 0, 0, 1},
+			{"10.128.0.8 ~10.128.0.5", "10.128.0.8:80,~10.128.0.5:80", "10.128.0.8:80", 1, 1, 1},
+		} {
+			want, asks := step.drained, step.asks
+			if !drain {
+				want, asks = step.undrained, step.undrainedAsks
+			}
+			before := c.faults.asked["ApplyLoadBalancer"]
+			c.slice("web-1", "web", 80, strings.Fields(step.endpoints)...)
+			c.settle()
+			c.wantBalancers("10.96.0.1: 6:80>" + want)
+			if n := c.faults.asked["ApplyLoadBalancer"] - before; n != asks {
+				t.Errorf("drain %t, %s: the SDN was asked %d times, want %d", drain, step.endpoints, n, asks)
+			}
+			c.now = c.now.Add(countsPause)
+			c.settle()
+			if n := c.klb("web").Status.Members; n != step.members {
+				t.Errorf("drain %t, %s: %d members are told of, want %d", drain, step.endpoints, n, step.members)
+			}
+		}
+		c.wholeServices()
+	}
+}
+
 // A Service made again under its name at once has a load balancer of its own, and so has one with another ClusterIP under the same UID.
 func TestServiceMadeAgain(t *testing.T) {
 	t.Parallel()

@@ -60,7 +60,7 @@ func (c *cluster) serviceNow(name string) *corev1.Service {
 	return &s
 }
 
-// slice makes or changes an EndpointSlice with ready endpoints for the unnamed port.
+// slice makes or changes an EndpointSlice with ready endpoints for the unnamed port; with "~" they terminate and serve.
 func (c *cluster) slice(name, service string, port int32, addresses ...string) {
 	c.t.Helper()
 	tcp := corev1.ProtocolTCP
@@ -69,10 +69,12 @@ func (c *cluster) slice(name, service string, port int32, addresses ...string) {
 		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &port, Protocol: &tcp}},
 	}
 	for _, a := range addresses {
+		a, ends := strings.CutPrefix(a, "~")
 		if strings.Contains(a, ":") {
 			s.AddressType = discoveryv1.AddressTypeIPv6
 		}
-		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
+		ready := !ends
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: &ready, Terminating: &ends}})
 	}
 	var is discoveryv1.EndpointSlice
 	if err := c.api.Get(c.t.Context(), client.ObjectKeyFromObject(s), &is); err == nil {
@@ -92,7 +94,7 @@ func (c *cluster) klb(name string) *v1.KuryrLoadBalancer {
 	return &lb
 }
 
-// balancers are the SDN's load balancers, as "10.96.0.10: 6:80>10.128.0.5:8080,…", in order.
+// balancers are the SDN's load balancers, as "10.96.0.10: 6:80>10.128.0.5:8080,…", in order; with "~" a member drains.
 func (c *cluster) balancers() (all []string) {
 	c.t.Helper()
 	for lb, err := range c.sdn.FindLoadBalancers(c.t.Context(), sdn.LoadBalancerQuery{Match: sdn.Match{Owner: c.sdn.Installation()}}) {
@@ -101,7 +103,7 @@ func (c *cluster) balancers() (all []string) {
 		for _, l := range lb.Listeners {
 			var members []string
 			for _, m := range l.Pool.Members {
-				members = append(members, m.Addr.String())
+				members = append(members, map[bool]string{true: "~"}[m.Drain]+m.Addr.String())
 			}
 			slices.Sort(members)
 			ports = append(ports, fmt.Sprintf("%d:%d>%s", l.Protocol, l.Port, strings.Join(members, ",")))

@@ -214,7 +214,7 @@ func TestBalancerSpecs(t *testing.T) {
 	}
 	of := balancerOf{
 		spec: &spec, vip: sdn.VIP{Addr: netip.MustParseAddr("10.96.0.5"), Subnet: "s"}, can: canAll.LoadBalancer, cluster: prefixesOf("10.128.0.0/9", "fd00:1::/48"),
-		endpoints: map[portName][]endpoint{{"http", "TCP"}: {{netip.MustParseAddrPort("10.128.0.5:8080"), "a"}, {netip.MustParseAddrPort("192.0.2.1:8080"), ""}}},
+		endpoints: map[portName][]endpoint{{"http", "TCP"}: {{netip.MustParseAddrPort("10.128.0.5:8080"), "a", false}, {netip.MustParseAddrPort("192.0.2.1:8080"), "", false}}},
 		subnet: func(a netip.Addr) sdn.ID {
 			if a == netip.MustParseAddr("10.128.0.5") {
 				return "pods"
@@ -258,7 +258,11 @@ func TestBalancerSpecs(t *testing.T) {
 // Where an SDN serves what is beyond its networks to clients in it alone, such endpoints are members where that is no harm to others, and what is not served is told.
 func TestMembersBeyondTheNetworks(t *testing.T) {
 	t.Parallel()
-	near, far := endpoint{netip.MustParseAddrPort("10.128.0.5:80"), "a"}, endpoint{netip.MustParseAddrPort("192.0.2.1:80"), ""}
+	near, far := endpoint{netip.MustParseAddrPort("10.128.0.5:80"), "a", false}, endpoint{netip.MustParseAddrPort("192.0.2.1:80"), "", false}
+	nearDrains, farDrains := near, far
+	nearDrains.drains, farDrains.drains = true, true
+	drain := sdn.LoadBalancerCapabilities{Drain: true}
+	room := sdn.LoadBalancerCapabilities{Drain: true, AnyMember: true, Members: 1}
 	spec := v1.KuryrLoadBalancerSpec{}
 	monitored := v1.KuryrLoadBalancerSpec{Options: v1.LoadBalancerOptions{HealthMonitor: &v1.LoadBalancerHealthMonitor{}}}
 	for name, c := range map[string]struct {
@@ -277,6 +281,11 @@ func TestMembersBeyondTheNetworks(t *testing.T) {
 		"a health monitor":                  {balancerOf{spec: &monitored, leaves: true}, []endpoint{near, far}, []endpoint{near}, noteMonitored},
 		"a health monitor of nobody":        {balancerOf{spec: &monitored, leaves: true}, []endpoint{far}, nil, noteMonitored},
 		"no endpoints":                      {balancerOf{spec: &spec, floats: true}, nil, nil, ""},
+		"one that drains":                   {balancerOf{spec: &spec, leaves: true, can: drain}, []endpoint{far, nearDrains}, []endpoint{far, nearDrains}, ""},
+		"one that drains, of OVN":           {balancerOf{spec: &spec, leaves: true}, []endpoint{far, nearDrains}, []endpoint{far}, ""},
+		"a floating IP to who drains":       {balancerOf{spec: &spec, leaves: true, floats: true, can: drain}, []endpoint{far, nearDrains}, []endpoint{far, nearDrains}, noteFloating},
+		"a floating IP not to who drains":   {balancerOf{spec: &spec, leaves: true, floats: true, can: drain}, []endpoint{near, farDrains}, []endpoint{near}, noteFloating},
+		"no room for who drains":            {balancerOf{spec: &spec, can: room}, []endpoint{far, nearDrains}, []endpoint{far}, ""},
 		"an SDN that serves them to all":    {balancerOf{spec: &monitored, floats: true, can: sdn.LoadBalancerCapabilities{AnyMember: true}}, []endpoint{near, far}, []endpoint{near, far}, ""},
 		"an SDN that serves the far to all": {balancerOf{spec: &spec, floats: true, can: sdn.LoadBalancerCapabilities{AnyMember: true}}, []endpoint{far}, []endpoint{far}, ""},
 	} {
@@ -289,7 +298,7 @@ func TestMembersBeyondTheNetworks(t *testing.T) {
 		got, notes := c.of.members(c.give)
 		var of []endpoint
 		for _, m := range got {
-			of = append(of, endpoint{m.Addr, m.Name})
+			of = append(of, endpoint{m.Addr, m.Name, m.Drain})
 		}
 		if !slices.Equal(of, c.want) || len(notes) > 1 || strings.Join(notes, "") != c.note {
 			t.Errorf("%s: %v, %q; want %v, %q", name, of, notes, c.want, c.note)

@@ -209,7 +209,7 @@ type KuryrLoadBalancerStatus struct {
 	// FloatingIP is the one that leads to a VIP.
 	// +optional
 	FloatingIP *LoadBalancerFloatingIPStatus `json:"floatingIP,omitempty"`
-	// Members are the different endpoints that are served, of all ports.
+	// Members are the different endpoints that get new connections, of all ports.
 	// +optional
 	Members int `json:"members"`
 	// +optional
