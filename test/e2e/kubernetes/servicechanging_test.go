@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
 )
@@ -22,6 +23,7 @@ import (
 func (s *services) changing() {
 	s.row("UDPConversation", (*services).udpConversation)
 	s.row("Terminating", (*services).terminating)
+	s.row("UDPTerminating", (*services).udpTerminating)
 	s.row("SameName", (*services).sameName)
 	s.row("RollingUpdate", (*services).rollingUpdate)
 }
@@ -74,6 +76,70 @@ func (s *services) terminating() {
 		}
 	}
 	s.silence(s.pod, "tcp", to, "refused")
+}
+
+// saysReady is a probe of what the pod says by "talk ready".
+func saysReady() *corev1.Probe {
+	return &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"talk", "ready"}}}}
+}
+
+// A conversation of UDP goes on with an endpoint that ends for as long as that is ready to serve, though there is another one, at the ClusterIP as at a NodePort, and then with the other one. Who
+// begins one meanwhile has the other one at once.
+func (s *services) udpTerminating() {
+	ending := talker("parting", "parting")
+	ending.Spec = talkerSpec("18s")
+	ending.Spec.Containers[0].ReadinessProbe = saysReady()
+	s.create("default", ending)
+	of := s.service("parting", func(spec *corev1.ServiceSpec) {
+		spec.Type, spec.Selector = corev1.ServiceTypeNodePort, map[string]string{"app": "parting"}
+		spec.Ports = []corev1.ServicePort{{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, TargetPort: intstr.FromInt32(talkUDP)}}
+	})
+	s.running("default", "app=parting", 1)
+	all := []struct {
+		speaker
+		to string
+	}{{s.pod, at(of, 80)[0]}, {s.pod, at(of, 80)[1]}, {s.away, s.places(of.Spec.Ports[0].NodePort)[0]}}
+	goesOn := func(i int, want string, more ...string) {
+		s.Helper()
+		got, err := s.ask(s.ctx, all[i].speaker, 4, "udp", all[i].to, append(more, "-from", "7778")...)
+		s.must(err)
+		for _, a := range got {
+			if a.who != want {
+				s.Errorf("%s, at %s: the conversation goes to %+v, want %s", all[i].name, all[i].to, a, want)
+			}
+		}
+	}
+	for i, of := range all {
+		s.answers(of.speaker, "udp", of.to, "parting")
+		goesOn(i, "parting", "-every", "1s") // one of some seconds connection tracking keeps for two minutes
+	}
+	s.create("default", talker("staying", "parting"))
+	s.running("default", "app=parting", 2)
+	s.must(s.Client.CoreV1().Pods("default").Delete(s.ctx, "parting", metav1.DeleteOptions{}))
+	becomes := func(i int, want string, count int, more ...string) {
+		s.Helper()
+		s.until(func(ctx context.Context) error {
+			got, err := s.ask(ctx, all[i].speaker, count, "udp", all[i].to, more...)
+			for _, a := range got {
+				if err == nil && a.who != want {
+					err = fmt.Errorf("%s, at %s: %+v answers, want %s", all[i].name, all[i].to, a, want)
+				}
+			}
+			return err
+		})
+	}
+	for i := range all {
+		becomes(i, "staying", 10)
+		goesOn(i, "parting")
+	}
+	_, err := s.inPod("parting").run(s.ctx, "ready", "off")
+	s.must(err)
+	for i := range all {
+		becomes(i, "staying", 1, "-from", "7778")
+	}
+	for _, name := range []string{"parting", "staying"} {
+		s.must(client.IgnoreNotFound(s.Client.CoreV1().Pods("default").Delete(s.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})))
+	}
 }
 
 // A Service deleted and made again at once under its name has another address, which answers, and the old one does not.
@@ -170,11 +236,13 @@ func (l load) ends() {
 	l.s.must(l.s.Client.CoreV1().Pods("default").Delete(l.s.ctx, l.name, metav1.DeleteOptions{}))
 }
 
-// A rolling update of a deployment whose pods serve a moment longer than they are asked to, as every well-behaved server does, loses no request, and no conversation of UDP stays with a pod that goes.
+// A rolling update of a deployment whose pods serve a moment longer than they are asked to, as every well-behaved server does, and say that they are not ready any more, loses no request, and no
+// conversation of UDP stays with a pod that goes.
 func (s *services) rollingUpdate() {
 	labels := map[string]string{"app": "rolling"}
-	spec := talkerSpec("4s")
-	spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(talkTCP)}}}
+	spec := talkerSpec("6s")
+	spec.Containers[0].ReadinessProbe = saysReady()
+	spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"talk", "ready", "off"}}}}
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "rolling"}, Spec: appsv1.DeploymentSpec{
 		Replicas: new(int32(3)), Selector: &metav1.LabelSelector{MatchLabels: labels},
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
