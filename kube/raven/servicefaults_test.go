@@ -2,11 +2,15 @@ package raven
 
 import (
 	"context"
+	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // openBalancers are an SDN's that cannot restrict who connects, and refuse to be asked for that.
@@ -159,5 +163,25 @@ func TestUsersAddressMovesToTheOwnVIP(t *testing.T) {
 	own := c.ownVIP(web)
 	if own == nil || c.floats()[at] != own.VIPs[0].Addr.String() || c.ingress("web") != at {
 		t.Errorf("own VIP %+v; floating IPs %v; web says %q", own, c.floats(), c.ingress("web"))
+	}
+}
+
+// A port that pods have by name and sources that are restricted go together (K8 of kuryr-kubernetes).
+func TestNamedPortWithSources(t *testing.T) {
+	t.Parallel()
+	c := newServing(t, nil)
+	web := c.service("web", func(s *corev1.Service) {
+		exposedService(s)
+		s.Spec.Ports[0].TargetPort = intstr.FromString("http")
+		s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+	}, "10.96.0.10")
+	c.slice("web-1", "web", 8080, "10.128.0.5")
+	c.slice("web-2", "web", 9090, "10.128.0.6")
+	c.settle()
+	c.wantBalancers("10.96.0.10: 6:80>10.128.0.5:8080,10.128.0.6:9090")
+	key := c.raven.key(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(web.UID, false))
+	lb, _, err := sdn.First(c.sdn.FindLoadBalancers(t.Context(), sdn.LoadBalancerQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}))
+	if c.must(err); !slices.Contains(lb.Listeners[0].Sources, netip.MustParsePrefix("192.0.2.0/24")) {
+		t.Errorf("who may connect: %v", lb.Listeners[0].Sources)
 	}
 }
