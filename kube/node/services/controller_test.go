@@ -288,11 +288,11 @@ func TestOneAddressTwice(t *testing.T) {
 func TestNodeChanges(t *testing.T) {
 	c := newCluster(t, Rules{}, of(), sliceOf("a", "10.128.0.5 n1 zone=z1", "10.128.0.6 n1 zone=z2"))
 	c.run()
-	c.becomes("tcp 0.0.0.0:30080 -> 10.128.0.5:8080")
+	c.becomes("tcp 0.0.0.0:30080 -> 10.128.0.5:8080 drains=10.128.0.6:8080")
 	c.SeeNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{corev1.LabelTopologyZone: "z2"}}})
-	c.becomes("tcp 0.0.0.0:30080 -> 10.128.0.6:8080")
+	c.becomes("tcp 0.0.0.0:30080 -> 10.128.0.6:8080 drains=10.128.0.5:8080")
 	c.SeeLeg(true)
-	c.becomes("tcp 0.0.0.0:30080 -> 10.128.0.6:8080 masquerade")
+	c.becomes("tcp 0.0.0.0:30080 -> 10.128.0.6:8080 drains=10.128.0.5:8080 masquerade")
 }
 
 // A load balancer is told whether the node has endpoints, in kube-proxy's words.
