@@ -27,7 +27,6 @@ type appliedOne struct {
 	floated string                       // what of the floating IP was asked for and seen to be so
 	looked  time.Time                    // when all of it was applied, whatever the digests
 	written time.Time                    // the status
-	status  *v1.KuryrLoadBalancerStatus  // as it was written last; nil: not yet
 	cleaned int64                        // the generation at which what earlier ones said was looked for
 	noted   map[string]bool              // to the Service's owner, of what the SDN has of it
 

@@ -436,7 +436,7 @@ func (w *balancing) writeStatus(ctx context.Context, programmed, floated error) 
 		s.ObservedGeneration = w.lb.Generation
 	}
 	w.metrics.balancer(client.ObjectKeyFromObject(w.lb).String(), stateOfBalancer(s.Conditions))
-	if equality.Semantic.DeepEqual(w.before, *s) && (w.known.status == nil || equality.Semantic.DeepEqual(*w.known.status, *s)) { // the cache may be of before what was written last
+	if equality.Semantic.DeepEqual(w.before, *s) {
 		return 0, nil
 	}
 	quiet := *s.DeepCopy()
@@ -444,12 +444,8 @@ func (w *balancing) writeStatus(ctx context.Context, programmed, floated error) 
 	if since := w.now().Sub(w.known.written); equality.Semantic.DeepEqual(w.before, quiet) && since < countsPause {
 		return countsPause - since, nil
 	}
-	w.known.written = w.now()
 	err := w.tellNow(ctx)
 	failpoint.Here("raven.balancer.told")
-	if err == nil {
-		w.applied.wrote(w.lb)
-	}
 	return 0, err
 }
 
@@ -458,7 +454,8 @@ func (w *balancing) tellNow(ctx context.Context) error {
 	if err := w.api.Status().Update(ctx, w.lb); err != nil {
 		return err
 	}
-	w.before, w.known.status = *w.lb.Status.DeepCopy(), w.lb.Status.DeepCopy()
+	w.before, w.known.written = *w.lb.Status.DeepCopy(), w.now()
+	w.applied.wrote(w.lb.DeepCopy())
 	return nil
 }
 

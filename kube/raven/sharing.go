@@ -23,8 +23,9 @@ import (
 // Nothing of it is lost, as whoever shares says so first, in its own status and in the Guests of the load balancer's host, which cannot go without having seen that: its finalizer goes by the revision
 // that it has read. A host that goes with guests has one of them inherit, and stand for it.
 
-// share has the Service be at the load balancer that it asks to share, and leave others.
+// share has the Service be at the load balancer that it asks to share, and leave others. Guests that have gone without a word, as where a cache was behind, are forgotten.
 func (w *balancing) share(ctx context.Context, of balancerOf, endpoints func(six bool) map[portName][]endpoint, members map[netip.Addr]bool) (again time.Duration, errs []error) {
+	errs = append(errs, w.forgetGuests(ctx))
 	for _, s := range slices.Clone(w.lb.Status.Shares) {
 		if s.ID == w.lb.Spec.SharedID {
 			continue

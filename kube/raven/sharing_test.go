@@ -359,10 +359,11 @@ func TestTroubleWhileSharing(t *testing.T) {
 		for name, of := range troubles {
 			t.Run(scenario+", "+name, func(t *testing.T) {
 				t.Parallel()
+				stride := 3 * *strideFlag // there are many scenarios
 				for at := 0; ; {
 					c, whole := whileSharing(t, scenario)
-					if at += *strideFlag; at == *strideFlag {
-						at = 1 + c.rand.IntN(*strideFlag)
+					if at += stride; at == stride {
+						at = 1 + c.rand.IntN(stride)
 					}
 					c.faults.trouble = of
 					c.faults.trouble.from = at

@@ -419,7 +419,7 @@ func (c *cloudServices) nothingOf(service *corev1.Service) {
 	})
 }
 
-// placed has a Service of type LoadBalancer be reached by a VIP in its namespace: from outside by the floating IP that leads there, and from pods and nodes at the VIP where it is internal.
+// placed has a Service of type LoadBalancer be reached by a VIP in its namespace: from outside by the floating IP that leads there, and from pods and nodes at the VIP where it is internal; then another Service shares that.
 func (c *cloudServices) placed() {
 	c.Helper()
 	c.must(c.raven.Stop(syscall.SIGTERM, limit))
@@ -445,6 +445,13 @@ func (c *cloudServices) placed() {
 		c.asks.answers(from, "tcp", net.JoinHostPort(inside, "80"), "b", "c")
 	}
 	c.find(of, c.pods, "b", "c")
-	c.must(c.Client.CoreV1().Services("default").Delete(c.ctx, "placed", metav1.DeleteOptions{}))
+	c.asks.change("placed", func(service *corev1.Service) { service.Annotations = nil })
+	c.until(func(context.Context) error {
+		if outside = c.floating("placed"); outside == inside {
+			return fmt.Errorf("a load balancer that is no more internal is at %s", outside)
+		}
+		return nil
+	})
+	c.asks.shared("placed", outside, []string{"b", "c"}, []string{"asks1", "asks2"})
 	c.nothingOf(of)
 }

@@ -341,7 +341,7 @@ func (b *balanced) takenAddress() {
 	b.answers(b.away, "tcp", net.JoinHostPort(address, "80"), "asks")
 }
 
-// With VIPs in namespaces an internal load balancer is reached at an address of its namespace's network, and who may come in by a load balancer is restricted there alone.
+// With VIPs in namespaces an internal load balancer is reached at an address of its namespace's network, and who may come in by a load balancer is restricted there alone; and others may share it.
 func (b *balanced) vipsInNamespaces() {
 	b.whole.reset(append(slices.Clone(ravenServices), "--controller-vip-placement=namespace")...)
 	defer func() { b.whole.reset(ravenServices...) }()
@@ -367,7 +367,9 @@ func (b *balanced) vipsInNamespaces() {
 		b.answers(from, "tcp", net.JoinHostPort(is.IP, "80"), "a", "b")
 	}
 	b.change("placed", func(service *corev1.Service) { service.Annotations = nil })
-	b.ingress("placed", func(all []corev1.LoadBalancerIngress) bool { return len(all) == 1 && all[0].IP != is.IP })
+	outside = b.ingress("placed", func(all []corev1.LoadBalancerIngress) bool { return len(all) == 1 && all[0].IP != is.IP })[0].IP
+	b.routed(outside + "/32")
+	b.shared("placed", outside, []string{"a", "b"}, []string{"asks"})
 }
 
 // A thousand endpoints in ten slices that come in any order, some of them twice, are all there, each once, and are asked; and so are those who are left when slices go.
