@@ -6,11 +6,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -23,8 +25,8 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
 )
 
-// mostPuts is how many etcd takes in one transaction.
-const mostPuts = 128
+// serviceWriters are how many objects are written at once.
+const serviceWriters = 16
 
 // serviceStore is the API server's etcd, which the bench writes Services to past the API server: that makes some fifty a second, as the client by which it makes their IPAddresses is held back, and thirty thousand
 // would take it a quarter of an hour. All that is written is a copy of what the API server itself has made, in its encoding, so that who watches is told the same.
@@ -37,7 +39,7 @@ type serviceStore struct {
 
 // newServiceStore takes what the API server has made of one Service for the model of all.
 func newServiceStore(ctx context.Context, c *kubelab.Cluster, a *servicesAPI, model int) (_ *serviceStore, err error) {
-	s := &serviceStore{client: &http.Client{Transport: &http.Transport{DialContext: c.Central.Dial}}}
+	s := &serviceStore{client: &http.Client{Transport: &http.Transport{DialContext: c.Central.Dial, MaxIdleConnsPerHost: serviceWriters}}}
 	if s.service, err = a.client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, serviceName(model), metav1.GetOptions{}); err != nil {
 		return nil, err
 	}
@@ -88,26 +90,28 @@ func put(key string, version schema.GroupVersion, object runtime.Object) (etcdPu
 	return etcdPut{[]byte(key), value}, err
 }
 
-// write puts objects from one number up to another, as many in a transaction as there may be.
+// write puts objects from one number up to another. Each is in a transaction of its own: those of one transaction would have one resource version, and who takes up a watch after the first of them is
+// never told of the others.
 func (s *serviceStore) write(ctx context.Context, from, to int, of func(int) (etcdPut, error)) error {
-	for from < to {
-		some := make([]etcdPut, min(mostPuts, to-from))
-		for i := range some {
-			var err error
-			if some[i], err = of(from + i); err != nil {
+	group, inside := errgroup.WithContext(ctx)
+	group.SetLimit(serviceWriters)
+	for i := from; i < to && inside.Err() == nil; i++ {
+		group.Go(func() error {
+			p, err := of(i)
+			if err != nil {
 				return err
 			}
-		}
-		if err := s.transact(ctx, some); err != nil {
-			return fmt.Errorf("etcd: %s and what follows: %w", some[0].Key, err)
-		}
-		from += len(some)
+			if err := s.create(inside, p); err != nil {
+				return fmt.Errorf("etcd: %s: %w", p.Key, err)
+			}
+			return nil
+		})
 	}
-	return nil
+	return group.Wait()
 }
 
-// transact puts all, if none of them is there, by etcd's own gateway from JSON.
-func (s *serviceStore) transact(ctx context.Context, puts []etcdPut) error {
+// create puts what is not there, by etcd's own gateway from JSON.
+func (s *serviceStore) create(ctx context.Context, p etcdPut) error {
 	type absent struct {
 		Key     []byte `json:"key"`
 		Target  string `json:"target"`
@@ -116,15 +120,10 @@ func (s *serviceStore) transact(ctx context.Context, puts []etcdPut) error {
 	type operation struct {
 		Put etcdPut `json:"requestPut"`
 	}
-	var transaction struct {
+	text, err := json.Marshal(struct {
 		Compare []absent    `json:"compare"`
 		Success []operation `json:"success"`
-	}
-	for _, p := range puts {
-		transaction.Compare = append(transaction.Compare, absent{p.Key, "VERSION", 0})
-		transaction.Success = append(transaction.Success, operation{p})
-	}
-	text, err := json.Marshal(transaction)
+	}{[]absent{{p.Key, "VERSION", 0}}, []operation{{p}}})
 	if err != nil {
 		return err
 	}
@@ -150,7 +149,7 @@ func (s *serviceStore) transact(ctx context.Context, puts []etcdPut) error {
 		return err
 	}
 	if !done.Succeeded {
-		return fmt.Errorf("one of them is there already")
+		return errors.New("it is there already")
 	}
 	return nil
 }

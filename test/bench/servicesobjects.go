@@ -79,18 +79,21 @@ func (a *servicesAPI) grow(ctx context.Context, size int) error {
 			return err
 		}
 	}
-	// Each kind is there before the one that needs it: the API server makes an IPAddress for a Service that has none.
-	for _, kind := range []struct {
-		have *int
-		want int
-		of   func(int) (etcdPut, error)
-	}{
-		{&a.slices, size + serviceChanges, a.store.putSlice}, {new(a.have), size, a.store.putAddress}, {&a.have, size, a.store.putService},
-	} {
-		if err := a.store.write(ctx, *kind.have, kind.want, kind.of); err != nil {
+	if err := a.store.write(ctx, a.slices, size+serviceChanges, a.store.putSlice); err != nil {
+		return err
+	}
+	a.slices = max(a.slices, size+serviceChanges)
+	// Addresses are there some time before their Services, as the API server makes one for a Service that has none, but not long, as it takes away one that has no Service.
+	const some = 500
+	for a.have < size {
+		next := min(a.have+some, size)
+		if err := a.store.write(ctx, a.have, next, a.store.putAddress); err != nil {
 			return err
 		}
-		*kind.have = max(*kind.have, kind.want)
+		if err := a.store.write(ctx, a.have, next, a.store.putService); err != nil {
+			return err
+		}
+		a.have = next
 	}
 	return a.served(ctx)
 }
@@ -107,13 +110,19 @@ func (a *servicesAPI) makeFirst(ctx context.Context) (err error) {
 	return err
 }
 
-// served complains where the API server does not serve what is in etcd. A list of no certain version comes from what it keeps to tell who watches, and waits until that is as new as etcd.
+// served complains where the API server does not serve what is in etcd, from the cache that it tells who watches from. A list of no certain version may come from etcd itself, and is asked for nothing
+// but etcd's version.
 func (a *servicesAPI) served(ctx context.Context) error {
-	services, err := a.client.CoreV1().Services(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+	latest, err := a.client.CoreV1().Services(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return err
 	}
-	endpoints, err := a.client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+	cached := metav1.ListOptions{ResourceVersion: latest.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}
+	services, err := a.client.CoreV1().Services(metav1.NamespaceDefault).List(ctx, cached)
+	if err != nil {
+		return err
+	}
+	endpoints, err := a.client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, cached)
 	if err != nil {
 		return err
 	}
