@@ -210,6 +210,8 @@ func (s *servicesBench) load(ctx context.Context, h *balancerHost, to *balanced)
 		if err := h.start(ctx); err != nil {
 			return err
 		}
+		ctx, cancel := h.whileRunning(ctx)
+		defer cancel()
 		return inNamespace(h.client, func() error {
 			probes := 50
 			if s.apart {

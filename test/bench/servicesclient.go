@@ -104,7 +104,7 @@ func answers(ctx context.Context, to netip.AddrPort) error {
 		select {
 		case <-next.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not answer: %w: %w", to, ctx.Err(), err)
+			return fmt.Errorf("%s does not answer: %w: %w", to, context.Cause(ctx), err)
 		}
 	}
 }

@@ -193,6 +193,21 @@ func (h *balancerHost) start(ctx context.Context) error {
 	return nil
 }
 
+// whileRunning ends with the first daemon that does: nobody waits for what it would have done.
+func (h *balancerHost) whileRunning(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	for i, d := range h.daemons {
+		go func() {
+			select {
+			case <-d.Gone():
+				cancel(fmt.Errorf("%s has ended", h.programs[i].name))
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return ctx, func() { cancel(nil) }
+}
+
 // stop ends the daemons, the last first. What they have told the kernel stays there.
 func (h *balancerHost) stop() (err error) {
 	for _, d := range slices.Backward(h.daemons) {
