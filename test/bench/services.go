@@ -91,6 +91,8 @@ type balanced struct {
 
 	connects, exchanges [][]time.Duration // by turn
 	rates, streams      []float64
+
+	lateLoad, lateMore, lateChanged time.Duration // what it was given, of what was begun and was not there in time
 }
 
 // loaded tells whether it answered at all of them, so that more could be measured.
@@ -187,7 +189,7 @@ func (s *servicesBench) loads(ctx context.Context, h *balancerHost, to *balanced
 		err := s.load(ctx, h, to)
 		if errors.Is(err, errLate) {
 			fmt.Fprintf(os.Stderr, " %s has not loaded them in %s …", h.name, loadLimit)
-			*to = balanced{}
+			*to = balanced{lateLoad: loadLimit}
 			return errors.Join(h.stop(), h.forget(ctx))
 		}
 		if err != nil {

@@ -26,10 +26,14 @@ func (s *servicesBench) singles(ctx context.Context, h *balancerHost, to *balanc
 	if err != nil {
 		return err
 	}
-	for _, kind := range []func(context.Context, *balancerHost, *nftWatch, *balanced) error{s.comeAndGo, s.moveEndpoints} {
-		err := within(ctx, changeLimit, func(ctx context.Context) error { return kind(ctx, h, watch, to) })
+	for _, kind := range []struct {
+		change func(context.Context, *balancerHost, *nftWatch, *balanced) error
+		late   *time.Duration
+	}{{s.comeAndGo, &to.lateMore}, {s.moveEndpoints, &to.lateChanged}} {
+		err := within(ctx, changeLimit, func(ctx context.Context) error { return kind.change(ctx, h, watch, to) })
 		if errors.Is(err, errLate) {
 			fmt.Fprintf(os.Stderr, " %s is late: %v …", h.name, err)
+			*kind.late = changeLimit
 			break
 		}
 		if err != nil {

@@ -14,22 +14,22 @@ const gigabit = 1e9 / 8
 // tell adds the rows of one size. What one of them did not reach in time is told in the place of its figure, and the other's figure is there all the same.
 func (s *servicesBench) tell(size int, ours, theirs, straight, again *balanced) {
 	in := fmt.Sprintf("%s%d Services: ", s.prefix, size)
-	one := func(d time.Duration) []time.Duration { return []time.Duration{d} }
-	s.reached(in+"the daemon's start until all answer", ours.load, theirs.load, loadLimit, goalProxy)
-	s.reached(in+"CPU of that", ours.loadCPU, theirs.loadCPU, 0, goalProxy)
-	s.reached(in+"CPU of that in the kernel", ours.loadKernel, theirs.loadKernel, 0, goalProxy)
-	s.reached(in+"CPU of that in the kernel, to the goal", ours.loadKernel, one(goalKernelLoad), 0, 1)
-	s.reached(in+"one more, what is after the API server's answer, to the goal", ours.told, one(goalOneMore), 0, 1)
+	one := func(d time.Duration) figure { return figure{[]time.Duration{d}, 0} }
+	s.reached(in+"the daemon's start until all answer", figure{ours.load, ours.lateLoad}, figure{theirs.load, theirs.lateLoad}, goalProxy)
+	s.reached(in+"CPU of that", figure{ours.loadCPU, 0}, figure{theirs.loadCPU, 0}, goalProxy)
+	s.reached(in+"CPU of that in the kernel", figure{ours.loadKernel, 0}, figure{theirs.loadKernel, 0}, goalProxy)
+	s.reached(in+"CPU of that in the kernel, to the goal", figure{ours.loadKernel, 0}, one(goalKernelLoad), 1)
+	s.reached(in+"one more, what is after the API server's answer, to the goal", figure{ours.told, 0}, one(goalOneMore), 1)
 	if s.oneMore != 0 {
-		s.reached(in+"one more, from its creation, to that of the least number measured", ours.more, one(s.oneMore), 0, 0)
+		s.reached(in+"one more, from its creation, to that of the least number measured", figure{ours.more, ours.lateMore}, one(s.oneMore), 0)
 	} else if len(ours.more) > 0 {
 		s.oneMore = median(ours.more)
 	}
-	s.reached(in+"one more, from its creation until the kernel has it", ours.more, theirs.more, changeLimit, goalProxy)
-	s.reached(in+"what of that is after the API server's answer", ours.told, theirs.told, changeLimit, goalProxy)
-	s.reached(in+"CPU of one more", mean(ours.moreCPU), mean(theirs.moreCPU), 0, goalProxy)
-	s.reached(in+"any of these changes, the telling of the kernel by the daemon's own metrics", ours.transaction, theirs.transaction, 0, goalProxy)
-	s.reached(in+"one endpoint changed, until the kernel has it", ours.changed, theirs.changed, changeLimit, goalProxy)
+	s.reached(in+"one more, from its creation until the kernel has it", figure{ours.more, ours.lateMore}, figure{theirs.more, theirs.lateMore}, goalProxy)
+	s.reached(in+"what of that is after the API server's answer", figure{ours.told, 0}, figure{theirs.told, 0}, goalProxy)
+	s.reached(in+"CPU of one more", figure{mean(ours.moreCPU), 0}, figure{mean(theirs.moreCPU), 0}, goalProxy)
+	s.reached(in+"any of these changes, the telling of the kernel by the daemon's own metrics", figure{ours.transaction, 0}, figure{theirs.transaction, 0}, goalProxy)
+	s.reached(in+"one endpoint changed, until the kernel has it", figure{ours.changed, ours.lateChanged}, figure{theirs.changed, theirs.lateChanged}, goalProxy)
 	s.memory(in, ours.kib, theirs.kib)
 	if s.apart || !ours.loaded() {
 		return
@@ -57,33 +57,36 @@ func (s *servicesBench) tell(size int, ours, theirs, straight, again *balanced) 
 	s.rate(in+noise+"throughput", "%.1f Gbit/s", gigabit, straight.streams, again.streams, 0)
 }
 
-// reached compares medians. One who has no sample has taken longer than the limit, which then bounds the ratio; or, where there is none, has not come to it.
-func (s *servicesBench) reached(name string, ours, reference []time.Duration, limit time.Duration, goal float64) {
-	if len(ours) > 0 && len(reference) > 0 {
-		s.add(name, ours, reference, goal)
-		return
+// figure is the median of samples. Where there is none it is more than what was given for it, if it was begun.
+type figure struct {
+	samples []time.Duration
+	late    time.Duration
+}
+
+func (f figure) tell() (value time.Duration, text string) {
+	switch {
+	case len(f.samples) > 0:
+		value = median(f.samples)
+		return value, value.Round(10 * time.Microsecond).String()
+	case f.late > 0:
+		return f.late, "more than " + f.late.String()
 	}
-	tell := func(samples []time.Duration) (time.Duration, string) {
-		switch {
-		case len(samples) > 0:
-			m := median(samples)
-			return m, m.Round(10 * time.Microsecond).String()
-		case limit > 0:
-			return limit, "more than " + limit.String()
-		}
-		return 0, notReached
-	}
-	o, ourText := tell(ours)
-	r, text := tell(reference)
-	to := row{name: name, ours: ourText, reference: text, ratio: math.NaN()}
-	if o > 0 && r > 0 && len(ours)+len(reference) > 0 {
-		to.ratio, to.goal = float64(o)/float64(r), goal
-	}
-	s.rows = append(s.rows, to)
+	return 0, notReached
 }
 
 // notReached stands where a figure would, of one who was late with what comes before.
 const notReached = "not reached"
+
+// reached compares figures. The ratio to one that is a bound is a bound itself; two bounds have none.
+func (s *servicesBench) reached(name string, ours, reference figure, goal float64) {
+	o, ourText := ours.tell()
+	r, text := reference.tell()
+	to := row{name: name, ours: ourText, reference: text, ratio: math.NaN()}
+	if ourText != notReached && text != notReached && len(ours.samples)+len(reference.samples) > 0 {
+		to.ratio, to.goal = float64(o)/float64(r), goal
+	}
+	s.rows = append(s.rows, to)
+}
 
 // mean is one sample: ticks of the clock are too few for each.
 func mean(samples []time.Duration) []time.Duration {
