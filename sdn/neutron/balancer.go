@@ -70,7 +70,8 @@ func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 		b, err := p.makeBalancer(ctx, spec)
 		return b, true, err
 	case said != "":
-		return p.pending(w, said, firstLook), false, nil
+		since, _ := p.octavia.memory.see(w)
+		return p.pending(w, said, lookAfter(p.octavia.memory.now().Sub(since))), false, nil
 	}
 	maker := balancerMaker{can: p.octavia.capabilities(w.Provider), spec: spec, owner: spec.Key, isOVN: w.Provider == ovn, isAmphora: isAmphora(w.Provider), subnet: w.VIPSubnet}
 	if maker.owner.IsZero() {
@@ -147,8 +148,11 @@ func (p *Provider) busy(w *balancerWire, since time.Time) sdn.LoadBalancer {
 	if age >= stuckAfter {
 		message += fmt.Sprintf(" for %v now; only Octavia's operator can end that (openstack loadbalancer status show %s)", age.Round(time.Minute), w.ID)
 	}
-	return p.pending(w, message, min(max(age/2, firstLook), lastLook))
+	return p.pending(w, message, lookAfter(age))
 }
+
+// lookAfter is how long it is to be left alone after it has been as it is for so long.
+func lookAfter(age time.Duration) time.Duration { return min(max(age/2, firstLook), lastLook) }
 
 // findBalancer finds the load balancer that is meant, nil where there is none. Of several with the Key it is the oldest, and one of the younger is told to go; said tells that
 // this has to be waited for.
@@ -419,6 +423,7 @@ func (p *Provider) dropBalancer(ctx context.Context, id sdn.ID) error {
 	if err == nil {
 		var w *balancerWire
 		if w, err = balancers.read(ctx, p.octavia.client, id); err == nil && w.Provisioning != stateDeleted {
+			p.octavia.memory.see(w)
 			err = &sdn.Error{Kind: sdn.KindPending, Noun: balancers.title, ID: string(id), Detail: "Octavia is deleting it"}
 		} else if err == nil {
 			err = sdn.NotFound(balancers.title, id)
@@ -428,7 +433,7 @@ func (p *Provider) dropBalancer(ctx context.Context, id sdn.ID) error {
 		p.forgetBalancer(id)
 		return nil
 	}
-	return waitFor(err)
+	return p.waitFor(id, err)
 }
 
 // forgetBalancer lets go of what is known of a load balancer that is gone, and of its VIPs' ports, which have gone with it.
@@ -438,12 +443,12 @@ func (p *Provider) forgetBalancer(id sdn.ID) {
 	}
 }
 
-// waitFor says when to ask again, where Octavia is at work.
-func waitFor(err error) error {
+// waitFor says when to ask again, where Octavia is at work on a load balancer: the later, the longer it has been.
+func (p *Provider) waitFor(id sdn.ID, err error) error {
 	var e *sdn.Error
 	if errors.As(err, &e) && e.Kind == sdn.KindPending && e.RetryAfter == 0 {
 		again := *e
-		again.RetryAfter = firstLook
+		again.RetryAfter = lookAfter(p.octavia.memory.age(id))
 		return &again
 	}
 	return err

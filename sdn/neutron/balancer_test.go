@@ -255,7 +255,7 @@ func TestBalancerStuck(t *testing.T) {
 	if b, err := p.ApplyLoadBalancer(t.Context(), stuck); err != nil || last != lastLook || !strings.Contains(b.Status.Message, "operator") {
 		t.Errorf("after %v it is %+v %v", stuckAfter, b.Status, err)
 	}
-	if err := p.DeleteLoadBalancer(t.Context(), made.ID); !sdn.IsPending(err) || sdn.RetryAfterOf(err) <= 0 {
+	if err := p.DeleteLoadBalancer(t.Context(), made.ID); !sdn.IsPending(err) || sdn.RetryAfterOf(err) != lastLook {
 		t.Errorf("deleting it: %v", err)
 	}
 	readyBalancer(t, p, clock, other)

@@ -62,6 +62,16 @@ func (m *balancerMemory) see(w *balancerWire) (since time.Time, below *tree) {
 	return r.since, nil
 }
 
+// age is how long a load balancer has been as it was seen last; 0 where it was not.
+func (m *balancerMemory) age(id sdn.ID) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.known[id]; r != nil {
+		return m.now().Sub(r.since)
+	}
+	return 0
+}
+
 // last is what was below a load balancer when it was read last, be it as it may now.
 func (m *balancerMemory) last(id sdn.ID) *tree {
 	m.mu.Lock()
