@@ -91,14 +91,11 @@ func (r balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 
 // end takes all of it out of the SDN, and lets it go.
 func (w *balancing) end(ctx context.Context) (ctrl.Result, error) {
-	again, err := w.leaveAll(ctx)
-	keys := w.keys()
-	if err == nil {
-		again, keys, err = w.handOver(ctx, keys)
-	}
-	if err == nil {
-		err = w.dropBalancers(ctx, keys)
-	}
+	// What a load balancer that others share fails at holds up none of the Service's own, whose ClusterIP may be another's at once.
+	again, left := w.leaveAll(ctx)
+	then, keys, handed := w.handOver(ctx, w.keys())
+	err := errors.Join(left, handed, w.dropBalancers(ctx, keys))
+	again = sooner(again, then)
 	if err == nil {
 		controllerutil.RemoveFinalizer(w.lb, v1.Finalizer)
 		err := w.api.Update(ctx, w.lb)
@@ -223,9 +220,16 @@ func (w *balancing) step(ctx context.Context, name string, spec sdn.LoadBalancer
 	}
 	delete(w.known.digests, name)
 	var has sdn.LoadBalancer
-	err = w.ask(ctx, func(ctx context.Context) (err error) { has, err = w.sdn.ApplyLoadBalancer(ctx, spec); return err })
+	apply := func(ctx context.Context) (err error) { has, err = w.sdn.ApplyLoadBalancer(ctx, spec); return err }
+	err = w.ask(ctx, apply)
 	failpoint.Here("raven.balancer.applied")
 	w.metrics.balanced(err)
+	if taken := err; sdn.IsConflict(taken) && sdn.ReasonOf(taken) == sdn.Exists && len(spec.Listeners) > 1 { // a port that another has holds up no other
+		if spec, err = w.beside(ctx, spec); err == nil {
+			err = w.ask(ctx, apply)
+		}
+		return nil, 0, errors.Join(taken, err)
+	}
 	if err != nil {
 		return nil, 0, err
 	}

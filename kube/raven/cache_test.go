@@ -29,7 +29,11 @@ func (c *cluster) fill() {
 				continue
 			}
 			by := toolscache.Indexers{}
-			for _, i := range slices.Concat(indexes, serviceIndexes) {
+			these := indexes
+			if c.cfg.Services { // as with AddIndexes
+				these = slices.Concat(indexes, serviceIndexes)
+			}
+			for _, i := range these {
 				if reflect.TypeOf(i.of) == of {
 					by[i.name] = func(o any) ([]string, error) { return i.values(o.(client.Object)), nil }
 				}

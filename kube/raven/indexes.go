@@ -26,6 +26,7 @@ const (
 	byVIP       = "vip"       // load balancers: their VIPs
 	byServed    = "served"    // load balancers: the UID of their Service, and of Services whose load balancers they have inherited
 	byInherited = "inherited" // load balancers: the SDN's ids of those that they have inherited
+	byShared    = "shared"    // load balancers: the SDN's id of that which they ask to share
 	byGuest     = "guest"     // load balancers: the UIDs of the Services that share theirs
 	byKind      = "kind"      // pools, and the networks whose pods are to have ports of such: see kindOfPool
 )
@@ -68,18 +69,7 @@ var indexes = []index{
 		return some(of.network)
 	}},
 	{&v1.KuryrNetwork{}, byKind, func(o client.Object) []string { return some(offerOf(o.(*v1.KuryrNetwork)).kind) }},
-}
-
-// serviceIndexes are those of what Raven looks at only where Services are the SDN's.
-var serviceIndexes = []index{
-	{&discoveryv1.EndpointSlice{}, byService, func(o client.Object) []string {
-		if name := o.GetLabels()[discoveryv1.LabelServiceName]; name != "" {
-			return some(o.GetNamespace() + "/" + name)
-		}
-		return nil
-	}},
-	{&corev1.Service{}, byWanted, func(o client.Object) []string { return some(wantedAddress(o.(*corev1.Service))) }},
-	{&v1.KuryrLoadBalancer{}, byVIP, func(o client.Object) []string { return o.(*v1.KuryrLoadBalancer).Spec.VIPs }},
+	// Load balancers go where Services are another's, too.
 	{&v1.KuryrLoadBalancer{}, byServed, func(o client.Object) []string {
 		lb := o.(*v1.KuryrLoadBalancer)
 		all := some(string(lb.Spec.ServiceUID))
@@ -96,12 +86,25 @@ var serviceIndexes = []index{
 		}
 		return all
 	}},
+	{&v1.KuryrLoadBalancer{}, byShared, func(o client.Object) []string { return some(o.(*v1.KuryrLoadBalancer).Spec.SharedID) }},
 	{&v1.KuryrLoadBalancer{}, byGuest, func(o client.Object) (all []string) {
 		for _, g := range o.(*v1.KuryrLoadBalancer).Status.Guests {
 			all = append(all, string(g.ServiceUID))
 		}
 		return all
 	}},
+}
+
+// serviceIndexes are those of what Raven looks at only where Services are the SDN's.
+var serviceIndexes = []index{
+	{&discoveryv1.EndpointSlice{}, byService, func(o client.Object) []string {
+		if name := o.GetLabels()[discoveryv1.LabelServiceName]; name != "" {
+			return some(o.GetNamespace() + "/" + name)
+		}
+		return nil
+	}},
+	{&corev1.Service{}, byWanted, func(o client.Object) []string { return some(wantedAddress(o.(*corev1.Service))) }},
+	{&v1.KuryrLoadBalancer{}, byVIP, func(o client.Object) []string { return o.(*v1.KuryrLoadBalancer).Spec.VIPs }},
 }
 
 // kindOfPool is what pools have in common that differ in their nodes alone.

@@ -185,3 +185,19 @@ func TestNamedPortWithSources(t *testing.T) {
 		t.Errorf("who may connect: %v", lb.Listeners[0].Sources)
 	}
 }
+
+// An internal Service with source ranges that the SDN cannot keep, and that asks to share, has its ClusterIP all the same.
+func TestInternalWithSourcesThatTheSDNCannot(t *testing.T) {
+	t.Parallel()
+	c := newServing(t, nil)
+	c.sdn = openBalancers{c.sdn}
+	c.start()
+	c.service("web", func(s *corev1.Service) {
+		sharing("0b1d4c7e-6f0a-4a3b-9c58-111111111111", 80)(s)
+		s.Annotations[annotationInternal] = "true"
+		s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+	}, "10.96.0.10")
+	c.slice("web", "web", 80, "10.128.0.5")
+	c.settle()
+	c.wantBalancers("10.96.0.10: 6:80>10.128.0.5:80")
+}

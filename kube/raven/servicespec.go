@@ -77,14 +77,16 @@ func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoa
 			spec.Sources = append(spec.Sources, p.Masked().String())
 		}
 	}
+	if shared != "" && internal(s) {
+		notes = append(notes, fmt.Sprintf("annotation %s has no effect: an internal load balancer is not shared", annotationShared))
+		shared = ""
+	}
 	switch {
 	case len(spec.Sources) > mostSources:
 		spec.Sources = nil
 		notes = append(notes, fmt.Sprintf("spec.loadBalancerSourceRanges: want at most %d, so there is no floating IP", mostSources))
 	case len(s.Spec.LoadBalancerSourceRanges) > 0 && len(spec.Sources) == 0:
 		notes = append(notes, "spec.loadBalancerSourceRanges: none is a range, so there is no floating IP")
-	case shared != "" && internal(s):
-		notes = append(notes, fmt.Sprintf("annotation %s has no effect: an internal load balancer is not shared", annotationShared))
 	case shared != "":
 		if spec.SharedID = shared; s.Spec.LoadBalancerIP != "" {
 			notes = append(notes, "spec.loadBalancerIP has no effect: the address is that of the load balancer which is shared")

@@ -11,6 +11,7 @@ import (
 	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -42,7 +43,7 @@ func (w *balancing) share(ctx context.Context, of balancerOf, endpoints func(six
 			_, err = w.leave(ctx, *s)
 		}
 		if err != nil || leaving {
-			return again, append(errs, err)
+			return again, append(errs, err, waiting{"the network that the shared VIP was on is going"})
 		}
 	}
 	then, err := w.join(ctx, of, endpoints, members)
@@ -52,10 +53,15 @@ func (w *balancing) share(ctx context.Context, of balancerOf, endpoints func(six
 // join has the Service's ports be listeners of the load balancer that it asks to share.
 func (w *balancing) join(ctx context.Context, of balancerOf, endpoints func(six bool) map[portName][]endpoint, members map[netip.Addr]bool) (again time.Duration, err error) {
 	id := sdn.ID(w.lb.Spec.SharedID)
-	fresh := w.look || w.known.shared.ID != id
+	fresh := w.look || w.known.shared.ID != id || len(w.known.shared.VIPs) == 0
 	if fresh {
 		w.known.shared = sdn.LoadBalancer{}
-		if err := w.ask(ctx, func(ctx context.Context) (err error) { w.known.shared, err = w.sdn.LoadBalancer(ctx, id); return err }); err != nil {
+		err := w.ask(ctx, func(ctx context.Context) (err error) { w.known.shared, err = w.sdn.LoadBalancer(ctx, id); return err })
+		if sdn.IsNotFound(err) { // no other gets its id
+			err = unserving{waiting{fmt.Sprintf("annotation %s: there is no load balancer %s", annotationShared, id)}}
+			w.note(err.Error())
+		}
+		if err != nil {
 			return 0, err
 		}
 	}
@@ -66,10 +72,9 @@ func (w *balancing) join(ctx context.Context, of balancerOf, endpoints func(six 
 	host, err := w.hostOf(ctx, there)
 	if errors.As(err, &unserving{}) {
 		w.note(err.Error())
-		return 0, err
 	}
 	if err != nil {
-		return pendingPause, err
+		return 0, err
 	}
 	of.own, of.floats, of.cluster, of.vip, of.six = true, true, nil, there.VIPs[0], there.VIPs[0].Addr.Is6()
 	of.leaves = w.ground.leaves[of.six]
@@ -103,6 +108,26 @@ func (w *balancing) join(ctx context.Context, of balancerOf, endpoints func(six 
 	return 0, w.address(ctx, host, fresh)
 }
 
+// beside gives of a value the listeners whose ports no other has at a load balancer that is shared.
+func (w *balancing) beside(ctx context.Context, spec sdn.LoadBalancerSpec) (sdn.LoadBalancerSpec, error) {
+	query := sdn.LoadBalancerQuery{Match: sdn.Match{Keys: []sdn.Key{spec.Key}}}
+	if spec.ID != "" {
+		query.Match = sdn.Match{IDs: []sdn.ID{spec.ID}}
+	}
+	var there sdn.LoadBalancer
+	err := w.ask(ctx, func(ctx context.Context) (err error) {
+		there, _, err = sdn.First(w.sdn.FindLoadBalancers(ctx, query))
+		return err
+	})
+	spec.Listeners = slices.DeleteFunc(slices.Clone(spec.Listeners), func(l sdn.Listener) bool {
+		return slices.ContainsFunc(there.Listeners, func(o sdn.Listener) bool {
+			others := o.Key != spec.Key && (!o.Key.IsZero() || spec.Shared)
+			return others && o.Protocol == l.Protocol && o.Port == l.Port
+		})
+	})
+	return spec, err
+}
+
 // hostOf is the KuryrLoadBalancer that has a load balancer which is to be shared, nil for one of a user's.
 func (w *balancing) hostOf(ctx context.Context, there sdn.LoadBalancer) (*v1.KuryrLoadBalancer, error) {
 	uid := serviceOfKey(there.Key)
@@ -125,7 +150,21 @@ func (w *balancing) hostOf(ctx context.Context, there sdn.LoadBalancer) (*v1.Kur
 			return lb, nil
 		}
 	}
-	return nil, waiting{"the load balancer that is to be shared is another's, who is about to go, or unknown"}
+	if len(all.Items) > 0 {
+		return nil, waiting{"the load balancer that is to be shared is another's, who is about to go"}
+	}
+	// Nobody stands for it: the status of who did was lost.
+	w.inherit(string(there.ID), uid)
+	return w.lb, nil
+}
+
+// inherit has this one stand for a load balancer.
+func (w *balancing) inherit(id string, uid types.UID) {
+	if s := shareOf(w.lb, id); s != nil {
+		s.Inherited = uid
+		return
+	}
+	w.lb.Status.Shares = append(w.lb.Status.Shares, v1.LoadBalancerShare{ID: id, Inherited: uid})
 }
 
 // inherits tells whether a KuryrLoadBalancer stands for a load balancer whose Service has gone.
@@ -146,6 +185,8 @@ func shareOf(lb *v1.KuryrLoadBalancer, id string) *v1.LoadBalancerShare {
 func (w *balancing) enter(ctx context.Context, host *v1.KuryrLoadBalancer, id string) error {
 	if shareOf(w.lb, id) == nil {
 		w.lb.Status.Shares = append(w.lb.Status.Shares, v1.LoadBalancerShare{ID: id})
+	}
+	if !slices.Equal(w.before.Shares, w.lb.Status.Shares) {
 		if err := w.tellNow(ctx); err != nil {
 			return err
 		}
@@ -170,10 +211,8 @@ func (w *balancing) address(ctx context.Context, host *v1.KuryrLoadBalancer, fre
 	}
 	address := vip.Addr.String()
 	if own {
-		if f := host.Status.FloatingIP; f != nil && f.ID != "" {
-			if a, err := netip.ParseAddr(f.Address); err == nil && a.Is6() == vip.Addr.Is6() {
-				address = f.Address
-			}
+		if a, err := netip.ParseAddr(ledFrom(host.Status.FloatingIP)); err == nil && a.Is6() == vip.Addr.Is6() {
+			address = a.String()
 		}
 	} else if vip.Port != "" {
 		err := w.ask(ctx, func(ctx context.Context) error {
@@ -192,31 +231,35 @@ func (w *balancing) address(ctx context.Context, host *v1.KuryrLoadBalancer, fre
 }
 
 // leaveAll takes the Service from all that it shares.
-func (w *balancing) leaveAll(ctx context.Context) (time.Duration, error) {
+func (w *balancing) leaveAll(ctx context.Context) (again time.Duration, _ error) {
+	var errs []error
 	for _, s := range slices.Clone(w.lb.Status.Shares) {
-		if again, err := w.leave(ctx, s); err != nil {
-			return again, err
-		}
+		then, err := w.leave(ctx, s)
+		again, errs = sooner(again, then), append(errs, err)
 	}
-	return 0, nil
+	return again, errors.Join(errs...)
 }
 
 // leave takes the Service's listeners from a load balancer, which goes with the last who leaves where it is nobody's any more.
 func (w *balancing) leave(ctx context.Context, s v1.LoadBalancerShare) (again time.Duration, err error) {
-	again, err = w.strip(ctx, s.ID, w.key(v1.KeyKindLoadBalancer, v1.GuestKey(w.lb.Spec.ServiceUID)))
-	if err != nil {
-		return again, err
-	}
-	failpoint.Here("raven.share.stripped")
+	w.known.shared = sdn.LoadBalancer{}
+	delete(w.known.digests, "shared "+s.ID)
+	passed := true
 	if s.Inherited != "" {
-		passed, err := w.bequeath(ctx, s)
+		passed, err = w.bequeath(ctx, s)
 		if err == nil && !passed {
-			err = w.endShared(ctx, s)
+			err = w.endShared(ctx, s) // whatever state it is in
 		}
 		if err != nil {
 			return 0, err
 		}
 	}
+	if passed {
+		if again, err = w.strip(ctx, s.ID, w.key(v1.KeyKindLoadBalancer, v1.GuestKey(w.lb.Spec.ServiceUID))); err != nil {
+			return again, err
+		}
+	}
+	failpoint.Here("raven.share.stripped")
 	var hosts v1.KuryrLoadBalancerList
 	if err := w.api.List(ctx, &hosts, client.InNamespace(w.lb.Namespace), client.MatchingFields{byGuest: string(w.lb.Spec.ServiceUID)}); err != nil {
 		return 0, err
@@ -297,7 +340,9 @@ func (w *balancing) bequeath(ctx context.Context, s v1.LoadBalancerShare) (passe
 	if err := w.api.List(ctx, &heirs, client.MatchingFields{byInherited: s.ID}); err != nil {
 		return false, err
 	}
-	if slices.ContainsFunc(heirs.Items, func(lb v1.KuryrLoadBalancer) bool { return lb.UID != w.lb.UID }) {
+	if slices.ContainsFunc(heirs.Items, func(lb v1.KuryrLoadBalancer) bool {
+		return lb.UID != w.lb.UID && lb.DeletionTimestamp.IsZero() && lb.Spec.SharedID == s.ID // one that goes too would take this one for the heir
+	}) {
 		return true, nil // before a kill
 	}
 	if leaving, err := w.networkLeaves(ctx); err != nil || leaving {
@@ -315,7 +360,9 @@ func (w *balancing) bequeath(ctx context.Context, s v1.LoadBalancerShare) (passe
 	}
 	share.Inherited, share.Keep = s.Inherited, s.Keep
 	for _, g := range guests[1:] {
-		heir.Status.Guests = append(heir.Status.Guests, v1.LoadBalancerGuest{LoadBalancer: s.ID, ServiceUID: g.Spec.ServiceUID, Name: g.Name})
+		if one := (v1.LoadBalancerGuest{LoadBalancer: s.ID, ServiceUID: g.Spec.ServiceUID, Name: g.Name}); !slices.Contains(heir.Status.Guests, one) {
+			heir.Status.Guests = append(heir.Status.Guests, one)
+		}
 	}
 	err = w.api.Status().Update(ctx, heir)
 	failpoint.Here("raven.share.bequeathed")
@@ -344,8 +391,9 @@ func (w *balancing) endShared(ctx context.Context, s v1.LoadBalancerShare) error
 	return w.dropStray(ctx, there, s.Inherited)
 }
 
-// handOver has those who share VIPs of the Service's own keep them, with the floating IP that leads there, and lets the floating IP go else. It gives which of the Keys are still to go.
+// handOver has those who share VIPs of the Service's own keep them, with the floating IP that leads there, and lets the floating IP go else. It gives which of the Keys are to go now.
 func (w *balancing) handOver(ctx context.Context, keys []sdn.Key) (again time.Duration, _ []sdn.Key, err error) {
+	var errs []error
 	led := false
 	for _, six := range []bool{false, true} {
 		of := ownVIP(w.lb, six)
@@ -353,26 +401,34 @@ func (w *balancing) handOver(ctx context.Context, keys []sdn.Key) (again time.Du
 			continue
 		}
 		f := w.lb.Status.FloatingIP
-		passed, err := w.bequeath(ctx, v1.LoadBalancerShare{ID: of.ID, Inherited: w.lb.Spec.ServiceUID, Keep: f != nil && f.Keep})
-		if err != nil {
-			return 0, nil, err
-		}
-		if !passed {
-			continue
-		}
 		key := w.key(v1.KeyKindLoadBalancer, v1.OwnLoadBalancerKey(w.lb.Spec.ServiceUID, six))
-		if again, err := w.strip(ctx, of.ID, key); err != nil {
-			return again, nil, err
+		passed, err := w.bequeath(ctx, v1.LoadBalancerShare{ID: of.ID, Inherited: w.lb.Spec.ServiceUID, Keep: f != nil && f.Keep})
+		if passed {
+			var then time.Duration
+			then, err = w.strip(ctx, of.ID, key)
+			again = sooner(again, then)
+		}
+		errs = append(errs, err)
+		if !passed && err == nil {
+			continue
 		}
 		keys = slices.DeleteFunc(keys, func(k sdn.Key) bool { return k == key })
 		if a, err := netip.ParseAddr(addressOfFloating(f)); err == nil && a.Is6() == six {
 			led = true
 		}
 	}
-	if led {
-		return 0, keys, nil
+	if !led {
+		errs = append(errs, w.sink(ctx))
 	}
-	return 0, keys, w.sink(ctx)
+	return again, keys, errors.Join(errs...)
+}
+
+// ledFrom is the address of a floating IP that leads somewhere, "" for none.
+func ledFrom(f *v1.LoadBalancerFloatingIPStatus) string {
+	if f == nil || f.ID == "" {
+		return ""
+	}
+	return f.Address
 }
 
 func addressOfFloating(f *v1.LoadBalancerFloatingIPStatus) string {
@@ -411,25 +467,44 @@ func (w *balancing) unshared(ctx context.Context, six bool) error {
 	return err
 }
 
-// sharersMatter tells whether something has changed of a KuryrLoadBalancer that those who share its load balancers, or it itself, must see to.
+// sharersMatter tells whether something has changed of a KuryrLoadBalancer that those who share load balancers with it, or it itself, must see to.
 func sharersMatter(e event.UpdateEvent) bool {
 	was, is := e.ObjectOld.(*v1.KuryrLoadBalancer), e.ObjectNew.(*v1.KuryrLoadBalancer)
-	if len(was.Status.Guests) == 0 && len(is.Status.Guests) == 0 {
+	if len(sharedWith(was))+len(sharedWith(is)) == 0 {
 		return false
 	}
-	return !slices.Equal(was.Status.Guests, is.Status.Guests) || addressOfFloating(was.Status.FloatingIP) != addressOfFloating(is.Status.FloatingIP)
+	return was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero() || !slices.Equal(sharedWith(was), sharedWith(is)) || !slices.Equal(was.Status.Guests, is.Status.Guests) ||
+		!slices.Equal(was.Status.Shares, is.Status.Shares) || ledFrom(was.Status.FloatingIP) != ledFrom(is.Status.FloatingIP)
 }
 
-// sharers are a KuryrLoadBalancer, who shares its load balancers, and those whose it shares.
+// sharedWith are the SDN's ids of load balancers that a KuryrLoadBalancer may have in common with others.
+func sharedWith(lb *v1.KuryrLoadBalancer) (ids []string) {
+	for _, of := range lb.Status.LoadBalancers {
+		if of.Own {
+			ids = append(ids, of.ID)
+		}
+	}
+	for _, s := range lb.Status.Shares {
+		ids = append(ids, s.ID)
+	}
+	return ids
+}
+
+// sharers are a KuryrLoadBalancer, those that it has load balancers in common with or that ask for one of its, and those that know it as a guest.
 func (r *Raven) sharers(ctx context.Context, lb *v1.KuryrLoadBalancer) (all []ctrl.Request, err error) {
 	all = append(all, request(lb.Namespace, lb.Name))
-	for _, g := range lb.Status.Guests {
-		all = append(all, request(lb.Namespace, g.Name))
+	found := []client.ListOption{client.MatchingFields{byGuest: string(lb.Spec.ServiceUID)}}
+	for _, id := range sharedWith(lb) {
+		found = append(found, client.MatchingFields{byShared: id}, client.MatchingFields{byInherited: id})
 	}
-	var hosts v1.KuryrLoadBalancerList
-	err = r.api.List(ctx, &hosts, client.InNamespace(lb.Namespace), client.MatchingFields{byGuest: string(lb.Spec.ServiceUID)})
-	for _, h := range hosts.Items {
-		all = append(all, request(h.Namespace, h.Name))
+	for _, by := range found {
+		var some v1.KuryrLoadBalancerList
+		if err := r.api.List(ctx, &some, by); err != nil {
+			return all, err
+		}
+		for i := range some.Items {
+			all = append(all, request(some.Items[i].Namespace, some.Items[i].Name))
+		}
 	}
-	return all, err
+	return all, nil
 }

@@ -1,6 +1,7 @@
 package raven
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -200,10 +201,8 @@ func TestSharedLoadBalancerOfUser(t *testing.T) {
 func TestNotShared(t *testing.T) {
 	t.Parallel()
 	c, web := newHost(t)
-	cluster := sdn.ID(c.klb("web").Status.LoadBalancers[0].ID)
-	if c.klb("web").Status.LoadBalancers[0].Own {
-		t.Fatal("the first is not the ClusterIP's")
-	}
+	all := c.klb("web").Status.LoadBalancers
+	cluster := sdn.ID(all[slices.IndexFunc(all, func(of v1.LoadBalancerOfVIP) bool { return !of.Own })].ID)
 	for i, one := range []struct {
 		name  string
 		made  func(*corev1.Service)
@@ -227,7 +226,7 @@ func TestNotShared(t *testing.T) {
 		if !c.events.has(one.name, one.event) {
 			t.Errorf("%s: no Event tells %q: %q", one.name, one.event, c.events.all)
 		}
-		if lb := c.klb(one.name); len(lb.Status.LoadBalancers) == 0 || lb.Status.LoadBalancers[0].VIP != lb.Spec.VIPs[0] {
+		if lb := c.klb(one.name); !slices.ContainsFunc(lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool { return of.VIP == lb.Spec.VIPs[0] }) {
 			t.Errorf("%s: its ClusterIP is not served: %+v", one.name, lb.Status)
 		}
 	}
@@ -271,6 +270,154 @@ func TestSharedWithTheNetwork(t *testing.T) {
 	c.remove(c.serviceNow("app"))
 	c.settle()
 	c.wantBalancers()
+}
+
+// stuckShared holds what is shared in ERROR, as Octavia may.
+type stuckShared struct {
+	sdn.Provider
+	on *bool
+}
+
+func (p stuckShared) ApplyLoadBalancer(ctx context.Context, s sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
+	if *p.on && s.Shared {
+		return sdn.LoadBalancer{}, sdn.Unavailable(nil, "load balancer", "it is held in ERROR")
+	}
+	return p.Provider.ApplyLoadBalancer(ctx, s)
+}
+
+// A shared load balancer that is stuck does not hold up the ClusterIP of who leaves it, which may be another's at once; and one that was inherited goes all the same.
+func TestSharedIsStuck(t *testing.T) {
+	t.Parallel()
+	c, web := newHost(t)
+	on := false
+	c.sdn = stuckShared{c.sdn, &on}
+	c.start()
+	c.service("app", sharing(web.ID, 81), "10.96.0.11")
+	c.settle()
+	on = true
+	c.remove(c.serviceNow("app"))
+	c.rounds(20)
+	c.service("new", nil, "10.96.0.11")
+	c.rounds(20)
+	if lb := c.klb("new"); !isReady(lb.Status.Conditions) {
+		t.Errorf("who has the ClusterIP next: %+v", lb.Status)
+	}
+	on = false
+	c.service("app2", sharing(web.ID, 82), "10.96.0.12")
+	c.rounds(20)
+	c.remove(c.serviceNow("web"))
+	c.rounds(20)
+	on = true
+	c.remove(c.serviceNow("app2"))
+	c.rounds(30)
+	c.wantOutside()
+}
+
+// Where Services are another's from now on, VIPs of their own and what they share go too.
+func TestSharingSwitchedOff(t *testing.T) {
+	t.Parallel()
+	c, web := newHost(t)
+	c.service("app", sharing(web.ID, 81), "10.96.0.11")
+	c.settle()
+	c.cfg.Services = false
+	c.start()
+	c.settle()
+	var lbs v1.KuryrLoadBalancerList
+	c.list(&lbs)
+	if len(lbs.Items) != 0 || len(c.outside()) != 0 || len(c.floats()) != 0 {
+		t.Errorf("left: %d objects, outside %q, floating IPs %v", len(lbs.Items), c.outside(), c.floats())
+	}
+}
+
+// A guest that has a port which the host wants too holds up none of the host's other ports.
+func TestSharedPortIsTaken(t *testing.T) {
+	t.Parallel()
+	c, web := newHost(t)
+	c.service("app", sharing(web.ID, 81), "10.96.0.11")
+	c.settle()
+	c.change("web", func(s *corev1.Service) {
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "more", Port: 81, Protocol: corev1.ProtocolTCP})
+	})
+	c.rounds(4)
+	c.slice("web", "web", 80, "10.128.0.99")
+	c.rounds(6)
+	c.wantOutside("80>10.128.0.99:80 81>")
+	c.remove(c.serviceNow("app"))
+	c.rounds(6)
+	c.wantOutside("80>10.128.0.99:80 81>") // web's
+	c.wholeServices()
+}
+
+// Who stands for a load balancer, and whose status is lost, as from a backup, stands for it again.
+func TestHeirNotTold(t *testing.T) {
+	t.Parallel()
+	c, web := newHost(t)
+	c.service("app", sharing(web.ID, 81), "10.96.0.11")
+	c.settle()
+	c.remove(c.serviceNow("web"))
+	c.settle()
+	lb := c.klb("app")
+	lb.Status = v1.KuryrLoadBalancerStatus{}
+	c.must(c.api.Status().Update(t.Context(), lb))
+	c.start()
+	c.settle()
+	c.wholeServices()
+	c.wantOutside("81>")
+	c.remove(c.serviceNow("app"))
+	c.settle()
+	c.wantOutside()
+	if len(c.floats()) != 0 {
+		t.Errorf("floating IPs are left: %v", c.floats())
+	}
+}
+
+// Two of whom each was to inherit, as after a kill, and who both go leave it to a third.
+func TestTwoHeirs(t *testing.T) {
+	t.Parallel()
+	heirs := func(c *cluster) (all []string) {
+		var lbs v1.KuryrLoadBalancerList
+		c.list(&lbs)
+		for _, lb := range lbs.Items {
+			if slices.ContainsFunc(lb.Status.Shares, func(s v1.LoadBalancerShare) bool { return s.Inherited != "" }) {
+				all = append(all, lb.Name)
+			}
+		}
+		return all
+	}
+	for at := 1; ; at++ {
+		c, web := newHost(t)
+		c.service("app", sharing(web.ID, 81), "10.96.0.11")
+		c.service("api", sharing(web.ID, 82), "10.96.0.12")
+		c.service("new", sharing(web.ID, 83), "10.96.0.13")
+		c.settle()
+		c.remove(c.serviceNow("web"))
+		c.settle()
+		first := heirs(c)[0]
+		c.remove(c.serviceNow(first))
+		c.faults.writes, c.faults.kill, c.faults.lost = 0, at, true
+		c.settle()
+		if !c.faults.dead {
+			t.Fatal("no kill has left two heirs")
+		}
+		both := heirs(c)
+		if len(both) != 2 {
+			continue
+		}
+		for _, name := range both {
+			if name != first {
+				lb := c.klb(name)
+				c.remove(c.serviceNow(name))
+				c.must(c.api.Delete(t.Context(), lb))
+			}
+		}
+		c.start()
+		c.settle()
+		if left := heirs(c); len(left) != 1 || slices.Contains(both, left[0]) {
+			t.Errorf("%v stand for it, after %v", left, both)
+		}
+		c.wholeServices()
+		return
+	}
 }
 
 // sharingKills are what happens to web, whose load balancer app and api share.

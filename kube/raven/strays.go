@@ -166,6 +166,9 @@ func alonePer(ctx context.Context, from client.Reader, all []sdn.LoadBalancer) (
 				inherited[sdn.ID(s.ID)] = true
 			}
 		}
+		if id := owners.Items[i].Spec.SharedID; id != "" { // its status may have been lost
+			inherited[sdn.ID(id)] = true
+		}
 	}
 	return slices.DeleteFunc(all, func(lb sdn.LoadBalancer) bool { return there[serviceOfKey(lb.Key)] || inherited[lb.ID] }), nil
 }

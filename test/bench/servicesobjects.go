@@ -135,7 +135,7 @@ func (a *servicesAPI) served(ctx context.Context) error {
 	}
 	for i := range a.have {
 		if name := serviceName(i); addresses[name] != vip(i).String() || !slices[name] {
-			return fmt.Errorf("Service %s is served with address %q and two endpoints: %t", name, addresses[name], slices[name])
+			return fmt.Errorf("the Service %s is served with address %q and two endpoints: %t", name, addresses[name], slices[name])
 		}
 	}
 	return nil
