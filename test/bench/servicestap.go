@@ -73,9 +73,9 @@ func (t *tap) exchange() (time.Duration, error) {
 	for {
 		n, told, _, _, err := unix.Recvmsg(t.fd, packet, control, 0)
 		switch {
-		case err == unix.EINTR:
+		case errors.Is(err, unix.EINTR):
 			continue
-		case err == unix.EAGAIN && !left.IsZero() && !came.IsZero():
+		case errors.Is(err, unix.EAGAIN) && !left.IsZero() && !came.IsZero():
 			return came.Sub(left), nil
 		case err != nil: // EAGAIN too: who connects has the answer after the tap
 			return 0, fmt.Errorf("hear a connection's packets: %w", err)
