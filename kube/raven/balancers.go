@@ -10,6 +10,7 @@ import (
 	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -61,6 +62,13 @@ func (r balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	if !r.cfg.Services {
 		return done(0, nil) // the other reconciler has it go
 	}
+	if w.suspected {
+		current, err := w.current(ctx)
+		if err != nil {
+			return done(0, err)
+		}
+		w.suspected = current // else it comes again with what its Service says
+	}
 	w.look = w.known.looked.IsZero() || r.cfg.Audit > 0 && r.now().Sub(w.known.looked) >= r.cfg.Audit
 	again, programmed := w.program(ctx)
 	step := again
@@ -87,6 +95,20 @@ func (r balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		floated = nil // the pause before that is tried again is not to hold up the next step
 	}
 	return done(sooner(again, later), errors.Join(programmed, floated, err))
+}
+
+// current tells whether the object says what its Service does. One that comes from a backup may not: what only that one does not want is not to go.
+func (w *balancing) current(ctx context.Context) (bool, error) {
+	var service corev1.Service
+	if err := w.api.Get(ctx, client.ObjectKeyFromObject(w.lb), &service); err != nil || service.UID != w.lb.Spec.ServiceUID || !balanced(&service) {
+		return true, client.IgnoreNotFound(err) // the other reconciler has it go
+	}
+	can, err := w.canBalance(ctx)
+	if err != nil {
+		return false, err
+	}
+	spec, _, err := w.specOf(ctx, &service, w.lb, can)
+	return equality.Semantic.DeepEqual(spec, w.lb.Spec), err
 }
 
 // end takes all of it out of the SDN, and lets it go.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -70,21 +71,9 @@ func (r services) follow(ctx context.Context, req ctrl.Request, service *corev1.
 	if err != nil { // a Service that is judged by what is not known would be told wrong, and stay so
 		return err
 	}
-	asks, itself := service, lb != nil && slices.ContainsFunc(lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool { return of.ID == service.Annotations[annotationShared] })
-	if itself {
-		asks = service.DeepCopy()
-		delete(asks.Annotations, annotationShared)
-	}
-	spec, notes := loadBalancerSpec(asks, can)
-	if itself {
-		notes = append(notes, "annotation "+annotationShared+" has no effect: it names the Service's own load balancer")
-	}
-	own, note, err := r.ownVIPs(ctx, service, &spec)
+	spec, notes, err := r.specOf(ctx, service, lb, can)
 	if err != nil {
 		return err
-	}
-	if spec.OwnVIPs = own; note != "" {
-		notes = append(notes, note)
 	}
 	r.note(service, notes)
 	switch {
@@ -113,6 +102,27 @@ func (r services) follow(ctx context.Context, req ctrl.Request, service *corev1.
 		return nil // the status is another's, or the API server has emptied it with the type
 	}
 	return r.publish(ctx, service, ingressOf(service, lb))
+}
+
+// specOf is what a Service says of its KuryrLoadBalancer, which may not be there, and what its owner is to be told.
+func (r *Raven) specOf(ctx context.Context, service *corev1.Service, lb *v1.KuryrLoadBalancer, can sdn.Capabilities) (spec v1.KuryrLoadBalancerSpec, notes []string, err error) {
+	asks, itself := service, lb != nil && slices.ContainsFunc(lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool { return of.ID == service.Annotations[annotationShared] })
+	if itself {
+		asks = service.DeepCopy()
+		delete(asks.Annotations, annotationShared)
+	}
+	spec, notes = loadBalancerSpec(asks, can)
+	if itself {
+		notes = append(notes, "annotation "+annotationShared+" has no effect: it names the Service's own load balancer")
+	}
+	own, note, err := r.ownVIPs(ctx, service, &spec)
+	if err != nil {
+		return spec, nil, err
+	}
+	if spec.OwnVIPs = own; note != "" {
+		notes = append(notes, note)
+	}
+	return spec, notes, nil
 }
 
 // pending tells the owner of a Service that waits for an address, where nodes balance, that Kuryr gives it none. Another may have given it one.
