@@ -194,7 +194,7 @@ func (h *Host) StartSwitch(ctx context.Context) error {
 
 // hideZeroSNAT has the switch tell OVN that it cannot translate a source to itself, which OVN else asks for with each connection that a security group lets
 // pass. Open vSwitch 3.1.0 in user space knows such a connection twice, and where the first has ended and not been forgotten yet, a packet more of it finds the
-// second and ends the switch by an assertion (conntrack.c:1063). Open vSwitch 3.1.3 has that mended.
+// second and ends the switch by an assertion (conntrack.c:1063). Later versions have that mended.
 func (h *Host) hideZeroSNAT(ctx context.Context) error {
 	return run(ctx, h.Host, []string{"ovs-appctl", "dpif/set-dp-features", IntegrationBridge, "ct_zero_snat", "false"})
 }
