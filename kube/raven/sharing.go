@@ -96,7 +96,7 @@ func (w *balancing) join(ctx context.Context, of balancerOf, endpoints func(six 
 	}
 	spec = sdn.LoadBalancerSpec{Base: spec.Base, ID: id, Shared: true, Listeners: spec.Listeners}
 	made, again, err := w.step(ctx, "shared "+string(id), spec, true)
-	if made != nil {
+	if made != nil && len(made.VIPs) > 0 {
 		w.known.shared.VIPs = made.VIPs
 	}
 	if sdn.IsNotFound(err) {

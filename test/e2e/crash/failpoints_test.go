@@ -14,6 +14,9 @@ import (
 	"testing"
 )
 
+// shared is of steps that are each behind a write of Raven's: it is killed at every one, before it has any effect and after.
+const shared = "the sequence has no cluster; the test kills at each write"
+
 // elsewhere are the failpoints that no sequence here can reach: why, and the test that kills there. Those tests need the tag
 // "failpoints" too, and "make crash" runs them; those on Neutron, of CNI and of Services are of "make e2e-neutron", "make e2e-cni" and "make e2e-services".
 var elsewhere = map[string]struct{ why, folder, test string }{
@@ -141,6 +144,11 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"raven.balancer.deleted":          {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
 	"raven.balancer.told":             {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
 	"raven.balancer.released":         {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
+	"raven.share.noted":               {shared, "kube/raven", "TestKilledWhileSharing"},
+	"raven.share.entered":             {shared, "kube/raven", "TestKilledWhileSharing"},
+	"raven.share.stripped":            {shared, "kube/raven", "TestKilledWhileSharing"},
+	"raven.share.bequeathed":          {shared, "kube/raven", "TestKilledWhileSharing"},
+	"raven.share.left":                {shared, "kube/raven", "TestKilledWhileSharing"},
 	"raven.float.noted":               {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
 	"raven.float.led":                 {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
 	"raven.float.made":                {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
