@@ -9,6 +9,10 @@ E2E_TIMEOUT ?= 20m
 SCENARIOS   ?= .
 SOAK        ?= 60s
 
+# One configuration of the compiler for all that is built, so that each library is compiled once: programs, suites, vet and linters. The race detector alone has its own.
+export CGO_ENABLED := 0
+export GOFLAGS     := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
+
 # RESULTS, a folder, gets the numbers of each suite in a file of its name.
 count = go run ./test/count -name $(1) $(if $(RESULTS),-to $(RESULTS)/$(1))
 
@@ -20,17 +24,17 @@ help: ## list the targets
 
 # kuryr-kubernetes is kuryr with the client libraries of Kubernetes, which would be half of kuryr.
 build: ## build bin/kuryr, bin/kuryr-kubernetes and the small ones, static, with their version
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kuryr ./cmd/kuryr
-	CGO_ENABLED=0 go build -trimpath -tags kubernetes -ldflags '$(LDFLAGS)' -o bin/kuryr-kubernetes ./cmd/kuryr
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kuryr-vif ./cmd/kuryr-vif
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/kuryr-cni ./cmd/kuryr-cni
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/kuryr-cni-api ./cmd/kuryr-cni-api
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/kuryr-oci-hook ./cmd/kuryr-oci-hook
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/kuryr-netplugin ./cmd/kuryr-netplugin
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/cni-netplugin ./cmd/cni-netplugin
+	go build -ldflags '$(LDFLAGS)' -o bin/kuryr ./cmd/kuryr
+	go build -tags kubernetes -ldflags '$(LDFLAGS)' -o bin/kuryr-kubernetes ./cmd/kuryr
+	go build -ldflags '$(LDFLAGS)' -o bin/kuryr-vif ./cmd/kuryr-vif
+	go build -ldflags '-s -w' -o bin/kuryr-cni ./cmd/kuryr-cni
+	go build -ldflags '-s -w' -o bin/kuryr-cni-api ./cmd/kuryr-cni-api
+	go build -ldflags '-s -w' -o bin/kuryr-oci-hook ./cmd/kuryr-oci-hook
+	go build -ldflags '-s -w' -o bin/kuryr-netplugin ./cmd/kuryr-netplugin
+	go build -ldflags '-s -w' -o bin/cni-netplugin ./cmd/cni-netplugin
 
 failpoints: # bin/kuryr-failpoints, which dies where it is told to, and is whole by itself
-	CGO_ENABLED=0 go build -trimpath -tags failpoints,kubernetes -ldflags '$(LDFLAGS)' -o bin/kuryr-failpoints ./cmd/kuryr
+	go build -tags failpoints,kubernetes -ldflags '$(LDFLAGS)' -o bin/kuryr-failpoints ./cmd/kuryr
 
 docker-plugin: build ## build bin/docker-plugin, which docker plugin create takes
 	hack/docker-plugin.sh
@@ -52,8 +56,8 @@ TAGGED = $(shell grep -l '^//go:build.* kubernetes' cmd/kuryr/*_test.go | xargs 
 test: need-gcc ## vet, unit and kernel tests with the race detector (kernel tests need root or user namespaces)
 	go vet ./...
 	go vet -tags kubernetes ./cmd/kuryr
-	{ rc=0; go test -race -p 3 -json -timeout 30m -run "$(SCENARIOS)" ./... || rc=1; \
-		go test -race -json -timeout 30m -tags kubernetes -run "^($(TAGGED))$$" ./cmd/kuryr || rc=1; exit $$rc; } | $(call count,test)
+	{ rc=0; CGO_ENABLED=1 go test -race -p 3 -json -timeout 30m -run "$(SCENARIOS)" ./... || rc=1; \
+		CGO_ENABLED=1 go test -race -json -timeout 30m -tags kubernetes -run "^($(TAGGED))$$" ./cmd/kuryr || rc=1; exit $$rc; } | $(call count,test)
 
 lint: ## gofmt, vet, staticcheck, golangci-lint, freshness of what is generated (the tools are built once into ~/.cache/kuryr)
 	hack/lint.sh
@@ -107,14 +111,14 @@ e2e-kubernetes: need-root build ## a real Kubernetes, built from its source once
 e2e-services: SCENARIOS = ^Test(Services|ReferenceServices)
 e2e-services: need-root build failpoints ## Services of a cluster without kube-proxy, by packets, and the same tests with kube-proxy; SCENARIOS chooses (root)
 	hack/deps.sh kubernetes
-	CGO_ENABLED=0 go build -trimpath -o bin/talk ./test/e2e/talk
+	go build -o bin/talk ./test/e2e/talk
 	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go test -json -tags e2e -count=1 -parallel 2 -timeout $(E2E_TIMEOUT) \
 		-run '$(SCENARIOS)' ./test/e2e/kubernetes | $(call count,e2e-services)
 
 e2e-kubernetes-neutron: SCENARIOS = ^TestNeutron
 e2e-kubernetes-neutron: need-root build ## the same on two nodes that are compute hosts of a real Neutron and OVN; SCENARIOS chooses (root; installs them)
 	hack/deps.sh kubernetes neutron
-	CGO_ENABLED=0 go build -trimpath -o bin/talk ./test/e2e/talk
+	go build -o bin/talk ./test/e2e/talk
 	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go test -json -tags e2e -count=1 -parallel 1 -timeout $(E2E_TIMEOUT) \
 		-run "$(SCENARIOS)" ./test/e2e/kubernetes | $(call count,e2e-kubernetes-neutron)
 
@@ -146,7 +150,7 @@ faults: need-root build ## slow, full and failing disks, a full /run, floods, da
 
 bench: need-root build ## measure against the raw kernel and Docker's bridge, as ratios (root)
 	hack/deps.sh e2e
-	CGO_ENABLED=0 go build -trimpath -o bin/traffic ./test/bench/traffic
+	go build -o bin/traffic ./test/bench/traffic
 	go run ./test/bench
 
 # A second engine to measure on: the one that hack/dockerd.sh has built, if it has.
@@ -154,7 +158,7 @@ DOCKERD ?= $(lastword $(filter-out %.lock,$(foreach f,$(wildcard $(or $(XDG_CACH
 
 bench-docker: need-root build ## measure the Docker front end: by method, published ports, a full store, the start (root)
 	hack/deps.sh e2e
-	CGO_ENABLED=0 go build -trimpath -o bin/traffic ./test/bench/traffic
+	go build -o bin/traffic ./test/bench/traffic
 	go run ./test/bench -only containers,methods,published,scale,start $(if $(DOCKERD),-dockerd $(DOCKERD))
 
 bench-neutron: need-root build ## measure on a real Neutron: its calls, Kuryr's own time, CPU and memory (root)
