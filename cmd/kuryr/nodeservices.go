@@ -75,8 +75,13 @@ func (s *nodeServices) run(ctx context.Context) error {
 	return s.table.Close()
 }
 
-// stand puts the table back when somebody takes it away, and the guard, which mostly goes with it (`nft flush ruleset`).
+// stand puts the table back when somebody takes it away, and the guard, which mostly goes with it (`nft flush ruleset`). It listens from the first load on: there is nothing to put back before.
 func (s *nodeServices) stand(ctx context.Context) {
+	select {
+	case <-s.Restored():
+	case <-ctx.Done():
+		return
+	}
 	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
 		err := host.WatchTable(ctx, servicesTable, func() {
 			s.log.WarnContext(ctx, "the table that balances Services may have been taken away; it is put back", "table", servicesTable)
@@ -121,6 +126,7 @@ func (s *nodeServices) pass(ctx context.Context) {
 			err = errors.Join(err, err6)
 		}
 		if err == nil {
+			s.open(ctx)
 			err = s.host.Watch(ctx)
 		}
 		if err == nil || ctx.Err() != nil {
@@ -131,6 +137,21 @@ func (s *nodeServices) pass(ctx context.Context) {
 		case <-time.After(pause/2 + rand.N(pause)):
 		case <-ctx.Done():
 		}
+	}
+}
+
+// unwatched is how long at most doors are opened and not watched.
+const unwatched = 30 * time.Second
+
+// open opens the doors, and returns behind the first load: while anybody listens for changes of nftables the kernel writes an announcement of each element, which would be most of what that load costs.
+func (s *nodeServices) open(ctx context.Context) {
+	if _, err := s.host.OpenDoors(ctx); err != nil {
+		s.log.WarnContext(ctx, "doors through firewalls are not all open; it is tried again", "err", err)
+	}
+	select {
+	case <-s.Restored():
+	case <-time.After(unwatched):
+	case <-ctx.Done():
 	}
 }
 

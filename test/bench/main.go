@@ -54,8 +54,9 @@ type bench struct {
 	pods    int // of the cluster that Raven is measured on
 	rows    []row
 
-	services sizes // how many Services there are, one number after the other
-	wait     bool  // for a line on standard input when they are there
+	services sizes         // how many Services there are, one number after the other
+	wait     bool          // for a line on standard input when they are there
+	patience time.Duration // with a load of them
 }
 
 // A measurement adds rows.
@@ -96,6 +97,7 @@ func main() {
 	b.services = sizes{1000, 10000, 30000}
 	flag.Var(&b.services, "sizes", "numbers of Services that services and balancers are measured with, 100 to 50000, with commas between")
 	flag.BoolVar(&b.wait, "wait", false, "services and balancers wait for a line on standard input when their objects are there: for a machine that is calm only for a while")
+	flag.DurationVar(&b.patience, "patience", 10*time.Minute, "how long a load of services and balancers is waited for; what takes longer is told as that")
 	flag.StringVar(&b.dockerd, "dockerd", "", "a second engine that containers and methods are measured on too")
 	only := flag.String("only", "plug,allocate,containers,traffic,memory", "comma-separated measurements; of Docker also: methods, published, scale, start; of Neutron: neutron; of the embedded SDN: sdn, filter; of Kubernetes: cni, warm, raven, services, balancers, more; of Kurma: kurma")
 	flag.Parse()

@@ -26,9 +26,8 @@ const (
 	rateLasting    = time.Second
 	streamTurns    = 25
 	streamSize     = 256 << 20
-	mostLoads      = 30000            // Services that are loaded by each in all, so that few are loaded several times
-	loadLimit      = 10 * time.Minute // no one waits longer for a load,
-	changeLimit    = 4 * time.Minute  // nor for one kind of change
+	mostLoads      = 30000           // Services that are loaded by each in all, so that few are loaded several times
+	changeLimit    = 4 * time.Minute // no one waits longer for one kind of change
 )
 
 // Goals: no worse than kube-proxy, what a VIP leaves of throughput, and times that are the daemon's alone.
@@ -188,8 +187,8 @@ func (s *servicesBench) loads(ctx context.Context, h *balancerHost, to *balanced
 	for i := range loads {
 		err := s.load(ctx, h, to)
 		if errors.Is(err, errLate) {
-			fmt.Fprintf(os.Stderr, " %s has not loaded them in %s …", h.name, loadLimit)
-			*to = balanced{lateLoad: loadLimit}
+			fmt.Fprintf(os.Stderr, " %s has not loaded them in %s …", h.name, s.patience)
+			*to = balanced{lateLoad: s.patience}
 			return errors.Join(h.stop(), h.forget(ctx))
 		}
 		if err != nil {
@@ -207,7 +206,7 @@ func (s *servicesBench) loads(ctx context.Context, h *balancerHost, to *balanced
 
 // load starts the daemon and waits until the last Service answers, and then some of all ages.
 func (s *servicesBench) load(ctx context.Context, h *balancerHost, to *balanced) error {
-	return within(ctx, loadLimit, func(ctx context.Context) error {
+	return within(ctx, s.patience, func(ctx context.Context) error {
 		begin := time.Now()
 		if err := h.start(ctx); err != nil {
 			return err
