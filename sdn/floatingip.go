@@ -18,6 +18,10 @@ type FloatingIPSpec struct {
 	Network ID // external
 	// Address asks for this one; invalid lets the SDN choose.
 	Address netip.Addr
+	// Subnet is the one of the Network that the address is to be of; "" is any. One of another network IsInvalid, and so is an Address that is not of it; one without a
+	// free address IsExhausted. A floating IP that is there with an address of another IsConflict, Immutable, but where the SDN does not show the subnet to who asks.
+	// OfHost has none.
+	Subnet ID
 	// OfHost says that Address is the host's own, be it a loopback address, and no other is to be found for it; the unspecified address (0.0.0.0 or
 	// ::) stands for every address the host has or will have, and implies it. Such a floating IP carries port forwardings only, needs no free
 	// address, and there may be many of one address, told apart by their Key. It leads somewhere while the host has the address, which

@@ -175,7 +175,8 @@ type LoadBalancerQuery struct {
 
 // LoadBalancers spread connections over members (Octavia: loadbalancer and what is below it; OVN: Load_Balancer).
 type LoadBalancers interface {
-	// ApplyLoadBalancer makes the load balancer be this value. It is a step, not a wait: it does what can be done now and tells
+	// ApplyLoadBalancer makes the load balancer be this value: also a setting that is not in it any more (a timeout, a limit, an algorithm, a health monitor) is what a new one
+	// has. Names, descriptions and tags that are not in it stay. It is a step, not a wait: it does what can be done now and tells
 	// in the Status whether that was all; apply again after RetryAfter until Ready. That the SDN is at work on it is no error
 	// here. A VIP taken by another IsConflict, AddressInUse; what cannot be changed and differs IsConflict, Immutable; a
 	// subnet that is absent IsNotFound. One the SDN holds in error is made anew, with another ID. The order of VIPs, listeners,

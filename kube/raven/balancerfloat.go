@@ -32,6 +32,7 @@ func (w *balancing) float(ctx context.Context) error {
 	if wish.Network != "" {
 		spec.Network = sdn.ID(wish.Network)
 	}
+	spec.Subnet = sdn.ID(wish.Subnet)
 	if spec.Network == "" {
 		return unserving{waiting{"the SDN has no public network that the Service's address could be of"}}
 	}
@@ -42,13 +43,13 @@ func (w *balancing) float(ctx context.Context) error {
 		}
 		spec.Address = addr
 	}
-	target, err := w.targetOf(spec.Address)
+	target, six, err := w.targetOf(spec.Address)
 	if err != nil {
 		return err
 	}
 	spec.Target = sdn.Target{Port: target}
 	have := w.lb.Status.FloatingIP
-	sign := fmt.Sprint(spec.Network, " ", wish.Address, " ", target, " ", wish.Keep)
+	sign := fmt.Sprintf("%s %+v %s", spec.Network, *wish, target)
 	if have != nil && have.ID != "" && w.known.floated == sign && !w.look {
 		return nil
 	}
@@ -56,7 +57,7 @@ func (w *balancing) float(ctx context.Context) error {
 	if spec.Address.IsValid() {
 		err = w.floatAt(ctx, spec)
 	} else {
-		err = w.floatAny(ctx, spec)
+		err = w.floatAny(ctx, spec, six)
 	}
 	if err == nil {
 		w.known.floated = sign
@@ -64,8 +65,8 @@ func (w *balancing) float(ctx context.Context) error {
 	return err
 }
 
-// targetOf is the VIP's port that the floating IP is to lead to: that of the address's family, or of the first that there can be floating IPs of.
-func (w *balancing) targetOf(wanted netip.Addr) (sdn.ID, error) {
+// targetOf is the VIP's port that the floating IP is to lead to, and its family: the address's, or the first that there can be floating IPs of.
+func (w *balancing) targetOf(wanted netip.Addr) (port sdn.ID, six bool, err error) {
 	can := w.sdn.Capabilities()
 	for _, text := range w.lb.Spec.VIPs {
 		vip, err := netip.ParseAddr(text)
@@ -74,15 +75,15 @@ func (w *balancing) targetOf(wanted netip.Addr) (sdn.ID, error) {
 		}
 		for _, of := range w.lb.Status.LoadBalancers {
 			if of.Port != "" && (balancerOf{vip: sdn.VIP{Addr: vip}, six: vip.Is6(), own: w.lb.Spec.OwnVIPs}).shown(of) {
-				return sdn.ID(of.Port), nil
+				return sdn.ID(of.Port), vip.Is6(), nil
 			}
 		}
-		return "", waiting{"VIP " + text + " has no port yet that a floating IP could lead to"}
+		return "", false, waiting{"VIP " + text + " has no port yet that a floating IP could lead to"}
 	}
 	if wanted.IsValid() {
-		return "", sdn.Invalid("floating IP", "spec.loadBalancerIP", "the Service has no ClusterIP of the family of %s", wanted)
+		return "", false, sdn.Invalid("floating IP", "spec.loadBalancerIP", "the Service has no ClusterIP of the family of %s", wanted)
 	}
-	return "", unserving{waiting{"the SDN has no floating IPs for the families of the Service's ClusterIPs"}}
+	return "", false, unserving{waiting{"the SDN has no floating IPs for the families of the Service's ClusterIPs"}}
 }
 
 // floats tells whether a floating IP is to lead to a VIP of the family; the SDN may have none of one.
@@ -91,11 +92,14 @@ func (w *balancing) floats(six bool) bool {
 }
 
 // floatAny has the SDN choose the address, unless the Service has one.
-func (w *balancing) floatAny(ctx context.Context, spec sdn.FloatingIPSpec) error {
+func (w *balancing) floatAny(ctx context.Context, spec sdn.FloatingIPSpec, six bool) error {
 	if have := w.lb.Status.FloatingIP; have != nil && have.Owner == v1.FloatingIPOfUser {
 		if err := w.sink(ctx); err != nil { // it was asked for by name, and is not any more
 			return err
 		}
+	}
+	if wish := w.lb.Spec.FloatingIP; spec.Subnet == "" && (wish.SubnetName != "" || wish.SubnetTags != "") {
+		return w.madeOfOne(ctx, spec, six)
 	}
 	return w.made(ctx, spec)
 }
@@ -163,7 +167,7 @@ func (w *balancing) floatAt(ctx context.Context, spec sdn.FloatingIPSpec) error 
 	return err
 }
 
-// made has the SDN have Kuryr's own. One of another address or network is from an earlier wish, and goes.
+// made has the SDN have Kuryr's own. One of another address, network or subnet is from an earlier wish, and goes.
 func (w *balancing) made(ctx context.Context, spec sdn.FloatingIPSpec) error {
 	var made sdn.FloatingIP
 	ensure := func(ctx context.Context) (err error) { made, err = w.sdn.EnsureFloatingIP(ctx, spec); return err }
@@ -177,7 +181,12 @@ func (w *balancing) made(ctx context.Context, spec sdn.FloatingIPSpec) error {
 		return err
 	}
 	failpoint.Here("raven.float.made")
-	w.lb.Status.FloatingIP = &v1.LoadBalancerFloatingIPStatus{Address: made.Address.String(), Owner: v1.FloatingIPOfKuryr, ID: string(made.ID), Keep: w.lb.Spec.FloatingIP.Keep}
+	wish := w.lb.Spec.FloatingIP
+	is := &v1.LoadBalancerFloatingIPStatus{Address: made.Address.String(), Owner: v1.FloatingIPOfKuryr, ID: string(made.ID), Keep: wish.Keep}
+	if wish.Address == "" && wish.Subnet == "" {
+		is.SubnetName, is.SubnetTags = wish.SubnetName, wish.SubnetTags
+	}
+	w.lb.Status.FloatingIP = is
 	return nil
 }
 

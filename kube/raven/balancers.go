@@ -155,7 +155,7 @@ func (w *balancing) program(ctx context.Context) (again time.Duration, err error
 	members := map[netip.Addr]bool{}
 	of := balancerOf{spec: &w.lb.Spec, can: can.LoadBalancer, cluster: w.clusterRanges(), subnet: subnet}
 	endpoints := func(six bool) map[portName][]endpoint {
-		return endpointsOf(w.lb.Spec.Ports, all.Items, six, w.lb.Spec.PublishNotReady)
+		return endpointsOf(w.lb.Spec.Ports, all.Items, six)
 	}
 	for _, text := range w.lb.Spec.VIPs {
 		vip, err := netip.ParseAddr(text)
@@ -211,20 +211,36 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 	for a := range has {
 		members[a] = true
 	}
-	made, again, err := w.step(ctx, vip, spec, w.told(of))
+	var made *sdn.LoadBalancer
+	if err = w.madeWith(of); err == nil {
+		made, again, err = w.step(ctx, vip, spec, w.told(of))
+	}
+	if of.own && isImmutable(err) {
+		held := w.unshared(ctx, of.six)
+		if held != nil && !errors.As(held, &unserving{}) {
+			return 0, held
+		}
+		if held != nil { // all else that is asked of it comes to be
+			of.spec = w.asMade(of)
+			spec.Flavor, spec.Zone = of.spec.Options.Flavor, of.spec.Options.Zone
+			if made, again, err = w.step(ctx, vip, spec, w.told(of)); isImmutable(err) {
+				err = nil // held tells of it
+			}
+			err = errors.Join(held, err)
+		}
+	}
 	if made != nil {
 		w.saw(of, *made)
-	}
-	if sdn.IsConflict(err) && sdn.ReasonOf(err) == sdn.Immutable {
 		if of.own {
-			if err := w.unshared(ctx, of.six); err != nil {
-				return 0, err
-			}
+			err = errors.Join(err, w.adopt(ctx, *made))
 		}
+	}
+	if isImmutable(err) {
 		w.warn(serviceOf(w.lb), eventMade, "LoadBalancer", "the SDN cannot change this of a load balancer, which is made anew: %s", oneLine(err))
 		if err := w.dropBalancers(ctx, []sdn.Key{spec.Key}); err != nil {
 			return 0, err
 		}
+		w.dropped(of)
 		failpoint.Here("raven.balancer.anew")
 		return anewPause, waiting{"the load balancer is being made anew"}
 	}
@@ -273,6 +289,45 @@ func (w *balancing) step(ctx context.Context, name string, spec sdn.LoadBalancer
 	return &has, 0, nil
 }
 
+// madeWith is an error where a VIP's load balancer was made with what the Service asked for then and does not any more, and cannot be taken from it. What the SDN has chosen itself stays; so does its
+// provider, since which one it would be without a wish the SDN alone knows.
+func (w *balancing) madeWith(vip balancerOf) error {
+	wish := vip.spec.Options
+	for _, of := range w.lb.Status.LoadBalancers {
+		switch {
+		case !vip.shown(of):
+		case of.Flavor != "" && wish.Flavor == "":
+			return sdn.Conflict(sdn.Immutable, "load balancer", "flavor", "is %s and cannot become none", of.Flavor)
+		case of.Zone != "" && wish.Zone == "":
+			return sdn.Conflict(sdn.Immutable, "load balancer", "zone", "is %s and cannot become none", of.Zone)
+		}
+	}
+	return nil
+}
+
+func isImmutable(err error) bool { return sdn.IsConflict(err) && sdn.ReasonOf(err) == sdn.Immutable }
+
+// asMade is what is wanted of a VIP's load balancer, but for what it was made with and cannot be taken from it.
+func (w *balancing) asMade(vip balancerOf) *v1.KuryrLoadBalancerSpec {
+	spec := *vip.spec
+	for _, of := range w.lb.Status.LoadBalancers {
+		if vip.shown(of) {
+			spec.Options.Flavor, spec.Options.Zone = of.Flavor, of.Zone
+		}
+	}
+	return &spec
+}
+
+// dropped notes that a VIP's load balancer has gone, to be made anew: by what it was made with goes the next one no more.
+func (w *balancing) dropped(vip balancerOf) {
+	delete(w.known.digests, vip.name())
+	for i, of := range w.lb.Status.LoadBalancers {
+		if vip.shown(of) {
+			w.lb.Status.LoadBalancers[i].Flavor, w.lb.Status.LoadBalancers[i].Zone = "", ""
+		}
+	}
+}
+
 // vipsOf are the Service's VIPs, those that it has of its own too.
 func (w *balancing) vipsOf() (all []netip.Addr) {
 	texts := slices.Clone(w.lb.Spec.VIPs)
@@ -294,7 +349,8 @@ func (w *balancing) told(vip balancerOf) bool {
 
 // saw notes the SDN's load balancer of a VIP.
 func (w *balancing) saw(vip balancerOf, made sdn.LoadBalancer) {
-	is := v1.LoadBalancerOfVIP{VIP: vip.vip.Addr.String(), ID: string(made.ID), Own: vip.own}
+	wish := vip.spec.Options
+	is := v1.LoadBalancerOfVIP{VIP: vip.vip.Addr.String(), ID: string(made.ID), Own: vip.own, Flavor: wish.Flavor, Zone: wish.Zone}
 	for _, v := range made.VIPs {
 		if vip.own || v.Addr == vip.vip.Addr {
 			is.VIP, is.Port = v.Addr.String(), string(v.Port)
@@ -319,31 +375,10 @@ func (w *balancing) changed() bool {
 
 // retire deletes the load balancer of a family that the Service has no more.
 func (w *balancing) retire(ctx context.Context) error {
-	has := map[bool]string{}
-	for _, text := range w.lb.Spec.VIPs {
-		if a, err := netip.ParseAddr(text); err == nil {
-			has[a.Is6()] = text
-		}
-	}
 	var stale []sdn.Key
-	var stay []v1.LoadBalancerOfVIP
-	for _, of := range w.lb.Status.LoadBalancers {
-		if of.Own { // retireOwn's
-			stay = append(stay, of)
-		}
-	}
 	for _, six := range []bool{false, true} {
-		shown := false
-		for _, of := range w.lb.Status.LoadBalancers {
-			if a, err := netip.ParseAddr(of.VIP); err != nil || a.Is6() != six || of.Own {
-				continue
-			}
-			if of.VIP == has[six] {
-				stay = append(stay, of)
-			}
-			shown = true
-		}
-		if has[six] == "" && (shown || w.changed()) {
+		shown := slices.ContainsFunc(w.lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool { return !of.Own && isFamily(of.VIP, six) })
+		if !hasFamily(w.lb.Spec.VIPs, six) && (shown || w.changed()) {
 			stale = append(stale, w.key(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(w.lb.Spec.ServiceUID, six)))
 		}
 	}
@@ -353,7 +388,9 @@ func (w *balancing) retire(ctx context.Context) error {
 		}
 		failpoint.Here("raven.balancer.retired")
 	}
-	w.lb.Status.LoadBalancers = stay // the one of another address is made anew by apply
+	w.lb.Status.LoadBalancers = slices.DeleteFunc(w.lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool {
+		return !of.Own && !slices.Contains(w.lb.Spec.VIPs, of.VIP) // the one of another address is made anew by apply, and retireOwn has the Service's own
+	})
 	return nil
 }
 
@@ -395,7 +432,7 @@ func (w *balancing) keys() (keys []sdn.Key) {
 	for _, six := range []bool{false, true} {
 		keys = append(keys, w.key(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(w.lb.Spec.ServiceUID, six)))
 		if w.lb.Spec.OwnVIPs || w.lb.Generation > 1 || w.suspected || ownVIP(w.lb, six) != nil { // else it has never had one
-			keys = append(keys, w.key(v1.KeyKindLoadBalancer, v1.OwnLoadBalancerKey(w.lb.Spec.ServiceUID, six)))
+			keys = append(keys, w.ownKey(six))
 		}
 	}
 	return keys

@@ -123,8 +123,8 @@ func (b balancerOf) name() string {
 
 // shown tells whether this is what a KuryrLoadBalancer's status tells of the VIP.
 func (b balancerOf) shown(of v1.LoadBalancerOfVIP) bool {
-	if a, err := netip.ParseAddr(of.VIP); b.own {
-		return of.Own && err == nil && a.Is6() == b.six
+	if b.own {
+		return of.Own && isFamily(of.VIP, b.six)
 	}
 	return !of.Own && of.VIP == b.vip.Addr.String()
 }

@@ -3,6 +3,9 @@ package raven
 import (
 	"context"
 	"errors"
+	"fmt"
+	"hash/fnv"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -123,10 +126,20 @@ func done(again time.Duration, err error) (ctrl.Result, error) {
 
 // warn has an Event written of something gone wrong; alike ones are counted in one.
 func (r *Raven) warn(about runtime.Object, reason, action, format string, args ...any) {
-	r.events.Eventf(about, nil, corev1.EventTypeWarning, reason, action, format, args...)
+	r.event(about, corev1.EventTypeWarning, reason, action, fmt.Sprintf(format, args...))
 }
 
 // tell has an Event written of something done.
 func (r *Raven) tell(about runtime.Object, reason, action, format string, args ...any) {
-	r.events.Eventf(about, nil, corev1.EventTypeNormal, reason, action, format, args...)
+	r.event(about, corev1.EventTypeNormal, reason, action, fmt.Sprintf(format, args...))
+}
+
+// fleeting is what differs in a text each time that the same goes wrong: the ids of requests, the ports that they were sent from, and how many there are of what is counted.
+var fleeting = regexp.MustCompile(`req-[0-9a-f-]+|:[0-9]+->|\b[0-9]+ (more )?(of its |pools of )?(ports|pods)\b`)
+
+// event has an Event written. A recorder counts what is alike in reason and action in the first one, with that one's text, whatever is told since: so the action has the text's hash.
+func (r *Raven) event(about runtime.Object, kind, reason, action, text string) {
+	hash := fnv.New32a()
+	hash.Write(fleeting.ReplaceAll([]byte(text), nil))
+	r.events.Eventf(about, nil, kind, reason, fmt.Sprintf("%s-%08x", action, hash.Sum32()), "%s", text)
 }

@@ -24,8 +24,8 @@ type portName struct {
 
 // endpointsOf gives, of one family, who answers for each port of a Service, in the order of addresses. Which slice has an endpoint, in what order slices come, and whether two have
 // the same one does not matter. Those that are ready answer; where none is, those that are being ended and still serve (KEP-1669), which else drain, and come last. What slices say of zones and of
-// nodes is for proxies of nodes: a VIP in the SDN is one for the whole cluster.
-func endpointsOf(ports []v1.LoadBalancerPort, all []discoveryv1.EndpointSlice, six, publishNotReady bool) map[portName][]endpoint {
+// nodes is for proxies of nodes: a VIP in the SDN is one for the whole cluster. With publishNotReadyAddresses the control plane calls all that it writes there ready.
+func endpointsOf(ports []v1.LoadBalancerPort, all []discoveryv1.EndpointSlice, six bool) map[portName][]endpoint {
 	type known struct {
 		pod              string
 		ready, finishing bool
@@ -56,7 +56,7 @@ func endpointsOf(ports []v1.LoadBalancerPort, all []discoveryv1.EndpointSlice, s
 				}
 				at := netip.AddrPortFrom(addr, uint16(*p.Port))
 				is := of[at]
-				is.ready = is.ready || publishNotReady || yes(e.Conditions.Ready)
+				is.ready = is.ready || yes(e.Conditions.Ready)
 				is.finishing = is.finishing || e.Conditions.Terminating != nil && *e.Conditions.Terminating && yes(e.Conditions.Serving)
 				if e.TargetRef != nil && e.TargetRef.Kind == "Pod" && is.pod < e.TargetRef.Name {
 					is.pod = e.TargetRef.Name

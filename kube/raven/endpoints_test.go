@@ -56,7 +56,6 @@ func TestEndpoints(t *testing.T) {
 	for name, of := range map[string]struct {
 		slices []string
 		six    bool
-		all    bool   // publishNotReadyAddresses
 		http   string // who answers
 		dns    string
 	}{
@@ -66,7 +65,6 @@ func TestEndpoints(t *testing.T) {
 		"another protocol of the name":     {slices: []string{"dns:53/TCP 10.0.0.1"}},
 		"a port without a number":          {slices: []string{"http: 10.0.0.1"}},
 		"not ready":                        {slices: []string{"http:80 -10.0.0.1 10.0.0.2"}, http: "10.0.0.2:80"},
-		"not ready, all the same":          {slices: []string{"http:80 -10.0.0.1 ~10.0.0.2"}, all: true, http: "10.0.0.1:80 10.0.0.2:80"},
 		"being ended beside a ready one":   {slices: []string{"http:80 ~10.0.0.1 !10.0.0.3 10.0.0.2"}, http: "10.0.0.2:80 ~10.0.0.1:80"},
 		"being ended, and ready elsewhere": {slices: []string{"http:80 ~10.0.0.1 ~10.0.0.3", "http:80 10.0.0.1"}, http: "10.0.0.1:80 ~10.0.0.3:80"},
 		"being ended, and no other":        {slices: []string{"http:80 ~10.0.0.1 !10.0.0.2 -10.0.0.3"}, http: "10.0.0.1:80"},
@@ -90,7 +88,7 @@ func TestEndpoints(t *testing.T) {
 				}
 				all = append(all, s)
 			}
-			got := endpointsOf(ports, all, of.six, of.all)
+			got := endpointsOf(ports, all, of.six)
 			for port, want := range map[portName]string{{"http", "TCP"}: of.http, {"dns", "UDP"}: of.dns} {
 				if shown := shownEndpoints(got[port]); shown != want {
 					t.Errorf("%v: %q, want %q", port, shown, want)
@@ -120,14 +118,14 @@ func TestEndpointsInAnyOrder(t *testing.T) {
 		}
 		all = append(all, sliceOf(words))
 	}
-	want := endpointsOf(ports, all, false, false)[portName{"http", "TCP"}]
+	want := endpointsOf(ports, all, false)[portName{"http", "TCP"}]
 	if len(want) != 1000 {
 		t.Fatalf("%d endpoints", len(want))
 	}
 	all = append(all, all...)
 	for range 5 {
 		rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		if got := endpointsOf(ports, all, false, false)[portName{"http", "TCP"}]; !slices.Equal(got, want) {
+		if got := endpointsOf(ports, all, false)[portName{"http", "TCP"}]; !slices.Equal(got, want) {
 			t.Fatal("another order gives others")
 		}
 	}
@@ -142,11 +140,11 @@ func TestStrippedSliceIsAsGood(t *testing.T) {
 	zone := "z"
 	s.Endpoints[0].Zone = &zone
 	ports := []v1.LoadBalancerPort{{Name: "http", Protocol: "TCP", Port: 80}}
-	want := endpointsOf(ports, []discoveryv1.EndpointSlice{*s.DeepCopy()}, false, false)
+	want := endpointsOf(ports, []discoveryv1.EndpointSlice{*s.DeepCopy()}, false)
 	if _, err := StripSlice(&s); err != nil {
 		t.Fatal(err)
 	}
-	got := endpointsOf(ports, []discoveryv1.EndpointSlice{s}, false, false)
+	got := endpointsOf(ports, []discoveryv1.EndpointSlice{s}, false)
 	if p := (portName{"http", "TCP"}); !slices.Equal(got[p], want[p]) || got[p][0].pod != "a" || s.Endpoints[0].Zone != nil || s.ManagedFields != nil {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -103,6 +103,7 @@ func (r *recorder) Eventf(about, _ runtime.Object, _, reason, action, note strin
 	if o, ok := about.(client.Object); ok {
 		name = o.GetName()
 	}
+	action, _, _ = strings.Cut(action, "-") // the text's hash
 	r.all = append(r.all, fmt.Sprintf("%s %s/%s %s", name, reason, action, fmt.Sprintf(note, args...)))
 }
 

@@ -246,6 +246,18 @@ func (p faulty) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (out sdn.
 	return out, err
 }
 
+func (p faulty) UpdateRouter(ctx context.Context, id sdn.ID, patch sdn.RouterPatch) (out sdn.Router, err error) {
+	err = p.change("UpdateRouter", func() (err error) { out, err = p.Provider.UpdateRouter(ctx, id, patch); return err })
+	return out, err
+}
+
+func (p faulty) Router(ctx context.Context, id sdn.ID) (sdn.Router, error) {
+	if err := p.look("Router"); err != nil {
+		return sdn.Router{}, err
+	}
+	return p.Provider.Router(ctx, id)
+}
+
 func (p faulty) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec) (out sdn.FloatingIP, err error) {
 	err = p.change("EnsureFloatingIP", func() (err error) { out, err = p.Provider.EnsureFloatingIP(ctx, spec); return err })
 	return out, err

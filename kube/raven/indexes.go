@@ -15,6 +15,7 @@ import (
 const (
 	byNode      = "node"      // pods and pools
 	byPool      = "pool"      // ports
+	byOwner     = "owner"     // ports: the node whose own they are
 	byPod       = "pod"       // ports: the UID of the pod that they are bound or dedicated to
 	byNamespace = "namespace" // networks
 	byNetwork   = "network"   // pools and networks: the SDN's id
@@ -25,7 +26,6 @@ const (
 	byWanted    = "wanted"    // Services: the address that they ask for outside
 	byVIP       = "vip"       // load balancers: their VIPs
 	byServed    = "served"    // load balancers: the UID of their Service, and of Services whose load balancers they have inherited
-	byInherited = "inherited" // load balancers: the SDN's ids of those that they have inherited
 	byShared    = "shared"    // load balancers: the SDN's id of that which they ask to share
 	byGuest     = "guest"     // load balancers: the UIDs of the Services that share theirs
 	byKind      = "kind"      // pools, and the networks whose pods are to have ports of such: see kindOfPool
@@ -43,6 +43,12 @@ var indexes = []index{
 	{&v1.KuryrPortPool{}, byNode, func(o client.Object) []string { return some(o.(*v1.KuryrPortPool).Spec.Node) }},
 	{&v1.KuryrPortPool{}, byNetwork, func(o client.Object) []string { return some(o.(*v1.KuryrPortPool).Spec.Network) }},
 	{&v1.KuryrPort{}, byPool, func(o client.Object) []string { return some(o.(*v1.KuryrPort).Spec.Pool) }},
+	{&v1.KuryrPort{}, byOwner, func(o client.Object) []string {
+		if p := o.(*v1.KuryrPort); p.Spec.ForNode {
+			return some(p.Spec.Node)
+		}
+		return nil
+	}},
 	{&v1.KuryrPort{}, byPod, func(o client.Object) []string {
 		p := o.(*v1.KuryrPort)
 		uids := some(string(p.Spec.Dedicated))
@@ -75,14 +81,6 @@ var indexes = []index{
 		all := some(string(lb.Spec.ServiceUID))
 		for _, s := range lb.Status.Shares {
 			all = append(all, some(string(s.Inherited))...)
-		}
-		return all
-	}},
-	{&v1.KuryrLoadBalancer{}, byInherited, func(o client.Object) (all []string) {
-		for _, s := range o.(*v1.KuryrLoadBalancer).Status.Shares {
-			if s.Inherited != "" {
-				all = append(all, s.ID)
-			}
 		}
 		return all
 	}},

@@ -165,6 +165,9 @@ func (r networks) remove(ctx context.Context, n *v1.KuryrNetwork) error {
 	if n.Spec.Network != "" {
 		return nil
 	}
+	for _, six := range []bool{false, true} { // before their legs go, which an audit would put back
+		r.lbSubnets.set(r.lbSubnetKey(n.Name, six), "")
+	}
 	var network sdn.Network
 	var found bool
 	err := r.ask(ctx, func(ctx context.Context) (err error) {
@@ -183,9 +186,6 @@ func (r networks) remove(ctx context.Context, n *v1.KuryrNetwork) error {
 		return err
 	}
 	r.forgetSubnets(network.ID)
-	for _, six := range []bool{false, true} {
-		r.lbSubnets.set(r.lbSubnetKey(n.Name, six), "")
-	}
 	return nil
 }
 

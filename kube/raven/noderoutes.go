@@ -3,10 +3,14 @@ package raven
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
+	"sync"
+	"time"
 
+	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
@@ -19,29 +23,116 @@ import (
 // of each node that is ready, and those ports may have what is for the ranges. Elsewhere it takes such routes away, once.
 type nodeRoutes struct{ *Raven }
 
-// Reconcile looks at all of it, whatever it was asked for.
+// nodeWays is what each node contributes, so that a change of one costs a look at that one: the port of its own, and one value of the router's, which has all routes. At the start, at an audit, where
+// the ranges are others and where something has failed, all of them are looked at.
+type nodeWays struct {
+	mu      sync.Mutex
+	changed map[string]bool // the nodes that are to be looked at
+
+	// All else is the reconciler's, of which there is one.
+	whole  lastLook
+	ranges []netip.Prefix // as they were led to then
+	of     map[string]nodeWay
+}
+
+// nodeWay is one node's: its own ports, and their addresses where it balances.
+type nodeWay struct {
+	ports []sdn.ID
+	hops  []netip.Addr
+}
+
+// mark has a node looked at.
+func (w *nodeWays) mark(node string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.changed == nil {
+		w.changed = map[string]bool{}
+	}
+	w.changed[node] = true
+}
+
+// marked are the nodes that are to be looked at, once.
+func (w *nodeWays) marked() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := slices.Collect(maps.Keys(w.changed))
+	w.changed = nil
+	return all
+}
+
+// hops are the next hops of all nodes, in order.
+func (w *nodeWays) hops() (all []netip.Addr) {
+	for _, way := range w.of {
+		all = append(all, way.hops...)
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all
+}
+
+// Reconcile looks at the nodes that have changed, or at all of them, whatever it was asked for.
 func (r nodeRoutes) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	ways := &r.nodeWays
+	nodes := ways.marked()
 	if r.ground.nodes.network.ID == "" || !r.cfg.NodeBalanced && r.unrouted.Load() {
 		return done(0, nil)
 	}
+	whole, in := ways.whole.due(r.now(), r.cfg.Audit)
+	err := r.lead(ctx, nodes, whole)
+	if err != nil {
+		ways.whole.looked(time.Time{})
+	}
+	r.unrouted.Store(err == nil && !r.cfg.NodeBalanced)
+	switch {
+	case !r.cfg.NodeBalanced:
+		in = 0
+	case whole:
+		in = r.cfg.Audit
+	}
+	return done(in, err)
+}
+
+// lead has the SDN lead to what the nodes are, of which these have changed; whole has all of them and all of the SDN be looked at.
+func (r nodeRoutes) lead(ctx context.Context, nodes []string, whole bool) (err error) {
+	ways := &r.nodeWays
 	var ranges []netip.Prefix
 	if r.cfg.NodeBalanced {
-		var err error
 		if ranges, err = r.rangesForNodes(ctx); err != nil {
-			return done(0, err)
+			return err
 		}
 	}
-	ids, hops, err := r.readyNodes(ctx)
-	if err != nil {
-		return done(0, err)
+	if whole = whole || !slices.Equal(ranges, ways.ranges); whole {
+		if nodes, err = r.nodesWithPorts(ctx); err != nil {
+			return err
+		}
+		ways.of = map[string]nodeWay{}
 	}
-	// What is led to a port must be let in there.
-	err = errors.Join(r.admitRanges(ctx, ids, ranges), r.routeBy(ctx, ranges, hops))
-	r.unrouted.Store(err == nil && !r.cfg.NodeBalanced)
-	if r.cfg.NodeBalanced {
-		return done(r.cfg.Audit, err) // somebody may change it in the SDN, which tells nobody
+	var fresh []sdn.ID
+	moved := whole
+	for _, node := range nodes {
+		was := ways.of[node]
+		is, err := r.wayOf(ctx, node)
+		if err != nil {
+			return err
+		}
+		for _, id := range is.ports {
+			if !slices.Contains(was.ports, id) {
+				fresh = append(fresh, id)
+			}
+		}
+		moved = moved || !slices.Equal(was.hops, is.hops)
+		if ways.of[node] = is; len(is.ports) == 0 {
+			delete(ways.of, node)
+		}
 	}
-	return done(0, err)
+	err = r.admitRanges(ctx, fresh, ranges) // what is led to a port must be let in there
+	if moved {
+		err = errors.Join(err, r.routeBy(ctx, ranges, ways.hops()))
+	}
+	if err == nil && whole {
+		ways.ranges = ranges
+		ways.whole.looked(r.now())
+	}
+	return err
 }
 
 // rangesForNodes are the ranges of ClusterIPs that nodes balance, as the cluster has them now.
@@ -59,39 +150,43 @@ func (r nodeRoutes) rangesForNodes(ctx context.Context) ([]netip.Prefix, error) 
 	return plan.ranges, err
 }
 
-// readyNodes are the nodes' own ports, and the addresses of those whose node is ready.
-func (r nodeRoutes) readyNodes(ctx context.Context) (ids []sdn.ID, hops []netip.Addr, err error) {
+// nodesWithPorts are the nodes that have ports of their own, or are to have.
+func (r nodeRoutes) nodesWithPorts(ctx context.Context) (all []string, err error) {
 	pools, err := r.poolsWith(ctx, string(r.ground.nodes.network.ID))
-	if err != nil {
-		return nil, nil, err
-	}
 	for i := range pools {
-		ports, err := r.portsOf(ctx, pools[i].Name)
-		if err != nil {
-			return nil, nil, err
+		all = append(all, pools[i].Spec.Node)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), err
+}
+
+// wayOf is what a node contributes. One that has gone has its ports for a while.
+func (r nodeRoutes) wayOf(ctx context.Context, node string) (way nodeWay, err error) {
+	var ports v1.KuryrPortList
+	if err := r.api.List(ctx, &ports, client.MatchingFields{byOwner: node}); err != nil {
+		return way, err
+	}
+	var n corev1.Node
+	if err := r.api.Get(ctx, client.ObjectKey{Name: node}, &n); client.IgnoreNotFound(err) != nil {
+		return way, err
+	}
+	for i := range ports.Items {
+		p := &ports.Items[i]
+		if p.Spec.Network.ID != string(r.ground.nodes.network.ID) || !p.DeletionTimestamp.IsZero() {
+			continue
 		}
-		var n corev1.Node
-		if err := r.api.Get(ctx, client.ObjectKey{Name: pools[i].Spec.Node}, &n); client.IgnoreNotFound(err) != nil {
-			return nil, nil, err
-		}
-		for j := range ports {
-			p := &ports[j]
-			if !p.Spec.ForNode || !p.DeletionTimestamp.IsZero() {
-				continue
-			}
-			ids = append(ids, sdn.ID(p.Spec.ID))
-			for _, s := range p.Spec.Network.Subnets {
-				for _, text := range s.IPs {
-					if addr, err := netip.ParseAddr(text); err == nil && nodeReady(&n) {
-						hops = append(hops, addr)
-					}
+		way.ports = append(way.ports, sdn.ID(p.Spec.ID))
+		for _, s := range p.Spec.Network.Subnets {
+			for _, text := range s.IPs {
+				if addr, err := netip.ParseAddr(text); err == nil && nodeReady(&n) {
+					way.hops = append(way.hops, addr)
 				}
 			}
 		}
 	}
-	slices.Sort(ids)
-	slices.SortFunc(hops, netip.Addr.Compare)
-	return ids, hops, nil
+	slices.Sort(way.ports)
+	slices.SortFunc(way.hops, netip.Addr.Compare)
+	return way, nil
 }
 
 // nodeReady tells whether a node balances. Its daemon need not run: what it has brought into the kernel stays there, until the node boots. A node is ready to the kubelet before that, as the network's
@@ -133,6 +228,7 @@ func (r nodeRoutes) admitRanges(ctx context.Context, ids []sdn.ID, ranges []neti
 		}
 		errs = append(errs, r.ask(ctx, func(ctx context.Context) error {
 			_, err := r.sdn.UpdatePort(ctx, port.ID, sdn.PortPatch{AllowedPairs: &wanted})
+			failpoint.Here("raven.noderoutes.admitted")
 			return err
 		}))
 	}
@@ -150,10 +246,11 @@ func (r nodeRoutes) routeBy(ctx context.Context, ranges []netip.Prefix, hops []n
 		if err != nil {
 			return err
 		}
-		var others, now []sdn.HostRoute
+		var others []sdn.HostRoute
+		now := map[sdn.HostRoute]bool{}
 		for _, route := range router.Routes {
 			if slices.ContainsFunc(r.ground.nodeRanges, func(p netip.Prefix) bool { return p.Contains(route.NextHop) }) {
-				now = append(now, route)
+				now[route] = true
 			} else {
 				others = append(others, route)
 			}
@@ -164,7 +261,7 @@ func (r nodeRoutes) routeBy(ctx context.Context, ranges []netip.Prefix, hops []n
 				room = max(mostRoutes-len(others), len(ranges)) // one of each range is tried whatever others have
 			}
 			routes, left := spread(ranges, hops, now, room)
-			if len(routes) == len(now) && !slices.ContainsFunc(routes, func(route sdn.HostRoute) bool { return !slices.Contains(now, route) }) {
+			if len(routes) == len(now) && !slices.ContainsFunc(routes, func(route sdn.HostRoute) bool { return !now[route] }) {
 				return nil
 			}
 			if left > 0 {
@@ -173,6 +270,7 @@ func (r nodeRoutes) routeBy(ctx context.Context, ranges []netip.Prefix, hops []n
 			}
 			all := slices.Concat(others, routes)
 			_, err := r.sdn.UpdateRouter(ctx, r.ground.router, sdn.RouterPatch{Routes: &all})
+			failpoint.Here("raven.noderoutes.led")
 			if few || len(all) <= mostRoutes || !sdn.IsInvalid(err) || sdn.FieldOf(err) != "routes" {
 				return err
 			}
@@ -183,7 +281,7 @@ func (r nodeRoutes) routeBy(ctx context.Context, ranges []netip.Prefix, hops []n
 
 // spread gives the ranges routes by the hops of their family, in turns while there is room. A range keeps the hops that it has now before it gets others, as there are connections on them.
 // left is for how many there was no room.
-func spread(ranges []netip.Prefix, hops []netip.Addr, now []sdn.HostRoute, room int) (routes []sdn.HostRoute, left int) {
+func spread(ranges []netip.Prefix, hops []netip.Addr, now map[sdn.HostRoute]bool, room int) (routes []sdn.HostRoute, left int) {
 	could := make([][]sdn.HostRoute, len(ranges))
 	most := 0
 	for i, p := range ranges {
@@ -192,7 +290,7 @@ func spread(ranges []netip.Prefix, hops []netip.Addr, now []sdn.HostRoute, room 
 			route := sdn.HostRoute{Destination: p, NextHop: hop}
 			switch {
 			case hop.Is6() != p.Addr().Is6():
-			case slices.Contains(now, route):
+			case now[route]:
 				could[i] = append(could[i], route)
 			default:
 				fresh = append(fresh, route)
@@ -225,10 +323,22 @@ func routesOf[T client.Object](context.Context, T) ([]ctrl.Request, error) {
 	return just("", clusterName), nil
 }
 
+// routesOfNode is the same where a node has changed.
+func (r *Raven) routesOfNode(_ context.Context, n *corev1.Node) ([]ctrl.Request, error) {
+	return r.routesBy(n.Name)
+}
+
 // routesOfPort is the same where a port is a node's own.
-func routesOfPort(_ context.Context, p *v1.KuryrPort) ([]ctrl.Request, error) {
+func (r *Raven) routesOfPort(_ context.Context, p *v1.KuryrPort) ([]ctrl.Request, error) {
 	if !p.Spec.ForNode {
 		return nil, nil
+	}
+	return r.routesBy(p.Spec.Node)
+}
+
+func (r *Raven) routesBy(node string) ([]ctrl.Request, error) {
+	if r.cfg.NodeBalanced { // else all is looked at once
+		r.nodeWays.mark(node)
 	}
 	return just("", clusterName), nil
 }

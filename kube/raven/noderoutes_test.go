@@ -3,14 +3,19 @@ package raven
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
 // ready has a node be ready, or not, and have other conditions.
@@ -125,6 +130,166 @@ func TestRoutesToNodesThatBalance(t *testing.T) {
 	}
 }
 
+// balancingNodes is a cluster whose nodes balance, with so many that are ready.
+func balancingNodes(t *testing.T, nodes int, change func(*Config)) *cluster {
+	t.Helper()
+	c := farCluster(t, func(cfg *Config) {
+		if cfg.NodeBalanced = true; change != nil {
+			change(cfg)
+		}
+	})
+	for i := range nodes {
+		c.joins(fmt.Sprint("n", i+1))
+	}
+	c.settle()
+	return c
+}
+
+// joins has a node come and be ready.
+func (c *cluster) joins(node string) {
+	c.t.Helper()
+	c.addNode(node, nil)
+	c.ready(node, corev1.ConditionTrue)
+}
+
+// wholeRoutes checks that the router leads to the range of ClusterIPs by each node that is ready and no other, and that nodes' ports take what is for it.
+func (c *cluster) wholeRoutes() {
+	c.t.Helper()
+	var want []string
+	for _, p := range c.ports() {
+		if !p.Spec.ForNode || !p.DeletionTimestamp.IsZero() {
+			continue
+		}
+		if n := c.node(p.Spec.Node); n != nil && nodeReady(n) {
+			want = append(want, "10.96.0.0/12 "+p.Spec.Network.Subnets[0].IPs[0])
+		}
+		of, err := c.sdn.Port(c.t.Context(), sdn.ID(p.Spec.ID))
+		c.must(err)
+		if len(of.AllowedPairs) != 1 || of.AllowedPairs[0].Prefix != netip.MustParsePrefix("10.96.0.0/12") {
+			c.t.Errorf("the port of %s takes %+v", p.Spec.Node, of.AllowedPairs)
+		}
+	}
+	slices.Sort(want)
+	if got := c.routes(); !slices.Equal(got, want) {
+		c.t.Errorf("routes %q, want %q", got, want)
+	}
+}
+
+// A change of one node of many has that one looked at in the cache, and in the SDN what of it has changed.
+func TestOneNodeOfMany(t *testing.T) {
+	t.Parallel()
+	c := balancingNodes(t, 20, nil)
+	c.wholeRoutes()
+	read := 0
+	c.raven.api = interceptor.NewClient(c.raven.api.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			read++
+			return w.Get(ctx, key, o, opts...)
+		},
+		List: func(ctx context.Context, w client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			err := w.List(ctx, l, opts...)
+			read += meta.LenList(l)
+			return err
+		},
+	})
+	look := func(what string, most int, want map[string]int) {
+		t.Helper()
+		c.tellAll()
+		read, c.faults.asked = 0, map[string]int{}
+		_, err := nodeRoutes{c.raven}.Reconcile(t.Context(), request("", clusterName))
+		c.must(err)
+		if read > most || !maps.Equal(c.faults.asked, want) {
+			t.Errorf("%s: %d objects were read, want at most %d; the SDN was asked for %v, want %v", what, read, most, c.faults.asked, want)
+		}
+	}
+	look("nothing", 0, map[string]int{})
+	c.ready("n7", corev1.ConditionFalse)
+	look("one is ready no more", 2, map[string]int{"Router": 1, "UpdateRouter": 1})
+	c.ready("n7", corev1.ConditionTrue)
+	look("it is ready again", 2, map[string]int{"Router": 1, "UpdateRouter": 1})
+	c.ready("n7", corev1.ConditionFalse)
+	c.ready("n7", corev1.ConditionTrue)
+	look("it was so for a moment", 2, map[string]int{})
+	c.addNode("late", nil)
+	c.settle()
+	c.wholeRoutes()
+}
+
+// What somebody changes in the SDN of what leads to nodes is put back by the audit.
+func TestRoutesTakenAwayBehindRavensBack(t *testing.T) {
+	t.Parallel()
+	c := balancingNodes(t, 2, func(cfg *Config) { cfg.Audit = time.Hour })
+	c.wholeRoutes()
+	_, err := c.sdn.UpdateRouter(t.Context(), c.raven.ground.router, sdn.RouterPatch{Routes: &[]sdn.HostRoute{}})
+	c.must(err)
+	_, err = c.sdn.UpdatePort(t.Context(), sdn.ID(c.own("n1").Spec.ID), sdn.PortPatch{AllowedPairs: &[]sdn.AllowedPair{}})
+	c.must(err)
+	c.now = c.now.Add(2 * time.Hour)
+	c.settle()
+	c.wholeRoutes()
+	before := c.faults.asked["Router"]
+	c.now = c.now.Add(2 * time.Hour)
+	c.settle()
+	if n := c.faults.asked["Router"] - before; n != 1 {
+		t.Errorf("where nothing is wrong the router was asked for %d times", n)
+	}
+}
+
+// routeKills are what happens to nodes while Raven is killed.
+var routeKills = map[string]func(c *cluster){
+	"nodes come": func(c *cluster) {
+		c.joins("n3")
+		c.joins("n4")
+	},
+	"one goes, and one comes": func(c *cluster) {
+		c.remove(c.node("n1"))
+		c.joins("n3")
+	},
+	"one is ready no more, and one comes": func(c *cluster) {
+		c.ready("n1", corev1.ConditionFalse)
+		c.joins("n3")
+	},
+}
+
+// Wherever Raven is killed, and whatever befalls its requests, the router leads to the nodes that are ready in the end.
+func TestKilledWhileRouting(t *testing.T) {
+	t.Parallel()
+	for name, act := range routeKills {
+		for _, lost := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, lost %v", name, lost), func(t *testing.T) {
+				t.Parallel()
+				eachKill(t, lost, func() (*cluster, func()) {
+					c := balancingNodes(t, 2, nil)
+					act(c)
+					return c, c.wholeRoutes
+				})
+			})
+		}
+		for trouble, of := range troubles {
+			t.Run(name+", "+trouble, func(t *testing.T) {
+				t.Parallel()
+				for at := 0; ; {
+					c := balancingNodes(t, 2, nil)
+					if at += *strideFlag; at == *strideFlag {
+						at = 1 + c.rand.IntN(*strideFlag)
+					}
+					act(c)
+					c.faults.trouble = of
+					c.faults.trouble.from = at
+					c.settle()
+					c.wholeRoutes()
+					if t.Failed() {
+						t.Fatalf("at request %d", at)
+					}
+					if c.faults.trouble.seen < at {
+						return
+					}
+				}
+			})
+		}
+	}
+}
+
 // fewRoutes is an SDN whose routers may have so many routes.
 type fewRoutes struct {
 	sdn.Provider
@@ -233,7 +398,7 @@ func TestSpread(t *testing.T) {
 	ranges := prefixesOf("10.96.0.0/16", "fd00:96::/112")
 	for name, of := range map[string]struct {
 		hops        []netip.Addr
-		now         []sdn.HostRoute
+		now         map[sdn.HostRoute]bool
 		room        int
 		four, six   int
 		left        int
@@ -242,7 +407,7 @@ func TestSpread(t *testing.T) {
 		"room for all": {hops, nil, 40, 20, 20, 0, four[0], four[19]},
 		"halves":       {hops, nil, 30, 15, 15, 10, four[0], four[14]},
 		"few of one":   {slices.Concat(four, six[:2]), nil, 15, 13, 2, 7, four[0], four[12]},
-		"what is now":  {hops, []sdn.HostRoute{{Destination: ranges[0], NextHop: four[19]}}, 4, 2, 2, 36, four[19], four[0]},
+		"what is now":  {hops, map[sdn.HostRoute]bool{{Destination: ranges[0], NextHop: four[19]}: true}, 4, 2, 2, 36, four[19], four[0]},
 		"one of each":  {hops, nil, 2, 1, 1, 38, four[0], four[0]},
 	} {
 		routes, left := spread(ranges, of.hops, of.now, of.room)

@@ -46,6 +46,13 @@ func (l *lbSubnets) set(key sdn.Key, id sdn.ID) {
 	}
 }
 
+// all are those that are there.
+func (l *lbSubnets) all() map[sdn.Key]sdn.ID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.known)
+}
+
 // lbSubnetKey is that of a network's subnet of load balancers of a family.
 func (r *Raven) lbSubnetKey(network string, six bool) sdn.Key {
 	return r.key(v1.KeyKindSubnet, network+".lb"+familyOf(six))
@@ -61,6 +68,16 @@ func familyOf(six bool) string {
 		return "-v6"
 	}
 	return "-v4"
+}
+
+// isFamily tells whether a text is an address of a family.
+func isFamily(text string, six bool) bool {
+	a, err := netip.ParseAddr(text)
+	return err == nil && a.Is6() == six
+}
+
+func hasFamily(texts []string, six bool) bool {
+	return slices.ContainsFunc(texts, func(text string) bool { return isFamily(text, six) })
 }
 
 // lbSubnetLen is the prefix length of an IPv4 subnet of load balancers, where its namespace's own is larger.
@@ -184,13 +201,11 @@ func (r *Raven) balancersOnNetwork(ctx context.Context, n *v1.KuryrNetwork) (all
 // programOwn has the Service's own VIPs be served, one of each family of its ClusterIPs, and others go.
 func (w *balancing) programOwn(ctx context.Context, of balancerOf, endpoints func(six bool) map[portName][]endpoint, members map[netip.Addr]bool) (again time.Duration, errs []error) {
 	wanted := map[bool]bool{}
-	for _, text := range w.lb.Spec.VIPs {
-		if vip, err := netip.ParseAddr(text); err == nil && w.lb.Spec.OwnVIPs {
-			wanted[vip.Is6()] = true
-		}
+	for _, six := range []bool{false, true} {
+		wanted[six] = w.lb.Spec.OwnVIPs && hasFamily(w.lb.Spec.VIPs, six)
 	}
 	leaving := false
-	if len(wanted) > 0 {
+	if w.lb.Spec.OwnVIPs {
 		n, err := w.anyNetworkOf(ctx, w.lb.Namespace)
 		if err != nil {
 			return 0, []error{err}
@@ -200,10 +215,8 @@ func (w *balancing) programOwn(ctx context.Context, of balancerOf, endpoints fun
 			errs = append(errs, waiting{"the network that the load balancer's VIP was on is going"})
 		}
 	}
-	again, err := w.retireOwn(ctx, wanted, leaving)
-	if err != nil {
-		errs = append(errs, err)
-	}
+	again, failed := w.retireOwn(ctx, wanted, leaving)
+	errs = append(errs, failed...)
 	for _, six := range []bool{false, true} {
 		if !wanted[six] {
 			continue
@@ -223,42 +236,43 @@ func (w *balancing) programOwn(ctx context.Context, of balancerOf, endpoints fun
 }
 
 // retireOwn deletes the own load balancers of families that are not wanted, unless others share them; with look, whoever shares them, and also where nothing is known of any.
-func (w *balancing) retireOwn(ctx context.Context, wanted map[bool]bool, look bool) (again time.Duration, err error) {
-	var stale []sdn.Key
-	stay := maps.Clone(wanted)
+func (w *balancing) retireOwn(ctx context.Context, wanted map[bool]bool, look bool) (again time.Duration, errs []error) {
 	for _, six := range []bool{false, true} {
 		if wanted[six] || !look && ownVIP(w.lb, six) == nil && !w.changed() {
 			continue
 		}
-		lent := false
-		if !look {
-			if lent, again, err = w.lend(ctx, six); err != nil {
-				return again, err
-			}
+		then, err := w.retireOne(ctx, six, look)
+		again, errs = sooner(again, then), append(errs, err)
+	}
+	return again, errs
+}
+
+func (w *balancing) retireOne(ctx context.Context, six, look bool) (again time.Duration, err error) {
+	if !look {
+		if lent, again, err := w.lend(ctx, six); lent || err != nil {
+			return again, err
 		}
-		if stay[six] = lent; !lent {
-			stale = append(stale, w.key(v1.KeyKindLoadBalancer, v1.OwnLoadBalancerKey(w.lb.Spec.ServiceUID, six)))
+		if err := w.withdraw(ctx, six); err != nil {
+			return 0, err
 		}
 	}
-	if len(stale) == 0 {
-		return 0, nil
-	}
-	if err := w.dropBalancers(ctx, stale); err != nil {
+	if err := w.dropBalancers(ctx, []sdn.Key{w.ownKey(six)}); err != nil {
 		return 0, err
 	}
 	failpoint.Here("raven.ownvips.retired")
-	w.lb.Status.LoadBalancers = slices.DeleteFunc(w.lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool {
-		a, err := netip.ParseAddr(of.VIP)
-		return of.Own && (err != nil || !stay[a.Is6()])
-	})
+	w.lb.Status.LoadBalancers = slices.DeleteFunc(w.lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool { return of.Own && isFamily(of.VIP, six) })
 	return 0, nil
+}
+
+// ownKey is that of the load balancer of the Service's own VIP of a family.
+func (w *balancing) ownKey(six bool) sdn.Key {
+	return w.key(v1.KeyKindLoadBalancer, v1.OwnLoadBalancerKey(w.lb.Spec.ServiceUID, six))
 }
 
 // ownVIP is what the status tells of a Service's own VIP of a family; nil is nothing.
 func ownVIP(lb *v1.KuryrLoadBalancer, six bool) *v1.LoadBalancerOfVIP {
 	for i := range lb.Status.LoadBalancers {
-		of := &lb.Status.LoadBalancers[i]
-		if a, err := netip.ParseAddr(of.VIP); err == nil && of.Own && a.Is6() == six {
+		if of := &lb.Status.LoadBalancers[i]; of.Own && isFamily(of.VIP, six) {
 			return of
 		}
 	}

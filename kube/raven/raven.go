@@ -96,7 +96,9 @@ type Raven struct {
 	lbSubnets lbSubnets
 	routed    routed
 
-	strayed   strayed
+	strayed   lastLook
+	legged    lastLook
+	nodeWays  nodeWays
 	unrouted  atomic.Bool // the router is known to lead to no node
 	fewRoutes atomic.Bool // the SDN has refused to have the router lead to all nodes
 }

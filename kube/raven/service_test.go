@@ -112,6 +112,17 @@ func TestEndpointsDrain(t *testing.T) {
 	}
 }
 
+// What slices say of their endpoints is so with publishNotReadyAddresses too, by which the control plane calls all of its own ready: a hand-made one that is not has no connections, as with kube-proxy.
+func TestPublishNotReadyAddresses(t *testing.T) {
+	t.Parallel()
+	c := newServing(t, nil)
+	c.service("web", func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }, "10.96.0.10")
+	c.slice("web-1", "web", 80, "10.128.0.5", "~10.128.0.6")
+	c.settle()
+	c.wantBalancers("10.96.0.10: 6:80>10.128.0.5:80,~10.128.0.6:80")
+	c.wholeServices()
+}
+
 // A Service made again under its name at once has a load balancer of its own, and so has one with another ClusterIP under the same UID.
 func TestServiceMadeAgain(t *testing.T) {
 	t.Parallel()

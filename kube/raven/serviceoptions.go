@@ -55,7 +55,10 @@ var annotations = map[string]annotation{
 		w.options.Hostname = value
 		return nil
 	},
-	"floating-network-id": word(func(w *asked) *string { return &w.floating.Network }),
+	"floating-network-id":  word(func(w *asked) *string { return &w.floating.Network }),
+	"floating-subnet-id":   word(func(w *asked) *string { return &w.floating.Subnet }),
+	"floating-subnet":      word(func(w *asked) *string { return &w.floating.SubnetName }),
+	"floating-subnet-tags": text(1024, func(w *asked) *string { return &w.floating.SubnetTags }),
 	"keep-floatingip": onOff(func(w *asked, on bool) error {
 		w.floating.Keep = on
 		return nil
@@ -106,14 +109,10 @@ var annotations = map[string]annotation{
 		return nil
 	}),
 	"default-tls-container-ref": func(w *asked, value string) error {
-		switch {
-		case value != "" && !w.can.HTTP:
+		if value != "" && !w.can.HTTP {
 			return errUnable
-		case len(value) > 1024:
-			return errors.New("it is too long")
 		}
-		w.options.Certificate = value
-		return nil
+		return text(1024, func(w *asked) *string { return &w.options.Certificate })(w, value)
 	},
 	"availability-zone": func(w *asked, value string) error {
 		if value != "" && !w.can.Zones {
@@ -125,11 +124,7 @@ var annotations = map[string]annotation{
 		if value != "" && !w.can.Share {
 			return errUnable
 		}
-		if len(value) > 64 {
-			return errors.New("it is too long")
-		}
-		w.shared = value
-		return nil
+		return text(64, func(w *asked) *string { return &w.shared })(w, value)
 	},
 	"load-balancer-address": func(*asked, string) error { return nil }, // another controller has written it
 	"port-id":               unserved("the VIP is the ClusterIP, on a port of its own"),
@@ -137,9 +132,6 @@ var annotations = map[string]annotation{
 	"network-id":            unserved("the VIP is the ClusterIP, in the VIP network"),
 	"member-subnet-id":      unserved("members are pods, each on the subnet that it is on"),
 	"node-selector":         unserved("members are pods and not nodes"),
-	"floating-subnet":       unserved("the SDN chooses; spec.loadBalancerIP names an address"),
-	"floating-subnet-id":    unserved("the SDN chooses; spec.loadBalancerIP names an address"),
-	"floating-subnet-tags":  unserved("the SDN chooses; spec.loadBalancerIP names an address"),
 }
 
 // errUnable tells of what these load balancers of the SDN's cannot do.
@@ -168,9 +160,11 @@ func optionsOfService(s *corev1.Service, can sdn.LoadBalancerCapabilities, float
 	return options, w.shared, notes
 }
 
-func word(field func(*asked) *string) annotation {
+func word(field func(*asked) *string) annotation { return text(253, field) }
+
+func text(most int, field func(*asked) *string) annotation {
 	return func(w *asked, value string) error {
-		if len(value) > 253 {
+		if len(value) > most {
 			return errors.New("it is too long")
 		}
 		*field(w) = value

@@ -37,9 +37,7 @@ func internal(s *corev1.Service) bool { return s.Annotations[annotationInternal]
 
 // loadBalancerSpec is what a Service that is balanced says, as far as the SDN can do it. The notes tell its owner what it cannot.
 func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoadBalancerSpec, notes []string) {
-	spec = v1.KuryrLoadBalancerSpec{
-		ServiceUID: s.UID, Type: string(s.Spec.Type), VIPs: slices.Clone(s.Spec.ClusterIPs), PublishNotReady: s.Spec.PublishNotReadyAddresses,
-	}
+	spec = v1.KuryrLoadBalancerSpec{ServiceUID: s.UID, Type: string(s.Spec.Type), VIPs: slices.Clone(s.Spec.ClusterIPs)}
 	can.LoadBalancer = can.LoadBalancerOf(strings.TrimSpace(s.Annotations[annotationClass]))
 	if spec.Type == "" {
 		spec.Type = string(corev1.ServiceTypeClusterIP)

@@ -168,7 +168,10 @@ func TestAnnotationsOfServices(t *testing.T) {
 		"health-monitor-max-retries-down": {"9", func(o v1.LoadBalancerOptions, _ v1.LoadBalancerFloatingIP) bool { return o.HealthMonitor == nil }, true},
 		"load-balancer-address":           {"192.0.2.1", func(o v1.LoadBalancerOptions, _ v1.LoadBalancerFloatingIP) bool { return o == v1.LoadBalancerOptions{} }, true},
 		"load-balancer-id":                {value: "x"}, "port-id": {value: "x"}, "subnet-id": {value: "x"}, "network-id": {value: "x"}, "member-subnet-id": {value: "x"}, "node-selector": {value: "x"},
-		"floating-subnet": {value: "x"}, "floating-subnet-id": {value: "x"}, "floating-subnet-tags": {value: "x"}, "misspelt": {value: "x"},
+		"floating-subnet":      {"x*", func(_ v1.LoadBalancerOptions, f v1.LoadBalancerFloatingIP) bool { return f.SubnetName == "x*" }, true},
+		"floating-subnet-id":   {"x", func(_ v1.LoadBalancerOptions, f v1.LoadBalancerFloatingIP) bool { return f.Subnet == "x" }, true},
+		"floating-subnet-tags": {"&x,y", func(_ v1.LoadBalancerOptions, f v1.LoadBalancerFloatingIP) bool { return f.SubnetTags == "&x,y" }, true},
+		"misspelt":             {value: "x"},
 	} {
 		t.Run(key, func(t *testing.T) {
 			t.Parallel()

@@ -51,15 +51,18 @@ func (r *Raven) serviceRegistrations() []registration {
 		in.watches = append(in.watches, watch{of: &v1.KuryrNetwork{}, when: predicate.Funcs{UpdateFunc: networkCame, DeleteFunc: neverDeleted}, what: on(r, r.balancersOnNetwork)})
 	}
 	by := registration{name: "noderoutes", reconciler: nodeRoutes{r}, watches: []watch{
-		{of: &corev1.Node{}, when: predicate.Or(predicate.Funcs{UpdateFunc: becameReady}, deleted{}), what: on(r, routesOf[*corev1.Node])},
-		{of: &v1.KuryrPort{}, when: predicate.Or(predicate.GenerationChangedPredicate{}, deleted{}), what: on(r, routesOfPort)},
+		{of: &corev1.Node{}, when: predicate.Or(predicate.Funcs{UpdateFunc: becameReady}, deleted{}), what: on(r, r.routesOfNode)},
+		{of: &v1.KuryrPort{}, when: predicate.Or(predicate.GenerationChangedPredicate{}, deleted{}), what: on(r, r.routesOfPort)},
 	}}
 	if r.cfg.NodeBalanced {
 		by.watches = append(by.watches, watch{of: &networkingv1.ServiceCIDR{}, what: on(r, routesOf[*networkingv1.ServiceCIDR]), optional: true})
 	}
 	all := []registration{of, in, by}
 	if r.cfg.Services {
-		all = append(all, registration{name: "strays", reconciler: strays{r}, watches: []watch{{of: &corev1.Namespace{}, when: made, what: on(r, strayOf)}}})
+		all = append(all,
+			registration{name: "strays", reconciler: strays{r}, watches: []watch{{of: &corev1.Namespace{}, when: made, what: on(r, strayOf)}}},
+			registration{name: "legs", reconciler: legs{r}, watches: []watch{{of: &corev1.Namespace{}, when: made, what: on(r, legsOf)}}},
+		)
 	}
 	return all
 }

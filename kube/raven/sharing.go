@@ -1,16 +1,19 @@
 package raven
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,11 +25,12 @@ import (
 // at once. It goes with the last who shares it.
 //
 // Nothing of it is lost, as whoever shares says so first, in its own status and in the Guests of the load balancer's host, which cannot go without having seen that: its finalizer goes by the revision
-// that it has read. A host that goes with guests has one of them inherit, and stand for it.
+// that it has read. A host that goes with guests has one of them inherit, and stand for it. Who has it go without guests, though it stays itself, says that first, so that nobody comes meanwhile.
 
-// share has the Service be at the load balancer that it asks to share, and leave others. Guests that have gone without a word, as where a cache was behind, are forgotten.
+// share has the Service be at the load balancer that it asks to share, and leave others. Guests that have gone without a word are forgotten.
 func (w *balancing) share(ctx context.Context, of balancerOf, endpoints func(six bool) map[portName][]endpoint, members map[netip.Addr]bool) (again time.Duration, errs []error) {
-	errs = append(errs, w.forgetGuests(ctx))
+	again, err := w.forgetGuests(ctx)
+	errs = append(errs, err)
 	for _, s := range slices.Clone(w.lb.Status.Shares) {
 		if s.ID == w.lb.Spec.SharedID {
 			continue
@@ -69,12 +73,15 @@ func (w *balancing) join(ctx context.Context, of balancerOf, endpoints func(six 
 	if len(there.VIPs) == 0 {
 		return pendingPause, waiting{"the load balancer that is shared has no VIP yet"}
 	}
-	host, err := w.hostOf(ctx, there)
+	host, again, err := w.hostOf(ctx, there)
 	if errors.As(err, &unserving{}) {
 		w.note(err.Error())
 	}
+	if sdn.IsNotFound(err) {
+		w.known.shared = sdn.LoadBalancer{}
+	}
 	if err != nil {
-		return 0, err
+		return again, err
 	}
 	of.own, of.floats, of.cluster, of.vip, of.six = true, true, nil, there.VIPs[0], there.VIPs[0].Addr.Is6()
 	of.leaves = w.ground.leaves[of.six]
@@ -101,6 +108,9 @@ func (w *balancing) join(ctx context.Context, of balancerOf, endpoints func(six 
 	}
 	if sdn.IsNotFound(err) {
 		w.known.shared = sdn.LoadBalancer{}
+	}
+	if made != nil && host != nil && host.UID == w.lb.UID {
+		err = errors.Join(err, w.adopt(ctx, *made))
 	}
 	if err != nil {
 		return again, err
@@ -129,33 +139,81 @@ func (w *balancing) beside(ctx context.Context, spec sdn.LoadBalancerSpec) (sdn.
 }
 
 // hostOf is the KuryrLoadBalancer that has a load balancer which is to be shared, nil for one of a user's.
-func (w *balancing) hostOf(ctx context.Context, there sdn.LoadBalancer) (*v1.KuryrLoadBalancer, error) {
+func (w *balancing) hostOf(ctx context.Context, there sdn.LoadBalancer) (host *v1.KuryrLoadBalancer, again time.Duration, err error) {
 	uid := serviceOfKey(there.Key)
 	if there.Foreign || uid == "" {
-		return nil, nil
+		return nil, 0, nil
 	}
 	var all v1.KuryrLoadBalancerList
 	if err := w.api.List(ctx, &all, client.MatchingFields{byServed: string(uid)}); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	for i := range all.Items {
 		lb := &all.Items[i]
 		switch {
 		case lb.Namespace != w.lb.Namespace:
-			return nil, unserving{waiting{fmt.Sprintf("annotation %s: the load balancer is of the namespace %s, and so shared only there", annotationShared, lb.Namespace)}}
+			return nil, 0, unserving{waiting{fmt.Sprintf("annotation %s: the load balancer is of the namespace %s, and so shared only there", annotationShared, lb.Namespace)}}
 		case !lb.DeletionTimestamp.IsZero():
 		case lb.Spec.ServiceUID == uid && there.Key.Name != v1.OwnLoadBalancerKey(uid, there.VIPs[0].Addr.Is6()):
-			return nil, unserving{waiting{fmt.Sprintf("annotation %s: the VIP is the ClusterIP of the Service %s, and goes with it; only with controller.vip_placement: namespace it has one that can be shared", annotationShared, lb.Name)}}
+			return nil, 0, unserving{waiting{fmt.Sprintf("annotation %s: the VIP is the ClusterIP of the Service %s, and goes with it; only with controller.vip_placement: namespace it has one that can be shared", annotationShared, lb.Name)}}
 		case lb.Spec.ServiceUID == uid || inherits(lb, there.ID):
-			return lb, nil
+			return lb, 0, nil
 		}
 	}
 	if len(all.Items) > 0 {
-		return nil, waiting{"the load balancer that is to be shared is another's, who is about to go"}
+		return nil, 0, waiting{"the load balancer that is to be shared is another's, who is about to go"}
 	}
-	// Nobody stands for it: the status of who did was lost.
-	w.inherit(string(there.ID), uid)
-	return w.lb, nil
+	again, err = w.succeed(ctx, there.ID, uid)
+	return w.lb, again, err
+}
+
+// succeed has this one stand for a load balancer that nobody stands for: the status of who did was lost, or the whole of its KuryrLoadBalancer, and the listeners that it has left behind go first. A
+// Service that is there has its KuryrLoadBalancer made anew.
+func (w *balancing) succeed(ctx context.Context, id sdn.ID, uid types.UID) (again time.Duration, err error) {
+	names, err := w.servicesByUID(ctx) // of all namespaces, as a UID tells none
+	if err != nil {
+		return 0, err
+	}
+	if names[uid] != "" { // or a cache is behind
+		return pendingPause, waiting{"the load balancer that is to be shared is another's, whose KuryrLoadBalancer is being made anew"}
+	}
+	var there sdn.LoadBalancer
+	if err := w.ask(ctx, func(ctx context.Context) (err error) { there, err = w.sdn.LoadBalancer(ctx, id); return err }); err != nil {
+		return 0, err
+	}
+	if shareOf(w.lb, string(id)) == nil && !madeIn(there, w.lb.Namespace) {
+		return 0, unserving{waiting{fmt.Sprintf("annotation %s: the load balancer is of another namespace, and so shared only there", annotationShared)}}
+	}
+	keys := map[sdn.Key]bool{}
+	for _, l := range there.Listeners {
+		keys[cmp.Or(l.Key, there.Key)] = true
+	}
+	if keys[there.Key] {
+		if again, err := w.strip(ctx, string(id), there.Key); err != nil {
+			return again, err
+		}
+	}
+	w.inherit(string(id), uid)
+	delete(w.known.digests, "shared "+string(id)) // so that its guests are found
+	return 0, nil
+}
+
+// madeIn tells whether a load balancer was made for a Service of a namespace, by its name: its Key tells a UID alone, of which nobody knows any more.
+func madeIn(there sdn.LoadBalancer, namespace string) bool {
+	return strings.HasPrefix(there.Name, namespace+"/")
+}
+
+// servicesByUID are the names of Services that Kuryr is to serve.
+func (w *balancing) servicesByUID(ctx context.Context, in ...client.ListOption) (map[types.UID]string, error) {
+	var all corev1.ServiceList
+	err := w.api.List(ctx, &all, in...)
+	names := map[types.UID]string{}
+	for i := range all.Items {
+		if s := &all.Items[i]; balanced(s) {
+			names[s.UID] = s.Name
+		}
+	}
+	return names, err
 }
 
 // inherit has this one stand for a load balancer.
@@ -183,6 +241,10 @@ func shareOf(lb *v1.KuryrLoadBalancer, id string) *v1.LoadBalancerShare {
 
 // enter tells whom it concerns, before it is so, that the Service is at a load balancer.
 func (w *balancing) enter(ctx context.Context, host *v1.KuryrLoadBalancer, id string) error {
+	others := host != nil && host.UID != w.lb.UID
+	if others && !lends(host, id) {
+		return waiting{"the load balancer that is to be shared is about to go, or to be told of"}
+	}
 	if shareOf(w.lb, id) == nil {
 		w.lb.Status.Shares = append(w.lb.Status.Shares, v1.LoadBalancerShare{ID: id})
 	}
@@ -193,9 +255,10 @@ func (w *balancing) enter(ctx context.Context, host *v1.KuryrLoadBalancer, id st
 		failpoint.Here("raven.share.noted")
 	}
 	me := v1.LoadBalancerGuest{LoadBalancer: id, ServiceUID: w.lb.Spec.ServiceUID, Name: w.lb.Name}
-	if host == nil || host.UID == w.lb.UID || slices.Contains(host.Status.Guests, me) {
+	if !others || isGuest(host, id, me.ServiceUID) {
 		return nil
 	}
+	delete(w.known.digests, "shared "+id) // the host may have taken this one for lost
 	host.Status.Guests = append(host.Status.Guests, me)
 	err := w.api.Status().Update(ctx, host)
 	failpoint.Here("raven.share.entered")
@@ -255,7 +318,7 @@ func (w *balancing) leave(ctx context.Context, s v1.LoadBalancerShare) (again ti
 		}
 	}
 	if passed {
-		if again, err = w.strip(ctx, s.ID, w.key(v1.KeyKindLoadBalancer, v1.GuestKey(w.lb.Spec.ServiceUID))); err != nil {
+		if again, err = w.strip(ctx, s.ID, w.guestKey(w.lb.Spec.ServiceUID)); err != nil {
 			return again, err
 		}
 	}
@@ -290,85 +353,6 @@ func (w *balancing) strip(ctx context.Context, id string, key sdn.Key) (again ti
 	return again, err
 }
 
-// guests are who share a load balancer of this one's and stay.
-func (w *balancing) guests(ctx context.Context, id string) (all []*v1.KuryrLoadBalancer, err error) {
-	for _, g := range w.lb.Status.Guests {
-		if g.LoadBalancer != id || g.ServiceUID == w.lb.Spec.ServiceUID {
-			continue
-		}
-		lb, err := w.guest(ctx, g)
-		if err != nil {
-			return nil, err
-		}
-		if lb != nil {
-			all = append(all, lb)
-		}
-	}
-	return all, nil
-}
-
-// guest is who is told of as one, nil where it is that no more.
-func (w *balancing) guest(ctx context.Context, g v1.LoadBalancerGuest) (*v1.KuryrLoadBalancer, error) {
-	var lb v1.KuryrLoadBalancer
-	if err := w.api.Get(ctx, client.ObjectKey{Namespace: w.lb.Namespace, Name: g.Name}, &lb); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
-	if lb.Spec.ServiceUID != g.ServiceUID || lb.Spec.SharedID != g.LoadBalancer || !lb.DeletionTimestamp.IsZero() {
-		return nil, nil
-	}
-	return &lb, nil
-}
-
-func (w *balancing) forgetGuests(ctx context.Context) error {
-	var stay []v1.LoadBalancerGuest
-	for _, g := range w.lb.Status.Guests {
-		lb, err := w.guest(ctx, g)
-		if err != nil {
-			return err
-		}
-		if lb != nil {
-			stay = append(stay, g)
-		}
-	}
-	w.lb.Status.Guests = stay
-	return nil
-}
-
-// bequeath has one of those who share a load balancer stand for it from now on; passed tells whether there is one.
-func (w *balancing) bequeath(ctx context.Context, s v1.LoadBalancerShare) (passed bool, err error) {
-	var heirs v1.KuryrLoadBalancerList
-	if err := w.api.List(ctx, &heirs, client.MatchingFields{byInherited: s.ID}); err != nil {
-		return false, err
-	}
-	if slices.ContainsFunc(heirs.Items, func(lb v1.KuryrLoadBalancer) bool {
-		return lb.UID != w.lb.UID && lb.DeletionTimestamp.IsZero() && lb.Spec.SharedID == s.ID // one that goes too would take this one for the heir
-	}) {
-		return true, nil // before a kill
-	}
-	if leaving, err := w.networkLeaves(ctx); err != nil || leaving {
-		return false, err // the load balancer is on it
-	}
-	guests, err := w.guests(ctx, s.ID)
-	if err != nil || len(guests) == 0 {
-		return false, err
-	}
-	heir := guests[0]
-	share := shareOf(heir, s.ID)
-	if share == nil {
-		heir.Status.Shares = append(heir.Status.Shares, v1.LoadBalancerShare{ID: s.ID})
-		share = &heir.Status.Shares[len(heir.Status.Shares)-1]
-	}
-	share.Inherited, share.Keep = s.Inherited, s.Keep
-	for _, g := range guests[1:] {
-		if one := (v1.LoadBalancerGuest{LoadBalancer: s.ID, ServiceUID: g.Spec.ServiceUID, Name: g.Name}); !slices.Contains(heir.Status.Guests, one) {
-			heir.Status.Guests = append(heir.Status.Guests, one)
-		}
-	}
-	err = w.api.Status().Update(ctx, heir)
-	failpoint.Here("raven.share.bequeathed")
-	return err == nil, err
-}
-
 // networkLeaves tells whether the namespace's network is there no more for long.
 func (w *balancing) networkLeaves(ctx context.Context) (bool, error) {
 	n, err := w.anyNetworkOf(ctx, w.lb.Namespace)
@@ -391,38 +375,6 @@ func (w *balancing) endShared(ctx context.Context, s v1.LoadBalancerShare) error
 	return w.dropStray(ctx, there, s.Inherited)
 }
 
-// handOver has those who share VIPs of the Service's own keep them, with the floating IP that leads there, and lets the floating IP go else. It gives which of the Keys are to go now.
-func (w *balancing) handOver(ctx context.Context, keys []sdn.Key) (again time.Duration, _ []sdn.Key, err error) {
-	var errs []error
-	led := false
-	for _, six := range []bool{false, true} {
-		of := ownVIP(w.lb, six)
-		if of == nil {
-			continue
-		}
-		f := w.lb.Status.FloatingIP
-		key := w.key(v1.KeyKindLoadBalancer, v1.OwnLoadBalancerKey(w.lb.Spec.ServiceUID, six))
-		passed, err := w.bequeath(ctx, v1.LoadBalancerShare{ID: of.ID, Inherited: w.lb.Spec.ServiceUID, Keep: f != nil && f.Keep})
-		if passed {
-			var then time.Duration
-			then, err = w.strip(ctx, of.ID, key)
-			again = sooner(again, then)
-		}
-		errs = append(errs, err)
-		if !passed && err == nil {
-			continue
-		}
-		keys = slices.DeleteFunc(keys, func(k sdn.Key) bool { return k == key })
-		if a, err := netip.ParseAddr(addressOfFloating(f)); err == nil && a.Is6() == six {
-			led = true
-		}
-	}
-	if !led {
-		errs = append(errs, w.sink(ctx))
-	}
-	return again, keys, errors.Join(errs...)
-}
-
 // ledFrom is the address of a floating IP that leads somewhere, "" for none.
 func ledFrom(f *v1.LoadBalancerFloatingIPStatus) string {
 	if f == nil || f.ID == "" {
@@ -438,42 +390,13 @@ func addressOfFloating(f *v1.LoadBalancerFloatingIPStatus) string {
 	return f.Address
 }
 
-// lend tells whether a VIP of the Service's own stays for those who share it, though the Service itself is there no more.
-func (w *balancing) lend(ctx context.Context, six bool) (stays bool, again time.Duration, err error) {
-	of := ownVIP(w.lb, six)
-	if of == nil {
-		return false, 0, nil
-	}
-	guests, err := w.guests(ctx, of.ID)
-	if err != nil || len(guests) == 0 {
-		return false, 0, err
-	}
-	w.note(fmt.Sprintf("the VIP %s stays for the Service %s, which shares it", of.VIP, guests[0].Name))
-	delete(w.known.digests, balancerOf{own: true, six: six}.name())
-	again, err = w.strip(ctx, of.ID, w.key(v1.KeyKindLoadBalancer, v1.OwnLoadBalancerKey(w.lb.Spec.ServiceUID, six)))
-	return true, again, err
-}
-
-// unshared is an error where others share a VIP of the Service's own, which then is not made anew.
-func (w *balancing) unshared(ctx context.Context, six bool) error {
-	of := ownVIP(w.lb, six)
-	if of == nil {
-		return nil
-	}
-	guests, err := w.guests(ctx, of.ID)
-	if err == nil && len(guests) > 0 {
-		err = unserving{waiting{fmt.Sprintf("the load balancer would have to be made anew, and is not while the Service %s shares it", guests[0].Name)}}
-	}
-	return err
-}
-
 // sharersMatter tells whether something has changed of a KuryrLoadBalancer that those who share load balancers with it, or it itself, must see to.
 func sharersMatter(e event.UpdateEvent) bool {
 	was, is := e.ObjectOld.(*v1.KuryrLoadBalancer), e.ObjectNew.(*v1.KuryrLoadBalancer)
 	if len(sharedWith(was))+len(sharedWith(is)) == 0 {
 		return false
 	}
-	return was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero() || !slices.Equal(sharedWith(was), sharedWith(is)) || !slices.Equal(was.Status.Guests, is.Status.Guests) ||
+	return was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero() || !slices.Equal(was.Status.LoadBalancers, is.Status.LoadBalancers) || !slices.Equal(was.Status.Guests, is.Status.Guests) ||
 		!slices.Equal(was.Status.Shares, is.Status.Shares) || ledFrom(was.Status.FloatingIP) != ledFrom(is.Status.FloatingIP)
 }
 
@@ -495,7 +418,7 @@ func (r *Raven) sharers(ctx context.Context, lb *v1.KuryrLoadBalancer) (all []ct
 	all = append(all, request(lb.Namespace, lb.Name))
 	found := []client.ListOption{client.MatchingFields{byGuest: string(lb.Spec.ServiceUID)}}
 	for _, id := range sharedWith(lb) {
-		found = append(found, client.MatchingFields{byShared: id}, client.MatchingFields{byInherited: id})
+		found = append(found, client.MatchingFields{byShared: id})
 	}
 	for _, by := range found {
 		var some v1.KuryrLoadBalancerList

@@ -6,9 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
+	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
@@ -21,32 +20,6 @@ import (
 // before. And it has a KuryrLoadBalancer looked at of which there is more than it wants, as where it was lost and made anew, or is one of a backup: neither its generation nor its status
 // tells of that. The SDN is asked for all that the installation has, once when Raven begins, and at each audit.
 type strays struct{ *Raven }
-
-// strayed is when the SDN was asked.
-type strayed struct {
-	mu sync.Mutex
-	at time.Time
-}
-
-// due tells whether it is time to ask, and when it is else; 0 is never.
-func (s *strayed) due(now time.Time, every time.Duration) (due bool, in time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.at.IsZero() {
-		return true, every
-	}
-	if every == 0 {
-		return false, 0
-	}
-	in = s.at.Add(every).Sub(now)
-	return in <= 0, max(in, time.Second)
-}
-
-func (s *strayed) asked(now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.at = now
-}
 
 // straysName stands for all of them in the queue.
 const straysName = "strays"
@@ -74,7 +47,7 @@ func (r strays) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 		err = errors.Join(r.rouse(ctx, all), r.drop(ctx, all))
 	}
 	if err == nil {
-		r.strayed.asked(r.now())
+		r.strayed.looked(r.now())
 	}
 	return done(r.cfg.Audit, err)
 }
@@ -158,19 +131,20 @@ func alonePer(ctx context.Context, from client.Reader, all []sdn.LoadBalancer) (
 	for i := range services.Items {
 		there[services.Items[i].UID] = balanced(&services.Items[i])
 	}
-	inherited := map[sdn.ID]bool{}
+	inherited, asked := map[sdn.ID]bool{}, map[sdn.ID][]string{} // by namespaces
 	for i := range owners.Items {
 		there[owners.Items[i].Spec.ServiceUID] = true
+		id := sdn.ID(owners.Items[i].Spec.SharedID)
 		for _, s := range owners.Items[i].Status.Shares {
-			if s.Inherited != "" {
+			if s.Inherited != "" || sdn.ID(s.ID) == id {
 				inherited[sdn.ID(s.ID)] = true
 			}
 		}
-		if id := owners.Items[i].Spec.SharedID; id != "" { // its status may have been lost
-			inherited[sdn.ID(id)] = true
-		}
+		asked[id] = append(asked[id], owners.Items[i].Namespace) // its status may have been lost
 	}
-	return slices.DeleteFunc(all, func(lb sdn.LoadBalancer) bool { return there[serviceOfKey(lb.Key)] || inherited[lb.ID] }), nil
+	return slices.DeleteFunc(all, func(lb sdn.LoadBalancer) bool {
+		return there[serviceOfKey(lb.Key)] || inherited[lb.ID] || slices.ContainsFunc(asked[lb.ID], func(namespace string) bool { return madeIn(lb, namespace) })
+	}), nil
 }
 
 // dropStray deletes one, after its Service's floating IP. One that leads nowhere was kept by the Service's wish, and stays.
@@ -185,14 +159,18 @@ func (r *Raven) dropStray(ctx context.Context, lb sdn.LoadBalancer, uid types.UI
 			if !leads || f.Foreign {
 				continue
 			}
-			if err := r.sdn.DeleteFloatingIP(ctx, f.ID); err != nil && !sdn.IsNotFound(err) {
+			err := r.sdn.DeleteFloatingIP(ctx, f.ID)
+			failpoint.Here("raven.stray.sunk")
+			if err != nil && !sdn.IsNotFound(err) {
 				return err
 			}
 		}
-		if err := r.sdn.DeleteLoadBalancer(ctx, lb.ID); err != nil && !sdn.IsNotFound(err) {
-			return err
+		err = r.sdn.DeleteLoadBalancer(ctx, lb.ID)
+		failpoint.Here("raven.stray.deleted")
+		if sdn.IsNotFound(err) {
+			return nil
 		}
-		return nil
+		return err
 	})
 }
 

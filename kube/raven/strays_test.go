@@ -76,6 +76,27 @@ func TestStrayLoadBalancersGo(t *testing.T) {
 	c.wholeServices()
 }
 
+// Wherever Raven is killed, what nobody stands for has gone in the end, and all else is there.
+func TestKilledWhileStraysGo(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []bool{false, true} {
+		eachKill(t, lost, func() (*cluster, func()) {
+			c := newServing(t, nil)
+			c.service("stays", exposedService, "10.96.0.10")
+			c.service("torn", exposedService, "10.96.0.11")
+			c.service("too", exposedService, "10.96.0.12")
+			c.settle()
+			c.torn("torn")
+			c.torn("too")
+			c.start()
+			return c, func() {
+				c.wantBalancers("10.96.0.10: 6:80>")
+				c.wholeServices()
+			}
+		})
+	}
+}
+
 // Where floating IPs cannot be looked for, load balancers that nobody stands for go nevertheless.
 func TestStraysGoWithoutFloatingIPs(t *testing.T) {
 	t.Parallel()

@@ -50,6 +50,13 @@ func (v *vips) subnetOf(addr netip.Addr) (id sdn.ID, found bool) {
 	return v.subnets[i].ID, true
 }
 
+// there are the subnets that are there.
+func (v *vips) there() []sdn.Subnet {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.subnets // never changed, only replaced
+}
+
 // serviceRanges are the cluster's ranges of ClusterIPs, the oldest first: those that its ServiceCIDR objects tell, or where it has none those of the configuration.
 func (r *Raven) serviceRanges(ctx context.Context) (all []netip.Prefix, err error) {
 	if !r.cfg.Services && !r.cfg.NodeBalanced {
@@ -197,6 +204,7 @@ func (r *Raven) prepareVIPs(ctx context.Context) error {
 	r.vips.making.Lock()
 	defer r.vips.making.Unlock()
 	err := r.makeVIPs(ctx)
+	r.legged.looked(r.now())
 	if made := len(r.vips.subnets) > 0; err != nil && made && ctx.Err() == nil && !slices.ContainsFunc(parts(err), passing) {
 		r.log.WarnContext(ctx, "the VIP network is not whole", "error", err)
 		return nil

@@ -54,6 +54,13 @@ func TestContractOfStore(t *testing.T) {
 	})
 }
 
+// The same in one store, by many at once, as on an SDN that is slow: no test is in another's way.
+func TestContractSideBySide(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{PortsPerNetwork: 400})
+	sdntest.RunSideBySide(t, func(*testing.T) sdntest.Fixture { return sdntest.Fixture{Provider: p, Host: testHost} })
+}
+
 // lossy loses the answer to one changing call.
 type lossy struct {
 	*Provider

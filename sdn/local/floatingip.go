@@ -28,8 +28,11 @@ func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec
 		}
 		spec.OfHost = spec.OfHost || spec.Address.IsUnspecified()
 	}
-	if spec.OfHost && (!spec.Address.IsValid() || spec.Address.IsMulticast()) {
+	switch {
+	case spec.OfHost && (!spec.Address.IsValid() || spec.Address.IsMulticast()):
 		return out, sdn.Invalid("floating IP", "address", "must be an address of the host")
+	case spec.OfHost && spec.Subnet != "":
+		return out, sdn.Invalid("floating IP", "subnet", "must be empty: an address of the host is of none")
 	}
 	err = p.update(ctx, func(t *tx) error {
 		r, err := floatingIPs.byKey(t.Tx, spec.Key)
@@ -60,11 +63,15 @@ func (t *tx) makeFloatingIP(spec sdn.FloatingIPSpec) (*floatingIPRow, error) {
 	}
 	r := &floatingIPRow{FloatingIP: sdn.FloatingIP{Meta: newMeta(spec.Base), Network: n.ID, Address: spec.Address}}
 	if !spec.OfHost {
-		asked := sdn.Address{Addr: spec.Address}
-		if !spec.Address.IsValid() {
-			if asked.Subnet, err = t.subnetOfFloating(n, spec.Target); err != nil {
-				return nil, err
-			}
+		asked := sdn.Address{Subnet: spec.Subnet, Addr: spec.Address}
+		switch {
+		case spec.Subnet != "":
+			_, err = t.askedSubnet(n.ID, spec)
+		case !spec.Address.IsValid():
+			asked.Subnet, err = t.subnetOfFloating(n, spec.Target)
+		}
+		if err != nil {
+			return nil, err
 		}
 		holder, err := t.ownPort(n, sdn.OwnerFloatingIP, r.ID, []sdn.Address{asked}, "")
 		if err != nil {
@@ -78,6 +85,20 @@ func (t *tx) makeFloatingIP(spec sdn.FloatingIPSpec) (*floatingIPRow, error) {
 		}
 	}
 	return r, floatingIPs.put(t, r)
+}
+
+// askedSubnet is the subnet that a floating IP is to be of: the external network's, with the address, where one is asked for.
+func (t *tx) askedSubnet(network sdn.ID, spec sdn.FloatingIPSpec) (*subnetRow, error) {
+	s, err := subnets.need(t.Tx, spec.Subnet)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.Network != network:
+		return nil, sdn.Invalid("floating IP", "subnet", "%s is not of network %s", s.ID, network)
+	case spec.Address.IsValid() && !s.CIDR.Contains(spec.Address):
+		return nil, sdn.Invalid("floating IP", "address", "%v is not of subnet %v", spec.Address, s.CIDR)
+	}
+	return s, nil
 }
 
 // subnetOfFloating chooses where a floating IP without an address comes from: IPv4 if there is any, and if its target, where there is one, has such an address.
@@ -113,9 +134,19 @@ func (t *tx) subnetOfFloating(n *networkRow, target sdn.Target) (sdn.ID, error) 
 }
 
 func (t *tx) adoptFloatingIP(r *floatingIPRow, spec sdn.FloatingIPSpec) error {
-	switch {
-	case spec.Network != "" && spec.Network != r.Network:
+	if spec.Network != "" && spec.Network != r.Network {
 		return immutable("floating IP", r.ID, "network", r.Network, spec.Network)
+	}
+	if spec.Subnet != "" {
+		s, err := t.askedSubnet(r.Network, spec)
+		if err != nil {
+			return err
+		}
+		if !s.CIDR.Contains(r.Address) {
+			return immutable("floating IP", r.ID, "subnet", r.Address, "one of "+s.CIDR.String())
+		}
+	}
+	switch {
 	case spec.Address.IsValid() && spec.Address != r.Address:
 		return immutable("floating IP", r.ID, "address", r.Address, spec.Address)
 	case spec.OfHost != r.ofHost():

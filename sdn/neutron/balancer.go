@@ -73,7 +73,7 @@ func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 		since, _ := p.octavia.memory.see(w)
 		return p.pending(w, said, lookAfter(p.octavia.memory.now().Sub(since))), false, nil
 	}
-	maker := balancerMaker{can: p.octavia.capabilities(w.Provider), spec: spec, owner: spec.Key, isOVN: w.Provider == ovn, isAmphora: isAmphora(w.Provider), subnet: w.VIPSubnet}
+	maker := balancerMaker{can: p.octavia.capabilities(w.Provider), spec: spec, owner: spec.Key, isOVN: w.Provider == ovn, isAmphora: isAmphora(w.Provider), subnet: w.VIPSubnet, usual: &p.octavia.usual}
 	if maker.owner.IsZero() {
 		maker.owner = w.decode("").Key
 	}
@@ -232,6 +232,9 @@ func (p *Provider) makeBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 	base.Tags = nil // Octavia has them in the creating request
 	maker := balancerMaker{can: can, spec: spec, owner: spec.Key, isOVN: backend == ovn, subnet: spec.VIPs[0].Subnet}
 	w, err := balancers.create(ctx, p.octavia.client, maker.balancer(p.body(base), backend, tags, providers))
+	if err == nil {
+		p.octavia.usual.learnFrom(w.Made, spec.Listeners)
+	}
 	if !spec.Key.IsZero() && (sdn.IsUnavailable(err) || sdn.IsConflict(err)) {
 		if found, errLook := p.balancersOf(ctx, spec.Key); errLook == nil && len(found) > 0 {
 			w, err = found[0], nil

@@ -77,6 +77,7 @@ type balancerMaker struct {
 	isOVN     bool
 	isAmphora bool   // see forgotten
 	subnet    sdn.ID // of the first VIP
+	usual     *usualTimeouts
 }
 
 // balancer is the body that makes the whole load balancer.
@@ -135,7 +136,7 @@ func (m balancerMaker) listener(l sdn.Listener) map[string]any {
 	return body
 }
 
-// listenerChange is what of a listener is to be changed. What is 0 in a value stays as it is: Octavia does not tell its own default.
+// listenerChange is what of a listener is to be changed. A timeout that is 0 in the value is Octavia's own, to which null goes back.
 func (m balancerMaker) listenerChange(l sdn.Listener, have *listenerWire) map[string]any {
 	body := map[string]any{}
 	if l.Name != "" && l.Name != have.Name {
@@ -144,12 +145,13 @@ func (m balancerMaker) listenerChange(l sdn.Listener, have *listenerWire) map[st
 	if description := first(l.Description, m.owner.String()); description != have.Description && (description != "" || have.ID != "") {
 		body["description"] = description
 	}
-	for field, times := range map[string][2]int64{
-		"timeout_client_data": {l.ClientTimeout.Milliseconds(), have.ClientTimeout}, "timeout_member_data": {l.MemberTimeout.Milliseconds(), have.MemberTimeout},
-		"timeout_member_connect": {l.ConnectTimeout.Milliseconds(), have.ConnectTimeout}, "timeout_tcp_inspect": {l.InspectTimeout.Milliseconds(), have.InspectTimeout},
-	} {
-		if times[0] != 0 && times[0] != times[1] {
-			body[field] = times[0]
+	has := have.timeouts()
+	for attribute, ms := range timeouts(l) {
+		switch {
+		case ms != 0 && ms != has[attribute]:
+			body[attribute] = ms
+		case ms == 0 && have.ID != "" && m.can.Timeouts && !m.usual.is(attribute, has[attribute]):
+			body[attribute] = nil
 		}
 	}
 	if limit := l.ConnectionLimit; limit != max(have.Limit, 0) {
@@ -217,7 +219,7 @@ func (m balancerMaker) pool(l sdn.Listener) map[string]any {
 // poolChange is what of a pool is to be changed.
 func (m balancerMaker) poolChange(l sdn.Listener, have *poolWire) map[string]any {
 	body := map[string]any{}
-	if want := m.algorithm(l.Pool); want != have.Algorithm && (l.Pool.Algorithm != "" || !slices.Contains(m.can.Algorithms, sdn.Algorithm(have.Algorithm))) {
+	if want := m.algorithm(l.Pool); want != have.Algorithm {
 		body["lb_algorithm"] = want
 	}
 	if l.Pool.Name != "" && l.Pool.Name != have.Name {
@@ -229,7 +231,7 @@ func (m balancerMaker) poolChange(l sdn.Listener, have *poolWire) map[string]any
 	switch want := m.persistence(l); {
 	case want == nil && have.Persistence != nil:
 		body["session_persistence"] = nil
-	case want != nil && (have.Persistence == nil || want.Type != have.Persistence.Type || want.Timeout != 0 && want.Timeout != have.Persistence.Timeout):
+	case want != nil && (have.Persistence == nil || *want != *have.Persistence): // without a timeout Octavia's own is back
 		body["session_persistence"] = want
 	}
 	return body
@@ -292,8 +294,8 @@ func (m balancerMaker) monitor(l sdn.Listener) map[string]any {
 	if h.Name != "" {
 		body["name"] = h.Name
 	}
-	if h.Path != "" {
-		body["url_path"] = h.Path
+	if h.Path != "" || strings.HasPrefix(h.Type, "HTTP") {
+		body["url_path"] = cmp.Or(h.Path, "/") // Octavia's own
 	}
 	return body
 }

@@ -161,7 +161,7 @@ func (m balancerMaker) nextOfListener(w *balancerWire, l sdn.Listener, t *tree) 
 	case have == nil:
 		body := m.listener(l)
 		body["loadbalancer_id"] = w.ID
-		return post(listeners.path, "listener", fmt.Sprintf("listener %s is being added", at), body)
+		return m.writeListener(http.MethodPost, listeners.path, fmt.Sprintf("listener %s is being added", at), body, func(attribute string) bool { return timeouts(l)[attribute] == 0 })
 	case have.Provisioning == stateError || have.Protocol != listenerProtocol(l):
 		return m.removal(have, t, fmt.Sprintf("listener %s is being made anew", at))
 	case pool == nil && t.pool(have.Pool) != nil:
@@ -170,7 +170,10 @@ func (m balancerMaker) nextOfListener(w *balancerWire, l sdn.Listener, t *tree) 
 		return s
 	}
 	if body := m.listenerChange(l, have); len(body) > 0 {
-		return put(listeners.at(sdn.ID(have.ID)), "listener", fmt.Sprintf("listener %s is being changed", at), body)
+		return m.writeListener(http.MethodPut, listeners.at(sdn.ID(have.ID)), fmt.Sprintf("listener %s is being changed", at), body, func(attribute string) bool {
+			ms, said := body[attribute]
+			return said && ms == nil
+		})
 	}
 	if pool == nil {
 		body := m.pool(l)

@@ -63,6 +63,8 @@ type balancerWire struct {
 	Zone        string    `json:"availability_zone"`
 	AdminUp     bool      `json:"admin_state_up"`
 	Operational string    `json:"operating_status"`
+	// Made are the listeners in the answer to the request that makes them with it; elsewhere their ids alone.
+	Made []*listenerWire `json:"listeners"`
 }
 
 // vipWire is a VIP besides the first.

@@ -80,9 +80,12 @@ func (p *Provider) checkFloatingIP(spec sdn.FloatingIPSpec) error {
 		return err
 	}
 	host, v6 := p.extensions.hostAddresses()
+	ofHost := spec.OfHost || spec.Address.IsValid() && spec.Address.IsUnspecified()
 	switch {
-	case !host && (spec.OfHost || spec.Address.IsValid() && spec.Address.IsUnspecified()):
+	case !host && ofHost:
 		return sdn.Unsupported("floating IP", "Neutron has none that are the host's own addresses")
+	case ofHost && spec.Subnet != "":
+		return sdn.Invalid("floating IP", "subnet", "must be empty: an address of the host is of none")
 	case !v6 && spec.Address.Is6():
 		return sdn.Invalid("floating IP", "address", "%v: Neutron has floating IPs of IPv4 only", spec.Address)
 	}
@@ -103,6 +106,9 @@ func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec
 		body["floating_network_id"] = spec.Network
 		if spec.Address.IsValid() {
 			body["floating_ip_address"] = spec.Address
+		}
+		if spec.Subnet != "" {
+			body["subnet_id"] = spec.Subnet
 		}
 		if spec.OfHost {
 			body["kuryr:of_host"] = true
@@ -149,6 +155,9 @@ func (p *Provider) findFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec, 
 // adoptFloatingIP makes one that is there what the spec says. It moves only from where it was seen to lead, so that it takes nothing from a port that
 // another gave it meanwhile.
 func (p *Provider) adoptFloatingIP(ctx context.Context, w *floatingIPWire, spec sdn.FloatingIPSpec) (*floatingIPWire, error) {
+	if err := p.checkSubnetOf(ctx, w, spec); err != nil {
+		return nil, err
+	}
 	for n := 1; ; n++ {
 		now := w.decode(p.config.Installation)
 		switch {
@@ -171,6 +180,28 @@ func (p *Provider) adoptFloatingIP(ctx context.Context, w *floatingIPWire, spec 
 			return nil, err
 		}
 	}
+}
+
+// checkSubnetOf refuses a floating IP that is there and not of the subnet that is asked for. Neutron tells of no floating IP which that is, and shows an external network's subnets to their
+// owner and administrators alone, unless they are shared: with one that it does not show it stays as it is.
+func (p *Provider) checkSubnetOf(ctx context.Context, w *floatingIPWire, spec sdn.FloatingIPSpec) error {
+	if spec.Subnet == "" || spec.Network != "" && string(spec.Network) != w.Network {
+		return nil
+	}
+	s, err := p.Subnet(ctx, spec.Subnet)
+	switch {
+	case sdn.IsNotFound(err):
+		return nil
+	case err != nil:
+		return err
+	case string(s.Network) != w.Network:
+		return sdn.Invalid("floating IP", "subnet", "%s is not of network %s", s.ID, w.Network)
+	case spec.Address.IsValid() && !s.CIDR.Contains(spec.Address):
+		return sdn.Invalid("floating IP", "address", "%v is not of subnet %v", spec.Address, s.CIDR)
+	case !s.CIDR.Contains(w.Address):
+		return immutable("floating IP", w.ID, "subnet", w.Address, "one of "+s.CIDR.String())
+	}
+	return nil
 }
 
 // leads tells whether a floating IP that leads to have leads to want.
@@ -214,14 +245,16 @@ func firstOf(port *legWire, family func(netip.Addr) bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// explainFloatingIP finds which field Neutron's refusal is about: its 400 is one error for a network that is not external and for an address that the
-// port does not have.
+// explainFloatingIP finds which field Neutron's refusal is about: its 400 is one error for a network that is not external, for a subnet that is not the network's and for an address that
+// the port does not have.
 func (p *Provider) explainFloatingIP(ctx context.Context, err error, spec sdn.FloatingIPSpec) error {
 	switch {
 	case sdn.ReasonOf(err) == sdn.AddressInUse, sdn.IsInvalid(err) && sdn.FieldOf(err) == "addresses":
 		return reField(err, "address")
 	case !sdn.IsInvalid(err) || sdn.FieldOf(err) != "":
 		return err
+	case spec.Subnet != "" && strings.Contains(err.Error(), "invalid subnet"):
+		return inField(err, "subnet")
 	}
 	if n, errRead := p.Network(ctx, spec.Network); errRead == nil && !n.External {
 		return inField(err, "network")

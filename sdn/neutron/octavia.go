@@ -21,6 +21,7 @@ type octavia struct {
 	root       *client // paths are below Octavia's own
 	chosen     string  // provider that makes load balancers of which it is not said; "": see backend
 	memory     balancerMemory
+	usual      usualTimeouts
 
 	mu       sync.Mutex
 	fresh    bool

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -21,10 +22,12 @@ type octaviaDouble struct {
 	mu        sync.Mutex
 	versions  []string
 	providers []string
-	pend      int  // looks until what is PENDING is done
-	quota     int  // load balancers; -1: no limit
-	fails     int  // load balancers that are made go to ERROR, so many
-	forgets   bool // the parts of load balancers that are made stay PENDING_CREATE until they are written
+	pend      int            // looks until what is PENDING is done
+	quota     int            // load balancers; -1: no limit
+	fails     int            // load balancers that are made go to ERROR, so many
+	forgets   bool           // the parts of load balancers that are made stay PENDING_CREATE until they are written
+	keeps     bool           // a timeout that is written as null stays, as with an API that is not Octavia's own
+	timeouts  map[string]any // of listeners of which nothing is said
 	taken     map[string]bool
 	serial    int
 	clock     time.Time
@@ -43,7 +46,10 @@ type doubleBalancer struct {
 }
 
 func newOctaviaDouble(providers ...string) *octaviaDouble {
-	d := &octaviaDouble{providers: providers, pend: 1, quota: -1, taken: map[string]bool{}, clock: time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)}
+	d := &octaviaDouble{providers: providers, pend: 1, quota: -1, taken: map[string]bool{}, clock: time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC), timeouts: map[string]any{}}
+	for attribute, ms := range octaviasTimeouts {
+		d.timeouts[attribute] = ms
+	}
 	for minor := range 27 {
 		d.versions = append(d.versions, fmt.Sprintf("v2.%d", minor))
 	}
@@ -243,7 +249,9 @@ func (d *octaviaDouble) make(w http.ResponseWriter, body map[string]any) {
 		}
 	}
 	d.balancers = append(d.balancers, b)
-	reply(w, http.StatusCreated, map[string]any{"loadbalancer": b.fields})
+	whole := maps.Clone(b.fields)
+	whole["listeners"] = b.listeners
+	reply(w, http.StatusCreated, map[string]any{"loadbalancer": whole})
 }
 
 // parts are all listeners, pools, members and health monitors.
@@ -256,9 +264,14 @@ func (b *doubleBalancer) parts() []map[string]any {
 }
 
 func (d *octaviaDouble) addListener(b *doubleBalancer, l map[string]any) {
-	for name, v := range map[string]any{"id": d.id(), "connection_limit": -1, "timeout_client_data": 50000, "provisioning_status": "ACTIVE", "name": "", "description": "", "updated_at": nil} {
+	for name, v := range map[string]any{"id": d.id(), "connection_limit": -1, "provisioning_status": "ACTIVE", "name": "", "description": "", "updated_at": nil} {
 		if l[name] == nil {
 			l[name] = v
+		}
+	}
+	for attribute, ms := range d.timeouts {
+		if l[attribute] == nil {
+			l[attribute] = ms
 		}
 	}
 	b.listeners = append(b.listeners, l)
@@ -350,6 +363,11 @@ func (d *octaviaDouble) serveChild(w http.ResponseWriter, r *http.Request, parts
 			b.remember(all[at])
 			all[at]["updated_at"] = b.fields["updated_at"]
 			for name, v := range body {
+				if usual, is := d.timeouts[name]; is && v == nil {
+					if v = usual; d.keeps {
+						v = all[at][name]
+					}
+				}
 				all[at][name] = v
 			}
 			reply(w, http.StatusOK, map[string]any{item: all[at]})

@@ -23,6 +23,8 @@ func (s *server) serveBalancerQuotas() {
 	const path = "/quotas"
 	s.read(path, s.quotas)
 	s.read(path+"/defaults", s.defaultBalancerQuota)
+	// What Octavia does not have, as beside Neutron's quotas: a caller of no project, root, limits by this what belongs to none. The path names no project, which is the caller's then.
+	s.handle(path+"/tenant", map[string]handler{http.MethodGet: s.balancerQuota, http.MethodPut: s.setBalancerQuota})
 	s.read(path+"/{project}/default", s.defaultBalancerQuota)
 	s.handle(path+"/{project}", map[string]handler{http.MethodGet: s.balancerQuota, http.MethodPut: s.setBalancerQuota, http.MethodDelete: s.resetBalancerQuota})
 }

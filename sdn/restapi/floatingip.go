@@ -5,7 +5,6 @@ import (
 	"errors"
 	"iter"
 	"net/http"
-	"net/netip"
 	"strings"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -43,19 +42,13 @@ func floatingIPQuery(f *filter) sdn.FloatingIPQuery {
 	}
 }
 
-// floatingIPSpec asks for a floating IP, of one subnet of its network where one is named.
-type floatingIPSpec struct {
-	sdn.FloatingIPSpec
-	subnet sdn.ID
-}
-
 // ofHost is the attribute that has a floating IP stand for an address of the host, see sdn.FloatingIPSpec.
 const ofHost = "kuryr:of_host"
 
-func (s *server) floatingIPs() noun[sdn.FloatingIP, FloatingIP, floatingIPSpec, sdn.FloatingIPPatch] {
+func (s *server) floatingIPs() noun[sdn.FloatingIP, FloatingIP, sdn.FloatingIPSpec, sdn.FloatingIPPatch] {
 	p := s.p
 	remove, removeIf := s.checked(sdn.NounFloatingIP, s.checkNoForwards, p.DeleteFloatingIP)
-	return noun[sdn.FloatingIP, FloatingIP, floatingIPSpec, sdn.FloatingIPPatch]{
+	return noun[sdn.FloatingIP, FloatingIP, sdn.FloatingIPSpec, sdn.FloatingIPPatch]{
 		Resource: FloatingIPs, title: "floating IP",
 		meta: func(o sdn.FloatingIP) sdn.Meta { return o.Meta },
 		get:  p.FloatingIP,
@@ -71,14 +64,14 @@ func (s *server) floatingIPs() noun[sdn.FloatingIP, FloatingIP, floatingIPSpec, 
 	}
 }
 
-func (s *server) specFloatingIP(c *call, b *body) floatingIPSpec {
+func (s *server) specFloatingIP(c *call, b *body) sdn.FloatingIPSpec {
 	b.required("floating_network_id")
 	b.null("floating_ip_address")
 	b.privileged("floating_ip_address")
 	b.privileged(ofHost)
-	out := floatingIPSpec{FloatingIPSpec: sdn.FloatingIPSpec{
-		Base: b.base(), Network: or(b.id("floating_network_id")), Address: or(b.addr("floating_ip_address")), OfHost: or(b.boolean(ofHost)),
-	}, subnet: or(b.id("subnet_id"))}
+	out := sdn.FloatingIPSpec{
+		Base: b.base(), Network: or(b.id("floating_network_id")), Address: or(b.addr("floating_ip_address")), Subnet: or(b.id("subnet_id")), OfHost: or(b.boolean(ofHost)),
+	}
 	b.readOnly("router_id")
 	if target := s.target(c, b); target != nil {
 		out.Target = *target
@@ -143,64 +136,28 @@ func (s *server) target(c *call, b *body) *sdn.Target {
 	return &target
 }
 
-func (s *server) createFloatingIP(ctx context.Context, spec floatingIPSpec) (sdn.FloatingIP, error) {
-	if spec.subnet == "" {
-		f, err := s.p.EnsureFloatingIP(ctx, spec.FloatingIPSpec)
-		return f, unreachable(err, spec.Target)
+func (s *server) createFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec) (sdn.FloatingIP, error) {
+	if spec.Subnet != "" {
+		if err := s.checkSubnetOf(ctx, spec); err != nil {
+			return sdn.FloatingIP{}, err
+		}
 	}
-	subnet, err := s.p.Subnet(ctx, spec.subnet)
-	switch {
-	case err != nil:
-		return sdn.FloatingIP{}, err
-	case subnet.Network != spec.Network:
-		return sdn.FloatingIP{}, invalidInput("Failed to create port on network %s, because fixed_ips included invalid subnet %s", spec.Network, spec.subnet)
-	case spec.Address.IsValid() && !subnet.CIDR.Contains(spec.Address):
-		return sdn.FloatingIP{}, refuse(http.StatusBadRequest, "InvalidIpForSubnet", "IP address %s is not a valid IP for the specified subnet.", spec.Address)
-	case spec.Address.IsValid():
-		f, err := s.p.EnsureFloatingIP(ctx, spec.FloatingIPSpec)
-		return f, unreachable(err, spec.Target)
-	}
-	f, err := s.floatingIPOf(ctx, subnet, spec.FloatingIPSpec)
+	f, err := s.p.EnsureFloatingIP(ctx, spec)
 	return f, unreachable(err, spec.Target)
 }
 
-// floatingIPOf makes a floating IP with a free address of a subnet: the contract's own choice is the network's.
-func (s *server) floatingIPOf(ctx context.Context, subnet sdn.Subnet, spec sdn.FloatingIPSpec) (sdn.FloatingIP, error) {
-	if !spec.Key.IsZero() {
-		if f, there, err := sdn.First(s.p.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{spec.Key}}})); there || err != nil {
-			return f, err
-		}
+// checkSubnetOf refuses a subnet that a floating IP cannot be of, in Neutron's words.
+func (s *server) checkSubnetOf(ctx context.Context, spec sdn.FloatingIPSpec) error {
+	subnet, err := s.p.Subnet(ctx, spec.Subnet)
+	switch {
+	case err != nil:
+		return err
+	case subnet.Network != spec.Network:
+		return invalidInput("Failed to create port on network %s, because fixed_ips included invalid subnet %s", spec.Network, spec.Subnet)
+	case spec.Address.IsValid() && !subnet.CIDR.Contains(spec.Address):
+		return refuse(http.StatusBadRequest, "InvalidIpForSubnet", "IP address %s is not a valid IP for the specified subnet.", spec.Address)
 	}
-	taken := map[netip.Addr]bool{subnet.Gateway: true}
-	for _, addr := range subnet.Reserved {
-		taken[addr] = true
-	}
-	for f, err := range s.p.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Networks: []sdn.ID{subnet.Network}}) {
-		if err != nil {
-			return f, err
-		}
-		taken[f.Address] = true
-	}
-	for p, err := range s.p.FindPorts(ctx, sdn.PortQuery{Subnets: []sdn.ID{subnet.ID}}) {
-		if err != nil {
-			return sdn.FloatingIP{}, err
-		}
-		for _, a := range p.Addresses {
-			taken[a.Addr] = true
-		}
-	}
-	for _, r := range allocationPools(subnet) {
-		for spec.Address = r.First; spec.Address.IsValid() && !r.Last.Less(spec.Address); spec.Address = spec.Address.Next() {
-			if taken[spec.Address] {
-				continue
-			}
-			f, err := s.p.EnsureFloatingIP(ctx, spec)
-			if sdn.ReasonOf(err) != sdn.AddressInUse {
-				return f, err
-			}
-		}
-	}
-	return sdn.FloatingIP{}, sdn.Exhausted(sdn.NoAddresses, "subnet", "no free address in %v", subnet.CIDR)
+	return nil
 }
 
 func (s *server) updateFloatingIP(ctx context.Context, id sdn.ID, p sdn.FloatingIPPatch) (sdn.FloatingIP, error) {

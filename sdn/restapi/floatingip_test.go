@@ -114,6 +114,15 @@ func TestFloatingIPAddresses(t *testing.T) {
 		{"a subnet of another network", alice, "POST", "floatingips", floating(`, "subnet_id": "` + inside + `"`), 400, "InvalidInput"},
 		{"no subnet", alice, "POST", "floatingips", floating(`, "subnet_id": "none"`), 404, "SubnetNotFound"},
 	}.run(t, w)
+	other := w.do(t, root, "POST", "subnets", `{"subnet": {"network_id": "`+outside+`", "ip_version": 4, "cidr": "203.0.113.16/29"}}`, 201, "", "subnet")["id"].(string)
+	keyed := func(subnet string) string {
+		return floating(`, "description": "kuryr/x/y/z", "subnet_id": "` + subnet + `"`)
+	}
+	first := w.do(t, root, "POST", "floatingips", keyed(other), 201, "", "floatingip")
+	if again := w.do(t, root, "POST", "floatingips", keyed(other), 201, "", "floatingip"); again["id"] != first["id"] || first["floating_ip_address"] != "203.0.113.18" {
+		t.Errorf("of one Key: %v and %v", first, again)
+	}
+	refused{{"a Key's of another subnet", root, "POST", "floatingips", keyed(subnet), 409, "ImmutableAttribute"}}.run(t, w)
 	host := w.do(t, root, "POST", "floatingips", w.floating(`, "floating_ip_address": "127.0.0.9", "kuryr:of_host": true`), 201, "", "floatingip")
 	shows(t, host, `{"floating_ip_address": "127.0.0.9"}`)
 }

@@ -317,6 +317,15 @@ func TestBalancerQuotas(t *testing.T) {
 	}
 	b.is(b.get("/lbaas/quotas/ours", "quota"), "load_balancer", -1)
 	admin.refused(501, "l7policy", "PUT", "/lbaas/quotas/ours", object{"quota": object{"l7policy": 3}})
+
+	root := &balancing{api: b.of("/admin")}
+	if status, answer := root.ask("PUT", "/lbaas/quotas/tenant", object{"quota": object{"load_balancer": 0}}); status != http.StatusAccepted {
+		t.Fatalf("quota of what belongs to no project: %d %v", status, answer)
+	}
+	root.is(root.get("/lbaas/quotas/tenant", "quota"), "load_balancer", 0, "project_id", "")
+	root.refused(403, "Quota has been met", "POST", "/lbaas/loadbalancers", object{"loadbalancer": object{"vip_subnet_id": b.subnet}})
+	b.is(b.get("/lbaas/quotas/tenant", "quota"), "load_balancer", -1, "project_id", "ours")
+	b.refused(403, "", "PUT", "/lbaas/quotas/tenant", object{"quota": object{"load_balancer": 5}})
 }
 
 // Many who add members to one pool at once lose none.

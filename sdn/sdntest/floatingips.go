@@ -112,6 +112,51 @@ var floatingIPTests = []test{
 		g := s.floating(sdn.FloatingIPSpec{Address: f.Address})
 		equal(s, "address", g.Address, f.Address)
 	}},
+	{"of a subnet", func(s *suite) {
+		var outside []sdn.Subnet
+		for o, err := range s.p.FindSubnets(s.ctx, sdn.SubnetQuery{Networks: []sdn.ID{s.can.ExternalNetwork}}) {
+			s.ok(err)
+			if o.CIDR.Addr().Is4() || s.can.FloatingIPv6 {
+				outside = append(outside, o)
+			}
+		}
+		if len(outside) == 0 {
+			s.Skip("this SDN does not show the external network's subnets")
+		}
+		for _, o := range outside {
+			spec := sdn.FloatingIPSpec{Base: s.base("fip"), Subnet: o.ID}
+			f := s.floating(spec)
+			equal(s, "is of the subnet", o.CIDR.Contains(f.Address), true)
+			equal(s, "id of the same again", s.floating(spec).ID, f.ID)
+			for _, other := range outside {
+				if spec.Network, spec.Subnet = s.can.ExternalNetwork, other.ID; other.ID != o.ID {
+					_, err := s.p.EnsureFloatingIP(s.ctx, spec)
+					s.immutable(err, "subnet")
+				}
+			}
+		}
+		n := s.network("10.8.0.0/24")
+		spec := sdn.FloatingIPSpec{Base: s.base("fip"), Network: s.can.ExternalNetwork, Subnet: n.Subnets[0]}
+		_, err := s.p.EnsureFloatingIP(s.ctx, spec)
+		s.invalid(err, "subnet")
+		spec.Subnet = absent
+		_, err = s.p.EnsureFloatingIP(s.ctx, spec)
+		s.notFound(err)
+		if s.can.PickFloatingIP {
+			spec.Subnet, spec.Address = outside[0].ID, addr("192.0.2.77")
+			if outside[0].CIDR.Addr().Is6() || outside[0].CIDR.Contains(spec.Address) {
+				spec.Address = addr("198.51.100.77")
+			}
+			_, err = s.p.EnsureFloatingIP(s.ctx, spec)
+			s.invalid(err, "address")
+		}
+		found := must(sdn.All(s.p.FindFloatingIPs(s.ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{spec.Key}}})))(s)
+		equal(s, "number made", len(found), 0)
+		if s.can.HostAddresses {
+			_, err = s.p.EnsureFloatingIP(s.ctx, sdn.FloatingIPSpec{Base: s.base("fip"), Network: s.can.ExternalNetwork, Address: netip.IPv4Unspecified(), Subnet: outside[0].ID})
+			s.invalid(err, "subnet")
+		}
+	}},
 	{"what holds it back", func(s *suite) {
 		n, r := s.routed("10.8.0.0/24")
 		p := s.port(sdn.PortSpec{Network: n.ID})

@@ -2,6 +2,7 @@ package sdntest
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -99,6 +100,37 @@ var loadBalancerCapabilityTests = []test{
 			spec := s.web(n)
 			of.change(&spec)
 			s.perhaps(spec, of.can, field, func(sdn.LoadBalancer) {})
+		}
+	}},
+	{"what is not asked for any more", func(s *suite) {
+		spec, can := s.web(s.vipNet()), s.can.LoadBalancer
+		if slices.Contains(can.Protocols, sdn.UDP) {
+			spec.Listeners = append(spec.Listeners, sdn.Listener{Protocol: sdn.UDP, Port: 53, Pool: sdn.Pool{Affinity: sdn.Affinity{ClientIP: can.Affinity}, Members: members("10.7.0.203:53")}})
+		}
+		first, more := s.applied(spec), spec
+		more.Listeners = slices.Clone(spec.Listeners)
+		l := &more.Listeners[0]
+		if can.Limits {
+			l.ConnectionLimit = 100
+		}
+		if can.Timeouts {
+			l.ClientTimeout, l.MemberTimeout, l.ConnectTimeout, l.InspectTimeout = 61*time.Second, 62*time.Second, 3*time.Second, 4*time.Second
+		}
+		for _, a := range can.Algorithms {
+			if a != first.Listeners[0].Pool.Algorithm {
+				l.Pool.Algorithm = a
+			}
+		}
+		l.Pool.Affinity.ClientIP = can.Affinity
+		if can.HealthMonitors {
+			l.Pool.Health = &sdn.HealthMonitor{Type: "TCP", Interval: 5 * time.Second, Timeout: 3 * time.Second, Rise: 2, Fall: 3}
+		}
+		if last := &more.Listeners[len(more.Listeners)-1]; last != l && can.Affinity {
+			last.Pool.Affinity.Timeout = 90 * time.Second
+		}
+		equal(s, "id", s.applied(more).ID, first.ID)
+		if again := s.applied(spec); !reflect.DeepEqual(again.Listeners, first.Listeners) {
+			s.Errorf("the listeners are %+v, and were %+v", again.Listeners, first.Listeners)
 		}
 	}},
 	{"both families", func(s *suite) {

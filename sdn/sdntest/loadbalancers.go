@@ -80,10 +80,32 @@ func (s *suite) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// vipNet is a network on a router for VIPs and members.
+// vipGround is a network on a router for the VIPs and members of many tests: what the SDN chooses there is no address that one of them asks for. That it cannot go in the end is an error: what is
+// left there is a test's.
+func vipGround(s *suite) sdn.Network {
+	spec := s.networkSpec("10.7.0.0/24")
+	spec.Subnets[0].Ranges = []sdn.AddressRange{{First: addr("10.7.0.100"), Last: addr("10.7.0.199")}}
+	n := must(s.p.EnsureNetwork(s.ctx, spec))(s)
+	s.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := s.p.DeleteNetwork(ctx, n.ID); err != nil {
+			s.Errorf("the network that the tests shared stays: %v", err)
+		}
+	})
+	if s.can.Routers {
+		s.onRouter(n)
+	}
+	return n
+}
+
+// vipNet is a network on a router for VIPs and members: the group's, where it has one, or one of the test's own, as where the test says what is to be on it.
 func (s *suite) vipNet(cidrs ...string) sdn.Network {
 	s.Helper()
 	if len(cidrs) == 0 {
+		if s.ground != nil {
+			return *s.ground
+		}
 		cidrs = []string{"10.7.0.0/24"}
 	}
 	if !s.can.Routers {
@@ -200,7 +222,9 @@ var loadBalancerTests = []test{
 	}},
 	{"a VIP in use", func(s *suite) {
 		n := s.vipNet()
-		one := s.applied(s.web(n))
+		first := s.web(n)
+		first.VIPs[0].Addr = addr("10.7.0.76") // which no other test is given when it is given back
+		one := s.applied(first)
 		taken := s.port(sdn.PortSpec{Network: n.ID})
 		for _, a := range []netip.Addr{one.VIPs[0].Addr, taken.Addresses[0].Addr} {
 			spec := s.web(n)
@@ -307,7 +331,7 @@ var loadBalancerTests = []test{
 		s.stays(b)
 	}},
 	{"find", func(s *suite) {
-		n := s.vipNet()
+		n := s.vipNet("10.7.0.0/24") // where no other test has any
 		spec := s.web(n)
 		spec.Tags = []string{"lb-" + s.run}
 		a, b := s.applied(spec), s.applied(s.web(n))

@@ -33,48 +33,59 @@ type Fixture struct {
 
 // Run runs the suite. open is called for each subtest; it may give the same SDN each time, for every subtest's objects have
 // Keys and names of their own.
-func Run(t *testing.T, open func(t *testing.T) Fixture) { run(t, open, func(*testing.T) {}) }
+func Run(t *testing.T, open func(t *testing.T) Fixture) { run(t, open, false) }
 
-// RunSideBySide is Run with as many groups at a time as the flag -parallel lets, for an SDN that is slow and serves several at once.
-func RunSideBySide(t *testing.T, open func(t *testing.T) Fixture) {
-	run(t, open, (*testing.T).Parallel)
-}
+// RunSideBySide is Run with as many groups at a time as the flag -parallel lets, for an SDN that is slow and serves several at once. open must give the same one each time: what costs such an SDN
+// much a group makes once, and its tests, each with Keys, names and addresses of its own, then run side by side too.
+func RunSideBySide(t *testing.T, open func(t *testing.T) Fixture) { run(t, open, true) }
 
-func run(t *testing.T, open func(t *testing.T) Fixture, begin func(*testing.T)) {
+func run(t *testing.T, open func(t *testing.T) Fixture, sideBySide bool) {
 	for _, group := range []struct {
-		name  string
-		needs func(sdn.Capabilities) bool
-		tests []test
+		name   string
+		needs  func(sdn.Capabilities) bool
+		tests  []test
+		ground func(*suite) sdn.Network // that the tests share side by side; nil is none
 	}{
-		{"Common", nil, commonTests},
-		{"Networks", nil, networkTests},
-		{"Subnets", nil, subnetTests},
-		{"SubnetPools", func(c sdn.Capabilities) bool { return c.SubnetPools }, subnetPoolTests},
-		{"Ports", nil, portTests},
-		{"Bulk", nil, bulkTests},
-		{"Trunks", func(c sdn.Capabilities) bool { return c.Trunks }, trunkTests},
-		{"Routers", func(c sdn.Capabilities) bool { return c.Routers }, routerTests},
-		{"FloatingIPs", func(c sdn.Capabilities) bool { return c.Routers && c.FloatingIPs }, floatingIPTests},
-		{"Forwards", func(c sdn.Capabilities) bool { return c.Routers && c.FloatingIPs && c.Forwards }, forwardTests},
-		{"SecurityGroups", func(c sdn.Capabilities) bool { return c.SecurityGroups }, securityGroupTests},
-		{"PortGroups", func(c sdn.Capabilities) bool { return c.SecurityGroups }, portGroupTests},
-		{"AddressGroups", func(c sdn.Capabilities) bool { return c.SecurityGroups && c.AddressGroups }, addressGroupTests},
-		{"QoSPolicies", func(c sdn.Capabilities) bool { return c.QoS }, qosTests},
-		{"LoadBalancers", func(c sdn.Capabilities) bool { return len(c.LoadBalancer.Protocols) > 0 }, append(loadBalancerTests, loadBalancerCapabilityTests...)},
-		{"Quotas", func(c sdn.Capabilities) bool { return c.Quotas }, quotaTests},
-		{"Unsupported", nil, unsupportedTests},
-		{"Concurrency", nil, concurrencyTests},
-		{"Recovery", nil, recoveryTests},
+		{"Common", nil, commonTests, nil},
+		{"Networks", nil, networkTests, nil},
+		{"Subnets", nil, subnetTests, nil},
+		{"SubnetPools", func(c sdn.Capabilities) bool { return c.SubnetPools }, subnetPoolTests, nil},
+		{"Ports", nil, portTests, nil},
+		{"Bulk", nil, bulkTests, nil},
+		{"Trunks", func(c sdn.Capabilities) bool { return c.Trunks }, trunkTests, nil},
+		{"Routers", func(c sdn.Capabilities) bool { return c.Routers }, routerTests, nil},
+		{"FloatingIPs", func(c sdn.Capabilities) bool { return c.Routers && c.FloatingIPs }, floatingIPTests, nil},
+		{"Forwards", func(c sdn.Capabilities) bool { return c.Routers && c.FloatingIPs && c.Forwards }, forwardTests, nil},
+		{"SecurityGroups", func(c sdn.Capabilities) bool { return c.SecurityGroups }, securityGroupTests, nil},
+		{"PortGroups", func(c sdn.Capabilities) bool { return c.SecurityGroups }, portGroupTests, nil},
+		{"AddressGroups", func(c sdn.Capabilities) bool { return c.SecurityGroups && c.AddressGroups }, addressGroupTests, nil},
+		{"QoSPolicies", func(c sdn.Capabilities) bool { return c.QoS }, qosTests, nil},
+		{"LoadBalancers", func(c sdn.Capabilities) bool { return len(c.LoadBalancer.Protocols) > 0 }, append(loadBalancerTests, loadBalancerCapabilityTests...), vipGround},
+		{"Quotas", func(c sdn.Capabilities) bool { return c.Quotas }, quotaTests, nil},
+		{"Unsupported", nil, unsupportedTests, nil},
+		{"Concurrency", nil, concurrencyTests, nil},
+		{"Recovery", nil, recoveryTests, nil},
 	} {
 		t.Run(group.name, func(t *testing.T) {
-			begin(t)
+			var ground *sdn.Network
+			if sideBySide {
+				t.Parallel()
+				if group.ground != nil {
+					if s := newSuite(t, open(t)); group.needs(s.can) {
+						ground = new(group.ground(s))
+					}
+				}
+			}
 			for _, test := range group.tests {
 				t.Run(test.name, func(t *testing.T) {
-					f := open(t)
-					s := newSuite(t, f)
+					if ground != nil {
+						t.Parallel()
+					}
+					s := newSuite(t, open(t))
 					if group.needs != nil && !group.needs(s.can) {
 						t.Skip("this SDN has no such thing")
 					}
+					s.ground = ground
 					test.run(s)
 				})
 			}
@@ -96,6 +107,7 @@ type suite struct {
 	ctx     context.Context
 	run     string // part of every Key and name
 	serial  int
+	ground  *sdn.Network // the group's; nil is none
 }
 
 func newSuite(t *testing.T, f Fixture) *suite {
@@ -249,11 +261,17 @@ func (s *suite) tryPort(spec sdn.PortSpec) (sdn.Port, error) {
 func (s *suite) routed(cidrs ...string) (sdn.Network, sdn.Router) {
 	s.Helper()
 	n := s.network(cidrs...)
+	return n, s.onRouter(n)
+}
+
+// onRouter puts a network on a router that has a gateway.
+func (s *suite) onRouter(n sdn.Network) sdn.Router {
+	s.Helper()
 	r := s.router(&sdn.ExternalGateway{Network: s.can.ExternalNetwork, SNAT: true})
 	for _, id := range n.Subnets {
 		s.attach(r.ID, id)
 	}
-	return n, must(s.p.Router(s.ctx, r.ID))(s)
+	return must(s.p.Router(s.ctx, r.ID))(s)
 }
 
 func (s *suite) router(gw *sdn.ExternalGateway) sdn.Router {

@@ -66,9 +66,6 @@ type KuryrLoadBalancerSpec struct {
 	// +optional
 	// +listType=set
 	Sources []string `json:"sources,omitempty"`
-	// PublishNotReady has endpoints be members whether they are ready or not.
-	// +optional
-	PublishNotReady bool `json:"publishNotReady,omitempty"`
 	// OwnVIPs has the Service have VIPs of its own besides these, one of each of their families, on its namespace's subnet of load balancers (controller.vip_placement).
 	// The floating IP leads there, and only there do sources count.
 	// +optional
@@ -114,6 +111,18 @@ type LoadBalancerFloatingIP struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Network string `json:"network,omitempty"`
+	// Subnet is the id of that network's subnet which the address is to be of; "" is any.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Subnet string `json:"subnet,omitempty"`
+	// SubnetName is a pattern of the names of subnets that the address may be of, where neither Address nor Subnet is said: a glob, or after "~" a regular expression; "!" before it negates it.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	SubnetName string `json:"subnetName,omitempty"`
+	// SubnetTags are tags of such subnets, with commas between them: one is enough, or after "&" all must be there; "!" before it negates it.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	SubnetTags string `json:"subnetTags,omitempty"`
 	// Keep has a floating IP that was made for the Service stay in the SDN when it goes.
 	// +optional
 	Keep bool `json:"keep,omitempty"`
@@ -230,6 +239,14 @@ type LoadBalancerOfVIP struct {
 	// Own is that the VIP is none of the Service's ClusterIPs.
 	// +optional
 	Own bool `json:"own,omitempty"`
+	// Flavor and Zone are those that it was made with, as the Service asked; one that asks for none any more has it made anew.
+	// +optional
+	Flavor string `json:"flavor,omitempty"`
+	// +optional
+	Zone string `json:"zone,omitempty"`
+	// Leaving is that it is about to be deleted, so that nobody may come to share it.
+	// +optional
+	Leaving bool `json:"leaving,omitempty"`
 }
 
 // LoadBalancerShare is another's load balancer in the SDN.
@@ -266,6 +283,11 @@ type LoadBalancerFloatingIPStatus struct {
 	// Keep has one of Kuryr's stay in the SDN, leading nowhere, when the Service goes.
 	// +optional
 	Keep bool `json:"keep,omitempty"`
+	// SubnetName and SubnetTags are the wish that it was last had for: until that changes it stays, whatever subnets are called.
+	// +optional
+	SubnetName string `json:"subnetName,omitempty"`
+	// +optional
+	SubnetTags string `json:"subnetTags,omitempty"`
 }
 
 // Owners of floating IPs.

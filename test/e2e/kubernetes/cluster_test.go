@@ -35,6 +35,7 @@ type whole struct {
 	dir                     string         // with the tokens, and the authority's certificate
 	settings                []string       // of Raven, besides those of every test
 	daemonSettings          []string       // of the node's daemon, the same
+	failpoint               string         // at which the Raven that is started next is killed; "" is none
 	front                   *kubelab.Front // by which programs that start ask the API server; nil is none
 	sdnDaemon, raven, claim *privatehost.Service
 }
@@ -63,8 +64,9 @@ func (w *whole) account(name string) []string {
 }
 
 func (w *whole) startRaven(ctx context.Context) (err error) {
-	w.raven, err = w.node.StartService(ctx, "kuryr-controller", nil, append([]string{
-		kuryr, "controller", "--host", w.node.Name, "--installation", "kubernetes", "--provider", "sdn", "--controller-namespace", system, "--controller-listen", "",
+	program, env := dying(w.failpoint)
+	w.raven, err = w.node.StartService(ctx, "kuryr-controller", env, append([]string{
+		program, "controller", "--host", w.node.Name, "--installation", "kubernetes", "--provider", "sdn", "--controller-namespace", system, "--controller-listen", "",
 		"--controller-leader-election=false", "--controller-pool-ttl", "2s", "--controller-pool-minimum", "2", "--controller-pool-batch", "5",
 	}, slices.Concat(w.account("kuryr-controller"), w.settings)...), nil)
 	return err

@@ -12,8 +12,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,6 +67,41 @@ func (r *rig) must(err error) {
 	if err != nil {
 		r.Fatal(err)
 	}
+}
+
+// dying is the program that is killed at a failpoint, with what tells it at which; with "" the program under test, which is not.
+func dying(failpoint string) (program string, env []string) {
+	if failpoint == "" {
+		return kuryr, nil
+	}
+	return filepath.Join(filepath.Dir(kuryr), "kuryr-failpoints"), []string{"KURYR_FAILPOINT=" + failpoint}
+}
+
+// killed waits until a Raven is killed at its failpoint.
+func (r *rig) killed(raven *privatehost.Service, failpoint string) {
+	r.Helper()
+	select {
+	case <-raven.Gone():
+		if signal := raven.Signal(); signal != syscall.SIGKILL {
+			r.Fatalf("Raven was to be killed at %s and ended by %v", failpoint, signal)
+		}
+	case <-time.After(90 * time.Second):
+		r.Fatalf("Raven does not come to %s", failpoint)
+	}
+}
+
+// kubernetesUnserved has nobody serve the API servers' own Service, which Raven would else see to before the others.
+func (r *rig) kubernetesUnserved() {
+	r.Helper()
+	r.until(func(ctx context.Context) error {
+		own, err := r.Client.CoreV1().Services("default").Get(ctx, "kubernetes", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		own.Labels["service.kubernetes.io/service-proxy-name"] = "nobody"
+		_, err = r.Client.CoreV1().Services("default").Update(ctx, own, metav1.UpdateOptions{})
+		return err
+	})
 }
 
 // serverPod is a pod that answers HTTP with its name, on a node, or wherever the scheduler puts it.

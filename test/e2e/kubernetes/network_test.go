@@ -3,6 +3,7 @@
 package kubernetes_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -97,11 +98,14 @@ func (n *kuryrNode) answers(socket, path string) func(context.Context) bool {
 
 // sdn asks the node's SDN, and reads the answer into v.
 func (n *kuryrNode) sdn(ctx context.Context, method, path string, body, v any) error {
-	text, err := json.Marshal(body)
-	if err != nil {
-		return err
+	var text []byte
+	if body != nil { // which nothing that is deleted may have
+		var err error
+		if text, err = json.Marshal(body); err != nil {
+			return err
+		}
 	}
-	request, err := http.NewRequestWithContext(ctx, method, "http://kuryr/v2.0/"+path, strings.NewReader(string(text)))
+	request, err := http.NewRequestWithContext(ctx, method, "http://kuryr/v2.0/"+path, bytes.NewReader(text))
 	if err != nil {
 		return err
 	}

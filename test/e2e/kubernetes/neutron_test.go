@@ -39,6 +39,7 @@ type stack struct {
 	raven     *privatehost.Service
 	settings  []string // of Raven, besides those of every test
 	daemons   []string // the same of the nodes' daemons
+	failpoint string   // at which the Raven that is started next is killed; "" is none
 	installed bool
 	dir       string // with the tokens, and the authority's certificate
 }
@@ -138,10 +139,11 @@ func (s *stack) account(name string) []string {
 }
 
 func (s *stack) startRaven(flags ...string) (err error) {
-	s.raven, err = s.Central.StartService(s.ctx, "kuryr-controller", []string{
-		"KURYR_NEUTRON_CLOUDS_FILE=" + s.lab.CloudsFile(), "KURYR_NEUTRON_CLOUD=" + neutronlab.CloudCredential,
-	}, append([]string{
-		kuryr, "controller", "--provider", "neutron", "--controller-namespace", system, "--controller-listen", "",
+	program, env := dying(s.failpoint)
+	s.raven, err = s.Central.StartService(s.ctx, "kuryr-controller", append(env,
+		"KURYR_NEUTRON_CLOUDS_FILE="+s.lab.CloudsFile(), "KURYR_NEUTRON_CLOUD="+neutronlab.CloudCredential,
+	), append([]string{
+		program, "controller", "--provider", "neutron", "--controller-namespace", system, "--controller-listen", "",
 		"--controller-leader-election=false", "--controller-pool-ttl", "2s", "--controller-pool-minimum", "2", "--controller-pool-batch", "3",
 	}, slices.Concat(s.account("kuryr-controller"), s.settings, flags)...), nil)
 	return err

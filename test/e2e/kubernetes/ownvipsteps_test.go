@@ -12,7 +12,7 @@ var ownStages = []stage{
 	{"made", (*steps).make, []string{
 		"raven.ownvips.subnet", "raven.ownvips.attached:2", "raven.balancer.applied:3", "raven.balancer.applied:4", "raven.float.made", "raven.balancer.told", "raven.service.published",
 	}, false, placed},
-	{"at its ClusterIPs", (*steps).unplace, []string{"raven.service.changed", "raven.balancer.deleted:2", "raven.ownvips.retired", "raven.float.made", "raven.balancer.told"}, true, func(s *steps) []string {
+	{"at its ClusterIPs", (*steps).unplace, []string{"raven.service.changed", "raven.balancer.deleted:2", "raven.ownvips.retired", "raven.float.made", "raven.balancer.told", "raven.share.withdrawn"}, true, func(s *steps) []string {
 		return append(s.floats("somebody's", "Raven's > first"), "first: 80", "second: 80", "Service: Raven's")
 	}},
 	{"in its namespace again", (*steps).place, []string{"raven.balancer.applied:3", "raven.ownvips.attached", "raven.ownvips.subnet:2", "raven.balancer.told", "raven.float.made"}, false, placed},

@@ -240,7 +240,7 @@ func (l load) ends() {
 // conversation of UDP stays with a pod that goes.
 func (s *services) rollingUpdate() {
 	labels := map[string]string{"app": "rolling"}
-	spec := talkerSpec("12s") // longer than Kubernetes takes to tell, on a busy machine too
+	spec := talkerSpec("20s") // longer than Kubernetes takes to tell, on a busy machine too
 	spec.Containers[0].ReadinessProbe = saysReady()
 	spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"talk", "ready", "off"}}}}
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "rolling"}, Spec: appsv1.DeploymentSpec{

@@ -5,6 +5,7 @@ package kubernetes_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -30,6 +31,7 @@ func (s *services) inside() {
 	s.row("NotReady", (*services).notReady)
 	s.row("OtherProxy", (*services).otherProxy)
 	s.row("ServiceCIDRs", (*services).serviceCIDRs)
+	s.row("SCTP", (*services).sctp)
 }
 
 // Each address and protocol leads to both pods, from a pod, from the node, and from an endpoint, to itself too. TCP and UDP at one port are two.
@@ -250,6 +252,26 @@ func (s *services) serviceCIDRs() {
 	of := s.service("of-more", func(spec *corev1.ServiceSpec) { spec.ClusterIP, spec.IPFamilyPolicy = "172.30.0.10", nil })
 	for _, from := range s.everywhere() {
 		s.answers(from, "tcp", at(of, 80)[0], "a", "b")
+	}
+}
+
+// Associations of SCTP come to each endpoint, and the answers come from where it was asked: at the ClusterIP, where TCP has the same port, and at a NodePort.
+func (s *services) sctp() {
+	if _, err := os.Stat("/proc/sys/net/netfilter/nf_conntrack_sctp_timeout_closed"); err != nil {
+		s.Skip("this kernel does not track SCTP:", err)
+	}
+	of := s.service("sctp", func(spec *corev1.ServiceSpec) {
+		spec.Type = corev1.ServiceTypeNodePort
+		spec.Ports = append(spec.Ports, corev1.ServicePort{Name: "sctp", Protocol: corev1.ProtocolSCTP, Port: 80, TargetPort: intstr.FromInt32(talkSCTP)})
+	})
+	for _, to := range at(of, 80) {
+		for _, from := range append(s.everywhere(), s.inPod("a")) {
+			s.answers(from, "sctp", to, "a", "b")
+		}
+		s.answers(s.pod, "tcp", to, "a", "b")
+	}
+	for _, to := range s.places(of.Spec.Ports[1].NodePort) {
+		s.answers(s.away, "sctp", to, "a", "b")
 	}
 }
 

@@ -73,6 +73,9 @@ func (b *balanced) row(name string, test func(*balanced)) {
 	b.services.row(name, func(s *services) {
 		w := *b.whole
 		w.rig = s.rig
+		defer func() { // it may have had them run anew
+			b.whole.raven, b.whole.settings, b.whole.claim, b.whole.daemonSettings = w.raven, w.settings, w.claim, w.daemonSettings
+		}()
 		test(&balanced{s, &w})
 	})
 }
@@ -126,11 +129,29 @@ func TestServices(t *testing.T) {
 	b.row("LoadBalancer6", (*balanced).loadBalancer6)
 	b.row("TakenAddress", (*balanced).takenAddress)
 	b.row("OtherBalancer", (*balanced).otherBalancer)
+	b.row("OwnClass", (*balanced).ownClass)
+	b.row("TypeTurns", (*balanced).typeTurns)
+	b.row("BothFamilies", (*balanced).bothFamilies)
+	b.row("KeptAddress", (*balanced).keptAddress)
+	b.row("Hostname", (*balanced).hostname)
+	b.row("OtherNetwork", (*balanced).otherNetwork)
+	b.row("WrongAddresses", (*balanced).wrongAddresses)
 	b.row("VIPsInNamespaces", (*balanced).vipsInNamespaces)
 	b.row("ManyEndpoints", (*balanced).manyEndpoints)
 	b.row("TableDeleted", (*balanced).tableDeleted)
+	b.row("NodePortAddresses", (*balanced).nodePortAddresses)
+	b.row("Quota", (*balanced).quota)
+	b.row("DeletedInSDN", (*balanced).deletedInSDN)
+	audited := b.deletedBeforeAudit() // a minute, in which the others run
 	b.changing()
+	b.row("Audit", audited)
 	b.until(func(context.Context) error { return b.settled() })
+	b.nothingLeft(before)
+}
+
+// nothingLeft waits until the kernel has no rules but those that it had before.
+func (b *balanced) nothingLeft(before []string) {
+	b.Helper()
 	b.until(func(context.Context) error {
 		var left []string
 		for _, line := range b.rules() {
@@ -323,18 +344,7 @@ func (b *balanced) takenAddress() {
 		spec.Type, spec.LoadBalancerIP, spec.Selector = corev1.ServiceTypeLoadBalancer, address, map[string]string{"app": "asks"}
 		spec.IPFamilyPolicy, spec.IPFamilies = new(corev1.IPFamilyPolicySingleStack), []corev1.IPFamily{corev1.IPv4Protocol}
 	})
-	b.until(func(ctx context.Context) error {
-		events, err := b.Client.EventsV1().Events("default").List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for _, e := range events.Items {
-			if e.Regarding.Name == "waiter" && strings.Contains(e.Note, address) {
-				return nil
-			}
-		}
-		return fmt.Errorf("of %d Events none says that %s is taken", len(events.Items), address)
-	})
+	b.warned("waiter", address)
 	b.answers(b.away, "tcp", net.JoinHostPort(address, "80"), "a", "b")
 	b.must(b.Client.CoreV1().Services("default").Delete(b.ctx, "holder", metav1.DeleteOptions{}))
 	b.ingress("waiter", func(all []corev1.LoadBalancerIngress) bool { return len(all) == 1 && all[0].IP == address })

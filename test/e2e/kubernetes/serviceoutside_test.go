@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -23,6 +24,7 @@ func (s *services) outside() {
 	s.row("LocalPolicies", (*services).localPolicies)
 	s.row("NodeHealth", (*services).nodeHealth)
 	s.row("Hints", (*services).hints)
+	s.row("IPModes", (*services).ipModes)
 }
 
 // places are the node's addresses with a port, where another host reaches it.
@@ -206,5 +208,41 @@ func (s *services) localPolicies() {
 	everybody()
 	for _, to := range checks {
 		s.silence(s.away, "tcp", to, "refused")
+	}
+}
+
+// What another's load balancer says of its address counts at nodes: with ipMode VIP they lead to the endpoints themselves, from pods too, and with Proxy they leave what is for it to the proxy. It
+// stays as the other says it.
+func (s *services) ipModes() {
+	const address, port = "198.51.100.10", 7005
+	proxy, err := s.Central.StartService(s.ctx, "talk-proxy", nil, []string{talkPath(), "serve", "-tcp", strconv.Itoa(port), "-name", "proxy"}, nil)
+	s.must(err)
+	s.Cleanup(func() { _ = proxy.Stop(9, limit) })
+	s.must(s.Central.Exec(s.ctx, "ip", "addr", "replace", address+"/32", "dev", "lo").Err())
+	s.must(s.node.Exec(s.ctx, "ip", "route", "replace", address, "via", kubelab.Nodes.Addr().String()).Err())
+	s.service("modes", func(spec *corev1.ServiceSpec) {
+		inIPv4(spec)
+		spec.Type, spec.LoadBalancerClass, spec.Ports[0].Port = corev1.ServiceTypeLoadBalancer, new("example.com/other"), port
+	})
+	for _, one := range []struct {
+		mode corev1.LoadBalancerIPMode
+		want []string
+	}{{corev1.LoadBalancerIPModeVIP, []string{"a", "b"}}, {corev1.LoadBalancerIPModeProxy, []string{"proxy"}}} {
+		says := []corev1.LoadBalancerIngress{{IP: address, IPMode: &one.mode}}
+		s.until(func(ctx context.Context) error {
+			is, err := s.Client.CoreV1().Services("default").Get(ctx, "modes", metav1.GetOptions{})
+			if err == nil {
+				is.Status.LoadBalancer.Ingress = says
+				_, err = s.Client.CoreV1().Services("default").UpdateStatus(ctx, is, metav1.UpdateOptions{})
+			}
+			return err
+		})
+		for _, from := range s.everywhere() {
+			s.answers(from, "tcp", net.JoinHostPort(address, strconv.Itoa(port)), one.want...)
+		}
+		is, err := s.Client.CoreV1().Services("default").Get(s.ctx, "modes", metav1.GetOptions{})
+		if s.must(err); !equality.Semantic.DeepEqual(is.Status.LoadBalancer.Ingress, says) {
+			s.Errorf("the status of another's load balancer is %+v", is.Status)
+		}
 	}
 }

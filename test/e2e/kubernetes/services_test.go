@@ -18,6 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
@@ -31,8 +32,9 @@ const talkImage = "registry.k8s.io/talk:kuryr-test"
 
 // The ports that pods talk at.
 const (
-	talkTCP = 8080
-	talkUDP = 8081
+	talkTCP  = 8080
+	talkUDP  = 8081
+	talkSCTP = 8082
 )
 
 // services is a cluster whose Services answer, whoever sees to that, and what every row of these tests asks from.
@@ -63,7 +65,7 @@ func talkOptions(booted func(context.Context, *kubelab.Node) error) kubelab.Opti
 // newServices makes the pods that several rows ask, when the cluster's nodes are ready and who sees to Services runs.
 func newServices(r *rig) *services {
 	r.Helper()
-	ctx, cancel := context.WithTimeout(r.T.Context(), 2*limit) // of all rows
+	ctx, cancel := context.WithTimeout(r.T.Context(), 3*limit) // of all rows
 	r.Cleanup(cancel)
 	r.ctx = ctx
 	s := &services{rig: r, node: r.Nodes[0]}
@@ -81,7 +83,7 @@ func newServices(r *rig) *services {
 	return s
 }
 
-// talker is a pod that answers at talkTCP and talkUDP.
+// talker is a pod that answers at talkTCP, talkUDP and talkSCTP.
 func talker(name, app string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": app, "web": "any"}}, Spec: talkerSpec("1s")}
 }
@@ -92,7 +94,7 @@ func talkerSpec(linger string) corev1.PodSpec {
 		TerminationGracePeriodSeconds: new(int64(20)), AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
 		Containers: []corev1.Container{{
 			Name: "talk", Image: talkImage, ImagePullPolicy: corev1.PullNever,
-			Command: []string{"talk", "serve", "-tcp", strconv.Itoa(talkTCP), "-udp", strconv.Itoa(talkUDP), "-linger", linger},
+			Command: []string{"talk", "serve", "-tcp", strconv.Itoa(talkTCP), "-udp", strconv.Itoa(talkUDP), "-sctp", strconv.Itoa(talkSCTP), "-linger", linger},
 			Ports:   []corev1.ContainerPort{{Name: "talk", ContainerPort: talkTCP}, {Name: "chat", ContainerPort: talkUDP, Protocol: corev1.ProtocolUDP}},
 		}},
 	}
@@ -129,7 +131,13 @@ func (s *services) row(name string, test func(*services)) {
 // service makes one of TCP at port 80 that leads to the pods of app web, unless edit says otherwise, and deletes it with the row.
 func (s *services) service(name string, edit func(*corev1.ServiceSpec)) *corev1.Service {
 	s.Helper()
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
+	return s.annotated(name, nil, edit)
+}
+
+// annotated is service with annotations.
+func (s *services) annotated(name string, annotations map[string]string, edit func(*corev1.ServiceSpec)) *corev1.Service {
+	s.Helper()
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}, Spec: corev1.ServiceSpec{
 		Selector: map[string]string{"app": "web"}, IPFamilyPolicy: new(corev1.IPFamilyPolicyPreferDualStack),
 		Ports: []corev1.ServicePort{{Name: "tcp", Port: 80, TargetPort: intstr.FromInt32(talkTCP)}},
 	}}
@@ -157,6 +165,13 @@ func (s *services) change(name string, edit func(*corev1.Service)) *corev1.Servi
 		return err
 	})
 	return now
+}
+
+// label has a pod be of another app.
+func (s *services) label(pod, app string) {
+	s.Helper()
+	_, err := s.Client.CoreV1().Pods("default").Patch(s.ctx, pod, types.MergePatchType, fmt.Appendf(nil, `{"metadata": {"labels": {"app": %q}}}`, app), metav1.PatchOptions{})
+	s.must(err)
 }
 
 // answer is one of talk's results.

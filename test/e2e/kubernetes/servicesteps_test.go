@@ -31,6 +31,7 @@ import (
 // steps are Ravens that die where they are told to, with one Service and a floating IP that somebody has made.
 type steps struct {
 	*ravens
+	asker    *http.Client // of the SDN's API
 	settings []string
 	theirs   string          // the address of the floating IP
 	service  *corev1.Service // as it was last written; nil is none
@@ -69,6 +70,12 @@ var stages = []stage{
 	}},
 }
 
+// tornStages are the life of a Service that goes without a word.
+var tornStages = []stage{
+	{"made", (*steps).make, nil, false, stages[0].want},
+	{"torn away", (*steps).tear, []string{"raven.stray.sunk", "raven.stray.deleted", "raven.stray.deleted:2"}, false, func(s *steps) []string { return s.floats("somebody's") }},
+}
+
 // Raven is killed at each of its steps as a Service's load balancer, its VIPs and its floating IP are made, changed and taken away, and as the VIP network is made. The next one ends with
 // what the Service says, nothing is there twice, and in the end nothing is left.
 func TestServicesKilledAnywhere(t *testing.T) {
@@ -86,23 +93,18 @@ func TestServicesKilledAnywhere(t *testing.T) {
 	s.theirs = s.float()
 	before := s.things()
 	s.pass(stages)
+	s.pass(tornStages)
 	s.same(before)
 }
 
 // startSteps is a cluster whose Ravens are killed.
 func startSteps(t *testing.T) *steps {
 	s := &steps{ravens: startRavensIn(t, kubelab.DualStack)}
+	s.asker = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.dir, "run", "sdn.sock"))
+	}}}
 	s.program = filepath.Join(filepath.Dir(kuryr), "kuryr-failpoints")
-	// The API servers' own Service would have what is not its own told first.
-	s.must(retried(func() error {
-		own, err := s.Client.CoreV1().Services("default").Get(s.ctx, "kubernetes", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		own.Labels["service.kubernetes.io/service-proxy-name"] = "nobody"
-		_, err = s.Client.CoreV1().Services("default").Update(s.ctx, own, metav1.UpdateOptions{})
-		return err
-	}))
+	s.kubernetesUnserved()
 	return s
 }
 
@@ -254,6 +256,17 @@ func (s *steps) drop() {
 	s.service = nil
 }
 
+// tear has the Service go with its KuryrLoadBalancer, whose finalizer is torn away.
+func (s *steps) tear() {
+	s.Helper()
+	var lb kuryrv1.KuryrLoadBalancer
+	s.must(s.api.Get(s.ctx, types.NamespacedName{Namespace: "default", Name: "web"}, &lb))
+	lb.Finalizers = nil
+	s.must(s.api.Update(s.ctx, &lb))
+	s.must(s.api.Delete(s.ctx, &lb))
+	s.drop()
+}
+
 // endpoints are those of the Service, which stay while it comes and goes.
 func (s *steps) endpoints() {
 	s.Helper()
@@ -299,10 +312,7 @@ func (s *steps) asks(method, path string, body any, name string, into any) error
 	if err != nil {
 		return err
 	}
-	asker := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.dir, "run", "sdn.sock"))
-	}}}
-	answer, err := asker.Do(request)
+	answer, err := s.asker.Do(request)
 	if err != nil {
 		return err
 	}
@@ -472,14 +482,19 @@ func (s *steps) published(lb *kuryrv1.KuryrLoadBalancer, owner func(string) stri
 	return fmt.Sprint(now.Status.LoadBalancer.Ingress)
 }
 
-// things are the ids of all that the SDN has which Services have a part in.
+// things are the ids of all that the SDN has which Services have a part in. Pods' ports, which come and go with their pools, are none of these.
 func (s *steps) things() (all []string) {
 	s.Helper()
 	for path, name := range map[string]string{"networks": "networks", "subnets": "subnets", "ports": "ports", "routers": "routers", "floatingips": "floatingips", "lbaas/loadbalancers": "loadbalancers"} {
-		var some []struct{ ID, Name string }
+		var some []struct {
+			ID, Name string
+			Owner    string `json:"device_owner"`
+		}
 		s.must(s.asks(http.MethodGet, path, nil, name, &some))
 		for _, one := range some {
-			all = append(all, name+" "+one.ID+" "+one.Name)
+			if one.Owner != "compute:kuryr" {
+				all = append(all, name+" "+one.ID+" "+one.Name)
+			}
 		}
 	}
 	slices.Sort(all)

@@ -118,6 +118,9 @@ func (a amphorae) life() {
 		"timeouts and limit": func(s *sdn.LoadBalancerSpec) {
 			s.Listeners[0].ClientTimeout, s.Listeners[0].ConnectionLimit = time.Hour, 0
 		},
+		"timeouts that are not asked for any more": func(s *sdn.LoadBalancerSpec) {
+			s.Listeners[0].MemberTimeout, s.Listeners[0].ConnectTimeout, s.Listeners[0].InspectTimeout = 0, 0, 0
+		},
 		"algorithm and affinity": func(s *sdn.LoadBalancerSpec) {
 			s.Listeners[0].Pool.Algorithm, s.Listeners[0].Pool.Affinity = sdn.RoundRobin, sdn.Affinity{}
 		},
@@ -129,6 +132,12 @@ func (a amphorae) life() {
 		change(&spec)
 		if calls := a.changing(func() { made = a.ready(spec) }); len(calls) != 1 {
 			a.Errorf("%s changed, and there were %d changing requests: %v", what, len(calls), calls)
+		}
+	}
+	tcp = a.listener(made, 80)
+	for field, want := range map[string]string{"timeout_member_data": "50000", "timeout_member_connect": "5000", "timeout_tcp_inspect": "0"} {
+		if got := fmt.Sprint(tcp[field]); got != want {
+			a.Errorf("%s of the listener is %s, want %s", field, got, want)
 		}
 	}
 	if from := a.sources(made, 80); !slices.Equal(from, []string{"192.0.2.0/24"}) {

@@ -61,3 +61,11 @@ func (s *Service) Pid() int { return s.cmd.Process.Pid }
 
 // Gone is closed when the service has ended.
 func (s *Service) Gone() <-chan struct{} { return s.gone }
+
+// Signal is what ended the service, once Gone is closed; 0 where it ended by itself.
+func (s *Service) Signal() syscall.Signal {
+	if status, is := s.cmd.ProcessState.Sys().(syscall.WaitStatus); is && status.Signaled() {
+		return status.Signal()
+	}
+	return 0
+}

@@ -88,6 +88,9 @@ func (a *asker) forever(every time.Duration) error {
 
 // ask sends one question and returns who answered, and whom he saw.
 func (a *asker) ask(i int) (string, error) {
+	if a.network == "sctp" {
+		return a.associate()
+	}
 	if a.conn == nil {
 		if err := a.dial(); err != nil {
 			return "", err

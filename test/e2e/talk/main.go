@@ -43,8 +43,9 @@ func main() {
 
 func usage() {
 	fmt.Fprintln(os.Stderr, `usage:
-  talk serve [-tcp PORT] [-udp PORT] [-name NAME] [-linger TIME]   answers until SIGTERM, and so long after it
-  talk ask [-n COUNT] [-every TIME] [-timeout TIME] [-keep] [-from PORT] tcp|udp ADDRESS:PORT
+  talk serve [-tcp PORT] [-udp PORT] [-sctp PORT] [-name NAME] [-linger TIME]
+                                                                   answers until SIGTERM, and so long after it
+  talk ask [-n COUNT] [-every TIME] [-timeout TIME] [-keep] [-from PORT] tcp|udp|sctp ADDRESS:PORT
   talk get AUTHORITY URL                                           prints what an HTTPS server answers, certified by the authority in a file
   talk look NAME                                                   prints the addresses of a name
   talk ready [on|off]                                              says whether, or ends with 1 where it was said off`)

@@ -14,12 +14,13 @@ import (
 )
 
 func serve(args []string) error {
-	var tcp, udp int
+	var tcp, udp, sctp int
 	var name string
 	var linger time.Duration
 	flags("serve", args, func(s *flag.FlagSet) {
 		s.IntVar(&tcp, "tcp", 0, "")
 		s.IntVar(&udp, "udp", 0, "")
+		s.IntVar(&sctp, "sctp", 0, "")
 		s.StringVar(&name, "name", "", "")
 		s.DurationVar(&linger, "linger", 0, "")
 	})
@@ -28,7 +29,7 @@ func serve(args []string) error {
 		return err
 	}
 	name = cmp.Or(name, host)
-	failed := make(chan error, 2)
+	failed := make(chan error, 4)
 	if tcp > 0 {
 		l, err := net.ListenTCP("tcp", &net.TCPAddr{Port: tcp})
 		if err != nil {
@@ -42,6 +43,15 @@ func serve(args []string) error {
 			return err
 		}
 		go func() { failed <- serveUDP(c, name) }()
+	}
+	if sctp > 0 {
+		for _, family := range []string{"ip4", "ip6"} {
+			c, err := net.ListenIP(family+sctpNetwork, nil)
+			if err != nil {
+				return err
+			}
+			go func() { failed <- serveSCTP(c, uint16(sctp), name) }()
+		}
 	}
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT)

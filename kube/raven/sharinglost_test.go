@@ -1,0 +1,327 @@
+package raven
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/sdn"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// heir is the Service that stands for a load balancer.
+func (c *cluster) heir(id sdn.ID) string {
+	c.t.Helper()
+	var lbs v1.KuryrLoadBalancerList
+	c.list(&lbs)
+	i := slices.IndexFunc(lbs.Items, func(lb v1.KuryrLoadBalancer) bool { return inherits(&lb, id) })
+	if i < 0 {
+		c.t.Fatal("nobody stands for the load balancer ", id)
+	}
+	return lbs.Items[i].Name
+}
+
+// Of who shares load balancers and is torn away without a word nothing is left there, whether it was a guest, the host or its heir, and whoever stands for the load balancer next. Where the object
+// alone was lost all is as it was.
+func TestTornAwayWhileSharing(t *testing.T) {
+	t.Parallel()
+	for name, of := range map[string]struct {
+		act  func(c *cluster, web sdn.ID)
+		want func(heir string) []string
+	}{
+		"a guest": {func(c *cluster, _ sdn.ID) { c.torn("app") }, func(string) []string { return []string{"80>10.128.0.5:80 82>"} }},
+		"all guests": {func(c *cluster, _ sdn.ID) {
+			c.torn("app")
+			c.torn("api")
+		}, func(string) []string { return []string{"80>10.128.0.5:80"} }},
+		"a guest, as the host goes": {func(c *cluster, _ sdn.ID) {
+			c.torn("app")
+			c.remove(c.serviceNow("web"))
+		}, func(string) []string { return []string{"82>"} }},
+		"a guest that asks for another": {func(c *cluster, _ sdn.ID) {
+			c.change("app", func(s *corev1.Service) { s.Annotations = nil })
+			c.lose("app", nil)
+		}, func(string) []string { return []string{"80>10.128.0.5:80 82>", "81>"} }},
+		"the host": {func(c *cluster, _ sdn.ID) { c.torn("web") }, func(string) []string { return []string{"81> 82>"} }},
+		"the host and a guest": {func(c *cluster, _ sdn.ID) {
+			c.torn("web")
+			c.torn("app")
+		}, func(string) []string { return []string{"82>"} }},
+		"the heir": {func(c *cluster, web sdn.ID) {
+			c.remove(c.serviceNow("web"))
+			c.settle()
+			c.torn(c.heir(web))
+		}, func(heir string) []string { return []string{map[string]string{"app": "81>", "api": "82>"}[heir]} }},
+		"the status of the host, as it goes": {func(c *cluster, _ sdn.ID) {
+			lb := c.klb("web")
+			lb.Status = v1.KuryrLoadBalancerStatus{}
+			c.must(c.api.Status().Update(c.t.Context(), lb))
+			c.must(c.api.Delete(c.t.Context(), lb))
+			c.remove(c.serviceNow("web"))
+		}, func(string) []string { return []string{"81> 82>"} }},
+		"the object of a guest": {func(c *cluster, _ sdn.ID) { c.lose("app", nil) }, func(string) []string { return []string{"80>10.128.0.5:80 81> 82>"} }},
+		"the object of the host, and a guest goes": {func(c *cluster, _ sdn.ID) {
+			c.lose("web", nil)
+			c.settle()
+			c.remove(c.serviceNow("app"))
+		}, func(string) []string { return []string{"80>10.128.0.5:80 82>"} }},
+	} {
+		for _, away := range []bool{false, true} {
+			c, web := newHost(t)
+			c.service("app", sharing(web.ID, 81), "10.96.0.11")
+			c.service("api", sharing(web.ID, 82), "10.96.0.12")
+			c.settle()
+			of.act(c, web.ID)
+			if away {
+				c.start()
+			}
+			check := func() {
+				t.Helper()
+				c.settle()
+				heir := ""
+				if c.klb("web") == nil {
+					heir = c.heir(web.ID)
+				}
+				c.wantOutside(of.want(heir)...)
+			}
+			check()
+			c.start() // which has the host's other load balancer go
+			check()
+			c.wholeServices()
+			var lbs v1.KuryrLoadBalancerList
+			c.list(&lbs)
+			for _, lb := range lbs.Items {
+				for _, g := range lb.Status.Guests {
+					if c.klb(g.Name) == nil {
+						t.Errorf("%s knows of the guest %s, which has gone", lb.Name, g.Name)
+					}
+				}
+			}
+			if t.Failed() {
+				t.Fatalf("%s, while Raven is away: %v", name, away)
+			}
+		}
+	}
+}
+
+// madeAnew has the SDN refuse to change what is a Service's own.
+type madeAnew struct {
+	sdn.Provider
+	on *bool
+}
+
+func (p madeAnew) ApplyLoadBalancer(ctx context.Context, s sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
+	if *p.on && !s.Shared && strings.HasSuffix(s.Key.Name, ".own") {
+		return sdn.LoadBalancer{}, sdn.Conflict(sdn.Immutable, "load balancer", "flavor", "it cannot be another")
+	}
+	return p.Provider.ApplyLoadBalancer(ctx, s)
+}
+
+// Who comes to share a load balancer at the moment in which that is to go, of which who has it go does not know yet, either is there in time and keeps it, or is not taken in: nobody who was served
+// loses it.
+func TestGuestComesAsTheLoadBalancerGoes(t *testing.T) {
+	t.Parallel()
+	for name, of := range map[string]struct {
+		first func(c *cluster) // who has the load balancer in the end
+		host  string
+		act   func(c *cluster, anew *bool)
+		told  string // the guest is told, as it is not taken in; "" is that it is
+	}{
+		"the host is of another type": {func(*cluster) {}, "web", func(c *cluster, _ *bool) {
+			c.change("web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP })
+		}, ""},
+		"it is made anew": {func(*cluster) {}, "web", func(c *cluster, anew *bool) {
+			*anew = true
+			c.slice("web", "web", 80, "10.128.0.9")
+		}, ""},
+		"the heir asks for another": {func(c *cluster) {
+			c.remove(c.serviceNow("web"))
+			c.settle()
+		}, "app", func(c *cluster, _ *bool) {
+			c.change("app", func(s *corev1.Service) { s.Annotations = nil })
+		}, "there is no load balancer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, web := newHost(t)
+			anew := false
+			c.sdn = madeAnew{c.sdn, &anew}
+			c.start()
+			c.settle()
+			if of.host != "web" {
+				c.service(of.host, sharing(web.ID, 81), "10.96.0.11")
+				c.settle()
+			}
+			of.first(c)
+			of.act(c, &anew)
+			c.service("new", sharing(web.ID, 83), "10.96.0.13")
+			c.tellAll()
+			for _, name := range []string{of.host, "new"} {
+				_, err := services{c.raven}.Reconcile(t.Context(), request("default", name))
+				c.must(err)
+			}
+			c.tellAll()
+			look := func(name string) {
+				_, _ = balancers{c.raven}.Reconcile(t.Context(), request("default", name))
+			}
+			came := false
+			c.raven.api = interceptor.NewClient(c.raven.api.(client.WithWatch), interceptor.Funcs{
+				Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					err := w.Get(ctx, key, o, opts...)
+					if _, ok := o.(*v1.KuryrLoadBalancer); ok && key.Name == of.host && !came {
+						came = true // the host knows what it is now, and the guest comes
+						look("new")
+					}
+					return err
+				},
+			})
+			look(of.host)
+			served := isReady(c.klb("new").Status.Conditions)
+			if !came || served != (of.told == "") {
+				t.Errorf("it came: %v, and is served: %v", came, served)
+			}
+			c.settle()
+			if of.told != "" {
+				if !c.events.has("new ", of.told) {
+					t.Errorf("it is not told that %s: %q", of.told, c.events.all)
+				}
+				return
+			}
+			if lb := c.klb("new"); !isReady(lb.Status.Conditions) || !slices.ContainsFunc(c.outside(), func(ports string) bool { return strings.Contains(ports, "83>") }) {
+				t.Errorf("it has lost what it was served by: %+v; outside %q", lb.Status, c.outside())
+			}
+			if _, err := c.sdn.LoadBalancer(t.Context(), web.ID); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// unready is at work on what is taken from a load balancer, for a few looks, as Octavia is.
+type unready struct {
+	sdn.Provider
+	left *int
+}
+
+func (p unready) ApplyLoadBalancer(ctx context.Context, s sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
+	b, err := p.Provider.ApplyLoadBalancer(ctx, s)
+	if err == nil && s.Shared && len(s.Listeners) == 0 && *p.left > 0 {
+		*p.left--
+		b.Status = sdn.LoadBalancerStatus{RetryAfter: pendingPause, Message: "at work"}
+	}
+	return b, err
+}
+
+// A host whose status was lost, and that goes, leaves its floating IP to whoever shares the VIP, however many looks that takes and wherever Raven is killed; as the Service has said, it stays
+// after the last.
+func TestHeirKeepsTheFloatingIP(t *testing.T) {
+	t.Parallel()
+	lost := func(t *testing.T, looks int, keep bool) (c *cluster, whole func()) {
+		c, web := newHost(t)
+		c.sdn = unready{c.sdn, &looks}
+		c.start()
+		c.service("app", sharing(web.ID, 81), "10.96.0.11")
+		c.settle()
+		if keep {
+			c.change("web", func(s *corev1.Service) { s.Annotations = map[string]string{balancerPrefix + "keep-floatingip": "true"} })
+		}
+		c.settle()
+		address := c.ingress("web")
+		c.must(c.delete(t.Context(), c.klb("web")))
+		lb := c.klb("web")
+		lb.Status = v1.KuryrLoadBalancerStatus{}
+		c.must(c.api.Status().Update(t.Context(), lb))
+		c.remove(c.serviceNow("web"))
+		return c, func() {
+			c.t.Helper()
+			c.wholeServices()
+			c.wantOutside("81>")
+			if c.ingress("app") != address || c.floats()[address] != web.VIPs[0].Addr.String() {
+				c.t.Errorf("app says %q, which was %q; floating IPs %v", c.ingress("app"), address, c.floats())
+			}
+			if lb := c.klb("app"); shareOf(lb, string(web.ID)).Keep != keep {
+				c.t.Errorf("that the floating IP is to be kept is forgotten: %+v", lb.Status.Shares)
+			}
+			c.remove(c.serviceNow("app"))
+			c.settle()
+			c.wantOutside()
+			if leads, kept := c.floats()[address]; kept != keep || leads != "" {
+				c.t.Errorf("of the floating IP %s is left %v; to be kept: %v", address, c.floats(), keep)
+			}
+		}
+	}
+	for _, looks := range []int{0, 3} {
+		c, whole := lost(t, looks, true)
+		c.settle()
+		whole()
+		for _, unheard := range []bool{false, true} {
+			eachKill(t, unheard, func() (*cluster, func()) { return lost(t, looks, false) })
+		}
+	}
+}
+
+// Where who asked to share goes too, the host's floating IP goes with its VIP, though the host's status was lost.
+func TestFloatingIPOfAHostWithoutHeirs(t *testing.T) {
+	t.Parallel()
+	c, web := newHost(t)
+	c.service("app", sharing(web.ID, 81), "10.96.0.11")
+	c.settle()
+	for _, name := range []string{"app", "web"} {
+		c.must(c.delete(t.Context(), c.klb(name)))
+		c.remove(c.serviceNow(name))
+	}
+	lb := c.klb("web")
+	lb.Status = v1.KuryrLoadBalancerStatus{}
+	c.must(c.api.Status().Update(t.Context(), lb))
+	c.tellAll()
+	if _, err := (balancers{c.raven}).Reconcile(t.Context(), request("default", "web")); err != nil { // before app has gone
+		t.Log(err)
+	}
+	c.settle()
+	c.wantOutside()
+	if len(c.floats()) != 0 {
+		t.Errorf("floating IPs are left: %v", c.floats())
+	}
+}
+
+// What nobody stands for any more is not for another namespace to have: there it is not shared, and it goes.
+func TestNoHeirOfAnotherNamespace(t *testing.T) {
+	t.Parallel()
+	for _, away := range []bool{false, true} {
+		c, web := newHost(t)
+		c.namespace("green", nil)
+		c.torn("web")
+		far := c.service("far", sharing(web.ID, 85), "10.96.0.40")
+		c.remove(far)
+		far.ObjectMeta.Namespace, far.ResourceVersion, far.UID = "green", "", c.uid()
+		c.must(c.api.Create(t.Context(), far))
+		if away {
+			c.start()
+		}
+		c.tellAll()
+		_, err := services{c.raven}.Reconcile(t.Context(), request("green", "far"))
+		c.must(err)
+		c.tellAll()
+		_, _ = balancers{c.raven}.Reconcile(t.Context(), request("green", "far")) // before it is seen that nobody stands for it
+		told := c.events.has("far", "of another namespace")
+		c.settle()
+		var lbs v1.KuryrLoadBalancerList
+		c.list(&lbs)
+		if len(lbs.Items) != 1 || len(lbs.Items[0].Status.Shares) != 0 || isReady(lbs.Items[0].Status.Conditions) {
+			t.Errorf("another namespace has %+v", lbs.Items)
+		}
+		if !told {
+			t.Errorf("it is not told: %q", c.events.all)
+		}
+		c.start() // which looks for what nobody stands for
+		c.settle()
+		c.wantOutside()
+		if len(c.floats()) != 0 {
+			t.Errorf("floating IPs are left: %v", c.floats())
+		}
+	}
+}
