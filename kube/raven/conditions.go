@@ -140,6 +140,6 @@ var fleeting = regexp.MustCompile(`req-[0-9a-f-]+|:[0-9]+->|\b[0-9]+ (more )?(of
 // event has an Event written. A recorder counts what is alike in reason and action in the first one, with that one's text, whatever is told since: so the action has the text's hash.
 func (r *Raven) event(about runtime.Object, kind, reason, action, text string) {
 	hash := fnv.New32a()
-	hash.Write(fleeting.ReplaceAll([]byte(text), nil))
+	_, _ = hash.Write(fleeting.ReplaceAll([]byte(text), nil))
 	r.events.Eventf(about, nil, kind, reason, fmt.Sprintf("%s-%08x", action, hash.Sum32()), "%s", text)
 }
