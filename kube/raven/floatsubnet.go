@@ -39,7 +39,7 @@ func (w *balancing) madeOfOne(ctx context.Context, spec sdn.FloatingIPSpec, six 
 	for _, s := range all {
 		spec.Subnet = s.ID
 		// Another may have an address where this one is full, or is not for floating IPs.
-		if err = w.made(ctx, spec); sdn.ReasonOf(err) != sdn.NoAddresses && !(sdn.IsInvalid(err) && sdn.FieldOf(err) == "subnet") {
+		if err = w.made(ctx, spec); sdn.ReasonOf(err) != sdn.NoAddresses && (!sdn.IsInvalid(err) || sdn.FieldOf(err) != "subnet") {
 			return err
 		}
 	}

@@ -124,7 +124,7 @@ func TestFloatingIPOfNamedSubnets(t *testing.T) {
 		"full":    {"floating-subnet=dmz-*", "no free address"},
 		"none":    {"floating-subnet=nowhere", "has none of the floating IP's family"},
 		"wrong":   {"floating-subnet=~[", "is no pattern of names"},
-		"foreign": {"floating-subnet-id=" + string(c.network("default").Status.Subnets[0].ID), "is not of network"},
+		"foreign": {"floating-subnet-id=" + c.network("default").Status.Subnets[0].ID, "is not of network"},
 	} {
 		c.service(name, annotated(of.wish), map[string]string{"full": "10.96.1.1", "none": "10.96.1.2", "wrong": "10.96.1.3", "foreign": "10.96.1.4"}[name])
 		c.slice(name, name, 80, "10.128.0.5")
