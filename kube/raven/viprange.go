@@ -27,7 +27,7 @@ type vipPlan struct {
 func planVIPs(services, given, there []netip.Prefix, others []claim) (plan vipPlan) {
 	plan.refused = map[netip.Prefix]error{}
 	for _, p := range services {
-		if slices.Contains(plan.ranges, p) {
+		if slices.Contains(plan.ranges, p) || plan.refused[p] != nil { // it is named twice
 			continue
 		}
 		subnets, err := subnetsForVIPs(append(slices.Clone(plan.ranges), p), given, there, others)
