@@ -107,8 +107,13 @@ func TestSpoofing(t *testing.T) {
 func catch(t *testing.T, b box, f func()) string {
 	t.Helper()
 	read, write := io.Pipe()
-	cmd := b.Command(context.Background(), "nsenter", "-t", b.pid, "-n", "--", probe, "catch", "9000", "4")
+	cmd := b.Command(context.Background(), "nsenter", "-t", b.pid, "-n", "--", probe, "catch", "9000")
 	cmd.Stdout = write
+	end, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end.Close()
 	if err := b.StartCommand(cmd); err != nil {
 		t.Fatal(err)
 	}
@@ -121,6 +126,7 @@ func catch(t *testing.T, b box, f func()) string {
 		t.Fatalf("nothing can be caught: %q, %v", line, err)
 	}
 	f()
+	_ = end.Close()
 	var caught bytes.Buffer
 	_, _ = caught.ReadFrom(lines)
 	return caught.String()

@@ -27,7 +27,7 @@ import (
 )
 
 // stackLimit bounds a test on Neutron, whose every port takes it half a second.
-const stackLimit = 8 * time.Minute
+const stackLimit = 12 * time.Minute
 
 // stack is a cluster whose nodes are compute hosts of an OpenStack. The control plane's host, on which Raven runs, has Neutron's credentials by a file of its own; a
 // node has Open vSwitch, ovn-controller and the token of its daemon.

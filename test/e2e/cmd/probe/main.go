@@ -6,7 +6,7 @@
 //	probe listen PORT                      tells by its exit status whether serve could, and ends
 //	probe tcp|udp HOST:PORT                asks once and prints the answer; exit status 1 where none comes
 //	probe init ADDRESS:PORT                sends the first packet of an SCTP association, and awaits nothing
-//	probe catch PORT SECONDS               prints each datagram that comes as "SOURCE TEXT"
+//	probe catch PORT                       prints each datagram that comes as "SOURCE TEXT", until a moment after its input ends
 //	probe forge KIND flags…                sends one crafted frame: udp, arp, na (neighbour advertisement), ra (router
 //	                                       advertisement), redirect, other
 //
@@ -16,9 +16,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -44,14 +44,7 @@ func run(args []string) error {
 	case "init":
 		return initiate(args[1])
 	case "catch":
-		if len(args) != 3 {
-			return fmt.Errorf("usage: probe catch PORT SECONDS")
-		}
-		seconds, err := strconv.Atoi(args[2])
-		if err != nil {
-			return err
-		}
-		return catch(args[1], time.Duration(seconds)*time.Second)
+		return catch(args[1])
 	case "forge":
 		return forge(args[1], args[2:])
 	}
@@ -144,14 +137,15 @@ func ask(network, addr string) error {
 	return nil
 }
 
-func catch(port string, d time.Duration) error {
+func catch(port string) error {
 	u, err := net.ListenPacket("udp", net.JoinHostPort("", port))
 	if err != nil {
 		return err
 	}
-	if err := u.SetDeadline(time.Now().Add(d)); err != nil {
-		return err
-	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		_ = u.SetDeadline(time.Now().Add(500 * time.Millisecond)) // what was sent before may be on its way
+	}()
 	fmt.Println("ready")
 	buf := make([]byte, 2048)
 	for {
