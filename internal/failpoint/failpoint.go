@@ -6,8 +6,8 @@
 // KURYR_FAILPOINT, runs the operation, and finds the process killed (SIGKILL, so nothing is cleaned up) exactly there;
 // then it starts Kuryr anew and compares store and kernel. In every other build Here is empty and is inlined away.
 //
-// The package owns nothing but that variable's meaning. It must not be used for anything else than dying: a failpoint
-// that returned errors or slept would test behaviour no kill can cause.
+// The package owns nothing but that variable's meaning, and KURYR_FAILPOINTS_PASSED's, a file that tells which places there are to die at. It must not be used for anything else than
+// dying: a failpoint that returned errors or slept would test behaviour no kill can cause.
 package failpoint
 
 // Enabled tells whether this build can be killed at its failpoints.

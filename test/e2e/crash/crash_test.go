@@ -4,7 +4,7 @@
 // it. It plays the Docker engine itself (engine_test.go), on private hosts without one, with a Kuryr that was built with
 // the tag "failpoints"; store and kernel are compared by "kuryr sdn check" and, independently, by ip and nft.
 //
-// KURYR_BIN names the program (bin/kuryr-failpoints), KURYR_CRASH_ONLY the failpoints to try alone, with commas between.
+// KURYR_BIN names the program (bin/kuryr-crash), KURYR_CRASH_ONLY the failpoints to try alone, with commas between.
 package crash_test
 
 import (
@@ -26,12 +26,11 @@ import (
 var kuryr string
 
 func TestMain(m *testing.M) {
-	kuryr = privatehost.Program("../../../bin/kuryr-failpoints", "make crash")
+	kuryr = privatehost.Program("../../../bin/kuryr-crash", "make crash")
 	os.Exit(m.Run())
 }
 
-// visits are the passages of a failpoint at which Kuryr is killed, each in a run of its own, up to the first that is not
-// reached. The store's and the data path's are passed many times, in states that differ.
+// visits are the passages of a failpoint at which Kuryr is killed, each in a run of its own, as far as there are any. The store's and the data path's are passed many times, in states that differ.
 func visits(name string) []int {
 	if strings.HasPrefix(name, "local.") || strings.HasPrefix(name, "netns.") {
 		return []int{1, 2, 4, 7, 11, 16, 24}
@@ -44,6 +43,16 @@ func TestFailpoints(t *testing.T) {
 	if len(names) == 0 {
 		t.Fatal("no failpoints found")
 	}
+	// A fault of the sequence without a kill is none of the failpoints'.
+	passed := filepath.Join(t.TempDir(), "passed")
+	if !t.Run("none", func(t *testing.T) {
+		if killAt(t, "KURYR_FAILPOINTS_PASSED="+passed) {
+			t.Error("kuryr died by itself")
+		}
+	}) {
+		return
+	}
+	most := mostVisits(t, passed)
 	known := map[string]bool{}
 	for _, name := range names {
 		known[name] = true
@@ -55,14 +64,16 @@ func TestFailpoints(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if most[name] == 0 {
+				t.Fatalf("no call of the sequence passes %s: extend the sequence, or explain it in the list", name)
+			}
 			for _, visit := range visits(name) {
-				target := fmt.Sprintf("%s:%d", name, visit)
-				reached := killAt(t, target)
-				if !reached && visit == 1 {
-					t.Errorf("no call of the sequence passes %s: extend the sequence, or explain it in the list", name)
-				}
-				if !reached || t.Failed() {
+				if visit > most[name] || t.Failed() {
 					return
+				}
+				// One that depends on what else is at work may be passed less often than it was; never by none.
+				if !killAt(t, fmt.Sprintf("KURYR_FAILPOINT=%s:%d", name, visit)) && visit == 1 {
+					t.Errorf("kuryr did not die at %s, which the sequence passed before", name)
 				}
 			}
 		})
@@ -77,23 +88,31 @@ func TestFailpoints(t *testing.T) {
 	}
 }
 
-// TestSequence is the same without a kill: a fault here is none of the failpoints'.
-func TestSequence(t *testing.T) {
-	t.Parallel()
-	if killAt(t, "none") {
-		t.Error("kuryr died by itself")
+// mostVisits tells how often a process passed each failpoint, of the one that passed it most often: each start counts anew.
+func mostVisits(t *testing.T, file string) map[string]int {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
 	}
+	each, most := map[string]int{}, map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		_, name, _ := strings.Cut(strings.TrimSpace(line), " ")
+		each[line]++
+		most[name] = max(most[name], each[line])
+	}
+	return most
 }
 
 // trial is one run of the whole sequence with one failpoint.
 type trial struct {
 	*engine
-	target string
+	target string // the variable of the environment that says where Kuryr is to die
 	bare   privatehost.Snapshot
 	armed  bool // the failpoint is yet to be reached, so each start has it
 }
 
-// killAt tells whether the failpoint was reached.
+// killAt tells whether the failpoint was reached that a variable of the environment names.
 func killAt(t *testing.T, target string) bool {
 	t.Helper()
 	h := privatehost.Start(t, privatehost.Options{Kuryr: kuryr, KuryrLater: true})
@@ -221,7 +240,7 @@ func (x *trial) start() {
 
 func (x *trial) env() []string {
 	if x.armed {
-		return []string{"KURYR_FAILPOINT=" + x.target}
+		return []string{x.target}
 	}
 	return nil
 }
