@@ -48,7 +48,8 @@ func TestMain(m *testing.M) {
 type rig struct {
 	*testing.T
 	*kubelab.Cluster
-	ctx context.Context
+	ctx      context.Context
+	patience time.Duration // of until; 0 is half a minute
 }
 
 func start(t *testing.T, opts kubelab.Options) *rig {

@@ -3,6 +3,7 @@
 package kubernetes_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -68,7 +69,7 @@ func (r *rig) install(dryRun bool, set ...string) map[string]int {
 // until asks again until there is no complaint; policies and definitions take a moment to be in force.
 func (r *rig) until(complaint func(ctx context.Context) error) {
 	r.Helper()
-	r.within(30*time.Second, complaint)
+	r.within(cmp.Or(r.patience, 30*time.Second), complaint)
 }
 
 func (r *rig) within(limit time.Duration, complaint func(ctx context.Context) error) {

@@ -65,7 +65,7 @@ func newStack(t *testing.T, cloud neutronlab.Options, cluster kubelab.Options) *
 		s.workers = append(s.workers, &worker{host: s.lab.Guest(fmt.Sprint("node", i+1))})
 	}
 	cluster.Central, cluster.Booted = s.lab.Central, s.boot
-	s.rig = &rig{T: t, ctx: ctx, Cluster: kubelab.Start(t, cluster)}
+	s.rig = &rig{T: t, ctx: ctx, Cluster: kubelab.Start(t, cluster), patience: 90 * time.Second} // as two nodes and Neutron may need on two cores
 	s.api = s.rig.api(nil)
 	s.dir = s.Central.Dir()
 	t.Logf("Neutron and the cluster are up after %s", time.Since(begin).Round(10*time.Millisecond))
@@ -125,12 +125,6 @@ func (s *stack) leadBack() {
 	for _, w := range s.workers {
 		s.must(w.Exec(s.ctx, "ip", "route", "replace", neutronlab.External.Masked().String(), "via", kubelab.Nodes.Addr().String()).Err())
 	}
-}
-
-// until waits as long as two nodes and Neutron may need on two cores.
-func (s *stack) until(complaint func(ctx context.Context) error) {
-	s.Helper()
-	s.within(90*time.Second, complaint)
 }
 
 // account is how a program asks the API server.

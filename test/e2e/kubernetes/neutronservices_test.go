@@ -18,7 +18,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -300,7 +299,7 @@ func TestNeutronServicesOctavia(t *testing.T) {
 	c.dns(web)
 	c.apiServer()
 	c.asks.pod, c.asks.here = c.pods[0], c.nodes[1]
-	c.asks.slicesByHand()
+	c.asks.byHand(false)
 	c.onHosts()
 
 	c.asks.change("web", func(service *corev1.Service) { service.Spec.Type = corev1.ServiceTypeLoadBalancer })
@@ -338,16 +337,7 @@ func (c *cloudServices) guarded(web *corev1.Service, outside string) string {
 		service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 	})
 	for _, field := range []string{"spec.loadBalancerSourceRanges", "spec.sessionAffinity"} {
-		c.until(func(ctx context.Context) error {
-			events, err := c.Client.EventsV1().Events("default").List(ctx, metav1.ListOptions{})
-			if err != nil {
-				return err
-			}
-			if !slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool { return e.Regarding.Name == "web" && strings.Contains(e.Note, field) }) {
-				err = fmt.Errorf("of %d Events none tells of %s", len(events.Items), field)
-			}
-			return err
-		})
+		c.asks.warned("web", field)
 	}
 	for _, network := range []string{"tcp", "udp"} {
 		c.asks.silence(c.asks.away, network, outside, "timeout", "refused", "unreachable")

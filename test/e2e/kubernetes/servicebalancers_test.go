@@ -46,23 +46,6 @@ func (b *balanced) klb(ctx context.Context, name string) (lb kuryrv1.KuryrLoadBa
 	return lb, err
 }
 
-// warned waits until an Event tells the owner of a Service something.
-func (b *balanced) warned(name, words string) {
-	b.Helper()
-	b.until(func(ctx context.Context) error {
-		events, err := b.Client.EventsV1().Events("default").List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for _, e := range events.Items {
-			if e.Regarding.Name == name && strings.Contains(e.Note, words) {
-				return nil
-			}
-		}
-		return fmt.Errorf("of %d Events none tells %s of %q", len(events.Items), name, words)
-	})
-}
-
 // lacks waits until a condition of a Service's load balancer and an Event tell with these words what it has not.
 func (b *balanced) lacks(name, condition, reason, words string) {
 	b.Helper()

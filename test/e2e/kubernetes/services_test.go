@@ -237,6 +237,23 @@ func (s *services) silence(from speaker, network, at string, ways ...string) {
 	})
 }
 
+// warned waits until an Event tells the owner of a Service something.
+func (s *services) warned(name, words string) {
+	s.Helper()
+	s.until(func(ctx context.Context) error {
+		events, err := s.Client.EventsV1().Events("default").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, e := range events.Items {
+			if e.Regarding.Name == name && strings.Contains(e.Note, words) {
+				return nil
+			}
+		}
+		return fmt.Errorf("of %d Events none tells %s of %q", len(events.Items), name, words)
+	})
+}
+
 // at are a Service's addresses with a port.
 func at(service *corev1.Service, port int) (all []string) {
 	for _, ip := range service.Spec.ClusterIPs {
