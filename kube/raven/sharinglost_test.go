@@ -259,7 +259,7 @@ func TestHeirKeepsTheFloatingIP(t *testing.T) {
 		c.settle()
 		whole()
 		for _, unheard := range []bool{false, true} {
-			eachKill(t, unheard, func() (*cluster, func()) { return lost(t, looks, false) })
+			eachKill(t, unheard, func() (*cluster, func()) { return lost(t, looks, !unheard) })
 		}
 	}
 }

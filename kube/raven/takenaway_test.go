@@ -145,9 +145,6 @@ func TestTakenAwayWhileShared(t *testing.T) {
 			if lb := c.klb("web"); isReady(lb.Status.Conditions) || ownVIP(lb, false).Flavor != "large" || flavors.of[web.ID] != "large" {
 				t.Errorf("web has %+v, flavors %v", lb.Status, flavors.of)
 			}
-			if wish != nil {
-				return
-			}
 			c.remove(c.serviceNow("app"))
 			c.settle()
 			c.wantOutside("80>10.128.0.8:80")
