@@ -515,9 +515,8 @@ func (w *balancing) writeStatus(ctx context.Context, programmed, floated error) 
 // tellNow writes the status, in the midst of the work too.
 func (w *balancing) tellNow(ctx context.Context) error {
 	if err := w.api.Status().Update(ctx, w.lb); err != nil {
-		if !slices.Equal(w.before.LoadBalancers, w.lb.Status.LoadBalancers) {
-			clear(w.known.digests) // what was made is told of nowhere, and so asked for once more
-		}
+		clear(w.known.digests) // what was made or found may be told of nowhere, and so is asked for once more
+		w.known.floated = ""
 		return err
 	}
 	w.before, w.known.written = *w.lb.Status.DeepCopy(), w.now()

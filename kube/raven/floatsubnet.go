@@ -84,12 +84,15 @@ func namePattern(pattern string) (func(name string) bool, error) {
 	return func(name string) bool { return r.MatchString(name) != not }, nil
 }
 
-// globExpression is a glob as a regular expression. It has *, ?, [abc] and {a,b}; as with files, * is anything without a slash.
+// globExpression is a glob as a regular expression. It has *, ?, [abc], [!abc] and {a,b}; as with files, * is anything without a slash.
 func globExpression(glob string) string {
 	var out strings.Builder
 	braces := 0
+	var before rune
 	for _, c := range glob {
 		switch {
+		case before == '[' && (c == '!' || c == '^'):
+			out.WriteRune('^')
 		case c == '*':
 			out.WriteString("[^/]*")
 		case c == '?':
@@ -107,6 +110,7 @@ func globExpression(glob string) string {
 		default:
 			out.WriteString(regexp.QuoteMeta(string(c)))
 		}
+		before = c
 	}
 	return out.String()
 }

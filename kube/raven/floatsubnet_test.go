@@ -191,8 +191,8 @@ func TestFloatingIPOfARenamedSubnet(t *testing.T) {
 func TestPatternsOfSubnets(t *testing.T) {
 	t.Parallel()
 	for pattern, want := range map[string]bool{
-		"": true, "test-123": true, "test-*": true, "*": true, "test-???": true, "{prod,test}-1{0,2}3": true, "test-[0-9]23": true, "~test-.*": true, "~.*": true, "~test-[0-9]+": true,
-		"test": false, "est-*": false, "test-?": false, "other*": false, "~other.*": false, "~test": false, "test-123.": false, "{prod,other}-*": false, "~": false,
+		"": true, "test-123": true, "test-*": true, "*": true, "test-???": true, "{prod,test}-1{0,2}3": true, "test-[0-9]23": true, "test-[!a-c]23": true, "test-[^a-c]23": true, "~test-.*": true, "~.*": true, "~test-[0-9]+": true,
+		"test": false, "est-*": false, "test-[!0-9]23": false, "test-?": false, "other*": false, "~other.*": false, "~test": false, "test-123.": false, "{prod,other}-*": false, "~": false,
 	} {
 		for prefix, negated := range map[string]bool{"": false, "!": true} {
 			if pattern == "" && negated {

@@ -136,7 +136,8 @@ func (r *Raven) lbSubnetOf(ctx context.Context, namespace string, six bool) (sdn
 // ownVIPs tells whether a Service is to have VIPs of its own; the note tells its owner why not. A network that is not Raven's is not changed, and nobody is to come in by a VIP that should be
 // restricted and cannot be.
 func (r *Raven) ownVIPs(ctx context.Context, s *corev1.Service, spec *v1.KuryrLoadBalancerSpec) (own bool, note string, err error) {
-	if !r.cfg.NamespaceVIPs || !exposed(s) || spec.SharedID != "" || len(s.Spec.LoadBalancerSourceRanges) > 0 && (len(spec.Sources) == 0 || spec.FloatingIP == nil && !internal(s)) {
+	sources, _ := sourcesOf(s)
+	if !r.cfg.NamespaceVIPs || !exposed(s) || spec.SharedID != "" || len(sources) > 0 && (len(spec.Sources) == 0 || spec.FloatingIP == nil && !internal(s)) {
 		return false, "", nil
 	}
 	existing, err := r.onExisting(ctx, s.Namespace)

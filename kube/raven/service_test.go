@@ -355,6 +355,10 @@ var serviceKills = map[string]func(c *cluster){
 	"the type changes": func(c *cluster) {
 		c.change("old", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP })
 	},
+	"another address is asked for": func(c *cluster) {
+		other := netip.MustParseAddr(c.ingress("old")).Next().Next().String()
+		c.change("old", func(s *corev1.Service) { s.Spec.LoadBalancerIP = other })
+	},
 	"the ClusterIP changes": func(c *cluster) {
 		c.change("old", func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "10.96.0.20", []string{"10.96.0.20"} })
 	},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
@@ -32,8 +33,32 @@ func exposed(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && (s.Spec.LoadBalancerClass == nil || *s.Spec.LoadBalancerClass == v1.LoadBalancerClass)
 }
 
-// internal tells whether a Service of type LoadBalancer is to be reached at its VIP alone.
-func internal(s *corev1.Service) bool { return s.Annotations[annotationInternal] == "true" }
+// internal tells whether a Service of type LoadBalancer is to be reached at its VIP alone. A word that is neither yes nor no does not send everybody there.
+func internal(s *corev1.Service) bool {
+	on, known := isInternal(s)
+	return on || !known
+}
+
+func isInternal(s *corev1.Service) (on, known bool) {
+	value := strings.TrimSpace(s.Annotations[annotationInternal])
+	if value == "" {
+		return false, true
+	}
+	on, err := strconv.ParseBool(value)
+	return on, err == nil
+}
+
+// sourcesOf are the ranges that may connect to a Service of type LoadBalancer, as they are written, and where. none is everybody. The annotation counts where the field is empty, as with Kubernetes'
+// own helpers for clouds.
+func sourcesOf(s *corev1.Service) (ranges []string, where string) {
+	if len(s.Spec.LoadBalancerSourceRanges) > 0 {
+		return s.Spec.LoadBalancerSourceRanges, "spec.loadBalancerSourceRanges"
+	}
+	if value := strings.TrimSpace(s.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]); value != "" {
+		ranges = strings.Split(value, ",")
+	}
+	return ranges, "annotation " + corev1.AnnotationLoadBalancerSourceRangesKey
+}
 
 // loadBalancerSpec is what a Service that is balanced says, as far as the SDN can do it. The notes tell its owner what it cannot.
 func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoadBalancerSpec, notes []string) {
@@ -65,15 +90,19 @@ func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoa
 	if !exposed(s) {
 		return spec, notes
 	}
-	for _, text := range s.Spec.LoadBalancerSourceRanges {
+	sources, where := sourcesOf(s)
+	for _, text := range sources {
 		p, err := netip.ParsePrefix(strings.TrimSpace(text))
 		if err != nil {
-			notes = append(notes, fmt.Sprintf("spec.loadBalancerSourceRanges: %q is no range", text)) // then fewer may connect, not more
+			notes = append(notes, fmt.Sprintf("%s: %q is no range", where, text)) // then fewer may connect, not more
 			continue
 		}
 		if !slices.Contains(spec.Sources, p.Masked().String()) {
 			spec.Sources = append(spec.Sources, p.Masked().String())
 		}
+	}
+	if _, known := isInternal(s); !known {
+		notes = append(notes, fmt.Sprintf("annotation %s: want true or false, so there is no floating IP", annotationInternal))
 	}
 	if shared != "" && internal(s) {
 		notes = append(notes, fmt.Sprintf("annotation %s has no effect: an internal load balancer is not shared", annotationShared))
@@ -82,16 +111,16 @@ func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoa
 	switch {
 	case len(spec.Sources) > mostSources:
 		spec.Sources = nil
-		notes = append(notes, fmt.Sprintf("spec.loadBalancerSourceRanges: want at most %d, so there is no floating IP", mostSources))
-	case len(s.Spec.LoadBalancerSourceRanges) > 0 && len(spec.Sources) == 0:
-		notes = append(notes, "spec.loadBalancerSourceRanges: none is a range, so there is no floating IP")
+		notes = append(notes, fmt.Sprintf("%s: want at most %d, so there is no floating IP", where, mostSources))
+	case len(sources) > 0 && len(spec.Sources) == 0:
+		notes = append(notes, where+": none is a range, so there is no floating IP")
 	case shared != "":
 		if spec.SharedID = shared; s.Spec.LoadBalancerIP != "" {
 			notes = append(notes, "spec.loadBalancerIP has no effect: the address is that of the load balancer which is shared")
 		}
 	case len(spec.Sources) > 0 && !can.LoadBalancer.SourceRanges && hasLoadBalancers(can):
 		spec.Sources = nil // with which the SDN would refuse the ClusterIP too
-		notes = append(notes, "spec.loadBalancerSourceRanges: the SDN's load balancers let everybody connect, so there is no floating IP")
+		notes = append(notes, where+": the SDN's load balancers let everybody connect, so there is no floating IP")
 	case internal(s):
 	case s.Spec.LoadBalancerIP != "" && wantedAddress(s) == "":
 		notes = append(notes, fmt.Sprintf("spec.loadBalancerIP: %q is no address, so there is no floating IP", s.Spec.LoadBalancerIP))
