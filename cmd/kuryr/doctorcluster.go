@@ -174,7 +174,7 @@ func portFacts(ctx context.Context, api client.Client, now func() time.Time, f *
 	return nil
 }
 
-// settingFacts tell who balances ClusterIPs, as the chart's ConfigMap has it. What Kuryr does not read there its processes complain of themselves.
+// settingFacts tell who balances ClusterIPs, and by what, as the chart's ConfigMap has it. What Kuryr does not read there its processes complain of themselves.
 func settingFacts(ctx context.Context, api client.Client, _ func() time.Time, f *doctor.ClusterFacts) error {
 	var m corev1.ConfigMap
 	if err := api.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: "kuryr"}, &m); err != nil {
@@ -187,6 +187,13 @@ func settingFacts(ctx context.Context, api client.Client, _ func() time.Time, f 
 	}
 	if raven.Controller.Services {
 		f.Balancing.Raven = raven.Controller.LoadBalancers
+	}
+	f.Balancing.SDN = "the embedded SDN, by the kernel of its machine"
+	if raven.Provider == config.ProviderNeutron {
+		f.Balancing.SDN = "Octavia"
+		if of := raven.Neutron.LoadBalancerProvider; of != "" {
+			f.Balancing.SDN += ", by its provider " + of
+		}
 	}
 	if node.Node.Services {
 		f.Balancing.Nodes = node.Node.LoadBalancers

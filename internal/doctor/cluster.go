@@ -22,7 +22,7 @@ type ClusterFacts struct {
 	Balancers   []Unready // Services' load balancers that are not ready
 	Unserved    string    // why the SDN can have no load balancers at all; "" where it can
 	Proxy       DaemonSetFacts
-	Balancing   struct{ Raven, Nodes string } // controller.load_balancers and node.load_balancers, each "" where its services are off
+	Balancing   struct{ Raven, Nodes, SDN string } // controller.load_balancers and node.load_balancers, each "" where its services are off; and what the SDN's load balancers are
 	Counts      struct{ Nodes, Labelled, Networks, Pools, Ports, Balancers int }
 }
 
@@ -152,7 +152,7 @@ func balancers(c ClusterFacts) []Finding {
 	return f.orOK(fmt.Sprintf("%d load balancers of Services are ready", c.Counts.Balancers))
 }
 
-// balancing judges that Raven and the nodes are told the same of who balances ClusterIPs. Where Services are another's for both it finds nothing.
+// balancing tells who balances ClusterIPs and what says so, and judges that Raven and the nodes are told the same.
 func balancing(c ClusterFacts) []Finding {
 	const node, mend = "node", "`kuryr install kubernetes --apply --set loadBalancers=…`, which is the setting of both, or controller.load_balancers and node.load_balancers alike"
 	f := findings{check: "who balances"}
@@ -165,6 +165,14 @@ func balancing(c ClusterFacts) []Finding {
 		f.add(Warning, "node.load_balancers is node, and controller.services is off: no ClusterIP of a pod's leads anywhere", "config.controller.services=true")
 	case b.Nodes == node && b.Raven != node:
 		f.add(Warning, "node.load_balancers is node, and controller.load_balancers is "+b.Raven+": pods' connections are balanced by the SDN, and nodes' own by the nodes", mend)
+	case b.Raven == node:
+		return f.orOK("each node's kernel balances ClusterIPs, as controller.load_balancers and node.load_balancers are node; the SDN is asked for no load balancers")
+	case b.Raven == "" && b.Nodes == "":
+		return f.orOK("Services are another's, such as kube-proxy's: controller.services and node.services are off")
+	case b.Raven == "":
+		return f.orOK("Raven makes no load balancers, as controller.services is off; nodes serve NodePorts and external addresses, as node.services is on")
+	case c.Unserved == "":
+		return f.orOK("the SDN balances ClusterIPs (" + b.SDN + "), as controller.load_balancers is " + b.Raven + "; with node each node's kernel would")
 	}
 	return f.list
 }

@@ -41,7 +41,10 @@ func TestCluster(t *testing.T) {
 			c.Counts.Balancers, c.Balancers = 7, make([]Unready, 7)
 		}, Warning, "2 more load balancers"},
 		"no load balancers": {func(c *ClusterFacts) { c.Counts.Balancers, c.Unserved = 7, "no Octavia" }, Problem, "no Service is served: no Octavia"},
-		"nodes alike":       {func(c *ClusterFacts) { c.Balancing.Raven, c.Balancing.Nodes = "node", "node" }, OK, "of 2 nodes none"},
+		"nodes alike":       {func(c *ClusterFacts) { c.Balancing.Raven, c.Balancing.Nodes = "node", "node" }, OK, "each node's kernel balances ClusterIPs, as"},
+		"the SDN":           {func(c *ClusterFacts) { c.Balancing.Raven, c.Balancing.SDN = "sdn", "Octavia" }, OK, "the SDN balances ClusterIPs (Octavia), as controller.load_balancers is sdn"},
+		"another":           {func(*ClusterFacts) {}, OK, "Services are another's"},
+		"nodes' own alone":  {func(c *ClusterFacts) { c.Balancing.Nodes = "sdn" }, OK, "Raven makes no load balancers"},
 		"Raven alone":       {func(c *ClusterFacts) { c.Balancing.Raven, c.Balancing.Nodes = "node", "sdn" }, Problem, "controller.load_balancers is node, and node.load_balancers is sdn"},
 		"nodes off":         {func(c *ClusterFacts) { c.Balancing.Raven = "node" }, Problem, "node.services is off"},
 		"Raven off":         {func(c *ClusterFacts) { c.Balancing.Nodes = "node" }, Warning, "controller.services is off"},
