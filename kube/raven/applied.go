@@ -40,6 +40,7 @@ type appliedOne struct {
 type toldOne struct {
 	service types.UID
 	notes   map[string]bool
+	waits   time.Time // since when, for the name
 }
 
 func (a *applied) of(lb *v1.KuryrLoadBalancer) *appliedOne {
@@ -114,16 +115,31 @@ func (a *applied) forget(key client.ObjectKey) {
 func (a *applied) news(key client.ObjectKey, service types.UID, notes []string) (fresh []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	one := a.toldOf(key, service)
+	fresh, one.notes = news(one.notes, notes)
+	return fresh
+}
+
+// waits is since when a Service is known to wait for its name: now, where it is not.
+func (a *applied) waits(key client.ObjectKey, service types.UID, now time.Time) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	one := a.toldOf(key, service)
+	if one.waits.IsZero() {
+		one.waits = now
+	}
+	return one.waits
+}
+
+func (a *applied) toldOf(key client.ObjectKey, service types.UID) *toldOne {
+	if one := a.told[key]; one != nil && one.service == service {
+		return one
+	}
 	if a.told == nil {
 		a.told = map[client.ObjectKey]*toldOne{}
 	}
-	one := a.told[key]
-	if one == nil || one.service != service {
-		one = &toldOne{service: service}
-		a.told[key] = one
-	}
-	fresh, one.notes = news(one.notes, notes)
-	return fresh
+	a.told[key] = &toldOne{service: service}
+	return a.told[key]
 }
 
 // news are those of the notes that have not been told, each once, and what has been told with them.

@@ -3,6 +3,7 @@ package raven
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,7 +52,27 @@ func (r services) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	if apierrors.IsInvalid(err) && service != nil { // as with more ports than a KuryrLoadBalancer has room for
 		r.note(service, []string{oneLine(err)})
 	}
-	return done(0, err)
+	return done(r.held(service, lb), err)
+}
+
+// heldPause is how long the load balancer of an earlier Service of the name may take to go before the owner of this one is told.
+const heldPause = 10 * time.Second
+
+// held tells the owner of a Service that an earlier one's load balancer has its name and does not go, as where the SDN is at work on it for minutes; again is when that is to be told.
+func (r services) held(service *corev1.Service, lb *v1.KuryrLoadBalancer) (again time.Duration) {
+	if !r.cfg.Services || service == nil || !balanced(service) || lb == nil || lb.Spec.ServiceUID == service.UID || lb.DeletionTimestamp.IsZero() {
+		return 0
+	}
+	now := r.now()
+	if since := now.Sub(r.applied.waits(client.ObjectKeyFromObject(service), service.UID, now)); since < heldPause {
+		return heldPause - since
+	}
+	note := "the load balancer of the Service that had this name before has not gone yet"
+	if c := meta.FindStatusCondition(lb.Status.Conditions, v1.ConditionReady); c != nil && c.Message != "" {
+		note += ": " + c.Message
+	}
+	r.note(service, []string{note})
+	return 0
 }
 
 // follow has what there is be what is wanted.

@@ -197,3 +197,34 @@ func TestInternalWithSourcesThatTheSDNCannot(t *testing.T) {
 	c.settle()
 	c.wantBalancers("10.96.0.10: 6:80>10.128.0.5:80")
 }
+
+// A Service that is made again under its name while the SDN is at work on the first one's load balancer is served when that has gone, and its owner is told what it waits for; others do not wait.
+func TestNameOfAStuckLoadBalancer(t *testing.T) {
+	t.Parallel()
+	c := newServing(t, nil)
+	stuck := map[string]error{}
+	c.sdn = stuckLBs{c.sdn, stuck}
+	c.start()
+	c.service("web", nil, "10.96.0.10")
+	c.settle()
+	stuck["10.96.0.10"] = nil
+	c.remove(c.serviceNow("web"))
+	c.service("web", nil, "10.96.0.11")
+	c.service("other", nil, "10.96.0.12")
+	told := func() bool {
+		return c.events.has("web "+eventUnserved, "the load balancer of the Service that had this name before has not gone yet: ")
+	}
+	for second := range 30 {
+		c.round()
+		if early := second < 8; early == told() && (early || second > 15) {
+			t.Errorf("after %d seconds the owner was told: %v", second, told())
+		}
+		c.now = c.now.Add(time.Second)
+	}
+	c.wantBalancers("10.96.0.10: 6:80>", "10.96.0.12: 6:80>")
+	clear(stuck)
+	c.now = c.now.Add(lastRetry)
+	c.settle()
+	c.wantBalancers("10.96.0.11: 6:80>", "10.96.0.12: 6:80>")
+	c.wholeServices()
+}

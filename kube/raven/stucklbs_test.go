@@ -7,7 +7,7 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// stuckLBs is an SDN that refuses the load balancers of some VIPs, or with nil never ends its work on them.
+// stuckLBs is an SDN that refuses the load balancers of some VIPs, or with nil never ends its work on them; then none can be deleted.
 type stuckLBs struct {
 	sdn.Provider
 	of map[string]error
@@ -20,4 +20,12 @@ func (p stuckLBs) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerSp
 		return sdn.LoadBalancer{VIPs: spec.VIPs, Status: sdn.LoadBalancerStatus{RetryAfter: 5 * time.Second, Message: "PENDING_CREATE"}}, nil
 	}
 	return p.Provider.ApplyLoadBalancer(ctx, spec)
+}
+
+// DeleteLoadBalancer finds the SDN at work on any, as long as it is with one.
+func (p stuckLBs) DeleteLoadBalancer(ctx context.Context, id sdn.ID) error {
+	if len(p.of) > 0 {
+		return &sdn.Error{Kind: sdn.KindPending, Noun: "load balancer", ID: string(id), Detail: "PENDING_UPDATE", RetryAfter: 5 * time.Second}
+	}
+	return p.Provider.DeleteLoadBalancer(ctx, id)
 }
