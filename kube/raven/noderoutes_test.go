@@ -428,7 +428,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// Where nodes balance, the owner of a Service of type LoadBalancer is told that it gets no address.
+// Where nodes balance, the owner of a Service of type LoadBalancer is told that it gets no address, and of one with a policy what becomes of that.
 func TestNodesGiveNoAddresses(t *testing.T) {
 	t.Parallel()
 	c := farCluster(t, func(cfg *Config) { cfg.NodeBalanced = true })
@@ -472,5 +472,11 @@ func TestNodesGiveNoAddresses(t *testing.T) {
 	c.settle()
 	if told() != 0 || len(c.raven.applied.told) != 0 {
 		t.Errorf("another gives it an address: %q", c.events.all)
+	}
+	local := corev1.ServiceInternalTrafficPolicyLocal
+	c.service("near", func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &local }, "10.96.0.14")
+	c.settle()
+	if !c.events.has("near "+eventUnserved, "spec.internalTrafficPolicy: Local: pods' connections come to any node") || told() != 1 {
+		t.Errorf("of a policy: %q", c.events.all)
 	}
 }

@@ -42,7 +42,7 @@ func (r services) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 		service = &found
 	}
 	if lb == nil && r.cfg.NodeBalanced {
-		r.pending(req.NamespacedName, service)
+		r.unbalanced(req.NamespacedName, service)
 		return done(0, nil)
 	}
 	err := r.follow(ctx, req, service, lb)
@@ -147,17 +147,25 @@ func (r *Raven) specOf(ctx context.Context, service *corev1.Service, lb *v1.Kury
 	return spec, notes, nil
 }
 
-// pending tells the owner of a Service that waits for an address, where nodes balance, that Kuryr gives it none. Another may have given it one.
-func (r services) pending(key client.ObjectKey, s *corev1.Service) {
-	if s == nil || !exposed(s) || !oursByLabels(s.Labels) || len(s.Status.LoadBalancer.Ingress) > 0 {
+// unbalanced tells the owner of a Service, where nodes balance, what of it Kuryr does not do: the SDN's router brings pods' connections to any node, and there are no floating IPs. An address
+// another may have given it.
+func (r services) unbalanced(key client.ObjectKey, s *corev1.Service) {
+	var notes []string
+	if s != nil && balanced(s) {
+		notes = nearness(s, "pods' connections come to any node and get what is near that one; only a node's own programs get what is near them")
+		if exposed(s) && len(s.Status.LoadBalancer.Ingress) == 0 {
+			note := "type LoadBalancer: with controller.load_balancers: node there are no floating IPs, so the Service gets no address from Kuryr"
+			if slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort != 0 }) {
+				note += "; its NodePorts answer"
+			}
+			notes = append(notes, note)
+		}
+	}
+	if len(notes) == 0 {
 		r.applied.forget(key)
 		return
 	}
-	note := "type LoadBalancer: with controller.load_balancers: node there are no floating IPs, so the Service gets no address from Kuryr"
-	if slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort != 0 }) {
-		note += "; its NodePorts answer"
-	}
-	r.note(s, []string{note})
+	r.note(s, notes)
 }
 
 // shows tells whether a Service's status says what Raven has written.

@@ -82,7 +82,7 @@ func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoa
 		}
 	}
 	if hasLoadBalancers(can) && !can.HostReached { // else all clients and endpoints are on one machine
-		notes = append(notes, nearness(s)...)
+		notes = append(notes, nearness(s, "the SDN's load balancers send to all endpoints, wherever the client is")...)
 	}
 	var floating v1.LoadBalancerFloatingIP
 	options, shared, more := optionsOfService(s, can.LoadBalancer, &floating)
@@ -131,9 +131,8 @@ func loadBalancerSpec(s *corev1.Service, can sdn.Capabilities) (spec v1.KuryrLoa
 	return spec, notes
 }
 
-// nearness names what a Service says of where its endpoints are to be from a client: a load balancer of the SDN is one for all of the cluster.
-func nearness(s *corev1.Service) (notes []string) {
-	const all = "the SDN's load balancers send to all endpoints, wherever the client is"
+// nearness names what a Service says of where its endpoints are to be from a client, with what becomes of it.
+func nearness(s *corev1.Service, all string) (notes []string) {
 	if p := s.Spec.InternalTrafficPolicy; p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal {
 		notes = append(notes, "spec.internalTrafficPolicy: Local: "+all)
 	}

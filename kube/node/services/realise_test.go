@@ -228,9 +228,13 @@ func TestRealise(t *testing.T) {
 		"or the node's":            {every, onLeg, of(func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 0 }), []*discoveryv1.EndpointSlice{sliceOf("a", near)}, []string{clusterIP + " 10.128.0.5:8080 masquerade"}},
 		"inside only here":         {every, here, of(internalLocal), []*discoveryv1.EndpointSlice{sliceOf("a", near, far)}, []string{nodePort + " 10.128.0.5:8080 10.128.0.6:8080 masquerade", clusterIP + " 10.128.0.5:8080 drains=10.128.0.6:8080"}},
 		"inside, but none here":    {every, here, of(internalLocal), []*discoveryv1.EndpointSlice{sliceOf("a", far)}, []string{nodePort + " 10.128.0.6:8080 masquerade", clusterIP + " drains=10.128.0.6:8080 drop"}},
-		"headless":                 {every, here, of(func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} }), []*discoveryv1.EndpointSlice{sliceOf("a", near)}, nil},
-		"by a label":               {every, here, of(func(s *corev1.Service) { s.Labels = map[string]string{labelHeadless: ""} }), []*discoveryv1.EndpointSlice{sliceOf("a", near)}, nil},
-		"another proxy's":          {every, here, of(func(s *corev1.Service) { s.Labels = map[string]string{labelProxyName: "x"} }), []*discoveryv1.EndpointSlice{sliceOf("a", near)}, nil},
+		"inside, but none here, where pods' connections come to any node": {every, onLeg, of(internalLocal), []*discoveryv1.EndpointSlice{sliceOf("a", far)},
+			[]string{nodePort + " 10.128.0.6:8080 masquerade", clusterIP + " 10.128.0.6:8080 masquerade"}},
+		"and one here": {every, onLeg, of(internalLocal), []*discoveryv1.EndpointSlice{sliceOf("a", near, far)},
+			[]string{nodePort + " 10.128.0.5:8080 10.128.0.6:8080 masquerade", clusterIP + " 10.128.0.5:8080 drains=10.128.0.6:8080 masquerade"}},
+		"headless":        {every, here, of(func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} }), []*discoveryv1.EndpointSlice{sliceOf("a", near)}, nil},
+		"by a label":      {every, here, of(func(s *corev1.Service) { s.Labels = map[string]string{labelHeadless: ""} }), []*discoveryv1.EndpointSlice{sliceOf("a", near)}, nil},
+		"another proxy's": {every, here, of(func(s *corev1.Service) { s.Labels = map[string]string{labelProxyName: "x"} }), []*discoveryv1.EndpointSlice{sliceOf("a", near)}, nil},
 		"a name elsewhere": {every, here, of(func(s *corev1.Service) {
 			s.Spec.Type, s.Spec.ClusterIP, s.Spec.ClusterIPs = corev1.ServiceTypeExternalName, "", nil
 		}), nil, nil},

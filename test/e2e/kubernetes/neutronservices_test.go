@@ -229,6 +229,8 @@ func (c *cloudServices) near() {
 	zoned := c.web("zoned", func(spec *corev1.ServiceSpec) {
 		spec.TrafficDistribution = new(corev1.ServiceTrafficDistributionPreferSameZone)
 	})
+	c.find(inner, c.pods, "a", "b")
+	c.asks.warned("inner", "spec.internalTrafficPolicy: Local: pods' connections come to any node")
 	for i, from := range c.nodes {
 		c.find(inner, []speaker{from}, []string{"a", "b"}[i])
 		c.find(zoned, []speaker{from}, []string{"a", "b"}[i])
