@@ -128,7 +128,7 @@ var controllerSettings = []*Setting{
 	number("controller.max_ports", "most ports of all pools together; 0 is nine tenths of the SDN's quota, where it tells one", 0, 10000000, func(c *Config) *int { return &c.Controller.MaxPorts }),
 	number("controller.calls", "calls of the SDN at once", 1, 1000, func(c *Config) *int { return &c.Controller.Calls }),
 	number("controller.workers", "objects of one sort that are worked on at once", 1, 1000, func(c *Config) *int { return &c.Controller.Workers }),
-	duration("controller.audit", "how often a pool's ports are compared with the SDN's; 0 is only when there is a reason", time.Minute, func(c *Config) *time.Duration { return &c.Controller.Audit }),
+	duration("controller.audit", "how often pools' ports, load balancers, and the router's legs and routes are compared with the SDN's; 0 is only when there is a reason", time.Minute, func(c *Config) *time.Duration { return &c.Controller.Audit }),
 }
 
 // consistent checks what single settings cannot.

@@ -327,6 +327,7 @@ func TestNeutronServicesOctavia(t *testing.T) {
 	c.must(c.Client.CoreV1().Services("default").Delete(c.ctx, "web", metav1.DeleteOptions{}))
 	c.nothingOf(web)
 	c.survives()
+	c.stuck()
 	c.placed()
 }
 

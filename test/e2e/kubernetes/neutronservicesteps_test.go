@@ -12,6 +12,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kuryrv1 "github.com/kuryr/kuryr/kube/api/v1"
 )
 
 // survives has a Service live on Octavia while one Raven after the other is killed that sees to it: after a request that changes something, of whose answer it never hears, and when it has told that
@@ -72,6 +75,51 @@ func (c *cloudServices) survives() {
 	}
 	c.nothingOf(of)
 	c.asks.label("c", "web")
+}
+
+// stuck has Octavia be at work on a Service's load balancer without an end, as the Service goes and comes again: another is served meanwhile, and its owner is told what it waits for. One in
+// ERROR is made anew.
+func (c *cloudServices) stuck() {
+	c.Helper()
+	single := func(spec *corev1.ServiceSpec) {
+		spec.IPFamilyPolicy, spec.IPFamilies = new(corev1.IPFamilyPolicySingleStack), []corev1.IPFamily{corev1.IPv4Protocol}
+	}
+	c.web("stuck", single)
+	c.ready("stuck", 2)
+	first := c.balancer("stuck")
+	c.must(c.lab.SetState(c.ctx, first, "PENDING_UPDATE"))
+	c.must(c.Client.CoreV1().Services("default").Delete(c.ctx, "stuck", metav1.DeleteOptions{}))
+	of, beside := c.web("stuck", single), c.web("beside", single)
+	c.ready("beside", 2)
+	c.asks.answers(c.pods[0], "tcp", at(beside, 80)[0], "b", "c")
+	c.asks.warned("stuck", "the load balancer of the Service that had this name before has not gone yet: ")
+	c.must(c.lab.SetState(c.ctx, first, "ACTIVE"))
+	c.ready("stuck", 2)
+	c.asks.answers(c.pods[0], "tcp", at(of, 80)[0], "b", "c")
+
+	second := c.balancer("stuck")
+	c.must(c.lab.SetState(c.ctx, second, "ERROR"))
+	c.asks.change("stuck", func(service *corev1.Service) { service.Spec.Ports[0].Port = 81 })
+	c.asks.answers(c.pods[0], "tcp", at(of, 81)[0], "b", "c")
+	c.ready("stuck", 2)
+	if third := c.balancer("stuck"); third == second || second == first {
+		c.Errorf("the load balancers were %q, %q and %q", first, second, third)
+	}
+	for _, service := range []*corev1.Service{of, beside} {
+		c.must(c.Client.CoreV1().Services("default").Delete(c.ctx, service.Name, metav1.DeleteOptions{}))
+		c.nothingOf(service)
+	}
+}
+
+// balancer is Octavia's id of a Service's only load balancer.
+func (c *cloudServices) balancer(name string) string {
+	c.Helper()
+	var lb kuryrv1.KuryrLoadBalancer
+	c.must(c.api.Get(c.ctx, types.NamespacedName{Namespace: "default", Name: name}, &lb))
+	if len(lb.Status.LoadBalancers) != 1 {
+		c.Fatalf("%s has %+v", name, lb.Status)
+	}
+	return lb.Status.LoadBalancers[0].ID
 }
 
 // has is what Octavia has of a Service: a line for each load balancer, with its listeners.
