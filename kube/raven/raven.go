@@ -62,7 +62,7 @@ type Config struct {
 	Calls    int           // of the SDN at once; default 8
 	Timeout  time.Duration // of one call of the SDN; default 1 minute
 	Workers  int           // objects of one sort worked on at once; default 8
-	// Audit is how often a pool's ports are compared with the SDN's, for what was changed there behind Raven's back; 0 is when there is a reason.
+	// Audit is how often pools' ports, load balancers, and the router's legs and routes are compared with the SDN's, for what was changed there behind Raven's back; 0 is when there is a reason.
 	Audit time.Duration
 }
 
