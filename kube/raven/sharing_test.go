@@ -527,3 +527,24 @@ func TestTroubleWhileSharing(t *testing.T) {
 		}
 	}
 }
+
+// A Service that has just come asks to share at any moment: it is reached at the load balancer's address, and has none of its own. The same goes for one that has been internal.
+func TestAsksToShareAtAnyMoment(t *testing.T) {
+	t.Parallel()
+	for steps := range 24 {
+		c, web := newHost(t)
+		address := c.ingress("web")
+		c.service("guest", func(s *corev1.Service) { exposedService(s); s.Spec.Ports[0].Port = 81 }, "10.96.0.11")
+		for range steps {
+			if _, err := c.step(); err != nil {
+				t.Log(err)
+			}
+		}
+		c.change("guest", func(s *corev1.Service) { s.Annotations = map[string]string{annotationShared: string(web.ID)} })
+		c.settle()
+		c.wholeServices()
+		if got := c.ingress("guest"); got != address || len(c.floats()) != 1 {
+			t.Fatalf("after %d steps guest is at %q, web at %q; floating IPs %v", steps, got, address, c.floats())
+		}
+	}
+}
