@@ -147,6 +147,16 @@ func (r *Raven) specOf(ctx context.Context, service *corev1.Service, lb *v1.Kury
 	return spec, notes, nil
 }
 
+// outdated tells whether a floating IP is of what the Service said before, and not shown by it any more: it may be on its way out.
+func outdated(s *corev1.Service, lb *v1.KuryrLoadBalancer) bool {
+	if c := meta.FindStatusCondition(lb.Status.Conditions, v1.ConditionFloatingIP); c != nil && c.ObservedGeneration == lb.Generation {
+		return false
+	}
+	return !slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(i corev1.LoadBalancerIngress) bool {
+		return i.IP == lb.Status.FloatingIP.Address || i.Hostname != ""
+	})
+}
+
 // unbalanced tells the owner of a Service, where nodes balance, what of it Kuryr does not do: the SDN's router brings pods' connections to any node, and there are no floating IPs. An address
 // another may have given it.
 func (r services) unbalanced(key client.ObjectKey, s *corev1.Service) {
@@ -198,7 +208,7 @@ func ingressOf(s *corev1.Service, lb *v1.KuryrLoadBalancer) (status corev1.LoadB
 				addresses = append(addresses, of.VIP)
 			}
 		}
-	case lb.Status.FloatingIP != nil && lb.Status.FloatingIP.ID != "":
+	case lb.Status.FloatingIP != nil && lb.Status.FloatingIP.ID != "" && !outdated(s, lb):
 		addresses = []string{lb.Status.FloatingIP.Address}
 	}
 	if len(addresses) > 0 && lb.Spec.Options.Hostname != "" {

@@ -9,6 +9,7 @@ import (
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // A Service of type LoadBalancer has a floating IP and says so; with the type it goes.
@@ -93,7 +94,9 @@ func TestFloatingIPIsNotKeptAnyMore(t *testing.T) {
 // Who would have to be understood by the load balancer first does not go to endpoints straight: nodes leave the address to it.
 func TestIPModeOfServices(t *testing.T) {
 	t.Parallel()
-	lb := &v1.KuryrLoadBalancer{Status: v1.KuryrLoadBalancerStatus{FloatingIP: &v1.LoadBalancerFloatingIPStatus{ID: "f", Address: "192.0.2.7"}}}
+	lb := &v1.KuryrLoadBalancer{Status: v1.KuryrLoadBalancerStatus{
+		FloatingIP: &v1.LoadBalancerFloatingIPStatus{ID: "f", Address: "192.0.2.7"}, Conditions: []metav1.Condition{{Type: v1.ConditionFloatingIP}},
+	}}
 	for want, all := range map[corev1.LoadBalancerIPMode][]v1.LoadBalancerOptions{
 		corev1.LoadBalancerIPModeVIP:   {{}, {ConnectionLimit: 7}},
 		corev1.LoadBalancerIPModeProxy: {{ProxyProtocol: 1}, {ProxyProtocol: 2}, {ForwardedFor: true}, {Certificate: "c"}},
@@ -221,4 +224,29 @@ func TestAddressOfAnotherService(t *testing.T) {
 	c.remove(c.serviceNow("web"))
 	c.settle()
 	c.wholeServices()
+}
+
+// An address that is of what a Service said before, as where it was internal since, is not said anew until it is known to be of what it says now; what it says already stays.
+func TestAddressOfBefore(t *testing.T) {
+	t.Parallel()
+	for name, of := range map[string]struct {
+		seen  int64 // the generation that the condition is of
+		shows []corev1.LoadBalancerIngress
+		want  int
+	}{
+		"of now":                          {2, nil, 1},
+		"of before":                       {1, nil, 0},
+		"of before, and another is shown": {1, []corev1.LoadBalancerIngress{{IP: "10.96.0.10"}}, 0},
+		"of before, and shown":            {1, []corev1.LoadBalancerIngress{{IP: "192.0.2.7"}}, 1},
+		"of before, and named":            {1, []corev1.LoadBalancerIngress{{Hostname: "web.example.org"}}, 1},
+	} {
+		lb := &v1.KuryrLoadBalancer{ObjectMeta: metav1.ObjectMeta{Generation: 2}, Status: v1.KuryrLoadBalancerStatus{
+			FloatingIP: &v1.LoadBalancerFloatingIPStatus{ID: "f", Address: "192.0.2.7"}, Conditions: []metav1.Condition{{Type: v1.ConditionFloatingIP, ObservedGeneration: of.seen}},
+		}}
+		s := aService(exposedService)
+		s.Status.LoadBalancer.Ingress = of.shows
+		if got := ingressOf(s, lb).Ingress; len(got) != of.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
 }

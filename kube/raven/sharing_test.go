@@ -528,7 +528,7 @@ func TestTroubleWhileSharing(t *testing.T) {
 	}
 }
 
-// A Service that has just come asks to share at any moment: it is reached at the load balancer's address, and has none of its own. The same goes for one that has been internal.
+// A Service that has just come asks to share at any moment: it is reached at the load balancer's address, and has none of its own.
 func TestAsksToShareAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	for steps := range 24 {

@@ -443,6 +443,7 @@ func (c *cloudServices) placed() {
 		c.asks.answers(from, "tcp", net.JoinHostPort(inside, "80"), "b", "c")
 	}
 	c.find(of, c.pods, "b", "c")
+	c.ready("placed", 2)
 	c.asks.change("placed", func(service *corev1.Service) { service.Annotations = nil })
 	c.until(func(context.Context) error {
 		if outside = c.floating("placed"); outside == inside {
