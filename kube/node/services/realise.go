@@ -65,7 +65,7 @@ func (r Rules) realise(s *service, of []*slice, n Node) (out realised) {
 			at := func(a netip.Addr, port uint16) lb.Key { return lb.Key{Addr: a, Protocol: p.protocol, Port: port} }
 			if r.ClusterIPs {
 				// The SDN's router brings pods' connections to any node: one without an endpoint of its own leads them to others'.
-				add(frontend(at(cluster, p.port), s.localIn && !(n.Leg && len(c.local) == 0), c, s.affinity, n))
+				add(frontend(at(cluster, p.port), s.localIn && (!n.Leg || len(c.local) > 0), c, s.affinity, n))
 			}
 			// An address that is claimed in two ways is the load balancer's first: that may be restricted.
 			for _, a := range ofFamily(s.ingress, cluster) {
