@@ -119,7 +119,7 @@ e2e-kubernetes-neutron: SCENARIOS = ^TestNeutron
 e2e-kubernetes-neutron: need-root build failpoints ## the same on two nodes that are compute hosts of a real Neutron and OVN; SCENARIOS chooses (root; installs them)
 	hack/deps.sh kubernetes neutron
 	go build -o bin/talk ./test/e2e/talk
-	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go test -json -tags e2e -count=1 -parallel 1 -timeout $(E2E_TIMEOUT) \
+	programs=$$(hack/kubernetes.sh) && KURYR_E2E_KUBERNETES=$$programs go test -json -tags e2e -count=1 -parallel 1 -timeout 45m \
 		-run "$(SCENARIOS)" ./test/e2e/kubernetes | $(call count,e2e-kubernetes-neutron)
 
 e2e-kubernetes-upstream: SCENARIOS = ^TestUpstream
