@@ -64,6 +64,9 @@ func TestServiceSpecs(t *testing.T) {
 	sources := func(ranges ...string) func(*corev1.Service) {
 		return func(s *corev1.Service) { exposedService(s); s.Spec.LoadBalancerSourceRanges = ranges }
 	}
+	noted := func(annotation, value string) func(*corev1.Service) {
+		return func(s *corev1.Service) { exposedService(s); s.Annotations = map[string]string{annotation: value} }
+	}
 	for name, of := range map[string]struct {
 		change func(*corev1.Service)
 		can    sdn.Capabilities
@@ -98,32 +101,17 @@ func TestServiceSpecs(t *testing.T) {
 		"exposed at a word":              {func(s *corev1.Service) { exposedService(s); s.Spec.LoadBalancerIP = "x" }, canAll, func(s *v1.KuryrLoadBalancerSpec) bool { return s.FloatingIP == nil }, `"x" is no address`},
 		"with what is no name": {func(s *corev1.Service) { s.Annotations = map[string]string{balancerPrefix + "hostname": "a b"} }, canAll,
 			func(s *v1.KuryrLoadBalancerSpec) bool { return s.Options.Hostname == "" }, "want a name of DNS"},
-		"exposed within": {func(s *corev1.Service) {
-			exposedService(s)
-			s.Annotations = map[string]string{annotationInternal: "true"}
-		}, canAll, func(s *v1.KuryrLoadBalancerSpec) bool { return s.FloatingIP == nil }, ""},
-		"exposed within, in other words": {func(s *corev1.Service) {
-			exposedService(s)
-			s.Annotations = map[string]string{annotationInternal: " True"}
-		}, canAll, func(s *v1.KuryrLoadBalancerSpec) bool { return s.FloatingIP == nil }, ""},
-		"exposed within or not": {func(s *corev1.Service) {
-			exposedService(s)
-			s.Annotations = map[string]string{annotationInternal: "yes"}
-		}, canAll, func(s *v1.KuryrLoadBalancerSpec) bool { return s.FloatingIP == nil }, "openstack-internal-load-balancer: want true or false, so there is no floating IP"},
-		"exposed to those of an annotation": {func(s *corev1.Service) {
-			exposedService(s)
-			s.Annotations = map[string]string{corev1.AnnotationLoadBalancerSourceRangesKey: "192.0.2.1/24, 198.51.100.0/24"}
-		}, canAll, func(s *v1.KuryrLoadBalancerSpec) bool {
+		"exposed within":                 {noted(annotationInternal, "true"), canAll, func(s *v1.KuryrLoadBalancerSpec) bool { return s.FloatingIP == nil }, ""},
+		"exposed within, in other words": {noted(annotationInternal, " True"), canAll, func(s *v1.KuryrLoadBalancerSpec) bool { return s.FloatingIP == nil }, ""},
+		"exposed within or not":          {noted(annotationInternal, "yes"), canAll, func(s *v1.KuryrLoadBalancerSpec) bool { return s.FloatingIP == nil }, "openstack-internal-load-balancer: want true or false, so there is no floating IP"},
+		"exposed to those of an annotation": {noted(corev1.AnnotationLoadBalancerSourceRangesKey, "192.0.2.1/24, 198.51.100.0/24"), canAll, func(s *v1.KuryrLoadBalancerSpec) bool {
 			return slices.Equal(s.Sources, []string{"192.0.2.0/24", "198.51.100.0/24"}) && s.FloatingIP != nil
 		}, ""},
 		"exposed to those of the field, not of an annotation": {func(s *corev1.Service) {
 			sources("192.0.2.0/24")(s)
 			s.Annotations = map[string]string{corev1.AnnotationLoadBalancerSourceRangesKey: "198.51.100.0/24"}
 		}, canAll, func(s *v1.KuryrLoadBalancerSpec) bool { return slices.Equal(s.Sources, []string{"192.0.2.0/24"}) }, ""},
-		"exposed to an annotation's word": {func(s *corev1.Service) {
-			exposedService(s)
-			s.Annotations = map[string]string{corev1.AnnotationLoadBalancerSourceRangesKey: "all"}
-		}, canAll, func(s *v1.KuryrLoadBalancerSpec) bool { return s.FloatingIP == nil }, "load-balancer-source-ranges: none is a range, so there is no floating IP"},
+		"exposed to an annotation's word": {noted(corev1.AnnotationLoadBalancerSourceRangesKey, "all"), canAll, func(s *v1.KuryrLoadBalancerSpec) bool { return s.FloatingIP == nil }, "load-balancer-source-ranges: none is a range, so there is no floating IP"},
 		"exposed to some": {sources("192.0.2.1/24", " 192.0.2.0/24"), canAll, func(s *v1.KuryrLoadBalancerSpec) bool {
 			return slices.Equal(s.Sources, []string{"192.0.2.0/24"}) && s.FloatingIP != nil
 		}, ""},
