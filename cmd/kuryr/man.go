@@ -8,10 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"text/template"
 	"time"
 
 	"github.com/cpuguy83/go-md2man/v2/md2man"
+	"github.com/kuryr/kuryr/internal/template"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
@@ -47,15 +47,16 @@ var cniManual string
 
 // cniPage is the manual page of kuryr-cni, which itself is too small to have it.
 func cniPage(date time.Time) ([]byte, error) {
-	text, err := template.New("kuryr-cni.1").Parse(cniManual)
-	if err != nil {
+	const name = "kuryr-cni.1"
+	text := template.Template{}
+	if err := text.Parse(name, cniManual, nil); err != nil {
 		return nil, err
 	}
 	var b strings.Builder
 	_, _ = fmt.Fprintf(&b, "%% \"KURYR-CNI\" \"1\" %q %q \"Kuryr\"\n", date.Format("Jan 2006"), "kuryr "+version)
-	err = text.Execute(&b, map[string]any{
+	err := text.Execute(&b, name, map[string]any{
 		"Versions": strings.Join(cni.Versions, ", "), "DefaultVersion": cni.DefaultVersion, "Socket": cni.DefaultSocket, "State": cni.DefaultState, "Kinds": cni.Kinds(),
-	})
+	}, nil)
 	return md2man.Render([]byte(b.String())), err
 }
 

@@ -88,7 +88,6 @@ floating IPs. Without anything behind it, its embedded SDN serves this machine.
 		SilenceUsage:  true,
 		Version:       version,
 	})
-	root.SetVersionTemplate("kuryr {{.Version}}\n")
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.PersistentFlags().StringVar(&a.configPath, "config", "", "configuration `file` (default "+config.DefaultPath+", if it is there; KURYR_CONFIG); one whose name ends in .conf is the Python kuryr-libnetwork's")

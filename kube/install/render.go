@@ -1,7 +1,7 @@
 // Package install puts Kuryr into a Kubernetes cluster: it renders the manifests of deploy/kubernetes, which are a Helm chart's templates, and applies them with server-side
 // apply.
 //
-// It owns what of Helm's templates they may use: the actions and functions of text/template, quote, default, toYaml, nindent and sha256sum with the meaning that helm gives
+// It owns what of Helm's templates they may use: the actions and functions of internal/template, quote, default, toYaml, nindent and sha256sum with the meaning that helm gives
 // them, .Values, .Release.Name, .Release.Namespace and .Chart.AppVersion. A template that wants more does not render, and its test fails.
 //
 // It must not decide what Kuryr does when it runs, nor remove anything from a cluster.
@@ -18,9 +18,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/template"
 
 	"github.com/kuryr/kuryr/deploy/kubernetes"
+	"github.com/kuryr/kuryr/internal/template"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
@@ -105,9 +105,19 @@ func Text(manifests []Manifest) string {
 type rendered struct{ name, text string }
 
 func renderTemplates(r Release) ([]rendered, error) {
-	all, err := template.New("chart").Option("missingkey=error").Funcs(functions).ParseFS(kubernetes.Files, "templates/*")
+	all := template.Template{}
+	files, err := fs.Glob(kubernetes.Files, "templates/*")
 	if err != nil {
 		return nil, err
+	}
+	for _, file := range files {
+		text, err := kubernetes.Files.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		if err := all.Parse(path.Base(file), string(text), functions); err != nil {
+			return nil, err
+		}
 	}
 	version := r.Version
 	if version == "" {
@@ -127,7 +137,7 @@ func renderTemplates(r Release) ([]rendered, error) {
 	}
 	for _, name := range names {
 		var b bytes.Buffer
-		if err := all.ExecuteTemplate(&b, path.Base(name), data); err != nil {
+		if err := all.Execute(&b, path.Base(name), data, functions); err != nil {
 			return nil, err
 		}
 		out = append(out, rendered{name, b.String()})
@@ -150,7 +160,7 @@ func chartVersion() (string, error) {
 }
 
 // functions are those of Helm's that the templates may use.
-var functions = template.FuncMap{
+var functions = template.Funcs{
 	"quote": func(v any) string {
 		if v == nil {
 			return ""
@@ -158,7 +168,7 @@ var functions = template.FuncMap{
 		return strconv.Quote(fmt.Sprint(v))
 	},
 	"default": func(instead, v any) any {
-		if truth, ok := template.IsTrue(v); ok && truth && !isZero(v) {
+		if template.IsTrue(v) && !isZero(v) {
 			return v
 		}
 		return instead

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"text/template"
 	"unicode"
 
 	"github.com/google/uuid"
+	"github.com/kuryr/kuryr/internal/template"
 )
 
 // Vars are what a template of an interface's name is filled in with.
@@ -53,12 +53,12 @@ func (n Network) InterfaceName(v Vars) (string, error) {
 }
 
 // parseName parses the template and fills it in once, so that what can never be right is found when the configuration is read.
-func parseName(text string) (*template.Template, error) {
+func parseName(text string) (template.Template, error) {
 	if text == "" {
 		return nil, nil
 	}
-	t, err := template.New("").Funcs(functions(Vars{}, new(bool))).Parse(text)
-	if err != nil {
+	t := template.Template{}
+	if err := t.Parse("", text, functions(Vars{}, new(bool))); err != nil {
 		return nil, plain(err)
 	}
 	name, _, err := fill(t, Vars{Pod: uuid.UUID{0xff}})
@@ -75,13 +75,9 @@ func parseName(text string) (*template.Template, error) {
 }
 
 // fill executes t, and tells whether it drew at random.
-func fill(t *template.Template, v Vars) (name string, random bool, err error) {
-	t, err = t.Clone() // its functions are set anew, and calls are parallel
-	if err != nil {
-		return "", false, err
-	}
+func fill(t template.Template, v Vars) (name string, random bool, err error) {
 	var out bounded
-	if err := t.Funcs(functions(v, &random)).Execute(&out, nil); err != nil {
+	if err := t.Execute(&out, "", nil, functions(v, &random)); err != nil {
 		return "", random, plain(err)
 	}
 	return out.String(), random, nil
@@ -102,8 +98,8 @@ func plain(err error) error {
 	return errors.New(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "template: :"), "template: "))
 }
 
-func functions(v Vars, random *bool) template.FuncMap {
-	return template.FuncMap{
+func functions(v Vars, random *bool) template.Funcs {
+	return template.Funcs{
 		"uuid":      v.Pod.String,
 		"shortuuid": func() string { return v.Pod.String()[:8] },
 		"num":       func() int { return v.Num },

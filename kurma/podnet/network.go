@@ -17,7 +17,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"text/template"
+
+	"github.com/kuryr/kuryr/internal/template"
 )
 
 // Network is an entry of pod_networks. It is made by Load or Parse alone.
@@ -28,7 +29,7 @@ type Network struct {
 	Interface string          // key containerInterface: a template, "" is none
 	Raw       json.RawMessage // the whole entry, byte for byte where the file is JSON
 
-	name *template.Template
+	name template.Template
 }
 
 // maxFile bounds the file; thousands of networks fit.
