@@ -74,7 +74,7 @@ type Controller struct {
 	wrong string                          // why the kernel is not as it should be; "" is that it is
 	bad   bool                            // that is not of single Services alone
 	ready bool                            // the kernel has been restored
-	torn  bool                            // and somebody may have torn it down since
+	torn  bool                            // Mend was called after the last Restore began
 	said  map[types.NamespacedName]string // what the log has of a Service
 	node  nodeHealth
 }
@@ -334,7 +334,7 @@ func (c *Controller) Problems() []string {
 // Mend has the kernel compared with all that is known, and put right. It is for who sees that the table was torn down.
 func (c *Controller) Mend() {
 	c.mu.Lock()
-	c.torn = c.ready
+	c.torn = true
 	c.mu.Unlock()
 	c.look()
 }
