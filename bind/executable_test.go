@@ -22,9 +22,7 @@ func TestExecutablePlugs(t *testing.T) {
 	dir := t.TempDir()
 	said := filepath.Join(dir, "said")
 	script := "#!/bin/sh\n" + `echo "$1 $3 $(cat /sys/class/net/$3/operstate 2>/dev/null || ip -br link show dev $3)" >>` + said + "\n"
-	if err := os.WriteFile(filepath.Join(dir, "vendor"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	nstest.WriteProgram(t, filepath.Join(dir, "vendor"), []byte(script))
 	nstest.Do(t, w.host, func() {
 		b, err := New(Config{Executables: dir})
 		must(t, err)
@@ -67,9 +65,8 @@ func TestExecutableRefuses(t *testing.T) {
 	nstest.RootsFiles(t)
 	w := newWorld(t)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "vendor"), []byte("#!/bin/sh\n[ $1 = unbind ] || { echo wrong rack >&2; exit 1; }\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	script := "#!/bin/sh\n[ $1 = unbind ] || { echo wrong rack >&2; exit 1; }\n"
+	nstest.WriteProgram(t, filepath.Join(dir, "vendor"), []byte(script))
 	nstest.Do(t, w.host, func() {
 		b, err := New(Config{Executables: dir})
 		must(t, err)

@@ -48,8 +48,26 @@ func container(t *testing.T) (path string, within func(func())) {
 				t.Error(err)
 			}
 		}
+		waitRoute(t, six)
 	})
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(ns)), within
+}
+
+// waitRoute waits for the route to an address of this namespace. The kernel adds the route of an
+// IPv6 address some time after the address.
+func waitRoute(t *testing.T, address string) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		conn, err := net.Dial("udp", net.JoinHostPort(address, "9"))
+		if err == nil {
+			conn.Close()
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Error(err)
+			return
+		}
+	}
 }
 
 func newProxy(t *testing.T, c Config) *Proxy {
@@ -240,6 +258,7 @@ func TestUDP(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	waitRoute(t, "2001:db8::7")
 	for _, c := range []struct{ bound, listen, client string }{
 		{four, "0.0.0.0", "192.0.2.7"}, {six, "::", "2001:db8::7"}, {four, "127.0.0.1", "127.0.0.1"},
 	} {

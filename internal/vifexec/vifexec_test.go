@@ -24,9 +24,7 @@ func folder(t *testing.T, scripts map[string]string) (Dir, string) {
 	nstest.RootsFiles(t)
 	dir := t.TempDir()
 	for name, text := range scripts {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		nstest.WriteProgram(t, filepath.Join(dir, name), []byte("#!/bin/sh\n"+text))
 	}
 	return Dir(dir), dir
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/kuryr/kuryr/internal/nstest"
 )
 
 // spy writes what it is called with to the file LOG beside it, refuses to add a pod where "refuse" says so, and else answers with an address.
@@ -32,9 +34,7 @@ func wrap(t *testing.T) (w Wrap, log func() []string) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "log")
 	for _, name := range []string{"bridge", "tuning"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.ReplaceAll(spy, "LOG", file)), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		nstest.WriteProgram(t, filepath.Join(dir, name), []byte(strings.ReplaceAll(spy, "LOG", file)))
 	}
 	return New(dir, t.TempDir()), func() []string {
 		text, err := os.ReadFile(file)

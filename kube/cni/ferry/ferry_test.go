@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/kuryr/kuryr/internal/nstest"
 )
 
 // asFerry, in its environment, has the test binary be kuryr-cni with the socket that it names.
@@ -36,13 +38,9 @@ func newRig(t *testing.T, whole string) rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(r.program, self, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	nstest.WriteProgram(t, r.program, self)
 	if whole != "" {
-		if err := os.WriteFile(filepath.Join(filepath.Dir(r.program), "whole"), []byte(whole), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		nstest.WriteProgram(t, filepath.Join(filepath.Dir(r.program), "whole"), []byte(whole))
 	}
 	return r
 }
