@@ -1,6 +1,8 @@
 #!/bin/bash
-# demo.sh: two Docker containers talking on a Kuryr network. It uses the Docker engine that answers on the default socket, or
-# else starts one on a private host (namespaces of its own). demo.sh --clean removes what it made.
+# demo.sh: two Docker containers talking on a Kuryr network. It uses the Docker engine on
+# the default socket, or starts one on a private host (namespaces of its own). It installs
+# and builds what is missing and reports the time of each stage. demo.sh --clean removes
+# what it made; Debian packages, Go's caches and the programs stay.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 top=$PWD
@@ -9,10 +11,116 @@ private=${KURYR_DEMO_DIR:-/tmp/kuryr-demo}
 privatehost=$top/bin/privatehost
 kuryr=$top/bin/kuryr
 pidfile=/run/kuryr-demo.pid
+logs=$top/bin/demo # the output of each stage
 out=198.51.100.2 # the neighbour of a private host
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 show() { printf '  $ %s\n' "$*"; "$@" 2>&1 | sed 's/^/  /'; }
+
+# Listing the packages downloads the modules that contain them, and no others.
+download() {
+  { go list -deps ./cmd/kuryr; go list -C test -deps ./e2e/cmd/privatehost; } >"$logs/packages"
+}
+
+install() { exec hack/deps.sh demo; }
+
+# -v names each package that is compiled. A go command that is killed leaves files in
+# GOTMPDIR.
+build() { GOTMPDIR=$logs GOFLAGS="${GOFLAGS:-} -v" exec hack/build.sh kuryr privatehost; }
+
+start() {
+  if [ ! "$engine" ]; then
+    [ ! -e "$private/kept" ] || "$privatehost" -stop "$private"
+    exec "$privatehost" -keep -dir "$private" -kuryr "$kuryr" -- true
+  fi
+  ! "$kuryr" status >/dev/null 2>&1 || return 0
+  setsid "$kuryr" up >"$logs/kuryr" 2>&1 </dev/null &
+  echo $! >$pidfile
+  for _ in $(seq 100); do
+    ! "$kuryr" status >/dev/null 2>&1 || return 0
+    kill -0 "$(cat $pidfile)" 2>/dev/null || break
+    sleep 0.1
+  done
+  echo "kuryr up is not ready:"
+  tail -n 20 "$logs/kuryr"
+  return 1
+}
+
+declare -A began took pids
+stages="download install build start"
+
+# begin STAGE…: starts the stages, each in a process group of its own.
+begin() {
+  local stage
+  for stage; do
+    began[$stage]=$SECONDS
+    set -m
+    "$stage" >"$logs/$stage" 2>&1 </dev/null &
+    set +m
+    pids[$stage]=$!
+  done
+}
+
+# finish waits for the running stages and prints a line for each every 4 seconds. It exits
+# when one fails.
+finish() {
+  local stage rc last=$SECONDS due
+  while [ ${#pids[@]} -gt 0 ]; do
+    sleep 0.2
+    due=$((SECONDS - last >= 4))
+    [ $due = 0 ] || last=$SECONDS
+    for stage in "${!pids[@]}"; do
+      took[$stage]=$((SECONDS - ${began[$stage]}))
+      if kill -0 "${pids[$stage]}" 2>/dev/null; then
+        [ $due = 0 ] || echo "$stage: ${took[$stage]} s$(progress "$stage")"
+        continue
+      fi
+      rc=0
+      wait "${pids[$stage]}" || rc=$?
+      unset "pids[$stage]"
+      if [ $rc != 0 ]; then
+        echo "$stage: failed after ${took[$stage]} s:" >&2
+        output "$stage" >&2
+        exit 1
+      fi
+      echo "$stage: done in ${took[$stage]} s"
+    done
+  done
+}
+
+progress() {
+  case $1 in
+    download) echo ", $(grep -c '^go: downloading' "$logs/download") modules" ;;
+    build)
+      local built total
+      built=$(grep -cxFf "$logs/packages" "$logs/build" || true)
+      total=$(sort -u "$logs/packages" | wc -l)
+      echo ", $built of at most $total packages"
+      ;;
+  esac
+}
+
+# output prints what a stage wrote, without the names of packages.
+output() { grep -vxFf "$logs/packages" "$logs/$1" || true; }
+
+# stop ends the running stages after a signal or a failure, and shows what they wrote. It
+# waits for apt, which finishes what it has begun to install; a second Ctrl-C ends the
+# wait.
+stop() {
+  local stage
+  trap - INT
+  trap '' TERM HUP
+  for stage in "${!pids[@]}"; do
+    echo "$stage: stopping" >&2
+    kill -TERM -- "-${pids[$stage]}" 2>/dev/null || true
+  done
+  for stage in "${!pids[@]}"; do
+    wait "${pids[$stage]}" || true
+    echo "$stage: stopped after $((SECONDS - ${began[$stage]})) s:" >&2
+    output "$stage" >&2
+  done
+  rm -rf "$logs"/go-build*
+}
 
 clean() {
   docker rm -f demo-a demo-b >/dev/null 2>&1 || true
@@ -30,7 +138,7 @@ import() {
   rm -rf "$root"
 }
 
-# The show itself; the engine and Kuryr are up.
+# run is the show itself. Docker and Kuryr are running.
 run() {
   clean
   import
@@ -60,7 +168,7 @@ case $mode in
   --inside) run; exit ;;
   --clean)
     if [ -e "$private/kept" ]; then
-      [ -x "$privatehost" ] || go build -o "$privatehost" ./test/e2e/cmd/privatehost
+      [ -x "$privatehost" ] || hack/build.sh privatehost
       "$privatehost" -stop "$private"
       echo "The private host is gone, and all that was in it."
     elif docker info >/dev/null 2>&1; then
@@ -74,37 +182,43 @@ case $mode in
     else
       echo "There is nothing to clean up."
     fi
+    rm -rf "$logs"
     exit
     ;;
   "") ;;
   *) echo "usage: demo.sh [--clean]" >&2; exit 2 ;;
 esac
 
-say "Installing what is missing (Debian packages) and building Kuryr, side by side."
-hack/deps.sh demo &
-deps=$!
-make -s build
-CGO_ENABLED=0 go build -o "$privatehost" ./test/e2e/cmd/privatehost
-wait $deps
+command -v go >/dev/null || { echo "demo.sh: Go is missing, see https://go.dev/doc/install" >&2; exit 1; }
+mkdir -p "$logs"
+: >"$logs/packages"
+trap stop EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 
-if docker info >/dev/null 2>&1; then
-  say "A Docker engine is running here: using it."
+say "Downloading Go modules, and installing missing Debian packages."
+begin download install
+finish
+say "Building Kuryr."
+begin build
+finish
+engine=$(docker info -f '{{.ServerVersion}}' 2>/dev/null || true)
+if [ "$engine" ]; then
+  say "Docker $engine is running here. Starting Kuryr beside it."
   out=$(ip route show default | sed -n 's/.* via \([0-9.]*\).*/\1/p' | head -n 1)
-  if ! "$kuryr" status >/dev/null 2>&1; then
-    say "Starting Kuryr (kuryr up)."
-    setsid "$kuryr" up >/var/log/kuryr-demo.log 2>&1 </dev/null &
-    echo $! >$pidfile
-    for _ in $(seq 100); do
-      "$kuryr" status >/dev/null 2>&1 && break
-      kill -0 "$(cat $pidfile)" 2>/dev/null || { tail -n 20 /var/log/kuryr-demo.log >&2; exit 1; }
-      sleep 0.1
-    done
-  fi
+else
+  say "No Docker engine is running here. Starting one, and Kuryr, in namespaces of their own."
+fi
+begin start
+finish
+if [ "$engine" ]; then
   run
 else
-  say "No Docker engine is running here: starting one, and Kuryr, on a private host (namespaces of its own)."
-  [ ! -e "$private/kept" ] || "$privatehost" -stop "$private"
-  "$privatehost" -keep -dir "$private" -kuryr "$kuryr" -- "$top/hack/demo.sh" --inside
+  "$privatehost" -in "$private" -- "$top/hack/demo.sh" --inside || { tail -n 20 "$private"/*.log >&2; exit 1; }
   say "More in this host: bin/privatehost -in $private -- docker ps"
 fi
+took[start]=$((SECONDS - ${began[start]}))
 say "Done. \`make demo-clean\` removes what the demo made."
+times=
+for stage in $stages; do times="$times, $stage ${took[$stage]} s"; done
+echo "ready in $SECONDS s: ${times#, }"

@@ -1,20 +1,21 @@
 #!/bin/bash
-# deps.sh [build|e2e|cni|kurma|neutron|openstack|kubernetes|upstream|firewalls|demo|plugin …]: installs from Debian what the named purposes need and is missing. It does nothing, quickly, when all is
-# there, and starts no service. Without root it says what to install and fails.
+# deps.sh [PURPOSE…]: installs the missing Debian packages of each purpose: build, e2e (the
+# default), cni, kurma, neutron, openstack, kubernetes, upstream, firewalls, demo, plugin.
+# It starts no service. Without root it lists the packages and fails.
 set -eu -o pipefail
 
 build="gcc libc6-dev git ca-certificates"
 e2e="docker.io busybox-static iptables nftables iputils-ping iproute2 procps tcpdump iperf3 jq strace"
-# Runtimes that call CNI plugins; containernetworking-plugins are what Kuryr's is measured against.
+# Runtimes that call CNI plugins, and the plugins that Kuryr's is measured against.
 cni="podman containerd runc containernetworking-plugins busybox-static iproute2 iputils-ping nftables iptables"
-# Octavia's programs without the packages that would set services up, and its driver for OVN.
+# Octavia and its driver for OVN, without the packages that set up services.
 octavia="python3-octavia python3-ovn-octavia-provider"
-# neutron-common asks for no service; python3-keystone is Keystone without the package that would set one up.
+# neutron-common and python3-keystone set up no service.
 neutron="neutron-common mariadb-server ovn-central ovn-host openvswitch-switch python3-keystone ethtool $octavia"
 openstack="python3-openstackclient python3-octaviaclient"
 # Runtimes of Kurma's plugins and of its pods, and what the plugins run.
 kurma="crun runc podman containernetworking-plugins busybox-static iproute2 iputils-ping nftables iptables"
-# What a kubelet runs, and the reference plugins of the control test; containerd and runc come with docker.io, too.
+# What a kubelet runs, and the reference plugins of the control test.
 kubernetes="containerd runc conntrack socat ethtool containernetworking-plugins"
 # What Kubernetes' own tests run in their pods.
 upstream="bash bind9-dnsutils conntrack curl dash iproute2 iputils-ping netcat-openbsd wget"
@@ -43,7 +44,7 @@ command -v dpkg-query >/dev/null || { echo "deps.sh: not a Debian system; instal
 missing=
 for p in $wanted; do
   dpkg-query -W -f='${db:Status-Abbrev}' "$p" 2>/dev/null | grep -q '^ii' && continue
-  # Another package may provide the program: Docker's own engine instead of Debian's, for one.
+  # Another package may provide the program, for example Docker's own docker-ce.
   case $p in
     docker.io) command -v dockerd >/dev/null && command -v docker >/dev/null && continue ;;
     docker-compose) command -v docker-compose >/dev/null && continue ;;
@@ -58,7 +59,7 @@ if [ "$(id -u)" != 0 ]; then
 fi
 
 echo "deps.sh: installing$missing"
-# Without this Debian would start a Docker engine in the machine's own network, which changes its firewall.
+# Otherwise Debian would start Docker in the machine's own network, and change its firewall.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ]; then
   printf '#!/bin/sh\nexit 101\n' >$policy
@@ -68,7 +69,8 @@ fi
 export DEBIAN_FRONTEND=noninteractive
 apt="apt-get -qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3"
 # shellcheck disable=SC2086
-$apt install -y --no-install-recommends $missing </dev/null >/dev/null 2>&1 || {
-  $apt update </dev/null >/dev/null
-  $apt install -y --no-install-recommends $missing </dev/null >/dev/null
-}
+download() { $apt install -y --no-install-recommends --download-only $missing </dev/null >/dev/null; }
+download 2>/dev/null || { $apt update </dev/null >/dev/null; download; }
+trap '' INT TERM # dpkg would need repair if it were interrupted
+# shellcheck disable=SC2086
+$apt install -y --no-install-recommends $missing </dev/null >/dev/null

@@ -35,7 +35,16 @@ func open(t testing.TB, o Options) *Provider {
 	return p
 }
 
+// once skips further runs of the contract in short mode, where TestContractWithDatapath is the one.
+func once(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("short mode runs the contract once")
+	}
+}
+
 func TestContractOfStore(t *testing.T) {
+	once(t)
 	t.Parallel()
 	sdntest.Run(t, func(t *testing.T) sdntest.Fixture {
 		o := Options{Path: filepath.Join(t.TempDir(), "sdn.db"), PortsPerNetwork: 400}
@@ -56,6 +65,7 @@ func TestContractOfStore(t *testing.T) {
 
 // The same in one store, by many at once, as on an SDN that is slow: no test is in another's way.
 func TestContractSideBySide(t *testing.T) {
+	once(t)
 	t.Parallel()
 	p := open(t, Options{PortsPerNetwork: 400})
 	sdntest.RunSideBySide(t, func(*testing.T) sdntest.Fixture { return sdntest.Fixture{Provider: p, Host: testHost} })
@@ -92,8 +102,10 @@ func TestContractWithDatapath(t *testing.T) {
 		o := Options{Path: filepath.Join(t.TempDir(), "sdn.db"), PortsPerNetwork: 400, Datapath: fake}
 		p := open(t, o)
 		t.Cleanup(func() { checkSum(t, p) }) // after the suite's own cleaning up
+		deaf := &lossy{Provider: p}
 		return sdntest.Fixture{
-			Provider: p, Host: testHost,
+			Provider: deaf, Host: testHost,
+			DropReply: func(*testing.T) { deaf.drop.Store(true) },
 			Reopen: func(t *testing.T) sdn.Provider {
 				checkSum(t, p)
 				if err := p.Close(); err != nil {

@@ -17,6 +17,7 @@ import (
 
 // A kernel that can neither filter nor limit: the SDN says so beforehand and when asked.
 func TestContractWithoutFilter(t *testing.T) {
+	once(t)
 	t.Parallel()
 	sdntest.Run(t, func(t *testing.T) sdntest.Fixture {
 		fake := newFake()

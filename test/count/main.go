@@ -1,18 +1,19 @@
-// Command count turns the output of "go test -json" into something to read and to add up.
+// Command count turns the output of "go test -json" into a report and into numbers.
 //
 //	go test -json ./... | count -name test -to FILE
 //	count -sum FILE…
 //
-// It shows what failed with its output, one line a package otherwise, and writes "passed failed skipped" to FILE. Where but a few tests failed, FILE.again
-// gets the pattern for "go test -run" that runs them again. It fails
-// when a test or package failed, and when no test ran at all; when it is told to end (SIGTERM) it counts what has come by then, and packages that are broken by the same signal are none. With -sum it prints the line "N passed, N failed, N skipped" over all
-// files. It starts no tests itself.
+// It prints each failed or skipped test with its output, one line per passed package and the
+// slowest tests, and writes "passed failed skipped" to FILE. It fails when a test or a package
+// failed, or when no test passed. When it is terminated (SIGTERM) it counts what it has read.
+// With -sum it prints the line "N passed, N failed, N skipped" for all files. It starts no tests.
 package main
 
 import (
 	"bufio"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -24,24 +25,16 @@ import (
 )
 
 func main() {
-	name := flag.String("name", "tests", "what the suite is called")
+	name := flag.String("name", "tests", "name of the suite")
 	to := flag.String("to", "", "`file` for the three numbers")
-	sum := flag.Bool("sum", false, "add up the files given")
+	sum := flag.Bool("sum", false, "add up the given files")
 	flag.Parse()
 	var err error
 	if *sum {
 		err = total(os.Stdout, flag.Args())
 	} else {
-		cut := make(chan os.Signal, 1)
-		signal.Notify(cut, syscall.SIGTERM)
-		var c counts
-		c, err = read(os.Stdin, os.Stdout, *name)
-		if len(cut) > 0 {
-			err = c.cutOff()
-		}
-		if *to != "" {
-			err = cmp.Or(err, c.write(*to))
-		}
+		signal.Ignore(syscall.SIGTERM) // the end of the input follows
+		err = report(os.Stdin, os.Stdout, *name, *to)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "count:", err)
@@ -49,124 +42,120 @@ func main() {
 	}
 }
 
+// counts are the numbers of a suite. A test with subtests counts in addition to them.
 type counts struct {
 	passed, failed, skipped int
-
-	tests int      // that failed; what else did, a package as a whole, is in failed too
-	names []string // of the tests that failed, without their subtests
-	whole bool     // something failed that is no test
-}
-
-// cutOff makes of what was read that of a suite that was ended before its time: tests that failed have, but whatever has not run is no failure.
-func (c *counts) cutOff() error {
-	c.failed, c.whole = c.tests, true
-	c.skipped++
-	if c.failed > 0 {
-		return fmt.Errorf("%d failed before the end", c.failed)
-	}
-	return nil
-}
-
-// few is how many tests may fail and be worth another run: more are no accident.
-const few = 3
-
-// write puts the numbers into a file, and beside it which tests to run again.
-func (c *counts) write(file string) error {
-	text := fmt.Sprintln(c.passed, c.failed, c.skipped)
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		return err
-	}
-	if len(c.names) == 0 || len(c.names) > few || c.whole {
-		return nil
-	}
-	return os.WriteFile(file+".again", []byte("^("+strings.Join(c.names, "|")+")$\n"), 0o644)
 }
 
 // event is a line of "go test -json"; see "go doc test2json".
 type event struct {
-	Action, Package, Test, Output, FailedBuild, ImportPath string
-	Elapsed                                                float64
+	Action, Package, Test, Output, ImportPath string
+	Elapsed                                   float64 // seconds
 }
 
-// read counts tests that have no subtests of their own in the way go names them: each line of a table is a test, and so is
-// the test around it.
+// reader accumulates events.
+type reader struct {
+	counts
+	out      io.Writer
+	output   map[string][]string // of packages and tests that have not ended
+	failedIn map[string]int      // failed tests by package
+	slow     []event             // ended top-level tests
+}
+
+// report reads a suite's events, prints the report and writes the numbers to a file.
+func report(in io.Reader, out io.Writer, name, file string) error {
+	c, err := read(in, out, name)
+	if file != "" {
+		text := fmt.Sprintln(c.passed, c.failed, c.skipped)
+		err = cmp.Or(err, os.WriteFile(file, []byte(text), 0o644))
+	}
+	return err
+}
+
 func read(in io.Reader, out io.Writer, name string) (counts, error) {
-	var c counts
-	output := map[string][]string{} // of packages and tests that have not ended yet
-	broken := 0                     // packages that failed outside any test
-	failedIn := map[string]int{}
+	r := reader{out: out, output: map[string][]string{}, failedIn: map[string]int{}}
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if len(line) > 0 {
 			var e event
 			if json.Unmarshal(line, &e) != nil {
-				fmt.Fprint(out, string(line)) // not ours: a tool's own message
+				fmt.Fprint(out, string(line)) // a message of the go command
 			} else {
-				broken += c.add(e, output, failedIn, out)
+				r.add(e)
 			}
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return c, err
+			return r.counts, err
 		}
 	}
-	c.failed += broken
-	c.whole = broken > 0
-	fmt.Fprintf(out, "%s: %d passed, %d failed, %d skipped\n", name, c.passed, c.failed, c.skipped)
+	r.printSlowest()
+	fmt.Fprintf(out, "%s: %d passed, %d failed, %d skipped\n", name, r.passed, r.failed, r.skipped)
 	switch {
-	case c.failed > 0:
-		return c, fmt.Errorf("%s: %d failed", name, c.failed)
-	case c.passed == 0:
-		c.failed = 1
-		return c, fmt.Errorf("%s: no test passed (%d were skipped)", name, c.skipped)
+	case r.failed > 0:
+		return r.counts, fmt.Errorf("%s: %d failed", name, r.failed)
+	case r.passed == 0:
+		r.failed = 1
+		return r.counts, fmt.Errorf("%s: no test passed (%d were skipped)", name, r.skipped)
 	}
-	return c, nil
+	return r.counts, nil
 }
 
-// add takes one event in and returns how many packages it shows to be broken.
-func (c *counts) add(e event, output map[string][]string, failedIn map[string]int, out io.Writer) int {
+// add counts one event.
+func (r *reader) add(e event) {
 	key := e.Package + e.ImportPath + " " + e.Test
 	switch e.Action {
 	case "output", "build-output":
-		output[key] = append(output[key], e.Output)
-		return 0
+		r.output[key] = append(r.output[key], e.Output)
+		return
 	case "pass", "fail", "skip", "build-fail":
 	default:
-		return 0
+		return
 	}
-	broken := 0
+	if e.Test != "" && !strings.Contains(e.Test, "/") {
+		r.slow = append(r.slow, e)
+	}
+	text := strings.Join(r.output[key], "")
+	delete(r.output, key)
 	switch {
 	case e.Action == "build-fail":
-		fmt.Fprint(out, strings.Join(output[key], ""))
+		fmt.Fprint(r.out, text)
 	case e.Test == "" && e.Action == "fail":
-		if failedIn[e.Package] == 0 {
-			broken = 1 // did not build, ran out of time, or its TestMain failed
+		if r.failedIn[e.Package] == 0 {
+			r.failed++ // it did not build, ran out of time, or its TestMain failed
 		}
-		fmt.Fprint(out, strings.Join(output[key], ""))
+		fmt.Fprint(r.out, text)
 	case e.Test == "" && e.Action == "pass":
-		fmt.Fprintf(out, "ok    %-55s %6.1fs\n", e.Package, e.Elapsed)
+		fmt.Fprintf(r.out, "ok    %-55s %6.1fs\n", e.Package, e.Elapsed)
 	case e.Test == "": // a package without tests
 	case e.Action == "pass":
-		c.passed++
+		r.passed++
 	case e.Action == "skip":
-		c.skipped++
-		fmt.Fprint(out, strings.Join(output[key], ""))
+		r.skipped++
+		fmt.Fprint(r.out, text)
 	default:
-		c.failed++
-		c.tests++
-		failedIn[e.Package]++
-		if name, _, _ := strings.Cut(e.Test, "/"); !slices.Contains(c.names, name) {
-			c.names = append(c.names, name)
-		}
-		fmt.Fprintf(out, "FAIL  %s %s\n%s", e.Package, e.Test, strings.Join(output[key], ""))
+		r.failed++
+		r.failedIn[e.Package]++
+		fmt.Fprintf(r.out, "FAIL  %s %s\n%s", e.Package, e.Test, text)
 	}
-	delete(output, key)
-	return broken
 }
 
+// slowest is how many tests the report names, and from how many seconds on a test is slow.
+const slowest, slowSeconds = 10, 5
+
+func (r *reader) printSlowest() {
+	slices.SortStableFunc(r.slow, func(a, b event) int { return cmp.Compare(b.Elapsed, a.Elapsed) })
+	for _, e := range r.slow[:min(slowest, len(r.slow))] {
+		if e.Elapsed >= slowSeconds {
+			fmt.Fprintf(r.out, "slow  %6.1fs %s %s\n", e.Elapsed, e.Package, e.Test)
+		}
+	}
+}
+
+// total adds up files that report wrote. A file that is missing counts as one failure.
 func total(out io.Writer, files []string) error {
 	var all counts
 	for _, file := range files {
@@ -176,7 +165,7 @@ func total(out io.Writer, files []string) error {
 			_, err = fmt.Sscan(string(text), &c.passed, &c.failed, &c.skipped)
 		}
 		if err != nil {
-			c = counts{failed: 1} // the suite ended before it could be counted
+			c = counts{failed: 1}
 		}
 		all.passed += c.passed
 		all.failed += c.failed
@@ -184,7 +173,7 @@ func total(out io.Writer, files []string) error {
 	}
 	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", all.passed, all.failed, all.skipped)
 	if all.failed > 0 || all.passed == 0 {
-		return fmt.Errorf("not all passed")
+		return errors.New("not all passed")
 	}
 	return nil
 }

@@ -4,7 +4,8 @@
 // it. It plays the Docker engine itself (engine_test.go), on private hosts without one, with a Kuryr that was built with
 // the tag "failpoints"; store and kernel are compared by "kuryr sdn check" and, independently, by ip and nft.
 //
-// KURYR_BIN names the program (bin/kuryr-crash), KURYR_CRASH_ONLY the failpoints to try alone, with commas between.
+// KURYR_BIN names the program (bin/kuryr-crash), KURYR_CRASH_ONLY the failpoints to try alone,
+// with commas between, and KURYR_CRASH_VISITS how many visits of each are tried at most.
 package crash_test
 
 import (
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,12 +32,23 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// visits are the passages of a failpoint at which Kuryr is killed, each in a run of its own, as far as there are any. The store's and the data path's are passed many times, in states that differ.
-func visits(name string) []int {
+// visits returns the visits of a failpoint at which Kuryr is killed, each in a run of its own. The
+// failpoints of the store and of namespaces are visited many times, in states that differ.
+func visits(t *testing.T, name string) []int {
+	t.Helper()
+	all := []int{1, 2, 4, 5}
 	if strings.HasPrefix(name, "local.") || strings.HasPrefix(name, "netns.") {
-		return []int{1, 2, 4, 7, 11, 16, 24}
+		all = []int{1, 2, 4, 7, 11, 16, 24}
 	}
-	return []int{1, 2, 4, 5}
+	limit := os.Getenv("KURYR_CRASH_VISITS")
+	if limit == "" {
+		return all
+	}
+	n, err := strconv.Atoi(limit)
+	if err != nil || n < 1 {
+		t.Fatalf("invalid KURYR_CRASH_VISITS %q: not a positive number", limit)
+	}
+	return all[:min(n, len(all))]
 }
 
 func TestFailpoints(t *testing.T) {
@@ -67,7 +80,7 @@ func TestFailpoints(t *testing.T) {
 			if most[name] == 0 {
 				t.Fatalf("no call of the sequence passes %s: extend the sequence, or explain it in the list", name)
 			}
-			for _, visit := range visits(name) {
+			for _, visit := range visits(t, name) {
 				if visit > most[name] || t.Failed() {
 					return
 				}

@@ -18,7 +18,9 @@ import (
 const shared = "the sequence has no cluster; the test kills at each write"
 
 // elsewhere are the failpoints that no sequence here can reach: why, and the test that kills there. Those tests need the tag
-// "failpoints" too, and "make crash" runs them; those on Neutron, of CNI and of Services are of "make e2e-neutron", "make e2e-cni" and "make e2e-services".
+// "failpoints" too, and "make crash" runs them; those on
+// Neutron, of CNI and of Services are run by "make e2e-neutron", "make e2e-cni" and
+// "make e2e-kubernetes".
 var elsewhere = map[string]struct{ why, folder, test string }{
 	"netns.pin.file":                  {noKurma, "kurma/pod", "TestKilled"},
 	"netns.pin.pinned":                {noKurma, "kurma/pod", "TestKilled"},

@@ -18,7 +18,7 @@ import (
 func TestHalves(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := newRig(t, privatehost.Options{})
+	r := newRig(t)
 	for _, c := range []struct {
 		name, within string
 		args         []string
@@ -56,8 +56,9 @@ func TestOverlapWithTheHost(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
 	needs(t, hostRoutes)
-	r := newRig(t, privatehost.Options{})
+	r := newRig(t)
 	r.must(t, "ip", "route", "add", "10.62.0.0/16", "dev", privatehost.Uplink)
+	t.Cleanup(func() { r.must(t, "ip", "route", "del", "10.62.0.0/16") })
 	r.network(t, "covered", "--subnet", "10.62.1.0/24")
 	a, b := r.run(t, "covered-a", "covered"), r.run(t, "covered-b", "covered")
 	reaches(t, a.in, b.ip4, a.ip4)
@@ -76,7 +77,7 @@ func TestNarrowUplink(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
 	needs(t, uplinkMTU)
-	r := newRig(t, privatehost.Options{KuryrLater: true})
+	r := ownHost(t, "the uplink has an MTU of its own when Kuryr starts", privatehost.Options{KuryrLater: true})
 	r.must(t, "ip", "link", "set", privatehost.Uplink, "mtu", "1400")
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -115,7 +116,7 @@ func TestNarrowUplink(t *testing.T) {
 func TestMoving(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := newRig(t, privatehost.Options{})
+	r := newRig(t)
 	r.create(t, "old", "network", "create", "-d", "bridge", "--subnet", "10.64.1.0/24", "old")
 	web, db := r.run(t, "moves-web", "old", "-p", "8064:7000"), r.run(t, "moves-db", "old")
 	reaches(t, web.in, db.ip4, web.ip4)

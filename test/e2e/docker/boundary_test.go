@@ -28,13 +28,9 @@ func boundary(t *testing.T, r rig) {
 			if to.Is6() {
 				host, caller, subnet = host6, out6, "fd46::/64"
 			}
-			if res := r.outside("ip", "route", "replace", subnet, "via", host.String()); !res.OK() {
-				t.Fatal(res)
-			}
+			r.routeOutside(t, subnet, host)
 			router := routerAddress(t, r, to)
-			if res := r.outside("ip", "route", "replace", router.String(), "via", host.String()); !res.OK() {
-				t.Fatal(res)
-			}
+			r.routeOutside(t, router.String(), host)
 			arrives := r.sniff(t, privatehost.Uplink, fmt.Sprintf("src host %s and (dst host %s or dst host %s)", caller, to, router))
 			enters := a.sniff(t, fmt.Sprintf("host %s", caller))
 			cut(t, r.outside, to)
@@ -119,9 +115,7 @@ func boundary(t *testing.T, r rig) {
 			if onNeutron {
 				seen = netip.Addr{} // a gateway of the router's own
 			}
-			if res := r.outside("ip", "route", "replace", subnet, "via", host.String()); !res.OK() {
-				t.Fatal(res)
-			}
+			r.routeOutside(t, subnet, host)
 			arrives := r.sniff(t, privatehost.Uplink, fmt.Sprintf("src host %s and dst host %s", caller, to))
 			enters := a.sniff(t, fmt.Sprintf("dst host %s", to))
 			if to.Is4() || has(outIPv6) { // the way out that the internal one has not

@@ -55,7 +55,7 @@ func agree(t *testing.T, r rig, network string, want int) {
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := newRig(t, privatehost.Options{})
+	r := newRig(t)
 
 	t.Run("pause", func(t *testing.T) {
 		r.network(t, "paused", "--subnet", "10.110.0.0/24")
@@ -226,7 +226,7 @@ func standsStill(t *testing.T, r rig) {
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := newRig(t, privatehost.Options{})
+	r := newRig(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	r.network(t, "kept", "--ipv6", "--subnet", "10.117.0.0/24", "--subnet", "fd17::/64")

@@ -95,7 +95,7 @@ func TestCompose(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
 	untilEngine(t, 24) // version 1 of compose reads what later engines no longer tell of images
-	r := newRig(t, privatehost.Options{})
+	r := newRig(t)
 	p := project{r, filepath.Join(t.TempDir(), "docker-compose.yml")}
 	out := "shop: public" // means nothing
 	if onNeutron {

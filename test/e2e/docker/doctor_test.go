@@ -64,7 +64,8 @@ func (r rig) healthy(t *testing.T) {
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := newRig(t, privatehost.Options{KuryrArgs: []string{"up", "--docker-forget-after", "1h"}})
+	const reason = "breaks the host's firewall and replaces Kuryr's store"
+	r := ownHost(t, reason, privatehost.Options{KuryrArgs: []string{"up", "--docker-forget-after", "1h"}})
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	r.network(t, "sick", "--subnet", "10.98.0.0/24")
@@ -256,7 +257,7 @@ func TestDoctorFindsShadow(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
 	const socket = "/run/elsewhere/kuryr.sock"
-	r := newRig(t, privatehost.Options{KuryrLater: true})
+	r := ownHost(t, "a socket without a listener is where Kuryr's should be", privatehost.Options{KuryrLater: true})
 	r.must(t, "mkdir", "-p", "/etc/docker/plugins", "/run/docker/plugins", filepath.Dir(socket))
 	r.must(t, "sh", "-c", "echo unix://"+socket+" >/etc/docker/plugins/kuryr.spec")
 	l, err := net.Listen("unix", r.Path("/run/docker/plugins/kuryr.sock"))

@@ -8,14 +8,12 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-
-	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
 // The main flow: networks of every kind, and two containers on each that talk to each other, to the outside and to the host.
 func TestFlow(t *testing.T) {
 	t.Parallel()
-	flow(t, newRig(t, privatehost.Options{}))
+	flow(t, newRig(t))
 }
 
 func flow(t *testing.T, r rig) {
@@ -90,7 +88,7 @@ func hasRoute(t *testing.T, b box, family, via string) {
 // What docker shows and how containers come and go.
 func TestObjects(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, privatehost.Options{})
+	r := newRig(t)
 	t.Run("inspect", func(t *testing.T) {
 		r.network(t, "seen", wayOut, "--subnet", "10.30.0.0/24", "--label", "team=blue")
 		a := r.run(t, "seen-a", "seen")

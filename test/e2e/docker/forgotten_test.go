@@ -24,14 +24,12 @@ import (
 // grace is so short that a test can wait for it, and so long that Docker is done with what it has begun.
 const grace = "3s"
 
-func forgetful(t *testing.T, flags ...string) rig {
-	t.Helper()
-	return newRig(t, privatehost.Options{KuryrArgs: []string{"up", "--docker-forget-after", grace}, DockerFlags: flags})
-}
+// forgetful are the arguments of a Kuryr that removes what Docker does not know after the grace time.
+var forgetful = []string{"up", "--docker-forget-after", grace}
 
 func (r rig) startKuryr(ctx context.Context, t *testing.T) {
 	t.Helper()
-	if err := r.StartKuryr(ctx, []string{"up", "--docker-forget-after", grace}, nil); err != nil {
+	if err := r.StartKuryr(ctx, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -77,7 +75,7 @@ func (r rig) counts(t *testing.T) map[string]int {
 func TestForgottenWhileAway(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := forgetful(t)
+	r := newRig(t).kuryrWith(t, forgetful, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	r.network(t, "stays", "--subnet", "10.90.0.0/24")
@@ -145,7 +143,12 @@ func TestEngineKilled(t *testing.T) {
 	for _, flags := range [][]string{nil, {"--live-restore"}} {
 		t.Run(strings.Join(append([]string{"with"}, flags...), " "), func(t *testing.T) {
 			t.Parallel()
-			r := forgetful(t, flags...)
+			var r rig
+			if flags == nil {
+				r = newRig(t).kuryrWith(t, forgetful, nil)
+			} else {
+				r = ownHost(t, "engine flags", privatehost.Options{KuryrArgs: forgetful, DockerFlags: flags})
+			}
 			ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 			defer cancel()
 			r.network(t, "killed", "--subnet", "10.93.0.0/24")
@@ -181,7 +184,8 @@ func TestEngineKilled(t *testing.T) {
 func TestEngineForgetsWhatRuns(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := forgetful(t, "--live-restore")
+	r := ownHost(t, "engine flags, and the engine's data is changed",
+		privatehost.Options{KuryrArgs: forgetful, DockerFlags: []string{"--live-restore"}})
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	r.network(t, "loses", "--subnet", "10.101.0.0/24")
@@ -249,7 +253,7 @@ func dropFromEngine(t *testing.T, file, name string) {
 func TestSecondEngine(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := forgetful(t)
+	r := ownHost(t, "a second engine with data of its own", privatehost.Options{KuryrArgs: forgetful})
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	r.network(t, "mine", "--subnet", "10.94.0.0/24")
@@ -319,7 +323,7 @@ func (r rig) plugin(t *testing.T, method string, body map[string]any) map[string
 func TestEngineKilledInCreateNetwork(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := forgetful(t)
+	r := newRig(t).kuryrWith(t, forgetful, nil)
 	r.network(t, "stays", "--subnet", "10.99.0.0/24")
 	r.noted(t, "stays")
 	want := r.counts(t)
@@ -346,7 +350,7 @@ func TestEngineKilledInCreateNetwork(t *testing.T) {
 func TestAnsweredToNobody(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := forgetful(t)
+	r := newRig(t).kuryrWith(t, forgetful, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	r.network(t, "used", "--subnet", "10.95.0.0/24")
@@ -374,7 +378,7 @@ func TestAnsweredToNobody(t *testing.T) {
 func TestRebootWithoutKuryr(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := forgetful(t)
+	r := ownHost(t, "reboots the host", privatehost.Options{KuryrArgs: forgetful})
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	r.network(t, "late", wayOut, "--subnet", "10.97.0.0/24")

@@ -8,6 +8,11 @@
 // own bridge too on that, which tells a fault of these tests, or of the machine, from one of Kuryr. KURYR_E2E_PROVIDER=neutron runs them
 // on hosts of a lab with a real Neutron, but for what Neutron has not, which is a table in provider_test.go; KURYR_E2E_PROVIDER=sdn on hosts where the SDN is a
 // process of its own.
+//
+// Tests share a pool of hosts (newRig): a host serves one test at a time, and a test that
+// leaves anything on it fails. A test that needs another kind of host, or that leaves a
+// host in another state, boots its own (ownHost, newPluginRig) and says why. On Neutron
+// every test has its own host.
 package docker_test
 
 import (
@@ -78,6 +83,7 @@ func run(m *testing.M) int {
 			lab.Close()
 		}
 	}()
+	defer func() { hosts().Close() }()
 	return m.Run()
 }
 
@@ -104,10 +110,22 @@ type rig struct {
 	project string // of Kuryr's objects, with Neutron
 }
 
-func newRig(t *testing.T, opts privatehost.Options) rig {
+// newRig leases a host of the pool until the end of the test. The test must leave it as it was.
+func newRig(t *testing.T) rig {
 	t.Helper()
-	opts.Docker = true
-	opts.Kuryr = kuryr
+	if onNeutron {
+		return ownHost(t, "Kuryr works in a project of the test's own", privatehost.Options{})
+	}
+	r := rig{Host: hosts().For(t)}
+	r.serveOutside(t)
+	return r
+}
+
+// ownHost boots a host for one test alone. reason says why it cannot lease one of the pool.
+func ownHost(t *testing.T, reason string, opts privatehost.Options) rig {
+	t.Helper()
+	t.Logf("boots a host of its own: %s", reason)
+	opts.Docker, opts.Kuryr = true, kuryr
 	if onShared {
 		opts, _ = shared(opts)
 	}
@@ -119,11 +137,16 @@ func newRig(t *testing.T, opts privatehost.Options) rig {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	if err := r.ImportImage(ctx, "box", map[string]string{"probe": probe}); err != nil {
+	if err := importBox(ctx, r.Host); err != nil {
 		t.Fatal(err)
 	}
 	r.serveOutside(t)
 	return r
+}
+
+// importBox makes the image of the tests' containers.
+func importBox(ctx context.Context, h *privatehost.Host) error {
+	return h.ImportImage(ctx, "box", map[string]string{"probe": probe})
 }
 
 func (r rig) serveOutside(t *testing.T) {
@@ -133,6 +156,19 @@ func (r rig) serveOutside(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
+}
+
+// routeOutside gives the neighbour a route by way of the host until the test ends.
+func (r rig) routeOutside(t *testing.T, to string, host netip.Addr) {
+	t.Helper()
+	if res := r.outside("ip", "route", "replace", to, "via", host.String()); !res.OK() {
+		t.Fatal(res)
+	}
+	t.Cleanup(func() {
+		if res := r.outside("ip", "route", "del", to, "via", host.String()); !res.OK() {
+			t.Error(res)
+		}
+	})
 }
 
 // sh runs a command in the host and returns what it left.

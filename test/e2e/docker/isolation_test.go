@@ -6,14 +6,12 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-
-	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
 // What must not pass does not, and what joins on purpose does.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
-	isolation(t, newRig(t, privatehost.Options{}))
+	isolation(t, newRig(t))
 }
 
 func isolation(t *testing.T, r rig) {
@@ -36,14 +34,8 @@ func isolation(t *testing.T, r rig) {
 	t.Run("from outside by way of the host", func(t *testing.T) {
 		r.network(t, "hidden", wayOut, "--ipv6", "--subnet", "10.41.0.0/24", "--subnet", "fd41::/64")
 		a := r.run(t, "hidden-a", "hidden")
-		for _, route := range [][]string{
-			{"ip", "route", "replace", "10.41.0.0/24", "via", host4.String()},
-			{"ip", "-6", "route", "replace", "fd41::/64", "via", host6.String()},
-		} {
-			if res := r.outside(route...); !res.OK() {
-				t.Fatal(res)
-			}
-		}
+		r.routeOutside(t, "10.41.0.0/24", host4)
+		r.routeOutside(t, "fd41::/64", host6)
 		reaches(t, a.in, out4, netip.Addr{})
 		cut(t, r.outside, a.ip4)
 		if driver == "kuryr" { // Docker's bridge does not filter IPv6 here
@@ -58,9 +50,7 @@ func isolation(t *testing.T, r rig) {
 		a, b := r.run(t, "inner-a", "inner"), r.run(t, "inner-b", "inner")
 		reaches(t, a.in, b.ip4, a.ip4)
 		cut(t, a.in, out4)
-		if res := r.outside("ip", "route", "replace", "10.42.0.0/24", "via", host4.String()); !res.OK() {
-			t.Fatal(res)
-		}
+		r.routeOutside(t, "10.42.0.0/24", host4)
 		cut(t, r.outside, a.ip4)
 		// Nor when the container is given a default route of its own.
 		a.in("ip", "route", "replace", "default", "via", "10.42.0.1")

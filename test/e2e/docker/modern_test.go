@@ -21,7 +21,7 @@ func TestModern(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
 	fromEngine(t, 29)
-	r := newRig(t, privatehost.Options{})
+	r := newRig(t)
 
 	t.Run("IPv6 only", func(t *testing.T) {
 		r.networkByAPI(t, "six", object{"EnableIPv4": false, "EnableIPv6": true}, "fd31::/64")
@@ -157,7 +157,7 @@ func TestModernLiveRestore(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
 	fromEngine(t, 29)
-	r := newRig(t, privatehost.Options{DockerFlags: []string{"--live-restore"}})
+	r := ownHost(t, "engine flags", privatehost.Options{DockerFlags: []string{"--live-restore"}})
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	r.network(t, "stays", "--ipv6", "--subnet", "10.93.0.0/24", "--subnet", "fd93::/64")
@@ -199,7 +199,7 @@ func TestModernKilled(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
 	fromEngine(t, 29)
-	r := newRig(t, privatehost.Options{})
+	r := newRig(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	r.network(t, "dies", "--ipv6", "--subnet", "10.94.0.0/24", "--subnet", "fd94::/64")
@@ -241,7 +241,8 @@ func TestModernFirewall(t *testing.T) {
 	onlyKuryr(t)
 	fromEngine(t, 29)
 	// With this backend the engine turns forwarding on for nobody, and does not start without, unless told to leave that to others: to Kuryr.
-	r := newRig(t, privatehost.Options{DockerFlags: []string{"--firewall-backend=nftables", "--ip-forward=false"}})
+	flags := []string{"--firewall-backend=nftables", "--ip-forward=false"}
+	r := ownHost(t, "engine flags", privatehost.Options{DockerFlags: flags})
 	if tables := r.must(t, "nft", "list", "tables"); !strings.Contains(tables, "docker-bridges") {
 		t.Fatalf("the engine has no table of its own:\n%s", tables)
 	}
@@ -272,9 +273,7 @@ func TestModernFirewall(t *testing.T) {
 		if res := r.outside(probe, "tcp", at(host4, 8067)); !res.OK() {
 			t.Errorf("its published port is shut: %s", res)
 		}
-		if res := r.outside("ip", "route", "replace", "10.95.1.0/24", "via", host4.String()); !res.OK() {
-			t.Fatal(res)
-		}
+		r.routeOutside(t, "10.95.1.0/24", host4)
 		cut(t, r.outside, b.ip4)
 	})
 }

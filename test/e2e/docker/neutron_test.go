@@ -88,7 +88,7 @@ func newLabHost(t *testing.T, opts privatehost.Options) rig {
 
 // onThisSDN are the arguments that start Kuryr, where the embedded SDN's are "up".
 func onThisSDN(args []string) []string {
-	if !onNeutron {
+	if !onNeutron && !onShared {
 		return args
 	}
 	if len(args) == 0 {
@@ -97,9 +97,12 @@ func onThisSDN(args []string) []string {
 	return append([]string{strings.Replace(args[0], "up", "docker", 1)}, args[1:]...)
 }
 
-// StartKuryr starts Kuryr on the host's SDN.
+// StartKuryr starts Kuryr on the host's SDN, with the host's arguments where none are given.
 func (r rig) StartKuryr(ctx context.Context, args, env []string) error {
-	return r.Host.StartKuryr(ctx, onThisSDN(args), env)
+	if len(args) > 0 {
+		args = onThisSDN(args)
+	}
+	return r.Host.StartKuryr(ctx, args, env)
 }
 
 // leavesNothing checks that Neutron, OVN and the host's switch have nothing of the test any more. Clean-up that is owed to Neutron is done behind

@@ -77,7 +77,7 @@ func (r rig) portsOf(t *testing.T, address netip.Addr) (found []map[string]any) 
 func TestNetworkOptions(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := newRig(t, privatehost.Options{})
+	r := newRig(t)
 
 	t.Run("routes", func(t *testing.T) {
 		r.network(t, "routed", "--ipv6", "--subnet", "10.60.0.0/24", "--subnet", "fd60::/64",
@@ -209,6 +209,7 @@ func TestNetworkOptions(t *testing.T) {
 
 	t.Run("macvlan", func(t *testing.T) {
 		r.must(t, "ip", "link", "add", "parent0", "type", "veth", "peer", "name", "parent1")
+		t.Cleanup(func() { r.must(t, "ip", "link", "del", "parent0") })
 		r.must(t, "ip", "link", "set", "parent1", "up")
 		r.must(t, "ip", "link", "set", "parent0", "up")
 		r.create(t, "vlan", "network", "create", "-d", "macvlan", "--ipam-driver", "kuryr", "-o", "parent=parent0",
@@ -266,7 +267,7 @@ func (r rig) attach(t *testing.T, name, network, option string, args ...string) 
 func TestEndpointOptions(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := newRig(t, privatehost.Options{})
+	r := newRig(t)
 	r.network(t, "lan", append(r.open(t), "--ipv6", "--subnet", "10.70.0.0/24", "--subnet", "fd70::/64")...)
 	r.network(t, "side", "--subnet", "10.70.9.0/24")
 	victim := r.run(t, "victim", "lan")
@@ -376,7 +377,7 @@ func TestEndpointOptions(t *testing.T) {
 func TestAddressesAsked(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := newRig(t, privatehost.Options{})
+	r := newRig(t)
 	r.network(t, "asked", append(r.open(t), "--ipv6", "--subnet", "10.72.0.0/24", "--subnet", "fd72::/64")...)
 
 	t.Run("one port for an endpoint", func(t *testing.T) {
@@ -462,7 +463,7 @@ func TestAddressesAsked(t *testing.T) {
 func TestEmptySubnets(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := newRig(t, privatehost.Options{KuryrEnv: []string{"KURYR_DOCKER_DELETE_EMPTY_SUBNETS=true"}})
+	r := newRig(t).kuryrWith(t, nil, []string{"KURYR_DOCKER_DELETE_EMPTY_SUBNETS=true"})
 	cidrs := func() (found []string) {
 		for _, s := range r.list(t, "subnet") {
 			found = append(found, fmt.Sprint(s["cidr"]))

@@ -21,12 +21,13 @@ import (
 // managed is Kuryr's name as a managed plugin: Docker adds the tag, and wants it in the names of drivers.
 const managed = "kuryr:latest"
 
-// newPluginRig is a host whose engine has Kuryr as a managed plugin, which is not enabled yet. Commands in before are run before
-// the engine starts.
+// newPluginRig boots a host for one test alone. Its engine has Kuryr as a managed plugin, which is not enabled yet.
+// Commands in before are run before the engine starts.
 func newPluginRig(t *testing.T, opts privatehost.Options, before ...[]string) rig {
 	t.Helper()
 	onlyKuryr(t)
 	needs(t, managedPlugin)
+	t.Log("boots a host of its own: the engine starts without Kuryr and has it as a managed plugin")
 	folder := pluginFolder(t)
 	opts.Dockerd = os.Getenv("KURYR_E2E_DOCKERD")
 	opts.DockerFlags = append(opts.DockerFlags, strings.Fields(os.Getenv("KURYR_E2E_DOCKERD_FLAGS"))...)
@@ -40,7 +41,7 @@ func newPluginRig(t *testing.T, opts privatehost.Options, before ...[]string) ri
 	if err := r.StartDocker(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.ImportImage(ctx, "box", map[string]string{"probe": probe}); err != nil {
+	if err := importBox(ctx, r.Host); err != nil {
 		t.Fatal(err)
 	}
 	r.serveOutside(t)

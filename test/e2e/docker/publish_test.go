@@ -92,9 +92,12 @@ func (r rig) listens(port string) bool { return r.sh(probe, "listen", port).OK()
 func TestPublish(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := newRig(t, privatehost.Options{})
+	r := newRig(t)
 	dev := device(r.sh, host4)
 	r.must(t, "sh", "-c", "ip addr add 198.51.100.77/24 dev "+dev+" && ip -6 addr add 2001:db8:1::77/64 dev "+dev+" nodad")
+	t.Cleanup(func() {
+		r.must(t, "sh", "-c", "ip addr del 198.51.100.77/24 dev "+dev+" && ip -6 addr del 2001:db8:1::77/64 dev "+dev)
+	})
 	r.network(t, "pub", "--ipv6", "--subnet", "10.70.0.0/24", "--subnet", "fd70::/64")
 	r.network(t, "same", "--ipv6", "--subnet", "10.70.0.0/24", "--subnet", "fd70::/64") // another router, the same ranges
 	at4, at6 := fmt.Sprintf("%s:", host4), fmt.Sprintf("[%s]:", host6)
@@ -298,7 +301,7 @@ func device(in runner, a netip.Addr) string {
 func TestPublishedPortsAreKept(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := newRig(t, privatehost.Options{})
+	r := newRig(t)
 	r.network(t, "kept", "--ipv6", "--subnet", "10.71.0.0/24", "--subnet", "fd71::/64")
 	refused := func(words []string, args ...string) {
 		t.Helper()

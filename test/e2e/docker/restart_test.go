@@ -20,7 +20,7 @@ import (
 // Forty containers started at once (fewer on Neutron) all have addresses of their own and all talk.
 func TestFortyAtOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, privatehost.Options{})
+	r := newRig(t)
 	n := 40
 	if onNeutron { // the lab's makes two or three ports a second, and a start waits for its own as long as a call of Docker's does
 		n = 8
@@ -115,7 +115,7 @@ func removeCrowd(ctx context.Context, t *testing.T, r rig) {
 func TestRestarts(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := newRig(t, privatehost.Options{})
+	r := ownHost(t, "reboots the host", privatehost.Options{})
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	r.created(t, createArgs("steady", wayOut, "--ipv6", "--subnet", "10.70.0.0/24", "--subnet", "fd70::/64")...)
@@ -267,7 +267,7 @@ func (r rig) backOn(t *testing.T, name, network string) box {
 // With live restore the engine leaves its containers alone, and so does Kuryr.
 func TestLiveRestore(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, privatehost.Options{DockerFlags: []string{"--live-restore"}})
+	r := ownHost(t, "engine flags", privatehost.Options{DockerFlags: []string{"--live-restore"}})
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	r.network(t, "live", "--subnet", "10.71.0.0/24")
@@ -293,7 +293,7 @@ var ourNames = regexp.MustCompile(`\b(kr|tap)[-_]?[0-9a-f]{4,}`)
 func TestNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := newRig(t, privatehost.Options{KuryrLater: true})
+	r := ownHost(t, "compares with a host on which Kuryr never ran", privatehost.Options{KuryrLater: true})
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	look := func() privatehost.Snapshot {

@@ -154,7 +154,7 @@ func TestTwoProcesses(t *testing.T) {
 		t.Skip("the SDN is Neutron")
 	}
 	opts, sdn := shared(privatehost.Options{})
-	r := newRig(t, opts)
+	r := ownHost(t, "the SDN is a process of its own", opts)
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	before := r.must(t, kuryr, "port", "list", "-o", "json")

@@ -12,15 +12,13 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
 // A container that may send any frame (Docker gives it NET_RAW) cannot pass for another. On Docker's own bridge it can,
 // and there the test demands just that: so it is known to be able to fail.
 func TestSpoofing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, privatehost.Options{})
+	r := newRig(t)
 	guarded := driver == "kuryr"
 	r.network(t, "lan", "--ipv6", "--subnet", "10.50.0.0/24", "--subnet", "fd50::/64")
 	victim, friend, thief := r.run(t, "victim", "lan"), r.run(t, "friend", "lan"), r.run(t, "thief", "lan")

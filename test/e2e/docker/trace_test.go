@@ -82,7 +82,7 @@ func TestTrace(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
 	needs(t, ownKernel)
-	r := newRig(t, privatehost.Options{})
+	r := newRig(t)
 	r.network(t, "tr-blue", "--ipv6", "--subnet", "10.70.1.0/24", "--subnet", "fd70:1::/64")
 	r.network(t, "tr-red", "--subnet", "10.70.2.0/24")
 	r.network(t, "tr-lab1", "--subnet", "10.70.3.0/24", "-o", "kuryr.router=tr-lab")
@@ -240,7 +240,7 @@ func TestTrace(t *testing.T) {
 func TestSupportBundle(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := newRig(t, privatehost.Options{})
+	r := newRig(t)
 	const secret = "hunter2-e2e"
 	r.network(t, "sb-net", "--subnet", "10.71.1.0/24")
 	r.run(t, "sb", "sb-net", "-e", "PASSWORD="+secret, "--label", "token="+secret, "-p", "8071:7000")

@@ -59,7 +59,7 @@ func (r rig) write(t *testing.T, path, text string) {
 func TestTCPWithTLS(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := newRig(t, privatehost.Options{KuryrLater: true})
+	r := ownHost(t, "the engine keeps the plugin's address that it found first", privatehost.Options{KuryrLater: true})
 	r.must(t, kuryr, "docker", "certificates", "/etc/kuryr/tls", "--host", "127.0.0.1")
 	r.must(t, kuryr, "docker", "certificates", "/etc/kuryr/foreign", "--host", "127.0.0.1")
 	r.settings(t, tlsSettings)
@@ -124,7 +124,7 @@ func TestTCPWithTLS(t *testing.T) {
 func TestSocketElsewhere(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
-	r := newRig(t, privatehost.Options{KuryrLater: true})
+	r := ownHost(t, "the engine keeps the plugin's address that it found first", privatehost.Options{KuryrLater: true})
 	r.settings(t, "docker:\n  socket: /run/elsewhere/kuryr.sock\n")
 	r.must(t, kuryr, "docker", "install")
 	r.background(t, "docker")

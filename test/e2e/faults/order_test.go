@@ -6,14 +6,12 @@ import (
 	"context"
 	"syscall"
 	"testing"
-
-	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
 // The engine starts first, and finds Kuryr when it comes.
 func TestKuryrAfterTheEngine(t *testing.T) {
 	t.Parallel()
-	r := rig{privatehost.Start(t, privatehost.Options{Docker: true, Kuryr: kuryr, KuryrLater: true}), t}
+	r := bareHost(t, "the engine starts before Kuryr")
 	r.refused([]string{"kuryr"}, create("early", "10.63.0.0/24")...)
 	r.start()
 	r.docker(create("early", "10.63.0.0/24")...)
@@ -41,7 +39,7 @@ func TestEngineRestartsWithoutKuryr(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
+			r := ownHost(t, "the engine starts without Kuryr, and the containers stay")
 			r.docker(create("alone", "10.64.0.0/24")...)
 			r.run("alone-a", "alone", "--restart", "always", "-p", "8080:80")
 			r.run("alone-b", "alone", "--restart", "always")

@@ -185,8 +185,7 @@ func (c *Cluster) hosts() (all []*privatehost.Host) {
 	return all
 }
 
-// Start is New for a test: the cluster ends with the test, and where the test failed the ends of its logs are shown. The environment variable
-// KURYR_E2E_LOGS names a folder that keeps the whole logs.
+// Start is New for a test: the cluster ends with the test. Report says what a failed test shows of it.
 func Start(t privatehost.TB, opts Options) *Cluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
@@ -196,15 +195,23 @@ func Start(t privatehost.TB, opts Options) *Cluster {
 		t.Fatalf("start a cluster: %v", err)
 	}
 	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("%s", c.Logs(40))
-			for _, h := range c.hosts() {
-				h.KeepLogs(os.Getenv("KURYR_E2E_LOGS"))
-			}
-		}
+		c.Report(t)
 		c.Close()
 	})
 	return c
+}
+
+// Report shows the ends of the cluster's logs if the test has failed. The environment variable
+// KURYR_E2E_LOGS names a folder that keeps the whole logs.
+func (c *Cluster) Report(t privatehost.TB) {
+	t.Helper()
+	if !t.Failed() {
+		return
+	}
+	t.Logf("%s", c.Logs(40))
+	for _, h := range c.hosts() {
+		h.KeepLogs(os.Getenv("KURYR_E2E_LOGS"))
+	}
 }
 
 // together runs jobs at once and returns when all have ended.

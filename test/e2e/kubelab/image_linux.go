@@ -3,6 +3,7 @@ package kubelab
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -81,7 +82,9 @@ func (i Image) write(file string) error {
 	if err != nil {
 		return err
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files)), nil })
+	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files)), nil }
+	// Compression would take longer than the import.
+	layer, err := tarball.LayerFromOpener(open, tarball.WithCompressionLevel(gzip.NoCompression))
 	if err != nil {
 		return err
 	}

@@ -26,14 +26,16 @@ import (
 // startAlone is a cluster whose node has no daemon of Kuryr's: Raven claims its ports, and kuryr-cni asks the API for them.
 func startAlone(t *testing.T) *whole {
 	w := &whole{node: &kuryrNode{}}
-	w.rig = start(t, kubelab.Options{Nodes: 1, Booted: func(ctx context.Context, node *kubelab.Node) error {
+	booted := func(ctx context.Context, node *kubelab.Node) error {
 		w.node.Node = node
 		err := w.node.plugins(ctx)
 		if err != nil || !w.installed {
 			return err
 		}
 		return errors.Join(w.configured(ctx), w.startSDN(ctx), w.startRaven(ctx))
-	}})
+	}
+	const reason = "the node has no daemon, and reboots"
+	w.rig = start(t, reason, kubelab.Options{Nodes: 1, Booted: booted})
 	w.prepare()
 	w.claimant(kuryrv1.ClaimantRaven)
 	w.must(w.startSDN(w.ctx))

@@ -43,7 +43,7 @@ func (r *rig) resources() {
 // The API server alone: it takes Kuryr's resources and what is theirs, keeps it over a restart, and refuses what they do not allow.
 func TestResources(t *testing.T) {
 	t.Parallel()
-	r := start(t, kubelab.Options{APIOnly: true})
+	r := start(t, "etcd and the API server are killed", kubelab.Options{APIOnly: true})
 	r.resources()
 	client, err := dynamic.NewForConfig(r.Config)
 	r.must(err)
@@ -78,7 +78,7 @@ func TestResources(t *testing.T) {
 // A front makes the API server slow or gone for those who come by it, and for nobody else.
 func TestFront(t *testing.T) {
 	t.Parallel()
-	r := start(t, kubelab.Options{APIOnly: true})
+	r := shareAPI(t)
 	front, err := r.NewFront(r.ctx)
 	r.must(err)
 	defer front.Close()

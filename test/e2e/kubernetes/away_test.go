@@ -39,8 +39,8 @@ type bareNode struct {
 // bareName is the node's name.
 const bareName = "central"
 
-func startBareNode(t *testing.T) *bareNode {
-	n := &bareNode{rig: start(t, kubelab.Options{APIOnly: true})}
+func startBareNode(t *testing.T, reason string) *bareNode {
+	n := &bareNode{rig: start(t, reason, kubelab.Options{APIOnly: true})}
 	n.host = n.Central
 	n.install(false)
 	n.api = n.rig.api(nil)
@@ -258,7 +258,7 @@ func (n *bareNode) living() {
 // is away. Whoever is there meanwhile stays, waits, and loses nothing.
 func TestAway(t *testing.T) {
 	t.Parallel()
-	n := startBareNode(t)
+	n := startBareNode(t, "the API server and the SDN are killed")
 	const pods = 60
 	begin := time.Now()
 	all := n.ups("d", pods)

@@ -23,7 +23,7 @@ import (
 // A node's claimant on a real API server, which is killed meanwhile, with the rights that the manifests give it: what it writes is taken as it is meant.
 func TestClaimant(t *testing.T) {
 	t.Parallel()
-	r := start(t, kubelab.Options{APIOnly: true})
+	r := start(t, "the API server is killed", kubelab.Options{APIOnly: true})
 	r.install(false)
 	const name = "node1"
 	api := r.api(nil)

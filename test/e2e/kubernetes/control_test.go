@@ -23,7 +23,8 @@ import (
 
 // The cluster itself, with the reference plugins: what the other tests take for granted. Where this one fails, it is not Kuryr.
 func TestReferenceNetwork(t *testing.T) {
-	r := start(t, kubelab.Options{Nodes: 2, Booted: kubelab.ReferenceNetwork})
+	const reason = "the reference plugins run in Kuryr's place, and a node reboots"
+	r := start(t, reason, kubelab.Options{Nodes: 2, Booted: kubelab.ReferenceNetwork})
 	begin := time.Now()
 	r.must(r.WaitReady(r.ctx))
 	t.Logf("the nodes are ready %s later", time.Since(begin).Round(10*time.Millisecond))

@@ -48,10 +48,12 @@ func (r *rig) image(n *kubelab.Node, tag string) {
 func TestDeployed(t *testing.T) {
 	t.Parallel()
 	n := &kuryrNode{}
-	r := start(t, kubelab.Options{Nodes: 1, Booted: func(ctx context.Context, node *kubelab.Node) error {
+	booted := func(ctx context.Context, node *kubelab.Node) error {
 		n.Node = node
 		return node.Exec(ctx, "cp", "/usr/lib/cni/loopback", filepath.Join(kubelab.PluginFolder, "loopback")).Err()
-	}})
+	}
+	const reason = "Kuryr runs in pods, and is uninstalled"
+	r := start(t, reason, kubelab.Options{Nodes: 1, Booted: booted})
 	const tag = "kuryr/kuryr:e2e"
 	r.image(n.Node, tag)
 	begin := time.Now()

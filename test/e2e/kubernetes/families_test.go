@@ -47,7 +47,7 @@ func TestFamilies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := startFamilies(t, c.families, c.settings...)
+			w := startFamilies(t, "the families differ, and the node reboots", c.families, c.settings...)
 			w.namespace("blue")
 			w.create("default", probed(serverPod("a", "")), serverPod("b", ""), probed(hostPod("host")))
 			w.create("blue", probed(serverPod("c", "")))

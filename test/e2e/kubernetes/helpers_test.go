@@ -41,10 +41,12 @@ func TestMain(m *testing.M) {
 		fmt.Fprintf(os.Stderr, "%s is not set: run \"make e2e-kubernetes\"\n", kubelab.ProgramsEnv)
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	closeShared()
+	os.Exit(code)
 }
 
-// rig is a cluster for one test.
+// rig is a cluster as one test uses it.
 type rig struct {
 	*testing.T
 	*kubelab.Cluster
@@ -52,13 +54,19 @@ type rig struct {
 	patience time.Duration // of until; 0 is half a minute
 }
 
-func start(t *testing.T, opts kubelab.Options) *rig {
+// start boots a cluster for one test alone. The test names its reason: without one it uses a
+// shared cluster (shareNode, shareAPI).
+func start(t *testing.T, reason string, opts kubelab.Options) *rig {
 	t.Helper()
 	begin := time.Now()
 	c := kubelab.Start(t, opts)
+	t.Logf("own cluster (%s): up after %s", reason, time.Since(begin).Round(10*time.Millisecond))
+	return newRig(t, c)
+}
+
+func newRig(t *testing.T, c *kubelab.Cluster) *rig {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
-	t.Logf("the cluster is up after %s", time.Since(begin).Round(10*time.Millisecond))
 	return &rig{T: t, Cluster: c, ctx: ctx}
 }
 
@@ -182,7 +190,8 @@ func waiting(p corev1.Pod) string {
 // gone deletes all pods of a namespace and waits until there are none.
 func (r *rig) gone(namespace string) {
 	r.Helper()
-	r.must(r.Client.CoreV1().Pods(namespace).DeleteCollection(r.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	soon := metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}
+	r.must(r.Client.CoreV1().Pods(namespace).DeleteCollection(r.ctx, soon, metav1.ListOptions{}))
 	r.must(kubelab.Until(r.ctx, r.Client.CoreV1().Pods(namespace), metav1.ListOptions{}, func(list *corev1.PodList) error {
 		if n := len(list.Items); n > 0 {
 			return fmt.Errorf("%d pods are left in %s", n, namespace)

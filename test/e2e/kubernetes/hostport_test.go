@@ -20,8 +20,7 @@ import (
 // A pod's hostPort leads to it from another host, from the node, by its loopback too, and from another pod, also after the node's daemon was killed, until the pod goes; a
 // port that a program of the node has is not taken from it. A pod's bandwidth is limited at both ends of its interface. The commands by which faults are found know these pods.
 func TestHostPorts(t *testing.T) {
-	t.Parallel()
-	w := startWhole(t)
+	w := shareNode(t)
 	const hostPort = 8088
 	web := serverPod("web", "")
 	web.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: port, HostPort: hostPort}}
@@ -30,7 +29,7 @@ func TestHostPorts(t *testing.T) {
 	w.create("default", web, slow, serverPod("other", ""))
 	pods := w.running("default", "", 3)
 	other := pods["other"]
-	before := w.rules()
+	before := w.tables()
 
 	get := func(address netip.Addr) []string {
 		return []string{"curl", "-sf", "--max-time", "5", fmt.Sprintf("http://%s/", netip.AddrPortFrom(address, hostPort))}
@@ -87,11 +86,11 @@ func TestHostPorts(t *testing.T) {
 		w.absent("default", name)
 	}
 	leads("when it has gone", "")
-	if !strings.Contains(before, "kuryr_hostport") || strings.Contains(w.rules(), "kuryr_hostport") {
-		t.Errorf("the node's tables with a hostPort and without:\n%s\n%s", before, w.rules())
+	if !strings.Contains(before, "kuryr_hostport") || strings.Contains(w.tables(), "kuryr_hostport") {
+		t.Errorf("the node's tables with a hostPort and without:\n%s\n%s", before, w.tables())
 	}
 	w.agree(2)
 }
 
-// rules are the node's tables.
-func (w *whole) rules() string { return w.node.Exec(w.ctx, "nft", "list", "tables").Out() }
+// tables lists the node's tables of nftables.
+func (w *whole) tables() string { return w.node.Exec(w.ctx, "nft", "list", "tables").Out() }

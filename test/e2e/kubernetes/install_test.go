@@ -90,7 +90,7 @@ func (r *rig) within(limit time.Duration, complaint func(ctx context.Context) er
 // Applied twice is applied once, a dry run leaves nothing, and another configuration changes what has it.
 func TestInstall(t *testing.T) {
 	t.Parallel()
-	r := start(t, kubelab.Options{APIOnly: true})
+	r := start(t, "the API server must be empty", kubelab.Options{APIOnly: true})
 	dry := r.install(true)
 	if _, err := r.Client.CoreV1().Namespaces().Get(r.ctx, system, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a dry run has made the namespace: %v", err)
@@ -117,7 +117,7 @@ func TestInstall(t *testing.T) {
 // Every rule of the resources on a real API server.
 func TestResourceRules(t *testing.T) {
 	t.Parallel()
-	r := start(t, kubelab.Options{APIOnly: true})
+	r := shareAPI(t)
 	r.resources()
 	api := r.api(nil)
 	pool := func(change func(*kuryrv1.KuryrPortPoolSpec)) client.Object {
@@ -229,7 +229,7 @@ func TestResourceRules(t *testing.T) {
 // One step of versions: the next release's definitions take what the first release stored, and its install stores that anew, so that the old version can go.
 func TestVersionStep(t *testing.T) {
 	t.Parallel()
-	r := start(t, kubelab.Options{APIOnly: true})
+	r := start(t, "resource definitions are upgraded", kubelab.Options{APIOnly: true})
 	r.resources()
 	api := r.api(nil)
 	var first kuryrv1.KuryrPort

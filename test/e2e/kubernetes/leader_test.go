@@ -24,7 +24,7 @@ import (
 // A leader that loses its Lease ends, whether the API server is away or somebody else takes it; another goes on where it was, nothing is made twice, and pods that run notice nothing.
 func TestLeader(t *testing.T) {
 	t.Parallel()
-	w := startFronted(t)
+	w := startFronted(t, "the leader is cut off from the API server")
 	w.reset("--controller-leader-election=true")
 	front := w.front
 	w.front = nil

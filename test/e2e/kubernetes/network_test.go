@@ -158,7 +158,8 @@ func (n *kuryrNode) ports(ctx context.Context) ([]string, error) {
 func TestNamedNetwork(t *testing.T) {
 	t.Parallel()
 	n := &kuryrNode{}
-	r := start(t, kubelab.Options{Nodes: 1, Booted: n.boot})
+	const reason = "no Raven runs, and the node reboots"
+	r := start(t, reason, kubelab.Options{Nodes: 1, Booted: n.boot})
 	r.must(r.WaitReady(r.ctx))
 	r.create("default", serverPod("first", "")) // with which the network comes into the kernel, to stay
 	r.running("default", "", 1)

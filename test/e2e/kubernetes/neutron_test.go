@@ -52,7 +52,7 @@ type worker struct {
 }
 
 // newStack starts Neutron and a cluster whose nodes are its hosts, without Kuryr.
-func newStack(t *testing.T, cloud neutronlab.Options, cluster kubelab.Options) *stack {
+func newStack(t *testing.T, reason string, cloud neutronlab.Options, cluster kubelab.Options) *stack {
 	t.Helper()
 	begin := time.Now()
 	s := &stack{lab: neutronlab.Start(t, cloud)}
@@ -68,14 +68,14 @@ func newStack(t *testing.T, cloud neutronlab.Options, cluster kubelab.Options) *
 	s.rig = &rig{T: t, ctx: ctx, Cluster: kubelab.Start(t, cluster), patience: 90 * time.Second} // as two nodes and Neutron may need on two cores
 	s.api = s.rig.api(nil)
 	s.dir = s.Central.Dir()
-	t.Logf("Neutron and the cluster are up after %s", time.Since(begin).Round(10*time.Millisecond))
+	t.Logf("own Neutron and cluster (%s): up after %s", reason, time.Since(begin).Round(10*time.Millisecond))
 	return s
 }
 
 // startStack is newStack with Kuryr, whose processes are run by hand, so that they can be killed. Daemon are settings of the nodes' daemons, settings Raven's.
-func startStack(t *testing.T, opts kubelab.Options, daemon []string, settings ...string) *stack {
+func startStack(t *testing.T, reason string, opts kubelab.Options, daemon []string, settings ...string) *stack {
 	t.Helper()
-	s := newStack(t, neutronlab.Options{Keystone: true}, opts)
+	s := newStack(t, reason, neutronlab.Options{Keystone: true}, opts)
 	s.daemons, s.settings = daemon, settings
 	s.run()
 	return s
@@ -425,7 +425,7 @@ func (s *stack) away(with corev1.Pod) {
 // Pods of two nodes are ports of Neutron, bound to their node's host, and talk to one another across nodes and namespaces; whatever dies or is away meanwhile, in the end
 // nothing is left over in Neutron, the cluster, the switches and the kernel.
 func TestNeutron(t *testing.T) {
-	s := startStack(t, kubelab.Options{Nodes: 2, Families: kubelab.IPv4}, nil)
+	s := startStack(t, "Kuryr and Neutron are killed, and a node reboots", kubelab.Options{Nodes: 2, Families: kubelab.IPv4}, nil)
 	s.create("default", serverPod("first", "node1"), serverPod("second", "node2"))
 	s.running("default", "", 2)
 	s.gone("default")
@@ -567,7 +567,7 @@ func (s *stack) largest(from, to corev1.Pod) {
 // What "kuryr install kubernetes --provider neutron" applies runs as it is: Raven has the credentials of the Secret, which no node's daemon can see, and the node becomes
 // ready and its pods have ports of Neutron.
 func TestNeutronDeployed(t *testing.T) {
-	s := newStack(t, neutronlab.Options{Keystone: true}, kubelab.Options{Nodes: 1})
+	s := newStack(t, "Kuryr runs in pods", neutronlab.Options{Keystone: true}, kubelab.Options{Nodes: 1})
 	node := s.workers[0]
 	s.must(node.Exec(s.ctx, "cp", "/usr/lib/cni/loopback", filepath.Join(kubelab.PluginFolder, "loopback")).Err())
 	s.image(node.Node, "kuryr/kuryr:e2e")

@@ -40,7 +40,8 @@ func TestNeutronFamilies(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := startStack(t, kubelab.Options{Nodes: 2, Families: c.families}, nil, c.settings...)
+			const reason = "the families differ, and a node reboots"
+			s := startStack(t, reason, kubelab.Options{Nodes: 2, Families: c.families}, nil, c.settings...)
 			s.namespace("blue", nil)
 			s.create("default", probed(serverPod("a", "node1")), serverPod("b", "node2"))
 			s.create("blue", probed(serverPod("c", "node2")))

@@ -38,11 +38,11 @@ type cloudServices struct {
 }
 
 // startCloudServices starts one; the settings are Raven's and the nodes' daemons'.
-func startCloudServices(t *testing.T, cloud neutronlab.Options, dns bool, raven, daemons []string) *cloudServices {
+func startCloudServices(t *testing.T, reason string, cloud neutronlab.Options, dns bool, raven, daemons []string) *cloudServices {
 	t.Helper()
 	opts := talkOptions(nil)
 	opts.Nodes, opts.DNS = 2, dns
-	c := &cloudServices{stack: newStack(t, cloud, opts)}
+	c := &cloudServices{stack: newStack(t, reason, cloud, opts)}
 	c.leadBack()
 	c.settings = slices.Concat(ravenServices, []string{"--controller-node-ranges=" + nodeRange + "," + nodeRange6}, raven)
 	c.daemons = append([]string{"--node-services=true"}, daemons...)
@@ -130,7 +130,8 @@ func (c *cloudServices) routes(count int) {
 // Without Octavia the nodes' kernels balance ClusterIPs, to which Neutron's router leads: from pods and from nodes, to pods on both nodes and to what is no pod, as endpoints come and
 // go; a node's own programs get what hints and policies say; NodePorts answer at both nodes; and without Services the router leads nowhere.
 func TestNeutronServicesNode(t *testing.T) {
-	c := startCloudServices(t, neutronlab.Options{Keystone: true}, true, []string{"--controller-load-balancers=node"}, []string{"--node-load-balancers=node"})
+	const reason = "the nodes' kernels balance"
+	c := startCloudServices(t, reason, neutronlab.Options{Keystone: true}, true, []string{"--controller-load-balancers=node"}, []string{"--node-load-balancers=node"})
 	c.routes(2)
 	web := c.web("web", nil)
 	c.find(web, append(c.everywhere(), c.asks.inPod("a")), "a", "b")
@@ -292,7 +293,8 @@ func (c *cloudServices) floating(name string) (address string) {
 // With Octavia ClusterIPs are load balancers of OVN's provider: pods of both nodes and namespaces and the nodes reach pods of both nodes there, as endpoints come and go; a Service of type
 // LoadBalancer has a floating IP; and of what goes nothing is left.
 func TestNeutronServicesOctavia(t *testing.T) {
-	c := startCloudServices(t, neutronlab.Options{Keystone: true, Octavia: true}, true, nil, nil)
+	const reason = "Octavia balances"
+	c := startCloudServices(t, reason, neutronlab.Options{Keystone: true, Octavia: true}, true, nil, nil)
 	c.namespace("blue", nil)
 	c.create("blue", onNode(talker("blue", "blue"), 2))
 	web := c.web("web", nil)

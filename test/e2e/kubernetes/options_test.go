@@ -19,8 +19,7 @@ import (
 // The rows of kuryr-kubernetes' own tests about pools and namespaces: options that are edited, and a Raven that is started again by them, give the pools other counts, and the pods that
 // run go on; the same options change nothing; a namespace that goes with its pod right after they were made may be made again under its name.
 func TestPeerRows(t *testing.T) {
-	t.Parallel()
-	w := startWhole(t)
+	w := shareNode(t)
 	w.namespaceAgain("again")
 
 	w.create("default", serverPod("a", ""), serverPod("b", ""))

@@ -20,7 +20,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	kuryrv1 "github.com/kuryr/kuryr/kube/api/v1"
-	"github.com/kuryr/kuryr/test/e2e/kubelab"
 )
 
 // port is a KuryrPort of a node.
@@ -61,8 +60,7 @@ func (r *rig) token(account string, bound *authenticationv1.BoundObjectReference
 // What Raven's token may write of pods is the annotation that names their port, on nodes that are its own.
 func TestControllerRights(t *testing.T) {
 	t.Parallel()
-	r := start(t, kubelab.Options{APIOnly: true})
-	r.install(false)
+	r := shareAPI(t)
 	admin := r.api(nil)
 	for node, claimant := range map[string]string{"ravens": kuryrv1.ClaimantRaven, "daemons": ""} {
 		r.must(admin.Create(r.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{kuryrv1.LabelClaimant: claimant}}}))
@@ -122,8 +120,7 @@ func TestControllerRights(t *testing.T) {
 // What the token of a node's daemon may write is its own node's, whatever it tries.
 func TestNodeRights(t *testing.T) {
 	t.Parallel()
-	r := start(t, kubelab.Options{APIOnly: true})
-	r.install(false)
+	r := shareAPI(t)
 	admin := r.api(nil)
 	for node, claimant := range map[string]string{"node1": "", "node2": kuryrv1.ClaimantRaven} {
 		r.must(admin.Create(r.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{kuryrv1.LabelClaimant: claimant}}}))
@@ -261,8 +258,7 @@ func TestNodeRights(t *testing.T) {
 // Who owns a namespace, or may even edit all of them, does not choose what it is in the SDN.
 func TestNamespaceAnnotations(t *testing.T) {
 	t.Parallel()
-	r := start(t, kubelab.Options{APIOnly: true})
-	r.install(false)
+	r := shareAPI(t)
 	admin := r.api(nil)
 	r.must(admin.Create(r.ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "owner"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"namespaces", "nodes", "namespaces/status"}, Verbs: []string{"*"}},
@@ -291,7 +287,7 @@ func TestNamespaceAnnotations(t *testing.T) {
 		return api.Patch(r.ctx, o, p)
 	}
 	namespace := func() client.Object { return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "granted"}} }
-	r.must(admin.Create(r.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}))
+	r.must(admin.Create(r.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "owned"}}))
 	for _, c := range []struct {
 		what   string
 		object client.Object
@@ -306,8 +302,8 @@ func TestNamespaceAnnotations(t *testing.T) {
 		{"another project by way of the status", namespace(), true, `{"metadata":{"annotations":{"openstack.org/kuryr-project":"red"}}}`, false},
 		{"no project", namespace(), false, `{"metadata":{"annotations":{"openstack.org/kuryr-project":null}}}`, false},
 		{"a grant", namespace(), false, `{"metadata":{"annotations":{"openstack.org/kuryr-allow-addresses":"any"}}}`, false},
-		{"a node's claimant", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}, false, `{"metadata":{"labels":{"openstack.org/kuryr-claimant":"raven"}}}`, false},
-		{"a node's label", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}, false, `{"metadata":{"labels":{"a":"b"}}}`, true},
+		{"a node's claimant", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "owned"}}, false, `{"metadata":{"labels":{"openstack.org/kuryr-claimant":"raven"}}}`, false},
+		{"a node's label", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "owned"}}, false, `{"metadata":{"labels":{"a":"b"}}}`, true},
 	} {
 		if err := patch(owner, c.object, c.sub, c.patch); (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "only who may create KuryrNetworks") {
 			t.Errorf("the owner sets %s: %v, want ok %v", c.what, err, c.ok)

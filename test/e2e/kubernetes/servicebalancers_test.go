@@ -4,9 +4,7 @@ package kubernetes_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -61,14 +59,6 @@ func (b *balanced) lacks(name, condition, reason, words string) {
 		return nil
 	})
 	b.warned(name, words)
-}
-
-// erase deletes something in the SDN, as somebody does who is not Raven.
-func (b *balanced) erase(path string) {
-	b.Helper()
-	if err := b.whole.node.sdn(b.ctx, http.MethodDelete, path, nil, nil); !errors.Is(err, io.EOF) { // the answer is empty
-		b.Fatal(err)
-	}
 }
 
 // floatingIP waits until the SDN's floating IP of an address leads somewhere, or nowhere, and gives its id.
@@ -188,7 +178,7 @@ func (b *balanced) keptAddress() {
 	b.balancer("takes", address.String())
 	b.answers(b.away, "tcp", to, "a", "b")
 	b.remove("takes")
-	b.erase("floatingips/" + b.floatingIP(address.String(), false))
+	b.whole.erase("floatingips/" + b.floatingIP(address.String(), false))
 }
 
 // The status of a Service that has a name for outside tells that in place of its address, where it answers all the same.
@@ -234,7 +224,7 @@ func (b *balanced) otherNetwork() {
 		}
 		return err
 	})
-	b.erase("networks/" + network)
+	b.whole.erase("networks/" + network)
 }
 
 // A Service that asks for an address outside of the public network, of a family that it has not, or for what is no address, is told so and has its ClusterIP; and an address when it asks for any.

@@ -21,11 +21,11 @@ import (
 
 // changing are the rows of Services and endpoints that come and go under who uses them.
 func (s *services) changing() {
+	s.row("RollingUpdate", (*services).rollingUpdate) // its pods end while the next rows run
 	s.row("UDPConversation", (*services).udpConversation)
 	s.row("Terminating", (*services).terminating)
 	s.row("UDPTerminating", (*services).udpTerminating)
 	s.row("SameName", (*services).sameName)
-	s.row("RollingUpdate", (*services).rollingUpdate)
 }
 
 // A client of UDP that asks from one port all the time has another endpoint when its own has gone: nothing remembers that one.

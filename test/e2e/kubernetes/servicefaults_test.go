@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -20,10 +19,10 @@ import (
 	kuryrv1 "github.com/kuryr/kuryr/kube/api/v1"
 )
 
-// resetDaemon has the node's daemon go on with other settings.
-func (w *whole) resetDaemon(settings ...string) {
+// resetDaemon restarts the node's daemon with its settings and more.
+func (w *whole) resetDaemon(more ...string) {
 	w.Helper()
-	w.daemonSettings = settings
+	w.daemonMore = more
 	w.must(errors.Join(w.claim.Stop(syscall.SIGTERM, limit), w.startDaemon(w.ctx)))
 }
 
@@ -31,6 +30,7 @@ func (w *whole) resetDaemon(settings ...string) {
 func (b *balanced) nodePortAddresses() {
 	const second = "192.0.2.77"
 	b.must(b.node.Exec(b.ctx, "ip", "addr", "replace", second+"/32", "dev", "lo").Err())
+	b.Cleanup(func() { b.node.Exec(context.WithoutCancel(b.ctx), "ip", "addr", "del", second+"/32", "dev", "lo") })
 	b.routed(second + "/32")
 	of := b.service("placed-ports", func(spec *corev1.ServiceSpec) { spec.Type = corev1.ServiceTypeNodePort })
 	places := b.places(of.Spec.Ports[0].NodePort)
@@ -38,8 +38,8 @@ func (b *balanced) nodePortAddresses() {
 	for _, to := range others {
 		b.answers(b.away, "tcp", to, "a", "b")
 	}
-	b.whole.resetDaemon(append(slices.Clone(daemonServices), "--node-node-port-addresses="+b.node.Address.String()+"/32")...)
-	defer func() { b.whole.resetDaemon(daemonServices...) }()
+	b.whole.resetDaemon("--node-node-port-addresses=" + b.node.Address.String() + "/32")
+	defer b.whole.resetDaemon()
 	for _, from := range []speaker{b.away, b.here, b.pod} {
 		b.answers(from, "tcp", places[0], "a", "b")
 		for _, to := range others {
@@ -87,7 +87,7 @@ func (b *balanced) loses(name string) {
 		b.Fatalf("%s has no load balancer: %+v", name, lb.Status)
 	}
 	for _, of := range lb.Status.LoadBalancers {
-		b.erase("lbaas/loadbalancers/" + of.ID + "?cascade=true")
+		b.whole.erase("lbaas/loadbalancers/" + of.ID + "?cascade=true")
 	}
 }
 
@@ -110,33 +110,34 @@ func (b *balanced) deletedInSDN() {
 	b.answers(b.away, "tcp", to, "a", "b")
 }
 
-// deletedBeforeAudit has the SDN lose load balancer and floating IP of a Service that nothing changes. The row that it returns is that they are there again when Raven has compared what there is.
-func (b *balanced) deletedBeforeAudit() func(*balanced) {
-	b.Helper()
-	b.whole.reset(append(slices.Clone(ravenServices), "--controller-audit=1m")...) // the shortest
+// A load balancer and a floating IP that somebody deletes in the SDN, of a Service that nothing
+// changes, are there again after Raven's next audit.
+func (b *balanced) audited() {
+	b.whole.reset("--controller-audit=1m") // the shortest
+	defer b.whole.reset()
 	// One that is made by that Raven it looks at again at an audit alone.
 	of := b.service("audited", exposedIPv4)
 	inside := at(of, 80)[0]
 	address, _ := b.exposedAt("audited")
 	b.answers(b.pod, "tcp", inside, "a", "b")
 	b.loses("audited")
-	b.erase("floatingips/" + b.floatingIP(address.String(), false))
+	b.whole.erase("floatingips/" + b.floatingIP(address.String(), false))
 	b.silence(b.pod, "tcp", inside, nobodyAnswers...)
 	begin := time.Now()
-	return func(b *balanced) {
-		b.within(80*time.Second, func(ctx context.Context) error {
-			got, err := b.ask(ctx, b.pod, 1, "tcp", inside)
-			if err == nil && got[0].failed != "" {
-				err = fmt.Errorf("the load balancer is not there again after %s: %s", time.Since(begin).Round(time.Second), got[0].failed)
-			}
-			return err
-		})
-		b.answers(b.pod, "tcp", inside, "a", "b")
-		// The SDN does not give out at once the address that it has got back.
-		b.ingress("audited", func(all []corev1.LoadBalancerIngress) bool { return len(all) == 1 && all[0].IP != address.String() })
-		now, to := b.exposedAt("audited")
-		b.floatingIP(now.String(), true)
-		b.answers(b.away, "tcp", to, "a", "b")
-		b.remove("audited")
-	}
+	b.within(80*time.Second, func(ctx context.Context) error {
+		got, err := b.ask(ctx, b.pod, 1, "tcp", inside)
+		if err == nil && got[0].failed != "" {
+			took := time.Since(begin).Round(time.Second)
+			err = fmt.Errorf("the load balancer is not there again after %s: %s", took, got[0].failed)
+		}
+		return err
+	})
+	b.answers(b.pod, "tcp", inside, "a", "b")
+	// The SDN does not reuse a freed address immediately.
+	b.ingress("audited", func(all []corev1.LoadBalancerIngress) bool {
+		return len(all) == 1 && all[0].IP != address.String()
+	})
+	now, to := b.exposedAt("audited")
+	b.floatingIP(now.String(), true)
+	b.answers(b.away, "tcp", to, "a", "b")
 }

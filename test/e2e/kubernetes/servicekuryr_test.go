@@ -39,7 +39,9 @@ const (
 var (
 	ravenRanges    = []string{"--controller-pod-ranges=" + podRange + "," + podRange6, "--controller-service-ranges=" + kubelab.ServiceRange + "," + kubelab.ServiceRange6}
 	ravenServices  = append([]string{"--controller-services=true"}, ravenRanges...)
-	daemonServices = []string{"--node-services=true", "--node-external-ips=" + claimable + "," + claimable6}
+	daemonServices = []string{
+		"--node-services=true", "--node-external-ips=" + claimable + "," + claimable6 + "," + upstreamClaimed,
+	}
 )
 
 // balanced is a cluster without kube-proxy, whose Services are Kuryr's.
@@ -48,23 +50,12 @@ type balanced struct {
 	whole *whole
 }
 
-// startServices starts one; with serves false Kuryr leaves Services alone at first.
-func startServices(t *testing.T, serves bool, booted func(context.Context, *kubelab.Node) error) *balanced {
-	w := &whole{node: &kuryrNode{}, settings: ravenRanges}
-	if serves {
-		w.settings, w.daemonSettings = ravenServices, daemonServices
-	}
-	w.start(t, talkOptions(func(ctx context.Context, n *kubelab.Node) error {
-		if booted != nil {
-			if err := booted(ctx, n); err != nil {
-				return err
-			}
-		}
-		return w.boot(ctx, n)
-	}))
+// newBalanced creates the pods that several rows ask.
+func newBalanced(w *whole) *balanced {
+	w.Helper()
 	begin := time.Now()
 	s := newServices(w.rig)
-	t.Logf("the pods are ready after %s", time.Since(begin).Round(10*time.Millisecond))
+	w.Logf("the pods are ready after %s", time.Since(begin).Round(10*time.Millisecond))
 	return &balanced{s, w}
 }
 
@@ -74,7 +65,7 @@ func (b *balanced) row(name string, test func(*balanced)) {
 		w := *b.whole
 		w.rig = s.rig
 		defer func() { // it may have had them run anew
-			b.whole.raven, b.whole.settings, b.whole.claim, b.whole.daemonSettings = w.raven, w.settings, w.claim, w.daemonSettings
+			b.whole.raven, b.whole.more, b.whole.claim, b.whole.daemonMore = w.raven, w.more, w.claim, w.daemonMore
 		}()
 		test(&balanced{s, &w})
 	})
@@ -85,11 +76,11 @@ var element = regexp.MustCompile(`^[0-9a-f]+[.:][0-9a-f.:]+ \. `)
 
 // rules are the elements of what balances in the kernel, on the node and where its SDN has routers, in an order of its own. What the kernel forgets by itself, as
 // clients with an affinity, is not among them.
-func (b *balanced) rules() []string {
-	b.Helper()
-	said := b.node.Exec(b.ctx, "sh", "-c", `for n in /proc/self/ns/net /run/kuryr/netns/*; do
+func (r *rig) rules() []string {
+	r.Helper()
+	said := r.Nodes[0].Exec(r.ctx, "sh", "-c", `for n in /proc/self/ns/net /run/kuryr/netns/*; do
 		nsenter --net=$n nft -s list tables | while read -r _ family name; do case $name in *lb*) nsenter --net=$n nft -s list table $family $name;; esac; done; done`)
-	b.must(said.Err())
+	r.must(said.Err())
 	var all []string
 	for block := range strings.SplitSeq(said.Stdout, "\n\t}") {
 		if strings.Contains(block, "timeout") {
@@ -107,21 +98,8 @@ func (b *balanced) rules() []string {
 
 // Services of a cluster without kube-proxy, by packets: what pods, the node and others find where a Service says, as Services and their endpoints change; and what is left when they have gone.
 func TestServices(t *testing.T) {
-	t.Parallel()
-	b := startServices(t, true, nil)
+	b := newBalanced(shareNode(t))
 	b.services.kubernetes()
-	b.must(b.WaitDNS(b.ctx))
-	b.until(func(context.Context) error { return b.settled() })
-	var before []string
-	b.until(func(context.Context) error {
-		before = b.rules()
-		for _, protocol := range []string{"tcp", "udp"} {
-			if !slices.ContainsFunc(before, func(line string) bool { return strings.HasPrefix(line, kubelab.ServiceDNS+" . "+protocol+" . 53 . ") }) {
-				return fmt.Errorf("the kernel does not lead to CoreDNS by %s:\n%s", protocol, strings.Join(before, "\n"))
-			}
-		}
-		return nil
-	})
 	b.inside()
 	b.outside()
 	b.row("ExternalIPs", (*balanced).externalIPs)
@@ -142,11 +120,8 @@ func TestServices(t *testing.T) {
 	b.row("NodePortAddresses", (*balanced).nodePortAddresses)
 	b.row("Quota", (*balanced).quota)
 	b.row("DeletedInSDN", (*balanced).deletedInSDN)
-	audited := b.deletedBeforeAudit() // a minute, in which the others run
 	b.changing()
-	b.row("Audit", audited)
-	b.until(func(context.Context) error { return b.settled() })
-	b.nothingLeft(before)
+	b.row("Audit", (*balanced).audited)
 }
 
 // nothingLeft waits until the kernel has no rules but those that it had before.
@@ -167,10 +142,10 @@ func (b *balanced) nothingLeft(before []string) {
 }
 
 // settled complains of load balancers that are not those of the Services there are.
-func (b *balanced) settled() error {
+func (w *whole) settled() error {
 	var all kuryrv1.KuryrLoadBalancerList
 	var there corev1.ServiceList
-	if err := errors.Join(b.whole.api.List(b.ctx, &all), b.whole.api.List(b.ctx, &there)); err != nil {
+	if err := errors.Join(w.api.List(w.ctx, &all), w.api.List(w.ctx, &there)); err != nil {
 		return err
 	}
 	has := map[string]bool{}
@@ -353,8 +328,8 @@ func (b *balanced) takenAddress() {
 
 // With VIPs in namespaces an internal load balancer is reached at an address of its namespace's network, and who may come in by a load balancer is restricted there alone; and others may share it.
 func (b *balanced) vipsInNamespaces() {
-	b.whole.reset(append(slices.Clone(ravenServices), "--controller-vip-placement=namespace")...)
-	defer func() { b.whole.reset(ravenServices...) }()
+	b.whole.reset("--controller-vip-placement=namespace")
+	defer b.whole.reset()
 	outside := net.JoinHostPort(b.balancer("placed", "", kubelab.Nodes.Addr().String()+"/32"), "80")
 	now, err := b.Client.CoreV1().Services("default").Get(b.ctx, "placed", metav1.GetOptions{})
 	b.must(err)

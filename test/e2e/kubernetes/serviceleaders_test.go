@@ -77,7 +77,7 @@ func startLeaders(t *testing.T) *leaders {
 	w.settings = append(slices.Clone(ravenServices), "--controller-leader-election=true", "--controller-audit=0") // which would have load balancers applied at any time
 	opts := talkOptions(w.boot)
 	opts.DNS = false
-	w.rig = start(t, opts)
+	w.rig = start(t, "Ravens that lead are killed", opts)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*limit) // of all reigns
 	t.Cleanup(cancel)
 	w.ctx = ctx

@@ -23,7 +23,9 @@ import (
 // Whoever of Kuryr is killed and comes again, under load: no connection breaks, and no new one fails.
 func TestServicesKilled(t *testing.T) {
 	t.Parallel()
-	b := startServices(t, true, nil)
+	w := &whole{node: &kuryrNode{}, settings: ravenServices, daemonSettings: daemonServices}
+	w.rig = start(t, "Kuryr's processes are killed", talkOptions(w.boot))
+	b := newBalanced(w.run())
 	of := b.service("loaded", nil)
 	ported := b.service("ported", func(spec *corev1.ServiceSpec) { spec.Type = corev1.ServiceTypeNodePort })
 	for _, to := range append(at(of, 80), b.places(ported.Spec.Ports[0].NodePort)...) {
@@ -67,7 +69,11 @@ func TestServicesKilled(t *testing.T) {
 // are the SDN's; connections go on, and of who has gone no rules are left.
 func TestServicesMove(t *testing.T) {
 	t.Parallel()
-	b := startServices(t, false, func(ctx context.Context, n *kubelab.Node) error { return n.StartProxy(ctx) })
+	w := &whole{node: &kuryrNode{}, settings: ravenRanges}
+	w.rig = start(t, "Services move from kube-proxy to Kuryr and back", talkOptions(func(ctx context.Context, n *kubelab.Node) error {
+		return errors.Join(n.StartProxy(ctx), w.boot(ctx, n))
+	}))
+	b := newBalanced(w.run())
 	of := b.service("moved", func(spec *corev1.ServiceSpec) { spec.Type = corev1.ServiceTypeNodePort })
 	cluster, place := at(of, 80)[0], b.places(of.Spec.Ports[0].NodePort)[0]
 	m := &move{balanced: b, cluster: cluster, place: place}
@@ -133,14 +139,13 @@ func (m *move) watchedOutside(do func()) {
 // toKuryr has Raven serve ClusterIPs, then the node's daemon what is the node's; then kube-proxy goes.
 func (m *move) toKuryr() {
 	m.Helper()
-	m.whole.reset(ravenServices...)
-	m.until(func(ctx context.Context) error { return errors.Join(m.settled(), m.served(ctx)) })
+	m.whole.reset("--controller-services=true")
+	m.until(func(ctx context.Context) error { return errors.Join(m.whole.settled(), m.served(ctx)) })
 	m.services.kubernetes()
 	m.works(m.everywhere()...)
 	m.goesOn("when Raven serves ClusterIPs")
 	m.watched(m.pod, func() {
-		m.whole.daemonSettings = daemonServices
-		m.must(errors.Join(m.whole.claim.Stop(syscall.SIGTERM, limit), m.whole.startDaemon(m.ctx)))
+		m.whole.resetDaemon(daemonServices...)
 		m.tables("kuryr_lb", "nothing")
 		m.works(m.everywhere()...)
 		m.goesOn("when the node serves NodePorts")
@@ -159,12 +164,11 @@ func (m *move) back() {
 	m.watched(m.pod, func() {
 		m.must(m.node.StartProxy(m.ctx))
 		m.tables("kube-proxy", "nothing")
-		m.whole.daemonSettings = nil
-		m.must(errors.Join(m.whole.claim.Stop(syscall.SIGTERM, limit), m.whole.startDaemon(m.ctx)))
+		m.whole.resetDaemon()
 		m.tables("kube-proxy", "kuryr_lb")
 		m.goesOn("when the node's table has gone")
 	})
-	m.whole.reset(ravenRanges...)
+	m.whole.reset()
 	m.until(func(context.Context) error {
 		var all kuryrv1.KuryrLoadBalancerList
 		err := m.whole.api.List(m.ctx, &all)

@@ -220,6 +220,11 @@ func (s *services) ipModes() {
 	s.Cleanup(func() { _ = proxy.Stop(9, limit) })
 	s.must(s.Central.Exec(s.ctx, "ip", "addr", "replace", address+"/32", "dev", "lo").Err())
 	s.must(s.node.Exec(s.ctx, "ip", "route", "replace", address, "via", kubelab.Nodes.Addr().String()).Err())
+	s.Cleanup(func() {
+		ctx := context.WithoutCancel(s.ctx)
+		s.Central.Exec(ctx, "ip", "addr", "del", address+"/32", "dev", "lo")
+		s.node.Exec(ctx, "ip", "route", "del", address)
+	})
 	s.service("modes", func(spec *corev1.ServiceSpec) {
 		inIPv4(spec)
 		spec.Type, spec.LoadBalancerClass, spec.Ports[0].Port = corev1.ServiceTypeLoadBalancer, new("example.com/other"), port

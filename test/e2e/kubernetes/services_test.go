@@ -278,7 +278,8 @@ func (s *services) looks(name string, want ...string) {
 // The rows with kube-proxy and the reference plugins: they say that what the tests ask for is what Services are.
 func TestReferenceServices(t *testing.T) {
 	t.Parallel()
-	r := start(t, talkOptions(func(ctx context.Context, n *kubelab.Node) error {
+	const reason = "kube-proxy and the reference plugins run in Kuryr's place"
+	r := start(t, reason, talkOptions(func(ctx context.Context, n *kubelab.Node) error {
 		if err := kubelab.ReferenceNetwork(ctx, n); err != nil {
 			return err
 		}

@@ -99,7 +99,7 @@ func TestServicesKilledAnywhere(t *testing.T) {
 
 // startSteps is a cluster whose Ravens are killed.
 func startSteps(t *testing.T) *steps {
-	s := &steps{ravens: startRavensIn(t, kubelab.DualStack)}
+	s := &steps{ravens: startRavens(t, "Ravens are killed at failpoints", kubelab.DualStack)}
 	s.asker = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.dir, "run", "sdn.sock"))
 	}}}
@@ -485,7 +485,8 @@ func (s *steps) published(lb *kuryrv1.KuryrLoadBalancer, owner func(string) stri
 // things are the ids of all that the SDN has which Services have a part in. Pods' ports, which come and go with their pools, are none of these.
 func (s *steps) things() (all []string) {
 	s.Helper()
-	for path, name := range map[string]string{"networks": "networks", "subnets": "subnets", "ports": "ports", "routers": "routers", "floatingips": "floatingips", "lbaas/loadbalancers": "loadbalancers"} {
+	for path, name := range map[string]string{"networks": "networks", "subnets": "subnets", "ports": "ports", "routers": "routers", "floatingips": "floatingips",
+		"lbaas/loadbalancers": "loadbalancers", "security-groups": "security_groups"} {
 		var some []struct {
 			ID, Name string
 			Owner    string `json:"device_owner"`
@@ -493,7 +494,7 @@ func (s *steps) things() (all []string) {
 		s.must(s.asks(http.MethodGet, path, nil, name, &some))
 		for _, one := range some {
 			if one.Owner != "compute:kuryr" {
-				all = append(all, name+" "+one.ID+" "+one.Name)
+				all = append(all, strings.Join([]string{name, one.ID, one.Name, one.Owner}, " "))
 			}
 		}
 	}

@@ -28,10 +28,10 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// startFronted is startWhole, with a front before the API server for what is started from then on.
-func startFronted(t *testing.T) *whole {
+// startFronted is startFamilies for IPv4, with a front before the API server for what is started from then on.
+func startFronted(t *testing.T, reason string) *whole {
 	t.Helper()
-	w := startWhole(t)
+	w := startFamilies(t, reason, kubelab.IPv4)
 	front, err := w.NewFront(w.ctx)
 	w.must(err)
 	t.Cleanup(front.Close)
@@ -42,7 +42,7 @@ func startFronted(t *testing.T) *whole {
 // What Kuryr asks is slow, or refuses it, or is away, while a kubelet's pods come and go: none of its processes ends, each pod has its port in the end, and nothing is left over.
 func TestTrouble(t *testing.T) {
 	t.Parallel()
-	w := startFronted(t)
+	w := startFronted(t, "the API server and the SDN are slow or stopped")
 	w.reset("--controller-pool-minimum", "4")
 	w.must(errors.Join(w.claim.Stop(syscall.SIGTERM, limit), w.startDaemon(w.ctx)))
 	w.create("default", serverPod("first", "")) // with which the network comes into the kernel, to stay

@@ -18,8 +18,8 @@ import (
 )
 
 // upstreamEnv names the folder that "hack/kubernetes.sh upstream" printed; proxyEnv, if set, has kube-proxy and the reference plugins be tested in place of Kuryr; neutronEnv has two nodes on a real Neutron
-// without Octavia, each of whose kernels balances; focusEnv
-// chooses tests by an expression (or those of CI, by "ci"), and logEnv is a file for what ginkgo says meanwhile.
+// without Octavia, each of whose kernels balances. focusEnv chooses tests: by an expression, "ci"
+// for CI's list, or "2/4" for the second quarter of all. logEnv is a file for ginkgo's output.
 const (
 	upstreamEnv = "KURYR_E2E_UPSTREAM"
 	proxyEnv    = "KURYR_E2E_UPSTREAM_PROXY"
@@ -27,6 +27,9 @@ const (
 	focusEnv    = "KURYR_E2E_UPSTREAM_FOCUS"
 	logEnv      = "KURYR_E2E_UPSTREAM_LOG"
 )
+
+// upstreamClaimed is the external address that one of the tests claims.
+const upstreamClaimed = "203.0.113.250/32"
 
 // floatingRange is where the embedded SDN's floating IPs are, the first of sdn.uplink_ranges.
 const floatingRange = "100.64.0.0/16"
@@ -43,37 +46,33 @@ func upstreamPrograms(t *testing.T) string {
 // Kubernetes' own tests of sig-network, by its own program, on a cluster without kube-proxy.
 func TestUpstream(t *testing.T) {
 	programs := upstreamPrograms(t)
-	opts := kubelab.Options{Nodes: 1, Families: kubelab.DualStack, DNS: true, Egress: true, Images: upstreamImages(t, programs)}
 	var r *rig
-	daemons := []string{"--node-services=true", "--node-external-ips=203.0.113.0/24"} // of which a test claims one
 	switch {
 	case os.Getenv(neutronEnv) != "":
-		opts.Nodes = 2
 		ranges := []string{"--controller-pod-ranges", podRange + "," + podRange6, "--controller-service-ranges", kubelab.ServiceRange + "," + kubelab.ServiceRange6, "--controller-node-ranges", nodeRange + "," + nodeRange6}
-		s := startStack(t, opts, append([]string{"--node-load-balancers=node"}, daemonServices...), append(ranges, "--controller-services=true", "--controller-load-balancers=node")...)
+		s := startStack(t, "two nodes on Neutron", upstreamOptions(t, programs, 2), append([]string{"--node-load-balancers=node"}, daemonServices...), append(ranges, "--controller-services=true", "--controller-load-balancers=node")...)
 		s.leadBack()
 		r = s.rig
+		r.must(r.DeployDNS(r.ctx))
 	case os.Getenv(proxyEnv) != "":
+		opts := upstreamOptions(t, programs, 1)
 		opts.Booted = func(ctx context.Context, n *kubelab.Node) error {
 			if err := kubelab.ReferenceNetwork(ctx, n); err != nil {
 				return err
 			}
 			return n.StartProxy(ctx)
 		}
-		r = start(t, opts)
+		r = start(t, "kube-proxy and the reference plugins run in Kuryr's place", opts)
 		r.must(r.WaitReady(r.ctx))
+		r.must(r.DeployDNS(r.ctx))
 	default:
-		w := &whole{node: &kuryrNode{}, settings: ravenServices, daemonSettings: daemons}
-		opts.Booted = w.boot
-		r = w.start(t, opts).rig
-		r.must(r.Central.Exec(r.ctx, "ip", "route", "replace", floatingRange, "via", w.node.Address.String()).Err())
+		r = shareNode(t).rig
 	}
-	r.must(r.DeployDNS(r.ctx))
 	r.must(r.WaitDNS(r.ctx))
 
 	kubeconfig, err := r.Kubeconfig(nil, "administrator", "system:masters")
 	r.must(err)
-	focus, skip := upstreamChosen(os.Getenv(focusEnv), opts.Nodes)
+	focus, skip := upstreamChosen(t, programs, os.Getenv(focusEnv), len(r.Nodes))
 	dir := t.TempDir()
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 35*time.Minute)
@@ -106,6 +105,13 @@ func TestUpstream(t *testing.T) {
 	}
 	for _, s := range upstreamSkipped {
 		t.Logf("not run: %s: %s", s.test, s.because)
+	}
+}
+
+func upstreamOptions(t *testing.T, programs string, nodes int) kubelab.Options {
+	t.Helper()
+	return kubelab.Options{
+		Nodes: nodes, Families: kubelab.DualStack, DNS: true, Egress: true, Images: upstreamImages(t, programs),
 	}
 }
 

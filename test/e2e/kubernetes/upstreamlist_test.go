@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -65,7 +66,6 @@ var upstreamCI = []string{
 	`Networking Granular Checks: Services should function for node-Service: udp`,
 	`Networking Granular Checks: Services should function for pod-Service: http`,
 	`Networking Granular Checks: Services should function for service endpoints using hostNetwork`,
-	`Networking Granular Checks: Services should update endpoints: udp`,
 	`Services Secondary IP Family [LinuxOnly] should function for pod-Service: udp`,
 	`Proxy version v1 should proxy through a service and a pod`,
 	`Services should allow pods to hairpin back to themselves through services`,
@@ -86,18 +86,7 @@ var upstreamCI = []string{
 // TestUpstreamList holds the lists against the tests that there are.
 func TestUpstreamList(t *testing.T) {
 	t.Parallel()
-	focus, left := regexp.MustCompile(upstreamFocus), regexp.MustCompile(strings.Join(upstreamLeft(1), "|"))
-	var all, runs []string
-	for line := range strings.Lines(output(t, filepath.Join(upstreamPrograms(t), "e2e.test"), "--list-tests")) {
-		_, name, _ := strings.Cut(strings.TrimSpace(line), ": ")
-		if !focus.MatchString(name) {
-			continue
-		}
-		all = append(all, name)
-		if !left.MatchString(name) {
-			runs = append(runs, name)
-		}
-	}
+	all, runs := upstreamTests(t, upstreamPrograms(t), 1)
 	if len(runs) < 100 {
 		t.Fatalf("of %d tests of sig-network only %d run", len(all), len(runs))
 	}
@@ -111,7 +100,43 @@ func TestUpstreamList(t *testing.T) {
 			t.Errorf("no test that runs has %q in its name: the list of CI's is stale", name)
 		}
 	}
+	var parts []string
+	for part := range 4 {
+		parts = append(parts, upstreamPart(runs, part+1, 4)...)
+	}
+	slices.Sort(parts)
+	if !slices.Equal(parts, runs) {
+		t.Errorf("four parts have %d tests, all have %d", len(parts), len(runs))
+	}
 	t.Logf("%d of %d tests of sig-network run", len(runs), len(all))
+}
+
+// upstreamTests lists the tests of sig-network, and those of them that run on so many nodes, sorted.
+func upstreamTests(t *testing.T, programs string, nodes int) (all, runs []string) {
+	t.Helper()
+	focus, left := regexp.MustCompile(upstreamFocus), regexp.MustCompile(strings.Join(upstreamLeft(nodes), "|"))
+	for line := range strings.Lines(output(t, filepath.Join(programs, "e2e.test"), "--list-tests")) {
+		_, name, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		if !focus.MatchString(name) {
+			continue
+		}
+		all = append(all, name)
+		if !left.MatchString(name) {
+			runs = append(runs, name)
+		}
+	}
+	slices.Sort(runs)
+	return all, runs
+}
+
+// upstreamPart returns every count-th of the sorted tests from the part-th on: a test stays in its
+// part while Kubernetes' version stays, and tests of one kind, which take about as long as one
+// another, are spread over all parts.
+func upstreamPart(tests []string, part, count int) (some []string) {
+	for i := part - 1; i < len(tests); i += count {
+		some = append(some, tests[i])
+	}
+	return some
 }
 
 // upstreamLeft are expressions for the tests that are not run with so many nodes: two are Neutron's.
@@ -125,17 +150,32 @@ func upstreamLeft(nodes int) (not []string) {
 	return not
 }
 
-// upstreamChosen are the expressions for ginkgo: the tests to run, and those not to run. A focus of "ci" stands for CI's list.
-func upstreamChosen(chosen string, nodes int) (focus, skip string) {
+// upstreamChosen returns ginkgo's expressions of the tests to run and of those to skip. What chosen
+// may be says focusEnv.
+func upstreamChosen(t *testing.T, programs, chosen string, nodes int) (focus, skip string) {
+	t.Helper()
+	skip = strings.Join(upstreamLeft(nodes), "|")
 	var some []string
-	switch chosen {
-	case "":
-		chosen = upstreamFocus
-	case "ci":
+	part := regexp.MustCompile(`^([1-9][0-9]*)/([1-9][0-9]*)$`).FindStringSubmatch(chosen)
+	switch {
+	case chosen == "":
+		return upstreamFocus, skip
+	case chosen == "ci":
 		for _, name := range upstreamCI {
 			some = append(some, regexp.QuoteMeta(name))
 		}
-		chosen = strings.Join(some, "|")
+	case part != nil:
+		number, _ := strconv.Atoi(part[1])
+		count, _ := strconv.Atoi(part[2])
+		_, runs := upstreamTests(t, programs, nodes)
+		for _, name := range upstreamPart(runs, number, count) {
+			some = append(some, regexp.QuoteMeta(name)+"$")
+		}
+		if number > count || len(some) == 0 {
+			t.Fatalf("invalid %s %q: no such part of %d tests", focusEnv, chosen, len(runs))
+		}
+	default:
+		return chosen, skip
 	}
-	return chosen, strings.Join(upstreamLeft(nodes), "|")
+	return strings.Join(some, "|"), skip
 }

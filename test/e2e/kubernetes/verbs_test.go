@@ -73,7 +73,7 @@ func (n *bareNode) ip(args ...string) {
 // Every verb by the real plugin, with a cluster's daemon: what it is asked wrongly, twice, in the wrong order or for another pod is refused or done once, by the status that the manual says, and leaves nothing.
 func TestVerbs(t *testing.T) {
 	t.Parallel()
-	n := startBareNode(t)
+	n := startBareNode(t, "the test is the container runtime")
 	first := n.ups("first", 1) // with which the network comes into the kernel, to stay
 	n.agree(first)
 	n.downs(first)

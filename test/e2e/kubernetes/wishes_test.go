@@ -20,8 +20,7 @@ import (
 // A pod has the address and the MAC that it wishes where its namespace is granted them, again and again under the same name, as a StatefulSet's; where it is not, it is told
 // so and others go on.
 func TestWishes(t *testing.T) {
-	t.Parallel()
-	w := startWhole(t)
+	w := shareNode(t)
 	w.must(w.api.Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: "granted", Annotations: map[string]string{kuryrv1.AnnotationAllowAddresses: "any", kuryrv1.AnnotationAllowMAC: "true", kuryrv1.AnnotationAllowFloatingIPs: "new"},
 	}}))

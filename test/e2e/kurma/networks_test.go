@@ -33,7 +33,6 @@ func TestNetworks(t *testing.T) {
 		t.Run(runtime, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, runtime, mynet(file("cni-netplugin.aci")), blue(file("kuryr-netplugin.aci"), ""))
-			bare := r.sight()
 			r.start()
 			r.running()
 			idle := r.sight()
@@ -82,7 +81,7 @@ func TestNetworks(t *testing.T) {
 			r.start()
 			r.eventually("no network is left", func() bool { return len(r.networks()) == 0 })
 			r.stop(syscall.SIGTERM)
-			r.same(bare, privatehost.Links, privatehost.Addresses, privatehost.Rules, privatehost.Namespaces, "mounts", "containers", "pins", "leases", "ports")
+			r.same(r.bare, privatehost.Links, privatehost.Addresses, privatehost.Rules, privatehost.Namespaces, "mounts", "containers", "pins", "leases", "ports")
 			if rules := r.do("sh", "-c", "nft list ruleset | grep CNI-").Out(); rules != "" { // a chain of each pod's own
 				t.Errorf("rules of pods are left:\n%s", rules)
 			}

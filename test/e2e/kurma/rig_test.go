@@ -2,6 +2,9 @@
 
 // Package kurma_test has real OCI runtimes (crun, runc, podman) put containers on networks of `kuryr kurma`, on private hosts, whose plugins are the two images of `make kurma-images` and some
 // that are ill-behaved. It checks packets, what users are told, and that nothing is left in SDN, kernel and files. It looks into Kuryr only through its programs and APIs.
+//
+// Every test boots a host of its own. A host without an engine boots in 0.2 seconds, so a
+// pool would save nothing. The end of each test checks that nothing is left (end).
 package kurma_test
 
 import (
@@ -45,6 +48,7 @@ type rig struct {
 	runtime string // crun or runc: of the plugins and of the pods
 	program string // of the daemon
 	kurma   *privatehost.Service
+	bare    privatehost.Snapshot // before the daemon's first start
 }
 
 // newRig starts a host whose networks are these entries of pod_networks.
@@ -57,11 +61,13 @@ func newRig(t *testing.T, runtime string, entries ...string) *rig {
 	network := r.create("networks", `{"network": {"name": "blue"}}`)
 	r.create("subnets", fmt.Sprintf(`{"subnet": {"network_id": %q, "ip_version": 4, "cidr": "10.1.0.0/24"}}`, network))
 	r.configure(entries...)
+	r.bare = r.sight()
 	t.Cleanup(r.end)
 	return r
 }
 
-// end takes the networks away, and with them what of plugins is the machine's: their control groups.
+// end removes the networks, and with them the plugins' control groups, which are the
+// machine's. Nothing of pods and plugins may be left then.
 func (r *rig) end() {
 	if r.kurma == nil {
 		return
@@ -75,6 +81,7 @@ func (r *rig) end() {
 	}
 	r.eventually("no network is left", func() bool { return len(r.networks()) == 0 })
 	_ = r.kurma.Stop(syscall.SIGTERM, limit)
+	r.same(r.bare, privatehost.Namespaces, "mounts", "containers", "pins", "leases", "ports")
 }
 
 // configure writes the configuration, whose reading is the daemon's start or SIGHUP.
@@ -271,7 +278,7 @@ func (r *rig) ports() (devices []string) {
 // sight is what can be seen of a host that pods and plugins must leave as it was.
 func (r *rig) sight() privatehost.Snapshot {
 	r.t.Helper()
-	s, err := r.Snapshot(r.t.Context())
+	s, err := r.Snapshot(context.WithoutCancel(r.t.Context()))
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -20,15 +20,6 @@ import (
 // worker, their states, the VIPs' ports and security groups.
 type amphorae struct{ *balancing }
 
-func newAmphorae(b *balancing) amphorae {
-	b.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // what was before has had the lab's
-	b.Cleanup(cancel)
-	b.ctx = ctx
-	b.p, b.octavia = b.open("amphora")
-	return amphorae{b}
-}
-
 func (a amphorae) in(t *testing.T) amphorae { return amphorae{a.balancing.in(t)} }
 
 // rich is a load balancer with all that amphora has and OVN's provider has not.

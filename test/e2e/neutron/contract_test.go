@@ -33,6 +33,7 @@ func TestProvider(t *testing.T) {
 // The suite passes also on a Neutron that lacks what Kuryr can do without.
 func TestContractLeast(t *testing.T) {
 	t.Parallel()
+	// A boot of its own: another Neutron, with fewer extensions.
 	l := neutronlab.Start(t, neutronlab.Options{Hosts: 2, Least: true})
 	if _, err := l.ExternalNetwork(t.Context()); err != nil {
 		t.Fatal(err)
@@ -49,7 +50,7 @@ func TestContractNested(t *testing.T) {
 func built(t *testing.T, name string) string {
 	t.Helper()
 	suite := filepath.Join(t.TempDir(), "suite")
-	build := exec.Command("go", "test", "-c", "-o", suite, "../../../sdn/"+name)
+	build := exec.Command("go", "test", "-C", "../../..", "-c", "-o", suite, "./sdn/"+name)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the suite: %v\n%s", err, out)
 	}

@@ -4,8 +4,8 @@
 // Neutron and OVN, and checks packets, Neutron, OVN and Open vSwitch. It owns its lab and nothing else on the machine, and must not look
 // into Kuryr but through its commands.
 //
-// The tests share one lab and run one after the other; each leaves it as it was, which is checked. KURYR_BIN names the
-// program to test (bin/kuryr).
+// The tests share one lab and run one after the other; each leaves it as it was, which is checked.
+// A test that boots a lab of its own says why. KURYR_BIN names the program to test (bin/kuryr).
 package neutron_test
 
 import (
@@ -83,15 +83,25 @@ func run(m *testing.M) int {
 
 var sharedLab *neutronlab.Lab
 
-// start makes the lab that tests share: two hosts with Docker and Kuryr.
+// start makes the lab that tests share: two hosts with Docker and Kuryr, a Neutron that asks for no
+// token, and what Octavia needs, which startOctavia starts.
 var start = sync.OnceValue(func() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	// The first lab of a machine migrates databases.
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
+	opts := neutronlab.Options{Hosts: 2, Docker: true, Kuryr: kuryr, Octavia: true}
 	var err error
-	if sharedLab, err = neutronlab.New(ctx, neutronlab.Options{Hosts: 2, Docker: true, Kuryr: kuryr}); err != nil {
+	if sharedLab, err = neutronlab.New(ctx, opts); err != nil {
 		return err
 	}
 	return prepare(ctx, sharedLab)
+})
+
+// startOctavia starts the load balancers of the shared lab.
+var startOctavia = sync.OnceValue(func() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	return sharedLab.StartOctavia(ctx)
 })
 
 // prepare furnishes a lab and starts Kuryr on every host.
@@ -153,6 +163,16 @@ func shared(t *testing.T) *rig {
 		t.Fatalf("start the lab: %v", err)
 	}
 	return newRig(t, sharedLab)
+}
+
+// balanced is the shared lab with load balancers.
+func balanced(t *testing.T) *rig {
+	t.Helper()
+	r := shared(t)
+	if err := startOctavia(); err != nil {
+		t.Fatalf("start Octavia: %v", err)
+	}
+	return r
 }
 
 // newRig is a lab for a test that leaves it as it is now.

@@ -18,6 +18,7 @@ import (
 // taken back and with a Keystone that goes.
 func TestKeystone(t *testing.T) {
 	t.Parallel()
+	// A boot of its own: Neutron asks Keystone, which stops and gives short tokens.
 	l := neutronlab.Start(t, neutronlab.Options{Hosts: 2, Docker: true, Kuryr: kuryr, Keystone: true})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()

@@ -84,6 +84,7 @@ func (h host) killPlugin() {
 // is killed, disabled and replaced; what runs does not notice.
 func TestManagedPlugin(t *testing.T) {
 	t.Parallel()
+	// A boot of its own: on one host the engine runs Kuryr, and no kuryr runs beside it.
 	l := neutronlab.Start(t, neutronlab.Options{Hosts: 2, Docker: true, Kuryr: kuryr})
 	if err := furnish(t.Context(), l); err != nil {
 		t.Fatal(err)

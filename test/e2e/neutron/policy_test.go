@@ -18,6 +18,7 @@ import (
 // member can do without them is what the manual says, and the further rules that it lists do what it says.
 func TestPolicyOfTheManual(t *testing.T) {
 	t.Parallel()
+	// A boot of its own: Neutron asks Keystone, and its policy changes.
 	l := neutronlab.Start(t, neutronlab.Options{Hosts: 2, Docker: true, Kuryr: kuryr, Keystone: true})
 	r := freeRig(t, l)
 	if err := prepare(r.ctx, l); err != nil {

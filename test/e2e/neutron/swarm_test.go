@@ -80,6 +80,7 @@ func (r *rig) tasks(service, network string, n int) (boxes []box) {
 // A swarm of two hosts: a service's tasks are Neutron ports on either host and reach one another, and what was there for them goes with them.
 func TestSwarm(t *testing.T) {
 	t.Parallel()
+	// A boot of its own: the engines become a swarm, and Kuryr is a managed plugin in both.
 	l := neutronlab.Start(t, neutronlab.Options{Hosts: 2, Docker: true, Kuryr: kuryr})
 	if err := furnish(t.Context(), l); err != nil {
 		t.Fatal(err)

@@ -52,7 +52,7 @@ func (l *Lab) startDatabase(ctx context.Context) error {
 	if err := l.migrateNeutron(ctx); err != nil {
 		return err
 	}
-	if l.opts.Keystone {
+	if l.opts.identities() {
 		if err := l.migrateKeystone(ctx); err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func (l *Lab) databaseCache(ctx context.Context) (string, error) {
 		dir = "/var/cache" // a service has no home folder
 	}
 	packages := []string{"mariadb-server", "python3-neutron"}
-	if l.opts.Keystone {
+	if l.opts.identities() {
 		packages = append(packages, "python3-keystone")
 	}
 	extra := ""

@@ -33,7 +33,7 @@ type Identity struct {
 	Member, MemberSecret string
 }
 
-// Identity is valid in a lab with Keystone.
+// Identity is valid in a lab with Keystone or Octavia.
 func (l *Lab) Identity() Identity { return l.identity }
 
 //go:embed keystone.conf

@@ -1,13 +1,14 @@
 package neutronlab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
 )
 
-// The clouds of the file that a lab with Keystone has for Kuryr: the user demo by his password, by his application
-// credential, and by one that has no role but member.
+// The clouds of the file that a lab with Keystone or Octavia has for Kuryr: the user demo by his
+// password, by his application credential, and by one that has no role but member.
 const (
 	CloudPassword   = "password"
 	CloudCredential = "credential"
@@ -63,8 +64,5 @@ func (h *Host) StartKuryr(ctx context.Context, env ...string) error {
 
 // Project is the id of the project that Kuryr makes its objects in.
 func (l *Lab) Project() string {
-	if l.opts.Keystone {
-		return l.identity.Project
-	}
-	return "demo"
+	return cmp.Or(l.identity.Project, "demo")
 }

@@ -17,10 +17,14 @@ type Options struct {
 	Docker   bool   // they run a Docker engine, with the image "busybox"
 	Kuryr    string // path of kuryr, for Host.StartKuryr
 	Keystone bool   // Neutron asks Keystone who is calling
-	Octavia  bool   // there are load balancers, by OVN's provider; needs Keystone
+	Octavia  bool   // there can be load balancers, by OVN's provider; without Keystone, StartOctavia starts them
 	Amphora  bool   // Octavia has the provider amphora, too; there are no machines, so its load balancers carry nothing
 	Least    bool   // Neutron has routers, but no trunks, QoS policies and port forwardings
 }
+
+// identities tells whether the lab has the database of a Keystone: Octavia asks one who is calling,
+// also where Neutron does not.
+func (o Options) identities() bool { return o.Keystone || o.Octavia }
 
 // Lab is a running lab. The methods of its parts may be called from any goroutine, but those that start and stop
 // something from one at a time.
@@ -47,9 +51,6 @@ type Lab struct {
 
 // New starts a lab. Close must be called also when ctx has ended.
 func New(ctx context.Context, opts Options) (*Lab, error) {
-	if opts.Octavia && !opts.Keystone {
-		return nil, errors.New("a lab with Octavia needs Keystone: OVN's provider asks it for a token")
-	}
 	l := &Lab{opts: opts}
 	if err := l.start(ctx); err != nil {
 		err = fmt.Errorf("%w\n%s", err, l.Logs(30))
@@ -76,17 +77,20 @@ func (l *Lab) start(ctx context.Context) error {
 				return err
 			}
 			keystone := func() error { return nil }
-			if l.opts.Keystone {
+			if l.opts.identities() {
 				if err := l.readIdentity(); err != nil {
 					return err
 				}
+			}
+			if l.opts.Keystone {
 				keystone = func() error { return l.StartKeystone(ctx) }
 			}
 			<-databases
-			if err := together(keystone, func() error { return l.StartNeutron(ctx) }); err != nil || !l.opts.Octavia {
-				return err
+			err := together(keystone, func() error { return l.StartNeutron(ctx) })
+			if err == nil && l.opts.Keystone && l.opts.Octavia {
+				err = l.StartOctavia(ctx)
 			}
-			return l.StartOctavia(ctx)
+			return err
 		},
 	}
 	for i := range l.Hosts {

@@ -30,7 +30,7 @@ func TestLab(t *testing.T) {
 		{"keystone", neutronlab.Options{Hosts: 2, Keystone: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			begin := time.Now()
+			begin := time.Now() // a boot of its own: booting is what is tested
 			l := neutronlab.Start(t, c.opts)
 			t.Logf("the lab was up after %s", time.Since(begin).Round(time.Millisecond))
 			vms(t, l)
@@ -109,6 +109,7 @@ func vms(t *testing.T, l *neutronlab.Lab) {
 
 // A connection whose addresses and ports are those of one that has just ended leaves the switch running (hideZeroSNAT), one that was started again, too.
 func TestConnectionAgain(t *testing.T) {
+	// A boot of its own: the switch is killed.
 	l := neutronlab.Start(t, neutronlab.Options{Hosts: 1})
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

@@ -61,9 +61,16 @@ func (l *Lab) migrateOctavia(ctx context.Context) error {
 	return run(ctx, l.Central, []string{"octavia-db-manage", "--config-file", conf, "upgrade", "head"})
 }
 
-// StartOctavia starts Octavia's API and the driver agent of OVN's provider, and amphora's worker where the lab has one. It returns when the API answers. Neutron
-// and OVN must answer.
+// StartOctavia starts Octavia's API, the driver agent of OVN's provider and, where the lab has it,
+// amphora's worker. Where Neutron does not ask Keystone, it starts Keystone first: Octavia needs it.
+// It returns when the API answers. Neutron and OVN must answer. In a lab whose Neutron asks
+// Keystone, New does this.
 func (l *Lab) StartOctavia(ctx context.Context) error {
+	if !l.opts.Keystone {
+		if err := l.StartKeystone(ctx); err != nil {
+			return err
+		}
+	}
 	conf, err := l.octaviaFiles()
 	if err != nil {
 		return err

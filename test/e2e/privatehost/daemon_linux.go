@@ -20,6 +20,7 @@ import (
 const (
 	DockerSocket = "/run/docker.sock"
 	PluginSocket = "/run/docker/plugins/kuryr.sock"
+	KuryrSocket  = "/run/kuryr/kuryr.sock"
 )
 
 // daemon is a process that runs until it is stopped; its output goes to a file.
@@ -117,18 +118,24 @@ func (h *Host) StartDocker(ctx context.Context) error {
 	})
 }
 
-// forgetEnginePids removes the files in which a killed engine left its own number and its containerd's. Among the threads of forty containers
-// numbers are soon in use again, and an engine that finds one alive does not start, or waits in vain for a containerd that is none.
+// forgetEnginePids removes the files in which a killed engine left its own process ID and
+// its containerd's. Other processes soon have those IDs, and an engine that finds one in
+// use does not start, or waits in vain for containerd. The kernel kills containerd some
+// time after its engine, so the function waits until containerd has ended.
 func (h *Host) forgetEnginePids() {
 	_ = os.Remove(h.Path("/run/docker.pid"))
-	const containerd = "/run/docker/containerd/containerd.pid"
-	pid, err := os.ReadFile(h.Path(containerd))
+	const file = "/run/docker/containerd/containerd.pid"
+	pid, err := os.ReadFile(h.Path(file))
 	if err != nil {
 		return
 	}
-	name, _ := os.ReadFile(h.Path(filepath.Join("/proc", strings.TrimSpace(string(pid)), "comm")))
-	if strings.TrimSpace(string(name)) != "containerd" {
-		_ = os.Remove(h.Path(containerd))
+	for range 500 {
+		name, _ := os.ReadFile(h.Path(filepath.Join("/proc", strings.TrimSpace(string(pid)), "comm")))
+		if strings.TrimSpace(string(name)) != "containerd" {
+			_ = os.Remove(h.Path(file))
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 
@@ -164,6 +171,17 @@ func (h *Host) spawnKuryr(args, env []string) (*daemon, error) {
 	}
 	h.kuryr = d
 	return d, nil
+}
+
+// KuryrWith makes StartKuryr and Reboot start Kuryr with args, unless they are nil, and
+// with env added, until undo is called.
+func (h *Host) KuryrWith(args, env []string) (undo func()) {
+	was := h.opts
+	if args != nil {
+		h.opts.KuryrArgs = args
+	}
+	h.opts.KuryrEnv = append(slices.Clone(was.KuryrEnv), env...)
+	return func() { h.opts.KuryrArgs, h.opts.KuryrEnv = was.KuryrArgs, was.KuryrEnv }
 }
 
 // UseKuryr has the next StartKuryr start another program.
@@ -220,6 +238,16 @@ func answers(ctx context.Context, client *http.Client, method, url string) bool 
 func (h *Host) logFiles() []string {
 	files, _ := filepath.Glob(filepath.Join(h.dir, "*.log"))
 	return files
+}
+
+// emptyLogs makes the logs begin here. The daemons continue to write to them.
+func (h *Host) emptyLogs() error {
+	for _, file := range h.logFiles() {
+		if err := os.Truncate(file, 0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Logs returns the last lines of each daemon's log.

@@ -8,11 +8,15 @@ import (
 	"time"
 )
 
-// TB is the part of testing.TB that Start needs.
+// startTime is how long a test's host may take to start.
+const startTime = 2 * time.Minute
+
+// TB is the part of testing.TB that Start and Pool.For need.
 type TB interface {
 	Helper()
 	Cleanup(func())
 	Failed() bool
+	Errorf(format string, args ...any)
 	Logf(format string, args ...any)
 	Fatalf(format string, args ...any)
 }
@@ -39,7 +43,7 @@ func Program(path, made string) string {
 // environment variable KURYR_E2E_LOGS names a folder that keeps the whole logs.
 func Start(t TB, opts Options) *Host {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
 	h, err := New(ctx, opts)
 	if err != nil {
@@ -47,12 +51,17 @@ func Start(t TB, opts Options) *Host {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("%s", h.Logs(60))
-			h.KeepLogs(os.Getenv("KURYR_E2E_LOGS"))
+			h.report(t)
 		}
 		h.Close()
 	})
 	return h
+}
+
+// report shows the ends of a failed test's logs, and keeps the whole ones.
+func (h *Host) report(t TB) {
+	t.Logf("%s", h.Logs(60))
+	h.KeepLogs(os.Getenv("KURYR_E2E_LOGS"))
 }
 
 // KeepLogs copies the whole logs into a folder of the host's name below dir; where dir is empty it does nothing.
