@@ -22,7 +22,7 @@ var funcs = Funcs{
 var data = map[string]any{
 	"name": "blue", "empty": "", "none": nil, "no": false, "n": 3,
 	"list": []string{"a", "b", "c"}, "map": map[string]any{"x": 1, "a": map[string]any{"b": "deep"}},
-	"kinds": []kind{{Name: "one"}, {Name: "two"}}, "pointer": &kind{Name: "three"},
+	"kinds": []kind{{Name: "one"}, {Name: "two"}}, "pointer": &kind{Name: "three", code: 3},
 }
 
 // Output equals that of text/template.
