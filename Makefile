@@ -4,7 +4,9 @@ SHELL       := /bin/bash -eu -o pipefail
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME    ?= 10s
 PREFIX      ?= /usr/local
+# Patterns of the tests that a suite runs and leaves out.
 SCENARIOS   ?= .
+SKIP        ?= ^$$
 SOAK        ?= 60s
 
 # One compiler configuration for programs, suites and linters, so that each library is compiled
@@ -12,8 +14,9 @@ SOAK        ?= 60s
 export CGO_ENABLED := 0
 export GOFLAGS     := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
 
-# e2e PARALLEL TIMEOUT PACKAGES: end-to-end tests of the module test, of which SCENARIOS chooses.
-e2e = go test -C test -json -tags e2e -count=1 -p 1 -parallel $(1) -timeout $(2) -run '$(SCENARIOS)' $(3)
+# e2e PARALLEL TIMEOUT PACKAGES: end-to-end tests of the module test.
+e2e = go test -C test -json -tags e2e -count=1 -p 1 -parallel $(1) -timeout $(2) \
+	-run '$(SCENARIOS)' -skip '$(SKIP)' $(3)
 
 # count NAME turns the output of "go test -json" into a report. RESULTS, a folder, gets the
 # numbers of each suite in a file of its name.
@@ -77,6 +80,11 @@ lint-debt: ## lower the entries of .lint-debt to what is left
 
 generate: ## make the deep copies of kube/api/v1 and the CRDs anew from its types
 	hack/generate.sh
+
+# The scenarios of tier 2.
+DOCKER_CORE := ^Test(Flow|Objects|Isolation|Spoofing|NetworkOptions|EndpointOptions|AddressesAsked|Publish|$\
+PublishedPortsAreKept|Restarts|Commands|NothingIsLeft|FortyAtOnce|Swarm|ManagedPlugin|ForgottenWhileAway|$\
+EngineKilled|TwoProcesses)$$
 
 e2e-docker: need-root docker-plugin bin/count ## scenarios with a real Docker engine on private hosts (root; installs docker.io)
 	hack/deps.sh e2e

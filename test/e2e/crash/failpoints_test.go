@@ -86,7 +86,7 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"docker.expose.group":             {notPlain, "docker", "TestCrashPlain"},
 	"docker.unexpose.taken":           {notPlain, "docker", "TestCrashPlain"},
 	"docker.forward.address":          {notPlain, "docker", "TestCrashPlain"},
-	"neutron.change.answered":         {"the embedded SDN is no Neutron", "test/e2e/neutron", "TestKilledAnywhere"},
+	"neutron.change.answered":         {"the embedded SDN is no Neutron", "test/e2e/neutron", "TestKilledAfterChanges"},
 	"bind.container.sysctl":           {byEngine, "bind", "TestKilled"},
 	"bind.container.addrgen":          {byEngine, "bind", "TestKilled"},
 	"bind.plug.configured":            {byEngine, "bind", "TestKilled"},
