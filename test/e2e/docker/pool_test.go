@@ -21,9 +21,10 @@ var hosts = sync.OnceValue(func() *privatehost.Pool {
 })
 
 // bootHost starts a host of the pool. Some objects are made once and kept: Kuryr's table of
-// the firewall by its first network, the engine's tables for IPv6 by the first bridge with
-// IPv6, the link-local address of the engine's own bridge by its first container. So two
-// networks and a container come and go before the host's state is read.
+// the firewall by its first network, the engine's tables for IPv6 by the first container on
+// a bridge with IPv6, the link-local address of the engine's own bridge by its first
+// container. So two networks and two containers come and go before the host's state is
+// read.
 func bootHost(ctx context.Context) (*privatehost.Host, error) {
 	opts := privatehost.Options{Docker: true, Kuryr: kuryr}
 	if onShared {
@@ -37,8 +38,9 @@ func bootHost(ctx context.Context) (*privatehost.Host, error) {
 	for _, args := range [][]string{
 		createArgs("first", "--ipv6", "--subnet", "10.20.0.0/24", "--subnet", "fd20::/64"),
 		{"network", "create", "--ipv6", "--subnet", "10.20.1.0/24", "--subnet", "fd20:1::/64", "second"},
-		{"network", "rm", "first", "second"},
+		{"run", "--rm", "--network", "second", "box", "true"},
 		{"run", "--rm", "box", "true"},
+		{"network", "rm", "first", "second"},
 	} {
 		if err == nil {
 			err = h.Docker(ctx, args...).Err()

@@ -24,7 +24,6 @@ func (s *services) changing() {
 	s.row("RollingUpdate", (*services).rollingUpdate) // its pods end while the next rows run
 	s.row("UDPConversation", (*services).udpConversation)
 	s.row("Terminating", (*services).terminating)
-	s.row("UDPTerminating", (*services).udpTerminating)
 	s.row("SameName", (*services).sameName)
 }
 

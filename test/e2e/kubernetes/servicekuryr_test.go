@@ -121,6 +121,12 @@ func TestServices(t *testing.T) {
 	b.row("Quota", (*balanced).quota)
 	b.row("DeletedInSDN", (*balanced).deletedInSDN)
 	b.changing()
+}
+
+// The rows of Services that take half a minute or more.
+func TestServicesSlow(t *testing.T) {
+	b := newBalanced(shareNode(t))
+	b.services.row("UDPTerminating", (*services).udpTerminating)
 	b.row("Audit", (*balanced).audited)
 }
 

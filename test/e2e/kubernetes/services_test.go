@@ -292,4 +292,5 @@ func TestReferenceServices(t *testing.T) {
 	s.inside()
 	s.outside()
 	s.changing()
+	s.row("UDPTerminating", (*services).udpTerminating)
 }

@@ -3,6 +3,7 @@
 package kubernetes_test
 
 import (
+	"cmp"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -11,7 +12,7 @@ import (
 	"testing"
 )
 
-// upstreamFocus are Kubernetes' tests of sig-network: all of them, but for what upstreamSkipped names.
+// upstreamFocus matches Kubernetes' tests of sig-network. All run except those of upstreamSkipped.
 const upstreamFocus = `^\[sig-network\]`
 
 // Reasons that several tests share.
@@ -150,32 +151,30 @@ func upstreamLeft(nodes int) (not []string) {
 	return not
 }
 
-// upstreamChosen returns ginkgo's expressions of the tests to run and of those to skip. What chosen
-// may be says focusEnv.
-func upstreamChosen(t *testing.T, programs, chosen string, nodes int) (focus, skip string) {
+// upstreamChosen returns ginkgo's expressions of the tests to run and of those to skip. focusEnv
+// says what chosen may be. count is the number of tests, 0 if chosen does not tell.
+func upstreamChosen(t *testing.T, programs, chosen string, nodes int) (focus, skip string, count int) {
 	t.Helper()
 	skip = strings.Join(upstreamLeft(nodes), "|")
 	var some []string
-	part := regexp.MustCompile(`^([1-9][0-9]*)/([1-9][0-9]*)$`).FindStringSubmatch(chosen)
+	part := regexp.MustCompile(`^([1-9][0-9]*)/([1-9][0-9]*)$`).FindStringSubmatch(cmp.Or(chosen, "1/1"))
 	switch {
-	case chosen == "":
-		return upstreamFocus, skip
 	case chosen == "ci":
 		for _, name := range upstreamCI {
 			some = append(some, regexp.QuoteMeta(name))
 		}
 	case part != nil:
 		number, _ := strconv.Atoi(part[1])
-		count, _ := strconv.Atoi(part[2])
+		parts, _ := strconv.Atoi(part[2])
 		_, runs := upstreamTests(t, programs, nodes)
-		for _, name := range upstreamPart(runs, number, count) {
-			some = append(some, regexp.QuoteMeta(name)+"$")
+		for _, name := range upstreamPart(runs, number, parts) {
+			some = append(some, regexp.QuoteMeta(name)+" ?$") // the list has lost the space at some names' end
 		}
-		if number > count || len(some) == 0 {
+		if count = len(some); number > parts || count == 0 {
 			t.Fatalf("invalid %s %q: no such part of %d tests", focusEnv, chosen, len(runs))
 		}
 	default:
-		return chosen, skip
+		return chosen, skip, 0
 	}
-	return strings.Join(some, "|"), skip
+	return strings.Join(some, "|"), skip, count
 }
