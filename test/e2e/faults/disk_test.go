@@ -65,7 +65,7 @@ const (
 // On a full disk nothing new can be made, and the message says why and where; what runs goes on, what goes is remembered, and when there is room
 // again all is well without a restart.
 func TestFullDisk(t *testing.T) {
-	r := ownHost(t, "Kuryr's state has a small disk of its own", smallState)
+	r := newRig(t, smallState)
 	r.docker(create("full", "10.72.0.0/24")...)
 	a, _ := r.run("full-a", "full")
 	_, to := r.run("full-b", "full", "-p", "8080:80")
@@ -103,7 +103,7 @@ const smallRun = "mount -t tmpfs -o size=1m,nr_inodes=40,mode=755 tmpfs /run/kur
 
 // With /run full no network can be made, and the message says so; it is well again without a restart.
 func TestFullRun(t *testing.T) {
-	r := ownHost(t, "Kuryr's sockets and pins have a small file system of their own", smallRun)
+	r := newRig(t, smallRun)
 	r.docker(create("run", "10.76.0.0/24")...)
 	a, _ := r.run("run-a", "run")
 	_, to := r.run("run-b", "run")

@@ -1,24 +1,21 @@
 //go:build e2e
 
 // Package faults_test gives a running Kuryr what goes wrong on real machines: a slow disk, a full one, one that fails, a full /run, a
-// read-only file system, callers that flood its sockets, daemons that stop, start and wait in the wrong order. It must not look into Kuryr but
-// through its commands and sockets.
+// read-only file system, callers that flood its sockets, daemons that stop, start and wait in the wrong order. Each test has a private host with a
+// real Docker engine. It must not look into Kuryr but through its commands and sockets.
 //
-// Tests run on private hosts with a real Docker engine. They share a pool of hosts
-// (newRig): a host serves one test at a time, and a test that leaves anything on it fails.
-// A test that a pool's host cannot serve boots its own (ownHost) and says why.
+// Every test boots a host of its own: after a fault of the disk Kuryr keeps unconfirmed
+// ports for longer than a test can wait, so the host is not as it was.
 package faults_test
 
 import (
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -30,31 +27,7 @@ var kuryr string
 
 func TestMain(m *testing.M) {
 	kuryr = privatehost.Program("../../../bin/kuryr", "make build")
-	code := m.Run()
-	hosts().Close()
-	os.Exit(code)
-}
-
-// hosts is the pool of hosts. It has as many as tests may run in parallel, so no test waits.
-var hosts = sync.OnceValue(func() *privatehost.Pool {
-	parallel := flag.Lookup("test.parallel").Value.(flag.Getter).Get().(int)
-	return privatehost.NewPool(parallel, bootHost)
-})
-
-// bootHost starts a host of the pool. Kuryr keeps the table of the firewall that it makes
-// with its first network, so one comes and goes before the host's state is read.
-func bootHost(ctx context.Context) (*privatehost.Host, error) {
-	h, err := privatehost.New(ctx, privatehost.Options{Docker: true, Kuryr: kuryr})
-	if err != nil {
-		return nil, err
-	}
-	for _, args := range [][]string{create("first", "10.20.0.0/24"), {"network", "rm", "first"}} {
-		if err := h.Docker(ctx, args...).Err(); err != nil {
-			h.Close()
-			return nil, err
-		}
-	}
-	return h, nil
+	os.Exit(m.Run())
 }
 
 // limit bounds a command; what waits longer has failed.
@@ -65,31 +38,16 @@ type rig struct {
 	t *testing.T
 }
 
-// newRig leases a host of the pool until the end of the test. The test must leave it as it was.
-func newRig(t *testing.T) rig {
+// newRig starts a host; before is run in it before Kuryr starts.
+func newRig(t *testing.T, before ...string) rig {
 	t.Helper()
 	t.Parallel()
-	return rig{hosts().For(t), t}
-}
-
-// ownHost boots a host for one test alone. reason says why it cannot lease one of the
-// pool. before is run before Kuryr starts, after the engine.
-func ownHost(t *testing.T, reason string, before ...string) rig {
-	t.Helper()
-	t.Parallel()
-	r := bareHost(t, reason)
+	r := rig{privatehost.Start(t, privatehost.Options{Docker: true, Kuryr: kuryr, KuryrLater: true}), t}
 	for _, script := range before {
 		r.must("sh", "-c", script)
 	}
 	r.start()
 	return r
-}
-
-// bareHost is ownHost without Kuryr.
-func bareHost(t *testing.T, reason string) rig {
-	t.Helper()
-	t.Logf("boots a host of its own: %s", reason)
-	return rig{privatehost.Start(t, privatehost.Options{Docker: true, Kuryr: kuryr, KuryrLater: true}), t}
 }
 
 func (r rig) start() {

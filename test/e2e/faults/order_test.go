@@ -6,12 +6,14 @@ import (
 	"context"
 	"syscall"
 	"testing"
+
+	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
 // The engine starts first, and finds Kuryr when it comes.
 func TestKuryrAfterTheEngine(t *testing.T) {
 	t.Parallel()
-	r := bareHost(t, "the engine starts before Kuryr")
+	r := rig{privatehost.Start(t, privatehost.Options{Docker: true, Kuryr: kuryr, KuryrLater: true}), t}
 	r.refused([]string{"kuryr"}, create("early", "10.63.0.0/24")...)
 	r.start()
 	r.docker(create("early", "10.63.0.0/24")...)
@@ -39,7 +41,7 @@ func TestEngineRestartsWithoutKuryr(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := ownHost(t, "the engine starts without Kuryr, and the containers stay")
+			r := newRig(t)
 			r.docker(create("alone", "10.64.0.0/24")...)
 			r.run("alone-a", "alone", "--restart", "always", "-p", "8080:80")
 			r.run("alone-b", "alone", "--restart", "always")
