@@ -5,20 +5,34 @@
 #   ci.sh full         run every shard that has not passed on this commit yet
 #   ci.sh table        print each shard's last pass, as a Markdown table
 #
-# A suite runs even if one before it failed, and none is repeated. The exit status is 0 if all
-# passed. DEADLINE, in seconds, bounds the whole run: a suite that is not done by then has failed.
-# The commit of each shard's last pass is kept outside the tree, so "full" can be interrupted.
+# It installs what the suites need. A suite runs even if one before it failed, and none is
+# repeated. The exit status is 0 if all passed. DEADLINE, in seconds, bounds the whole run: a
+# suite that is not done by then has failed. The commit of each shard's last pass is kept outside
+# the tree, so "full" continues where an interrupted run stopped.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
-exec </dev/null
 
 shards=test/shards
 state=${XDG_STATE_HOME:-$HOME/.local/state}/kuryr/ci
-results=$(mktemp -d)
-trap 'rm -rf "$results"' EXIT
 deadline=${DEADLINE:-86400}
+# A pass is recorded for a commit, and only if the tree is that commit.
+commit=$(git describe --always --abbrev=12 --exclude='*' --dirty)
+results=$(mktemp -d)
+failed=0
 summary=()
 files=()
+running=""
+build=""
+
+trap 'rm -rf "$results"' EXIT
+trap 'interrupted' INT TERM HUP
+
+interrupted() {
+  trap - INT TERM HUP
+  for pid in $running $build; do kill -TERM "$pid" 2>/dev/null || true; done
+  wait
+  exit 130
+}
 
 # rows prints the rows of the table, of the given shard if there is one.
 rows() {
@@ -29,68 +43,79 @@ names() {
   rows | awk '!seen[$1]++ { print $1 }'
 }
 
-tier3() {
-  names | grep -v '^tier'
-}
-
 # pick chooses a tier 3 shard by the commit.
 pick() {
   local all
-  mapfile -t all < <(tier3)
+  mapfile -t all < <(names | grep -v '^tier')
   echo "${all[$((16#$(git rev-parse HEAD | cut -c1-7) % ${#all[@]}))]}"
 }
 
-# commit is HEAD, marked if the tree differs from it.
-commit() {
-  git describe --always --abbrev=12 --exclude='*' --dirty
+# prepare installs packages, and starts to build Kubernetes for the shards that need it. That
+# takes ten minutes of one core and is cached outside the tree.
+prepare() {
+  suite prepare packages "hack/deps.sh build e2e cni kurma neutron openstack kubernetes upstream firewalls"
+  for name; do rows "$name"; done | grep -q kubernetes || return 0
+  { hack/kubernetes.sh && hack/kubernetes.sh upstream; } </dev/null >/dev/null 2>&1 &
+  build=$!
 }
 
-# build_cluster starts building Kubernetes, which takes ten minutes of one core and is cached
-# outside the tree. The suites that need it wait for it.
-build_cluster() {
-  [ -z "$(for s in "$@"; do rows "$s"; done | grep -E 'kubernetes|services')" ] ||
-    { hack/kubernetes.sh && hack/kubernetes.sh upstream; } >/dev/null 2>&1 &
-}
+# Suites that write no numbers. Each counts as one test.
+plain=" packages lint demo fuzz "
 
-# suite SHARD NAME COMMAND: a command without numbers of its own counts as one test.
+# suite SHARD NAME COMMAND runs a command and reads its numbers, "passed failed skipped", from the
+# file NAME in RESULTS.
 suite() {
-  local shard=$1 name=$2 command=$3 rc=0 start=$SECONDS file=$results/$1/$2 outcome=ok left
-  left=$((deadline - SECONDS))
-  mkdir -p "$results/$shard"
+  local shard=$1 name=$2 command=$3 rc=0 start=$SECONDS left=$((deadline - SECONDS)) outcome=ok
+  local numbers=$results/$shard/$name counted=$results/counted/$shard/$name
+  mkdir -p "$results/$shard" "$results/counted/$shard"
   echo "=== $shard: $name (after $start s)"
-  if [ $left -le 0 ]; then
-    echo "=== $name: the time limit of $deadline s is over"
-    rc=124
+  if [ $left -gt 0 ]; then
+    RESULTS=$results/$shard timeout --kill-after=30 $left bash -c "$command" </dev/null &
+    running=$!
+    wait "$running" || rc=$?
+    running=""
   else
-    RESULTS=$results/$shard timeout --kill-after=30 $left bash -c "$command" || rc=$?
+    rc=124
   fi
-  [ -s "$file" ] || { if [ $rc = 0 ]; then echo 1 0 0; else echo 0 1 0; fi; } >"$file"
-  # The tests passed, but a step around them failed.
-  if [ $rc != 0 ] && [ "$(cut -d' ' -f2 "$file")" = 0 ]; then
-    awk '{ print $1, 1, $3 }' "$file" >"$file.new" && mv "$file.new" "$file"
+  case $rc in
+    0) ;;
+    124 | 137) outcome="FAILED: time limit of $deadline s" && sleep 2 ;; # for the report's last lines
+    *) outcome=FAILED ;;
+  esac
+  if [ -s "$numbers" ]; then
+    cp "$numbers" "$counted"
+  else
+    [[ $plain == *" $name "* ]] || [ $rc != 0 ] || { rc=1 && outcome="FAILED: no numbers"; }
+    echo $((rc == 0)) 0 0 >"$counted"
   fi
-  [ "$(cut -d' ' -f2 "$file")" = 0 ] || { outcome=FAILED && [ $rc != 124 ] || outcome="FAILED: time limit"; }
-  files+=("$file")
-  summary+=("$(printf '%-18s %-20s %5d s  %s passed, %s failed, %s skipped  %s' "$shard" "$name" \
-    $((SECONDS - start)) $(<"$file") "$outcome")")
-  [ "$outcome" = ok ]
+  # What failed may be a step around the tests.
+  [ $rc = 0 ] || awk '{ print $1, ($2 > 0 ? $2 : 1), $3 }' "$counted" >"$counted.new"
+  [ $rc = 0 ] || mv "$counted.new" "$counted"
+  files+=("$counted")
+  summary+=("$(printf '%-18s %-22s %5d s  %5d passed, %d failed, %d skipped  %s' \
+    "$shard" "$name" $((SECONDS - start)) $(<"$counted") "$outcome")")
+  [ $rc = 0 ] || failed=1
+  return $((rc != 0))
 }
 
 # shard NAME runs the suites of a shard and records its pass.
 shard() {
   local name=$1 ok=1 start=$SECONDS suite command
-  while read -r _ suite _ command; do
+  rm -f "$state/$name"
+  while read -r -u 3 _ suite _ command; do
     suite "$name" "$suite" "$command" || ok=
-  done < <(rows "$name")
-  [ -n "$ok" ] || return 0
+  done 3< <(rows "$name")
+  [[ $name == tier* ]] || [ $((SECONDS - start)) -le 720 ] || summary+=("$name took more than 12 minutes")
+  [[ $commit != *-dirty ]] || ok=
+  [ -n "$ok" ] && [ "$(git describe --always --abbrev=12 --exclude='*' --dirty)" = "$commit" ] || return 0
   mkdir -p "$state"
-  echo "$(commit) $(date -u +%F) $((SECONDS - start)) $(cat "$results/$name"/* | awk '{ p += $1; s += $3 } END { print p, s }')" \
-    >"$state/$name"
+  echo "$commit $(date -u +%F) $((SECONDS - start)) $(cat "$results/counted/$name/"* | awk '{ p += $1; s += $3 } END { print p, s }')" \
+    >"$state/.$name" && mv "$state/.$name" "$state/$name"
 }
 
 # passed reports whether a shard has passed on this commit.
 passed() {
-  [ -e "$state/$1" ] && [ "$(cut -d' ' -f1 "$state/$1")" = "$(commit)" ]
+  [ -e "$state/$1" ] && [ "$(cut -d' ' -f1 "$state/$1")" = "$commit" ]
 }
 
 table() {
@@ -106,41 +131,35 @@ table() {
 
 # finish prints the summary and, as its last line, the number of tests.
 finish() {
-  local name missing="" rc=0
+  local name missing=""
   for name in $(names); do
     [ -d "$results/$name" ] || passed "$name" || missing="$missing $name"
   done
   echo "=== summary (after $SECONDS s)"
   printf '%s\n' "${summary[@]}"
   [ -z "$missing" ] || echo "not run on this commit:$missing"
-  go build -C test -o ../bin/count ./count
-  bin/count -sum "${files[@]}" 2>/dev/null || rc=$?
-  exit $rc
+  cat "${files[@]}" | awk '{ p += $1; f += $2; s += $3 } END { print p " passed, " f " failed, " s " skipped" }'
+  exit $failed
 }
 
-case ${1:-} in
-  run)
-    shift
-    chosen=()
-    for name in "$@"; do
+chosen=()
+case "${1:-} $#" in
+  "run "[2-9] | "run "[1-9][0-9])
+    for name in "${@:2}"; do
       [ "$name" != auto ] || name=$(pick)
       [ -n "$(rows "$name")" ] || { echo "ci.sh: $shards has no shard $name" >&2; exit 2; }
       chosen+=("$name")
     done
-    build_cluster "${chosen[@]}"
-    for name in "${chosen[@]}"; do shard "$name"; done
-    finish
     ;;
-  full)
-    chosen=()
+  "full 1")
     for name in $(names); do
       if passed "$name"; then echo "=== $name has passed on this commit"; else chosen+=("$name"); fi
     done
     [ ${#chosen[@]} -gt 0 ] || exit 0
-    build_cluster "${chosen[@]}"
-    for name in "${chosen[@]}"; do shard "$name"; done
-    finish
     ;;
-  table) table ;;
-  *) sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  "table 1") table; exit ;;
+  *) sed -n '4,6s/^# *//p' "$0" >&2; exit 2 ;;
 esac
+prepare "${chosen[@]}" || true
+for name in "${chosen[@]}"; do shard "$name"; done
+finish

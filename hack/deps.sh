@@ -71,6 +71,6 @@ apt="apt-get -qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3"
 # shellcheck disable=SC2086
 download() { $apt install -y --no-install-recommends --download-only $missing </dev/null >/dev/null; }
 download 2>/dev/null || { $apt update </dev/null >/dev/null; download; }
-trap '' INT TERM # dpkg would need repair if it were interrupted
+trap '' INT TERM HUP # dpkg would need repair if it were interrupted
 # shellcheck disable=SC2086
 $apt install -y --no-install-recommends $missing </dev/null >/dev/null

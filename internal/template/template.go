@@ -332,7 +332,10 @@ func (s *state) function(dot any, name string, nodes []parse.Node, last []any) (
 	args = append(args, last...)
 	f, ok := s.funcs[name]
 	if !ok {
-		f = builtins[name]
+		f, ok = builtins[name]
+	}
+	if !ok {
+		return nil, fmt.Errorf("function %q is not defined", name)
 	}
 	v, err := call(f, args)
 	if err != nil {

@@ -35,7 +35,7 @@ func open(t testing.TB, o Options) *Provider {
 	return p
 }
 
-// once skips further runs of the contract in short mode, where TestContractWithDatapath is the one.
+// once skips a further run of the contract in short mode, which runs TestContractWithDatapath.
 func once(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

@@ -17,10 +17,9 @@ import (
 // shared is of steps that are each behind a write of Raven's: it is killed at every one, before it has any effect and after.
 const shared = "the sequence has no cluster; the test kills at each write"
 
-// elsewhere are the failpoints that no sequence here can reach: why, and the test that kills there. Those tests need the tag
-// "failpoints" too, and "make crash" runs them; those on
-// Neutron, of CNI and of Services are run by "make e2e-neutron", "make e2e-cni" and
-// "make e2e-kubernetes".
+// elsewhere are the failpoints that no sequence here can reach, with the reason and the test that
+// kills there. "make crash" runs those tests, which need the tag "failpoints"; those on Neutron, of
+// CNI and of Services are run by "make e2e-neutron", "make e2e-cni" and "make e2e-kubernetes".
 var elsewhere = map[string]struct{ why, folder, test string }{
 	"netns.pin.file":                  {noKurma, "kurma/pod", "TestKilled"},
 	"netns.pin.pinned":                {noKurma, "kurma/pod", "TestKilled"},

@@ -38,7 +38,7 @@ func upstreamPrograms(t *testing.T) string {
 	t.Helper()
 	programs := os.Getenv(upstreamEnv)
 	if programs == "" {
-		t.Fatalf("%s is not set: run \"make e2e-kubernetes-upstream\"", upstreamEnv)
+		t.Fatalf("%s is not set: run \"make e2e-kubernetes\"", upstreamEnv)
 	}
 	return programs
 }

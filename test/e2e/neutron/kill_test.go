@@ -381,6 +381,9 @@ func (s *series) note(r *rig, died bool) {
 	r.Helper()
 	switch {
 	case len(s.names) == 0:
+		if s.passage == 0 && !died {
+			r.Errorf("the command makes no change in Neutron")
+		}
 		s.passage++
 		s.changes = died
 	default:
