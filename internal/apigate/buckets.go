@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/kuryr/kuryr/internal/httpserve"
 	"golang.org/x/time/rate"
 )
 
@@ -56,19 +57,11 @@ func (b *buckets) left(name string) bool {
 	return b.rate == rate.Inf || b.of(name).Tokens() >= 1
 }
 
-// addressOf is what clients of one machine have in common: its IPv4 address, or the first 64 bits of its IPv6 address.
+// addressOf is what clients of one machine have in common, see httpserve.
 func addressOf(remote string) string {
 	ap, err := netip.ParseAddrPort(remote)
 	if err != nil {
 		return remote
 	}
-	a := ap.Addr().Unmap().WithZone("")
-	if a.Is4() {
-		return a.String()
-	}
-	p, err := a.Prefix(64)
-	if err != nil {
-		return a.String()
-	}
-	return p.String()
+	return httpserve.AddressOf(ap.Addr())
 }

@@ -48,7 +48,10 @@ type Config struct {
 
 // New gives the handler.
 func New(c Config) http.Handler {
-	g := &gate{Config: c, clients: newBuckets(float64(c.Rate), 2*c.Rate), failures: newBuckets(failuresPerSecond, failuresAtOnce), asking: &turns{most: askingAtOnce}}
+	g := &gate{
+		Config: c, clients: newBuckets(float64(c.Rate), 2*c.Rate), failures: newBuckets(failuresPerSecond, failuresAtOnce),
+		asking: &turns{most: askingAtOnce}, calls: &turns{most: callsAtOnce},
+	}
 	return http.HandlerFunc(g.serve)
 }
 
@@ -58,14 +61,19 @@ const (
 	failuresAtOnce    = 20
 )
 
-// askingAtOnce is how many requests for a token one address may have under way.
-const askingAtOnce = 32
+// askingAtOnce is how many requests for a token one address may have under way, and
+// callsAtOnce how many requests one token or user.
+const (
+	askingAtOnce = 32
+	callsAtOnce  = 128
+)
 
 type gate struct {
 	Config
 	clients  *buckets // by credential, or by address where there is none
 	failures *buckets // by address
 	asking   *turns   // for a token, by address: passwords take their time, and those from elsewhere wait for them
+	calls    *turns   // in progress, by credential: a connection with one gives way to no other
 }
 
 func (g *gate) serve(w http.ResponseWriter, r *http.Request) {
@@ -96,6 +104,13 @@ func (g *gate) admit(w *watched, r *http.Request, noun string) {
 	client := who.Credential
 	if !ok {
 		client = "address " + from
+	} else {
+		if !g.calls.enter(client) {
+			g.refuse(w, r, "rate", "Too many requests with this token are under way.")
+			return
+		}
+		defer g.calls.leave(client)
+		httpserve.Authenticated(r.Context())
 	}
 	asksForToken := r.Method == http.MethodPost && noun == nounIdentity
 	if (!ok || asksForToken) && !g.failures.left(from) {
@@ -143,9 +158,15 @@ func PeerOf(ctx context.Context) string {
 	return peer
 }
 
-// Serve answers on l until ctx ends, lets requests in progress finish for a short while, and returns nil. It closes l.
+// Serve answers on l until ctx ends, lets requests in progress finish for a short while,
+// and returns nil. It closes l. Over TCP anybody may connect, and who shows a token is
+// known; at a Unix socket everybody is.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
-	return httpserve.Run(ctx, &http.Server{
+	run := httpserve.RunPublic
+	if l.Addr().Network() == "unix" {
+		run = httpserve.Run
+	}
+	return run(ctx, &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {

@@ -28,6 +28,7 @@ type whoKey struct{}
 
 // world is a gate before an API that says who asked.
 type world struct {
+	gate     Config
 	handler  http.Handler
 	registry *prometheus.Registry
 }
@@ -58,7 +59,7 @@ func newWorld(t *testing.T, rate int, open bool) *world {
 			t.Fatal(err)
 		}
 	}
-	w.handler = New(c)
+	w.gate, w.handler = c, New(c)
 	return w
 }
 

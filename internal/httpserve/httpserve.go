@@ -1,7 +1,9 @@
 // Package httpserve runs an HTTP server until a context ends.
 //
-// It owns the way a server ends (what is in progress may finish for a while, then it is cut off) and how many connections it has. It must not know what is
-// served, nor who may connect.
+// It owns the way a server ends (what is in progress may finish for a while, then it is
+// cut off), how many connections it has, which of them is closed for a new one, and what
+// becomes of a request's body that its handler leaves. It must not know what is served,
+// nor who may connect.
 package httpserve
 
 import (
@@ -16,20 +18,42 @@ import (
 const patience = 10 * time.Second
 
 // Run lets s answer on l until ctx ends, then waits for calls in progress, at most ten seconds, and returns nil. Calls get a
-// context that does not end with ctx. It closes l. At most 512 connections are open at once; one that has no call in progress gives way to
-// a new one.
+// context that does not end with ctx. It closes l.
+//
+// At most 512 connections are open at once. A new one takes the place of the oldest that
+// has sent nothing yet, or else of the oldest that is idle between calls. A connection is
+// closed if its request is answered before the request's body was read to its end.
+//
+// Who may connect is l's affair. Anybody may by plain TCP: such a listener is served as
+// by RunPublic.
 func Run(ctx context.Context, s *http.Server, l net.Listener) error {
-	return run(ctx, s, l, maxConns)
+	_, plain := l.(*net.TCPListener)
+	return run(ctx, s, newLimiter(l, maxConns, plain, s.ErrorLog))
 }
 
-func run(ctx context.Context, s *http.Server, l net.Listener, most int) error {
-	limited := newLimiter(l, most, s.ErrorLog)
+// RunPublic is Run for a listener that lets anybody in. One address has at most 128
+// connections (of IPv6 the first 64 bits count), and a new one takes the place of the
+// oldest whose client has not proved who it is, also if that has a call in progress: see
+// Authenticated.
+func RunPublic(ctx context.Context, s *http.Server, l net.Listener) error {
+	return run(ctx, s, newLimiter(l, maxConns, true, s.ErrorLog))
+}
+
+func run(ctx context.Context, s *http.Server, limited *limiter) error {
 	s.ConnState = limited.state
 	s.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(limited) }()
+	inner := s.ConnContext
+	s.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		if inner != nil {
+			ctx = inner(ctx, conn)
+		}
+		return context.WithValue(ctx, connKey{}, &carrier{limited, conn})
+	}
+	s.Handler = undrained(s.Handler)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(limited) }()
 	select {
-	case err := <-served:
+	case err := <-ended:
 		return err
 	case <-ctx.Done():
 	}
@@ -40,6 +64,22 @@ func run(ctx context.Context, s *http.Server, l net.Listener, most int) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = s.Close()
 	}
-	<-served
+	<-ended
 	return err
+}
+
+type connKey struct{}
+
+// carrier is the connection that a request came by.
+type carrier struct {
+	limiter *limiter
+	conn    net.Conn
+}
+
+// Authenticated notes that the client of the request with the context has proved who it
+// is. Its connection is not closed for another one while the request is in progress.
+func Authenticated(ctx context.Context) {
+	if c, ok := ctx.Value(connKey{}).(*carrier); ok {
+		c.limiter.authenticated(c.conn)
+	}
 }

@@ -27,7 +27,7 @@ func served(t *testing.T, most int, h http.HandlerFunc, out io.Writer) func() ne
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	s := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(out, "", 0)}
-	go func() { done <- run(ctx, s, l, most) }()
+	go func() { done <- run(ctx, s, newLimiter(l, most, false, s.ErrorLog)) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -140,7 +140,7 @@ func TestEndWhileFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := newLimiter(l, 0, log.New(io.Discard, "", 0))
+	m := newLimiter(l, 0, false, log.New(io.Discard, "", 0))
 	done := make(chan error, 1)
 	go func() { _, err := m.Accept(); done <- err }()
 	conn, err := net.Dial("unix", l.Addr().String())
