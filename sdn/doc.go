@@ -13,9 +13,20 @@
 // is mutable and differs. Ensure twice is Ensure once. A field that cannot be changed and differs is a conflict with
 // reason Immutable that names the field. An Ensure with the zero Key is a plain creation: it makes a new object each time.
 //
-// At most one live object of a noun has a given Key. Where the SDN does not see to that by itself (Neutron), the provider does:
-// within a process by asking one after another, between processes by looking again after making, when the younger of two is
-// taken back. An object without a Key of this installation is Foreign: it may be
+// At most one live object of a noun and a project has a given Key. Where the SDN does not
+// see to that by itself (Neutron), the provider does: within a process by asking one
+// after another, between processes by looking again after making, when the younger of two
+// is taken back.
+//
+// An object is ours only with our Key and in our project: tenants can write descriptions,
+// and so Keys, in projects of their own. Our projects are the provider's own and those
+// that a call has named (Base.Project, Match.Projects). An Ensure looks in the project of
+// its Spec alone. In any other project a Key is a description like any other: the object
+// has no Key, no search by Key finds it, and it is never adopted, also if it is shared
+// with us. A server marks the calls for its clients (WithClient), whose Keys are their
+// own.
+//
+// An object without a Key of this installation is Foreign: it may be
 // used, but is never changed, renamed, tagged or deleted on Kuryr's own initiative.
 //
 // An error names a field as its Spec does, in lower case with underscores, with the position in brackets where it is one of a list:

@@ -15,8 +15,9 @@ func (id ID) Short() string { return string(id[:min(len(id), 11)]) }
 // MaxKeyLen is the longest encoded Key in bytes: it must fit Neutron's description (255) with room for what may follow.
 const MaxKeyLen = 200
 
-// keyPrefix begins every encoded Key, so that an operator's own description is not mistaken for one.
-const keyPrefix = "kuryr/"
+// KeyPrefix begins every encoded Key, so that an operator's own description is not
+// mistaken for one. A server keeps descriptions that begin with it to its administrators.
+const KeyPrefix = "kuryr/"
 
 // A Key is a caller's identity of an object: who made it, what kind of thing of the caller's it stands for, and which
 // one. The zero Key is no identity.
@@ -34,12 +35,12 @@ func (k Key) String() string {
 	if k.IsZero() {
 		return ""
 	}
-	return keyPrefix + k.Owner + "/" + k.Kind + "/" + k.Name
+	return KeyPrefix + k.Owner + "/" + k.Kind + "/" + k.Name
 }
 
 // ParseKey decodes what String made. It reports false for any other text.
 func ParseKey(s string) (Key, bool) {
-	rest, ok := strings.CutPrefix(s, keyPrefix)
+	rest, ok := strings.CutPrefix(s, KeyPrefix)
 	if !ok {
 		return Key{}, false
 	}
@@ -90,7 +91,7 @@ type Base struct {
 type Meta struct {
 	ID       ID
 	Base           // Key is zero for what carries none
-	Foreign  bool  // not made by this installation: never to be changed or deleted on Kuryr's own initiative
+	Foreign  bool  // without a Key of this installation in a project of ours: never to be changed or deleted on Kuryr's own initiative
 	Revision int64 // another one after each change; 0 everywhere where the SDN has none, so that a condition on it is none
 	Created  time.Time
 	Updated  time.Time
@@ -100,7 +101,7 @@ type Meta struct {
 // one list any element matches, but all of Tags must be present.
 type Match struct {
 	IDs      []ID
-	Keys     []Key
+	Keys     []Key  // of our projects, see the package's Identity
 	Owner    string // of the Key
 	Kind     string // of the Key
 	Names    []string

@@ -46,8 +46,9 @@ type ConditionalDelete interface {
 
 // QuotaReset is a provider that can forget a project's own limits.
 type QuotaReset interface {
-	// ResetQuota gives the project the limits of one that has none of its own.
-	ResetQuota(ctx context.Context, project string) error
+	// ResetQuota gives the project the limits of one that has none of its own: of these
+	// nouns, or of all if none is said.
+	ResetQuota(ctx context.Context, project string, nouns ...Noun) error
 }
 
 // ForwardUpdate is a provider that changes a port forwarding, which keeps its id.

@@ -23,6 +23,7 @@ const (
 	NounPool          Noun = "pool"
 	NounMember        Noun = "member"
 	NounHealthMonitor Noun = "healthmonitor"
+	NounForward       Noun = "port_forwarding"
 	NounRBACPolicy    Noun = "rbac_policy" // Neutron's rules of sharing, of which the contract has none: there is but a limit of them, which clients set with the others
 )
 
@@ -30,6 +31,9 @@ const (
 type Usage struct {
 	Used  int64
 	Limit int64 // -1: none
+	// Default says that the limit is that of every project without one of its own. It
+	// holds for what a server makes for its clients, and not for its administrators.
+	Default bool
 }
 
 // Quotas tell how much a project may have and has.

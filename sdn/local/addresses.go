@@ -154,7 +154,11 @@ func (t *tx) takeAny(s *subnetRow) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	a, ok, err := ad.take()
+	take := ad.take
+	if s.Network == t.p.external {
+		take = func() (netip.Addr, bool, error) { return t.takeExternal(ad) }
+	}
+	a, ok, err := take()
 	if err == nil && !ok {
 		err = sdn.Exhausted(sdn.NoAddresses, "subnet", "no free address in %v", s.CIDR)
 	}

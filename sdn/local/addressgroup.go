@@ -28,7 +28,7 @@ func (p *Provider) ApplyAddressGroup(ctx context.Context, spec sdn.AddressGroupS
 		return out, err
 	}
 	err = p.update(ctx, func(t *tx) error {
-		r, err := addressGroups.applied(t, spec.ID, spec.Key)
+		r, err := addressGroups.applied(t, spec.ID, spec.Base)
 		if err != nil {
 			return err
 		}
@@ -47,6 +47,7 @@ func (p *Provider) ApplyAddressGroup(ctx context.Context, spec sdn.AddressGroupS
 			return err
 		}
 		out, err = p.showAddressGroup(t.Tx, r)
+		p.disown(ctx, &out.Meta)
 		return err
 	})
 	return out, err
@@ -92,7 +93,7 @@ func (p *Provider) FindAddressGroups(ctx context.Context, q sdn.AddressGroupQuer
 	if err := p.withGroups(errNoAddressGroups); err != nil {
 		return broken[sdn.AddressGroup](err)
 	}
-	scans, err := p.scansOf(addressGroups.noun, q.Match, byProject(q.Match))
+	scans, err := p.scansOf(ctx, addressGroups.noun, q.Match, byProject(q.Match))
 	if err != nil {
 		return broken[sdn.AddressGroup](err)
 	}

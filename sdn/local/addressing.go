@@ -174,7 +174,12 @@ func (ad addressing) chooses(a netip.Addr) bool {
 
 // take gives out any free address; it reports false when there is none.
 func (ad addressing) take() (netip.Addr, bool, error) {
-	a, ok, err := ad.free.take()
+	return ad.takeWithin(automatic(ad.subnet.CIDR), cursorKey)
+}
+
+// takeWithin is take of a part of the subnet, which has a cursor of its own.
+func (ad addressing) takeWithin(bounds interval, cursor []byte) (netip.Addr, bool, error) {
+	a, ok, err := ad.free.take(bounds, cursor)
 	if err != nil || !ok {
 		return a, ok, err
 	}

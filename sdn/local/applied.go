@@ -10,11 +10,11 @@ import (
 // What is applied as a whole value is named by its id or else by its Key.
 
 // applied finds what is to be made into a value; nil if that is to be made first.
-func (t table[T, R]) applied(tx *tx, id sdn.ID, k sdn.Key) (R, error) {
+func (t table[T, R]) applied(tx *tx, id sdn.ID, b sdn.Base) (R, error) {
 	if id != "" {
 		return t.need(tx.Tx, id)
 	}
-	return t.byKey(tx.Tx, k)
+	return t.ensured(tx, b)
 }
 
 // rebase changes what a value's Base says of an object, and tells whether anything changed. Of one that was named by its id the Base's Key

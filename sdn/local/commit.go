@@ -24,6 +24,7 @@ const mostTogether = 128
 
 // proposal is a change that is to be written.
 type proposal struct {
+	ctx    context.Context //nolint:containedctx // it tells for whom the change is
 	change func(*tx) error // may be run more than once
 	done   chan struct{}   // closed when ticket and err are there
 	ticket *ticket
@@ -71,7 +72,7 @@ func (p *Provider) commit(ctx context.Context, change func(*tx) error) (*ticket,
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	w := &proposal{change: change, done: make(chan struct{})}
+	w := &proposal{ctx: ctx, change: change, done: make(chan struct{})}
 	p.proposals.add(w)
 	ended := ctx.Done()
 	for {
@@ -122,7 +123,7 @@ func (p *Provider) write(list []*proposal) (answered int) {
 	wrote := false
 	rewritten := map[sdn.ID]bool{}
 	for i, w := range list {
-		t := &tx{Tx: b, p: p, now: time.Now().UTC().Round(0), before: map[sdn.ID]*fabric.Domain{}, changes: map[string]*change{}, rewritten: rewritten}
+		t := &tx{Tx: b, ctx: w.ctx, p: p, now: time.Now().UTC().Round(0), before: map[sdn.ID]*fabric.Domain{}, changes: map[string]*change{}, rewritten: rewritten}
 		err := w.change(t)
 		if err == nil {
 			err = t.shapes()

@@ -17,7 +17,7 @@ func together(p *Provider, changes ...func(*tx) error) []*proposal {
 	p.proposals.turn <- struct{}{}
 	list := make([]*proposal, len(changes))
 	for i, change := range changes {
-		list[i] = &proposal{change: change, done: make(chan struct{})}
+		list[i] = &proposal{ctx: context.Background(), change: change, done: make(chan struct{})}
 		p.proposals.add(list[i])
 	}
 	p.writeSome(p.proposals.take())
@@ -28,7 +28,7 @@ func together(p *Provider, changes ...func(*tx) error) []*proposal {
 func making(p *Provider, name string) func(*tx) error {
 	return func(t *tx) error {
 		key := sdn.Key{Owner: p.installation, Kind: "k", Name: name}
-		if r, err := networks.byKey(t.Tx, key); err != nil || r != nil {
+		if r, err := networks.byKey(t.Tx, "", key); err != nil || r != nil {
 			return errors.Join(err, sdn.Conflict(sdn.Exists, "network", "key", "%v is there", key))
 		}
 		return networks.put(t, &networkRow{Network: sdn.Network{Meta: newMeta(sdn.Base{Key: key})}})

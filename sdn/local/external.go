@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"net/netip"
 
+	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -64,6 +65,27 @@ next:
 		return c, nil
 	}
 	return netip.Prefix{}, sdn.Conflict(sdn.Exists, "external network", "uplink_ranges", "the host routes all of %v already: configure a range that is free", candidates)
+}
+
+// hostLinks is the part of a range between the host and its routers that is kept for
+// routers of no project; rest is what others get. However many addresses projects take
+// for their routers, floating IPs and ports, Docker's networks keep a way out. An address
+// from before this rule stays.
+func hostLinks(p netip.Prefix) (links, rest interval) {
+	whole := automatic(p)
+	middle := ipprefix.Last(netip.PrefixFrom(p.Masked().Addr(), p.Bits()+1)) // the last address of the lower half
+	return interval{middle.Next(), whole.last}, interval{whole.first, middle}
+}
+
+// takeExternal gives out an address of a subnet of the built-in external network.
+func (t *tx) takeExternal(ad addressing) (netip.Addr, bool, error) {
+	links, rest := hostLinks(ad.subnet.CIDR)
+	if t.hostLink {
+		if a, ok, err := ad.takeWithin(links, linkKey); ok || err != nil {
+			return a, ok, err
+		}
+	}
+	return ad.takeWithin(rest, cursorKey)
 }
 
 // uniqueLocal makes up a unique local prefix (RFC 4193, section 3.2, with a random global id).

@@ -69,6 +69,7 @@ func search[T any, R row[T], V any](
 					if r == nil {
 						continue
 					}
+					p.disown(ctx, r.meta())
 					v, err := show(b, r)
 					if err != nil {
 						return err
@@ -157,7 +158,8 @@ func (s scan) page(b *bbolt.Tx, noun sdn.Noun, at []byte, size int) (ids []sdn.I
 
 // scansOf chooses the cheapest way: by id or Key if the query names any, else by what the caller offers, else by the
 // Keys' owner and kind, else everything.
-func (p *Provider) scansOf(noun sdn.Noun, m sdn.Match, offers ...[]scan) ([]scan, error) {
+func (p *Provider) scansOf(ctx context.Context, noun sdn.Noun, m sdn.Match, offers ...[]scan) ([]scan, error) {
+	p.projects.note(ctx, m.Projects...)
 	scans, err := p.waysOf(noun, m, offers)
 	for i := range scans {
 		scans[i].after = m.After
@@ -177,7 +179,9 @@ func (p *Provider) waysOf(noun sdn.Noun, m sdn.Match, offers [][]scan) ([]scan, 
 					ids = nil // those without a Key are in no index
 					return nil
 				}
-				if id := b.Bucket([]byte(string(noun) + ".key")).Get([]byte(k.String())); id != nil {
+				prefix := []byte(key(k.String(), ""))
+				c := b.Bucket([]byte(string(noun) + ".key")).Cursor()
+				for at, id := c.Seek(prefix); bytes.HasPrefix(at, prefix); at, id = c.Next() {
 					ids = append(ids, sdn.ID(id))
 				}
 			}

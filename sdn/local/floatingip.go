@@ -35,7 +35,7 @@ func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec
 		return out, sdn.Invalid("floating IP", "subnet", "must be empty: an address of the host is of none")
 	}
 	err = p.update(ctx, func(t *tx) error {
-		r, err := floatingIPs.byKey(t.Tx, spec.Key)
+		r, err := floatingIPs.ensured(t, spec.Base)
 		if err != nil {
 			return err
 		}
@@ -48,6 +48,7 @@ func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec
 			return err
 		}
 		out, err = p.showFloatingIP(t.Tx, r)
+		p.disown(ctx, &out.Meta)
 		return err
 	})
 	return out, err
@@ -251,7 +252,7 @@ func (p *Provider) FloatingIP(ctx context.Context, id sdn.ID) (sdn.FloatingIP, e
 
 // FindFloatingIPs streams floating IPs.
 func (p *Provider) FindFloatingIPs(ctx context.Context, q sdn.FloatingIPQuery) iter.Seq2[sdn.FloatingIP, error] {
-	scans, err := p.scansOf(floatingIPs.noun, q.Match, byEach("port", q.Ports), byEach("router", q.Routers), byEach("network", q.Networks), byProject(q.Match))
+	scans, err := p.scansOf(ctx, floatingIPs.noun, q.Match, byEach("port", q.Ports), byEach("router", q.Routers), byEach("network", q.Networks), byProject(q.Match))
 	if err != nil {
 		return broken[sdn.FloatingIP](err)
 	}
@@ -288,6 +289,7 @@ func (p *Provider) UpdateFloatingIP(ctx context.Context, id sdn.ID, change sdn.F
 			return err
 		}
 		out, err = p.showFloatingIP(t.Tx, r)
+		p.disown(ctx, &out.Meta)
 		return err
 	})
 	return out, err

@@ -27,7 +27,7 @@ func (p *Provider) EnsureForwards(ctx context.Context, floatingIP sdn.ID, wanted
 			return err
 		}
 		for i, want := range wanted {
-			r, err := t.ensureForward(fip, want, newMeta(sdn.Base{}), fmt.Sprintf("forwards[%d]", i))
+			r, err := t.ensureForward(fip, want, newMeta(sdn.Base{Project: fip.Project}), fmt.Sprintf("forwards[%d]", i))
 			if err != nil {
 				return err
 			}
@@ -174,7 +174,7 @@ func showForward(_ *bbolt.Tx, r *forwardRow) (sdn.Forward, error) { return r.For
 // FindForwards streams port forwardings.
 func (p *Provider) FindForwards(ctx context.Context, q sdn.ForwardQuery) iter.Seq2[sdn.Forward, error] {
 	// The floating IP is not in what is shown, so where a query names both, it is looked up by it and the ports are compared.
-	scans, err := p.scansOf(forwards.noun, sdn.Match{}, byEach("floatingip", q.FloatingIPs), byEach("port", q.Ports))
+	scans, err := p.scansOf(ctx, forwards.noun, sdn.Match{}, byEach("floatingip", q.FloatingIPs), byEach("port", q.Ports))
 	if err != nil {
 		return broken[sdn.Forward](err)
 	}

@@ -21,6 +21,7 @@ type intervals struct{ free, state *bbolt.Bucket }
 var (
 	freeBucket = []byte("free")
 	cursorKey  = []byte("cursor")
+	linkKey    = []byte("link-cursor") // the cursor of hostLinks
 	usedKey    = []byte("used")
 )
 
@@ -150,22 +151,31 @@ func (s intervals) join(first, last netip.Addr) error {
 	return s.free.Put(first.AsSlice(), last.AsSlice())
 }
 
-// take chooses a free address at or behind the cursor, going round at the end, and cuts it out. It reports false where there
-// is none.
-func (s intervals) take() (netip.Addr, bool, error) {
-	from, _ := netip.AddrFromSlice(s.state.Get(cursorKey))
-	iv, found, err := s.from(from)
-	if err != nil || !found {
-		return netip.Addr{}, false, err
+// take chooses a free address within bounds at or behind the cursor of that name, going
+// round at the end, and cuts it out. It reports false where there is none.
+func (s intervals) take(bounds interval, cursor []byte) (netip.Addr, bool, error) {
+	from, _ := netip.AddrFromSlice(s.state.Get(cursor))
+	if !bounds.contains(from) {
+		from = bounds.first
 	}
-	addr := iv.first
-	if from.IsValid() && addr.Less(from) && !iv.last.Less(from) {
-		addr = from
+	for _, start := range []netip.Addr{from, bounds.first} {
+		iv, holds, found, err := s.at(start)
+		if err != nil {
+			return netip.Addr{}, false, err
+		}
+		addr := iv.first
+		if holds {
+			addr = start
+		}
+		if !found || bounds.last.Less(addr) {
+			continue
+		}
+		if err := s.cut(addr, addr); err != nil {
+			return netip.Addr{}, false, err
+		}
+		return addr, true, s.moveCursor(cursor, addr)
 	}
-	if err := s.cut(addr, addr); err != nil {
-		return netip.Addr{}, false, err
-	}
-	return addr, true, s.moveCursor(addr)
+	return netip.Addr{}, false, nil
 }
 
 // from finds the interval at or behind addr, or else the first of all.
@@ -184,11 +194,11 @@ func (s intervals) from(addr netip.Addr) (interval, bool, error) {
 	return iv, true, err
 }
 
-func (s intervals) moveCursor(last netip.Addr) error {
+func (s intervals) moveCursor(cursor []byte, last netip.Addr) error {
 	if next := last.Next(); next.IsValid() {
-		return s.state.Put(cursorKey, next.AsSlice())
+		return s.state.Put(cursor, next.AsSlice())
 	}
-	return s.state.Delete(cursorKey)
+	return s.state.Delete(cursor)
 }
 
 // takePrefix chooses a free, aligned prefix of the given length at or behind the cursor, going round at the end, and cuts it out.
@@ -221,7 +231,7 @@ func (s intervals) takePrefix(bits int) (netip.Prefix, bool, error) {
 			if err := s.cut(p.Addr(), last); err != nil {
 				return netip.Prefix{}, false, err
 			}
-			return p, true, s.moveCursor(last)
+			return p, true, s.moveCursor(cursorKey, last)
 		}
 	}
 	return netip.Prefix{}, false, nil

@@ -72,7 +72,7 @@ func (p *Provider) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerS
 	}
 	var id sdn.ID
 	err = p.update(ctx, func(t *tx) error {
-		r, err := loadBalancers.applied(t, spec.ID, spec.Key)
+		r, err := loadBalancers.applied(t, spec.ID, spec.Base)
 		if err != nil {
 			return err
 		}
@@ -222,7 +222,7 @@ func (p *Provider) FindLoadBalancers(ctx context.Context, q sdn.LoadBalancerQuer
 	for _, a := range q.Addresses {
 		byAddress = append(byAddress, scan{index: "address", prefix: a.String() + "\x00"})
 	}
-	scans, err := p.scansOf(loadBalancers.noun, q.Match, byPart, byEach("port", q.Ports), byAddress, byEach("subnet", q.Subnets), byProject(q.Match))
+	scans, err := p.scansOf(ctx, loadBalancers.noun, q.Match, byPart, byEach("port", q.Ports), byAddress, byEach("subnet", q.Subnets), byProject(q.Match))
 	if err != nil {
 		return broken[sdn.LoadBalancer](err)
 	}

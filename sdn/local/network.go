@@ -54,7 +54,7 @@ func checkNetwork(spec sdn.NetworkSpec) error {
 
 // ensureNetwork gives a new network that does not say otherwise the MTU of the host's way out.
 func (t *tx) ensureNetwork(spec sdn.NetworkSpec, uplink int) (*networkRow, error) {
-	r, err := networks.byKey(t.Tx, spec.Key)
+	r, err := networks.ensured(t, spec.Base)
 	if err != nil {
 		return nil, err
 	}
@@ -140,6 +140,7 @@ func get[T any, R row[T], V any](ctx context.Context, p *Provider, t table[T, R]
 		if err != nil {
 			return err
 		}
+		p.disown(ctx, r.meta())
 		out, err = show(b, r)
 		return err
 	})
@@ -152,7 +153,7 @@ func (p *Provider) FindNetworks(ctx context.Context, q sdn.NetworkQuery) iter.Se
 	if q.External != nil && *q.External {
 		external = byEach("external", []string{"x"})
 	}
-	scans, err := p.scansOf(networks.noun, q.Match, external, byProject(q.Match), sharedOnly(q.Shared))
+	scans, err := p.scansOf(ctx, networks.noun, q.Match, external, byProject(q.Match), sharedOnly(q.Shared))
 	if err != nil {
 		return broken[sdn.Network](err)
 	}
@@ -201,6 +202,7 @@ func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.Netw
 			return err
 		}
 		out, err = p.showNetwork(t.Tx, r)
+		p.disown(ctx, &out.Meta)
 		return err
 	})
 	return out, err

@@ -76,10 +76,20 @@ func deleteIf[T any, R row[T]](t *tx, of table[T, R], id sdn.ID, revision int64,
 }
 
 // ResetQuota forgets a project's own limits.
-func (p *Provider) ResetQuota(ctx context.Context, project string) error {
+func (p *Provider) ResetQuota(ctx context.Context, project string, nouns ...sdn.Noun) error {
 	return p.update(ctx, func(t *tx) error {
 		t.wrote = true
-		return t.Bucket(quotaBucket).Delete(quotaKey(project))
+		own, err := ownLimits(t.Tx, project)
+		if err != nil {
+			return err
+		}
+		for _, noun := range nouns {
+			delete(own, noun)
+		}
+		if len(own) == 0 || len(nouns) == 0 {
+			return t.Bucket(quotaBucket).Delete(quotaKey(project))
+		}
+		return putLimits(t.Tx, project, own)
 	})
 }
 

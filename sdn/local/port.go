@@ -118,7 +118,7 @@ func (t *tx) ensurePort(spec sdn.PortSpec) (*portRow, error) {
 	if err := t.p.checkPort(spec); err != nil {
 		return nil, err
 	}
-	r, err := ports.byKey(t.Tx, spec.Key)
+	r, err := ports.ensured(t, spec.Base)
 	if err != nil {
 		return nil, err
 	}
@@ -132,10 +132,8 @@ func (t *tx) ensurePort(spec sdn.PortSpec) (*portRow, error) {
 	if !n.External && t.p.limit >= 0 && n.Ports >= t.p.limit {
 		return nil, sdn.Exhausted(sdn.NoPorts, "network", "it has %d ports, as many as a bridge holds: put further ports on another network", n.Ports)
 	}
-	if limits, err := t.p.limits(t.Tx, spec.Project); err != nil {
+	if err := t.checkQuota(sdn.NounPort, spec.Project, counter(t.Tx, countKey(spec.Project, sdn.NounPort))+1); err != nil {
 		return nil, err
-	} else if limit, set := limits[sdn.NounPort]; set && limit >= 0 && counter(t.Tx, []byte(key(spec.Project, string(sdn.NounPort)))) >= limit {
-		return nil, sdn.Exhausted(sdn.NoQuota, "port", "the project's quota of %d is used up", limit)
 	}
 	if n.External && spec.Host != "" {
 		return nil, errNoPlug
@@ -378,7 +376,7 @@ func (p *Provider) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn
 		}
 		bySubnet = append(bySubnet, scan{index: "address", unique: true, prefix: string(s) + "\x00"})
 	}
-	scans, err := p.scansOf(ports.noun, q.Match, byAddress, byMAC, byEach("device", q.Devices), bySubnet, byPlace("group", q.Groups), byEach("network", q.Networks),
+	scans, err := p.scansOf(ctx, ports.noun, q.Match, byAddress, byMAC, byEach("device", q.Devices), bySubnet, byPlace("group", q.Groups), byEach("network", q.Networks),
 		byProject(q.Match))
 	if err != nil {
 		return broken[sdn.Port](err)

@@ -41,7 +41,9 @@ type Options struct {
 	HostRoutes   []netip.Prefix
 	// PortsPerNetwork limits a network; 0 is DefaultPortsPerNetwork, less than 0 no limit.
 	PortsPerNetwork int
-	// Quotas limit each project that has no limits of its own; nouns left out have none.
+	// Quotas limit what a server's clients make in a named project that has no limits of
+	// its own; nouns left out have no limit, and nil is DefaultQuotas. Administrators and
+	// the project without a name are not limited by them.
 	Quotas map[sdn.Noun]int64
 	// NoSync gives up that a change survives a power cut. For benchmarks.
 	NoSync bool
@@ -58,6 +60,7 @@ type Provider struct {
 	installation string
 	external     sdn.ID // the built-in external network
 	mtu          int    // of the uplink
+	projects     ownProjects
 	queue        *queue
 	proposals    *proposals
 	end          func(*bbolt.Tx) error // Commit, but for tests of disks that fail
@@ -79,6 +82,9 @@ func Open(ctx context.Context, o Options) (*Provider, error) {
 	}
 	if p.limit == 0 {
 		p.limit = DefaultPortsPerNetwork
+	}
+	if p.quotas == nil {
+		p.quotas = DefaultQuotas()
 	}
 	if o.Installation != "" && !validInstallation(o.Installation) {
 		return nil, sdn.Invalid("installation", "installation", "must be of a-z, 0-9 and '-', not %q", o.Installation)

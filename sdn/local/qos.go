@@ -31,7 +31,7 @@ func (p *Provider) ApplyQoSPolicy(ctx context.Context, spec sdn.QoSPolicySpec) (
 		return out, err
 	}
 	err = p.update(ctx, func(t *tx) error {
-		r, err := qosPolicies.applied(t, spec.ID, spec.Key)
+		r, err := qosPolicies.applied(t, spec.ID, spec.Base)
 		if err != nil {
 			return err
 		}
@@ -45,6 +45,7 @@ func (p *Provider) ApplyQoSPolicy(ctx context.Context, spec sdn.QoSPolicySpec) (
 			return err
 		}
 		out, err = p.showQoSPolicy(t.Tx, r)
+		p.disown(ctx, &out.Meta)
 		return err
 	})
 	return out, err
@@ -82,7 +83,7 @@ func (p *Provider) FindQoSPolicies(ctx context.Context, q sdn.QoSPolicyQuery) it
 	if err := p.withLimits(); err != nil {
 		return broken[sdn.QoSPolicy](err)
 	}
-	scans, err := p.scansOf(qosPolicies.noun, q.Match)
+	scans, err := p.scansOf(ctx, qosPolicies.noun, q.Match)
 	if err != nil {
 		return broken[sdn.QoSPolicy](err)
 	}

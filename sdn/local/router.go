@@ -39,7 +39,7 @@ func (p *Provider) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (out s
 	}
 	var id sdn.ID
 	err = p.update(ctx, func(t *tx) error {
-		r, err := routers.byKey(t.Tx, spec.Key)
+		r, err := routers.ensured(t, spec.Base)
 		if err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func (p *Provider) FindRouters(ctx context.Context, q sdn.RouterQuery) iter.Seq2
 		}
 		bySubnet = append(bySubnet, scan{ids: ids})
 	}
-	scans, err := p.scansOf(routers.noun, q.Match, bySubnet, byProject(q.Match))
+	scans, err := p.scansOf(ctx, routers.noun, q.Match, bySubnet, byProject(q.Match))
 	if err != nil {
 		return broken[sdn.Router](err)
 	}
@@ -313,7 +313,9 @@ func (t *tx) setGateway(r *routerRow, gw *sdn.ExternalGateway) (changed bool, er
 	if err != nil {
 		return false, err
 	}
+	t.hostLink = r.Project == ""
 	holder, err := t.ownPort(uplink, sdn.OwnerRouterGateway, r.ID, gw.Addresses, "")
+	t.hostLink = false
 	if err != nil {
 		return false, err
 	}

@@ -105,11 +105,11 @@ func (r *portRow) counted() bool       { return !r.Own || r.balancer() != "" }
 func (r *trunkRow) counted() bool      { return true }
 func (r *routerRow) counted() bool     { return true }
 func (r *floatingIPRow) counted() bool { return true }
-func (r *forwardRow) counted() bool    { return false }
+func (r *forwardRow) counted() bool    { return true }
 
 func (r *securityGroupRow) counted() bool { return true }
-func (r *addressGroupRow) counted() bool  { return false }
-func (r *qosPolicyRow) counted() bool     { return false }
+func (r *addressGroupRow) counted() bool  { return true }
+func (r *qosPolicyRow) counted() bool     { return true }
 func (r *loadBalancerRow) counted() bool  { return true }
 
 // withheld tells whether the host gets no routes to what is behind a router: a project could lead the host's own traffic wherever it likes, by
@@ -129,13 +129,16 @@ func (r *portRow) place(of sdn.ID) string {
 
 const pluggedPlace = "1"
 
-// ident is the index key of a Key.
+// ident is the index key of an object's identity: its Key and its project.
 func ident(m sdn.Meta) []string {
 	if m.Key.IsZero() {
 		return nil
 	}
-	return []string{m.Key.String()}
+	return []string{identKey(m.Project, m.Key)}
 }
+
+// identKey begins with the Key, so that a search by Keys finds them in all projects.
+func identKey(project string, k sdn.Key) string { return key(k.String(), project) }
 
 // some is the index key of an id that may be "".
 func some(id sdn.ID) []string {
@@ -320,7 +323,11 @@ var floatingIPs = table[floatingIPRow, *floatingIPRow]{sdn.NounFloatingIP, "floa
 	}},
 }}
 
-var forwards = table[forwardRow, *forwardRow]{"forward", "port forwarding", []index[forwardRow]{
+// forwardTable is the name of the table of port forwardings, which is older than their
+// noun.
+const forwardTable = "forward"
+
+var forwards = table[forwardRow, *forwardRow]{forwardTable, "port forwarding", []index[forwardRow]{
 	{"floatingip", false, func(r *forwardRow) []string { return some(r.FloatingIP) }},
 	{"router", false, func(r *forwardRow) []string { return some(r.Router) }},
 	{"subnet", false, func(r *forwardRow) []string { return some(r.Subnet) }},

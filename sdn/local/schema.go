@@ -25,7 +25,7 @@ type schema struct {
 }
 
 // currentSchema is what this program writes.
-var currentSchema = schema{version: 5, steps: map[int]func(*bbolt.Tx) error{
+var currentSchema = schema{version: 6, steps: map[int]func(*bbolt.Tx) error{
 	1: func(b *bbolt.Tx) error {
 		if err := subnetPools.index(b, "name", "prefix"); err != nil {
 			return err
@@ -46,6 +46,10 @@ var currentSchema = schema{version: 5, steps: map[int]func(*bbolt.Tx) error{
 	},
 	// Load balancers, of which an older store has none.
 	4: createTables,
+	// Keys are of projects, which have quotas of more nouns, and by default.
+	5: func(b *bbolt.Tx) error {
+		return errors.Join(rebuildKeys(b), ownForwards(b), countAll(b), keepQuotas(b))
+	},
 }}
 
 // prepare makes an empty store ready, and migrates an older one, step by step, each in one transaction after a copy of the file was

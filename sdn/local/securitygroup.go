@@ -63,13 +63,14 @@ func (p *Provider) ApplySecurityGroup(ctx context.Context, spec sdn.SecurityGrou
 			return err
 		}
 		out, err = p.showSecurityGroup(t.Tx, r)
+		p.disown(ctx, &out.Meta)
 		return err
 	})
 	return out, err
 }
 
 func (t *tx) applySecurityGroup(spec sdn.SecurityGroupSpec) (*securityGroupRow, error) {
-	r, err := securityGroups.applied(t, spec.ID, spec.Key)
+	r, err := securityGroups.applied(t, spec.ID, spec.Base)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +192,7 @@ func (p *Provider) FindSecurityGroups(ctx context.Context, q sdn.SecurityGroupQu
 	for _, r := range q.Rules {
 		byRule = append(byRule, scan{index: "rule", unique: true, prefix: string(r)})
 	}
-	scans, err := p.scansOf(securityGroups.noun, q.Match, byRule, byProject(q.Match))
+	scans, err := p.scansOf(ctx, securityGroups.noun, q.Match, byRule, byProject(q.Match))
 	if err != nil {
 		return broken[sdn.SecurityGroup](err)
 	}

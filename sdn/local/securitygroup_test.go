@@ -68,7 +68,7 @@ func TestWhoGetsTheDefaultGroup(t *testing.T) {
 		t.Errorf("changed to %+v, %v", changed, err)
 	}
 	ok(t, p.SetQuota(t.Context(), "mine", map[sdn.Noun]int64{sdn.NounPort: -1}))
-	if u, err := p.Usage(t.Context(), "mine"); err != nil || u[sdn.NounSecurityGroup] != (sdn.Usage{Used: 1}) || u[sdn.NounRule] != (sdn.Usage{Used: 2}) {
+	if u, err := p.Usage(t.Context(), "mine"); err != nil || u[sdn.NounSecurityGroup] != (sdn.Usage{Used: 1, Default: true}) || u[sdn.NounRule] != (sdn.Usage{Used: 2, Default: true}) {
 		t.Errorf("usage %+v, %v", u, err)
 	}
 	for _, port := range made {

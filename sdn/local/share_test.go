@@ -43,7 +43,7 @@ func TestLoadBalancersTogether(t *testing.T) {
 	applying := func(name string, members ...string) func(*tx) error {
 		return func(t *tx) error {
 			spec := service(subnet, name, members...)
-			r, err := loadBalancers.applied(t, "", spec.Key)
+			r, err := loadBalancers.applied(t, "", spec.Base)
 			if err == nil {
 				_, err = t.applyLoadBalancer(r, spec)
 			}

@@ -28,7 +28,7 @@ func (t *tx) ensureSubnet(spec sdn.SubnetSpec) (*subnetRow, error) {
 	if err := checkSubnet(spec); err != nil {
 		return nil, err
 	}
-	r, err := subnets.byKey(t.Tx, spec.Key)
+	r, err := subnets.ensured(t, spec.Base)
 	if err != nil {
 		return nil, err
 	}
@@ -317,7 +317,7 @@ func (p *Provider) Subnet(ctx context.Context, id sdn.ID) (sdn.Subnet, error) {
 
 // FindSubnets streams subnets.
 func (p *Provider) FindSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2[sdn.Subnet, error] {
-	scans, err := p.scansOf(subnets.noun, q.Match, byEach("network", q.Networks), byEach("pool", q.Pools), byProject(q.Match))
+	scans, err := p.scansOf(ctx, subnets.noun, q.Match, byEach("network", q.Networks), byEach("pool", q.Pools), byProject(q.Match))
 	if err != nil {
 		return broken[sdn.Subnet](err)
 	}
@@ -361,6 +361,7 @@ func (p *Provider) UpdateSubnet(ctx context.Context, id sdn.ID, change sdn.Subne
 			return err
 		}
 		out, err = p.showSubnet(t.Tx, r)
+		p.disown(ctx, &out.Meta)
 		return err
 	})
 	return out, err

@@ -25,7 +25,7 @@ func (p *Provider) EnsureSubnetPool(ctx context.Context, spec sdn.SubnetPoolSpec
 }
 
 func (t *tx) ensureSubnetPool(spec sdn.SubnetPoolSpec) (*subnetPoolRow, error) {
-	r, err := subnetPools.byKey(t.Tx, spec.Key)
+	r, err := subnetPools.ensured(t, spec.Base)
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +220,7 @@ func (p *Provider) FindSubnetPools(ctx context.Context, q sdn.SubnetPoolQuery) i
 	for _, prefix := range q.Overlaps {
 		overlaps = append(overlaps, overlapping(prefix)...)
 	}
-	scans, err := p.scansOf(subnetPools.noun, q.Match, overlaps, byEach("name", q.Names), byProject(q.Match), sharedOnly(q.Shared))
+	scans, err := p.scansOf(ctx, subnetPools.noun, q.Match, overlaps, byEach("name", q.Names), byProject(q.Match), sharedOnly(q.Shared))
 	if err != nil {
 		return broken[sdn.SubnetPool](err)
 	}
@@ -262,6 +262,7 @@ func (p *Provider) UpdateSubnetPool(ctx context.Context, id sdn.ID, change sdn.S
 			return err
 		}
 		out, err = p.showSubnetPool(t.Tx, r)
+		p.disown(ctx, &out.Meta)
 		return err
 	})
 	return out, err

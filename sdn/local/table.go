@@ -26,6 +26,14 @@ type table[T any, R row[T]] struct {
 	indexes []index[T]
 }
 
+// counts is the noun of the quota that the rows count against.
+func (t table[T, R]) counts() sdn.Noun {
+	if t.noun == forwardTable {
+		return sdn.NounForward
+	}
+	return t.noun
+}
+
 // index finds rows by something other than their id. A unique index is key → id; another is key, 0, id → nothing.
 type index[T any] struct {
 	name   string
@@ -112,12 +120,19 @@ func (t table[T, R]) by(tx *bbolt.Tx, index, k string) (R, error) {
 	return t.get(tx, t.id(tx, index, k))
 }
 
-// byKey finds a row by its Key; nil for the zero Key and if absent.
-func (t table[T, R]) byKey(tx *bbolt.Tx, k sdn.Key) (R, error) {
+// byKey finds a project's row by its Key; nil for the zero Key and if absent.
+func (t table[T, R]) byKey(tx *bbolt.Tx, project string, k sdn.Key) (R, error) {
 	if k.IsZero() {
 		return nil, nil
 	}
-	return t.by(tx, "key", k.String())
+	return t.by(tx, "key", identKey(project, k))
+}
+
+// ensured finds the row that a spec is of; nil where it must be made. The spec's project
+// is the caller's from then on.
+func (t table[T, R]) ensured(tx *tx, b sdn.Base) (R, error) {
+	tx.p.projects.note(tx.ctx, b.Project)
+	return t.byKey(tx.Tx, b.Project, b.Key)
 }
 
 // any tells whether an index that is not unique has an entry for k.
@@ -186,7 +201,7 @@ func (t table[T, R]) write(tx *tx, r R) error {
 			return err
 		}
 		if r.counted() {
-			if err := tx.count(t.noun, m.Project, 1); err != nil {
+			if err := tx.count(t.counts(), m.Project, 1); err != nil {
 				return err
 			}
 		}
@@ -218,7 +233,7 @@ func (t table[T, R]) del(tx *tx, id sdn.ID) error {
 		return err
 	}
 	if old.counted() {
-		if err := tx.count(t.noun, old.meta().Project, -1); err != nil {
+		if err := tx.count(t.counts(), old.meta().Project, -1); err != nil {
 			return err
 		}
 	}

@@ -66,6 +66,7 @@ func (p *Provider) EnsureTrunkWith(ctx context.Context, spec sdn.TrunkSpec, subp
 			return err
 		}
 		out, err = p.showTrunk(t.Tx, r)
+		p.disown(ctx, &out.Meta)
 		return err
 	})
 	if err != nil && !sdn.IsUnavailable(err) {
@@ -75,7 +76,7 @@ func (p *Provider) EnsureTrunkWith(ctx context.Context, spec sdn.TrunkSpec, subp
 }
 
 func (t *tx) ensureTrunk(spec sdn.TrunkSpec) (*trunkRow, error) {
-	r, err := trunks.byKey(t.Tx, spec.Key)
+	r, err := trunks.ensured(t, spec.Base)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +157,7 @@ func (p *Provider) FindTrunks(ctx context.Context, q sdn.TrunkQuery) iter.Seq2[s
 	for _, id := range q.Parents {
 		byParent = append(byParent, scan{index: "parent", unique: true, prefix: string(id)})
 	}
-	scans, err := p.scansOf(trunks.noun, q.Match, byParent, byProject(q.Match))
+	scans, err := p.scansOf(ctx, trunks.noun, q.Match, byParent, byProject(q.Match))
 	if err != nil {
 		return broken[sdn.Trunk](err)
 	}
@@ -180,6 +181,7 @@ func (p *Provider) UpdateTrunk(ctx context.Context, id sdn.ID, change sdn.TrunkP
 			return err
 		}
 		out, err = p.showTrunk(t.Tx, r)
+		p.disown(ctx, &out.Meta)
 		return err
 	})
 	return out, err

@@ -3,9 +3,7 @@ package local
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"reflect"
 	"slices"
 	"time"
@@ -18,6 +16,7 @@ import (
 // tx is a transaction that changes the store, and notes on its way what the kernel must learn of it.
 type tx struct {
 	*bbolt.Tx
+	ctx     context.Context //nolint:containedctx // it tells for whom the change is, and ends nothing
 	p       *Provider
 	now     time.Time
 	wrote   bool
@@ -27,6 +26,7 @@ type tx struct {
 	rewritten map[sdn.ID]bool
 	balances  map[sdn.ID]balance // of load balancers, as they were when the transaction first came near them
 	beyond    bool               // quotas do not hold
+	hostLink  bool               // addresses are for a link of the host's own, see hostLinks
 }
 
 // update runs f in a transaction and then brings the kernel after it. Where f fails nothing has changed. Where the kernel
@@ -200,27 +200,6 @@ func (t *tx) delForward(r *forwardRow) error {
 	return forwards.del(t, r.Meta.ID)
 }
 
-var (
-	quotaBucket = []byte("quotas") // project → limits
-	usageBucket = []byte("usage")  // project, 0, noun → count
-)
-
-// count moves the project's counter of a noun, and refuses to move it beyond the quota.
-func (t *tx) count(noun sdn.Noun, project string, by int64) error {
-	k := []byte(key(project, string(noun)))
-	n := counter(t.Tx, k) + by
-	if by > 0 && !t.beyond {
-		limits, err := t.p.limits(t.Tx, project)
-		if err != nil {
-			return err
-		}
-		if limit, set := limits[noun]; set && limit >= 0 && n > limit {
-			return sdn.Exhausted(sdn.NoQuota, string(noun), "the project's quota of %d is used up", limit)
-		}
-	}
-	return t.Bucket(usageBucket).Put(k, binary.BigEndian.AppendUint64(nil, uint64(n)))
-}
-
 // tally moves the counter of all rows of a table.
 func (t *tx) tally(noun sdn.Noun, by int64) error {
 	k := tallyKey(noun)
@@ -236,72 +215,4 @@ func counter(b *bbolt.Tx, k []byte) int64 {
 		return 0
 	}
 	return int64(binary.BigEndian.Uint64(v))
-}
-
-// limits are a project's: its own over the provider's.
-func (p *Provider) limits(b *bbolt.Tx, project string) (map[sdn.Noun]int64, error) {
-	limits := map[sdn.Noun]int64{}
-	for noun, n := range p.quotas {
-		limits[noun] = n
-	}
-	if v := b.Bucket(quotaBucket).Get(quotaKey(project)); v != nil {
-		if err := json.Unmarshal(v, &limits); err != nil {
-			return nil, damaged("quota", project, err)
-		}
-	}
-	return limits, nil
-}
-
-// quotaKey is never empty, which bbolt does not allow.
-func quotaKey(project string) []byte { return []byte("project:" + project) }
-
-var countedNouns = []sdn.Noun{sdn.NounNetwork, sdn.NounSubnet, sdn.NounSubnetPool, sdn.NounPort, sdn.NounTrunk, sdn.NounRouter, sdn.NounFloatingIP,
-	sdn.NounSecurityGroup, sdn.NounRule, sdn.NounLoadBalancer, sdn.NounListener, sdn.NounPool, sdn.NounMember}
-
-// Usage tells a project's quotas and what it has.
-func (p *Provider) Usage(ctx context.Context, project string) (map[sdn.Noun]sdn.Usage, error) {
-	usage := map[sdn.Noun]sdn.Usage{}
-	return usage, p.view(func(b *bbolt.Tx) error {
-		limits, err := p.limits(b, project)
-		for _, noun := range countedNouns {
-			limit, set := limits[noun]
-			if !set {
-				limit = -1
-			}
-			usage[noun] = sdn.Usage{Used: counter(b, []byte(key(project, string(noun)))), Limit: limit}
-		}
-		if limit, set := limits[sdn.NounRBACPolicy]; set {
-			usage[sdn.NounRBACPolicy] = sdn.Usage{Limit: limit}
-		}
-		return errors.Join(err, ctx.Err())
-	})
-}
-
-// SetQuota sets a project's limits. What the project has beyond them stays.
-func (p *Provider) SetQuota(ctx context.Context, project string, limits map[sdn.Noun]int64) error {
-	for noun, n := range limits {
-		if n < -1 {
-			return sdn.Invalid("quota", string(noun), "must be -1 or more, not %d", n)
-		}
-		if !contains(countedNouns, noun) && noun != sdn.NounRBACPolicy {
-			return sdn.Invalid("quota", string(noun), "is not counted")
-		}
-	}
-	return p.update(ctx, func(t *tx) error {
-		all := map[sdn.Noun]int64{}
-		if v := t.Bucket(quotaBucket).Get(quotaKey(project)); v != nil {
-			if err := json.Unmarshal(v, &all); err != nil {
-				return damaged("quota", project, err)
-			}
-		}
-		for noun, n := range limits {
-			all[noun] = n
-		}
-		v, err := json.Marshal(all)
-		if err != nil {
-			return fmt.Errorf("encode quota: %w", err)
-		}
-		t.wrote = true
-		return t.Bucket(quotaBucket).Put(quotaKey(project), v)
-	})
 }

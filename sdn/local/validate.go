@@ -58,7 +58,7 @@ func (t table[T, R]) patch(tx *tx, m *sdn.Meta, p sdn.Patch) error {
 		if !m.Key.IsZero() {
 			return immutable(t.title, m.ID, "key", m.Key, *p.Key)
 		}
-		if t.id(tx.Tx, "key", p.Key.String()) != "" {
+		if t.id(tx.Tx, "key", identKey(m.Project, *p.Key)) != "" {
 			return sdn.Conflict(sdn.Exists, t.title, "key", "%v is another's", *p.Key)
 		}
 		m.Key = *p.Key

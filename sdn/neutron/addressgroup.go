@@ -19,8 +19,8 @@ type addressGroupWire struct {
 	Addresses []string `json:"addresses"`
 }
 
-func (w *addressGroupWire) decode(installation string) sdn.AddressGroup {
-	g := sdn.AddressGroup{Meta: w.meta.decode(installation)}
+func (w *addressGroupWire) decode(o *owner) sdn.AddressGroup {
+	g := sdn.AddressGroup{Meta: w.meta.decode(o)}
 	for _, a := range w.Addresses {
 		if prefix, err := parsePrefix(a); err == nil {
 			g.Prefixes = append(g.Prefixes, prefix)
@@ -44,6 +44,7 @@ func (p *Provider) needAddressGroups(ctx context.Context) error {
 // ApplyAddressGroup makes an address group be this value.
 func (p *Provider) ApplyAddressGroup(ctx context.Context, spec sdn.AddressGroupSpec) (sdn.AddressGroup, error) {
 	none := sdn.AddressGroup{}
+	p.owner.note(spec.Project)
 	if err := valid.Base("address group", spec.Base); err != nil {
 		return none, err
 	}
@@ -64,7 +65,7 @@ func (p *Provider) ApplyAddressGroup(ctx context.Context, spec sdn.AddressGroupS
 	if spec.ID != "" {
 		w, err = addressGroups.read(ctx, p.client, spec.ID)
 	} else {
-		w, made, err = ensure(ctx, p, addressGroups, spec.Key, true, func(ctx context.Context) (*addressGroupWire, error) {
+		w, made, err = ensure(ctx, p, addressGroups, spec.Base, true, func(ctx context.Context) (*addressGroupWire, error) {
 			body := p.body(spec.Base)
 			body["addresses"] = append([]string{}, want...)
 			return addressGroups.create(ctx, p.client, body)
@@ -74,7 +75,7 @@ func (p *Provider) ApplyAddressGroup(ctx context.Context, spec sdn.AddressGroupS
 		return none, err
 	}
 	if !made {
-		if spec.IfRevision != 0 && spec.IfRevision != w.decode(p.config.Installation).Revision {
+		if spec.IfRevision != 0 && spec.IfRevision != w.decode(p.owner).Revision {
 			return none, stale("address group", &w.meta)
 		}
 		if w, err = rebase(ctx, p, addressGroups, w, spec.Base, spec.ID != "", spec.IfRevision, map[string]any{}); err != nil {
@@ -89,7 +90,7 @@ func (p *Provider) ApplyAddressGroup(ctx context.Context, spec sdn.AddressGroupS
 			return none, err
 		}
 	}
-	return w.decode(p.config.Installation), nil
+	return w.decode(p.owner), nil
 }
 
 // applyAddresses makes a group's addresses the wanted ones: those that lack are added before others go. Neutron refuses a whole request for one that
@@ -151,12 +152,12 @@ func (p *Provider) AddressGroup(ctx context.Context, id sdn.ID) (sdn.AddressGrou
 	if err != nil {
 		return sdn.AddressGroup{}, err
 	}
-	return w.decode(p.config.Installation), nil
+	return w.decode(p.owner), nil
 }
 
 // FindAddressGroups streams address groups. Some Neutrons have no tags of them to filter by: those are compared here.
 func (p *Provider) FindAddressGroups(ctx context.Context, q sdn.AddressGroupQuery) iter.Seq2[sdn.AddressGroup, error] {
-	filter := query(q.Match)
+	filter := p.query(q.Match)
 	filter.Del("tags")
 	return func(yield func(sdn.AddressGroup, error) bool) {
 		if err := p.needAddressGroups(ctx); err != nil {
@@ -168,7 +169,7 @@ func (p *Provider) FindAddressGroups(ctx context.Context, q sdn.AddressGroupQuer
 				yield(sdn.AddressGroup{}, err)
 				return
 			}
-			if g := w.decode(p.config.Installation); q.Matches(g.Meta) && !yield(g, nil) {
+			if g := w.decode(p.owner); q.Matches(g.Meta) && !yield(g, nil) {
 				return
 			}
 		}

@@ -124,9 +124,9 @@ func (p *Provider) attachAt(ctx context.Context, router sdn.ID, s sdn.Subnet, ad
 				return nil
 			}
 		}
-		key := p.legKey(router, s.ID)
-		port, made, err := ensure(ctx, p, legPorts, key, false, func(ctx context.Context) (*legWire, error) {
-			body := p.body(sdn.Base{Key: key, Project: r.Project})
+		base := sdn.Base{Key: p.legKey(router, s.ID), Project: r.Project}
+		port, made, err := ensure(ctx, p, legPorts, base, false, func(ctx context.Context) (*legWire, error) {
+			body := p.body(base)
 			body["network_id"] = s.Network
 			body["fixed_ips"] = []fixedIP{want}
 			return legPorts.create(ctx, p.client, body)
@@ -203,6 +203,9 @@ func (p *Provider) DetachSubnet(ctx context.Context, router, subnet sdn.ID) erro
 	for port, err := range legPorts.find(ctx, p.client, url.Values{"description": {p.legKey(router, subnet).String()}}) {
 		if err != nil {
 			return err
+		}
+		if !p.owner.has(port.Project) {
+			continue
 		}
 		if err := p.dropLegPort(ctx, port, 0); err != nil {
 			return err

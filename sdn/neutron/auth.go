@@ -69,6 +69,16 @@ func (a *authenticator) session(ctx context.Context) (*session, error) {
 	return a.renew(ctx, s)
 }
 
+// project is that of the current session, "" where there was none yet.
+func (a *authenticator) project() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.current == nil {
+		return ""
+	}
+	return a.current.project
+}
+
 // renew gives another session than stale.
 func (a *authenticator) renew(ctx context.Context, stale *session) (*session, error) {
 	for {

@@ -30,6 +30,7 @@ func (p *Provider) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerS
 	if err := checkBalancer(spec); err != nil {
 		return none, err
 	}
+	p.owner.note(spec.Project)
 	if err := p.needOctavia(ctx); err != nil {
 		return none, err
 	}
@@ -75,7 +76,7 @@ func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 	}
 	maker := balancerMaker{can: p.octavia.capabilities(w.Provider), spec: spec, owner: spec.Key, isOVN: w.Provider == ovn, isAmphora: isAmphora(w.Provider), subnet: w.VIPSubnet, usual: &p.octavia.usual}
 	if maker.owner.IsZero() {
-		maker.owner = w.decode("").Key
+		maker.owner = w.decode(nil).Key
 	}
 	if err := unchangeable(w, spec); err != nil {
 		return none, false, err
@@ -170,7 +171,7 @@ func (p *Provider) findBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 	if spec.Key.IsZero() {
 		return nil, "", nil
 	}
-	found, err := p.balancersOf(ctx, spec.Key)
+	found, err := p.balancersOf(ctx, spec.Base)
 	if err != nil {
 		return nil, "", err
 	}
@@ -195,9 +196,10 @@ func (p *Provider) findBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 	return staying[0], "", nil
 }
 
-// balancersOf are those with a Key, the oldest first.
-func (p *Provider) balancersOf(ctx context.Context, key sdn.Key) ([]*balancerWire, error) {
-	found, err := sdn.All(balancers.find(ctx, p.octavia.client, url.Values{"description": {key.String()}}))
+// balancersOf are those with the base's Key in its project, the oldest first.
+func (p *Provider) balancersOf(ctx context.Context, b sdn.Base) ([]*balancerWire, error) {
+	found, err := sdn.All(balancers.find(ctx, p.octavia.client, url.Values{"description": {b.Key.String()}}))
+	found = ofProject(p, b, found)
 	found = slices.DeleteFunc(found, func(w *balancerWire) bool { return w.Provisioning == stateDeleted })
 	slices.SortFunc(found, func(a, b *balancerWire) int {
 		if d := a.Created.Compare(b.Created.Time); d != 0 {
@@ -236,7 +238,7 @@ func (p *Provider) makeBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 		p.octavia.usual.learnFrom(w.Made, spec.Listeners)
 	}
 	if !spec.Key.IsZero() && (sdn.IsUnavailable(err) || sdn.IsConflict(err)) {
-		if found, errLook := p.balancersOf(ctx, spec.Key); errLook == nil && len(found) > 0 {
+		if found, errLook := p.balancersOf(ctx, spec.Base); errLook == nil && len(found) > 0 {
 			w, err = found[0], nil
 		}
 	}
@@ -300,7 +302,7 @@ func unchangeable(w *balancerWire, spec sdn.LoadBalancerSpec) error {
 	case spec.Project != "" && spec.Project != w.Project:
 		return immutable(noun, w.ID, "project", w.Project, spec.Project)
 	}
-	if key := w.decode("").Key; spec.ID != "" && !spec.Key.IsZero() && !key.IsZero() && key != spec.Key {
+	if key := w.decode(nil).Key; spec.ID != "" && !spec.Key.IsZero() && !key.IsZero() && key != spec.Key {
 		return immutable(noun, w.ID, "key", key, spec.Key)
 	}
 	have := w.vips()
@@ -365,7 +367,7 @@ func (p *Provider) FindLoadBalancers(ctx context.Context, q sdn.LoadBalancerQuer
 			return
 		}
 		filter := url.Values{}
-		for name, values := range query(q.Match) {
+		for name, values := range p.query(q.Match) {
 			if len(values) == 1 {
 				filter[name] = values
 			}

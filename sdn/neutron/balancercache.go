@@ -48,7 +48,7 @@ func (m *balancerMemory) see(w *balancerWire) (since time.Time, below *tree) {
 	r := m.known[sdn.ID(w.ID)]
 	switch {
 	case r == nil:
-		r = &remembered{key: w.decode("").Key.String(), state: state, since: m.now()}
+		r = &remembered{key: w.decode(nil).Key.String(), state: state, since: m.now()}
 		for _, v := range w.vips() {
 			r.ports = append(r.ports, v.Port)
 		}

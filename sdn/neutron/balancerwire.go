@@ -20,8 +20,8 @@ type octaviaMeta struct {
 	Provisioning string      `json:"provisioning_status"`
 }
 
-func (m *octaviaMeta) decode(installation string) sdn.Meta {
-	out := m.meta.decode(installation)
+func (m *octaviaMeta) decode(o *owner) sdn.Meta {
+	out := m.meta.decode(o)
 	out.Created, out.Updated = m.Created.Time, m.Updated.Time
 	return out
 }
@@ -193,7 +193,7 @@ func (t *tree) at(protocol sdn.Protocol, port uint16) *listenerWire {
 // balancer makes the contract's value of a load balancer and what is below it; below may be nil.
 func (p *Provider) balancer(w *balancerWire, below *tree) sdn.LoadBalancer {
 	b := sdn.LoadBalancer{
-		Meta: w.decode(p.config.Installation), VIPs: w.vips(), Groups: w.Groups, Backend: w.Provider, Flavor: w.Flavor, Zone: w.Zone,
+		Meta: w.decode(p.owner), VIPs: w.vips(), Groups: w.Groups, Backend: w.Provider, Flavor: w.Flavor, Zone: w.Zone,
 	}
 	if below == nil {
 		return b
@@ -224,7 +224,7 @@ func (w *balancerWire) vips() []sdn.VIP {
 }
 
 func (l *listenerWire) value(pool *poolWire) sdn.Listener {
-	m := l.decode("")
+	m := l.decode(nil)
 	out := sdn.Listener{
 		ID: m.ID, Key: m.Key, Name: m.Name, Description: m.Description, Protocol: protocols[l.Protocol], Port: l.Port, ConnectionLimit: max(l.Limit, 0),
 		ClientTimeout: milliseconds(l.ClientTimeout), MemberTimeout: milliseconds(l.MemberTimeout),
@@ -253,7 +253,7 @@ func (l *listenerWire) forwards() bool {
 }
 
 func (w *poolWire) value() sdn.Pool {
-	m := w.decode("")
+	m := w.decode(nil)
 	out := sdn.Pool{ID: m.ID, Name: m.Name, Description: m.Description, Protocol: protocols[w.Protocol], Algorithm: sdn.Algorithm(w.Algorithm)}
 	if w.Persistence != nil && w.Persistence.Type == "SOURCE_IP" {
 		out.Affinity = sdn.Affinity{ClientIP: true, Timeout: seconds(w.Persistence.Timeout)}

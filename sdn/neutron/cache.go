@@ -55,7 +55,8 @@ type cache[W wire] struct {
 	now func() time.Time
 	age time.Duration // cacheAge, or 0 where nothing is to be given
 
-	seen func(W) // told of what was read, with no lock held; nil for nobody
+	seen  func(W) // told of what was read, with no lock held; nil for nobody
+	owner *owner  // whose Keys objects are found by; nil for any
 
 	mu     sync.Mutex
 	epoch  uint64 // counts drops and puts: a read that one of them overtook is not kept
@@ -192,7 +193,7 @@ func (c *cache[W]) hold(w W) {
 	m := w.common()
 	c.remove(sdn.ID(m.ID))
 	c.byID[sdn.ID(m.ID)] = entry[W]{w: w, at: now}
-	if _, ok := sdn.ParseKey(m.Description); ok {
+	if _, ok := c.owner.keyOf(m); ok {
 		c.byKey[m.Description] = sdn.ID(m.ID)
 	}
 }

@@ -50,9 +50,12 @@ func (k collection[W]) find(ctx context.Context, c *client, q url.Values) iter.S
 	return list[W](ctx, c, k.path, q)
 }
 
-// byKey gives the objects that carry the Key, the oldest first: Neutron sees to no uniqueness, so there may be twins for a moment.
-func (k collection[W]) byKey(ctx context.Context, c *client, key sdn.Key) ([]W, error) {
-	found, err := sdn.All(k.find(ctx, c, url.Values{"description": {key.String()}}))
+// byKey gives the objects that carry the base's Key in its project, the oldest first:
+// Neutron sees to no uniqueness, so there may be twins for a moment. Those of other
+// projects are somebody else's, whatever they are described as.
+func (k collection[W]) byKey(ctx context.Context, p *Provider, b sdn.Base) ([]W, error) {
+	found, err := sdn.All(k.find(ctx, p.client, url.Values{"description": {b.Key.String()}}))
+	found = ofProject(p, b, found)
 	slices.SortFunc(found, func(a, b W) int { return older(a.common(), b.common()) })
 	return found, err
 }

@@ -151,7 +151,7 @@ func (d *double) add(collection string, o map[string]any) {
 	d.serial++
 	for name, value := range map[string]any{
 		"id": fmt.Sprintf("00000000-0000-4000-8000-%012d", d.serial), "created_at": doubleTime, "updated_at": doubleTime, "revision_number": 1.0,
-		"tags": []any{}, "admin_state_up": true, "mtu": 1442.0,
+		"tags": []any{}, "admin_state_up": true, "mtu": 1442.0, "project_id": "p1",
 	} {
 		if o[name] == nil {
 			o[name] = value

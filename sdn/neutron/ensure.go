@@ -21,43 +21,51 @@ func lockKey[W wire](ctx context.Context, p *Provider, k collection[W], key sdn.
 	return p.locks.lock(ctx, k.path+" "+key.String())
 }
 
-// ensure gives the object with the key, and whether make made it just now. It looks before it makes, looks again where the answer to
-// make was lost or it was refused because the thing is there or Neutron is busy, and never makes twice without a look in between. Within this process
-// calls for one key come one after another. With the zero key it only makes.
+// ensure gives the object with the Key that the base has, in its project, and whether
+// make made it just now. It looks before it makes, looks again where the answer to make
+// was lost or it was refused because the thing is there or Neutron is busy, and never
+// makes twice without a look in between. Within this process calls for one key come one
+// after another. With the zero key it only makes.
 //
 // With twins it also looks after making, for another process may have made the same at the same time: the younger of two is taken back. Where
 // Neutron itself keeps a second from being made (a port with its MAC or address given), leave twins false and save the look.
 //
 // What ensure gives is what there is, which may be half made or different from what is asked: adopt and finish it.
-func ensure[W wire](ctx context.Context, p *Provider, k collection[W], key sdn.Key, twins bool, make func(context.Context) (W, error)) (w W, made bool, err error) {
-	unlock, err := lockKey(ctx, p, k, key)
+func ensure[W wire](
+	ctx context.Context, p *Provider, k collection[W], b sdn.Base, twins bool,
+	make func(context.Context) (W, error),
+) (w W, made bool, err error) {
+	unlock, err := lockKey(ctx, p, k, b.Key)
 	if err != nil {
 		return w, false, err
 	}
 	defer unlock()
 	twins = twins && p.extensions.served() == nil // Kuryr's own API keeps a second from being made
 	for n := 1; ; n++ {
-		w, made, err = findOrMake(ctx, p, k, key, make)
-		if err != nil || !made || !twins || key.IsZero() {
+		w, made, err = findOrMake(ctx, p, k, b, make)
+		if err != nil || !made || !twins || b.Key.IsZero() {
 			return w, made, err
 		}
-		now, ours, err := settle(ctx, p, k, key, w)
+		now, ours, err := settle(ctx, p, k, b, w)
 		if err != nil || ours {
 			return now, err == nil, err
 		}
 		if n == maxRaces || !p.client.backoff(ctx, n, nil) {
-			return w, false, sdn.Conflict(sdn.Exists, k.title, "key", "%v is being made by several at once", key)
+			return w, false, sdn.Conflict(sdn.Exists, k.title, "key", "%v is being made by several at once", b.Key)
 		}
 	}
 }
 
 // findOrMake is ensure for who has the lock, without the look after making.
-func findOrMake[W wire](ctx context.Context, p *Provider, k collection[W], key sdn.Key, make func(context.Context) (W, error)) (w W, made bool, err error) {
-	if key.IsZero() {
-		return makeOnce(ctx, p, k, key, make)
+func findOrMake[W wire](
+	ctx context.Context, p *Provider, k collection[W], b sdn.Base,
+	make func(context.Context) (W, error),
+) (w W, made bool, err error) {
+	if b.Key.IsZero() {
+		return makeOnce(ctx, p, k, b, make)
 	}
 	for n := 1; ; n++ {
-		found, err := k.byKey(ctx, p.client, key)
+		found, err := k.byKey(ctx, p, b)
 		switch {
 		case err != nil:
 			return w, false, err
@@ -66,20 +74,23 @@ func findOrMake[W wire](ctx context.Context, p *Provider, k collection[W], key s
 		case len(found) > 1 && n < settleLooks && p.client.backoff(ctx, n, nil):
 			continue // their makers are settling which one stays
 		case len(found) > 1:
-			p.log.Warn("several objects have one key; the oldest is used", "noun", k.title, "key", key.String(), "number", len(found))
+			p.log.Warn("several objects have one key; the oldest is used", "noun", k.title, "key", b.Key.String(), "number", len(found))
 			return found[0], false, nil
 		}
-		return makeOnce(ctx, p, k, key, make)
+		return makeOnce(ctx, p, k, b, make)
 	}
 }
 
 // makeOnce makes, without a look beforehand: the caller knows that nothing has the key. What Neutron was too busy for is asked for again, between two looks.
-func makeOnce[W wire](ctx context.Context, p *Provider, k collection[W], key sdn.Key, make func(context.Context) (W, error)) (w W, made bool, err error) {
+func makeOnce[W wire](
+	ctx context.Context, p *Provider, k collection[W], b sdn.Base,
+	make func(context.Context) (W, error),
+) (w W, made bool, err error) {
 	w, err = make(ctx)
-	for n := 1; !key.IsZero() && (sdn.IsUnavailable(err) || sdn.IsConflict(err)); n++ {
+	for n := 1; !b.Key.IsZero() && (sdn.IsUnavailable(err) || sdn.IsConflict(err)); n++ {
 		again := p.client.makeAgain(ctx, n, err)
 		// It may have been made all the same, by this request or by another process.
-		found, errLook := k.byKey(ctx, p.client, key)
+		found, errLook := k.byKey(ctx, p, b)
 		if errLook == nil && len(found) > 0 {
 			return found[0], false, nil
 		}
@@ -90,10 +101,10 @@ func makeOnce[W wire](ctx context.Context, p *Provider, k collection[W], key sdn
 			continue
 		}
 		// By the earlier request it may have been made right after the look.
-		if now, ours, err := settle(ctx, p, k, key, w); err != nil || ours {
+		if now, ours, err := settle(ctx, p, k, b, w); err != nil || ours {
 			return now, err == nil, err
 		}
-		err = sdn.Conflict(sdn.Exists, k.title, "key", "%v is being made by several at once", key)
+		err = sdn.Conflict(sdn.Exists, k.title, "key", "%v is being made by several at once", b.Key)
 	}
 	return w, err == nil, err
 }
@@ -104,10 +115,10 @@ const settleLooks = 6
 // settle decides what becomes of w, which has just been made, where others have its key, and gives what it is now. Who sees an older one than its
 // own takes its own back. Who has the oldest waits for the others to go; one that stays was made by somebody who looked before the oldest was there to be
 // seen and has given it away, so that the oldest has to go instead. Which is older is but an order that all agree on: Neutron's clocks need not.
-func settle[W wire](ctx context.Context, p *Provider, k collection[W], key sdn.Key, w W) (now W, ours bool, err error) {
+func settle[W wire](ctx context.Context, p *Provider, k collection[W], b sdn.Base, w W) (now W, ours bool, err error) {
 	mine := w.common()
 	for n := 1; ; n++ {
-		found, err := k.byKey(ctx, p.client, key)
+		found, err := k.byKey(ctx, p, b)
 		if err != nil {
 			return now, false, err
 		}
@@ -120,7 +131,7 @@ func settle[W wire](ctx context.Context, p *Provider, k collection[W], key sdn.K
 		case at > 0 || n == settleLooks:
 			return now, false, k.erase(ctx, p.client, sdn.ID(mine.ID), 0)
 		case !p.client.backoff(ctx, n, nil):
-			return now, false, sdn.Conflict(sdn.Exists, k.title, "key", "%v is being made by several at once", key)
+			return now, false, sdn.Conflict(sdn.Exists, k.title, "key", "%v is being made by several at once", b.Key)
 		}
 	}
 }
@@ -181,7 +192,7 @@ func patch[W wire](ctx context.Context, p *Provider, k collection[W], id sdn.ID,
 
 // describe puts into body what becomes of the description, in which Neutron keeps the Key.
 func describe[W wire](ctx context.Context, p *Provider, k collection[W], now W, change sdn.Patch, body map[string]any) error {
-	m := now.common().decode(p.config.Installation)
+	m := now.common().decode(p.owner)
 	description := m.Description
 	if change.Description != nil {
 		description = *change.Description
@@ -192,7 +203,7 @@ func describe[W wire](ctx context.Context, p *Provider, k collection[W], now W, 
 			return immutable(k.title, string(m.ID), "key", key, *change.Key)
 		}
 		key = *change.Key
-		others, err := k.byKey(ctx, p.client, key)
+		others, err := k.byKey(ctx, p, sdn.Base{Key: key, Project: m.Project})
 		if err != nil {
 			return err
 		}

@@ -27,8 +27,8 @@ type floatingIPWire struct {
 // nameTag begins the tag that holds a floating IP's name, for which Neutron has no other place.
 const nameTag = "kuryr.name:"
 
-func (w *floatingIPWire) decode(installation string) sdn.FloatingIP {
-	f := sdn.FloatingIP{Meta: w.meta.decode(installation), Network: sdn.ID(w.Network), Address: w.Address, Router: sdn.ID(text(w.Router))}
+func (w *floatingIPWire) decode(o *owner) sdn.FloatingIP {
+	f := sdn.FloatingIP{Meta: w.meta.decode(o), Network: sdn.ID(w.Network), Address: w.Address, Router: sdn.ID(text(w.Router))}
 	f.Name, f.Tags = splitName(f.Tags)
 	if port := text(w.Port); port != "" {
 		f.Target.Port = sdn.ID(port)
@@ -94,6 +94,7 @@ func (p *Provider) checkFloatingIP(spec sdn.FloatingIPSpec) error {
 
 // EnsureFloatingIP makes, finishes or adopts a floating IP. Neutron may keep the choice of an address for administrators: IsDenied.
 func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec) (sdn.FloatingIP, error) {
+	p.owner.note(spec.Project)
 	if err := p.checkFloatingIP(spec); err != nil {
 		return sdn.FloatingIP{}, err
 	}
@@ -136,14 +137,14 @@ func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec
 	if w, err = p.rename(ctx, w, name, tags); err != nil {
 		return sdn.FloatingIP{}, err
 	}
-	return w.decode(p.config.Installation), nil
+	return w.decode(p.owner), nil
 }
 
 // findFloatingIP gives the floating IP of a spec, and whether it is what the spec says. Kuryr's own API has the contract's Ensure for its POST, and alone knows
 // of one that is there whether it is the host's.
 func (p *Provider) findFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec, make func(context.Context) (*floatingIPWire, error)) (w *floatingIPWire, whole bool, err error) {
 	if host, _ := p.extensions.hostAddresses(); !host || spec.Network == "" {
-		return ensure(ctx, p, floatingIPs, spec.Key, true, make)
+		return ensure(ctx, p, floatingIPs, spec.Base, true, make)
 	}
 	w, err = make(ctx)
 	if sdn.IsUnavailable(err) && !errors.Is(err, errNotSent) && !spec.Key.IsZero() {
@@ -159,7 +160,7 @@ func (p *Provider) adoptFloatingIP(ctx context.Context, w *floatingIPWire, spec 
 		return nil, err
 	}
 	for n := 1; ; n++ {
-		now := w.decode(p.config.Installation)
+		now := w.decode(p.owner)
 		switch {
 		case spec.Network != "" && spec.Network != now.Network:
 			return nil, immutable("floating IP", w.ID, "network", now.Network, spec.Network)
@@ -268,12 +269,12 @@ func (p *Provider) FloatingIP(ctx context.Context, id sdn.ID) (sdn.FloatingIP, e
 	if err != nil {
 		return sdn.FloatingIP{}, err
 	}
-	return w.decode(p.config.Installation), nil
+	return w.decode(p.owner), nil
 }
 
 // FindFloatingIPs streams floating IPs. Names are not Neutron's to filter: by a name alone it asks for all of the project's.
 func (p *Provider) FindFloatingIPs(ctx context.Context, q sdn.FloatingIPQuery) iter.Seq2[sdn.FloatingIP, error] {
-	filter := query(q.Match)
+	filter := p.query(q.Match)
 	filter.Del("name")
 	addIDs(filter, "floating_network_id", q.Networks)
 	addIDs(filter, "port_id", q.Ports)
@@ -287,7 +288,7 @@ func (p *Provider) FindFloatingIPs(ctx context.Context, q sdn.FloatingIPQuery) i
 				yield(sdn.FloatingIP{}, err)
 				return
 			}
-			if f := w.decode(p.config.Installation); q.Matches(f) && !yield(f, nil) {
+			if f := w.decode(p.owner); q.Matches(f) && !yield(f, nil) {
 				return
 			}
 		}
@@ -327,7 +328,7 @@ func (p *Provider) UpdateFloatingIP(ctx context.Context, id sdn.ID, change sdn.F
 	if w, err = p.rename(ctx, w, change.Name, change.Tags); err != nil {
 		return sdn.FloatingIP{}, err
 	}
-	return w.decode(p.config.Installation), nil
+	return w.decode(p.owner), nil
 }
 
 // DeleteFloatingIP deletes a floating IP with its forwardings. Neutron deletes none that has some, so those go first where it says so.

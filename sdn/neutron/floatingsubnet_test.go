@@ -44,7 +44,7 @@ func TestFloatingIPOfAnotherSubnet(t *testing.T) {
 	subnet := func(network, cidr string) says {
 		return says{200, fmt.Sprintf(`{"subnet": {"id": "s", "network_id": %q, "cidr": %q}}`, network, cidr)}
 	}
-	const there = `{"floatingips": [{"id": "f", "description": "kuryr/test/t/fip", "floating_network_id": "n", "floating_ip_address": "203.0.113.5"}]}`
+	const there = `{"floatingips": [{"id": "f", "description": "kuryr/test/t/fip", "project_id": "p1", "floating_network_id": "n", "floating_ip_address": "203.0.113.5"}]}`
 	for name, c := range map[string]struct {
 		subnet  says
 		address string

@@ -85,8 +85,8 @@ func TestALegInTheMaking(t *testing.T) {
 func TestALegOfAnotherCall(t *testing.T) {
 	const (
 		router = `{"router": {"id": "r", "project_id": "p1", "admin_state_up": true}}`
-		port   = `{"id": "l", "description": "kuryr/test/router-leg/r/s", "device_id": "", "revision_number": 1, "fixed_ips": [{"subnet_id": "s", "ip_address": "10.7.0.254"}]}`
-		other  = `{"id": "l", "description": "kuryr/test/router-leg/r/s", "device_id": "", "revision_number": 1, "fixed_ips": [{"subnet_id": "s", "ip_address": "10.7.0.9"}]}`
+		port   = `{"id": "l", "description": "kuryr/test/router-leg/r/s", "project_id": "p1", "device_id": "", "revision_number": 1, "fixed_ips": [{"subnet_id": "s", "ip_address": "10.7.0.254"}]}`
+		other  = `{"id": "l", "description": "kuryr/test/router-leg/r/s", "project_id": "p1", "device_id": "", "revision_number": 1, "fixed_ips": [{"subnet_id": "s", "ip_address": "10.7.0.9"}]}`
 		owned  = `{"id": "l", "device_id": "r", "device_owner": "network:router_interface", "revision_number": 2, "fixed_ips": [{"subnet_id": "s", "ip_address": "10.7.0.254"}]}`
 	)
 	ports := func(list string) says { return says{200, `{"ports": [` + list + `]}`} }
@@ -137,7 +137,7 @@ func TestALegOfAnotherCall(t *testing.T) {
 // A leg at an address of its own needs a port. One whose making had no answer may be another call's: it is waited for like that. It goes where the router refuses it.
 func TestALegAtAnAddress(t *testing.T) {
 	const router = `{"router": {"id": "r", "project_id": "p1", "admin_state_up": true}}`
-	const port = `{"id": "l", "description": "kuryr/test/router-leg/r/s", "device_id": "", "fixed_ips": [{"subnet_id": "s", "ip_address": "10.7.0.254"}]}`
+	const port = `{"id": "l", "description": "kuryr/test/router-leg/r/s", "project_id": "p1", "device_id": "", "fixed_ips": [{"subnet_id": "s", "ip_address": "10.7.0.254"}]}`
 	at := netip.MustParseAddr("10.7.0.254")
 	answers := func() map[string][]says {
 		return map[string][]says{

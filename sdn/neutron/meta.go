@@ -40,22 +40,24 @@ func (r *revision) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// decode gives the sdn form: a description that is a Key is one.
-func (m *meta) decode(installation string) sdn.Meta {
+// decode gives the sdn form: a description that is a Key is one, in a project of the
+// owner.
+func (m *meta) decode(o *owner) sdn.Meta {
 	out := sdn.Meta{
 		ID: sdn.ID(m.ID), Revision: int64(m.Revision), Created: m.Created, Updated: m.Updated,
 		Base: sdn.Base{Name: m.Name, Description: m.Description, Project: m.Project, Tags: valid.TagSet(m.Tags)},
 	}
-	if key, ok := sdn.ParseKey(m.Description); ok {
+	if key, ok := o.keyOf(m); ok {
 		out.Key, out.Description = key, ""
 	}
-	out.Foreign = out.Key.Owner != installation
+	out.Foreign = o == nil || out.Key.Owner != o.installation
 	return out
 }
 
-// mine tells whether an object carries a Key of this installation.
+// mine tells whether an object carries a Key of this installation, in a project of its
+// own.
 func (p *Provider) mine(m *meta) bool {
-	key, ok := sdn.ParseKey(m.Description)
+	key, ok := p.owner.keyOf(m)
 	return ok && key.Owner == p.config.Installation
 }
 
@@ -72,6 +74,12 @@ func (p *Provider) body(b sdn.Base) map[string]any {
 		body["tags"] = valid.TagSet(b.Tags)
 	}
 	return body
+}
+
+// query is the filter for a search, whose projects are the caller's from then on.
+func (p *Provider) query(m sdn.Match) url.Values {
+	p.owner.note(m.Projects...)
+	return query(m)
 }
 
 // query is the filter that asks Neutron for at least what m selects. What Neutron cannot filter (a Key's owner and kind, the

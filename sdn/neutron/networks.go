@@ -28,7 +28,7 @@ var networks = collection[*networkWire]{title: "network", item: "network", items
 
 func (p *Provider) network(w *networkWire) sdn.Network {
 	n := sdn.Network{
-		Meta: w.decode(p.config.Installation), MTU: w.MTU, External: w.External, Shared: w.Shared,
+		Meta: w.decode(p.owner), MTU: w.MTU, External: w.External, Shared: w.Shared,
 		NoPortSecurity: w.PortSecurity != nil && !*w.PortSecurity, Disabled: !w.AdminUp,
 		Segment: sdn.Segment{Type: w.SegmentType, Physical: w.Physical, ID: w.SegmentID},
 	}
@@ -109,6 +109,10 @@ func (p *Provider) checkNetwork(spec sdn.NetworkSpec) error {
 // Neutron keeps neither a second network of the Key nor a second subnet of the range from being made at the same time. One that is New takes two. What tags
 // there are to be written comes on top.
 func (p *Provider) EnsureNetwork(ctx context.Context, spec sdn.NetworkSpec) (sdn.Network, error) {
+	p.owner.note(spec.Project)
+	for _, s := range spec.Subnets {
+		p.owner.note(s.Project)
+	}
 	if err := p.checkNetwork(spec); err != nil {
 		return sdn.Network{}, err
 	}
@@ -138,7 +142,7 @@ func (p *Provider) ensureNetwork(ctx context.Context, spec sdn.NetworkSpec) (w *
 	if spec.New {
 		look = makeOnce[*networkWire]
 	}
-	w, made, err := look(ctx, p, networks, spec.Key, func(ctx context.Context) (*networkWire, error) {
+	w, made, err := look(ctx, p, networks, spec.Base, func(ctx context.Context) (*networkWire, error) {
 		return networks.create(ctx, p.client, p.networkBody(spec))
 	})
 	if err != nil {
@@ -169,7 +173,7 @@ func (p *Provider) ensureNetwork(ctx context.Context, spec sdn.NetworkSpec) (w *
 		}
 		return w, false, nil
 	}
-	now, ours, err := settle(ctx, p, networks, spec.Key, w)
+	now, ours, err := settle(ctx, p, networks, spec.Base, w)
 	if err != nil || !ours {
 		return nil, err == nil, err
 	}
@@ -252,7 +256,7 @@ func (p *Provider) Network(ctx context.Context, id sdn.ID) (sdn.Network, error) 
 
 // FindNetworks asks Neutron, except for networks of given Keys or ids that are all in the cache.
 func (p *Provider) FindNetworks(ctx context.Context, q sdn.NetworkQuery) iter.Seq2[sdn.Network, error] {
-	filter := query(q.Match)
+	filter := p.query(q.Match)
 	if q.External != nil {
 		filter.Set("router:external", strconv.FormatBool(*q.External))
 	}

@@ -30,7 +30,7 @@ func (p *Provider) Port(ctx context.Context, id sdn.ID) (sdn.Port, error) {
 		}
 		return sdn.Port{}, err
 	}
-	port, err := w.decode(p.config.Installation)
+	port, err := w.decode(p.owner)
 	if err == nil {
 		p.ports.read(epoch, port)
 	}
@@ -40,6 +40,7 @@ func (p *Provider) Port(ctx context.Context, id sdn.ID) (sdn.Port, error) {
 // FindPorts streams the ports that match. Those of this host that the query names may come from the cache, as its description says.
 func (p *Provider) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn.Port, error] {
 	return func(yield func(sdn.Port, error) bool) {
+		p.owner.note(q.Projects...)
 		if known, ok := p.ports.find(q); ok && p.ofOneNetwork(q.Subnets) && ctx.Err() == nil {
 			for _, port := range known {
 				if !yield(port, nil) {
@@ -52,7 +53,7 @@ func (p *Provider) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn
 		for w, err := range ports.find(ctx, p.client, portQuery(q)) {
 			var port sdn.Port
 			if err == nil {
-				port, err = w.decode(p.config.Installation)
+				port, err = w.decode(p.owner)
 			}
 			if err != nil {
 				yield(sdn.Port{}, err)
@@ -189,7 +190,7 @@ func (p *Provider) changePort(ctx context.Context, id sdn.ID, change sdn.PortPat
 			}
 			w.Revision++ // by which Neutron counts a set of tags; where it counts more, atRevision sees through it
 		}
-		port, err := w.decode(p.config.Installation)
+		port, err := w.decode(p.owner)
 		return &port, err
 	})
 	if err != nil {
@@ -264,7 +265,7 @@ func (p *Provider) atRevision(ctx context.Context, id sdn.ID, ifRevision int64, 
 		if sdn.ReasonOf(err) == sdn.Stale && ours && n < maxRaces {
 			w, errRead := ports.read(ctx, p.client, id)
 			if errRead == nil && int64(w.Revision) != ifRevision {
-				if now, errRead := w.decode(p.config.Installation); errRead == nil && samePort(known, now) {
+				if now, errRead := w.decode(p.owner); errRead == nil && samePort(known, now) {
 					ifRevision = now.Revision
 					continue
 				}

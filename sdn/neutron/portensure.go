@@ -27,6 +27,7 @@ func (p *Provider) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn
 	var keys, again []int
 	first := map[sdn.Key]bool{}
 	for i, spec := range specs {
+		p.owner.note(spec.Project)
 		b.errs[i] = checkSpec(spec)
 		switch {
 		case b.errs[i] != nil:
@@ -63,6 +64,17 @@ type portBatch struct {
 	out   []sdn.Port
 	errs  []error
 	epoch uint64 // of the cache, when the last look began
+}
+
+// identity is what a port is found by.
+type identity struct {
+	project string
+	key     sdn.Key
+}
+
+// identity is that of a spec.
+func (b *portBatch) identity(i int) identity {
+	return identity{b.p.projectOf(b.specs[i].Base), b.specs[i].Key}
 }
 
 // run does what is to be done. Between two attempts at one port it has looked for its Key.
@@ -114,7 +126,7 @@ func (b *portBatch) check(ctx context.Context) {
 }
 
 // look finds the ports that carry the Keys of the specs at the positions, the oldest first. Where it cannot, they have failed.
-func (b *portBatch) look(ctx context.Context, at []int) map[sdn.Key][]*portWire {
+func (b *portBatch) look(ctx context.Context, at []int) map[identity][]*portWire {
 	if len(at) == 0 {
 		return nil
 	}
@@ -123,7 +135,7 @@ func (b *portBatch) look(ctx context.Context, at []int) map[sdn.Key][]*portWire 
 	for _, i := range at {
 		q.Add("description", b.specs[i].Key.String())
 	}
-	found := map[sdn.Key][]*portWire{}
+	found := map[identity][]*portWire{}
 	for w, err := range ports.find(ctx, b.p.client, q) {
 		if err != nil {
 			for _, i := range at {
@@ -134,7 +146,8 @@ func (b *portBatch) look(ctx context.Context, at []int) map[sdn.Key][]*portWire 
 			return found
 		}
 		if key, ok := sdn.ParseKey(w.Description); ok {
-			found[key] = append(found[key], w)
+			id := identity{w.Project, key}
+			found[id] = append(found[id], w)
 		}
 	}
 	for _, twins := range found {
@@ -147,15 +160,15 @@ func (b *portBatch) look(ctx context.Context, at []int) map[sdn.Key][]*portWire 
 func (b *portBatch) adopt(ctx context.Context, at []int) {
 	found := b.look(ctx, at)
 	b.done(func(i int) bool { return b.errs[i] != nil })
-	at = slices.DeleteFunc(at, func(i int) bool { return b.errs[i] != nil || found[b.specs[i].Key] == nil })
-	atOnce(len(at), portsAtOnce, func(n int) { b.finish(ctx, at[n], found[b.specs[at[n]].Key][0]) })
+	at = slices.DeleteFunc(at, func(i int) bool { return b.errs[i] != nil || found[b.identity(i)] == nil })
+	atOnce(len(at), portsAtOnce, func(n int) { b.finish(ctx, at[n], found[b.identity(at[n])][0]) })
 	b.done(func(i int) bool { return slices.Contains(at, i) })
 }
 
 // finish makes a port that is there be what its spec says.
 func (b *portBatch) finish(ctx context.Context, i int, w *portWire) {
 	spec := b.specs[i]
-	port, err := w.decode(b.p.config.Installation)
+	port, err := w.decode(b.p.owner)
 	if err != nil {
 		b.errs[i] = err
 		return
@@ -277,7 +290,7 @@ func (b *portBatch) settle(ctx context.Context, made []*portWire) {
 	found := b.look(ctx, unsure)
 	var adopted, kept, leaving []int
 	for _, i := range tried {
-		twins := found[b.specs[i].Key]
+		twins := found[b.identity(i)]
 		switch {
 		case made[i] == nil && len(twins) > 0:
 			adopted = append(adopted, i)
@@ -294,7 +307,7 @@ func (b *portBatch) settle(ctx context.Context, made []*portWire) {
 		}
 	}
 	atOnce(len(kept), portsAtOnce, func(n int) { b.keep(ctx, kept[n], made[kept[n]]) })
-	atOnce(len(adopted), portsAtOnce, func(n int) { b.finish(ctx, adopted[n], found[b.specs[adopted[n]].Key][0]) })
+	atOnce(len(adopted), portsAtOnce, func(n int) { b.finish(ctx, adopted[n], found[b.identity(adopted[n])][0]) })
 	atOnce(len(leaving), portsAtOnce, func(n int) {
 		i := leaving[n]
 		b.errs[i] = ports.erase(ctx, b.p.client, sdn.ID(made[i].ID), 0)
@@ -354,7 +367,7 @@ func (b *portBatch) keep(ctx context.Context, i int, w *portWire) {
 		}
 		w.Revision++
 	}
-	port, err := w.decode(b.p.config.Installation)
+	port, err := w.decode(b.p.owner)
 	if b.errs[i] = err; err == nil {
 		b.p.ports.made(port)
 		b.out[i] = asAsked(port, b.specs[i].Addresses)

@@ -108,7 +108,7 @@ func TestDecodePort(t *testing.T) {
 		Pairs:      []pairWire{{"10.0.0.9", "fa:16:3e:00:00:01"}, {"10.1.0.0/24", "fa:16:3e:00:00:02"}},
 		VIFDetails: map[string]any{"port_filter": true, "bridge_name": "br-int", "bound_drivers": map[string]any{"0": "ovn"}},
 	}
-	p, err := w.decode("test")
+	p, err := w.decode(ownerOf("test"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestDecodePort(t *testing.T) {
 		t.Errorf("the details are %v", d)
 	}
 	w.MAC = "nonsense"
-	if _, err := w.decode("test"); !sdn.IsUnavailable(err) {
+	if _, err := w.decode(ownerOf("test")); !sdn.IsUnavailable(err) {
 		t.Errorf("of a MAC that is none: %v", err)
 	}
 }
@@ -148,7 +148,7 @@ func TestHiddenBinding(t *testing.T) {
 		if err := json.Unmarshal([]byte(`{"id": "p", "mac_address": "fa:16:3e:00:00:01", `+c.answer+`}`), &w); err != nil {
 			t.Fatal(err)
 		}
-		if p, err := w.decode("test"); err != nil || !slices.Equal(p.VIF.Hidden, c.want) {
+		if p, err := w.decode(ownerOf("test")); err != nil || !slices.Equal(p.VIF.Hidden, c.want) {
 			t.Errorf("%s: hidden is %v, want %v (%v)", name, p.VIF.Hidden, c.want, err)
 		}
 	}
@@ -195,7 +195,7 @@ func TestPairsKeepTheirForm(t *testing.T) {
 	t.Parallel()
 	written := []pairWire{{Prefix: "10.0.0.9"}, {Prefix: "10.0.0.9/32"}, {Prefix: "fd00::9"}, {Prefix: "fd00::9/128"}, {Prefix: "10.0.0.0/24"}}
 	w := portWire{MAC: "fa:16:3e:00:00:01", Pairs: written}
-	p, err := w.decode("test")
+	p, err := w.decode(ownerOf("test"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,9 +47,9 @@ type pairWire struct {
 }
 
 // decode gives the sdn form. The addresses are in order, IPv4 first: Neutron keeps none.
-func (w *portWire) decode(installation string) (sdn.Port, error) {
+func (w *portWire) decode(o *owner) (sdn.Port, error) {
 	port := sdn.Port{
-		Meta: w.meta.decode(installation), Network: w.Network, DeviceID: w.DeviceID, DeviceOwner: w.DeviceOwner, Host: w.Host, VNICType: w.VNICType,
+		Meta: w.meta.decode(o), Network: w.Network, DeviceID: w.DeviceID, DeviceOwner: w.DeviceOwner, Host: w.Host, VNICType: w.VNICType,
 		Profile: plain(w.Profile), Groups: w.Groups, NoPortSecurity: w.PortSecurity != nil && !*w.PortSecurity, QoSPolicy: w.QoSPolicy,
 		Disabled: w.AdminStateUp != nil && !*w.AdminStateUp, Status: w.Status, VIF: sdn.VIF{Type: w.VIFType, Details: plain(w.VIFDetails), Hidden: w.hidden()},
 	}

@@ -13,6 +13,7 @@ import (
 // Provider is a Neutron as an sdn.Provider.
 type Provider struct {
 	config     Config
+	owner      *owner
 	log        *slog.Logger
 	client     *client
 	extensions *extensions
@@ -56,6 +57,8 @@ func Open(c Config, log *slog.Logger) (*Provider, error) {
 		},
 		budget: newBudget(), timeout: c.Timeout, now: time.Now, observe: c.Observe, backoff: backoff, socket: c.socket(),
 	}
+	p.owner = &owner{installation: c.Installation, project: p.ownProject}
+	p.cache.networks.owner, p.cache.subnets.owner, p.cache.pools.owner = p.owner, p.owner, p.owner
 	p.client.breaker = &breaker{what: p.client.who(), now: time.Now, closed: p.extensions.forget}
 	p.client.before = func(ctx context.Context) error { return p.extensions.learn(ctx, p.client) }
 	p.client.hasTags = p.extensions.hasTags

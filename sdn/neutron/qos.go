@@ -38,8 +38,8 @@ var dscpMarks = []uint8{8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 3
 
 func (r policyRule) isEgress() bool { return r.Direction != sdn.Ingress }
 
-func (w *policyWire) decode(installation string) sdn.QoSPolicy {
-	out := sdn.QoSPolicy{Meta: w.meta.decode(installation), Shared: w.Shared}
+func (w *policyWire) decode(o *owner) sdn.QoSPolicy {
+	out := sdn.QoSPolicy{Meta: w.meta.decode(o), Shared: w.Shared}
 	l := &out.Limits
 	for _, r := range w.Rules {
 		switch {
@@ -70,6 +70,7 @@ func (p *Provider) checkLimits(l sdn.Limits) error {
 // ApplyQoSPolicy makes a policy be this value. By Neutron's own policy only administrators may: IsDenied.
 func (p *Provider) ApplyQoSPolicy(ctx context.Context, spec sdn.QoSPolicySpec) (sdn.QoSPolicy, error) {
 	none := sdn.QoSPolicy{}
+	p.owner.note(spec.Project)
 	if err := valid.Base("QoS policy", spec.Base); err != nil {
 		return none, err
 	}
@@ -85,7 +86,7 @@ func (p *Provider) ApplyQoSPolicy(ctx context.Context, spec sdn.QoSPolicySpec) (
 	if spec.ID != "" {
 		w, err = policies.read(ctx, p.client, spec.ID)
 	} else {
-		w, made, err = ensure(ctx, p, policies, spec.Key, true, func(ctx context.Context) (*policyWire, error) {
+		w, made, err = ensure(ctx, p, policies, spec.Base, true, func(ctx context.Context) (*policyWire, error) {
 			body := p.body(spec.Base)
 			if spec.Shared {
 				body["shared"] = true
@@ -98,7 +99,7 @@ func (p *Provider) ApplyQoSPolicy(ctx context.Context, spec sdn.QoSPolicySpec) (
 	}
 	if !made {
 		switch {
-		case spec.IfRevision != 0 && spec.IfRevision != w.decode(p.config.Installation).Revision:
+		case spec.IfRevision != 0 && spec.IfRevision != w.decode(p.owner).Revision:
 			return none, stale("QoS policy", &w.meta)
 		case spec.Shared != w.Shared:
 			return none, immutable("QoS policy", w.ID, "shared", w.Shared, spec.Shared)
@@ -115,14 +116,14 @@ func (p *Provider) ApplyQoSPolicy(ctx context.Context, spec sdn.QoSPolicySpec) (
 			return none, err
 		}
 	}
-	return w.decode(p.config.Installation), nil
+	return w.decode(p.owner), nil
 }
 
 // applyLimits makes a policy's rules what the limits say. Another that does the same at the same time is seen by a rule that is there already, or gone: then
 // the policy is read again.
 func (p *Provider) applyLimits(ctx context.Context, w *policyWire, want sdn.Limits) (*policyWire, error) {
 	for n := 1; ; n++ {
-		if w.decode("").Limits == want {
+		if w.decode(nil).Limits == want {
 			return w, nil
 		}
 		err := p.changeLimits(ctx, w, want)
@@ -195,18 +196,18 @@ func (p *Provider) QoSPolicy(ctx context.Context, id sdn.ID) (sdn.QoSPolicy, err
 	if err != nil {
 		return sdn.QoSPolicy{}, err
 	}
-	return w.decode(p.config.Installation), nil
+	return w.decode(p.owner), nil
 }
 
 // FindQoSPolicies streams policies: the project's and those that an administrator shares with it.
 func (p *Provider) FindQoSPolicies(ctx context.Context, q sdn.QoSPolicyQuery) iter.Seq2[sdn.QoSPolicy, error] {
 	return func(yield func(sdn.QoSPolicy, error) bool) {
-		for w, err := range policies.find(ctx, p.client, query(q.Match)) {
+		for w, err := range policies.find(ctx, p.client, p.query(q.Match)) {
 			if err != nil {
 				yield(sdn.QoSPolicy{}, err)
 				return
 			}
-			if policy := w.decode(p.config.Installation); q.Matches(policy.Meta) && !yield(policy, nil) {
+			if policy := w.decode(p.owner); q.Matches(policy.Meta) && !yield(policy, nil) {
 				return
 			}
 		}

@@ -42,6 +42,7 @@ func (p *Provider) Usage(ctx context.Context, project string) (map[sdn.Noun]sdn.
 			Used     int64 `json:"used"`
 			Reserved int64 `json:"reserved"`
 			Limit    int64 `json:"limit"`
+			Default  bool  `json:"kuryr:default"` // Kuryr's own API limits its administrators by limits that were set alone
 		} `json:"quota"`
 	}
 	if err := p.client.get(ctx, path+"/details.json", nil, &answer); err != nil {
@@ -51,6 +52,9 @@ func (p *Provider) Usage(ctx context.Context, project string) (map[sdn.Noun]sdn.
 	for _, noun := range quotaNouns {
 		if q, counted := answer.Quota[noun]; counted {
 			out[noun] = sdn.Usage{Used: q.Used + q.Reserved, Limit: q.Limit}
+			if q.Default {
+				out[noun] = sdn.Usage{Used: q.Used, Limit: -1}
+			}
 		}
 	}
 	return out, nil

@@ -32,8 +32,8 @@ type gatewayWire struct {
 	Addresses []fixedIP `json:"external_fixed_ips,omitempty"`
 }
 
-func (w *routerWire) decode(installation string) sdn.Router {
-	r := sdn.Router{Meta: w.meta.decode(installation), Disabled: !w.Up}
+func (w *routerWire) decode(o *owner) sdn.Router {
+	r := sdn.Router{Meta: w.meta.decode(o), Disabled: !w.Up}
 	if w.Gateway != nil {
 		r.Gateway = &sdn.ExternalGateway{Network: sdn.ID(w.Gateway.Network), SNAT: w.Gateway.snat(), Addresses: decodeAddresses(w.Gateway.Addresses)}
 	}
@@ -135,10 +135,11 @@ func gatewayChange(have *gatewayWire, want sdn.ExternalGateway) (any, bool) {
 
 // EnsureRouter makes, finishes or adopts a router.
 func (p *Provider) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (sdn.Router, error) {
+	p.owner.note(spec.Project)
 	if err := errors.Join(valid.Base("router", spec.Base), checkRouterRoutes(spec.Routes), p.checkGateway(spec.Gateway)); err != nil {
 		return sdn.Router{}, err
 	}
-	w, made, err := ensure(ctx, p, routers, spec.Key, true, func(ctx context.Context) (*routerWire, error) {
+	w, made, err := ensure(ctx, p, routers, spec.Base, true, func(ctx context.Context) (*routerWire, error) {
 		body := p.body(spec.Base)
 		if spec.Disabled {
 			body["admin_state_up"] = false
@@ -177,7 +178,7 @@ func (p *Provider) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (sdn.R
 		}
 	}
 	if made {
-		return w.decode(p.config.Installation), nil // without legs
+		return w.decode(p.owner), nil // without legs
 	}
 	return p.withLegs(ctx, w)
 }
@@ -234,14 +235,14 @@ func (p *Provider) Router(ctx context.Context, id sdn.ID) (sdn.Router, error) {
 	if err = errors.Join(err, errLegs); err != nil {
 		return sdn.Router{}, err
 	}
-	r := w.decode(p.config.Installation)
+	r := w.decode(p.owner)
 	r.Interfaces = legs[w.ID]
 	return r, nil
 }
 
 func (p *Provider) withLegs(ctx context.Context, w *routerWire) (sdn.Router, error) {
 	legs, err := p.legs(ctx, []string{w.ID})
-	r := w.decode(p.config.Installation)
+	r := w.decode(p.owner)
 	r.Interfaces = legs[w.ID]
 	return r, err
 }
@@ -252,7 +253,7 @@ const maxRouters = 100
 // FindRouters streams routers. It asks for the legs of many at once; by subnets it asks whose legs those have first.
 func (p *Provider) FindRouters(ctx context.Context, q sdn.RouterQuery) iter.Seq2[sdn.Router, error] {
 	return func(yield func(sdn.Router, error) bool) {
-		filter := query(q.Match)
+		filter := p.query(q.Match)
 		if len(q.Subnets) > 0 {
 			ids, err := p.routersOn(ctx, q.Subnets)
 			if err != nil {
@@ -279,7 +280,7 @@ func (p *Provider) FindRouters(ctx context.Context, q sdn.RouterQuery) iter.Seq2
 				return false
 			}
 			for _, w := range some {
-				r := w.decode(p.config.Installation)
+				r := w.decode(p.owner)
 				r.Interfaces = legs[w.ID]
 				if q.Matches(r) && !yield(r, nil) {
 					return false

@@ -36,8 +36,8 @@ type securityGroupWire struct {
 
 func (w *securityGroupWire) stateless() bool { return w.Stateful != nil && !*w.Stateful }
 
-func (w *securityGroupWire) decode(installation string) sdn.SecurityGroup {
-	g := sdn.SecurityGroup{Meta: w.meta.decode(installation), Stateless: w.stateless()}
+func (w *securityGroupWire) decode(o *owner) sdn.SecurityGroup {
+	g := sdn.SecurityGroup{Meta: w.meta.decode(o), Stateless: w.stateless()}
 	for _, r := range w.Rules {
 		if rule, ok := r.decode(); ok {
 			g.Rules = append(g.Rules, rule)
@@ -75,6 +75,7 @@ func (p *Provider) wanted(ctx context.Context, spec sdn.SecurityGroupSpec) (want
 // ApplySecurityGroup makes a group be this value. Of what a new group needs only the group itself is made in one step; a repeat finishes the rest.
 func (p *Provider) ApplySecurityGroup(ctx context.Context, spec sdn.SecurityGroupSpec) (sdn.SecurityGroup, error) {
 	none := sdn.SecurityGroup{}
+	p.owner.note(spec.Project)
 	if err := valid.Base("security group", spec.Base); err != nil {
 		return none, err
 	}
@@ -104,7 +105,7 @@ func (p *Provider) ApplySecurityGroup(ctx context.Context, spec sdn.SecurityGrou
 		}
 		return none, err
 	}
-	return w.decode(p.config.Installation), nil
+	return w.decode(p.owner), nil
 }
 
 // baseOfGroup gives the group that is to be the value, made or changed in all but its rules and tags.
@@ -112,7 +113,7 @@ func (p *Provider) baseOfGroup(ctx context.Context, spec sdn.SecurityGroupSpec, 
 	if spec.ID != "" {
 		w, err = securityGroups.read(ctx, p.client, spec.ID)
 	} else {
-		w, made, err = ensure(ctx, p, securityGroups, spec.Key, true, func(ctx context.Context) (*securityGroupWire, error) {
+		w, made, err = ensure(ctx, p, securityGroups, spec.Base, true, func(ctx context.Context) (*securityGroupWire, error) {
 			if spec.Name == defaultGroup {
 				return nil, sdn.Conflict(sdn.Exists, "security group", "name", "each project has one of the name %s, which Neutron makes", defaultGroup)
 			}
@@ -129,7 +130,7 @@ func (p *Provider) baseOfGroup(ctx context.Context, spec sdn.SecurityGroupSpec, 
 	if err != nil || made {
 		return w, made, err
 	}
-	if spec.IfRevision != 0 && spec.IfRevision != w.decode(p.config.Installation).Revision {
+	if spec.IfRevision != 0 && spec.IfRevision != w.decode(p.owner).Revision {
 		return nil, false, stale("security group", &w.meta)
 	}
 	if err := p.checkRemotes(ctx, w.Rules, want); err != nil {
@@ -280,13 +281,13 @@ func (p *Provider) SecurityGroup(ctx context.Context, id sdn.ID) (sdn.SecurityGr
 	if err != nil {
 		return sdn.SecurityGroup{}, err
 	}
-	return w.decode(p.config.Installation), nil
+	return w.decode(p.owner), nil
 }
 
 // FindSecurityGroups streams security groups. By rules it asks first whose they are.
 func (p *Provider) FindSecurityGroups(ctx context.Context, q sdn.SecurityGroupQuery) iter.Seq2[sdn.SecurityGroup, error] {
 	return func(yield func(sdn.SecurityGroup, error) bool) {
-		filter := query(q.Match)
+		filter := p.query(q.Match)
 		if len(q.Rules) > 0 {
 			byRule := url.Values{"fields": {"id", "security_group_id"}}
 			addIDs(byRule, "id", q.Rules)
@@ -310,7 +311,7 @@ func (p *Provider) FindSecurityGroups(ctx context.Context, q sdn.SecurityGroupQu
 				yield(sdn.SecurityGroup{}, err)
 				return
 			}
-			if g := w.decode(p.config.Installation); q.Matches(g.Meta) && !yield(g, nil) {
+			if g := w.decode(p.owner); q.Matches(g.Meta) && !yield(g, nil) {
 				return
 			}
 		}

@@ -84,7 +84,7 @@ func (p *Provider) adoptSubnets(ctx context.Context, network sdn.ID, specs []sdn
 	}
 	slices.SortFunc(found, func(a, b *subnetWire) int { return older(a.common(), b.common()) })
 	for i, s := range specs {
-		at := slices.IndexFunc(found, func(w *subnetWire) bool { return w.Description == s.Key.String() })
+		at := slices.IndexFunc(found, func(w *subnetWire) bool { return w.Description == s.Key.String() && w.Project == p.projectOf(s.Base) })
 		if out[i] != nil || s.Key.IsZero() || at < 0 {
 			continue
 		}

@@ -26,7 +26,7 @@ type subnetPoolWire struct {
 var subnetPools = collection[*subnetPoolWire]{title: "subnet pool", item: "subnetpool", items: "subnetpools", path: "/subnetpools"}
 
 func (p *Provider) subnetPool(w *subnetPoolWire) sdn.SubnetPool {
-	s := sdn.SubnetPool{Meta: w.decode(p.config.Installation), DefaultLen: number(w.DefaultLen), MinLen: number(w.MinLen), MaxLen: number(w.MaxLen), Shared: w.Shared}
+	s := sdn.SubnetPool{Meta: w.decode(p.owner), DefaultLen: number(w.DefaultLen), MinLen: number(w.MinLen), MaxLen: number(w.MaxLen), Shared: w.Shared}
 	for _, text := range w.Prefixes {
 		if prefix, err := netip.ParsePrefix(text); err == nil {
 			s.Prefixes = append(s.Prefixes, prefix)
@@ -123,6 +123,7 @@ func shortest(prefixes []netip.Prefix) int {
 // EnsureSubnetPool takes three requests for a new pool: a look, the pool, and a look for a twin. One that is New takes one. What tags there are to be
 // written comes on top.
 func (p *Provider) EnsureSubnetPool(ctx context.Context, spec sdn.SubnetPoolSpec) (sdn.SubnetPool, error) {
+	p.owner.note(spec.Project)
 	if err := valid.Base("subnet pool", spec.Base); err != nil {
 		return sdn.SubnetPool{}, err
 	}
@@ -136,9 +137,9 @@ func (p *Provider) EnsureSubnetPool(ctx context.Context, spec sdn.SubnetPoolSpec
 	var made bool
 	var err error
 	if spec.New {
-		w, made, err = makeOnce(ctx, p, subnetPools, spec.Key, create)
+		w, made, err = makeOnce(ctx, p, subnetPools, spec.Base, create)
 	} else {
-		w, made, err = ensure(ctx, p, subnetPools, spec.Key, true, create)
+		w, made, err = ensure(ctx, p, subnetPools, spec.Base, true, create)
 	}
 	if err == nil && !made {
 		w, err = p.finishSubnetPool(ctx, w, spec)
@@ -219,7 +220,7 @@ func (p *Provider) SubnetPool(ctx context.Context, id sdn.ID) (sdn.SubnetPool, e
 // FindSubnetPools asks Neutron, except for pools of given Keys or ids that are all in the cache. Neutron cannot be asked for overlaps: all pools are
 // read for them.
 func (p *Provider) FindSubnetPools(ctx context.Context, q sdn.SubnetPoolQuery) iter.Seq2[sdn.SubnetPool, error] {
-	return finding(ctx, p, p.cache.pools, subnetPools, query(q.Match), q.Match, p.subnetPool, q.Matches)
+	return finding(ctx, p, p.cache.pools, subnetPools, p.query(q.Match), q.Match, p.subnetPool, q.Matches)
 }
 
 // UpdateSubnetPool sends one request, two where the Key, the description or the tags are to be changed.

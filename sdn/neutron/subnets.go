@@ -45,7 +45,7 @@ var subnets = collection[*subnetWire]{title: "subnet", item: "subnet", items: "s
 // subnet decodes. What is no address or prefix, which Neutron does not say, is left out.
 func (p *Provider) subnet(w *subnetWire) sdn.Subnet {
 	s := sdn.Subnet{
-		Meta: w.decode(p.config.Installation), Network: sdn.ID(w.Network), CIDR: w.cidr(), Pool: sdn.ID(w.Pool),
+		Meta: w.decode(p.owner), Network: sdn.ID(w.Network), CIDR: w.cidr(), Pool: sdn.ID(w.Pool),
 		Gateway: w.gateway(), Ranges: w.ranges(), Mode: sdn.AddressMode(w.Mode), NoDHCP: !w.DHCP,
 	}
 	for _, n := range w.Nameservers {
@@ -200,6 +200,7 @@ func rangeBodies(ranges []sdn.AddressRange) []rangeWire {
 // EnsureSubnet looks by Key, makes, and looks at the network's subnets again; within this process one network's subnets are made one call after
 // another. Neutron by itself lets ranges overlap that are asked for at the same time.
 func (p *Provider) EnsureSubnet(ctx context.Context, spec sdn.SubnetSpec) (sdn.Subnet, error) {
+	p.owner.note(spec.Project)
 	if err := checkSubnet(spec); err != nil {
 		return sdn.Subnet{}, err
 	}
@@ -224,7 +225,7 @@ func (p *Provider) Subnet(ctx context.Context, id sdn.ID) (sdn.Subnet, error) {
 
 // FindSubnets asks Neutron, except for subnets of given Keys or ids, or of one network, that are all in the cache.
 func (p *Provider) FindSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2[sdn.Subnet, error] {
-	filter := query(q.Match)
+	filter := p.query(q.Match)
 	addIDs(filter, "network_id", q.Networks)
 	addIDs(filter, "subnetpool_id", q.Pools)
 	for _, c := range q.CIDRs {

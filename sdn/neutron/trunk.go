@@ -32,7 +32,7 @@ var trunks = collection[*trunkWire]{title: "trunk", item: "trunk", items: "trunk
 const vlanRaces = 10 // how often a VLAN is chosen anew because another process was faster
 
 func (p *Provider) trunk(w *trunkWire) sdn.Trunk {
-	t := sdn.Trunk{Meta: w.decode(p.config.Installation), Parent: w.Parent, Disabled: !w.AdminUp}
+	t := sdn.Trunk{Meta: w.decode(p.owner), Parent: w.Parent, Disabled: !w.AdminUp}
 	for _, s := range w.Subports {
 		t.Subports = append(t.Subports, sdn.Subport{Port: s.Port, VLAN: s.VLAN})
 	}
@@ -52,13 +52,14 @@ func (p *Provider) needTrunks(ctx context.Context) error {
 
 // EnsureTrunk needs no look after making: Neutron gives a port one trunk at most.
 func (p *Provider) EnsureTrunk(ctx context.Context, spec sdn.TrunkSpec) (sdn.Trunk, error) {
+	p.owner.note(spec.Project)
 	if err := valid.Base("trunk", spec.Base); err != nil {
 		return sdn.Trunk{}, err
 	}
 	if err := p.needTrunks(ctx); err != nil {
 		return sdn.Trunk{}, err
 	}
-	w, _, err := ensure(ctx, p, trunks, spec.Key, false, func(ctx context.Context) (*trunkWire, error) {
+	w, _, err := ensure(ctx, p, trunks, spec.Base, false, func(ctx context.Context) (*trunkWire, error) {
 		body := p.body(spec.Base)
 		body["port_id"] = spec.Parent
 		if spec.Disabled {
@@ -112,7 +113,7 @@ func (p *Provider) FindTrunks(ctx context.Context, q sdn.TrunkQuery) iter.Seq2[s
 			yield(sdn.Trunk{}, err)
 			return
 		}
-		values := query(q.Match)
+		values := p.query(q.Match)
 		addIDs(values, "port_id", q.Parents)
 		for w, err := range trunks.find(ctx, p.client, values) {
 			if err != nil {

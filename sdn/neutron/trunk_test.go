@@ -188,10 +188,10 @@ func TestTrunkIsReadWhereItIsNotKnown(t *testing.T) {
 
 // A trunk is answered with the revision that it has after its tags were written.
 func TestTrunkWithTags(t *testing.T) {
-	tagged := `{"trunk": {"id": "t", "port_id": "p", "admin_state_up": true, "description": "kuryr/test/t/trunk", "tags": ["a"], "revision_number": 4}}`
+	tagged := `{"trunk": {"id": "t", "port_id": "p", "admin_state_up": true, "description": "kuryr/test/t/trunk", "project_id": "p1", "tags": ["a"], "revision_number": 4}}`
 	p, _, _ := onScript(t, map[string][]says{
 		"GET /trunks":        {{200, `{"trunks": []}`}},
-		"POST /trunks":       {{201, `{"trunk": {"id": "t", "port_id": "p", "admin_state_up": true, "description": "kuryr/test/t/trunk", "tags": [], "revision_number": 1}}`}},
+		"POST /trunks":       {{201, `{"trunk": {"id": "t", "port_id": "p", "admin_state_up": true, "description": "kuryr/test/t/trunk", "project_id": "p1", "tags": [], "revision_number": 1}}`}},
 		"PUT /trunks/t/tags": {{200, `{"tags": ["a"]}`}},
 		"GET /trunks/t":      {{200, tagged}},
 	}, "trunk")

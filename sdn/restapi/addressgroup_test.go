@@ -1,6 +1,7 @@
 package restapi
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -51,9 +52,16 @@ func TestAddressGroups(t *testing.T) {
 		t.Errorf("%q does not tell which", said)
 	}
 	const key = `{"address_group": {"description": "kuryr/abc/test/one", "addresses": ["192.0.2.1"]}}`
-	first := w.do(t, alice, "POST", "address-groups", key, 201, "", "address_group")
-	shows(t, w.do(t, alice, "POST", "address-groups", strings.Replace(key, "192.0.2.1", "192.0.2.2", 1), 201, "", "address_group"), `{"id": "`+first["id"].(string)+`", "addresses": ["192.0.2.1/32"]}`)
-	w.do(t, bob, "POST", "address-groups", key, 409, "Conflict", "")
+	admin := Caller{Project: alice.Project, Role: Admin}
+	w.do(t, alice, "POST", "address-groups", key, 403, "PolicyNotAuthorized", "")
+	first := w.do(t, admin, "POST", "address-groups", key, 201, "", "address_group")
+	shows(t, w.do(t, admin, "POST", "address-groups", strings.Replace(key, "192.0.2.1", "192.0.2.2", 1), 201, "", "address_group"), `{"id": "`+first["id"].(string)+`", "addresses": ["192.0.2.1/32"]}`)
+	var prefixes []string
+	for i := range maxItems {
+		prefixes = append(prefixes, fmt.Sprintf("\"10.%d.%d.0/24\"", i/256, i%256))
+	}
+	full := w.do(t, alice, "POST", "address-groups", `{"address_group": {"name": "full", "addresses": [`+strings.Join(prefixes, ",")+`]}}`, 201, "", "address_group")
+	w.do(t, alice, "PUT", "address-groups/"+full["id"].(string)+"/add_addresses", `{"addresses": ["192.0.2.1"]}`, 400, "HTTPBadRequest", "")
 	w.do(t, alice, "DELETE", path, "", 204, "", "")
 	w.do(t, alice, "GET", path, "", 404, "AddressGroupNotFound", "")
 }

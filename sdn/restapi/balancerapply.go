@@ -50,7 +50,7 @@ func (s *server) applyBalancer(w http.ResponseWriter, c *call) error {
 	if err := b.done(); err != nil {
 		return err
 	}
-	if err := s.mayApply(c, b.key, spec); err != nil {
+	if err := s.mayApply(c, spec); err != nil {
 		return err
 	}
 	l, err := s.p.ApplyLoadBalancer(c.ctx(), spec)
@@ -63,14 +63,13 @@ func (s *server) applyBalancer(w http.ResponseWriter, c *call) error {
 	return nil
 }
 
-// mayApply refuses a Key whose load balancer is not the caller's to change, and VIPs of other families than it has: clients are told by this API's capabilities that those stay.
-func (s *server) mayApply(c *call, key sdn.Key, spec sdn.LoadBalancerSpec) error {
-	there, ok, err := sdn.First(s.p.FindLoadBalancers(c.ctx(), sdn.LoadBalancerQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}))
+// mayApply refuses VIPs of other families than the load balancer has: clients are told by
+// this API's capabilities that those stay.
+func (s *server) mayApply(c *call, spec sdn.LoadBalancerSpec) error {
+	there, ok, err := sdn.First(s.p.FindLoadBalancers(c.ctx(), sdn.LoadBalancerQuery{Match: identity(spec.Base)}))
 	switch {
 	case err != nil || !ok:
 		return err
-	case !c.owns(there.Meta):
-		return sdn.Conflict(sdn.Exists, "load balancer", "description", "is the Key of another object")
 	case len(there.VIPs) != len(spec.VIPs):
 		return sdn.Conflict(sdn.Immutable, "load balancer", "additional_vips", "%d addresses cannot become %d", len(there.VIPs), len(spec.VIPs))
 	}

@@ -5,10 +5,12 @@ import (
 	"testing"
 )
 
-// A load balancer is applied whole by its Key: made, left alone, changed, with ids that stay, and by nobody but whose it is.
+// A load balancer is applied whole by its Key: made, left alone, changed, with ids that
+// stay, and only by administrators, each in a project.
 func TestBalancerIsAppliedWhole(t *testing.T) {
 	t.Parallel()
 	b := serveBalancing(t)
+	b.api = b.of("ours/admin")
 	const at = "/lbaas/loadbalancers/kuryr:apply"
 	member := func(address string) object { return object{"address": address, "protocol_port": 8080, "weight": 1} }
 	tree := func(members ...object) object {
@@ -38,9 +40,14 @@ func TestBalancerIsAppliedWhole(t *testing.T) {
 			b.refused(status, words, "PUT", at, object{"loadbalancer": body})
 		}
 	}
-	others := &balancing{b.of("others/member"), b.subnet, b.network}
-	if status, answer := others.ask("PUT", at, object{"loadbalancer": tree()}); status < 400 || status >= 500 {
-		t.Errorf("another project changes it: %d %v", status, answer)
+	for _, who := range []string{"ours/member", "others/member"} {
+		if status, answer := b.of(who).ask("PUT", at, object{"loadbalancer": tree()}); status != http.StatusForbidden {
+			t.Errorf("%s changes it: %d %v", who, status, answer)
+		}
+	}
+	other := &balancing{b.of("others/admin"), b.subnet, b.network}
+	if same := other.put(at, "loadbalancer", tree()); id(same) == id(made) || same["project_id"] != "others" {
+		t.Errorf("another project's administrator gets %v", same)
 	}
 	if status, _ := b.ask("GET", at, nil); status != http.StatusMethodNotAllowed {
 		t.Errorf("it is read: %d", status)

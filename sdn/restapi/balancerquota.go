@@ -113,21 +113,9 @@ func (s *server) resetBalancerQuota(w http.ResponseWriter, c *call) error {
 	if !c.caller.admin() {
 		return c.adminRequired()
 	}
-	usage, err := s.p.Usage(c.ctx(), nobody)
-	if err != nil {
-		return err
-	}
-	limits := map[sdn.Noun]int64{}
+	var nouns []sdn.Noun
 	for _, counted := range balancerCounted {
-		if u, counts := usage[counted.noun]; counts {
-			limits[counted.noun] = u.Limit
-		}
+		nouns = append(nouns, counted.noun)
 	}
-	if len(limits) > 0 {
-		if err := s.p.SetQuota(c.ctx(), c.PathValue("project"), limits); err != nil {
-			return err
-		}
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return s.forgetQuota(w, c, nouns...)
 }

@@ -1,15 +1,18 @@
 package restapi
 
-import "github.com/kuryr/kuryr/sdn"
+import (
+	"strings"
+
+	"github.com/kuryr/kuryr/sdn"
+)
 
 // systems are the attributes of every object that the SDN sets.
 var systems = []string{"id", "status", "revision_number", "created_at", "updated_at"}
 
 // base reads what every new object has. A description that is a Key is the object's identity.
 func (b *body) base() sdn.Base {
-	out := sdn.Base{Name: or(b.text("name")), Description: or(b.optional("description")), Project: b.project(), Tags: b.tags()}
+	out := sdn.Base{Name: or(b.text("name")), Description: or(b.description("")), Project: b.project(), Tags: b.tags()}
 	if key, ok := sdn.ParseKey(out.Description); ok {
-		b.ownKey(key)
 		out.Key, out.Description = key, ""
 		b.key = key
 	}
@@ -17,12 +20,15 @@ func (b *body) base() sdn.Base {
 	return out
 }
 
-// ownKey refuses a Key of the installation that serves to all but administrators: what the installation's own front ends, which are these, look for by a Key
-// they take for theirs.
-func (b *body) ownKey(key sdn.Key) {
-	if !b.caller.admin() && key.Owner == b.server.p.Installation() {
-		b.fail(b.denied("the description is a Key of the installation " + key.Owner))
+// description takes the description of an object that has had the text now, or null,
+// which is "". Kuryr's front ends find what is theirs by descriptions that are Keys, so
+// only administrators write those.
+func (b *body) description(now string) *string {
+	text := b.optional("description")
+	if text != nil && *text != now && strings.HasPrefix(*text, sdn.KeyPrefix) && !b.caller.admin() {
+		b.fail(b.denied("only administrators write descriptions that begin with " + sdn.KeyPrefix))
 	}
+	return text
 }
 
 // project reads whose a new object is: the caller's own, unless an administrator says another.
@@ -46,7 +52,7 @@ func (b *body) project() string {
 func (b *body) changes(m sdn.Meta) sdn.Patch {
 	b.readOnly(append(systems, "project_id", "tenant_id", "tags")...)
 	p := sdn.Patch{IfRevision: b.ifRevision, Name: b.text("name")}
-	description := b.optional("description")
+	description := b.description(encodeMeta(m).Description)
 	if description == nil {
 		return p
 	}
@@ -54,7 +60,6 @@ func (b *body) changes(m sdn.Meta) sdn.Patch {
 	switch {
 	case isKey && key == m.Key:
 	case isKey:
-		b.ownKey(key)
 		p.Key = &key
 		if m.Description != "" {
 			p.Description = new(string)

@@ -37,6 +37,7 @@ func (c *call) admit(w http.ResponseWriter) error {
 		return refuse(http.StatusUnauthorized, "HTTPUnauthorized", "The request you have made requires authentication.")
 	}
 	c.caller = caller
+	c.Request = c.WithContext(sdn.WithClient(c.ctx(), sdn.Client{Admin: caller.admin()}))
 	if c.Body != nil {
 		c.Body = http.MaxBytesReader(w, c.Body, c.server.maxBody)
 	}

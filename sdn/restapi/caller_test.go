@@ -38,7 +38,7 @@ func TestProjects(t *testing.T) {
 		member := strings.TrimSuffix(collection, "s")
 		return w.made(t, c, "POST", "/v2.0/"+collection, `{"`+member+`":`+body+`}`, member+".id")
 	}
-	own := make(a, "networks", `{"name":"own","description":"kuryr/a/b/own"}`)
+	own := make(Caller{Project: "a", Role: Admin}, "networks", `{"name":"own","description":"kuryr/a/b/own"}`)
 	ownSubnet := make(a, "subnets", `{"network_id":"`+own+`","ip_version":4,"cidr":"10.1.0.0/24"}`)
 	ownPort := make(a, "ports", `{"network_id":"`+own+`"}`)
 	shared := make(root, "networks", `{"name":"shared","shared":true,"project_id":"c"}`)
@@ -79,7 +79,7 @@ func TestProjects(t *testing.T) {
 		{"POST", "/v2.0/networks", `{"network":{"shared":true}}`, 403, "PolicyNotAuthorized: rule:create_network:shared is disallowed by policy"},
 		{"POST", "/v2.0/networks", `{"network":{"router:external":true}}`, 403, "PolicyNotAuthorized: rule:create_network:router:external"},
 		{"POST", "/v2.0/networks", `{"network":{"provider:network_type":"vlan"}}`, 403, "PolicyNotAuthorized: rule:create_network:provider:network_type"},
-		{"POST", "/v2.0/networks", `{"network":{"description":"kuryr/a/b/own"}}`, 409, "Conflict: is the Key of another object"},
+		{"POST", "/v2.0/networks", `{"network":{"description":"kuryr/a/b/own"}}`, 403, "PolicyNotAuthorized: only administrators write descriptions that begin with kuryr/"},
 		{"POST", "/v2.0/subnets", `{"subnet":{"network_id":"` + own + `","ip_version":4,"cidr":"10.9.0.0/24"}}`, 404, "NetworkNotFound: "},
 		{"POST", "/v2.0/subnets", `{"subnet":{"network_id":"` + shared + `","ip_version":4,"cidr":"10.9.0.0/24"}}`, 403, "PolicyNotAuthorized: another project's"},
 		{"POST", "/v2.0/ports", `{"port":{"network_id":"` + own + `"}}`, 404, "NetworkNotFound: "},
@@ -99,7 +99,7 @@ func TestProjects(t *testing.T) {
 		{"GET", "/v2.0/quotas/tenant", "", 200, "tenant.tenant_id=b"},
 	})
 	w.steps(t, a, []step{
-		{"POST", "/v2.0/networks", `{"network":{"name":"mine","description":"kuryr/a/b/own"}}`, 201, "network.id=" + own + " network.name=mine"},
+		{"POST", "/v2.0/networks", `{"network":{"name":"mine","description":"kuryr/a/b/own"}}`, 403, "PolicyNotAuthorized: only administrators write"},
 		{"POST", "/v2.0/subnets", `{"subnet":{"network_id":"` + own + `","ip_version":4,"subnetpool_id":"` + hidden + `"}}`, 404, "SubnetPoolNotFound: "},
 		{"POST", "/v2.0/subnets", `{"subnet":{"network_id":"` + own + `","ip_version":4,"subnetpool_id":"` + open + `"}}`, 201, "subnet.cidr=10.0.0.0/24 subnet.tenant_id=a"},
 		{"POST", "/v2.0/ports", `{"port":{"network_id":"` + own + `","fixed_ips":[{"ip_address":"10.1.0.9"}],"mac_address":"02:00:00:00:00:01","port_security_enabled":false}}`, 201, "port.project_id=a"},
@@ -115,23 +115,169 @@ func TestProjects(t *testing.T) {
 	})
 }
 
-// The Keys by which the installation's own front ends find what is theirs are administrators' to give: a member could else put an object of its own in the way.
-func TestKeysOfTheInstallation(t *testing.T) {
+// Descriptions that begin as Keys do are administrators' to write: a member's object
+// would be taken for a front end's.
+func TestMembersWriteNoKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, admin := Caller{Project: "a", Role: Member}, Caller{Project: "a", Role: Admin}
-	key := func(name string) string { return "kuryr/" + w.sdn.Installation() + "/docker-shared-router/" + name }
-	n := w.made(t, a, "POST", "/v2.0/networks", `{"network":{"description":"kuryr/another/thing/n"}}`, "network.id")
-	r := w.made(t, a, "POST", "/v2.0/routers", `{"router":{}}`, "router.id")
+	const refused = "PolicyNotAuthorized: only administrators write descriptions that begin with kuryr/"
+	net := w.made(t, a, "POST", "/v2.0/networks", `{"network":{"description":"kuryr, not a Key"}}`, "network.id")
+	subnet := w.made(t, a, "POST", "/v2.0/subnets", `{"subnet":{"network_id":"`+net+`","ip_version":4,"cidr":"10.1.0.0/24"}}`, "subnet.id")
+	port := w.made(t, a, "POST", "/v2.0/ports", `{"port":{"network_id":"`+net+`"}}`, "port.id")
+	router := w.made(t, a, "POST", "/v2.0/routers", `{"router":{"external_gateway_info":{"network_id":"`+string(w.sdn.Capabilities().ExternalNetwork)+`"}}}`, "router.id")
+	w.made(t, a, "PUT", "/v2.0/routers/"+router+"/add_router_interface", `{"subnet_id":"`+subnet+`"}`, "port_id")
+	floating := w.made(t, a, "POST", "/v2.0/floatingips", `{"floatingip":{"floating_network_id":"`+string(w.sdn.Capabilities().ExternalNetwork)+`"}}`, "floatingip.id")
+	forward := w.made(t, a, "POST", "/v2.0/floatingips/"+floating+"/port_forwardings", `{"port_forwarding":{"protocol":"tcp","internal_port_id":"`+port+`","internal_port":80,"external_port":80}}`, "port_forwarding.id")
+	group := w.made(t, a, "POST", "/v2.0/security-groups", `{"security_group":{"name":"g"}}`, "security_group.id")
+	set := w.made(t, a, "POST", "/v2.0/address-groups", `{"address_group":{"name":"s","addresses":["192.0.2.1"]}}`, "address_group.id")
+	pool := w.made(t, a, "POST", "/v2.0/subnetpools", `{"subnetpool":{"name":"p","prefixes":["10.8.0.0/16"]}}`, "subnetpool.id")
+	trunk := w.made(t, a, "POST", "/v2.0/trunks", `{"trunk":{"port_id":"`+port+`"}}`, "trunk.id")
+	key := `"description":"kuryr/` + w.sdn.Installation() + `/docker-network/x"`
+	for _, description := range []string{key, `"description":"kuryr/another/thing/n"`, `"description":"kuryr/"`} {
+		w.steps(t, a, []step{
+			{"POST", "/v2.0/networks", `{"network":{` + description + `}}`, 403, refused},
+			{"POST", "/v2.0/networks", `{"networks":[{},{` + description + `}]}`, 403, refused},
+			{"PUT", "/v2.0/networks/" + net, `{"network":{` + description + `}}`, 403, refused},
+			{"POST", "/v2.0/subnets", `{"subnet":{"network_id":"` + net + `","ip_version":4,"cidr":"10.2.0.0/24",` + description + `}}`, 403, refused},
+			{"PUT", "/v2.0/subnets/" + subnet, `{"subnet":{` + description + `}}`, 403, refused},
+			{"POST", "/v2.0/subnetpools", `{"subnetpool":{"name":"q","prefixes":["10.9.0.0/16"],` + description + `}}`, 403, refused},
+			{"PUT", "/v2.0/subnetpools/" + pool, `{"subnetpool":{` + description + `}}`, 403, refused},
+			{"POST", "/v2.0/ports", `{"port":{"network_id":"` + net + `",` + description + `}}`, 403, refused},
+			{"PUT", "/v2.0/ports/" + port, `{"port":{` + description + `}}`, 403, refused},
+			{"POST", "/v2.0/trunks", `{"trunk":{"port_id":"` + port + `",` + description + `}}`, 403, refused},
+			{"PUT", "/v2.0/trunks/" + trunk, `{"trunk":{` + description + `}}`, 403, refused},
+			{"POST", "/v2.0/routers", `{"router":{` + description + `}}`, 403, refused},
+			{"PUT", "/v2.0/routers/" + router, `{"router":{` + description + `}}`, 403, refused},
+			{"POST", "/v2.0/floatingips", `{"floatingip":{"floating_network_id":"` + string(w.sdn.Capabilities().ExternalNetwork) + `",` + description + `}}`, 403, refused},
+			{"PUT", "/v2.0/floatingips/" + floating, `{"floatingip":{` + description + `}}`, 403, refused},
+			{"POST", "/v2.0/floatingips/" + floating + "/port_forwardings", `{"port_forwarding":{"protocol":"tcp","internal_port_id":"` + port + `","internal_port":80,"external_port":81,` + description + `}}`, 403, refused},
+			{"PUT", "/v2.0/floatingips/" + floating + "/port_forwardings/" + forward, `{"port_forwarding":{` + description + `}}`, 403, refused},
+			{"POST", "/v2.0/security-groups", `{"security_group":{"name":"h",` + description + `}}`, 403, refused},
+			{"PUT", "/v2.0/security-groups/" + group, `{"security_group":{` + description + `}}`, 403, refused},
+			{"POST", "/v2.0/security-group-rules", `{"security_group_rule":{"security_group_id":"` + group + `","direction":"ingress",` + description + `}}`, 403, refused},
+			{"POST", "/v2.0/address-groups", `{"address_group":{"name":"t","addresses":["192.0.2.1"],` + description + `}}`, 403, refused},
+			{"PUT", "/v2.0/address-groups/" + set, `{"address_group":{` + description + `}}`, 403, refused},
+		})
+	}
+	given := w.made(t, admin, "POST", "/v2.0/routers", `{"router":{`+key+`}}`, "router.id")
 	w.steps(t, a, []step{
-		{"POST", "/v2.0/routers", `{"router":{"description":"` + key("corp") + `"}}`, 403, "PolicyNotAuthorized: a Key of the installation"},
-		{"POST", "/v2.0/networks", `{"networks":[{},{"description":"` + key("corp") + `"}]}`, 403, "PolicyNotAuthorized: a Key of the installation"},
-		{"POST", "/v2.0/security-groups", `{"security_group":{"name":"g","description":"` + key("corp") + `"}}`, 403, "PolicyNotAuthorized: a Key of the installation"},
-		{"PUT", "/v2.0/routers/" + r, `{"router":{"description":"` + key("corp") + `"}}`, 403, "PolicyNotAuthorized: a Key of the installation"},
-		{"PUT", "/v2.0/networks/" + n, `{"network":{"description":"kuryr/another/thing/n"}}`, 200, "network.description=kuryr/another/thing/n"},
+		{"PUT", "/v2.0/routers/" + given, `{"router":{"name":"x",` + key + `}}`, 200, "router.name=x"}, // as it is
+		{"PUT", "/v2.0/routers/" + given, `{"router":{"description":"kuryr/a/b/c"}}`, 403, refused},
 	})
-	given := w.made(t, admin, "POST", "/v2.0/routers", `{"router":{"description":"`+key("corp")+`"}}`, "router.id")
-	w.steps(t, a, []step{{"PUT", "/v2.0/routers/" + given, `{"router":{"name":"x","description":"` + key("corp") + `"}}`, 200, "router.name=x"}}) // as it is
+}
+
+// An administrator's object with a Key is another one than a member's object that carries
+// the same Key from before members were kept from writing Keys.
+func TestSquattedKeys(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ops, b := Caller{Project: "ops", Role: Admin}, Caller{Project: "b", Role: Admin}
+	key := func(noun string) string {
+		return `"description":"kuryr/` + w.sdn.Installation() + `/` + strings.ReplaceAll(noun, "_", "-") + `/x"`
+	}
+	subnet := string(w.subnet.ID)
+	for collection, more := range map[string]string{
+		"networks": "", "routers": "", "security-groups": `"name":"g",`, "address-groups": `"name":"a","addresses":["192.0.2.1"],`,
+		"subnetpools": `"name":"p","prefixes":["10.50.0.0/16"],`, "qos/policies": `"name":"q","shared":true,`,
+		"floatingips": `"floating_network_id":"` + string(w.sdn.Capabilities().ExternalNetwork) + `",`, "ports": `"network_id":"` + string(w.network.ID) + `",`,
+		"lbaas/loadbalancers": `"vip_subnet_id":"` + subnet + `",`,
+	} {
+		noun := strings.TrimSuffix(strings.ReplaceAll(collection[strings.Index(collection, "/")+1:], "-", "_"), "s")
+		if noun == "policie" {
+			noun = "policy"
+		}
+		body := `{"` + noun + `":{` + more + key(noun) + `}}`
+		theirs := w.made(t, b, "POST", "/v2.0/"+collection, body, noun+".id")
+		for _, who := range []Caller{ops, root} {
+			mine := w.made(t, who, "POST", "/v2.0/"+collection, body, noun+".id")
+			again := w.made(t, who, "POST", "/v2.0/"+collection, body, noun+".id")
+			if mine == theirs || again != mine {
+				t.Errorf("%s of %q: %s, then %s; another project's is %s", noun, who.Project, mine, again, theirs)
+			}
+			if status, out := w.ask(t, who, "GET", "/v2.0/"+collection+"/"+mine, ""); status != 200 || at(out, noun+".project_id") != who.Project {
+				t.Errorf("%s of %q: %d %v", noun, who.Project, status, out)
+			}
+		}
+	}
+}
+
+// Nobody but administrators and its owner puts a port or a VIP on an external network,
+// shared or not, or gives one that is there further addresses; what is there is changed
+// and deleted as ever.
+func TestNothingOnAnExternalNetwork(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := Caller{Project: "a", Role: Member}
+	host := string(w.sdn.Capabilities().ExternalNetwork)
+	open := w.made(t, root, "POST", "/v2.0/networks", `{"network":{"shared":true,"router:external":true}}`, "network.id")
+	w.made(t, root, "POST", "/v2.0/subnets", `{"subnet":{"network_id":"`+open+`","ip_version":4,"cidr":"203.0.113.0/24"}}`, "subnet.id")
+	own := w.made(t, root, "POST", "/v2.0/networks", `{"network":{"router:external":true,"project_id":"a"}}`, "network.id")
+	w.made(t, root, "POST", "/v2.0/subnets", `{"subnet":{"network_id":"`+own+`","ip_version":4,"cidr":"198.51.100.0/24","project_id":"a"}}`, "subnet.id")
+	for _, network := range []string{host, open} {
+		subnet := w.listed(t, root, "subnets?ip_version=4&network_id="+network, "id")[0]
+		before := w.made(t, root, "POST", "/v2.0/ports", `{"port":{"project_id":"a","network_id":"`+network+`","fixed_ips":[{"subnet_id":"`+subnet+`"}]}}`, "port.id")
+		w.steps(t, a, []step{
+			{"POST", "/v2.0/ports", `{"port":{"network_id":"` + network + `"}}`, 403, "PolicyNotAuthorized: is external"},
+			{"POST", "/v2.0/ports", `{"ports":[{"network_id":"` + network + `"},{"network_id":"` + network + `"}]}`, 403, "PolicyNotAuthorized: is external"},
+			{"PUT", "/v2.0/ports/" + before, `{"port":{"fixed_ips":[{"subnet_id":"` + subnet + `"},{"subnet_id":"` + subnet + `"}]}}`, 403, "PolicyNotAuthorized: rule:update_port:fixed_ips"},
+			{"PUT", "/v2.0/ports/" + before, `{"port":{"name":"kept"}}`, 200, "port.name=kept port.fixed_ips.#=1"},
+			{"DELETE", "/v2.0/ports/" + before, "", 204, ""},
+			{"POST", "/v2.0/floatingips", `{"floatingip":{"floating_network_id":"` + network + `"}}`, 201, "floatingip.project_id=a"},
+		})
+		for _, place := range []string{`"vip_subnet_id":"` + subnet + `"`, `"vip_network_id":"` + network + `"`} {
+			if status, out := w.ask(t, a, "POST", "/v2.0/lbaas/loadbalancers", `{"loadbalancer":{`+place+`}}`); status != 403 {
+				t.Errorf("a VIP at %s: %d %v", place, status, out)
+			}
+		}
+	}
+	w.steps(t, a, []step{{"POST", "/v2.0/ports", `{"port":{"network_id":"` + own + `"}}`, 201, "port.project_id=a"}})
+}
+
+// A port on another project's network takes a few of its addresses at most.
+func TestAddressesOnAnothersNetwork(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	shared := w.made(t, root, "POST", "/v2.0/networks", `{"network":{"shared":true,"project_id":"c"}}`, "network.id")
+	subnet := w.made(t, root, "POST", "/v2.0/subnets", `{"subnet":{"network_id":"`+shared+`","ip_version":4,"cidr":"10.7.0.0/24","project_id":"c"}}`, "subnet.id")
+	many := func(n int) string {
+		return `"fixed_ips":[` + strings.TrimSuffix(strings.Repeat(`{"subnet_id":"`+subnet+`"},`, n), ",") + `]`
+	}
+	a, c := Caller{Project: "a", Role: Member}, Caller{Project: "c", Role: Member}
+	port := w.made(t, a, "POST", "/v2.0/ports", `{"port":{"network_id":"`+shared+`",`+many(mostAddresses)+`}}`, "port.id")
+	w.steps(t, a, []step{
+		{"POST", "/v2.0/ports", `{"port":{"network_id":"` + shared + `",` + many(mostAddresses+1) + `}}`, 400, "InvalidInput: Exceeded maximum amount of fixed ips per port"},
+		{"PUT", "/v2.0/ports/" + port, `{"port":{` + many(mostAddresses+1) + `}}`, 400, "InvalidInput: Exceeded maximum amount of fixed ips per port"},
+	})
+	w.steps(t, c, []step{{"POST", "/v2.0/ports", `{"port":{"network_id":"` + shared + `",` + many(mostAddresses+1) + `}}`, 201, "port.project_id=c"}})
+}
+
+// A project that has no limits of its own has the default ones, which limit its members
+// and not an administrator, and which can be raised and taken away.
+func TestDefaultQuotas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, admin := Caller{Project: "a", Role: Member}, Caller{Project: "a", Role: Admin}
+	const routers = `{"routers":[{},{},{},{},{},{},{},{},{},{}]}`
+	w.steps(t, a, []step{
+		{"GET", "/v2.0/quotas/a", "", 200, "quota.router=20 quota.port_forwarding=500 quota.address_group=100 quota.rbac_policy=-1"},
+		{"POST", "/v2.0/routers", routers, 201, "routers.#=10"},
+		{"POST", "/v2.0/routers", routers, 201, "routers.#=10"},
+		{"POST", "/v2.0/routers", `{"router":{}}`, 409, "OverQuota: router"},
+	})
+	w.steps(t, admin, []step{
+		{"POST", "/v2.0/routers", `{"router":{}}`, 201, "router.project_id=a"},
+		{"PUT", "/v2.0/quotas/a", `{"quota":{"router":22,"address_group":0}}`, 200, "quota.router=22 quota.address_group=0"},
+		{"POST", "/v2.0/address-groups", `{"address_group":{"name":"g","addresses":[]}}`, 409, "OverQuota: address_group"},
+	})
+	w.steps(t, a, []step{
+		{"POST", "/v2.0/routers", `{"router":{}}`, 201, "router.project_id=a"},
+		{"POST", "/v2.0/routers", `{"router":{}}`, 409, "OverQuota: router"},
+	})
+	w.steps(t, admin, []step{{"PUT", "/v2.0/quotas/a", `{"quota":{"router":-1}}`, 200, "quota.router=-1"}})
+	w.steps(t, a, []step{{"POST", "/v2.0/routers", routers, 201, "routers.#=10"}})
+	w.steps(t, admin, []step{{"DELETE", "/v2.0/quotas/a", "", 204, ""}, {"GET", "/v2.0/quotas/a", "", 200, "quota.router=20 quota.address_group=100"}})
+	w.steps(t, root, []step{{"POST", "/v2.0/routers", routers, 201, ""}, {"POST", "/v2.0/routers", routers, 201, ""}, {"POST", "/v2.0/routers", routers, 201, ""}})
 }
 
 // A network that can be on one router only is put there by its owner, also where another project has a port on it.

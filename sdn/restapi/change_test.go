@@ -155,18 +155,18 @@ func TestQuotas(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.steps(t, root, []step{
-		{"GET", "/v2.0/quotas/p", "", 200, "quota.port=-1 quota.network=-1 quota.rbac_policy=-1"},
+		{"GET", "/v2.0/quotas/p", "", 200, "quota.port=500 quota.network=100 quota.rbac_policy=-1"},
 		{"PUT", "/v2.0/quotas/p", `{"quota":{"port":1,"network":"5"}}`, 200, "quota.port=1 quota.network=5"},
-		{"GET", "/v2.0/quotas/p/default", "", 200, "quota.port=-1"},
+		{"GET", "/v2.0/quotas/p/default", "", 200, "quota.port=500"},
 		{"POST", "/v2.0/ports", `{"port":{"network_id":"` + string(w.network.ID) + `","project_id":"p"}}`, 201, ""},
 		{"POST", "/v2.0/ports", `{"port":{"network_id":"` + string(w.network.ID) + `","project_id":"p"}}`, 409, "OverQuota: quota of 1"},
-		{"GET", "/v2.0/quotas/p/details.json", "", 200, "quota.port.used=1 quota.port.limit=1 quota.port.reserved=0"},
+		{"GET", "/v2.0/quotas/p/details.json", "", 200, "quota.port.used=1 quota.port.limit=1 quota.port.reserved=0 quota.port.kuryr:default=false quota.router.kuryr:default=true"},
 		{"PUT", "/v2.0/quotas/p", `{"quota":{"port":0,"check_limit":true}}`, 409, "InvalidQuotaValue: port"},
 		{"PUT", "/v2.0/quotas/p", `{"quota":{"port":-2}}`, 400, "HTTPBadRequest: Invalid input for port"},
 		{"PUT", "/v2.0/quotas/p", `{"quota":{"colour":1}}`, 400, "HTTPBadRequest: Unrecognized attribute(s) 'colour'"},
 		{"PUT", "/v2.0/quotas/p", `{"quotas":{}}`, 400, "HTTPBadRequest: Unable to find 'quota' in request body"},
 		{"DELETE", "/v2.0/quotas/p", "", 204, ""},
-		{"GET", "/v2.0/quotas/p", "", 200, "quota.port=-1"},
+		{"GET", "/v2.0/quotas/p", "", 200, "quota.port=500"},
 		{"GET", "/v2.0/quotas", "", 200, "quotas=[]"},
 	})
 	w.handler = NewHandler(plain{w.sdn}, Options{})

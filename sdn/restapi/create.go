@@ -101,7 +101,7 @@ func (n noun[T, E, S, P]) make(c *call, bodies []*body, specs []S) ([]T, error) 
 }
 
 // before finds which of the objects are there already, by the Keys that the bodies have for descriptions: they are answered with, and not to be taken
-// back. A Key is nobody's who does not own its object.
+// back.
 func (n noun[T, E, S, P]) before(c *call, bodies []*body) (map[sdn.ID]bool, error) {
 	var keys []string
 	for _, b := range bodies {
@@ -109,16 +109,13 @@ func (n noun[T, E, S, P]) before(c *call, bodies []*body) (map[sdn.ID]bool, erro
 			keys = append(keys, b.key.String())
 		}
 	}
-	if len(keys) == 0 || len(bodies) < 2 && c.caller.admin() {
+	if len(keys) == 0 || len(bodies) < 2 {
 		return nil, nil
 	}
 	there := map[sdn.ID]bool{}
 	for t, err := range n.find(c.ctx(), newFilter(url.Values{"description": keys})) {
 		if err != nil {
 			return nil, err
-		}
-		if !c.owns(n.meta(t)) {
-			return nil, sdn.Conflict(sdn.Exists, n.title, "description", "is the Key of another object")
 		}
 		there[n.meta(t).ID] = true
 	}

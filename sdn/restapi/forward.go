@@ -179,7 +179,7 @@ func (s *server) forward(c *call, b *body, f sdn.Forward) sdn.Forward {
 	if width := int(f.External.Last) - int(f.External.First) + 1; width > mostForwarded && !c.caller.admin() {
 		b.fail(badOf("port_forwarding", "The range has %d external ports, and at most %d are forwarded by one", width, mostForwarded))
 	}
-	if words := b.text("description"); words != nil {
+	if words := b.description(f.Description); words != nil {
 		f.Description = *words
 	}
 	port := b.id("internal_port_id")

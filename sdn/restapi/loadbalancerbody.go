@@ -41,13 +41,10 @@ func (b *body) unset(anyway []any, names ...string) {
 	}
 }
 
-// partDescription reads the description of what is below a load balancer. One that is a Key says whose it is, which is not for everybody to say.
+// partDescription reads the description of what is below a load balancer.
 func (b *body) partDescription(into *string) {
-	if description := b.text("description"); description != nil {
+	if description := b.description(*into); description != nil {
 		*into = *description
-		if key, ok := sdn.ParseKey(*description); ok {
-			b.ownKey(key)
-		}
 	}
 }
 
@@ -182,6 +179,9 @@ func (s *server) vip(c *call, b *body, subnetName, addressName string, network s
 				b.fail(err)
 			}
 			b.foreign(n, addressName)
+		}
+		if ok {
+			b.onNetwork(subnet.Network)
 		}
 	}
 	out.Addr = or(b.addr(addressName))

@@ -300,14 +300,14 @@ func TestBalancerQuotas(t *testing.T) {
 	t.Parallel()
 	b := serveBalancing(t)
 	admin := &balancing{api: b.of("ours/admin")}
-	b.is(b.get("/lbaas/quotas/ours", "quota"), "load_balancer", -1, "loadbalancer", -1, "listener", -1, "member", -1, "pool", -1, "health_monitor", -1)
+	b.is(b.get("/lbaas/quotas/ours", "quota"), "load_balancer", 100, "loadbalancer", 100, "listener", 500, "member", 5000, "pool", 500, "health_monitor", -1)
 	b.refused(403, "", "PUT", "/lbaas/quotas/ours", object{"quota": object{"load_balancer": 1}})
 	b.refused(403, "", "GET", "/lbaas/quotas/theirs", nil)
 	if status, answer := admin.ask("PUT", "/lbaas/quotas/ours", object{"quota": object{"load_balancer": 1, "listener": 1, "health_monitor": -1}}); status != http.StatusAccepted {
 		t.Fatalf("quota set: %d %v", status, answer)
 	}
-	b.is(b.get("/lbaas/quotas/ours", "quota"), "load_balancer", 1, "loadbalancer", 1, "listener", 1, "pool", -1)
-	b.is(b.get("/lbaas/quotas/defaults", "quota"), "load_balancer", -1)
+	b.is(b.get("/lbaas/quotas/ours", "quota"), "load_balancer", 1, "loadbalancer", 1, "listener", 1, "pool", 500)
+	b.is(b.get("/lbaas/quotas/defaults", "quota"), "load_balancer", 100)
 	lb := b.balancer(nil)
 	b.refused(403, "Quota has been met", "POST", "/lbaas/loadbalancers", object{"loadbalancer": object{"vip_subnet_id": b.subnet}})
 	b.make("/lbaas/listeners", "listener", object{"loadbalancer_id": id(lb), "protocol": "TCP", "protocol_port": 80})
@@ -315,7 +315,7 @@ func TestBalancerQuotas(t *testing.T) {
 	if status, answer := admin.ask("DELETE", "/lbaas/quotas/ours", nil); status != http.StatusNoContent {
 		t.Errorf("quota reset: %d %v", status, answer)
 	}
-	b.is(b.get("/lbaas/quotas/ours", "quota"), "load_balancer", -1)
+	b.is(b.get("/lbaas/quotas/ours", "quota"), "load_balancer", 100)
 	admin.refused(501, "l7policy", "PUT", "/lbaas/quotas/ours", object{"quota": object{"l7policy": 3}})
 
 	root := &balancing{api: b.of("/admin")}
@@ -324,7 +324,7 @@ func TestBalancerQuotas(t *testing.T) {
 	}
 	root.is(root.get("/lbaas/quotas/tenant", "quota"), "load_balancer", 0, "project_id", "")
 	root.refused(403, "Quota has been met", "POST", "/lbaas/loadbalancers", object{"loadbalancer": object{"vip_subnet_id": b.subnet}})
-	b.is(b.get("/lbaas/quotas/tenant", "quota"), "load_balancer", -1, "project_id", "ours")
+	b.is(b.get("/lbaas/quotas/tenant", "quota"), "load_balancer", 100, "project_id", "ours")
 	b.refused(403, "", "PUT", "/lbaas/quotas/tenant", object{"quota": object{"load_balancer": 5}})
 }
 

@@ -8,6 +8,10 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
+// mostAddresses is how many addresses a port may have on a network of another project, as
+// with older releases of Neutron: no quota counts addresses.
+const mostAddresses = 5
+
 // mostPairs is how many allowed address pairs a port may have.
 const mostPairs = 10
 
@@ -21,6 +25,7 @@ func portSpec(c *call, b *body) sdn.PortSpec {
 	if !ok {
 		return spec
 	}
+	b.onNetwork(n.ID)
 	b.portPrivileges(n)
 	if b.null("mac_address") {
 		spec.MAC = nil
@@ -105,9 +110,12 @@ func (b *body) portPrivileges(n sdn.Network) {
 	}
 	if ips, _ := b.values["fixed_ips"].([]any); len(ips) > 0 {
 		for _, one := range ips {
-			if ip, _ := one.(map[string]any); ip["ip_address"] != nil || !n.Shared {
+			if ip, _ := one.(map[string]any); ip["ip_address"] != nil || !n.Shared || n.External {
 				b.foreign(n, "fixed_ips")
 			}
+		}
+		if len(ips) > mostAddresses && !b.owns(n.Meta) {
+			b.fail(invalidInput("Exceeded maximum amount of fixed ips per port"))
 		}
 	}
 }

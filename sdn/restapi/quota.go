@@ -13,6 +13,8 @@ import (
 var counted = []sdn.Noun{
 	sdn.NounNetwork, sdn.NounSubnet, sdn.NounSubnetPool, sdn.NounPort, sdn.NounRouter, sdn.NounFloatingIP, sdn.NounSecurityGroup, sdn.NounRule, sdn.NounTrunk,
 	sdn.NounRBACPolicy,
+	// Neutron has no quotas of these.
+	sdn.NounAddressGroup, sdn.NounForward, sdn.NounQoSPolicy,
 }
 
 // nobody is a project that there is not: its limits are those of one that has none of its own.
@@ -106,7 +108,7 @@ func (s *server) quotaDetails(w http.ResponseWriter, c *call) error {
 	}
 	quota := map[string]any{}
 	for _, noun := range counted {
-		quota[string(noun)] = map[string]int64{"used": usage[noun].Used, "reserved": 0, "limit": limit(usage, noun)}
+		quota[string(noun)] = quotaDetail{Used: usage[noun].Used, Limit: limit(usage, noun), Default: usage[noun].Default}
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"quota": quota})
 	return nil
@@ -151,6 +153,14 @@ func (s *server) setQuota(w http.ResponseWriter, c *call) error {
 	return s.writeLimits(c.ctx(), w, project)
 }
 
+// quotaDetail is what there is of a noun.
+type quotaDetail struct {
+	Used     int64 `json:"used"`
+	Reserved int64 `json:"reserved"`
+	Limit    int64 `json:"limit"`
+	Default  bool  `json:"kuryr:default"` // the limit is none that was set, and administrators have none
+}
+
 // fits refuses limits below what is used.
 func (s *server) fits(ctx context.Context, project string, limits map[sdn.Noun]int64) error {
 	usage, err := s.p.Usage(ctx, project)
@@ -166,11 +176,16 @@ func (s *server) resetQuota(w http.ResponseWriter, c *call) error {
 	if !c.caller.admin() {
 		return c.adminRequired()
 	}
+	return s.forgetQuota(w, c)
+}
+
+// forgetQuota takes back what was set of the project's limits of the nouns, or of all.
+func (s *server) forgetQuota(w http.ResponseWriter, c *call, nouns ...sdn.Noun) error {
 	resetter, ok := s.p.(sdn.QuotaReset)
 	if !ok {
 		return sdn.Unsupported("quota", "this SDN cannot forget a project's own limits")
 	}
-	if err := resetter.ResetQuota(c.ctx(), c.PathValue("project")); err != nil {
+	if err := resetter.ResetQuota(c.ctx(), c.PathValue("project"), nouns...); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

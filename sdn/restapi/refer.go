@@ -46,6 +46,21 @@ func (b *body) foreign(n sdn.Network, names ...string) {
 	}
 }
 
+// onNetwork refuses to put something on a network that is neither the caller's nor shared
+// with it. An external network's addresses are for routers and floating IPs, also where
+// it is shared.
+func (b *body) onNetwork(id sdn.ID) {
+	switch n, err := b.network(id); {
+	case err != nil:
+		b.fail(err)
+	case b.owns(n.Meta):
+	case n.External:
+		b.fail(b.denied("network " + string(id) + " is external and another project's"))
+	case !n.Shared:
+		b.fail(b.denied("network " + string(id) + " is another project's"))
+	}
+}
+
 // knows tells whether the caller was seen to see a subnet: of a thousand members most name the same.
 func (b *body) knows(subnet sdn.ID) bool {
 	if b.found[subnet] {

@@ -56,17 +56,22 @@ func retagged[S any](p sdn.Patch, base func(*S) *sdn.Base) valueChange[S] {
 	}}
 }
 
+// identity selects the object that a spec is of: the one with its Key in its project.
+func identity(b sdn.Base) sdn.Match {
+	return sdn.Match{Keys: []sdn.Key{b.Key}, Projects: []string{b.Project}}
+}
+
 // unlessThere gives the object of a Key, and makes it where there is none: what it is others may have changed since it was made.
-func unlessThere[T any](ctx context.Context, s *server, title string, key sdn.Key, find func(sdn.Match) iter.Seq2[T, error], create func() (T, error)) (out T, err error) {
-	if key.IsZero() {
+func unlessThere[T any](ctx context.Context, s *server, title string, base sdn.Base, find func(sdn.Match) iter.Seq2[T, error], create func() (T, error)) (out T, err error) {
+	if base.Key.IsZero() {
 		return create()
 	}
-	unlock, err := s.locks.lock(ctx, title+" "+key.String())
+	unlock, err := s.locks.lock(ctx, title+" "+base.Key.String()+" "+base.Project)
 	if err != nil {
 		return out, err
 	}
 	defer unlock()
-	if there, ok, err := sdn.First(find(sdn.Match{Keys: []sdn.Key{key}})); ok || err != nil {
+	if there, ok, err := sdn.First(find(identity(base))); ok || err != nil {
 		return there, err
 	}
 	return create()

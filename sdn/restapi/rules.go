@@ -100,7 +100,7 @@ func (s *server) specRule(c *call, b *body) ruleSpec {
 	b.required("security_group_id", "direction")
 	b.project()
 	b.readOnly(append(systems, "tags", "normalized_cidr", "belongs_to_default_sg")...)
-	asked.description = or(b.optional("description"))
+	asked.description = or(b.description(""))
 	asked.group = or(b.id("security_group_id"))
 	asked.direction = sdn.Direction(or(b.oneOf("direction", string(sdn.Ingress), string(sdn.Egress))))
 	asked.ipv6 = b.etherType()

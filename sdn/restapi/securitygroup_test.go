@@ -45,7 +45,7 @@ func TestSecurityGroupWithAKey(t *testing.T) {
 		t.Errorf("asked for again the group has the rules %v: %v was to stay", rules, rule["id"])
 	}
 	refused{
-		{"another's Key", alice, "POST", "security-groups", key, 409, "Conflict"},
+		{"another's Key", alice, "POST", "security-groups", key, 403, "PolicyNotAuthorized"},
 	}.run(t, w)
 }
 

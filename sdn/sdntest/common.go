@@ -162,6 +162,31 @@ var commonTests = []test{
 		s.cleanup("network", func(ctx context.Context) error { return s.p.DeleteNetwork(ctx, theirs.ID) })
 		equal(s, "foreign, with another's key", theirs.Foreign, true)
 	}},
+	{"a key is of one project", func(s *suite) {
+		b := s.base("of-two")
+		b.Project = "project-" + s.run
+		theirs, err := s.p.EnsureNetwork(s.ctx, sdn.NetworkSpec{Base: b})
+		if sdn.IsDenied(err) || sdn.IsInvalid(err) {
+			s.Skip("objects are made in one project alone")
+		}
+		s.ok(err)
+		s.cleanup("network", func(ctx context.Context) error { return s.p.DeleteNetwork(ctx, theirs.ID) })
+		ours := must(s.p.EnsureNetwork(s.ctx, sdn.NetworkSpec{Base: sdn.Base{Key: b.Key}}))(s)
+		s.cleanup("network", func(ctx context.Context) error { return s.p.DeleteNetwork(ctx, ours.ID) })
+		if ours.ID == theirs.ID || ours.Project == theirs.Project {
+			s.Errorf("the network of the provider's own project is %s in %q, that of another %s in %q", ours.ID, ours.Project, theirs.ID, theirs.Project)
+		}
+		for _, want := range []sdn.Network{ours, theirs} {
+			equal(s, "foreign", want.Foreign, false)
+			again := must(s.p.EnsureNetwork(s.ctx, sdn.NetworkSpec{Base: sdn.Base{Key: b.Key, Project: want.Project}}))(s)
+			equal(s, "id once more", again.ID, want.ID)
+			q := sdn.NetworkQuery{Match: sdn.Match{Keys: []sdn.Key{b.Key}, Projects: []string{want.Project}}}
+			found := must(sdn.All(s.p.FindNetworks(s.ctx, q)))(s)
+			if len(found) != 1 || found[0].ID != want.ID {
+				s.Errorf("by the key in %q: %d networks", want.Project, len(found))
+			}
+		}
+	}},
 	{"without a key each is new", func(s *suite) {
 		spec := sdn.NetworkSpec{Base: sdn.Base{Name: "twin-" + s.run}}
 		a, b := must(s.p.EnsureNetwork(s.ctx, spec))(s), must(s.p.EnsureNetwork(s.ctx, spec))(s)

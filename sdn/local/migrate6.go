@@ -1,0 +1,126 @@
+package local
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+// The migration to schema 6. Before it a Key was of one object in all projects, port
+// forwardings, address groups and QoS policies counted against no quota, and a project
+// had no limits unless they were set.
+
+// rebuildKeys makes the indexes by Key again, with the project in each entry.
+func rebuildKeys(b *bbolt.Tx) error {
+	for _, t := range []interface {
+		rebuild(b *bbolt.Tx, index string) error
+	}{
+		networks, subnets, subnetPools, ports, trunks, routers, floatingIPs, securityGroups, addressGroups, qosPolicies,
+		loadBalancers,
+	} {
+		if err := t.rebuild(b, "key"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rebuild makes an index again.
+func (t table[T, R]) rebuild(b *bbolt.Tx, name string) error {
+	err := b.DeleteBucket(index[T]{name: name}.bucket(t.noun))
+	if err != nil && !errors.Is(err, bolterrors.ErrBucketNotFound) {
+		return err
+	}
+	return t.index(b, name)
+}
+
+// ownForwards gives port forwardings the project of their floating IPs.
+func ownForwards(b *bbolt.Tx) error {
+	var rows []*forwardRow
+	if err := forwards.each(b, func(r *forwardRow) error { rows = append(rows, r); return nil }); err != nil {
+		return err
+	}
+	for _, r := range rows {
+		fip, err := floatingIPs.get(b, r.FloatingIP)
+		if err != nil {
+			return err
+		}
+		if fip == nil || fip.Project == "" {
+			continue
+		}
+		old := *r
+		r.Meta.Project = fip.Project
+		if err := forwards.replace(b, &old, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// countAll makes the counters of what did not count before.
+func countAll(b *bbolt.Tx) error {
+	return errors.Join(forwards.recount(b), addressGroups.recount(b), qosPolicies.recount(b))
+}
+
+// recount sets each project's counter of a table's rows.
+func (t table[T, R]) recount(b *bbolt.Tx) error {
+	counts := map[string]uint64{}
+	if err := t.each(b, func(r R) error { counts[r.meta().Project]++; return nil }); err != nil {
+		return err
+	}
+	for project, n := range counts {
+		value := binary.BigEndian.AppendUint64(nil, n)
+		if err := b.Bucket(usageBucket).Put(countKey(project, t.counts()), value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keptQuota is how many times what a project has it may have after the migration, where
+// that is more than the default.
+const keptQuota = 2
+
+// keepQuotas sets limits of their own for projects that have more than half of what the
+// default ones let them have, so that they can go on growing: nobody has told them of a
+// limit.
+func keepQuotas(b *bbolt.Tx) error {
+	kept := map[string]map[sdn.Noun]int64{}
+	defaults := DefaultQuotas()
+	err := b.Bucket(usageBucket).ForEach(func(k, v []byte) error {
+		project, noun, _ := bytes.Cut(k, []byte{0})
+		limit, limited := defaults[sdn.Noun(noun)]
+		if len(project) == 0 || !limited || len(v) != 8 {
+			return nil
+		}
+		if n := keptQuota * int64(binary.BigEndian.Uint64(v)); n > limit {
+			if kept[string(project)] == nil {
+				kept[string(project)] = map[sdn.Noun]int64{}
+			}
+			kept[string(project)][sdn.Noun(noun)] = n
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for project, limits := range kept {
+		own, err := ownLimits(b, project)
+		if err != nil {
+			return err
+		}
+		for noun, n := range limits {
+			if _, set := own[noun]; !set {
+				own[noun] = n
+			}
+		}
+		if err := putLimits(b, project, own); err != nil {
+			return err
+		}
+	}
+	return nil
+}

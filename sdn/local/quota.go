@@ -1,0 +1,135 @@
+package local
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
+)
+
+// DefaultQuotas limit a named project that has no limits of its own. They keep one
+// project from filling what all share: the addresses between routers and the host, the
+// kernel's memory, the store.
+func DefaultQuotas() map[sdn.Noun]int64 {
+	return map[sdn.Noun]int64{
+		sdn.NounNetwork: 100, sdn.NounSubnet: 200, sdn.NounSubnetPool: 50, sdn.NounPort: 500, sdn.NounTrunk: 100,
+		sdn.NounRouter: 20, sdn.NounFloatingIP: 50, sdn.NounForward: 500,
+		sdn.NounSecurityGroup: 100, sdn.NounRule: 2000, sdn.NounAddressGroup: 100, sdn.NounQoSPolicy: 50,
+		sdn.NounLoadBalancer: 100, sdn.NounListener: 500, sdn.NounPool: 500, sdn.NounMember: 5000,
+	}
+}
+
+var (
+	quotaBucket = []byte("quotas") // project → limits
+	usageBucket = []byte("usage")  // project, 0, noun → count
+)
+
+// countKey is the key of a project's counter of a noun.
+func countKey(project string, noun sdn.Noun) []byte { return []byte(key(project, string(noun))) }
+
+// count moves the project's counter of a noun, and refuses to move it beyond the quota.
+func (t *tx) count(noun sdn.Noun, project string, by int64) error {
+	k := countKey(project, noun)
+	n := counter(t.Tx, k) + by
+	if by > 0 {
+		if err := t.checkQuota(noun, project, n); err != nil {
+			return err
+		}
+	}
+	return t.Bucket(usageBucket).Put(k, binary.BigEndian.AppendUint64(nil, uint64(n)))
+}
+
+// checkQuota refuses to let the project have n of a noun.
+func (t *tx) checkQuota(noun sdn.Noun, project string, n int64) error {
+	if t.beyond {
+		return nil
+	}
+	limits, err := ownLimits(t.Tx, project)
+	if err != nil {
+		return err
+	}
+	limit, set := limits[noun]
+	if client, served := sdn.ClientOf(t.ctx); !set && served && !client.Admin && project != "" {
+		limit, set = t.p.quotas[noun]
+	}
+	if set && limit >= 0 && n > limit {
+		return sdn.Exhausted(sdn.NoQuota, string(noun), "the project's quota of %d is used up", limit)
+	}
+	return nil
+}
+
+// ownLimits are those that were set for a project.
+func ownLimits(b *bbolt.Tx, project string) (map[sdn.Noun]int64, error) {
+	limits := map[sdn.Noun]int64{}
+	if v := b.Bucket(quotaBucket).Get(quotaKey(project)); v != nil {
+		if err := json.Unmarshal(v, &limits); err != nil {
+			return nil, damaged("quota", project, err)
+		}
+	}
+	return limits, nil
+}
+
+// quotaKey is never empty, which bbolt does not allow.
+func quotaKey(project string) []byte { return []byte("project:" + project) }
+
+var countedNouns = []sdn.Noun{
+	sdn.NounNetwork, sdn.NounSubnet, sdn.NounSubnetPool, sdn.NounPort, sdn.NounTrunk,
+	sdn.NounRouter, sdn.NounFloatingIP, sdn.NounForward,
+	sdn.NounSecurityGroup, sdn.NounRule, sdn.NounAddressGroup, sdn.NounQoSPolicy,
+	sdn.NounLoadBalancer, sdn.NounListener, sdn.NounPool, sdn.NounMember,
+}
+
+// Usage tells a project's quotas and what it has.
+func (p *Provider) Usage(ctx context.Context, project string) (map[sdn.Noun]sdn.Usage, error) {
+	usage := map[sdn.Noun]sdn.Usage{}
+	return usage, p.view(func(b *bbolt.Tx) error {
+		own, err := ownLimits(b, project)
+		for _, noun := range countedNouns {
+			is := sdn.Usage{Used: counter(b, countKey(project, noun)), Limit: -1}
+			if limit, set := own[noun]; set {
+				is.Limit = limit
+			} else if limit, set = p.quotas[noun]; set && project != "" {
+				is.Limit, is.Default = limit, true
+			}
+			usage[noun] = is
+		}
+		if limit, set := own[sdn.NounRBACPolicy]; set {
+			usage[sdn.NounRBACPolicy] = sdn.Usage{Limit: limit}
+		}
+		return errors.Join(err, ctx.Err())
+	})
+}
+
+// SetQuota sets a project's limits. What the project has beyond them stays.
+func (p *Provider) SetQuota(ctx context.Context, project string, limits map[sdn.Noun]int64) error {
+	for noun, n := range limits {
+		if n < -1 {
+			return sdn.Invalid("quota", string(noun), "must be -1 or more, not %d", n)
+		}
+		if !contains(countedNouns, noun) && noun != sdn.NounRBACPolicy {
+			return sdn.Invalid("quota", string(noun), "is not counted")
+		}
+	}
+	return p.update(ctx, func(t *tx) error {
+		all, err := ownLimits(t.Tx, project)
+		if err != nil {
+			return err
+		}
+		maps.Copy(all, limits)
+		t.wrote = true
+		return putLimits(t.Tx, project, all)
+	})
+}
+
+func putLimits(b *bbolt.Tx, project string, limits map[sdn.Noun]int64) error {
+	v, err := json.Marshal(limits)
+	if err != nil {
+		return fmt.Errorf("encode quota: %w", err)
+	}
+	return b.Bucket(quotaBucket).Put(quotaKey(project), v)
+}
