@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/internal/config"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -492,5 +493,100 @@ func TestTextIsApplicable(t *testing.T) {
 	}
 	if again != len(manifests) || manifests[0].Object.GetKind() != "Namespace" || manifests[1].Object.GetKind() != "CustomResourceDefinition" {
 		t.Errorf("%d documents of %d manifests, the first a %s", again, len(manifests), manifests[0].Object.GetKind())
+	}
+}
+
+// policyOf returns a rendered admission policy with its binding, nil for none.
+func policyOf(t *testing.T, objects []runtime.Object, name string) *admissionv1.ValidatingAdmissionPolicy {
+	t.Helper()
+	var found *admissionv1.ValidatingAdmissionPolicy
+	denies := false
+	for _, o := range objects {
+		switch o := o.(type) {
+		case *admissionv1.ValidatingAdmissionPolicy:
+			if o.Name == name {
+				found = o
+			}
+		case *admissionv1.ValidatingAdmissionPolicyBinding:
+			if o.Spec.PolicyName == name {
+				denies = slices.Equal(o.Spec.ValidationActions, []admissionv1.ValidationAction{admissionv1.Deny})
+			}
+		}
+	}
+	if found != nil && (!denies || found.Spec.FailurePolicy == nil || *found.Spec.FailurePolicy != admissionv1.Fail) {
+		t.Errorf("policy %s does not deny, or is passed over where it fails: %+v", name, found.Spec)
+	}
+	return found
+}
+
+// Every kind that there is a definition of, with its status, is one that Raven alone writes.
+func TestEveryKindIsRavens(t *testing.T) {
+	t.Parallel()
+	_, objects := render(t)
+	policy := policyOf(t, objects, "kuryr-resources")
+	if policy == nil {
+		t.Fatal("no policy kuryr-resources")
+	}
+	rules := policy.Spec.MatchConstraints.ResourceRules
+	if len(rules) != 1 {
+		t.Fatalf("rules %+v", rules)
+	}
+	writes := []admissionv1.OperationType{admissionv1.Create, admissionv1.Update}
+	if !slices.Equal(rules[0].Operations, writes) || !slices.Equal(rules[0].APIVersions, []string{"*"}) {
+		t.Errorf("rule %+v", rules[0])
+	}
+	kinds := 0
+	for _, o := range objects {
+		crd, is := o.(*apiextensionsv1.CustomResourceDefinition)
+		if !is {
+			continue
+		}
+		kinds++
+		if !slices.Equal(rules[0].APIGroups, []string{crd.Spec.Group}) {
+			t.Errorf("groups %q, want %s", rules[0].APIGroups, crd.Spec.Group)
+		}
+		for _, resource := range []string{crd.Spec.Names.Plural, crd.Spec.Names.Plural + "/status"} {
+			if !slices.Contains(rules[0].Resources, resource) {
+				t.Errorf("anybody writes %s whom RBAC lets", resource)
+			}
+		}
+	}
+	if kinds < 4 {
+		t.Errorf("%d kinds", kinds)
+	}
+}
+
+// Endpoints on the nodes' network are judged where nodes balance and pods are kept from that network,
+// however the settings are written.
+func TestEndpointsAreJudged(t *testing.T) {
+	t.Parallel()
+	const (
+		nested = "config={controller: {underlay_isolation: true, node_networks: [192.0.2.0/24, '2001:db8::/64']}}"
+		off    = "config={controller: {underlay_isolation: false, node_networks: [192.0.2.0/24]}}"
+		dotted = "config={controller.underlay_isolation: true, controller.node_networks: '192.0.2.0/24,2001:db8::/64'}"
+		both   = "config={controller.underlay_isolation: true, controller: {load_balancers: node, node_networks: [192.0.2.0/24]}}"
+	)
+	for _, row := range []struct {
+		set  []string
+		want string
+	}{
+		{nil, ""},
+		{[]string{nested}, ""},
+		{[]string{nested, "loadBalancers=sdn"}, ""},
+		{[]string{"loadBalancers=node"}, ""},
+		{[]string{"loadBalancers=node", off}, ""},
+		{[]string{nested, "loadBalancers=node"}, "[192.0.2.0/24 2001:db8::/64]"},
+		{[]string{"loadBalancers=node", dotted}, "192.0.2.0/24,2001:db8::/64"},
+		{[]string{both}, "[192.0.2.0/24]"},
+	} {
+		_, objects := render(t, append([]string{"provider=neutron"}, row.set...)...)
+		policy := policyOf(t, objects, "kuryr-endpoints")
+		if (policy != nil) != (row.want != "") {
+			t.Errorf("%q: there is a policy: %t", row.set, policy != nil)
+			continue
+		}
+		if policy != nil && !strings.HasPrefix(policy.Spec.Variables[0].Expression, `"`+row.want+`".`) {
+			t.Errorf("%q: networks %s", row.set, policy.Spec.Variables[0].Expression)
+		}
 	}
 }

@@ -10,9 +10,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -311,5 +313,203 @@ func TestNamespaceAnnotations(t *testing.T) {
 	}
 	if err := patch(admin, namespace(), false, `{"metadata":{"annotations":{"openstack.org/kuryr-project":"red"}}}`); err != nil {
 		t.Errorf("the administrator: %v", err)
+	}
+}
+
+// tenant is a user who may do everything in one namespace, and what cluster roles allow besides.
+func (r *rig) tenant(namespace string, cluster ...rbacv1.PolicyRule) client.Client {
+	r.Helper()
+	admin := r.api(nil)
+	r.must(admin.Create(r.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
+	subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: namespace}}
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "tenant-" + namespace}, Rules: cluster}
+	r.must(admin.Create(r.ctx, role))
+	r.must(admin.Create(r.ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name}, Subjects: subjects,
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+	}))
+	r.must(admin.Create(r.ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "owner", Namespace: namespace}, Subjects: subjects,
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+	}))
+	config, err := r.UserConfig(namespace)
+	r.must(err)
+	return r.api(config)
+}
+
+// Whoever may write all kinds in a namespace, or even Kuryr's ports in the whole cluster, writes none
+// of Kuryr's resources, nor their status; Raven does, an administrator, and the garbage collector
+// what is its own.
+func TestResourcesAreRavens(t *testing.T) {
+	t.Parallel()
+	r := start(t, kubelab.Options{APIOnly: true})
+	r.install(false)
+	admin, raven := r.api(nil), r.api(r.token("kuryr-controller", nil))
+	evil := r.tenant("evil", rbacv1.PolicyRule{
+		APIGroups: []string{"openstack.org"}, Verbs: []string{"create", "update", "patch", "delete", "get", "list"},
+		Resources: []string{
+			"kuryrports", "kuryrports/status", "kuryrportpools", "kuryrportpools/status", "kuryrnetworks/status",
+			"kuryrloadbalancers", "kuryrloadbalancers/status",
+		},
+	})
+	config, err := r.UserConfig("system:serviceaccount:kube-system:generic-garbage-collector")
+	r.must(err)
+	collector := r.api(config)
+	balancer := func(name string) *kuryrv1.KuryrLoadBalancer {
+		return &kuryrv1.KuryrLoadBalancer{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "evil", Name: name, Finalizers: []string{kuryrv1.Finalizer}},
+			Spec:       kuryrv1.KuryrLoadBalancerSpec{ServiceUID: "u", Type: "ClusterIP", VIPs: []string{"10.96.0.10"}},
+		}
+	}
+	pool := &kuryrv1.KuryrPortPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "pool"},
+		Spec:       kuryrv1.KuryrPortPoolSpec{Node: "node1", Network: "net", Subnets: []string{"s4"}, Batch: 1},
+	}
+	network := &kuryrv1.KuryrNetwork{
+		ObjectMeta: metav1.ObjectMeta{Name: "network"}, Spec: kuryrv1.KuryrNetworkSpec{Namespace: "evil", UID: "u"},
+	}
+	r.until(func(ctx context.Context) error {
+		if err := evil.Create(ctx, balancer("probe"), client.DryRunAll); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("a tenant makes a KuryrLoadBalancer: %w", err)
+		}
+		return nil
+	})
+	objects := map[string]client.Object{
+		"balancer": balancer("web"), "port": kuryrPort("port", "node1", kuryrv1.PortAvailable), "pool": pool, "network": network,
+	}
+	for what, o := range objects {
+		if err := evil.Create(r.ctx, o.DeepCopyObject().(client.Object)); !apierrors.IsForbidden(err) {
+			t.Errorf("a tenant makes a %s: %v", what, err)
+		}
+		if err := raven.Create(r.ctx, o); err != nil {
+			t.Errorf("Raven makes a %s: %v", what, err)
+		}
+	}
+	const main, status = false, true
+	write := func(api client.Client, o client.Object, sub bool, patch string) error {
+		o = o.DeepCopyObject().(client.Object)
+		if sub {
+			return api.Status().Patch(r.ctx, o, client.RawPatch(types.MergePatchType, []byte(patch)))
+		}
+		return api.Patch(r.ctx, o, client.RawPatch(types.MergePatchType, []byte(patch)))
+	}
+	for _, c := range []struct {
+		object string
+		sub    bool
+		patch  string
+	}{
+		{"balancer", main, `{"spec":{"vips":["10.96.0.11"]}}`},
+		{"balancer", main, `{"metadata":{"finalizers":null}}`},
+		{"balancer", main, `{"metadata":{"annotations":{"a":"b"}}}`},
+		{"balancer", status, `{"status":{"members":7}}`},
+		{"balancer", status, `{"status":{"shares":[{"id":"x","inherited":"y"}]}}`},
+		{"port", main, `{"metadata":{"labels":{"openstack.org/portStatus":"deleting"}}}`},
+		{"port", status, `{"status":{"portStatus":"bound"}}`},
+		{"pool", main, `{"spec":{"minimum":5}}`},
+		{"pool", status, `{"status":{"available":5}}`},
+		{"network", status, `{"status":{"network":"other"}}`},
+	} {
+		err := write(evil, objects[c.object], c.sub, c.patch)
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "only Raven") {
+			t.Errorf("a tenant writes a %s, status %t, %s: %v", c.object, c.sub, c.patch, err)
+		}
+		for who, api := range map[string]client.Client{"Raven": raven, "an administrator": admin} {
+			if err := write(api, objects[c.object], c.sub, c.patch); err != nil {
+				t.Errorf("%s writes a %s, status %t, %s: %v", who, c.object, c.sub, c.patch, err)
+			}
+		}
+	}
+	r.must(raven.Create(r.ctx, balancer("owned")))
+	if err := write(collector, balancer("owned"), main, `{"metadata":{"finalizers":null}}`); err != nil {
+		t.Errorf("the garbage collector takes a finalizer: %v", err)
+	}
+	if err := evil.Delete(r.ctx, balancer("owned")); err != nil {
+		t.Errorf("a tenant deletes what is in its namespace: %v", err)
+	}
+	// A node's daemon is judged by the policy of its own node's ports.
+	r.must(admin.Create(r.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}))
+	daemon := r.api(r.nodeToken("node1"))
+	const label = `{"metadata":{"labels":{"openstack.org/portStatus":"available"}}}`
+	mine := kuryrPort("mine", "node1", kuryrv1.PortBound)
+	r.must(raven.Create(r.ctx, mine))
+	if err := write(daemon, mine, main, label); err != nil {
+		t.Errorf("a node's daemon labels its port: %v", err)
+	}
+}
+
+// Where nodes balance and pods are kept from the nodes' network, a tenant makes no endpoints there: not
+// as slices and not as Endpoints, which are mirrored. The control plane does, an administrator, and
+// a namespace that is granted them; what is there already may stay.
+func TestEndpointsOfTheNodesNetwork(t *testing.T) {
+	t.Parallel()
+	r := start(t, kubelab.Options{APIOnly: true})
+	evil, other := r.tenant("evil"), r.tenant("other")
+	admin := r.api(nil)
+	slice := func(namespace, name string, addresses ...string) *discoveryv1.EndpointSlice {
+		return &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{
+				discoveryv1.LabelServiceName: "x", discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io",
+			}},
+			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: addresses}},
+		}
+	}
+	before := slice("evil", "before", "192.0.2.5")
+	r.must(evil.Create(r.ctx, before))
+	r.install(false, "provider=neutron", "loadBalancers=node", "config.controller.underlay_isolation=true",
+		`config.controller.node_networks=[192.0.2.0/24, "2001:db8:2::/64"]`)
+	const grant = `{"metadata":{"annotations":{"openstack.org/kuryr-allow-endpoints":"192.0.2.7, 192.0.2.16/28"}}}`
+	granted := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
+	r.must(admin.Patch(r.ctx, granted, client.RawPatch(types.MergePatchType, []byte(grant))))
+	r.until(func(ctx context.Context) error {
+		if err := evil.Create(ctx, slice("evil", "probe", "192.0.2.1"), client.DryRunAll); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("a tenant makes an endpoint on the nodes' network: %w", err)
+		}
+		return nil
+	})
+	before.Endpoints[0].Zone = new("a")
+	if err := evil.Update(r.ctx, before); err != nil {
+		t.Errorf("another zone of an endpoint that is there: %v", err)
+	}
+	before.Endpoints = append(before.Endpoints, discoveryv1.Endpoint{Addresses: []string{"192.0.2.6"}})
+	if err := evil.Update(r.ctx, before); !apierrors.IsForbidden(err) {
+		t.Errorf("one more address: %v", err)
+	}
+	endpoints := func(namespace, name, ready, not string) client.Object { // which Kubernetes mirrors as a slice
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "Endpoints", "metadata": map[string]any{"namespace": namespace, "name": name},
+			"subsets": []any{map[string]any{
+				"addresses":         []any{map[string]any{"ip": ready}},
+				"notReadyAddresses": []any{map[string]any{"ip": not}},
+			}},
+		}}
+	}
+	config, err := r.UserConfig("system:serviceaccount:kube-system:endpointslice-controller")
+	r.must(err)
+	control := r.api(config)
+	six := slice("evil", "six", "2001:db8:2::1")
+	six.AddressType = discoveryv1.AddressTypeIPv6
+	for _, c := range []struct {
+		what   string
+		api    client.Client
+		object client.Object
+		ok     bool
+	}{
+		{"a kubelet", evil, slice("evil", "kubelet", "192.0.2.1"), false},
+		{"a second one", evil, slice("evil", "second", "10.128.0.5", "192.0.2.1"), false},
+		{"IPv6", evil, six, false},
+		{"Endpoints", evil, endpoints("evil", "e", "192.0.2.1", "10.128.0.5"), false},
+		{"Endpoints that are not ready", evil, endpoints("evil", "f", "10.128.0.5", "192.0.2.1"), false},
+		{"outside", evil, slice("evil", "outside", "198.51.100.1"), true},
+		{"pods", evil, endpoints("evil", "g", "10.128.0.5", "10.128.0.6"), true},
+		{"not granted", other, slice("other", "no", "192.0.2.8"), false},
+		{"granted", other, slice("other", "yes", "192.0.2.7"), true},
+		{"a granted range", other, slice("other", "range", "192.0.2.17"), true},
+		{"the control plane", control, slice("evil", "control", "192.0.2.1"), true},
+		{"an administrator", admin, slice("evil", "admin", "192.0.2.1"), true},
+	} {
+		err := c.api.Create(r.ctx, c.object)
+		if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "kept from the nodes' network") {
+			t.Errorf("%s: %v, want ok %t", c.what, err, c.ok)
+		}
 	}
 }
