@@ -22,13 +22,18 @@ type applied struct {
 // appliedOne is of one Service's load balancer. Another Service of the name has another one.
 type appliedOne struct {
 	service types.UID
-	digests map[string][sha256.Size]byte // by VIP: what the SDN has been told, and has done
-	shared  sdn.LoadBalancer             // another's, as it was when it was seen last
-	floated string                       // what of the floating IP was asked for and seen to be so
-	looked  time.Time                    // when all of it was applied, whatever the digests
-	written time.Time                    // the status
-	cleaned int64                        // the generation at which what earlier ones said was looked for
-	noted   map[string]bool              // to the Service's owner, of what the SDN has of it
+	digests map[string][sha256.Size]byte    // by VIP: what the SDN has been told, and has done
+	shared  sdn.LoadBalancer                // another's, as it was when it was seen last
+	floated string                          // what of the floating IP was asked for and seen to be so
+	looked  time.Time                       // when all of it was applied, whatever the digests
+	written time.Time                       // the status
+	cleaned int64                           // the generation at which what earlier ones said was looked for
+	noted   map[string]bool                 // to the Service's owner, of what the SDN has of it
+	refused map[string]bool                 // of what the namespace is not granted, to the Service's owner too
+	seen    map[string]v1.LoadBalancerOfVIP // by VIP, as the SDN has answered
+	unseen  map[string]bool                 // pods of endpoints on the nodes' network that the cache lacked
+	// certificate is one that the SDN was seen to have of the Service, though it is not granted.
+	certificate string
 
 	// suspected is that the SDN was seen to have of it what it does not want. More than one reconciler has this.
 	suspected bool
@@ -51,7 +56,10 @@ func (a *applied) of(lb *v1.KuryrLoadBalancer) *appliedOne {
 	if a.all == nil {
 		a.all = map[client.ObjectKey]*appliedOne{}
 	}
-	a.all[key] = &appliedOne{service: lb.Spec.ServiceUID, digests: map[string][sha256.Size]byte{}}
+	a.all[key] = &appliedOne{
+		service: lb.Spec.ServiceUID,
+		digests: map[string][sha256.Size]byte{}, seen: map[string]v1.LoadBalancerOfVIP{},
+	}
 	return a.all[key]
 }
 

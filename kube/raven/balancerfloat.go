@@ -2,9 +2,9 @@ package raven
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
@@ -49,20 +49,88 @@ func (w *balancing) float(ctx context.Context) error {
 	}
 	spec.Target = sdn.Target{Port: target}
 	have := w.lb.Status.FloatingIP
-	sign := fmt.Sprintf("%s %+v %s", spec.Network, *wish, target)
-	if have != nil && have.ID != "" && w.known.floated == sign && !w.look {
+	// The status is part of it: somebody else may have written that.
+	sign := func(has v1.LoadBalancerFloatingIPStatus) string {
+		return fmt.Sprintf("%s %+v %s %d %+v", spec.Network, *wish, target, w.grants.keptFloatingIPs(), has)
+	}
+	if have != nil && have.ID != "" && w.known.floated == sign(*have) && !w.look {
 		return nil
 	}
 	w.known.floated = ""
+	if err := w.networkGranted(ctx, spec); err != nil {
+		return err
+	}
 	if spec.Address.IsValid() {
 		err = w.floatAt(ctx, spec)
 	} else {
 		err = w.floatAny(ctx, spec, six)
 	}
-	if err == nil {
-		w.known.floated = sign
+	if has := w.lb.Status.FloatingIP; err == nil && has != nil {
+		w.known.floated = sign(*has)
 	}
 	return err
+}
+
+// networkGranted returns an error if the external network is neither the cluster's nor granted to
+// the namespace. A floating IP that the Service has there already stays.
+func (w *balancing) networkGranted(ctx context.Context, spec sdn.FloatingIPSpec) error {
+	if spec.Network == w.ground.public || w.grants.network(string(spec.Network)) {
+		return nil
+	}
+	what := fmt.Sprintf("annotation %sfloating-network-id: the namespace is not granted network %s (%s)",
+		balancerPrefix, spec.Network, v1.AnnotationAllowNetworks)
+	query := sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{spec.Key}}, Networks: []sdn.ID{spec.Network}}
+	if spec.Address.IsValid() {
+		query = sdn.FloatingIPQuery{Addresses: []netip.Addr{spec.Address}, Networks: []sdn.ID{spec.Network}}
+	}
+	var there sdn.FloatingIP
+	var found bool
+	err := w.ask(ctx, func(ctx context.Context) (err error) {
+		there, found, err = sdn.First(w.sdn.FindFloatingIPs(ctx, query))
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case found && (w.owns(there.Meta) && there.Key == spec.Key || w.leadsHere(there)):
+		w.refuse(what + "; the floating IP that the Service has there stays")
+		return nil
+	}
+	return denied{waiting{what}}
+}
+
+// leadsHere reports whether a floating IP leads to one of the Service's VIPs.
+func (w *balancing) leadsHere(f sdn.FloatingIP) bool {
+	for _, of := range w.known.seen {
+		if of.Port != "" && sdn.ID(of.Port) == f.Target.Port {
+			return true
+		}
+	}
+	return false
+}
+
+// mayHave returns an error if Services of a namespace may not have an address: it is another
+// project's, somebody else keeps it, or the namespace is not granted it. There is the floating IP
+// of the address, if found.
+func (w *balancing) mayHave(g grants, namespace string, addr netip.Addr, there sdn.FloatingIP, found bool) error {
+	const field = "spec.loadBalancerIP"
+	refuse := func(format string, args ...any) error {
+		return denied{waiting{field + ": " + fmt.Sprintf(format, args...)}}
+	}
+	named := there.Name != "" // an SDN without tags knows no names of floating IPs
+	switch {
+	case found && !w.usable(there.Meta, g):
+		return refuse("floating IP %s is of another project", addr)
+	case found && !there.Key.IsZero() && there.Foreign:
+		return refuse("floating IP %s is of another installation of Kuryr", addr)
+	case found && !there.Key.IsZero() && there.Key.Kind == v1.KeyKindFloatingIP && namedIn(there.Name, namespace):
+		return nil // the namespace has kept it
+	case found && !there.Key.IsZero() && (named || there.Key.Kind != v1.KeyKindFloatingIP):
+		return refuse("floating IP %s is not one that the namespace has kept", addr)
+	case g.floatingIP(addr):
+		return nil
+	}
+	return refuse("the namespace is not granted the floating IP %s (%s)", addr, v1.AnnotationAllowFloatingIPs)
 }
 
 // targetOf is the VIP's port that the floating IP is to lead to, and its family: the address's, or the first that there can be floating IPs of.
@@ -73,10 +141,9 @@ func (w *balancing) targetOf(wanted netip.Addr) (port sdn.ID, six bool, err erro
 		if err != nil || vip.Is6() && !can.FloatingIPv6 || wanted.IsValid() && wanted.Is6() != vip.Is6() {
 			continue
 		}
-		for _, of := range w.lb.Status.LoadBalancers {
-			if of.Port != "" && (balancerOf{vip: sdn.VIP{Addr: vip}, six: vip.Is6(), own: w.lb.Spec.OwnVIPs}).shown(of) {
-				return sdn.ID(of.Port), vip.Is6(), nil
-			}
+		of := balancerOf{vip: sdn.VIP{Addr: vip}, six: vip.Is6(), own: w.lb.Spec.OwnVIPs}
+		if port := w.known.seen[of.name()].Port; port != "" { // as the SDN has answered
+			return sdn.ID(port), vip.Is6(), nil
 		}
 		return "", false, waiting{"VIP " + text + " has no port yet that a floating IP could lead to"}
 	}
@@ -108,11 +175,6 @@ func (w *balancing) floatAny(ctx context.Context, spec sdn.FloatingIPSpec, six b
 func (w *balancing) floatAt(ctx context.Context, spec sdn.FloatingIPSpec) error {
 	have := w.lb.Status.FloatingIP
 	mine := have != nil && have.Address == spec.Address.String()
-	if !mine {
-		if err := w.elder(ctx); err != nil {
-			return err
-		}
-	}
 	var there sdn.FloatingIP
 	var found bool
 	err := w.ask(ctx, func(ctx context.Context) (err error) {
@@ -122,8 +184,23 @@ func (w *balancing) floatAt(ctx context.Context, spec sdn.FloatingIPSpec) error 
 	if err != nil {
 		return err
 	}
-	ours := found && !there.Foreign && there.Key == spec.Key
-	moves := slices.ContainsFunc(w.lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool { return of.Port != "" && sdn.ID(of.Port) == there.Target.Port })
+	ours := found && w.owns(there.Meta) && there.Key == spec.Key
+	moves := w.leadsHere(there)
+	if refused := w.mayHave(w.grants, w.lb.Namespace, spec.Address, there, found); refused != nil && !ours {
+		// What the Service has had since before grants counted stays, unless it is of others.
+		if !moves || !there.Key.IsZero() || !w.usable(there.Meta, w.grants) {
+			if mine {
+				return errors.Join(refused, w.sink(ctx))
+			}
+			return refused
+		}
+		w.refuse(refused.Error() + "; it stays, as it leads to the Service already")
+	}
+	if !mine {
+		if err := w.elder(ctx, spec.Address, there, found); err != nil {
+			return err
+		}
+	}
 	if found && !ours && there.Target.Port != "" && there.Target.Port != spec.Target.Port && !moves {
 		if mine {
 			have.ID = "" // nobody is sent there
@@ -135,7 +212,12 @@ func (w *balancing) floatAt(ctx context.Context, spec sdn.FloatingIPSpec) error 
 		if err := w.api.List(ctx, &owners, client.MatchingFields{byServed: there.Key.Name}); err != nil {
 			return err
 		}
-		if len(owners.Items) > 0 {
+		for i := range owners.Items {
+			if forged, err := w.forged(ctx, &owners.Items[i]); err != nil {
+				return err
+			} else if forged {
+				continue
+			}
 			return sdn.Conflict(sdn.AddressInUse, "floating IP", "spec.loadBalancerIP", "%s is another Service's", spec.Address)
 		}
 	}
@@ -182,7 +264,13 @@ func (w *balancing) made(ctx context.Context, spec sdn.FloatingIPSpec) error {
 	}
 	failpoint.Here("raven.float.made")
 	wish := w.lb.Spec.FloatingIP
-	is := &v1.LoadBalancerFloatingIPStatus{Address: made.Address.String(), Owner: v1.FloatingIPOfKuryr, ID: string(made.ID), Keep: wish.Keep}
+	keep, err := w.keeps(ctx)
+	if err != nil {
+		return err
+	}
+	is := &v1.LoadBalancerFloatingIPStatus{
+		Address: made.Address.String(), Owner: v1.FloatingIPOfKuryr, ID: string(made.ID), Keep: keep,
+	}
 	if wish.Address == "" && wish.Subnet == "" {
 		is.SubnetName, is.SubnetTags = wish.SubnetName, wish.SubnetTags
 	}
@@ -192,8 +280,14 @@ func (w *balancing) made(ctx context.Context, spec sdn.FloatingIPSpec) error {
 
 // sink lets the floating IP go that leads to a VIP: the user's leads nowhere, Kuryr's is deleted, unless the Service has said to keep it.
 func (w *balancing) sink(ctx context.Context) error {
-	have, wish := w.lb.Status.FloatingIP, w.lb.Spec.FloatingIP
-	return w.sinkAll(ctx, have != nil && have.Keep || wish != nil && wish.Keep)
+	keep := w.lb.Status.FloatingIP != nil && w.lb.Status.FloatingIP.Keep
+	if !keep {
+		var err error
+		if keep, err = w.keeps(ctx); err != nil {
+			return err
+		}
+	}
+	return w.sinkAll(ctx, keep)
 }
 
 func (w *balancing) sinkAll(ctx context.Context, keep bool) error {
@@ -220,11 +314,13 @@ func (w *balancing) sinkAll(ctx context.Context, keep bool) error {
 		return err
 	}
 	ports := map[sdn.ID]bool{}
-	for _, of := range w.lb.Status.LoadBalancers {
-		ports[sdn.ID(of.Port)] = of.Port != ""
+	if have != nil && have.Owner == v1.FloatingIPOfUser {
+		if ports, err = w.portsOfVIPs(ctx); err != nil {
+			return err
+		}
 	}
 	for _, f := range all {
-		own := !f.Foreign && f.Key == w.key(v1.KeyKindFloatingIP, string(w.lb.Spec.ServiceUID))
+		own := w.owns(f.Meta) && f.Key == w.key(v1.KeyKindFloatingIP, string(w.lb.Spec.ServiceUID))
 		err := w.ask(ctx, func(ctx context.Context) error {
 			switch {
 			case own && !keep:
@@ -244,8 +340,25 @@ func (w *balancing) sinkAll(ctx context.Context, keep bool) error {
 	return nil
 }
 
-// elder is an error where an older Service asks for the same address: that one has it, or is to.
-func (w *balancing) elder(ctx context.Context) error {
+// portsOfVIPs returns the ports of the VIPs that the SDN has of the Service, by their Keys.
+func (w *balancing) portsOfVIPs(ctx context.Context) (map[sdn.ID]bool, error) {
+	ports := map[sdn.ID]bool{}
+	for _, key := range w.keys() {
+		found, err := w.balancersWith(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		for _, lb := range found {
+			for _, v := range lb.VIPs {
+				ports[v.Port] = v.Port != "" && w.owns(lb.Meta)
+			}
+		}
+	}
+	return ports, nil
+}
+
+// elder returns an error if an older Service that may have the address asks for it too.
+func (w *balancing) elder(ctx context.Context, addr netip.Addr, there sdn.FloatingIP, found bool) error {
 	var all corev1.ServiceList
 	if err := w.api.List(ctx, &all, client.MatchingFields{byWanted: w.lb.Spec.FloatingIP.Address}); err != nil {
 		return err
@@ -262,6 +375,13 @@ func (w *balancing) elder(ctx context.Context) error {
 	for i := range all.Items {
 		o := &all.Items[i]
 		if balanced(o) && o.DeletionTimestamp.IsZero() && cameFirst(o, me) && !w.without(ctx, o) {
+			g, err := w.grantsOf(ctx, o.Namespace)
+			if err != nil {
+				return err
+			}
+			if w.mayHave(g, o.Namespace, addr, there, found) != nil {
+				continue
+			}
 			return sdn.Conflict(sdn.AddressInUse, "floating IP", "spec.loadBalancerIP", "%s is what the Service %s/%s asks for too, which is older", wantedAddress(me), o.Namespace, o.Name)
 		}
 	}

@@ -3,6 +3,7 @@ package raven
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -35,6 +36,8 @@ type balancing struct {
 	// suspected is that the SDN has of it what neither the spec nor the status tells of: the object was lost, or is one from before.
 	suspected bool
 	notes     []string // for the Service's owner
+	refusals  []string // for the Service's owner: what the namespace is not granted
+	grants    grants   // of the namespace
 }
 
 // pendingPause is when a load balancer that the SDN is at work on is looked at again, where the SDN does not say.
@@ -61,6 +64,13 @@ func (r balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	}
 	if !r.cfg.Services {
 		return done(0, nil) // the other reconciler has it go
+	}
+	if acts, err := r.acts(ctx, lb); err != nil || !acts {
+		return done(0, err)
+	}
+	var err error
+	if w.grants, err = r.grantsOf(ctx, lb.Namespace); err != nil {
+		return done(0, err)
 	}
 	if w.suspected {
 		current, err := w.current(ctx)
@@ -90,6 +100,7 @@ func (r balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 			r.warn(serviceOf(lb), eventFailed, "LoadBalancer", "%s", oneLine(err))
 		}
 	}
+	w.tellRefusals(errors.Join(programmed, floated))
 	later, err := w.writeStatus(ctx, programmed, floated)
 	if step > 0 && programmed != nil && len(failures(programmed)) == 0 {
 		floated = nil // the pause before that is tried again is not to hold up the next step
@@ -111,14 +122,28 @@ func (w *balancing) current(ctx context.Context) (bool, error) {
 	return equality.Semantic.DeepEqual(spec, w.lb.Spec), err
 }
 
-// end takes all of it out of the SDN, and lets it go.
+// end takes all of it out of the SDN, and lets it go. One that names another's Service has
+// nothing in the SDN.
 func (w *balancing) end(ctx context.Context) (ctrl.Result, error) {
+	if forged, err := w.forged(ctx, w.lb); err != nil {
+		return done(0, err)
+	} else if forged {
+		w.log.WarnContext(ctx, "forged KuryrLoadBalancer deleted", "namespace", w.lb.Namespace,
+			"name", w.lb.Name, "service_uid", w.lb.Spec.ServiceUID)
+		controllerutil.RemoveFinalizer(w.lb, v1.Finalizer)
+		return done(0, client.IgnoreNotFound(w.api.Update(ctx, w.lb)))
+	}
+	var err error
+	if w.grants, err = w.grantsOf(ctx, w.lb.Namespace); err != nil {
+		return done(0, err)
+	}
 	// What a load balancer that others share fails at holds up none of the Service's own, whose ClusterIP may be another's at once.
 	again, left := w.leaveAll(ctx)
 	then, keys, handed := w.handOver(ctx, w.keys())
-	err := errors.Join(left, handed, w.dropBalancers(ctx, keys))
+	err = errors.Join(left, handed, w.dropBalancers(ctx, keys))
 	again = sooner(again, then)
 	if err == nil {
+		w.keeping.forget(w.lb.Spec.ServiceUID)
 		controllerutil.RemoveFinalizer(w.lb, v1.Finalizer)
 		err := w.api.Update(ctx, w.lb)
 		failpoint.Here("raven.balancer.released")
@@ -143,6 +168,9 @@ func (w *balancing) program(ctx context.Context) (again time.Duration, err error
 		return w.cfg.Audit, errNoBalancers // a cloud may come to have them
 	}
 	can.LoadBalancer = can.LoadBalancerOf(w.lb.Spec.Options.Provider)
+	if err := w.certified(ctx); err != nil {
+		return 0, err
+	}
 	var all discoveryv1.EndpointSliceList
 	if err := w.api.List(ctx, &all, client.InNamespace(w.lb.Namespace), client.MatchingFields{byService: w.lb.Namespace + "/" + w.lb.Name}); err != nil {
 		return 0, err
@@ -153,7 +181,10 @@ func (w *balancing) program(ctx context.Context) (again time.Duration, err error
 	}
 	errs := []error{w.retire(ctx)}
 	members := map[netip.Addr]bool{}
-	of := balancerOf{spec: &w.lb.Spec, can: can.LoadBalancer, cluster: w.clusterRanges(), subnet: subnet}
+	barred, missing := w.barred(ctx)
+	of := balancerOf{
+		spec: &w.lb.Spec, can: can.LoadBalancer, cluster: w.clusterRanges(), subnet: subnet, barred: barred,
+	}
 	endpoints := func(six bool) map[portName][]endpoint {
 		return endpointsOf(w.lb.Spec.Ports, all.Items, six)
 	}
@@ -177,7 +208,8 @@ func (w *balancing) program(ctx context.Context) (again time.Duration, err error
 	again, errs = sooner(again, then), append(errs, failed...)
 	w.lb.Status.Members = len(members)
 	w.tellNotes()
-	return again, errors.Join(errs...)
+	then, err = missing()
+	return sooner(again, then), errors.Join(append(errs, err)...)
 }
 
 // errNoBalancers is of an SDN without load balancers, such as Neutron without Octavia.
@@ -342,9 +374,13 @@ func (w *balancing) vipsOf() (all []netip.Addr) {
 	return all
 }
 
-// told tells whether the status says which load balancer a VIP has. It may not have been written.
+// told reports whether the status says of a VIP's load balancer what the SDN has answered. It may
+// not have been written, or somebody else may have written it.
 func (w *balancing) told(vip balancerOf) bool {
-	return slices.ContainsFunc(w.lb.Status.LoadBalancers, vip.shown)
+	seen, known := w.known.seen[vip.name()]
+	return known && slices.ContainsFunc(w.lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool {
+		return vip.shown(of) && of == seen
+	})
 }
 
 // saw notes the SDN's load balancer of a VIP.
@@ -359,6 +395,7 @@ func (w *balancing) saw(vip balancerOf, made sdn.LoadBalancer) {
 	if vip.own && len(made.VIPs) == 0 {
 		return // the SDN has not chosen it yet
 	}
+	w.known.seen[vip.name()] = is
 	for i, of := range w.lb.Status.LoadBalancers {
 		if vip.shown(of) {
 			w.lb.Status.LoadBalancers[i] = is
@@ -388,9 +425,11 @@ func (w *balancing) retire(ctx context.Context) error {
 		}
 		failpoint.Here("raven.balancer.retired")
 	}
-	w.lb.Status.LoadBalancers = slices.DeleteFunc(w.lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool {
+	gone := func(of v1.LoadBalancerOfVIP) bool {
 		return !of.Own && !slices.Contains(w.lb.Spec.VIPs, of.VIP) // the one of another address is made anew by apply, and retireOwn has the Service's own
-	})
+	}
+	w.lb.Status.LoadBalancers = slices.DeleteFunc(w.lb.Status.LoadBalancers, gone)
+	maps.DeleteFunc(w.known.seen, func(_ string, of v1.LoadBalancerOfVIP) bool { return gone(of) })
 	return nil
 }
 
@@ -406,7 +445,9 @@ func (r *Raven) balancersWith(ctx context.Context, key sdn.Key) (found []sdn.Loa
 	return found, err
 }
 
-// dropBalancers deletes load balancers, found by their Keys: one by one, since Octavia can be asked for one, and would else tell all that it has.
+// dropBalancers deletes load balancers, found by their Keys: one by one, since Octavia can be asked
+// for one, and would otherwise tell all that it has. One of another project is not Raven's,
+// whatever Key it carries.
 func (w *balancing) dropBalancers(ctx context.Context, keys []sdn.Key) error {
 	var found []sdn.LoadBalancer
 	for _, key := range keys {
@@ -418,6 +459,9 @@ func (w *balancing) dropBalancers(ctx context.Context, keys []sdn.Key) error {
 	}
 	var errs []error
 	for _, lb := range found {
+		if !w.owns(lb.Meta) {
+			continue
+		}
 		err := w.ask(ctx, func(ctx context.Context) error { return w.sdn.DeleteLoadBalancer(ctx, lb.ID) })
 		failpoint.Here("raven.balancer.deleted")
 		if !sdn.IsNotFound(err) {
@@ -448,6 +492,63 @@ func (w *balancing) tellNotes() {
 	for _, text := range fresh {
 		w.warn(serviceOf(w.lb), eventUnserved, "LoadBalancer", "%s", text)
 	}
+}
+
+// refuse has the Service's owner told of something that the namespace is not granted.
+func (w *balancing) refuse(text string) { w.refusals = append(w.refusals, text) }
+
+// tellRefusals tells the Service's owner what the namespace is not granted, each once.
+func (w *balancing) tellRefusals(err error) {
+	for _, e := range parts(err) {
+		if errors.As(e, &denied{}) {
+			w.refuse(e.Error())
+		}
+	}
+	var fresh []string
+	fresh, w.known.refused = news(w.known.refused, w.refusals)
+	for _, text := range fresh {
+		w.warn(serviceOf(w.lb), eventRefused, "LoadBalancer", "%s", text)
+	}
+}
+
+// certified returns an error if the Service asks to end TLS with a certificate that its namespace
+// is not granted. One that the SDN has of the Service already stays.
+func (w *balancing) certified(ctx context.Context) error {
+	ref := w.lb.Spec.Options.Certificate
+	if ref == "" || w.grants.certificate(ref) {
+		return nil
+	}
+	if w.known.certificate != ref {
+		w.known.certificate = ""
+	}
+	has := w.known.certificate != ""
+	for _, key := range w.keys() {
+		if has {
+			break
+		}
+		var found []sdn.LoadBalancer
+		err := w.ask(ctx, func(ctx context.Context) (err error) {
+			query := sdn.LoadBalancerQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}
+			found, err = sdn.All(w.sdn.FindLoadBalancers(ctx, query))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, lb := range found {
+			has = has || w.owns(lb.Meta) && slices.ContainsFunc(lb.Listeners, func(l sdn.Listener) bool {
+				return l.Certificate == ref
+			})
+		}
+	}
+	const what = "annotation " + balancerPrefix +
+		"default-tls-container-ref: the namespace is not granted this certificate (" + v1.AnnotationAllowCertificates + ")"
+	if has {
+		w.known.certificate = ref
+		w.refuse(what + "; it stays, as the load balancer has it already")
+		return nil
+	}
+	return denied{waiting{what}}
 }
 
 // subnetsOfPods finds the subnets of the namespace's pods' addresses.
@@ -545,6 +646,8 @@ func balancerReason(err error) string {
 			return v1.ReasonTaken
 		case errors.As(e, &refused{}):
 			return v1.ReasonInvalid
+		case errors.As(e, &denied{}):
+			return v1.ReasonRefused
 		}
 	}
 	return reasonOf(err)

@@ -26,6 +26,8 @@ type balancerOf struct {
 	endpoints map[portName][]endpoint
 	subnet    func(netip.Addr) sdn.ID // that an endpoint is on; "" for one that is no pod's
 	vips      []netip.Addr            // the Service's, of which none is an endpoint
+	// barred reports whether an endpoint is one that pods are kept from; nil is none.
+	barred func(e endpoint, p sdn.Protocol) bool
 }
 
 // What the owner of a Service is told of endpoints that are none in the SDN. How many there are would be news each time.
@@ -35,7 +37,9 @@ const (
 	noteMonitored = noteBeyond + "and such the SDN's load balancers do not check: not with the annotation enable-health-monitor"
 	noteFloating  = noteBeyond + "and to such no floating IP leads"
 	noteRound     = "not all endpoints are served: one is a VIP of the Service itself, where its connections would go round for ever"
-	noteMany      = "not all endpoints are served: a port has more than the %d that the SDN's load balancers have room for"
+	noteNodes     = "not all endpoints are served: some are on the nodes' network, which controller.underlay_isolation " +
+		"keeps pods from, and the namespace is not granted them (" + v1.AnnotationAllowEndpoints + ")"
+	noteMany = "not all endpoints are served: a port has more than the %d that the SDN's load balancers have room for"
 )
 
 // loadBalancer gives it, and the different endpoints that get new connections. The notes tell which endpoints are not served to all who ask.
@@ -54,7 +58,11 @@ func (b balancerOf) loadBalancer() (spec sdn.LoadBalancerSpec, members map[netip
 			l.ForwardedFor, l.Certificate = options.ForwardedFor, options.Certificate
 		}
 		var more []string
-		l.Pool.Members, more = b.members(b.endpoints[portName{p.Name, p.Protocol}])
+		all := b.endpoints[portName{p.Name, p.Protocol}]
+		if served := b.unbarred(all, l.Protocol); len(served) < len(all) {
+			all, notes = served, append(notes, noteNodes)
+		}
+		l.Pool.Members, more = b.members(all)
 		notes = append(notes, more...)
 		for _, m := range l.Pool.Members {
 			if !m.Drain {
@@ -64,6 +72,14 @@ func (b balancerOf) loadBalancer() (spec sdn.LoadBalancerSpec, members map[netip
 		spec.Listeners = append(spec.Listeners, l)
 	}
 	return spec, members, notes
+}
+
+// unbarred returns the endpoints that pods are not kept from.
+func (b balancerOf) unbarred(all []endpoint, p sdn.Protocol) []endpoint {
+	if b.barred == nil {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(e endpoint) bool { return b.barred(e, p) })
 }
 
 // members are the endpoints of one port, but for VIPs of the Service itself and for what the SDN has no room for. Endpoints on no network of the namespace's an SDN may serve to clients in it alone,

@@ -74,9 +74,22 @@ func newCluster(t testing.TB, change func(*Config)) *cluster {
 	if change != nil {
 		change(&c.cfg)
 	}
-	c.namespace("default", nil)
+	c.namespace("default", c.cfg.everything())
 	c.start()
 	return c
+}
+
+// everything grants the Services of a namespace all that there are grants for: tests of what is not
+// granted have a namespace of their own.
+func (c Config) everything() map[string]string {
+	if !c.Services {
+		return nil
+	}
+	return map[string]string{
+		v1.AnnotationAllowFloatingIPs: anything, v1.AnnotationAllowKeptFloatingIPs: "100",
+		v1.AnnotationAllowNetworks: anything, v1.AnnotationAllowLoadBalancers: anything,
+		v1.AnnotationAllowCertificates: anything,
+	}
 }
 
 // anyHost is the embedded SDN as if it served every host.

@@ -50,8 +50,8 @@ func (w *poolWork) sink(ctx context.Context, p *v1.KuryrPort) error {
 	return w.ask(ctx, func(ctx context.Context) error {
 		key := w.key(v1.KeyKindFloatingIP, string(p.Spec.Dedicated))
 		found, ok, err := sdn.First(w.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}))
-		if err != nil || !ok {
-			return err
+		if err != nil || !ok || found.Target.Port != "" && found.Target.Port != sdn.ID(p.Spec.ID) {
+			return err // what leads elsewhere is not the pod's
 		}
 		return w.sdn.DeleteFloatingIP(ctx, found.ID)
 	})

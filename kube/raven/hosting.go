@@ -70,7 +70,7 @@ func (w *balancing) forgetGuests(ctx context.Context) (again time.Duration, _ er
 	for _, g := range w.lb.Status.Guests {
 		lost, then, err := w.lost(ctx, g)
 		if lost {
-			then, err = w.strip(ctx, g.LoadBalancer, w.guestKey(g.ServiceUID))
+			then, err = w.evict(ctx, g)
 		}
 		if !lost || err != nil {
 			stay = append(stay, g)
@@ -79,6 +79,32 @@ func (w *balancing) forgetGuests(ctx context.Context) (again time.Duration, _ er
 	}
 	w.lb.Status.Guests = stay
 	return again, errors.Join(errs...)
+}
+
+// evict takes the listeners of a guest that has gone from a load balancer of this one's. What
+// the SDN or the API server does not confirm is forgotten: the load balancer is not this one's, or
+// the guest is a Service of another namespace.
+func (w *balancing) evict(ctx context.Context, g v1.LoadBalancerGuest) (again time.Duration, err error) {
+	var there sdn.LoadBalancer
+	err = w.ask(ctx, func(ctx context.Context) (err error) {
+		there, err = w.sdn.LoadBalancer(ctx, sdn.ID(g.LoadBalancer))
+		return err
+	})
+	if sdn.IsNotFound(err) || sdn.IsUnsupported(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	hosts, err := w.hosts(ctx, there)
+	if err != nil || !hosts {
+		return 0, err
+	}
+	s, err := w.serviceWithUID(ctx, g.ServiceUID)
+	if err != nil || s != nil && s.Namespace != w.lb.Namespace {
+		return 0, err
+	}
+	return w.strip(ctx, g.LoadBalancer, w.guestKey(g.ServiceUID))
 }
 
 // lost tells whether a guest will not leave by itself any more: its KuryrLoadBalancer has gone, or knows nothing of it. Where its Service is there one is made anew, or a cache is behind.
@@ -177,7 +203,8 @@ func (w *balancing) recallFloating(ctx context.Context, there sdn.LoadBalancer) 
 // bequeath has one of those who share a load balancer stand for it from now on; passed tells whether there is one.
 func (w *balancing) bequeath(ctx context.Context, s v1.LoadBalancerShare) (passed bool, err error) {
 	var heirs v1.KuryrLoadBalancerList
-	if err := w.api.List(ctx, &heirs, client.MatchingFields{byShared: s.ID}); err != nil {
+	in := client.InNamespace(w.lb.Namespace)
+	if err := w.api.List(ctx, &heirs, in, client.MatchingFields{byShared: s.ID}); err != nil {
 		return false, err
 	}
 	if slices.ContainsFunc(heirs.Items, func(lb v1.KuryrLoadBalancer) bool {

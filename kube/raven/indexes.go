@@ -24,6 +24,7 @@ const (
 	byPolicy    = "policy"    // networks whose namespaces say how pools are to be kept: the SDN's id
 	byService   = "service"   // endpoint slices: the Service's namespace and name
 	byWanted    = "wanted"    // Services: the address that they ask for outside
+	byUID       = "uid"       // Services
 	byVIP       = "vip"       // load balancers: their VIPs
 	byServed    = "served"    // load balancers: the UID of their Service, and of Services whose load balancers they have inherited
 	byShared    = "shared"    // load balancers: the SDN's id of that which they ask to share
@@ -102,6 +103,7 @@ var serviceIndexes = []index{
 		return nil
 	}},
 	{&corev1.Service{}, byWanted, func(o client.Object) []string { return some(wantedAddress(o.(*corev1.Service))) }},
+	{&corev1.Service{}, byUID, func(o client.Object) []string { return some(string(o.GetUID())) }},
 	{&v1.KuryrLoadBalancer{}, byVIP, func(o client.Object) []string { return o.(*v1.KuryrLoadBalancer).Spec.VIPs }},
 }
 

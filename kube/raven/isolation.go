@@ -92,6 +92,11 @@ func (r *Raven) isolate(ctx context.Context) (sdn.ID, error) {
 	if len(servers) == 0 {
 		r.log.WarnContext(ctx, "the API servers have not said where they are: pods do not reach them")
 	}
+	if r.barrier.set(underlay, servers) {
+		if err := r.wakeBalancers(ctx); err != nil {
+			return "", err
+		}
+	}
 	spec := sdn.SecurityGroupSpec{Base: r.base(v1.KeyKindSecurityGroup, isolatedName, "kuryr-pods-isolated", r.cfg.Project)}
 	var beyond []netip.Prefix
 	for _, every := range []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)} {
@@ -197,6 +202,9 @@ func (r *Raven) apiServers(ctx context.Context) (all []netip.AddrPort, err error
 		return nil, err
 	}
 	for _, s := range found.Items {
+		if s.Name != apiService { // that one the API servers write, others have been made by hand
+			continue
+		}
 		for _, e := range s.Endpoints {
 			for _, text := range e.Addresses {
 				a, err := netip.ParseAddr(text)

@@ -261,6 +261,7 @@ func (w *balancing) retireOne(ctx context.Context, six, look bool) (again time.D
 		return 0, err
 	}
 	failpoint.Here("raven.ownvips.retired")
+	delete(w.known.seen, balancerOf{own: true, six: six}.name())
 	w.lb.Status.LoadBalancers = slices.DeleteFunc(w.lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool { return of.Own && isFamily(of.VIP, six) })
 	return 0, nil
 }

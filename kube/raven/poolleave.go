@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/pool"
@@ -133,18 +134,10 @@ func (w *poolWork) deletePorts(ctx context.Context, leaving []*v1.KuryrPort) err
 	if len(doomed) == 0 {
 		return errors.Join(errs...)
 	}
-	var ids []sdn.ID
-	for _, p := range doomed {
-		ids = append(ids, sdn.ID(p.Spec.ID))
-	}
-	failed := make([]error, len(ids))
-	if err := w.ask(ctx, func(ctx context.Context) error { return w.erase(ctx, ids) }); err != nil {
-		var bulk *sdn.BulkError
-		if !errors.As(err, &bulk) || len(bulk.Errs) != len(ids) {
-			w.metrics.deleted.WithLabelValues("error").Add(float64(len(ids)))
-			return errors.Join(append(errs, err)...)
-		}
-		failed = bulk.Errs
+	failed, err := w.eraseOwn(ctx, doomed)
+	if err != nil {
+		w.metrics.deleted.WithLabelValues("error").Add(float64(len(doomed)))
+		return errors.Join(append(errs, err)...)
 	}
 	var g errgroup.Group
 	g.SetLimit(objectsAtOnce)
@@ -161,7 +154,7 @@ func (w *poolWork) deletePorts(ctx context.Context, leaving []*v1.KuryrPort) err
 			return client.IgnoreNotFound(err)
 		})
 	}
-	err := g.Wait()
+	err = g.Wait()
 	w.ports = slices.DeleteFunc(w.ports, func(p *v1.KuryrPort) bool {
 		at := slices.Index(doomed, p)
 		return at >= 0 && freed[at]
@@ -169,17 +162,68 @@ func (w *poolWork) deletePorts(ctx context.Context, leaving []*v1.KuryrPort) err
 	return errors.Join(slices.Concat(errs, failed, []error{err})...)
 }
 
+// eraseOwn deletes the ports of objects in the SDN, and answers for each. An object says its port's
+// id, but only a port with a Key of Raven's is deleted: an id that somebody has written into an
+// object by hand may be any port's.
+func (w *poolWork) eraseOwn(ctx context.Context, leaving []*v1.KuryrPort) (failed []error, err error) {
+	failed = make([]error, len(leaving))
+	err = w.ask(ctx, func(ctx context.Context) error {
+		q := sdn.PortQuery{Match: sdn.Match{Owner: w.sdn.Installation(), Kind: v1.KeyKindPort}}
+		for _, p := range leaving {
+			q.IDs = append(q.IDs, sdn.ID(p.Spec.ID))
+			q.Projects = append(q.Projects, p.Spec.ProjectID) // all are the pool's
+		}
+		slices.Sort(q.Projects)
+		if q.Projects = slices.Compact(q.Projects); slices.Contains(q.Projects, "") {
+			q.Projects = nil // "" is the project of the SDN's credentials, which has another name there
+		}
+		own := map[sdn.ID]bool{}
+		for port, err := range w.sdn.FindPorts(ctx, q) {
+			if err != nil {
+				return err
+			}
+			own[port.ID] = true
+		}
+		var ids []sdn.ID
+		var of []int // by position in ids: that in leaving
+		for i, p := range leaving {
+			if own[sdn.ID(p.Spec.ID)] {
+				ids, of = append(ids, sdn.ID(p.Spec.ID)), append(of, i)
+			}
+		}
+		if len(ids) == 0 {
+			return nil
+		}
+		err := w.erase(ctx, ids)
+		var bulk *sdn.BulkError
+		if !errors.As(err, &bulk) || len(bulk.Errs) != len(ids) {
+			return err
+		}
+		for i, err := range bulk.Errs {
+			failed[of[i]] = err
+		}
+		return nil
+	})
+	return failed, err
+}
+
 // objectsAtOnce bounds the calls of the API server for the objects of one pool.
 const objectsAtOnce = 8
 
-// disown deletes in the SDN what may have been made by pending keys.
+// disown deletes in the SDN what may have been made by pending keys. Each begins with the pool's
+// name: one that does not is another pool's.
 func (w *poolWork) disown(ctx context.Context, pending []v1.PendingPort) error {
 	if len(pending) == 0 {
 		return nil
 	}
 	q := sdn.PortQuery{}
 	for _, p := range pending {
-		q.Keys = append(q.Keys, w.key(v1.KeyKindPort, p.Key))
+		if strings.HasPrefix(p.Key, w.name+".") {
+			q.Keys = append(q.Keys, w.key(v1.KeyKindPort, p.Key))
+		}
+	}
+	if len(q.Keys) == 0 {
+		return nil
 	}
 	return w.ask(ctx, func(ctx context.Context) error {
 		var ids []sdn.ID

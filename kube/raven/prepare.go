@@ -18,12 +18,15 @@ import (
 type ground struct {
 	public sdn.ID // "" is none
 	router sdn.ID
-	leaves map[bool]bool // by whether it is IPv6: what has a way out of the SDN, by the router's gateway
-	pools  []sdn.ID      // subnet pools, one of each family
-	lens   []int         // by position in pools; 0 is the pool's own default
-	groups []string      // what pods' ports get where their namespace does not say
-	nodes  nodeGround
-	began  time.Time // when this Raven came to lead
+	// project is the router's, which Raven's objects are in too where the router is its own.
+	project     string
+	routerIsOwn bool
+	leaves      map[bool]bool // by whether it is IPv6: what has a way out of the SDN, by the router's gateway
+	pools       []sdn.ID      // subnet pools, one of each family
+	lens        []int         // by position in pools; 0 is the pool's own default
+	groups      []string      // what pods' ports get where their namespace does not say
+	nodes       nodeGround
+	began       time.Time // when this Raven came to lead
 
 	nodeRanges []netip.Prefix // of the nodes' own ports
 }
@@ -64,6 +67,9 @@ func (r *Raven) prepare(ctx context.Context) error {
 	r.ground.began = r.now()
 	if err := r.acquainted(ctx); err != nil {
 		return err
+	}
+	if err := r.nameProjects(ctx); err != nil {
+		return fmt.Errorf("projects: %w", err)
 	}
 	public, err := r.publicNetwork(ctx)
 	if err != nil {
@@ -226,6 +232,7 @@ func (r *Raven) prepareRouter(ctx context.Context, public sdn.ID) error {
 // settleRouter notes which router it is, and what has a way out by it.
 func (r *Raven) settleRouter(router sdn.Router) {
 	r.ground.router, r.ground.leaves = router.ID, map[bool]bool{}
+	r.ground.project, r.ground.routerIsOwn = router.Project, r.cfg.Router == "" && router.ID != ""
 	if router.Gateway != nil {
 		for _, a := range router.Gateway.Addresses {
 			r.ground.leaves[a.Addr.Is6()] = true

@@ -89,6 +89,8 @@ type Raven struct {
 	memory  memory
 	vips    vips
 	applied applied
+	keeping keeping
+	barrier barrier
 
 	poolWakes     wakes
 	balancerWakes wakes

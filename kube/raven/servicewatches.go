@@ -45,6 +45,11 @@ func (r *Raven) serviceRegistrations() []registration {
 			watch{of: &v1.KuryrLoadBalancer{}, when: predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: sharersMatter}, what: on(r, r.sharers)},
 			watch{of: &corev1.Service{}, when: predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: wantsAnother}, what: on(r, r.rivals)},
 			watch{of: &networkingv1.ServiceCIDR{}, what: on(r, r.unready), optional: true},
+			// A Service may be seen before its namespace.
+			watch{of: &corev1.Namespace{}, when: predicate.Funcs{
+				CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
+				UpdateFunc: grantsChanged, DeleteFunc: neverDeleted,
+			}, what: on(r, r.balancersOfNamespace)},
 		)
 	}
 	if r.cfg.Services && r.cfg.NamespaceVIPs {
@@ -138,6 +143,18 @@ func (r *Raven) wanting(ctx context.Context, address string, but types.UID) (all
 		if s := &services.Items[i]; s.UID != but {
 			all = append(all, request(s.Namespace, s.Name))
 		}
+	}
+	return all, nil
+}
+
+// balancersOfNamespace returns the load balancers of a namespace, which is granted something else.
+func (r *Raven) balancersOfNamespace(ctx context.Context, ns *corev1.Namespace) (all []ctrl.Request, err error) {
+	var lbs v1.KuryrLoadBalancerList
+	if err := r.api.List(ctx, &lbs, client.InNamespace(ns.Name)); err != nil {
+		return nil, err
+	}
+	for i := range lbs.Items {
+		all = append(all, request(lbs.Items[i].Namespace, lbs.Items[i].Name))
 	}
 	return all, nil
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
@@ -74,6 +73,9 @@ func (w *balancing) join(ctx context.Context, of balancerOf, endpoints func(six 
 		return pendingPause, waiting{"the load balancer that is shared has no VIP yet"}
 	}
 	host, again, err := w.hostOf(ctx, there)
+	if host == nil && err == nil {
+		err = w.sharable(ctx, there)
+	}
 	if errors.As(err, &unserving{}) {
 		w.note(err.Error())
 	}
@@ -104,7 +106,7 @@ func (w *balancing) join(ctx context.Context, of balancerOf, endpoints func(six 
 	spec = sdn.LoadBalancerSpec{Base: spec.Base, ID: id, Shared: true, Listeners: spec.Listeners}
 	made, again, err := w.step(ctx, "shared "+string(id), spec, true)
 	if made != nil && len(made.VIPs) > 0 {
-		w.known.shared.VIPs = made.VIPs
+		w.known.shared.VIPs, w.known.shared.Listeners = made.VIPs, made.Listeners
 	}
 	if sdn.IsNotFound(err) {
 		w.known.shared = sdn.LoadBalancer{}
@@ -138,6 +140,37 @@ func (w *balancing) beside(ctx context.Context, spec sdn.LoadBalancerSpec) (sdn.
 	return spec, err
 }
 
+// sharable returns an error if a user's load balancer is not one that Services of the namespace
+// may share. Listeners that the Service has there already stay, unless it is another project's.
+func (w *balancing) sharable(ctx context.Context, there sdn.LoadBalancer) error {
+	id := string(there.ID)
+	if !w.usable(there.Meta, w.grants) {
+		err := denied{waiting{fmt.Sprintf("annotation %s: load balancer %s is of another project", annotationShared, id)}}
+		if s := shareOf(w.lb, id); s != nil {
+			_, left := w.leave(ctx, *s)
+			return errors.Join(err, left)
+		}
+		return err
+	}
+	if w.grants.loadBalancer(id) {
+		return nil
+	}
+	what := fmt.Sprintf("annotation %s: the namespace is not granted load balancer %s (%s)",
+		annotationShared, id, v1.AnnotationAllowLoadBalancers)
+	if w.listensAt(there) {
+		w.refuse(what + "; the Service's listeners stay")
+		return nil
+	}
+	return denied{waiting{what}}
+}
+
+// listensAt reports whether the Service has listeners at another's load balancer.
+func (w *balancing) listensAt(there sdn.LoadBalancer) bool {
+	return slices.ContainsFunc(there.Listeners, func(l sdn.Listener) bool {
+		return l.Key == w.guestKey(w.lb.Spec.ServiceUID)
+	})
+}
+
 // hostOf is the KuryrLoadBalancer that has a load balancer which is to be shared, nil for one of a user's.
 func (w *balancing) hostOf(ctx context.Context, there sdn.LoadBalancer) (host *v1.KuryrLoadBalancer, again time.Duration, err error) {
 	uid := serviceOfKey(there.Key)
@@ -150,7 +183,13 @@ func (w *balancing) hostOf(ctx context.Context, there sdn.LoadBalancer) (host *v
 	}
 	for i := range all.Items {
 		lb := &all.Items[i]
+		forged, err := w.forged(ctx, lb)
+		if err != nil {
+			return nil, 0, err
+		}
 		switch {
+		case forged:
+		case lb.Namespace != w.lb.Namespace && namedIn(there.Name, w.lb.Namespace): // it only says so
 		case lb.Namespace != w.lb.Namespace:
 			return nil, 0, unserving{waiting{fmt.Sprintf("annotation %s: the load balancer is of the namespace %s, and so shared only there", annotationShared, lb.Namespace)}}
 		case !lb.DeletionTimestamp.IsZero():
@@ -160,7 +199,7 @@ func (w *balancing) hostOf(ctx context.Context, there sdn.LoadBalancer) (host *v
 			return lb, 0, nil
 		}
 	}
-	if len(all.Items) > 0 {
+	if slices.ContainsFunc(all.Items, func(lb v1.KuryrLoadBalancer) bool { return lb.Namespace == w.lb.Namespace }) {
 		return nil, 0, waiting{"the load balancer that is to be shared is another's, who is about to go"}
 	}
 	again, err = w.succeed(ctx, there.ID, uid)
@@ -181,7 +220,7 @@ func (w *balancing) succeed(ctx context.Context, id sdn.ID, uid types.UID) (agai
 	if err := w.ask(ctx, func(ctx context.Context) (err error) { there, err = w.sdn.LoadBalancer(ctx, id); return err }); err != nil {
 		return 0, err
 	}
-	if shareOf(w.lb, string(id)) == nil && !madeIn(there, w.lb.Namespace) {
+	if !w.owns(there.Meta) || !w.listensAt(there) && !madeIn(there, w.lb.Namespace) {
 		return 0, unserving{waiting{fmt.Sprintf("annotation %s: the load balancer is of another namespace, and so shared only there", annotationShared)}}
 	}
 	keys := map[sdn.Key]bool{}
@@ -199,9 +238,7 @@ func (w *balancing) succeed(ctx context.Context, id sdn.ID, uid types.UID) (agai
 }
 
 // madeIn tells whether a load balancer was made for a Service of a namespace, by its name: its Key tells a UID alone, of which nobody knows any more.
-func madeIn(there sdn.LoadBalancer, namespace string) bool {
-	return strings.HasPrefix(there.Name, namespace+"/")
-}
+func madeIn(there sdn.LoadBalancer, namespace string) bool { return namedIn(there.Name, namespace) }
 
 // servicesByUID are the names of Services that Kuryr is to serve.
 func (w *balancing) servicesByUID(ctx context.Context, in ...client.ListOption) (map[types.UID]string, error) {
@@ -311,7 +348,7 @@ func (w *balancing) leave(ctx context.Context, s v1.LoadBalancerShare) (again ti
 	if s.Inherited != "" {
 		passed, err = w.bequeath(ctx, s)
 		if err == nil && !passed {
-			err = w.endShared(ctx, s) // whatever state it is in
+			passed, err = w.endShared(ctx, s) // whatever state it is in
 		}
 		if err != nil {
 			return 0, err
@@ -359,20 +396,28 @@ func (w *balancing) networkLeaves(ctx context.Context) (bool, error) {
 	return err == nil && (n == nil || !n.DeletionTimestamp.IsZero()), err
 }
 
-// endShared deletes a load balancer that nobody shares any more and whose Service has gone.
-func (w *balancing) endShared(ctx context.Context, s v1.LoadBalancerShare) error {
+// endShared deletes a load balancer that nobody shares any more and whose Service has gone. It
+// stays if the SDN does not confirm that the Service stands for it.
+func (w *balancing) endShared(ctx context.Context, s v1.LoadBalancerShare) (stays bool, err error) {
 	var there sdn.LoadBalancer
-	err := w.ask(ctx, func(ctx context.Context) (err error) { there, err = w.sdn.LoadBalancer(ctx, sdn.ID(s.ID)); return err })
+	err = w.ask(ctx, func(ctx context.Context) (err error) {
+		there, err = w.sdn.LoadBalancer(ctx, sdn.ID(s.ID))
+		return err
+	})
 	if sdn.IsNotFound(err) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
+	}
+	hosts, err := w.hosts(ctx, there)
+	if err != nil || !hosts || serviceOfKey(there.Key) == w.lb.Spec.ServiceUID {
+		return true, err
 	}
 	if s.Keep { // its floating IP leads nowhere then
 		there.VIPs = nil
 	}
-	return w.dropStray(ctx, there, s.Inherited)
+	return false, w.dropStray(ctx, there, s.Inherited)
 }
 
 // ledFrom is the address of a floating IP that leads somewhere, "" for none.

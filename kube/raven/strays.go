@@ -68,7 +68,13 @@ func (r strays) rouse(ctx context.Context, all []sdn.LoadBalancer) error {
 	}
 	of := map[types.UID]*v1.KuryrLoadBalancer{}
 	for i := range objects.Items {
-		of[objects.Items[i].Spec.ServiceUID] = &objects.Items[i]
+		uid := objects.Items[i].Spec.ServiceUID
+		if of[uid] != nil { // one of them is forged
+			if forged, err := r.forged(ctx, &objects.Items[i]); err != nil || forged {
+				continue
+			}
+		}
+		of[uid] = &objects.Items[i]
 	}
 	more := map[types.UID]bool{}
 	for _, lb := range all {
@@ -98,7 +104,9 @@ func wants(lb *v1.KuryrLoadBalancer, name string) bool {
 
 // drop deletes those of all that nobody stands for, with the floating IPs that lead there.
 func (r strays) drop(ctx context.Context, all []sdn.LoadBalancer) error {
-	alone := slices.DeleteFunc(all, func(lb sdn.LoadBalancer) bool { return lb.Foreign || serviceOfKey(lb.Key) == "" })
+	alone := slices.DeleteFunc(all, func(lb sdn.LoadBalancer) bool {
+		return !r.owns(lb.Meta) || serviceOfKey(lb.Key) == ""
+	})
 	alone, err := alonePer(ctx, r.api, alone)
 	if err == nil && r.cfg.Live != nil { // a cache may have begun with what an API server knew that was behind
 		alone, err = alonePer(ctx, r.cfg.Live, alone)
@@ -156,7 +164,7 @@ func (r *Raven) dropStray(ctx context.Context, lb sdn.LoadBalancer, uid types.UI
 		}
 		for _, f := range floating {
 			leads := slices.ContainsFunc(lb.VIPs, func(v sdn.VIP) bool { return v.Port != "" && v.Port == f.Target.Port })
-			if !leads || f.Foreign {
+			if !leads || !r.owns(f.Meta) {
 				continue
 			}
 			err := r.sdn.DeleteFloatingIP(ctx, f.ID)

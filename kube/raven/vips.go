@@ -30,6 +30,17 @@ type vips struct {
 	plan    vipPlan        // its subnets without ids
 	subnets []sdn.Subnet   // that are there, each with a leg of the router
 	served  []netip.Prefix // the ranges of the plan whose subnet is there and gives none of their addresses away
+	project *string        // that the VIP network is in; nil before it is there
+}
+
+// ownProject returns the project of the VIP network, which is Raven's.
+func (v *vips) ownProject() (id string, known bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.project == nil {
+		return "", false
+	}
+	return *v.project, true
 }
 
 // planned is what the VIP network is to be, and for which ranges that was planned.
@@ -234,6 +245,7 @@ func (r *Raven) makeVIPs(ctx context.Context) error {
 	failpoint.Here("raven.vips.network")
 	r.vips.mu.Lock()
 	before, servedBefore := r.vips.subnets, r.vips.served
+	r.vips.project = &network.Project
 	r.vips.mu.Unlock()
 	var made []sdn.Subnet
 	var served []netip.Prefix

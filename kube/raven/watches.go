@@ -156,7 +156,8 @@ func nodeMoved(e event.UpdateEvent) bool {
 }
 
 func isAPIServers(o client.Object) bool {
-	return o.GetNamespace() == metav1.NamespaceDefault && o.GetLabels()[discoveryv1.LabelServiceName] == apiService
+	return o.GetNamespace() == metav1.NamespaceDefault && o.GetName() == apiService &&
+		o.GetLabels()[discoveryv1.LabelServiceName] == apiService
 }
 
 func request(namespace, name string) ctrl.Request {

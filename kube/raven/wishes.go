@@ -55,40 +55,27 @@ func wishOf(annotations map[string]string) (w wish, err error) {
 	return w, nil
 }
 
-// granted tells what of a wish the namespace does not grant; nil where it grants all. Only cluster administrators set what a namespace grants.
-func (w wish) granted(ns map[string]string) error {
+// granted returns an error that names what of a request the namespace is not granted.
+func (w wish) granted(g grants) error {
 	for _, a := range w.addresses {
-		if !inRanges(ns[v1.AnnotationAllowAddresses], a) {
+		if !g.address(a) {
 			return fmt.Errorf("%s: the namespace does not grant %s (%s)", v1.AnnotationAddress, a, v1.AnnotationAllowAddresses)
 		}
 	}
-	if w.mac != nil && strings.TrimSpace(ns[v1.AnnotationAllowMAC]) != "true" {
+	if w.mac != nil && !g.mac() {
 		return fmt.Errorf("%s: the namespace does not grant one (%s)", v1.AnnotationMAC, v1.AnnotationAllowMAC)
 	}
-	groups := words(ns[v1.AnnotationAllowSecurityGroups])
-	for _, g := range w.groups {
-		if !slices.Contains(groups, g) && !slices.Contains(groups, anything) {
-			return fmt.Errorf("%s: the namespace does not grant %s (%s)", v1.AnnotationSecurityGroups, g, v1.AnnotationAllowSecurityGroups)
+	for _, id := range w.groups {
+		if !g.group(id) {
+			return fmt.Errorf("%s: the namespace does not grant %s (%s)",
+				v1.AnnotationSecurityGroups, id, v1.AnnotationAllowSecurityGroups)
 		}
 	}
-	allowed := ns[v1.AnnotationAllowFloatingIPs]
 	switch a, err := netip.ParseAddr(w.floating); {
-	case w.floating == "", w.floating == anyFloating && (slices.Contains(words(allowed), anyFloating) || slices.Contains(words(allowed), anything)), err == nil && inRanges(allowed, a):
+	case w.floating == "", w.floating == anyFloating && g.newFloatingIP(), err == nil && g.floatingIP(a):
 		return nil
 	}
 	return fmt.Errorf("%s: the namespace does not grant %q (%s)", v1.AnnotationFloatingIP, w.floating, v1.AnnotationAllowFloatingIPs)
-}
-
-// inRanges tells whether one of the list's ranges or addresses has a; what is neither grants nothing.
-func inRanges(list string, a netip.Addr) bool {
-	for _, text := range words(list) {
-		p, err := netip.ParsePrefix(text)
-		one, failed := netip.ParseAddr(text)
-		if text == anything || err == nil && p.Contains(a) || failed == nil && one == a {
-			return true
-		}
-	}
-	return false
 }
 
 // wished is a wish as the SDN is asked for it.

@@ -15,13 +15,45 @@ const (
 	AnnotationPool           = "openstack.org/kuryr-pool"            // on nodes too: "minimum=2,maximum=20,batch=5,ttl=10m"; a node's goes over a namespace's
 )
 
-// Annotations of namespaces by which a cluster administrator grants pods what they may wish. What is not granted is refused.
+// Annotations of namespaces by which a cluster administrator grants pods and Services what they
+// may ask of the SDN. What is not granted is refused. A list has commas between its entries.
 const (
-	AnnotationAllowAddresses      = "openstack.org/kuryr-allow-addresses"       // ranges, by commas, or "any"
-	AnnotationAllowMAC            = "openstack.org/kuryr-allow-mac"             // "true"
-	AnnotationAllowSecurityGroups = "openstack.org/kuryr-allow-security-groups" // ids, by commas, or "any"
-	AnnotationAllowFloatingIPs    = "openstack.org/kuryr-allow-floating-ips"    // ranges, by commas, "any", or "new" for those that the SDN chooses
+	// AnnotationAllowAddresses are the addresses that pods may ask for: ranges, or "any".
+	AnnotationAllowAddresses = "openstack.org/kuryr-allow-addresses"
+	// AnnotationAllowMAC lets pods ask for a MAC: "true".
+	AnnotationAllowMAC = "openstack.org/kuryr-allow-mac"
+	// AnnotationAllowSecurityGroups are the groups that pods may ask for: ids, or "any".
+	AnnotationAllowSecurityGroups = "openstack.org/kuryr-allow-security-groups"
+	// AnnotationAllowFloatingIPs are the floating IPs that pods and Services may ask for: ranges,
+	// or "any". "new" lets pods have one that the SDN chooses; a Service of type LoadBalancer
+	// needs no grant for that.
+	AnnotationAllowFloatingIPs = "openstack.org/kuryr-allow-floating-ips"
+	// AnnotationAllowKeptFloatingIPs is how many floating IPs of Services the namespace may keep
+	// at a time: a number. Without it, it is DefaultKeptFloatingIPs.
+	AnnotationAllowKeptFloatingIPs = "openstack.org/kuryr-allow-kept-floating-ips"
+	// AnnotationAllowNetworks are the external networks, besides the cluster's, that floating IPs
+	// of Services may be of: ids, or "any".
+	AnnotationAllowNetworks = "openstack.org/kuryr-allow-networks"
+	// AnnotationAllowLoadBalancers are the load balancers made by users that Services may share:
+	// ids, or "any".
+	AnnotationAllowLoadBalancers = "openstack.org/kuryr-allow-load-balancers"
+	// AnnotationAllowCertificates are the certificates that Services may end TLS with:
+	// references as the Service writes them, or "any".
+	AnnotationAllowCertificates = "openstack.org/kuryr-allow-certificates"
+	// AnnotationAllowEndpoints are the addresses of the nodes' network that hand-made endpoints
+	// of Services may have where pods are kept from that network: ranges, or "any".
+	AnnotationAllowEndpoints = "openstack.org/kuryr-allow-endpoints"
 )
+
+// Grants are the names of the annotations by which a namespace is granted something.
+var Grants = []string{
+	AnnotationAllowAddresses, AnnotationAllowMAC, AnnotationAllowSecurityGroups,
+	AnnotationAllowFloatingIPs, AnnotationAllowKeptFloatingIPs, AnnotationAllowNetworks,
+	AnnotationAllowLoadBalancers, AnnotationAllowCertificates, AnnotationAllowEndpoints,
+}
+
+// DefaultKeptFloatingIPs is how many floating IPs a namespace may keep without a grant.
+const DefaultKeptFloatingIPs = 4
 
 // Annotations of pods: their wishes, beside AnnotationSecurityGroups. A pod with any of them gets a port of its own: KuryrPortSpec.Dedicated.
 const (

@@ -47,6 +47,7 @@ const (
 	ReasonDeleting  = "Deleting"
 	ReasonTaken     = "Taken"       // something else has the address
 	ReasonUnserved  = "Unsupported" // this SDN cannot do it
+	ReasonRefused   = "Refused"     // the namespace is not granted it
 )
 
 // ReasonNodeStarting is the reason of a Node's condition NetworkUnavailable while its daemon runs for the first time since the node's boot and has not brought all into the kernel: nobody is to

@@ -9,6 +9,7 @@ package kubernetes_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -21,7 +22,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	kuryrv1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
@@ -109,6 +112,21 @@ func (r *rig) kubernetesUnserved() {
 		}
 		own.Labels["service.kubernetes.io/service-proxy-name"] = "nobody"
 		_, err = r.Client.CoreV1().Services("default").Update(ctx, own, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// grant gives the Services of a namespace all that there are grants for, as a cluster administrator.
+func (r *rig) grant(namespace string) {
+	r.Helper()
+	annotations := map[string]string{
+		kuryrv1.AnnotationAllowFloatingIPs: "any", kuryrv1.AnnotationAllowNetworks: "any",
+		kuryrv1.AnnotationAllowLoadBalancers: "any",
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	r.must(err)
+	r.until(func(ctx context.Context) error {
+		_, err := r.Client.CoreV1().Namespaces().Patch(ctx, namespace, types.MergePatchType, patch, metav1.PatchOptions{})
 		return err
 	})
 }

@@ -83,6 +83,7 @@ func startLeaders(t *testing.T) *leaders {
 	w.ctx = ctx
 	w.prepare()
 	w.kubernetesUnserved()
+	w.grant("default")
 	w.must(w.startSDN(w.ctx))
 	s := &services{rig: w.rig, node: w.Nodes[0], here: onHost("the node", w.Nodes[0].Exec), away: onHost("another host", w.Central.Exec)}
 	l := &leaders{balanced: &balanced{s, w}, steps: &steps{ravens: &ravens{rig: w.rig, api: w.api}, asker: w.node.UnixClient("/run/kuryr/sdn.sock")}}

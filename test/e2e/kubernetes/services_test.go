@@ -70,6 +70,7 @@ func newServices(r *rig) *services {
 	r.ctx = ctx
 	s := &services{rig: r, node: r.Nodes[0]}
 	s.here, s.away = onHost("the node", s.node.Exec), onHost("another host", r.Central.Exec)
+	s.grant("default")
 	s.must(s.DeployDNS(s.ctx))
 	silent := talker("silent", "silent")
 	silent.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(1)}}}

@@ -105,6 +105,7 @@ func startSteps(t *testing.T) *steps {
 	}}}
 	s.program = filepath.Join(filepath.Dir(kuryr), "kuryr-failpoints")
 	s.kubernetesUnserved()
+	s.grant("default")
 	return s
 }
 
