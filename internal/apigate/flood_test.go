@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// Refused requests whose bodies never come, more than a server has connections, keep
-// nobody out: whether they come from the address of the client that is served or from
-// many.
+// Refused requests whose bodies never come, more than a server has connections, do
+// not keep other clients out, whether they come from the address of the served client or
+// from many.
 func TestSlowRefusalsKeepNobodyOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0, false)
@@ -24,7 +24,7 @@ func TestSlowRefusalsKeepNobodyOut(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	// Wrapped, as one that speaks TLS with anybody is.
+	// Wrapped, as a TLS listener is.
 	go func() { served <- Serve(ctx, struct{ net.Listener }{l}, w.handler, slog.New(slog.DiscardHandler)) }()
 	var open []net.Conn
 	for _, addresses := range []int{1, 200} {
@@ -36,7 +36,8 @@ func TestSlowRefusalsKeepNobodyOut(t *testing.T) {
 					t.Fatal(err)
 				}
 				open = append(open, conn)
-				_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 200000\r\n\r\n{", path)
+				_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"+
+					"Content-Length: 200000\r\n\r\n{", path)
 			}
 			client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 			for range 3 {
@@ -56,7 +57,7 @@ func TestSlowRefusalsKeepNobodyOut(t *testing.T) {
 			}
 		}
 	}
-	for _, conn := range open { // else the server waits for those that it still reads
+	for _, conn := range open { // the server waits for those that it still reads
 		_ = conn.Close()
 	}
 	cancel()

@@ -61,7 +61,7 @@ const (
 	failuresAtOnce    = 20
 )
 
-// askingAtOnce is how many requests for a token one address may have under way, and
+// askingAtOnce is how many requests for a token one address may have in flight, and
 // callsAtOnce how many requests one token or user.
 const (
 	askingAtOnce = 32
@@ -159,8 +159,8 @@ func PeerOf(ctx context.Context) string {
 }
 
 // Serve answers on l until ctx ends, lets requests in progress finish for a short while,
-// and returns nil. It closes l. Over TCP anybody may connect, and who shows a token is
-// known; at a Unix socket everybody is.
+// and returns nil. It closes l. Over TCP every host may connect, and a client that shows
+// a token is known. At a Unix socket every client is known.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
 	run := httpserve.RunPublic
 	if l.Addr().Network() == "unix" {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// linger is how long the server reads what comes of a body that nobody wants, so that its
+// linger is how long the server reads what comes of a body that no handler reads, so that its
 // client has time to read the answer before the connection is closed.
 const linger = 500 * time.Millisecond
 
@@ -59,7 +59,7 @@ func (a *answer) begin() {
 	if a.body.ended {
 		return
 	}
-	a.Header().Set("Connection", "close") // with it the answer is sent at once
+	a.Header().Set("Connection", "close") // with it the answer is sent immediately
 	_ = http.NewResponseController(a.ResponseWriter).SetReadDeadline(time.Now().Add(linger))
 }
 

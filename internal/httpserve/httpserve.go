@@ -20,18 +20,18 @@ const patience = 10 * time.Second
 // Run lets s answer on l until ctx ends, then waits for calls in progress, at most ten seconds, and returns nil. Calls get a
 // context that does not end with ctx. It closes l.
 //
-// At most 512 connections are open at once. A new one takes the place of the oldest that
-// has sent nothing yet, or else of the oldest that is idle between calls. A connection is
-// closed if its request is answered before the request's body was read to its end.
+// At most 512 connections are open concurrently. A new one takes the place of the oldest
+// that has sent nothing yet, otherwise of the oldest that is idle between calls. A
+// connection is closed if its request is answered before the request's body was read to its end.
 //
-// Who may connect is l's affair. Anybody may by plain TCP: such a listener is served as
-// by RunPublic.
+// The listener l decides which clients may connect. By plain TCP every client may: such a
+// listener is served as by RunPublic.
 func Run(ctx context.Context, s *http.Server, l net.Listener) error {
 	_, plain := l.(*net.TCPListener)
 	return run(ctx, s, newLimiter(l, maxConns, plain, s.ErrorLog))
 }
 
-// RunPublic is Run for a listener that lets anybody in. One address has at most 128
+// RunPublic is Run for a listener that lets every client in. One address has at most 128
 // connections (of IPv6 the first 64 bits count), and a new one takes the place of the
 // oldest whose client has not proved who it is, also if that has a call in progress: see
 // Authenticated.

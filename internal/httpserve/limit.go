@@ -21,9 +21,9 @@ const shareOfAddress = 4
 const quiet = time.Minute
 
 // limiter keeps a server's connections, and those of each address, below a number. A new
-// one takes the place of the oldest stranger, whatever that does, or else of the oldest
+// one takes the place of the oldest stranger, whatever that does, otherwise of the oldest
 // that is idle between calls: so neither connections that only lie there nor strangers'
-// requests that never end keep anybody out. Where all have a known client's call in
+// requests that never end keep other clients out. Where all have a known client's call in
 // progress the next waits in the kernel: a call has an end.
 type limiter struct {
 	net.Listener

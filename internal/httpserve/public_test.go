@@ -18,8 +18,8 @@ import (
 // soon is far less than the time that a server of these tests gives a request.
 const soon = 5 * time.Second
 
-// public starts a server that lets anybody in, and returns how to connect to it from an
-// address of the loopback network.
+// public starts a server that lets every client in, and returns how to connect to it from
+// an address of the loopback network.
 func public(t *testing.T, most int, h http.HandlerFunc) func(from string) net.Conn {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -28,7 +28,9 @@ func public(t *testing.T, most int, h http.HandlerFunc) func(from string) net.Co
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	s := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute, ReadTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)}
+	s := &http.Server{
+		Handler: h, ReadHeaderTimeout: time.Minute, ReadTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0),
+	}
 	go func() { done <- run(ctx, s, newLimiter(l, most, true, s.ErrorLog)) }()
 	t.Cleanup(func() {
 		cancel()
@@ -53,7 +55,8 @@ func public(t *testing.T, most int, h http.HandlerFunc) func(from string) net.Co
 // the server knows.
 func slow(t *testing.T, conn net.Conn, name string) {
 	t.Helper()
-	if _, err := fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nX-Name: %s\r\nContent-Length: 200000\r\n\r\n{", name); err != nil {
+	const request = "POST / HTTP/1.1\r\nHost: x\r\nX-Name: %s\r\nContent-Length: 200000\r\n\r\n{"
+	if _, err := fmt.Fprintf(conn, request, name); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -78,7 +81,7 @@ func waiting(begun chan<- string) http.HandlerFunc {
 	}
 }
 
-// A request that is answered before its body has come is answered at once, and its
+// A request that is answered before its body has come is answered immediately, and its
 // connection is closed soon.
 func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
 	t.Parallel()
@@ -98,7 +101,10 @@ func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
 			w.WriteHeader(http.StatusForbidden)
 		},
 	} {
-		for _, sent := range []string{"Content-Length: 200000\r\n\r\n1", "Content-Length: 20000000\r\n\r\n1", "Transfer-Encoding: chunked\r\n\r\n5\r\n1"} {
+		for _, sent := range []string{
+			"Content-Length: 200000\r\n\r\n1", "Content-Length: 20000000\r\n\r\n1",
+			"Transfer-Encoding: chunked\r\n\r\n5\r\n1",
+		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				conn := public(t, 4, refuse)("127.0.0.1")
@@ -130,7 +136,10 @@ func TestReadBodiesKeepTheConnection(t *testing.T) {
 		hello(w, r)
 	})("127.0.0.1")
 	reader := bufio.NewReader(conn)
-	for _, body := range []string{"Content-Length: 2\r\n\r\nhi", "Content-Length: 0\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", "\r\n"} {
+	for _, body := range []string{
+		"Content-Length: 2\r\n\r\nhi", "Content-Length: 0\r\n\r\n",
+		"Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", "\r\n",
+	} {
 		_, _ = fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\n%s", body)
 		response, err := http.ReadResponse(reader, nil)
 		if err != nil {
@@ -142,7 +151,8 @@ func TestReadBodiesKeepTheConnection(t *testing.T) {
 	}
 }
 
-// Requests of strangers that never end keep nobody out, and those of known clients stay.
+// Requests of strangers that never end do not keep other clients out, and those of known
+// clients stay.
 func TestSlowStrangersGiveWay(t *testing.T) {
 	t.Parallel()
 	begun := make(chan string, 100)
@@ -202,7 +212,8 @@ func TestShareOfAnAddress(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"192.0.2.1:5": "192.0.2.1", "[::ffff:192.0.2.1]:5": "192.0.2.1", "[2001:db8:1:2:3::4]:5": "2001:db8:1:2::/64", "[fe80::1%lo]:5": "fe80::/64",
+		"192.0.2.1:5": "192.0.2.1", "[::ffff:192.0.2.1]:5": "192.0.2.1",
+		"[2001:db8:1:2:3::4]:5": "2001:db8:1:2::/64", "[fe80::1%lo]:5": "fe80::/64",
 	} {
 		a, err := net.ResolveTCPAddr("tcp", text)
 		if err != nil {

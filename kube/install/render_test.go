@@ -564,7 +564,8 @@ func TestEndpointsAreJudged(t *testing.T) {
 		nested = "config={controller: {underlay_isolation: true, node_networks: [192.0.2.0/24, '2001:db8::/64']}}"
 		off    = "config={controller: {underlay_isolation: false, node_networks: [192.0.2.0/24]}}"
 		dotted = "config={controller.underlay_isolation: true, controller.node_networks: '192.0.2.0/24,2001:db8::/64'}"
-		both   = "config={controller.underlay_isolation: true, controller: {load_balancers: node, node_networks: [192.0.2.0/24]}}"
+		both   = "config={controller.underlay_isolation: true, " +
+			"controller: {load_balancers: node, node_networks: [192.0.2.0/24]}}"
 	)
 	for _, row := range []struct {
 		set  []string

@@ -49,7 +49,7 @@ func (w *balancing) float(ctx context.Context) error {
 	}
 	spec.Target = sdn.Target{Port: target}
 	have := w.lb.Status.FloatingIP
-	// The status is part of it: somebody else may have written that.
+	// The status is part of it: another client may have written that.
 	sign := func(has v1.LoadBalancerFloatingIPStatus) string {
 		return fmt.Sprintf("%s %+v %s %d %+v", spec.Network, *wish, target, w.grants.keptFloatingIPs(), has)
 	}
@@ -110,7 +110,7 @@ func (w *balancing) leadsHere(f sdn.FloatingIP) bool {
 }
 
 // mayHave returns an error if Services of a namespace may not have an address: it is another
-// project's, somebody else keeps it, or the namespace is not granted it. There is the floating IP
+// project's, another namespace keeps it, or the namespace is not granted it. There is the floating IP
 // of the address, if found.
 func (w *balancing) mayHave(g grants, namespace string, addr netip.Addr, there sdn.FloatingIP, found bool) error {
 	const field = "spec.loadBalancerIP"

@@ -375,7 +375,7 @@ func (w *balancing) vipsOf() (all []netip.Addr) {
 }
 
 // told reports whether the status says of a VIP's load balancer what the SDN has answered. It may
-// not have been written, or somebody else may have written it.
+// not have been written, or another client may have written it.
 func (w *balancing) told(vip balancerOf) bool {
 	seen, known := w.known.seen[vip.name()]
 	return known && slices.ContainsFunc(w.lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool {

@@ -49,8 +49,8 @@ func (g grants) certificate(ref string) bool {
 
 func (g grants) endpoint(a netip.Addr) bool { return inRanges(g[v1.AnnotationAllowEndpoints], a) }
 
-// keptFloatingIPs returns how many floating IPs the namespace may keep. What is no number
-// grants none.
+// keptFloatingIPs returns how many floating IPs the namespace may keep. A value that is no
+// number grants none.
 func (g grants) keptFloatingIPs() int {
 	text, said := g[v1.AnnotationAllowKeptFloatingIPs]
 	if !said {

@@ -99,7 +99,7 @@ func (r *Raven) forged(ctx context.Context, lb *v1.KuryrLoadBalancer) (bool, err
 
 // acts reports whether a KuryrLoadBalancer says of its Service what that says itself, as far as
 // it concerns others: who it is, its ClusterIPs, and whether it is reached from outside. If not,
-// its Service has gone or has changed, or somebody else has written it. The other reconciler
+// its Service has gone or has changed, or another client has written it. The other reconciler
 // deletes it then, or corrects it.
 func (r *Raven) acts(ctx context.Context, lb *v1.KuryrLoadBalancer) (bool, error) {
 	var s corev1.Service

@@ -163,7 +163,7 @@ func (w *poolWork) deletePorts(ctx context.Context, leaving []*v1.KuryrPort) err
 }
 
 // eraseOwn deletes the ports of objects in the SDN, and answers for each. An object says its port's
-// id, but only a port with a Key of Raven's is deleted: an id that somebody has written into an
+// id, but only a port with a Key of Raven's is deleted: an id that a user has written into an
 // object by hand may be any port's.
 func (w *poolWork) eraseOwn(ctx context.Context, leaving []*v1.KuryrPort) (failed []error, err error) {
 	failed = make([]error, len(leaving))

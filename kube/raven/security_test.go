@@ -448,7 +448,7 @@ func TestAddressOfTheNamespacesProject(t *testing.T) {
 }
 
 // Services that come, have their addresses kept and go leave as many as the namespace may keep,
-// each by itself or all at once.
+// one after another or concurrently.
 func TestKeptAddressesAreBounded(t *testing.T) {
 	t.Parallel()
 	keep := asking("", map[string]string{"keep-floatingip": "true"})
@@ -689,8 +689,8 @@ func TestEndpointsOnTheNodesNetwork(t *testing.T) {
 	}
 }
 
-// Who may write EndpointSlices of the API servers' Service opens no way to the nodes' network with one
-// of another name than theirs.
+// A user that may write EndpointSlices of the API servers' Service opens no way to the nodes' network
+// with one of another name than theirs.
 func TestAPIServersAreTheirOwn(t *testing.T) {
 	t.Parallel()
 	c := newServing(t, isolated)

@@ -396,7 +396,7 @@ func (w *balancing) networkLeaves(ctx context.Context) (bool, error) {
 	return err == nil && (n == nil || !n.DeletionTimestamp.IsZero()), err
 }
 
-// endShared deletes a load balancer that nobody shares any more and whose Service has gone. It
+// endShared deletes a load balancer that no other Service shares any more and whose Service has gone. It
 // stays if the SDN does not confirm that the Service stands for it.
 func (w *balancing) endShared(ctx context.Context, s v1.LoadBalancerShare) (stays bool, err error) {
 	var there sdn.LoadBalancer

@@ -123,7 +123,10 @@ func (p *Provider) write(list []*proposal) (answered int) {
 	wrote := false
 	rewritten := map[sdn.ID]bool{}
 	for i, w := range list {
-		t := &tx{Tx: b, ctx: w.ctx, p: p, now: time.Now().UTC().Round(0), before: map[sdn.ID]*fabric.Domain{}, changes: map[string]*change{}, rewritten: rewritten}
+		t := &tx{
+			Tx: b, ctx: w.ctx, p: p, now: time.Now().UTC().Round(0),
+			before: map[sdn.ID]*fabric.Domain{}, changes: map[string]*change{}, rewritten: rewritten,
+		}
 		err := w.change(t)
 		if err == nil {
 			err = t.shapes()

@@ -44,7 +44,10 @@ func TestProjectsLeaveTheHostItsLinks(t *testing.T) {
 	p := open(t, Options{UplinkRanges: []netip.Prefix{prefix("198.51.100.0/28")}, Quotas: map[sdn.Noun]int64{}})
 	kept := prefix("198.51.100.8/29")
 	router := func(project string) (netip.Addr, error) {
-		r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Base: sdn.Base{Project: project}, Gateway: &sdn.ExternalGateway{Network: p.external, SNAT: true}})
+		r, err := p.EnsureRouter(ctx, sdn.RouterSpec{
+			Base:    sdn.Base{Project: project},
+			Gateway: &sdn.ExternalGateway{Network: p.external, SNAT: true},
+		})
 		if err != nil {
 			return netip.Addr{}, err
 		}
@@ -55,7 +58,9 @@ func TestProjectsLeaveTheHostItsLinks(t *testing.T) {
 		return f.Address, err
 	}
 	port := func(project string) (netip.Addr, error) {
-		made, err := p.EnsureAllPorts(ctx, []sdn.PortSpec{{Base: sdn.Base{Project: project}, Network: p.external, WithoutGroups: true}})
+		made, err := p.EnsureAllPorts(ctx, []sdn.PortSpec{{
+			Base: sdn.Base{Project: project}, Network: p.external, WithoutGroups: true,
+		}})
 		if err != nil {
 			return netip.Addr{}, err
 		}
@@ -108,9 +113,14 @@ func TestHostLinksKeepTheirAddresses(t *testing.T) {
 	ok(t, err)
 	links := p.subnetOf(t, 4)
 	old := netip.MustParseAddr("198.51.100.2")
-	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.external, SNAT: true, Addresses: []sdn.Address{{Subnet: links, Addr: old}}}})
+	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{
+		Network: p.external, SNAT: true, Addresses: []sdn.Address{{Subnet: links, Addr: old}},
+	}})
 	ok(t, err)
-	made, err := p.EnsureAllPorts(ctx, []sdn.PortSpec{{Base: sdn.Base{Project: "demo"}, Network: p.external, WithoutGroups: true, Addresses: []sdn.Address{{Addr: netip.MustParseAddr("198.51.100.9")}}}})
+	made, err := p.EnsureAllPorts(ctx, []sdn.PortSpec{{
+		Base: sdn.Base{Project: "demo"}, Network: p.external, WithoutGroups: true,
+		Addresses: []sdn.Address{{Addr: netip.MustParseAddr("198.51.100.9")}},
+	}})
 	ok(t, err)
 	ok(t, p.Close())
 	p = open(t, Options{Path: path})

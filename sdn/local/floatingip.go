@@ -252,7 +252,8 @@ func (p *Provider) FloatingIP(ctx context.Context, id sdn.ID) (sdn.FloatingIP, e
 
 // FindFloatingIPs streams floating IPs.
 func (p *Provider) FindFloatingIPs(ctx context.Context, q sdn.FloatingIPQuery) iter.Seq2[sdn.FloatingIP, error] {
-	scans, err := p.scansOf(ctx, floatingIPs.noun, q.Match, byEach("port", q.Ports), byEach("router", q.Routers), byEach("network", q.Networks), byProject(q.Match))
+	scans, err := p.scansOf(ctx, floatingIPs.noun, q.Match, byEach("port", q.Ports), byEach("router", q.Routers),
+		byEach("network", q.Networks), byProject(q.Match))
 	if err != nil {
 		return broken[sdn.FloatingIP](err)
 	}

@@ -222,7 +222,8 @@ func (p *Provider) FindLoadBalancers(ctx context.Context, q sdn.LoadBalancerQuer
 	for _, a := range q.Addresses {
 		byAddress = append(byAddress, scan{index: "address", prefix: a.String() + "\x00"})
 	}
-	scans, err := p.scansOf(ctx, loadBalancers.noun, q.Match, byPart, byEach("port", q.Ports), byAddress, byEach("subnet", q.Subnets), byProject(q.Match))
+	scans, err := p.scansOf(ctx, loadBalancers.noun, q.Match, byPart, byEach("port", q.Ports), byAddress,
+		byEach("subnet", q.Subnets), byProject(q.Match))
 	if err != nil {
 		return broken[sdn.LoadBalancer](err)
 	}

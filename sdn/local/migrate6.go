@@ -86,8 +86,8 @@ func (t table[T, R]) recount(b *bbolt.Tx) error {
 const keptQuota = 2
 
 // keepQuotas sets limits of their own for projects that have more than half of what the
-// default ones let them have, so that they can go on growing: nobody has told them of a
-// limit.
+// default ones let them have, so that they can go on growing: they had no limit
+// before.
 func keepQuotas(b *bbolt.Tx) error {
 	kept := map[string]map[sdn.Noun]int64{}
 	defaults := DefaultQuotas()

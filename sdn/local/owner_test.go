@@ -92,7 +92,11 @@ func TestKeyOfAnotherProject(t *testing.T) {
 		}
 	}
 	key := own("network").Key
-	for what, m := range map[string]sdn.Match{"Key": {Keys: []sdn.Key{key}}, "owner and kind": {Owner: p.installation, Kind: "network"}, "owner": {Owner: p.installation, Names: []string{""}}} {
+	for what, m := range map[string]sdn.Match{
+		"Key":            {Keys: []sdn.Key{key}},
+		"owner and kind": {Owner: p.installation, Kind: "network"},
+		"owner":          {Owner: p.installation, Names: []string{""}},
+	} {
 		for n, err := range p.FindNetworks(ctx, sdn.NetworkQuery{Match: m}) {
 			if err != nil || n.Project != "" {
 				t.Errorf("by %s: %+v, %v", what, n, err)

@@ -376,8 +376,8 @@ func (p *Provider) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn
 		}
 		bySubnet = append(bySubnet, scan{index: "address", unique: true, prefix: string(s) + "\x00"})
 	}
-	scans, err := p.scansOf(ctx, ports.noun, q.Match, byAddress, byMAC, byEach("device", q.Devices), bySubnet, byPlace("group", q.Groups), byEach("network", q.Networks),
-		byProject(q.Match))
+	scans, err := p.scansOf(ctx, ports.noun, q.Match, byAddress, byMAC, byEach("device", q.Devices), bySubnet,
+		byPlace("group", q.Groups), byEach("network", q.Networks), byProject(q.Match))
 	if err != nil {
 		return broken[sdn.Port](err)
 	}

@@ -60,7 +60,7 @@ func TestDefaultQuotas(t *testing.T) {
 	if u, err := p.Usage(ctx, ""); err != nil || u[sdn.NounNetwork].Limit != -1 {
 		t.Errorf("the usage of no project is %+v, %v", u, err)
 	}
-	// A limit that is set holds for everybody, and -1 is none.
+	// A limit that is set holds for every caller, and -1 is none.
 	ok(t, p.SetQuota(ctx, "demo", map[sdn.Noun]int64{sdn.NounNetwork: 8}))
 	for what, who := range map[string]context.Context{"tenant": tenant, "administrator": admin, "front end": ctx} {
 		if _, err := p.EnsureNetwork(who, demo); sdn.ReasonOf(err) != sdn.NoQuota {
@@ -72,8 +72,9 @@ func TestDefaultQuotas(t *testing.T) {
 	ok(t, err)
 }
 
-// What had no quota before the sixth schema is counted after the migration, a Key is
-// found in its project, and who has more than half of a default gets a limit of its own.
+// The migration counts the objects that had no quota before the sixth schema. It finds a
+// Key in its project, and a project that has more than half of a default gets a limit of
+// its own.
 func TestMigrationToQuotasAndKeys(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -81,7 +82,12 @@ func TestMigrationToQuotasAndKeys(t *testing.T) {
 	p, err := Open(ctx, Options{Path: path, Host: testHost})
 	ok(t, err)
 	key := sdn.Key{Owner: p.installation, Kind: "k", Name: "n"}
-	n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Base: sdn.Base{Project: "demo", Key: key}, Subnets: []sdn.SubnetSpec{{Base: sdn.Base{Key: sdn.Key{Owner: p.installation, Kind: "k", Name: "s"}}, CIDR: prefix("10.0.0.0/24")}}})
+	n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{
+		Base: sdn.Base{Project: "demo", Key: key},
+		Subnets: []sdn.SubnetSpec{{
+			Base: sdn.Base{Key: sdn.Key{Owner: p.installation, Kind: "k", Name: "s"}}, CIDR: prefix("10.0.0.0/24"),
+		}},
+	})
 	ok(t, err)
 	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.external}})
 	ok(t, err)
@@ -90,7 +96,10 @@ func TestMigrationToQuotasAndKeys(t *testing.T) {
 	ok(t, err)
 	f, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Base: sdn.Base{Project: "demo"}, Network: p.external})
 	ok(t, err)
-	_, err = p.EnsureForwards(ctx, f.ID, []sdn.Forward{{Protocol: sdn.TCP, External: sdn.PortRange{First: 80}, Internal: sdn.PortRange{First: 80}, Target: sdn.Target{Port: ports[0].ID}}})
+	_, err = p.EnsureForwards(ctx, f.ID, []sdn.Forward{{
+		Protocol: sdn.TCP, External: sdn.PortRange{First: 80}, Internal: sdn.PortRange{First: 80},
+		Target: sdn.Target{Port: ports[0].ID},
+	}})
 	ok(t, err)
 	_, err = p.ApplyAddressGroup(ctx, sdn.AddressGroupSpec{Base: sdn.Base{Project: "demo"}})
 	ok(t, err)

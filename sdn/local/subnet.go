@@ -317,7 +317,8 @@ func (p *Provider) Subnet(ctx context.Context, id sdn.ID) (sdn.Subnet, error) {
 
 // FindSubnets streams subnets.
 func (p *Provider) FindSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2[sdn.Subnet, error] {
-	scans, err := p.scansOf(ctx, subnets.noun, q.Match, byEach("network", q.Networks), byEach("pool", q.Pools), byProject(q.Match))
+	scans, err := p.scansOf(ctx, subnets.noun, q.Match, byEach("network", q.Networks), byEach("pool", q.Pools),
+		byProject(q.Match))
 	if err != nil {
 		return broken[sdn.Subnet](err)
 	}

@@ -220,7 +220,8 @@ func (p *Provider) FindSubnetPools(ctx context.Context, q sdn.SubnetPoolQuery) i
 	for _, prefix := range q.Overlaps {
 		overlaps = append(overlaps, overlapping(prefix)...)
 	}
-	scans, err := p.scansOf(ctx, subnetPools.noun, q.Match, overlaps, byEach("name", q.Names), byProject(q.Match), sharedOnly(q.Shared))
+	scans, err := p.scansOf(ctx, subnetPools.noun, q.Match, overlaps, byEach("name", q.Names), byProject(q.Match),
+		sharedOnly(q.Shared))
 	if err != nil {
 		return broken[sdn.SubnetPool](err)
 	}

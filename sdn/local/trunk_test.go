@@ -137,7 +137,9 @@ func TestTrunksOfProject(t *testing.T) {
 	p, err := Open(t.Context(), Options{Path: path, Host: testHost, Quotas: map[sdn.Noun]int64{sdn.NounTrunk: 1}})
 	ok(t, err)
 	_, trunk, ports := trunked(t, p, "", 2)
-	_, err = p.EnsureTrunk(sdn.WithClient(t.Context(), sdn.Client{}), sdn.TrunkSpec{Base: sdn.Base{Project: "p"}, Parent: ports[0].ID})
+	_, err = p.EnsureTrunk(sdn.WithClient(t.Context(), sdn.Client{}), sdn.TrunkSpec{
+		Base: sdn.Base{Project: "p"}, Parent: ports[0].ID,
+	})
 	if sdn.ReasonOf(err) != sdn.NoQuota {
 		t.Errorf("a second trunk: %v", err)
 	}

@@ -55,7 +55,7 @@ type cache[W wire] struct {
 	now func() time.Time
 	age time.Duration // cacheAge, or 0 where nothing is to be given
 
-	seen  func(W) // told of what was read, with no lock held; nil for nobody
+	seen  func(W) // told of what was read, with no lock held; may be nil
 	owner *owner  // whose Keys objects are found by; nil for any
 
 	mu     sync.Mutex

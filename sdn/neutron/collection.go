@@ -51,8 +51,8 @@ func (k collection[W]) find(ctx context.Context, c *client, q url.Values) iter.S
 }
 
 // byKey gives the objects that carry the base's Key in its project, the oldest first:
-// Neutron sees to no uniqueness, so there may be twins for a moment. Those of other
-// projects are somebody else's, whatever they are described as.
+// Neutron ensures no uniqueness, so two objects may have one Key for a moment. Objects of
+// other projects do not count, whatever their description is.
 func (k collection[W]) byKey(ctx context.Context, p *Provider, b sdn.Base) ([]W, error) {
 	found, err := sdn.All(k.find(ctx, p.client, url.Values{"description": {b.Key.String()}}))
 	found = ofProject(p, b, found)
@@ -60,7 +60,7 @@ func (k collection[W]) byKey(ctx context.Context, p *Provider, b sdn.Base) ([]W,
 	return found, err
 }
 
-// older orders twins: by their creation, which Neutron tells in seconds, then by id.
+// older orders objects of one Key: by their creation, which Neutron tells in seconds, then by id.
 func older(a, b *meta) int {
 	if d := a.Created.Compare(b.Created); d != 0 {
 		return d

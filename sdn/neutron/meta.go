@@ -54,7 +54,7 @@ func (m *meta) decode(o *owner) sdn.Meta {
 	return out
 }
 
-// mine tells whether an object carries a Key of this installation, in a project of its
+// mine reports whether an object carries a Key of this installation, in a project of its
 // own.
 func (p *Provider) mine(m *meta) bool {
 	key, ok := p.owner.keyOf(m)

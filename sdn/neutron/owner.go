@@ -45,7 +45,7 @@ func (o *owner) has(project string) bool {
 }
 
 // keyOf is the Key that the description of an object of the installation's own projects
-// carries. In any other project it is a text. nil takes every description as it is.
+// carries. In any other project it is a text. nil takes every description.
 func (o *owner) keyOf(m *meta) (sdn.Key, bool) {
 	key, ok := sdn.ParseKey(m.Description)
 	if !ok || o != nil && !o.has(m.Project) {
@@ -55,7 +55,7 @@ func (o *owner) keyOf(m *meta) (sdn.Key, bool) {
 }
 
 // ownProject is the project that objects are made in unless a call names another: the
-// configuration's, else that of the credentials.
+// configuration's, or that of the credentials if it has none.
 func (p *Provider) ownProject() string { return first(p.config.Project, p.client.auth.project()) }
 
 // projectOf is the project that a Base means. It is known once a request was answered.

@@ -147,7 +147,7 @@ func TestPortOfAnotherProject(t *testing.T) {
 }
 
 // A load balancer of another project does not stand for a Key either, and is not deleted
-// as a twin.
+// as a duplicate.
 func TestBalancerOfAnotherProject(t *testing.T) {
 	t.Parallel()
 	o := newOctaviaDouble(amphora)

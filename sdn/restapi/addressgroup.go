@@ -43,7 +43,8 @@ func addPrefixes(group sdn.ID, have, added []netip.Prefix) ([]netip.Prefix, erro
 		}
 	}
 	if len(out) > maxItems {
-		return nil, badRequest(fmt.Sprintf("The address group %s would have %d addresses, and at most %d fit", group, len(out), maxItems))
+		return nil, badRequest(fmt.Sprintf("The address group %s would have %d addresses, and at most %d fit",
+			group, len(out), maxItems))
 	}
 	return out, nil
 }
@@ -110,7 +111,9 @@ func (s *server) addressGroups() noun[sdn.AddressGroup, AddressGroup, sdn.Addres
 			find := func(m sdn.Match) iter.Seq2[sdn.AddressGroup, error] {
 				return s.p.FindAddressGroups(ctx, sdn.AddressGroupQuery{Match: m})
 			}
-			return unlessThere(ctx, s, "address group", spec.Base, find, func() (sdn.AddressGroup, error) { return s.p.ApplyAddressGroup(ctx, spec) })
+			return unlessThere(ctx, s, "address group", spec.Base, find, func() (sdn.AddressGroup, error) {
+				return s.p.ApplyAddressGroup(ctx, spec)
+			})
 		},
 		update: s.updateAddressGroup, remove: s.p.DeleteAddressGroup,
 		retag: func(ctx context.Context, id sdn.ID, p sdn.Patch) error {

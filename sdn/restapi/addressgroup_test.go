@@ -55,13 +55,16 @@ func TestAddressGroups(t *testing.T) {
 	admin := Caller{Project: alice.Project, Role: Admin}
 	w.do(t, alice, "POST", "address-groups", key, 403, "PolicyNotAuthorized", "")
 	first := w.do(t, admin, "POST", "address-groups", key, 201, "", "address_group")
-	shows(t, w.do(t, admin, "POST", "address-groups", strings.Replace(key, "192.0.2.1", "192.0.2.2", 1), 201, "", "address_group"), `{"id": "`+first["id"].(string)+`", "addresses": ["192.0.2.1/32"]}`)
+	shows(t, w.do(t, admin, "POST", "address-groups", strings.Replace(key, "192.0.2.1", "192.0.2.2", 1), 201, "", "address_group"),
+		`{"id": "`+first["id"].(string)+`", "addresses": ["192.0.2.1/32"]}`)
 	var prefixes []string
 	for i := range maxItems {
 		prefixes = append(prefixes, fmt.Sprintf("\"10.%d.%d.0/24\"", i/256, i%256))
 	}
-	full := w.do(t, alice, "POST", "address-groups", `{"address_group": {"name": "full", "addresses": [`+strings.Join(prefixes, ",")+`]}}`, 201, "", "address_group")
-	w.do(t, alice, "PUT", "address-groups/"+full["id"].(string)+"/add_addresses", `{"addresses": ["192.0.2.1"]}`, 400, "HTTPBadRequest", "")
+	full := w.do(t, alice, "POST", "address-groups",
+		`{"address_group": {"name": "full", "addresses": [`+strings.Join(prefixes, ",")+`]}}`, 201, "", "address_group")
+	w.do(t, alice, "PUT", "address-groups/"+full["id"].(string)+"/add_addresses",
+		`{"addresses": ["192.0.2.1"]}`, 400, "HTTPBadRequest", "")
 	w.do(t, alice, "DELETE", path, "", 204, "", "")
 	w.do(t, alice, "GET", path, "", 404, "AddressGroupNotFound", "")
 }

@@ -123,15 +123,22 @@ func TestMembersWriteNoKeys(t *testing.T) {
 	a, admin := Caller{Project: "a", Role: Member}, Caller{Project: "a", Role: Admin}
 	const refused = "PolicyNotAuthorized: only administrators write descriptions that begin with kuryr/"
 	net := w.made(t, a, "POST", "/v2.0/networks", `{"network":{"description":"kuryr, not a Key"}}`, "network.id")
-	subnet := w.made(t, a, "POST", "/v2.0/subnets", `{"subnet":{"network_id":"`+net+`","ip_version":4,"cidr":"10.1.0.0/24"}}`, "subnet.id")
+	subnet := w.made(t, a, "POST", "/v2.0/subnets",
+		`{"subnet":{"network_id":"`+net+`","ip_version":4,"cidr":"10.1.0.0/24"}}`, "subnet.id")
 	port := w.made(t, a, "POST", "/v2.0/ports", `{"port":{"network_id":"`+net+`"}}`, "port.id")
-	router := w.made(t, a, "POST", "/v2.0/routers", `{"router":{"external_gateway_info":{"network_id":"`+string(w.sdn.Capabilities().ExternalNetwork)+`"}}}`, "router.id")
+	router := w.made(t, a, "POST", "/v2.0/routers",
+		`{"router":{"external_gateway_info":{"network_id":"`+string(w.sdn.Capabilities().ExternalNetwork)+`"}}}`, "router.id")
 	w.made(t, a, "PUT", "/v2.0/routers/"+router+"/add_router_interface", `{"subnet_id":"`+subnet+`"}`, "port_id")
-	floating := w.made(t, a, "POST", "/v2.0/floatingips", `{"floatingip":{"floating_network_id":"`+string(w.sdn.Capabilities().ExternalNetwork)+`"}}`, "floatingip.id")
-	forward := w.made(t, a, "POST", "/v2.0/floatingips/"+floating+"/port_forwardings", `{"port_forwarding":{"protocol":"tcp","internal_port_id":"`+port+`","internal_port":80,"external_port":80}}`, "port_forwarding.id")
+	floating := w.made(t, a, "POST", "/v2.0/floatingips",
+		`{"floatingip":{"floating_network_id":"`+string(w.sdn.Capabilities().ExternalNetwork)+`"}}`, "floatingip.id")
+	forward := w.made(t, a, "POST", "/v2.0/floatingips/"+floating+"/port_forwardings",
+		`{"port_forwarding":{"protocol":"tcp","internal_port_id":"`+port+`","internal_port":80,"external_port":80}}`,
+		"port_forwarding.id")
 	group := w.made(t, a, "POST", "/v2.0/security-groups", `{"security_group":{"name":"g"}}`, "security_group.id")
-	set := w.made(t, a, "POST", "/v2.0/address-groups", `{"address_group":{"name":"s","addresses":["192.0.2.1"]}}`, "address_group.id")
-	pool := w.made(t, a, "POST", "/v2.0/subnetpools", `{"subnetpool":{"name":"p","prefixes":["10.8.0.0/16"]}}`, "subnetpool.id")
+	set := w.made(t, a, "POST", "/v2.0/address-groups",
+		`{"address_group":{"name":"s","addresses":["192.0.2.1"]}}`, "address_group.id")
+	pool := w.made(t, a, "POST", "/v2.0/subnetpools",
+		`{"subnetpool":{"name":"p","prefixes":["10.8.0.0/16"]}}`, "subnetpool.id")
 	trunk := w.made(t, a, "POST", "/v2.0/trunks", `{"trunk":{"port_id":"`+port+`"}}`, "trunk.id")
 	key := `"description":"kuryr/` + w.sdn.Installation() + `/docker-network/x"`
 	for _, description := range []string{key, `"description":"kuryr/another/thing/n"`, `"description":"kuryr/"`} {
@@ -139,7 +146,10 @@ func TestMembersWriteNoKeys(t *testing.T) {
 			{"POST", "/v2.0/networks", `{"network":{` + description + `}}`, 403, refused},
 			{"POST", "/v2.0/networks", `{"networks":[{},{` + description + `}]}`, 403, refused},
 			{"PUT", "/v2.0/networks/" + net, `{"network":{` + description + `}}`, 403, refused},
-			{"POST", "/v2.0/subnets", `{"subnet":{"network_id":"` + net + `","ip_version":4,"cidr":"10.2.0.0/24",` + description + `}}`, 403, refused},
+			{
+				"POST", "/v2.0/subnets",
+				`{"subnet":{"network_id":"` + net + `","ip_version":4,"cidr":"10.2.0.0/24",` + description + `}}`, 403, refused,
+			},
 			{"PUT", "/v2.0/subnets/" + subnet, `{"subnet":{` + description + `}}`, 403, refused},
 			{"POST", "/v2.0/subnetpools", `{"subnetpool":{"name":"q","prefixes":["10.9.0.0/16"],` + description + `}}`, 403, refused},
 			{"PUT", "/v2.0/subnetpools/" + pool, `{"subnetpool":{` + description + `}}`, 403, refused},
@@ -152,7 +162,10 @@ func TestMembersWriteNoKeys(t *testing.T) {
 			{"POST", "/v2.0/floatingips", `{"floatingip":{"floating_network_id":"` + string(w.sdn.Capabilities().ExternalNetwork) + `",` + description + `}}`, 403, refused},
 			{"PUT", "/v2.0/floatingips/" + floating, `{"floatingip":{` + description + `}}`, 403, refused},
 			{"POST", "/v2.0/floatingips/" + floating + "/port_forwardings", `{"port_forwarding":{"protocol":"tcp","internal_port_id":"` + port + `","internal_port":80,"external_port":81,` + description + `}}`, 403, refused},
-			{"PUT", "/v2.0/floatingips/" + floating + "/port_forwardings/" + forward, `{"port_forwarding":{` + description + `}}`, 403, refused},
+			{
+				"PUT", "/v2.0/floatingips/" + floating + "/port_forwardings/" + forward,
+				`{"port_forwarding":{` + description + `}}`, 403, refused,
+			},
 			{"POST", "/v2.0/security-groups", `{"security_group":{"name":"h",` + description + `}}`, 403, refused},
 			{"PUT", "/v2.0/security-groups/" + group, `{"security_group":{` + description + `}}`, 403, refused},
 			{"POST", "/v2.0/security-group-rules", `{"security_group_rule":{"security_group_id":"` + group + `","direction":"ingress",` + description + `}}`, 403, refused},
@@ -195,7 +208,8 @@ func TestSquattedKeys(t *testing.T) {
 			if mine == theirs || again != mine {
 				t.Errorf("%s of %q: %s, then %s; another project's is %s", noun, who.Project, mine, again, theirs)
 			}
-			if status, out := w.ask(t, who, "GET", "/v2.0/"+collection+"/"+mine, ""); status != 200 || at(out, noun+".project_id") != who.Project {
+			if status, out := w.ask(t, who, "GET", "/v2.0/"+collection+"/"+mine, ""); status != 200 ||
+				at(out, noun+".project_id") != who.Project {
 				t.Errorf("%s of %q: %d %v", noun, who.Project, status, out)
 			}
 		}
@@ -211,15 +225,21 @@ func TestNothingOnAnExternalNetwork(t *testing.T) {
 	a := Caller{Project: "a", Role: Member}
 	host := string(w.sdn.Capabilities().ExternalNetwork)
 	open := w.made(t, root, "POST", "/v2.0/networks", `{"network":{"shared":true,"router:external":true}}`, "network.id")
-	w.made(t, root, "POST", "/v2.0/subnets", `{"subnet":{"network_id":"`+open+`","ip_version":4,"cidr":"203.0.113.0/24"}}`, "subnet.id")
+	w.made(t, root, "POST", "/v2.0/subnets",
+		`{"subnet":{"network_id":"`+open+`","ip_version":4,"cidr":"203.0.113.0/24"}}`, "subnet.id")
 	own := w.made(t, root, "POST", "/v2.0/networks", `{"network":{"router:external":true,"project_id":"a"}}`, "network.id")
-	w.made(t, root, "POST", "/v2.0/subnets", `{"subnet":{"network_id":"`+own+`","ip_version":4,"cidr":"198.51.100.0/24","project_id":"a"}}`, "subnet.id")
+	w.made(t, root, "POST", "/v2.0/subnets",
+		`{"subnet":{"network_id":"`+own+`","ip_version":4,"cidr":"198.51.100.0/24","project_id":"a"}}`, "subnet.id")
 	for _, network := range []string{host, open} {
 		subnet := w.listed(t, root, "subnets?ip_version=4&network_id="+network, "id")[0]
-		before := w.made(t, root, "POST", "/v2.0/ports", `{"port":{"project_id":"a","network_id":"`+network+`","fixed_ips":[{"subnet_id":"`+subnet+`"}]}}`, "port.id")
+		before := w.made(t, root, "POST", "/v2.0/ports",
+			`{"port":{"project_id":"a","network_id":"`+network+`","fixed_ips":[{"subnet_id":"`+subnet+`"}]}}`, "port.id")
 		w.steps(t, a, []step{
 			{"POST", "/v2.0/ports", `{"port":{"network_id":"` + network + `"}}`, 403, "PolicyNotAuthorized: is external"},
-			{"POST", "/v2.0/ports", `{"ports":[{"network_id":"` + network + `"},{"network_id":"` + network + `"}]}`, 403, "PolicyNotAuthorized: is external"},
+			{
+				"POST", "/v2.0/ports",
+				`{"ports":[{"network_id":"` + network + `"},{"network_id":"` + network + `"}]}`, 403, "PolicyNotAuthorized: is external",
+			},
 			{"PUT", "/v2.0/ports/" + before, `{"port":{"fixed_ips":[{"subnet_id":"` + subnet + `"},{"subnet_id":"` + subnet + `"}]}}`, 403, "PolicyNotAuthorized: rule:update_port:fixed_ips"},
 			{"PUT", "/v2.0/ports/" + before, `{"port":{"name":"kept"}}`, 200, "port.name=kept port.fixed_ips.#=1"},
 			{"DELETE", "/v2.0/ports/" + before, "", 204, ""},
@@ -239,7 +259,8 @@ func TestAddressesOnAnothersNetwork(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	shared := w.made(t, root, "POST", "/v2.0/networks", `{"network":{"shared":true,"project_id":"c"}}`, "network.id")
-	subnet := w.made(t, root, "POST", "/v2.0/subnets", `{"subnet":{"network_id":"`+shared+`","ip_version":4,"cidr":"10.7.0.0/24","project_id":"c"}}`, "subnet.id")
+	subnet := w.made(t, root, "POST", "/v2.0/subnets",
+		`{"subnet":{"network_id":"`+shared+`","ip_version":4,"cidr":"10.7.0.0/24","project_id":"c"}}`, "subnet.id")
 	many := func(n int) string {
 		return `"fixed_ips":[` + strings.TrimSuffix(strings.Repeat(`{"subnet_id":"`+subnet+`"},`, n), ",") + `]`
 	}
@@ -247,9 +268,15 @@ func TestAddressesOnAnothersNetwork(t *testing.T) {
 	port := w.made(t, a, "POST", "/v2.0/ports", `{"port":{"network_id":"`+shared+`",`+many(mostAddresses)+`}}`, "port.id")
 	w.steps(t, a, []step{
 		{"POST", "/v2.0/ports", `{"port":{"network_id":"` + shared + `",` + many(mostAddresses+1) + `}}`, 400, "InvalidInput: Exceeded maximum amount of fixed ips per port"},
-		{"PUT", "/v2.0/ports/" + port, `{"port":{` + many(mostAddresses+1) + `}}`, 400, "InvalidInput: Exceeded maximum amount of fixed ips per port"},
+		{
+			"PUT", "/v2.0/ports/" + port, `{"port":{` + many(mostAddresses+1) + `}}`,
+			400, "InvalidInput: Exceeded maximum amount of fixed ips per port",
+		},
 	})
-	w.steps(t, c, []step{{"POST", "/v2.0/ports", `{"port":{"network_id":"` + shared + `",` + many(mostAddresses+1) + `}}`, 201, "port.project_id=c"}})
+	w.steps(t, c, []step{{
+		"POST", "/v2.0/ports", `{"port":{"network_id":"` + shared + `",` + many(mostAddresses+1) + `}}`,
+		201, "port.project_id=c",
+	}})
 }
 
 // A project that has no limits of its own has the default ones, which limit its members
@@ -276,8 +303,15 @@ func TestDefaultQuotas(t *testing.T) {
 	})
 	w.steps(t, admin, []step{{"PUT", "/v2.0/quotas/a", `{"quota":{"router":-1}}`, 200, "quota.router=-1"}})
 	w.steps(t, a, []step{{"POST", "/v2.0/routers", routers, 201, "routers.#=10"}})
-	w.steps(t, admin, []step{{"DELETE", "/v2.0/quotas/a", "", 204, ""}, {"GET", "/v2.0/quotas/a", "", 200, "quota.router=20 quota.address_group=100"}})
-	w.steps(t, root, []step{{"POST", "/v2.0/routers", routers, 201, ""}, {"POST", "/v2.0/routers", routers, 201, ""}, {"POST", "/v2.0/routers", routers, 201, ""}})
+	w.steps(t, admin, []step{
+		{"DELETE", "/v2.0/quotas/a", "", 204, ""},
+		{"GET", "/v2.0/quotas/a", "", 200, "quota.router=20 quota.address_group=100"},
+	})
+	w.steps(t, root, []step{
+		{"POST", "/v2.0/routers", routers, 201, ""},
+		{"POST", "/v2.0/routers", routers, 201, ""},
+		{"POST", "/v2.0/routers", routers, 201, ""},
+	})
 }
 
 // A network that can be on one router only is put there by its owner, also where another project has a port on it.

@@ -184,7 +184,9 @@ func (s *server) createLoadBalancer(ctx context.Context, spec sdn.LoadBalancerSp
 	find := func(m sdn.Match) iter.Seq2[sdn.LoadBalancer, error] {
 		return s.p.FindLoadBalancers(ctx, sdn.LoadBalancerQuery{Match: m})
 	}
-	l, err := unlessThere(ctx, s, "load balancer", spec.Base, find, func() (sdn.LoadBalancer, error) { return s.p.ApplyLoadBalancer(ctx, spec) })
+	l, err := unlessThere(ctx, s, "load balancer", spec.Base, find, func() (sdn.LoadBalancer, error) {
+		return s.p.ApplyLoadBalancer(ctx, spec)
+	})
 	return s.placed(ctx, l, err, nil)
 }
 

@@ -300,7 +300,8 @@ func TestBalancerQuotas(t *testing.T) {
 	t.Parallel()
 	b := serveBalancing(t)
 	admin := &balancing{api: b.of("ours/admin")}
-	b.is(b.get("/lbaas/quotas/ours", "quota"), "load_balancer", 100, "loadbalancer", 100, "listener", 500, "member", 5000, "pool", 500, "health_monitor", -1)
+	b.is(b.get("/lbaas/quotas/ours", "quota"), "load_balancer", 100, "loadbalancer", 100, "listener", 500,
+		"member", 5000, "pool", 500, "health_monitor", -1)
 	b.refused(403, "", "PUT", "/lbaas/quotas/ours", object{"quota": object{"load_balancer": 1}})
 	b.refused(403, "", "GET", "/lbaas/quotas/theirs", nil)
 	if status, answer := admin.ask("PUT", "/lbaas/quotas/ours", object{"quota": object{"load_balancer": 1, "listener": 1, "health_monitor": -1}}); status != http.StatusAccepted {

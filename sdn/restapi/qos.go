@@ -65,7 +65,9 @@ func (s *server) qosPolicies() noun[sdn.QoSPolicy, QoSPolicy, sdn.QoSPolicySpec,
 			find := func(m sdn.Match) iter.Seq2[sdn.QoSPolicy, error] {
 				return s.p.FindQoSPolicies(ctx, sdn.QoSPolicyQuery{Match: m})
 			}
-			return unlessThere(ctx, s, "QoS policy", spec.Base, find, func() (sdn.QoSPolicy, error) { return s.p.ApplyQoSPolicy(ctx, spec) })
+			return unlessThere(ctx, s, "QoS policy", spec.Base, find, func() (sdn.QoSPolicy, error) {
+				return s.p.ApplyQoSPolicy(ctx, spec)
+			})
 		},
 		update: s.updateQoSPolicy,
 		remove: remove, removeIf: removeIf,

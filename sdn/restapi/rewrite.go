@@ -62,7 +62,10 @@ func identity(b sdn.Base) sdn.Match {
 }
 
 // unlessThere gives the object of a Key, and makes it where there is none: what it is others may have changed since it was made.
-func unlessThere[T any](ctx context.Context, s *server, title string, base sdn.Base, find func(sdn.Match) iter.Seq2[T, error], create func() (T, error)) (out T, err error) {
+func unlessThere[T any](
+	ctx context.Context, s *server, title string, base sdn.Base,
+	find func(sdn.Match) iter.Seq2[T, error], create func() (T, error),
+) (out T, err error) {
 	if base.Key.IsZero() {
 		return create()
 	}

@@ -98,7 +98,9 @@ func (s *server) createSecurityGroup(ctx context.Context, spec sdn.SecurityGroup
 	find := func(m sdn.Match) iter.Seq2[sdn.SecurityGroup, error] {
 		return s.p.FindSecurityGroups(ctx, sdn.SecurityGroupQuery{Match: m})
 	}
-	return unlessThere(ctx, s, "security group", spec.Base, find, func() (sdn.SecurityGroup, error) { return s.p.ApplySecurityGroup(ctx, spec) })
+	return unlessThere(ctx, s, "security group", spec.Base, find, func() (sdn.SecurityGroup, error) {
+		return s.p.ApplySecurityGroup(ctx, spec)
+	})
 }
 
 func changeSecurityGroup(_ *call, b *body, g sdn.SecurityGroup) securityGroupChange {

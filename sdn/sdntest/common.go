@@ -174,7 +174,8 @@ var commonTests = []test{
 		ours := must(s.p.EnsureNetwork(s.ctx, sdn.NetworkSpec{Base: sdn.Base{Key: b.Key}}))(s)
 		s.cleanup("network", func(ctx context.Context) error { return s.p.DeleteNetwork(ctx, ours.ID) })
 		if ours.ID == theirs.ID || ours.Project == theirs.Project {
-			s.Errorf("the network of the provider's own project is %s in %q, that of another %s in %q", ours.ID, ours.Project, theirs.ID, theirs.Project)
+			s.Errorf("the network of the provider's own project is %s in %q, that of another %s in %q",
+				ours.ID, ours.Project, theirs.ID, theirs.Project)
 		}
 		for _, want := range []sdn.Network{ours, theirs} {
 			equal(s, "foreign", want.Foreign, false)

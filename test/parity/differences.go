@@ -114,7 +114,10 @@ var Differences = []Difference{
 	{"default group rules", "value of security_group_rules", "the order of directions; in Neutron's database it is that of an enumeration"},
 	{"subnet create v6", "value of subnet.gateway_ip", "the first address; Neutron takes the anycast address of routers, which local hosts cannot tell from the subnet's"},
 	{"router*", "router*.gw_port_id", "a gateway's port is found by device_id; Neutron with OVN shows its id after a change only"},
-	{"quota show*", "value of quota.port", "a project without limits of its own has default ones; the recorded Neutron was set to have none"},
+	{
+		"quota show*", "value of quota.port",
+		"a project without limits of its own has default ones; the recorded Neutron was set to have none",
+	},
 	{"quota details", "quota.*.kuryr:default", "whether a limit is one that was set"},
 	{"quota *", "quota.address_group", "quotas are of each noun that a project can make"},
 	{"quota *", "quota.port_forwarding", "quotas are of each noun that a project can make"},

@@ -337,9 +337,9 @@ func (r *rig) tenant(namespace string, cluster ...rbacv1.PolicyRule) client.Clie
 	return r.api(config)
 }
 
-// Whoever may write all kinds in a namespace, or even Kuryr's ports in the whole cluster, writes none
-// of Kuryr's resources, nor their status; Raven does, an administrator, and the garbage collector
-// what is its own.
+// A user that may write all kinds in a namespace, or even Kuryr's ports in the whole cluster, writes
+// none of Kuryr's resources, nor their status. Raven does, an administrator, and the garbage
+// collector what is its own.
 func TestResourcesAreRavens(t *testing.T) {
 	t.Parallel()
 	r := start(t, kubelab.Options{APIOnly: true})
@@ -375,7 +375,8 @@ func TestResourcesAreRavens(t *testing.T) {
 		return nil
 	})
 	objects := map[string]client.Object{
-		"balancer": balancer("web"), "port": kuryrPort("port", "node1", kuryrv1.PortAvailable), "pool": pool, "network": network,
+		"balancer": balancer("web"), "port": kuryrPort("port", "node1", kuryrv1.PortAvailable),
+		"pool": pool, "network": network,
 	}
 	for what, o := range objects {
 		if err := evil.Create(r.ctx, o.DeepCopyObject().(client.Object)); !apierrors.IsForbidden(err) {
