@@ -22,6 +22,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	kuryrv1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/test/e2e/kubelab"
 )
 
 // port is a KuryrPort of a node.
@@ -342,7 +343,7 @@ func (r *rig) tenant(namespace string, cluster ...rbacv1.PolicyRule) client.Clie
 // collector what is its own.
 func TestResourcesAreRavens(t *testing.T) {
 	t.Parallel()
-	r := start(t, kubelab.Options{APIOnly: true})
+	r := start(t, "a user that may write Kuryr's ports in the whole cluster", kubelab.Options{APIOnly: true})
 	r.install(false)
 	admin, raven := r.api(nil), r.api(r.token("kuryr-controller", nil))
 	evil := r.tenant("evil", rbacv1.PolicyRule{
@@ -443,7 +444,7 @@ func TestResourcesAreRavens(t *testing.T) {
 // a namespace that is granted them; what is there already may stay.
 func TestEndpointsOfTheNodesNetwork(t *testing.T) {
 	t.Parallel()
-	r := start(t, kubelab.Options{APIOnly: true})
+	r := start(t, "installs the rules for nodes that balance", kubelab.Options{APIOnly: true})
 	evil, other := r.tenant("evil"), r.tenant("other")
 	admin := r.api(nil)
 	slice := func(namespace, name string, addresses ...string) *discoveryv1.EndpointSlice {
