@@ -1,12 +1,16 @@
 // Command count turns the output of "go test -json" into a report and into numbers.
 //
-//	go test -json ./... | count -name test -to FILE
+//	go test -json ./... | count -name test -known LIST -to FILE
 //	count -sum FILE…
 //
 // It prints each failed or skipped test with its output, one line per passed package and the
 // slowest tests, and writes "passed failed skipped" to FILE. It fails when a test or a package
 // failed, or when no test passed. When it is terminated (SIGTERM) it counts what it has read.
 // With -sum it prints the line "N passed, N failed, N skipped" for all files. It starts no tests.
+//
+// LIST names tests of faults that are not fixed yet, a line each: the part of the project that
+// is to fix it, package, test, case. Such a test counts as skipped when it fails. It has failed
+// when it passes or does not run, so that the list names no fault that is fixed.
 package main
 
 import (
@@ -17,6 +21,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -27,6 +32,7 @@ import (
 func main() {
 	name := flag.String("name", "tests", "name of the suite")
 	to := flag.String("to", "", "`file` for the three numbers")
+	list := flag.String("known", "", "`file` that lists the tests that must fail")
 	sum := flag.Bool("sum", false, "add up the given files")
 	flag.Parse()
 	var err error
@@ -34,7 +40,7 @@ func main() {
 		err = total(os.Stdout, flag.Args())
 	} else {
 		signal.Ignore(syscall.SIGTERM) // the end of the input follows
-		err = report(os.Stdin, os.Stdout, *name, *to)
+		err = report(os.Stdin, os.Stdout, *name, *list, *to)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "count:", err)
@@ -58,13 +64,18 @@ type reader struct {
 	counts
 	out      io.Writer
 	output   map[string][]string // of packages and tests that have not ended
-	failedIn map[string]int      // failed tests by package
+	failedIn map[string]int      // failed tests by package, known ones included
+	known    map[string]string   // cases by package and test; those that have not run yet
 	slow     []event             // ended top-level tests
 }
 
 // report reads a suite's events, prints the report and writes the numbers to a file.
-func report(in io.Reader, out io.Writer, name, file string) error {
-	c, err := read(in, out, name)
+func report(in io.Reader, out io.Writer, name, list, file string) error {
+	known, err := readKnown(list)
+	if err != nil {
+		return err
+	}
+	c, err := read(in, out, name, known)
 	if file != "" {
 		text := fmt.Sprintln(c.passed, c.failed, c.skipped)
 		err = cmp.Or(err, os.WriteFile(file, []byte(text), 0o644))
@@ -72,8 +83,32 @@ func report(in io.Reader, out io.Writer, name, file string) error {
 	return err
 }
 
-func read(in io.Reader, out io.Writer, name string) (counts, error) {
-	r := reader{out: out, output: map[string][]string{}, failedIn: map[string]int{}}
+// readKnown reads a list of known failures: cases by package and test.
+func readKnown(file string) (map[string]string, error) {
+	known := map[string]string{}
+	if file == "" {
+		return known, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	for i, line := range strings.Split(string(text), "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		fields := strings.Fields(line)
+		if len(fields) != 4 {
+			return nil, fmt.Errorf("%s:%d: want part, package, test and case", file, i+1)
+		}
+		known[fields[1]+" "+fields[2]] = fields[3]
+	}
+	return known, nil
+}
+
+func read(in io.Reader, out io.Writer, name string, known map[string]string) (counts, error) {
+	r := reader{out: out, output: map[string][]string{}, failedIn: map[string]int{}, known: known}
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -91,6 +126,10 @@ func read(in io.Reader, out io.Writer, name string) (counts, error) {
 		if err != nil {
 			return r.counts, err
 		}
+	}
+	for _, test := range slices.Sorted(maps.Keys(r.known)) {
+		r.failed++
+		fmt.Fprintf(out, "FAIL  %s did not run: take it off the list of known failures, or run it\n", test)
 	}
 	r.printSlowest()
 	fmt.Fprintf(out, "%s: %d passed, %d failed, %d skipped\n", name, r.passed, r.failed, r.skipped)
@@ -120,6 +159,8 @@ func (r *reader) add(e event) {
 	}
 	text := strings.Join(r.output[key], "")
 	delete(r.output, key)
+	test, _, _ := strings.Cut(e.Test, "/")
+	_, isKnown := r.known[e.Package+" "+test]
 	switch {
 	case e.Action == "build-fail":
 		fmt.Fprint(r.out, text)
@@ -131,6 +172,8 @@ func (r *reader) add(e event) {
 	case e.Test == "" && e.Action == "pass":
 		fmt.Fprintf(r.out, "ok    %-55s %6.1fs\n", e.Package, e.Elapsed)
 	case e.Test == "": // a package without tests
+	case isKnown:
+		r.addKnown(e, text)
 	case e.Action == "pass":
 		r.passed++
 	case e.Action == "skip":
@@ -140,6 +183,28 @@ func (r *reader) add(e event) {
 		r.failed++
 		r.failedIn[e.Package]++
 		fmt.Fprintf(r.out, "FAIL  %s %s\n%s", e.Package, e.Test, text)
+	}
+}
+
+// addKnown counts the end of a test on the list. Its subtests do not count.
+func (r *reader) addKnown(e event, text string) {
+	if strings.Contains(e.Test, "/") {
+		return
+	}
+	test := e.Package + " " + e.Test
+	fault := r.known[test]
+	delete(r.known, test)
+	switch e.Action {
+	case "fail":
+		r.skipped++
+		r.failedIn[e.Package]++
+		fmt.Fprintf(r.out, "known %s: %s fails\n", fault, test)
+	case "skip":
+		r.failed++
+		fmt.Fprintf(r.out, "FAIL  %s is skipped, so it does not show %s\n%s", test, fault, text)
+	default:
+		r.failed++
+		fmt.Fprintf(r.out, "FAIL  %s passes: take %s off the list of known failures\n", test, fault)
 	}
 }
 

@@ -42,13 +42,61 @@ func TestRead(t *testing.T) {
 		{"not JSON", "go: no such tool\n", counts{}, false, "no such tool"},
 	} {
 		var out strings.Builder
-		got, err := read(strings.NewReader(c.in), &out, "suite")
+		got, err := read(strings.NewReader(c.in), &out, "suite", nil)
 		if c.name == "nothing" || c.name == "all skipped" || c.name == "not JSON" {
 			c.want.failed = 1 // a suite in which nothing passed counts as one that failed
 		}
 		if got != c.want || (err == nil) != c.ok || !strings.Contains(out.String(), c.shows) {
 			t.Errorf("%s: got %+v, %v\n%s", c.name, got, err, out.String())
 		}
+	}
+}
+
+// A known failure counts as skipped, and as failed when it passes, is skipped or does not run.
+func TestKnownFailures(t *testing.T) {
+	t.Parallel()
+	const fails = `{"Action":"fail","Package":"p","Test":"T/sub"}
+{"Action":"fail","Package":"p","Test":"T"}
+{"Action":"fail","Package":"p"}
+`
+	const other = `{"Action":"pass","Package":"q","Test":"T"}
+`
+	for _, c := range []struct {
+		name, in string
+		want     counts
+		shows    string
+	}{
+		{"fails", fails + other, counts{passed: 1, skipped: 1}, "known X1: p T fails"},
+		{"passes", `{"Action":"pass","Package":"p","Test":"T"}` + "\n" + other, counts{passed: 1, failed: 1}, "p T passes"},
+		{"is skipped", `{"Action":"skip","Package":"p","Test":"T"}` + "\n" + other, counts{passed: 1, failed: 1}, "is skipped"},
+		{"does not run", other, counts{passed: 1, failed: 1}, "did not run"},
+		{"another fails", strings.ReplaceAll(fails, `:"T`, `:"U`) + other, counts{passed: 1, failed: 3}, "p U"},
+	} {
+		var out strings.Builder
+		got, err := read(strings.NewReader(c.in), &out, "suite", map[string]string{"p T": "X1"})
+		if got != c.want || (err == nil) != (c.want.failed == 0) || !strings.Contains(out.String(), c.shows) {
+			t.Errorf("%s: got %+v, %v\n%s", c.name, got, err, out.String())
+		}
+	}
+}
+
+func TestReadKnown(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "list")
+	for text, ok := range map[string]bool{
+		"# comment\n\ndocker example.org/p TestA D1\n": true,
+		"docker example.org/p TestA\n":                 false,
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		known, err := readKnown(file)
+		if (err == nil) != ok || ok && known["example.org/p TestA"] != "D1" {
+			t.Errorf("%q: got %v, %v", text, known, err)
+		}
+	}
+	if _, err := readKnown(file + "missing"); err == nil {
+		t.Error("a missing list is taken for an empty one")
 	}
 }
 
