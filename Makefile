@@ -61,13 +61,14 @@ TAGGED = $(shell grep -l '^//go:build.* kubernetes' cmd/kuryr/*_test.go | \
 # Tests of faults that are not fixed yet. They are run by themselves and must fail.
 KNOWN          := $(CURDIR)/test/known-failures
 KNOWN_TESTS    := ^($(shell awk '/^[a-z]/ { print $$3 }' $(KNOWN) | sort -u | paste -sd'|'))$$
+UNLISTED       := -skip '$(KNOWN_TESTS)'
 KNOWN_PACKAGES := $(shell awk '/^[a-z]/ { print $$2 }' $(KNOWN) | sort -u)
 
 test: need-gcc bin/count ## unit, property and kernel tests (kernel tests need root or user namespaces)
 	{ rc=0; \
-	CGO_ENABLED=1 go test -short -race -json -skip '$(KNOWN_TESTS)' -timeout 20m $(RACE) || rc=1; \
-	go test -short -json -skip '$(KNOWN_TESTS)' -timeout 20m $$(go list ./... | grep -vxF "$$(go list $(RACE))") || rc=1; \
-	go test -short -json -skip '$(KNOWN_TESTS)' -timeout 20m -tags kubernetes -run '^($(TAGGED))$$' ./cmd/kuryr || rc=1; \
+	CGO_ENABLED=1 go test -short -race -json -timeout 20m $(UNLISTED) $(RACE) || rc=1; \
+	go test -short -json -timeout 20m $(UNLISTED) $$(go list ./... | grep -vxF "$$(go list $(RACE))") || rc=1; \
+	go test -short -json -timeout 20m $(UNLISTED) -tags kubernetes -run '^($(TAGGED))$$' ./cmd/kuryr || rc=1; \
 	go test -C test -json ./count ./parity ./e2e/kubelab || rc=1; \
 	go test -C hack/tools/stylecheck -json ./... || rc=1; \
 	[ -z "$(KNOWN_PACKAGES)" ] || go test -json -run '$(KNOWN_TESTS)' $(KNOWN_PACKAGES) || true; \
@@ -75,8 +76,8 @@ test: need-gcc bin/count ## unit, property and kernel tests (kernel tests need r
 
 race: need-gcc bin/count ## the tests of the whole tree with the race detector, long ones included
 	{ rc=0; \
-	CGO_ENABLED=1 go test -race -json -skip '$(KNOWN_TESTS)' -timeout 40m -run "$(SCENARIOS)" ./... || rc=1; \
-	CGO_ENABLED=1 go test -race -json -skip '$(KNOWN_TESTS)' -timeout 20m -tags kubernetes -run '^($(TAGGED))$$' ./cmd/kuryr || rc=1; \
+	CGO_ENABLED=1 go test -race -json -timeout 40m $(UNLISTED) -run "$(SCENARIOS)" ./... || rc=1; \
+	CGO_ENABLED=1 go test -race -json $(UNLISTED) -tags kubernetes -run '^($(TAGGED))$$' ./cmd/kuryr || rc=1; \
 	exit $$rc; } | $(call count,race)
 
 lint: ## gofmt, vet, staticcheck, golangci-lint, freshness of what is generated (the tools are built once into ~/.cache/kuryr)

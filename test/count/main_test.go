@@ -59,6 +59,10 @@ func TestKnownFailures(t *testing.T) {
 {"Action":"fail","Package":"p","Test":"T"}
 {"Action":"fail","Package":"p"}
 `
+	const passes = `{"Action":"pass","Package":"p","Test":"T"}
+`
+	const skips = `{"Action":"skip","Package":"p","Test":"T"}
+`
 	const other = `{"Action":"pass","Package":"q","Test":"T"}
 `
 	for _, c := range []struct {
@@ -67,8 +71,8 @@ func TestKnownFailures(t *testing.T) {
 		shows    string
 	}{
 		{"fails", fails + other, counts{passed: 1, skipped: 1}, "known X1: p T fails"},
-		{"passes", `{"Action":"pass","Package":"p","Test":"T"}` + "\n" + other, counts{passed: 1, failed: 1}, "p T passes"},
-		{"is skipped", `{"Action":"skip","Package":"p","Test":"T"}` + "\n" + other, counts{passed: 1, failed: 1}, "is skipped"},
+		{"passes", passes + other, counts{passed: 1, failed: 1}, "p T passes"},
+		{"is skipped", skips + other, counts{passed: 1, failed: 1}, "is skipped"},
 		{"does not run", other, counts{passed: 1, failed: 1}, "did not run"},
 		{"another fails", strings.ReplaceAll(fails, `:"T`, `:"U`) + other, counts{passed: 1, failed: 3}, "p U"},
 	} {
@@ -114,7 +118,8 @@ func TestTotal(t *testing.T) {
 		t.Errorf("%v %q", err, out.String())
 	}
 	out.Reset()
-	if err := total(&out, []string{one, filepath.Join(dir, "missing")}); err == nil || out.String() != "3 passed, 1 failed, 1 skipped\n" {
+	files := []string{one, filepath.Join(dir, "missing")}
+	if err := total(&out, files); err == nil || out.String() != "3 passed, 1 failed, 1 skipped\n" {
 		t.Errorf("a suite without numbers passes: %v %q", err, out.String())
 	}
 }
