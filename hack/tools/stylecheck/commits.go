@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -38,6 +40,59 @@ func checkCommits(t *tree) ([]finding, error) {
 		}
 	}
 	return found, nil
+}
+
+// checkDebtHistory compares the counts of each rule, added up over the packages, with those of
+// the commit before. They only fall, but for a commit that changes the rules. Code that moves
+// takes its findings along.
+func checkDebtHistory(t *tree) ([]finding, error) {
+	commits, err := git(t.root, "log", "--reverse", "--first-parent", "--format=%h", "--", debtFile)
+	if err != nil || len(commits) == 0 {
+		return nil, nil // checkCommits notes it
+	}
+	text, err := os.ReadFile(filepath.Join(t.root, debtFile))
+	if err != nil {
+		return nil, err
+	}
+	var found []finding
+	now := debtTotals(strings.Split(string(text), "\n"))
+	for i := len(commits) - 1; i >= 0; i-- {
+		lines, err := git(t.root, "show", commits[i]+":"+debtFile)
+		if err != nil {
+			break // the commit deletes the file
+		}
+		before, name := debtTotals(lines), "the working tree"
+		between := []string{commits[i]}
+		if i+1 < len(commits) {
+			name = commits[i+1]
+			between = append(between, name)
+		}
+		rules, err := git(t.root, slices.Concat([]string{"diff", "--name-only"}, between,
+			[]string{"--", "hack/tools/stylecheck"})...)
+		if err != nil {
+			return nil, err
+		}
+		for rule, count := range now {
+			if count > before[rule] && len(rules) == 0 {
+				text := fmt.Sprintf("%s raises %s from %d to %d", name, rule, before[rule], count)
+				found = append(found, finding{folder: ".", path: debtFile, text: text})
+			}
+		}
+		now = before
+	}
+	return found, nil
+}
+
+// debtTotals adds up the lines of a debt file by rule.
+func debtTotals(lines []string) map[string]int {
+	totals := map[string]int{}
+	for _, line := range lines {
+		if fields := strings.Fields(line); len(fields) == 3 {
+			count, _ := strconv.Atoi(fields[2])
+			totals[fields[0]] += count
+		}
+	}
+	return totals
 }
 
 // git returns the lines that a git command prints.

@@ -209,6 +209,47 @@ func TestCommits(t *testing.T) {
 	check("", "73 characters", "the path sdn/neutron")
 }
 
+// TestDebtHistory raises a count by hand, then together with the rules.
+func TestDebtHistory(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	tr := &tree{root: root}
+	file := filepath.Join(root, debtFile)
+	commit := func() {
+		t.Helper()
+		runGit(t, "-C", root, "add", ".")
+		runGit(t, "-C", root, "-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "-q", "-m", "x")
+	}
+	check := func(wants ...string) {
+		t.Helper()
+		found, err := checkDebtHistory(tr)
+		if err != nil || len(found) != len(wants) {
+			t.Fatalf("got %v, %v, want %d findings", found, err, len(wants))
+		}
+		for i, want := range wants {
+			if !strings.Contains(found[i].text, want) {
+				t.Errorf("got %q, want %q", found[i].text, want)
+			}
+		}
+	}
+	check()
+	runGit(t, "init", "-q", root)
+	write(t, file, "lll bind 2\nlll docker 3\n")
+	check()
+	commit()
+	write(t, file, "lll docker 5\n") // code has moved
+	check()
+	commit()
+	write(t, file, "lll docker 5\nlll bind 1\n")
+	check("the working tree raises lll from 5 to 6")
+	commit()
+	check("raises lll from 5 to 6")
+	write(t, file, "lll docker 9\n")
+	write(t, filepath.Join(root, "hack", "tools", "stylecheck", "words.go"), "package main\n")
+	commit()
+	check("raises lll from 5 to 6")
+}
+
 func runGit(t *testing.T, args ...string) {
 	t.Helper()
 	if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {

@@ -65,6 +65,7 @@ var rules = []rule{
 	{"programs", false, "programs contain no packages that make them large or slow", checkPrograms},
 	{"manual", false, "the tests that docs/development.md names exist", checkManual},
 	{"changelog", false, "CHANGELOG.md has the Keep a Changelog form", checkChangelog},
+	{"debt", false, "the counts of a rule in " + debtFile + " only fall", checkDebtHistory},
 	{"commits", false, "the subject of a new commit is short and names no path", checkCommits},
 }
 
