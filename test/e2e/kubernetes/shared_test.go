@@ -71,6 +71,7 @@ func shareAPI(t *testing.T) *rig {
 var singleNode struct {
 	whole
 	before []string
+	failed bool // the boot was tried and did not end
 }
 
 // shareNode returns a cluster of one dual-stack node without kube-proxy, on which Kuryr serves pods
@@ -80,7 +81,12 @@ func shareNode(t *testing.T) *whole {
 	t.Helper()
 	w := &singleNode.whole
 	if singleNode.before == nil {
+		if singleNode.failed {
+			t.Fatal("the shared cluster did not start: see the first test that failed")
+		}
+		singleNode.failed = true
 		bootSingleNode(t)
+		singleNode.failed = false
 	}
 	w.rig = newRig(t, w.Cluster)
 	t.Cleanup(func() {

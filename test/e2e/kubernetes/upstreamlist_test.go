@@ -163,6 +163,7 @@ func upstreamChosen(t *testing.T, programs, chosen string, nodes int) (focus, sk
 		for _, name := range upstreamCI {
 			some = append(some, regexp.QuoteMeta(name))
 		}
+		count = len(some)
 	case part != nil:
 		number, _ := strconv.Atoi(part[1])
 		parts, _ := strconv.Atoi(part[2])

@@ -88,15 +88,7 @@ func (h *Host) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := h.boot(ctx); err != nil {
-		return err
-	}
-	if h.opts.Keep {
-		if err := h.record(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return h.boot(ctx)
 }
 
 // boot starts the host's first process, joins it to the neighbour and starts what the options ask for.
@@ -106,6 +98,11 @@ func (h *Host) boot(ctx context.Context) error {
 		Scratch: filepath.Join(h.dir, "scratch-host"), State: filepath.Join(h.dir, "kuryr")})
 	if err != nil {
 		return err
+	}
+	if h.opts.Keep { // before there are processes that a killed program would leave
+		if err := h.record(); err != nil {
+			return err
+		}
 	}
 	if err := h.link(); err != nil {
 		return fmt.Errorf("join host and neighbour: %w", err)
