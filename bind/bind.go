@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 
@@ -43,6 +44,10 @@ type Result struct {
 	MAC       net.HardwareAddr // the container end's
 	MTU       int              // in bytes, as asked for; 0: the kernel's default
 	Namespace string           // where the container end is: as asked for
+	// KeptRoutes are destinations of the port's subnets that another interface of the
+	// namespace already routes, such as the default route of its first network. Those routes
+	// stay, and the container end has none to them.
+	KeptRoutes []netip.Prefix
 }
 
 // Driver plugs ports of one VIF type. The Binder calls it for one port at a time, for different ports in parallel.

@@ -22,9 +22,10 @@ type setup struct {
 
 // route is a route by way of the container end. An invalid or unspecified via: the destination is on the link.
 type route struct {
-	to     netip.Prefix
-	via    netip.Addr
-	onlink bool // via is outside the subnet, but on the link all the same
+	to       netip.Prefix
+	via      netip.Addr
+	onlink   bool // via is outside the subnet, but on the link all the same
+	replaces bool // the container end already has a route to this destination
 }
 
 // newSetup works out addresses and routes: one default route a family, by the first subnet, in the order of the port's
@@ -99,29 +100,94 @@ func (c setup) has6() bool {
 	return false
 }
 
-// configureContainer puts the container end up with its addresses and routes, and the namespace's loopback; s and the calling
-// thread are in the namespace. It may be repeated. Addresses that are there beyond those asked for stay.
-func configureContainer(s *socket, name string, mac net.HardwareAddr, mtu int, conf setup) error {
+// maxLooks bounds how often the routes of other interfaces are read. More than two take
+// several calls in one namespace.
+const maxLooks = 20
+
+// configureContainer puts the container end up with its addresses and routes, and the
+// namespace's loopback; s and the calling thread are in the namespace. It may be
+// repeated. Addresses that are there beyond those asked for stay. A route that another
+// interface of the namespace has to one of the destinations stays, and the destination is
+// returned. reap deletes unplugged interfaces, whose routes do not count; nil where none
+// can be there.
+func configureContainer(
+	s *socket, name string, mac net.HardwareAddr, mtu int, conf setup, reap func() error,
+) (kept []netip.Prefix, err error) {
 	index, err := s.index(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// Before the link is up: a router advertisement must never configure a container.
 	if err := writeSysctl("ipv6", name, "accept_ra", "0"); err != nil {
-		return fmt.Errorf("switch router advertisements off: %w", err)
+		return nil, fmt.Errorf("switch router advertisements off: %w", err)
 	}
 	failpoint.Here("bind.container.sysctl")
 	if err := noLinkLocal(s, index); err != nil {
-		return err
+		return nil, err
 	}
 	failpoint.Here("bind.container.addrgen")
-	b := conf.messages(index, mac, mtu)
-	if err = s.do(b); errors.Is(err, unix.EACCES) && conf.has6() {
+	// Another interface can get the same route between the look and the change. EEXIST
+	// reports that.
+	for range maxLooks {
+		var own setup
+		var idle bool
+		if own, kept, idle, err = conf.beside(s, index); err != nil {
+			return nil, err
+		}
+		if idle && reap != nil {
+			if err = reap(); err != nil {
+				return nil, err
+			}
+			reap = nil
+			continue
+		}
+		if err = own.apply(s, name, index, mac, mtu); !errors.Is(err, unix.EEXIST) {
+			break
+		}
+	}
+	return kept, err
+}
+
+// beside returns the setup without the routes whose destination another interface of the
+// namespace already routes, and those destinations. It is idle if such an interface has
+// no carrier: it may be one that was unplugged.
+func (c setup) beside(s *socket, index int32) (own setup, kept []netip.Prefix, idle bool, err error) {
+	if len(c.routes) == 0 {
+		return c, nil, false, nil
+	}
+	here, others, err := s.routed(index)
+	if err != nil {
+		return c, nil, false, err
+	}
+	own = setup{addrs: c.addrs}
+	for _, r := range c.routes {
+		other, elsewhere := others[r.to]
+		if r.replaces = here[r.to]; r.replaces || !elsewhere {
+			own.routes = append(own.routes, r)
+			continue
+		}
+		kept = append(kept, r.to)
+		if other == 0 || idle { // a route without one interface, such as one of several next hops
+			continue
+		}
+		l, err := s.link(other, "")
+		if err != nil && !errors.Is(err, errNoLink) {
+			return c, nil, false, err
+		}
+		idle = l.flags&unix.IFF_LOWER_UP == 0
+	}
+	return own, kept, idle, nil
+}
+
+// apply configures the link by the setup.
+func (c setup) apply(s *socket, name string, index int32, mac net.HardwareAddr, mtu int) error {
+	err := s.do(c.messages(index, mac, mtu))
+	if errors.Is(err, unix.EACCES) && c.has6() {
 		// Engines switch IPv6 off in namespaces they think have none.
 		if err := writeSysctl("ipv6", name, "disable_ipv6", "0"); err != nil {
 			return fmt.Errorf("switch IPv6 on: %w", err)
 		}
-		err = s.do(b)
+		err = s.do(c.messages(index, mac, mtu))
 	}
 	return err
 }
@@ -192,6 +258,8 @@ func broadcast(p netip.Prefix) []byte {
 	return binary.BigEndian.AppendUint32(nil, last)
 }
 
+// addRoute adds a route of the interface, or changes the one it has. It never takes
+// another interface's.
 func addRoute(b *batch, index int32, r route) {
 	h := make([]byte, sizeRtMsg)
 	h[0], h[1] = unix.AF_INET6, byte(r.to.Bits())
@@ -206,7 +274,11 @@ func addRoute(b *batch, index int32, r route) {
 	if r.onlink && !direct {
 		binary.NativeEndian.PutUint32(h[8:], unix.RTNH_F_ONLINK)
 	}
-	b.add("add route "+r.to.String()+" via "+r.via.String(), unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, h)
+	flags := uint16(unix.NLM_F_CREATE | unix.NLM_F_EXCL)
+	if r.replaces {
+		flags = unix.NLM_F_CREATE | unix.NLM_F_REPLACE
+	}
+	b.add("add route "+r.to.String()+" via "+r.via.String(), unix.RTM_NEWROUTE, flags, h)
 	b.attr(unix.RTA_DST, r.to.Addr().AsSlice())
 	b.u32(unix.RTA_OIF, uint32(index))
 	if !direct {

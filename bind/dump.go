@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -65,6 +66,42 @@ func (s *socket) links(nsid int32, kind string) ([]link, error) {
 		links = append(links, l)
 	}
 	return links, nil
+}
+
+// routed reads the namespace's main routing table: the destinations with a route through
+// the link of this index, and those with one through another, with its index.
+func (s *socket) routed(index int32) (here map[netip.Prefix]bool, others map[netip.Prefix]int32, err error) {
+	var b batch
+	b.add("list routes", unix.RTM_GETROUTE, 0, make([]byte, sizeRtMsg)) // of every family
+	list, err := s.dump(&b)
+	if err != nil {
+		return nil, nil, err
+	}
+	here, others = make(map[netip.Prefix]bool), make(map[netip.Prefix]int32)
+	for _, m := range list {
+		if len(m) < sizeRtMsg || m[4] != unix.RT_TABLE_MAIN {
+			continue
+		}
+		var to netip.Addr
+		switch m[0] {
+		case unix.AF_INET:
+			to = netip.IPv4Unspecified()
+		case unix.AF_INET6:
+			to = netip.IPv6Unspecified()
+		default: // multicast routes
+			continue
+		}
+		a := attrs(m[sizeRtMsg:])
+		if dst, ok := netip.AddrFromSlice(a[unix.RTA_DST]); ok {
+			to = dst
+		}
+		if by := int32(u32(a[unix.RTA_OIF])); by == index {
+			here[netip.PrefixFrom(to, int(m[1]))] = true
+		} else {
+			others[netip.PrefixFrom(to, int(m[1]))] = by
+		}
+	}
+	return here, others, nil
 }
 
 // nsids lists the ids by which the socket's namespace knows others that live: those that a link of it was moved to, and those that it was told of (know).

@@ -99,6 +99,111 @@ func TestPlugIntoNamespace(t *testing.T) {
 	wantNames(t, w.router, HostName(pb.ID))
 }
 
+// gateways lists the main table's routes by way of a gateway, with their interface.
+func gateways(t *testing.T, ns netns.NsHandle) string {
+	t.Helper()
+	var have []string
+	nstest.Do(t, ns, func() {
+		list, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
+		must(t, err)
+		for _, r := range list {
+			if r.Gw == nil {
+				continue
+			}
+			l, err := netlink.LinkByIndex(r.LinkIndex)
+			must(t, err)
+			have = append(have, fmt.Sprintf("%s>%s>%s", r.Dst, r.Gw, l.Attrs().Name))
+		}
+	})
+	return strings.Join(have, " ")
+}
+
+// TestSecondNetwork attaches a second network. The routes of the first stay, in both
+// families, and stay when the second leaves. The second has the routes that the first has
+// not.
+func TestSecondNetwork(t *testing.T) {
+	const first = "0.0.0.0/0>10.1.0.1>eth0 192.0.2.0/24>10.1.0.9>eth0 " +
+		"2001:db8::/32>fd00:1::9>eth0 ::/0>fd00:1::1>eth0"
+	addr, cidr := netip.MustParseAddr, netip.MustParsePrefix
+	w := newWorld(t)
+	a := nstest.New(t)
+	green := []sdn.Subnet{
+		{Meta: sdn.Meta{ID: "v4"}, CIDR: cidr("10.2.0.0/16"), Gateway: addr("10.2.0.1"), HostRoutes: []sdn.HostRoute{
+			{Destination: cidr("192.0.2.0/24"), NextHop: addr("10.2.0.9")},
+			{Destination: cidr("203.0.113.0/24"), NextHop: addr("10.2.0.9")},
+		}},
+		{Meta: sdn.Meta{ID: "v6"}, CIDR: cidr("fd00:2::/64"), Gateway: addr("fd00:2::1")},
+	}
+	second := func() Interface {
+		i := w.in(w.port(), a)
+		i.Port.Addresses = []sdn.Address{
+			{Subnet: "v4", Addr: addr("10.2.0.7")}, {Subnet: "v6", Addr: addr("fd00:2::7")},
+		}
+		i.Name, i.Subnets = "net1", green
+		return i
+	}
+	eth0, net1 := w.in(w.port(), a), second()
+	if r := w.plug(eth0); len(r.KeptRoutes) != 0 {
+		t.Errorf("the first network keeps routes %v of another", r.KeptRoutes)
+	}
+	for range 2 { // an ADD may be repeated
+		if r := w.plug(net1); fmt.Sprint(r.KeptRoutes) != "[0.0.0.0/0 ::/0 192.0.2.0/24]" {
+			t.Errorf("routes kept: %v", r.KeptRoutes)
+		}
+		if got := gateways(t, a); !sameWords(got, first+" 203.0.113.0/24>10.2.0.9>net1") {
+			t.Errorf("with two networks the routes are %s", got)
+		}
+	}
+	ping(t, a, "10.1.0.1")
+	w.plug(eth0)
+	w.unplug(net1.Port)
+	w.collect()
+	if got := gateways(t, a); !sameWords(got, first) {
+		t.Errorf("without the second network the routes are %s", got)
+	}
+
+	// A route with another metric is first too.
+	w.unplug(eth0.Port)
+	w.collect()
+	nstest.Do(t, a, func() {
+		must(t, netlink.LinkAdd(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: "eth1"}}))
+		l, err := netlink.LinkByName("eth1")
+		must(t, err)
+		must(t, netlink.LinkSetUp(l))
+		third, err := netlink.ParseAddr("10.3.0.2/24")
+		must(t, err)
+		must(t, netlink.AddrAdd(l, third))
+		route := netlink.Route{LinkIndex: l.Attrs().Index, Gw: net.IPv4(10, 3, 0, 1), Priority: 100}
+		must(t, netlink.RouteAdd(&route))
+	})
+	if r := w.plug(net1); fmt.Sprint(r.KeptRoutes) != "[0.0.0.0/0]" {
+		t.Errorf("beside a route of another metric routes are kept: %v", r.KeptRoutes)
+	}
+}
+
+// TestNetworkAfterAnother plugs a network right after the first has left, whose interface
+// is not yet deleted: its routes do not count.
+func TestNetworkAfterAnother(t *testing.T) {
+	w := newWorld(t)
+	a := nstest.New(t)
+	old := w.in(w.port(), a)
+	w.plug(old)
+	w.unplug(old.Port)
+	next := w.in(w.port(), a)
+	next.Name = "eth1"
+	if r := w.plug(next); len(r.KeptRoutes) != 0 {
+		t.Errorf("routes kept of an unplugged interface: %v", r.KeptRoutes)
+	}
+	w.collect()
+	ping(t, a, "10.1.0.1")
+	got := gateways(t, a)
+	for _, want := range []string{"0.0.0.0/0>10.1.0.1>eth1", "::/0>fd00:1::1>eth1"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("routes are %s, without %s", got, want)
+		}
+	}
+}
+
 func TestPlugWhereIPv6IsOff(t *testing.T) {
 	w := newWorld(t)
 	a := nstest.New(t)
@@ -259,7 +364,11 @@ func TestReplug(t *testing.T) {
 // TestHalfMade brings a port into each state that a killed call leaves, then plugs, or unplugs, anew.
 func TestHalfMade(t *testing.T) {
 	addressed := func(p *pair) error {
-		return errors.Join(p.configureHost(), configureContainer(p.f, "eth0", p.Port.MAC, 0, p.conf))
+		if err := p.configureHost(); err != nil {
+			return err
+		}
+		_, err := configureContainer(p.f, "eth0", p.Port.MAC, 0, p.conf, nil)
+		return err
 	}
 	states := map[string]func(p *pair) error{
 		"made":      func(*pair) error { return nil },

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 
@@ -35,6 +36,7 @@ type nestedLink struct {
 	kind string
 	vlan int
 	on   int32 // the parent's index
+	kept []netip.Prefix
 }
 
 // Plug makes the link in one message, in its namespace.
@@ -64,17 +66,19 @@ func (d *nestedDriver) Plug(ctx context.Context, i Interface) (Result, error) {
 			return err
 		}
 		defer f.close()
-		return d.plug(ctx, s, f, near, far, n, conf)
+		return d.plug(ctx, s, f, near, far, &n, conf)
 	})
 	if err != nil {
 		return Result{}, err
 	}
 	d.graves.look("")
-	return Result{Name: i.Name, MAC: slices.Clone(i.Port.MAC), MTU: i.MTU, Namespace: i.Namespace}, nil
+	return Result{
+		Name: i.Name, MAC: slices.Clone(i.Port.MAC), MTU: i.MTU, Namespace: i.Namespace, KeptRoutes: n.kept,
+	}, nil
 }
 
 // plug runs on a visitor's thread, which is in far.
-func (d *nestedDriver) plug(ctx context.Context, s, f *socket, near, far namespace, n nestedLink, conf setup) error {
+func (d *nestedDriver) plug(ctx context.Context, s, f *socket, near, far namespace, n *nestedLink, conf setup) error {
 	if n.Namespace != "" {
 		// So that the link is found there; where an engine moves it, the kernel does the same.
 		if err := s.know(far.fd); err != nil {
@@ -91,7 +95,7 @@ func (d *nestedDriver) plug(ctx context.Context, s, f *socket, near, far namespa
 			failpoint.Here("bind.nested.created")
 		} else if !errors.Is(err, unix.EEXIST) {
 			return missingKind(err, n.kind)
-		} else if stands, err := d.stands(f, near, far, n); err != nil {
+		} else if stands, err := d.stands(f, near, far, *n); err != nil {
 			return err
 		} else if !stands {
 			if err := d.graves.settle(far.path); err != nil {
@@ -99,7 +103,7 @@ func (d *nestedDriver) plug(ctx context.Context, s, f *socket, near, far namespa
 			}
 			continue
 		}
-		if err = n.configure(f, conf); err != nil && fresh {
+		if err = n.configure(f, conf, func() error { return d.graves.settle(far.path) }); err != nil && fresh {
 			if l, gone := f.link(0, n.Name); gone == nil {
 				err = errors.Join(err, d.graves.bury(f, l, far, n.Port.ID))
 			}
@@ -135,7 +139,7 @@ func (n nestedLink) message(ns int) *batch {
 }
 
 // configure finishes the link; all of it may be repeated. In the message that makes a link the kernel ignores an alias.
-func (n nestedLink) configure(f *socket, conf setup) error {
+func (n *nestedLink) configure(f *socket, conf setup, reap func() error) error {
 	var b batch
 	b.add("configure "+n.Name, unix.RTM_SETLINK, 0, ifInfo(unix.AF_UNSPEC, 0, 0, 0))
 	b.text(unix.IFLA_IFNAME, n.Name)
@@ -150,7 +154,9 @@ func (n nestedLink) configure(f *socket, conf setup) error {
 	if n.Namespace == "" {
 		return nil // the rest is the engine's affair
 	}
-	return configureContainer(f, n.Name, n.Port.MAC, n.MTU, conf)
+	var err error
+	n.kept, err = configureContainer(f, n.Name, n.Port.MAC, n.MTU, conf, reap)
+	return err
 }
 
 // stands tells whether the link that has the name is the one to be made. One of the port's that is not is put down. The error IsConflict where

@@ -91,7 +91,7 @@ func (d *functionDriver) Plug(_ context.Context, i Interface) (r Result, err err
 			return err
 		}
 		defer f.close()
-		if err := configureContainer(f, i.Name, i.Port.MAC, i.MTU, conf); err != nil {
+		if r.KeptRoutes, err = configureContainer(f, i.Name, i.Port.MAC, i.MTU, conf, nil); err != nil {
 			return fmt.Errorf("interface %s in %s: %w", i.Name, far, err)
 		}
 		return nil

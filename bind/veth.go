@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -106,7 +107,10 @@ func (d *vethDriver) Plug(ctx context.Context, i Interface) (Result, error) {
 		return Result{}, err
 	}
 	d.graves.look(near.path)
-	return Result{HostName: HostName(i.Port.ID), Name: i.Name, MAC: slices.Clone(i.Port.MAC), MTU: p.MTU, Namespace: i.Namespace}, nil
+	return Result{
+		HostName: HostName(i.Port.ID), Name: i.Name, MAC: slices.Clone(i.Port.MAC), MTU: p.MTU,
+		Namespace: i.Namespace, KeptRoutes: p.kept,
+	}, nil
 }
 
 // Unplug makes the host end a tombstone; its other end goes with it. Also where the switch cannot be told: then the error says so, and another
@@ -187,6 +191,7 @@ type pair struct {
 	graves    *graveyard
 	seat      seat
 	place     place
+	kept      []netip.Prefix
 	fresh     bool // this call made it
 	stood     bool // it was there
 }
@@ -372,13 +377,15 @@ func (p *pair) configureFar() error {
 	if p.Namespace == "" {
 		return p.park()
 	}
-	if err := configureContainer(p.f, p.Name, p.Port.MAC, p.MTU, p.conf); err != nil {
+	var err error
+	reap := func() error { return p.graves.settle(p.near.path) }
+	if p.kept, err = configureContainer(p.f, p.Name, p.Port.MAC, p.MTU, p.conf, reap); err != nil {
 		return fmt.Errorf("interface %s in %s: %w", p.Name, p.far, err)
 	}
 	failpoint.Here("bind.plug.configured")
 	// The host end was up first, so it got its carrier just now, and would drop frames until the kernel's work queue has seen to that;
 	// to read the link does it at once.
-	_, err := p.n.link(0, HostName(p.Port.ID))
+	_, err = p.n.link(0, HostName(p.Port.ID))
 	return err
 }
 

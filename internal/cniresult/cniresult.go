@@ -20,6 +20,9 @@ type Plugged struct {
 	Host      string // name of the host end; "" where there is none in the host's namespace
 	Name      string // of the container end
 	Namespace string // its path
+	// KeptRoutes are destinations that another interface of the container routes
+	// (bind.Result). A result does not list them.
+	KeptRoutes []netip.Prefix
 }
 
 // Result is what is told of the interface, in the newest version.
@@ -30,6 +33,15 @@ func (p Plugged) Result() *types100.Result {
 	}
 	at := len(r.Interfaces)
 	r.Interfaces = append(r.Interfaces, &types100.Interface{Name: p.Name, Mac: p.Port.MAC.String(), Mtu: p.MTU, Sandbox: p.Namespace})
+	kept := map[netip.Prefix]bool{}
+	for _, to := range p.KeptRoutes {
+		kept[to] = true
+	}
+	add := func(to netip.Prefix, via net.IP) {
+		if !kept[to.Masked()] {
+			r.Routes = append(r.Routes, &types.Route{Dst: ipNet(to), GW: via})
+		}
+	}
 	routed := map[bool]bool{} // by whether IPv6
 	told := map[sdn.ID]bool{}
 	for _, a := range p.Port.Addresses {
@@ -52,14 +64,14 @@ func (p Plugged) Result() *types100.Result {
 			if a.Addr.Is6() {
 				every = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 			}
-			r.Routes = append(r.Routes, &types.Route{Dst: ipNet(every), GW: s.Gateway.AsSlice()})
+			add(every, s.Gateway.AsSlice())
 		}
 		for _, h := range s.HostRoutes {
-			route := &types.Route{Dst: ipNet(h.Destination)}
+			var via net.IP
 			if !h.Connected() {
-				route.GW = h.NextHop.AsSlice()
+				via = h.NextHop.AsSlice()
 			}
-			r.Routes = append(r.Routes, route)
+			add(h.Destination, via)
 		}
 		for _, n := range s.Nameservers {
 			r.DNS.Nameservers = append(r.DNS.Nameservers, n.String())

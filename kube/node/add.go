@@ -67,15 +67,18 @@ func (s *Server) plug(ctx context.Context, a Attachment, w Wiring, args cni.Args
 	if err := given.Matches(w.Port, w.Subnets, args); err != nil {
 		return nil, err
 	}
-	out, err := cni.Encode(plugged(a, w).Result(), version)
-	if err != nil {
-		return nil, err
-	}
 	if err := s.given.Forget(w.Port.ID); err != nil {
 		return nil, sdn.OfHost(err)
 	}
-	_, err = s.binder.Plug(ctx, bind.Interface{Port: w.Port, MTU: w.MTU, Subnets: w.Subnets, Namespace: a.Namespace, Name: a.Interface, Limits: w.Limits})
-	return out, err
+	r, err := s.binder.Plug(ctx, bind.Interface{
+		Port: w.Port, MTU: w.MTU, Subnets: w.Subnets, Namespace: a.Namespace, Name: a.Interface, Limits: w.Limits,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p := plugged(a, w)
+	p.KeptRoutes = r.KeptRoutes
+	return cni.Encode(p.Result(), version)
 }
 
 // plugged is what is told of an attachment. The host end is told where it is in the host's namespace.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/kube/cni"
@@ -73,7 +74,9 @@ func (s *Server) find(ctx context.Context, a Attachment) (Wiring, error) {
 	return s.source.Find(ctx, a)
 }
 
-// asBefore compares what ADD has told, and later plugins may have added to, with what the port has.
+// asBefore compares what ADD has told, and later plugins may have added to, with what the
+// port has. Routes that ADD did not list, since another interface had them, are taken out
+// of want.
 func asBefore(want *types100.Result, conf cni.Config, iface string) error {
 	before, err := conf.Previous()
 	if err != nil || before == nil {
@@ -85,6 +88,11 @@ func asBefore(want *types100.Result, conf cni.Config, iface string) error {
 			return cni.Differs.Errorf("prevResult: the port of %s has %s, which ADD has not told", iface, ip.Address.String())
 		}
 	}
+	told := map[string]bool{}
+	for _, r := range before.Routes {
+		told[r.Dst.String()] = true
+	}
+	want.Routes = slices.DeleteFunc(want.Routes, func(r *types.Route) bool { return !told[r.Dst.String()] })
 	return nil
 }
 

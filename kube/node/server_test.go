@@ -34,6 +34,7 @@ type binder struct {
 	unwired error // of Plug, when it has plugged
 	busy    int   // calls of Plug at once
 	most    int
+	kept    []netip.Prefix // of Plug
 }
 
 func (b *binder) Plug(_ context.Context, i bind.Interface) (bind.Result, error) {
@@ -48,7 +49,7 @@ func (b *binder) Plug(_ context.Context, i bind.Interface) (bind.Result, error) 
 		return bind.Result{}, b.refuse
 	}
 	b.plugged[i.Port.ID] = i
-	return bind.Result{Name: i.Name, MAC: i.Port.MAC}, b.unwired
+	return bind.Result{Name: i.Name, MAC: i.Port.MAC, KeptRoutes: b.kept}, b.unwired
 }
 
 func (b *binder) Unplug(_ context.Context, port sdn.Port) error {
@@ -204,6 +205,19 @@ func TestAddTwiceAndDelTwice(t *testing.T) {
 	r.must(t, cni.Del, "a", "")
 	r.must(t, cni.Del, "a", "")
 	r.has(t, 0)
+}
+
+// A result does not list a default route that another interface of the container kept.
+func TestResultOfSecondNetwork(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	if routes := r.mustAdd(t, "a", "").Routes; len(routes) != 1 || routes[0].Dst.String() != "0.0.0.0/0" {
+		t.Errorf("the first network's routes are %v", routes)
+	}
+	r.binder.kept = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}
+	if routes := r.mustAdd(t, "b", "").Routes; len(routes) != 0 {
+		t.Errorf("the second network's routes are %v", routes)
+	}
 }
 
 // Many ADDs of one container are one; ADDs of different containers do not wait for one another.

@@ -157,11 +157,16 @@ func (p *Plugin) plug(ctx context.Context, port sdn.Port, spec sdn.PortSpec, a A
 	if err != nil {
 		return nil, err
 	}
-	_, err = p.binder.Plug(ctx, bind.Interface{Port: port, MTU: network.MTU, Subnets: subnets, Namespace: a.Namespace, Name: a.Interface})
+	done, err := p.binder.Plug(ctx, bind.Interface{
+		Port: port, MTU: network.MTU, Subnets: subnets, Namespace: a.Namespace, Name: a.Interface,
+	})
 	if err != nil {
 		return nil, err
 	}
-	plugged := cniresult.Plugged{Port: port, MTU: network.MTU, Subnets: subnets, Name: a.Interface, Namespace: a.Namespace}
+	plugged := cniresult.Plugged{
+		Port: port, MTU: network.MTU, Subnets: subnets, Name: a.Interface, Namespace: a.Namespace,
+		KeptRoutes: done.KeptRoutes,
+	}
 	if port.VIF.Details[sdn.DetailNamespace] == "" {
 		plugged.Host = bind.HostName(port.ID)
 	}

@@ -37,6 +37,8 @@ type Bound struct {
 	Port      sdn.Port
 	MTU       int
 	Subnets   []sdn.Subnet
+	// KeptRoutes are what binding found (bind.Result). They are not recorded.
+	KeptRoutes []netip.Prefix `json:"-"`
 }
 
 // Folder has the records, and binds.
@@ -94,7 +96,9 @@ func (f *Folder) BindPort(ctx context.Context, b Bound) (Bound, error) {
 	if err := f.forget(b.Port.ID, name); err != nil {
 		return Bound{}, err
 	}
-	_, err = f.binder.Plug(ctx, bind.Interface{Port: b.Port, MTU: b.MTU, Subnets: b.Subnets, Namespace: b.Namespace, Name: b.Interface})
+	r, err := f.binder.Plug(ctx, bind.Interface{
+		Port: b.Port, MTU: b.MTU, Subnets: b.Subnets, Namespace: b.Namespace, Name: b.Interface,
+	})
 	if err != nil {
 		ctx = context.WithoutCancel(ctx)
 		if undo := f.binder.Unplug(ctx, b.Port); undo == nil {
@@ -102,6 +106,7 @@ func (f *Folder) BindPort(ctx context.Context, b Bound) (Bound, error) {
 		}
 		return Bound{}, err
 	}
+	b.KeptRoutes = r.KeptRoutes
 	failpoint.Here("given.bind.plugged")
 	return b, nil
 }
@@ -150,7 +155,10 @@ func newBound(c cni.Call, network string, a cni.Args) Bound {
 
 // Plugged is what CNI is told.
 func (b Bound) Plugged() cni.Plugged {
-	return cni.Plugged{Port: b.Port, MTU: b.MTU, Subnets: b.Subnets, Host: bind.HostName(b.Port.ID), Name: b.Interface, Namespace: b.Namespace}
+	return cni.Plugged{
+		Port: b.Port, MTU: b.MTU, Subnets: b.Subnets, Host: bind.HostName(b.Port.ID),
+		Name: b.Interface, Namespace: b.Namespace, KeptRoutes: b.KeptRoutes,
+	}
 }
 
 // Matches tells whether a port is as the arguments say, which name the one that is not.
