@@ -62,7 +62,11 @@ func (d *Driver) bindEndpoint(ctx context.Context, r *createEndpointRequest) (an
 	if err := d.resolve(ctx, network, r); err != nil {
 		return nil, nil, err
 	}
-	ports, err := d.portsAsked(ctx, network, r)
+	subnets, err := d.subnetsOf(ctx, network)
+	if err != nil {
+		return nil, nil, err
+	}
+	ports, err := d.portsAsked(ctx, network, subnets, r)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -114,7 +118,7 @@ func (d *Driver) bindEndpoint(ctx context.Context, r *createEndpointRequest) (an
 	}
 	failpoint.Here("docker.createendpoint.bound")
 	d.notePlugged(ctx, r.EndpointID, r.NetworkID, network, port)
-	return createEndpointResponse{ungiven(port, r)}, nil, nil
+	return createEndpointResponse{ungiven(port, subnets, r)}, nil, nil
 }
 
 // portFor makes the endpoint's port of those that have its addresses.
@@ -176,15 +180,19 @@ func (d *Driver) network(ctx context.Context, id string) (sdn.Network, error) {
 	return n, err
 }
 
-// portsAt are the ports of the network that have the addresses.
-func (d *Driver) portsAt(ctx context.Context, network sdn.Network, addresses []netip.Prefix) ([]sdn.Port, error) {
-	if len(addresses) == 0 || len(network.Subnets) == 0 {
+// subnetsOf returns the subnets of a network.
+func (d *Driver) subnetsOf(ctx context.Context, network sdn.Network) ([]sdn.Subnet, error) {
+	if len(network.Subnets) == 0 {
 		return nil, nil
 	}
-	subnets, err := sdn.All(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: sdn.Match{IDs: network.Subnets}}))
-	if err != nil {
-		return nil, err
-	}
+	query := sdn.SubnetQuery{Match: sdn.Match{IDs: network.Subnets}}
+	return sdn.All(d.sdn.FindSubnets(ctx, query))
+}
+
+// portsAt returns the ports that have the addresses, which are of the subnets.
+func (d *Driver) portsAt(
+	ctx context.Context, subnets []sdn.Subnet, addresses []netip.Prefix,
+) ([]sdn.Port, error) {
 	var ports []sdn.Port
 	for _, a := range addresses {
 		for _, s := range subnets {
@@ -318,11 +326,28 @@ func (d *Driver) joinPorts(ctx context.Context, ports []sdn.Port, r *createEndpo
 	return d.bindPort(ctx, port, r, addresses)
 }
 
-// ungiven is what the engine did not say of the interface.
-func ungiven(port sdn.Port, r *createEndpointRequest) endpointInterface {
+// ungiven returns what the engine left open of the interface. Without an IPAM driver it gives no
+// addresses, and the container gets those of its port.
+func ungiven(port sdn.Port, subnets []sdn.Subnet, r *createEndpointRequest) endpointInterface {
 	var i endpointInterface
 	if !r.macGiven {
 		i.MacAddress = port.MAC.String()
+	}
+	if len(r.addresses) > 0 {
+		return i
+	}
+	for _, a := range port.Addresses {
+		at := slices.IndexFunc(subnets, func(s sdn.Subnet) bool { return s.ID == a.Subnet })
+		if at < 0 {
+			continue
+		}
+		field := &i.Address
+		if a.Addr.Is6() {
+			field = &i.AddressIPv6
+		}
+		if *field == "" {
+			*field = netip.PrefixFrom(a.Addr, subnets[at].CIDR.Bits()).String()
+		}
 	}
 	return i
 }

@@ -79,10 +79,12 @@ func named[T any](name, project string, find func(sdn.Match) iter.Seq2[T, error]
 }
 
 // portsAsked are the ports that an endpoint is to have: the one that an option names, or those that have its addresses.
-func (d *Driver) portsAsked(ctx context.Context, network sdn.Network, r *createEndpointRequest) ([]sdn.Port, error) {
+func (d *Driver) portsAsked(
+	ctx context.Context, network sdn.Network, subnets []sdn.Subnet, r *createEndpointRequest,
+) ([]sdn.Port, error) {
 	asked := r.endpoint.driver
 	if asked.port == "" {
-		return d.portsAt(ctx, network, r.addresses)
+		return d.portsAt(ctx, subnets, r.addresses)
 	}
 	port, err := d.sdn.Port(ctx, asked.port)
 	switch {

@@ -54,18 +54,27 @@ func (r rig) api(t *testing.T, method, path string, body object) []byte {
 // call is api for what may fail.
 func (r rig) call(t *testing.T, method, path string, body object) (int, []byte) {
 	t.Helper()
-	text, err := json.Marshal(body)
-	if err != nil {
-		t.Fatal(err)
+	return r.request(t, privatehost.DockerSocket, method, path, body)
+}
+
+// request sends a request to a socket of the host. A nil body is none.
+func (r rig) request(t *testing.T, socket, method, path string, body object) (int, []byte) {
+	t.Helper()
+	var text []byte
+	if body != nil {
+		var err error
+		if text, err = json.Marshal(body); err != nil {
+			t.Fatal(err)
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, "http://docker"+path, bytes.NewReader(text))
+	req, err := http.NewRequestWithContext(ctx, method, "http://host"+path, bytes.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := r.UnixClient(privatehost.DockerSocket).Do(req)
+	resp, err := r.UnixClient(socket).Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,6 +51,15 @@ func TestHostsAndMachines(t *testing.T) {
 			}
 		}
 	}
+	// Without an IPAM driver a container gets the addresses of its port.
+	r.h1.networkBy("null", "flow-null", "-o", "neutron.net.uuid="+network.ID())
+	d := r.h1.run("flow-d", "flow-null", "--driver-opt", "kuryr.security_groups="+group.ID())
+	if !d.ip4.IsValid() || !d.ip6.IsValid() || d.port().Text("network_id") != network.ID() {
+		t.Errorf("container %s has addresses %v and %v, port %v", d.name, d.ip4, d.ip6, d.port())
+	}
+	for _, to := range b.addrs() {
+		r.reaches(d.in, to, sameFamily(d.addrs(), to))
+	}
 	// Packets as large as the network takes, and no larger, pass the tunnel.
 	mtu := int(network["mtu"].(float64))
 	if res := a.in("ping", "-n", "-c3", "-i0.2", "-W5", "-M", "do", "-s", fmt.Sprint(mtu-28), b.ip4.String()); !res.OK() {

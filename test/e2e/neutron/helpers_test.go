@@ -380,7 +380,13 @@ func (h host) refused(words []string, args ...string) {
 // network creates a Docker network that the test removes at its end.
 func (h host) network(name string, args ...string) {
 	h.rig.Helper()
-	argv := append([]string{"network", "create", "-d", h.driver(), "--ipam-driver", h.driver()}, args...)
+	h.networkBy(h.driver(), name, args...)
+}
+
+// networkBy is network with an IPAM driver.
+func (h host) networkBy(ipam, name string, args ...string) {
+	h.rig.Helper()
+	argv := append([]string{"network", "create", "-d", h.driver(), "--ipam-driver", ipam}, args...)
 	h.docker(append(argv, name)...)
 	h.rig.fresh(func(ctx context.Context) error {
 		// The engine may still count endpoints of containers that were removed just now.
