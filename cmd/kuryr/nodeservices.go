@@ -38,7 +38,10 @@ func newNodeServices(cfg config.Config, api client.WithWatch, name string, regis
 	return &nodeServices{
 		Controller: services.New(services.Config{
 			Client: api, Node: name, Table: table, NodePorts: cfg.Node.NodePortAddresses, HealthListen: cfg.Node.HealthListen, Registerer: registry, Log: log,
-			Rules: services.Rules{ClusterIPs: cfg.Node.LoadBalancers == config.LoadBalancersNode, ExternalIPs: cfg.Node.ExternalIPs},
+			Rules: services.Rules{
+				ClusterIPs:  cfg.Node.LoadBalancers == config.LoadBalancersNode,
+				ExternalIPs: cfg.Node.ExternalIPs, LoadBalancerIPs: cfg.Node.LoadBalancerIPs,
+			},
 		}),
 		table: table, host: legHost(cfg, log), log: log, leg: make(chan struct{}),
 	}
@@ -159,7 +162,10 @@ func (s *nodeServices) open(ctx context.Context) {
 // findings are what Services ask for and do not have on this node.
 func (s *nodeServices) findings() (out []admin.Finding) {
 	for _, p := range s.Problems() {
-		out = append(out, admin.Finding{What: oneLine(errors.New(p)), Mend: "change the Service, or node.external_ips of the node's daemon", Note: true})
+		out = append(out, admin.Finding{
+			What: oneLine(errors.New(p)), Note: true,
+			Mend: "change the Service, or node.external_ips or node.load_balancer_ips of the node's daemon",
+		})
 	}
 	return out
 }

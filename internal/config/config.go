@@ -90,6 +90,7 @@ type Node struct {
 	LoadBalancers     string         // LoadBalancersSDN or LoadBalancersNode
 	NodePortAddresses []netip.Prefix // none is all
 	ExternalIPs       []netip.Prefix // that are allowed
+	LoadBalancerIPs   []netip.Prefix // that are allowed; none is all
 	HealthListen      string         // host:port of the node's health; "" is nowhere
 }
 

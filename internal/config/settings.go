@@ -198,6 +198,10 @@ var nodeSettings = []*Setting{
 	text("node.health_listen", "host:port where load balancers ask, with node.services, whether a node is to have connections (/healthz); empty is nowhere", listenAddr,
 		func(c *Config) *string { return &c.Node.HealthListen }),
 	prefixes("node.external_ips", "ranges that externalIPs of Services may be of; empty allows none (CVE-2020-8554)", anyFamily, func(c *Config) *[]netip.Prefix { return &c.Node.ExternalIPs }),
+	prefixes("node.load_balancer_ips",
+		"ranges that load balancers' addresses in the status of Services may be of; empty allows all. "+
+			"ClusterIPs of other Services are never allowed",
+		anyFamily, func(c *Config) *[]netip.Prefix { return &c.Node.LoadBalancerIPs }),
 }
 
 func anyFamily(netip.Addr) error { return nil }

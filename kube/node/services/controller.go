@@ -160,9 +160,10 @@ func (c *Controller) Run(ctx context.Context) {
 // Restored is closed when the kernel has had all of the cluster's Services for the first time.
 func (c *Controller) Restored() <-chan struct{} { return c.restored }
 
-// feeds watch what is not another proxy's, and not headless.
+// feeds watch all Services, as another proxy's have ClusterIPs too, and the EndpointSlices
+// that are neither another proxy's nor headless.
 func (c *Controller) feeds() (services, endpoints *feed.Feed) {
-	without := func(label string) labels.Requirement {
+	unlabelled := func(label string) labels.Requirement {
 		r, err := labels.NewRequirement(label, selection.DoesNotExist, nil)
 		if err != nil {
 			panic(err) // the label is a constant
@@ -176,11 +177,11 @@ func (c *Controller) feeds() (services, endpoints *feed.Feed) {
 	services = of(&corev1.ServiceList{}, feed.Events{
 		Set:  func(o client.Object) { c.change(func(x *index) { x.setService(o.(*corev1.Service)) }) },
 		Drop: func(n types.NamespacedName) { c.change(func(x *index) { x.dropService(n) }) },
-	}, without(labelProxyName), without(labelHeadless))
+	})
 	endpoints = of(&discoveryv1.EndpointSliceList{}, feed.Events{
 		Set:  func(o client.Object) { c.change(func(x *index) { x.setSlice(o.(*discoveryv1.EndpointSlice)) }) },
 		Drop: func(n types.NamespacedName) { c.change(func(x *index) { x.dropSlice(n) }) },
-	}, without(labelProxyName), without(labelHeadless))
+	}, unlabelled(labelProxyName), unlabelled(labelHeadless))
 	return services, endpoints
 }
 

@@ -1,6 +1,7 @@
 package services
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuryr/kuryr/internal/httpserve"
 )
 
 // listenFunc listens at a port of all of the node's addresses.
@@ -26,6 +29,17 @@ func listenTCP(port uint16) (net.Listener, error) {
 
 // healthTimeout bounds what a load balancer may take to ask.
 const healthTimeout = 10 * time.Second
+
+// maxHealthHeader bounds a request's header, in bytes.
+const maxHealthHeader = 16 << 10
+
+// healthServer is a server that any client may ask. What a client sends and keeps open is bounded.
+func healthServer(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: h, ReadTimeout: healthTimeout, WriteTimeout: healthTimeout, IdleTimeout: healthTimeout,
+		MaxHeaderBytes: maxHealthHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+}
 
 // health answers load balancers that ask which nodes have endpoints of their own (spec.healthCheckNodePort), as kube-proxy does: 200 with some, 503 with none.
 type health struct {
@@ -71,10 +85,10 @@ func (h *health) set(name types.NamespacedName, port uint16, locals int) error {
 			return fmt.Errorf("healthCheckNodePort %d: %w", port, err)
 		}
 		p = &healthPort{port: port}
-		p.server = &http.Server{Handler: h.handler(name, p), ReadTimeout: healthTimeout, WriteTimeout: healthTimeout, IdleTimeout: healthTimeout}
+		p.server = healthServer(h.handler(name, p), h.log)
 		h.ports[name] = p
 		go func() {
-			if err := p.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			if err := httpserve.RunPublic(context.Background(), p.server, l); !errors.Is(err, http.ErrServerClosed) {
 				h.log.Warn("a Service's health check has ended", "service", name.String(), "port", port, "err", err)
 			}
 		}()

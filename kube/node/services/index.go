@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,11 @@ type index struct {
 	slices   map[types.NamespacedName][]*slice             // by their Services, which may not be there
 	of       map[types.NamespacedName]types.NamespacedName // slices' Services
 
+	// Of all Services, also those that the node leaves alone, both ways.
+	addresses  map[types.NamespacedName][]netip.Addr
+	clusterIPs map[netip.Addr][]types.NamespacedName
+	claims     map[netip.Addr][]types.NamespacedName // Services that ask for an address by externalIPs or their status
+
 	dirty map[types.NamespacedName]struct{} // Services to be looked at
 
 	has    map[types.NamespacedName][]lb.Key // what each has, in the kernel or on the way there
@@ -36,6 +42,8 @@ func newIndex(r Rules, n Node) *index {
 	return &index{
 		rules: r, node: n,
 		services: map[types.NamespacedName]*service{}, slices: map[types.NamespacedName][]*slice{}, of: map[types.NamespacedName]types.NamespacedName{},
+		addresses:  map[types.NamespacedName][]netip.Addr{},
+		clusterIPs: map[netip.Addr][]types.NamespacedName{}, claims: map[netip.Addr][]types.NamespacedName{},
 		dirty: map[types.NamespacedName]struct{}{},
 		has:   map[types.NamespacedName][]lb.Key{}, owner: map[lb.Key]types.NamespacedName{},
 		losers: map[lb.Key][]types.NamespacedName{}, lost: map[types.NamespacedName][]lb.Key{},
@@ -53,9 +61,10 @@ func (x *index) touchAll() {
 
 func (x *index) setService(o *corev1.Service) {
 	name := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
+	x.setClusterIPs(name, clusterIPs(o))
 	s := x.rules.service(o)
 	if s == nil {
-		x.dropService(name)
+		x.drop(name)
 		return
 	}
 	if was := x.services[name]; was == nil || was.uid != s.uid { // another, which may be younger than who lost to the one before
@@ -65,14 +74,90 @@ func (x *index) setService(o *corev1.Service) {
 			}
 		}
 	}
+	x.unclaim(name)
 	x.services[name] = s
+	for _, a := range s.claimed() {
+		x.claims[a] = append(x.claims[a], name)
+	}
 	x.touch(name)
 }
 
 func (x *index) dropService(name types.NamespacedName) {
+	x.setClusterIPs(name, nil)
+	x.drop(name)
+}
+
+// drop removes what the node does for a Service. The Service may still have ClusterIPs.
+func (x *index) drop(name types.NamespacedName) {
 	if x.services[name] != nil {
+		x.unclaim(name)
 		delete(x.services, name)
 		x.touch(name)
+	}
+}
+
+func (x *index) unclaim(name types.NamespacedName) {
+	if s := x.services[name]; s != nil {
+		for _, a := range s.claimed() {
+			without(x.claims, a, name)
+		}
+	}
+}
+
+// setClusterIPs notes the ClusterIPs of a Service. A Service that asks for an address which
+// becomes or was a ClusterIP is looked at again.
+func (x *index) setClusterIPs(name types.NamespacedName, now []netip.Addr) {
+	before := x.addresses[name]
+	if slices.Equal(before, now) {
+		return
+	}
+	for _, a := range before {
+		without(x.clusterIPs, a, name)
+	}
+	for _, a := range now {
+		x.clusterIPs[a] = append(x.clusterIPs[a], name)
+	}
+	if x.addresses[name] = now; len(now) == 0 {
+		delete(x.addresses, name)
+	}
+	for _, a := range slices.Concat(before, now) {
+		for _, claimant := range x.claims[a] {
+			x.touch(claimant)
+		}
+	}
+}
+
+// clusterIPOf returns another Service that has the address as its ClusterIP.
+func (x *index) clusterIPOf(a netip.Addr, not types.NamespacedName) (types.NamespacedName, bool) {
+	for _, owner := range x.clusterIPs[a] {
+		if owner != not {
+			return owner, true
+		}
+	}
+	return types.NamespacedName{}, false
+}
+
+// allowed is a Service without the addresses that are ClusterIPs of others.
+func (x *index) allowed(name types.NamespacedName) *service {
+	s := x.services[name]
+	if s == nil {
+		return nil
+	}
+	others := func(a netip.Addr) bool { _, taken := x.clusterIPOf(a, name); return taken }
+	if !slices.ContainsFunc(s.claimed(), others) {
+		return s
+	}
+	narrowed := *s
+	narrowed.ingress = slices.DeleteFunc(slices.Clone(s.ingress), others)
+	narrowed.external = slices.DeleteFunc(slices.Clone(s.external), others)
+	return &narrowed
+}
+
+// without removes a Service from those that an address has.
+func without(all map[netip.Addr][]types.NamespacedName, a netip.Addr, name types.NamespacedName) {
+	left := slices.DeleteFunc(all[a], func(n types.NamespacedName) bool { return n == name })
+	if all[a] = left; len(left) == 0 {
+		delete(all, a)
 	}
 }
 
@@ -156,7 +241,7 @@ func (x *index) plan() change {
 		x.dirty = map[types.NamespacedName]struct{}{} // a map that was large once costs as much to go through ever after
 		for name := range dirty {
 			delete(x.dirty, name)
-			r := x.rules.realise(x.services[name], x.slices[name], x.node)
+			r := x.rules.realise(x.allowed(name), x.slices[name], x.node)
 			x.settle(name, r.frontends, set)
 			if x.cut[name] = r.cut; r.cut == nil {
 				delete(x.cut, name)
@@ -205,6 +290,14 @@ func (x *index) complaints(name types.NamespacedName) (out []string) {
 	if s := x.services[name]; s != nil {
 		for _, a := range s.refused {
 			out = append(out, fmt.Sprintf("external address %s: not of the ranges that are allowed", a))
+		}
+		for _, a := range s.refusedIngress {
+			out = append(out, fmt.Sprintf("load balancer address %s: not of the ranges that are allowed", a))
+		}
+		for _, a := range s.claimed() {
+			if owner, taken := x.clusterIPOf(a, name); taken {
+				out = append(out, fmt.Sprintf("address %s: it is the ClusterIP of the Service %s", a, owner))
+			}
 		}
 	}
 	out = append(out, x.cut[name]...)

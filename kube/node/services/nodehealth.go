@@ -12,6 +12,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kuryr/kuryr/internal/httpserve"
 )
 
 // toBeDeleted is the taint by which the cluster autoscaler says that a node is about to go (k8s.io/autoscaler, utils/taints).
@@ -107,9 +109,9 @@ func (c *Controller) serveNode(ctx context.Context) {
 }
 
 func (c *Controller) serveNodeAt(ctx context.Context, l net.Listener) error {
-	server := &http.Server{Handler: c.nodeHandler(), ReadTimeout: healthTimeout, WriteTimeout: healthTimeout, IdleTimeout: healthTimeout}
-	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	server := healthServer(c.nodeHandler(), c.Log)
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })() // a slow client does not hold up the end
+	if err := httpserve.RunPublic(ctx, server, l); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("node's health at %s: %w", l.Addr(), err)
 	}
 	return nil

@@ -33,7 +33,15 @@ type service struct {
 	health     uint16
 	ports      []servicePort
 
-	refused []netip.Addr // of spec.externalIPs, those that are not allowed
+	refused        []netip.Addr // of spec.externalIPs, those that are not allowed
+	refusedIngress []netip.Addr // of status.loadBalancer, those that are not allowed
+}
+
+// claimed are the addresses that a Service asks for beside its ClusterIPs.
+func (s *service) claimed() []netip.Addr {
+	all := slices.Concat(s.external, s.ingress)
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all)
 }
 
 type servicePort struct {
@@ -48,6 +56,10 @@ type Rules struct {
 	ClusterIPs bool
 	// ExternalIPs are the ranges that spec.externalIPs may be of. None allows none: whoever may write a Service would take any address's traffic over (CVE-2020-8554).
 	ExternalIPs []netip.Prefix
+	// LoadBalancerIPs are the ranges that addresses of status.loadBalancer may be of. None
+	// allows all: Kubernetes lets only load balancer controllers write them. An address that is
+	// the ClusterIP of another Service is refused in any case.
+	LoadBalancerIPs []netip.Prefix
 }
 
 // service takes of a Service what its realisation depends on; nil is that there is nothing for the node to do.
@@ -59,18 +71,14 @@ func (r Rules) service(o *corev1.Service) *service {
 		return nil
 	}
 	s := &service{uid: o.UID, created: o.CreationTimestamp.Time}
-	for _, text := range slices.Concat([]string{o.Spec.ClusterIP}, o.Spec.ClusterIPs) {
-		if a, ok := address(text); ok && !slices.Contains(s.clusterIPs, a) {
-			s.clusterIPs = append(s.clusterIPs, a)
-		}
-	}
+	s.clusterIPs = clusterIPs(o)
 	for _, text := range o.Spec.ExternalIPs {
 		a, ok := address(text)
 		switch {
 		case !ok || slices.Contains(s.external, a):
 		case !unicast(a):
 			s.refused = append(s.refused, a)
-		case slices.ContainsFunc(r.ExternalIPs, func(p netip.Prefix) bool { return p.Contains(a) }):
+		case within(r.ExternalIPs, a):
 			s.external = append(s.external, a)
 		default:
 			s.refused = append(s.refused, a)
@@ -78,7 +86,13 @@ func (r Rules) service(o *corev1.Service) *service {
 	}
 	balancer := o.Spec.Type == corev1.ServiceTypeLoadBalancer
 	if balancer {
-		s.ingress = ingress(o.Status.LoadBalancer.Ingress)
+		for _, a := range ingress(o.Status.LoadBalancer.Ingress) {
+			if len(r.LoadBalancerIPs) == 0 || within(r.LoadBalancerIPs, a) || slices.Contains(s.clusterIPs, a) {
+				s.ingress = append(s.ingress, a)
+			} else {
+				s.refusedIngress = append(s.refusedIngress, a)
+			}
+		}
 		s.sources = sources(o.Spec.LoadBalancerSourceRanges)
 	}
 	nodePorts := false
@@ -99,10 +113,24 @@ func (r Rules) service(o *corev1.Service) *service {
 	if o.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
 		s.affinity = affinity(o.Spec.SessionAffinityConfig)
 	}
-	if !outer && s.health == 0 && !r.ClusterIPs && len(s.refused) == 0 {
+	if !outer && s.health == 0 && !r.ClusterIPs && len(s.refused)+len(s.refusedIngress) == 0 {
 		return nil
 	}
 	return s
+}
+
+// clusterIPs are the ClusterIPs of a Service, each once.
+func clusterIPs(o *corev1.Service) (out []netip.Addr) {
+	for _, text := range slices.Concat([]string{o.Spec.ClusterIP}, o.Spec.ClusterIPs) {
+		if a, ok := address(text); ok && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func within(ranges []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // ingress are a load balancer's addresses that clients' packets still carry when they come to a node: not those of a proxy (ipMode).
