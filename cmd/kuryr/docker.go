@@ -177,10 +177,12 @@ their owner alone; the authority holds for ten years, the others for 825 days. F
     tls_cert: %s
     tls_key: %s
     tls_client_ca: %s
+    tls_client_names: [%s]
 then, on the machine of Docker:
   kuryr docker install --ca %s --cert %s --key %s
 %s signs further certificates; keep it elsewhere.
 `, net.JoinHostPort(hosts[0], "2378"), in(tlsfiles.ServerFile), in(tlsfiles.ServerKeyFile), in(tlsfiles.CAFile),
+				tlsfiles.ClientName,
 				in(tlsfiles.CAFile), in(tlsfiles.ClientFile), in(tlsfiles.ClientKeyFile), in(tlsfiles.CAKeyFile))
 			return nil
 		},

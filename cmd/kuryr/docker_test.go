@@ -40,7 +40,8 @@ func TestDockerByTLS(t *testing.T) {
 	nstest.Require(t)
 	m := newMachine(t)
 	dir, address := m.path("tls"), freePort(t)
-	if out := m.must(t, "docker", "certificates", dir, "--host", "127.0.0.1"); !strings.Contains(out, "tls_client_ca: "+filepath.Join(dir, tlsfiles.CAFile)) {
+	settings := "tls_client_ca: " + filepath.Join(dir, tlsfiles.CAFile) + "\n    tls_client_names: [dockerd]\n"
+	if out := m.must(t, "docker", "certificates", dir, "--host", "127.0.0.1"); !strings.Contains(out, settings) {
 		t.Errorf("certificates: %s", out)
 	}
 	if code, _, complaint := m.run(t, "docker", "certificates", dir, "--host", "127.0.0.1"); code == exitOK || !strings.Contains(complaint, "exists") {
@@ -49,7 +50,8 @@ func TestDockerByTLS(t *testing.T) {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	stop, _ := m.start(t, func(ctx context.Context, a *app) int {
 		return a.run(ctx, []string{"docker", "--docker-socket", "", "--docker-listen", "tcp://" + address, "--docker-tls-cert", in(tlsfiles.ServerFile),
-			"--docker-tls-key", in(tlsfiles.ServerKeyFile), "--docker-tls-client-ca", in(tlsfiles.CAFile)})
+			"--docker-tls-key", in(tlsfiles.ServerKeyFile), "--docker-tls-client-ca", in(tlsfiles.CAFile),
+			"--docker-tls-client-names", tlsfiles.ClientName})
 	})
 	if out := m.must(t, "status"); !strings.Contains(out, "tcp://"+address) || strings.Contains(out, m.plugin) {
 		t.Errorf("status: %s", out)
@@ -273,7 +275,8 @@ func TestEverySettingIsOfTheManagedPlugin(t *testing.T) {
 		t.Errorf("Open vSwitch of the host is not at %s", cfg.Bind.OVSDBSocket)
 	}
 	// Set by the plugin alone, or of no use in it.
-	own := []string{"state_dir", "run_dir", "docker.socket", "docker.listen", "docker.tls_cert", "docker.tls_key", "docker.tls_client_ca", "sdn.socket", "admin.socket"}
+	own := []string{"state_dir", "run_dir", "docker.socket", "docker.listen", "docker.tls_cert", "docker.tls_key",
+		"docker.tls_client_ca", "docker.tls_client_names", "sdn.socket", "admin.socket"}
 	others := []string{"node", "kubernetes", "controller", "kurma"}
 	for _, s := range config.Settings() {
 		section, _, _ := strings.Cut(s.Key, ".")

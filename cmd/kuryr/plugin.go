@@ -26,7 +26,10 @@ func listenPlugin(ctx context.Context, c config.Docker, log *slog.Logger) (all [
 		}
 	}()
 	if c.Listen != "" {
-		files := tlsfiles.Files{Cert: c.TLSCert, Key: c.TLSKey, ClientCA: c.TLSClientCA}
+		files := tlsfiles.Files{Cert: c.TLSCert, Key: c.TLSKey, ClientCA: c.TLSClientCA, ClientNames: c.TLSClientNames}
+		if len(c.TLSClientNames) == 0 {
+			log.WarnContext(ctx, "every client of docker.tls_client_ca may connect", "unset", "docker.tls_client_names")
+		}
 		l, err := tlsfiles.Listen(ctx, strings.TrimPrefix(c.Listen, "tcp://"), files, log)
 		if err != nil {
 			return all, fmt.Errorf("docker.listen: %w", err)

@@ -63,6 +63,7 @@ type Docker struct {
 	TLSCert           string // the files: never "" after Load where Listen is set
 	TLSKey            string
 	TLSClientCA       string
+	TLSClientNames    []string // none allows each client of TLSClientCA
 	CapabilityScope   string
 	ConnectivityScope string // \"\": as CapabilityScope
 	API               string

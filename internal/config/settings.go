@@ -153,6 +153,9 @@ var generalSettings = []*Setting{
 	text("docker.tls_key", "file with the plugin's private key, for docker.listen", absoluteOrNone, func(c *Config) *string { return &c.Docker.TLSKey }),
 	text("docker.tls_client_ca", "file with the authorities of the Docker engine's certificate, for docker.listen", absoluteOrNone,
 		func(c *Config) *string { return &c.Docker.TLSClientCA }),
+	list("docker.tls_client_names", "names of which the Docker engine's certificate must have one, as its common name or "+
+		"an alternative name; empty allows each certificate by docker.tls_client_ca", printable,
+		func(c *Config) *[]string { return &c.Docker.TLSClientNames }),
 	text("docker.capability_scope", "scope of the networks: local, or global for a Swarm whose managers share this SDN", oneOf("local", "global"),
 		func(c *Config) *string { return &c.Docker.CapabilityScope }),
 	text("docker.connectivity_scope", "how far the networks reach, as Docker is told: local or global; empty is as capability_scope", orNone(oneOf("local", "global")),
@@ -351,6 +354,13 @@ func absoluteOrNone(s string) error { return orNone(absolute)(s) }
 func word(s string) error {
 	if len(s) > 255 || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return fmt.Errorf("want at most 255 printable characters without spaces, not %q", s)
+	}
+	return nil
+}
+
+func printable(s string) error {
+	if len(s) > 255 || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return fmt.Errorf("want at most 255 printable characters, not %q", s)
 	}
 	return nil
 }

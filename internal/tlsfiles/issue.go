@@ -30,6 +30,9 @@ const (
 	clockSkew      = time.Hour
 )
 
+// ClientName is the common name of the client's certificate that Issue makes.
+const ClientName = "dockerd"
+
 // Issue makes, in folder dir, an authority and by it a certificate for a server that is reached by the hosts (names or addresses) and one
 // for its client: ECDSA P-256, keys readable by their owner alone. It replaces no file: the error is fs.ErrExist if there is one, and
 // then none is made.
@@ -40,7 +43,7 @@ func Issue(dir string, hosts []string, now time.Time) error {
 	ca := authorityOf("Kuryr's authority for Docker's plugin", now)
 	server := serverOf(hosts, now)
 	client := &x509.Certificate{
-		Subject: pkix.Name{CommonName: "dockerd"}, NotAfter: now.AddDate(0, 0, leafDays),
+		Subject: pkix.Name{CommonName: ClientName}, NotAfter: now.AddDate(0, 0, leafDays),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	authority, err := issue(ca, nil, now)

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -22,6 +23,10 @@ type Files struct {
 	Cert     string // the server's certificate, with those that lead to its authority after it
 	Key      string // its private key
 	ClientCA string // the authorities of clients' certificates; needed unless AnyClient
+	// ClientNames are the names that clients may have; none allows each client of the authorities.
+	// A name is the common name of a certificate, or one of its alternative names: DNS names,
+	// addresses, URIs and e-mail addresses.
+	ClientNames []string
 	// AnyClient lets in clients without a certificate, and ClientCA is not read: what is served asks who they are.
 	AnyClient bool
 }
@@ -125,7 +130,30 @@ func (f Files) load() (*tls.Config, error) {
 	config.ClientAuth = tls.RequireAndVerifyClientCert
 	// A resumed session would be one that today's authorities were not asked about.
 	config.SessionTicketsDisabled = true
+	if len(f.ClientNames) > 0 {
+		config.VerifyConnection = f.allowed
+	}
 	return config, nil
+}
+
+// allowed refuses a client whose certificate has none of the names.
+func (f Files) allowed(s tls.ConnectionState) error {
+	names := namesOf(s.PeerCertificates[0]) // there is one: RequireAndVerifyClientCert
+	if slices.ContainsFunc(names, func(n string) bool { return slices.Contains(f.ClientNames, n) }) {
+		return nil
+	}
+	return fmt.Errorf("client %q: not an allowed name", names)
+}
+
+func namesOf(c *x509.Certificate) []string {
+	names := slices.Concat([]string{c.Subject.CommonName}, c.DNSNames, c.EmailAddresses)
+	for _, a := range c.IPAddresses {
+		names = append(names, a.String())
+	}
+	for _, u := range c.URIs {
+		names = append(names, u.String())
+	}
+	return names
 }
 
 // LoadPair reads a certificate and the key that belongs to it.

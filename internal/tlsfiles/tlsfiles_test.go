@@ -3,11 +3,14 @@ package tlsfiles
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"io"
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -134,6 +137,51 @@ func TestWhoIsLetIn(t *testing.T) {
 }
 
 // What replaces the files holds for the next handshake; what is spoilt or away changes nothing.
+// With a list of names a certificate of the authority is not enough.
+func TestClientNames(t *testing.T) {
+	t.Parallel()
+	dir, other := issued(t, time.Now()), issued(t, time.Now())
+	for _, row := range []struct {
+		names   []string
+		allowed bool
+	}{
+		{nil, true},
+		{[]string{ClientName}, true},
+		{[]string{"another", ClientName}, true},
+		{[]string{"another", "docker"}, false},
+		{[]string{""}, false},
+	} {
+		files := filesOf(dir)
+		files.ClientNames = row.names
+		address := serve(t, files)
+		if err := greeted(address, client(t, dir, dir)); (err == nil) != row.allowed {
+			t.Errorf("names %q: %v, want allowed %t", row.names, err, row.allowed)
+		}
+		if err := greeted(address, client(t, dir, other)); err == nil {
+			t.Errorf("names %q: a client of another authority is let in", row.names)
+		}
+	}
+	uri, err := url.Parse("spiffe://example/docker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate := &x509.Certificate{
+		Subject: pkix.Name{CommonName: "engine"}, DNSNames: []string{"host.example"}, URIs: []*url.URL{uri},
+		IPAddresses: []net.IP{net.ParseIP("192.0.2.1")}, EmailAddresses: []string{"docker@example"},
+	}
+	state := tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}}
+	for _, name := range []string{"engine", "host.example", "spiffe://example/docker", "192.0.2.1", "docker@example"} {
+		if err := (Files{ClientNames: []string{name}}).allowed(state); err != nil {
+			t.Errorf("name %s: %v", name, err)
+		}
+	}
+	for _, name := range []string{"example", "HOST.example", "*.example", "engine "} {
+		if err := (Files{ClientNames: []string{name}}).allowed(state); err == nil {
+			t.Errorf("name %s is allowed", name)
+		}
+	}
+}
+
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	dir, next := issued(t, time.Now()), issued(t, time.Now())
