@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"reflect"
 	"strconv"
@@ -233,11 +232,12 @@ func (a *api) watch(ctx context.Context, c client.WithWatch, l client.ObjectList
 		first = append(first, watch.Event{Type: watch.Modified, Object: o.DeepCopyObject()})
 		return nil
 	})
-	var gone []watch.Event // which comes first: another may have the name by now
+	// Deletions come first: another object may have the name by now. Each is told once: while a
+	// deletion is written the lock is held, so it precedes the inner watch or comes through it.
+	var gone []watch.Event
 	for _, o := range a.deleted {
 		if kind := reflect.TypeOf(o).Elem().Name(); kind+"List" == reflect.TypeOf(l).Elem().Name() && told[o.GetUID()] == 0 {
 			gone = append(gone, watch.Event{Type: watch.Deleted, Object: o.DeepCopyObject()})
-			told[o.GetUID()] = math.MaxUint64
 		}
 	}
 	first = append(gone, first...)
@@ -262,7 +262,8 @@ func (s *stream) forward(queue []watch.Event) {
 			if !ok {
 				return
 			}
-			if told := s.told[e.Object.(client.Object).GetUID()]; told < version(e.Object) || e.Type == watch.Deleted && told != math.MaxUint64 {
+			told := s.told[e.Object.(client.Object).GetUID()]
+			if told < version(e.Object) || e.Type == watch.Deleted {
 				queue = append(queue, e)
 			}
 		case out <- next:
@@ -297,26 +298,50 @@ func (a *api) Create(ctx context.Context, o client.Object, opts ...client.Create
 	return a.WithWatch.Create(ctx, o, opts...)
 }
 
-// remove deletes an object for good.
+// Delete deletes an object.
+func (a *api) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	a.whole.Lock()
+	defer a.whole.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.erase(ctx, o, opts...)
+}
+
+// erase deletes an object and keeps it for watches that start later. Both locks are held.
+func (a *api) erase(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	is := o.DeepCopyObject().(client.Object)
+	if err := a.Get(ctx, client.ObjectKeyFromObject(o), is); err != nil {
+		return err
+	}
+	if err := a.WithWatch.Delete(ctx, o, opts...); err != nil {
+		return err
+	}
+	if len(is.GetFinalizers()) == 0 {
+		a.deleted = append(a.deleted, is)
+	}
+	return nil
+}
+
+// remove deletes an object and takes its finalizers away.
 func (a *api) remove(t testing.TB, o client.Object) {
 	t.Helper()
 	a.whole.Lock()
 	defer a.whole.Unlock()
-	must(t, a.Get(t.Context(), client.ObjectKeyFromObject(o), o))
 	a.mu.Lock()
-	a.deleted = append(a.deleted, o.DeepCopyObject().(client.Object))
-	a.mu.Unlock()
-	if len(o.GetFinalizers()) > 0 {
-		if o.GetDeletionTimestamp() == nil {
-			must(t, a.Delete(t.Context(), o))
-			must(t, a.Get(t.Context(), client.ObjectKeyFromObject(o), o))
-		}
-		was := o.DeepCopyObject().(client.Object)
-		o.SetFinalizers(nil)
-		must(t, a.Patch(t.Context(), o, client.MergeFrom(was)))
+	defer a.mu.Unlock()
+	must(t, a.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+	if len(o.GetFinalizers()) == 0 {
+		must(t, a.erase(t.Context(), o))
 		return
 	}
-	must(t, a.Delete(t.Context(), o))
+	if o.GetDeletionTimestamp() == nil {
+		must(t, a.WithWatch.Delete(t.Context(), o))
+		must(t, a.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+	}
+	was := o.DeepCopyObject().(client.Object)
+	o.SetFinalizers(nil)
+	must(t, a.Patch(t.Context(), o, client.MergeFrom(was)))
+	a.deleted = append(a.deleted, was)
 }
 
 func (a *api) port(t testing.TB, name string) *v1.KuryrPort {

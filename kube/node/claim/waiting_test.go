@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
@@ -200,9 +201,6 @@ func TestWaitersFollowTheirNetwork(t *testing.T) {
 
 // A pod of which the watch tells later than the kubelet is waited for, and so are its namespace's network and its port.
 func TestEverythingComesLate(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it failed in 1 of 5 runs of a busy machine: the claim did not reach the free port")
-	}
 	w := newWorld(t)
 	w.wait = time.Minute // longer than any of the steps may take
 	w.restart()
@@ -237,4 +235,33 @@ func TestEverythingComesLate(t *testing.T) {
 	must(t, w.api.Create(t.Context(), dedicated(aPort(8), "another")))
 	must(t, w.api.Create(t.Context(), aPort(7)))
 	must(t, <-done)
+}
+
+// TestWatchAfterDeletion checks the fake API: a watch that starts after an object was deleted
+// reports the deletion, then the recreated object, which has the same UID in these tests.
+func TestWatchAfterDeletion(t *testing.T) {
+	deletions := map[string]func(*api, *v1.KuryrNetwork) error{
+		"removed": func(a *api, n *v1.KuryrNetwork) error { a.remove(t, n); return nil },
+		"deleted": func(a *api, n *v1.KuryrNetwork) error { return a.Delete(t.Context(), n) },
+	}
+	for name, deletion := range deletions {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(aNetwork())
+			must(t, deletion(a, aNetwork()))
+			watched, err := a.daemon().Watch(t.Context(), &v1.KuryrNetworkList{})
+			must(t, err)
+			defer watched.Stop()
+			must(t, a.Create(t.Context(), aNetwork()))
+			for _, want := range []watch.EventType{watch.Deleted, watch.Added} {
+				select {
+				case e := <-watched.ResultChan():
+					if e.Type != want || e.Object.(client.Object).GetName() != aNetwork().Name {
+						t.Errorf("event %s of %T, want %s", e.Type, e.Object, want)
+					}
+				case <-time.After(10 * time.Second):
+					t.Fatalf("the watch does not report %s", want)
+				}
+			}
+		})
+	}
 }
