@@ -127,6 +127,9 @@ e2e-openstack: build bin/count ## Debian's openstack command and gophercloud aga
 	hack/deps.sh openstack
 	$(call e2e,4,20m,./e2e/openstack) | $(call count,e2e-openstack)
 
+gophercloud: build bin/count ## gophercloud's acceptance tests against kuryr sdn; see test/acceptance/list
+	$(call e2e,1,12m,./acceptance) | $(call count,gophercloud)
+
 # The Kubernetes suites have PROGRAMS, the cluster, and where they need them UPSTREAM, its own tests.
 kubernetes = programs=$$(hack/kubernetes.sh) && tests=$$(hack/kubernetes.sh upstream) && \
 	export KURYR_E2E_KUBERNETES=$$programs KURYR_E2E_UPSTREAM=$$tests
