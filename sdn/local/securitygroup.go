@@ -228,7 +228,7 @@ func (p *Provider) makeDefaults(ctx context.Context, projects []string) error {
 	})
 }
 
-// DeleteSecurityGroup deletes a security group that no port has and no other group's rules refer to.
+// DeleteSecurityGroup deletes a security group that no port has, and the rules of other groups that refer to it.
 func (p *Provider) DeleteSecurityGroup(ctx context.Context, id sdn.ID) error {
 	if err := p.withGroups(errNoSecurityGroups); err != nil {
 		return err
@@ -246,8 +246,17 @@ func (t *tx) deleteSecurityGroup(id sdn.ID) error {
 		return inUse("security group", id, "it is its project's default group")
 	case ports.any(t.Tx, "group", string(id)):
 		return inUse("security group", id, "ports have it")
-	case securityGroups.any(t.Tx, "remote", string(id)):
-		return inUse("security group", id, "rules of other groups refer to it")
+	}
+	others, err := securityGroups.all(t.Tx, "remote", string(id))
+	if err != nil {
+		return err
+	}
+	for _, other := range others {
+		before := len(other.Rules)
+		other.Rules = slices.DeleteFunc(other.Rules, func(rule sdn.Rule) bool { return rule.RemoteGroup == id })
+		if err := t.putGroup(other, before, true); err != nil {
+			return err
+		}
 	}
 	if err := errors.Join(t.count(sdn.NounRule, r.Project, -int64(len(r.Rules))), t.tally(sdn.NounRule, -int64(len(r.Rules)))); err != nil {
 		return err

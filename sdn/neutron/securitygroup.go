@@ -318,34 +318,23 @@ func (p *Provider) FindSecurityGroups(ctx context.Context, q sdn.SecurityGroupQu
 	}
 }
 
-// DeleteSecurityGroup deletes a security group. Neutron itself would delete other groups' rules that refer to it too, and let an administrator delete a project's
-// default one; so both are asked for before.
+// DeleteSecurityGroup deletes a security group, and Neutron the rules that refer to it. An
+// administrator could delete a project's default group, so the name is asked for before.
 func (p *Provider) DeleteSecurityGroup(ctx context.Context, id sdn.ID) error {
 	if id == "" {
 		return nil
 	}
-	var w *securityGroupWire
-	var referring []*ruleWire
-	group, both := errgroup.WithContext(ctx)
-	group.Go(func() (err error) { w, err = securityGroups.read(both, p.client, id); return err })
-	group.Go(func() (err error) {
-		referring, err = sdn.All(rules.find(both, p.client, url.Values{"remote_group_id": {string(id)}, "fields": {"id", "security_group_id"}}))
-		return err
-	})
-	if err := group.Wait(); sdn.IsNotFound(err) {
+	w, err := securityGroups.read(ctx, p.client, id)
+	if sdn.IsNotFound(err) {
 		return nil
-	} else if err != nil {
-		return err
 	}
-	inUse := func(detail string, args ...any) error {
-		return &sdn.Error{Kind: sdn.KindConflict, Reason: sdn.InUse, Noun: "security group", ID: string(id), Detail: fmt.Sprintf(detail, args...)}
+	if err != nil {
+		return err
 	}
 	if w.Name == defaultGroup {
-		return inUse("it is its project's default one")
-	}
-	for _, r := range referring {
-		if r.Group != string(id) {
-			return inUse("a rule of the security group %s refers to it", r.Group)
+		return &sdn.Error{
+			Kind: sdn.KindConflict, Reason: sdn.InUse, Noun: "security group", ID: string(id),
+			Detail: "it is its project's default one",
 		}
 	}
 	return securityGroups.erase(ctx, p.client, id, 0)

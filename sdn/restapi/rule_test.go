@@ -62,7 +62,6 @@ func TestRules(t *testing.T) {
 		t.Errorf("the group shows %d rules, want 15 and the two it was born with", got)
 	}
 	refused{
-		{"a group that a rule names", alice, "DELETE", "security-groups/" + other, "", 409, "SecurityGroupInUse"},
 		{"an address group that a rule names", alice, "DELETE", "address-groups/" + set, "", 409, "AddressGroupInUse"},
 	}.run(t, w)
 }
@@ -199,4 +198,34 @@ func TestRuleExistsNamesIt(t *testing.T) {
 	if said := out["NeutronError"].(map[string]any)["message"].(string); !strings.Contains(said, made["id"].(string)) {
 		t.Errorf("%q does not name %s", said, made["id"])
 	}
+}
+
+// The rules of other groups that name a group are deleted with it, so that groups that name each
+// other can be deleted. A group that a port has stays, with the rules that name it.
+func TestRulesOfDeletedRemoteGroups(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.newGroup(t, "a"), w.newGroup(t, "b")
+	for _, pair := range [][2]string{{a, b}, {b, a}} {
+		w.do(t, alice, "POST", "security-group-rules",
+			ruleBody(pair[0], `"direction": "ingress", "remote_group_id": "`+pair[1]+`"`), 201, "", "")
+	}
+	network := w.do(t, alice, "POST", "networks", `{"network": {}}`, 201, "", "network")["id"].(string)
+	port := w.do(t, alice, "POST", "ports",
+		fmt.Sprintf(`{"port": {"network_id": %q, "security_groups": [%q]}}`, network, b), 201, "", "port")["id"].(string)
+	rules := func(group string) int {
+		t.Helper()
+		shown := w.do(t, alice, "GET", "security-groups/"+group, "", 200, "", "security_group")
+		return len(shown["security_group_rules"].([]any))
+	}
+	w.do(t, alice, "DELETE", "security-groups/"+b, "", 409, "SecurityGroupInUse", "")
+	if n := rules(a); n != 3 {
+		t.Errorf("the group has %d rules after a refused deletion of the other, want 3", n)
+	}
+	w.do(t, alice, "DELETE", "ports/"+port, "", 204, "", "")
+	w.do(t, alice, "DELETE", "security-groups/"+b, "", 204, "", "")
+	if n := rules(a); n != 2 {
+		t.Errorf("the group has %d rules after the deletion of the other, want its first two", n)
+	}
+	w.do(t, alice, "DELETE", "security-groups/"+a, "", 204, "", "")
 }

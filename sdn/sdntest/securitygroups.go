@@ -255,10 +255,14 @@ var securityGroupTests = []test{
 		s.conflict(s.p.DeleteSecurityGroup(s.ctx, g.ID), sdn.InUse)
 		s.ok(s.p.RemoveGroups(s.ctx, p.ID, []sdn.ID{g.ID}))
 		if s.can.RemoteGroups {
-			other := s.group(sdn.Rule{Direction: sdn.Ingress, RemoteGroup: g.ID})
-			s.conflict(s.p.DeleteSecurityGroup(s.ctx, g.ID), sdn.InUse)
-			s.hasRules(must(s.p.SecurityGroup(s.ctx, other.ID))(s), other.Rules...)
-			must(s.p.ApplySecurityGroup(s.ctx, sdn.SecurityGroupSpec{ID: other.ID}))(s)
+			other := s.group(tcp(80, ""), sdn.Rule{Direction: sdn.Ingress, RemoteGroup: g.ID})
+			must(s.p.ApplySecurityGroup(s.ctx, sdn.SecurityGroupSpec{
+				ID: g.ID, Rules: []sdn.Rule{{Direction: sdn.Ingress, RemoteGroup: other.ID}},
+			}))(s)
+			s.ok(s.p.DeleteSecurityGroup(s.ctx, g.ID))
+			s.hasRules(must(s.p.SecurityGroup(s.ctx, other.ID))(s), tcp(80, ""))
+			s.ok(s.p.DeleteSecurityGroup(s.ctx, other.ID))
+			return
 		}
 		s.ok(s.p.DeleteSecurityGroup(s.ctx, g.ID))
 	}},
