@@ -36,7 +36,7 @@ type Segment struct {
 	ID       int    // VLAN or tunnel id; 0 where the type has none
 }
 
-// Network is a layer-2 segment. External, Shared and Segment are fixed at creation.
+// Network is a layer-2 segment. Segment is fixed at creation.
 type Network struct {
 	Meta
 	MTU            int
@@ -54,6 +54,11 @@ type NetworkPatch struct {
 	MTU            *int
 	NoPortSecurity *bool // of ports made from now on
 	Disabled       *bool
+	// Shared and External are IsDenied where the SDN leaves them to its administrators. While ports
+	// of other projects are on the network, it stays shared: IsConflict, InUse. An SDN may refuse a
+	// change of External while the network has ports, in the same way.
+	Shared   *bool
+	External *bool
 }
 
 // NetworkQuery selects networks.

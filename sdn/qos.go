@@ -17,7 +17,7 @@ type QoSPolicySpec struct {
 	Base
 	ID         ID // of the policy that is to be this; "" is the one with the Key
 	IfRevision int64
-	Shared     bool // other projects may use it; fixed at creation
+	Shared     bool // other projects may use it; while their ports name it, it stays so (IsConflict, InUse)
 	Limits     Limits
 }
 

@@ -82,8 +82,8 @@ type SecurityGroups interface {
 	ApplySecurityGroup(ctx context.Context, spec SecurityGroupSpec) (SecurityGroup, error)
 	SecurityGroup(ctx context.Context, id ID) (SecurityGroup, error)
 	FindSecurityGroups(ctx context.Context, q SecurityGroupQuery) iter.Seq2[SecurityGroup, error]
-	// DeleteSecurityGroup deletes the group, and the rules of other groups that refer to it.
-	// One that ports have IsConflict, InUse.
+	// DeleteSecurityGroup deletes the group, and the rules of other groups that refer to it; one that
+	// ports have IsConflict, InUse.
 	DeleteSecurityGroup(ctx context.Context, id ID) error
 	// ApplyAddressGroup makes the address group be this value. Where Capabilities.AddressGroups is false a rule with a RemoteSet
 	// would allow everyone, so it IsUnsupported.

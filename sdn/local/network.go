@@ -189,6 +189,16 @@ func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.Netw
 		if err := networks.patch(t, &r.Meta, change.Patch); err != nil {
 			return err
 		}
+		if change.Shared != nil {
+			if err := t.setShared(r, *change.Shared); err != nil {
+				return err
+			}
+		}
+		if change.External != nil {
+			if err := t.setExternal(r, *change.External); err != nil {
+				return err
+			}
+		}
 		if change.NoPortSecurity != nil {
 			r.NoPortSecurity = *change.NoPortSecurity
 		}
@@ -206,6 +216,60 @@ func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.Netw
 		return err
 	})
 	return out, err
+}
+
+// setShared changes whether other projects may use a network. A network with ports of other
+// projects stays shared.
+func (t *tx) setShared(r *networkRow, shared bool) error {
+	if r.Shared && !shared {
+		there, err := ports.all(t.Tx, "network", string(r.ID))
+		if err != nil {
+			return err
+		}
+		for _, p := range there {
+			if p.counted() && p.Project != r.Project {
+				return inUse("network", r.ID, "ports of other projects are on it")
+			}
+		}
+	}
+	r.Shared = shared
+	return nil
+}
+
+// setExternal changes whether a network is external. The kernel has nothing of external networks,
+// so the network must have no ports, and its ranges must be apart from those of the others.
+func (t *tx) setExternal(r *networkRow, external bool) error {
+	switch {
+	case r.External == external:
+		return nil
+	case ports.any(t.Tx, "network", string(r.ID)):
+		return inUse("network", r.ID, "it has ports")
+	case routers.any(t.Tx, "gateway", string(r.ID)):
+		return inUse("network", r.ID, "routers have their gateway on it")
+	case floatingIPs.any(t.Tx, "network", string(r.ID)):
+		return inUse("network", r.ID, "it has floating IPs")
+	}
+	if external {
+		others, err := networks.all(t.Tx, "external", "x")
+		if err != nil {
+			return err
+		}
+		for _, id := range r.Subnets {
+			s, err := subnets.need(t.Tx, id)
+			if err != nil {
+				return err
+			}
+			if err := t.checkApart(r, others, s.CIDR); err != nil {
+				return err
+			}
+		}
+		if err := t.near(r.ID); err != nil {
+			return err
+		}
+		r.Own = false
+	}
+	r.External = external
+	return nil
 }
 
 // DeleteNetwork deletes a network without ports, with its subnets.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"strings"
 
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
@@ -56,18 +57,34 @@ func (t *tx) changeQoSPolicy(r *qosPolicyRow, spec sdn.QoSPolicySpec) error {
 	if err != nil {
 		return err
 	}
-	if spec.Shared != r.Shared {
-		return immutable("QoS policy", r.ID, "shared", r.Shared, spec.Shared)
+	if r.Shared && !spec.Shared {
+		if err := t.checkOwnPorts(r); err != nil {
+			return err
+		}
 	}
 	old := r.Limits
-	if old == spec.Limits && !changed {
+	if old == spec.Limits && r.Shared == spec.Shared && !changed {
 		return t.noteLimits(r, old)
 	}
-	r.Limits = spec.Limits
+	r.Limits, r.Shared = spec.Limits, spec.Shared
 	if err := qosPolicies.put(t, r); err != nil {
 		return err
 	}
 	return t.noteLimits(r, old)
+}
+
+// checkOwnPorts refuses a policy that ports of other projects name.
+func (t *tx) checkOwnPorts(r *qosPolicyRow) error {
+	for _, k := range ports.ids(t.Tx, "qos", string(r.ID)) {
+		p, err := ports.need(t.Tx, k[strings.LastIndexByte(string(k), 0)+1:])
+		if err != nil {
+			return err
+		}
+		if p.Project != r.Project {
+			return inUse("QoS policy", r.ID, "ports of other projects name it")
+		}
+	}
+	return nil
 }
 
 // QoSPolicy gets a QoS policy.

@@ -95,6 +95,11 @@ func (t *tx) checkOverlap(n *networkRow, cidr netip.Prefix) error {
 		}
 		near = append(near, others...)
 	}
+	return t.checkApart(n, near, cidr)
+}
+
+// checkApart refuses a range for n that overlaps a subnet of these networks.
+func (t *tx) checkApart(n *networkRow, near []*networkRow, cidr netip.Prefix) error {
 	for _, other := range near {
 		for _, id := range other.Subnets {
 			s, err := subnets.need(t.Tx, id)

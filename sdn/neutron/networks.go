@@ -281,6 +281,12 @@ func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.Netw
 	if change.Disabled != nil {
 		body["admin_state_up"] = !*change.Disabled
 	}
+	if change.Shared != nil {
+		body["shared"] = *change.Shared
+	}
+	if change.External != nil {
+		body["router:external"] = *change.External
+	}
 	if len(body) == 0 {
 		if w, done, err := retag(ctx, p, p.cache.networks, networks, id, change.Patch, withNetworkTags); err != nil {
 			return sdn.Network{}, err

@@ -98,13 +98,14 @@ func (p *Provider) ApplyQoSPolicy(ctx context.Context, spec sdn.QoSPolicySpec) (
 		return none, err
 	}
 	if !made {
-		switch {
-		case spec.IfRevision != 0 && spec.IfRevision != w.decode(p.owner).Revision:
+		if spec.IfRevision != 0 && spec.IfRevision != w.decode(p.owner).Revision {
 			return none, stale("QoS policy", &w.meta)
-		case spec.Shared != w.Shared:
-			return none, immutable("QoS policy", w.ID, "shared", w.Shared, spec.Shared)
 		}
-		if w, err = rebase(ctx, p, policies, w, spec.Base, spec.ID != "", spec.IfRevision, map[string]any{}); err != nil {
+		body := map[string]any{}
+		if spec.Shared != w.Shared {
+			body["shared"] = spec.Shared
+		}
+		if w, err = rebase(ctx, p, policies, w, spec.Base, spec.ID != "", spec.IfRevision, body); err != nil {
 			return none, err
 		}
 	}

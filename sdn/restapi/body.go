@@ -267,9 +267,6 @@ func (b *body) only(name string, can bool, why string) {
 	}
 }
 
-// same takes a truth value of a change that must be as it is.
-func (b *body) same(name string, is bool) { b.only(name, is, "it cannot be changed") }
-
 // needs refuses a part without these.
 func (b *body) needs(names ...string) {
 	for _, name := range names {

@@ -105,10 +105,9 @@ func networkPatch(_ *call, b *body, n sdn.Network) sdn.NetworkPatch {
 		b.privileged(name)
 	}
 	b.readOnly(providerAttributes...)
-	b.same("router:external", n.External)
-	b.same("shared", n.Shared)
 	p := sdn.NetworkPatch{
 		Patch: b.changes(n.Meta), MTU: b.integer("mtu", leastMTU, mostMTU),
+		External: b.boolean("router:external"), Shared: b.boolean("shared"),
 		NoPortSecurity: not(b.boolean("port_security_enabled")), Disabled: not(b.boolean("admin_state_up")),
 	}
 	b.absentNetworkAttributes()

@@ -54,10 +54,14 @@ func (s *server) qosPolicies() noun[sdn.QoSPolicy, QoSPolicy, sdn.QoSPolicySpec,
 			b.fail(c.adminsOnly("update_policy"))
 			b.readOnly("rules")
 			b.only("is_default", false, "a project has no policy by default here")
-			b.same("shared", p.Shared)
+			shared := b.boolean("shared")
 			change := b.changes(p.Meta)
-			return qosChange{ifRevision: change.IfRevision, patch: b.clearing("QoS policy", p.Meta, change, false), change: func(spec *sdn.QoSPolicySpec) error {
+			clearing := b.clearing("QoS policy", p.Meta, change, shared != nil && *shared != p.Shared)
+			return qosChange{ifRevision: change.IfRevision, patch: clearing, change: func(spec *sdn.QoSPolicySpec) error {
 				rebase(&spec.Base, change)
+				if shared != nil {
+					spec.Shared = *shared
+				}
 				return nil
 			}}
 		},

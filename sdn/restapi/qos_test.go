@@ -48,7 +48,6 @@ func TestQoSPolicies(t *testing.T) {
 		{"deleted by a member", alice, "DELETE", policy, "", 403, "PolicyNotAuthorized"},
 		{"a rule by a member", alice, "POST", limits, `{"bandwidth_limit_rule": {"max_kbps": 5}}`, 403, "PolicyNotAuthorized"},
 		{"a rule deleted by a member", alice, "DELETE", rule, "", 403, "PolicyNotAuthorized"},
-		{"shared later", root, "PUT", policy, `{"policy": {"shared": true}}`, 400, "HTTPBadRequest"},
 		{"the project's own", root, "POST", "qos/policies", `{"policy": {"name": "x", "is_default": true}}`, 400, "HTTPBadRequest"},
 		{"in use", root, "DELETE", policy, "", 409, "QosPolicyInUse"},
 	}.run(t, w)

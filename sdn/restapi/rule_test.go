@@ -211,8 +211,8 @@ func TestRulesOfDeletedRemoteGroups(t *testing.T) {
 			ruleBody(pair[0], `"direction": "ingress", "remote_group_id": "`+pair[1]+`"`), 201, "", "")
 	}
 	network := w.do(t, alice, "POST", "networks", `{"network": {}}`, 201, "", "network")["id"].(string)
-	port := w.do(t, alice, "POST", "ports",
-		fmt.Sprintf(`{"port": {"network_id": %q, "security_groups": [%q]}}`, network, b), 201, "", "port")["id"].(string)
+	body := fmt.Sprintf(`{"port": {"network_id": %q, "security_groups": [%q]}}`, network, b)
+	port := w.do(t, alice, "POST", "ports", body, 201, "", "port")["id"].(string)
 	rules := func(group string) int {
 		t.Helper()
 		shown := w.do(t, alice, "GET", "security-groups/"+group, "", 200, "", "security_group")

@@ -117,7 +117,6 @@ func TestWriteNetworks(t *testing.T) {
 		{"PUT", "/v2.0/networks/" + id, `{"network":{"description":"kuryr/x/y/z"}}`, 200, "network.description=kuryr/x/y/z"},
 		{"PUT", "/v2.0/networks/" + id, `{"network":{"description":"kuryr/x/y/z"}}`, 200, "network.description=kuryr/x/y/z"},
 		{"PUT", "/v2.0/networks/" + id, `{"network":{"description":"kuryr/x/y/other"}}`, 409, "ImmutableAttribute: Invalid input for key"},
-		{"PUT", "/v2.0/networks/" + id, `{"network":{"router:external":true}}`, 400, "HTTPBadRequest: Attribute 'router:external'"},
 		{"PUT", "/v2.0/networks/" + id, `{"network":{"admin_state_up":false}}`, 400, "HTTPBadRequest: Attribute 'admin_state_up'"},
 		{"PUT", "/v2.0/networks/" + id, `{"network":{"mtu":5}}`, 400, "HTTPBadRequest: Invalid input for mtu. Reason: '5' is too small"},
 		{"PUT", "/v2.0/networks/" + id, `{"network":{"id":"x"}}`, 400, "HTTPBadRequest: Cannot update read-only attribute id"},
@@ -247,4 +246,57 @@ func TestWritePorts(t *testing.T) {
 	})
 	id := w.made(t, root, "POST", "/v2.0/ports", `{"port":{`+of+`,"port_security_enabled":false,"security_groups":[]}}`, "port.id")
 	w.steps(t, root, []step{{"GET", "/v2.0/ports/" + id, "", 200, "port.port_security_enabled=false port.security_groups=[] port.fixed_ips.#=1"}})
+}
+
+// Administrators change afterwards whether a network or a QoS policy is shared, and whether a
+// network is external, unless others use it as what it is.
+func TestChangeSharedAndExternal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.made(t, alice, "POST", "/v2.0/networks", `{"network":{}}`, "network.id")
+	network := "/v2.0/networks/" + id
+	subnet := `{"subnet":{"network_id":"` + id + `","ip_version":4,"cidr":"203.0.113.0/24"}}`
+	share, unshare := `{"network":{"shared":true}}`, `{"network":{"shared":false}}`
+	external, internal := `{"network":{"router:external":true}}`, `{"network":{"router:external":false}}`
+	w.steps(t, alice, []step{
+		{"POST", "/v2.0/subnets", subnet, 201, ""},
+		{"PUT", network, share, 403, "PolicyNotAuthorized: update_network:shared"},
+		{"PUT", network, external, 403, "PolicyNotAuthorized: update_network:router:external"},
+	})
+	w.steps(t, bob, []step{{"GET", network, "", 404, "NetworkNotFound: "}})
+	w.steps(t, root, []step{{"PUT", network, share, 200, "network.shared=true"}})
+	port := w.made(t, bob, "POST", "/v2.0/ports", `{"port":{"network_id":"`+id+`"}}`, "port.id")
+	w.steps(t, root, []step{
+		{"PUT", network, unshare, 409, "NetworkInUse: ports of other projects"},
+		{"PUT", network, external, 409, "NetworkInUse: it has ports"},
+		{"DELETE", "/v2.0/ports/" + port, "", 204, ""},
+		{"PUT", network, unshare, 200, "network.shared=false"},
+		{"PUT", network, external, 200, "network.router:external=true"},
+	})
+	gateway := `{"router":{"external_gateway_info":{"network_id":"` + id + `"}}}`
+	router := w.made(t, bob, "POST", "/v2.0/routers", gateway, "router.id")
+	other := w.made(t, root, "POST", "/v2.0/networks", `{"network":{}}`, "network.id")
+	subnet = `{"subnet":{"network_id":"` + other + `","ip_version":4,"cidr":"203.0.113.128/25"}}`
+	builtIn := "/v2.0/networks/" + string(w.sdn.Capabilities().ExternalNetwork)
+	w.steps(t, root, []step{
+		{"PUT", network, internal, 409, "NetworkInUse: "},
+		{"DELETE", "/v2.0/routers/" + router, "", 204, ""},
+		{"POST", "/v2.0/subnets", subnet, 201, ""},
+		{"PUT", "/v2.0/networks/" + other, external, 400, "InvalidInput: overlaps"},
+		{"PUT", network, internal, 200, "network.router:external=false"},
+		{"PUT", "/v2.0/networks/" + other, external, 200, "network.router:external=true"},
+		{"PUT", builtIn, internal, 403, "PolicyNotAuthorized: built in"},
+	})
+
+	policy := w.made(t, root, "POST", "/v2.0/qos/policies", `{"policy":{"name":"q","project_id":"alice"}}`, "policy.id")
+	path := "/v2.0/qos/policies/" + policy
+	w.steps(t, root, []step{{"PUT", path, `{"policy":{"shared":true}}`, 200, "policy.shared=true"}})
+	own := w.made(t, bob, "POST", "/v2.0/networks", `{"network":{}}`, "network.id")
+	limited := `{"port":{"network_id":"` + own + `","qos_policy_id":"` + policy + `"}}`
+	port = w.made(t, bob, "POST", "/v2.0/ports", limited, "port.id")
+	w.steps(t, root, []step{
+		{"PUT", path, `{"policy":{"shared":false}}`, 409, "QosPolicyInUse: ports of other projects"},
+		{"DELETE", "/v2.0/ports/" + port, "", 204, ""},
+		{"PUT", path, `{"policy":{"shared":false}}`, 200, "policy.shared=false"},
+	})
 }

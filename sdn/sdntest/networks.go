@@ -86,6 +86,19 @@ var networkTests = []test{
 		equal(s, "no port security", got.NoPortSecurity, true)
 		equal(s, "name", got.Name, n.Name)
 	}},
+	{"shared and external later", func(s *suite) {
+		n := s.network()
+		got, err := s.p.UpdateNetwork(s.ctx, n.ID, sdn.NetworkPatch{Shared: ptr(true), External: ptr(true)})
+		if sdn.IsDenied(err) {
+			s.Skip("these credentials may not")
+		}
+		s.ok(err)
+		equal(s, "shared", got.Shared, true)
+		equal(s, "external", got.External, true)
+		got = must(s.p.UpdateNetwork(s.ctx, n.ID, sdn.NetworkPatch{Shared: ptr(false), External: ptr(false)}))(s)
+		equal(s, "shared", got.Shared, false)
+		equal(s, "external", got.External, false)
+	}},
 	{"delete takes subnets along", func(s *suite) {
 		n := s.network("10.1.0.0/24")
 		s.ok(s.p.DeleteNetwork(s.ctx, n.ID))
