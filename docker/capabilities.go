@@ -11,8 +11,6 @@ const (
 
 type activateResponse struct{ Implements []string }
 
-func activate(*Driver) any { return activateResponse{[]string{"NetworkDriver", "IpamDriver"}} }
-
 type networkCapabilitiesResponse struct {
 	Scope, ConnectivityScope Scope
 	// GwAllocChecker makes the engine (28 and later) ask whether a network needs gateway addresses at all.

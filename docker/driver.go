@@ -131,6 +131,8 @@ type Driver struct {
 	automatic map[bool]*automatic
 	// refusals are releases to come that mean nothing, how many, by port and address. A hint too.
 	refusals map[sdn.ID]map[netip.Addr]int
+	// starting are the endpoints whose CreateEndpoint was called lately, and when.
+	starting map[string]time.Time
 	// answered are the ports this process has told a swarm's manager of. A hint too.
 	answered map[sdn.ID]bool
 	// made are the ports this process has made for a MAC, by network and MAC. A hint too: the other family's request finds its port by it.
@@ -228,8 +230,8 @@ func New(c Config) (*Driver, error) {
 		slots: make(chan struct{}, c.MaxCalls), handed: map[sdn.ID]handedPool{}, whereabouts: newWhereabouts(),
 		automatic: map[bool]*automatic{false: {}, true: {}}, refusals: map[sdn.ID]map[netip.Addr]int{}, answered: map[sdn.ID]bool{},
 		made: map[string]sdn.ID{}, madeAs: map[sdn.ID]string{}, lent: map[string]lending{}, returned: map[sdn.Address]bool{},
-		waitActive: c.WaitActive,
-		routed:     c.Routed, deleteEmpty: c.DeleteEmptySubnets, large: make(chan struct{}, maxLarge),
+		waitActive: c.WaitActive, starting: map[string]time.Time{},
+		routed: c.Routed, deleteEmpty: c.DeleteEmptySubnets, large: make(chan struct{}, maxLarge),
 		plugged: known, owed: due, marks: openMarks(folderIn(c.StateDir, marksFolder), c.Logger), begun: openBegun(folderIn(c.StateDir, begunFolder), c.Logger),
 		proxy: proxy, external: c.ProcessExternalConnectivity,
 	}

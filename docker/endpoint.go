@@ -84,7 +84,7 @@ func (d *Driver) bindEndpoint(ctx context.Context, r *createEndpointRequest) (an
 			d.refused(p, r.addresses)
 			return nil, nil, refuse("address %s is in use: its port is bound to host %s", addressesOf(p), clip(p.Host, 100))
 		case p.DeviceID == "" || p.DeviceID == r.EndpointID:
-		case p.Key.Kind == kindEndpoint && p.Host == d.host:
+		case p.Key.Kind == kindEndpoint && p.Host == d.host && !d.isStarting(p.DeviceID):
 			forgotten = append(forgotten, p)
 		default:
 			d.refused(p, r.addresses)
@@ -100,6 +100,12 @@ func (d *Driver) bindEndpoint(ctx context.Context, r *createEndpointRequest) (an
 	if err := d.noteUse(ctx, network); err != nil {
 		return nil, nil, err
 	}
+	d.noteStarting(r.EndpointID) // before another call can find its port
+	defer func() {
+		if err != nil {
+			d.endStarting(r.EndpointID)
+		}
+	}()
 	port, err := d.portFor(ctx, network, ports, r)
 	if sdn.ReasonOf(err) == sdn.MACInUse {
 		yielded, failed := d.yieldMAC(ctx, network, r.mac)
@@ -419,6 +425,7 @@ func (d *Driver) deleteEndpoint(ctx context.Context, r *endpointRequest) (any, e
 		return nil, err
 	}
 	defer unlock()
+	d.endStarting(r.EndpointID)
 	known, err := d.unplugKnown(ctx, r.EndpointID)
 	if err != nil {
 		return nil, err

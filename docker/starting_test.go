@@ -1,0 +1,90 @@
+package docker
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+)
+
+// otherIPAM creates a network whose addresses another IPAM driver chooses.
+func (b *box) otherIPAM() *network {
+	b.t.Helper()
+	n := &network{id: newID(), v4: []*pool{{cidr: "10.34.0.0/24"}}}
+	b.ok("NetworkDriver.CreateNetwork", m{
+		"NetworkID": n.id,
+		"IPv4Data":  []m{{"AddressSpace": "LocalDefault", "Gateway": "10.34.0.1/24", "Pool": "10.34.0.0/24"}},
+	})
+	return n
+}
+
+// TestStartingEndpointKeepsAddress checks that an endpoint keeps its address from its
+// CreateEndpoint on, until its engine ends it or can have forgotten it.
+func TestStartingEndpointKeepsAddress(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.otherIPAM()
+	current := &endpoint{id: newID(), net: n, ip4: "10.34.0.2"}
+	b.ok("NetworkDriver.CreateEndpoint", current.createBody())
+	for _, c := range []struct {
+		name string
+		end  func(*endpoint)
+	}{
+		{"Leave", func(e *endpoint) { b.ok("NetworkDriver.Leave", e.body()) }},
+		{"DeleteEndpoint", func(e *endpoint) { b.ok("NetworkDriver.DeleteEndpoint", e.body()) }},
+		{"another engine process", func(*endpoint) { b.ok("Plugin.Activate", nil) }},
+		{"the end of its time", func(e *endpoint) {
+			b.driver.starting[e.id] = time.Now().Add(-startGrace)
+		}},
+	} {
+		state := b.dump()
+		next := &endpoint{id: newID(), net: n, ip4: "10.34.0.2"}
+		text := b.fails("NetworkDriver.CreateEndpoint", next.createBody())
+		b.contains(text, "10.34.0.2 is in use by another endpoint")
+		if now := b.dump(); now != state {
+			t.Errorf("before %s: a refused endpoint changed\n%s\nto\n%s", c.name, state, now)
+		}
+		c.end(current)
+		b.ok("NetworkDriver.CreateEndpoint", next.createBody())
+		current = next
+	}
+	b.ok("NetworkDriver.Join", current.joinBody())
+	b.ok("NetworkDriver.Leave", current.body())
+	b.ok("NetworkDriver.DeleteEndpoint", current.body())
+	b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
+	b.clean()
+	if len(b.driver.starting) > 0 {
+		t.Errorf("endpoints that are gone: %v", b.driver.starting)
+	}
+}
+
+// TestOneAddressForTwoEndpoints checks that of two endpoints that ask for one address
+// concurrently, one gets it.
+func TestOneAddressForTwoEndpoints(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.otherIPAM()
+	for range 20 {
+		endpoints := []*endpoint{
+			{id: newID(), net: n, ip4: "10.34.0.2"},
+			{id: newID(), net: n, ip4: "10.34.0.2"},
+		}
+		created := make([]bool, len(endpoints))
+		var calls sync.WaitGroup
+		for i, e := range endpoints {
+			calls.Go(func() {
+				status, answer := b.post("NetworkDriver.CreateEndpoint", encode(e.createBody()))
+				created[i] = status == http.StatusOK && answer["Err"] == nil
+			})
+		}
+		calls.Wait()
+		if created[0] == created[1] {
+			t.Errorf("created: %v", created)
+		}
+		for _, e := range endpoints {
+			b.ok("NetworkDriver.DeleteEndpoint", e.body())
+		}
+	}
+	b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
+	b.clean()
+}
