@@ -91,13 +91,18 @@ func checkSandboxKey(key string) error {
 	return nil
 }
 
-// parseAddr reads an address; "" is the invalid one. A length after it, as some callers write, is cut off.
+// parseAddr reads an address; "" is the invalid one. A prefix length after it, as some callers
+// write, is cut off.
 func parseAddr(field, s string) (netip.Addr, error) {
 	if s == "" {
 		return netip.Addr{}, nil
 	}
-	bare, _, _ := strings.Cut(s, "/")
-	a, err := netip.ParseAddr(bare)
+	a, err := netip.ParseAddr(s)
+	if strings.Contains(s, "/") {
+		var p netip.Prefix
+		p, err = netip.ParsePrefix(s)
+		a = p.Addr()
+	}
 	if err != nil || a.Zone() != "" || a.Is4In6() {
 		return netip.Addr{}, malformed(field, "must be an IP address, not %q", clip(s, 140))
 	}

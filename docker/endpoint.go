@@ -66,6 +66,9 @@ func (d *Driver) bindEndpoint(ctx context.Context, r *createEndpointRequest) (an
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := checkLengths(subnets, r.addresses); err != nil {
+		return nil, nil, err
+	}
 	ports, err := d.portsAsked(ctx, network, subnets, r)
 	if err != nil {
 		return nil, nil, err
@@ -193,6 +196,23 @@ func (d *Driver) subnetsOf(ctx context.Context, network sdn.Network) ([]sdn.Subn
 	}
 	query := sdn.SubnetQuery{Match: sdn.Match{IDs: network.Subnets}}
 	return sdn.All(d.sdn.FindSubnets(ctx, query))
+}
+
+// checkLengths checks that addresses have the prefix lengths of their subnets: with another one
+// the container would take neighbours for others, or others for neighbours.
+func checkLengths(subnets []sdn.Subnet, addresses []netip.Prefix) error {
+	for _, a := range addresses {
+		at := slices.IndexFunc(subnets, func(s sdn.Subnet) bool { return s.CIDR.Contains(a.Addr()) })
+		if at < 0 || subnets[at].CIDR.Bits() == a.Bits() {
+			continue
+		}
+		field := "Interface.Address"
+		if a.Addr().Is6() {
+			field = "Interface.AddressIPv6"
+		}
+		return refuse("%s: %s must have the prefix length of its subnet %s", field, a, subnets[at].CIDR)
+	}
+	return nil
 }
 
 // portsAt returns the ports that have the addresses, which are of the subnets.

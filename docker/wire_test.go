@@ -155,6 +155,8 @@ func TestRefusalsNameTheField(t *testing.T) {
 		{"IpamDriver.RequestPool", `{"Options":{"x":1}}`, "Options"},
 		{"IpamDriver.RequestAddress", `{"PoolID":""}`, "PoolID"},
 		{"IpamDriver.RequestAddress", `{"PoolID":"x","Address":"10.0.0"}`, "Address"},
+		{"IpamDriver.RequestAddress", `{"PoolID":"x","Address":"10.0.0.9/33"}`, "Address"},
+		{"IpamDriver.ReleaseAddress", `{"PoolID":"x","Address":"10.0.0.9/"}`, "Address"},
 		{"IpamDriver.RequestAddress", `{"PoolID":"x","Options":{"com.docker.network.endpoint.macaddress":"zz"}}`, "endpoint.macaddress"},
 		{"IpamDriver.ReleaseAddress", `{"PoolID":"x"}`, "Address"},
 		{"IpamDriver.ReleaseAddress", `{"PoolID":"x","Address":"fe80::1%eth0"}`, "Address"},
