@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -55,12 +56,33 @@ func (a Args) Gateway(of netip.Addr) netip.Addr {
 // maxMTU is the largest of an interface, in bytes; the least is IPv4's (RFC 791).
 const minMTU, maxMTU = 68, 65535
 
-// ParseArgs reads CNI_ARGS: NAME=VALUE, separated by ';' or ','. Errors are BadEnvironment and name the argument.
+// flatMode are the arguments that the flat-mode design separates by ','.
+var flatMode = []string{"PORT_UUID", "PORT_TYPE", "IPV4", "IPV6", "GW", "MAC", "MTU"}
+
+// splitArgs separates the arguments by ';', and those of the flat-mode design among
+// themselves by ',' too: a value of another argument may contain one.
+func splitArgs(text string) (parts []string) {
+	for part := range strings.SplitSeq(text, ";") {
+		pieces := strings.Split(part, ",")
+		flat := func(piece string) bool {
+			name, _, _ := strings.Cut(strings.TrimSpace(piece), "=")
+			return name == "" || slices.Contains(flatMode, name)
+		}
+		if slices.ContainsFunc(pieces, func(piece string) bool { return !flat(piece) }) {
+			pieces = []string{part}
+		}
+		parts = append(parts, pieces...)
+	}
+	return parts
+}
+
+// ParseArgs reads CNI_ARGS: NAME=VALUE, separated as splitArgs says. Errors are
+// BadEnvironment and name the argument.
 func ParseArgs(text string) (Args, error) {
 	var a Args
 	seen := map[string]bool{}
 	var unknown string
-	for part := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ';' || r == ',' }) {
+	for _, part := range splitArgs(text) {
 		part = strings.TrimSpace(part)
 		if part == "" {
 			continue
