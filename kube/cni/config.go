@@ -147,6 +147,27 @@ func (c *Config) check(verb string) error {
 	return nil
 }
 
+// Beyond names the first field by which the runtime asks for more than a port that is
+// known whole, which only the daemon can grant; "" if there is none.
+func (c Config) Beyond() string {
+	r, old := c.Runtime, c.Args.CNI
+	switch {
+	case len(r.IPs) > 0:
+		return "runtimeConfig.ips"
+	case r.MAC != "":
+		return "runtimeConfig.mac"
+	case r.Bandwidth != nil && *r.Bandwidth != Bandwidth{}:
+		return "runtimeConfig.bandwidth"
+	case slices.ContainsFunc(r.PortMappings, func(p PortMapping) bool { return p.HostPort != 0 }):
+		return "runtimeConfig.portMappings"
+	case len(old.IPs) > 0:
+		return "args.cni.ips"
+	case old.MAC != "":
+		return "args.cni.mac"
+	}
+	return ""
+}
+
 func (p PortMapping) check() error {
 	if p.ContainerPort < 1 || p.ContainerPort > 65535 {
 		return fmt.Errorf("containerPort: %d is no port", p.ContainerPort)

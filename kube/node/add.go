@@ -41,7 +41,7 @@ func (s *Server) add(ctx context.Context, c cni.Call, conf cni.Config) ([]byte, 
 	w, err := s.source.Claim(ctx, a)
 	switch {
 	case sdn.IsNotFound(err) && args.Given(): // the arguments alone say it
-		bound, err := s.given.Bind(ctx, c, conf.Name, args)
+		bound, err := s.given.Bind(ctx, c, conf, args)
 		if err != nil {
 			return nil, err
 		}

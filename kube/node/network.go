@@ -108,7 +108,7 @@ func (n *Network) Claim(ctx context.Context, a Attachment) (Wiring, error) {
 	failpoint.Here("node.network.port")
 	w, err := n.wiring(ctx, port)
 	if err == nil {
-		err = n.asWanted(a, w)
+		err = n.asWanted(a, w, network.ID)
 	}
 	if err == nil && a.Want.Bandwidth != (sdn.Limits{}) {
 		w.Port, err = n.limit(ctx, a, port)
@@ -213,7 +213,12 @@ func (n *Network) borrow(ctx context.Context, a Attachment) (sdn.Port, error) {
 }
 
 // asWanted compares what there is, which may be of an earlier call, with what is asked for now.
-func (n *Network) asWanted(a Attachment, w Wiring) error {
+func (n *Network) asWanted(a Attachment, w Wiring, network sdn.ID) error {
+	// A named port determines the network, unless the network is named too.
+	if named := a.Want.Port != "" && a.Want.Network == ""; w.Port.Network != network && !named {
+		return sdn.Conflict(sdn.Immutable, "port "+string(w.Port.ID), "network",
+			"it is on network %s, not %s", w.Port.Network, network)
+	}
 	if w.Port.Host != n.host && n.sdn.Capabilities().HostBinding {
 		return sdn.Conflict(sdn.InUse, "port "+string(w.Port.ID), "host", "host %q has a container of this id", w.Port.Host)
 	}

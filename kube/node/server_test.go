@@ -322,6 +322,13 @@ func TestRefused(t *testing.T) {
 	own.Namespace = "/proc/self/ns/net"
 	_, err = r.Do(t.Context(), own)
 	wants(t, err, cni.BadNamespace, "CNI_NETNS")
+	green := sdn.Base{Key: sdn.Key{Owner: r.sdn.Installation(), Kind: "test", Name: "green"}, Name: "green"}
+	if _, err := r.sdn.EnsureNetwork(t.Context(), sdn.NetworkSpec{Base: green}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.add(t, "a", `"network": "green"`)
+	wants(t, err, cni.Conflict, "network")
+	r.has(t, 1)
 	for more, row := range map[string]struct {
 		kind  cni.Kind
 		names string
@@ -400,6 +407,10 @@ func TestGivenPort(t *testing.T) {
 	if macs[0] != macs[1] || i.Port.VIF.Type != "midonet" || i.MTU != 1300 || i.Namespace != r.netns || i.Name != "eth0" {
 		t.Errorf("%v, %+v", macs, i)
 	}
+	more := r.call(cni.Add, "b", `"runtimeConfig": {"ips": ["10.0.0.15"]}`)
+	more.Args = c.Args
+	_, err := r.Do(t.Context(), more)
+	wants(t, err, cni.UnsupportedField, "runtimeConfig.ips")
 	r.must(t, cni.GC, "", `"cni.dev/valid-attachments": [{"containerID": "a", "ifname": "eth0"}]`)
 	if len(r.binder.plugged) != 1 {
 		t.Error("GC has taken what is valid")

@@ -32,7 +32,9 @@ type Want struct {
 	MAC  net.HardwareAddr // nil: any
 	IPs  []string         // addresses, with or without a length; none: any
 
-	Network   string      // the SDN's network by its id or name; "": as the conflist is called. Pools, which know it otherwise, pass it over
+	// Network is the SDN's network by its id or name. With "" it is the conflist's name, or
+	// for pods their namespace's network. Pools have no other, and refuse one.
+	Network   string
 	Bandwidth sdn.Limits  // zero: none
 	Published []Published // ports of the host that lead to it
 }

@@ -216,6 +216,8 @@ func TestRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	configurations = []string{open, closed}
+	named := func(c *cni.Config) { c.Network = "green" }
+	withMAC := func(c *cni.Config) { c.Runtime.MAC = "fa:16:3e:00:00:01" }
 	for name, row := range map[string]struct {
 		objects map[string]string
 		args    string
@@ -233,6 +235,8 @@ func TestRefused(t *testing.T) {
 		"a path as a port":        {with(podAt, strings.ReplaceAll(thePod, "18f968a5-c420-4318-92d7-941eb5f9e60e", "../x")), ofPod, nil, cni.TimedOut, "nginx"},
 		"a port without a MAC":    {with(portAt, strings.ReplaceAll(thePort, "fa:16:3e:bf:84:ff", "")), ofPod, nil, cni.Undecodable, "spec.address"},
 		"a wrong name server":     {with(portAt, strings.ReplaceAll(thePort, `"dns": []`, `"dns": ["x"]`)), ofPod, nil, cni.Undecodable, "subnets.dns"},
+		"a network":               {all, ofPod, named, cni.UnsupportedField, "network"},
+		"a MAC":                   {all, ofPod, withMAC, cni.UnsupportedField, "runtimeConfig.mac"},
 		"no token":                {all, ofPod, func(c *cni.Config) { c.APITokenFile = "" }, cni.BadConfig, "api_token_file"},
 		"token file of others":    {all, ofPod, func(c *cni.Config) { _ = os.Chmod(c.APITokenFile, 0o640) }, cni.BadConfig, "0640"},
 		"configuration of others": {all, ofPod, func(c *cni.Config) { c.APITokenFile, c.APIToken = "", "secret-of-kuryr-cni" }, cni.BadConfig, "0644"},

@@ -68,8 +68,12 @@ func (f *Folder) All() ([]Bound, error) {
 }
 
 // Bind plugs the port that the arguments say. It is BindPort of what they describe.
-func (f *Folder) Bind(ctx context.Context, c cni.Call, network string, a cni.Args) (Bound, error) {
-	return f.BindPort(ctx, newBound(c, network, a))
+// UnsupportedField names a field that asks for more.
+func (f *Folder) Bind(ctx context.Context, c cni.Call, conf cni.Config, a cni.Args) (Bound, error) {
+	if field := conf.Beyond(); field != "" {
+		return Bound{}, cni.UnsupportedField.Errorf("%s: a port that CNI_ARGS describe is bound as it is", field)
+	}
+	return f.BindPort(ctx, newBound(c, conf.Name, a))
 }
 
 // BindPort plugs a port that is known whole. Repeated it finds what is there. What fails leaves nothing behind. A container that had the port before has it no more: its DEL may

@@ -115,7 +115,7 @@ func (p Plugin) alone(ctx context.Context, c cni.Call, conf cni.Config) ([]byte,
 		if !args.Given() {
 			return p.api(ctx, c, conf, folder)
 		}
-		bound, err := folder.Bind(ctx, c, conf.Name, args)
+		bound, err := folder.Bind(ctx, c, conf, args)
 		if err != nil {
 			return nil, err
 		}

@@ -20,6 +20,9 @@ func (c *Claimant) Claim(ctx context.Context, a node.Attachment) (node.Wiring, e
 	if a.Pod == nil || a.Pod.Name == "" || a.Pod.Namespace == "" {
 		return node.Wiring{}, sdn.Invalid("attachment", "K8S_POD_NAME", "only pods have ports of a node's pools")
 	}
+	if err := grantable(a.Want.Network); err != nil {
+		return node.Wiring{}, err
+	}
 	k := keyOf(a)
 	unlock, err := c.turn.Lock(ctx, k.name())
 	if err != nil {
@@ -48,6 +51,16 @@ func (c *Claimant) Claim(ctx context.Context, a node.Attachment) (node.Wiring, e
 	}
 	c.told(got)
 	return limited(got.wiring, a), nil
+}
+
+// grantable refuses a network that the caller names. The pools of a pod's namespace have
+// ports of that namespace's network alone, and a second interface there would not be what
+// a caller such as Multus asks for.
+func grantable(network string) error {
+	if network == "" {
+		return nil
+	}
+	return sdn.Unsupported("attachment", "pods have ports of their namespace's network, not of %q (network)", network)
 }
 
 // begins publishes the ports of an attachment and writes it down, which a restart publishes them by. Where it inherits it is written down already, and is no longer after an error.
@@ -168,7 +181,10 @@ func (x *index) mayClaim() error {
 }
 
 // Ready is nil where a pod could have a port if there is one.
-func (c *Claimant) Ready(context.Context, string, string) error {
+func (c *Claimant) Ready(_ context.Context, _, wanted string) error {
+	if err := grantable(wanted); err != nil {
+		return err
+	}
 	select {
 	case <-c.ready:
 	default:

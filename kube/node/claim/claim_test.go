@@ -121,6 +121,7 @@ func TestRefused(t *testing.T) {
 		"unknown port":              {wants(node.Want{Port: "none"}), sdn.IsNotFound, "none"},
 		"another's port":            {wants(node.Want{Port: sdn.ID(portName(1))}), sdn.IsConflict, portName(1)},
 		"an address none has":       {wants(node.Want{IPs: []string{"10.9.9.9"}}), sdn.IsExhausted, "pool"},
+		"a network":                 {wants(node.Want{Network: "green"}), sdn.IsUnsupported, `"green" (network)`},
 		"published":                 {wants(node.Want{Published: []node.Published{{HostPort: 80, Port: 80}}}), sdn.IsUnsupported, "portMappings"},
 	} {
 		t.Run(name, func(t *testing.T) {
