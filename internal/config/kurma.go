@@ -13,7 +13,7 @@ type Kurma struct {
 	Runtime  string   // "": the first of crun and runc that is found
 	Volumes  []string // CONTAINER=HOST[:ro]
 	Insecure []string // hosts, with or without a port
-	Grants   []string // NETWORK=UID+UID, NETWORK=*, NETWORK=
+	Grants   []string // NETWORK=UID+cgroup:/PATH, NETWORK=*, NETWORK=
 }
 
 var kurmaSettings = []*Setting{
@@ -24,7 +24,7 @@ var kurmaSettings = []*Setting{
 	list("kurma.volumes", "what images that ask for a mount point find there, each as CONTAINER=HOST or CONTAINER=HOST:ro; any other is a folder of the network's own", volume,
 		func(c *Config) *[]string { return &c.Kurma.Volumes }),
 	list("kurma.insecure", "hosts whose images may come by plain http, unverified", word, func(c *Config) *[]string { return &c.Kurma.Insecure }),
-	list("kurma.grants", "networks that only some users' containers may have, each as NETWORK=UID+UID, or NETWORK= for root alone; a network not named is everybody's", grant,
+	list("kurma.grants", "networks that only some may have, each as NETWORK=UID+cgroup:/PATH, or NETWORK= for root alone; a network not named is everybody's unless * is named", grant,
 		func(c *Config) *[]string { return &c.Kurma.Grants }),
 }
 
@@ -38,16 +38,22 @@ func volume(s string) error {
 }
 
 func grant(s string) error {
-	network, users, ok := strings.Cut(s, "=")
+	network, list, ok := strings.Cut(s, "=")
 	if !ok || network == "" {
-		return fmt.Errorf("want NETWORK=UID+UID, NETWORK=* or NETWORK=, not %q", s)
+		return fmt.Errorf("want NETWORK=UID+cgroup:/PATH, NETWORK=* or NETWORK=, not %q", s)
 	}
-	for user := range strings.SplitSeq(users, "+") {
-		if user == "*" || users == "" {
+	for word := range strings.SplitSeq(list, "+") {
+		if word == "*" || list == "" {
 			continue
 		}
-		if _, err := strconv.ParseUint(user, 10, 32); err != nil {
-			return fmt.Errorf("%q: %q is not the id of a user", s, user)
+		if cgroup, is := strings.CutPrefix(word, "cgroup:"); is {
+			if absolute(cgroup) != nil || cgroup == "/" {
+				return fmt.Errorf("%q: %q is not the path of a cgroup such as /machine.slice", s, cgroup)
+			}
+			continue
+		}
+		if _, err := strconv.ParseUint(word, 10, 32); err != nil {
+			return fmt.Errorf("%q: %q is neither the id of a user nor cgroup:/PATH", s, word)
 		}
 	}
 	return nil

@@ -22,7 +22,9 @@ type PodRequest struct {
 	Namespace string    `json:"namespace,omitempty"` // file of the network namespace
 	PID       int       `json:"pid,omitempty"`       // or a process in it
 	Container string    `json:"container,omitempty"` // of an OCI runtime, whose hook asks
-	User      *uint32   `json:"user,omitempty"`      // the host's user for whom it asks; left out: root
+	// User is the host's user for whom it asks; left out: root. A Container is judged by its
+	// process instead.
+	User *uint32 `json:"user,omitempty"`
 }
 
 // Network is what GET /v1/networks answers.

@@ -78,7 +78,6 @@ func parse(args []string) (stage, socket string, ok bool) {
 type state struct {
 	ID          string            `json:"id"`
 	PID         int               `json:"pid"`
-	Bundle      string            `json:"bundle"`
 	Annotations map[string]string `json:"annotations"`
 }
 
@@ -88,7 +87,6 @@ type request struct {
 	Networks  *[]string `json:"networks,omitempty"`
 	PID       int       `json:"pid"`
 	Container string    `json:"container"`
-	User      *uint32   `json:"user,omitempty"`
 }
 
 func run(stage, socket string, stdin io.Reader) error {
@@ -112,15 +110,11 @@ func run(stage, socket string, stdin io.Reader) error {
 	if s.PID <= 0 {
 		return fmt.Errorf("state: container %s has no pid", s.ID)
 	}
-	user, err := userOf(s.Bundle)
-	if err != nil {
-		return err
-	}
 	networks, err := networksOf(s.Annotations[AnnotationNetworks])
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(request{UUID: s.Annotations[AnnotationUUID], Networks: networks, PID: s.PID, Container: s.ID, User: user})
+	body, err := json.Marshal(request{UUID: s.Annotations[AnnotationUUID], Networks: networks, PID: s.PID, Container: s.ID})
 	if err != nil {
 		return err
 	}

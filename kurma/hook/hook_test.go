@@ -42,40 +42,25 @@ func daemon(t *testing.T, status int, body string) (socket string, asked func() 
 	}
 }
 
-// bundleOf writes a config.json.
-func bundleOf(t *testing.T, config string) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-func stateOf(bundle, annotations string) string {
-	b, _ := json.Marshal(bundle)
-	return fmt.Sprintf(`{"ociVersion":"1.2.0","id":"c1","status":"creating","pid":4711,"bundle":%s,"annotations":%s}`, b, annotations)
+func stateOf(annotations string) string {
+	return `{"ociVersion":"1.2.0","id":"c1","status":"creating","pid":4711,"bundle":"/nowhere","annotations":` + annotations + `}`
 }
 
 func TestCreateRuntime(t *testing.T) {
 	t.Parallel()
-	root := bundleOf(t, `{"process":{"user":{"uid":0}}}`)
 	for _, c := range []struct {
-		name, bundle, annotations, want string
+		name, annotations, want string
 	}{
-		{"nothing asked", root, `null`, `{"pid":4711,"container":"c1","user":0}`},
-		{"an empty list", root, `{"kurma.io/networks":" "}`, `{"pid":4711,"container":"c1","user":0}`},
-		{"none", root, `{"kurma.io/networks":"none"}`, `{"networks":[],"pid":4711,"container":"c1","user":0}`},
-		{"with spaces, as podman takes commas for its own", root, `{"kurma.io/networks":"blue red"}`, `{"networks":["blue","red"],"pid":4711,"container":"c1","user":0}`},
-		{"two, and a UUID", root, `{"kurma.io/networks":"blue, red","kurma.io/pod-uuid":"146d7cef-fbf6-41da-a2f8-eba218597f9c"}`,
-			`{"uuid":"146d7cef-fbf6-41da-a2f8-eba218597f9c","networks":["blue","red"],"pid":4711,"container":"c1","user":0}`},
-		{"a user", bundleOf(t, `{"process":{"user":{"uid":1000}},"hooks":{}}`), `{}`, `{"pid":4711,"container":"c1","user":1000}`},
-		{"root of a user namespace", bundleOf(t, `{"process":{"user":{"uid":3}},"linux":{"uidMappings":[{"containerID":0,"hostID":9,"size":1},{"containerID":1,"hostID":100000,"size":65536}]}}`), `{}`,
-			`{"pid":4711,"container":"c1","user":100002}`},
+		{"nothing asked", `null`, `{"pid":4711,"container":"c1"}`},
+		{"an empty list", `{"kurma.io/networks":" "}`, `{"pid":4711,"container":"c1"}`},
+		{"none", `{"kurma.io/networks":"none"}`, `{"networks":[],"pid":4711,"container":"c1"}`},
+		{"with spaces, as podman takes commas for its own", `{"kurma.io/networks":"blue red"}`, `{"networks":["blue","red"],"pid":4711,"container":"c1"}`},
+		{"two, and a UUID", `{"kurma.io/networks":"blue, red","kurma.io/pod-uuid":"146d7cef-fbf6-41da-a2f8-eba218597f9c"}`,
+			`{"uuid":"146d7cef-fbf6-41da-a2f8-eba218597f9c","networks":["blue","red"],"pid":4711,"container":"c1"}`},
 	} {
 		socket, asked := daemon(t, 200, `{}`)
 		var errs bytes.Buffer
-		if code := Run([]string{"createRuntime", "--socket", socket}, strings.NewReader(stateOf(c.bundle, c.annotations)), &errs); code != exitOK {
+		if code := Run([]string{"createRuntime", "--socket", socket}, strings.NewReader(stateOf(c.annotations)), &errs); code != exitOK {
 			t.Errorf("%s: exit %d, %s", c.name, code, &errs)
 		}
 		if got := asked(); got != "POST /v1/pods "+c.want {
@@ -98,8 +83,7 @@ func TestPostStop(t *testing.T) {
 
 func TestFailures(t *testing.T) {
 	t.Parallel()
-	root := bundleOf(t, `{}`)
-	refuses, _ := daemon(t, 403, `{"error":"user 1000 may not have network blue: kurma.grants does not name them","reason":"denied"}`)
+	refuses, _ := daemon(t, 403, `{"error":"network blue: kurma.grants does not name cgroup /a","reason":"denied"}`)
 	broken, _ := daemon(t, 500, "oh")
 	for _, c := range []struct {
 		name  string
@@ -115,14 +99,10 @@ func TestFailures(t *testing.T) {
 		{"not JSON", []string{"poststop"}, "x", exitError, "state: invalid character"},
 		{"no id", []string{"poststop"}, "{}", exitError, "state: it has no id"},
 		{"no pid", []string{"createRuntime"}, `{"id":"c1"}`, exitError, "state: container c1 has no pid"},
-		{"no bundle", []string{"createRuntime"}, `{"id":"c1","pid":1}`, exitError, "state: it names no bundle"},
-		{"an absent bundle", []string{"createRuntime"}, stateOf("/nowhere", "{}"), exitError, "bundle: open /nowhere/config.json"},
-		{"a broken bundle", []string{"createRuntime"}, stateOf(bundleOf(t, "["), "{}"), exitError, "config.json"},
-		{"a user without a mapping", []string{"createRuntime"}, stateOf(bundleOf(t, `{"process":{"user":{"uid":5}},"linux":{"uidMappings":[{"size":1}]}}`), "{}"), exitError, "do not have user 5"},
-		{"an empty name", []string{"createRuntime"}, stateOf(root, `{"kurma.io/networks":"a,,b"}`), exitError, "kurma.io/networks"},
+		{"an empty name", []string{"createRuntime"}, stateOf(`{"kurma.io/networks":"a,,b"}`), exitError, "kurma.io/networks"},
 		{"a long state", []string{"poststop"}, strings.Repeat(" ", maxState+1), exitError, "more than 1048576 bytes"},
 		{"no daemon", []string{"poststop", "--socket", "/nowhere/kurma.sock"}, `{"id":"c1"}`, exitError, "kuryr kurma does not run"},
-		{"refused", []string{"createRuntime", "--socket", refuses}, stateOf(root, "{}"), exitError, "kuryr-oci-hook: user 1000 may not have network blue: kurma.grants does not name them"},
+		{"refused", []string{"createRuntime", "--socket", refuses}, stateOf("{}"), exitError, "kuryr-oci-hook: network blue: kurma.grants does not name cgroup /a"},
 		{"broken", []string{"poststop", "--socket", broken}, `{"id":"c1"}`, exitError, "kuryr kurma answered HTTP/1.0 500"},
 	} {
 		var errs bytes.Buffer

@@ -46,7 +46,7 @@ func (m *Manager) Add(ctx context.Context, r Request) (Pod, error) {
 	if has, err := m.settled(ctx, r, h); has != nil || err != nil {
 		return has.pod(), err
 	}
-	networks, release, err := m.choose(r)
+	networks, release, err := m.choose(r, first)
 	if err != nil {
 		return Pod{}, err
 	}
@@ -145,13 +145,17 @@ func names(networks []Network) (list []string) {
 }
 
 // choose finds the networks of a request, and holds their generations until release is called.
-func (m *Manager) choose(r Request) (chosen []Network, release func(), err error) {
+func (m *Manager) choose(r Request, first *process) (chosen []Network, release func(), err error) {
+	by, err := requesterOf(r, first)
+	if err != nil {
+		return nil, nil, err
+	}
 	for {
 		if chosen, err = pick(m.plugins.Networks(), r.Networks); err != nil {
 			return nil, nil, err
 		}
 		for _, n := range chosen {
-			if err := m.grants.Load().check(r.User, n.Name); err != nil {
+			if err := m.grants.Load().check(by, n.Name); err != nil {
 				return nil, nil, err
 			}
 		}

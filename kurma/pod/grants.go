@@ -4,55 +4,83 @@ package pod
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// Grants say which users of the host may have a network. A network that is not listed is everybody's, and root may have all.
-type Grants map[string]Users
+// Grants are the networks that only some may have, with who may have them. A network that
+// is not listed is everybody's, unless anyNetwork is listed. Root may have all.
+type Grants map[string]Grantees
 
-// Users are some of the host's users, or all.
-type Users struct {
-	All bool
-	IDs []uint32
+// Grantees are those who may have a network.
+type Grantees struct {
+	All     bool
+	Users   []uint32 // ids of the host
+	Cgroups []string // whole paths in the cgroup2 hierarchy; what is below them counts too
 }
 
-// ParseGrants reads "network=1000,1001": one string for each network, with user ids or "*" for everybody; nothing after "=" is nobody but root.
+const (
+	anyNetwork   = "*"
+	cgroupPrefix = "cgroup:"
+)
+
+// ParseGrants reads one text for each network: "network=1000+cgroup:/a.slice", "network=*"
+// for everybody, "network=" for root alone. The network "*" stands for those not listed.
 func ParseGrants(texts []string) (Grants, error) {
 	g := Grants{}
 	for _, text := range texts {
-		network, users, ok := strings.Cut(text, "=")
+		network, list, ok := strings.Cut(text, "=")
 		if !ok || network == "" {
-			return nil, fmt.Errorf("%q: want a network, =, and ids of users separated by plus signs, or *", text)
+			return nil, fmt.Errorf("%q: want NETWORK=UID+cgroup:/PATH, NETWORK=* or NETWORK=", text)
 		}
 		if _, twice := g[network]; twice {
 			return nil, fmt.Errorf("%q: network %s is there twice", text, network)
 		}
-		u := Users{}
-		for _, word := range strings.FieldsFunc(users, func(r rune) bool { return r == '+' || r == ' ' || r == ',' }) {
-			if word == "*" {
-				u.All = true
-				continue
+		to := Grantees{}
+		separator := func(r rune) bool { return r == '+' || r == ' ' || r == ',' }
+		for _, word := range strings.FieldsFunc(list, separator) {
+			if err := to.add(word); err != nil {
+				return nil, fmt.Errorf("%q: %w", text, err)
 			}
-			id, err := strconv.ParseUint(word, 10, 32)
-			if err != nil {
-				return nil, fmt.Errorf("%q: %q is not the id of a user", text, word)
-			}
-			u.IDs = append(u.IDs, uint32(id))
 		}
-		g[network] = u
+		g[network] = to
 	}
 	return g, nil
 }
 
-// check tells whether the user may have the network; nil is root.
-func (g Grants) check(user *uint32, network string) error {
-	if user == nil || *user == 0 {
+func (to *Grantees) add(word string) error {
+	if word == "*" {
+		to.All = true
 		return nil
 	}
-	if u, listed := g[network]; listed && !u.All && !slices.Contains(u.IDs, *user) {
-		return denied("user %d may not have network %s: kurma.grants does not name them", *user, network)
+	if cgroup, ok := strings.CutPrefix(word, cgroupPrefix); ok {
+		if !path.IsAbs(cgroup) || path.Clean(cgroup) != cgroup || cgroup == "/" {
+			return fmt.Errorf("cgroup %q: want a clean path such as /machine.slice/blue.slice", cgroup)
+		}
+		to.Cgroups = append(to.Cgroups, cgroup)
+		return nil
 	}
+	id, err := strconv.ParseUint(word, 10, 32)
+	if err != nil {
+		return fmt.Errorf("%q is neither the id of a user nor cgroup:/PATH", word)
+	}
+	to.Users = append(to.Users, uint32(id))
 	return nil
+}
+
+// check returns nil if the network is granted to the requester.
+func (g Grants) check(r requester, network string) error {
+	to, listed := g[network]
+	if !listed {
+		to, listed = g[anyNetwork]
+	}
+	if !listed || to.All || r.root || r.user != nil && slices.Contains(to.Users, *r.user) {
+		return nil
+	}
+	if slices.ContainsFunc(to.Cgroups, r.below) {
+		return nil
+	}
+	return denied("network %s: kurma.grants does not name %s", network, r.describe(network))
 }

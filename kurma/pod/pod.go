@@ -52,7 +52,7 @@ type Request struct {
 	// Container is what an OCI runtime calls it, whose hook asks for it with the PID of its first process. What is left of an earlier one of this name
 	// is removed first, and a pod whose process has gone while no daemon ran is removed when one starts.
 	Container string
-	User      *uint32 // the host's user that asks; nil is root
+	User      *uint32 // without a Container: the host's user that asks; nil is root
 }
 
 // container identifies containers in UUIDs.

@@ -123,11 +123,11 @@ func TestForty(t *testing.T) {
 	r.same(idle, podsGone...)
 }
 
-// podman's containers by annotation; of a user's that may not have a network, none.
+// Containers of podman by annotation. One that is not granted a network is not created, whatever its user.
 func TestPodman(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "runc", mynet(file("cni-netplugin.aci")), blue(file("kuryr-netplugin.aci"), `, "addresses": ["10.1.0.50"]`))
-	r.write("/etc/kuryr/kuryr.yaml", "kurma:\n  grants: [mynet=1000]\n")
+	r.write("/etc/kuryr/kuryr.yaml", "kurma:\n  grants: [blue=1000+cgroup:/blue]\n")
 	r.start()
 	r.running()
 	idle := r.sight()
@@ -141,8 +141,11 @@ func TestPodman(t *testing.T) {
 		argv := append([]string{"run", "-d", "--name", name, "--network", "none", "--annotation", "kurma.io/networks=" + networks}, more...)
 		return podman(append(argv, "--rootfs", r.root(name), "sleep", "3600")...)
 	}
-	for name, networks := range map[string]string{"defaults": "", "named": "mynet blue"} {
-		if result := run(name, networks, "--cap-add", "net_raw"); !result.OK() {
+	for _, result := range []privatehost.Result{
+		run("defaults", ""),
+		run("named", "mynet blue", "--cgroup-parent", "/blue", "--cap-add", "net_raw"),
+	} {
+		if !result.OK() {
 			t.Fatal(result)
 		}
 	}
@@ -152,15 +155,52 @@ func TestPodman(t *testing.T) {
 	if addresses := podman("exec", "named", "ip", "addr"); !strings.Contains(addresses.Out(), "10.1.0.50/24") {
 		t.Errorf("not the address of the entry: %s", addresses)
 	}
-	if result := run("stranger", "mynet", "--user", "1001"); result.OK() || !strings.Contains(result.String(), "user 1001 may not have network mynet") {
-		t.Errorf("a network that its user is not granted: %s", result)
+	result := run("stranger", "blue", "--user", "1000")
+	if result.OK() || !strings.Contains(result.String(), "network blue: kurma.grants does not name cgroup /") {
+		t.Errorf("a network by the uid that an image can choose: %s", result)
 	}
-	if result := run("user", "mynet", "--user", "1000"); !result.OK() {
-		t.Error(result)
-	}
-	if result := podman("rm", "-f", "-t", "0", "defaults", "named", "user"); !result.OK() {
+	if result := podman("rm", "-f", "-t", "0", "defaults", "named"); !result.OK() {
 		t.Error(result)
 	}
 	podman("rm", "-f", "-t", "0", "stranger")
 	r.same(idle, podsGone...)
+}
+
+// A bundle gets a network by its user namespace or its cgroup, not by the user of its process.
+func TestGrants(t *testing.T) {
+	t.Parallel()
+	for _, runtime := range []string{"runc", "crun"} {
+		t.Run(runtime, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, runtime, mynet(file("cni-netplugin.aci")))
+			r.write("/etc/kuryr/kuryr.yaml", "kurma:\n  grants: [mynet=1000+200000]\n")
+			r.start()
+			r.running()
+			idle := r.sight()
+			refused := func(err error, why string) bool { // crun 1.8 does not repeat what a hook says
+				return strings.Contains(err.Error(), "network mynet: kurma.grants "+why) ||
+					runtime == "crun" && strings.Contains(err.Error(), "error executing hook")
+			}
+			for _, user := range []int{0, 1000} {
+				err := r.launch("hosts", user, nil)
+				if err == nil || !refused(err, "does not name cgroup /") {
+					t.Errorf("user %d of the host's user namespace: %v", user, err)
+				}
+				r.do(r.oci("delete", "-f", "hosts")...)
+			}
+			r.mapped = 199000 // user 1000 in it is the host's 200000
+			if err := r.launch("others", 1000, nil); err == nil || !refused(err, "does not name user 199000") {
+				t.Errorf("a user of another user namespace: %v", err)
+			}
+			r.do(r.oci("delete", "-f", "others")...)
+			r.mapped = 200000
+			p := r.mustLaunch("mapped", nil)
+			r.ping("mapped", "10.10.0.1")
+			if p.address(t, "mynet") == "" {
+				t.Errorf("no address: %+v", p)
+			}
+			r.remove("mapped")
+			r.same(idle, podsGone...)
+		})
+	}
 }

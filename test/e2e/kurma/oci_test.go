@@ -34,6 +34,13 @@ func (r *rig) bundle(name string, user int, annotations map[string]string) strin
 			map[string]any{"type": "pid"}, map[string]any{"type": "network"}, map[string]any{"type": "mount"}, map[string]any{"type": "ipc"}, map[string]any{"type": "uts"},
 		}},
 	}
+	if r.mapped > 0 {
+		r.must("chown", "-R", fmt.Sprintf("%d:%d", r.mapped, r.mapped), "/run/bundles/"+name+"/rootfs")
+		ids := []any{map[string]any{"containerID": 0, "hostID": r.mapped, "size": 10000}}
+		linux := spec["linux"].(map[string]any)
+		linux["namespaces"] = append(linux["namespaces"].([]any), map[string]any{"type": "user"})
+		linux["uidMappings"], linux["gidMappings"] = ids, ids
+	}
 	maps.Copy(spec, hooks)
 	text, err := json.Marshal(spec)
 	if err != nil {

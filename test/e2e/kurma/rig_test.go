@@ -46,6 +46,7 @@ type rig struct {
 	*privatehost.Host
 	t       *testing.T
 	runtime string // crun or runc: of the plugins and of the pods
+	mapped  int    // root of the user namespaces of bundles; 0: the host's user namespace
 	program string // of the daemon
 	kurma   *privatehost.Service
 	bare    privatehost.Snapshot // before the daemon's first start
