@@ -44,7 +44,7 @@ func (d *datapath) onLoss(reconcile func(context.Context)) {
 
 // ApplyDomain turns the switch and then does as the fabric.
 func (d *datapath) ApplyDomain(ctx context.Context, domain fabric.Domain) (fabric.Result, error) {
-	if err := d.forward(ctx, domain); err != nil {
+	if err := d.forward(ctx, false, domain); err != nil {
 		return fabric.Result{}, err
 	}
 	return d.Fabric.ApplyDomain(ctx, domain)
@@ -52,16 +52,18 @@ func (d *datapath) ApplyDomain(ctx context.Context, domain fabric.Domain) (fabri
 
 // Reconcile turns the switch and then does as the fabric.
 func (d *datapath) Reconcile(ctx context.Context, s fabric.State) (fabric.Report, error) {
-	forwarding := d.forward(ctx, s.Domains...)
+	forwarding := d.forward(ctx, true, s.Domains...)
 	report, err := d.Fabric.Reconcile(ctx, s)
 	return report, errors.Join(forwarding, err)
 }
 
-func (d *datapath) forward(ctx context.Context, domains ...fabric.Domain) error {
+// forward turns the switch for the domains' families, unless it did before. again is for a
+// switch that may have been turned off since.
+func (d *datapath) forward(ctx context.Context, again bool, domains ...fabric.Domain) error {
 	v4, v6 := families(domains)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	v4, v6 = v4 && !d.v4, v6 && !d.v6
+	v4, v6 = v4 && (again || !d.v4), v6 && (again || !d.v6)
 	if v4 {
 		if err := d.host.EnableForwarding(ctx, true, false); err != nil {
 			return err
@@ -70,6 +72,9 @@ func (d *datapath) forward(ctx context.Context, domains ...fabric.Domain) error 
 	}
 	if v6 {
 		err := d.host.EnableForwarding(ctx, false, true)
+		if errors.Is(err, fs.ErrNotExist) && d.v6 {
+			return nil // known already
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			d.log.WarnContext(ctx, "the kernel has no IPv6: IPv6 networks do not reach the outside")
 		} else if err != nil {

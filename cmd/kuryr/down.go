@@ -31,8 +31,8 @@ func (a *app) downCommand() *cobra.Command {
 store stays, so that the next "kuryr up" makes all networks again. While containers are plugged it refuses, because they would be cut
 off; --force goes on.
 
---purge also puts the host's forwarding switch back as it was and deletes the store, with all networks, and copies of it that "kuryr sdn
-restore" has kept.`,
+--purge also deletes the store, with all networks, and copies of it that "kuryr sdn restore" has kept, and restores the host's forwarding
+switch. A switch that something else needs by now, such as Docker's bridges, stays on, and the command says so.`,
 		Example: "  kuryr down\n  kuryr down --purge",
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := a.load(c)
@@ -51,6 +51,9 @@ restore" has kept.`,
 				var done []string
 				done, err = a.downNode(c, cfg)
 				report.Done = append(report.Done, done...)
+			}
+			if err == nil && o.Purge {
+				err = purgeServices(cfg)
 			}
 			report.Done = append(report.Done, sweepTraces("")...)
 			for _, line := range report.Done {
@@ -127,16 +130,35 @@ func teardown(ctx context.Context, p *parts, cfg config.Config, purge bool) (adm
 		done("the store stays in " + storePath(cfg) + "; `kuryr up` makes its networks again")
 		return report, nil
 	}
-	if err := p.datapath.host.RestoreForwarding(ctx); err != nil {
-		return report, fmt.Errorf("put the host's forwarding switch back: %w", err)
+	var leaving []string
+	if !nodeRuns(ctx, cfg) {
+		leaving = append(leaving, legInterface) // downNode removes it
 	}
-	done("the host's forwarding switch is as it was")
+	kept, err := p.datapath.host.RestoreForwarding(ctx, leaving...)
+	if err != nil {
+		return report, fmt.Errorf("restore the host's forwarding switch: %w", err)
+	}
+	for _, line := range forwardingLines(kept) {
+		done(line)
+	}
 	failpoint.Here("kuryr.down.forwarding")
 	if err := removeFiles(cfg); err != nil {
 		return report, err
 	}
 	done("the store and all files of Kuryr's are deleted")
 	return report, nil
+}
+
+// forwardingLines tell what became of the host's forwarding switches.
+func forwardingLines(kept []host.Kept) []string {
+	if len(kept) == 0 {
+		return []string{"the host's forwarding switch is as it was"}
+	}
+	var lines []string
+	for _, k := range kept {
+		lines = append(lines, k.String())
+	}
+	return lines
 }
 
 // removeFiles deletes what Kuryr has made in its folders, and these if nothing else is in them. The store goes last, since it

@@ -14,6 +14,7 @@ import (
 	"github.com/google/nftables"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/kuryr/kuryr/datapath/guard"
 	"github.com/kuryr/kuryr/datapath/host"
@@ -55,7 +56,9 @@ func dropBalancing(ctx context.Context, cfg config.Config, log *slog.Logger) (do
 	return []string{"what balances Services is out of the kernel"}, nil
 }
 
-// dropServices is dropBalancing, and puts back what the host was changed for. Where nothing ever was it says nothing.
+// dropServices does what dropBalancing does, and restores what the host was changed for. If
+// nothing was changed it reports nothing. The record of a forwarding switch that something
+// else still needs stays, for "kuryr down --purge".
 func dropServices(ctx context.Context, cfg config.Config, log *slog.Logger) (done []string, err error) {
 	if done, err = dropBalancing(ctx, cfg, log); err != nil {
 		return nil, err
@@ -64,19 +67,39 @@ func dropServices(ctx context.Context, cfg config.Config, log *slog.Logger) (don
 	if err != nil {
 		return done, err
 	}
-	// A host that passed packets on before has nothing recorded, and doors all the same.
+	// A host that forwarded before has no record, but doors.
 	if _, err := os.Stat(servicesDir(cfg)); errors.Is(err, fs.ErrNotExist) && !guarded {
 		return done, nil
 	}
 	h := legHost(cfg, log)
-	if err := errors.Join(h.CloseDoors(ctx), h.RestoreForwarding(ctx)); err != nil {
+	if err := h.CloseDoors(ctx); err != nil {
+		return done, fmt.Errorf("services: %w", err)
+	}
+	kept, err := h.RestoreForwarding(ctx)
+	if err != nil {
 		return done, fmt.Errorf("services: %w", err)
 	}
 	if err := guard.Remove(); err != nil { // last: by it the next attempt knows that there is something to do
 		return done, fmt.Errorf("services: %w", err)
 	}
-	done = append(done, "the host's firewall and forwarding switch are as they were before Services")
+	done = append(append(done, "the doors through the host's firewall are closed"), forwardingLines(kept)...)
+	if len(kept) > 0 {
+		return done, nil
+	}
 	return done, os.RemoveAll(servicesDir(cfg))
+}
+
+// purgeServices forgets what the host was changed for, and removes the state folder if
+// nothing else is in it.
+func purgeServices(cfg config.Config) error {
+	if err := os.RemoveAll(servicesDir(cfg)); err != nil {
+		return err
+	}
+	err := os.Remove(cfg.StateDir)
+	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EBUSY) {
+		return nil
+	}
+	return err
 }
 
 // hasTable tells whether the namespace has an nftables table of a name, in any family.
@@ -111,7 +134,7 @@ func (a *app) dropNode(c *cobra.Command, cfg config.Config) ([]string, error) {
 
 // downNode is dropNode for who takes Kuryr off the machine. While the node's daemon runs, which would bring it back, what there is of Services stays; with a port of its own it fails.
 func (a *app) downNode(c *cobra.Command, cfg config.Config) ([]string, error) {
-	if !nodeRuns(c, cfg) {
+	if !nodeRuns(c.Context(), cfg) {
 		return a.dropNode(c, cfg)
 	}
 	if _, err := os.Stat(legDir(cfg)); err == nil {
@@ -121,7 +144,7 @@ func (a *app) downNode(c *cobra.Command, cfg config.Config) ([]string, error) {
 }
 
 // nodeRuns tells whether the daemon of a cluster's node runs on this machine.
-func nodeRuns(c *cobra.Command, cfg config.Config) bool {
-	_, err := admin.NewClient(frontSocket(cfg, duties{node: true})).Status(c.Context())
+func nodeRuns(ctx context.Context, cfg config.Config) bool {
+	_, err := admin.NewClient(frontSocket(cfg, duties{node: true})).Status(ctx)
 	return !admin.IsNotRunning(err)
 }

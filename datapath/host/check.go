@@ -19,8 +19,8 @@ type Finding struct {
 	Note       bool // packets pass all the same; something may come of it
 }
 
-// repair is the mend for all that EnableForwarding and OpenDoors do.
-const repair = "start `kuryr up`, which repairs it and keeps it repaired"
+// repair is the remedy for all that EnableForwarding and OpenDoors do.
+const repair = "`kuryr doctor --fix`, or start `kuryr up` if it does not run"
 
 // Check looks at everything this package cares for and changes nothing; v4 and v6 say which families are in use. No findings means that
 // packets of Kuryr's links pass the host, as far as can be known, and do not reach what Docker hides.
@@ -74,7 +74,7 @@ func (h *Host) checkForwarding(v4, v6 bool) ([]Finding, error) {
 		if !s.use {
 			continue
 		}
-		dotted := "net." + strings.ReplaceAll(s.name, "/", ".")
+		dotted := dottedSysctl(s.name)
 		switch value, err := readSysctl(s.name); {
 		case errors.Is(err, fs.ErrNotExist):
 			found = append(found, Finding{What: "the kernel has no " + dotted + ", so this address family is off", Mend: "boot without ipv6.disable=1, or use networks of the other family only"})

@@ -63,7 +63,7 @@ func TestForwardingKilledAnywhere(t *testing.T) {
 
 			in(t, s.host, func() error { return h.EnableForwarding(t.Context(), true, true) })
 			crash(t, s.host, h.dir, "restore", at)
-			in(t, s.host, func() error { return h.RestoreForwarding(t.Context()) })
+			in(t, s.host, func() error { return h.restored(t) })
 			if d := differences(before, sysctls(t, s.host)); len(d) > 0 {
 				t.Errorf("restoring twice left %v", d)
 			}
@@ -79,7 +79,7 @@ func (s site) checkAfterCrash(t *testing.T, h *Host, before map[string]string) {
 	}
 	learn(t, s, "2001:db8:b::")
 	s.wantPaths(t, "finished", true)
-	in(t, s.host, func() error { return h.RestoreForwarding(t.Context()) })
+	in(t, s.host, func() error { return h.restored(t) })
 	sh(t, s.host, "ip link del late0 2>/dev/null || true")
 	if d := differences(before, sysctls(t, s.host)); len(d) > 0 {
 		t.Errorf("restoring left %v", d)

@@ -128,7 +128,7 @@ func (h *Host) CloseDoors(ctx context.Context) error {
 		var lines []string
 		for chain, rules := range rs.rules {
 			for _, r := range rules {
-				if r.ours() {
+				if r.ours(h.link) {
 					lines = append(lines, "-D "+chain+" "+r.spec)
 				}
 			}

@@ -72,6 +72,39 @@ func TestDoorsBesideDocker(t *testing.T) {
 	s.wantPaths(t, "doors closed", false)
 }
 
+// The doors of routers and of a node's own port are apart: each looks after its own, and
+// closing one leaves the other's in force.
+func TestDoorsOfTwoHosts(t *testing.T) {
+	s, routers := forwardingSite(t)
+	sh(t, s.host, "iptables -P FORWARD DROP; ip6tables -P FORWARD DROP")
+	node := New(Config{Dir: t.TempDir(), Link: "kuryr-node0", Logger: routers.log})
+	before := saved(t, s.host)
+	routers.openIn(t, s.host)
+	alone := saved(t, s.host)
+	node.openIn(t, s.host)
+	both := saved(t, s.host)
+	for range 2 {
+		for _, h := range []*Host{routers, node} {
+			const want = "forward-policy FORWARD open ipv4\nforward-policy FORWARD open ipv6"
+			if got := h.openIn(t, s.host); got != want {
+				t.Errorf("doors of %s\n%s\nwant\n%s", h.link, got, want)
+			}
+		}
+	}
+	if now := saved(t, s.host); now != both {
+		t.Errorf("rules changed from\n%s\nto\n%s", both, now)
+	}
+	s.wantPaths(t, "both open", true)
+	in(t, s.host, func() error { return node.CloseDoors(t.Context()) })
+	if now := saved(t, s.host); now != alone {
+		t.Errorf("closing one left\n%s\nwant\n%s", now, alone)
+	}
+	in(t, s.host, func() error { return routers.CloseDoors(t.Context()) })
+	if now := saved(t, s.host); now != before {
+		t.Errorf("closing both left\n%s\nwant\n%s", now, before)
+	}
+}
+
 func TestWatchPutsBackAfterFlush(t *testing.T) {
 	s, h := forwardingSite(t)
 	h.watchIn(t, s.host)

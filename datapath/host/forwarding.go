@@ -11,55 +11,96 @@ import (
 	"github.com/kuryr/kuryr/internal/failpoint"
 )
 
-// EnableForwarding turns on the host's forwarding switch: net.ipv4.ip_forward for v4, net.ipv6.conf.all.forwarding for v6.
+// EnableForwarding turns on the host's forwarding switch: net.ipv4.ip_forward for v4,
+// net.ipv6.conf.all.forwarding for v6. Watch keeps it on from then.
 //
-// What was before is recorded durably first, unless the switch is on already: then it is someone else's, nothing is changed and nothing
-// will be undone. A change is logged at Info. The kernel couples other settings to either switch:
-//   - IPv4: every link's forwarding flag goes on (packets would not be forwarded without) and all.accept_redirects goes off. This is
-//     left so; RestoreForwarding puts it all back.
-//   - IPv6: forwarding looks at the one switch alone, but turning it also sets every link's flag, and a link with the flag
-//     ignores router advertisements and loses the routes it learnt from them. So every flag is put back, and the host keeps its
-//     default route and goes on learning (see turn6). A link whose flag is off does not answer as a router in neighbour
-//     discovery and is no NDP proxy; who needs that sets the flag on a link of his own.
+// The state before is recorded durably first. A switch that is on already belongs to
+// another program: nothing is recorded and nothing will be undone. A change is logged at
+// Info. The kernel couples other settings to either switch:
+//   - IPv4: every link's forwarding flag goes on (packets would not be forwarded without)
+//     and all.accept_redirects goes off. This is left so; RestoreForwarding puts it all
+//     back.
+//   - IPv6: forwarding looks at the one switch alone, but turning it also sets every
+//     link's flag, and a link with the flag ignores router advertisements and loses the
+//     routes it learnt from them. So every flag is put back, and the host keeps its
+//     default route and goes on learning (see turn6). A link whose flag is off does not
+//     answer as a router in neighbour discovery and is no NDP proxy; a program that needs
+//     that sets the flag on its own link.
 //
-// Idempotent; killed at any point, the next call finishes. Where the kernel has no such family the error is fs.ErrNotExist.
+// Idempotent; killed at any point, the next call finishes. Where the kernel has no such
+// family the error is fs.ErrNotExist.
 func (h *Host) EnableForwarding(ctx context.Context, v4, v6 bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.enable(ctx, v4, v6)
+}
+
+func (h *Host) enable(ctx context.Context, v4, v6 bool) error {
 	r, err := h.settled(ctx)
 	if err != nil {
 		return err
 	}
 	if v4 {
-		if err := h.enable4(r); err != nil {
+		if err := h.enable4(ctx, r); err != nil {
 			return fmt.Errorf("turn on IPv4 forwarding: %w", err)
 		}
+		h.keep4 = true
 	}
 	if v6 {
-		if err := h.enable6(r); err != nil {
+		if err := h.enable6(ctx, r); err != nil {
 			return fmt.Errorf("turn on IPv6 forwarding: %w", err)
 		}
+		h.keep6 = true
 	}
 	return nil
 }
 
-// RestoreForwarding turns off what EnableForwarding turned on, with all that the kernel couples to it, and forgets it. What is not recorded,
-// or was recorded before the last boot or in another namespace, is not ours and stays. Idempotent; killed at any point, the next
-// call finishes.
-func (h *Host) RestoreForwarding(ctx context.Context) error {
+// RestoreForwarding turns off what EnableForwarding turned on, with all that the kernel
+// couples to it, and forgets it. A switch stays on, and is returned, if a link, Docker or a
+// file of sysctl.d that came since may need it; its record stays too, so that a later call
+// can finish. leaving are users that leave together with Kuryr. A switch that is not
+// recorded, or was recorded before the last boot or in another namespace, is not ours and
+// stays. Idempotent; killed at any point, the next call finishes.
+func (h *Host) RestoreForwarding(ctx context.Context, leaving ...string) ([]Kept, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.keep4, h.keep6 = false, false
 	r, err := h.settled(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := h.restore4(r); err != nil {
-		return fmt.Errorf("restore IPv4 forwarding: %w", err)
+	var kept []Kept
+	needed := func(sysctl string, before []string) (bool, error) {
+		if now, err := readSysctl(sysctl); err != nil || now == "0" {
+			return false, err
+		}
+		users, err := h.forwardingUsers(ctx, sysctl)
+		if users = newUsers(users, before, leaving); err != nil || len(users) == 0 {
+			return false, err
+		}
+		kept = append(kept, Kept{Sysctl: dottedSysctl(sysctl), Users: users})
+		h.log.Info("host forwarding kept", "sysctl", dottedSysctl(sysctl), "users", users)
+		return true, nil
 	}
-	if err := h.restore6(r); err != nil {
-		return fmt.Errorf("restore IPv6 forwarding: %w", err)
+	if r.IPv4 != nil {
+		if stays, err := needed(ipForward, r.IPv4.Users); err != nil {
+			return kept, err
+		} else if !stays {
+			if err := h.restore4(r); err != nil {
+				return kept, fmt.Errorf("restore IPv4 forwarding: %w", err)
+			}
+		}
 	}
-	return h.save(r)
+	if r.IPv6 != nil {
+		if stays, err := needed(forwarding6, r.IPv6.Users); err != nil {
+			return kept, err
+		} else if !stays {
+			if err := h.restore6(r); err != nil {
+				return kept, fmt.Errorf("restore IPv6 forwarding: %w", err)
+			}
+		}
+	}
+	return kept, h.save(r)
 }
 
 // settled is the record, after what a killed process began was finished.
@@ -74,14 +115,19 @@ func (h *Host) settled(ctx context.Context) (*record, error) {
 	return r, h.finish6(r)
 }
 
-func (h *Host) enable4(r *record) error {
+func (h *Host) enable4(ctx context.Context, r *record) error {
 	now, err := readSysctl(ipForward)
 	if err != nil || now != "0" {
 		return err
 	}
-	if r.IPv4 == nil { // else we recorded it and were killed, or someone turned it off after us: the first record holds
+	// If there is a record, this process was killed or another program turned the switch
+	// off: the first record holds. If the switch was on before, there is nothing to restore.
+	if r.IPv4 == nil && !h.keep4 {
 		b, err := snapshot4()
 		if err != nil {
+			return err
+		}
+		if b.Users, err = h.forwardingUsers(ctx, ipForward); err != nil {
 			return err
 		}
 		r.IPv4 = b
@@ -127,9 +173,6 @@ func snapshot4() (*before4, error) {
 
 func (h *Host) restore4(r *record) error {
 	b := r.IPv4
-	if b == nil {
-		return nil
-	}
 	if err := setSysctl(ipForward, b.Forwarding); err != nil {
 		return err
 	}

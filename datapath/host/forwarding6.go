@@ -3,27 +3,29 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 )
 
-func (h *Host) enable6(r *record) error {
+func (h *Host) enable6(ctx context.Context, r *record) error {
 	now, err := readSysctl(forwarding6)
 	if err != nil || now != "0" {
 		return err
 	}
-	if r.IPv6 == nil {
-		r.IPv6 = &before6{Forwarding: now}
+	if r.IPv6 == nil && !h.keep6 {
+		users, err := h.forwardingUsers(ctx, forwarding6)
+		if err != nil {
+			return err
+		}
+		r.IPv6 = &before6{Forwarding: now, Users: users}
 	}
 	return h.turn6(r, "1")
 }
 
 func (h *Host) restore6(r *record) error {
-	if r.IPv6 == nil {
-		return nil
-	}
 	now, err := readSysctl(forwarding6)
 	if err != nil {
 		return err

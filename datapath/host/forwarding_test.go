@@ -144,7 +144,7 @@ func TestForwardingKeepsRouterAdvertisements(t *testing.T) {
 	sh(t, s.host, `ip link add new0 type veth peer name new1; test $(cat /proc/sys/net/ipv6/conf/new0/forwarding) = 0; ip link del new0`)
 
 	for range 2 {
-		in(t, s.host, func() error { return h.RestoreForwarding(t.Context()) })
+		in(t, s.host, func() error { return h.restored(t) })
 	}
 	if d := differences(before, sysctls(t, s.host)); len(d) > 0 {
 		t.Errorf("restoring left %v", d)
@@ -175,7 +175,7 @@ func TestForwardingOfOthersStays(t *testing.T) {
 	sh(t, s.host, `echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding`)
 	before := sysctls(t, s.host)
 	in(t, s.host, func() error { return h.EnableForwarding(t.Context(), true, true) })
-	in(t, s.host, func() error { return h.RestoreForwarding(t.Context()) })
+	in(t, s.host, func() error { return h.restored(t) })
 	if d := differences(before, sysctls(t, s.host)); len(d) > 0 {
 		t.Errorf("changed what was not ours: %v", d)
 	}
@@ -192,7 +192,7 @@ func TestForwardingTurnedOffBehindOurBack(t *testing.T) {
 	}
 	in(t, s.host, func() error { return h.EnableForwarding(t.Context(), true, true) })
 	s.wantPaths(t, "switched on again", true)
-	in(t, s.host, func() error { return h.RestoreForwarding(t.Context()) })
+	in(t, s.host, func() error { return h.restored(t) })
 	if d := differences(before, sysctls(t, s.host)); len(d) > 0 {
 		t.Errorf("restoring left %v", d)
 	}
@@ -209,13 +209,125 @@ func TestOneFamilyOnly(t *testing.T) {
 	}
 }
 
+// restored restores, and fails if a switch stays on.
+func (h *Host) restored(t *testing.T) error {
+	kept, err := h.RestoreForwarding(t.Context())
+	if err == nil && len(kept) > 0 {
+		return fmt.Errorf("kept %v", kept)
+	}
+	return err
+}
+
+// A switch that another user found on stays on until that user has left.
+func TestForwardingOfLaterUsersStays(t *testing.T) {
+	for _, c := range []struct{ name, come, leave, users string }{
+		{"bridge of both families", `ip link add docker0 type bridge; ip addr add 172.17.0.1/16 dev docker0
+			ip addr add fd17::1/64 dev docker0 nodad`, "ip link del docker0",
+			"net.ipv4.ip_forward docker0 net.ipv6.conf.all.forwarding docker0"},
+		{"IPv4 alone", "ip link add docker0 type bridge; ip addr add 172.17.0.1/16 dev docker0",
+			"ip link del docker0", "net.ipv4.ip_forward docker0"},
+		{"route to a veth", `ip link add cali1 type veth peer name c1; ip link set cali1 up
+			ip route add 10.1.1.1/32 dev cali1`, "ip link del cali1", "net.ipv4.ip_forward cali1"},
+		{"Docker without a bridge", "iptables -N DOCKER-USER", "iptables -X DOCKER-USER",
+			"net.ipv4.ip_forward Docker"},
+		{"another Kuryr's port", `ip link add kuryr-node0 type veth peer name c1
+			ip addr add 10.1.1.1/32 dev kuryr-node0`, "ip link del kuryr-node0",
+			"net.ipv4.ip_forward kuryr-node0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, h := newSite(t), quietHost(t)
+			// This one worked before and is no reason to leave the switch on.
+			sh(t, s.host, "ip link add br0 type bridge; ip addr add 172.18.0.1/16 dev br0")
+			before := sysctls(t, s.host)
+			in(t, s.host, func() error { return h.EnableForwarding(t.Context(), true, true) })
+			sh(t, s.host, c.come)
+			h = New(Config{Dir: h.dir, Logger: h.log}) // the next process knows as much
+			for range 2 {
+				var users []string
+				in(t, s.host, func() error {
+					kept, err := h.RestoreForwarding(t.Context())
+					for _, k := range kept {
+						users = append(append(users, k.Sysctl), k.Users...)
+					}
+					return err
+				})
+				if got := strings.Join(users, " "); got != c.users {
+					t.Errorf("kept %q, want %q", got, c.users)
+				}
+			}
+			if now := sysctls(t, s.host)[ipForward]; now != "1" {
+				t.Errorf("ip_forward is %s", now)
+			}
+			sh(t, s.host, c.leave)
+			in(t, s.host, func() error { return h.restored(t) })
+			if d := differences(before, sysctls(t, s.host)); len(d) > 0 {
+				t.Errorf("restoring left %v", d)
+			}
+		})
+	}
+}
+
+func TestSysctlConfig(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	folders := []string{filepath.Join(dir, "etc/sysctl.d"), filepath.Join(dir, "usr/lib/sysctl.d")}
+	write := func(path, text string) {
+		t.Helper()
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const name = "net.ipv4.ip_forward"
+	for _, c := range []struct{ path, text, want string }{
+		{"etc/sysctl.d/none.txt", name + "=1", " "},
+		{"usr/lib/sysctl.d/50-k8s.conf", "# " + name + "=0\nnet/ipv4/ip_forward = 1\n", "50-k8s.conf 1"},
+		{"etc/sysctl.d/50-k8s.conf", "net.ipv4.tcp_sack=1", " "},
+		{"etc/sysctl.d/60.conf", "-" + name + "=0\n" + name + " =  2", "60.conf 2"},
+		{"usr/lib/sysctl.d/70.conf", name + "=1\n" + name + "=0", "70.conf 0"},
+		{"etc/sysctl.conf", name + "=1", "sysctl.conf 1"},
+	} {
+		write(c.path, c.text)
+		file, value := sysctlConfig(folders, name)
+		if got := strings.TrimPrefix(filepath.Base(file), ".") + " " + value; got != c.want {
+			t.Errorf("with %s: %q, want %q", c.path, got, c.want)
+		}
+	}
+}
+
+// A switch that is turned off while Kuryr runs is turned on again, without any event of a
+// firewall. It stays another program's if it was on before.
+func TestForwardingTurnedOffWhileWatching(t *testing.T) {
+	for _, before := range []string{"0", "1"} {
+		s, h := newSite(t), quietHost(t)
+		sh(t, s.host, "for f in ipv4/ip_forward ipv6/conf/all/forwarding; do echo "+before+" > /proc/sys/net/$f; done")
+		in(t, s.host, func() error { return h.EnableForwarding(t.Context(), true, true) })
+		h.watchIn(t, s.host)
+		for range 2 {
+			sh(t, s.host, "echo 0 > /proc/sys/net/ipv4/ip_forward; echo 0 > /proc/sys/net/ipv6/conf/all/forwarding")
+			eventually(t, "forwarding is on again", func() bool {
+				now := sysctls(t, s.host)
+				return now[ipForward] == "1" && now[forwarding6] == "1"
+			})
+		}
+		in(t, s.host, func() error { return h.restored(t) })
+		now := sysctls(t, s.host)
+		if now[ipForward] != before || now[forwarding6] != before {
+			t.Errorf("restored to %s and %s, want %s", now[ipForward], now[forwarding6], before)
+		}
+	}
+}
+
 func TestRecordOfAnotherNamespaceIsVoid(t *testing.T) {
 	a, b := newSite(t), newSite(t)
 	h := quietHost(t)
 	in(t, a.host, func() error { return h.EnableForwarding(t.Context(), true, true) })
 	sh(t, b.host, `echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding`)
 	before := sysctls(t, b.host)
-	in(t, b.host, func() error { return h.RestoreForwarding(t.Context()) })
+	in(t, b.host, func() error { return h.restored(t) })
 	if d := differences(before, sysctls(t, b.host)); len(d) > 0 {
 		t.Errorf("a record of another namespace changed %v", d)
 	}
@@ -231,7 +343,7 @@ func TestRecordDamaged(t *testing.T) {
 		if err := os.WriteFile(h.recordPath(), []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		err := h.RestoreForwarding(t.Context())
+		_, err := h.RestoreForwarding(t.Context())
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("record %q: error %v, want one with %q", c.text, err, c.want)
 		}

@@ -4,7 +4,7 @@
 // it turns on the kernel's forwarding switch, and opens doors through firewalls that are not ours.
 //
 // It owns the switches it turned (see EnableForwarding) and the record of that, every rule of an iptables filter table whose comment
-// is exactly "kuryr", and the one interface entry it makes in a firewalld zone. What belongs to Docker, ufw, firewalld or the operator it reads
+// is exactly "kuryr" and that is about its links, and the one interface entry it makes in a firewalld zone. What belongs to Docker, ufw, firewalld or the operator it reads
 // but never changes, and it opens only what is shut by default: a rule that shuts something on purpose stays in force. Where Docker relies on
 // the default to hide the unpublished ports of its own containers, a rule of ours hides them from our links instead.
 //
@@ -44,6 +44,8 @@ type Host struct {
 	log  *slog.Logger
 
 	tableLost func(context.Context)
+	// keep4 and keep6 are set while Watch keeps the family's switch on.
+	keep4, keep6 bool
 	// mu makes reading, changing and writing the record, and comparing and repairing the doors, one step each.
 	mu sync.Mutex
 }

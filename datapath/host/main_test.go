@@ -45,7 +45,7 @@ func child(op string) int {
 	case "enable":
 		err = h.EnableForwarding(ctx, true, true)
 	case "restore":
-		err = h.RestoreForwarding(ctx)
+		_, err = h.RestoreForwarding(ctx)
 	case "open":
 		_, err = h.OpenDoors(ctx)
 	case "close":

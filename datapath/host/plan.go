@@ -71,6 +71,7 @@ func guardRule(link string) string {
 //
 // Docker's nftables backend (from 29 on) needs nothing: its table decides on packets of its own bridges, by their names, and accepts the rest.
 func newPlan(rs *ruleset, link, ufwChain string) plan {
+	rs.link = link
 	p := plan{want: map[string][]string{}}
 	docker := rs.reaches("FORWARD", dockerUser)
 	if docker && rs.outcome(dockerUser) == dropped {
@@ -102,7 +103,7 @@ func newPlan(rs *ruleset, link, ufwChain string) plan {
 	}
 	for chain, rules := range rs.rules {
 		for _, r := range rules {
-			if r.ours() {
+			if r.ours(rs.link) {
 				p.restore = append(p.restore, "-D "+chain+" "+r.spec)
 			}
 		}
@@ -128,7 +129,7 @@ func (rs *ruleset) inPlace(want map[string][]string) bool {
 		foreign, end := 0, rs.end(chain)
 		for _, r := range rules {
 			switch {
-			case !r.ours():
+			case !r.ours(rs.link):
 				foreign++
 			case foreign > end:
 				return false

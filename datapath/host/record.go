@@ -39,10 +39,13 @@ type before4 struct {
 	Redirects  string            `json:"accept_redirects"`
 	Default    string            `json:"default_forwarding"`
 	Links      map[string]string `json:"links,omitempty"`
+	// Users are what may have needed the switch and worked without it.
+	Users []string `json:"users,omitempty"`
 }
 
 type before6 struct {
-	Forwarding string `json:"forwarding"`
+	Forwarding string   `json:"forwarding"`
+	Users      []string `json:"users,omitempty"`
 }
 
 // switching is a turn of net.ipv6.conf.all.forwarding under way: where to, and what to put back afterwards.

@@ -12,6 +12,8 @@ import (
 
 // ruleset is one iptables filter table as `iptables -S` prints it.
 type ruleset struct {
+	// link names the links whose rules are ours.
+	link string
 	// policies has the built-in chains, user the others.
 	policies map[string]string
 	user     map[string]bool
@@ -32,8 +34,11 @@ type rule struct {
 	isGoto bool
 }
 
-// ours tells whether the rule carries Kuryr's mark.
-func (r rule) ours() bool { return r.comment == comment }
+// ours reports whether the rule carries Kuryr's mark and is about these links. Two Hosts
+// with other links, those of routers and a node's own port, share a table.
+func (r rule) ours(link string) bool {
+	return r.comment == comment && slices.Contains(r.conditions, link)
+}
 
 // parseRuleset reads the output of `iptables -S`. An error names the line that has another form.
 func parseRuleset(text string) (*ruleset, error) {
@@ -147,7 +152,7 @@ func (rs *ruleset) known() map[string]outcome {
 
 // drops tells whether a user-defined chain exists and has a rule that drops.
 func (rs *ruleset) drops(chain string) bool {
-	return rs.user[chain] && slices.ContainsFunc(rs.rules[chain], func(r rule) bool { return r.target == "DROP" && !r.ours() })
+	return rs.user[chain] && slices.ContainsFunc(rs.rules[chain], func(r rule) bool { return r.target == "DROP" && !r.ours(rs.link) })
 }
 
 func (rs *ruleset) follow(chain string, known map[string]outcome) outcome {
@@ -204,7 +209,7 @@ func (rs *ruleset) end(chain string) int {
 	known := rs.known()
 	n := 0
 	for _, r := range rs.rules[chain] {
-		if r.ours() {
+		if r.ours(rs.link) {
 			continue
 		}
 		if len(r.conditions) == 0 {

@@ -83,6 +83,7 @@ func TestOutcome(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
+		rs.link = "kr+"
 		if got := rs.outcome("FORWARD"); got != c.want {
 			t.Errorf("%s: outcome %v, want %v", c.name, got, c.want)
 		}

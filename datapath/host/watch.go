@@ -24,37 +24,54 @@ const (
 	retries = 5
 )
 
-// Watch opens the doors, and again whenever a firewall that concerns us was changed, until ctx ends; it returns nil then. Another error
-// means that the kernel lets us not listen.
+// Watch opens the doors, and again whenever a firewall that concerns us was changed, until
+// ctx ends; it returns nil then. It also turns a switch that EnableForwarding turned on, or
+// found on, on again when another program turns it off. Another error means that the kernel
+// does not let Kuryr listen.
 //
-// It sleeps until the kernel announces a change (nftables' netlink group) of a filter table or of firewalld's table. That covers
-// `iptables -F`, Docker's start, `ufw reload` and firewalld's start and reload alike, for each of them rewrites its table then; so no
-// connection to the message bus is kept. Our own repairs are announced too: the look that follows finds nothing to do. Changes
-// by the legacy iptables are not announced to anyone; Check says so.
+// It sleeps until the kernel announces a change (nftables' netlink group) of a filter table
+// or of firewalld's table. That covers `iptables -F`, Docker's start, `ufw reload` and
+// firewalld's start and reload alike, for each of them rewrites its table then; so no
+// connection to the message bus is kept. Our own repairs are announced too: the look that
+// follows finds nothing to do. Changes by the legacy iptables are not announced; Check says
+// so.
 //
-// When something was taken from Kuryr's own table (`nft flush ruleset`, a restart of nftables.service), Config.TableLost is called first.
+// When something was taken from Kuryr's own table (`nft flush ruleset`, a restart of
+// nftables.service), Config.TableLost is called first.
 func (h *Host) Watch(ctx context.Context) error {
 	monitor, err := openMonitor()
 	if err != nil {
 		return err
 	}
-	changed, lost := make(chan struct{}, 1), make(chan struct{}, 1)
-	done := make(chan error, 1)
-	go func() { done <- monitor.run(changed, lost) }()
-	stop := func() error {
+	switches, err := openSwitches()
+	if err != nil {
 		_ = monitor.Close()
-		return <-done
+		return err
+	}
+	changed, lost := make(chan struct{}, 1), make(chan struct{}, 1)
+	switched := make(chan struct{}, 1)
+	done := make(chan error, 2)
+	go func() { done <- monitor.run(changed, lost) }()
+	go func() { done <- switches.run(switched) }()
+	stop := func(running int) {
+		_, _ = monitor.Close(), switches.Close()
+		for range running {
+			<-done
+		}
 	}
 
 	var timer debounce
 	defer timer.stop()
-	failed, tableLost := 0, false
+	failed, tableLost, turned := 0, false, true
 	for {
+		if turned {
+			h.keepForwarding(ctx)
+		}
 		if tableLost && h.tableLost != nil {
-			h.log.Warn("something was taken from Kuryr's table in nftables; it is put back", "table", ownTable)
+			h.log.Warn("restoring Kuryr's nftables table", "table", ownTable)
 			h.tableLost(ctx)
 		}
-		tableLost = false
+		tableLost, turned = false, false
 		failed = h.look(ctx, failed)
 		if failed > 0 && failed <= retries {
 			timer.after(time.Second << (failed - 1))
@@ -62,10 +79,10 @@ func (h *Host) Watch(ctx context.Context) error {
 		for waiting := true; waiting; {
 			select {
 			case <-ctx.Done():
-				_ = stop()
+				stop(2)
 				return nil
 			case err := <-done:
-				_ = monitor.Close()
+				stop(1)
 				return fmt.Errorf("listen for changes of firewalls: %w", err)
 			case <-changed:
 				failed = 0
@@ -73,11 +90,23 @@ func (h *Host) Watch(ctx context.Context) error {
 			case <-lost:
 				tableLost = true
 				timer.event(time.Now())
+			case <-switched:
+				turned = true
+				timer.event(time.Now())
 			case <-timer.fired():
 				waiting = false
 			}
 		}
 		timer.stop()
+	}
+}
+
+// keepForwarding turns the switches on again that EnableForwarding was asked for.
+func (h *Host) keepForwarding(ctx context.Context) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.enable(ctx, h.keep4, h.keep6); err != nil && ctx.Err() == nil {
+		h.log.Warn("keep host forwarding on", "err", err)
 	}
 }
 
@@ -175,6 +204,84 @@ func (m *monitor) run(changed, lost chan<- struct{}) error {
 			}
 		}
 	}
+}
+
+// switches is a socket in the groups in which the kernel announces changes of forwarding.
+type switches struct{ *os.File }
+
+func openSwitches() (*switches, error) {
+	const kind = unix.SOCK_RAW | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
+	fd, err := unix.Socket(unix.AF_NETLINK, kind, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open a routing socket: %w", err)
+	}
+	err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+	for _, group := range []int{unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF} {
+		if err == nil {
+			err = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group)
+		}
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("listen for changes of forwarding: %w", err)
+	}
+	return &switches{os.NewFile(uintptr(fd), "forwarding notifications")}, nil
+}
+
+// run puts a token into turned, which holds one, when a host-wide switch was turned; it
+// returns when the socket is closed or broken.
+func (s *switches) run(turned chan<- struct{}) error {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := s.Read(buf)
+		if err != nil && !errors.Is(err, unix.ENOBUFS) {
+			return err
+		}
+		if err == nil && n < len(buf) && !turnsSwitch(buf[:n]) {
+			continue
+		}
+		select {
+		case turned <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// turnsSwitch reports whether one of the netlink messages is about forwarding of all links.
+// Messages about one link come with every link that is made. A message that is not
+// understood counts.
+func turnsSwitch(b []byte) bool {
+	const header, confHeader, attrHeader, ifindex, forwarding = unix.NLMSG_HDRLEN, 4, 4, 1, 2
+	const all = -1
+	for len(b) >= header {
+		size := int(binary.NativeEndian.Uint32(b))
+		if size < header+confHeader || size > len(b) {
+			return true
+		}
+		kind, attrs := binary.NativeEndian.Uint16(b[4:]), b[header+confHeader:size]
+		b = b[min((size+3)&^3, len(b)):]
+		if kind != unix.RTM_NEWNETCONF {
+			continue
+		}
+		host, turned := false, false
+		for len(attrs) >= attrHeader {
+			length := int(binary.NativeEndian.Uint16(attrs))
+			if length < attrHeader+4 || length > len(attrs) {
+				return true
+			}
+			switch binary.NativeEndian.Uint16(attrs[2:]) {
+			case ifindex:
+				host = int32(binary.NativeEndian.Uint32(attrs[attrHeader:])) == all
+			case forwarding:
+				turned = true
+			}
+			attrs = attrs[min((length+3)&^3, len(attrs)):]
+		}
+		if host && turned {
+			return true
+		}
+	}
+	return false
 }
 
 // concerns tells whether one of the netlink messages is about a table, chain or rule of an iptables filter table or of firewalld's, and

@@ -36,7 +36,7 @@ const (
 	mendReconcile = "kuryr sdn reconcile"
 	mendReplug    = "disconnect the container from the network and connect it again"
 	// A running kuryr turned it on already, and does so again only at its next start.
-	mendForwarding = "sysctl net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1, or start `kuryr up` anew, which turns it on"
+	mendForwarding = "sysctl net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1, or `kuryr doctor --fix`"
 )
 
 // Plan tells from the kernel's tables which way the packet would go, and what of it is missing. It sends nothing. The last hop stops if the

@@ -352,3 +352,30 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Errorf("kuryr is down, and its status is fine: %s", res)
 	}
 }
+
+// Docker that starts after Kuryr finds forwarding on, and relies on it: it stays on when
+// Kuryr leaves, and the command says so.
+func TestBootOrder(t *testing.T) {
+	t.Parallel()
+	onlyKuryr(t)
+	needs(t, ownKernel)
+	r := ownHost(t, "reboots, with Kuryr before Docker", privatehost.Options{KuryrLater: true})
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	if err := r.StartKuryr(ctx, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.network(t, "blue", "--subnet", "10.74.0.0/24")
+	if err := r.Reboot(ctx); err != nil {
+		t.Fatal(err)
+	}
+	r.docker(t, "network", "rm", "blue")
+	r.docker(t, "run", "-d", "--name", "bridged", "box", "probe", "serve", port)
+	out := r.must(t, kuryr, "down", "--purge")
+	if !strings.Contains(out, "net.ipv4.ip_forward stays 1, for docker0") {
+		t.Errorf("down --purge does not say that forwarding stays: %s", out)
+	}
+	if res := r.sh("docker", "exec", "bridged", "probe", "tcp", at(out4, 7000)); !res.OK() {
+		t.Errorf("a container on docker0 lost the outside: %s", res)
+	}
+}
