@@ -204,6 +204,27 @@ func TestNetworkAfterAnother(t *testing.T) {
 	}
 }
 
+// TestRemove removes a port's interface by its name, with the host end, and leaves
+// another one of that name.
+func TestRemove(t *testing.T) {
+	w := newWorld(t)
+	a := nstest.New(t)
+	w.plug(w.in(w.port(), a))
+	for range 2 {
+		must(t, w.b.Remove(t.Context(), path(a), "eth0"))
+		wantNames(t, a)
+		wantNames(t, w.router)
+	}
+	must(t, w.b.Remove(t.Context(), "/run/netns/absent", "eth0"))
+	nstest.Do(t, a, func() {
+		must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "eth1"}))
+	})
+	must(t, w.b.Remove(t.Context(), path(a), "eth0"))
+	if got := names(t, a); len(got) != 2 {
+		t.Errorf("links are %v, want eth0 and eth1", got)
+	}
+}
+
 func TestPlugWhereIPv6IsOff(t *testing.T) {
 	w := newWorld(t)
 	a := nstest.New(t)

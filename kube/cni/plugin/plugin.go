@@ -21,6 +21,7 @@ import (
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/kube/cni/given"
+	"github.com/kuryr/kuryr/sdn"
 	"golang.org/x/sys/unix"
 )
 
@@ -79,7 +80,7 @@ func (p Plugin) run(ctx context.Context, conf *cni.Config) ([]byte, error) {
 	case errors.Is(err, cni.ErrNoDaemon):
 		return p.alone(ctx, c, read)
 	case c.Verb == cni.Del && isCode(err, cni.TryAgain, cni.TimedOut): // it was killed in the midst
-		return nil, p.owe(c, read)
+		return nil, p.owe(ctx, c, read)
 	}
 	return out, err
 }
@@ -91,6 +92,30 @@ func versions(config []byte) ([]byte, error) {
 		asked = conf.CNIVersion
 	}
 	return cni.EncodeVersions(asked), nil
+}
+
+// leaving deletes the links of what it unplugs before it returns. The daemon deletes them
+// later, but this process ends.
+type leaving struct{ bind.Patient }
+
+// Plug plugs an interface, and leaves nothing if it fails.
+func (l leaving) Plug(ctx context.Context, i bind.Interface) (bind.Result, error) {
+	r, err := l.Patient.Plug(ctx, i)
+	if err != nil {
+		err = errors.Join(err, l.collect(ctx, i.Port, i.Namespace))
+	}
+	return r, err
+}
+
+// Unplug unplugs a port and deletes its links.
+func (l leaving) Unplug(ctx context.Context, port sdn.Port) error {
+	return errors.Join(l.Patient.Unplug(ctx, port), l.collect(ctx, port, ""))
+}
+
+// collect deletes what was unplugged: a veth pair in the namespace of the port's host
+// end, another link in the container's.
+func (l leaving) collect(ctx context.Context, port sdn.Port, namespace string) error {
+	return l.Collect(context.WithoutCancel(ctx), port.VIF.Details[sdn.DetailNamespace], namespace)
 }
 
 // alone does without the daemon what can be done.
@@ -105,7 +130,8 @@ func (p Plugin) alone(ctx context.Context, c cni.Call, conf cni.Config) ([]byte,
 		return nil, err
 	}
 	defer func() { _ = binder.Close() }()
-	folder := given.In(cmp.Or(conf.State, cni.DefaultState), bind.Patient{Binder: binder, Patience: bind.DefaultPatience})
+	patient := bind.Patient{Binder: binder, Patience: bind.DefaultPatience}
+	folder := given.In(cmp.Or(conf.State, cni.DefaultState), leaving{patient})
 	switch c.Verb {
 	case cni.Add:
 		args, err := cni.ParseArgs(c.Args)
@@ -124,7 +150,7 @@ func (p Plugin) alone(ctx context.Context, c cni.Call, conf cni.Config) ([]byte,
 		if there, err := folder.Unbind(ctx, c.Container, c.Interface); there || err != nil {
 			return nil, err
 		}
-		return nil, p.owe(c, conf)
+		return nil, p.owe(ctx, c, conf)
 	case cni.Check:
 		bound, there, err := folder.Find(c.Container, c.Interface)
 		if err != nil || !there {
@@ -156,16 +182,30 @@ func noDaemon(conf cni.Config) *types.Error {
 }
 
 // owe writes down a DEL for the daemon, which reads what is owed after it has begun to listen. So one that has begun before the record was there is asked anew.
-func (p Plugin) owe(c cni.Call, conf cni.Config) error {
+// The interface goes now: the container may live on.
+func (p Plugin) owe(ctx context.Context, c cni.Call, conf cni.Config) error {
 	owed, name := cni.OwedIn(cmp.Or(conf.State, cni.DefaultState)), cni.RecordName(c.Container, c.Interface)
 	if err := owed.Put(name, c); err != nil {
 		return cni.IOFailure.Errorf("the daemon does not run, and that %s is to be taken away cannot be written down: %v", c.Container, err)
 	}
 	_, err := cni.Ask(cmp.Or(conf.Socket, cni.DefaultSocket), c, askLimit)
 	if errors.Is(err, cni.ErrNoDaemon) || isCode(err, cni.TryAgain, cni.TimedOut) {
-		return nil // the record holds
+		return remove(ctx, c)
 	}
 	return errors.Join(err, owed.Delete(name))
+}
+
+// remove deletes the interface of a DEL that is written down. Its port and switch are the
+// daemon's to tell.
+func remove(ctx context.Context, c cni.Call) error {
+	if c.Namespace == "" {
+		return nil
+	}
+	binder, err := bind.New(bind.Config{})
+	if err != nil {
+		return err
+	}
+	return errors.Join(binder.Remove(ctx, c.Namespace, c.Interface), binder.Close())
 }
 
 func isCode(err error, kinds ...cni.Kind) bool {

@@ -18,18 +18,19 @@ import (
 // rig runs the plugin with a socket and a state folder of its own.
 type rig struct {
 	socket, state string
+	netns         string
 	lost          bool
 	api           func(context.Context, cni.Call, cni.Config, *given.Folder) ([]byte, error)
 }
 
 func newRig(t *testing.T) rig {
 	dir := t.TempDir()
-	return rig{socket: filepath.Join(dir, "s"), state: filepath.Join(dir, "state")}
+	return rig{netns: "/run/netns/none", socket: filepath.Join(dir, "s"), state: filepath.Join(dir, "state")}
 }
 
 func (r rig) run(t *testing.T, verb, args string) (int, string) {
 	t.Helper()
-	env := map[string]string{"CNI_COMMAND": verb, "CNI_CONTAINERID": "a", "CNI_NETNS": "/run/netns/none", "CNI_IFNAME": "eth0", "CNI_ARGS": args}
+	env := map[string]string{"CNI_COMMAND": verb, "CNI_CONTAINERID": "a", "CNI_NETNS": r.netns, "CNI_IFNAME": "eth0", "CNI_ARGS": args}
 	fields := map[string]any{"cniVersion": "1.1.0", "name": "blue", "type": "kuryr", "socket": r.socket, "state": r.state, "cni.dev/valid-attachments": nil}
 	if r.api != nil {
 		fields["api_server"] = "https://192.0.2.1:6443"
