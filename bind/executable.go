@@ -4,6 +4,7 @@ package bind
 
 import (
 	"context"
+	"errors"
 
 	"github.com/kuryr/kuryr/internal/vifexec"
 	"github.com/kuryr/kuryr/sdn"
@@ -23,8 +24,17 @@ func (e executableSeat) join(ctx context.Context, port sdn.Port, _ bool) error {
 // joined is always answered with yes: an executable cannot be asked, and who cannot be asked is not said to have failed.
 func (executableSeat) joined(context.Context, sdn.Port) (bool, error) { return true, nil }
 
-func (e executableSeat) leave(ctx context.Context, _ *socket, _ namespace, port sdn.Port) error {
-	return e.unjoin(ctx, port)
+// leave ignores the executable's failure once the host end is gone: nothing is left that
+// it could undo.
+func (e executableSeat) leave(ctx context.Context, s *socket, _ namespace, port sdn.Port) error {
+	err := e.unjoin(ctx, port)
+	if err == nil {
+		return nil
+	}
+	if _, gone := s.index(HostName(port.ID)); errors.Is(gone, errNoLink) {
+		return nil
+	}
+	return err
 }
 
 func (e executableSeat) unjoin(ctx context.Context, port sdn.Port) error {

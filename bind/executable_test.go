@@ -4,12 +4,14 @@ package bind
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/kuryr/kuryr/internal/nstest"
+	"github.com/kuryr/kuryr/internal/vifexec"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/vishvananda/netlink"
 )
@@ -57,6 +59,34 @@ func TestExecutablePlugs(t *testing.T) {
 			t.Error("the host end is still there")
 		}
 	})
+}
+
+// TestExecutableFails lets unbind fail. The first Unplug says so and removes the
+// interface. The second has nothing left to do, and succeeds.
+func TestExecutableFails(t *testing.T) {
+	t.Parallel()
+	nstest.RootsFiles(t)
+	w := newWorld(t)
+	dir := t.TempDir()
+	script := "#!/bin/sh\n[ $1 = bind ] || { echo wrong rack >&2; exit 1; }\n"
+	nstest.WriteProgram(t, filepath.Join(dir, "vendor"), []byte(script))
+	nstest.Do(t, w.host, func() {
+		b, err := New(Config{Executables: dir})
+		must(t, err)
+		t.Cleanup(func() { _ = b.Close() })
+		w.b = b
+	})
+	i := Interface{Port: w.port(), MTU: testMTU}
+	i.Port.VIF = sdn.VIF{Type: "vendor"}
+	_, err := w.b.Plug(t.Context(), i)
+	must(t, err)
+	err = w.b.Unplug(t.Context(), i.Port)
+	if !errors.As(err, new(*vifexec.Error)) || !strings.Contains(err.Error(), "wrong rack") {
+		t.Errorf("first Unplug: error %v", err)
+	}
+	must(t, w.b.Unplug(t.Context(), i.Port))
+	must(t, w.b.Collect(t.Context(), ""))
+	wantNames(t, w.host)
 }
 
 // What the executable refuses leaves nothing.

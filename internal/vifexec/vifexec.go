@@ -43,7 +43,7 @@ var vifType = regexp.MustCompile(`^[a-z0-9_-]+$`)
 type Dir string
 
 // Bind has the port's interface wired. Errors: IsUnsupported where the VIF type has no executable, IsDenied where others than root could have changed
-// it, IsUnavailable where it did not end in time; any other shows what it said.
+// it, IsUnavailable where it did not end in time; *Error where it failed.
 func (d Dir) Bind(ctx context.Context, port sdn.Port, link string) error {
 	return d.run(ctx, port, "bind", string(port.ID), link, port.DeviceID, port.MAC.String(), string(port.Network), port.Project, quoted(port.VIF.Details))
 }
@@ -112,11 +112,28 @@ func (d Dir) run(ctx context.Context, port sdn.Port, args ...string) error {
 	if ctx.Err() != nil {
 		return sdn.Unavailable(context.Cause(ctx), "executable "+program, "%s did not end in time", args[0])
 	}
-	if text := strings.TrimSpace(strings.ToValidUTF8(out.kept.String(), "?")); text != "" {
-		return fmt.Errorf("%s %s: %w: %s", program, args[0], err, strings.Join(strings.Fields(text), " "))
-	}
-	return fmt.Errorf("%s %s: %w", program, args[0], err)
+	text := strings.ToValidUTF8(out.kept.String(), "?")
+	return &Error{Program: program, Verb: args[0], Output: strings.Join(strings.Fields(text), " "), Err: err}
 }
+
+// Error is the failure of an executable.
+type Error struct {
+	Program string
+	Verb    string // bind or unbind
+	Output  string // the first part of it, in one line
+	Err     error
+}
+
+func (e *Error) Error() string {
+	text := fmt.Sprintf("%s %s: %v", e.Program, e.Verb, e.Err)
+	if e.Output != "" {
+		text += ": " + e.Output
+	}
+	return text
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
 
 // bounded keeps the first bytes of what is written to it.
 type bounded struct {

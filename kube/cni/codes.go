@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
+	"github.com/kuryr/kuryr/internal/vifexec"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -39,13 +40,15 @@ var (
 	Unavailable         = Kind{104, 104, "unavailable", "the SDN or the Kubernetes API does not answer"}
 	TimedOut            = Kind{105, 105, "timed out", "the port has not come in time, or OVN has not wired it; is ovn-controller alive on this host?"}
 	Differs             = Kind{106, 106, "differs", "of CHECK: the message says what is not as ADD left it"}
-	Internal            = Kind{types.ErrInternal, 1, "internal error", "the message and the daemon's log say more"}
+	ExecutableFailed    = Kind{107, 107, "executable failed",
+		"the executable of the port's VIF type failed; the message shows its output"}
+	Internal = Kind{types.ErrInternal, 1, "internal error", "the message and the daemon's log say more"}
 )
 
 // Kinds is the table, in the order of codes.
 func Kinds() []Kind {
 	return []Kind{IncompatibleVersion, UnsupportedField, UnknownContainer, BadEnvironment, IOFailure, Undecodable, BadConfig, BadNamespace, TryAgain, NotReady, Limited,
-		NotFound, Exhausted, Conflict, Denied, Unavailable, TimedOut, Differs, Internal}
+		NotFound, Exhausted, Conflict, Denied, Unavailable, TimedOut, Differs, ExecutableFailed, Internal}
 }
 
 // Errorf makes an error of the kind. The message is a format, of one line.
@@ -94,6 +97,9 @@ func AsError(err error) *types.Error {
 		if row.is(err) {
 			return row.kind.Errorf("%v", err)
 		}
+	}
+	if errors.As(err, new(*vifexec.Error)) {
+		return ExecutableFailed.Errorf("%v", err)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return TimedOut.Errorf("%v", err)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuryr/kuryr/internal/vifexec"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -78,6 +79,7 @@ func TestErrorsOfTheSDN(t *testing.T) {
 		{sdn.Unavailable(nil, "SDN", "away"), Unavailable},
 		{&sdn.Error{Kind: sdn.KindPending}, TryAgain},
 		{TimedOut.Errorf("late"), TimedOut},
+		{fmt.Errorf("unplug: %w", &vifexec.Error{Program: "/vendor", Err: errors.New("exit status 1")}), ExecutableFailed},
 		{errors.New("two\nlines"), Internal},
 	} {
 		e := AsError(row.err)
