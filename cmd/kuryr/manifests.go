@@ -62,12 +62,18 @@ func (f kubernetesFlags) chartValues(c *cobra.Command) (install.Values, error) {
 	given("pod-cidr", "config.controller.pod_ranges", "["+strings.Join(f.podCIDR, ", ")+"]")
 	given("service-cidr", "config.controller.service_ranges", "["+strings.Join(f.serviceCIDR, ", ")+"]")
 	if f.image != "" {
-		name, tag, ok := cutLast(f.image, ":")
+		image, digest, _ := strings.Cut(f.image, "@")
+		name, tag, ok := cutLast(image, ":")
 		if !ok || strings.Contains(tag, "/") {
-			return nil, usageError{fmt.Errorf("--image: want a name and a tag, such as kuryr/kuryr:v1, not %q", f.image)}
+			name, tag = image, ""
+		}
+		if name == "" || tag == "" && digest == "" {
+			return nil, usageError{fmt.Errorf("--image: want a name and a tag or a digest, "+
+				"such as kuryr/kuryr:v1 or kuryr/kuryr@sha256:…, not %q", f.image)}
 		}
 		given("image", "image.repository", name)
 		given("image", "image.tag", tag)
+		given("image", "image.digest", digest)
 	}
 	if f.apiServer != "" {
 		host, port, err := net.SplitHostPort(f.apiServer)

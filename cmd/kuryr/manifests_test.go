@@ -26,12 +26,25 @@ func TestInstallKubernetes(t *testing.T) {
 	if err := os.WriteFile(values, []byte("provider: neutron\nneutron: {cloud: of-the-file}\ninstallation: of-the-file\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	digest := "sha256:" + strings.Repeat("0a", 32)
+	pinned := filepath.Join(t.TempDir(), "pinned.yaml")
+	if err := os.WriteFile(pinned, []byte("image: {digest: '"+digest+"'}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args      string
 		has, lack []string
 	}{
 		{"", []string{"kind: Namespace", "name: kuryr-system", "name: kuryr-sdn", "provider: sdn", `installation: "kubernetes"`, `controller.namespace: "kuryr-system"`}, []string{"clouds.yaml"}},
 		{"--namespace blue --image r.example:5000/k:v2", []string{"name: blue", `image: "r.example:5000/k:v2"`, "system:serviceaccount:blue:kuryr-node"}, []string{"kuryr-system"}},
+		{
+			"--image r.example:5000/k@" + digest + " --set image.pullPolicy=Always",
+			[]string{`image: "r.example:5000/k@` + digest + `"`}, []string{"k:v"},
+		},
+		{"--image k:v2 --set image.digest=" + digest, []string{`image: "k@` + digest + `"`}, []string{"k:v2"}},
+		{"--image k:v3@" + digest, []string{`image: "k@` + digest + `"`}, []string{"k:v3"}},
+		{"--image k:v4 --values " + pinned, []string{`image: "k:v4"`}, []string{"sha256"}},
+		{"--values " + pinned, []string{`image: "kuryr/kuryr@` + digest + `"`}, nil},
 		{"--api-server [fd00::1]:6443", []string{`KUBERNETES_SERVICE_HOST, value: "fd00::1"`, `KUBERNETES_SERVICE_PORT, value: "6443"`}, nil},
 		{"--pod-cidr 10.64.0.0/10,fd00:1::/48 --service-cidr 10.96.0.0/12", []string{"pod_ranges:\n      - 10.64.0.0/10\n      - fd00:1::/48\n", "service_ranges:\n      - 10.96.0.0/12\n"}, nil},
 		{"--values " + values, []string{"provider: neutron", `cloud: "of-the-file"`, `installation: "of-the-file"`}, []string{"kuryr-sdn"}},
@@ -64,7 +77,9 @@ func TestInstallKubernetesRefuses(t *testing.T) {
 	}{
 		{"--provider ovn", exitError, `value provider: want embedded or neutron, not "ovn"`},
 		{"--set nodes=3", exitUsage, "--set: value nodes: unknown"},
-		{"--image kuryr", exitUsage, "want a name and a tag"},
+		{"--image kuryr", exitUsage, "want a name and a tag or a digest"},
+		{"--image kuryr@", exitUsage, "want a name and a tag or a digest"},
+		{"--image kuryr@sha256:1", exitError, "value image.digest: want sha256:"},
 		{"--api-server here", exitUsage, "want host:port"},
 		{"--apply --kubeconfig /none.yaml", exitError, "no such file"},
 	} {

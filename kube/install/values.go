@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -127,8 +128,14 @@ func (v Values) check() error {
 	if by, _ := v["loadBalancers"].(string); by != "" && by != "sdn" && by != "node" {
 		return fmt.Errorf("value loadBalancers: want sdn or node, not %q", by)
 	}
+	image, _ := v["image"].(map[string]any)
+	if digest, _ := image["digest"].(string); digest != "" && !digests.MatchString(digest) {
+		return fmt.Errorf("value image.digest: want sha256: and 64 digits of 0-9 and a-f, not %q", digest)
+	}
 	return errors.Join(v.checkBalancers(), v.checkRavenConf())
 }
+
+var digests = regexp.MustCompile("^sha256:[0-9a-f]{64}$")
 
 // checkBalancers refuses that who balances is said twice: one of them would count, and nobody be told which.
 func (v Values) checkBalancers() error {

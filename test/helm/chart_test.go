@@ -32,6 +32,9 @@ const (
 	system = "kuryr-system"
 )
 
+// digest is one of an image.
+var digest = "sha256:" + strings.Repeat("0a", 32)
+
 // values are what a user gives to either: the text of a file of values, and after it single ones, as --set has them.
 type values struct {
 	file string
@@ -199,6 +202,7 @@ var changes = map[string]struct {
 	"createNamespace":         {set: "createNamespace=true"},
 	"image.repository":        {set: "image.repository=registry.example:5000/kuryr"},
 	"image.tag":               {set: "image.tag=1.0"}, // looks like a number
+	"image.digest":            {set: "image.digest=" + digest},
 	"image.pullPolicy":        {set: "image.pullPolicy=Always"},
 	"imagePullSecrets":        {file: "imagePullSecrets: [{name: a}, {name: b}]"},
 	"provider":                {set: "provider=neutron"},
@@ -294,6 +298,7 @@ func TestRefused(t *testing.T) {
 	for _, set := range []string{
 		"provider=ovn", "installation=Blue", "installation=a-name-that-is-longer-than-thirty-six-characters", "nodes=3", "node.bindir=/x", "image.colour=red",
 		"controller.replicas=many", "createNamespace=perhaps", "imagePullSecrets=a", "config=3", "node.resources=much", "loadBalancers=both",
+		"image.digest=sha256:1", "image.digest=" + strings.ToUpper(digest),
 		"ravenConf=[neutron]\nauth_type = password\npassword : a\n", "ravenConf=[neutron]\ntoken=a",
 	} {
 		_, ours := byKuryr(t, values{}.and(set))
@@ -328,6 +333,34 @@ func TestLint(t *testing.T) {
 		if result.HighestSeverity > support.InfoSev {
 			t.Errorf("%s: severity %d", provider, result.HighestSeverity)
 		}
+	}
+}
+
+// The chart of a release runs the image of the release.
+func TestReleasedChart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	pack := func(version, digest string) error {
+		return exec.CommandContext(t.Context(), "../../hack/chart.sh", version, digest, dir).Run()
+	}
+	for _, bad := range [][2]string{{"", digest}, {"1.2", digest}, {"1.2.3", ""}, {"1.2.3", "sha256:1"}} {
+		if err := pack(bad[0], bad[1]); err == nil {
+			t.Errorf("version %q with digest %q makes a chart", bad[0], bad[1])
+		}
+	}
+	if err := pack("1.2.3", digest); err != nil {
+		t.Fatal(err)
+	}
+	c, err := loader.Load(filepath.Join(dir, "kuryr-1.2.3.tgz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, _ := c.Values["image"].(map[string]any)
+	if c.Metadata.Version != "1.2.3" || c.Metadata.AppVersion != "1.2.3" || image["digest"] != digest {
+		t.Errorf("version %s, appVersion %s, image %v", c.Metadata.Version, c.Metadata.AppVersion, image)
+	}
+	if n := len(c.CRDObjects()); n != 4 || c.Validate() != nil {
+		t.Errorf("%d CRDs, %v", n, c.Validate())
 	}
 }
 

@@ -1,5 +1,9 @@
 {{- define "kuryr.image" -}}
+{{- if .Values.image.digest -}}
+{{ printf "%s@%s" .Values.image.repository .Values.image.digest | quote }}
+{{- else -}}
 {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
+{{- end -}}
 {{- end }}
 {{- define "kuryr.apiServer" }}
 {{- if .Values.apiServer.host }}
