@@ -100,7 +100,8 @@ func (w *poolWork) given() (given map[types.UID]*v1.KuryrPort, without []*corev1
 // promised is the pod that a port was made for and has not been given to yet: it was made with the label bound, so that one write less is needed. A port whose status says something has
 // been given since, and what a daemon has labelled has no promise.
 func promised(p *v1.KuryrPort) types.UID {
-	if v1.PortStatus(p.Labels[v1.LabelPortStatus]) != v1.PortBound || p.Status.Pod != nil || p.Status.PortStatus != "" || !p.DeletionTimestamp.IsZero() {
+	label := v1.PortStatus(p.Labels[v1.LabelPortStatus])
+	if label != v1.PortBound || p.Status.Pod != nil || isWritten(p) || !p.DeletionTimestamp.IsZero() {
 		return ""
 	}
 	return types.UID(p.Annotations[v1.AnnotationPromised])

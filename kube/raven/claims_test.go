@@ -48,7 +48,11 @@ func (c *cluster) mirrored() {
 	c.t.Helper()
 	for _, p := range c.ports() {
 		label := v1.PortStatus(p.Labels[v1.LabelPortStatus])
-		if label == v1.PortBound != (p.Status.Pod != nil) || p.Status.Pod == nil && label != v1.PortAvailable {
+		is := v1.PortAvailable
+		if p.Status.Pod != nil {
+			is = v1.PortBound
+		}
+		if label != is || p.Status.PortStatus != is {
 			c.t.Errorf("port %s is labelled %s, and has %+v", p.Name, label, p.Status)
 		}
 	}

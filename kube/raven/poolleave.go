@@ -35,7 +35,7 @@ func (w *poolWork) leave(ctx context.Context, u use) error {
 			continue
 		}
 		if !deleting && w.unclaimable(p) {
-			if err := w.label(ctx, p, v1.PortDeleting); err != nil {
+			if err := w.mark(ctx, p, v1.PortDeleting); err != nil {
 				errs = append(errs, client.IgnoreNotFound(err))
 				continue
 			}

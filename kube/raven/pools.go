@@ -159,6 +159,7 @@ func (w *poolWork) work(ctx context.Context) (again time.Duration, err error) {
 	again, calls, limit := w.decide(ctx)
 	made := errors.Join(limit, w.make(ctx, wishes, calls))
 	w.metrics.lacks(made)
+	made = errors.Join(made, w.publish(ctx))
 	asked, quota := w.followQuota(ctx, made)
 	err = errors.Join(left, refused, made, quota, w.float(ctx), w.claim(ctx), w.lead(ctx), w.restore(ctx), w.audit(ctx))
 	return sooner(sooner(again, asked), w.auditIn()), err

@@ -57,7 +57,9 @@ func (w *poolWork) object(p sdn.Port, subnets map[sdn.ID]sdn.Subnet, wish wished
 	o := &v1.KuryrPort{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: string(p.ID), Finalizers: []string{v1.Finalizer}, OwnerReferences: []metav1.OwnerReference{owner(w.pool)},
-			Labels: map[string]string{v1.LabelNode: v1.NodeLabel(w.pool.Spec.Node), v1.LabelPool: w.name, v1.LabelPortStatus: string(v1.PortAvailable)},
+			Labels: map[string]string{
+				v1.LabelNode: v1.NodeLabel(w.pool.Spec.Node), v1.LabelPool: w.name, v1.LabelPortStatus: string(v1.PortCreated),
+			},
 		},
 		Spec: v1.KuryrPortSpec{
 			ID: string(p.ID), Active: true, Address: p.MAC.String(), Node: w.pool.Spec.Node, Pool: w.name, Dedicated: wish.pod,

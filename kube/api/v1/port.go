@@ -12,12 +12,15 @@ import (
 // +kubebuilder:validation:Enum=created;available;bound;deleting
 type PortStatus string
 
-// The life of a port. Raven makes it with created or available. The claimant, which is the node's daemon, writes bound, and when the pod has gone available, or deleting
-// where the port is dedicated or the object is being deleted (has a deletionTimestamp).
+// The life of a port. Raven creates it as created, then makes it available. The claimant, which is
+// the node's daemon, writes bound, and when the pod has gone available, or deleting if the port is
+// dedicated or the object is being deleted (has a deletionTimestamp). On a node without a daemon
+// Raven does that, and creates a port for a waiting pod as bound.
 //
-// Who wants a port no more deletes the object, whose finalizer keeps it. Its claimant then never claims it, and labels it deleting: at once where no pod has it, else when
-// the pod has gone. Only then Raven deletes the port in the SDN and takes the finalizer away, so that no port is deleted under a pod whose claim is not yet written here.
-// For nodes that are gone Raven labels the ports itself.
+// To be rid of a port, delete the object, which its finalizer keeps. The claimant then never claims
+// it, and labels it deleting: immediately if no pod has it, otherwise when the pod has gone. Only
+// then Raven deletes the port in the SDN and removes the finalizer. So no port is deleted under a
+// pod whose claim is not yet written here. For nodes that are gone Raven labels the ports itself.
 const (
 	PortCreated   PortStatus = "created"   // in the SDN, not yet to be used
 	PortAvailable PortStatus = "available" // its node may claim it
@@ -44,7 +47,8 @@ type KuryrPort struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   KuryrPortSpec   `json:"spec"`
+	Spec KuryrPortSpec `json:"spec"`
+	// +kubebuilder:default={}
 	Status KuryrPortStatus `json:"status,omitempty"`
 }
 
@@ -143,16 +147,18 @@ type PortVIF struct {
 	VNICType string `json:"vnicType,omitempty"`
 }
 
-// KuryrPortStatus tells whose the port is. The claimant writes PortStatus and Pod, Raven the rest.
+// KuryrPortStatus tells whose the port is. The claimant writes PortStatus and Pod, Raven the rest
+// and the PortStatus of ports that no claimant has written.
 type KuryrPortStatus struct {
 	// PortStatus is what the label openstack.org/portStatus says too, by which ports are found; the label counts where they differ.
+	// +kubebuilder:default=created
 	// +optional
 	PortStatus PortStatus `json:"portStatus,omitempty"`
 	// Pod is the one that it is bound to.
 	// +optional
 	Pod *PortPod `json:"pod,omitempty"`
-	// Released is when the last pod gave it back, while none has it. The claimant writes it together with that; without it no pod has had the port yet, or the claimant is
-	// of an older release.
+	// Released is since when no pod has had the port: when it was created, or when the last pod
+	// gave it back. A claimant of an older release does not write it.
 	// +optional
 	Released *metav1.Time `json:"released,omitempty"`
 	// +optional

@@ -3,6 +3,7 @@
 package kubernetes_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -18,7 +19,7 @@ import (
 // columns checks what kubectl shows of a port with addresses of both families, of a pool and of a network.
 func (r *rig) columns(api client.Client) {
 	r.Helper()
-	port := kuryrPort("dual", "node1", kuryrv1.PortBound)
+	port := kuryrPort("dual", "node1", kuryrv1.PortCreated)
 	port.Finalizers = nil
 	port.Spec.Network.Subnets = append(port.Spec.Network.Subnets, kuryrv1.PortSubnet{ID: "s6", CIDR: "fd00::/64", IPs: []string{"fd00::5"}})
 	r.must(api.Create(r.ctx, port))
@@ -34,11 +35,17 @@ func (r *rig) columns(api client.Client) {
 	r.must(api.Status().Update(r.ctx, balancer))
 	for resource, want := range map[string]map[string]string{
 		"kuryrloadbalancers": {"Type": "LoadBalancer", "VIP": "10.96.0.5", "Second VIP": "fd00:96::5", "Floating IP": "203.0.113.7", "Members": "3"},
-		"kuryrports":         {"Address": "10.1.0.5", "Second address": "fd00::5", "MAC": "fa:16:3e:bf:84:ff", "Node": "node1"},
-		"kuryrnetworks":      {"CIDR": "10.1.0.0/16", "Second CIDR": "fd00::/64", "Namespace": "blue"},
-		"kuryrportpools":     {"Node": "node1", "Minimum": "2", "Maximum": "4"},
+		"kuryrports": {
+			"Address": "10.1.0.5", "Second address": "fd00::5", "MAC": "fa:16:3e:bf:84:ff", "Node": "node1", "Status": "created",
+		},
+		"kuryrnetworks":  {"CIDR": "10.1.0.0/16", "Second CIDR": "fd00::/64", "Namespace": "blue"},
+		"kuryrportpools": {"Node": "node1", "Minimum": "2", "Maximum": "4"},
 	} {
-		shown := r.shown(resource)
+		rows := r.shown(resource)
+		if len(rows) != 1 {
+			r.Fatalf("%d rows of %s", len(rows), resource)
+		}
+		shown := rows[0]
 		for column, value := range want {
 			if shown[column] != value {
 				r.Errorf("kubectl get %s shows %q under %s, want %q", resource, shown[column], strings.ToUpper(column), value)
@@ -47,8 +54,27 @@ func (r *rig) columns(api client.Client) {
 	}
 }
 
-// shown is the first row of what the API server has kubectl show of a resource, by column.
-func (r *rig) shown(resource string) map[string]string {
+// statuses waits until kubectl shows the status bound for the ports of so many pods, and available
+// for all others.
+func (w *whole) statuses(pods int) {
+	w.Helper()
+	w.until(func(context.Context) error {
+		count := map[string]int{}
+		for _, row := range w.shown("kuryrports") {
+			count[row["Status"]]++
+		}
+		bound, available := count[string(kuryrv1.PortBound)], count[string(kuryrv1.PortAvailable)]
+		delete(count, string(kuryrv1.PortBound))
+		delete(count, string(kuryrv1.PortAvailable))
+		if bound != pods+w.standing || available == 0 || len(count) > 0 {
+			return fmt.Errorf("kubectl shows %d ports as bound, %d as available, others as %v", bound, available, count)
+		}
+		return nil
+	})
+}
+
+// shown returns the rows of what the API server has kubectl show of a resource, by column.
+func (r *rig) shown(resource string) (rows []map[string]string) {
 	r.Helper()
 	https, err := rest.HTTPClientFor(r.Config)
 	r.must(err)
@@ -60,12 +86,12 @@ func (r *rig) shown(resource string) map[string]string {
 	defer answer.Body.Close()
 	var table metav1.Table
 	r.must(json.NewDecoder(answer.Body).Decode(&table))
-	row := map[string]string{}
-	if len(table.Rows) != 1 {
-		r.Fatalf("%d rows of %s", len(table.Rows), resource)
+	for _, cells := range table.Rows {
+		row := map[string]string{}
+		for i, c := range table.ColumnDefinitions {
+			row[c.Name] = fmt.Sprint(cells.Cells[i])
+		}
+		rows = append(rows, row)
 	}
-	for i, c := range table.ColumnDefinitions {
-		row[c.Name] = fmt.Sprint(table.Rows[0].Cells[i])
-	}
-	return row
+	return rows
 }

@@ -32,6 +32,7 @@ func TestPods(t *testing.T) {
 		t.Errorf("%s and %s of one namespace, %s of another", a.Status.PodIP, b.Status.PodIP, other.Status.PodIP)
 	}
 	w.agree(3)
+	w.statuses(3)
 	w.talks(a, b)
 	w.talks(b, a)
 	w.talks(a, other)
