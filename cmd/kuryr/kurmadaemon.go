@@ -55,6 +55,10 @@ func (a *app) kurmaDaemon(c *cobra.Command) (err error) {
 	if err != nil {
 		return fmt.Errorf("kurma.grants: %w", err)
 	}
+	volumes, err := volumesOf(cfg.Kurma.Volumes)
+	if err != nil {
+		return err
+	}
 	k := &kurma{log: log}
 	namespaces, err := netns.Open(kurmaDir(cfg.RunDir, "netns"))
 	if err != nil {
@@ -67,7 +71,7 @@ func (a *app) kurmaDaemon(c *cobra.Command) (err error) {
 	registry := metrics.New(version)
 	k.plugins, err = plugin.New(plugin.Config{
 		Runtime: cfg.Kurma.Runtime, State: kurmaDir(cfg.StateDir, "networks"), Run: kurmaDir(cfg.RunDir, "pod"), NetNS: kurmaDir(cfg.RunDir, "netns"),
-		Volumes: volumesOf(cfg.Kurma.Volumes), Images: pluginImages{k}, Log: log, Metrics: registry, Ran: func(plugin.Ref) { k.ran() }, Gone: func(plugin.Ref) { k.collect() },
+		Volumes: volumes, Images: pluginImages{k}, Log: log, Metrics: registry, Ran: func(plugin.Ref) { k.ran() }, Gone: func(plugin.Ref) { k.collect() },
 	})
 	if err != nil {
 		return err
@@ -122,13 +126,16 @@ func closing(err *error, end func() error) {
 	}
 }
 
-func volumesOf(list []string) map[string]string {
-	all := map[string]string{"/run/kuryr": "/run/kuryr", "/etc/kuryr": "/etc/kuryr:ro", "/run/openvswitch": "/run/openvswitch"}
-	for _, volume := range list {
-		inside, host, _ := strings.Cut(volume, "=")
-		all[inside] = host
+// volumesOf reads kurma.volumes.
+func volumesOf(list []string) (all []plugin.Volume, err error) {
+	for _, text := range list {
+		v, err := plugin.ParseVolume(text)
+		if err != nil {
+			return nil, fmt.Errorf("kurma.volumes: %w", err)
+		}
+		all = append(all, v)
 	}
-	return all
+	return all, nil
 }
 
 // reloadKurma reads the configuration again: networks, and who may have them. All else needs a restart.

@@ -11,7 +11,7 @@ type Kurma struct {
 	Config   string   // file with pod_networks
 	Socket   string   // never "" after Load
 	Runtime  string   // "": the first of crun and runc that is found
-	Volumes  []string // CONTAINER=HOST[:ro]
+	Volumes  []string // [NETWORK:]CONTAINER=HOST[:ro]
 	Insecure []string // hosts, with or without a port
 	Grants   []string // NETWORK=UID+cgroup:/PATH, NETWORK=*, NETWORK=
 }
@@ -21,7 +21,7 @@ var kurmaSettings = []*Setting{
 	text("kurma.socket", "socket of the API of `kuryr kurma`; empty is kurma.sock in run_dir", absoluteOrNone, func(c *Config) *string { return &c.Kurma.Socket }),
 	text("kurma.runtime", "OCI runtime that runs networks' plugins, by name or path; empty is the first of crun and runc that is found", orNone(word),
 		func(c *Config) *string { return &c.Kurma.Runtime }),
-	list("kurma.volumes", "what images that ask for a mount point find there, each as CONTAINER=HOST or CONTAINER=HOST:ro; any other is a folder of the network's own", volume,
+	list("kurma.volumes", "folders of the host that images get which ask for the mount point, each as NETWORK:CONTAINER=HOST or NETWORK:CONTAINER=HOST:ro; without NETWORK: those of all networks", volume,
 		func(c *Config) *[]string { return &c.Kurma.Volumes }),
 	list("kurma.insecure", "hosts whose images may come by plain http, unverified", word, func(c *Config) *[]string { return &c.Kurma.Insecure }),
 	list("kurma.grants", "networks that only some may have, each as NETWORK=UID+cgroup:/PATH, or NETWORK= for root alone; a network not named is everybody's unless * is named", grant,
@@ -31,8 +31,11 @@ var kurmaSettings = []*Setting{
 func volume(s string) error {
 	inside, host, ok := strings.Cut(s, "=")
 	host = strings.TrimSuffix(host, ":ro")
+	if network, point, named := strings.Cut(inside, ":"); named && network != "" && !strings.HasPrefix(inside, "/") {
+		inside = point
+	}
 	if !ok || absolute(inside) != nil || absolute(host) != nil {
-		return fmt.Errorf("want CONTAINER=HOST or CONTAINER=HOST:ro with whole paths, not %q", s)
+		return fmt.Errorf("want NETWORK:CONTAINER=HOST or NETWORK:CONTAINER=HOST:ro with whole paths, not %q", s)
 	}
 	return nil
 }

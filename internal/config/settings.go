@@ -91,11 +91,8 @@ func Default() Config {
 
 			ProcessExternalConnectivity: true,
 		},
-		Kurma: Kurma{
-			Config:  "/etc/kuryr/kurma.json",
-			Volumes: []string{"/run/kuryr=/run/kuryr", "/etc/kuryr=/etc/kuryr:ro", "/run/openvswitch=/run/openvswitch"},
-		},
-		Node: Node{WaitActive: 10 * time.Second, LoadBalancers: LoadBalancersSDN, HealthListen: ":10256"},
+		Kurma: Kurma{Config: "/etc/kuryr/kurma.json"},
+		Node:  Node{WaitActive: 10 * time.Second, LoadBalancers: LoadBalancersSDN, HealthListen: ":10256"},
 		SDN: SDN{
 			UplinkRanges: []netip.Prefix{
 				netip.MustParsePrefix("100.64.0.0/16"),

@@ -19,8 +19,8 @@ type Config struct {
 	Run     string // folder of containers, bundles and outputs, which a reboot voids; on a file system that one voids too
 	NetNS   string // folder of the pods' namespaces, a shared mount point (netns.Open)
 
-	// Volumes are host paths by the mount point of an image; a path may end in ":ro". A mount point without one is a private folder below State.
-	Volumes map[string]string
+	// Volumes are folders of the host that images get. Any other mount point is a private folder below State, or an error if it is one of Kuryr's own.
+	Volumes []Volume
 	Images  Images                `json:"-"`
 	Log     *slog.Logger          `json:"-"` // nil: slog.Default
 	Metrics prometheus.Registerer `json:"-"` // nil: none

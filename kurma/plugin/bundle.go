@@ -135,8 +135,11 @@ func workDir(dir string) string {
 }
 
 // mountsFor are the host's folders in the container: the namespaces of pods, the mount points that the image asks for, and what names are resolved by.
-func (p *Pod) mountsFor(network string, img Image) ([]specs.Mount, error) {
+func (p *Pod) mountsFor(network, reference string, img Image) ([]specs.Mount, error) {
 	mounts := []specs.Mount{{Destination: netnsInside, Type: "bind", Source: p.cfg.NetNS, Options: []string{"rbind", "rslave", "nosuid", "noexec", "nodev"}}}
+	if err := p.checkGrants(network, reference, img.Mounts); err != nil {
+		return nil, err
+	}
 	for _, point := range img.Mounts {
 		if !path.IsAbs(point) || path.Clean(point) == "/" {
 			return nil, fmt.Errorf("image: mount point %q: want a whole path that is not /", point)
@@ -145,24 +148,9 @@ func (p *Pod) mountsFor(network string, img Image) ([]specs.Mount, error) {
 		if slices.ContainsFunc(mounts, func(m specs.Mount) bool { return m.Destination == point }) {
 			continue
 		}
-		source, readOnly := strings.CutSuffix(p.cfg.Volumes[point], ":ro")
-		access := "rw"
-		if readOnly {
-			access = "ro"
-		}
-		if source != "" {
-			if _, err := os.Stat(source); errors.Is(err, fs.ErrNotExist) {
-				p.log.Warn("a volume's folder is not there: the plugin gets an empty one", "network", network, "mount_point", point, "folder", source)
-				source = ""
-			} else if err != nil {
-				return nil, fmt.Errorf("kurma.volumes: %s: %w", point, err)
-			}
-		}
-		if source == "" {
-			source, access = p.volume(network, point), "rw"
-			if err := os.MkdirAll(source, 0o755); err != nil {
-				return nil, fmt.Errorf("volume %s: %w", point, err)
-			}
+		source, access, err := p.source(network, reference, point)
+		if err != nil {
+			return nil, err
 		}
 		mounts = append(mounts, specs.Mount{Destination: point, Type: "bind", Source: source, Options: []string{"rbind", "rslave", access}})
 	}

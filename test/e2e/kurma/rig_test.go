@@ -109,7 +109,8 @@ func (r *rig) start(env ...string) {
 }
 
 func (r *rig) tryStart(env ...string) (err error) {
-	r.kurma, err = r.serve("kuryr-kurma", env, kurmaSocket, "/healthz", r.program, "kurma", "--kurma-config", config, "--kurma-runtime", r.runtime)
+	r.kurma, err = r.serve("kuryr-kurma", env, kurmaSocket, "/healthz", r.program, "kurma", "--kurma-config", config, "--kurma-runtime", r.runtime,
+		"--kurma-volumes", "blue:/run/kuryr=/run/kuryr,blue:/etc/kuryr=/etc/kuryr:ro,blue:/run/openvswitch=/run/openvswitch")
 	return err
 }
 

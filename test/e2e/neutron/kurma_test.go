@@ -80,7 +80,9 @@ func (r *rig) must(h host, argv ...string) string {
 func (r *rig) kurma(h host, entry string) {
 	r.Helper()
 	files := map[string]string{
-		"/etc/kuryr/kuryr.yaml": fmt.Sprintf("provider: neutron\nneutron:\n  auth_type: none\n  endpoint: %s\n  project: %s\n", neutronlab.Endpoint, r.lab.Project()),
+		"/etc/kuryr/kuryr.yaml": fmt.Sprintf("provider: neutron\nneutron:\n  auth_type: none\n  endpoint: %s\n  project: %s\n", neutronlab.Endpoint, r.lab.Project()) +
+			"kurma:\n  volumes:\n  - front:/run/kuryr=/run/kuryr\n  - front:/etc/kuryr=/etc/kuryr:ro\n" +
+			"  - front:/run/openvswitch=/run/openvswitch\n",
 		"/etc/kuryr/kurma.json": `{"pod_networks": [` + entry + `]}`,
 	}
 	for path, text := range files {
