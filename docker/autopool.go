@@ -23,6 +23,10 @@ func (d *Driver) autoPool(ctx context.Context, r *requestPoolRequest) (enginePoo
 		return enginePool{}, err
 	}
 	defer unlock()
+	pools, err := d.poolsFor(r)
+	if err != nil {
+		return enginePool{}, err
+	}
 	routes, err := d.hostRoutes(ctx)
 	if err != nil {
 		return enginePool{}, refuseFor(err, "the host's routes could not be read: name a subnet")
@@ -30,12 +34,12 @@ func (d *Driver) autoPool(ctx context.Context, r *requestPoolRequest) (enginePoo
 	routes = slices.DeleteFunc(slices.Clone(routes), func(p netip.Prefix) bool { return p.Bits() == 0 })
 	pool, ok, err := d.lost(ctx, func(p enginePool) bool {
 		_, routed := overlapping(p.cidr, routes)
-		return p.space == r.AddressSpace && !p.sub.IsValid() && !routed && cutFrom(d.pools[r.V6], p.cidr)
+		return p.space == r.AddressSpace && !p.sub.IsValid() && !routed && cutFrom(pools, p.cidr)
 	})
 	if ok || err != nil {
 		return pool, err
 	}
-	cidr, err := d.freePrefix(ctx, r.V6, routes)
+	cidr, err := d.freePrefix(ctx, pools, d.automatic[r.V6].next, routes)
 	if err != nil {
 		return enginePool{}, err
 	}
@@ -46,16 +50,40 @@ func (d *Driver) autoPool(ctx context.Context, r *requestPoolRequest) (enginePoo
 	return pool, err
 }
 
+// poolsFor returns the automatic pools of a request: those of its family that hold a range of the
+// length that it asks for, if it asks for one.
+func (d *Driver) poolsFor(r *requestPoolRequest) ([]AutoPool, error) {
+	if r.length == 0 {
+		return d.pools[r.V6], nil
+	}
+	var pools []AutoPool
+	largest := 128
+	for _, p := range d.pools[r.V6] {
+		largest = min(largest, p.Prefix.Bits())
+		if p.Prefix.Bits() <= r.length {
+			pools = append(pools, AutoPool{p.Prefix, r.length})
+		}
+	}
+	if len(pools) == 0 {
+		setting := "docker.default_pools"
+		if r.V6 {
+			setting = "docker.default_pools_v6"
+		}
+		return nil, refuse("Pool %s: the largest range of %s is a /%d", r.Pool, setting, largest)
+	}
+	return pools, nil
+}
+
 // cutFrom tells whether a range is one that automatic pools give.
 func cutFrom(pools []AutoPool, p netip.Prefix) bool {
 	return slices.ContainsFunc(pools, func(a AutoPool) bool { return a.Len == p.Bits() && a.Prefix.Contains(p.Addr()) })
 }
 
-// freePrefix finds a range of the automatic pools that overlaps none that is routed or another pool's. It begins where the last
-// one was found and comes round once.
-func (d *Driver) freePrefix(ctx context.Context, v6 bool, routes []netip.Prefix) (netip.Prefix, error) {
-	pools := d.pools[v6]
-	from := d.automatic[v6].next
+// freePrefix finds a range of automatic pools that overlaps none that is routed or another pool's.
+// It begins at an address and comes round once.
+func (d *Driver) freePrefix(
+	ctx context.Context, pools []AutoPool, from netip.Addr, routes []netip.Prefix,
+) (netip.Prefix, error) {
 	start := slices.IndexFunc(pools, func(p AutoPool) bool { return p.Prefix.Contains(from) })
 	if start < 0 {
 		start, from = 0, netip.Addr{}
@@ -82,7 +110,11 @@ func (d *Driver) freePrefix(ctx context.Context, v6 bool, routes []netip.Prefix)
 // freeBetween is the first free range of a length from begin, where one can begin, to end.
 func (d *Driver) freeBetween(ctx context.Context, length int, begin, end netip.Addr, routes []netip.Prefix) (netip.Prefix, bool, error) {
 	for next := begin; next.IsValid() && !end.Less(next); {
-		candidate := netip.PrefixFrom(next, length)
+		candidate := netip.PrefixFrom(next, length).Masked()
+		if candidate.Addr().Less(next) { // ranges of another length were given before
+			next = ipprefix.Last(candidate).Next()
+			continue
+		}
 		blocker, blocked := overlapping(candidate, routes)
 		if !blocked {
 			query := sdn.SubnetPoolQuery{Match: sdn.Match{Owner: d.sdn.Installation(), Kind: kindPool}, Overlaps: []netip.Prefix{candidate}}

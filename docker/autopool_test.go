@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/kuryr/kuryr/internal/ipprefix"
@@ -55,7 +56,7 @@ func TestFreePrefix(t *testing.T) {
 				r.Fatalf("%s was chosen, with routes %v", pool.cidr, routes)
 			}
 		}
-		if p, err := b.driver.freePrefix(t.Context(), false, routes); err == nil {
+		if p, err := b.driver.freePrefix(t.Context(), pools, netip.Addr{}, routes); err == nil {
 			r.Fatalf("%s is free beyond the %d there are", p, free)
 		}
 	})
@@ -98,4 +99,64 @@ func TestAutoPoolComesRound(t *testing.T) {
 	if found, err := sdn.All(b.provider.FindSubnetPools(t.Context(), sdn.SubnetPoolQuery{Overlaps: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})); err != nil || len(found) != 4 {
 		t.Errorf("%d pools overlap 10.0.0.0/8, %v; want 4", len(found), err)
 	}
+}
+
+// TestPoolOfALength checks requests for a free range of a length, and that ranges of several
+// lengths do not overlap.
+func TestPoolOfALength(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, func(c *Config) {
+		c.Pools4 = []AutoPool{
+			{netip.MustParsePrefix("10.0.0.0/24"), 26}, {netip.MustParsePrefix("10.1.0.0/22"), 24},
+		}
+		c.Pools6 = []AutoPool{{netip.MustParsePrefix("fd00::/48"), 64}}
+	})
+	ask := func(cidr string, v6 bool) m {
+		return m{"AddressSpace": localSpace, "Pool": cidr, "V6": v6}
+	}
+	var given []string
+	for _, c := range []struct{ ask, want string }{
+		{"0.0.0.0/28", "10.0.0.0/28"},
+		{"", "10.0.0.64/26"},
+		{"0.0.0.0/25", "10.0.0.128/25"},
+		{"0.0.0.0/23", "10.1.0.0/23"},
+		{"", "10.1.2.0/24"},
+		{"0.0.0.0/30", "10.1.3.0/30"},
+		{"0.0.0.0/26", "10.1.3.64/26"},
+		{"0.0.0.0/26", "10.1.3.128/26"},
+		{"0.0.0.0/26", "10.1.3.192/26"},
+		{"0.0.0.0/28", "10.0.0.16/28"},
+		{"::/80", "fd00::/80"},
+		{"::/48", ""},
+		{"::/64", "fd00:0:0:1::/64"},
+		{"0.0.0.0/22", ""},
+	} {
+		v6 := strings.HasPrefix(c.ask, "::")
+		if c.want == "" {
+			b.contains(b.fails("IpamDriver.RequestPool", ask(c.ask, v6)), "no automatic range is free")
+			continue
+		}
+		p := &pool{cidr: c.ask}
+		if b.requestPool(p, v6); p.cidr != c.want {
+			t.Errorf("%q was given %s, want %s", c.ask, p.cidr, c.want)
+		}
+		given = append(given, p.id)
+	}
+	for _, id := range given {
+		b.ok("IpamDriver.ReleasePool", m{"PoolID": id})
+	}
+	b.contains(b.fails("IpamDriver.RequestPool", ask("0.0.0.0/8", false)), "0.0.0.0/8", "docker.default_pools is a /22")
+	b.contains(b.fails("IpamDriver.RequestPool", ask("::/47", true)), "::/47", "docker.default_pools_v6 is a /48")
+	for text, c := range map[string]m{
+		"Pool: 0.0.0.0/31": ask("0.0.0.0/31", false),
+		"Pool: ::/127":     ask("::/127", true),
+		"SubPool":          {"AddressSpace": localSpace, "Pool": "0.0.0.0/24", "SubPool": "0.0.0.0/25"},
+	} {
+		b.contains(b.refused("IpamDriver.RequestPool", encode(c)), text)
+	}
+	named := ask("0.0.0.0/24", false)
+	named["Options"] = m{optPool + ".name": "theirs"}
+	b.contains(b.fails("IpamDriver.RequestPool", named), optPool+".name", "0.0.0.0/24")
+	b.remove(b.create(&network{v4: []*pool{{cidr: "0.0.0.0/26"}}, v6: []*pool{{cidr: "::/80"}}}))
+	b.clean()
 }

@@ -14,6 +14,11 @@ import (
 // existingRange reads what a RequestPool asks for, with the existing subnet or pool that its options name. Nothing is changed.
 func (d *Driver) existingRange(ctx context.Context, r *requestPoolRequest) (poolName, error) {
 	asked := poolName{space: r.AddressSpace, cidr: r.pool, sub: r.sub}
+	for _, named := range []reference{r.existing.subnet[r.V6], r.existing.pool[r.V6]} {
+		if named.given() && r.length > 0 {
+			return asked, refuse("option %s: name the range, not %s", named.option, r.Pool)
+		}
+	}
 	if named, ok := r.existing.subnet[r.V6]; ok {
 		var in []sdn.ID
 		if r.existing.network.given() {

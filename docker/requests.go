@@ -207,6 +207,7 @@ type requestPoolRequest struct {
 	V6                          bool
 
 	pool, sub netip.Prefix // masked; invalid: not given
+	length    int          // of any range, asked for as 0.0.0.0/LENGTH or ::/LENGTH; 0: not given
 	existing  existingOptions
 }
 
@@ -220,6 +221,12 @@ func (r *requestPoolRequest) check() error {
 		return err
 	}
 	r.pool, r.sub = pool.Masked(), sub.Masked()
+	if pool.IsValid() && pool.Addr().IsUnspecified() && pool.Bits() > 0 {
+		r.pool, r.length = netip.Prefix{}, pool.Bits()
+		if err := r.checkLength(); err != nil {
+			return err
+		}
+	}
 	if r.existing, err = existingOf("Options", r.Options); err != nil {
 		return err
 	}
@@ -230,6 +237,21 @@ func (r *requestPoolRequest) check() error {
 		return malformed("SubPool", "%s is not in %s", r.sub, r.pool)
 	case r.pool.IsValid() && (r.pool.Bits() == 0 || r.pool.Addr().IsMulticast() || r.pool.Addr().IsLoopback()):
 		return malformed("Pool", "%s cannot be a network's range", r.pool)
+	}
+	return nil
+}
+
+// checkLength checks what a request without an address of the range can ask for.
+func (r *requestPoolRequest) checkLength() error {
+	smallest := 30 // it has room for a gateway and a container
+	if r.V6 {
+		smallest = 126
+	}
+	switch {
+	case r.sub.IsValid():
+		return malformed("SubPool", "%s needs a Pool with an address, not %s", r.sub, r.Pool)
+	case r.length > smallest:
+		return malformed("Pool", "%s: the smallest range that can be had is a /%d", r.Pool, smallest)
 	}
 	return nil
 }
