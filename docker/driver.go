@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/internal/portproxy"
@@ -114,7 +115,7 @@ type Driver struct {
 	routed      bool // every network, unless it is asked not to be
 	deleteEmpty bool
 	waitActive  time.Duration
-	large       chan struct{} // a place for each large body
+	large       *semaphore.Weighted // bytes of large bodies
 
 	// handed are the pools this process has answered a RequestPool with, and when: a hint, not state, that tells a pool the engine may
 	// be building a network on from one whose answer was lost when an earlier process was killed.
@@ -231,7 +232,7 @@ func New(c Config) (*Driver, error) {
 		automatic: map[bool]*automatic{false: {}, true: {}}, refusals: map[sdn.ID]map[netip.Addr]int{}, answered: map[sdn.ID]bool{},
 		made: map[string]sdn.ID{}, madeAs: map[sdn.ID]string{}, lent: map[string]lending{}, returned: map[sdn.Address]bool{},
 		waitActive: c.WaitActive, starting: map[string]time.Time{},
-		routed: c.Routed, deleteEmpty: c.DeleteEmptySubnets, large: make(chan struct{}, maxLarge),
+		routed: c.Routed, deleteEmpty: c.DeleteEmptySubnets, large: semaphore.NewWeighted(largeBodies),
 		plugged: known, owed: due, marks: openMarks(folderIn(c.StateDir, marksFolder), c.Logger), begun: openBegun(folderIn(c.StateDir, begunFolder), c.Logger),
 		proxy: proxy, external: c.ProcessExternalConnectivity,
 	}

@@ -5,22 +5,24 @@ import (
 	"net/http"
 )
 
-// What a flood of callers may cost: as many small bodies as internal/httpserve lets connections in, and a few large ones, from when
-// they are read until they are answered.
+// Bounds of what bodies cost from when they are read until they are answered: as many small
+// ones as internal/httpserve lets connections in, and largeBodies bytes of larger ones.
 const (
-	smallBody = 64 << 10
-	maxLarge  = 16
+	smallBody   = 64 << 10
+	largeBodies = 2 * maxBody
 )
 
-// roomFor waits until there is memory for the body of a request. Small ones need not wait.
+// roomFor waits until there is memory for the body of a request. Small bodies do not wait.
 func (d *Driver) roomFor(ctx context.Context, r *http.Request) (done func(), err error) {
-	if r.ContentLength >= 0 && r.ContentLength <= smallBody {
+	size := r.ContentLength
+	switch {
+	case size < 0, size > maxBody:
+		size = maxBody
+	case size <= smallBody:
 		return func() {}, nil
 	}
-	select {
-	case d.large <- struct{}{}:
-		return func() { <-d.large }, nil
-	case <-ctx.Done():
+	if err := d.large.Acquire(ctx, size); err != nil {
 		return nil, &httpError{http.StatusServiceUnavailable, "too many large calls at once"}
 	}
+	return func() { d.large.Release(size) }, nil
 }

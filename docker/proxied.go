@@ -106,7 +106,7 @@ func (p *proxied) start(m portMap, host uint16) (started []portproxy.Forward, at
 			return started, a, refuse("port %d/%s cannot be published: the endpoint has no address", m.Port, protocol(m.Proto))
 		}
 		f.Target = netip.AddrPortFrom(target, m.Port)
-		if slices.Contains(p.d.proxy.Forwards(p.endpoint), f) {
+		if p.d.proxy.Has(p.endpoint, f) {
 			none = nil
 			continue
 		}

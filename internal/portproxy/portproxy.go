@@ -69,8 +69,17 @@ type Proxy struct {
 
 	mu     sync.Mutex
 	owners map[string]map[Forward]carrier
+	ports  map[hostPort][]netip.Addr // where each is published
 	closed bool
 }
+
+// hostPort is a port of the host, on whichever address.
+type hostPort struct {
+	protocol sdn.Protocol
+	port     uint16
+}
+
+func portOf(f Forward) hostPort { return hostPort{f.Protocol, f.Listen.Port()} }
 
 // carrier is one Forward at work.
 type carrier interface {
@@ -93,6 +102,7 @@ func New(c Config) *Proxy {
 	}
 	return &Proxy{
 		idle: c.Idle, log: c.Logger, room: make(chan struct{}, c.Connections), owners: map[string]map[Forward]carrier{},
+		ports: map[hostPort][]netip.Addr{},
 		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kuryr_proxy_connections", Help: "TCP connections and UDP flows that the proxy of published ports carries, by protocol.",
 		}, []string{"protocol"}),
@@ -141,6 +151,7 @@ func (p *Proxy) Start(owner string, f Forward) error {
 		p.owners[owner] = map[Forward]carrier{}
 	}
 	p.owners[owner][f] = c
+	p.ports[portOf(f)] = append(p.ports[portOf(f)], f.Listen.Addr())
 	go c.run()
 	return nil
 }
@@ -148,16 +159,16 @@ func (p *Proxy) Start(owner string, f Forward) error {
 // held tells whether a port of the host is published already, as bind(2) sees it.
 func (p *Proxy) held(f Forward) bool {
 	a := f.Listen.Addr()
-	for _, forwards := range p.owners {
-		for other := range forwards {
-			b := other.Listen.Addr()
-			if other.Protocol == f.Protocol && other.Listen.Port() == f.Listen.Port() && a.Is6() == b.Is6() &&
-				(a == b || a.IsUnspecified() || b.IsUnspecified()) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.ports[portOf(f)], func(b netip.Addr) bool {
+		return a.Is6() == b.Is6() && (a == b || a.IsUnspecified() || b.IsUnspecified())
+	})
+}
+
+// Has reports whether an owner has published something.
+func (p *Proxy) Has(owner string, f Forward) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.owners[owner][f] != nil
 }
 
 func (p *Proxy) listen(f Forward) (carrier, error) {
@@ -177,6 +188,10 @@ func (p *Proxy) Stop(owner string, f Forward) {
 	if c := p.owners[owner][f]; c != nil {
 		c.stop()
 		delete(p.owners[owner], f)
+		left := slices.DeleteFunc(p.ports[portOf(f)], func(a netip.Addr) bool { return a == f.Listen.Addr() })
+		if p.ports[portOf(f)] = left; len(left) == 0 {
+			delete(p.ports, portOf(f))
+		}
 	}
 	if len(p.owners[owner]) == 0 {
 		delete(p.owners, owner)
