@@ -33,6 +33,12 @@ func init() {
 // killable starts a daemon as a process of its own, and waits until it is ready.
 func (m *machine) killable(t *testing.T, args ...string) (kill func()) {
 	t.Helper()
+	return m.killableBy(t, (*exec.Cmd).Start, args...)
+}
+
+// killableBy is killable with another way to start the process.
+func (m *machine) killableBy(t *testing.T, start func(*exec.Cmd) error, args ...string) (kill func()) {
+	t.Helper()
 	notify := m.path("notify")
 	_ = os.Remove(notify)
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: notify, Net: "unixgram"})
@@ -44,7 +50,7 @@ func (m *machine) killable(t *testing.T, args ...string) (kill func()) {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Env = append(append(os.Environ(), m.env...), childEnv+"=1", "NOTIFY_SOCKET="+notify)
 	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
+	if err := start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})

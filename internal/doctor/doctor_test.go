@@ -61,6 +61,7 @@ func TestChecks(t *testing.T) {
 		change(&u)
 		return Unit(u)
 	}
+	with := func(text string) func(*UnitFacts) { return func(u *UnitFacts) { u.Text = append(u.Text, text...) } }
 	for _, tc := range []struct {
 		name    string
 		found   []Finding
@@ -112,6 +113,8 @@ func TestChecks(t *testing.T) {
 		{"no docker unit", unit(func(u *UnitFacts) { u.Docker, u.Path = false, "" }), OK, ""},
 		{"no unit", unit(func(u *UnitFacts) { u.Path = "" }), Warning, "no kuryr.service"},
 		{"unit not ordered", unit(func(u *UnitFacts) { u.Text = []byte("KillMode=process\nAfter=docker.service") }), Problem, "not ordered before"},
+		{"unit with /proc of its own", unit(with("ProtectProc=invisible")), Problem, "ProtectProc=invisible"},
+		{"unit with the host's /proc", unit(with("ProtectProc=default\nProcSubset=all")), OK, ""},
 		{"unit with mounts", unit(func(u *UnitFacts) { u.Text = append(u.Text, "ProtectSystem=full"...) }), Problem, "ProtectSystem=full"},
 		{"unit that kills", unit(func(u *UnitFacts) { u.Text = []byte("Before=docker.service") }), Warning, "KillMode"},
 

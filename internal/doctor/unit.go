@@ -19,6 +19,15 @@ type UnitFacts struct {
 	Text    []byte // of the unit and what is dropped in
 }
 
+// mountNamespace are the settings by which systemd gives a service a mount namespace of its own
+// (systemd.exec(5)).
+var mountNamespace = []string{
+	"BindPaths", "BindReadOnlyPaths", "DynamicUser", "ExecPaths", "InaccessiblePaths", "LogNamespace", "NoExecPaths",
+	"PrivateDevices", "PrivateMounts", "PrivateTmp", "ProcSubset", "ProtectControlGroups", "ProtectHome",
+	"ProtectKernelLogs", "ProtectKernelModules", "ProtectKernelTunables", "ProtectProc", "ProtectSystem",
+	"ReadOnlyPaths", "ReadWritePaths", "RootDirectory", "RootImage", "TemporaryFileSystem",
+}
+
 // Unit judges whether Kuryr is there before Docker.
 func Unit(u UnitFacts) []Finding {
 	f := findings{check: "order of start"}
@@ -37,9 +46,9 @@ func Unit(u UnitFacts) []Finding {
 	if !slices.Contains(values(u.Text, "Before"), "docker.service") {
 		f.add(Problem, u.Path+" is not ordered before docker.service: "+why, "add Before=docker.service to its [Unit] section, then `systemctl daemon-reload`")
 	}
-	for _, key := range []string{"PrivateTmp", "ProtectSystem", "ProtectHome", "PrivateMounts", "PrivateDevices", "ReadOnlyPaths", "InaccessiblePaths"} {
+	for _, key := range mountNamespace {
 		for _, v := range values(u.Text, key) {
-			if !slices.Contains([]string{"no", "false", "0", "off"}, v) {
+			if !slices.Contains([]string{"no", "false", "0", "off", "default", "all"}, v) {
 				f.add(Problem, u.Path+" has "+key+"="+v+": kuryr's mounts, which pin network namespaces, are seen by nobody else and end with it", "take it out, then `systemctl daemon-reload` and reboot")
 				break
 			}
