@@ -81,6 +81,9 @@ func (r networks) make(ctx context.Context, n *v1.KuryrNetwork) error {
 	if err != nil {
 		return err
 	}
+	if network.ID == "" {
+		return sdn.Unavailable(nil, "network", "the SDN returned the network of %s with no id", n.Name)
+	}
 	r.forgetSubnets(network.ID)
 	return r.lead(ctx, n, network)
 }
@@ -123,6 +126,9 @@ func (r networks) lead(ctx context.Context, n *v1.KuryrNetwork, network sdn.Netw
 		Network: string(network.ID), MTU: network.MTU, SecurityGroups: n.Status.SecurityGroups, PoolPolicy: n.Status.PoolPolicy, Conditions: n.Status.Conditions, ObservedGeneration: n.Status.ObservedGeneration,
 	}
 	for _, id := range ids {
+		if !subnets[id].CIDR.IsValid() {
+			return sdn.Unavailable(nil, "subnet", "the SDN returned subnet %s of network %s with no range", id, network.ID)
+		}
 		router, err := r.legOn(ctx, subnets[id], n.Spec.Network != "")
 		if err != nil {
 			return fmt.Errorf("leg of the router: %w", err)

@@ -24,7 +24,8 @@ func (w *poolWork) leave(ctx context.Context, u use) error {
 	var doomed []*v1.KuryrPort
 	for _, p := range w.ports {
 		deleting := v1.PortStatus(p.Labels[v1.LabelPortStatus]) == v1.PortDeleting
-		if u == unwanted || deleting || u == retired && stateOf(p) == pool.Available || u == wanted && w.forsaken(p) {
+		goes := u == unwanted || deleting || u == retired && stateOf(p) == pool.Available
+		if goes || u == wanted && (w.forsaken(p) || w.useless(p)) {
 			if err := w.giveUp(ctx, p); err != nil {
 				errs = append(errs, err)
 				continue

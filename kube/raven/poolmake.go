@@ -119,21 +119,26 @@ func (w *poolWork) ensure(ctx context.Context, keys []string, wishes map[string]
 		}
 		failed = slices.Clone(bulk.Errs)
 	}
-	if err := w.join(ctx, ports, failed); err != nil {
+	count := func() {
+		for _, err := range failed {
+			w.metrics.made.WithLabelValues(kindOf(err)).Inc()
+		}
+	}
+	subnets, err := w.ownSubnets(ctx)
+	if err != nil {
+		count()
 		return errors.Join(append(failed, err)...)
+	}
+	unerased := w.eraseIncomplete(ctx, ports, failed, subnets)
+	if err := w.join(ctx, ports, failed); err != nil {
+		return errors.Join(append(failed, unerased, err)...)
 	}
 	for i := range ports {
 		if failed[i] == nil { // as it stays pending, it is asked for again, and bound anew
 			failed[i] = unpluggable(ports[i], specs[i].Host)
 		}
 	}
-	for _, err := range failed {
-		w.metrics.made.WithLabelValues(kindOf(err)).Inc()
-	}
-	subnets, err := w.subnetsOf(ctx, sdn.ID(w.pool.Spec.Network))
-	if err != nil {
-		return errors.Join(append(failed, err)...)
-	}
+	count()
 	var waiting []*corev1.Pod
 	if w.claims() {
 		_, waiting = w.given()
@@ -174,7 +179,7 @@ func (w *poolWork) ensure(ctx context.Context, keys []string, wishes map[string]
 		}
 	}
 	w.settled(finished...)
-	return errors.Join(append(failed, err, w.networkLost(ctx, errors.Join(failed...)))...)
+	return errors.Join(append(failed, unerased, err, w.networkLost(ctx, errors.Join(failed...)))...)
 }
 
 // networkLost has the pool's network looked at again where the SDN has it no more, or a subnet of it. What else is not there, as a group that a pod wishes, is that port's trouble alone.

@@ -98,6 +98,9 @@ func unpluggable(p sdn.Port, host string) error {
 func portSubnets(p sdn.Port, subnets map[sdn.ID]sdn.Subnet) []v1.PortSubnet {
 	all := []v1.PortSubnet{}
 	for _, a := range p.Addresses {
+		if !a.Addr.IsValid() {
+			continue
+		}
 		at := slices.IndexFunc(all, func(s v1.PortSubnet) bool { return s.ID == string(a.Subnet) })
 		if at < 0 {
 			at = len(all)

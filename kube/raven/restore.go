@@ -67,6 +67,10 @@ func (w *poolWork) restorePort(ctx context.Context, p *v1.KuryrPort) error {
 	}
 	_, uid, _ := strings.Cut(port.Key.Name, podInKey)
 	is := w.object(port, subnets, wished{pod: types.UID(uid)}).Spec
+	if lack := w.lack(&is); lack != "" {
+		w.warn(p, eventFailed, "Restore", "the SDN's port has %s: it is given up", lack)
+		return w.giveUp(ctx, p)
+	}
 	if !equality.Semantic.DeepEqual(is, p.Spec) {
 		w.warn(p, eventRefused, "Restore", "the spec was changed: it is as the SDN says again")
 		if err := w.change(ctx, p, func() { p.Spec = is }); err != nil {
