@@ -62,10 +62,15 @@ func (a *app) control(ctx context.Context, cfg config.Config, log *slog.Logger) 
 	if err != nil {
 		return err
 	}
+	cluster, err := awaitCluster(ctx, kube, log)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
 	if cfg.Installation == "" && cfg.Provider == config.ProviderNeutron {
-		if cfg.Installation, err = clusterInstallation(ctx, kube); err != nil {
-			return err
-		}
+		cfg.Installation = cluster
 	}
 	registry := ctrlmetrics.Registry
 	back, err := providers[cfg.Provider](ctx, cfg, log, registry)
@@ -181,25 +186,27 @@ func (r *readiness) check(req *http.Request) error {
 	return nil
 }
 
-// clusterInstallation marks what Raven makes in an SDN of many: the UID of the namespace kube-system, which no two clusters have alike and every replica sees.
-func clusterInstallation(ctx context.Context, kube *rest.Config) (string, error) {
+// awaitCluster waits until the API server answers: without it the caches have no kinds. It returns
+// the UID of the namespace kube-system, which differs between clusters and not between replicas. It
+// marks Raven's objects in an SDN of several clusters.
+func awaitCluster(ctx context.Context, kube *rest.Config, log *slog.Logger) (string, error) {
 	c, err := client.New(kube, client.Options{})
 	if err != nil {
 		return "", fmt.Errorf("kubernetes: %w", err)
 	}
-	for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
+	for pause := time.Second; ; pause = min(2*pause, 5*time.Second) {
 		var ns corev1.Namespace
 		err := c.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, &ns)
 		if err == nil {
 			return strings.ToLower(string(ns.UID)), nil
 		}
-		slog.WarnContext(ctx, "the API server does not answer yet", "error", oneLine(err))
+		log.WarnContext(ctx, "cannot reach the API server yet", "err", oneLine(err), "retry_in", pause)
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return "", fmt.Errorf("installation: %w", err)
+			return "", fmt.Errorf("kubernetes: %w", err)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
 // ground is what everything stands on.
@@ -59,8 +60,10 @@ func (r *Raven) Prepare(ctx context.Context) error {
 
 // passing tells of an error that may go by itself.
 func passing(err error) bool {
-	return sdn.IsUnavailable(err) || sdn.IsPending(err) || errors.Is(err, context.DeadlineExceeded) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) ||
-		apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsConflict(err)
+	return sdn.IsUnavailable(err) || sdn.IsPending(err) || errors.Is(err, context.DeadlineExceeded) ||
+		apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) ||
+		apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsConflict(err) ||
+		utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsTimeout(err)
 }
 
 func (r *Raven) prepare(ctx context.Context) error {
