@@ -21,16 +21,14 @@ type aci struct {
 func (a *aci) verify(ctx context.Context) (Image, error) {
 	var manifest []byte
 	var rootfs bool
-	seen := map[string]bool{}
 	size := int64(0)
 	id, err := a.read(ctx, func(name string, h *tar.Header, content io.Reader) error {
-		if seen[name] {
-			return invalid("entry %q is there twice", name)
-		}
-		seen[name] = true
 		switch {
 		case name == "." && h.Typeflag == tar.TypeDir:
 		case name == "manifest" && h.Typeflag == tar.TypeReg:
+			if manifest != nil {
+				return invalid("entry %q is there twice", name)
+			}
 			if h.Size > maxManifest {
 				return invalid("the manifest has more than %d bytes", maxManifest)
 			}

@@ -10,8 +10,10 @@ import (
 	"hash"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
@@ -238,7 +240,11 @@ func (f *fetch) keep(image Image, unpack func(*root) error) (Image, error) {
 			return err
 		}
 		defer to.close()
-		return unpack(to)
+		if err := unpack(to); err != nil {
+			return err
+		}
+		f.tellSkipped(image, to.skipped)
+		return nil
 	}()
 	failpoint.Here("image.keep.unpacked")
 	if err == nil {
@@ -248,4 +254,15 @@ func (f *fetch) keep(image Image, unpack func(*root) error) (Image, error) {
 		return Image{}, errors.Join(err, os.RemoveAll(dir))
 	}
 	return f.load(image.ID)
+}
+
+// tellSkipped logs the entries of an image that were not made.
+func (f *fetch) tellSkipped(image Image, skipped map[string]bool) {
+	if len(skipped) == 0 {
+		return
+	}
+	const most = 10
+	names := slices.Sorted(maps.Keys(skipped))
+	f.log.Info("skipped devices and FIFOs of an image", "reference", f.ref.text, "image", image.ID.Short(),
+		"count", len(names), "entries", names[:min(most, len(names))])
 }

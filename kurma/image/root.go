@@ -12,7 +12,12 @@ import (
 )
 
 // A root is a folder that paths are resolved in as if it were "/": openat2's RESOLVE_IN_ROOT, so that neither ".." nor any link leads out of it.
-type root struct{ fd int }
+type root struct {
+	fd      int
+	skipped map[string]bool // devices and FIFOs of the image, which are not made, by path
+}
+
+func (r *root) skip(name string) { r.skipped[name] = true }
 
 // openRoot opens the folder at path, which may be a link.
 func openRoot(path string) (*root, error) {
@@ -20,7 +25,7 @@ func openRoot(path string) (*root, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	return &root{fd}, nil
+	return &root{fd, map[string]bool{}}, nil
 }
 
 func (r *root) close() { _ = unix.Close(r.fd) }

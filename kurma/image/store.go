@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -29,6 +30,7 @@ type Config struct {
 	Insecure []string
 	// Transport is for tests and for hosts with certificates of their own; nil is one like http.DefaultTransport.
 	Transport http.RoundTripper
+	Log       *slog.Logger // nil: slog.Default
 }
 
 // Store keeps images in a folder, which one process has at a time. Its methods may be called at once from many goroutines; what is asked of one reference at the same
@@ -37,6 +39,7 @@ type Store struct {
 	dir    string
 	limits Limits
 	net    *network
+	log    *slog.Logger
 	lock   *os.File
 	locks  namedlock.Locks
 }
@@ -58,7 +61,7 @@ func Open(dir string, c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, limits: c.Limits.orDefault(), net: newNetwork(c)}
+	s := &Store{dir: dir, limits: c.Limits.orDefault(), net: newNetwork(c), log: cmp.Or(c.Log, slog.Default())}
 	if err := s.open(); err != nil {
 		_ = s.Close()
 		return nil, fmt.Errorf("store of images: %w", err)

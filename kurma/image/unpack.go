@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// put makes an entry that walk has judged, in place of what is there; a folder over a folder keeps what is in it. Links on the way to it are followed as in a container; the entry itself is never followed.
+// put makes an entry that walk has judged, but for a device or a FIFO, which is noted, in place of what is there; a folder over a folder keeps what is in it. Links on the way to it are followed as in a container; the entry itself is never followed.
 // Set-user-ID bits and extended attributes are left out: all that a plugin runs is root's. Owners are kept where this process may give files away.
 func (r *root) put(name string, h *tar.Header, content io.Reader) error {
 	if name == "." {
@@ -55,13 +55,22 @@ func (r *root) putInto(name string, h *tar.Header, content io.Reader) error {
 		there = false
 	}
 	mode := fs.FileMode(h.Mode & 0o777)
+	linked := h.Typeflag == tar.TypeLink && r.skipped[h.Linkname]
+	delete(r.skipped, name)
 	switch h.Typeflag {
+	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
+		r.skip(name)
+		return nil
 	case tar.TypeSymlink:
 		if err := dir.Symlink(h.Linkname, base); err != nil {
 			return err
 		}
 		return give(dir, base, h)
 	case tar.TypeLink:
+		if linked { // a further name of a device
+			r.skip(name)
+			return dir.RemoveAll(base)
+		}
 		return r.link(h.Linkname, dir, parent, base)
 	case tar.TypeDir:
 		if !there {
@@ -160,8 +169,19 @@ func (r *root) cover(name string) error {
 	return absent(dir.RemoveAll(base))
 }
 
+// empty removes what is in a folder. A link in its place is not followed: what it leads to is
+// another folder, which stays.
 func (r *root) empty(folder string) error {
-	fd, err := r.open(folder, unix.O_PATH|unix.O_DIRECTORY)
+	parent, base, err := r.parent(strings.TrimSuffix(folder, "/"), false)
+	if err != nil {
+		return absent(err)
+	}
+	defer unix.Close(parent)
+	if base == "" {
+		base = "."
+	}
+	flags := unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Openat(parent, base, flags, 0)
 	if err != nil {
 		return absent(err)
 	}

@@ -15,8 +15,11 @@ type tally struct {
 	entries, bytes int64
 }
 
-// walk visits the entries of a tar in their order, each with its path: relative, clean, "." for the top. It is the one place where an archive's words are judged: what visit sees has no
-// absolute name, no "..", no device, FIFO or unknown type, owners that exist, and is within the limits by what it says of itself; content gives the bytes of files.
+// walk visits the entries of a tar in their order, each with its path below the image's root:
+// relative, clean, "." for the root itself. An absolute name is relative to that root too. It
+// is the one place where an archive's words are judged: what visit sees has no "..", no unknown
+// type, owners that exist, and is within the limits by what it says of itself. Devices and
+// FIFOs are visited, for the visitor to leave out. content gives the bytes of files.
 func (t *tally) walk(r io.Reader, visit func(path string, h *tar.Header, content io.Reader) error) error {
 	archive := tar.NewReader(r)
 	for {
@@ -49,12 +52,16 @@ func (t *tally) judge(h *tar.Header) (string, error) {
 		return "", err
 	}
 	switch h.Typeflag {
+	case tar.TypeGNUSparse, tar.TypeCont: // content gives the holes as zeros
+		h.Typeflag = tar.TypeReg
+	}
+	switch h.Typeflag {
 	case tar.TypeReg:
 		if h.Size > t.limits.Unpacked-t.bytes {
 			return "", invalid("entry %q: the files have more than %d bytes", name, t.limits.Unpacked)
 		}
 		t.bytes += h.Size
-	case tar.TypeDir:
+	case tar.TypeDir, tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
 	case tar.TypeSymlink:
 		if h.Linkname == "" || len(h.Linkname) >= maxName || strings.ContainsRune(h.Linkname, 0) {
 			return "", invalid("entry %q: a link needs a target of at most %d bytes", name, maxName-1)
@@ -63,8 +70,6 @@ func (t *tally) judge(h *tar.Header) (string, error) {
 		if h.Linkname, err = t.name("the hard link's target", h.Linkname); err != nil {
 			return "", err
 		}
-	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
-		return "", invalid("entry %q is a device or a FIFO, which have no place in an image", name)
 	default:
 		return "", invalid("entry %q has the unknown type %q", name, h.Typeflag)
 	}
@@ -87,8 +92,6 @@ func (t *tally) name(what, name string) (string, error) {
 		return "", invalid("%s %.40q… has %d bytes, more than a path may", what, name, len(name))
 	case strings.ContainsRune(name, 0):
 		return "", invalid("%s %q: a name has no zero byte", what, name)
-	case strings.HasPrefix(name, "/"):
-		return "", invalid("%s %q: the name is absolute", what, name)
 	}
 	depth := 0
 	for part := range strings.SplitSeq(name, "/") {
