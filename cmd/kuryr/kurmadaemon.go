@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,6 +34,9 @@ import (
 func (a *app) kurmaDaemon(c *cobra.Command) (err error) {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%s runs containers and enters network namespaces: run it as root", c.CommandPath())
+	}
+	if err := setHome(); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
@@ -114,6 +119,19 @@ func (a *app) kurmaDaemon(c *cobra.Command) (err error) {
 	return kurmaapi.Serve(ctx, listener, kurmaapi.Handler(kurmaapi.Config{
 		Pods: k.pods, Networks: k.networks, Images: apiImages{k}, Metrics: metrics.Handler(registry), Unready: k.unready, Logger: log,
 	}))
+}
+
+// setHome sets HOME, which systemd does not do for a service of root. Credentials of registries,
+// and the programs that keep them, are found by it.
+func setHome() error {
+	if os.Getenv("HOME") != "" {
+		return nil
+	}
+	u, err := user.LookupId(strconv.Itoa(os.Geteuid()))
+	if err != nil {
+		return fmt.Errorf("set HOME: %w", err)
+	}
+	return os.Setenv("HOME", u.HomeDir)
 }
 
 // kurmaDir is where `kuryr kurma` keeps things.

@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -79,15 +78,6 @@ func (f *fetch) docker() (name.Reference, error) {
 		return repo.Digest(d.DigestStr()), nil
 	}
 	return repo.Tag(f.ref.docker.Identifier()), nil
-}
-
-// auth is anonymous where credentials cannot be read: most images need none, and the registry says where one does.
-func (f *fetch) auth(ctx context.Context, repo name.Repository) authn.Authenticator {
-	auth, err := authn.Resolve(ctx, authn.DefaultKeychain, repo)
-	if err != nil {
-		return authn.Anonymous
-	}
-	return auth
 }
 
 // A layerDownload is a layer's blob, whose digest and size the manifest says.
