@@ -75,7 +75,9 @@ func Load(path string) ([]Network, error) {
 	return networks, nil
 }
 
-// Parse reads the configuration as JSON. A document without anything in it is no networks.
+// Parse reads the configuration as JSON. Other sections than pod_networks are another program's
+// and are ignored, but one that is spelt almost like it is an error. A document without a
+// section pod_networks is no networks.
 func Parse(data []byte) ([]Network, error) {
 	if text := bytes.TrimSpace(data); len(text) == 0 || bytes.Equal(text, []byte("null")) {
 		return nil, nil
@@ -87,12 +89,17 @@ func Parse(data []byte) ([]Network, error) {
 	key, entries := "", json.RawMessage(nil)
 	for name, value := range top.all() {
 		switch {
-		case name != "pod_networks" && name != "podNetworks":
-			return nil, fmt.Errorf("unknown key %q: want pod_networks", name)
+		case !isSection(name) && isAlmost(name, section, 2):
+			return nil, fmt.Errorf("unknown key %q: want %s", name, section)
+		case !isSection(name):
+			continue
 		case key != "":
 			return nil, errors.New("both pod_networks and podNetworks are there: want one")
 		}
 		key, entries = name, value
+	}
+	if key == "" {
+		return nil, nil
 	}
 	var list []json.RawMessage
 	if err := json.Unmarshal(entries, &list); err != nil {
@@ -143,6 +150,9 @@ func parseEntry(raw json.RawMessage) (n Network, err error) {
 	read("default", &n.Default, "true or false")
 	read("containerInterface", &n.Interface, "a text")
 	if err != nil {
+		return n, err
+	}
+	if err := checkKeys(entry); err != nil {
 		return n, err
 	}
 	if err := checkImage(n.Image); err != nil {

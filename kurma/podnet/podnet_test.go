@@ -71,7 +71,10 @@ func TestParseErrors(t *testing.T) {
 	one := func(members string) string { return `{"pod_networks":[{` + members + `}]}` }
 	for in, want := range map[string]string{
 		`{"pod_networks":[],"podNetworks":[]}`: "both pod_networks and podNetworks",
-		`{"networks":[]}`:                      `unknown key "networks": want pod_networks`,
+		`{"pod_network":[]}`:                   `unknown key "pod_network": want pod_networks`,
+		`{"a":1,"podnetworks":[]}`:             `unknown key "podnetworks": want pod_networks`,
+		`{"Pod-Netwroks":[]}`:                  `unknown key "Pod-Netwroks": want pod_networks`,
+		`{"pod_networks":null}x`:               "something follows",
 		`{"pod_networks":{}}`:                  "pod_networks: want a list",
 		`{"pod_networks":["a"]}`:               "pod_networks[0]: want an object",
 		`[]`:                                   "want an object",
@@ -104,6 +107,49 @@ func TestParseErrors(t *testing.T) {
 		if _, err := Parse([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", in, err, want)
 		}
+	}
+}
+
+// A key of Kurma's that is misspelt is not taken for the plugin's.
+func TestMisspeltKeys(t *testing.T) {
+	t.Parallel()
+	for member, want := range map[string]string{
+		`"Default":true`:            `unknown key "Default": want default`,
+		`"defualt":false`:           `unknown key "defualt": want default`,
+		`"defaults":true`:           `unknown key "defaults": want default`,
+		`"container_interface":"e"`: `unknown key "container_interface": want containerInterface`,
+		`"containerIntreface":"e"`:  `unknown key "containerIntreface": want containerInterface`,
+		`"NAME":"b"`:                `unknown key "NAME": want name`,
+	} {
+		_, err := Parse([]byte(`{"pod_networks":[{"name":"a","aci":"a",` + member + `}]}`))
+		if err == nil || err.Error() != "pod_networks[0] (a): "+want {
+			t.Errorf("%s: %v, want %q", member, err, want)
+		}
+	}
+}
+
+// Other sections of the configuration are another program's, and keys of an entry that are not
+// Kurma's are the plugin's.
+func TestOtherKeys(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{
+		`{"debug":true,"pod_networks":[{"name":"a","aci":"b"}],"services":{"name":1}}`:          1,
+		`{"networks":[],"pods":{"pod_networks":{}}}`:                                            0,
+		`{"pod_networks":[{"name":"a","aci":"b","defaults":{},"defaultGW":true,"mac":"c"}]}`:    1,
+		`{"pod_networks":[{"name":"a","aci":"b","names":"c","acl":"d","Default":"route"}]}`:     1,
+		`{"pod_networks":[{"name":"a","aci":"b","containerInterfaces":["e"],"interface":"e"}]}`: 1,
+	} {
+		if all, err := Parse([]byte(text)); err != nil || len(all) != want {
+			t.Errorf("%s: %+v, %v", text, all, err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "a.yaml")
+	text := "since: 2020-01-01\n1: {2: 3}\nlimit: .nan\npod_networks: [{name: a, aci: b}]\nservices: [{on: [x]}]\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := Load(path); err != nil || len(all) != 1 {
+		t.Errorf("%+v, %v", all, err)
 	}
 }
 

@@ -24,10 +24,35 @@ func fromYAML(data []byte) ([]byte, error) {
 	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return nil, errors.New("a second YAML document follows; want one")
 	}
+	doc = ownSection(doc)
 	if err := sayable(doc, ""); err != nil {
 		return nil, err
 	}
 	return json.Marshal(doc)
+}
+
+// ownSection leaves out the values of other sections, which may have no form in JSON.
+func ownSection(doc any) any {
+	var own map[string]any
+	switch doc := doc.(type) {
+	case map[string]any:
+		own = doc
+	case map[any]any: // some key is not a text
+		own = map[string]any{}
+		for key, value := range doc {
+			if text, ok := key.(string); ok {
+				own[text] = value
+			}
+		}
+	default:
+		return doc
+	}
+	for key := range own {
+		if !isSection(key) {
+			own[key] = nil
+		}
+	}
+	return own
 }
 
 // sayable finds what YAML reads in a way that its writer may not have meant, and JSON has no word for.
