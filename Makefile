@@ -235,6 +235,7 @@ install: build ## install kuryr, its manual, completions, hooks and systemd unit
 	install -D -m 755 bin/kuryr-oci-hook $(DESTDIR)/usr/libexec/kuryr/kuryr-oci-hook
 	install -D -m 755 bin/kuryr-cni $(DESTDIR)/opt/cni/bin/kuryr
 	install -D -m 755 bin/kuryr-cni-api $(DESTDIR)/opt/cni/bin/kuryr-cni-api
+	install -D -m 755 bin/kuryr-netavark $(DESTDIR)/usr/libexec/netavark/kuryr
 	install -d $(DESTDIR)/usr/libexec/kubernetes/kubelet-plugins/net/exec
 	ln -sf /opt/cni/bin/kuryr $(DESTDIR)/usr/libexec/kubernetes/kubelet-plugins/net/exec/kuryr
 	bin/kuryr man $(DESTDIR)$(PREFIX)/share/man/man1

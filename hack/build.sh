@@ -16,6 +16,7 @@ kuryr-kubernetes  .     kubernetes             ./cmd/kuryr            60  kuryr 
 kuryr-vif         .     -                      ./cmd/kuryr-vif        -   executables of VIF types, for /usr/libexec/kuryr
 kuryr-cni         .     -                      ./cmd/kuryr-cni        -   CNI plugin that container runtimes run
 kuryr-cni-api     .     -                      ./cmd/kuryr-cni-api    -   CNI plugin for calls that need no node daemon
+kuryr-netavark    .     -                      ./cmd/kuryr-netavark   -   netavark plugin for podman
 kuryr-oci-hook    .     -                      ./cmd/kuryr-oci-hook   -   hook of crun, runc and podman for networks of Kurma
 kuryr-netplugin   .     -                      ./cmd/kuryr-netplugin  -   add and del of the plugin image kuryr-netplugin
 cni-netplugin     .     -                      ./cmd/cni-netplugin    -   add and del of the plugin image cni-netplugin
@@ -23,7 +24,10 @@ kuryr-failpoints  .     failpoints,kubernetes  ./cmd/kuryr            -   for te
 kuryr-crash       .     failpoints             ./cmd/kuryr            -   for tests: kuryr with failpoints
 privatehost       test  -                      ./e2e/cmd/privatehost  -   runs the demo and the suites on private hosts
 '
-released=(kuryr kuryr-kubernetes kuryr-vif kuryr-cni kuryr-cni-api kuryr-oci-hook kuryr-netplugin cni-netplugin)
+released=(
+  kuryr kuryr-kubernetes kuryr-vif kuryr-cni kuryr-cni-api kuryr-netavark kuryr-oci-hook
+  kuryr-netplugin cni-netplugin
+)
 
 # row PROGRAM: sets name, module, tags, package, limit and purpose.
 row() {

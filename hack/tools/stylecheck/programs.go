@@ -30,6 +30,10 @@ var programs = []program{
 		"it starts for each container without a daemon: package portspec reads KuryrPorts",
 	},
 	{
+		"cmd/kuryr-netavark", []string{"k8s.io", "sigs.k8s.io", "crypto/tls", "net/http"},
+		"podman starts it for each container",
+	},
+	{
 		"cmd/kuryr-oci-hook", []string{"k8s.io", "sigs.k8s.io", "crypto/tls", "net/http", "net"},
 		"a runtime starts it for each container and waits for it",
 	},

@@ -5,6 +5,7 @@ package cni_test
 import (
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -48,6 +49,51 @@ func TestGiven(t *testing.T) {
 	add()
 	r.kill(t)
 	expect("DEL")
+	r.start(t)
+	r.clean(t, before)
+}
+
+// netavark runs the plugin as netavark does.
+func (r *rig) netavark(t *testing.T, input string, args ...string) string {
+	t.Helper()
+	program := filepath.Join(filepath.Dir(kuryr), "kuryr-netavark")
+	return r.must(t, append([]string{"sh", "-c", `printf %s "$1" | "$0" "$2" $3`, program, input}, args...)...)
+}
+
+// A container of podman 5 gets a port by netavark's plugin, at the address that it asks
+// for, and nothing is left of it, also where its DEL comes while the daemon does not run.
+func TestNetavark(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, ns := range []string{"a", "b"} {
+		r.must(t, "ip", "netns", "add", ns)
+	}
+	before := r.snapshot(t)
+	network := `{"name": "blue", "id": "2f25", "driver": "kuryr",
+		"dns_enabled": true, "internal": false, "ipv6_enabled": false}`
+	created := r.netavark(t, network, "create", "")
+	if !strings.Contains(created, `"ipam_options":{"driver":"none"}`) {
+		t.Errorf("created as %s", created)
+	}
+	of := func(container, address string) string {
+		return fmt.Sprintf(`{"container_id": %q, "container_name": "x", "port_mappings": null, "network": %s,
+			"network_options": {"interface_name": "eth0", "static_ips": [%q]}}`, container, created, address)
+	}
+	for container, address := range map[string]string{"a": "10.1.0.50", "b": "10.1.0.51"} {
+		status := r.netavark(t, of(container, address), "setup", "/run/netns/"+container)
+		if !strings.Contains(status, `"ipnet":"`+address+`/24"`) {
+			t.Errorf("status block of %s: %s", container, status)
+		}
+	}
+	r.must(t, "ip", "netns", "exec", "a", "ping", "-c", "1", "-W", "5", "10.1.0.51")
+	if out := r.netavark(t, of("a", "10.1.0.50"), "teardown", "/run/netns/a"); out != "" {
+		t.Errorf("teardown prints %s", out)
+	}
+	r.kill(t)
+	r.netavark(t, of("b", "10.1.0.51"), "teardown", "/run/netns/b")
+	if r.do(t, "ip", "-n", "b", "link", "show", "eth0").OK() {
+		t.Error("eth0 stays while the daemon does not run")
+	}
 	r.start(t)
 	r.clean(t, before)
 }
