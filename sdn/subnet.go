@@ -51,6 +51,8 @@ type SubnetSpec struct {
 	// Ranges are what automatic allocation chooses from (Neutron: allocation_pools); none is the whole subnet. The gateway
 	// and Reserved are always left out. A request for one address outside of them is served.
 	Ranges []AddressRange
+	// WithoutRanges is a subnet without automatic allocation; Ranges must be empty.
+	WithoutRanges bool
 	// Reserved are single addresses that are not given to anybody automatically (Docker's auxiliary addresses). Where
 	// Capabilities.KeepReserved is true they are refused on request too (IsConflict, AddressInUse) and shown; elsewhere the SDN
 	// leaves them out of Ranges and forgets why. They may lie outside the CIDR, where they mean nothing.
@@ -75,6 +77,8 @@ type Subnet struct {
 	NoDHCP      bool
 	Nameservers []netip.Addr
 	HostRoutes  []HostRoute
+
+	WithoutRanges bool `json:",omitempty"`
 }
 
 // SubnetPatch changes a subnet.
@@ -82,11 +86,13 @@ type SubnetPatch struct {
 	Patch
 	// Gateway moves or takes away the gateway; while a router holds the old address that IsConflict, InUse.
 	Gateway     *Gateway
-	Ranges      *[]AddressRange
+	Ranges      *[]AddressRange // no range is the whole subnet
 	Reserved    *[]netip.Addr
 	Nameservers *[]netip.Addr
 	HostRoutes  *[]HostRoute
 	NoDHCP      *bool
+	// WithoutRanges ends automatic allocation; Ranges must be nil. Ranges begin it again.
+	WithoutRanges bool
 }
 
 // SubnetQuery selects subnets.

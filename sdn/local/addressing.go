@@ -40,7 +40,7 @@ func (iv interval) contains(a netip.Addr) bool {
 // allocatable lists what automatic allocation of subnet s chooses from when nothing is taken, in order.
 func allocatable(s *sdn.Subnet) []interval {
 	whole := automatic(s.CIDR)
-	if whole.last.Less(whole.first) {
+	if s.WithoutRanges || whole.last.Less(whole.first) {
 		return nil
 	}
 	ranges := []interval{whole}
@@ -164,7 +164,7 @@ func openAddressing(parent *bbolt.Bucket, s *sdn.Subnet) (addressing, error) {
 
 // chooses tells whether automatic allocation could ever choose a.
 func (ad addressing) chooses(a netip.Addr) bool {
-	if a == ad.subnet.Gateway || slices.Contains(ad.subnet.Reserved, a) || !automatic(ad.subnet.CIDR).contains(a) {
+	if ad.subnet.WithoutRanges || a == ad.subnet.Gateway || slices.Contains(ad.subnet.Reserved, a) || !automatic(ad.subnet.CIDR).contains(a) {
 		return false
 	}
 	return len(ad.subnet.Ranges) == 0 || slices.ContainsFunc(ad.subnet.Ranges, func(r sdn.AddressRange) bool {

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"net/netip"
@@ -53,6 +54,7 @@ func (t *tx) makeSubnet(n *networkRow, spec sdn.SubnetSpec) (*subnetRow, error) 
 	r := &subnetRow{sdn.Subnet{
 		Meta: newMeta(spec.Base), Network: n.ID, CIDR: spec.CIDR, Pool: spec.Pool, Ranges: spec.Ranges, Reserved: spec.Reserved,
 		Mode: spec.Mode, NoDHCP: spec.NoDHCP, Nameservers: spec.Nameservers, HostRoutes: spec.HostRoutes,
+		WithoutRanges: spec.WithoutRanges,
 	}}
 	var err error
 	if spec.Pool != "" {
@@ -123,7 +125,7 @@ func whose(other, n *networkRow) string {
 
 // checkSubnet checks what can be said without the store.
 func checkSubnet(spec sdn.SubnetSpec) error {
-	if err := valid.Base("subnet", spec.Base); err != nil {
+	if err := errors.Join(valid.Base("subnet", spec.Base), checkWithoutRanges(spec.WithoutRanges, spec.Ranges)); err != nil {
 		return err
 	}
 	if spec.CIDR.IsValid() {
@@ -153,6 +155,14 @@ func checkSubnet(spec sdn.SubnetSpec) error {
 		return sdn.Invalid("subnet", "mode", "%q is none", spec.Mode)
 	}
 	return checkSubnetLists(spec.Reserved, spec.Nameservers, spec.HostRoutes)
+}
+
+// checkWithoutRanges refuses ranges of a subnet that is to have none.
+func checkWithoutRanges(without bool, ranges []sdn.AddressRange) error {
+	if without && len(ranges) > 0 {
+		return sdn.Invalid("subnet", "ranges", "must be empty without automatic allocation")
+	}
+	return nil
 }
 
 func checkSubnetLists(reserved, nameservers []netip.Addr, routes []sdn.HostRoute) error {
@@ -203,7 +213,7 @@ func (t *tx) adoptSubnet(r *subnetRow, spec sdn.SubnetSpec) error {
 	if err != nil {
 		return err
 	}
-	c := sdn.SubnetPatch{}
+	c := sdn.SubnetPatch{WithoutRanges: spec.WithoutRanges}
 	if spec.Gateway != (sdn.Gateway{}) {
 		c.Gateway = &spec.Gateway
 	}
@@ -214,7 +224,7 @@ func (t *tx) adoptSubnet(r *subnetRow, spec sdn.SubnetSpec) error {
 		asked bool
 		set   func()
 	}{
-		{spec.Ranges != nil, func() { c.Ranges = &spec.Ranges }},
+		{spec.Ranges != nil && !spec.WithoutRanges, func() { c.Ranges = &spec.Ranges }},
 		{spec.Reserved != nil, func() { c.Reserved = &spec.Reserved }},
 		{spec.Nameservers != nil, func() { c.Nameservers = &spec.Nameservers }},
 		{spec.HostRoutes != nil, func() { c.HostRoutes = &spec.HostRoutes }},
@@ -236,11 +246,14 @@ func (t *tx) adoptSubnet(r *subnetRow, spec sdn.SubnetSpec) error {
 // changeSubnet changes the row, not what every object has, and rebuilds its index of free addresses where that follows.
 func (t *tx) changeSubnet(r *subnetRow, c sdn.SubnetPatch) (changed bool, err error) {
 	rebuild := false
-	if c.Ranges != nil && !slices.Equal(r.Ranges, *c.Ranges) {
+	if c.WithoutRanges && !r.WithoutRanges {
+		r.Ranges, r.WithoutRanges, rebuild = nil, true, true
+	}
+	if c.Ranges != nil && (r.WithoutRanges || !slices.Equal(r.Ranges, *c.Ranges)) {
 		if err := valid.Ranges(r.CIDR, *c.Ranges); err != nil {
 			return false, err
 		}
-		r.Ranges, rebuild = *c.Ranges, true
+		r.Ranges, r.WithoutRanges, rebuild = *c.Ranges, false, true
 	}
 	if c.Reserved != nil && !slices.Equal(r.Reserved, *c.Reserved) {
 		for _, a := range *c.Reserved {
@@ -346,7 +359,12 @@ func (p *Provider) UpdateSubnet(ctx context.Context, id sdn.ID, change sdn.Subne
 	if change.HostRoutes != nil {
 		routes = *change.HostRoutes
 	}
-	if err := checkSubnetLists(reserved, nameservers, routes); err != nil {
+	var ranges []sdn.AddressRange
+	if change.Ranges != nil {
+		ranges = *change.Ranges
+	}
+	err = errors.Join(checkWithoutRanges(change.WithoutRanges, ranges), checkSubnetLists(reserved, nameservers, routes))
+	if err != nil {
 		return out, err
 	}
 	err = p.update(ctx, func(t *tx) error {

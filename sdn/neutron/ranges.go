@@ -37,6 +37,9 @@ func checkSubnet(spec sdn.SubnetSpec) error {
 	if err := valid.Ranges(spec.CIDR, spec.Ranges); err != nil {
 		return err
 	}
+	if spec.WithoutRanges && len(spec.Ranges) > 0 {
+		return sdn.Invalid("subnet", "ranges", "must be empty without automatic allocation")
+	}
 	if err := valid.Routes("subnet", "host_routes", spec.HostRoutes); err != nil {
 		return err
 	}

@@ -233,7 +233,9 @@ func (p *Provider) finishSubnet(ctx context.Context, w *subnetWire, network sdn.
 			change.Reserved = &spec.Reserved
 		}
 	}
-	if len(spec.Ranges) > 0 {
+	if spec.WithoutRanges {
+		change.WithoutRanges = !now.WithoutRanges
+	} else if len(spec.Ranges) > 0 {
 		gateway := now.Gateway
 		if change.Gateway != nil {
 			gateway = change.Gateway.Addr
@@ -286,6 +288,9 @@ func (p *Provider) repool(ctx context.Context, w *subnetWire, change sdn.SubnetP
 			change.Gateway = nil
 		}
 	}
+	if change.WithoutRanges {
+		body["allocation_pools"] = []rangeWire{}
+	}
 	if change.Gateway == nil && change.Ranges == nil && change.Reserved == nil {
 		return nil
 	}
@@ -318,7 +323,9 @@ func (p *Provider) repool(ctx context.Context, w *subnetWire, change sdn.SubnetP
 			body["gateway_ip"] = nil
 		}
 	}
-	if pools := allocatable(now.CIDR, gateway, ranges, reserved); !slices.Equal(pools, now.Ranges) {
+	switch pools := allocatable(now.CIDR, gateway, ranges, reserved); {
+	case change.WithoutRanges, now.WithoutRanges && change.Ranges == nil:
+	case !slices.Equal(pools, now.Ranges):
 		body["allocation_pools"] = rangeBodies(pools)
 	}
 	return nil

@@ -47,6 +47,7 @@ func (p *Provider) subnet(w *subnetWire) sdn.Subnet {
 	s := sdn.Subnet{
 		Meta: w.decode(p.owner), Network: sdn.ID(w.Network), CIDR: w.cidr(), Pool: sdn.ID(w.Pool),
 		Gateway: w.gateway(), Ranges: w.ranges(), Mode: sdn.AddressMode(w.Mode), NoDHCP: !w.DHCP,
+		WithoutRanges: w.Ranges != nil && len(w.Ranges) == 0,
 	}
 	for _, n := range w.Nameservers {
 		if a, err := netip.ParseAddr(n); err == nil {
@@ -145,7 +146,10 @@ func (p *Provider) subnetBody(network sdn.ID, spec sdn.SubnetSpec) map[string]an
 	if p.extensions.keepsReserved() && len(holes) > 0 {
 		body[reservedAttribute], holes = texts(holes), nil
 	}
-	if len(spec.Ranges) > 0 || len(holes) > 0 {
+	switch {
+	case spec.WithoutRanges:
+		body["allocation_pools"] = []rangeWire{}
+	case len(spec.Ranges) > 0 || len(holes) > 0:
 		body["allocation_pools"] = rangeBodies(allocatable(spec.CIDR, gateway, spec.Ranges, holes))
 	}
 	return body
@@ -257,6 +261,12 @@ func (p *Provider) UpdateSubnet(ctx context.Context, id sdn.ID, change sdn.Subne
 	}
 	if change.NoDHCP != nil {
 		body["enable_dhcp"] = !*change.NoDHCP
+	}
+	if change.WithoutRanges {
+		if change.Ranges != nil {
+			return sdn.Subnet{}, sdn.Invalid("subnet", "ranges", "must be empty without automatic allocation")
+		}
+		body["allocation_pools"] = []rangeWire{}
 	}
 	if len(body) == 0 && change.Gateway == nil && change.Ranges == nil && change.Reserved == nil {
 		if w, done, err := retag(ctx, p, p.cache.subnets, subnets, id, change.Patch, withSubnetTags); err != nil {

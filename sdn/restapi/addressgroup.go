@@ -102,7 +102,7 @@ func (s *server) addressGroups() noun[sdn.AddressGroup, AddressGroup, sdn.Addres
 		patch: func(_ *call, b *body, g sdn.AddressGroup) addressGroupChange {
 			p := b.changes(g.Meta)
 			b.readOnly("addresses", "shared")
-			return addressGroupChange{ifRevision: p.IfRevision, patch: b.clearing("address group", g.Meta, p, false), change: func(spec *sdn.AddressGroupSpec) error {
+			return addressGroupChange{ifRevision: p.IfRevision, patch: b.clearing("address group", g.Meta, p), change: func(spec *sdn.AddressGroupSpec) error {
 				rebase(&spec.Base, p)
 				return nil
 			}}
@@ -125,10 +125,7 @@ func (s *server) addressGroups() noun[sdn.AddressGroup, AddressGroup, sdn.Addres
 
 // updateAddressGroup applies a change to a group as it is.
 func (s *server) updateAddressGroup(ctx context.Context, id sdn.ID, by addressGroupChange) (sdn.AddressGroup, error) {
-	if by.patch != (sdn.Patch{}) {
-		return patched(ctx, s, sdn.NounAddressGroup, id, by.patch, s.p.AddressGroup)
-	}
-	return rewrite(ctx, s, id, by, s.p.AddressGroup, func(g sdn.AddressGroup) (sdn.AddressGroupSpec, sdn.Meta) {
+	return changeValue(ctx, s, sdn.NounAddressGroup, id, by, s.p.AddressGroup, func(g sdn.AddressGroup) (sdn.AddressGroupSpec, sdn.Meta) {
 		return sdn.AddressGroupSpec{ID: g.ID, IfRevision: g.Revision, Prefixes: g.Prefixes}, g.Meta
 	}, s.p.ApplyAddressGroup)
 }

@@ -192,10 +192,7 @@ func (s *server) createLoadBalancer(ctx context.Context, spec sdn.LoadBalancerSp
 
 // rewriteBalancer applies a change to a load balancer as it is.
 func (s *server) rewriteBalancer(ctx context.Context, id sdn.ID, by balancerChange) (sdn.LoadBalancer, error) {
-	if by.patch != (sdn.Patch{}) {
-		return patched(ctx, s, sdn.NounLoadBalancer, id, by.patch, s.p.LoadBalancer)
-	}
-	return rewrite(ctx, s, id, by, s.p.LoadBalancer, func(l sdn.LoadBalancer) (sdn.LoadBalancerSpec, sdn.Meta) {
+	return changeValue(ctx, s, sdn.NounLoadBalancer, id, by, s.p.LoadBalancer, func(l sdn.LoadBalancer) (sdn.LoadBalancerSpec, sdn.Meta) {
 		return sdn.LoadBalancerSpec{ID: l.ID, IfRevision: l.Revision, VIPs: l.VIPs, Listeners: slices.Clone(l.Listeners), Pools: slices.Clone(l.Pools), Backend: l.Backend, Flavor: l.Flavor, Zone: l.Zone}, l.Meta
 	}, s.p.ApplyLoadBalancer)
 }

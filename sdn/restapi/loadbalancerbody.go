@@ -220,7 +220,8 @@ func (s *server) changeLoadBalancer(_ *call, b *body, l balancer) balancerChange
 	groups := s.vipGroups(b)
 	p := b.changes(l.Meta)
 	p.Tags = tags
-	return balancerChange{ifRevision: p.IfRevision, patch: b.clearing("load balancer", l.Meta, p, groups != nil), change: func(spec *sdn.LoadBalancerSpec) error {
+	clearing, both := b.clearing("load balancer", l.Meta, p), groups != nil
+	return balancerChange{ifRevision: p.IfRevision, patch: clearing, both: both, change: func(spec *sdn.LoadBalancerSpec) error {
 		rebase(&spec.Base, p)
 		if tags != nil {
 			spec.Tags = *tags

@@ -56,8 +56,9 @@ func (s *server) qosPolicies() noun[sdn.QoSPolicy, QoSPolicy, sdn.QoSPolicySpec,
 			b.only("is_default", false, "a project has no policy by default here")
 			shared := b.boolean("shared")
 			change := b.changes(p.Meta)
-			clearing := b.clearing("QoS policy", p.Meta, change, shared != nil && *shared != p.Shared)
-			return qosChange{ifRevision: change.IfRevision, patch: clearing, change: func(spec *sdn.QoSPolicySpec) error {
+			clearing := b.clearing("QoS policy", p.Meta, change)
+			both := shared != nil && *shared != p.Shared
+			return qosChange{ifRevision: change.IfRevision, patch: clearing, both: both, change: func(spec *sdn.QoSPolicySpec) error {
 				rebase(&spec.Base, change)
 				if shared != nil {
 					spec.Shared = *shared
@@ -84,10 +85,7 @@ func (s *server) qosPolicies() noun[sdn.QoSPolicy, QoSPolicy, sdn.QoSPolicySpec,
 
 // updateQoSPolicy applies a change to a policy as it is.
 func (s *server) updateQoSPolicy(ctx context.Context, id sdn.ID, by qosChange) (sdn.QoSPolicy, error) {
-	if by.patch != (sdn.Patch{}) {
-		return patched(ctx, s, sdn.NounQoSPolicy, id, by.patch, s.p.QoSPolicy)
-	}
-	return rewrite(ctx, s, id, by, s.p.QoSPolicy, func(p sdn.QoSPolicy) (sdn.QoSPolicySpec, sdn.Meta) {
+	return changeValue(ctx, s, sdn.NounQoSPolicy, id, by, s.p.QoSPolicy, func(p sdn.QoSPolicy) (sdn.QoSPolicySpec, sdn.Meta) {
 		return sdn.QoSPolicySpec{ID: p.ID, IfRevision: p.Revision, Shared: p.Shared, Limits: p.Limits}, p.Meta
 	}, s.p.ApplyQoSPolicy)
 }

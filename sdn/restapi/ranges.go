@@ -9,7 +9,7 @@ import (
 
 // allocationPools are the ranges of a subnet, also where it has none of its own: then they are all but what is not a host's and the gateway.
 func allocationPools(s sdn.Subnet) []sdn.AddressRange {
-	if len(s.Ranges) > 0 || !s.CIDR.IsValid() {
+	if len(s.Ranges) > 0 || s.WithoutRanges || !s.CIDR.IsValid() {
 		return s.Ranges
 	}
 	first, last := s.CIDR.Masked().Addr(), lastOf(s.CIDR)

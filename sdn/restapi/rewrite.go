@@ -20,7 +20,8 @@ const rewrites = 20
 type valueChange[S any] struct {
 	ifRevision int64
 	change     func(*S) error
-	patch      sdn.Patch // if it is not zero, what is made instead: see clearing
+	patch      sdn.Patch // if it is not zero, it is made instead of the change, or after it: see clearing
+	both       bool      // the change is made too
 }
 
 // rewrite makes the object at id what a change says. spec says what there is, to be applied at the revision it has.
@@ -110,33 +111,44 @@ func rebase(b *sdn.Base, p sdn.Patch) {
 	}
 }
 
-// clearing gives the patch back if it takes a name or a description away, and so cannot be made by a value, in which what is empty stays as it is: all of it
-// is then made as a patch, in one step. Where the provider cannot, or more is to change, that is refused.
-func (b *body) clearing(title string, m sdn.Meta, p sdn.Patch, more bool) sdn.Patch {
+// clearing returns the patch if it empties a name or a description. A value cannot do that: what is
+// empty in it stays as it is.
+func (b *body) clearing(title string, m sdn.Meta, p sdn.Patch) sdn.Patch {
 	name := p.Name != nil && *p.Name == "" && m.Name != ""
 	description := p.Description != nil && *p.Description == "" && m.Description != "" && p.Key == nil
 	if !name && !description {
 		return sdn.Patch{}
 	}
-	unsupported := func(why string) {
-		b.fail(&sdn.Error{Kind: sdn.KindUnsupported, Noun: title, ID: string(m.ID), Detail: "a name or a description can become another, but not none" + why})
-	}
 	if _, ok := b.server.p.(sdn.MetaPatch); !ok {
-		unsupported("")
-	} else if more {
-		unsupported(", along with another change")
+		b.fail(&sdn.Error{
+			Kind: sdn.KindUnsupported, Noun: title, ID: string(m.ID),
+			Detail: "a name or a description can become another, but not none",
+		})
 	}
 	return p
 }
 
-// patched makes a change that is a patch.
-func patched[T any](ctx context.Context, s *server, noun sdn.Noun, id sdn.ID, p sdn.Patch, get func(context.Context, sdn.ID) (T, error)) (out T, err error) {
+// changeValue makes a change of a value: by the value, by a patch, or by both. The value is first,
+// because only it is refused.
+func changeValue[T, S any](
+	ctx context.Context, s *server, noun sdn.Noun, id sdn.ID, by valueChange[S],
+	get func(context.Context, sdn.ID) (T, error), spec func(T) (S, sdn.Meta),
+	apply func(context.Context, S) (T, error),
+) (out T, err error) {
 	unlock, err := s.locks.lock(ctx, string(id))
 	if err != nil {
 		return out, err
 	}
 	defer unlock()
-	if err := s.p.(sdn.MetaPatch).PatchMeta(ctx, noun, id, p); err != nil {
+	ctx = holding(ctx, string(id))
+	if by.patch == (sdn.Patch{}) || by.both {
+		out, err = rewrite(ctx, s, id, by, get, spec, apply)
+		by.patch.IfRevision = 0 // the value has another revision now
+		if err != nil || by.patch == (sdn.Patch{}) {
+			return out, err
+		}
+	}
+	if err := s.p.(sdn.MetaPatch).PatchMeta(ctx, noun, id, by.patch); err != nil {
 		return out, err
 	}
 	return get(ctx, id)

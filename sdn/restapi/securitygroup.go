@@ -114,7 +114,8 @@ func changeSecurityGroup(_ *call, b *body, g sdn.SecurityGroup) securityGroupCha
 	case *p.Name == defaultGroup:
 		b.fail(errDefaultExists)
 	}
-	return securityGroupChange{ifRevision: p.IfRevision, patch: b.clearing("security group", g.Meta, p, stateful != nil && *stateful == g.Stateless), change: func(spec *sdn.SecurityGroupSpec) error {
+	clearing, both := b.clearing("security group", g.Meta, p), stateful != nil && *stateful == g.Stateless
+	return securityGroupChange{ifRevision: p.IfRevision, patch: clearing, both: both, change: func(spec *sdn.SecurityGroupSpec) error {
 		rebase(&spec.Base, p)
 		if stateful != nil {
 			spec.Stateless = !*stateful
@@ -125,10 +126,7 @@ func changeSecurityGroup(_ *call, b *body, g sdn.SecurityGroup) securityGroupCha
 
 // updateSecurityGroup applies a change to a group as it is.
 func (s *server) updateSecurityGroup(ctx context.Context, id sdn.ID, by securityGroupChange) (sdn.SecurityGroup, error) {
-	if by.patch != (sdn.Patch{}) {
-		return patched(ctx, s, sdn.NounSecurityGroup, id, by.patch, s.p.SecurityGroup)
-	}
-	return rewrite(ctx, s, id, by, s.p.SecurityGroup, func(g sdn.SecurityGroup) (sdn.SecurityGroupSpec, sdn.Meta) {
+	return changeValue(ctx, s, sdn.NounSecurityGroup, id, by, s.p.SecurityGroup, func(g sdn.SecurityGroup) (sdn.SecurityGroupSpec, sdn.Meta) {
 		return sdn.SecurityGroupSpec{ID: g.ID, IfRevision: g.Revision, Stateless: g.Stateless, Rules: g.Rules}, g.Meta
 	}, s.p.ApplySecurityGroup)
 }

@@ -19,7 +19,7 @@ func TestSecurityGroups(t *testing.T) {
 	path := "security-groups/" + made["id"].(string)
 	shows(t, w.do(t, alice, "PUT", path, `{"security_group": {"name": "www", "stateful": true}}`, 200, "", "security_group"), `{"name": "www", "description": "for the web"}`)
 	shows(t, w.do(t, alice, "PUT", path, `{"security_group": {"name": "web", "description": ""}}`, 200, "", "security_group"), `{"name": "web", "description": "", "revision_number": 3}`)
-	w.do(t, alice, "PUT", path, `{"security_group": {"name": "", "stateful": false}}`, 501, "HTTPNotImplemented", "") // half of it could be done
+	w.do(t, alice, "PUT", path, `{"security_group": {"name": "", "stateful": false}}`, 400, "HTTPBadRequest", "") // half of it could be done
 	shows(t, w.do(t, alice, "GET", path, "", 200, "", "security_group"), `{"name": "web", "stateful": true, "revision_number": 3}`)
 	shows(t, w.do(t, alice, "PUT", path, `{"security_group": {"name": ""}}`, 200, "", "security_group"), `{"name": ""}`)
 	shows(t, w.do(t, alice, "PUT", path, `{"security_group": {"name": "www"}}`, 200, "", "security_group"), `{"name": "www", "description": ""}`)

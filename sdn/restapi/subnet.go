@@ -87,8 +87,10 @@ func subnetQuery(f *filter) sdn.SubnetQuery {
 func subnetSpec(c *call, b *body) sdn.SubnetSpec {
 	b.required("network_id", "ip_version")
 	spec := sdn.SubnetSpec{Base: b.base(), Network: sdn.ID(or(b.text("network_id"))), Pool: or(b.id("subnetpool_id")), Gateway: or(b.gateway()),
-		NoDHCP: or(not(b.boolean("enable_dhcp"))), Ranges: or(b.ranges()), Nameservers: or(b.addrs("dns_nameservers")), HostRoutes: or(b.routes("host_routes")),
+		NoDHCP: or(not(b.boolean("enable_dhcp"))), Nameservers: or(b.addrs("dns_nameservers")), HostRoutes: or(b.routes("host_routes")),
 		Reserved: or(b.addrs("kuryr:reserved_addresses"))}
+	ranges := b.ranges()
+	spec.Ranges, spec.WithoutRanges = or(ranges), ranges != nil && len(*ranges) == 0
 	version := or(b.integer("ip_version", 4, 6))
 	if !b.null("cidr") {
 		spec.CIDR = b.cidr()
@@ -141,6 +143,9 @@ func subnetPatch(_ *call, b *body, s sdn.Subnet) sdn.SubnetPatch {
 	b.checkRanges(s.CIDR, or(p.Ranges))
 	if p.Gateway != nil || p.Ranges != nil {
 		b.apart(s.CIDR, gateway, ranges)
+	}
+	if p.Ranges != nil && len(*p.Ranges) == 0 {
+		p.Ranges, p.WithoutRanges = nil, true
 	}
 	return p
 }
@@ -214,8 +219,11 @@ func (b *body) gateway() *sdn.Gateway {
 }
 
 func (b *body) ranges() *[]sdn.AddressRange {
-	if !b.post && b.null("allocation_pools") {
-		b.invalid("allocation_pools", "Invalid data format for IP pool: 'None'")
+	if b.null("allocation_pools") {
+		if !b.post {
+			b.invalid("allocation_pools", "Invalid data format for IP pool: 'None'")
+		}
+		return nil
 	}
 	return objects(b, "allocation_pools", func(b *body) sdn.AddressRange {
 		b.needs("start", "end")

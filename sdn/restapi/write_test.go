@@ -159,8 +159,8 @@ func TestWriteSubnets(t *testing.T) {
 	one := "/v2.0/subnets/" + id
 	w.steps(t, root, []step{
 		{"GET", one, "", 200, "subnet.cidr=10.2.0.0/24 subnet.gateway_ip=null subnet.enable_dhcp=true subnet.allocation_pools.0.end=10.2.0.20 subnet.dns_nameservers=[\"192.0.2.1\"] subnet.host_routes.0.nexthop=10.2.0.3 subnet.ip_version=4"},
-		{"PUT", one, `{"subnet":{"gateway_ip":"10.2.0.1","allocation_pools":[],"dns_nameservers":null,"host_routes":[],"enable_dhcp":"false"}}`, 200, "subnet.gateway_ip=10.2.0.1 subnet.allocation_pools.0.start=10.2.0.2 subnet.allocation_pools.0.end=10.2.0.254 subnet.enable_dhcp=false subnet.dns_nameservers=[]"},
-		{"PUT", one, `{"subnet":{"gateway_ip":null}}`, 200, "subnet.gateway_ip=null subnet.allocation_pools.0.start=10.2.0.1"},
+		{"PUT", one, `{"subnet":{"gateway_ip":"10.2.0.1","allocation_pools":[{"start":"10.2.0.2","end":"10.2.0.254"}],"dns_nameservers":null,"host_routes":[],"enable_dhcp":"false"}}`, 200, "subnet.gateway_ip=10.2.0.1 subnet.allocation_pools.0.start=10.2.0.2 subnet.allocation_pools.0.end=10.2.0.254 subnet.enable_dhcp=false subnet.dns_nameservers=[]"},
+		{"PUT", one, `{"subnet":{"gateway_ip":null}}`, 200, "subnet.gateway_ip=null subnet.allocation_pools.0.start=10.2.0.2"},
 		{"PUT", one, `{"subnet":{"kuryr:reserved_addresses":["10.2.0.99"]}}`, 200, "subnet.kuryr:reserved_addresses.0=10.2.0.99"},
 		{"PUT", one, `{"subnet":{"cidr":"10.3.0.0/24"}}`, 400, "HTTPBadRequest: Cannot update read-only attribute cidr"},
 		{"PUT", one, `{"subnet":{"ip_version":6}}`, 400, "HTTPBadRequest: Cannot update read-only attribute ip_version"},
@@ -298,5 +298,38 @@ func TestChangeSharedAndExternal(t *testing.T) {
 		{"PUT", path, `{"policy":{"shared":false}}`, 409, "QosPolicyInUse: ports of other projects"},
 		{"DELETE", "/v2.0/ports/" + port, "", 204, ""},
 		{"PUT", path, `{"policy":{"shared":false}}`, 200, "policy.shared=false"},
+	})
+}
+
+// An empty list is not an absent one.
+func TestEmptyIsNotAbsent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	network := w.made(t, root, "POST", "/v2.0/networks", `{"network":{}}`, "network.id")
+	create := func(pools string) string {
+		t.Helper()
+		body := `{"subnet":{"network_id":"` + network + `","ip_version":4,"cidr":"10.7.0.0/29"` + pools + `}}`
+		return "/v2.0/subnets/" + w.made(t, root, "POST", "/v2.0/subnets", body, "subnet.id")
+	}
+	port := `{"port":{"network_id":"` + network + `"}}`
+	full := step{"POST", "/v2.0/ports", port, 409, "IpAddressGenerationFailure: "}
+	subnet := create(`,"allocation_pools":[]`)
+	w.steps(t, root, []step{
+		{"GET", subnet, "", 200, "subnet.allocation_pools=[] subnet.gateway_ip=10.7.0.1"},
+		full,
+		{"PUT", subnet, `{"subnet":{"allocation_pools":[{"start":"10.7.0.4","end":"10.7.0.4"}]}}`, 200, ""},
+		{"POST", "/v2.0/ports", port, 201, "port.fixed_ips.0.ip_address=10.7.0.4"},
+		{"PUT", subnet, `{"subnet":{"allocation_pools":[]}}`, 200, "subnet.allocation_pools=[]"},
+		full,
+		{"PUT", subnet, `{"subnet":{"name":"s"}}`, 200, "subnet.allocation_pools=[]"},
+		{"POST", "/v2.0/ports", port[:len(port)-2] + `,"fixed_ips":[{"ip_address":"10.7.0.6"}]}}`, 201, ""},
+		{"PUT", subnet, `{"subnet":{"allocation_pools":null}}`, 400, "HTTPBadRequest: allocation_pools"},
+	})
+
+	policy := "/v2.0/qos/policies/" + w.made(t, root, "POST", "/v2.0/qos/policies",
+		`{"policy":{"name":"q","description":"words"}}`, "policy.id")
+	w.steps(t, root, []step{
+		{"PUT", policy, `{"policy":{"description":"","shared":true}}`, 200, "policy.description= policy.shared=true"},
+		{"PUT", policy, `{"policy":{"name":"","shared":false}}`, 200, "policy.name= policy.shared=false"},
 	})
 }

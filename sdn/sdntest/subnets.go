@@ -131,6 +131,28 @@ var subnetTests = []test{
 			}
 		}
 	}},
+	{"without ranges", func(s *suite) {
+		n := s.network()
+		subnet := s.subnet(sdn.SubnetSpec{Network: n.ID, CIDR: prefix("10.2.0.0/24"), WithoutRanges: true})
+		refused := func() {
+			s.Helper()
+			equal(s, "without ranges", must(s.p.Subnet(s.ctx, subnet.ID))(s).WithoutRanges, true)
+			_, err := s.tryPort(sdn.PortSpec{Network: n.ID})
+			s.exhausted(err, sdn.NoAddresses)
+		}
+		refused()
+		if s.can.ChooseAddress {
+			s.port(sdn.PortSpec{Network: n.ID, Addresses: []sdn.Address{{Addr: addr("10.2.0.99")}}})
+		}
+		ranges := []sdn.AddressRange{{First: addr("10.2.0.100"), Last: addr("10.2.0.101")}}
+		got := must(s.p.UpdateSubnet(s.ctx, subnet.ID, sdn.SubnetPatch{Ranges: &ranges}))(s)
+		equal(s, "without ranges", got.WithoutRanges, false)
+		s.port(sdn.PortSpec{Network: n.ID})
+		must(s.p.UpdateSubnet(s.ctx, subnet.ID, sdn.SubnetPatch{WithoutRanges: true}))(s)
+		refused()
+		_, err := s.p.UpdateSubnet(s.ctx, subnet.ID, sdn.SubnetPatch{WithoutRanges: true, Ranges: &ranges})
+		s.invalid(err, "ranges")
+	}},
 	{"ranges and reserved", func(s *suite) {
 		n := s.network()
 		sub := s.subnet(sdn.SubnetSpec{
