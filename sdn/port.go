@@ -14,6 +14,7 @@ type Address struct {
 }
 
 // AllowedPair is a further source that a port may send as: a prefix, and a MAC, which if nil is the port's own.
+// Bits beyond the prefix's length are kept, and mean nothing.
 type AllowedPair struct {
 	Prefix netip.Prefix
 	MAC    net.HardwareAddr

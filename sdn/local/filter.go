@@ -241,7 +241,7 @@ func projectGroup(r *securityGroupRow) policy.Group {
 	for _, rule := range r.Rules {
 		g.Rules = append(g.Rules, policy.Rule{
 			ID: string(rule.ID), Direction: policy.Direction(rule.Direction == sdn.Egress), IPv6: rule.IPv6, Protocol: uint8(rule.Protocol), First: rule.Ports.First,
-			Last: rule.Ports.Last, ICMPType: rule.ICMPType, ICMPCode: rule.ICMPCode, Remote: rule.RemotePrefix, RemoteGroup: string(rule.RemoteGroup), RemoteSet: string(rule.RemoteSet),
+			Last: rule.Ports.Last, ICMPType: rule.ICMPType, ICMPCode: rule.ICMPCode, Remote: rule.RemotePrefix.Masked(), RemoteGroup: string(rule.RemoteGroup), RemoteSet: string(rule.RemoteSet),
 		})
 	}
 	return g

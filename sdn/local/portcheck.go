@@ -67,7 +67,7 @@ func checkProfile(profile map[string]string) error {
 
 func checkPairs(pairs []sdn.AllowedPair) error {
 	for i, pair := range pairs {
-		if err := valid.Prefix("port", fmt.Sprintf("allowed_pairs[%d]", i), pair.Prefix); err != nil {
+		if err := valid.Prefix("port", fmt.Sprintf("allowed_pairs[%d]", i), pair.Prefix.Masked()); err != nil {
 			return err
 		}
 		if err := checkMAC("port", pair.MAC); err != nil {

@@ -121,7 +121,7 @@ func projectPort(b *bbolt.Tx, r *portRow) (*fabric.Port, error) {
 		p.Addrs = append(p.Addrs, a.Addr)
 	}
 	for _, a := range r.AllowedPairs {
-		p.Allowed = append(p.Allowed, fabric.AllowedAddress{Prefix: a.Prefix, MAC: a.MAC})
+		p.Allowed = append(p.Allowed, fabric.AllowedAddress{Prefix: a.Prefix.Masked(), MAC: a.MAC})
 	}
 	for _, g := range r.Groups {
 		p.Groups = append(p.Groups, string(g))

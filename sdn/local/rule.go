@@ -6,12 +6,10 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// normalRule is the one form in which a rule is stored: both ends of a range, and no bits beyond a prefix's length.
+// normalRule is the one form in which a rule is stored: both ends of a range. A prefix keeps the bits
+// beyond its length, because it is shown as it was sent.
 func normalRule(r sdn.Rule) sdn.Rule {
 	r.Ports.Last = max(r.Ports.First, r.Ports.Last)
-	if r.RemotePrefix.IsValid() {
-		r.RemotePrefix = r.RemotePrefix.Masked()
-	}
 	return r
 }
 
@@ -40,7 +38,7 @@ func keyOfRule(r sdn.Rule) ruleKey {
 		k.ports = sdn.PortRange{}
 	}
 	if r.RemotePrefix.IsValid() && r.RemotePrefix.Bits() > 0 {
-		k.prefix = r.RemotePrefix
+		k.prefix = r.RemotePrefix.Masked()
 	}
 	return k
 }

@@ -47,8 +47,8 @@ func checkPortPatch(c sdn.PortPatch) error {
 	if c.AllowedPairs != nil {
 		for i, pair := range *c.AllowedPairs {
 			field := fmt.Sprintf("allowed_pairs[%d]", i)
-			if !pair.Prefix.IsValid() || pair.Prefix != pair.Prefix.Masked() {
-				return sdn.Invalid("port", field, "%v is no prefix, or has bits beyond its length", pair.Prefix)
+			if !pair.Prefix.IsValid() {
+				return sdn.Invalid("port", field, "%v is not a prefix", pair.Prefix)
 			}
 			if err := checkMAC(field, pair.MAC); err != nil {
 				return err

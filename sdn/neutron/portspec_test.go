@@ -167,7 +167,7 @@ func TestRefusedPorts(t *testing.T) {
 		"addresses":        {WithoutAddresses: true, Addresses: []sdn.Address{}},
 		"groups":           {WithoutGroups: true, Groups: []sdn.ID{}},
 		"mac":              {MAC: net.HardwareAddr{3, 0, 0, 0, 0, 1}},
-		"allowed_pairs[1]": {AllowedPairs: []sdn.AllowedPair{{Prefix: netip.MustParsePrefix("10.0.0.0/24")}, {Prefix: netip.MustParsePrefix("10.0.0.1/24")}}},
+		"allowed_pairs[1]": {AllowedPairs: []sdn.AllowedPair{{Prefix: netip.MustParsePrefix("10.0.0.0/24")}, {}}},
 		"addresses[0]":     {Addresses: []sdn.Address{{}}},
 		"addresses[1]":     {Addresses: []sdn.Address{address("", "10.0.0.1"), address("v4", "10.0.0.1")}},
 		"device_id":        {DeviceID: string(make([]byte, 300))},

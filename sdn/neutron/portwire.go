@@ -69,7 +69,7 @@ func (w *portWire) decode(o *owner) (sdn.Port, error) {
 	}
 	slices.SortFunc(port.Addresses, func(a, b sdn.Address) int { return a.Addr.Compare(b.Addr) })
 	for _, pair := range w.Pairs {
-		prefix, err := parsePrefix(pair.Prefix)
+		prefix, err := parseAsSent(pair.Prefix)
 		if err != nil {
 			return port, strange(w, err)
 		}
@@ -107,11 +107,16 @@ func strange(w *portWire, err error) error {
 
 // parsePrefix reads a prefix, or an address as the prefix that holds it alone.
 func parsePrefix(s string) (netip.Prefix, error) {
+	p, err := parseAsSent(s)
+	return p.Masked(), err
+}
+
+// parseAsSent reads a prefix with the bits beyond its length, and an address as the prefix of itself.
+func parseAsSent(s string) (netip.Prefix, error) {
 	if addr, err := netip.ParseAddr(s); err == nil {
 		return netip.PrefixFrom(addr, addr.BitLen()), nil
 	}
-	p, err := netip.ParsePrefix(s)
-	return p.Masked(), err
+	return netip.ParsePrefix(s)
 }
 
 // plain are the values of a JSON object: strings as they are, all else as JSON.

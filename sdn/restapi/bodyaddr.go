@@ -22,11 +22,20 @@ func (b *body) addr(name string) *netip.Addr {
 
 // prefix takes a range. Bits beyond its length are cut, as Neutron does, and an address is the range of itself.
 func (b *body) prefix(name string) *netip.Prefix {
+	p := b.asSent(name)
+	if p != nil {
+		*p = p.Masked()
+	}
+	return p
+}
+
+// asSent takes a range as it is written, with the bits beyond its length.
+func (b *body) asSent(name string) *netip.Prefix {
 	s := b.text(name)
 	if s == nil {
 		return nil
 	}
-	p, ok := parsePrefix(*s)
+	p, ok := parseAsSent(*s)
 	if !ok {
 		b.invalid(name, "'%s' is not a valid IP subnet", *s)
 		return nil
@@ -35,8 +44,14 @@ func (b *body) prefix(name string) *netip.Prefix {
 }
 
 func parsePrefix(s string) (netip.Prefix, bool) {
+	p, ok := parseAsSent(s)
+	return p.Masked(), ok
+}
+
+// parseAsSent reads a range, and an address as the range of itself.
+func parseAsSent(s string) (netip.Prefix, bool) {
 	if p, err := netip.ParsePrefix(s); err == nil && !p.Addr().Is4In6() {
-		return p.Masked(), true
+		return p, true
 	}
 	addr, err := netip.ParseAddr(s)
 	if err != nil || addr.Zone() != "" {

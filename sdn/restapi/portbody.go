@@ -195,7 +195,7 @@ func (b *body) pairs() *[]sdn.AllowedPair {
 	pairs := objects(b, "allowed_address_pairs", func(b *body) sdn.AllowedPair {
 		b.needs("ip_address")
 		written, _ := b.values["ip_address"].(string)
-		pair := sdn.AllowedPair{Prefix: or(b.prefix("ip_address")), MAC: or(b.mac("mac_address"))}
+		pair := sdn.AllowedPair{Prefix: or(b.asSent("ip_address")), MAC: or(b.mac("mac_address"))}
 		pair.Length = pair.Prefix.IsValid() && pair.Prefix.IsSingleIP() && strings.Contains(written, "/")
 		return pair
 	})

@@ -37,7 +37,7 @@ func TestRules(t *testing.T) {
 		{"ICMP", `"direction": "ingress", "protocol": "icmp", "port_range_min": 8, "port_range_max": 0`, `{"protocol": "icmp", "port_range_min": 8, "port_range_max": 0}`},
 		{"ICMP's type", `"direction": "egress", "protocol": "icmp", "port_range_min": 3`, `{"protocol": "icmp", "port_range_min": 3, "port_range_max": null}`},
 		{"ICMP's older name of IPv6", `"direction": "ingress", "ethertype": "IPv6", "protocol": "icmp"`, `{"protocol": "ipv6-icmp"}`},
-		{"a prefix with more than its length", `"direction": "ingress", "protocol": "tcp", "remote_ip_prefix": "10.1.2.3/8"`, `{"remote_ip_prefix": "10.0.0.0/8", "normalized_cidr": "10.0.0.0/8"}`},
+		{"a prefix with more than its length", `"direction": "ingress", "protocol": "tcp", "remote_ip_prefix": "10.1.2.3/8"`, `{"remote_ip_prefix": "10.1.2.3/8", "normalized_cidr": "10.0.0.0/8"}`},
 		{"an address", `"direction": "ingress", "ethertype": "IPv6", "remote_ip_prefix": "2001:db8::1"`, `{"remote_ip_prefix": "2001:db8::1/128"}`},
 		{"a prefix of everything stays one", `"direction": "ingress", "protocol": "udp", "remote_ip_prefix": "0.0.0.0/0"`, `{"remote_ip_prefix": "0.0.0.0/0", "normalized_cidr": "0.0.0.0/0"}`},
 		{"a group", `"direction": "ingress", "remote_group_id": "` + other + `"`, `{"remote_group_id": "` + other + `"}`},

@@ -183,7 +183,7 @@ func (b *body) remotePrefix() netip.Prefix {
 	if !given || value == nil || isText && said == "" {
 		return netip.Prefix{}
 	}
-	prefix, ok := parsePrefix(said)
+	prefix, ok := parseAsSent(said)
 	if !ok {
 		b.fail(refuse(http.StatusBadRequest, "InvalidCIDR", "Invalid CIDR %s given as IP prefix.", show(value)))
 	}

@@ -333,3 +333,27 @@ func TestEmptyIsNotAbsent(t *testing.T) {
 		{"PUT", policy, `{"policy":{"name":"","shared":false}}`, 200, "policy.name= policy.shared=false"},
 	})
 }
+
+// Attributes read back as they were sent, so that clients that compare them see no difference.
+func TestReadsBackAsSent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	network := w.made(t, root, "POST", "/v2.0/networks", `{"network":{}}`, "network.id")
+	group := w.newGroup(t, "g")
+	prefix, pairs := `"remote_ip_prefix":"10.0.0.5/24"`, `[{"ip_address":"10.0.0.5/24","mac_address":"02:00:00:00:00:01"}]`
+	rule := `{"security_group_rule":{"security_group_id":"` + group + `","direction":"ingress",` + prefix + `}}`
+	id := w.made(t, alice, "POST", "/v2.0/security-group-rules", rule, "security_group_rule.id")
+	masked := `{"security_group_rule":{"security_group_id":"` + group + `","direction":"ingress","remote_ip_prefix":"10.0.0.0/24"}}`
+	w.steps(t, alice, []step{
+		{"GET", "/v2.0/security-group-rules/" + id, "", 200,
+			"security_group_rule.remote_ip_prefix=10.0.0.5/24 security_group_rule.normalized_cidr=10.0.0.0/24"},
+		{"POST", "/v2.0/security-group-rules", masked, 409, "SecurityGroupRuleExists: "},
+	})
+	port := w.made(t, root, "POST", "/v2.0/ports",
+		`{"port":{"network_id":"`+network+`","allowed_address_pairs":`+pairs+`}}`, "port.id")
+	w.steps(t, root, []step{
+		{"GET", "/v2.0/ports/" + port, "", 200, "port.allowed_address_pairs.0.ip_address=10.0.0.5/24"},
+		{"PUT", "/v2.0/ports/" + port, `{"port":{"allowed_address_pairs":[{"ip_address":"fd00::5/64"}]}}`, 200,
+			"port.allowed_address_pairs.0.ip_address=fd00::5/64"},
+	})
+}

@@ -119,11 +119,12 @@ var portTests = []test{
 		spec := sdn.PortSpec{Base: s.base("port"), Network: n.ID, DeviceID: "one"}
 		a := s.port(spec)
 		spec.DeviceID, spec.Name = "two", "renamed-"+s.run
-		spec.AllowedPairs = []sdn.AllowedPair{{Prefix: prefix("10.5.0.128/25")}}
+		spec.AllowedPairs = []sdn.AllowedPair{{Prefix: prefix("10.5.0.129/25")}}
 		b := s.port(spec)
 		equal(s, "device", b.DeviceID, "two")
 		equal(s, "name", b.Name, spec.Name)
 		equal(s, "number of allowed pairs", len(b.AllowedPairs), 1)
+		equal(s, "allowed pair", b.AllowedPairs[0].Prefix, prefix("10.5.0.129/25"))
 		equal(s, "addresses stay", slices.Equal(a.Addresses, b.Addresses), true)
 		if s.can.ChooseAddress {
 			spec.Addresses = []sdn.Address{{Addr: addr("10.5.0.200")}}
@@ -272,7 +273,7 @@ var portTests = []test{
 		s.notFound(err)
 		_, err = s.tryPort(sdn.PortSpec{Network: n.ID, WithoutGroups: true, Groups: []sdn.ID{absent}})
 		s.invalid(err, "groups")
-		_, err = s.tryPort(sdn.PortSpec{Network: n.ID, AllowedPairs: []sdn.AllowedPair{{Prefix: prefix("10.5.0.1/24")}}})
+		_, err = s.tryPort(sdn.PortSpec{Network: n.ID, AllowedPairs: []sdn.AllowedPair{{}}})
 		s.invalid(err, "allowed_pairs[0]")
 	}},
 }
