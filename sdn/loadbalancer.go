@@ -95,6 +95,7 @@ type Listener struct {
 	ProxyVersion    int            `json:",omitempty"` // of it: 1 or 2; 0 is 1
 	ForwardedFor    bool           `json:",omitempty"` // speak HTTP, and tell members the client's address in X-Forwarded-For
 	Certificate     string         `json:",omitempty"` // ends TLS: where the SDN finds certificate and key (Octavia: Barbican's reference)
+	Tags            []string       `json:",omitempty"` // nil are those that it has; so with all that is below a load balancer
 	// WithoutPool is a listener that has nowhere to send to; Pool must be the zero one. To its clients it is one without members.
 	WithoutPool bool `json:",omitempty"`
 	Pool        Pool
@@ -112,6 +113,7 @@ type Pool struct {
 	Algorithm Algorithm
 	Affinity  Affinity
 	Members   []Member // known by address and port: a member's ID stays while they do
+	Tags      []string `json:",omitempty"`
 	Health    *HealthMonitor
 }
 
@@ -138,9 +140,10 @@ type Member struct {
 	ID     ID `json:",omitempty"` // given by the SDN, "" where it has none; of no meaning in what is applied
 	Name   string
 	Addr   netip.AddrPort
-	Subnet ID   // the member is on; "" is wherever the load balancer finds it
-	Weight int  // relative to others, up to 256; 0 is 1
-	Drain  bool // no new connections; those that it has go on for as long as it is a member
+	Subnet ID       // the member is on; "" is wherever the load balancer finds it
+	Weight int      // relative to others, up to 256; 0 is 1
+	Drain  bool     // no new connections; those that it has go on for as long as it is a member
+	Tags   []string `json:",omitempty"`
 }
 
 // HealthMonitor checks members.
@@ -152,6 +155,7 @@ type HealthMonitor struct {
 	Interval   time.Duration
 	Timeout    time.Duration
 	Rise, Fall int
+	Tags       []string `json:",omitempty"`
 }
 
 // LoadBalancerStatus is how far a load balancer is.

@@ -103,6 +103,7 @@ type LoadBalancerCapabilities struct {
 	Zones          bool   // availability zones and flavors
 	Share          bool   // listeners of several Keys in one load balancer
 	Groups         bool   // VIPs can have security groups
+	PartTags       bool   // what is below a load balancer has tags
 	AnyMember      bool   // a member beyond the networks of the VIP's router is served to all; else to clients in the SDN alone, and to no floating IP and no health monitor
 	Members        int    // in a pool at most; 0 is that the SDN does not say
 	HairpinSource  string // what a member sees when it reaches itself: "vip", "lb", "member"

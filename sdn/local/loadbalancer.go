@@ -35,6 +35,7 @@ var balancing = sdn.LoadBalancerCapabilities{
 	Drain:          true,
 	AnyMember:      true,
 	Share:          true,
+	PartTags:       true,
 	Members:        lb.MaxEndpoints,
 	HairpinSource:  "lb",
 }

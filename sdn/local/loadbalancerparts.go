@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -61,12 +62,15 @@ func setParts(r *loadBalancerRow, spec sdn.LoadBalancerSpec) (changed bool) {
 	for _, l := range spec.Listeners {
 		i := slices.IndexFunc(old.Listeners, func(o sdn.Listener) bool { return o.Protocol == l.Protocol && o.Port == l.Port })
 		var before *sdn.Pool
+		var tags []string
 		if l.ID = newID(); i >= 0 {
 			l.ID = old.Listeners[i].ID
 			if p := &old.Listeners[i].Pool; !old.Listeners[i].WithoutPool && !asked[p.ID] {
 				before = p
 			}
+			tags = old.Listeners[i].Tags
 		}
+		l.Tags = tagsOr(l.Tags, tags)
 		if named := pools[l.Pool.ID]; named != nil {
 			before = named
 		}
@@ -89,18 +93,22 @@ func setParts(r *loadBalancerRow, spec sdn.LoadBalancerSpec) (changed bool) {
 
 // mergePool gives p the ids that it had before; before may be nil.
 func mergePool(before *sdn.Pool, p sdn.Pool) sdn.Pool {
-	known := map[netip.AddrPort]sdn.ID{}
+	known := map[netip.AddrPort]sdn.Member{}
+	var tags []string
 	if p.ID = newID(); before != nil {
-		p.ID = before.ID
+		p.ID, tags = before.ID, before.Tags
 		for _, m := range before.Members {
-			known[m.Addr] = m.ID
+			known[m.Addr] = m
 		}
 	}
+	p.Tags = tagsOr(p.Tags, tags)
 	members := slices.Clone(p.Members)
 	for i, m := range members {
-		if m.ID = known[m.Addr]; m.ID == "" {
+		old := known[m.Addr]
+		if m.ID = old.ID; m.ID == "" {
 			m.ID = newID()
 		}
+		m.Tags = tagsOr(m.Tags, old.Tags)
 		if m.Weight == 0 {
 			m.Weight = 1
 		}
@@ -111,6 +119,17 @@ func mergePool(before *sdn.Pool, p sdn.Pool) sdn.Pool {
 		p.Members = nil
 	}
 	return p
+}
+
+// tagsOr returns tags in order, each once, or what was before where nil says nothing of them.
+func tagsOr(tags, before []string) []string {
+	if tags == nil {
+		return before
+	}
+	if len(tags) == 0 {
+		return nil
+	}
+	return valid.TagSet(tags)
 }
 
 // sourceSet is prefixes in order, each once and without bits beyond its length; nil where there are none.

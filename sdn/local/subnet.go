@@ -125,7 +125,8 @@ func whose(other, n *networkRow) string {
 
 // checkSubnet checks what can be said without the store.
 func checkSubnet(spec sdn.SubnetSpec) error {
-	if err := errors.Join(valid.Base("subnet", spec.Base), checkWithoutRanges(spec.WithoutRanges, spec.Ranges)); err != nil {
+	err := errors.Join(valid.Base("subnet", spec.Base), checkWithoutRanges(spec.WithoutRanges, spec.Ranges))
+	if err != nil {
 		return err
 	}
 	if spec.CIDR.IsValid() {

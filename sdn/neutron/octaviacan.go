@@ -119,6 +119,7 @@ func lacking(backend string, can sdn.LoadBalancerCapabilities, spec sdn.LoadBala
 		need(can.ProxyProtocol, l.ProxyProtocol, "listeners[%d].proxy_protocol", "the PROXY protocol", i)
 		need(can.HTTP, l.ForwardedFor, "listeners[%d].forwarded_for", "HTTP", i)
 		need(can.HTTP, l.Certificate != "", "listeners[%d].certificate", "TLS", i)
+		need(can.PartTags, len(l.Tags)+len(l.Pool.Tags) > 0, "listeners[%d].tags", "tags of listeners and pools", i)
 		need(can.FreePools, l.WithoutPool, "listeners[%d].without_pool", "a listener without a pool", i)
 		p := l.Pool
 		need(slices.Contains(can.Algorithms, p.Algorithm), p.Algorithm != sdn.AnyAlgorithm, "listeners[%d].pool.algorithm", string(p.Algorithm), i)
@@ -126,6 +127,7 @@ func lacking(backend string, can sdn.LoadBalancerCapabilities, spec sdn.LoadBala
 		need(can.AffinityTCP, p.Affinity.Timeout > 0 && l.Protocol == sdn.TCP, "listeners[%d].pool.affinity.timeout", "a timeout of affinity with TCP", i)
 		need(can.HealthMonitors, p.Health != nil, "listeners[%d].pool.health", "a health monitor", i)
 		for j, m := range p.Members {
+			need(can.PartTags, len(m.Tags) > 0, "listeners[%d].pool.members[%d].tags", "tags of a member", i, j)
 			need(can.Drain, m.Drain, "listeners[%d].pool.members[%d].drain", "a member without new connections", i, j)
 		}
 	}

@@ -77,6 +77,6 @@ func throughREST(can sdn.Capabilities) sdn.Capabilities {
 // balancersThroughREST is the same of its load balancers: neither does this provider move pools, nor can Octavia's API say that a family of VIPs comes or goes, or whose a
 // listener is.
 func balancersThroughREST(can sdn.LoadBalancerCapabilities) sdn.LoadBalancerCapabilities {
-	can.FreePools, can.ChangeFamilies = false, false
+	can.FreePools, can.ChangeFamilies, can.PartTags = false, false, false
 	return can
 }

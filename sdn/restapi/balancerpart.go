@@ -18,8 +18,9 @@ type part[T any] struct {
 }
 
 // meta is what a part has in common with other objects: it is the load balancer's project's.
-func (p part[T]) meta(id sdn.ID, name string) sdn.Meta {
-	return sdn.Meta{ID: id, Base: sdn.Base{Name: name, Project: p.of.Project}, Revision: p.of.Revision, Created: p.of.Created, Updated: p.of.Updated}
+func (p part[T]) meta(id sdn.ID, name string, tags []string) sdn.Meta {
+	base := sdn.Base{Name: name, Project: p.of.Project, Tags: tags}
+	return sdn.Meta{ID: id, Base: base, Revision: p.of.Revision, Created: p.of.Created, Updated: p.of.Updated}
 }
 
 // need gives the part of an id, out of the load balancer that has it.
@@ -52,6 +53,7 @@ func findParts[T any](ctx context.Context, s *server, q sdn.LoadBalancerQuery, p
 // partQuery takes from a filter what load balancers can be selected by when parts of them are asked for; ids are the parts'.
 func partQuery(f *filter) sdn.LoadBalancerQuery {
 	f.named = true // parts do not come in the order of their ids
+	f.partTags()
 	q := sdn.LoadBalancerQuery{Match: sdn.Match{Projects: f.projects()}, Parts: f.ids("id")}
 	q.IDs = append(f.ids("loadbalancer_id"), f.ids("load_balancer_id")...)
 	if len(q.Parts) > 0 {

@@ -116,6 +116,20 @@ func (f *filter) match() sdn.Match {
 	m.Keys = f.keys()
 	f.named = len(m.IDs) > 0 || len(m.Keys) > 0
 	m.Tags = f.tags("tags")
+	f.otherTags()
+	return m
+}
+
+// partTags takes the tags of what is below a load balancer, which no provider selects by.
+func (f *filter) partTags() {
+	if all := f.tags("tags"); len(all) > 0 {
+		f.metas = append(f.metas, func(m sdn.Meta) bool { return hasAll(m.Tags, all) })
+	}
+	f.otherTags()
+}
+
+// otherTags takes tags-any, not-tags and not-tags-any.
+func (f *filter) otherTags() {
 	if anyOf := f.tags("tags-any"); len(anyOf) > 0 {
 		f.metas = append(f.metas, func(m sdn.Meta) bool { return hasAny(m.Tags, anyOf) })
 	}
@@ -125,7 +139,6 @@ func (f *filter) match() sdn.Match {
 	if anyOf := f.tags("not-tags-any"); len(anyOf) > 0 {
 		f.metas = append(f.metas, func(m sdn.Meta) bool { return !hasAny(m.Tags, anyOf) })
 	}
-	return m
 }
 
 // keys takes the descriptions where all are Keys, which objects are found by at no cost.

@@ -54,7 +54,7 @@ func ofHTTP(h sdn.HealthMonitor) bool { return strings.HasPrefix(h.Type, "HTTP")
 
 func encodeHealthMonitor(p part[monitored]) HealthMonitor {
 	h := p.value
-	out := HealthMonitor{ID: string(h.ID), Name: h.Name, ProjectID: p.of.Project, Tags: []string{}, balancerStatus: balancerState(p.of), Type: h.Type, Delay: int64(h.Interval / time.Second),
+	out := HealthMonitor{ID: string(h.ID), Name: h.Name, ProjectID: p.of.Project, Tags: list(h.Tags), balancerStatus: balancerState(p.of), Type: h.Type, Delay: int64(h.Interval / time.Second),
 		Timeout: int64(h.Timeout / time.Second), MaxRetries: h.Rise, MaxRetriesDown: h.Fall, Pools: []ref{{string(h.pool)}}}
 	if ofHTTP(h.HealthMonitor) {
 		out.URLPath, out.Method, out.Codes = optional(h.Path), optional(checkMethod), optional(checkCodes)
@@ -106,7 +106,7 @@ func (s *server) healthMonitors() noun[part[monitored], HealthMonitor, monitorSp
 	}
 	return noun[monitor, HealthMonitor, monitorSpec, monitorPatch]{
 		Resource: HealthMonitors, title: "health monitor",
-		meta: func(h monitor) sdn.Meta { return h.meta(h.value.ID, h.value.Name) }, get: get, encode: encodeHealthMonitor,
+		meta: func(h monitor) sdn.Meta { return h.meta(h.value.ID, h.value.Name, h.value.Tags) }, get: get, encode: encodeHealthMonitor,
 		find: func(ctx context.Context, f *filter) iter.Seq2[monitor, error] {
 			q := partQuery(f)
 			if pools := f.ids("pool_id"); len(pools) > 0 {
@@ -141,7 +141,7 @@ func (s *server) healthMonitors() noun[part[monitored], HealthMonitor, monitorSp
 			return monitor{}, sdn.Conflict(sdn.Stale, "health monitor", "", "it was taken away at once")
 		},
 		patch: func(_ *call, b *body, h monitor) monitorPatch {
-			b.withoutTags(h.of.Project)
+			b.ofProject(h.of.Project)
 			b.readOnly("type", "pool_id", "pools")
 			given := maps.Clone(b.values)
 			now := h.value.HealthMonitor
@@ -182,6 +182,7 @@ func (b *body) healthMonitor(h *sdn.HealthMonitor) {
 	if name := b.text("name"); name != nil {
 		h.Name = *name
 	}
+	b.partTags(&h.Tags)
 	seconds := func(name string, into *time.Duration) {
 		if n := b.number(name, 1, most32); n != nil {
 			*into = time.Duration(*n) * time.Second
@@ -224,7 +225,7 @@ func (s *server) specHealthMonitor(c *call, b *body) monitorSpec {
 		return out
 	}
 	out.of = p.of.ID
-	b.withoutTags(p.of.Project)
+	b.ofProject(p.of.Project)
 	b.healthMonitor(&out.HealthMonitor)
 	return out
 }

@@ -74,7 +74,7 @@ func milliseconds(d time.Duration, usual int64) int64 {
 func encodeListener(p part[sdn.Listener]) Listener {
 	l := p.value
 	out := Listener{
-		ID: string(l.ID), Name: l.Name, Description: cmp.Or(l.Key.String(), l.Description), ProjectID: p.of.Project, Tags: []string{}, balancerStatus: balancerState(p.of), Protocol: balancedName(l.Protocol), ProtocolPort: l.Port,
+		ID: string(l.ID), Name: l.Name, Description: cmp.Or(l.Key.String(), l.Description), ProjectID: p.of.Project, Tags: list(l.Tags), balancerStatus: balancerState(p.of), Protocol: balancedName(l.Protocol), ProtocolPort: l.Port,
 		ConnectionLimit: -1, LoadBalancers: []ref{{string(p.of.ID)}}, AllowedCIDRs: []string{}, ClientData: milliseconds(l.ClientTimeout, idleTimeout),
 		MemberConnect: milliseconds(l.ConnectTimeout, connectTimeout), MemberData: milliseconds(l.MemberTimeout, idleTimeout), TCPInspect: milliseconds(l.InspectTimeout, 0),
 		Policies: []ref{}, InsertHeaders: map[string]string{}, SNI: []string{}, Versions: []string{}, ALPN: []string{}, ClientAuth: optional("NONE"),
@@ -126,7 +126,7 @@ func (s *server) listeners() noun[part[sdn.Listener], Listener, listenerSpec, li
 	}
 	return noun[listener, Listener, listenerSpec, listenerPatch]{
 		Resource: Listeners, title: "listener",
-		meta: func(l listener) sdn.Meta { return l.meta(l.value.ID, l.value.Name) }, get: get, encode: encodeListener,
+		meta: func(l listener) sdn.Meta { return l.meta(l.value.ID, l.value.Name, l.value.Tags) }, get: get, encode: encodeListener,
 		find: func(ctx context.Context, f *filter) iter.Seq2[listener, error] {
 			return findParts(ctx, s, partQuery(f), listenersOf)
 		},
@@ -150,7 +150,7 @@ func (s *server) listeners() noun[part[sdn.Listener], Listener, listenerSpec, li
 
 // listenerIn reads a listener, its pool with it. named are the pools of the same tree that it may have by name; what it takes is not there afterwards.
 func (s *server) listenerIn(b *body, project string, named map[string]poolSpec) sdn.Listener {
-	b.withoutTags(project)
+	b.ofProject(project)
 	b.needs("protocol", "protocol_port")
 	out := sdn.Listener{Protocol: b.balancedProtocol("protocol"), Port: uint16(or(b.integer("protocol_port", 1, 65535))), WithoutPool: true}
 	b.listener(&out)
@@ -215,6 +215,7 @@ func (b *body) listener(l *sdn.Listener) {
 	} else if limit := b.integer("connection_limit", -1, most32); limit != nil {
 		l.ConnectionLimit = max(*limit, 0)
 	}
+	b.partTags(&l.Tags)
 	b.timeout("timeout_client_data", idleTimeout, &l.ClientTimeout)
 	b.timeout("timeout_member_data", idleTimeout, &l.MemberTimeout)
 	b.timeout("timeout_member_connect", connectTimeout, &l.ConnectTimeout)
@@ -339,7 +340,7 @@ func freePool(all *sdn.LoadBalancerSpec, l *sdn.Listener) {
 }
 
 func (s *server) changeListener(_ *call, b *body, l part[sdn.Listener]) listenerPatch {
-	b.withoutTags(l.of.Project)
+	b.ofProject(l.of.Project)
 	b.readOnly("protocol", "protocol_port", "loadbalancer_id", "load_balancer_id")
 	given := maps.Clone(b.values)
 	said := b.has("default_pool_id")

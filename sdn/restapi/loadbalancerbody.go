@@ -55,9 +55,20 @@ func (b *body) enabled() {
 	}
 }
 
-// withoutTags refuses tags of what is below a load balancer, and reads what else says only what is so anyway.
-func (b *body) withoutTags(project string) {
-	b.unset(nil, "tags")
+// partTags reads the tags of what is below a load balancer into those it has so far.
+func (b *body) partTags(into *[]string) {
+	tags := b.newTags()
+	if tags == nil {
+		return
+	}
+	if len(*tags) > 0 && !b.server.p.Capabilities().LoadBalancer.PartTags {
+		b.unsupported("tags", "load balancers have tags here, what is below them has none")
+	}
+	*into = *tags
+}
+
+// ofProject reads of what is below a load balancer what says only what is so anyway.
+func (b *body) ofProject(project string) {
 	for _, name := range []string{"project_id", "tenant_id"} {
 		if !b.null(name) {
 			if p := b.text(name); p != nil && *p != project {

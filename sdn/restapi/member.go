@@ -36,7 +36,7 @@ const maxMembers = 4096
 
 func encodeMember(p part[sdn.Member]) PoolMember {
 	m := p.value
-	out := PoolMember{ID: string(m.ID), Name: m.Name, ProjectID: p.of.Project, Tags: []string{}, balancerStatus: balancerState(p.of), Address: m.Addr.Addr().String(), ProtocolPort: m.Addr.Port(),
+	out := PoolMember{ID: string(m.ID), Name: m.Name, ProjectID: p.of.Project, Tags: list(m.Tags), balancerStatus: balancerState(p.of), Address: m.Addr.Addr().String(), ProtocolPort: m.Addr.Port(),
 		SubnetID: optional(string(m.Subnet)), Weight: max(m.Weight, 1)}
 	if m.Drain {
 		out.Weight = 0
@@ -96,9 +96,10 @@ func (s *server) members(p part[pool]) noun[part[sdn.Member], PoolMember, sdn.Me
 	}
 	return noun[member, PoolMember, sdn.Member, memberPatch]{
 		Resource: PoolMembers, title: "member",
-		meta: func(m member) sdn.Meta { return m.meta(m.value.ID, m.value.Name) }, get: get, encode: encodeMember,
+		meta: func(m member) sdn.Meta { return m.meta(m.value.ID, m.value.Name, m.value.Tags) }, get: get, encode: encodeMember,
 		find: func(_ context.Context, f *filter) iter.Seq2[member, error] {
 			f.named = true
+			f.partTags()
 			return func(yield func(member, error) bool) {
 				for _, m := range p.value.Members {
 					if !yield(member{m, p.of}, nil) {
@@ -137,7 +138,7 @@ func (s *server) members(p part[pool]) noun[part[sdn.Member], PoolMember, sdn.Me
 		},
 		patch: func(_ *call, b *body, _ member) memberPatch {
 			b.readOnly("address", "protocol_port", "ip_address", "subnet_id")
-			b.withoutTags(p.of.Project)
+			b.ofProject(p.of.Project)
 			given := maps.Clone(b.values)
 			b.member(new(sdn.Member))
 			return memberPatch{b.ifRevision, func(m *sdn.Member) {
@@ -189,7 +190,7 @@ func (s *server) memberIn(b *body, project string) sdn.Member {
 	if out.Subnet != "" && !b.knows(out.Subnet) {
 		_, _ = refer(b, out.Subnet, s.subnets().need)
 	}
-	b.withoutTags(project)
+	b.ofProject(project)
 	b.member(&out)
 	return out
 }
@@ -213,6 +214,7 @@ func (b *body) member(m *sdn.Member) {
 	if name := b.text("name"); name != nil {
 		m.Name = *name
 	}
+	b.partTags(&m.Tags)
 	if b.null("weight") {
 		m.Weight, m.Drain = 1, false
 	} else if weight := b.integer("weight", 0, 256); weight != nil {

@@ -226,7 +226,6 @@ func TestBalancerRefusals(t *testing.T) {
 		{501, "connection_limit", "POST", listeners, "listener", object{"loadbalancer_id": id(lb), "protocol": "TCP", "protocol_port": 81, "connection_limit": 5}},
 		{501, "timeout_client_data", "PUT", web, "listener", object{"timeout_client_data": 5}},
 		{501, "insert_headers", "PUT", web, "listener", object{"insert_headers": object{"X-Forwarded-For": "true"}}},
-		{501, "tags", "PUT", web, "listener", object{"tags": []string{"a"}}},
 		{400, "protocol_port", "PUT", web, "listener", object{"protocol_port": 90}},
 		{404, "Pool none not found", "PUT", web, "listener", object{"default_pool_id": "none"}},
 		{409, "already has a default pool", "POST", pools, "pool", object{"listener_id": id(listener), "protocol": "TCP", "lb_algorithm": "ROUND_ROBIN"}},
@@ -393,4 +392,50 @@ func TestBalancerAddresses(t *testing.T) {
 	if versions, _ := answer["versions"].([]any); status != http.StatusOK || len(versions) == 0 || versions[len(versions)-1].(object)["status"] != "CURRENT" {
 		t.Errorf("versions: %d %v", status, answer)
 	}
+}
+
+// All parts of a load balancer have tags, in a tree and by calls of their own, as the advertised
+// version of Octavia's API has it.
+func TestBalancerPartTags(t *testing.T) {
+	t.Parallel()
+	b := serveBalancing(t)
+	tags := func(tags ...string) object { return object{"tags": tags} }
+	lb := b.balancer(object{"listeners": []object{{
+		"protocol": "TCP", "protocol_port": 80, "tags": []string{"l"},
+		"default_pool": object{
+			"protocol": "TCP", "lb_algorithm": "ROUND_ROBIN", "tags": []string{"p"},
+			"members": []object{{"address": "10.0.0.5", "protocol_port": 80, "tags": []string{"m", "a"}}},
+		},
+	}}})
+	one := func(list, item string) (string, object) {
+		t.Helper()
+		path := list + "/" + b.listed(list, "id")
+		return path, b.get(path, item)
+	}
+	listener, o := one("/lbaas/listeners", "listener")
+	b.is(o, "tags", []string{"l"})
+	pool, o := one("/lbaas/pools", "pool")
+	b.is(o, "tags", []string{"p"})
+	member, o := one(pool+"/members", "member")
+	b.is(o, "tags", []string{"a", "m"})
+
+	b.is(b.put(listener, "listener", tags("x", "l")), "tags", []string{"l", "x"})
+	b.is(b.put(pool, "pool", tags()), "tags", []string{})
+	b.is(b.put(member, "member", tags("n")), "tags", []string{"n"})
+	b.is(b.put(listener, "listener", object{"name": "web"}), "tags", []string{"l", "x"})
+	udp := b.make("/lbaas/listeners", "listener", object{
+		"loadbalancer_id": id(lb), "protocol": "UDP", "protocol_port": 80, "tags": []string{"x"},
+	})
+	b.is(udp, "tags", []string{"x"})
+	for query, want := range map[string]string{
+		"tags=l,x": "TCP", "tags-any=l,y": "TCP", "not-tags=l": "UDP", "not-tags-any=x": "", "tags=y": "",
+	} {
+		if got := b.listed("/lbaas/listeners?"+query, "protocol"); got != want {
+			t.Errorf("listeners with %s are %q, want %q", query, got, want)
+		}
+	}
+	if got := b.listed(pool+"/members?tags=n", "address"); got != "10.0.0.5" {
+		t.Errorf("members with the tag are %q", got)
+	}
+	b.refused(400, "tag", "PUT", listener, object{"listener": tags("")})
 }

@@ -58,7 +58,7 @@ var proxies = map[int]string{1: "PROXY", 2: "PROXYV2"}
 func encodePool(p part[pool]) Pool {
 	v := p.value
 	out := Pool{
-		ID: string(v.ID), Name: v.Name, Description: v.Description, ProjectID: p.of.Project, Tags: []string{}, balancerStatus: balancerState(p.of), Protocol: balancedName(v.protocol), Algorithm: string(v.Algorithm),
+		ID: string(v.ID), Name: v.Name, Description: v.Description, ProjectID: p.of.Project, Tags: list(v.Tags), balancerStatus: balancerState(p.of), Protocol: balancedName(v.protocol), Algorithm: string(v.Algorithm),
 		LoadBalancers: []ref{{string(p.of.ID)}}, Listeners: []ref{}, Members: []ref{}, Versions: []string{}, ALPN: []string{},
 	}
 	if v.proxy > 0 {
@@ -115,13 +115,13 @@ func (s *server) pool(ctx context.Context, id sdn.ID) (part[pool], error) {
 func (s *server) pools() noun[part[pool], Pool, poolSpec, poolPatch] {
 	return noun[part[pool], Pool, poolSpec, poolPatch]{
 		Resource: Pools, title: "pool",
-		meta: func(p part[pool]) sdn.Meta { return p.meta(p.value.ID, p.value.Name) }, get: s.pool, encode: encodePool,
+		meta: func(p part[pool]) sdn.Meta { return p.meta(p.value.ID, p.value.Name, p.value.Tags) }, get: s.pool, encode: encodePool,
 		find: func(ctx context.Context, f *filter) iter.Seq2[part[pool], error] {
 			return findParts(ctx, s, partQuery(f), poolParts)
 		},
 		spec: s.specPool, create: s.createPool,
 		patch: func(_ *call, b *body, p part[pool]) poolPatch {
-			b.withoutTags(p.of.Project)
+			b.ofProject(p.of.Project)
 			b.readOnly("protocol", "loadbalancer_id", "load_balancer_id", "listener_id", "listeners", "members", "healthmonitor", "healthmonitor_id")
 			given := maps.Clone(b.values)
 			b.pool(new(sdn.Pool))
@@ -142,7 +142,7 @@ func (s *server) pools() noun[part[pool], Pool, poolSpec, poolPatch] {
 
 // poolIn reads a pool, with members and health monitor where it is in a tree.
 func (s *server) poolIn(b *body, project string) poolSpec {
-	b.withoutTags(project)
+	b.ofProject(project)
 	var out poolSpec
 	for version, name := range proxies {
 		if b.values["protocol"] == name {
@@ -163,7 +163,7 @@ func (s *server) poolIn(b *body, project string) poolSpec {
 	}
 	if inner := b.sub("healthmonitor"); inner != nil {
 		out.Health = new(sdn.HealthMonitor)
-		inner.withoutTags(project)
+		inner.ofProject(project)
 		inner.healthMonitor(out.Health)
 		b.took(inner)
 	}
@@ -177,6 +177,7 @@ func (b *body) pool(p *sdn.Pool) {
 		p.Name = *name
 	}
 	b.partDescription(&p.Description)
+	b.partTags(&p.Tags)
 	if algorithm := b.oneOf("lb_algorithm", string(sdn.RoundRobin), string(sdn.LeastConns), string(sdn.SourceIP), string(sdn.SourceIPPort)); algorithm != nil {
 		p.Algorithm = sdn.Algorithm(*algorithm)
 	}
