@@ -18,7 +18,8 @@ import (
 func TestConflistCapabilities(t *testing.T) {
 	t.Parallel()
 	var c config.Config
-	c.Node.Conflist, c.Node.Network = filepath.Join(t.TempDir(), "net.d", "10-kuryr.conflist"), "blue"
+	c.StateDir = t.TempDir()
+	c.Node.Conflist, c.Node.Network = filepath.Join(c.StateDir, "net.d", "10-kuryr.conflist"), "blue"
 	if err := installConflist(c); err != nil {
 		t.Fatal(err)
 	}

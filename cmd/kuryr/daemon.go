@@ -283,6 +283,18 @@ func (d *daemon) Down(ctx context.Context, o admin.DownOptions) (admin.DownRepor
 	return teardown(ctx, d.parts, d.cfg, o.Purge)
 }
 
+// Stop ends the process and leaves kernel and SDN as they are.
+func (d *daemon) Stop(ctx context.Context) error {
+	if !d.serving.Load() {
+		return errors.New("kuryr is just starting or ending: try again")
+	}
+	d.downing.Lock()
+	defer d.downing.Unlock()
+	d.log.InfoContext(ctx, "stopping on request")
+	d.serving.Store(false)
+	return d.stop()
+}
+
 func autoPools(ranges []netip.Prefix, length int) []docker.AutoPool {
 	pools := []docker.AutoPool{}
 	for _, p := range ranges {

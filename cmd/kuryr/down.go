@@ -31,14 +31,16 @@ func (a *app) downCommand() *cobra.Command {
 store stays, so that the next "kuryr up" makes all networks again. While containers are plugged it refuses, because they would be cut
 off; --force goes on.
 
---purge also deletes the store, with all networks, and copies of it that "kuryr sdn restore" has kept, and restores the host's forwarding
-switch. A switch that something else needs by now, such as Docker's bridges, stays on, and the command says so.`,
+--purge also ends "kuryr docker" and "kuryr node", where they are processes of their own, removes the CNI network
+configurations that they wrote, deletes the store, with all networks, and copies of it that "kuryr sdn restore" has kept,
+and restores the host's forwarding switch. A switch that something else needs by now, such as Docker's bridges, stays on, and the command says so.`,
 		Example: "  kuryr down\n  kuryr down --purge",
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := a.load(c)
 			if err != nil {
 				return err
 			}
+			fronts := runningFrontsOf(c.Context(), cfg)
 			report, err := admin.NewClient(cfg.Admin.Socket).Down(c.Context(), o)
 			if admin.IsNotRunning(err) {
 				var log *slog.Logger
@@ -47,13 +49,24 @@ switch. A switch that something else needs by now, such as Docker's bridges, sta
 				}
 				report, err = downAlone(c.Context(), cfg, log, o)
 			}
-			if err == nil {
-				var done []string
-				done, err = a.downNode(c, cfg)
+			add := func(done []string, more error) {
 				report.Done = append(report.Done, done...)
+				err = errors.Join(err, more)
 			}
-			if err == nil && o.Purge {
-				err = purgeServices(cfg)
+			if err == nil {
+				add(a.downNode(c, cfg))
+			}
+			switch {
+			case err != nil:
+			case o.Purge:
+				add(fronts.stop(c.Context()))
+				if err == nil {
+					add(purge(cfg))
+				}
+			default:
+				for _, f := range fronts {
+					report.Done = append(report.Done, f.name+" still runs")
+				}
 			}
 			report.Done = append(report.Done, sweepTraces("")...)
 			for _, line := range report.Done {
@@ -145,7 +158,7 @@ func teardown(ctx context.Context, p *parts, cfg config.Config, purge bool) (adm
 	if err := removeFiles(cfg); err != nil {
 		return report, err
 	}
-	done("the store and all files of Kuryr's are deleted")
+	done("the store is deleted")
 	return report, nil
 }
 
@@ -170,6 +183,9 @@ func removeFiles(cfg config.Config) error {
 	stores, err := filepath.Glob(storePath(cfg) + "*")
 	if err != nil {
 		return err
+	}
+	if err := os.RemoveAll(filepath.Join(cfg.StateDir, "cni")); err != nil { // pending cleanup
+		return fmt.Errorf("delete: %w", err)
 	}
 	files := []string{namespaceDir(cfg), cfg.Admin.Socket, legDir(cfg)}
 	for _, name := range []string{keyFile, revokedFile, sharedFile} {

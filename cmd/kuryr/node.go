@@ -11,6 +11,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/internal/config"
@@ -123,6 +125,65 @@ func conflist(c config.Config) ([]byte, error) {
 	return append(data, '\n'), err
 }
 
+// noteFile has the path of each conflist that was written, a line each. "kuryr down --purge"
+// removes them.
+func noteFile(c config.Config) string { return filepath.Join(c.StateDir, "conflists") }
+
+// noteConflist adds the conflist's path to the note, before the conflist is written.
+func noteConflist(c config.Config) error {
+	text, err := os.ReadFile(noteFile(c))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	line := c.Node.Conflist + "\n"
+	if slices.Contains(slices.Collect(strings.Lines(string(text))), line) {
+		return nil
+	}
+	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
+		return err
+	}
+	return wholefile.Write(noteFile(c), 0o600, func(w io.Writer) error {
+		_, err := w.Write(append(text, line...))
+		return err
+	})
+}
+
+// removeConflists removes the conflists that were written, and those alone that are still
+// Kuryr's.
+func removeConflists(c config.Config) (done []string, err error) {
+	text, err := os.ReadFile(noteFile(c))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(text)) {
+		path := strings.TrimSuffix(line, "\n")
+		data, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return done, err
+		}
+		var list struct {
+			Plugins []struct {
+				Type string `json:"type"`
+			} `json:"plugins"`
+		}
+		if json.Unmarshal(data, &list) != nil || len(list.Plugins) == 0 || list.Plugins[0].Type != cni.Type {
+			done = append(done, path+" is not Kuryr's any more, and stays")
+			continue
+		}
+		if err := os.Remove(path); err != nil {
+			return done, err
+		}
+		done = append(done, "the network configuration "+path+" is deleted")
+	}
+	return done, os.Remove(noteFile(c))
+}
+
 // installConflist writes the list, whole or not at all, where the configuration wants one and it is not there already.
 func installConflist(c config.Config) error {
 	path := c.Node.Conflist
@@ -135,12 +196,12 @@ func installConflist(c config.Config) error {
 	}
 	there, err := os.ReadFile(path)
 	if err == nil && string(there) == string(data) {
-		return nil
+		return noteConflist(c)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := errors.Join(noteConflist(c), os.MkdirAll(filepath.Dir(path), 0o755)); err != nil {
 		return err
 	}
 	return wholefile.Write(path, 0o644, func(w io.Writer) error { _, err := w.Write(data); return err })

@@ -89,6 +89,9 @@ func (n *clusterNode) Down(context.Context, admin.DownOptions) (admin.DownReport
 	return admin.DownReport{}, errOfCluster
 }
 
+// Stop refuses: the cluster would start the daemon again.
+func (n *clusterNode) Stop(context.Context) error { return errOfCluster }
+
 // noSDN answers who asks the daemon for the SDN's API.
 func noSDN(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, errOfCluster.Error(), http.StatusNotFound)

@@ -37,6 +37,79 @@ func (m *machine) sdn(t *testing.T, args ...string) (stop, ended func() int, log
 	return stop, ended, log
 }
 
+// "down --purge" ends the front ends that are processes of their own, and leaves nothing: no
+// socket, no conflist, no folder.
+func TestPurgeOfSeparateProcesses(t *testing.T) {
+	nstest.Require(t)
+	m := newMachine(t)
+	_, sdnEnded, _ := m.sdn(t)
+	conflist := m.path("net.d/10-blue.conflist")
+	var fronts []func() int
+	for _, args := range [][]string{
+		{"docker", "--provider", "sdn"},
+		{"node", "--provider", "sdn", "--node-conflist", conflist, "--node-network", "blue"},
+	} {
+		_, ended := m.start(t, func(ctx context.Context, a *app) int { return a.run(ctx, args) })
+		fronts = append(fronts, ended)
+	}
+	if _, err := os.Stat(conflist); err != nil {
+		t.Fatal(err)
+	}
+	// A killed process leaves its socket.
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: m.path("run/kurma.sock"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	_ = dead.Close()
+
+	out := m.must(t, "down", "--purge")
+	for _, want := range []string{
+		"kuryr docker has ended", "kuryr node has ended", conflist + " is deleted", "all files of Kuryr are deleted",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in\n%s", want, out)
+		}
+	}
+	for _, ended := range append(fronts, sdnEnded) {
+		if code := ended(); code != exitOK {
+			t.Errorf("a process ended with %d", code)
+		}
+	}
+	for _, path := range []string{m.path("state"), m.path("run"), m.plugin, conflist} {
+		if _, err := os.Stat(path); !os.IsNotExist(err) {
+			left, _ := os.ReadDir(path)
+			t.Errorf("%s is still there: %v, %v", path, left, err)
+		}
+	}
+}
+
+// What "down --purge" does not delete it names, and a conflist that is another's stays.
+func TestPurgeNamesWhatStays(t *testing.T) {
+	nstest.Require(t)
+	m := newMachine(t)
+	other := m.path("net.d/10-blue.conflist")
+	for path, text := range map[string]string{
+		m.path("state/conflists"): other + "\n", other: `{"plugins": [{"type": "bridge"}]}`,
+		m.path("state/kurma/kurma.db"): "",
+	} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := m.must(t, "down", "--purge")
+	if !strings.Contains(out, other+" is not Kuryr's any more") ||
+		!strings.Contains(out, "not deleted: "+m.path("state/kurma")+"\n") {
+		t.Errorf("down --purge says\n%s", out)
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Error(err)
+	}
+}
+
 // ask speaks with the API at its socket.
 func (m *machine) ask(t *testing.T, method, path, body string) (status int, answer string) {
 	t.Helper()

@@ -14,6 +14,7 @@
 //	POST /admin/mend        Mended: the host's switches, doors through its firewall, and the kernel
 //	GET  /admin/pods        Pods: those of a cluster's node with their ports; elsewhere 404
 //	POST /admin/down        DownOptions → DownReport: takes everything out of the kernel and ends the process
+//	POST /admin/stop        {}: ends the process and leaves the kernel as it is
 //
 // Errors are one sentence of plain text. The package owns paths and bodies; what is done is the Daemon's. It must not decide who
 // may ask: that is the listener's (internal/rootsock).
@@ -39,6 +40,8 @@ type Daemon interface {
 	Mender
 	// Down takes everything of Kuryr's out of the kernel; the process ends when it has returned nil.
 	Down(ctx context.Context, o DownOptions) (DownReport, error)
+	// Stop ends the process, as a signal does.
+	Stop(ctx context.Context) error
 }
 
 // Status is how a running Kuryr is.

@@ -44,6 +44,7 @@ func (f *fake) Forget(_ context.Context, o ForgetOptions) (Mended, error) {
 	f.forget = o
 	return f.mended, f.err
 }
+func (f *fake) Stop(context.Context) error { return f.err }
 func (f *fake) Down(_ context.Context, o DownOptions) (DownReport, error) {
 	f.asked, f.down = o, true
 	return DownReport{Done: []string{"gone"}}, f.err

@@ -61,6 +61,12 @@ func (c *Client) Down(ctx context.Context, o DownOptions) (out DownReport, err e
 	return out, c.call(ctx, http.MethodPost, "/admin/down", o, &out)
 }
 
+// Stop ends the process.
+func (c *Client) Stop(ctx context.Context) error {
+	var out struct{}
+	return c.call(ctx, http.MethodPost, "/admin/stop", nil, &out)
+}
+
 // Metrics copies what /metrics says to w.
 func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
 	response, err := c.do(ctx, http.MethodGet, "/metrics", nil)

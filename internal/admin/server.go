@@ -66,6 +66,9 @@ func Handler(c Config) http.Handler {
 		defer cancel()
 		return c.Daemon.Down(ctx, o)
 	}))
+	mux.HandleFunc("POST /admin/stop", answer(s, askTimeout, func(ctx context.Context, _ *http.Request) (struct{}, error) {
+		return struct{}{}, c.Daemon.Stop(context.WithoutCancel(ctx))
+	}))
 	mux.HandleFunc("GET /admin/backup", s.backup)
 	mending(mux, s)
 	podding(mux, s, c.Pods)
