@@ -26,7 +26,7 @@ wanted=
 for purpose in "${@:-e2e}"; do
   case $purpose in
     build) wanted="$wanted $build" ;;
-    e2e) wanted="$wanted $build $e2e docker-compose" ;;
+    e2e) wanted="$wanted $build $e2e docker-compose python3-openstackclient" ;;
     cni) wanted="$wanted $build $cni" ;;
     neutron) wanted="$wanted $build $e2e $neutron" ;;
     kurma) wanted="$wanted $build $kurma" ;;

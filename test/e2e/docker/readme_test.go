@@ -1,0 +1,134 @@
+//go:build e2e
+
+package docker_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kuryr/kuryr/test/e2e/privatehost"
+)
+
+// block is a fenced shell block of README.md.
+type block struct {
+	line int
+	text string
+	why  string // it is not run; empty for the others
+}
+
+var (
+	fence  = regexp.MustCompile(`^\x60\x60\x60(\w*)$`)
+	notRun = regexp.MustCompile(`^<!-- not run here: (.+) -->$`)
+)
+
+// readmeBlocks returns the shell blocks of a Markdown text.
+func readmeBlocks(t *testing.T, text string) (all []block) {
+	t.Helper()
+	var now *block
+	why := ""
+	for i, line := range strings.Split(text, "\n") {
+		m := fence.FindStringSubmatch(line)
+		switch {
+		case now == nil && m != nil && m[1] == "sh":
+			now = &block{line: i + 2, why: why}
+		case now != nil && m != nil:
+			all = append(all, *now)
+			now = nil
+		case now != nil:
+			now.text += line + "\n"
+		case m != nil:
+			t.Fatalf("README.md:%d: a block that is not marked as sh", i+1)
+		}
+		why = ""
+		if m := notRun.FindStringSubmatch(line); m != nil {
+			why = m[1]
+		}
+	}
+	return all
+}
+
+// README's shell blocks work exactly as printed, one after the other, on a host with Docker
+// and with the tree. A block that is marked is not run; the mark says why.
+func TestReadme(t *testing.T) {
+	t.Parallel()
+	onlyKuryr(t)
+	needs(t, ownKernel)
+	top, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(top, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rig{Host: privatehost.Start(t, privatehost.Options{Docker: true, Kuryr: kuryr, KuryrLater: true})}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	// The host shares the machine's programs, and the block that installs one must not. No
+	// registry can be reached: another image has the name.
+	r.must(t, "sh", "-ec", `mkdir -p /run/readme/upper /run/readme/work
+		mount -t overlay overlay -o lowerdir=/usr/local/bin,upperdir=/run/readme/upper,workdir=/run/readme/work /usr/local/bin
+		rm -f /usr/local/bin/kuryr; ip link set lo up`)
+	// The world's 8.8.8.8 is the neighbour here.
+	if res := r.outside("sh", "-ec", "ip link set lo up; ip addr add 8.8.8.8/32 dev lo"); !res.OK() {
+		t.Fatal(res)
+	}
+	if err := importBox(ctx, r.Host); err != nil {
+		t.Fatal(err)
+	}
+	r.docker(t, "create", "--name", "server", "box")
+	r.docker(t, "commit", "-c", `CMD ["probe", "serve", "80"]`, "server", "nginx")
+	r.docker(t, "rm", "server")
+	ran := 0
+	for _, b := range readmeBlocks(t, string(text)) {
+		if b.why != "" {
+			t.Logf("README.md:%d is not run here: %s", b.line, b.why)
+			continue
+		}
+		ran++
+		// Its daemons go on after it, as in a user's shell, and write to a file.
+		log := fmt.Sprintf("/run/readme/%d.log", b.line)
+		script := "cd " + top + "; export TMPDIR=/run/readme; set -eux -o pipefail\n" + b.text
+		res := r.Exec(ctx, "bash", "-c", `bash -c "$1" >`+log+` 2>&1 </dev/null`, "bash", script)
+		if !res.OK() {
+			t.Fatalf("README.md:%d: exit %d\n%s", b.line, res.Code, r.sh("cat", log).Stdout)
+		}
+		r.afterBlock(t, b)
+	}
+	if ran < 4 {
+		t.Errorf("only %d blocks of README.md are run", ran)
+	}
+}
+
+// afterBlock checks what a block promises, and removes what it leaves.
+func (r rig) afterBlock(t *testing.T, b block) {
+	t.Helper()
+	switch {
+	case strings.Contains(b.text, "down --purge"):
+		for _, path := range []string{"/var/lib/kuryr/kuryr.db", "/run/kuryr/kuryr.sock"} {
+			if res := r.sh("test", "-e", path); res.OK() {
+				t.Errorf("README.md:%d leaves %s", b.line, path)
+			}
+		}
+	case strings.Contains(b.text, "-p 8080:80"):
+		if res := r.outside(probe, "tcp", at(host4, 8080)); !res.OK() {
+			t.Errorf("README.md:%d: the published port does not answer: %s", b.line, res)
+		}
+	case strings.Contains(b.text, "kuryr docker"):
+		r.docker(t, createArgs("shared", "--subnet", "10.10.1.0/24")...)
+		r.docker(t, "network", "rm", "shared")
+		r.must(t, "/usr/local/bin/kuryr", "down", "--purge") // as the block finds it
+		eventually(t, 10*time.Second, func() string {
+			if res := r.sh("pgrep", "-a", "kuryr"); res.OK() {
+				return "still running: " + res.Stdout
+			}
+			return ""
+		})
+	}
+}
