@@ -73,8 +73,9 @@ func (t table) set(name string) *nftables.Set {
 	return nil
 }
 
-// converge makes the table's fixed part as wanted in one transaction. Sets keep their elements unless a set's type has changed: then the
-// table is made anew, empty.
+// converge makes the table's fixed part as wanted in one transaction. Sets keep their elements, also when an
+// older version lacks some sets and chains. A set or chain of another type cannot be changed: then the table is
+// recreated, empty.
 func (t table) converge(r *run, s *space) (err error) {
 	defer s.note(&err)
 	tables, err := s.nft.ListTablesOfFamily(t.family)
@@ -85,72 +86,156 @@ func (t table) converge(r *run, s *space) (err error) {
 	if !slices.ContainsFunc(tables, func(have *nftables.Table) bool { return have.Name == t.name() }) {
 		return r.mend(object, "complete", "", func() error { return t.explain(t.create(s.nft, false)) })
 	}
-	fresh, err := t.mustBeFresh(s.nft)
+	have, err := t.read(s.nft)
 	if err != nil {
 		return err
 	}
-	if fresh != "" {
-		return r.mend(object, "complete", fresh, func() error { return t.explain(t.create(s.nft, true)) })
+	if damage := t.damage(have); damage != "" {
+		return r.mend(object, "complete", damage, func() error { return t.explain(t.create(s.nft, true)) })
 	}
 	var stale []chain
 	var names []string
 	for _, c := range t.chains {
-		same, err := t.sameRules(s.nft, c)
-		if err != nil {
-			return err
-		}
-		if same {
-			continue
+		if have.chains[c.name] != nil {
+			same, err := t.sameRules(s.nft, c)
+			if err != nil {
+				return err
+			}
+			if same {
+				continue
+			}
 		}
 		stale = append(stale, c)
 		names = append(names, c.name)
 	}
-	if len(stale) == 0 {
+	for _, want := range t.sets {
+		if have.sets[want.Name] == nil {
+			names = append(names, want.Name)
+		}
+	}
+	names = append(names, t.unwanted(have)...)
+	if len(names) == 0 {
 		return nil
 	}
 	return r.mend(object, "its rules", fmt.Sprintf("other rules in %v", names), func() error {
-		for _, c := range stale {
-			ref := &nftables.Chain{Name: c.name, Table: t.ref()}
-			s.nft.FlushChain(ref)
-			if err := t.addRules(s.nft, c, ref); err != nil {
-				return err
-			}
-		}
-		return s.nft.Flush()
+		return t.explain(t.change(s.nft, have, stale))
 	})
 }
 
-// mustBeFresh says what cannot be mended in place: a set or chain that is missing or of another type.
-func (t table) mustBeFresh(c *nftables.Conn) (string, error) {
+// kernelTable is what the kernel has of a table, by name.
+type kernelTable struct {
+	sets   map[string]*nftables.Set
+	chains map[string]*nftables.Chain
+}
+
+func (t table) read(c *nftables.Conn) (kernelTable, error) {
+	have := kernelTable{map[string]*nftables.Set{}, map[string]*nftables.Chain{}}
 	sets, err := c.GetSets(t.ref())
 	if err != nil {
-		return "", fmt.Errorf("list sets: %w", err)
+		return have, fmt.Errorf("list sets: %w", err)
 	}
-	for _, want := range t.sets {
-		i := slices.IndexFunc(sets, func(have *nftables.Set) bool { return have.Name == want.Name })
-		if i < 0 {
-			return "no set " + want.Name, nil
-		}
-		if have := sets[i]; have.KeyType.Bytes != want.KeyType.Bytes || have.KeyType.GetNFTMagic() != want.KeyType.GetNFTMagic() ||
-			have.IsMap != want.IsMap || have.Interval != want.Interval || want.IsMap && have.DataType.GetNFTMagic() != want.DataType.GetNFTMagic() {
-			return "another type of set " + want.Name, nil
-		}
+	for _, s := range sets {
+		have.sets[s.Name] = s
 	}
 	chains, err := c.ListChainsOfTableFamily(t.family)
 	if err != nil {
-		return "", fmt.Errorf("list chains: %w", err)
+		return have, fmt.Errorf("list chains: %w", err)
+	}
+	for _, ch := range chains {
+		if ch.Table.Name == t.name() {
+			have.chains[ch.Name] = ch
+		}
+	}
+	return have, nil
+}
+
+// damage names a set or chain that cannot be changed in place; "" if there is none.
+func (t table) damage(have kernelTable) string {
+	for _, want := range t.sets {
+		s := have.sets[want.Name]
+		if s == nil {
+			continue
+		}
+		if s.KeyType.Bytes != want.KeyType.Bytes || s.KeyType.GetNFTMagic() != want.KeyType.GetNFTMagic() || s.IsMap != want.IsMap ||
+			s.Interval != want.Interval || s.Dynamic != want.Dynamic || want.IsMap && s.DataType.GetNFTMagic() != want.DataType.GetNFTMagic() {
+			return "another type of set " + want.Name
+		}
 	}
 	for _, want := range t.chains {
-		i := slices.IndexFunc(chains, func(have *nftables.Chain) bool { return have.Table.Name == t.name() && have.Name == want.name })
-		if i < 0 {
-			return "no chain " + want.name, nil
+		ch := have.chains[want.name]
+		if ch == nil {
+			continue
 		}
-		have := chains[i]
-		if have.Type != want.kind || want.kind != "" && (*have.Hooknum != *want.hook || *have.Priority != want.priority) {
-			return "another type of chain " + want.name, nil
+		if ch.Type != want.kind || want.kind != "" && (*ch.Hooknum != *want.hook || *ch.Priority != want.priority) {
+			return "another type of chain " + want.name
 		}
 	}
-	return "", nil
+	return ""
+}
+
+// unwanted names the chains and sets that the table should not have, such as those of an older version.
+func (t table) unwanted(have kernelTable) []string {
+	var names []string
+	for name := range have.chains {
+		if !slices.ContainsFunc(t.chains, func(c chain) bool { return c.name == name }) {
+			names = append(names, name)
+		}
+	}
+	for name := range have.sets {
+		if t.set(name) == nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// change adds what is missing, replaces the rules of the stale chains, and deletes what is unwanted, in one transaction.
+func (t table) change(c *nftables.Conn, have kernelTable, stale []chain) error {
+	for _, want := range t.sets {
+		if have.sets[want.Name] == nil {
+			if err := c.AddSet(t.set(want.Name), nil); err != nil {
+				return fmt.Errorf("set %s: %w", want.Name, err)
+			}
+		}
+	}
+	for _, ch := range stale {
+		if have.chains[ch.name] == nil {
+			c.AddChain(ch.nft(t))
+		}
+	}
+	for _, ch := range stale {
+		ref := &nftables.Chain{Name: ch.name, Table: t.ref()}
+		c.FlushChain(ref)
+		if err := t.addRules(c, ch, ref); err != nil {
+			return err
+		}
+	}
+	unwanted := t.unwanted(have)
+	for _, name := range unwanted { // all are flushed first: they may lead to one another
+		if have.chains[name] != nil {
+			c.FlushChain(&nftables.Chain{Name: name, Table: t.ref()})
+		}
+	}
+	for _, name := range unwanted {
+		if have.chains[name] != nil {
+			c.DelChain(&nftables.Chain{Name: name, Table: t.ref()})
+		}
+	}
+	for _, name := range unwanted {
+		if have.sets[name] != nil {
+			c.DelSet(&nftables.Set{Name: name, Table: t.ref()})
+		}
+	}
+	return c.Flush()
+}
+
+func (ch chain) nft(t table) *nftables.Chain {
+	n := &nftables.Chain{Name: ch.name, Table: t.ref(), Type: ch.kind, Hooknum: ch.hook}
+	if ch.kind != "" {
+		n.Priority = &ch.priority
+	}
+	return n
 }
 
 func (t table) sameRules(c *nftables.Conn, want chain) (bool, error) {
@@ -186,10 +271,7 @@ func (t table) create(c *nftables.Conn, replace bool) error {
 	// All chains first: rules go to chains that come later.
 	refs := make([]*nftables.Chain, len(t.chains))
 	for i, ch := range t.chains {
-		refs[i] = &nftables.Chain{Name: ch.name, Table: t.ref(), Type: ch.kind, Hooknum: ch.hook}
-		if ch.kind != "" {
-			refs[i].Priority = &ch.priority
-		}
+		refs[i] = ch.nft(t)
 		c.AddChain(refs[i])
 	}
 	for i, ch := range t.chains {
@@ -248,12 +330,15 @@ func (e element) nft() nftables.SetElement {
 	return nftables.SetElement{Key: []byte(e.key), KeyEnd: []byte(e.end), Val: []byte(e.value)}
 }
 
-// elements reads what is in the named sets; all of the table's if none is named. No table: no elements.
+// elements reads what is in the named sets; if none is named, in all of the table's but those that rules fill. No table: no
+// elements.
 func (t table) elements(s *space, names ...string) (_ []element, err error) {
 	defer s.note(&err)
 	if len(names) == 0 {
 		for _, s := range t.sets {
-			names = append(names, s.Name)
+			if !s.Dynamic {
+				names = append(names, s.Name)
+			}
 		}
 	}
 	var all []element
