@@ -143,6 +143,7 @@ func (w *world) plug(domain string, network Bridge, hosts ...string) container {
 	for _, a := range hosts {
 		c.port.Addrs = append(c.port.Addrs, netip.MustParseAddr(a))
 	}
+	c.port.OnLink = network.Addrs
 	w.sh(c.ns, "sysctl -qw net.ipv6.conf.default.accept_dad=0")
 	var err error
 	nstest.Do(w.t, w.domain(domain), func() {

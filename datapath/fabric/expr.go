@@ -123,16 +123,26 @@ func toLocalHere() exprs {
 }
 
 const (
+	stateInvalid     = 1 << 0 // NF_CT_STATE_INVALID_BIT
 	stateEstablished = 1 << 1 // NF_CT_STATE_BIT(IP_CT_ESTABLISHED)
 	stateRelated     = 1 << 2
+	stateUntracked   = 1 << 6 // NF_CT_STATE_UNTRACKED_BIT
 	statusDNAT       = 1 << 5 // IPS_DST_NAT
 )
 
-func conntrack(key expr.CtKey, bits uint32) exprs {
+// conntrack matches packets of which connection tracking says any of these bits.
+func conntrack(key expr.CtKey, bits uint32) exprs { return conntrackBits(key, bits, expr.CmpOpNeq) }
+
+// conntrackLacks matches packets of which connection tracking says none of these bits.
+func conntrackLacks(key expr.CtKey, bits uint32) exprs {
+	return conntrackBits(key, bits, expr.CmpOpEq)
+}
+
+func conntrackBits(key expr.CtKey, bits uint32, op expr.CmpOp) exprs {
 	return exprs{
 		&expr.Ct{Key: key, Register: 1},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(bits), Xor: make([]byte, 4)},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
+		&expr.Cmp{Op: op, Register: 1, Data: make([]byte, 4)},
 	}
 }
 
@@ -161,7 +171,12 @@ func goTo(chain string) exprs {
 	return exprs{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}
 }
 
+func jump(chain string) exprs {
+	return exprs{&expr.Verdict{Kind: expr.VerdictJump, Chain: chain}}
+}
+
 var (
+	back   = verdict(expr.VerdictReturn)
 	accept = verdict(expr.VerdictAccept)
 	drop   = verdict(expr.VerdictDrop)
 )

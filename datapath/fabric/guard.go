@@ -24,7 +24,8 @@ const (
 )
 
 // guardTable keeps ports from sending under others' names. Every port of the namespace goes through one base chain and a few set
-// look-ups; a port is elements of these sets, so the number of ports costs nothing.
+// look-ups; a port is elements of these sets, so the number of ports costs nothing. What nearly every packet is comes first:
+// whether a frame is of a port at all, and of one with a guard, is asked before it is dropped.
 func guardTable() table {
 	t := table{family: nftables.TableFamilyBridge}
 	name, mac := nftables.TypeIFName, nftables.TypeEtherAddr
@@ -63,54 +64,106 @@ func guardTable() table {
 	}
 	sourceARP := join(source, exprs{load(networkHeader, 8, 6, reg(6))})
 	target := exprs{load(transportHeader, 8, 16, reg(6))}
-	last := rule{"anything else", drop}
-
-	base := chain{name: "prerouting", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookPrerouting, priority: -300, rules: []rule{
+	// refuse drops what matches of a port with a guard, and last whatever comes to it.
+	refuse := func(comment string, match exprs) rule {
+		return rule{comment, join(match, iif(tapPrefix+"*"), port, exprs{&expr.Lookup{SourceRegister: 1, SetName: setUnguarded, Invert: true}}, drop)}
+	}
+	last := []rule{
 		{"not from a port", join(iifNot(tapPrefix+"*"), accept)},
 		{"port without guard", join(port, inSet(setUnguarded), accept)},
-		{"ARP", join(ether(unix.ETH_P_ARP), goTo("arp_source"))},
+		{"anything else", drop},
+	}
+
+	base := chain{name: "prerouting", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookPrerouting, priority: -300, rules: append([]rule{
 		{"IPv4", join(ether(unix.ETH_P_IP), goTo("ip4_source"))},
 		{"IPv6", join(ether(unix.ETH_P_IPV6), goTo("ip6_source"))},
-		last,
-	}}
+		{"ARP", join(ether(unix.ETH_P_ARP), goTo("arp_source"))},
+	}, last...)}
 	// Ethernet and IPv4 with their lengths: in any other layout the addresses would lie elsewhere.
-	arp := chain{name: "arp_source", rules: []rule{{"ARP of other kinds", join(field(networkHeader, 0, expr.CmpOpNeq, []byte{0, 1, 8, 0, 6, 4}), drop)}}}
+	arp := chain{name: "arp_source", rules: []rule{refuse("ARP of other kinds", field(networkHeader, 0, expr.CmpOpNeq, []byte{0, 1, 8, 0, 6, 4}))}}
 	arp.rules = append(arp.rules, in("probe for an own address", setARP, join(field(networkHeader, 14, expr.CmpOpEq, make([]byte, 4)), sourceARP, exprs{load(networkHeader, 24, 4, reg(8))}), accept)...)
 	arp.rules = append(arp.rules, in("own addresses", setARP, join(sourceARP, exprs{load(networkHeader, 14, 4, reg(8))}), accept)...)
-	arp.rules = append(arp.rules, last)
+	arp.rules = append(arp.rules, last...)
 
-	ip4 := chain{name: "ip4_source", rules: []rule{{"DHCP server", join(udpFrom(67), drop)}}}
+	ip4 := chain{name: "ip4_source", rules: []rule{
+		refuse("DHCP server", udpFrom(67)),
+		{"ICMP", join(proto(unix.IPPROTO_ICMP), jump("ip4_icmp"))},
+	}}
 	ip4.rules = append(ip4.rules, in("own address", setIP+"4", join(source, loadSaddr(true, 6)), accept)...)
-	ip4.rules = append(ip4.rules, last)
+	ip4.rules = append(ip4.rules, last...)
+
+	icmp4 := chain{name: "ip4_icmp"}
+	for _, kind := range []byte{3, 4, 5, 11, 12} { // those that quote a packet
+		icmp4.rules = append(icmp4.rules, rule{fmt.Sprintf("error, type %d", kind),
+			join(proto(unix.IPPROTO_ICMP), field(transportHeader, 0, expr.CmpOpEq, []byte{kind}), goTo("ip4_error"))})
+	}
 
 	unspecified := make([]byte, 16)
 	ip6 := chain{name: "ip6_source", rules: []rule{
-		{"router advertisement", join(icmp6(134), drop)},
-		{"redirect", join(icmp6(137), drop)},
-		{"DHCPv6 server", join(udpFrom(547), drop)},
-		{"source not yet known", join(field(networkHeader, 8, expr.CmpOpEq, unspecified), goTo("ip6_unspecified"))},
-		{"neighbour advertisement", join(icmp6(136), goTo("nd_source"))},
+		refuse("DHCPv6 server", udpFrom(547)),
+		// Most packets are TCP or UDP without an extension header.
+		{"neither TCP nor UDP", join(field(networkHeader, 6, expr.CmpOpNeq, []byte{unix.IPPROTO_TCP}),
+			exprs{&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{unix.IPPROTO_UDP}}}, jump("ip6_other"))},
 	}}
 	ip6.rules = append(ip6.rules, in("own address", setIP+"6", join(source, loadSaddr(false, 6)), accept)...)
-	ip6.rules = append(ip6.rules, last)
+	ip6.rules = append(ip6.rules, last...)
+
+	other := chain{name: "ip6_other", rules: []rule{
+		{"rest of a fragmented packet", join(fragmentOffset6(expr.CmpOpNeq), back)},
+		{"first fragment", join(fragmentOffset6(expr.CmpOpEq), jump("ip6_first"))},
+		{"ICMPv6", join(proto(unix.IPPROTO_ICMPV6), goTo("ip6_icmp"))},
+	}}
+
+	// A rule cannot look into what another fragment has. So the first one must have the upper-layer header (RFC 7112), and
+	// neighbour discovery is not fragmented (RFC 6980).
+	first := chain{name: "ip6_first", rules: []rule{
+		refuse("neighbour discovery in fragments", join(proto(unix.IPPROTO_ICMPV6), exprs{load(transportHeader, 0, 1, 1),
+			&expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: []byte{133}}, &expr.Cmp{Op: expr.CmpOpLte, Register: 1, Data: []byte{137}}})),
+		{"upper-layer header", join(exprs{load(transportHeader, 0, 8, 1), &expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: make([]byte, 8)}}, back)},
+		refuse("upper-layer header in another fragment", nil),
+	}}
+
+	icmp := chain{name: "ip6_icmp", rules: []rule{
+		refuse("router advertisement", icmp6(134)),
+		refuse("redirect", icmp6(137)),
+		{"source not yet known", join(field(networkHeader, 8, expr.CmpOpEq, unspecified), goTo("ip6_unspecified"))},
+		{"neighbour advertisement", join(icmp6(136), goTo("nd_source"))},
+		{"error", join(proto(unix.IPPROTO_ICMPV6), exprs{load(transportHeader, 0, 1, 1), &expr.Cmp{Op: expr.CmpOpLt, Register: 1, Data: []byte{128}}}, goTo("ip6_error"))},
+	}}
+
+	// An error quotes a packet that the port received: one for an address of its own, or of what it routes for. Otherwise a port
+	// could speak into another's connections, whose filters take errors about them.
+	error4 := chain{name: "ip4_error"}
+	error4.rules = append(in("quotes a packet to an own address", setIP+"4", join(proto(unix.IPPROTO_ICMP), source, exprs{load(transportHeader, 8+16, 4, reg(6))}), back), last...)
+	error6 := chain{name: "ip6_error"}
+	error6.rules = append(in("quotes a packet to an own address", setIP+"6", join(proto(unix.IPPROTO_ICMPV6), source, exprs{load(transportHeader, 8+24, 16, reg(6))}), back), last...)
 
 	none := chain{name: "ip6_unspecified"}
 	none.rules = append(none.rules, in("is this address mine", setIP+"6", join(icmp6(135), source, target), accept)...)
 	for _, kind := range []byte{131, 132, 143} {
 		none.rules = append(none.rules, rule{"multicast listener", join(icmp6(kind), source, inSet(setMACs), accept)})
 	}
-	none.rules = append(none.rules, last)
+	none.rules = append(none.rules, last...)
 
 	ndSource := chain{name: "nd_source"}
-	ndSource.rules = append(in("own address", setIP+"6", join(source, loadSaddr(false, 6)), goTo("nd_target")), last)
+	ndSource.rules = append(in("own address", setIP+"6", join(source, loadSaddr(false, 6)), goTo("nd_target")), last...)
 	// An advertisement's only option is the target's MAC; a frame with another one first is not what a kernel sends.
-	ndTarget := chain{name: "nd_target", rules: []rule{{"other option", join(proto(unix.IPPROTO_ICMPV6), field(transportHeader, 24, expr.CmpOpNeq, []byte{2, 1}), drop)}}}
+	ndTarget := chain{name: "nd_target", rules: []rule{refuse("other option", join(proto(unix.IPPROTO_ICMPV6), field(transportHeader, 24, expr.CmpOpNeq, []byte{2, 1})))}}
 	ndTarget.rules = append(ndTarget.rules, in("own target and MAC", setIP+"6", join(proto(unix.IPPROTO_ICMPV6), port, exprs{load(transportHeader, 26, 6, reg(4))}, target), accept)...)
 	ndTarget.rules = append(ndTarget.rules, in("own target, no option", setIP+"6", join(field(networkHeader, 4, expr.CmpOpEq, []byte{0, 24}), proto(unix.IPPROTO_ICMPV6), source, target), accept)...)
-	ndTarget.rules = append(ndTarget.rules, last)
+	ndTarget.rules = append(ndTarget.rules, last...)
 
-	t.chains = []chain{base, arp, ip4, ip6, none, ndSource, ndTarget}
+	t.chains = []chain{base, arp, ip4, icmp4, error4, ip6, other, first, icmp, error6, none, ndSource, ndTarget}
 	return t
+}
+
+// fragmentOffset6 matches packets with a fragment header whose offset is, or is not, 0.
+func fragmentOffset6(op expr.CmpOp) exprs {
+	return exprs{
+		&expr.Exthdr{DestRegister: 1, Type: unix.IPPROTO_FRAGMENT, Offset: 2, Len: 2, Op: expr.ExthdrOpIpv6},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 2, Mask: []byte{0xff, 0xf8}, Xor: make([]byte, 2)},
+		&expr.Cmp{Op: op, Register: 1, Data: make([]byte, 2)},
+	}
 }
 
 const noLinkLocalLearn = 1 << 0 // BR_BOOLOPT_NO_LL_LEARN (linux/if_bridge.h)

@@ -64,8 +64,11 @@ type Port struct {
 	ID, Network string // UUIDs
 	MAC         net.HardwareAddr
 	Addrs       []netip.Addr
-	Guard       bool // false: whatever the port sends passes
-	Allowed     []AllowedAddress
+	// OnLink are the IPv6 prefixes of the subnets on its link. A filtered port sends neighbour discovery to no other address; none:
+	// they are not known, and it may.
+	OnLink  []netip.Prefix
+	Guard   bool // false: whatever the port sends passes
+	Allowed []AllowedAddress
 	// Groups are the UUIDs of its security groups, in order. A port that has none, or that is not guarded, is not filtered.
 	Groups []string
 	Limits policy.Limits

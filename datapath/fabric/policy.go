@@ -71,7 +71,7 @@ func filteredPorts(ports []Port) []policy.Port {
 		}
 		own := policy.Port{Tap: TapName(p.ID), Limits: p.Limits}
 		if p.Filtered() {
-			own.Groups, own.Addrs = p.Groups, p.Addrs
+			own.Groups, own.Addrs, own.OnLink = p.Groups, p.Addrs, p.OnLink
 		}
 		for _, a := range p.Allowed {
 			own.Pairs = append(own.Pairs, a.Prefix)

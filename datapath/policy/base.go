@@ -26,6 +26,9 @@ import (
 // An element of "live" holds the epoch and a few seconds. When rules become narrower the epoch changes, so at once every packet is
 // judged anew, at the cost of one rule. What a flow's answers are judged by is the rules that let its first packet pass, with source and
 // destination swapped; so a flow goes on, undisturbed, if a packet that began it would still pass, and is cut else, whichever side sends.
+//
+// An ICMP error is accepted if it quotes a packet that passed the port in this epoch, to or from the address that the error
+// comes from or goes to. Packets that are not in "live" are there under another number for that ("quotable").
 
 // How long things are remembered. Those of TCP and UDP are connection tracking's own (nf_conntrack_*_timeout).
 const (
@@ -159,31 +162,45 @@ func (h hook) plain() exprs {
 }
 
 // live is the key of a packet as it is, with the epoch that the mark holds.
-func (h hook) live() exprs {
+func (h hook) live() exprs { return h.inEpoch(load(transportHeader, 0, 4, 0)) }
+
+// quotableEcho and quotablePlain are those of an ICMP request or its answer, and of a protocol without ports.
+func (h hook) quotableEcho() exprs  { return h.inEpoch(load(transportHeader, 4, 2, 0)) }
+func (h hook) quotablePlain() exprs { return h.inEpoch(loadMeta(expr.MetaKeyPROTOCOL, 0)) }
+
+// inEpoch is a key whose fourth part is loaded by word, which gets its register here.
+func (h hook) inEpoch(word expr.Any) exprs {
 	e, n := h.head()
-	return append(e, load(transportHeader, 0, 4, reg(n)), loadMeta(expr.MetaKeyMARK, reg(n+1)))
+	switch w := word.(type) {
+	case *expr.Payload:
+		w.DestRegister = reg(n)
+	case *expr.Meta:
+		w.Register = reg(n)
+	}
+	return append(e, word, loadMeta(expr.MetaKeyMARK, reg(n+1)))
 }
 
-// about are the keys of the flow that an ICMP error is about, by the packet in it, whose header is taken to have no options.
-func (h hook) about() []exprs {
+// quoted are the keys in "live" of the packet that an ICMP error quotes, whose header is taken to have no options, with the
+// epoch that the mark holds. An error that leaves goes to the packet's source.
+func (h hook) quoted() []exprs {
 	const inner = 8
-	source, destination, protocol, ports := uint32(inner+8), uint32(inner+24), uint32(inner+6), uint32(inner+40)
+	destination, protocol, transport := uint32(inner+24), uint32(inner+6), uint32(inner+40)
 	length := uint32(16)
 	if h.v == v4 {
-		source, destination, protocol, ports, length = inner+12, inner+16, inner+9, inner+20, 4
+		destination, protocol, transport, length = inner+16, inner+9, inner+20, 4
 	}
-	// What comes in is about what the port sent, and the other way round.
-	remote, own, other := destination, ports, ports+2
+	remote := load(transportHeader, destination, length, reg(1))
 	if h.d == Egress {
-		remote, own, other = source, ports+2, ports
+		remote = h.remote(1)
 	}
 	n := 1 + h.v.words()
-	head := exprs{h.port(0), load(transportHeader, remote, length, reg(1)), load(transportHeader, protocol, 1, reg(n))}
-	id := ports + 4
+	key := func(word expr.Any) exprs {
+		return exprs{h.port(0), remote, load(transportHeader, protocol, 1, reg(n)), word, loadMeta(expr.MetaKeyMARK, reg(n+2))}
+	}
 	return []exprs{
-		join(head, exprs{load(transportHeader, own, 2, reg(n+1)), load(transportHeader, other, 2, reg(n+2))}),
-		join(head, exprs{load(transportHeader, id, 2, reg(n+1)), load(transportHeader, id, 2, reg(n+2))}),
-		join(head, exprs{loadMeta(expr.MetaKeyPROTOCOL, reg(n+1)), loadMeta(expr.MetaKeyPROTOCOL, reg(n+2))}),
+		key(load(transportHeader, transport, 4, reg(n+1))),
+		key(load(transportHeader, transport+4, 2, reg(n+1))),
+		key(loadMeta(expr.MetaKeyPROTOCOL, reg(n+1))),
 	}
 }
 
@@ -241,17 +258,32 @@ func unrouted() exprs { return field(networkHeader, 7, 255) }
 // opposite is the direction of the answers.
 func (d Direction) opposite() Direction { return !d }
 
-const chainEpoch = "epoch"
+// The chains that mark a packet with the epoch: of what passes as it did, and of what errors may quote.
+const (
+	chainEpoch    = "epoch"
+	chainQuotable = "quotable"
+)
 
 // epochRule marks a packet with the epoch; what was judged in another one does not count.
 func epochRule(epoch uint32) rule {
 	return rule{comment: "what was judged before the rules became narrower is judged anew", exprs: setMark(epoch), any: true}
 }
 
+// quotableChain marks a packet with the epoch's other number.
+func quotableChain() chain {
+	c := chain{name: chainQuotable}
+	c.add("in this epoch", jump(chainEpoch))
+	c.add("what errors may quote", exprs{loadMeta(expr.MetaKeyMARK, 1),
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: markBytes(0xffffffff), Xor: markBytes(1)}}, toMark)
+	return c
+}
+
 func baseSets() []nftables.Set {
 	list := []nftables.Set{
 		{Name: setPorts, IsMap: true, KeyType: nftables.TypeIFName, DataType: nftables.TypeMark},
 		{Name: setWithPorts, KeyType: nftables.TypeInetProto},
+		{Name: setOnLink, Concatenation: true, KeyType: concat(nftables.TypeIFName, nftables.TypeMark, nftables.TypeMark)},
+		{Name: setOnLinkAny, KeyType: nftables.TypeIFName},
 		{Name: setRevisions, Concatenation: true, KeyType: concat(nftables.TypeMark, nftables.TypeMark, nftables.TypeMark, nftables.TypeMark)},
 		{Name: setPairs, Concatenation: true, KeyType: concat(nftables.TypeIFName, nftables.TypeMark, nftables.TypeMark, nftables.TypeIP6Addr, nftables.TypeMark)},
 	}
@@ -315,7 +347,7 @@ func baseChains() []chain {
 			list = append(list, hook{d, v}.chains()...)
 		}
 	}
-	return append(list, chain{name: chainEpoch, rules: []rule{epochRule(0)}})
+	return append(list, chain{name: chainEpoch, rules: []rule{epochRule(0)}}, quotableChain())
 }
 
 func (h hook) chains() []chain {
@@ -333,6 +365,7 @@ func (h hook) chains() []chain {
 	h.addProfile(&judge)
 	judge.add("rest of a packet that passed", h.fragment("later"), inSet(h.fragmentKey(), h.set(setFragments)), accept)
 	judge.add("rest of another", h.fragment("later"), drop)
+	judge.add("TCP in fragments", h.fragment("first"), proto(unix.IPPROTO_TCP), jump(h.chain("whole")))
 	if h.v == v4 {
 		judge.add("multicast listener", proto(unix.IPPROTO_IGMP), h.v.toGroup(), accept)
 	}
@@ -342,10 +375,14 @@ func (h hook) chains() []chain {
 	judge.add("answer without ports", notInSet(unported, setWithPorts), inSet(h.plain(), began), answers)
 	judge.add("else", goTo(begins.name))
 
+	whole := chain{name: h.chain("whole")}
+	whole.add("its header is in the first fragment", load8(13), back)
+	whole.add("its header is in several", drop)
+
 	begins.add("by the rules of the port's groups", byMark(judges(h.d, false)))
 	begins.add("unknown profile", drop)
 
-	list := []chain{live, judge, begins}
+	list := []chain{live, judge, whole, begins}
 	list = append(list, h.icmpChains(began, answers, begins.name)...)
 	for _, d := range directions {
 		list = append(list, h.learnChain(d), h.tcpChain(d))
@@ -367,8 +404,13 @@ func (h hook) icmpChains(began string, answers exprs, begins string) []chain {
 	for _, kind := range kinds.listeners {
 		icmp.add(fmt.Sprintf("type %d, about listeners", kind), icmpType(h.v, kind), h.v.toGroup(), accept)
 	}
+	near := chain{name: h.chain("neighbours")}
 	for _, kind := range kinds.neighbours[h.d] {
-		icmp.add(fmt.Sprintf("type %d, about neighbours", kind), icmpType(h.v, kind), unrouted(), accept)
+		then := accept
+		if h.d == Egress { // its hop limit does not say yet that no router passes it on
+			then = goTo(near.name)
+		}
+		icmp.add(fmt.Sprintf("type %d, about neighbours", kind), icmpType(h.v, kind), unrouted(), then)
 	}
 	for _, kind := range kinds.answers {
 		icmp.add(fmt.Sprintf("type %d, an answer", kind), icmpType(h.v, kind), goTo(echo.name))
@@ -379,13 +421,26 @@ func (h hook) icmpChains(began string, answers exprs, begins string) []chain {
 	icmp.add("else", goTo(begins))
 	echo.add("answer", proto(h.v.icmp()), inSet(h.echo(), began), answers)
 	echo.add("to nothing", drop)
-	for _, key := range h.about() {
-		for _, d := range directions {
-			report.add("about a flow", proto(h.v.icmp()), inSet(key, h.flows(d)), accept)
-		}
+	passed := hook{h.d.opposite(), h.v}.set(setLive)
+	keys := h.quoted()
+	report.add("in this epoch", jump(chainEpoch))
+	report.add("quotes what passed", proto(h.v.icmp()), inSet(keys[0], passed), accept)
+	report.add("in this epoch", jump(chainQuotable))
+	for _, key := range keys {
+		report.add("quotes what passed", proto(h.v.icmp()), inSet(key, passed), accept)
 	}
+	h.addProfile(&report) // the mark held the epoch
 	report.add("else", goTo(begins))
-	return []chain{icmp, echo, report}
+	list := []chain{icmp, echo, report}
+	if h.v == v6 && h.d == Egress {
+		near.add("to a group", h.v.toGroup(), accept)
+		near.add("to a link-local address", bits(load(networkHeader, 24, 2, 1), []byte{0xff, 0xc0}, expr.CmpOpEq, []byte{0xfe, 0x80}), accept)
+		near.add("to an address of the link", inSet(exprs{loadMeta(expr.MetaKeyIIFNAME, reg(0)), load(networkHeader, 24, 4, reg(4)), load(networkHeader, 28, 4, reg(5))}, setOnLink), accept)
+		near.add("the addresses of the link are not known", inSet(exprs{loadMeta(expr.MetaKeyIIFNAME, reg(0))}, setOnLinkAny), accept)
+		near.add("else", goTo(begins))
+		list = append(list, near)
+	}
+	return list
 }
 
 // learnChain notes a packet that a rule let pass, of a flow that began in a direction.
@@ -401,8 +456,15 @@ func (h hook) learnChain(began Direction) chain {
 	for _, kind := range list {
 		c.add("answers may come", icmpType(h.v, kind), remember(h.echo(), flows, echoFor))
 	}
+	c.add("in this epoch", proto(h.v.icmp()), jump(chainQuotable))
+	for _, kind := range list {
+		c.add("errors may come", icmpType(h.v, kind), remember(h.quotableEcho(), h.set(setLive), 0))
+	}
 	c.add("ICMP", proto(h.v.icmp()), accept)
-	c.add("without ports", notInSet(exprs{loadMeta(expr.MetaKeyL4PROTO, reg(0))}, setWithPorts), remember(h.plain(), flows, otherFor), accept)
+	ported := exprs{loadMeta(expr.MetaKeyL4PROTO, reg(0))}
+	c.add("without ports", notInSet(ported, setWithPorts), remember(h.plain(), flows, otherFor), jump(chainQuotable))
+	c.add("errors may come", notInSet(ported, setWithPorts), remember(h.quotablePlain(), h.set(setLive), 0))
+	c.add("pass", notInSet(ported, setWithPorts), accept)
 	c.add("flow", inSet(exprs{loadMeta(expr.MetaKeyL4PROTO, reg(0))}, setWithPorts), remember(h.flow(), flows, datagramsFor))
 	c.add("in this epoch", jump(chainEpoch))
 	c.add("packets like this", remember(h.live(), h.set(setLive), 0))
@@ -424,7 +486,9 @@ func (h hook) tcpChain(began Direction) chain {
 	if began != h.d {
 		c.add("answers what begins", begins, remember(h.flow(), h.answered(), tcpBegunFor))
 	}
-	c.add("begins", begins, remember(h.flow(), flows, tcpBegunFor), accept)
+	c.add("begins", begins, remember(h.flow(), flows, tcpBegunFor), jump(chainQuotable))
+	c.add("errors may come", begins, remember(h.live(), h.set(setLive), 0))
+	c.add("pass", begins, accept)
 	c.add("breaks off", breaks, remember(h.flow(), h.closing(), tcpResetFor), remember(h.flow(), flows, tcpResetFor), accept)
 	c.add("ends", ends, remember(h.flow(), h.closing(), tcpEndedFor))
 	tcp := proto(unix.IPPROTO_TCP)

@@ -37,6 +37,11 @@ func field(base expr.PayloadBase, offset uint32, data ...byte) exprs {
 	return exprs{load(base, offset, uint32(len(data)), 1), &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data}}
 }
 
+// load8 matches packets that have a byte at this place of their transport header, whatever it is.
+func load8(offset uint32) exprs {
+	return exprs{load(transportHeader, offset, 1, 1), &expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: []byte{0}}}
+}
+
 // bits matches a field of which, under the mask, there is (op) this value.
 func bits(from expr.Any, mask []byte, op expr.CmpOp, value []byte) exprs {
 	n := uint32(len(mask))
@@ -62,6 +67,9 @@ func setMark(mark uint32) exprs {
 }
 
 func markBytes(mark uint32) []byte { return binaryutil.NativeEndian.PutUint32(mark) }
+
+// toMark makes the mark what was loaded.
+var toMark = exprs{&expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true}}
 
 func inSet(key exprs, set string) exprs {
 	return join(key, exprs{&expr.Lookup{SourceRegister: reg(0), SetName: set}})
@@ -97,6 +105,7 @@ func jump(chain string) exprs { return exprs{&expr.Verdict{Kind: expr.VerdictJum
 
 var (
 	accept = exprs{&expr.Verdict{Kind: expr.VerdictAccept}}
+	back   = exprs{&expr.Verdict{Kind: expr.VerdictReturn}}
 	drop   = exprs{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}} // for who looks by hand
 )
 

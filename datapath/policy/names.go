@@ -15,15 +15,17 @@ const tapPrefix = "tap"
 
 // The fixed sets. What is kept by family has its digit after the name, what is kept by the packet's direction that before it.
 const (
-	setPorts     = "ports"      // map: port's link -> number of its profile
-	setWithPorts = "with_ports" // transport protocols with ports
-	setRevisions = "revisions"  // what is known of groups: hash of the id . hash of the revision. No rule reads it
-	setPairs     = "pairs"      // port's link . hash of the group . prefix: allowed pairs of members. No rule reads it
-	setLive      = "live"       // port . remote . protocol . first word . epoch: packets that pass at once
-	setFlows     = "flows"      // port . remote . protocol . port's side . remote's side, by who began
-	setClosing   = "closing"    // the same key: connections that one side has ended
-	setAnswered  = "answered"   // the same key: connections whose beginning the other side has answered
-	setFragments = "fragments"  // port . remote . protocol . identification
+	setPorts     = "ports"       // map: port's link -> number of its profile
+	setWithPorts = "with_ports"  // transport protocols with ports
+	setRevisions = "revisions"   // what is known of groups: hash of the id . hash of the revision. No rule reads it
+	setPairs     = "pairs"       // port's link . hash of the group . prefix: allowed pairs of members. No rule reads it
+	setLive      = "live"        // port . remote . protocol . first word . epoch: packets that pass at once
+	setFlows     = "flows"       // port . remote . protocol . port's side . remote's side, by who began
+	setClosing   = "closing"     // the same key: connections that one side has ended
+	setAnswered  = "answered"    // the same key: connections whose beginning the other side has answered
+	setFragments = "fragments"   // port . remote . protocol . identification
+	setOnLink    = "onlink6"     // port's link . first half of an address: prefixes of the link
+	setOnLinkAny = "onlink6_any" // ports' links whose prefixes are not known, or are too wide for that
 )
 
 // The verdict maps from a profile's number to the chain that judges: what begins by rules of its own direction, what answers by

@@ -18,6 +18,8 @@ type Port struct {
 	Limits Limits
 	Addrs  []netip.Addr
 	Pairs  []netip.Prefix // what it may send as besides
+	// OnLink are the IPv6 prefixes of its link, beyond which it sends no neighbour discovery; none: they are not known.
+	OnLink []netip.Prefix
 }
 
 // elements are all that the sets hold of a port, but for the pairs of the groups' members; they are a function of the port and its profile's number.
@@ -33,7 +35,7 @@ func (p Port) elements(known numbering) ([]element, error) {
 		return limits, nil
 	}
 	own := known.profileOf(p.Groups)
-	list := []element{{set: setPorts, key: p.name(), value: own.mark()}}
+	list := append([]element{{set: setPorts, key: p.name(), value: own.mark()}}, p.onLink()...)
 	for _, g := range own.groups {
 		for _, a := range p.Addrs {
 			if !a.IsValid() {
@@ -50,6 +52,28 @@ func (p Port) elements(known numbering) ([]element, error) {
 		}
 	}
 	return append(list, limits...), nil
+}
+
+// onLinkBits is how much of an address the set of prefixes has. A longer prefix is taken for the one of this length around it.
+const onLinkBits = 64
+
+// onLink are the elements that say where the port may send neighbour discovery to.
+func (p Port) onLink() []element {
+	var list []element
+	for _, prefix := range p.OnLink {
+		if !prefix.IsValid() || prefix.Addr().Is4() {
+			continue
+		}
+		if prefix.Bits() < onLinkBits {
+			list = nil
+			break
+		}
+		list = append(list, element{set: setOnLink, key: p.name() + string(prefix.Addr().AsSlice()[:onLinkBits/8])})
+	}
+	if len(list) == 0 {
+		return []element{{set: setOnLinkAny, key: p.name()}}
+	}
+	return list
 }
 
 // name is the link's as the kernel compares it.
