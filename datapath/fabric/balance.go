@@ -124,6 +124,13 @@ func (f *Fabric) tellFrontends(ctx context.Context, s *space, domain string, all
 			return err
 		}
 	}
+	prefixes, err := s.onLink(bridges)
+	if err != nil {
+		return err
+	}
+	if err := s.convergeShares(&run{ctx: ctx, domain: domain}, prefixes); err != nil {
+		return err
+	}
 	failpoint.Here("fabric.frontends.bridges")
 	t := f.balancers.get(domain, s.key)
 	if t == nil {

@@ -18,6 +18,12 @@ import (
 
 const defaultMTU = 1500
 
+// What a router remembers of packets whose fragments it puts together.
+const (
+	fragmentBytes   = "33554432"
+	fragmentSeconds = "5"
+)
+
 // domainSysctls are set before the first device is made, as devices copy "default".
 var domainSysctls = []sysctl{
 	{"ipv4/ip_forward", "1"}, // first: it resets others
@@ -37,6 +43,14 @@ var domainSysctls = []sysctl{
 	{"ipv6/conf/default/accept_ra", "0"},
 	{"ipv6/conf/default/accept_dad", "0"},
 	{"ipv6/conf/default/addr_gen_mode", "1"}, // ports get no address in the router
+	// What is put together here comes from a port or from the host, which sends fragments together. So few wait, and not long.
+	{"ipv4/ipfrag_high_thresh", fragmentBytes},
+	{"ipv4/ipfrag_time", fragmentSeconds},
+	{"ipv6/ip6frag_high_thresh", fragmentBytes},
+	{"ipv6/ip6frag_time", fragmentSeconds},
+	{"netfilter/nf_conntrack_frag6_high_thresh", fragmentBytes},
+	{"netfilter/nf_conntrack_frag6_timeout", fragmentSeconds},
+	{"netfilter/nf_conntrack_tcp_timeout_time_wait", strconv.Itoa(closedFor)},
 	{"bridge/bridge-nf-call-iptables", "0"},
 	{"bridge/bridge-nf-call-ip6tables", "0"},
 	{"bridge/bridge-nf-call-arptables", "0"},
@@ -175,7 +189,15 @@ func (f *Fabric) converge(r *run, host *space, d Domain) (c claims, err error) {
 		}
 	}
 	failpoint.Here("fabric.apply.uplink")
-	return c, nil
+	// Without an uplink or a load balancer nothing in the namespace tracks connections, and this must not be the first to do so.
+	if d.Uplink == nil && f.balancers.get(d.ID, c.space.key) == nil {
+		return c, c.space.removeShares(r)
+	}
+	var prefixes []netip.Prefix
+	for _, b := range d.Bridges {
+		prefixes = append(prefixes, b.Addrs...)
+	}
+	return c, c.space.convergeShares(r, prefixes)
 }
 
 func (f *Fabric) convergeBridges(r *run, s *space, d Domain, addrs map[int][]string) error {

@@ -164,6 +164,12 @@ func nat(kind expr.NATType, four, port bool) exprs {
 	return exprs{n}
 }
 
+// over drops, and counts, what is beyond a rate of packets a second for its key. It is for the key's set.
+func over(key exprs, set string, rate, burst int) exprs {
+	limit := &expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(rate), Unit: expr.LimitTimeSecond, Burst: uint32(burst), Over: true}
+	return join(key, exprs{&expr.Dynset{SrcRegKey: reg(0), SetName: set, Operation: uint32(unix.NFT_DYNSET_OP_UPDATE), Exprs: []expr.Any{limit}}, &expr.Counter{}}, drop)
+}
+
 func masquerade() exprs { return exprs{&expr.Masq{}} }
 
 func verdict(kind expr.VerdictKind) exprs { return exprs{&expr.Verdict{Kind: kind}} }

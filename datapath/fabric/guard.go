@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -21,6 +23,13 @@ const (
 	setARP       = "arp"       // port . MAC . sender's MAC . sender's address
 	setIP        = "ip"        // port . MAC . address; by family
 	rangeSuffix  = "_range"    // the same with prefixes
+	setRanged    = "ranged"    // ports that make neighbours known with addresses of prefixes; rules fill it
+)
+
+// How often a port may make a neighbour known with an address of a prefix, a second: neighbours remember each.
+const (
+	rangedRate  = 50
+	rangedBurst = 256
 )
 
 // guardTable keeps ports from sending under others' names. Every port of the namespace goes through one base chain and a few set
@@ -32,6 +41,7 @@ func guardTable() table {
 	t.sets = append(t.sets,
 		nftables.Set{Name: setUnguarded, KeyType: name},
 		nftables.Set{Name: setMACs, Concatenation: true, KeyType: concat(name, mac)},
+		nftables.Set{Name: setRanged, KeyType: name, Dynamic: true, HasTimeout: true, Timeout: time.Minute},
 	)
 	for _, ranged := range []bool{false, true} {
 		s := ""
@@ -82,8 +92,10 @@ func guardTable() table {
 	// Ethernet and IPv4 with their lengths: in any other layout the addresses would lie elsewhere.
 	arp := chain{name: "arp_source", rules: []rule{refuse("ARP of other kinds", field(networkHeader, 0, expr.CmpOpNeq, []byte{0, 1, 8, 0, 6, 4}))}}
 	arp.rules = append(arp.rules, in("probe for an own address", setARP, join(field(networkHeader, 14, expr.CmpOpEq, make([]byte, 4)), sourceARP, exprs{load(networkHeader, 24, 4, reg(8))}), accept)...)
-	arp.rules = append(arp.rules, in("own addresses", setARP, join(sourceARP, exprs{load(networkHeader, 14, 4, reg(8))}), accept)...)
-	arp.rules = append(arp.rules, last...)
+	arpOwn := in("own addresses", setARP, join(sourceARP, exprs{load(networkHeader, 14, 4, reg(8))}), accept)
+	arpOwn[1].exprs = join(arpOwn[1].exprs[:len(arpOwn[1].exprs)-1], goTo("ranged"))
+	arp.rules = slices.Concat(arp.rules, arpOwn, last)
+	ranged := chain{name: "ranged", rules: []rule{{"more of them than its share", over(port, setRanged, rangedRate, rangedBurst)}, {"pass", accept}}}
 
 	ip4 := chain{name: "ip4_source", rules: []rule{
 		refuse("DHCP server", udpFrom(67)),
@@ -128,6 +140,7 @@ func guardTable() table {
 		refuse("redirect", icmp6(137)),
 		{"source not yet known", join(field(networkHeader, 8, expr.CmpOpEq, unspecified), goTo("ip6_unspecified"))},
 		{"neighbour advertisement", join(icmp6(136), goTo("nd_source"))},
+		{"neighbour solicitation", join(icmp6(135), goTo("nd_solicits"))},
 		{"error", join(proto(unix.IPPROTO_ICMPV6), exprs{load(transportHeader, 0, 1, 1), &expr.Cmp{Op: expr.CmpOpLt, Register: 1, Data: []byte{128}}}, goTo("ip6_error"))},
 	}}
 
@@ -145,6 +158,10 @@ func guardTable() table {
 	}
 	none.rules = append(none.rules, last...)
 
+	solicits := chain{name: "nd_solicits", rules: in("own address", setIP+"6", join(source, loadSaddr(false, 6)), accept)}
+	solicits.rules[1].exprs = join(solicits.rules[1].exprs[:len(solicits.rules[1].exprs)-1], goTo("ranged"))
+	solicits.rules = append(solicits.rules, last...)
+
 	ndSource := chain{name: "nd_source"}
 	ndSource.rules = append(in("own address", setIP+"6", join(source, loadSaddr(false, 6)), goTo("nd_target")), last...)
 	// An advertisement's only option is the target's MAC; a frame with another one first is not what a kernel sends.
@@ -153,7 +170,7 @@ func guardTable() table {
 	ndTarget.rules = append(ndTarget.rules, in("own target, no option", setIP+"6", join(field(networkHeader, 4, expr.CmpOpEq, []byte{0, 24}), proto(unix.IPPROTO_ICMPV6), source, target), accept)...)
 	ndTarget.rules = append(ndTarget.rules, last...)
 
-	t.chains = []chain{base, arp, ip4, icmp4, error4, ip6, other, first, icmp, error6, none, ndSource, ndTarget}
+	t.chains = []chain{base, arp, ranged, ip4, icmp4, error4, ip6, other, first, icmp, error6, none, solicits, ndSource, ndTarget}
 	return t
 }
 
@@ -268,6 +285,17 @@ func sourceElements(name, mac string, prefix netip.Prefix) []element {
 			continue
 		}
 		list = append(list, element{set: set + rangeSuffix, key: head + addrBytes(prefix.Addr()), end: head + addrBytes(ipprefix.Last(prefix))})
+	}
+	return list
+}
+
+// rangedElements are what the rules may have noted of ports with prefixes.
+func rangedElements(ports []Port) []element {
+	var list []element
+	for _, p := range ports {
+		if slices.ContainsFunc(p.Allowed, func(a AllowedAddress) bool { return a.Prefix.IsValid() && !a.Prefix.IsSingleIP() }) {
+			list = append(list, element{set: setRanged, key: string(pad(TapName(p.ID), unix.IFNAMSIZ))})
+		}
 	}
 	return list
 }

@@ -18,6 +18,8 @@ type Support struct {
 	policy.Support
 	VLANs bool // subports
 	SCTP  bool // connection tracking, and with it load balancers, know SCTP
+
+	rates, connections bool // what the share table can limit for each port
 }
 
 // Supports tells what this kernel can: it is tried, once, in a network namespace that is thrown away, by which modules are loaded as they would be.
@@ -42,6 +44,7 @@ func probe() (can Support) {
 		can.Support = policy.In(c).Probe()
 		_ = c.CloseLasting()
 	}
+	can.rates, can.connections = probeShares(ns)
 	can.VLANs = vlanKind.probe(ns) == nil
 	_, err = os.Stat("/proc/sys/net/netfilter/nf_conntrack_sctp_timeout_established")
 	can.SCTP = err == nil

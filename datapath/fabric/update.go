@@ -28,6 +28,7 @@ func (f *Fabric) UpdatePorts(ctx context.Context, domain string, remove, add []P
 	if err != nil {
 		return err
 	}
+	gone = append(gone, rangedElements(remove)...)
 	fresh, err := portsElements(add)
 	if err != nil {
 		return err

@@ -27,23 +27,29 @@ import (
 // judged anew, at the cost of one rule. What a flow's answers are judged by is the rules that let its first packet pass, with source and
 // destination swapped; so a flow goes on, undisturbed, if a packet that began it would still pass, and is cut else, whichever side sends.
 //
+// The sets of flows are shared by all ports of a namespace. So each port has a share. A flow is forgotten soon (briefFor),
+// unless it has a seat: TCP connections take one when both sides have sent, other flows when they last ("keep"). A rate of new
+// flows bounds how many a port holds without a seat ("fresh"); those beyond it are refused.
+//
 // An ICMP error is accepted if it quotes a packet that passed the port in this epoch, to or from the address that the error
 // comes from or goes to. Packets that are not in "live" are there under another number for that ("quotable").
 
-// How long things are remembered. Those of TCP and UDP are connection tracking's own (nf_conntrack_*_timeout).
+// How long things are remembered. Those of TCP and UDP are not above connection tracking's own (nf_conntrack_*_timeout).
 const (
 	liveFor        = 30 * time.Second
+	briefFor       = 40 * time.Second // longer than liveFor, since what is in "live" does not renew its flow
 	tcpFor         = 5 * 24 * time.Hour
-	tcpOneSidedFor = 5 * time.Minute
-	tcpBegunFor    = 2 * time.Minute
-	tcpEndedFor    = 2 * time.Minute
+	tcpEndedFor    = time.Minute
 	tcpResetFor    = 10 * time.Second
-	datagramsFor   = 2 * time.Minute // longer than liveFor, since what is in "live" does not renew its flow
+	datagramsFor   = 2 * time.Minute
+	youngFor       = 4 * time.Second // then a flow of datagrams lasts
+	youngLiveFor   = 5 * time.Second
 	echoFor        = 30 * time.Second
 	otherFor       = 2 * time.Minute
 	fragmentsFor   = 2 * time.Second // a packet's fragments come at once; what is remembered longer takes the place of others'
-	flowsAtMost    = 1 << 18         // in each set: as connection tracking has on a machine of 4 GB
-	basePriority   = -250            // after the guard of package fabric
+	ratesFor       = time.Minute
+	flowsAtMost    = 1 << 18 // in each set: as connection tracking has on a machine of 4 GB
+	basePriority   = -250    // after the guard of package fabric
 	fin, syn, rst  = 1, 2, 4
 	ack            = 16
 	moreFragments  = 0x2000
@@ -296,10 +302,11 @@ func baseSets() []nftables.Set {
 	dynamic := func(name string, timeout time.Duration, size uint32, types ...nftables.SetDatatype) {
 		list = append(list, nftables.Set{Name: name, Concatenation: true, KeyType: concat(types...), Dynamic: true, HasTimeout: true, Timeout: timeout, Size: size})
 	}
+	list = append(list, shareSets()...)
 	for _, v := range versions {
 		service := nftables.TypeInetService
-		dynamic(hook{v: v}.answered(), tcpBegunFor, flowsAtMost, nftables.TypeIFIndex, v.addrType(), nftables.TypeInetProto, service, service)
-		dynamic(hook{v: v}.closing(), tcpEndedFor, flowsAtMost, nftables.TypeIFIndex, v.addrType(), nftables.TypeInetProto, service, service)
+		dynamic(hook{v: v}.answered(), otherFor, flowsAtMost, nftables.TypeIFIndex, v.addrType(), nftables.TypeInetProto, service, service)
+		dynamic(hook{v: v}.closing(), otherFor, flowsAtMost, nftables.TypeIFIndex, v.addrType(), nftables.TypeInetProto, service, service)
 		for _, d := range directions {
 			h := hook{d, v}
 			dynamic(h.flows(d), otherFor, flowsAtMost, nftables.TypeIFIndex, v.addrType(), nftables.TypeInetProto, service, service)
@@ -382,10 +389,15 @@ func (h hook) chains() []chain {
 	begins.add("by the rules of the port's groups", byMark(judges(h.d, false)))
 	begins.add("unknown profile", drop)
 
-	list := []chain{live, judge, whole, begins}
+	pass := chain{name: h.chain("pass")}
+	pass.add("in this epoch", jump(chainEpoch))
+	pass.add("packets like this", remember(h.live(), h.set(setLive), 0))
+	pass.add("pass", accept)
+
+	list := []chain{live, judge, whole, begins, pass, h.freshChain()}
 	list = append(list, h.icmpChains(began, answers, begins.name)...)
 	for _, d := range directions {
-		list = append(list, h.learnChain(d), h.tcpChain(d))
+		list = append(list, h.learnChain(d), h.tcpChain(d), h.keepChain(h.keep(d), d, tcpFor), h.keepChain(h.last(d), d, datagramsFor))
 	}
 	return list
 }
@@ -446,7 +458,15 @@ func (h hook) icmpChains(began string, answers exprs, begins string) []chain {
 // learnChain notes a packet that a rule let pass, of a flow that began in a direction.
 func (h hook) learnChain(began Direction) chain {
 	c, flows := chain{name: h.learn(began)}, h.flows(began)
+	ported := exprs{loadMeta(expr.MetaKeyL4PROTO, reg(0))}
+	fresh := func(match exprs, key exprs) {
+		if began == h.d {
+			c.add("a new flow", match, notInSet(key, flows), jump(h.chain("fresh")))
+		}
+	}
+	c.add("more fragments than its share", h.fragment("first"), over(exprs{h.port(0)}, h.fragmentRates(), fragmentRate))
 	c.add("its other fragments", h.fragment("first"), remember(h.fragmentKey(), h.set(setFragments), 0))
+	fresh(inSet(ported, setWithPorts), h.flow())
 	c.add("TCP", proto(unix.IPPROTO_TCP), goTo(h.tcp(began)))
 	kinds := h.v.kinds()
 	list := kinds.requests
@@ -454,6 +474,7 @@ func (h hook) learnChain(began Direction) chain {
 		list = kinds.answers
 	}
 	for _, kind := range list {
+		fresh(icmpType(h.v, kind), h.echo())
 		c.add("answers may come", icmpType(h.v, kind), remember(h.echo(), flows, echoFor))
 	}
 	c.add("in this epoch", proto(h.v.icmp()), jump(chainQuotable))
@@ -461,19 +482,28 @@ func (h hook) learnChain(began Direction) chain {
 		c.add("errors may come", icmpType(h.v, kind), remember(h.quotableEcho(), h.set(setLive), 0))
 	}
 	c.add("ICMP", proto(h.v.icmp()), accept)
-	ported := exprs{loadMeta(expr.MetaKeyL4PROTO, reg(0))}
-	c.add("without ports", notInSet(ported, setWithPorts), remember(h.plain(), flows, otherFor), jump(chainQuotable))
-	c.add("errors may come", notInSet(ported, setWithPorts), remember(h.quotablePlain(), h.set(setLive), 0))
+	unported := func(key exprs, do func(exprs) exprs) exprs {
+		return join(notInSet(ported, setWithPorts), do(key))
+	}
+	if began == h.d {
+		c.add("more new flows without ports than its share", notInSet(ported, setWithPorts), notInSet(h.plain(), flows), over(exprs{h.port(0)}, h.plainRates(), newPlainRate))
+	}
+	c.add("without ports", unported(h.plain(), func(key exprs) exprs { return remember(key, flows, otherFor) }), jump(chainQuotable))
+	c.add("errors may come", unported(h.quotablePlain(), func(key exprs) exprs { return remember(key, h.set(setLive), 0) }))
 	c.add("pass", notInSet(ported, setWithPorts), accept)
-	c.add("flow", inSet(exprs{loadMeta(expr.MetaKeyL4PROTO, reg(0))}, setWithPorts), remember(h.flow(), flows, datagramsFor))
+	if began == h.d {
+		c.add("it is young", notInSet(h.flow(), flows), remember(h.flow(), h.young(), youngFor))
+	}
+	c.add("flow", note(h.flow(), flows, briefFor))
+	c.add("a flow that lasts", notInSet(h.flow(), h.young()), goTo(h.last(began)))
 	c.add("in this epoch", jump(chainEpoch))
-	c.add("packets like this", remember(h.live(), h.set(setLive), 0))
+	c.add("packets like this", remember(h.live(), h.set(setLive), youngLiveFor))
 	c.add("pass", accept)
 	return c
 }
 
 // tcpChain is learnChain's for TCP, whose connections have a beginning and an end. One is remembered for long only if both sides have sent: else a port,
-// or a stranger who is let in to one, could fill the set with packets that nobody answers, for days and for all ports.
+// or a stranger who is let in to one, could fill the set with packets that nobody answers, for days.
 func (h hook) tcpChain(began Direction) chain {
 	c, flows := chain{name: h.tcp(began)}, h.flows(began)
 	only := flags(fin|syn|rst|ack, expr.CmpOpEq, syn)
@@ -484,9 +514,10 @@ func (h hook) tcpChain(began Direction) chain {
 	}
 	begins, ends, breaks := flags(syn, expr.CmpOpNeq, 0), flags(fin, expr.CmpOpNeq, 0), flags(rst, expr.CmpOpNeq, 0)
 	if began != h.d {
-		c.add("answers what begins", begins, remember(h.flow(), h.answered(), tcpBegunFor))
+		c.add("answers what begins", begins, remember(h.flow(), h.answered(), briefFor))
 	}
-	c.add("begins", begins, remember(h.flow(), flows, tcpBegunFor), jump(chainQuotable))
+	c.add("its seat is free", flags(fin|syn|rst, expr.CmpOpNeq, 0), h.leaveSeat())
+	c.add("begins", begins, remember(h.flow(), flows, briefFor), jump(chainQuotable))
 	c.add("errors may come", begins, remember(h.live(), h.set(setLive), 0))
 	c.add("pass", begins, accept)
 	c.add("breaks off", breaks, remember(h.flow(), h.closing(), tcpResetFor), remember(h.flow(), flows, tcpResetFor), accept)
@@ -494,13 +525,12 @@ func (h hook) tcpChain(began Direction) chain {
 	tcp := proto(unix.IPPROTO_TCP)
 	c.add("at its end", tcp, inSet(h.flow(), h.closing()), remember(h.flow(), flows, tcpEndedFor), remember(h.flow(), h.closing(), tcpEndedFor), accept)
 	if began == h.d {
-		c.add("connection, of which the other side knows", tcp, inSet(h.flow(), h.answered()), remember(h.flow(), flows, tcpFor))
-		c.add("connection, for all that is known", tcp, note(h.flow(), flows, tcpOneSidedFor))
+		c.add("connection, of which the other side knows", tcp, inSet(h.flow(), h.answered()), goTo(h.keep(began)))
+		c.add("connection that has its seat", tcp, inSeat(h.flow(), h.seats()), goTo(h.keep(began)))
+		c.add("connection, for all that is known", tcp, note(h.flow(), flows, briefFor))
+		c.add("pass", goTo(h.chain("pass")))
 	} else {
-		c.add("connection", tcp, remember(h.flow(), flows, tcpFor))
+		c.add("connection", goTo(h.keep(began)))
 	}
-	c.add("in this epoch", jump(chainEpoch))
-	c.add("packets like this", remember(h.live(), h.set(setLive), 0))
-	c.add("pass", accept)
 	return c
 }

@@ -24,6 +24,11 @@ const (
 	setClosing   = "closing"     // the same key: connections that one side has ended
 	setAnswered  = "answered"    // the same key: connections whose beginning the other side has answered
 	setFragments = "fragments"   // port . remote . protocol . identification
+	setSeats     = "flows_seats" // map: the key of flows -> the number of its seat: those that are remembered for long
+	setYoung     = "flows_young" // the same key: flows of datagrams that have just begun
+	setTaken     = "flows_taken" // port . number: seats that are taken
+	setRates     = "flows_rates" // port: new flows
+	setRatesFrom = "flows_from"  // port . remote: new flows that come in
 	setOnLink    = "onlink6"     // port's link . first half of an address: prefixes of the link
 	setOnLinkAny = "onlink6_any" // ports' links whose prefixes are not known, or are too wide for that
 )

@@ -1,0 +1,191 @@
+//go:build linux
+
+package fabric
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/kuryr/kuryr/internal/ipprefix"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// The sets of the share table.
+const (
+	setConnections = "connections" // MAC . shard: connections of a port
+	setRates       = "rates"       // MAC: new connections of a port
+	setRatesOut    = "rates_out"   // MAC: those that leave by the uplink
+	setRatesNear   = "rates_near"  // MAC: addresses of the router's networks that a port is the first to use
+	setOnLink      = "onlink"      // ethertype . prefix: the router's networks; by family
+	setReached     = "reached"     // MAC . address of the router's networks: what a port used lately; by family
+)
+
+// shards is how many counters a port's connections are spread over. The kernel goes through all connections of a counter to
+// count one more, so there are many short lists.
+const shards = 64
+
+// What a port may take of connection tracking, which has room for so many connections: one in liveShare may be its own. One
+// that was closed by both ends is remembered and not counted, so new ones have a rate too. It is lower to the outside: the
+// host remembers closed connections for 120 seconds, the router for closedFor.
+const (
+	liveShare   = 8
+	burstShare  = 4
+	nearShare   = 100
+	outerShare  = 320
+	defaultMax  = 1 << 18
+	closedFor   = 30 // seconds
+	nearRate    = 50 // new addresses a second. The kernel's table of neighbours holds 1,024 by default, for all namespaces
+	nearBurst   = 256
+	reachedFor  = time.Minute
+	ratesFor    = time.Minute
+	ownPriority = -10 // to that of destination NAT: before package lb's, which ends what that hook does with a packet
+)
+
+// shareTable bounds what one port of a namespace takes of what all of them share there: connection tracking, of the router
+// and so of the host, and the table of neighbours. The port that takes more is refused. Its rules are evaluated for the first
+// packet of a connection only, as the chain is one of NAT. With count, connections are counted (CONFIG_NFT_CONNLIMIT).
+func shareTable(most int, count bool) table {
+	t := table{family: nftables.TableFamilyINet, own: "kuryr_share"}
+	// Without a size the kernel makes small sets, which grow, for at most 65,535. What is beyond is not limited.
+	mac := nftables.TypeEtherAddr
+	rates := func(name string) nftables.Set {
+		return nftables.Set{Name: name, KeyType: mac, Dynamic: true, HasTimeout: true, Timeout: ratesFor}
+	}
+	t.sets = append(t.sets, rates(setRates), rates(setRatesOut), rates(setRatesNear))
+	if count {
+		t.sets = append(t.sets, nftables.Set{Name: setConnections, Concatenation: true, KeyType: concat(mac, nftables.TypeMark), Dynamic: true})
+	}
+	own := exprs{load(linkHeader, 6, 6, reg(0))}
+	pre := chain{name: "prerouting", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookPrerouting, priority: *nftables.ChainPriorityNATDest + ownPriority,
+		rules: []rule{{"not from a port", join(iifNot(bridgePrefix+"*"), back)}}}
+	for _, four := range both {
+		addr, v := addrType(four), suffix(four)
+		t.sets = append(t.sets,
+			nftables.Set{Name: setOnLink + v, Concatenation: true, Interval: true, KeyType: concat(nftables.TypeEtherType, addr)},
+			nftables.Set{Name: setReached + v, Concatenation: true, KeyType: concat(mac, addr), Dynamic: true, HasTimeout: true, Timeout: reachedFor})
+		for _, end := range []struct {
+			comment string
+			load    func(four bool, n int) exprs
+		}{{"its own", loadSaddr}, {"to reach", loadDaddr}} {
+			near := join(version(four), exprs{&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: reg(0)}}, end.load(four, 1), exprs{&expr.Lookup{SourceRegister: reg(0), SetName: setOnLink + v}})
+			key := join(own, end.load(four, 2))
+			pre.rules = append(pre.rules,
+				rule{"more new addresses than its share, " + end.comment, join(near, key, exprs{&expr.Lookup{SourceRegister: reg(0), SetName: setReached + v, Invert: true}},
+					over(own, setRatesNear, nearRate, nearBurst))},
+				rule{"address, " + end.comment, join(near, key, exprs{&expr.Dynset{SrcRegKey: reg(0), SetName: setReached + v, Operation: uint32(unix.NFT_DYNSET_OP_UPDATE)}})})
+		}
+	}
+	burst := most / burstShare
+	pre.rules = append(pre.rules,
+		rule{"more new connections than its share", over(own, setRates, most/nearShare, burst)},
+		rule{"more new connections to the outside than its share", join(
+			exprs{&expr.Fib{Register: 1, ResultOIFNAME: true, FlagDADDR: true}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: ifname(uplinkName)}},
+			over(own, setRatesOut, most/outerShare, burst))})
+	if count {
+		pre.rules = append(pre.rules,
+			rule{"one of its counters", exprs{&expr.Numgen{Register: 1, Modulus: shards, Type: unix.NFT_NG_RANDOM}, &expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true}}},
+			rule{"more connections than its share", join(own, exprs{&expr.Meta{Key: expr.MetaKeyMARK, Register: reg(2)},
+				&expr.Dynset{SrcRegKey: reg(0), SetName: setConnections, Operation: uint32(unix.NFT_DYNSET_OP_ADD),
+					Exprs: []expr.Any{&expr.Connlimit{Count: uint32(most / liveShare / shards), Flags: expr.NFT_CONNLIMIT_F_INV}}}, &expr.Counter{}}, drop)},
+			rule{"no mark", exprs{&expr.Immediate{Register: 1, Data: binaryutil.NativeEndian.PutUint32(0)}, &expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true}}})
+	}
+	t.chains = []chain{pre}
+	return t
+}
+
+// connectionsAtMost is how many connections connection tracking has room for: in the host, and in each namespace.
+func connectionsAtMost() (int, error) {
+	content, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_max")
+	if errors.Is(err, os.ErrNotExist) {
+		return defaultMax, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(content)))
+	if err != nil || n <= 0 { // 0 is no bound
+		return defaultMax, nil
+	}
+	return max(n, liveShare*shards, outerShare), nil
+}
+
+// convergeShares makes the namespace's share table. The prefixes are those of its networks.
+func (s *space) convergeShares(r *run, prefixes []netip.Prefix) error {
+	can := supports()
+	if !can.rates {
+		return nil
+	}
+	most, err := connectionsAtMost()
+	if err != nil {
+		return fmt.Errorf("size of connection tracking: %w", err)
+	}
+	t := shareTable(most, can.connections)
+	if err := t.converge(r, s); err != nil {
+		return err
+	}
+	var elements []element
+	for _, p := range ipprefix.Widest(prefixes) {
+		elements = append(elements, onLinkElement(p))
+	}
+	return t.sync(r, s, elements, describeHex, setOnLink+suffix(true), setOnLink+suffix(false))
+}
+
+// onLink reads the prefixes of the namespace's networks: those of its bridges' addresses.
+func (s *space) onLink(bridges []netlink.Link) ([]netip.Prefix, error) {
+	addrs, err := s.addrs()
+	if err != nil {
+		return nil, err
+	}
+	var prefixes []netip.Prefix
+	for _, b := range bridges {
+		for _, text := range addrs[b.Attrs().Index] {
+			if p, err := netip.ParsePrefix(text); err == nil && !p.Addr().IsLinkLocalUnicast() {
+				prefixes = append(prefixes, p)
+			}
+		}
+	}
+	return prefixes, nil
+}
+
+func onLinkElement(p netip.Prefix) element {
+	kind := uint16(unix.ETH_P_IPV6)
+	if p.Addr().Is4() {
+		kind = unix.ETH_P_IP
+	}
+	head := string([]byte{byte(kind >> 8), byte(kind), 0, 0})
+	return element{set: setOnLink + suffix(p.Addr().Is4()), key: head + addrBytes(p.Addr()), end: head + addrBytes(ipprefix.Last(p))}
+}
+
+// removeShares takes the share table away.
+func (s *space) removeShares(r *run) error {
+	if !supports().rates {
+		return nil
+	}
+	return shareTable(defaultMax, false).remove(r, s)
+}
+
+// probeShares tries the share table, in a namespace that is thrown away.
+func probeShares(ns netns.NsHandle) (rates, connections bool) {
+	try := func(count bool) bool {
+		c, err := connect(ns)
+		if err != nil {
+			return false
+		}
+		defer func() { _ = c.CloseLasting() }()
+		return shareTable(defaultMax, count).create(c, false) == nil
+	}
+	if try(true) {
+		return true, true
+	}
+	return try(false), false
+}
