@@ -26,7 +26,8 @@ const (
 
 // domainSysctls are set before the first device is made, as devices copy "default".
 var domainSysctls = []sysctl{
-	{"ipv4/ip_forward", "1"}, // first: it resets others
+	{"ipv4/ip_forward", "1"},     // first: it resets others
+	{"ipv4/ip_early_demux", "0"}, // nearly all packets are for others: no socket is looked for before the route
 	{"ipv4/conf/all/send_redirects", "0"},
 	{"ipv4/conf/default/send_redirects", "0"},
 	{"ipv4/conf/all/accept_redirects", "0"}, // a router is told its routes by nobody on its networks

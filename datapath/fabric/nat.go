@@ -75,9 +75,10 @@ func hostTable(uplink4, uplink6 netip.Prefix) table {
 	// Five before Docker's, so that neither depends on who started first.
 	early := func(p *nftables.ChainPriority) nftables.ChainPriority { return *p - 5 }
 	raw := chain{name: "raw", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookPrerouting, priority: *nftables.ChainPriorityRaw, rules: []rule{
+		{"not from a router", join(iifNot(kr), accept)},
 		// route_localnet is on for uplinks, so that the host's loopback may call in; nothing may come back that way by itself.
-		{"loopback address from a router", join(iif(kr), daddrIn(loopback), drop)},
-		{"loopback source from a router", join(iif(kr), saddrIn(loopback), drop)},
+		{"loopback address from a router", join(daddrIn(loopback), drop)},
+		{"loopback source from a router", join(saddrIn(loopback), drop)},
 	}}
 	pre := chain{name: "prerouting", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookPrerouting, priority: early(nftables.ChainPriorityNATDest)}
 	out := chain{name: "output", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookOutput, priority: early(nftables.ChainPriorityNATDest)}

@@ -340,7 +340,7 @@ func baseChains() []chain {
 		if d == Ingress {
 			c.name, c.hook = "postrouting", nftables.ChainHookPostrouting
 		}
-		c.add("not a port", meta(hook{d: d}.name(), expr.CmpOpNeq, []byte(tapPrefix)), accept)
+		// What is not a port is found out like a port that is not filtered: it would cost every packet to ask for it here.
 		for _, v := range versions {
 			c.add("IPv"+v.String(), v.matches(), goTo(hook{d, v}.chain("live")))
 		}
