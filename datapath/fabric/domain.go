@@ -26,8 +26,9 @@ const (
 
 // domainSysctls are set before the first device is made, as devices copy "default".
 var domainSysctls = []sysctl{
-	{"ipv4/ip_forward", "1"},     // first: it resets others
-	{"ipv4/ip_early_demux", "0"}, // nearly all packets are for others: no socket is looked for before the route
+	{"ipv4/ip_forward", "1"}, // first: it resets others
+	// Nearly all packets are for others: no socket is looked for before the route.
+	{"ipv4/ip_early_demux", "0"},
 	{"ipv4/conf/all/send_redirects", "0"},
 	{"ipv4/conf/default/send_redirects", "0"},
 	{"ipv4/conf/all/accept_redirects", "0"}, // a router is told its routes by nobody on its networks
@@ -44,7 +45,8 @@ var domainSysctls = []sysctl{
 	{"ipv6/conf/default/accept_ra", "0"},
 	{"ipv6/conf/default/accept_dad", "0"},
 	{"ipv6/conf/default/addr_gen_mode", "1"}, // ports get no address in the router
-	// What is put together here comes from a port or from the host, which sends fragments together. So few wait, and not long.
+	// What is put together here comes from a port or from the host, which sends fragments
+	// together. So few wait, and not long.
 	{"ipv4/ipfrag_high_thresh", fragmentBytes},
 	{"ipv4/ipfrag_time", fragmentSeconds},
 	{"ipv6/ip6frag_high_thresh", fragmentBytes},
@@ -190,7 +192,8 @@ func (f *Fabric) converge(r *run, host *space, d Domain) (c claims, err error) {
 		}
 	}
 	failpoint.Here("fabric.apply.uplink")
-	// Without an uplink or a load balancer nothing in the namespace tracks connections, and this must not be the first to do so.
+	// Without an uplink or a load balancer nothing in the namespace tracks connections,
+	// and this must not be the first to do so.
 	if d.Uplink == nil && f.balancers.get(d.ID, c.space.key) == nil {
 		return c, c.space.removeShares(r)
 	}

@@ -146,6 +146,36 @@ func conntrackBits(key expr.CtKey, bits uint32, op expr.CmpOp) exprs {
 	}
 }
 
+// notInSet matches what a set does not have.
+func notInSet(name string) exprs {
+	return exprs{&expr.Lookup{SourceRegister: 1, SetName: name, Invert: true}}
+}
+
+// inRange compares a byte of a header with a first and a last value.
+func inRange(base expr.PayloadBase, offset uint32, first, last byte) exprs {
+	return exprs{
+		load(base, offset, 1, 1),
+		&expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: []byte{first}},
+		&expr.Cmp{Op: expr.CmpOpLte, Register: 1, Data: []byte{last}},
+	}
+}
+
+// toMark makes the mark what was loaded.
+func toMark() exprs {
+	return exprs{&expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true}}
+}
+
+// What a rule does with an element of a set (linux/netfilter/nf_tables.h).
+const (
+	dynsetAdd    = uint32(unix.NFT_DYNSET_OP_ADD)
+	dynsetUpdate = uint32(unix.NFT_DYNSET_OP_UPDATE)
+)
+
+// change does something with a set's element, whose key was loaded.
+func change(operation uint32, set string, with ...expr.Any) exprs {
+	return exprs{&expr.Dynset{SrcRegKey: reg(0), SetName: set, Operation: operation, Exprs: with}}
+}
+
 func inSet(name string) exprs { return exprs{&expr.Lookup{SourceRegister: 1, SetName: name}} }
 func mapped(name string) exprs {
 	return exprs{&expr.Lookup{SourceRegister: 1, DestRegister: 1, IsDestRegSet: true, SetName: name}}
@@ -164,11 +194,15 @@ func nat(kind expr.NATType, four, port bool) exprs {
 	return exprs{n}
 }
 
-// over drops, and counts, what is beyond a rate of packets a second for its key. It is for the key's set.
+// over drops, and counts, what is beyond a rate of packets a second for its key. It is
+// for the key's set.
 func over(key exprs, set string, rate, burst int) exprs {
-	limit := &expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(rate), Unit: expr.LimitTimeSecond, Burst: uint32(burst), Over: true}
-	return join(key, exprs{&expr.Dynset{SrcRegKey: reg(0), SetName: set, Operation: uint32(unix.NFT_DYNSET_OP_UPDATE), Exprs: []expr.Any{limit}}, &expr.Counter{}}, drop)
+	limit := &expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(rate),
+		Unit: expr.LimitTimeSecond, Burst: uint32(burst), Over: true}
+	return join(key, change(dynsetUpdate, set, limit), tally, drop)
 }
+
+var tally = exprs{&expr.Counter{}}
 
 func masquerade() exprs { return exprs{&expr.Masq{}} }
 

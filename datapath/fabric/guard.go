@@ -26,22 +26,24 @@ const (
 	setRanged    = "ranged"    // ports that make neighbours known with addresses of prefixes; rules fill it
 )
 
-// How often a port may make a neighbour known with an address of a prefix, a second: neighbours remember each.
+// How often a port may make a neighbour known with an address of a prefix, a second:
+// neighbours remember each.
 const (
 	rangedRate  = 50
 	rangedBurst = 256
 )
 
 // guardTable keeps ports from sending under others' names. Every port of the namespace goes through one base chain and a few set
-// look-ups; a port is elements of these sets, so the number of ports costs nothing. What nearly every packet is comes first:
-// whether a frame is of a port at all, and of one with a guard, is asked before it is dropped.
+// look-ups; a port is elements of these sets, so the number of ports costs nothing. What
+// nearly every packet is comes first: whether a frame is of a port at all, and of one
+// with a guard, is asked before it is dropped.
 func guardTable() table {
 	t := table{family: nftables.TableFamilyBridge}
 	name, mac := nftables.TypeIFName, nftables.TypeEtherAddr
 	t.sets = append(t.sets,
 		nftables.Set{Name: setUnguarded, KeyType: name},
 		nftables.Set{Name: setMACs, Concatenation: true, KeyType: concat(name, mac)},
-		nftables.Set{Name: setRanged, KeyType: name, Dynamic: true, HasTimeout: true, Timeout: time.Minute},
+		noted(setRanged, time.Minute, name),
 	)
 	for _, ranged := range []bool{false, true} {
 		s := ""
@@ -54,12 +56,18 @@ func guardTable() table {
 			nftables.Set{Name: setIP + "6" + s, Concatenation: true, Interval: ranged, KeyType: concat(name, mac, nftables.TypeIP6Addr)},
 		)
 	}
-	// in lets what the key matches in a set or in its ranges go on to then.
-	in := func(comment, set string, key, then exprs) []rule {
+	// in lets what the key matches in a set or in its ranges go on to then. ofRanges
+	// accepts what it matches in the set.
+	ofRanges := func(comment, set string, key, then exprs) []rule {
 		return []rule{
-			{comment, join(key, inSet(set), then)},
+			{comment, join(key, inSet(set), accept)},
 			{comment + ", by range", join(key, inSet(set+rangeSuffix), then)},
 		}
+	}
+	in := func(comment, set string, key, then exprs) []rule {
+		list := ofRanges(comment, set, key, then)
+		list[0].exprs = join(key, inSet(set), then)
+		return list
 	}
 	port := exprs{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg(0)}}
 	source := join(port, exprs{load(linkHeader, 6, 6, reg(4))})
@@ -76,7 +84,8 @@ func guardTable() table {
 	target := exprs{load(transportHeader, 8, 16, reg(6))}
 	// refuse drops what matches of a port with a guard, and last whatever comes to it.
 	refuse := func(comment string, match exprs) rule {
-		return rule{comment, join(match, iif(tapPrefix+"*"), port, exprs{&expr.Lookup{SourceRegister: 1, SetName: setUnguarded, Invert: true}}, drop)}
+		guarded := join(iif(tapPrefix+"*"), port, notInSet(setUnguarded))
+		return rule{comment, join(match, guarded, drop)}
 	}
 	last := []rule{
 		{"not from a port", join(iifNot(tapPrefix+"*"), accept)},
@@ -84,72 +93,94 @@ func guardTable() table {
 		{"anything else", drop},
 	}
 
-	base := chain{name: "prerouting", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookPrerouting, priority: -300, rules: append([]rule{
+	base := chain{name: "prerouting", kind: nftables.ChainTypeFilter,
+		hook: nftables.ChainHookPrerouting, priority: -300}
+	base.rules = append([]rule{
 		{"IPv4", join(ether(unix.ETH_P_IP), goTo("ip4_source"))},
 		{"IPv6", join(ether(unix.ETH_P_IPV6), goTo("ip6_source"))},
 		{"ARP", join(ether(unix.ETH_P_ARP), goTo("arp_source"))},
-	}, last...)}
-	// Ethernet and IPv4 with their lengths: in any other layout the addresses would lie elsewhere.
-	arp := chain{name: "arp_source", rules: []rule{refuse("ARP of other kinds", field(networkHeader, 0, expr.CmpOpNeq, []byte{0, 1, 8, 0, 6, 4}))}}
-	arp.rules = append(arp.rules, in("probe for an own address", setARP, join(field(networkHeader, 14, expr.CmpOpEq, make([]byte, 4)), sourceARP, exprs{load(networkHeader, 24, 4, reg(8))}), accept)...)
-	arpOwn := in("own addresses", setARP, join(sourceARP, exprs{load(networkHeader, 14, 4, reg(8))}), accept)
-	arpOwn[1].exprs = join(arpOwn[1].exprs[:len(arpOwn[1].exprs)-1], goTo("ranged"))
-	arp.rules = slices.Concat(arp.rules, arpOwn, last)
-	ranged := chain{name: "ranged", rules: []rule{{"more of them than its share", over(port, setRanged, rangedRate, rangedBurst)}, {"pass", accept}}}
+	}, last...)
 
-	ip4 := chain{name: "ip4_source", rules: []rule{
-		refuse("DHCP server", udpFrom(67)),
-		{"ICMP", join(proto(unix.IPPROTO_ICMP), jump("ip4_icmp"))},
+	// Ethernet and IPv4 with their lengths: in any other layout the addresses would lie
+	// elsewhere.
+	lengths := []byte{0, 1, 8, 0, 6, 4}
+	noSender := field(networkHeader, 14, expr.CmpOpEq, make([]byte, 4))
+	senderARP := join(sourceARP, exprs{load(networkHeader, 14, 4, reg(8))})
+	targetARP := join(sourceARP, exprs{load(networkHeader, 24, 4, reg(8))})
+	arp := chain{name: "arp_source"}
+	arp.rules = slices.Concat(
+		[]rule{refuse("ARP of other kinds", field(networkHeader, 0, expr.CmpOpNeq, lengths))},
+		in("probe for an own address", setARP, join(noSender, targetARP), accept),
+		ofRanges("own addresses", setARP, senderARP, goTo("ranged")),
+		last)
+	ranged := chain{name: "ranged", rules: []rule{
+		{"more of them than its share", over(port, setRanged, rangedRate, rangedBurst)},
+		{"pass", accept},
 	}}
-	ip4.rules = append(ip4.rules, in("own address", setIP+"4", join(source, loadSaddr(true, 6)), accept)...)
-	ip4.rules = append(ip4.rules, last...)
+
+	icmpv4, icmpv6 := proto(unix.IPPROTO_ICMP), proto(unix.IPPROTO_ICMPV6)
+	own4, own6 := join(source, loadSaddr(true, 6)), join(source, loadSaddr(false, 6))
+	ip4 := chain{name: "ip4_source"}
+	ip4.rules = slices.Concat(
+		[]rule{refuse("DHCP server", udpFrom(67)), {"ICMP", join(icmpv4, jump("ip4_icmp"))}},
+		in("own address", setIP+"4", own4, accept),
+		last)
 
 	icmp4 := chain{name: "ip4_icmp"}
 	for _, kind := range []byte{3, 4, 5, 11, 12} { // those that quote a packet
-		icmp4.rules = append(icmp4.rules, rule{fmt.Sprintf("error, type %d", kind),
-			join(proto(unix.IPPROTO_ICMP), field(transportHeader, 0, expr.CmpOpEq, []byte{kind}), goTo("ip4_error"))})
+		match := join(icmpv4, field(transportHeader, 0, expr.CmpOpEq, []byte{kind}))
+		icmp4.rules = append(icmp4.rules,
+			rule{fmt.Sprintf("error, type %d", kind), join(match, goTo("ip4_error"))})
 	}
 
 	unspecified := make([]byte, 16)
-	ip6 := chain{name: "ip6_source", rules: []rule{
-		refuse("DHCPv6 server", udpFrom(547)),
-		// Most packets are TCP or UDP without an extension header.
-		{"neither TCP nor UDP", join(field(networkHeader, 6, expr.CmpOpNeq, []byte{unix.IPPROTO_TCP}),
-			exprs{&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{unix.IPPROTO_UDP}}}, jump("ip6_other"))},
-	}}
-	ip6.rules = append(ip6.rules, in("own address", setIP+"6", join(source, loadSaddr(false, 6)), accept)...)
-	ip6.rules = append(ip6.rules, last...)
+	// Most packets are TCP or UDP without an extension header.
+	rare := append(field(networkHeader, 6, expr.CmpOpNeq, []byte{unix.IPPROTO_TCP}),
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{unix.IPPROTO_UDP}})
+	ip6 := chain{name: "ip6_source"}
+	ip6.rules = slices.Concat(
+		[]rule{refuse("DHCPv6 server", udpFrom(547)),
+			{"neither TCP nor UDP", join(rare, jump("ip6_other"))}},
+		in("own address", setIP+"6", own6, accept),
+		last)
 
 	other := chain{name: "ip6_other", rules: []rule{
 		{"rest of a fragmented packet", join(fragmentOffset6(expr.CmpOpNeq), back)},
 		{"first fragment", join(fragmentOffset6(expr.CmpOpEq), jump("ip6_first"))},
-		{"ICMPv6", join(proto(unix.IPPROTO_ICMPV6), goTo("ip6_icmp"))},
+		{"ICMPv6", join(icmpv6, goTo("ip6_icmp"))},
 	}}
 
-	// A rule cannot look into what another fragment has. So the first one must have the upper-layer header (RFC 7112), and
-	// neighbour discovery is not fragmented (RFC 6980).
+	// A rule cannot look into what another fragment has. So the first one must have the
+	// upper-layer header (RFC 7112), and neighbour discovery is not fragmented (RFC
+	// 6980).
+	header := exprs{load(transportHeader, 0, 8, 1),
+		&expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: make([]byte, 8)}}
 	first := chain{name: "ip6_first", rules: []rule{
-		refuse("neighbour discovery in fragments", join(proto(unix.IPPROTO_ICMPV6), exprs{load(transportHeader, 0, 1, 1),
-			&expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: []byte{133}}, &expr.Cmp{Op: expr.CmpOpLte, Register: 1, Data: []byte{137}}})),
-		{"upper-layer header", join(exprs{load(transportHeader, 0, 8, 1), &expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: make([]byte, 8)}}, back)},
+		refuse("neighbour discovery in fragments",
+			join(icmpv6, inRange(transportHeader, 0, 133, 137))),
+		{"upper-layer header", join(header, back)},
 		refuse("upper-layer header in another fragment", nil),
 	}}
 
+	noSource := field(networkHeader, 8, expr.CmpOpEq, unspecified)
 	icmp := chain{name: "ip6_icmp", rules: []rule{
 		refuse("router advertisement", icmp6(134)),
 		refuse("redirect", icmp6(137)),
-		{"source not yet known", join(field(networkHeader, 8, expr.CmpOpEq, unspecified), goTo("ip6_unspecified"))},
+		{"source not yet known", join(noSource, goTo("ip6_unspecified"))},
 		{"neighbour advertisement", join(icmp6(136), goTo("nd_source"))},
 		{"neighbour solicitation", join(icmp6(135), goTo("nd_solicits"))},
-		{"error", join(proto(unix.IPPROTO_ICMPV6), exprs{load(transportHeader, 0, 1, 1), &expr.Cmp{Op: expr.CmpOpLt, Register: 1, Data: []byte{128}}}, goTo("ip6_error"))},
+		{"error", join(icmpv6, inRange(transportHeader, 0, 0, 127), goTo("ip6_error"))},
 	}}
 
-	// An error quotes a packet that the port received: one for an address of its own, or of what it routes for. Otherwise a port
-	// could speak into another's connections, whose filters take errors about them.
-	error4 := chain{name: "ip4_error"}
-	error4.rules = append(in("quotes a packet to an own address", setIP+"4", join(proto(unix.IPPROTO_ICMP), source, exprs{load(transportHeader, 8+16, 4, reg(6))}), back), last...)
-	error6 := chain{name: "ip6_error"}
-	error6.rules = append(in("quotes a packet to an own address", setIP+"6", join(proto(unix.IPPROTO_ICMPV6), source, exprs{load(transportHeader, 8+24, 16, reg(6))}), back), last...)
+	// An error quotes a packet that the port received: one for an address of its own, or
+	// of what it routes for. Otherwise a port could speak into another's connections,
+	// whose filters take errors about them.
+	const quotes = "quotes a packet to an own address"
+	quoted4 := join(icmpv4, source, exprs{load(transportHeader, 8+16, 4, reg(6))})
+	quoted6 := join(icmpv6, source, exprs{load(transportHeader, 8+24, 16, reg(6))})
+	error4, error6 := chain{name: "ip4_error"}, chain{name: "ip6_error"}
+	error4.rules = append(in(quotes, setIP+"4", quoted4, back), last...)
+	error6.rules = append(in(quotes, setIP+"6", quoted6, back), last...)
 
 	none := chain{name: "ip6_unspecified"}
 	none.rules = append(none.rules, in("is this address mine", setIP+"6", join(icmp6(135), source, target), accept)...)
@@ -158,27 +189,33 @@ func guardTable() table {
 	}
 	none.rules = append(none.rules, last...)
 
-	solicits := chain{name: "nd_solicits", rules: in("own address", setIP+"6", join(source, loadSaddr(false, 6)), accept)}
-	solicits.rules[1].exprs = join(solicits.rules[1].exprs[:len(solicits.rules[1].exprs)-1], goTo("ranged"))
-	solicits.rules = append(solicits.rules, last...)
+	solicits, ndSource := chain{name: "nd_solicits"}, chain{name: "nd_source"}
+	solicits.rules = append(ofRanges("own address", setIP+"6", own6, goTo("ranged")), last...)
+	ndSource.rules = append(in("own address", setIP+"6", own6, goTo("nd_target")), last...)
+	// An advertisement's only option is the target's MAC; a frame with another one first
+	// is not what a kernel sends.
+	otherOption := join(icmpv6, field(transportHeader, 24, expr.CmpOpNeq, []byte{2, 1}))
+	withOption := join(icmpv6, port, exprs{load(transportHeader, 26, 6, reg(4))}, target)
+	noOption := join(field(networkHeader, 4, expr.CmpOpEq, []byte{0, 24}), icmpv6, source, target)
+	ndTarget := chain{name: "nd_target"}
+	ndTarget.rules = slices.Concat(
+		[]rule{refuse("other option", otherOption)},
+		in("own target and MAC", setIP+"6", withOption, accept),
+		in("own target, no option", setIP+"6", noOption, accept),
+		last)
 
-	ndSource := chain{name: "nd_source"}
-	ndSource.rules = append(in("own address", setIP+"6", join(source, loadSaddr(false, 6)), goTo("nd_target")), last...)
-	// An advertisement's only option is the target's MAC; a frame with another one first is not what a kernel sends.
-	ndTarget := chain{name: "nd_target", rules: []rule{refuse("other option", join(proto(unix.IPPROTO_ICMPV6), field(transportHeader, 24, expr.CmpOpNeq, []byte{2, 1})))}}
-	ndTarget.rules = append(ndTarget.rules, in("own target and MAC", setIP+"6", join(proto(unix.IPPROTO_ICMPV6), port, exprs{load(transportHeader, 26, 6, reg(4))}, target), accept)...)
-	ndTarget.rules = append(ndTarget.rules, in("own target, no option", setIP+"6", join(field(networkHeader, 4, expr.CmpOpEq, []byte{0, 24}), proto(unix.IPPROTO_ICMPV6), source, target), accept)...)
-	ndTarget.rules = append(ndTarget.rules, last...)
-
-	t.chains = []chain{base, arp, ranged, ip4, icmp4, error4, ip6, other, first, icmp, error6, none, solicits, ndSource, ndTarget}
+	t.chains = []chain{base, arp, ranged, ip4, icmp4, error4, ip6, other, first, icmp, error6, none,
+		solicits, ndSource, ndTarget}
 	return t
 }
 
 // fragmentOffset6 matches packets with a fragment header whose offset is, or is not, 0.
 func fragmentOffset6(op expr.CmpOp) exprs {
 	return exprs{
-		&expr.Exthdr{DestRegister: 1, Type: unix.IPPROTO_FRAGMENT, Offset: 2, Len: 2, Op: expr.ExthdrOpIpv6},
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 2, Mask: []byte{0xff, 0xf8}, Xor: make([]byte, 2)},
+		&expr.Exthdr{DestRegister: 1, Type: unix.IPPROTO_FRAGMENT, Offset: 2, Len: 2,
+			Op: expr.ExthdrOpIpv6},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 2, Mask: []byte{0xff, 0xf8},
+			Xor: make([]byte, 2)},
 		&expr.Cmp{Op: op, Register: 1, Data: make([]byte, 2)},
 	}
 }
@@ -291,10 +328,12 @@ func sourceElements(name, mac string, prefix netip.Prefix) []element {
 
 // rangedElements are what the rules may have noted of ports with prefixes.
 func rangedElements(ports []Port) []element {
+	prefix := func(a AllowedAddress) bool { return a.Prefix.IsValid() && !a.Prefix.IsSingleIP() }
 	var list []element
 	for _, p := range ports {
-		if slices.ContainsFunc(p.Allowed, func(a AllowedAddress) bool { return a.Prefix.IsValid() && !a.Prefix.IsSingleIP() }) {
-			list = append(list, element{set: setRanged, key: string(pad(TapName(p.ID), unix.IFNAMSIZ))})
+		if slices.ContainsFunc(p.Allowed, prefix) {
+			list = append(list, element{set: setRanged,
+				key: string(pad(TapName(p.ID), unix.IFNAMSIZ))})
 		}
 	}
 	return list

@@ -136,26 +136,31 @@ func nd(src net.HardwareAddr, kind ipv6.ICMPType, from, target string, option ne
 // padding is a header of destination or hop-by-hop options that says nothing.
 func padding(next byte) []byte { return []byte{next, 0, 1, 4, 0, 0, 0, 0} }
 
-func fragment(src net.HardwareAddr, next byte, from string, offset uint16, more bool, payload []byte) []byte {
+func fragment(src net.HardwareAddr, next byte, from string, offset uint16, more bool,
+	payload []byte) []byte {
 	if more {
 		offset |= 1
 	}
-	return ip6(src, unix.IPPROTO_FRAGMENT, from, append([]byte{next, 0, byte(offset >> 8), byte(offset), 0, 0, 0, 77}, payload...))
+	return ip6(src, unix.IPPROTO_FRAGMENT, from,
+		append([]byte{next, 0, byte(offset >> 8), byte(offset), 0, 0, 0, 77}, payload...))
 }
 
 // quoting is an ICMPv6 error about a packet from one address to another.
 func quoting(from, to string) []byte {
-	m := append([]byte{1, 4, 0, 0, 0, 0, 0, 0, 0x60, 0, 0, 0, 0, 8, 17, 64}, netip.MustParseAddr(from).AsSlice()...)
+	m := append([]byte{1, 4, 0, 0, 0, 0, 0, 0, 0x60, 0, 0, 0, 0, 8, 17, 64},
+		netip.MustParseAddr(from).AsSlice()...)
 	m = append(m, netip.MustParseAddr(to).AsSlice()...)
 	return append(m, 0, 1, 0, 2, 0, 8, 0, 0)
 }
 
 // icmp4 is a message that quotes a packet to an address, as errors do.
 func icmp4(src net.HardwareAddr, from string, kind byte, to string) []byte {
-	quoted := append([]byte{0x45, 0, 0, 28, 0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 9}, netip.MustParseAddr(to).AsSlice()...)
+	quoted := append([]byte{0x45, 0, 0, 28, 0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 9},
+		netip.MustParseAddr(to).AsSlice()...)
 	m := append(append([]byte{kind, 0, 0, 0, 0, 0, 0, 0}, quoted...), 0, 1, 0, 2, 0, 8, 0, 0)
 	binary.BigEndian.PutUint16(m[2:], checksum(m))
-	p := append([]byte{0x45, 0, 0, byte(20 + len(m)), 0, 1, 0, 0, 64, 1, 0, 0}, netip.MustParseAddr(from).AsSlice()...)
+	p := append([]byte{0x45, 0, 0, byte(20 + len(m)), 0, 1, 0, 0, 64, 1, 0, 0},
+		netip.MustParseAddr(from).AsSlice()...)
 	p = append(p, 255, 255, 255, 255)
 	binary.BigEndian.PutUint16(p[10:], checksum(p))
 	return ethernet(src, unix.ETH_P_IP, append(p, m...))
@@ -224,28 +229,45 @@ func TestGuard(t *testing.T) {
 		{"MLD report, spoofed MAC", nd(evil, ipv6.ICMPTypeVersion2MulticastListenerReport, "::", "::", nil), false},
 		{"RA", nd(mac, ipv6.ICMPTypeRouterAdvertisement, own, "::", nil), false},
 		{"redirect", nd(mac, ipv6.ICMPTypeRedirect, own, "::", nil), false},
-		{"RA behind destination options", ip6(mac, 60, own, append(padding(58), advertisement...)), false},
+		{"RA behind destination options", ip6(mac, 60, own, append(padding(58), advertisement...)),
+			false},
 		{"RA in an atomic fragment", fragment(mac, 58, own, 0, false, advertisement), false},
 		{"RA's first fragment", fragment(mac, 58, own, 0, true, advertisement[:8]), false},
-		{"first fragment with destination options alone", fragment(mac, 60, own, 0, true, padding(58)), false},
-		{"the same behind hop-by-hop options", ip6(mac, 0, own, append(padding(44), fragment(mac, 60, own, 0, true, padding(58))[14+40:]...)), false},
-		{"redirect's first fragment", fragment(mac, 58, own, 0, true, append([]byte{137, 0, 0, 0}, make([]byte, 36)...)), false},
-		{"own NA in an atomic fragment", fragment(mac, 58, own, 0, false, nd(mac, ipv6.ICMPTypeNeighborAdvertisement, own, "fd00:a::5", mac)[14+40:]), false},
-		{"own NA's first fragment", fragment(mac, 58, own, 0, true, nd(mac, ipv6.ICMPTypeNeighborAdvertisement, own, "fd00:a::5", mac)[14+40:]), false},
-		{"own NS in fragments", fragment(mac, 58, own, 0, true, nd(mac, ipv6.ICMPTypeNeighborSolicitation, own, "fd00:a::6", mac)[14+40:]), false},
-		{"DHCPv6 server behind destination options", ip6(mac, 60, own, append(padding(17), 2, 35, 2, 34, 0, 8, 0, 1)), false},
-		{"DHCPv6 server's first fragment", fragment(mac, 17, own, 0, true, []byte{2, 35, 2, 34, 0, 16, 0, 1}), false},
-		{"a datagram's first fragment", fragment(mac, 17, own, 0, true, []byte{2, 34, 2, 35, 0, 16, 0, 1}), true},
+		{"first fragment with destination options alone",
+			fragment(mac, 60, own, 0, true, padding(58)), false},
+		{"the same behind hop-by-hop options",
+			ip6(mac, 0, own, append(padding(44),
+				fragment(mac, 60, own, 0, true, padding(58))[14+40:]...)), false},
+		{"redirect's first fragment", fragment(mac, 58, own, 0, true,
+			append([]byte{137, 0, 0, 0}, make([]byte, 36)...)), false},
+		{"own NA in an atomic fragment", fragment(mac, 58, own, 0, false,
+			nd(mac, ipv6.ICMPTypeNeighborAdvertisement, own, "fd00:a::5", mac)[14+40:]), false},
+		{"own NA's first fragment", fragment(mac, 58, own, 0, true,
+			nd(mac, ipv6.ICMPTypeNeighborAdvertisement, own, "fd00:a::5", mac)[14+40:]), false},
+		{"own NS in fragments", fragment(mac, 58, own, 0, true,
+			nd(mac, ipv6.ICMPTypeNeighborSolicitation, own, "fd00:a::6", mac)[14+40:]), false},
+		{"DHCPv6 server behind destination options",
+			ip6(mac, 60, own, append(padding(17), 2, 35, 2, 34, 0, 8, 0, 1)), false},
+		{"DHCPv6 server's first fragment", fragment(mac, 17, own, 0, true,
+			[]byte{2, 35, 2, 34, 0, 16, 0, 1}), false},
+		{"a datagram's first fragment", fragment(mac, 17, own, 0, true,
+			[]byte{2, 34, 2, 35, 0, 16, 0, 1}), true},
 		{"a datagram's last fragment", fragment(mac, 17, own, 8, false, make([]byte, 8)), true},
-		{"a datagram's last fragment, spoofed", fragment(mac, 17, "fd00:a::6", 8, false, make([]byte, 8)), false},
-		{"an echo's first fragment", fragment(mac, 58, own, 0, true, []byte{128, 0, 0, 0, 0, 1, 0, 1}), true},
+		{"a datagram's last fragment, spoofed",
+			fragment(mac, 17, "fd00:a::6", 8, false, make([]byte, 8)), false},
+		{"an echo's first fragment", fragment(mac, 58, own, 0, true,
+			[]byte{128, 0, 0, 0, 0, 1, 0, 1}), true},
 		{"error that quotes an own address", ip6(mac, 58, own, quoting(own, "fd00:a::5")), true},
-		{"error that quotes an allowed address", ip6(mac, 58, own, quoting(own, "fd00:a::1aa")), true},
-		{"error that quotes another's address", ip6(mac, 58, own, quoting(own, "fd00:a::6")), false},
+		{"error that quotes an allowed address", ip6(mac, 58, own, quoting(own, "fd00:a::1aa")),
+			true},
+		{"error that quotes another's address", ip6(mac, 58, own, quoting(own, "fd00:a::6")),
+			false},
 		{"error that quotes nothing", ip6(mac, 58, own, quoting(own, "fd00:a::5")[:8]), false},
-		{"error's first fragment", fragment(mac, 58, own, 0, true, quoting(own, "fd00:a::5")[:8]), false},
+		{"error's first fragment", fragment(mac, 58, own, 0, true, quoting(own, "fd00:a::5")[:8]),
+			false},
 		{"IPv4 error that quotes an own address", icmp4(mac, "10.0.0.5", 3, "10.0.0.5"), true},
-		{"IPv4 error that quotes an allowed address", icmp4(mac, "10.0.0.5", 11, "10.0.0.70"), true},
+		{"IPv4 error that quotes an allowed address", icmp4(mac, "10.0.0.5", 11, "10.0.0.70"),
+			true},
 		{"IPv4 error that quotes another's address", icmp4(mac, "10.0.0.5", 3, "10.0.0.6"), false},
 		{"IPv4 redirect of another's packet", icmp4(mac, "10.0.0.5", 5, "10.0.0.6"), false},
 		{"IPv4 echo", icmp4(mac, "10.0.0.5", 8, "10.0.0.6"), true},

@@ -64,8 +64,8 @@ type Port struct {
 	ID, Network string // UUIDs
 	MAC         net.HardwareAddr
 	Addrs       []netip.Addr
-	// OnLink are the IPv6 prefixes of the subnets on its link. A filtered port sends neighbour discovery to no other address; none:
-	// they are not known, and it may.
+	// OnLink are the IPv6 prefixes of the subnets on its link. A filtered port sends
+	// neighbour discovery to no other address; none: they are not known, and it may.
 	OnLink  []netip.Prefix
 	Guard   bool // false: whatever the port sends passes
 	Allowed []AllowedAddress

@@ -53,14 +53,19 @@ func routerTable(snat bool) table {
 	t.chains = []chain{pre, post, {
 		name: "forward", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookForward, priority: *nftables.ChainPriorityFilter,
 		rules: []rule{
-			// Connection tracking leaves neighbour discovery and multicast listeners alone. No router forwards those (RFC 4861).
-			{"between networks, or from outside", join(oifNot(uplinkName), conntrackLacks(expr.CtKeySTATE, stateUntracked), accept)},
-			// The translation does not see what connection tracking does not know: it would leave with a private source.
-			{"unknown to connection tracking", join(conntrack(expr.CtKeySTATE, stateInvalid|stateUntracked), drop)},
+			// Connection tracking leaves neighbour discovery and multicast listeners
+			// alone. No router forwards those (RFC 4861).
+			{"between networks, or from outside",
+				join(oifNot(uplinkName), conntrackLacks(expr.CtKeySTATE, stateUntracked), accept)},
+			// The translation does not see what connection tracking does not know: it
+			// would leave with a private source.
+			{"unknown to connection tracking",
+				join(conntrack(expr.CtKeySTATE, stateInvalid|stateUntracked), drop)},
 			{"to the outside", join(iifNot(uplinkName), accept)},
 			// The host's connections to a VIP whose member is outside, be it the host itself: their answers come back this way.
 			{"balanced to the outside", join(conntrack(expr.CtKeySTATUS, statusDNAT), accept)},
-			// A floating address without a container behind this port would go round between host and router until its TTL ends.
+			// A floating address without a container behind this port would go round
+			// between host and router until its TTL ends.
 			{"back where it came from", drop},
 		},
 	}}
@@ -93,7 +98,8 @@ func hostTable(uplink4, uplink6 netip.Prefix) table {
 		{"router to published", join(iif(kr), oif(kr), conntrack(expr.CtKeySTATUS, statusDNAT), masquerade())},
 	}}
 	forward := chain{name: "forward", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookForward, priority: *nftables.ChainPriorityFilter, rules: []rule{
-		{"unknown to connection tracking, from a router", join(iif(kr), conntrack(expr.CtKeySTATE, stateInvalid), drop)},
+		{"unknown to connection tracking, from a router",
+			join(iif(kr), conntrack(expr.CtKeySTATE, stateInvalid), drop)},
 		{"not to a router", join(oifNot(kr), accept)},
 		{"answers", join(conntrack(expr.CtKeySTATE, stateEstablished|stateRelated), accept)},
 		{"published", join(conntrack(expr.CtKeySTATUS, statusDNAT), accept)},

@@ -30,80 +30,109 @@ const (
 	setReached     = "reached"     // MAC . address of the router's networks: what a port used lately; by family
 )
 
-// shards is how many counters a port's connections are spread over. The kernel goes through all connections of a counter to
-// count one more, so there are many short lists.
+// shards is how many counters a port's connections are spread over. The kernel goes
+// through all connections of a counter to count one more, so there are many short lists.
 const shards = 64
 
-// What a port may take of connection tracking, which has room for so many connections: one in liveShare may be its own. One
-// that was closed by both ends is remembered and not counted, so new ones have a rate too. It is lower to the outside: the
-// host remembers closed connections for 120 seconds, the router for closedFor.
+// What a port may take of connection tracking, which has room for so many connections:
+// one in liveShare may be its own. One that was closed by both ends is remembered and not
+// counted, so new ones have a rate too. It is lower to the outside: the host remembers
+// closed connections for 120 seconds, the router for closedFor.
 const (
-	liveShare   = 8
-	burstShare  = 4
-	nearShare   = 100
-	outerShare  = 320
-	defaultMax  = 1 << 18
-	closedFor   = 30 // seconds
-	nearRate    = 50 // new addresses a second. The kernel's table of neighbours holds 1,024 by default, for all namespaces
-	nearBurst   = 256
-	reachedFor  = time.Minute
-	ratesFor    = time.Minute
-	ownPriority = -10 // to that of destination NAT: before package lb's, which ends what that hook does with a packet
+	liveShare  = 8
+	burstShare = 4
+	nearShare  = 100
+	outerShare = 320
+	defaultMax = 1 << 18
+	closedFor  = 30 // seconds
+	ratesFor   = time.Minute
 )
 
-// shareTable bounds what one port of a namespace takes of what all of them share there: connection tracking, of the router
-// and so of the host, and the table of neighbours. The port that takes more is refused. Its rules are evaluated for the first
-// packet of a connection only, as the chain is one of NAT. With count, connections are counted (CONFIG_NFT_CONNLIMIT).
+// How many addresses of the router's networks a port may be the first to use, a second.
+// The kernel's table of neighbours holds 1,024 by default, for all namespaces together.
+const (
+	nearRate   = 50
+	nearBurst  = 256
+	reachedFor = time.Minute
+)
+
+// beforeBalancing is added to the priority of destination NAT: package lb, which is at
+// -7, ends what that hook does with a packet.
+const beforeBalancing = -10
+
+// noted is a set that rules fill; no timeout: its elements stay until the kernel finds
+// that they count nothing. It has no size, so the kernel makes a small one, which grows,
+// for at most 65,535. What is beyond is not limited.
+func noted(name string, timeout time.Duration, key ...nftables.SetDatatype) nftables.Set {
+	s := nftables.Set{Name: name, KeyType: key[0], Dynamic: true, HasTimeout: timeout != 0,
+		Timeout: timeout}
+	if len(key) > 1 {
+		s.Concatenation, s.KeyType = true, concat(key...)
+	}
+	return s
+}
+
+// shareTable bounds what one port of a namespace takes of what all of them share there:
+// connection tracking, of the router and so of the host, and the table of neighbours. The
+// port that takes more is refused. Its rules are evaluated for the first packet of a
+// connection only, as the chain is one of NAT. With count, connections are counted
+// (CONFIG_NFT_CONNLIMIT).
 func shareTable(most int, count bool) table {
 	t := table{family: nftables.TableFamilyINet, own: "kuryr_share"}
-	// Without a size the kernel makes small sets, which grow, for at most 65,535. What is beyond is not limited.
 	mac := nftables.TypeEtherAddr
-	rates := func(name string) nftables.Set {
-		return nftables.Set{Name: name, KeyType: mac, Dynamic: true, HasTimeout: true, Timeout: ratesFor}
+	for _, name := range []string{setRates, setRatesOut, setRatesNear} {
+		t.sets = append(t.sets, noted(name, ratesFor, mac))
 	}
-	t.sets = append(t.sets, rates(setRates), rates(setRatesOut), rates(setRatesNear))
-	if count {
-		t.sets = append(t.sets, nftables.Set{Name: setConnections, Concatenation: true, KeyType: concat(mac, nftables.TypeMark), Dynamic: true})
+	pre := chain{name: "prerouting", kind: nftables.ChainTypeNAT,
+		hook:     nftables.ChainHookPrerouting,
+		priority: *nftables.ChainPriorityNATDest + beforeBalancing}
+	add := func(comment string, parts ...exprs) {
+		pre.rules = append(pre.rules, rule{comment, join(parts...)})
 	}
 	own := exprs{load(linkHeader, 6, 6, reg(0))}
-	pre := chain{name: "prerouting", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookPrerouting, priority: *nftables.ChainPriorityNATDest + ownPriority,
-		rules: []rule{{"not from a port", join(iifNot(bridgePrefix+"*"), back)}}}
+	add("not from a port", iifNot(bridgePrefix+"*"), back)
 	for _, four := range both {
 		addr, v := addrType(four), suffix(four)
 		t.sets = append(t.sets,
-			nftables.Set{Name: setOnLink + v, Concatenation: true, Interval: true, KeyType: concat(nftables.TypeEtherType, addr)},
-			nftables.Set{Name: setReached + v, Concatenation: true, KeyType: concat(mac, addr), Dynamic: true, HasTimeout: true, Timeout: reachedFor})
+			nftables.Set{Name: setOnLink + v, Concatenation: true, Interval: true,
+				KeyType: concat(nftables.TypeEtherType, addr)},
+			noted(setReached+v, reachedFor, mac, addr))
 		for _, end := range []struct {
 			comment string
 			load    func(four bool, n int) exprs
 		}{{"its own", loadSaddr}, {"to reach", loadDaddr}} {
-			near := join(version(four), exprs{&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: reg(0)}}, end.load(four, 1), exprs{&expr.Lookup{SourceRegister: reg(0), SetName: setOnLink + v}})
+			family := exprs{&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: reg(0)}}
+			near := join(version(four), family, end.load(four, 1), inSet(setOnLink+v))
 			key := join(own, end.load(four, 2))
-			pre.rules = append(pre.rules,
-				rule{"more new addresses than its share, " + end.comment, join(near, key, exprs{&expr.Lookup{SourceRegister: reg(0), SetName: setReached + v, Invert: true}},
-					over(own, setRatesNear, nearRate, nearBurst))},
-				rule{"address, " + end.comment, join(near, key, exprs{&expr.Dynset{SrcRegKey: reg(0), SetName: setReached + v, Operation: uint32(unix.NFT_DYNSET_OP_UPDATE)}})})
+			add("more new addresses than its share, "+end.comment, near, key,
+				notInSet(setReached+v), over(own, setRatesNear, nearRate, nearBurst))
+			add("address, "+end.comment, near, key, change(dynsetUpdate, setReached+v))
 		}
 	}
 	burst := most / burstShare
-	pre.rules = append(pre.rules,
-		rule{"more new connections than its share", over(own, setRates, most/nearShare, burst)},
-		rule{"more new connections to the outside than its share", join(
-			exprs{&expr.Fib{Register: 1, ResultOIFNAME: true, FlagDADDR: true}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: ifname(uplinkName)}},
-			over(own, setRatesOut, most/outerShare, burst))})
+	add("more new connections than its share", over(own, setRates, most/nearShare, burst))
+	outside := exprs{&expr.Fib{Register: 1, ResultOIFNAME: true, FlagDADDR: true},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: ifname(uplinkName)}}
+	add("more new connections to the outside than its share", outside,
+		over(own, setRatesOut, most/outerShare, burst))
 	if count {
-		pre.rules = append(pre.rules,
-			rule{"one of its counters", exprs{&expr.Numgen{Register: 1, Modulus: shards, Type: unix.NFT_NG_RANDOM}, &expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true}}},
-			rule{"more connections than its share", join(own, exprs{&expr.Meta{Key: expr.MetaKeyMARK, Register: reg(2)},
-				&expr.Dynset{SrcRegKey: reg(0), SetName: setConnections, Operation: uint32(unix.NFT_DYNSET_OP_ADD),
-					Exprs: []expr.Any{&expr.Connlimit{Count: uint32(most / liveShare / shards), Flags: expr.NFT_CONNLIMIT_F_INV}}}, &expr.Counter{}}, drop)},
-			rule{"no mark", exprs{&expr.Immediate{Register: 1, Data: binaryutil.NativeEndian.PutUint32(0)}, &expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true}}})
+		t.sets = append(t.sets, noted(setConnections, 0, mac, nftables.TypeMark))
+		random := &expr.Numgen{Register: 1, Modulus: shards, Type: unix.NFT_NG_RANDOM}
+		limit := &expr.Connlimit{Count: uint32(most / liveShare / shards),
+			Flags: expr.NFT_CONNLIMIT_F_INV}
+		zero := &expr.Immediate{Register: 1, Data: binaryutil.NativeEndian.PutUint32(0)}
+		add("one of its counters", exprs{random}, toMark())
+		add("more connections than its share", own,
+			exprs{&expr.Meta{Key: expr.MetaKeyMARK, Register: reg(2)}},
+			change(dynsetAdd, setConnections, limit), tally, drop)
+		add("no mark", exprs{zero}, toMark())
 	}
 	t.chains = []chain{pre}
 	return t
 }
 
-// connectionsAtMost is how many connections connection tracking has room for: in the host, and in each namespace.
+// connectionsAtMost is how many connections connection tracking has room for: in the
+// host, and in each namespace.
 func connectionsAtMost() (int, error) {
 	content, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_max")
 	if errors.Is(err, os.ErrNotExist) {
@@ -119,7 +148,8 @@ func connectionsAtMost() (int, error) {
 	return max(n, liveShare*shards, outerShare), nil
 }
 
-// convergeShares makes the namespace's share table. The prefixes are those of its networks.
+// convergeShares makes the namespace's share table. The prefixes are those of its
+// networks.
 func (s *space) convergeShares(r *run, prefixes []netip.Prefix) error {
 	can := supports()
 	if !can.rates {
@@ -163,7 +193,8 @@ func onLinkElement(p netip.Prefix) element {
 		kind = unix.ETH_P_IP
 	}
 	head := string([]byte{byte(kind >> 8), byte(kind), 0, 0})
-	return element{set: setOnLink + suffix(p.Addr().Is4()), key: head + addrBytes(p.Addr()), end: head + addrBytes(ipprefix.Last(p))}
+	return element{set: setOnLink + suffix(p.Addr().Is4()), key: head + addrBytes(p.Addr()),
+		end: head + addrBytes(ipprefix.Last(p))}
 }
 
 // removeShares takes the share table away.

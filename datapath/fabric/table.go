@@ -73,9 +73,9 @@ func (t table) set(name string) *nftables.Set {
 	return nil
 }
 
-// converge makes the table's fixed part as wanted in one transaction. Sets keep their elements, also when an
-// older version lacks some sets and chains. A set or chain of another type cannot be changed: then the table is
-// recreated, empty.
+// converge makes the table's fixed part as wanted in one transaction. Sets keep their
+// elements, also when an older version lacks some sets and chains. A set or chain of
+// another type cannot be changed: then the table is recreated, empty.
 func (t table) converge(r *run, s *space) (err error) {
 	defer s.note(&err)
 	tables, err := s.nft.ListTablesOfFamily(t.family)
@@ -91,7 +91,8 @@ func (t table) converge(r *run, s *space) (err error) {
 		return err
 	}
 	if damage := t.damage(have); damage != "" {
-		return r.mend(object, "complete", damage, func() error { return t.explain(t.create(s.nft, true)) })
+		return r.mend(object, "complete", damage,
+			func() error { return t.explain(t.create(s.nft, true)) })
 	}
 	var stale []chain
 	var names []string
@@ -152,28 +153,33 @@ func (t table) read(c *nftables.Conn) (kernelTable, error) {
 // damage names a set or chain that cannot be changed in place; "" if there is none.
 func (t table) damage(have kernelTable) string {
 	for _, want := range t.sets {
-		s := have.sets[want.Name]
-		if s == nil {
-			continue
-		}
-		if s.KeyType.Bytes != want.KeyType.Bytes || s.KeyType.GetNFTMagic() != want.KeyType.GetNFTMagic() || s.IsMap != want.IsMap ||
-			s.Interval != want.Interval || s.Dynamic != want.Dynamic || want.IsMap && s.DataType.GetNFTMagic() != want.DataType.GetNFTMagic() {
+		if s := have.sets[want.Name]; s != nil && !sameType(s, want) {
 			return "another type of set " + want.Name
 		}
 	}
 	for _, want := range t.chains {
-		ch := have.chains[want.name]
-		if ch == nil {
-			continue
-		}
-		if ch.Type != want.kind || want.kind != "" && (*ch.Hooknum != *want.hook || *ch.Priority != want.priority) {
+		if ch := have.chains[want.name]; ch != nil && !sameHook(ch, want) {
 			return "another type of chain " + want.name
 		}
 	}
 	return ""
 }
 
-// unwanted names the chains and sets that the table should not have, such as those of an older version.
+func sameType(have *nftables.Set, want nftables.Set) bool {
+	return have.KeyType.Bytes == want.KeyType.Bytes &&
+		have.KeyType.GetNFTMagic() == want.KeyType.GetNFTMagic() &&
+		have.IsMap == want.IsMap && have.Interval == want.Interval &&
+		have.Dynamic == want.Dynamic &&
+		(!want.IsMap || have.DataType.GetNFTMagic() == want.DataType.GetNFTMagic())
+}
+
+func sameHook(have *nftables.Chain, want chain) bool {
+	return have.Type == want.kind &&
+		(want.kind == "" || *have.Hooknum == *want.hook && *have.Priority == want.priority)
+}
+
+// unwanted names the chains and sets that the table should not have, such as those of an
+// older version.
 func (t table) unwanted(have kernelTable) []string {
 	var names []string
 	for name := range have.chains {
@@ -190,7 +196,8 @@ func (t table) unwanted(have kernelTable) []string {
 	return names
 }
 
-// change adds what is missing, replaces the rules of the stale chains, and deletes what is unwanted, in one transaction.
+// change adds what is missing, replaces the rules of the stale chains, and deletes what
+// is unwanted, in one transaction.
 func (t table) change(c *nftables.Conn, have kernelTable, stale []chain) error {
 	for _, want := range t.sets {
 		if have.sets[want.Name] == nil {
@@ -330,8 +337,8 @@ func (e element) nft() nftables.SetElement {
 	return nftables.SetElement{Key: []byte(e.key), KeyEnd: []byte(e.end), Val: []byte(e.value)}
 }
 
-// elements reads what is in the named sets; if none is named, in all of the table's but those that rules fill. No table: no
-// elements.
+// elements reads what is in the named sets; if none is named, in all of the table's but
+// those that rules fill. No table: no elements.
 func (t table) elements(s *space, names ...string) (_ []element, err error) {
 	defer s.note(&err)
 	if len(names) == 0 {

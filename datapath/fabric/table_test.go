@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestTableOfAnOlderVersion has the guard's table lack sets and chains, and have others: they come and go, and elements stay.
+// TestTableOfAnOlderVersion has the guard's table lack sets and chains, and have others:
+// they come and go, and elements stay.
 func TestTableOfAnOlderVersion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -15,12 +16,20 @@ func TestTableOfAnOlderVersion(t *testing.T) {
 	w.apply(d)
 	a, b := w.plug(d.ID, d.Bridges[0], "10.0.0.5"), w.plug(d.ID, d.Bridges[0], "10.0.0.6")
 	ns := w.domain(d.ID)
-	w.sh(ns, `nft 'flush chain bridge kuryr nd_source; flush chain bridge kuryr nd_target; flush chain bridge kuryr ip6_unspecified
-delete chain bridge kuryr nd_target; delete set bridge kuryr macs; add chain bridge kuryr before; add set bridge kuryr was { type mark; }
-add rule bridge kuryr before meta mark @was accept; add rule bridge kuryr nd_source goto before'`)
+	for _, command := range []string{
+		"flush chain bridge kuryr nd_source", "flush chain bridge kuryr nd_target",
+		"flush chain bridge kuryr ip6_unspecified", "delete chain bridge kuryr nd_target",
+		"delete set bridge kuryr macs", "add chain bridge kuryr before",
+		"add set bridge kuryr was { type mark; }",
+		"add rule bridge kuryr before meta mark @was accept",
+		"add rule bridge kuryr nd_source goto before",
+	} {
+		w.sh(ns, "nft '"+command+"'")
+	}
 	w.apply(d)
 	listing := w.sh(ns, "nft list table bridge kuryr")
-	for text, want := range map[string]bool{"chain before": false, "set was": false, "chain nd_target": true, "set macs": true, TapName(a.port.ID): true, TapName(b.port.ID): true} {
+	for text, want := range map[string]bool{"chain before": false, "set was": false,
+		"chain nd_target": true, "set macs": true, TapName(a.port.ID): true, TapName(b.port.ID): true} {
 		if strings.Contains(listing, text) != want {
 			t.Errorf("%q is there: %v, want %v:\n%s", text, !want, want, listing)
 		}

@@ -27,14 +27,17 @@ import (
 // judged anew, at the cost of one rule. What a flow's answers are judged by is the rules that let its first packet pass, with source and
 // destination swapped; so a flow goes on, undisturbed, if a packet that began it would still pass, and is cut else, whichever side sends.
 //
-// The sets of flows are shared by all ports of a namespace. So each port has a share. A flow is forgotten soon (briefFor),
-// unless it has a seat: TCP connections take one when both sides have sent, other flows when they last ("keep"). A rate of new
-// flows bounds how many a port holds without a seat ("fresh"); those beyond it are refused.
+// The sets of flows are shared by all ports of a namespace. So each port has a share. A
+// flow is forgotten soon (briefFor), unless it has a seat: TCP connections take one when
+// both sides have sent, other flows when they last ("keep"). A rate of new flows bounds
+// how many a port holds without a seat ("fresh"); those beyond it are refused.
 //
-// An ICMP error is accepted if it quotes a packet that passed the port in this epoch, to or from the address that the error
-// comes from or goes to. Packets that are not in "live" are there under another number for that ("quotable").
+// An ICMP error is accepted if it quotes a packet that passed the port in this epoch, to
+// or from the address that the error comes from or goes to. Packets that are not in
+// "live" are there under another number for that ("quotable").
 
-// How long things are remembered. Those of TCP and UDP are not above connection tracking's own (nf_conntrack_*_timeout).
+// How long things are remembered. Those of TCP and UDP are not above connection
+// tracking's own (nf_conntrack_*_timeout).
 const (
 	liveFor        = 30 * time.Second
 	briefFor       = 40 * time.Second // longer than liveFor, since what is in "live" does not renew its flow
@@ -170,7 +173,8 @@ func (h hook) plain() exprs {
 // live is the key of a packet as it is, with the epoch that the mark holds.
 func (h hook) live() exprs { return h.inEpoch(load(transportHeader, 0, 4, 0)) }
 
-// quotableEcho and quotablePlain are those of an ICMP request or its answer, and of a protocol without ports.
+// quotableEcho and quotablePlain are those of an ICMP request or its answer, and of a
+// protocol without ports.
 func (h hook) quotableEcho() exprs  { return h.inEpoch(load(transportHeader, 4, 2, 0)) }
 func (h hook) quotablePlain() exprs { return h.inEpoch(loadMeta(expr.MetaKeyPROTOCOL, 0)) }
 
@@ -186,8 +190,9 @@ func (h hook) inEpoch(word expr.Any) exprs {
 	return append(e, word, loadMeta(expr.MetaKeyMARK, reg(n+1)))
 }
 
-// quoted are the keys in "live" of the packet that an ICMP error quotes, whose header is taken to have no options, with the
-// epoch that the mark holds. An error that leaves goes to the packet's source.
+// quoted are the keys in "live" of the packet that an ICMP error quotes, whose header is
+// taken to have no options, with the epoch that the mark holds. An error that leaves goes
+// to the packet's source.
 func (h hook) quoted() []exprs {
 	const inner = 8
 	destination, protocol, transport := uint32(inner+24), uint32(inner+6), uint32(inner+40)
@@ -201,7 +206,8 @@ func (h hook) quoted() []exprs {
 	}
 	n := 1 + h.v.words()
 	key := func(word expr.Any) exprs {
-		return exprs{h.port(0), remote, load(transportHeader, protocol, 1, reg(n)), word, loadMeta(expr.MetaKeyMARK, reg(n+2))}
+		return exprs{h.port(0), remote, load(transportHeader, protocol, 1, reg(n)), word,
+			loadMeta(expr.MetaKeyMARK, reg(n+2))}
 	}
 	return []exprs{
 		key(load(transportHeader, transport, 4, reg(n+1))),
@@ -264,7 +270,8 @@ func unrouted() exprs { return field(networkHeader, 7, 255) }
 // opposite is the direction of the answers.
 func (d Direction) opposite() Direction { return !d }
 
-// The chains that mark a packet with the epoch: of what passes as it did, and of what errors may quote.
+// The chains that mark a packet with the epoch: of what passes as it did, and of what
+// errors may quote.
 const (
 	chainEpoch    = "epoch"
 	chainQuotable = "quotable"
@@ -280,7 +287,8 @@ func quotableChain() chain {
 	c := chain{name: chainQuotable}
 	c.add("in this epoch", jump(chainEpoch))
 	c.add("what errors may quote", exprs{loadMeta(expr.MetaKeyMARK, 1),
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: markBytes(0xffffffff), Xor: markBytes(1)}}, toMark)
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: markBytes(0xffffffff),
+			Xor: markBytes(1)}}, toMark)
 	return c
 }
 
@@ -288,7 +296,8 @@ func baseSets() []nftables.Set {
 	list := []nftables.Set{
 		{Name: setPorts, IsMap: true, KeyType: nftables.TypeIFName, DataType: nftables.TypeMark},
 		{Name: setWithPorts, KeyType: nftables.TypeInetProto},
-		{Name: setOnLink, Concatenation: true, KeyType: concat(nftables.TypeIFName, nftables.TypeMark, nftables.TypeMark)},
+		{Name: setOnLink, Concatenation: true,
+			KeyType: concat(nftables.TypeIFName, nftables.TypeMark, nftables.TypeMark)},
 		{Name: setOnLinkAny, KeyType: nftables.TypeIFName},
 		{Name: setRevisions, Concatenation: true, KeyType: concat(nftables.TypeMark, nftables.TypeMark, nftables.TypeMark, nftables.TypeMark)},
 		{Name: setPairs, Concatenation: true, KeyType: concat(nftables.TypeIFName, nftables.TypeMark, nftables.TypeMark, nftables.TypeIP6Addr, nftables.TypeMark)},
@@ -305,8 +314,10 @@ func baseSets() []nftables.Set {
 	list = append(list, shareSets()...)
 	for _, v := range versions {
 		service := nftables.TypeInetService
-		dynamic(hook{v: v}.answered(), otherFor, flowsAtMost, nftables.TypeIFIndex, v.addrType(), nftables.TypeInetProto, service, service)
-		dynamic(hook{v: v}.closing(), otherFor, flowsAtMost, nftables.TypeIFIndex, v.addrType(), nftables.TypeInetProto, service, service)
+		dynamic(hook{v: v}.answered(), otherFor, flowsAtMost, nftables.TypeIFIndex, v.addrType(),
+			nftables.TypeInetProto, service, service)
+		dynamic(hook{v: v}.closing(), otherFor, flowsAtMost, nftables.TypeIFIndex, v.addrType(),
+			nftables.TypeInetProto, service, service)
 		for _, d := range directions {
 			h := hook{d, v}
 			dynamic(h.flows(d), otherFor, flowsAtMost, nftables.TypeIFIndex, v.addrType(), nftables.TypeInetProto, service, service)
@@ -340,7 +351,8 @@ func baseChains() []chain {
 		if d == Ingress {
 			c.name, c.hook = "postrouting", nftables.ChainHookPostrouting
 		}
-		// What is not a port is found out like a port that is not filtered: it would cost every packet to ask for it here.
+		// What is not a port is found out like a port that is not filtered: it would cost
+		// every packet to ask for it here.
 		for _, v := range versions {
 			c.add("IPv"+v.String(), v.matches(), goTo(hook{d, v}.chain("live")))
 		}
@@ -372,7 +384,8 @@ func (h hook) chains() []chain {
 	h.addProfile(&judge)
 	judge.add("rest of a packet that passed", h.fragment("later"), inSet(h.fragmentKey(), h.set(setFragments)), accept)
 	judge.add("rest of another", h.fragment("later"), drop)
-	judge.add("TCP in fragments", h.fragment("first"), proto(unix.IPPROTO_TCP), jump(h.chain("whole")))
+	judge.add("TCP in fragments", h.fragment("first"), proto(unix.IPPROTO_TCP),
+		jump(h.chain("whole")))
 	if h.v == v4 {
 		judge.add("multicast listener", proto(unix.IPPROTO_IGMP), h.v.toGroup(), accept)
 	}
@@ -397,7 +410,8 @@ func (h hook) chains() []chain {
 	list := []chain{live, judge, whole, begins, pass, h.freshChain()}
 	list = append(list, h.icmpChains(began, answers, begins.name)...)
 	for _, d := range directions {
-		list = append(list, h.learnChain(d), h.tcpChain(d), h.keepChain(h.keep(d), d, tcpFor), h.keepChain(h.last(d), d, datagramsFor))
+		list = append(list, h.learnChain(d), h.tcpChain(d), h.keepChain(h.keep(d), d, tcpFor),
+			h.keepChain(h.last(d), d, datagramsFor))
 	}
 	return list
 }
@@ -422,7 +436,8 @@ func (h hook) icmpChains(began string, answers exprs, begins string) []chain {
 		if h.d == Egress { // its hop limit does not say yet that no router passes it on
 			then = goTo(near.name)
 		}
-		icmp.add(fmt.Sprintf("type %d, about neighbours", kind), icmpType(h.v, kind), unrouted(), then)
+		icmp.add(fmt.Sprintf("type %d, about neighbours", kind), icmpType(h.v, kind), unrouted(),
+			then)
 	}
 	for _, kind := range kinds.answers {
 		icmp.add(fmt.Sprintf("type %d, an answer", kind), icmpType(h.v, kind), goTo(echo.name))
@@ -446,9 +461,13 @@ func (h hook) icmpChains(began string, answers exprs, begins string) []chain {
 	list := []chain{icmp, echo, report}
 	if h.v == v6 && h.d == Egress {
 		near.add("to a group", h.v.toGroup(), accept)
-		near.add("to a link-local address", bits(load(networkHeader, 24, 2, 1), []byte{0xff, 0xc0}, expr.CmpOpEq, []byte{0xfe, 0x80}), accept)
-		near.add("to an address of the link", inSet(exprs{loadMeta(expr.MetaKeyIIFNAME, reg(0)), load(networkHeader, 24, 4, reg(4)), load(networkHeader, 28, 4, reg(5))}, setOnLink), accept)
-		near.add("the addresses of the link are not known", inSet(exprs{loadMeta(expr.MetaKeyIIFNAME, reg(0))}, setOnLinkAny), accept)
+		near.add("to a link-local address", bits(load(networkHeader, 24, 2, 1), []byte{0xff, 0xc0},
+			expr.CmpOpEq, []byte{0xfe, 0x80}), accept)
+		near.add("to an address of the link",
+			inSet(exprs{loadMeta(expr.MetaKeyIIFNAME, reg(0)), load(networkHeader, 24, 4, reg(4)),
+				load(networkHeader, 28, 4, reg(5))}, setOnLink), accept)
+		near.add("the addresses of the link are not known",
+			inSet(exprs{loadMeta(expr.MetaKeyIIFNAME, reg(0))}, setOnLinkAny), accept)
 		near.add("else", goTo(begins))
 		list = append(list, near)
 	}
@@ -464,7 +483,8 @@ func (h hook) learnChain(began Direction) chain {
 			c.add("a new flow", match, notInSet(key, flows), jump(h.chain("fresh")))
 		}
 	}
-	c.add("more fragments than its share", h.fragment("first"), over(exprs{h.port(0)}, h.fragmentRates(), fragmentRate))
+	c.add("more fragments than its share", h.fragment("first"),
+		over(exprs{h.port(0)}, h.fragmentRates(), fragmentRate))
 	c.add("its other fragments", h.fragment("first"), remember(h.fragmentKey(), h.set(setFragments), 0))
 	fresh(inSet(ported, setWithPorts), h.flow())
 	c.add("TCP", proto(unix.IPPROTO_TCP), goTo(h.tcp(began)))
@@ -486,10 +506,13 @@ func (h hook) learnChain(began Direction) chain {
 		return join(notInSet(ported, setWithPorts), do(key))
 	}
 	if began == h.d {
-		c.add("more new flows without ports than its share", notInSet(ported, setWithPorts), notInSet(h.plain(), flows), over(exprs{h.port(0)}, h.plainRates(), newPlainRate))
+		c.add("more new flows without ports than its share", notInSet(ported, setWithPorts),
+			notInSet(h.plain(), flows), over(exprs{h.port(0)}, h.plainRates(), newPlainRate))
 	}
-	c.add("without ports", unported(h.plain(), func(key exprs) exprs { return remember(key, flows, otherFor) }), jump(chainQuotable))
-	c.add("errors may come", unported(h.quotablePlain(), func(key exprs) exprs { return remember(key, h.set(setLive), 0) }))
+	c.add("without ports", unported(h.plain(),
+		func(key exprs) exprs { return remember(key, flows, otherFor) }), jump(chainQuotable))
+	c.add("errors may come", unported(h.quotablePlain(),
+		func(key exprs) exprs { return remember(key, h.set(setLive), 0) }))
 	c.add("pass", notInSet(ported, setWithPorts), accept)
 	if began == h.d {
 		c.add("it is young", notInSet(h.flow(), flows), remember(h.flow(), h.young(), youngFor))
@@ -503,7 +526,8 @@ func (h hook) learnChain(began Direction) chain {
 }
 
 // tcpChain is learnChain's for TCP, whose connections have a beginning and an end. One is remembered for long only if both sides have sent: else a port,
-// or a stranger who is let in to one, could fill the set with packets that nobody answers, for days.
+// or a stranger who is let in to one, could fill the set with packets that nobody
+// answers, for days.
 func (h hook) tcpChain(began Direction) chain {
 	c, flows := chain{name: h.tcp(began)}, h.flows(began)
 	only := flags(fin|syn|rst|ack, expr.CmpOpEq, syn)
@@ -525,7 +549,8 @@ func (h hook) tcpChain(began Direction) chain {
 	tcp := proto(unix.IPPROTO_TCP)
 	c.add("at its end", tcp, inSet(h.flow(), h.closing()), remember(h.flow(), flows, tcpEndedFor), remember(h.flow(), h.closing(), tcpEndedFor), accept)
 	if began == h.d {
-		c.add("connection, of which the other side knows", tcp, inSet(h.flow(), h.answered()), goTo(h.keep(began)))
+		c.add("connection, of which the other side knows", tcp, inSet(h.flow(), h.answered()),
+			goTo(h.keep(began)))
 		c.add("connection that has its seat", tcp, inSeat(h.flow(), h.seats()), goTo(h.keep(began)))
 		c.add("connection, for all that is known", tcp, note(h.flow(), flows, briefFor))
 		c.add("pass", goTo(h.chain("pass")))

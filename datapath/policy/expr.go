@@ -37,9 +37,11 @@ func field(base expr.PayloadBase, offset uint32, data ...byte) exprs {
 	return exprs{load(base, offset, uint32(len(data)), 1), &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data}}
 }
 
-// load8 matches packets that have a byte at this place of their transport header, whatever it is.
+// load8 matches packets that have a byte at this place of their transport header,
+// whatever it is.
 func load8(offset uint32) exprs {
-	return exprs{load(transportHeader, offset, 1, 1), &expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: []byte{0}}}
+	return exprs{load(transportHeader, offset, 1, 1),
+		&expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: []byte{0}}}
 }
 
 // bits matches a field of which, under the mask, there is (op) this value.
@@ -86,15 +88,22 @@ func byMark(set string) exprs {
 
 // remember makes an element be in a set for this long from now on; 0 is as the set says.
 func remember(key exprs, set string, timeout time.Duration) exprs {
-	return join(key, exprs{&expr.Dynset{SrcRegKey: reg(0), SetName: set, Operation: uint32(unix.NFT_DYNSET_OP_UPDATE), Timeout: timeout}})
+	return join(key, exprs{&expr.Dynset{SrcRegKey: reg(0), SetName: set, Operation: dynsetUpdate,
+		Timeout: timeout}})
 }
 
 // note makes an element be in a set for this long, or for as long as it would be anyway.
 func note(key exprs, set string, timeout time.Duration) exprs {
-	return join(key, exprs{&expr.Dynset{SrcRegKey: reg(0), SetName: set, Operation: uint32(unix.NFT_DYNSET_OP_ADD), Timeout: timeout}})
+	return join(key, exprs{&expr.Dynset{SrcRegKey: reg(0), SetName: set, Operation: dynsetAdd,
+		Timeout: timeout}})
 }
 
-const dynsetDelete = 2 // NFT_DYNSET_OP_DELETE (linux/netfilter/nf_tables.h)
+// What a rule does with an element of a set (linux/netfilter/nf_tables.h).
+const (
+	dynsetAdd    = uint32(unix.NFT_DYNSET_OP_ADD)
+	dynsetUpdate = uint32(unix.NFT_DYNSET_OP_UPDATE)
+	dynsetDelete = 2
+)
 
 func forget(key exprs, set string) exprs {
 	return join(key, exprs{&expr.Dynset{SrcRegKey: reg(0), SetName: set, Operation: dynsetDelete}})

@@ -389,16 +389,17 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// TestOnLink checks where a port may send neighbour discovery to: to the prefixes of its link, in halves of an address, and anywhere if
-// they are not known or wider than that.
+// TestOnLink checks where a port may send neighbour discovery to: to the prefixes of its
+// link, in halves of an address, and anywhere if they are not known or wider than that.
 func TestOnLink(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{
-		"":                               {setOnLinkAny},
-		"10.0.0.0/24":                    {setOnLinkAny},
-		"fd00:a::1/64":                   {setOnLink + " fd00000a00000000"},
-		"fd00:a:0:1::1:0/112":            {setOnLink + " fd00000a00000001"},
-		"fd00:a::/64 fd00:b::/64":        {setOnLink + " fd00000a00000000", setOnLink + " fd00000b00000000"},
+		"":                    {setOnLinkAny},
+		"10.0.0.0/24":         {setOnLinkAny},
+		"fd00:a::1/64":        {setOnLink + " fd00000a00000000"},
+		"fd00:a:0:1::1:0/112": {setOnLink + " fd00000a00000001"},
+		"fd00:a::/64 fd00:b::/64": {setOnLink + " fd00000a00000000",
+			setOnLink + " fd00000b00000000"},
 		"fd00:a::/64 10.0.0.0/8":         {setOnLink + " fd00000a00000000"},
 		"fd00:a::/64 fd00:b::/56":        {setOnLinkAny},
 		"fd00:a::/56 fd00:b::/64 ::/128": {setOnLinkAny},
@@ -412,7 +413,8 @@ func TestOnLink(t *testing.T) {
 			if e.key[:len(p.name())] != p.name() {
 				t.Errorf("%q: key %x", text, e.key)
 			}
-			have = append(have, strings.TrimSpace(fmt.Sprintf("%s %x", e.set, e.key[len(p.name()):])))
+			have = append(have, strings.TrimSpace(fmt.Sprintf("%s %x", e.set,
+				e.key[len(p.name()):])))
 		}
 		if !slices.Equal(have, want) {
 			t.Errorf("%q: %q, want %q", text, have, want)

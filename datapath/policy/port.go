@@ -18,7 +18,8 @@ type Port struct {
 	Limits Limits
 	Addrs  []netip.Addr
 	Pairs  []netip.Prefix // what it may send as besides
-	// OnLink are the IPv6 prefixes of its link, beyond which it sends no neighbour discovery; none: they are not known.
+	// OnLink are the IPv6 prefixes of its link, beyond which it sends no neighbour
+	// discovery; none: they are not known.
 	OnLink []netip.Prefix
 }
 
@@ -54,7 +55,8 @@ func (p Port) elements(known numbering) ([]element, error) {
 	return append(list, limits...), nil
 }
 
-// onLinkBits is how much of an address the set of prefixes has. A longer prefix is taken for the one of this length around it.
+// onLinkBits is how much of an address the set of prefixes has. A longer prefix is taken
+// for the one of this length around it.
 const onLinkBits = 64
 
 // onLink are the elements that say where the port may send neighbour discovery to.
@@ -68,7 +70,8 @@ func (p Port) onLink() []element {
 			list = nil
 			break
 		}
-		list = append(list, element{set: setOnLink, key: p.name() + string(prefix.Addr().AsSlice()[:onLinkBits/8])})
+		list = append(list, element{set: setOnLink,
+			key: p.name() + string(prefix.Addr().AsSlice()[:onLinkBits/8])})
 	}
 	if len(list) == 0 {
 		return []element{{set: setOnLinkAny, key: p.name()}}

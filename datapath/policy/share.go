@@ -13,9 +13,10 @@ import (
 // rate is how many a second, and how many more after a pause.
 type rate struct{ second, burst uint32 }
 
-// The share of a port in what is remembered. Without seats it holds at most tcpEndedFor of newRate, otherFor of newPlainRate,
-// and a burst of each: less than a set of flows holds. What comes in is also bounded by its source, so that one that sends much
-// leaves room for others to reach the port.
+// The share of a port in what is remembered. Without seats it holds at most tcpEndedFor
+// of newRate, otherFor of newPlainRate, and a burst of each: less than a set of flows
+// holds. What comes in is also bounded by its source, so that one that sends much leaves
+// room for others to reach the port.
 var (
 	newRate      = rate{3000, 1 << 15}
 	newFromRate  = rate{2500, 1 << 14}
@@ -23,9 +24,10 @@ var (
 	fragmentRate = rate{5000, 10000}
 )
 
-// seatsAtMost is how many flows are remembered for long, and seatsOfPort how many of them are a port's. A seat is looked for
-// seatTries times, at random: with half of the port's taken one flow in 16 finds none, with a tenth one in 10,000. So what is
-// remembered for days leaves three quarters of a set of flows to what is not.
+// seatsAtMost is how many flows are remembered for long, and seatsOfPort how many of them
+// are a port's. A seat is looked for seatTries times, at random: with half of the port's
+// taken one flow in 16 finds none, with a tenth one in 10,000. So what is remembered for
+// days leaves three quarters of a set of flows to what is not.
 const (
 	seatsAtMost = flowsAtMost / 4
 	seatsOfPort = seatsAtMost / 4
@@ -39,45 +41,62 @@ func (h hook) plainRates() string    { return setRates + "_plain_" + h.d.side() 
 func (h hook) fragmentRates() string { return setFragments + "_rates_" + h.d.side() }
 func (h hook) young() string         { return setYoung + h.v.String() }
 
-// keep is the chain that remembers a TCP connection of which both sides have sent, last the one for datagrams that last.
+// keep is the chain that remembers a TCP connection of which both sides have sent, last
+// the one for datagrams that last.
 func (h hook) keep(began Direction) string { return h.chain("keep") + "_began_" + began.side() }
 func (h hook) last(began Direction) string { return h.chain("last") + "_began_" + began.side() }
 
-func shareSets() []nftables.Set {
-	index, mark, service := nftables.TypeIFIndex, nftables.TypeMark, nftables.TypeInetService
-	// Without a size the kernel makes a small table, which grows, for at most 65,535.
-	rates := func(name string) nftables.Set {
-		return nftables.Set{Name: name, KeyType: index, Dynamic: true, HasTimeout: true, Timeout: ratesFor}
+// noted is a set that rules fill. Without a size the kernel makes a small one, which
+// grows, for at most 65,535.
+func noted(name string, timeout time.Duration, size uint32,
+	key ...nftables.SetDatatype) nftables.Set {
+	s := nftables.Set{Name: name, KeyType: key[0], Dynamic: true, HasTimeout: true,
+		Timeout: timeout, Size: size}
+	if len(key) > 1 {
+		s.Concatenation, s.KeyType = true, concat(key...)
 	}
-	list := []nftables.Set{{Name: setTaken, Concatenation: true, KeyType: concat(index, mark), Dynamic: true, HasTimeout: true, Timeout: tcpFor, Size: seatsAtMost}}
+	return s
+}
+
+func shareSets() []nftables.Set {
+	index, service := nftables.TypeIFIndex, nftables.TypeInetService
+	list := []nftables.Set{noted(setTaken, tcpFor, seatsAtMost, index, nftables.TypeMark)}
 	for _, d := range directions {
 		h := hook{d: d}
-		list = append(list, rates(h.rates()), rates(h.plainRates()), rates(h.fragmentRates()))
+		for _, name := range []string{h.rates(), h.plainRates(), h.fragmentRates()} {
+			list = append(list, noted(name, ratesFor, 0, index))
+		}
 	}
 	for _, v := range versions {
-		h, flow := hook{v: v}, concat(index, v.addrType(), nftables.TypeInetProto, service, service)
-		list = append(list,
-			nftables.Set{Name: h.ratesFrom(), Concatenation: true, KeyType: concat(index, v.addrType()), Dynamic: true, HasTimeout: true, Timeout: ratesFor},
-			nftables.Set{Name: h.young(), Concatenation: true, KeyType: flow, Dynamic: true, HasTimeout: true, Timeout: youngFor},
-			nftables.Set{Name: h.seats(), IsMap: true, Concatenation: true, KeyType: flow, DataType: mark, Dynamic: true, HasTimeout: true, Timeout: tcpFor, Size: seatsAtMost})
+		h, addr := hook{v: v}, v.addrType()
+		flow := []nftables.SetDatatype{index, addr, nftables.TypeInetProto, service, service}
+		seats := noted(h.seats(), tcpFor, seatsAtMost, flow...)
+		seats.IsMap, seats.DataType = true, nftables.TypeMark
+		list = append(list, noted(h.ratesFrom(), ratesFor, 0, index, addr),
+			noted(h.young(), youngFor, 0, flow...), seats)
 	}
 	return list
 }
 
 // over drops what is beyond the rate of a key.
 func over(key exprs, set string, r rate) exprs {
-	return join(key, exprs{&expr.Dynset{SrcRegKey: reg(0), SetName: set, Operation: uint32(unix.NFT_DYNSET_OP_UPDATE),
-		Exprs: []expr.Any{&expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(r.second), Unit: expr.LimitTimeSecond, Burst: r.burst, Over: true}}}}, drop)
+	limit := &expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(r.second),
+		Unit: expr.LimitTimeSecond, Burst: r.burst, Over: true}
+	note := &expr.Dynset{SrcRegKey: reg(0), SetName: set, Operation: dynsetUpdate,
+		Exprs: []expr.Any{limit}}
+	return join(key, exprs{note}, drop)
 }
 
-// freshChain refuses a new flow of a port, or from a source, that has had its share of them.
+// freshChain refuses a new flow of a port, or from a source, that has had its share of
+// them.
 func (h hook) freshChain() chain {
 	c := chain{name: h.chain("fresh")}
 	if h.d == Egress {
 		c.add("more new flows than its share", over(exprs{h.port(0)}, h.rates(), newRate))
 		return c
 	}
-	c.add("more new flows than its share, from there", over(exprs{h.port(0), h.remote(1)}, h.ratesFrom(), newFromRate))
+	c.add("more new flows than its share, from there",
+		over(exprs{h.port(0), h.remote(1)}, h.ratesFrom(), newFromRate))
 	c.add("more new flows than its share", over(exprs{h.port(0)}, h.rates(), newRate))
 	return c
 }
@@ -85,34 +104,42 @@ func (h hook) freshChain() chain {
 // keepChain gives a flow a seat, if it has none, and remembers it for as long as that.
 func (h hook) keepChain(name string, began Direction, timeout time.Duration) chain {
 	c := chain{name: name}
-	taken := exprs{h.port(0), loadMeta(expr.MetaKeyMARK, reg(1))}
+	random := &expr.Numgen{Register: 1, Modulus: seatsOfPort, Type: unix.NFT_NG_RANDOM}
 	sit := func(operation uint32) exprs {
-		return join(taken, exprs{&expr.Dynset{SrcRegKey: reg(0), SetName: setTaken, Operation: operation, Timeout: timeout}}, h.seat(operation, timeout),
+		note := &expr.Dynset{SrcRegKey: reg(0), SetName: setTaken, Operation: operation,
+			Timeout: timeout}
+		return join(h.taken(), exprs{note}, h.seat(operation, timeout),
 			remember(h.flow(), h.flows(began), timeout), goTo(h.chain("pass")))
 	}
-	c.add("has a seat", inSeat(h.flow(), h.seats()), toMark, sit(uint32(unix.NFT_DYNSET_OP_UPDATE)))
+	c.add("has a seat", inSeat(h.flow(), h.seats()), toMark, sit(dynsetUpdate))
 	for range seatTries {
-		c.add("takes a seat that is free", exprs{&expr.Numgen{Register: 1, Modulus: seatsOfPort, Type: unix.NFT_NG_RANDOM}}, toMark,
-			notInSet(taken, setTaken), sit(uint32(unix.NFT_DYNSET_OP_ADD)))
+		c.add("takes a seat that is free", exprs{random}, toMark,
+			notInSet(h.taken(), setTaken), sit(dynsetAdd))
 	}
 	c.add("has no seat", remember(h.flow(), h.flows(began), briefFor))
 	c.add("pass", goTo(h.chain("pass")))
 	return c
 }
 
-// leaveSeat frees the connection's seat.
+// leaveSeat frees the flow's seat.
 func (h hook) leaveSeat() exprs {
-	return join(inSeat(h.flow(), h.seats()), toMark, forget(exprs{h.port(0), loadMeta(expr.MetaKeyMARK, reg(1))}, setTaken), h.seat(dynsetDelete, 0))
+	return join(inSeat(h.flow(), h.seats()), toMark, forget(h.taken(), setTaken),
+		h.seat(dynsetDelete, 0))
 }
 
-// seat does something with the connection's seat, whose number the mark is.
+// taken is the key of the port's seat whose number the mark is.
+func (h hook) taken() exprs { return exprs{h.port(0), loadMeta(expr.MetaKeyMARK, reg(1))} }
+
+// seat does something with the flow's seat, whose number the mark is.
 func (h hook) seat(operation uint32, timeout time.Duration) exprs {
 	data := h.v.words() + 4
-	return append(h.flow(), loadMeta(expr.MetaKeyMARK, reg(data)),
-		&expr.Dynset{SrcRegKey: reg(0), SrcRegData: reg(data), SetName: h.seats(), Operation: operation, Timeout: timeout})
+	note := &expr.Dynset{SrcRegKey: reg(0), SrcRegData: reg(data), SetName: h.seats(),
+		Operation: operation, Timeout: timeout}
+	return append(h.flow(), loadMeta(expr.MetaKeyMARK, reg(data)), note)
 }
 
-// inSeat matches connections that have a seat, and loads its number.
+// inSeat matches flows that have a seat, and loads its number.
 func inSeat(flow exprs, seats string) exprs {
-	return join(flow, exprs{&expr.Lookup{SourceRegister: reg(0), DestRegister: 1, IsDestRegSet: true, SetName: seats}})
+	return join(flow, exprs{&expr.Lookup{SourceRegister: reg(0), DestRegister: 1,
+		IsDestRegSet: true, SetName: seats}})
 }
