@@ -119,6 +119,14 @@ func projectPort(b *bbolt.Tx, r *portRow) (*fabric.Port, error) {
 	p := &fabric.Port{ID: string(r.ID), Network: string(r.Network), MAC: r.MAC, Guard: !r.NoPortSecurity, Limits: limits}
 	for _, a := range r.Addresses {
 		p.Addrs = append(p.Addrs, a.Addr)
+		if a.Addr.Is4() {
+			continue
+		}
+		subnet, err := subnets.need(b, a.Subnet)
+		if err != nil {
+			return nil, err
+		}
+		p.OnLink = append(p.OnLink, subnet.CIDR)
 	}
 	for _, a := range r.AllowedPairs {
 		p.Allowed = append(p.Allowed, fabric.AllowedAddress{Prefix: a.Prefix.Masked(), MAC: a.MAC})

@@ -29,6 +29,8 @@ func TestProjection(t *testing.T) {
 		{Network: n.ID, Host: testHost, MAC: mac, Addresses: []sdn.Address{{Addr: netip.MustParseAddr("10.0.0.9")}}, AllowedPairs: []sdn.AllowedPair{{Prefix: prefix("10.0.0.128/25")}}},
 		{Network: n.ID, Host: testHost, WithoutAddresses: true, NoPortSecurity: new(true)},
 		{Network: n.ID}, // not plugged
+		{Network: n.ID, Host: testHost, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 2},
+			Addresses: []sdn.Address{{Addr: netip.MustParseAddr("fd00:1::9")}}},
 	})
 	ok(t, err)
 	fip, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.external, Target: sdn.Target{Port: ports[0].ID}})
@@ -63,6 +65,9 @@ func TestProjection(t *testing.T) {
 		Ports: map[string][]fabric.Port{id: {
 			{ID: string(ports[0].ID), Network: string(n.ID), MAC: mac, Addrs: []netip.Addr{target}, Guard: true, Allowed: []fabric.AllowedAddress{{Prefix: prefix("10.0.0.128/25")}}},
 			{ID: string(ports[1].ID), Network: string(n.ID), MAC: ports[1].MAC},
+			{ID: string(ports[3].ID), Network: string(n.ID), MAC: ports[3].MAC, Guard: true,
+				Addrs:  []netip.Addr{netip.MustParseAddr("fd00:1::9")},
+				OnLink: []netip.Prefix{prefix("fd00:1::/64")}},
 		}},
 		Forwards: map[string][]fabric.Forward{id: {forward(6, 80, 8080), forward(6, 81, 8081), forward(17, 53, 53), forward(17, 54, 53)}},
 	}
