@@ -106,7 +106,7 @@ func raw(a netip.Addr) (network string) {
 
 // TestFilterErrors has a port, which may reach one address and is reached by none, send
 // ICMP errors about its connection there, and get such errors from others. An error
-// passes between the ends of the connection that it is about, and not as a way to anybody
+// passes between the ends of the connection that it is about, and not as a way to any other
 // else.
 func TestFilterErrors(t *testing.T) {
 	t.Parallel()
@@ -218,7 +218,7 @@ func TestFilterErrorsOfOthers(t *testing.T) {
 			_, err = c.Read(make([]byte, 9))
 		})
 		if err == nil || !strings.Contains(err.Error(), "refused") {
-			t.Errorf("UDP to %s: %v, want that nobody listens", addr, err)
+			t.Errorf("UDP to %s: %v, want that no process listens", addr, err)
 		}
 	}
 	// A container that routes, and may send for what it routes to.
@@ -246,6 +246,34 @@ func TestFilterErrorsOfOthers(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "denied") && !strings.Contains(err.Error(),
 			"no route") {
 			t.Errorf("UDP to %s: %v, want what the container that routes says", addr, err)
+		}
+	}
+}
+
+// TestFilterErrorsAtTheEnd has one side of a connection end, and the other go on. Errors
+// still reach the side that goes on, or it would not learn of a smaller MTU.
+func TestFilterErrorsAtTheEnd(t *testing.T) {
+	t.Parallel()
+	f := newFiltered(t)
+	client := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5")
+	server := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6")
+	f.group("server", bothFamilies(ports(policy.Ingress, unix.IPPROTO_TCP, 80, 80))...)
+	f.join(&server, "server")
+	for _, hosts := range [][2]string{{"10.0.0.5", "10.0.0.6"}, {"fd00:a::5", "fd00:a::6"}} {
+		there := netip.MustParseAddrPort(net.JoinHostPort(hosts[1], "80"))
+		c := f.converse(client.ns, server.ns, there.String())
+		here := c.out.LocalAddr().(*net.TCPAddr).AddrPort()
+		must(t, c.out.(*net.TCPConn).CloseWrite())
+		if n, err := c.in.Read(make([]byte, 1)); n != 0 || err == nil {
+			t.Fatalf("%s: the end does not come: %v", hosts[0], err)
+		}
+		f.forgetPackets() // as after 30 seconds
+		if !says(c.in, c.out, true) {
+			t.Fatalf("%s: the other side cannot go on", hosts[0])
+		}
+		quoted := unreachable(there, here, 6)
+		if !f.rawTo(raw(there.Addr()), client.ns, server.ns, hosts[1], 64, quoted, true) {
+			t.Errorf("%s: an error about the side that goes on is dropped", hosts[0])
 		}
 	}
 }
@@ -414,7 +442,7 @@ func TestUplinkInvalid(t *testing.T) {
 		f.reaches(free.ns, out, true)
 		own := netip.AddrPortFrom(netip.MustParseAddr(host), 80)
 		message := unreachable(netip.AddrPortFrom(netip.MustParseAddr(out), 1), own,
-			6) // about what nobody sent
+			6) // about a packet that was not sent
 		if f.rawTo(raw(own.Addr()), free.ns, f.neighbour, out, 64, message, false) {
 			t.Errorf("%s: an error about no connection leaves by the uplink", host)
 		}

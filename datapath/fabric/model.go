@@ -65,7 +65,8 @@ type Port struct {
 	MAC         net.HardwareAddr
 	Addrs       []netip.Addr
 	// OnLink are the IPv6 prefixes of the subnets on its link. A filtered port sends
-	// neighbour discovery to no other address; none: they are not known, and it may.
+	// neighbour discovery there, to where its allowed addresses are, to link-local
+	// addresses and to groups.
 	OnLink  []netip.Prefix
 	Guard   bool // false: whatever the port sends passes
 	Allowed []AllowedAddress

@@ -309,7 +309,7 @@ func baseSets() []nftables.Set {
 	}
 	list = append(list, limitSets()...)
 	dynamic := func(name string, timeout time.Duration, size uint32, types ...nftables.SetDatatype) {
-		list = append(list, nftables.Set{Name: name, Concatenation: true, KeyType: concat(types...), Dynamic: true, HasTimeout: true, Timeout: timeout, Size: size})
+		list = append(list, noted(name, timeout, size, types...))
 	}
 	list = append(list, shareSets()...)
 	for _, v := range versions {
@@ -351,8 +351,8 @@ func baseChains() []chain {
 		if d == Ingress {
 			c.name, c.hook = "postrouting", nftables.ChainHookPostrouting
 		}
-		// What is not a port is found out like a port that is not filtered: it would cost
-		// every packet to ask for it here.
+		// A link that is not a port's passes like that of a port without filter: to ask
+		// for it here would cost every packet.
 		for _, v := range versions {
 			c.add("IPv"+v.String(), v.matches(), goTo(hook{d, v}.chain("live")))
 		}
@@ -407,11 +407,17 @@ func (h hook) chains() []chain {
 	pass.add("packets like this", remember(h.live(), h.set(setLive), 0))
 	pass.add("pass", accept)
 
-	list := []chain{live, judge, whole, begins, pass, h.freshChain()}
+	quoted := chain{name: h.chain("quoted")}
+	quoted.add("what errors may quote", jump(chainQuotable))
+	quoted.add("packets like this", remember(h.live(), h.set(setLive), 0))
+	quoted.add("pass", accept)
+
+	list := []chain{live, judge, whole, begins, pass, quoted, h.freshChain()}
 	list = append(list, h.icmpChains(began, answers, begins.name)...)
 	for _, d := range directions {
-		list = append(list, h.learnChain(d), h.tcpChain(d), h.keepChain(h.keep(d), d, tcpFor),
-			h.keepChain(h.last(d), d, datagramsFor))
+		list = append(list, h.learnChain(d), h.tcpChain(d))
+		list = append(list, h.keepChains(h.keep(d), d, tcpFor)...)
+		list = append(list, h.keepChains(h.last(d), d, datagramsFor)...)
 	}
 	return list
 }
@@ -466,7 +472,7 @@ func (h hook) icmpChains(began string, answers exprs, begins string) []chain {
 		near.add("to an address of the link",
 			inSet(exprs{loadMeta(expr.MetaKeyIIFNAME, reg(0)), load(networkHeader, 24, 4, reg(4)),
 				load(networkHeader, 28, 4, reg(5))}, setOnLink), accept)
-		near.add("the addresses of the link are not known",
+		near.add("the link has a wider prefix",
 			inSet(exprs{loadMeta(expr.MetaKeyIIFNAME, reg(0))}, setOnLinkAny), accept)
 		near.add("else", goTo(begins))
 		list = append(list, near)
@@ -525,9 +531,9 @@ func (h hook) learnChain(began Direction) chain {
 	return c
 }
 
-// tcpChain is learnChain's for TCP, whose connections have a beginning and an end. One is remembered for long only if both sides have sent: else a port,
-// or a stranger who is let in to one, could fill the set with packets that nobody
-// answers, for days.
+// tcpChain is learnChain's for TCP, whose connections have a beginning and an end. One is
+// remembered for long only if both sides have sent. Otherwise a port, or a stranger that
+// may reach one, could fill the set for days with packets that have no answer.
 func (h hook) tcpChain(began Direction) chain {
 	c, flows := chain{name: h.tcp(began)}, h.flows(began)
 	only := flags(fin|syn|rst|ack, expr.CmpOpEq, syn)
@@ -541,13 +547,15 @@ func (h hook) tcpChain(began Direction) chain {
 		c.add("answers what begins", begins, remember(h.flow(), h.answered(), briefFor))
 	}
 	c.add("its seat is free", flags(fin|syn|rst, expr.CmpOpNeq, 0), h.leaveSeat())
-	c.add("begins", begins, remember(h.flow(), flows, briefFor), jump(chainQuotable))
-	c.add("errors may come", begins, remember(h.live(), h.set(setLive), 0))
-	c.add("pass", begins, accept)
+	c.add("begins", begins, remember(h.flow(), flows, briefFor))
+	c.add("errors about that may come", begins, goTo(h.chain("quoted")))
 	c.add("breaks off", breaks, remember(h.flow(), h.closing(), tcpResetFor), remember(h.flow(), flows, tcpResetFor), accept)
 	c.add("ends", ends, remember(h.flow(), h.closing(), tcpEndedFor))
 	tcp := proto(unix.IPPROTO_TCP)
-	c.add("at its end", tcp, inSet(h.flow(), h.closing()), remember(h.flow(), flows, tcpEndedFor), remember(h.flow(), h.closing(), tcpEndedFor), accept)
+	// One side may still send much, and must learn of the path's MTU.
+	c.add("at its end", tcp, inSet(h.flow(), h.closing()),
+		remember(h.flow(), flows, tcpEndedFor),
+		remember(h.flow(), h.closing(), tcpEndedFor), goTo(h.chain("quoted")))
 	if began == h.d {
 		c.add("connection, of which the other side knows", tcp, inSet(h.flow(), h.answered()),
 			goTo(h.keep(began)))

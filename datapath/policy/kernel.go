@@ -215,7 +215,8 @@ func (f *Filter) hasSet(name string) (bool, error) {
 	return true, nil
 }
 
-// readSets gives the table's sets by name.
+// readSets gives the table's sets by name, but for anonymous ones, which come and go with
+// their rules.
 func (f *Filter) readSets() (map[string]*nftables.Set, error) {
 	list, err := f.conn.GetSets(table())
 	if err != nil && !isAbsent(err) {
@@ -223,7 +224,9 @@ func (f *Filter) readSets() (map[string]*nftables.Set, error) {
 	}
 	have := map[string]*nftables.Set{}
 	for _, s := range list {
-		have[s.Name] = s
+		if !s.Anonymous {
+			have[s.Name] = s
+		}
 	}
 	return have, nil
 }

@@ -389,13 +389,25 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
+// TestSizes checks that no set that rules fill has room made for its size. That
+// would be some 64 MB in each namespace.
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	for _, s := range baseSets() {
+		if s.Dynamic && s.Size%(1<<16) != 0 {
+			t.Errorf("set %s: size %d, want a multiple of 65,536", s.Name, s.Size)
+		}
+	}
+}
+
 // TestOnLink checks where a port may send neighbour discovery to: to the prefixes of its
-// link, in halves of an address, and anywhere if they are not known or wider than that.
+// link and of its pairs, in halves of an address, and anywhere if one is wider than that.
 func TestOnLink(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{
-		"":                    {setOnLinkAny},
-		"10.0.0.0/24":         {setOnLinkAny},
+		"":                    nil,
+		"10.0.0.0/24":         nil,
+		"::/0":                {setOnLinkAny},
 		"fd00:a::1/64":        {setOnLink + " fd00000a00000000"},
 		"fd00:a:0:1::1:0/112": {setOnLink + " fd00000a00000001"},
 		"fd00:a::/64 fd00:b::/64": {setOnLink + " fd00000a00000000",
@@ -404,20 +416,25 @@ func TestOnLink(t *testing.T) {
 		"fd00:a::/64 fd00:b::/56":        {setOnLinkAny},
 		"fd00:a::/56 fd00:b::/64 ::/128": {setOnLinkAny},
 	} {
-		p := Port{Tap: "tapx"}
+		var prefixes []netip.Prefix
 		for _, prefix := range strings.Fields(text) {
-			p.OnLink = append(p.OnLink, netip.MustParsePrefix(prefix))
+			prefixes = append(prefixes, netip.MustParsePrefix(prefix))
 		}
-		var have []string
-		for _, e := range p.onLink() {
-			if e.key[:len(p.name())] != p.name() {
-				t.Errorf("%q: key %x", text, e.key)
+		for what, p := range map[string]Port{
+			"link": {Tap: "tapx", OnLink: prefixes}, "pairs": {Tap: "tapx", Pairs: prefixes},
+			"both": {Tap: "tapx", OnLink: prefixes, Pairs: prefixes},
+		} {
+			var have []string
+			for _, e := range p.onLink() {
+				if e.key[:len(p.name())] != p.name() {
+					t.Errorf("%q: key %x", text, e.key)
+				}
+				have = append(have, strings.TrimSpace(fmt.Sprintf("%s %x", e.set,
+					e.key[len(p.name()):])))
 			}
-			have = append(have, strings.TrimSpace(fmt.Sprintf("%s %x", e.set,
-				e.key[len(p.name()):])))
-		}
-		if !slices.Equal(have, want) {
-			t.Errorf("%q: %q, want %q", text, have, want)
+			if !slices.Equal(have, want) {
+				t.Errorf("%q of the %s: %q, want %q", text, what, have, want)
+			}
 		}
 	}
 }

@@ -23,14 +23,14 @@ const (
 	setFlows     = "flows"       // port . remote . protocol . port's side . remote's side, by who began
 	setClosing   = "closing"     // the same key: connections that one side has ended
 	setAnswered  = "answered"    // the same key: connections whose beginning the other side has answered
-	setFragments = "fragments"   // port . remote . protocol . identification
+	setFragments = "fragments"   // port . remote . identification
 	setSeats     = "flows_seats" // map: the key of flows -> the number of its seat: those that are remembered for long
 	setYoung     = "flows_young" // the same key: flows of datagrams that have just begun
 	setTaken     = "flows_taken" // port . number: seats that are taken
 	setRates     = "flows_rates" // port: new flows
 	setRatesFrom = "flows_from"  // port . remote: new flows that come in
 	setOnLink    = "onlink6"     // port's link . first half of an address: prefixes of the link
-	setOnLinkAny = "onlink6_any" // ports' links whose prefixes are not known, or are too wide for that
+	setOnLinkAny = "onlink6_any" // ports' links that have a wider prefix
 )
 
 // The verdict maps from a profile's number to the chain that judges: what begins by rules of its own direction, what answers by

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/kuryr/kuryr/internal/ipprefix"
 	"golang.org/x/sys/unix"
@@ -18,8 +19,8 @@ type Port struct {
 	Limits Limits
 	Addrs  []netip.Addr
 	Pairs  []netip.Prefix // what it may send as besides
-	// OnLink are the IPv6 prefixes of its link, beyond which it sends no neighbour
-	// discovery; none: they are not known.
+	// OnLink are the IPv6 prefixes of its link. It sends neighbour discovery there, to
+	// where its pairs are, to link-local addresses and to groups.
 	OnLink []netip.Prefix
 }
 
@@ -55,26 +56,25 @@ func (p Port) elements(known numbering) ([]element, error) {
 	return append(list, limits...), nil
 }
 
-// onLinkBits is how much of an address the set of prefixes has. A longer prefix is taken
-// for the one of this length around it.
+// onLinkBits is how much of an address the set of prefixes has. A longer prefix counts as
+// the one of this length around it.
 const onLinkBits = 64
 
 // onLink are the elements that say where the port may send neighbour discovery to.
 func (p Port) onLink() []element {
 	var list []element
-	for _, prefix := range p.OnLink {
+	for _, prefix := range slices.Concat(p.OnLink, p.Pairs) {
 		if !prefix.IsValid() || prefix.Addr().Is4() {
 			continue
 		}
 		if prefix.Bits() < onLinkBits {
-			list = nil
-			break
+			return []element{{set: setOnLinkAny, key: p.name()}}
 		}
-		list = append(list, element{set: setOnLink,
-			key: p.name() + string(prefix.Addr().AsSlice()[:onLinkBits/8])})
-	}
-	if len(list) == 0 {
-		return []element{{set: setOnLinkAny, key: p.name()}}
+		e := element{set: setOnLink,
+			key: p.name() + string(prefix.Addr().AsSlice()[:onLinkBits/8])}
+		if !slices.Contains(list, e) {
+			list = append(list, e)
+		}
 	}
 	return list
 }

@@ -47,7 +47,8 @@ func (h hook) keep(began Direction) string { return h.chain("keep") + "_began_" 
 func (h hook) last(began Direction) string { return h.chain("last") + "_began_" + began.side() }
 
 // noted is a set that rules fill. Without a size the kernel makes a small one, which
-// grows, for at most 65,535.
+// grows, for at most 65,535. With a size it makes room for the lowest 16 bits of that
+// (rhashtable_params.nelem_hint), so sizes are multiples of 65,536: room for none.
 func noted(name string, timeout time.Duration, size uint32,
 	key ...nftables.SetDatatype) nftables.Set {
 	s := nftables.Set{Name: name, KeyType: key[0], Dynamic: true, HasTimeout: true,
@@ -101,24 +102,22 @@ func (h hook) freshChain() chain {
 	return c
 }
 
-// keepChain gives a flow a seat, if it has none, and remembers it for as long as that.
-func (h hook) keepChain(name string, began Direction, timeout time.Duration) chain {
-	c := chain{name: name}
+// keepChains give a flow a seat, if it has none, and remember it for as long as that.
+func (h hook) keepChains(name string, began Direction, timeout time.Duration) []chain {
+	c, sit := chain{name: name}, chain{name: name + "_seat"}
 	random := &expr.Numgen{Register: 1, Modulus: seatsOfPort, Type: unix.NFT_NG_RANDOM}
-	sit := func(operation uint32) exprs {
-		note := &expr.Dynset{SrcRegKey: reg(0), SetName: setTaken, Operation: operation,
-			Timeout: timeout}
-		return join(h.taken(), exprs{note}, h.seat(operation, timeout),
-			remember(h.flow(), h.flows(began), timeout), goTo(h.chain("pass")))
-	}
-	c.add("has a seat", inSeat(h.flow(), h.seats()), toMark, sit(dynsetUpdate))
+	c.add("has a seat", inSeat(h.flow(), h.seats()), toMark, jump(sit.name))
 	for range seatTries {
-		c.add("takes a seat that is free", exprs{random}, toMark,
-			notInSet(h.taken(), setTaken), sit(dynsetAdd))
+		c.add("this seat is free", exprs{random}, toMark, notInSet(h.taken(), setTaken),
+			jump(sit.name))
 	}
 	c.add("has no seat", remember(h.flow(), h.flows(began), briefFor))
 	c.add("pass", goTo(h.chain("pass")))
-	return c
+	// A set that is full ends the rule: then nothing is taken, and the chain above goes on.
+	sit.add("takes or keeps the seat", remember(h.flow(), h.flows(began), timeout),
+		remember(h.taken(), setTaken, timeout), h.seat(dynsetUpdate, timeout),
+		goTo(h.chain("pass")))
+	return []chain{c, sit}
 }
 
 // leaveSeat frees the flow's seat.
