@@ -369,3 +369,33 @@ func TestBalancingDamageIsFoundAndMended(t *testing.T) {
 		t.Errorf("left:\n%s", out)
 	}
 }
+
+// TestSharesOfBalancersStay has the next process look at a router without an uplink that
+// has load balancers: nothing differs.
+func TestSharesOfBalancersStay(t *testing.T) {
+	t.Parallel()
+	b := newBalanced(t)
+	ctx := context.Background()
+	b.d.Uplink = nil
+	b.vips = b.vips[:2]
+	b.frontends = b.frontends[:len(b.vips)]
+	_, err := b.f.Reconcile(ctx, b.whole())
+	must(t, err)
+	if tables := b.sh(b.domain(b.d.ID), "nft list tables"); !strings.Contains(tables, "kuryr_share") {
+		t.Fatalf("no share table: %s", tables)
+	}
+	next := b.another()
+	report, err := next.Reconcile(ctx, b.whole())
+	must(t, err)
+	if len(report.Changed) > 0 {
+		t.Errorf("the next process changes %v", report.Changed)
+	}
+	b.frontends, b.vips = nil, nil
+	for range 2 { // the table goes with the load balancers, and then the shares
+		_, err = b.another().Reconcile(ctx, b.whole())
+		must(t, err)
+	}
+	if tables := b.sh(b.domain(b.d.ID), "nft list tables"); strings.Contains(tables, "kuryr_share") {
+		t.Errorf("left: %s", tables)
+	}
+}

@@ -45,8 +45,8 @@ var domainSysctls = []sysctl{
 	{"ipv6/conf/default/accept_ra", "0"},
 	{"ipv6/conf/default/accept_dad", "0"},
 	{"ipv6/conf/default/addr_gen_mode", "1"}, // ports get no address in the router
-	// What is put together here comes from a port or from the host, which sends fragments
-	// together. So few wait, and not long.
+	// Fragments that are put together here come from a port, or from the host, which
+	// sends them together. So few wait, and not long.
 	{"ipv4/ipfrag_high_thresh", fragmentBytes},
 	{"ipv4/ipfrag_time", fragmentSeconds},
 	{"ipv6/ip6frag_high_thresh", fragmentBytes},
@@ -194,8 +194,11 @@ func (f *Fabric) converge(r *run, host *space, d Domain) (c claims, err error) {
 	failpoint.Here("fabric.apply.uplink")
 	// Without an uplink or a load balancer nothing in the namespace tracks connections,
 	// and this must not be the first to do so.
-	if d.Uplink == nil && f.balancers.get(d.ID, c.space.key) == nil {
-		return c, c.space.removeShares(r)
+	if d.Uplink == nil {
+		balances, err := balancing.exists(c.space)
+		if err != nil || !balances {
+			return c, errors.Join(err, c.space.removeShares(r))
+		}
 	}
 	var prefixes []netip.Prefix
 	for _, b := range d.Bridges {

@@ -241,8 +241,14 @@ func (w *world) call(ns netns.NsHandle, network, addr string) string {
 // image is everything we could have changed in a namespace, as the tools tell it. A link's carrier is not ours: the kernel tells of it a little later.
 func (w *world) image(ns netns.NsHandle) string {
 	w.t.Helper()
-	return withoutNoted(w.sh(ns, "timeout 10 nft list ruleset")) + w.sh(ns,
-		"ip -d -o link | sed 's/ gc_timer.*bridge_id/ bridge_id/; s/promiscuity.*addrgenmode/addrgenmode/; s/NO-CARRIER,//; s/,LOWER_UP//; s/ state [A-Z]*//'; ip -o addr | sed 's/valid_lft.*//'; { ip route; ip -6 route; ip -6 route show table local proto 75; } | sed 's/ linkdown//'; ip neigh show proxy")
+	links := "ip -d -o link | sed 's/ gc_timer.*bridge_id/ bridge_id/; " +
+		"s/promiscuity.*addrgenmode/addrgenmode/; s/NO-CARRIER,//; s/,LOWER_UP//; " +
+		"s/ state [A-Z]*//'"
+	addrs := "ip -o addr | sed 's/valid_lft.*//'"
+	routes := "{ ip route; ip -6 route; ip -6 route show table local proto 75; } | " +
+		"sed 's/ linkdown//'"
+	return withoutNoted(w.sh(ns, "timeout 10 nft list ruleset")) +
+		w.sh(ns, strings.Join([]string{links, addrs, routes, "ip neigh show proxy"}, "; "))
 }
 
 // withoutNoted leaves out what rules have put into sets.
@@ -252,8 +258,8 @@ func withoutNoted(listing string) string {
 	for line := range strings.Lines(listing) {
 		text := strings.TrimSpace(line)
 		switch {
-		case strings.HasPrefix(text, "set "), strings.HasPrefix(text,
-			"map "), strings.HasPrefix(text, "chain "):
+		case strings.HasPrefix(text, "set "), strings.HasPrefix(text, "map "),
+			strings.HasPrefix(text, "chain "):
 			dynamic, elements = false, false
 		case strings.HasPrefix(text, "flags "):
 			dynamic = strings.Contains(text, "dynamic")

@@ -14,6 +14,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -56,13 +57,16 @@ const (
 	reachedFor = time.Minute
 )
 
+// balancing is package lb's table, where a namespace has load balancers.
+var balancing = table{family: nftables.TableFamilyINet, own: lb.DefaultName}
+
 // beforeBalancing is added to the priority of destination NAT: package lb, which is at
 // -7, ends what that hook does with a packet.
 const beforeBalancing = -10
 
 // noted is a set that rules fill; no timeout: its elements stay until the kernel finds
 // that they count nothing. It has no size, so the kernel makes a small one, which grows,
-// for at most 65,535. What is beyond is not limited.
+// for at most 65,535. Those beyond that are not limited.
 func noted(name string, timeout time.Duration, key ...nftables.SetDatatype) nftables.Set {
 	s := nftables.Set{Name: name, KeyType: key[0], Dynamic: true, HasTimeout: timeout != 0,
 		Timeout: timeout}
@@ -197,7 +201,7 @@ func onLinkElement(p netip.Prefix) element {
 		end: head + addrBytes(ipprefix.Last(p))}
 }
 
-// removeShares takes the share table away.
+// removeShares deletes the share table.
 func (s *space) removeShares(r *run) error {
 	if !supports().rates {
 		return nil
@@ -205,7 +209,7 @@ func (s *space) removeShares(r *run) error {
 	return shareTable(defaultMax, false).remove(r, s)
 }
 
-// probeShares tries the share table, in a namespace that is thrown away.
+// probeShares tries the share table, in a temporary namespace.
 func probeShares(ns netns.NsHandle) (rates, connections bool) {
 	try := func(count bool) bool {
 		c, err := connect(ns)

@@ -285,7 +285,7 @@ func TestShareOfConnections(t *testing.T) {
 }
 
 // TestShareOfNeighbours has a container look for many addresses of another network that
-// nobody has. The router looks for its share of them; another container's packets find
+// no container has. The router looks for its share of them; another container's packets find
 // theirs.
 func TestShareOfNeighbours(t *testing.T) {
 	t.Parallel()

@@ -78,12 +78,12 @@ func (t table) set(name string) *nftables.Set {
 // another type cannot be changed: then the table is recreated, empty.
 func (t table) converge(r *run, s *space) (err error) {
 	defer s.note(&err)
-	tables, err := s.nft.ListTablesOfFamily(t.family)
+	exists, err := t.exists(s)
 	if err != nil {
-		return fmt.Errorf("list tables: %w", err)
+		return err
 	}
 	object := fmt.Sprintf("nft table %s %s", familyName(t.family), t.name())
-	if !slices.ContainsFunc(tables, func(have *nftables.Table) bool { return have.Name == t.name() }) {
+	if !exists {
 		return r.mend(object, "complete", "", func() error { return t.explain(t.create(s.nft, false)) })
 	}
 	have, err := t.read(s.nft)
@@ -136,7 +136,9 @@ func (t table) read(c *nftables.Conn) (kernelTable, error) {
 		return have, fmt.Errorf("list sets: %w", err)
 	}
 	for _, s := range sets {
-		have.sets[s.Name] = s
+		if !s.Anonymous { // those come and go with their rules
+			have.sets[s.Name] = s
+		}
 	}
 	chains, err := c.ListChainsOfTableFamily(t.family)
 	if err != nil {
@@ -300,15 +302,20 @@ func (t table) addRules(c *nftables.Conn, ch chain, ref *nftables.Chain) error {
 	return nil
 }
 
+func (t table) exists(s *space) (bool, error) {
+	tables, err := s.nft.ListTablesOfFamily(t.family)
+	if err != nil {
+		return false, fmt.Errorf("list tables: %w", err)
+	}
+	named := func(have *nftables.Table) bool { return have.Name == t.name() }
+	return slices.ContainsFunc(tables, named), nil
+}
+
 // remove deletes the table; absent is fine.
 func (t table) remove(r *run, s *space) (err error) {
 	defer s.note(&err)
-	tables, err := s.nft.ListTablesOfFamily(t.family)
-	if err != nil {
-		return fmt.Errorf("list tables: %w", err)
-	}
-	if !slices.ContainsFunc(tables, func(have *nftables.Table) bool { return have.Name == t.name() }) {
-		return nil
+	if exists, err := t.exists(s); err != nil || !exists {
+		return err
 	}
 	return r.mend(fmt.Sprintf("nft table %s %s", familyName(t.family), t.name()), "", "present", func() error {
 		s.nft.DelTable(t.ref())

@@ -23,6 +23,7 @@ func TestTableOfAnOlderVersion(t *testing.T) {
 		"add set bridge kuryr was { type mark; }",
 		"add rule bridge kuryr before meta mark @was accept",
 		"add rule bridge kuryr nd_source goto before",
+		"add rule bridge kuryr nd_source meta mark { 1, 2 } drop",
 	} {
 		w.sh(ns, "nft '"+command+"'")
 	}

@@ -20,7 +20,7 @@ const (
 
 // Config is what a Table needs to know of its surroundings. The zero Config is a table for the namespace New's caller is in.
 type Config struct {
-	Name string // of the tables, in the inet and the bridge family; "" is "kuryr_lb". Two Tables in one namespace have two names
+	Name string // of the tables, in the inet and the bridge family; "" is DefaultName. Two Tables in one namespace have two names
 	// Run calls a function in the table's network namespace; nil calls it where the caller is. It is needed only to open sockets and to look addresses up, so that
 	// a namespace may be left meanwhile.
 	Run func(func() error) error

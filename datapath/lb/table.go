@@ -17,7 +17,10 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-func (c Config) name() string { return cmp.Or(c.Name, "kuryr_lb") }
+// DefaultName is the name of the tables where Config has none.
+const DefaultName = "kuryr_lb"
+
+func (c Config) name() string { return cmp.Or(c.Name, DefaultName) }
 
 func (c Config) log() *slog.Logger {
 	if c.Logger == nil {
