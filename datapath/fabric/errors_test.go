@@ -12,8 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/datapath/policy"
 	"github.com/kuryr/kuryr/internal/nstest"
+	"github.com/kuryr/kuryr/sdn"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
@@ -184,6 +186,69 @@ func TestFilterErrors(t *testing.T) {
 	}
 }
 
+// ask sends a datagram and returns what the kernel says instead of an answer.
+func (f *filtered) ask(from netns.NsHandle, addr string) (err error) {
+	f.t.Helper()
+	nstest.Do(f.t, from, func() {
+		var c net.Conn
+		if c, err = net.Dial("udp", addr); err != nil {
+			return
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+		_, _ = c.Write([]byte("?"))
+		_, err = c.Read(make([]byte, 9))
+	})
+	return err
+}
+
+// TestFilterErrorsTranslated checks that the errors of a closed port come to the client
+// that asked for it by another address: a VIP, whose endpoint is a container or the host,
+// or a floating address, from outside and from a container of the same router.
+func TestFilterErrorsTranslated(t *testing.T) {
+	t.Parallel()
+	f := newFiltered(t)
+	client := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5")
+	near := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6")
+	far := f.plug(f.d.ID, f.d.Bridges[1], "10.0.1.7", "fd00:b::7")
+	f.group("client", anything(policy.Egress)...)
+	f.group("server", bothFamilies(ports(policy.Ingress, unix.IPPROTO_UDP, 9, 9))...)
+	f.join(&client, "client")
+	f.join(&near, "server")
+	f.join(&far, "server")
+	f.d.Uplink.Floating = []Floating{{netip.MustParseAddr("198.51.100.50"),
+		netip.MustParseAddr("10.0.1.7")}}
+	f.apply(f.d)
+	f.sh(f.neighbour, "ip route add 198.51.100.50 via "+hostAddr4)
+	var vips []VIP
+	var fronts []lb.Frontend
+	asked := map[string]netns.NsHandle{"198.51.100.50:9": client.ns}
+	for vip, endpoint := range map[string]string{
+		"10.96.0.10": "10.0.0.6:9", "10.96.0.11": "10.0.1.7:9", "10.96.0.12": hostAddr4 + ":9",
+		"fd00:96::10": "[fd00:a::6]:9", "fd00:96::11": "[fd00:b::7]:9",
+		"fd00:96::12": "[" + hostAddr6 + "]:9",
+	} {
+		addr := netip.MustParseAddr(vip)
+		vips = append(vips, VIP{Addr: addr})
+		fronts = append(fronts, lb.Frontend{
+			Key:       lb.Key{Addr: addr, Protocol: sdn.UDP, Port: 9},
+			Endpoints: []netip.AddrPort{netip.MustParseAddrPort(endpoint)}})
+		asked[net.JoinHostPort(vip, "9")] = client.ns
+	}
+	must(t, f.f.UpdateVIPs(t.Context(), f.d.ID, nil, vips))
+	must(t, f.f.UpdateFrontends(t.Context(), f.d.ID, nil, nil,
+		func() ([]lb.Frontend, error) { return fronts, nil }))
+	for addr, from := range asked {
+		if err := f.ask(from, addr); err == nil || !strings.Contains(err.Error(), "refused") {
+			t.Errorf("UDP to %s: %v, want that no process listens", addr, err)
+		}
+	}
+	err := f.ask(f.neighbour, "198.51.100.50:9")
+	if err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("from outside: %v, want that no process listens", err)
+	}
+}
+
 // TestFilterErrorsOfOthers checks the errors that do not come from the other end of what
 // they are about: from the router, from a router in a container, and from beyond the
 // host; and those about what is not TCP.
@@ -206,17 +271,7 @@ func TestFilterErrorsOfOthers(t *testing.T) {
 	// A port that is closed: in another container, and outside.
 	for _, addr := range []string{"10.0.1.7:9", "[fd00:b::7]:9", neighbourAddr4 + ":9",
 		"[" + neighbourAddr6 + "]:9"} {
-		var err error
-		nstest.Do(t, client.ns, func() {
-			var c net.Conn
-			if c, err = net.Dial("udp", addr); err != nil {
-				return
-			}
-			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
-			_, _ = c.Write([]byte("?"))
-			_, err = c.Read(make([]byte, 9))
-		})
+		err := f.ask(client.ns, addr)
 		if err == nil || !strings.Contains(err.Error(), "refused") {
 			t.Errorf("UDP to %s: %v, want that no process listens", addr, err)
 		}
@@ -232,17 +287,7 @@ func TestFilterErrorsOfOthers(t *testing.T) {
 	f.sh(client.ns,
 		"ip route add 203.0.113.0/24 via 10.0.0.9; ip route add 2001:db8:77::/64 via fd00:a::9")
 	for _, addr := range []string{"203.0.113.1:9", "[2001:db8:77::1]:9"} {
-		var err error
-		nstest.Do(t, client.ns, func() {
-			var c net.Conn
-			if c, err = net.Dial("udp", addr); err != nil {
-				return
-			}
-			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
-			_, _ = c.Write([]byte("?"))
-			_, err = c.Read(make([]byte, 9))
-		})
+		err := f.ask(client.ns, addr)
 		if err == nil || !strings.Contains(err.Error(), "denied") && !strings.Contains(err.Error(),
 			"no route") {
 			t.Errorf("UDP to %s: %v, want what the container that routes says", addr, err)

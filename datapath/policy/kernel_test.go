@@ -389,8 +389,8 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// TestSizes checks that no set that rules fill has room made for its size. That
-// would be some 64 MB in each namespace.
+// TestSizes checks that the kernel makes no room for the size of a set that rules fill,
+// before there are elements. That would be up to 2 MB for each set of each namespace.
 func TestSizes(t *testing.T) {
 	t.Parallel()
 	for _, s := range baseSets() {
