@@ -55,21 +55,35 @@ func (t *transaction) addSet(s nftables.Set) error {
 	return nil
 }
 
-// addChains makes the chains first and their rules after, since rules go to chains that come later.
+// addChains adds chains with their rules. All chains come first, since rules go to chains that
+// come later.
 func (t *transaction) addChains(list []chain) error {
-	t.changed = true
 	for _, c := range list {
-		n := &nftables.Chain{Name: c.name, Table: table()}
-		if c.hook != nil {
-			n.Type, n.Hooknum, n.Priority = nftables.ChainTypeFilter, c.hook, &c.priority
-		}
-		t.conn.AddChain(n)
+		t.addChain(c)
 	}
 	for _, c := range list {
-		for _, r := range c.rules {
-			if err := t.addRule(c.name, r); err != nil {
-				return err
-			}
+		if err := t.addRules(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addChain adds a chain without its rules.
+func (t *transaction) addChain(c chain) {
+	t.changed = true
+	n := &nftables.Chain{Name: c.name, Table: table()}
+	if c.hook != nil {
+		n.Type, n.Hooknum, n.Priority = nftables.ChainTypeFilter, c.hook, &c.priority
+	}
+	t.conn.AddChain(n)
+}
+
+// addRules adds the rules of a chain.
+func (t *transaction) addRules(c chain) error {
+	for _, r := range c.rules {
+		if err := t.addRule(c.name, r); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -159,7 +173,18 @@ func (t *transaction) commit() error {
 	if !t.changed {
 		return nil
 	}
-	return t.conn.Flush()
+	return firstError(t.conn.Flush())
+}
+
+// firstError is the first of joined errors: the kernel reports one for each message of a
+// transaction, and those after the first mostly follow from it.
+func firstError(err error) error {
+	for next := err; next != nil; next = errors.Unwrap(next) {
+		if joined, ok := next.(interface{ Unwrap() []error }); ok {
+			return firstError(joined.Unwrap()[0])
+		}
+	}
+	return err
 }
 
 // newEpoch is a number that no epoch of the last seconds had.
@@ -290,12 +315,7 @@ func (t *transaction) syncRules(f *Filter, c chain, ordered bool) (differs bool,
 	if ordered {
 		t.conn.FlushChain(&nftables.Chain{Name: c.name, Table: table()})
 		t.narrower = true
-		for _, r := range c.rules {
-			if err := t.addRule(c.name, r); err != nil {
-				return false, err
-			}
-		}
-		return true, nil
+		return true, t.addRules(c)
 	}
 	missing := map[string]int{}
 	for _, s := range wanted {

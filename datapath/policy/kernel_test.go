@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/mdlayher/netlink"
 	"github.com/vishvananda/netns"
@@ -310,6 +311,64 @@ func TestFastest(t *testing.T) {
 				t.Errorf("%d kbit/s: limited: %v", kbps, limited)
 			}
 			must(t, f.UpdatePorts([]Port{p}, nil))
+		}
+	}
+}
+
+// TestTableOfEarlierVersion reconciles a table in which most chains are missing, and the rules
+// and elements that lead to them, as after an upgrade. Nothing else of the table is replaced.
+func TestTableOfEarlierVersion(t *testing.T) {
+	t.Parallel()
+	s := State{
+		Ports:  []Port{{Tap: "tapx", Groups: []string{"g"}, Limits: Limits{DSCP: 1}}},
+		Groups: []Group{{ID: "g", Revision: 1, Rules: []Rule{{ID: "1"}}}},
+	}
+	ignore := func(_, _, _ string) {}
+	// Chains are listed in the order of their creation, and epochs differ.
+	lines := func(ns netns.NsHandle) []string {
+		list := strings.Split(nft(t, ns, "list", "table", "bridge", tableName), "\n")
+		return slices.DeleteFunc(list, func(l string) bool { return strings.Contains(l, "is judged anew") })
+	}
+	fresh := require(t)
+	must(t, newFilter(t, fresh).Reconcile(s, false, ignore))
+
+	ns := nstest.New(t)
+	f := newFilter(t, ns)
+	known, err := f.numbering(s.Ports)
+	must(t, err)
+	earlier, err := s.image(known)
+	must(t, err)
+	missing := map[string]bool{}
+	earlier.chains = slices.DeleteFunc(earlier.chains, func(c chain) bool {
+		missing[c.name] = c.hook == nil && c.name != chainEpoch
+		return missing[c.name]
+	})
+	for i := range earlier.chains {
+		c := &earlier.chains[i]
+		c.rules = slices.DeleteFunc(c.rules, func(r rule) bool {
+			return slices.ContainsFunc(r.exprs, func(e expr.Any) bool {
+				v, ok := e.(*expr.Verdict)
+				return ok && missing[v.Chain]
+			})
+		})
+	}
+	earlier.elements = slices.DeleteFunc(earlier.elements, func(e element) bool { return missing[e.goTo] })
+	tr := &transaction{conn: f.conn}
+	must(t, errors.Join(tr.make(earlier), tr.commit()))
+
+	must(t, f.Reconcile(s, false, ignore))
+	must(t, f.Reconcile(s, false, func(object, want, have string) {
+		t.Errorf("%s: want %q, have %q", object, want, have)
+	}))
+	got, want := lines(ns), lines(fresh)
+	for _, line := range got {
+		if !slices.Contains(want, line) {
+			t.Errorf("the table has %s", line)
+		}
+	}
+	for _, line := range want {
+		if !slices.Contains(got, line) {
+			t.Errorf("the table lacks %s", line)
 		}
 	}
 }

@@ -225,20 +225,24 @@ func (f *Filter) mend(want image, dry bool, note func(object, want, have string)
 		}
 		delete(sets, s.Name)
 	}
-	var fresh []chain
+	// A rule of a chain that is there may go to one that is not yet.
 	for _, c := range want.chains {
 		if chains[c.name] == nil {
 			note("nft chain "+c.name, "present", "")
-			fresh = append(fresh, c)
+			t.addChain(c)
+		}
+	}
+	for _, c := range want.chains {
+		if chains[c.name] == nil {
+			if err := t.addRules(c); err != nil {
+				return err
+			}
 		} else if differs, err := t.syncRules(f, c, want.ordered[c.name]); err != nil {
 			return err
 		} else if differs {
 			note("nft chain "+c.name, "its rules", "other rules")
 		}
 		delete(chains, c.name)
-	}
-	if err := t.addChains(fresh); err != nil {
-		return err
 	}
 	// A set that goes leaves no elements to be compared.
 	have, err := f.readElements(static...)
