@@ -32,6 +32,8 @@ var domainSysctls = []sysctl{
 	{"ipv4/conf/all/send_redirects", "0"},
 	{"ipv4/conf/default/send_redirects", "0"},
 	{"ipv4/conf/all/accept_redirects", "0"}, // a router is told its routes by nobody on its networks
+	// Filters judge the address that a packet names, not others on a route it asks for.
+	{"ipv4/conf/all/accept_source_route", "0"},
 	{"ipv4/conf/default/accept_redirects", "0"},
 	{"ipv6/conf/all/accept_redirects", "0"},
 	{"ipv6/conf/default/accept_redirects", "0"},
