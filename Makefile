@@ -95,7 +95,7 @@ PublishedPortsAreKept|Restarts|Commands|NothingIsLeft|FortyAtOnce|Swarm|ManagedP
 EngineKilled|TwoProcesses)$$
 
 e2e-docker: need-root docker-plugin bin/count ## scenarios with a real Docker engine on private hosts (root; installs docker.io)
-	hack/deps.sh e2e
+	hack/deps.sh e2e cni
 	$(call e2e,4,30m,./e2e/privatehost ./e2e/docker) | $(call count,e2e-docker)
 
 e2e-docker-29: need-root docker-plugin bin/count ## the same with Docker 29, which is built from source once (root)

@@ -38,6 +38,8 @@ type daemon struct {
 	binder  *bind.Binder   // with memory
 	front   *front         // nil: Docker is not served
 	node    *nodeFront     // nil: container runtimes are not served
+	noCNI   atomic.Bool    // another process serves them
+	seen    sdn.Provider   // the SDN as the front ends see it
 	api     []string       // where the SDN is served to other processes
 
 	mu   sync.Mutex
@@ -85,7 +87,7 @@ func (d *daemon) addresses() (attrs []any) {
 	if d.front != nil {
 		attrs = append(attrs, "plugin_socket", pluginAddresses(d.cfg.Docker))
 	}
-	if d.node != nil {
+	if d.node != nil && !d.noCNI.Load() {
 		attrs = append(attrs, "node_socket", d.cfg.Node.Socket)
 	}
 	if len(d.api) > 0 {
@@ -103,7 +105,7 @@ func (d *daemon) Status(ctx context.Context) (admin.Status, error) {
 	if d.front != nil {
 		s.PluginSocket = pluginAddresses(d.cfg.Docker)
 	}
-	if d.node != nil {
+	if d.node != nil && !d.noCNI.Load() {
 		s.NodeSocket = d.cfg.Node.Socket
 	}
 	if d.parts == nil {

@@ -27,7 +27,9 @@ same as "kuryr up".
 The commands below it tell Docker where the driver answers, where that is not the socket that Docker finds by itself.`,
 		Example: "  kuryr docker\n  kuryr docker --docker-socket \"\" --docker-listen tcp://127.0.0.1:2378",
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.daemon(c, func(cfg config.Config) duties { return duties{open: providers[cfg.Provider], docker: true} })
+			return a.daemon(c, func(cfg config.Config) duties {
+				return duties{open: providers[cfg.Provider], docker: true, node: servesCNI(cfg)}
+			})
 		},
 	}
 	addSettings(c, settingsBut("node.", "kubernetes.", "controller.", "kurma.")...)

@@ -67,16 +67,22 @@ func (d *daemon) newFront(ctx context.Context, back *backend, registry *promethe
 
 // plugging gives a front end the SDN as it sees it, and what plugs its ports.
 func (d *daemon) plugging(ctx context.Context, back *backend, registry *prometheus.Registry) (sdn.Provider, *bind.Binder, error) {
-	provider, err := nestedIn(metrics.Observe(back.provider, registry), d.cfg)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := canNest(ctx, provider); err != nil {
-		return nil, nil, err
+	if d.seen == nil {
+		provider, err := nestedIn(metrics.Observe(back.provider, registry), d.cfg)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := canNest(ctx, provider); err != nil {
+			return nil, nil, err
+		}
+		d.seen = provider
 	}
 	of := d.cfg.Bind
-	binder, err := bind.New(bind.Config{Logger: d.log, OVSDB: of.OVSDBSocket, IntegrationBridge: of.IntegrationBridge, Executables: of.Executables, LinkInterface: of.LinkInterface})
-	return provider, binder, err
+	binder, err := bind.New(bind.Config{
+		Logger: d.log, OVSDB: of.OVSDBSocket, IntegrationBridge: of.IntegrationBridge, Executables: of.Executables,
+		LinkInterface: of.LinkInterface,
+	})
+	return d.seen, binder, err
 }
 
 // close lets go of what is not Docker's. It is called after all that begin started has ended.

@@ -31,8 +31,11 @@ type noun[E any] struct {
 }
 
 func (a *app) nounCommands() []*cobra.Command {
+	networks := nounCommand(a, networkNoun)
+	networks.Short = "List, show, create and delete networks"
+	networks.AddCommand(a.createNetworkCommand(), a.deleteNetworkCommand())
 	return []*cobra.Command{
-		nounCommand(a, networkNoun),
+		networks,
 		nounCommand(a, subnetNoun),
 		nounCommand(a, subnetPoolNoun),
 		nounCommand(a, portNoun),

@@ -57,9 +57,11 @@ The commands below it look after a running SDN and its store, and make what its 
 	return c
 }
 
-// settingsOfSDN are those of `kuryr up` but Docker's.
+// settingsOfSDN are those of `kuryr up` but the front ends'.
 func settingsOfSDN() []string {
-	return slices.DeleteFunc(settingsOfUp(), func(key string) bool { return strings.HasPrefix(key, "docker.") })
+	return slices.DeleteFunc(settingsOfUp(), func(key string) bool {
+		return strings.HasPrefix(key, "docker.") || strings.HasPrefix(key, "node.")
+	})
 }
 
 func (a *app) checkCommand() *cobra.Command {

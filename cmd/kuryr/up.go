@@ -25,15 +25,17 @@ import (
 
 func (a *app) upCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "up", Short: "Run the SDN and Docker's network driver", Args: noArgs,
-		Long: `Run the embedded SDN and the Docker front end in this process, until SIGTERM or SIGINT. No argument is needed. Networks and
+		Use: "up", Short: "Run the SDN and the front ends of Docker and CNI", Args: noArgs,
+		Long: `Run the embedded SDN and the front ends of Docker and CNI in this process, until SIGTERM or SIGINT. No argument is needed. Networks and
 containers stay as they are when it ends, and traffic goes on; "kuryr down" takes them out of the kernel.
 
 Every key of the configuration can be set by a flag, or by an environment variable: docker.capability_scope is
 --docker-capability-scope and KURYR_DOCKER_CAPABILITY_SCOPE.`,
 		Example: "  kuryr up\n  kuryr up --log-level debug --metrics-listen 127.0.0.1:9464",
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.daemon(c, func(config.Config) duties { return duties{open: openLocal, docker: true} })
+			return a.daemon(c, func(cfg config.Config) duties {
+				return duties{open: openLocal, docker: true, node: servesCNI(cfg)}
+			})
 		},
 	}
 	addSettings(c, settingsOfUp()...)
@@ -42,8 +44,14 @@ Every key of the configuration can be set by a flag, or by an environment variab
 
 // settingsOfUp are all but the choice of the SDN, which is the embedded one, and what is of others.
 func settingsOfUp() []string {
-	return slices.DeleteFunc(settingsBut("neutron.", "bind.", "node.", "kubernetes.", "controller.", "kurma."), func(key string) bool { return key == "provider" })
+	keys := settingsBut("neutron.", "bind.", "node.", "kubernetes.", "controller.", "kurma.")
+	keys = slices.DeleteFunc(keys, func(key string) bool { return key == "provider" })
+	return append(keys, "node.socket", "node.conflist", "node.network")
 }
+
+// servesCNI reports whether a daemon with Docker's front end has CNI's too. With an SDN
+// that other processes reach, that is a process of its own.
+func servesCNI(c config.Config) bool { return c.Provider == config.ProviderLocal }
 
 // duties are what a daemon does. Where the SDN is embedded it serves its API besides.
 type duties struct {
@@ -162,7 +170,13 @@ func (d *daemon) begin(ctx context.Context, work *errgroup.Group, api *api) erro
 		}
 	}
 	if d.node != nil {
-		if err := d.node.begin(ctx, work); err != nil {
+		err := d.node.begin(ctx, work)
+		if d.front != nil && errors.Is(err, rootsock.ErrInUse) { // Docker is served all the same
+			d.log.Warn("CNI socket in use", "node_socket", d.cfg.Node.Socket, "err", err)
+			d.noCNI.Store(true)
+			err = nil
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -113,6 +114,9 @@ func (s *Server) answer(ctx context.Context, conn net.Conn) {
 	start := time.Now()
 	_ = conn.SetReadDeadline(start.Add(readLimit))
 	r, reply, err := cni.ReadRequest(conn)
+	if errors.Is(err, io.EOF) { // such as kuryr doctor, which looks whether the daemon answers
+		return
+	}
 	if err != nil {
 		s.log.WarnContext(ctx, "a request of kuryr-cni cannot be read", "error", err)
 		_ = reply(conn, nil, cni.Undecodable.Errorf("request: %v", err))

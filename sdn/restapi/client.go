@@ -1,6 +1,7 @@
 package restapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -93,21 +94,63 @@ func (c *Client) PoolMembers(ctx context.Context, pool string) ([]PoolMember, er
 	return body.All, err
 }
 
+// Create makes an object of what body tells, and reads it as the server made it.
+func Create[E any](ctx context.Context, c *Client, noun Resource[E], body any) (E, error) {
+	var made map[string]E
+	err := c.send(ctx, http.MethodPost, pathOf(noun.Collection), map[string]any{noun.Member: body}, &made)
+	return made[noun.Member], err
+}
+
+// Delete deletes the object of this id. One that is absent is an *Error with status 404.
+func Delete[E any](ctx context.Context, c *Client, noun Resource[E], id string) error {
+	return c.send(ctx, http.MethodDelete, pathOf(noun.Collection)+"/"+url.PathEscape(id), nil, nil)
+}
+
+// RouterInterface puts a subnet on a router, or takes it off.
+func (c *Client) RouterInterface(ctx context.Context, router, subnet string, add bool) error {
+	action := "/remove_router_interface"
+	if add {
+		action = "/add_router_interface"
+	}
+	path := pathOf(Routers.Collection) + "/" + url.PathEscape(router) + action
+	return c.send(ctx, http.MethodPut, path, map[string]string{"subnet_id": subnet}, nil)
+}
+
 func (c *Client) get(ctx context.Context, path string, into any) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Base+path, nil)
+	return c.send(ctx, http.MethodGet, path, nil, into)
+}
+
+// send makes a request with a body, unless that is nil, and reads the answer into a
+// value, unless that is nil.
+func (c *Client) send(ctx context.Context, method, path string, body, into any) error {
+	var text io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		text = bytes.NewReader(data)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, c.Base+path, text)
 	if err != nil {
 		return err
+	}
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
 	}
 	response, err := c.HTTP.Do(request)
 	if err != nil {
 		return err
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
+	if response.StatusCode/100 != 2 {
 		return decodeError(response)
 	}
+	if into == nil {
+		return nil
+	}
 	if err := json.NewDecoder(response.Body).Decode(into); err != nil {
-		return fmt.Errorf("answer to GET %s: %w", path, err)
+		return fmt.Errorf("answer to %s %s: %w", method, path, err)
 	}
 	return nil
 }

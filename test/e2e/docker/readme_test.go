@@ -85,6 +85,25 @@ func TestReadme(t *testing.T) {
 	r.docker(t, "create", "--name", "server", "box")
 	r.docker(t, "commit", "-c", `CMD ["probe", "serve", "80"]`, "server", "nginx")
 	r.docker(t, "rm", "server")
+	r.must(t, "sh", "-ec", `mount -t tmpfs none /opt
+		mkdir -p /etc/containers
+		cat >/etc/containers/containers.conf <<-end
+			[network]
+			network_backend = "cni"
+			cni_plugin_dirs = ["/opt/cni/bin"]
+			[engine]
+			runtime = "runc"
+			cgroup_manager = "cgroupfs"
+			events_logger = "none"
+		end
+		cat >/etc/containers/storage.conf <<-end
+			[storage]
+			driver = "vfs"
+			runroot = "/run/containers/storage"
+			graphroot = "/var/lib/containers/storage"
+		end
+		docker save -o /run/readme/nginx.tar nginx
+		podman load -i /run/readme/nginx.tar`)
 	ran := 0
 	for _, b := range readmeBlocks(t, string(text)) {
 		if b.why != "" {
@@ -101,7 +120,7 @@ func TestReadme(t *testing.T) {
 		}
 		r.afterBlock(t, b)
 	}
-	if ran < 4 {
+	if ran < 5 {
 		t.Errorf("only %d blocks of README.md are run", ran)
 	}
 }
@@ -120,6 +139,11 @@ func (r rig) afterBlock(t *testing.T, b block) {
 		if res := r.outside(probe, "tcp", at(host4, 8080)); !res.OK() {
 			t.Errorf("README.md:%d: the published port does not answer: %s", b.line, res)
 		}
+	case strings.Contains(b.text, "podman run"):
+		web := r.docker(t, "inspect", "-f", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", "web")
+		r.must(t, "podman", "exec", "db", "probe", "tcp", web+":80")
+		r.must(t, "sh", "-ec", `podman rm -f -t 0 db; docker rm -f web; docker network rm blue
+			kuryr network delete blue; kuryr down --purge`)
 	case strings.Contains(b.text, "kuryr docker"):
 		r.docker(t, createArgs("shared", "--subnet", "10.10.1.0/24")...)
 		r.docker(t, "network", "rm", "shared")

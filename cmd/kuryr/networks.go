@@ -1,0 +1,214 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+
+	"github.com/kuryr/kuryr/internal/table"
+	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/spf13/cobra"
+)
+
+// newNetwork is what kuryr network create is asked for.
+type newNetwork struct {
+	name     string
+	subnets  []string
+	gateways []string
+	internal bool
+}
+
+func (a *app) createNetworkCommand() *cobra.Command {
+	var n newNetwork
+	var output string
+	c := &cobra.Command{
+		Use: "create NAME", Short: "Create a network that Docker, podman and other CNI runtimes can share",
+		Args: exactly(1, "the name of the network"),
+		Long: `Create a network with its subnets. It gets a router of its own with a way out, where the
+SDN has an external network.`,
+		Example: `  kuryr network create blue --subnet 10.10.0.0/24
+  docker network create -d kuryr --ipam-driver kuryr --subnet 10.10.0.0/24 -o neutron.net.name=blue blue`,
+		RunE: func(c *cobra.Command, args []string) error {
+			format, err := table.ParseFormat(output)
+			if err != nil {
+				return usageError{err}
+			}
+			n.name = args[0]
+			if err := n.check(); err != nil {
+				return usageError{err}
+			}
+			client, err := a.client(c)
+			if err != nil {
+				return err
+			}
+			made, err := n.create(c.Context(), client.SDN())
+			if err != nil {
+				return err
+			}
+			return table.Show(a.out, format, made, append(networkNoun.identity(), networkNoun.list...))
+		},
+	}
+	c.Flags().StringArrayVar(&n.subnets, "subnet", nil, "`range` of the network; may be repeated")
+	c.Flags().StringArrayVar(&n.gateways, "gateway", nil,
+		"`address` of the router in a range (default its first); may be repeated")
+	c.Flags().BoolVar(&n.internal, "internal", false, "no router, no gateway and no way out")
+	addOutput(c, &output)
+	return c
+}
+
+func (n newNetwork) check() error {
+	if len(n.subnets) == 0 {
+		return errors.New("--subnet: missing")
+	}
+	var ranges []netip.Prefix
+	for _, text := range n.subnets {
+		p, err := netip.ParsePrefix(text)
+		if err != nil || p != p.Masked() {
+			return fmt.Errorf("--subnet %q: not a range such as 10.10.0.0/24", text)
+		}
+		ranges = append(ranges, p)
+	}
+	for _, text := range n.gateways {
+		addr, err := netip.ParseAddr(text)
+		if err != nil || !slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+			return fmt.Errorf("--gateway %q: not an address of a --subnet", text)
+		}
+		if n.internal {
+			return errors.New("--gateway: an internal network has none")
+		}
+	}
+	return nil
+}
+
+// gateway is the one of a range that was asked for, "" for any.
+func (n newNetwork) gateway(of netip.Prefix) string {
+	for _, text := range n.gateways {
+		if addr, err := netip.ParseAddr(text); err == nil && of.Contains(addr) {
+			return text
+		}
+	}
+	return ""
+}
+
+// create makes the network. What fails is deleted again.
+func (n newNetwork) create(ctx context.Context, c *restapi.Client) (restapi.Network, error) {
+	there, err := restapi.List(ctx, c, restapi.Networks, url.Values{"name": {n.name}})
+	if err != nil {
+		return restapi.Network{}, err
+	}
+	if len(there) > 0 {
+		return restapi.Network{}, fmt.Errorf("network %q: exists", n.name)
+	}
+	network, err := restapi.Create(ctx, c, restapi.Networks, map[string]any{"name": n.name})
+	if err != nil {
+		return network, err
+	}
+	err = n.fill(ctx, c, network)
+	if err != nil {
+		return network, errors.Join(err, deleteNetwork(context.WithoutCancel(ctx), c, network))
+	}
+	return restapi.Get(ctx, c, restapi.Networks, network.ID)
+}
+
+// fill makes the subnets, and the router.
+func (n newNetwork) fill(ctx context.Context, c *restapi.Client, network restapi.Network) error {
+	var subnets []string
+	for _, text := range n.subnets {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return err
+		}
+		body := map[string]any{"network_id": network.ID, "cidr": text, "ip_version": 4}
+		if p.Addr().Is6() {
+			body["ip_version"] = 6
+		}
+		if gateway := n.gateway(p); gateway != "" {
+			body["gateway_ip"] = gateway
+		} else if n.internal {
+			body["gateway_ip"] = nil
+		}
+		s, err := restapi.Create(ctx, c, restapi.Subnets, body)
+		if err != nil {
+			return err
+		}
+		subnets = append(subnets, s.ID)
+	}
+	external, err := restapi.List(ctx, c, restapi.Networks, url.Values{"router:external": {"true"}})
+	if err != nil || n.internal || len(external) == 0 {
+		return err
+	}
+	router, err := restapi.Create(ctx, c, restapi.Routers, map[string]any{
+		"name": n.name, "description": routerOf(network),
+		"external_gateway_info": map[string]string{"network_id": external[0].ID},
+	})
+	if err != nil {
+		return err
+	}
+	for _, s := range subnets {
+		if err := c.RouterInterface(ctx, router.ID, s, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// routerOf is the description of the router that a network was created with, by which it
+// is found.
+func routerOf(n restapi.Network) string { return "router of network " + n.ID }
+
+func (a *app) deleteNetworkCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "delete NAME|ID", Short: "Delete a network that kuryr network create made",
+		Args: exactly(1, "the name or the id of one network"),
+		Long: `Delete a network, its subnets, and the router that it was created with. One with ports of
+containers is refused.`,
+		Example: "  kuryr network delete blue",
+		RunE: func(c *cobra.Command, args []string) error {
+			client, err := a.client(c)
+			if err != nil {
+				return err
+			}
+			network, err := find(c.Context(), client.SDN(), networkNoun, args[0])
+			if err != nil {
+				return err
+			}
+			ports, err := restapi.List(c.Context(), client.SDN(), restapi.Ports, url.Values{"network_id": {network.ID}})
+			if err != nil {
+				return err
+			}
+			for _, p := range ports {
+				if p.DeviceOwner != "network:router_interface" {
+					return fmt.Errorf("network %q: port %s uses it", args[0], p.ID)
+				}
+			}
+			return deleteNetwork(c.Context(), client.SDN(), network)
+		},
+	}
+}
+
+// deleteNetwork deletes the router that the network was created with, and the network.
+func deleteNetwork(ctx context.Context, c *restapi.Client, network restapi.Network) error {
+	routers, err := restapi.List(ctx, c, restapi.Routers, url.Values{"name": {network.Name}})
+	if err != nil {
+		return err
+	}
+	for _, r := range routers {
+		if r.Description != routerOf(network) {
+			continue
+		}
+		for _, i := range r.Interfaces {
+			if err := c.RouterInterface(ctx, r.ID, i.SubnetID, false); err != nil {
+				return err
+			}
+		}
+		if err := restapi.Delete(ctx, c, restapi.Routers, r.ID); err != nil {
+			return err
+		}
+	}
+	return restapi.Delete(ctx, c, restapi.Networks, network.ID)
+}
