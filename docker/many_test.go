@@ -1,7 +1,11 @@
 package docker
 
 import (
+	"fmt"
+	"slices"
 	"testing"
+
+	"github.com/kuryr/kuryr/sdn"
 )
 
 // TestManyPublishedPorts checks -p 10000-20000:10000-20000/udp: Docker's calls are then longer
@@ -25,4 +29,81 @@ func TestManyPublishedPorts(t *testing.T) {
 	b.stop(e)
 	b.remove(n)
 	b.clean()
+}
+
+// TestManyTakenPorts checks that every port of a range is tried, however many are taken.
+func TestManyTakenPorts(t *testing.T) {
+	t.Parallel()
+	b, host := withPorts(t, nil)
+	n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+	take := func(first, last int) {
+		for p := first; p <= last; p++ {
+			host.held[fmt.Sprintf("0.0.0.0:%d/tcp", p)] = "other"
+		}
+	}
+	publish := func(first, last, want int) {
+		t.Helper()
+		e := &endpoint{net: n, published: []m{
+			{"Proto": 6, "Port": 80, "HostPort": first, "HostPortEnd": last},
+		}}
+		b.take(e)
+		b.ok("NetworkDriver.CreateEndpoint", e.createBody())
+		b.ok("NetworkDriver.Join", e.joinBody())
+		if want == 0 {
+			text := b.fails("NetworkDriver.ProgramExternalConnectivity", e.program(e.published...))
+			b.contains(text, "no host port from 21000 to 21999 is free")
+		} else {
+			b.ok("NetworkDriver.ProgramExternalConnectivity", e.program(e.published...))
+			got := b.forwards(e.id)["0.0.0.0"]
+			if len(got) != 1 || int(got[0].External.First) != want {
+				t.Errorf("published at %v, want %d", got, want)
+			}
+		}
+		b.stop(e)
+	}
+	take(21000, 21298)
+	publish(21000, 21999, 21299)
+	take(21299, 21998)
+	publish(21000, 21999, 21999)
+	take(21999, 21999)
+	publish(21000, 21999, 0)
+	take(firstDynamic, lastDynamic)
+	delete(host.held, "0.0.0.0:60000/tcp")
+	publish(0, 0, 60000)
+}
+
+// TestManyTakenPortsOfFloatingIP checks that the SDN is not asked for each port of a floating IP
+// that is taken.
+func TestManyTakenPortsOfFloatingIP(t *testing.T) {
+	t.Parallel()
+	c := &counting{}
+	b, p := plainBox(t, func(config *Config) { c.Provider = config.Provider; config.Provider = c })
+	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
+	shared, err := b.provider.EnsureFloatingIP(t.Context(), sdn.FloatingIPSpec{
+		Network: p.Capabilities().ExternalNetwork,
+	})
+	b.must(err)
+	driver := m{optPublish: publishFloating, optFloatingIP: shared.Address.String()}
+	var many []m
+	for port := 21000; port < 21300; port++ {
+		many = append(many, m{"Proto": 6, "Port": 80, "HostPort": port})
+	}
+	first := b.start(&endpoint{net: n, driver: driver, published: many})
+	b.ok("NetworkDriver.ProgramExternalConnectivity", first.programBody())
+	second := b.start(&endpoint{net: n, driver: driver, published: []m{
+		{"Proto": 6, "Port": 80, "HostPort": 21000, "HostPortEnd": 21999},
+	}})
+	c.calls = nil
+	b.ok("NetworkDriver.ProgramExternalConnectivity", second.programBody())
+	calls := slices.DeleteFunc(c.calls, func(call string) bool { return call != "EnsureForwards" })
+	if len(calls) != 1 {
+		t.Errorf("%d calls of EnsureForwards, want 1", len(calls))
+	}
+	all, err := sdn.All(b.provider.FindForwards(t.Context(), sdn.ForwardQuery{
+		FloatingIPs: []sdn.ID{shared.ID},
+	}))
+	b.must(err)
+	if !slices.ContainsFunc(all, func(f sdn.Forward) bool { return f.External.First == 21300 }) {
+		t.Errorf("none of %d forwardings is of port 21300", len(all))
+	}
 }

@@ -17,9 +17,6 @@ import (
 // The ports that -P and -p without a host port choose from (moby: portallocator's fallback, and IANA's dynamic ports).
 const firstDynamic, lastDynamic = 49153, 65535
 
-// dynamicTries is how many taken ports are tried past before the choice is given up.
-const dynamicTries = 256
-
 // programExternal lets in what the endpoint's container exposes, and publishes its ports: at the host's own addresses where the SDN can do that,
 // else by a floating IP where that was asked for, else by a proxy.
 func (d *Driver) programExternal(ctx context.Context, r *programRequest) (any, error) {
@@ -283,6 +280,9 @@ func (p *publisher) choose(ctx context.Context, m portMap) error {
 		return nil
 	}
 	for host := range hostPortsFor(p.endpoint, m, first, last) {
+		if p.forwardsToOther(m, host) {
+			continue
+		}
 		if free, err := p.try(ctx, m, host); free || err != nil {
 			return err
 		}
@@ -300,7 +300,7 @@ func hostPortsFor(endpoint string, m portMap, first, last int) iter.Seq[uint16] 
 		start = int(h.Sum32() % uint32(count))
 	}
 	return func(yield func(uint16) bool) {
-		for i := range min(count, dynamicTries) {
+		for i := range count {
 			if !yield(uint16(first + (start+i)%count)) {
 				return
 			}
@@ -308,12 +308,29 @@ func hostPortsFor(endpoint string, m portMap, first, last int) iter.Seq[uint16] 
 	}
 }
 
+// forwardsToOther reports whether another endpoint is known to have a host port. It saves a call
+// of the SDN for each port that is taken.
+func (p *publisher) forwardsToOther(m portMap, host uint16) bool {
+	for _, a := range p.on(m) {
+		f := p.faces[a]
+		taken := func(t sdn.Forward) bool {
+			return t.Protocol == m.Proto && t.External.First <= host && host <= t.External.Last &&
+				t.Target.Port != f.target.Port
+		}
+		if slices.ContainsFunc(f.there, taken) {
+			return true
+		}
+	}
+	return false
+}
+
 // chosen tells which host port every address has had for the port since before this call.
 func (p *publisher) chosen(m portMap, first, last int) (uint16, bool) {
 	on := p.on(m)
 	at := func(a netip.Addr, host uint16) bool {
 		return slices.ContainsFunc(p.faces[a].there, func(t sdn.Forward) bool {
-			return t.Protocol == m.Proto && t.Internal.First == m.Port && t.External.First == host
+			return t.Protocol == m.Proto && t.Internal.First == m.Port && t.External.First == host &&
+				t.Target.Port == p.faces[a].target.Port
 		})
 	}
 	for _, t := range p.faces[on[0]].there {
