@@ -27,6 +27,9 @@ func (w *poolWork) float(ctx context.Context) error {
 		}
 		var made sdn.FloatingIP
 		err := w.ask(ctx, func(ctx context.Context) (err error) { made, err = w.sdn.EnsureFloatingIP(ctx, spec); return err })
+		if err == nil && !made.Address.IsValid() {
+			err = sdn.Unavailable(nil, "floating IP", "the SDN returned the one of port %s with no address", p.Name)
+		}
 		if err != nil {
 			if pod != nil {
 				w.warn(pod, eventFailed, "FloatingIP", "%s", oneLine(err))

@@ -22,6 +22,7 @@ type incompleteSDN struct {
 	port   func(*sdn.Port) // what Port returns
 	noNet  bool            // the next EnsureNetwork returns no id
 	ranges bool            // the next FindSubnets returns no ranges
+	float  bool            // the next EnsureFloatingIP returns no address
 	broken sdn.ID          // the port that bulk changed
 }
 
@@ -72,6 +73,33 @@ func (p *incompleteSDN) FindSubnets(ctx context.Context, q sdn.SubnetQuery) iter
 				return
 			}
 		}
+	}
+}
+
+func (p *incompleteSDN) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec) (sdn.FloatingIP, error) {
+	f, err := p.Provider.EnsureFloatingIP(ctx, spec)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil && p.float {
+		f.Address, p.float = netip.Addr{}, false
+	}
+	return f, err
+}
+
+// TestIncompleteFloatingIP checks that a pod's floating IP without an address is requested again.
+func TestIncompleteFloatingIP(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nil)
+	provider := &incompleteSDN{Provider: c.sdn, float: true}
+	c.sdn = provider
+	c.start()
+	c.addNode("n1", nil)
+	c.namespace("blue", map[string]string{v1.AnnotationAllowFloatingIPs: "new"})
+	c.pod("blue", "p", "n1", map[string]string{v1.AnnotationFloatingIP: "new"})
+	c.settle()
+	c.check() // which compares the floating IPs with what the ports say
+	if provider.float || !c.events.has("p "+eventFailed, "no address") {
+		t.Errorf("requested: %v, events %q", !provider.float, c.events.all)
 	}
 }
 
