@@ -1,6 +1,6 @@
 #!/bin/bash
 # deps.sh [PURPOSE…]: installs the missing Debian packages of each purpose: build, e2e (the
-# default), cni, kurma, neutron, openstack, kubernetes, upstream, firewalls, demo, plugin.
+# default), cni, kurma, neutron, agents, openstack, kubernetes, upstream, firewalls, demo, plugin.
 # It starts no service. Without root it lists the packages and fails.
 set -eu -o pipefail
 
@@ -12,6 +12,8 @@ cni="podman containerd runc containernetworking-plugins busybox-static iproute2 
 octavia="python3-octavia python3-ovn-octavia-provider"
 # neutron-common and python3-keystone set up no service.
 neutron="neutron-common mariadb-server ovn-central ovn-host openvswitch-switch python3-keystone ethtool $octavia"
+# Neutron's layer 2 agents, and what they exchange messages by.
+agents="neutron-openvswitch-agent neutron-linuxbridge-agent rabbitmq-server"
 openstack="python3-openstackclient python3-octaviaclient"
 # Runtimes of Kurma's plugins and of its pods, and what the plugins run.
 kurma="crun runc podman containernetworking-plugins busybox-static iproute2 iputils-ping nftables iptables"
@@ -30,13 +32,14 @@ for purpose in "${@:-e2e}"; do
     cni) wanted="$wanted $build $cni" ;;
     neutron) wanted="$wanted $build $e2e $neutron" ;;
     kurma) wanted="$wanted $build $kurma" ;;
+    agents) wanted="$wanted $build $agents" ;;
     openstack) wanted="$wanted $build $openstack" ;;
     kubernetes) wanted="$wanted $build $e2e $kubernetes" ;;
     upstream) wanted="$wanted $upstream" ;;
     firewalls) wanted="$wanted $firewalls" ;;
     demo) wanted="$wanted $demo" ;;
     plugin) wanted="$wanted iptables" ;;
-    *) echo "deps.sh: unknown purpose $purpose (build, e2e, cni, kurma, neutron, openstack, kubernetes, upstream, firewalls, demo, plugin)" >&2; exit 2 ;;
+    *) echo "deps.sh: unknown purpose $purpose (build, e2e, cni, kurma, neutron, agents, openstack, kubernetes, upstream, firewalls, demo, plugin)" >&2; exit 2 ;;
   esac
 done
 

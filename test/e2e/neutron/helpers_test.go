@@ -74,8 +74,10 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer func() {
-		if sharedLab != nil {
-			sharedLab.Close()
+		for _, l := range []*neutronlab.Lab{sharedLab, agentsLab} {
+			if l != nil {
+				l.Close()
+			}
 		}
 	}()
 	return m.Run()

@@ -7,6 +7,9 @@
 // package owns these hosts and one folder of the user's cache, which keeps the database as Neutron's migrations
 // leave it. It must change nothing else on the machine, and it knows of Kuryr only which environment starts it.
 //
+// With Options.Agents there is no OVN: RabbitMQ runs on the central host, and Neutron's Open vSwitch
+// agent or Linux bridge agent on the others, whose VXLAN goes over Underlay.
+//
 // The cables, bridges on the central host: Management, on which hosts reach Neutron and OVN; Underlay, which carries
 // Geneve; External, a flat provider network (PhysicalNetwork, br-ex) on which the central host plays the outside.
 package neutronlab

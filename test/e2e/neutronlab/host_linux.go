@@ -17,6 +17,7 @@ type Host struct {
 
 	lab     *Lab
 	number  int
+	agent   Agent                // "" is ovn-controller
 	gateway bool                 // is on the external network, and may carry the gateways of routers
 	sockets *privatehost.Service // ovsdb-server
 	forward *privatehost.Service // ovs-vswitchd
@@ -26,6 +27,9 @@ type Host struct {
 // newHost starts one of the hosts that are the lab's from its start on.
 func newHost(ctx context.Context, l *Lab, number int) (*Host, error) {
 	h := &Host{Name: fmt.Sprintf("h%d", number), lab: l, number: number, gateway: true}
+	if len(l.opts.Agents) > 0 {
+		h.agent = l.opts.Agents[number-1]
+	}
 	err := h.start(ctx, privatehost.Options{
 		Docker: l.opts.Docker, Kuryr: l.opts.Kuryr, KuryrLater: true, KuryrArgs: []string{"docker"}, KuryrEnv: h.KuryrEnv(),
 	})
@@ -119,6 +123,9 @@ func (h *Host) boot(ctx context.Context, host *privatehost.Host) error {
 			return err
 		}
 	}
+	if h.agent == LinuxBridge {
+		return run(ctx, h.Host, []string{"ip", "addr", "add", h.address(Underlay).String(), "dev", "phy0"})
+	}
 	return h.StartSwitch(ctx)
 }
 
@@ -141,7 +148,8 @@ const (
 // switchdb is Open vSwitch's database socket on the host.
 const switchdb = "unix:/run/openvswitch/db.sock"
 
-// StartSwitch starts Open vSwitch and ovn-controller, with the bridges and ports they had when they were stopped.
+// StartSwitch starts Open vSwitch with the bridges and ports it had when it was stopped, and
+// ovn-controller on a host without an agent.
 func (h *Host) StartSwitch(ctx context.Context) error {
 	var err error
 	if h.sockets, err = h.lab.startOVSDB(ctx, h.Host, "db", "/run/openvswitch", "/usr/share/openvswitch/vswitch.ovsschema"); err != nil {
@@ -149,10 +157,13 @@ func (h *Host) StartSwitch(ctx context.Context) error {
 	}
 	encapsulated := h.address(Underlay)
 	settings := []string{"ovs-vsctl", "--no-wait", "set", "Open_vSwitch", ".",
-		"external_ids:system-id=" + h.Name, "external_ids:hostname=" + h.Name, "external_ids:ovn-remote=" + southbound,
-		"external_ids:ovn-encap-type=geneve", "external_ids:ovn-encap-ip=" + encapsulated.Addr().String(),
-		"external_ids:ovn-bridge-datapath-type=netdev", "external_ids:ovn-bridge=" + IntegrationBridge}
-	if h.gateway {
+		"external_ids:system-id=" + h.Name, "external_ids:hostname=" + h.Name}
+	if h.agent == "" {
+		settings = append(settings, "external_ids:ovn-remote="+southbound,
+			"external_ids:ovn-encap-type=geneve", "external_ids:ovn-encap-ip="+encapsulated.Addr().String(),
+			"external_ids:ovn-bridge-datapath-type=netdev", "external_ids:ovn-bridge="+IntegrationBridge)
+	}
+	if h.gateway && h.agent == "" {
 		settings = append(settings, "external_ids:ovn-bridge-mappings="+externalMapping, "external_ids:ovn-cms-options="+gatewayOption)
 	}
 	// Of an earlier start the database has what the switch could then.
@@ -188,6 +199,9 @@ func (h *Host) StartSwitch(ctx context.Context) error {
 	}
 	if err := h.hideZeroSNAT(ctx); err != nil {
 		return err
+	}
+	if h.agent != "" {
+		return nil // startAgent starts it
 	}
 	return h.StartController(ctx)
 }

@@ -20,6 +20,10 @@ type Options struct {
 	Octavia  bool   // there can be load balancers, by OVN's provider; without Keystone, StartOctavia starts them
 	Amphora  bool   // Octavia has the provider amphora, too; there are no machines, so its load balancers carry nothing
 	Least    bool   // Neutron has routers, but no trunks, QoS policies and port forwardings
+
+	// Agents are the layer 2 agents of the hosts, one for each: Hosts then counts for nothing, and
+	// there is no OVN. nil is OVN on every host.
+	Agents []Agent
 }
 
 // identities tells whether the lab has the database of a Keystone: Octavia asks one who is calling,
@@ -35,6 +39,7 @@ type Lab struct {
 	opts      Options
 	database  *privatehost.Service
 	neutron   *privatehost.Service
+	messages  *privatehost.Service // RabbitMQ, for agents
 	keystone  *privatehost.Service
 	ovn       ovnCentral
 	identity  Identity
@@ -64,6 +69,9 @@ func (l *Lab) start(ctx context.Context) error {
 	var err error
 	if l.Central, err = privatehost.New(ctx, privatehost.Options{Hostname: "central", Booted: central}); err != nil {
 		return fmt.Errorf("start the central host: %w", err)
+	}
+	if len(l.opts.Agents) > 0 {
+		return l.startWithAgents(ctx)
 	}
 	l.Hosts = make([]*Host, l.opts.Hosts)
 	databases := make(chan struct{}) // closed when OVN's databases answer or never will

@@ -40,6 +40,9 @@ func (l *Lab) neutronFiles() (string, error) {
 	if l.opts.Least {
 		values = append(values, "ovn-router,trunk,qos,segments,port_forwarding", "ovn-router", "port_security,qos,dns", "port_security,dns")
 	}
+	if len(l.opts.Agents) > 0 {
+		values = append(values, agentValues...)
+	}
 	for name, text := range map[string]string{
 		"api-paste.ini": string(paste),
 		"policy.yaml":   policy,
