@@ -69,7 +69,7 @@ func (a *app) kurmaDaemon(c *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	if k.images, err = image.Open(kurmaDir(cfg.StateDir, "images"), image.Config{Insecure: cfg.Kurma.Insecure, Log: log}); err != nil {
+	if k.images, err = image.Open(kurmaDir(cfg.StateDir, "images"), image.Config{Insecure: cfg.Kurma.Insecure, Log: log, Installed: plugin.Installed}); err != nil {
 		return err
 	}
 	defer closing(&err, k.images.Close)

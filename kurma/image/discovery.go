@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"runtime"
 	"strings"
 
@@ -14,7 +15,8 @@ import (
 
 const goarch = runtime.GOARCH
 
-// named finds an image by its manifest name: the newest of the store that has these labels, or else by appc's discovery.
+// named finds an image by its manifest name: the newest of the store that has these labels, or
+// Kuryr's own where it is installed, or else by appc's discovery.
 func (f *fetch) named(ctx context.Context) (Image, error) {
 	if !f.refresh {
 		image, err := f.local()
@@ -28,7 +30,24 @@ func (f *fetch) named(ctx context.Context) (Image, error) {
 			return image, f.remember(meaning{Reference: f.ref.text, ID: image.ID})
 		}
 	}
+	if image, err := f.own(ctx); err != nil || image.ID != "" {
+		return image, err
+	}
 	return f.discover(ctx)
+}
+
+// ownNames begin the names of Kuryr's images. The specification's example has another name for
+// one of them.
+const ownNames = "kuryr.org/"
+
+var aliases = map[string]string{"apcera.com/kurma/cni-netplugin": ownNames + "cni-netplugin"}
+
+// names are the manifest names that the reference stands for, the best first.
+func (r Reference) names() []string {
+	if alias := aliases[r.Name]; alias != "" {
+		return []string{r.Name, alias}
+	}
+	return []string{r.Name}
 }
 
 func (f *fetch) local() (best Image, err error) {
@@ -36,12 +55,44 @@ func (f *fetch) local() (best Image, err error) {
 	if len(images) == 0 {
 		return Image{}, err
 	}
-	for _, i := range images { // what cannot be read is not it
-		if i.Name == f.ref.Name && fits(i, f.ref.Labels) && (best.ID == "" || i.Fetched.After(best.Fetched)) {
-			best = i
+	for _, name := range f.ref.names() {
+		for _, i := range images { // what cannot be read is not it
+			if i.Name == name && fits(i, f.ref.Labels) && (best.ID == "" || i.Fetched.After(best.Fetched)) {
+				best = i
+			}
+		}
+		if best.ID != "" {
+			break
 		}
 	}
 	return best, nil
+}
+
+// own reads the image of Kuryr's that is installed under the name. Without one that has the
+// labels the Image is zero.
+func (f *fetch) own(ctx context.Context) (Image, error) {
+	for _, name := range f.ref.names() {
+		file, found := strings.CutPrefix(name, ownNames)
+		if !found || f.installed == "" {
+			continue
+		}
+		installed := *f
+		installed.ref.Path = filepath.Join(f.installed, file+".aci")
+		image, err := installed.file(ctx)
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return Image{}, fmt.Errorf("%s: %w", installed.ref.Path, err)
+		}
+		if image.Name == name && fits(image, f.ref.Labels) {
+			return image, nil
+		}
+		if err := f.forget(f.ref.text); err != nil {
+			return Image{}, err
+		}
+	}
+	return Image{}, nil
 }
 
 func fits(i Image, labels map[string]string) bool {

@@ -31,6 +31,8 @@ type Config struct {
 	// Transport is for tests and for hosts with certificates of their own; nil is one like http.DefaultTransport.
 	Transport http.RoundTripper
 	Log       *slog.Logger // nil: slog.Default
+	// Installed is the folder of Kuryr's own images, as NAME.aci; "" is none.
+	Installed string
 }
 
 // Store keeps images in a folder, which one process has at a time. Its methods may be called at once from many goroutines; what is asked of one reference at the same
@@ -41,7 +43,9 @@ type Store struct {
 	net    *network
 	log    *slog.Logger
 	lock   *os.File
-	locks  namedlock.Locks
+
+	installed string
+	locks     namedlock.Locks
 }
 
 // The folders of a store.
@@ -61,7 +65,9 @@ func Open(dir string, c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, limits: c.Limits.orDefault(), net: newNetwork(c), log: cmp.Or(c.Log, slog.Default())}
+	s := &Store{
+		dir: dir, limits: c.Limits.orDefault(), net: newNetwork(c), log: cmp.Or(c.Log, slog.Default()), installed: c.Installed,
+	}
 	if err := s.open(); err != nil {
 		_ = s.Close()
 		return nil, fmt.Errorf("store of images: %w", err)

@@ -46,11 +46,14 @@ var kuryrVolumes = []Volume{
 	{Point: "/run/openvswitch", Host: "/run/openvswitch"},
 }
 
-// kuryrImages are the references of that image where Kuryr installs it. Only root can write
+// Installed is the folder of Kuryr's own images.
+const Installed = "/usr/share/kuryr"
+
+// kuryrImages are the references of that image where it is installed. Only root can write
 // there, so a network with such a reference needs no grant.
 var kuryrImages = []string{
-	"file:///usr/share/kuryr/kuryr-netplugin.aci",
-	"file:///usr/share/kuryr/kuryr-netplugin.tar",
+	"file://" + Installed + "/kuryr-netplugin.aci",
+	"file://" + Installed + "/kuryr-netplugin.tar",
 }
 
 // at finds the volume of a mount point that is granted to this network by name; "" is all.
