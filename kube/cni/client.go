@@ -12,6 +12,9 @@ import (
 // ErrNoDaemon says that nobody answers on the socket.
 var ErrNoDaemon = errors.New("the daemon (kuryr node) does not run")
 
+// ErrNoAPI says that nothing names a Kubernetes API that could be asked instead.
+var ErrNoAPI = errors.New("no Kubernetes API is named")
+
 // dialLimit bounds the wait for a place in the socket's queue.
 const dialLimit = 5 * time.Second
 

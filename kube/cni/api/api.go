@@ -64,6 +64,9 @@ func Do(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder) 
 // Status tells whether pods could be added: the API answers and knows the token. Whether a pod will have a port is Raven's to say, of each.
 func Status(ctx context.Context, conf cni.Config) error {
 	client, err := newClient(conf)
+	if errors.Is(err, cni.ErrNoAPI) {
+		return err
+	}
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, cmp.Or(time.Duration(conf.APITimeout)*time.Second, defaultWait))
 		defer cancel()
@@ -75,9 +78,15 @@ func Status(ctx context.Context, conf cni.Config) error {
 	return nil
 }
 
-// Add waits for the pod's port and binds it. Errors: BadEnvironment without a pod in CNI_ARGS; NotFound for a pod that is not there, or another of its name; Denied for a
-// token that is refused; TimedOut where the port has not come, Unavailable where the API has not answered in that time.
+// Add waits for the pod's port and binds it. Errors: cni.ErrNoAPI where nothing names an
+// API server; BadEnvironment without a pod in CNI_ARGS; NotFound for a pod that is not
+// there, or another of its name; Denied for a token that is refused; TimedOut where the
+// port has not come, Unavailable where the API has not answered in that time.
 func Add(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder) ([]byte, error) {
+	client, err := newClient(conf)
+	if err != nil {
+		return nil, err
+	}
 	args, err := cni.ParseArgs(c.Args)
 	if err != nil {
 		return nil, err
@@ -90,10 +99,6 @@ func Add(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder)
 	}
 	if field := conf.Beyond(); field != "" {
 		return nil, cni.UnsupportedField.Errorf("%s: no daemon runs, and the pod's port is bound as it is", field)
-	}
-	client, err := newClient(conf)
-	if err != nil {
-		return nil, err
 	}
 	found, err := client.wait(ctx, args, c.Interface, cmp.Or(time.Duration(conf.APITimeout)*time.Second, defaultWait))
 	if err != nil {

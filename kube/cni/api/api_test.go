@@ -4,7 +4,9 @@ package api
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -155,6 +157,76 @@ func TestStaticPod(t *testing.T) {
 	}
 	if _, b, err := add(t, &kubernetes{objects: all}, ofPod+";K8S_POD_UID=of-another", nil); cni.AsError(err).Code != cni.NotFound.Code || b.plugged != nil {
 		t.Errorf("%v, plugged %+v", err, b.plugged)
+	}
+}
+
+// TestDocumentedFile gives the plugin the flat-mode design's file with its printed fields, by
+// standard input or in the documented folder alone. Server and CA are the kubelet's.
+func TestDocumentedFile(t *testing.T) {
+	dir := t.TempDir()
+	file, kubelet := filepath.Join(dir, "10-kuryr.conf"), filepath.Join(dir, "kubelet.conf")
+	before := [...]any{documented, kubeconfigs, configurations}
+	t.Cleanup(func() {
+		documented, kubeconfigs, configurations = before[0].(string), before[1].([]string), before[2].([]string)
+	})
+	documented = filepath.Join(dir, "absent")
+	kubeconfigs, configurations = []string{documented, kubelet}, []string{file}
+	printed := `{"name": "kuryr", "type": "kuryr", "api_token": "secret-of-kuryr-cni"}`
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(file, printed)
+	objects := map[string]string{podAt: thePod, portAt: thePort}
+	asPrinted := func(c *cni.Config) {
+		ca, err := os.ReadFile(c.APICA)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(kubelet, fmt.Sprintf(`{current-context: a, contexts: [{name: a, context: {cluster: b, user: c}}],
+users: [], clusters: [{name: x, cluster: {server: "https://x"}},
+{name: b, cluster: {server: %q, certificate-authority-data: %s}}]}`,
+			c.APIServer, base64.StdEncoding.EncodeToString(ca)))
+		limit := c.APITimeout
+		if *c, err = cni.ParseConfig(cni.Add, []byte(printed)); err != nil {
+			t.Fatal(err)
+		}
+		c.APITimeout = limit
+	}
+	given := func(change func(*cni.Config)) error {
+		out, _, err := add(t, &kubernetes{objects: objects}, ofPod, change)
+		if err == nil && !strings.Contains(out, "10.11.9.5/24") {
+			t.Errorf("ADD: %s", out)
+		}
+		return err
+	}
+	if err := given(asPrinted); err != nil {
+		t.Errorf("by standard input: %v", err)
+	}
+	withoutToken := func(c *cni.Config) { asPrinted(c); c.APIToken = "" }
+	if err := given(withoutToken); !errors.Is(err, cni.ErrNoAPI) {
+		t.Errorf("without any token: %v", err)
+	}
+	documented = file
+	if err := given(withoutToken); err != nil {
+		t.Errorf("by the documented file: %v", err)
+	}
+	for text, says := range map[string]string{
+		"": "no cluster", "null": "no cluster", "[": "yaml", "clusters: 1": "yaml", "current-context: a": "no cluster",
+		"{current-context: a, contexts: [{name: a, context: {cluster: b}}], " +
+			"clusters: [{name: b, cluster: {server: 'http://x'}}]}": "https://",
+	} {
+		wrong := func(c *cni.Config) { asPrinted(c); write(kubelet, text) }
+		err := given(wrong)
+		if e := cni.AsError(err); e == nil || e.Code != cni.BadConfig.Code || !strings.Contains(e.Details, says) {
+			t.Errorf("kubeconfig %q: %v", text, err)
+		}
+	}
+	write(file, "{")
+	if err := given(withoutToken); cni.AsError(err) == nil || cni.AsError(err).Code != cni.IOFailure.Code {
+		t.Errorf("a documented file that is no JSON: %v", err)
 	}
 }
 

@@ -23,40 +23,42 @@ var configurations = []string{
 	"/var/lib/rancher/k3s/agent/etc/cni/net.d/*.conf*", "/var/snap/microk8s/current/args/cni-network/*.conf*",
 }
 
-// newClient reads the token, which only its owner may be able to read, and the authority of the server's certificate.
+// newClient makes a client of the API that the configuration leads to.
 func newClient(conf cni.Config) (*client, error) {
+	a, err := accessOf(conf)
+	if err != nil {
+		return nil, err
+	}
+	trust := &tls.Config{MinVersion: tls.VersionTLS12}
+	if a.ca != nil {
+		trust.RootCAs = x509.NewCertPool()
+		if !trust.RootCAs.AppendCertsFromPEM(a.ca) {
+			return nil, cni.BadConfig.Errorf("api_ca: no certificate for %s", a.server)
+		}
+	}
+	transport := &http.Transport{TLSClientConfig: trust}
+	return &client{strings.TrimSuffix(a.server, "/"), a.token, &http.Client{Transport: transport}}, nil
+}
+
+// tokenOf reads the token, which only its owner may be able to read.
+func tokenOf(conf cni.Config) (string, error) {
 	token := conf.APIToken
 	switch {
 	case token != "" && conf.APITokenFile != "":
-		return nil, cni.BadConfig.Errorf("api_token: and api_token_file are both given")
+		return "", cni.BadConfig.Errorf("api_token: and api_token_file are both given")
 	case token == "" && conf.APITokenFile == "":
-		return nil, cni.BadConfig.Errorf("api_token_file: is missing, and so is api_token")
+		return "", cni.BadConfig.Errorf("api_token_file: is missing, and so is api_token")
 	case token != "":
-		if err := ownersAlone(token); err != nil {
-			return nil, err
-		}
-	default:
-		if err := checkMode(conf.APITokenFile); err != nil {
-			return nil, cni.BadConfig.Errorf("api_token_file: %v", err)
-		}
-		text, err := os.ReadFile(conf.APITokenFile)
-		if err != nil {
-			return nil, cni.IOFailure.Errorf("api_token_file: %v", err)
-		}
-		token = strings.TrimSpace(string(text))
+		return token, ownersAlone(token)
 	}
-	trust := &tls.Config{MinVersion: tls.VersionTLS12}
-	if conf.APICA != "" {
-		pem, err := os.ReadFile(conf.APICA)
-		if err != nil {
-			return nil, cni.IOFailure.Errorf("api_ca: %v", err)
-		}
-		trust.RootCAs = x509.NewCertPool()
-		if !trust.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, cni.BadConfig.Errorf("api_ca: there is no certificate in %s", conf.APICA)
-		}
+	if err := checkMode(conf.APITokenFile); err != nil {
+		return "", cni.BadConfig.Errorf("api_token_file: %v", err)
 	}
-	return &client{strings.TrimSuffix(conf.APIServer, "/"), token, &http.Client{Transport: &http.Transport{TLSClientConfig: trust}}}, nil
+	text, err := os.ReadFile(conf.APITokenFile)
+	if err != nil {
+		return "", cni.IOFailure.Errorf("api_token_file: %v", err)
+	}
+	return strings.TrimSpace(string(text)), nil
 }
 
 // ownersAlone refuses a token in a configuration that others can read, or may be able to: it lies where nobody looks.

@@ -38,7 +38,9 @@ type Plugin struct {
 	Stdout io.Writer
 	// Lost says that the daemon was asked by the ferry and has not answered. Only a DEL goes on then, which may be done twice; for all else the runtime has to ask again.
 	Lost bool
-	// API is the third way, for configurations that name an API server: ADD binds what that server tells, and STATUS asks whether it would. nil: there is none.
+	// API is the third way, by a Kubernetes API: ADD binds what that tells, and STATUS asks
+	// whether it would. Its error is cni.ErrNoAPI where nothing names one. nil: there is
+	// none.
 	API func(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder) ([]byte, error)
 }
 
@@ -171,10 +173,14 @@ func (p Plugin) alone(ctx context.Context, c cni.Call, conf cni.Config) ([]byte,
 }
 
 func (p Plugin) api(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder) ([]byte, error) {
-	if p.API == nil || conf.APIServer == "" {
+	if p.API == nil {
 		return nil, noDaemon(conf)
 	}
-	return p.API(ctx, c, conf, folder)
+	out, err := p.API(ctx, c, conf, folder)
+	if errors.Is(err, cni.ErrNoAPI) {
+		err = noDaemon(conf)
+	}
+	return out, err
 }
 
 func noDaemon(conf cni.Config) *types.Error {
