@@ -12,6 +12,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func TestUsage(t *testing.T) {
@@ -30,7 +31,11 @@ func TestUsage(t *testing.T) {
 		{[]string{"network", "lst"}, exitUsage, "is list meant?"},
 		{[]string{"up", "--colour"}, exitUsage, "unknown flag: --colour"},
 		{[]string{"up", "now"}, exitUsage, "takes no arguments"},
-		{[]string{"up", "--log-level", "loud"}, exitError, `flag --log-level: log.level: "loud" is not a log level`},
+		{[]string{"help", "nosuch"}, exitUsage, `unknown help topic "nosuch"`},
+		{[]string{"help", "network", "lst"}, exitUsage, `unknown help topic "network lst"`},
+		{[]string{"help", "up", "now"}, exitUsage, `unknown help topic "up now"`},
+		{[]string{"docker", "--provider", "ovn"}, exitUsage, "flag --provider: provider: want local or sdn or neutron"},
+		{[]string{"up", "--log-level", "loud"}, exitUsage, `flag --log-level: log.level: "loud" is not a log level`},
 		{[]string{"up", "--config", bad}, exitError, bad + ":2: log.colour: unknown key"},
 		{[]string{"up", "--config", "/none.yaml"}, exitError, "no such file"},
 		{[]string{"network", "show"}, exitUsage, "want the name or the id of one network"},
@@ -80,6 +85,39 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// The help of each flag says in a word what its value is.
+func TestPlaceholders(t *testing.T) {
+	t.Parallel()
+	vague := []string{"string", "strings", "stringArray", "stringSlice", "value"}
+	var visit func(c *cobra.Command)
+	visit = func(c *cobra.Command) {
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			name, usage := pflag.UnquoteUsage(f)
+			if slices.Contains(vague, name) || strings.HasPrefix(name, "kuryr") || strings.Contains(usage, "`") {
+				t.Errorf("%s --%s %s: %s", c.CommandPath(), f.Name, name, usage)
+			}
+		})
+		for _, child := range c.Commands() {
+			visit(child)
+		}
+	}
+	visit((&app{}).root())
+	for flag, want := range map[string]string{
+		"provider": "local|sdn|neutron", "docker-socket": "path", "docker-delete-empty-subnets": "true|false",
+		"docker-default-pools": "range,…", "docker-default-pool-size": "number", "docker-wait-active": "duration",
+		"metrics-listen": "host:port", "log-level": "debug|info|warn|error", "neutron-endpoint": "url",
+	} {
+		if got, _ := pflag.UnquoteUsage((&app{}).dockerCommand().Flags().Lookup(flag)); got != want {
+			t.Errorf("--%s %s, want %s", flag, got, want)
+		}
+	}
+	for _, args := range [][]string{{"help"}, {"help", "network", "list"}, {"help", "help"}} {
+		if code, out, complaint := kuryr(t.Context(), nil, args...); code != exitOK || !strings.Contains(out, "Usage:") {
+			t.Errorf("kuryr %v: exit %d, %s%s", args, code, out, complaint)
+		}
+	}
+}
+
 // Where a flag is one of a few words a shell completes it by those, and each of them will do.
 func TestCompletedWords(t *testing.T) {
 	t.Parallel()
@@ -89,10 +127,10 @@ func TestCompletedWords(t *testing.T) {
 			t.Errorf("kuryr %v: exit %d\n%s", args, code, out)
 		}
 	}
-	for key, words := range choices {
-		for _, word := range words {
-			if _, err := config.Load(config.Source{Flags: map[string]string{key: word}}); err != nil {
-				t.Errorf("%s %s is completed, and refused: %v", key, word, err)
+	for _, s := range config.Settings() {
+		for _, word := range wordsOf(s) {
+			if err := s.Check(word); err != nil {
+				t.Errorf("%s %s is completed, and refused: %v", s.Key, word, err)
 			}
 		}
 	}

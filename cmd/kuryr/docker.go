@@ -66,7 +66,7 @@ Without --address the configuration tells it: docker.listen, else docker.socket.
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.plugin.Address, "address", "", "where the driver answers: https://HOST:PORT (or tcp://, which means the same) or unix:///PATH (default as in the configuration)")
+	f.StringVar(&o.plugin.Address, "address", "", "`URL` where the driver answers: https://HOST:PORT (or tcp://, which means the same) or unix:///PATH (default as in the configuration)")
 	f.StringVar(&o.plugin.CA, "ca", "", "`file` with the authority of the driver's certificate, for TCP")
 	f.StringVar(&o.plugin.Cert, "cert", "", "`file` with Docker's certificate, for TCP")
 	f.StringVar(&o.plugin.Key, "key", "", "`file` with Docker's private key, for TCP")

@@ -49,7 +49,8 @@ The manifests are those of the Helm chart in deploy/kubernetes, with the same va
 		RunE: func(c *cobra.Command, _ []string) error { return a.installKubernetes(c, f) },
 	}
 	c.Flags().StringVar(&f.namespace, "namespace", "kuryr-system", "`namespace` of Kuryr's own pods, which is made")
-	c.Flags().StringVar(&f.provider, "provider", "embedded", "SDN behind the cluster: embedded (a cluster of one node) or neutron")
+	c.Flags().StringVar(&f.provider, "provider", "embedded",
+		"`SDN` behind the cluster: embedded (a cluster of one node) or neutron")
 	c.Flags().StringVar(&f.image, "image", "",
 		"`image` of Kuryr, with its tag or its digest (default kuryr/kuryr of this version)")
 	c.Flags().StringVar(&f.installation, "installation", "", "`name` that marks what this cluster makes in the SDN (default one of the cluster's own)")

@@ -89,6 +89,7 @@ floating IPs. Without anything behind it, its embedded SDN serves this machine.
 		Version:       version,
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetHelpCommand(helpCommand())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.PersistentFlags().StringVar(&a.configPath, "config", "", "configuration `file` (default "+config.DefaultPath+", if it is there; KURYR_CONFIG); one whose name ends in .conf is the Python kuryr-libnetwork's")
 	root.PersistentFlags().StringVar(&a.socket, "socket", "", "`socket` of the running kuryr (default as admin.socket in the configuration)")
@@ -103,6 +104,23 @@ floating IPs. Without anything behind it, its embedded SDN serves this machine.
 		}
 	}
 	return root
+}
+
+// helpCommand prints the help of a command, and fails where there is none.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]…", Short: "Print the help of a command",
+		Long:    "Print the help of a command, as COMMAND --help does.",
+		Example: "  kuryr help network list",
+		RunE: func(c *cobra.Command, args []string) error {
+			found, rest, err := c.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return usageError{fmt.Errorf("unknown help topic %q; kuryr --help lists the commands", strings.Join(args, " "))}
+			}
+			found.InitDefaultHelpFlag()
+			return found.Help()
+		},
+	}
 }
 
 // group makes c a command that only has commands below it: alone it prints its help, with a word it does not know it fails.
@@ -149,11 +167,45 @@ func addSettings(c *cobra.Command, keys ...string) {
 	}
 	for _, key := range keys {
 		s := config.Lookup(key)
-		c.Flags().String(s.Flag(), s.Default(), s.Help+" ("+s.Key+")")
-		if words := choices[key]; words != nil {
+		// In a flag's help backquotes would name its placeholder.
+		help := strings.ReplaceAll(s.Help, "`", `"`) + " (" + s.Key + ")"
+		c.Flags().Var(&settingValue{s, s.Default()}, s.Flag(), help)
+		if words := wordsOf(s); words != nil {
 			complete(c, s.Flag(), words...)
 		}
 	}
+}
+
+// settingValue is the flag of a setting. The configuration checks it, with all other sources.
+type settingValue struct {
+	setting *config.Setting
+	text    string
+}
+
+// String is the value as it was given.
+func (v *settingValue) String() string { return v.text }
+
+// Set takes a value.
+func (v *settingValue) Set(text string) error { v.text = text; return nil }
+
+// Type is the placeholder of the value in help texts.
+func (v *settingValue) Type() string {
+	form := v.setting.Form
+	if words := wordsOf(v.setting); words != nil {
+		form = strings.Join(words, "|")
+	}
+	if v.setting.List {
+		form += ",…"
+	}
+	return form
+}
+
+// wordsOf are the values of a setting that is one of a few words, nil for another.
+func wordsOf(s *config.Setting) []string {
+	if s.Form == config.FormBool {
+		return []string{"true", "false"}
+	}
+	return slices.DeleteFunc(slices.Clone(s.Choices), func(word string) bool { return word == "" })
 }
 
 // settingsBut are all settings but those of some sections, which are given with their dots.
@@ -164,24 +216,6 @@ func settingsBut(sections ...string) (keys []string) {
 		}
 	}
 	return keys
-}
-
-// choices are what a shell completes settings by that are one of a few words.
-var choices = map[string][]string{
-	"provider":                    {config.ProviderLocal, config.ProviderSDN, config.ProviderNeutron},
-	"log.level":                   {"debug", "info", "warn", "error"},
-	"log.format":                  {"text", "json"},
-	"docker.capability_scope":     {"local", "global"},
-	"docker.connectivity_scope":   {"local", "global"},
-	"docker.delete_empty_subnets": {"true", "false"},
-
-	"docker.process_external_connectivity": {"true", "false"},
-	"neutron.auth_type":                    config.AuthTypes,
-	"neutron.interface":                    {"public", "internal", "admin"},
-	"neutron.insecure":                     {"true", "false"},
-	"kubernetes.insecure":                  {"true", "false"},
-	"controller.leader_election":           {"true", "false"},
-	"bind.nested":                          {"macvlan", "vlan"},
 }
 
 // complete has a shell complete a flag by these words.
@@ -219,6 +253,10 @@ func (a *app) loadWith(c *cobra.Command, raven string) (config.Config, error) {
 	cfg, err := config.Load(src)
 	if a.socket != "" {
 		cfg.Admin.Socket = a.socket
+	}
+	var wrong *config.Error
+	if errors.As(err, &wrong) && strings.HasPrefix(wrong.Where, "flag ") {
+		err = usageError{err}
 	}
 	return cfg, err
 }

@@ -46,7 +46,7 @@ configuration); where it does not answer, ids stand in their place.`,
 			return writeFile(file, func(w io.Writer) error { return draw(w) })
 		},
 	}
-	c.Flags().StringVar(&format, "format", "tree", "tree or svg")
+	c.Flags().StringVar(&format, "format", "tree", "`form` of the picture: tree or svg")
 	complete(c, "format", "tree", "svg")
 	c.Flags().StringVarP(&file, "output", "o", "", "write to this `file`")
 	return c

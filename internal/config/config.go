@@ -229,7 +229,7 @@ func (c *Config) complete() error {
 	if c.Node.Conflist != "" && c.Node.Network == "" {
 		return &Error{Where: "configuration", Key: "node.network", Detail: "is needed with node.conflist: the network that the list is for"}
 	}
-	if err := errors.Join(c.Kubernetes.consistent(), c.Controller.consistent()); err != nil {
+	if err := c.Check(); err != nil {
 		return err
 	}
 	return c.Docker.reachable()

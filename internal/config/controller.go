@@ -131,6 +131,11 @@ var controllerSettings = []*Setting{
 	duration("controller.audit", "how often pools' ports, load balancers, and the router's legs and routes are compared with the SDN's; 0 is only when there is a reason", time.Minute, func(c *Config) *time.Duration { return &c.Controller.Audit }),
 }
 
+// Check reports what is wrong with the settings of a cluster together.
+func (c Config) Check() error {
+	return errors.Join(c.Kubernetes.consistent(), c.Controller.consistent())
+}
+
 // consistent checks what single settings cannot.
 func (k Kubernetes) consistent() error {
 	wrong := func(key, detail string) error { return &Error{Where: "configuration", Key: key, Detail: detail} }
@@ -176,12 +181,12 @@ func ranges(key, help string, field func(*Config) *[]netip.Prefix) *Setting {
 }
 
 // list takes words, each once.
-func list(key, help string, check func(string) error, field func(*Config) *[]string) *Setting {
+func list(key, help string, r rule, field func(*Config) *[]string) *Setting {
 	return &Setting{
-		Key: key, Help: help, List: true,
+		Key: key, Help: help, List: true, Form: r.form,
 		set: func(c *Config, values []string) error {
 			for i, v := range values {
-				if err := check(v); err != nil {
+				if err := r.check(v); err != nil {
 					return err
 				}
 				if v == "" || slices.Contains(values[:i], v) {

@@ -28,19 +28,19 @@ var kurmaSettings = []*Setting{
 		func(c *Config) *[]string { return &c.Kurma.Grants }),
 }
 
-func volume(s string) error {
+var volume = rule{form: "NETWORK:CONTAINER=HOST", check: func(s string) error {
 	inside, host, ok := strings.Cut(s, "=")
 	host = strings.TrimSuffix(host, ":ro")
 	if network, point, named := strings.Cut(inside, ":"); named && network != "" && !strings.HasPrefix(inside, "/") {
 		inside = point
 	}
-	if !ok || absolute(inside) != nil || absolute(host) != nil {
+	if !ok || absolute.check(inside) != nil || absolute.check(host) != nil {
 		return fmt.Errorf("want NETWORK:CONTAINER=HOST or NETWORK:CONTAINER=HOST:ro with whole paths, not %q", s)
 	}
 	return nil
-}
+}}
 
-func grant(s string) error {
+var grant = rule{form: "NETWORK=UID", check: func(s string) error {
 	network, list, ok := strings.Cut(s, "=")
 	if !ok || network == "" {
 		return fmt.Errorf("want NETWORK=UID+cgroup:/PATH, NETWORK=* or NETWORK=, not %q", s)
@@ -50,7 +50,7 @@ func grant(s string) error {
 			continue
 		}
 		if cgroup, is := strings.CutPrefix(word, "cgroup:"); is {
-			if absolute(cgroup) != nil || cgroup == "/" {
+			if absolute.check(cgroup) != nil || cgroup == "/" {
 				return fmt.Errorf("%q: %q is not the path of a cgroup such as /machine.slice", s, cgroup)
 			}
 			continue
@@ -60,4 +60,4 @@ func grant(s string) error {
 		}
 	}
 	return nil
-}
+}}

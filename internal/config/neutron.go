@@ -108,7 +108,7 @@ func (n Neutron) consistent() error {
 	return nil
 }
 
-func httpURL(s string) error {
+var httpURL = rule{form: "url", check: func(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return fmt.Errorf("want http:// or https:// and an address, not %q", s)
@@ -117,10 +117,10 @@ func httpURL(s string) error {
 		return errors.New("must not hold a user or a password")
 	}
 	return nil
-}
+}}
 
 // line takes any text of one line.
-func line(s string) error {
+var line = rule{form: "text", check: func(s string) error {
 	for _, r := range s {
 		if r < ' ' || r == 0x7f {
 			return errors.New("want one line of text")
@@ -130,4 +130,4 @@ func line(s string) error {
 		return errors.New("want at most 255 bytes")
 	}
 	return nil
-}
+}}

@@ -21,6 +21,10 @@ type Setting struct {
 	Key  string // "docker.capability_scope"
 	Help string // one line
 	List bool   // a sequence in the file, separated by commas elsewhere
+	// Form is what a value is, in one word for help texts: "path", "range", "number". It is
+	// "choice" where Choices are all that there are.
+	Form    string
+	Choices []string
 
 	set func(c *Config, values []string) error // one value, unless List
 	get func(c *Config) string                 // as it would be given in the environment
@@ -43,12 +47,27 @@ func (s *Setting) Default() string {
 // Value is what c has, as it would be given in the environment.
 func (s *Setting) Value(c Config) string { return s.get(&c) }
 
+// Check reports what is wrong with a value, or with the values of a list.
+func (s *Setting) Check(values ...string) error {
+	c := Default()
+	return s.set(&c, values)
+}
+
 func (s *Setting) apply(c *Config, where string, values []string) error {
 	if err := s.set(c, values); err != nil {
 		return &Error{Where: where, Key: s.Key, Detail: err.Error()}
 	}
 	return nil
 }
+
+// Forms of values that are no text.
+const (
+	FormBool   = "bool"
+	FormNumber = "number"
+	FormRange  = "range"
+
+	formChoice = "choice"
+)
 
 // Settings are all there are, in the order of the sample.
 func Settings() []*Setting { return settings }
@@ -136,6 +155,7 @@ var generalSettings = []*Setting{
 		func(c *Config) *string { return &c.Installation }),
 	{
 		Key: "log.level", Help: "least level that is logged: debug, info, warn or error",
+		Form: formChoice, Choices: []string{"debug", "info", "warn", "error"},
 		set: func(c *Config, values []string) (err error) {
 			c.Log.Level, err = logging.ParseLevel(values[0])
 			return err
@@ -212,11 +232,18 @@ var servedSettings = []*Setting{
 		func(c *Config) *string { return &c.Metrics.Listen }),
 }
 
-func text(key, help string, check func(string) error, field func(*Config) *string) *Setting {
+// rule is what values of a form must be.
+type rule struct {
+	form    string
+	choices []string
+	check   func(string) error
+}
+
+func text(key, help string, r rule, field func(*Config) *string) *Setting {
 	return &Setting{
-		Key: key, Help: help,
+		Key: key, Help: help, Form: r.form, Choices: r.choices,
 		set: func(c *Config, values []string) error {
-			if err := check(values[0]); err != nil {
+			if err := r.check(values[0]); err != nil {
 				return err
 			}
 			*field(c) = values[0]
@@ -228,9 +255,9 @@ func text(key, help string, check func(string) error, field func(*Config) *strin
 
 func boolean(key, help string, field func(*Config) *bool) *Setting {
 	return &Setting{
-		Key: key, Help: help,
+		Key: key, Help: help, Form: FormBool,
 		set: func(c *Config, values []string) error {
-			if err := oneOf("true", "false")(values[0]); err != nil {
+			if err := oneOf("true", "false").check(values[0]); err != nil {
 				return err
 			}
 			*field(c) = values[0] == "true"
@@ -242,7 +269,7 @@ func boolean(key, help string, field func(*Config) *bool) *Setting {
 
 func number(key, help string, least, most int, field func(*Config) *int) *Setting {
 	return &Setting{
-		Key: key, Help: help,
+		Key: key, Help: help, Form: FormNumber,
 		set: func(c *Config, values []string) error {
 			n, err := strconv.Atoi(values[0])
 			if err != nil || n < least || n > most {
@@ -257,7 +284,7 @@ func number(key, help string, least, most int, field func(*Config) *int) *Settin
 
 func duration(key, help string, least time.Duration, field func(*Config) *time.Duration) *Setting {
 	return &Setting{
-		Key: key, Help: help,
+		Key: key, Help: help, Form: "duration",
 		set: func(c *Config, values []string) error {
 			d, err := time.ParseDuration(values[0])
 			if err != nil || d != 0 && d < least || d > maxDuration {
@@ -286,7 +313,7 @@ func shortDuration(d time.Duration) string {
 
 func prefixes(key, help string, family func(netip.Addr) error, field func(*Config) *[]netip.Prefix) *Setting {
 	return &Setting{
-		Key: key, Help: help, List: true,
+		Key: key, Help: help, List: true, Form: FormRange,
 		set: func(c *Config, values []string) error {
 			var all []netip.Prefix
 			for _, v := range values {
@@ -332,69 +359,72 @@ func nonEmpty(s *Setting) *Setting {
 	return s
 }
 
-func installation(s string) error {
+var installation = rule{form: "name", check: func(s string) error {
 	if len(s) > 36 || strings.ContainsFunc(s, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }) {
 		return fmt.Errorf("want at most 36 of a-z, 0-9 and '-', not %q", s)
 	}
 	return nil
-}
+}}
 
-func absolute(s string) error {
+var absolute = rule{form: "path", check: func(s string) error {
 	if !filepath.IsAbs(s) || filepath.Clean(s) != s {
 		return fmt.Errorf("want a whole path from / on, without . and .., not %q", s)
 	}
 	return nil
-}
+}}
 
-func absoluteOrNone(s string) error { return orNone(absolute)(s) }
+var absoluteOrNone = orNone(absolute)
 
-func word(s string) error {
+var word = rule{form: "name", check: func(s string) error {
 	if len(s) > 255 || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return fmt.Errorf("want at most 255 printable characters without spaces, not %q", s)
 	}
 	return nil
-}
+}}
 
-func printable(s string) error {
+var printable = rule{form: "name", check: func(s string) error {
 	if len(s) > 255 || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return fmt.Errorf("want at most 255 printable characters, not %q", s)
 	}
 	return nil
-}
+}}
 
 // orNone takes nothing too.
-func orNone(check func(string) error) func(string) error {
-	return func(s string) error {
+func orNone(r rule) rule {
+	check := r.check
+	r.check = func(s string) error {
 		if s == "" {
 			return nil
 		}
 		return check(s)
 	}
+	if r.choices != nil {
+		r.choices = append(slices.Clone(r.choices), "")
+	}
+	return r
 }
 
-func oneOf(choices ...string) func(string) error {
-	return func(s string) error {
-		for _, c := range choices {
-			if s == c {
-				return nil
-			}
+func oneOf(choices ...string) rule {
+	return rule{form: formChoice, choices: choices, check: func(s string) error {
+		if slices.Contains(choices, s) {
+			return nil
 		}
 		return fmt.Errorf("want %s, not %q", strings.Join(choices, " or "), s)
-	}
+	}}
 }
 
-func tcpURL(s string) error {
+var tcpURL = rule{form: "url", check: func(s string) error {
 	if s == "" {
 		return nil
 	}
 	address, ok := strings.CutPrefix(s, "tcp://")
-	if !ok || address == "" || listenAddr(address) != nil {
+	if !ok || address == "" || listenAddr.check(address) != nil {
 		return fmt.Errorf("want tcp://ADDR:PORT such as tcp://127.0.0.1:2378, not %q", s)
 	}
 	return nil
-}
+}}
 
-func listenAddr(s string) error {
+var listenAddr = rule{form: "host:port", check: func(s string) error {
 	if s == "" {
 		return nil
 	}
@@ -406,7 +436,7 @@ func listenAddr(s string) error {
 		return fmt.Errorf("want host:port such as 127.0.0.1:9464, not %q", s)
 	}
 	return nil
-}
+}}
 
 func is4(a netip.Addr) error {
 	if !a.Is4() {
