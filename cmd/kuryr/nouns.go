@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/kuryr/kuryr/internal/table"
+	"github.com/kuryr/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/sdn/restapi"
 	"github.com/spf13/cobra"
 )
@@ -28,6 +31,12 @@ type noun[E any] struct {
 	show     []table.Column[E] // more, of a single one
 	// fill, if set, asks for what a single one does not tell by itself.
 	fill func(context.Context, *restapi.Client, *E) error
+	// called is the users' name of an object; "" if they have no name of their own for it.
+	called func(userNames, E) string
+	// named reports whether a word that is none of these names stands for the object.
+	named func(names userNames, e E, word string) bool
+	// more gives columns of a list that other objects tell.
+	more func(topology.Objects, userNames) []table.Column[E]
 }
 
 func (a *app) nounCommands() []*cobra.Command {
@@ -48,6 +57,11 @@ func (a *app) nounCommands() []*cobra.Command {
 
 var networkNoun = noun[restapi.Network]{
 	resource: restapi.Networks, title: "network", common: func(n restapi.Network) restapi.Common { return n.Common },
+	called: userNames.network,
+	named: func(_ userNames, n restapi.Network, word string) bool {
+		return n.Key().Kind == "docker-network" && isDockerID(n.Key().Name, word)
+	},
+	more:    func(o topology.Objects, _ userNames) []table.Column[restapi.Network] { return warnings(o) },
 	filters: []string{"router:external"},
 	list: []table.Column[restapi.Network]{
 		{Name: "subnets", Value: func(n restapi.Network) string { return lines(n.Subnets) }},
@@ -62,6 +76,7 @@ var networkNoun = noun[restapi.Network]{
 
 var subnetNoun = noun[restapi.Subnet]{
 	resource: restapi.Subnets, title: "subnet", common: func(s restapi.Subnet) restapi.Common { return s.Common },
+	called:  userNames.subnet,
 	filters: []string{"network_id", "subnetpool_id", "cidr"},
 	list: []table.Column[restapi.Subnet]{
 		{Name: "network", Value: func(s restapi.Subnet) string { return s.NetworkID }},
@@ -94,6 +109,8 @@ var subnetPoolNoun = noun[restapi.SubnetPool]{
 
 var portNoun = noun[restapi.Port]{
 	resource: restapi.Ports, title: "port", common: func(p restapi.Port) restapi.Common { return p.Common },
+	called:  userNames.port,
+	named:   userNames.ofContainer,
 	filters: []string{"network_id", "device_id", "device_owner", "mac_address", "fixed_ips", "binding:host_id"},
 	list: []table.Column[restapi.Port]{
 		{Name: "mac", Value: func(p restapi.Port) string { return p.MACAddress }},
@@ -118,6 +135,7 @@ var portNoun = noun[restapi.Port]{
 
 var routerNoun = noun[restapi.Router]{
 	resource: restapi.Routers, title: "router", common: func(r restapi.Router) restapi.Common { return r.Common },
+	called: userNames.router,
 	list: []table.Column[restapi.Router]{
 		{Name: "gateway", Value: func(r restapi.Router) string {
 			if r.Gateway == nil {
@@ -144,12 +162,10 @@ var routerNoun = noun[restapi.Router]{
 var floatingIPNoun = noun[restapi.FloatingIP]{
 	resource: restapi.FloatingIPs, title: "floating IP", common: func(f restapi.FloatingIP) restapi.Common { return f.Common },
 	filters: []string{"floating_ip_address", "port_id", "router_id"},
-	list: []table.Column[restapi.FloatingIP]{
-		{Name: "address", Value: func(f restapi.FloatingIP) string { return f.FloatingIPAddress }},
+	more:    published,
+	show: []table.Column[restapi.FloatingIP]{
 		{Name: "port", Value: func(f restapi.FloatingIP) string { return restapi.Value(f.PortID) }},
 		{Name: "fixed address", Value: func(f restapi.FloatingIP) string { return restapi.Value(f.FixedIPAddress) }},
-	},
-	show: []table.Column[restapi.FloatingIP]{
 		{Name: "router", Value: func(f restapi.FloatingIP) string { return restapi.Value(f.RouterID) }},
 		{Name: "network", Value: func(f restapi.FloatingIP) string { return f.FloatingNetworkID }},
 	},
@@ -207,20 +223,30 @@ func nounCommand[E any](a *app, n noun[E]) *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
+			for _, f := range filters {
+				if !strings.Contains(f, "=") {
+					return usageError{fmt.Errorf("--filter %q: want NAME=VALUE", f)}
+				}
+			}
+			client, err := a.client(c)
+			if err != nil {
+				return err
+			}
+			// JSON has the SDN's names, for which Docker need not answer.
+			var names userNames
+			if format == table.Table || len(filters) > 0 {
+				names = a.userNames(c, client.SDN())
+			}
 			query := url.Values{"tags": tags}
 			if len(tags) == 0 {
 				delete(query, "tags")
 			}
 			for _, f := range filters {
-				name, value, ok := strings.Cut(f, "=")
-				if !ok {
-					return usageError{fmt.Errorf("--filter %q: want NAME=VALUE", f)}
+				name, value, _ := strings.Cut(f, "=")
+				if value, err = idOf(c.Context(), client.SDN(), names, name, value); err != nil {
+					return err
 				}
 				query.Add(name, value)
-			}
-			client, err := a.client(c)
-			if err != nil {
-				return err
 			}
 			all, err := restapi.List(c.Context(), client.SDN(), n.resource, query)
 			if err != nil {
@@ -228,12 +254,18 @@ func nounCommand[E any](a *app, n noun[E]) *cobra.Command {
 			}
 			slices.SortFunc(all, func(x, y E) int {
 				cx, cy := n.common(x), n.common(y)
-				if by := strings.Compare(cx.Name, cy.Name); by != 0 {
-					return by
-				}
-				return strings.Compare(cx.ID, cy.ID)
+				by := table.CompareNatural(n.name(names, x), n.name(names, y))
+				return cmp.Or(by, strings.Compare(cx.ID, cy.ID))
 			})
-			return table.List(a.out, format, all, append(n.identity(), n.list...))
+			columns := slices.Concat(n.identity(names), n.list)
+			if format == table.Table && n.more != nil {
+				objects, err := known(c.Context(), client, names)
+				if err != nil {
+					return err
+				}
+				columns = append(columns, n.more(objects, names)...)
+			}
+			return table.List(a.out, format, all, columns)
 		},
 	}
 	list.Flags().StringArrayVar(&filters, "filter", nil, "`NAME=VALUE`; may be repeated")
@@ -250,7 +282,8 @@ func nounCommand[E any](a *app, n noun[E]) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			one, err := find(c.Context(), client.SDN(), n, args[0])
+			names := a.userNames(c, client.SDN())
+			one, err := find(c.Context(), client.SDN(), n, names, args[0])
 			if err != nil {
 				return err
 			}
@@ -259,7 +292,15 @@ func nounCommand[E any](a *app, n noun[E]) *cobra.Command {
 					return err
 				}
 			}
-			return table.Show(a.out, format, one, slices.Concat(n.identity(), n.list, n.show, n.meta()))
+			columns := slices.Concat(n.identity(names), n.list, n.show, n.meta())
+			if format == table.Table && n.more != nil {
+				objects, err := known(c.Context(), client, names)
+				if err != nil {
+					return err
+				}
+				columns = append(columns, n.more(objects, names)...)
+			}
+			return table.Show(a.out, format, one, columns)
 		},
 		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
@@ -278,7 +319,7 @@ func nounCommand[E any](a *app, n noun[E]) *cobra.Command {
 // completeTimeout is how long a shell waits for what could follow.
 const completeTimeout = 2 * time.Second
 
-// completions are the ids of all objects, described by their names, and nothing where kuryr does not answer.
+// completions are the names and the ids of all objects, and nothing where kuryr does not answer.
 func completions[E any](a *app, c *cobra.Command, n noun[E]) []string {
 	client, err := a.client(c)
 	if err != nil {
@@ -286,14 +327,19 @@ func completions[E any](a *app, c *cobra.Command, n noun[E]) []string {
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), completeTimeout)
 	defer cancel()
+	c.SetContext(ctx)
 	all, err := restapi.List(ctx, client.SDN(), n.resource, nil)
 	if err != nil {
 		return nil
 	}
+	names := a.userNames(c, client.SDN())
 	var out []string
 	for _, e := range all {
-		common := n.common(e)
-		out = append(out, cobra.CompletionWithDesc(common.ID, table.Printable(common.Name)))
+		id, name := n.common(e).ID, table.Printable(n.name(names, e))
+		if name != "" {
+			out = append(out, cobra.CompletionWithDesc(name, id))
+		}
+		out = append(out, cobra.CompletionWithDesc(id, name))
 	}
 	return out
 }
@@ -303,34 +349,78 @@ func addOutput(c *cobra.Command, into *string) {
 	complete(c, "output", "table", "json", "yaml")
 }
 
-// find gives the object of this id, or else the one of this name.
-func find[E any](ctx context.Context, client *restapi.Client, n noun[E], id string) (E, error) {
+// find returns the object of this id, otherwise the one of this name: the SDN's, or its
+// users'.
+func find[E any](ctx context.Context, client *restapi.Client, n noun[E], names userNames, id string) (E, error) {
 	one, err := restapi.Get(ctx, client, n.resource, id)
 	var refused *restapi.Error
 	if !errors.As(err, &refused) || refused.Status != http.StatusNotFound {
 		return one, err
 	}
 	named, err := restapi.List(ctx, client, n.resource, url.Values{"name": {id}})
+	if err == nil && len(named) == 0 && n.called != nil {
+		var all []E
+		all, err = restapi.List(ctx, client, n.resource, nil)
+		for _, e := range all {
+			if n.called(names, e) == id || n.named != nil && n.named(names, e, id) {
+				named = append(named, e)
+			}
+		}
+	}
 	switch {
 	case err != nil:
 		return one, err
 	case len(named) == 0:
 		return one, fmt.Errorf("there is no %s with the name or id %q", n.title, id)
 	case len(named) > 1:
-		return one, fmt.Errorf("%d %ss have the name %q: give the id", len(named), n.title, id)
+		var ids []string
+		for _, e := range named {
+			ids = append(ids, n.common(e).ID)
+		}
+		return one, fmt.Errorf("%d %ss have the name %q, with the ids %s", len(named), n.title, id, strings.Join(ids, ", "))
 	}
 	return named[0], nil
 }
 
-func (n noun[E]) identity() []table.Column[E] {
+// idOf is the id that a filter by id stands for, where a name is given.
+func idOf(ctx context.Context, client *restapi.Client, names userNames, filter, value string) (string, error) {
+	if uuid.Validate(value) == nil {
+		return value, nil
+	}
+	switch filter {
+	case "network_id":
+		e, err := find(ctx, client, networkNoun, names, value)
+		return e.ID, err
+	case "port_id":
+		e, err := find(ctx, client, portNoun, names, value)
+		return e.ID, err
+	case "router_id":
+		e, err := find(ctx, client, routerNoun, names, value)
+		return e.ID, err
+	}
+	return value, nil
+}
+
+// name is the users' name of an object, otherwise the SDN's.
+func (n noun[E]) name(names userNames, e E) string {
+	if n.called != nil {
+		if name := n.called(names, e); name != "" {
+			return name
+		}
+	}
+	return n.common(e).Name
+}
+
+func (n noun[E]) identity(names userNames) []table.Column[E] {
 	return []table.Column[E]{
 		{Name: "id", Value: func(e E) string { return n.common(e).ID }},
-		{Name: "name", Value: func(e E) string { return n.common(e).Name }},
+		{Name: "name", Value: func(e E) string { return n.name(names, e) }},
 	}
 }
 
 func (n noun[E]) meta() []table.Column[E] {
 	return []table.Column[E]{
+		{Name: "name in the SDN", Value: func(e E) string { return n.common(e).Name }},
 		{Name: "tags", Value: func(e E) string { return lines(n.common(e).Tags) }},
 		{Name: "description", Value: func(e E) string { return n.common(e).Description }},
 		{Name: "project", Value: func(e E) string { return n.common(e).ProjectID }},
