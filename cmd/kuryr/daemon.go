@@ -194,6 +194,7 @@ func (d *daemon) Reconcile(ctx context.Context) (admin.Reconcile, error) {
 	out := admin.Reconcile{At: time.Now(), Milliseconds: float64(took.Microseconds()) / 1000, Changed: []string{}}
 	for _, c := range report.Changed {
 		out.Changed = append(out.Changed, c.String())
+		out.Kernel = append(out.Kernel, admin.Difference(c))
 	}
 	attrs := []any{"took", took.Round(time.Millisecond), "changed", len(out.Changed)}
 	if err != nil {
@@ -253,6 +254,7 @@ func (d *daemon) Check(ctx context.Context) (admin.Check, error) {
 	out := admin.Check{Differences: []string{}}
 	for _, diff := range differences {
 		out.Differences = append(out.Differences, diff.String())
+		out.Kernel = append(out.Kernel, admin.Difference(diff))
 	}
 	out.Findings, err = d.findings(ctx)
 	return out, err

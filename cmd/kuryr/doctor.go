@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -23,6 +24,7 @@ import (
 	"github.com/kuryr/kuryr/internal/doctor"
 	"github.com/kuryr/kuryr/internal/table"
 	"github.com/kuryr/kuryr/internal/tokens"
+	"github.com/kuryr/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/restapi"
@@ -33,13 +35,15 @@ import (
 // doctorOptions say what the doctor does beside looking.
 type doctorOptions struct {
 	fix, now bool
+	verbose  bool
 	engine   string
 }
 
 // doctorReport is what it prints.
 type doctorReport struct {
-	Verdict  doctor.Verdict   `json:"verdict"`          // the worst
-	Fixed    []string         `json:"fixed,omitempty"`  // what --fix did
+	Verdict  doctor.Verdict   `json:"verdict"`         // the worst
+	Fixed    []string         `json:"fixed,omitempty"` // what --fix did
+	Details  []string         `json:"fixed_details,omitempty"`
 	Failed   []string         `json:"failed,omitempty"` // what it could not do
 	Findings []doctor.Finding `json:"findings"`
 }
@@ -65,7 +69,7 @@ names its mend. It works also while kuryr is not running, with fewer checks. "ku
 				return err
 			}
 			report := newExamination(cfg, a.getenv("DOCKER_HOST")).run(c.Context(), o)
-			if err := a.printDoctor(format, report); err != nil {
+			if err := a.printDoctor(format, report, o); err != nil {
 				return err
 			}
 			if report.Verdict == doctor.Problem || len(report.Failed) > 0 {
@@ -77,6 +81,7 @@ names its mend. It works also while kuryr is not running, with fewer checks. "ku
 	c.Flags().BoolVar(&o.fix, "fix", false, "mend what can be mended without harm, and look again")
 	c.Flags().BoolVar(&o.now, "now", false, "with --fix: remove what Docker has forgotten without waiting for docker.forget_after")
 	c.Flags().StringVar(&o.engine, "forget-engine", "", "with --fix: remove also what the Docker engine of this `id` had, which is gone for good; unknown is what none was seen to have, swarm what other nodes may have")
+	c.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also show the single differences of a finding")
 	addOutput(c, &output)
 	c.AddCommand(a.doctorClusterCommand())
 	return c
@@ -109,17 +114,37 @@ var doctorColumns = []table.Column[doctor.Finding]{
 	}},
 }
 
-func (a *app) printDoctor(format table.Format, r doctorReport) error {
+// printDoctor prints the report: what was fixed, the findings, and a line that sums up.
+func (a *app) printDoctor(format table.Format, r doctorReport, o doctorOptions) error {
 	if format != table.Table {
 		return table.Show(a.out, format, r, nil)
 	}
 	for _, line := range r.Fixed {
-		_, _ = fmt.Fprintln(a.out, table.Printable(line))
+		_, _ = fmt.Fprintln(a.out, "fixed: "+table.Printable(line))
+	}
+	if o.verbose {
+		for _, line := range r.Details {
+			_, _ = fmt.Fprintln(a.out, "  "+table.Printable(line))
+		}
 	}
 	for _, line := range r.Failed {
 		_, _ = fmt.Fprintln(a.out, "failed: "+table.Printable(line))
 	}
-	return table.List(a.out, format, r.Findings, doctorColumns)
+	findings := slices.Clone(r.Findings)
+	for i := range findings {
+		if f := &findings[i]; o.verbose && len(f.Details) > 0 {
+			f.What += "\n  " + strings.Join(f.Details, "\n  ")
+		}
+	}
+	if err := table.List(a.out, format, findings, doctorColumns); err != nil {
+		return err
+	}
+	fixed := -1
+	if o.fix {
+		fixed = len(r.Fixed)
+	}
+	_, err := fmt.Fprintln(a.out, table.Printable(doctor.Summary(r.Findings, fixed, len(r.Failed))))
+	return err
 }
 
 // examination asks whom there is to ask.
@@ -142,7 +167,7 @@ func newExamination(cfg config.Config, dockerHost string) *examination {
 func (e *examination) run(ctx context.Context, o doctorOptions) doctorReport {
 	var r doctorReport
 	if o.fix {
-		r.Fixed, r.Failed = e.fix(ctx, o)
+		r.Fixed, r.Details, r.Failed = e.fix(ctx, o)
 	}
 	r.Findings = e.look(ctx)
 	doctor.WorstFirst(r.Findings)
@@ -196,6 +221,7 @@ func (e *examination) daemonFacts(ctx context.Context, status admin.Status, err 
 	}
 	check, err := e.daemon.Check(ctx)
 	d.CheckErr, d.Differences = err, check.Differences
+	d.Kernel = e.named(ctx, check.Kernel)
 	for _, f := range check.Findings {
 		d.Host = append(d.Host, doctor.Host{What: f.What, Mend: f.Mend, Note: f.Note})
 	}
@@ -397,13 +423,16 @@ func stopped(ctx context.Context, e engine) ([]doctor.Stopped, error) {
 }
 
 // fix mends what can be mended without harm.
-func (e *examination) fix(ctx context.Context, o doctorOptions) (done, failed []string) {
+func (e *examination) fix(ctx context.Context, o doctorOptions) (done, details, failed []string) {
 	removed, err := e.plugin().Remove()
 	done = append(done, removed...)
 	if err != nil {
 		failed = append(failed, oneLine(err))
 	}
 	take := func(m admin.Mended, err error) {
+		for _, g := range doctor.GroupDifferences(e.named(ctx, m.Kernel)) {
+			done, details = append(done, g.Fixed()), append(details, g.Details...)
+		}
 		done, failed = append(done, m.Done...), append(failed, m.Failed...)
 		if err != nil && !admin.IsNotRunning(err) {
 			failed = append(failed, oneLine(err))
@@ -416,5 +445,23 @@ func (e *examination) fix(ctx context.Context, o doctorOptions) (done, failed []
 	if m, err := e.front.Memory(ctx); err == nil && m.Off == "" && m.Error == "" {
 		take(e.front.Forget(ctx, admin.ForgetOptions{Now: o.now, Engine: o.engine}))
 	}
-	return done, failed
+	return done, details, failed
+}
+
+// named calls the places of differences by the names that users know.
+func (e *examination) named(ctx context.Context, all []admin.Difference) []doctor.Difference {
+	if len(all) == 0 {
+		return nil
+	}
+	objects, err := gather(ctx, e.daemon)
+	if err == nil && e.socket != "" {
+		objects.Names, _ = dockerapi.Ask(ctx, e.socket)
+	}
+	places := topology.Places(objects)
+	var out []doctor.Difference
+	for _, d := range all {
+		place := cmp.Or(places[d.Domain], d.Domain, "host")
+		out = append(out, doctor.Difference{Place: place, Object: d.Object, Want: d.Want, Have: d.Have})
+	}
+	return out
 }

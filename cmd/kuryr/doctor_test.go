@@ -36,11 +36,12 @@ func TestDoctorOutput(t *testing.T) {
 		},
 	}
 	for format, want := range map[table.Format]string{
-		table.Table: "removed a�[1m network\n" + `failed: the kernel: busy
+		table.Table: "fixed: removed a�[1m network\n" + `failed: the kernel: busy
 VERDICT   CHECK              WHAT
 problem   store and kernel   route is missing
                              to mend it: ` + "`kuryr doctor --fix`" + `
 ok        kuryr              it runs
+1 fixed, 2 need you: kuryr doctor --fix
 `,
 		table.YAML: `verdict: problem
 fixed:
@@ -58,12 +59,14 @@ findings:
 `,
 	} {
 		var out buffer
-		if err := (&app{out: &out}).printDoctor(format, report); err != nil || out.String() != want {
+		err := (&app{out: &out}).printDoctor(format, report, doctorOptions{fix: true})
+		if err != nil || out.String() != want {
 			t.Errorf("%s: %v\n%s\nwant\n%s", format, err, out.String(), want)
 		}
 	}
 	var out buffer
-	if err := (&app{out: &out}).printDoctor(table.JSON, report); err != nil || !json.Valid([]byte(out.String())) {
+	err := (&app{out: &out}).printDoctor(table.JSON, report, doctorOptions{})
+	if err != nil || !json.Valid([]byte(out.String())) {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 }

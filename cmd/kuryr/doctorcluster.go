@@ -37,7 +37,7 @@ func (a *app) doctorCluster(c *cobra.Command, output, namespace string) error {
 	report := doctorReport{Findings: doctor.Cluster(clusterFacts(c.Context(), api, namespace, clock.now))}
 	doctor.WorstFirst(report.Findings)
 	report.Verdict = doctor.Worst(report.Findings)
-	if err := a.printDoctor(format, report); err != nil {
+	if err := a.printDoctor(format, report, doctorOptions{}); err != nil {
 		return err
 	}
 	if report.Verdict == doctor.Problem {

@@ -242,7 +242,7 @@ func (d *daemon) Mend(ctx context.Context) (admin.Mended, error) {
 		if r.Error != "" {
 			out.Failed = append(out.Failed, "the kernel: "+r.Error)
 		}
-		out.Done = append(out.Done, r.Changed...)
+		out.Kernel = r.Kernel
 	}
 	done, err := d.attach(ctx)
 	out.Done = append(out.Done, done...)

@@ -75,12 +75,23 @@ type Reconcile struct {
 	Milliseconds float64   `json:"milliseconds"`
 	Changed      []string  `json:"changed"`
 	Error        string    `json:"error,omitempty"`
+
+	Kernel []Difference `json:"-"` // Changed, taken apart
+}
+
+// Difference is one thing in the kernel that is not as the store wants it.
+type Difference struct {
+	Domain string `json:"domain"` // id of a router, or of a network without one; "" is the host
+	Object string `json:"object"`
+	Want   string `json:"want"` // "": it should not exist
+	Have   string `json:"have"` // "": it does not exist
 }
 
 // Check is what differs between store and kernel, and what about the host stands in the way.
 type Check struct {
-	Differences []string  `json:"differences"`
-	Findings    []Finding `json:"findings"`
+	Differences []string     `json:"differences"`
+	Kernel      []Difference `json:"kernel,omitempty"` // Differences, taken apart
+	Findings    []Finding    `json:"findings"`
 }
 
 // Finding is something about the host that stops, or may stop, Kuryr's packets.

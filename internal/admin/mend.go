@@ -65,8 +65,9 @@ type ForgetOptions struct {
 
 // Mended tells what was done and what could not be done, a line each.
 type Mended struct {
-	Done   []string `json:"done"`
-	Failed []string `json:"failed"`
+	Done   []string     `json:"done"`
+	Failed []string     `json:"failed"`
+	Kernel []Difference `json:"kernel,omitempty"` // what was changed in the kernel
 }
 
 func mending(mux *http.ServeMux, s server) {

@@ -18,7 +18,8 @@ type DaemonFacts struct {
 	Version     string
 	Here        string // version of this program
 	Reasons     []string
-	Differences []string // between store and kernel
+	Differences []string     // between store and kernel, of a Kuryr that does not tell Kernel
+	Kernel      []Difference // the same, taken apart
 	Host        []Host
 	CheckErr    error // store and kernel could not be compared
 	Apart       bool  // the SDN runs by itself: it has neither here
@@ -60,8 +61,14 @@ func kernelState(d DaemonFacts) []Finding {
 	if d.CheckErr != nil {
 		f.add(Problem, "they could not be compared: "+d.CheckErr.Error(), "see the log of kuryr")
 	}
-	for _, diff := range d.Differences {
-		f.add(Problem, diff, fix)
+	for _, g := range GroupDifferences(d.Kernel) {
+		f.add(Problem, g.Wrong(), fix)
+		f.list[len(f.list)-1].Details = g.Details
+	}
+	if len(d.Kernel) == 0 {
+		for _, diff := range d.Differences {
+			f.add(Problem, diff, fix)
+		}
 	}
 	return f.orOK("the kernel is as the store says")
 }

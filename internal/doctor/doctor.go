@@ -23,6 +23,8 @@ type Finding struct {
 	Verdict Verdict `json:"verdict"`
 	What    string  `json:"what"`
 	Mend    string  `json:"mend,omitempty"` // what the operator can do; "" where all is well
+	// Details are the single things that What sums up.
+	Details []string `json:"details,omitempty"`
 }
 
 // findings collects those of one check.

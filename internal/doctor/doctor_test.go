@@ -138,6 +138,10 @@ func TestChecks(t *testing.T) {
 		{"kuryr not ready", daemon(func(d *DaemonFacts) { d.Reasons = []string{"starting"} }), Problem, "starting"},
 		{"old kuryr", daemon(func(d *DaemonFacts) { d.Version = "0" }), Warning, "version 0"},
 		{"kernel differs", daemon(func(d *DaemonFacts) { d.Differences = []string{"route is missing"} }), Problem, "route is missing"},
+		{"kernel differs in parts", daemon(func(d *DaemonFacts) {
+			d.Differences = []string{"[r1] route default: want present"}
+			d.Kernel = []Difference{{"router of blue", "route default", "present", ""}}
+		}), Problem, "router of blue: routes missing (1)"},
 		{"kernel not compared", daemon(func(d *DaemonFacts) { d.CheckErr = errors.New("busy") }), Problem, "busy"},
 		{"firewall", daemon(func(d *DaemonFacts) { d.Host = []Host{{What: "it drops", Mend: "open it"}} }), Problem, "it drops"},
 		{"note of the firewall", daemon(func(d *DaemonFacts) { d.Host = []Host{{What: "it is legacy", Mend: "use another", Note: true}} }), Warning, "it is legacy"},
