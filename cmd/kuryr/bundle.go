@@ -15,7 +15,8 @@ import (
 )
 
 func (a *app) bundleCommand() *cobra.Command {
-	return &cobra.Command{
+	var force bool
+	c := &cobra.Command{
 		Use: "support-bundle [FILE.tar.gz]", Short: "Collect what helps to find a fault, without secrets",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -43,13 +44,15 @@ archive. Without a file it is kuryr-support-HOST-TIME.tar.gz here; - is standard
 				return write(a.out)
 			}
 			// writeFile's temporary file is its owner's alone, and becomes the bundle.
-			if err := writeFile(file, write); err != nil {
+			if err := a.writeNew(file, force, write); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintln(a.out, "wrote "+file+": have a look at it before you pass it on")
+			_, err := fmt.Fprintln(a.out, "have a look at it before you pass it on")
 			return err
 		},
 	}
+	addForce(c, &force)
+	return c
 }
 
 // fileName matches what does not belong into a file's name.

@@ -43,7 +43,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"port", "published", "-o", "xml"}, exitUsage, `"xml"`},
 		{[]string{"network", "list", "-o", "xml"}, exitUsage, `"xml"`},
 		{[]string{"network", "list", "--filter", "x"}, exitUsage, "want NAME=VALUE"},
-		{[]string{"topology", "--format", "png"}, exitUsage, "want tree or svg"},
+		{[]string{"topology", "-o", "networks.svg"}, exitUsage, "want tree, json, yaml, svg, dot; --file names a file"},
 		{[]string{"trace", "web"}, exitUsage, "want a container and where its packet is to go"},
 		{[]string{"trace", "web", "db:0"}, exitUsage, "want a number from 1 to 65535"},
 		{[]string{"trace", "--family", "5", "web", "db"}, exitUsage, "want 4 or 6"},
@@ -121,7 +121,7 @@ func TestPlaceholders(t *testing.T) {
 // Where a flag is one of a few words a shell completes it by those, and each of them will do.
 func TestCompletedWords(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"up", "--docker-capability-scope"}, {"docker", "--provider"}, {"topology", "--format"}, {"trace", "--family"}, {"doctor", "--output"}} {
+	for _, args := range [][]string{{"up", "--docker-capability-scope"}, {"docker", "--provider"}, {"topology", "--output"}, {"trace", "--family"}, {"doctor", "--output"}} {
 		code, out, _ := kuryr(t.Context(), nil, append(append([]string{"__complete"}, args...), "")...)
 		if code != exitOK || !strings.HasSuffix(out, "\n:4\n") || strings.Count(out, "\n") < 2 {
 			t.Errorf("kuryr %v: exit %d\n%s", args, code, out)

@@ -121,7 +121,7 @@ func refuseWhilePlugged(ctx context.Context, p *parts, host string, force bool) 
 		return err
 	}
 	if n > 0 {
-		return fmt.Errorf("%d port(s) of containers are plugged and would be cut off: stop them first, or use --force", n)
+		return fmt.Errorf("%s of containers would be cut off: stop them first, or use --force", plural(n, "port"))
 	}
 	return nil
 }

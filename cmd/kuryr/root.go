@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 
@@ -281,6 +282,28 @@ func (a *app) getenv(name string) string {
 		}
 	}
 	return value
+}
+
+// addForce adds the flag of a command that writes a file for its user.
+func addForce(c *cobra.Command, into *bool) {
+	c.Flags().BoolVar(into, "force", false, "overwrite the file if it exists")
+}
+
+// writeNew is writeFile for a file that a user names. It does not overwrite one without
+// force, and says what it wrote.
+func (a *app) writeNew(path string, force bool, write func(io.Writer) error) error {
+	if _, err := os.Lstat(path); err == nil && !force {
+		return fmt.Errorf("%s exists: --force overwrites it", path)
+	}
+	if err := writeFile(path, write); err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.out, "wrote %s (%s)\n", path, size(info.Size()))
+	return err
 }
 
 // writeFile makes a file that is its owner's alone.

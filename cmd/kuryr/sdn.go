@@ -142,9 +142,11 @@ func (a *app) reconcileCommand() *cobra.Command {
 }
 
 func (a *app) backupCommand() *cobra.Command {
+	var force bool
 	c := &cobra.Command{
 		Use: "backup FILE", Short: "Copy the store into a file", Args: exactly(1, "one file, or - for standard output"),
-		Long:    "Copy the store, as it is at one moment, into a file. It works while kuryr is running, and while it is not.",
+		Long: `Copy the store, at one moment, into a file. It works while kuryr is running, and while it is not.
+A file that exists is overwritten with --force alone.`,
 		Example: "  kuryr sdn backup /root/kuryr.backup",
 		RunE: func(c *cobra.Command, args []string) error {
 			cfg, err := a.load(c)
@@ -155,9 +157,10 @@ func (a *app) backupCommand() *cobra.Command {
 			if args[0] == "-" {
 				return write(a.out)
 			}
-			return writeFile(args[0], write)
+			return a.writeNew(args[0], force, write)
 		},
 	}
+	addForce(c, &force)
 	addSettings(c, "state_dir", "run_dir")
 	return c
 }

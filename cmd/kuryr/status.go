@@ -89,7 +89,7 @@ var statusColumns = []table.Column[admin.Status]{
 	{Name: "objects", Value: func(s admin.Status) string {
 		var out []string
 		for _, noun := range slices.Sorted(maps.Keys(s.Objects)) {
-			out = append(out, fmt.Sprintf("%d %s", s.Objects[noun], noun))
+			out = append(out, plural(s.Objects[noun], strings.ReplaceAll(noun, "_", " ")))
 		}
 		return strings.Join(out, ", ")
 	}},
@@ -137,11 +137,31 @@ func reconcileText(r admin.Reconcile) string {
 	case len(r.Changed) == 0:
 		text += "the kernel was as the store says"
 	case len(r.Changed) == 1:
-		text += "1 thing in the kernel was mended"
+		text += "1 thing in the kernel was repaired"
 	default:
-		text += fmt.Sprintf("%d things in the kernel were mended", len(r.Changed))
+		text += fmt.Sprintf("%d things in the kernel were repaired", len(r.Changed))
 	}
 	return text
+}
+
+// plural is a number of things: "1 network", "2 QoS policies".
+func plural[N int | int64](n N, noun string) string {
+	if words, ok := nounWords[noun]; ok {
+		noun = words
+	}
+	if n != 1 {
+		if stem, ok := strings.CutSuffix(noun, "y"); ok {
+			noun = stem + "ie"
+		}
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// nounWords are the nouns of the SDN that people write otherwise.
+var nounWords = map[string]string{
+	"floatingip": "floating IP", "healthmonitor": "health monitor", "loadbalancer": "load balancer",
+	"qos policy": "QoS policy", "rbac policy": "RBAC policy", "subnetpool": "subnet pool",
 }
 
 func size(bytes int64) string {

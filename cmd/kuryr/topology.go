@@ -6,25 +6,35 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/dockerapi"
+	"github.com/kuryr/kuryr/internal/table"
 	"github.com/kuryr/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/sdn/restapi"
 	"github.com/spf13/cobra"
 )
 
+// topologyForms are the forms of output.
+var topologyForms = []string{"tree", "json", "yaml", "svg", "dot"}
+
 func (a *app) topologyCommand() *cobra.Command {
-	var format, file string
+	var form, file string
+	var force bool
 	c := &cobra.Command{
 		Use: "topology", Short: "Draw routers, networks, ports and containers", Args: noArgs,
-		Long: `Draw routers with their uplinks, the networks on them, and the ports with their containers: as a tree for the terminal, or as an
-SVG picture. The names of containers and of Docker's networks come from the Docker engine (DOCKER_HOST, or docker.api in the
-configuration); where it does not answer, ids stand in their place.`,
-		Example: "  kuryr topology\n  kuryr topology --format svg -o networks.svg",
+		Long: `Draw routers with their uplinks, the networks on them, and the ports with their containers: as a tree for the
+terminal, as an SVG picture, for Graphviz (dot), or as JSON or YAML for programs. The names of containers and of
+Docker's networks come from the Docker engine (DOCKER_HOST, or docker.api in the configuration). Without an answer,
+ids stand in their place.`,
+		Example: `  kuryr topology
+  kuryr topology -o svg --file networks.svg
+  kuryr topology -o dot | dot -Tpdf >networks.pdf`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if format != "tree" && format != "svg" {
-				return usageError{fmt.Errorf("--format %q: want tree or svg", format)}
+			if !slices.Contains(topologyForms, form) {
+				return usageError{fmt.Errorf("--output %q: want %s; --file names a file", form, strings.Join(topologyForms, ", "))}
 			}
 			client, err := a.client(c)
 			if err != nil {
@@ -35,20 +45,29 @@ configuration); where it does not answer, ids stand in their place.`,
 				return err
 			}
 			objects.Names = a.dockerNames(c)
-			g := topology.Build(objects)
-			draw := g.Tree
-			if format == "svg" {
-				draw = g.SVG
+			if cfg, err := a.load(c); err == nil {
+				objects.Pods = map[string]string{}
+				for id, p := range podsByPort(c.Context(), cfg) {
+					objects.Pods[id] = p.Pod
+				}
 			}
+			g := topology.Build(objects)
+			draw := map[string]func(io.Writer) error{
+				"tree": g.Tree, "svg": g.SVG, "dot": g.DOT,
+				"json": func(w io.Writer) error { return table.Show(w, table.JSON, g, nil) },
+				"yaml": func(w io.Writer) error { return table.Show(w, table.YAML, g, nil) },
+			}[form]
 			if file == "" || file == "-" {
 				return draw(a.out)
 			}
-			return writeFile(file, func(w io.Writer) error { return draw(w) })
+			return a.writeNew(file, force, draw)
 		},
 	}
-	c.Flags().StringVar(&format, "format", "tree", "`form` of the picture: tree or svg")
-	complete(c, "format", "tree", "svg")
-	c.Flags().StringVarP(&file, "output", "o", "", "write to this `file`")
+	c.Flags().StringVarP(&form, "output", "o", "tree", "`form` of the output: "+strings.Join(topologyForms, ", "))
+	complete(c, "output", topologyForms...)
+	c.Flags().StringVar(&file, "file", "", "write to this `file`")
+	_ = c.MarkFlagFilename("file")
+	addForce(c, &force)
 	return c
 }
 

@@ -77,8 +77,11 @@ func TestLife(t *testing.T) {
 		t.Errorf("forwarding is %s though a router needs it", now)
 	}
 
-	if out := m.must(t, "status"); !strings.Contains(out, "ready") || !strings.Contains(out, "1 router") {
-		t.Errorf("status:\n%s", out)
+	out := m.must(t, "status")
+	for _, want := range []string{"ready", "1 router, ", "0 QoS policies, ", "2 networks, "} {
+		if !strings.Contains(out, want) {
+			t.Errorf("status lacks %q:\n%s", want, out)
+		}
 	}
 	if out := m.must(t, "status", "-o", "json"); strings.Contains(out, "null") {
 		t.Errorf("status has an empty list that is none:\n%s", out)
@@ -86,8 +89,27 @@ func TestLife(t *testing.T) {
 	if out := m.must(t, "topology"); !strings.Contains(out, "10.77.0.0/24 gateway 10.77.0.1") || !strings.Contains(out, "endpoint 222222222222") {
 		t.Errorf("topology:\n%s", out)
 	}
-	if out := m.must(t, "topology", "--format", "svg"); !strings.HasPrefix(out, "<svg ") {
-		t.Errorf("picture:\n%s", out)
+	forms := map[string]string{"svg": "<svg ", "dot": "graph kuryr {\n", "json": "{\n", "yaml": "host: testhost\n"}
+	for form, begins := range forms {
+		out := m.must(t, "topology", "-o", form)
+		if !strings.HasPrefix(out, begins) || strings.Contains(out, "null") {
+			t.Errorf("topology as %s:\n%s", form, out)
+		}
+	}
+	for _, args := range [][]string{
+		{"topology", "-o", "json", "--file", m.path("topology")},
+		{"sdn", "backup", m.path("copy")},
+		{"support-bundle", m.path("bundle")},
+	} {
+		file := args[len(args)-1]
+		if out := m.must(t, args...); !strings.Contains(out, "wrote "+file+" (") {
+			t.Errorf("%q says %s", args, out)
+		}
+		code, _, complaint := m.run(t, args...)
+		if code != exitError || !strings.Contains(complaint, file+" exists: --force overwrites it") {
+			t.Errorf("%q again: exit %d, %s", args, code, complaint)
+		}
+		m.must(t, append(args, "--force")...)
 	}
 	var ports []restapi.Port
 	if err := json.Unmarshal([]byte(m.must(t, "port", "list", "-o", "json", "--filter", "device_id="+endpointID)), &ports); err != nil || len(ports) != 1 {
