@@ -25,7 +25,7 @@ type diagnosis struct {
 		Check, Verdict, What, Mend string
 		Details                    []string
 	}
-	exit     bool
+	exit bool
 }
 
 func (r rig) doctor(t *testing.T, args ...string) diagnosis {

@@ -31,12 +31,24 @@ func newHost(ctx context.Context, l *Lab, number int) (*Host, error) {
 		h.agent = l.opts.Agents[number-1]
 	}
 	err := h.start(ctx, privatehost.Options{
-		Docker: l.opts.Docker, Kuryr: l.opts.Kuryr, KuryrLater: true, KuryrArgs: []string{"docker"}, KuryrEnv: h.KuryrEnv(),
+		Docker: l.opts.Docker, Kuryr: l.opts.Kuryr, KuryrLater: true,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return h, nil
+}
+
+// Reboot takes the power away from one of the lab's own hosts and boots it again, with Kuryr and
+// the engine. KuryrEnv is asked now: it was not known when the host was started.
+func (h *Host) Reboot(ctx context.Context) error {
+	if err := h.RebootBare(ctx); err != nil {
+		return err
+	}
+	if err := h.StartKuryr(ctx); err != nil {
+		return err
+	}
+	return h.StartDocker(ctx)
 }
 
 // AddHost starts one more host, which runs what opts say; Booted of opts comes when it has its switch. It is not on the external network, so that no
