@@ -6,6 +6,7 @@ package table
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -125,6 +126,34 @@ func write(w io.Writer, rows [][]string) error {
 	}
 	_, err := w.Write(out.Bytes())
 	return err
+}
+
+// CompareNatural orders names as people do: net2 before net10.
+func CompareNatural(x, y string) int {
+	a, b := x, y
+	for a != "" && b != "" {
+		na, restA := leadingNumber(a)
+		nb, restB := leadingNumber(b)
+		if na != "" && nb != "" {
+			ta, tb := strings.TrimLeft(na, "0"), strings.TrimLeft(nb, "0")
+			if by := cmp.Or(cmp.Compare(len(ta), len(tb)), strings.Compare(ta, tb)); by != 0 {
+				return by
+			}
+			a, b = restA, restB
+			continue
+		}
+		if a[0] != b[0] {
+			return cmp.Compare(a[0], b[0])
+		}
+		a, b = a[1:], b[1:]
+	}
+	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(x, y))
+}
+
+// leadingNumber cuts the digits off that s begins with.
+func leadingNumber(s string) (digits, rest string) {
+	rest = strings.TrimLeft(s, "0123456789")
+	return s[:len(s)-len(rest)], rest
 }
 
 // Printable shows s without anything that could steer a terminal: what is not printable becomes U+FFFD.

@@ -2,6 +2,7 @@ package table
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"strconv"
@@ -162,6 +163,28 @@ func TestYAMLMeansTheSame(t *testing.T) {
 		a["leg_count"], b["leg_count"] = nil, nil // float64 against int
 		if !reflect.DeepEqual(a, b) {
 			t.Fatalf("JSON %v\nYAML %v\n%s", a, b, asYAML.String())
+		}
+	})
+}
+
+func TestCompareNatural(t *testing.T) {
+	t.Parallel()
+	sorted := []string{"", "2", "10", "a", "a01b", "a1b", "a1b2", "a2", "a10", "a10b", "b"}
+	for i, x := range sorted {
+		for j, y := range sorted {
+			if got, want := CompareNatural(x, y), cmp.Compare(i, j); got != want {
+				t.Errorf("CompareNatural(%q, %q) = %d, want %d", x, y, got, want)
+			}
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringMatching("[a0-2]{0,6}")
+		x, y, z := text.Draw(t, "x"), text.Draw(t, "y"), text.Draw(t, "z")
+		if CompareNatural(x, y) != -CompareNatural(y, x) || (CompareNatural(x, y) == 0) != (x == y) {
+			t.Fatalf("%q and %q are in no order", x, y)
+		}
+		if CompareNatural(x, y) < 0 && CompareNatural(y, z) < 0 && CompareNatural(x, z) >= 0 {
+			t.Fatalf("%q, %q and %q are in no order", x, y, z)
 		}
 	})
 }

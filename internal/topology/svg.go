@@ -4,31 +4,27 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/kuryr/kuryr/internal/table"
 )
 
-// Measures of the picture, in pixels. The host stands on the left, routers in the middle, networks with their ports on the
-// right; what belongs together is joined by a curve.
+// Measures of the picture, in pixels. Routers are cards with their networks and ports, one
+// below the other in as many columns as give a picture of about the shape of a screen.
 const (
 	margin      = 32
-	hostWidth   = 150
-	hostHeight  = 64
-	columnGap   = 76
-	routerWidth = 220
-	netWidth    = 620
-	headHeight  = 58
-	rowHeight   = 30
-	lineHeight  = 18
-	blockGap    = 28
-	routerGap   = 18 // more, between routers
 	titleHeight = 60
-
-	routerX = margin + hostWidth + columnGap
-	netX    = routerX + routerWidth + columnGap
-	width   = netX + netWidth + margin
+	columnGap   = 24
+	cardGap     = 18
+	padding     = 16
+	leastWidth  = 520
+	charWidth   = 7.4 // of a character of the monospaced font
+	headWidth   = 8.6 // of one of a heading
+	shape       = 1.5 // width to height
+	nameChars   = 64  // longer names are broken
+	textChars   = 80  // and longer lines
 )
 
 const style = `
@@ -37,40 +33,58 @@ text{font-family:system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;fon
 .title{font-size:20px;font-weight:600}
 .name{font-weight:600;font-size:14px}
 .small{font-size:11.5px;fill:#52606d}
-.light{fill:#fff}
-.pale{fill:#d9e8f6;font-size:11.5px}
 .warn{fill:#b44d12;font-size:11.5px}
-.edge{fill:none;stroke:#9fb3c8;stroke-width:2}
-.cut{stroke-dasharray:3 5}
 .row{stroke:#e4e7eb}
 `
 
-// SVG writes the graph as a picture that needs nothing else: no fonts, no scripts, no other files.
+// cell is a text of a row; its column stands at a number of characters from the left.
+type cell struct {
+	class, text string
+	column      int
+}
+
+// row is a line of a card.
+type row struct {
+	cells    []cell
+	height   int
+	kind     rowKind
+	plugged  bool
+	together int // so many rows after it stay in its column
+}
+
+type rowKind int
+
+const (
+	rowText rowKind = iota
+	rowRouter
+	rowNetwork
+	rowPort
+)
+
+// card is a router with its networks, or a network on no router.
+type card struct {
+	title string
+	rows  []row
+}
+
+// SVG writes the graph as a picture that needs nothing else: no fonts, no scripts, no other
+// files.
 func (g Graph) SVG(w io.Writer) error {
-	p := &picture{y: titleHeight + margin}
-	var routers []place
-	for _, r := range g.Routers {
-		routers = append(routers, p.router(r))
-		p.y += routerGap
-	}
-	for _, n := range g.Networks {
-		p.network(n, "on no router")
-	}
-	if len(g.Routers)+len(g.Networks) == 0 {
-		p.text(netX, p.y+20, "small", "no networks yet")
-		p.y += rowHeight
-	}
-	height := p.y + margin - blockGap/2
-	p.host(g.Host, routers)
+	cards := g.cards()
+	p := &picture{width: cardWidth(cards)}
+	p.place(cards)
+	width := max(2*margin+p.columns*p.width+(p.columns-1)*columnGap, 2*margin+leastWidth)
+	height := p.bottom + margin
 
 	var out strings.Builder
-	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img">`+"\n", width, height, width, height)
+	const head = `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img">` + "\n"
+	fmt.Fprintf(&out, head, width, height, width, height)
 	fmt.Fprintf(&out, "<title>%s</title>\n<style>%s</style>\n", escape("Kuryr on "+g.Host), style)
 	fmt.Fprintf(&out, `<rect width="%d" height="%d" fill="#f8fafc"/>`+"\n", width, height)
-	fmt.Fprintf(&out, `<text class="title" x="%d" y="%d">%s</text>`+"\n", margin, margin+14, escape(fit("Kuryr networks on "+g.Host, 80)))
+	fmt.Fprintf(&out, `<text class="title" x="%d" y="%d">%s</text>`+"\n",
+		margin, margin+14, escape("Kuryr networks on "+g.Host))
 	fmt.Fprintf(&out, `<text class="small" x="%d" y="%d">%s</text>`+"\n", margin, margin+34, escape(g.summary()))
-	out.WriteString(p.edges.String())
-	out.WriteString(p.boxes.String())
+	out.WriteString(p.out.String())
 	out.WriteString("</svg>\n")
 	_, err := io.WriteString(w, out.String())
 	return err
@@ -98,176 +112,228 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// place is where the curve to a router ends, and whether there is one.
-type place struct {
-	y    int
-	open bool
-}
-
-// picture is drawn from above to below; y is where the next block begins. Edges lie under boxes.
-type picture struct {
-	y            int
-	edges, boxes strings.Builder
-}
-
-func (p *picture) text(x, y int, class, s string) {
-	fmt.Fprintf(&p.boxes, `<text class="%s" x="%d" y="%d">%s</text>`+"\n", class, x, y, escape(s))
-}
-
-func (p *picture) box(x, y, w, h int, fill, stroke string) {
-	fmt.Fprintf(&p.boxes, `<rect x="%d" y="%d" width="%d" height="%d" rx="10" fill="%s" stroke="%s"/>`+"\n", x, y, w, h, fill, stroke)
-}
-
-func (p *picture) edge(x1, y1, x2, y2 int, class string) {
-	bend := (x1 + x2) / 2
-	fmt.Fprintf(&p.edges, `<path class="%s" d="M%d %d C%d %d %d %d %d %d"/>`+"\n", class, x1, y1, bend, y1, bend, y2, x2, y2)
-}
-
-func (p *picture) host(name string, routers []place) {
-	top, bottom := titleHeight+margin, titleHeight+margin+hostHeight
-	if len(routers) > 0 {
-		middle := (routers[0].y + routers[len(routers)-1].y) / 2
-		top, bottom = middle-hostHeight/2, middle+hostHeight/2
-	}
-	for _, r := range routers {
-		if r.open {
-			p.edge(margin+hostWidth, (top+bottom)/2, routerX, r.y, "edge")
+func (g Graph) cards() []card {
+	var all []card
+	for _, r := range g.Routers {
+		c := card{title: "router " + r.Name}
+		c.text("name", c.title, rowRouter)
+		c.text("small", r.way(), rowText)
+		for _, note := range r.Notes {
+			c.text("warn", note, rowText)
 		}
+		for _, n := range r.Networks {
+			c.network(n, "")
+		}
+		all = append(all, c)
 	}
-	p.box(margin, top, hostWidth, hostHeight, "#334e68", "#243b53")
-	p.text(margin+16, top+28, "name light", fit(name, 13))
-	p.text(margin+16, top+48, "pale", "host and outside")
+	for _, n := range g.Networks {
+		c := card{title: "network " + n.Name}
+		c.network(n, " (on no router)")
+		all = append(all, c)
+	}
+	if len(all) == 0 {
+		c := card{}
+		c.text("small", "no networks yet", rowText)
+		all = []card{c}
+	}
+	return all
 }
 
-func (p *picture) router(r Router) place {
-	start := p.y
-	var lines []string
-	lines = append(lines, wrap(r.way(), 30)...)
-	height := headHeight - lineHeight + lineHeight*len(lines)
-	var ends []int
-	for _, n := range r.Networks {
-		ends = append(ends, p.network(n, ""))
+// text adds a text in as many rows as it needs.
+func (c *card) text(class, text string, kind rowKind) {
+	height := 18
+	if class == "name" {
+		height = 26
 	}
-	notesHeight := 0
-	var notes []string
-	for _, note := range r.Notes {
-		notes = append(notes, wrap(note, 38)...)
+	for _, line := range wrap(text, textChars) {
+		c.rows = append(c.rows, row{cells: []cell{{class: class, text: line}}, height: height, kind: kind, together: 1})
+		kind = rowText
 	}
-	if len(notes) > 0 {
-		notesHeight = 8 + lineHeight*len(notes)
-	}
-	span := max(p.y-start, height+notesHeight+blockGap)
-	p.y = start + span
-	top := start + (span-blockGap-height-notesHeight)/2
-	middle := top + height/2
-	for _, y := range ends {
-		p.edge(routerX+routerWidth, middle, netX, y, "edge")
-	}
-	p.box(routerX, top, routerWidth, height, "#e6f0fa", "#7fa8cf")
-	p.text(routerX+16, top+26, "name", fit("router "+r.Name, 22))
-	for i, line := range lines {
-		p.text(routerX+16, top+46+lineHeight*i, "small", line)
-	}
-	for i, line := range notes {
-		p.text(routerX+4, top+height+18+lineHeight*i, "warn", line)
-	}
-	return place{y: middle, open: len(r.Uplink) > 0}
 }
 
-// network draws a network with a row for each port, and returns where the curve to it ends.
-func (p *picture) network(n Network, note string) int {
-	head := headHeight
-	ranges := n.rangeLines()
-	head += lineHeight * (len(ranges) - 1)
-	body := 0
-	for _, port := range n.Ports {
-		body += portHeight(port)
-	}
-	height := head + body
-	if body > 0 {
-		height += 6
-	}
-	p.box(netX, p.y, netWidth, height, "#ffffff", "#bcccdc")
-	fmt.Fprintf(&p.boxes, `<rect x="%d" y="%d" width="6" height="%d" rx="3" fill="#3e9b6e"/>`+"\n", netX, p.y+10, head-20)
-	title := "network " + n.Name
-	if note != "" {
-		title += " (" + note + ")"
-	}
-	p.text(netX+20, p.y+25, "name", fit(title, 62))
-	fmt.Fprintf(&p.boxes, `<text class="small" x="%d" y="%d" text-anchor="end">MTU %d</text>`+"\n", netX+netWidth-16, p.y+25, n.MTU)
-	for i, line := range ranges {
-		p.text(netX+20, p.y+45+lineHeight*i, "mono", line)
-	}
-	y := p.y + head
-	for _, port := range n.Ports {
-		p.port(port, y)
-		y += portHeight(port)
-	}
-	end := p.y + height/2
-	p.y += height + blockGap
-	return end
-}
-
-func (n Network) rangeLines() []string {
-	lines := make([]string, 0, len(n.Ranges)+1)
+func (c *card) network(n Network, suffix string) {
+	start := len(c.rows)
+	c.text("name", "network "+n.Name+suffix, rowNetwork)
 	for _, r := range n.Ranges {
 		line := r.CIDR
 		if r.Gateway != "" {
 			line += "  gateway " + r.Gateway
 		}
-		lines = append(lines, fit(line, 80))
+		c.text("mono", line, rowText)
 	}
-	if len(lines) == 0 {
-		return []string{"no subnets"}
+	if len(n.Ranges) == 0 {
+		c.text("mono", "no subnets", rowText)
 	}
-	return lines
-}
-
-// portLines are the lines of a port's right column.
-func portLines(port Port) []string {
-	lines := make([]string, 0, len(port.Addresses)+1)
-	for _, a := range port.Addresses {
-		lines = append(lines, fit(a, 40))
+	c.text("small", fmt.Sprintf("MTU %d", n.MTU), rowText)
+	for i := start; i < len(c.rows); i++ { // with the first port
+		c.rows[i].together = len(c.rows) - i
 	}
-	if len(port.Published) > 0 {
-		lines = append(lines, fit("⇐ "+strings.Join(port.Published, ", "), 40))
+	if len(n.Ports) == 0 {
+		c.rows[len(c.rows)-1].together = 0
 	}
-	return lines
-}
-
-func portHeight(port Port) int {
-	return rowHeight + lineHeight*(max(len(portLines(port)), 1)-1)
-}
-
-func (p *picture) port(port Port, y int) {
-	fmt.Fprintf(&p.boxes, `<line class="row" x1="%d" y1="%d" x2="%d" y2="%d"/>`+"\n", netX+16, y, netX+netWidth-16, y)
-	fill := "#3e9b6e"
-	if !port.Plugged {
-		fill = "#cbd2d9"
+	names := 0
+	for _, p := range n.Ports {
+		names = max(names, min(utf8.RuneCountInString(table.Printable(p.Name)), nameChars))
 	}
-	fmt.Fprintf(&p.boxes, `<circle cx="%d" cy="%d" r="4.5" fill="%s"/>`+"\n", netX+26, y+16, fill)
-	p.text(netX+40, y+20, "", fit(port.Name, 26))
-	p.text(netX+236, y+20, "mono", fit(port.MAC, 18))
-	for i, line := range portLines(port) {
-		p.text(netX+380, y+20+lineHeight*i, "mono", line)
+	for _, p := range n.Ports {
+		c.port(p, names)
 	}
 }
 
-// fit cuts s to so many characters.
-func fit(s string, most int) string {
-	s = table.Printable(s)
-	if utf8.RuneCountInString(s) <= most {
-		return s
+// port adds a port: its name, its MAC, and a line for each address and for what is published.
+func (c *card) port(p Port, names int) {
+	right := append([]string(nil), p.Addresses...)
+	for _, published := range p.Published {
+		right = append(right, "⇐ "+published)
 	}
-	return string([]rune(s)[:most-1]) + "…"
+	left := wrap(p.Name, nameChars)
+	lines := max(len(left), len(right), 1)
+	for i := range lines {
+		r := row{height: 18, together: lines - 1 - i}
+		if i == 0 {
+			r.kind, r.plugged = rowPort, p.Plugged
+			r.height = 22
+			r.cells = append(r.cells, cell{class: "mono", text: p.MAC, column: 5 + names})
+		}
+		if i < len(left) {
+			r.cells = append(r.cells, cell{class: "mono", text: left[i], column: 3})
+		}
+		if i < len(right) {
+			r.cells = append(r.cells, cell{class: "mono", text: right[i], column: 5 + names + 19})
+		}
+		c.rows = append(c.rows, r)
+	}
 }
 
-// wrap cuts s at spaces into lines of at most so many characters.
+// cardWidth is what the widest row needs.
+func cardWidth(cards []card) int {
+	width := float64(leastWidth)
+	for _, c := range cards {
+		for _, r := range c.rows {
+			for _, t := range r.cells {
+				of := charWidth
+				if t.class == "name" {
+					of = headWidth
+				}
+				end := float64(t.column)*charWidth + float64(utf8.RuneCountInString(table.Printable(t.text)))*of
+				width = max(width, end+2*padding)
+			}
+		}
+	}
+	return int(math.Ceil(width))
+}
+
+// picture is drawn column by column.
+type picture struct {
+	width   int // of a column
+	columns int
+	bottom  int // the lowest that is drawn
+	out     strings.Builder
+}
+
+const top = titleHeight + margin
+
+// place draws the cards. One that does not fit goes on in the next column.
+func (p *picture) place(cards []card) {
+	total := 0
+	for _, c := range cards {
+		total += c.height() + cardGap
+	}
+	columns := max(1, math.Round(math.Sqrt(shape*float64(total)/float64(p.width+columnGap))))
+	limit := top + int(math.Ceil(float64(total)/columns))
+	p.columns, p.bottom = 1, top
+	y := top
+	for _, c := range cards {
+		rows := c.rows
+		for len(rows) > 0 {
+			n, height := fitting(rows, limit-y-2*padding)
+			if n == 0 && y > top {
+				p.columns++
+				y = top
+				continue
+			}
+			if n == 0 { // the column is empty, and too low for what stays together
+				n, height = 1, rows[0].height
+			}
+			p.card(rows[:n], y, height+2*padding)
+			y += height + 2*padding + cardGap
+			p.bottom = max(p.bottom, y-cardGap)
+			rows = rows[n:]
+			if len(rows) > 0 {
+				again := card{}
+				again.text("name", c.title+" (continued)", rowRouter)
+				rows = append(again.rows, rows...)
+				p.columns++
+				y = top
+			}
+		}
+	}
+}
+
+func (c card) height() int {
+	height := 2 * padding
+	for _, r := range c.rows {
+		height += r.height
+	}
+	return height
+}
+
+// fitting returns how many of the rows fit, and how high they are.
+func fitting(rows []row, space int) (n, height int) {
+	sum := 0
+	for i, r := range rows {
+		sum += r.height
+		if sum > space {
+			break
+		}
+		last := i == len(rows)-1
+		if r.together == 0 || last {
+			n, height = i+1, sum
+		}
+	}
+	return n, height
+}
+
+// card draws rows in a box.
+func (p *picture) card(rows []row, y, height int) {
+	x := margin + (p.columns-1)*(p.width+columnGap)
+	fmt.Fprintf(&p.out, `<rect x="%d" y="%d" width="%d" height="%d" rx="10" fill="#ffffff" stroke="#bcccdc"/>`+"\n",
+		x, y, p.width, height)
+	y += padding
+	for _, r := range rows {
+		switch r.kind {
+		case rowRouter:
+			p.bar(x, y, r.height, "#7fa8cf")
+		case rowNetwork:
+			p.bar(x, y, r.height, "#3e9b6e")
+		case rowPort:
+			fmt.Fprintf(&p.out, `<line class="row" x1="%d" y1="%d" x2="%d" y2="%d"/>`+"\n",
+				x+padding, y+1, x+p.width-padding, y+1)
+			fill := "#3e9b6e"
+			if !r.plugged {
+				fill = "#cbd2d9"
+			}
+			fmt.Fprintf(&p.out, `<circle cx="%d" cy="%d" r="4" fill="%s"/>`+"\n", x+padding+8, y+r.height-8, fill)
+		}
+		for _, t := range r.cells {
+			fmt.Fprintf(&p.out, `<text class="%s" x="%.0f" y="%d">%s</text>`+"\n",
+				t.class, float64(x+padding)+float64(t.column)*charWidth, y+r.height-4, escape(t.text))
+		}
+		y += r.height
+	}
+}
+
+// bar marks a heading.
+func (p *picture) bar(x, y, height int, fill string) {
+	fmt.Fprintf(&p.out, `<rect x="%d" y="%d" width="6" height="%d" rx="3" fill="%s"/>`+"\n", x, y+4, height-4, fill)
+}
+
+// wrap breaks s into lines of at most so many characters: at spaces, and a longer word
+// anywhere.
 func wrap(s string, most int) []string {
 	var lines []string
 	line := ""
-	for _, word := range strings.Fields(s) {
-		word = fit(word, most)
+	for _, word := range strings.Fields(table.Printable(s)) {
 		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > most {
 			lines = append(lines, line)
 			line = ""
@@ -276,6 +342,11 @@ func wrap(s string, most int) []string {
 			line += " "
 		}
 		line += word
+		for utf8.RuneCountInString(line) > most {
+			runes := []rune(line)
+			lines = append(lines, string(runes[:most]))
+			line = string(runes[most:])
+		}
 	}
 	return append(lines, line)
 }

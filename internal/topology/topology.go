@@ -1,5 +1,5 @@
 // Package topology draws what an SDN holds: routers, their networks, the ports on these and the containers behind them,
-// as a tree for the terminal and as an SVG picture.
+// as a tree for the terminal, as an SVG picture, for Graphviz, and as values for programs.
 //
 // It is given the objects as the API shows them and asks nobody. The same objects give the same drawing to the byte.
 package topology
@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/kuryr/kuryr/internal/dockerapi"
+	"github.com/kuryr/kuryr/internal/table"
+	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/restapi"
 )
 
@@ -26,42 +28,48 @@ type Objects struct {
 	FloatingIPs []restapi.FloatingIP
 	Forwards    map[string][]restapi.PortForwarding // by floating IP
 	Names       dockerapi.Names
+	Pods        map[string]string // namespace/name by port
 }
 
 // Graph is what a drawing shows, in its order.
 type Graph struct {
-	Host     string
-	Routers  []Router
-	Networks []Network // those on no router
+	Host     string    `json:"host"`
+	Routers  []Router  `json:"routers"`
+	Networks []Network `json:"networks"` // those on no router
 }
 
 // Router is a router with its networks.
 type Router struct {
-	Name     string
-	Uplink   []string // addresses outside; none: no way out
-	SNAT     bool
-	Notes    []string // what does not work, and why
-	Networks []Network
+	Name     string    `json:"name"`
+	Uplink   []string  `json:"uplink"` // addresses outside; none: no way out
+	SNAT     bool      `json:"snat"`
+	Notes    []string  `json:"notes"` // what does not work, and why
+	Networks []Network `json:"networks"`
 }
 
 // Network is a network with its ports.
 type Network struct {
-	Name   string
-	MTU    int
-	Ranges []Range
-	Ports  []Port
+	ID     string  `json:"id"`
+	Name   string  `json:"name"`
+	MTU    int     `json:"mtu"`
+	Ranges []Range `json:"ranges"`
+	Ports  []Port  `json:"ports"`
 }
 
 // Range is a subnet.
-type Range struct{ CIDR, Gateway string } // Gateway "": none
+type Range struct {
+	CIDR    string `json:"cidr"`
+	Gateway string `json:"gateway,omitempty"` // "": none
+}
 
 // Port is a port.
 type Port struct {
-	Name      string // of the container, or what else is known
-	Plugged   bool
-	MAC       string
-	Addresses []string
-	Published []string // "8080→80/tcp", "203.0.113.5"
+	ID        string   `json:"id"`
+	Name      string   `json:"name"` // of the container, or what else is known
+	Plugged   bool     `json:"plugged"`
+	MAC       string   `json:"mac"`
+	Addresses []string `json:"addresses"`
+	Published []string `json:"published"` // "8080→80/tcp", "203.0.113.5"
 }
 
 // Build puts the objects in their places. Ports of the SDN's own (routers' legs, floating IPs) are not shown, external
@@ -73,10 +81,17 @@ func Build(o Objects) Graph {
 	}
 	b.publish()
 	b.addNetworks()
-	g := Graph{Host: o.Host}
+	g := Graph{Host: o.Host, Routers: []Router{}, Networks: []Network{}}
 	routed := map[string]bool{}
-	for _, r := range sorted(o.Routers, func(r restapi.Router) string { return cmp.Or(b.routerName(r), r.Name) + "\x00" + r.ID }) {
-		router := Router{Name: cmp.Or(b.routerName(r), r.Name, short(r.ID))}
+	routers := slices.SortedFunc(slices.Values(o.Routers), func(x, y restapi.Router) int {
+		nx, ny := cmp.Or(b.routerName(x), x.Name), cmp.Or(b.routerName(y), y.Name)
+		return cmp.Or(table.CompareNatural(nx, ny), strings.Compare(x.ID, y.ID))
+	})
+	for _, r := range routers {
+		router := Router{
+			Name:   cmp.Or(b.routerName(r), r.Name, short(r.ID)),
+			Uplink: []string{}, Notes: []string{}, Networks: []Network{},
+		}
 		if r.Gateway != nil {
 			router.SNAT = r.Gateway.EnableSNAT
 			for _, a := range r.Gateway.FixedIPs {
@@ -87,7 +102,11 @@ func Build(o Objects) Graph {
 			}
 		}
 		for _, u := range r.Unreached {
-			router.Notes = append(router.Notes, u.Prefix+" is not reached from the host: "+u.Reason)
+			note := u.Prefix + " is not reached from the host: " + u.Reason
+			if others := b.overlapping(r, u.Prefix); len(others) > 0 {
+				note += " (of " + strings.Join(others, ", ") + ")"
+			}
+			router.Notes = append(router.Notes, note)
 		}
 		for _, leg := range r.Interfaces {
 			id := b.subnets[leg.SubnetID].NetworkID
@@ -120,7 +139,10 @@ func (b *builder) addNetworks() {
 		if n.External {
 			continue
 		}
-		network := &Network{Name: cmp.Or(b.dockerName(n), n.Name, short(n.ID)), MTU: n.MTU}
+		network := &Network{
+			ID: n.ID, Name: cmp.Or(b.dockerName(n), n.Name, short(n.ID)), MTU: n.MTU,
+			Ranges: []Range{}, Ports: []Port{},
+		}
 		for _, id := range n.Subnets {
 			if s, ok := b.subnets[id]; ok {
 				network.Ranges = append(network.Ranges, Range{CIDR: s.CIDR, Gateway: restapi.Value(s.GatewayIP)})
@@ -134,7 +156,13 @@ func (b *builder) addNetworks() {
 		if n == nil || strings.HasPrefix(p.DeviceOwner, "network:") {
 			continue
 		}
-		port := Port{Name: b.portName(p), Plugged: p.DeviceID != "", MAC: p.MACAddress, Published: b.published[p.ID]}
+		port := Port{
+			ID: p.ID, Name: b.portName(p), Plugged: p.DeviceID != "", MAC: p.MACAddress,
+			Addresses: []string{}, Published: b.published[p.ID],
+		}
+		if port.Published == nil {
+			port.Published = []string{}
+		}
 		for _, a := range p.FixedIPs {
 			port.Addresses = append(port.Addresses, a.IPAddress)
 		}
@@ -144,6 +172,68 @@ func (b *builder) addNetworks() {
 	for _, n := range b.networks {
 		slices.SortStableFunc(n.Ports, func(x, y Port) int { return compareAddresses(first(x.Addresses), first(y.Addresses)) })
 	}
+}
+
+// Places returns what users call routers, and networks on no router, by id.
+func Places(o Objects) map[string]string {
+	b := builder{o: o}
+	out := map[string]string{}
+	for _, n := range o.Networks {
+		out[n.ID] = "network " + cmp.Or(b.dockerName(n), n.Name, short(n.ID))
+	}
+	for _, r := range o.Routers {
+		out[r.ID] = "router " + cmp.Or(b.routerName(r), r.Name, short(r.ID))
+	}
+	return out
+}
+
+// Unreached returns, by network, the ranges that the host does not reach, and why.
+func Unreached(o Objects) map[string][]string {
+	b := builder{o: o, subnets: map[string]restapi.Subnet{}}
+	for _, s := range o.Subnets {
+		b.subnets[s.ID] = s
+	}
+	out := map[string][]string{}
+	for _, r := range o.Routers {
+		for _, u := range r.Unreached {
+			if u.Reason == sdn.UnreachedProject { // on purpose
+				continue
+			}
+			reason := u.Reason
+			if others := b.overlapping(r, u.Prefix); len(others) > 0 {
+				reason = "overlaps network " + strings.Join(others, ", ")
+			}
+			for _, leg := range r.Interfaces {
+				if s := b.subnets[leg.SubnetID]; s.CIDR == u.Prefix {
+					out[s.NetworkID] = append(out[s.NetworkID], u.Prefix+" not reached by the host: "+reason)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// overlapping returns the names of networks, on other routers than r, with a range that
+// overlaps prefix.
+func (b *builder) overlapping(r restapi.Router, prefix string) (names []string) {
+	this, err := netip.ParsePrefix(prefix)
+	if err != nil {
+		return nil
+	}
+	own := map[string]bool{}
+	for _, leg := range r.Interfaces {
+		own[b.subnets[leg.SubnetID].NetworkID] = true
+	}
+	for _, n := range b.o.Networks {
+		for _, id := range n.Subnets {
+			other, err := netip.ParsePrefix(b.subnets[id].CIDR)
+			if err == nil && !own[n.ID] && other.Overlaps(this) {
+				names = append(names, cmp.Or(b.dockerName(n), n.Name, short(n.ID)))
+			}
+		}
+	}
+	slices.SortFunc(names, table.CompareNatural)
+	return slices.Compact(names)
 }
 
 // dockerName is what Docker calls the network, "" if that is not known.
@@ -168,7 +258,7 @@ func (b *builder) routerName(r restapi.Router) string {
 }
 
 func (b *builder) portName(p restapi.Port) string {
-	if name := b.o.Names.Endpoints[p.DeviceID]; name != "" {
+	if name := cmp.Or(b.o.Names.Endpoints[p.DeviceID], b.o.Pods[p.ID]); name != "" {
 		return name
 	}
 	if p.DeviceID != "" {
@@ -190,12 +280,17 @@ func (b *builder) publish() {
 			prefix = strings.TrimSuffix(prefix, "0")
 		}
 		for _, pf := range sorted(b.o.Forwards[f.ID], portOrder) {
-			text := prefix + ports(pf.ExternalPort, pf.ExternalPortRange) + "→" + ports(pf.InternalPort, pf.InternalPortRange) + "/" + pf.Protocol
+			text := prefix + Forward(pf)
 			if !slices.Contains(b.published[pf.InternalPortID], text) { // one for each family
 				b.published[pf.InternalPortID] = append(b.published[pf.InternalPortID], text)
 			}
 		}
 	}
+}
+
+// Forward is a port forwarding in short, such as "8080→80/tcp".
+func Forward(f restapi.PortForwarding) string {
+	return ports(f.ExternalPort, f.ExternalPortRange) + "→" + ports(f.InternalPort, f.InternalPortRange) + "/" + f.Protocol
 }
 
 // portOrder sorts by protocol and number: no port has more than five digits.
@@ -213,10 +308,7 @@ func ports(one *uint16, several string) string {
 
 func sortNetworks(all []Network) {
 	slices.SortFunc(all, func(x, y Network) int {
-		if c := strings.Compare(x.Name, y.Name); c != 0 {
-			return c
-		}
-		return strings.Compare(fmt.Sprint(x), fmt.Sprint(y))
+		return cmp.Or(table.CompareNatural(x.Name, y.Name), strings.Compare(x.ID, y.ID))
 	})
 }
 

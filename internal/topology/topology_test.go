@@ -5,10 +5,13 @@ import (
 	"encoding/xml"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"math/rand"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -84,7 +87,9 @@ func sample() Objects {
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	g := Build(sample())
-	for name, draw := range map[string]func(io.Writer) error{"sample.txt": g.Tree, "sample.svg": g.SVG} {
+	for name, draw := range map[string]func(io.Writer) error{
+		"sample.txt": g.Tree, "sample.svg": g.SVG, "sample.dot": g.DOT,
+	} {
 		var out bytes.Buffer
 		if err := draw(&out); err != nil {
 			t.Fatal(err)
@@ -164,9 +169,110 @@ func TestEmptyTree(t *testing.T) {
 
 func TestWrap(t *testing.T) {
 	t.Parallel()
-	got := wrap("uplink 100.64.0.2, fd00::2, NAT", 18)
-	if want := "uplink 100.64.0.2,|fd00::2, NAT"; strings.Join(got, "|") != want {
-		t.Errorf("wrap = %q, want %q", strings.Join(got, "|"), want)
+	for _, c := range []struct{ text, want string }{
+		{"uplink 100.64.0.2, fd00::2, NAT", "uplink 100.64.0.2,|fd00::2, NAT"},
+		{"a-name-that-is-longer-than-a-line x", "a-name-that-is-lon|ger-than-a-line x"},
+		{"", ""},
+	} {
+		if got := strings.Join(wrap(c.text, 18), "|"); got != c.want {
+			t.Errorf("wrap = %q, want %q", got, c.want)
+		}
+	}
+}
+
+// A host of some size: 12 routers with 330 ports, one of them with 100.
+func TestLargePicture(t *testing.T) {
+	t.Parallel()
+	var o Objects
+	o.Names = dockerapi.Names{Endpoints: map[string]string{}, Networks: map[string]string{}}
+	long := "shop-backend-payment-service-with-a-long-name-replica-"
+	ports := 0
+	for i := range 12 {
+		n := fmt.Sprintf("n%d", i)
+		name := fmt.Sprintf("net-%d", i+1)
+		o.Networks = append(o.Networks, restapi.Network{Common: common(n, name), MTU: 1500, Subnets: []string{"s" + n}})
+		o.Subnets = append(o.Subnets, subnet("s"+n, n, fmt.Sprintf("10.%d.0.0/24", i), fmt.Sprintf("10.%d.0.1", i)))
+		o.Routers = append(o.Routers, restapi.Router{
+			Common: common("r"+n, "router-"+name), Interfaces: []restapi.Interface{{SubnetID: "s" + n}},
+		})
+		of := 20
+		if i == 5 {
+			of = 110
+		}
+		for j := range of {
+			ports++
+			id := fmt.Sprintf("e%d", ports)
+			o.Names.Endpoints[id] = fmt.Sprintf("%s%d", long, ports)
+			mac, addr := fmt.Sprintf("02:42:00:00:%02x:%02x", i, j), fmt.Sprintf("10.%d.0.%d", i, j+2)
+			o.Ports = append(o.Ports, port("p"+id, n, mac, id, "compute:kuryr", addr))
+		}
+	}
+	var out bytes.Buffer
+	if err := Build(o).SVG(&out); err != nil {
+		t.Fatal(err)
+	}
+	var width, height int
+	const head = `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d"`
+	if _, err := fmt.Sscanf(out.String(), head, &width, &height); err != nil {
+		t.Fatal(err)
+	}
+	if ports != 330 || width > 4000 || height > 4000 || width < height || width > 3*height {
+		t.Errorf("the picture of %d ports has %d × %d pixels", ports, width, height)
+	}
+	if strings.Contains(out.String(), "…") {
+		t.Error("a name is cut")
+	}
+	last := -1
+	for i := range 12 {
+		at := strings.Index(out.String(), fmt.Sprintf(">router router-net-%d<", i+1))
+		if at < last {
+			t.Errorf("router %d is not behind router %d", i+1, i)
+		}
+		last = at
+	}
+	if n := strings.Count(out.String(), "<circle "); n != ports {
+		t.Errorf("%d ports are drawn", n)
+	}
+	// A network that goes on in the next column is named there.
+	if !strings.Contains(out.String(), "(continued)") {
+		t.Error("no card goes on in the next column")
+	}
+	xs := regexp.MustCompile(`<text class="\w+" x="(\d+)"`).FindAllStringSubmatch(out.String(), -1)
+	for _, x := range xs {
+		if n, _ := strconv.Atoi(x[1]); n > width {
+			t.Errorf("a text stands at %d of %d pixels", n, width)
+		}
+	}
+}
+
+// A second network on the same range is named with the one that the host reaches.
+func TestUnreached(t *testing.T) {
+	t.Parallel()
+	o := Objects{
+		Networks: []restapi.Network{
+			{
+				Common:  restapi.Common{ID: "a", Name: "kuryr-net-a", Description: "kuryr/inst/docker-network/aa"},
+				Subnets: []string{"sa"},
+			},
+			{Common: common("b", "b"), Subnets: []string{"sb"}},
+		},
+		Subnets: []restapi.Subnet{subnet("sa", "a", "10.1.0.0/24", ""), subnet("sb", "b", "10.1.0.0/25", "")},
+		Routers: []restapi.Router{
+			{Common: common("ra", "ra"), Interfaces: []restapi.Interface{{SubnetID: "sa"}}},
+			{
+				Common: common("rb", "rb"), Interfaces: []restapi.Interface{{SubnetID: "sb"}},
+				Unreached: []restapi.Unreached{{Prefix: "10.1.0.0/25", Reason: "overlaps the host's route"}},
+			},
+		},
+		Names: dockerapi.Names{Networks: map[string]string{"aa": "blue"}},
+	}
+	got := Unreached(o)
+	if len(got) != 1 || strings.Join(got["b"], "|") != "10.1.0.0/25 not reached by the host: overlaps network blue" {
+		t.Errorf("Unreached = %q", got)
+	}
+	const note = "10.1.0.0/25 is not reached from the host: overlaps the host's route (of blue)"
+	if notes := Build(o).Routers[1].Notes; strings.Join(notes, "|") != note {
+		t.Errorf("notes %q", notes)
 	}
 }
 
