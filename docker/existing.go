@@ -141,6 +141,9 @@ func (d *Driver) planUse(ctx context.Context, r *createNetworkRequest) (use, err
 	if err != nil {
 		return use{}, err
 	}
+	if err := d.lookUpGroups(ctx, r.network); err != nil {
+		return use{}, err
+	}
 	standing, err := d.standing(ctx, r, network, subnets)
 	return use{network, standing}, err
 }

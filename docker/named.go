@@ -55,14 +55,37 @@ func (d *Driver) resolve(ctx context.Context, network sdn.Network, r *createEndp
 	return err
 }
 
+// lookUpGroups checks that the security groups of a network's options exist. Of several with one
+// name, the project decides when an endpoint is created.
+func (d *Driver) lookUpGroups(ctx context.Context, n networkOptions) error {
+	if len(n.groups) > 0 && !d.sdn.Capabilities().SecurityGroups {
+		return refuse("option %s: this SDN has no security groups", optGroups)
+	}
+	for _, name := range n.groups {
+		query := sdn.SecurityGroupQuery{Match: nameOrID(name)}
+		_, found, err := sdn.First(d.sdn.FindSecurityGroups(ctx, query))
+		if err != nil {
+			return err
+		}
+		if !found {
+			return refuse("option %s: there is no security group %q", optGroups, clip(name, 100))
+		}
+	}
+	return nil
+}
+
+// nameOrID matches what an option names.
+func nameOrID(name string) sdn.Match {
+	if uuid.Validate(name) == nil {
+		return sdn.Match{IDs: []sdn.ID{sdn.ID(name)}}
+	}
+	return sdn.Match{Names: []string{name}}
+}
+
 // named finds the one thing that a name or an id means. Of several by a name, that of the network's project is meant, as who sees all projects
 // sees a "default" in each.
 func named[T any](name, project string, find func(sdn.Match) iter.Seq2[T, error], meta func(T) sdn.Meta, option, noun string) (sdn.ID, error) {
-	match := sdn.Match{Names: []string{name}}
-	if uuid.Validate(name) == nil {
-		match = sdn.Match{IDs: []sdn.ID{sdn.ID(name)}}
-	}
-	found, err := sdn.All(find(match))
+	found, err := sdn.All(find(nameOrID(name)))
 	if err != nil {
 		return "", err
 	}

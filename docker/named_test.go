@@ -211,6 +211,32 @@ func TestGroupsAndPolicyRefused(t *testing.T) {
 	b.contains(b.refused("NetworkDriver.CreateNetwork", encode(m{"NetworkID": newID(), "Options": m{optGeneric: m{optGroups: ","}}})), optGroups)
 }
 
+// TestNetworkWithUnknownGroup checks that CreateNetwork refuses a security group that the SDN does
+// not have, on a new network and on an existing one.
+func TestNetworkWithUnknownGroup(t *testing.T) {
+	t.Parallel()
+	f, b := newFiltering(t)
+	f.group("web")
+	theirs := b.theirs("net", "10.53.0.0/24")
+	for _, group := range []string{"nobody", uuid.NewString()} {
+		before := b.dump()
+		made := &network{v4: []*pool{{cidr: "10.52.0.0/24"}}, options: m{optGroups: "web " + group}}
+		existing := b.zun(theirs, "10.53.0.0/24", "")
+		existing.options = maps.Clone(existing.options) // those of its pools stay
+		existing.options[optGroups] = group
+		for _, n := range []*network{made, existing} {
+			text := b.fails("NetworkDriver.CreateNetwork", b.request(n))
+			b.contains(text, "option "+optGroups, "no security group", group)
+			b.release(n)
+		}
+		if now := b.dump(); now != before {
+			t.Errorf("left\n%s\nbefore\n%s", now, before)
+		}
+	}
+	named := &network{v4: []*pool{{cidr: "10.52.0.0/24"}}, options: m{optGroups: "twice"}}
+	b.remove(b.create(named)) // of two groups, the one of the endpoint's project counts
+}
+
 // An SDN without security groups, QoS policies or floating IPs says so by the option's name.
 func TestOptionsUnsupported(t *testing.T) {
 	t.Parallel()
@@ -222,4 +248,7 @@ func TestOptionsUnsupported(t *testing.T) {
 	for option, value := range map[string]string{optGroups: "web", optQoSPolicy: "gold", optFloatingIP: floatingAuto} {
 		b.contains(b.fails("NetworkDriver.CreateEndpoint", e.with(m{option: value})), option, "this SDN has no")
 	}
+	grouped := &network{v4: []*pool{{cidr: "10.52.0.0/24"}}, options: m{optGroups: "web"}}
+	text := b.fails("NetworkDriver.CreateNetwork", b.request(grouped))
+	b.contains(text, optGroups, "this SDN has no security groups")
 }

@@ -134,6 +134,9 @@ func (d *Driver) placeNetwork(ctx context.Context, r *createNetworkRequest) (isN
 
 // lookUpNamed looks at what the options of a network that is made name, before anything is made.
 func (d *Driver) lookUpNamed(ctx context.Context, r *createNetworkRequest) error {
+	if err := d.lookUpGroups(ctx, r.network); err != nil {
+		return err
+	}
 	external, err := d.externalNetwork(ctx, r.network)
 	if err != nil {
 		return err

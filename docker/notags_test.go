@@ -189,8 +189,13 @@ func TestOptionsWithoutTags(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := newBox(t, func(c *Config) { c.Provider, c.Routed = noTags{c.Provider}, false })
+	_, err = b.provider.ApplySecurityGroup(t.Context(), sdn.SecurityGroupSpec{
+		Base: sdn.Base{Key: sdn.Key{Owner: "tests", Kind: "group", Name: "web"}, Name: "web"},
+	})
+	b.must(err)
+	b.empty = b.dump()
 	for option, value := range map[string]string{
-		optRouter: "lab", optExternal: string(b.provider.Capabilities().ExternalNetwork), optGroups: "default", optPublish: publishFloating, optBinding: "198.51.100.1",
+		optRouter: "lab", optExternal: string(b.provider.Capabilities().ExternalNetwork), optGroups: "web", optPublish: publishFloating, optBinding: "198.51.100.1",
 	} {
 		n := &network{v4: []*pool{{cidr: "10.57.0.0/24"}}, options: m{option: value}}
 		b.contains(b.fails("NetworkDriver.CreateNetwork", b.request(n)), "option "+option+":", "standard-attr-tag")
