@@ -50,7 +50,7 @@ SDN has an external network.`,
 			if err != nil {
 				return err
 			}
-			return table.Show(a.out, format, made, append(networkNoun.identity(), networkNoun.list...))
+			return table.Show(a.out, format, made, append(networkNoun.identity(userNames{}), networkNoun.list...))
 		},
 	}
 	c.Flags().StringArrayVar(&n.subnets, "subnet", nil, "`range` of the network; may be repeated")
@@ -173,7 +173,7 @@ containers is refused.`,
 			if err != nil {
 				return err
 			}
-			network, err := find(c.Context(), client.SDN(), networkNoun, args[0])
+			network, err := find(c.Context(), client.SDN(), networkNoun, a.userNames(c, client.SDN()), args[0])
 			if err != nil {
 				return err
 			}
