@@ -1,6 +1,9 @@
 package sdn
 
-import "context"
+import (
+	"context"
+	"net/netip"
+)
 
 // What follows not every provider can do, and no front end needs. Who serves a provider to others asks for it by a type assertion, on the provider itself:
 // what is wrapped around one hides it.
@@ -42,6 +45,13 @@ type PortLegs interface {
 type ConditionalDelete interface {
 	// DeleteIf deletes the object if it is still at the revision; otherwise IsConflict, Stale. All else is as in the noun's own Delete.
 	DeleteIf(ctx context.Context, noun Noun, id ID, revision int64) error
+}
+
+// PrefixRemoval is a provider that takes prefixes out of a subnet pool.
+type PrefixRemoval interface {
+	// RemovePrefixes removes what the pool has of these prefixes. While a subnet was cut from one of
+	// them, nothing is removed: IsConflict, InUse. A pool without prefixes IsInvalid.
+	RemovePrefixes(ctx context.Context, pool ID, prefixes []netip.Prefix, ifRevision int64) (SubnetPool, error)
 }
 
 // QuotaReset is a provider that can forget a project's own limits.

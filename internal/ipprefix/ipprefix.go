@@ -35,3 +35,17 @@ func Widest(list []netip.Prefix) []netip.Prefix {
 	}
 	return kept
 }
+
+// Without returns the parts of p that are in none of the others.
+func Without(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
+	near := slices.DeleteFunc(slices.Clone(others), func(o netip.Prefix) bool { return !o.Overlaps(p) })
+	switch {
+	case len(near) == 0:
+		return []netip.Prefix{p}
+	case slices.ContainsFunc(near, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() }):
+		return nil
+	}
+	lower := netip.PrefixFrom(p.Addr(), p.Bits()+1)
+	upper := netip.PrefixFrom(Last(lower).Next(), p.Bits()+1)
+	return append(Without(lower, near), Without(upper, near)...)
+}

@@ -240,8 +240,10 @@ func projectGroup(r *securityGroupRow) policy.Group {
 	g := policy.Group{ID: string(r.ID), Revision: r.Defined}
 	for _, rule := range r.Rules {
 		g.Rules = append(g.Rules, policy.Rule{
-			ID: string(rule.ID), Direction: policy.Direction(rule.Direction == sdn.Egress), IPv6: rule.IPv6, Protocol: uint8(rule.Protocol), First: rule.Ports.First,
-			Last: rule.Ports.Last, ICMPType: rule.ICMPType, ICMPCode: rule.ICMPCode, Remote: rule.RemotePrefix.Masked(), RemoteGroup: string(rule.RemoteGroup), RemoteSet: string(rule.RemoteSet),
+			ID: string(rule.ID), Direction: policy.Direction(rule.Direction == sdn.Egress), IPv6: rule.IPv6,
+			Protocol: uint8(rule.Protocol), First: rule.Ports.First, Last: rule.Ports.Last,
+			ICMPType: rule.ICMPType, ICMPCode: rule.ICMPCode,
+			Remote: rule.RemotePrefix.Masked(), RemoteGroup: string(rule.RemoteGroup), RemoteSet: string(rule.RemoteSet),
 		})
 	}
 	return g

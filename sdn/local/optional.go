@@ -14,6 +14,7 @@ var (
 	_ sdn.AtomicTrunks      = (*Provider)(nil)
 	_ sdn.PortLegs          = (*Provider)(nil)
 	_ sdn.ConditionalDelete = (*Provider)(nil)
+	_ sdn.PrefixRemoval     = (*Provider)(nil)
 	_ sdn.QuotaReset        = (*Provider)(nil)
 	_ sdn.ForwardUpdate     = (*Provider)(nil)
 	_ sdn.MetaPatch         = (*Provider)(nil)

@@ -84,6 +84,9 @@ var countedNouns = []sdn.Noun{
 	sdn.NounLoadBalancer, sdn.NounListener, sdn.NounPool, sdn.NounMember,
 }
 
+// absentNouns are those that there is never one of, with limits that clients set all the same.
+var absentNouns = []sdn.Noun{sdn.NounRBACPolicy, sdn.NounHealthMonitor, sdn.NounL7Policy, sdn.NounL7Rule}
+
 // Usage tells a project's quotas and what it has.
 func (p *Provider) Usage(ctx context.Context, project string) (map[sdn.Noun]sdn.Usage, error) {
 	usage := map[sdn.Noun]sdn.Usage{}
@@ -98,8 +101,12 @@ func (p *Provider) Usage(ctx context.Context, project string) (map[sdn.Noun]sdn.
 			}
 			usage[noun] = is
 		}
-		if limit, set := own[sdn.NounRBACPolicy]; set {
-			usage[sdn.NounRBACPolicy] = sdn.Usage{Limit: limit}
+		for _, noun := range absentNouns {
+			is := sdn.Usage{Limit: -1}
+			if limit, set := own[noun]; set {
+				is.Limit = limit
+			}
+			usage[noun] = is
 		}
 		return errors.Join(err, ctx.Err())
 	})
@@ -111,7 +118,7 @@ func (p *Provider) SetQuota(ctx context.Context, project string, limits map[sdn.
 		if n < -1 {
 			return sdn.Invalid("quota", string(noun), "must be -1 or more, not %d", n)
 		}
-		if !contains(countedNouns, noun) && noun != sdn.NounRBACPolicy {
+		if !contains(countedNouns, noun) && !contains(absentNouns, noun) {
 			return sdn.Invalid("quota", string(noun), "is not counted")
 		}
 	}

@@ -163,6 +163,63 @@ func (t *tx) growSubnetPool(r *subnetPoolRow, want []netip.Prefix) (grown bool, 
 	return true, nil
 }
 
+// RemovePrefixes removes prefixes from a subnet pool, if no subnet was cut from them.
+func (p *Provider) RemovePrefixes(
+	ctx context.Context, pool sdn.ID, prefixes []netip.Prefix, ifRevision int64,
+) (out sdn.SubnetPool, err error) {
+	err = p.update(ctx, func(t *tx) error {
+		r, err := subnetPools.need(t.Tx, pool)
+		if err != nil {
+			return err
+		}
+		if err := subnetPools.patch(t, &r.Meta, sdn.Patch{IfRevision: ifRevision}); err != nil {
+			return err
+		}
+		left, err := t.removePrefixes(r, prefixes)
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(left, r.Prefixes) {
+			r.Prefixes = left
+			if err := subnetPools.put(t, r); err != nil {
+				return err
+			}
+		}
+		out, err = p.showSubnetPool(t.Tx, r)
+		p.disown(ctx, &out.Meta)
+		return err
+	})
+	return out, err
+}
+
+// removePrefixes takes prefixes out of what the pool has to give, and returns those that are left.
+func (t *tx) removePrefixes(r *subnetPoolRow, prefixes []netip.Prefix) (left []netip.Prefix, err error) {
+	free, err := openIntervals(t.Bucket(prefixIndexes), []byte(r.ID))
+	if err != nil {
+		return nil, err
+	}
+	for _, have := range r.Prefixes {
+		rest := ipprefix.Without(have, prefixes)
+		left = append(left, rest...)
+		for _, gone := range ipprefix.Without(have, rest) {
+			err := free.cut(gone.Addr(), ipprefix.Last(gone))
+			if errors.Is(err, errNotFree) {
+				return nil, &sdn.Error{
+					Kind: sdn.KindConflict, Reason: sdn.InUse, Noun: "subnet pool", ID: string(r.ID), Field: "prefixes",
+					Detail: fmt.Sprintf("subnets were cut from %v", gone),
+				}
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(left) == 0 {
+		return nil, sdn.Invalid("subnet pool", "prefixes", "must not all be removed")
+	}
+	return left, nil
+}
+
 // cutPrefix takes cidr out of a pool, or with a zero cidr any prefix of the given length (0: the pool's default).
 func (t *tx) cutPrefix(pool sdn.ID, cidr netip.Prefix, length int) (netip.Prefix, error) {
 	r, err := subnetPools.need(t.Tx, pool)

@@ -102,7 +102,8 @@ func (s *server) addressGroups() noun[sdn.AddressGroup, AddressGroup, sdn.Addres
 		patch: func(_ *call, b *body, g sdn.AddressGroup) addressGroupChange {
 			p := b.changes(g.Meta)
 			b.readOnly("addresses", "shared")
-			return addressGroupChange{ifRevision: p.IfRevision, patch: b.clearing("address group", g.Meta, p), change: func(spec *sdn.AddressGroupSpec) error {
+			clearing := b.clearing("address group", g.Meta, p)
+			return addressGroupChange{ifRevision: p.IfRevision, patch: clearing, change: func(spec *sdn.AddressGroupSpec) error {
 				rebase(&spec.Base, p)
 				return nil
 			}}

@@ -15,7 +15,8 @@ var balancerCounted = []struct {
 	names []string
 }{
 	{sdn.NounLoadBalancer, []string{"loadbalancer", "load_balancer"}}, {sdn.NounListener, []string{"listener"}}, {sdn.NounPool, []string{"pool"}}, {sdn.NounMember, []string{"member"}},
-	{sdn.NounHealthMonitor, []string{"healthmonitor", "health_monitor"}}, {"l7policy", []string{"l7policy"}}, {"l7rule", []string{"l7rule"}},
+	{sdn.NounHealthMonitor, []string{"healthmonitor", "health_monitor"}},
+	{sdn.NounL7Policy, []string{"l7policy"}}, {sdn.NounL7Rule, []string{"l7rule"}},
 }
 
 // serveBalancerQuotas adds the paths of quotas.

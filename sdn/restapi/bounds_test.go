@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kuryr/kuryr/internal/ipprefix"
 )
 
 // many writes a list of n elements.
@@ -78,7 +80,7 @@ func TestWithout(t *testing.T) {
 	for i := range 256 {
 		taken = append(taken, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i), 1, byte(i)}), 32))
 	}
-	left := without(whole, taken)
+	left := ipprefix.Without(whole, taken)
 	if got := merged(append(left, taken...)); len(got) != 1 || got[0] != whole {
 		t.Errorf("together they are %v", got)
 	}

@@ -27,6 +27,9 @@ type Extension struct {
 // Kuryr is the alias of the extension that tells what no other does: the SDN's capabilities.
 const Kuryr = "kuryr"
 
+// prefixOperations is the alias of the extension that only a provider with PrefixRemoval has.
+const prefixOperations = "subnetpool-prefix-ops"
+
 // core are the extensions of what all nouns have in common, and of networks, subnets, subnet pools and ports. An alias stands here only if all of what it
 // promises is kept; the tests ask for it.
 var core = []extension{
@@ -50,6 +53,8 @@ var core = []extension{
 	{"external-net", "Neutron external network", "Networks can be external.", "2013-01-14T10:00:00-00:00", nil},
 	{"provider", "Provider Network", "Networks have a place on a physical one.", "2012-09-07T10:00:00-00:00", func(c sdn.Capabilities) bool { return c.Segments }},
 	{"subnet_allocation", "Subnet Allocation", "Subnets are cut from subnet pools.", "2015-03-30T10:00:00-00:00", func(c sdn.Capabilities) bool { return c.SubnetPools }},
+	{prefixOperations, "Subnet Pool Prefix Operations", "Prefixes are added and removed one by one.",
+		"2019-02-08T10:00:00-00:00", nil},
 	{"port-security", "Port Security", "The guard of a port can be switched off.", "2012-07-23T10:00:00-00:00", nil},
 	{"allowed-address-pairs", "Allowed Address Pairs", "A port may send as others.", "2013-07-23T10:00:00-00:00", nil},
 	{"binding", "Port Binding", "A port tells how it is to be plugged.", "2014-02-03T10:00:00-00:00", func(c sdn.Capabilities) bool { return c.HostBinding }},
@@ -63,6 +68,9 @@ func (s *server) extensions() []Extension {
 	all := []Extension{}
 	for _, x := range slices.Concat(core, parts) {
 		if x.served != nil && !x.served(can) {
+			continue
+		}
+		if _, removes := s.p.(sdn.PrefixRemoval); x.alias == prefixOperations && !removes {
 			continue
 		}
 		shown := Extension{Alias: x.alias, Name: x.name, Description: x.description, Updated: x.updated, Links: []struct{}{}}

@@ -106,7 +106,8 @@ func (s *server) healthMonitors() noun[part[monitored], HealthMonitor, monitorSp
 	}
 	return noun[monitor, HealthMonitor, monitorSpec, monitorPatch]{
 		Resource: HealthMonitors, title: "health monitor",
-		meta: func(h monitor) sdn.Meta { return h.meta(h.value.ID, h.value.Name, h.value.Tags) }, get: get, encode: encodeHealthMonitor,
+		meta: func(h monitor) sdn.Meta { return h.meta(h.value.ID, h.value.Name, h.value.Tags) },
+		get:  get, encode: encodeHealthMonitor,
 		find: func(ctx context.Context, f *filter) iter.Seq2[monitor, error] {
 			q := partQuery(f)
 			if pools := f.ids("pool_id"); len(pools) > 0 {

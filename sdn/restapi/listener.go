@@ -126,7 +126,8 @@ func (s *server) listeners() noun[part[sdn.Listener], Listener, listenerSpec, li
 	}
 	return noun[listener, Listener, listenerSpec, listenerPatch]{
 		Resource: Listeners, title: "listener",
-		meta: func(l listener) sdn.Meta { return l.meta(l.value.ID, l.value.Name, l.value.Tags) }, get: get, encode: encodeListener,
+		meta: func(l listener) sdn.Meta { return l.meta(l.value.ID, l.value.Name, l.value.Tags) },
+		get:  get, encode: encodeListener,
 		find: func(ctx context.Context, f *filter) iter.Seq2[listener, error] {
 			return findParts(ctx, s, partQuery(f), listenersOf)
 		},

@@ -96,7 +96,8 @@ func (s *server) members(p part[pool]) noun[part[sdn.Member], PoolMember, sdn.Me
 	}
 	return noun[member, PoolMember, sdn.Member, memberPatch]{
 		Resource: PoolMembers, title: "member",
-		meta: func(m member) sdn.Meta { return m.meta(m.value.ID, m.value.Name, m.value.Tags) }, get: get, encode: encodeMember,
+		meta: func(m member) sdn.Meta { return m.meta(m.value.ID, m.value.Name, m.value.Tags) },
+		get:  get, encode: encodeMember,
 		find: func(_ context.Context, f *filter) iter.Seq2[member, error] {
 			f.named = true
 			f.partTags()

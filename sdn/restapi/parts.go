@@ -37,6 +37,7 @@ var parts = []extension{
 func (s *server) serveParts() {
 	s.serveLegs()
 	s.serveExtraRoutes()
+	s.servePrefixes()
 	s.serveForwards()
 	s.serveAvailability()
 	s.gate(func(c sdn.Capabilities) bool { return c.SecurityGroups }, func(s *server) {

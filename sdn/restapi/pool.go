@@ -115,7 +115,8 @@ func (s *server) pool(ctx context.Context, id sdn.ID) (part[pool], error) {
 func (s *server) pools() noun[part[pool], Pool, poolSpec, poolPatch] {
 	return noun[part[pool], Pool, poolSpec, poolPatch]{
 		Resource: Pools, title: "pool",
-		meta: func(p part[pool]) sdn.Meta { return p.meta(p.value.ID, p.value.Name, p.value.Tags) }, get: s.pool, encode: encodePool,
+		meta: func(p part[pool]) sdn.Meta { return p.meta(p.value.ID, p.value.Name, p.value.Tags) },
+		get:  s.pool, encode: encodePool,
 		find: func(ctx context.Context, f *filter) iter.Seq2[part[pool], error] {
 			return findParts(ctx, s, partQuery(f), poolParts)
 		},

@@ -58,13 +58,14 @@ func (s *server) qosPolicies() noun[sdn.QoSPolicy, QoSPolicy, sdn.QoSPolicySpec,
 			change := b.changes(p.Meta)
 			clearing := b.clearing("QoS policy", p.Meta, change)
 			both := shared != nil && *shared != p.Shared
-			return qosChange{ifRevision: change.IfRevision, patch: clearing, both: both, change: func(spec *sdn.QoSPolicySpec) error {
+			by := func(spec *sdn.QoSPolicySpec) error {
 				rebase(&spec.Base, change)
 				if shared != nil {
 					spec.Shared = *shared
 				}
 				return nil
-			}}
+			}
+			return qosChange{ifRevision: change.IfRevision, patch: clearing, both: both, change: by}
 		},
 		create: func(ctx context.Context, spec sdn.QoSPolicySpec) (sdn.QoSPolicy, error) {
 			find := func(m sdn.Match) iter.Seq2[sdn.QoSPolicy, error] {

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -82,19 +83,7 @@ func pair(a, b netip.Prefix) (netip.Prefix, bool) {
 	return both, both.Addr() == a.Addr() && both.Contains(b.Addr())
 }
 
-// without gives what of p is in none of others.
-func without(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
-	near := slices.DeleteFunc(slices.Clone(others), func(o netip.Prefix) bool { return !o.Overlaps(p) })
-	switch {
-	case len(near) == 0:
-		return []netip.Prefix{p}
-	case slices.ContainsFunc(near, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() }):
-		return nil
-	}
-	lower := netip.PrefixFrom(p.Addr(), p.Bits()+1)
-	upper := netip.PrefixFrom(lastOf(lower).Next(), p.Bits()+1)
-	return append(without(lower, near), without(upper, near)...)
-}
-
 // covers tells whether all of p is in the prefixes.
-func covers(prefixes []netip.Prefix, p netip.Prefix) bool { return len(without(p, prefixes)) == 0 }
+func covers(prefixes []netip.Prefix, p netip.Prefix) bool {
+	return len(ipprefix.Without(p, prefixes)) == 0
+}

@@ -1,11 +1,15 @@
 package restapi
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"iter"
 	"net/http"
 	"net/netip"
+	"slices"
 
+	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -88,6 +92,62 @@ func subnetPoolPatch(_ *call, b *body, pool sdn.SubnetPool) sdn.SubnetPoolPatch 
 	return p
 }
 
+// servePrefixes adds the paths that change a pool's prefixes one by one: {"prefixes": […]}.
+func (s *server) servePrefixes() {
+	remover, ok := s.p.(sdn.PrefixRemoval)
+	if !ok {
+		return
+	}
+	grow := func(c *call, pool sdn.SubnetPool, asked []netip.Prefix, revision int64) (sdn.SubnetPool, error) {
+		prefixes := growth(pool.Prefixes, append(slices.Clone(pool.Prefixes), asked...))
+		if len(prefixes) > maxItems {
+			return pool, badRequest(fmt.Sprintf("%d prefixes are too many, at most %d fit", len(prefixes), maxItems))
+		}
+		patch := sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: revision}, Prefixes: &prefixes}
+		return s.p.UpdateSubnetPool(c.ctx(), pool.ID, patch)
+	}
+	remove := func(c *call, pool sdn.SubnetPool, asked []netip.Prefix, revision int64) (sdn.SubnetPool, error) {
+		return remover.RemovePrefixes(c.ctx(), pool.ID, asked, revision)
+	}
+	type change func(*call, sdn.SubnetPool, []netip.Prefix, int64) (sdn.SubnetPool, error)
+	for action, by := range map[string]change{"add_prefixes": grow, "remove_prefixes": remove} {
+		put := func(w http.ResponseWriter, c *call) error { return s.putPrefixes(w, c, by) }
+		s.handle("/v2.0/subnetpools/{id}/"+action, map[string]handler{http.MethodPut: put})
+	}
+}
+
+// putPrefixes changes a pool's prefixes by those of the body.
+func (s *server) putPrefixes(
+	w http.ResponseWriter, c *call, by func(*call, sdn.SubnetPool, []netip.Prefix, int64) (sdn.SubnetPool, error),
+) error {
+	document, err := c.document()
+	if err != nil {
+		return err
+	}
+	n := s.subnetPools()
+	pool, err := n.own(c, c.target())
+	if err != nil {
+		return err
+	}
+	b := &body{call: c, noun: n.Member, values: document}
+	asked := or(b.prefixes("prefixes"))
+	if err := b.done(); err != nil {
+		return err
+	}
+	revision, err := c.condition(n.title, pool.Meta)
+	if err != nil {
+		return err
+	}
+	if len(asked) > 0 {
+		// At this revision: the prefixes to be are made of those that were seen.
+		if pool, err = by(c, pool, asked, cmp.Or(revision, pool.Revision)); err != nil {
+			return err
+		}
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"prefixes": EncodeSubnetPool(pool).Prefixes})
+	return nil
+}
+
 // absentPoolAttributes reads what the SDN has not, which clients may send as it is anyway.
 func (b *body) absentPoolAttributes() {
 	b.readOnly("ip_version")
@@ -137,7 +197,7 @@ func growth(have, want []netip.Prefix) []netip.Prefix {
 		}
 	}
 	for _, p := range want {
-		out = append(out, without(p, have)...)
+		out = append(out, ipprefix.Without(p, have)...)
 	}
 	return out
 }

@@ -343,7 +343,7 @@ func TestReadsBackAsSent(t *testing.T) {
 	prefix, pairs := `"remote_ip_prefix":"10.0.0.5/24"`, `[{"ip_address":"10.0.0.5/24","mac_address":"02:00:00:00:00:01"}]`
 	rule := `{"security_group_rule":{"security_group_id":"` + group + `","direction":"ingress",` + prefix + `}}`
 	id := w.made(t, alice, "POST", "/v2.0/security-group-rules", rule, "security_group_rule.id")
-	masked := `{"security_group_rule":{"security_group_id":"` + group + `","direction":"ingress","remote_ip_prefix":"10.0.0.0/24"}}`
+	masked := strings.Replace(rule, "10.0.0.5", "10.0.0.0", 1)
 	w.steps(t, alice, []step{
 		{"GET", "/v2.0/security-group-rules/" + id, "", 200,
 			"security_group_rule.remote_ip_prefix=10.0.0.5/24 security_group_rule.normalized_cidr=10.0.0.0/24"},
@@ -356,4 +356,35 @@ func TestReadsBackAsSent(t *testing.T) {
 		{"PUT", "/v2.0/ports/" + port, `{"port":{"allowed_address_pairs":[{"ip_address":"fd00::5/64"}]}}`, 200,
 			"port.allowed_address_pairs.0.ip_address=fd00::5/64"},
 	})
+}
+
+// Prefixes are added to a subnet pool and removed from it, unless a subnet was cut from them.
+func TestSubnetPoolPrefixes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	pool := w.made(t, alice, "POST", "/v2.0/subnetpools",
+		`{"subnetpool":{"name":"p","prefixes":["10.0.0.0/8"],"default_prefixlen":24}}`, "subnetpool.id")
+	network := w.made(t, alice, "POST", "/v2.0/networks", `{"network":{}}`, "network.id")
+	subnet := `{"subnet":{"network_id":"` + network + `","ip_version":4,"subnetpool_id":"` + pool + `",` +
+		`"cidr":"10.0.5.0/24"}}`
+	path := "/v2.0/subnetpools/" + pool
+	both, half := `{"prefixes":["172.16.0.0/16","192.168.0.0/16"]}`, `{"prefixes":["192.168.128.0/17"]}`
+	inUse := `{"prefixes":["10.128.0.0/9","10.0.0.0/16"]}`
+	subnet = "/v2.0/subnets/" + w.made(t, alice, "POST", "/v2.0/subnets", subnet, "subnet.id")
+	w.steps(t, alice, []step{
+		{"PUT", path + "/add_prefixes", both, 200, "prefixes.#=3 prefixes.1=172.16.0.0/16"},
+		{"PUT", path + "/add_prefixes", both, 200, "prefixes.#=3"},
+		{"PUT", path + "/remove_prefixes", half, 200, "prefixes.#=3 prefixes.2=192.168.0.0/17"},
+		{"PUT", path + "/remove_prefixes", half, 200, "prefixes.#=3"},
+		{"PUT", path + "/remove_prefixes", inUse, 400, "IllegalSubnetPoolPrefixUpdate: subnets were cut"},
+		{"PUT", path + "/remove_prefixes", `{"prefixes":["0.0.0.0/1"]}`, 400, "IllegalSubnetPoolPrefixUpdate: "},
+		{"PUT", path + "/remove_prefixes", `{"prefixes":["x"]}`, 400, "HTTPBadRequest: prefixes"},
+		{"PUT", path + "/add_prefixes", `{"prefixes":["fd00::/48"]}`, 400, "InvalidInput: family"},
+		{"PUT", path, `{"subnetpool":{"prefixes":["10.0.0.0/8"]}}`, 400, "IllegalSubnetPoolPrefixUpdate: "},
+		{"GET", path, "", 200, "subnetpool.prefixes.#=3 subnetpool.prefixes.0=10.0.0.0/8"},
+		{"DELETE", subnet, "", 204, ""},
+		{"PUT", path + "/remove_prefixes", `{"prefixes":["10.0.0.0/8"]}`, 200, "prefixes.#=2"},
+		{"PUT", path + "/remove_prefixes", `{"prefixes":["0.0.0.0/0"]}`, 400, "InvalidInput: must not all be removed"},
+	})
+	w.steps(t, bob, []step{{"PUT", path + "/add_prefixes", both, 404, "SubnetPoolNotFound: "}})
 }
