@@ -76,6 +76,10 @@ var proofs = map[string][]step{
 		{"POST", "ports", `{"port":{"network_id":"$network","binding:host_id":"h","binding:profile":{"a":"b"}}}`, 201,
 			"port.binding:host_id=h port.binding:profile.a=b port.binding:vif_type=bridge port.binding:vnic_type=normal"},
 	},
+	"port-trusted-vif": {
+		{"PUT", "ports/$port", `{"port":{"binding:profile":{"a":"b"},"trusted":true}}`, 200, "port.trusted=true"},
+		{"PUT", "ports/$port", `{"port":{"trusted":false}}`, 200, "port.trusted=false port.binding:profile.a=b"},
+	},
 	"quotas": {
 		{"PUT", "quotas/p", `{"quota":{"network":5}}`, 200, "quota.network=5"},
 		{"GET", "quotas/p/default", "", 200, ""},

@@ -31,6 +31,7 @@ type Port struct {
 	SecurityGroups []string          `json:"security_groups"`
 	PortSecurity   bool              `json:"port_security_enabled"`
 	AllowedPairs   []AddressPair     `json:"allowed_address_pairs"`
+	Trusted        *bool             `json:"trusted"` // of the profile; null where it says nothing
 	QoSPolicyID    *string           `json:"qos_policy_id"`
 	DHCPOptions    []struct{}        `json:"extra_dhcp_opts"` // the SDN has none
 	Status         string            `json:"status"`
@@ -55,6 +56,10 @@ func EncodePort(p sdn.Port) Port {
 	if p.VNICType == sdn.VNICNormal {
 		out.VNICType = normal
 	}
+	if said, ok := p.Profile[sdn.ProfileTrusted]; ok {
+		trusted := said == "true"
+		out.Trusted = &trusted
+	}
 	maps.Copy(out.VIFDetails, p.VIF.Details)
 	maps.Copy(out.Profile, p.Profile)
 	for _, pair := range p.AllowedPairs {
@@ -78,7 +83,7 @@ func (s *server) ports() noun[sdn.Port, Port, sdn.PortSpec, sdn.PortPatch] {
 	p := s.p
 	n := noun[sdn.Port, Port, sdn.PortSpec, sdn.PortPatch]{
 		Resource: Ports, title: "port", kind: sdn.NounPort,
-		hidden: []string{"binding:host_id", "binding:vif_type", "binding:vif_details", "binding:profile"},
+		hidden: []string{"binding:host_id", "binding:vif_type", "binding:vif_details", "binding:profile", "trusted"},
 		meta:   func(p sdn.Port) sdn.Meta { return p.Meta },
 		get:    p.Port,
 		find:   func(ctx context.Context, f *filter) iter.Seq2[sdn.Port, error] { return s.findPorts(ctx, portQuery(f)) },

@@ -1,8 +1,10 @@
 package restapi
 
 import (
+	"maps"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -53,7 +55,7 @@ func portSpec(c *call, b *body) sdn.PortSpec {
 		spec.Groups = nil
 	}
 	spec.DeviceID, spec.DeviceOwner, spec.Host = or(b.text("device_id")), or(b.text("device_owner")), or(b.optional("binding:host_id"))
-	spec.VNICType, spec.Profile, spec.QoSPolicy = or(b.vnic()), or(b.profile()), or(b.policy())
+	spec.VNICType, spec.Profile, spec.QoSPolicy = or(b.vnic()), or(b.profile(nil)), or(b.policy())
 	spec.Disabled = or(not(b.boolean("admin_state_up")))
 	b.absentPortAttributes()
 	return spec
@@ -89,7 +91,7 @@ func portPatch(c *call, b *body, port sdn.Port) sdn.PortPatch {
 	}
 	b.ownGroups(or(p.Groups))
 	p.DeviceID, p.DeviceOwner, p.Host, p.Disabled = b.optional("device_id"), b.optional("device_owner"), b.optional("binding:host_id"), not(b.boolean("admin_state_up"))
-	p.Profile, p.QoSPolicy = b.profile(), b.policy()
+	p.Profile, p.QoSPolicy = b.profile(port.Profile), b.policy()
 	if vnic := b.vnic(); vnic != nil && *vnic != port.VNICType {
 		b.unsupported("binding:vnic_type", "it cannot be changed")
 	}
@@ -101,6 +103,7 @@ func portPatch(c *call, b *body, port sdn.Port) sdn.PortPatch {
 func (b *body) portPrivileges(n sdn.Network) {
 	b.privileged("binding:host_id")
 	b.privileged("binding:profile")
+	b.privileged("trusted")
 	b.foreign(n, "mac_address", "port_security_enabled", "allowed_address_pairs")
 	if !b.post {
 		b.privileged("mac_address")
@@ -228,8 +231,26 @@ func (b *body) vnic() *sdn.VNICType {
 	return &t
 }
 
-// profile reads binding:profile, whose values are kept as texts: what is none is kept as JSON.
-func (b *body) profile() *map[string]string {
+// profile reads binding:profile, and trusted, which is a part of it. The port has the profile now.
+func (b *body) profile(now map[string]string) *map[string]string {
+	out := b.givenProfile()
+	if b.null("trusted") {
+		return out
+	}
+	trusted := b.boolean("trusted")
+	if trusted == nil {
+		return out
+	}
+	if out == nil {
+		out = &map[string]string{}
+		maps.Copy(*out, now)
+	}
+	(*out)[sdn.ProfileTrusted] = strconv.FormatBool(*trusted)
+	return out
+}
+
+// givenProfile reads binding:profile, whose values are kept as texts: what is none is kept as JSON.
+func (b *body) givenProfile() *map[string]string {
 	value, given := b.take("binding:profile")
 	if !given {
 		return nil
