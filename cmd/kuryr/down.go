@@ -19,6 +19,7 @@ import (
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/internal/logging"
 	"github.com/kuryr/kuryr/internal/netns"
+	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
@@ -191,7 +192,13 @@ func removeFiles(cfg config.Config) error {
 	for _, name := range []string{keyFile, revokedFile, sharedFile} {
 		files = append(files, filepath.Join(cfg.StateDir, name))
 	}
-	for _, dir := range docker.Folders(cfg.StateDir, cfg.RunDir) {
+	folders := docker.Folders(cfg.StateDir, cfg.RunDir)
+	if peer(cfg.Node.Socket) == 0 { // a killed daemon leaves it, and another one needs the records
+		files = append(files, cfg.Node.Socket)
+		state := filepath.Join(cfg.StateDir, "cni")
+		folders = append(folders, cni.OwedIn(state).Dir, filepath.Join(state, cni.BoundFolder), state)
+	}
+	for _, dir := range folders {
 		written, err := filepath.Glob(filepath.Join(dir, "*.json"))
 		if err != nil {
 			return err

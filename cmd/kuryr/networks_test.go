@@ -4,7 +4,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"testing"
@@ -78,8 +80,21 @@ func TestCreateNetwork(t *testing.T) {
 			t.Errorf("%ss are left:\n%s", noun, out)
 		}
 	}
+	for _, path := range []string{"state/cni/owed", "state/cni/bound"} {
+		if err := os.MkdirAll(m.path(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(m.path(path+"/a.json"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	m.must(t, "down", "--purge")
 	stop()
+	for _, path := range []string{"state", "run"} {
+		if _, err := os.Stat(m.path(path)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is left: %v", path, err)
+		}
+	}
 }
 
 // Another process that serves CNI already does not keep Docker from being served.
