@@ -195,11 +195,17 @@ func (l *Leg) set(ctx context.Context) error {
 			l.Log.InfoContext(ctx, "the node gets its own port", "interface", Interface, "port", want.ID, "addresses", w.Port.Addresses)
 		}
 	}
-	_, err = l.Binder.Plug(ctx, bind.Interface{Port: w.Port, MTU: w.MTU, Subnets: w.Subnets, Namespace: here, Name: Interface})
-	if err == nil {
-		l.tell(want)
+	r, err := l.Binder.Plug(ctx, bind.Interface{
+		Port: w.Port, MTU: w.MTU, Subnets: w.Subnets, Namespace: here, Name: Interface,
+	})
+	if err != nil {
+		return err
 	}
-	return err
+	if len(r.KeptRoutes) > 0 {
+		l.Log.WarnContext(ctx, "routes of another interface kept", "interface", Interface, "routes", r.KeptRoutes)
+	}
+	l.tell(want)
+	return nil
 }
 
 func (l *Leg) tell(port *v1.KuryrPortSpec) {
