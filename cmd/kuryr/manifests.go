@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/kube/install"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -59,6 +60,14 @@ func (f kubernetesFlags) chartValues(c *cobra.Command) (install.Values, error) {
 	}
 	given("provider", "provider", f.provider)
 	given("installation", "installation", f.installation)
+	for _, of := range []struct {
+		flag, key string
+		ranges    []string
+	}{{"pod-cidr", "controller.pod_ranges", f.podCIDR}, {"service-cidr", "controller.service_ranges", f.serviceCIDR}} {
+		if err := config.Lookup(of.key).Check(of.ranges...); err != nil {
+			return nil, usageError{fmt.Errorf("--%s: %w", of.flag, err)}
+		}
+	}
 	given("pod-cidr", "config.controller.pod_ranges", "["+strings.Join(f.podCIDR, ", ")+"]")
 	given("service-cidr", "config.controller.service_ranges", "["+strings.Join(f.serviceCIDR, ", ")+"]")
 	if f.image != "" {
@@ -101,6 +110,11 @@ func (f kubernetesFlags) chartValues(c *cobra.Command) (install.Values, error) {
 		if err := v.Set(s.key, s.value); err != nil {
 			return nil, usageError{fmt.Errorf("%s: %w", s.flag, err)}
 		}
+	}
+	if err := v.Check(); err != nil && f.values == "" {
+		return nil, usageError{err}
+	} else if err != nil {
+		return nil, err
 	}
 	return v, nil
 }

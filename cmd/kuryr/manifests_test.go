@@ -46,7 +46,7 @@ func TestInstallKubernetes(t *testing.T) {
 		{"--image k:v4 --values " + pinned, []string{`image: "k:v4"`}, []string{"sha256"}},
 		{"--values " + pinned, []string{`image: "kuryr/kuryr@` + digest + `"`}, nil},
 		{"--api-server [fd00::1]:6443", []string{`KUBERNETES_SERVICE_HOST, value: "fd00::1"`, `KUBERNETES_SERVICE_PORT, value: "6443"`}, nil},
-		{"--pod-cidr 10.64.0.0/10,fd00:1::/48 --service-cidr 10.96.0.0/12", []string{"pod_ranges:\n      - 10.64.0.0/10\n      - fd00:1::/48\n", "service_ranges:\n      - 10.96.0.0/12\n"}, nil},
+		{"--pod-cidr 10.32.0.0/11,fd00:1::/48 --service-cidr 10.96.0.0/12", []string{"pod_ranges:\n      - 10.32.0.0/11\n      - fd00:1::/48\n", "service_ranges:\n      - 10.96.0.0/12\n"}, nil},
 		{"--values " + values, []string{"provider: neutron", `cloud: "of-the-file"`, `installation: "of-the-file"`}, []string{"kuryr-sdn"}},
 		{"--installation flag --values " + values, []string{`installation: "flag"`, `cloud: "of-the-file"`}, []string{`"of-the-file"` + "\n    provider"}},
 		{"--set installation=set --installation flag --set neutron.cloud=set --values " + values, []string{`installation: "set"`, `cloud: "set"`}, []string{`"flag"`, "of-the-file"}},
@@ -70,16 +70,40 @@ func TestInstallKubernetes(t *testing.T) {
 
 func TestInstallKubernetesRefuses(t *testing.T) {
 	t.Parallel()
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte("config: {log: {level: loud}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args string
 		code int
 		says string
 	}{
-		{"--provider ovn", exitError, `value provider: want embedded or neutron, not "ovn"`},
+		{"--pod-cidr banana", exitUsage, `--pod-cidr: "banana" is not a range`},
+		{"--service-cidr 10.0.0.0/33", exitUsage, `--service-cidr: "10.0.0.0/33" is not a range`},
+		{"--pod-cidr 10.0.0.1/8", exitUsage, "--pod-cidr: 10.0.0.1/8 has bits set beyond its length"},
+		{"--pod-cidr 10.0.0.0/16,10.1.0.0/16", exitUsage, "--pod-cidr: want at most one range of each family"},
+		{
+			"--pod-cidr 10.32.0.0/12 --service-cidr 10.32.0.0/12", exitUsage,
+			"value config.controller.pod_ranges: 10.32.0.0/12 overlaps 10.32.0.0/12 of config.controller.service_ranges",
+		},
+		{
+			"--set config.controller.servics=true", exitUsage,
+			"value config.controller.servics: unknown key; is controller.services meant?",
+		},
+		{"--set config.controller.workers=0", exitUsage, "value config.controller.workers: want a number from 1"},
+		{"--set node.config.node.services=perhaps", exitUsage, "value node.config.node.services: want true or false"},
+		{"--set node.config.nodes=1", exitUsage, "value node.config.nodes: unknown key"},
+		{
+			"--set config.controller.underlay_isolation=true", exitUsage,
+			"value config.controller.node_networks: is needed with controller.underlay_isolation",
+		},
+		{"--values " + bad, exitError, "value config.log.level"},
+		{"--provider ovn", exitUsage, `value provider: want embedded or neutron, not "ovn"`},
 		{"--set nodes=3", exitUsage, "--set: value nodes: unknown"},
 		{"--image kuryr", exitUsage, "want a name and a tag or a digest"},
 		{"--image kuryr@", exitUsage, "want a name and a tag or a digest"},
-		{"--image kuryr@sha256:1", exitError, "value image.digest: want sha256:"},
+		{"--image kuryr@sha256:1", exitUsage, "value image.digest: want sha256:"},
 		{"--api-server here", exitUsage, "want host:port"},
 		{"--apply --kubeconfig /none.yaml", exitError, "no such file"},
 	} {

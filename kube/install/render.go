@@ -50,7 +50,7 @@ func Render(r Release) ([]Manifest, error) {
 	if bad := validation.IsDNS1123Label(r.Namespace); bad != nil {
 		return nil, fmt.Errorf("namespace %q: %s", r.Namespace, strings.Join(bad, ", "))
 	}
-	if err := r.Values.check(); err != nil {
+	if err := r.Values.Check(); err != nil {
 		return nil, err
 	}
 	texts, err := renderTemplates(r)

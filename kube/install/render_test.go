@@ -566,7 +566,7 @@ func TestEndpointsAreJudged(t *testing.T) {
 	const (
 		nested = "config={controller: {underlay_isolation: true, node_networks: [192.0.2.0/24, '2001:db8::/64']}}"
 		off    = "config={controller: {underlay_isolation: false, node_networks: [192.0.2.0/24]}}"
-		dotted = "config={controller.underlay_isolation: true, controller.node_networks: '192.0.2.0/24,2001:db8::/64'}"
+		dotted = "config={controller.underlay_isolation: true, controller.node_networks: [192.0.2.0/24, '2001:db8::/64']}"
 		both   = "config={controller.underlay_isolation: true, " +
 			"controller: {load_balancers: node, node_networks: [192.0.2.0/24]}}"
 	)
@@ -580,7 +580,7 @@ func TestEndpointsAreJudged(t *testing.T) {
 		{[]string{"loadBalancers=node"}, ""},
 		{[]string{"loadBalancers=node", off}, ""},
 		{[]string{nested, "loadBalancers=node"}, "[192.0.2.0/24 2001:db8::/64]"},
-		{[]string{"loadBalancers=node", dotted}, "192.0.2.0/24,2001:db8::/64"},
+		{[]string{"loadBalancers=node", dotted}, "[192.0.2.0/24 2001:db8::/64]"},
 		{[]string{both}, "[192.0.2.0/24]"},
 	} {
 		_, objects := render(t, append([]string{"provider=neutron"}, row.set...)...)

@@ -115,8 +115,8 @@ func kind(v any) string {
 	return "nothing"
 }
 
-// check refuses what would render and not work.
-func (v Values) check() error {
+// Check refuses what would render and not work. Errors name the value.
+func (v Values) Check() error {
 	provider, _ := v["provider"].(string)
 	if provider != Embedded && provider != Neutron {
 		return fmt.Errorf("value provider: want %s or %s, not %q", Embedded, Neutron, provider)
@@ -132,7 +132,65 @@ func (v Values) check() error {
 	if digest, _ := image["digest"].(string); digest != "" && !digests.MatchString(digest) {
 		return fmt.Errorf("value image.digest: want sha256: and 64 digits of 0-9 and a-f, not %q", digest)
 	}
-	return errors.Join(v.checkBalancers(), v.checkRavenConf())
+	return errors.Join(v.checkBalancers(), v.checkRavenConf(), v.checkSettings())
+}
+
+// checkSettings refuses settings that Raven or the nodes' daemons would not start with.
+func (v Values) checkSettings() error {
+	raven, err := settings("config", v["config"])
+	if err != nil {
+		return err
+	}
+	node, _ := v["node"].(map[string]any)
+	if _, err := settings("node.config", node["config"]); err != nil {
+		return err
+	}
+	if conf, _ := v["ravenConf"].(string); conf != "" {
+		return nil // it may have what the settings lack together
+	}
+	if err := raven.Check(); err != nil {
+		return valueError("config", err)
+	}
+	return v.checkRanges(raven.Controller)
+}
+
+// settings reads the settings below a value.
+func settings(at string, value any) (config.Config, error) {
+	data, err := yaml.Marshal(value)
+	if err != nil {
+		return config.Config{}, fmt.Errorf("value %s: %w", at, err)
+	}
+	cfg, err := config.Parse(at, data)
+	return cfg, valueError(at, err)
+}
+
+// valueError names the value in place of a line in a file.
+func valueError(at string, err error) error {
+	var wrong *config.Error
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	if wrong.Key == "" {
+		return fmt.Errorf("value %s: %s", at, wrong.Detail)
+	}
+	return fmt.Errorf("value %s.%s: %s", at, wrong.Key, wrong.Detail)
+}
+
+// checkRanges refuses ranges of pods and of ClusterIPs that overlap. The default of
+// controller.service_ranges counts where Services are on by values.
+func (v Values) checkRanges(c config.Controller) error {
+	if slices.Equal(c.ServiceRanges, config.Default().Controller.ServiceRanges) && !c.Services {
+		return nil
+	}
+	for _, pods := range c.PodRanges {
+		for _, services := range c.ServiceRanges {
+			if pods.Overlaps(services) {
+				return fmt.Errorf("value config.controller.pod_ranges: %s overlaps %s of config.controller.service_ranges",
+					pods, services)
+			}
+		}
+	}
+	return nil
 }
 
 var digests = regexp.MustCompile("^sha256:[0-9a-f]{64}$")

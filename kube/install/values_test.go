@@ -11,7 +11,7 @@ func TestSet(t *testing.T) {
 		{"provider", "neutron", ""},
 		{"installation", "", ""},
 		{"installation", "blue-1", ""},
-		{"config.controller.pod_ranges", "[10.64.0.0/10]", ""},
+		{"config.controller.pod_ranges", "[10.32.0.0/11]", ""},
 		{"image.tag", "1.0", ""}, // a text, though it looks like a number
 		{"apiServer.port", "6443", ""},
 		{"controller.replicas", "3", ""},

@@ -199,19 +199,20 @@ var changes = map[string]struct {
 	set   string
 	among []string
 }{
-	"createNamespace":         {set: "createNamespace=true"},
-	"image.repository":        {set: "image.repository=registry.example:5000/kuryr"},
-	"image.tag":               {set: "image.tag=1.0"}, // looks like a number
-	"image.digest":            {set: "image.digest=" + digest},
-	"image.pullPolicy":        {set: "image.pullPolicy=Always"},
-	"imagePullSecrets":        {file: "imagePullSecrets: [{name: a}, {name: b}]"},
-	"provider":                {set: "provider=neutron"},
-	"installation":            {set: "installation=blue-1"},
-	"neutron.secret":          {set: "neutron.secret=cloud", among: []string{"provider=neutron"}},
-	"neutron.cloud":           {set: "neutron.cloud=prod", among: []string{"provider=neutron"}},
-	"apiServer.host":          {set: "apiServer.host=192.0.2.1"},
-	"apiServer.port":          {set: "apiServer.port=6443"},
-	"config":                  {file: "config: {log: {level: debug}, controller: {pod_ranges: [10.64.0.0/10, 'fd00:1::/48'], max_ports: 12345678, underlay_isolation: true}}"},
+	"createNamespace":  {set: "createNamespace=true"},
+	"image.repository": {set: "image.repository=registry.example:5000/kuryr"},
+	"image.tag":        {set: "image.tag=1.0"}, // looks like a number
+	"image.digest":     {set: "image.digest=" + digest},
+	"image.pullPolicy": {set: "image.pullPolicy=Always"},
+	"imagePullSecrets": {file: "imagePullSecrets: [{name: a}, {name: b}]"},
+	"provider":         {set: "provider=neutron"},
+	"installation":     {set: "installation=blue-1"},
+	"neutron.secret":   {set: "neutron.secret=cloud", among: []string{"provider=neutron"}},
+	"neutron.cloud":    {set: "neutron.cloud=prod", among: []string{"provider=neutron"}},
+	"apiServer.host":   {set: "apiServer.host=192.0.2.1"},
+	"apiServer.port":   {set: "apiServer.port=6443"},
+	"config": {file: "config: {log: {level: debug}, controller: {pod_ranges: [10.32.0.0/11, 'fd00:1::/48'], " +
+		"max_ports: 12345678, underlay_isolation: true, node_networks: [192.0.2.0/24]}}"},
 	"loadBalancers":           {set: "loadBalancers=node"},
 	"ravenConf":               {file: "ravenConf: |\n  [DEFAULT]\n  debug = true\n\n  [neutron_defaults]\n  project = a: {b}\n"},
 	"controller.replicas":     {set: "controller.replicas=3", among: []string{"provider=neutron"}},
@@ -298,7 +299,9 @@ func TestRefused(t *testing.T) {
 	for _, set := range []string{
 		"provider=ovn", "installation=Blue", "installation=a-name-that-is-longer-than-thirty-six-characters", "nodes=3", "node.bindir=/x", "image.colour=red",
 		"controller.replicas=many", "createNamespace=perhaps", "imagePullSecrets=a", "config=3", "node.resources=much", "loadBalancers=both",
-		"image.digest=sha256:1", "image.digest=" + strings.ToUpper(digest),
+		"config.controller.servics=true", "config.controller.pod_ranges={banana}", "config.log.level=loud",
+		"config.controller.pod_ranges={10.0.0.0/33}", "config.controller.workers=many", "node.config.nodes=1",
+		"node.config.node.services=perhaps", "image.digest=sha256:1", "image.digest=" + strings.ToUpper(digest),
 		"ravenConf=[neutron]\nauth_type = password\npassword : a\n", "ravenConf=[neutron]\ntoken=a",
 	} {
 		_, ours := byKuryr(t, values{}.and(set))
