@@ -14,6 +14,8 @@ import (
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/kube/install"
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,15 +27,56 @@ func (a *app) installKubernetes(c *cobra.Command, f kubernetesFlags) error {
 	if err != nil {
 		return err
 	}
-	manifests, err := install.Render(install.Release{Namespace: f.namespace, Version: imageTag(version), Values: values})
+	release := install.Release{Namespace: f.namespace, Version: imageTag(version), Values: values}
+	if !f.apply && !f.dryRun {
+		manifests, err := f.render(release)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprint(a.out, install.Text(manifests))
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), f.timeout)
+	defer cancel()
+	api, err := clusterClient(f.kubeconfig, f.context, nil, new(serverClock))
 	if err != nil {
 		return err
 	}
-	if !f.apply && !f.dryRun {
-		_, err := fmt.Fprint(a.out, install.Text(manifests))
+	release.Lookup = lookupIn(ctx, api)
+	manifests, err := f.render(release)
+	if err != nil {
 		return err
 	}
-	return a.applyManifests(c.Context(), f, manifests)
+	return a.applyTo(ctx, api, f, manifests)
+}
+
+// render renders the manifests. A wrong value is the command line's, unless a file has values too.
+func (f kubernetesFlags) render(r install.Release) ([]install.Manifest, error) {
+	if err := r.Values.Check(); err != nil {
+		return nil, f.valueError(err)
+	}
+	return install.Render(r)
+}
+
+func (f kubernetesFlags) valueError(err error) error {
+	if f.values == "" {
+		return usageError{err}
+	}
+	return err
+}
+
+// lookupIn finds objects of a cluster for templates.
+func lookupIn(ctx context.Context, api client.Client) install.Lookup {
+	return func(apiVersion, kind, namespace, name string) (map[string]any, error) {
+		object := &unstructured.Unstructured{}
+		object.SetAPIVersion(apiVersion)
+		object.SetKind(kind)
+		err := api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return object.Object, err
+	}
 }
 
 // chartValues are the chart's with what the flags say: the file of values first, then the flags of their own, then --set.
@@ -111,11 +154,6 @@ func (f kubernetesFlags) chartValues(c *cobra.Command) (install.Values, error) {
 			return nil, usageError{fmt.Errorf("%s: %w", s.flag, err)}
 		}
 	}
-	if err := v.Check(); err != nil && f.values == "" {
-		return nil, usageError{err}
-	} else if err != nil {
-		return nil, err
-	}
 	return v, nil
 }
 
@@ -135,16 +173,6 @@ func clusterClient(kubeconfig, context string, scheme *runtime.Scheme, clock *se
 	config.UserAgent = "kuryr/" + version
 	clock.watch(config)
 	return client.NewWithWatch(config, client.Options{Scheme: scheme})
-}
-
-func (a *app) applyManifests(ctx context.Context, f kubernetesFlags, manifests []install.Manifest) error {
-	ctx, cancel := context.WithTimeout(ctx, f.timeout)
-	defer cancel()
-	api, err := clusterClient(f.kubeconfig, f.context, nil, new(serverClock))
-	if err != nil {
-		return err
-	}
-	return a.applyTo(ctx, api, f, manifests)
 }
 
 func (a *app) applyTo(ctx context.Context, api client.Client, f kubernetesFlags, manifests []install.Manifest) error {

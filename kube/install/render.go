@@ -1,8 +1,10 @@
 // Package install puts Kuryr into a Kubernetes cluster: it renders the manifests of deploy/kubernetes, which are a Helm chart's templates, and applies them with server-side
 // apply.
 //
-// It owns what of Helm's templates they may use: the actions and functions of internal/template, quote, default, toYaml, nindent and sha256sum with the meaning that helm gives
-// them, .Values, .Release.Name, .Release.Namespace and .Chart.AppVersion. A template that wants more does not render, and its test fails.
+// It owns which part of Helm's templates they may use: the actions and functions of
+// internal/template, quote, default, toYaml, nindent, sha256sum, hasKey, include and lookup with the
+// meaning that helm gives them, .Values, .Release.Name, .Release.Namespace and .Chart.AppVersion. A
+// template that uses more does not render, and its test fails.
 //
 // It must not decide what Kuryr does when it runs, nor remove anything from a cluster.
 package install
@@ -13,6 +15,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"reflect"
 	"slices"
@@ -20,6 +23,7 @@ import (
 	"strings"
 
 	"github.com/kuryr/kuryr/deploy/kubernetes"
+	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/template"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -31,12 +35,35 @@ type Release struct {
 	Namespace string // of Kuryr's own pods
 	Version   string // the program's, which is the image's tag; "" is the chart's
 	Values    Values
+	// Lookup finds objects of the cluster; nil knows no cluster. The output can depend on what the cluster has, as with helm.
+	Lookup Lookup
 }
+
+// Lookup returns an object of a cluster, nil where there is none.
+type Lookup func(apiVersion, kind, namespace, name string) (map[string]any, error)
 
 // Manifest is one object as it is rendered, with its comments, and as it is applied.
 type Manifest struct {
 	Text   string
 	Object *unstructured.Unstructured
+}
+
+// checkManifests refuses what single values cannot show to be wrong.
+func checkManifests(all []Manifest) error {
+	for _, m := range all {
+		if m.Object.GetKind() != "ConfigMap" {
+			continue
+		}
+		text, _, _ := unstructured.NestedString(m.Object.Object, "data", "kuryr.yaml")
+		cfg, err := config.Parse("kuryr.yaml", []byte(text))
+		if err != nil {
+			return valueError("config", err)
+		}
+		if err := checkRanges(cfg.Controller); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // order is that of applying: what others need comes first. What is not named comes last.
@@ -87,7 +114,7 @@ func Render(r Release) ([]Manifest, error) {
 		return len(order)
 	}
 	slices.SortStableFunc(all, func(a, b Manifest) int { return rank(a) - rank(b) })
-	return all, nil
+	return all, checkManifests(all)
 }
 
 // Text is the manifests as one stream of YAML, for kubectl apply -f.
@@ -106,6 +133,7 @@ type rendered struct{ name, text string }
 
 func renderTemplates(r Release) ([]rendered, error) {
 	all := template.Template{}
+	functions := r.functions(all)
 	files, err := fs.Glob(kubernetes.Files, "templates/*")
 	if err != nil {
 		return nil, err
@@ -159,8 +187,26 @@ func chartVersion() (string, error) {
 	return chart.AppVersion, err
 }
 
-// functions are those of Helm's that the templates may use.
-var functions = template.Funcs{
+// functions are those of Helm's that the templates may use, with those that need the release.
+func (r Release) functions(all template.Template) template.Funcs {
+	set := maps.Clone(plain)
+	set["lookup"] = func(apiVersion, kind, namespace, name string) (map[string]any, error) {
+		if r.Lookup == nil {
+			return nil, nil
+		}
+		return r.Lookup(apiVersion, kind, namespace, name)
+	}
+	set["include"] = func(name string, data any) (string, error) {
+		var b strings.Builder
+		err := all.Execute(&b, name, data, set)
+		return b.String(), err
+	}
+	return set
+}
+
+// plain are the functions that need nothing but their arguments.
+var plain = template.Funcs{
+	"hasKey": func(m map[string]any, key string) bool { _, has := m[key]; return has },
 	"quote": func(v any) string {
 		if v == nil {
 			return ""

@@ -207,8 +207,10 @@ func TestLeastPrivilege(t *testing.T) {
 		}
 	}
 	for role, want := range map[string][]string{
-		"kuryr-cni":        {"kuryrports", "pods"},
-		"kuryr-node":       {"kuryrnetworks", "kuryrportpools", "kuryrports", "namespaces", "nodes", "pods"},
+		"kuryr-cni": {"kuryrports", "pods"},
+		"kuryr-node": {
+			"endpointslices", "kuryrnetworks", "kuryrportpools", "kuryrports", "namespaces", "nodes", "pods", "services",
+		},
 		"kuryr-controller": {"endpointslices", "kuryrloadbalancers", "kuryrloadbalancers/status", "kuryrnetworks", "kuryrnetworks/status", "kuryrportpools", "kuryrportpools/status", "kuryrports", "kuryrports/status", "namespaces", "networkpolicies", "nodes", "pods", "servicecidrs", "services"},
 	} {
 		slices.Sort(reads[role])
@@ -228,7 +230,11 @@ func TestWhoBalances(t *testing.T) {
 	t.Parallel()
 	hashes, ravens := map[string]bool{}, map[string]string{}
 	for _, set := range [][]string{{"loadBalancers=node"}, {"loadBalancers=node", "node.config.node.services=true"}, {"loadBalancers=sdn", "node.config.node.services=true"}, {"node.config.node.services=true"}, nil} {
-		manifests, _ := render(t, set...)
+		all := slices.Clone(set)
+		if !strings.Contains(strings.Join(set, " "), "services") {
+			all = append(all, "services=false")
+		}
+		manifests, _ := render(t, all...)
 		var of struct{ Data map[string]string }
 		for _, m := range manifests {
 			switch m.Object.GetKind() {
@@ -276,13 +282,20 @@ func TestWhoBalances(t *testing.T) {
 // Nodes' daemons may look at Services where they realise them, however the setting is written.
 func TestRightsOfNodeServices(t *testing.T) {
 	t.Parallel()
-	for name, set := range map[string][]string{"": nil, "off": {"node.config.node.services=false"}, "else": {"node.config.log.level=debug"}, "on": {"node.config.node.services=true"}} {
+	for name, set := range map[string][]string{
+		"": {"services=false"}, "off": {"node.config.node.services=false"},
+		"else": {"node.config.log.level=debug", "services=false"}, "on": {"node.config.node.services=true"},
+	} {
 		_, objects := render(t, set...)
 		if rights := nodeReads(objects); slices.Contains(rights, "services") != (name == "on") || slices.Contains(rights, "endpointslices") != (name == "on") {
 			t.Errorf("%q: nodes read %q", name, rights)
 		}
 	}
-	for values, want := range map[string]bool{`node: {config: {"node.services": true}}`: true, `node: {config: null}`: false, `node: {config: {node: null}}`: false} {
+	for values, want := range map[string]bool{
+		`node: {config: {"node.services": true}}`: true, `{services: false, node: {config: null}}`: false,
+		`{services: false, node: {config: {node: null}}}`: false, `node: {config: null}`: true,
+		`node: {config: {node: null}}`: true, `services: true`: true, `config: {controller: {services: true}}`: false,
+	} {
 		v, err := Defaults()
 		if err == nil {
 			err = v.Merge([]byte(values))
@@ -375,7 +388,7 @@ func TestConfigurationOfNodes(t *testing.T) {
 	}
 	with := func(set ...string) (f found) {
 		t.Helper()
-		_, objects := render(t, set...)
+		_, objects := render(t, append(set, "services=false")...)
 		text := ""
 		for _, o := range objects {
 			switch o := o.(type) {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/kuryr/kuryr/deploy/kubernetes"
@@ -87,6 +88,9 @@ func merge(prefix string, into, more map[string]any) error {
 			}
 			continue
 		}
+		if is, isBool := value.(bool); isBool && key == "services" {
+			value = strconv.FormatBool(is) // auto is a text
+		}
 		if there && value != nil && kind(old) != kind(value) && !isFree(key) {
 			return fmt.Errorf("value %s: want %s, not %v", key, kind(old), value)
 		}
@@ -132,6 +136,15 @@ func (v Values) Check() error {
 	if digest, _ := image["digest"].(string); digest != "" && !digests.MatchString(digest) {
 		return fmt.Errorf("value image.digest: want sha256: and 64 digits of 0-9 and a-f, not %q", digest)
 	}
+	services := fmt.Sprint(v["services"])
+	if !slices.Contains([]string{"auto", "true", "false", "<nil>"}, services) {
+		return fmt.Errorf("value services: want auto, true or false, not %q", services)
+	}
+	if services == "true" || services == "false" {
+		if err := v.onlyOnce("services", "services"); err != nil {
+			return err
+		}
+	}
 	return errors.Join(v.checkBalancers(), v.checkRavenConf(), v.checkSettings())
 }
 
@@ -151,7 +164,7 @@ func (v Values) checkSettings() error {
 	if err := raven.Check(); err != nil {
 		return valueError("config", err)
 	}
-	return v.checkRanges(raven.Controller)
+	return checkRanges(raven.Controller)
 }
 
 // settings reads the settings below a value.
@@ -177,8 +190,8 @@ func valueError(at string, err error) error {
 }
 
 // checkRanges refuses ranges of pods and of ClusterIPs that overlap. The default of
-// controller.service_ranges counts where Services are on by values.
-func (v Values) checkRanges(c config.Controller) error {
+// controller.service_ranges counts where Services are on.
+func checkRanges(c config.Controller) error {
 	if slices.Equal(c.ServiceRanges, config.Default().Controller.ServiceRanges) && !c.Services {
 		return nil
 	}
@@ -200,6 +213,11 @@ func (v Values) checkBalancers() error {
 	if by, _ := v["loadBalancers"].(string); by == "" {
 		return nil
 	}
+	return v.onlyOnce("loadBalancers", "load_balancers")
+}
+
+// onlyOnce refuses a value whose setting stands below config or node.config too.
+func (v Values) onlyOnce(value, setting string) error {
 	node, _ := v["node"].(map[string]any)
 	for _, of := range []struct {
 		at, section string
@@ -207,8 +225,9 @@ func (v Values) checkBalancers() error {
 	}{{"config", "controller", v["config"]}, {"node.config", "node", node["config"]}} {
 		config, _ := of.config.(map[string]any)
 		section, _ := config[of.section].(map[string]any)
-		if config[of.section+".load_balancers"] != nil || section["load_balancers"] != nil {
-			return fmt.Errorf("values loadBalancers and %s.%s.load_balancers: want one of them; loadBalancers is the setting of both Raven and the nodes", of.at, of.section)
+		if config[of.section+"."+setting] != nil || section[setting] != nil {
+			return fmt.Errorf("values %s and %s.%s.%s: want one of them; %s is the setting of both Raven and the nodes",
+				value, of.at, of.section, setting, value)
 		}
 	}
 	return nil

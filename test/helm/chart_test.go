@@ -212,7 +212,8 @@ var changes = map[string]struct {
 	"apiServer.host":   {set: "apiServer.host=192.0.2.1"},
 	"apiServer.port":   {set: "apiServer.port=6443"},
 	"config": {file: "config: {log: {level: debug}, controller: {pod_ranges: [10.32.0.0/11, 'fd00:1::/48'], " +
-		"max_ports: 12345678, underlay_isolation: true, node_networks: [192.0.2.0/24]}}"},
+		"max_ports: 1234567, underlay_isolation: true, node_networks: [192.0.2.0/24]}}"},
+	"services":                {set: "services=false"},
 	"loadBalancers":           {set: "loadBalancers=node"},
 	"ravenConf":               {file: "ravenConf: |\n  [DEFAULT]\n  debug = true\n\n  [neutron_defaults]\n  project = a: {b}\n"},
 	"controller.replicas":     {set: "controller.replicas=3", among: []string{"provider=neutron"}},
@@ -268,8 +269,10 @@ func TestEachValue(t *testing.T) {
 func TestNodeServices(t *testing.T) {
 	t.Parallel()
 	const role = "ClusterRole kuryr-node"
-	without := same(t, values{set: []string{"createNamespace=false"}})[role]
-	for _, file := range []string{"node: {config: {node: {services: true}}}", "node: {config: {node.services: true}}"} {
+	without := same(t, values{set: []string{"createNamespace=false", "services=false"}})[role]
+	for _, file := range []string{
+		"node: {config: {node: {services: true}}}", "node: {config: {node.services: true}}", "services: true", "",
+	} {
 		with := same(t, values{file: file, set: []string{"createNamespace=false"}})[role]
 		if more := len(with["rules"].([]any)) - len(without["rules"].([]any)); more != 2 {
 			t.Errorf("%s: %d rules more", file, more)
@@ -301,7 +304,8 @@ func TestRefused(t *testing.T) {
 		"controller.replicas=many", "createNamespace=perhaps", "imagePullSecrets=a", "config=3", "node.resources=much", "loadBalancers=both",
 		"config.controller.servics=true", "config.controller.pod_ranges={banana}", "config.log.level=loud",
 		"config.controller.pod_ranges={10.0.0.0/33}", "config.controller.workers=many", "node.config.nodes=1",
-		"node.config.node.services=perhaps", "image.digest=sha256:1", "image.digest=" + strings.ToUpper(digest),
+		"node.config.node.services=perhaps", "services=maybe", "image.digest=sha256:1",
+		"image.digest=" + strings.ToUpper(digest),
 		"ravenConf=[neutron]\nauth_type = password\npassword : a\n", "ravenConf=[neutron]\ntoken=a",
 	} {
 		_, ours := byKuryr(t, values{}.and(set))
