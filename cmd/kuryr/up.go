@@ -19,6 +19,7 @@ import (
 	"github.com/kuryr/kuryr/internal/procsys"
 	"github.com/kuryr/kuryr/internal/rootsock"
 	"github.com/kuryr/kuryr/internal/sdnotify"
+	"github.com/kuryr/kuryr/sdn"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 )
@@ -140,7 +141,7 @@ func up(ctx context.Context, cfg config.Config, log *slog.Logger, do duties) (er
 
 	err = d.begin(working, work, api)
 	if err == nil {
-		log.Info("ready", append([]any{"took", time.Since(started).Round(time.Millisecond), "admin_socket", cfg.Admin.Socket}, d.addresses()...)...)
+		work.Go(func() error { d.announce(working); return nil })
 		select {
 		case <-working.Done():
 		case <-answering.Done():
@@ -153,6 +154,39 @@ func up(ctx context.Context, cfg config.Config, log *slog.Logger, do duties) (er
 	err = errors.Join(err, answers.Wait())
 	log.Info("ended")
 	return err
+}
+
+// firstPing and longestPing bound the pauses between attempts to reach an SDN elsewhere.
+const firstPing, longestPing = time.Second, 30 * time.Second
+
+// announce logs that the daemon is ready, as soon as its SDN answers.
+func (d *daemon) announce(ctx context.Context) {
+	if d.parts == nil && !d.awaitSDN(ctx) {
+		return
+	}
+	took := time.Since(d.started).Round(time.Millisecond)
+	attrs := append([]any{"took", took, "admin_socket", d.cfg.Admin.Socket}, d.addresses()...)
+	d.log.Info("ready", attrs...)
+}
+
+// awaitSDN waits until the SDN answers. It reports whether ctx goes on.
+func (d *daemon) awaitSDN(ctx context.Context) bool {
+	ctx = sdn.Unawaited(ctx)
+	for pause := firstPing; d.sdn.Ping(ctx) != nil; pause = min(2*pause, longestPing) {
+		switch {
+		case pause > firstPing || ctx.Err() != nil:
+		case d.cfg.Provider == config.ProviderNeutron:
+			d.log.Info("waiting for Neutron", d.addresses()...)
+		default:
+			d.log.Info("waiting for kuryr sdn", d.addresses()...)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(pause):
+		}
+	}
+	return true
 }
 
 // begin makes the kernel follow the store, where the SDN is embedded, and then lets clients in. What it starts runs in work until ctx ends.

@@ -49,6 +49,17 @@ type authenticator struct {
 	flight  singleflight.Group
 	mu      sync.Mutex
 	current *session
+	outage  outage
+}
+
+// repeatWarning is how often a lasting failure is logged.
+const repeatWarning = 10 * time.Minute
+
+// outage is what the log has of authentications that failed in a row.
+type outage struct {
+	failures int
+	detail   string    // of the failure that was logged last
+	logged   time.Time // when that was
 }
 
 // session gives the current one, or the first.
@@ -140,11 +151,35 @@ func (a *authenticator) authenticate() (*session, error) {
 	a.observe(Request{Method: http.MethodPost, Collection: "tokens", Status: status, Duration: a.now().Sub(begin)})
 	err = keystoneError(err, redactURL(c.auth.IdentityEndpoint), c.auth)
 	a.breaker.done(sdn.IsUnavailable(err), err)
-	if err = a.refusals.done(c.auth, a.now(), err); err != nil {
-		a.log.Warn("Keystone gives no session", "err", err)
+	err = a.refusals.done(c.auth, a.now(), err)
+	a.report(err)
+	if err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// report logs the first failure of an outage, another reason, a repeated reminder, and the end.
+func (a *authenticator) report(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	o := &a.outage
+	if err == nil {
+		if o.failures > 0 {
+			a.log.Info("Keystone gives sessions again", "failures", o.failures)
+		}
+		*o = outage{}
+		return
+	}
+	o.failures++
+	detail := err.Error()
+	if e := (*sdn.Error)(nil); errors.As(err, &e) {
+		detail = e.Detail // the cause has the port of the connection
+	}
+	if now := a.now(); detail != o.detail || now.Sub(o.logged) >= repeatWarning {
+		o.detail, o.logged = detail, now
+		a.log.Warn("Keystone gives no session", "err", err, "failures", o.failures)
+	}
 }
 
 // noSession makes of an error of whatever kind one that IsUnavailable. What is wrong with this machine's files may be shown to its users.

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -151,6 +152,55 @@ func TestKeystoneAwayThenBack(t *testing.T) {
 	if err := p.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestKeystoneOutageIsLoggedOnce checks that an outage is one warning, repeated with a count, and
+// that another reason and the end are logged too.
+func TestKeystoneOutageIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	p, proxy := onDouble(t, withKeystone(), nil)
+	var log strings.Builder
+	auth := p.client.auth
+	auth.log = slog.New(slog.NewTextHandler(&log, nil))
+	now := time.Now()
+	auth.now = func() time.Time { return now }
+	auth.breaker.now = auth.now
+	logged := func(failures ...string) {
+		t.Helper()
+		var got []string
+		for line := range strings.Lines(log.String()) {
+			_, count, _ := strings.Cut(strings.TrimSpace(line), "failures=")
+			got = append(got, count)
+		}
+		if !slices.Equal(got, failures) {
+			t.Errorf("the log has failures %q, want %q:\n%s", got, failures, log.String())
+		}
+		log.Reset()
+	}
+	fail := func(times int) {
+		t.Helper()
+		for range times {
+			now = now.Add(breakerPause)
+			if err := p.Ping(t.Context()); !sdn.IsUnavailable(err) {
+				t.Fatal(err)
+			}
+		}
+	}
+	proxy.Away(true)
+	fail(7)
+	logged("1")
+	now = now.Add(repeatWarning)
+	fail(2)
+	logged("8")
+	proxy.Away(false)
+	proxy.Say(postTokens, 1, neutrontest.Answer{Status: 503})
+	fail(1)
+	logged("10")
+	now = now.Add(breakerPause)
+	if err := p.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	logged("10")
 }
 
 // The catalogue's endpoint is chosen by region and interface.
