@@ -171,6 +171,17 @@ func TestBadRequests(t *testing.T) {
 		text               string
 	}{
 		{"POST", "/v1/pods", "{", 400, "unexpected EOF"},
+		{"POST", "/v1/pods", "null", 400, "want a JSON object"},
+		{"POST", "/v1/pods", " [] ", 400, "want a JSON object"},
+		{"POST", "/v1/pods", `"a"`, 400, "want a JSON object"},
+		{"POST", "/v1/pods", `{"pid":1,"pid":2}`, 400, `key \"pid\" is there twice`},
+		{"POST", "/v1/pods", `{"networks":[],"Networks":["a"]}`, 400, `key \"Networks\" is there twice`},
+		{"POST", "/v1/pods", `{"uuid":{}}`, 400, "uuid"},
+		{"POST", "/v1/pods", `{"uuid"}`, 400, "colon"},
+		{"POST", "/v1/pods", `{} x`, 400, "something follows"},
+		{"POST", "/v1/images", "null", 400, "want a JSON object"},
+		{"POST", "/v1/images", `{"reference":"a","reference":"b"}`, 400, "there twice"},
+		{"POST", "/v1/images", `{"reference":["a"]}`, 400, "reference"},
 		{"POST", "/v1/pods", `{"network":"a"}`, 400, `unknown field \"network\"`},
 		{"POST", "/v1/pods", `{"networks":"a"}`, 400, "networks"},
 		{"POST", "/v1/pods", `{"user":-1}`, 400, "user"},

@@ -6,20 +6,57 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 )
 
-// decode reads one JSON object of which it knows all keys. Nothing at all stands for an empty one.
+// decode reads one JSON object of which it knows all keys, each at most once. An empty body
+// stands for an empty object.
 func decode(body []byte, in any) error {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil
+	}
+	err := checkObject(body)
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return err
+	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
-	if err := d.Decode(in); err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil
+	return d.Decode(in)
+}
+
+// checkObject refuses what encoding/json takes for an object: null, an object with something
+// after it, and keys that differ in case alone, of which it would take the last.
+func checkObject(body []byte) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if token, err := d.Token(); err != nil {
+		return err
+	} else if token != json.Delim('{') {
+		return errors.New("want a JSON object")
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		token, err := d.Token()
+		if err != nil {
+			return err
 		}
+		key, _ := token.(string) // the decoder lets no other token pass here
+		if seen[strings.ToLower(key)] {
+			return fmt.Errorf("key %q is there twice", key)
+		}
+		seen[strings.ToLower(key)] = true
+		if err := d.Decode(new(json.RawMessage)); err != nil {
+			return err
+		}
+	}
+	if _, err := d.Token(); err != nil {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {

@@ -4,7 +4,9 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +21,8 @@ func TestHostileArchives(t *testing.T) {
 	with := func(from, to string) []byte {
 		return pack(t, entry{name: "manifest", content: strings.Replace(goodManifest, from, to, 1)}, entry{name: "rootfs/"})
 	}
+	const bare = `{"config":{"digest":"CONFIG"},"layers":[]}`
+	long := strings.Repeat(" ", 4<<20) + goodManifest
 	deep := "rootfs/" + strings.Repeat("d/", 200)
 	for name, c := range map[string]struct {
 		data []byte
@@ -69,6 +73,25 @@ func TestHostileArchives(t *testing.T) {
 		"dependencies":        {with(`"app"`, `"dependencies":[{"imageName":"a"}],"app"`), "dependencies"},
 		"whitelist":           {with(`"app"`, `"pathWhitelist":["/a"],"app"`), "pathWhitelist"},
 		"no JSON":             {with("{", "["), "manifest"},
+		"manifest is null":    {pack(t, entry{name: "manifest", content: "null"}, entry{name: "rootfs/"}), "acKind"},
+		"manifest is empty":   {pack(t, entry{name: "manifest"}, entry{name: "rootfs/"}), "manifest"},
+		"manifest is a list":  {pack(t, entry{name: "manifest", content: "[]"}, entry{name: "rootfs/"}), "manifest"},
+		"manifest too large":  {pack(t, entry{name: "manifest", content: long}, entry{name: "rootfs/"}), "more than"},
+		"exec of text":        {with(`["/bin/main","-x"]`, `"/bin/main"`), "exec"},
+		"labels of null":      {with(`{"name":"version","value":"1.0"}`, `null`), "labels"},
+		"OCI of null":         {pack(t, entry{name: "index.json", content: "null"}), "index"},
+		"OCI, empty":          {pack(t, entry{name: "index.json"}), "index"},
+		"OCI, a list":         {pack(t, entry{name: "index.json", content: "[]"}), "index"},
+		"OCI, images of null": {pack(t, entry{name: "index.json", content: `{"manifests":[null]}`}), "no image for linux"},
+		"OCI, too large":      {pack(t, entry{name: "index.json", content: long}), "more than"},
+		"OCI manifest, null":  {ociOf(t, "null", ""), "is not in it"},
+		"OCI layers of null":  {ociOf(t, `{"config":{"digest":"CONFIG"},"layers":[null]}`, `{}`), "layers"},
+		"OCI config of null":  {ociOf(t, bare, "null"), "configuration"},
+		"OCI config, a list":  {ociOf(t, bare, "[]"), "configuration"},
+		"OCI config, types":   {ociOf(t, bare, `{"config":{"Env":"A=B"}}`), "configuration"},
+		"Docker of null":      {pack(t, entry{name: "manifest.json", content: "null"}), "0 images"},
+		"Docker, an object":   {pack(t, entry{name: "manifest.json", content: "{}"}), "manifest.json"},
+		"Docker, a null":      {pack(t, entry{name: "manifest.json", content: "[null]"}), "Config"},
 		"OCI without a blob":  {pack(t, entry{name: "index.json", content: indexOf("sha256:" + strings.Repeat("0", 64))}), "is not in it"},
 		"OCI, blob by dots":   {pack(t, entry{name: "index.json", content: indexOf("sha256:../../../../etc/passwd")}), "index"},
 		"Docker, two images":  {pack(t, entry{name: "manifest.json", content: `[{},{}]`}), "2 images"},
@@ -92,6 +115,18 @@ func TestHostileArchives(t *testing.T) {
 
 func indexOf(digest string) string {
 	return `{"schemaVersion":2,"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":2,"digest":"` + digest + `"}]}`
+}
+
+// ociOf is an OCI archive of this manifest, which names this configuration as CONFIG.
+func ociOf(t *testing.T, manifest, config string) []byte {
+	t.Helper()
+	blob := func(text string) (digest string, e entry) {
+		hex := fmt.Sprintf("%x", sha256.Sum256([]byte(text)))
+		return "sha256:" + hex, entry{name: "blobs/sha256/" + hex, content: text}
+	}
+	digest, second := blob(config)
+	of, first := blob(strings.ReplaceAll(manifest, "CONFIG", digest))
+	return pack(t, entry{name: "index.json", content: indexOf(of)}, first, second)
 }
 
 func make40() (all []entry) {

@@ -114,6 +114,9 @@ func (o *ociImage) read(ctx context.Context, t *tally, n int, visit func(string,
 
 // parseConfig reads and checks an image's configuration (OCI image-spec, "Image Configuration"; Docker's is the same). It returns the layers' digests too.
 func parseConfig(data []byte) (Image, []string, error) {
+	if !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) { // null would be an image without files
+		return Image{}, nil, invalid("configuration: want a JSON object")
+	}
 	c, err := v1.ParseConfigFile(bytes.NewReader(data))
 	if err != nil {
 		return Image{}, nil, invalid("configuration: %w", err)

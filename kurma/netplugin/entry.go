@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 
@@ -34,6 +36,9 @@ func ParseEntry(data []byte) (Entry, error) {
 	d.DisallowUnknownFields()
 	if err := d.Decode(&e); err != nil {
 		return e, sdn.Invalid("network", "entry", "%v", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return e, sdn.Invalid("network", "entry", "something follows the JSON object")
 	}
 	e.Network = cmp.Or(e.Network, e.Name)
 	if e.Network == "" {

@@ -136,6 +136,10 @@ func TestRefused(t *testing.T) {
 	}{
 		"no JSON":           {`[`, "entry", whole},
 		"unknown key":       {`{"name": "blue", "adresses": []}`, "adresses", whole},
+		"empty":             {``, "entry", whole},
+		"null":              {`null`, "network", whole},
+		"a second object":   {`{"name": "blue"} {}`, "something follows", whole},
+		"type of a key":     {`{"name": "blue", "addresses": "10.1.0.5"}`, "addresses", whole},
 		"no name":           {`{}`, "network", whole},
 		"no address":        {`{"name": "blue", "addresses": ["10.1.0.5", "10.1.0"]}`, "addresses[1]", whole},
 		"no MAC":            {`{"name": "blue", "mac": "02:00"}`, "mac", whole},
