@@ -401,7 +401,7 @@ func TestSDNRefuses(t *testing.T) {
 		"tokens for all":   {append(plain, "--sdn-tokens", open), exitError, "has mode 0644"},
 		"spoilt tokens":    {append(plain, "--sdn-tokens", spoilt), exitError, "spoilt:1: want"},
 		"unknown command":  {[]string{"chekc"}, exitUsage, "is check meant?"},
-		"no absolute path": {[]string{"--store-only", "--sdn-socket", "sdn.sock"}, exitError, "sdn.socket: want a whole path"},
+		"no absolute path": {[]string{"--store-only", "--sdn-socket", "sdn.sock"}, exitUsage, "sdn.socket: want a whole path"},
 	} {
 		code, _, complaint := m.run(t, append([]string{"sdn"}, tc.args...)...)
 		if code != tc.code || !strings.Contains(complaint, tc.want) {

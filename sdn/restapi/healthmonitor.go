@@ -54,7 +54,9 @@ func ofHTTP(h sdn.HealthMonitor) bool { return strings.HasPrefix(h.Type, "HTTP")
 
 func encodeHealthMonitor(p part[monitored]) HealthMonitor {
 	h := p.value
-	out := HealthMonitor{ID: string(h.ID), Name: h.Name, ProjectID: p.of.Project, Tags: list(h.Tags), balancerStatus: balancerState(p.of), Type: h.Type, Delay: int64(h.Interval / time.Second),
+	out := HealthMonitor{
+		ID: string(h.ID), Name: h.Name, ProjectID: p.of.Project, Tags: list(h.Tags), balancerStatus: balancerState(p.of),
+		Type: h.Type, Delay: int64(h.Interval / time.Second),
 		Timeout: int64(h.Timeout / time.Second), MaxRetries: h.Rise, MaxRetriesDown: h.Fall, Pools: []ref{{string(h.pool)}}}
 	if ofHTTP(h.HealthMonitor) {
 		out.URLPath, out.Method, out.Codes = optional(h.Path), optional(checkMethod), optional(checkCodes)

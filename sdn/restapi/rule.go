@@ -88,7 +88,10 @@ type ruleAsked struct {
 
 // rule judges what was asked in the order that Neutron does, and gives the rule.
 func (a ruleAsked) rule() (sdn.Rule, error) {
-	r := sdn.Rule{Description: a.description, Direction: a.direction, IPv6: a.ipv6, RemoteGroup: a.remoteGroup, RemoteSet: a.remoteSet, RemotePrefix: a.prefix}
+	r := sdn.Rule{
+		Description: a.description, Direction: a.direction, IPv6: a.ipv6,
+		RemoteGroup: a.remoteGroup, RemoteSet: a.remoteSet, RemotePrefix: a.prefix,
+	}
 	if a.protocol != nil {
 		protocol, numeric, known := ipproto.Parse(*a.protocol)
 		if !known {

@@ -87,8 +87,9 @@ func subnetQuery(f *filter) sdn.SubnetQuery {
 func subnetSpec(c *call, b *body) sdn.SubnetSpec {
 	b.required("network_id", "ip_version")
 	spec := sdn.SubnetSpec{Base: b.base(), Network: sdn.ID(or(b.text("network_id"))), Pool: or(b.id("subnetpool_id")), Gateway: or(b.gateway()),
-		NoDHCP: or(not(b.boolean("enable_dhcp"))), Nameservers: or(b.addrs("dns_nameservers")), HostRoutes: or(b.routes("host_routes")),
-		Reserved: or(b.addrs("kuryr:reserved_addresses"))}
+		NoDHCP: or(not(b.boolean("enable_dhcp"))), Nameservers: or(b.addrs("dns_nameservers")),
+		HostRoutes: or(b.routes("host_routes")),
+		Reserved:   or(b.addrs("kuryr:reserved_addresses"))}
 	ranges := b.ranges()
 	spec.Ranges, spec.WithoutRanges = or(ranges), ranges != nil && len(*ranges) == 0
 	version := or(b.integer("ip_version", 4, 6))

@@ -86,7 +86,8 @@ func TestReadme(t *testing.T) {
 	r.docker(t, "commit", "-c", `CMD ["probe", "serve", "80"]`, "server", "nginx")
 	r.docker(t, "rm", "server")
 	r.must(t, "sh", "-ec", `mount -t tmpfs none /opt
-		mkdir -p /etc/containers
+		mkdir -p /etc/containers /run/docker-config
+		echo '{}' >/run/docker-config/config.json
 		cat >/etc/containers/containers.conf <<-end
 			[network]
 			network_backend = "cni"

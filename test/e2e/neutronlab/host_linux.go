@@ -39,7 +39,7 @@ func newHost(ctx context.Context, l *Lab, number int) (*Host, error) {
 	return h, nil
 }
 
-// Reboot takes the power away from one of the lab's own hosts and boots it again, with Kuryr and
+// Reboot kills one of the lab's own hosts like a loss of power and boots it again, with Kuryr and
 // the engine. KuryrEnv is asked now: it was not known when the host was started.
 func (h *Host) Reboot(ctx context.Context) error {
 	if err := h.RebootBare(ctx); err != nil {
