@@ -62,13 +62,14 @@ func TestDeployed(t *testing.T) {
 		return err
 	})
 	// The node has the machine's /usr, and nothing that serves ClusterIPs.
-	r.install(false, "image.tag=e2e", "node.specDir=", "apiServer.host="+kubelab.Nodes.Addr().String(), fmt.Sprint("apiServer.port=", kubelab.Port), nodeServices)
+	r.install(false, "image.tag=e2e", "node.specDir=", "apiServer.host="+kubelab.Nodes.Addr().String(), fmt.Sprint("apiServer.port=", kubelab.Port))
 	r.must(r.WaitReady(r.ctx))
 	t.Logf("the node is ready %s after the manifests were applied", time.Since(begin).Round(10*time.Millisecond))
 	parts := r.running(system, "", 3)
 	r.create("default", serverPod("a", ""), serverPod("b", ""))
 	pods := r.running("default", "", 2)
 	r.talks(pods["a"], pods["b"])
+	r.servesServices()
 
 	r.must(r.Client.CoreV1().Pods(system).DeleteCollection(r.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	r.talks(pods["b"], pods["a"])
@@ -98,6 +99,23 @@ func TestDeployed(t *testing.T) {
 		})
 	}
 	r.removed(n.Node)
+}
+
+// servesServices waits until the ClusterIP of the API server is balanced, which is the default.
+func (r *rig) servesServices() {
+	r.Helper()
+	s := runtime.NewScheme()
+	r.must(kuryrv1.AddToScheme(s))
+	api, err := client.New(r.Config, client.Options{Scheme: s})
+	r.must(err)
+	r.until(func(ctx context.Context) error {
+		var served kuryrv1.KuryrLoadBalancer
+		err := api.Get(ctx, client.ObjectKey{Namespace: "default", Name: "kubernetes"}, &served)
+		if err == nil && !meta.IsStatusConditionTrue(served.Status.Conditions, "Ready") {
+			err = fmt.Errorf("the Service kubernetes has no load balancer yet: %+v", served.Status.Conditions)
+		}
+		return err
+	})
 }
 
 // removed takes Kuryr out of the cluster as "kuryr uninstall kubernetes --apply" does, which refuses while pods have its ports.
