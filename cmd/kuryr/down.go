@@ -145,7 +145,7 @@ func teardown(ctx context.Context, p *parts, cfg config.Config, purge bool) (adm
 		return report, nil
 	}
 	var leaving []string
-	if !nodeRuns(ctx, cfg) {
+	if !nodeRuns(cfg) {
 		leaving = append(leaving, legInterface) // downNode removes it
 	}
 	kept, err := p.datapath.host.RestoreForwarding(ctx, leaving...)

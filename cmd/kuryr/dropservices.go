@@ -19,7 +19,6 @@ import (
 	"github.com/kuryr/kuryr/datapath/guard"
 	"github.com/kuryr/kuryr/datapath/host"
 	"github.com/kuryr/kuryr/datapath/lb"
-	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/config"
 )
 
@@ -134,7 +133,7 @@ func (a *app) dropNode(c *cobra.Command, cfg config.Config) ([]string, error) {
 
 // downNode is dropNode for who takes Kuryr off the machine. While the node's daemon runs, which would bring it back, what there is of Services stays; with a port of its own it fails.
 func (a *app) downNode(c *cobra.Command, cfg config.Config) ([]string, error) {
-	if !nodeRuns(c.Context(), cfg) {
+	if !nodeRuns(cfg) {
 		return a.dropNode(c, cfg)
 	}
 	if _, err := os.Stat(legDir(cfg)); err == nil {
@@ -143,8 +142,5 @@ func (a *app) downNode(c *cobra.Command, cfg config.Config) ([]string, error) {
 	return nil, nil
 }
 
-// nodeRuns tells whether the daemon of a cluster's node runs on this machine.
-func nodeRuns(ctx context.Context, cfg config.Config) bool {
-	_, err := admin.NewClient(frontSocket(cfg, duties{node: true})).Status(ctx)
-	return !admin.IsNotRunning(err)
-}
+// nodeRuns reports whether the daemon of a cluster's node runs on this machine.
+func nodeRuns(cfg config.Config) bool { return answered(frontSocket(cfg, duties{node: true})) }

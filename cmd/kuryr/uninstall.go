@@ -99,7 +99,7 @@ is not there is no error. While the node's daemon runs, which would bring it bac
 			if err != nil {
 				return err
 			}
-			if nodeRuns(c.Context(), cfg) {
+			if nodeRuns(cfg) {
 				return errors.New("the daemon of a cluster's node runs, and would bring back what balances Services: take Kuryr out of the cluster first")
 			}
 			done, err := a.dropNode(c, cfg)
