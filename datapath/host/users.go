@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Kept is a forwarding switch that RestoreForwarding left on.
@@ -76,11 +77,16 @@ var uplinkKinds = map[string]bool{"device": true, "bond": true, "team": true, "v
 // which there may be neighbours that the host forwards for. A link with a default route is
 // the host's own uplink.
 func (h *Host) routedLinks(family int) ([]string, error) {
-	all, err := netlink.LinkList()
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open a netlink socket: %w", err)
+	}
+	defer handle.Close()
+	all, err := dump(handle.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
-	routes, err := netlink.RouteList(nil, family)
+	routes, err := dump(func() ([]netlink.Route, error) { return handle.RouteList(nil, family) })
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
@@ -98,7 +104,7 @@ func (h *Host) routedLinks(family int) ([]string, error) {
 			}
 		}
 	}
-	addrs, err := netlink.AddrList(nil, family)
+	addrs, err := dump(func() ([]netlink.Addr, error) { return handle.AddrList(nil, family) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
@@ -118,6 +124,17 @@ func (h *Host) routedLinks(family int) ([]string, error) {
 	}
 	slices.Sort(names)
 	return names, nil
+}
+
+// dump repeats a listing that the kernel reports as incomplete, because something changed
+// meanwhile.
+func dump[T any](list func() ([]T, error)) ([]T, error) {
+	for range 9 {
+		if all, err := list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return all, err
+		}
+	}
+	return list()
 }
 
 func global(ip net.IP) bool { return !ip.IsLinkLocalUnicast() && !ip.IsMulticast() && !ip.IsLoopback() }

@@ -20,11 +20,12 @@ const (
 	cardGap     = 18
 	padding     = 16
 	leastWidth  = 520
-	charWidth   = 7.4 // of a character of the monospaced font
-	headWidth   = 8.6 // of one of a heading
-	shape       = 1.5 // width to height
-	nameChars   = 64  // longer names are broken
-	textChars   = 80  // and longer lines
+	charWidth   = 7.4  // of a character of the monospaced font
+	headWidth   = 8.6  // of one of a heading
+	shape       = 1.5  // width to height
+	slack       = 1.05 // for cards that are broken, whose titles stand again
+	nameChars   = 64   // longer names are broken
+	textChars   = 80   // and longer lines
 )
 
 const style = `
@@ -240,7 +241,7 @@ func (p *picture) place(cards []card) {
 		total += c.height() + cardGap
 	}
 	columns := max(1, math.Round(math.Sqrt(shape*float64(total)/float64(p.width+columnGap))))
-	limit := top + int(math.Ceil(float64(total)/columns))
+	limit := top + int(math.Ceil(slack*float64(total)/columns))
 	p.columns, p.bottom = 1, top
 	y := top
 	for _, c := range cards {

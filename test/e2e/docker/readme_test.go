@@ -70,12 +70,15 @@ func TestReadme(t *testing.T) {
 	r := rig{Host: privatehost.Start(t, privatehost.Options{Docker: true, Kuryr: kuryr, KuryrLater: true})}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	// The host shares the machine's programs, and the block that installs one must not. No
-	// registry can be reached: another image has the name.
-	r.must(t, "sh", "-ec", `mkdir -p /run/readme/upper /run/readme/work
-		mount -t overlay overlay -o lowerdir=/usr/local/bin,upperdir=/run/readme/upper,workdir=/run/readme/work /usr/local/bin
-		rm -f /usr/local/bin/kuryr; ip link set lo up`)
-	// The world's 8.8.8.8 is the neighbour here.
+	// The host shares the machine's files: programs are built and installed above them.
+	for i, dir := range []string{"/usr/local/bin", filepath.Join(top, "bin")} {
+		r.must(t, "sh", "-ec", fmt.Sprintf(`mkdir -p %[1]s /run/readme/%[2]d/upper /run/readme/%[2]d/work
+			mount -t overlay overlay %[1]s \
+			-o lowerdir=%[1]s,upperdir=/run/readme/%[2]d/upper,workdir=/run/readme/%[2]d/work`, dir, i))
+	}
+	r.must(t, "sh", "-ec", "rm -f /usr/local/bin/kuryr; ip link set lo up")
+	// The world's 8.8.8.8 is the neighbour here, and its image nginx, for lack of a registry,
+	// one of the tests' own.
 	if res := r.outside("sh", "-ec", "ip link set lo up; ip addr add 8.8.8.8/32 dev lo"); !res.OK() {
 		t.Fatal(res)
 	}
@@ -86,7 +89,7 @@ func TestReadme(t *testing.T) {
 	r.docker(t, "commit", "-c", `CMD ["probe", "serve", "80"]`, "server", "nginx")
 	r.docker(t, "rm", "server")
 	r.must(t, "sh", "-ec", `mount -t tmpfs none /opt
-		mkdir -p /etc/containers /run/docker-config
+		mkdir -p /opt/cni/bin /etc/containers /run/docker-config
 		echo '{}' >/run/docker-config/config.json
 		cat >/etc/containers/containers.conf <<-end
 			[network]
