@@ -126,8 +126,8 @@ func (h *Host) routedLinks(family int) ([]string, error) {
 	return names, nil
 }
 
-// dump repeats a listing that the kernel reports as incomplete, because something changed
-// meanwhile.
+// dump repeats a listing that the kernel reports as incomplete because of a concurrent
+// change.
 func dump[T any](list func() ([]T, error)) ([]T, error) {
 	for range 9 {
 		if all, err := list(); !errors.Is(err, netlink.ErrDumpInterrupted) {

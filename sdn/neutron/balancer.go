@@ -102,15 +102,17 @@ func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 		return none, false, err
 	}
 	key := first(string(spec.ID), spec.Key.String())
-	todo, wait := p.nextForgotten(maker, below, key)
-	if todo != nil {
+	quiet := p.octavia.memory.now().Sub(since)
+	forgotten, wait := p.nextForgotten(maker.forgotten(below, quiet), key)
+	todo := forgotten
+	if forgotten != nil && wait == 0 {
 		p.octavia.memory.anew(key, todo.part)
 	} else if todo, err = maker.next(w, below); err != nil {
 		return none, false, err
 	}
 	b = p.balancer(w, below)
-	if todo == nil && wait > 0 {
-		b.Status = sdn.LoadBalancerStatus{RetryAfter: wait, Message: "Octavia has forgotten a part of it in PENDING_…, though it was written once more; later again"}
+	if todo == nil && forgotten != nil {
+		b.Status = sdn.LoadBalancerStatus{RetryAfter: wait, Message: forgotten.what + " later"}
 		return b, false, nil
 	}
 	if todo == nil {
@@ -118,16 +120,22 @@ func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 		b.Status.Ready = true
 		return b, false, nil
 	}
-	if todo.repair {
+	if todo.repair != "" {
 		if wait, times := p.octavia.memory.mayAnew(key, ""); wait > 0 {
-			b.Status = sdn.LoadBalancerStatus{RetryAfter: wait, Message: fmt.Sprintf("Octavia holds a part of it in ERROR, though %d times it was mended; later again: %s", times, todo.what)}
+			b.Status = sdn.LoadBalancerStatus{RetryAfter: wait, Message: fmt.Sprintf(
+				"%s is in ERROR after %d repairs, the next one follows: %s", todo.repair, times, todo.what)}
 			return b, false, nil
 		}
 		p.octavia.memory.anew(key, "")
 	}
 	err = todo.do(ctx, p.octavia.client)
 	switch {
-	case sdn.IsPending(err), sdn.IsNotFound(err): // another was faster: the next step sees what there is
+	case sdn.IsPending(err): // another was faster, or Octavia has lost a status: see forgotten
+		b.Status = sdn.LoadBalancerStatus{
+			RetryAfter: lookAfter(quiet), Message: fmt.Sprintf("%s: %v", todo.what, err),
+		}
+		return b, false, nil
+	case sdn.IsNotFound(err): // another was faster: the next step sees what there is
 	case err != nil:
 		return none, false, err
 	}

@@ -42,6 +42,10 @@ func readyBalancer(t *testing.T, p *Provider, clock *time.Time, spec sdn.LoadBal
 	return b, nil
 }
 
+func tcpMonitor() *sdn.HealthMonitor {
+	return &sdn.HealthMonitor{Type: "TCP", Interval: 5 * time.Second, Timeout: 3 * time.Second}
+}
+
 func members(b sdn.LoadBalancer, listener int) (all []string) {
 	for _, m := range b.Listeners[listener].Pool.Members {
 		all = append(all, fmt.Sprintf("%v/%d", m.Addr, m.Weight))
@@ -575,5 +579,52 @@ func TestBalancerMonitorsWithOVN(t *testing.T) {
 	b, _ := readyBalancer(t, p, clock, spec)
 	if got := fmt.Sprint(changes(proxy)); got != "[POST loadbalancers POST healthmonitors]" || b.Listeners[0].Pool.Health == nil || b.Listeners[0].Pool.Members[0].Subnet != "s1" {
 		t.Errorf("%s made %+v", got, b.Listeners)
+	}
+}
+
+// OVN's provider holds a health monitor in ERROR while it cannot check a member. The load
+// balancer says which one that is, takes other changes, and is ready after a later repair.
+func TestBalancerMonitorInErrorWithOVN(t *testing.T) {
+	o := newOctaviaDouble(ovn)
+	o.unchecked = true
+	p, proxy, clock := onOctavia(t, o)
+	spec := balancerSpec("web", "10.0.0.1:8080")
+	spec.Listeners[0].Pool.Health = tcpMonitor()
+	apply := func() sdn.LoadBalancer {
+		t.Helper()
+		b, err := p.ApplyLoadBalancer(t.Context(), spec)
+		if err != nil || b.Status.Ready || b.Status.RetryAfter <= 0 || b.Status.RetryAfter > lastAnew {
+			t.Fatalf("a health monitor in ERROR: %+v %v", b.Status, err)
+		}
+		*clock = clock.Add(b.Status.RetryAfter)
+		return b
+	}
+	said := ""
+	for end := clock.Add(10 * time.Minute); clock.Before(end); {
+		b := apply()
+		if b.Status.RetryAfter <= lastLook {
+			continue
+		}
+		said = b.Status.Message
+		want := "health monitor " + string(b.Listeners[0].Pool.Health.ID) + " is in ERROR"
+		if !strings.Contains(said, want) {
+			t.Fatalf("the status does not say %q: %q", want, said)
+		}
+	}
+	made := neutrontest.Call{Method: http.MethodPost, Collection: "healthmonitors"}
+	if n := proxy.Count(made); said == "" || n < 4 || n > 9 {
+		t.Errorf("in ten minutes %v were made, and the status said %q", changes(proxy), said)
+	}
+	proxy.Reset()
+	spec.Listeners[0].Pool.Members[0].Addr = netip.MustParseAddrPort("10.0.0.2:8080")
+	for range 4 {
+		apply()
+	}
+	if got := changes(proxy); len(got) == 0 || got[0] != "PUT pools" {
+		t.Errorf("members changed, and Octavia was asked %v", got)
+	}
+	o.unchecked = false
+	if b, _ := readyBalancer(t, p, clock, spec); b.Listeners[0].Pool.Health == nil {
+		t.Error("it is ready without a health monitor")
 	}
 }

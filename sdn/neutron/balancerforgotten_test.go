@@ -1,8 +1,11 @@
 package neutron
 
 import (
+	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,6 +62,37 @@ func TestBalancerForgottenForGood(t *testing.T) {
 	readyBalancer(t, p, clock, spec)
 	if len(p.octavia.memory.failed) != 0 {
 		t.Errorf("it is ready, and %v is remembered", p.octavia.memory.failed)
+	}
+}
+
+// OVN's provider loses the status of a pool whose health monitor is deleted, and Octavia refuses
+// its members from then on. The pool is written again after a while, and takes them.
+func TestBalancerPoolLostByOVN(t *testing.T) {
+	o := newOctaviaDouble(ovn)
+	o.loses = true
+	p, proxy, clock := onOctavia(t, o)
+	spec := balancerSpec("web", "10.0.0.1:8080")
+	spec.Listeners[0].Pool.Health = tcpMonitor()
+	readyBalancer(t, p, clock, spec)
+	spec.Listeners[0].Pool.Health = nil
+	readyBalancer(t, p, clock, spec)
+	proxy.Reset()
+	spec.Listeners[0].Pool.Members[0].Addr = netip.MustParseAddrPort("10.0.0.2:8080")
+	began := *clock
+	b, messages := readyBalancer(t, p, clock, spec)
+	pool := o.balancers[0].pools[0]
+	got := fmt.Sprint(members(b, 0))
+	if got != "[10.0.0.2:8080/1]" || pool["provisioning_status"] != "ACTIVE" {
+		t.Errorf("its members are %s, its pool is %v", got, pool)
+	}
+	if took := clock.Sub(began); took > 2*lostAfter || len(changes(proxy)) > 12 {
+		t.Errorf("it took %v and %v", took, changes(proxy))
+	}
+	said := strings.Join(messages, "; ")
+	for _, want := range []string{"pool %v is immutable", "(%v) stays in PENDING_UPDATE"} {
+		if want = fmt.Sprintf(want, pool["id"]); !strings.Contains(said, want) {
+			t.Errorf("the status does not say %q: %q", want, messages)
+		}
 	}
 }
 

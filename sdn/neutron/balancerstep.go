@@ -14,7 +14,7 @@ import (
 type step struct {
 	what   string // for the status: "the members of tcp-80 are being changed"
 	do     func(context.Context, *client) error
-	repair bool   // of what Octavia holds in ERROR, where it may be again
+	repair string // part in ERROR that it replaces: "health monitor <id>"; "" is none
 	part   string // that Octavia has forgotten, by which it is remembered that this was tried
 }
 
@@ -57,7 +57,7 @@ func (m balancerMaker) next(w *balancerWire, t *tree) (*step, error) {
 	var repair *step
 	for _, l := range m.spec.Listeners {
 		switch s := m.nextOfListener(w, l, t); {
-		case s != nil && !s.repair:
+		case s != nil && s.repair == "":
 			return s, nil
 		case repair == nil:
 			repair = s
@@ -138,12 +138,17 @@ func (m balancerMaker) nextOfMembers(l sdn.Listener, pool *poolWire) *step {
 
 // repairOfMembers writes the wanted ones once more, where Octavia holds some in ERROR.
 func (m balancerMaker) repairOfMembers(l sdn.Listener, pool *poolWire) *step {
-	if pool == nil || !slices.ContainsFunc(pool.members, func(have *memberWire) bool { return have.Provisioning == stateError }) {
+	if pool == nil {
 		return nil
 	}
-	s := m.putMembers(l, pool)
-	s.repair = true
-	return s
+	for _, have := range pool.members {
+		if broken := have.broken("member"); broken != "" {
+			s := m.putMembers(l, pool)
+			s.repair = broken
+			return s
+		}
+	}
+	return nil
 }
 
 func (m balancerMaker) putMembers(l sdn.Listener, pool *poolWire) *step {
@@ -166,7 +171,7 @@ func (m balancerMaker) nextOfListener(w *balancerWire, l sdn.Listener, t *tree) 
 		return m.removal(have, t, fmt.Sprintf("listener %s is being made anew", at))
 	case pool == nil && t.pool(have.Pool) != nil:
 		s := remove(pools.at(have.Pool), fmt.Sprintf("the pool of %s is being made anew", at))
-		s.repair = t.pool(have.Pool).Provisioning == stateError
+		s.repair = t.pool(have.Pool).broken("pool")
 		return s
 	}
 	if body := m.listenerChange(l, have); len(body) > 0 {
@@ -202,7 +207,7 @@ func (m balancerMaker) nextOfMonitor(l sdn.Listener, pool *poolWire) *step {
 	switch {
 	case anew || have.Provisioning == stateError:
 		s := remove(monitors.at(sdn.ID(have.ID)), fmt.Sprintf("the health monitor of %s is being made anew", at))
-		s.repair = have.Provisioning == stateError
+		s.repair = have.broken("health monitor")
 		return s
 	case len(body) > 0:
 		return put(monitors.at(sdn.ID(have.ID)), "healthmonitor", fmt.Sprintf("the health monitor of %s is being changed", at), body)
@@ -239,6 +244,6 @@ func (m balancerMaker) removal(l *listenerWire, t *tree, what string) *step {
 		return remove(pools.at(l.Pool), what)
 	}
 	s := remove(listeners.at(sdn.ID(l.ID)), what)
-	s.repair = l.Provisioning == stateError
+	s.repair = l.broken("listener")
 	return s
 }

@@ -34,6 +34,14 @@ const (
 	pendingPrefix = "PENDING_"
 )
 
+// broken names a part that Octavia holds in ERROR; "" is for any other state.
+func (m *octaviaMeta) broken(noun string) string {
+	if m.Provisioning != stateError {
+		return ""
+	}
+	return noun + " " + m.ID
+}
+
 // octaviaTime is a time such as 2026-11-23T07:09:44, with or without a zone; null is zero.
 type octaviaTime struct{ time.Time }
 

@@ -35,6 +35,10 @@ func realConfig(t *testing.T) Config {
 	return c
 }
 
+// metadataOwner is the device owner of the port whose address OVN's provider of Octavia 11 checks
+// members from. Neutron creates that port only if OVN serves metadata.
+const metadataOwner = "network:distributed"
+
 // openReal opens a provider, with a proxy before the Neutron where its address is known.
 func openReal(t *testing.T, c Config) (*Provider, *neutrontest.Proxy) {
 	t.Helper()
@@ -87,6 +91,9 @@ func TestContract(t *testing.T) {
 				}
 				return contract(t, again)
 			},
+		}
+		if c.Backend == ovn {
+			f.MonitorOwner = metadataOwner
 		}
 		if proxy != nil {
 			deaf := &deaf{Provider: f.Provider, p: p, proxy: proxy}

@@ -25,6 +25,8 @@ type octaviaDouble struct {
 	pend      int            // looks until what is PENDING is done
 	quota     int            // load balancers; -1: no limit
 	fails     int            // load balancers that are made go to ERROR, so many
+	unchecked bool           // health monitors go to ERROR, as with OVN's provider and members that are no ports
+	loses     bool           // a pool whose health monitor goes stays PENDING_UPDATE, as with OVN's provider
 	forgets   bool           // the parts of load balancers that are made stay PENDING_CREATE until they are written
 	keeps     bool           // a timeout that is written as null stays, as with an API that is not Octavia's own
 	timeouts  map[string]any // of listeners of which nothing is said
@@ -372,7 +374,17 @@ func (d *octaviaDouble) serveChild(w http.ResponseWriter, r *http.Request, parts
 			}
 			reply(w, http.StatusOK, map[string]any{item: all[at]})
 		case r.Method == http.MethodDelete:
+			pool := b.poolOf(parts[1])
 			b.drop(parts[0], parts[1])
+			for _, p := range b.pools {
+				if p["id"] != pool {
+					continue
+				}
+				p["updated_at"] = b.fields["updated_at"]
+				if d.loses {
+					p["provisioning_status"] = "PENDING_UPDATE"
+				}
+			}
 			w.WriteHeader(http.StatusNoContent)
 		}
 		return
@@ -492,6 +504,9 @@ func (d *octaviaDouble) makeChild(w http.ResponseWriter, kind string, body map[s
 			}
 		default:
 			body["id"], body["provisioning_status"] = d.id(), "ACTIVE"
+			if d.unchecked {
+				body["provisioning_status"] = stateError
+			}
 			b.monitors[pool["id"].(string)], pool["healthmonitor_id"], pool["updated_at"] = body, body["id"], b.fields["updated_at"]
 		}
 		reply(w, http.StatusCreated, map[string]any{strings.TrimSuffix(kind, "s"): body})

@@ -94,7 +94,8 @@ var loadBalancerCapabilityTests = []test{
 			"listeners[0].member_timeout":   {can.Timeouts, func(l *sdn.LoadBalancerSpec) { l.Listeners[0].MemberTimeout = time.Minute }},
 			"listeners[0].proxy_protocol":   {can.ProxyProtocol, func(l *sdn.LoadBalancerSpec) { l.Listeners[0].ProxyProtocol = true }},
 			"listeners[0].pool.health": {can.HealthMonitors, func(l *sdn.LoadBalancerSpec) {
-				l.Listeners[0].Pool.Health = &sdn.HealthMonitor{Type: "TCP", Interval: 5 * time.Second, Timeout: 3 * time.Second, Rise: 2, Fall: 3}
+				l.Listeners[0].Pool.Health = tcpMonitor()
+				l.Listeners[0].Pool.Members = s.checked(n)
 			}},
 		} {
 			spec := s.web(n)
@@ -103,7 +104,11 @@ var loadBalancerCapabilityTests = []test{
 		}
 	}},
 	{"what is not asked for any more", func(s *suite) {
-		spec, can := s.web(s.vipNet()), s.can.LoadBalancer
+		n, can := s.vipNet(), s.can.LoadBalancer
+		spec := s.web(n)
+		if can.HealthMonitors {
+			spec.Listeners[0].Pool.Members = s.checked(n)
+		}
 		if slices.Contains(can.Protocols, sdn.UDP) {
 			spec.Listeners = append(spec.Listeners, sdn.Listener{Protocol: sdn.UDP, Port: 53, Pool: sdn.Pool{Affinity: sdn.Affinity{ClientIP: can.Affinity}, Members: members("10.7.0.203:53")}})
 		}
@@ -123,7 +128,7 @@ var loadBalancerCapabilityTests = []test{
 		}
 		l.Pool.Affinity.ClientIP = can.Affinity
 		if can.HealthMonitors {
-			l.Pool.Health = &sdn.HealthMonitor{Type: "TCP", Interval: 5 * time.Second, Timeout: 3 * time.Second, Rise: 2, Fall: 3}
+			l.Pool.Health = tcpMonitor()
 		}
 		if last := &more.Listeners[len(more.Listeners)-1]; last != l && can.Affinity {
 			last.Pool.Affinity.Timeout = 90 * time.Second
@@ -131,6 +136,31 @@ var loadBalancerCapabilityTests = []test{
 		equal(s, "id", s.applied(more).ID, first.ID)
 		if again := s.applied(spec); !reflect.DeepEqual(again.Listeners, first.Listeners) {
 			s.Errorf("the listeners are %+v, and were %+v", again.Listeners, first.Listeners)
+		}
+	}},
+	{"health monitors of two listeners", func(s *suite) {
+		if !s.can.LoadBalancer.HealthMonitors {
+			s.Skip("it has no health monitors")
+		}
+		n := s.vipNet()
+		spec := s.web(n)
+		spec.Listeners[0].Pool.Members = s.checked(n)
+		second := spec.Listeners[0]
+		second.Port = 81
+		spec.Listeners = append(spec.Listeners, second)
+		for i := range spec.Listeners {
+			spec.Listeners[i].Pool.Health = tcpMonitor()
+		}
+		for i, l := range s.applied(spec).Listeners {
+			equal(s, "health monitor", l.Pool.Health != nil, true)
+			spec.Listeners[i].Pool.Health = nil
+		}
+		for i, l := range s.applied(spec).Listeners {
+			equal(s, "no health monitor", l.Pool.Health == nil, true)
+			spec.Listeners[i].Pool.Members = members("10.7.0.201:8080")
+		}
+		for _, l := range s.applied(spec).Listeners { // a pool without its monitor takes changes
+			s.hasMembers(l.Pool, "10.7.0.201:8080")
 		}
 	}},
 	{"both families", func(s *suite) {

@@ -2,6 +2,7 @@ package sdntest
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -51,7 +52,7 @@ func (s *suite) steps(spec sdn.LoadBalancerSpec, made func(sdn.ID)) (sdn.LoadBal
 			spec.ID = l.ID // else each step would make another
 		}
 		if err := s.pause(s.ctx, l.Status.RetryAfter); err != nil {
-			return l, err
+			return l, fmt.Errorf("load balancer %s is not ready: %s: %w", l.ID, l.Status.Message, err)
 		}
 	}
 	s.Fatal("the load balancer does not become ready")
@@ -120,6 +121,23 @@ func (s *suite) web(n sdn.Network) sdn.LoadBalancerSpec {
 	return sdn.LoadBalancerSpec{Base: s.base("lb"), VIPs: []sdn.VIP{{Subnet: n.Subnets[0]}}, Listeners: []sdn.Listener{
 		{Protocol: sdn.TCP, Port: 80, Pool: sdn.Pool{Members: members("10.7.0.201:8080", "10.7.0.202:8080")}},
 	}}
+}
+
+func tcpMonitor() *sdn.HealthMonitor {
+	return &sdn.HealthMonitor{
+		Type: "TCP", Interval: 5 * time.Second, Timeout: 3 * time.Second, Rise: 2, Fall: 3,
+	}
+}
+
+// checked returns a member that is a port, so that a health monitor of any SDN can check it.
+func (s *suite) checked(n sdn.Network) []sdn.Member {
+	s.Helper()
+	at := []sdn.Address{{Subnet: n.Subnets[0]}}
+	if owner := s.fixture.MonitorOwner; owner != "" {
+		s.port(sdn.PortSpec{Network: n.ID, Addresses: at, DeviceOwner: owner})
+	}
+	member := s.port(sdn.PortSpec{Network: n.ID, Addresses: at})
+	return []sdn.Member{{Addr: netip.AddrPortFrom(addresses(member)[0], 8080)}}
 }
 
 func (s *suite) hasMembers(p sdn.Pool, want ...string) {

@@ -27,6 +27,9 @@ type Fixture struct {
 	// DropReply makes the next changing call do its work and then fail with an error that IsUnavailable, as if the answer had been lost;
 	// nil where that cannot be done.
 	DropReply func(t *testing.T)
+	// MonitorOwner is the device owner of a port that a network needs before its members can have
+	// health monitors. "" is for an SDN that needs none.
+	MonitorOwner string
 	// Timeout is for one subtest; 0 is a minute.
 	Timeout time.Duration
 }
