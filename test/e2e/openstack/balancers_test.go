@@ -100,8 +100,8 @@ func scriptLoadBalancers(s *session) {
 	s.quiet("floating ip set --port %s %s", made.text("vip_port_id"), fip.id())
 	s.is(s.one("floating ip show %s", fip.id()), "port_id", made.text("vip_port_id"), "fixed_ip_address", "10.0.0.50")
 
-	s.is(s.one("loadbalancer quota show demo"), "load_balancer", -1, "member", -1)
-	s.is(s.one("loadbalancer quota defaults show"), "load_balancer", -1)
+	s.is(s.one("loadbalancer quota show demo"), "load_balancer", 100, "member", 5000)
+	s.is(s.one("loadbalancer quota defaults show"), "load_balancer", 100)
 	s.is(s.one("loadbalancer quota set --loadbalancer 1 --member 2 demo"), "load_balancer", 1, "member", 2)
 	s.refused("Quota has been met", "loadbalancer create --vip-subnet-id bs1")
 	s.refused("Quota has been met", "loadbalancer member create --address 10.0.0.7 --protocol-port 8080 p2")

@@ -61,10 +61,10 @@ func scriptTrunks(s *session) {
 }
 
 func scriptQuotas(s *session) {
-	s.is(s.one("quota show demo"), "networks", -1, "ports", -1, "project_name", "demo")
+	s.is(s.one("quota show demo"), "networks", 100, "ports", 500, "project_name", "demo")
 	s.quiet("quota set --networks 2 --ports 7 demo")
 	s.is(s.one("quota show demo"), "networks", 2, "ports", 7)
-	s.is(s.one("quota show --default demo"), "networks", -1)
+	s.is(s.one("quota show --default demo"), "networks", 100)
 	s.one("network create kn1")
 	s.one("network create kn2")
 	s.refused("409", "network create kn3")
