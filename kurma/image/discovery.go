@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,9 +16,12 @@ import (
 
 const goarch = runtime.GOARCH
 
-// named finds an image by its manifest name: the newest of the store that has these labels, or
-// Kuryr's own where it is installed, or else by appc's discovery.
+// named finds an image by its manifest name: one of Kuryr's own, or the newest of the store that
+// has these labels, or else by appc's discovery.
 func (f *fetch) named(ctx context.Context) (Image, error) {
+	if f.ref.ownName() != "" {
+		return f.own(ctx)
+	}
 	if !f.refresh {
 		image, err := f.local()
 		if err != nil {
@@ -30,9 +34,6 @@ func (f *fetch) named(ctx context.Context) (Image, error) {
 			return image, f.remember(meaning{Reference: f.ref.text, ID: image.ID})
 		}
 	}
-	if image, err := f.own(ctx); err != nil || image.ID != "" {
-		return image, err
-	}
 	return f.discover(ctx)
 }
 
@@ -42,12 +43,13 @@ const ownNames = "kuryr.org/"
 
 var aliases = map[string]string{"apcera.com/kurma/cni-netplugin": ownNames + "cni-netplugin"}
 
-// names are the manifest names that the reference stands for, the best first.
-func (r Reference) names() []string {
-	if alias := aliases[r.Name]; alias != "" {
-		return []string{r.Name, alias}
+// ownName returns the manifest name of the image of Kuryr's that the reference stands for, or "".
+func (r Reference) ownName() string {
+	name := cmp.Or(aliases[r.Name], r.Name)
+	if !strings.HasPrefix(name, ownNames) {
+		return ""
 	}
-	return []string{r.Name}
+	return name
 }
 
 func (f *fetch) local() (best Image, err error) {
@@ -55,44 +57,51 @@ func (f *fetch) local() (best Image, err error) {
 	if len(images) == 0 {
 		return Image{}, err
 	}
-	for _, name := range f.ref.names() {
-		for _, i := range images { // what cannot be read is not it
-			if i.Name == name && fits(i, f.ref.Labels) && (best.ID == "" || i.Fetched.After(best.Fetched)) {
-				best = i
-			}
-		}
-		if best.ID != "" {
-			break
+	for _, i := range images { // unreadable images are left out
+		if i.Name == f.ref.Name && fits(i, f.ref.Labels) && (best.ID == "" || i.Fetched.After(best.Fetched)) {
+			best = i
 		}
 	}
 	return best, nil
 }
 
-// own reads the image of Kuryr's that is installed under the name. Without one that has the
-// labels the Image is zero.
+// own finds an image of Kuryr's: the installed file, or the image that this reference was fetched
+// as, or one by discovery. Images of other references do not count: a manifest can claim any name.
 func (f *fetch) own(ctx context.Context) (Image, error) {
-	for _, name := range f.ref.names() {
-		file, found := strings.CutPrefix(name, ownNames)
-		if !found || f.installed == "" {
-			continue
-		}
-		installed := *f
-		installed.ref.Path = filepath.Join(f.installed, file+".aci")
-		image, err := installed.file(ctx)
-		if errors.Is(err, ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return Image{}, fmt.Errorf("%s: %w", installed.ref.Path, err)
-		}
-		if image.Name == name && fits(image, f.ref.Labels) {
-			return image, nil
-		}
-		if err := f.forget(f.ref.text); err != nil {
-			return Image{}, err
-		}
+	if !f.known.fromFile() && f.known.ETag == "" && f.known.Modified == "" {
+		// Earlier versions recorded a store image of that name, whatever reference it was of.
+		f.known = meaning{}
 	}
-	return Image{}, nil
+	image, err := f.readInstalled(ctx)
+	if !errors.Is(err, ErrNotFound) {
+		return image, err
+	}
+	if f.known.ID != "" && !f.refresh {
+		return f.load(f.known.ID)
+	}
+	return f.discover(ctx)
+}
+
+// readInstalled returns the installed image. The error wraps ErrNotFound if there is no file, or
+// if its image has another name or other labels.
+func (f *fetch) readInstalled(ctx context.Context) (Image, error) {
+	if f.installed == "" {
+		return Image{}, ErrNotFound
+	}
+	name := f.ref.ownName()
+	installed := *f
+	installed.ref.Path = filepath.Join(f.installed, strings.TrimPrefix(name, ownNames)+".aci")
+	if !f.known.fromFile() {
+		installed.known = meaning{}
+	}
+	image, m, err := installed.read(ctx)
+	if err != nil {
+		return Image{}, fmt.Errorf("%s: %w", installed.ref.Path, err)
+	}
+	if image.Name != name || !fits(image, f.ref.Labels) {
+		return Image{}, ErrNotFound
+	}
+	return image, f.learn(m)
 }
 
 func fits(i Image, labels map[string]string) bool {

@@ -49,38 +49,59 @@ func (f *fetch) run(ctx context.Context) (Image, error) {
 	return f.http(ctx, f.ref.URL, f.ref.Digest != Digest{})
 }
 
-// file reads an archive or layout of this machine, unless it is the one that was read last. Where it is gone since, what the store has of it stays good.
+// file is read for a reference to a file, and records what it read.
 func (f *fetch) file(ctx context.Context) (Image, error) {
+	image, m, err := f.read(ctx)
+	if err != nil {
+		return Image{}, err
+	}
+	return image, f.learn(m)
+}
+
+// learn records what the reference leads to, if that is new.
+func (f *fetch) learn(m meaning) error {
+	if m == f.known {
+		return nil
+	}
+	return f.remember(m)
+}
+
+// read reads an archive or layout of this machine, unless it is unchanged since the last time. If
+// it no longer exists, the image that was read last is used.
+func (f *fetch) read(ctx context.Context) (Image, meaning, error) {
+	again := func() (Image, meaning, error) {
+		image, err := f.load(f.known.ID)
+		return image, f.known, err
+	}
+	failed := func(err error) (Image, meaning, error) { return Image{}, meaning{}, err }
 	file, err := os.OpenFile(f.ref.Path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO is not waited for
 	if errors.Is(err, fs.ErrNotExist) {
 		if f.known.ID != "" && !f.refresh {
-			return f.load(f.known.ID)
+			return again()
 		}
-		return Image{}, fmt.Errorf("%w: %w", ErrNotFound, err)
+		return failed(fmt.Errorf("%w: %w", ErrNotFound, err))
 	}
 	if err != nil {
-		return Image{}, err
+		return failed(err)
 	}
 	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
-		return Image{}, err
+		return failed(err)
 	}
 	if info.IsDir() {
-		return f.layout(ctx)
+		image, err := f.layout(ctx)
+		return image, meaning{Reference: f.ref.text, ID: image.ID}, err
 	}
 	if !info.Mode().IsRegular() {
-		return Image{}, invalid("it is neither a file nor a folder")
+		return failed(invalid("it is neither a file nor a folder"))
 	}
 	state := fileState{info.Size(), info.ModTime().UTC(), info.Sys().(*syscall.Stat_t).Ino}
 	if f.known.ID != "" && !f.refresh && f.known.File == state {
-		return f.load(f.known.ID)
+		return again()
 	}
 	image, err := f.archive(ctx, file, info.Size(), f.ref.Digest)
-	if err != nil {
-		return Image{}, err
-	}
-	return image, f.remember(meaning{Reference: f.ref.text, ID: image.ID, File: state})
+	return image, meaning{Reference: f.ref.text, ID: image.ID, File: state}, err
 }
 
 // layout reads a folder. It is read each time: nothing tells that no file of it has changed.
@@ -97,11 +118,7 @@ func (f *fetch) layout(ctx context.Context) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	image, err := f.take(ctx, o)
-	if err != nil {
-		return Image{}, err
-	}
-	return image, f.remember(meaning{Reference: f.ref.text, ID: image.ID})
+	return f.take(ctx, o)
 }
 
 // archive brings the image that a file holds into the store: an ACI, or an archive of OCI or Docker.

@@ -27,6 +27,9 @@ type meaning struct {
 	File fileState `json:"file,omitzero"`
 }
 
+// fromFile reports whether the image was read from a file of this machine.
+func (m meaning) fromFile() bool { return m.File != fileState{} }
+
 // fileState tells whether a file is the one that was read.
 type fileState struct {
 	Size     int64     `json:"size"`
