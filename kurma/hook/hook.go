@@ -14,7 +14,8 @@ const (
 	// AnnotationNetworks names networks, separated by commas or spaces, in the order they are called. Without it, or if it is empty, the container is on the networks
 	// that are the default, and NoNetworks is none of them.
 	AnnotationNetworks = "kurma.io/networks"
-	// AnnotationUUID is the pod's UUID. Without it the UUID follows from the container's id.
+	// AnnotationUUID is the pod's UUID, which the daemon takes under a grant alone. Without it
+	// the UUID follows from the container's id.
 	AnnotationUUID = "kurma.io/pod-uuid"
 )
 

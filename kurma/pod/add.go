@@ -43,14 +43,29 @@ func (m *Manager) Add(ctx context.Context, r Request) (Pod, error) {
 		return Pod{}, err
 	}
 	defer h.Close()
-	if has, err := m.settled(ctx, r, h); has != nil || err != nil {
+	by, err := requesterOf(r, first)
+	if err != nil {
+		return Pod{}, err
+	}
+	if r.Container != "" && r.UUID != UUIDOf(r.Container) {
+		if err := m.grants.Load().checkUUID(by, r.UUID); err != nil {
+			return Pod{}, err
+		}
+	}
+	has, left, err := m.existing(r, h)
+	if has != nil || err != nil {
 		return has.pod(), err
 	}
-	networks, release, err := m.choose(r, first)
+	networks, release, err := m.choose(r, by)
 	if err != nil {
 		return Pod{}, err
 	}
 	defer release()
+	if left != nil { // only now: a request that is refused removes nothing
+		if err := m.remove(ctx, left, false); err != nil {
+			return Pod{}, conflict("pod %s: what is left of an earlier one is not removed yet: %w", r.UUID, err)
+		}
+	}
 	made := &record{Process: first, Pod: Pod{
 		UUID: r.UUID, State: Adding, Namespace: m.spaces.Path(r.UUID), Container: r.Container, Networks: r.Networks,
 		Attachments: []Attachment{}, Created: time.Now().UTC().Round(time.Millisecond),
@@ -95,30 +110,36 @@ func checked(r Request) (Request, error) {
 // maxContainer bounds the ids of containers.
 const maxContainer = 1024
 
-// settled answers a request by what there is, nil if nothing is. What is left of an earlier pod is removed first. The pod's lock is held.
-func (m *Manager) settled(ctx context.Context, r Request, h netns.NsHandle) (*record, error) {
-	has := m.record(r.UUID)
+// existing finds the pod that answers the request, or what is left of an earlier one, which must
+// be removed first. Both are nil without one. The pod's lock is held.
+func (m *Manager) existing(r Request, h netns.NsHandle) (has, left *record, err error) {
+	has = m.record(r.UUID)
 	if has == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	same, err := has.in(h)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	switch {
+	case has.Container != r.Container && same && r.Container != "":
+		err = &Error{Conflict, fmt.Errorf("pod %s: %w", r.UUID, errShared)}
+	case has.Container != r.Container:
+		err = conflict("pod %s: it belongs to container %q, not %q: delete it first",
+			r.UUID, clip(has.Container), clip(r.Container))
 	case has.State != Ready:
-	case r.Container != "" && !same && has.Process != nil && has.Process.gone(): // its runtime makes it anew
+		return nil, has, nil
+	case r.Container != "" && !same && has.Process != nil && has.Process.gone(): // recreated by its runtime
+		return nil, has, nil
 	case !same:
-		return nil, conflict("pod %s: it has another network namespace: delete it first", r.UUID)
+		err = conflict("pod %s: it has another network namespace: delete it first", r.UUID)
 	case (r.Networks == nil) != (has.Networks == nil) || !slices.Equal(r.Networks, has.Networks):
-		return nil, conflict("pod %s: it is there with networks %s: delete it first", r.UUID, wished(has.Networks))
-	default:
-		return has, nil
+		err = conflict("pod %s: it is there with networks %s: delete it first", r.UUID, wished(has.Networks))
 	}
-	if err := m.remove(ctx, has, false); err != nil {
-		return nil, conflict("pod %s: what is left of an earlier one is not removed yet: %w", r.UUID, err)
+	if err != nil {
+		return nil, nil, err
 	}
-	return nil, nil
+	return has, nil, nil
 }
 
 // in tells whether the pod has this namespace; no namespace stands for whatever it has.
@@ -145,11 +166,7 @@ func names(networks []Network) (list []string) {
 }
 
 // choose finds the networks of a request, and holds their generations until release is called.
-func (m *Manager) choose(r Request, first *process) (chosen []Network, release func(), err error) {
-	by, err := requesterOf(r, first)
-	if err != nil {
-		return nil, nil, err
-	}
+func (m *Manager) choose(r Request, by requester) (chosen []Network, release func(), err error) {
 	for {
 		if chosen, err = pick(m.plugins.Networks(), r.Networks); err != nil {
 			return nil, nil, err

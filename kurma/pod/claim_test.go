@@ -3,22 +3,59 @@
 package pod
 
 import (
+	"os/exec"
+	"syscall"
 	"testing"
 
 	ns "github.com/kuryr/kuryr/internal/netns"
 	"github.com/vishvananda/netns"
 )
 
-// A container names a pod that is not its own, and does not get it out of the way.
+// A container that names a pod which is not its own gets neither the UUID nor the pod removed,
+// also if the pod's own container has ended.
 func TestContainerNamesAnothersPod(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	p := w.add(Request{UUID: someUUID, Networks: []string{"a"}})
-	if _, err := w.Add(t.Context(), Request{UUID: someUUID, Container: "c", PID: sleeper(t), Networks: []string{"a"}}); ReasonOf(err) != Conflict {
-		t.Errorf("%v", err)
+	w.SetGrants(Grants{chosenUUID: {All: true}})
+	fails := func(reason Reason, r Request) {
+		t.Helper()
+		before := w.List()
+		if _, err := w.Add(t.Context(), r); ReasonOf(err) != reason {
+			t.Errorf("%+v: %v (%s), want %s", r, err, ReasonOf(err), reason)
+		}
+		same(t, w.List(), before)
 	}
-	same(t, w.List(), []Pod{p})
-	w.del(p.UUID)
+	stranger := Request{UUID: someUUID, Container: "c", PID: sleeper(t), Networks: []string{"a"}}
+	w.add(Request{UUID: someUUID, Networks: []string{"a"}})
+	fails(Conflict, stranger)
+	w.del(someUUID)
+
+	first := exec.Command("sleep", "60")
+	first.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { end(first) })
+	own := Request{UUID: someUUID, Container: "own", PID: first.Process.Pid, Networks: []string{"a"}}
+	w.add(own)
+	shared := stranger
+	shared.PID = own.PID
+	if _, err := w.Add(t.Context(), shared); !LookedAfter(err) {
+		t.Errorf("in the pod's namespace: %v", err)
+	}
+	end(first)
+	fails(Conflict, stranger)
+	fails(Conflict, Request{UUID: someUUID, Networks: []string{"a"}})
+
+	// Its own container, made again, is refused before anything is removed.
+	own.PID = sleeper(t)
+	w.SetGrants(Grants{chosenUUID: {All: true}, "a": {}})
+	fails(Denied, own)
+	w.SetGrants(nil)
+	fails(Denied, own)
+	fails(Denied, stranger)
+	w.del(someUUID)
+	fails(Denied, stranger)
 	w.clean()
 }
 

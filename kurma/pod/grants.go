@@ -11,7 +11,8 @@ import (
 )
 
 // Grants are the networks that only some may have, with who may have them. A network that
-// is not listed is everybody's, unless anyNetwork is listed. Root may have all.
+// is not listed is everybody's, unless anyNetwork is listed. Root may have all. The entry
+// chosenUUID names the containers that may choose their pods' UUIDs.
 type Grants map[string]Grantees
 
 // Grantees are those who may have a network.
@@ -23,6 +24,7 @@ type Grantees struct {
 
 const (
 	anyNetwork   = "*"
+	chosenUUID   = "kurma.io/pod-uuid" // no network can have this name
 	cgroupPrefix = "cgroup:"
 )
 
@@ -76,11 +78,22 @@ func (g Grants) check(r requester, network string) error {
 	if !listed {
 		to, listed = g[anyNetwork]
 	}
-	if !listed || to.All || r.root || r.user != nil && slices.Contains(to.Users, *r.user) {
-		return nil
-	}
-	if slices.ContainsFunc(to.Cgroups, r.below) {
+	if !listed || to.include(r) {
 		return nil
 	}
 	return denied("network %s: kurma.grants does not name %s", network, r.describe(network))
+}
+
+// checkUUID returns nil if the container may choose the UUID of its pod. Without an entry none
+// may: an image could set the annotation to another container's UUID.
+func (g Grants) checkUUID(r requester, uuid string) error {
+	if g[chosenUUID].include(r) {
+		return nil
+	}
+	return denied("pod %s: %s: kurma.grants does not name %s", uuid, chosenUUID, r.describe(chosenUUID))
+}
+
+func (to Grantees) include(r requester) bool {
+	return to.All || r.root || r.user != nil && slices.Contains(to.Users, *r.user) ||
+		slices.ContainsFunc(to.Cgroups, r.below)
 }

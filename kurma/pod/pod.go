@@ -42,7 +42,9 @@ type Attachment struct {
 
 // Request asks for a pod.
 type Request struct {
-	UUID string // "": a new one
+	// UUID is a new one if it is "", or the Container's (UUIDOf). Another UUID for a Container
+	// needs a grant.
+	UUID string
 	// Networks are called in this order. nil asks for the configuration's defaults, and an empty list for no network but lo.
 	Networks []string
 	// Path is a file of the network namespace, "" if one is to be made.

@@ -373,6 +373,7 @@ func TestContainer(t *testing.T) {
 	}
 	w.clean()
 	// A UUID of its own is found by the container's id, too.
+	w.SetGrants(Grants{chosenUUID: {All: true}})
 	w.add(Request{UUID: someUUID, Container: "c2", PID: pid})
 	if err := w.DelContainer(t.Context(), "c2"); err != nil {
 		t.Fatal(err)
