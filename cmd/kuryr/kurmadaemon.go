@@ -297,7 +297,9 @@ func (i pluginImages) Get(ctx context.Context, ref string) (plugin.Image, error)
 	if err != nil {
 		return plugin.Image{}, err
 	}
-	out := plugin.Image{ID: string(img.ID), Rootfs: img.Rootfs, Exec: img.Exec, Env: img.Env, Dir: img.Dir}
+	out := plugin.Image{
+		ID: string(img.ID), Rootfs: img.Rootfs, Exec: img.Exec, Env: img.Env, Dir: img.Dir, Installed: img.Installed,
+	}
 	for _, m := range img.Mounts {
 		out.Mounts = append(out.Mounts, m.Path)
 	}

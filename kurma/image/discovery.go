@@ -52,6 +52,20 @@ func (r Reference) ownName() string {
 	return name
 }
 
+// installedFile returns the installed file that the reference names, by its path or by the name
+// of an image of Kuryr's, or "".
+func (s *Store) installedFile(r Reference) string {
+	name, own := strings.CutPrefix(r.ownName(), ownNames)
+	switch {
+	case s.installed == "":
+	case own:
+		return filepath.Join(s.installed, name+".aci")
+	case r.Scheme == File && filepath.Dir(r.Path) == s.installed:
+		return r.Path
+	}
+	return ""
+}
+
 func (f *fetch) local() (best Image, err error) {
 	images, err := f.List()
 	if len(images) == 0 {
@@ -85,12 +99,10 @@ func (f *fetch) own(ctx context.Context) (Image, error) {
 // readInstalled returns the installed image. The error wraps ErrNotFound if there is no file, or
 // if its image has another name or other labels.
 func (f *fetch) readInstalled(ctx context.Context) (Image, error) {
-	if f.installed == "" {
+	installed := *f
+	if installed.ref.Path = f.installedFile(f.ref); installed.ref.Path == "" {
 		return Image{}, ErrNotFound
 	}
-	name := f.ref.ownName()
-	installed := *f
-	installed.ref.Path = filepath.Join(f.installed, strings.TrimPrefix(name, ownNames)+".aci")
 	if !f.known.fromFile() {
 		installed.known = meaning{}
 	}
@@ -98,7 +110,7 @@ func (f *fetch) readInstalled(ctx context.Context) (Image, error) {
 	if err != nil {
 		return Image{}, fmt.Errorf("%s: %w", installed.ref.Path, err)
 	}
-	if image.Name != name || !fits(image, f.ref.Labels) {
+	if image.Name != f.ref.ownName() || !fits(image, f.ref.Labels) {
 		return Image{}, ErrNotFound
 	}
 	return image, f.learn(m)

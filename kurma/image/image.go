@@ -58,6 +58,9 @@ type Image struct {
 	Size    int64             `json:"size"`             // bytes of its files
 	Created time.Time         `json:"created,omitzero"` // as the image says; zero where it does not
 	Fetched time.Time         `json:"fetched,omitzero"` // when it came into the store
+
+	// Installed is the file in Config.Installed that the reference of a Get led to, or "".
+	Installed string `json:"-"`
 }
 
 // Mount is a mount point that an image asks for.

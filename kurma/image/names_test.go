@@ -50,6 +50,17 @@ func TestInstalledImages(t *testing.T) {
 	absent(store(), ours+",os=none")
 	absent(s, "kuryr.org/stranger")
 	absent(s, "apcera.com/kurma/other")
+	file := filepath.Join(installed, "cni-netplugin.aci")
+	elsewhere := "file://" + write(t, named(t, ours, "1"))
+	for ref, want := range map[string]string{
+		ours: file, example: file, example + ":1": file, "file://" + file: file, elsewhere: "",
+	} {
+		for range 2 { // read, and known
+			if i := get(t, s, ref); i.Installed != want || i.ID != first.ID {
+				t.Errorf("%s: installed as %q, want %q", ref, i.Installed, want)
+			}
+		}
+	}
 	put("cni-netplugin.aci", named(t, ours, "2"))
 	// The image in the store that a reference asks for by its label stays.
 	if i := get(t, s, example+":1"); i.ID != first.ID {

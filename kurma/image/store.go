@@ -137,7 +137,14 @@ func (s *Store) get(ctx context.Context, text string, refresh bool, progress fun
 		return Image{}, fmt.Errorf("image %q: %w", text, err)
 	}
 	f.progress(Done, "", image.Size, image.Size)
-	return s.image(image.ID)
+	m, err := s.meaning(text)
+	if err != nil {
+		return Image{}, err
+	}
+	if image, err = s.image(image.ID); err == nil && m.fromFile() {
+		image.Installed = s.installedFile(ref)
+	}
+	return image, err
 }
 
 // Import puts an archive, or the folder of an OCI layout, of this machine into the store, as Get of its file:// reference does.

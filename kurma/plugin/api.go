@@ -44,6 +44,8 @@ type Image struct {
 	Env    []string // KEY=value
 	Dir    string   // working directory, "" is /
 	Mounts []string // mount points that the image asks for
+	// Installed is the file below the folder Installed that the image was read from, or "".
+	Installed string
 }
 
 // Images finds images.

@@ -135,9 +135,9 @@ func workDir(dir string) string {
 }
 
 // mountsFor are the host's folders in the container: the namespaces of pods, the mount points that the image asks for, and what names are resolved by.
-func (p *Pod) mountsFor(network, reference string, img Image) ([]specs.Mount, error) {
+func (p *Pod) mountsFor(network string, img Image) ([]specs.Mount, error) {
 	mounts := []specs.Mount{{Destination: netnsInside, Type: "bind", Source: p.cfg.NetNS, Options: []string{"rbind", "rslave", "nosuid", "noexec", "nodev"}}}
-	if err := p.checkGrants(network, reference, img.Mounts); err != nil {
+	if err := p.checkGrants(network, img); err != nil {
 		return nil, err
 	}
 	for _, point := range img.Mounts {
@@ -148,7 +148,7 @@ func (p *Pod) mountsFor(network, reference string, img Image) ([]specs.Mount, er
 		if slices.ContainsFunc(mounts, func(m specs.Mount) bool { return m.Destination == point }) {
 			continue
 		}
-		source, access, err := p.source(network, reference, point)
+		source, access, err := p.source(network, img, point)
 		if err != nil {
 			return nil, err
 		}

@@ -251,7 +251,7 @@ func (g *generation) start(ctx context.Context, img Image) (*container, error) {
 	}
 	b := g.bundle
 	b.lower = img.Rootfs
-	mounts, err := g.pod.mountsFor(g.ref.Name, g.network.Image, img)
+	mounts, err := g.pod.mountsFor(g.ref.Name, img)
 	if err != nil {
 		return nil, err
 	}

@@ -49,12 +49,9 @@ var kuryrVolumes = []Volume{
 // Installed is the folder of Kuryr's own images.
 const Installed = "/usr/share/kuryr"
 
-// kuryrImages are the references of that image where it is installed. Only root can write
-// there, so a network with such a reference needs no grant.
-var kuryrImages = []string{
-	"file://" + Installed + "/kuryr-netplugin.aci",
-	"file://" + Installed + "/kuryr-netplugin.tar",
-}
+// kuryrImages are the files of that image where it is installed. Only root can write there, so a
+// network whose image was read from one needs no grant.
+var kuryrImages = []string{Installed + "/kuryr-netplugin.aci", Installed + "/kuryr-netplugin.tar"}
 
 // at finds the volume of a mount point that is granted to this network by name; "" is all.
 func at(list []Volume, network, point string) *Volume {
@@ -66,11 +63,11 @@ func at(list []Volume, network, point string) *Volume {
 }
 
 // granted is the volume of a network's image at the mount point, nil without one.
-func (p *Pod) granted(network, image, point string) *Volume {
+func (p *Pod) granted(network string, img Image, point string) *Volume {
 	if v := cmp.Or(at(p.cfg.Volumes, network, point), at(p.cfg.Volumes, "", point)); v != nil {
 		return v
 	}
-	if reference, _, _ := strings.Cut(image, "#"); slices.Contains(kuryrImages, reference) {
+	if slices.Contains(kuryrImages, img.Installed) {
 		return at(kuryrVolumes, "", point)
 	}
 	return nil
@@ -78,11 +75,11 @@ func (p *Pod) granted(network, image, point string) *Volume {
 
 // checkGrants returns an error with the missing grants if the image declares mount points of
 // Kuryr's own that the network is not granted.
-func (p *Pod) checkGrants(network, image string, points []string) error {
+func (p *Pod) checkGrants(network string, img Image) error {
 	var missing []string
-	for _, point := range points {
+	for _, point := range img.Mounts {
 		point = path.Clean(point)
-		if v := at(kuryrVolumes, "", point); v != nil && p.granted(network, image, point) == nil {
+		if v := at(kuryrVolumes, "", point); v != nil && p.granted(network, img, point) == nil {
 			want := network + ":" + v.Point + "=" + v.Host
 			if v.ReadOnly {
 				want += ":ro"
@@ -98,8 +95,8 @@ func (p *Pod) checkGrants(network, image string, points []string) error {
 }
 
 // source is the folder that is mounted at the mount point, and whether it is read only.
-func (p *Pod) source(network, image, point string) (folder, access string, err error) {
-	if v := p.granted(network, image, point); v != nil {
+func (p *Pod) source(network string, img Image, point string) (folder, access string, err error) {
+	if v := p.granted(network, img, point); v != nil {
 		_, err := os.Stat(v.Host)
 		if err == nil && v.ReadOnly {
 			return v.Host, "ro", nil

@@ -39,7 +39,7 @@ func TestParseVolume(t *testing.T) {
 // points it declares.
 func TestVolumesAreGranted(t *testing.T) {
 	nstest.Require(t) // /run is the test's own
-	const installed = "file:///usr/share/kuryr/kuryr-netplugin.aci"
+	const installed = "/usr/share/kuryr/kuryr-netplugin.aci"
 	dir := t.TempDir()
 	if err := os.MkdirAll("/run/kuryr", 0o700); err != nil {
 		t.Fatal(err)
@@ -53,40 +53,38 @@ func TestVolumesAreGranted(t *testing.T) {
 	}}}
 	private := func(network, point string) string { return filepath.Join(p.networkDir(network), "volumes", point) }
 	for _, c := range []struct {
-		network, image, point, source, access, fails string
+		network, installed, point, source, access, fails string
 	}{
-		{"front", "docker://h/x:1", "/run/kuryr", "/run/kuryr", "rw", ""},
-		{"front", "docker://h/x:1", "/run/kuryr/../kuryr", "/run/kuryr", "rw", ""},
-		{"front", "docker://h/x:1", "/run/kuryr/more", private("front", "run%kuryr%more"), "rw", ""},
-		{"front", "docker://h/x:1", "/all", "/run", "rw", ""},
-		{"front", "docker://h/x:1", "/absent", private("front", "absent"), "rw", ""},
-		{"front", "docker://h/x:1", "/etc/kuryr", "", "", "want front:/etc/kuryr=/etc/kuryr:ro"},
-		{"back", "docker://h/x:1", "/all", dir, "ro", ""},
-		{"back", "docker://h/x:1", "/var/lib/cni", private("back", "var%lib%cni"), "rw", ""},
-		{"back", "docker://h/x:1", "/run/kuryr /etc/kuryr /all", "", "",
+		{"front", "", "/run/kuryr", "/run/kuryr", "rw", ""},
+		{"front", "", "/run/kuryr/../kuryr", "/run/kuryr", "rw", ""},
+		{"front", "", "/run/kuryr/more", private("front", "run%kuryr%more"), "rw", ""},
+		{"front", "", "/all", "/run", "rw", ""},
+		{"front", "", "/absent", private("front", "absent"), "rw", ""},
+		{"front", "", "/etc/kuryr", "", "", "want front:/etc/kuryr=/etc/kuryr:ro"},
+		{"back", "", "/all", dir, "ro", ""},
+		{"back", "", "/var/lib/cni", private("back", "var%lib%cni"), "rw", ""},
+		{"back", "", "/run/kuryr /etc/kuryr /all", "", "",
 			"kurma.volumes does not grant network back the mount points of its image: want back:/run/kuryr=/run/kuryr, back:/etc/kuryr=/etc/kuryr:ro"},
-		{"back", "docker://h/x:1", "/run/openvswitch", "", "", "want back:/run/openvswitch=/run/openvswitch"},
-		{"back", "kuryr.org/kuryr-netplugin", "/run/kuryr", "", "", "want back:"},
-		{"back", "file:///usr/share/kuryr/other.aci", "/run/kuryr", "", "", "want back:"},
-		{"back", "file:///tmp/kuryr-netplugin.aci", "/run/kuryr", "", "", "want back:"},
+		{"back", "", "/run/openvswitch", "", "", "want back:/run/openvswitch=/run/openvswitch"},
+		{"back", "/usr/share/kuryr/other.aci", "/run/kuryr", "", "", "want back:"},
 		{"back", installed, "/run/kuryr", "/run/kuryr", "rw", ""},
-		{"back", installed + "#sha256-00", "/run/kuryr", "/run/kuryr", "rw", ""},
+		{"back", "/usr/share/kuryr/kuryr-netplugin.tar", "/run/kuryr", "/run/kuryr", "rw", ""},
 	} {
-		mounts, err := p.mountsFor(c.network, c.image, Image{Mounts: strings.Fields(c.point)})
+		mounts, err := p.mountsFor(c.network, Image{Mounts: strings.Fields(c.point), Installed: c.installed})
 		if c.fails != "" {
 			if err == nil || !strings.Contains(err.Error(), c.fails) {
-				t.Errorf("%s, %s, %s: %v, want %q", c.network, c.image, c.point, err, c.fails)
+				t.Errorf("%s, %s, %s: %v, want %q", c.network, c.installed, c.point, err, c.fails)
 			}
 			continue
 		}
 		if err != nil {
-			t.Errorf("%s, %s, %s: %v", c.network, c.image, c.point, err)
+			t.Errorf("%s, %s, %s: %v", c.network, c.installed, c.point, err)
 			continue
 		}
 		point := filepath.Clean(c.point)
 		at := slices.IndexFunc(mounts, func(m specs.Mount) bool { return m.Destination == point })
 		if m := mounts[at]; m.Source != c.source || !slices.Contains(m.Options, c.access) {
-			t.Errorf("%s, %s, %s: %+v, want %s %s", c.network, c.image, c.point, m, c.source, c.access)
+			t.Errorf("%s, %s, %s: %+v, want %s %s", c.network, c.installed, c.point, m, c.source, c.access)
 		}
 	}
 }
