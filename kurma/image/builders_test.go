@@ -190,3 +190,24 @@ func TestACIOfBuilders(t *testing.T) {
 		t.Errorf("the device: %v; log %q", err, log.String())
 	}
 }
+
+// A device is known by its place, whatever links the paths to it go through.
+func TestSkippedThroughLinks(t *testing.T) {
+	t.Parallel()
+	s := open(t, image.Config{})
+	lib := []entry{{name: "rootfs/usr/lib/"}, {name: "rootfs/lib", kind: tar.TypeSymlink, link: "usr/lib"}}
+	link := entry{name: "rootfs/y", kind: tar.TypeLink, link: "rootfs/lib/x"}
+	device := get(t, s, "file://"+write(t, packACI(t,
+		append(lib, entry{name: "rootfs/usr/lib/x", kind: tar.TypeFifo}, link)...)))
+	for _, path := range []string{"/y", "/usr/lib/x"} {
+		if _, err := device.Stat(path); !os.IsNotExist(err) {
+			t.Errorf("%s of a FIFO: %v", path, err)
+		}
+	}
+	file := get(t, s, "file://"+write(t, packACI(t,
+		append(lib, entry{name: "rootfs/lib/x", kind: tar.TypeFifo},
+			entry{name: "rootfs/usr/lib/x", content: "file"}, link)...)))
+	if got := content(t, file, "y"); got != "file" {
+		t.Errorf("the link to a file that replaced a FIFO has %q", got)
+	}
+}

@@ -274,12 +274,12 @@ func (f *fetch) keep(image Image, unpack func(*root) error) (Image, error) {
 }
 
 // tellSkipped logs the entries of an image that were not made.
-func (f *fetch) tellSkipped(image Image, skipped map[string]bool) {
+func (f *fetch) tellSkipped(image Image, skipped map[place]string) {
 	if len(skipped) == 0 {
 		return
 	}
 	const most = 10
-	names := slices.Sorted(maps.Keys(skipped))
+	names := slices.Sorted(maps.Values(skipped))
 	f.log.Info("skipped devices and FIFOs of an image", "reference", f.ref.text, "image", image.ID.Short(),
 		"count", len(names), "entries", names[:min(most, len(names))])
 }

@@ -14,10 +14,31 @@ import (
 // A root is a folder that paths are resolved in as if it were "/": openat2's RESOLVE_IN_ROOT, so that neither ".." nor any link leads out of it.
 type root struct {
 	fd      int
-	skipped map[string]bool // devices and FIFOs of the image, which are not made, by path
+	skipped map[place]string // paths of the image's devices and FIFOs, which are not made
 }
 
-func (r *root) skip(name string) { r.skipped[name] = true }
+// A place is where an entry is, whatever links a path takes to it.
+type place struct {
+	dev, inode uint64 // of the folder
+	base       string
+}
+
+func placeOf(parent int, base string) (place, error) {
+	var folder unix.Stat_t
+	err := unix.Fstat(parent, &folder)
+	return place{folder.Dev, folder.Ino, base}, err
+}
+
+// isSkipped reports whether the path leads to a device or FIFO that was not made.
+func (r *root) isSkipped(name string) bool {
+	parent, base, err := r.parent(name, false)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(parent)
+	at, err := placeOf(parent, base)
+	return err == nil && r.skipped[at] != ""
+}
 
 // openRoot opens the folder at path, which may be a link.
 func openRoot(path string) (*root, error) {
@@ -25,7 +46,7 @@ func openRoot(path string) (*root, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	return &root{fd, map[string]bool{}}, nil
+	return &root{fd, map[place]string{}}, nil
 }
 
 func (r *root) close() { _ = unix.Close(r.fd) }

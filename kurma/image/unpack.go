@@ -55,11 +55,15 @@ func (r *root) putInto(name string, h *tar.Header, content io.Reader) error {
 		there = false
 	}
 	mode := fs.FileMode(h.Mode & 0o777)
-	linked := h.Typeflag == tar.TypeLink && r.skipped[h.Linkname]
-	delete(r.skipped, name)
+	at, err := placeOf(parent, base)
+	if err != nil {
+		return err
+	}
+	linked := h.Typeflag == tar.TypeLink && r.isSkipped(h.Linkname)
+	delete(r.skipped, at)
 	switch h.Typeflag {
 	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
-		r.skip(name)
+		r.skipped[at] = name
 		return nil
 	case tar.TypeSymlink:
 		if err := dir.Symlink(h.Linkname, base); err != nil {
@@ -68,7 +72,7 @@ func (r *root) putInto(name string, h *tar.Header, content io.Reader) error {
 		return give(dir, base, h)
 	case tar.TypeLink:
 		if linked { // a further name of a device
-			r.skip(name)
+			r.skipped[at] = name
 			return dir.RemoveAll(base)
 		}
 		return r.link(h.Linkname, dir, parent, base)
