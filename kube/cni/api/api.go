@@ -8,7 +8,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,7 +67,7 @@ func Status(ctx context.Context, conf cni.Config) error {
 		return err
 	}
 	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, cmp.Or(time.Duration(conf.APITimeout)*time.Second, defaultWait))
+		ctx, cancel := context.WithTimeout(ctx, client.limit)
 		defer cancel()
 		err = client.get(ctx, "/version", new(struct{}))
 	}
@@ -100,7 +99,7 @@ func Add(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder)
 	if field := conf.Beyond(); field != "" {
 		return nil, cni.UnsupportedField.Errorf("%s: no daemon runs, and the pod's port is bound as it is", field)
 	}
-	found, err := client.wait(ctx, args, c.Interface, cmp.Or(time.Duration(conf.APITimeout)*time.Second, defaultWait))
+	found, err := client.wait(ctx, args, c.Interface)
 	if err != nil {
 		return nil, err
 	}
@@ -115,11 +114,11 @@ func Add(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder)
 	return cni.Encode(bound.Plugged().Result(), conf.CNIVersion)
 }
 
-// wait asks until the pod has its port, for so long.
-func (c *client) wait(ctx context.Context, args cni.Args, iface string, limit time.Duration) (port, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+// wait asks until the pod has its port, as long as the client's limit.
+func (c *client) wait(ctx context.Context, args cni.Args, iface string) (port, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.limit)
 	defer cancel()
-	last := error(cni.Unavailable.Errorf("%s has not answered in %s", c.server, limit))
+	last := error(cni.Unavailable.Errorf("%s has not answered in %s", c.server, c.limit))
 	for {
 		found, err := c.find(ctx, args, iface)
 		if err == nil {
@@ -139,7 +138,7 @@ func (c *client) wait(ctx context.Context, args cni.Args, iface string, limit ti
 			if !errors.Is(last, errNotYet) {
 				return found, last
 			}
-			return found, cni.TimedOut.Errorf("pod %s/%s has no port after %s: does Raven (kuryr controller) run?", args.PodNamespace, args.PodName, limit)
+			return found, cni.TimedOut.Errorf("pod %s/%s has no port after %s: does Raven (kuryr controller) run?", args.PodNamespace, args.PodName, c.limit)
 		}
 	}
 }
@@ -200,5 +199,6 @@ func (p port) bound() (given.Bound, error) {
 type client struct {
 	server string
 	token  string
+	limit  time.Duration // of one ADD or STATUS
 	http   *http.Client
 }

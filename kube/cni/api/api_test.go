@@ -224,10 +224,42 @@ users: [], clusters: [{name: x, cluster: {server: "https://x"}},
 			t.Errorf("kubeconfig %q: %v", text, err)
 		}
 	}
-	write(file, "{")
-	if err := given(withoutToken); cni.AsError(err) == nil || cni.AsError(err).Code != cni.IOFailure.Code {
-		t.Errorf("a documented file that is no JSON: %v", err)
+	for text, want := range map[string]struct {
+		kind cni.Kind
+		says string
+	}{
+		"{": {cni.Undecodable, "JSON"},
+		documentedWith(`"api_server": "http://10.0.0.1:8080"`):    {cni.BadConfig, "api_server"},
+		documentedWith(`"api_ca": "ca.crt"`):                      {cni.BadConfig, "api_ca"},
+		documentedWith(`"api_timeout": -1`):                       {cni.BadConfig, "api_timeout"},
+		strings.Replace(printed, `"kuryr", "api`, `"x", "api`, 1): {cni.BadConfig, "type"},
+		printed + strings.Repeat(" ", cni.MaxInput):               {cni.IOFailure, "bytes"},
+	} {
+		write(file, text)
+		err := given(withoutToken)
+		e := cni.AsError(err)
+		if e == nil || e.Code != want.kind.Code || !strings.Contains(e.Details, want.says) ||
+			!strings.Contains(e.Details, file) || strings.Contains(e.Details, "secret-of") {
+			t.Errorf("documented file %.80q: %v, want %s naming %q", text, err, want.kind.Name, want.says)
+		}
 	}
+	documented = dir
+	if err := given(withoutToken); cni.AsError(err) == nil || cni.AsError(err).Code != cni.IOFailure.Code {
+		t.Errorf("a documented file that is a folder: %v", err)
+	}
+	documented = file
+	write(file, documentedWith(`"api_timeout": 7`))
+	for own, want := range map[int]time.Duration{0: 7 * time.Second, 3: 3 * time.Second} {
+		conf := cni.Config{APIServer: "https://10.0.0.1:6443", APITimeout: own}
+		if a, err := accessOf(conf); err != nil || a.limit != want {
+			t.Errorf("api_timeout %d beside the documented 7: limit %s, %v", own, a.limit, err)
+		}
+	}
+}
+
+// documentedWith is the documented file with another field.
+func documentedWith(field string) string {
+	return `{"name": "kuryr", "type": "kuryr", "api_token": "secret-of-kuryr-cni", ` + field + `}`
 }
 
 // An API server that does not answer in time is named as such, not a missing port.

@@ -37,7 +37,8 @@ func newClient(conf cni.Config) (*client, error) {
 		}
 	}
 	transport := &http.Transport{TLSClientConfig: trust}
-	return &client{strings.TrimSuffix(a.server, "/"), a.token, &http.Client{Transport: transport}}, nil
+	server := strings.TrimSuffix(a.server, "/")
+	return &client{server, a.token, a.limit, &http.Client{Transport: transport}}, nil
 }
 
 // tokenOf reads the token, which only its owner may be able to read.
@@ -54,7 +55,7 @@ func tokenOf(conf cni.Config) (string, error) {
 	if err := checkMode(conf.APITokenFile); err != nil {
 		return "", cni.BadConfig.Errorf("api_token_file: %v", err)
 	}
-	text, err := os.ReadFile(conf.APITokenFile)
+	text, err := readFile(conf.APITokenFile)
 	if err != nil {
 		return "", cni.IOFailure.Errorf("api_token_file: %v", err)
 	}
@@ -67,7 +68,7 @@ func ownersAlone(token string) error {
 	for _, pattern := range configurations {
 		paths, _ := filepath.Glob(pattern) // the patterns are right
 		for _, path := range paths {
-			text, err := os.ReadFile(path)
+			text, err := readFile(path)
 			if err != nil || !strings.Contains(string(text), token) {
 				continue
 			}

@@ -5,11 +5,13 @@ package api
 import (
 	"cmp"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/kuryr/kuryr/kube/cni"
 	"go.yaml.in/yaml/v3"
@@ -30,6 +32,7 @@ type access struct {
 	server string
 	ca     []byte // PEM; nil trusts the system's
 	token  string
+	limit  time.Duration // of one ADD or STATUS
 }
 
 // accessOf takes from the configuration how the API is reached. What it does not say
@@ -44,6 +47,7 @@ func accessOf(conf cni.Config) (a access, err error) {
 	if conf.APIToken == "" && conf.APITokenFile == "" && conf.APIServer == "" {
 		return a, cni.ErrNoAPI
 	}
+	a.limit = cmp.Or(time.Duration(conf.APITimeout)*time.Second, defaultWait)
 	if a.token, err = tokenOf(conf); err != nil {
 		return a, err
 	}
@@ -54,31 +58,55 @@ func accessOf(conf cni.Config) (a access, err error) {
 	}
 	a.server = cmp.Or(conf.APIServer, a.server)
 	if conf.APICA != "" {
-		if a.ca, err = os.ReadFile(conf.APICA); err != nil {
+		if a.ca, err = readFile(conf.APICA); err != nil {
 			return a, cni.IOFailure.Errorf("api_ca: %v", err)
 		}
 	}
 	return a, nil
 }
 
-// withDocumented adds the token of the documented file, and its server and CA where the
-// configuration names none. An absent file adds nothing.
+// withDocumented adds the token of the documented file, and its server, CA and timeout
+// where the configuration names none. An absent file adds nothing. The file is checked as
+// the configuration is.
 func withDocumented(conf cni.Config) (cni.Config, error) {
-	data, err := os.ReadFile(documented)
+	data, err := readFile(documented)
 	if errors.Is(err, fs.ErrNotExist) {
 		return conf, nil
 	}
-	var file cni.Config
-	if err == nil {
-		err = json.Unmarshal(data, &file)
-	}
 	if err != nil {
-		return conf, cni.IOFailure.Errorf("%s: %v", documented, err)
+		return conf, cni.IOFailure.Errorf("%v", err)
+	}
+	file, err := cni.ParseConfig(cni.Add, data)
+	if err != nil {
+		e := cni.AsError(err)
+		return conf, cni.KindOf(e.Code).Errorf("%s: %s", documented, e.Details)
 	}
 	conf.APIToken, conf.APITokenFile = file.APIToken, file.APITokenFile
 	conf.APIServer = cmp.Or(conf.APIServer, file.APIServer)
 	conf.APICA = cmp.Or(conf.APICA, file.APICA)
+	conf.APITimeout = cmp.Or(conf.APITimeout, file.APITimeout)
 	return conf, nil
+}
+
+// readFile reads a regular file of at most cni.MaxInput bytes. The error names the path.
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path) // before it is opened: opening a pipe waits for its writer
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a regular file", path)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, cni.MaxInput+1))
+	if err == nil && len(data) > cni.MaxInput {
+		err = fmt.Errorf("%s: more than %d bytes", path, cni.MaxInput)
+	}
+	return data, err
 }
 
 // kubeconfig has the fields of a kubeconfig that are read.
@@ -102,7 +130,7 @@ type kubeconfig struct {
 // exists.
 func (a *access) ofKubelet() error {
 	for _, path := range kubeconfigs {
-		data, err := os.ReadFile(path)
+		data, err := readFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -141,7 +169,7 @@ func (a *access) read(data []byte) error {
 		case c.Cluster.CAData != "":
 			a.ca, err = base64.StdEncoding.DecodeString(c.Cluster.CAData)
 		case c.Cluster.CA != "":
-			a.ca, err = os.ReadFile(c.Cluster.CA)
+			a.ca, err = readFile(c.Cluster.CA)
 		}
 		return err
 	}
