@@ -257,6 +257,53 @@ users: [], clusters: [{name: x, cluster: {server: "https://x"}},
 	}
 }
 
+// TestKubeletsCA takes a missing CA from the kubelet's kubeconfig, if that has the same
+// server. A relative path is one beside the kubeconfig.
+func TestKubeletsCA(t *testing.T) {
+	before := kubeconfigs
+	t.Cleanup(func() { kubeconfigs = before })
+	objects := map[string]string{podAt: thePod, portAt: thePort}
+	for name, row := range map[string]struct {
+		server string // of the kubeconfig; %s is the API's
+		ca     string // of the kubeconfig; %s is the CA in base64
+		says   string // "" is success
+	}{
+		"data":             {"%s", "certificate-authority-data: %s", ""},
+		"closing slash":    {"%s/", "certificate-authority-data: %s", ""},
+		"relative path":    {"%s", "certificate-authority: ca.pem", ""},
+		"no such file":     {"%s", "certificate-authority: other.pem", "other.pem"},
+		"another server":   {"https://10.0.0.1:6443", "certificate-authority-data: %s", "certificate"},
+		"broken":           {"http://%s", "certificate-authority-data: %s", "certificate"},
+		"the system's own": {"%s", "insecure-skip-tls-verify: true", "certificate"},
+	} {
+		_, b, err := add(t, &kubernetes{objects: objects}, ofPod, func(c *cni.Config) {
+			dir := filepath.Dir(c.APICA)
+			ca, err := os.ReadFile(c.APICA)
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := strings.Replace(row.server, "%s", c.APIServer, 1)
+			entry := strings.Replace(row.ca, "%s", base64.StdEncoding.EncodeToString(ca), 1)
+			text := fmt.Sprintf(`{current-context: a, contexts: [{name: a, context: {cluster: b}}],
+clusters: [{name: b, cluster: {server: %q, %s}}]}`, server, entry)
+			kubeconfigs = []string{filepath.Join(dir, "kubelet.conf")}
+			if err := os.WriteFile(kubeconfigs[0], []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c.APICA = ""
+		})
+		if row.says == "" {
+			if err != nil || b.plugged == nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if e := cni.AsError(err); e == nil || !strings.Contains(e.Details, row.says) || b.plugged != nil {
+			t.Errorf("%s: %v, want an error that names %q", name, err, row.says)
+		}
+	}
+}
+
 // documentedWith is the documented file with another field.
 func documentedWith(field string) string {
 	return `{"name": "kuryr", "type": "kuryr", "api_token": "secret-of-kuryr-cni", ` + field + `}`

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -36,8 +37,9 @@ type access struct {
 }
 
 // accessOf takes from the configuration how the API is reached. What it does not say
-// comes from the documented file, and the server and its CA from the kubelet's
-// kubeconfig. The error is cni.ErrNoAPI where nothing names a token or a server.
+// comes from the documented file, and the server and its CA, each if it is missing, from
+// the kubelet's kubeconfig. The error is cni.ErrNoAPI where nothing names a token or a
+// server.
 func accessOf(conf cni.Config) (a access, err error) {
 	if conf.APIToken == "" && conf.APITokenFile == "" {
 		if conf, err = withDocumented(conf); err != nil {
@@ -51,16 +53,14 @@ func accessOf(conf cni.Config) (a access, err error) {
 	if a.token, err = tokenOf(conf); err != nil {
 		return a, err
 	}
-	if conf.APIServer == "" {
-		if err := a.ofKubelet(); err != nil {
-			return a, err
-		}
-	}
-	a.server = cmp.Or(conf.APIServer, a.server)
+	a.server = conf.APIServer
 	if conf.APICA != "" {
 		if a.ca, err = readFile(conf.APICA); err != nil {
 			return a, cni.IOFailure.Errorf("api_ca: %v", err)
 		}
+	}
+	if a.server == "" || a.ca == nil {
+		return a, a.ofKubelet()
 	}
 	return a, nil
 }
@@ -118,37 +118,63 @@ type kubeconfig struct {
 	}
 	Clusters []struct {
 		Name    string
-		Cluster struct {
-			Server string
-			CA     string `yaml:"certificate-authority"`
-			CAData string `yaml:"certificate-authority-data"`
-		}
+		Cluster cluster
 	}
 }
 
-// ofKubelet takes the server and its CA from the first kubeconfig of the kubelet that
-// exists.
+// cluster is a cluster of a kubeconfig.
+type cluster struct {
+	Server string
+	CA     string `yaml:"certificate-authority"`
+	CAData string `yaml:"certificate-authority-data"`
+}
+
+// ofKubelet fills in what is missing from the first kubeconfig of the kubelet that exists.
+// Its CA is that of its own server alone: another server keeps the system's.
 func (a *access) ofKubelet() error {
+	path, c, err := kubeletCluster()
+	if err != nil {
+		if a.server != "" {
+			return nil
+		}
+		return cni.BadConfig.Errorf("api_server: missing, and %v", err)
+	}
+	if a.server == "" {
+		a.server = c.Server
+	}
+	if a.ca != nil || strings.TrimSuffix(a.server, "/") != strings.TrimSuffix(c.Server, "/") {
+		return nil
+	}
+	if a.ca, err = c.authority(filepath.Dir(path)); err != nil {
+		return cni.BadConfig.Errorf("api_ca: missing, and kubeconfig %s: %v", path, err)
+	}
+	return nil
+}
+
+// kubeletCluster reads the first kubeconfig of the kubelet that exists, and returns its
+// path and the cluster of its current context.
+func kubeletCluster() (string, cluster, error) {
 	for _, path := range kubeconfigs {
 		data, err := readFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+		var c cluster
 		if err == nil {
-			err = a.read(data)
+			c, err = currentCluster(data)
 		}
 		if err != nil {
-			return cni.BadConfig.Errorf("api_server: missing, and kubeconfig %s: %v", path, err)
+			err = fmt.Errorf("kubeconfig %s: %w", path, err)
 		}
-		return nil
+		return path, c, err
 	}
-	return cni.BadConfig.Errorf("api_server: missing, and the kubelet has no kubeconfig (%s)", strings.Join(kubeconfigs, ", "))
+	return "", cluster{}, fmt.Errorf("the kubelet has no kubeconfig (%s)", strings.Join(kubeconfigs, ", "))
 }
 
-func (a *access) read(data []byte) error {
+func currentCluster(data []byte) (cluster, error) {
 	var k kubeconfig
 	if err := yaml.Unmarshal(data, &k); err != nil {
-		return err
+		return cluster{}, err
 	}
 	name := ""
 	for _, c := range k.Contexts {
@@ -161,17 +187,23 @@ func (a *access) read(data []byte) error {
 			continue
 		}
 		if !strings.HasPrefix(c.Cluster.Server, "https://") {
-			return errors.New("server does not begin with https://")
+			return cluster{}, errors.New("server does not begin with https://")
 		}
-		a.server = c.Cluster.Server
-		var err error
-		switch {
-		case c.Cluster.CAData != "":
-			a.ca, err = base64.StdEncoding.DecodeString(c.Cluster.CAData)
-		case c.Cluster.CA != "":
-			a.ca, err = readFile(c.Cluster.CA)
-		}
-		return err
+		return c.Cluster, nil
 	}
-	return errors.New("its current context has no cluster")
+	return cluster{}, errors.New("its current context has no cluster")
+}
+
+// authority is the cluster's CA in PEM; nil is the system's. A relative path begins at
+// the kubeconfig's folder.
+func (c cluster) authority(folder string) ([]byte, error) {
+	switch {
+	case c.CAData != "":
+		return base64.StdEncoding.DecodeString(c.CAData)
+	case c.CA == "":
+		return nil, nil
+	case filepath.IsAbs(c.CA):
+		return readFile(c.CA)
+	}
+	return readFile(filepath.Join(folder, c.CA))
 }
