@@ -35,6 +35,9 @@ type Interface struct {
 	Name string
 	// Limits are what its two ends are to be kept to here, where the SDN does not; the zero Limits are none. They are for an interface with Namespace; what Plug has limited stays so.
 	Limits sdn.Limits
+	// ReplacesRoutes lets the port's routes replace those that other interfaces of Namespace
+	// have to the same destinations. Without it such routes stay.
+	ReplacesRoutes bool
 }
 
 // Result is what a Plug made.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
@@ -16,8 +17,9 @@ import (
 
 // setup is how a container end is configured.
 type setup struct {
-	addrs  []netip.Prefix // address and its subnet's length
-	routes []route
+	addrs    []netip.Prefix // address and its subnet's length
+	routes   []route
+	replaces bool // the routes replace those of other interfaces
 }
 
 // route is a route by way of the container end. An invalid or unspecified via: the destination is on the link.
@@ -25,7 +27,18 @@ type route struct {
 	to       netip.Prefix
 	via      netip.Addr
 	onlink   bool // via is outside the subnet, but on the link all the same
-	replaces bool // the container end already has a route to this destination
+	replaces bool // an existing route to this destination, which the container end may take
+}
+
+// setup works out how the container end is configured. An interface that the engine moves
+// has none.
+func (i Interface) setup() (setup, error) {
+	if i.Namespace == "" {
+		return setup{}, nil
+	}
+	conf, err := newSetup(i.Port, i.Subnets)
+	conf.replaces = i.ReplacesRoutes
+	return conf, err
 }
 
 // newSetup works out addresses and routes: one default route a family, by the first subnet, in the order of the port's
@@ -108,8 +121,8 @@ const maxLooks = 20
 // namespace's loopback; s and the calling thread are in the namespace. It may be
 // repeated. Addresses that are there beyond those asked for stay. A route that another
 // interface of the namespace has to one of the destinations stays, and the destination is
-// returned. reap deletes unplugged interfaces, whose routes do not count; nil where none
-// can be there.
+// returned, unless conf replaces such routes. reap deletes unplugged interfaces, whose
+// routes do not count; nil where none can be there.
 func configureContainer(
 	s *socket, name string, mac net.HardwareAddr, mtu int, conf setup, reap func() error,
 ) (kept []netip.Prefix, err error) {
@@ -149,11 +162,19 @@ func configureContainer(
 }
 
 // beside returns the setup without the routes whose destination another interface of the
-// namespace already routes, and those destinations. It is idle if such an interface has
+// namespace already routes, and those destinations. A setup that replaces such routes
+// keeps all of its own. It is idle if such an interface has
 // no carrier: it may be one that was unplugged.
 func (c setup) beside(s *socket, index int32) (own setup, kept []netip.Prefix, idle bool, err error) {
 	if len(c.routes) == 0 {
 		return c, nil, false, nil
+	}
+	if c.replaces {
+		own = setup{addrs: c.addrs, routes: slices.Clone(c.routes)}
+		for k := range own.routes {
+			own.routes[k].replaces = true
+		}
+		return own, nil, false, nil
 	}
 	here, others, err := s.routed(index)
 	if err != nil {
@@ -258,8 +279,8 @@ func broadcast(p netip.Prefix) []byte {
 	return binary.BigEndian.AppendUint32(nil, last)
 }
 
-// addRoute adds a route of the interface, or changes the one it has. It never takes
-// another interface's.
+// addRoute adds a route of the interface, or changes the one it has. It takes another
+// interface's only if the route replaces it.
 func addRoute(b *batch, index int32, r route) {
 	h := make([]byte, sizeRtMsg)
 	h[0], h[1] = unix.AF_INET6, byte(r.to.Bits())

@@ -46,11 +46,9 @@ func (d *nestedDriver) Plug(ctx context.Context, i Interface) (Result, error) {
 	if n.vlan, err = d.vlan(i.Port); err != nil {
 		return Result{}, err
 	}
-	var conf setup
-	if i.Namespace != "" {
-		if conf, err = newSetup(i.Port, i.Subnets); err != nil {
-			return Result{}, err
-		}
+	conf, err := i.setup()
+	if err != nil {
+		return Result{}, err
 	}
 	err = d.within("", func(near namespace, s *socket) error {
 		if n.on, err = d.find(s, i.Port); err != nil {

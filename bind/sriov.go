@@ -44,11 +44,9 @@ type function struct {
 
 // Plug tells the card, and gives the function's interface its MTU and MAC; with a namespace it is moved there and configured.
 func (d *functionDriver) Plug(_ context.Context, i Interface) (r Result, err error) {
-	var conf setup
-	if i.Namespace != "" {
-		if conf, err = newSetup(i.Port, i.Subnets); err != nil {
-			return Result{}, err
-		}
+	conf, err := i.setup()
+	if err != nil {
+		return Result{}, err
 	}
 	vlan, err := functionVLAN(i.Port)
 	if err != nil {

@@ -84,12 +84,9 @@ type vethDriver struct {
 
 // Plug makes the pair in one message, the host end on its bridge and the container end in its namespace, and configures both.
 func (d *vethDriver) Plug(ctx context.Context, i Interface) (Result, error) {
-	var conf setup
-	if i.Namespace != "" {
-		var err error
-		if conf, err = newSetup(i.Port, i.Subnets); err != nil {
-			return Result{}, err
-		}
+	conf, err := i.setup()
+	if err != nil {
+		return Result{}, err
 	}
 	near, err := d.host.openNamespace(i.Port.VIF.Details[sdn.DetailNamespace])
 	if err != nil {

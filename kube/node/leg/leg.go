@@ -195,14 +195,12 @@ func (l *Leg) set(ctx context.Context) error {
 			l.Log.InfoContext(ctx, "the node gets its own port", "interface", Interface, "port", want.ID, "addresses", w.Port.Addresses)
 		}
 	}
-	r, err := l.Binder.Plug(ctx, bind.Interface{
-		Port: w.Port, MTU: w.MTU, Subnets: w.Subnets, Namespace: here, Name: Interface,
+	// Another route to the pods would cut the node off from them.
+	_, err = l.Binder.Plug(ctx, bind.Interface{
+		Port: w.Port, MTU: w.MTU, Subnets: w.Subnets, Namespace: here, Name: Interface, ReplacesRoutes: true,
 	})
 	if err != nil {
 		return err
-	}
-	if len(r.KeptRoutes) > 0 {
-		l.Log.WarnContext(ctx, "routes of another interface kept", "interface", Interface, "routes", r.KeptRoutes)
 	}
 	l.tell(want)
 	return nil

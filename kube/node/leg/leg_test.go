@@ -215,6 +215,23 @@ const (
 	other = "10.112.0.9/16, mtu 1442, 10.128.0.0/9 via 10.112.0.1"
 )
 
+// TestReplacesRoutes plugs the node's port beside a route to the pods by another interface,
+// such as one that another network plugin has left.
+func TestReplacesRoutes(t *testing.T) {
+	nstest.Require(t)
+	m := newMachine(t)
+	left := &netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: "left0"}}
+	must(t, netlink.LinkAdd(left))
+	t.Cleanup(func() { must(t, netlink.LinkDel(left)) })
+	must(t, netlink.LinkSetUp(left))
+	pods := &net.IPNet{IP: net.IPv4(10, 128, 0, 0), Mask: net.CIDRMask(9, 32)}
+	must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: left.Attrs().Index, Dst: pods, Scope: netlink.SCOPE_LINK}))
+	m.run()
+	m.port("11aaaaaa-0000-4000-8000-000000000001", "n1", "10.112.0.7", "10.128.0.0/9")
+	m.becomes("beside another route", one)
+	m.reaches("10.128.0.5", "10.112.0.7")
+}
+
 func TestTheNodeReachesPods(t *testing.T) {
 	nstest.Require(t)
 	m := newMachine(t)
