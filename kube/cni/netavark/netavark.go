@@ -28,8 +28,12 @@ import (
 // apiVersion is that of netavark's plugin API.
 const apiVersion = "1.0.0"
 
-// maxPorts bounds the ports that one container publishes: netavark passes ranges.
-const maxPorts = 4096
+// maxPort is the highest port.
+const maxPort = 65535
+
+// maxPorts bounds the ports that one container publishes: netavark passes ranges. So many
+// are more than a CNI configuration carries, which has over 50 bytes for each.
+const maxPorts = cni.MaxInput / 50
 
 // Plugin is the executable's surroundings.
 type Plugin struct {
@@ -202,6 +206,9 @@ func exec(ctx context.Context, verb, namespace string, input []byte) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
+	if len(config) > cni.MaxInput {
+		return nil, fmt.Errorf("port_mappings: more ports than a configuration of %d bytes has room for", cni.MaxInput)
+	}
 	out, err := call(ctx, cni.Call{
 		Verb: verb, Container: a.Container, Namespace: namespace, Interface: a.Options.Interface, Config: config,
 	})
@@ -211,12 +218,32 @@ func exec(ctx context.Context, verb, namespace string, input []byte) ([]byte, er
 	return status(out, a.Options.Interface)
 }
 
+// check refuses ports that do not exist. A range of 0 is a single port. A host port of 0
+// publishes nothing.
+func (m portMapping) check() error {
+	last := maxPort - max(m.Range, 1) + 1 // where a range of this size can begin
+	switch {
+	case m.Range < 0 || m.Range > maxPort:
+		return fmt.Errorf("range: %d is not within 0 and %d", m.Range, maxPort)
+	case m.ContainerPort < 1 || m.ContainerPort > last:
+		return fmt.Errorf("container_port: %d with range %d is not within 1 and %d", m.ContainerPort, m.Range, maxPort)
+	case m.HostPort < 0 || m.HostPort > last:
+		return fmt.Errorf("host_port: %d with range %d is not within 0 and %d", m.HostPort, m.Range, maxPort)
+	case m.HostPort == 0 && m.Range > 1:
+		return fmt.Errorf("host_port: 0 has no range, and this one is %d", m.Range)
+	}
+	return nil
+}
+
 // mappings are the container's published ports one by one.
 func mappings(all []portMapping) ([]cni.PortMapping, error) {
 	list := []cni.PortMapping{}
 	for i, m := range all {
+		if err := m.check(); err != nil {
+			return nil, fmt.Errorf("port_mappings[%d].%w", i, err)
+		}
+		size := max(m.Range, 1)
 		for protocol := range strings.SplitSeq(m.Protocol, ",") {
-			size := max(m.Range, 1)
 			if len(list)+size > maxPorts {
 				return nil, fmt.Errorf("port_mappings[%d]: more than %d ports", i, maxPorts)
 			}

@@ -142,6 +142,55 @@ func TestSetup(t *testing.T) {
 	}
 }
 
+// TestManyPorts publishes the range of a voice server.
+func TestManyPorts(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, `{"cniVersion": "1.1.0"}`, nil)
+	input := fmt.Sprintf(`{"container_id": "a", "network": %s, "network_options": {"interface_name": "eth0"},
+		"port_mappings": [{"container_port": 10000, "host_port": 10000, "protocol": "udp", "range": 10001}]}`,
+		networkOf(d.socket, ""))
+	if code, out := run(t, input, "setup", namespace); code != 0 {
+		t.Fatalf("exit status %d\n%s", code, out)
+	}
+	c := <-d.asked
+	conf, err := cni.ParseConfig(c.Verb, c.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := cni.PortMapping{HostPort: 20000, ContainerPort: 20000, Protocol: "udp"}
+	if all := conf.Runtime.PortMappings; len(all) != 10001 || all[10000] != last {
+		t.Errorf("asked for %d ports", len(all))
+	}
+}
+
+// TestNoPorts refuses mappings of ports that do not exist, and too many.
+func TestNoPorts(t *testing.T) {
+	t.Parallel()
+	for mapping, says := range map[string]string{
+		`"container_port": 1, "host_port": 1, "range": -1`:                  "range",
+		`"container_port": 1, "host_port": 1, "range": 9223372036854775807`: "range",
+		`"container_port": 1, "host_port": 0, "range": 3`:                   "host_port",
+		`"container_port": 1, "host_port": -1, "range": 3`:                  "host_port",
+		`"container_port": 1, "host_port": 65535, "range": 2`:               "host_port",
+		`"container_port": 1, "host_port": 65536`:                           "host_port",
+		`"container_port": 65535, "host_port": 1, "range": 2`:               "container_port",
+		`"container_port": 0, "host_port": 1`:                               "container_port",
+		`"container_port": 1, "host_port": 1, "range": 65535`:               "more than",
+		`"container_port": 1, "host_port": 1, "range": 20000`:               "more ports",
+	} {
+		code, out := run(t, `{"port_mappings": [{`+mapping+`}]}`, "setup", namespace)
+		if code != 1 || !strings.Contains(out, "port_mappings") || !strings.Contains(out, says) {
+			t.Errorf("%s: exit status %d, want an error that names %q\n%s", mapping, code, says, out)
+		}
+	}
+	list, err := mappings([]portMapping{
+		{ContainerPort: 80}, {ContainerPort: 65535, HostPort: 65535, Range: 1},
+	})
+	if err != nil || len(list) != 2 {
+		t.Errorf("ports %v, %v", list, err)
+	}
+}
+
 func TestTeardown(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", nil)
