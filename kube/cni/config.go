@@ -152,6 +152,8 @@ func (c *Config) check(verb string) error {
 func (c Config) Beyond() string {
 	r, old := c.Runtime, c.Args.CNI
 	switch {
+	case c.Network != "":
+		return "network"
 	case len(r.IPs) > 0:
 		return "runtimeConfig.ips"
 	case r.MAC != "":

@@ -407,10 +407,14 @@ func TestGivenPort(t *testing.T) {
 	if macs[0] != macs[1] || i.Port.VIF.Type != "midonet" || i.MTU != 1300 || i.Namespace != r.netns || i.Name != "eth0" {
 		t.Errorf("%v, %+v", macs, i)
 	}
-	more := r.call(cni.Add, "b", `"runtimeConfig": {"ips": ["10.0.0.15"]}`)
-	more.Args = c.Args
-	_, err := r.Do(t.Context(), more)
-	wants(t, err, cni.UnsupportedField, "runtimeConfig.ips")
+	for field, config := range map[string]string{
+		"runtimeConfig.ips": `"runtimeConfig": {"ips": ["10.0.0.15"]}`, "network": `"network": "blue"`,
+	} {
+		more := r.call(cni.Add, "b", config)
+		more.Args = c.Args
+		_, err := r.Do(t.Context(), more)
+		wants(t, err, cni.UnsupportedField, field)
+	}
 	r.must(t, cni.GC, "", `"cni.dev/valid-attachments": [{"containerID": "a", "ifname": "eth0"}]`)
 	if len(r.binder.plugged) != 1 {
 		t.Error("GC has taken what is valid")

@@ -93,9 +93,6 @@ func Add(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder)
 	if args.PodNamespace == "" || args.PodName == "" {
 		return nil, cni.BadEnvironment.Errorf("CNI_ARGS: K8S_POD_NAMESPACE and K8S_POD_NAME: are missing, and no daemon runs")
 	}
-	if conf.Network != "" {
-		return nil, cni.UnsupportedField.Errorf("network: pods have ports of their namespace's network alone")
-	}
 	if field := conf.Beyond(); field != "" {
 		return nil, cni.UnsupportedField.Errorf("%s: no daemon runs, and the pod's port is bound as it is", field)
 	}
