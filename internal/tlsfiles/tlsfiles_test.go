@@ -136,8 +136,7 @@ func TestWhoIsLetIn(t *testing.T) {
 	}
 }
 
-// What replaces the files holds for the next handshake; what is spoilt or away changes nothing.
-// With a list of names a certificate of the authority is not enough.
+// TestClientNames lists names: a certificate of the authority is then not enough.
 func TestClientNames(t *testing.T) {
 	t.Parallel()
 	dir, other := issued(t, time.Now()), issued(t, time.Now())
@@ -182,6 +181,8 @@ func TestClientNames(t *testing.T) {
 	}
 }
 
+// TestRotation replaces the files: the next handshake uses them, and a broken or missing one
+// changes nothing.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	dir, next := issued(t, time.Now()), issued(t, time.Now())
