@@ -222,6 +222,31 @@ func TestFindUnit(t *testing.T) {
 	}
 }
 
+// TestMountNamespace finds each setting that gives the unit its own mounts.
+func TestMountNamespace(t *testing.T) {
+	t.Parallel()
+	unit := func(setting string) []Finding {
+		text := "[Unit]\nBefore=docker.service\n[Service]\nKillMode=process\n" + setting
+		return Unit(UnitFacts{Systemd: true, Docker: true, Path: "/k.service", Text: []byte(text)})
+	}
+	for _, setting := range []string{
+		"MountImages=/i.raw:/opt", "ExtensionImages=/e.raw", "ExtensionDirectories=/e", "MountAPIVFS=yes",
+		"InaccessibleDirectories=/home", "ReadOnlyDirectories=/etc", "ReadWriteDirectories=/var", "MountFlags=slave",
+		"PrivateNetwork=yes", "NetworkNamespacePath=/run/netns/a", "PrivateIPC=yes", "IPCNamespacePath=/run/ipc",
+		"BindLogSockets=yes",
+	} {
+		found := unit(setting)
+		if len(found) != 1 || found[0].Verdict != Problem || !strings.Contains(found[0].What, setting) {
+			t.Errorf("%s: %+v", setting, found)
+		}
+	}
+	for _, setting := range []string{"MountAPIVFS=no", "MountFlags=shared", "PrivateNetwork=no"} {
+		if found := unit(setting); len(found) != 1 || found[0].Verdict != OK {
+			t.Errorf("%s: %+v", setting, found)
+		}
+	}
+}
+
 func TestLook(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

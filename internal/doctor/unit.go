@@ -20,13 +20,19 @@ type UnitFacts struct {
 }
 
 // mountNamespace are the settings by which systemd gives a service a mount namespace of its own
-// (systemd.exec(5)).
+// (systemd.exec(5)), with their former names. Network and IPC namespaces imply one.
 var mountNamespace = []string{
-	"BindPaths", "BindReadOnlyPaths", "DynamicUser", "ExecPaths", "InaccessiblePaths", "LogNamespace", "NoExecPaths",
-	"PrivateDevices", "PrivateMounts", "PrivateTmp", "ProcSubset", "ProtectControlGroups", "ProtectHome",
-	"ProtectKernelLogs", "ProtectKernelModules", "ProtectKernelTunables", "ProtectProc", "ProtectSystem",
-	"ReadOnlyPaths", "ReadWritePaths", "RootDirectory", "RootImage", "TemporaryFileSystem",
+	"BindLogSockets", "BindPaths", "BindReadOnlyPaths", "DynamicUser", "ExecPaths", "ExtensionDirectories",
+	"ExtensionImages", "IPCNamespacePath", "InaccessibleDirectories", "InaccessiblePaths", "LogNamespace",
+	"MountAPIVFS", "MountFlags", "MountImages", "NetworkNamespacePath", "NoExecPaths", "PrivateDevices",
+	"PrivateIPC", "PrivateMounts", "PrivateNetwork", "PrivateTmp", "ProcSubset", "ProtectControlGroups",
+	"ProtectHome", "ProtectKernelLogs", "ProtectKernelModules", "ProtectKernelTunables", "ProtectProc",
+	"ProtectSystem", "ReadOnlyDirectories", "ReadOnlyPaths", "ReadWriteDirectories", "ReadWritePaths",
+	"RootDirectory", "RootImage", "TemporaryFileSystem",
 }
+
+// sharedMounts are the values of those settings that make no namespace.
+var sharedMounts = []string{"no", "false", "0", "off", "default", "all", "shared"}
 
 // Unit judges whether Kuryr is there before Docker.
 func Unit(u UnitFacts) []Finding {
@@ -48,7 +54,7 @@ func Unit(u UnitFacts) []Finding {
 	}
 	for _, key := range mountNamespace {
 		for _, v := range values(u.Text, key) {
-			if !slices.Contains([]string{"no", "false", "0", "off", "default", "all"}, v) {
+			if !slices.Contains(sharedMounts, v) {
 				f.add(Problem, u.Path+" has "+key+"="+v+": kuryr's mounts, which pin network namespaces, are seen by nobody else and end with it", "take it out, then `systemctl daemon-reload` and reboot")
 				break
 			}
