@@ -106,7 +106,7 @@ func New(c Config) (*Binder, error) {
 	graves := newGraveyard(h, c.Lull, c.Logger)
 	on := func(s seat) vethDriver { return vethDriver{host: h, graves: graves, log: c.Logger, seat: s} }
 	bridge, tap := on(bridgeSeat{}), on(tapSeat{})
-	others := on(executableSeat{vifexec.Dir(cmp.Or(c.Executables, vifexec.DefaultDir))})
+	others := on(executableSeat{vifexec.Dir(cmp.Or(c.Executables, vifexec.DefaultDir)), c.Logger})
 	ovs := &ovsSeat{socket: cmp.Or(c.OVSDB, ovsdb.DefaultSocket), bridge: cmp.Or(c.IntegrationBridge, DefaultIntegrationBridge), graves: graves, log: c.Logger}
 	nested := func(kind string) Driver {
 		return &nestedDriver{host: h, graves: graves, kind: kind, parent: c.LinkInterface}

@@ -3,8 +3,10 @@
 package bind
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -62,16 +64,17 @@ func TestExecutablePlugs(t *testing.T) {
 }
 
 // TestExecutableFails lets unbind fail. The first Unplug says so and removes the
-// interface. The second has nothing left to do, and succeeds.
+// interface. The second calls the executable again, logs its failure, and succeeds.
 func TestExecutableFails(t *testing.T) {
 	t.Parallel()
 	nstest.RootsFiles(t)
 	w := newWorld(t)
+	var log bytes.Buffer
 	dir := t.TempDir()
 	script := "#!/bin/sh\n[ $1 = bind ] || { echo wrong rack >&2; exit 1; }\n"
 	nstest.WriteProgram(t, filepath.Join(dir, "vendor"), []byte(script))
 	nstest.Do(t, w.host, func() {
-		b, err := New(Config{Executables: dir})
+		b, err := New(Config{Executables: dir, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		must(t, err)
 		t.Cleanup(func() { _ = b.Close() })
 		w.b = b
@@ -84,7 +87,14 @@ func TestExecutableFails(t *testing.T) {
 	if !errors.As(err, new(*vifexec.Error)) || !strings.Contains(err.Error(), "wrong rack") {
 		t.Errorf("first Unplug: error %v", err)
 	}
+	if log.Len() != 0 {
+		t.Errorf("first Unplug logged: %s", &log)
+	}
 	must(t, w.b.Unplug(t.Context(), i.Port))
+	if text := log.String(); !strings.Contains(text, "level=WARN") || !strings.Contains(text, string(i.Port.ID)) ||
+		!strings.Contains(text, "wrong rack") {
+		t.Errorf("second Unplug logged: %s", text)
+	}
 	must(t, w.b.Collect(t.Context(), ""))
 	wantNames(t, w.host)
 }
