@@ -86,18 +86,20 @@ func TestBindPort(t *testing.T) {
 	}
 }
 
-// TestNetworkUnknown refuses a configuration with a network: nothing tells whether the port
-// is on it.
+// TestNetworkUnknown refuses a configuration with a network: only the SDN knows which ports
+// are on it.
 func TestNetworkUnknown(t *testing.T) {
 	b := &binder{plugged: map[sdn.ID]string{}}
-	args, err := cni.ParseArgs("PORT_UUID=a28c7404-7495-4557-b7fc-3e293508dbc6;IPV4=10.0.0.15/16;PORT_TYPE=tap")
+	args, err := cni.ParseArgs("PORT_UUID=a28c7404-7495-4557-b7fc-3e293508dbc6;" +
+		"IPV4=10.0.0.15/16;PORT_TYPE=tap")
 	if err != nil {
 		t.Fatal(err)
 	}
 	call := cni.Call{Verb: cni.Add, Container: "a", Interface: "eth0", Namespace: "/run/netns/a"}
 	f := In(t.TempDir(), b)
 	_, err = f.Bind(t.Context(), call, cni.Config{Name: "kuryr", Network: "green"}, args)
-	if e := cni.AsError(err); e == nil || e.Code != cni.UnsupportedField.Code || !strings.HasPrefix(e.Details, "network:") {
+	e := cni.AsError(err)
+	if e == nil || e.Code != cni.UnsupportedField.Code || !strings.HasPrefix(e.Details, "network:") {
 		t.Errorf("with a network: %v", err)
 	}
 	if len(b.plugged) != 0 {
