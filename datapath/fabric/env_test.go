@@ -173,9 +173,16 @@ func (w *world) ping(from netns.NsHandle, to string) bool {
 	return err == nil
 }
 
+// reaches checks whether a ping is answered. The kernel adds IPv6 addresses and their routes
+// some time after it was asked, so an answer is waited for.
 func (w *world) reaches(from netns.NsHandle, to string, want bool) {
 	w.t.Helper()
-	if got := w.ping(from, to); got != want {
+	got := w.ping(from, to)
+	for end := time.Now().Add(10 * time.Second); want && !got && time.Now().Before(end); {
+		time.Sleep(20 * time.Millisecond)
+		got = w.ping(from, to)
+	}
+	if got != want {
 		w.t.Errorf("ping %s: %v, want %v", to, got, want)
 	}
 }
