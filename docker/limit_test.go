@@ -176,3 +176,58 @@ func TestSlowCallers(t *testing.T) {
 
 // once is what a slow caller sends at once.
 type once string
+
+// TestSlowLargeBodies checks that large calls are served beside callers whose large bodies
+// stop, before or after they have room, and that a served call outlives largeTime.
+func TestSlowLargeBodies(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	const header = "POST /IpamDriver.ReleasePool HTTP/1.1\r\nHost: \r\n"
+	synctest.Test(t, func(t *testing.T) {
+		gate := &blocked{entered: make(chan struct{}), leave: make(chan struct{})}
+		gate.Provider, b.config.Provider = b.config.Provider, gate
+		b.restart() // its channels must be of this bubble
+		l := newPipes()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- b.driver.Serve(ctx, l) }()
+		var slow sync.WaitGroup
+		for i := range 16 {
+			sent := i % 3 * smallBody
+			length := fmt.Sprintf("Content-Length: %d\r\n\r\n", maxBody)
+			if i%2 == 0 {
+				length = fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n", maxBody)
+			}
+			conn := l.dial()
+			slow.Go(func() {
+				defer conn.Close()
+				go func() { _, _ = io.WriteString(conn, header+length+strings.Repeat("x", sent)) }()
+				_, _ = io.Copy(io.Discard, conn)
+			})
+		}
+		synctest.Wait()
+		conn := l.dial()
+		defer conn.Close()
+		body := `{"PoolID":"1","Junk":"` + strings.Repeat("x", maxBody-100) + `"}`
+		go fmt.Fprintf(conn, "%sContent-Length: %d\r\n\r\n%s", header, len(body), body)
+		go func() {
+			select {
+			case <-gate.entered:
+				time.Sleep(2 * largeTime)
+				close(gate.leave)
+			case <-ctx.Done():
+			}
+		}()
+		start := time.Now()
+		if r, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil {
+			t.Error(err)
+		} else if text, err := io.ReadAll(r.Body); string(text) != "{}" || err != nil {
+			t.Errorf("answered %s after %v: %v", text, time.Since(start), err)
+		}
+		slow.Wait()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}

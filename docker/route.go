@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -154,24 +152,15 @@ func deliver(w http.ResponseWriter, r *http.Request, status int, body []byte) bo
 
 // call reads the body, waits for its turn and runs the method within its time.
 func (d *Driver) call(ctx context.Context, method string, rt route, w http.ResponseWriter, r *http.Request) (answer any, err error) {
-	waiting, cancel := context.WithTimeout(ctx, d.timeout)
-	done, err := d.roomFor(waiting, r)
-	cancel()
+	body, done, err := d.readBody(w, r)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
-		if tooBig := (*http.MaxBytesError)(nil); errors.As(err, &tooBig) {
-			return nil, &httpError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is longer than %d bytes", maxBody)}
-		}
-		return nil, &httpError{http.StatusBadRequest, "the body could not be read"}
-	}
 	if rt.tidy {
 		ctx = context.WithoutCancel(ctx)
 	}
-	ctx, cancel = context.WithTimeout(ctx, d.timeout)
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	select {
 	case d.slots <- struct{}{}:
