@@ -141,9 +141,6 @@ func (d *Driver) planUse(ctx context.Context, r *createNetworkRequest) (use, err
 	if err != nil {
 		return use{}, err
 	}
-	if err := d.lookUpGroups(ctx, r.network); err != nil {
-		return use{}, err
-	}
 	standing, err := d.standing(ctx, r, network, subnets)
 	return use{network, standing}, err
 }
@@ -175,6 +172,12 @@ func (d *Driver) useNetwork(ctx context.Context, r *createNetworkRequest, u use,
 		}
 		if !cidr.IsValid() && data.cidr.Bits() > 0 {
 			cidr = data.cidr
+		}
+	}
+	if isNew {
+		of := "option " + optGroups
+		if _, err := d.groupsNamed(ctx, r.network.groups, u.network.Project, of); err != nil {
+			return false, err
 		}
 	}
 	d.beginNetwork(ctx, r.NetworkID)

@@ -25,21 +25,11 @@ func (d *Driver) resolve(ctx context.Context, network sdn.Network, r *createEndp
 		r.groups = []sdn.ID{} // an unguarded port can have none
 	}
 	if len(names) > 0 {
-		if !can.SecurityGroups {
-			return refuse("%s: this SDN has no security groups", of)
+		groups, err := d.groupsNamed(ctx, names, network.Project, of)
+		if err != nil {
+			return err
 		}
-		r.groups = nil
-		for _, name := range names {
-			id, err := named(name, network.Project, func(m sdn.Match) iter.Seq2[sdn.SecurityGroup, error] {
-				return d.sdn.FindSecurityGroups(ctx, sdn.SecurityGroupQuery{Match: m})
-			}, func(g sdn.SecurityGroup) sdn.Meta { return g.Meta }, of, "security group")
-			if err != nil {
-				return err
-			}
-			if !slices.Contains(r.groups, id) {
-				r.groups = append(r.groups, id)
-			}
-		}
+		r.groups = groups
 	}
 	if asked.policy == "" {
 		return nil
@@ -55,11 +45,43 @@ func (d *Driver) resolve(ctx context.Context, network sdn.Network, r *createEndp
 	return err
 }
 
-// lookUpGroups checks that the security groups of a network's options exist. Of several with one
-// name, the project decides when an endpoint is created.
-func (d *Driver) lookUpGroups(ctx context.Context, n networkOptions) error {
+// groupsNamed finds the security groups that an option names, for a network of the project.
+func (d *Driver) groupsNamed(
+	ctx context.Context, names []string, project, option string,
+) ([]sdn.ID, error) {
+	if len(names) > 0 && !d.sdn.Capabilities().SecurityGroups {
+		return nil, refuse("%s: this SDN has no security groups", option)
+	}
+	find := func(m sdn.Match) iter.Seq2[sdn.SecurityGroup, error] {
+		return d.sdn.FindSecurityGroups(ctx, sdn.SecurityGroupQuery{Match: m})
+	}
+	meta := func(g sdn.SecurityGroup) sdn.Meta { return g.Meta }
+	var groups []sdn.ID
+	for _, name := range names {
+		id, err := named(name, project, find, meta, option, "security group")
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(groups, id) {
+			groups = append(groups, id)
+		}
+	}
+	return groups, nil
+}
+
+// lookUpGroups checks, before a network of the pools is made, that its endpoints will find the
+// security groups of its options. The network will be of the project of its pools. Without
+// pools the project is unknown, and several groups with one name are left to CreateEndpoint.
+func (d *Driver) lookUpGroups(
+	ctx context.Context, n networkOptions, pools map[*ipamData]enginePool,
+) error {
+	option := "option " + optGroups
+	for _, pool := range pools {
+		_, err := d.groupsNamed(ctx, n.groups, pool.Project, option)
+		return err
+	}
 	if len(n.groups) > 0 && !d.sdn.Capabilities().SecurityGroups {
-		return refuse("option %s: this SDN has no security groups", optGroups)
+		return refuse("%s: this SDN has no security groups", option)
 	}
 	for _, name := range n.groups {
 		query := sdn.SecurityGroupQuery{Match: nameOrID(name)}
@@ -68,7 +90,7 @@ func (d *Driver) lookUpGroups(ctx context.Context, n networkOptions) error {
 			return err
 		}
 		if !found {
-			return refuse("option %s: there is no security group %q", optGroups, clip(name, 100))
+			return refuse("%s: there is no security group %q", option, clip(name, 100))
 		}
 	}
 	return nil

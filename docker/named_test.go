@@ -233,8 +233,59 @@ func TestNetworkWithUnknownGroup(t *testing.T) {
 			t.Errorf("left\n%s\nbefore\n%s", now, before)
 		}
 	}
-	named := &network{v4: []*pool{{cidr: "10.52.0.0/24"}}, options: m{optGroups: "twice"}}
-	b.remove(b.create(named)) // of two groups, the one of the endpoint's project counts
+}
+
+// TestNetworkWithAmbiguousGroup checks that of several groups with one name CreateNetwork
+// takes that of the network's project, as CreateEndpoint does.
+func TestNetworkWithAmbiguousGroup(t *testing.T) {
+	t.Parallel()
+	_, b := newFiltering(t)
+	theirs := b.theirs("net", "10.53.0.0/24")
+	before := b.dump()
+	made := &network{v4: []*pool{{cidr: "10.52.0.0/24"}}, options: m{}}
+	existing := b.zun(theirs, "10.53.0.0/24", "")
+	existing.options = maps.Clone(existing.options) // those of its pools stay
+	for _, n := range []*network{made, existing} {
+		n.options[optGroups] = "twice"
+		text := b.fails("NetworkDriver.CreateNetwork", b.request(n))
+		b.contains(text, "more than one security group", "twice")
+		b.release(n)
+		n.options[optGroups] = "default"
+		b.remove(b.create(n))
+	}
+	if now := b.dump(); now != before {
+		t.Errorf("left\n%s\nbefore\n%s", now, before)
+	}
+}
+
+// TestRepeatedNetworkWithDeletedGroup checks that a repeated CreateNetwork succeeds after a
+// security group of the network's options was deleted.
+func TestRepeatedNetworkWithDeletedGroup(t *testing.T) {
+	t.Parallel()
+	f, b := newFiltering(t)
+	made := &network{v4: []*pool{{cidr: "10.52.0.0/24"}}, options: m{}}
+	existing := b.zun(b.theirs("net", "10.53.0.0/24"), "10.53.0.0/24", "")
+	existing.options = maps.Clone(existing.options) // those of its pools stay
+	var bodies []m
+	for _, n := range []*network{made, existing} {
+		n.options[optGroups] = "web"
+		body := b.request(n)
+		b.ok("NetworkDriver.CreateNetwork", body)
+		bodies = append(bodies, body)
+	}
+	f.groups = slices.DeleteFunc(f.groups, func(g sdn.SecurityGroup) bool { return g.Name == "web" })
+	for _, restarted := range []bool{false, true} {
+		if restarted {
+			b.restart()
+		}
+		for _, body := range bodies {
+			b.ok("NetworkDriver.CreateNetwork", body)
+		}
+	}
+	e := &endpoint{net: made}
+	b.take(e)
+	text := b.fails("NetworkDriver.CreateEndpoint", e.createBody())
+	b.contains(text, "of the network", `no security group "web"`)
 }
 
 // An SDN without security groups, QoS policies or floating IPs says so by the option's name.

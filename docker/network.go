@@ -88,7 +88,7 @@ func (d *Driver) placeNetwork(ctx context.Context, r *createNetworkRequest) (isN
 		}
 	case len(r.network.existing.pool) == 0:
 		if pools, ok := d.handedFor(r, nil); ok {
-			if err := d.lookUpNamed(ctx, r); err != nil {
+			if err := d.lookUpNamed(ctx, r, pools, true); err != nil {
 				return false, err
 			}
 			return true, d.buildNetwork(ctx, r, sdn.Network{}, pools, true)
@@ -123,19 +123,25 @@ func (d *Driver) placeNetwork(ctx context.Context, r *createNetworkRequest) (isN
 			return d.findAndUse(ctx, r, !existed)
 		}
 	}
-	if err := d.restoreSubnets(ctx, pools); err != nil {
+	if err := d.lookUpNamed(ctx, r, pools, !existed); err != nil {
 		return false, err
 	}
-	if err := d.lookUpNamed(ctx, r); err != nil {
+	if err := d.restoreSubnets(ctx, pools); err != nil {
 		return false, err
 	}
 	return !existed, d.buildNetwork(ctx, r, before, pools, false)
 }
 
-// lookUpNamed looks at what the options of a network that is made name, before anything is made.
-func (d *Driver) lookUpNamed(ctx context.Context, r *createNetworkRequest) error {
-	if err := d.lookUpGroups(ctx, r.network); err != nil {
-		return err
+// lookUpNamed finds what the options of a network name, before anything is made. A network
+// that exists was checked when it was made: a repeat succeeds also if a security group was
+// deleted since then.
+func (d *Driver) lookUpNamed(
+	ctx context.Context, r *createNetworkRequest, pools map[*ipamData]enginePool, isNew bool,
+) error {
+	if isNew {
+		if err := d.lookUpGroups(ctx, r.network, pools); err != nil {
+			return err
+		}
 	}
 	external, err := d.externalNetwork(ctx, r.network)
 	if err != nil {

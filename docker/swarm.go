@@ -170,8 +170,10 @@ func (d *Driver) allocate(ctx context.Context, r *allocateNetworkRequest) error 
 		return err
 	}
 	if len(subnets) < len(pools) {
-		if err := d.lookUpGroups(ctx, r.network); err != nil {
-			return err
+		if !exists {
+			if err := d.lookUpGroups(ctx, r.network, pools); err != nil {
+				return err
+			}
 		}
 		return d.buildAllocation(ctx, r, pools)
 	}
