@@ -107,8 +107,8 @@
 //
 // # Notes on this host, and an SDN that is away
 //
-// Folders hold notes, small files of JSON (internal/records). Config.RunDir has one for each endpoint of this host: its port, the container's
-// namespace, what is published of it. Join and Leave need no more than that, and without one the SDN is asked. Config.StateDir has the
+// Folders hold notes, small files of JSON (internal/records). Config.RunDir has one for each endpoint of this host: its port, when it was
+// created, the container's namespace, what is published of it. Join and Leave need no more than that, and without one the SDN is asked. Config.StateDir has the
 // cleaning calls that the SDN was away for (IsUnavailable, or no answer in time; a provider without a session is that too). Such a call does first what is of this host alone, above all unplug,
 // is written down as it came, answered as done, and made again when the SDN is back: Driver.Run does that, woken by the first call that the SDN
 // serves again or by a timer. A call that gives what a debt may be about (the same endpoint, address, MAC or range) pays the debt first; so what was

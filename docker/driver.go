@@ -132,7 +132,7 @@ type Driver struct {
 	automatic map[bool]*automatic
 	// refusals are releases to come that mean nothing, how many, by port and address. A hint too.
 	refusals map[sdn.ID]map[netip.Addr]int
-	// starting are the endpoints whose CreateEndpoint was called lately, and when.
+	// starting are the endpoints whose CreateEndpoint is in progress, and since when.
 	starting map[string]time.Time
 	// answered are the ports this process has told a swarm's manager of. A hint too.
 	answered map[sdn.ID]bool

@@ -104,11 +104,7 @@ func (d *Driver) bindEndpoint(ctx context.Context, r *createEndpointRequest) (an
 		return nil, nil, err
 	}
 	d.noteStarting(r.EndpointID) // before another call can find its port
-	defer func() {
-		if err != nil {
-			d.endStarting(r.EndpointID)
-		}
-	}()
+	defer d.endStarting(r.EndpointID)
 	port, err := d.portFor(ctx, network, ports, r)
 	if sdn.ReasonOf(err) == sdn.MACInUse {
 		yielded, failed := d.yieldMAC(ctx, network, r.mac)
@@ -445,7 +441,6 @@ func (d *Driver) deleteEndpoint(ctx context.Context, r *endpointRequest) (any, e
 		return nil, err
 	}
 	defer unlock()
-	d.endStarting(r.EndpointID)
 	known, err := d.unplugKnown(ctx, r.EndpointID)
 	if err != nil {
 		return nil, err

@@ -154,7 +154,6 @@ func (d *Driver) leave(ctx context.Context, r *endpointRequest) (any, error) {
 		return nil, err
 	}
 	defer unlock()
-	d.endStarting(r.EndpointID)
 	known, err := d.unplugKnown(ctx, r.EndpointID)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/kuryr/kuryr/internal/portproxy"
 	"github.com/kuryr/kuryr/internal/records"
@@ -24,6 +25,8 @@ type plugged struct {
 	Subnets []sdn.Subnet `json:",omitempty"`
 	// Sandbox is the path of the container's network namespace, from Join to Leave.
 	Sandbox string `json:",omitempty"`
+	// Started is when a successful CreateEndpoint began, from then until Leave.
+	Started time.Time `json:",omitzero"`
 	// Proxied is what the proxy of this host publishes.
 	Proxied []portproxy.Forward `json:",omitempty"`
 	// Floating says that floating IPs forward to the endpoint, or may: it is written before the first is made.
@@ -69,22 +72,38 @@ func (p *pluggedRecords) get(endpoint string) (plugged, bool) {
 func (p *pluggedRecords) put(ctx context.Context, endpoint string, r plugged) {
 	r.Port.Status = "" // of no use later
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.all[endpoint] = r
-	p.mu.Unlock()
 	if err := p.folder.Put(endpoint, r); err != nil {
 		p.log.WarnContext(ctx, "an endpoint is not written down: should Kuryr restart while the SDN is away, it cannot be taken away then", "endpoint", endpoint, "err", err)
+	}
+}
+
+// endStarts records that no endpoint is being started any more. It does not wait for the locks
+// of endpoints, which calls in progress hold.
+func (p *pluggedRecords) endStarts() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for endpoint, r := range p.all {
+		if !r.isStarting() {
+			continue
+		}
+		r.Started = time.Time{}
+		p.all[endpoint] = r
+		if err := p.folder.Put(endpoint, r); err != nil {
+			p.log.Warn("write endpoint record", "endpoint", endpoint, "err", err)
+		}
 	}
 }
 
 // drop forgets an endpoint that is gone. The caller holds its lock.
 func (p *pluggedRecords) drop(ctx context.Context, endpoint string) {
 	p.mu.Lock()
-	_, known := p.all[endpoint]
-	delete(p.all, endpoint)
-	p.mu.Unlock()
-	if !known {
+	defer p.mu.Unlock()
+	if _, known := p.all[endpoint]; !known {
 		return
 	}
+	delete(p.all, endpoint)
 	if err := p.folder.Delete(endpoint); err != nil {
 		p.log.WarnContext(ctx, "what was written down of an endpoint that is gone stays", "endpoint", endpoint, "err", err)
 	}
@@ -101,6 +120,7 @@ func (p *pluggedRecords) endpoints() []string {
 func (d *Driver) notePlugged(ctx context.Context, endpoint, network string, n sdn.Network, port sdn.Port) {
 	r, _ := d.plugged.get(endpoint)
 	r.Network, r.Port, r.MTU, r.Internal, r.Subnets = network, port, n.MTU, gatewayless(n), nil
+	r.Started = d.startingSince(endpoint)
 	d.plugged.put(ctx, endpoint, r)
 }
 
@@ -147,8 +167,8 @@ func (d *Driver) unplugKnown(ctx context.Context, endpoint string) (bool, error)
 	if !known {
 		return false, nil
 	}
-	if r.Sandbox != "" {
-		r.Sandbox = ""
+	if r.Sandbox != "" || !r.Started.IsZero() {
+		r.Sandbox, r.Started = "", time.Time{}
 		d.plugged.put(ctx, endpoint, r)
 	}
 	return true, d.unplug(ctx, r.Port)

@@ -1,10 +1,13 @@
 package docker
 
 import (
+	"errors"
 	"net/http"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/kuryr/kuryr/sdn"
 )
 
 // otherIPAM creates a network whose addresses another IPAM driver chooses.
@@ -34,7 +37,9 @@ func TestStartingEndpointKeepsAddress(t *testing.T) {
 		{"DeleteEndpoint", func(e *endpoint) { b.ok("NetworkDriver.DeleteEndpoint", e.body()) }},
 		{"another engine process", func(*endpoint) { b.ok("Plugin.Activate", nil) }},
 		{"the end of its time", func(e *endpoint) {
-			b.driver.starting[e.id] = time.Now().Add(-startGrace)
+			r, _ := b.driver.plugged.get(e.id)
+			r.Started = time.Now().Add(-startGrace)
+			b.driver.plugged.put(t.Context(), e.id, r)
 		}},
 	} {
 		state := b.dump()
@@ -56,6 +61,54 @@ func TestStartingEndpointKeepsAddress(t *testing.T) {
 	if len(b.driver.starting) > 0 {
 		t.Errorf("endpoints that are gone: %v", b.driver.starting)
 	}
+}
+
+// TestStartingEndpointSurvives checks that an endpoint that is being started keeps its address
+// after Kuryr was killed and after a repeat of its CreateEndpoint failed.
+func TestStartingEndpointSurvives(t *testing.T) {
+	t.Parallel()
+	p := &policy{}
+	b := newBox(t, func(c *Config) {
+		p.Provider = c.Provider
+		c.Provider, c.RunDir = p, t.TempDir()
+	})
+	n := b.otherIPAM()
+	first := &endpoint{id: newID(), net: n, ip4: "10.34.0.2"}
+	second := &endpoint{id: newID(), net: n, ip4: "10.34.0.2"}
+	b.ok("NetworkDriver.CreateEndpoint", first.createBody())
+	for _, c := range []struct {
+		name   string
+		happen func()
+	}{
+		{"a failed repeat", func() {
+			p.update = func(sdn.PortPatch) error {
+				return sdn.Unavailable(errors.New("503"), "SDN", "the SDN is overloaded")
+			}
+			changed := *first
+			changed.mac = "02:42:0a:22:00:02"
+			b.fails("NetworkDriver.CreateEndpoint", changed.createBody())
+			p.update = nil
+		}},
+		{"a kill", b.restart},
+	} {
+		c.happen()
+		state := b.dump()
+		text := b.fails("NetworkDriver.CreateEndpoint", second.createBody())
+		b.contains(text, "10.34.0.2 is in use by another endpoint")
+		if now := b.dump(); now != state {
+			t.Errorf("after %s: a refused endpoint changed\n%s\nto\n%s", c.name, state, now)
+		}
+	}
+	b.ok("Plugin.Activate", nil)
+	b.restart() // a new engine process stays known
+	b.ok("NetworkDriver.CreateEndpoint", second.createBody())
+	b.ok("NetworkDriver.Join", second.joinBody())
+	b.ok("NetworkDriver.Leave", second.body())
+	b.restart() // so does Leave
+	b.ok("NetworkDriver.CreateEndpoint", first.createBody())
+	b.ok("NetworkDriver.DeleteEndpoint", first.body())
+	b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
+	b.clean()
 }
 
 // TestOneAddressForTwoEndpoints checks that of two endpoints that ask for one address
