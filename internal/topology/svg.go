@@ -254,7 +254,7 @@ func (p *picture) place(cards []card) {
 				continue
 			}
 			if n == 0 { // the column is empty, and too low for what stays together
-				n, height = 1, rows[0].height
+				n, height = unbroken(rows)
 			}
 			p.card(rows[:n], y, height+2*padding)
 			y += height + 2*padding + cardGap
@@ -290,6 +290,17 @@ func fitting(rows []row, space int) (n, height int) {
 		last := i == len(rows)-1
 		if r.together == 0 || last {
 			n, height = i+1, sum
+		}
+	}
+	return n, height
+}
+
+// unbroken returns how many of the first rows must stay together, and their height.
+func unbroken(rows []row) (n, height int) {
+	for i, r := range rows {
+		n, height = i+1, height+r.height
+		if r.together == 0 {
+			break
 		}
 	}
 	return n, height

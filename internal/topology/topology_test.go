@@ -245,6 +245,27 @@ func TestLargePicture(t *testing.T) {
 	}
 }
 
+// A port that is taller than a column is drawn whole, once.
+func TestTallPort(t *testing.T) {
+	t.Parallel()
+	const published = 100
+	p := Port{Name: "web", MAC: "02:42:00:00:00:01", Addresses: []string{"10.0.0.2"}}
+	for i := range published {
+		p.Published = append(p.Published, fmt.Sprintf("%d→80/tcp", 8000+i))
+	}
+	n := Network{Name: "blue", MTU: 1500, Ranges: []Range{{CIDR: "10.0.0.0/24"}}, Ports: []Port{p}}
+	g := Graph{Host: "h", Routers: []Router{{Name: "r", Networks: []Network{n}}}}
+	var out bytes.Buffer
+	if err := g.SVG(&out); err != nil {
+		t.Fatal(err)
+	}
+	for i := range published {
+		if n := strings.Count(out.String(), fmt.Sprintf(" %d→80/tcp<", 8000+i)); n != 1 {
+			t.Errorf("port %d is drawn %d times", 8000+i, n)
+		}
+	}
+}
+
 // A second network on the same range is named with the one that the host reaches.
 func TestUnreached(t *testing.T) {
 	t.Parallel()
