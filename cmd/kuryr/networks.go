@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/kuryr/kuryr/internal/table"
+	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/restapi"
 	"github.com/spf13/cobra"
 )
@@ -30,7 +32,7 @@ func (a *app) createNetworkCommand() *cobra.Command {
 		Use: "create NAME", Short: "Create a network that Docker, podman and other CNI runtimes can share",
 		Args: exactly(1, "the name of the network"),
 		Long: `Create a network with its subnets. It gets a router of its own with a way out, where the
-SDN has an external network.`,
+SDN has an external network. A repeat completes a network whose creation was interrupted.`,
 		Example: `  kuryr network create blue --subnet 10.10.0.0/24
   docker network create -d kuryr --ipam-driver kuryr --subnet 10.10.0.0/24 -o neutron.net.name=blue blue`,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -65,6 +67,12 @@ func (n newNetwork) check() error {
 	if len(n.subnets) == 0 {
 		return errors.New("--subnet: missing")
 	}
+	if n.name == "" {
+		return errors.New("NAME: empty")
+	}
+	if err := n.key().Validate(); err != nil {
+		return fmt.Errorf("NAME %q: %w", n.name, err)
+	}
 	var ranges []netip.Prefix
 	for _, text := range n.subnets {
 		p, err := netip.ParsePrefix(text)
@@ -95,16 +103,52 @@ func (n newNetwork) gateway(of netip.Prefix) string {
 	return ""
 }
 
-// create makes the network. What fails is deleted again.
+// commandOwner is the owner in the Keys of what kuryr network create makes. Only
+// administrators write Keys, so other projects cannot pretend that theirs are such.
+const commandOwner = "cli"
+
+func (n newNetwork) key() sdn.Key {
+	return sdn.Key{Owner: commandOwner, Kind: "network", Name: url.PathEscape(n.name)}
+}
+
+func subnetKey(network restapi.Network, p netip.Prefix) sdn.Key {
+	return sdn.Key{Owner: commandOwner, Kind: "subnet", Name: network.ID + "/" + p.String()}
+}
+
+// routerKey finds the router that a network was created with.
+func routerKey(network restapi.Network) sdn.Key {
+	return sdn.Key{Owner: commandOwner, Kind: "router", Name: network.ID}
+}
+
+func withKey(k sdn.Key) url.Values { return url.Values{"description": {k.String()}} }
+
+// create makes the network, or completes it where an earlier create was killed. A new
+// network is deleted again if a step fails.
 func (n newNetwork) create(ctx context.Context, c *restapi.Client) (restapi.Network, error) {
-	there, err := restapi.List(ctx, c, restapi.Networks, url.Values{"name": {n.name}})
+	there, err := restapi.List(ctx, c, restapi.Networks, withKey(n.key()))
 	if err != nil {
 		return restapi.Network{}, err
 	}
 	if len(there) > 0 {
+		err := n.matches(ctx, c, there[0])
+		if err == nil {
+			err = n.fill(ctx, c, there[0])
+		}
+		if err != nil {
+			return there[0], err
+		}
+		return restapi.Get(ctx, c, restapi.Networks, there[0].ID)
+	}
+	named, err := restapi.List(ctx, c, restapi.Networks, url.Values{"name": {n.name}})
+	if err != nil {
+		return restapi.Network{}, err
+	}
+	isOwn := func(other restapi.Network) bool { return other.ProjectID == rootCaller.Project }
+	if slices.ContainsFunc(named, isOwn) {
 		return restapi.Network{}, fmt.Errorf("network %q: exists", n.name)
 	}
-	network, err := restapi.Create(ctx, c, restapi.Networks, map[string]any{"name": n.name})
+	network, err := restapi.Create(ctx, c, restapi.Networks,
+		map[string]any{"name": n.name, "description": n.key().String()})
 	if err != nil {
 		return network, err
 	}
@@ -115,7 +159,46 @@ func (n newNetwork) create(ctx context.Context, c *restapi.Client) (restapi.Netw
 	return restapi.Get(ctx, c, restapi.Networks, network.ID)
 }
 
-// fill makes the subnets, and the router.
+// matches returns an error if an earlier create of the network was asked for something else.
+func (n newNetwork) matches(ctx context.Context, c *restapi.Client, network restapi.Network) error {
+	if network.Name != n.name {
+		return fmt.Errorf("network %q: exists, renamed to %q", n.name, network.Name)
+	}
+	subnets, err := restapi.List(ctx, c, restapi.Subnets, url.Values{"network_id": {network.ID}})
+	if err != nil {
+		return err
+	}
+	asked := map[string]netip.Prefix{}
+	for _, text := range n.subnets {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return err
+		}
+		asked[p.String()] = p
+	}
+	for _, s := range subnets {
+		if s.Key().Owner != commandOwner { // Docker adds subnets to it
+			continue
+		}
+		p, ok := asked[s.CIDR]
+		gateway := restapi.Value(s.GatewayIP)
+		if !ok {
+			return fmt.Errorf("network %q: exists, with subnet %s", n.name, s.CIDR)
+		}
+		if want := n.gateway(p); want != "" && !isSameAddress(want, gateway) || n.internal != (gateway == "") {
+			return fmt.Errorf("network %q: exists, with gateway %q of subnet %s", n.name, gateway, s.CIDR)
+		}
+	}
+	return nil
+}
+
+func isSameAddress(x, y string) bool {
+	ax, errX := netip.ParseAddr(x)
+	ay, errY := netip.ParseAddr(y)
+	return errX == nil && errY == nil && ax == ay
+}
+
+// fill makes the subnets and the router. Their Keys make a repeat find those that are there.
 func (n newNetwork) fill(ctx context.Context, c *restapi.Client, network restapi.Network) error {
 	var subnets []string
 	for _, text := range n.subnets {
@@ -123,7 +206,9 @@ func (n newNetwork) fill(ctx context.Context, c *restapi.Client, network restapi
 		if err != nil {
 			return err
 		}
-		body := map[string]any{"network_id": network.ID, "cidr": text, "ip_version": 4}
+		body := map[string]any{
+			"network_id": network.ID, "cidr": text, "ip_version": 4, "description": subnetKey(network, p).String(),
+		}
 		if p.Addr().Is6() {
 			body["ip_version"] = 6
 		}
@@ -143,13 +228,16 @@ func (n newNetwork) fill(ctx context.Context, c *restapi.Client, network restapi
 		return err
 	}
 	router, err := restapi.Create(ctx, c, restapi.Routers, map[string]any{
-		"name": n.name, "description": routerOf(network),
+		"name": n.name, "description": routerKey(network).String(),
 		"external_gateway_info": map[string]string{"network_id": external[0].ID},
 	})
 	if err != nil {
 		return err
 	}
 	for _, s := range subnets {
+		if slices.ContainsFunc(router.Interfaces, func(i restapi.Interface) bool { return i.SubnetID == s }) {
+			continue
+		}
 		if err := c.RouterInterface(ctx, router.ID, s, true); err != nil {
 			return err
 		}
@@ -157,24 +245,24 @@ func (n newNetwork) fill(ctx context.Context, c *restapi.Client, network restapi
 	return nil
 }
 
-// routerOf is the description of the router that a network was created with, by which it
-// is found.
-func routerOf(n restapi.Network) string { return "router of network " + n.ID }
-
 func (a *app) deleteNetworkCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "delete NAME|ID", Short: "Delete a network that kuryr network create made",
 		Args: exactly(1, "the name or the id of one network"),
-		Long: `Delete a network, its subnets, and the router that it was created with. One with ports of
-containers is refused.`,
+		Long: `Delete a network, its subnets, and the router that it was created with. Networks that
+kuryr network create did not make are refused, and those with ports of containers.`,
 		Example: "  kuryr network delete blue",
 		RunE: func(c *cobra.Command, args []string) error {
 			client, err := a.client(c)
 			if err != nil {
 				return err
 			}
-			network, err := find(c.Context(), client.SDN(), networkNoun, a.userNames(c, client.SDN()), args[0])
+			names := a.userNames(c, client.SDN())
+			network, err := find(c.Context(), client.SDN(), networkNoun, names, args[0])
 			if err != nil {
+				return err
+			}
+			if err := refuseOthers(names, network, args[0]); err != nil {
 				return err
 			}
 			ports, err := restapi.List(c.Context(), client.SDN(), restapi.Ports, url.Values{"network_id": {network.ID}})
@@ -191,16 +279,27 @@ containers is refused.`,
 	}
 }
 
+// refuseOthers returns an error for a network that kuryr network create did not make.
+func refuseOthers(names userNames, network restapi.Network, word string) error {
+	switch key := network.Key(); {
+	case key.Owner == commandOwner && key.Kind == "network":
+		return nil
+	case key.Kind == "docker-network":
+		return fmt.Errorf("network %q: is a network of Docker\nDelete it with docker network rm %s",
+			word, cmp.Or(names.network(network), key.Name))
+	case !key.IsZero():
+		return fmt.Errorf("network %q: %s owns it", word, key)
+	}
+	return fmt.Errorf("network %q: not made by kuryr network create", word)
+}
+
 // deleteNetwork deletes the router that the network was created with, and the network.
 func deleteNetwork(ctx context.Context, c *restapi.Client, network restapi.Network) error {
-	routers, err := restapi.List(ctx, c, restapi.Routers, url.Values{"name": {network.Name}})
+	routers, err := restapi.List(ctx, c, restapi.Routers, withKey(routerKey(network)))
 	if err != nil {
 		return err
 	}
 	for _, r := range routers {
-		if r.Description != routerOf(network) {
-			continue
-		}
 		for _, i := range r.Interfaces {
 			if err := c.RouterInterface(ctx, r.ID, i.SubnetID, false); err != nil {
 				return err

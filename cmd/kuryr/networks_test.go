@@ -7,7 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +20,9 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/kuryr/kuryr/kube/cni"
+	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/local"
+	"github.com/kuryr/kuryr/sdn/restapi"
 )
 
 // One daemon serves Docker and CNI, on a network that a command makes and deletes.
@@ -108,5 +116,106 @@ func TestSocketOfCNIInUse(t *testing.T) {
 	other.up(t)
 	if out := other.must(t, "status"); strings.Contains(out, "other.sock") || !strings.Contains(out, other.plugin) {
 		t.Errorf("status of the second:\n%s", out)
+	}
+}
+
+var errKilled = errors.New("killed")
+
+// killedAfter is the transport of a process that is killed after so many writes.
+type killedAfter struct {
+	http.RoundTripper
+	writes int
+}
+
+func (k *killedAfter) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodGet {
+		if k.writes == 0 {
+			return nil, errKilled
+		}
+		k.writes--
+	}
+	return k.RoundTripper.RoundTrip(r)
+}
+
+// A create that was killed at any step is completed by a repeat, as is one that succeeded.
+func TestCreateNetworkRepeated(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	path := filepath.Join(t.TempDir(), "sdn.db")
+	store, err := local.Open(ctx, local.Options{Path: path, Host: "here", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	handler := restapi.As(rootCaller, restapi.NewHandler(store, restapi.Options{}))
+	client := func(transport http.RoundTripper) *restapi.Client {
+		return &restapi.Client{HTTP: &http.Client{Transport: transport}, Base: "http://kuryr"}
+	}
+	c := client(inProcess{handler})
+	n := newNetwork{name: "my blue", subnets: []string{"10.10.0.0/24", "fd00:10::/64"}, gateways: []string{"10.10.0.254"}}
+	for _, other := range []sdn.NetworkSpec{
+		{Base: sdn.Base{Name: n.name, Project: "other"}},
+		{Base: sdn.Base{Name: "taken"}},
+	} {
+		if _, err := store.EnsureNetwork(ctx, other); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const last = 6 // network, subnets, router, interfaces
+	for writes := range last + 1 {
+		made, err := n.create(ctx, client(&killedAfter{inProcess{handler}, writes}))
+		if killed := writes < last; killed != errors.Is(err, errKilled) || !killed && err != nil {
+			t.Fatalf("after %d writes: %v", writes, err)
+		}
+		if made, err = n.create(ctx, c); err != nil {
+			t.Fatalf("repeat after %d writes: %v", writes, err)
+		}
+		routers, err := restapi.List(ctx, c, restapi.Routers, url.Values{"name": {n.name}})
+		if err != nil || len(routers) != 1 || len(routers[0].Interfaces) != 2 || len(made.Subnets) != 2 {
+			t.Fatalf("after %d writes: network %+v, routers %+v, %v", writes, made, routers, err)
+		}
+		for _, differs := range []newNetwork{
+			{name: n.name, subnets: []string{"10.11.0.0/24"}},
+			{name: n.name, subnets: n.subnets, gateways: []string{"10.10.0.1"}},
+			{name: n.name, subnets: n.subnets, internal: true},
+			{name: "taken", subnets: n.subnets},
+		} {
+			if _, err := differs.create(ctx, c); err == nil || !strings.Contains(err.Error(), "exists") {
+				t.Errorf("create %+v: %v", differs, err)
+			}
+		}
+		if _, err := store.UpdateRouter(ctx, sdn.ID(routers[0].ID), sdn.RouterPatch{
+			Patch: sdn.Patch{Name: new("renamed")},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := deleteNetwork(ctx, c, made); err != nil {
+			t.Fatal(err)
+		}
+		all, err := restapi.List(ctx, c, restapi.Routers, nil)
+		if err != nil || len(all) != 0 {
+			t.Fatalf("routers are left: %+v, %v", all, err)
+		}
+	}
+}
+
+// Only what kuryr network create made is deleted.
+func TestRefuseOthers(t *testing.T) {
+	t.Parallel()
+	network := func(description string) restapi.Network {
+		return restapi.Network{Common: restapi.Common{ID: "1", Name: "db", Description: description}}
+	}
+	key := func(kind string) string { return sdn.Key{Owner: "0a1b2c3d", Kind: kind, Name: "77"}.String() }
+	for description, want := range map[string]string{
+		newNetwork{name: "db"}.key().String(): "",
+		"":                                    "not made by kuryr network create",
+		key("docker-network"):                 "docker network rm 77",
+		key("node-network"):                   "kuryr/0a1b2c3d/node-network/77 owns it",
+		subnetKey(network(""), netip.MustParsePrefix("10.0.0.0/24")).String(): "owns it",
+	} {
+		err := refuseOthers(userNames{}, network(description), "db")
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v, want %q", description, err, want)
+		}
 	}
 }
