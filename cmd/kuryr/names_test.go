@@ -92,6 +92,11 @@ func TestUserNames(t *testing.T) {
 	if strings.Count(out, warning) != 1 || !strings.Contains(out, "WARNING") {
 		t.Errorf("the overlapping range is not told of once:\n%s", out)
 	}
+	_, _, complaint = m.run(t, "network", "create", "late", "--subnet", "10.77.0.0/25")
+	if !strings.Contains(complaint, `network "late": 10.77.0.0/25 not reached by the host: overlaps network blue`) {
+		t.Errorf("create does not warn of the overlapping range: %s", complaint)
+	}
+	m.must(t, "network", "delete", "late")
 	if out := m.must(t, "topology"); !strings.Contains(out, "(of blue)") {
 		t.Errorf("topology does not name the network of the same range:\n%s", out)
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/kuryr/kuryr/internal/table"
+	"github.com/kuryr/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/restapi"
 	"github.com/spf13/cobra"
@@ -51,6 +52,13 @@ SDN has an external network. A repeat completes a network whose creation was int
 			made, err := n.create(c.Context(), client.SDN())
 			if err != nil {
 				return err
+			}
+			objects, err := known(c.Context(), client, a.userNames(c, client.SDN()))
+			if err != nil {
+				return err
+			}
+			for _, line := range topology.Unreached(objects)[made.ID] {
+				a.warn(fmt.Sprintf("network %q: %s", n.name, line))
 			}
 			return table.Show(a.out, format, made, append(networkNoun.identity(userNames{}), networkNoun.list...))
 		},
