@@ -125,9 +125,12 @@ func pairs(port sdn.Port) []sdn.AllowedPair {
 	return all
 }
 
-// hasPair does not look at the length: an older Kuryr wrote none.
+// hasPair ignores Length and the bits beyond a prefix's length: an older Kuryr wrote
+// neither.
 func hasPair(all []sdn.AllowedPair, a sdn.AllowedPair) bool {
-	return slices.ContainsFunc(all, func(b sdn.AllowedPair) bool { return a.Prefix == b.Prefix && bytes.Equal(a.MAC, b.MAC) })
+	return slices.ContainsFunc(all, func(b sdn.AllowedPair) bool {
+		return a.Prefix.Masked() == b.Prefix.Masked() && bytes.Equal(a.MAC, b.MAC)
+	})
 }
 
 // exchange changes what the machine's port may send as, and loses nothing of what others do to that at the same time.

@@ -92,6 +92,34 @@ func TestOthersPairsStay(t *testing.T) {
 	v.wantAttached(0)
 }
 
+// TestMaskedPairs checks that a pair with host bits is the one that an older Kuryr wrote
+// masked: it is not added a second time, and is dropped with its port.
+func TestMaskedPairs(t *testing.T) {
+	v := newVM(t, t.TempDir(), nested.Macvlan)
+	p := v.process()
+	a := v.parked(p, "a")
+	sent := []sdn.AllowedPair{{Prefix: netip.MustParsePrefix("10.61.0.7/24")}}
+	a, err := p.UpdatePort(t.Context(), a.ID, sdn.PortPatch{AllowedPairs: &sent})
+	must(t, err)
+	v.bound(p, a, "device-a")
+	v.wantAttached(2) // its address and its pair
+	own, err := v.sdn.Port(t.Context(), v.own.ID)
+	must(t, err)
+	for i := range own.AllowedPairs {
+		own.AllowedPairs[i].Prefix = own.AllowedPairs[i].Prefix.Masked()
+	}
+	older := sdn.PortPatch{AllowedPairs: &own.AllowedPairs}
+	_, err = v.sdn.UpdatePort(t.Context(), v.own.ID, older)
+	must(t, err)
+	p = v.process()
+	a, err = p.Port(t.Context(), a.ID)
+	must(t, err)
+	a = v.bound(p, a, "device-a")
+	v.wantAttached(2)
+	v.unbound(p, a)
+	v.wantAttached(0)
+}
+
 // TestPortGoneBehind: a port that another deleted is found for as long as nobody has looked, and not after that.
 func TestPortGoneBehind(t *testing.T) {
 	inBothModes(t, func(v *vm) {
