@@ -4,6 +4,7 @@
 package ipprefix
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 )
@@ -38,14 +39,25 @@ func Widest(list []netip.Prefix) []netip.Prefix {
 
 // Without returns the parts of p that are in none of the others.
 func Without(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
+	return slices.Collect(Parts(p, others))
+}
+
+// Parts yields the parts of p that are in none of the others. There can be as many as
+// p has bits for each of the others.
+func Parts(p netip.Prefix, others []netip.Prefix) iter.Seq[netip.Prefix] {
+	return func(yield func(netip.Prefix) bool) { eachPart(p, others, yield) }
+}
+
+// eachPart reports whether it yielded all parts.
+func eachPart(p netip.Prefix, others []netip.Prefix, yield func(netip.Prefix) bool) bool {
 	near := slices.DeleteFunc(slices.Clone(others), func(o netip.Prefix) bool { return !o.Overlaps(p) })
 	switch {
 	case len(near) == 0:
-		return []netip.Prefix{p}
+		return yield(p)
 	case slices.ContainsFunc(near, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() }):
-		return nil
+		return true
 	}
 	lower := netip.PrefixFrom(p.Addr(), p.Bits()+1)
 	upper := netip.PrefixFrom(Last(lower).Next(), p.Bits()+1)
-	return append(Without(lower, near), Without(upper, near)...)
+	return eachPart(lower, near, yield) && eachPart(upper, near, yield)
 }

@@ -41,6 +41,15 @@ func TestBounds(t *testing.T) {
 		{"PUT", "/v2.0/subnetpools/" + pool, `{"subnetpool":{"prefixes":["fd00::/8"]}}`, 400, "HTTPBadRequest: at most 1024 are taken"},
 		{"GET", "/v2.0/subnetpools/" + pool, "", 200, fmt.Sprintf("subnetpool.prefixes.#=%d", maxItems)},
 	})
+	whole := w.made(t, root, "POST", "/v2.0/subnetpools",
+		`{"subnetpool":{"name":"q","prefixes":["fd00::/8"]}}`, "subnetpool.id")
+	path := "/v2.0/subnetpools/" + whole
+	w.steps(t, root, []step{
+		{"PUT", path + "/remove_prefixes", `{"prefixes":` + scattered + `}`, 400,
+			"HTTPBadRequest: More than 1024 prefixes would be left"},
+		{"GET", path, "", 200, "subnetpool.prefixes.#=1"},
+		{"PUT", path + "/remove_prefixes", `{"prefixes":["fd00::/128"]}`, 200, "prefixes.#=120"},
+	})
 }
 
 // A wide range of ports is an administrator's to forward.

@@ -107,6 +107,16 @@ func (s *server) servePrefixes() {
 		return s.p.UpdateSubnetPool(c.ctx(), pool.ID, patch)
 	}
 	remove := func(c *call, pool sdn.SubnetPool, asked []netip.Prefix, revision int64) (sdn.SubnetPool, error) {
+		// A pool that an older Kuryr let grow beyond the limit can still shrink.
+		limit := max(maxItems, len(pool.Prefixes))
+		left := 0
+		for _, have := range pool.Prefixes {
+			for range ipprefix.Parts(have, asked) {
+				if left++; left > limit {
+					return pool, badRequest(fmt.Sprintf("More than %d prefixes would be left, which are too many", limit))
+				}
+			}
+		}
 		return remover.RemovePrefixes(c.ctx(), pool.ID, asked, revision)
 	}
 	type change func(*call, sdn.SubnetPool, []netip.Prefix, int64) (sdn.SubnetPool, error)
