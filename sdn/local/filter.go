@@ -179,12 +179,11 @@ func (t *tx) eachWithSet(id sdn.ID, f func(domain sdn.ID) error) error {
 // noteLimits notes what a QoS policy's limits, which were others before, mean to each plugged port that names it.
 func (t *tx) noteLimits(r *qosPolicyRow, before sdn.Limits) error {
 	domains := map[sdn.ID]sdn.ID{} // of networks
-	for _, id := range ports.ids(t.Tx, "qos", key(string(r.ID), pluggedPlace)) {
-		_, id, _ := bytes.Cut([]byte(id), []byte{0})
-		row, err := ports.need(t.Tx, sdn.ID(id))
-		if err != nil {
-			return err
-		}
+	plugged, err := ports.all(t.Tx, "qos", key(string(r.ID), pluggedPlace))
+	if err != nil {
+		return err
+	}
+	for _, row := range plugged {
 		domain, known := domains[row.Network]
 		if !known {
 			if domain, err = domainOf(t.Tx, row.Network); err != nil {

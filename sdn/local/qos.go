@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"strings"
 
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
@@ -75,11 +74,11 @@ func (t *tx) changeQoSPolicy(r *qosPolicyRow, spec sdn.QoSPolicySpec) error {
 
 // checkOwnPorts refuses a policy that ports of other projects name.
 func (t *tx) checkOwnPorts(r *qosPolicyRow) error {
-	for _, k := range ports.ids(t.Tx, "qos", string(r.ID)) {
-		p, err := ports.need(t.Tx, k[strings.LastIndexByte(string(k), 0)+1:])
-		if err != nil {
-			return err
-		}
+	naming, err := ports.all(t.Tx, "qos", string(r.ID))
+	if err != nil {
+		return err
+	}
+	for _, p := range naming {
 		if p.Project != r.Project {
 			return inUse("QoS policy", r.ID, "ports of other projects name it")
 		}

@@ -8,10 +8,12 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
 )
 
 var update = flag.Bool("update", false, "write testdata anew")
@@ -153,6 +155,37 @@ func TestOverlapsFindsEachOnce(t *testing.T) {
 		found, err := sdn.All(p.FindSubnetPools(t.Context(), sdn.SubnetPoolQuery{Overlaps: []netip.Prefix{prefix(r)}}))
 		if err != nil || len(found) != 1 {
 			t.Errorf("%s: %d pools, %v; want one", r, len(found), err)
+		}
+	}
+}
+
+// TestFirstPartsOfKey checks that an index lists rows by the first parts of its keys.
+func TestFirstPartsOfKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	q, err := w.ApplyQoSPolicy(t.Context(), sdn.QoSPolicySpec{})
+	ok(t, err)
+	network := w.networks[0].ID
+	plugged := w.port(t, sdn.PortSpec{Network: network, Host: testHost, QoSPolicy: q.ID})
+	unplugged := w.port(t, sdn.PortSpec{Network: network, QoSPolicy: q.ID})
+	w.port(t, sdn.PortSpec{Network: network})
+	for k, want := range map[string][]sdn.ID{
+		string(q.ID):                            {plugged, unplugged},
+		key(string(q.ID), pluggedPlace):         {plugged},
+		key(string(q.ID), "0", string(network)): {unplugged},
+	} {
+		var got []sdn.ID
+		ok(t, w.view(func(b *bbolt.Tx) error {
+			rows, err := ports.all(b, "qos", k)
+			for _, r := range rows {
+				got = append(got, r.ID)
+			}
+			return err
+		}))
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%q lists %v, want %v", k, got, want)
 		}
 	}
 }

@@ -142,18 +142,18 @@ func (t table[T, R]) any(tx *bbolt.Tx, index, k string) bool {
 	return bytes.HasPrefix(found, prefix)
 }
 
-// ids lists what an index that is not unique has for k.
+// ids lists what an index that is not unique has for k, which is a key or its first parts.
 func (t table[T, R]) ids(tx *bbolt.Tx, index, k string) []sdn.ID {
 	var ids []sdn.ID
 	prefix := []byte(k + "\x00")
 	c := tx.Bucket([]byte(string(t.noun) + "." + index)).Cursor()
 	for found, _ := c.Seek(prefix); bytes.HasPrefix(found, prefix); found, _ = c.Next() {
-		ids = append(ids, sdn.ID(found[len(prefix):]))
+		ids = append(ids, sdn.ID(found[bytes.LastIndexByte(found, 0)+1:]))
 	}
 	return ids
 }
 
-// all lists the rows that an index that is not unique has for k.
+// all lists the rows of ids.
 func (t table[T, R]) all(tx *bbolt.Tx, index, k string) ([]R, error) {
 	var rows []R
 	for _, id := range t.ids(tx, index, k) {
