@@ -2,8 +2,8 @@
 // apply.
 //
 // It owns which part of Helm's templates they may use: the actions and functions of
-// internal/template, quote, default, toYaml, nindent, sha256sum, hasKey, include and lookup with the
-// meaning that helm gives them, .Values, .Release.Name, .Release.Namespace and .Chart.AppVersion. A
+// internal/template, quote, default, toYaml, fromYaml, nindent, sha256sum, hasKey, include and
+// lookup with the meaning that helm gives them, .Values, .Release.Name, .Release.Namespace and .Chart.AppVersion. A
 // template that uses more does not render, and its test fails.
 //
 // It must not decide what Kuryr does when it runs, nor remove anything from a cluster.
@@ -222,6 +222,14 @@ var plain = template.Funcs{
 	"toYaml": func(v any) (string, error) {
 		data, err := yaml.Marshal(v)
 		return strings.TrimSuffix(string(data), "\n"), err
+	},
+	// A text that is no map gives the key Error.
+	"fromYaml": func(text string) map[string]any {
+		m := map[string]any{}
+		if err := yaml.Unmarshal([]byte(text), &m); err != nil {
+			m = map[string]any{"Error": err.Error()}
+		}
+		return m
 	},
 	"nindent": func(n int, text string) string {
 		space := strings.Repeat(" ", n)

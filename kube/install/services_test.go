@@ -71,7 +71,13 @@ func TestServicesByDefault(t *testing.T) {
 		}
 		return map[string]any{"kind": "ConfigMap", "data": all}
 	}
-	before, since := data(nil), data(map[string]any{"services": "true"})
+	before := data(nil)
+	since := data(map[string]any{"kuryr.yaml": "controller.services: true", "node.yaml": "node.services: true"})
+	// Rendered with config and node.config.
+	settings := data(map[string]any{
+		"kuryr.yaml": "controller.listen: 127.0.0.1:9465\ncontroller:\n  services: true",
+		"node.yaml":  "node:\n  services: true",
+	})
 	for _, row := range []struct {
 		name, values string
 		there        map[string]any
@@ -89,6 +95,15 @@ func TestServicesByDefault(t *testing.T) {
 		{"upgrade of a cluster that has them", "", since, true, true},
 		{"the same, switched off", "services: false", since, false, false},
 		{"the same, switched off by values", "node: {config: {node: {services: false}}}", since, false, false},
+		{"upgrade of a cluster where two settings switched them on", "", settings, true, true},
+		{"the same, nodes balance", "loadBalancers: node", settings, true, true},
+		{"the same, switched off", "services: false", settings, false, false},
+		{"Raven alone", "", data(map[string]any{"kuryr.yaml": "controller.services: true"}), true, false},
+		{"nodes alone", "", data(map[string]any{"node.yaml": "node.services: true"}), false, true},
+		{"two settings that switched them off", "", data(map[string]any{
+			"kuryr.yaml": "controller: {services: false}", "node.yaml": "node.services: false",
+		}), false, false},
+		{"no map", "", data(map[string]any{"kuryr.yaml": "a", "node.yaml": "node: null"}), false, false},
 		{"no data", "", map[string]any{"kind": "ConfigMap"}, false, false},
 		{"values of before, without the key", "services: null", nil, false, false},
 	} {
