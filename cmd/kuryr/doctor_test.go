@@ -41,7 +41,7 @@ VERDICT   CHECK              WHAT
 problem   store and kernel   route is missing
                              to mend it: ` + "`kuryr doctor --fix`" + `
 ok        kuryr              it runs
-1 fixed, 2 need you: kuryr doctor --fix
+1 fixed, 1 needs you: kuryr doctor --fix
 `,
 		table.YAML: `verdict: problem
 fixed:

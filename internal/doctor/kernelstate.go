@@ -70,7 +70,8 @@ func (g Group) text(missing, excess, other string) string {
 }
 
 // Summary is one line about all findings. After a repair, fixed is the number of things that
-// were fixed, and failed of those that were not; it is -1 if no repair was asked for.
+// were fixed, and failed the number of repairs that failed; fixed is -1 if no repair was
+// requested. The findings are those after the repair, so they count what failed again.
 func Summary(all []Finding, fixed, failed int) string {
 	problems, warnings, repairable := 0, 0, 0
 	var remedies []string
@@ -81,14 +82,18 @@ func Summary(all []Finding, fixed, failed int) string {
 			if f.Mend == fix {
 				repairable++
 			}
-			if remedy := strings.Trim(f.Mend, "`"); !slices.Contains(remedies, remedy) {
+			remedy := strings.Trim(f.Mend, "`")
+			if remedy != "" && !slices.Contains(remedies, remedy) {
 				remedies = append(remedies, remedy)
 			}
 		case Warning:
 			warnings++
 		}
 	}
-	needs := problems + failed
+	needs := problems
+	if needs == 0 { // otherwise what failed is a finding still
+		needs = failed
+	}
 	verb := "need"
 	if needs == 1 {
 		verb = "needs"

@@ -50,7 +50,9 @@ func TestSummary(t *testing.T) {
 		{[]Finding{kernel, kernel, restart, warned}, -1, 0, "3 problems, 1 warning; kuryr doctor --fix repairs 2"},
 		{[]Finding{warned}, -1, 0, "0 problems, 1 warning"},
 		{[]Finding{restart, well}, 9, 0, "9 fixed, 1 needs you: docker restart fe"},
-		{[]Finding{restart, restart}, 0, 1, "0 fixed, 3 need you: docker restart fe"},
+		{[]Finding{restart, restart}, 0, 1, "0 fixed, 2 need you: docker restart fe"},
+		{[]Finding{kernel, {Verdict: Problem}}, 0, 1, "0 fixed, 2 need you: kuryr doctor --fix"},
+		{[]Finding{{Verdict: Problem}}, 1, 0, "1 fixed, 1 needs you"},
 		{[]Finding{well}, 2, 0, "2 fixed"},
 		{[]Finding{well}, 0, 1, "0 fixed, 1 needs you"},
 	} {
