@@ -62,7 +62,7 @@ func (a *app) control(ctx context.Context, cfg config.Config, log *slog.Logger) 
 	if err != nil {
 		return err
 	}
-	cluster, err := awaitCluster(ctx, kube, log)
+	cluster, err := awaitCluster(ctx, kube, clusterTimeout, log)
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -186,10 +186,16 @@ func (r *readiness) check(req *http.Request) error {
 	return nil
 }
 
+// clusterTimeout bounds one request for the cluster's identity.
+const clusterTimeout = 10 * time.Second
+
 // awaitCluster waits until the API server answers: without it the caches have no kinds. It returns
 // the UID of the namespace kube-system, which differs between clusters and not between replicas. It
-// marks Raven's objects in an SDN of several clusters.
-func awaitCluster(ctx context.Context, kube *rest.Config, log *slog.Logger) (string, error) {
+// marks Raven's objects in an SDN of several clusters. It fails where waiting does not help, such as
+// with an unknown authority or without the rights.
+func awaitCluster(ctx context.Context, kube *rest.Config, timeout time.Duration, log *slog.Logger) (string, error) {
+	kube = rest.CopyConfig(kube)
+	kube.Timeout = timeout
 	c, err := client.New(kube, client.Options{})
 	if err != nil {
 		return "", fmt.Errorf("kubernetes: %w", err)
@@ -199,6 +205,9 @@ func awaitCluster(ctx context.Context, kube *rest.Config, log *slog.Logger) (str
 		err := c.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, &ns)
 		if err == nil {
 			return strings.ToLower(string(ns.UID)), nil
+		}
+		if ctx.Err() == nil && !raven.Passing(err) {
+			return "", fmt.Errorf("kubernetes: %w", err)
 		}
 		log.WarnContext(ctx, "cannot reach the API server yet", "err", oneLine(err), "retry_in", pause)
 		timer := time.NewTimer(pause)

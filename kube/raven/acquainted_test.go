@@ -43,7 +43,7 @@ func TestStartOnAnEmptySDN(t *testing.T) {
 	c.settle()
 	n := len(c.ports())
 	back := c.empty()
-	if err := c.begin(); !passing(err) {
+	if err := c.begin(); !Passing(err) {
 		t.Fatalf("it starts, or ends: %v", err)
 	}
 	routers, err := sdn.All(c.sdn.FindRouters(t.Context(), sdn.RouterQuery{}))

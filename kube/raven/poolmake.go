@@ -148,7 +148,7 @@ func (w *poolWork) ensure(ctx context.Context, keys []string, wishes map[string]
 	objects, finished := make([]*v1.KuryrPort, len(keys)), make([]v1.PendingPort, len(keys))
 	for i, key := range keys {
 		if failed[i] != nil {
-			if !passing(failed[i]) { // it is not there, and will not come
+			if !Passing(failed[i]) { // it is not there, and will not come
 				finished[i].Key = key
 			}
 			w.complain(wishes[key], failed[i])

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net"
 	"net/netip"
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -44,7 +46,7 @@ const (
 func (r *Raven) Prepare(ctx context.Context) error {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := r.prepare(ctx)
-		if err == nil || ctx.Err() != nil || !passing(err) {
+		if err == nil || ctx.Err() != nil || !Passing(err) {
 			return err
 		}
 		r.log.WarnContext(ctx, "cannot start yet; it is tried again", "error", err, "in", pause)
@@ -58,12 +60,21 @@ func (r *Raven) Prepare(ctx context.Context) error {
 	}
 }
 
-// passing tells of an error that may go by itself.
-func passing(err error) bool {
+// Passing reports whether an error can end without a change of the configuration: the SDN or
+// the API server is unavailable, or cannot be reached.
+func Passing(err error) bool {
 	return sdn.IsUnavailable(err) || sdn.IsPending(err) || errors.Is(err, context.DeadlineExceeded) ||
 		apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) ||
 		apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsConflict(err) ||
-		utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsTimeout(err)
+		utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsTimeout(err) ||
+		utilnet.IsProbableEOF(err) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH) ||
+		isTemporary(err)
+}
+
+// isTemporary reports whether a name server did not answer.
+func isTemporary(err error) bool {
+	var dns *net.DNSError
+	return errors.As(err, &dns) && dns.Temporary()
 }
 
 func (r *Raven) prepare(ctx context.Context) error {

@@ -3,6 +3,8 @@ package raven
 import (
 	"crypto/x509"
 	"fmt"
+	"io"
+	"net"
 	"net/url"
 	"os"
 	"syscall"
@@ -20,10 +22,15 @@ func TestPassing(t *testing.T) {
 		{syscall.ECONNREFUSED, true},
 		{syscall.ECONNRESET, true},
 		{os.ErrDeadlineExceeded, true},
+		{syscall.EHOSTUNREACH, true},
+		{syscall.ENETUNREACH, true},
+		{io.EOF, true},
+		{&net.DNSError{Err: "server misbehaving", IsTemporary: true}, true},
+		{&net.DNSError{Err: "no such host", IsNotFound: true}, false},
 		{x509.UnknownAuthorityError{}, false},
 	} {
 		err := fmt.Errorf("router: %w", &url.Error{Op: "Post", URL: "https://10.0.0.1:6443", Err: c.err})
-		if is := passing(err); is != c.want {
+		if is := Passing(err); is != c.want {
 			t.Errorf("%v passes: %v, want %v", err, is, c.want)
 		}
 	}

@@ -216,7 +216,7 @@ func (r *Raven) prepareVIPs(ctx context.Context) error {
 	defer r.vips.making.Unlock()
 	err := r.makeVIPs(ctx)
 	r.legged.looked(r.now())
-	if made := len(r.vips.subnets) > 0; err != nil && made && ctx.Err() == nil && !slices.ContainsFunc(parts(err), passing) {
+	if made := len(r.vips.subnets) > 0; err != nil && made && ctx.Err() == nil && !slices.ContainsFunc(parts(err), Passing) {
 		r.log.WarnContext(ctx, "the VIP network is not whole", "error", err)
 		return nil
 	}
