@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"io"
 	"net"
 	"net/http"
@@ -75,9 +76,22 @@ func TestUserNames(t *testing.T) {
 		if out := m.must(t, c.noun, "list"); !strings.Contains(out, " "+name+" ") {
 			t.Errorf("kuryr %s list does not name %s:\n%s", c.noun, name, out)
 		}
+		var own struct{ ID, Name string }
+		if err := json.Unmarshal([]byte(first), &own); err != nil {
+			t.Fatal(err)
+		}
+		for _, word := range []string{name, own.Name} {
+			out := show(c.noun, "list", "--filter", "name="+word)
+			if !strings.Contains(out, own.ID) || word == name && strings.Count(out, `"created_at"`) != 1 {
+				t.Errorf("kuryr %s list --filter name=%s:\n%s", c.noun, word, out)
+			}
+		}
 		if out := m.must(t, "__complete", c.noun, "show", ""); !strings.Contains(out, name+"\t") {
 			t.Errorf("completion of kuryr %s show does not have %s:\n%s", c.noun, name, out)
 		}
+	}
+	if out := m.must(t, "__complete", "network", "delete", ""); !strings.Contains(out, "blue\t") {
+		t.Errorf("completion of kuryr network delete does not have blue:\n%s", out)
 	}
 	if out := show("port", "list", "--filter", "network_id=blue"); !strings.Contains(out, endpointID) {
 		t.Errorf("ports of blue:\n%s", out)

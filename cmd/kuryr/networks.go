@@ -259,7 +259,8 @@ func (a *app) deleteNetworkCommand() *cobra.Command {
 		Args: exactly(1, "the name or the id of one network"),
 		Long: `Delete a network, its subnets, and the router that it was created with. Networks that
 kuryr network create did not make are refused, and those with ports of containers.`,
-		Example: "  kuryr network delete blue",
+		Example:           "  kuryr network delete blue",
+		ValidArgsFunction: completeOne(a, networkNoun),
 		RunE: func(c *cobra.Command, args []string) error {
 			client, err := a.client(c)
 			if err != nil {

@@ -241,8 +241,13 @@ func nounCommand[E any](a *app, n noun[E]) *cobra.Command {
 			if len(tags) == 0 {
 				delete(query, "tags")
 			}
+			var named []string // by the users' name or the SDN's, of which it knows only its own
 			for _, f := range filters {
 				name, value, _ := strings.Cut(f, "=")
+				if name == "name" {
+					named = append(named, value)
+					continue
+				}
 				if value, err = idOf(c.Context(), client.SDN(), names, name, value); err != nil {
 					return err
 				}
@@ -251,6 +256,11 @@ func nounCommand[E any](a *app, n noun[E]) *cobra.Command {
 			all, err := restapi.List(c.Context(), client.SDN(), n.resource, query)
 			if err != nil {
 				return err
+			}
+			if len(named) > 0 {
+				all = slices.DeleteFunc(all, func(e E) bool {
+					return !slices.Contains(named, n.name(names, e)) && !slices.Contains(named, n.common(e).Name)
+				})
 			}
 			slices.SortFunc(all, func(x, y E) int {
 				cx, cy := n.common(x), n.common(y)
@@ -302,12 +312,7 @@ func nounCommand[E any](a *app, n noun[E]) *cobra.Command {
 			}
 			return table.Show(a.out, format, one, columns)
 		},
-		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return completions(a, c, n), cobra.ShellCompDirectiveNoFileComp
-		},
+		ValidArgsFunction: completeOne(a, n),
 	}
 	for _, c := range []*cobra.Command{list, show} {
 		addOutput(c, &output)
@@ -318,6 +323,16 @@ func nounCommand[E any](a *app, n noun[E]) *cobra.Command {
 
 // completeTimeout is how long a shell waits for what could follow.
 const completeTimeout = 2 * time.Second
+
+// completeOne completes the only argument of a command.
+func completeOne[E any](a *app, n noun[E]) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return completions(a, c, n), cobra.ShellCompDirectiveNoFileComp
+	}
+}
 
 // completions are the names and the ids of all objects, and nothing where kuryr does not answer.
 func completions[E any](a *app, c *cobra.Command, n noun[E]) []string {
