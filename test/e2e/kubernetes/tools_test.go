@@ -35,7 +35,7 @@ func (w *whole) tools(from, to corev1.Pod) {
 	}
 	w.must(w.node.Exec(w.ctx, "sh", "-c", "cp /run/plugin "+plugin+" && rm "+other).Err())
 
-	bundle := w.node.Exec(w.ctx, "sh", "-c", kuryr+" support-bundle /run/bundle.tar.gz && tar -xzOf /run/bundle.tar.gz --wildcards '*/node/pods.json'")
+	bundle := w.node.Exec(w.ctx, "sh", "-c", kuryr+" support-bundle /run/bundle.tar.gz >/dev/null && tar -xzOf /run/bundle.tar.gz --wildcards '*/node/pods.json'")
 	var pods struct {
 		Node  string
 		Ports []struct{ Pod, Status, Link string }
