@@ -33,6 +33,10 @@ func (a *app) installKubernetes(c *cobra.Command, f kubernetesFlags) error {
 		if err != nil {
 			return err
 		}
+		if release.Values.AutoServices() {
+			_, _ = fmt.Fprintln(a.err, "services: auto means on here, as no cluster is asked; "+
+				"where Kuryr is installed without Services, use --set services=false")
+		}
 		_, err = fmt.Fprint(a.out, install.Text(manifests))
 		return err
 	}

@@ -52,7 +52,8 @@ func TestInstallKubernetes(t *testing.T) {
 		{"--set installation=set --installation flag --set neutron.cloud=set --values " + values, []string{`installation: "set"`, `cloud: "set"`}, []string{`"flag"`, "of-the-file"}},
 	} {
 		code, out, complaint := kuryr(t.Context(), nil, append([]string{"install", "kubernetes"}, strings.Fields(c.args)...)...)
-		if code != exitOK || complaint != "" {
+		if code != exitOK || !strings.HasPrefix(complaint, "services: auto means on here") ||
+			strings.Count(complaint, "\n") != 1 {
 			t.Errorf("%s: exit %d, %s", c.args, code, complaint)
 		}
 		for _, want := range c.has {
@@ -64,6 +65,20 @@ func TestInstallKubernetes(t *testing.T) {
 			if strings.Contains(out, not) {
 				t.Errorf("%s: has %s", c.args, not)
 			}
+		}
+	}
+}
+
+// TestPrintedServicesChosen checks that manifests are printed without a notice where the values say
+// whether Services are on.
+func TestPrintedServicesChosen(t *testing.T) {
+	t.Parallel()
+	for _, set := range []string{
+		"services=false", "services=true", "config.controller.services=true", "node.config.node.services=false",
+	} {
+		code, _, complaint := kuryr(t.Context(), nil, "install", "kubernetes", "--set", set)
+		if code != exitOK || complaint != "" {
+			t.Errorf("%s: exit %d, %s", set, code, complaint)
 		}
 	}
 }

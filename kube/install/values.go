@@ -148,6 +148,11 @@ func (v Values) Check() error {
 	return errors.Join(v.checkBalancers(), v.checkRavenConf(), v.checkSettings())
 }
 
+// AutoServices reports whether Services are on or off by what the cluster has.
+func (v Values) AutoServices() bool {
+	return v["services"] == "auto" && v.onlyOnce("services", "services") == nil
+}
+
 // checkSettings refuses settings that Raven or the nodes' daemons would not start with.
 func (v Values) checkSettings() error {
 	raven, err := settings("config", v["config"])
