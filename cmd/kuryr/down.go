@@ -42,14 +42,31 @@ and restores the host's forwarding switch. A switch that something else needs by
 				return err
 			}
 			fronts := runningFrontsOf(c.Context(), cfg)
-			report, err := admin.NewClient(cfg.Admin.Socket).Down(c.Context(), o)
+			if err := fronts.refuseOfCluster(cfg, o.Purge); err != nil {
+				return err
+			}
+			client := admin.NewClient(cfg.Admin.Socket)
+			var ended []string // before what they work on is deleted
+			if o.Purge {
+				if ended, err = fronts.stopBeside(c.Context(), client, o.Force); err != nil {
+					return err
+				}
+			}
+			report, err := client.Down(c.Context(), o)
 			if admin.IsNotRunning(err) {
 				var log *slog.Logger
 				if log, err = logging.New(a.err, max(cfg.Log.Level, slog.LevelWarn), cfg.Log.Format); err != nil {
 					return err
 				}
-				report, err = downAlone(c.Context(), cfg, log, o)
+				stop := func() (err error) {
+					if o.Purge {
+						ended, err = fronts.stop(c.Context())
+					}
+					return err
+				}
+				report, err = downAlone(c.Context(), cfg, log, o, stop)
 			}
+			report.Done = append(ended, report.Done...)
 			add := func(done []string, more error) {
 				report.Done = append(report.Done, done...)
 				err = errors.Join(err, more)
@@ -60,10 +77,7 @@ and restores the host's forwarding switch. A switch that something else needs by
 			switch {
 			case err != nil:
 			case o.Purge:
-				add(fronts.stop(c.Context()))
-				if err == nil {
-					add(purge(cfg))
-				}
+				add(purge(cfg))
 			default:
 				for _, f := range fronts {
 					report.Done = append(report.Done, f.name+" still runs")
@@ -82,8 +96,10 @@ and restores the host's forwarding switch. A switch that something else needs by
 	return c
 }
 
-// downAlone goes down where no kuryr is running.
-func downAlone(ctx context.Context, cfg config.Config, log *slog.Logger, o admin.DownOptions) (report admin.DownReport, err error) {
+// downAlone goes down where no kuryr is running. It calls stop before it changes anything.
+func downAlone(
+	ctx context.Context, cfg config.Config, log *slog.Logger, o admin.DownOptions, stop func() error,
+) (report admin.DownReport, err error) {
 	var p *parts
 	if _, missing := os.Stat(storePath(cfg)); errors.Is(missing, fs.ErrNotExist) {
 		p, err = openBare(cfg, log)
@@ -95,6 +111,9 @@ func downAlone(ctx context.Context, cfg config.Config, log *slog.Logger, o admin
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
 	if err := refuseWhilePlugged(ctx, p, cfg.Host, o.Force); err != nil {
+		return report, err
+	}
+	if err := stop(); err != nil {
 		return report, err
 	}
 	return teardown(ctx, p, cfg, o.Purge)
@@ -121,6 +140,11 @@ func refuseWhilePlugged(ctx context.Context, p *parts, host string, force bool) 
 	if err != nil {
 		return err
 	}
+	return cutOff(n)
+}
+
+// cutOff is the refusal to cut off n ports.
+func cutOff(n int) error {
 	if n > 0 {
 		return fmt.Errorf("%s of containers would be cut off: stop them first, or use --force", plural(n, "port"))
 	}

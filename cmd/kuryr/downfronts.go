@@ -7,38 +7,80 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/config"
+	"github.com/kuryr/kuryr/sdn/restapi"
 )
 
 // runningFront is a front end that is a process of its own, beside that of the SDN.
 type runningFront struct {
-	name   string
-	socket string
+	name    string
+	socket  string
+	cluster bool // it is the daemon of a cluster's node, which refuses to stop
 }
 
 type runningFronts []runningFront
 
-// runningFrontsOf looks for front ends beside the process that serves the admin socket. A
-// node's daemon of a cluster is none: it refuses to stop, as the cluster would start it
-// again.
+// runningFrontsOf looks for front ends beside the process that serves the admin socket.
 func runningFrontsOf(ctx context.Context, cfg config.Config) (all runningFronts) {
 	shared := cfg
 	shared.Provider = config.ProviderSDN
 	for _, f := range []runningFront{
-		{"kuryr docker", frontSocket(shared, duties{docker: true})},
-		{"kuryr node", frontSocket(shared, duties{node: true})},
+		{name: "kuryr docker", socket: frontSocket(shared, duties{docker: true})},
+		{name: "kuryr node", socket: frontSocket(shared, duties{node: true})},
 	} {
-		if _, err := admin.NewClient(f.socket).Status(ctx); !admin.IsNotRunning(err) {
+		status, err := admin.NewClient(f.socket).Status(ctx)
+		if !admin.IsNotRunning(err) {
+			f.cluster = status.Cluster
 			all = append(all, f)
 		}
 	}
 	return all
+}
+
+// refuseOfCluster fails if one of the front ends is the daemon of a cluster's node, which would
+// keep what is taken down: all with a purge, the node's own port without.
+func (all runningFronts) refuseOfCluster(cfg config.Config, purge bool) error {
+	for _, f := range all {
+		if _, err := os.Stat(legDir(cfg)); f.cluster && (purge || err == nil) {
+			return errors.New("the daemon of a cluster's node runs: take Kuryr out of the cluster first")
+		}
+	}
+	return nil
+}
+
+// stopBeside ends the front ends beside a process that Down is about to end, unless Down would
+// refuse.
+func (all runningFronts) stopBeside(ctx context.Context, c *admin.Client, force bool) ([]string, error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
+	status, err := c.Status(ctx)
+	if admin.IsNotRunning(err) || err == nil && status.StoreOnly {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !force {
+		hosts := url.Values{"binding:host_id": {status.Host}}
+		ports, err := restapi.List(ctx, c.SDN(), restapi.Ports, hosts)
+		if err != nil {
+			return nil, err
+		}
+		ports = slices.DeleteFunc(ports, func(p restapi.Port) bool { return p.DeviceID == "" })
+		if err := cutOff(len(ports)); err != nil {
+			return nil, err
+		}
+	}
+	return all.stop(ctx)
 }
 
 // stop ends the front ends, and waits until they have.

@@ -60,7 +60,7 @@ func (n *clusterNode) Status(ctx context.Context) (admin.Status, error) {
 	}
 	view := n.claimant.View()
 	s := admin.Status{
-		Version: version, Host: n.name, Started: n.started, Reasons: n.Unready(), NodeSocket: n.cfg.Node.Socket,
+		Version: version, Host: n.name, Started: n.started, Cluster: true, Reasons: n.Unready(), NodeSocket: n.cfg.Node.Socket,
 		Objects: map[string]int64{"attachment": int64(len(has)), "port": int64(len(view.Ports)), "pool": int64(len(view.Pools)), "waiting pod": int64(view.Waiting)}, Findings: n.findings(ctx), Unreached: []admin.Unreached{},
 	}
 	s.Ready = len(s.Reasons) == 0

@@ -84,6 +84,56 @@ func TestPurgeOfSeparateProcesses(t *testing.T) {
 	}
 }
 
+// TestPurgeRefuses checks that "down --purge" ends no front end and deletes nothing where it is
+// refused: beside the daemon of a cluster's node, and while containers are plugged.
+func TestPurgeRefuses(t *testing.T) {
+	nstest.Require(t)
+	m := newMachine(t)
+	_, sdnEnded, _ := m.sdn(t)
+	_, dockerEnded := m.start(t, func(ctx context.Context, a *app) int {
+		return a.run(ctx, []string{"docker", "--provider", "sdn"})
+	})
+	refused := func(says string) {
+		t.Helper()
+		code, _, complaint := m.run(t, "down", "--purge")
+		if code != exitError || !strings.Contains(complaint, says) {
+			t.Errorf("down --purge: exit %d, %q, want %q", code, complaint, says)
+		}
+		for _, socket := range []string{m.path("run/kuryr.sock"), m.path("run/kuryr-docker.sock")} {
+			if !answered(socket) {
+				t.Errorf("nothing answers at %s after %q", socket, says)
+			}
+		}
+		if _, err := os.Stat(m.path("state/kuryr.db")); err != nil {
+			t.Error(err)
+		}
+	}
+	l, err := net.Listen("unix", m.path("run/kuryr-node.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/admin/status" {
+			t.Errorf("the node's daemon is asked for %s", r.URL.Path)
+		}
+		_, _ = io.WriteString(w, `{"cluster": true}`)
+	})}
+	served := make(chan error, 1)
+	go func() { served <- node.Serve(l) }()
+	refused("take Kuryr out of the cluster first")
+	_ = node.Close()
+	<-served
+
+	m.plug(t)
+	refused("--force")
+	m.must(t, "down", "--purge", "--force")
+	for _, ended := range []func() int{dockerEnded, sdnEnded} {
+		if code := ended(); code != exitOK {
+			t.Errorf("a process ended with %d", code)
+		}
+	}
+}
+
 // What "down --purge" does not delete it names, and a conflist that is another's stays.
 func TestPurgeNamesWhatStays(t *testing.T) {
 	nstest.Require(t)

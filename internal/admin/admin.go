@@ -54,6 +54,7 @@ type Status struct {
 	Installation string           `json:"installation"`
 	Store        Store            `json:"store"`
 	StoreOnly    bool             `json:"store_only,omitempty"`  // there is nothing of the kernel's to the store
+	Cluster      bool             `json:"cluster,omitempty"`     // it is the daemon of a cluster's node
 	PluginSocket string           `json:"plugin_socket"`         // "" where Docker is not served
 	NodeSocket   string           `json:"node_socket,omitempty"` // "" where container runtimes are not served by CNI
 	API          string           `json:"api"`                   // where the SDN is served to other processes; "" where it is not
