@@ -84,11 +84,11 @@ func patient(c config.Config, b *bind.Binder) bind.Patient {
 
 // begin lets kuryr-cni in, and then tells container runtimes of it.
 func (f *nodeFront) begin(ctx context.Context, work *errgroup.Group) error {
-	work.Go(func() error { return f.binder.Run(ctx) })
 	l, err := rootsock.Listen(f.cfg.Node.Socket)
 	if err != nil {
 		return err
 	}
+	work.Go(func() error { return f.binder.Run(ctx) })
 	work.Go(func() error { return f.server.Serve(ctx, l) })
 	work.Go(func() error { collectLinks(ctx, f.binder, f.pins, f.log); return nil })
 	return installConflist(f.cfg)

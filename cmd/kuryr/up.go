@@ -204,13 +204,7 @@ func (d *daemon) begin(ctx context.Context, work *errgroup.Group, api *api) erro
 		}
 	}
 	if d.node != nil {
-		err := d.node.begin(ctx, work)
-		if d.front != nil && errors.Is(err, rootsock.ErrInUse) { // Docker is served all the same
-			d.log.Warn("CNI socket in use", "node_socket", d.cfg.Node.Socket, "err", err)
-			d.noCNI.Store(true)
-			err = nil
-		}
-		if err != nil {
+		if err := d.beginNode(ctx, work); err != nil {
 			return err
 		}
 	}
@@ -219,6 +213,46 @@ func (d *daemon) begin(ctx context.Context, work *errgroup.Group, api *api) erro
 		d.log.Warn("the service manager was not told that kuryr is ready", "error", err)
 	}
 	return nil
+}
+
+// takeoverPause is how often a process on standby tries to take the CNI socket.
+const takeoverPause = 2 * time.Second
+
+// beginNode serves CNI. Where another process holds its socket, Docker's front end goes on without.
+// The front end of CNI alone then stands by: `kuryr up`, whose SDN it uses, serves the same networks.
+func (d *daemon) beginNode(ctx context.Context, work *errgroup.Group) error {
+	err := d.node.begin(ctx, work)
+	standby := d.front == nil && d.cfg.Provider == config.ProviderSDN
+	if !errors.Is(err, rootsock.ErrInUse) || d.front == nil && !standby {
+		return err
+	}
+	d.log.Warn("CNI socket in use", "node_socket", d.cfg.Node.Socket, "standby", standby, "err", err)
+	d.noCNI.Store(true)
+	if !standby {
+		return nil
+	}
+	work.Go(func() error { return d.takeCNI(ctx, work) })
+	return installConflist(d.cfg)
+}
+
+// takeCNI serves CNI as soon as no other process holds its socket.
+func (d *daemon) takeCNI(ctx context.Context, work *errgroup.Group) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(takeoverPause):
+		}
+		err := d.node.begin(ctx, work)
+		if errors.Is(err, rootsock.ErrInUse) {
+			continue
+		}
+		if err == nil {
+			d.noCNI.Store(false)
+			d.log.Info("CNI socket taken over", "node_socket", d.cfg.Node.Socket)
+		}
+		return err
+	}
 }
 
 // beginEmbedded makes the kernel follow the store and keeps it so.
