@@ -124,7 +124,7 @@ func (h *Host) startAgent(ctx context.Context) error {
 		}
 		known, err := h.lab.API().List(ctx, "agents", url.Values{"host": {h.Name}}.Encode())
 		if err == nil && len(known) == 0 {
-			err = fmt.Errorf("Neutron does not know %s of %s yet", program, h.Name)
+			err = fmt.Errorf("%s of %s is not known to Neutron yet", program, h.Name)
 		}
 		return err
 	})
