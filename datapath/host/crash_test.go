@@ -58,11 +58,13 @@ func TestForwardingKilledAnywhere(t *testing.T) {
 			before := sysctls(t, s.host)
 			in(t, s.host, func() error { return h.EnableForwarding(t.Context(), true, true) })
 			crash(t, s.host, h.dir, "restore", at)
+			h = nextProcess(h)
 			in(t, s.host, func() error { return h.EnableForwarding(t.Context(), true, true) })
 			s.checkAfterCrash(t, h, before)
 
 			in(t, s.host, func() error { return h.EnableForwarding(t.Context(), true, true) })
 			crash(t, s.host, h.dir, "restore", at)
+			h = nextProcess(h)
 			in(t, s.host, func() error { return h.restored(t) })
 			if d := differences(before, sysctls(t, s.host)); len(d) > 0 {
 				t.Errorf("restoring twice left %v", d)
@@ -70,6 +72,10 @@ func TestForwardingKilledAnywhere(t *testing.T) {
 		})
 	}
 }
+
+// nextProcess is the Host of a process that starts after one that was killed: it knows only
+// what was recorded.
+func nextProcess(h *Host) *Host { return New(Config{Dir: h.dir, Logger: h.log}) }
 
 // checkAfterCrash checks that forwarding is on, that the routes by advertisement outlived it, and that all can be put back.
 func (s site) checkAfterCrash(t *testing.T, h *Host, before map[string]string) {
