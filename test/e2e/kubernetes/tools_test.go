@@ -41,8 +41,7 @@ func (w *whole) tools(from, to corev1.Pod) {
 		Ports []struct{ Pod, Status, Link string }
 		Pools []struct{ Name string }
 	}
-	_, list, _ := strings.Cut(bundle.Stdout, "\n") // the first line tells where it is
-	err := json.Unmarshal([]byte(list), &pods)
+	err := json.Unmarshal([]byte(bundle.Stdout), &pods)
 	has := false
 	for _, p := range pods.Ports {
 		has = has || p.Pod == "default/"+from.Name && p.Status == "bound" && p.Link == "whole"
