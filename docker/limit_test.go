@@ -18,8 +18,8 @@ import (
 	"github.com/kuryr/kuryr/internal/rootsock"
 )
 
-// Twenty callers each send the largest body there is, at once, and nothing is answered: what they may cost is a part of
-// what they send. All are served in the end.
+// Twenty callers concurrently send the largest body that is accepted, and no call is answered.
+// They cost less memory than they send, and all are served in the end.
 func TestFloodOfLargeBodies(t *testing.T) {
 	gate := &blocked{entered: make(chan struct{}), leave: make(chan struct{})}
 	b := newBox(t, func(c *Config) { gate.Provider = c.Provider; c.Provider, c.CallTimeout = gate, time.Minute })

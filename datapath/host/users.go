@@ -140,10 +140,11 @@ func dump[T any](list func() ([]T, error)) ([]T, error) {
 func global(ip net.IP) bool { return !ip.IsLinkLocalUnicast() && !ip.IsMulticast() && !ip.IsLoopback() }
 
 // newUsers returns the users that came since the switch was turned on. It worked without
-// the switch for those that were there before.
+// the switch for those that were there before. Docker always counts: its rules outlive it,
+// and after its next start it relies on the switch.
 func newUsers(now, before, leaving []string) []string {
 	return slices.DeleteFunc(now, func(u string) bool {
-		return slices.Contains(before, u) || slices.Contains(leaving, u)
+		return u != userDocker && slices.Contains(before, u) || slices.Contains(leaving, u)
 	})
 }
 

@@ -19,7 +19,7 @@ const (
 	setWithPorts = "with_ports"  // transport protocols with ports
 	setRevisions = "revisions"   // what is known of groups: hash of the id . hash of the revision. No rule reads it
 	setPairs     = "pairs"       // port's link . hash of the group . prefix: allowed pairs of members. No rule reads it
-	setLive      = "live"        // port . remote . protocol . first word . epoch: packets that pass at once
+	setLive      = "live"        // port . remote . protocol . first word . epoch: packets that pass immediately
 	setFlows     = "flows"       // port . remote . protocol . port's side . remote's side, by who began
 	setClosing   = "closing"     // the same key: connections that one side has ended
 	setAnswered  = "answered"    // the same key: connections whose beginning the other side has answered

@@ -20,7 +20,8 @@ func Node(n NodeFacts) []Finding {
 		return nil
 	}
 	if !n.Answers {
-		f.add(Problem, "nobody answers at "+n.Socket+": containers of CNI runtimes do not start", "start `kuryr up` or `kuryr node`, or remove the network's file from /etc/cni/net.d")
+		f.add(Problem, "no daemon answers at "+n.Socket+": containers of CNI runtimes do not start",
+			"start `kuryr up` or `kuryr node`, or remove the network's file from /etc/cni/net.d")
 	}
 	if n.Answers && n.Missing != nil {
 		f.add(Warning, "container runtimes do not find the network: "+n.Missing.Error(), "restart `kuryr up` or `kuryr node`, which writes it")

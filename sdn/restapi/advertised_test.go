@@ -23,7 +23,9 @@ var proofs = map[string][]step{
 		{"PUT", "qos/policies/$policy", `{"policy":{"description":"d"}}`, 200, "policy.description=d"},
 		{"PUT", "trunks/$trunk", `{"trunk":{"description":"d"}}`, 200, "trunk.description=d"},
 	},
-	"standard-attr-revisions": {{"GET", "networks/$network?fields=revision_number", "", 200, ""}},
+	"standard-attr-revisions": {
+		{"GET", "networks/$network?fields=revision_number", "", 200, "network.revision_number=2"},
+	},
 	"standard-attr-timestamp": {{"GET", "networks?sort_key=created_at&sort_dir=asc&fields=updated_at", "", 200, ""}},
 	"standard-attr-tag": {
 		{"PUT", "networks/$network/tags/t", "", 201, ""},
@@ -42,9 +44,11 @@ var proofs = map[string][]step{
 	"tag-ports-during-bulk-creation": {
 		{"POST", "ports", `{"ports":[{"network_id":"$network","tags":["t"]}]}`, 201, "ports.0.tags.0=t"},
 	},
-	"revision-if-match":      {{"GET", "networks/$network", "", 200, ""}}, // and TestRevisions
-	"pagination":             {{"GET", "networks?limit=1", "", 200, "networks.#=1 networks_links.0.rel=next"}},
-	"sorting":                {{"GET", "networks?sort_key=name&sort_dir=desc", "", 200, ""}},
+	"revision-if-match": {{"GET", "networks/$network", "", 200, ""}}, // and TestRevisions
+	"pagination":        {{"GET", "networks?limit=1", "", 200, "networks.#=1 networks_links.0.rel=next"}},
+	"sorting": {
+		{"GET", "networks?sort_key=name&sort_dir=desc&fields=name", "", 200, "networks.0.name=host"},
+	},
 	"project-id":             {{"GET", "networks?project_id=x", "", 200, "networks.#=0"}},
 	"filter-validation":      {{"GET", "networks?colour=red", "", 400, "HTTPBadRequest: colour"}},
 	"empty-string-filtering": {{"GET", "subnetpools?name=", "", 200, "subnetpools.#=0"}},

@@ -58,7 +58,7 @@ var core = []extension{
 	{"port-security", "Port Security", "The guard of a port can be switched off.", "2012-07-23T10:00:00-00:00", nil},
 	{"allowed-address-pairs", "Allowed Address Pairs", "A port may send as others.", "2013-07-23T10:00:00-00:00", nil},
 	{"binding", "Port Binding", "A port tells how it is to be plugged.", "2014-02-03T10:00:00-00:00", func(c sdn.Capabilities) bool { return c.HostBinding }},
-	{"port-trusted-vif", "Port Trusted VIF", "A port tells whether its interface is trusted.", "2024-07-09T10:00:00-00:00",
+	{"port-trusted-vif", "Port Trusted VIF", "Whether a port has a trusted interface.", "2024-07-09T10:00:00-00:00",
 		func(c sdn.Capabilities) bool { return c.HostBinding }},
 	{"quotas", "Quota management support", "Projects have quotas.", "2012-07-29T10:00:00-00:00", func(c sdn.Capabilities) bool { return c.Quotas }},
 	{"quota_details", "Quota details management support", "Quotas tell what is used.", "2017-02-10T10:00:00-00:00", func(c sdn.Capabilities) bool { return c.Quotas }},
