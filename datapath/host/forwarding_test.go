@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -217,23 +216,6 @@ func (h *Host) restored(t *testing.T) error {
 		return fmt.Errorf("kept %v", kept)
 	}
 	return err
-}
-
-// Docker had left its rules when Kuryr turned the switch on, and may run again.
-func TestForwardingOfStoppedDockerStays(t *testing.T) {
-	s, h := newSite(t), quietHost(t)
-	sh(t, s.host, "iptables -N DOCKER-USER") // left by a Docker that is stopped
-	in(t, s.host, func() error { return h.EnableForwarding(t.Context(), true, false) })
-	in(t, s.host, func() error {
-		kept, err := h.RestoreForwarding(t.Context())
-		if len(kept) != 1 || !slices.Equal(kept[0].Users, []string{userDocker}) {
-			t.Errorf("kept %v, want the switch for Docker", kept)
-		}
-		return err
-	})
-	if now := sysctls(t, s.host)[ipForward]; now != "1" {
-		t.Errorf("ip_forward is %s", now)
-	}
 }
 
 // A switch that another user found on stays on until that user has left.

@@ -140,11 +140,10 @@ func dump[T any](list func() ([]T, error)) ([]T, error) {
 func global(ip net.IP) bool { return !ip.IsLinkLocalUnicast() && !ip.IsMulticast() && !ip.IsLoopback() }
 
 // newUsers returns the users that came since the switch was turned on. It worked without
-// the switch for those that were there before. Docker always counts: its rules outlive it,
-// and after its next start it relies on the switch.
+// the switch for those that were there before.
 func newUsers(now, before, leaving []string) []string {
 	return slices.DeleteFunc(now, func(u string) bool {
-		return u != userDocker && slices.Contains(before, u) || slices.Contains(leaving, u)
+		return slices.Contains(before, u) || slices.Contains(leaving, u)
 	})
 }
 
