@@ -1,0 +1,242 @@
+package reconcile
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"github.com/google/uuid"
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+	"golang.org/x/sys/unix"
+)
+
+// journal is where rows are stored.
+type journal interface {
+	// commit writes the values and deletes the keys that have none, in one transaction.
+	commit(changes map[string][]byte) error
+	close() error
+}
+
+// content is what a journal has when it is opened.
+type content struct {
+	id   string            // of the store, created with the file
+	boot string            // of the last process that opened it
+	rows map[string][]byte // by ref
+}
+
+const (
+	format = "1"
+	// lockWait is how long Open waits for another process that is ending.
+	lockWait = 2 * time.Second
+	// reserved is the room in bytes that deletions have on a full disk.
+	reserved = 1 << 20
+)
+
+var (
+	bucketMeta = []byte("meta")
+	bucketRows = []byte("rows")
+	keyFormat  = []byte("format")
+	keyID      = []byte("id")
+	keyBoot    = []byte("boot")
+)
+
+// boltJournal is a journal in a bbolt file. Beside it is a file that keeps room for deletions.
+type boltJournal struct {
+	db      *bbolt.DB
+	reserve string
+}
+
+// openBolt opens the file, and creates it if it is missing. A damaged file is renamed to
+// PATH.damaged, and an empty one takes its place.
+func openBolt(path, boot string, volatile bool, log *slog.Logger) (*boltJournal, *content, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, nil, err
+	}
+	j, c, err := tryBolt(path, boot, volatile)
+	if errors.Is(err, errDamaged) {
+		aside := path + ".damaged"
+		log.Error("store damaged, starting empty", "path", path, "kept", aside, "err", err)
+		if err := os.Rename(path, aside); err != nil {
+			return nil, nil, err
+		}
+		j, c, err = tryBolt(path, boot, volatile)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("store %s: %w", path, err)
+	}
+	if err := j.reserveRoom(); err != nil {
+		log.Warn("no room for new rows", "path", path, "err", err)
+	}
+	return j, c, nil
+}
+
+var errDamaged = errors.New("file is damaged")
+
+func tryBolt(path, boot string, volatile bool) (_ *boltJournal, _ *content, err error) {
+	if err := checkSize(path); err != nil {
+		return nil, nil, err
+	}
+	defer recoverDamage(&err)()
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
+		Timeout: lockWait, NoSync: volatile, NoFreelistSync: true,
+		FreelistType: bbolt.FreelistMapType,
+	})
+	if err != nil {
+		return nil, nil, openError(err)
+	}
+	c := &content{rows: map[string][]byte{}}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		for damage := range tx.Check() {
+			err = errors.Join(err, damage)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", errDamaged, err)
+		}
+		return c.read(tx, boot, volatile)
+	})
+	if err != nil {
+		_ = db.Close()
+		return nil, nil, err
+	}
+	return &boltJournal{db: db, reserve: path + ".reserve"}, c, nil
+}
+
+// checkSize finds a file that was cut off, which must not be mapped: reading behind its end is
+// a fatal signal.
+func checkSize(path string) (err error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer recoverDamage(&err)()
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: lockWait})
+	if err != nil {
+		return openError(err)
+	}
+	defer db.Close()
+	return db.View(func(tx *bbolt.Tx) error {
+		if tx.Size() > info.Size() {
+			return fmt.Errorf("%w: %d bytes of %d", errDamaged, info.Size(), tx.Size())
+		}
+		return nil
+	})
+}
+
+func openError(err error) error {
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return ErrInUse
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum),
+		errors.Is(err, bolterrors.ErrVersionMismatch):
+		return fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return err
+}
+
+// recoverDamage turns a panic of bbolt over a damaged page into an error.
+func recoverDamage(err *error) func() {
+	old := debug.SetPanicOnFault(true)
+	return func() {
+		debug.SetPanicOnFault(old)
+		if p := recover(); p != nil {
+			*err = fmt.Errorf("%w: %v", errDamaged, p)
+		}
+	}
+}
+
+func (c *content) read(tx *bbolt.Tx, boot string, volatile bool) error {
+	meta, err := tx.CreateBucketIfNotExists(bucketMeta)
+	if err != nil {
+		return err
+	}
+	switch has := string(meta.Get(keyFormat)); has {
+	case format:
+	case "":
+		if err := meta.Put(keyFormat, []byte(format)); err != nil {
+			return err
+		}
+		if err := meta.Put(keyID, []byte(uuid.NewString())); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("%w: format %q, want %q", ErrNewer, has, format)
+	}
+	c.id, c.boot = string(meta.Get(keyID)), string(meta.Get(keyBoot))
+	if c.boot != boot {
+		if err := meta.Put(keyBoot, []byte(boot)); err != nil {
+			return err
+		}
+		if volatile && tx.Bucket(bucketRows) != nil {
+			if err := tx.DeleteBucket(bucketRows); err != nil {
+				return err
+			}
+		}
+	}
+	rows, err := tx.CreateBucketIfNotExists(bucketRows)
+	if err != nil {
+		return err
+	}
+	return rows.ForEach(func(key, value []byte) error {
+		c.rows[string(key)] = append([]byte(nil), value...)
+		return nil
+	})
+}
+
+func (j *boltJournal) commit(changes map[string][]byte) error {
+	adds := false
+	for _, value := range changes {
+		adds = adds || value != nil
+	}
+	err := j.write(changes)
+	if err == nil || !errors.Is(err, unix.ENOSPC) {
+		return err
+	}
+	// Give up the reserve. It is made again before the next new row.
+	if err := os.Remove(j.reserve); err != nil {
+		return err
+	}
+	return j.write(changes)
+}
+
+func (j *boltJournal) write(changes map[string][]byte) error {
+	return j.db.Update(func(tx *bbolt.Tx) error {
+		rows := tx.Bucket(bucketRows)
+		for key, value := range changes {
+			if value == nil {
+				if err := rows.Delete([]byte(key)); err != nil {
+					return err
+				}
+			} else if err := rows.Put([]byte(key), value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// reserveRoom makes the file that keeps room for deletions, if it is not there.
+func (j *boltJournal) reserveRoom() error {
+	if info, err := os.Stat(j.reserve); err == nil && info.Size() == reserved {
+		return nil
+	}
+	file, err := os.OpenFile(j.reserve, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := unix.Fallocate(int(file.Fd()), 0, 0, reserved); err != nil {
+		_ = os.Remove(j.reserve)
+		return err
+	}
+	return nil
+}
+
+func (j *boltJournal) close() error { return j.db.Close() }

@@ -1,0 +1,181 @@
+package reconcile
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"reflect"
+	"slices"
+	"time"
+)
+
+// Kind is the rows of one target.
+type Kind[S, T any] struct{ *kind }
+
+// kind is a Kind without its types: its rows have values of type any that hold S and T.
+type kind struct {
+	store   *Store
+	name    string
+	timeout time.Duration
+	confirm bool
+
+	ensure func(ctx context.Context, o Object, spec, last any) (any, error)
+	delete func(ctx context.Context, o Object, spec, last any) error
+	decode func(spec, last json.RawMessage) (any, any, error)
+	start  func(r *row, rebooted bool) Action
+	engine func(ctx context.Context) (listing, error)       // nil: no row is judged
+	inUse  func(r *row) bool                                // nil: never
+	list   func(ctx context.Context) iter.Seq2[*row, error] // nil: nothing is imported
+}
+
+type listing struct {
+	engine string
+	has    func(r *row) bool
+}
+
+const defaultTimeout = 30 * time.Second
+
+// Register adds a kind to a store that is not started yet. Its name is part of the file's
+// format.
+func Register[S, T any](s *Store, name string, target Target[S, T], o Options[S, T]) *Kind[S, T] {
+	k := &kind{store: s, name: name, timeout: o.Timeout, confirm: o.Confirm}
+	if k.timeout == 0 {
+		k.timeout = defaultTimeout
+	}
+	k.ensure = func(ctx context.Context, ob Object, spec, last any) (any, error) {
+		return target.Ensure(ctx, ob, spec.(S), last.(T))
+	}
+	k.delete = func(ctx context.Context, ob Object, spec, last any) error {
+		return target.Delete(ctx, ob, spec.(S), last.(T))
+	}
+	k.decode = func(spec, last json.RawMessage) (any, any, error) {
+		var sv S
+		var tv T
+		if err := json.Unmarshal(spec, &sv); err != nil {
+			return nil, nil, err
+		}
+		return sv, tv, unmarshal(last, &tv)
+	}
+	k.start = func(*row, bool) Action { return Keep }
+	if o.Start != nil {
+		k.start = func(r *row, rebooted bool) Action { return o.Start(typed[S, T](r), rebooted) }
+	}
+	if o.Engine != nil {
+		k.engine = func(ctx context.Context) (listing, error) {
+			l, err := o.Engine(ctx)
+			return listing{l.Engine, func(r *row) bool { return l.Has(typed[S, T](r)) }}, err
+		}
+	}
+	if o.InUse != nil {
+		k.inUse = func(r *row) bool { return o.InUse(typed[S, T](r)) }
+	}
+	if l, ok := target.(Lister[S, T]); ok {
+		k.list = func(ctx context.Context) iter.Seq2[*row, error] { return imported(l.List(ctx)) }
+	}
+	s.register(k)
+	return &Kind[S, T]{k}
+}
+
+// Ref names a row for the Owners of other rows.
+func (k *Kind[S, T]) Ref(key string) string { return ref(k.name, key) }
+
+// Set stores the intent and has the target fulfil it. It answers what the target answered.
+//
+// A Set of what is there already, with the same spec, claims and owners, answers without a call
+// of the target. A Set of a key that is being deleted completes the deletion first, as it does
+// for the holder of a claim.
+//
+// After an error nothing of this call is left, or its cleanup is committed and repeated; an
+// existing row has its previous spec again. Errors: IsConflict, IsPending if an earlier
+// deletion could not be completed, ErrFull, ErrClosed, or what the target answered.
+func (k *Kind[S, T]) Set(ctx context.Context, q Request[S]) (T, error) {
+	last, err := k.set(ctx, &row{
+		Object: Object{Key: q.Key}, Spec: q.Spec,
+		Claims: q.Claims, Owners: q.Owners, Engine: q.Engine,
+	}, any(*new(T)))
+	if err != nil {
+		return *new(T), err
+	}
+	return last.(T), nil
+}
+
+// Remove stores the deletion of a row, deletes the rows that it owns and are being deleted, and
+// makes one attempt within ctx. An absent row is no error. An error of IsPending says that the
+// deletion is committed and will be repeated; after any other error nothing has changed.
+func (k *Kind[S, T]) Remove(ctx context.Context, key string) error {
+	return k.remove(ctx, ref(k.name, key))
+}
+
+// Forget removes a row without a call of the target. What it stands for stays.
+func (k *Kind[S, T]) Forget(ctx context.Context, key string) error {
+	return k.forget(ctx, ref(k.name, key))
+}
+
+// Get returns a row, also one that is being deleted.
+func (k *Kind[S, T]) Get(key string) (Row[S, T], bool) {
+	r := k.store.row(ref(k.name, key))
+	if r == nil {
+		return Row[S, T]{}, false
+	}
+	return typed[S, T](r), true
+}
+
+// Holder returns the row of this kind that has the claim.
+func (k *Kind[S, T]) Holder(claim string) (Row[S, T], bool) {
+	r := k.store.holder(claim)
+	if r == nil || r.kind != k.kind {
+		return Row[S, T]{}, false
+	}
+	return typed[S, T](r), true
+}
+
+// Rows yields a snapshot of the rows, in no order.
+func (k *Kind[S, T]) Rows() iter.Seq[Row[S, T]] {
+	return func(yield func(Row[S, T]) bool) {
+		for _, r := range k.store.snapshot(k.kind) {
+			if !yield(typed[S, T](r)) {
+				return
+			}
+		}
+	}
+}
+
+// Ack notes that the engine knows the row. It is written with a later commit.
+func (k *Kind[S, T]) Ack(key string) { k.store.ack(ref(k.name, key)) }
+
+// Retry makes every unfinished row of the kind due now, as when its target is available again.
+func (k *Kind[S, T]) Retry() { k.store.retry(k.kind) }
+
+func typed[S, T any](r *row) Row[S, T] {
+	return Row[S, T]{
+		Object: r.Object, Gen: r.Gen, Phase: r.Phase, Spec: r.Spec.(S), Last: r.Last.(T),
+		Done: r.Done, Claims: r.Claims, Owners: r.Owners, Engine: r.Engine, Boot: r.Boot,
+		Acked: r.Acked, Unconfirmed: r.Unconfirmed, Tries: r.Tries, Err: r.Err,
+	}
+}
+
+func imported[S, T any](list iter.Seq2[Found[S, T], error]) iter.Seq2[*row, error] {
+	return func(yield func(*row, error) bool) {
+		for f, err := range list {
+			r := &row{
+				Object: f.Object, Phase: Wanted, Spec: f.Spec, Last: f.Last,
+				Claims: f.Claims, Owners: f.Owners, Engine: f.Engine,
+			}
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+func unmarshal(text json.RawMessage, v any) error {
+	if len(text) == 0 {
+		return nil
+	}
+	return json.Unmarshal(text, v)
+}
+
+func same(a, b *row) bool {
+	return reflect.DeepEqual(a.Spec, b.Spec) && slices.Equal(a.Claims, b.Claims) &&
+		slices.Equal(a.Owners, b.Owners)
+}

@@ -1,0 +1,82 @@
+package reconcile
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are of one store.
+type metrics struct {
+	store      *Store
+	rows       *prometheus.Desc
+	unsure     *prometheus.Desc
+	commits    prometheus.Counter
+	candidates prometheus.Gauge
+	orphans    *prometheus.CounterVec
+	attempts   *prometheus.CounterVec
+}
+
+func newMetrics(s *Store, r prometheus.Registerer) *metrics {
+	m := &metrics{
+		store: s,
+		rows: prometheus.NewDesc("kuryr_intent_rows",
+			"Intents in the daemon's table.", []string{"kind", "phase"}, nil),
+		unsure: prometheus.NewDesc("kuryr_intent_unconfirmed",
+			"Objects whose creation was not confirmed and that are looked for.", []string{"kind"}, nil),
+		commits: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kuryr_intent_commits_total", Help: "Transactions of the daemon's table.",
+		}),
+		candidates: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kuryr_intent_orphan_candidates",
+			Help: "Intents that the last list of their engine did not have.",
+		}),
+		orphans: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kuryr_intent_orphans_total",
+			Help: "Intents that were deleted because their engine no longer has them.",
+		}, []string{"kind"}),
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kuryr_intent_attempts_total",
+			Help: "Calls that create, change or delete what an intent asks for.",
+		}, []string{"kind", "verb", "result"}),
+	}
+	if r != nil {
+		r.MustRegister(m, m.commits, m.candidates, m.orphans, m.attempts)
+	}
+	return m
+}
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(c chan<- *prometheus.Desc) { c <- m.rows; c <- m.unsure }
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(c chan<- prometheus.Metric) {
+	for _, k := range m.store.kinds {
+		var wanted, deleting, unsure float64
+		for _, r := range m.store.snapshot(k) {
+			if r.Phase == Wanted {
+				wanted++
+			} else {
+				deleting++
+			}
+			if r.Unconfirmed {
+				unsure++
+			}
+		}
+		gauge := prometheus.GaugeValue
+		c <- prometheus.MustNewConstMetric(m.rows, gauge, wanted, k.name, Wanted.String())
+		c <- prometheus.MustNewConstMetric(m.rows, gauge, deleting, k.name, Deleting.String())
+		c <- prometheus.MustNewConstMetric(m.unsure, gauge, unsure, k.name)
+	}
+}
+
+func (m *metrics) attempt(k *kind, verb string, err error) {
+	result := "ok"
+	switch {
+	case errors.Is(err, ErrAbsent):
+		result = "absent"
+	case err != nil:
+		result = "error"
+	}
+	m.attempts.WithLabelValues(k.name, verb, result).Inc()
+}

@@ -1,0 +1,137 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// errLooking says that an object whose create was not confirmed was not found yet.
+var errLooking = errors.New("unconfirmed object has not appeared")
+
+// remove is Kind.Remove.
+func (k *kind) remove(ctx context.Context, name string) error {
+	end, err := k.store.begin()
+	if err != nil {
+		return err
+	}
+	defer end()
+	return k.store.removeNow(ctx, name)
+}
+
+// removeNow commits a deletion and makes one attempt.
+func (s *Store) removeNow(ctx context.Context, name string) error {
+	unlock, err := s.locks.Lock(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r := s.row(name)
+	if r == nil {
+		return nil
+	}
+	if r.Phase != Deleting {
+		gen := s.nextGen()
+		r = r.with(func(r *row) {
+			r.Gen, r.Phase, r.Redo, r.Tries = gen, Deleting, false, 0
+		})
+		if err := s.commit(ctx, map[string]*row{name: r}); err != nil {
+			return err
+		}
+	}
+	err = r.kind.finish(ctx, name, r)
+	if err == nil || errors.Is(err, errLooking) {
+		return nil
+	}
+	s.postpone(name, err)
+	return &PendingError{name, err}
+}
+
+// finish attempts the deletion of a row whose lock is held, after that of the rows it owns.
+func (k *kind) finish(ctx context.Context, name string, r *row) error {
+	s := k.store
+	for _, child := range s.children(name) {
+		if err := s.finishChild(ctx, child); err != nil {
+			return err
+		}
+	}
+	err := k.delete(ctx, r.Object, r.Spec, r.Last)
+	s.metrics.attempt(k, "delete", err)
+	if errors.Is(err, ErrAbsent) {
+		if r.Unconfirmed && !s.lookedEnough(name, r) {
+			return errLooking
+		}
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	s.later(name, nil)
+	s.queue.done(name)
+	for _, owner := range r.Owners {
+		if o := s.row(owner); o != nil && o.Phase == Deleting {
+			s.queue.add(owner, 0)
+		}
+	}
+	return nil
+}
+
+// finishChild deletes a row whose owner is about to be deleted. Locks are taken from owners to
+// the rows they own.
+func (s *Store) finishChild(ctx context.Context, name string) error {
+	unlock, err := s.locks.Lock(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r := s.row(name)
+	switch {
+	case r == nil:
+		return nil
+	case r.Phase != Deleting:
+		return errChildren
+	}
+	if err := r.kind.finish(ctx, name, r); err != nil && !errors.Is(err, errLooking) {
+		return err
+	}
+	return nil // an object that has not appeared cannot be in its owner's way
+}
+
+// lookedEnough notes that the object of an unconfirmed create was looked for and is absent, and
+// reports whether that was so for OrphanTTL. Only the time between two looks counts, so that
+// the target was available all the time.
+func (s *Store) lookedEnough(name string, r *row) bool {
+	now := time.Now()
+	next := r.with(func(r *row) {
+		if !r.looked.IsZero() {
+			r.Looked += min(now.Sub(r.looked), s.cfg.MaxBackoff)
+		}
+		r.looked = now
+		r.Claims = nil // others may have them; the target says if they are still in use
+	})
+	if next.Looked >= s.cfg.OrphanTTL {
+		return true
+	}
+	s.later(name, next)
+	s.queue.add(name, s.queue.backoff(int(next.Looked/s.cfg.MinBackoff)))
+	return false
+}
+
+// forget is Kind.Forget.
+func (k *kind) forget(ctx context.Context, name string) error {
+	s := k.store
+	end, err := s.begin()
+	if err != nil {
+		return err
+	}
+	defer end()
+	unlock, err := s.locks.Lock(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if s.row(name) == nil {
+		return nil
+	}
+	return s.commit(ctx, map[string]*row{name: nil})
+}

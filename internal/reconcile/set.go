@@ -1,0 +1,216 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// set is Kind.Set. A row in the way is deleted without the lock of the key, because its own
+// Set may wait for this one.
+func (k *kind) set(ctx context.Context, want *row, zero any) (any, error) {
+	end, err := k.store.begin()
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	want.kind = k
+	for {
+		last, obstacle, err := k.trySet(ctx, want, zero)
+		if obstacle == "" {
+			return last, err
+		}
+		if err := k.store.clear(ctx, obstacle); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// trySet is one attempt of set. It names a row that must be deleted first.
+func (k *kind) trySet(ctx context.Context, want *row, zero any) (last any, obstacle string, err error) {
+	s, name := k.store, ref(k.name, want.Key)
+	unlock, err := s.locks.Lock(ctx, name)
+	if err != nil {
+		return nil, "", err
+	}
+	defer unlock()
+	changes := map[string]*row{}
+	old := s.row(name)
+	if old != nil && old.Phase == Deleting {
+		if err := k.finish(ctx, name, old); err != nil && !errors.Is(err, errLooking) {
+			s.postpone(name, err)
+			return nil, "", &PendingError{name, err}
+		}
+		// An object that may still appear is looked for under another name.
+		if old = s.row(name); old != nil {
+			moved := old.with(func(r *row) { r.Superseded, r.Claims, r.Owners = true, nil, nil })
+			changes[moved.ref()] = moved
+			s.queue.add(moved.ref(), s.cfg.MinBackoff)
+		}
+		old = nil
+	}
+	if old != nil && old.Done && !old.Redo && same(old, want) {
+		s.ack(name)
+		return old.Last, "", nil
+	}
+	if obstacle, err := s.claim(ctx, name, want); obstacle != "" || err != nil {
+		return nil, obstacle, err
+	}
+	gen := s.nextGen()
+	r := want.with(func(r *row) {
+		r.Gen, r.Incarnation, r.Phase, r.Boot, r.Last = gen, gen, Wanted, s.boot, zero
+		if old != nil {
+			r.Incarnation, r.Last, r.Acked = old.Incarnation, old.Last, true
+			r.Claims = union(old.Claims, want.Claims) // until it is known which it keeps
+		}
+	})
+	changes[name] = r
+	if err := s.add(ctx, changes); err != nil {
+		s.unclaim(name, want)
+		return nil, "", err
+	}
+	answer, err := k.ensure(ctx, r.Object, r.Spec, r.Last)
+	s.metrics.attempt(k, "ensure", err)
+	if err == nil {
+		done := r.with(func(r *row) { r.Last, r.Done, r.Claims = answer, true, want.Claims })
+		if !k.confirm {
+			s.later(name, done)
+			return answer, "", nil
+		}
+		if err = s.commit(context.WithoutCancel(ctx), map[string]*row{name: done}); err == nil {
+			return answer, "", nil
+		}
+	}
+	if answer != nil {
+		r = r.with(func(r *row) { r.Last = answer })
+	}
+	return nil, "", k.undo(ctx, name, old, r, err)
+}
+
+func union(a, b []string) []string {
+	all := append(slices.Clone(a), b...)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// clear deletes a row that is in another's way. A Wanted row may have changed since it was found
+// stale.
+func (s *Store) clear(ctx context.Context, name string) error {
+	if r := s.row(name); r != nil && r.Phase == Wanted {
+		stale, err := s.isStale(ctx, r)
+		if err != nil || !stale {
+			return err
+		}
+	}
+	return s.removeNow(ctx, name)
+}
+
+// add commits new rows, for which there must be room beside what deletions need.
+func (s *Store) add(ctx context.Context, changes map[string]*row) error {
+	if j, ok := s.journal.(*boltJournal); ok {
+		if err := j.reserveRoom(); err != nil {
+			return fmt.Errorf("%w: %w", ErrFull, err)
+		}
+	}
+	return s.commit(ctx, changes)
+}
+
+// claim reserves the claims of a row that is about to be stored. It names a row that is in the
+// way and must be deleted first.
+func (s *Store) claim(ctx context.Context, name string, want *row) (obstacle string, err error) {
+	held, holder := s.tryClaim(name, want)
+	if held == "" {
+		return "", nil
+	}
+	conflict := &ConflictError{Resource: held, Holder: holder}
+	r := s.row(holder)
+	switch {
+	case r == nil: // its Set has not ended
+		return "", conflict
+	case r.Phase == Deleting && held == holder: // an owner
+		return "", conflict
+	case r.Phase == Deleting:
+		return holder, nil
+	}
+	stale, err := s.isStale(ctx, r)
+	if err != nil {
+		return "", errors.Join(conflict, err)
+	}
+	if !stale {
+		return "", conflict
+	}
+	return holder, nil
+}
+
+// tryClaim reserves all claims of the row, or none and names one that another row has. An owner
+// that is being deleted counts as one.
+func (s *Store) tryClaim(name string, want *row) (held, holder string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range want.Owners {
+		if r := s.rows[o]; r != nil && r.Phase == Deleting {
+			return o, o
+		}
+	}
+	for _, c := range want.Claims {
+		if holder := s.claims[c]; holder != "" && holder != name {
+			return c, holder
+		}
+	}
+	for _, c := range want.Claims {
+		s.claims[c] = name
+	}
+	return "", ""
+}
+
+// unclaim lets go of the claims that the row in the table does not have.
+func (s *Store) unclaim(name string, want *row) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range want.Claims {
+		if s.claims[c] == name {
+			delete(s.claims, c)
+		}
+	}
+	s.put(name, s.rows[name])
+}
+
+// undo brings the table back to what it was before a Set that failed. It does not end with the
+// caller's context. It returns the error for the caller.
+func (k *kind) undo(ctx context.Context, name string, old, r *row, cause error) error {
+	s := k.store
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.timeout)
+	defer cancel()
+	gen := s.nextGen()
+	var next *row
+	switch {
+	case old != nil:
+		next = old.with(func(row *row) {
+			row.Gen, row.Redo = gen, !isRefused(cause)
+			row.Err = cause.Error()
+		})
+	case !isRefused(cause):
+		next = r.with(func(row *row) {
+			row.Gen, row.Phase, row.Unconfirmed = gen, Deleting, isUnconfirmed(cause)
+			row.Err = cause.Error()
+		})
+	}
+	if err := s.commit(ctx, map[string]*row{name: next}); err != nil {
+		// The row stays Wanted and not Done. The next commit stores what it should be.
+		s.later(name, next)
+		cause = errors.Join(cause, err)
+	}
+	switch {
+	case next == nil:
+		return cause
+	case old != nil:
+		s.queue.add(name, 0)
+		return cause
+	}
+	if err := k.finish(ctx, name, next); err != nil {
+		s.postpone(name, err)
+		return errors.Join(cause, &PendingError{name, err})
+	}
+	return cause
+}

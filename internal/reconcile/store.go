@@ -1,0 +1,454 @@
+package reconcile
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kuryr/kuryr/internal/namedlock"
+)
+
+// Config is what a Store needs.
+type Config struct {
+	Path string // of the file, created with mode 0600 if it is missing
+	// Volatile stores are discarded when the kernel has been started since, and do not wait
+	// for the disk.
+	Volatile bool
+	// OrphanTTL is how long the object of an unconfirmed create is looked for, while its
+	// target answers; 0 is 10 minutes.
+	OrphanTTL time.Duration
+	// GracePeriod is the time between the two lists of an engine that make a row an orphan;
+	// 0 is 10 minutes.
+	GracePeriod time.Duration
+	// MinBackoff and MaxBackoff bound the time between attempts; 0 is 1 s and 2 min.
+	MinBackoff, MaxBackoff time.Duration
+	Logger                 *slog.Logger          // nil is slog.Default
+	Registerer             prometheus.Registerer // nil: no metrics
+}
+
+const (
+	defaultTTL        = 10 * time.Minute
+	defaultGrace      = 10 * time.Minute
+	defaultMinBackoff = time.Second
+	defaultMaxBackoff = 2 * time.Minute
+)
+
+// Store is the table of one daemon. Its methods may be called concurrently.
+type Store struct {
+	cfg     Config
+	log     *slog.Logger
+	journal journal
+	id      string
+	boot    string
+	kinds   map[string]*kind
+	locks   namedlock.Locks // by ref
+	queue   *queue
+	metrics *metrics
+
+	mu       sync.Mutex
+	closed   bool
+	work     sync.WaitGroup // calls and attempts
+	gen      uint64
+	rows     map[string]*row            // by ref; a row is replaced, never changed
+	claims   map[string]string          // claim to the ref of its holder
+	owned    map[string]map[string]bool // ref of an owner to the refs that name it
+	raw      map[string][]byte          // rows that no registered kind can decode
+	dirty    map[string]bool            // refs that differ from the journal
+	waiting  []*commit
+	flushing bool
+}
+
+// row is a Row as the store has it. Spec and Last hold the S and T of its kind.
+type row struct {
+	Object
+	kind        *kind
+	Superseded  bool // by a later incarnation of its key
+	Gen         uint64
+	Phase       Phase
+	Spec, Last  any
+	Done        bool
+	Redo        bool // a failed Set may have changed the object: ensure the spec again
+	Claims      []string
+	Owners      []string
+	Engine      string
+	Boot        string
+	Acked       bool
+	Unconfirmed bool
+	Looked      time.Duration // how long an unconfirmed object has been looked for
+	Tries       int
+	Err         string
+
+	looked time.Time // of the last look; not stored, because it is of the monotonic clock
+}
+
+// stored is the form of a row in the journal.
+type stored struct {
+	Key         string          `json:"key"`
+	Incarnation uint64          `json:"incarnation"`
+	Superseded  bool            `json:"superseded,omitempty"`
+	Gen         uint64          `json:"gen"`
+	Phase       Phase           `json:"phase"`
+	Spec        json.RawMessage `json:"spec"`
+	Last        json.RawMessage `json:"last,omitempty"`
+	Done        bool            `json:"done,omitempty"`
+	Redo        bool            `json:"redo,omitempty"`
+	Claims      []string        `json:"claims,omitempty"`
+	Owners      []string        `json:"owners,omitempty"`
+	Engine      string          `json:"engine,omitempty"`
+	Boot        string          `json:"boot,omitempty"`
+	Acked       bool            `json:"acked,omitempty"`
+	Unconfirmed bool            `json:"unconfirmed,omitempty"`
+	Looked      time.Duration   `json:"looked,omitempty"`
+	Tries       int             `json:"tries,omitempty"`
+	Err         string          `json:"err,omitempty"`
+}
+
+func (r *row) ref() string {
+	if r.Superseded {
+		return fmt.Sprintf("%s#%d", ref(r.kind.name, r.Key), r.Incarnation)
+	}
+	return ref(r.kind.name, r.Key)
+}
+
+// with returns a changed copy.
+func (r *row) with(change func(*row)) *row {
+	c := *r
+	change(&c)
+	return &c
+}
+
+func (r *row) encode() ([]byte, error) {
+	spec, err := json.Marshal(r.Spec)
+	if err != nil {
+		return nil, err
+	}
+	last, err := json.Marshal(r.Last)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(stored{
+		Key: r.Key, Incarnation: r.Incarnation, Superseded: r.Superseded, Gen: r.Gen,
+		Phase: r.Phase, Spec: spec, Last: last, Done: r.Done, Redo: r.Redo, Claims: r.Claims,
+		Owners: r.Owners, Engine: r.Engine, Boot: r.Boot, Acked: r.Acked,
+		Unconfirmed: r.Unconfirmed, Looked: r.Looked, Tries: r.Tries, Err: r.Err,
+	})
+}
+
+func (k *kind) decodeRow(text []byte) (*row, error) {
+	var s stored
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, err
+	}
+	spec, last, err := k.decode(s.Spec, s.Last)
+	if err != nil {
+		return nil, err
+	}
+	return &row{
+		Object: Object{s.Key, s.Incarnation}, kind: k, Superseded: s.Superseded, Gen: s.Gen,
+		Phase: s.Phase, Spec: spec, Last: last, Done: s.Done, Redo: s.Redo, Claims: s.Claims,
+		Owners: s.Owners, Engine: s.Engine, Boot: s.Boot, Acked: s.Acked,
+		Unconfirmed: s.Unconfirmed, Looked: s.Looked, Tries: s.Tries, Err: s.Err,
+	}, nil
+}
+
+// bootFile identifies one boot of the kernel (random(4)).
+const bootFile = "/proc/sys/kernel/random/boot_id"
+
+// Open opens the file, which one process at a time can do. Kinds are registered before Start.
+// Errors: ErrInUse, ErrNewer, or of the file system.
+func Open(c Config) (*Store, error) {
+	text, err := os.ReadFile(bootFile)
+	if err != nil {
+		return nil, fmt.Errorf("boot id: %w", err)
+	}
+	boot := strings.TrimSpace(string(text))
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	j, has, err := openBolt(c.Path, boot, c.Volatile, c.Logger)
+	if err != nil {
+		return nil, err
+	}
+	return newStore(c, j, has, boot), nil
+}
+
+func newStore(c Config, j journal, has *content, boot string) *Store {
+	setDefault(&c.OrphanTTL, defaultTTL)
+	setDefault(&c.GracePeriod, defaultGrace)
+	setDefault(&c.MinBackoff, defaultMinBackoff)
+	setDefault(&c.MaxBackoff, defaultMaxBackoff)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	s := &Store{
+		cfg: c, log: c.Logger, journal: j, id: has.id, boot: boot,
+		kinds: map[string]*kind{}, rows: map[string]*row{}, claims: map[string]string{},
+		owned: map[string]map[string]bool{}, raw: has.rows, dirty: map[string]bool{},
+	}
+	s.queue = newQueue(c.MinBackoff, c.MaxBackoff)
+	s.metrics = newMetrics(s, c.Registerer)
+	return s
+}
+
+func setDefault(d *time.Duration, to time.Duration) {
+	if *d == 0 {
+		*d = to
+	}
+}
+
+// ID identifies the store in its targets. It was created with the file.
+func (s *Store) ID() string { return s.id }
+
+// register adds a kind and decodes its rows.
+func (s *Store) register(k *kind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kinds[k.name] = k
+	for name, text := range s.raw {
+		if kind, _, _ := strings.Cut(name, "/"); kind != k.name {
+			continue
+		}
+		r, err := k.decodeRow(text)
+		if err != nil {
+			s.log.Error("row cannot be read", "row", name, "err", err)
+			continue
+		}
+		delete(s.raw, name)
+		s.put(name, r)
+		s.gen = max(s.gen, r.Gen)
+	}
+}
+
+// Start decides on each row what to do about it, by its kind's Options.Start. It makes no call
+// of a target; Run does.
+func (s *Store) Start(ctx context.Context) error {
+	changes := map[string]*row{}
+	for name, r := range s.all() {
+		switch action := r.kind.start(r, r.Boot != s.boot); {
+		case action == Drop:
+			changes[name] = nil
+		case r.Phase == Deleting:
+			s.queue.add(name, 0)
+		case action == Delete:
+			changes[name] = r.with(func(r *row) {
+				r.Phase, r.Unconfirmed = Deleting, r.Unconfirmed || !r.Done
+			})
+			s.queue.add(name, 0)
+		case action == Ensure || r.Redo:
+			changes[name] = r.with(func(r *row) { r.Redo = true })
+			s.queue.add(name, 0)
+		}
+	}
+	return s.commit(ctx, changes)
+}
+
+// Close waits for in-flight calls and attempts, writes what is not written yet, and
+// closes the file. It is called after Run has returned.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.work.Wait()
+	return errors.Join(s.flush(nil), s.journal.close())
+}
+
+// begin admits a call until end is called.
+func (s *Store) begin() (end func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	s.work.Add(1)
+	return s.work.Done, nil
+}
+
+func (s *Store) row(ref string) *row {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rows[ref]
+}
+
+func (s *Store) holder(claim string) *row {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rows[s.claims[claim]]
+}
+
+func (s *Store) all() map[string]*row {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.rows)
+}
+
+func (s *Store) snapshot(k *kind) (list []*row) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.rows {
+		if r.kind == k {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// children returns the refs of the rows that a row owns.
+func (s *Store) children(ref string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.owned[ref]))
+}
+
+// put replaces a row in memory; nil removes it. The store's mutex is held.
+func (s *Store) put(name string, r *row) {
+	if old := s.rows[name]; old != nil {
+		for _, c := range old.Claims {
+			if s.claims[c] == name {
+				delete(s.claims, c)
+			}
+		}
+		for _, o := range old.Owners {
+			if delete(s.owned[o], name); len(s.owned[o]) == 0 {
+				delete(s.owned, o)
+			}
+		}
+		delete(s.rows, name)
+	}
+	if r == nil {
+		return
+	}
+	s.rows[name] = r
+	for _, c := range r.Claims {
+		s.claims[c] = name
+	}
+	for _, o := range r.Owners {
+		if s.owned[o] == nil {
+			s.owned[o] = map[string]bool{}
+		}
+		s.owned[o][name] = true
+	}
+}
+
+// nextGen returns a number that no earlier Set or Remove had.
+func (s *Store) nextGen() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gen++
+	return s.gen
+}
+
+// later changes a row without a commit of its own: the change is written with the next one.
+// A crash may lose it.
+func (s *Store) later(name string, r *row) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.put(name, r)
+	s.dirty[name] = true
+}
+
+func (s *Store) ack(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.rows[name]; r != nil && !r.Acked {
+		s.put(name, r.with(func(r *row) { r.Acked = true }))
+		s.dirty[name] = true
+	}
+}
+
+// commit is changes on their way to the journal.
+type commit struct {
+	changes map[string]*row // nil: the row is removed
+	done    chan error
+}
+
+// commit writes changes and what later has left, and applies them in memory when they are
+// written. Commits that arrive while another is written are written together.
+func (s *Store) commit(ctx context.Context, changes map[string]*row) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	return s.flush(changes)
+}
+
+func (s *Store) flush(changes map[string]*row) error {
+	c := &commit{changes, make(chan error, 1)}
+	s.mu.Lock()
+	s.waiting = append(s.waiting, c)
+	leads := !s.flushing
+	s.flushing = true
+	s.mu.Unlock()
+	for leads {
+		leads = s.flushWaiting()
+	}
+	return <-c.done
+}
+
+// flushWaiting writes the commits that wait, and reports whether there were any.
+func (s *Store) flushWaiting() bool {
+	s.mu.Lock()
+	batch, dirty := s.waiting, s.dirty
+	s.waiting, s.dirty = nil, map[string]bool{}
+	s.flushing = len(batch) > 0
+	if !s.flushing {
+		s.dirty = dirty
+		s.mu.Unlock()
+		return false
+	}
+	merged := map[string]*row{}
+	for name := range dirty {
+		merged[name] = s.rows[name]
+	}
+	for _, c := range batch {
+		maps.Copy(merged, c.changes)
+	}
+	s.mu.Unlock()
+	err := s.write(merged)
+	s.mu.Lock()
+	if err == nil {
+		for _, c := range batch {
+			for name, r := range c.changes {
+				s.put(name, r)
+			}
+		}
+	} else {
+		maps.Copy(s.dirty, dirty)
+	}
+	s.mu.Unlock()
+	for _, c := range batch {
+		c.done <- err
+	}
+	return true
+}
+
+func (s *Store) write(rows map[string]*row) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	changes := make(map[string][]byte, len(rows))
+	for name, r := range rows {
+		if r == nil {
+			changes[name] = nil
+			continue
+		}
+		text, err := r.encode()
+		if err != nil {
+			return fmt.Errorf("row %s: %w", name, err)
+		}
+		changes[name] = text
+	}
+	s.metrics.commits.Inc()
+	if err := s.journal.commit(changes); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	return nil
+}
