@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,8 +18,9 @@ import (
 
 // journal is where rows are stored.
 type journal interface {
-	// commit writes the values and deletes the keys that have none, in one transaction.
-	commit(changes map[string][]byte) error
+	// commit writes the values, deletes the keys that have none, and notes the last Gen, in one
+	// transaction.
+	commit(changes map[string][]byte, gen uint64) error
 	close() error
 }
 
@@ -26,6 +28,7 @@ type journal interface {
 type content struct {
 	id   string            // of the store, created with the file
 	boot string            // of the last process that opened it
+	gen  uint64            // the highest that was given to a row
 	rows map[string][]byte // by ref
 }
 
@@ -43,6 +46,7 @@ var (
 	keyFormat  = []byte("format")
 	keyID      = []byte("id")
 	keyBoot    = []byte("boot")
+	keyGen     = []byte("gen")
 )
 
 // boltJournal is a journal in a bbolt file. Beside it is a file that keeps room for deletions.
@@ -170,6 +174,9 @@ func (c *content) read(tx *bbolt.Tx, boot string, volatile bool) error {
 		return fmt.Errorf("%w: format %q, want %q", ErrNewer, has, format)
 	}
 	c.id, c.boot = string(meta.Get(keyID)), string(meta.Get(keyBoot))
+	if text := meta.Get(keyGen); len(text) == 8 {
+		c.gen = binary.BigEndian.Uint64(text)
+	}
 	if c.boot != boot {
 		if err := meta.Put(keyBoot, []byte(boot)); err != nil {
 			return err
@@ -190,24 +197,24 @@ func (c *content) read(tx *bbolt.Tx, boot string, volatile bool) error {
 	})
 }
 
-func (j *boltJournal) commit(changes map[string][]byte) error {
-	adds := false
-	for _, value := range changes {
-		adds = adds || value != nil
-	}
-	err := j.write(changes)
-	if err == nil || !errors.Is(err, unix.ENOSPC) {
+func (j *boltJournal) commit(changes map[string][]byte, gen uint64) error {
+	err := j.write(changes, gen)
+	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
 		return err
 	}
 	// Give up the reserve. It is made again before the next new row.
 	if err := os.Remove(j.reserve); err != nil {
 		return err
 	}
-	return j.write(changes)
+	return j.write(changes, gen)
 }
 
-func (j *boltJournal) write(changes map[string][]byte) error {
+func (j *boltJournal) write(changes map[string][]byte, gen uint64) error {
 	return j.db.Update(func(tx *bbolt.Tx) error {
+		text := binary.BigEndian.AppendUint64(nil, gen)
+		if err := tx.Bucket(bucketMeta).Put(keyGen, text); err != nil {
+			return err
+		}
 		rows := tx.Bucket(bucketRows)
 		for key, value := range changes {
 			if value == nil {

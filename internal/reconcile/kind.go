@@ -81,8 +81,8 @@ func (k *Kind[S, T]) Ref(key string) string { return ref(k.name, key) }
 
 // Set stores the intent and has the target fulfil it. It answers what the target answered.
 //
-// A Set of what is there already, with the same spec, claims and owners, answers without a call
-// of the target. A Set of a key that is being deleted completes the deletion first, as it does
+// A Set of what this process was answered already, with the same spec, claims and owners, makes no
+// call of the target. A Set of a key that is being deleted completes the deletion first, as it does
 // for the holder of a claim.
 //
 // After an error nothing of this call is left, or its cleanup is committed and repeated; an

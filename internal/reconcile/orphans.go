@@ -1,8 +1,10 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -44,9 +46,7 @@ func (s *Store) judge(ctx context.Context, missing map[string]candidate) {
 		}
 		rows := s.snapshot(k) // before the list, so that each row's last change is older
 		begun := time.Now()
-		ctx, cancel := context.WithTimeout(ctx, k.timeout)
-		l, err := k.engine(ctx)
-		cancel()
+		l, err := k.listEngine(ctx)
 		if err != nil {
 			s.log.Debug("engine not listed", "kind", k.name, "err", err)
 			continue
@@ -63,9 +63,16 @@ func (s *Store) judge(ctx context.Context, missing map[string]candidate) {
 	s.metrics.candidates.Set(float64(len(missing)))
 }
 
+func (k *kind) listEngine(ctx context.Context) (listing, error) {
+	ctx, cancel := context.WithTimeout(ctx, k.timeout)
+	defer cancel()
+	return k.engine(ctx)
+}
+
 func (s *Store) judgeRow(ctx context.Context, r *row, l listing, begun time.Time, missing map[string]candidate) {
 	name := r.ref()
-	if r.Phase != Wanted || r.Engine != l.engine || l.has(r) {
+	listed := !r.Superseded && l.has(r)
+	if r.Phase != Wanted || r.Engine != l.engine || listed {
 		delete(missing, name)
 		if r.Phase == Wanted && r.Engine == l.engine {
 			s.ack(name)
@@ -106,14 +113,18 @@ func (s *Store) deleteOrphan(ctx context.Context, name string, judged *row) {
 	s.queue.add(name, 0)
 }
 
+// settleTime is how long an engine may take to note an answer: until then it is not asked for a
+// row.
+const settleTime = 10 * time.Second
+
 // isStale reports whether a Wanted row in another's way can be deleted: its engine does not list
 // it, and nothing uses it.
 func (s *Store) isStale(ctx context.Context, r *row) (bool, error) {
 	k := r.kind
-	if k.engine == nil || k.inUse == nil || k.inUse(r) {
+	if k.engine == nil || k.inUse == nil || k.inUse(r) || time.Since(r.changed) < settleTime {
 		return false, nil
 	}
-	l, err := k.engine(ctx)
+	l, err := k.listEngine(ctx)
 	if err != nil {
 		return false, fmt.Errorf("list the engine: %w", err)
 	}
@@ -139,6 +150,8 @@ func (s *Store) importAll(ctx context.Context) bool {
 func (s *Store) importKind(ctx context.Context, k *kind) error {
 	ctx, cancel := context.WithTimeout(ctx, k.timeout)
 	defer cancel()
+	s.watchChanges(true)
+	defer s.watchChanges(false)
 	var found []*row
 	has := map[Object]bool{}
 	for r, err := range k.list(ctx) {
@@ -148,12 +161,24 @@ func (s *Store) importKind(ctx context.Context, k *kind) error {
 		found = append(found, r)
 		has[r.Object] = true
 	}
+	// The newest incarnation of a key gets its row.
+	slices.SortFunc(found, func(a, b *row) int { return cmp.Compare(b.Incarnation, a.Incarnation) })
 	for _, r := range found {
 		if err := s.importRow(ctx, k, r, has); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// watchChanges notes which rows change, because a list does not tell what it was before or after.
+func (s *Store) watchChanges(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.touched = nil
+	if on {
+		s.touched = map[string]bool{}
+	}
 }
 
 // importRow makes a row of an object that has none. Where the key has a row of another
@@ -166,10 +191,14 @@ func (s *Store) importRow(ctx context.Context, k *kind, r *row, has map[Object]b
 		return err
 	}
 	defer unlock()
+	s.mu.Lock()
+	old, touched := s.rows[name], s.touched[name]
+	s.mu.Unlock()
 	gen := s.nextGen()
 	r.kind, r.Gen, r.Boot, r.Done = k, gen, s.boot, true
-	old := s.row(name)
 	switch {
+	case touched && (old == nil || old.Object != r.Object):
+		return fmt.Errorf("%s: it has changed since", name)
 	case old == nil:
 	case old.Object == r.Object:
 		return nil

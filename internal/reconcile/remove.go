@@ -16,11 +16,12 @@ func (k *kind) remove(ctx context.Context, name string) error {
 		return err
 	}
 	defer end()
-	return k.store.removeNow(ctx, name)
+	return k.store.removeNow(ctx, name, nil)
 }
 
-// removeNow commits a deletion and makes one attempt.
-func (s *Store) removeNow(ctx context.Context, name string) error {
+// removeNow commits a deletion and makes one attempt. A Wanted row stays if there is a condition
+// that it does not meet.
+func (s *Store) removeNow(ctx context.Context, name string, condition func(context.Context, *row) (bool, error)) error {
 	unlock, err := s.locks.Lock(ctx, name)
 	if err != nil {
 		return err
@@ -31,6 +32,11 @@ func (s *Store) removeNow(ctx context.Context, name string) error {
 		return nil
 	}
 	if r.Phase != Deleting {
+		if condition != nil {
+			if met, err := condition(ctx, r); err != nil || !met {
+				return err
+			}
+		}
 		gen := s.nextGen()
 		r = r.with(func(r *row) {
 			r.Gen, r.Phase, r.Redo, r.Tries = gen, Deleting, false, 0

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // set is Kind.Set. A row in the way is deleted without the lock of the key, because its own
@@ -21,7 +22,7 @@ func (k *kind) set(ctx context.Context, want *row, zero any) (any, error) {
 		if obstacle == "" {
 			return last, err
 		}
-		if err := k.store.clear(ctx, obstacle); err != nil {
+		if err := k.store.removeNow(ctx, obstacle, k.store.isStale); err != nil {
 			return nil, err
 		}
 	}
@@ -50,7 +51,8 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any) (last any, obsta
 		}
 		old = nil
 	}
-	if old != nil && old.Done && !old.Redo && same(old, want) {
+	// What an earlier process was answered may be of a file that was restored from a backup.
+	if old != nil && old.Done && !old.Redo && !old.changed.IsZero() && same(old, want) {
 		s.ack(name)
 		return old.Last, "", nil
 	}
@@ -60,6 +62,7 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any) (last any, obsta
 	gen := s.nextGen()
 	r := want.with(func(r *row) {
 		r.Gen, r.Incarnation, r.Phase, r.Boot, r.Last = gen, gen, Wanted, s.boot, zero
+		r.changed = time.Now()
 		if old != nil {
 			r.Incarnation, r.Last, r.Acked = old.Incarnation, old.Last, true
 			r.Claims = union(old.Claims, want.Claims) // until it is known which it keeps
@@ -73,7 +76,9 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any) (last any, obsta
 	answer, err := k.ensure(ctx, r.Object, r.Spec, r.Last)
 	s.metrics.attempt(k, "ensure", err)
 	if err == nil {
-		done := r.with(func(r *row) { r.Last, r.Done, r.Claims = answer, true, want.Claims })
+		done := r.with(func(r *row) {
+			r.Last, r.Done, r.Claims, r.changed = answer, true, want.Claims, time.Now()
+		})
 		if !k.confirm {
 			s.later(name, done)
 			return answer, "", nil
@@ -92,18 +97,6 @@ func union(a, b []string) []string {
 	all := append(slices.Clone(a), b...)
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-// clear deletes a row that is in another's way. A Wanted row may have changed since it was found
-// stale.
-func (s *Store) clear(ctx context.Context, name string) error {
-	if r := s.row(name); r != nil && r.Phase == Wanted {
-		stale, err := s.isStale(ctx, r)
-		if err != nil || !stale {
-			return err
-		}
-	}
-	return s.removeNow(ctx, name)
 }
 
 // add commits new rows, for which there must be room beside what deletions need.
@@ -128,19 +121,19 @@ func (s *Store) claim(ctx context.Context, name string, want *row) (obstacle str
 	switch {
 	case r == nil: // its Set has not ended
 		return "", conflict
-	case r.Phase == Deleting && held == holder: // an owner
+	case held == holder: // an owner that is being deleted
 		return "", conflict
 	case r.Phase == Deleting:
 		return holder, nil
 	}
 	stale, err := s.isStale(ctx, r)
+	if stale {
+		return holder, nil
+	}
 	if err != nil {
 		return "", errors.Join(conflict, err)
 	}
-	if !stale {
-		return "", conflict
-	}
-	return holder, nil
+	return "", conflict
 }
 
 // tryClaim reserves all claims of the row, or none and names one that another row has. An owner

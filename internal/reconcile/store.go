@@ -64,6 +64,7 @@ type Store struct {
 	owned    map[string]map[string]bool // ref of an owner to the refs that name it
 	raw      map[string][]byte          // rows that no registered kind can decode
 	dirty    map[string]bool            // refs that differ from the journal
+	touched  map[string]bool            // refs that have changed since a list was asked for
 	waiting  []*commit
 	flushing bool
 }
@@ -88,7 +89,9 @@ type row struct {
 	Tries       int
 	Err         string
 
-	looked time.Time // of the last look; not stored, because it is of the monotonic clock
+	// Times of this process, of the monotonic clock.
+	looked  time.Time // of the last look for an unconfirmed object
+	changed time.Time // of the last Set
 }
 
 // stored is the form of a row in the journal.
@@ -193,7 +196,7 @@ func newStore(c Config, j journal, has *content, boot string) *Store {
 	s := &Store{
 		cfg: c, log: c.Logger, journal: j, id: has.id, boot: boot,
 		kinds: map[string]*kind{}, rows: map[string]*row{}, claims: map[string]string{},
-		owned: map[string]map[string]bool{}, raw: has.rows, dirty: map[string]bool{},
+		owned: map[string]map[string]bool{}, gen: has.gen, raw: has.rows, dirty: map[string]bool{},
 	}
 	s.queue = newQueue(c.MinBackoff, c.MaxBackoff)
 	s.metrics = newMetrics(s, c.Registerer)
@@ -225,7 +228,6 @@ func (s *Store) register(k *kind) {
 		}
 		delete(s.raw, name)
 		s.put(name, r)
-		s.gen = max(s.gen, r.Gen)
 	}
 }
 
@@ -311,6 +313,9 @@ func (s *Store) children(ref string) []string {
 
 // put replaces a row in memory; nil removes it. The store's mutex is held.
 func (s *Store) put(name string, r *row) {
+	if s.touched != nil {
+		s.touched[name] = true
+	}
 	if old := s.rows[name]; old != nil {
 		for _, c := range old.Claims {
 			if s.claims[c] == name {
@@ -411,8 +416,9 @@ func (s *Store) flushWaiting() bool {
 	for _, c := range batch {
 		maps.Copy(merged, c.changes)
 	}
+	gen := s.gen
 	s.mu.Unlock()
-	err := s.write(merged)
+	err := s.write(merged, gen)
 	s.mu.Lock()
 	if err == nil {
 		for _, c := range batch {
@@ -430,7 +436,7 @@ func (s *Store) flushWaiting() bool {
 	return true
 }
 
-func (s *Store) write(rows map[string]*row) error {
+func (s *Store) write(rows map[string]*row, gen uint64) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -447,7 +453,7 @@ func (s *Store) write(rows map[string]*row) error {
 		changes[name] = text
 	}
 	s.metrics.commits.Inc()
-	if err := s.journal.commit(changes); err != nil {
+	if err := s.journal.commit(changes, gen); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
 	return nil

@@ -137,6 +137,21 @@ func (w *whole) erase(path string) {
 	}
 }
 
+// sameAddresses compares a pod's addresses with its port's. The pod's are in the order of the
+// cluster's families, the port's in the SDN's.
+func sameAddresses(p corev1.Pod, port kuryrv1.KuryrPort) error {
+	var ips []string
+	for _, s := range port.Spec.Network.Subnets {
+		ips = append(ips, s.IPs...)
+	}
+	has := slices.Sorted(slices.Values(addresses(p)))
+	slices.Sort(ips)
+	if !slices.Equal(ips, has) || len(ips) == 0 {
+		return fmt.Errorf("pod %s has the addresses %v, its port %v", p.Name, has, ips)
+	}
+	return nil
+}
+
 // agree waits until cluster, SDN and pods tell the same: each pod that needs one has a bound port with its address and names it, no other port is bound, and the SDN has
 // the ports that the cluster has.
 func (w *whole) agree(pods int) {
@@ -171,16 +186,8 @@ func (w *whole) agree(pods int) {
 			if !is || port.Labels[kuryrv1.LabelPortStatus] != string(kuryrv1.PortBound) {
 				return fmt.Errorf("pod %s has no port", p.Name)
 			}
-			var ips []string
-			for _, s := range port.Spec.Network.Subnets {
-				ips = append(ips, s.IPs...)
-			}
-			// The pod's are in the order of the cluster's families, whatever that of the port's is.
-			has := addresses(p)
-			slices.Sort(ips)
-			slices.Sort(has)
-			if !slices.Equal(ips, has) || len(ips) == 0 {
-				return fmt.Errorf("pod %s has the addresses %v, its port %v", p.Name, has, ips)
+			if err := sameAddresses(p, port); err != nil {
+				return err
 			}
 			if !strings.Contains(p.Annotations[kuryrv1.AnnotationVIF], "/kuryrports/"+port.Name+`"`) {
 				return fmt.Errorf("pod %s has the port %s and says %q", p.Name, port.Name, p.Annotations[kuryrv1.AnnotationVIF])

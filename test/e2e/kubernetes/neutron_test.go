@@ -209,12 +209,8 @@ func (s *stack) agree(pods int) {
 			if !is || o.Labels[kuryrv1.LabelPortStatus] != string(kuryrv1.PortBound) {
 				return fmt.Errorf("pod %s has no port", p.Name)
 			}
-			var ips []string
-			for _, subnet := range o.Spec.Network.Subnets {
-				ips = append(ips, subnet.IPs...)
-			}
-			if !slices.Equal(ips, addresses(p)) {
-				return fmt.Errorf("pod %s has the addresses %v, its port %v", p.Name, addresses(p), ips)
+			if err := sameAddresses(p, o); err != nil {
+				return err
 			}
 			if o.Spec.Node != p.Spec.NodeName {
 				return fmt.Errorf("pod %s on %s has a port of %s", p.Name, p.Spec.NodeName, o.Spec.Node)
