@@ -86,23 +86,16 @@ func tryBolt(path, boot string, volatile bool) (_ *boltJournal, _ *content, err 
 		return nil, nil, err
 	}
 	defer recoverDamage(&err)()
+	// The list of free pages is stored: without it bbolt looks for them in a goroutine of its
+	// own, where a damaged page is a panic that cannot be recovered.
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
-		Timeout: lockWait, NoSync: volatile, NoFreelistSync: true,
-		FreelistType: bbolt.FreelistMapType,
+		Timeout: lockWait, NoSync: volatile, FreelistType: bbolt.FreelistMapType,
 	})
 	if err != nil {
 		return nil, nil, openError(err)
 	}
 	c := &content{rows: map[string][]byte{}}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		for damage := range tx.Check() {
-			err = errors.Join(err, damage)
-		}
-		if err != nil {
-			return fmt.Errorf("%w: %w", errDamaged, err)
-		}
-		return c.read(tx, boot, volatile)
-	})
+	err = db.Update(func(tx *bbolt.Tx) error { return c.read(tx, boot, volatile) })
 	if err != nil {
 		_ = db.Close()
 		return nil, nil, err
@@ -119,6 +112,9 @@ func checkSize(path string) (err error) {
 	}
 	if err != nil {
 		return err
+	}
+	if least := int64(2 * os.Getpagesize()); info.Size() < least { // the two meta pages
+		return fmt.Errorf("%w: %d bytes, want at least %d", errDamaged, info.Size(), least)
 	}
 	defer recoverDamage(&err)()
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: lockWait})

@@ -102,8 +102,7 @@ func (s *Store) deleteOrphan(ctx context.Context, name string, judged *row) {
 	if r == nil || r.Gen != judged.Gen || r.Phase != Wanted {
 		return
 	}
-	gen := s.nextGen()
-	r = r.with(func(r *row) { r.Gen, r.Phase, r.Redo = gen, Deleting, false })
+	r = r.deleting(s.nextGen())
 	if err := s.commit(ctx, map[string]*row{name: r}); err != nil {
 		s.log.WarnContext(ctx, "orphan not deleted", "kind", r.kind.name, "key", r.Key, "err", err)
 		return

@@ -192,7 +192,8 @@ func (s *Store) attempt(ctx context.Context, name string) {
 		s.metrics.attempt(r.kind, "ensure", err)
 		if err == nil {
 			s.later(name, r.with(func(r *row) {
-				r.Last, r.Done, r.Redo, r.Tries, r.Err, r.Boot = last, true, false, 0, "", s.boot
+				r.Last, r.Done, r.Redo, r.Unconfirmed = last, true, false, false
+				r.Tries, r.Err, r.Boot = 0, "", s.boot
 			}))
 		}
 	}

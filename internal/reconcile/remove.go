@@ -37,10 +37,7 @@ func (s *Store) removeNow(ctx context.Context, name string, condition func(conte
 				return err
 			}
 		}
-		gen := s.nextGen()
-		r = r.with(func(r *row) {
-			r.Gen, r.Phase, r.Redo, r.Tries = gen, Deleting, false, 0
-		})
+		r = r.deleting(s.nextGen())
 		if err := s.commit(ctx, map[string]*row{name: r}); err != nil {
 			return err
 		}

@@ -47,13 +47,13 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any) (last any, obsta
 		if old = s.row(name); old != nil {
 			moved := old.with(func(r *row) { r.Superseded, r.Claims, r.Owners = true, nil, nil })
 			changes[moved.ref()] = moved
-			s.queue.add(moved.ref(), s.cfg.MinBackoff)
 		}
 		old = nil
 	}
 	// What an earlier process was answered may be of a file that was restored from a backup.
 	if old != nil && old.Done && !old.Redo && !old.changed.IsZero() && same(old, want) {
-		s.ack(name)
+		gen := s.nextGen() // the engine has not noted this answer yet either
+		s.later(name, old.with(func(r *row) { r.Gen, r.Acked, r.changed = gen, true, time.Now() }))
 		return old.Last, "", nil
 	}
 	if obstacle, err := s.claim(ctx, name, want); obstacle != "" || err != nil {
@@ -72,6 +72,11 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any) (last any, obsta
 	if err := s.add(ctx, changes); err != nil {
 		s.unclaim(name, want)
 		return nil, "", err
+	}
+	for other := range changes {
+		if other != name {
+			s.queue.add(other, s.cfg.MinBackoff)
+		}
 	}
 	answer, err := k.ensure(ctx, r.Object, r.Spec, r.Last)
 	s.metrics.attempt(k, "ensure", err)
@@ -181,6 +186,7 @@ func (k *kind) undo(ctx context.Context, name string, old, r *row, cause error) 
 	case old != nil:
 		next = old.with(func(row *row) {
 			row.Gen, row.Redo = gen, !isRefused(cause)
+			row.Unconfirmed = row.Unconfirmed || isUnconfirmed(cause)
 			row.Err = cause.Error()
 		})
 	case !isRefused(cause):

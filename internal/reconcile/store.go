@@ -130,6 +130,15 @@ func (r *row) with(change func(*row)) *row {
 	return &c
 }
 
+// deleting returns the row with its deletion asked for. It is not known whether a Set that was
+// cut off created the object.
+func (r *row) deleting(gen uint64) *row {
+	return r.with(func(r *row) {
+		r.Unconfirmed = r.Unconfirmed || !r.Done
+		r.Gen, r.Phase, r.Redo, r.Tries = gen, Deleting, false, 0
+	})
+}
+
 func (r *row) encode() ([]byte, error) {
 	spec, err := json.Marshal(r.Spec)
 	if err != nil {
@@ -242,9 +251,7 @@ func (s *Store) Start(ctx context.Context) error {
 		case r.Phase == Deleting:
 			s.queue.add(name, 0)
 		case action == Delete:
-			changes[name] = r.with(func(r *row) {
-				r.Phase, r.Unconfirmed = Deleting, r.Unconfirmed || !r.Done
-			})
+			changes[name] = r.deleting(r.Gen)
 			s.queue.add(name, 0)
 		case action == Ensure || r.Redo:
 			changes[name] = r.with(func(r *row) { r.Redo = true })

@@ -1,0 +1,560 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"maps"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/kuryr/kuryr/internal/namedlock"
+)
+
+// The model test runs random histories of two hosts that share one SDN. Each host has an engine,
+// a journal, and a process with a Store that dies at any commit or target call. After each history
+// everything becomes available, and engine, table and SDN must agree.
+//
+// KURYR_HISTORIES sets how many histories are run.
+
+const histories = 5000
+
+func TestHistories(t *testing.T) {
+	n := histories
+	if text := os.Getenv("KURYR_HISTORIES"); text != "" {
+		n, _ = strconv.Atoi(text)
+	}
+	if testing.Short() {
+		n = 200
+	}
+	ran := 0
+	for seed := 0; ran < n; seed++ {
+		synctest.Test(t, func(t *testing.T) {
+			ran++
+			h := rapid.Custom(drawHistory).Example(seed)
+			if faults := h.run(); len(faults) > 0 {
+				t.Fatalf("history %d: %v\n%s", seed, faults, h)
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d histories", ran)
+}
+
+// step is one event of a history.
+type step struct {
+	host    int
+	do      string
+	key     string
+	address string
+	// parallel: the next step does not wait for this one.
+	parallel bool
+	// lost: the engine does not get the answer.
+	lost bool
+	// point is the number of the commit or target call, from this step on, at which the host's
+	// process dies; 0 is none.
+	point int
+	pause time.Duration
+}
+
+type history struct {
+	steps []step
+	// listed: the SDN can list its objects, which finds what the table has lost. Without it no
+	// database is restored from a backup.
+	listed bool
+	faults []string // of target calls, in their order
+	trace  []string
+}
+
+func (h *history) String() string {
+	text := fmt.Sprintf("faults %v\n", h.faults)
+	for _, s := range h.steps {
+		text += fmt.Sprintf("step %+v\n", s)
+	}
+	for _, line := range h.trace {
+		text += line + "\n"
+	}
+	return text
+}
+
+func drawHistory(t *rapid.T) *history {
+	s := rapid.Custom(func(t *rapid.T) step {
+		return step{
+			host: rapid.IntRange(0, 1).Draw(t, "host"),
+			do: rapid.SampledFrom([]string{
+				"set", "set", "set", "set", "remove", "remove", "remove", "pause", "restart",
+				"down", "up", "backup", "restore", "forget", "unlisted",
+			}).Draw(t, "do"),
+			key:      rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key"),
+			address:  rapid.SampledFrom([]string{"", "1", "2", "3"}).Draw(t, "address"),
+			parallel: rapid.IntRange(0, 3).Draw(t, "parallel") == 0,
+			lost:     rapid.IntRange(0, 7).Draw(t, "lost") == 0,
+			point:    max(0, rapid.IntRange(-20, 12).Draw(t, "point")),
+			pause: time.Duration(rapid.SampledFrom([]int{0, 0, 1, 20, 300, 900, 4000}).
+				Draw(t, "pause")) * time.Second,
+		}
+	})
+	return &history{
+		listed: rapid.Bool().Draw(t, "listed"),
+		steps:  rapid.SliceOfN(s, 3, 25).Draw(t, "steps"),
+		faults: rapid.SliceOfN(rapid.SampledFrom([]string{
+			"", "", "", "", "refuse", "fail", "half", "lost", "late", "slow",
+		}), 0, 30).Draw(t, "faults"),
+	}
+}
+
+// world is what the processes of a history share.
+type world struct {
+	*history
+	mu      sync.Mutex
+	sdn     map[identity]string // object to its address
+	down    bool
+	landing sync.WaitGroup
+	hosts   [2]*host
+}
+
+type identity struct {
+	store string
+	Object
+}
+
+// host has an engine and, unless it has died, a process.
+type host struct {
+	w        *world
+	id       string
+	rows     map[string][]byte // the journal
+	gen      uint64
+	backup   map[string][]byte
+	engine   map[string]bool   // keys that the engine has
+	plugged  map[string]uint64 // the incarnations whose interfaces are in a namespace
+	unlisted bool              // the engine does not answer
+	keys     namedlock.Locks   // its mutexes are channels, which the bubble's clock goes on for
+	p        *process
+}
+
+type process struct {
+	h      *host
+	store  *Store
+	kind   *Kind[string, string]
+	cancel context.CancelFunc
+	done   chan struct{}
+	point  int // until it dies
+	dead   bool
+}
+
+var errDead = errors.New("process is dead")
+
+// passes counts a point at which the process may die, and reports whether it is alive.
+func (p *process) passes() bool {
+	w := p.h.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p.point > 0 {
+		p.point--
+		if p.point == 0 {
+			p.dead = true
+			w.trace = append(w.trace, p.h.id+" dies")
+		}
+	}
+	return !p.dead
+}
+
+func (p *process) commit(changes map[string][]byte, gen uint64) error {
+	if !p.passes() {
+		return errDead
+	}
+	p.h.w.mu.Lock()
+	p.h.gen = gen
+	for name, text := range changes {
+		if text == nil {
+			delete(p.h.rows, name)
+		} else {
+			p.h.rows[name] = text
+		}
+	}
+	p.h.w.mu.Unlock()
+	if !p.passes() {
+		return errDead
+	}
+	return nil
+}
+
+func (p *process) close() error { return nil }
+
+func (h *history) nextFault() string {
+	if len(h.faults) == 0 {
+		return ""
+	}
+	f := h.faults[0]
+	h.faults = h.faults[1:]
+	return f
+}
+
+// call is one call of the target: effect runs unless the fault prevents it.
+func (p *process) call(ctx context.Context, what string, effect func() error) error {
+	if !p.passes() {
+		return errDead
+	}
+	w := p.h.w
+	w.mu.Lock()
+	fault := w.nextFault()
+	if w.down {
+		fault = "fail"
+	}
+	w.trace = append(w.trace, fmt.Sprintf("%s %s %s: %s", time.Now().Format("15:04:05"), p.h.id, what, fault))
+	var err error
+	switch fault {
+	case "refuse":
+		err = Refused(errors.New("refused"))
+	case "fail":
+		err = errors.New("failed before the change")
+	case "half":
+		if err = effect(); err == nil {
+			err = errors.New("failed after the change")
+		}
+	case "lost":
+		if err = effect(); err == nil {
+			err = Unconfirmed(errors.New("answer lost"))
+		}
+	case "late":
+		w.landing.Go(func() {
+			time.Sleep(3 * time.Minute)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			_ = effect()
+		})
+		err = context.DeadlineExceeded
+	case "slow":
+		w.mu.Unlock()
+		select {
+		case <-time.After(20 * time.Second):
+		case <-ctx.Done():
+		}
+		w.mu.Lock()
+		err = effect()
+	default:
+		err = effect()
+	}
+	w.mu.Unlock()
+	if !p.passes() {
+		return errDead
+	}
+	return err
+}
+
+// Ensure implements Target. The SDN gives an address to one object only.
+func (p *process) Ensure(ctx context.Context, o Object, spec, _ string) (string, error) {
+	id := identity{p.h.id, o}
+	p.h.w.mu.Lock()
+	_, exists := p.h.w.sdn[id]
+	p.h.w.mu.Unlock()
+	err := p.call(ctx, fmt.Sprintf("ensure %v %q", o, spec), func() error {
+		if _, ok := p.h.w.sdn[id]; exists && !ok {
+			return errors.New("an object that is gone cannot be changed")
+		}
+		for other, address := range p.h.w.sdn {
+			if other != id && spec != "" && address == spec && other.store == id.store {
+				return Refused(fmt.Errorf("address in use by %v", other))
+			}
+		}
+		p.h.w.sdn[id] = spec
+		return nil
+	})
+	return "answer " + spec, err
+}
+
+// Delete implements Target.
+func (p *process) Delete(ctx context.Context, o Object, _, _ string) error {
+	return p.call(ctx, fmt.Sprintf("delete %v", o), func() error {
+		id := identity{p.h.id, o}
+		if _, ok := p.h.w.sdn[id]; !ok {
+			return ErrAbsent
+		}
+		delete(p.h.w.sdn, id)
+		return nil
+	})
+}
+
+// List implements Lister.
+func (p *process) List(context.Context) iter.Seq2[Found[string, string], error] {
+	return func(yield func(Found[string, string], error) bool) {
+		w := p.h.w
+		w.mu.Lock()
+		down := w.down || p.dead
+		objects := maps.Clone(w.sdn)
+		w.mu.Unlock()
+		if down {
+			yield(Found[string, string]{}, errors.New("SDN is unavailable"))
+			return
+		}
+		for id, spec := range objects {
+			if id.store == p.h.id && !yield(Found[string, string]{
+				Object: id.Object, Spec: spec, Claims: claimsOf(spec), Engine: "engine",
+			}, nil) {
+				return
+			}
+		}
+	}
+}
+
+func claimsOf(spec string) []string {
+	if spec == "" {
+		return nil
+	}
+	return []string{"address/" + spec}
+}
+
+func (p *process) list(context.Context) (Listing[string, string], error) {
+	w := p.h.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p.h.unlisted || p.dead {
+		return Listing[string, string]{}, errors.New("engine is unavailable")
+	}
+	has := maps.Clone(p.h.engine)
+	return Listing[string, string]{Engine: "engine", Has: func(r Row[string, string]) bool { return has[r.Key] }}, nil
+}
+
+func (h *host) start(point int) {
+	p := &process{h: h, point: point, done: make(chan struct{})}
+	h.w.mu.Lock()
+	rows := maps.Clone(h.rows)
+	h.w.mu.Unlock()
+	p.store = newStore(Config{Logger: slog.New(slog.DiscardHandler)}, p, &content{id: h.id, gen: h.gen, rows: rows}, "boot")
+	var target Target[string, string] = p
+	if !h.w.listed {
+		target = struct{ Target[string, string] }{p}
+	}
+	p.kind = Register(p.store, "port", target, Options[string, string]{
+		Engine: p.list,
+		InUse: func(r Row[string, string]) bool {
+			h.w.mu.Lock()
+			defer h.w.mu.Unlock()
+			return h.plugged[r.Key] == r.Incarnation
+		},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	p.cancel = cancel
+	go func() {
+		defer close(p.done)
+		if p.store.Start(ctx) == nil {
+			p.store.Run(ctx)
+		}
+		_ = p.store.Close()
+	}()
+	h.w.mu.Lock()
+	h.p = p
+	h.w.mu.Unlock()
+}
+
+func (h *host) process() *process {
+	h.w.mu.Lock()
+	defer h.w.mu.Unlock()
+	return h.p
+}
+
+// stop ends the process. kill: without a chance to write anything.
+func (h *host) stop(kill bool) {
+	p := h.process()
+	h.w.mu.Lock()
+	p.dead = p.dead || kill
+	h.w.mu.Unlock()
+	p.cancel()
+	<-p.done
+}
+
+// revive starts a process in place of one that has died.
+func (h *host) revive(point int) {
+	h.w.mu.Lock()
+	dead := h.p.dead
+	h.w.mu.Unlock()
+	if dead {
+		h.stop(true)
+		h.start(point)
+	}
+}
+
+// lock has one call of the engine at a time for a key.
+func (h *host) lock(key string) (unlock func()) {
+	unlock, _ = h.keys.Lock(context.Background(), key)
+	return unlock
+}
+
+// noting is how long the engine takes to note an answer: with an address less than settleTime, and
+// always less than the grace period.
+func (s step) noting() time.Duration {
+	if s.address == "" && s.pause > time.Minute {
+		return 6 * time.Minute
+	}
+	return time.Second
+}
+
+// set is the engine's create: what fails, or is not answered, it does not have.
+func (h *host) set(s step) {
+	defer h.lock(s.key)()
+	h.w.mu.Lock()
+	has := h.engine[s.key]
+	h.w.mu.Unlock()
+	if has {
+		return
+	}
+	p := h.process()
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	_, err := p.kind.Set(ctx, Request[string]{
+		Key: s.key, Spec: s.address, Claims: claimsOf(s.address), Engine: "engine",
+	})
+	r, _ := p.kind.Get(s.key)
+	time.Sleep(s.noting())
+	h.w.mu.Lock()
+	defer h.w.mu.Unlock()
+	h.w.trace = append(h.w.trace, fmt.Sprintf("%s set %s: %v lost %v", h.id, s.key, err, s.lost))
+	if err == nil && !p.dead && !s.lost {
+		h.engine[s.key], h.plugged[s.key] = true, r.Incarnation
+	}
+}
+
+// remove is the engine's delete. An engine forgets its object whatever the answer is.
+func (h *host) remove(s step) {
+	defer h.lock(s.key)()
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	h.w.mu.Lock()
+	delete(h.engine, s.key)
+	delete(h.plugged, s.key)
+	h.w.mu.Unlock()
+	err := h.process().kind.Remove(ctx, s.key)
+	h.w.mu.Lock()
+	defer h.w.mu.Unlock()
+	h.w.trace = append(h.w.trace, fmt.Sprintf("%s remove %s: %v", h.id, s.key, err))
+}
+
+func (h *host) do(s step) {
+	w := h.w
+	switch s.do {
+	case "set":
+		h.set(s)
+	case "remove":
+		h.remove(s)
+	case "forget": // the engine has lost it
+		defer h.lock(s.key)()
+		w.mu.Lock()
+		delete(h.engine, s.key)
+		if !s.lost { // else the container still runs
+			delete(h.plugged, s.key)
+		}
+		w.mu.Unlock()
+	case "pause":
+		time.Sleep(s.pause)
+	case "unlisted", "down", "up":
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		h.unlisted = s.do == "unlisted"
+		w.down = s.do == "down"
+	case "backup":
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		h.backup = maps.Clone(h.rows)
+	}
+}
+
+// run plays the history and returns what does not agree at its end.
+func (h *history) run() (faults []string) {
+	w := &world{history: h, sdn: map[identity]string{}}
+	for i := range w.hosts {
+		w.hosts[i] = &host{
+			w: w, id: fmt.Sprint("host", i), rows: map[string][]byte{}, engine: map[string]bool{},
+			plugged: map[string]uint64{},
+		}
+		w.hosts[i].start(0)
+	}
+	var parallel sync.WaitGroup
+	for _, s := range h.steps {
+		on := w.hosts[s.host]
+		on.revive(s.point)
+		switch s.do {
+		case "restart":
+			parallel.Wait()
+			on.stop(s.lost)
+			on.start(s.point)
+		case "restore":
+			parallel.Wait()
+			on.stop(true)
+			w.landing.Wait() // a restore takes longer than any call of the SDN
+			w.mu.Lock()
+			if on.backup != nil && w.listed {
+				on.rows = maps.Clone(on.backup)
+			}
+			w.mu.Unlock()
+			on.start(s.point)
+		}
+		if s.parallel {
+			parallel.Go(func() { on.do(s) })
+		} else {
+			on.do(s)
+		}
+	}
+	parallel.Wait()
+	w.landing.Wait()
+	w.mu.Lock()
+	w.down, w.history.faults = false, nil
+	for _, on := range w.hosts {
+		on.unlisted, on.p.point = false, 0
+	}
+	w.mu.Unlock()
+	for _, on := range w.hosts {
+		on.revive(0)
+	}
+	time.Sleep(6 * time.Hour)
+	for _, on := range w.hosts {
+		on.stop(false)
+		faults = append(faults, on.differences()...)
+	}
+	return faults
+}
+
+// differences compares what the engine, the table and the SDN have.
+func (h *host) differences() (list []string) {
+	objects := map[string]int{}
+	for id := range h.w.sdn {
+		if id.store == h.id {
+			objects[id.Key]++
+			if !h.uses(id.Key) {
+				list = append(list, fmt.Sprintf("%s: the SDN has %v, the engine does not", h.id, id.Object))
+			}
+		}
+	}
+	rows := h.p.store.all()
+	for _, key := range []string{"a", "b", "c"} {
+		if !h.uses(key) {
+			continue
+		}
+		if objects[key] != 1 {
+			list = append(list, fmt.Sprintf("%s: the SDN has %d objects of %s", h.id, objects[key], key))
+		}
+		if r := rows[ref("port", key)]; r == nil || r.Phase != Wanted {
+			list = append(list, fmt.Sprintf("%s: the engine has %s, the table does not", h.id, key))
+		} else if _, ok := h.w.sdn[identity{h.id, r.Object}]; !ok {
+			list = append(list, fmt.Sprintf("%s: the object of %s is another incarnation", h.id, key))
+		}
+	}
+	for name, r := range rows {
+		if r.Phase != Wanted || !h.uses(r.Key) || r.Superseded {
+			list = append(list, fmt.Sprintf("%s: the table has %s (%v), the engine does not", h.id, name, r.Phase))
+		}
+	}
+	return list
+}
+
+// uses reports whether the engine or a running container has the key.
+func (h *host) uses(key string) bool { return h.engine[key] || h.plugged[key] != 0 }
