@@ -11,31 +11,40 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/sdn"
 )
 
 // fakeEngine has what it is told to have.
 type fakeEngine struct {
-	view      EngineView
-	on        map[string][]EngineEndpoint
+	view      engine.List
+	on        map[string][]engine.Endpoint
 	err       error
 	inspected int
 }
 
-func (e *fakeEngine) Look(context.Context) (EngineView, error) { return e.view, e.err }
+func newFakeEngine(id string) *fakeEngine {
+	return &fakeEngine{view: engine.List{Engine: id}, on: map[string][]engine.Endpoint{}}
+}
 
-func (e *fakeEngine) Endpoints(_ context.Context, network string) ([]EngineEndpoint, bool, error) {
+func (e *fakeEngine) List(context.Context) (engine.List, error) { return e.view, e.err }
+
+func (e *fakeEngine) Endpoints(_ context.Context, network string) ([]engine.Endpoint, error) {
 	e.inspected++
-	list, ok := e.on[network]
-	return list, ok, e.err
+	return e.on[network], e.err
+}
+
+// ranges are the subnets of an engine's network.
+func ranges(cidr string) []engine.Subnet {
+	return []engine.Subnet{{Range: netip.MustParsePrefix(cidr)}}
 }
 
 // has makes the engine know networks.
 func (e *fakeEngine) has(networks ...*network) {
 	for _, n := range networks {
-		known := EngineNetwork{ID: n.id, Name: "net-" + n.id, Ours: true, OurIPAM: true}
+		known := engine.Network{ID: n.id, Name: "net-" + n.id, Ours: true, OurIPAM: true}
 		for _, p := range slices.Concat(n.v4, n.v6) {
-			known.Ranges = append(known.Ranges, netip.MustParsePrefix(p.cidr))
+			known.Subnets = append(known.Subnets, ranges(p.cidr)...)
 		}
 		e.view.Networks = append(e.view.Networks, known)
 	}
@@ -44,13 +53,15 @@ func (e *fakeEngine) has(networks ...*network) {
 // runs makes the engine know an endpoint by its container.
 func (e *fakeEngine) runs(endpoints ...*endpoint) {
 	for _, p := range endpoints {
-		e.view.Endpoints = append(e.view.Endpoints, EngineEndpoint{ID: p.id})
-		e.on[p.net.id] = append(e.on[p.net.id], EngineEndpoint{ID: p.id, Addresses: []netip.Addr{netip.MustParseAddr(p.ip4)}})
+		has := engine.Endpoint{ID: p.id}
+		e.view.Containers = append(e.view.Containers, engine.Container{Endpoints: []engine.Endpoint{has}})
+		has.Addresses = []netip.Addr{netip.MustParseAddr(p.ip4)}
+		e.on[p.net.id] = append(e.on[p.net.id], has)
 	}
 }
 
 func (e *fakeEngine) forgets(n *network) {
-	e.view.Networks = slices.DeleteFunc(e.view.Networks, func(has EngineNetwork) bool { return has.ID == n.id })
+	e.view.Networks = slices.DeleteFunc(e.view.Networks, func(has engine.Network) bool { return has.ID == n.id })
 }
 
 // clocked is a box with an engine and a memory whose time the test sets.
@@ -66,7 +77,7 @@ func newClocked(t *testing.T) *clocked {
 	t.Helper()
 	c := &clocked{time: time.Now(), reg: prometheus.NewRegistry()}
 	c.box = newBox(t, func(cfg *Config) { cfg.Registerer = c.reg })
-	c.engine = &fakeEngine{view: EngineView{ID: "one"}, on: map[string][]EngineEndpoint{}}
+	c.engine = newFakeEngine("one")
 	c.again()
 	return c
 }
@@ -122,8 +133,8 @@ func v4Network(cidr string) *network { return &network{v4: []*pool{{cidr: cidr}}
 // halfEngine looks well and fails when it is asked more.
 type halfEngine struct{ *fakeEngine }
 
-func (halfEngine) Endpoints(context.Context, string) ([]EngineEndpoint, bool, error) {
-	return nil, false, errors.New("away")
+func (halfEngine) Endpoints(context.Context, string) ([]engine.Endpoint, error) {
+	return nil, errors.New("away")
 }
 
 // failingBinder cannot unplug.

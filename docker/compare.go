@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -13,7 +14,7 @@ import (
 type comparer struct {
 	d      *Driver
 	engine Engine
-	view   EngineView
+	view   engine.List
 	out    Comparison
 
 	// What is in the SDN.
@@ -28,9 +29,9 @@ type comparer struct {
 	linked    map[sdn.ID][]sdn.Network // engines' networks by the existing one that they are
 
 	// What the engine has, by id.
-	has       map[string]EngineNetwork
+	has       map[string]engine.Network
 	endpoint  map[string]bool
-	inspected map[string][]EngineEndpoint
+	inspected map[string][]engine.Endpoint
 	known     map[string]bool      // the SDN's networks, by the engine's id
 	ported    map[sdn.ID]bool      // networks that have ports of ours
 	ranges    map[sdn.ID]int       // how many ranges a network has of this host's pools
@@ -117,7 +118,7 @@ func (c *comparer) readPools(ctx context.Context, ofKind func(string) sdn.Match)
 }
 
 func (c *comparer) index() {
-	c.has, c.endpoint, c.connected, c.known = map[string]EngineNetwork{}, map[string]bool{}, map[sdn.ID]bool{}, map[string]bool{}
+	c.has, c.endpoint, c.connected, c.known = map[string]engine.Network{}, map[string]bool{}, map[sdn.ID]bool{}, map[string]bool{}
 	for _, n := range c.nets {
 		c.known[n.Key.Name] = true
 	}
@@ -127,7 +128,7 @@ func (c *comparer) index() {
 	for _, n := range c.view.Networks {
 		c.has[n.ID] = n
 	}
-	for _, e := range c.view.Endpoints {
+	for _, e := range c.view.Endpoints() {
 		c.endpoint[e.ID] = true
 	}
 	c.ported, c.ranges = map[sdn.ID]bool{}, map[sdn.ID]int{}
@@ -143,15 +144,16 @@ func (c *comparer) index() {
 }
 
 // on asks for the endpoints on an engine's network, once.
-func (c *comparer) on(ctx context.Context, network string) ([]EngineEndpoint, error) {
+func (c *comparer) on(ctx context.Context, network string) ([]engine.Endpoint, error) {
 	if list, ok := c.inspected[network]; ok {
 		return list, nil
 	}
-	list, _, err := c.engine.Endpoints(ctx, network)
-	if err == nil {
-		c.inspected[network] = list
+	list, err := c.engine.Endpoints(ctx, network)
+	if err != nil && !engine.IsNotFound(err) {
+		return nil, err
 	}
-	return list, err
+	c.inspected[network] = list
+	return list, nil
 }
 
 func (c *comparer) add(f Forgotten, of sdn.Meta) {
@@ -191,13 +193,13 @@ func (c *comparer) owned(n sdn.Network) (kept, engine string) {
 		return "", ""
 	}
 	switch engine = engineOf(n.Tags); {
-	case c.view.Swarm && (!localID.MatchString(n.Key.Name) || ofSwarm(n)):
+	case c.view.Swarm.Member && (!localID.MatchString(n.Key.Name) || ofSwarm(n)):
 		return "other nodes of the swarm may have the network", swarmEngine
 	case engine == "" && (c.alone || c.untold(kindNetwork, n.Key.Name)) && c.untouched(n):
 		return "", ""
 	case engine == "":
 		return "the engine that answers was never seen to have the network", ""
-	case engine != c.view.ID:
+	case engine != c.view.Engine:
 		return "the network is another engine's, or this one's before it lost its data", engine
 	}
 	return "", ""
@@ -210,7 +212,7 @@ func (c *comparer) running(context.Context) error {
 			ports[p.DeviceID] = p
 		}
 	}
-	for _, e := range c.view.Endpoints {
+	for _, e := range c.view.Endpoints() {
 		if c.known[e.Network] {
 			c.out.Running = append(c.out.Running, Running{e, ports[e.ID]})
 		}
@@ -271,7 +273,7 @@ func (c *comparer) endpointOf(ctx context.Context, p sdn.Port, networks []sdn.Ne
 			if err != nil {
 				return f, false, err
 			}
-			if slices.ContainsFunc(there, func(e EngineEndpoint) bool { return e.ID == p.DeviceID }) {
+			if slices.ContainsFunc(there, func(e engine.Endpoint) bool { return e.ID == p.DeviceID }) {
 				return f, false, nil
 			}
 		} else {
@@ -348,7 +350,8 @@ func (c *comparer) hiddenRange(network sdn.ID) netip.Prefix {
 func (c *comparer) users(r netip.Prefix) []string {
 	var ids []string
 	for _, n := range c.view.Networks {
-		if n.OurIPAM && !c.known[n.ID] && slices.Contains(n.Ranges, r) {
+		has := func(s engine.Subnet) bool { return s.Range == r }
+		if n.OurIPAM && !c.known[n.ID] && slices.ContainsFunc(n.Subnets, has) {
 			ids = append(ids, n.ID)
 		}
 	}
@@ -361,7 +364,7 @@ func (c *comparer) networks(context.Context) error {
 			continue
 		}
 		if _, has := c.has[n.Key.Name]; has {
-			if engineOf(n.Tags) != c.view.ID {
+			if engineOf(n.Tags) != c.view.Engine {
 				c.out.seen = append(c.out.seen, n)
 			}
 			continue
@@ -391,7 +394,7 @@ func (c *comparer) networks(context.Context) error {
 	for _, l := range c.links {
 		n := l.asNetwork(c.d)
 		if _, has := c.has[l.id]; has {
-			if engineOf(n.Tags) != c.view.ID {
+			if engineOf(n.Tags) != c.view.Engine {
 				c.out.seen = append(c.out.seen, n)
 			}
 			continue
@@ -431,14 +434,14 @@ func (c *comparer) pools(context.Context) error {
 		}
 		engine := engineOf(p.Tags)
 		if len(c.users(p.cidr)) > 0 {
-			if engine != c.view.ID && !c.d.handedLately(p.ID) {
+			if engine != c.view.Engine && !c.d.handedLately(p.ID) {
 				c.out.used = append(c.out.used, p)
 			}
 			continue
 		}
 		f := Forgotten{Noun: NounPool, Name: p.cidr.String(), Why: "no network in Docker has the range", NotBefore: c.d.handedUntil(p.ID)}
 		switch {
-		case engine != "" && engine != c.view.ID:
+		case engine != "" && engine != c.view.Engine:
 			f.Kept, f.Engine = "the range is another engine's, or this one's before it lost its data", engine
 		case engine == "" && !alone && !c.untold(kindPool, p.Key.Name) && (used || c.d.frugal() || !p.untouched()):
 			f.Kept = "the engine that answers was never seen to have the range, and there are networks of others"

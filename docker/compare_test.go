@@ -20,7 +20,7 @@ func TestAnotherEngine(t *testing.T) {
 	c.requestGateway(bare)
 	clear(c.binder.plugged)
 	c.again()
-	other := &fakeEngine{view: EngineView{ID: "two"}, on: map[string][]EngineEndpoint{}}
+	other := newFakeEngine("two")
 	c.engine = other
 	c.again()
 	full := c.dump()
@@ -104,7 +104,7 @@ func TestLongEngine(t *testing.T) {
 		t.Errorf("%s and %s", a, b)
 	}
 	c := newClocked(t)
-	c.engine = &fakeEngine{view: EngineView{ID: id}, on: map[string][]EngineEndpoint{}}
+	c.engine = newFakeEngine(id)
 	c.again()
 	n := c.create(v4Network("10.77.0.0/24"))
 	c.must(c.driver.Seen(t.Context(), id, n.id))
@@ -129,7 +129,7 @@ func TestSwarmNetworksStay(t *testing.T) {
 	c.create(n)
 	c.engine.has(n)
 	c.compare(0)
-	c.engine.view.Swarm = true
+	c.engine.view.Swarm.Member = true
 	c.take(&endpoint{net: n}) // a service's virtual address, say
 	c.wants("")
 	c.engine.forgets(n)
@@ -138,9 +138,9 @@ func TestSwarmNetworksStay(t *testing.T) {
 	if done, err := c.memory.ForgetNow(t.Context(), true, unknownEngine); err != nil || len(done) > 0 {
 		t.Errorf("removed %v, %v", done, err)
 	}
-	c.engine.view.Swarm = false
+	c.engine.view.Swarm.Member = false
 	c.wants("network")
-	c.engine.view.Swarm = true
+	c.engine.view.Swarm.Member = true
 	if done, err := c.memory.ForgetNow(t.Context(), false, swarmEngine); err != nil || len(done) != 1 {
 		t.Errorf("removed %v, %v", done, err)
 	}
@@ -160,7 +160,7 @@ func TestSwarmTagsStay(t *testing.T) {
 		c.must(c.driver.changeNetwork(t.Context(), has, func(tags []string) []string { return append(tags, tag) }))
 		c.engine.forgets(n)
 		c.wants("network")
-		c.engine.view.Swarm = true
+		c.engine.view.Swarm.Member = true
 		c.wants("network kept")
 	}
 }

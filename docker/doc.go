@@ -120,7 +120,7 @@
 // is taken down, and Driver.Reconcile, run at start, finishes it.
 //
 // What an engine took away while nobody listened it has forgotten for good. Driver.Forgotten compares what is in the SDN with what
-// the engine has (Engine), which must never be on the path of a call; Memory decides from what is found again and again what is
+// the engine has (docker/engine), which must never be on the path of a call; Memory decides from what is found again and again what is
 // to go, and Driver.Forget takes it down by the same ways as the engine's calls. Only what an engine was seen to have can be forgotten by it: a tag
 // on networks and pools names it.
 package docker

@@ -2,46 +2,20 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net/netip"
 	"regexp"
 	"time"
 
+	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Engine is asked what a Docker engine has. It must not be asked on the path of a plugin call: the engine holds locks while it
-// waits for its plugins.
+// Engine is the part of an engine.Client that a comparison uses. No plugin call may wait for
+// it.
 type Engine interface {
-	// Look tells all that the engine has, or fails: never a part of it.
-	Look(ctx context.Context) (EngineView, error)
-	// Endpoints are those that the engine has on one of its networks, also those that no container has any more; false for a
-	// network that it has not.
-	Endpoints(ctx context.Context, network string) ([]EngineEndpoint, bool, error)
-}
-
-// EngineView is what an engine has.
-type EngineView struct {
-	ID        string // tells engines apart, one with another data root among them; of at most 40 bytes, without commas
-	Swarm     bool   // it is part of a swarm, so others know networks that it does not
-	Networks  []EngineNetwork
-	Endpoints []EngineEndpoint // of containers that run; others' are asked of their networks
-}
-
-// EngineNetwork is a network of an engine.
-type EngineNetwork struct {
-	ID, Name string
-	Ours     bool // its driver is this plugin
-	OurIPAM  bool // its IPAM driver may be this plugin
-	Ranges   []netip.Prefix
-}
-
-// EngineEndpoint is an endpoint of an engine.
-type EngineEndpoint struct {
-	ID        string
-	Network   string // its id; "" where it is asked for by that
-	Container string // the container's name; "" where it is not told
-	Addresses []netip.Addr
+	List(ctx context.Context) (engine.List, error)
+	Endpoints(ctx context.Context, network string) ([]engine.Endpoint, error)
 }
 
 // The nouns of what can be forgotten, in the order in which it is removed.
@@ -85,7 +59,7 @@ func (f Forgotten) key() string { return fmt.Sprintf("%s %s %s %d", f.Noun, f.ID
 type Comparison struct {
 	Engine    string // its id
 	Forgotten []Forgotten
-	Unknown   []EngineNetwork // of this driver by what the engine says, and not in the SDN
+	Unknown   []engine.Network // of this driver by what the engine says, and not in the SDN
 	// Running are the endpoints of containers that run on networks that both have, and their ports; a port without id is none.
 	Running []Running
 
@@ -98,7 +72,7 @@ type Comparison struct {
 
 // Running is an endpoint of a container that runs.
 type Running struct {
-	EngineEndpoint
+	engine.Endpoint
 	Port sdn.Port
 }
 
@@ -108,25 +82,25 @@ var localID = regexp.MustCompile(`^[0-9a-f]{64}$`)
 // Forgotten compares what this front end keeps in the SDN with what the engine has, and changes nothing. The SDN is read first, so
 // that what comes while the engine is asked is not missed in it. What an engine is just being given shows up too: only what is
 // found again later is forgotten.
-func (d *Driver) Forgotten(ctx context.Context, engine Engine) (Comparison, error) {
-	c := comparer{d: d, engine: engine, inspected: map[string][]EngineEndpoint{}, left: d.begun.left()}
+func (d *Driver) Forgotten(ctx context.Context, e Engine) (Comparison, error) {
+	c := comparer{d: d, engine: e, inspected: map[string][]engine.Endpoint{}, left: d.begun.left()}
 	if err := c.read(ctx); err != nil {
 		return Comparison{}, err
 	}
 	var err error
-	if c.view, err = engine.Look(ctx); err != nil {
+	if c.view, err = e.List(ctx); err != nil {
 		return Comparison{}, err
 	}
-	if c.view.ID == "" {
-		return Comparison{}, fmt.Errorf("the engine does not tell who it is")
+	if c.view.Engine == "" {
+		return Comparison{}, errors.New("list of an engine without identity")
 	}
-	c.view.ID = engineName(c.view.ID)
+	c.view.Engine = engineName(c.view.Engine)
 	c.index()
 	for _, compare := range []func(context.Context) error{c.running, c.publications, c.endpoints, c.addresses, c.networks, c.pools, c.beginnings} {
 		if err := compare(ctx); err != nil {
 			return Comparison{}, err
 		}
 	}
-	c.out.Engine = c.view.ID
+	c.out.Engine = c.view.Engine
 	return c.out, nil
 }

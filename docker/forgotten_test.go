@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -51,7 +52,7 @@ func TestForgottenGoesAfterItsGrace(t *testing.T) {
 	// They go in the engine, and the container's interface with it.
 	c.again()
 	c.engine.forgets(n)
-	c.engine.view.Endpoints = nil
+	c.engine.view.Containers = nil
 	clear(c.binder.plugged)
 	full := c.dump()
 	next := c.compare(0)
@@ -111,7 +112,7 @@ func TestForgottenEndpoint(t *testing.T) {
 	}
 	// Nor does it go with its network, nor when somebody wants all removed now.
 	c.engine.forgets(n)
-	c.engine.view.Endpoints = nil
+	c.engine.view.Containers = nil
 	c.compare(0)
 	c.compare(time.Hour)
 	done, err := c.memory.ForgetNow(t.Context(), true, "")
@@ -134,7 +135,7 @@ func TestEndpointWithoutContainer(t *testing.T) {
 	e := c.run(&endpoint{net: n})
 	c.engine.has(n)
 	c.engine.runs(e)
-	c.engine.view.Endpoints = nil
+	c.engine.view.Containers = nil
 	c.wants("")
 }
 
@@ -190,7 +191,7 @@ func TestForgottenPool(t *testing.T) {
 	used := &pool{cidr: "10.78.0.0/24"}
 	c.requestPool(used, false)
 	c.requestGateway(used)
-	c.engine.view.Networks = []EngineNetwork{{ID: newID(), OurIPAM: true, Ranges: []netip.Prefix{netip.MustParsePrefix(used.cidr)}}}
+	c.engine.view.Networks = []engine.Network{{ID: newID(), OurIPAM: true, Subnets: ranges(used.cidr)}}
 	given := &pool{cidr: "10.79.0.0/24"}
 	c.requestPool(given, false)
 	c.wants("pool, pool")
@@ -233,9 +234,9 @@ func TestForgottenHidden(t *testing.T) {
 		return bareAddress(c.box, c.ok("IpamDriver.RequestAddress", m{"PoolID": p.id, "Options": m{optMAC: fmt.Sprintf("02:00:00:00:00:%02x", len(c.dump())%250)}})["Address"])
 	}
 	has, lost := take(), take()
-	bridge := EngineNetwork{ID: newID(), OurIPAM: true, Ranges: []netip.Prefix{netip.MustParsePrefix(p.cidr)}}
-	c.engine.view.Networks = []EngineNetwork{bridge}
-	c.engine.on[bridge.ID] = []EngineEndpoint{{ID: "e", Addresses: []netip.Addr{netip.MustParseAddr(has)}}}
+	bridge := engine.Network{ID: newID(), OurIPAM: true, Subnets: ranges(p.cidr)}
+	c.engine.view.Networks = []engine.Network{bridge}
+	c.engine.on[bridge.ID] = []engine.Endpoint{{ID: "e", Addresses: []netip.Addr{netip.MustParseAddr(has)}}}
 	c.again()
 	c.compare(0)
 	c.compare(time.Minute)

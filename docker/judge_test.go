@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// engine is how a version of the engine reads answers (moby: libnetwork's drivers/remote and ipams/remote).
-type engine struct {
+// engineVersion is how a version of the engine reads answers (moby: libnetwork's drivers/remote and ipams/remote).
+type engineVersion struct {
 	version string
 	prefix  func(string) error
 }
 
-var engines = []engine{
+var engines = []engineVersion{
 	{"20.10", func(s string) error { _, _, err := net.ParseCIDR(s); return err }},
 	{"29", func(s string) error { _, err := netip.ParsePrefix(s); return err }},
 }
@@ -44,7 +44,7 @@ type answer struct {
 }
 
 // judge tells what an engine finds wrong in an answer to a call that it takes to be done.
-func (e engine) judge(method string, body map[string]any, raw []byte) error {
+func (e engineVersion) judge(method string, body map[string]any, raw []byte) error {
 	var a answer
 	if err := json.Unmarshal(raw, &a); err != nil {
 		return err
@@ -89,7 +89,7 @@ func must(ok bool, what string) error {
 func scope(s string) bool { return s == string(Local) || s == string(Global) }
 
 // judgeInterface: what the engine gave must come back empty, and what it did not give must be fit to be set.
-func (e engine) judgeInterface(given map[string]any, a answer) error {
+func (e engineVersion) judgeInterface(given map[string]any, a answer) error {
 	i := a.Interface
 	if i == nil {
 		return must(given["MacAddress"] != "", "no MAC")
@@ -107,7 +107,7 @@ func (e engine) judgeInterface(given map[string]any, a answer) error {
 	return errors.Join(append(errs, must(given["MacAddress"] != "" || i.MacAddress != "", "no MAC"))...)
 }
 
-func (e engine) judgeJoin(a answer) error {
+func (e engineVersion) judgeJoin(a answer) error {
 	var errs []error
 	if n := a.InterfaceName; n == nil || n.SrcName == "" || len(n.SrcName) > 15 || n.DstPrefix == "" {
 		errs = append(errs, fmt.Errorf("interface name %+v", n))

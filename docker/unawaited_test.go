@@ -54,7 +54,7 @@ func TestNobodyWaitsForComparisons(t *testing.T) {
 		what string
 		do   func()
 	}{
-		{"Seen", func() { c.must(c.driver.Seen(t.Context(), c.engine.view.ID, n.id)) }},
+		{"Seen", func() { c.must(c.driver.Seen(t.Context(), c.engine.view.Engine, n.id)) }},
 		{"a comparison", func() { c.engine.has(n); c.compare(0) }},
 		{"a removal", func() { c.engine.forgets(n); c.compare(time.Hour); c.compare(time.Hour) }},
 	} {

@@ -103,7 +103,7 @@ func (c *comparer) soleEngine() bool {
 		}
 		_, has := c.has[n.Key.Name]
 		switch engine := engineOf(n.Tags); {
-		case has || engine == c.view.ID:
+		case has || engine == c.view.Engine:
 			uses = true
 		case engine != "" || ofSwarm(n) || !c.untouched(n):
 			return false
@@ -114,7 +114,7 @@ func (c *comparer) soleEngine() bool {
 			continue
 		}
 		switch engineOf(p.Tags) {
-		case c.view.ID:
+		case c.view.Engine:
 			uses = true
 		case "":
 		default:

@@ -2,10 +2,11 @@ package docker
 
 import (
 	"errors"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kuryr/kuryr/docker/engine"
 )
 
 // An engine that is killed in CreateNetwork never has the network, so none was ever seen to have it. It goes with its range, where
@@ -77,7 +78,8 @@ func TestNetworkThatNobodyHas(t *testing.T) {
 			p := &pool{cidr: "10.79.0.0/24"}
 			c.requestPool(p, false)
 			c.again()
-			two := &fakeEngine{view: EngineView{ID: "two", Networks: []EngineNetwork{{ID: newID(), OurIPAM: true, Ranges: []netip.Prefix{netip.MustParsePrefix(p.cidr)}}}}}
+			two := newFakeEngine("two")
+			two.view.Networks = []engine.Network{{ID: newID(), OurIPAM: true, Subnets: ranges(p.cidr)}}
 			found, err := c.driver.Forgotten(c.t.Context(), two)
 			c.must(err)
 			c.must(c.driver.rememberAll(c.t.Context(), found))

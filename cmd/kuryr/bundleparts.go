@@ -17,10 +17,10 @@ import (
 	"strings"
 
 	"github.com/kuryr/kuryr/docker"
+	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/bundle"
 	"github.com/kuryr/kuryr/internal/config"
-	"github.com/kuryr/kuryr/internal/dockerapi"
 	"github.com/kuryr/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
@@ -172,7 +172,7 @@ func (b *collector) topology(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	if socket := b.docker(); socket != "" {
-		objects.Names, _ = dockerapi.Ask(ctx, socket) // its own parts tell why it does not answer
+		objects.Names, _, _ = askEngine(ctx, socket) // its own parts tell why it does not answer
 	}
 	return topology.Build(objects).Tree(w)
 }
@@ -296,7 +296,7 @@ func (a *pipeAnswer) Write(p []byte) (int, error) {
 
 // docker is the engine's socket; "" for none that may be asked.
 func (b *collector) docker() string {
-	return dockerapi.Socket(b.app.getenv("DOCKER_HOST"), b.cfg.Docker.API)
+	return engine.Socket(b.app.getenv("DOCKER_HOST"), b.cfg.Docker.API)
 }
 
 // What is told of Docker is named here: all else, such as environments, labels, commands and proxies with passwords, is not decoded.
@@ -364,10 +364,10 @@ func dockerPart[T any](b *collector, name, path string) bundle.Part {
 		if socket == "" {
 			return errors.New("no Unix socket of an engine is configured")
 		}
-		engine := dockerapi.New(socket)
-		defer engine.Close()
+		api := engine.New(socket)
+		defer api.Close()
 		var answer T
-		if err := engine.Get(ctx, path, &answer); err != nil {
+		if err := api.Get(ctx, path, &answer); err != nil {
 			return err
 		}
 		return writeJSON(w, answer)

@@ -17,10 +17,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/bundle"
 	"github.com/kuryr/kuryr/internal/config"
-	"github.com/kuryr/kuryr/internal/dockerapi"
 	"github.com/kuryr/kuryr/internal/doctor"
 	"github.com/kuryr/kuryr/internal/table"
 	"github.com/kuryr/kuryr/internal/tokens"
@@ -159,7 +159,7 @@ type examination struct {
 func newExamination(cfg config.Config, dockerHost string) *examination {
 	e := &examination{cfg: cfg, daemon: admin.NewClient(cfg.Admin.Socket), front: admin.NewClient(frontSocket(cfg, duties{docker: true}))}
 	if cfg.Docker.API != "" {
-		e.socket = dockerapi.Socket(dockerHost, cfg.Docker.API)
+		e.socket = engine.Socket(dockerHost, cfg.Docker.API)
 	}
 	return e
 }
@@ -178,9 +178,9 @@ func (e *examination) run(ctx context.Context, o doctorOptions) doctorReport {
 // look goes through all checks.
 func (e *examination) look(ctx context.Context) []doctor.Finding {
 	status, err := e.daemon.Status(ctx)
-	engine := e.engineFacts(ctx)
+	docker := e.engineFacts(ctx)
 	daemon := e.daemonFacts(ctx, status, err)
-	daemon.Managed = len(engine.Managed) > 0
+	daemon.Managed = len(docker.Managed) > 0
 	pods := e.pods(ctx)
 	all := append(doctor.Pods(pods), doctor.Services(doctor.GatherServices(servicesTable))...)
 	if _, absent := os.Stat(storePath(e.cfg)); !pods.There || absent == nil || !admin.IsNotRunning(err) { // a cluster's node may have no SDN
@@ -194,11 +194,11 @@ func (e *examination) look(ctx context.Context) []doctor.Finding {
 	all = append(all, doctor.Node(e.node())...)
 	all = append(all, doctor.Routes(e.routes(ctx, status, err == nil, doctor.RouteFacts{Host: host, Err: unread}))...)
 	unit, plugin := doctor.FindUnit(), e.plugin()
-	unit.Managed = slices.ContainsFunc(engine.Managed, func(m doctor.Managed) bool { return m.Enabled })
-	plugin.Managed, plugin.Unasked = engine.Managed, engine.Socket == "" || engine.Err != nil
+	unit.Managed = slices.ContainsFunc(docker.Managed, func(m doctor.Managed) bool { return m.Enabled })
+	plugin.Managed, plugin.Unasked = docker.Managed, docker.Socket == "" || docker.Err != nil
 	all = append(all, doctor.Unit(unit)...)
 	all = append(all, doctor.Plugins(plugin)...)
-	all = append(all, doctor.Engine(engine)...)
+	all = append(all, doctor.Engine(docker)...)
 	if err == nil {
 		all = append(all, doctor.Memory(e.memory(ctx))...)
 	}
@@ -361,22 +361,24 @@ func (e *examination) engineFacts(ctx context.Context) doctor.EngineFacts {
 	if e.socket == "" {
 		return f
 	}
-	api := dockerapi.New(e.socket)
+	api := engine.New(e.socket)
 	defer api.Close()
 	info, err := api.Info(ctx)
 	if f.Err = err; err != nil {
 		f.Err = errors.New(strings.TrimPrefix(oneLine(err), "ask the Docker engine: "))
 		return f
 	}
-	f.Version, f.LiveRestore, f.Swarm = info.ServerVersion, info.LiveRestoreEnabled, info.InSwarm()
-	if f.Managed, f.Err = (engine{api, names}).managed(ctx); f.Err != nil {
+	f.Version, f.LiveRestore, f.Swarm = info.Version, info.LiveRestore, info.Swarm.Member
+	if f.Managed, f.Err = managed(ctx, api); f.Err != nil {
 		return f
 	}
 	for _, m := range f.Managed { // which may have any name
 		name, _, _ := strings.Cut(m.Name, ":")
 		names = append(names, name)
 	}
-	f.Stopped, f.Err = stopped(ctx, engine{api, names})
+	api = engine.New(e.socket, names...)
+	defer api.Close()
+	f.Stopped, f.Err = stopped(ctx, api, names)
 	for i := range f.Stopped {
 		if e.quiet {
 			f.Stopped[i].Error = bundle.Hidden
@@ -386,37 +388,33 @@ func (e *examination) engineFacts(ctx context.Context) doctor.EngineFacts {
 }
 
 // stopped finds containers on networks of this driver whose start failed, and that should run.
-func stopped(ctx context.Context, e engine) ([]doctor.Stopped, error) {
-	networks, err := e.api.Networks(ctx)
+func stopped(ctx context.Context, api *engine.Client, names []string) ([]doctor.Stopped, error) {
+	networks, err := api.Networks(ctx)
 	if err != nil {
 		return nil, err
 	}
 	ours := map[string]bool{}
 	for _, n := range networks {
-		ours[n.Name] = e.is(n.Driver)
+		ours[n.Name] = n.Ours
 	}
-	containers, err := e.api.Containers(ctx)
+	containers, err := api.Containers(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var all []doctor.Stopped
 	asked := 0
 	for _, c := range containers {
-		on := false
-		for name := range c.NetworkSettings.Networks {
-			on = on || ours[name]
-		}
-		if !on || c.State == "running" || c.State == "paused" || asked == mostStopped {
+		on := slices.ContainsFunc(c.Networks, func(name string) bool { return ours[name] })
+		if !on || c.IsUp() || asked == mostStopped {
 			continue
 		}
 		asked++
-		d, found, err := e.api.Details(ctx, c.ID)
-		if err != nil {
+		d, err := api.Details(ctx, c.ID)
+		if err != nil && !engine.IsNotFound(err) {
 			return nil, err
 		}
-		policy := d.HostConfig.RestartPolicy.Name
-		if found && policy != "" && policy != "no" && doctor.FailedStart(d.State.Error, e.names...) {
-			all = append(all, doctor.Stopped{Name: c.Name(), Policy: policy, Error: d.State.Error})
+		if d.RestartPolicy != "" && d.RestartPolicy != "no" && doctor.FailedStart(d.Error, names...) {
+			all = append(all, doctor.Stopped{Name: c.Name, Policy: d.RestartPolicy, Error: d.Error})
 		}
 	}
 	return all, nil
@@ -455,7 +453,7 @@ func (e *examination) named(ctx context.Context, all []admin.Difference) []docto
 	}
 	objects, err := gather(ctx, e.daemon)
 	if err == nil && e.socket != "" {
-		objects.Names, _ = dockerapi.Ask(ctx, e.socket)
+		objects.Names, _, _ = askEngine(ctx, e.socket)
 	}
 	places := topology.Places(objects)
 	var out []doctor.Difference

@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/config"
-	"github.com/kuryr/kuryr/internal/dockerapi"
 	"github.com/kuryr/kuryr/internal/doctor"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/kuryr/kuryr/internal/table"
@@ -80,33 +80,6 @@ func TestDoctorUsage(t *testing.T) {
 	}
 }
 
-func TestEngineIdentity(t *testing.T) {
-	t.Parallel()
-	networks := func(id string) []dockerapi.Network {
-		return []dockerapi.Network{{ID: "b", Name: "bridge", Driver: "bridge"}, {ID: id, Name: "none", Driver: "null"}}
-	}
-	one, err := identity(dockerapi.Info{ID: "AB"}, networks("n1"))
-	if err != nil || len(one) != 16 {
-		t.Fatalf("%q, %v", one, err)
-	}
-	if again, _ := identity(dockerapi.Info{ID: "AB"}, networks("n1")); again != one {
-		t.Errorf("%s and %s", again, one)
-	}
-	for _, other := range []struct{ id, none string }{{"AC", "n1"}, {"AB", "n2"}} {
-		if got, err := identity(dockerapi.Info{ID: other.id}, networks(other.none)); err != nil || got == one {
-			t.Errorf("%v is the same engine, %v", other, err)
-		}
-	}
-	for _, odd := range []struct {
-		id       string
-		networks []dockerapi.Network
-	}{{"", networks("n1")}, {"AB", nil}, {"AB", networks("")}} {
-		if got, err := identity(dockerapi.Info{ID: odd.id}, odd.networks); err == nil {
-			t.Errorf("%+v is %s", odd, got)
-		}
-	}
-}
-
 func TestDriverNames(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -122,12 +95,6 @@ func TestDriverNames(t *testing.T) {
 	} {
 		if got := strings.Join(driverNames(tc.config), " "); got != tc.want {
 			t.Errorf("%+v: %s, want %s", tc.config, got, tc.want)
-		}
-	}
-	e := engine{names: []string{"blue", "kuryr"}}
-	for name, want := range map[string]bool{"kuryr": true, "kuryr:latest": true, "example/kuryr:1": true, "blue": true, "bridge": false, "mykuryr": false, "": false} {
-		if e.is(name) != want {
-			t.Errorf("%q: %t", name, !want)
 		}
 	}
 }
@@ -159,9 +126,9 @@ func TestManagedIsFound(t *testing.T) {
 	server.Listener = l
 	server.Start()
 	t.Cleanup(server.Close)
-	api := dockerapi.New(socket)
+	api := engine.New(socket)
 	defer api.Close()
-	if got, err := (engine{api: api}).managed(t.Context()); err != nil || !slices.Equal(got, []doctor.Managed{{Name: "example/net:1"}}) {
+	if got, err := managed(t.Context(), api); err != nil || !slices.Equal(got, []doctor.Managed{{Name: "example/net:1"}}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/docker"
+	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/internal/admin"
-	"github.com/kuryr/kuryr/internal/dockerapi"
 )
 
 // The time in which events that follow one another are one comparison: a part of the grace time, since nothing is removed before
@@ -26,7 +26,7 @@ const errorPause = time.Minute
 
 // watchDocker compares with the engine when it comes, when it has taken something away, when a call was not answered, and when the grace time of something that
 // is missing ends, until ctx does.
-func (d *daemon) watchDocker(ctx context.Context, driver *docker.Driver, memory *docker.Memory, e engine) {
+func (d *daemon) watchDocker(ctx context.Context, driver *docker.Driver, memory *docker.Memory, api *engine.Client) {
 	came, changed := make(chan struct{}, 1), make(chan struct{}, 1)
 	poke := func(c chan struct{}) {
 		select {
@@ -38,21 +38,21 @@ func (d *daemon) watchDocker(ctx context.Context, driver *docker.Driver, memory 
 	defer watching.Wait()
 	watching.Go(func() {
 		var id string
-		e.api.Watch(ctx, func() {
+		api.Watch(ctx, func() {
 			var err error
-			if id, _, _, err = e.whoIs(ctx); err != nil {
+			if id, err = api.Identity(ctx); err != nil {
 				d.log.DebugContext(ctx, "the Docker engine does not tell who it is yet", "error", err)
 			}
 			poke(came)
-		}, func(event dockerapi.Event) {
+		}, func(event engine.Event) {
 			switch {
 			case event.Type != "network" || event.Action != "create", id == "":
 				poke(changed)
 			default:
-				if err := driver.Seen(ctx, id, event.Actor.ID); err != nil && ctx.Err() == nil {
-					d.log.WarnContext(ctx, "it is not noted that Docker has a network; the next comparison will", "network", event.Actor.ID, "error", err)
+				if err := driver.Seen(ctx, id, event.ID); err != nil && ctx.Err() == nil {
+					d.log.WarnContext(ctx, "it is not noted that Docker has a network; the next comparison will", "network", event.ID, "error", err)
 				}
-				if e.ipamOnly(event) {
+				if !event.Ours { // the ranges of another driver's network can be from here
 					poke(changed)
 				}
 			}
@@ -108,9 +108,6 @@ func (d *daemon) engineCame(ctx context.Context) {
 		d.log.WarnContext(ctx, "doors through the host's firewall are not all open", "error", err)
 	}
 }
-
-// ipamOnly tells whether an event is of a network of another driver, whose ranges may be from here.
-func (e engine) ipamOnly(event dockerapi.Event) bool { return !e.is(event.Actor.Attributes["type"]) }
 
 // memoryOff tells why nothing is compared with Docker, "" if it is.
 func (d *daemon) memoryOff() string {
@@ -266,11 +263,11 @@ func (d *daemon) remembers(driver *docker.Driver, binder *bind.Binder) (watch fu
 	if d.cfg.Docker.API == "" {
 		return func(context.Context) {}
 	}
-	e := engine{api: dockerapi.New(d.cfg.Docker.API), names: driverNames(d.cfg.Docker)}
+	api := engine.New(d.cfg.Docker.API, driverNames(d.cfg.Docker)...)
 	d.binder = binder
-	d.memory = docker.NewMemory(driver, e, d.cfg.Docker.ForgetAfter)
+	d.memory = docker.NewMemory(driver, api, d.cfg.Docker.ForgetAfter)
 	return func(ctx context.Context) {
-		defer e.api.Close()
-		d.watchDocker(ctx, driver, d.memory, e)
+		defer api.Close()
+		d.watchDocker(ctx, driver, d.memory, api)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/internal/admin"
-	"github.com/kuryr/kuryr/internal/dockerapi"
 	"github.com/kuryr/kuryr/internal/table"
 	"github.com/kuryr/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/sdn/restapi"
@@ -18,8 +18,8 @@ import (
 
 // userNames are the names that users have for things: Docker's networks and containers, and pods.
 type userNames struct {
-	docker     dockerapi.Names
-	containers []dockerapi.Container
+	docker     topology.Names
+	containers []engine.Container
 	pods       map[string]admin.PodPort // by the port's id
 	networks   map[string]string        // names of Docker's networks by the SDN's id
 }
@@ -33,14 +33,9 @@ func (a *app) userNames(c *cobra.Command, client *restapi.Client) userNames {
 		return n
 	}
 	n.pods = podsByPort(c.Context(), cfg)
-	socket := dockerapi.Socket(a.getenv("DOCKER_HOST"), cfg.Docker.API)
-	if socket == "" {
+	if n.docker, n.containers, err = a.askEngine(c); err != nil || len(n.docker.Networks) == 0 {
 		return n
 	}
-	if n.docker, err = dockerapi.Ask(c.Context(), socket); err != nil {
-		return n
-	}
-	n.containers = a.dockerContainers(c)
 	all, err := restapi.List(c.Context(), client, restapi.Networks, nil)
 	if err != nil {
 		return n
@@ -99,16 +94,9 @@ func (n userNames) ofContainer(e restapi.Port, word string) bool {
 	if e.DeviceID == "" {
 		return false
 	}
-	return isDockerID(e.DeviceID, word) || slices.ContainsFunc(n.containers, func(c dockerapi.Container) bool {
-		if !isDockerID(c.ID, word) {
-			return false
-		}
-		for _, at := range c.NetworkSettings.Networks {
-			if at.EndpointID == e.DeviceID {
-				return true
-			}
-		}
-		return false
+	return isDockerID(e.DeviceID, word) || slices.ContainsFunc(n.containers, func(c engine.Container) bool {
+		return isDockerID(c.ID, word) &&
+			slices.ContainsFunc(c.Endpoints, func(at engine.Endpoint) bool { return at.ID == e.DeviceID })
 	})
 }
 

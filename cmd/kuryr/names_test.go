@@ -52,7 +52,7 @@ func TestUserNames(t *testing.T) {
 	m.call(t, "NetworkDriver.CreateNetwork", `{"NetworkID":"`+second+`","Options":{},`+data+`}`)
 	m.dockerEngine(t, map[string]string{
 		"/networks": `[{"Id":"` + networkID + `","Name":"blue"},{"Id":"` + second + `","Name":"red"}]`,
-		"/containers/json": `[{"Id":"44444444444444444444","Names":["/web"],"NetworkSettings":{"Networks":` +
+		"/containers/json": `[{"Id":"44444444444444444444","Names":["/web"],"State":"running","NetworkSettings":{"Networks":` +
 			`{"blue":{"NetworkID":"` + networkID + `","EndpointID":"` + endpointID + `"}}}}]`,
 	})
 	show := func(args ...string) string { return m.must(t, append(args, "-o", "json")...) }

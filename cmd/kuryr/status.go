@@ -45,7 +45,8 @@ The exit code is 1 if kuryr is not running or not ready.`,
 				return err
 			}
 			if format == table.Table && len(s.Unreached) > 0 {
-				nameRouters(s.Unreached, a.dockerNames(c).Networks)
+				names, _ := a.engineNames(c)
+				nameRouters(s.Unreached, names.Networks)
 			}
 			if err := table.Show(a.out, format, s, statusColumns); err != nil {
 				return err

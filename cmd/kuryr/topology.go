@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/internal/admin"
-	"github.com/kuryr/kuryr/internal/dockerapi"
 	"github.com/kuryr/kuryr/internal/table"
 	"github.com/kuryr/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/sdn/restapi"
@@ -44,7 +44,7 @@ ids stand in their place.`,
 			if err != nil {
 				return err
 			}
-			objects.Names = a.dockerNames(c)
+			objects.Names, _ = a.engineNames(c)
 			if cfg, err := a.load(c); err == nil {
 				objects.Pods = map[string]string{}
 				for id, p := range podsByPort(c.Context(), cfg) {
@@ -102,19 +102,11 @@ func gather(ctx context.Context, client *admin.Client) (o topology.Objects, err 
 	return o, nil
 }
 
-// dockerNames asks the engine; without an answer the drawing does without.
-func (a *app) dockerNames(c *cobra.Command) dockerapi.Names {
-	cfg, err := a.load(c)
-	if err != nil {
-		return dockerapi.Names{}
-	}
-	socket := dockerapi.Socket(a.getenv("DOCKER_HOST"), cfg.Docker.API)
-	if socket == "" {
-		return dockerapi.Names{}
-	}
-	names, err := dockerapi.Ask(c.Context(), socket)
+// engineNames is askEngine for a drawing, which does without names that are missing.
+func (a *app) engineNames(c *cobra.Command) (topology.Names, []engine.Container) {
+	names, containers, err := a.askEngine(c)
 	if err != nil {
 		_, _ = fmt.Fprintln(a.err, "kuryr: names of containers are missing: "+oneLine(err))
 	}
-	return names
+	return names, containers
 }

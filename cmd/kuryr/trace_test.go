@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kuryr/kuryr/internal/dockerapi"
+	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/restapi"
@@ -52,9 +52,9 @@ func tracerOf() *tracer {
 	number := func(n uint16) *uint16 { return &n }
 	text := func(s string) *string { return &s }
 	return &tracer{
-		containers: []dockerapi.Container{
-			dockerContainerOf("c0ffee0123456789", "web", map[string]string{"blue": "endpoint-web-0001", "red": "endpoint-web-0002"}),
-			dockerContainerOf("c0ffee9999999999", "alone", nil),
+		containers: []engine.Container{
+			dockerContainerOf("c0ffee0123456789", "web", "endpoint-web-0001", "endpoint-web-0002"),
+			dockerContainerOf("c0ffee9999999999", "alone"),
 		},
 		objects: topology.Objects{
 			Networks: []restapi.Network{{Common: restapi.Common{ID: "n1", Name: "blue-net"}}, {Common: restapi.Common{ID: "n2", Name: "red-net"}}},
@@ -72,7 +72,7 @@ func tracerOf() *tracer {
 				"f6": {{Protocol: "tcp", ExternalPort: number(8080), InternalPort: number(80), InternalPortID: "p1", InternalIPAddress: text("fd00::2")}},
 				"fl": {{Protocol: "tcp", ExternalPort: number(81), InternalPort: number(80), InternalPortID: "p1", InternalIPAddress: text("10.0.0.2")}},
 			},
-			Names: dockerapi.Names{Endpoints: map[string]string{"endpoint-web-0001": "web", "endpoint-web-0002": "web"}},
+			Names: topology.Names{Endpoints: map[string]string{"endpoint-web-0001": "web", "endpoint-web-0002": "web"}},
 		},
 	}
 }
@@ -130,11 +130,10 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-func dockerContainerOf(id, name string, endpoints map[string]string) dockerapi.Container {
-	c := dockerapi.Container{ID: id, Names: []string{"/" + name}}
-	c.NetworkSettings.Networks = map[string]dockerapi.Attachment{}
-	for network, endpoint := range endpoints {
-		c.NetworkSettings.Networks[network] = dockerapi.Attachment{EndpointID: endpoint}
+func dockerContainerOf(id, name string, endpoints ...string) engine.Container {
+	c := engine.Container{ID: id, Name: name}
+	for _, e := range endpoints {
+		c.Endpoints = append(c.Endpoints, engine.Endpoint{ID: e})
 	}
 	return c
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/datapath/trace"
 	"github.com/kuryr/kuryr/docker"
+	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/internal/admin"
-	"github.com/kuryr/kuryr/internal/dockerapi"
 	"github.com/kuryr/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/restapi"
@@ -30,7 +30,7 @@ import (
 type tracer struct {
 	client     *admin.Client
 	objects    topology.Objects
-	containers []dockerapi.Container
+	containers []engine.Container
 	proxied    []docker.Publication
 	pods       map[string]admin.PodPort // of a cluster's node, by the port's id
 	opened     []netns.NsHandle
@@ -46,8 +46,7 @@ func (a *app) newTracer(c *cobra.Command) (*tracer, error) {
 	if t.objects, err = gather(c.Context(), client); err != nil {
 		return nil, err
 	}
-	t.objects.Names = a.dockerNames(c)
-	t.containers = a.dockerContainers(c)
+	t.objects.Names, t.containers = a.engineNames(c)
 	if cfg, err := a.load(c); err == nil {
 		t.pods = podsByPort(c.Context(), cfg)
 		if t.proxied, err = docker.Publications(cfg.RunDir); err != nil {
@@ -55,24 +54,6 @@ func (a *app) newTracer(c *cobra.Command) (*tracer, error) {
 		}
 	}
 	return t, nil
-}
-
-// dockerContainers are Docker's containers; none where the engine does not answer, which dockerNames has told then.
-func (a *app) dockerContainers(c *cobra.Command) []dockerapi.Container {
-	cfg, err := a.load(c)
-	if err != nil {
-		return nil
-	}
-	socket := dockerapi.Socket(a.getenv("DOCKER_HOST"), cfg.Docker.API)
-	if socket == "" {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(c.Context(), dockerapi.Timeout)
-	defer cancel()
-	engine := dockerapi.New(socket)
-	defer engine.Close()
-	all, _ := engine.Containers(ctx)
-	return all
 }
 
 func (t *tracer) close() {
@@ -85,11 +66,9 @@ func (t *tracer) close() {
 func (t *tracer) ports(word string) ([]restapi.Port, error) {
 	endpoints := map[string]bool{}
 	for _, c := range t.containers {
-		if c.Name() == word || len(word) >= 12 && strings.HasPrefix(c.ID, word) {
-			for _, at := range c.NetworkSettings.Networks {
-				if at.EndpointID != "" {
-					endpoints[at.EndpointID] = true
-				}
+		if c.Name == word || len(word) >= 12 && strings.HasPrefix(c.ID, word) {
+			for _, e := range c.Endpoints {
+				endpoints[e.ID] = true
 			}
 			if len(endpoints) == 0 {
 				return nil, fmt.Errorf("container %q is on no network", word)
@@ -433,8 +412,9 @@ func (a *app) completeContainers(c *cobra.Command, args []string, _ string) ([]s
 	defer cancel()
 	c.SetContext(ctx)
 	var out []string
-	for _, container := range a.dockerContainers(c) {
-		out = append(out, container.Name())
+	_, containers, _ := a.askEngine(c) // the shell shows no errors
+	for _, container := range containers {
+		out = append(out, container.Name)
 	}
 	if len(args) == 1 {
 		out = append(out, "host")

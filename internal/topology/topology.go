@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kuryr/kuryr/internal/dockerapi"
 	"github.com/kuryr/kuryr/internal/table"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/restapi"
@@ -27,8 +26,14 @@ type Objects struct {
 	Routers     []restapi.Router
 	FloatingIPs []restapi.FloatingIP
 	Forwards    map[string][]restapi.PortForwarding // by floating IP
-	Names       dockerapi.Names
+	Names       Names
 	Pods        map[string]string // namespace/name by port
+}
+
+// Names are what the Docker engine calls things.
+type Names struct {
+	Endpoints map[string]string // containers' names by endpoint id
+	Networks  map[string]string // names by network id
 }
 
 // Graph is what a drawing shows, in its order.

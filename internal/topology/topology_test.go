@@ -15,7 +15,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kuryr/kuryr/internal/dockerapi"
 	"github.com/kuryr/kuryr/sdn/restapi"
 )
 
@@ -80,7 +79,7 @@ func sample() Objects {
 			"f1": {{Protocol: "tcp", ExternalPort: ptr(uint16(8080)), InternalPort: ptr(uint16(80)), InternalPortID: "p2"}},
 			"f2": {{Protocol: "tcp", ExternalPort: ptr(uint16(8080)), InternalPort: ptr(uint16(80)), InternalPortID: "p2"}},
 		},
-		Names: dockerapi.Names{Endpoints: map[string]string{"e2": "web-1", "e10": "web-2-with-a-rather-long-name-that-is-cut"}, Networks: map[string]string{"0123456789abcdef": "front"}},
+		Names: Names{Endpoints: map[string]string{"e2": "web-1", "e10": "web-2-with-a-rather-long-name-that-is-cut"}, Networks: map[string]string{"0123456789abcdef": "front"}},
 	}
 }
 
@@ -184,7 +183,7 @@ func TestWrap(t *testing.T) {
 func TestLargePicture(t *testing.T) {
 	t.Parallel()
 	var o Objects
-	o.Names = dockerapi.Names{Endpoints: map[string]string{}, Networks: map[string]string{}}
+	o.Names = Names{Endpoints: map[string]string{}, Networks: map[string]string{}}
 	long := "shop-backend-payment-service-with-a-long-name-replica-"
 	ports := 0
 	for i := range 12 {
@@ -285,7 +284,7 @@ func TestUnreached(t *testing.T) {
 				Unreached: []restapi.Unreached{{Prefix: "10.1.0.0/25", Reason: "overlaps the host's route"}},
 			},
 		},
-		Names: dockerapi.Names{Networks: map[string]string{"aa": "blue"}},
+		Names: Names{Networks: map[string]string{"aa": "blue"}},
 	}
 	got := Unreached(o)
 	if len(got) != 1 || strings.Join(got["b"], "|") != "10.1.0.0/25 not reached by the host: overlaps network blue" {
