@@ -321,8 +321,9 @@ func (p *process) list(context.Context) (Listing[string, string], error) {
 	if p.h.unlisted || p.dead {
 		return Listing[string, string]{}, errors.New("engine is unavailable")
 	}
-	has := maps.Clone(p.h.engine)
-	return Listing[string, string]{Engine: "engine", Has: func(r Row[string, string]) bool { return has[r.Key] }}, nil
+	engine := maps.Clone(p.h.engine)
+	has := func(r Row[string, string]) bool { return engine[r.Key] }
+	return Listing[string, string]{Engine: "engine", Has: has}, nil
 }
 
 func (h *host) start(point int) {
@@ -330,7 +331,8 @@ func (h *host) start(point int) {
 	h.w.mu.Lock()
 	rows := maps.Clone(h.rows)
 	h.w.mu.Unlock()
-	p.store = newStore(Config{Logger: slog.New(slog.DiscardHandler)}, p, &content{id: h.id, gen: h.gen, rows: rows}, "boot")
+	has := &content{id: h.id, gen: h.gen, rows: rows}
+	p.store = newStore(Config{Logger: slog.New(slog.DiscardHandler)}, p, has, "boot")
 	var target Target[string, string] = p
 	if !h.w.listed {
 		target = struct{ Target[string, string] }{p}
@@ -450,7 +452,7 @@ func (h *host) do(s step) {
 		defer h.lock(s.key)()
 		w.mu.Lock()
 		delete(h.engine, s.key)
-		if !s.lost { // else the container still runs
+		if !s.lost { // otherwise the container still runs
 			delete(h.plugged, s.key)
 		}
 		w.mu.Unlock()

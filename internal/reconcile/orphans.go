@@ -20,6 +20,7 @@ func (s *Store) watchOrphans(ctx context.Context) {
 		if listed.IsZero() || time.Since(listed) >= relist {
 			if s.importAll(ctx) {
 				listed = time.Now()
+				s.imported.Store(true)
 			}
 		}
 		s.judge(ctx, missing)

@@ -186,6 +186,9 @@ func (s *Store) attempt(ctx context.Context, name string) {
 		if err = r.kind.finish(ctx, name, r); err == nil {
 			log.InfoContext(ctx, "cleanup complete", "tries", r.Tries+1)
 		}
+	case r.Redo && r.changed.IsZero() && r.kind.list != nil && !s.imported.Load():
+		// The row may be of a backup, and its key have an object of another incarnation.
+		s.queue.add(name, s.queue.backoff(0))
 	case r.Redo:
 		var last any
 		last, err = r.kind.ensure(ctx, r.Object, r.Spec, r.Last)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,6 +55,8 @@ type Store struct {
 	locks   namedlock.Locks // by ref
 	queue   *queue
 	metrics *metrics
+
+	imported atomic.Bool // every object of the targets has had a row since the store was opened
 
 	mu       sync.Mutex
 	closed   bool
