@@ -218,11 +218,16 @@ func (h *Host) StartSwitch(ctx context.Context) error {
 	return h.StartController(ctx)
 }
 
-// hideZeroSNAT has the switch tell OVN that it cannot translate a source to itself, which OVN else asks for with each connection that a security group lets
-// pass. Open vSwitch 3.1.0 in user space knows such a connection twice, and where the first has ended and not been forgotten yet, a packet more of it finds the
-// second and ends the switch by an assertion (conntrack.c:1063). Later versions have that mended.
+// hideZeroSNAT makes the switch report that it cannot translate a source to itself. Otherwise OVN
+// asks for that with each connection that a security group lets pass. The user space datapath of
+// Open vSwitch 3.1.0 then has such a connection twice, and a late packet ends the switch by an
+// assertion (conntrack.c:1063). Later versions have that fixed. A switch that is starting may not
+// have its control socket yet.
 func (h *Host) hideZeroSNAT(ctx context.Context) error {
-	return run(ctx, h.Host, []string{"ovs-appctl", "dpif/set-dp-features", IntegrationBridge, "ct_zero_snat", "false"})
+	return Until(ctx, func(ctx context.Context) error {
+		return run(ctx, h.Host,
+			[]string{"ovs-appctl", "dpif/set-dp-features", IntegrationBridge, "ct_zero_snat", "false"})
+	})
 }
 
 // StopSwitch ends ovn-controller and Open vSwitch with sig. Nothing is forwarded until StartSwitch.
