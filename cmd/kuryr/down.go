@@ -15,6 +15,7 @@ import (
 	"github.com/kuryr/kuryr/datapath/host"
 	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/internal/atomicfile"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/internal/logging"
@@ -221,6 +222,11 @@ func removeFiles(cfg config.Config) error {
 		files = append(files, cfg.Node.Socket)
 		state := filepath.Join(cfg.StateDir, "cni")
 		folders = append(folders, cni.OwedIn(state).Dir, filepath.Join(state, cni.BoundFolder), state)
+	}
+	for _, dir := range append(folders, cfg.StateDir) {
+		if err := atomicfile.Clean(dir); err != nil {
+			return fmt.Errorf("delete: %w", err)
+		}
 	}
 	for _, dir := range folders {
 		written, err := filepath.Glob(filepath.Join(dir, "*.json"))

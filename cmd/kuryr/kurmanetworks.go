@@ -5,15 +5,14 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/atomicfile"
 	"github.com/kuryr/kuryr/internal/table"
-	"github.com/kuryr/kuryr/internal/wholefile"
 	kurmaapi "github.com/kuryr/kuryr/kurma/api"
 	"github.com/kuryr/kuryr/kurma/hook"
 	"github.com/spf13/cobra"
@@ -207,7 +206,7 @@ which podman and CRI-O read: with them, containers that have the annotation kurm
 					return err
 				}
 				path := filepath.Join(folder, hook.File(stage))
-				if err := wholefile.Write(path, 0o644, func(w io.Writer) error { _, err := w.Write(text); return err }); err != nil {
+				if err := atomicfile.WriteFile(path, text, 0o644); err != nil {
 					return err
 				}
 			}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -15,10 +14,10 @@ import (
 	"strings"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/atomicfile"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/hostports"
 	"github.com/kuryr/kuryr/internal/rootsock"
-	"github.com/kuryr/kuryr/internal/wholefile"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/kube/node"
 	"github.com/prometheus/client_golang/prometheus"
@@ -142,10 +141,7 @@ func noteConflist(c config.Config) error {
 	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
 		return err
 	}
-	return wholefile.Write(noteFile(c), 0o600, func(w io.Writer) error {
-		_, err := w.Write(append(text, line...))
-		return err
-	})
+	return atomicfile.WriteFile(noteFile(c), append(text, line...), 0o600)
 }
 
 // removeConflists removes the conflists that were written, and those alone that are still
@@ -204,5 +200,5 @@ func installConflist(c config.Config) error {
 	if err := errors.Join(noteConflist(c), os.MkdirAll(filepath.Dir(path), 0o755)); err != nil {
 		return err
 	}
-	return wholefile.Write(path, 0o644, func(w io.Writer) error { _, err := w.Write(data); return err })
+	return atomicfile.WriteFile(path, data, 0o644)
 }

@@ -13,8 +13,8 @@ import (
 	"strings"
 
 	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/internal/atomicfile"
 	"github.com/kuryr/kuryr/internal/config"
-	"github.com/kuryr/kuryr/internal/wholefile"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -308,5 +308,5 @@ func (a *app) writeNew(path string, force bool, write func(io.Writer) error) err
 
 // writeFile makes a file that is its owner's alone.
 func writeFile(path string, write func(io.Writer) error) error {
-	return wholefile.Write(path, 0o600, write)
+	return atomicfile.Write(path, 0o600, func(f *os.File) error { return write(f) })
 }

@@ -6,12 +6,11 @@ package main
 import (
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
-	"github.com/kuryr/kuryr/internal/wholefile"
+	"github.com/kuryr/kuryr/internal/atomicfile"
 	"github.com/kuryr/kuryr/kurma/image/build"
 )
 
@@ -45,5 +44,5 @@ func write(to string, spec build.Spec) error {
 	if filepath.Ext(to) != ".aci" {
 		return build.OCI(to, spec)
 	}
-	return wholefile.Write(to, 0o644, func(w io.Writer) error { return build.ACI(w, spec) })
+	return atomicfile.Write(to, 0o644, func(f *os.File) error { return build.ACI(f, spec) })
 }

@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"net/url"
@@ -21,8 +20,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/atomicfile"
 	"github.com/kuryr/kuryr/internal/tlsfiles"
-	"github.com/kuryr/kuryr/internal/wholefile"
 )
 
 // SocketDir is the folder that an engine looks into first, for sockets.
@@ -180,7 +179,7 @@ func Install(dir string, f File, replace bool) (changed bool, err error) {
 	}
 	old, err := os.ReadFile(path)
 	if err != nil || !bytes.Equal(old, f.Content) {
-		if err := wholefile.Write(path, 0o644, func(w io.Writer) error { _, err := w.Write(f.Content); return err }); err != nil {
+		if err := atomicfile.WriteFile(path, f.Content, 0o644); err != nil {
 			return false, err
 		}
 		changed = true

@@ -8,14 +8,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/kuryr/kuryr/internal/wholefile"
+	"github.com/kuryr/kuryr/internal/atomicfile"
 )
 
 const (
@@ -52,7 +51,7 @@ func makeKey(path string) ([]byte, error) {
 		err = os.MkdirAll(filepath.Dir(path), 0o700)
 	}
 	if err == nil {
-		err = wholefile.Write(path, 0o600, func(w io.Writer) error { _, err := w.Write(key); return err })
+		err = atomicfile.WriteFile(path, key, 0o600)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("key of tokens: %w", err)

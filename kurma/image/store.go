@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kuryr/kuryr/internal/atomicfile"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/internal/namedlock"
 	"github.com/kuryr/kuryr/internal/wholefile"
@@ -317,13 +318,5 @@ func (s *Store) install(dir string, image Image) error {
 		return err
 	}
 	failpoint.Here("image.install.named")
-	return syncFolder(s.path(imagesDir))
-}
-
-func syncFolder(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return atomicfile.SyncDir(s.path(imagesDir))
 }

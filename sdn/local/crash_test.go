@@ -115,7 +115,7 @@ func TestMigrationKilled(t *testing.T) {
 	if steps != 1 {
 		t.Errorf("the step ran %d times after the kill, want once", steps)
 	}
-	if left, _ := filepath.Glob(path + "*.part"); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".kuryr-*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 	if _, err := Open(t.Context(), Options{Path: path}); err == nil || !strings.Contains(err.Error(), "newer kuryr") {

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 
+	"github.com/kuryr/kuryr/internal/atomicfile"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"go.etcd.io/bbolt"
 )
@@ -129,21 +129,14 @@ func (s schema) check(db *bbolt.DB) (version int, err error) {
 
 // copyAside writes a copy of the store to path; it is whole or absent.
 func copyAside(db *bbolt.DB, path string) error {
-	temp := path + ".part"
-	if err := db.View(func(b *bbolt.Tx) error { return b.CopyFile(temp, 0o600) }); err != nil {
-		_ = os.Remove(temp)
-		return fmt.Errorf("copy the store: %w", err)
-	}
-	f, err := os.Open(temp)
+	err := atomicfile.Write(path, 0o600, func(f *os.File) error {
+		return db.View(func(b *bbolt.Tx) error {
+			_, err := b.WriteTo(f)
+			return err
+		})
+	})
 	if err != nil {
 		return fmt.Errorf("copy the store: %w", err)
 	}
-	defer f.Close()
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("copy the store: %w", err)
-	}
-	if err := os.Rename(temp, path); err != nil {
-		return fmt.Errorf("copy the store: %w", err)
-	}
-	return syncDir(filepath.Dir(path))
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/kuryr/kuryr/internal/atomicfile"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 	"go.etcd.io/bbolt"
@@ -78,7 +79,7 @@ func (s schema) create(path, installation string, noSync bool) error {
 	if err := removeUnfinished(path); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return atomicfile.SyncDir(filepath.Dir(path))
 }
 
 // unfinished ends the name of a store that is being made.
@@ -220,28 +221,27 @@ func Restore(ctx context.Context, path string, r io.Reader) (kept string, err er
 	case !errors.Is(err, os.ErrNotExist):
 		return "", fmt.Errorf("store: %w", err)
 	}
-	temp, err := os.CreateTemp(dir, filepath.Base(path)+".restore-")
-	if err != nil {
-		return "", fmt.Errorf("restore: %w", full(err))
-	}
-	defer func() { _ = os.Remove(temp.Name()) }()
-	defer temp.Close()
-	if err := copyBackup(ctx, temp, r); err != nil {
-		return "", err
-	}
-	failpoint.Here("local.restore.copied")
-	if old != nil {
-		kept = fmt.Sprintf("%s.before-restore-%s", path, time.Now().UTC().Format("20060102T150405.000000000"))
-		if err := os.Link(path, kept); err != nil {
-			return "", fmt.Errorf("restore: keep the old store: %w", err)
+	err = atomicfile.Write(path, 0o600, func(temp *os.File) error {
+		if err := copyBackup(ctx, temp, r); err != nil {
+			return err
 		}
+		failpoint.Here("local.restore.copied")
+		if old == nil {
+			return nil
+		}
+		name := path + ".before-restore-" + time.Now().UTC().Format("20060102T150405.000000000")
+		if err := os.Link(path, name); err != nil {
+			return fmt.Errorf("keep the old store: %w", err)
+		}
+		kept = name
 		failpoint.Here("local.restore.kept")
-	}
-	if err := os.Rename(temp.Name(), path); err != nil {
-		return kept, fmt.Errorf("restore: %w", err)
+		return nil
+	})
+	if err != nil {
+		return kept, fmt.Errorf("restore: %w", full(err))
 	}
 	failpoint.Here("local.restore.renamed")
-	return kept, syncDir(dir)
+	return kept, nil
 }
 
 // copyBackup fills temp from r and checks that a provider could open it.
@@ -249,32 +249,20 @@ func copyBackup(ctx context.Context, temp *os.File, r io.Reader) error {
 	w := contextWriter{ctx, temp}
 	size, err := io.Copy(w, r)
 	if err != nil {
-		return fmt.Errorf("restore: copy the backup: %w", full(err))
+		return fmt.Errorf("copy the backup: %w", err)
 	}
 	if err := verify(temp, size); err != nil {
-		return fmt.Errorf("restore: the backup is no good, the store stays as it was: %w", err)
-	}
-	if err := temp.Sync(); err != nil {
-		return fmt.Errorf("restore: %w", full(err))
+		return fmt.Errorf("the backup is no good, the store stays as it was: %w", err)
 	}
 	db, err := openBolt(temp.Name(), &bbolt.Options{ReadOnly: true, Timeout: lockPatience})
 	if err != nil {
-		return fmt.Errorf("restore: the backup is no good, the store stays as it was: %w", err)
+		return fmt.Errorf("the backup is no good, the store stays as it was: %w", err)
 	}
 	defer func() { _ = db.Close() }()
 	if _, err := currentSchema.check(db); err != nil {
-		return fmt.Errorf("restore: the store stays as it was: %w", err)
+		return fmt.Errorf("the store stays as it was: %w", err)
 	}
 	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }
 
 // newInstallation makes an installation id.

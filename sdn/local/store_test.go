@@ -439,7 +439,7 @@ func TestBackupAndRestore(t *testing.T) {
 	if got, err := again.Network(ctx, n.ID); err != nil || got.Name != "kept" {
 		t.Errorf("the restored network is %+v, %v", got, err)
 	}
-	left, _ := filepath.Glob(path + ".restore-*")
+	left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".kuryr-*"))
 	if len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}

@@ -6,12 +6,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
-	"github.com/kuryr/kuryr/internal/wholefile"
+	"github.com/kuryr/kuryr/internal/atomicfile"
 )
 
 // Name is the plugin's in a folder of CNI plugins: the type in a conflist.
@@ -58,11 +57,7 @@ func put(to string, program []byte) error {
 	if same(to, program) {
 		return nil
 	}
-	err := wholefile.Write(to, 0o755, func(w io.Writer) error {
-		_, err := w.Write(program)
-		return err
-	})
-	if err != nil {
+	if err := atomicfile.WriteFile(to, program, 0o755); err != nil {
 		return fmt.Errorf("%s: %w", to, err)
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -19,7 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"github.com/kuryr/kuryr/internal/wholefile"
+	"github.com/kuryr/kuryr/internal/atomicfile"
 )
 
 // Image is the image in OCI's form, of one layer, which is held in memory.
@@ -109,8 +108,8 @@ func OCI(path string, s Spec) error {
 			items[n].header.Mode = 0o644
 		}
 	}
-	return wholefile.Write(path, fs.FileMode(0o644), func(w io.Writer) error {
-		archive := tar.NewWriter(w)
+	return atomicfile.Write(path, 0o644, func(f *os.File) error {
+		archive := tar.NewWriter(f)
 		if err := write(archive, "", items); err != nil {
 			return err
 		}

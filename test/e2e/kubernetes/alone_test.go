@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kuryr/kuryr/internal/atomicfile"
 	kuryrv1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
@@ -90,8 +91,7 @@ func (w *whole) refusedByFile(name string) {
 		}
 		return fmt.Errorf("of %d Events none says that the token of %s is refused", len(events.Items), name)
 	})
-	w.must(os.WriteFile(file+".new", []byte(w.token("kuryr-cni", nil).BearerToken), 0o600))
-	w.must(os.Rename(file+".new", file))
+	w.must(atomicfile.WriteFile(file, []byte(w.token("kuryr-cni", nil).BearerToken), 0o600))
 }
 
 // A node without a daemon, whose pods have their ports by way of the API: also static ones, when they are made again under their name, have ended, or the node reboots. A token that is refused is told, and one that is written over it taken. Then a daemon

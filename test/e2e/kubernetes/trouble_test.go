@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kuryr/kuryr/internal/atomicfile"
 	kuryrv1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
@@ -228,8 +229,7 @@ func (w *whole) refusedForAWhile() {
 	of := &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "kuryr-node-" + w.node.Name}
 	for name, token := range map[string]string{"kuryr-controller": w.token("kuryr-controller", nil).BearerToken, "kuryr-node": w.token("kuryr-node", of).BearerToken} {
 		file := filepath.Join(w.dir, name)
-		w.must(os.WriteFile(file+".new", []byte(token), 0o600))
-		w.must(os.Rename(file+".new", file))
+		w.must(atomicfile.WriteFile(file, []byte(token), 0o600))
 	}
 	begin := time.Now()
 	d := w.running("default", "", 2)["d"]

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/kuryr/kuryr/internal/atomicfile"
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
@@ -108,18 +109,9 @@ func (l *Lab) keepDatabase(ctx context.Context, cache string) error {
 	if err := os.MkdirAll(filepath.Dir(cache), 0o755); err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(filepath.Dir(cache), ".neutron-db-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(file.Name())
-	if err := file.Close(); err != nil {
-		return err
-	}
-	if err := run(ctx, l.Central, []string{"tar", "-C", l.Central.Dir(), "-czf", file.Name(), "mysql"}); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), cache)
+	return atomicfile.Write(cache, 0o600, func(f *os.File) error {
+		return run(ctx, l.Central, []string{"tar", "-C", l.Central.Dir(), "-czf", f.Name(), "mysql"})
+	})
 }
 
 // writeFile writes a file of the central host's folder and returns its path.

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/kuryr/kuryr/internal/atomicfile"
 )
 
 // manual is the page that tells what a host may have to do in Neutron beyond a member.
@@ -54,9 +56,6 @@ func ManualSection(heading string) (string, error) {
 
 // SetPolicy gives Neutron another policy.yaml, which it reads with its next call, until it is started again.
 func (l *Lab) SetPolicy(rules ...string) error {
-	next, err := writeFile(l.Central, "neutron/policy.yaml.next", strings.Join(rules, "\n")+"\n")
-	if err != nil {
-		return err
-	}
-	return os.Rename(next, strings.TrimSuffix(next, ".next"))
+	text := strings.Join(rules, "\n") + "\n"
+	return atomicfile.WriteFile(filepath.Join(l.Central.Dir(), "neutron/policy.yaml"), []byte(text), 0o600)
 }
