@@ -45,7 +45,7 @@ func (b *Binder) State(ctx context.Context, port sdn.Port) (State, error) {
 // Attach puts the host end of a port's interface where it belongs, without touching the container's end. An interface that is absent
 // IsNotFound.
 func (b *Binder) Attach(ctx context.Context, port sdn.Port) error {
-	unlock, err := b.locks.lock(ctx, port.ID)
+	unlock, err := b.locks.Lock(ctx, string(port.ID))
 	if err != nil {
 		return err
 	}

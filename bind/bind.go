@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/kuryr/kuryr/internal/keymutex"
 	"github.com/kuryr/kuryr/internal/lull"
 	"github.com/kuryr/kuryr/internal/ovsdb"
 	"github.com/kuryr/kuryr/internal/vifexec"
@@ -84,7 +85,7 @@ type Config struct {
 type Binder struct {
 	host   *host
 	graves *graveyard
-	locks  portLocks
+	locks  keymutex.Mutex // by port
 
 	others   Driver // of VIF types that drivers has not
 	function Driver // of ports that are a function of a network card, whatever their VIF type
@@ -187,7 +188,7 @@ func (b *Binder) Plug(ctx context.Context, i Interface) (Result, error) {
 	if err := validate(i); err != nil {
 		return Result{}, err
 	}
-	unlock, err := b.locks.lock(ctx, i.Port.ID)
+	unlock, err := b.locks.Lock(ctx, string(i.Port.ID))
 	if err != nil {
 		return Result{}, fmt.Errorf("plug port %s: %w", i.Port.ID, err)
 	}
@@ -216,7 +217,7 @@ func (b *Binder) Unplug(ctx context.Context, port sdn.Port) error {
 	if err := checkName("port", "id", HostName(port.ID)); err != nil || port.ID == "" {
 		return sdn.Invalid("port", "id", "%q cannot be part of an interface name", port.ID)
 	}
-	unlock, err := b.locks.lock(ctx, port.ID)
+	unlock, err := b.locks.Lock(ctx, string(port.ID))
 	if err != nil {
 		return fmt.Errorf("unplug port %s: %w", port.ID, err)
 	}

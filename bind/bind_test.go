@@ -3,9 +3,7 @@
 package bind
 
 import (
-	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -128,31 +126,6 @@ func TestLinkLocal(t *testing.T) {
 	t.Parallel()
 	if got := linkLocal([]byte{0xfa, 0x16, 0x3e, 1, 2, 3}); got != netip.MustParseAddr("fe80::f816:3eff:fe01:203") {
 		t.Errorf("link-local address is %s", got)
-	}
-}
-
-func TestPortLocks(t *testing.T) {
-	t.Parallel()
-	var l portLocks
-	unlock, err := l.lock(context.Background(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := l.lock(context.Background(), "b") // does not wait for a
-	if err != nil {
-		t.Fatal(err)
-	}
-	other()
-	ctx, cancel := context.WithCancel(context.Background())
-	waits := make(chan error)
-	go func() { _, err := l.lock(ctx, "a"); waits <- err }()
-	cancel()
-	if err := <-waits; !errors.Is(err, context.Canceled) {
-		t.Errorf("second lock: %v", err)
-	}
-	unlock()
-	if len(l.held) != 0 {
-		t.Errorf("locks left: %v", l.held)
 	}
 }
 

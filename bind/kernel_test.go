@@ -602,7 +602,7 @@ func TestRaces(t *testing.T) {
 	if got := names(t, box); len(got) != len(ports) {
 		t.Errorf("links in the container: %v", got)
 	}
-	if n := len(w.b.locks.held); n != 0 {
+	if n := w.b.locks.Held(); n != 0 {
 		t.Errorf("%d ports are still locked", n)
 	}
 }

@@ -72,7 +72,7 @@ func (b *Binder) wiring(ctx context.Context, port sdn.Port, do func(*vethDriver,
 	default:
 		return nil // nothing is on a switch
 	}
-	unlock, err := b.locks.lock(ctx, port.ID)
+	unlock, err := b.locks.Lock(ctx, string(port.ID))
 	if err != nil {
 		return err
 	}

@@ -86,7 +86,7 @@ func (f *Fabric) UpdateFrontends(ctx context.Context, domain string, remove []lb
 	}
 	f.gate.RLock()
 	defer f.gate.RUnlock()
-	defer f.domains.lock(domain)()
+	defer f.lock(domain)()
 	s, err := f.openDomain(domain)
 	if err != nil {
 		return err

@@ -78,7 +78,7 @@ func (f *Fabric) ApplyDomain(ctx context.Context, d Domain) (Result, error) {
 }
 
 func (f *Fabric) applyDomain(ctx context.Context, d Domain) (Result, error) {
-	defer f.domains.lock(d.ID)()
+	defer f.lock(d.ID)()
 	host, err := f.openHost()
 	if err != nil {
 		return Result{}, err
@@ -384,7 +384,7 @@ func routeKey(r netlink.Route) string {
 func (f *Fabric) DeleteDomain(ctx context.Context, id string) error {
 	f.gate.RLock()
 	defer f.gate.RUnlock()
-	defer f.domains.lock(id)()
+	defer f.lock(id)()
 	host, err := f.openHost()
 	if err != nil {
 		return err

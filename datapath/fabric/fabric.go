@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/kuryr/kuryr/internal/keymutex"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -26,8 +27,8 @@ type Fabric struct {
 	host     table
 	ipv4Only bool // the kernel has no IPv6
 
-	gate      sync.RWMutex // held for reading by a change, for writing by what compares everything
-	domains   keyed        // one change at a time per domain
+	gate      sync.RWMutex   // held for reading by a change, for writing by what compares everything
+	domains   keymutex.Mutex // one change at a time per domain
 	places    places
 	pool      pool
 	leftovers leftovers
@@ -136,42 +137,8 @@ func (f *Fabric) openDomain(id string) (*space, error) {
 	return f.pool.openSpace(ns)
 }
 
-// keyed is a lock per name; a name costs nothing while nobody holds it.
-type keyed struct {
-	mu   sync.Mutex
-	held map[string]*entry
-}
-
-type entry struct {
-	sync.Mutex
-	users int
-}
-
-// lock takes the names' locks, in an order that all callers share, and returns what releases them.
-func (k *keyed) lock(names ...string) func() {
-	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	entries := make([]*entry, len(names))
-	for i, name := range names {
-		k.mu.Lock()
-		if k.held == nil {
-			k.held = map[string]*entry{}
-		}
-		if k.held[name] == nil {
-			k.held[name] = &entry{}
-		}
-		entries[i] = k.held[name]
-		entries[i].users++
-		k.mu.Unlock()
-		entries[i].Lock()
-	}
-	return func() {
-		for i, name := range names {
-			entries[i].Unlock()
-			k.mu.Lock()
-			if entries[i].users--; entries[i].users == 0 {
-				delete(k.held, name)
-			}
-			k.mu.Unlock()
-		}
-	}
+// lock waits for the domains' locks, however long, and returns what releases them.
+func (f *Fabric) lock(domains ...string) (unlock func()) {
+	unlock, _ = f.domains.LockAll(context.Background(), domains...) // never ends without them
+	return unlock
 }

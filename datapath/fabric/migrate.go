@@ -114,7 +114,7 @@ func (f *Fabric) fetch(ctx context.Context, d Domain) error {
 			return err
 		}
 		for _, from := range others {
-			release := f.domains.lock(from, d.ID)
+			release := f.lock(from, d.ID)
 			err := f.migrate(&run{ctx: ctx, domain: d.ID}, bridge, from, d.ID)
 			release()
 			if err != nil {

@@ -20,7 +20,7 @@ func (f *Fabric) UpdateGroups(ctx context.Context, domain string, groups []polic
 	}
 	f.gate.RLock()
 	defer f.gate.RUnlock()
-	defer f.domains.lock(domain)()
+	defer f.lock(domain)()
 	s, err := f.openDomain(domain)
 	if err != nil {
 		return err

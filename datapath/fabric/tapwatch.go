@@ -197,7 +197,7 @@ func (f *Fabric) raiseOn(ctx context.Context, tap string) error {
 
 // raiseIn makes those of one domain.
 func (f *Fabric) raiseIn(ctx context.Context, domain, tap string) error {
-	defer f.domains.lock(domain)()
+	defer f.lock(domain)()
 	s, err := f.openDomain(domain)
 	if err != nil || s == nil {
 		return err

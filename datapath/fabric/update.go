@@ -35,7 +35,7 @@ func (f *Fabric) UpdatePorts(ctx context.Context, domain string, remove, add []P
 	}
 	f.gate.RLock()
 	defer f.gate.RUnlock()
-	defer f.domains.lock(domain)()
+	defer f.lock(domain)()
 	s, err := f.openDomain(domain)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (f *Fabric) UpdateForwards(ctx context.Context, domain string, remove, add 
 	remove, add = f.feasibleForwards(remove), f.feasibleForwards(add)
 	f.gate.RLock()
 	defer f.gate.RUnlock()
-	defer f.domains.lock(domain)()
+	defer f.lock(domain)()
 	s, err := f.openDomain(domain)
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ func (f *Fabric) UpdateVIPs(ctx context.Context, domain string, remove, add []VI
 	remove, add = f.feasibleVIPs(remove), f.feasibleVIPs(add)
 	f.gate.RLock()
 	defer f.gate.RUnlock()
-	defer f.domains.lock(domain)()
+	defer f.lock(domain)()
 	s, err := f.openDomain(domain)
 	if err != nil {
 		return err

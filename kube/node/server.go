@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/keymutex"
 	"github.com/kuryr/kuryr/internal/lull"
-	"github.com/kuryr/kuryr/internal/namedlock"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/kube/cni/given"
 	"github.com/kuryr/kuryr/sdn"
@@ -57,7 +57,7 @@ type Server struct {
 	lull    *lull.Lull
 	log     *slog.Logger
 	metrics *requests
-	locks   namedlock.Locks // by attachment
+	locks   keymutex.Mutex // by attachment
 	adds    underway
 	slots   chan struct{} // of ADDs
 	wake    chan struct{} // something is owed

@@ -20,7 +20,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/atomicfile"
 	"github.com/kuryr/kuryr/internal/failpoint"
-	"github.com/kuryr/kuryr/internal/namedlock"
+	"github.com/kuryr/kuryr/internal/keymutex"
 	"github.com/kuryr/kuryr/internal/wholefile"
 )
 
@@ -46,7 +46,7 @@ type Store struct {
 	lock   *os.File
 
 	installed string
-	locks     namedlock.Locks
+	locks     keymutex.Mutex
 }
 
 // The folders of a store.

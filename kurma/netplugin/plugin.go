@@ -11,8 +11,8 @@ import (
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/internal/cniresult"
 	"github.com/kuryr/kuryr/internal/failpoint"
+	"github.com/kuryr/kuryr/internal/keymutex"
 	"github.com/kuryr/kuryr/internal/lookup"
-	"github.com/kuryr/kuryr/internal/namedlock"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -42,7 +42,7 @@ type Plugin struct {
 	binder Binder
 	host   string
 	log    *slog.Logger
-	busy   namedlock.Locks // by an Attachment's name
+	busy   keymutex.Mutex // by an Attachment's name
 }
 
 // New makes a Plugin.

@@ -3,12 +3,12 @@ package neutron
 import (
 	"context"
 
-	"github.com/kuryr/kuryr/internal/namedlock"
+	"github.com/kuryr/kuryr/internal/keymutex"
 	"github.com/kuryr/kuryr/sdn"
 )
 
 // locks keep calls for one object apart.
-type locks struct{ namedlock.Locks }
+type locks struct{ keymutex.Mutex }
 
 // lock waits for the name. The function it gives lets go.
 func (l *locks) lock(ctx context.Context, name string) (unlock func(), err error) {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"iter"
 
-	"github.com/kuryr/kuryr/internal/namedlock"
+	"github.com/kuryr/kuryr/internal/keymutex"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -155,7 +155,7 @@ func changeValue[T, S any](
 }
 
 // locks keep calls for one object apart.
-type locks struct{ namedlock.Locks }
+type locks struct{ keymutex.Mutex }
 
 type holdingKey struct{}
 
