@@ -51,7 +51,7 @@ man: build ## write the man pages to man/
 # Packages with concurrency of their own, whose tests "make test" runs with the race detector.
 # "make race" does that for the whole tree; kube/raven, sdn/neutron and datapath/fabric take too
 # long with it.
-RACE := ./bind ./datapath/lb ./docker ./internal/keymutex ./internal/lull ./internal/portproxy \
+RACE := ./bind ./datapath/lb ./docker ./internal/idlegate ./internal/keymutex ./internal/portproxy \
 	./kube/node ./kube/node/claim ./kube/node/services ./kurma/plugin ./kurma/pod ./sdn/local
 
 # Test functions in files with the build tag kubernetes.

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/kuryr/kuryr/internal/idlegate"
 	"github.com/kuryr/kuryr/internal/keymutex"
-	"github.com/kuryr/kuryr/internal/lull"
 	"github.com/kuryr/kuryr/internal/ovsdb"
 	"github.com/kuryr/kuryr/internal/vifexec"
 	"github.com/kuryr/kuryr/sdn"
@@ -67,8 +67,9 @@ type Driver interface {
 // Config is what a Binder needs.
 type Config struct {
 	Logger *slog.Logger // nil: slog.Default
-	// Lull has the links that Run deletes wait for a moment without calls, which would wait for the kernel's lock of all links meanwhile; nil has them go at once.
-	Lull *lull.Lull
+	// Idle delays the deletion of links while calls, which need the same lock of the kernel, are
+	// in flight. Without it links are deleted immediately.
+	Idle *idlegate.Gate
 	// OVSDB is the path of the Unix socket of Open vSwitch's database; "" is where its packages put it. It is opened only for ports of VIF type ovs.
 	OVSDB string
 	// IntegrationBridge is the Open vSwitch bridge of ports whose VIF names none; "" is DefaultIntegrationBridge.
@@ -104,7 +105,7 @@ func New(c Config) (*Binder, error) {
 	if err != nil {
 		return nil, err
 	}
-	graves := newGraveyard(h, c.Lull, c.Logger)
+	graves := newGraveyard(h, c.Idle, c.Logger)
 	on := func(s seat) vethDriver { return vethDriver{host: h, graves: graves, log: c.Logger, seat: s} }
 	bridge, tap := on(bridgeSeat{}), on(tapSeat{})
 	others := on(executableSeat{vifexec.Dir(cmp.Or(c.Executables, vifexec.DefaultDir)), c.Logger})

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
-	"github.com/kuryr/kuryr/internal/lull"
+	"github.com/kuryr/kuryr/internal/idlegate"
 	"github.com/kuryr/kuryr/sdn"
 	"golang.org/x/sys/unix"
 )
@@ -24,7 +24,7 @@ const maxSeen = 4096
 // take no longer than one alone, so what comes while a namespace is being collected waits for the next round.
 type graveyard struct {
 	host *host
-	lull *lull.Lull
+	idle *idlegate.Gate
 	log  *slog.Logger
 	wake chan struct{}
 
@@ -34,9 +34,9 @@ type graveyard struct {
 	seen    map[string]struct{} // namespaces this process has had a look at
 }
 
-func newGraveyard(h *host, l *lull.Lull, log *slog.Logger) *graveyard {
+func newGraveyard(h *host, idle *idlegate.Gate, log *slog.Logger) *graveyard {
 	return &graveyard{
-		host: h, lull: l, log: log, wake: make(chan struct{}, 1),
+		host: h, idle: idle, log: log, wake: make(chan struct{}, 1),
 		pending: make(map[string]struct{}), busy: make(map[string]struct{}), seen: make(map[string]struct{}),
 	}
 }
@@ -113,7 +113,7 @@ func (g *graveyard) run(ctx context.Context) {
 			slots <- struct{}{}
 			rounds.Go(func() {
 				defer func() { <-slots }()
-				g.lull.Wait(ctx)
+				g.idle.Wait(ctx)
 				g.round(path)
 			})
 		}

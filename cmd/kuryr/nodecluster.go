@@ -17,8 +17,8 @@ import (
 	"github.com/kuryr/kuryr/datapath/hostport"
 	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/config"
+	"github.com/kuryr/kuryr/internal/idlegate"
 	"github.com/kuryr/kuryr/internal/logging"
-	"github.com/kuryr/kuryr/internal/lull"
 	"github.com/kuryr/kuryr/internal/metrics"
 	"github.com/kuryr/kuryr/internal/procsys"
 	"github.com/kuryr/kuryr/internal/rootsock"
@@ -130,7 +130,7 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 			n.keeper.Set(false, condition.ReasonAgain, "kuryr node does not know the node's ports yet; Services are balanced as before")
 		}
 	}
-	var calls lull.Lull
+	var calls idlegate.Gate
 	n.claimant, err = claim.Open(claim.Config{
 		Client: api, Node: name, Network: cfg.Node.Network, Dir: filepath.Join(cfg.RunDir, "claims"), Log: log,
 		HostPorts: &n.ports, Own: n.see, Lull: &calls,
@@ -140,7 +140,7 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 		return nil, err
 	}
 	how := binding(cfg, log)
-	how.Lull = &calls
+	how.Idle = &calls
 	n.binder, err = bind.New(how)
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 		return nil, errors.Join(err, n.binder.Close())
 	}
 	n.services.seeLeg(n.leg.Has())
-	n.server = node.New(node.Config{Source: n.claimant, Binder: patient(cfg, n.binder), State: filepath.Join(cfg.StateDir, "cni"), Lull: &calls, Logger: log, Registerer: n.metrics})
+	n.server = node.New(node.Config{Source: n.claimant, Binder: patient(cfg, n.binder), State: filepath.Join(cfg.StateDir, "cni"), Idle: &calls, Logger: log, Registerer: n.metrics})
 	return n, nil
 }
 

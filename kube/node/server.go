@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/idlegate"
 	"github.com/kuryr/kuryr/internal/keymutex"
-	"github.com/kuryr/kuryr/internal/lull"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/kube/cni/given"
 	"github.com/kuryr/kuryr/sdn"
@@ -43,7 +43,7 @@ type Config struct {
 	Source     Source
 	Binder     Binder
 	State      string                // folder of what is owed and what was bound by CNI_ARGS alone; "" is cni.DefaultState
-	Lull       *lull.Lull            // is told of ADDs and DELs; nil: nobody
+	Idle       *idlegate.Gate        // of ADDs and DELs; may be nil
 	Logger     *slog.Logger          // nil: slog.Default
 	Registerer prometheus.Registerer // nil: nothing is counted
 }
@@ -54,7 +54,7 @@ type Server struct {
 	binder  Binder
 	given   *given.Folder
 	owed    cni.Records[cni.Call]
-	lull    *lull.Lull
+	idle    *idlegate.Gate
 	log     *slog.Logger
 	metrics *requests
 	locks   keymutex.Mutex // by attachment
@@ -72,7 +72,7 @@ func New(c Config) *Server {
 		c.State = cni.DefaultState
 	}
 	return &Server{
-		source: c.Source, binder: c.Binder, given: given.In(c.State, c.Binder), owed: cni.OwedIn(c.State), lull: c.Lull, log: c.Logger,
+		source: c.Source, binder: c.Binder, given: given.In(c.State, c.Binder), owed: cni.OwedIn(c.State), idle: c.Idle, log: c.Logger,
 		metrics: newRequests(c.Registerer), wake: make(chan struct{}, 1), slots: make(chan struct{}, maxAdds),
 	}
 }
@@ -123,7 +123,7 @@ func (s *Server) answer(ctx context.Context, conn net.Conn) {
 		return
 	}
 	if r.Verb == cni.Add || r.Verb == cni.Del {
-		defer s.lull.Call()()
+		defer s.idle.Call()()
 	}
 	c, err := r.Call()
 	var out []byte
