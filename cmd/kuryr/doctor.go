@@ -22,6 +22,7 @@ import (
 	"github.com/kuryr/kuryr/internal/bundle"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/doctor"
+	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/table"
 	"github.com/kuryr/kuryr/internal/tokens"
 	"github.com/kuryr/kuryr/internal/topology"
@@ -273,7 +274,7 @@ func (e *examination) node() doctor.NodeFacts {
 	f := doctor.NodeFacts{Socket: e.cfg.Node.Socket, Conflist: e.cfg.Node.Conflist, Answers: peer(e.cfg.Node.Socket) != 0}
 	_, err := os.Stat(f.Socket)
 	f.There = err == nil || f.Conflist != ""
-	owed, err := cni.OwedIn(filepath.Join(e.cfg.StateDir, "cni")).All()
+	owed, err := jsonstore.Load[cni.Call](cni.OwedIn(filepath.Join(e.cfg.StateDir, "cni")))
 	f.Owed, f.Err = len(owed), err
 	if f.Conflist != "" {
 		if _, err := os.Stat(f.Conflist); err != nil {

@@ -221,7 +221,7 @@ func removeFiles(cfg config.Config) error {
 	if peer(cfg.Node.Socket) == 0 { // a killed daemon leaves it, and another one needs the records
 		files = append(files, cfg.Node.Socket)
 		state := filepath.Join(cfg.StateDir, "cni")
-		folders = append(folders, cni.OwedIn(state).Dir, filepath.Join(state, cni.BoundFolder), state)
+		folders = append(folders, cni.OwedIn(state).Dir(), cni.BoundIn(state).Dir(), state)
 	}
 	for _, dir := range append(folders, cfg.StateDir) {
 		if err := atomicfile.Clean(dir); err != nil {

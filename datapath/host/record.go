@@ -3,7 +3,6 @@
 package host
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/kuryr/kuryr/internal/atomicfile"
+	"github.com/kuryr/kuryr/internal/jsonstore"
 	"golang.org/x/sys/unix"
 )
 
@@ -73,15 +74,14 @@ func (h *Host) load() (*record, error) {
 		return nil, err
 	}
 	fresh := &record{Version: recordVersion, Instance: instance}
-	text, err := os.ReadFile(h.recordPath())
+	r, err := jsonstore.ReadFile[record](h.recordPath())
 	if errors.Is(err, fs.ErrNotExist) {
 		return fresh, nil
 	}
-	if err != nil {
+	if _, unread := errors.AsType[*fs.PathError](err); unread {
 		return nil, fmt.Errorf("read the record of changes to this host: %w", err)
 	}
-	var r record
-	if err := json.Unmarshal(text, &r); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("the record of changes to this host, %s, is damaged (%w): "+
 			"set net.ipv4.ip_forward and net.ipv6.conf.all.forwarding as they shall be without Kuryr, then remove the file", h.recordPath(), err)
 	}
@@ -110,33 +110,9 @@ func (h *Host) replace(r *record) error {
 		if err := os.Remove(h.recordPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		return syncDir(h.dir)
+		return atomicfile.SyncDir(h.dir)
 	}
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	next := h.recordPath() + ".new"
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(text, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(next, h.recordPath()); err != nil {
-		return err
-	}
-	return syncDir(h.dir)
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return jsonstore.WriteFile(h.recordPath(), r)
 }
 
 // instanceID names this boot of the kernel and the network namespace of the calling thread.

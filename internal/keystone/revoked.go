@@ -1,18 +1,15 @@
 package keystone
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/kuryr/kuryr/internal/wholefile"
+	"github.com/kuryr/kuryr/internal/jsonstore"
 )
 
 // How many tokens can be revoked at a time, in all and of one credential, so that nobody can use up what others need; each is forgotten at its own end,
@@ -39,16 +36,14 @@ func loadRevoked(path string, now time.Time) (*revoked, error) {
 	if path == "" {
 		return r, nil
 	}
-	data, err := os.ReadFile(path)
+	ends, err := jsonstore.ReadFile[map[string]time.Time](path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &r.ends)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("revoked tokens: %s cannot be read (deleted, tokens taken back within the last hour hold again): %w", path, err)
 	}
+	r.ends = ends
 	r.forget(now)
 	return r, nil
 }
@@ -86,7 +81,7 @@ func (r *revoked) add(credential, audit string, end, now time.Time) error {
 	if r.path == "" {
 		return nil
 	}
-	err := wholefile.Write(r.path, 0o600, func(w io.Writer) error { return json.NewEncoder(w).Encode(r.ends) })
+	err := jsonstore.WriteFile(r.path, r.ends)
 	if err != nil {
 		delete(r.ends, key)
 	}

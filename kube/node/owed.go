@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -68,7 +69,7 @@ func (s *Server) settle(ctx context.Context) {
 
 // pay takes away all that is owed, and tells whether nothing is left.
 func (s *Server) pay(ctx context.Context) bool {
-	all, err := s.owed.All()
+	all, err := jsonstore.Load[cni.Call](s.owed)
 	if err != nil {
 		s.log.ErrorContext(ctx, "a record of what is owed cannot be read", "error", err)
 	}
@@ -91,7 +92,7 @@ func (s *Server) pay(ctx context.Context) bool {
 
 // payOne takes away what is owed under this name, whose attachment's lock is held; nothing is no error.
 func (s *Server) payOne(ctx context.Context, name string) error {
-	c, there, err := s.owed.Get(name)
+	c, there, err := jsonstore.Get[cni.Call](s.owed, name)
 	if err != nil || !there {
 		return err
 	}

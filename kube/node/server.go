@@ -14,6 +14,7 @@ import (
 
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/internal/idlegate"
+	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/keymutex"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/kube/cni/given"
@@ -53,7 +54,7 @@ type Server struct {
 	source  Source
 	binder  Binder
 	given   *given.Folder
-	owed    cni.Records[cni.Call]
+	owed    *jsonstore.Store // of pending DELs
 	idle    *idlegate.Gate
 	log     *slog.Logger
 	metrics *requests

@@ -20,6 +20,7 @@ import (
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/rootsock"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/sdn"
@@ -178,7 +179,7 @@ func (r *rig) has(t *testing.T, want int) {
 	if err != nil || len(all) != want || len(r.binder.plugged) != want {
 		t.Errorf("%d attachments and %d interfaces, want %d (%v)", len(all), len(r.binder.plugged), want, err)
 	}
-	owed, err := r.owed.All()
+	owed, err := jsonstore.Load[cni.Call](r.owed)
 	if err != nil || len(owed) != 0 {
 		t.Errorf("owed: %v (%v)", owed, err)
 	}

@@ -3,7 +3,6 @@ package image
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +16,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
-	"github.com/kuryr/kuryr/internal/wholefile"
+	"github.com/kuryr/kuryr/internal/jsonstore"
 )
 
 // A download is a file of a server that is brought here in as many pieces as it takes. What has come is kept across errors and processes, in the store's folder "partial", until
@@ -230,9 +229,9 @@ func contentRange(s string) (start, total int64, ok bool) {
 }
 
 // recall is what is known of what has come; where that is not to be trusted it is nothing, and the download starts anew.
-func (d *download) recall() (p partial) {
-	data, err := os.ReadFile(d.path() + ".json")
-	if err != nil || json.Unmarshal(data, &p) != nil || p.URL != d.url || !d.exact && p.Boot != bootID() {
+func (d *download) recall() partial {
+	p, err := jsonstore.ReadFile[partial](d.path() + ".json")
+	if err != nil || p.URL != d.url || !d.exact && p.Boot != bootID() {
 		return partial{}
 	}
 	if p.Whole && !d.exact {
@@ -242,7 +241,7 @@ func (d *download) recall() (p partial) {
 }
 
 func (d *download) record(p partial) error {
-	return wholefile.Write(d.path()+".json", 0o600, func(w io.Writer) error { return json.NewEncoder(w).Encode(p) })
+	return jsonstore.WriteFile(d.path()+".json", p)
 }
 
 // drop forgets what has come.
@@ -280,9 +279,8 @@ func (s *Store) collectPartial(references []string) error {
 	var errs []error
 	for _, e := range entries {
 		path := filepath.Join(s.path(partDir), strings.TrimSuffix(e.Name(), ".json"))
-		var p partial
-		data, err := os.ReadFile(path + ".json")
-		if err == nil && json.Unmarshal(data, &p) == nil && wanted[p.Reference] {
+		p, err := jsonstore.ReadFile[partial](path + ".json")
+		if err == nil && wanted[p.Reference] {
 			continue
 		}
 		errs = append(errs, remove(path+".json"), remove(path))

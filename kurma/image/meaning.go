@@ -5,15 +5,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"io/fs"
+	"maps"
 	"net/url"
-	"os"
-	"path/filepath"
+	"slices"
 	"time"
 
-	"github.com/kuryr/kuryr/internal/wholefile"
+	"github.com/kuryr/kuryr/internal/jsonstore"
 )
 
 // A meaning is what a reference led to when it was fetched last.
@@ -49,15 +46,11 @@ func fileReference(path string) string {
 
 // meaning is the zero one where nothing is known, and where the image it led to is gone.
 func (s *Store) meaning(ref string) (meaning, error) {
-	m, err := readMeaning(s.path(refsDir, key(ref)+".json"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return meaning{}, nil
+	m, found, err := jsonstore.Get[meaning](s.refs, key(ref))
+	if _, damaged := errors.AsType[*json.SyntaxError](err); damaged {
+		return meaning{}, nil // the next fetch writes it again
 	}
-	var damaged *json.SyntaxError
-	if errors.As(err, &damaged) {
-		return meaning{}, nil // it is found out anew
-	}
-	if err != nil || m.Reference != ref {
+	if err != nil || !found || m.Reference != ref {
 		return meaning{}, err
 	}
 	if _, err := s.load(m.ID); errors.Is(err, ErrNotFound) {
@@ -66,41 +59,12 @@ func (s *Store) meaning(ref string) (meaning, error) {
 	return m, nil
 }
 
-func readMeaning(path string) (m meaning, err error) {
-	data, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(data, &m)
-	}
-	return m, err
-}
-
 func (s *Store) meanings() ([]meaning, error) {
-	paths, err := filepath.Glob(s.path(refsDir, "*.json"))
-	errs := []error{err}
-	var all []meaning
-	for _, path := range paths {
-		m, err := readMeaning(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", path, err))
-			continue
-		}
-		all = append(all, m)
-	}
-	return all, errors.Join(errs...)
+	all, err := jsonstore.Load[meaning](s.refs)
+	return slices.Collect(maps.Values(all)), err
 }
 
 // remember records what the reference led to; it is on the disk when it returns nil.
-func (s *Store) remember(m meaning) error {
-	return wholefile.Write(s.path(refsDir, key(m.Reference)+".json"), 0o600, func(w io.Writer) error { return json.NewEncoder(w).Encode(m) })
-}
+func (s *Store) remember(m meaning) error { return s.refs.Put(key(m.Reference), m) }
 
-func (s *Store) forget(ref string) error {
-	err := os.Remove(s.path(refsDir, key(ref)+".json"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
+func (s *Store) forget(ref string) error { return s.refs.Delete(key(ref)) }

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -20,8 +18,8 @@ import (
 
 	"github.com/kuryr/kuryr/internal/atomicfile"
 	"github.com/kuryr/kuryr/internal/failpoint"
+	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/keymutex"
-	"github.com/kuryr/kuryr/internal/wholefile"
 )
 
 // Config is what a Store is told. The zero Config verifies TLS by the system's authorities, lets nothing go in plain but to registries on this machine itself, and has DefaultLimits.
@@ -47,6 +45,7 @@ type Store struct {
 
 	installed string
 	locks     keymutex.Mutex
+	refs      *jsonstore.Store // meanings by key
 }
 
 // The folders of a store.
@@ -77,7 +76,7 @@ func Open(dir string, c Config) (*Store, error) {
 }
 
 func (s *Store) open() error {
-	for _, sub := range []string{"", imagesDir, refsDir, partDir} {
+	for _, sub := range []string{"", imagesDir, partDir} {
 		if err := os.MkdirAll(filepath.Join(s.dir, sub), 0o700); err != nil {
 			return err
 		}
@@ -88,6 +87,9 @@ func (s *Store) open() error {
 	}
 	if err := unix.Flock(int(s.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return fmt.Errorf("%s is another process's: %w", s.dir, err)
+	}
+	if s.refs, err = jsonstore.Open(s.path(refsDir)); err != nil {
+		return err
 	}
 	if err := os.RemoveAll(s.path(tempDir)); err != nil {
 		return err
@@ -181,13 +183,9 @@ func (s *Store) load(id ID) (Image, error) {
 		return Image{}, err
 	}
 	dir := s.path(imagesDir, string(id))
-	data, err := os.ReadFile(filepath.Join(dir, recordFile))
+	image, err := jsonstore.ReadFile[Image](filepath.Join(dir, recordFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return Image{}, fmt.Errorf("image %s: %w", id.Short(), ErrNotFound)
-	}
-	var image Image
-	if err == nil {
-		err = json.Unmarshal(data, &image)
 	}
 	if err != nil {
 		return Image{}, fmt.Errorf("image %s: %w", id.Short(), err)
@@ -292,7 +290,7 @@ func (s *Store) install(dir string, image Image) error {
 	image.Fetched = time.Now().UTC().Truncate(time.Second)
 	stored := image
 	stored.Rootfs, stored.References = "", nil
-	err := wholefile.Write(filepath.Join(dir, recordFile), 0o600, func(w io.Writer) error { return json.NewEncoder(w).Encode(stored) })
+	err := jsonstore.WriteFile(filepath.Join(dir, recordFile), stored)
 	if err != nil {
 		return err
 	}

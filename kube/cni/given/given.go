@@ -13,10 +13,10 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"path/filepath"
 
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/internal/failpoint"
+	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -43,23 +43,23 @@ type Bound struct {
 
 // Folder has the records, and binds.
 type Folder struct {
-	records cni.Records[Bound]
+	records *jsonstore.Store
 	binder  Binder
 }
 
 // In is the folder in kuryr-cni's and the daemon's state.
 func In(state string, b Binder) *Folder {
-	return &Folder{cni.Records[Bound]{Dir: filepath.Join(state, cni.BoundFolder)}, b}
+	return &Folder{cni.BoundIn(state), b}
 }
 
 // Find gives what the interface has, and whether it has anything.
 func (f *Folder) Find(container, iface string) (Bound, bool, error) {
-	return f.records.Get(cni.RecordName(container, iface))
+	return jsonstore.Get[Bound](f.records, cni.RecordName(container, iface))
 }
 
 // All are the records there are.
 func (f *Folder) All() ([]Bound, error) {
-	all, err := f.records.All()
+	all, err := jsonstore.Load[Bound](f.records)
 	var list []Bound
 	for _, b := range all {
 		list = append(list, b)
@@ -80,7 +80,7 @@ func (f *Folder) Bind(ctx context.Context, c cni.Call, conf cni.Config, a cni.Ar
 // come late. Errors: IsConflict where the interface has another port; Plug's.
 func (f *Folder) BindPort(ctx context.Context, b Bound) (Bound, error) {
 	name := cni.RecordName(b.Container, b.Interface)
-	before, there, err := f.records.Get(name)
+	before, there, err := jsonstore.Get[Bound](f.records, name)
 	if err != nil {
 		return Bound{}, err
 	}
@@ -133,7 +133,7 @@ func (f *Folder) Forget(port sdn.ID) error { return f.forget(port, "") }
 
 // forget drops the records of a port but the one of this name. What cannot be read names no port.
 func (f *Folder) forget(port sdn.ID, but string) error {
-	all, _ := f.records.All()
+	all, _ := jsonstore.Load[Bound](f.records)
 	var errs []error
 	for name, b := range all {
 		if b.Port.ID == port && name != but {

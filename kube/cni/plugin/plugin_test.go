@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/kube/cni/given"
 )
@@ -76,7 +77,7 @@ func (r rig) daemon(t *testing.T, replies ...cni.Reply) (asked func() []cni.Requ
 
 func (r rig) owed(t *testing.T) int {
 	t.Helper()
-	all, err := cni.OwedIn(r.state).All()
+	all, err := jsonstore.Load[cni.Call](cni.OwedIn(r.state))
 	if err != nil {
 		t.Fatal(err)
 	}

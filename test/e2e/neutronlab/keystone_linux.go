@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	_ "embed"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -15,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/kuryr/kuryr/internal/jsonstore"
 )
 
 // KeystoneURL is Keystone's, as the hosts reach it.
@@ -108,12 +109,8 @@ func (l *Lab) migrateKeystone(ctx context.Context) error {
 // identityFile is kept with the database whose users it tells of.
 func (l *Lab) identityFile() string { return filepath.Join(l.databaseDir(), "identity.json") }
 
-func (l *Lab) readIdentity() error {
-	text, err := os.ReadFile(l.identityFile())
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(text, &l.identity); err != nil {
+func (l *Lab) readIdentity() (err error) {
+	if l.identity, err = jsonstore.ReadFile[Identity](l.identityFile()); err != nil {
 		return err
 	}
 	return l.writeClouds()
@@ -232,11 +229,7 @@ func (l *Lab) seed(ctx context.Context) error {
 	if id.Member, id.MemberSecret, err = l.createCredential(ctx, id, "member", "member"); err != nil {
 		return err
 	}
-	text, err := json.Marshal(id)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(l.identityFile(), text, 0o600)
+	return jsonstore.WriteFile(l.identityFile(), id)
 }
 
 func (l *Lab) createCredential(ctx context.Context, of Identity, name string, roles ...string) (id, secret string, err error) {

@@ -3,7 +3,6 @@ package privatehost
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +19,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/internal/jsonstore"
 )
 
 // Options say what runs on a host. The zero value is a bare host with its neighbour.
@@ -388,11 +389,7 @@ func (h *Host) removeGroups() {
 type kept struct{ Host, Outside int }
 
 func (h *Host) record() error {
-	text, err := json.Marshal(kept{h.host.pid, h.outside.pid})
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(h.dir, "kept"), text, 0o600)
+	return jsonstore.WriteFile(filepath.Join(h.dir, "kept"), kept{h.host.pid, h.outside.pid})
 }
 
 // Detach lets go of a kept host without ending it.
@@ -452,10 +449,9 @@ func End(dir string) error {
 }
 
 func readKept(dir string) (kept, error) {
-	var k kept
-	text, err := os.ReadFile(filepath.Join(dir, "kept"))
+	k, err := jsonstore.ReadFile[kept](filepath.Join(dir, "kept"))
 	if err != nil {
 		return k, fmt.Errorf("no kept host: %w", err)
 	}
-	return k, json.Unmarshal(text, &k)
+	return k, nil
 }
