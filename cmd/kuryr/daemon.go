@@ -19,6 +19,7 @@ import (
 	"github.com/kuryr/kuryr/datapath/host"
 	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/metrics"
 	"github.com/kuryr/kuryr/sdn"
@@ -220,24 +221,12 @@ func (d *daemon) kernel() error {
 	return nil
 }
 
-// The pause between attempts to reconcile after one that failed at start.
-const (
-	firstPause = time.Second
-	lastPause  = time.Minute
-)
-
 // reconcileAtStart reconciles once and returns what goes on trying until it succeeds.
 func (d *daemon) reconcileAtStart(ctx context.Context) (retry func(context.Context)) {
 	r, _ := d.Reconcile(ctx)
 	return func(ctx context.Context) {
-		for pause := firstPause; r.Error != ""; pause = min(2*pause, lastPause) {
-			timer := time.NewTimer(pause)
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				return
-			case <-timer.C:
-			}
+		wait := backoff.Backoff{Min: time.Second, Max: time.Minute}
+		for r.Error != "" && wait.Wait(ctx) == nil {
 			r, _ = d.Reconcile(ctx)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/kuryr/kuryr/datapath/host"
 	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/metrics"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
@@ -86,7 +86,8 @@ func (s *nodeServices) run(ctx context.Context) error {
 
 // stand puts the table back when somebody takes it away, and the guard, which mostly goes with it (`nft flush ruleset`).
 func (s *nodeServices) stand(ctx context.Context) {
-	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
+	wait := backoff.Backoff{Min: time.Second, Max: time.Minute}
+	for {
 		err := host.WatchTable(ctx, servicesTable, func() {
 			s.log.WarnContext(ctx, "the table that balances Services may have been taken away; it is put back", "table", servicesTable)
 			s.Mend()
@@ -96,9 +97,7 @@ func (s *nodeServices) stand(ctx context.Context) {
 			return
 		}
 		s.log.WarnContext(ctx, "nobody tells should the table that balances Services be taken away", "table", servicesTable, "err", err)
-		select {
-		case <-time.After(pause/2 + rand.N(pause)):
-		case <-ctx.Done():
+		if wait.Wait(ctx) != nil {
 			return
 		}
 	}
@@ -124,7 +123,8 @@ func (s *nodeServices) pass(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, time.Minute) {
+	wait := backoff.Backoff{Min: time.Second, Max: time.Minute}
+	for {
 		err := errors.Join(guard.Set(legInterface), s.host.EnableForwarding(ctx, true, false))
 		if err6 := s.host.EnableForwarding(ctx, false, true); !errors.Is(err6, fs.ErrNotExist) {
 			err = errors.Join(err, err6)
@@ -137,9 +137,8 @@ func (s *nodeServices) pass(ctx context.Context) {
 			return
 		}
 		s.log.WarnContext(ctx, "the host may not pass packets of Services on; it is tried again", "err", err)
-		select {
-		case <-time.After(pause/2 + rand.N(pause)):
-		case <-ctx.Done():
+		if wait.Wait(ctx) != nil {
+			return
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/logging"
 	"github.com/kuryr/kuryr/internal/metrics"
@@ -200,7 +201,8 @@ func awaitCluster(ctx context.Context, kube *rest.Config, timeout time.Duration,
 	if err != nil {
 		return "", fmt.Errorf("kubernetes: %w", err)
 	}
-	for pause := time.Second; ; pause = min(2*pause, 5*time.Second) {
+	wait := backoff.Backoff{Min: time.Second, Max: 5 * time.Second}
+	for {
 		var ns corev1.Namespace
 		err := c.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, &ns)
 		if err == nil {
@@ -209,12 +211,9 @@ func awaitCluster(ctx context.Context, kube *rest.Config, timeout time.Duration,
 		if ctx.Err() == nil && !raven.Passing(err) {
 			return "", fmt.Errorf("kubernetes: %w", err)
 		}
+		pause := wait.Next()
 		log.WarnContext(ctx, "cannot reach the API server yet", "err", oneLine(err), "retry_in", pause)
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if backoff.Sleep(ctx, pause) != nil {
 			return "", fmt.Errorf("kubernetes: %w", err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/logging"
 	"github.com/kuryr/kuryr/internal/metrics"
@@ -156,9 +157,6 @@ func up(ctx context.Context, cfg config.Config, log *slog.Logger, do duties) (er
 	return err
 }
 
-// firstPing and longestPing bound the pauses between attempts to reach an SDN elsewhere.
-const firstPing, longestPing = time.Second, 30 * time.Second
-
 // announce logs that the daemon is ready, as soon as its SDN answers.
 func (d *daemon) announce(ctx context.Context) {
 	if d.parts == nil && !d.awaitSDN(ctx) {
@@ -172,18 +170,17 @@ func (d *daemon) announce(ctx context.Context) {
 // awaitSDN waits until the SDN answers. It reports whether ctx goes on.
 func (d *daemon) awaitSDN(ctx context.Context) bool {
 	ctx = sdn.Unawaited(ctx)
-	for pause := firstPing; d.sdn.Ping(ctx) != nil; pause = min(2*pause, longestPing) {
+	wait := backoff.Backoff{Min: time.Second, Max: 30 * time.Second}
+	for logged := false; d.sdn.Ping(ctx) != nil; logged = true {
 		switch {
-		case pause > firstPing || ctx.Err() != nil:
+		case logged || ctx.Err() != nil:
 		case d.cfg.Provider == config.ProviderNeutron:
 			d.log.Info("waiting for Neutron", d.addresses()...)
 		default:
 			d.log.Info("waiting for kuryr sdn", d.addresses()...)
 		}
-		select {
-		case <-ctx.Done():
+		if wait.Wait(ctx) != nil {
 			return false
-		case <-time.After(pause):
 		}
 	}
 	return true

@@ -16,6 +16,8 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/internal/backoff"
 )
 
 // tapWatch hears of links as they appear in any domain, so that legs follow their parents' taps. One socket in the host's namespace hears of all: each
@@ -34,12 +36,6 @@ type tapWatch struct {
 
 // watchBuffer is room in bytes for what is told while it is not listened to; what is beyond is found by looking for all parents.
 const watchBuffer = 1 << 20
-
-// The pause before legs that could not be made are tried again; it doubles.
-const (
-	firstPause = time.Second
-	lastPause  = time.Minute
-)
 
 // watchTaps begins to listen, once.
 func (f *Fabric) watchTaps() error {
@@ -157,7 +153,9 @@ func (w *tapWatch) take() map[string]bool {
 // follow makes the legs of taps that appeared. Those that could not be made it tries again.
 func (f *Fabric) follow(ctx context.Context) {
 	var again <-chan time.Time
-	failed, pause := map[string]bool{}, firstPause
+	failed := map[string]bool{}
+	wait := backoff.Backoff{Min: time.Second, Max: time.Minute}
+	pause := wait.Next()
 	for {
 		select {
 		case <-ctx.Done():
@@ -176,11 +174,12 @@ func (f *Fabric) follow(ctx context.Context) {
 		}
 		again = nil
 		if len(failed) == 0 {
-			pause = firstPause
+			wait.Reset()
+			pause = wait.Next()
 			continue
 		}
 		again = time.After(pause)
-		pause = min(2*pause, lastPause)
+		pause = wait.Next()
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
 
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -100,7 +101,8 @@ func (k *kernel) readTable(ctx context.Context, s *state, f nftables.TableFamily
 // readSet reads a set. While the kernel spreads a hash table over more buckets, which it does behind the back of who fills it, a listing that goes on in another message misses
 // elements, and has others twice, just as many: then it is read again.
 func (k *kernel) readSet(ctx context.Context, f nftables.TableFamily, name string) ([]element, error) {
-	for pause := time.Millisecond; ; pause *= 2 {
+	wait := backoff.Backoff{Min: time.Millisecond, Max: time.Second}
+	for reads := 1; ; reads++ {
 		list, err := k.nft.GetSetElements(&nftables.Set{Table: k.table(f), Name: name})
 		if err != nil {
 			return nil, fmt.Errorf("read set %s: %w", name, err)
@@ -116,19 +118,18 @@ func (k *kernel) readSet(ctx context.Context, f nftables.TableFamily, name strin
 		if len(seen) == len(list) || strings.HasPrefix(name, "left") { // of which no one matters
 			return elements, nil
 		}
-		if pause > longestPause {
+		if reads == maxReads {
 			return nil, fmt.Errorf("read set %s: it never was the same from beginning to end", name)
 		}
-		select { // nothing tells when the kernel is done
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(pause):
+		if err := wait.Wait(ctx); err != nil { // no event reports that the kernel is done
+			return nil, err
 		}
 	}
 }
 
-// longestPause is before the last attempt to read a set that moves meanwhile. Moving takes a moment, but has to wait for its turn.
-const longestPause = time.Second
+// maxReads bounds the reads of a set that the kernel moves. A move takes milliseconds, but may have
+// to wait about a second for other work of the kernel.
+const maxReads = 11
 
 func sameType(want, have nftables.Set) bool {
 	if want.IsMap != have.IsMap || want.Interval != have.Interval {

@@ -5,16 +5,16 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"math/rand/v2"
 	"net/url"
 	"time"
+
+	"github.com/kuryr/kuryr/internal/backoff"
 )
 
 // maxEvent bounds a line of the engine's events, in bytes.
 const maxEvent = 1 << 20
 
-// The pause before the stream is opened again: half to one and a half times a value that
-// doubles from minBackoff to maxBackoff.
+// The bounds of the wait before the stream is opened again.
 const (
 	minBackoff = 500 * time.Millisecond
 	maxBackoff = 30 * time.Second
@@ -35,21 +35,16 @@ type Event struct {
 // the stream begins: events before that are lost, and a List begun then has their results.
 // Without an engine it tries again, with backoff.
 func (c *Client) Watch(ctx context.Context, connected func(), event func(Event)) {
-	backoff := minBackoff
+	wait := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	for {
 		began := time.Now()
-		_ = c.stream(ctx, connected, func(e Event) { backoff = minBackoff; event(e) })
+		_ = c.stream(ctx, connected, func(e Event) { wait.Reset(); event(e) })
 		if time.Since(began) > maxBackoff {
-			backoff = minBackoff // the stream did not end as soon as it began
+			wait.Reset() // the stream did not end as soon as it began
 		}
-		timer := time.NewTimer(backoff/2 + rand.N(backoff))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if wait.Wait(ctx) != nil {
 			return
-		case <-timer.C:
 		}
-		backoff = min(2*backoff, maxBackoff)
 	}
 }
 

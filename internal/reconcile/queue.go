@@ -4,7 +4,6 @@ import (
 	"container/heap"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -22,8 +21,7 @@ const (
 
 // queue has the rows that are due at some time, at most once each.
 type queue struct {
-	min, max time.Duration
-	changed  chan struct{}
+	changed chan struct{}
 
 	mu    sync.Mutex
 	items schedule
@@ -36,8 +34,8 @@ type item struct {
 	at   int // in the heap
 }
 
-func newQueue(least, most time.Duration) *queue {
-	return &queue{min: least, max: most, changed: make(chan struct{}, 1), index: map[string]*item{}}
+func newQueue() *queue {
+	return &queue{changed: make(chan struct{}, 1), index: map[string]*item{}}
 }
 
 // add makes a row due after a time, or earlier if it was.
@@ -82,16 +80,6 @@ func (q *queue) next() (name string, wait time.Duration) {
 	return it.name, 0
 }
 
-// backoff returns the time before the attempt after so many failures: doubled each time, and up
-// to a half of it taken off at random.
-func (q *queue) backoff(tries int) time.Duration {
-	d := q.max
-	if tries < 30 {
-		d = min(q.max, q.min<<tries)
-	}
-	return d - rand.N(d/2+1)
-}
-
 func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -109,7 +97,7 @@ func (s *Store) postpone(name string, cause error) {
 		tries = r.Tries
 		s.later(name, r.with(func(r *row) { r.Tries, r.Err = r.Tries+1, cause.Error() }))
 	}
-	s.queue.add(name, s.queue.backoff(tries))
+	s.queue.add(name, s.backoff.After(tries+1))
 }
 
 // retry makes the unfinished rows of a kind due now.
@@ -188,7 +176,7 @@ func (s *Store) attempt(ctx context.Context, name string) {
 		}
 	case r.Redo && r.changed.IsZero() && r.kind.list != nil && !s.imported.Load():
 		// The row may be of a backup, and its key have an object of another incarnation.
-		s.queue.add(name, s.queue.backoff(0))
+		s.queue.add(name, s.backoff.After(1))
 	case r.Redo:
 		var last any
 		last, err = r.kind.ensure(ctx, r.Object, r.Spec, r.Last)

@@ -116,7 +116,7 @@ func (s *Store) lookedEnough(name string, r *row) bool {
 		return true
 	}
 	s.later(name, next)
-	s.queue.add(name, s.queue.backoff(int(next.Looked/s.cfg.MinBackoff)))
+	s.queue.add(name, s.backoff.After(1+int(next.Looked/s.cfg.MinBackoff)))
 	return false
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/namedlock"
 )
 
@@ -54,6 +55,7 @@ type Store struct {
 	kinds   map[string]*kind
 	locks   namedlock.Locks // by ref
 	queue   *queue
+	backoff backoff.Backoff // read only: its count is in the rows
 	metrics *metrics
 
 	imported atomic.Bool // every object of the targets has had a row since the store was opened
@@ -210,7 +212,8 @@ func newStore(c Config, j journal, has *content, boot string) *Store {
 		kinds: map[string]*kind{}, rows: map[string]*row{}, claims: map[string]string{},
 		owned: map[string]map[string]bool{}, gen: has.gen, raw: has.rows, dirty: map[string]bool{},
 	}
-	s.queue = newQueue(c.MinBackoff, c.MaxBackoff)
+	s.queue = newQueue()
+	s.backoff = backoff.Backoff{Min: c.MinBackoff, Max: c.MaxBackoff}
 	s.metrics = newMetrics(s, c.Registerer)
 	return s
 }

@@ -5,19 +5,13 @@ package node
 import (
 	"context"
 	"encoding/json"
-	"math/rand/v2"
 	"time"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/sdn"
-)
-
-// The pause between two attempts to pay what is owed. An SDN does not tell when it is back.
-const (
-	firstPause = time.Second
-	lastPause  = time.Minute
 )
 
 // owe writes down that an attachment is to be taken away.
@@ -40,7 +34,8 @@ func (s *Server) owe(a Attachment) error {
 // settle brings in order what an earlier daemon, and kuryr-cni without one, have left, and pays from then on what is owed, until ctx ends.
 func (s *Server) settle(ctx context.Context) {
 	recovered, swept := false, false
-	for pause := firstPause; ; {
+	wait := backoff.Backoff{Min: time.Second, Max: time.Minute} // an SDN does not report that it is back
+	for {
 		if !recovered {
 			recovered = s.recover(ctx)
 		}
@@ -48,7 +43,7 @@ func (s *Server) settle(ctx context.Context) {
 			swept = s.sweep(ctx)
 		}
 		if s.pay(ctx) && swept {
-			pause = firstPause
+			wait.Reset()
 			select {
 			case <-s.wake:
 				continue
@@ -56,14 +51,9 @@ func (s *Server) settle(ctx context.Context) {
 				return
 			}
 		}
-		timer := time.NewTimer(pause + rand.N(pause/2))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if wait.Wait(ctx) != nil {
 			return
 		}
-		pause = min(2*pause, lastPause)
 	}
 }
 

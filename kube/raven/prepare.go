@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/backoff"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 	"golang.org/x/sys/unix"
@@ -34,27 +35,19 @@ type ground struct {
 	nodeRanges []netip.Prefix // of the nodes' own ports
 }
 
-// Pauses between attempts to prepare while the SDN or the API server is away.
-const (
-	firstPause = time.Second
-	lastPause  = 30 * time.Second
-)
-
 // Prepare does what the specification has Raven do at its start: it checks that the public network is there, makes the router with a leg there, the VIP network with a leg on it,
 // the subnet pools, and asks for the network of the namespace "default", whose leg comes with it. Before all that it looks whether this is the SDN that the cluster's ports are in.
 // It repeats what fails because the SDN or the API server is away, until ctx ends; any other error is what the configuration says and the SDN cannot do, and is for people.
 func (r *Raven) Prepare(ctx context.Context) error {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	wait := backoff.Backoff{Min: time.Second, Max: 30 * time.Second}
+	for {
 		err := r.prepare(ctx)
 		if err == nil || ctx.Err() != nil || !Passing(err) {
 			return err
 		}
+		pause := wait.Next()
 		r.log.WarnContext(ctx, "cannot start yet; it is tried again", "error", err, "in", pause)
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if backoff.Sleep(ctx, pause) != nil {
 			return ctx.Err()
 		}
 	}

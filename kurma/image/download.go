@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/internal/jsonstore"
 )
@@ -70,6 +70,7 @@ func (d *download) run(ctx context.Context) (*os.File, partial, error) {
 
 func (d *download) fetch(ctx context.Context, file *os.File) (partial, error) {
 	p := d.recall()
+	pause := backoff.Backoff{Min: time.Second, Max: time.Minute}
 	for tried := 0; ; {
 		info, err := file.Stat()
 		if err != nil {
@@ -91,13 +92,13 @@ func (d *download) fetch(ctx context.Context, file *os.File) (partial, error) {
 		}
 		if info, failure := file.Stat(); failure == nil && info.Size() > before {
 			tried = 0
+			pause.Reset()
 		}
 		if tried++; tried > attempts {
 			return p, err
 		}
 		if tried > 1 {
-			pause := time.Second << (tried - 2)
-			if failure := wait(ctx, pause/2+rand.N(pause)); failure != nil {
+			if failure := pause.Wait(ctx); failure != nil {
 				return p, failure
 			}
 		}

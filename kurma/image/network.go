@@ -82,15 +82,3 @@ func watched(ctx context.Context) (_ context.Context, alive func(), stop func())
 	timer := time.AfterFunc(stall, func() { cancel(errStalled) })
 	return ctx, func() { timer.Reset(stall) }, func() { timer.Stop(); cancel(nil) }
 }
-
-// wait is for a while between attempts, which ends with the context.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}

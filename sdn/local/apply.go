@@ -9,6 +9,7 @@ import (
 
 	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/datapath/lb"
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -223,25 +224,23 @@ func (p *Provider) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	for pause := firstPause; ; {
+	wait := backoff.Backoff{Min: firstPause, Max: lastPause}
+	for pause := wait.Next(); ; {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-p.queue.failed:
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if backoff.Sleep(ctx, pause) != nil {
 			return nil
-		case <-timer.C:
 		}
-		if err := p.mend(ctx); err != nil {
-			pause = min(2*pause, lastPause)
-			p.log.WarnContext(ctx, "the kernel does not follow the store yet", "error", err, "again_in", pause)
-			continue
+		err := p.mend(ctx)
+		if err == nil {
+			wait.Reset()
 		}
-		pause = firstPause
+		if pause = wait.Next(); err != nil {
+			p.log.WarnContext(ctx, "the kernel does not follow the store yet", "err", err, "again_in", pause)
+		}
 	}
 }
 

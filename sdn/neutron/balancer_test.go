@@ -338,7 +338,7 @@ func TestBalancerMembersInError(t *testing.T) {
 	if len(o.balancers[0].listeners) != 2 || len(written) < 3 || len(written) > 6 {
 		t.Errorf("there are %d listeners, and members were written %d times in a minute", len(o.balancers[0].listeners), len(written))
 	}
-	*clock = clock.Add(lastAnew)
+	*clock = clock.Add(remakeBackoff.Max)
 	readyBalancer(t, p, clock, spec)
 }
 
@@ -593,7 +593,7 @@ func TestBalancerMonitorInErrorWithOVN(t *testing.T) {
 	apply := func() sdn.LoadBalancer {
 		t.Helper()
 		b, err := p.ApplyLoadBalancer(t.Context(), spec)
-		if err != nil || b.Status.Ready || b.Status.RetryAfter <= 0 || b.Status.RetryAfter > lastAnew {
+		if err != nil || b.Status.Ready || b.Status.RetryAfter <= 0 || b.Status.RetryAfter > remakeBackoff.Max {
 			t.Fatalf("a health monitor in ERROR: %+v %v", b.Status, err)
 		}
 		*clock = clock.Add(b.Status.RetryAfter)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -102,10 +103,8 @@ func (m *balancerMemory) forget(id sdn.ID) (ports []sdn.ID) {
 	return ports
 }
 
-const (
-	firstAnew = 5 * time.Second // until what was made anew and is in ERROR again is made anew once more; twice as long each time
-	lastAnew  = 5 * time.Minute
-)
+// remakeBackoff is until a part that was recreated and is in ERROR again is recreated.
+var remakeBackoff = backoff.Backoff{Min: 5 * time.Second, Max: 5 * time.Minute}
 
 // mayAnew tells whether a part that is in ERROR may be made anew now, else how long to wait for that.
 func (m *balancerMemory) mayAnew(key, part string) (wait time.Duration, times int) {
@@ -119,8 +118,8 @@ func (m *balancerMemory) anew(key, part string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f := m.failed[key][part]
-	f.next = m.now().Add(min(firstAnew<<min(f.times, 10), lastAnew))
 	f.times++
+	f.next = m.now().Add(remakeBackoff.After(f.times))
 	if m.failed[key] == nil {
 		m.failed[key] = map[string]setbacks{}
 	}

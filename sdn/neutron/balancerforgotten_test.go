@@ -58,7 +58,7 @@ func TestBalancerForgottenForGood(t *testing.T) {
 	if n := proxy.Count(neutrontest.Call{Method: http.MethodPut, Collection: "listeners"}); len(o.balancers[0].listeners) != 2 || n < 3 || n > 6 {
 		t.Errorf("there are %d listeners, and the one was written %d times in a minute", len(o.balancers[0].listeners), n)
 	}
-	*clock = clock.Add(lastAnew)
+	*clock = clock.Add(remakeBackoff.Max)
 	readyBalancer(t, p, clock, spec)
 	if len(p.octavia.memory.failed) != 0 {
 		t.Errorf("it is ready, and %v is remembered", p.octavia.memory.failed)

@@ -396,21 +396,21 @@ func TestConnectionRefused(t *testing.T) {
 }
 
 // A budget and a wait: what Neutron asks for is honoured up to a bound and to the caller's deadline.
-func TestBackoff(t *testing.T) {
+func TestAwaitRetry(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if backoff(ctx, 1, &sdn.Error{Kind: sdn.KindUnavailable, RetryAfter: 2 * time.Second}) {
+	if awaitRetry(ctx, 1, &sdn.Error{Kind: sdn.KindUnavailable, RetryAfter: 2 * time.Second}) {
 		t.Error("it waits although the caller's time is over before")
 	}
-	if backoff(t.Context(), 1, &sdn.Error{Kind: sdn.KindUnavailable, RetryAfter: maxRetryAfter + time.Second}) {
+	if awaitRetry(t.Context(), 1, &sdn.Error{Kind: sdn.KindUnavailable, RetryAfter: maxRetryAfter + time.Second}) {
 		t.Error("it waits longer than its bound")
 	}
-	if !backoff(t.Context(), 1, nil) {
+	if !awaitRetry(t.Context(), 1, nil) {
 		t.Error("it does not wait")
 	}
 	cancel()
-	if backoff(ctx, 1, nil) {
+	if awaitRetry(ctx, 1, nil) {
 		t.Error("it waits for a caller that has given up")
 	}
 }
@@ -425,13 +425,13 @@ func TestPause(t *testing.T) {
 		err        error
 		from, upTo time.Duration
 	}{
-		{1, nil, firstBackoff / 2, firstBackoff},
-		{2, nil, firstBackoff, 2 * firstBackoff},
-		{3, nil, 2 * firstBackoff, 4 * firstBackoff},
-		{6, nil, maxBackoff / 2, maxBackoff},
-		{20, nil, maxBackoff / 2, maxBackoff},
-		{1, asked, asked.RetryAfter, asked.RetryAfter + firstBackoff},
-		{4, asked, asked.RetryAfter, asked.RetryAfter + firstBackoff},
+		{1, nil, retryBackoff.Min / 2, retryBackoff.Min},
+		{2, nil, retryBackoff.Min, 2 * retryBackoff.Min},
+		{3, nil, 2 * retryBackoff.Min, 4 * retryBackoff.Min},
+		{6, nil, retryBackoff.Max / 2, retryBackoff.Max},
+		{20, nil, retryBackoff.Max / 2, retryBackoff.Max},
+		{1, asked, asked.RetryAfter, asked.RetryAfter + retryBackoff.Min},
+		{4, asked, asked.RetryAfter, asked.RetryAfter + retryBackoff.Min},
 	} {
 		seen := map[time.Duration]bool{}
 		for range 200 {

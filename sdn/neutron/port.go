@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math/rand/v2"
 	"net/url"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -357,16 +357,12 @@ func bulk(errs []error) error {
 	return nil
 }
 
-const (
-	firstPoll = 100 * time.Millisecond
-	lastPoll  = time.Second
-)
-
 // WaitPorts asks Neutron again and again, for it has nothing to watch: at once, then ever more slowly up to once a second. The ports
 // are read in as few requests as their ids fit in.
 func (p *Provider) WaitPorts(ctx context.Context, ids []sdn.ID, status sdn.PortStatus) error {
 	waiting := slices.Compact(slices.Sorted(slices.Values(ids)))
-	for pause := firstPoll; ; pause = min(2*pause, lastPoll) {
+	poll := backoff.Backoff{Min: 100 * time.Millisecond, Max: time.Second}
+	for {
 		q := url.Values{"fields": {"id", "status"}}
 		addIDs(q, "id", waiting)
 		found := map[sdn.ID]sdn.PortStatus{}
@@ -395,12 +391,8 @@ func (p *Provider) WaitPorts(ctx context.Context, ids []sdn.ID, status sdn.PortS
 		if waiting = still; len(waiting) == 0 {
 			return nil
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause/2))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("waiting for port %s to be %s: %w", waiting[0], status, context.Cause(ctx))
+		if err := poll.Wait(ctx); err != nil {
+			return fmt.Errorf("waiting for port %s to be %s: %w", waiting[0], status, err)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func Open(c Config, log *slog.Logger) (*Provider, error) {
 			config: c, http: p.http, now: time.Now, observe: c.Observe, log: log,
 			breaker: &breaker{what: "Keystone", now: time.Now},
 		},
-		budget: newBudget(), timeout: c.Timeout, now: time.Now, observe: c.Observe, backoff: backoff, socket: c.socket(),
+		budget: newBudget(), timeout: c.Timeout, now: time.Now, observe: c.Observe, backoff: awaitRetry, socket: c.socket(),
 	}
 	p.owner = &owner{installation: c.Installation, project: p.ownProject}
 	p.cache.networks.owner, p.cache.subnets.owner, p.cache.pools.owner = p.owner, p.owner, p.owner

@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// How long credentials that Keystone has refused are not sent again: twice as long each time.
-const firstRefusal, longestRefusal = 30 * time.Second, 5 * time.Minute
+// refusalBackoff is until credentials that Keystone has refused are sent again.
+var refusalBackoff = backoff.Backoff{Min: time.Minute, Max: 5 * time.Minute}
 
 // refusals keep credentials that Keystone has refused from being sent with every call: many a Keystone locks an account after a few attempts, and
 // nobody gets in by it then. Until the pause is over all calls fail with what Keystone said. Other credentials are sent at once. It is for one authentication at
@@ -19,7 +20,7 @@ const firstRefusal, longestRefusal = 30 * time.Second, 5 * time.Minute
 type refusals struct {
 	of    gophercloud.AuthOptions
 	last  *sdn.Error // nil: the last answer was no refusal
-	pause time.Duration
+	times int        // in a row
 	until time.Time
 }
 
@@ -45,11 +46,11 @@ func (r *refusals) done(auth gophercloud.AuthOptions, now time.Time, err error) 
 	case err == nil:
 		r.last = nil
 	case errors.As(err, &e) && (e.Kind == sdn.KindDenied || e.Field == "auth"):
-		r.pause = min(2*r.pause, longestRefusal)
 		if r.last == nil || !reflect.DeepEqual(auth, r.of) {
-			r.pause = firstRefusal
+			r.times = 0
 		}
-		r.of, r.until = auth, now.Add(r.pause)
+		r.times++
+		r.of, r.until = auth, now.Add(refusalBackoff.After(r.times))
 		last := *e
 		last.Detail += fmt.Sprintf("; the same are tried again at %s, others at once", r.until.Format(time.TimeOnly))
 		r.last = &last

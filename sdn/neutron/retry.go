@@ -8,16 +8,18 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/sdn"
 )
 
 const (
-	maxAttempts  = 4 // of one request
-	firstBackoff = 200 * time.Millisecond
-	maxBackoff   = 5 * time.Second
-	maxBudget    = 20 // retries that may be under way or just done, of all requests together
-	budgetGain   = .1 // of a retry, that each success gives back
+	maxAttempts = 4  // of one request
+	maxBudget   = 20 // retries that may be under way or just done, of all requests together
+	budgetGain  = .1 // of a retry, that each success gives back
 )
+
+// retryBackoff is between the attempts of one request.
+var retryBackoff = backoff.Backoff{Min: 200 * time.Millisecond, Max: 5 * time.Second}
 
 // A budget bounds what retries add to the load of a Neutron in trouble: each takes one away, each success gives a tenth back.
 type budget struct {
@@ -79,26 +81,18 @@ func (c *client) makeAgain(ctx context.Context, n int, err error) bool {
 // failed together do not come back together.
 func pause(n int, err error) time.Duration {
 	if asked := sdn.RetryAfterOf(err); asked > 0 {
-		return asked + rand.N(firstBackoff)
+		return asked + rand.N(retryBackoff.Min)
 	}
-	bound := min(firstBackoff<<(n-1), maxBackoff)
-	return bound/2 + rand.N(bound/2)
+	return retryBackoff.After(n)
 }
 
-// backoff waits for the pause. It tells whether there is time to try again.
-func backoff(ctx context.Context, n int, err error) bool {
+// awaitRetry waits for the pause. It reports whether there is time for another attempt.
+func awaitRetry(ctx context.Context, n int, err error) bool {
 	wait := pause(n, err)
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait || wait > maxRetryAfter {
 		return false
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return backoff.Sleep(ctx, wait) == nil
 }
 
 // maxRetryAfter is the longest a call waits because Neutron asked it to; beyond, the caller is told instead.

@@ -96,7 +96,7 @@ func TestFinding05RacedRange(t *testing.T) {
 	d.add("networks", map[string]any{"id": "n"})
 	a, _ := onDouble(t, d, nil)
 	b, _ := onDouble(t, d, nil)
-	a.client.backoff, b.client.backoff = backoff, backoff // each waits for what the other does
+	a.client.backoff, b.client.backoff = awaitRetry, awaitRetry // each waits for what the other does
 	d.arriving = meet(http.MethodPost, "/v2.0/subnets", 2)
 	errs := make([]error, 2)
 	var both sync.WaitGroup
@@ -163,7 +163,7 @@ func TestTwinsOfTwoProcesses(t *testing.T) {
 	d := newDouble()
 	a, _ := onDouble(t, d, nil)
 	b, _ := onDouble(t, d, nil)
-	a.client.backoff, b.client.backoff = backoff, backoff // each waits for what the other does
+	a.client.backoff, b.client.backoff = awaitRetry, awaitRetry // each waits for what the other does
 	d.arriving = meet(http.MethodPost, "/v2.0/networks", 2)
 	ids := make([]sdn.ID, 2)
 	var both sync.WaitGroup

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kuryr/kuryr/internal/backoff"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 )
 
@@ -121,28 +121,23 @@ func (k *Keeper) See(n *corev1.Node) {
 
 // write tells the API server again and again until it knows, and whenever something has changed.
 func (k *Keeper) write(ctx context.Context) {
-	pause := firstRetry
+	wait := backoff.Backoff{Min: firstRetry, Max: lastRetry}
 	for {
 		var retry <-chan time.Time
-		var timer *time.Timer
 		one, cancel := context.WithTimeout(ctx, writeTimeout)
 		err := k.tell(one)
 		cancel()
 		if err != nil && ctx.Err() == nil {
 			k.log.WarnContext(ctx, "the node's condition cannot be written; it is tried again", "err", err)
-			timer = time.NewTimer(pause/2 + rand.N(pause))
-			retry, pause = timer.C, min(2*pause, lastRetry)
+			retry = time.After(wait.Next())
 		} else {
-			pause = firstRetry
+			wait.Reset()
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-k.wake:
 		case <-retry:
-		}
-		if timer != nil {
-			timer.Stop()
 		}
 	}
 }

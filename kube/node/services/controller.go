@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -23,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kuryr/kuryr/datapath/lb"
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/kube/node/feed"
 )
 
@@ -187,7 +187,7 @@ func (c *Controller) feeds() (services, endpoints *feed.Feed) {
 
 // work brings what is known into the kernel, all at first, then what changes, until ctx ends.
 func (c *Controller) work(ctx context.Context) {
-	began, pause := time.Now(), c.retry
+	began, wait := time.Now(), backoff.Backoff{Min: c.retry, Max: lastRetry}
 	for {
 		var retry <-chan time.Time
 		err := c.step(ctx)
@@ -196,10 +196,9 @@ func (c *Controller) work(ctx context.Context) {
 			return
 		case err != nil:
 			c.Log.WarnContext(ctx, "the kernel does not have the cluster's Services as they should be; it is tried again", "err", err)
-			retry = time.After(pause/2 + rand.N(pause))
-			pause = min(2*pause, lastRetry)
+			retry = time.After(wait.Next())
 		default:
-			if pause = c.retry; !began.IsZero() {
+			if wait.Reset(); !began.IsZero() {
 				c.Log.InfoContext(ctx, "the kernel has the cluster's Services", "services", c.count(), "took", time.Since(began).Round(time.Millisecond))
 				began = time.Time{}
 			}

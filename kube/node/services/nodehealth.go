@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/httpserve"
 )
 
@@ -88,11 +88,12 @@ func (c *Controller) serveNode(ctx context.Context) {
 	if c.HealthListen == "" {
 		return
 	}
-	for pause, said := c.retry, false; ctx.Err() == nil; pause = min(2*pause, lastRetry) {
+	wait := backoff.Backoff{Min: c.retry, Max: lastRetry}
+	for said := false; ; {
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", c.HealthListen)
 		if err == nil {
-			pause, said = c.retry, false
-			err = c.serveNodeAt(ctx, l)
+			wait.Reset()
+			said, err = false, c.serveNodeAt(ctx, l)
 		}
 		if ctx.Err() != nil {
 			return
@@ -101,9 +102,8 @@ func (c *Controller) serveNode(ctx context.Context) {
 			c.Log.WarnContext(ctx, "the node's health is not served; it is tried again", "listen", c.HealthListen, "err", err)
 			said = true
 		}
-		select {
-		case <-time.After(pause/2 + rand.N(pause)):
-		case <-ctx.Done():
+		if wait.Wait(ctx) != nil {
+			return
 		}
 	}
 }

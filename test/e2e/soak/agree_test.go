@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/kuryr/kuryr/internal/backoff"
 )
 
 // verdict is one comparison of the three.
@@ -39,7 +41,8 @@ func (s *soak) agree(when string) {
 	s.t.Helper()
 	var v *verdict
 	start := time.Now()
-	for pause := 200 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+	wait := backoff.Backoff{Min: 200 * time.Millisecond, Max: 2 * time.Second}
+	for {
 		var err error
 		v, err = s.compare() // it may fail because something goes while it is looked at
 		late := time.Since(start) > patience
@@ -49,7 +52,7 @@ func (s *soak) agree(when string) {
 		if err == nil && (late || len(v.wrong)+len(v.forgotten) == 0) {
 			break
 		}
-		time.Sleep(pause)
+		time.Sleep(wait.Next())
 	}
 	for _, w := range v.wrong {
 		s.bad("%s: %s", when, w)
