@@ -77,4 +77,15 @@ func isUnconfirmed(err error) bool {
 	return ok || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
+type remaining struct {
+	error
+	last any
+}
+
+func (e remaining) Unwrap() error { return e.error }
+
+// Remaining marks an error of Delete after which last is what the next Delete has to delete. It
+// takes the place of the row's Last.
+func Remaining[T any](last T, err error) error { return remaining{err, last} }
+
 var errChildren = errors.New("rows that it owns are still there")

@@ -25,6 +25,7 @@ type kind struct {
 	start  func(r *row, rebooted bool) Action
 	engine func(ctx context.Context) (listing, error)       // nil: no row is judged
 	inUse  func(r *row) bool                                // nil: never
+	gone   func(r *row)
 	list   func(ctx context.Context) iter.Seq2[*row, error] // nil: nothing is imported
 }
 
@@ -69,6 +70,10 @@ func Register[S, T any](s *Store, name string, target Target[S, T], o Options[S,
 	if o.InUse != nil {
 		k.inUse = func(r *row) bool { return o.InUse(typed[S, T](r)) }
 	}
+	k.gone = func(*row) {}
+	if o.Removed != nil {
+		k.gone = func(r *row) { o.Removed(typed[S, T](r)) }
+	}
 	if l, ok := target.(Lister[S, T]); ok {
 		k.list = func(ctx context.Context) iter.Seq2[*row, error] { return imported(l.List(ctx)) }
 	}
@@ -109,6 +114,25 @@ func (k *Kind[S, T]) Remove(ctx context.Context, key string) error {
 // Forget removes a row without a call of the target. What it stands for stays.
 func (k *Kind[S, T]) Forget(ctx context.Context, key string) error {
 	return k.forget(ctx, ref(k.name, key))
+}
+
+// Import stores rows that an earlier version of Kuryr had in another form, in one commit and
+// before Start. Keys that have a row are left out. Of the rows only Key, Phase, Spec, Last,
+// Done, Claims, Owners and Engine count.
+func (k *Kind[S, T]) Import(ctx context.Context, rows []Row[S, T]) error {
+	changes := map[string]*row{}
+	for _, r := range rows {
+		if _, ok := k.Get(r.Key); ok {
+			continue
+		}
+		gen := k.store.nextGen()
+		changes[k.Ref(r.Key)] = &row{
+			Object: Object{r.Key, gen}, kind: k.kind, Gen: gen, Phase: r.Phase,
+			Spec: r.Spec, Last: r.Last, Done: r.Done, Claims: r.Claims, Owners: r.Owners,
+			Engine: r.Engine, Boot: k.store.boot,
+		}
+	}
+	return k.store.commit(ctx, changes)
 }
 
 // Get returns a row, also one that is being deleted.

@@ -67,9 +67,17 @@ func (k *kind) finish(ctx context.Context, name string, r *row) error {
 		err = nil
 	}
 	if err != nil {
+		if left, ok := errors.AsType[remaining](err); ok {
+			s.later(name, r.with(func(r *row) { r.Last = left.last }))
+		}
 		return err
 	}
-	s.later(name, nil)
+	if !k.confirm {
+		s.later(name, nil)
+	} else if err := s.commit(context.WithoutCancel(ctx), map[string]*row{name: nil}); err != nil {
+		return err
+	}
+	k.gone(r)
 	s.queue.done(name)
 	for _, owner := range r.Owners {
 		if o := s.row(owner); o != nil && o.Phase == Deleting {
@@ -133,8 +141,13 @@ func (k *kind) forget(ctx context.Context, name string) error {
 		return err
 	}
 	defer unlock()
-	if s.row(name) == nil {
+	r := s.row(name)
+	if r == nil {
 		return nil
 	}
-	return s.commit(ctx, map[string]*row{name: nil})
+	if err := s.commit(ctx, map[string]*row{name: nil}); err != nil {
+		return err
+	}
+	k.gone(r)
+	return nil
 }

@@ -64,7 +64,8 @@ type Target[S, T any] interface {
 	Ensure(ctx context.Context, o Object, spec S, last T) (T, error)
 
 	// Delete deletes the object and what Ensure did on the way to it. It returns ErrAbsent if
-	// there was nothing to delete, which is a success.
+	// there was nothing to delete, which is a success. An error of Remaining has the T of the
+	// next call.
 	Delete(ctx context.Context, o Object, spec S, last T) error
 }
 
@@ -113,9 +114,13 @@ type Options[S, T any] struct {
 	// Timeout bounds each call of the target that no caller waits for, and the cleanup after
 	// a failed Set; 0 is 30 s.
 	Timeout time.Duration
-	// Confirm commits the answer of a Set before Set returns. Without it the answer is
-	// written with a later commit, and a crash may lose it.
+	// Confirm commits the answer of a Set before Set returns, and the removal of a row as soon
+	// as its deletion is complete. Without it both are written with a later commit, and a crash
+	// may lose them.
 	Confirm bool
+	// Removed is called when a row is gone; nil is not called. It must not wait, and must not
+	// call the store but for Get, Holder and Rows.
+	Removed func(r Row[S, T])
 	// Start chooses what becomes of each row at Store.Start; nil keeps all. rebooted says that
 	// the row was last set before the kernel was started.
 	Start func(r Row[S, T], rebooted bool) Action
