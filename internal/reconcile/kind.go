@@ -23,8 +23,8 @@ type kind struct {
 	delete func(ctx context.Context, o Object, spec, last any) error
 	decode func(spec, last json.RawMessage) (any, any, error)
 	start  func(r *row, rebooted bool) Action
-	engine func(ctx context.Context) (listing, error)       // nil: no row is judged
-	inUse  func(r *row) bool                                // nil: never
+	engine func(ctx context.Context) (listing, error) // nil: no row is judged
+	inUse  func(r *row) bool                          // nil: never
 	gone   func(r *row)
 	list   func(ctx context.Context) iter.Seq2[*row, error] // nil: nothing is imported
 }

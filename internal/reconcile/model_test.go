@@ -16,7 +16,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/kuryr/kuryr/internal/namedlock"
+	"github.com/kuryr/kuryr/internal/keymutex"
 )
 
 // The model test runs random histories of two hosts that share one SDN. Each host has an engine,
@@ -138,7 +138,7 @@ type host struct {
 	engine   map[string]bool   // keys that the engine has
 	plugged  map[string]uint64 // the incarnations whose interfaces are in a namespace
 	unlisted bool              // the engine does not answer
-	keys     namedlock.Locks   // its mutexes are channels, which the bubble's clock goes on for
+	keys     keymutex.Mutex    // its mutexes are channels, which the bubble's clock goes on for
 	p        *process
 }
 

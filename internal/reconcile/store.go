@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kuryr/kuryr/internal/backoff"
-	"github.com/kuryr/kuryr/internal/namedlock"
+	"github.com/kuryr/kuryr/internal/keymutex"
 )
 
 // Config is what a Store needs.
@@ -53,7 +53,7 @@ type Store struct {
 	id      string
 	boot    string
 	kinds   map[string]*kind
-	locks   namedlock.Locks // by ref
+	locks   keymutex.Mutex // by ref
 	queue   *queue
 	backoff backoff.Backoff // read only: its count is in the rows
 	metrics *metrics
