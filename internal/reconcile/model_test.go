@@ -118,6 +118,7 @@ type world struct {
 	*history
 	mu      sync.Mutex
 	sdn     map[identity]string // object to its address
+	changes map[identity]int    // of each object so far
 	down    bool
 	landing sync.WaitGroup
 	hosts   [2]*host
@@ -256,12 +257,14 @@ func (p *process) call(ctx context.Context, what string, effect func() error) er
 func (p *process) Ensure(ctx context.Context, o Object, spec, _ string) (string, error) {
 	id := identity{p.h.id, o}
 	p.h.w.mu.Lock()
-	_, exists := p.h.w.sdn[id]
+	before := p.h.w.changes[id]
 	p.h.w.mu.Unlock()
 	err := p.call(ctx, fmt.Sprintf("ensure %v %q", o, spec), func() error {
-		if _, ok := p.h.w.sdn[id]; exists && !ok {
-			return errors.New("an object that is gone cannot be changed")
+		// Not played: a create that was made again by the next process, deleted, and lands then.
+		if p.h.w.changes[id] != before {
+			return errors.New("the object was changed by a later call")
 		}
+		p.h.w.changes[id]++
 		for other, address := range p.h.w.sdn {
 			if other != id && spec != "" && address == spec && other.store == id.store {
 				return Refused(fmt.Errorf("address in use by %v", other))
@@ -281,6 +284,7 @@ func (p *process) Delete(ctx context.Context, o Object, _, _ string) error {
 			return ErrAbsent
 		}
 		delete(p.h.w.sdn, id)
+		p.h.w.changes[id]++
 		return nil
 	})
 }
@@ -472,7 +476,7 @@ func (h *host) do(s step) {
 
 // run plays the history and returns what does not agree at its end.
 func (h *history) run() (faults []string) {
-	w := &world{history: h, sdn: map[identity]string{}}
+	w := &world{history: h, sdn: map[identity]string{}, changes: map[identity]int{}}
 	for i := range w.hosts {
 		w.hosts[i] = &host{
 			w: w, id: fmt.Sprint("host", i), rows: map[string][]byte{}, engine: map[string]bool{},
