@@ -12,6 +12,7 @@ type Provider interface {
 	Trunks
 	Routers
 	FloatingIPs
+	Publications
 	SecurityGroups
 	LoadBalancers
 	QoSPolicies

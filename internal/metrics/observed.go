@@ -285,6 +285,24 @@ func (o *observed) DeleteForwards(ctx context.Context, floatingIP sdn.ID, ids []
 	return o.Provider.DeleteForwards(ctx, floatingIP, ids)
 }
 
+// Publish is counted and timed.
+func (o *observed) Publish(ctx context.Context, spec sdn.PublicationSpec) (out sdn.Publication, err error) {
+	defer o.time("Publish", time.Now(), &err)
+	return o.Provider.Publish(ctx, spec)
+}
+
+// Publication is counted and timed.
+func (o *observed) Publication(ctx context.Context, key sdn.Key) (out sdn.Publication, err error) {
+	defer o.time("Publication", time.Now(), &err)
+	return o.Provider.Publication(ctx, key)
+}
+
+// Unpublish is counted and timed.
+func (o *observed) Unpublish(ctx context.Context, key sdn.Key) (err error) {
+	defer o.time("Unpublish", time.Now(), &err)
+	return o.Provider.Unpublish(ctx, key)
+}
+
 // ApplySecurityGroup is counted and timed.
 func (o *observed) ApplySecurityGroup(ctx context.Context, spec sdn.SecurityGroupSpec) (out sdn.SecurityGroup, err error) {
 	defer o.time("ApplySecurityGroup", time.Now(), &err)

@@ -176,6 +176,9 @@ func (v victim) tell(ctx context.Context, p *Provider) error {
 	if err := p.AttachSubnet(ctx, r.ID, n.Subnets[0], netip.Addr{}); err != nil {
 		return err
 	}
+	if err := v.publish(ctx, p, port.ID, key("publication", "p").Key); err != nil {
+		return err
+	}
 	for range 2 {
 		fip, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Base: key("floatingip", "f"), Network: p.external, Target: sdn.Target{Port: port.ID}})
 		if err != nil {
@@ -193,6 +196,24 @@ func (v victim) tell(ctx context.Context, p *Provider) error {
 		return err
 	}
 	return errors.Join(p.DeleteLoadBalancer(ctx, balancer), p.DeleteRouter(ctx, r.ID), p.DeletePorts(ctx, []sdn.ID{port.ID}), p.DeleteNetwork(ctx, n.ID), group())
+}
+
+// publish publishes many ports, then others of them at another address of the host, and
+// withdraws them.
+func (v victim) publish(ctx context.Context, p *Provider, port sdn.ID, key sdn.Key) error {
+	for _, host := range []string{"0.0.0.0", "127.0.0.1"} {
+		spec := sdn.PublicationSpec{Key: key}
+		for external := range uint16(50) {
+			spec.Ports = append(spec.Ports, sdn.PublishedPort{Host: netip.MustParseAddr(host), Forward: sdn.Forward{
+				Protocol: sdn.UDP, External: sdn.PortRange{First: 1000 + 2*external}, Target: sdn.Target{Port: port},
+				Internal: sdn.PortRange{First: 53},
+			}})
+		}
+		if _, err := p.Publish(ctx, spec); err != nil {
+			return err
+		}
+	}
+	return p.Unpublish(ctx, key)
 }
 
 // balance makes a load balancer, changes it, and has a floating IP lead to it for a while.
@@ -365,6 +386,8 @@ func TestKilledWhileNetworkMoves(t *testing.T) {
 		"fabric.migrate.guarded:2", "fabric.migrate.moved:2", "fabric.migrate.unguarded:2", // and back
 		"fabric.floating.unannounced:1", "fabric.floating.unannounced:2",
 		"local.apply.shape:1", "local.apply.shape:2", "local.apply.shape:3", "local.apply.shape:4", "local.apply.shape:5", "local.apply.groups:1", "local.apply.groups:2", "local.apply.groups:3", "local.apply.groups:4",
+		"local.apply.forwards:1", "local.apply.forwards:2", "local.apply.forwards:3",
+		"fabric.forwards.host:1", "fabric.forwards.host:2", "fabric.forwards.host:3", "fabric.forwards.router:2",
 		"local.apply.ports:1", "local.apply.gone:1", "local.apply.gone:2", "local.commit.after:4", "local.commit.after:5", "local.commit.after:9",
 		"local.apply.vips:1", "local.apply.frontends:1", "local.apply.frontends:3", "fabric.frontends.bridges:1", "lb.restore.told:1", "lb.apply.told:2",
 	}

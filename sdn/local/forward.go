@@ -26,14 +26,23 @@ func (p *Provider) EnsureForwards(ctx context.Context, floatingIP sdn.ID, wanted
 		if err := t.near(fip.Router); err != nil {
 			return err
 		}
+		targets := targets{}
 		for i, want := range wanted {
-			r, err := t.ensureForward(fip, want, newMeta(sdn.Base{Project: fip.Project}), fmt.Sprintf("forwards[%d]", i))
+			field := fmt.Sprintf("forwards[%d]", i)
+			if want, err = normal(want, field); err != nil {
+				return err
+			}
+			at, err := targets.resolve(t, want.Target, fip.Address, field)
+			if err != nil {
+				return err
+			}
+			r, err := t.ensureForward(fip, want, at, newMeta(sdn.Base{Project: fip.Project}), field)
 			if err != nil {
 				return err
 			}
 			out = append(out, r.Forward)
 		}
-		return nil
+		return t.putForwarded(fip)
 	})
 	return out, err
 }
@@ -55,15 +64,22 @@ func (p *Provider) UpdateForward(ctx context.Context, floatingIP sdn.ID, want sd
 		if err != nil {
 			return err
 		}
-		r, err := t.ensureForward(fip, want, old.Meta, "forward")
+		if want, err = normal(want, "forward"); err != nil {
+			return err
+		}
+		at, err := targets{}.resolve(t, want.Target, fip.Address, "forward")
 		if err != nil {
 			return err
 		}
-		if r.ID != want.ID {
+		r, err := t.ensureForward(fip, want, at, old.Meta, "forward")
+		if err != nil {
+			return err
+		}
+		if r.ID != old.ID {
 			return sdn.Conflict(sdn.Exists, "port forwarding", "forward.external", "another forwarding is like this already")
 		}
 		out = r.Forward
-		return nil
+		return t.putForwarded(fip)
 	})
 	return out, err
 }
@@ -89,20 +105,43 @@ func normal(f sdn.Forward, field string) (sdn.Forward, error) {
 	return f, valid.Text("port forwarding", field+".description", f.Description)
 }
 
-// ensureForward adds a forwarding, which if it is new becomes what meta says.
-func (t *tx) ensureForward(fip *floatingIPRow, want sdn.Forward, meta sdn.Meta, field string) (*forwardRow, error) {
-	want, err := normal(want, field)
-	if err != nil {
-		return nil, err
+// targets are the targets of forwardings that a transaction has resolved, by what was asked for.
+type targets map[asked]resolved
+
+type asked struct {
+	target sdn.Target
+	ipv6   bool
+}
+
+// resolved is an address of a port, its subnet and the router in front of it.
+type resolved struct {
+	sdn.Target
+	subnet, router sdn.ID
+}
+
+// resolve finds a target of a floating IP with the external address.
+func (r targets) resolve(t *tx, target sdn.Target, external netip.Addr, field string) (resolved, error) {
+	at := asked{target, external.Is6()}
+	if known, ok := r[at]; ok {
+		return known, nil
 	}
-	target, subnet, router, err := t.resolve(want.Target, fip.Address)
+	target, subnet, router, err := t.resolve(target, external)
 	if err != nil {
-		return nil, err
+		return resolved{}, err
 	}
 	if err := t.checkNoVIP(target.Port, field); err != nil {
-		return nil, err
+		return resolved{}, err
 	}
-	want.Target = target
+	r[at] = resolved{target, subnet, router.ID}
+	return r[at], nil
+}
+
+// ensureForward adds a forwarding in its full form, which gets the meta if it is new. The caller
+// writes fip by putForwarded.
+func (t *tx) ensureForward(
+	fip *floatingIPRow, want sdn.Forward, at resolved, meta sdn.Meta, field string,
+) (*forwardRow, error) {
+	want.Target = at.Target
 	same, err := t.checkTuples(fip, want, field)
 	if err != nil {
 		return nil, err
@@ -111,14 +150,16 @@ func (t *tx) ensureForward(fip *floatingIPRow, want sdn.Forward, meta sdn.Meta, 
 		t.touch(same.Router)
 		return same, nil
 	}
-	if fip.Router != "" && fip.Router != router.ID {
+	if fip.Router != "" && fip.Router != at.router {
 		return nil, sdn.Conflict(sdn.InUse, "floating IP", field+".target", "its other forwardings go through another router")
 	}
-	if err := t.near(router.ID); err != nil {
+	if err := t.near(at.router); err != nil {
 		return nil, err
 	}
 	want.ID = meta.ID
-	r := &forwardRow{Forward: want, Meta: meta, FloatingIP: fip.ID, Address: fip.Address, Subnet: subnet, Router: router.ID}
+	r := &forwardRow{
+		Forward: want, Meta: meta, FloatingIP: fip.ID, Address: fip.Address, Subnet: at.subnet, Router: at.router,
+	}
 	if fip.ofHost() {
 		if err := t.chooseVia(r, field); err != nil {
 			return nil, err
@@ -128,8 +169,17 @@ func (t *tx) ensureForward(fip *floatingIPRow, want sdn.Forward, meta sdn.Meta, 
 		return nil, err
 	}
 	fip.Forwards++
-	fip.Router = router.ID
-	return r, floatingIPs.put(t, fip)
+	fip.Router = at.router
+	return r, nil
+}
+
+// putForwarded writes a floating IP whose forwardings may have changed in number.
+func (t *tx) putForwarded(fip *floatingIPRow) error {
+	stored, err := floatingIPs.need(t.Tx, fip.ID)
+	if err != nil || stored.Forwards == fip.Forwards && stored.Router == fip.Router {
+		return err
+	}
+	return floatingIPs.put(t, fip)
 }
 
 // checkTuples looks for who has the external ports already. One that is alike in everything is returned; any other is a
@@ -142,9 +192,7 @@ func (t *tx) checkTuples(fip *floatingIPRow, want sdn.Forward, field string) (*f
 			if err != nil {
 				return nil, err
 			}
-			like := want
-			like.ID, like.Description = r.Forward.ID, r.Description
-			if r.FloatingIP == fip.ID && r.Forward == like {
+			if r.FloatingIP == fip.ID && alike(r.Forward, want) {
 				return r, nil
 			}
 		}

@@ -159,6 +159,12 @@ var proofs = map[string][]step{
 		{"POST", "qos/policies/$policy/bandwidth_limit_rules",
 			`{"bandwidth_limit_rule":{"max_kbps":1000,"direction":"ingress"}}`, 201, ""},
 	},
+	Publications: {
+		{"PUT", "kuryr-publications", `{"publication":{"description":"kuryr/a/b/c","ports":[{"host_ip_address":"0.0.0.0",
+			"protocol":"udp","external_port_range":"53:54","internal_port":53,"internal_port_id":"$port"}]}}`,
+			200, "publication.ports.#=1"},
+		{"GET", "kuryr-publications?description=kuryr/a/b/c", "", 200, "publication.ports.#=1"},
+	},
 	ApplyBalancers: {
 		{"PUT", "lbaas/loadbalancers/kuryr:apply",
 			`{"loadbalancer":{"description":"kuryr/a/b/c","vip_subnet_id":"$subnet"}}`, 200, ""},

@@ -53,6 +53,11 @@ func (still) EnsureForwards(context.Context, sdn.ID, []sdn.Forward) ([]sdn.Forwa
 	return nil, errStill
 }
 
+func (still) Publish(context.Context, sdn.PublicationSpec) (sdn.Publication, error) {
+	return sdn.Publication{}, errStill
+}
+func (still) Unpublish(context.Context, sdn.Key) error { return errStill }
+
 // FuzzParts: whatever is sent to the paths of what is made of parts, the answer is a refusal that says why, never a failure of the server.
 func FuzzParts(f *testing.F) {
 	seeds := []string{
@@ -62,6 +67,8 @@ func FuzzParts(f *testing.F) {
 		`{"router": {"external_gateway_info": {"network_id": "%s", "external_fixed_ips": [{"ip_address": null}]}, "routes": [{"destination": "10.0.0.0/8", "nexthop": "10.0.0.1"}]}}`,
 		`{"floatingip": {"floating_network_id": "%s", "port_id": "%s", "fixed_ip_address": "10.0.0.1"}}`,
 		`{"port_forwarding": {"protocol": "tcp", "external_port_range": "1:2", "internal_port": 3, "internal_port_id": "%s"}}`,
+		`{"publication": {"description": "kuryr/a/b/c", "ports": [{"host_ip_address": "::", "protocol": "udp",
+			"external_port": 1, "internal_port_range": "1:0", "internal_port_id": "%s"}]}}`,
 		`{"bandwidth_limit_rule": {"max_kbps": "1e9", "direction": "x"}}`, `{"dscp_marking_rule": {"dscp_mark": 8}}`, `{"policy": []}`,
 		`{"address_group": {"addresses": ["%s", {}]}}`, `{"subnet_id": "%s", "port_id": {}}`, `{"addresses": null}`, `null`,
 	}
@@ -101,6 +108,7 @@ func FuzzParts(f *testing.F) {
 		at("PUT routers/%s/add_router_interface", router.ID), at("PUT routers/%s/remove_router_interface", router.ID), at("PUT routers/%s/add_extraroutes", router.ID),
 		"POST floatingips", at("PUT floatingips/%s", fip.ID), at("POST floatingips/%s/port_forwardings", fip.ID), "POST qos/policies", at("PUT qos/policies/%s", policy.ID),
 		at("POST qos/policies/%s/bandwidth_limit_rules", policy.ID), at("POST qos/policies/%s/dscp_marking_rules", policy.ID), "POST address-groups", at("PUT address-groups/%s/add_addresses", set.ID),
+		"PUT kuryr-publications",
 	}
 	f.Fuzz(func(t *testing.T, which, id uint, body string) {
 		body = strings.ReplaceAll(body, "%s", known[id%uint(len(known))])

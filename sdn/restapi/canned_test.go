@@ -51,7 +51,7 @@ func cannedGroup() sdn.SecurityGroup {
 
 func (canned) Installation() string { return "x" }
 func (canned) Capabilities() sdn.Capabilities {
-	return sdn.Capabilities{ExternalNetwork: "one", MaxTagLen: 255, TagsAtCreate: true, HostBinding: true, SubnetPools: true, Trunks: true, Routers: true, FloatingIPs: true, Forwards: true,
+	return sdn.Capabilities{ExternalNetwork: "one", MaxTagLen: 255, TagsAtCreate: true, HostBinding: true, SubnetPools: true, Trunks: true, Routers: true, FloatingIPs: true, Forwards: true, HostAddresses: true,
 		SecurityGroups: true, AddressGroups: true, Stateless: true, RemoteGroups: true, QoS: true, Quotas: true, Ordered: true}
 }
 func (canned) Ping(context.Context) error { return nil }
@@ -149,6 +149,14 @@ func (canned) FindForwards(context.Context, sdn.ForwardQuery) iter.Seq2[sdn.Forw
 	return one(sdn.Forward{ID: "one", Protocol: sdn.TCP})
 }
 func (canned) DeleteForwards(context.Context, sdn.ID, []sdn.ID) error { return nil }
+
+func (canned) Publish(_ context.Context, spec sdn.PublicationSpec) (sdn.Publication, error) {
+	return sdn.Publication{Key: spec.Key, Ports: spec.Ports}, nil
+}
+func (canned) Publication(_ context.Context, key sdn.Key) (sdn.Publication, error) {
+	return sdn.Publication{Key: key}, nil
+}
+func (canned) Unpublish(context.Context, sdn.Key) error { return nil }
 
 func (canned) ApplySecurityGroup(_ context.Context, spec sdn.SecurityGroupSpec) (sdn.SecurityGroup, error) {
 	rules := slices.Clone(spec.Rules)

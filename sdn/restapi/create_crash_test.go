@@ -109,6 +109,14 @@ func stored(t *testing.T, path string) []string {
 		must(t, err)
 		add(sdn.NounSecurityGroup, g.Meta, len(g.Rules))
 	}
+	for f, err := range p.FindFloatingIPs(ctx, sdn.FloatingIPQuery{}) {
+		must(t, err)
+		add(sdn.NounFloatingIP, f.Meta, f.Address)
+	}
+	for f, err := range p.FindForwards(ctx, sdn.ForwardQuery{}) {
+		must(t, err)
+		add(sdn.NounForward, sdn.Meta{}, f.External)
+	}
 	diff, err := p.Check(ctx)
 	if err != nil || len(diff) > 0 {
 		t.Errorf("the store does not add up: %v, %v", diff, err)
@@ -128,6 +136,17 @@ func TestKilledBulk(t *testing.T) {
 	must(t, err)
 	ports, err := p.EnsurePorts(ctx, []sdn.PortSpec{{Network: network.ID}, {Network: network.ID}, {Network: network.ID}})
 	must(t, err)
+	outside := &sdn.ExternalGateway{Network: p.Capabilities().ExternalNetwork}
+	router, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: outside})
+	must(t, err)
+	must(t, p.AttachSubnet(ctx, router.ID, network.Subnets[0], netip.Addr{}))
+	published := sdn.PublishedPort{Host: netip.IPv4Unspecified(), Forward: sdn.Forward{
+		Protocol: sdn.UDP, External: sdn.PortRange{First: 5353}, Target: sdn.Target{Port: ports[0].ID},
+		Internal: sdn.PortRange{First: 53},
+	}}
+	publication := sdn.Key{Owner: p.Installation(), Kind: "test", Name: "p"}
+	_, err = p.Publish(ctx, sdn.PublicationSpec{Key: publication, Ports: []sdn.PublishedPort{published}})
+	must(t, err)
 	group, err := p.ApplySecurityGroup(ctx, sdn.SecurityGroupSpec{Base: sdn.Base{Name: "web", Description: "words"}})
 	must(t, err)
 	must(t, p.Close())
@@ -135,6 +154,14 @@ func TestKilledBulk(t *testing.T) {
 	of := `"network_id":"` + string(network.ID) + `"`
 	subport := func(i, vlan int) string {
 		return fmt.Sprintf(`{"port_id":"%s","segmentation_type":"vlan","segmentation_id":%d}`, ports[i].ID, vlan)
+	}
+	publish := func(ports string) victim {
+		body := fmt.Sprintf(`{"publication":{"description":"%s","ports":[%s]}}`, publication, ports)
+		return victim{Method: "PUT", Path: "/v2.0/kuryr-publications", Body: body}
+	}
+	port := func(host string, external int) string {
+		return fmt.Sprintf(`{"host_ip_address":"%s","protocol":"udp","external_port":%d,
+			"internal_port":53,"internal_port_id":"%s"}`, host, external, ports[0].ID)
 	}
 	for name, c := range map[string]struct {
 		victim
@@ -145,6 +172,8 @@ func TestKilledBulk(t *testing.T) {
 		"subnetpools": {victim{Method: "POST", Path: "/v2.0/subnetpools", Body: `{"subnetpools":[{"name":"one","prefixes":["10.0.0.0/8"]},{"name":"two","prefixes":["10.0.0.0/8"]}]}`}, 3},
 		"ports":       {victim{Method: "POST", Path: "/v2.0/ports", Body: `{"ports":[{` + of + `},{` + of + `}]}`}, 2},
 		"trunk":       {victim{Method: "POST", Path: "/v2.0/trunks", Body: `{"trunk":{"port_id":"` + string(ports[0].ID) + `","sub_ports":[` + subport(1, 5) + `,` + subport(2, 6) + `]}}`}, 2},
+		"publication": {publish(port("127.0.0.1", 5353) + "," + port("203.0.113.9", 54)), 2},
+		"unpublished": {publish(""), 2},
 		"group":       {victim{Method: "PUT", Path: "/v2.0/security-groups/" + string(group.ID), Body: `{"security_group":{"name":"www","description":""}}`}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {

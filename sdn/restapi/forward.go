@@ -160,6 +160,15 @@ func refusedForward(fip sdn.FloatingIP, f sdn.Forward, err error) error {
 
 // forward reads a port forwarding into what it is so far. Its port must be one that the caller sees.
 func (s *server) forward(c *call, b *body, f sdn.Forward) sdn.Forward {
+	f = b.forward(f)
+	if b.err == nil {
+		b.fail(s.checkInside(c, f.Target))
+	}
+	return f
+}
+
+// forward reads a port forwarding, and does not look at the port that it leads to.
+func (b *body) forward(f sdn.Forward) sdn.Forward {
 	b.readOnly("id")
 	b.required("protocol", "internal_port_id")
 	if value, given := b.take("protocol"); given {
@@ -176,7 +185,7 @@ func (s *server) forward(c *call, b *body, f sdn.Forward) sdn.Forward {
 	if inside := f.Internal.Last - f.Internal.First; b.err == nil && inside > 0 && inside != f.External.Last-f.External.First {
 		b.fail(badOf("port_forwarding", "Invalid ranges of internal and/or external ports. The relation between internal and external ports must be N-N or 1-N"))
 	}
-	if width := int(f.External.Last) - int(f.External.First) + 1; width > mostForwarded && !c.caller.admin() {
+	if width := int(f.External.Last) - int(f.External.First) + 1; width > mostForwarded && !b.caller.admin() {
 		b.fail(badOf("port_forwarding", "The range has %d external ports, and at most %d are forwarded by one", width, mostForwarded))
 	}
 	if words := b.description(f.Description); words != nil {
@@ -190,9 +199,6 @@ func (s *server) forward(c *call, b *body, f sdn.Forward) sdn.Forward {
 		if addr := b.addr("internal_ip_address"); addr != nil {
 			f.Target.Addr = *addr
 		}
-	}
-	if b.err == nil {
-		b.fail(s.checkInside(c, f.Target))
 	}
 	return f
 }

@@ -16,6 +16,8 @@ var parts = []extension{
 		func(c sdn.Capabilities) bool { return c.ForwardRanges }},
 	{"floating-ip-port-forwarding-description", "Floating IP Port Forwarding new attribute description", "Port forwardings have descriptions.", "2020-04-30T10:00:00-05:00",
 		func(c sdn.Capabilities) bool { return c.Forwards }},
+	{Publications, "Kuryr publications", "Ports are published at addresses of the host as one value.",
+		"2026-11-27T00:00:00-00:00", func(c sdn.Capabilities) bool { return c.HostAddresses }},
 	{"security-group", "security-group", "Rules filter the traffic of ports.", "2012-10-05T10:00:00-00:00", func(c sdn.Capabilities) bool { return c.SecurityGroups }},
 	{"security-groups-normalized-cidr", "Normalized CIDR field for security group rules", "Rules show their range in its normal form.", "2020-07-09T00:00:00-00:00",
 		func(c sdn.Capabilities) bool { return c.SecurityGroups }},
@@ -39,6 +41,7 @@ func (s *server) serveParts() {
 	s.serveExtraRoutes()
 	s.servePrefixes()
 	s.serveForwards()
+	s.servePublications()
 	s.serveAvailability()
 	s.gate(func(c sdn.Capabilities) bool { return c.SecurityGroups }, func(s *server) {
 		serve(s, s.securityGroups())

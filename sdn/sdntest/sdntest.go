@@ -59,6 +59,7 @@ func run(t *testing.T, open func(t *testing.T) Fixture, sideBySide bool) {
 		{"Routers", func(c sdn.Capabilities) bool { return c.Routers }, routerTests, nil},
 		{"FloatingIPs", func(c sdn.Capabilities) bool { return c.Routers && c.FloatingIPs }, floatingIPTests, nil},
 		{"Forwards", func(c sdn.Capabilities) bool { return c.Routers && c.FloatingIPs && c.Forwards }, forwardTests, nil},
+		{"Publications", func(c sdn.Capabilities) bool { return c.HostAddresses }, publicationTests, nil},
 		{"SecurityGroups", func(c sdn.Capabilities) bool { return c.SecurityGroups }, securityGroupTests, nil},
 		{"PortGroups", func(c sdn.Capabilities) bool { return c.SecurityGroups }, portGroupTests, nil},
 		{"AddressGroups", func(c sdn.Capabilities) bool { return c.SecurityGroups && c.AddressGroups }, addressGroupTests, nil},

@@ -65,6 +65,12 @@ var unsupportedTests = []test{
 		_, err = s.p.UpdateTrunk(s.ctx, absent, sdn.TrunkPatch{})
 		s.says("UpdateTrunk", s.can.Trunks, err)
 		s.says("DeleteTrunk", s.can.Trunks, s.p.DeleteTrunk(s.ctx, absent))
+		publication := s.base("publication").Key
+		_, err = s.p.Publish(s.ctx, sdn.PublicationSpec{Key: publication})
+		s.says("Publish", s.can.HostAddresses, err)
+		_, err = s.p.Publication(s.ctx, publication)
+		s.says("Publication", s.can.HostAddresses, err)
+		s.says("Unpublish", s.can.HostAddresses, s.p.Unpublish(s.ctx, publication))
 		_, err = s.p.SecurityGroup(s.ctx, absent)
 		s.says("SecurityGroup", s.can.SecurityGroups, err)
 		_, err = sdn.All(s.p.FindSecurityGroups(s.ctx, sdn.SecurityGroupQuery{}))

@@ -1,0 +1,69 @@
+//go:build linux
+
+package local
+
+import (
+	"log/slog"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/internal/netns"
+	"github.com/kuryr/kuryr/internal/nstest"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// BenchmarkPublish publishes and withdraws 2,000 UDP ports in the kernel as one value. Its
+// reference is one call for each port, measured in the same run.
+func BenchmarkPublish(b *testing.B) {
+	host := nstest.New(b)
+	nstest.Do(b, host, func() { benchmarkPublish(b) })
+}
+
+func benchmarkPublish(b *testing.B) {
+	pins, err := os.MkdirTemp("/run", "bench-")
+	ok(b, err)
+	spaces, err := netns.Open(pins)
+	ok(b, err)
+	log := slog.New(slog.DiscardHandler)
+	var f *fabric.Fabric
+	datapath := func(uplink4, uplink6 netip.Prefix) (_ Datapath, err error) {
+		config := fabric.Config{Namespaces: spaces, Uplink4: uplink4, Uplink6: uplink6, Logger: log}
+		f, err = fabric.New(config)
+		return f, err
+	}
+	p, port := publishedBox(b, Options{NewDatapath: datapath})
+	defer func() {
+		ok(b, f.Down(b.Context()))
+		ok(b, f.Close())
+	}()
+	spec := sdn.PublicationSpec{Key: publishedKey(p)}
+	for _, w := range manyUDP(port.ID, 2000) {
+		if w.Host.Is4() {
+			spec.Ports = append(spec.Ports, w)
+		}
+	}
+	var whole, single time.Duration
+	for b.Loop() {
+		start := time.Now()
+		_, err := p.Publish(b.Context(), spec)
+		ok(b, err)
+		ok(b, p.Unpublish(b.Context(), spec.Key))
+		whole += time.Since(start)
+
+		start = time.Now()
+		every := sdn.FloatingIPSpec{Network: p.external, Address: netip.IPv4Unspecified(), OfHost: true}
+		face, err := p.EnsureFloatingIP(b.Context(), every)
+		ok(b, err)
+		for _, w := range spec.Ports {
+			_, err := p.EnsureForwards(b.Context(), face.ID, []sdn.Forward{w.Forward})
+			ok(b, err)
+		}
+		ok(b, p.DeleteFloatingIP(b.Context(), face.ID))
+		single += time.Since(start)
+	}
+	b.ReportMetric(float64(whole.Milliseconds())/float64(b.N), "ms/publication")
+	b.ReportMetric(float64(whole)/float64(single), "of-one-by-one")
+}
