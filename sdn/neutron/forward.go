@@ -6,8 +6,10 @@ import (
 	"iter"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
@@ -171,7 +173,9 @@ func (p *Provider) familyOf(ctx context.Context, floatingIP sdn.ID) (func(netip.
 func (p *Provider) resolve(ctx context.Context, wanted []sdn.Forward, family func(netip.Addr) bool) error {
 	q := url.Values{"fields": {"id", "fixed_ips"}}
 	for _, f := range wanted {
-		q.Add("id", string(f.Target.Port))
+		if port := string(f.Target.Port); !slices.Contains(q["id"], port) {
+			q.Add("id", port)
+		}
 	}
 	if len(wanted) == 0 {
 		return nil
@@ -204,37 +208,30 @@ func (p *Provider) resolve(ctx context.Context, wanted []sdn.Forward, family fun
 	return nil
 }
 
+// forwardsAtOnce bounds the requests for forwardings of one floating IP: Neutron makes and deletes
+// them one by one.
+const forwardsAtOnce = 8
+
 // addForwards makes those of wanted that are not among have. Where one is refused, those made here are taken back.
-func (p *Provider) addForwards(ctx context.Context, floatingIP sdn.ID, have, wanted []sdn.Forward) (out []sdn.Forward, err error) {
-	missing := map[int]bool{}
-	out = make([]sdn.Forward, len(wanted))
+func (p *Provider) addForwards(ctx context.Context, floatingIP sdn.ID, have, wanted []sdn.Forward) ([]sdn.Forward, error) {
+	out := make([]sdn.Forward, len(wanted))
+	var missing []int
 	for i, f := range wanted {
 		there, err := among(have, f, i)
 		if err != nil {
 			return nil, err
 		}
 		if out[i] = there; there.Protocol == 0 {
-			missing[i] = true
+			missing = append(missing, i)
 			have = append(have, f) // two of this call may be in each other's way, or alike
 		}
 	}
-	var made []sdn.ID
-	for i, f := range wanted {
-		if !missing[i] {
-			continue
+	made, err := p.makeForwards(ctx, floatingIP, wanted, out, missing)
+	if err != nil {
+		if errBack := p.DeleteForwards(context.WithoutCancel(ctx), floatingIP, made); errBack != nil {
+			p.log.Warn("port forwardings that were made could not be taken back", "floating_ip", floatingIP, "error", errBack)
 		}
-		w, err := forwardsOf(floatingIP).create(ctx, p.client, forwardBody(f))
-		if err == nil {
-			out[i] = w.decode()
-			made = append(made, out[i].ID)
-			continue
-		}
-		if out[i], err = p.forwardAfter(ctx, floatingIP, f, i, err); err != nil {
-			if errBack := p.DeleteForwards(context.WithoutCancel(ctx), floatingIP, made); errBack != nil {
-				p.log.Warn("port forwardings that were made could not be taken back", "floating_ip", floatingIP, "error", errBack)
-			}
-			return nil, err
-		}
+		return nil, err
 	}
 	for i, f := range wanted {
 		if out[i].ID == "" { // like another of this call
@@ -244,6 +241,51 @@ func (p *Provider) addForwards(ctx context.Context, floatingIP sdn.ID, have, wan
 		}
 	}
 	return out, nil
+}
+
+// makeForwards makes the missing of the wanted into out, and returns what it made, also with an
+// error. The first is made alone: it chooses the router of the floating IP. After a failure no
+// request is begun, and those in flight end.
+func (p *Provider) makeForwards(
+	ctx context.Context, floatingIP sdn.ID, wanted, out []sdn.Forward, missing []int,
+) ([]sdn.ID, error) {
+	var mu sync.Mutex
+	var made []sdn.ID
+	var failed error
+	create := func(i int) {
+		w, err := forwardsOf(floatingIP).create(ctx, p.client, forwardBody(wanted[i]))
+		if err == nil {
+			out[i] = w.decode()
+		} else {
+			out[i], err = p.forwardAfter(ctx, floatingIP, wanted[i], i, err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err != nil && failed == nil:
+			failed = err
+		case w != nil:
+			made = append(made, out[i].ID)
+		}
+	}
+	hasFailed := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return failed != nil
+	}
+	var group errgroup.Group
+	group.SetLimit(forwardsAtOnce)
+	for n, i := range missing {
+		if hasFailed() {
+			break
+		}
+		group.Go(func() error { create(i); return nil })
+		if n == 0 {
+			_ = group.Wait() // it returns no error
+		}
+	}
+	_ = group.Wait() // the error is in failed
+	return made, failed
 }
 
 // among gives the one that is like f, none (the zero one), or the conflict with the one that has its outer ports.
@@ -367,10 +409,16 @@ func (p *Provider) DeleteForwards(ctx context.Context, floatingIP sdn.ID, ids []
 	if floatingIP == "" {
 		return nil
 	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(forwardsAtOnce)
 	for _, id := range ids {
-		if err := forwardsOf(floatingIP).erase(ctx, p.client, id, 0); err != nil && !sdn.IsUnsupported(err) {
+		group.Go(func() error {
+			err := forwardsOf(floatingIP).erase(ctx, p.client, id, 0)
+			if sdn.IsUnsupported(err) {
+				return nil
+			}
 			return err
-		}
+		})
 	}
-	return nil
+	return group.Wait()
 }
