@@ -52,7 +52,7 @@ man: build ## write the man pages to man/
 # "make race" does that for the whole tree; kube/raven, sdn/neutron and datapath/fabric take too
 # long with it.
 RACE := ./bind ./datapath/lb ./docker ./internal/idlegate ./internal/keymutex ./internal/portproxy \
-	./kube/node ./kube/node/claim ./kube/node/services ./kurma/plugin ./kurma/pod ./sdn/local
+	./internal/reconcile ./kube/node ./kube/node/claim ./kube/node/services ./kurma/plugin ./kurma/pod ./sdn/local
 
 # Test functions in files with the build tag kubernetes.
 TAGGED = $(shell grep -l '^//go:build.* kubernetes' cmd/kuryr/*_test.go | \

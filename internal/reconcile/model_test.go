@@ -23,17 +23,15 @@ import (
 // a journal, and a process with a Store that dies at any commit or target call. After each history
 // everything becomes available, and engine, table and SDN must agree.
 //
-// KURYR_HISTORIES sets how many histories are run.
-
-const histories = 5000
+// KURYR_HISTORIES sets how many histories are run: 20,000, or 2,000 with -short.
 
 func TestHistories(t *testing.T) {
-	n := histories
+	n := 20000
+	if testing.Short() {
+		n = 2000
+	}
 	if text := os.Getenv("KURYR_HISTORIES"); text != "" {
 		n, _ = strconv.Atoi(text)
-	}
-	if testing.Short() {
-		n = 200
 	}
 	ran := 0
 	for seed := 0; ran < n; seed++ {
