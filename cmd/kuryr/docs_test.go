@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/metrics"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/kube/node"
 	"github.com/kuryr/kuryr/kube/node/services"
@@ -204,11 +204,14 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 	raven.NewMetrics(names)
 	services.NewMetrics(names)
 	names.MustRegister(plugin.Collector(nil))
-	pods, err := pod.Open(pod.Config{Path: filepath.Join(t.TempDir(), "kurma.db"), Registerer: names})
+	store, err := reconcile.Open(reconcile.Config{
+		Path: filepath.Join(t.TempDir(), "kurma.db"), Registerer: names,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = pods.Close(context.Background()) })
+	t.Cleanup(func() { _ = store.Close() })
+	pod.New(pod.Config{Store: store, Registerer: names})
 	if len(*names) < 10 {
 		t.Fatalf("only %v are registered", *names)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/kuryr/kuryr/internal/logging"
 	"github.com/kuryr/kuryr/internal/metrics"
 	"github.com/kuryr/kuryr/internal/netns"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/internal/rootsock"
 	"github.com/kuryr/kuryr/internal/sdnotify"
 	kurmaapi "github.com/kuryr/kuryr/kurma/api"
@@ -82,15 +83,30 @@ func (a *app) kurmaDaemon(c *cobra.Command) (err error) {
 		return err
 	}
 	defer closing(&err, k.plugins.Close)
-	if k.pods, err = pod.Open(pod.Config{
-		Path: kurmaDir(cfg.StateDir, "kurma.db"), Namespaces: namespaces, Plugins: podPlugins{k.plugins}, Grants: grants, Logger: log, Registerer: registry,
-	}); err != nil {
+	path := kurmaDir(cfg.StateDir, "kurma.db")
+	if err := pod.Upgrade(path); err != nil {
 		return err
 	}
-	defer closing(&err, func() error { return k.pods.Close(context.WithoutCancel(ctx)) })
+	store, err := reconcile.Open(reconcile.Config{Path: path, Logger: log, Registerer: registry})
+	if err != nil {
+		return err
+	}
+	defer closing(&err, store.Close)
+	k.pods = pod.New(pod.Config{
+		Store: store, Namespaces: namespaces, Plugins: podPlugins{k.plugins},
+		Grants: grants, Logger: log, Registerer: registry,
+	})
+	defer k.pods.Close()
+	if err := k.pods.Import(ctx, path); err != nil {
+		return err
+	}
 	if err := k.apply(ctx, networks); err != nil {
 		return err
 	}
+	if err := store.Start(ctx); err != nil {
+		return err
+	}
+	k.pods.Start(ctx)
 	listener, err := rootsock.Listen(cfg.Kurma.Socket)
 	if err != nil {
 		return err
@@ -98,7 +114,7 @@ func (a *app) kurmaDaemon(c *cobra.Command) (err error) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer cancel() // before the wait
-	work.Go(func() { k.pods.Run(ctx) })
+	work.Go(func() { store.Run(ctx) })
 	work.Go(func() {
 		for {
 			select {
@@ -219,10 +235,11 @@ func (k *kurma) collect() {
 	}
 }
 
-// ran has what pods owe tried again: a network that could not be called before may be now.
+// ran repeats the removal of pods that failed: a network that could not be called before may be
+// available now.
 func (k *kurma) ran() {
 	if k.pods != nil {
-		k.pods.Wake()
+		k.pods.Retry()
 	}
 }
 

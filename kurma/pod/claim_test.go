@@ -43,6 +43,7 @@ func TestContainerNamesAnothersPod(t *testing.T) {
 	if _, err := w.Add(t.Context(), shared); !LookedAfter(err) {
 		t.Errorf("in the pod's namespace: %v", err)
 	}
+	w.unwatch(someUUID) // as before the daemon has seen that it ended
 	end(first)
 	fails(Conflict, stranger)
 	fails(Conflict, Request{UUID: someUUID, Networks: []string{"a"}})

@@ -11,7 +11,7 @@ import (
 )
 
 // Grants are the networks that only some may have, with who may have them. A network that
-// is not listed is everybody's, unless anyNetwork is listed. Root may have all. The entry
+// is not listed may be used by all, unless anyNetwork is listed. Root may have all. The entry
 // chosenUUID names the containers that may choose their pods' UUIDs.
 type Grants map[string]Grantees
 
@@ -29,7 +29,7 @@ const (
 )
 
 // ParseGrants reads one text for each network: "network=1000+cgroup:/a.slice", "network=*"
-// for everybody, "network=" for root alone. The network "*" stands for those not listed.
+// for all, "network=" for root alone. The network "*" stands for those not listed.
 func ParseGrants(texts []string) (Grants, error) {
 	g := Grants{}
 	for _, text := range texts {

@@ -4,20 +4,23 @@ package pod
 
 import (
 	"context"
-	"errors"
 	"log/slog"
+	"os"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
-	"github.com/kuryr/kuryr/internal/namedlock"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/vishvananda/netns"
+
+	"github.com/kuryr/kuryr/internal/namedlock"
+	"github.com/kuryr/kuryr/internal/reconcile"
 )
 
 // Namespaces are pinned network namespaces by name, as internal/netns.Store has them.
 type Namespaces interface {
 	Path(name string) string
-	Create(name string) (ns netns.NsHandle, created bool, err error)
 	Pin(name string, ns netns.NsHandle) error
 	Handle(name string) (netns.NsHandle, error)
 	Delete(name string) error
@@ -26,115 +29,182 @@ type Namespaces interface {
 
 // Config is what a Manager needs.
 type Config struct {
-	Path       string // of the journal, made if missing
+	Store      *reconcile.Store // not started yet
 	Namespaces Namespaces
 	Plugins    Plugins
 	Grants     Grants
-	Logger     *slog.Logger          // nil: slog.Default
-	Registerer prometheus.Registerer // nil: nothing is counted
+	Logger     *slog.Logger          // nil is slog.Default
+	Registerer prometheus.Registerer // nil: no metrics
 }
 
-// Manager attaches and detaches pods. Its methods may be called in parallel: calls for one pod follow one another, all others run at once.
+// Manager attaches and detaches pods. Its methods may be called concurrently. Calls for one pod
+// follow one another.
 type Manager struct {
 	spaces  Namespaces
 	plugins Plugins
 	grants  atomic.Pointer[Grants]
 	log     *slog.Logger
 	metrics *calls
-	journal *journal
-	locks   namedlock.Locks // by UUID
-
-	owes chan struct{} // a removal has failed
-	wake chan struct{} // it may succeed now
-	work sync.WaitGroup
+	pods    *reconcile.Kind[spec, last]
+	watches sync.WaitGroup
+	locks   namedlock.Locks // by UUID; a lock is taken before the store's
 
 	mu     sync.Mutex
-	pods   map[string]*record // what the journal has; a record is never changed, but replaced
-	used   map[Ref]int        // by attachments, also of those that are just being made
-	spaced map[space]string   // whose pods' namespaces are pinned
-	ended  bool
+	opened map[string]netns.NsHandle // by UUID: namespaces of pods that are being added
+	held   map[Ref]int               // by requests that have no row yet
+	// watched has the pidfds of the containers' first processes, by UUID.
+	watched map[string]*os.File
 }
 
-// errEnded says that the Manager does not take calls any more.
-var errEnded = errors.New("kuryr kurma is ending")
+// row is a pod in the store. Its key is the UUID.
+type row = reconcile.Row[spec, last]
 
-// Open reads the journal. It changes nothing: Run undoes and finishes what was cut off. The error says if another process has the journal open.
-func Open(c Config) (*Manager, error) {
+// New registers the kind "pod" in the store.
+func New(c Config) *Manager {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	j, pods, err := openJournal(c.Path)
-	if err != nil {
-		return nil, err
-	}
 	m := &Manager{
-		spaces: c.Namespaces, plugins: c.Plugins, log: c.Logger, journal: j,
-		owes: make(chan struct{}, 1), wake: make(chan struct{}, 1), pods: pods, used: map[Ref]int{}, spaced: map[space]string{},
+		spaces: c.Namespaces, plugins: c.Plugins, log: c.Logger,
+		opened: map[string]netns.NsHandle{}, held: map[Ref]int{}, watched: map[string]*os.File{},
 	}
-	for _, p := range pods {
-		if p.Space != (space{}) {
-			m.spaced[p.Space] = p.UUID
-		}
-		for _, a := range p.Attachments {
-			m.used[a.Network]++
-		}
-	}
+	m.pods = reconcile.Register(c.Store, "pod", target{m}, reconcile.Options[spec, last]{
+		Confirm: true, Start: m.start, Removed: m.removed,
+	})
 	m.metrics = newCalls(c.Registerer, m.count)
 	m.SetGrants(c.Grants)
-	return m, nil
+	return m
 }
 
-// SetGrants replaces the grants for calls that come after it.
+// Start watches the processes of containers, and unpins namespaces of pods that the store does
+// not have, as after it was lost. It is called once, after the store was started.
+func (m *Manager) Start(ctx context.Context) {
+	for r := range m.pods.Rows() {
+		if p := r.Spec.Process; p != nil && stateOf(r) == Ready && !m.watch(r.Key, p) {
+			m.watches.Go(func() { m.removeEnded(r.Key) })
+		}
+	}
+	names, err := m.spaces.List()
+	if err != nil {
+		m.log.ErrorContext(ctx, "cannot list pinned namespaces", "err", err)
+	}
+	for _, name := range names {
+		_, ok := m.pods.Get(name)
+		if id, err := ParseUUID(name); ok || err != nil || id != name {
+			continue
+		}
+		m.log.InfoContext(ctx, "unpinning a namespace without a pod", "pod", name)
+		if err := m.spaces.Delete(name); err != nil {
+			m.log.ErrorContext(ctx, "cannot unpin a namespace", "pod", name, "err", err)
+		}
+	}
+}
+
+// Close ends the watch of processes, and waits for removals that it has begun.
+func (m *Manager) Close() {
+	m.mu.Lock()
+	for _, pidfd := range m.watched {
+		_ = pidfd.Close()
+	}
+	clear(m.watched)
+	m.mu.Unlock()
+	m.watches.Wait()
+}
+
+// SetGrants replaces the grants for later calls.
 func (m *Manager) SetGrants(g Grants) { m.grants.Store(&g) }
 
-// InUse tells whether a pod is on this generation of the network, or on its way to it or from it.
+// Retry repeats what has failed, as when a network is available again.
+func (m *Manager) Retry() { m.pods.Retry() }
+
+// InUse reports whether a pod is on this generation of the network, or is being attached to it
+// or detached from it.
 func (m *Manager) InUse(on Ref) bool {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.used[on] > 0
+	held := m.held[on]
+	m.mu.Unlock()
+	return held > 0 || m.Attached(on) > 0
 }
 
-// Attached counts the pods on a generation of a network.
-func (m *Manager) Attached(on Ref) int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.used[on]
-}
-
-// count counts the pods in a state.
-func (m *Manager) count(s State) (n int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, r := range m.pods {
-		if r.State == s {
+// Attached returns the number of pods on a generation of a network.
+func (m *Manager) Attached(on Ref) (n int) {
+	for r := range m.pods.Rows() {
+		if slices.ContainsFunc(r.Spec.Attachments, func(a Attachment) bool { return a.Network == on }) {
 			n++
 		}
 	}
 	return n
 }
 
-// Close waits for calls under way until ctx ends, and closes the journal. Calls that come later fail. What has not ended is undone at the next start.
-func (m *Manager) Close(ctx context.Context) error {
-	m.mu.Lock()
-	m.ended = true
-	m.mu.Unlock()
-	done := make(chan struct{})
-	go func() { m.work.Wait(); close(done) }()
-	select {
-	case <-done:
-		return m.journal.close()
-	case <-ctx.Done():
-		return context.Cause(ctx) // closing under their feet would be worse: the process ends anyway
+// count returns the number of pods in a state.
+func (m *Manager) count(s State) (n int) {
+	for r := range m.pods.Rows() {
+		if stateOf(r) == s {
+			n++
+		}
+	}
+	return n
+}
+
+func stateOf(r row) State {
+	switch {
+	case r.Phase == reconcile.Deleting:
+		return Removing
+	case r.Done:
+		return Ready
+	}
+	return Adding
+}
+
+// removed is called when a pod is gone.
+func (m *Manager) removed(r row) {
+	m.unwatch(r.Key)
+	m.log.Info("pod removed", "pod", r.Key, "container", r.Spec.Container)
+	for _, a := range r.Spec.Attachments {
+		m.release(a.Network)
 	}
 }
 
-// begin admits a call.
-func (m *Manager) begin() (end func(), err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.ended {
-		return nil, &Error{Internal, errEnded}
+// release tells the network if this generation is no longer in use.
+func (m *Manager) release(on Ref) {
+	if !m.InUse(on) {
+		m.plugins.Release(on)
 	}
-	m.work.Add(1)
-	return m.work.Done, nil
+}
+
+// Get returns a pod. The error's reason is NotFound if there is none.
+func (m *Manager) Get(uuid string) (Pod, error) {
+	uuid, err := ParseUUID(uuid)
+	if err != nil {
+		return Pod{}, err
+	}
+	r, ok := m.pods.Get(uuid)
+	if !ok {
+		return Pod{}, notFound("pod %s: there is none", uuid)
+	}
+	return m.pod(r), nil
+}
+
+// List returns all pods, the oldest first.
+func (m *Manager) List() []Pod {
+	list := []Pod{}
+	for r := range m.pods.Rows() {
+		list = append(list, m.pod(r))
+	}
+	slices.SortFunc(list, func(a, b Pod) int {
+		if c := a.Created.Compare(b.Created); c != 0 {
+			return c
+		}
+		return strings.Compare(a.UUID, b.UUID)
+	})
+	return list
+}
+
+// pod is a row as users see it.
+func (m *Manager) pod(r row) Pod {
+	return Pod{
+		UUID: r.Key, State: stateOf(r), Namespace: m.spaces.Path(r.Key), Container: r.Spec.Container,
+		Networks: r.Spec.Asked, Attachments: attachments(r.Spec, r.Last), Created: r.Spec.Created,
+		Error: r.Last.Error,
+	}
 }

@@ -15,9 +15,9 @@ type State string
 
 // The states of a pod.
 const (
-	Adding   State = "adding"   // on its way, or undone at the next start if that way was cut off
+	Adding   State = "adding"   // if that is cut off, the next start undoes it
 	Ready    State = "ready"    // attached to all its networks
-	Removing State = "removing" // what is left of it is to be removed: its Errors say why it is not yet
+	Removing State = "removing" // its Errors say why it is not removed yet
 )
 
 // Pod is what is known of a pod.
@@ -45,14 +45,16 @@ type Request struct {
 	// UUID is a new one if it is "", or the Container's (UUIDOf). Another UUID for a Container
 	// needs a grant.
 	UUID string
-	// Networks are called in this order. nil asks for the configuration's defaults, and an empty list for no network but lo.
+	// Networks are called in this order. nil asks for the configuration's defaults, and an empty
+	// list for no network but lo.
 	Networks []string
-	// Path is a file of the network namespace, "" if one is to be made.
+	// Path is a file of the network namespace; "": one is made.
 	Path string
 	// PID is a process in the namespace, instead of a Path; 0 is none.
 	PID int
-	// Container is what an OCI runtime calls it, whose hook asks for it with the PID of its first process. What is left of an earlier one of this name
-	// is removed first, and a pod whose process has gone while no daemon ran is removed when one starts.
+	// Container is the id that an OCI runtime has given it, whose hook asks with the PID of the
+	// first process. The pod is removed when that process has ended. The remains of an earlier
+	// container of this id are removed first.
 	Container string
 	User      *uint32 // without a Container: the host's user that asks; nil is root
 }
@@ -60,10 +62,11 @@ type Request struct {
 // container identifies containers in UUIDs.
 var containers = uuid.NewSHA1(uuid.NameSpaceURL, []byte("https://kurma.io/container"))
 
-// UUIDOf is the UUID of an OCI container's pod where nothing else names one: version 5, of the container's id.
+// UUIDOf is the UUID of an OCI container's pod if nothing else names one: version 5, of the
+// container's id.
 func UUIDOf(container string) string { return uuid.NewSHA1(containers, []byte(container)).String() }
 
-// ParseUUID reads a pod's UUID, and gives it as it is written everywhere: in small letters with hyphens.
+// ParseUUID reads a pod's UUID, and returns it in small letters with hyphens.
 func ParseUUID(s string) (string, error) {
 	id, err := uuid.Parse(s)
 	if err != nil || len(s) != 36 || id == uuid.Nil {

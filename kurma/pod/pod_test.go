@@ -32,7 +32,8 @@ func TestAddAndDel(t *testing.T) {
 	same(t, p.UUID, someUUID)
 	same(t, p.State, Ready)
 	same(t, w.links(p), []string{"eth0", "eth1", "lo+"})
-	same(t, []any{p.Attachments[0].Network, p.Attachments[0].Interface, p.Attachments[0].Result.DNS.Nameservers}, []any{Ref{"a", "1"}, "eth0", []string{"192.0.2.53"}})
+	first := p.Attachments[0]
+	same(t, []any{first.Network, first.Interface, first.Result.DNS.Nameservers}, []any{Ref{"a", "1"}, "eth0", []string{"192.0.2.53"}})
 	got, err := w.Get(someUUID)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +90,8 @@ func TestWhatIsRefused(t *testing.T) {
 		{"no such process", Request{PID: 1 << 30}, Invalid, "/proc/1073741824/ns/net"},
 		{"both", Request{PID: 1, Path: file}, Invalid, "not both"},
 		{"another pod's namespace", Request{Path: kept.Namespace}, Conflict, someUUID},
-		{"another namespace", Request{UUID: someUUID, Networks: []string{"a"}, PID: sleeper(t)}, Conflict, "another network namespace"},
+		{"another namespace", Request{UUID: someUUID, Networks: []string{"a"}, PID: sleeper(t)},
+			Conflict, "another network namespace"},
 		{"other networks", Request{UUID: someUUID}, Conflict, "[a]"},
 		{"not granted", Request{User: &user}, Denied, "network a: kurma.grants does not name user 1001"},
 	} {
@@ -155,7 +157,7 @@ func TestRollbackFails(t *testing.T) {
 	w := newWorld(t)
 	w.networks.fail(map[string]error{"b": errNo}, map[string]error{"a": errors.New("network a: stuck")})
 	_, err := w.Add(t.Context(), Request{UUID: someUUID})
-	if err == nil || !strings.Contains(err.Error(), "network b: no") || !strings.Contains(err.Error(), "network a: stuck") {
+	if text := fmt.Sprint(err); !strings.Contains(text, "network b: no") || !strings.Contains(text, "network a: stuck") {
 		t.Errorf("%v", err)
 	}
 	p, err := w.Get(someUUID)
@@ -177,9 +179,9 @@ func TestDelReportsEveryFailure(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p := w.add(Request{Networks: []string{"a", "b", "c"}})
-	w.networks.fail(nil, map[string]error{"a": errors.New("network a: stuck"), "c": errors.New("network c: away")})
+	w.networks.fail(nil, map[string]error{"a": errors.New("network a: stuck"), "c": errors.New("network c: unavailable")})
 	err := w.Del(t.Context(), p.UUID, false)
-	if err == nil || err.Error() != "network c: away\nnetwork a: stuck" || ReasonOf(err) != Failed {
+	if err == nil || err.Error() != "network c: unavailable\nnetwork a: stuck" || ReasonOf(err) != Failed {
 		t.Errorf("%v", err)
 	}
 	got, err := w.Get(p.UUID)
@@ -188,11 +190,13 @@ func TestDelReportsEveryFailure(t *testing.T) {
 	}
 	same(t, []string{got.Attachments[0].Network.Name, got.Attachments[1].Network.Name}, []string{"a", "c"})
 	same(t, w.links(got), []string{"eth0", "eth2", "lo+"})
-	w.networks.fail(nil, map[string]error{"c": errors.New("network c: away")})
-	if err := w.Del(t.Context(), p.UUID, false); err == nil || err.Error() != "network c: away" {
+	w.networks.fail(nil, map[string]error{"c": errors.New("network c: unavailable")})
+	if err := w.Del(t.Context(), p.UUID, false); err == nil || err.Error() != "network c: unavailable" {
 		t.Errorf("%v", err)
 	}
-	w.restartWith(1)
+	w.stop()
+	w.start()
+	w.recover(1)
 	if err := w.Del(t.Context(), p.UUID, true); err != nil {
 		t.Errorf("with force: %v", err)
 	}
@@ -202,32 +206,18 @@ func TestDelReportsEveryFailure(t *testing.T) {
 	}
 }
 
-// restartWith is restart where so many pods are not removed yet.
-func (w *world) restartWith(owed int) {
-	w.Helper()
-	w.stop()
-	w.start()
-	if got := w.settle(w.Context(), (*record).over); got != owed {
-		w.Errorf("%d pods owed, want %d", got, owed)
-	}
-}
-
-// Run tries again what a del has left.
+// The store repeats what a del has left, immediately when a network is available again.
 func TestRunRepeats(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p := w.add(Request{})
-	ctx, cancel := context.WithCancel(t.Context())
-	var work sync.WaitGroup
-	work.Go(func() { w.Run(ctx) })
+	defer w.run()()
 	w.networks.fail(nil, map[string]error{"b": errNo})
 	if err := w.Del(t.Context(), p.UUID, false); err == nil {
 		t.Fatal("it did not fail")
 	}
 	w.networks.fail(nil, nil)
-	until(t, func() bool { w.Wake(); return len(w.List()) == 0 })
-	cancel()
-	work.Wait()
+	until(t, func() bool { w.Retry(); return len(w.List()) == 0 })
 	w.clean()
 }
 
@@ -265,7 +255,7 @@ func TestOnePodAtOnce(t *testing.T) {
 	w.clean()
 }
 
-// Forty pods are in their first network at once: none waits for another.
+// Forty pods are in their first network concurrently: none waits for another.
 func TestFortyPodsAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -303,7 +293,7 @@ func TestFortyPodsAtOnce(t *testing.T) {
 
 func numbered(i int) string { return fmt.Sprintf("146d7cef-fbf6-41da-a2f8-%012d", i+1) }
 
-// Who asked goes away: what was done is undone, and the plugin is not left running.
+// The caller disconnects: what was done is undone, and the plugin is not left running.
 func TestCallerGoes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -347,7 +337,7 @@ func TestNamespaceGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.start()
-	w.recover()
+	w.recover(0)
 	w.clean()
 }
 
@@ -362,7 +352,8 @@ func TestContainer(t *testing.T) {
 	w.restart()
 	same(t, len(w.List()), 1)
 	// Its process lives: another container of this name is not let in its place.
-	if _, err := w.Add(t.Context(), Request{Container: "c1", PID: sleeper(t), Networks: []string{"a"}}); ReasonOf(err) != Conflict {
+	ask.PID = sleeper(t)
+	if _, err := w.Add(t.Context(), ask); ReasonOf(err) != Conflict {
 		t.Errorf("%v", err)
 	}
 	if err := w.DelContainer(t.Context(), "c1"); err != nil {
@@ -381,12 +372,24 @@ func TestContainer(t *testing.T) {
 	w.clean()
 }
 
-// A container ends, and nobody hears of it.
+// container starts what stands for the first process of a container.
+func container(t testing.TB) *exec.Cmd {
+	t.Helper()
+	c := exec.Command("sleep", "60")
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { end(c) })
+	return c
+}
+
+// A container ends while no daemon runs, or before the daemon has seen it.
 func TestContainerEnded(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]func(*world){
 		"the daemon starts": func(w *world) { w.restart() },
-		"it is made anew": func(w *world) {
+		"it is recreated": func(w *world) {
 			w.add(Request{Container: "c", PID: sleeper(t)})
 			same(t, len(w.List()), 1)
 			w.del(UUIDOf("c"))
@@ -394,18 +397,61 @@ func TestContainerEnded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			c := exec.Command("sleep", "60")
-			c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-			if err := c.Start(); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { end(c) })
+			c := container(t)
 			w.add(Request{Container: "c", PID: c.Process.Pid})
+			w.unwatch(UUIDOf("c"))
 			end(c)
 			again(w)
 			w.clean()
 		})
 	}
+}
+
+// A container ends, and no poststop hook runs, or at the same time or later. The pod is removed,
+// also by a daemon that did not add it.
+func TestContainerEnds(t *testing.T) {
+	t.Parallel()
+	for name, restart := range map[string]bool{"of this daemon": false, "of an earlier one": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			first, second := container(t), container(t)
+			w.add(Request{Container: "first", PID: first.Process.Pid})
+			w.add(Request{Container: "second", PID: second.Process.Pid})
+			kept := w.add(Request{PID: sleeper(t)})
+			if restart {
+				w.restart()
+			}
+			end(first)
+			until(t, func() bool { return len(w.List()) == 2 })
+			end(second)
+			for _, name := range []string{"second", "first"} {
+				if err := w.DelContainer(t.Context(), name); err != nil {
+					t.Errorf("hook of %s: %v", name, err)
+				}
+			}
+			same(t, w.List(), []Pod{kept})
+			w.del(kept.UUID)
+			w.clean()
+		})
+	}
+}
+
+// A container ends while it is added.
+func TestContainerEndsEarly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.networks.block = make(chan struct{})
+	c := container(t)
+	go func() {
+		<-w.networks.entered
+		end(c)
+		close(w.networks.block)
+	}()
+	_, err := w.Add(t.Context(), Request{Container: "c", PID: c.Process.Pid})
+	if ReasonOf(err) != Failed || !strings.Contains(err.Error(), "has ended") {
+		t.Errorf("%v (%s)", err, ReasonOf(err))
+	}
+	w.clean()
 }
 
 // A pod stays on the generation of a network that it was attached to, and that is let go after it.
@@ -423,7 +469,8 @@ func TestGenerations(t *testing.T) {
 		t.Error("who is on what is forgotten by a restart")
 	}
 	w.del(old.UUID)
-	if w.InUse(Ref{"a", "1"}) || !slices.Contains(w.networks.released, Ref{"a", "1"}) || slices.Contains(w.networks.released, Ref{"a", "2"}) {
+	if w.InUse(Ref{"a", "1"}) || !slices.Contains(w.networks.released, Ref{"a", "1"}) ||
+		slices.Contains(w.networks.released, Ref{"a", "2"}) {
 		t.Errorf("released: %v", w.networks.released)
 	}
 	w.del(fresh.UUID)
@@ -452,7 +499,8 @@ func TestNamesOfInterfaces(t *testing.T) {
 	p = w.add(Request{Path: ns, Networks: []string{"b"}})
 	w.del(p.UUID)
 	w.networks.list[2].InterfaceName = w.networks.list[1].InterfaceName
-	if _, err := w.Add(t.Context(), Request{Path: ns, Networks: []string{"b", "c"}}); err == nil || err.Error() != "network c: interface eth0 is there already" {
+	_, err := w.Add(t.Context(), Request{Path: ns, Networks: []string{"b", "c"}})
+	if err == nil || err.Error() != "network c: interface eth0 is there already" {
 		t.Errorf("%v", err)
 	}
 	w.clean()
@@ -488,32 +536,3 @@ type timedOut struct{}
 
 func (timedOut) Error() string   { return "network b: too late" }
 func (timedOut) Outcome() string { return "timeout" }
-
-// Two daemons never have one journal, and one that is not understood is left alone.
-func TestJournal(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "kurma", "kurma.db")
-	j, _, err := openJournal(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := openJournal(path); err == nil || !strings.Contains(err.Error(), "another kuryr kurma") {
-		t.Errorf("%v", err)
-	}
-	r := &record{Pod: Pod{UUID: someUUID, State: Ready}, Space: space{1, 2}}
-	if err := errors.Join(j.put(r), j.put(&record{Pod: Pod{UUID: numbered(1)}}), j.drop(numbered(1)), j.drop("absent"), j.close()); err != nil {
-		t.Fatal(err)
-	}
-	j, pods, err := openJournal(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	same(t, pods, map[string]*record{someUUID: r})
-	_ = j.close()
-	if err := os.WriteFile(path, []byte("not a journal"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := openJournal(path); err == nil {
-		t.Error("it is taken")
-	}
-}

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"strconv"
-	"strings"
 
 	ns "github.com/kuryr/kuryr/internal/netns"
 	"github.com/vishvananda/netlink"
@@ -16,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// space identifies a network namespace as long as somebody holds it (ioctl_ns(2): device and inode).
+// space identifies a network namespace while it exists (ioctl_ns(2): device and inode).
 type space struct {
 	Dev uint64 `json:"dev"`
 	Ino uint64 `json:"ino"`
@@ -25,53 +24,12 @@ type space struct {
 func spaceOf(h netns.NsHandle) (space, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(h), &st); err != nil {
-		return space{}, fmt.Errorf("network namespace: %w", err)
+		return space{}, &Error{Internal, fmt.Errorf("network namespace: %w", err)}
 	}
 	return space{Dev: st.Dev, Ino: st.Ino}, nil
 }
 
-// process is one of this boot: its number alone may be another's later.
-type process struct {
-	PID   int    `json:"pid"`
-	Start string `json:"start"` // proc_pid_stat(5), field 22: clock ticks since boot
-	Boot  string `json:"boot"`
-}
-
-// bootID is of the running kernel.
-func bootID() (string, error) {
-	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(text)), err
-}
-
-// processOf notes the process that has this number now. The error is os.ErrNotExist if none has.
-func processOf(pid int) (*process, error) {
-	boot, err := bootID()
-	if err != nil {
-		return nil, err
-	}
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if errors.Is(err, unix.ESRCH) {
-		err = os.ErrNotExist
-	}
-	if err != nil {
-		return nil, err
-	}
-	// The name, in brackets, may hold anything.
-	_, rest, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')'):]), " ")
-	fields := strings.Fields(rest) // from field 3 on
-	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
-		return nil, os.ErrNotExist
-	}
-	return &process{PID: pid, Start: fields[19], Boot: boot}, nil
-}
-
-// gone tells whether the process has ended; what cannot be read has not.
-func (p *process) gone() bool {
-	now, err := processOf(p.PID)
-	return errors.Is(err, os.ErrNotExist) || err == nil && *now != *p
-}
-
-// find opens the namespace that is asked for, netns.None() where one is to be made.
+// find opens the namespace that is asked for; netns.None() if none is.
 func find(r Request) (netns.NsHandle, error) {
 	path := r.Path
 	switch {
@@ -103,7 +61,8 @@ func find(r Request) (netns.NsHandle, error) {
 // errHost says that the namespace is the host's.
 var errHost = errors.New("it is the host's own network namespace, which is no pod's")
 
-// notOurs refuses the namespaces of the host and of this process, whose network must never be changed for a pod.
+// notOurs refuses the namespaces of the host and of this process, whose network must never be
+// changed for a pod.
 func notOurs(h netns.NsHandle) error {
 	for _, path := range []string{"/proc/1/ns/net", "/proc/thread-self/ns/net"} {
 		own, err := netns.GetFromPath(path)
@@ -122,18 +81,17 @@ func notOurs(h netns.NsHandle) error {
 	return nil
 }
 
-// pin pins the namespace, or a new one where it is None, under the pod's UUID, and gives a handle of it.
-func (m *Manager) pin(uuid string, h netns.NsHandle) (netns.NsHandle, error) {
-	var err error
-	if h.IsOpen() {
-		if err = m.spaces.Pin(uuid, h); err == nil {
-			h, err = m.spaces.Handle(uuid)
+// newNamespace makes a network namespace that goes with the handle until it is pinned.
+func newNamespace() (h netns.NsHandle, err error) {
+	err = ns.OnOwnThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return err
 		}
-	} else {
-		h, _, err = m.spaces.Create(uuid)
-	}
+		h, err = netns.GetFromPath("/proc/thread-self/ns/net")
+		return err
+	})
 	if err != nil {
-		return netns.None(), &Error{Internal, err}
+		return netns.None(), &Error{Internal, fmt.Errorf("new network namespace: %w", err)}
 	}
 	return h, nil
 }

@@ -14,20 +14,23 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
-	ns "github.com/kuryr/kuryr/internal/netns"
-	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	ns "github.com/kuryr/kuryr/internal/netns"
+	"github.com/kuryr/kuryr/internal/nstest"
+	"github.com/kuryr/kuryr/internal/reconcile"
 )
 
-// networks are plugins that make links in the pods' namespaces, and remember in a folder whom they have, as real ones do.
+// networks are plugins that make links in the pods' namespaces, and keep in a folder which pods
+// they have, as real ones do.
 type networks struct {
-	dir string
+	dir   string
+	crash string // the step at which the process kills itself
 
 	mu       sync.Mutex
 	list     []Network
@@ -113,6 +116,7 @@ func (n *networks) Add(ctx context.Context, on Ref, c Call) (*current.Result, er
 			return nil, fmt.Errorf("network %s: %w", on.Name, ctx.Err())
 		}
 	}
+	n.crashAt("add " + on.Name)
 	if err := os.WriteFile(n.file(on, c), nil, 0o600); err != nil {
 		return nil, err
 	}
@@ -127,16 +131,20 @@ func (n *networks) Add(ctx context.Context, on Ref, c Call) (*current.Result, er
 	if err := errors.Join(err, failure); err != nil {
 		return nil, err
 	}
-	return &current.Result{CNIVersion: "1.1.0", Interfaces: []*current.Interface{{Name: c.Interface, Sandbox: c.Namespace}}, DNS: types.DNS{Nameservers: []string{"192.0.2.53"}}}, nil
+	n.crashAt("added " + on.Name)
+	return &current.Result{CNIVersion: "1.1.0",
+		Interfaces: []*current.Interface{{Name: c.Interface, Sandbox: c.Namespace}}, DNS: types.DNS{Nameservers: []string{"192.0.2.53"}}}, nil
 }
 
 func (n *networks) Del(_ context.Context, on Ref, c Call) error {
 	if _, failure := n.note("del", on); failure != nil {
 		return failure
 	}
+	n.crashAt("del " + on.Name)
 	if err := os.Remove(n.file(on, c)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
+	defer n.crashAt("deleted " + on.Name)
 	if _, err := os.Stat(c.Namespace); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -147,6 +155,13 @@ func (n *networks) Del(_ context.Context, on Ref, c Call) error {
 		}
 		return k.LinkDel(link)
 	})
+}
+
+func (n *networks) crashAt(step string) {
+	if n.crash == step {
+		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+		select {}
+	}
 }
 
 // has are the pods that networks think they have: "network interface".
@@ -185,6 +200,7 @@ type world struct {
 	networks *networks
 	spaces   *ns.Store
 	registry *prometheus.Registry
+	store    *reconcile.Store
 	*Manager
 }
 
@@ -208,6 +224,8 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
+func (w *world) path() string { return filepath.Join(w.dir, "kurma.db") }
+
 func (w *world) start() {
 	w.Helper()
 	var err error
@@ -215,36 +233,70 @@ func (w *world) start() {
 		w.Fatal(err)
 	}
 	w.registry = prometheus.NewRegistry()
-	w.Manager, err = Open(Config{Path: filepath.Join(w.dir, "kurma.db"), Namespaces: w.spaces, Plugins: w.networks, Registerer: w.registry, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
+	if err := Upgrade(w.path()); err != nil {
+		w.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	if w.store, err = reconcile.Open(reconcile.Config{Path: w.path(), Logger: log}); err != nil {
+		w.Fatal(err)
+	}
+	w.Manager = New(Config{
+		Store: w.store, Namespaces: w.spaces, Plugins: w.networks, Registerer: w.registry, Logger: log,
+	})
+	if err := w.Import(w.Context(), w.path()); err != nil {
 		w.Fatal(err)
 	}
 }
 
 func (w *world) stop() {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if err := w.Manager.Close(ctx); err != nil {
+	w.Close()
+	if err := w.store.Close(); err != nil {
 		w.Errorf("Close: %v", err)
 	}
 }
 
-// restart ends the daemon and starts it, and returns when that has settled what it found.
+// restart ends the daemon and starts it, and returns when what it found is done.
 func (w *world) restart() {
 	w.Helper()
 	w.stop()
 	w.start()
-	w.recover()
+	w.recover(0)
 }
 
-// recover is the beginning of Run.
-func (w *world) recover() {
+// recover starts the store, and returns when so many pods could not be removed, and no other has
+// something left to do.
+func (w *world) recover(pending int) {
 	w.Helper()
-	w.sweep(w.Context())
-	if owed := w.settle(w.Context(), (*record).over); owed > 0 {
-		w.Errorf("%d pods are not settled", owed)
+	if err := w.store.Start(w.Context()); err != nil {
+		w.Fatal(err)
 	}
+	w.Start(w.Context())
+	defer w.run()()
+	removing := 0
+	until(w, func() bool {
+		removing = 0
+		for r := range w.pods.Rows() {
+			if stateOf(r) != Ready {
+				removing++
+				if r.Tries == 0 {
+					return false
+				}
+			}
+		}
+		return true
+	})
+	if removing != pending {
+		w.Errorf("%d pods are not removed, want %d", removing, pending)
+	}
+}
+
+// run runs the store's queue until stop is called.
+func (w *world) run() (stop func()) {
+	ctx, cancel := context.WithCancel(w.Context())
+	var work sync.WaitGroup
+	work.Go(func() { w.store.Run(ctx) })
+	return func() { cancel(); work.Wait() }
 }
 
 // clean fails unless nothing is left of any pod.
@@ -265,8 +317,9 @@ func (w *world) clean() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.used)+len(w.spaced)+w.locks.Held() > 0 {
-		w.Errorf("left in memory: networks %v, namespaces %v, %d locks", w.used, w.spaced, w.locks.Held())
+	if len(w.held)+len(w.opened)+len(w.watched)+w.locks.Held() > 0 {
+		w.Errorf("left in memory: networks %v, namespaces %v, processes %v, %d locks",
+			w.held, w.opened, w.watched, w.locks.Held())
 	}
 }
 

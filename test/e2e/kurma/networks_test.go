@@ -51,6 +51,12 @@ func TestNetworks(t *testing.T) {
 				t.Errorf("lo is not up: %s", lo)
 			}
 
+			// A container is killed, and its runtime does not run the poststop hook yet.
+			r.mustLaunch("d", nil)
+			r.must(r.oci("kill", "d", "KILL")...)
+			r.eventually("the pod of a killed container is removed", func() bool { return len(r.pods()) == 3 })
+			r.remove("d")
+
 			pids := map[string]int{}
 			for _, n := range r.networks() {
 				pids[n.Name] = n.PID
