@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/kuryr/kuryr/internal/logging"
@@ -75,23 +76,26 @@ func (a *app) kurmaDaemon(c *cobra.Command) (err error) {
 	}
 	defer closing(&err, k.images.Close)
 	registry := metrics.New(version)
+	path := kurmaDir(cfg.StateDir, "kurma.db")
+	if err := pod.Upgrade(path); err != nil {
+		return err
+	}
+	store, err := reconcile.Open(reconcile.Config{
+		Path: path, MaxBackoff: time.Minute, Logger: log, Registerer: registry,
+	})
+	if err != nil {
+		return err
+	}
+	defer closing(&err, store.Close)
 	k.plugins, err = plugin.New(plugin.Config{
 		Runtime: cfg.Kurma.Runtime, State: kurmaDir(cfg.StateDir, "networks"), Run: kurmaDir(cfg.RunDir, "pod"), NetNS: kurmaDir(cfg.RunDir, "netns"),
-		Volumes: volumes, Images: pluginImages{k}, Log: log, Metrics: registry, Ran: func(plugin.Ref) { k.ran() }, Gone: func(plugin.Ref) { k.collect() },
+		Volumes: volumes, Images: pluginImages{k}, Log: log, Metrics: registry, Store: store,
+		Ran: func(plugin.Ref) { k.ran() }, Gone: func(plugin.Ref) { k.collect() },
 	})
 	if err != nil {
 		return err
 	}
 	defer closing(&err, k.plugins.Close)
-	path := kurmaDir(cfg.StateDir, "kurma.db")
-	if err := pod.Upgrade(path); err != nil {
-		return err
-	}
-	store, err := reconcile.Open(reconcile.Config{Path: path, Logger: log, Registerer: registry})
-	if err != nil {
-		return err
-	}
-	defer closing(&err, store.Close)
 	k.pods = pod.New(pod.Config{
 		Store: store, Namespaces: namespaces, Plugins: podPlugins{k.plugins},
 		Grants: grants, Logger: log, Registerer: registry,
@@ -100,7 +104,7 @@ func (a *app) kurmaDaemon(c *cobra.Command) (err error) {
 	if err := k.pods.Import(ctx, path); err != nil {
 		return err
 	}
-	if err := k.apply(ctx, networks); err != nil {
+	if err := k.apply(ctx, networks); err != nil { // so that networks start before pods need them
 		return err
 	}
 	if err := store.Start(ctx); err != nil {

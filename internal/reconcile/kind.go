@@ -116,9 +116,9 @@ func (k *Kind[S, T]) Forget(ctx context.Context, key string) error {
 	return k.forget(ctx, ref(k.name, key))
 }
 
-// Import stores rows that an earlier version of Kuryr had in another form, in one commit and
-// before Start. Keys that have a row are left out. Of the rows only Key, Phase, Spec, Last,
-// Done, Claims, Owners and Engine count.
+// Import stores rows in one commit, without a call of the target: those of an earlier version's
+// files, or those that Repeat has ensured. Keys that have a row are left out. Of the rows only
+// Key, Phase, Spec, Last, Done, Claims, Owners and Engine count.
 func (k *Kind[S, T]) Import(ctx context.Context, rows []Row[S, T]) error {
 	changes := map[string]*row{}
 	for _, r := range rows {
@@ -169,6 +169,16 @@ func (k *Kind[S, T]) Ack(key string) { k.store.ack(ref(k.name, key)) }
 
 // Retry makes every unfinished row of the kind due now, as when its target is available again.
 func (k *Kind[S, T]) Retry() { k.store.retry(k.kind) }
+
+// Repeat has Ensure called for a row, without waiting for it, as when its object has ended. After
+// failures it is called when the backoff of so many is over. Repeat waits for calls of the target
+// in progress for the row.
+func (k *Kind[S, T]) Repeat(ctx context.Context, key string, failures int, cause error) error {
+	return k.store.repeat(ctx, ref(k.name, key), failures, cause)
+}
+
+// Due returns the time of the next attempt for a row; the zero Time if none is planned.
+func (k *Kind[S, T]) Due(key string) time.Time { return k.store.queue.due(ref(k.name, key)) }
 
 func typed[S, T any](r *row) Row[S, T] {
 	return Row[S, T]{

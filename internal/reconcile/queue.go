@@ -64,6 +64,16 @@ func (q *queue) done(name string) {
 	}
 }
 
+// due returns when a row is due; the zero Time if it is not in the queue.
+func (q *queue) due(name string) time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if it := q.index[name]; it != nil {
+		return it.due
+	}
+	return time.Time{}
+}
+
 // next takes a row that is due off the queue. Without one it returns the time until there is,
 // which is negative if the queue is empty.
 func (q *queue) next() (name string, wait time.Duration) {
@@ -98,6 +108,31 @@ func (s *Store) postpone(name string, cause error) {
 		s.later(name, r.with(func(r *row) { r.Tries, r.Err = r.Tries+1, cause.Error() }))
 	}
 	s.queue.add(name, s.backoff.After(tries+1))
+}
+
+// repeat is Kind.Repeat.
+func (s *Store) repeat(ctx context.Context, name string, failures int, cause error) error {
+	unlock, err := s.locks.Lock(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r := s.row(name)
+	if r == nil || r.Phase != Wanted {
+		return nil
+	}
+	s.later(name, r.with(func(r *row) {
+		r.Redo, r.Tries, r.Err = true, failures, ""
+		if cause != nil {
+			r.Err = cause.Error()
+		}
+	}))
+	if failures == 0 {
+		s.queue.add(name, 0)
+	} else {
+		s.queue.add(name, s.backoff.After(failures))
+	}
+	return nil
 }
 
 // retry makes the unfinished rows of a kind due now.
@@ -182,10 +217,7 @@ func (s *Store) attempt(ctx context.Context, name string) {
 		last, err = r.kind.ensure(ctx, r.Object, r.Spec, r.Last)
 		s.metrics.attempt(r.kind, "ensure", err)
 		if err == nil {
-			s.later(name, r.with(func(r *row) {
-				r.Last, r.Done, r.Redo, r.Unconfirmed = last, true, false, false
-				r.Tries, r.Err, r.Boot = 0, "", s.boot
-			}))
+			err = s.ensured(ctx, name, r, last)
 		}
 	}
 	if errors.Is(err, errLooking) {
@@ -195,6 +227,19 @@ func (s *Store) attempt(ctx context.Context, name string) {
 		log.WarnContext(ctx, "attempt failed", "phase", r.Phase.String(), "tries", r.Tries+1, "err", err)
 		s.postpone(name, err)
 	}
+}
+
+// ensured stores the answer of an Ensure.
+func (s *Store) ensured(ctx context.Context, name string, r *row, last any) error {
+	r = r.with(func(r *row) {
+		r.Last, r.Done, r.Redo, r.Unconfirmed = last, true, false, false
+		r.Tries, r.Err, r.Boot = 0, "", s.boot
+	})
+	if r.kind.confirm {
+		return s.commit(context.WithoutCancel(ctx), map[string]*row{name: r})
+	}
+	s.later(name, r)
+	return nil
 }
 
 // schedule is a heap of items by the time they are due.

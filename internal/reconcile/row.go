@@ -114,7 +114,7 @@ type Options[S, T any] struct {
 	// Timeout bounds each call of the target that no caller waits for, and the cleanup after
 	// a failed Set; 0 is 30 s.
 	Timeout time.Duration
-	// Confirm commits the answer of a Set before Set returns, and the removal of a row as soon
+	// Confirm commits the answers of Ensure before Set returns, and the removal of a row as soon
 	// as its deletion is complete. Without it both are written with a later commit, and a crash
 	// may lose them.
 	Confirm bool

@@ -10,6 +10,8 @@ import (
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kuryr/kuryr/internal/reconcile"
 )
 
 // Config is what a Pod is made of.
@@ -33,7 +35,7 @@ type Config struct {
 	// Gone is told, if it is not nil, when a generation that is not of the configuration any more has gone.
 	Gone func(Ref) `json:"-"`
 
-	FirstPause time.Duration // before a plugin that has failed is started again, doubling from then on; 0 is one second
+	Store *reconcile.Store `json:"-"` // not started yet
 }
 
 // Image is what a plugin's container is made of. Rootfs is shared and is not written to.

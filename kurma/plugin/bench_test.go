@@ -59,14 +59,14 @@ func benchmark(b *testing.B, runtime string) {
 	}
 	defer ns.Close()
 	ran := make(chan Ref, 1)
-	p, err := New(Config{
+	p, stop, err := open(Config{
 		Runtime: runtime, State: filepath.Join(dir, "state"), Run: filepath.Join(dir, "pod"), NetNS: filepath.Join(dir, "netns"),
 		Images: &host{image: Image{Rootfs: rootfs, Exec: []string{"/plugin"}}}, Log: slog.New(slog.DiscardHandler), Ran: func(r Ref) { ran <- r },
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer p.Down()
+	defer func() { _ = stop(p.Down) }()
 	e := entry("one", "", "{}")
 	all, err := podNetworks(e)
 	if err != nil {

@@ -43,11 +43,10 @@ type bundle struct {
 	lower   string // the image's root file system
 }
 
-func (b bundle) pidFile() string   { return filepath.Join(b.dir, "pid") }
-func (b bundle) stateFile() string { return filepath.Join(b.dir, "state.json") }
-func (b bundle) fifo() string      { return filepath.Join(b.dir, "output.fifo") }
-func (b bundle) output() string    { return filepath.Join(b.dir, "output") }
-func (b bundle) rootfs() string    { return filepath.Join(b.dir, "rootfs") }
+func (b bundle) pidFile() string { return filepath.Join(b.dir, "pid") }
+func (b bundle) fifo() string    { return filepath.Join(b.dir, "output.fifo") }
+func (b bundle) output() string  { return filepath.Join(b.dir, "output") }
+func (b bundle) rootfs() string  { return filepath.Join(b.dir, "rootfs") }
 
 // write makes the folder. What it holds of a container that has failed, but for its output, is made anew.
 func (b bundle) write(img Image, mounts []specs.Mount) error {

@@ -4,12 +4,8 @@ package plugin
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -17,43 +13,52 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kuryr/kuryr/internal/failpoint"
-	"github.com/kuryr/kuryr/internal/wholefile"
-	"github.com/kuryr/kuryr/kurma/podnet"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/internal/failpoint"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/kurma/podnet"
 )
 
-// generation is one network as it was configured at one time, and its container. Its goroutine (run) alone starts and stops the container.
+// spec is a generation of a network as it was configured.
+type spec struct {
+	Entry string `json:"entry"` // of pod_networks, as it was written
+}
+
+// record is the container that runs for a generation, as the next daemon adopts it.
+type record struct {
+	PID   int    `json:"pid"`
+	Start string `json:"start"`
+	Boot  string `json:"boot"`
+	Image Image  `json:"image"`
+}
+
+// target starts and removes plugins' containers for the store.
+type target struct{ *Pod }
+
+// generation is what this process has of a row: how it is, and its container while that runs.
 type generation struct {
 	pod     *Pod
 	ref     Ref
 	network podnet.Network
 	bundle  bundle
-
-	end  context.CancelFunc // of run; what is to be done with the container then is in remove
-	done chan struct{}      // run has ended
+	ctx     context.Context // ends with the daemon, or before the row is deleted
+	end     context.CancelFunc
 
 	mu       sync.Mutex
 	current  bool // of the configuration
-	remove   bool // the container is to go with run, else it stays for the next daemon
+	remove   bool // the container ends with ctx, otherwise it stays for the next daemon
 	state    State
 	changed  chan struct{} // closed when the state changes
 	reason   string
-	retry    time.Time
 	since    time.Time // of the state
 	image    Image
 	inside   *door // while running
 	pid      int
-	restarts int
+	failures int            // since it has last run for a while
+	restarts int            // all failures
+	watched  chan struct{}  // closed when the last container's watch has ended; nil before the first
 	guests   sync.WaitGroup // calls in the container
-}
-
-// recorded is the container as the next daemon adopts it.
-type recorded struct {
-	PID   int    `json:"pid"`
-	Start string `json:"start"`
-	Boot  string `json:"boot"`
-	Image Image  `json:"image"`
 }
 
 func (g *generation) environ() []string {
@@ -62,8 +67,11 @@ func (g *generation) environ() []string {
 	return g.image.Env
 }
 
-// enter gives the way into the container while it runs. While it is starting, the caller waits. leave is called when the call has ended.
+// enter returns the way into the container while it runs. While it is starting, the caller waits,
+// as long as a call may take. leave is called when the call has ended.
 func (g *generation) enter(ctx context.Context) (d door, leave func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, g.pod.cfg.CallLimit)
+	defer cancel()
 	for {
 		g.mu.Lock()
 		state, changed, reason := g.state, g.changed, g.reason
@@ -88,7 +96,7 @@ func (g *generation) enter(ctx context.Context) (d door, leave func(), err error
 func (g *generation) set(state State, change func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.state, g.since, g.reason, g.retry = state, time.Now(), "", time.Time{}
+	g.state, g.since, g.reason = state, time.Now(), ""
 	if change != nil {
 		change()
 	}
@@ -96,80 +104,73 @@ func (g *generation) set(state State, change func()) {
 	g.changed = make(chan struct{})
 }
 
-// The pause before a plugin is started again, which doubles with each start that fails; one that has run for steady is taken for sound again.
-const (
-	firstPause = time.Second
-	lastPause  = time.Minute
-	steady     = time.Minute
-)
+// steady is how long a plugin runs until earlier failures no longer count for its backoff.
+const steady = time.Minute
 
-// run keeps the container running until ctx ends, and then stops it if it is to go.
-func (g *generation) run(ctx context.Context) {
-	defer close(g.done)
-	log := g.pod.log.With("network", g.ref.Name, "generation", g.ref.Generation)
-	pause := g.pod.cfg.FirstPause
-	for {
-		main, err := g.adopt()
-		if main == nil {
-			main, err = g.begin(ctx)
-		}
-		if err == nil {
-			began := time.Now()
-			log.Info("the plugin is running", "pid", main.process.pid)
-			if g.pod.cfg.Ran != nil {
-				g.pod.cfg.Ran(g.ref)
-			}
-			var how string
-			how, err = g.watch(ctx, main)
-			if err == nil {
-				err = errors.New("its main executable " + how)
-				if text, _ := tail(g.bundle.output(), 512); len(text) > 0 {
-					err = fmt.Errorf("%w; it had said: %s", err, words(text))
-				}
-			}
-			if time.Since(began) > steady {
-				pause = g.pod.cfg.FirstPause
-			}
-		}
-		if ctx.Err() != nil {
-			if main == nil { // it was just being started
-				_ = g.clear(context.WithoutCancel(ctx))
-			}
-			break
-		}
-		wait := jitter(pause)
-		log.Error("the network has failed; its plugin is started again", "error", err, "in", wait.Round(time.Millisecond))
-		g.set(Failed, func() { g.reason, g.retry = err.Error(), time.Now().Add(wait); g.restarts++ })
-		if err := g.clear(context.WithoutCancel(ctx)); err != nil {
-			log.Warn("something of a plugin's container is left", "error", err)
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
-		pause = min(2*pause, lastPause)
-		if ctx.Err() != nil {
-			break
-		}
+// Ensure implements reconcile.Target. It adopts the container that an earlier daemon has left, or
+// starts one. The store repeats it after a failure, and when the container has ended.
+func (t target) Ensure(ctx context.Context, o reconcile.Object, _ spec, last record) (record, error) {
+	g := t.generation(refOfKey(o.Key))
+	if g == nil || g.isRunning() {
+		return last, nil
 	}
-	g.mu.Lock()
-	remove := g.remove
-	g.mu.Unlock()
-	if remove {
-		if err := g.clear(context.WithoutCancel(ctx)); err != nil {
-			log.Error("something of a plugin's container is left; the next start of kuryr kurma removes it", "error", err)
-		}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(g.ctx, cancel)()
+	c, made, err := g.adopt(last)
+	if c == nil && err == nil {
+		c, made, err = g.begin(ctx)
 	}
-	g.set(Stopped, nil)
+	if err != nil {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			g.set(Stopped, nil)
+		} else {
+			g.fail(err)
+		}
+		g.tryClear()
+		return record{}, err
+	}
+	t.log.Info("plugin running", "network", g.ref.Name, "generation", g.ref.Generation, "pid", made.PID)
+	watched := make(chan struct{})
+	g.set(Running, func() {
+		g.image, g.inside, g.pid, g.watched = made.Image, &c.inside, made.PID, watched
+	})
+	go func() {
+		defer close(watched)
+		g.watch(c)
+	}()
+	if t.cfg.Ran != nil {
+		t.cfg.Ran(g.ref)
+	}
+	return made, nil
 }
 
-// jitter is d, less up to a half of it: what failed together is not tried again together.
-func jitter(d time.Duration) time.Duration {
-	var b [8]byte
-	_, _ = rand.Read(b[:])
-	return d - time.Duration(binary.LittleEndian.Uint64(b[:])%uint64(d/2+1))
+// Delete implements reconcile.Target.
+func (t target) Delete(ctx context.Context, o reconcile.Object, _ spec, _ record) error {
+	ref := refOfKey(o.Key)
+	if g := t.generation(ref); g != nil {
+		g.stop(true)
+	}
+	return t.discard(ctx, t.bundle(ref))
+}
+
+func (g *generation) isRunning() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.state == Running
+}
+
+// fail counts a failure, after which the store waits before it calls Ensure again.
+func (g *generation) fail(err error) (failures int) {
+	g.set(Failed, func() { g.reason, failures = err.Error(), g.failures+1; g.failures++; g.restarts++ })
+	return failures
+}
+
+// tryClear removes what is left of a container that has failed. The next start does what fails.
+func (g *generation) tryClear() {
+	if err := g.pod.clear(context.Background(), g.bundle); err != nil {
+		g.pod.log.Warn("container not removed", "network", g.ref.Name, "err", err)
+	}
 }
 
 // container is a running one.
@@ -185,18 +186,16 @@ func (c *container) close() {
 	c.output.close()
 }
 
-// adopt takes over the container that an earlier daemon has left running; it is nil if there is none. What is not whole is removed.
-func (g *generation) adopt() (*container, error) {
-	if r, err := g.recorded(); err == nil {
-		if p, err := openProcess(r.PID, r.Start); err == nil {
+// adopt takes over the container that an earlier daemon of this boot has left running; it is nil if
+// there is none. What is not whole is removed.
+func (g *generation) adopt(last record) (*container, record, error) {
+	if last.PID != 0 && last.Boot == g.pod.boot {
+		if p, err := openProcess(last.PID, last.Start); err == nil {
 			c, err := g.attend(p)
-			if err == nil {
-				g.set(Running, func() { g.image, g.inside, g.pid = r.Image, &c.inside, r.PID })
-			}
-			return c, err
+			return c, last, err
 		}
 	}
-	return nil, g.clear(context.Background())
+	return nil, record{}, g.pod.clear(context.Background(), g.bundle)
 }
 
 // attend opens what is needed of a running container.
@@ -216,33 +215,27 @@ func (g *generation) attend(p *process) (*container, error) {
 }
 
 // begin fetches the image and starts a container of it.
-func (g *generation) begin(ctx context.Context) (*container, error) {
+func (g *generation) begin(ctx context.Context) (*container, record, error) {
 	g.set(Fetching, nil)
 	img, err := g.pod.cfg.Images.Get(ctx, g.network.Image)
 	if err != nil {
-		return nil, fmt.Errorf("image %s: %w", g.network.Image, err)
+		return nil, record{}, fmt.Errorf("image %s: %w", g.network.Image, err)
 	}
 	g.set(Starting, func() { g.image = img })
 	c, err := g.start(ctx, img)
 	if err != nil {
-		return nil, err
+		return nil, record{}, err
 	}
+	// Until it is set up and its record is stored, the next daemon starts another one.
 	if err := g.setup(ctx, c, img); err != nil {
 		how, dead := c.process.dies()
 		c.close()
 		if dead {
-			return nil, g.ended(how)
+			err = g.ended(how)
 		}
-		return nil, err
+		return nil, record{}, err
 	}
-	// From here on it is one to adopt: what was killed before it was set up is started anew.
-	if err := g.record(c.process, img); err != nil {
-		c.close()
-		return nil, err
-	}
-	failpoint.Here("kurma.plugin.start.recorded")
-	g.set(Running, func() { g.inside, g.pid = &c.inside, c.process.pid })
-	return c, nil
+	return c, record{PID: c.process.pid, Start: c.process.start, Boot: g.pod.boot, Image: img}, nil
 }
 
 func (g *generation) start(ctx context.Context, img Image) (*container, error) {
@@ -321,25 +314,6 @@ func (g *generation) ended(how string) error {
 	return fmt.Errorf("its main executable %s; it had said: %s", how, words(said))
 }
 
-// record writes down what recorded reads.
-func (g *generation) record(p *process, img Image) error {
-	return wholefile.Write(g.bundle.stateFile(), 0o600, func(w io.Writer) error {
-		return json.NewEncoder(w).Encode(recorded{PID: p.pid, Start: p.start, Boot: g.pod.boot, Image: img})
-	})
-}
-
-// recorded is what an earlier daemon, of this boot, has left running.
-func (g *generation) recorded() (r recorded, err error) {
-	text, err := os.ReadFile(g.bundle.stateFile())
-	if err == nil {
-		err = json.Unmarshal(text, &r)
-	}
-	if err == nil && r.Boot != g.pod.boot {
-		err = os.ErrNotExist
-	}
-	return r, err
-}
-
 // process is the one that the runtime has written down; it is nil if it has ended already.
 func (b bundle) process() (p *process, how string, err error) {
 	text, err := os.ReadFile(b.pidFile())
@@ -377,29 +351,59 @@ func (g *generation) setup(ctx context.Context, c *container, img Image) error {
 // group is the name of the cgroup that the container is started in.
 func (g *generation) group() string { return "main-" + g.bundle.id }
 
-// watch returns when the container's main executable has ended, and says how, or when ctx does.
-func (g *generation) watch(ctx context.Context, c *container) (how string, err error) {
-	stop := context.AfterFunc(ctx, func() { _ = c.process.fd.SetReadDeadline(time.Unix(1, 0)) })
+// watch waits for the end of the container's main executable, and has the store start it again; or
+// for the end of the generation's context.
+func (g *generation) watch(c *container) {
+	began := time.Now()
+	stop := context.AfterFunc(g.ctx, func() { _ = c.process.fd.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	how, err = c.process.wait()
-	if ctx.Err() != nil {
+	how, err := c.process.wait()
+	ending := g.ctx.Err() != nil
+	state, reason := Failed, "its main executable "+how
+	if ending {
 		g.mu.Lock()
 		remove := g.remove
 		g.mu.Unlock()
+		state, reason = Stopped, ""
 		if remove {
 			g.set(Stopped, func() { g.inside = nil })
 			g.quit(c)
 		}
 	}
-	// No new call enters; those that are in end with the container's processes, or on their own where the container stays.
-	state := Failed
-	if ctx.Err() != nil {
-		state = Stopped
-	}
-	g.set(state, func() { g.inside, g.pid, g.reason = nil, 0, "its main executable "+how })
+	// No new call enters. Those in progress end with the container, or on their own if it stays.
+	g.set(state, func() { g.inside, g.pid, g.reason = nil, 0, reason })
 	g.guests.Wait()
 	c.close()
-	return how, err
+	if ending {
+		return
+	}
+	if err == nil {
+		err = errors.New(reason)
+		if text, _ := tail(g.bundle.output(), 512); len(text) > 0 {
+			err = fmt.Errorf("%w; it had said: %s", err, words(text))
+		}
+	}
+	if time.Since(began) > steady {
+		g.mu.Lock()
+		g.failures = 0
+		g.mu.Unlock()
+	}
+	g.pod.log.Error("plugin failed", "network", g.ref.Name, "generation", g.ref.Generation, "err", err)
+	failures := g.fail(err)
+	g.tryClear()
+	_ = g.pod.plugins.Repeat(g.ctx, keyOf(g.ref), failures, err) // unless the context has ended
+}
+
+// stop ends the watch of the container, which stays if remove is false. No Ensure is in progress.
+func (g *generation) stop(remove bool) {
+	g.mu.Lock()
+	g.remove = g.remove || remove
+	watched := g.watched
+	g.mu.Unlock()
+	g.end()
+	if watched != nil {
+		<-watched
+	}
 }
 
 // quit asks the main executable to end, and kills it if it does not.
@@ -414,13 +418,10 @@ func (g *generation) quit(c *container) {
 }
 
 // clear removes the container, whatever of it there is. It is idempotent.
-func (g *generation) clear(ctx context.Context) error { return g.pod.clear(ctx, g.bundle) }
-
 func (p *Pod) clear(ctx context.Context, b bundle) error {
 	if _, err := os.Stat(b.dir); errors.Is(err, os.ErrNotExist) {
 		return nil // it is the last to go
 	}
-	_ = os.Remove(b.stateFile()) // nobody adopts it any more
 	// A runtime that a killed daemon has left at work comes first.
 	processes := p.cgroups.find("main-" + b.id)
 	if err := processes.kill(); err != nil {

@@ -31,7 +31,7 @@ func cover(t *testing.T, dir string) {
 // What an earlier daemon has left and cannot be removed does not keep networks from running.
 func TestLeftOvers(t *testing.T) {
 	h := newHost(t, "")
-	p, err := New(h.cfg)
+	p, stop, err := open(h.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestLeftOvers(t *testing.T) {
 	cover(t, filepath.Join(p.cgroups.dir, "call-1-1"))
 	cover(t, filepath.Join(p.containers(), "kuryr-old-0", "upper"))
 	cover(t, filepath.Join(p.cfg.State, "old", "volumes", "a"))
-	if err := p.Close(); err != nil {
+	if err := stop(p.Close); err != nil {
 		t.Fatal(err)
 	}
 	p = h.open(t)
@@ -50,11 +50,12 @@ func TestLeftOvers(t *testing.T) {
 // An entry of an earlier configuration that is not understood any more stops no network, and its volumes stay.
 func TestEntryNotUnderstood(t *testing.T) {
 	h := newHost(t, "")
-	p := h.open(t)
-	generations, volume := filepath.Dir(p.entryFile(Ref{Name: "old"})), p.volume("old", "/leases")
+	generations := filepath.Join(h.cfg.State, "old", "generations")
+	volume := filepath.Join(h.cfg.State, "old", "volumes", "leases")
 	if err := errors.Join(os.MkdirAll(generations, 0o700), os.MkdirAll(volume, 0o700), os.WriteFile(filepath.Join(generations, "0.json"), []byte(`{"name":"old"}`), 0o600)); err != nil {
 		t.Fatal(err)
 	}
+	p := h.open(t)
 	h.apply(t, p, nobody, entry("one", "", "{}"))
 	until(t, p, "one", running)
 	if _, err := os.Stat(volume); err != nil {

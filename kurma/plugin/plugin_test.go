@@ -17,10 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kuryr/kuryr/internal/netns"
 	"github.com/kuryr/kuryr/internal/nstest"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/kurma/podnet"
-	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) {
@@ -35,7 +37,8 @@ type child struct {
 	Config Config // without what cannot be written down
 	Image  Image
 	Before []string // entries that it begins with, all of which run
-	After  []string // and that it is to change to
+	After  []string // and that it changes to
+	Step   string   // at which it dies: "ran", "removed", or "" at the end
 }
 
 // killed does what a child is told, and ends without taking anything away.
@@ -50,8 +53,15 @@ func killed(text string) int {
 	must(json.Unmarshal([]byte(text), &c))
 	c.Config.Images = &host{image: c.Image}
 	ran := make(chan Ref, 10)
-	c.Config.Ran = func(r Ref) { ran <- r }
-	p, err := New(c.Config)
+	die := func(step string) {
+		if step == c.Step {
+			_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+			select {}
+		}
+	}
+	c.Config.Ran = func(r Ref) { ran <- r; die("ran") }
+	c.Config.Gone = func(Ref) { die("removed") }
+	p, _, err := open(c.Config)
 	must(err)
 	for _, entries := range [][]string{c.Before, c.After} {
 		all, err := podNetworks(entries...)
@@ -62,7 +72,33 @@ func killed(text string) int {
 		}
 	}
 	p.work.Wait()
+	die("")
 	return 0
+}
+
+// open starts a networking pod and the store that it works with. stop ends both, after end.
+func open(c Config) (p *Pod, stop func(end func() error) error, err error) {
+	c.Store, err = reconcile.Open(reconcile.Config{
+		Path: c.State + ".db", MinBackoff: 100 * time.Millisecond, Logger: c.Log,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err = New(c)
+	if err == nil {
+		err = c.Store.Start(context.Background())
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, c.Store.Close())
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { c.Store.Run(ctx) })
+	return p, func(end func() error) error {
+		cancel()
+		running.Wait()
+		return errors.Join(end(), c.Store.Close())
+	}, nil
 }
 
 // program builds the plugin of the tests, once.
@@ -132,7 +168,7 @@ func newHost(t *testing.T, runtime string) *host {
 	}
 	h.cfg = Config{
 		Runtime: runtime, State: filepath.Join(dir, "state"), Run: filepath.Join(run, "pod"), NetNS: filepath.Join(run, "netns"), Images: h,
-		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), StopLimit: 2 * time.Second, FirstPause: 100 * time.Millisecond,
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), StopLimit: 2 * time.Second,
 	}
 	return h
 }
@@ -148,12 +184,12 @@ func (h *host) withSetup(t *testing.T) {
 // open starts the networking pod, which ends with the test and must leave nothing.
 func (h *host) open(t *testing.T) *Pod {
 	t.Helper()
-	p, err := New(h.cfg)
+	p, stop, err := open(h.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := p.Down(); err != nil {
+		if err := stop(p.Down); err != nil {
 			t.Error(err)
 		}
 	})
@@ -208,6 +244,8 @@ func until(t *testing.T, p *Pod, name string, is func(Status) bool) Status {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
+	poll := time.NewTicker(5 * time.Millisecond) // the time of a retry has no event
+	defer poll.Stop()
 	for {
 		p.mu.Lock()
 		var g *generation
@@ -220,15 +258,12 @@ func until(t *testing.T, p *Pod, name string, is func(Status) bool) Status {
 		if g == nil {
 			t.Fatalf("no network %s", name)
 		}
-		g.mu.Lock()
-		changed := g.changed
-		g.mu.Unlock()
 		s := g.status()
 		if is(s) {
 			return s
 		}
 		select {
-		case <-changed:
+		case <-poll.C:
 		case <-ctx.Done():
 			t.Fatalf("network is %+v", s)
 		}
@@ -396,7 +431,7 @@ func TestMainEnds(t *testing.T) {
 func TestAdopt(t *testing.T) {
 	runtimes(t, func(t *testing.T, h *host) {
 		h.withSetup(t)
-		first, err := New(h.cfg)
+		first, stop, err := open(h.cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -409,7 +444,7 @@ func TestAdopt(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(first.bundle(first.Current()[0].Ref).dir, "upper", "set-up")); err != nil {
 			t.Errorf("it runs and was not set up: %v", err)
 		}
-		if err := first.Close(); err != nil {
+		if err := stop(first.Close); err != nil {
 			t.Fatal(err)
 		}
 		if err := unix.Kill(other, unix.SIGKILL); err != nil { // while nobody looks

@@ -11,8 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"log/slog"
 	"math"
 	"os"
@@ -22,14 +20,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kuryr/kuryr/internal/failpoint"
-	"github.com/kuryr/kuryr/internal/wholefile"
-	"github.com/kuryr/kuryr/kurma/podnet"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/kurma/podnet"
 )
 
-// Pod is the networking pod: a container for each network of the configuration, and for each older generation of one that pods are attached to yet. Its
-// methods may be called in parallel.
+// Pod is the networking pod: a container for each network of the configuration, and for each older
+// generation of one that pods are still attached to. Its methods may be called concurrently.
 type Pod struct {
 	cfg     Config
 	log     *slog.Logger
@@ -37,6 +35,7 @@ type Pod struct {
 	cgroups *cgroups
 	boot    string
 	lock    *os.File
+	plugins *reconcile.Kind[spec, record] // a row for each generation
 
 	applying sync.Mutex // held by Apply
 
@@ -52,12 +51,13 @@ type Pod struct {
 // ErrInUse says that another daemon has the same Config.Run.
 var ErrInUse = errors.New("another kuryr kurma is running")
 
-// New finds the runtime and makes the folders. Nothing is started: Apply does that. It makes this process the reaper of its descendants (PR_SET_CHILD_SUBREAPER), so
-// that it learns how plugins end, and hides its memory from processes that enter containers (PR_SET_DUMPABLE).
+// New finds the runtime, makes the folders and registers the kind "plugin" in the store. Nothing is
+// started: Apply does that. It makes this process the reaper of its descendants
+// (PR_SET_CHILD_SUBREAPER), so that it learns how plugins end, and hides its memory from processes
+// that enter containers (PR_SET_DUMPABLE).
 func New(c Config) (*Pod, error) {
 	c.CallLimit = cmp.Or(c.CallLimit, callLimit)
 	c.StopLimit = cmp.Or(c.StopLimit, 2*time.Second)
-	c.FirstPause = cmp.Or(c.FirstPause, firstPause)
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
@@ -78,7 +78,11 @@ func New(c Config) (*Pod, error) {
 		return nil, err
 	}
 	p := &Pod{cfg: c, log: c.Log, lock: lock, generations: map[Ref]*generation{}, gone: map[Ref]chan struct{}{}}
-	if err := p.open(); err != nil {
+	err = p.open()
+	if err == nil {
+		err = p.importFiles()
+	}
+	if err != nil {
 		_ = lock.Close()
 		return nil, err
 	}
@@ -147,6 +151,9 @@ func (p *Pod) open() error {
 	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("close for plugins what is open here: %w", err)
 	}
+	p.plugins = reconcile.Register(p.cfg.Store, "plugin", target{p}, reconcile.Options[spec, record]{
+		Timeout: fetchLimit, Confirm: true, Removed: p.removed,
+	})
 	if p.cfg.Metrics != nil {
 		if err := p.cfg.Metrics.Register(Collector(p)); err != nil {
 			return fmt.Errorf("metrics: %w", err)
@@ -155,13 +162,20 @@ func (p *Pod) open() error {
 	return nil
 }
 
+// fetchLimit bounds one attempt to start a plugin, whose image may be large.
+const fetchLimit = time.Hour
+
 func (p *Pod) containers() string { return filepath.Join(p.cfg.Run, "containers") }
 
-// networkDir holds what of a network survives a reboot: the entries of its generations, and its private volumes.
+// networkDir has the private volumes of a network, which survive a reboot.
 func (p *Pod) networkDir(name string) string { return filepath.Join(p.cfg.State, name) }
 
-func (p *Pod) entryFile(r Ref) string {
-	return filepath.Join(p.networkDir(r.Name), "generations", r.Generation+".json")
+// keyOf is the key of a generation's row.
+func keyOf(r Ref) string { return r.Name + "/" + r.Generation }
+
+func refOfKey(key string) (r Ref) {
+	r.Name, r.Generation, _ = strings.Cut(key, "/")
+	return r
 }
 
 func (p *Pod) bundle(r Ref) bundle {
@@ -179,9 +193,10 @@ func refOf(n podnet.Network) Ref {
 	return Ref{Name: n.Name, Generation: hex.EncodeToString(sum[:6])}
 }
 
-// Apply makes the networks those of the configuration. A network whose entry has not changed is not touched: its container, also one of an earlier
-// daemon's, runs on. What is new is started behind the caller's back: Status tells how far it is. Of what is not in the configuration any more, the generations that
-// inUse tells pods to be attached to stay until Release, and the rest goes. What a killed daemon has left half made is removed or finished.
+// Apply makes the networks those of the configuration, and returns before they run: Status reports
+// how far each is. The container of an entry that has not changed runs on, also one that an
+// earlier daemon has started. Generations that are no longer configured stay until Release if
+// inUse reports that pods are attached to them, and are removed otherwise.
 func (p *Pod) Apply(ctx context.Context, networks []podnet.Network, inUse func(Ref) bool) error {
 	p.applying.Lock()
 	defer p.applying.Unlock()
@@ -194,12 +209,9 @@ func (p *Pod) Apply(ctx context.Context, networks []podnet.Network, inUse func(R
 	p.mu.Lock()
 	p.wanted = wanted
 	p.mu.Unlock()
-	noted, err := p.noted()
-	if err != nil {
-		return err
-	}
+	stored := p.stored()
 	for _, ref := range order {
-		if err := p.settle(ctx, ref); err != nil {
+		if err := p.waitGone(ctx, ref); err != nil {
 			return err
 		}
 		if err := p.begin(ref, wanted[ref]); err != nil {
@@ -215,192 +227,213 @@ func (p *Pod) Apply(ctx context.Context, networks []podnet.Network, inUse func(R
 		g.mu.Unlock()
 	}
 	p.mu.Unlock()
-	// Those of earlier daemons, or of this one's earlier configurations.
-	for ref, n := range noted {
+	for ref, n := range stored { // also of earlier daemons
 		if _, has := wanted[ref]; has {
 			continue
 		}
-		if inUse(ref) {
-			if err := p.settle(ctx, ref); err != nil {
-				return err
-			}
-			if err := p.begin(ref, n); err != nil {
-				return err
-			}
+		if !inUse(ref) {
+			p.retire(ref)
 			continue
 		}
-		p.retire(ref)
+		if err := p.waitGone(ctx, ref); err != nil {
+			return err
+		}
+		if err := p.begin(ref, n); err != nil {
+			return err
+		}
 	}
 	return p.sweep(ctx)
 }
 
-// noted are the generations whose entries are on the disk. One that this program does not understand stops no other network, and is left as it is.
-func (p *Pod) noted() (map[Ref]podnet.Network, error) {
-	found, err := filepath.Glob(filepath.Join(p.cfg.State, "*", "generations", "*.json"))
-	if err != nil {
-		return nil, fmt.Errorf("networking pod: %w", err)
-	}
+// stored returns the generations that have rows. A row that this program cannot read stops no
+// other network, and nothing of its network is removed.
+func (p *Pod) stored() map[Ref]podnet.Network {
 	all := map[Ref]podnet.Network{}
-	for _, path := range found {
-		raw, err := os.ReadFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("networking pod: %w", err)
-		}
-		networks, err := podnet.Parse(slices.Concat([]byte(`{"pod_networks":[`), raw, []byte("]}")))
-		if err != nil || len(networks) != 1 || p.entryFile(refOf(networks[0])) != path {
-			p.log.Error("the entry of an earlier configuration is not what Kuryr wrote; nothing of its network is removed", "file", path, "error", cmp.Or(err, errors.New("it is of another network")))
+	for r := range p.plugins.Rows() {
+		if r.Phase != reconcile.Wanted {
 			continue
 		}
-		all[refOf(networks[0])] = networks[0]
+		n, err := parseEntry([]byte(r.Spec.Entry))
+		if err != nil || keyOf(refOf(n)) != r.Key {
+			p.log.Error("network entry not understood", "row", r.Key, "err", err)
+			continue
+		}
+		all[refOf(n)] = n
 	}
-	return all, nil
+	return all
 }
 
-// settle waits for a generation that is just going, which is wanted again.
-func (p *Pod) settle(ctx context.Context, ref Ref) error {
+func parseEntry(raw []byte) (podnet.Network, error) {
+	networks, err := podnet.Parse(slices.Concat([]byte(`{"pod_networks":[`), raw, []byte("]}")))
+	if err == nil && len(networks) != 1 {
+		err = fmt.Errorf("%d entries, want one", len(networks))
+	}
+	if err != nil {
+		return podnet.Network{}, err
+	}
+	return networks[0], nil
+}
+
+// waitGone completes the removal of a generation that is wanted again. If that fails, the next
+// container of the generation removes what is left of the last.
+func (p *Pod) waitGone(ctx context.Context, ref Ref) error {
 	p.mu.Lock()
 	going := p.gone[ref]
 	p.mu.Unlock()
-	if going == nil {
+	if going != nil {
+		select {
+		case <-going:
+		case <-ctx.Done():
+			return fmt.Errorf("network %s is ending: %w", ref.Name, context.Cause(ctx))
+		}
+	}
+	r, ok := p.plugins.Get(keyOf(ref))
+	if !ok || r.Phase != reconcile.Deleting {
 		return nil
 	}
-	select {
-	case <-going:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("network %s is ending: %w", ref.Name, context.Cause(ctx))
+	err := p.plugins.Remove(ctx, r.Key)
+	if reconcile.IsPending(err) {
+		p.log.Warn("container not removed", "network", ref.Name, "err", err)
+		err = p.plugins.Forget(ctx, r.Key)
 	}
+	return err
 }
 
-// begin has a generation run, unless it does.
+// begin stores a generation and has it started, unless it is running or being started.
 func (p *Pod) begin(ref Ref, n podnet.Network) error {
+	g, err := p.add(ref, n)
+	if g == nil || err != nil {
+		return err
+	}
+	return p.plugins.Repeat(g.ctx, keyOf(ref), 0, nil) // without p.mu: Delete takes that
+}
+
+// add stores a generation; nil if it is there.
+func (p *Pod) add(ref Ref, n podnet.Network) (*generation, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return errors.New("networking pod: it is ending")
+		return nil, errors.New("networking pod: it is ending")
 	}
 	if p.generations[ref] != nil {
-		return nil
+		return nil, nil
 	}
-	path := p.entryFile(ref)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			return fmt.Errorf("network %s: %w", ref.Name, err)
-		}
-		err := wholefile.Write(path, 0o600, func(w io.Writer) error {
-			_, err := w.Write(n.Raw)
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("network %s: %w", ref.Name, err)
-		}
-	}
-	failpoint.Here("kurma.plugin.apply.noted")
 	ctx, end := context.WithCancel(context.Background())
-	g := &generation{pod: p, ref: ref, network: n, bundle: p.bundle(ref), end: end, done: make(chan struct{}), changed: make(chan struct{}), state: Starting}
-	if left, err := g.recorded(); err == nil {
-		g.image = left.Image // of a container that is to be adopted: Status tells of it at once, lest the image be taken for one that nobody needs
+	err := p.plugins.Import(ctx, []reconcile.Row[spec, record]{{
+		Object: reconcile.Object{Key: keyOf(ref)}, Phase: reconcile.Wanted, Done: true,
+		Spec: spec{string(n.Raw)},
+	}})
+	if err != nil {
+		end()
+		return nil, fmt.Errorf("network %s: %w", ref.Name, err)
+	}
+	g := &generation{
+		pod: p, ref: ref, network: n, bundle: p.bundle(ref), ctx: ctx, end: end,
+		changed: make(chan struct{}), state: Starting,
+	}
+	if r, ok := p.plugins.Get(keyOf(ref)); ok {
+		g.image = r.Last.Image // so that it is in use before the container is adopted
 	}
 	p.generations[ref] = g
-	go g.run(ctx)
-	return nil
+	return g, nil
 }
 
-// retire ends a generation and removes all of it, behind the caller's back, unless it is of the configuration or just becoming that.
+// retire removes a generation, without waiting for it, unless it is of the configuration or of
+// the one that is being applied.
 func (p *Pod) retire(ref Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, wanted := p.wanted[ref]; wanted || slices.Contains(p.current, ref) || p.closed || p.gone[ref] != nil {
+	_, wanted := p.wanted[ref]
+	if wanted || slices.Contains(p.current, ref) || p.closed || p.gone[ref] != nil {
 		return
 	}
-	g := p.generations[ref]
+	if g := p.generations[ref]; g != nil { // a start in progress ends
+		g.mu.Lock()
+		g.remove = true
+		g.mu.Unlock()
+		g.end()
+	}
 	gone := make(chan struct{})
 	p.gone[ref] = gone
 	p.work.Go(func() {
-		defer func() {
-			p.mu.Lock()
-			delete(p.gone, ref)
-			delete(p.generations, ref)
-			p.mu.Unlock()
-			close(gone)
-			if p.cfg.Gone != nil {
-				p.cfg.Gone(ref)
-			}
-		}()
-		if g != nil {
-			g.stop(true)
+		if err := p.plugins.Remove(context.Background(), keyOf(ref)); err != nil {
+			p.log.Error("container not removed", "network", ref.Name, "err", err)
 		}
-		if err := p.erase(ref); err != nil {
-			p.log.Error("something of a network that is not configured any more is left; the next reload or start removes it", "network", ref.Name, "error", err)
-			return
-		}
-		p.log.Info("a network's plugin is gone", "network", ref.Name, "generation", ref.Generation)
+		p.mu.Lock()
+		delete(p.gone, ref)
+		p.mu.Unlock()
+		close(gone)
 	})
 }
 
-// stop ends what runs for the generation; the container stays where remove is false.
-func (g *generation) stop(remove bool) {
-	g.mu.Lock()
-	g.remove = g.remove || remove
-	g.mu.Unlock()
-	g.end()
-	<-g.done
-}
-
-// erase removes what is left of a generation that has ended, and, with the last, of its network.
-func (p *Pod) erase(ref Ref) error {
-	if err := p.discard(context.Background(), p.bundle(ref)); err != nil {
-		return err
-	}
-	if err := os.Remove(p.entryFile(ref)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	failpoint.Here("kurma.plugin.erase.forgotten")
-	p.mu.Lock() // nobody begins one of the same name now
-	defer p.mu.Unlock()
-	if left, err := os.ReadDir(filepath.Dir(p.entryFile(ref))); err != nil && !errors.Is(err, fs.ErrNotExist) || len(left) > 0 {
-		return err
-	}
-	return os.RemoveAll(p.networkDir(ref.Name))
-}
-
-// sweep removes what belongs to no generation: containers and volumes whose entry a killed daemon had removed already. What cannot be removed stops no network.
-func (p *Pod) sweep(ctx context.Context) error {
-	known := map[string]bool{}
-	names := map[string]bool{}
+// removed is called when the row of a generation is gone. With the last generation of a network
+// its volumes are removed.
+func (p *Pod) removed(r reconcile.Row[spec, record]) {
+	ref := refOfKey(r.Key)
 	p.mu.Lock()
-	for ref := range p.generations {
-		known[p.bundle(ref).id], names[ref.Name] = true, true
-	}
-	for ref := range p.gone {
-		known[p.bundle(ref).id], names[ref.Name] = true, true
+	delete(p.generations, ref)
+	if len(p.unread(ref.Name)) == 0 && !p.hasRows(ref.Name) {
+		p.removeDir(ref.Name)
 	}
 	p.mu.Unlock()
+	p.log.Info("plugin removed", "network", ref.Name, "generation", ref.Generation)
+	if p.cfg.Gone != nil {
+		p.cfg.Gone(ref)
+	}
+}
+
+func (p *Pod) hasRows(network string) bool {
+	for r := range p.plugins.Rows() {
+		if refOfKey(r.Key).Name == network {
+			return true
+		}
+	}
+	return false
+}
+
+// removeDir removes a network's volumes. The next sweep removes what cannot be removed now.
+func (p *Pod) removeDir(network string) {
+	if err := os.RemoveAll(p.networkDir(network)); err != nil {
+		p.log.Error("volumes not removed", "network", network, "err", err)
+	}
+}
+
+// sweep removes what belongs to no row, as after the store was lost: containers and volumes. What
+// cannot be removed stops no network.
+func (p *Pod) sweep(ctx context.Context) error {
+	known := map[string]bool{}
+	for r := range p.plugins.Rows() {
+		known[p.bundle(refOfKey(r.Key)).id] = true
+	}
 	containers, err := os.ReadDir(p.containers())
 	if err != nil {
 		return fmt.Errorf("networking pod: %w", err)
-	}
-	left := func(what string, err error) {
-		if err != nil {
-			p.log.Error("something of a network that is not configured any more is left; the next reload or start removes it", "what", what, "error", err)
-		}
-	}
-	for _, e := range containers {
-		if !known[e.Name()] {
-			left(e.Name(), p.discard(ctx, bundle{id: e.Name(), dir: filepath.Join(p.containers(), e.Name())}))
-		}
 	}
 	networks, err := os.ReadDir(p.cfg.State)
 	if err != nil {
 		return fmt.Errorf("networking pod: %w", err)
 	}
+	for _, e := range containers {
+		if known[e.Name()] {
+			continue
+		}
+		b := bundle{id: e.Name(), dir: filepath.Join(p.containers(), e.Name())}
+		if err := p.discard(ctx, b); err != nil {
+			p.log.Error("container not removed", "container", b.id, "err", err)
+		}
+	}
 	for _, e := range networks {
-		entries, err := filepath.Glob(p.entryFile(Ref{Name: e.Name(), Generation: "*"}))
-		if !names[e.Name()] && e.IsDir() && err == nil && len(entries) == 0 { // with entries it is of a network that noted does not understand
-			left(e.Name(), os.RemoveAll(p.networkDir(e.Name())))
+		if e.IsDir() && len(p.unread(e.Name())) == 0 && !p.hasRows(e.Name()) {
+			p.removeDir(e.Name())
 		}
 	}
 	return nil
+}
+
+func (p *Pod) generation(ref Ref) *generation {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.generations[ref]
 }
 
 // find is the generation that a call is for.
@@ -418,12 +451,10 @@ func (p *Pod) find(on Ref) (*generation, error) {
 	return nil, fmt.Errorf("network %s: %w", on.Name, ErrUnknown)
 }
 
-// Release tells that no pod is attached to a generation any more: one that is not of the configuration ends. It is idempotent.
+// Release says that no pods are attached to a generation: one that is not of the configuration is
+// removed. It is idempotent.
 func (p *Pod) Release(on Ref) {
-	p.mu.Lock()
-	known := p.generations[on] != nil
-	p.mu.Unlock()
-	if known {
+	if p.generation(on) != nil {
 		p.retire(on)
 	}
 }
@@ -475,13 +506,19 @@ func (g *generation) status() Status {
 	said, _ := tail(g.bundle.output(), 4<<10)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return Status{
-		Ref: g.ref, Image: g.network.Image, ImageID: g.image.ID, Default: g.network.Default, Current: g.current, State: g.state, Reason: g.reason, Retry: g.retry,
-		PID: g.pid, Since: g.since, Restarts: g.restarts, Output: strings.ToValidUTF8(string(said), "?"),
+	s := Status{
+		Ref: g.ref, Image: g.network.Image, ImageID: g.image.ID, Default: g.network.Default,
+		Current: g.current, State: g.state, Reason: g.reason, PID: g.pid, Since: g.since,
+		Restarts: g.restarts, Output: strings.ToValidUTF8(string(said), "?"),
 	}
+	if g.state == Failed {
+		s.Retry = g.pod.plugins.Due(keyOf(g.ref))
+	}
+	return s
 }
 
-// Close ends what this process does for the containers, which run on and are taken over by the next New and Apply. Calls in progress end first.
+// Close ends what this process does for the containers, which run on and are adopted after the next
+// New and Apply. Calls in progress end first. Close is called after the store's Run has returned.
 func (p *Pod) Close() error { return p.finish(false) }
 
 // Down ends and removes all containers. What is to be attached when the networks are configured again, is as if they had been restarted.

@@ -21,6 +21,8 @@ import (
 // says why. Asked again for the same it answers what there is. With another namespace or other
 // networks the error's reason is Conflict.
 func (m *Manager) Add(ctx context.Context, r Request) (Pod, error) {
+	m.work.Add(1)
+	defer m.work.Done()
 	r, err := checked(r)
 	if err != nil {
 		return Pod{}, err

@@ -14,6 +14,8 @@ import (
 // are called again by the store and by the next Del. With force they are forgotten instead. A
 // pod that is not there is no error.
 func (m *Manager) Del(ctx context.Context, uuid string, force bool) error {
+	m.work.Add(1)
+	defer m.work.Done()
 	uuid, err := ParseUUID(uuid)
 	if err != nil {
 		return err

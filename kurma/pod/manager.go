@@ -46,7 +46,7 @@ type Manager struct {
 	log     *slog.Logger
 	metrics *calls
 	pods    *reconcile.Kind[spec, last]
-	watches sync.WaitGroup
+	work    sync.WaitGroup  // calls and watches
 	locks   namedlock.Locks // by UUID; a lock is taken before the store's
 
 	mu     sync.Mutex
@@ -81,7 +81,7 @@ func New(c Config) *Manager {
 func (m *Manager) Start(ctx context.Context) {
 	for r := range m.pods.Rows() {
 		if p := r.Spec.Process; p != nil && stateOf(r) == Ready && !m.watch(r.Key, p) {
-			m.watches.Go(func() { m.removeEnded(r.Key) })
+			m.work.Go(func() { m.removeEnded(r.Key) })
 		}
 	}
 	names, err := m.spaces.List()
@@ -100,7 +100,8 @@ func (m *Manager) Start(ctx context.Context) {
 	}
 }
 
-// Close ends the watch of processes, and waits for removals that it has begun.
+// Close ends the watch of processes, and waits for calls in progress. It is called before the
+// networks are closed.
 func (m *Manager) Close() {
 	m.mu.Lock()
 	for _, pidfd := range m.watched {
@@ -108,7 +109,7 @@ func (m *Manager) Close() {
 	}
 	clear(m.watched)
 	m.mu.Unlock()
-	m.watches.Wait()
+	m.work.Wait()
 }
 
 // SetGrants replaces the grants for later calls.

@@ -100,7 +100,7 @@ func (m *Manager) watch(uuid string, p *process) bool {
 	m.mu.Lock()
 	m.watched[uuid] = pidfd
 	m.mu.Unlock()
-	m.watches.Go(func() {
+	m.work.Go(func() {
 		if hasEnded(pidfd) {
 			m.removeEnded(uuid)
 		}
