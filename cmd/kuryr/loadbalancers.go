@@ -7,10 +7,10 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/table"
 	"github.com/kuryr/kuryr/sdn/restapi"
 )
@@ -77,7 +77,7 @@ func openDoor(ctx context.Context, c *restapi.Client, id string) (d door, err er
 	}
 	d.Pool = &pool
 	d.Members, err = c.PoolMembers(ctx, pool.ID)
-	slices.SortFunc(d.Members, func(a, b restapi.PoolMember) int {
+	sortslice.Func(d.Members, func(a, b restapi.PoolMember) int {
 		at, _ := netip.ParseAddr(a.Address)
 		than, _ := netip.ParseAddr(b.Address)
 		return cmp.Or(at.Compare(than), cmp.Compare(a.ProtocolPort, b.ProtocolPort))

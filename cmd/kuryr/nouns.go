@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/table"
 	"github.com/kuryr/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/sdn/restapi"
@@ -262,7 +263,7 @@ func nounCommand[E any](a *app, n noun[E]) *cobra.Command {
 					return !slices.Contains(named, n.name(names, e)) && !slices.Contains(named, n.common(e).Name)
 				})
 			}
-			slices.SortFunc(all, func(x, y E) int {
+			sortslice.Func(all, func(x, y E) int {
 				cx, cy := n.common(x), n.common(y)
 				by := table.CompareNatural(n.name(names, x), n.name(names, y))
 				return cmp.Or(by, strings.Compare(cx.ID, cy.ID))

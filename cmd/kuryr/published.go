@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/kuryr/kuryr/docker"
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/table"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/restapi"
@@ -153,7 +153,7 @@ func (t *tracer) published(ports []restapi.Port, exposed bool) []publishedPort {
 			}
 		}
 	}
-	slices.SortFunc(out, func(x, y publishedPort) int {
+	sortslice.Func(out, func(x, y publishedPort) int {
 		return cmp.Or(strings.Compare(x.Container, y.Container), strings.Compare(x.order, y.order), strings.Compare(x.Network, y.Network), strings.Compare(x.Published, y.Published))
 	})
 	return out

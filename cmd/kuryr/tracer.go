@@ -18,6 +18,7 @@ import (
 	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/restapi"
@@ -322,7 +323,7 @@ func (t *tracer) address(way *trace.Way, ports []restapi.Port, to target, family
 		}
 		return 2
 	}
-	slices.SortStableFunc(all, func(x, y restapi.Port) int { return closeness(x) - closeness(y) })
+	sortslice.Stable(all, func(x, y restapi.Port) int { return closeness(x) - closeness(y) })
 	for _, p := range all {
 		for _, four := range families4(family) {
 			if a := ofFamily(p, four); a.IsValid() && ofFamily(ports[0], four).IsValid() {

@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -467,7 +468,7 @@ func (t *Table) Check(ctx context.Context) ([]Difference, error) {
 	for _, l := range p.change.leads {
 		list = append(list, Difference{Object: "chain " + l.name(), Want: "present"})
 	}
-	slices.SortFunc(list, func(a, b Difference) int { return cmp.Compare(a.String(), b.String()) })
+	sortslice.Func(list, func(a, b Difference) int { return cmp.Compare(a.String(), b.String()) })
 	return list, nil
 }
 

@@ -5,7 +5,7 @@
 // must not mend anything but what PluginFacts.Remove removes, and must not speak with Docker or a running Kuryr: their answers are given to it.
 package doctor
 
-import "slices"
+import "github.com/kuryr/kuryr/internal/sortslice"
 
 // Verdict is how well something is.
 type Verdict string
@@ -62,5 +62,5 @@ func Worst(all []Finding) Verdict {
 // WorstFirst sorts problems before warnings before what is well, and else keeps the order.
 func WorstFirst(all []Finding) {
 	rank := map[Verdict]int{Problem: 0, Warning: 1, OK: 2}
-	slices.SortStableFunc(all, func(a, b Finding) int { return rank[a.Verdict] - rank[b.Verdict] })
+	sortslice.Stable(all, func(a, b Finding) int { return rank[a.Verdict] - rank[b.Verdict] })
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/table"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/restapi"
@@ -88,7 +89,7 @@ func Build(o Objects) Graph {
 	b.addNetworks()
 	g := Graph{Host: o.Host, Routers: []Router{}, Networks: []Network{}}
 	routed := map[string]bool{}
-	routers := slices.SortedFunc(slices.Values(o.Routers), func(x, y restapi.Router) int {
+	routers := sortslice.Sorted(o.Routers, func(x, y restapi.Router) int {
 		nx, ny := cmp.Or(b.routerName(x), x.Name), cmp.Or(b.routerName(y), y.Name)
 		return cmp.Or(table.CompareNatural(nx, ny), strings.Compare(x.ID, y.ID))
 	})
@@ -153,7 +154,7 @@ func (b *builder) addNetworks() {
 				network.Ranges = append(network.Ranges, Range{CIDR: s.CIDR, Gateway: restapi.Value(s.GatewayIP)})
 			}
 		}
-		slices.SortFunc(network.Ranges, func(x, y Range) int { return compareAddresses(x.CIDR, y.CIDR) })
+		sortslice.Func(network.Ranges, func(x, y Range) int { return compareAddresses(x.CIDR, y.CIDR) })
 		b.networks[n.ID] = network
 	}
 	for _, p := range sorted(b.o.Ports, func(p restapi.Port) string { return p.ID }) {
@@ -175,7 +176,7 @@ func (b *builder) addNetworks() {
 		n.Ports = append(n.Ports, port)
 	}
 	for _, n := range b.networks {
-		slices.SortStableFunc(n.Ports, func(x, y Port) int { return compareAddresses(first(x.Addresses), first(y.Addresses)) })
+		sortslice.Stable(n.Ports, func(x, y Port) int { return compareAddresses(first(x.Addresses), first(y.Addresses)) })
 	}
 }
 
@@ -312,13 +313,13 @@ func ports(one *uint16, several string) string {
 }
 
 func sortNetworks(all []Network) {
-	slices.SortFunc(all, func(x, y Network) int {
+	sortslice.Func(all, func(x, y Network) int {
 		return cmp.Or(table.CompareNatural(x.Name, y.Name), strings.Compare(x.ID, y.ID))
 	})
 }
 
 func sorted[T any](all []T, by func(T) string) []T {
-	return slices.SortedFunc(slices.Values(all), func(x, y T) int { return strings.Compare(by(x), by(y)) })
+	return sortslice.Sorted(all, func(x, y T) int { return strings.Compare(by(x), by(y)) })
 }
 
 // compareAddresses orders addresses, or ranges, by number, IPv4 first.

@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/kuryr/kuryr/internal/sortslice"
 )
 
 // An ociImage is an image of OCI or Docker, wherever its parts are: a configuration and the layers that it names, lowest first.
@@ -147,7 +149,7 @@ func parseConfig(data []byte) (Image, []string, error) {
 	for p := range c.Config.Volumes {
 		image.Mounts = append(image.Mounts, Mount{Name: p, Path: p})
 	}
-	slices.SortFunc(image.Mounts, func(a, b Mount) int { return cmp.Compare(a.Path, b.Path) })
+	sortslice.Func(image.Mounts, func(a, b Mount) int { return cmp.Compare(a.Path, b.Path) })
 	var diffs []string
 	for _, d := range c.RootFS.DiffIDs {
 		if d.Algorithm != "sha256" {

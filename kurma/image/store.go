@@ -20,6 +20,7 @@ import (
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/keymutex"
+	"github.com/kuryr/kuryr/internal/sortslice"
 )
 
 // Config is what a Store is told. The zero Config verifies TLS by the system's authorities, lets nothing go in plain but to registries on this machine itself, and has DefaultLimits.
@@ -219,7 +220,7 @@ func (s *Store) List() ([]Image, error) {
 		image.References = slices.Sorted(slices.Values(refs[image.ID]))
 		images = append(images, image)
 	}
-	slices.SortFunc(images, func(a, b Image) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+	sortslice.Func(images, func(a, b Image) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
 	return images, errors.Join(errs...)
 }
 

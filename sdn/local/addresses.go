@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -145,7 +146,7 @@ func (t *tx) eachFamily(n *networkRow) (addresses, taken []sdn.Address, err erro
 			return taken, taken, sdn.Exhausted(sdn.NoAddresses, "network", "no free IPv%d address in %s", map[int]int{32: 4, 128: 6}[f], n.ID)
 		}
 	}
-	slices.SortStableFunc(taken, func(a, b sdn.Address) int { return family(a.Addr) - family(b.Addr) })
+	sortslice.Stable(taken, func(a, b sdn.Address) int { return family(a.Addr) - family(b.Addr) })
 	return taken, taken, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/kuryr/kuryr/internal/ipprefix"
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
 	"go.etcd.io/bbolt"
 )
@@ -65,7 +66,7 @@ func allocatable(s *sdn.Subnet) []interval {
 
 // merge puts intervals in order and joins those that touch.
 func merge(ranges []interval) []interval {
-	slices.SortFunc(ranges, func(a, b interval) int { return a.first.Compare(b.first) })
+	sortslice.Func(ranges, func(a, b interval) int { return a.first.Compare(b.first) })
 	var out []interval
 	for _, iv := range ranges {
 		if n := len(out); n > 0 && out[n-1].last.Next() == iv.first {

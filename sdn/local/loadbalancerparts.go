@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -84,10 +85,10 @@ func setParts(r *loadBalancerRow, spec sdn.LoadBalancerSpec) (changed bool) {
 	for _, p := range spec.Pools {
 		r.Pools = append(r.Pools, mergePool(pools[p.ID], p))
 	}
-	slices.SortFunc(r.Listeners, func(a, b sdn.Listener) int {
+	sortslice.Func(r.Listeners, func(a, b sdn.Listener) int {
 		return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol))
 	})
-	slices.SortFunc(r.Pools, func(a, b sdn.Pool) int { return cmp.Compare(a.ID, b.ID) })
+	sortslice.Func(r.Pools, func(a, b sdn.Pool) int { return cmp.Compare(a.ID, b.ID) })
 	return !reflect.DeepEqual(r.Listeners, old.Listeners) || !reflect.DeepEqual(r.Pools, old.Pools)
 }
 
@@ -114,7 +115,7 @@ func mergePool(before *sdn.Pool, p sdn.Pool) sdn.Pool {
 		}
 		members[i] = m
 	}
-	slices.SortFunc(members, func(a, b sdn.Member) int { return a.Addr.Compare(b.Addr) })
+	sortslice.Func(members, func(a, b sdn.Member) int { return a.Addr.Compare(b.Addr) })
 	if p.Members = members; len(members) == 0 {
 		p.Members = nil
 	}

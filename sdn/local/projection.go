@@ -8,6 +8,7 @@ import (
 
 	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/datapath/lb"
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
 	"go.etcd.io/bbolt"
 )
@@ -71,7 +72,7 @@ func (p *Provider) projectRouter(b *bbolt.Tx, r *routerRow) (*fabric.Domain, err
 		d.Bridges[at].Addrs = append(d.Bridges[at].Addrs, netip.PrefixFrom(leg.Addr, s.CIDR.Bits()))
 		reach = append(reach, s.CIDR)
 	}
-	slices.SortFunc(d.Bridges, func(a, b fabric.Bridge) int { return cmp.Compare(a.Network, b.Network) })
+	sortslice.Func(d.Bridges, func(a, b fabric.Bridge) int { return cmp.Compare(a.Network, b.Network) })
 	for i := range d.Bridges {
 		slices.SortFunc(d.Bridges[i].Addrs, netip.Prefix.Compare)
 	}
@@ -103,7 +104,7 @@ func (p *Provider) projectRouter(b *bbolt.Tx, r *routerRow) (*fabric.Domain, err
 		}
 		d.Uplink.Floating = append(d.Uplink.Floating, floating)
 	}
-	slices.SortFunc(d.Uplink.Floating, func(a, b fabric.Floating) int { return a.External.Compare(b.External) })
+	sortslice.Func(d.Uplink.Floating, func(a, b fabric.Floating) int { return a.External.Compare(b.External) })
 	return d, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -51,7 +52,7 @@ func (t *tx) setVIPs(r *loadBalancerRow, asked []sdn.VIP) (changed bool, err err
 			}
 		}
 	}
-	slices.SortFunc(vips, func(a, b sdn.VIP) int { return family(a.Addr) - family(b.Addr) })
+	sortslice.Func(vips, func(a, b sdn.VIP) int { return family(a.Addr) - family(b.Addr) })
 	r.VIPs = vips
 	return changed, nil
 }

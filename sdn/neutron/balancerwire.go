@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -209,7 +210,7 @@ func (p *Provider) balancer(w *balancerWire, below *tree) sdn.LoadBalancer {
 	for _, l := range below.listeners {
 		b.Listeners = append(b.Listeners, l.value(below.pool(l.Pool)))
 	}
-	slices.SortFunc(b.Listeners, func(a, b sdn.Listener) int {
+	sortslice.Func(b.Listeners, func(a, b sdn.Listener) int {
 		return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol))
 	})
 	for _, pool := range below.pools {
@@ -227,7 +228,7 @@ func (w *balancerWire) vips() []sdn.VIP {
 		addr, _ := netip.ParseAddr(v.Addr)
 		all = append(all, sdn.VIP{Subnet: v.Subnet, Addr: addr, Port: cmp.Or(v.Port, w.VIPPort)})
 	}
-	slices.SortStableFunc(all, func(a, b sdn.VIP) int { return cmp.Compare(a.Addr.BitLen(), b.Addr.BitLen()) })
+	sortslice.Stable(all, func(a, b sdn.VIP) int { return cmp.Compare(a.Addr.BitLen(), b.Addr.BitLen()) })
 	return all
 }
 
@@ -269,7 +270,7 @@ func (w *poolWire) value() sdn.Pool {
 	for _, m := range w.members {
 		out.Members = append(out.Members, sdn.Member{ID: sdn.ID(m.ID), Name: m.Name, Addr: m.at(), Subnet: m.Subnet, Weight: m.Weight, Drain: m.Weight == 0})
 	}
-	slices.SortFunc(out.Members, func(a, b sdn.Member) int { return a.Addr.Compare(b.Addr) })
+	sortslice.Func(out.Members, func(a, b sdn.Member) int { return a.Addr.Compare(b.Addr) })
 	if h := w.health; h != nil {
 		out.Health = &sdn.HealthMonitor{ID: sdn.ID(h.ID), Name: h.Name, Type: h.Type, Path: h.Path, Interval: seconds(h.Delay), Timeout: seconds(h.Wait), Rise: h.Rise, Fall: h.Fall}
 	}

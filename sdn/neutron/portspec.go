@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -258,7 +259,7 @@ func asAsked(port sdn.Port, asked []sdn.Address) sdn.Port {
 		return i
 	}
 	port.Addresses = slices.Clone(port.Addresses)
-	slices.SortStableFunc(port.Addresses, func(a, b sdn.Address) int { return rank(a) - rank(b) })
+	sortslice.Stable(port.Addresses, func(a, b sdn.Address) int { return rank(a) - rank(b) })
 	return port
 }
 

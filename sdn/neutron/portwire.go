@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -67,7 +68,7 @@ func (w *portWire) decode(o *owner) (sdn.Port, error) {
 		}
 		port.Addresses = append(port.Addresses, sdn.Address{Subnet: ip.Subnet, Addr: addr})
 	}
-	slices.SortFunc(port.Addresses, func(a, b sdn.Address) int { return a.Addr.Compare(b.Addr) })
+	sortslice.Func(port.Addresses, func(a, b sdn.Address) int { return a.Addr.Compare(b.Addr) })
 	for _, pair := range w.Pairs {
 		prefix, err := parseAsSent(pair.Prefix)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -97,7 +98,7 @@ func allocatable(cidr netip.Prefix, gateway netip.Addr, ranges []sdn.AddressRang
 	if len(ranges) == 0 {
 		ranges = []sdn.AddressRange{whole(cidr)}
 	}
-	sorted := slices.SortedFunc(slices.Values(ranges), func(a, b sdn.AddressRange) int { return a.First.Compare(b.First) })
+	sorted := sortslice.Sorted(ranges, func(a, b sdn.AddressRange) int { return a.First.Compare(b.First) })
 	var out []sdn.AddressRange
 	for _, r := range sorted {
 		if n := len(out); n > 0 && (!out[n-1].Last.Less(r.First) || out[n-1].Last.Next() == r.First) {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -60,7 +61,7 @@ func decodeAddresses(list []fixedIP) []sdn.Address {
 		}
 		out = append(out, sdn.Address{Subnet: f.Subnet, Addr: addr})
 	}
-	slices.SortFunc(out, func(a, b sdn.Address) int { return a.Addr.Compare(b.Addr) })
+	sortslice.Func(out, func(a, b sdn.Address) int { return a.Addr.Compare(b.Addr) })
 	return out
 }
 
@@ -79,8 +80,8 @@ func sameRoutes(have []routeWire, want []sdn.HostRoute) bool {
 	byText := func(a, b routeWire) int {
 		return strings.Compare(a.Destination+" "+a.NextHop, b.Destination+" "+b.NextHop)
 	}
-	there := slices.Compact(slices.SortedFunc(slices.Values(have), byText))
-	wanted := slices.Compact(slices.SortedFunc(slices.Values(routeBodies(want)), byText))
+	there := slices.Compact(sortslice.Sorted(have, byText))
+	wanted := slices.Compact(sortslice.Sorted(routeBodies(want), byText))
 	return slices.Equal(there, wanted)
 }
 

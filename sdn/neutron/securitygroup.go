@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 	"golang.org/x/sync/errgroup"
@@ -245,7 +246,7 @@ func ruleDifference(w *securityGroupWire, said []sdn.Rule, want wantedRules) (ad
 			missing = append(missing, k)
 		}
 	}
-	slices.SortFunc(missing, func(a, b ruleKey) int { return want[a] - want[b] })
+	sortslice.Func(missing, func(a, b ruleKey) int { return want[a] - want[b] })
 	for _, k := range missing {
 		add = append(add, k.body(sdn.ID(w.ID), w.Project, said[want[k]]))
 	}

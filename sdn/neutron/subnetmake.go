@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -262,7 +263,7 @@ func sortedAddrs(addrs []netip.Addr) []netip.Addr {
 
 // Neutron keeps no order of routes.
 func sortedRoutes(routes []sdn.HostRoute) []sdn.HostRoute {
-	return slices.SortedFunc(slices.Values(routes), func(a, b sdn.HostRoute) int {
+	return sortslice.Sorted(routes, func(a, b sdn.HostRoute) int {
 		if c := a.Destination.Addr().Compare(b.Destination.Addr()); c != 0 {
 			return c
 		}

@@ -8,9 +8,9 @@ import (
 	"math/big"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strconv"
 
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -94,7 +94,7 @@ func (w *subnetWire) ranges() []sdn.AddressRange {
 			out = append(out, sdn.AddressRange{First: first, Last: last})
 		}
 	}
-	slices.SortFunc(out, func(a, b sdn.AddressRange) int { return a.First.Compare(b.First) })
+	sortslice.Func(out, func(a, b sdn.AddressRange) int { return a.First.Compare(b.First) })
 	return out
 }
 
