@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
-	"github.com/kuryr/kuryr/internal/records"
+	"github.com/kuryr/kuryr/internal/jsonstore"
 )
 
 // An engine knows a network, or a pool, when its call was answered; one whose plugin is killed before gives up and never speaks of it again. Some SDNs make a
@@ -29,7 +29,7 @@ type beginning struct {
 
 // begun are the beginnings, by the names of their records. Without a folder they are forgotten with the process.
 type begun struct {
-	folder *records.Folder
+	folder *jsonstore.Store
 	log    *slog.Logger
 	more   chan struct{} // full: something was let
 
@@ -39,12 +39,12 @@ type begun struct {
 
 // openBegun reads what an earlier process was killed in. What cannot be read is left to what the comparison knows without.
 func openBegun(dir string, log *slog.Logger) *begun {
-	folder, err := records.Open(dir)
+	folder, err := jsonstore.Open(dir)
 	if err != nil {
 		log.Error("what Docker's calls are about to make cannot be written down: what a kill leaves of it may stay", "err", err)
 	}
 	b := &begun{folder: folder, log: log, more: make(chan struct{}, 1)}
-	if b.all, err = records.Load[beginning](folder); err != nil {
+	if b.all, err = jsonstore.Load[beginning](folder); err != nil {
 		log.Warn("what an earlier process was about to make cannot all be read", "err", err)
 	}
 	return b

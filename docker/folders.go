@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/portproxy"
-	"github.com/kuryr/kuryr/internal/records"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -40,7 +40,7 @@ type Publication struct {
 
 // Publications are what the proxy of the Kuryr with this run folder publishes, read from there: also a command that is not that process may ask.
 func Publications(runDir string) ([]Publication, error) {
-	all, err := records.Load[plugged](records.At(folderIn(runDir, endpointsFolder)))
+	all, err := jsonstore.Load[plugged](jsonstore.Shared(folderIn(runDir, endpointsFolder)))
 	var list []Publication
 	for endpoint, r := range all {
 		for _, f := range r.Proxied {
@@ -62,7 +62,7 @@ type Debt struct {
 
 // Debts are what the Kuryr with this state folder owes, read from there, the oldest first.
 func Debts(stateDir string) ([]Debt, error) {
-	all, err := records.Load[Debt](records.At(folderIn(stateDir, owedFolder)))
+	all, err := jsonstore.Load[Debt](jsonstore.Shared(folderIn(stateDir, owedFolder)))
 	list := []Debt{}
 	for _, d := range all {
 		list = append(list, d)
@@ -77,7 +77,7 @@ func Notes(stateDir string) (map[string]map[string]json.RawMessage, error) {
 	notes := map[string]map[string]json.RawMessage{}
 	var errs []error
 	for _, folder := range []string{marksFolder, begunFolder} {
-		all, err := records.Load[json.RawMessage](records.At(folderIn(stateDir, folder)))
+		all, err := jsonstore.Load[json.RawMessage](jsonstore.Shared(folderIn(stateDir, folder)))
 		notes[folder] = all
 		errs = append(errs, err)
 	}

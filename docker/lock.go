@@ -4,14 +4,14 @@ import (
 	"context"
 	"slices"
 
-	"github.com/kuryr/kuryr/internal/namedlock"
+	"github.com/kuryr/kuryr/internal/keymutex"
 )
 
 // locks serialise what is done to one thing, by its name.
 //
 // Whoever takes a lock while holding another does so in this order only: "owed/…", "automatic", "network/…", "range/…", "endpoint/…", "pool/…", and
 // last one of "port/…" and "router/…".
-type locks struct{ named namedlock.Locks }
+type locks struct{ named keymutex.Mutex }
 
 // lock takes the locks of all names, always in one order, so that nobody waits for one another in a circle; take all that
 // are needed in one call where that can be. It gives up when ctx ends. The function returned lets go.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
-	"github.com/kuryr/kuryr/internal/records"
+	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -31,7 +31,7 @@ type marking struct {
 
 // marks are the networks whose tags are to be seen to, by the engine's ids. A Driver without a folder for them has none: its calls write the tags.
 type marks struct {
-	folder *records.Folder
+	folder *jsonstore.Store
 	more   chan struct{} // full: there is something to do
 
 	mu  sync.Mutex
@@ -40,12 +40,12 @@ type marks struct {
 
 // openMarks reads what an earlier process has left to do. What cannot be read stays as it is in the SDN.
 func openMarks(dir string, log *slog.Logger) *marks {
-	folder, err := records.Open(dir)
+	folder, err := jsonstore.Open(dir)
 	if err != nil {
 		log.Error("tags of existing networks cannot be left for later: the engine waits for them", "err", err)
 	}
 	m := &marks{folder: folder, more: make(chan struct{}, 1)}
-	if m.all, err = records.Load[marking](folder); err != nil {
+	if m.all, err = jsonstore.Load[marking](folder); err != nil {
 		log.Warn("what is to be done about tags of existing networks cannot all be read", "err", err)
 	}
 	return m

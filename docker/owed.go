@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
-	"github.com/kuryr/kuryr/internal/records"
+	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -78,7 +78,7 @@ func (a about) mac() string {
 
 // owed are the calls that are to be made again, in the order they came in. A Driver without a folder for them owes nothing: its calls fail.
 type owed struct {
-	folder *records.Folder
+	folder *jsonstore.Store
 
 	mu   sync.Mutex
 	all  map[string]owedCall // by names that sort in their order
@@ -90,12 +90,12 @@ type owed struct {
 
 // openOwed reads what an earlier process owed. What cannot be read is left to the comparison with the engine.
 func openOwed(dir string, log *slog.Logger) *owed {
-	folder, err := records.Open(dir)
+	folder, err := jsonstore.Open(dir)
 	if err != nil {
 		log.Error("clean-ups that the SDN is away for cannot be written down: they fail", "err", err)
 	}
 	o := &owed{folder: folder, more: make(chan struct{}, 1), back: make(chan struct{}, 1)}
-	if o.all, err = records.Load[owedCall](folder); err != nil {
+	if o.all, err = jsonstore.Load[owedCall](folder); err != nil {
 		log.Warn("clean-ups that were written down cannot all be read", "err", err)
 	}
 	for name, c := range o.all {

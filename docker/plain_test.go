@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/portproxy"
-	"github.com/kuryr/kuryr/internal/records"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -38,12 +38,12 @@ func (p *plain) Capabilities() sdn.Capabilities {
 	return can
 }
 
-func (p *plain) load() (*records.Folder, map[string]plainGroup, error) {
-	folder, err := records.Open(p.groups)
+func (p *plain) load() (*jsonstore.Store, map[string]plainGroup, error) {
+	folder, err := jsonstore.Open(p.groups)
 	if err != nil {
 		return nil, nil, err
 	}
-	all, err := records.Load[plainGroup](folder)
+	all, err := jsonstore.Load[plainGroup](folder)
 	return folder, all, err
 }
 

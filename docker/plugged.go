@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/portproxy"
-	"github.com/kuryr/kuryr/internal/records"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -39,7 +39,7 @@ type plugged struct {
 
 // pluggedRecords are the records of all endpoints of this host, in memory and in a folder that goes with the interfaces at the latest.
 type pluggedRecords struct {
-	folder *records.Folder
+	folder *jsonstore.Store
 	log    *slog.Logger
 
 	mu  sync.Mutex
@@ -49,11 +49,11 @@ type pluggedRecords struct {
 // openPlugged reads what an earlier process wrote down. Where that cannot be, the SDN is asked, and where nothing can be written it is remembered in
 // memory alone.
 func openPlugged(dir string, log *slog.Logger) *pluggedRecords {
-	folder, err := records.OpenVolatile(dir)
+	folder, err := jsonstore.OpenVolatile(dir)
 	if err != nil {
 		log.Warn("endpoints are not written down: should Kuryr restart while the SDN is away, they cannot be taken away then", "err", err)
 	}
-	all, err := records.Load[plugged](folder)
+	all, err := jsonstore.Load[plugged](folder)
 	if err != nil {
 		log.Warn("what was written down of endpoints cannot all be read; the SDN is asked instead", "err", err)
 	}

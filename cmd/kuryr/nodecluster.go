@@ -133,7 +133,7 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 	var calls idlegate.Gate
 	n.claimant, err = claim.Open(claim.Config{
 		Client: api, Node: name, Network: cfg.Node.Network, Dir: filepath.Join(cfg.RunDir, "claims"), Log: log,
-		HostPorts: &n.ports, Own: n.see, Lull: &calls,
+		HostPorts: &n.ports, Own: n.see, Idle: &calls,
 		Left: func(ctx context.Context, a node.Attachment) error { return n.server.Leave(ctx, a) },
 	})
 	if err != nil {

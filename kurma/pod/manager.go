@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/vishvananda/netns"
 
-	"github.com/kuryr/kuryr/internal/namedlock"
+	"github.com/kuryr/kuryr/internal/keymutex"
 	"github.com/kuryr/kuryr/internal/reconcile"
 )
 
@@ -46,8 +46,8 @@ type Manager struct {
 	log     *slog.Logger
 	metrics *calls
 	pods    *reconcile.Kind[spec, last]
-	work    sync.WaitGroup  // calls and watches
-	locks   namedlock.Locks // by UUID; a lock is taken before the store's
+	work    sync.WaitGroup // calls and watches
+	locks   keymutex.Mutex // by UUID; a lock is taken before the store's
 
 	mu     sync.Mutex
 	opened map[string]netns.NsHandle // by UUID: namespaces of pods that are being added

@@ -458,13 +458,13 @@ func TestFullDisk(t *testing.T) {
 	w := newWorld(t, aPort(1), aPort(2), aPod("a", "ua"))
 	w.begun()
 	w.adds(ask("c", "a", "ua"))
-	blocked := filepath.Join(w.dir, thisBoot, key{"x", "eth0"}.name()+".json.tmp")
-	must(t, os.Mkdir(blocked, 0o700)) // no file can be written there
+	blocked := filepath.Join(w.dir, thisBoot, key{"x", "eth0"}.name()+".json")
+	must(t, os.Mkdir(blocked, 0o700)) // no file can replace it
 	if _, err := w.Claim(t.Context(), ask("x", "a", "ua")); !sdn.IsOfHost(err) {
 		t.Fatalf("error %v", err)
 	}
 	w.dels(ask("x", "a", "ua"))
-	must(t, os.Remove(blocked))
+	must(t, os.RemoveAll(blocked))
 	w.adds(ask("x", "a", "ua"))
 }
 

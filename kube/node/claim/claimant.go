@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/kuryr/kuryr/internal/lull"
-	"github.com/kuryr/kuryr/internal/namedlock"
+	"github.com/kuryr/kuryr/internal/idlegate"
+	"github.com/kuryr/kuryr/internal/keymutex"
 	"github.com/kuryr/kuryr/kube/node"
 	"github.com/kuryr/kuryr/kube/node/wiring"
 	"github.com/kuryr/kuryr/sdn"
@@ -44,8 +44,8 @@ type Config struct {
 	Own func(*corev1.Node)
 	// HostPorts leads ports of the node to pods; nil has pods refused that wish it.
 	HostPorts HostPorts
-	// Lull has what is written to the API behind an answer wait for a moment without ADDs and DELs; nil has it written at once.
-	Lull *lull.Lull
+	// Idle has what is written to the API behind an answer wait for a moment without ADDs and DELs; nil has it written at once.
+	Idle *idlegate.Gate
 	Log  *slog.Logger
 
 	backoff *wait.Backoff // of watches that fail; nil is the feed's own
@@ -56,7 +56,7 @@ type Claimant struct {
 	Config
 	journal *journal
 	queue   workqueue.TypedRateLimitingInterface[task]
-	turn    namedlock.Locks // by the record's name
+	turn    keymutex.Mutex // by the record's name
 	gone    *departures
 	ready   chan struct{} // closed when the index is whole and the API's claims are in the journal
 

@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kuryr/kuryr/internal/records"
+	"github.com/kuryr/kuryr/internal/jsonstore"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/node"
 )
@@ -55,7 +55,7 @@ func (r record) after(other record) bool {
 // journal keeps records in a folder of this boot's own. It need not wait for the disk: a kill of the process loses nothing that was written, and what a
 // kill of the machine loses is void.
 type journal struct {
-	folder *records.Folder
+	folder *jsonstore.Store
 	mu     sync.Mutex
 	all    map[key]record
 }
@@ -69,7 +69,7 @@ func openJournal(dir, boot string) (*journal, error) {
 		}
 		boot = strings.TrimSpace(string(id))
 	}
-	folder, err := records.OpenVolatile(filepath.Join(dir, boot))
+	folder, err := jsonstore.OpenVolatile(filepath.Join(dir, boot))
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func openJournal(dir, boot string) (*journal, error) {
 			}
 		}
 	}
-	named, err := records.Load[record](folder)
+	named, err := jsonstore.Load[record](folder)
 	j := &journal{folder: folder, all: map[key]record{}}
 	for name, r := range named {
 		if k := keyOf(r.Attachment); k.name() == name {

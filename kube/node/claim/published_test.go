@@ -122,16 +122,17 @@ func TestHeirNotWritten(t *testing.T) {
 	w.begun()
 	heir := ask("heir", "a", "ua")
 	heir.Want.Published = []node.Published{{HostPort: 8080, Port: 80, Protocol: sdn.TCP}}
-	blocked := filepath.Join(w.dir, w.boot, keyOf(heir).name()+".json.tmp")
+	blocked := filepath.Join(w.dir, w.boot, keyOf(heir).name()+".json")
 	kernel.during = func() {
-		must(t, os.Mkdir(blocked, 0o700))                           // what it inherits is written by then
+		must(t, os.Remove(blocked))                                 // what it inherits is written by then
+		must(t, os.Mkdir(blocked, 0o700))                           // no file can replace it
 		must(t, w.do(t.Context(), task{port: string(got.Port.ID)})) // and somebody may look at the port meanwhile
 	}
 	if _, err := w.Claim(t.Context(), heir); !sdn.IsOfHost(err) {
 		t.Fatalf("error %v", err)
 	}
 	w.says(string(got.Port.ID), v1.PortAvailable, "")
-	must(t, os.Remove(blocked))
+	must(t, os.RemoveAll(blocked))
 	kernel.during = nil
 	w.restart()
 	w.begun()

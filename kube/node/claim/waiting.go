@@ -62,7 +62,7 @@ func (w waiters) remove(n *waiter) {
 func (c *Claimant) wait(ctx context.Context, w *waiter) (*attachment, error) {
 	patience := time.NewTimer(c.PodWait)
 	defer patience.Stop()
-	c.Lull.Hurry() // Raven makes ports by what is written to the API
+	c.Idle.Hurry() // Raven makes ports by what is written to the API
 	for {
 		over := false
 		select {

@@ -58,7 +58,7 @@ func (c *Claimant) write(ctx context.Context) {
 		if shut {
 			return
 		}
-		c.Lull.Wait(ctx)
+		c.Idle.Wait(ctx)
 		err := c.do(ctx, t)
 		if err != nil && ctx.Err() == nil {
 			c.Log.WarnContext(ctx, "not yet told to the API server; it is tried again", "what", t.String(), "tries", c.queue.NumRequeues(t)+1, "err", err)

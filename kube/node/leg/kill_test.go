@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/nstest"
-	"github.com/kuryr/kuryr/internal/records"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 )
 
@@ -53,7 +53,7 @@ func TestKilled(t *testing.T) {
 				m.run()
 				m.becomes("with the next daemon", want)
 				m.until("the record says so", func() bool {
-					all, err := records.Load[v1.KuryrPortSpec](records.At(m.dir))
+					all, err := jsonstore.Load[v1.KuryrPortSpec](jsonstore.Shared(m.dir))
 					must(t, err)
 					return (len(all) == 1) == (want != "")
 				})

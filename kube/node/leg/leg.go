@@ -19,7 +19,7 @@ import (
 
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/internal/failpoint"
-	"github.com/kuryr/kuryr/internal/records"
+	"github.com/kuryr/kuryr/internal/jsonstore"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/node/feed"
 	"github.com/kuryr/kuryr/kube/node/wiring"
@@ -62,7 +62,7 @@ type Config struct {
 // Leg keeps one node's own port plugged. See [Open].
 type Leg struct {
 	Config
-	folder *records.Folder
+	folder *jsonstore.Store
 	wake   chan struct{} // holds one element where what is wanted may have changed
 	lost   chan struct{} // holds one element where something may have been taken away
 
@@ -77,11 +77,11 @@ func Open(c Config) (*Leg, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	folder, err := records.Open(c.Dir)
+	folder, err := jsonstore.Open(c.Dir)
 	if err != nil {
 		return nil, err
 	}
-	all, err := records.Load[v1.KuryrPortSpec](folder)
+	all, err := jsonstore.Load[v1.KuryrPortSpec](folder)
 	if err != nil {
 		return nil, fmt.Errorf("record of the node's own port: %w", err)
 	}
@@ -269,12 +269,12 @@ func (l *Leg) remove(ctx context.Context) error {
 // Remove takes the interface of the port that the record in dir tells of out of the machine, for who takes Kuryr off it; no Leg may run. None is no error.
 // removed tells whether there was one.
 func Remove(ctx context.Context, dir string, b Binder) (removed bool, err error) {
-	all, err := records.Load[v1.KuryrPortSpec](records.At(dir))
+	all, err := jsonstore.Load[v1.KuryrPortSpec](jsonstore.Shared(dir))
 	spec, ok := all[recordName]
 	if err != nil || !ok {
 		return false, err
 	}
-	folder, err := records.Open(dir)
+	folder, err := jsonstore.Open(dir)
 	if err != nil {
 		return false, err
 	}
