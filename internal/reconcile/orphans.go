@@ -196,7 +196,10 @@ func (s *Store) importRow(ctx context.Context, k *kind, r *row, has map[Object]b
 	s.mu.Unlock()
 	gen := s.nextGen()
 	r.kind, r.Gen, r.Boot, r.Done = k, gen, s.boot, true
+	earlier := r.with(func(r *row) { r.Superseded, r.Claims, r.Owners = true, nil, nil })
 	switch {
+	case s.row(earlier.ref()) != nil:
+		return nil
 	case touched && (old == nil || old.Object != r.Object):
 		return fmt.Errorf("%s: it has changed since", name)
 	case old == nil:
@@ -208,10 +211,7 @@ func (s *Store) importRow(ctx context.Context, k *kind, r *row, has map[Object]b
 		next := old.with(func(o *row) { o.Gen, o.Incarnation = gen, r.Incarnation })
 		return s.commit(ctx, map[string]*row{name: next})
 	default:
-		r.Superseded, r.Claims, r.Owners = true, nil, nil
-		if s.row(r.ref()) != nil {
-			return nil
-		}
+		r = earlier
 	}
 	if held, holder := s.tryClaim(name, r); held != "" {
 		s.log.WarnContext(ctx, "imported object has a resource of another", "kind", k.name,
