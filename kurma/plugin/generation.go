@@ -18,6 +18,7 @@ import (
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/kurma/podnet"
+	"github.com/kuryr/kuryr/kurma/process"
 )
 
 // spec is a generation of a network as it was configured.
@@ -27,10 +28,8 @@ type spec struct {
 
 // record is the container that runs for a generation, as the next daemon adopts it.
 type record struct {
-	PID   int    `json:"pid"`
-	Start string `json:"start"`
-	Boot  string `json:"boot"`
-	Image Image  `json:"image"`
+	process.ID
+	Image Image `json:"image"`
 }
 
 // target starts and removes plugins' containers for the store.
@@ -175,22 +174,22 @@ func (g *generation) tryClear() {
 
 // container is a running one.
 type container struct {
-	process *process
+	process *process.Process
 	inside  door
 	output  *output
 }
 
 func (c *container) close() {
 	c.inside.close()
-	c.process.close()
+	c.process.Close()
 	c.output.close()
 }
 
 // adopt takes over the container that an earlier daemon of this boot has left running; it is nil if
 // there is none. What is not whole is removed.
 func (g *generation) adopt(last record) (*container, record, error) {
-	if last.PID != 0 && last.Boot == g.pod.boot {
-		if p, err := openProcess(last.PID, last.Start); err == nil {
+	if last.PID != 0 {
+		if p, err := last.Open(); err == nil {
 			c, err := g.attend(p)
 			return c, last, err
 		}
@@ -199,16 +198,16 @@ func (g *generation) adopt(last record) (*container, record, error) {
 }
 
 // attend opens what is needed of a running container.
-func (g *generation) attend(p *process) (*container, error) {
-	d, err := openDoor(p.pid)
+func (g *generation) attend(p *process.Process) (*container, error) {
+	d, err := openDoor(p.PID)
 	if err != nil {
-		p.close()
+		p.Close()
 		return nil, err
 	}
 	out, err := openOutput(g.bundle.fifo(), g.bundle.output())
 	if err != nil {
 		d.close()
-		p.close()
+		p.Close()
 		return nil, err
 	}
 	return &container{process: p, inside: d, output: out}, nil
@@ -228,14 +227,14 @@ func (g *generation) begin(ctx context.Context) (*container, record, error) {
 	}
 	// Until it is set up and its record is stored, the next daemon starts another one.
 	if err := g.setup(ctx, c, img); err != nil {
-		how, dead := c.process.dies()
+		how, dead := dies(c.process)
 		c.close()
 		if dead {
 			err = g.ended(how)
 		}
 		return nil, record{}, err
 	}
-	return c, record{PID: c.process.pid, Start: c.process.start, Boot: g.pod.boot, Image: img}, nil
+	return c, record{c.process.ID, img}, nil
 }
 
 func (g *generation) start(ctx context.Context, img Image) (*container, error) {
@@ -288,10 +287,10 @@ func (g *generation) start(ctx context.Context, img Image) (*container, error) {
 	}
 	var d door
 	if p != nil {
-		d, err = openDoor(p.pid)
+		d, err = openDoor(p.PID)
 		if errors.Is(err, os.ErrNotExist) { // it has ended meanwhile
-			how, err = p.wait()
-			p.close()
+			how, err = ends(p)
+			p.Close()
 			p = nil
 		}
 	}
@@ -301,7 +300,7 @@ func (g *generation) start(ctx context.Context, img Image) (*container, error) {
 	}
 	if err != nil {
 		if p != nil {
-			p.close()
+			p.Close()
 		}
 		return fail(err)
 	}
@@ -315,7 +314,7 @@ func (g *generation) ended(how string) error {
 }
 
 // process is the one that the runtime has written down; it is nil if it has ended already.
-func (b bundle) process() (p *process, how string, err error) {
+func (b bundle) process() (p *process.Process, how string, err error) {
 	text, err := os.ReadFile(b.pidFile())
 	if err != nil {
 		return nil, "", fmt.Errorf("container: %w", err)
@@ -324,7 +323,11 @@ func (b bundle) process() (p *process, how string, err error) {
 	if _, err := fmt.Sscan(string(text), &pid); err != nil {
 		return nil, "", fmt.Errorf("container: the runtime wrote %q for a process", words(text))
 	}
-	if p, err = openProcess(pid, ""); errors.Is(err, os.ErrNotExist) {
+	id, err := process.Of(pid)
+	if err == nil {
+		p, err = id.Open()
+	}
+	if errors.Is(err, os.ErrNotExist) {
 		return nil, reap(pid), nil
 	}
 	return p, "", err
@@ -355,9 +358,9 @@ func (g *generation) group() string { return "main-" + g.bundle.id }
 // for the end of the generation's context.
 func (g *generation) watch(c *container) {
 	began := time.Now()
-	stop := context.AfterFunc(g.ctx, func() { _ = c.process.fd.SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(g.ctx, func() { c.process.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	how, err := c.process.wait()
+	how, err := ends(c.process)
 	ending := g.ctx.Err() != nil
 	state, reason := Failed, "its main executable "+how
 	if ending {
@@ -409,11 +412,11 @@ func (g *generation) stop(remove bool) {
 // quit asks the main executable to end, and kills it if it does not.
 func (g *generation) quit(c *container) {
 	g.guests.Wait() // a del may be under way
-	_ = c.process.fd.SetReadDeadline(time.Time{})
-	_ = c.process.signal(unix.SIGTERM)
-	timer := time.AfterFunc(g.pod.cfg.StopLimit, func() { _ = c.process.signal(unix.SIGKILL) })
+	c.process.SetDeadline(time.Time{})
+	_ = c.process.Signal(unix.SIGTERM)
+	timer := time.AfterFunc(g.pod.cfg.StopLimit, func() { _ = c.process.Signal(unix.SIGKILL) })
 	defer timer.Stop()
-	_, _ = c.process.wait()
+	_ = c.process.Wait()
 	failpoint.Here("kurma.plugin.stop.ended")
 }
 

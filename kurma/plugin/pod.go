@@ -33,7 +33,6 @@ type Pod struct {
 	log     *slog.Logger
 	runtime *ociRuntime
 	cgroups *cgroups
-	boot    string
 	lock    *os.File
 	plugins *reconcile.Kind[spec, record] // a row for each generation
 
@@ -125,11 +124,7 @@ func claim(path string) (*os.File, error) {
 }
 
 func (p *Pod) open() error {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return fmt.Errorf("networking pod: %w", err)
-	}
-	p.boot = strings.TrimSpace(string(boot))
+	var err error
 	if p.runtime, err = findRuntime(p.cfg.Runtime, filepath.Join(p.cfg.Run, "runtime")); err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/kurma/process"
 )
 
 // Add attaches a pod to its networks, in order, and answers when it is whole. If a network is
@@ -32,11 +33,13 @@ func (m *Manager) Add(ctx context.Context, r Request) (Pod, error) {
 		return Pod{}, err
 	}
 	defer unlock()
-	var first *process
+	var first *process.ID
 	if r.Container != "" {
-		if first, err = processOf(r.PID); err != nil {
+		id, err := process.Of(r.PID)
+		if err != nil {
 			return Pod{}, invalid("pid: process %d of container %s: %w", r.PID, clip(r.Container), err)
 		}
+		first = &id
 	}
 	h, err := find(r)
 	if err != nil {
@@ -137,7 +140,7 @@ func judge(has row, r Request, h netns.NsHandle) (replace bool, err error) {
 			r.UUID, clip(has.Spec.Container), clip(r.Container))
 	case stateOf(has) != Ready:
 		return true, nil
-	case r.Container != "" && !same && has.Spec.Process != nil && has.Spec.Process.gone():
+	case r.Container != "" && !same && has.Spec.Process != nil && has.Spec.Process.Ended():
 		return true, nil // recreated by its runtime
 	case !same:
 		return false, conflict("pod %s: it has another network namespace: delete it first", r.UUID)
@@ -213,7 +216,7 @@ func (m *Manager) hold(networks []Network) (release func()) {
 
 // attach stores the pod and has it attached. The pod's lock is held.
 func (m *Manager) attach(
-	ctx context.Context, r Request, first *process, h netns.NsHandle, networks []Network,
+	ctx context.Context, r Request, first *process.ID, h netns.NsHandle, networks []Network,
 ) (Pod, error) {
 	s := spec{
 		Container: r.Container, Process: first, Asked: r.Networks,
@@ -248,7 +251,7 @@ func (m *Manager) attach(
 	if err != nil {
 		return Pod{}, err
 	}
-	if first != nil && !m.watch(r.UUID, first) {
+	if first != nil && !m.watch(r.UUID, *first) {
 		err := failed("pod %s: process %d of its container has ended", r.UUID, first.PID)
 		return Pod{}, errors.Join(err, m.remove(ctx, r.UUID))
 	}

@@ -5,7 +5,6 @@ package pod
 import (
 	"context"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/keymutex"
 	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/kurma/process"
 )
 
 // Namespaces are pinned network namespaces by name, as internal/netns.Store has them.
@@ -52,8 +52,8 @@ type Manager struct {
 	mu     sync.Mutex
 	opened map[string]netns.NsHandle // by UUID: namespaces of pods that are being added
 	held   map[Ref]int               // by requests that have no row yet
-	// watched has the pidfds of the containers' first processes, by UUID.
-	watched map[string]*os.File
+	// watched has the containers' first processes, by UUID.
+	watched map[string]*process.Process
 }
 
 // row is a pod in the store. Its key is the UUID.
@@ -66,7 +66,7 @@ func New(c Config) *Manager {
 	}
 	m := &Manager{
 		spaces: c.Namespaces, plugins: c.Plugins, log: c.Logger,
-		opened: map[string]netns.NsHandle{}, held: map[Ref]int{}, watched: map[string]*os.File{},
+		opened: map[string]netns.NsHandle{}, held: map[Ref]int{}, watched: map[string]*process.Process{},
 	}
 	m.pods = reconcile.Register(c.Store, "pod", target{m}, reconcile.Options[spec, last]{
 		Confirm: true, Start: m.start, Removed: m.removed,
@@ -80,7 +80,7 @@ func New(c Config) *Manager {
 // not have, as after it was lost. It is called once, after the store was started.
 func (m *Manager) Start(ctx context.Context) {
 	for r := range m.pods.Rows() {
-		if p := r.Spec.Process; p != nil && stateOf(r) == Ready && !m.watch(r.Key, p) {
+		if p := r.Spec.Process; p != nil && stateOf(r) == Ready && !m.watch(r.Key, *p) {
 			m.work.Go(func() { m.removeEnded(r.Key) })
 		}
 	}
@@ -104,8 +104,8 @@ func (m *Manager) Start(ctx context.Context) {
 // networks are closed.
 func (m *Manager) Close() {
 	m.mu.Lock()
-	for _, pidfd := range m.watched {
-		_ = pidfd.Close()
+	for _, p := range m.watched {
+		p.Close()
 	}
 	clear(m.watched)
 	m.mu.Unlock()

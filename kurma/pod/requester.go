@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/kurma/process"
 )
 
 // requester is for whom a pod is asked. It has only what the caller of the API vouches for, or
@@ -28,7 +30,7 @@ type requester struct {
 
 // requesterOf finds for whom a request is. A container is judged by its first process, whatever
 // user the request names.
-func requesterOf(r Request, first *process) (requester, error) {
+func requesterOf(r Request, first *process.ID) (requester, error) {
 	if first == nil {
 		return requester{root: r.User == nil || *r.User == 0, user: r.User}, nil
 	}
@@ -37,7 +39,7 @@ func requesterOf(r Request, first *process) (requester, error) {
 	if made.user, err = namespaceRoot(first.PID); err == nil {
 		made.cgroup, err = cgroupOf(first.PID)
 	}
-	if err == nil && first.gone() {
+	if err == nil && first.Ended() {
 		err = os.ErrProcessDone // the number may already be another process's
 	}
 	if err != nil {

@@ -14,12 +14,13 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/kurma/process"
 )
 
 // spec is what was asked, and what was chosen for it before anything was changed.
 type spec struct {
 	Container   string       `json:"container,omitempty"`
-	Process     *process     `json:"process,omitempty"` // the first one of the container
+	Process     *process.ID  `json:"process,omitempty"` // the first one of the container
 	Asked       []string     `json:"asked"`             // networks; null: the defaults
 	Attachments []Attachment `json:"attachments"`       // in this order, without results
 	Space       space        `json:"space"`
@@ -187,7 +188,7 @@ func (m *Manager) start(r row, rebooted bool) reconcile.Action {
 		why = "add was cut off"
 	case rebooted || !m.pinned(r.Key):
 		why = "namespace is gone"
-	case r.Spec.Process != nil && r.Spec.Process.gone():
+	case r.Spec.Process != nil && r.Spec.Process.Ended():
 		why = "first process has ended"
 	default:
 		return reconcile.Keep
@@ -200,6 +201,6 @@ func (m *Manager) start(r row, rebooted bool) reconcile.Action {
 
 // claim is the namespace as a resource that one pod has at a time. Its numbers are of one boot.
 func (s space) claim() (string, error) {
-	boot, err := bootID()
+	boot, err := process.Boot()
 	return fmt.Sprintf("netns/%s/%d/%d", boot, s.Dev, s.Ino), err
 }

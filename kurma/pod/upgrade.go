@@ -15,6 +15,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/kurma/process"
 )
 
 // The journal of versions before the intent store: a bbolt file with schema "1" in the bucket
@@ -35,8 +36,8 @@ const (
 // record is what that journal has of a pod.
 type record struct {
 	Pod
-	Space   space    `json:"space"`
-	Process *process `json:"process,omitempty"`
+	Space   space       `json:"space"`
+	Process *process.ID `json:"process,omitempty"`
 }
 
 // Upgrade prepares the path of the store, before that is opened. A journal of an earlier version
