@@ -1,0 +1,107 @@
+package reconcile
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// After a partial deletion the next one has what is left, also in another process.
+func TestRemaining(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.db")
+	var gone []string
+	register := func(s *Store) (*partTarget, *Kind[string, string]) {
+		f := &partTarget{}
+		return f, Register(s, "port", f, Options[string, string]{
+			Confirm: true, Removed: func(r Row[string, string]) { gone = append(gone, r.Key) },
+		})
+	}
+	s := open(t, path)
+	f, k := register(s)
+	if _, err := k.Set(t.Context(), Request[string]{Key: "a", Spec: "1"}); err != nil {
+		t.Fatal(err)
+	}
+	f.left = "half"
+	if err := k.Remove(t.Context(), "a"); !IsPending(err) {
+		t.Errorf("Remove: %v", err)
+	}
+	if r, _ := k.Get("a"); r.Last != "half" || len(gone) > 0 {
+		t.Errorf("last %q, gone %q", r.Last, gone)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f, k = register(open(t, path))
+	if err := k.Remove(t.Context(), "a"); err != nil || f.last != "half" {
+		t.Errorf("Remove of %q: %v", f.last, err)
+	}
+	if len(gone) != 1 || gone[0] != "a" {
+		t.Errorf("gone %q", gone)
+	}
+}
+
+// partTarget deletes a part of its object if left is not "".
+type partTarget struct {
+	fakeTarget
+	left, last string
+}
+
+func (p *partTarget) Delete(_ context.Context, _ Object, _, last string) error {
+	p.last = last
+	if p.left != "" {
+		return Remaining(p.left, errTest)
+	}
+	return nil
+}
+
+// A row that was imported is ensured by Repeat alone, and again after the backoff of the failures
+// that Repeat was told of.
+func TestImportAndRepeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, k := newKind(t)
+		row := func(key, spec string) []Row[string, string] {
+			return []Row[string, string]{{
+				Object: Object{Key: key}, Phase: Wanted, Spec: spec, Last: "old", Done: true,
+				Claims: []string{"address/" + key},
+			}}
+		}
+		for _, spec := range []string{"1", "2"} { // the second is left out
+			if err := k.Import(t.Context(), row("a", spec)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r, ok := k.Holder("address/a"); !ok || r.Spec != "1" || r.Last != "old" || r.Incarnation == 0 {
+			t.Errorf("row %+v", r)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go k.store.Run(ctx)
+		synctest.Wait()
+		wantCalls(t, f)
+		for _, c := range []struct {
+			failures    int
+			least, most time.Duration
+		}{{0, 0, 0}, {1, time.Second / 2, time.Second}, {4, 4 * time.Second, 8 * time.Second}} {
+			begun := time.Now()
+			if err := k.Repeat(ctx, "a", c.failures, errTest); err != nil {
+				t.Fatal(err)
+			}
+			due := k.Due("a")
+			for r, _ := k.Get("a"); r.Err != ""; r, _ = k.Get("a") {
+				time.Sleep(10 * time.Millisecond)
+			}
+			if took := time.Since(begun); took < c.least || took > c.most+time.Second/10 {
+				t.Errorf("%d failures: after %s", c.failures, took)
+			}
+			if c.failures > 0 && (due.Before(begun.Add(c.least)) || due.After(begun.Add(c.most))) {
+				t.Errorf("%d failures: due %s, now %s", c.failures, due, begun)
+			}
+			wantCalls(t, f, "ensure a 1")
+		}
+		if err := k.Repeat(ctx, "absent", 0, nil); err != nil {
+			t.Error(err)
+		}
+	})
+}
