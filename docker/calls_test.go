@@ -22,11 +22,11 @@ var callBounds = map[string]map[string]int{
 		"RequestAddress":              2,
 		"CreateEndpoint":              4,
 		"Join":                        1,
-		"ProgramExternalConnectivity": 3,
+		"ProgramExternalConnectivity": 1,
 		"EndpointOperInfo":            1,
-		"RevokeExternalConnectivity":  2,
-		"Leave":                       1,
-		"DeleteEndpoint":              3,
+		"RevokeExternalConnectivity":  1,
+		"Leave":                       0,
+		"DeleteEndpoint":              2,
 		"ReleaseAddress":              3,
 		"ReleaseAddress gateway":      1,
 		"ReleasePool":                 3,
@@ -49,7 +49,7 @@ var callBounds = map[string]map[string]int{
 		"CreateEndpoint":   6,
 		"EndpointOperInfo": 0,
 		"Join":             1,
-		"container stop":   6,
+		"container stop":   4,
 		"network rm":       11,
 		"remove tags":      5,
 	},
@@ -256,6 +256,20 @@ func (c *counting) FindForwards(
 	ctx context.Context, q sdn.ForwardQuery,
 ) iter.Seq2[sdn.Forward, error] {
 	return c.note("FindForwards").FindForwards(ctx, q)
+}
+
+func (c *counting) Publish(
+	ctx context.Context, spec sdn.PublicationSpec,
+) (sdn.Publication, error) {
+	return c.note("Publish").Publish(ctx, spec)
+}
+
+func (c *counting) Publication(ctx context.Context, key sdn.Key) (sdn.Publication, error) {
+	return c.note("Publication").Publication(ctx, key)
+}
+
+func (c *counting) Unpublish(ctx context.Context, key sdn.Key) error {
+	return c.note("Unpublish").Unpublish(ctx, key)
 }
 
 func (c *counting) ApplySecurityGroup(

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/docker/publish"
 	"github.com/kuryr/kuryr/internal/portproxy"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -58,7 +59,7 @@ type Config struct {
 	// HostRoutes tells what the host routes, which no automatic pool may overlap. nil: nothing is known.
 	HostRoutes func(ctx context.Context) ([]netip.Prefix, error)
 	// HostPorts keeps published ports from other programs of the host. nil: whatever the SDN allows.
-	HostPorts  HostPorts
+	HostPorts  publish.HostPorts
 	Logger     *slog.Logger          // nil: slog.Default
 	Registerer prometheus.Registerer // nil: no metrics
 	// Routed gives every network a router, with a way out where the SDN has one, unless it is asked not to have one: what a host
@@ -105,7 +106,7 @@ type Driver struct {
 	reach      Scope
 	pools      map[bool][]AutoPool // by whether IPv6
 	hostRoutes func(ctx context.Context) ([]netip.Prefix, error)
-	hostPorts  HostPorts
+	hostPorts  publish.HostPorts
 	log        *slog.Logger
 	metrics    *metrics
 	timeout    time.Duration
@@ -189,9 +190,6 @@ func New(c Config) (*Driver, error) {
 	}
 	if c.HostRoutes == nil {
 		c.HostRoutes = func(context.Context) ([]netip.Prefix, error) { return nil, nil }
-	}
-	if c.HostPorts == nil {
-		c.HostPorts = noHostPorts{}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/internal/ipproto"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -25,7 +26,7 @@ func exposedTags(ports []exposedPort) []string {
 		for i++; i < len(ports) && ports[i].Proto == first.Proto && ports[i].Port-last <= 1; i++ {
 			last = ports[i].Port
 		}
-		tags = append(tags, tagExposed+exposedRange(first.Port, last)+"/"+protocol(first.Proto))
+		tags = append(tags, tagExposed+exposedRange(first.Port, last)+"/"+ipproto.Name(first.Proto))
 	}
 	return tags
 }

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kuryr/kuryr/docker/publish"
 	"github.com/kuryr/kuryr/internal/failpoint"
-	"github.com/kuryr/kuryr/internal/hostports"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -37,7 +37,7 @@ func forwards(port sdn.Port) bool {
 }
 
 // publishForwarded publishes ports by port forwardings of a floating IP.
-func (d *Driver) publishForwarded(ctx context.Context, endpoint string, known plugged, published []portMap) error {
+func (d *Driver) publishForwarded(ctx context.Context, endpoint string, known plugged, ports []publish.Port) error {
 	can := d.sdn.Capabilities()
 	if !can.FloatingIPs || !can.Forwards {
 		return refuse("option %s=%s: this SDN has no floating IPs that forward ports", optPublish, publishFloating)
@@ -57,24 +57,15 @@ func (d *Driver) publishForwarded(ctx context.Context, endpoint string, known pl
 		return err
 	}
 	failpoint.Here("docker.forward.address")
-	p := &publisher{sdn: d.sdn, ports: noHostPorts{}, endpoint: endpoint, targets: map[bool]sdn.Target{false: target},
-		faces: map[netip.Addr]*face{made.Address: {address: made.Address, floatingIP: made.ID, target: target}}, order: []netip.Addr{made.Address}, kept: map[hostports.Port]bool{}}
-	if p.faces[made.Address].there, err = sdn.All(d.sdn.FindForwards(ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{made.ID}})); err != nil {
-		return err
-	}
-	published = slices.Clone(published)
-	for i, m := range published {
-		if host, err := netip.ParseAddr(m.HostIP); err == nil && !host.IsUnspecified() && host != made.Address {
-			return refuse("port %d/%s cannot be published on %s: the endpoint's floating IP is %s", m.Port, protocol(m.Proto), host, made.Address)
-		}
-		published[i].HostIP = made.Address.String()
-	}
-	return p.forwardAll(ctx, published)
+	return publish.AtFloatingIP(ctx, d.sdn, endpoint, made, target, ports)
 }
+
+// forwardKey is the Key of an endpoint's own floating IP that forwards.
+func (d *Driver) forwardKey(endpoint string) sdn.Key { return d.key(kindPublish, endpoint+"/4") }
 
 // forwarder is the floating IP that is to forward to an endpoint. What is to be undone is written down before it is made.
 func (d *Driver) forwarder(ctx context.Context, endpoint string, known *plugged, target sdn.Target) (sdn.FloatingIP, error) {
-	spec := sdn.FloatingIPSpec{Base: sdn.Base{Key: d.publishKey(endpoint, false)}}
+	spec := sdn.FloatingIPSpec{Base: sdn.Base{Key: d.forwardKey(endpoint)}}
 	for _, asked := range tagValues(known.Port.Tags, tagPublishAt) {
 		found, err := d.floatingIP(ctx, asked, func(f sdn.FloatingIP) bool { return f.Key == spec.Key || f.ID == known.Forwarder })
 		switch {
@@ -128,9 +119,24 @@ func (d *Driver) lender(ctx context.Context, port sdn.Port) (sdn.ID, error) {
 	return "", nil
 }
 
-// dropForwarded takes the forwardings to an endpoint from a floating IP that is not Kuryr's: the one of its record, or the one that its port's tags name
-// where the record is lost, as at a reboot. A port of Kuryr's would take them along when it is deleted, its user's stays.
+// dropForwarded ends what floating IPs forward to an endpoint: its own floating IP is deleted, one
+// of its user's stays.
 func (d *Driver) dropForwarded(ctx context.Context, endpoint string) error {
+	if err := d.dropFromUsers(ctx, endpoint); err != nil {
+		return err
+	}
+	match := sdn.Match{Keys: []sdn.Key{d.forwardKey(endpoint)}}
+	own, found, err := sdn.First(d.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: match}))
+	if err != nil || !found {
+		return err
+	}
+	return d.sdn.DeleteFloatingIP(ctx, own.ID)
+}
+
+// dropFromUsers deletes the forwardings to an endpoint from a floating IP that is not Kuryr's: the
+// one of its record, or the one that its port's tags name where the record is lost, as at a reboot.
+// A port of Kuryr's would take them along when it is deleted, its user's stays.
+func (d *Driver) dropFromUsers(ctx context.Context, endpoint string) error {
 	r, known := d.plugged.get(endpoint)
 	if known {
 		return d.dropForwards(ctx, r.Forwarder, r.Port.ID)

@@ -228,6 +228,19 @@ func (l *leaving) FindForwards(ctx context.Context, q sdn.ForwardQuery) iter.Seq
 	return many(l, l.Provider.FindForwards(ctx, q))
 }
 
+func (l *leaving) Publish(ctx context.Context, spec sdn.PublicationSpec) (sdn.Publication, error) {
+	return one(l, func() (sdn.Publication, error) { return l.Provider.Publish(ctx, spec) })
+}
+
+func (l *leaving) Publication(ctx context.Context, key sdn.Key) (sdn.Publication, error) {
+	return one(l, func() (sdn.Publication, error) { return l.Provider.Publication(ctx, key) })
+}
+
+func (l *leaving) Unpublish(ctx context.Context, key sdn.Key) error {
+	_, err := one(l, func() (nothing, error) { return nothing{}, l.Provider.Unpublish(ctx, key) })
+	return err
+}
+
 // awayBox is a box whose SDN can be away and whose folders outlive a restart.
 func awayBox(t *testing.T) (*box, *leaving) {
 	t.Helper()

@@ -9,10 +9,11 @@ import (
 )
 
 // TestManyPublishedPorts checks -p 10000-20000:10000-20000/udp: Docker's calls are then longer
-// than 1 MiB.
+// than 1 MiB. The SDN is called once to publish them, and once to withdraw them.
 func TestManyPublishedPorts(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
+	c := &counting{}
+	b := newBox(t, func(config *Config) { c.Provider = config.Provider; config.Provider = c })
 	n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
 	published, exposed := []m{}, []m{}
 	for p := 10000; p <= 20000; p++ {
@@ -22,11 +23,20 @@ func TestManyPublishedPorts(t *testing.T) {
 		exposed = append(exposed, m{"Proto": 17, "Port": p})
 	}
 	e := b.run(&endpoint{net: n, published: published, exposed: exposed})
-	got := b.forwards(e.id)
-	if len(got["0.0.0.0"]) != len(published) {
-		t.Errorf("%d ports are published, want %d", len(got["0.0.0.0"]), len(published))
+	ports := 0
+	for _, f := range b.forwards(e.id)["0.0.0.0"] {
+		ports += int(f.External.Last-f.External.First) + 1
+	}
+	if ports != len(published) {
+		t.Errorf("%d ports are published, want %d", ports, len(published))
 	}
 	b.stop(e)
+	calls := slices.DeleteFunc(c.calls, func(call string) bool {
+		return !slices.Contains([]string{"Publish", "Publication", "Unpublish"}, call)
+	})
+	if want := []string{"Publish", "Unpublish"}; !slices.Equal(calls, want) {
+		t.Errorf("calls %v, want %v", calls, want)
+	}
 	b.remove(n)
 	b.clean()
 }
@@ -67,7 +77,7 @@ func TestManyTakenPorts(t *testing.T) {
 	publish(21000, 21999, 21999)
 	take(21999, 21999)
 	publish(21000, 21999, 0)
-	take(firstDynamic, lastDynamic)
+	take(49153, 65535)
 	delete(host.held, "0.0.0.0:60000/tcp")
 	publish(0, 0, 60000)
 }

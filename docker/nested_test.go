@@ -289,7 +289,7 @@ func TestNestedCutAnywhere(t *testing.T) {
 					t.Fatalf("%s was cut at call %d (%v), which left\n%s", method, calls, answer, now)
 				}
 				if answer["Err"] == nil {
-					if calls < 4 {
+					if calls < 3 {
 						t.Errorf("%s makes but %d calls", method, calls-1)
 					}
 					return

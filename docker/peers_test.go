@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/kuryr/kuryr/internal/ipproto"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -290,7 +291,7 @@ func TestPeerB17IPv4Only(t *testing.T) {
 	b.must(err)
 	seen := map[string]bool{}
 	for _, f := range forwards {
-		seen[protocol(f.Protocol)+" "+f.Target.Addr.String()] = true
+		seen[ipproto.Name(f.Protocol)+" "+f.Target.Addr.String()] = true
 	}
 	for _, proto := range []string{"tcp", "udp", "sctp"} {
 		if !seen[proto+" "+e.ip4] || !seen[proto+" "+e.ip6] {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kuryr/kuryr/internal/ipproto"
 	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/portproxy"
 	"github.com/kuryr/kuryr/sdn"
@@ -442,7 +443,7 @@ func TestExposedGroup(t *testing.T) {
 			if r.IPv6 {
 				family = "IPv6"
 			}
-			rules = append(rules, strings.Join([]string{string(r.Direction), family, protocol(r.Protocol), exposedRange(r.Ports.First, r.Ports.Last)}, " "))
+			rules = append(rules, strings.Join([]string{string(r.Direction), family, ipproto.Name(r.Protocol), exposedRange(r.Ports.First, r.Ports.Last)}, " "))
 		}
 		want := []string{
 			"ingress IPv4 tcp 80-81", "ingress IPv6 tcp 80-81", "ingress IPv4 tcp 443", "ingress IPv6 tcp 443",

@@ -31,6 +31,9 @@ type plugged struct {
 	Proxied []portproxy.Forward `json:",omitempty"`
 	// Floating says that floating IPs forward to the endpoint, or may: it is written before the first is made.
 	Floating bool `json:",omitempty"`
+	// Unpublished says that nothing is published at the host's addresses. It is cleared before
+	// anything is. Records of earlier versions do not say so.
+	Unpublished bool `json:",omitempty"`
 	// Forwarder is the floating IP that does so where it is not Kuryr's own.
 	Forwarder sdn.ID `json:",omitempty"`
 	// Exposed says the same of a security group for its exposed ports.
@@ -118,7 +121,8 @@ func (p *pluggedRecords) endpoints() []string {
 
 // notePlugged writes down the port that an endpoint has got. What an earlier record of it knows to be published stays known.
 func (d *Driver) notePlugged(ctx context.Context, endpoint, network string, n sdn.Network, port sdn.Port) {
-	r, _ := d.plugged.get(endpoint)
+	r, known := d.plugged.get(endpoint)
+	r.Unpublished = r.Unpublished || !known
 	r.Network, r.Port, r.MTU, r.Internal, r.Subnets = network, port, n.MTU, gatewayless(n), nil
 	r.Started = d.startingSince(endpoint)
 	d.plugged.put(ctx, endpoint, r)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/kuryr/kuryr/internal/hostports"
+	"github.com/kuryr/kuryr/internal/ipproto"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -101,7 +102,7 @@ type fakePorts struct {
 	held  map[string]string // port: owner
 }
 
-func portText(p hostports.Port) string { return p.Address.String() + "/" + protocol(p.Protocol) }
+func portText(p hostports.Port) string { return p.Address.String() + "/" + ipproto.Name(p.Protocol) }
 
 func (f *fakePorts) Reserve(owner string, p hostports.Port) error {
 	f.mu.Lock()
@@ -134,6 +135,16 @@ func (f *fakePorts) ReleaseAll(owner string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	maps.DeleteFunc(f.held, func(_, had string) bool { return had == owner })
+}
+
+func (f *fakePorts) Retain(owner string, ports ...hostports.Port) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	keep := map[string]bool{}
+	for _, p := range ports {
+		keep[portText(p)] = true
+	}
+	maps.DeleteFunc(f.held, func(port, had string) bool { return had == owner && !keep[port] })
 }
 
 func (f *fakePorts) Users(hostports.Port) []hostports.Program { return f.users }
@@ -213,6 +224,31 @@ func TestPublishKeepsListeners(t *testing.T) {
 			t.Errorf("reserved after %s: %s", method, got)
 		}
 	}
+}
+
+// TestPublishAgain checks that ports that are no longer asked for are withdrawn and given up.
+func TestPublishAgain(t *testing.T) {
+	t.Parallel()
+	b, host := withPorts(t, nil)
+	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
+	e := b.run(&endpoint{net: n, published: []m{
+		{"Proto": 17, "Port": 80, "HostPort": 8080}, {"Proto": 17, "Port": 81, "HostPort": 8081},
+		{"Proto": 17, "Port": 82, "HostPort": 8082}, {"Proto": 6, "Port": 80},
+	}})
+	isRange := func(f sdn.Forward) bool { return f.External == sdn.PortRange{First: 8080, Last: 8082} }
+	if got := b.forwards(e.id)["0.0.0.0"]; len(got) != 2 || !slices.ContainsFunc(got, isRange) {
+		t.Errorf("forwardings %+v, want one port and a range of three", got)
+	}
+	b.ok("NetworkDriver.ProgramExternalConnectivity", e.program(m{"Proto": 17, "Port": 81, "HostPort": 8081}))
+	if got := b.forwards(e.id)["0.0.0.0"]; len(got) != 1 || got[0].External != (sdn.PortRange{First: 8081, Last: 8081}) {
+		t.Errorf("forwardings %+v, want that of port 8081", got)
+	}
+	if got := host.ports(); got != "0.0.0.0:8081/udp" {
+		t.Errorf("reserved: %s", got)
+	}
+	b.stop(e)
+	b.remove(n)
+	b.clean()
 }
 
 // What the host cannot give is told with the address's or the limit's name, and chosen ports are no way around.
@@ -367,7 +403,7 @@ func TestPublishChoosesPorts(t *testing.T) {
 	dynamic := b.run(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80}, {"Proto": 17, "Port": 80}}})
 	first := b.forwards(dynamic.id)
 	for _, f := range slices.Concat(first["0.0.0.0"], first["::"]) {
-		if f.External.First < firstDynamic {
+		if f.External.First < 49153 {
 			t.Errorf("forwarding %+v", f)
 		}
 	}

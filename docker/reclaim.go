@@ -5,8 +5,8 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"strings"
 
+	"github.com/kuryr/kuryr/docker/publish"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -33,29 +33,27 @@ func (d *Driver) program(ctx context.Context, r *programRequest) (any, error) {
 
 // dropForgottenPublications takes the host ports that the request names from endpoints that no container has. It tells whether there were any.
 func (d *Driver) dropForgottenPublications(ctx context.Context, r *programRequest) (dropped bool, err error) {
-	match := sdn.Match{Owner: d.sdn.Installation(), Kind: kindPublish}
-	floating, err := sdn.All(d.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: match}))
+	wanted := toPublish(r.endpoint.published)
+	endpoints, err := d.published(ctx, func(a netip.Addr) bool {
+		return slices.ContainsFunc(wanted, func(p publish.Port) bool { return p.Meets(a) })
+	})
 	if err != nil {
 		return false, err
 	}
-	var inTheWay []string
-	for _, f := range floating {
-		endpoint, _, _ := strings.Cut(f.Key.Name, "/")
-		asked := slices.DeleteFunc(slices.Clone(r.endpoint.published), func(m portMap) bool { return !m.meets(f.Address) })
-		if endpoint == r.EndpointID || len(asked) == 0 {
+	for _, endpoint := range endpoints {
+		if endpoint == r.EndpointID {
 			continue
 		}
-		for forward, err := range d.sdn.FindForwards(ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{f.ID}}) {
-			if err != nil {
-				return false, err
-			}
-			if slices.ContainsFunc(asked, func(m portMap) bool { return m.wants(forward) }) {
-				inTheWay = append(inTheWay, endpoint)
-			}
+		there, err := d.atHost().Published(ctx, d.toBePublished(endpoint, sdn.Port{}))
+		if err != nil {
+			return dropped, err
 		}
-	}
-	slices.Sort(inTheWay)
-	for _, endpoint := range slices.Compact(inTheWay) {
+		inTheWay := slices.ContainsFunc(there, func(f sdn.PublishedPort) bool {
+			return slices.ContainsFunc(wanted, func(p publish.Port) bool { return p.Wants(f.Host, f.Protocol, f.External) })
+		})
+		if !inTheWay {
+			continue
+		}
 		one, err := d.dropForgottenPublication(ctx, endpoint)
 		if err != nil {
 			return dropped, err
@@ -63,17 +61,6 @@ func (d *Driver) dropForgottenPublications(ctx context.Context, r *programReques
 		dropped = dropped || one
 	}
 	return dropped, nil
-}
-
-// meets tells whether what is published on an address of the host, or on all of a family, can be in the way.
-func (m portMap) meets(a netip.Addr) bool {
-	host, err := netip.ParseAddr(m.HostIP)
-	return err != nil || host == a || host.Is6() == a.Is6() && (host.IsUnspecified() || a.IsUnspecified())
-}
-
-// wants tells whether a forwarding has a host port that is asked for.
-func (m portMap) wants(f sdn.Forward) bool {
-	return m.HostPort != 0 && m.Proto == f.Protocol && f.External.First <= max(m.HostPort, m.HostPortEnd) && f.External.Last >= m.HostPort
 }
 
 // dropForgottenPublication takes back what an endpoint has published, unless a container has it. An engine publishes ports when the interface is

@@ -41,7 +41,7 @@ func (a *app) publishedCommand() *cobra.Command {
 			return nil
 		},
 		Long: `List the ports that containers publish, which docker port does not know of other drivers' networks. With a container it prints what
-docker port would: "80/tcp -> 0.0.0.0:8080", a line each. CONTAINER is a container's name or id, or the id of its endpoint or port.`,
+docker port would: "80/tcp -> 0.0.0.0:8080", a line for each port or range. CONTAINER is a container's name or id, or the id of its endpoint or port.`,
 		Example: "  kuryr port published\n  kuryr port published web\n  kuryr port published --exposed -o json",
 		ValidArgsFunction: func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {

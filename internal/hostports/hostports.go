@@ -139,6 +139,21 @@ func (h *Holder) ReleaseAll(owner string) {
 	}
 }
 
+// Retain gives all ports of an owner back but these.
+func (h *Holder) Retain(owner string, ports ...Port) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	keep := make(map[Port]bool, len(ports))
+	for _, p := range ports {
+		keep[p] = true
+	}
+	for p, kept := range h.owners[owner] {
+		if !keep[p] {
+			h.drop(kept)
+		}
+	}
+}
+
 // Close gives everything back.
 func (h *Holder) Close() {
 	h.mu.Lock()

@@ -252,3 +252,22 @@ func TestNoFiles(t *testing.T) {
 		}
 	})
 }
+
+// TestRetain checks that an owner keeps the ports that it names, and loses its others alone.
+func TestRetain(t *testing.T) {
+	t.Parallel()
+	inHost(t, func(t *testing.T, h *hostports.Holder) {
+		one, two, other := port(sdn.UDP, "0.0.0.0:81"), port(sdn.UDP, "0.0.0.0:82"), port(sdn.UDP, "0.0.0.0:83")
+		for p, owner := range map[hostports.Port]string{one: "a", two: "a", other: "b"} {
+			if err := h.Reserve(owner, p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.Retain("a", two, port(sdn.UDP, "0.0.0.0:84"))
+		for p, want := range map[hostports.Port]error{one: nil, two: hostports.ErrHeld, other: hostports.ErrHeld} {
+			if err := h.Reserve("c", p); !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", p.Address, err, want)
+			}
+		}
+	})
+}

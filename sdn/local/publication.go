@@ -75,6 +75,14 @@ func (p *Provider) Publication(ctx context.Context, k sdn.Key) (out sdn.Publicat
 
 // Unpublish deletes a publication in one transaction.
 func (p *Provider) Unpublish(ctx context.Context, k sdn.Key) error {
+	var there []*floatingIPRow
+	err := p.view(func(b *bbolt.Tx) (err error) {
+		there, err = p.facesOf(ctx, b, k)
+		return err
+	})
+	if err != nil || len(there) == 0 {
+		return err // nothing to delete, and no wait for the disk
+	}
 	return p.release(ctx, func(t *tx) error {
 		faces, err := p.facesOf(ctx, t.Tx, k)
 		if err != nil {
