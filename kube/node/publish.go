@@ -7,28 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strconv"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/internal/hostports"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// maxFaces is how many addresses of the host one container can publish on. Their Keys are numbered, so that those there are can be asked for.
-const maxFaces = 8
-
-// faceKeys are the Keys of the floating IPs that stand for addresses of the host.
-func (n *Network) faceKeys(a Attachment) []sdn.Key {
-	keys := make([]sdn.Key, maxFaces)
-	for i := range keys {
-		keys[i] = n.key(kindPublish, a)
-		keys[i].Name += "/" + strconv.Itoa(i)
-	}
-	return keys
-}
-
-// publish leads ports of the host to the container's: a floating IP for each address of the host (all of a family count as one), with the forwards of it.
-// The host's ports are kept first, so that none is taken from a program.
+// publish leads ports of the host to the container's, all by one call. The host's ports are
+// reserved first, so that none is taken from a program.
 func (n *Network) publish(ctx context.Context, a Attachment, port sdn.Port) error {
 	targets := map[bool]sdn.Target{} // by whether IPv6
 	for _, at := range port.Addresses {
@@ -36,8 +22,7 @@ func (n *Network) publish(ctx context.Context, a Attachment, port sdn.Port) erro
 			targets[at.Addr.Is6()] = sdn.Target{Port: port.ID, Addr: at.Addr}
 		}
 	}
-	var order []netip.Addr
-	forwards := map[netip.Addr][]sdn.Forward{}
+	spec := sdn.PublicationSpec{Key: n.key(kindPublish, a)}
 	for _, p := range a.Want.Published {
 		on := faces(p, targets)
 		if len(on) == 0 {
@@ -47,30 +32,17 @@ func (n *Network) publish(ctx context.Context, a Attachment, port sdn.Port) erro
 			if err := n.reserve(a, p.Protocol, host, p.HostPort); err != nil {
 				return err
 			}
-			if forwards[host] == nil {
-				order = append(order, host)
-			}
-			forwards[host] = append(forwards[host], sdn.Forward{
+			spec.Ports = append(spec.Ports, sdn.PublishedPort{Host: host, Forward: sdn.Forward{
 				Protocol: p.Protocol, External: sdn.PortRange{First: p.HostPort, Last: p.HostPort},
 				Target: targets[host.Is6()], Internal: sdn.PortRange{First: p.Port, Last: p.Port},
-			})
+			}})
 		}
 	}
-	if len(order) > maxFaces {
-		return sdn.Invalid("port", "portMappings", "name %d addresses of the host; at most %d are taken", len(order), maxFaces)
+	failpoint.Here("node.network.reserved")
+	if _, err := n.sdn.Publish(ctx, spec); err != nil {
+		return err
 	}
-	keys := n.faceKeys(a)
-	for i, host := range order {
-		f, err := n.sdn.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Base: sdn.Base{Key: keys[i]}, Network: n.sdn.Capabilities().ExternalNetwork, Address: host, OfHost: true})
-		if err != nil {
-			return err
-		}
-		failpoint.Here("node.network.floating")
-		if _, err := n.sdn.EnsureForwards(ctx, f.ID, forwards[host]); err != nil {
-			return err
-		}
-		failpoint.Here("node.network.forwarded")
-	}
+	failpoint.Here("node.network.published")
 	return nil
 }
 
@@ -103,37 +75,29 @@ func (n *Network) reserve(a Attachment, protocol sdn.Protocol, host netip.Addr, 
 	return nil
 }
 
-// unpublish takes the floating IPs of the attachment away, and then lets go of the host's ports.
+// unpublish ends what the attachment publishes, and then gives up the host's ports.
 func (n *Network) unpublish(ctx context.Context, a Attachment) error {
 	if !n.sdn.Capabilities().HostAddresses {
 		return nil
 	}
-	for f, err := range n.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: n.faceKeys(a)}}) {
-		if err != nil {
-			return err
-		}
-		if err := n.sdn.DeleteFloatingIP(ctx, f.ID); err != nil && !sdn.IsNotFound(err) {
-			return err
-		}
+	if err := n.sdn.Unpublish(ctx, n.key(kindPublish, a)); err != nil {
+		return err
 	}
 	n.ports.ReleaseAll(device(a))
 	return nil
 }
 
-// restore keeps the host's ports that the attachment has published since before.
+// restore reserves the host's ports that the attachment published before a restart.
 func (n *Network) restore(ctx context.Context, a Attachment) error {
-	for f, err := range n.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: n.faceKeys(a)}}) {
-		if err != nil {
-			return err
-		}
-		for forward, err := range n.sdn.FindForwards(ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{f.ID}}) {
-			if err != nil {
-				return err
-			}
-			port := hostports.Port{Protocol: forward.Protocol, Address: netip.AddrPortFrom(f.Address, forward.External.First)}
-			if err := n.ports.Restore(device(a), port); err != nil {
-				n.log.WarnContext(ctx, "a program of this host has a port that a container has published", "port", port.Address, "container", a.Container, "error", err)
-			}
+	there, err := n.sdn.Publication(ctx, n.key(kindPublish, a))
+	if err != nil {
+		return err
+	}
+	for _, p := range there.Ports {
+		port := hostports.Port{Protocol: p.Protocol, Address: netip.AddrPortFrom(p.Host, p.External.First)}
+		if err := n.ports.Restore(device(a), port); err != nil {
+			n.log.WarnContext(ctx, "a program of this host has a port that a container has published",
+				"port", port.Address, "container", a.Container, "error", err)
 		}
 	}
 	return nil

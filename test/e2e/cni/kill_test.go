@@ -104,7 +104,7 @@ func TestFailpointsOfPublished(t *testing.T) {
 	before := r.snapshot(t)
 	r.program = filepath.Join(filepath.Dir(kuryr), "kuryr-failpoints")
 	want := `"runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}`
-	for _, step := range []string{"node.network.floating", "node.network.forwarded"} {
+	for _, step := range []string{"node.network.reserved", "node.network.published"} {
 		r.killedAdd(t, step, want)
 		r.clean(t, before)
 	}
