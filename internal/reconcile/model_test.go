@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -91,7 +92,7 @@ func drawHistory(t *rapid.T) *history {
 			host: rapid.IntRange(0, 1).Draw(t, "host"),
 			do: rapid.SampledFrom([]string{
 				"set", "set", "set", "set", "remove", "remove", "remove", "pause", "restart",
-				"down", "up", "backup", "restore", "forget", "unlisted",
+				"down", "up", "backup", "restore", "forget", "unlisted", "renew",
 			}).Draw(t, "do"),
 			key:      rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key"),
 			address:  rapid.SampledFrom([]string{"", "1", "2", "3"}).Draw(t, "address"),
@@ -115,8 +116,9 @@ func drawHistory(t *rapid.T) *history {
 type world struct {
 	*history
 	mu      sync.Mutex
-	sdn     map[identity]string // object to its address
-	changes map[identity]int    // of each object so far
+	sdn     map[identity]string   // object to its address
+	changes map[identity]int      // of each object so far
+	on      map[identity]identity // port to its network
 	down    bool
 	landing sync.WaitGroup
 	hosts   [2]*host
@@ -145,6 +147,7 @@ type process struct {
 	h      *host
 	store  *Store
 	kind   *Kind[string, string]
+	nets   *Kind[string, string]
 	cancel context.CancelFunc
 	done   chan struct{}
 	point  int // until it dies
@@ -263,15 +266,39 @@ func (p *process) Ensure(ctx context.Context, o Object, spec, _ string) (string,
 			return errors.New("the object was changed by a later call")
 		}
 		p.h.w.changes[id]++
+		on, err := p.h.w.networkOf(id)
+		if err != nil {
+			return err
+		}
 		for other, address := range p.h.w.sdn {
 			if other != id && spec != "" && address == spec && other.store == id.store {
 				return Refused(fmt.Errorf("address in use by %v", other))
 			}
 		}
-		p.h.w.sdn[id] = spec
+		p.h.w.sdn[id], p.h.w.on[id] = spec, on
 		return nil
 	})
 	return "answer " + spec, err
+}
+
+// networkOf returns the network of a port, which must be there: the one it is on, or the newest of
+// its host.
+func (w *world) networkOf(port identity) (on identity, err error) {
+	if port.Key == network {
+		return identity{}, nil
+	}
+	if on, ok := w.on[port]; ok {
+		return on, nil
+	}
+	for n := range w.sdn {
+		if n.store == port.store && n.Key == network && n.Incarnation > on.Incarnation {
+			on = n
+		}
+	}
+	if on.Incarnation == 0 {
+		return identity{}, Refused(errors.New("network is absent"))
+	}
+	return on, nil
 }
 
 // Delete implements Target.
@@ -281,14 +308,32 @@ func (p *process) Delete(ctx context.Context, o Object, _, _ string) error {
 		if _, ok := p.h.w.sdn[id]; !ok {
 			return ErrAbsent
 		}
+		for port, network := range p.h.w.on {
+			if network == id {
+				return fmt.Errorf("in use by %v", port)
+			}
+		}
 		delete(p.h.w.sdn, id)
+		delete(p.h.w.on, id)
 		p.h.w.changes[id]++
 		return nil
 	})
 }
 
+// networks is the target of the second kind. Its objects are those with the key network.
+type networks struct{ *process }
+
+// List implements Lister.
+func (n networks) List(context.Context) iter.Seq2[Found[string, string], error] {
+	return n.found(func(key string) bool { return key == network })
+}
+
 // List implements Lister.
 func (p *process) List(context.Context) iter.Seq2[Found[string, string], error] {
+	return p.found(func(key string) bool { return key != network })
+}
+
+func (p *process) found(wanted func(key string) bool) iter.Seq2[Found[string, string], error] {
 	return func(yield func(Found[string, string], error) bool) {
 		w := p.h.w
 		w.mu.Lock()
@@ -300,13 +345,28 @@ func (p *process) List(context.Context) iter.Seq2[Found[string, string], error] 
 			return
 		}
 		for id, spec := range objects {
-			if id.store == p.h.id && !yield(Found[string, string]{
-				Object: id.Object, Spec: spec, Claims: claimsOf(spec), Engine: "engine",
-			}, nil) {
+			if id.store != p.h.id || !wanted(id.Key) {
+				continue
+			}
+			f := Found[string, string]{
+				Object: id.Object, Spec: spec, Claims: claimsOf(spec), Owners: p.owners(id.Key),
+				Engine: "engine",
+			}
+			if !yield(f, nil) {
 				return
 			}
 		}
 	}
+}
+
+// network is the key of a host's network, which owns its ports.
+const network = "n"
+
+func (p *process) owners(key string) []string {
+	if key == network {
+		return nil
+	}
+	return []string{p.nets.Ref(network)}
 }
 
 func claimsOf(spec string) []string {
@@ -335,10 +395,12 @@ func (h *host) start(point int) {
 	h.w.mu.Unlock()
 	has := &content{id: h.id, gen: h.gen, rows: rows}
 	p.store = newStore(Config{Logger: slog.New(slog.DiscardHandler)}, p, has, "boot")
-	var target Target[string, string] = p
+	var target, nets Target[string, string] = p, networks{p}
 	if !h.w.listed {
 		target = struct{ Target[string, string] }{p}
+		nets = target
 	}
+	p.nets = Register(p.store, "network", nets, Options[string, string]{Engine: p.list})
 	p.kind = Register(p.store, "port", target, Options[string, string]{
 		Engine: p.list,
 		InUse: func(r Row[string, string]) bool {
@@ -409,16 +471,17 @@ func (h *host) set(s step) {
 	h.w.mu.Lock()
 	has := h.engine[s.key]
 	h.w.mu.Unlock()
-	if has {
+	if has || s.key != network && !h.has(network) {
 		return
 	}
 	p := h.process()
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
-	_, err := p.kind.Set(ctx, Request[string]{
-		Key: s.key, Spec: s.address, Claims: claimsOf(s.address), Engine: "engine",
+	_, err := p.of(s.key).Set(ctx, Request[string]{
+		Key: s.key, Spec: s.address, Claims: claimsOf(s.address), Owners: p.owners(s.key),
+		Engine: "engine",
 	})
-	r, _ := p.kind.Get(s.key)
+	r, _ := p.of(s.key).Get(s.key)
 	time.Sleep(s.noting())
 	h.w.mu.Lock()
 	defer h.w.mu.Unlock()
@@ -437,10 +500,42 @@ func (h *host) remove(s step) {
 	delete(h.engine, s.key)
 	delete(h.plugged, s.key)
 	h.w.mu.Unlock()
-	err := h.process().kind.Remove(ctx, s.key)
+	err := h.process().of(s.key).Remove(ctx, s.key)
 	h.w.mu.Lock()
 	defer h.w.mu.Unlock()
 	h.w.trace = append(h.w.trace, fmt.Sprintf("%s remove %s: %v", h.id, s.key, err))
+}
+
+// renew deletes the network of a host with all its ports, and makes it again. An engine does not
+// delete a network that has containers.
+func (h *host) renew() {
+	for _, key := range ports {
+		h.w.mu.Lock()
+		runs := h.plugged[key] != 0 && !h.engine[key]
+		h.w.mu.Unlock()
+		if runs {
+			return
+		}
+		h.remove(step{key: key})
+	}
+	h.remove(step{key: network})
+	h.set(step{key: network})
+}
+
+var ports = []string{"a", "b", "c"}
+
+// of returns the kind that has the key.
+func (p *process) of(key string) *Kind[string, string] {
+	if key == network {
+		return p.nets
+	}
+	return p.kind
+}
+
+func (h *host) has(key string) bool {
+	h.w.mu.Lock()
+	defer h.w.mu.Unlock()
+	return h.engine[key]
 }
 
 func (h *host) do(s step) {
@@ -450,6 +545,8 @@ func (h *host) do(s step) {
 		h.set(s)
 	case "remove":
 		h.remove(s)
+	case "renew":
+		h.renew()
 	case "forget": // the engine has lost it
 		defer h.lock(s.key)()
 		w.mu.Lock()
@@ -474,19 +571,23 @@ func (h *host) do(s step) {
 
 // run plays the history and returns what does not agree at its end.
 func (h *history) run() (faults []string) {
-	w := &world{history: h, sdn: map[identity]string{}, changes: map[identity]int{}}
+	w := &world{history: h, sdn: map[identity]string{}, changes: map[identity]int{}, on: map[identity]identity{}}
 	for i := range w.hosts {
 		w.hosts[i] = &host{
 			w: w, id: fmt.Sprint("host", i), rows: map[string][]byte{}, engine: map[string]bool{},
 			plugged: map[string]uint64{},
 		}
 		w.hosts[i].start(0)
+		w.hosts[i].set(step{key: network})
 	}
 	var parallel sync.WaitGroup
 	for _, s := range h.steps {
 		on := w.hosts[s.host]
 		on.revive(s.point)
 		switch s.do {
+		case "renew": // an engine deletes no network while it creates endpoints on it
+			parallel.Wait()
+			s.parallel = false
 		case "restart":
 			parallel.Wait()
 			on.stop(s.lost)
@@ -539,14 +640,14 @@ func (h *host) differences() (list []string) {
 		}
 	}
 	rows := h.p.store.all()
-	for _, key := range []string{"a", "b", "c"} {
+	for _, key := range append(slices.Clone(ports), network) {
 		if !h.uses(key) {
 			continue
 		}
 		if objects[key] != 1 {
 			list = append(list, fmt.Sprintf("%s: the SDN has %d objects of %s", h.id, objects[key], key))
 		}
-		if r := rows[ref("port", key)]; r == nil || r.Phase != Wanted {
+		if r := rows[h.p.of(key).Ref(key)]; r == nil || r.Phase != Wanted {
 			list = append(list, fmt.Sprintf("%s: the engine has %s, the table does not", h.id, key))
 		} else if _, ok := h.w.sdn[identity{h.id, r.Object}]; !ok {
 			list = append(list, fmt.Sprintf("%s: the object of %s is another incarnation", h.id, key))

@@ -196,22 +196,22 @@ func (s *Store) importRow(ctx context.Context, k *kind, r *row, has map[Object]b
 	s.mu.Unlock()
 	gen := s.nextGen()
 	r.kind, r.Gen, r.Boot, r.Done = k, gen, s.boot, true
-	earlier := r.with(func(r *row) { r.Superseded, r.Claims, r.Owners = true, nil, nil })
+	changes := map[string]*row{}
 	switch {
-	case s.row(earlier.ref()) != nil:
+	case s.row(r.superseded().ref()) != nil:
 		return nil
 	case touched && (old == nil || old.Object != r.Object):
 		return fmt.Errorf("%s: it has changed since", name)
 	case old == nil:
 	case old.Object == r.Object:
 		return nil
-	case old.Phase == Deleting:
-		return fmt.Errorf("%s: an earlier object is being deleted", name)
-	case !has[old.Object]:
+	case old.Phase == Deleting && r.Incarnation > old.Incarnation:
+		changes[old.superseded().ref()] = old.superseded()
+	case old.Phase == Wanted && !has[old.Object]:
 		next := old.with(func(o *row) { o.Gen, o.Incarnation = gen, r.Incarnation })
 		return s.commit(ctx, map[string]*row{name: next})
 	default:
-		r = earlier
+		r = r.superseded()
 	}
 	if held, holder := s.tryClaim(name, r); held != "" {
 		s.log.WarnContext(ctx, "imported object has a resource of another", "kind", k.name,
@@ -222,5 +222,14 @@ func (s *Store) importRow(ctx context.Context, k *kind, r *row, has map[Object]b
 	s.mu.Lock()
 	s.gen = max(s.gen, r.Incarnation)
 	s.mu.Unlock()
-	return s.commit(ctx, map[string]*row{r.ref(): r})
+	changes[r.ref()] = r
+	if err := s.commit(ctx, changes); err != nil {
+		return err
+	}
+	for ref, r := range changes {
+		if r.Phase == Deleting {
+			s.queue.add(ref, 0)
+		}
+	}
+	return nil
 }

@@ -45,7 +45,7 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any) (last any, obsta
 		}
 		// An object that may still appear is looked for under another name.
 		if old = s.row(name); old != nil {
-			moved := old.with(func(r *row) { r.Superseded, r.Claims, r.Owners = true, nil, nil })
+			moved := old.superseded()
 			changes[moved.ref()] = moved
 		}
 		old = nil

@@ -135,6 +135,11 @@ func (r *row) with(change func(*row)) *row {
 	return &c
 }
 
+// superseded returns the row under the name that it has beside a later incarnation of its key.
+func (r *row) superseded() *row {
+	return r.with(func(r *row) { r.Superseded, r.Claims, r.Owners = true, nil, nil })
+}
+
 // deleting returns the row with its deletion asked for. It is not known whether a Set that was
 // cut off created the object.
 func (r *row) deleting(gen uint64) *row {
