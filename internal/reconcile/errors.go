@@ -10,6 +10,10 @@ import (
 var (
 	// ErrAbsent is what a Target's Delete returns if there was nothing to delete.
 	ErrAbsent = errors.New("object is absent")
+	// ErrWaiting is what a Target's Delete returns if only an event that Kind.Wake reports can
+	// complete it, such as word that another party no longer counts on the object. The row
+	// stays, its key can be set again, and no attempt is made until then.
+	ErrWaiting = errors.New("deletion waits for an event")
 	// ErrClosed says that the store is closed.
 	ErrClosed = errors.New("store is closed")
 	// ErrInUse says that another process has the store's file open.
@@ -87,5 +91,10 @@ func (e remaining) Unwrap() error { return e.error }
 // Remaining marks an error of Delete after which last is what the next Delete has to delete. It
 // takes the place of the row's Last.
 func Remaining[T any](last T, err error) error { return remaining{err, last} }
+
+// isLooking reports whether a deletion is not complete and nothing has failed.
+func isLooking(err error) bool {
+	return errors.Is(err, errLooking) || errors.Is(err, ErrWaiting)
+}
 
 var errChildren = errors.New("rows that it owns are still there")

@@ -180,6 +180,10 @@ func (k *Kind[S, T]) Repeat(ctx context.Context, key string, failures int, cause
 // Due returns the time of the next attempt for a row; the zero Time if none is planned.
 func (k *Kind[S, T]) Due(key string) time.Time { return k.store.queue.due(ref(k.name, key)) }
 
+// Wake makes the deletion of an object due now, as when what it waited for (ErrWaiting) has
+// come. An object without such a row is no error.
+func (k *Kind[S, T]) Wake(o Object) { k.store.wake(k.kind, o) }
+
 func typed[S, T any](r *row) Row[S, T] {
 	return Row[S, T]{
 		Object: r.Object, Gen: r.Gen, Phase: r.Phase, Spec: r.Spec.(S), Last: r.Last.(T),

@@ -75,6 +75,8 @@ func (m *metrics) attempt(k *kind, verb string, err error) {
 	switch {
 	case errors.Is(err, ErrAbsent):
 		result = "absent"
+	case errors.Is(err, ErrWaiting):
+		result = "waiting"
 	case err != nil:
 		result = "error"
 	}

@@ -3,7 +3,6 @@ package reconcile
 import (
 	"container/heap"
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -99,7 +98,7 @@ func notify(c chan struct{}) {
 
 // postpone notes a failed attempt and makes the row due again.
 func (s *Store) postpone(name string, cause error) {
-	if errors.Is(cause, errLooking) {
+	if isLooking(cause) {
 		return // it is due already
 	}
 	tries := 0
@@ -141,6 +140,17 @@ func (s *Store) retry(k *kind) {
 		if r.Phase == Deleting || r.Redo {
 			s.queue.add(r.ref(), 0)
 		}
+	}
+}
+
+// wake makes the deletion of an object due now, also of an earlier incarnation of its key.
+func (s *Store) wake(k *kind, o Object) {
+	r := &row{Object: o, kind: k}
+	if is := s.row(r.ref()); is == nil || is.Object != o {
+		r.Superseded = true
+	}
+	if is := s.row(r.ref()); is != nil && is.Phase == Deleting {
+		s.queue.add(r.ref(), 0)
 	}
 }
 
@@ -220,7 +230,7 @@ func (s *Store) attempt(ctx context.Context, name string) {
 			err = s.ensured(ctx, name, r, last)
 		}
 	}
-	if errors.Is(err, errLooking) {
+	if isLooking(err) {
 		return
 	}
 	if err != nil {

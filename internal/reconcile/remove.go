@@ -43,7 +43,7 @@ func (s *Store) removeNow(ctx context.Context, name string, condition func(conte
 		}
 	}
 	err = r.kind.finish(ctx, name, r)
-	if err == nil || errors.Is(err, errLooking) {
+	if err == nil || isLooking(err) {
 		return nil
 	}
 	s.postpone(name, err)
@@ -102,7 +102,7 @@ func (s *Store) finishChild(ctx context.Context, name string) error {
 	case r.Phase != Deleting:
 		return errChildren
 	}
-	if err := r.kind.finish(ctx, name, r); err != nil && !errors.Is(err, errLooking) {
+	if err := r.kind.finish(ctx, name, r); err != nil && !isLooking(err) {
 		return err
 	}
 	return nil // an object that has not appeared cannot be in its owner's way

@@ -39,7 +39,7 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any) (last any, obsta
 	changes := map[string]*row{}
 	old := s.row(name)
 	if old != nil && old.Phase == Deleting {
-		if err := k.finish(ctx, name, old); err != nil && !errors.Is(err, errLooking) {
+		if err := k.finish(ctx, name, old); err != nil && !isLooking(err) {
 			s.postpone(name, err)
 			return nil, "", &PendingError{name, err}
 		}
@@ -207,7 +207,7 @@ func (k *kind) undo(ctx context.Context, name string, old, r *row, cause error) 
 		s.queue.add(name, 0)
 		return cause
 	}
-	if err := k.finish(ctx, name, next); err != nil {
+	if err := k.finish(ctx, name, next); err != nil && !errors.Is(err, ErrWaiting) {
 		s.postpone(name, err)
 		return errors.Join(cause, &PendingError{name, err})
 	}
