@@ -14,6 +14,8 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/internal/atomicfile"
 )
 
 // journal is where rows are stored.
@@ -21,13 +23,14 @@ type journal interface {
 	// commit writes the values, deletes the keys that have none, and notes the last Gen, in one
 	// transaction.
 	commit(changes map[string][]byte, gen uint64) error
+	// reserve fails if there is no room for new rows beside what deletions need.
+	reserve() error
 	close() error
 }
 
 // content is what a journal has when it is opened.
 type content struct {
 	id   string            // of the store, created with the file
-	boot string            // of the last process that opened it
 	gen  uint64            // the highest that was given to a row
 	rows map[string][]byte // by ref
 }
@@ -36,7 +39,8 @@ const (
 	format = "1"
 	// lockWait is how long Open waits for another process that is ending.
 	lockWait = 2 * time.Second
-	// reserved is the room in bytes that deletions have on a full disk.
+	// reserved is the room in bytes that deletions have on a full disk: it is allocated behind
+	// the end of the file.
 	reserved = 1 << 20
 )
 
@@ -45,14 +49,13 @@ var (
 	bucketRows = []byte("rows")
 	keyFormat  = []byte("format")
 	keyID      = []byte("id")
-	keyBoot    = []byte("boot")
 	keyGen     = []byte("gen")
 )
 
-// boltJournal is a journal in a bbolt file. Beside it is a file that keeps room for deletions.
+// boltJournal is a journal in a bbolt file.
 type boltJournal struct {
-	db      *bbolt.DB
-	reserve string
+	db   *bbolt.DB
+	file *os.File // the same file, to allocate its blocks
 }
 
 // openBolt opens the file, and creates it if it is missing. A damaged file is renamed to
@@ -61,27 +64,46 @@ func openBolt(path, boot string, volatile bool, log *slog.Logger) (*boltJournal,
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, nil, err
 	}
-	j, c, err := tryBolt(path, boot, volatile)
+	if volatile {
+		if err := discardOtherBoot(path, boot); err != nil {
+			return nil, nil, err
+		}
+	}
+	j, c, err := tryBolt(path)
 	if errors.Is(err, errDamaged) {
-		aside := path + ".damaged"
+		aside := fmt.Sprintf("%s.damaged-%d", path, time.Now().Unix())
 		log.Error("store damaged, starting empty", "path", path, "kept", aside, "err", err)
 		if err := os.Rename(path, aside); err != nil {
 			return nil, nil, err
 		}
-		j, c, err = tryBolt(path, boot, volatile)
+		j, c, err = tryBolt(path)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("store %s: %w", path, err)
 	}
-	if err := j.reserveRoom(); err != nil {
+	j.db.NoSync = volatile
+	if err := j.reserve(); err != nil {
 		log.Warn("no room for new rows", "path", path, "err", err)
 	}
 	return j, c, nil
 }
 
+// discardOtherBoot removes a file that was written before the kernel was started. It must not be
+// opened: it was not synced, and a power failure leaves any mixture of its pages.
+func discardOtherBoot(path, boot string) error {
+	note := path + ".boot"
+	if was, err := os.ReadFile(note); err == nil && string(was) == boot {
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return atomicfile.WriteVolatile(note, []byte(boot), 0o600)
+}
+
 var errDamaged = errors.New("file is damaged")
 
-func tryBolt(path, boot string, volatile bool) (_ *boltJournal, _ *content, err error) {
+func tryBolt(path string) (_ *boltJournal, _ *content, err error) {
 	if err := checkSize(path); err != nil {
 		return nil, nil, err
 	}
@@ -89,18 +111,25 @@ func tryBolt(path, boot string, volatile bool) (_ *boltJournal, _ *content, err 
 	// The list of free pages is stored: without it bbolt looks for them in a goroutine of its
 	// own, where a damaged page is a panic that cannot be recovered.
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
-		Timeout: lockWait, NoSync: volatile, FreelistType: bbolt.FreelistMapType,
+		Timeout: lockWait, FreelistType: bbolt.FreelistMapType,
 	})
 	if err != nil {
 		return nil, nil, openError(err)
 	}
 	c := &content{rows: map[string][]byte{}}
-	err = db.Update(func(tx *bbolt.Tx) error { return c.read(tx, boot, volatile) })
+	err = db.Update(c.read)
+	if err != nil && !errors.Is(err, ErrNewer) && !errors.Is(err, unix.ENOSPC) {
+		err = fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	var file *os.File
+	if err == nil {
+		file, err = os.OpenFile(path, os.O_WRONLY, 0)
+	}
 	if err != nil {
 		_ = db.Close()
 		return nil, nil, err
 	}
-	return &boltJournal{db: db, reserve: path + ".reserve"}, c, nil
+	return &boltJournal{db: db, file: file}, c, nil
 }
 
 // checkSize finds a file that was cut off, which must not be mapped: reading behind its end is
@@ -152,7 +181,7 @@ func recoverDamage(err *error) func() {
 	}
 }
 
-func (c *content) read(tx *bbolt.Tx, boot string, volatile bool) error {
+func (c *content) read(tx *bbolt.Tx) error {
 	meta, err := tx.CreateBucketIfNotExists(bucketMeta)
 	if err != nil {
 		return err
@@ -169,19 +198,9 @@ func (c *content) read(tx *bbolt.Tx, boot string, volatile bool) error {
 	default:
 		return fmt.Errorf("%w: format %q, want %q", ErrNewer, has, format)
 	}
-	c.id, c.boot = string(meta.Get(keyID)), string(meta.Get(keyBoot))
+	c.id = string(meta.Get(keyID))
 	if text := meta.Get(keyGen); len(text) == 8 {
 		c.gen = binary.BigEndian.Uint64(text)
-	}
-	if c.boot != boot {
-		if err := meta.Put(keyBoot, []byte(boot)); err != nil {
-			return err
-		}
-		if volatile && tx.Bucket(bucketRows) != nil {
-			if err := tx.DeleteBucket(bucketRows); err != nil {
-				return err
-			}
-		}
 	}
 	rows, err := tx.CreateBucketIfNotExists(bucketRows)
 	if err != nil {
@@ -194,18 +213,6 @@ func (c *content) read(tx *bbolt.Tx, boot string, volatile bool) error {
 }
 
 func (j *boltJournal) commit(changes map[string][]byte, gen uint64) error {
-	err := j.write(changes, gen)
-	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
-		return err
-	}
-	// Give up the reserve. It is made again before the next new row.
-	if err := os.Remove(j.reserve); err != nil {
-		return err
-	}
-	return j.write(changes, gen)
-}
-
-func (j *boltJournal) write(changes map[string][]byte, gen uint64) error {
 	return j.db.Update(func(tx *bbolt.Tx) error {
 		text := binary.BigEndian.AppendUint64(nil, gen)
 		if err := tx.Bucket(bucketMeta).Put(keyGen, text); err != nil {
@@ -225,21 +232,21 @@ func (j *boltJournal) write(changes map[string][]byte, gen uint64) error {
 	})
 }
 
-// reserveRoom makes the file that keeps room for deletions, if it is not there.
-func (j *boltJournal) reserveRoom() error {
-	if info, err := os.Stat(j.reserve); err == nil && info.Size() == reserved {
-		return nil
-	}
-	file, err := os.OpenFile(j.reserve, os.O_CREATE|os.O_WRONLY, 0o600)
+// reserve allocates the blocks of the file and of what deletions need behind its end. It does
+// nothing on file systems that cannot allocate.
+func (j *boltJournal) reserve() error {
+	info, err := j.file.Stat()
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	if err := unix.Fallocate(int(file.Fd()), 0, 0, reserved); err != nil {
-		_ = os.Remove(j.reserve)
-		return err
+	err = unix.EINTR
+	for errors.Is(err, unix.EINTR) {
+		err = unix.Fallocate(int(j.file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, info.Size()+reserved)
 	}
-	return nil
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		return nil
+	}
+	return err
 }
 
-func (j *boltJournal) close() error { return j.db.Close() }
+func (j *boltJournal) close() error { return errors.Join(j.file.Close(), j.db.Close()) }

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"reflect"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,10 +15,13 @@ type Kind[S, T any] struct{ *kind }
 
 // kind is a Kind without its types: its rows have values of type any that hold S and T.
 type kind struct {
-	store   *Store
-	name    string
-	timeout time.Duration
-	confirm bool
+	store *Store
+	name  string
+	queue *queue
+	// imported is set when every object of the target has had a row since the store was opened.
+	imported atomic.Bool
+	timeout  time.Duration
+	confirm  bool
 
 	ensure func(ctx context.Context, o Object, spec, last any) (any, error)
 	delete func(ctx context.Context, o Object, spec, last any) error
@@ -39,15 +43,19 @@ const defaultTimeout = 30 * time.Second
 // Register adds a kind to a store that is not started yet. Its name is part of the file's
 // format.
 func Register[S, T any](s *Store, name string, target Target[S, T], o Options[S, T]) *Kind[S, T] {
-	k := &kind{store: s, name: name, timeout: o.Timeout, confirm: o.Confirm}
+	k := &kind{store: s, name: name, queue: newQueue(), timeout: o.Timeout, confirm: o.Confirm}
 	if k.timeout == 0 {
 		k.timeout = defaultTimeout
 	}
 	k.ensure = func(ctx context.Context, ob Object, spec, last any) (any, error) {
-		return target.Ensure(ctx, ob, spec.(S), last.(T))
+		s, _ := spec.(S) // an S that is an interface may be nil
+		t, _ := last.(T)
+		return target.Ensure(ctx, ob, s, t)
 	}
 	k.delete = func(ctx context.Context, ob Object, spec, last any) error {
-		return target.Delete(ctx, ob, spec.(S), last.(T))
+		s, _ := spec.(S)
+		t, _ := last.(T)
+		return target.Delete(ctx, ob, s, t)
 	}
 	k.decode = func(spec, last json.RawMessage) (any, any, error) {
 		var sv S
@@ -96,12 +104,13 @@ func (k *Kind[S, T]) Ref(key string) string { return ref(k.name, key) }
 func (k *Kind[S, T]) Set(ctx context.Context, q Request[S]) (T, error) {
 	last, err := k.set(ctx, &row{
 		Object: Object{Key: q.Key}, Spec: q.Spec,
-		Claims: q.Claims, Owners: q.Owners, Engine: q.Engine,
+		Claims: slices.Clone(q.Claims), Owners: slices.Clone(q.Owners), Engine: q.Engine,
 	}, any(*new(T)))
 	if err != nil {
 		return *new(T), err
 	}
-	return last.(T), nil
+	t, _ := last.(T)
+	return t, nil
 }
 
 // Remove stores the deletion of a row, deletes the rows that it owns and are being deleted, and
@@ -178,15 +187,17 @@ func (k *Kind[S, T]) Repeat(ctx context.Context, key string, failures int, cause
 }
 
 // Due returns the time of the next attempt for a row; the zero Time if none is planned.
-func (k *Kind[S, T]) Due(key string) time.Time { return k.store.queue.due(ref(k.name, key)) }
+func (k *Kind[S, T]) Due(key string) time.Time { return k.queue.due(ref(k.name, key)) }
 
 // Wake makes the deletion of an object due now, as when what it waited for (ErrWaiting) has
 // come. An object without such a row is no error.
 func (k *Kind[S, T]) Wake(o Object) { k.store.wake(k.kind, o) }
 
 func typed[S, T any](r *row) Row[S, T] {
+	spec, _ := r.Spec.(S)
+	last, _ := r.Last.(T)
 	return Row[S, T]{
-		Object: r.Object, Gen: r.Gen, Phase: r.Phase, Spec: r.Spec.(S), Last: r.Last.(T),
+		Object: r.Object, Gen: r.Gen, Phase: r.Phase, Spec: spec, Last: last,
 		Done: r.Done, Claims: r.Claims, Owners: r.Owners, Engine: r.Engine, Boot: r.Boot,
 		Acked: r.Acked, Unconfirmed: r.Unconfirmed, Tries: r.Tries, Err: r.Err,
 	}
@@ -214,6 +225,6 @@ func unmarshal(text json.RawMessage, v any) error {
 }
 
 func same(a, b *row) bool {
-	return reflect.DeepEqual(a.Spec, b.Spec) && slices.Equal(a.Claims, b.Claims) &&
+	return a.Engine == b.Engine && reflect.DeepEqual(a.Spec, b.Spec) && slices.Equal(a.Claims, b.Claims) &&
 		slices.Equal(a.Owners, b.Owners)
 }

@@ -191,6 +191,8 @@ func (p *process) commit(changes map[string][]byte, gen uint64) error {
 	return nil
 }
 
+func (p *process) reserve() error { return nil }
+
 func (p *process) close() error { return nil }
 
 func (h *history) nextFault() string {

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 )
 
 const (
-	workers = 16
+	workers = 16 // of each kind: a target that hangs must not hold up the others
 	// Attempts that no caller waits for share this budget, so that a target that is available
 	// again after a long time is not overrun.
 	attemptsPerSecond = 50
@@ -96,17 +97,20 @@ func notify(c chan struct{}) {
 	}
 }
 
-// postpone notes a failed attempt and makes the row due again.
+// postpone notes a failed attempt and makes the row due again. A row that waits for an event, for
+// the next look at an unconfirmed object, or for the rows that it owns is due when that comes.
 func (s *Store) postpone(name string, cause error) {
-	if isLooking(cause) {
-		return // it is due already
+	if isLooking(cause) || errors.Is(cause, errChildren) {
+		return
 	}
-	tries := 0
-	if r := s.row(name); r != nil {
-		tries = r.Tries
-		s.later(name, r.with(func(r *row) { r.Tries, r.Err = r.Tries+1, cause.Error() }))
+	r := s.row(name)
+	if r == nil {
+		return
 	}
-	s.queue.add(name, s.backoff.After(tries+1))
+	s.note(name, r.with(func(r *row) {
+		r.Tries, r.Err, r.looked = r.Tries+1, cause.Error(), time.Time{}
+	}))
+	r.kind.queue.add(name, s.backoff.After(r.Tries+1))
 }
 
 // repeat is Kind.Repeat.
@@ -120,17 +124,17 @@ func (s *Store) repeat(ctx context.Context, name string, failures int, cause err
 	if r == nil || r.Phase != Wanted {
 		return nil
 	}
-	s.later(name, r.with(func(r *row) {
+	s.note(name, r.with(func(r *row) {
 		r.Redo, r.Tries, r.Err = true, failures, ""
 		if cause != nil {
 			r.Err = cause.Error()
 		}
 	}))
-	if failures == 0 {
-		s.queue.add(name, 0)
-	} else {
-		s.queue.add(name, s.backoff.After(failures))
+	wait := time.Duration(0)
+	if failures > 0 {
+		wait = s.backoff.After(failures)
 	}
+	r.kind.queue.add(name, wait)
 	return nil
 }
 
@@ -138,7 +142,7 @@ func (s *Store) repeat(ctx context.Context, name string, failures int, cause err
 func (s *Store) retry(k *kind) {
 	for _, r := range s.snapshot(k) {
 		if r.Phase == Deleting || r.Redo {
-			s.queue.add(r.ref(), 0)
+			k.queue.add(r.ref(), 0)
 		}
 	}
 }
@@ -150,7 +154,7 @@ func (s *Store) wake(k *kind, o Object) {
 		r.Superseded = true
 	}
 	if is := s.row(r.ref()); is != nil && is.Phase == Deleting {
-		s.queue.add(r.ref(), 0)
+		k.queue.add(r.ref(), 0)
 	}
 }
 
@@ -160,28 +164,37 @@ func (s *Store) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { s.watchOrphans(ctx) })
-	slots := semaphore.NewWeighted(workers)
 	budget := rate.NewLimiter(attemptsPerSecond, burst)
+	for _, k := range s.allKinds() {
+		running.Go(func() { k.run(ctx, budget) })
+	}
+}
+
+// run makes the attempts of one kind.
+func (k *kind) run(ctx context.Context, budget *rate.Limiter) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	slots := semaphore.NewWeighted(workers)
 	for {
-		name, wait := s.queue.next()
+		name, wait := k.queue.next()
 		if name == "" {
-			if !s.sleep(ctx, wait) {
+			if !k.queue.sleep(ctx, wait) {
 				return
 			}
 			continue
 		}
-		if budget.Wait(ctx) != nil || slots.Acquire(ctx, 1) != nil {
+		if slots.Acquire(ctx, 1) != nil || budget.Wait(ctx) != nil {
 			return
 		}
 		running.Go(func() {
 			defer slots.Release(1)
-			s.attempt(ctx, name)
+			k.attempt(ctx, name)
 		})
 	}
 }
 
 // sleep waits until the queue has changed or the time is over, and reports false when ctx ends.
-func (s *Store) sleep(ctx context.Context, wait time.Duration) bool {
+func (q *queue) sleep(ctx context.Context, wait time.Duration) bool {
 	var timer <-chan time.Time
 	if wait >= 0 {
 		timer = time.After(wait)
@@ -189,53 +202,79 @@ func (s *Store) sleep(ctx context.Context, wait time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-s.queue.changed:
+	case <-q.changed:
 	case <-timer:
 	}
 	return true
 }
 
 // attempt works once on a row that is being deleted or whose spec must be ensured again.
-func (s *Store) attempt(ctx context.Context, name string) {
+func (k *kind) attempt(ctx context.Context, name string) {
+	s := k.store
 	end, err := s.begin()
 	if err != nil {
 		return
 	}
 	defer end()
+	ctx, cancel := context.WithTimeout(ctx, k.timeout)
+	defer cancel()
 	unlock, err := s.locks.Lock(ctx, name)
 	if err != nil {
+		k.queue.add(name, s.backoff.After(1))
 		return
 	}
 	defer unlock()
+	defer s.interruptible(name, cancel)()
 	r := s.row(name)
-	if r == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, r.kind.timeout)
-	defer cancel()
-	log := s.log.With("kind", r.kind.name, "key", r.Key)
 	switch {
+	case r == nil:
+		return
 	case r.Phase == Deleting:
-		if err = r.kind.finish(ctx, name, r); err == nil {
-			log.InfoContext(ctx, "cleanup complete", "tries", r.Tries+1)
-		}
-	case r.Redo && r.changed.IsZero() && r.kind.list != nil && !s.imported.Load():
-		// The row may be of a backup, and its key have an object of another incarnation.
-		s.queue.add(name, s.backoff.After(1))
-	case r.Redo:
+		err = k.finish(ctx, name, r)
+	case r.Redo && (k.list == nil || k.imported.Load() || !r.changed.IsZero()):
 		var last any
-		last, err = r.kind.ensure(ctx, r.Object, r.Spec, r.Last)
-		s.metrics.attempt(r.kind, "ensure", err)
+		last, err = k.ensure(ctx, r.Object, r.Spec, r.Last)
+		s.metrics.attempt(k, "ensure", err)
 		if err == nil {
 			err = s.ensured(ctx, name, r, last)
+		} else if isUnconfirmed(err) {
+			s.note(name, r.with(func(r *row) { r.Unconfirmed = true }))
 		}
-	}
-	if isLooking(err) {
+	default:
+		// A row of a backup may have an object of another incarnation. The import, which finds
+		// that, retries the kind.
 		return
 	}
+	log := s.log.With("kind", k.name, "key", r.Key, "tries", r.Tries+1)
+	switch {
+	case err == nil && r.Phase == Deleting:
+		log.InfoContext(ctx, "cleanup complete")
+	case err != nil && !isLooking(err) && !errors.Is(err, errChildren):
+		log.WarnContext(ctx, "attempt failed", "phase", r.Phase.String(), "err", err)
+	}
 	if err != nil {
-		log.WarnContext(ctx, "attempt failed", "phase", r.Phase.String(), "tries", r.Tries+1, "err", err)
 		s.postpone(name, err)
+	}
+}
+
+// interruptible lets interrupt cancel an attempt until end is called.
+func (s *Store) interruptible(name string, cancel context.CancelFunc) (end func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running[name] = cancel
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.running, name)
+	}
+}
+
+// interrupt cancels an attempt that no caller waits for, so that a caller gets the row's lock.
+func (s *Store) interrupt(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cancel := s.running[name]; cancel != nil {
+		cancel()
 	}
 }
 
@@ -248,8 +287,7 @@ func (s *Store) ensured(ctx context.Context, name string, r *row, last any) erro
 	if r.kind.confirm {
 		return s.commit(context.WithoutCancel(ctx), map[string]*row{name: r})
 	}
-	s.later(name, r)
-	return nil
+	return s.later(name, r)
 }
 
 // schedule is a heap of items by the time they are due.

@@ -19,11 +19,18 @@ func (k *kind) remove(ctx context.Context, name string) error {
 	return k.store.removeNow(ctx, name, nil)
 }
 
+// condition decides under the lock of a row's key.
+type condition func(context.Context, *row) (bool, error)
+
 // removeNow commits a deletion and makes one attempt. A Wanted row stays if there is a condition
 // that it does not meet.
-func (s *Store) removeNow(ctx context.Context, name string, condition func(context.Context, *row) (bool, error)) error {
+func (s *Store) removeNow(ctx context.Context, name string, condition condition) error {
+	s.interrupt(name)
 	unlock, err := s.locks.Lock(ctx, name)
 	if err != nil {
+		if r := s.row(name); r != nil && r.Phase == Deleting {
+			return &PendingError{name, err}
+		}
 		return err
 	}
 	defer unlock()
@@ -68,23 +75,28 @@ func (k *kind) finish(ctx context.Context, name string, r *row) error {
 	}
 	if err != nil {
 		if left, ok := errors.AsType[remaining](err); ok {
-			s.later(name, r.with(func(r *row) { r.Last = left.last }))
+			s.note(name, r.with(func(r *row) { r.Last = left.last }))
 		}
 		return err
 	}
 	if !k.confirm {
-		s.later(name, nil)
+		s.note(name, nil)
 	} else if err := s.commit(context.WithoutCancel(ctx), map[string]*row{name: nil}); err != nil {
 		return err
 	}
 	k.gone(r)
-	s.queue.done(name)
+	k.queue.done(name)
+	s.wakeOwners(r)
+	return nil
+}
+
+// wakeOwners makes the owners of a row that is gone due, if they wait for that.
+func (s *Store) wakeOwners(r *row) {
 	for _, owner := range r.Owners {
 		if o := s.row(owner); o != nil && o.Phase == Deleting {
-			s.queue.add(owner, 0)
+			o.kind.queue.add(owner, 0)
 		}
 	}
-	return nil
 }
 
 // finishChild deletes a row whose owner is about to be deleted. Locks are taken from owners to
@@ -123,8 +135,8 @@ func (s *Store) lookedEnough(name string, r *row) bool {
 	if next.Looked >= s.cfg.OrphanTTL {
 		return true
 	}
-	s.later(name, next)
-	s.queue.add(name, s.backoff.After(1+int(next.Looked/s.cfg.MinBackoff)))
+	s.note(name, next)
+	r.kind.queue.add(name, s.backoff.After(1+int(next.Looked/s.cfg.MinBackoff)))
 	return false
 }
 
@@ -149,5 +161,6 @@ func (k *kind) forget(ctx context.Context, name string) error {
 		return err
 	}
 	k.gone(r)
+	s.wakeOwners(r)
 	return nil
 }

@@ -57,7 +57,7 @@ type Target[S, T any] interface {
 	// Ensure makes the object agree with the spec and answers what was made of it. It is
 	// idempotent and finds an object that an earlier call made. last is the previous answer,
 	// the zero T without one; after a crash it may be older than the object. After an error
-	// the T says what was done so far, for Delete or the next Ensure.
+	// of a key's first Ensure the T says what was done so far, for Delete.
 	//
 	// An error of Refused says that nothing was changed. An error of Unconfirmed, or of the
 	// context, says that it is unknown whether the object will exist.
@@ -103,10 +103,12 @@ type Action uint8
 
 // The actions. Rows that are being deleted are deleted unless the action is Drop.
 const (
-	Keep   Action = iota // do nothing
-	Ensure               // call the target's Ensure
-	Delete               // call the target's Delete
-	Drop                 // remove the row without a call
+	// Keep does nothing, unless the kind has Confirm and the row's Set was cut off, which is
+	// then deleted.
+	Keep   Action = iota
+	Ensure        // call the target's Ensure
+	Delete        // call the target's Delete
+	Drop          // remove the row without a call
 )
 
 // Options are the properties of a kind.

@@ -31,6 +31,7 @@ func (k *kind) set(ctx context.Context, want *row, zero any) (any, error) {
 // trySet is one attempt of set. It names a row that must be deleted first.
 func (k *kind) trySet(ctx context.Context, want *row, zero any) (last any, obstacle string, err error) {
 	s, name := k.store, ref(k.name, want.Key)
+	s.interrupt(name)
 	unlock, err := s.locks.Lock(ctx, name)
 	if err != nil {
 		return nil, "", err
@@ -53,7 +54,7 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any) (last any, obsta
 	// What an earlier process was answered may be of a file that was restored from a backup.
 	if old != nil && old.Done && !old.Redo && !old.changed.IsZero() && same(old, want) {
 		gen := s.nextGen() // the engine has not noted this answer yet either
-		s.later(name, old.with(func(r *row) { r.Gen, r.Acked, r.changed = gen, true, time.Now() }))
+		s.note(name, old.with(func(r *row) { r.Gen, r.Acked, r.changed = gen, true, time.Now() }))
 		return old.Last, "", nil
 	}
 	if obstacle, err := s.claim(ctx, name, want); obstacle != "" || err != nil {
@@ -63,7 +64,7 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any) (last any, obsta
 	r := want.with(func(r *row) {
 		r.Gen, r.Incarnation, r.Phase, r.Boot, r.Last = gen, gen, Wanted, s.boot, zero
 		r.changed = time.Now()
-		if old != nil {
+		if r.prev = old; old != nil {
 			r.Incarnation, r.Last, r.Acked = old.Incarnation, old.Last, true
 			r.Claims = union(old.Claims, want.Claims) // until it is known which it keeps
 		}
@@ -75,7 +76,7 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any) (last any, obsta
 	}
 	for other := range changes {
 		if other != name {
-			s.queue.add(other, s.cfg.MinBackoff)
+			k.queue.add(other, s.cfg.MinBackoff)
 		}
 	}
 	answer, err := k.ensure(ctx, r.Object, r.Spec, r.Last)
@@ -83,12 +84,14 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any) (last any, obsta
 	if err == nil {
 		done := r.with(func(r *row) {
 			r.Last, r.Done, r.Claims, r.changed = answer, true, want.Claims, time.Now()
+			r.prev = nil
 		})
-		if !k.confirm {
-			s.later(name, done)
-			return answer, "", nil
+		if k.confirm {
+			err = s.commit(context.WithoutCancel(ctx), map[string]*row{name: done})
+		} else {
+			err = s.later(name, done)
 		}
-		if err = s.commit(context.WithoutCancel(ctx), map[string]*row{name: done}); err == nil {
+		if err == nil {
 			return answer, "", nil
 		}
 	}
@@ -106,10 +109,8 @@ func union(a, b []string) []string {
 
 // add commits new rows, for which there must be room beside what deletions need.
 func (s *Store) add(ctx context.Context, changes map[string]*row) error {
-	if j, ok := s.journal.(*boltJournal); ok {
-		if err := j.reserveRoom(); err != nil {
-			return fmt.Errorf("%w: %w", ErrFull, err)
-		}
+	if err := s.journal.reserve(); err != nil {
+		return fmt.Errorf("%w: %w", ErrFull, err)
 	}
 	return s.commit(ctx, changes)
 }
@@ -159,6 +160,9 @@ func (s *Store) tryClaim(name string, want *row) (held, holder string) {
 	for _, c := range want.Claims {
 		s.claims[c] = name
 	}
+	for _, o := range want.Owners { // whose deletion waits for this Set from now on
+		s.own(o, name)
+	}
 	return "", ""
 }
 
@@ -170,6 +174,9 @@ func (s *Store) unclaim(name string, want *row) {
 		if s.claims[c] == name {
 			delete(s.claims, c)
 		}
+	}
+	for _, o := range want.Owners {
+		s.disown(o, name)
 	}
 	s.put(name, s.rows[name])
 }
@@ -185,26 +192,27 @@ func (k *kind) undo(ctx context.Context, name string, old, r *row, cause error) 
 	switch {
 	case old != nil:
 		next = old.with(func(row *row) {
-			row.Gen, row.Redo = gen, !isRefused(cause)
+			row.Gen, row.Redo = gen, row.Redo || !isRefused(cause)
 			row.Unconfirmed = row.Unconfirmed || isUnconfirmed(cause)
 			row.Err = cause.Error()
 		})
 	case !isRefused(cause):
 		next = r.with(func(row *row) {
-			row.Gen, row.Phase, row.Unconfirmed = gen, Deleting, isUnconfirmed(cause)
+			row.Gen, row.Phase, row.Unconfirmed, row.prev = gen, Deleting, isUnconfirmed(cause), nil
 			row.Err = cause.Error()
 		})
 	}
 	if err := s.commit(ctx, map[string]*row{name: next}); err != nil {
 		// The row stays Wanted and not Done. The next commit stores what it should be.
-		s.later(name, next)
+		s.note(name, next)
 		cause = errors.Join(cause, err)
 	}
 	switch {
 	case next == nil:
+		s.wakeOwners(r)
 		return cause
 	case old != nil:
-		s.queue.add(name, 0)
+		k.queue.add(name, 0)
 		return cause
 	}
 	if err := k.finish(ctx, name, next); err != nil && !errors.Is(err, ErrWaiting) {

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -52,15 +51,13 @@ type Store struct {
 	journal journal
 	id      string
 	boot    string
-	kinds   map[string]*kind
-	locks   keymutex.Mutex // by ref
-	queue   *queue
+	locks   keymutex.Mutex  // by ref
 	backoff backoff.Backoff // read only: its count is in the rows
 	metrics *metrics
 
-	imported atomic.Bool // every object of the targets has had a row since the store was opened
-
 	mu       sync.Mutex
+	kinds    map[string]*kind
+	running  map[string]context.CancelFunc // attempts that no caller waits for, by ref
 	closed   bool
 	work     sync.WaitGroup // calls and attempts
 	gen      uint64
@@ -68,7 +65,7 @@ type Store struct {
 	claims   map[string]string          // claim to the ref of its holder
 	owned    map[string]map[string]bool // ref of an owner to the refs that name it
 	raw      map[string][]byte          // rows that no registered kind can decode
-	dirty    map[string]bool            // refs that differ from the journal
+	dirty    map[string][]byte          // what differs from the journal; nil: the row is gone
 	touched  map[string]bool            // refs that have changed since a list was asked for
 	waiting  []*commit
 	flushing bool
@@ -97,6 +94,9 @@ type row struct {
 	// Times of this process, of the monotonic clock.
 	looked  time.Time // of the last look for an unconfirmed object
 	changed time.Time // of the last Set
+
+	// prev is what the row was before a Set that has not ended. After a crash it is that again.
+	prev *row
 }
 
 // stored is the form of a row in the journal.
@@ -119,6 +119,7 @@ type stored struct {
 	Looked      time.Duration   `json:"looked,omitempty"`
 	Tries       int             `json:"tries,omitempty"`
 	Err         string          `json:"err,omitempty"`
+	Prev        json.RawMessage `json:"prev,omitempty"` // a stored
 }
 
 func (r *row) ref() string {
@@ -149,7 +150,11 @@ func (r *row) deleting(gen uint64) *row {
 	})
 }
 
+// encode returns the form of a row in the journal; nil for a row that is gone.
 func (r *row) encode() ([]byte, error) {
+	if r == nil {
+		return nil, nil
+	}
 	spec, err := json.Marshal(r.Spec)
 	if err != nil {
 		return nil, err
@@ -158,11 +163,16 @@ func (r *row) encode() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	prev, err := r.prev.encode()
+	if err != nil {
+		return nil, err
+	}
 	return json.Marshal(stored{
 		Key: r.Key, Incarnation: r.Incarnation, Superseded: r.Superseded, Gen: r.Gen,
 		Phase: r.Phase, Spec: spec, Last: last, Done: r.Done, Redo: r.Redo, Claims: r.Claims,
 		Owners: r.Owners, Engine: r.Engine, Boot: r.Boot, Acked: r.Acked,
 		Unconfirmed: r.Unconfirmed, Looked: r.Looked, Tries: r.Tries, Err: r.Err,
+		Prev: prev,
 	})
 }
 
@@ -175,8 +185,14 @@ func (k *kind) decodeRow(text []byte) (*row, error) {
 	if err != nil {
 		return nil, err
 	}
+	var prev *row
+	if s.Prev != nil {
+		if prev, err = k.decodeRow(s.Prev); err != nil {
+			return nil, err
+		}
+	}
 	return &row{
-		Object: Object{s.Key, s.Incarnation}, kind: k, Superseded: s.Superseded, Gen: s.Gen,
+		Object: Object{s.Key, s.Incarnation}, prev: prev, kind: k, Superseded: s.Superseded, Gen: s.Gen,
 		Phase: s.Phase, Spec: spec, Last: last, Done: s.Done, Redo: s.Redo, Claims: s.Claims,
 		Owners: s.Owners, Engine: s.Engine, Boot: s.Boot, Acked: s.Acked,
 		Unconfirmed: s.Unconfirmed, Looked: s.Looked, Tries: s.Tries, Err: s.Err,
@@ -214,10 +230,16 @@ func newStore(c Config, j journal, has *content, boot string) *Store {
 	}
 	s := &Store{
 		cfg: c, log: c.Logger, journal: j, id: has.id, boot: boot,
-		kinds: map[string]*kind{}, rows: map[string]*row{}, claims: map[string]string{},
-		owned: map[string]map[string]bool{}, gen: has.gen, raw: has.rows, dirty: map[string]bool{},
+		// Numbers of a lost file, or of one restored from a backup, are not given again.
+		gen:     max(has.gen, uint64(time.Now().Unix())<<20),
+		kinds:   map[string]*kind{},
+		running: map[string]context.CancelFunc{},
+		rows:    map[string]*row{},
+		claims:  map[string]string{},
+		owned:   map[string]map[string]bool{},
+		raw:     has.rows,
+		dirty:   map[string][]byte{},
 	}
-	s.queue = newQueue()
 	s.backoff = backoff.Backoff{Min: c.MinBackoff, Max: c.MaxBackoff}
 	s.metrics = newMetrics(s, c.Registerer)
 	return s
@@ -256,20 +278,39 @@ func (s *Store) register(k *kind) {
 func (s *Store) Start(ctx context.Context) error {
 	changes := map[string]*row{}
 	for name, r := range s.all() {
+		if r.prev != nil && r.Phase == Wanted {
+			r = r.prev.with(func(p *row) { p.Gen, p.Redo, p.Unconfirmed = r.Gen, true, true })
+			changes[name] = r
+		}
 		switch action := r.kind.start(r, r.Boot != s.boot); {
 		case action == Drop:
 			changes[name] = nil
 		case r.Phase == Deleting:
-			s.queue.add(name, 0)
-		case action == Delete:
+			r.kind.queue.add(name, 0)
+		case action == Delete, action == Keep && r.kind.confirm && !r.Done && !r.Redo:
 			changes[name] = r.deleting(r.Gen)
-			s.queue.add(name, 0)
+			r.kind.queue.add(name, 0)
 		case action == Ensure || r.Redo:
 			changes[name] = r.with(func(r *row) { r.Redo = true })
-			s.queue.add(name, 0)
+			r.kind.queue.add(name, 0)
 		}
 	}
 	return s.commit(ctx, changes)
+}
+
+// kindOf returns the kind of a row.
+func (s *Store) kindOf(ref string) *kind {
+	name, _, _ := strings.Cut(ref, "/")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kinds[name]
+}
+
+// allKinds returns the registered kinds, in no order.
+func (s *Store) allKinds() []*kind {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.kinds))
 }
 
 // Close waits for in-flight calls and attempts, writes what is not written yet, and
@@ -341,9 +382,7 @@ func (s *Store) put(name string, r *row) {
 			}
 		}
 		for _, o := range old.Owners {
-			if delete(s.owned[o], name); len(s.owned[o]) == 0 {
-				delete(s.owned, o)
-			}
+			s.disown(o, name)
 		}
 		delete(s.rows, name)
 	}
@@ -355,10 +394,22 @@ func (s *Store) put(name string, r *row) {
 		s.claims[c] = name
 	}
 	for _, o := range r.Owners {
-		if s.owned[o] == nil {
-			s.owned[o] = map[string]bool{}
-		}
-		s.owned[o][name] = true
+		s.own(o, name)
+	}
+}
+
+// own notes that a row owns another. The store's mutex is held.
+func (s *Store) own(owner, name string) {
+	if s.owned[owner] == nil {
+		s.owned[owner] = map[string]bool{}
+	}
+	s.owned[owner][name] = true
+}
+
+// disown undoes own. The store's mutex is held.
+func (s *Store) disown(owner, name string) {
+	if delete(s.owned[owner], name); len(s.owned[owner]) == 0 {
+		delete(s.owned, owner)
 	}
 }
 
@@ -372,26 +423,46 @@ func (s *Store) nextGen() uint64 {
 
 // later changes a row without a commit of its own: the change is written with the next one.
 // A crash may lose it.
-func (s *Store) later(name string, r *row) {
+func (s *Store) later(name string, r *row) error {
+	text, err := r.encode()
+	if err != nil {
+		return fmt.Errorf("row %s: %w", name, err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.put(name, r)
-	s.dirty[name] = true
+	s.dirty[name] = text
+	return nil
 }
 
+// note is later for a row of which only counters or flags have changed.
+func (s *Store) note(name string, r *row) {
+	if err := s.later(name, r); err != nil {
+		s.log.Error("row not stored", "row", name, "err", err) // it was encoded before
+	}
+}
+
+// ack is Kind.Ack. It does not wait for the row's lock, which a call in progress holds.
 func (s *Store) ack(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.rows[name]; r != nil && !r.Acked {
-		s.put(name, r.with(func(r *row) { r.Acked = true }))
-		s.dirty[name] = true
+	r := s.rows[name]
+	if r == nil || r.Acked {
+		return
+	}
+	r = r.with(func(r *row) { r.Acked = true })
+	if text, err := r.encode(); err == nil {
+		s.put(name, r)
+		s.dirty[name] = text
 	}
 }
 
 // commit is changes on their way to the journal.
 type commit struct {
-	changes map[string]*row // nil: the row is removed
-	done    chan error
+	rows map[string]*row   // nil: the row is removed
+	text map[string][]byte // the same, encoded
+	done chan error
+	lead chan struct{} // it is this commit's turn to write, with all that wait
 }
 
 // commit writes changes and what later has left, and applies them in memory when they are
@@ -404,71 +475,79 @@ func (s *Store) commit(ctx context.Context, changes map[string]*row) error {
 }
 
 func (s *Store) flush(changes map[string]*row) error {
-	c := &commit{changes, make(chan error, 1)}
+	c := &commit{changes, map[string][]byte{}, make(chan error, 1), make(chan struct{}, 1)}
+	for name, r := range changes {
+		text, err := r.encode()
+		if err != nil {
+			return fmt.Errorf("row %s: %w", name, err)
+		}
+		c.text[name] = text
+	}
 	s.mu.Lock()
 	s.waiting = append(s.waiting, c)
-	leads := !s.flushing
-	s.flushing = true
-	s.mu.Unlock()
-	for leads {
-		leads = s.flushWaiting()
+	if !s.flushing {
+		s.flushing = true
+		c.lead <- struct{}{}
 	}
+	s.mu.Unlock()
+	select {
+	case err := <-c.done:
+		return err
+	case <-c.lead:
+	}
+	s.flushWaiting()
 	return <-c.done
 }
 
-// flushWaiting writes the commits that wait, and reports whether there were any.
-func (s *Store) flushWaiting() bool {
+// flushWaiting writes the commits that wait. The first that has come since writes next.
+func (s *Store) flushWaiting() {
 	s.mu.Lock()
-	batch, dirty := s.waiting, s.dirty
-	s.waiting, s.dirty = nil, map[string]bool{}
-	s.flushing = len(batch) > 0
-	if !s.flushing {
-		s.dirty = dirty
-		s.mu.Unlock()
-		return false
-	}
-	merged := map[string]*row{}
-	for name := range dirty {
-		merged[name] = s.rows[name]
-	}
-	for _, c := range batch {
-		maps.Copy(merged, c.changes)
-	}
-	gen := s.gen
+	batch, text, gen := s.waiting, s.dirty, s.gen
+	s.waiting, s.dirty = nil, map[string][]byte{}
 	s.mu.Unlock()
-	err := s.write(merged, gen)
+	for _, c := range batch {
+		maps.Copy(text, c.text)
+	}
+	err := s.write(text, gen)
 	s.mu.Lock()
-	if err == nil {
-		for _, c := range batch {
-			for name, r := range c.changes {
+	for _, c := range batch {
+		if err == nil {
+			for name, r := range c.rows {
 				s.put(name, r)
 			}
 		}
-	} else {
-		maps.Copy(s.dirty, dirty)
+	}
+	if err != nil {
+		s.restore(text)
+	}
+	if s.flushing = len(s.waiting) > 0; s.flushing {
+		s.waiting[0].lead <- struct{}{}
 	}
 	s.mu.Unlock()
 	for _, c := range batch {
 		c.done <- err
 	}
-	return true
 }
 
-func (s *Store) write(rows map[string]*row, gen uint64) error {
-	if len(rows) == 0 {
-		return nil
-	}
-	changes := make(map[string][]byte, len(rows))
-	for name, r := range rows {
-		if r == nil {
-			changes[name] = nil
+// restore marks the rows of a failed write, of which the file may have any part. The store's
+// mutex is held.
+func (s *Store) restore(failed map[string][]byte) {
+	for name := range failed {
+		if _, ok := s.dirty[name]; ok {
 			continue
 		}
-		text, err := r.encode()
+		text, err := s.rows[name].encode()
 		if err != nil {
-			return fmt.Errorf("row %s: %w", name, err)
+			s.log.Error("row not stored", "row", name, "err", err)
+			continue
 		}
-		changes[name] = text
+		s.dirty[name] = text
+	}
+}
+
+func (s *Store) write(changes map[string][]byte, gen uint64) error {
+	if len(changes) == 0 {
+		return nil
 	}
 	s.metrics.commits.Inc()
 	if err := s.journal.commit(changes, gen); err != nil {

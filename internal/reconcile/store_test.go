@@ -362,8 +362,8 @@ func TestFiles(t *testing.T) {
 			if n, err := rows(path, "boot", false); n != 0 || err != nil {
 				t.Errorf("%d rows, %v", n, err)
 			}
-			if _, err := os.Stat(path + ".damaged"); err != nil {
-				t.Error(err)
+			if kept, _ := filepath.Glob(path + ".damaged-*"); len(kept) != 1 {
+				t.Errorf("damaged files kept: %v", kept)
 			}
 		})
 	}
@@ -403,8 +403,11 @@ func TestFullDisk(t *testing.T) {
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	s := open(t, filepath.Join(dir, "test.db"))
 	k := Register(s, "port", &fakeTarget{}, Options[string, string]{})
-	if _, err := k.Set(t.Context(), Request[string]{Key: "a", Spec: "1"}); err != nil {
-		t.Fatal(err)
+	for i := range 50 {
+		key := fmt.Sprint("old", i)
+		if _, err := k.Set(t.Context(), Request[string]{Key: key, Spec: "1"}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	file, err := os.Create(filepath.Join(dir, "filler"))
 	if err != nil {
@@ -422,8 +425,10 @@ func TestFullDisk(t *testing.T) {
 			t.Fatalf("new rows are still taken: %v", err)
 		}
 	}
-	if err := k.Remove(t.Context(), "a"); err != nil {
-		t.Error(err)
+	for i := range 50 {
+		if err := k.Remove(t.Context(), fmt.Sprint("old", i)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := errors.Join(file.Close(), os.Remove(file.Name())); err != nil {
 		t.Fatal(err)

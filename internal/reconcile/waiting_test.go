@@ -31,8 +31,8 @@ func (w *waiting) Delete(_ context.Context, o Object, _, _ string) error {
 	return ErrWaiting
 }
 
-// A deletion that waits for an event is no failure, its key can be set again meanwhile, and it
-// ends with Wake.
+// A deletion that waits for an event is no failure. Its key can be set again before the event,
+// and Wake ends it.
 func TestDeletionWaits(t *testing.T) {
 	s, err := Open(Config{Path: filepath.Join(t.TempDir(), "test.db"), Volatile: true, MinBackoff: time.Millisecond})
 	if err != nil {

@@ -1,0 +1,114 @@
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// importAll makes a row of each object that has none. It reports whether every list was complete
+// and every object has a row.
+func (s *Store) importAll(ctx context.Context) bool {
+	complete := true
+	for _, k := range s.allKinds() {
+		if k.list == nil {
+			continue
+		}
+		if err := k.importObjects(ctx); err != nil {
+			s.log.WarnContext(ctx, "objects not imported", "kind", k.name, "err", err)
+			complete = false
+		} else if !k.imported.Swap(true) {
+			s.retry(k) // what waited for it
+		}
+	}
+	return complete
+}
+
+// importObjects goes on after an object that cannot be imported, and then returns an error.
+func (k *kind) importObjects(ctx context.Context) error {
+	s := k.store
+	s.watchChanges(true)
+	defer s.watchChanges(false)
+	found, err := k.listObjects(ctx)
+	if err != nil {
+		return err
+	}
+	has := map[Object]bool{}
+	for _, r := range found {
+		has[r.Object] = true
+	}
+	// The newest incarnation of a key gets its row.
+	slices.SortFunc(found, func(a, b *row) int { return cmp.Compare(b.Incarnation, a.Incarnation) })
+	var errs []error
+	for _, r := range found {
+		if err := k.importObject(ctx, r, has); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, s.flush(nil))...)
+}
+
+func (k *kind) listObjects(ctx context.Context) (found []*row, err error) {
+	ctx, cancel := context.WithTimeout(ctx, k.timeout)
+	defer cancel()
+	for r, err := range k.list(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, r)
+	}
+	return found, nil
+}
+
+// watchChanges notes which rows change, because a list does not tell what it was before or after.
+func (s *Store) watchChanges(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.touched = nil
+	if on {
+		s.touched = map[string]bool{}
+	}
+}
+
+// importObject makes a row of an object that has none. Where the key has a row of another
+// incarnation whose object is gone, that row takes the object over, as after the database was
+// restored from a backup. Otherwise the object is of an earlier incarnation.
+func (k *kind) importObject(ctx context.Context, r *row, has map[Object]bool) error {
+	s, name := k.store, ref(k.name, r.Key)
+	unlock, err := s.locks.Lock(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	s.mu.Lock()
+	s.gen = max(s.gen, r.Incarnation)
+	old, touched := s.rows[name], s.touched[name]
+	s.mu.Unlock()
+	r.kind, r.Gen, r.Boot, r.Done = k, s.nextGen(), s.boot, true
+	switch {
+	case s.row(r.superseded().ref()) != nil:
+		return nil
+	case old != nil && old.Object == r.Object:
+		return nil
+	case touched:
+		return fmt.Errorf("%s has changed since the list", name)
+	case old == nil:
+	case old.Phase == Deleting && r.Incarnation > old.Incarnation:
+		s.note(old.superseded().ref(), old.superseded())
+		k.queue.add(old.superseded().ref(), 0)
+	case old.Phase == Wanted && !has[old.Object]:
+		r.Acked, r.Engine = old.Acked, old.Engine
+	default:
+		r = r.superseded()
+	}
+	if held, holder := s.tryClaim(r.ref(), r); held != "" {
+		s.log.WarnContext(ctx, "imported object has a resource of another", "kind", k.name,
+			"key", r.Key, "resource", held, "holder", holder)
+		r.Claims = nil
+	}
+	s.log.InfoContext(ctx, "object imported", "kind", k.name, "key", r.Key)
+	s.note(r.ref(), r)
+	return nil
+}
