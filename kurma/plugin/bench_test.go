@@ -66,7 +66,7 @@ func benchmark(b *testing.B, runtime string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer func() { _ = stop(p.Down) }()
+	defer func() { _ = stop(func() error { return down(p) }) }()
 	e := entry("one", "", "{}")
 	all, err := podNetworks(e)
 	if err != nil {

@@ -161,7 +161,12 @@ func (g *generation) isRunning() bool {
 
 // fail counts a failure, after which the store waits before it calls Ensure again.
 func (g *generation) fail(err error) (failures int) {
-	g.set(Failed, func() { g.reason, failures = err.Error(), g.failures+1; g.failures++; g.restarts++ })
+	g.set(Failed, func() {
+		g.reason = err.Error()
+		g.failures++
+		g.restarts++
+		failures = g.failures
+	})
 	return failures
 }
 
@@ -186,7 +191,7 @@ func (c *container) close() {
 }
 
 // adopt takes over the container that an earlier daemon of this boot has left running; it is nil if
-// there is none. What is not whole is removed.
+// there is none. The remains of others are removed.
 func (g *generation) adopt(last record) (*container, record, error) {
 	if last.PID != 0 {
 		if p, err := last.Open(); err == nil {
@@ -288,7 +293,7 @@ func (g *generation) start(ctx context.Context, img Image) (*container, error) {
 	var d door
 	if p != nil {
 		d, err = openDoor(p.PID)
-		if errors.Is(err, os.ErrNotExist) { // it has ended meanwhile
+		if errors.Is(err, os.ErrNotExist) { // it has ended since
 			how, err = ends(p)
 			p.Close()
 			p = nil
@@ -411,7 +416,7 @@ func (g *generation) stop(remove bool) {
 
 // quit asks the main executable to end, and kills it if it does not.
 func (g *generation) quit(c *container) {
-	g.guests.Wait() // a del may be under way
+	g.guests.Wait() // a del may be in progress
 	c.process.SetDeadline(time.Time{})
 	_ = c.process.Signal(unix.SIGTERM)
 	timer := time.AfterFunc(g.pod.cfg.StopLimit, func() { _ = c.process.Signal(unix.SIGKILL) })

@@ -63,7 +63,7 @@ func TestKilled(t *testing.T) {
 					t.Errorf("%s has %v, %v", dir, left, err)
 				}
 			}
-			if err := p.Down(); err != nil {
+			if err := down(p); err != nil {
 				t.Error(err)
 			}
 			h.nothingLeft(t, p)

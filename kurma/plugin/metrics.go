@@ -5,8 +5,10 @@ package plugin
 import "github.com/prometheus/client_golang/prometheus"
 
 var (
-	runningDesc  = prometheus.NewDesc("kuryr_kurma_network_running", "1 where a network's plugin takes calls, else 0.", []string{"network"}, nil)
-	restartsDesc = prometheus.NewDesc("kuryr_kurma_plugin_failures_total", "How often a network's plugin has failed, and was started again.", []string{"network"}, nil)
+	runningDesc = prometheus.NewDesc("kuryr_kurma_network_running",
+		"1 where a network's plugin takes calls, else 0.", []string{"network"}, nil)
+	restartsDesc = prometheus.NewDesc("kuryr_kurma_plugin_failures_total",
+		"How often a network's plugin has failed, and was started again.", []string{"network"}, nil)
 )
 
 // Collector is what a Pod registers in Config.Metrics.

@@ -88,7 +88,7 @@ func New(c Config) (*Pod, error) {
 	return p, nil
 }
 
-// lockLimit is how long a daemon that has been killed may be survived by what it was just starting, which has its lock until it is started.
+// lockLimit is how long the lock of a killed daemon may be held by a process that it was starting.
 const lockLimit = time.Second
 
 // claim takes the lock that one process has at a time.
@@ -115,7 +115,7 @@ func claim(path string) (*os.File, error) {
 		}
 		return file, nil
 	case <-timer.C:
-		go func() { // nobody wants it any more when it comes
+		go func() { // no longer needed
 			<-locked
 			_ = file.Close()
 		}()
@@ -514,12 +514,7 @@ func (g *generation) status() Status {
 
 // Close ends what this process does for the containers, which run on and are adopted after the next
 // New and Apply. Calls in progress end first. Close is called after the store's Run has returned.
-func (p *Pod) Close() error { return p.finish(false) }
-
-// Down ends and removes all containers. What is to be attached when the networks are configured again, is as if they had been restarted.
-func (p *Pod) Down() error { return p.finish(true) }
-
-func (p *Pod) finish(remove bool) error {
+func (p *Pod) Close() error {
 	p.applying.Lock()
 	defer p.applying.Unlock()
 	p.mu.Lock()
@@ -528,25 +523,18 @@ func (p *Pod) finish(remove bool) error {
 		return nil
 	}
 	p.closed = true
-	all := p.generations
 	p.mu.Unlock()
-	p.work.Wait() // what is retired
+	p.work.Wait() // for removals
 	var ending sync.WaitGroup
 	p.mu.Lock()
-	for _, g := range all {
-		ending.Go(func() { g.stop(remove) })
+	for _, g := range p.generations {
+		ending.Go(func() { g.stop(false) })
 	}
 	p.mu.Unlock()
 	ending.Wait()
-	var failed []error
-	if remove {
-		for ref := range all {
-			failed = append(failed, p.discard(context.Background(), p.bundle(ref)))
-		}
-	}
 	p.cgroups.close() // stays while containers are in it
 	if p.cfg.Metrics != nil {
 		p.cfg.Metrics.Unregister(Collector(p))
 	}
-	return errors.Join(append(failed, p.lock.Close())...)
+	return p.lock.Close()
 }
