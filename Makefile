@@ -177,7 +177,7 @@ DOCKERD ?= $(lastword $(filter-out %.lock,$(foreach f,$(wildcard $(or $(XDG_CACH
 bench-docker: need-root build ## measure the Docker front end: by method, published ports, a full store, the start (root)
 	hack/deps.sh e2e
 	go build -C test -o ../bin/ ./bench ./bench/traffic
-	bin/bench -only containers,methods,published,scale,start $(if $(DOCKERD),-dockerd $(DOCKERD))
+	bin/bench -only containers,methods,published,publish,scale,start $(if $(DOCKERD),-dockerd $(DOCKERD))
 
 bench-neutron: need-root build ## measure on a real Neutron: its calls, Kuryr's own time, CPU and memory (root)
 	hack/deps.sh neutron

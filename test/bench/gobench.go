@@ -72,6 +72,19 @@ func allocate(ctx context.Context, b *bench) error {
 	})
 }
 
+// publishMany publishes 2,000 ports of one container. Its reference is one call of the SDN for each.
+func publishMany(ctx context.Context, b *bench) error {
+	ratios, err := goBenchmark(ctx, "BenchmarkPublishRatio", "./cmd/kuryr", "3x")
+	if err != nil {
+		return err
+	}
+	for _, where := range []string{"in-process", "another-process"} {
+		name := "publish 2,000 UDP ports, SDN: " + where
+		b.rows = append(b.rows, row{name: name, reference: "one by one", ratio: ratios["-"+where], goal: 0.05})
+	}
+	return nil
+}
+
 // scale compares each call while the store holds 1,000 networks and 10,000 endpoints with the same on an empty one.
 func scale(ctx context.Context, b *bench) error {
 	for _, c := range []struct{ benchmark, note string }{{"BenchmarkScaleRatio", ""}, {"BenchmarkScaleRatioNoSync", ", without waiting for the disk"}} {

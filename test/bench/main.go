@@ -73,6 +73,7 @@ var measurements = []measurement{
 	{"memory", memory},
 	{"methods", methods},
 	{"published", published},
+	{"publish", publishMany},
 	{"scale", scale},
 	{"start", start},
 	{"neutron", neutron},
