@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -17,52 +18,43 @@ import (
 // unboundName is the name of a port that no endpoint has yet, or has any more (kuryr-libnetwork's).
 const unboundName = "kuryr-unbound-port"
 
-type requestAddressResponse struct {
-	Address string
-	Data    map[string]string
-}
-
-func addressAnswer(a netip.Addr, bits int) requestAddressResponse {
-	return requestAddressResponse{Address: netip.PrefixFrom(a, bits).String(), Data: map[string]string{}}
-}
-
 // requestAddress serves three requests that the engine tells apart by little: a gateway's has a type; an auxiliary address
 // has no MAC and comes before the pool has a network; what is left is an endpoint's.
-func (d *Driver) requestAddress(ctx context.Context, r *requestAddressRequest) (any, error) {
-	subnet, found, err := d.subnetOf(ctx, r.ref.id)
+func (d *Driver) requestAddress(ctx context.Context, r *api.RequestAddressRequest) (any, error) {
+	subnet, found, err := d.subnetOf(ctx, r.PoolID.Pool)
 	if err != nil {
 		return nil, err
 	}
 	if found && !d.mayGo(subnet) {
 		return d.subnetAddress(ctx, subnet, r)
 	}
-	unlock, err := d.locks.lock(ctx, "pool/"+string(r.ref.id))
+	unlock, err := d.locks.lock(ctx, "pool/"+string(r.PoolID.Pool))
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 	if found || d.deleteEmpty { // it may have gone, or come back, while this call waited
-		if subnet, found, err = d.restored(ctx, r.ref.id); err != nil {
+		if subnet, found, err = d.restored(ctx, r.PoolID.Pool); err != nil {
 			return nil, err
 		}
 		if found {
 			return d.subnetAddress(ctx, subnet, r)
 		}
 	}
-	p, err := d.sdn.SubnetPool(ctx, r.ref.id)
+	p, err := d.sdn.SubnetPool(ctx, r.PoolID.Pool)
 	if sdn.IsNotFound(err) {
-		return nil, refuse("there is no pool %s", clip(r.PoolID, 60))
+		return nil, refuse("there is no pool %s", r.PoolID)
 	}
 	if err != nil {
 		return nil, err
 	}
 	pool, ok := d.enginePool(p)
 	if !ok {
-		return nil, refuse("pool %s was not made for the engine", clip(r.PoolID, 60))
+		return nil, refuse("pool %s was not made for the engine", r.PoolID)
 	}
 	if pool.emptied() != "" {
 		if subnet, found, err = d.restored(ctx, pool.ID); err == nil && !found {
-			err = refuse("there is no pool %s", clip(r.PoolID, 60))
+			err = refuse("there is no pool %s", r.PoolID)
 		}
 		if err != nil {
 			return nil, err
@@ -70,10 +62,10 @@ func (d *Driver) requestAddress(ctx context.Context, r *requestAddressRequest) (
 		return d.subnetAddress(ctx, subnet, r)
 	}
 	switch {
-	case r.gateway:
-		return d.takeGateway(ctx, pool, r.addr)
-	case r.mac == nil && r.addr.IsValid() && r.Options[optSerial] == "":
-		return d.takeAux(ctx, pool, r.addr)
+	case r.Gateway:
+		return d.takeGateway(ctx, pool, r.Address)
+	case r.MAC == nil && r.Address.IsValid() && !r.Serial:
+		return d.takeAux(ctx, pool, r.Address)
 	}
 	if subnet, found, err = d.subnetOf(ctx, pool.ID); err != nil || found { // made again while this call waited
 		if err != nil {
@@ -89,18 +81,18 @@ func (d *Driver) requestAddress(ctx context.Context, r *requestAddressRequest) (
 }
 
 // subnetAddress answers for a pool that a network is made of.
-func (d *Driver) subnetAddress(ctx context.Context, s sdn.Subnet, r *requestAddressRequest) (any, error) {
+func (d *Driver) subnetAddress(ctx context.Context, s sdn.Subnet, r *api.RequestAddressRequest) (any, error) {
 	switch {
-	case r.gateway:
-		return gatewayOf(s, r.addr)
-	case r.addr.IsValid() && !s.CIDR.Contains(r.addr):
-		return nil, refuse("%s is not in %s", r.addr, s.CIDR)
-	case r.addr.IsValid() && r.addr == s.Gateway:
-		return nil, refuse("address %s is in use: it is the gateway", r.addr)
-	case r.ref.node:
+	case r.Gateway:
+		return gatewayOf(s, r.Address)
+	case r.Address.IsValid() && !s.CIDR.Contains(r.Address):
+		return nil, refuse("%s is not in %s", r.Address, s.CIDR)
+	case r.Address.IsValid() && r.Address == s.Gateway:
+		return nil, refuse("address %s is in use: it is the gateway", r.Address)
+	case r.PoolID.Node:
 		return d.nodeAddress(ctx, s, r)
 	case swarms(s):
-		return d.managerAddress(ctx, s, r, r.ref.life)
+		return d.managerAddress(ctx, s, r, r.PoolID.Life)
 	}
 	return d.endpointAddress(ctx, s, r)
 }
@@ -120,7 +112,7 @@ func gatewayOf(s sdn.Subnet, asked netip.Addr) (any, error) {
 	if !gateway.IsValid() || !s.CIDR.Contains(gateway) {
 		return nil, refuse("%s has no room for a gateway", s.CIDR)
 	}
-	return addressAnswer(gateway, s.CIDR.Bits()), nil
+	return api.NewRequestAddressResponse(gateway, s.CIDR.Bits()), nil
 }
 
 // takeGateway remembers the gateway of a pool that has no network yet. No port is made: a router's leg will have it.
@@ -142,7 +134,7 @@ func (d *Driver) takeGateway(ctx context.Context, pool enginePool, asked netip.A
 		return nil, refuse("%s is an auxiliary address already", gateway)
 	}
 	if gateway == d.gatewayOf(pool) && len(pool.aux()) == 0 {
-		return addressAnswer(gateway, pool.cidr.Bits()), nil // written down, or needs not to be
+		return api.NewRequestAddressResponse(gateway, pool.cidr.Bits()), nil // written down, or needs not to be
 	}
 	err := d.changePool(ctx, pool, func(tags []string) ([]string, bool) {
 		others := slices.DeleteFunc(slices.Clone(tags), func(t string) bool {
@@ -154,7 +146,7 @@ func (d *Driver) takeGateway(ctx context.Context, pool enginePool, asked netip.A
 	if err != nil {
 		return nil, err
 	}
-	return addressAnswer(gateway, pool.cidr.Bits()), nil
+	return api.NewRequestAddressResponse(gateway, pool.cidr.Bits()), nil
 }
 
 // takeAux remembers an auxiliary address: nobody will get it. One outside the range is fine and means nothing: the engine
@@ -171,11 +163,11 @@ func (d *Driver) takeAux(ctx context.Context, pool enginePool, addr netip.Addr) 
 			return nil, err
 		}
 	}
-	return addressAnswer(addr, pool.cidr.Bits()), nil
+	return api.NewRequestAddressResponse(addr, pool.cidr.Bits()), nil
 }
 
 // endpointAddress takes an address for an endpoint: a port of its MAC, or one more address of the port that has it.
-func (d *Driver) endpointAddress(ctx context.Context, s sdn.Subnet, r *requestAddressRequest) (any, error) {
+func (d *Driver) endpointAddress(ctx context.Context, s sdn.Subnet, r *api.RequestAddressRequest) (any, error) {
 	_, answer, err := d.takeAddress(ctx, s, r)
 	if err != nil {
 		return nil, err
@@ -184,16 +176,16 @@ func (d *Driver) endpointAddress(ctx context.Context, s sdn.Subnet, r *requestAd
 }
 
 // takeAddress is endpointAddress, with the port and its further tags.
-func (d *Driver) takeAddress(ctx context.Context, s sdn.Subnet, r *requestAddressRequest, tags ...string) (port sdn.Port, answer requestAddressResponse, err error) {
+func (d *Driver) takeAddress(ctx context.Context, s sdn.Subnet, r *api.RequestAddressRequest, tags ...string) (port sdn.Port, answer api.RequestAddressResponse, err error) {
 	nonce := strings.ReplaceAll(uuid.NewString(), "-", "")
 	name := string(s.Network) + "/" + nonce
-	if r.mac != nil {
-		unlock, err := d.locks.lock(ctx, portLock(s.Network, r.mac.String()))
+	if r.MAC != nil {
+		unlock, err := d.locks.lock(ctx, portLock(s.Network, r.MAC.String()))
 		if err != nil {
 			return port, answer, err
 		}
 		defer unlock()
-		name = string(s.Network) + "/" + r.mac.String() + "/" + nonce[:8]
+		name = string(s.Network) + "/" + r.MAC.String() + "/" + nonce[:8]
 	}
 	if port, err = d.portWith(ctx, s, r, d.key(kindPort, name), tags); err != nil {
 		return port, answer, err
@@ -203,30 +195,30 @@ func (d *Driver) takeAddress(ctx context.Context, s sdn.Subnet, r *requestAddres
 	}
 	failpoint.Here("docker.requestaddress.taken")
 	addr, ok := addressOn(port, s.ID)
-	if r.addr.IsValid() && hasAddress(port, r.addr) {
-		addr, ok = r.addr, true
+	if r.Address.IsValid() && hasAddress(port, r.Address) {
+		addr, ok = r.Address, true
 	}
 	if !ok {
 		return port, answer, refuse("the SDN gave the port no address in %s", s.CIDR)
 	}
 	d.wasReturned(sdn.Address{Subnet: s.ID, Addr: addr})
-	return port, addressAnswer(addr, s.CIDR.Bits()), nil
+	return port, api.NewRequestAddressResponse(addr, s.CIDR.Bits()), nil
 }
 
 // portWith makes the port that a request asks for, or finds it. A MAC or an address that is in use, or that may not be chosen, tells that it
 // may be there, so that looking first would mostly be in vain. It is not where another address was taken before, which engines do with IPv4 first; nor for an address
 // given of a subnet that others have too, whose port is mostly one that its user made.
-func (d *Driver) portWith(ctx context.Context, s sdn.Subnet, r *requestAddressRequest, key sdn.Key, tags []string) (sdn.Port, error) {
-	byMAC := sdn.PortQuery{Networks: []sdn.ID{s.Network}, MACs: []net.HardwareAddr{r.mac}}
-	byAddress := sdn.PortQuery{Subnets: []sdn.ID{s.ID}, Addresses: []netip.Addr{r.addr}}
-	if r.addr.IsValid() && !d.ours(s.Meta, kindSubnet, kindHiddenSubnet) {
+func (d *Driver) portWith(ctx context.Context, s sdn.Subnet, r *api.RequestAddressRequest, key sdn.Key, tags []string) (sdn.Port, error) {
+	byMAC := sdn.PortQuery{Networks: []sdn.ID{s.Network}, MACs: []net.HardwareAddr{r.MAC}}
+	byAddress := sdn.PortQuery{Subnets: []sdn.ID{s.ID}, Addresses: []netip.Addr{r.Address}}
+	if r.Address.IsValid() && !d.ours(s.Meta, kindSubnet, kindHiddenSubnet) {
 		if port, found, err := d.portLike(ctx, byAddress, s, r, key); found || err != nil {
 			return port, err
 		}
 	}
-	if r.mac != nil && s.CIDR.Addr().Is6() {
+	if r.MAC != nil && s.CIDR.Addr().Is6() {
 		q := byMAC
-		if id, ok := d.madeFor(s.Network, r.mac); ok {
+		if id, ok := d.madeFor(s.Network, r.MAC); ok {
 			q.IDs = []sdn.ID{id} // an SDN's port is found at less cost by its id
 		}
 		if port, found, err := d.portLike(ctx, q, s, r, key); found || err != nil {
@@ -235,33 +227,33 @@ func (d *Driver) portWith(ctx context.Context, s sdn.Subnet, r *requestAddressRe
 	}
 	port, refusal := d.newPort(ctx, s, r, key, tags)
 	reason, forbidden := sdn.ReasonOf(refusal), sdn.IsDenied(refusal)
-	if r.mac != nil && (reason == sdn.MACInUse || forbidden) {
+	if r.MAC != nil && (reason == sdn.MACInUse || forbidden) {
 		if port, found, err := d.portLike(ctx, byMAC, s, r, key); found || err != nil {
 			return port, err
 		}
 	}
-	if r.addr.IsValid() && (reason == sdn.AddressInUse || forbidden) {
+	if r.Address.IsValid() && (reason == sdn.AddressInUse || forbidden) {
 		if port, found, err := d.portLike(ctx, byAddress, s, r, key); found || err != nil {
 			return port, err
 		}
 	}
-	if reason == sdn.AddressInUse && r.addr.IsValid() {
-		return port, refuseFor(refusal, "address %s is in use", r.addr)
+	if reason == sdn.AddressInUse && r.Address.IsValid() {
+		return port, refuseFor(refusal, "address %s is in use", r.Address)
 	}
 	return port, denied(refusal, s)
 }
 
 // newPort makes the port of a request. What an endpoint's port has besides, CreateEndpoint tells; it also writes the tags, but for
 // those that a swarm's manager needs, since there will be none.
-func (d *Driver) newPort(ctx context.Context, s sdn.Subnet, r *requestAddressRequest, key sdn.Key, tags []string) (sdn.Port, error) {
+func (d *Driver) newPort(ctx context.Context, s sdn.Subnet, r *api.RequestAddressRequest, key sdn.Key, tags []string) (sdn.Port, error) {
 	if len(tags) > 0 {
 		tags = append(tags, tagPort)
 	}
 	ports, err := d.sdn.EnsurePorts(ctx, []sdn.PortSpec{{
 		Base:        sdn.Base{Key: key, Name: unboundName, Tags: tags},
 		Network:     s.Network,
-		MAC:         r.mac,
-		Addresses:   []sdn.Address{{Subnet: s.ID, Addr: r.addr}},
+		MAC:         r.MAC,
+		Addresses:   []sdn.Address{{Subnet: s.ID, Addr: r.Address}},
 		DeviceOwner: sdn.OwnerContainer,
 	}})
 	if err != nil {
@@ -270,10 +262,10 @@ func (d *Driver) newPort(ctx context.Context, s sdn.Subnet, r *requestAddressReq
 		}
 		return sdn.Port{}, err
 	}
-	if r.mac != nil {
+	if r.MAC != nil {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		name := madeName(s.Network, r.mac)
+		name := madeName(s.Network, r.MAC)
 		d.made[name], d.madeAs[ports[0].ID] = ports[0].ID, name
 	}
 	return ports[0], nil
@@ -307,26 +299,26 @@ func denied(err error, s sdn.Subnet) error {
 }
 
 // portLike answers a request with a port that is there, if there is one like that: one of ours gets the address, and one that its user made has it.
-func (d *Driver) portLike(ctx context.Context, q sdn.PortQuery, s sdn.Subnet, r *requestAddressRequest, key sdn.Key) (sdn.Port, bool, error) {
+func (d *Driver) portLike(ctx context.Context, q sdn.PortQuery, s sdn.Subnet, r *api.RequestAddressRequest, key sdn.Key) (sdn.Port, bool, error) {
 	port, found, err := sdn.First(d.sdn.FindPorts(ctx, q))
 	switch {
 	case err != nil || !found:
 		return port, false, err
 	case d.ownPort(port):
 		if port.Key.IsZero() {
-			port, err = d.adopt(ctx, port, r.mac, key)
-		} else if !bytes.Equal(r.mac, port.MAC) {
-			err = refuse("address %s is in use", r.addr)
+			port, err = d.adopt(ctx, port, r.MAC, key)
+		} else if !bytes.Equal(r.MAC, port.MAC) {
+			err = refuse("address %s is in use", r.Address)
 		}
 		if err == nil {
-			port, err = d.addAddress(ctx, port, s, r.addr)
+			port, err = d.addAddress(ctx, port, s, r.Address)
 		}
 		return port, true, err
 	}
 	if err := d.lendable(port, ""); err != nil {
 		return port, true, err
 	}
-	if _, on := addressOn(port, s.ID); !on || r.addr.IsValid() && !hasAddress(port, r.addr) {
+	if _, on := addressOn(port, s.ID); !on || r.Address.IsValid() && !hasAddress(port, r.Address) {
 		return port, true, refuse("port %s has MAC %s, but not the address that is asked for: it has %s", port.ID, port.MAC, addressesOf(port))
 	}
 	return port, true, nil

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -17,7 +18,7 @@ type automatic struct {
 
 // autoPool chooses a range that neither the host routes nor another pool has, the one after that chosen last. The engine compares
 // it with what it knows besides and asks again, holding what it got, so a range is never given twice while it is held.
-func (d *Driver) autoPool(ctx context.Context, r *requestPoolRequest) (enginePool, error) {
+func (d *Driver) autoPool(ctx context.Context, r *api.RequestPoolRequest) (enginePool, error) {
 	unlock, err := d.locks.lock(ctx, "automatic")
 	if err != nil {
 		return enginePool{}, err
@@ -52,16 +53,16 @@ func (d *Driver) autoPool(ctx context.Context, r *requestPoolRequest) (enginePoo
 
 // poolsFor returns the automatic pools of a request: those of its family that hold a range of the
 // length that it asks for, if it asks for one.
-func (d *Driver) poolsFor(r *requestPoolRequest) ([]AutoPool, error) {
-	if r.length == 0 {
+func (d *Driver) poolsFor(r *api.RequestPoolRequest) ([]AutoPool, error) {
+	if !r.AnyOfLength.IsValid() {
 		return d.pools[r.V6], nil
 	}
 	var pools []AutoPool
 	largest := 128
 	for _, p := range d.pools[r.V6] {
 		largest = min(largest, p.Prefix.Bits())
-		if p.Prefix.Bits() <= r.length {
-			pools = append(pools, AutoPool{p.Prefix, r.length})
+		if p.Prefix.Bits() <= r.AnyOfLength.Bits() {
+			pools = append(pools, AutoPool{p.Prefix, r.AnyOfLength.Bits()})
 		}
 	}
 	if len(pools) == 0 {
@@ -69,7 +70,7 @@ func (d *Driver) poolsFor(r *requestPoolRequest) ([]AutoPool, error) {
 		if r.V6 {
 			setting = "docker.default_pools_v6"
 		}
-		return nil, refuse("Pool %s: the largest range of %s is a /%d", r.Pool, setting, largest)
+		return nil, refuse("Pool %s: the largest range of %s is a /%d", r.AnyOfLength, setting, largest)
 	}
 	return pools, nil
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/internal/jsonstore"
 )
@@ -59,7 +60,7 @@ func recordOf(kind, name string) string {
 			return "network-" + name
 		}
 	case kindPool:
-		if n, ok := parsePoolName(name); ok && n.space != globalSpace {
+		if n, ok := parsePoolName(name); ok && n.space != api.GlobalSpace {
 			return "pool-" + n.nonce
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -136,7 +137,7 @@ func (c *comparer) index() {
 		c.ported[p.Network] = true
 	}
 	for _, p := range c.all {
-		if s, ok := c.cut[p.ID]; ok && p.host == c.d.hostKey && p.space != globalSpace {
+		if s, ok := c.cut[p.ID]; ok && p.host == c.d.hostKey && p.space != api.GlobalSpace {
 			c.ranges[s.Network]++
 		}
 	}
@@ -277,7 +278,7 @@ func (c *comparer) endpointOf(ctx context.Context, p sdn.Port, networks []sdn.Ne
 				return f, false, nil
 			}
 		} else {
-			why = "Docker does not have its network " + clip(network.Key.Name, 12)
+			why = "Docker does not have its network " + api.Clip(network.Key.Name, 12)
 		}
 		kept, engine := c.owned(network)
 		if f.Why == "" || f.Kept == "" && kept != "" {
@@ -339,7 +340,7 @@ func (c *comparer) anyHas(ctx context.Context, networks []string, addresses []sd
 // hiddenRange is the range of a hidden network, of this host only.
 func (c *comparer) hiddenRange(network sdn.ID) netip.Prefix {
 	for _, p := range c.all {
-		if s, ok := c.cut[p.ID]; ok && s.Network == network && p.host == c.d.hostKey && p.space != globalSpace {
+		if s, ok := c.cut[p.ID]; ok && s.Network == network && p.host == c.d.hostKey && p.space != api.GlobalSpace {
 			return p.cidr
 		}
 	}
@@ -426,7 +427,7 @@ func (c *comparer) pools(context.Context) error {
 	}
 	for _, p := range c.all {
 		s, used := c.cut[p.ID]
-		if linked[p.ID] || p.host != c.d.hostKey || p.released() || p.space == globalSpace || used && !c.d.ours(s.Meta, kindHiddenSubnet) {
+		if linked[p.ID] || p.host != c.d.hostKey || p.released() || p.space == api.GlobalSpace || used && !c.d.ours(s.Meta, kindHiddenSubnet) {
 			continue
 		}
 		if owner, _, _ := strings.Cut(p.emptied(), "/"); c.known[owner] {

@@ -8,11 +8,8 @@
 //
 // # The wire
 //
-// The protocol is moby's libnetwork/docs/remote.md and ipam.md, as the engines 20.10 to 29 speak it. Every call is a POST. An
-// unknown path is answered 404, what cannot be decoded 4xx with the name of the field, what cannot be done 200 with both
-// "Err" (which the network side reads) and "Error" (which the IPAM side reads). An engine that repeats a call after its
-// connection broke sends an empty body, since it has consumed its buffer: a call that needs arguments and has none is
-// answered with an error, which ends the engine's retries.
+// Package api has the requests and responses. Every call is a POST; an unknown path is answered
+// 404, an invalid call 4xx, and a call that fails 200 with its error.
 //
 // # What becomes of what
 //

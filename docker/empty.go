@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -229,8 +230,8 @@ func (d *Driver) restoreSubnet(ctx context.Context, id sdn.ID) error {
 	if err != nil {
 		return err
 	}
-	data := &ipamData{cidr: pool.cidr, gateway: pool.gateway(), reserved: pool.aux(), routes: pool.rememberedRoutes()}
-	spec := subnetSpec(d.key(kindSubnet, pool.emptied()), data, pool, !options.routed())
+	data := &api.IPAMData{Pool: pool.cidr, Gateway: pool.gateway(), AuxAddresses: pool.aux(), Routes: pool.rememberedRoutes()}
+	spec := subnetSpec(d.key(kindSubnet, pool.emptied()), data, pool, !options.Routed())
 	spec.Network = network.ID
 	whole := spec.Tags
 	spec.Tags = append(slices.Clone(whole), tagEmptying)
@@ -257,7 +258,7 @@ func (d *Driver) restoreSubnet(ctx context.Context, id sdn.ID) error {
 }
 
 // restoreSubnets makes whole what went of the pools of a network, before a repeated CreateNetwork looks at it.
-func (d *Driver) restoreSubnets(ctx context.Context, pools map[*ipamData]enginePool) error {
+func (d *Driver) restoreSubnets(ctx context.Context, pools map[*api.IPAMData]enginePool) error {
 	for _, p := range pools {
 		if p.emptied() == "" {
 			continue
@@ -276,7 +277,7 @@ func (d *Driver) restoreSubnets(ctx context.Context, pools map[*ipamData]engineP
 }
 
 // emptiedNetwork is the network that a pool's subnet was of, and what its creator asked for.
-func (d *Driver) emptiedNetwork(ctx context.Context, pool enginePool) (n sdn.Network, o networkOptions, err error) {
+func (d *Driver) emptiedNetwork(ctx context.Context, pool enginePool) (n sdn.Network, o api.NetworkOptions, err error) {
 	n, found, err := d.emptiedOwner(ctx, pool)
 	if err == nil && (!found || slices.Contains(n.Tags, tagDeleted)) {
 		err = refuse("the network of pool %s is gone, or going", pool.ID)
@@ -284,12 +285,12 @@ func (d *Driver) emptiedNetwork(ctx context.Context, pool enginePool) (n sdn.Net
 	if err != nil {
 		return n, o, err
 	}
-	o.internal, o.noGateway = slices.Contains(n.Tags, tagInternal), slices.Contains(n.Tags, tagNoGateway)
+	o.Internal, o.NoGateway = slices.Contains(n.Tags, tagInternal), slices.Contains(n.Tags, tagNoGateway)
 	for _, name := range tagValues(n.Tags, tagRouter) {
-		o.router = name
+		o.Router = name
 	}
 	for _, id := range tagValues(n.Tags, tagExternal) {
-		o.external = id
+		o.External = id
 	}
 	return n, o, nil
 }

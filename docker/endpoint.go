@@ -8,25 +8,24 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// endpointInterface holds only what the engine did not give: what it gave must come back empty.
-type endpointInterface struct {
-	Address     string `json:",omitempty"`
-	AddressIPv6 string `json:",omitempty"`
-	MacAddress  string `json:",omitempty"`
-}
+// endpointRequest is a CreateEndpoint with what its network and its options name in the SDN.
+type endpointRequest struct {
+	*api.CreateEndpointRequest
 
-type createEndpointResponse struct{ Interface endpointInterface }
+	bindings []string // the addresses of the host at which the network publishes ports
+	groups   []sdn.ID // its security groups; nil: unspecified
+	policy   sdn.ID   // its QoS policy; "": none
+}
 
 // createEndpoint binds the port that has the addresses to the endpoint and this host. Where another IPAM driver chose the
 // addresses there is none, and it is made.
-func (d *Driver) createEndpoint(ctx context.Context, r *createEndpointRequest) (any, error) {
-	if err := r.endpoint.driver.refuse(); err != nil {
-		return nil, err
-	}
+func (d *Driver) createEndpoint(ctx context.Context, asked *api.CreateEndpointRequest) (any, error) {
+	r := &endpointRequest{CreateEndpointRequest: asked}
 	answer, forgotten, err := d.bindEndpoint(ctx, r)
 	if len(forgotten) == 0 {
 		return answer, err
@@ -45,7 +44,7 @@ func (d *Driver) createEndpoint(ctx context.Context, r *createEndpointRequest) (
 }
 
 // bindEndpoint is createEndpoint up to ports of ours that have the addresses for other endpoints, and may be forgotten.
-func (d *Driver) bindEndpoint(ctx context.Context, r *createEndpointRequest) (answer any, forgotten []sdn.Port, err error) {
+func (d *Driver) bindEndpoint(ctx context.Context, r *endpointRequest) (answer any, forgotten []sdn.Port, err error) {
 	unlock, err := d.locks.lock(ctx, "endpoint/"+r.EndpointID)
 	if err != nil {
 		return nil, nil, err
@@ -56,8 +55,8 @@ func (d *Driver) bindEndpoint(ctx context.Context, r *createEndpointRequest) (an
 		return nil, nil, err
 	}
 	r.bindings = tagValues(network.Tags, tagBinding)
-	if asked := tagValues(network.Tags, tagPublish); r.endpoint.driver.publish == "" && len(asked) > 0 {
-		r.endpoint.driver.publish = asked[0]
+	if asked := tagValues(network.Tags, tagPublish); r.Options.Publish == "" && len(asked) > 0 {
+		r.Options.Publish = asked[0]
 	}
 	if err := d.resolve(ctx, network, r); err != nil {
 		return nil, nil, err
@@ -66,38 +65,41 @@ func (d *Driver) bindEndpoint(ctx context.Context, r *createEndpointRequest) (an
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := checkLengths(subnets, r.addresses); err != nil {
+	if err := checkLengths(subnets, r.Addresses); err != nil {
 		return nil, nil, err
 	}
 	ports, err := d.portsAsked(ctx, network, subnets, r)
 	if err != nil {
 		return nil, nil, err
 	}
-	if lost := r.endpoint.driver.lost(); len(lost) > 0 && !d.sdn.Capabilities().HasTags() {
-		return nil, nil, untagged(lost)
+	if !d.sdn.Capabilities().HasTags() {
+		wanted := without(tagPublish + api.PublishProxy)(endpointOptionTags(r.Options)) // the default
+		if err := checkStored(wanted, nil); err != nil {
+			return nil, nil, err
+		}
 	}
 	for _, p := range ports {
 		switch {
 		case !d.ownPort(p):
 			if err := d.lendable(p, r.EndpointID); err != nil {
-				d.refused(p, r.addresses)
+				d.refused(p, r.Addresses)
 				return nil, nil, err
 			}
 		case d.elsewhere(p):
-			d.refused(p, r.addresses)
-			return nil, nil, refuse("address %s is in use: its port is bound to host %s", addressesOf(p), clip(p.Host, 100))
+			d.refused(p, r.Addresses)
+			return nil, nil, refuse("address %s is in use: its port is bound to host %s", addressesOf(p), api.Clip(p.Host, 100))
 		case p.DeviceID == "" || p.DeviceID == r.EndpointID:
 		case p.Key.Kind == kindEndpoint && p.Host == d.host && !d.isStarting(p.DeviceID):
 			forgotten = append(forgotten, p)
 		default:
-			d.refused(p, r.addresses)
+			d.refused(p, r.Addresses)
 			return nil, nil, inUseByAnother(p)
 		}
 	}
 	if len(forgotten) > 0 {
 		return nil, forgotten, inUseByAnother(forgotten[0])
 	}
-	if err := d.checkFloating(ctx, ports, &r.endpoint.driver); err != nil {
+	if err := d.checkFloating(ctx, ports, &r.Options); err != nil {
 		return nil, nil, err
 	}
 	if err := d.noteUse(ctx, network); err != nil {
@@ -107,7 +109,7 @@ func (d *Driver) bindEndpoint(ctx context.Context, r *createEndpointRequest) (an
 	defer d.endStarting(r.EndpointID)
 	port, err := d.portFor(ctx, network, ports, r)
 	if sdn.ReasonOf(err) == sdn.MACInUse {
-		yielded, failed := d.yieldMAC(ctx, network, r.mac)
+		yielded, failed := d.yieldMAC(ctx, network, r.MAC)
 		if failed != nil {
 			return nil, nil, failed
 		}
@@ -123,11 +125,11 @@ func (d *Driver) bindEndpoint(ctx context.Context, r *createEndpointRequest) (an
 	}
 	failpoint.Here("docker.createendpoint.bound")
 	d.notePlugged(ctx, r.EndpointID, r.NetworkID, network, port)
-	return createEndpointResponse{ungiven(port, subnets, r)}, nil, nil
+	return api.CreateEndpointResponse{Interface: ungiven(port, subnets, r)}, nil, nil
 }
 
 // portFor makes the endpoint's port of those that have its addresses.
-func (d *Driver) portFor(ctx context.Context, network sdn.Network, ports []sdn.Port, r *createEndpointRequest) (sdn.Port, error) {
+func (d *Driver) portFor(ctx context.Context, network sdn.Network, ports []sdn.Port, r *endpointRequest) (sdn.Port, error) {
 	switch len(ports) {
 	case 0:
 		return d.makePort(ctx, network, r)
@@ -238,38 +240,38 @@ func (d *Driver) portsAt(
 func portName(endpoint string) string { return endpoint + "-port" }
 
 // boundTags are the tags of a port that an endpoint has.
-func boundTags(r *createEndpointRequest) []string {
+func boundTags(r *endpointRequest) []string {
 	tags := append(idTags(r.EndpointID), tagPort)
 	for _, address := range r.bindings {
 		tags = append(tags, tagBinding+address)
 	}
-	return slices.Concat(tags, r.endpoint.driver.tags(), exposedTags(r.endpoint.exposed))
+	return slices.Concat(tags, endpointOptionTags(r.Options), exposedTags(r.Options.Exposed))
 }
 
 // makePort makes the port of an endpoint whose addresses another IPAM driver chose, or nobody.
-func (d *Driver) makePort(ctx context.Context, network sdn.Network, r *createEndpointRequest) (sdn.Port, error) {
+func (d *Driver) makePort(ctx context.Context, network sdn.Network, r *endpointRequest) (sdn.Port, error) {
 	spec := sdn.PortSpec{
 		Base:        sdn.Base{Key: d.key(kindEndpoint, r.EndpointID), Name: portName(r.EndpointID), Tags: boundTags(r)},
 		Network:     network.ID,
-		MAC:         r.mac,
+		MAC:         r.MAC,
 		DeviceID:    r.EndpointID,
 		DeviceOwner: sdn.OwnerContainer,
 		Host:        d.host,
 
-		NoPortSecurity: r.endpoint.driver.unguarded(),
-		AllowedPairs:   r.endpoint.driver.allowed,
+		NoPortSecurity: r.Options.NoPortSecurity,
+		AllowedPairs:   r.Options.Allowed,
 		Groups:         r.groups,
 		QoSPolicy:      r.policy,
 	}
 	if r.groups != nil && len(r.groups) == 0 {
 		spec.Groups, spec.WithoutGroups = nil, true
 	}
-	for _, a := range r.addresses {
+	for _, a := range r.Addresses {
 		spec.Addresses = append(spec.Addresses, sdn.Address{Addr: a.Addr()})
 	}
 	spec.WithoutAddresses = len(network.Subnets) == 0
-	if spec.WithoutAddresses && len(r.addresses) > 0 {
-		return sdn.Port{}, refuse("network %s has no range that %s is in", r.NetworkID, r.addresses[0].Addr())
+	if spec.WithoutAddresses && len(r.Addresses) > 0 {
+		return sdn.Port{}, refuse("network %s has no range that %s is in", r.NetworkID, r.Addresses[0].Addr())
 	}
 	ports, err := d.sdn.EnsurePorts(ctx, []sdn.PortSpec{spec})
 	if err != nil {
@@ -280,11 +282,11 @@ func (d *Driver) makePort(ctx context.Context, network sdn.Network, r *createEnd
 }
 
 // bindPort gives a port to the endpoint. addresses are the port's new ones, nil leaves them.
-func (d *Driver) bindPort(ctx context.Context, port sdn.Port, r *createEndpointRequest, addresses []sdn.Address) (sdn.Port, error) {
-	same := r.mac == nil || bytes.Equal(r.mac, port.MAC)
+func (d *Driver) bindPort(ctx context.Context, port sdn.Port, r *endpointRequest, addresses []sdn.Address) (sdn.Port, error) {
+	same := r.MAC == nil || bytes.Equal(r.MAC, port.MAC)
 	name, owner, tags := portName(r.EndpointID), sdn.OwnerContainer, boundTags(r)
-	asked := r.endpoint.driver
-	if port.DeviceID == r.EndpointID && port.Host == d.host && same && addresses == nil && hasAll(port.Tags, tags) && samePairs(asked.allowed, port.AllowedPairs) &&
+	asked := r.Options
+	if port.DeviceID == r.EndpointID && port.Host == d.host && same && addresses == nil && hasAll(port.Tags, tags) && samePairs(asked.Allowed, port.AllowedPairs) &&
 		!port.Key.IsZero() && (r.groups == nil || sameSet(r.groups, port.Groups)) && (r.policy == "" || r.policy == port.QoSPolicy) {
 		return port, nil
 	}
@@ -298,7 +300,7 @@ func (d *Driver) bindPort(ctx context.Context, port sdn.Port, r *createEndpointR
 		patch.Key = &key
 	}
 	if !same {
-		patch.MAC = r.mac
+		patch.MAC = r.MAC
 	}
 	if r.groups != nil {
 		patch.Groups = &r.groups
@@ -306,8 +308,8 @@ func (d *Driver) bindPort(ctx context.Context, port sdn.Port, r *createEndpointR
 	if r.policy != "" {
 		patch.QoSPolicy = &r.policy
 	}
-	if patch.NoPortSecurity = asked.unguarded(); !samePairs(asked.allowed, port.AllowedPairs) {
-		pairs := append([]sdn.AllowedPair{}, asked.allowed...)
+	if patch.NoPortSecurity = asked.NoPortSecurity; !samePairs(asked.Allowed, port.AllowedPairs) {
+		pairs := append([]sdn.AllowedPair{}, asked.Allowed...)
 		patch.AllowedPairs = &pairs
 	}
 	if addresses != nil {
@@ -324,10 +326,16 @@ func (d *Driver) bindPort(ctx context.Context, port sdn.Port, r *createEndpointR
 	return bound, err
 }
 
+func samePairs(a, b []sdn.AllowedPair) bool {
+	return slices.EqualFunc(a, b, func(x, y sdn.AllowedPair) bool {
+		return x.Prefix == y.Prefix && slices.Equal(x.MAC, y.MAC)
+	})
+}
+
 // joinPorts makes one port of those that the addresses of a dual-stack endpoint were taken with, which an engine that sends
 // no MAC causes. The others are deleted first, since an address has but one port: a killed call leaves the engine without an
 // answer, and it gives the addresses back.
-func (d *Driver) joinPorts(ctx context.Context, ports []sdn.Port, r *createEndpointRequest) (sdn.Port, error) {
+func (d *Driver) joinPorts(ctx context.Context, ports []sdn.Port, r *endpointRequest) (sdn.Port, error) {
 	port, others := ports[0], ports[1:]
 	for i, p := range ports {
 		if p.DeviceID == r.EndpointID {
@@ -350,12 +358,12 @@ func (d *Driver) joinPorts(ctx context.Context, ports []sdn.Port, r *createEndpo
 
 // ungiven returns what the engine left open of the interface. Without an IPAM driver it gives no
 // addresses, and the container gets those of its port.
-func ungiven(port sdn.Port, subnets []sdn.Subnet, r *createEndpointRequest) endpointInterface {
-	var i endpointInterface
-	if !r.macGiven {
+func ungiven(port sdn.Port, subnets []sdn.Subnet, r *endpointRequest) api.EndpointInterface {
+	var i api.EndpointInterface
+	if !r.MACGiven {
 		i.MacAddress = port.MAC.String()
 	}
-	if len(r.addresses) > 0 {
+	if len(r.Addresses) > 0 {
 		return i
 	}
 	for _, a := range port.Addresses {
@@ -406,10 +414,8 @@ func (d *Driver) port(ctx context.Context, endpoint string) (sdn.Port, bool, err
 	return sdn.Port{}, false, nil
 }
 
-type operInfoResponse struct{ Value map[string]any }
-
 // endpointOperInfo tells facts about the port. It never fails: older engines do not start a container without it.
-func (d *Driver) endpointOperInfo(ctx context.Context, r *endpointRequest) (any, error) {
+func (d *Driver) endpointOperInfo(ctx context.Context, r *api.EndpointRequest) (any, error) {
 	value := map[string]any{}
 	find := d.port
 	if _, lent := d.hinted(r.EndpointID); lent {
@@ -430,12 +436,12 @@ func (d *Driver) endpointOperInfo(ctx context.Context, r *endpointRequest) (any,
 			value["kuryr.port.exposed"] = exposed
 		}
 	}
-	return operInfoResponse{value}, nil
+	return api.OperInfoResponse{Value: value}, nil
 }
 
 // deleteEndpoint unbinds the port. It stays until its addresses are released, unless it was made by CreateEndpoint or they
 // have been released already.
-func (d *Driver) deleteEndpoint(ctx context.Context, r *endpointRequest) (any, error) {
+func (d *Driver) deleteEndpoint(ctx context.Context, r *api.EndpointRequest) (any, error) {
 	unlock, err := d.locks.lock(ctx, "endpoint/"+r.EndpointID)
 	if err != nil {
 		return nil, err
@@ -452,10 +458,10 @@ func (d *Driver) deleteEndpoint(ctx context.Context, r *endpointRequest) (any, e
 	port, found, err := d.port(ctx, r.EndpointID)
 	if err == nil && (!found || d.elsewhere(port)) {
 		d.plugged.drop(ctx, r.EndpointID)
-		return nothing{}, nil
+		return api.Empty{}, nil
 	}
 	if err != nil {
-		return nothing{}, err
+		return api.Empty{}, err
 	}
 	if err := d.letFloat(ctx, port); err != nil {
 		return nil, err
@@ -481,7 +487,7 @@ func (d *Driver) deleteEndpoint(ctx context.Context, r *endpointRequest) (any, e
 		d.plugged.drop(ctx, r.EndpointID)
 		d.tidySubnets(ctx, port.Addresses...)
 	}
-	return nothing{}, err
+	return api.Empty{}, err
 }
 
 // park takes the endpoint from its port, or deletes what no ReleaseAddress will come for.

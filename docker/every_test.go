@@ -5,7 +5,6 @@ import (
 	"iter"
 	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -111,37 +110,6 @@ func TestEveryMethod(t *testing.T) {
 			b.clean()
 		})
 	}
-}
-
-// The calls of a life, which are sent twice and in any order elsewhere, are all the methods that change something.
-func TestLifeHasEveryMethod(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
-	up, down := life(b, dualNetwork(), twoEndpoints()...)
-	sent := map[string]bool{"/IpamDriver.RequestPool": true} // by what prepares it
-	for _, s := range slices.Concat(up, down) {
-		sent["/"+s.method] = true
-	}
-	for path, c := range everyRoute {
-		if constant := c.body == nil || strings.Contains(path, "Discover") || strings.Contains(path, "AllocCheck") ||
-			strings.HasSuffix(path, "AllocateNetwork") || strings.HasSuffix(path, "FreeNetwork"); !constant && !sent[path] {
-			t.Errorf("%s is in no life", path)
-		}
-	}
-}
-
-// Discovery may tell anything: only nodes are known, and what comes is none of ours.
-func TestDiscoveryOfAnything(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
-	for _, method := range []string{"NetworkDriver.DiscoverNew", "NetworkDriver.DiscoverDelete"} {
-		for _, body := range []m{{}, {"DiscoveryType": 99}, {"DiscoveryType": -1, "DiscoveryData": nil}, {"DiscoveryType": 1, "DiscoveryData": "x"},
-			{"DiscoveryType": 1, "DiscoveryData": m{"Address": 7, "Self": "maybe"}}, {"DiscoveryData": []int{1}}} {
-			b.ok(method, body)
-			b.ok(method, body)
-		}
-	}
-	b.clean()
 }
 
 // skewed is an SDN whose clock jumps ten years back and forth with every pool that it shows.

@@ -7,22 +7,23 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
 
 // existingRange reads what a RequestPool asks for, with the existing subnet or pool that its options name. Nothing is changed.
-func (d *Driver) existingRange(ctx context.Context, r *requestPoolRequest) (poolName, error) {
-	asked := poolName{space: r.AddressSpace, cidr: r.pool, sub: r.sub}
-	for _, named := range []reference{r.existing.subnet[r.V6], r.existing.pool[r.V6]} {
-		if named.given() && r.length > 0 {
-			return asked, refuse("option %s: name the range, not %s", named.option, r.Pool)
+func (d *Driver) existingRange(ctx context.Context, r *api.RequestPoolRequest) (poolName, error) {
+	asked := poolName{space: r.AddressSpace, cidr: r.Pool, sub: r.SubPool}
+	for _, named := range []api.Reference{r.Existing.Subnet[r.V6], r.Existing.Pool[r.V6]} {
+		if named.Given() && r.AnyOfLength.IsValid() {
+			return asked, refuse("option %s: name the range, not %s", named.Option, r.AnyOfLength)
 		}
 	}
-	if named, ok := r.existing.subnet[r.V6]; ok {
+	if named, ok := r.Existing.Subnet[r.V6]; ok {
 		var in []sdn.ID
-		if r.existing.network.given() {
-			network, err := d.namedNetwork(ctx, r.existing)
+		if r.Existing.Network.Given() {
+			network, err := d.namedNetwork(ctx, r.Existing)
 			if err != nil {
 				return asked, err
 			}
@@ -34,25 +35,25 @@ func (d *Driver) existingRange(ctx context.Context, r *requestPoolRequest) (pool
 		}
 		switch {
 		case d.scope == Global:
-			return asked, refuse("option %s: a swarm's networks cannot be made of existing ones", named.option)
+			return asked, refuse("option %s: a swarm's networks cannot be made of existing ones", named.Option)
 		case s.CIDR.Addr().Is6() != r.V6:
-			return asked, refuse("option %s: the range of subnet %s is %s, of the other family", named.option, s.ID, s.CIDR)
-		case r.pool.IsValid() && r.pool != s.CIDR:
-			return asked, refuse("option %s: the range of subnet %s is %s, not %s", named.option, s.ID, s.CIDR, r.pool)
-		case r.sub.IsValid() && r.sub != s.CIDR:
-			return asked, refuse("option %s: subnet %s has its owner's allocation pools: leave out --ip-range", named.option, s.ID)
+			return asked, refuse("option %s: the range of subnet %s is %s, of the other family", named.Option, s.ID, s.CIDR)
+		case r.Pool.IsValid() && r.Pool != s.CIDR:
+			return asked, refuse("option %s: the range of subnet %s is %s, not %s", named.Option, s.ID, s.CIDR, r.Pool)
+		case r.SubPool.IsValid() && r.SubPool != s.CIDR:
+			return asked, refuse("option %s: subnet %s has its owner's allocation pools: leave out --ip-range", named.Option, s.ID)
 		}
 		asked.cidr, asked.sub, asked.ofSubnet = s.CIDR, netip.Prefix{}, s.ID
 		return asked, nil
 	}
-	if named, ok := r.existing.pool[r.V6]; ok {
+	if named, ok := r.Existing.Pool[r.V6]; ok {
 		p, err := d.namedPoolOf(ctx, named)
 		if err != nil {
 			return asked, err
 		}
 		if !asked.cidr.IsValid() {
 			if len(p.Prefixes) != 1 {
-				return asked, refuse("option %s: pool %s has %d prefixes: name a subnet", named.option, p.ID, len(p.Prefixes))
+				return asked, refuse("option %s: pool %s has %d prefixes: name a subnet", named.Option, p.ID, len(p.Prefixes))
 			}
 			asked.cidr = p.Prefixes[0].Masked()
 		}
@@ -60,7 +61,7 @@ func (d *Driver) existingRange(ctx context.Context, r *requestPoolRequest) (pool
 			return prefix.Bits() <= asked.cidr.Bits() && prefix.Contains(asked.cidr.Addr())
 		}
 		if !slices.ContainsFunc(p.Prefixes, within) {
-			return asked, refuse("option %s: %s is in no prefix of pool %s", named.option, asked.cidr, p.ID)
+			return asked, refuse("option %s: %s is in no prefix of pool %s", named.Option, asked.cidr, p.ID)
 		}
 		asked.ofPool = p.ID
 	}
@@ -68,76 +69,76 @@ func (d *Driver) existingRange(ctx context.Context, r *requestPoolRequest) (pool
 }
 
 // only is the one object that a reference means.
-func only[T any](found []T, err error, named reference, noun string) (one T, _ error) {
+func only[T any](found []T, err error, named api.Reference, noun string) (one T, _ error) {
 	switch {
 	case err != nil:
 		return one, err
 	case len(found) == 0:
-		return one, refuse("option %s: there is no %s %s", named.option, noun, clip(named.name, 100))
+		return one, refuse("option %s: there is no %s %s", named.Option, noun, api.Clip(named.Name, 100))
 	case len(found) > 1:
-		return one, refuse("option %s: %d %ss are named %s: name it by its id", named.option, len(found), noun, clip(named.name, 100))
+		return one, refuse("option %s: %d %ss are named %s: name it by its id", named.Option, len(found), noun, api.Clip(named.Name, 100))
 	}
 	return found[0], nil
 }
 
 // byID says which option named what is not there.
-func byID[T any](v T, err error, named reference, noun string) (T, error) {
+func byID[T any](v T, err error, named api.Reference, noun string) (T, error) {
 	if sdn.IsNotFound(err) {
-		err = refuse("option %s: there is no %s %s", named.option, noun, named.id)
+		err = refuse("option %s: there is no %s %s", named.Option, noun, named.ID)
 	}
 	return v, err
 }
 
 // namedNetwork is the network that the options name, which must be shared or not as they say.
-func (d *Driver) namedNetwork(ctx context.Context, e existingOptions) (n sdn.Network, err error) {
-	if named := e.network; named.id != "" {
-		n, err = d.sdn.Network(ctx, named.id)
+func (d *Driver) namedNetwork(ctx context.Context, e api.Existing) (n sdn.Network, err error) {
+	if named := e.Network; named.ID != "" {
+		n, err = d.sdn.Network(ctx, named.ID)
 		n, err = byID(n, err, named, "network")
 	} else {
-		found, failed := sdn.All(d.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Names: []string{named.name}}}))
+		found, failed := sdn.All(d.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Names: []string{named.Name}}}))
 		n, err = only(found, failed, named, "network")
 	}
-	if err == nil && e.shared != nil && *e.shared != n.Shared {
-		err = refuse("option %s: network %s has the shared flag %t, not %t", optNetShared, n.ID, n.Shared, *e.shared)
+	if err == nil && e.Shared != nil && *e.Shared != n.Shared {
+		err = refuse("option %s: network %s has the shared flag %t, not %t", api.OptNetShared, n.ID, n.Shared, *e.Shared)
 	}
 	return n, err
 }
 
 // namedSubnet is the subnet that a reference means, of one of the networks where some are given.
-func (d *Driver) namedSubnet(ctx context.Context, named reference, in []sdn.ID) (s sdn.Subnet, err error) {
-	if named.id == "" {
-		found, err := sdn.All(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: sdn.Match{Names: []string{named.name}}, Networks: in}))
+func (d *Driver) namedSubnet(ctx context.Context, named api.Reference, in []sdn.ID) (s sdn.Subnet, err error) {
+	if named.ID == "" {
+		found, err := sdn.All(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: sdn.Match{Names: []string{named.Name}}, Networks: in}))
 		return only(found, err, named, "subnet")
 	}
-	s, err = d.sdn.Subnet(ctx, named.id)
+	s, err = d.sdn.Subnet(ctx, named.ID)
 	if s, err = byID(s, err, named, "subnet"); err == nil && len(in) > 0 && !slices.Contains(in, s.Network) {
-		err = refuse("option %s: subnet %s is not in network %s", named.option, s.ID, in[0])
+		err = refuse("option %s: subnet %s is not in network %s", named.Option, s.ID, in[0])
 	}
 	return s, err
 }
 
 // namedPoolOf is the subnet pool that a reference means.
-func (d *Driver) namedPoolOf(ctx context.Context, named reference) (sdn.SubnetPool, error) {
-	if named.id != "" {
-		p, err := d.sdn.SubnetPool(ctx, named.id)
+func (d *Driver) namedPoolOf(ctx context.Context, named api.Reference) (sdn.SubnetPool, error) {
+	if named.ID != "" {
+		p, err := d.sdn.SubnetPool(ctx, named.ID)
 		return byID(p, err, named, "subnet pool")
 	}
-	found, err := sdn.All(d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: sdn.Match{Names: []string{named.name}}}))
+	found, err := sdn.All(d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: sdn.Match{Names: []string{named.Name}}}))
 	return only(found, err, named, "subnet pool")
 }
 
 // use is an existing network that is to be an engine's, with the subnets of it that are to stand for ranges.
 type use struct {
 	network  sdn.Network
-	standing map[*ipamData]sdn.Subnet
+	standing map[*api.IPAMData]sdn.Subnet
 }
 
 // planUse finds out what the options of a CreateNetwork with an existing network mean, and what is wrong with them, before anything is changed.
-func (d *Driver) planUse(ctx context.Context, r *createNetworkRequest) (use, error) {
+func (d *Driver) planUse(ctx context.Context, r *api.CreateNetworkRequest) (use, error) {
 	if d.scope == Global {
 		return use{}, refuse("a swarm's networks cannot be made of existing ones: leave out the options that name them")
 	}
-	network, subnets, err := d.existingNetwork(ctx, r.network.existing)
+	network, subnets, err := d.existingNetwork(ctx, r.Options.Existing)
 	if err != nil {
 		return use{}, err
 	}
@@ -146,7 +147,7 @@ func (d *Driver) planUse(ctx context.Context, r *createNetworkRequest) (use, err
 }
 
 // findAndUse is CreateNetwork with an existing network where the SDN must be asked for the pools of the ranges. isNew says that there is no link yet.
-func (d *Driver) findAndUse(ctx context.Context, r *createNetworkRequest, isNew bool) (begun bool, err error) {
+func (d *Driver) findAndUse(ctx context.Context, r *api.CreateNetworkRequest, isNew bool) (begun bool, err error) {
 	u, err := d.planUse(ctx, r)
 	if err != nil {
 		return false, err
@@ -160,28 +161,28 @@ func (d *Driver) findAndUse(ctx context.Context, r *createNetworkRequest, isNew 
 
 // useNetwork is CreateNetwork with an existing network whose ranges have these pools. isNew says that it has no link yet; begun tells that it has begun
 // to make one.
-func (d *Driver) useNetwork(ctx context.Context, r *createNetworkRequest, u use, pools map[*ipamData]enginePool, isNew bool) (begun bool, err error) {
+func (d *Driver) useNetwork(ctx context.Context, r *api.CreateNetworkRequest, u use, pools map[*api.IPAMData]enginePool, isNew bool) (begun bool, err error) {
 	var ids []sdn.ID
 	var cidr netip.Prefix
-	for _, data := range r.ranges() {
+	for _, data := range r.Ranges {
 		if p, ok := pools[data]; ok {
 			if err := mayHave(r, data, p, u.standing); err != nil {
 				return false, err
 			}
 			ids = append(ids, p.ID)
 		}
-		if !cidr.IsValid() && data.cidr.Bits() > 0 {
-			cidr = data.cidr
+		if !cidr.IsValid() {
+			cidr = data.Pool
 		}
 	}
 	if isNew {
-		of := "option " + optGroups
-		if _, err := d.groupsNamed(ctx, r.network.groups, u.network.Project, of); err != nil {
+		of := "option " + api.OptGroups
+		if _, err := d.groupsNamed(ctx, r.Options.Groups, u.network.Project, of); err != nil {
 			return false, err
 		}
 	}
 	d.beginNetwork(ctx, r.NetworkID)
-	l, err := d.ensureLink(ctx, r.NetworkID, u.network.ID, ids, cidr, r.network.tags(), isNew)
+	l, err := d.ensureLink(ctx, r.NetworkID, u.network.ID, ids, cidr, networkOptionTags(r.Options), isNew)
 	if err != nil {
 		return isNew, err
 	}
@@ -189,8 +190,8 @@ func (d *Driver) useNetwork(ctx context.Context, r *createNetworkRequest, u use,
 }
 
 // fillLink makes what a link tells of: subnets that the existing network does not have, and what says that the network is used.
-func (d *Driver) fillLink(ctx context.Context, r *createNetworkRequest, l link, u use, pools map[*ipamData]enginePool) error {
-	if err := r.network.kept(l.Tags); err != nil {
+func (d *Driver) fillLink(ctx context.Context, r *api.CreateNetworkRequest, l link, u use, pools map[*api.IPAMData]enginePool) error {
+	if err := checkStored(networkOptionTags(r.Options), l.Tags); err != nil {
 		return err
 	}
 	d.noteNetwork(r.NetworkID, "", l.ID)
@@ -220,10 +221,10 @@ func (d *Driver) fillLink(ctx context.Context, r *createNetworkRequest, l link, 
 }
 
 // existingNetwork is the network that is to be used, with its subnets. A subnet alone means its network.
-func (d *Driver) existingNetwork(ctx context.Context, e existingOptions) (n sdn.Network, subnets []sdn.Subnet, err error) {
-	if !e.network.given() {
+func (d *Driver) existingNetwork(ctx context.Context, e api.Existing) (n sdn.Network, subnets []sdn.Subnet, err error) {
+	if !e.Network.Given() {
 		for _, v6 := range []bool{false, true} {
-			named, ok := e.subnet[v6]
+			named, ok := e.Subnet[v6]
 			if !ok {
 				continue
 			}
@@ -231,7 +232,7 @@ func (d *Driver) existingNetwork(ctx context.Context, e existingOptions) (n sdn.
 			if err != nil {
 				return n, nil, err
 			}
-			e.network = reference{option: named.option, id: s.Network}
+			e.Network = api.Reference{Option: named.Option, ID: s.Network}
 			break
 		}
 	}
@@ -243,38 +244,32 @@ func (d *Driver) existingNetwork(ctx context.Context, e existingOptions) (n sdn.
 }
 
 // standing are the existing subnets that stand for the ranges asked for. A range that no subnet of the network has is to be added to it.
-func (d *Driver) standing(ctx context.Context, r *createNetworkRequest, network sdn.Network, subnets []sdn.Subnet) (map[*ipamData]sdn.Subnet, error) {
-	standing := map[*ipamData]sdn.Subnet{}
-	for v6, list := range map[bool][]*ipamData{false: r.IPv4Data, true: r.IPv6Data} {
-		named, ok := r.network.existing.subnet[v6]
-		var asked sdn.Subnet
-		if ok {
-			var err error
-			if asked, err = d.namedSubnet(ctx, named, []sdn.ID{network.ID}); err != nil {
-				return nil, err
-			}
-			if !slices.ContainsFunc(list, func(data *ipamData) bool { return data.cidr == asked.CIDR }) {
-				return nil, refuse("option %s: the range of subnet %s is %s, which was not asked for", named.option, asked.ID, asked.CIDR)
+func (d *Driver) standing(ctx context.Context, r *api.CreateNetworkRequest, network sdn.Network, subnets []sdn.Subnet) (map[*api.IPAMData]sdn.Subnet, error) {
+	standing := map[*api.IPAMData]sdn.Subnet{}
+	for v6, named := range r.Options.Existing.Subnet {
+		asked, err := d.namedSubnet(ctx, named, []sdn.ID{network.ID})
+		if err != nil {
+			return nil, err
+		}
+		isIt := func(data *api.IPAMData) bool { return data.Pool == asked.CIDR && asked.CIDR.Addr().Is6() == v6 }
+		if !slices.ContainsFunc(r.Ranges, isIt) {
+			return nil, refuse("option %s: the range of subnet %s is %s, which was not asked for", named.Option, asked.ID, asked.CIDR)
+		}
+	}
+	for _, data := range r.Ranges {
+		for _, s := range subnets {
+			switch {
+			case s.CIDR == data.Pool && d.cutFor(s, r.NetworkID):
+				// A repeat: it was added.
+			case s.CIDR == data.Pool:
+				standing[data] = s
+			case s.CIDR.Overlaps(data.Pool):
+				return nil, refuse("the range %s overlaps %s, which network %s has", data.Pool, s.CIDR, network.ID)
 			}
 		}
-		for _, data := range list {
-			if data.cidr.Bits() == 0 {
-				continue
-			}
-			for _, s := range subnets {
-				switch {
-				case s.CIDR == data.cidr && d.cutFor(s, r.NetworkID):
-					// A repeat: it was added.
-				case s.CIDR == data.cidr:
-					standing[data] = s
-				case s.CIDR.Overlaps(data.cidr):
-					return nil, refuse("the range %s overlaps %s, which network %s has", data.cidr, s.CIDR, network.ID)
-				}
-			}
-			if s, ok := standing[data]; ok {
-				if err := fits(s, data); err != nil {
-					return nil, err
-				}
+		if s, ok := standing[data]; ok {
+			if err := fits(s, data); err != nil {
+				return nil, err
 			}
 		}
 	}
@@ -282,28 +277,23 @@ func (d *Driver) standing(ctx context.Context, r *createNetworkRequest, network 
 }
 
 // fits tells what of a range cannot be had from an existing subnet, which is not changed for it.
-func fits(s sdn.Subnet, data *ipamData) error {
-	if data.gateway.IsValid() && s.Gateway.IsValid() && data.gateway != s.Gateway {
-		return refuse("the gateway of subnet %s is %s, not %s: name it by --gateway", s.ID, s.Gateway, data.gateway)
+func fits(s sdn.Subnet, data *api.IPAMData) error {
+	if data.Gateway.IsValid() && s.Gateway.IsValid() && data.Gateway != s.Gateway {
+		return refuse("the gateway of subnet %s is %s, not %s: name it by --gateway", s.ID, s.Gateway, data.Gateway)
 	}
 	return nil
 }
 
 // addSubnets adds those ranges to an existing network that it does not have.
-func (d *Driver) addSubnets(ctx context.Context, r *createNetworkRequest, network sdn.ID, pools map[*ipamData]enginePool, standing map[*ipamData]sdn.Subnet) error {
-	for _, family := range []struct {
-		digit string
-		list  []*ipamData
-	}{{"4", r.IPv4Data}, {"6", r.IPv6Data}} {
-		for i, data := range family.list {
-			if _, stands := standing[data]; stands || data.cidr.Bits() == 0 {
-				continue
-			}
-			spec := subnetSpec(d.subnetKey(r.NetworkID, family.digit, i), data, pools[data], !r.network.routed())
-			spec.Network = network
-			if _, err := d.sdn.EnsureSubnet(ctx, spec); err != nil {
-				return err
-			}
+func (d *Driver) addSubnets(ctx context.Context, r *api.CreateNetworkRequest, network sdn.ID, pools map[*api.IPAMData]enginePool, standing map[*api.IPAMData]sdn.Subnet) error {
+	for _, data := range r.Ranges {
+		if _, stands := standing[data]; stands {
+			continue
+		}
+		spec := subnetSpec(d.subnetKey(r.NetworkID, data.Pool, data.Place), data, pools[data], !r.Options.Routed())
+		spec.Network = network
+		if _, err := d.sdn.EnsureSubnet(ctx, spec); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/ipproto"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -15,9 +16,9 @@ const maxExposed = 32
 
 // exposedTags are the tags that remember what a container exposes: "80/tcp", and neighbours as one range, "8000-8009/udp". Those
 // beyond what an SDN has room for are left out.
-func exposedTags(ports []exposedPort) []string {
+func exposedTags(ports []api.ExposedPort) []string {
 	ports = slices.Clone(ports)
-	slices.SortFunc(ports, func(a, b exposedPort) int {
+	slices.SortFunc(ports, func(a, b api.ExposedPort) int {
 		return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
 	})
 	var tags []string
@@ -43,7 +44,7 @@ func exposedRange(first, last uint16) string {
 
 // exposes gives a port's tags with those of what Join tells, which knows of more exposed ports than CreateEndpoint, and whether
 // that changes them. Where Join tells of none, nothing changes.
-func exposes(port sdn.Port, ports []exposedPort) (tags []string, changed bool) {
+func exposes(port sdn.Port, ports []api.ExposedPort) (tags []string, changed bool) {
 	wanted := exposedTags(ports)
 	others := slices.DeleteFunc(slices.Clone(port.Tags), func(t string) bool { return strings.HasPrefix(t, tagExposed) })
 	if len(wanted) == 0 || len(others)+len(wanted) == len(port.Tags) && hasAll(port.Tags, wanted) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -17,9 +18,9 @@ import (
 const exposedGroupSuffix = "-exposed_ports"
 
 // exposedRules let in what is exposed, of both families: neighbours as one rule.
-func exposedRules(ports []exposedPort) []sdn.Rule {
+func exposedRules(ports []api.ExposedPort) []sdn.Rule {
 	ports = slices.Clone(ports)
-	slices.SortFunc(ports, func(a, b exposedPort) int {
+	slices.SortFunc(ports, func(a, b api.ExposedPort) int {
 		return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
 	})
 	var rules []sdn.Rule
@@ -37,7 +38,7 @@ func exposedRules(ports []exposedPort) []sdn.Rule {
 
 // expose lets in what a container exposes. A port that its user made is filtered as he said, and one without port security is not filtered. The
 // caller holds the endpoint's lock.
-func (d *Driver) expose(ctx context.Context, endpoint string, known *plugged, ports []exposedPort) error {
+func (d *Driver) expose(ctx context.Context, endpoint string, known *plugged, ports []api.ExposedPort) error {
 	can := d.sdn.Capabilities()
 	if !d.external || !can.SecurityGroups || len(ports) == 0 || known.Port.NoPortSecurity || !d.ownPort(known.Port) {
 		return nil

@@ -7,46 +7,47 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// A container can have a floating IP of its own (optFloatingIP). It comes with Join, which every endpoint gets, and not with
+// A container can have a floating IP of its own (api.OptFloatingIP). It comes with Join, which every endpoint gets, and not with
 // ProgramExternalConnectivity, which only that of a container's default gateway gets; it goes with Leave, or whatever takes the endpoint away.
 // The port's tag tells that there is one. One that was there before is its user's: it leads to the port meanwhile, and nowhere after.
 
 // checkFloating refuses what cannot be before anything is made. A floating IP that leads to the endpoint's port already is left as it is, and the
 // option means nothing more.
-func (d *Driver) checkFloating(ctx context.Context, ports []sdn.Port, o *driverOptions) error {
-	if o.floating == "" {
+func (d *Driver) checkFloating(ctx context.Context, ports []sdn.Port, o *api.EndpointOptions) error {
+	if o.FloatingIP == "" {
 		return nil
 	}
 	if can := d.sdn.Capabilities(); !can.FloatingIPs || !can.Routers {
-		return refuse("option %s: this SDN has no floating IPs", optFloatingIP)
+		return refuse("option %s: this SDN has no floating IPs", api.OptFloatingIP)
 	}
-	if o.floating == floatingAuto {
+	if o.FloatingIP == api.FloatingAuto {
 		return nil
 	}
-	found, err := d.floatingIP(ctx, o.floating, func(f sdn.FloatingIP) bool {
+	found, err := d.floatingIP(ctx, o.FloatingIP, func(f sdn.FloatingIP) bool {
 		return slices.ContainsFunc(ports, func(p sdn.Port) bool { return p.ID == f.Target.Port })
 	})
 	switch {
 	case err != nil:
 		return err
-	case found == nil && uuid.Validate(o.floating) == nil:
-		return refuse("option %s: there is no floating IP %s", optFloatingIP, o.floating)
+	case found == nil && uuid.Validate(o.FloatingIP) == nil:
+		return refuse("option %s: there is no floating IP %s", api.OptFloatingIP, o.FloatingIP)
 	case found == nil || found.Target.Port == "" && found.Key.IsZero():
 		return nil
 	}
 	for _, p := range ports {
 		if found.Target.Port == p.ID {
-			if found.Key.IsZero() && !slices.Contains(p.Tags, tagFloating+o.floating) {
-				o.floating = ""
+			if found.Key.IsZero() && !slices.Contains(p.Tags, tagFloating+o.FloatingIP) {
+				o.FloatingIP = ""
 			}
 			return nil
 		}
 	}
-	return refuse("option %s: floating IP %s is in use", optFloatingIP, found.Address)
+	return refuse("option %s: floating IP %s is in use", api.OptFloatingIP, found.Address)
 }
 
 // float makes or takes the floating IP that a port's user asked for, and leads it to the port.
@@ -63,17 +64,17 @@ func (d *Driver) float(ctx context.Context, port sdn.Port) error {
 func (d *Driver) floatTo(ctx context.Context, port sdn.Port, asked string) error {
 	target, ok := floatingTarget(port, asked)
 	if !ok {
-		return refuse("option %s: the endpoint has no address that %s can lead to", optFloatingIP, asked)
+		return refuse("option %s: the endpoint has no address that %s can lead to", api.OptFloatingIP, asked)
 	}
 	spec := sdn.FloatingIPSpec{Base: sdn.Base{Key: d.key(kindFloating, endpointOf(port))}, Target: target}
-	if asked != floatingAuto {
+	if asked != api.FloatingAuto {
 		found, err := d.floatingIP(ctx, asked, func(f sdn.FloatingIP) bool { return f.Target.Port == port.ID })
 		if err != nil {
 			return err
 		}
 		switch {
 		case found == nil && uuid.Validate(asked) == nil:
-			return refuse("option %s: there is no floating IP %s", optFloatingIP, asked)
+			return refuse("option %s: there is no floating IP %s", api.OptFloatingIP, asked)
 		case found != nil && found.Key != spec.Key:
 			return d.takeFloating(ctx, *found, target)
 		}
@@ -89,9 +90,9 @@ func (d *Driver) floatTo(ctx context.Context, port sdn.Port, asked string) error
 	_, err = d.sdn.EnsureFloatingIP(ctx, spec)
 	switch {
 	case sdn.ReasonOf(err) == sdn.AddressInUse:
-		return refuseFor(err, "option %s: address %s is in use", optFloatingIP, asked)
-	case sdn.IsDenied(err) && asked != floatingAuto:
-		return refuseFor(err, "option %s: the SDN does not let Kuryr choose a floating IP's address: let somebody who may make it, and give its id", optFloatingIP)
+		return refuseFor(err, "option %s: address %s is in use", api.OptFloatingIP, asked)
+	case sdn.IsDenied(err) && asked != api.FloatingAuto:
+		return refuseFor(err, "option %s: the SDN does not let Kuryr choose a floating IP's address: let somebody who may make it, and give its id", api.OptFloatingIP)
 	}
 	return err
 }
@@ -121,7 +122,7 @@ func (d *Driver) floatingIP(ctx context.Context, asked string, has func(sdn.Floa
 	if i := slices.IndexFunc(found, has); i >= 0 && !slices.ContainsFunc(found[i+1:], has) {
 		return &found[i], nil
 	}
-	return nil, refuse("option %s: several floating IPs have the address %s, such as %s and %s: give the id of the one that is meant", optFloatingIP, asked, found[0].ID, found[1].ID)
+	return nil, refuse("option %s: several floating IPs have the address %s, such as %s and %s: give the id of the one that is meant", api.OptFloatingIP, asked, found[0].ID, found[1].ID)
 }
 
 // floatingIPs are all that an address or an id means.
@@ -136,14 +137,14 @@ func (d *Driver) floatingIPs(ctx context.Context, asked string) ([]sdn.FloatingI
 // takeFloating leads a floating IP that was there before to a port, unless it leads elsewhere.
 func (d *Driver) takeFloating(ctx context.Context, f sdn.FloatingIP, target sdn.Target) error {
 	if !f.Key.IsZero() || f.Target.Port != "" && f.Target.Port != target.Port {
-		return refuse("option %s: floating IP %s is in use", optFloatingIP, f.Address)
+		return refuse("option %s: floating IP %s is in use", api.OptFloatingIP, f.Address)
 	}
 	if f.Target == target {
 		return nil
 	}
 	_, err := d.sdn.UpdateFloatingIP(ctx, f.ID, sdn.FloatingIPPatch{Patch: sdn.Patch{IfRevision: f.Revision}, Target: &target})
 	if sdn.ReasonOf(err) == sdn.Stale {
-		return refuseFor(err, "option %s: floating IP %s was taken by another", optFloatingIP, f.Address)
+		return refuseFor(err, "option %s: floating IP %s was taken by another", api.OptFloatingIP, f.Address)
 	}
 	return err
 }
@@ -163,7 +164,7 @@ func (d *Driver) outside(ctx context.Context, port sdn.Port, target sdn.Target) 
 			}
 		}
 	}
-	return "", refuse("option %s: no router leads from the network to the outside", optFloatingIP)
+	return "", refuse("option %s: no router leads from the network to the outside", api.OptFloatingIP)
 }
 
 // letFloat takes back what float gave: what it made goes, what was there before leads nowhere again.

@@ -337,7 +337,7 @@ func TestDesignDocument(t *testing.T) {
 		t.Errorf("address %v", a)
 	}
 	ids := m{"NetworkID": network, "EndpointID": endpoint}
-	a = b.ok("NetworkDriver.CreateEndpoint", m{"NetworkID": network, "EndpointID": endpoint, "Options": emptyOptions,
+	a = b.ok("NetworkDriver.CreateEndpoint", m{"NetworkID": network, "EndpointID": endpoint, "Options": m{},
 		"Interface": m{"AddressIPv6": "", "MacAddress": "", "Address": "10.0.0.2/16"}})
 	if a["Interface"].(map[string]any)["MacAddress"] == nil {
 		t.Errorf("endpoint %v", a)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -233,7 +234,7 @@ func (d *Driver) forgetPool(ctx context.Context, id sdn.ID) error {
 			return stayed{"it is of an existing network that is used"}
 		}
 	}
-	_, err = d.letGo(ctx, poolRef{id: id})
+	_, err = d.letGo(ctx, api.PoolID{Pool: id})
 	return err
 }
 

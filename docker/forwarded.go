@@ -5,42 +5,27 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/publish"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Where that is asked for (optPublish), ports are published by a floating IP that forwards them: clients keep their addresses, and the host carries
-// nothing. Each endpoint has a floating IP for that, of the external network that its router leads to, unless optFloatingIP names one: that is its
+// Where that is asked for (api.OptPublish), ports are published by a floating IP that forwards them: clients keep their addresses, and the host carries
+// nothing. Each endpoint has a floating IP for that, of the external network that its router leads to, unless api.OptFloatingIP names one: that is its
 // user's if it was there before, may forward to other endpoints too, and stays.
-
-// optPublish, of a network or an endpoint, says how ports are published on an SDN that cannot do so at the host's own addresses.
-const optPublish = "kuryr.publish"
-
-// The values of optPublish.
-const (
-	publishFloating = "floatingip"
-	publishProxy    = "proxy" // as without the option
-)
-
-func checkPublish(field, value string) error {
-	if value != publishFloating && value != publishProxy {
-		return malformed(field, "must be %s or %s, not %q", publishFloating, publishProxy, clip(value, 40))
-	}
-	return nil
-}
 
 // forwards tells whether a port's endpoint was asked to publish by a floating IP.
 func forwards(port sdn.Port) bool {
 	asked := tagValues(port.Tags, tagPublish)
-	return len(asked) > 0 && asked[0] == publishFloating
+	return len(asked) > 0 && asked[0] == api.PublishFloatingIP
 }
 
 // publishForwarded publishes ports by port forwardings of a floating IP.
 func (d *Driver) publishForwarded(ctx context.Context, endpoint string, known plugged, ports []publish.Port) error {
 	can := d.sdn.Capabilities()
 	if !can.FloatingIPs || !can.Forwards {
-		return refuse("option %s=%s: this SDN has no floating IPs that forward ports", optPublish, publishFloating)
+		return refuse("option %s=%s: this SDN has no floating IPs that forward ports", api.OptPublish, api.PublishFloatingIP)
 	}
 	var target sdn.Target
 	for _, a := range known.Port.Addresses {
@@ -50,7 +35,7 @@ func (d *Driver) publishForwarded(ctx context.Context, endpoint string, known pl
 		}
 	}
 	if !target.Addr.IsValid() {
-		return refuse("option %s=%s: the endpoint has no IPv4 address", optPublish, publishFloating)
+		return refuse("option %s=%s: the endpoint has no IPv4 address", api.OptPublish, api.PublishFloatingIP)
 	}
 	made, err := d.forwarder(ctx, endpoint, &known, target)
 	if err != nil {
@@ -73,17 +58,17 @@ func (d *Driver) forwarder(ctx context.Context, endpoint string, known *plugged,
 			return sdn.FloatingIP{}, err
 		case found == nil:
 			if spec.Address, err = netip.ParseAddr(asked); err != nil {
-				return sdn.FloatingIP{}, refuse("option %s: there is no floating IP %s", optFloatingIP, asked)
+				return sdn.FloatingIP{}, refuse("option %s: there is no floating IP %s", api.OptFloatingIP, asked)
 			}
 		case found.Key.IsZero():
 			if found.Target.Port != "" {
-				return sdn.FloatingIP{}, refuse("option %s: floating IP %s is in use", optFloatingIP, found.Address)
+				return sdn.FloatingIP{}, refuse("option %s: floating IP %s is in use", api.OptFloatingIP, found.Address)
 			}
 			known.Floating, known.Forwarder = true, found.ID
 			d.plugged.put(ctx, endpoint, *known)
 			return *found, nil
 		case found.Key != spec.Key:
-			return sdn.FloatingIP{}, refuse("option %s: floating IP %s is in use", optFloatingIP, found.Address)
+			return sdn.FloatingIP{}, refuse("option %s: floating IP %s is in use", api.OptFloatingIP, found.Address)
 		default:
 			spec.Address = found.Address
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -102,23 +103,23 @@ func (d *Driver) handedChanged(p sdn.SubnetPool) {
 // handedFor are the pools of a network's ranges where this process has handed all of them out, with the gateways and auxiliary addresses
 // that the network is to have, and nothing was tried with them since: then there is no such network yet. From here on they count as tried. standing
 // are the existing subnets that are to stand for ranges, nil where none is to.
-func (d *Driver) handedFor(r *createNetworkRequest, standing map[*ipamData]sdn.Subnet) (map[*ipamData]enginePool, bool) {
+func (d *Driver) handedFor(r *api.CreateNetworkRequest, standing map[*api.IPAMData]sdn.Subnet) (map[*api.IPAMData]enginePool, bool) {
 	if d.scope != Local || !localID.MatchString(r.NetworkID) {
 		return nil, false
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	pools := map[*ipamData]enginePool{}
-	for _, data := range r.ranges() {
-		if data.AddressSpace != localSpace {
+	pools := map[*api.IPAMData]enginePool{}
+	for _, data := range r.Ranges {
+		if data.AddressSpace != api.LocalSpace {
 			return nil, false
 		}
 		stands, exists := standing[data]
 		for _, h := range d.handed {
-			taken := slices.ContainsFunc(r.ranges(), func(o *ipamData) bool { return pools[o].ID == h.ID })
+			taken := slices.ContainsFunc(r.Ranges, func(o *api.IPAMData) bool { return pools[o].ID == h.ID })
 			of := h.subnet() == "" || exists && h.subnet() == stands.ID
-			if h.cidr == data.cidr && h.space == data.AddressSpace && of && h.ofPool == "" && !h.tried && !taken &&
-				time.Since(h.at) <= creation && (exists || d.gatewayOf(h.enginePool) == data.gateway) && h.reserves(data) {
+			if h.cidr == data.Pool && h.space == data.AddressSpace && of && h.ofPool == "" && !h.tried && !taken &&
+				time.Since(h.at) <= creation && (exists || d.gatewayOf(h.enginePool) == data.Gateway) && h.reserves(data) {
 				pools[data] = h.enginePool
 				if !exists || h.subnet() != "" { // else one that was asked for with the subnet goes before
 					break
@@ -138,7 +139,7 @@ func (d *Driver) handedFor(r *createNetworkRequest, standing map[*ipamData]sdn.S
 }
 
 // claim says that a network was made of the pools. They are the network's when the engine was told.
-func (d *Driver) claim(ctx context.Context, pools map[*ipamData]enginePool) {
+func (d *Driver) claim(ctx context.Context, pools map[*api.IPAMData]enginePool) {
 	for _, p := range pools {
 		d.claimed(p.ID)
 	}

@@ -138,6 +138,44 @@ func (b *box) post(method, body string) (int, map[string]any) {
 	return w.Code, answer
 }
 
+// The names and values of options, as Docker and its users write them.
+const (
+	optGeneric      = "com.docker.network.generic"
+	optInternal     = "com.docker.network.internal"
+	optMTU          = "com.docker.network.driver.mtu"
+	optBinding      = "com.docker.network.bridge.host_binding_ipv4"
+	optPortMap      = "com.docker.network.portmap"
+	optExposed      = "com.docker.network.endpoint.exposedports"
+	optMAC          = "com.docker.network.endpoint.macaddress"
+	optIfname       = "com.docker.network.endpoint.ifname"
+	optSerial       = "com.docker.network.ipam.serial"
+	optAddressType  = "RequestAddressType"
+	addressGateway  = "com.docker.network.gateway"
+	optRouter       = "kuryr.router"
+	optExternal     = "kuryr.external_network"
+	optGateway      = "kuryr.gateway"
+	optRoutes       = "kuryr.routes"
+	optGroups       = "kuryr.security_groups"
+	optPort         = "kuryr.port"
+	optPortSecurity = "kuryr.port_security"
+	optAllowed      = "kuryr.allowed_addresses"
+	optQoSPolicy    = "kuryr.qos_policy"
+	optFloatingIP   = "kuryr.floating_ip"
+	optPublish      = "kuryr.publish"
+	optNetUUID      = "neutron.net.uuid"
+	optNetName      = "neutron.net.name"
+	optNetShared    = "neutron.net.shared"
+	optNeutronPort  = "neutron.port.uuid"
+
+	localSpace, globalSpace       = "local_scope", "global_scope"
+	publishFloating, publishProxy = "floatingip", "proxy"
+	floatingAuto                  = "auto"
+	contentType                   = "application/vnd.docker.plugins.v1.2+json"
+
+	optSubnet, optSubnet6 = "neutron.subnet", "neutron.subnet.v6" // .uuid or .name follows
+	optPool, optPool6     = "neutron.pool", "neutron.pool.v6"
+)
+
 type m = map[string]any
 
 func encode(v any) string {
@@ -414,8 +452,6 @@ type endpoint struct {
 	driver    m   // driver options
 	joined    map[string]any
 }
-
-var emptyOptions = m{optExposed: []m{}, optPortMap: []m{}}
 
 func (e *endpoint) body() m { return m{"NetworkID": e.net.id, "EndpointID": e.id} }
 

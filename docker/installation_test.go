@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -132,7 +133,7 @@ func TestTwoInstallations(t *testing.T) {
 	b.same(port)
 	s, err := b.provider.Subnet(t.Context(), port.Addresses[0].Subnet)
 	b.must(err)
-	_, _, err = other.driver.takeAddress(t.Context(), s, &requestAddressRequest{addr: port.Addresses[0].Addr, mac: port.MAC})
+	_, _, err = other.driver.takeAddress(t.Context(), s, &api.RequestAddressRequest{Address: port.Addresses[0].Addr, MAC: port.MAC})
 	if err == nil {
 		t.Error("the other installation was given the address")
 	} else {

@@ -5,33 +5,13 @@ import (
 	"net/netip"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-type joinResponse struct {
-	InterfaceName         interfaceName
-	Gateway               string        `json:",omitempty"`
-	GatewayIPv6           string        `json:",omitempty"`
-	StaticRoutes          []staticRoute `json:",omitempty"`
-	DisableGatewayService bool          `json:",omitempty"`
-}
-
-// interfaceName: DstName is honoured by newer engines (the end of 29's development), others make a name of DstPrefix.
-type interfaceName struct {
-	SrcName, DstPrefix string
-	DstName            string `json:",omitempty"`
-}
-
-// staticRoute is a route by its next hop (RouteType 0), or one without to what is on the link (1).
-type staticRoute struct {
-	Destination string
-	RouteType   int
-	NextHop     string `json:",omitempty"`
-}
-
 // join plugs the endpoint's port and tells the engine which interface to move into the container and what to route by it.
-func (d *Driver) join(ctx context.Context, r *joinRequest) (any, error) {
+func (d *Driver) join(ctx context.Context, r *api.JoinRequest) (any, error) {
 	unlock, err := d.locks.lock(ctx, "endpoint/"+r.EndpointID)
 	if err != nil {
 		return nil, err
@@ -77,14 +57,14 @@ func (d *Driver) join(ctx context.Context, r *joinRequest) (any, error) {
 }
 
 // rememberExposed writes down the exposed ports that Join alone tells of. Most containers expose none, or those that CreateEndpoint told.
-func (d *Driver) rememberExposed(ctx context.Context, port sdn.Port, r *joinRequest) (sdn.Port, error) {
+func (d *Driver) rememberExposed(ctx context.Context, port sdn.Port, r *api.JoinRequest) (sdn.Port, error) {
 	err := retryStale(func(again bool) (err error) {
 		if again {
 			if port, err = d.sdn.Port(ctx, port.ID); err != nil {
 				return err
 			}
 		}
-		tags, changed := exposes(port, r.endpoint.exposed)
+		tags, changed := exposes(port, r.Options.Exposed)
 		if !changed {
 			return nil
 		}
@@ -109,8 +89,8 @@ func (d *Driver) subnets(ctx context.Context, port sdn.Port) ([]sdn.Subnet, erro
 
 // joinAnswer gives the gateways and routes of the subnets that the port has addresses of, and no others. Without a gateway
 // the engine would put a bridge of its own into the container for the way out, which DisableGatewayService forbids.
-func joinAnswer(port sdn.Port, subnets []sdn.Subnet, name string) joinResponse {
-	j := joinResponse{InterfaceName: interfaceName{SrcName: name, DstPrefix: "eth", DstName: ifname(port)}}
+func joinAnswer(port sdn.Port, subnets []sdn.Subnet, name string) api.JoinResponse {
+	j := api.JoinResponse{InterfaceName: api.InterfaceName{SrcName: name, DstPrefix: "eth", DstName: ifname(port)}}
 	byID, own := map[sdn.ID]sdn.Subnet{}, map[netip.Addr]bool{}
 	for _, s := range subnets {
 		byID[s.ID] = s
@@ -124,13 +104,13 @@ func joinAnswer(port sdn.Port, subnets []sdn.Subnet, name string) joinResponse {
 		if !ok {
 			continue
 		}
-		j.setGateway(s.Gateway)
+		setGateway(&j, s.Gateway)
 		for _, route := range s.HostRoutes {
 			if told[route] || own[route.NextHop] {
 				continue // a container that is itself the next hop needs no route, and no engine can make one
 			}
 			told[route] = true
-			j.StaticRoutes = append(j.StaticRoutes, joinRoute(route))
+			j.StaticRoutes = append(j.StaticRoutes, api.NewStaticRoute(route))
 		}
 	}
 	j.DisableGatewayService = j.Gateway == ""
@@ -138,7 +118,7 @@ func joinAnswer(port sdn.Port, subnets []sdn.Subnet, name string) joinResponse {
 }
 
 // setGateway takes the first gateway of each family.
-func (j *joinResponse) setGateway(gateway netip.Addr) {
+func setGateway(j *api.JoinResponse, gateway netip.Addr) {
 	switch {
 	case gateway.Is4() && j.Gateway == "":
 		j.Gateway = gateway.String()
@@ -147,8 +127,18 @@ func (j *joinResponse) setGateway(gateway netip.Addr) {
 	}
 }
 
+// ifname returns the name of a port's interface in the container, "" for any.
+func ifname(port sdn.Port) string {
+	for _, name := range tagValues(port.Tags, tagIfname) {
+		if api.ValidIfname(name) {
+			return name
+		}
+	}
+	return ""
+}
+
 // leave unplugs the endpoint's port, and takes back what was published: engines do not always revoke it.
-func (d *Driver) leave(ctx context.Context, r *endpointRequest) (any, error) {
+func (d *Driver) leave(ctx context.Context, r *api.EndpointRequest) (any, error) {
 	unlock, err := d.locks.lock(ctx, "endpoint/"+r.EndpointID)
 	if err != nil {
 		return nil, err
@@ -164,7 +154,7 @@ func (d *Driver) leave(ctx context.Context, r *endpointRequest) (any, error) {
 	failpoint.Here("docker.leave.unpublished")
 	port, found, err := d.portOf(ctx, r.EndpointID)
 	if err != nil || !found || d.elsewhere(port) {
-		return nothing{}, err
+		return api.Empty{}, err
 	}
 	if err := d.letFloat(ctx, port); err != nil {
 		return nil, err
@@ -176,9 +166,9 @@ func (d *Driver) leave(ctx context.Context, r *endpointRequest) (any, error) {
 	}
 	failpoint.Here("docker.leave.unplugged")
 	if d.borrowed(port) {
-		return nothing{}, nil // what it may send as is its user's to say
+		return api.Empty{}, nil // what it may send as is its user's to say
 	}
-	return nothing{}, d.forbidVIPs(ctx, port)
+	return api.Empty{}, d.forbidVIPs(ctx, port)
 }
 
 // unplug takes a port's interface from this host; a port that is bound elsewhere or nowhere has none here.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -35,29 +36,29 @@ func mayLand(err error) bool {
 
 // oweLateAddress writes down that the port of a RequestAddress that failed is to go if it is ever made. It is not done for a swarm's manager, whose port
 // has a mark from the start by which it is somebody's.
-func (d *Driver) oweLateAddress(ctx context.Context, s sdn.Subnet, r *requestAddressRequest, key sdn.Key, cause error) {
-	c := owedCall{Method: "IpamDriver.ReleaseAddress", MAC: r.mac.String(), Late: &latePort{Key: key, Network: s.Network}}
-	if r.addr.IsValid() {
-		c.Addresses = []netip.Addr{r.addr}
+func (d *Driver) oweLateAddress(ctx context.Context, s sdn.Subnet, r *api.RequestAddressRequest, key sdn.Key, cause error) {
+	c := owedCall{Method: "IpamDriver.ReleaseAddress", MAC: r.MAC.String(), Late: &latePort{Key: key, Network: s.Network}}
+	if r.Address.IsValid() {
+		c.Addresses = []netip.Addr{r.Address}
 	}
-	d.oweLate(ctx, c, map[string]string{"PoolID": r.PoolID, "Address": r.Address}, cause)
+	d.oweLate(ctx, c, map[string]any{"PoolID": r.PoolID.String(), "Address": r.Address}, cause)
 }
 
 // oweLateEndpoint does so for a CreateEndpoint.
-func (d *Driver) oweLateEndpoint(ctx context.Context, r *createEndpointRequest, spec sdn.PortSpec, cause error) {
-	c := owedCall{Method: "NetworkDriver.DeleteEndpoint", MAC: r.mac.String(), Late: &latePort{spec.Key, spec.Network, r.EndpointID}}
-	for _, a := range r.addresses {
+func (d *Driver) oweLateEndpoint(ctx context.Context, r *endpointRequest, spec sdn.PortSpec, cause error) {
+	c := owedCall{Method: "NetworkDriver.DeleteEndpoint", MAC: r.MAC.String(), Late: &latePort{spec.Key, spec.Network, r.EndpointID}}
+	for _, a := range r.Addresses {
 		c.Addresses = append(c.Addresses, a.Addr())
 	}
-	d.oweLate(ctx, c, map[string]string{"NetworkID": r.NetworkID, "EndpointID": r.EndpointID}, cause)
+	d.oweLate(ctx, c, map[string]any{"NetworkID": r.NetworkID, "EndpointID": r.EndpointID}, cause)
 }
 
-func (d *Driver) oweLate(ctx context.Context, c owedCall, body map[string]string, cause error) {
+func (d *Driver) oweLate(ctx context.Context, c owedCall, body map[string]any, cause error) {
 	if d.owed.folder == nil || !mayLand(cause) {
 		return
 	}
 	encoded, err := json.Marshal(body)
-	c.Body, c.At, c.about = encoded, time.Now(), readAbout(encoded)
+	c.Body, c.At, c.about = encoded, time.Now(), api.SubjectOf(encoded)
 	if len(d.owed.names(owedCall.isLate)) >= maxLate {
 		err = errors.New("too many are looked for already")
 	} else if err == nil {

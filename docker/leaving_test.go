@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -91,7 +92,7 @@ func (l *leaving) DeleteNetwork(ctx context.Context, id sdn.ID) error {
 	if network := l.fails.Load(); network != nil && *network == string(id) {
 		return sdn.Unavailable(nil, "SDN", "it answers 500 to this one")
 	}
-	_, err := one(l, func() (nothing, error) { return nothing{}, l.Provider.DeleteNetwork(ctx, id) })
+	_, err := one(l, func() (struct{}, error) { return struct{}{}, l.Provider.DeleteNetwork(ctx, id) })
 	return err
 }
 
@@ -112,7 +113,7 @@ func (l *leaving) UpdateSubnet(ctx context.Context, id sdn.ID, p sdn.SubnetPatch
 }
 
 func (l *leaving) DeleteSubnet(ctx context.Context, id sdn.ID) error {
-	_, err := one(l, func() (nothing, error) { return nothing{}, l.Provider.DeleteSubnet(ctx, id) })
+	_, err := one(l, func() (struct{}, error) { return struct{}{}, l.Provider.DeleteSubnet(ctx, id) })
 	return err
 }
 
@@ -133,7 +134,7 @@ func (l *leaving) UpdateSubnetPool(ctx context.Context, id sdn.ID, p sdn.SubnetP
 }
 
 func (l *leaving) DeleteSubnetPool(ctx context.Context, id sdn.ID) error {
-	_, err := one(l, func() (nothing, error) { return nothing{}, l.Provider.DeleteSubnetPool(ctx, id) })
+	_, err := one(l, func() (struct{}, error) { return struct{}{}, l.Provider.DeleteSubnetPool(ctx, id) })
 	return err
 }
 
@@ -168,7 +169,7 @@ func (l *leaving) UpdatePort(ctx context.Context, id sdn.ID, p sdn.PortPatch) (s
 }
 
 func (l *leaving) DeletePorts(ctx context.Context, ids []sdn.ID) error {
-	_, err := one(l, func() (nothing, error) { return nothing{}, l.Provider.DeletePorts(ctx, ids) })
+	_, err := one(l, func() (struct{}, error) { return struct{}{}, l.Provider.DeletePorts(ctx, ids) })
 	return err
 }
 
@@ -176,7 +177,7 @@ func (l *leaving) DeletePort(ctx context.Context, id sdn.ID, ifRevision int64) e
 	if l.holds.Load() {
 		return sdn.Conflict(sdn.InUse, "port", "", "something has it")
 	}
-	_, err := one(l, func() (nothing, error) { return nothing{}, l.Provider.DeletePort(ctx, id, ifRevision) })
+	_, err := one(l, func() (struct{}, error) { return struct{}{}, l.Provider.DeletePort(ctx, id, ifRevision) })
 	return err
 }
 
@@ -193,17 +194,17 @@ func (l *leaving) FindRouters(ctx context.Context, q sdn.RouterQuery) iter.Seq2[
 }
 
 func (l *leaving) AttachSubnet(ctx context.Context, router, subnet sdn.ID, a netip.Addr) error {
-	_, err := one(l, func() (nothing, error) { return nothing{}, l.Provider.AttachSubnet(ctx, router, subnet, a) })
+	_, err := one(l, func() (struct{}, error) { return struct{}{}, l.Provider.AttachSubnet(ctx, router, subnet, a) })
 	return err
 }
 
 func (l *leaving) DetachSubnet(ctx context.Context, router, subnet sdn.ID) error {
-	_, err := one(l, func() (nothing, error) { return nothing{}, l.Provider.DetachSubnet(ctx, router, subnet) })
+	_, err := one(l, func() (struct{}, error) { return struct{}{}, l.Provider.DetachSubnet(ctx, router, subnet) })
 	return err
 }
 
 func (l *leaving) DeleteRouter(ctx context.Context, id sdn.ID) error {
-	_, err := one(l, func() (nothing, error) { return nothing{}, l.Provider.DeleteRouter(ctx, id) })
+	_, err := one(l, func() (struct{}, error) { return struct{}{}, l.Provider.DeleteRouter(ctx, id) })
 	return err
 }
 
@@ -216,7 +217,7 @@ func (l *leaving) FindFloatingIPs(ctx context.Context, q sdn.FloatingIPQuery) it
 }
 
 func (l *leaving) DeleteFloatingIP(ctx context.Context, id sdn.ID) error {
-	_, err := one(l, func() (nothing, error) { return nothing{}, l.Provider.DeleteFloatingIP(ctx, id) })
+	_, err := one(l, func() (struct{}, error) { return struct{}{}, l.Provider.DeleteFloatingIP(ctx, id) })
 	return err
 }
 
@@ -237,7 +238,7 @@ func (l *leaving) Publication(ctx context.Context, key sdn.Key) (sdn.Publication
 }
 
 func (l *leaving) Unpublish(ctx context.Context, key sdn.Key) error {
-	_, err := one(l, func() (nothing, error) { return nothing{}, l.Provider.Unpublish(ctx, key) })
+	_, err := one(l, func() (api.Empty, error) { return api.Empty{}, l.Provider.Unpublish(ctx, key) })
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -91,12 +92,12 @@ func (d *Driver) lendable(p sdn.Port, endpoint string) error {
 	case !p.Key.IsZero():
 		return refuse("address %s is in use: its port %s is not Docker's of this Kuryr", addresses, p.ID)
 	case p.DeviceOwner != "" && p.DeviceOwner != sdn.OwnerContainer:
-		return refuse("address %s is in use: its port %s is of %s", addresses, p.ID, clip(p.DeviceOwner, 60))
+		return refuse("address %s is in use: its port %s is of %s", addresses, p.ID, api.Clip(p.DeviceOwner, 60))
 	case len(p.VIF.Hidden) > 0:
 		return refuse("port %s, which has address %s, cannot be used: the SDN does not tell Kuryr where and how it is bound: its credentials need the right to read %s",
 			p.ID, addresses, strings.Join(p.VIF.Hidden, ", "))
 	case d.elsewhere(p):
-		return refuse("address %s is in use: its port %s is bound to host %s", addresses, p.ID, clip(p.Host, 100))
+		return refuse("address %s is in use: its port %s is bound to host %s", addresses, p.ID, api.Clip(p.Host, 100))
 	case has == endpoint && has != "":
 		return nil
 	case slices.Contains(p.Tags, tagLent) && has != "", p.DeviceOwner == sdn.OwnerContainer && engineID.MatchString(p.DeviceID):
@@ -117,11 +118,11 @@ func addressesOf(p sdn.Port) string {
 }
 
 // borrow gives a port that its user made to an endpoint. What is to be undone is written down first.
-func (d *Driver) borrow(ctx context.Context, port sdn.Port, r *createEndpointRequest) (sdn.Port, error) {
+func (d *Driver) borrow(ctx context.Context, port sdn.Port, r *endpointRequest) (sdn.Port, error) {
 	if err := d.lendable(port, r.EndpointID); err != nil {
 		return port, err
 	}
-	if option := r.endpoint.driver.changing(); option != "" {
+	if option := changesPort(r.Options); option != "" {
 		return port, refuse("port %s is not Kuryr's and stays as its user made it: leave out %s", port.ID, option)
 	}
 	var set []string
@@ -145,11 +146,11 @@ func (d *Driver) borrow(ctx context.Context, port sdn.Port, r *createEndpointReq
 		patch.Host = &d.host
 		set, _ = withTag(set, tagSet+setHost)
 	}
-	if r.mac != nil && !bytes.Equal(r.mac, port.MAC) {
+	if r.MAC != nil && !bytes.Equal(r.MAC, port.MAC) {
 		if !d.sdn.Capabilities().ChooseMAC || port.Host != "" {
 			return port, fixedMAC(port, nil)
 		}
-		patch.MAC = r.mac
+		patch.MAC = r.MAC
 		if len(tagValues(set, tagMAC)) == 0 {
 			set = append(set, tagMAC+port.MAC.String())
 		}
@@ -260,16 +261,31 @@ func (d *Driver) untag(ctx context.Context, port sdn.Port, endpoint string) erro
 	})
 }
 
+// changesPort returns an option that changes more of a port than its owner, "" if there is none.
+func changesPort(o api.EndpointOptions) string {
+	switch {
+	case o.Groups != nil:
+		return api.OptGroups
+	case o.QoSPolicy != "":
+		return api.OptQoSPolicy
+	case o.NoPortSecurity != nil:
+		return api.OptPortSecurity
+	case o.Allowed != nil:
+		return api.OptAllowed
+	}
+	return ""
+}
+
 // lending is what this process knows of an endpoint's lent port: a hint, not state.
 type lending struct {
 	port  sdn.ID
 	taken []sdn.Address // those of its addresses that the engine has, and will release
 }
 
-func (d *Driver) lend(r *createEndpointRequest, port sdn.Port) {
+func (d *Driver) lend(r *endpointRequest, port sdn.Port) {
 	l := lending{port: port.ID}
 	for _, a := range port.Addresses {
-		if slices.ContainsFunc(r.addresses, func(p netip.Prefix) bool { return p.Addr() == a.Addr }) {
+		if slices.ContainsFunc(r.Addresses, func(p netip.Prefix) bool { return p.Addr() == a.Addr }) {
 			l.taken = append(l.taken, a)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"os"
 	"time"
+
+	"github.com/kuryr/kuryr/docker/api"
 )
 
 // Bounds of what bodies cost from when they are read until they are answered: as many small
@@ -40,7 +42,7 @@ func (d *Driver) readBody(
 	waiting, cancel := context.WithTimeout(r.Context(), d.timeout)
 	defer cancel()
 	if err := d.large.Acquire(waiting, room); err != nil {
-		return nil, nil, &httpError{http.StatusServiceUnavailable, "too many large calls at once"}
+		return nil, nil, &api.Error{Status: http.StatusServiceUnavailable, Text: "too many concurrent large calls"}
 	}
 	connection := http.NewResponseController(w)
 	_ = connection.SetReadDeadline(time.Now().Add(largeTime))
@@ -63,10 +65,10 @@ func bodyError(err error) error {
 		return nil
 	case errors.As(err, &tooBig):
 		text := fmt.Sprintf("the body is longer than %d bytes", maxBody)
-		return &httpError{http.StatusRequestEntityTooLarge, text}
+		return &api.Error{Status: http.StatusRequestEntityTooLarge, Text: text}
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &httpError{http.StatusRequestTimeout, "the body came too slowly"}
+		return &api.Error{Status: http.StatusRequestTimeout, Text: "the body did not arrive in time"}
 	default:
-		return &httpError{http.StatusBadRequest, "the body could not be read"}
+		return &api.Error{Status: http.StatusBadRequest, Text: "reading the body failed"}
 	}
 }

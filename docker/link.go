@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -68,7 +69,7 @@ func (d *Driver) ensureLink(ctx context.Context, id string, network sdn.ID, pool
 	}
 	l, ok := d.link(made)
 	if !ok || l.network != network {
-		return link{}, refuse("network %s is another network of the SDN already", clip(id, 12))
+		return link{}, refuse("network %s is another network of the SDN already", api.Clip(id, 12))
 	}
 	return l, nil
 }

@@ -7,21 +7,22 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// maxGroupTag is the longest name of a security group that a network's tag has room for where tags are of 60 characters (Neutron before 19).
-const maxGroupTag = 60 - len(tagGroup)
-
 // resolve finds what an endpoint's options name in the SDN: its security groups, which are its network's if it was given none, and its QoS policy.
-func (d *Driver) resolve(ctx context.Context, network sdn.Network, r *createEndpointRequest) error {
-	can, asked := d.sdn.Capabilities(), r.endpoint.driver
-	names, of := asked.groups, "option "+optGroups
-	unguarded := asked.portSafety != nil && !*asked.portSafety || asked.portSafety == nil && network.NoPortSecurity
-	if names == nil && asked.port == "" && !unguarded {
-		names, of = tagValues(network.Tags, tagGroup), "option "+optGroups+" of the network"
+func (d *Driver) resolve(ctx context.Context, network sdn.Network, r *endpointRequest) error {
+	can, asked := d.sdn.Capabilities(), r.Options
+	names, of := asked.Groups, "option "+api.OptGroups
+	unguarded := network.NoPortSecurity
+	if off := asked.NoPortSecurity; off != nil {
+		unguarded = *off
 	}
-	if asked.portSafety != nil && !*asked.portSafety && can.SecurityGroups {
+	if names == nil && asked.Port == "" && !unguarded {
+		names, of = tagValues(network.Tags, tagGroup), "option "+api.OptGroups+" of the network"
+	}
+	if asked.NoPortSecurity != nil && unguarded && can.SecurityGroups {
 		r.groups = []sdn.ID{} // an unguarded port can have none
 	}
 	if len(names) > 0 {
@@ -31,14 +32,14 @@ func (d *Driver) resolve(ctx context.Context, network sdn.Network, r *createEndp
 		}
 		r.groups = groups
 	}
-	if asked.policy == "" {
+	if asked.QoSPolicy == "" {
 		return nil
 	}
-	of = "option " + optQoSPolicy
+	of = "option " + api.OptQoSPolicy
 	if !can.QoS {
 		return refuse("%s: this SDN has no QoS policies", of)
 	}
-	id, err := named(asked.policy, network.Project, func(m sdn.Match) iter.Seq2[sdn.QoSPolicy, error] {
+	id, err := named(asked.QoSPolicy, network.Project, func(m sdn.Match) iter.Seq2[sdn.QoSPolicy, error] {
 		return d.sdn.FindQoSPolicies(ctx, sdn.QoSPolicyQuery{Match: m})
 	}, func(p sdn.QoSPolicy) sdn.Meta { return p.Meta }, of, "QoS policy")
 	r.policy = id
@@ -73,24 +74,24 @@ func (d *Driver) groupsNamed(
 // security groups of its options. The network will be of the project of its pools. Without
 // pools the project is unknown, and several groups with one name are left to CreateEndpoint.
 func (d *Driver) lookUpGroups(
-	ctx context.Context, n networkOptions, pools map[*ipamData]enginePool,
+	ctx context.Context, n api.NetworkOptions, pools map[*api.IPAMData]enginePool,
 ) error {
-	option := "option " + optGroups
+	option := "option " + api.OptGroups
 	for _, pool := range pools {
-		_, err := d.groupsNamed(ctx, n.groups, pool.Project, option)
+		_, err := d.groupsNamed(ctx, n.Groups, pool.Project, option)
 		return err
 	}
-	if len(n.groups) > 0 && !d.sdn.Capabilities().SecurityGroups {
+	if len(n.Groups) > 0 && !d.sdn.Capabilities().SecurityGroups {
 		return refuse("%s: this SDN has no security groups", option)
 	}
-	for _, name := range n.groups {
+	for _, name := range n.Groups {
 		query := sdn.SecurityGroupQuery{Match: nameOrID(name)}
 		_, found, err := sdn.First(d.sdn.FindSecurityGroups(ctx, query))
 		if err != nil {
 			return err
 		}
 		if !found {
-			return refuse("%s: there is no security group %q", option, clip(name, 100))
+			return refuse("%s: there is no security group %q", option, api.Clip(name, 100))
 		}
 	}
 	return nil
@@ -114,35 +115,35 @@ func named[T any](name, project string, find func(sdn.Match) iter.Seq2[T, error]
 	if len(found) > 1 {
 		found = slices.DeleteFunc(found, func(v T) bool { return meta(v).Project != project })
 		if len(found) != 1 {
-			return "", refuse("%s: there is more than one %s %q: give an id", option, noun, clip(name, 100))
+			return "", refuse("%s: there is more than one %s %q: give an id", option, noun, api.Clip(name, 100))
 		}
 	}
 	if len(found) == 0 {
-		return "", refuse("%s: there is no %s %q", option, noun, clip(name, 100))
+		return "", refuse("%s: there is no %s %q", option, noun, api.Clip(name, 100))
 	}
 	return meta(found[0]).ID, nil
 }
 
 // portsAsked are the ports that an endpoint is to have: the one that an option names, or those that have its addresses.
 func (d *Driver) portsAsked(
-	ctx context.Context, network sdn.Network, subnets []sdn.Subnet, r *createEndpointRequest,
+	ctx context.Context, network sdn.Network, subnets []sdn.Subnet, r *endpointRequest,
 ) ([]sdn.Port, error) {
-	asked := r.endpoint.driver
-	if asked.port == "" {
-		return d.portsAt(ctx, subnets, r.addresses)
+	asked := r.Options
+	if asked.Port == "" {
+		return d.portsAt(ctx, subnets, r.Addresses)
 	}
-	port, err := d.sdn.Port(ctx, asked.port)
+	port, err := d.sdn.Port(ctx, asked.Port)
 	switch {
 	case sdn.IsNotFound(err):
-		return nil, refuse("option %s: there is no port %s", asked.portOption, clip(string(asked.port), 60))
+		return nil, refuse("option %s: there is no port %s", asked.PortOption, api.Clip(string(asked.Port), 60))
 	case err != nil:
 		return nil, err
 	case port.Network != network.ID:
-		return nil, refuse("option %s: port %s is not of network %s", asked.portOption, port.ID, r.NetworkID)
+		return nil, refuse("option %s: port %s is not of network %s", asked.PortOption, port.ID, r.NetworkID)
 	}
-	for _, a := range r.addresses {
+	for _, a := range r.Addresses {
 		if !hasAddress(port, a.Addr()) {
-			return nil, refuse("option %s: port %s has %s, not %s: give the container its addresses by --ip and --ip6", asked.portOption, port.ID, addressesOf(port), a.Addr())
+			return nil, refuse("option %s: port %s has %s, not %s: give the container its addresses by --ip and --ip6", asked.PortOption, port.ID, addressesOf(port), a.Addr())
 		}
 	}
 	return []sdn.Port{port}, nil

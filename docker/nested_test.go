@@ -35,7 +35,7 @@ func (t trunking) AttachSubports(ctx context.Context, trunk sdn.ID, s []sdn.Subp
 }
 
 func (t trunking) DetachSubports(ctx context.Context, trunk sdn.ID, ids []sdn.ID) error {
-	_, err := one(t.leaving, func() (nothing, error) { return nothing{}, t.Provider.DetachSubports(ctx, trunk, ids) })
+	_, err := one(t.leaving, func() (struct{}, error) { return struct{}{}, t.Provider.DetachSubports(ctx, trunk, ids) })
 	return err
 }
 

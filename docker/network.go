@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -17,13 +18,7 @@ const rollback = 10 * time.Second
 
 // createNetwork makes the network of pools that were requested before, with a router of its own unless told otherwise. A
 // repeat finishes what an earlier try left; a failure undoes what this one made, since the engine will forget the network.
-func (d *Driver) createNetwork(ctx context.Context, r *createNetworkRequest) (any, error) {
-	if err := r.network.check(); err != nil {
-		return nil, err
-	}
-	if err := r.placeRoutes(); err != nil {
-		return nil, err
-	}
+func (d *Driver) createNetwork(ctx context.Context, r *api.CreateNetworkRequest) (any, error) {
 	err := d.makeNetwork(ctx, r)
 	if sdn.IsConflict(err) {
 		// What stands in the way may be a network whose creation or deletion was lost with a killed process. The engine has
@@ -39,14 +34,14 @@ func (d *Driver) createNetwork(ctx context.Context, r *createNetworkRequest) (an
 	if err != nil {
 		return nil, err
 	}
-	return nothing{}, nil
+	return api.Empty{}, nil
 }
 
 // makeNetwork makes the network, or nothing.
-func (d *Driver) makeNetwork(ctx context.Context, r *createNetworkRequest) error {
+func (d *Driver) makeNetwork(ctx context.Context, r *api.CreateNetworkRequest) error {
 	names := []string{"network/" + r.NetworkID}
-	for _, data := range slices.Concat(r.IPv4Data, r.IPv6Data) {
-		names = append(names, "range/"+data.AddressSpace+"/"+data.cidr.String())
+	for _, data := range r.Ranges {
+		names = append(names, "range/"+data.AddressSpace+"/"+data.Pool.String())
 	}
 	unlock, err := d.locks.lock(ctx, names...)
 	if err != nil {
@@ -66,19 +61,28 @@ func (d *Driver) makeNetwork(ctx context.Context, r *createNetworkRequest) error
 			}
 		}
 		return err
-	} else if isNew && len(r.network.foreign) > 0 {
-		d.log.WarnContext(ctx, "options of a network mean nothing to kuryr", "network", r.NetworkID, "options", toldForeign(r.network.foreign))
+	} else if isNew && len(r.Options.Foreign) > 0 {
+		d.log.WarnContext(ctx, "options of a network mean nothing to kuryr", "network", r.NetworkID, "options", foreignOptions(r.Options.Foreign))
 	}
 	return nil
 }
 
+// foreignOptions returns the text of a log for the names of options without a meaning for Kuryr.
+func foreignOptions(names []string) string {
+	text := strings.Join(names[:min(len(names), 20)], " ")
+	if len(names) > 20 {
+		text += " …"
+	}
+	return api.Line(text)
+}
+
 // placeNetwork makes the network, finishes it, or finds the existing one that it is to be. isNew tells that it has begun to make what was not there
 // before, and so what a failure has to undo.
-func (d *Driver) placeNetwork(ctx context.Context, r *createNetworkRequest) (isNew bool, err error) {
+func (d *Driver) placeNetwork(ctx context.Context, r *api.CreateNetworkRequest) (isNew bool, err error) {
 	switch {
 	case d.scope != Local:
 		// Other hosts may have made it.
-	case r.network.existing.given():
+	case r.Options.Existing.Given():
 		use, err := d.planUse(ctx, r)
 		if err != nil {
 			return false, err
@@ -86,7 +90,7 @@ func (d *Driver) placeNetwork(ctx context.Context, r *createNetworkRequest) (isN
 		if pools, ok := d.handedFor(r, use.standing); ok {
 			return d.useNetwork(ctx, r, use, pools, true)
 		}
-	case len(r.network.existing.pool) == 0:
+	case len(r.Options.Existing.Pool) == 0:
 		if pools, ok := d.handedFor(r, nil); ok {
 			if err := d.lookUpNamed(ctx, r, pools, true); err != nil {
 				return false, err
@@ -104,9 +108,9 @@ func (d *Driver) placeNetwork(ctx context.Context, r *createNetworkRequest) (isN
 	case existed && slices.Contains(before.Tags, tagSwarm):
 		return false, d.joinNetwork(ctx, r, before)
 	case existed && before.Foreign:
-		r.network.existing.network = reference{option: optNetUUID, id: before.ID}
+		r.Options.Existing.Network = api.Reference{Option: api.OptNetUUID, ID: before.ID}
 	}
-	if r.network.existing.given() {
+	if r.Options.Existing.Given() {
 		return d.findAndUse(ctx, r, !existed)
 	}
 	pools, err := d.poolsOf(ctx, r, nil)
@@ -115,9 +119,9 @@ func (d *Driver) placeNetwork(ctx context.Context, r *createNetworkRequest) (isN
 	}
 	for data, p := range pools {
 		if p.subnet() != "" { // RequestPool was told so, CreateNetwork was not
-			v6 := data.cidr.Addr().Is6()
-			r.network.existing.subnet = map[bool]reference{v6: {option: optSubnet + ".uuid", id: p.subnet()}}
-			if err := r.network.check(); err != nil {
+			v6 := data.Pool.Addr().Is6()
+			r.Options.Existing.Subnet = map[bool]api.Reference{v6: {Option: api.StemSubnet + ".uuid", ID: p.subnet()}}
+			if err := r.Options.Check(); err != nil {
 				return false, err
 			}
 			return d.findAndUse(ctx, r, !existed)
@@ -136,44 +140,36 @@ func (d *Driver) placeNetwork(ctx context.Context, r *createNetworkRequest) (isN
 // that exists was checked when it was made: a repeat succeeds also if a security group was
 // deleted since then.
 func (d *Driver) lookUpNamed(
-	ctx context.Context, r *createNetworkRequest, pools map[*ipamData]enginePool, isNew bool,
+	ctx context.Context, r *api.CreateNetworkRequest, pools map[*api.IPAMData]enginePool, isNew bool,
 ) error {
 	if isNew {
-		if err := d.lookUpGroups(ctx, r.network, pools); err != nil {
+		if err := d.lookUpGroups(ctx, r.Options, pools); err != nil {
 			return err
 		}
 	}
-	external, err := d.externalNetwork(ctx, r.network)
+	external, err := d.externalNetwork(ctx, r.Options)
 	if err != nil {
 		return err
 	}
-	r.network.external = string(external)
-	if r.network.router == "" || !d.sdn.Capabilities().Routers {
+	r.Options.External = string(external)
+	if r.Options.Router == "" || !d.sdn.Capabilities().Routers {
 		return nil
 	}
-	_, _, err = d.namedRouter(ctx, r.network.router)
+	_, _, err = d.namedRouter(ctx, r.Options.Router)
 	return err
 }
 
 // buildNetwork makes the network of the pools. isNew says that there is none.
-func (d *Driver) buildNetwork(ctx context.Context, r *createNetworkRequest, before sdn.Network, pools map[*ipamData]enginePool, isNew bool) error {
+func (d *Driver) buildNetwork(ctx context.Context, r *api.CreateNetworkRequest, before sdn.Network, pools map[*api.IPAMData]enginePool, isNew bool) error {
 	spec := sdn.NetworkSpec{
 		Base:   sdn.Base{Key: d.key(kindNetwork, r.NetworkID), Name: networkName(r.NetworkID), Tags: d.keepNodes(networkTags(r, pools), before)},
-		MTU:    r.network.mtu,
-		Shared: r.network.existing.shared != nil && *r.network.existing.shared,
+		MTU:    r.Options.MTU,
+		Shared: r.Options.Existing.Shared != nil && *r.Options.Existing.Shared,
 		New:    isNew,
 	}
-	for _, family := range []struct {
-		digit string
-		list  []*ipamData
-	}{{"4", r.IPv4Data}, {"6", r.IPv6Data}} {
-		for i, data := range family.list {
-			if data.cidr.Bits() == 0 {
-				continue // what the engine's "null" IPAM driver says for none
-			}
-			subnetKey := d.subnetKey(r.NetworkID, family.digit, i)
-			spec.Subnets = append(spec.Subnets, subnetSpec(subnetKey, data, pools[data], !r.network.routed()))
-		}
+	for _, data := range r.Ranges {
+		key := d.subnetKey(r.NetworkID, data.Pool, data.Place)
+		spec.Subnets = append(spec.Subnets, subnetSpec(key, data, pools[data], !r.Options.Routed()))
 	}
 	d.beginNetwork(ctx, r.NetworkID)
 	network, err := d.sdn.EnsureNetwork(ctx, spec)
@@ -181,14 +177,14 @@ func (d *Driver) buildNetwork(ctx context.Context, r *createNetworkRequest, befo
 		return err
 	}
 	failpoint.Here("docker.createnetwork.made")
-	if err := r.network.kept(network.Tags); err != nil {
+	if err := checkStored(networkOptionTags(r.Options), network.Tags); err != nil {
 		return err
 	}
 	d.claim(ctx, pools)
 	d.noteNetwork(r.NetworkID, network.ID, "")
 	d.noteCut(r, pools, network)
-	if d.wantsRouter(r.network) && len(spec.Subnets) > 0 {
-		if err := d.route(ctx, r.NetworkID, r.network, network); err != nil {
+	if d.wantsRouter(r.Options) && len(spec.Subnets) > 0 {
+		if err := d.route(ctx, r.NetworkID, r.Options, network); err != nil {
 			return err
 		}
 	}
@@ -200,8 +196,8 @@ func (d *Driver) buildNetwork(ctx context.Context, r *createNetworkRequest, befo
 }
 
 // noteCut remembers the subnet of the one pool of a network that has one; of several the SDN does not tell which is which.
-func (d *Driver) noteCut(r *createNetworkRequest, pools map[*ipamData]enginePool, network sdn.Network) {
-	if len(r.ranges()) != 1 || len(network.Subnets) != 1 {
+func (d *Driver) noteCut(r *api.CreateNetworkRequest, pools map[*api.IPAMData]enginePool, network sdn.Network) {
+	if len(r.Ranges) != 1 || len(network.Subnets) != 1 {
 		return
 	}
 	for _, p := range pools {
@@ -215,29 +211,33 @@ const networkTitle = "kuryr-net-"
 func networkName(id string) string { return networkTitle + id[:min(8, len(id))] }
 
 // subnetKey is the identity of a network's subnet, by its family and its place among those of the family.
-func (d *Driver) subnetKey(network, family string, place int) sdn.Key {
-	return d.key(kindSubnet, fmt.Sprintf("%s/%s.%d", network, family, place))
+func (d *Driver) subnetKey(network string, cidr netip.Prefix, place int) sdn.Key {
+	family := 4
+	if cidr.Addr().Is6() {
+		family = 6
+	}
+	return d.key(kindSubnet, fmt.Sprintf("%s/%d.%d", network, family, place))
 }
 
 // networkTags are a network's tags. A network that is lost while it is made is found again by its released pools; one
 // without pools needs a tag for that.
-func networkTags(r *createNetworkRequest, pools map[*ipamData]enginePool) []string {
+func networkTags(r *api.CreateNetworkRequest, pools map[*api.IPAMData]enginePool) []string {
 	tags := idTags(r.NetworkID)
 	if len(pools) == 0 {
 		tags = append(tags, tagCreating)
 	}
-	return append(tags, r.network.tags()...)
+	return append(tags, networkOptionTags(r.Options)...)
 }
 
 // subnetSpec is the subnet of one range of a network. The pool's id is "" where another IPAM driver manages the range.
-func subnetSpec(key sdn.Key, data *ipamData, pool enginePool, noGateway bool) sdn.SubnetSpec {
+func subnetSpec(key sdn.Key, data *api.IPAMData, pool enginePool, noGateway bool) sdn.SubnetSpec {
 	s := sdn.SubnetSpec{
-		Base:       sdn.Base{Key: key, Name: subnetTitle(data.cidr)},
-		CIDR:       data.cidr,
+		Base:       sdn.Base{Key: key, Name: subnetTitle(data.Pool)},
+		CIDR:       data.Pool,
 		Pool:       pool.cutFrom(),
-		Gateway:    sdn.Gateway{Addr: data.gateway},
-		Reserved:   slices.Clone(data.reserved),
-		HostRoutes: data.routes,
+		Gateway:    sdn.Gateway{Addr: data.Gateway},
+		Reserved:   slices.Clone(data.AuxAddresses),
+		HostRoutes: data.Routes,
 		NoDHCP:     true,
 	}
 	if pool.ID != "" {
@@ -247,17 +247,17 @@ func subnetSpec(key sdn.Key, data *ipamData, pool enginePool, noGateway bool) sd
 	case noGateway:
 		// No way out; but the engine may hold an address as the gateway's, and nobody else may get it.
 		s.Gateway = sdn.Gateway{None: true}
-		if data.gateway.IsValid() {
-			s.Reserved = append(s.Reserved, data.gateway)
+		if data.Gateway.IsValid() {
+			s.Reserved = append(s.Reserved, data.Gateway)
 		}
-	case !data.gateway.IsValid() && !firstHost(data.cidr).IsValid():
+	case !data.Gateway.IsValid() && !firstHost(data.Pool).IsValid():
 		s.Gateway = sdn.Gateway{None: true}
 	}
-	s.Reserved = slices.DeleteFunc(s.Reserved, func(a netip.Addr) bool { return !data.cidr.Contains(a) || a == s.Gateway.Addr })
+	s.Reserved = slices.DeleteFunc(s.Reserved, func(a netip.Addr) bool { return !data.Pool.Contains(a) || a == s.Gateway.Addr })
 	slices.SortFunc(s.Reserved, netip.Addr.Compare)
 	s.Reserved = slices.Compact(s.Reserved)
 	if pool.sub.IsValid() {
-		s.Ranges = within(pool.sub, data.cidr)
+		s.Ranges = within(pool.sub, data.Pool)
 	}
 	return s
 }
@@ -265,13 +265,13 @@ func subnetSpec(key sdn.Key, data *ipamData, pool enginePool, noGateway bool) sd
 // poolsOf finds the pools that the network's ranges were requested from. The engine does not tell: they are ours by the
 // address space, have the range, were given the gateway, and no subnet was cut from them but, in a repeat, this network's. Some ranges are
 // those of existing subnets.
-func (d *Driver) poolsOf(ctx context.Context, r *createNetworkRequest, standing map[*ipamData]sdn.Subnet) (map[*ipamData]enginePool, error) {
-	var wanted []*ipamData
+func (d *Driver) poolsOf(ctx context.Context, r *api.CreateNetworkRequest, standing map[*api.IPAMData]sdn.Subnet) (map[*api.IPAMData]enginePool, error) {
+	var wanted []*api.IPAMData
 	var titles []string
-	for _, data := range r.ranges() {
-		if data.cidr.Bits() > 0 && (data.AddressSpace == localSpace || data.AddressSpace == globalSpace || data.AddressSpace == "") {
+	for _, data := range r.Ranges {
+		if data.AddressSpace == api.LocalSpace || data.AddressSpace == api.GlobalSpace || data.AddressSpace == "" {
 			wanted = append(wanted, data)
-			titles = append(titles, poolTitle(data.cidr))
+			titles = append(titles, poolTitle(data.Pool))
 		}
 	}
 	if len(wanted) == 0 {
@@ -291,11 +291,11 @@ func (d *Driver) poolsOf(ctx context.Context, r *createNetworkRequest, standing 
 	if err != nil {
 		return nil, err
 	}
-	pools := map[*ipamData]enginePool{}
+	pools := map[*api.IPAMData]enginePool{}
 	for _, data := range wanted {
 		best, score := enginePool{}, -1
 		for _, pool := range found {
-			if pool.cidr != data.cidr || (data.AddressSpace != "" && pool.space != data.AddressSpace) {
+			if pool.cidr != data.Pool || (data.AddressSpace != "" && pool.space != data.AddressSpace) {
 				continue
 			}
 			stands, exists := standing[data]
@@ -318,7 +318,7 @@ func (d *Driver) poolsOf(ctx context.Context, r *createNetworkRequest, standing 
 		case score >= 0:
 			pools[data] = best
 		case data.AddressSpace != "":
-			return nil, refuse("the range %s was not requested from kuryr, or is another network's", data.cidr)
+			return nil, refuse("the range %s was not requested from kuryr, or is another network's", data.Pool)
 		}
 		if err := mayHave(r, data, best, standing); err != nil {
 			return nil, err
@@ -328,12 +328,12 @@ func (d *Driver) poolsOf(ctx context.Context, r *createNetworkRequest, standing 
 }
 
 // mayHave tells what of a range was asked for in one of the engine's two calls only, and cannot be had so.
-func mayHave(r *createNetworkRequest, data *ipamData, pool enginePool, standing map[*ipamData]sdn.Subnet) error {
-	if named, ok := r.network.existing.pool[data.cidr.Addr().Is6()]; ok && pool.ID != "" && pool.ofPool == "" && pool.ofSubnet == "" {
-		return refuse("option %s: give it by --ipam-opt too", named.option)
+func mayHave(r *api.CreateNetworkRequest, data *api.IPAMData, pool enginePool, standing map[*api.IPAMData]sdn.Subnet) error {
+	if named, ok := r.Options.Existing.Pool[data.Pool.Addr().Is6()]; ok && pool.ID != "" && pool.ofPool == "" && pool.ofSubnet == "" {
+		return refuse("option %s: give it by --ipam-opt too", named.Option)
 	}
 	if _, stands := standing[data]; stands && pool.ID != "" && pool.ofSubnet == "" && len(pool.aux()) > 0 {
-		return refuse("an existing subnet has its owner's allocation pools: leave out --aux-address, or give --ipam-opt %s.uuid=%s too", optSubnet, standing[data].ID)
+		return refuse("an existing subnet has its owner's allocation pools: leave out --aux-address, or give --ipam-opt %s.uuid=%s too", api.StemSubnet, standing[data].ID)
 	}
 	return nil
 }
@@ -387,9 +387,9 @@ func (d *Driver) cutFor(s sdn.Subnet, network string) bool {
 }
 
 // likeness tells how well a pool fits a range of a network, among pools of that range.
-func (d *Driver) likeness(p enginePool, data *ipamData) int {
+func (d *Driver) likeness(p enginePool, data *api.IPAMData) int {
 	n := 0
-	if d.gatewayOf(p) == data.gateway {
+	if d.gatewayOf(p) == data.Gateway {
 		n += 4
 	}
 	if d.handedLately(p.ID) {
@@ -402,8 +402,8 @@ func (d *Driver) likeness(p enginePool, data *ipamData) int {
 }
 
 // reserves tells whether the pool was asked for just the auxiliary addresses of a range.
-func (p enginePool) reserves(data *ipamData) bool {
-	inside := slices.DeleteFunc(slices.Clone(data.reserved), func(a netip.Addr) bool { return !p.cidr.Contains(a) })
+func (p enginePool) reserves(data *api.IPAMData) bool {
+	inside := slices.DeleteFunc(slices.Clone(data.AuxAddresses), func(a netip.Addr) bool { return !p.cidr.Contains(a) })
 	slices.SortFunc(inside, netip.Addr.Compare)
 	aux := p.aux()
 	slices.SortFunc(aux, netip.Addr.Compare)
@@ -416,9 +416,9 @@ func (d *Driver) hiddenSubnet(ctx context.Context, pool enginePool) (sdn.Subnet,
 	if pool.subnet() != "" {
 		return sdn.Subnet{}, refuse("subnet %s, which stands for pool %s, is gone", pool.subnet(), pool.ID)
 	}
-	data := &ipamData{cidr: pool.cidr, gateway: d.gatewayOf(pool), reserved: pool.aux()}
-	subnet := subnetSpec(d.key(kindHiddenSubnet, string(pool.ID)), data, pool, !data.gateway.IsValid())
-	if d.scope == Global && pool.space == globalSpace {
+	data := &api.IPAMData{Pool: pool.cidr, Gateway: d.gatewayOf(pool), AuxAddresses: pool.aux()}
+	subnet := subnetSpec(d.key(kindHiddenSubnet, string(pool.ID)), data, pool, !data.Gateway.IsValid())
+	if d.scope == Global && pool.space == api.GlobalSpace {
 		subnet.Tags = append(subnet.Tags, tagSwarm)
 	}
 	_, err := d.sdn.EnsureNetwork(ctx, sdn.NetworkSpec{
@@ -445,15 +445,21 @@ func (d *Driver) deleteHidden(ctx context.Context, network sdn.ID) error {
 	return d.sdn.DeleteNetwork(ctx, network)
 }
 
+// gwAllocCheck skips the gateways of a network without a way out.
+func (*Driver) gwAllocCheck(_ context.Context, r *api.GwAllocCheckRequest) (any, error) {
+	none := !r.Options.Routed()
+	return api.GwAllocCheckResponse{SkipIPv4: none, SkipIPv6: none}, nil
+}
+
 // deleteNetwork takes the network down. The engine ignores a failure and forgets the network, so it is marked first:
 // Reconcile finishes what cannot be done now.
-func (d *Driver) deleteNetwork(ctx context.Context, r *networkRequest) (any, error) {
+func (d *Driver) deleteNetwork(ctx context.Context, r *api.NetworkRequest) (any, error) {
 	unlock, err := d.locks.lock(ctx, "network/"+r.NetworkID)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	return nothing{}, d.removeNetwork(ctx, r.NetworkID)
+	return api.Empty{}, d.removeNetwork(ctx, r.NetworkID)
 }
 
 // dropFound deletes a network, whoever has it.

@@ -3,7 +3,7 @@ package docker
 import (
 	"fmt"
 	"log/slog"
-	"net/netip"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -66,58 +66,6 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-func TestRoutesRefused(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
-	for _, c := range []struct {
-		options m
-		words   string
-		decoded bool // refused as what cannot be done, not as what cannot be read
-	}{
-		{m{optRoutes: ""}, "DESTINATION=NEXTHOP", false},
-		{m{optRoutes: "10.9.0.0/16"}, "DESTINATION=NEXTHOP", false},
-		{m{optRoutes: "10.9.0.0/16=10.50.0.5,"}, "DESTINATION=NEXTHOP", false},
-		{m{optRoutes: "10.9.0.1/16=10.50.0.5"}, "did you mean 10.9.0.0/16", false},
-		{m{optRoutes: "10.9.0.0=10.50.0.5"}, "no range", false},
-		{m{optRoutes: "10.9.0.0/16=next"}, `neither an address nor "link"`, false},
-		{m{optRoutes: "10.9.0.0/16=0.0.0.0"}, `neither an address nor "link"`, false},
-		{m{optRoutes: "10.9.0.0/16=224.0.0.1"}, `neither an address nor "link"`, false},
-		{m{optRoutes: "10.9.0.0/16=fd50::5"}, "family", false},
-		{m{optRoutes: "::ffff:10.9.0.0/112=link"}, "no range", false},
-		{m{optRoutes: "10.9.0.0/16=link,10.9.0.0/16=10.50.0.5"}, "twice", false},
-		{m{optRoutes: strings.Repeat("10.9.0.0/16=link,", 2000)}, "twice", false},
-		{m{optRoutes: manyRoutes(maxRoutes + 1)}, "more than", false},
-		{m{optRoutes: 7}, "must be a string", false},
-		{m{optRoutes: "fd09::/32=link"}, "no range of the family", true},
-		{m{optRoutes: "10.9.0.0/16=10.77.0.5"}, "10.77.0.5 is neither in a range", true},
-		{m{optRoutes: "10.50.0.0/24=link"}, "own range", true},
-		{m{optRoutes: "0.0.0.0/0=10.50.0.5"}, "--gateway", true},
-		{m{optGateway: "10.50.0.1"}, "must be none", false},
-		{m{optGateway: "none", optRouter: "edge"}, "no router", true},
-	} {
-		n := &network{v4: []*pool{{cidr: "10.50.0.0/24"}}, options: c.options}
-		body := b.request(n)
-		var text string
-		if c.decoded {
-			text = b.fails("NetworkDriver.CreateNetwork", body)
-		} else {
-			text = b.refused("NetworkDriver.CreateNetwork", encode(body))
-			b.contains(text, "Options."+optGeneric+".kuryr.")
-		}
-		b.contains(text, c.words)
-		b.release(n)
-	}
-	b.clean()
-}
-
-func manyRoutes(n int) string {
-	var list []string
-	for i := range n {
-		list = append(list, fmt.Sprintf("10.9.%d.0/24=link", i))
-	}
-	return strings.Join(list, ",")
-}
-
 // A network without a gateway has no router; an address that an older engine takes for a gateway is nobody's, and not told.
 func TestNoGateway(t *testing.T) {
 	t.Parallel()
@@ -155,39 +103,10 @@ func TestNoGateway(t *testing.T) {
 	}
 }
 
-func TestGwAllocCheck(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
-	for name, c := range map[string]struct {
-		options m
-		skip    bool
-	}{
-		"plain":                 {m{optGeneric: m{}}, false},
-		"internal":              {m{optInternal: true}, true},
-		"no gateway":            {m{optGeneric: m{optGateway: "none"}}, true},
-		"a router":              {m{optGeneric: m{optRouter: "edge"}}, false},
-		"none":                  {nil, false},
-		"internal, but not":     {m{optInternal: false}, false},
-		"from a configuration":  {m{optInternal: false, optGeneric: m{optGateway: "none"}}, true},
-		"internal of no effect": {m{optInternal: nil}, false},
-	} {
-		a := b.ok("NetworkDriver.GwAllocCheck", m{"Options": c.options})
-		if a["SkipIPv4"] != c.skip || a["SkipIPv6"] != c.skip {
-			t.Errorf("%s: %v", name, a)
-		}
-	}
-	b.refused("NetworkDriver.GwAllocCheck", encode(m{"Options": m{optGeneric: m{optGateway: "some"}}}))
-}
-
 // asking gives a body of an endpoint with driver options added.
 func asking(body m, options m) m {
-	all := m{}
-	for k, v := range body["Options"].(m) {
-		all[k] = v
-	}
-	for k, v := range options {
-		all[k] = v
-	}
+	all := maps.Clone(body["Options"].(m))
+	maps.Copy(all, options)
 	body["Options"] = all
 	return body
 }
@@ -208,9 +127,6 @@ func TestInterfaceName(t *testing.T) {
 	// The next endpoint of the network asks for itself.
 	if names := b.run(&endpoint{net: n}).joined["InterfaceName"].(m); names["DstName"] != nil {
 		t.Errorf("interface %v", names)
-	}
-	for _, bad := range []string{"a/b", "a b", "a\n", "..", ".", "lo", "eth%d", "a:1", "a,b", "sixteencharacter", "\u00e4"} {
-		b.contains(b.refused("NetworkDriver.CreateEndpoint", encode(asking(e.createBody(), m{optIfname: bad}))), optIfname)
 	}
 }
 
@@ -266,45 +182,6 @@ func TestPortSecurityOfOtherIPAM(t *testing.T) {
 	b.ok("NetworkDriver.DeleteEndpoint", e.body())
 	b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
 	b.clean()
-}
-
-func TestEndpointOptionsRefused(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
-	n := b.create(dualNetwork())
-	e := &endpoint{net: n}
-	b.take(e)
-	before := b.dump()
-	for _, c := range []struct {
-		options m
-		words   string
-		decoded bool
-	}{
-		{m{"kuryr.port_securty": "false"}, "did you mean kuryr.port_security", true},
-		{m{"kuryr.allowed": "10.0.0.0/8"}, "did you mean kuryr.allowed_addresses", true},
-		{m{optPortSecurity: "false", optAllowed: "10.0.0.0/8"}, "leave out", true},
-		{m{optPortSecurity: "no"}, "true or false", false},
-		{m{optPortSecurity: false}, "must be a string", false},
-		{m{optAllowed: "10.0.0.1/8"}, "did you mean 10.0.0.0/8", false},
-		{m{optAllowed: "10.0.0.1@"}, "no MAC", false},
-		{m{optAllowed: "10.0.0.1@01:00:5e:00:00:01"}, "unicast", false},
-		{m{optAllowed: "ten"}, `not "ten"`, false},
-		{m{optAllowed: "fe80::1%eth0"}, "fe80::1%eth0", false},
-		{m{optAllowed: "::ffff:10.0.0.1"}, "IPv6 form", false},
-		{m{optAllowed: strings.Repeat("10.0.0.1,", maxAllowed+1) + "10.0.0.1"}, "more than", false},
-	} {
-		body := asking(e.createBody(), c.options)
-		if c.decoded {
-			b.contains(b.fails("NetworkDriver.CreateEndpoint", body), c.words)
-		} else {
-			b.contains(b.refused("NetworkDriver.CreateEndpoint", encode(body)), "Options.", c.words)
-		}
-	}
-	if now := b.dump(); now != before {
-		t.Errorf("refused endpoints left\n%s\nbefore\n%s", now, before)
-	}
-	// Somebody else's options pass.
-	b.ok("NetworkDriver.CreateEndpoint", asking(e.createBody(), m{"lab.ep": "v1", "com.docker.network.windows_dns": m{"a": 1}}))
 }
 
 // What a container exposes is remembered, whichever call tells, and costs no call of the SDN where it was told before.
@@ -383,11 +260,6 @@ func TestForeignOptionsAreTold(t *testing.T) {
 	if !strings.Contains(log.String(), `options="a ipam opt"`) || strings.Contains(log.String(), "secret") {
 		t.Errorf("the log says\n%s", log.String())
 	}
-	log.Reset()
-	b.create(&network{v4: []*pool{{cidr: "10.52.0.0/24"}}})
-	if strings.Contains(log.String(), "mean nothing") {
-		t.Errorf("the log says\n%s", log.String())
-	}
 }
 
 // A range with several subnets of each family, each with a gateway, a range and auxiliary addresses of its own.
@@ -447,24 +319,6 @@ func TestIPv6Only(t *testing.T) {
 	}
 }
 
-// --config-from: the options are those of the configuration, and internal is said though it is false.
-func TestConfigFrom(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
-	n := &network{v4: []*pool{{cidr: "10.50.0.0/24", sub: "10.50.0.64/26", aux: map[string]string{"a": "10.50.0.9"}}},
-		options: m{optMTU: "1400", optRoutes: "10.9.0.0/16=10.50.0.5"}}
-	body := b.request(n)
-	body["Options"].(m)[optInternal] = false
-	b.ok("NetworkDriver.CreateNetwork", body)
-	e := b.run(&endpoint{net: n})
-	if got := b.networkOf(n); got.MTU != 1400 || e.ip4 != "10.50.0.64" || e.joined["Gateway"] != "10.50.0.1" || len(staticRoutes(e.joined)) != 1 {
-		t.Errorf("network %+v, address %s, join %v", got, e.ip4, e.joined)
-	}
-	b.stop(e)
-	b.remove(n)
-	b.clean()
-}
-
 // The pools are released and the network deleted in every order there is, with endpoints forgotten or not.
 func TestReleasedInEveryOrder(t *testing.T) {
 	t.Parallel()
@@ -513,34 +367,4 @@ func TestOtherIPAMBothFamilies(t *testing.T) {
 	b.ok("NetworkDriver.DeleteEndpoint", e.body())
 	b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
 	b.clean()
-}
-
-func FuzzRoutes(f *testing.F) {
-	f.Add("10.9.0.0/16=10.1.0.5,192.0.2.0/24=link,fd09::/64=fe80::1")
-	f.Fuzz(func(t *testing.T, s string) {
-		routes, err := parseRoutes("x", s)
-		if err != nil {
-			return
-		}
-		for _, r := range routes {
-			if !r.Destination.IsValid() || !r.NextHop.IsValid() || r.NextHop.Is6() != r.Destination.Addr().Is6() {
-				t.Fatalf("%q became %+v", s, r)
-			}
-		}
-	})
-}
-
-func FuzzAllowedAddresses(f *testing.F) {
-	f.Add("10.9.0.0/16,192.0.2.7@02:00:00:00:00:07,fd00::1")
-	f.Fuzz(func(t *testing.T, s string) {
-		pairs, err := parseAllowed("x", s)
-		if err != nil {
-			return
-		}
-		for _, p := range pairs {
-			if p.Prefix != p.Prefix.Masked() || p.Prefix == (netip.Prefix{}) {
-				t.Fatalf("%q became %+v", s, p)
-			}
-		}
-	})
 }

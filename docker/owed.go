@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/sdn"
@@ -36,44 +37,8 @@ type owedCall struct {
 	// Late is set where no call is to be made: a port that may yet be made is to go, of the MAC and the address above where those were asked for.
 	Late *latePort `json:",omitempty"`
 
-	about       about
-	missed, due time.Time // Late: when it was first not there, and when it is looked for again
-}
-
-// about are the things that a call names.
-type about struct {
-	NetworkID, EndpointID, PoolID, Address string
-	Options                                map[string]json.RawMessage
-	Interface                              struct{ Address, AddressIPv6, MacAddress string }
-}
-
-func readAbout(body []byte) (a about) {
-	if json.Unmarshal(body, &a) != nil {
-		return about{} // the method itself says what is wrong
-	}
-	return a
-}
-
-// addresses are those that a call names, without their lengths.
-func (a about) addresses() []netip.Addr {
-	var all []netip.Addr
-	for _, text := range []string{a.Address, a.Interface.Address, a.Interface.AddressIPv6} {
-		if address, err := parseAddr("", text); err == nil && address.IsValid() {
-			all = append(all, address)
-		}
-	}
-	return all
-}
-
-func (a about) mac() string {
-	var text string
-	if json.Unmarshal(a.Options[optMAC], &text) != nil || text == "" {
-		text = a.Interface.MacAddress
-	}
-	if mac, err := parseMAC("", text); err == nil && mac != nil {
-		return mac.String()
-	}
-	return ""
+	about       api.Subject // the objects that the call names
+	missed, due time.Time   // Late: when it was first not there, and when it is looked for again
 }
 
 // owed are the calls that are to be made again, in the order they came in. A Driver without a folder for them owes nothing: its calls fail.
@@ -103,7 +68,7 @@ func openOwed(dir string, log *slog.Logger) *owed {
 		if _, err := fmt.Sscanf(name, "%d", &n); err == nil && n >= o.next {
 			o.next = n + 1
 		}
-		c.about = readAbout(c.Body)
+		c.about = api.SubjectOf(c.Body)
 		o.all[name] = c
 	}
 	return o
@@ -199,14 +164,14 @@ func (d *Driver) owe(ctx context.Context, method string, body []byte, cause erro
 	if d.owed.folder == nil {
 		return false
 	}
-	c := owedCall{Method: method, Body: slices.Clone(body), At: time.Now(), about: readAbout(body)}
+	c := owedCall{Method: method, Body: slices.Clone(body), At: time.Now(), about: api.SubjectOf(body)}
 	if r, ok := d.plugged.get(c.about.EndpointID); ok {
 		c.Port, c.MAC = r.Port.ID, r.Port.MAC.String()
 		for _, a := range r.Port.Addresses {
 			c.Addresses = append(c.Addresses, a.Addr)
 		}
 	} else if c.about.PoolID != "" {
-		c.Addresses = c.about.addresses()
+		c.Addresses = c.about.Addresses
 		c.Port = d.owed.portOf(c.Addresses)
 	}
 	if err := d.owed.add(c); err != nil {
@@ -244,15 +209,15 @@ func (d *Driver) settleBefore(ctx context.Context, method string, body []byte) e
 	if d.owed.count() == 0 {
 		return nil
 	}
-	a := readAbout(body)
-	addresses, mac := a.addresses(), a.mac()
+	a := api.SubjectOf(body)
+	addresses, mac := a.Addresses, a.MAC
 	ranges := method == "IpamDriver.RequestPool" || method == "NetworkDriver.CreateNetwork" || method == "NetworkDriver.AllocateNetwork"
 	wanted := func(c owedCall) bool {
 		switch {
 		case c.isLate():
 			return !ranges && (shareAddress(addresses, c.Addresses) || mac != "" && c.MAC == mac)
 		case ranges:
-			return c.about.EndpointID == "" && c.about.Address == "" // pools and networks
+			return c.about.EndpointID == "" && len(c.about.Addresses) == 0 // pools and networks
 		case a.EndpointID != "" && a.EndpointID == c.about.EndpointID, shareAddress(addresses, c.Addresses):
 			return true
 		case mac != "" && c.about.EndpointID != "":

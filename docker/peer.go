@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -29,7 +30,7 @@ func (d *Driver) peersNetwork(ctx context.Context, id string) (sdn.Network, bool
 	case len(found) == 0:
 		return sdn.Network{}, false, nil
 	case len(found) > 1:
-		return sdn.Network{}, false, refuse("%d networks have the tags of network %s: delete those that are not in use", len(found), clip(id, 12))
+		return sdn.Network{}, false, refuse("%d networks have the tags of network %s: delete those that are not in use", len(found), api.Clip(id, 12))
 	}
 	n := found[0]
 	if !slices.Contains(n.Tags, existingTag(id)) && n.Name == networkName(id) && n.Key.IsZero() && n.Description == "" {
@@ -54,14 +55,10 @@ func (d *Driver) adoptNetwork(ctx context.Context, id string, n sdn.Network) (sd
 	if err != nil {
 		return n, err
 	}
-	place := map[string]int{}
+	place := map[bool]int{} // by whether IPv6
 	for _, s := range subnets {
-		digit := "4"
-		if s.CIDR.Addr().Is6() {
-			digit = "6"
-		}
-		key := d.subnetKey(id, digit, place[digit])
-		place[digit]++
+		key := d.subnetKey(id, s.CIDR, place[s.CIDR.Addr().Is6()])
+		place[s.CIDR.Addr().Is6()]++
 		if s.Name != subnetTitle(s.CIDR) || !s.Key.IsZero() || s.Description != "" {
 			continue
 		}
@@ -130,7 +127,7 @@ func (d *Driver) poolsOfSubnet(ctx context.Context, s sdn.Subnet) (pools []sdn.S
 }
 
 func (d *Driver) adoptPool(ctx context.Context, p sdn.SubnetPool) (enginePool, error) {
-	name := newPoolName(d.hostKey, poolName{space: localSpace, cidr: p.Prefixes[0]})
+	name := newPoolName(d.hostKey, poolName{space: api.LocalSpace, cidr: p.Prefixes[0]})
 	key := d.key(kindPool, name.String())
 	adopted, err := d.sdn.UpdateSubnetPool(ctx, p.ID, sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Key: &key}})
 	return enginePool{adopted, name}, err

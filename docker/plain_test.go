@@ -317,8 +317,6 @@ func TestForwarded(t *testing.T) {
 		b.remove(n)
 		b.clean()
 	}
-	b, _ := plainBox(t)
-	b.contains(b.refused("NetworkDriver.CreateNetwork", encode(m{"NetworkID": newID(), "Options": m{optGeneric: m{optPublish: "nat"}}})), optPublish, publishFloating)
 }
 
 // A floating IP that its user made forwards to several endpoints, and stays.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/portproxy"
 	"github.com/kuryr/kuryr/sdn"
@@ -148,7 +149,7 @@ func (d *Driver) plugOf(ctx context.Context, endpoint, network string) (plugged,
 	case n.ID != port.Network:
 		return plugged{}, refuse("endpoint %s is not of network %s", endpoint, network)
 	case port.Host != d.host:
-		return plugged{}, refuse("endpoint %s is bound to host %q", endpoint, clip(port.Host, 100))
+		return plugged{}, refuse("endpoint %s is bound to host %q", endpoint, api.Clip(port.Host, 100))
 	}
 	r := plugged{Network: network, Port: port, MTU: n.MTU, Internal: gatewayless(n), Floating: true, Exposed: true}
 	r.Forwarder, err = d.lender(ctx, port)

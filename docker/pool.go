@@ -4,27 +4,13 @@ import (
 	"context"
 	"net/netip"
 	"slices"
-	"strings"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-type requestPoolResponse struct {
-	PoolID string
-	Pool   string
-	Data   map[string]string
-}
-
-func (d *Driver) requestPool(ctx context.Context, r *requestPoolRequest) (any, error) {
-	if !spacePattern.MatchString(r.AddressSpace) {
-		return nil, malformed("AddressSpace", "is not one of ours: %q", clip(r.AddressSpace, 60))
-	}
-	for option := range r.Options {
-		if strings.HasPrefix(option, ownPrefix) {
-			return nil, refuse("IPAM option %s is not known", clip(option, 100))
-		}
-	}
+func (d *Driver) requestPool(ctx context.Context, r *api.RequestPoolRequest) (any, error) {
 	if !d.sdn.Capabilities().SubnetPools {
 		return nil, refuse("this SDN has no subnet pools: use the kuryr network driver with another IPAM driver")
 	}
@@ -35,7 +21,7 @@ func (d *Driver) requestPool(ctx context.Context, r *requestPoolRequest) (any, e
 	if pool.ofSubnet == "" && pool.ofPool == "" {
 		name, found, err := d.swarmPool(ctx, r)
 		if found {
-			return requestPoolResponse{PoolID: name, Pool: r.pool.String(), Data: map[string]string{}}, nil
+			return api.RequestPoolResponse{PoolID: name, Pool: r.Pool.String(), Data: map[string]string{}}, nil
 		}
 		if err != nil {
 			return nil, err
@@ -50,8 +36,11 @@ func (d *Driver) requestPool(ctx context.Context, r *requestPoolRequest) (any, e
 	if err != nil {
 		return nil, err
 	}
-	d.tellForeign(ctx, made, r.Options)
-	return requestPoolResponse{PoolID: string(made.ID), Pool: made.cidr.String(), Data: map[string]string{}}, nil
+	if len(r.Foreign) > 0 {
+		d.log.WarnContext(ctx, "IPAM options of a network mean nothing to kuryr", "range", made.cidr,
+			"options", foreignOptions(r.Foreign))
+	}
+	return api.RequestPoolResponse{PoolID: string(made.ID), Pool: made.cidr.String(), Data: map[string]string{}}, nil
 }
 
 // namedPool makes a pool of the range asked for, whose name has all but the host and the nonce.
@@ -83,7 +72,7 @@ func (d *Driver) lostNamed(ctx context.Context, asked poolName) (enginePool, boo
 		return enginePool{}, false, err
 	}
 	for _, p := range bare {
-		if p.host == d.hostKey && p.space == asked.space && p.sub == asked.sub && (p.untouched() || p.space == globalSpace) {
+		if p.host == d.hostKey && p.space == asked.space && p.sub == asked.sub && (p.untouched() || p.space == api.GlobalSpace) {
 			d.beginPool(ctx, p.poolName)
 			d.hand(p)
 			return p, true, nil
@@ -177,20 +166,20 @@ func (d *Driver) withoutSubnets(ctx context.Context, pools []enginePool) ([]engi
 
 // releasePool deletes the pool. Engines call it before DeleteNetwork: what still has subnets is marked, and goes with the
 // last of them.
-func (d *Driver) releasePool(ctx context.Context, r *releasePoolRequest) (any, error) {
-	if r.ref.node {
-		return nothing{}, d.releaseNodePool(ctx, r.ref.id)
+func (d *Driver) releasePool(ctx context.Context, r *api.ReleasePoolRequest) (any, error) {
+	if r.PoolID.Node {
+		return api.Empty{}, d.releaseNodePool(ctx, r.PoolID.Pool)
 	}
-	network, err := d.letGo(ctx, r.ref)
+	network, err := d.letGo(ctx, r.PoolID)
 	if err == nil && network != "" {
 		err = d.finishAllocation(ctx, network)
 	}
-	return nothing{}, err
+	return api.Empty{}, err
 }
 
 // letGo is releasePool up to the network of a swarm that the pool may have been the last hold of.
-func (d *Driver) letGo(ctx context.Context, ref poolRef) (sdn.ID, error) {
-	id := ref.id
+func (d *Driver) letGo(ctx context.Context, ref api.PoolID) (sdn.ID, error) {
+	id := ref.Pool
 	unlock, err := d.locks.lock(ctx, "pool/"+string(id))
 	if err != nil {
 		return "", err
@@ -219,8 +208,8 @@ func (d *Driver) letGo(ctx context.Context, ref poolRef) (sdn.ID, error) {
 }
 
 // letGoOurs is letGo of a pool that is ours.
-func (d *Driver) letGoOurs(ctx context.Context, ref poolRef, pool enginePool) (sdn.ID, error) {
-	id := ref.id
+func (d *Driver) letGoOurs(ctx context.Context, ref api.PoolID, pool enginePool) (sdn.ID, error) {
+	id := ref.Pool
 	var subnets []sdn.Subnet
 	s, cut, err := d.subnetOf(ctx, id)
 	if err != nil {
@@ -229,7 +218,7 @@ func (d *Driver) letGoOurs(ctx context.Context, ref poolRef, pool enginePool) (s
 	if cut && (s.Pool == pool.cutFrom() || d.ours(s.Meta, kindSubnet)) { // and not an existing one, which needs no pool of ours
 		subnets = append(subnets, s)
 	}
-	if ref.again() && len(subnets) > 0 && !d.ours(subnets[0].Meta, kindHiddenSubnet) {
+	if ref.Life != "" && len(subnets) > 0 && !d.ours(subnets[0].Meta, kindHiddenSubnet) {
 		network, err := d.sdn.Network(ctx, subnets[0].Network)
 		if err != nil && !sdn.IsNotFound(err) {
 			return "", err

@@ -2,7 +2,6 @@ package docker
 
 import (
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -28,8 +27,6 @@ const (
 	ofSubnetPrefix = "subnet="
 	ofPoolPrefix   = "pool="
 )
-
-var spacePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{0,24}$`)
 
 // newPoolName makes the name whole that lacks the host and the nonce.
 func newPoolName(host string, n poolName) poolName {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/publish"
 	"github.com/kuryr/kuryr/internal/hostports"
 	"github.com/kuryr/kuryr/internal/ipproto"
@@ -60,8 +61,8 @@ func (d *Driver) restoreProxied(ctx context.Context) {
 }
 
 // dropForgottenProxied takes the host ports that the request names from endpoints that no container has. It tells whether there were any.
-func (d *Driver) dropForgottenProxied(ctx context.Context, r *programRequest) (dropped bool, err error) {
-	wanted := toPublish(r.endpoint.published)
+func (d *Driver) dropForgottenProxied(ctx context.Context, r *api.ProgramRequest) (dropped bool, err error) {
+	wanted := toPublish(r.Options.PortMap)
 	for _, endpoint := range d.plugged.endpoints() {
 		other, _ := d.plugged.get(endpoint)
 		inTheWay := slices.ContainsFunc(other.Proxied, func(f portproxy.Forward) bool {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/publish"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
@@ -14,13 +15,13 @@ import (
 // programExternal lets in what the endpoint's container exposes, and publishes its ports: at the
 // host's own addresses where the SDN can do that, by a floating IP where that was asked for, or by
 // a proxy.
-func (d *Driver) programExternal(ctx context.Context, r *programRequest) (any, error) {
+func (d *Driver) programExternal(ctx context.Context, r *api.ProgramRequest) (any, error) {
 	can := d.sdn.Capabilities()
-	if len(r.endpoint.published) == 0 && (len(r.endpoint.exposed) == 0 || !d.external || !can.SecurityGroups) {
-		return nothing{}, nil
+	if len(r.Options.PortMap) == 0 && (len(r.Options.Exposed) == 0 || !d.external || !can.SecurityGroups) {
+		return api.Empty{}, nil
 	}
 	without := map[bool]bool{}
-	if can.HostAddresses && len(r.endpoint.published) > 0 {
+	if can.HostAddresses && len(r.Options.PortMap) > 0 {
 		var err error
 		if without, err = d.divideFamilies(ctx, r.EndpointID); err != nil {
 			return nil, err
@@ -35,8 +36,8 @@ func (d *Driver) programExternal(ctx context.Context, r *programRequest) (any, e
 	if err != nil {
 		return nil, err
 	}
-	if err = d.expose(ctx, r.EndpointID, &known, r.endpoint.exposed); err == nil && len(r.endpoint.published) > 0 {
-		ports := toPublish(r.endpoint.published)
+	if err = d.expose(ctx, r.EndpointID, &known, r.Options.Exposed); err == nil && len(r.Options.PortMap) > 0 {
+		ports := toPublish(r.Options.PortMap)
 		switch {
 		case can.HostAddresses:
 			err = d.publishAtHost(ctx, r.EndpointID, known, ports, without)
@@ -46,7 +47,7 @@ func (d *Driver) programExternal(ctx context.Context, r *programRequest) (any, e
 			err = d.publishProxied(ctx, r.EndpointID, known, ports)
 		}
 		if refused := (*publish.Refusal)(nil); errors.As(err, &refused) {
-			err = &refusal{refused.Text, refused.Cause}
+			err = &api.Refusal{Text: refused.Text, Cause: refused.Cause}
 		}
 	}
 	if err != nil {
@@ -57,16 +58,16 @@ func (d *Driver) programExternal(ctx context.Context, r *programRequest) (any, e
 		}
 		return nil, err
 	}
-	return nothing{}, nil
+	return api.Empty{}, nil
 }
 
 // toPublish are an engine's port maps as ports that are to be published.
-func toPublish(maps []portMap) []publish.Port {
+func toPublish(maps []api.PortMapping) []publish.Port {
 	var ports []publish.Port
 	for _, m := range maps {
-		host, _ := netip.ParseAddr(m.HostIP) // "" is every address
 		ports = append(ports, publish.Port{
-			Protocol: m.Proto, Port: m.Port, Host: host, First: m.HostPort, Last: max(m.HostPort, m.HostPortEnd),
+			Protocol: m.Proto, Port: m.Port, Host: m.HostIP,
+			First: m.HostPorts.First, Last: m.HostPorts.Last,
 		})
 	}
 	return ports
@@ -154,13 +155,13 @@ func (d *Driver) yieldFamily(ctx context.Context, e publish.Endpoint, six bool) 
 }
 
 // revokeExternal takes back what was published.
-func (d *Driver) revokeExternal(ctx context.Context, r *endpointRequest) (any, error) {
+func (d *Driver) revokeExternal(ctx context.Context, r *api.EndpointRequest) (any, error) {
 	unlock, err := d.locks.lock(ctx, "endpoint/"+r.EndpointID)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	return nothing{}, d.unpublish(ctx, r.EndpointID)
+	return api.Empty{}, d.unpublish(ctx, r.EndpointID)
 }
 
 // unpublish ends what an endpoint publishes and deletes its security group. If its record says

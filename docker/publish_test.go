@@ -302,8 +302,6 @@ func TestPublishWhereTheNetworkBinds(t *testing.T) {
 	b.stop(e)
 	b.remove(n)
 	b.clean()
-	bad := &network{v4: []*pool{{cidr: "10.77.0.0/24"}}, options: m{optBinding: "fd00::1"}}
-	b.contains(b.refused("NetworkDriver.CreateNetwork", encode(b.request(bad))), optBinding, "IPv4")
 }
 
 // One port is published on several addresses of the host, to several endpoints of one network.

@@ -6,15 +6,16 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/publish"
 	"github.com/kuryr/kuryr/sdn"
 )
 
 // program publishes the endpoint's ports. Where one cannot be, because an endpoint without a container has it, it is taken from that one: an
 // engine that restarts while Kuryr is away forgets its endpoints without telling, and starts their containers anew with the same ports.
-func (d *Driver) program(ctx context.Context, r *programRequest) (any, error) {
+func (d *Driver) program(ctx context.Context, r *api.ProgramRequest) (any, error) {
 	answer, err := d.programExternal(ctx, r)
-	if refused := (*refusal)(nil); !errors.As(err, &refused) {
+	if refused := (*api.Refusal)(nil); !errors.As(err, &refused) {
 		return answer, err // done, or nobody's port is in the way
 	}
 	drop := d.dropForgottenPublications
@@ -32,8 +33,8 @@ func (d *Driver) program(ctx context.Context, r *programRequest) (any, error) {
 }
 
 // dropForgottenPublications takes the host ports that the request names from endpoints that no container has. It tells whether there were any.
-func (d *Driver) dropForgottenPublications(ctx context.Context, r *programRequest) (dropped bool, err error) {
-	wanted := toPublish(r.endpoint.published)
+func (d *Driver) dropForgottenPublications(ctx context.Context, r *api.ProgramRequest) (dropped bool, err error) {
+	wanted := toPublish(r.Options.PortMap)
 	endpoints, err := d.published(ctx, func(a netip.Addr) bool {
 		return slices.ContainsFunc(wanted, func(p publish.Port) bool { return p.Meets(a) })
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -40,7 +41,7 @@ func (d *Driver) finishReleased(ctx context.Context) error {
 	pools, err := sdn.All(d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}))
 	errs := []error{err}
 	for _, p := range pools {
-		if name, ok := parsePoolName(p.Key.Name); ok && (name.host == d.hostKey || name.space == globalSpace && d.scope == Global) {
+		if name, ok := parsePoolName(p.Key.Name); ok && (name.host == d.hostKey || name.space == api.GlobalSpace && d.scope == Global) {
 			errs = append(errs, d.finishPool(ctx, p))
 		}
 	}
@@ -83,7 +84,7 @@ func (d *Driver) finishPool(ctx context.Context, pool sdn.SubnetPool) error {
 	} else {
 		name, _ := d.enginePool(pool)
 		if network, found, err = d.emptiedOwner(ctx, name); err == nil && !found {
-			_, err := d.letGo(ctx, poolRef{id: pool.ID})
+			_, err := d.letGo(ctx, api.PoolID{Pool: pool.ID})
 			return err
 		}
 	}

@@ -5,44 +5,45 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
 
 // releaseAddress gives an address back. Gateways, auxiliary addresses and what is not there any more have no port.
-func (d *Driver) releaseAddress(ctx context.Context, r *releaseAddressRequest) (any, error) {
-	subnet, found, err := d.subnetOf(ctx, r.ref.id)
+func (d *Driver) releaseAddress(ctx context.Context, r *api.ReleaseAddressRequest) (any, error) {
+	subnet, found, err := d.subnetOf(ctx, r.PoolID.Pool)
 	if err != nil || !found {
-		return nothing{}, err
+		return api.Empty{}, err
 	}
-	if r.addr == subnet.Gateway {
-		return nothing{}, nil
+	if r.Address == subnet.Gateway {
+		return api.Empty{}, nil
 	}
-	if d.wasReturned(sdn.Address{Subnet: subnet.ID, Addr: r.addr}) {
-		return nothing{}, nil
+	if d.wasReturned(sdn.Address{Subnet: subnet.ID, Addr: r.Address}) {
+		return api.Empty{}, nil
 	}
-	query := sdn.PortQuery{Subnets: []sdn.ID{subnet.ID}, Addresses: []netip.Addr{r.addr}}
+	query := sdn.PortQuery{Subnets: []sdn.ID{subnet.ID}, Addresses: []netip.Addr{r.Address}}
 	port, found, err := sdn.First(d.sdn.FindPorts(ctx, query))
 	if err != nil || !found || givenSince(ctx, port) {
-		return nothing{}, err
+		return api.Empty{}, err
 	}
 	if d.borrowed(port) {
-		err := d.releaseLent(ctx, port, r.addr)
-		d.wasReturned(sdn.Address{Subnet: subnet.ID, Addr: r.addr}) // by this very release
-		return nothing{}, err
+		err := d.releaseLent(ctx, port, r.Address)
+		d.wasReturned(sdn.Address{Subnet: subnet.ID, Addr: r.Address}) // by this very release
+		return api.Empty{}, err
 	}
 	if !d.ours(port.Meta, kindPort) && (!peersPort(port) || !d.ownPort(port)) {
-		return nothing{}, nil
+		return api.Empty{}, nil
 	}
 	if swarms(subnet) {
-		return nothing{}, d.releaseHeld(ctx, port, r)
+		return api.Empty{}, d.releaseHeld(ctx, port, r)
 	}
 	if d.elsewhere(port) {
-		return nothing{}, nil
+		return api.Empty{}, nil
 	}
 	if port.DeviceID != "" {
-		if d.wasRefused(port.ID, r.addr) {
-			return nothing{}, nil
+		if d.wasRefused(port.ID, r.Address) {
+			return api.Empty{}, nil
 		}
 		unlock, err := d.locks.lock(ctx, "endpoint/"+port.DeviceID)
 		if err != nil {
@@ -58,12 +59,12 @@ func (d *Driver) releaseAddress(ctx context.Context, r *releaseAddressRequest) (
 				return err
 			}
 		}
-		return d.freeAddress(ctx, port, r.addr)
+		return d.freeAddress(ctx, port, r.Address)
 	})
 	if err == nil {
 		d.tidySubnets(ctx, port.Addresses...)
 	}
-	return nothing{}, err
+	return api.Empty{}, err
 }
 
 // releaseLent gives back a port whose endpoint was not made to its end, or whose DeleteEndpoint was lost.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -20,22 +21,22 @@ func (d *Driver) routerKey(network, shared string) sdn.Key {
 }
 
 // wantsRouter tells whether a network of these options is to be on a router.
-func (d *Driver) wantsRouter(o networkOptions) bool {
-	return o.routed() && (d.routed || o.asksRouter()) && d.sdn.Capabilities().Routers
+func (d *Driver) wantsRouter(o api.NetworkOptions) bool {
+	return o.Routed() && (d.routed || o.AsksRouter()) && d.sdn.Capabilities().Routers
 }
 
 // externalNetwork is the network that an option names for the gateway of a network's own router, "" where none does.
-func (d *Driver) externalNetwork(ctx context.Context, o networkOptions) (sdn.ID, error) {
-	if !d.sdn.Capabilities().Routers && o.asksRouter() {
-		return "", refuse("this SDN has no routers: leave out %s and %s", optRouter, optExternal)
+func (d *Driver) externalNetwork(ctx context.Context, o api.NetworkOptions) (sdn.ID, error) {
+	if !d.sdn.Capabilities().Routers && o.AsksRouter() {
+		return "", refuse("this SDN has no routers: leave out %s and %s", api.OptRouter, api.OptExternal)
 	}
-	if o.external == "" {
+	if o.External == "" {
 		return "", nil
 	}
 	external := true
-	named := reference{option: optExternal, name: o.external}
-	if uuid.Validate(o.external) == nil {
-		n, err := d.sdn.Network(ctx, sdn.ID(o.external))
+	named := api.Reference{Option: api.OptExternal, Name: o.External}
+	if uuid.Validate(o.External) == nil {
+		n, err := d.sdn.Network(ctx, sdn.ID(o.External))
 		if err == nil && n.External {
 			return n.ID, nil
 		}
@@ -43,7 +44,7 @@ func (d *Driver) externalNetwork(ctx context.Context, o networkOptions) (sdn.ID,
 			return "", err
 		}
 	}
-	found, err := sdn.All(d.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Names: []string{o.external}}, External: &external}))
+	found, err := sdn.All(d.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Names: []string{o.External}}, External: &external}))
 	n, err := only(found, err, named, "external network")
 	return n.ID, err
 }
@@ -53,7 +54,7 @@ func (d *Driver) namedRouter(ctx context.Context, name string) (sdn.Router, bool
 	if uuid.Validate(name) == nil {
 		r, err := d.sdn.Router(ctx, sdn.ID(name))
 		if sdn.IsNotFound(err) {
-			err = refuse("option %s: there is no router %s", optRouter, name)
+			err = refuse("option %s: there is no router %s", api.OptRouter, name)
 		}
 		return r, err == nil, err
 	}
@@ -61,14 +62,14 @@ func (d *Driver) namedRouter(ctx context.Context, name string) (sdn.Router, bool
 	if err != nil || len(found) == 0 {
 		return sdn.Router{}, false, err
 	}
-	r, err := only(found, nil, reference{option: optRouter, name: name}, "router")
+	r, err := only(found, nil, api.Reference{Option: api.OptRouter, Name: name}, "router")
 	return r, err == nil, err
 }
 
 // route puts a network on its router, which is made when missing, with a way out where there is one. One that an option names and that
 // is somebody else's is used as it is.
-func (d *Driver) route(ctx context.Context, id string, o networkOptions, network sdn.Network) error {
-	shared := o.router
+func (d *Driver) route(ctx context.Context, id string, o api.NetworkOptions, network sdn.Network) error {
+	shared := o.Router
 	key := d.routerKey(id, shared)
 	unlock, err := d.locks.lock(ctx, "router/"+key.Kind+"/"+key.Name)
 	if err != nil {
@@ -85,7 +86,7 @@ func (d *Driver) route(ctx context.Context, id string, o networkOptions, network
 		}
 	}
 	spec := sdn.RouterSpec{Base: sdn.Base{Key: key, Name: "kuryr-router-" + clipName(key.Name)}}
-	external := sdn.ID(o.external)
+	external := sdn.ID(o.External)
 	if external == "" {
 		external = d.sdn.Capabilities().ExternalNetwork
 	}

@@ -2,11 +2,19 @@ package docker
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
+	"strconv"
 	"time"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/httpserve"
+	"github.com/kuryr/kuryr/internal/logging"
+	"github.com/kuryr/kuryr/sdn"
 )
 
 // Limits of the HTTP server. An engine's requests are a few kB. Those of a container with 70,000
@@ -31,3 +39,213 @@ func (d *Driver) Serve(ctx context.Context, l net.Listener) error {
 		MaxHeaderBytes:    maxHeader,
 	}, l)
 }
+
+// handler decodes the request of a method and does its work. The result is the response.
+type handler func(d *Driver, ctx context.Context, body []byte) (any, error)
+
+// route is a method of the protocol.
+type route struct {
+	run handler
+	// tidy marks a method that cleans up. Docker never repeats it: it continues when Docker closes
+	// the connection, and it is made again later if the SDN is unavailable.
+	tidy bool
+	// gives marks a method that allocates what such a repeated call may be about.
+	gives bool
+}
+
+var routes = map[string]route{
+	"/Plugin.Activate": {run: bare(activate)},
+
+	"/NetworkDriver.GetCapabilities":             {run: bare(networkCapabilities)},
+	"/NetworkDriver.GwAllocCheck":                {run: with((*Driver).gwAllocCheck)},
+	"/NetworkDriver.AllocateNetwork":             {run: with((*Driver).allocateNetwork), gives: true},
+	"/NetworkDriver.FreeNetwork":                 {run: with((*Driver).freeNetwork)},
+	"/NetworkDriver.CreateNetwork":               {run: with((*Driver).createNetwork), gives: true},
+	"/NetworkDriver.DeleteNetwork":               {run: with((*Driver).deleteNetwork), tidy: true},
+	"/NetworkDriver.CreateEndpoint":              {run: with((*Driver).createEndpoint), gives: true},
+	"/NetworkDriver.EndpointOperInfo":            {run: with((*Driver).endpointOperInfo)},
+	"/NetworkDriver.DeleteEndpoint":              {run: with((*Driver).deleteEndpoint), tidy: true},
+	"/NetworkDriver.Join":                        {run: with((*Driver).join), gives: true},
+	"/NetworkDriver.Leave":                       {run: with((*Driver).leave), tidy: true},
+	"/NetworkDriver.ProgramExternalConnectivity": {run: with((*Driver).program), gives: true},
+	"/NetworkDriver.RevokeExternalConnectivity":  {run: with((*Driver).revokeExternal), tidy: true},
+	"/NetworkDriver.DiscoverNew":                 {run: with((*Driver).discover)},
+	"/NetworkDriver.DiscoverDelete":              {run: with((*Driver).discover)},
+
+	"/IpamDriver.GetCapabilities":         {run: bare(ipamCapabilities)},
+	"/IpamDriver.GetDefaultAddressSpaces": {run: bare(addressSpaces)},
+	// As the design document of kuryr-libnetwork spells it.
+	"/IpamDriver.GetDefaultAddressSpcaces": {run: bare(addressSpaces)},
+	"/IpamDriver.RequestPool":              {run: with((*Driver).requestPool), gives: true},
+	"/IpamDriver.ReleasePool":              {run: with((*Driver).releasePool), tidy: true},
+	"/IpamDriver.RequestAddress":           {run: with((*Driver).requestAddress), gives: true},
+	"/IpamDriver.ReleaseAddress":           {run: with((*Driver).releaseAddress), tidy: true},
+}
+
+// with returns the handler of a method that has a request.
+func with[T any, P interface {
+	*T
+	api.Request
+}](do func(d *Driver, ctx context.Context, r *T) (any, error)) handler {
+	return func(d *Driver, ctx context.Context, body []byte) (any, error) {
+		r := new(T)
+		if err := api.Decode(body, P(r)); err != nil {
+			return nil, err
+		}
+		return do(d, ctx, r)
+	}
+}
+
+// bare returns the handler of a method without a request. It ignores the body.
+func bare(do func(d *Driver) any) handler {
+	return func(d *Driver, _ context.Context, _ []byte) (any, error) { return do(d), nil }
+}
+
+func networkCapabilities(d *Driver) any {
+	return api.NetworkCapabilitiesResponse{
+		Scope: string(d.scope), ConnectivityScope: string(d.reach), GwAllocChecker: true,
+	}
+}
+
+func ipamCapabilities(*Driver) any { return api.IPAMCapabilitiesResponse{RequiresMACAddress: true} }
+
+func addressSpaces(*Driver) any { return api.AddressSpaces }
+
+// serveHTTP answers one call.
+func (d *Driver) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	ctx, id := logging.WithRequest(r.Context(), "")
+	after := &afterwards{}
+	ctx = context.WithValue(ctx, answering{}, after)
+	method := "unknown"
+	rt, known := routes[r.URL.Path]
+	if known {
+		method = r.URL.Path[1:]
+	}
+	status, answer, err := http.StatusOK, any(nil), error(nil)
+	switch {
+	case !known:
+		err = &api.Error{Status: http.StatusNotFound, Text: "no such method: " + api.Clip(r.URL.Path, 100)}
+	case r.Method != http.MethodPost:
+		w.Header().Set("Allow", http.MethodPost)
+		err = &api.Error{Status: http.StatusMethodNotAllowed, Text: "the method must be POST"}
+	default:
+		answer, err = d.call(ctx, method, rt, w, r)
+	}
+	outcome, level := outcomeOK, slog.LevelDebug
+	if err != nil {
+		outcome, level = outcomeFailed, slog.LevelWarn
+		if refused := (*api.Error)(nil); errors.As(err, &refused) {
+			outcome, status = outcomeInvalid, refused.Status
+		}
+		text := say(err, id)
+		answer = api.ErrorResponse{Err: text, Error: text}
+	}
+	body, encodeErr := json.Marshal(answer)
+	if encodeErr != nil {
+		status, outcome, level, err = http.StatusInternalServerError, outcomeInvalid, slog.LevelError, encodeErr
+		body = []byte(`{"Err":"encoding the answer failed","Error":"encoding the answer failed"}`)
+	}
+	delivered := deliver(w, r, status, body)
+	after.answered(err == nil && delivered)
+	took := time.Since(start)
+	d.metrics.observe(method, outcome, took)
+	attrs := []slog.Attr{slog.String("method", method), slog.Int("status", status), slog.Duration("took", took)}
+	if err != nil {
+		attrs = append(attrs, slog.Any("err", err))
+	}
+	d.log.LogAttrs(ctx, level, "docker call", attrs...)
+}
+
+// deliver answers, and tells whether that may have reached the caller: one that has gone away is told nothing.
+func deliver(w http.ResponseWriter, r *http.Request, status int, body []byte) bool {
+	listens := r.Context().Err() == nil
+	w.Header().Set("Content-Type", api.ContentType)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	if _, err := w.Write(body); err != nil {
+		return false
+	}
+	err := http.NewResponseController(w).Flush()
+	return listens && (err == nil || errors.Is(err, http.ErrNotSupported))
+}
+
+// call reads the body, waits for its turn and runs the method within its time.
+func (d *Driver) call(ctx context.Context, method string, rt route, w http.ResponseWriter, r *http.Request) (answer any, err error) {
+	body, done, err := d.readBody(w, r)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if rt.tidy {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	select {
+	case d.slots <- struct{}{}:
+		defer func() { <-d.slots }()
+	case <-ctx.Done():
+		return nil, &api.Error{Status: http.StatusServiceUnavailable, Text: "too many concurrent calls"}
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			d.log.ErrorContext(ctx, "panic in a docker call", "panic", p, "stack", string(debug.Stack()))
+			answer, err = nil, errors.New("internal error")
+		}
+	}()
+	if rt.gives {
+		if err := d.settleBefore(ctx, method, body); err != nil {
+			return nil, err
+		}
+	}
+	answer, err = rt.run(d, ctx, body)
+	switch {
+	case rt.tidy && owable(method, err) && d.owe(ctx, method, body, err):
+		return api.Empty{}, nil
+	case rt.gives && err == nil:
+		kick(d.owed.back)
+	}
+	return answer, err
+}
+
+// say returns the text of an error for Docker, which shows it to its user. The text of an unexpected
+// error is replaced by the request id, by which the log has the error.
+func say(err error, request string) string {
+	var (
+		call    *api.Error
+		refused *api.Refusal
+		plug    *plugError
+		fromSDN *sdn.Error
+	)
+	switch {
+	case errors.As(err, &call):
+		return api.Line(call.Text)
+	case errors.As(err, &refused):
+		return api.Line(refused.Text)
+	case errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &fromSDN):
+		return "kuryr: not done in time; see its log, request " + request
+	case errors.As(err, &fromSDN):
+		shown := *fromSDN
+		if shown.Kind == sdn.KindUnavailable && !sdn.IsOfHost(shown.Err) {
+			shown.Err = nil // transport errors name endpoints
+		}
+		return api.Line(shown.Error())
+	case errors.As(err, &plug):
+		return api.Line(plug.Error())
+	}
+	return "kuryr: internal error; see its log, request " + request
+}
+
+// refuse and refuseFor are api.Refuse and api.RefuseFor.
+func refuse(format string, args ...any) error { return api.Refuse(format, args...) }
+
+func refuseFor(cause error, format string, args ...any) error {
+	return api.RefuseFor(cause, format, args...)
+}
+
+// plugError is an error of the Binder. Its text names interfaces of this host and may be shown.
+type plugError struct{ err error }
+
+func (e *plugError) Error() string { return "plugging the interface failed: " + e.err.Error() }
+func (e *plugError) Unwrap() error { return e.err }

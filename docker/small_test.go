@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -119,16 +118,5 @@ func TestLocks(t *testing.T) {
 	unlock()
 	if l.named.Held() != 0 {
 		t.Errorf("locks left: %v", l.named.Held())
-	}
-}
-
-func TestIDTags(t *testing.T) {
-	t.Parallel()
-	long := strings.Repeat("0123456789abcdef", 4)
-	if got := idTags(long); !slices.Equal(got, []string{"kuryr.net.uuid.lh:" + long[:32], "kuryr.net.uuid.uh:" + long[32:]}) {
-		t.Errorf("tags %v", got)
-	}
-	if got := idTags("s76m6pvzy8v2vvuomn6b3fsth"); len(got) != 1 {
-		t.Errorf("tags %v", got)
 	}
 }

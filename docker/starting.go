@@ -1,6 +1,10 @@
 package docker
 
-import "time"
+import (
+	"time"
+
+	"github.com/kuryr/kuryr/docker/api"
+)
 
 // startGrace is how long an endpoint may take from its CreateEndpoint until its interface is in
 // the container. Engines call Join right after CreateEndpoint.
@@ -54,5 +58,5 @@ func activate(d *Driver) any {
 	clear(d.starting)
 	d.mu.Unlock()
 	d.plugged.endStarts()
-	return activateResponse{[]string{"NetworkDriver", "IpamDriver"}}
+	return api.ActivateResponse{Implements: []string{"NetworkDriver", "IpamDriver"}}
 }

@@ -2,13 +2,13 @@ package docker
 
 import (
 	"context"
-	"encoding/json"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/google/uuid"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -18,49 +18,22 @@ import (
 // subnet pool a range and one port an address. The manager's calls and the nodes' come and go in any order, so either side
 // has marks of its own: tagAllocated and tagNode on the network, tagHeld on the ports.
 
-// optSerial comes with all that a swarm's manager asks of an IPAM driver for its tasks (moby: ipamapi.AllocSerialPrefix).
-const optSerial = "com.docker.network.ipam.serial"
-
-// poolRef is a PoolID taken apart. A pool has its own id as PoolID; a node that asks for the range of a swarm's network gets
-// another name of the same pool, and so does a manager that asks once more: it was restarted, or another one leads.
-type poolRef struct {
-	id   sdn.ID
-	node bool
-	life string // which of a manager's lives asks; "" is the first
-}
-
-const (
-	nodeSuffix    = "/node"
-	managerSuffix = "/manager-"
-)
-
-func parsePoolID(s string) poolRef {
-	if id, ok := strings.CutSuffix(s, nodeSuffix); ok {
-		return poolRef{id: sdn.ID(id), node: true}
-	}
-	id, life, _ := strings.Cut(s, managerSuffix)
-	return poolRef{id: sdn.ID(id), life: life}
-}
-
 func newLife() string { return strings.ReplaceAll(uuid.NewString(), "-", "")[:12] }
 
-// again tells whether a manager asks that was not the first to ask for the pool.
-func (p poolRef) again() bool { return p.life != "" }
-
 // swarmPool is the pool of a range that a swarm's network has already, by the name that suits who asks.
-func (d *Driver) swarmPool(ctx context.Context, r *requestPoolRequest) (id string, found bool, err error) {
-	if d.scope != Global || !r.pool.IsValid() || (r.AddressSpace != globalSpace && r.AddressSpace != localSpace) {
+func (d *Driver) swarmPool(ctx context.Context, r *api.RequestPoolRequest) (id string, found bool, err error) {
+	if d.scope != Global || !r.Pool.IsValid() || (r.AddressSpace != api.GlobalSpace && r.AddressSpace != api.LocalSpace) {
 		return "", false, nil
 	}
-	subnet, found, err := d.allocatedSubnet(ctx, r.pool, r.AddressSpace == globalSpace)
+	subnet, found, err := d.allocatedSubnet(ctx, r.Pool, r.AddressSpace == api.GlobalSpace)
 	if err != nil || !found {
 		return "", false, err
 	}
-	if r.AddressSpace == localSpace {
-		return string(subnet.Pool) + nodeSuffix, true, nil
+	if r.AddressSpace == api.LocalSpace {
+		return api.PoolID{Pool: subnet.Pool, Node: true}.String(), true, nil
 	}
 	d.hand(enginePool{SubnetPool: sdn.SubnetPool{Meta: sdn.Meta{ID: subnet.Pool}}})
-	return string(subnet.Pool) + managerSuffix + newLife(), true, nil
+	return api.PoolID{Pool: subnet.Pool, Life: newLife()}.String(), true, nil
 }
 
 // allocatedSubnet is the subnet of a range that a swarm's manager has. Where hidden is true, that of a network of another
@@ -72,7 +45,7 @@ func (d *Driver) allocatedSubnet(ctx context.Context, cidr netip.Prefix, hidden 
 		if err != nil {
 			return sdn.Subnet{}, false, err
 		}
-		if p, ok := d.enginePool(found); ok && p.space == globalSpace && p.cidr == cidr {
+		if p, ok := d.enginePool(found); ok && p.space == api.GlobalSpace && p.cidr == cidr {
 			ids = append(ids, p.ID)
 		}
 	}
@@ -110,29 +83,21 @@ func (d *Driver) allocatedSubnet(ctx context.Context, cidr netip.Prefix, hidden 
 // swarms tells whether a swarm's manager gives the addresses of a subnet.
 func swarms(s sdn.Subnet) bool { return slices.Contains(s.Tags, tagSwarm) }
 
-type allocateNetworkResponse struct{ Options map[string]string }
-
 // allocateNetwork is asked on a swarm's manager, before any node hears of the network. It makes network and subnets, so that
 // the manager's addresses are ports of it; the way out is made by the first node, since only nodes are told whether there is
 // to be one. What it answers takes the place of the user's options on the nodes. A network whose ranges are not of Kuryr's
 // IPAM driver is left to its nodes.
-func (d *Driver) allocateNetwork(ctx context.Context, r *allocateNetworkRequest) (any, error) {
-	if err := r.network.refuseUnknown(); err != nil {
-		return nil, err
-	}
+func (d *Driver) allocateNetwork(ctx context.Context, r *api.AllocateNetworkRequest) (any, error) {
 	if err := d.allocate(ctx, r); err != nil {
 		return nil, err
 	}
-	if r.Options == nil {
-		r.Options = map[string]string{}
-	}
-	return allocateNetworkResponse{r.Options}, nil
+	return api.AllocateNetworkResponse{Options: r.UserOptions}, nil
 }
 
-func (d *Driver) allocate(ctx context.Context, r *allocateNetworkRequest) error {
+func (d *Driver) allocate(ctx context.Context, r *api.AllocateNetworkRequest) error {
 	names := []string{"network/" + r.NetworkID}
-	for _, data := range r.ranges() {
-		names = append(names, "range/"+globalSpace+"/"+data.cidr.String())
+	for _, data := range r.Ranges {
+		names = append(names, "range/"+api.GlobalSpace+"/"+data.Pool.String())
 	}
 	unlock, err := d.locks.lock(ctx, names...)
 	if err != nil {
@@ -154,7 +119,7 @@ func (d *Driver) allocate(ctx context.Context, r *allocateNetworkRequest) error 
 		if subnets, err = sdn.All(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{network.ID}})); err != nil {
 			return err
 		}
-		if strange, ok := strangeRange(subnets, r.ranges()); ok {
+		if strange, ok := strangeRange(subnets, r.Ranges); ok {
 			if len(nodes(network)) > 0 {
 				return refuse("network %s has the range %s already", r.NetworkID, strange)
 			}
@@ -171,7 +136,7 @@ func (d *Driver) allocate(ctx context.Context, r *allocateNetworkRequest) error 
 	}
 	if len(subnets) < len(pools) {
 		if !exists {
-			if err := d.lookUpGroups(ctx, r.network, pools); err != nil {
+			if err := d.lookUpGroups(ctx, r.Options, pools); err != nil {
 				return err
 			}
 		}
@@ -182,9 +147,9 @@ func (d *Driver) allocate(ctx context.Context, r *allocateNetworkRequest) error 
 }
 
 // strangeRange is a range of the subnets that is not wanted.
-func strangeRange(subnets []sdn.Subnet, wanted []*ipamData) (netip.Prefix, bool) {
+func strangeRange(subnets []sdn.Subnet, wanted []*api.IPAMData) (netip.Prefix, bool) {
 	for _, s := range subnets {
-		if !slices.ContainsFunc(wanted, func(data *ipamData) bool { return data.cidr == s.CIDR }) {
+		if !slices.ContainsFunc(wanted, func(data *api.IPAMData) bool { return data.Pool == s.CIDR }) {
 			return s.CIDR, true
 		}
 	}
@@ -193,13 +158,13 @@ func strangeRange(subnets []sdn.Subnet, wanted []*ipamData) (netip.Prefix, bool)
 
 // allocationPools are the manager's pools of the network's ranges: those that its subnets are cut from, or bare ones whose
 // gateway the manager has taken. There are none where another IPAM driver chose the ranges.
-func (d *Driver) allocationPools(ctx context.Context, r *allocateNetworkRequest, subnets []sdn.Subnet) (map[*ipamData]enginePool, error) {
-	pools := map[*ipamData]enginePool{}
+func (d *Driver) allocationPools(ctx context.Context, r *api.AllocateNetworkRequest, subnets []sdn.Subnet) (map[*api.IPAMData]enginePool, error) {
+	pools := map[*api.IPAMData]enginePool{}
 	var missing []netip.Prefix
-	for _, data := range r.ranges() {
-		i := slices.IndexFunc(subnets, func(s sdn.Subnet) bool { return s.CIDR == data.cidr })
+	for _, data := range r.Ranges {
+		i := slices.IndexFunc(subnets, func(s sdn.Subnet) bool { return s.CIDR == data.Pool })
 		if i < 0 {
-			missing = append(missing, data.cidr)
+			missing = append(missing, data.Pool)
 			continue
 		}
 		p, err := d.sdn.SubnetPool(ctx, subnets[i].Pool)
@@ -215,10 +180,10 @@ func (d *Driver) allocationPools(ctx context.Context, r *allocateNetworkRequest,
 	if err != nil {
 		return nil, err
 	}
-	for _, data := range r.ranges() {
+	for _, data := range r.Ranges {
 		for _, p := range bare {
 			had, ok := pools[data]
-			if p.host == d.hostKey && p.space == globalSpace && p.cidr == data.cidr && p.gateway() == data.gateway &&
+			if p.host == d.hostKey && p.space == api.GlobalSpace && p.cidr == data.Pool && p.gateway() == data.Gateway &&
 				(!ok || p.Created.After(had.Created)) {
 				pools[data] = p
 			}
@@ -226,15 +191,15 @@ func (d *Driver) allocationPools(ctx context.Context, r *allocateNetworkRequest,
 		if _, ok := pools[data]; ok {
 			continue
 		}
-		other, found, err := d.allocatedSubnet(ctx, data.cidr, true)
+		other, found, err := d.allocatedSubnet(ctx, data.Pool, true)
 		if err != nil {
 			return nil, err
 		}
 		if found && d.handedLately(other.Pool) {
-			return nil, d.rangeTaken(ctx, data.cidr, other.Network)
+			return nil, d.rangeTaken(ctx, data.Pool, other.Network)
 		}
 		if len(pools) > 0 {
-			return nil, refuse("the range %s was not requested from kuryr", data.cidr)
+			return nil, refuse("the range %s was not requested from kuryr", data.Pool)
 		}
 	}
 	return pools, nil
@@ -249,24 +214,22 @@ func (d *Driver) rangeTaken(ctx context.Context, cidr netip.Prefix, id sdn.ID) e
 	return refuse("the range %s is another network's: %s", cidr, network.Key.Name)
 }
 
-func (d *Driver) buildAllocation(ctx context.Context, r *allocateNetworkRequest, pools map[*ipamData]enginePool) error {
+func (d *Driver) buildAllocation(ctx context.Context, r *api.AllocateNetworkRequest, pools map[*api.IPAMData]enginePool) error {
 	spec := sdn.NetworkSpec{
 		Base: sdn.Base{Key: d.key(kindNetwork, r.NetworkID), Name: networkName(r.NetworkID),
 			Tags: append(idTags(r.NetworkID), tagSwarm, tagAllocated, d.allocatingTag())},
-		MTU: r.network.mtu,
+		MTU: r.Options.MTU,
 	}
-	spec.Tags = append(spec.Tags, r.network.tags()...)
-	for digit, list := range map[string][]*ipamData{"4": r.IPv4Data, "6": r.IPv6Data} {
-		for i, data := range list {
-			pool, ok := pools[data]
-			if !ok {
-				continue
-			}
-			data.reserved = pool.aux()
-			s := subnetSpec(d.subnetKey(r.NetworkID, digit, i), data, pool, !r.network.routed())
-			s.Tags = append(s.Tags, tagSwarm)
-			spec.Subnets = append(spec.Subnets, s)
+	spec.Tags = append(spec.Tags, networkOptionTags(r.Options)...)
+	for _, data := range r.Ranges {
+		pool, ok := pools[data]
+		if !ok {
+			continue
 		}
+		data.AuxAddresses = pool.aux()
+		s := subnetSpec(d.subnetKey(r.NetworkID, data.Pool, data.Place), data, pool, !r.Options.Routed())
+		s.Tags = append(s.Tags, tagSwarm)
+		spec.Subnets = append(spec.Subnets, s)
 	}
 	network, err := d.sdn.EnsureNetwork(ctx, spec)
 	if err != nil {
@@ -284,7 +247,7 @@ func (d *Driver) buildAllocation(ctx context.Context, r *allocateNetworkRequest,
 
 // freeNetwork is asked on the manager when a network is removed. Nodes may still have tasks on it: the last of them takes it
 // away then.
-func (d *Driver) freeNetwork(ctx context.Context, r *networkRequest) (any, error) {
+func (d *Driver) freeNetwork(ctx context.Context, r *api.NetworkRequest) (any, error) {
 	unlock, err := d.locks.lock(ctx, "network/"+r.NetworkID)
 	if err != nil {
 		return nil, err
@@ -292,7 +255,7 @@ func (d *Driver) freeNetwork(ctx context.Context, r *networkRequest) (any, error
 	defer unlock()
 	network, found, err := d.findNetwork(ctx, r.NetworkID)
 	if err != nil || !found || !slices.Contains(network.Tags, tagSwarm) {
-		return nothing{}, err
+		return api.Empty{}, err
 	}
 	err = d.changeNetwork(ctx, network, func(tags []string) []string {
 		return goneIfLast(slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return t == tagAllocated }))
@@ -301,29 +264,13 @@ func (d *Driver) freeNetwork(ctx context.Context, r *networkRequest) (any, error
 		return nil, err
 	}
 	failpoint.Here("docker.swarm.freed")
-	return nothing{}, d.dropIfDeleted(ctx, network)
+	return api.Empty{}, d.dropIfDeleted(ctx, network)
 }
 
-// check makes a network's options of the strings that a manager sends.
-func (r *allocateNetworkRequest) check() error {
-	if err := checkID("NetworkID", r.NetworkID); err != nil {
-		return err
-	}
-	generic, err := json.Marshal(r.Options)
-	if err != nil {
-		return malformed("Options", "cannot be read: %v", err)
-	}
-	create := createNetworkRequest{NetworkID: r.NetworkID, Options: options{optGeneric: generic}, IPv4Data: r.IPv4Data, IPv6Data: r.IPv6Data}
-	if err := create.check(); err != nil {
-		return err
-	}
-	r.network = create.network
-	return nil
+// discover ignores the nodes of a swarm: the SDN has its own.
+func (*Driver) discover(context.Context, *api.DiscoverRequest) (any, error) {
+	return api.Empty{}, nil
 }
-
-func (r *allocateNetworkRequest) ranges() []*ipamData { return slices.Concat(r.IPv4Data, r.IPv6Data) }
-
-func (r *createNetworkRequest) ranges() []*ipamData { return slices.Concat(r.IPv4Data, r.IPv6Data) }
 
 // finishAllocation takes a network away whose ranges the manager has given back although it never freed it: it was not told
 // that the network was made.

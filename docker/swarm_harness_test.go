@@ -162,7 +162,7 @@ func (b *box) onNode(n *network) *network {
 	}
 	b.create(node)
 	for i, p := range node.v4 {
-		if p.id == n.v4[i].id || parsePoolID(p.id).id != parsePoolID(n.v4[i].id).id {
+		if p.id == n.v4[i].id || poolOf(p.id) != poolOf(n.v4[i].id) {
 			b.t.Errorf("the node's pool is %q, the manager's %q", p.id, n.v4[i].id)
 		}
 	}
@@ -197,9 +197,15 @@ func (b *box) expect(networks, routers, ports int) {
 
 func (b *box) subnet(n *network) sdn.Subnet {
 	b.t.Helper()
-	s, found, err := b.driver.subnetOf(b.t.Context(), parsePoolID(n.v4[0].id).id)
+	s, found, err := b.driver.subnetOf(b.t.Context(), poolOf(n.v4[0].id))
 	if err != nil || !found {
 		b.t.Fatal(found, err)
 	}
 	return s
+}
+
+// poolOf is the id of the subnet pool in a PoolID.
+func poolOf(id string) sdn.ID {
+	id, _, _ = strings.Cut(id, "/")
+	return sdn.ID(id)
 }

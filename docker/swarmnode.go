@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -66,7 +67,7 @@ func (d *Driver) keepNodes(tags []string, before sdn.Network) []string {
 }
 
 // joinNetwork is CreateNetwork on a node of a swarm: the network is there, the node is noted, and the way out made.
-func (d *Driver) joinNetwork(ctx context.Context, r *createNetworkRequest, network sdn.Network) (err error) {
+func (d *Driver) joinNetwork(ctx context.Context, r *api.CreateNetworkRequest, network sdn.Network) (err error) {
 	if slices.Contains(network.Tags, d.leavingTag()) {
 		if err := d.leaveNetwork(ctx, network); err != nil {
 			return err
@@ -79,9 +80,9 @@ func (d *Driver) joinNetwork(ctx context.Context, r *createNetworkRequest, netwo
 	if err != nil {
 		return err
 	}
-	for _, data := range slices.Concat(r.IPv4Data, r.IPv6Data) {
-		if !slices.ContainsFunc(subnets, func(s sdn.Subnet) bool { return s.CIDR == data.cidr }) {
-			return refuse("network %s has no range %s", r.NetworkID, data.cidr)
+	for _, data := range r.Ranges {
+		if !slices.ContainsFunc(subnets, func(s sdn.Subnet) bool { return s.CIDR == data.Pool }) {
+			return refuse("network %s has no range %s", r.NetworkID, data.Pool)
 		}
 	}
 	had := slices.Contains(network.Tags, d.nodeTag())
@@ -95,7 +96,7 @@ func (d *Driver) joinNetwork(ctx context.Context, r *createNetworkRequest, netwo
 			return tags
 		}
 		tags, _ = withTag(tags, d.nodeTag())
-		if r.network.internal {
+		if r.Options.Internal {
 			tags, _ = withTag(tags, tagInternal)
 		}
 		return tags
@@ -110,10 +111,10 @@ func (d *Driver) joinNetwork(ctx context.Context, r *createNetworkRequest, netwo
 		return refuse("network %s is being deleted", r.NetworkID)
 	}
 	failpoint.Here("docker.swarm.joined")
-	if !d.wantsRouter(r.network) {
+	if !d.wantsRouter(r.Options) {
 		return nil
 	}
-	if err := d.route(ctx, r.NetworkID, r.network, network); err != nil {
+	if err := d.route(ctx, r.NetworkID, r.Options, network); err != nil {
 		if !had {
 			d.undoJoin(ctx, network)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -25,15 +26,15 @@ func held(p sdn.Port) []string {
 
 // managerAddress is an address that a swarm's manager takes, for a task or as a service's VIP. A manager that was restarted
 // takes all again that it had: those are its own already. One that takes the same twice in one life means two.
-func (d *Driver) managerAddress(ctx context.Context, s sdn.Subnet, r *requestAddressRequest, life string) (any, error) {
+func (d *Driver) managerAddress(ctx context.Context, s sdn.Subnet, r *api.RequestAddressRequest, life string) (any, error) {
 	mark := tagHeld + life
-	if r.addr.IsValid() {
-		port, found, err := d.portAt(ctx, s, r.addr)
+	if r.Address.IsValid() {
+		port, found, err := d.portAt(ctx, s, r.Address)
 		if err != nil {
 			return nil, err
 		}
 		if found {
-			return d.holdAgain(ctx, s, port, r.addr, mark)
+			return d.holdAgain(ctx, s, port, r.Address, mark)
 		}
 	}
 	port, answer, err := d.takeAddress(ctx, s, r, mark)
@@ -72,13 +73,13 @@ func (d *Driver) holdAgain(ctx context.Context, s sdn.Subnet, port sdn.Port, a n
 	}
 	failpoint.Here("docker.swarm.held")
 	d.give(port.ID)
-	return addressAnswer(a, s.CIDR.Bits()), nil
+	return api.NewRequestAddressResponse(a, s.CIDR.Bits()), nil
 }
 
 // nodeAddress is an address that a node asks for: mostly the one that the manager took for the task, whose port waits.
-func (d *Driver) nodeAddress(ctx context.Context, s sdn.Subnet, r *requestAddressRequest) (any, error) {
-	if r.addr.IsValid() {
-		port, found, err := d.portAt(ctx, s, r.addr)
+func (d *Driver) nodeAddress(ctx context.Context, s sdn.Subnet, r *api.RequestAddressRequest) (any, error) {
+	if r.Address.IsValid() {
+		port, found, err := d.portAt(ctx, s, r.Address)
 		if err != nil {
 			return nil, err
 		}
@@ -86,7 +87,7 @@ func (d *Driver) nodeAddress(ctx context.Context, s sdn.Subnet, r *requestAddres
 			if port.DeviceID != "" {
 				return nil, inUseByAnother(port)
 			}
-			return addressAnswer(r.addr, s.CIDR.Bits()), nil
+			return api.NewRequestAddressResponse(r.Address, s.CIDR.Bits()), nil
 		}
 	}
 	return d.endpointAddress(ctx, s, r)
@@ -94,9 +95,9 @@ func (d *Driver) nodeAddress(ctx context.Context, s sdn.Subnet, r *requestAddres
 
 // releaseHeld is a ReleaseAddress in a swarm's network. The manager's and the node's come in either order; a port goes when
 // the manager does not hold it and no endpoint has it.
-func (d *Driver) releaseHeld(ctx context.Context, port sdn.Port, r *releaseAddressRequest) error {
-	if r.ref.node {
-		return d.releaseByNode(ctx, port, r.addr)
+func (d *Driver) releaseHeld(ctx context.Context, port sdn.Port, r *api.ReleaseAddressRequest) error {
+	if r.PoolID.Node {
+		return d.releaseByNode(ctx, port, r.Address)
 	}
 	return retryStale(func(again bool) (err error) {
 		if again {
@@ -111,7 +112,7 @@ func (d *Driver) releaseHeld(ctx context.Context, port sdn.Port, r *releaseAddre
 		case len(mine) == 0:
 			return nil // released before; what is left is the node's
 		case port.DeviceID == "":
-			err = d.freeAddress(ctx, port, r.addr)
+			err = d.freeAddress(ctx, port, r.Address)
 		default:
 			tags := without(mine...)(port.Tags)
 			_, err = d.sdn.UpdatePort(ctx, port.ID, sdn.PortPatch{Patch: sdn.Patch{IfRevision: port.Revision, Tags: &tags}})
@@ -203,8 +204,7 @@ func (d *Driver) allowVIPs(ctx context.Context, port sdn.Port, subnets []sdn.Sub
 	for _, s := range subnets {
 		pairs = append(pairs, sdn.AllowedPair{Prefix: s.CIDR})
 	}
-	same := func(a, b sdn.AllowedPair) bool { return a.Prefix == b.Prefix && slices.Equal(a.MAC, b.MAC) }
-	if slices.EqualFunc(port.AllowedPairs, pairs, same) {
+	if samePairs(port.AllowedPairs, pairs) {
 		return port, nil
 	}
 	port, err := d.sdn.UpdatePort(ctx, port.ID, sdn.PortPatch{AllowedPairs: &pairs})

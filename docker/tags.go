@@ -4,10 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -131,4 +133,73 @@ func withTag(tags []string, tag string) ([]string, bool) {
 // hasAll tells whether all that are wanted are among tags.
 func hasAll(tags, wanted []string) bool {
 	return !slices.ContainsFunc(wanted, func(t string) bool { return !slices.Contains(tags, t) })
+}
+
+// optionTag is a tag that stores an option, if the option is given.
+type optionTag struct {
+	tag   string
+	given bool
+}
+
+func givenTags(list ...optionTag) (tags []string) {
+	for _, t := range list {
+		if t.given {
+			tags = append(tags, t.tag)
+		}
+	}
+	return tags
+}
+
+// networkOptionTags are the tags that store options of a network.
+func networkOptionTags(n api.NetworkOptions) []string {
+	tags := givenTags(
+		optionTag{tagRouter + n.Router, n.Router != ""},
+		optionTag{tagExternal + n.External, n.External != ""},
+		optionTag{tagInternal, n.Internal},
+		optionTag{tagNoGateway, n.NoGateway},
+		optionTag{tagBinding + n.HostBinding.String(), n.HostBinding.IsValid()},
+		optionTag{tagPublish + n.Publish, n.Publish != ""},
+	)
+	for _, g := range n.Groups {
+		tags = append(tags, tagGroup+g)
+	}
+	return tags
+}
+
+// taggedOptions are the options that only tags store. Of other options, subnets tell.
+var taggedOptions = []struct{ tag, option string }{
+	{tagRouter, api.OptRouter}, {tagExternal, api.OptExternal}, {tagGroup, api.OptGroups},
+	{tagIfname, api.OptIfname}, {tagGuarded, api.OptPortSecurity},
+	{tagFloating, api.OptFloatingIP}, {tagPublishAt, api.OptFloatingIP},
+	{tagPublish, api.OptPublish}, {tagBinding, api.OptHostBinding},
+}
+
+// checkStored refuses options whose tags an object lacks, because its SDN has no tags.
+func checkStored(wanted, tags []string) error {
+	var options []string
+	for _, o := range taggedOptions {
+		if !hasAll(tags, tagsWith(wanted, o.tag)) {
+			options = append(options, o.option)
+		}
+	}
+	if options == nil {
+		return nil
+	}
+	return refuse("option %s: it is kept in tags, which this SDN does not have "+
+		"(a Neutron has them with the extension standard-attr-tag)", strings.Join(options, " and "))
+}
+
+// endpointOptionTags are the tags that store options of an endpoint: Join does not have them, and
+// some are undone when the port is detached.
+func endpointOptionTags(e api.EndpointOptions) []string {
+	security := e.NoPortSecurity
+	byFloatingIP := e.Publish == api.PublishFloatingIP
+	given := e.FloatingIP != "" && (!byFloatingIP || e.FloatingIP != api.FloatingAuto)
+	return givenTags(
+		optionTag{tagIfname + e.Ifname, e.Ifname != ""},
+		optionTag{tagGuarded + strconv.FormatBool(security != nil && !*security), security != nil},
+		optionTag{tagFloating + e.FloatingIP, given && !byFloatingIP},
+		optionTag{tagPublishAt + e.FloatingIP, given && byFloatingIP},
+		optionTag{tagPublish + e.Publish, e.Publish != ""},
+	)
 }
