@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -71,7 +72,7 @@ func openBolt(path, boot string, volatile bool, log *slog.Logger) (*boltJournal,
 	}
 	j, c, err := tryBolt(path)
 	if errors.Is(err, errDamaged) {
-		aside := fmt.Sprintf("%s.damaged-%d", path, time.Now().Unix())
+		aside := damagedPath(path, strconv.FormatInt(time.Now().Unix(), 10))
 		log.Error("store damaged, starting empty", "path", path, "kept", aside, "err", err)
 		if err := os.Rename(path, aside); err != nil {
 			return nil, nil, err
@@ -91,7 +92,7 @@ func openBolt(path, boot string, volatile bool, log *slog.Logger) (*boltJournal,
 // discardOtherBoot removes a file that was written before the kernel was started. It must not be
 // opened: it was not synced, and a power failure leaves any mixture of its pages.
 func discardOtherBoot(path, boot string) error {
-	note := path + ".boot"
+	note := bootPath(path)
 	if was, err := os.ReadFile(note); err == nil && string(was) == boot {
 		return nil
 	}
@@ -104,7 +105,7 @@ func discardOtherBoot(path, boot string) error {
 var errDamaged = errors.New("file is damaged")
 
 func tryBolt(path string) (_ *boltJournal, _ *content, err error) {
-	if err := checkSize(path); err != nil {
+	if err := checkSize(path, lockWait); err != nil {
 		return nil, nil, err
 	}
 	defer recoverDamage(&err)()
@@ -134,7 +135,7 @@ func tryBolt(path string) (_ *boltJournal, _ *content, err error) {
 
 // checkSize finds a file that was cut off, which must not be mapped: reading behind its end is
 // a fatal signal.
-func checkSize(path string) (err error) {
+func checkSize(path string, wait time.Duration) (err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
 		return nil
@@ -146,7 +147,7 @@ func checkSize(path string) (err error) {
 		return fmt.Errorf("%w: %d bytes, want at least %d", errDamaged, info.Size(), least)
 	}
 	defer recoverDamage(&err)()
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: lockWait})
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: wait})
 	if err != nil {
 		return openError(err)
 	}

@@ -22,6 +22,10 @@ type kind struct {
 	imported atomic.Bool
 	timeout  time.Duration
 	confirm  bool
+	// background and maxRows are Options.Background and MaxRows.
+	background bool
+	maxRows    int
+	count      int // of rows; the mutex of the store guards it
 
 	ensure func(ctx context.Context, o Object, spec, last any) (any, error)
 	delete func(ctx context.Context, o Object, spec, last any) error
@@ -43,7 +47,10 @@ const defaultTimeout = 30 * time.Second
 // Register adds a kind to a store that is not started yet. Its name is part of the file's
 // format.
 func Register[S, T any](s *Store, name string, target Target[S, T], o Options[S, T]) *Kind[S, T] {
-	k := &kind{store: s, name: name, queue: newQueue(), timeout: o.Timeout, confirm: o.Confirm}
+	k := &kind{
+		store: s, name: name, queue: newQueue(), timeout: o.Timeout, confirm: o.Confirm,
+		background: o.Background, maxRows: o.MaxRows,
+	}
 	if k.timeout == 0 {
 		k.timeout = defaultTimeout
 	}
@@ -96,7 +103,7 @@ func (k *Kind[S, T]) Ref(key string) string { return ref(k.name, key) }
 //
 // A Set of what this process was answered already, with the same spec, claims and owners, makes no
 // call of the target. A Set of a key that is being deleted completes the deletion first, as it does
-// for the holder of a claim.
+// for the holder of a claim. A Set of a background kind answers when the intent is stored.
 //
 // After an error nothing of this call is left, or its cleanup is committed and repeated; an
 // existing row has its previous spec again. Errors: IsConflict, IsPending if an earlier

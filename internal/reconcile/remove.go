@@ -16,6 +16,9 @@ func (k *kind) remove(ctx context.Context, name string) error {
 		return err
 	}
 	defer end()
+	if k.background {
+		return k.removeBackground(ctx, name)
+	}
 	return k.store.removeNow(ctx, name, nil)
 }
 

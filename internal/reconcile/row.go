@@ -123,6 +123,13 @@ type Options[S, T any] struct {
 	// Removed is called when a row is gone; nil is not called. It must not wait, and must not
 	// call the store but for Get, Holder and Rows.
 	Removed func(r Row[S, T])
+	// Background makes Set and Remove return when the intent is stored: Run calls the target,
+	// and no caller waits for it. A Set replaces a deletion that is not complete, so Ensure must
+	// find what earlier calls of the target left. Rows have no claims and no owners, and Confirm
+	// does not apply.
+	Background bool
+	// MaxRows is how many rows there may be: a Set beyond fails with ErrFull. 0 is no limit.
+	MaxRows int
 	// Start chooses what becomes of each row at Store.Start; nil keeps all. rebooted says that
 	// the row was last set before the kernel was started.
 	Start func(r Row[S, T], rebooted bool) Action

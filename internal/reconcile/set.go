@@ -17,6 +17,9 @@ func (k *kind) set(ctx context.Context, want *row, zero any) (any, error) {
 	}
 	defer end()
 	want.kind = k
+	if k.background {
+		return k.setBackground(ctx, want, zero)
+	}
 	for {
 		last, obstacle, err := k.trySet(ctx, want, zero)
 		if obstacle == "" {
@@ -53,8 +56,7 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any) (last any, obsta
 	}
 	// What an earlier process was answered may be of a file that was restored from a backup.
 	if old != nil && old.Done && !old.Redo && !old.changed.IsZero() && same(old, want) {
-		gen := s.nextGen() // the engine has not noted this answer yet either
-		s.note(name, old.with(func(r *row) { r.Gen, r.Acked, r.changed = gen, true, time.Now() }))
+		s.renew(name, old)
 		return old.Last, "", nil
 	}
 	if obstacle, err := s.claim(ctx, name, want); obstacle != "" || err != nil {
@@ -70,7 +72,7 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any) (last any, obsta
 		}
 	})
 	changes[name] = r
-	if err := s.add(ctx, changes); err != nil {
+	if err := k.add(ctx, old == nil, changes); err != nil {
 		s.unclaim(name, want)
 		return nil, "", err
 	}
@@ -107,8 +109,21 @@ func union(a, b []string) []string {
 	return slices.Compact(all)
 }
 
-// add commits new rows, for which there must be room beside what deletions need.
-func (s *Store) add(ctx context.Context, changes map[string]*row) error {
+// renew notes that a row was asked for again: the engine has not noted this answer yet either.
+func (s *Store) renew(name string, r *row) {
+	gen := s.nextGen()
+	s.note(name, r.with(func(r *row) { r.Gen, r.Acked, r.changed = gen, true, time.Now() }))
+}
+
+// add commits new rows of a kind, for which there must be room beside what deletions need.
+func (k *kind) add(ctx context.Context, isNew bool, changes map[string]*row) error {
+	s := k.store
+	s.mu.Lock()
+	full := isNew && k.maxRows > 0 && k.count >= k.maxRows
+	s.mu.Unlock()
+	if full {
+		return fmt.Errorf("%w: limit of %d rows of kind %s", ErrFull, k.maxRows, k.name)
+	}
 	if err := s.journal.reserve(); err != nil {
 		return fmt.Errorf("%w: %w", ErrFull, err)
 	}

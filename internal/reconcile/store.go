@@ -317,8 +317,12 @@ func (s *Store) allKinds() []*kind {
 // closes the file. It is called after Run has returned.
 func (s *Store) Close() error {
 	s.mu.Lock()
+	closed := s.closed
 	s.closed = true
 	s.mu.Unlock()
+	if closed {
+		return nil
+	}
 	s.work.Wait()
 	return errors.Join(s.flush(nil), s.journal.close())
 }
@@ -385,11 +389,13 @@ func (s *Store) put(name string, r *row) {
 			s.disown(o, name)
 		}
 		delete(s.rows, name)
+		old.kind.count--
 	}
 	if r == nil {
 		return
 	}
 	s.rows[name] = r
+	r.kind.count++
 	for _, c := range r.Claims {
 		s.claims[c] = name
 	}
