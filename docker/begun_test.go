@@ -191,7 +191,7 @@ func (k *killable) begun() []string {
 func (k *killable) settled() {
 	k.t.Helper()
 	k.must(k.driver.Reconcile(k.t.Context()))
-	k.must(k.driver.settleMarks(k.t.Context()))
+	k.settleTags()
 	k.clean()
 	k.compare(landing)
 	if left := k.begun(); len(left) > 0 {
@@ -479,15 +479,12 @@ func TestNotes(t *testing.T) {
 	k.requestPool(&pool{cidr: "10.61.0.0/24"}, false)
 	notes, err := Notes(k.config.StateDir)
 	k.must(err)
-	if text := string(notes[marksFolder][n.id]); !strings.Contains(text, string(k.theirs.ID)) {
-		t.Errorf("of the tags: %q", text)
-	}
-	for _, text := range notes[begunFolder] {
+	for _, text := range notes {
 		if !strings.Contains(string(text), "10.61.0.0/24") {
 			t.Errorf("of what was begun: %s", text)
 		}
 	}
-	if len(notes[marksFolder]) != 1 || len(notes[begunFolder]) != 1 {
+	if len(notes) != 1 {
 		t.Errorf("notes: %s", notes)
 	}
 }

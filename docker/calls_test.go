@@ -423,7 +423,7 @@ func TestExistingCalls(t *testing.T) {
 	c.calls = nil
 	n := b.create(z)
 	check("network create")
-	b.must(b.driver.settleMarks(t.Context()))
+	b.settleTags()
 	check("write tags")
 	existing, err := b.provider.EnsurePorts(t.Context(), []sdn.PortSpec{{
 		Network:   theirs.ID,
@@ -447,6 +447,6 @@ func TestExistingCalls(t *testing.T) {
 	b.must(b.provider.DeletePorts(t.Context(), []sdn.ID{existing[0].ID}))
 	b.remove(n)
 	check("network rm")
-	b.must(b.driver.settleMarks(t.Context()))
+	b.settleTags()
 	check("remove tags")
 }

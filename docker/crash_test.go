@@ -20,6 +20,7 @@ import (
 
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/internal/httpserve"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/internal/rootsock"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
@@ -88,6 +89,7 @@ func TestCrashChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	go func() { d.database.Run(context.Background()) }()
 	l, err := rootsock.Listen(os.Getenv(crashSocket))
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +97,7 @@ func TestCrashChild(t *testing.T) {
 	fmt.Println("ready")
 	t.Fatal(httpserve.Run(context.Background(), &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d.Handler().ServeHTTP(w, r)
-		_ = d.settleMarks(context.Background()) // what Run does at once
+		_ = d.await(r.Context(), func(row tagRow) bool { return row.Phase == reconcile.Wanted && row.Done })
 	})}, l))
 }
 
@@ -120,7 +122,7 @@ func TestCrashPlain(t *testing.T) {
 
 // existingPoints are the failpoints that only those come by who use what is in the SDN already, or make networks without routers.
 var existingPoints = []string{"docker.createnetwork.linked", "docker.createnetwork.used", "docker.deletenetwork.added",
-	"docker.deletenetwork.unmarked", "docker.deletenetwork.empty", "docker.marks.held", "docker.marks.written"}
+	"docker.deletenetwork.empty"}
 
 // TestCrashExisting is the same with existing networks. It comes by some of the other failpoints too.
 func TestCrashExisting(t *testing.T) {
@@ -233,6 +235,7 @@ func crash(t *testing.T, point string, scope Scope, tell func(*story)) bool {
 		story.subnet = b.subnetAt(story.theirs, "10.50.0.0/24")
 	}
 	b.empty = b.dump()
+	b.driver.closeDatabase()
 	b.must(b.provider.Close())
 
 	child := exec.Command(os.Args[0], "-test.run=^TestCrashChild$")
@@ -300,11 +303,12 @@ func crash(t *testing.T, point string, scope Scope, tell func(*story)) bool {
 	}
 	b.must(b.driver.settleAll(t.Context()))
 	b.must(b.driver.Reconcile(t.Context()))
-	b.settleMarks()
+	b.settleTags()
 	b.nothingPlugged()
 	if now := b.dump(); now != b.empty {
 		t.Errorf("killed at %s: left\n%s\nat first\n%s", point, now, b.empty)
 	}
+	b.driver.closeDatabase()
 	b.must(b.provider.Close())
 	return dead
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/docker/publish"
 	"github.com/kuryr/kuryr/internal/portproxy"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -73,9 +74,10 @@ type Config struct {
 	WaitActive time.Duration
 	// ProcessExternalConnectivity has the ports that a container exposes opened by a security group of its own, where the SDN has such.
 	ProcessExternalConnectivity bool
-	// StateDir is the folder for what must outlive the machine's restart: clean-ups that are owed while the SDN is away; existing networks whose tags
-	// are to be seen to; and what the engine's calls are about to make. "": clean-ups fail then, the engine waits for tags, and what a kill has left of a
-	// network that was being made may stay.
+	// StateDir is the folder for what must outlive the machine's restart: the database
+	// (DatabasePath), clean-ups that are owed while the SDN is away, and what the engine's calls
+	// are about to make. "": clean-ups fail then, the engine waits for tags, and what a kill has
+	// left of a network that was being made may stay.
 	StateDir string
 	// RunDir is the folder for what is remembered of the endpoints of this host, at most until its restart. "": it is in memory alone.
 	RunDir string
@@ -144,10 +146,12 @@ type Driver struct {
 	returned map[sdn.Address]bool
 	plugged  *pluggedRecords
 	owed     *owed
-	marks    *marks
 	begun    *begun
 	proxy    *portproxy.Proxy
 	external bool // ProcessExternalConnectivity
+
+	database *reconcile.Store // nil: there is no state folder, or no room for the file
+	tags     *reconcile.Kind[tagSpec, struct{}]
 
 	// lent are the ports that this process has lent to endpoints, by their ids. A hint too.
 	lent map[string]lending
@@ -231,16 +235,23 @@ func New(c Config) (*Driver, error) {
 		made: map[string]sdn.ID{}, madeAs: map[sdn.ID]string{}, lent: map[string]lending{}, returned: map[sdn.Address]bool{},
 		waitActive: c.WaitActive, starting: map[string]time.Time{},
 		routed: c.Routed, deleteEmpty: c.DeleteEmptySubnets, large: semaphore.NewWeighted(largeBodies),
-		plugged: known, owed: due, marks: openMarks(folderIn(c.StateDir, marksFolder), c.Logger), begun: openBegun(folderIn(c.StateDir, begunFolder), c.Logger),
+		plugged: known, owed: due, begun: openBegun(folderIn(c.StateDir, begunFolder), c.Logger),
 		proxy: proxy, external: c.ProcessExternalConnectivity,
+	}
+	if err := d.openDatabase(c.StateDir, c.Registerer); err != nil {
+		proxy.Close()
+		return nil, err
 	}
 	d.restoreProxied(context.Background())
 	return d, nil
 }
 
-// Close ends what the Driver serves by itself: the proxy of published ports. Containers keep their interfaces and their ports, and another
-// Driver takes them over.
-func (d *Driver) Close() { d.proxy.Close() }
+// Close closes the proxy of published ports and the database, after Run has returned. Containers
+// keep their interfaces and their ports, and another Driver takes them over.
+func (d *Driver) Close() {
+	d.proxy.Close()
+	d.closeDatabase()
+}
 
 // Handler serves the plugin protocol, both drivers and the handshake.
 func (d *Driver) Handler() http.Handler { return http.HandlerFunc(d.serveHTTP) }

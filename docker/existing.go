@@ -214,9 +214,9 @@ func (d *Driver) fillLink(ctx context.Context, r *api.CreateNetworkRequest, l li
 	failpoint.Here("docker.createnetwork.used")
 	d.claim(ctx, pools)
 	if peersWork(u.network, slices.Collect(maps.Values(u.standing))) {
-		d.markFirst(ctx, r.NetworkID, u.network)
+		d.tagFirst(ctx, r.NetworkID, u.network)
 	}
-	d.markLater(ctx, l)
+	d.addTags(ctx, l)
 	return nil
 }
 
@@ -299,83 +299,6 @@ func (d *Driver) addSubnets(ctx context.Context, r *api.CreateNetworkRequest, ne
 	return nil
 }
 
-// markFirst writes the one of kuryr-libnetwork's tags that others may go by, and that the engine therefore waits for.
-func (d *Driver) markFirst(ctx context.Context, id string, network sdn.Network) {
-	err := d.tagNetwork(ctx, network, func(tags []string) []string {
-		tags, _ = withTag(tags, existingTag(id))
-		return tags
-	})
-	if err != nil {
-		d.log.WarnContext(ctx, "an existing network is used without a tag that says so", "network", network.ID, "err", err)
-	}
-}
-
-// markUse writes kuryr-libnetwork's tags on an existing network and the subnets that are used, so that it, and people, see who uses them.
-// Nothing here depends on them: an owner may have kept others from tagging his network.
-func (d *Driver) markUse(ctx context.Context, l link) error {
-	network, err := d.sdn.Network(ctx, l.network)
-	if err != nil {
-		return ignoreAbsent(err)
-	}
-	err = d.tagNetwork(ctx, network, func(tags []string) []string {
-		for _, t := range useTags(l.id) {
-			tags, _ = withTag(tags, t)
-		}
-		return tags
-	})
-	for _, pool := range l.pools {
-		if err != nil {
-			return err
-		}
-		s, found, failed := d.subnetOf(ctx, pool)
-		if failed != nil || !found || s.Network != l.network || d.cutFor(s, l.id) {
-			err = failed
-			continue
-		}
-		err = d.tagSubnet(ctx, s, func(tags []string) []string {
-			tags, _ = withTag(tags, string(pool))
-			return tags
-		})
-	}
-	return err
-}
-
-// useTags are kuryr-libnetwork's on an existing network.
-func useTags(id string) []string { return append(idTags(id), existingTag(id)) }
-
-// tagNetwork changes the tags of a network itself, which may be anybody's.
-func (d *Driver) tagNetwork(ctx context.Context, n sdn.Network, change func([]string) []string) error {
-	return retryStale(func(again bool) (err error) {
-		if again {
-			if n, err = d.sdn.Network(ctx, n.ID); err != nil {
-				return err
-			}
-		}
-		tags := change(n.Tags)
-		if slices.Equal(tags, n.Tags) {
-			return nil
-		}
-		_, err = d.sdn.UpdateNetwork(ctx, n.ID, sdn.NetworkPatch{Patch: sdn.Patch{IfRevision: n.Revision, Tags: &tags}})
-		return err
-	})
-}
-
-func (d *Driver) tagSubnet(ctx context.Context, s sdn.Subnet, change func([]string) []string) error {
-	return retryStale(func(again bool) (err error) {
-		if again {
-			if s, err = d.sdn.Subnet(ctx, s.ID); err != nil {
-				return err
-			}
-		}
-		tags := change(s.Tags)
-		if slices.Equal(tags, s.Tags) {
-			return nil
-		}
-		_, err = d.sdn.UpdateSubnet(ctx, s.ID, sdn.SubnetPatch{Patch: sdn.Patch{IfRevision: s.Revision, Tags: &tags}})
-		return err
-	})
-}
-
 // leaveExisting is DeleteNetwork of an existing network: what is ours in it goes, and the link last, so that it can be repeated.
 func (d *Driver) leaveExisting(ctx context.Context, id string) error {
 	l, found, err := d.findLink(ctx, id)
@@ -445,41 +368,6 @@ func (d *Driver) dropLeftPorts(ctx context.Context, l link, subnets []sdn.Subnet
 		}
 	}
 	return d.dropPorts(ctx, left)
-}
-
-// unmarkUse takes the tags away that markUse or kuryr-libnetwork wrote, and what that program made for the use of the network, unless
-// others use that.
-func (d *Driver) unmarkUse(ctx context.Context, l link, subnets []sdn.Subnet) error {
-	network, err := d.sdn.Network(ctx, l.network)
-	if sdn.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	// What is read may be old, but it has what was written here.
-	err = d.tagNetwork(ctx, network, without(useTags(l.id)...))
-	var own []string
-	for _, p := range l.pools {
-		own = append(own, string(p))
-	}
-	var peers []sdn.Subnet
-	for _, s := range subnets {
-		if err != nil || d.cutFor(s, l.id) {
-			continue
-		}
-		if err = d.tagSubnet(ctx, s, without(own...)); err == nil && slices.ContainsFunc(subnetPools(s), func(id sdn.ID) bool { return !slices.Contains(l.pools, id) }) {
-			peers = append(peers, s)
-		}
-	}
-	if err == nil && len(peers) > 0 {
-		err = d.dropPeersPools(ctx, l.network, peers)
-	}
-	if sdn.IsDenied(err) || sdn.IsUnsupported(err) || sdn.IsNotFound(err) {
-		d.log.WarnContext(ctx, "an existing network keeps tags that say it is used", "network", network.ID, "err", err)
-		return nil
-	}
-	return err
 }
 
 // tagsWith are the tags that begin so.

@@ -3,7 +3,6 @@ package docker
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,7 +15,7 @@ import (
 
 // What a Driver keeps on the disk, and how a command that is not its process reads it.
 
-const endpointsFolder, owedFolder, marksFolder, begunFolder = "endpoints", "owed", "marks", "begun"
+const endpointsFolder, owedFolder, begunFolder = "endpoints", "owed", "begun"
 
 // folderIn is a folder of a folder, "" of none.
 func folderIn(dir, name string) string {
@@ -26,7 +25,8 @@ func folderIn(dir, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// Folders are those that a Driver with these two keeps records in, files of JSON.
+// Folders are those that a Driver with these two keeps records in, or an earlier version did:
+// files of JSON.
 func Folders(stateDir, runDir string) []string {
 	return []string{folderIn(stateDir, owedFolder), folderIn(stateDir, marksFolder), folderIn(stateDir, begunFolder), folderIn(runDir, endpointsFolder)}
 }
@@ -71,15 +71,7 @@ func Debts(stateDir string) ([]Debt, error) {
 	return list, err
 }
 
-// Notes are what else the Kuryr with this state folder has written down, by folder and record, as it is there: the existing networks whose tags are to be seen to, and
-// what calls are about to make.
-func Notes(stateDir string) (map[string]map[string]json.RawMessage, error) {
-	notes := map[string]map[string]json.RawMessage{}
-	var errs []error
-	for _, folder := range []string{marksFolder, begunFolder} {
-		all, err := jsonstore.Load[json.RawMessage](jsonstore.Shared(folderIn(stateDir, folder)))
-		notes[folder] = all
-		errs = append(errs, err)
-	}
-	return notes, errors.Join(errs...)
+// Notes returns what calls of the engine are about to make, by record, from the state folder.
+func Notes(stateDir string) (map[string]json.RawMessage, error) {
+	return jsonstore.Load[json.RawMessage](jsonstore.Shared(folderIn(stateDir, begunFolder)))
 }

@@ -100,6 +100,7 @@ func boxOn(t testing.TB, p sdn.Provider, change ...func(*Config)) *box {
 		c(&b.config)
 	}
 	b.restart()
+	t.Cleanup(func() { b.driver.closeDatabase() })
 	b.empty = b.dump()
 	return b
 }
@@ -107,6 +108,9 @@ func boxOn(t testing.TB, p sdn.Provider, change ...func(*Config)) *box {
 // restart is the plugin killed and started again: nothing but the SDN is kept.
 func (b *box) restart() {
 	b.t.Helper()
+	if b.driver != nil {
+		b.driver.closeDatabase() // a kill ends its lock
+	}
 	var err error
 	if b.driver, err = New(b.config); err != nil {
 		b.t.Fatal(err)

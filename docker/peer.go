@@ -16,7 +16,7 @@ import (
 
 // peersNetwork takes over the network that kuryr-libnetwork made or used for an engine's.
 func (d *Driver) peersNetwork(ctx context.Context, id string) (sdn.Network, bool, error) {
-	if _, due := d.marks.get(id); due { // the tags of one that is gone are still to be taken off
+	if d.removingTags(id) {
 		return sdn.Network{}, false, nil
 	}
 	found, err := sdn.All(d.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Tags: idTags(id)}}))

@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -11,11 +12,18 @@ import (
 // How long Run waits before it asks an SDN that is away again: twice as long each time, and not at the same time as other hosts.
 const firstWait, longestWait = time.Second, time.Minute
 
-// Run does what is left to do behind the engine's back, until ctx ends: at first what Reconcile does, as soon as the SDN answers, and ever after the
-// clean-ups that are owed since the SDN was away and the tags that the engine does not wait for. It is woken by what is owed anew, by the first call that
-// the SDN served again, and by a timer: while it is away, for ports that may yet be made, and for tags that it fails at. Its error is always nil.
+// Run does what the engine does not wait for, until ctx ends: the database's pending rows; what
+// Reconcile does, as soon as the SDN answers; and the clean-ups that are owed since the SDN was
+// unavailable. For those it waits for a new one, for the first call that the SDN served again, or
+// for a timer: while the SDN is unavailable, and for ports that may yet be made. Its error is
+// always nil.
 func (d *Driver) Run(ctx context.Context) error {
 	ctx = sdn.Unawaited(ctx)
+	if d.database != nil {
+		var running sync.WaitGroup
+		defer running.Wait()
+		running.Go(func() { d.database.Run(ctx) })
+	}
 	reconciled, wait := false, firstWait
 	for {
 		err := d.settleAll(ctx)
@@ -26,9 +34,6 @@ func (d *Driver) Run(ctx context.Context) error {
 			} else if reconciled && failed != nil && ctx.Err() == nil {
 				d.log.WarnContext(ctx, "what Docker has deleted while kuryr was away is not all gone yet", "error", failed)
 			}
-		}
-		if failed := d.settleMarks(ctx); err == nil {
-			err = failed
 		}
 		if err != nil {
 			if ctx.Err() == nil {
@@ -49,21 +54,17 @@ func (d *Driver) Run(ctx context.Context) error {
 
 // idle waits until there is something to do. It tells whether ctx goes on.
 func (d *Driver) idle(ctx context.Context) bool {
-	var looks [2]<-chan time.Time
-	for i, next := range []func() (time.Time, bool){d.owed.nextLook, d.marks.nextLook} {
-		if at, waits := next(); waits {
-			t := time.NewTimer(time.Until(at))
-			defer t.Stop()
-			looks[i] = t.C
-		}
+	var look <-chan time.Time
+	if at, waits := d.owed.nextLook(); waits {
+		t := time.NewTimer(time.Until(at))
+		defer t.Stop()
+		look = t.C
 	}
 	select {
 	case <-ctx.Done():
 		return false
 	case <-d.owed.more:
-	case <-d.marks.more:
-	case <-looks[0]:
-	case <-looks[1]:
+	case <-look:
 	}
 	return true
 }
@@ -76,7 +77,6 @@ func (d *Driver) rest(ctx context.Context, wait time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	case <-d.owed.back:
-	case <-d.marks.more: // it has just served the call that this came of
 	case <-t.C:
 	}
 	return true

@@ -83,6 +83,7 @@ func (b *collector) parts(ctx context.Context) []bundle.Part {
 		{Name: "kuryr/metrics.txt", Write: b.metrics},
 		{Name: "kuryr/owed.json", Write: b.owed},
 		{Name: "kuryr/notes.json", Write: b.notes},
+		{Name: "kuryr/intents.json", Write: b.intents},
 	}
 	parts = append(parts, b.objectParts()...)
 	parts = append(parts, b.dockerParts()...)

@@ -21,6 +21,7 @@ import (
 	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/bundle"
 	"github.com/kuryr/kuryr/internal/config"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
@@ -152,6 +153,19 @@ func (b *collector) owed(_ context.Context, w io.Writer) error {
 	}
 	debts, err := docker.Debts(b.cfg.StateDir)
 	return errors.Join(err, writeJSON(w, debts))
+}
+
+// intents writes the rows of the front end's database: the daemon's, or those of the file if no
+// daemon runs.
+func (b *collector) intents(ctx context.Context, w io.Writer) error {
+	if b.cfgError != nil {
+		return errNoConfig
+	}
+	rows, err := admin.NewClient(frontSocket(b.cfg, duties{docker: true})).Intents(ctx)
+	if admin.IsNotRunning(err) {
+		rows, err = reconcile.Read(docker.DatabasePath(b.cfg.StateDir))
+	}
+	return errors.Join(err, writeJSON(w, rows))
 }
 
 // notes are what else is written down to be done.

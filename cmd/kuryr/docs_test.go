@@ -196,10 +196,14 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 	metrics.NewReconciles(names)
 	metrics.NewBalancing(names)
 	metrics.NewRequests(names)
-	_, err = docker.New(docker.Config{Provider: provider, Binder: struct{ docker.Binder }{}, Host: "here", Registerer: names})
+	driver, err := docker.New(docker.Config{
+		Provider: provider, Binder: struct{ docker.Binder }{}, Host: "here", Registerer: names,
+		StateDir: t.TempDir(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(driver.Close)
 	node.New(node.Config{Registerer: names})
 	raven.NewMetrics(names)
 	services.NewMetrics(names)

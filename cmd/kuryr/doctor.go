@@ -17,12 +17,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/bundle"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/doctor"
 	"github.com/kuryr/kuryr/internal/jsonstore"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/internal/table"
 	"github.com/kuryr/kuryr/internal/tokens"
 	"github.com/kuryr/kuryr/internal/topology"
@@ -199,6 +201,7 @@ func (e *examination) look(ctx context.Context) []doctor.Finding {
 	plugin.Managed, plugin.Unasked = docker.Managed, docker.Socket == "" || docker.Err != nil
 	all = append(all, doctor.Unit(unit)...)
 	all = append(all, doctor.Plugins(plugin)...)
+	all = append(all, doctor.Database(e.database(ctx))...)
 	all = append(all, doctor.Engine(docker)...)
 	if err == nil {
 		all = append(all, doctor.Memory(e.memory(ctx))...)
@@ -254,6 +257,7 @@ func (e *examination) files() doctor.FileFacts {
 		{Path: e.cfg.StateDir, What: "folder"},
 		{Path: e.cfg.RunDir, What: "folder"},
 		{Path: storePath(e.cfg), What: "store", Secret: true},
+		{Path: docker.DatabasePath(e.cfg.StateDir), What: "database", Secret: true},
 		{Path: e.cfg.Admin.Socket, What: "admin socket", Secret: true},
 		{Path: e.cfg.Docker.Socket, What: "plugin socket", Secret: true},
 		{Path: e.cfg.SDN.Socket, What: "API socket", Secret: true},
@@ -267,6 +271,13 @@ func (e *examination) files() doctor.FileFacts {
 	facts.Newest = doctor.Changed(storePath(e.cfg))
 	facts.Pins, facts.Seen = doctor.CountPins(namespaceDir(e.cfg))
 	return facts
+}
+
+// database returns the state of the Docker front end's database.
+func (e *examination) database(ctx context.Context) doctor.DatabaseFacts {
+	path := docker.DatabasePath(e.cfg.StateDir)
+	_, err := e.front.Intents(ctx)
+	return doctor.DatabaseFacts{Path: path, Running: err == nil, Health: reconcile.Inspect(path)}
 }
 
 // node is how CNI is served here, where it is.

@@ -20,6 +20,7 @@ import (
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/internal/logging"
 	"github.com/kuryr/kuryr/internal/netns"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -210,6 +211,7 @@ func removeFiles(cfg config.Config) error {
 	if err != nil {
 		return err
 	}
+	stores = append(stores, reconcile.Files(docker.DatabasePath(cfg.StateDir))...)
 	if err := os.RemoveAll(filepath.Join(cfg.StateDir, "cni")); err != nil { // pending cleanup
 		return fmt.Errorf("delete: %w", err)
 	}

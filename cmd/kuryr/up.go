@@ -134,6 +134,9 @@ func up(ctx context.Context, cfg config.Config, log *slog.Logger, do duties) (er
 	answering, hush := context.WithCancel(context.WithoutCancel(ctx))
 	defer hush()
 	serving := admin.Config{Daemon: d, SDN: api.root, Metrics: metrics.Handler(registry), Logger: log}
+	if d.front != nil {
+		serving.Intents = d.front.driver.Intents
+	}
 	answers, answering := errgroup.WithContext(answering)
 	if err := listenAdmin(answering, answers, cfg, serving); err != nil {
 		hush()

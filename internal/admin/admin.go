@@ -12,6 +12,7 @@
 //	GET  /admin/forgotten   Memory: what Docker has forgotten, changing nothing
 //	POST /admin/forget      ForgetOptions → Mended: removes it
 //	POST /admin/mend        Mended: the host's switches, doors through its firewall, and the kernel
+//	GET  /admin/intents     the rows of the daemon's database, by kind and key; without one 404
 //	GET  /admin/pods        Pods: those of a cluster's node with their ports; elsewhere 404
 //	POST /admin/down        DownOptions → DownReport: takes everything out of the kernel and ends the process
 //	POST /admin/stop        {}: ends the process and leaves the kernel as it is

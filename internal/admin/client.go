@@ -67,6 +67,11 @@ func (c *Client) Stop(ctx context.Context) error {
 	return c.call(ctx, http.MethodPost, "/admin/stop", nil, &out)
 }
 
+// Intents returns the rows of the daemon's database, by kind and key.
+func (c *Client) Intents(ctx context.Context) (out map[string]json.RawMessage, err error) {
+	return out, c.call(ctx, http.MethodGet, "/admin/intents", nil, &out)
+}
+
 // Metrics copies what /metrics says to w.
 func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
 	response, err := c.do(ctx, http.MethodGet, "/metrics", nil)

@@ -35,6 +35,7 @@ type Config struct {
 	SDN     http.Handler // below /v2.0/
 	Metrics http.Handler
 	Pods    func(context.Context) (Pods, error) // of a cluster's node; nil elsewhere
+	Intents func() map[string]json.RawMessage   // of the daemon's database; nil without one
 	Logger  *slog.Logger
 }
 
@@ -72,6 +73,10 @@ func Handler(c Config) http.Handler {
 	mux.HandleFunc("GET /admin/backup", s.backup)
 	mending(mux, s)
 	podding(mux, s, c.Pods)
+	if c.Intents != nil {
+		mux.HandleFunc("GET /admin/intents", answer(s, askTimeout,
+			func(context.Context, *http.Request) (map[string]json.RawMessage, error) { return c.Intents(), nil }))
+	}
 	return withBody(withRequest(mux))
 }
 

@@ -116,8 +116,7 @@ func existingJob(network, subnet object) job {
 				"-o", "neutron.net.uuid=" + network.ID(), "-o", "neutron.subnet.uuid=" + subnet.ID(), "--ipam-opt", "neutron.subnet.uuid=" + subnet.ID(),
 				"-o", "kuryr.publish=floatingip", "killed"},
 			unmake:       []string{"network", "rm", "killed"},
-			killedMaking: []string{"docker.createnetwork.linked", "docker.createnetwork.used", "docker.marks.held"},
-			killedUnmake: []string{"docker.deletenetwork.unmarked"},
+			killedMaking: []string{"docker.createnetwork.linked", "docker.createnetwork.used"},
 		},
 		container: pair{
 			make:   []string{"run", "-d", "--name", "killed", "-p", "8080:80", "-p", "81", "--network", "killed", "--ip", "10.87.0.77", "box", "probe", "serve", "7000"},
@@ -409,7 +408,6 @@ var elsewhere = map[string]string{
 	"docker.createendpoint.noted":   "the engine was seen to have the network before",
 	"docker.createendpoint.joining": "the engine chooses MACs",
 	"docker.join.exposed":           "the engine tells CreateEndpoint of what is exposed",
-	"docker.marks.written":          "no command waits for it",
 	"docker.releaseaddress.marked":  "no call of the engine is lost",
 	"docker.dropendpoint.unplugged": "no call of the engine is lost",
 	"docker.deletenetwork.added":    "all ranges of the existing network were there",

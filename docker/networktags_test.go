@@ -3,27 +3,75 @@ package docker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/kuryr/kuryr/docker/peertest"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// settleMarks does what Run does about tags, and checks that nothing of it is left.
-func (b *box) settleMarks() {
+// settleTags runs what the engine does not wait for, until nothing of it is pending.
+func (b *box) settleTags() {
 	b.t.Helper()
-	b.must(b.driver.settleMarks(b.t.Context()))
-	files, err := filepath.Glob(filepath.Join(b.config.StateDir, marksFolder, "*"))
-	b.must(err)
-	if due := b.driver.marks.due(); len(due) > 0 || len(files) > 0 {
-		b.t.Errorf("tags are still to be seen to: %v, %v", due, files)
+	b.driver.tags.Retry()
+	b.runUntil(func(r tagRow) bool { return r.Phase == reconcile.Wanted && r.Done })
+}
+
+// tryTags runs it until each row is done or has failed.
+func (b *box) tryTags() {
+	b.t.Helper()
+	b.driver.tags.Retry()
+	b.runUntil(func(r tagRow) bool { return r.Phase == reconcile.Wanted && r.Done || r.Tries > 0 })
+}
+
+type tagRow = reconcile.Row[tagSpec, struct{}]
+
+func (b *box) runUntil(settled func(tagRow) bool) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { b.driver.database.Run(ctx) })
+	b.must(b.driver.await(ctx, settled))
+}
+
+// await waits until all rows are settled.
+func (d *Driver) await(ctx context.Context, settled func(tagRow) bool) error {
+	for r := range d.tags.Rows() {
+		for ; !settled(r); r, _ = d.tags.Get(r.Key) {
+			if _, ok := d.tags.Get(r.Key); !ok {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("not settled: %+v", r)
+			case <-time.After(time.Millisecond):
+			}
+		}
 	}
+	return nil
+}
+
+// pending are the networks whose tags are not as they should be.
+func (b *box) pending() (ids []string) {
+	for r := range b.driver.tags.Rows() {
+		if r.Phase == reconcile.Deleting || !r.Done {
+			ids = append(ids, r.Key)
+		}
+	}
+	return ids
 }
 
 // tags are those of a network of somebody else's and of its subnets.
@@ -55,7 +103,7 @@ func (b *box) wears(n sdn.Network, uses ...*network) {
 // uses makes a network of the engine's of somebody else's.
 func (b *box) uses(n sdn.Network) *network {
 	b.t.Helper()
-	made := b.zun(n, marksRange, "")
+	made := b.zun(n, tagsRange, "")
 	made.id = scattered()
 	return b.create(made)
 }
@@ -70,14 +118,14 @@ func (b *box) linkless() {
 	}
 }
 
-const marksRange = "10.50.0.0/24"
+const tagsRange = "10.50.0.0/24"
 
 // The engine waits for no tag of what is somebody else's; they come and go right after, also where the plugin is killed before.
-func TestMarks(t *testing.T) {
+func TestTags(t *testing.T) {
 	t.Parallel()
 	for _, kill := range []bool{false, true} {
 		b, _ := awayBox(t)
-		theirs := b.theirs("net", marksRange)
+		theirs := b.theirs("net", tagsRange)
 		before := b.dump()
 		again := func() {
 			if kill {
@@ -87,7 +135,7 @@ func TestMarks(t *testing.T) {
 		one := b.uses(theirs)
 		b.wears(theirs)
 		again()
-		b.settleMarks()
+		b.settleTags()
 		b.wears(theirs, one)
 
 		two := b.uses(theirs)
@@ -101,13 +149,13 @@ func TestMarks(t *testing.T) {
 		}
 		b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": one.id})
 		three := b.uses(theirs)
-		b.settleMarks()
+		b.settleTags()
 		b.wears(theirs, two, three)
 		b.remove(three)
 		b.remove(two)
 		again()
 		b.linkless()
-		b.settleMarks()
+		b.settleTags()
 		if now := b.dump(); now != before {
 			t.Errorf("before\n%s\nafter\n%s", before, now)
 		}
@@ -115,17 +163,17 @@ func TestMarks(t *testing.T) {
 }
 
 // What was made is deleted before its tags are written: none is ever.
-func TestMarksDeletedAtOnce(t *testing.T) {
+func TestTagsDeletedAtOnce(t *testing.T) {
 	t.Parallel()
 	b, l := awayBox(t)
-	theirs := b.theirs("net", marksRange)
+	theirs := b.theirs("net", tagsRange)
 	before := b.dump()
 	for range 2 {
 		b.remove(b.uses(theirs))
 		calls := l.calls.Load()
-		b.settleMarks()
-		if asked := l.calls.Load() - calls; asked != 3 {
-			t.Errorf("%d calls, want those for the link, the subnets and the network", asked)
+		b.settleTags()
+		if asked := l.calls.Load() - calls; asked > 3 {
+			t.Errorf("%d calls, want at most 3", asked)
 		}
 		if now := b.dump(); now != before {
 			t.Errorf("before\n%s\nafter\n%s", before, now)
@@ -176,7 +224,7 @@ func meddledBox(t *testing.T) (*box, *meddling) {
 }
 
 // A network is deleted, or another comes, or its owner tags it, while tags are written or taken off.
-func TestMarksMeanwhile(t *testing.T) {
+func TestTagsMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"network", "subnet"} {
 		b, p := meddledBox(t)
@@ -187,31 +235,29 @@ func TestMarksMeanwhile(t *testing.T) {
 				p.subnet = do
 			}
 		}
-		theirs := b.theirs("net", marksRange)
+		theirs := b.theirs("net", tagsRange)
 		before := b.dump()
 		one := b.uses(theirs)
-		meanwhile(func() { b.remove(one) })
-		b.must(b.driver.settleMarks(t.Context())) // on, while the network goes
-		if due := b.driver.marks.due(); !slices.Equal(due, []string{one.id}) {
-			t.Errorf("to be seen to: %v", due)
-		}
 		var two *network
-		meanwhile(func() {
-			two = b.uses(theirs)
-			now, err := b.provider.Network(t.Context(), theirs.ID)
-			b.must(err)
-			tags := append(now.Tags, "green")
-			_, err = b.provider.UpdateNetwork(t.Context(), theirs.ID, sdn.NetworkPatch{Patch: sdn.Patch{Tags: &tags}})
-			b.must(err)
+		meanwhile(func() { // while tags are written
+			b.remove(one)
+			meanwhile(func() { // while they are deleted
+				two = b.uses(theirs)
+				now, err := b.provider.Network(t.Context(), theirs.ID)
+				b.must(err)
+				tags := append(now.Tags, "green")
+				_, err = b.provider.UpdateNetwork(t.Context(), theirs.ID, sdn.NetworkPatch{Patch: sdn.Patch{Tags: &tags}})
+				b.must(err)
+			})
 		})
-		b.must(b.driver.settleMarks(t.Context())) // off, while another comes
-		b.settleMarks()
+		b.settleTags()
+		b.settleTags()
 		want := slices.Sorted(slices.Values(append(append(useTags(two.id), two.v4[0].id), "blue", "green")))
 		if got := b.tags(theirs); !slices.Equal(got, want) {
 			t.Errorf("the tags are\n%v, want\n%v", got, want)
 		}
 		b.remove(two)
-		b.settleMarks()
+		b.settleTags()
 		blue := []string{"blue"}
 		_, err := b.provider.UpdateNetwork(t.Context(), theirs.ID, sdn.NetworkPatch{Patch: sdn.Patch{Tags: &blue}})
 		b.must(err)
@@ -222,19 +268,19 @@ func TestMarksMeanwhile(t *testing.T) {
 }
 
 // The SDN is away when tags are due: they are written when it is back, by this process or the next.
-func TestMarksAway(t *testing.T) {
+func TestTagsAway(t *testing.T) {
 	t.Parallel()
 	for after := int64(0); after < 6; after++ {
 		b, l := awayBox(t)
-		theirs := b.theirs("net", marksRange)
+		theirs := b.theirs("net", tagsRange)
 		before := b.dump()
 		away := func() {
 			t.Helper()
 			if l.gone.Store(after == 0); after > 0 {
 				l.after.Store(after)
 			}
-			if err := b.driver.settleMarks(t.Context()); after < 5 && (err == nil || len(b.driver.marks.due()) != 1) {
-				t.Errorf("after %d calls: error %v, to be seen to: %v", after, err, b.driver.marks.due())
+			if b.tryTags(); after < 4 && len(b.pending()) != 1 {
+				t.Errorf("after %d calls %v are pending", after, b.pending())
 			}
 			b.restart()
 			l.after.Store(0)
@@ -242,11 +288,11 @@ func TestMarksAway(t *testing.T) {
 		}
 		n := b.uses(theirs)
 		away()
-		b.settleMarks()
+		b.settleTags()
 		b.wears(theirs, n)
 		b.remove(n)
 		away()
-		b.settleMarks()
+		b.settleTags()
 		if now := b.dump(); now != before {
 			t.Errorf("before\n%s\nafter\n%s", before, now)
 		}
@@ -254,19 +300,19 @@ func TestMarksAway(t *testing.T) {
 }
 
 // An owner may let nobody tag his network: that is no failure, and is not tried again.
-func TestMarksRefused(t *testing.T) {
+func TestTagsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, func(c *Config) { c.Provider, c.StateDir = guarded{c.Provider}, t.TempDir() })
-	theirs := b.theirs("net", marksRange)
+	theirs := b.theirs("net", tagsRange)
 	before := b.dump()
 	n := b.uses(theirs)
-	b.settleMarks()
+	b.settleTags()
 	b.wears(theirs)
 	b.stop(b.run(&endpoint{net: n}))
 	b.restart()
-	b.settleMarks()
+	b.settleTags()
 	b.remove(n)
-	b.settleMarks()
+	b.settleTags()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
@@ -286,66 +332,177 @@ func (p *faulty) UpdateSubnet(ctx context.Context, id sdn.ID, patch sdn.SubnetPa
 	return p.Provider.UpdateSubnet(ctx, id, patch)
 }
 
-// An SDN that is there and fails at a tag again and again is asked ever more seldom, and nothing else waits for it. What happens to the network is a new beginning.
-func TestMarksFailed(t *testing.T) {
+// An SDN that answers and fails at tags is tried again, and what happens to the network since is
+// what counts.
+func TestTagsFailed(t *testing.T) {
 	t.Parallel()
 	p := &faulty{}
 	b := newBox(t, func(c *Config) {
 		p.Provider = c.Provider
 		c.Provider, c.StateDir = p, t.TempDir()
 	})
-	theirs := b.theirs("net", marksRange)
+	theirs := b.theirs("net", tagsRange)
 	before := b.dump()
 	p.fails.Store(true)
 	one := b.uses(theirs)
-	for age, pause := range map[time.Duration]time.Duration{0: longestWait, 10 * time.Minute: 10 * time.Minute, 24 * time.Hour: longestPause} {
-		what := b.driver.marks.all[one.id]
-		if what.due = (time.Time{}); age > 0 {
-			what.failed = time.Now().Add(-age)
-		}
-		b.driver.marks.all[one.id] = what
-		tried := p.tried.Load()
-		for range 2 {
-			b.must(b.driver.settleMarks(t.Context()))
-		}
-		if n := p.tried.Load() - tried; n != 1 {
-			t.Errorf("it is tried %d times", n)
-		}
-		if at, waits := b.driver.marks.nextLook(); !waits || time.Until(at) > pause+time.Second || time.Until(at) < pause-time.Minute/2 {
-			t.Errorf("after %s: again in %s, want %s", age, time.Until(at), pause)
-		}
-		b.driver.marks.all[one.id] = marking{Network: what.Network, Pools: what.Pools, turn: what.turn}
+	b.tryTags()
+	if r, _ := b.driver.tags.Get(one.id); r.Tries == 0 || !strings.Contains(r.Err, "the SDN fails") {
+		t.Errorf("row %+v", r)
 	}
-	b.must(b.driver.settleMarks(t.Context()))
-	p.fails.Store(false)
+	two := b.uses(theirs)
 	b.remove(one)
-	b.settleMarks()
+	p.fails.Store(false)
+	b.settleTags()
+	b.wears(theirs, two)
+	b.remove(two)
+	b.settleTags()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
 }
 
-// Where nothing can be written down the engine waits for the tags.
-func TestMarksWithoutDisk(t *testing.T) {
+// The engine waits for the tags if the disk has no room for rows. Rows that are there can be deleted.
+func TestTagsWithoutRoom(t *testing.T) {
 	t.Parallel()
-	b, p := meddledBox(t)
-	theirs := b.theirs("net", marksRange)
+	b, _ := awayBox(t)
+	theirs := b.theirs("net", tagsRange)
 	before := b.dump()
 	one := b.uses(theirs)
-	b.must(os.RemoveAll(filepath.Join(b.config.StateDir, marksFolder)))
-	p.subnet = func() { b.remove(one) }
-	b.must(b.driver.settleMarks(t.Context())) // on, while the network goes, of which a note was taken before
-	b.settleMarks()
-	if now := b.dump(); now != before {
-		t.Errorf("before\n%s\nafter\n%s", before, now)
-	}
+	b.settleTags()
+	reserve := DatabasePath(b.config.StateDir) + ".reserve"
+	b.must(os.Remove(reserve))
+	b.must(os.Mkdir(reserve, 0o700))
 	two := b.uses(theirs)
-	b.wears(theirs, two)
+	b.wears(theirs, one, two)
 	b.remove(two)
+	b.wears(theirs, one)
+	b.remove(one)
+	b.settleTags()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
-	b.settleMarks()
+}
+
+// stuck is an SDN that is unavailable for the deletion of links.
+type stuck struct {
+	sdn.Provider
+	links atomic.Bool
+}
+
+func (p *stuck) DeleteSubnetPool(ctx context.Context, id sdn.ID) error {
+	if found, err := p.SubnetPool(ctx, id); err == nil && found.Key.Kind == kindLink && p.links.Load() {
+		return sdn.Unavailable(errors.New("503"), "SDN", "the SDN fails")
+	}
+	return p.Provider.DeleteSubnetPool(ctx, id)
+}
+
+// The tags may be deleted before the link is, and the plugin killed in between.
+func TestTagsBeforeLink(t *testing.T) {
+	t.Parallel()
+	p := &stuck{}
+	b := newBox(t, func(c *Config) {
+		p.Provider = c.Provider
+		c.Provider, c.Routed, c.StateDir = p, false, t.TempDir()
+	})
+	theirs := b.theirs("net", tagsRange)
+	before := b.dump()
+	for _, kill := range []bool{false, true} {
+		n := b.uses(theirs)
+		b.settleTags()
+		p.links.Store(true)
+		b.remove(n)
+		if kill {
+			b.restart()
+		}
+		b.settleTags()
+		b.wears(theirs)
+		if kill {
+			b.restart()
+		}
+		p.links.Store(false)
+		b.must(b.driver.settleAll(t.Context()))
+		b.settleTags()
+		b.linkless()
+		if now := b.dump(); now != before {
+			t.Errorf("before\n%s\nafter\n%s", before, now)
+		}
+	}
+}
+
+// An earlier version kept records of the networks whose tags were pending, and none of others.
+func TestTagsUpgrade(t *testing.T) {
+	t.Parallel()
+	b, _ := awayBox(t)
+	theirs := b.theirs("net", tagsRange)
+	before := b.dump()
+	folder := filepath.Join(b.config.StateDir, marksFolder)
+	earlier := func(n *network, pending bool) {
+		t.Helper()
+		b.must(b.driver.tags.Forget(t.Context(), n.id))
+		b.must(os.MkdirAll(folder, 0o700))
+		b.must(os.WriteFile(filepath.Join(folder, "broken.json"), []byte("{"), 0o600))
+		if pending {
+			record := encode(m{"Network": theirs.ID, "Pools": []string{n.v4[0].id}})
+			b.must(os.WriteFile(filepath.Join(folder, n.id+".json"), []byte(record), 0o600))
+		}
+		b.restart()
+		if _, err := os.Stat(folder); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the folder is still there: %v", err)
+		}
+	}
+	n := b.uses(theirs)
+	earlier(n, true) // they are to be written
+	b.settleTags()
+	b.wears(theirs, n)
+	earlier(n, false)
+	b.remove(n)
+	b.wears(theirs, n)
+	earlier(n, true) // they are to be deleted
+	b.settleTags()
+	if now := b.dump(); now != before {
+		t.Errorf("before\n%s\nafter\n%s", before, now)
+	}
+	n = b.uses(theirs)
+	b.settleTags()
+	earlier(n, false)
+	b.remove(n)
+	b.settleTags()
+	b.linkless()
+	if now := b.dump(); now != before {
+		t.Errorf("before\n%s\nafter\n%s", before, now)
+	}
+}
+
+// One process at a time has the database, and a damaged one does not keep the next from serving.
+func TestDatabase(t *testing.T) {
+	t.Parallel()
+	b, _ := awayBox(t)
+	path := DatabasePath(b.config.StateDir)
+	for _, test := range []struct {
+		prepare func()
+		want    error
+	}{
+		{func() {}, reconcile.ErrInUse},
+		{func() {
+			b.driver.closeDatabase()
+			db, err := bbolt.Open(path, 0o600, nil)
+			b.must(err)
+			b.must(db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("format"), []byte("99")) }))
+			b.must(db.Close())
+		}, reconcile.ErrNewer},
+	} {
+		test.prepare()
+		if _, err := New(b.config); !errors.Is(err, test.want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("error %v, want %v", err, test.want)
+		}
+	}
+	b.must(os.WriteFile(path, []byte(strings.Repeat("garbage!", 4096)), 0o600))
+	b.restart()
+	theirs := b.theirs("net", tagsRange)
+	n := b.uses(theirs)
+	if rows := b.driver.Intents(); len(rows) != 1 || !strings.Contains(string(rows[kindNetworkTags+"/"+n.id]), string(theirs.ID)) {
+		t.Errorf("rows %s", rows)
+	}
 }
 
 // guarded is an SDN whose networks only their owners tag.
@@ -356,13 +513,13 @@ func (g guarded) UpdateNetwork(context.Context, sdn.ID, sdn.NetworkPatch) (sdn.N
 }
 
 // Run writes tags at once, as work that nobody waits for, and ends with its context.
-func TestMarksRun(t *testing.T) {
+func TestTagsRun(t *testing.T) {
 	t.Parallel()
 	tagged := make(chan bool)
 	b := newBox(t, func(c *Config) {
 		c.Provider, c.StateDir = telling{c.Provider, tagged}, t.TempDir()
 	})
-	theirs := b.theirs("net", marksRange)
+	theirs := b.theirs("net", tagsRange)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- b.driver.Run(ctx) }()
@@ -378,11 +535,6 @@ func TestMarksRun(t *testing.T) {
 	expect()
 	stop()
 	b.must(<-ended)
-	// Nor does it wait where something else stays owed.
-	b.uses(theirs)
-	if !b.driver.rest(t.Context(), time.Hour) {
-		t.Error("it is not woken")
-	}
 }
 
 // telling tells of each change of a subnet's tags whether nobody waits for it.
@@ -398,17 +550,17 @@ func (p telling) UpdateSubnet(ctx context.Context, id sdn.ID, patch sdn.SubnetPa
 
 // What kuryr-libnetwork made goes with the last use of it, which the tags tell, so one that says that it is used is there before the engine is answered, and they
 // go before it is.
-func TestMarksOfPeersSubnet(t *testing.T) {
+func TestTagsOfPeersSubnet(t *testing.T) {
 	t.Parallel()
 	b, _ := awayBox(t)
 	other := boxOn(t, b.provider, func(c *Config) { c.Routed, c.Host, c.StateDir = false, "crate", t.TempDir() })
 	theirs := b.theirs("net")
 	before := b.dump()
-	p, err := b.provider.EnsureSubnetPool(t.Context(), sdn.SubnetPoolSpec{Base: sdn.Base{Name: poolTitle(netip.MustParsePrefix(marksRange))},
-		Prefixes: []netip.Prefix{netip.MustParsePrefix(marksRange)}, DefaultLen: 24, MinLen: 24})
+	p, err := b.provider.EnsureSubnetPool(t.Context(), sdn.SubnetPoolSpec{Base: sdn.Base{Name: poolTitle(netip.MustParsePrefix(tagsRange))},
+		Prefixes: []netip.Prefix{netip.MustParsePrefix(tagsRange)}, DefaultLen: 24, MinLen: 24})
 	b.must(err)
-	s, err := b.provider.EnsureSubnet(t.Context(), sdn.SubnetSpec{Base: sdn.Base{Name: "kuryr-subnet-" + marksRange, Tags: []string{string(p.ID)}},
-		Network: theirs.ID, CIDR: netip.MustParsePrefix(marksRange), Pool: p.ID})
+	s, err := b.provider.EnsureSubnet(t.Context(), sdn.SubnetSpec{Base: sdn.Base{Name: "kuryr-subnet-" + tagsRange, Tags: []string{string(p.ID)}},
+		Network: theirs.ID, CIDR: netip.MustParsePrefix(tagsRange), Pool: p.ID})
 	b.must(err)
 	made, err := peertest.Use(t.Context(), b.provider, scattered(), theirs.ID)
 	b.must(err)
@@ -427,18 +579,18 @@ func TestMarksOfPeersSubnet(t *testing.T) {
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
-	b.settleMarks()
-	other.settleMarks()
+	b.settleTags()
+	other.settleTags()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
 }
 
 // A network that kuryr-libnetwork made tells at once that another of the engine's is the same, whose end its own may follow right after: its pool goes with it.
-func TestMarksOfPeersNetwork(t *testing.T) {
+func TestTagsOfPeersNetwork(t *testing.T) {
 	t.Parallel()
 	b, _ := meddledBox(t)
-	peers := b.peers(peertest.Make(t.Context(), b.provider, scattered(), netip.MustParsePrefix(marksRange)))
+	peers := b.peers(peertest.Make(t.Context(), b.provider, scattered(), netip.MustParsePrefix(tagsRange)))
 	found, err := sdn.All(b.provider.FindNetworks(t.Context(), sdn.NetworkQuery{Match: sdn.Match{Tags: idTags(peers.id)}}))
 	b.must(err)
 	if len(found) != 1 {
@@ -454,7 +606,7 @@ func TestMarksOfPeersNetwork(t *testing.T) {
 	}
 	b.remove(other)
 	b.remove(peers)
-	b.settleMarks()
+	b.settleTags()
 	b.clean()
 }
 
@@ -464,7 +616,7 @@ func TestTaggedWhileGivenBack(t *testing.T) {
 	for _, theirs := range [][]string{nil, {"mine"}} {
 		for at := 1; at <= 2; at++ {
 			b, p := meddledBox(t)
-			n := b.create(&network{v4: []*pool{{cidr: marksRange}}})
+			n := b.create(&network{v4: []*pool{{cidr: tagsRange}}})
 			was := b.port(n, sdn.PortSpec{Base: sdn.Base{Tags: theirs}}, "10.50.0.77")
 			e := b.run(&endpoint{net: n, ip4: "10.50.0.77", mac: was.MAC.String()})
 			changes := 0

@@ -1,0 +1,91 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kuryr/kuryr/internal/jsonstore"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// DatabasePath returns the file in which a Driver with this state folder keeps its intents.
+func DatabasePath(stateDir string) string { return filepath.Join(stateDir, "docker.db") }
+
+var errNoDatabase = errors.New("no database is open")
+
+// openDatabase opens the database and starts its kinds. It is an error if another process has
+// it open, or if a later version wrote it. Without room or rights for the file the Driver serves
+// without one, and the engine waits for what would be done later.
+func (d *Driver) openDatabase(stateDir string, metrics prometheus.Registerer) error {
+	if stateDir == "" {
+		return nil
+	}
+	store, err := reconcile.Open(reconcile.Config{
+		Path: DatabasePath(stateDir), MaxBackoff: longestWait, Logger: d.log, Registerer: metrics,
+	})
+	switch {
+	case errors.Is(err, reconcile.ErrInUse), errors.Is(err, reconcile.ErrNewer):
+		return fmt.Errorf("docker: %w", err)
+	case err != nil:
+		d.log.Error("database not opened, serving without it", "err", err)
+		return nil
+	}
+	d.database = store
+	d.tags = reconcile.Register(store, kindNetworkTags, tagTarget{d}, reconcile.Options[tagSpec, struct{}]{
+		Timeout: d.timeout, Background: true, MaxRows: maxTaggedNetworks,
+	})
+	if err := store.Start(context.Background()); err != nil {
+		return errors.Join(fmt.Errorf("docker: start the database: %w", err), store.Close())
+	}
+	d.importMarks(filepath.Join(stateDir, marksFolder))
+	return nil
+}
+
+func (d *Driver) closeDatabase() {
+	if d.database == nil {
+		return
+	}
+	if err := d.database.Close(); err != nil {
+		d.log.Error("database not closed cleanly", "err", err)
+	}
+}
+
+// Intents returns the rows of the Driver's database, by kind and key.
+func (d *Driver) Intents() map[string]json.RawMessage {
+	if d.database == nil {
+		return map[string]json.RawMessage{}
+	}
+	return d.database.Rows()
+}
+
+// marksFolder is where earlier versions kept the networks whose tags were pending.
+const marksFolder = "marks"
+
+// importMarks makes rows of the records that an earlier version left, and deletes their folder.
+// What cannot be imported is tried again at the next start.
+func (d *Driver) importMarks(folder string) {
+	pending, err := jsonstore.Load[struct {
+		Network sdn.ID
+		Pools   []sdn.ID
+	}](jsonstore.Shared(folder))
+	if err != nil {
+		d.log.Warn("pending network tags not readable", "folder", folder, "err", err)
+	}
+	for id, p := range pending {
+		err := d.setTags(context.Background(), link{id: id, network: p.Network, pools: p.Pools})
+		if err != nil {
+			d.log.Error("pending network tags not imported", "network", id, "err", err)
+			return
+		}
+	}
+	if err := os.RemoveAll(folder); err != nil {
+		d.log.Warn("folder of an earlier version not deleted", "folder", folder, "err", err)
+	}
+}
