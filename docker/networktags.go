@@ -37,7 +37,7 @@ func (t tagTarget) Ensure(ctx context.Context, o reconcile.Object, _ tagSpec, _ 
 	case err != nil:
 		return none, err
 	case !linked:
-		return none, t.d.tags.Remove(ctx, o.Key)
+		return none, reconcile.ErrUnwanted
 	}
 	return none, t.d.unlessRefused(ctx, l, t.d.writeTags(ctx, l))
 }

@@ -188,12 +188,24 @@ type meddling struct {
 	network func() // before a network's tags are changed
 	subnet  func() // before a subnet's are
 	port    func(sdn.PortPatch)
+	calls   sync.WaitGroup // of network and subnet
+}
+
+// during makes a call of the engine while the SDN is called. A call that the engine's interrupts
+// does not wait for it.
+func (p *meddling) during(ctx context.Context, do func()) {
+	done := make(chan struct{})
+	p.calls.Go(func() { defer close(done); do() })
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
 }
 
 func (p *meddling) UpdateNetwork(ctx context.Context, id sdn.ID, patch sdn.NetworkPatch) (sdn.Network, error) {
 	if do := p.network; do != nil {
 		p.network = nil
-		do()
+		p.during(ctx, do)
 	}
 	return p.Provider.UpdateNetwork(ctx, id, patch)
 }
@@ -201,7 +213,7 @@ func (p *meddling) UpdateNetwork(ctx context.Context, id sdn.ID, patch sdn.Netwo
 func (p *meddling) UpdateSubnet(ctx context.Context, id sdn.ID, patch sdn.SubnetPatch) (sdn.Subnet, error) {
 	if do := p.subnet; do != nil {
 		p.subnet = nil
-		do()
+		p.during(ctx, do)
 	}
 	return p.Provider.UpdateSubnet(ctx, id, patch)
 }
@@ -223,44 +235,46 @@ func meddledBox(t *testing.T) (*box, *meddling) {
 	}), p
 }
 
-// A network is deleted, or another comes, or its owner tags it, while tags are written or taken off.
-func TestTagsMeanwhile(t *testing.T) {
+// A network is deleted, or another comes, or its owner tags it, while tags are written or deleted.
+func TestTagsInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"network", "subnet"} {
 		b, p := meddledBox(t)
-		meanwhile := func(do func()) {
+		during := func(do func()) {
 			if at == "network" {
 				p.network = do
 			} else {
 				p.subnet = do
 			}
 		}
+		settle := func() {
+			b.settleTags()
+			p.calls.Wait()
+			b.settleTags()
+		}
 		theirs := b.theirs("net", tagsRange)
 		before := b.dump()
+		owned := func(tags ...string) {
+			_, err := b.provider.UpdateNetwork(t.Context(), theirs.ID, sdn.NetworkPatch{Patch: sdn.Patch{Tags: &tags}})
+			b.must(err)
+		}
 		one := b.uses(theirs)
-		var two *network
-		meanwhile(func() { // while tags are written
-			b.remove(one)
-			meanwhile(func() { // while they are deleted
-				two = b.uses(theirs)
-				now, err := b.provider.Network(t.Context(), theirs.ID)
-				b.must(err)
-				tags := append(now.Tags, "green")
-				_, err = b.provider.UpdateNetwork(t.Context(), theirs.ID, sdn.NetworkPatch{Patch: sdn.Patch{Tags: &tags}})
-				b.must(err)
-			})
-		})
-		b.settleTags()
-		b.settleTags()
-		want := slices.Sorted(slices.Values(append(append(useTags(two.id), two.v4[0].id), "blue", "green")))
+		during(func() { b.remove(one) })
+		settle()
+		two := b.uses(theirs)
+		during(func() { owned(append(b.tags(theirs), "green")...) })
+		settle()
+		var three *network
+		b.remove(two)
+		during(func() { three = b.uses(theirs) })
+		settle()
+		want := slices.Sorted(slices.Values(append(append(useTags(three.id), three.v4[0].id), "blue", "green")))
 		if got := b.tags(theirs); !slices.Equal(got, want) {
 			t.Errorf("the tags are\n%v, want\n%v", got, want)
 		}
-		b.remove(two)
-		b.settleTags()
-		blue := []string{"blue"}
-		_, err := b.provider.UpdateNetwork(t.Context(), theirs.ID, sdn.NetworkPatch{Patch: sdn.Patch{Tags: &blue}})
-		b.must(err)
+		b.remove(three)
+		settle()
+		owned("blue")
 		if now := b.dump(); now != before {
 			t.Errorf("before\n%s\nafter\n%s", before, now)
 		}
@@ -361,21 +375,20 @@ func TestTagsFailed(t *testing.T) {
 	}
 }
 
-// The engine waits for the tags if the disk has no room for rows. Rows that are there can be deleted.
-func TestTagsWithoutRoom(t *testing.T) {
+// The engine waits for the tags if no row can be stored.
+func TestTagsWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	b, _ := awayBox(t)
 	theirs := b.theirs("net", tagsRange)
 	before := b.dump()
 	one := b.uses(theirs)
 	b.settleTags()
-	reserve := DatabasePath(b.config.StateDir) + ".reserve"
-	b.must(os.Remove(reserve))
-	b.must(os.Mkdir(reserve, 0o700))
+	b.must(b.driver.database.Close())
 	two := b.uses(theirs)
 	b.wears(theirs, one, two)
 	b.remove(two)
 	b.wears(theirs, one)
+	b.restart()
 	b.remove(one)
 	b.settleTags()
 	if now := b.dump(); now != before {
@@ -531,6 +544,7 @@ func TestTagsRun(t *testing.T) {
 		}
 	}
 	expect()
+	b.must(b.driver.await(ctx, func(r tagRow) bool { return r.Done }))
 	b.remove(n)
 	expect()
 	stop()

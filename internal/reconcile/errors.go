@@ -14,6 +14,9 @@ var (
 	// complete it, such as word that another party no longer counts on the object. The row
 	// stays, its key can be set again, and no attempt is made until then.
 	ErrWaiting = errors.New("deletion waits for an event")
+	// ErrUnwanted is what a Target's Ensure returns, in an attempt of Run, if what the row asks for
+	// has lost its purpose. The row is deleted.
+	ErrUnwanted = errors.New("object is no longer wanted")
 	// ErrClosed says that the store is closed.
 	ErrClosed = errors.New("store is closed")
 	// ErrInUse says that another process has the store's file open.

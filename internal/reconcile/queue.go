@@ -235,9 +235,14 @@ func (k *kind) attempt(ctx context.Context, name string) {
 		var last any
 		last, err = k.ensure(ctx, r.Object, r.Spec, r.Last)
 		s.metrics.attempt(k, "ensure", err)
-		if err == nil {
+		switch {
+		case err == nil:
 			err = s.ensured(ctx, name, r, last)
-		} else if isUnconfirmed(err) {
+		case errors.Is(err, ErrUnwanted):
+			s.note(name, r.deleting(s.nextGen()))
+			k.queue.add(name, 0)
+			return
+		case isUnconfirmed(err):
 			s.note(name, r.with(func(r *row) { r.Unconfirmed = true }))
 		}
 	default:
