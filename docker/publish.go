@@ -193,6 +193,10 @@ func (d *Driver) unpublish(ctx context.Context, endpoint string) error {
 
 // restorePorts reserves the host ports of all publications again, after a restart.
 func (d *Driver) restorePorts(ctx context.Context) error {
+	// An SDN in another process tells its capabilities with its first answer.
+	if err := d.sdn.Ping(ctx); err != nil {
+		return err
+	}
 	if can := d.sdn.Capabilities(); !can.Forwards || !can.HostAddresses {
 		return nil
 	}

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"maps"
@@ -392,6 +393,39 @@ func TestPublishedPortTakenMeanwhile(t *testing.T) {
 		t.Errorf("published after a repeat: %v, before %v", now, published)
 	}
 	b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", e.program(append(e.published, m{"Proto": 6, "Port": 82, "HostPort": 8082})...)), "8082/tcp", "thief")
+}
+
+// learning is a provider that does not know its capabilities before its first answer.
+type learning struct {
+	sdn.Provider
+	known bool
+}
+
+func (l *learning) Ping(ctx context.Context) error {
+	l.known = true
+	return l.Provider.Ping(ctx)
+}
+
+func (l *learning) Capabilities() sdn.Capabilities {
+	can := l.Provider.Capabilities()
+	can.Forwards, can.HostAddresses = l.known, l.known
+	return can
+}
+
+// TestPublishedPortsOfUnknownSDN checks that host ports are reserved again after a restart with an
+// SDN in another process, whose capabilities are not known yet.
+func TestPublishedPortsOfUnknownSDN(t *testing.T) {
+	t.Parallel()
+	b, host := withPorts(t, nil)
+	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
+	b.run(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}}})
+	host.held = map[string]string{}
+	b.config.Provider = &learning{Provider: b.provider}
+	b.restart()
+	b.must(b.driver.Reconcile(t.Context()))
+	if got := host.ports(); got != "0.0.0.0:8080/tcp" {
+		t.Errorf("reserved after a restart: %q", got)
+	}
 }
 
 func TestPublishChoosesPorts(t *testing.T) {

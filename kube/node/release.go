@@ -104,6 +104,10 @@ func (n *Network) Attachments(ctx context.Context) ([]Attachment, error) {
 
 // Recover keeps the host's ports that containers have published since before.
 func (n *Network) Recover(ctx context.Context) error {
+	// An SDN in another process tells its capabilities with its first answer.
+	if err := n.sdn.Ping(ctx); err != nil {
+		return err
+	}
 	if !n.sdn.Capabilities().HostAddresses {
 		return nil
 	}

@@ -357,7 +357,7 @@ func TestPublishedPortsAreKept(t *testing.T) {
 	kept("after a kill", true)
 
 	// One that takes a port meanwhile is told of, and the container is reached all the same, where the port needs nobody who listens.
-	lost := "could not be reserved again"
+	lost := "published port not reserved again"
 	if !has(translation) {
 		lost = "could not be published again"
 	}
