@@ -145,15 +145,16 @@ func (d *daemon) Status(ctx context.Context) (admin.Status, error) {
 }
 
 func (d *daemon) findings(ctx context.Context) ([]admin.Finding, error) {
+	out := d.node.findings()
 	if d.parts == nil || d.parts.datapath == nil {
-		return []admin.Finding{}, nil
+		return out, nil
 	}
 	v4, v6 := d.parts.datapath.inUse()
 	found, err := d.parts.datapath.host.Check(ctx, v4, v6)
 	if err != nil {
 		return nil, fmt.Errorf("check of the host: %w", err)
 	}
-	out := findingsOf(found)
+	out = append(out, findingsOf(found)...)
 	// Who may not look at process 1 cannot tell, and has nothing to mend.
 	if seen, err := d.parts.namespaces.Seen(); err == nil && !seen {
 		out = append(out, admin.Finding{

@@ -204,7 +204,6 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(driver.Close)
-	node.New(node.Config{Registerer: names})
 	raven.NewMetrics(names)
 	services.NewMetrics(names)
 	names.MustRegister(plugin.Collector(nil))
@@ -216,6 +215,9 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	pod.New(pod.Config{Store: store, Registerer: names})
+	if _, err := node.New(node.Config{Store: store, Registerer: names}); err != nil {
+		t.Fatal(err)
+	}
 	if len(*names) < 10 {
 		t.Fatalf("only %v are registered", *names)
 	}

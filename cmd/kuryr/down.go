@@ -221,7 +221,7 @@ func removeFiles(cfg config.Config) error {
 	}
 	folders := docker.Folders(cfg.StateDir, cfg.RunDir)
 	if peer(cfg.Node.Socket) == 0 { // a killed daemon leaves it, and another one needs the records
-		files = append(files, cfg.Node.Socket)
+		files = append(files, cfg.Node.Socket, agentPath(cfg), agentPath(cfg)+".reserve", agentPath(cfg)+".damaged")
 		state := filepath.Join(cfg.StateDir, "cni")
 		folders = append(folders, cni.OwedIn(state).Dir(), cni.BoundIn(state).Dir(), state)
 	}

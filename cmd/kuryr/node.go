@@ -6,20 +6,25 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/atomicfile"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/hostports"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/internal/rootsock"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/kube/node"
+	"github.com/kuryr/kuryr/sdn"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -50,12 +55,27 @@ Where the variable NODE_NAME names a node of a Kubernetes cluster it is the daem
 
 // nodeFront is the front end of CNI with what it stands on.
 type nodeFront struct {
-	cfg    config.Config
-	log    *slog.Logger
-	binder *bind.Binder
-	held   *hostports.Holder
-	server *node.Server
-	pins   string // folder of the namespaces that ports are plugged into; "" where they are in the host's
+	cfg      config.Config
+	log      *slog.Logger
+	provider sdn.Provider
+	binder   *bind.Binder
+	held     *hostports.Holder
+	registry *prometheus.Registry
+	store    *reconcile.Store // nil until CNI is served
+	server   atomic.Pointer[node.Server]
+	pins     string // folder of the namespaces that ports are plugged into; "" where they are in the host's
+}
+
+// agentPath is the file of the attachments' table.
+func agentPath(c config.Config) string { return filepath.Join(c.RunDir, "agent.db") }
+
+// openAgentStore opens the table of the attachments of this boot. One process at a time has it:
+// the one that serves CNI.
+func openAgentStore(c config.Config, registry *prometheus.Registry, log *slog.Logger) (*reconcile.Store, error) {
+	return reconcile.Open(reconcile.Config{
+		Path: agentPath(c), Volatile: true, Logger: log,
+		Registerer: registry,
+	})
 }
 
 // newNode gives the daemon its CNI server.
@@ -64,14 +84,10 @@ func (d *daemon) newNode(ctx context.Context, back *backend, registry *prometheu
 	if err != nil {
 		return err
 	}
-	f := &nodeFront{cfg: d.cfg, log: d.log, binder: binder, held: &hostports.Holder{}}
+	f := &nodeFront{cfg: d.cfg, log: d.log, provider: provider, binder: binder, held: &hostports.Holder{}, registry: registry}
 	if back.here {
 		f.pins = namespaceDir(d.cfg)
 	}
-	f.server = node.New(node.Config{
-		Source: node.NewNetwork(node.NetworkConfig{Provider: provider, Host: d.cfg.Host, HostPorts: f.held, Logger: d.log}),
-		Binder: patient(d.cfg, binder), State: filepath.Join(d.cfg.StateDir, "cni"), Logger: d.log, Registerer: registry,
-	})
 	d.node = f
 	return nil
 }
@@ -87,16 +103,64 @@ func (f *nodeFront) begin(ctx context.Context, work *errgroup.Group) error {
 	if err != nil {
 		return err
 	}
+	server, err := f.open(ctx)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
 	work.Go(func() error { return f.binder.Run(ctx) })
-	work.Go(func() error { return f.server.Serve(ctx, l) })
+	work.Go(func() error { f.store.Run(ctx); return nil })
+	work.Go(func() error { return server.Serve(ctx, l) })
 	work.Go(func() error { collectLinks(ctx, f.binder, f.pins, f.log); return nil })
 	return installConflist(f.cfg)
+}
+
+// open makes the CNI server on its table.
+func (f *nodeFront) open(ctx context.Context) (*node.Server, error) {
+	var err error
+	if f.store, err = openAgentStore(f.cfg, f.registry, f.log); err != nil {
+		return nil, err
+	}
+	server, err := node.New(node.Config{
+		Source: node.NewNetwork(node.NetworkConfig{
+			Provider: f.provider, Host: f.cfg.Host, HostPorts: f.held, Logger: f.log,
+		}),
+		Binder: patient(f.cfg, f.binder), Store: f.store,
+		State: filepath.Join(f.cfg.StateDir, "cni"), Logger: f.log, Registerer: f.registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.server.Store(server)
+	return server, f.store.Start(ctx)
+}
+
+// findings are about what containers left.
+func (f *nodeFront) findings() []admin.Finding {
+	if f == nil || f.server.Load() == nil {
+		return []admin.Finding{}
+	}
+	return pendingFindings(f.server.Load())
+}
+
+func pendingFindings(s *node.Server) []admin.Finding {
+	n := s.Pending()
+	if n == 0 {
+		return []admin.Finding{}
+	}
+	return []admin.Finding{{
+		What: fmt.Sprintf("the deletion of %d interfaces of containers has failed and is repeated", n),
+		Mend: "see the log for the reason, such as an SDN or a switch that is unavailable",
+	}}
 }
 
 // close lets go of what is not the kernel's or the SDN's. It is called after all that begin started has ended.
 func (f *nodeFront) close() {
 	f.held.Close()
-	if err := f.binder.Close(); err != nil {
+	err := f.binder.Close()
+	if f.store != nil {
+		err = errors.Join(err, f.store.Close())
+	}
+	if err != nil {
 		f.log.Warn("a part did not end well", "error", err)
 	}
 }

@@ -45,7 +45,7 @@ func (n *clusterNode) idle(ctx context.Context) []admin.Finding {
 
 // findings are what stops, or may stop, what a node is for.
 func (n *clusterNode) findings(ctx context.Context) []admin.Finding {
-	out := n.idle(ctx)
+	out := append(n.idle(ctx), pendingFindings(n.server)...)
 	if n.services != nil {
 		out = append(out, n.services.findings()...)
 	}

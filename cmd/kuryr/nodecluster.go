@@ -21,6 +21,7 @@ import (
 	"github.com/kuryr/kuryr/internal/logging"
 	"github.com/kuryr/kuryr/internal/metrics"
 	"github.com/kuryr/kuryr/internal/procsys"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/internal/rootsock"
 	"github.com/kuryr/kuryr/internal/sdnotify"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
@@ -55,6 +56,7 @@ type clusterNode struct {
 	claimant *claim.Claimant
 	keeper   *condition.Keeper
 	leg      *leg.Leg
+	store    *reconcile.Store
 	server   *node.Server
 	services *nodeServices // nil where Services are another's
 	metrics  *prometheus.Registry
@@ -104,7 +106,7 @@ func serveCluster(ctx context.Context, cfg config.Config, name string, kube *res
 		_ = sdnotify.Send(sdnotify.Stopping)
 	}
 	stop() // where not all has begun
-	err = errors.Join(err, work.Wait(), n.binder.Close())
+	err = errors.Join(err, work.Wait(), n.store.Close(), n.binder.Close())
 	n.ports.Close()
 	log.Info("ended")
 	return err
@@ -132,9 +134,8 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 	}
 	var calls idlegate.Gate
 	n.claimant, err = claim.Open(claim.Config{
-		Client: api, Node: name, Network: cfg.Node.Network, Dir: filepath.Join(cfg.RunDir, "claims"), Log: log,
+		Client: api, Node: name, Network: cfg.Node.Network, Journal: filepath.Join(cfg.RunDir, "claims"), Log: log,
 		HostPorts: &n.ports, Own: n.see, Idle: &calls,
-		Left: func(ctx context.Context, a node.Attachment) error { return n.server.Leave(ctx, a) },
 	})
 	if err != nil {
 		return nil, err
@@ -149,7 +150,20 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 		return nil, errors.Join(err, n.binder.Close())
 	}
 	n.services.seeLeg(n.leg.Has())
-	n.server = node.New(node.Config{Source: n.claimant, Binder: patient(cfg, n.binder), State: filepath.Join(cfg.StateDir, "cni"), Idle: &calls, Logger: log, Registerer: n.metrics})
+	n.store, err = openAgentStore(cfg, n.metrics, log)
+	if err != nil {
+		return nil, errors.Join(err, n.binder.Close())
+	}
+	n.server, err = node.New(node.Config{
+		Source: n.claimant, Binder: patient(cfg, n.binder), Store: n.store,
+		State: filepath.Join(cfg.StateDir, "cni"), Idle: &calls, Logger: log, Registerer: n.metrics,
+	})
+	if err == nil {
+		err = n.store.Start(context.Background())
+	}
+	if err != nil {
+		return nil, errors.Join(err, n.store.Close(), n.binder.Close())
+	}
 	return n, nil
 }
 
@@ -179,6 +193,7 @@ func (n *clusterNode) begin(ctx context.Context, work *errgroup.Group) error {
 		return err
 	}
 	work.Go(func() error { return n.binder.Run(ctx) })
+	work.Go(func() error { n.store.Run(ctx); return nil })
 	work.Go(func() error { return n.claimant.Run(ctx) })
 	work.Go(func() error { n.keeper.Run(ctx); return nil })
 	work.Go(func() error { n.leg.Run(ctx); return nil })

@@ -2,6 +2,8 @@ package reconcile
 
 import (
 	"errors"
+	"path/filepath"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -41,6 +43,9 @@ func newMetrics(s *Store, r prometheus.Registerer) *metrics {
 		}, []string{"kind", "verb", "result"}),
 	}
 	if r != nil {
+		// A process can have several stores.
+		name := strings.TrimSuffix(filepath.Base(s.cfg.Path), ".db")
+		r = prometheus.WrapRegistererWith(prometheus.Labels{"store": name}, r)
 		r.MustRegister(m, m.commits, m.candidates, m.orphans, m.attempts)
 	}
 	return m

@@ -32,7 +32,7 @@ func (s *Server) check(ctx context.Context, c cni.Call, conf cni.Config) error {
 	if err := checkNamespace(c.Namespace); err != nil {
 		return err
 	}
-	unlock, err := s.lock(ctx, c.Container, c.Interface)
+	unlock, err := s.lock(ctx, a)
 	if err != nil {
 		return err
 	}

@@ -7,12 +7,13 @@ import (
 	"errors"
 
 	"github.com/containernetworking/cni/pkg/types"
-	"github.com/kuryr/kuryr/internal/failpoint"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// del takes an attachment away. Nothing there is no error, and nor is an SDN that is away: it is owed then.
+// del deletes an attachment. An absent one is no error. If the SDN is unavailable, the deletion
+// is repeated.
 func (s *Server) del(ctx context.Context, c cni.Call, conf cni.Config) error {
 	args, err := cni.ParseArgs(c.Args)
 	if err != nil {
@@ -22,58 +23,28 @@ func (s *Server) del(ctx context.Context, c cni.Call, conf cni.Config) error {
 	if err != nil {
 		return err
 	}
-	s.adds.overtake(attachmentName(c.Container, c.Interface))
-	unlock, err := s.lock(ctx, c.Container, c.Interface)
+	s.adds.overtake(a.Key())
+	unlock, err := s.lock(ctx, a)
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	if err := s.take(ctx, c.Container, c.Interface); err != nil {
+		return err
+	}
 	return s.release(ctx, a)
 }
 
-// release takes an attachment away whose lock is held, or owes it.
-func (s *Server) release(ctx context.Context, a Attachment) error {
-	err := s.takeAway(ctx, a)
-	if sdn.IsUnavailable(err) || errors.Is(err, context.DeadlineExceeded) {
-		s.log.WarnContext(ctx, "an interface cannot be taken away yet; it is tried again", "container", a.Container, "interface", a.Interface, "error", err)
-		return s.owe(a)
-	}
-	if err != nil {
-		return err
-	}
-	return s.owed.Delete(cni.RecordName(a.Container, a.Interface))
-}
-
-// takeAway unplugs what the attachment has, and gives it back.
-func (s *Server) takeAway(ctx context.Context, a Attachment) error {
-	// What was bound without the daemon may be a port of the Source's all the same: Raven has claimed it.
-	if _, err := s.given.Unbind(ctx, a.Container, a.Interface); err != nil {
-		return err
-	}
-	w, err := s.source.Find(ctx, a)
-	if err != nil && !sdn.IsNotFound(err) {
-		return err
-	}
-	if err == nil {
-		if err := s.binder.Unplug(ctx, w.Port); err != nil {
-			return err
-		}
-	}
-	failpoint.Here("node.del.unplugged")
-	return s.source.Release(ctx, a) // also where nothing was found: half of a claim may be there
-}
-
-// collect is GC: it takes away every attachment of the network that is not in the list.
+// collect is GC: it deletes every attachment of the network that is not in the list.
 func (s *Server) collect(ctx context.Context, conf cni.Config) error {
 	valid := map[types.GCAttachment]bool{}
 	for _, v := range *conf.Valid {
 		valid[v] = true
 	}
-	all, err := s.attachments(ctx)
-	errs := []error{err}
+	errs := []error{s.list(ctx)}
 	held, err := s.heldWithout(valid)
 	errs = append(errs, err)
-	for _, a := range all {
+	for _, a := range s.attachments(&errs) {
 		if a.Network != conf.Name || valid[types.GCAttachment{ContainerID: a.Container, IfName: a.Interface}] {
 			continue
 		}
@@ -82,7 +53,7 @@ func (s *Server) collect(ctx context.Context, conf cni.Config) error {
 				continue
 			}
 		}
-		s.log.InfoContext(ctx, "an interface that nobody has any more is taken away", "container", a.Container, "interface", a.Interface)
+		s.log.InfoContext(ctx, "attachment is not valid any more", "container", a.Container, "interface", a.Interface)
 		errs = append(errs, s.lockedRelease(ctx, a))
 	}
 	return errors.Join(errs...)
@@ -100,11 +71,12 @@ func (s *Server) heldWithout(valid map[types.GCAttachment]bool) (map[sdn.ID]bool
 	return held, err
 }
 
-// Leave takes away an attachment for which no DEL will come: its pod has gone, and its network namespace with it. What cannot be taken away now is owed.
+// Leave deletes an attachment for which no DEL will come, because its pod and its network
+// namespace are gone.
 func (s *Server) Leave(ctx context.Context, a Attachment) error { return s.lockedRelease(ctx, a) }
 
 func (s *Server) lockedRelease(ctx context.Context, a Attachment) error {
-	unlock, err := s.lock(ctx, a.Container, a.Interface)
+	unlock, err := s.lock(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -112,12 +84,17 @@ func (s *Server) lockedRelease(ctx context.Context, a Attachment) error {
 	return s.release(ctx, a)
 }
 
-// attachments are all there are: the Source's, and what was bound by CNI_ARGS alone.
-func (s *Server) attachments(ctx context.Context) ([]Attachment, error) {
-	all, err := s.source.Attachments(ctx)
-	bound, unread := s.given.All()
+// attachments are those that have a row, and those that were bound by CNI_ARGS alone.
+func (s *Server) attachments(errs *[]error) (all []Attachment) {
+	for r := range s.rows.Rows() {
+		if r.Phase == reconcile.Wanted {
+			all = append(all, r.Spec.Attachment)
+		}
+	}
+	bound, err := s.given.All()
 	for _, b := range bound {
 		all = append(all, Attachment{Container: b.Container, Interface: b.Interface, Namespace: b.Namespace, Network: b.Network})
 	}
-	return all, errors.Join(err, unread)
+	*errs = append(*errs, err)
+	return all
 }

@@ -5,7 +5,6 @@ package node
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/internal/hostports"
 	"github.com/kuryr/kuryr/internal/lookup"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -64,6 +64,7 @@ var (
 	_ Source    = (*Network)(nil)
 	_ Prober    = (*Network)(nil)
 	_ Recoverer = (*Network)(nil)
+	_ Lister    = (*Network)(nil)
 )
 
 // devicePrefix begins the device of a container's port: cni/NETWORK/CONTAINER/INTERFACE, of which none has a '/' in it.
@@ -87,14 +88,24 @@ func (n *Network) key(kind string, a Attachment) sdn.Key {
 	return sdn.Key{Owner: n.sdn.Installation(), Kind: kind, Name: a.Container + "/" + a.Interface}
 }
 
-// Claim makes, finds or borrows the port. What fails half way is taken back.
-func (n *Network) Claim(ctx context.Context, a Attachment) (Wiring, error) {
+// Allocate implements Source. The SDN allocates when the intent is stored.
+func (n *Network) Allocate(context.Context, Attachment) (*Allocation, error) { return nil, nil }
+
+// Free implements Source.
+func (n *Network) Free(Intent) {}
+
+// RowOf implements Source. The SDN may have a port of any attachment.
+func (n *Network) RowOf(a Attachment) (key string, ok bool) { return a.Key(), true }
+
+// Ensure implements Source. It creates, finds or attaches the port.
+func (n *Network) Ensure(ctx context.Context, i Intent) (Wiring, error) {
+	a := i.Attachment
 	network, err := n.network(ctx, a)
 	if err != nil {
-		return Wiring{}, err
+		return Wiring{}, reconcile.Refused(err)
 	}
 	if err := n.grantable(a.Want); err != nil {
-		return Wiring{}, err
+		return Wiring{}, reconcile.Refused(err)
 	}
 	var port sdn.Port
 	if a.Want.Port != "" {
@@ -116,12 +127,7 @@ func (n *Network) Claim(ctx context.Context, a Attachment) (Wiring, error) {
 	if err == nil && len(a.Want.Published) > 0 {
 		err = n.publish(ctx, a, port)
 	}
-	if err != nil {
-		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
-		defer cancel()
-		return Wiring{}, errors.Join(err, n.Release(undo, a))
-	}
-	return w, nil
+	return w, err
 }
 
 // grantable refuses what the SDN cannot do, before anything is made.
@@ -195,7 +201,7 @@ func address(text string) (netip.Addr, error) {
 func (n *Network) borrow(ctx context.Context, a Attachment) (sdn.Port, error) {
 	port, err := n.sdn.Port(ctx, a.Want.Port)
 	if err != nil {
-		return port, err
+		return port, reconcile.Refused(err)
 	}
 	mine := device(a)
 	if port.DeviceID == mine && (port.Host == n.host || port.Host == "" || !n.sdn.Capabilities().HostBinding) {

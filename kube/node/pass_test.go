@@ -5,12 +5,11 @@ package node
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/internal/rootsock"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/sdn"
@@ -22,22 +21,28 @@ type empty struct {
 	released chan string
 }
 
-func (e empty) Claim(ctx context.Context, _ Attachment) (Wiring, error) {
+func (e empty) Allocate(ctx context.Context, _ Attachment) (*Allocation, error) {
 	e.waits <- struct{}{}
 	<-ctx.Done()
-	return Wiring{}, sdn.Exhausted(sdn.NoPorts, "port", "the pool is empty")
+	return nil, sdn.Exhausted(sdn.NoPorts, "port", "the pool is empty")
 }
 
 func (e empty) Find(_ context.Context, a Attachment) (Wiring, error) {
 	return Wiring{}, sdn.NotFound("attachment", a.Container)
 }
 
-func (e empty) Release(_ context.Context, a Attachment) error {
-	e.released <- a.Container
+func (empty) Free(Intent) {}
+
+func (empty) Ensure(context.Context, Intent) (Wiring, error) { return Wiring{}, nil }
+
+func (e empty) Leave(ctx context.Context, i Intent) (Wiring, error) { return e.Find(ctx, i.Attachment) }
+
+func (e empty) Release(_ context.Context, _ reconcile.Object, i Intent) error {
+	e.released <- i.Container
 	return nil
 }
 
-func (empty) Attachments(context.Context) ([]Attachment, error) { return nil, nil }
+func (empty) RowOf(a Attachment) (string, bool) { return a.Key(), true }
 
 // However many ADDs wait for a port, a DEL, which gives one back, is served; and no more of them are taken than there is room for.
 func TestDelPassesAdds(t *testing.T) {
@@ -48,7 +53,7 @@ func TestDelPassesAdds(t *testing.T) {
 	)
 	r := newRig(t)
 	source := empty{make(chan struct{}, maxAdds), make(chan string, maxAdds+1)}
-	r.Server = New(Config{Source: source, Binder: &binder{plugged: map[sdn.ID]bind.Interface{}}, State: r.state, Logger: slog.New(slog.DiscardHandler)})
+	r.serves(source)
 	socket := filepath.Join(t.TempDir(), "node.sock")
 	l, err := rootsock.Listen(socket)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -21,6 +22,11 @@ func (n *Network) Find(ctx context.Context, a Attachment) (Wiring, error) {
 	return n.wiring(ctx, port)
 }
 
+// Leave implements Source.
+func (n *Network) Leave(ctx context.Context, i Intent) (Wiring, error) {
+	return n.Find(ctx, i.Attachment)
+}
+
 func (n *Network) port(ctx context.Context, a Attachment) (sdn.Port, bool, error) {
 	return sdn.First(n.sdn.FindPorts(ctx, n.here(sdn.PortQuery{Devices: []string{device(a)}})))
 }
@@ -34,10 +40,15 @@ func (n *Network) here(q sdn.PortQuery) sdn.PortQuery {
 }
 
 // Release deletes what was made for the port, and then the port, or gives a borrowed one back. While there is anything there is the port.
-func (n *Network) Release(ctx context.Context, a Attachment) error {
+// Without the port it is reconcile.ErrAbsent.
+func (n *Network) Release(ctx context.Context, _ reconcile.Object, i Intent) error {
+	a := i.Attachment
 	port, there, err := n.port(ctx, a)
-	if err != nil || !there {
+	if err != nil {
 		return err
+	}
+	if !there {
+		return reconcile.ErrAbsent
 	}
 	if err := n.unpublish(ctx, a); err != nil {
 		return err

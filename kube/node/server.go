@@ -16,6 +16,7 @@ import (
 	"github.com/kuryr/kuryr/internal/idlegate"
 	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/keymutex"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/kube/cni/given"
 	"github.com/kuryr/kuryr/sdn"
@@ -28,7 +29,7 @@ const (
 	maxAdds      = 512              // of them; a further one is to come again. What ADDs may wait for, DELs bring: they always find room
 	readLimit    = 10 * time.Second // for a whole request
 	requestLimit = 60 * time.Second // for what it asks; kuryr-cni waits longer
-	undoLimit    = 15 * time.Second // for taking back what failed
+	undoLimit    = 25 * time.Second // for taking back what failed, also without a caller
 	endLimit     = 10 * time.Second // for what is under way when the daemon ends
 )
 
@@ -41,10 +42,12 @@ type Binder interface {
 
 // Config is what a Server needs.
 type Config struct {
-	Source     Source
-	Binder     Binder
-	State      string                // folder of what is owed and what was bound by CNI_ARGS alone; "" is cni.DefaultState
-	Idle       *idlegate.Gate        // of ADDs and DELs; may be nil
+	Source Source
+	Binder Binder
+	// Store has the attachments' rows. It is not started yet; its user runs and closes it.
+	Store      *reconcile.Store
+	State      string                // folder of what was bound by CNI_ARGS alone, and of DELs that found no daemon; "" is cni.DefaultState
+	Idle       *idlegate.Gate        // is told of ADDs and DELs; nil: nobody
 	Logger     *slog.Logger          // nil: slog.Default
 	Registerer prometheus.Registerer // nil: nothing is counted
 }
@@ -54,31 +57,39 @@ type Server struct {
 	source  Source
 	binder  Binder
 	given   *given.Folder
-	owed    *jsonstore.Store // of pending DELs
+	owed    *jsonstore.Store // of kuryr-cni, which found no daemon
+	rows    *reconcile.Kind[Intent, Made]
 	idle    *idlegate.Gate
 	log     *slog.Logger
 	metrics *requests
 	locks   keymutex.Mutex // by attachment
 	adds    underway
 	slots   chan struct{} // of ADDs
-	wake    chan struct{} // something is owed
 }
 
-// New makes a Server. It touches nothing until Serve.
-func New(c Config) *Server {
+// New makes a Server, whose rows become a kind of the store, and tells its Source of them. It
+// touches nothing else until Serve.
+func New(c Config) (*Server, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
 	if c.State == "" {
 		c.State = cni.DefaultState
 	}
-	return &Server{
+	s := &Server{
 		source: c.Source, binder: c.Binder, given: given.In(c.State, c.Binder), owed: cni.OwedIn(c.State), idle: c.Idle, log: c.Logger,
-		metrics: newRequests(c.Registerer), wake: make(chan struct{}, 1), slots: make(chan struct{}, maxAdds),
+		metrics: newRequests(c.Registerer), slots: make(chan struct{}, maxAdds),
 	}
+	s.rows = reconcile.Register(c.Store, kindAttachment, target{s}, reconcile.Options[Intent, Made]{
+		Timeout: undoLimit,
+	})
+	if r, ok := c.Source.(Restorer); ok {
+		return s, r.Restore(s)
+	}
+	return s, nil
 }
 
-// Serve answers what comes on the listener, which must be root's alone (package rootsock), until ctx ends, and pays meanwhile what is owed. Its error is the
+// Serve answers what comes on the listener, which must be root's alone (package rootsock), until ctx ends. Its error is the
 // listener's.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
@@ -187,12 +198,8 @@ func (s *Server) Do(ctx context.Context, c cni.Call) ([]byte, error) {
 }
 
 // lock holds an attachment.
-func (s *Server) lock(ctx context.Context, container, iface string) (unlock func(), err error) {
-	return s.locks.Lock(ctx, attachmentName(container, iface))
-}
-
-func attachmentName(container, iface string) string {
-	return container + "/" + iface
+func (s *Server) lock(ctx context.Context, a Attachment) (unlock func(), err error) {
+	return s.locks.Lock(ctx, a.Key())
 }
 
 // status tells whether containers can be added.

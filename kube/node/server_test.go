@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -21,6 +22,7 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/internal/jsonstore"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/internal/rootsock"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/sdn"
@@ -101,6 +103,8 @@ type rig struct {
 	binder *binder
 	state  string
 	netns  string
+	store  *reconcile.Store
+	t      *testing.T
 }
 
 func newRig(t *testing.T) *rig {
@@ -117,7 +121,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{sdn: &away{Provider: p}, binder: &binder{plugged: map[sdn.ID]bind.Interface{}}, state: t.TempDir(), netns: filepath.Join(t.TempDir(), "ns")}
+	r := &rig{t: t, sdn: &away{Provider: p}, binder: &binder{plugged: map[sdn.ID]bind.Interface{}}, state: t.TempDir(), netns: filepath.Join(t.TempDir(), "ns")}
 	if err := os.WriteFile(r.netns, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -125,12 +129,79 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// again is the daemon started anew.
+// again is the daemon started again.
 func (r *rig) again() {
-	r.Server = New(Config{
-		Source: NewNetwork(NetworkConfig{Provider: r.sdn, Host: "here", Logger: slog.New(slog.DiscardHandler)}),
-		Binder: r.binder, State: r.state, Logger: slog.New(slog.DiscardHandler),
+	r.t.Helper()
+	r.serves(NewNetwork(NetworkConfig{Provider: r.sdn, Host: "here", Logger: slog.New(slog.DiscardHandler)}))
+}
+
+// serves starts the daemon with a Source. Nothing but calls is done yet.
+func (r *rig) serves(source Source) {
+	r.t.Helper()
+	if r.store != nil {
+		r.close()
+	} else {
+		r.t.Cleanup(r.close)
+	}
+	var err error
+	log := slog.New(slog.DiscardHandler)
+	r.store, err = reconcile.Open(reconcile.Config{
+		Path: filepath.Join(r.state, "agent.db"), Volatile: true, MinBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond, Logger: log,
 	})
+	if err == nil {
+		r.Server, err = New(Config{Source: source, Binder: r.binder, Store: r.store, State: r.state, Logger: log})
+	}
+	if err == nil {
+		err = r.store.Start(r.t.Context())
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) close() {
+	if err := r.store.Close(); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// reboot takes the table and the interfaces away.
+func (r *rig) reboot() {
+	r.t.Helper()
+	r.close()
+	r.store = nil
+	clear(r.binder.plugged)
+	if err := os.Remove(filepath.Join(r.state, "agent.db")); err != nil {
+		r.t.Fatal(err)
+	}
+	r.again()
+}
+
+// run has the daemon do what an earlier one left.
+func (r *rig) run() {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(r.t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { r.store.Run(ctx) })
+	r.settle(ctx)
+	for end := time.Now().Add(10 * time.Second); r.deleting() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			r.t.Error("not all is deleted")
+			break
+		}
+	}
+	cancel()
+	running.Wait()
+}
+
+// deleting counts the rows that are being deleted.
+func (r *rig) deleting() (n int) {
+	for row := range r.Rows() {
+		if row.Phase == reconcile.Deleting {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *rig) call(verb, container, more string) cni.Call {
@@ -175,13 +246,13 @@ func (r *rig) must(t *testing.T, verb, container, more string) {
 // has wants so many attachments, in the SDN and plugged.
 func (r *rig) has(t *testing.T, want int) {
 	t.Helper()
-	all, err := r.source.Attachments(t.Context())
+	all, err := r.source.(Lister).Attachments(t.Context())
 	if err != nil || len(all) != want || len(r.binder.plugged) != want {
 		t.Errorf("%d attachments and %d interfaces, want %d (%v)", len(all), len(r.binder.plugged), want, err)
 	}
 	owed, err := jsonstore.Load[cni.Call](r.owed)
-	if err != nil || len(owed) != 0 {
-		t.Errorf("owed: %v (%v)", owed, err)
+	if n := r.deleting(); err != nil || len(owed) != 0 || n != 0 {
+		t.Errorf("%d rows are being deleted, left are %v (%v)", n, owed, err)
 	}
 }
 
@@ -275,10 +346,10 @@ type emptyPool struct {
 	waits chan struct{}
 }
 
-func (p emptyPool) Claim(ctx context.Context, _ Attachment) (Wiring, error) {
+func (p emptyPool) Allocate(ctx context.Context, _ Attachment) (*Allocation, error) {
 	p.waits <- struct{}{}
 	<-ctx.Done()
-	return Wiring{}, sdn.Exhausted(sdn.NoPorts, "port", "pool")
+	return nil, sdn.Exhausted(sdn.NoPorts, "port", "pool")
 }
 
 // A DEL does not wait for the ADD that it overtakes, nor for another one behind that, and an ADD that comes after it is not its business.
@@ -453,30 +524,81 @@ func TestSDNAway(t *testing.T) {
 	wants(t, err, cni.Unavailable, "SDN")
 	r.sdn.is(false)
 	r.again()
-	if !r.pay(t.Context()) {
-		t.Error("not all is paid")
-	}
+	r.run()
 	r.has(t, 1)
 }
 
-// A daemon that starts gives back what has no interface, and leaves the rest.
+// A daemon that starts gives back what has no interface, and leaves the rest, also after the
+// table was lost.
 func TestSweep(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(*rig){"kept": (*rig).again, "lost": func(r *rig) {
+		plugged := maps.Clone(r.binder.plugged)
+		r.reboot()
+		r.binder.plugged = plugged
+	}} {
+		r := newRig(t)
+		r.mustAdd(t, "a", "")
+		r.mustAdd(t, "b", "")
+		for id, i := range r.binder.plugged {
+			if i.Port.Name == "a" {
+				delete(r.binder.plugged, id)
+			}
+		}
+		lose(r)
+		r.run()
+		r.has(t, 1)
+		if _, err := r.source.Find(t.Context(), Attachment{Network: "blue", Container: "b", Interface: "eth0"}); err != nil {
+			t.Errorf("%s: the one with an interface: %v", name, err)
+		}
+		r.must(t, cni.Del, "b", "")
+		r.has(t, 0)
+	}
+}
+
+// Without the table, as after a reboot or an upgrade, a DEL and a GC take away what the SDN has.
+func TestWithoutRows(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, container := range []string{"a", "b", "c"} {
+		r.mustAdd(t, container, "")
+	}
+	plugged := maps.Clone(r.binder.plugged)
+	r.reboot()
+	r.binder.plugged = plugged
+	r.must(t, cni.Del, "a", "")
+	r.has(t, 2)
+	r.must(t, cni.GC, "", `"cni.dev/valid-attachments": [{"containerID": "b", "ifname": "eth0"}]`)
+	r.has(t, 1)
+	r.sdn.is(true)
+	r.reboot()
+	r.must(t, cni.Del, "b", "")
+	r.sdn.is(false)
+	r.run()
+	r.has(t, 0)
+}
+
+// A DEL that kuryr-cni could not hand over is done by the daemon when it starts, and before an
+// ADD of the same container.
+func TestHandedOver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.mustAdd(t, "a", "")
-	r.mustAdd(t, "b", "")
-	for id, i := range r.binder.plugged {
-		if i.Port.Name == "a" {
-			delete(r.binder.plugged, id)
+	first := r.mustAdd(t, "b", "")
+	for _, container := range []string{"a", "b", "never"} {
+		if err := cni.OwedIn(r.state).Put(cni.RecordName(container, "eth0"), r.call(cni.Del, container, "")); err != nil {
+			t.Fatal(err)
 		}
 	}
 	r.again()
-	if !r.sweep(t.Context()) {
-		t.Error("not all could be looked at")
+	again := r.mustAdd(t, "b", "")
+	if again.Interfaces[0].Mac == first.Interfaces[0].Mac {
+		t.Error("the container has its earlier port")
 	}
+	r.run()
 	r.has(t, 1)
 	if _, err := r.source.Find(t.Context(), Attachment{Network: "blue", Container: "b", Interface: "eth0"}); err != nil {
-		t.Errorf("the one with an interface: %v", err)
+		t.Errorf("the one that was added afterwards: %v", err)
 	}
 }
 
@@ -525,4 +647,26 @@ func TestServe(t *testing.T) {
 	if _, err := cni.Ask(path, r.call(cni.Status, "", ""), time.Minute); !errors.Is(err, cni.ErrNoDaemon) {
 		t.Errorf("after the end: %v", err)
 	}
+}
+
+// A DEL that has no row needs none on a full disk.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.mustAdd(t, "a", "")
+	r.mustAdd(t, "b", "")
+	plugged := maps.Clone(r.binder.plugged)
+	r.reboot()
+	r.binder.plugged = plugged
+	reserve := filepath.Join(r.state, "agent.db.reserve")
+	if err := errors.Join(os.Remove(reserve), os.Mkdir(reserve, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.add(t, "c", "")
+	if !sdn.IsOfHost(err) {
+		t.Errorf("ADD: %v", err)
+	}
+	r.must(t, cni.Del, "a", "")
+	r.must(t, cni.Del, "never", "")
+	r.has(t, 1)
 }

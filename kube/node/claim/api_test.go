@@ -1,3 +1,5 @@
+//go:build linux
+
 package claim
 
 import (
@@ -5,7 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strconv"
 	"sync"
@@ -26,7 +32,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/kube/node"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -417,36 +426,178 @@ func ask(container, pod, uid string) node.Attachment {
 	return node.Attachment{Container: container, Interface: "eth0", Namespace: "/run/netns/" + container, Pod: &node.Pod{Namespace: namespace, Name: pod, UID: uid}}
 }
 
-// world is a Claimant with an API, which can be killed and started again.
+// world is a node's daemon with an API, but without a kernel. It can be killed and started again.
 type world struct {
 	t    testing.TB
 	api  *api
-	dir  string
-	boot string
+	dir  string // of the table
+	old  string // journal of an earlier version
 	wait time.Duration
-	left func(context.Context, node.Attachment) error
 	host HostPorts
 	own  func(*corev1.Node)
 	*Claimant
-	kill func()
+	store  *reconcile.Store
+	server *node.Server
+	plugs  *plugs
+	kill   func()
+}
+
+// plugs are the interfaces by the ports that are plugged. They outlive the daemon.
+type plugs struct {
+	mu    sync.Mutex
+	there map[sdn.ID]bind.Interface
+}
+
+func (p *plugs) Plug(_ context.Context, i bind.Interface) (bind.Result, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.there[i.Port.ID] = i
+	return bind.Result{Name: i.Name, MAC: i.Port.MAC}, nil
+}
+
+func (p *plugs) Unplug(_ context.Context, port sdn.Port) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.there, port.ID)
+	return nil
+}
+
+func (p *plugs) State(_ context.Context, port sdn.Port) (bind.State, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, there := p.there[port.ID]; there {
+		return bind.Whole, nil
+	}
+	return bind.Absent, nil
+}
+
+func aWorld(t testing.TB, objects ...client.Object) *world {
+	return &world{
+		t: t, dir: t.TempDir(), wait: 200 * time.Millisecond, plugs: &plugs{there: map[sdn.ID]bind.Interface{}},
+		api: newAPI(append(objects, aNamespace(), aNetwork(), aPool(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: thisNode}})...),
+	}
 }
 
 func newWorld(t testing.TB, objects ...client.Object) *world {
-	w := &world{t: t, api: newAPI(append(objects, aNamespace(), aNetwork(), aPool(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: thisNode}})...), dir: t.TempDir(), boot: thisBoot, wait: 200 * time.Millisecond}
+	w := aWorld(t, objects...)
 	w.start()
 	t.Cleanup(func() { w.kill() })
 	return w
 }
 
-// open makes a Claimant that does not run yet.
+// open makes a daemon that does not run yet.
 func (w *world) open() {
 	w.t.Helper()
-	c, err := Open(Config{Client: w.api.daemon(), Node: thisNode, Network: "kuryr", Dir: w.dir, Boot: w.boot, PodWait: w.wait, Left: w.left, HostPorts: w.host, Own: w.own})
-	must(w.t, err)
+	must(w.t, w.assemble())
+}
+
+func (w *world) assemble() error {
+	c, err := Open(Config{
+		Client: w.api.daemon(), Node: thisNode, Network: "kuryr", Journal: w.old, Boot: thisBoot, PodWait: w.wait, HostPorts: w.host, Own: w.own,
+	})
+	if err != nil {
+		return err
+	}
 	c.backoff = &wait.Backoff{Duration: 2 * time.Millisecond, Cap: 10 * time.Millisecond, Steps: 3, Factor: 2}
 	c.queue = newQueue(2*time.Millisecond, 20*time.Millisecond)
 	c.gone.queue = c.queue
 	w.Claimant = c
+	log := slog.New(slog.DiscardHandler)
+	w.store, err = reconcile.Open(reconcile.Config{Path: filepath.Join(w.dir, "agent.db"), Volatile: true, MinBackoff: 2 * time.Millisecond, Logger: log})
+	if err != nil {
+		return err
+	}
+	w.server, err = node.New(node.Config{Source: c, Binder: w.plugs, Store: w.store, State: filepath.Join(w.dir, "cni"), Logger: log})
+	if err != nil {
+		return err
+	}
+	return w.store.Start(context.Background())
+}
+
+// call is what a container runtime asks for. The namespace of ask is there during the call.
+func (w *world) call(ctx context.Context, verb string, a node.Attachment, more map[string]any) error {
+	config := map[string]any{"cniVersion": "1.1.0", "name": "kuryr", "type": "kuryr"}
+	maps.Copy(config, more)
+	runtime := map[string]any{}
+	if a.Want.Network != "" {
+		config["network"] = a.Want.Network
+	}
+	if len(a.Want.IPs) > 0 {
+		runtime["ips"] = a.Want.IPs
+	}
+	if l := a.Want.Bandwidth; l != (sdn.Limits{}) {
+		runtime["bandwidth"] = map[string]any{"ingressRate": l.IngressKbps * 1000, "ingressBurst": l.IngressBurst * 1000}
+	}
+	var mapped []any
+	for _, p := range a.Want.Published {
+		mapped = append(mapped, map[string]any{"hostPort": p.HostPort, "containerPort": p.Port, "protocol": "tcp"})
+	}
+	if mapped != nil {
+		runtime["portMappings"] = mapped
+	}
+	config["runtimeConfig"] = runtime
+	text, err := json.Marshal(config)
+	if err != nil {
+		return err
+	}
+	c := cni.Call{Verb: verb, Container: a.Container, Interface: a.Interface, Namespace: a.Namespace, Config: text, Args: "IgnoreUnknown=1"}
+	if a.Pod != nil {
+		c.Args += fmt.Sprintf(";K8S_POD_NAMESPACE=%s;K8S_POD_NAME=%s;K8S_POD_INFRA_CONTAINER_ID=%s;K8S_POD_UID=%s", a.Pod.Namespace, a.Pod.Name, a.Container, a.Pod.UID)
+	}
+	if a.Want.Port != "" {
+		c.Args += ";PORT_UUID=" + string(a.Want.Port)
+	}
+	if verb == cni.Add {
+		c.Namespace = w.netns(a)
+		if err := os.WriteFile(c.Namespace, nil, 0o600); err != nil {
+			return err
+		}
+		if c.Namespace != a.Namespace {
+			defer func() { _ = os.Remove(c.Namespace) }()
+		}
+	}
+	_, err = w.server.Do(ctx, c)
+	return err
+}
+
+// netns is a path that the test can write, unless the test has chosen one.
+func (w *world) netns(a node.Attachment) string {
+	if dir, name := filepath.Split(a.Namespace); dir != "/run/netns/" && a.Namespace != "" {
+		return a.Namespace
+	} else {
+		return filepath.Join(w.dir, "netns-"+name)
+	}
+}
+
+// Claim is an ADD, and what is plugged then.
+func (w *world) Claim(ctx context.Context, a node.Attachment) (node.Wiring, error) {
+	if err := w.call(ctx, cni.Add, a, nil); err != nil {
+		return node.Wiring{}, err
+	}
+	got, err := w.Find(ctx, a)
+	w.plugs.mu.Lock()
+	defer w.plugs.mu.Unlock()
+	got.Limits = w.plugs.there[got.Port.ID].Limits
+	return got, err
+}
+
+// Release is a DEL.
+func (w *world) Release(ctx context.Context, a node.Attachment) error {
+	return w.call(ctx, cni.Del, a, nil)
+}
+
+// rows counts the attachments' rows.
+func (w *world) rows() (n int) {
+	for range w.server.Rows() {
+		n++
+	}
+	return n
+}
+
+// settled waits until so many rows are left.
+func (w *world) settled(n int) {
+	w.t.Helper()
+	eventually(w.t, fmt.Sprint(n, " rows"), func() bool { return w.rows() == n })
 }
 
 func (w *world) start() {
@@ -454,7 +605,9 @@ func (w *world) start() {
 	w.open()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	c := w.Claimant
+	c, store := w.Claimant, w.store
+	var running sync.WaitGroup
+	running.Go(func() { store.Run(ctx) })
 	go func() { done <- c.Run(ctx) }()
 	var once sync.Once
 	w.kill = func() {
@@ -463,6 +616,8 @@ func (w *world) start() {
 			if err := <-done; err != nil {
 				w.t.Errorf("Run: %v", err)
 			}
+			running.Wait()
+			must(w.t, store.Close())
 		})
 	}
 }

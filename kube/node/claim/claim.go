@@ -2,55 +2,42 @@ package claim
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/node"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Claim gives the attachment the port made for its pod, or a free one of a pool of its namespace's network. With one there, it makes no call of the API server. A port of a dead sandbox of the pod is its next one's. Else it waits for exactly one,
-// in the order of asking, until ctx ends: IsExhausted, with what is waited for. A pod that is not known after Config.PodWait IsNotFound; one that has another UID
-// IsConflict, Stale: the container is of a pod that has gone. IsUnavailable where the node's ports are another's to claim, also by the time that it has one.
-func (c *Claimant) Claim(ctx context.Context, a node.Attachment) (node.Wiring, error) {
+// Allocate returns the port made for the attachment's pod, a port of a dead sandbox of the pod, or a
+// free one of a pool of its namespace's network. With one there, it makes no call of the API
+// server. Else it waits for exactly one, in the order of asking, until ctx ends: IsExhausted,
+// with what is waited for. A pod that is not known after Config.PodWait is IsNotFound; one that
+// has another UID is IsConflict, Stale: the container is of an earlier pod. IsUnavailable if
+// Raven claims the node's ports.
+func (c *Claimant) Allocate(ctx context.Context, a node.Attachment) (*node.Allocation, error) {
 	if a.Pod == nil || a.Pod.Name == "" || a.Pod.Namespace == "" {
-		return node.Wiring{}, sdn.Invalid("attachment", "K8S_POD_NAME", "only pods have ports of a node's pools")
+		return nil, sdn.Invalid("attachment", "K8S_POD_NAME", "only pods have ports of a node's pools")
 	}
 	if err := grantable(a.Want.Network); err != nil {
-		return node.Wiring{}, err
+		return nil, err
 	}
-	k := keyOf(a)
-	unlock, err := c.turn.Lock(ctx, k.name())
-	if err != nil {
-		return node.Wiring{}, sdn.Unavailable(err, "attachment", "another call for the container %s has not ended", a.Container)
-	}
-	defer unlock()
 	c.mu.Lock()
-	has := c.index.attached[k]
+	has := c.index.attached[keyOf(a)]
 	c.mu.Unlock()
 	if has != nil {
 		return c.again(has, a)
 	}
 	got, err := c.get(ctx, a)
 	if err != nil {
-		return node.Wiring{}, err
+		return nil, err
 	}
 	failpoint.Here("claim.claim.chosen")
-	if err := c.begins(got); err != nil {
-		c.untake(got)
-		return node.Wiring{}, err
-	}
-	failpoint.Here("claim.claim.written")
-	if err := c.keep(got); err != nil {
-		c.untake(got)
-		return node.Wiring{}, err
-	}
-	c.told(got)
-	return limited(got.wiring, a), nil
+	return got.allocation(), nil
 }
 
 // grantable refuses a network that the caller names. The pools of a pod's namespace have
@@ -63,39 +50,83 @@ func grantable(network string) error {
 	return sdn.Unsupported("attachment", "pods have ports of their namespace's network, not of %q (network)", network)
 }
 
-// begins publishes the ports of an attachment and writes it down, which a restart publishes them by. Where it inherits it is written down already, and is no longer after an error.
-func (c *Claimant) begins(got *attachment) error {
-	if err := c.publish(got); err != nil {
-		return errors.Join(err, c.journal.drop(keyOf(got.Attachment)))
+// Free takes back in memory what was allocated and is not stored.
+func (c *Claimant) Free(i node.Intent) {
+	c.mu.Lock()
+	a := c.holder(i)
+	if a == nil || a.written {
+		c.mu.Unlock()
+		return
 	}
-	failpoint.Here("claim.claim.published")
-	if err := c.journal.put(got.record); err != nil {
-		return sdn.OfHost(errors.Join(err, c.unpublish(got), c.journal.drop(keyOf(got.Attachment))))
-	}
-	return nil
+	c.free(a)
+	c.mu.Unlock()
+	c.told(a)
 }
 
-// keep says that what is written down has its port. Where the ports have become another's to claim since it was taken that one may have given it to a pod: what was
-// written is taken back, and the API hears nothing of it.
-func (c *Claimant) keep(got *attachment) error {
-	c.mu.Lock()
-	err := c.index.mayClaim()
-	if err == nil {
-		c.index.attach(got)
+// free ends in memory what has its port. A port that was taken over, and is not yet, goes back.
+// The lock is held.
+func (c *Claimant) free(a *attachment) {
+	t := c.index.detach(a)
+	if old := a.from; old != nil && c.index.attached[keyOf(old.Attachment)] == old {
+		c.index.hold(old)
+		return
 	}
-	c.mu.Unlock()
-	if err != nil {
-		return errors.Join(err, c.unpublish(got), c.journal.drop(keyOf(got.Attachment)))
-	}
-	return nil
+	c.offer(t)
 }
 
-// untake ends in memory what was taken and is not kept. Of the one that it inherits from the API has to be told.
-func (c *Claimant) untake(got *attachment) {
+// holder returns what has the intent's port by that intent; nil is none. The lock is held.
+func (c *Claimant) holder(i node.Intent) *attachment {
+	if i.Port == nil {
+		return nil
+	}
+	a := c.index.holders[string(i.Port.Wiring.Port.ID)]
+	if a == nil || keyOf(a.Attachment) != keyOf(i.Attachment) {
+		return nil
+	}
+	return a
+}
+
+// Ensure says that an intent is stored: from now on the API hears of it. Where Raven claims the
+// node's ports since the port was allocated, it may have given the port to a pod.
+func (c *Claimant) Ensure(ctx context.Context, i node.Intent) (node.Wiring, error) {
 	c.mu.Lock()
-	c.offer(c.index.detach(got))
+	a := c.holder(i)
 	c.mu.Unlock()
-	c.told(got)
+	if a == nil {
+		return node.Wiring{}, sdn.Conflict(sdn.InUse, "attachment", "port", "the port %s is another's", i.Port.Wiring.Port.ID)
+	}
+	failpoint.Here("claim.claim.written")
+	if a.from != nil {
+		if err := c.server.Drop(ctx, a.from.Attachment); err != nil {
+			return node.Wiring{}, err
+		}
+		c.mu.Lock()
+		a.from = nil
+		c.mu.Unlock()
+		failpoint.Here("claim.inherit.written")
+	}
+	if !i.Found {
+		if err := c.publish(&attachment{record: recordOf(i), wiring: i.Port.Wiring}); err != nil {
+			return node.Wiring{}, err
+		}
+		failpoint.Here("claim.claim.published")
+	} else if i.Port.Adopted {
+		failpoint.Here("claim.adopt.written")
+	}
+	c.mu.Lock()
+	if !a.written && !i.Found {
+		if err := c.index.mayClaim(); err != nil {
+			c.mu.Unlock()
+			return node.Wiring{}, err
+		}
+	}
+	c.index.unadopt(a)
+	a.record = recordOf(i)
+	c.index.attach(a)
+	w := limited(c.wiring(a), i.Attachment)
+	c.mu.Unlock()
+	c.told(a)
+	return w, nil
 }
 
 // limited adds to a wiring what the node keeps the attachment to.
@@ -104,32 +135,16 @@ func limited(w node.Wiring, a node.Attachment) node.Wiring {
 	return w
 }
 
-// again answers a Claim for what has its port.
-func (c *Claimant) again(has *attachment, a node.Attachment) (node.Wiring, error) {
+// again answers for what has its port.
+func (c *Claimant) again(has *attachment, a node.Attachment) (*node.Allocation, error) {
 	if !sameUID(has, a.Pod.UID) || podName(has) != (types.NamespacedName{Namespace: a.Pod.Namespace, Name: a.Pod.Name}) {
-		return node.Wiring{}, sdn.Conflict(sdn.InUse, "attachment", "K8S_POD_UID", "the container %s is of the pod %s with the UID %s", a.Container, podName(has), has.UID)
-	}
-	if a.Namespace != has.Attachment.Namespace || has.Adopted {
-		r := has.record
-		r.Attachment.Namespace, r.Attachment.Want, r.Adopted = a.Namespace, a.Want, false
-		if err := c.publish(&attachment{record: r, wiring: has.wiring}); err != nil {
-			return node.Wiring{}, err
-		}
-		if err := c.journal.put(r); err != nil {
-			return node.Wiring{}, sdn.OfHost(err)
-		}
-		c.mu.Lock()
-		delete(c.index.adopted, interfaceOf{has.UID, a.Interface})
-		has.record = r
-		c.mu.Unlock()
+		return nil, sdn.Conflict(sdn.InUse, "attachment", "K8S_POD_UID", "the container %s is of the pod %s with the UID %s", a.Container, podName(has), has.UID)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w := c.wiring(has)
-	if has.broken != nil && w.Port.MAC == nil {
-		return node.Wiring{}, has.broken
-	}
-	return limited(w, has.Attachment), nil
+	port := has.allocation()
+	port.Wiring, port.Adopted = c.wiring(has), false
+	return port, nil
 }
 
 // sameUID tells whether a runtime that says this UID means the attachment's pod. One that says none means it.
@@ -146,8 +161,9 @@ func (c *Claimant) get(ctx context.Context, a node.Attachment) (*attachment, err
 	}
 	c.mu.Lock()
 	if old := c.orphan(a); old != nil {
+		got := c.inherit(old, a)
 		c.mu.Unlock()
-		return c.inherit(ctx, old, a)
+		return got, nil
 	}
 	p, pod, t, err := c.index.choose(a)
 	switch {
@@ -167,7 +183,9 @@ func (c *Claimant) get(ctx context.Context, a node.Attachment) (*attachment, err
 
 // take gives a free port to an attachment, in memory. The lock is held.
 func (c *Claimant) take(p *port, pod *pod, a node.Attachment) *attachment {
-	got := &attachment{wiring: p.wiring, record: record{Attachment: a, UID: pod.uid, Port: p.object.Spec, Since: time.Now().UTC().Truncate(time.Second)}}
+	got := &attachment{wiring: p.wiring, record: record{
+		Attachment: a, UID: pod.uid, Port: p.object.Name, Pool: p.object.Spec.Pool, Since: time.Now().UTC().Truncate(time.Second),
+	}}
 	c.index.hold(got)
 	return got
 }
@@ -197,7 +215,7 @@ func (c *Claimant) Ready(_ context.Context, _, wanted string) error {
 
 // told has the API learn of an attachment that has its port, or has it no longer.
 func (c *Claimant) told(a *attachment) {
-	c.queue.Add(task{port: a.Port.ID})
+	c.queue.Add(task{port: a.Port})
 	c.queue.Add(task{pod: podName(a)})
 }
 
@@ -210,7 +228,7 @@ func podName(a *attachment) types.NamespacedName {
 
 // wiring is what the API tells of an attachment's port now, or told when it was claimed. The lock is held.
 func (c *Claimant) wiring(a *attachment) node.Wiring {
-	if p := c.index.ports[a.Port.ID]; p != nil && p.broken == nil {
+	if p := c.index.ports[a.Port]; p != nil && p.broken == nil {
 		return p.wiring
 	}
 	return a.wiring
@@ -221,10 +239,35 @@ func (c *Claimant) Find(_ context.Context, a node.Attachment) (node.Wiring, erro
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	has := c.index.find(a)
-	if has == nil || a.Pod != nil && !sameUID(has, a.Pod.UID) {
-		return node.Wiring{}, sdn.NotFound("attachment", a.Container+"/"+a.Interface)
+	if has == nil || has.leaving || a.Pod != nil && !sameUID(has, a.Pod.UID) {
+		return node.Wiring{}, sdn.NotFound("attachment", a.Key())
 	}
 	return c.wiring(has), nil
+}
+
+// RowOf returns the key of what has a port for the attachment, which can be of a container that
+// the API did not know. There is none for the UID of another pod.
+func (c *Claimant) RowOf(a node.Attachment) (key string, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	has := c.index.find(a)
+	if has == nil || a.Pod != nil && !sameUID(has, a.Pod.UID) {
+		return "", false
+	}
+	return has.Attachment.Key(), true
+}
+
+// Leave implements node.Source.
+func (c *Claimant) Leave(_ context.Context, i node.Intent) (node.Wiring, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.holder(i)
+	if a == nil {
+		return node.Wiring{}, sdn.NotFound("attachment", i.Key())
+	}
+	a.leaving = true
+	failpoint.Here("claim.release.written")
+	return c.wiring(a), nil
 }
 
 // Attachments are all that have a port.
@@ -233,39 +276,52 @@ func (c *Claimant) Attachments(context.Context) ([]node.Attachment, error) {
 	defer c.mu.Unlock()
 	all := make([]node.Attachment, 0, len(c.index.attached))
 	for _, a := range c.index.attached {
-		all = append(all, a.Attachment)
+		if !a.leaving {
+			all = append(all, a.Attachment)
+		}
 	}
 	return all, nil
 }
 
-// Release gives the attachment's port back. It has to be unplugged by then: from here on the node may give its addresses to another pod, before the API server
-// hears of it. One for a pod of another UID than the one that has the port does nothing. The error is of the journal alone; nothing was given back then.
-func (c *Claimant) Release(ctx context.Context, a node.Attachment) error {
-	k := keyOf(a)
-	unlock, err := c.turn.Lock(ctx, k.name())
-	if err != nil {
-		return sdn.Unavailable(err, "attachment", "another call for the container %s has not ended", a.Container)
-	}
-	defer unlock()
-	c.mu.Lock()
-	has := c.index.find(a)
-	c.mu.Unlock()
-	if has != nil && keyOf(has.Attachment) != k {
-		return c.Release(ctx, has.Attachment)
-	}
-	if has == nil || a.Pod != nil && !sameUID(has, a.Pod.UID) {
+// Release gives the port back: from here on the node may give its addresses to another pod, before
+// the API server hears of it. Until that the row stays, so that a restarted daemon does not
+// believe the API that the container still has the port.
+func (c *Claimant) Release(_ context.Context, o reconcile.Object, i node.Intent) error {
+	if i.Port == nil {
 		return nil
 	}
-	if err := c.unpublish(has); err != nil {
-		return sdn.OfHost(err)
-	}
-	if err := c.journal.release(has.record); err != nil {
-		return sdn.OfHost(err)
-	}
-	failpoint.Here("claim.release.written")
+	port := string(i.Port.Wiring.Port.ID)
 	c.mu.Lock()
-	c.offer(c.index.detach(has))
+	a := c.holder(i)
+	had := c.index.attached[keyOf(i.Attachment)]
 	c.mu.Unlock()
-	c.told(has)
+	if a != nil && a.from == nil {
+		if err := c.unpublish(a); err != nil {
+			return sdn.OfHost(err)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, waits := c.index.owed[port][o]
+	switch {
+	case a != nil && !a.written: // the API never heard of it
+		c.free(a)
+	case a != nil:
+		in(c.index.owed, port)[o] = struct{}{}
+		c.free(a)
+		waits = true
+	case had != nil && had.Port == port: // another sandbox has taken it over
+		in(c.index.owed, port)[o] = struct{}{}
+		c.index.detach(had)
+		waits = true
+	case waits:
+		return reconcile.ErrWaiting
+	default:
+		return nil
+	}
+	c.told(&attachment{record: recordOf(i)})
+	if waits {
+		return reconcile.ErrWaiting
+	}
 	return nil
 }

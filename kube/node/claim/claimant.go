@@ -14,10 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kuryr/kuryr/internal/idlegate"
-	"github.com/kuryr/kuryr/internal/keymutex"
 	"github.com/kuryr/kuryr/kube/node"
-	"github.com/kuryr/kuryr/kube/node/wiring"
-	"github.com/kuryr/kuryr/sdn"
 )
 
 // DefaultPodWait is how long the watch may be behind the kubelet, which knows of a pod before.
@@ -31,15 +28,11 @@ type Config struct {
 	Node string
 	// Network is the conflist's name, for attachments of which the API alone knows.
 	Network string
-	// Dir is the folder of the journal. It has to outlive the process, not the boot: one in memory, below /run, is the fastest, and one on a disk does no harm.
-	Dir string
-	// Boot names this boot of the machine; "" asks the kernel.
-	Boot string
+	// Journal is the folder in which earlier versions kept their records, of this boot of the
+	// machine (Boot; "" asks the kernel). "" is none.
+	Journal, Boot string
 	// PodWait is how long Claim waits for a pod that is not there or has another UID; 0 is DefaultPodWait.
 	PodWait time.Duration
-	// Left unplugs and releases what the container runtime will not take away any more: its pod has gone, and so has its network namespace. It is called again after an error.
-	// nil is Release alone, for who plugs nothing.
-	Left func(ctx context.Context, a node.Attachment) error
 	// Own is told of the own Node, at first and whenever it has changed; nil is nobody. It must not wait, nor change what it is given.
 	Own func(*corev1.Node)
 	// HostPorts leads ports of the node to pods; nil has pods refused that wish it.
@@ -51,14 +44,13 @@ type Config struct {
 	backoff *wait.Backoff // of watches that fail; nil is the feed's own
 }
 
-// Claimant gives the pods of a node their ports. It is a node.Source, whose methods may be called as soon as it is there; Claim waits until Run has seen the API.
+// Claimant gives the pods of a node their ports. It is a node.Source; Allocate waits until Run has seen the API.
 type Claimant struct {
 	Config
-	journal *journal
-	queue   workqueue.TypedRateLimitingInterface[task]
-	turn    keymutex.Mutex // by the record's name
-	gone    *departures
-	ready   chan struct{} // closed when the index is whole and the API's claims are in the journal
+	server *node.Server
+	queue  workqueue.TypedRateLimitingInterface[task]
+	gone   *departures
+	ready  chan struct{} // closed when the index is whole and the API's claims have rows
 
 	mu      sync.Mutex
 	index   *index
@@ -66,12 +58,13 @@ type Claimant struct {
 }
 
 var (
-	_ node.Source = (*Claimant)(nil)
-	_ node.Keeper = (*Claimant)(nil)
-	_ node.Prober = (*Claimant)(nil)
+	_ node.Source   = (*Claimant)(nil)
+	_ node.Restorer = (*Claimant)(nil)
+	_ node.Prober   = (*Claimant)(nil)
 )
 
-// Open reads the journal. What of it cannot be read is logged: the API tells of those attachments, if it knew of them. The error is of the folder.
+// Open makes a Claimant, which is the Source of a Server and gives nothing before that has
+// restored it.
 func Open(c Config) (*Claimant, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -79,62 +72,13 @@ func Open(c Config) (*Claimant, error) {
 	if c.PodWait == 0 {
 		c.PodWait = DefaultPodWait
 	}
-	j, err := openJournal(c.Dir, c.Boot)
-	if j == nil {
-		return nil, err
-	}
-	if err != nil {
-		c.Log.Error("the journal of claims cannot be read in whole", "err", err)
-	}
 	s := &Claimant{
-		Config: c, journal: j, index: newIndex(c.Node), waiting: waiters{},
+		Config: c, index: newIndex(c.Node), waiting: waiters{},
 		queue: newQueue(firstRetry, lastRetry), ready: make(chan struct{}),
 	}
-	if s.Left == nil {
-		s.Left = s.Release
-	}
-	if s.gone, err = newDepartures(s.queue); err != nil {
-		return nil, err
-	}
-	if err := s.recall(); err != nil {
-		return s, err
-	}
-	s.republish()
-	return s, nil
-}
-
-// recall takes the journal into the index. Where two records have one port, a kill came between the one's end and the other's beginning, and the newer counts (record.after).
-func (c *Claimant) recall() error {
-	for k, r := range c.journal.all {
-		if r.Released {
-			in(c.index.owed, r.Port.ID)[k] = struct{}{}
-			continue
-		}
-		if other := c.index.holders[r.Port.ID]; other != nil {
-			older, newer := r, r.after(other.record)
-			if newer {
-				older = other.record
-				c.index.detach(other)
-			}
-			if err := c.journal.release(older); err != nil {
-				return err
-			}
-			in(c.index.owed, r.Port.ID)[keyOf(older.Attachment)] = struct{}{}
-			if !newer {
-				continue
-			}
-		}
-		w, err := wiring.Of(&r.Port)
-		if err != nil {
-			// It is a pod's all the same, and can be taken away.
-			c.Log.Error("the port of a record in the journal of claims cannot be read", "pod", podName(&attachment{record: r}), "port", r.Port.ID, "err", err)
-			w.Port = sdn.Port{Meta: sdn.Meta{ID: sdn.ID(r.Port.ID)}, VIF: sdn.VIF{Type: r.Port.VIF.Type, Details: r.Port.VIF.Details}}
-		}
-		a := &attachment{record: r, wiring: w, broken: err}
-		c.index.hold(a)
-		c.index.attach(a)
-	}
-	return nil
+	var err error
+	s.gone, err = newDepartures(s.queue)
+	return s, err
 }
 
 // Run watches the API and writes to it until ctx ends; then it returns nil. An API server that is away is waited for.
@@ -175,7 +119,7 @@ func (c *Claimant) Run(ctx context.Context) error {
 // Started is closed when Claims are let through, which is when container runtimes may be told of the network.
 func (c *Claimant) Started() <-chan struct{} { return c.ready }
 
-// begin compares the journal with the API, once both are known, and lets Claims through.
+// begin compares the rows with the API, once both are known, and lets Claims through.
 func (c *Claimant) begin(ctx context.Context) error {
 	c.mu.Lock()
 	var unknown []string

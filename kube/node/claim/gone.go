@@ -14,11 +14,11 @@ import (
 )
 
 // leave takes away what a pod left that has gone from the API, where the container runtime will not: when the network namespace has gone too. Until then the runtime's DEL or GC
-// may come. Where the namespace is not known, the container is of before this boot or the journal.
+// may come. Where the namespace is not known, the container is of before this boot or the table.
 func (c *Claimant) leave(ctx context.Context, k key) error {
 	c.mu.Lock()
 	has := c.index.attached[k]
-	if has == nil || c.index.uids[has.UID] != nil {
+	if has == nil || has.leaving || c.index.uids[has.UID] != nil {
 		c.mu.Unlock()
 		return nil
 	}
@@ -34,7 +34,7 @@ func (c *Claimant) leave(ctx context.Context, k key) error {
 		c.gone.forget(a.Namespace, k)
 	}
 	c.Log.InfoContext(ctx, "a pod has gone without a DEL, and its network namespace with it: its port is freed", "pod", podName(has).String(), "container", a.Container)
-	return c.Left(ctx, a)
+	return c.server.Leave(ctx, a)
 }
 
 // departures tells by inotify(7) when network namespaces that are waited for are unlinked.

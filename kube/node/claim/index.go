@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kuryr/kuryr/internal/reconcile"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/node"
 )
@@ -15,18 +16,18 @@ type index struct {
 	node  string
 	raven bool // the node is labelled as one whose ports Raven claims
 
-	ports     map[string]*port                  // by name
-	dedicated map[types.UID]map[string]*port    // those made for one pod, by its UID
-	pools     map[string]*pool                  // by name
-	pods      map[types.NamespacedName]*pod     //
-	uids      map[types.UID]*pod                //
-	networks  map[string]map[string]network     // by namespace and name
-	lives     map[string]types.UID              // the UIDs of namespaces, by name
-	attached  map[key]*attachment               // who has a port, written down
-	ofPod     map[types.UID]map[key]*attachment // the same by pod
-	adopted   map[interfaceOf]*attachment       // those of them whose container nobody has seen on this boot
-	holders   map[string]*attachment            // by port's name; some not yet written down
-	owed      map[string]map[key]struct{}       // by port's name: who gave it back, where the API may not know yet
+	ports     map[string]*port                         // by name
+	dedicated map[types.UID]map[string]*port           // those made for one pod, by its UID
+	pools     map[string]*pool                         // by name
+	pods      map[types.NamespacedName]*pod            //
+	uids      map[types.UID]*pod                       //
+	networks  map[string]map[string]network            // by namespace and name
+	lives     map[string]types.UID                     // the UIDs of namespaces, by name
+	attached  map[key]*attachment                      // who has a port, written down
+	ofPod     map[types.UID]map[key]*attachment        // the same by pod
+	adopted   map[interfaceOf]*attachment              // those of them whose container nobody has seen on this boot
+	holders   map[string]*attachment                   // by port's name; some not yet written down
+	owed      map[string]map[reconcile.Object]struct{} // by port's name: rows of those that gave it back, which the API may not know yet
 }
 
 // interfaceOf is an interface of a pod, whichever of the pod's sandboxes it is in.
@@ -39,8 +40,9 @@ type interfaceOf struct {
 type attachment struct {
 	record
 	wiring  node.Wiring
-	broken  error // the record's spec cannot be plugged again
-	written bool  // in the journal
+	written bool        // its row is stored
+	leaving bool        // its interface is being unplugged
+	from    *attachment // the adopted one whose port it takes over, until its row is deleted
 }
 
 func newIndex(node string) *index {
@@ -51,7 +53,7 @@ func newIndex(node string) *index {
 		pods:  map[types.NamespacedName]*pod{}, uids: map[types.UID]*pod{},
 		networks: map[string]map[string]network{}, lives: map[string]types.UID{},
 		attached: map[key]*attachment{}, ofPod: map[types.UID]map[key]*attachment{}, adopted: map[interfaceOf]*attachment{},
-		holders: map[string]*attachment{}, owed: map[string]map[key]struct{}{},
+		holders: map[string]*attachment{}, owed: map[string]map[reconcile.Object]struct{}{},
 	}
 }
 
@@ -72,8 +74,8 @@ func out[K, L comparable, V any](m map[K]map[L]V, k K, l L) {
 
 // hold says that the attachment has its port. It is not yet written down.
 func (x *index) hold(a *attachment) {
-	x.holders[a.Port.ID] = a
-	x.resettle(a.Port.ID)
+	x.holders[a.Port] = a
+	x.resettle(a.Port)
 }
 
 // attach says that what holds a port is written down.
@@ -87,21 +89,25 @@ func (x *index) attach(a *attachment) {
 	}
 }
 
-// detach says that the attachment has its port no longer. What was written down of it is owed to the API.
+// detach says that the attachment has its port no longer.
 func (x *index) detach(a *attachment) topic {
 	k := keyOf(a.Attachment)
 	if x.attached[k] == a {
 		delete(x.attached, k)
 		out(x.ofPod, a.UID, k)
-		in(x.owed, a.Port.ID)[k] = struct{}{}
 	}
-	if of := (interfaceOf{a.UID, k.iface}); x.adopted[of] == a {
+	x.unadopt(a)
+	if x.holders[a.Port] == a {
+		delete(x.holders, a.Port)
+	}
+	return x.resettle(a.Port)
+}
+
+// unadopt says that the attachment's container is known, or gone.
+func (x *index) unadopt(a *attachment) {
+	if of := (interfaceOf{a.UID, a.Attachment.Interface}); x.adopted[of] == a {
 		delete(x.adopted, of)
 	}
-	if x.holders[a.Port.ID] == a {
-		delete(x.holders, a.Port.ID)
-	}
-	return x.resettle(a.Port.ID)
 }
 
 func (x *index) resettle(name string) topic {
@@ -111,7 +117,7 @@ func (x *index) resettle(name string) topic {
 	return topic{}
 }
 
-// unknown tells whether the API has a pod for the port of which the journal knows nothing.
+// unknown tells whether the API has a pod for the port of which the table knows nothing.
 func (x *index) unknown(p *port) bool {
 	o := p.object
 	if x.raven || labelOf(o) != v1.PortBound || o.Status.Pod == nil || x.holders[o.Name] != nil || len(x.owed[o.Name]) > 0 {

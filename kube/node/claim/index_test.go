@@ -1,3 +1,5 @@
+//go:build linux
+
 package claim
 
 import (
@@ -54,7 +56,7 @@ func TestEditedByHand(t *testing.T) {
 		for _, who := range []string{"a", "b"} {
 			a := ask("c"+who, who, "u"+who)
 			if p, _, _, _ := x.choose(a); p != nil {
-				x.hold(&attachment{wiring: p.wiring, record: record{Attachment: a, Port: p.object.Spec}})
+				x.hold(&attachment{wiring: p.wiring, record: record{Attachment: a, Port: p.object.Name}})
 				has = append(has, who)
 			}
 		}

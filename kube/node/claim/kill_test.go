@@ -1,4 +1,4 @@
-//go:build failpoints
+//go:build linux && failpoints
 
 package claim
 
@@ -19,6 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -26,10 +28,9 @@ import (
 // victimEnv holds what a child process does before it is killed.
 const victimEnv = "KURYR_CLAIM_VICTIM"
 
-// victim is a daemon's life: what the API has when it begins, the journal, and what is asked of it.
+// victim is a daemon's life: what the API has when it begins, its table, and what is asked of it.
 type victim struct {
-	Dir   string // the journal is in it, and the API that outlives the process
-	Boot  string
+	Dir   string   // the table is in it, and the API that outlives the process
 	Asks  []string // "add CONTAINER", "del CONTAINER"; "told ." waits until the API knows
 	Ports []*v1.KuryrPort
 	Pods  []*corev1.Pod
@@ -102,13 +103,15 @@ func obey(order string) error {
 			panic(err)
 		}
 	}
-	c, err := Open(Config{Client: a.daemon(), Node: thisNode, Dir: filepath.Join(v.Dir, "journal"), Boot: v.Boot})
-	if err != nil {
+	w := &world{api: a, dir: v.Dir, wait: time.Second, plugs: &plugs{there: map[sdn.ID]bind.Interface{}}}
+	if err := w.assemble(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	go func() { _ = c.Run(ctx) }()
+	go func() { _ = w.Run(ctx) }()
+	go w.store.Run(ctx)
+	var err error
 	for _, text := range v.Asks {
 		var verb, container string
 		if _, err := fmt.Sscan(text, &verb, &container); err != nil {
@@ -116,11 +119,11 @@ func obey(order string) error {
 		}
 		switch verb {
 		case "add":
-			_, err = c.Claim(ctx, ask(container, "a", "ua"))
+			_, err = w.Claim(ctx, ask(container, "a", "ua"))
 		case "del":
-			err = c.Release(ctx, ask(container, "a", "ua"))
+			err = w.Release(ctx, ask(container, "a", "ua"))
 		case "told":
-			err = told(ctx, c)
+			err = told(ctx, w.Claimant)
 		}
 		if err != nil {
 			return err
@@ -171,7 +174,7 @@ func TestKilled(t *testing.T) {
 		for _, then := range []string{"add", "del", "del other"} {
 			t.Run(p.at+"/"+then, func(t *testing.T) {
 				t.Parallel()
-				v := victim{Dir: t.TempDir(), Boot: thisBoot, Asks: p.asks, Ports: []*v1.KuryrPort{aPort(1), aPort(2)}, Pods: []*corev1.Pod{aPod("a", "ua")}}
+				v := victim{Dir: t.TempDir(), Asks: p.asks, Ports: []*v1.KuryrPort{aPort(1), aPort(2)}, Pods: []*corev1.Pod{aPod("a", "ua")}}
 				if p.bound {
 					v.Ports[0] = bound.DeepCopy()
 				}
@@ -181,7 +184,10 @@ func TestKilled(t *testing.T) {
 				text, err := os.ReadFile(v.saved())
 				must(t, err)
 				must(t, json.Unmarshal(text, &v))
-				w := &world{t: t, api: newAPI(append(v.objects(), &corev1.Node{})...), dir: filepath.Join(v.Dir, "journal"), boot: thisBoot, wait: time.Second}
+				w := &world{
+					t: t, api: newAPI(append(v.objects(), &corev1.Node{})...), dir: v.Dir, wait: time.Second,
+					plugs: &plugs{there: map[sdn.ID]bind.Interface{}},
+				}
 				w.start()
 				t.Cleanup(func() { w.kill() })
 				w.begun()
@@ -218,11 +224,9 @@ func finish(w *world, then string) {
 	if len(want) > 0 {
 		w.t.Errorf("%v have no port", want)
 	}
-	eventually(w.t, "a journal without debts", func() bool {
-		w.journal.mu.Lock()
-		defer w.journal.mu.Unlock()
-		for _, r := range w.journal.all {
-			if r.Released {
+	eventually(w.t, "no pending deletion", func() bool {
+		for r := range w.server.Rows() {
+			if r.Phase == reconcile.Deleting {
 				return false
 			}
 		}

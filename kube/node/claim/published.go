@@ -26,7 +26,7 @@ func (c *Claimant) publish(a *attachment) error {
 	if err != nil {
 		return err
 	}
-	return c.HostPorts.Set(a.Port.ID, list)
+	return c.HostPorts.Set(a.Port, list)
 }
 
 // unpublish takes an attachment's ports of the node away.
@@ -34,16 +34,19 @@ func (c *Claimant) unpublish(a *attachment) error {
 	if c.HostPorts == nil {
 		return nil
 	}
-	return c.HostPorts.Set(a.Port.ID, nil)
+	return c.HostPorts.Set(a.Port, nil)
 }
 
-// republish makes the node lead its ports as the journal says. What cannot be is no reason to give no pod a port.
+// republish makes the node lead its ports as the rows say. What cannot be is no reason to give no pod a port.
 func (c *Claimant) republish() {
 	if c.HostPorts == nil {
 		return
 	}
 	owners := map[string][]hostport.Mapping{}
 	for id, a := range c.index.holders {
+		if a.leaving {
+			continue
+		}
 		list, err := mappings(a.Attachment.Want.Published, a.wiring.Port.Addresses)
 		if err != nil {
 			c.Log.Error("ports of the node that a pod has are not led to it", "pod", podName(a), "error", err)

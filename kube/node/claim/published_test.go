@@ -1,16 +1,13 @@
+//go:build linux
+
 package claim
 
 import (
 	"maps"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kuryr/kuryr/datapath/hostport"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
@@ -68,7 +65,8 @@ func (l *led) to(port uint16) string {
 
 func TestHostPorts(t *testing.T) {
 	kernel := &led{owners: map[string][]hostport.Mapping{}}
-	w := &world{t: t, api: newAPI(aNamespace(), aNetwork(), aPool(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: thisNode}}, aPort(1), aPort(2), aPod("a", "ua"), aPod("b", "ub")), dir: t.TempDir(), boot: thisBoot, wait: 0, host: kernel}
+	w := aWorld(t, aPort(1), aPort(2), aPod("a", "ua"), aPod("b", "ub"))
+	w.host = kernel
 	w.start()
 	t.Cleanup(func() { w.kill() })
 	w.begun()
@@ -109,31 +107,28 @@ func TestHostPorts(t *testing.T) {
 	}
 }
 
-// A pod's next sandbox that cannot be written down has nothing, after a restart too.
-func TestHeirNotWritten(t *testing.T) {
-	w := newWorld(t, aPort(1), aPod("a", "ua"))
+// A pod's next sandbox that cannot be stored has nothing, after a restart too. Its pod keeps the
+// port.
+func TestHeirNotStored(t *testing.T) {
+	w := newWorld(t, aPort(1), aPod("a", "ua"), aPod("b", "ub"))
 	w.begun()
 	got := w.adds(ask("before", "a", "ua"))
 	w.says(string(got.Port.ID), v1.PortBound, "before")
 	kernel := &led{owners: map[string][]hostport.Mapping{}}
 	w.kill()
-	w.host, w.boot = kernel, "5c4b7a1e-0000-4000-8000-000000000002"
+	reboot(w)
+	w.host = kernel
 	w.start()
 	w.begun()
 	heir := ask("heir", "a", "ua")
 	heir.Want.Published = []node.Published{{HostPort: 8080, Port: 80, Protocol: sdn.TCP}}
-	blocked := filepath.Join(w.dir, w.boot, keyOf(heir).name()+".json")
-	kernel.during = func() {
-		must(t, os.Remove(blocked))                                 // what it inherits is written by then
-		must(t, os.Mkdir(blocked, 0o700))                           // no file can replace it
-		must(t, w.do(t.Context(), task{port: string(got.Port.ID)})) // and somebody may look at the port meanwhile
-	}
+	room := fill(w)
 	if _, err := w.Claim(t.Context(), heir); !sdn.IsOfHost(err) {
 		t.Fatalf("error %v", err)
 	}
-	w.says(string(got.Port.ID), v1.PortAvailable, "")
-	must(t, os.RemoveAll(blocked))
-	kernel.during = nil
+	must(t, w.do(t.Context(), task{port: string(got.Port.ID)}))
+	w.says(string(got.Port.ID), v1.PortBound, "before")
+	room()
 	w.restart()
 	w.begun()
 	if has, err := w.Find(t.Context(), heir); !sdn.IsNotFound(err) {
@@ -142,6 +137,31 @@ func TestHeirNotWritten(t *testing.T) {
 	if again := w.adds(heir); again.Port.ID != got.Port.ID {
 		t.Errorf("asked again it has %s", again.Port.ID)
 	}
+	w.says(string(got.Port.ID), v1.PortBound, "heir")
+}
+
+// One that is stored and whose ports of the node are another's has nothing either.
+func TestHeirNotPublished(t *testing.T) {
+	w := newWorld(t, aPort(1), aPod("a", "ua"))
+	w.begun()
+	got := w.adds(ask("before", "a", "ua"))
+	w.says(string(got.Port.ID), v1.PortBound, "before")
+	w.kill()
+	reboot(w)
+	kernel := &led{owners: map[string][]hostport.Mapping{}}
+	w.host = kernel
+	w.start()
+	w.begun()
+	kernel.owners["another"] = []hostport.Mapping{{Port: 8080}}
+	heir := ask("heir", "a", "ua")
+	heir.Want.Published = []node.Published{{HostPort: 8080, Port: 80, Protocol: sdn.TCP}}
+	if _, err := w.Claim(t.Context(), heir); !sdn.IsConflict(err) {
+		t.Fatalf("error %v", err)
+	}
+	w.says(string(got.Port.ID), v1.PortAvailable, "")
+	w.settled(0)
+	delete(kernel.owners, "another")
+	w.adds(heir)
 }
 
 func TestMappings(t *testing.T) {

@@ -4,18 +4,13 @@ package claim
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kuryr/kuryr/bind"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/kube/cni/given"
@@ -23,72 +18,34 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// plugs are the containers' network namespaces by the ports that are plugged there.
-type plugs struct {
-	mu    sync.Mutex
-	there map[sdn.ID]string
-}
-
-func (p *plugs) Plug(_ context.Context, i bind.Interface) (bind.Result, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.there[i.Port.ID] = i.Namespace
-	return bind.Result{Name: i.Name, MAC: i.Port.MAC}, nil
-}
-
-func (p *plugs) Unplug(_ context.Context, port sdn.Port) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.there, port.ID)
-	return nil
-}
-
-func (p *plugs) State(_ context.Context, port sdn.Port) (bind.State, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, there := p.there[port.ID]; there {
-		return bind.Whole, nil
-	}
-	return bind.Absent, nil
-}
-
-// served is a node's daemon whole, but for the kernel.
+// served is a node's daemon as a container runtime sees it.
 type served struct {
 	*world
-	*plugs
-	server *node.Server
-	given  *given.Folder
-	netns  string
+	given *given.Folder
 }
 
 func serve(t *testing.T, w *world) *served {
 	t.Helper()
-	s := &served{world: w, plugs: &plugs{there: map[sdn.ID]string{}}, netns: t.TempDir()}
-	state := t.TempDir()
-	s.given = given.In(state, s.plugs)
-	s.server = node.New(node.Config{Source: w.Claimant, Binder: s.plugs, State: state, Logger: slog.New(slog.DiscardHandler)})
-	return s
+	return &served{world: w, given: given.In(filepath.Join(w.dir, "cni"), w.plugs)}
 }
 
-// namespace is a container's; GC is of none.
-func (s *served) namespace(container string) string {
+func (s *served) do(verb, container, pod, uid string, more map[string]any) error {
 	s.t.Helper()
-	if container == "" {
-		return ""
+	a := node.Attachment{Container: container, Interface: "eth0", Namespace: "/run/netns/" + container, Pod: &node.Pod{Namespace: namespace, Name: pod, UID: uid}}
+	if verb == cni.GC {
+		a = node.Attachment{}
 	}
-	path := filepath.Join(s.netns, container)
-	must(s.t, os.WriteFile(path, nil, 0o600))
-	return path
+	return s.call(s.t.Context(), verb, a, more)
 }
 
-func (s *served) do(verb, container, pod, uid, more string) error {
+// collects is a GC whose list has these containers.
+func (s *served) collects(containers ...string) {
 	s.t.Helper()
-	_, err := s.server.Do(s.t.Context(), cni.Call{
-		Verb: verb, Container: container, Interface: "eth0", Namespace: s.namespace(container),
-		Args:   fmt.Sprintf("IgnoreUnknown=1;K8S_POD_NAMESPACE=%s;K8S_POD_NAME=%s;K8S_POD_INFRA_CONTAINER_ID=%s;K8S_POD_UID=%s", namespace, pod, container, uid),
-		Config: fmt.Appendf(nil, `{"cniVersion": "1.1.0", "name": "kuryr", "type": "kuryr"%s}`, more),
-	})
-	return err
+	valid := []any{}
+	for _, c := range containers {
+		valid = append(valid, map[string]any{"containerID": c, "ifname": "eth0"})
+	}
+	must(s.t, s.do(cni.GC, "", "", "", map[string]any{"cni.dev/valid-attachments": valid}))
 }
 
 // plugged wants these containers, and no others, to have an interface.
@@ -97,8 +54,8 @@ func (s *served) plugged(containers ...string) {
 	s.plugs.mu.Lock()
 	defer s.plugs.mu.Unlock()
 	is := map[string]bool{}
-	for _, ns := range s.there {
-		is[filepath.Base(ns)] = true
+	for _, i := range s.plugs.there {
+		is[strings.TrimPrefix(filepath.Base(i.Namespace), "netns-")] = true
 	}
 	same := len(is) == len(containers)
 	for _, c := range containers {
@@ -113,20 +70,20 @@ func (s *served) plugged(containers ...string) {
 func TestOutOfOrder(t *testing.T) {
 	s := serve(t, newWorld(t, aPort(1), aPort(2), aPod("a", "ua"), aPod("b", "ub")))
 	s.begun()
-	must(t, s.do(cni.Del, "ca", "a", "ua", ""))
+	must(t, s.do(cni.Del, "ca", "a", "ua", nil))
 	for range 2 {
-		must(t, s.do(cni.Add, "ca", "a", "ua", ""))
-		must(t, s.do(cni.Add, "cb", "b", "ub", ""))
+		must(t, s.do(cni.Add, "ca", "a", "ua", nil))
+		must(t, s.do(cni.Add, "cb", "b", "ub", nil))
 	}
 	s.plugged("ca", "cb")
-	must(t, s.do(cni.Del, "ca", "a", "another", ""))
+	must(t, s.do(cni.Del, "ca", "a", "another", nil))
 	s.plugged("ca", "cb")
-	if err := s.do(cni.Add, "ca", "a", "another", ""); err == nil || !strings.Contains(err.Error(), "K8S_POD_UID") {
+	if err := s.do(cni.Add, "ca", "a", "another", nil); err == nil || !strings.Contains(err.Error(), "K8S_POD_UID") {
 		t.Errorf("the container of one pod is added for another: %v", err)
 	}
-	must(t, s.do(cni.GC, "", "", "", `, "cni.dev/valid-attachments": [{"containerID": "cb", "ifname": "eth0"}]`))
+	s.collects("cb")
 	s.plugged("cb")
-	must(t, s.do(cni.GC, "", "", "", `, "cni.dev/valid-attachments": []`))
+	s.collects()
 	s.plugged()
 	for n := 1; n <= 2; n++ {
 		s.says(portName(n), v1.PortAvailable, "")
@@ -146,16 +103,16 @@ func TestHandOver(t *testing.T) {
 	s := serve(t, w)
 	for n, container := range []string{"ca", "cb"} {
 		port := sdn.Port{Meta: sdn.Meta{ID: sdn.ID(portName(n))}, MAC: []byte{2, 0, 0, 0, 0, byte(n)}}
-		_, err := s.given.BindPort(t.Context(), given.Bound{Container: container, Interface: "eth0", Namespace: s.namespace(container), Network: "kuryr", Port: port})
+		_, err := s.given.BindPort(t.Context(), given.Bound{Container: container, Interface: "eth0", Namespace: "/run/netns/" + container, Network: "kuryr", Port: port})
 		must(t, err)
 	}
 	s.begun()
-	must(t, s.do(cni.Add, "ca2", "a", "ua", "")) // before the DEL of the sandbox that it replaces
+	must(t, s.do(cni.Add, "ca2", "a", "ua", nil)) // before the DEL of the sandbox that it replaces
 	s.plugged("ca2", "cb")
-	must(t, s.do(cni.Del, "ca", "a", "ua", ""))
+	must(t, s.do(cni.Del, "ca", "a", "ua", nil))
 	s.plugged("ca2", "cb")
 	s.says(portName(0), v1.PortBound, "ca2")
-	must(t, s.do(cni.Del, "cb", "b", "ub", ""))
+	must(t, s.do(cni.Del, "cb", "b", "ub", nil))
 	s.plugged("ca2")
 	s.says(portName(1), v1.PortAvailable, "")
 }
@@ -167,10 +124,11 @@ func TestStartedTwiceAfterReboot(t *testing.T) {
 	got := w.adds(ask("before", "a", "ua"))
 	w.says(string(got.Port.ID), v1.PortBound, "before")
 	w.kill()
-	w.boot = "5c4b7a1e-0000-4000-8000-000000000002"
+	reboot(w)
 	w.start()
 	w.begun()
-	killed := w.adds(ask("killed", "b", "ub")) // nothing is plugged
+	killed := w.adds(ask("killed", "b", "ub"))
+	clear(w.plugs.there) // as if it had not been plugged yet
 	w.restart()
 	w.begun()
 	s := serve(t, w)
@@ -182,7 +140,7 @@ func TestStartedTwiceAfterReboot(t *testing.T) {
 	s.says(string(killed.Port.ID), v1.PortAvailable, "")
 	cancel()
 	must(t, <-end)
-	must(t, s.do(cni.Add, "after", "a", "ua", ""))
+	must(t, s.do(cni.Add, "after", "a", "ua", nil))
 	s.plugged("after")
 	s.says(string(got.Port.ID), v1.PortBound, "after")
 }
@@ -197,12 +155,12 @@ func TestBoundMeanwhile(t *testing.T) {
 	w.restart()
 	s := serve(t, w)
 	port := sdn.Port{Meta: sdn.Meta{ID: sdn.ID(portName(1))}, MAC: []byte{2, 0, 0, 0, 0, 1}}
-	_, err := s.given.BindPort(t.Context(), given.Bound{Container: "ca", Interface: "eth0", Namespace: s.namespace("ca"), Network: "kuryr", Port: port})
+	_, err := s.given.BindPort(t.Context(), given.Bound{Container: "ca", Interface: "eth0", Namespace: "/run/netns/ca", Network: "kuryr", Port: port})
 	must(t, err)
 	s.begun()
-	must(t, s.do(cni.GC, "", "", "", `, "cni.dev/valid-attachments": [{"containerID": "ca", "ifname": "eth0"}]`))
+	s.collects("ca")
 	s.plugged("ca")
-	must(t, s.do(cni.GC, "", "", "", `, "cni.dev/valid-attachments": []`))
+	s.collects()
 	s.plugged()
 	s.says(portName(1), v1.PortAvailable, "")
 }

@@ -20,16 +20,16 @@ type View struct {
 	Waiting int        // attachments that wait for whatever it is
 }
 
-// PortView is a port of the node: one that the API knows, or that the journal has for a pod.
+// PortView is a port of the node: one that the API knows, or that the table has for a pod.
 type PortView struct {
 	Wiring node.Wiring
 	Name   string
 	Pool   string
 	Status v1.PortStatus    // as the API has it; "" where there is no KuryrPort
-	Holder *node.Attachment // who has it by the journal; nil is nobody
+	Holder *node.Attachment // who has it by the table; nil is nobody
 	UID    string           // of the holder's pod
 	Since  time.Time
-	Wrong  string // in what API and journal do not agree; "" where they do
+	Wrong  string // in what API and table do not agree; "" where they do
 }
 
 // PoolView is how full a pool is.
@@ -52,7 +52,7 @@ func (c *Claimant) View() View {
 	}
 	for name, a := range c.index.holders {
 		if c.index.ports[name] == nil {
-			v.Ports = append(v.Ports, PortView{Wiring: a.wiring, Name: name, Pool: a.Port.Pool, Wrong: "it has no KuryrPort any more"}.of(a))
+			v.Ports = append(v.Ports, PortView{Wiring: a.wiring, Name: name, Pool: a.Pool, Wrong: "it has no KuryrPort any more"}.of(a))
 		}
 	}
 	slices.SortFunc(v.Ports, func(a, b PortView) int { return cmp.Compare(a.order(), b.order()) })
@@ -102,11 +102,11 @@ func (x *index) portView(name string, p *port) PortView {
 		v.Wrong = "it cannot be plugged: " + p.broken.Error()
 	case x.unknown(p):
 		pod := p.object.Status.Pod
-		v.Wrong = fmt.Sprintf("the API server has it for the pod %s/%s, the journal for nobody", pod.Namespace, pod.Name)
+		v.Wrong = fmt.Sprintf("the API server has it for the pod %s/%s, the node's table for nobody", pod.Namespace, pod.Name)
 	case ok && v.Status != want:
 		v.Wrong = fmt.Sprintf("it is labelled %q and should be %q", v.Status, want)
 	case ok && x.differs(p):
-		v.Wrong = "its status tells of another pod than the journal"
+		v.Wrong = "its status tells of another pod than the node's table"
 	}
 	return v
 }

@@ -117,7 +117,7 @@ func says(s *v1.KuryrPortStatus, status v1.PortStatus, pod *v1.PortPod) bool {
 	return s.PortStatus == status || status == v1.PortAvailable && (s.PortStatus == "" || s.PortStatus == v1.PortCreated)
 }
 
-// writePort has the API say of a port what the journal says: the label first, which counts, then the status. Each is refused where the port has changed
+// writePort has the API say of a port what the table says: the label first, which counts, then the status. Each is refused where the port has changed
 // since it was seen; the change comes by watch, and then again this.
 func (c *Claimant) writePort(ctx context.Context, name string) error {
 	if err := c.adopt(ctx, name); err != nil {
@@ -160,7 +160,8 @@ func (c *Claimant) writePort(ctx context.Context, name string) error {
 	return c.settled(name)
 }
 
-// settled forgets who gave a port back, once the API tells of none of them. While somebody takes it who is not written down yet nobody knows what the API is to tell.
+// settled lets the rows of those that gave a port back go, once the API tells of none of them.
+// While an attachment takes it that is not stored yet, it is unknown what the API is to tell.
 func (c *Claimant) settled(name string) error {
 	c.mu.Lock()
 	p := c.index.ports[name]
@@ -168,18 +169,11 @@ func (c *Claimant) settled(name string) error {
 		c.mu.Unlock()
 		return nil // the queue has it again
 	}
-	var all []key
-	for k := range c.index.owed[name] {
-		all = append(all, k)
-	}
+	waits := c.index.owed[name]
+	delete(c.index.owed, name)
 	c.mu.Unlock()
-	for _, k := range all {
-		if err := c.journal.forget(k, name); err != nil {
-			return err
-		}
-		c.mu.Lock()
-		out(c.index.owed, name, k)
-		c.mu.Unlock()
+	for o := range waits {
+		c.server.Wake(o)
 	}
 	return nil
 }
@@ -194,7 +188,7 @@ func (x *index) annotationOf(p *pod) string {
 	}
 	ports := map[string]string{}
 	for iface, a := range newest {
-		ports[iface] = a.Port.ID
+		ports[iface] = a.Port
 	}
 	if len(ports) == 0 {
 		return ""

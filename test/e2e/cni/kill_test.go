@@ -54,6 +54,16 @@ func TestFailpoints(t *testing.T) {
 	r.must(t, "ip", "netns", "add", "a")
 	before := r.snapshot(t)
 	r.program = filepath.Join(filepath.Dir(kuryr), "kuryr-failpoints")
+	// An ADD that failed is being taken back.
+	r.must(t, "ip", "-n", "a", "link", "add", "eth0", "type", "bridge")
+	r.dying(t, "node.del.unplugged")
+	if code, out := r.plugin(t, "ADD", "a", limited); code != 21 {
+		t.Errorf("node.del.unplugged: ADD was not killed: exit status %d\n%s", code, out)
+	}
+	<-r.node.Gone()
+	r.must(t, "ip", "-n", "a", "link", "del", "eth0")
+	r.start(t)
+	r.clean(t, before)
 	for _, step := range []string{"node.network.port", "node.network.policy", "node.add.claimed", "bind.plug.configured", "node.add.plugged"} {
 		r.killedAdd(t, step, limited)
 		r.clean(t, before)
@@ -68,16 +78,6 @@ func TestFailpoints(t *testing.T) {
 		r.killedDel(t, step, limited)
 		r.clean(t, before)
 	}
-	// An ADD that failed is being taken back.
-	r.must(t, "ip", "-n", "a", "link", "add", "eth0", "type", "bridge")
-	r.dying(t, "node.add.undo")
-	if code, out := r.plugin(t, "ADD", "a", limited); code != 21 {
-		t.Errorf("node.add.undo: ADD was not killed: exit status %d\n%s", code, out)
-	}
-	<-r.node.Gone()
-	r.must(t, "ip", "-n", "a", "link", "del", "eth0")
-	r.start(t)
-	r.clean(t, before)
 }
 
 // The same of a port that CNI_ARGS give.

@@ -86,7 +86,6 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"nested.updateport.changed":       {inMachine, "sdn/nested", "TestKilled"},
 	"node.add.claimed":                {ofCNI, "test/e2e/cni", "TestFailpoints"},
 	"node.add.plugged":                {ofCNI, "test/e2e/cni", "TestFailpoints"},
-	"node.add.undo":                   {ofCNI, "test/e2e/cni", "TestFailpoints"},
 	"node.del.unplugged":              {ofCNI, "test/e2e/cni", "TestFailpoints"},
 	"node.network.port":               {ofCNI, "test/e2e/cni", "TestFailpoints"},
 	"node.network.policy":             {ofCNI, "test/e2e/cni", "TestFailpoints"},

@@ -4,6 +4,8 @@ package kubernetes_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,12 +15,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	kuryrv1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/kube/node"
 	"github.com/kuryr/kuryr/kube/node/claim"
 	"github.com/kuryr/kuryr/kube/node/condition"
+	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
 )
+
+// unplugged plugs nothing.
+type unplugged struct{}
+
+func (unplugged) Plug(context.Context, bind.Interface) (bind.Result, error) {
+	return bind.Result{}, nil
+}
+
+func (unplugged) Unplug(context.Context, sdn.Port) error { return nil }
+
+func (unplugged) State(context.Context, sdn.Port) (bind.State, error) { return bind.Whole, nil }
 
 // A node's claimant on a real API server, which is killed meanwhile, with the rights that the manifests give it: what it writes is taken as it is meant.
 func TestClaimant(t *testing.T) {
@@ -64,13 +81,25 @@ func TestClaimant(t *testing.T) {
 	}
 
 	keeper := condition.New(daemon, name, nil)
-	c, err := claim.Open(claim.Config{Client: daemon, Node: name, Dir: t.TempDir(), Own: keeper.See})
+	c, err := claim.Open(claim.Config{Client: daemon, Node: name, Own: keeper.See})
 	r.must(err)
+	store, err := reconcile.Open(reconcile.Config{Path: filepath.Join(t.TempDir(), "agent.db"), Volatile: true})
+	r.must(err)
+	server, err := node.New(node.Config{Source: c, Binder: unplugged{}, Store: store, State: t.TempDir()})
+	r.must(err)
+	r.must(store.Start(r.ctx))
 	running, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 2)
+	ended := make(chan error, 3)
 	go func() { ended <- c.Run(running) }()
 	go func() { keeper.Run(running); ended <- nil }()
-	defer func() { stop(); r.must(<-ended); r.must(<-ended) }()
+	go func() { store.Run(running); ended <- nil }()
+	defer func() {
+		stop()
+		for range cap(ended) {
+			r.must(<-ended)
+		}
+		r.must(store.Close())
+	}()
 	select {
 	case <-c.Started():
 	case <-r.ctx.Done():
@@ -115,9 +144,17 @@ func TestClaimant(t *testing.T) {
 	})
 
 	// On the empty pool it waits for the port by watch.
-	a := node.Attachment{Container: "c1", Interface: "eth0", Pod: &node.Pod{Namespace: "default", Name: "a", UID: string(pod.UID)}}
+	netns := filepath.Join(t.TempDir(), "netns")
+	r.must(os.WriteFile(netns, nil, 0o600))
+	call := func(verb, container string) error {
+		_, err := server.Do(r.ctx, cni.Call{
+			Verb: verb, Container: container, Interface: "eth0", Namespace: netns, Config: []byte(`{"cniVersion": "1.1.0", "name": "kuryr", "type": "kuryr"}`),
+			Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=a;K8S_POD_UID=" + string(pod.UID),
+		})
+		return err
+	}
 	got := make(chan error, 1)
-	go func() { _, err := c.Claim(r.ctx, a); got <- err }()
+	go func() { got <- call(cni.Add, "c1") }()
 	newPort("p1")
 	r.must(<-got)
 	says("p1", kuryrv1.PortBound, "c1")
@@ -127,9 +164,8 @@ func TestClaimant(t *testing.T) {
 
 	// While the API server is away it gives back and claims; the next one hears of it.
 	r.must(r.StopAPIServer(syscall.SIGKILL))
-	r.must(c.Release(r.ctx, a))
-	a.Container = "c2"
-	if _, err := c.Claim(r.ctx, a); err != nil {
+	r.must(call(cni.Del, "c1"))
+	if err := call(cni.Add, "c2"); err != nil {
 		t.Error(err)
 	}
 	r.must(r.StartAPIServer(r.ctx))
@@ -141,6 +177,6 @@ func TestClaimant(t *testing.T) {
 	r.must(api.Delete(r.ctx, &kuryrv1.KuryrPort{ObjectMeta: metav1.ObjectMeta{Name: "p2"}}))
 	says("p2", kuryrv1.PortDeleting, "")
 	says("p1", kuryrv1.PortBound, "c2")
-	r.must(c.Release(r.ctx, a))
+	r.must(call(cni.Del, "c2"))
 	says("p1", kuryrv1.PortDeleting, "")
 }
