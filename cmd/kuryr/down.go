@@ -215,13 +215,17 @@ func removeFiles(cfg config.Config) error {
 	if err := os.RemoveAll(filepath.Join(cfg.StateDir, "cni")); err != nil { // pending cleanup
 		return fmt.Errorf("delete: %w", err)
 	}
-	files := []string{namespaceDir(cfg), cfg.Admin.Socket, legDir(cfg)}
+	files := []string{namespaceDir(cfg), cfg.Admin.Socket}
 	for _, name := range []string{keyFile, revokedFile, sharedFile} {
 		files = append(files, filepath.Join(cfg.StateDir, name))
 	}
 	folders := docker.Folders(cfg.StateDir, cfg.RunDir)
 	if peer(cfg.Node.Socket) == 0 { // a killed daemon leaves it, and another one needs the records
-		files = append(files, cfg.Node.Socket, agentPath(cfg), agentPath(cfg)+".reserve", agentPath(cfg)+".damaged")
+		tables, err := filepath.Glob(agentPath(cfg) + "*")
+		if err != nil {
+			return err
+		}
+		files = append(append(files, cfg.Node.Socket), tables...)
 		state := filepath.Join(cfg.StateDir, "cni")
 		folders = append(folders, cni.OwedIn(state).Dir(), cni.BoundIn(state).Dir(), state)
 	}

@@ -49,7 +49,7 @@ func runningFrontsOf(ctx context.Context, cfg config.Config) (all runningFronts)
 // keep what is taken down: all with a purge, the node's own port without.
 func (all runningFronts) refuseOfCluster(cfg config.Config, purge bool) error {
 	for _, f := range all {
-		if _, err := os.Stat(legDir(cfg)); f.cluster && (purge || err == nil) {
+		if f.cluster && (purge || hasLeg(cfg)) {
 			return errors.New("the daemon of a cluster's node runs: take Kuryr out of the cluster first")
 		}
 	}

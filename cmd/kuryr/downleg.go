@@ -3,8 +3,7 @@
 package main
 
 import (
-	"errors"
-	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 
@@ -12,12 +11,21 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// legDir is where the daemon of a cluster's node keeps which port is the node's own.
+// legDir is where earlier versions kept which port is the node's own.
 func legDir(c config.Config) string { return filepath.Join(c.StateDir, "leg") }
 
-// dropLeg takes the own port of a cluster's node off the machine, and says so. Where none ever was it says nothing.
+// hasLeg reports whether the machine has the own port of a cluster's node.
+func hasLeg(cfg config.Config) bool {
+	if _, err := os.Stat(legDir(cfg)); err == nil {
+		return true
+	}
+	_, err := net.InterfaceByName(legInterface)
+	return err == nil
+}
+
+// dropLeg takes the own port of a cluster's node off the machine, and says so. Without one it says nothing.
 func (a *app) dropLeg(c *cobra.Command, cfg config.Config) ([]string, error) {
-	if _, err := os.Stat(legDir(cfg)); errors.Is(err, fs.ErrNotExist) {
+	if !hasLeg(cfg) {
 		return nil, nil
 	}
 	return a.removeLeg(c, cfg)

@@ -136,7 +136,7 @@ func (a *app) downNode(c *cobra.Command, cfg config.Config) ([]string, error) {
 	if !nodeRuns(cfg) {
 		return a.dropNode(c, cfg)
 	}
-	if _, err := os.Stat(legDir(cfg)); err == nil {
+	if hasLeg(cfg) {
 		return nil, fmt.Errorf("the daemon of a cluster's node runs, and keeps %s: take Kuryr out of the cluster first", legInterface)
 	}
 	return nil, nil

@@ -146,14 +146,17 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 	if err != nil {
 		return nil, err
 	}
-	if n.leg, err = leg.Open(leg.Config{Client: api, Node: name, Binder: n.binder, Dir: legDir(cfg), Plugged: n.services.seeLeg, Log: log}); err != nil {
-		return nil, errors.Join(err, n.binder.Close())
-	}
-	n.services.seeLeg(n.leg.Has())
 	n.store, err = openAgentStore(cfg, n.metrics, log)
 	if err != nil {
 		return nil, errors.Join(err, n.binder.Close())
 	}
+	n.leg, err = leg.Open(leg.Config{
+		Client: api, Node: name, Binder: n.binder, Store: n.store, Old: legDir(cfg), Plugged: n.services.seeLeg, Log: log,
+	})
+	if err != nil {
+		return nil, errors.Join(err, n.store.Close(), n.binder.Close())
+	}
+	n.services.seeLeg(n.leg.Has())
 	n.server, err = node.New(node.Config{
 		Source: n.claimant, Binder: patient(cfg, n.binder), Store: n.store,
 		State: filepath.Join(cfg.StateDir, "cni"), Idle: &calls, Logger: log, Registerer: n.metrics,

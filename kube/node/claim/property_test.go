@@ -95,7 +95,8 @@ func TestAnyOrder(t *testing.T) {
 				got, err := w.Claim(ctx, a)
 				if err == nil {
 					has[a.Container], of[a.Container] = got.Port.ID, a
-				} else if !sdn.IsExhausted(err) && !sdn.IsNotFound(err) && !sdn.IsUnavailable(err) && !errors.Is(err, context.DeadlineExceeded) {
+				} else if !sdn.IsExhausted(err) && !sdn.IsNotFound(err) && !sdn.IsUnavailable(err) &&
+					!errors.Is(err, context.DeadlineExceeded) {
 					rt.Fatalf("ADD: %v", err)
 				}
 			},

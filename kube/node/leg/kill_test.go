@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/bind"
-	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/nstest"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 )
@@ -23,13 +22,13 @@ import (
 // victimEnv holds the daemon's life that a child process is killed in.
 const victimEnv = "KURYR_LEG_VICTIM"
 
-// victim is that life: the folder of its record, and the node's own port that the API has, if any.
+// victim is that life: the folder of its table, and the node's own port that the API has, if any.
 type victim struct {
 	Dir  string
 	Port *v1.KuryrPort
 }
 
-// Whatever the port is in the API after a kill, the next daemon makes the interface and its record so.
+// Whatever the port is in the API after a kill, the next daemon makes the interface and its row so.
 func TestKilled(t *testing.T) {
 	nstest.Require(t)
 	for _, at := range []string{"leg.set.recorded", "leg.remove.unplugged"} {
@@ -50,13 +49,12 @@ func TestKilled(t *testing.T) {
 				}
 				m.unbind()
 				m.bind()
-				m.run()
+				stop := m.run()
 				m.becomes("with the next daemon", want)
-				m.until("the record says so", func() bool {
-					all, err := jsonstore.Load[v1.KuryrPortSpec](jsonstore.Shared(m.dir))
-					must(t, err)
-					return (len(all) == 1) == (want != "")
-				})
+				stop()
+				if removed, err := m.remove(); err != nil || removed != (want != "") {
+					t.Errorf("a row is there: %v, %v", removed, err)
+				}
 			})
 		}
 	}
@@ -94,8 +92,11 @@ func TestKilledChild(t *testing.T) {
 	}
 	b, err := bind.New(bind.Config{Logger: slog.New(slog.DiscardHandler)})
 	must(t, err)
-	l, err := Open(Config{Client: a, Node: "n1", Binder: b, Dir: v.Dir})
+	m := &machine{t: t, dir: v.Dir}
+	s := m.store()
+	l, err := Open(Config{Client: a, Node: "n1", Binder: b, Store: s})
 	must(t, err)
+	must(t, s.Start(t.Context()))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	l.Run(ctx)

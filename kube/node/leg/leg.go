@@ -5,21 +5,21 @@ package leg
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/internal/jsonstore"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/node/feed"
 	"github.com/kuryr/kuryr/kube/node/wiring"
@@ -32,8 +32,11 @@ const Interface = "kuryr-node0"
 // here is the network namespace that the daemon runs in, the host's. Not /proc/self, which is the first thread's, and that may be visiting another.
 const here = "/proc/thread-self/ns/net"
 
-// recordName is that of the one record.
-const recordName = "port"
+// kindNodePort names the kind of row that this package owns. It is part of the table's format.
+const kindNodePort = "nodeport"
+
+// oldRecord is the name of the record that earlier versions kept in a folder.
+const oldRecord = "port"
 
 // Bounds of one look, and of the pauses between looks that fail.
 const (
@@ -53,8 +56,10 @@ type Config struct {
 	Client client.WithWatch // its scheme has package v1's types
 	Node   string
 	Binder Binder
-	Dir    string // of the record; it outlives the machine's boot, as a switch's database does
-	// Plugged is told of the port whenever another is plugged, and with nil when none is any more; what the record has at first is [Leg.Has]. nil: nobody is.
+	// Store has the port's row. It is not started yet; its user runs and closes it.
+	Store *reconcile.Store
+	Old   string // folder in which earlier versions kept their record; "" is none
+	// Plugged is told of the port whenever another is plugged, and with nil when none is any more; what is plugged at first is [Leg.Has]. nil: nobody is.
 	Plugged func(*v1.KuryrPortSpec)
 	Log     *slog.Logger
 }
@@ -62,38 +67,89 @@ type Config struct {
 // Leg keeps one node's own port plugged. See [Open].
 type Leg struct {
 	Config
-	folder *jsonstore.Store
-	wake   chan struct{} // holds one element where what is wanted may have changed
-	lost   chan struct{} // holds one element where something may have been taken away
+	rows *reconcile.Kind[v1.KuryrPortSpec, struct{}]
+	wake chan struct{} // holds one element where what is wanted may have changed
+	lost chan struct{} // holds one element where something may have been taken away
 
 	mu    sync.Mutex
 	ports map[string]*v1.KuryrPort // the node's own that are wanted, by name: one, but for a moment
 
-	has *v1.KuryrPortSpec // what is plugged, as the record says; of the working goroutine alone
+	old *v1.KuryrPortSpec // what an earlier version has plugged, until it has a row; of the working goroutine alone
 }
 
-// Open reads the record. The error is the folder's.
+// Open makes a Leg, whose row becomes a kind of the store.
 func Open(c Config) (*Leg, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	folder, err := jsonstore.Open(c.Dir)
-	if err != nil {
-		return nil, err
+	l := &Leg{Config: c, wake: make(chan struct{}, 1), lost: make(chan struct{}, 1), ports: map[string]*v1.KuryrPort{}}
+	l.rows = reconcile.Register(c.Store, kindNodePort, target{c.Binder}, reconcile.Options[v1.KuryrPortSpec, struct{}]{
+		Timeout: lookTimeout,
+	})
+	if l.Old == "" {
+		return l, nil
 	}
-	all, err := jsonstore.Load[v1.KuryrPortSpec](folder)
+	all, err := jsonstore.Load[v1.KuryrPortSpec](jsonstore.Shared(l.Old))
 	if err != nil {
 		return nil, fmt.Errorf("record of the node's own port: %w", err)
 	}
-	l := &Leg{Config: c, folder: folder, wake: make(chan struct{}, 1), lost: make(chan struct{}, 1), ports: map[string]*v1.KuryrPort{}}
-	if spec, ok := all[recordName]; ok {
-		l.has = &spec
+	if spec, ok := all[oldRecord]; ok {
+		l.old = &spec
 	}
 	return l, nil
 }
 
-// Has is the port that is plugged as Open begins; nil is none. It is to be called before Run.
-func (l *Leg) Has() *v1.KuryrPortSpec { return l.has }
+// forgetOld removes the record of an earlier version, after its port has a row or is unplugged.
+func (l *Leg) forgetOld() error {
+	if l.Old == "" {
+		return nil
+	}
+	if err := os.RemoveAll(l.Old); err != nil {
+		return err
+	}
+	l.Old, l.old = "", nil
+	return nil
+}
+
+// target plugs the node's own port.
+type target struct{ Binder }
+
+// Ensure implements reconcile.Target.
+func (t target) Ensure(ctx context.Context, _ reconcile.Object, spec v1.KuryrPortSpec, none struct{}) (struct{}, error) {
+	w, err := wiring.Of(&spec)
+	if err != nil {
+		return none, reconcile.Refused(err)
+	}
+	failpoint.Here("leg.set.recorded")
+	// Another route to the pods would cut the node off from them.
+	_, err = t.Plug(ctx, bind.Interface{
+		Port: w.Port, MTU: w.MTU, Subnets: w.Subnets, Namespace: here, Name: Interface, ReplacesRoutes: true,
+	})
+	return none, err
+}
+
+// Delete implements reconcile.Target.
+func (t target) Delete(ctx context.Context, _ reconcile.Object, spec v1.KuryrPortSpec, _ struct{}) error {
+	w, err := wiring.Of(&spec)
+	if err != nil {
+		return err
+	}
+	if err := t.Unplug(ctx, w.Port); err != nil {
+		return err
+	}
+	failpoint.Here("leg.remove.unplugged")
+	return nil
+}
+
+// Has is the port that is plugged; nil is none. Outside the package it is to be called before Run.
+func (l *Leg) Has() *v1.KuryrPortSpec {
+	for r := range l.rows.Rows() {
+		if r.Phase == reconcile.Wanted {
+			return &r.Spec
+		}
+	}
+	return l.old
+}
 
 // Run keeps the port plugged until ctx ends, which leaves it so. An API server that is away is waited for.
 func (l *Leg) Run(ctx context.Context) {
@@ -171,39 +227,53 @@ func (l *Leg) work(ctx context.Context) {
 func (l *Leg) set(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	want := l.wanted()
-	if l.has != nil && (want == nil || want.ID != l.has.ID || loses(l.has, want)) {
-		if err := l.remove(ctx); err != nil {
+	want, fresh := l.wanted(), l.Has() == nil
+	if err := l.unplugOthers(ctx, want); err != nil || want == nil {
+		return err
+	}
+	_, again := l.rows.Get(want.ID)
+	if _, err := l.rows.Set(ctx, reconcile.Request[v1.KuryrPortSpec]{Key: want.ID, Spec: *want}); err != nil {
+		return err
+	}
+	// A stored port is plugged again: something may have been removed.
+	if now, ok := l.rows.Get(want.ID); ok && again {
+		if _, err := (target{l.Binder}).Ensure(ctx, now.Object, now.Spec, struct{}{}); err != nil {
 			return err
 		}
 	}
-	if want == nil {
-		return nil
-	}
-	w, err := wiring.Of(want)
-	if err != nil {
-		return err
-	}
-	// First the record: what is plugged must be known of, whenever the process ends.
-	if fresh := l.has == nil; !equality.Semantic.DeepEqual(l.has, want) {
-		if err := l.folder.Put(recordName, want); err != nil {
-			return err
-		}
-		l.has = want
-		failpoint.Here("leg.set.recorded")
-		if fresh {
-			l.Log.InfoContext(ctx, "the node gets its own port", "interface", Interface, "port", want.ID, "addresses", w.Port.Addresses)
-		}
-	}
-	// Another route to the pods would cut the node off from them.
-	_, err = l.Binder.Plug(ctx, bind.Interface{
-		Port: w.Port, MTU: w.MTU, Subnets: w.Subnets, Namespace: here, Name: Interface, ReplacesRoutes: true,
-	})
-	if err != nil {
-		return err
+	if fresh {
+		l.Log.InfoContext(ctx, "node port plugged", "interface", Interface, "port", want.ID)
 	}
 	l.tell(want)
-	return nil
+	return l.forgetOld()
+}
+
+// unplugOthers unplugs all but the wanted port, and that too if it loses something.
+func (l *Leg) unplugOthers(ctx context.Context, want *v1.KuryrPortSpec) error {
+	stays := func(has *v1.KuryrPortSpec) bool {
+		return want != nil && has.ID == want.ID && !loses(has, want)
+	}
+	gone := func(id string) {
+		l.Log.InfoContext(ctx, "node port unplugged", "interface", Interface, "port", id)
+		l.tell(nil)
+	}
+	for r := range l.rows.Rows() {
+		if r.Phase == reconcile.Wanted && stays(&r.Spec) {
+			continue
+		}
+		if err := l.rows.Remove(ctx, r.Key); err != nil {
+			return err
+		}
+		gone(r.Key)
+	}
+	if l.old == nil || stays(l.old) {
+		return nil
+	}
+	if err := (target{l.Binder}).Delete(ctx, reconcile.Object{}, *l.old, struct{}{}); err != nil {
+		return err
+	}
+	gone(l.old.ID)
+	return l.forgetOld()
 }
 
 func (l *Leg) tell(port *v1.KuryrPortSpec) {
@@ -214,11 +284,12 @@ func (l *Leg) tell(port *v1.KuryrPortSpec) {
 
 // wanted is the port to be plugged; nil is none. Of several, which there are while one replaces another, it is the one that is plugged, else the oldest.
 func (l *Leg) wanted() *v1.KuryrPortSpec {
+	has := l.Has()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var best *v1.KuryrPort
 	for _, p := range l.ports {
-		if l.has != nil && p.Spec.ID == l.has.ID {
+		if has != nil && p.Spec.ID == has.ID {
 			return p.Spec.DeepCopy()
 		}
 		if best == nil || cmp.Or(p.CreationTimestamp.Compare(best.CreationTimestamp.Time), cmp.Compare(p.Name, best.Name)) < 0 {
@@ -247,40 +318,16 @@ func loses(has, want *v1.KuryrPortSpec) bool {
 	return false
 }
 
-// remove unplugs what the record tells of, and then the record goes.
-func (l *Leg) remove(ctx context.Context) error {
-	w, err := wiring.Of(l.has)
-	if err != nil {
-		return fmt.Errorf("record of the node's own port: %w", err)
-	}
-	if err := l.Binder.Unplug(ctx, w.Port); err != nil {
-		return err
-	}
-	failpoint.Here("leg.remove.unplugged")
-	if err := l.folder.Delete(recordName); err != nil {
-		return err
-	}
-	l.Log.InfoContext(ctx, "the node has its own port no more", "interface", Interface, "port", l.has.ID)
-	l.has = nil
-	l.tell(nil)
-	return nil
-}
-
-// Remove takes the interface of the port that the record in dir tells of out of the machine, for who takes Kuryr off it; no Leg may run. None is no error.
-// removed tells whether there was one.
-func Remove(ctx context.Context, dir string, b Binder) (removed bool, err error) {
-	all, err := jsonstore.Load[v1.KuryrPortSpec](jsonstore.Shared(dir))
-	spec, ok := all[recordName]
-	if err != nil || !ok {
-		return false, err
-	}
-	folder, err := jsonstore.Open(dir)
+// Remove unplugs the node's own port, for those who take Kuryr off the machine, and reports
+// whether there was one. No Leg may run.
+func Remove(ctx context.Context, c Config) (removed bool, err error) {
+	l, err := Open(c)
 	if err != nil {
 		return false, err
 	}
-	l := &Leg{Config: Config{Binder: b, Log: slog.New(slog.DiscardHandler)}, folder: folder, has: &spec}
-	if err := l.remove(ctx); err != nil {
-		return false, errors.Join(errors.New("the node's own port"), err)
+	removed = l.Has() != nil
+	if err := l.unplugOthers(ctx, nil); err != nil {
+		return false, fmt.Errorf("the node's own port: %w", err)
 	}
-	return true, nil
+	return removed, l.forgetOld()
 }

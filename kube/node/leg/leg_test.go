@@ -4,14 +4,17 @@ package leg
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,6 +30,7 @@ import (
 
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/internal/nstest"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -61,7 +65,8 @@ type machine struct {
 	api    *api
 	binder *bind.Binder
 	unbind func()
-	dir    string
+	dir    string       // of the table
+	old    string       // folder of an earlier version's record
 	faults atomic.Int32 // Plugs that are to fail
 	plugs  atomic.Int32
 }
@@ -90,11 +95,29 @@ func newMachine(t *testing.T) *machine {
 	})
 	m.bind()
 	t.Cleanup(func() {
-		_, err := Remove(context.Background(), m.dir, m.binder)
+		_, err := m.remove()
 		must(t, errors.Join(err, m.binder.Collect(context.Background(), m.path())))
 		m.unbind()
 	})
 	return m
+}
+
+// store opens the machine's table.
+func (m *machine) store() *reconcile.Store {
+	m.t.Helper()
+	s, err := reconcile.Open(reconcile.Config{
+		Path: filepath.Join(m.dir, "agent.db"), Volatile: true, MinBackoff: 10 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+	})
+	must(m.t, err)
+	return s
+}
+
+// remove takes the port off the machine.
+func (m *machine) remove() (bool, error) {
+	m.t.Helper()
+	s := m.store()
+	removed, err := Remove(context.Background(), Config{Binder: m.binder, Store: s, Old: m.old})
+	return removed, errors.Join(err, s.Close())
 }
 
 // bind gives the machine what a process begins with, which has not seen its namespaces yet.
@@ -116,12 +139,20 @@ func (m *machine) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid
 // run has a daemon run, until the function that it gives is called. It watches by then: the fake tells a watch nothing of what came between it and the list before.
 func (m *machine) run() (stop func()) {
 	m.t.Helper()
-	l, err := Open(Config{Client: m.api, Node: "n1", Binder: m, Dir: m.dir})
+	s := m.store()
+	l, err := Open(Config{Client: m.api, Node: "n1", Binder: m, Store: s, Old: m.old})
 	must(m.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	before, done := m.api.watches.Load(), make(chan struct{})
-	go func() { defer close(done); l.Run(ctx) }()
-	stop = func() { cancel(); <-done }
+	must(m.t, s.Start(ctx))
+	before := m.api.watches.Load()
+	var running sync.WaitGroup
+	running.Go(func() { s.Run(ctx) })
+	running.Go(func() { l.Run(ctx) })
+	stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+		must(m.t, s.Close())
+	})
 	m.t.Cleanup(stop)
 	m.until("the daemon watches", func() bool { return m.api.watches.Load() > before })
 	return stop
@@ -341,14 +372,49 @@ func TestRemove(t *testing.T) {
 	m.becomes("at first", one)
 	stop()
 	for i, want := range []bool{true, false} {
-		removed, err := Remove(t.Context(), m.dir, m.binder)
+		removed, err := m.remove()
 		if err != nil || removed != want {
 			t.Errorf("call %d: removed %v, %v", i, removed, err)
 		}
 	}
 	m.becomes("after all", "")
-	if removed, err := Remove(t.Context(), m.dir+"/absent", m.binder); removed || err != nil {
+	m.dir = t.TempDir()
+	if removed, err := m.remove(); removed || err != nil {
 		t.Errorf("where nothing was ever: %v, %v", removed, err)
+	}
+}
+
+// What an earlier version has plugged is taken over, or taken away.
+func TestUpgrade(t *testing.T) {
+	nstest.Require(t)
+	for name, kept := range map[string]bool{"kept": true, "gone": false} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			stop := m.run()
+			p := m.port("88aaaaaa-0000-4000-8000-000000000008", "n1", "10.112.0.7", "10.128.0.0/9")
+			m.becomes("at first", one)
+			stop()
+			m.dir, m.old = t.TempDir(), filepath.Join(t.TempDir(), "leg")
+			text, err := json.Marshal(p.Spec)
+			must(t, err)
+			must(t, os.Mkdir(m.old, 0o700))
+			must(t, os.WriteFile(filepath.Join(m.old, "port.json"), text, 0o600))
+			before, err := netlink.LinkByName(Interface)
+			must(t, err)
+			if !kept {
+				must(t, m.api.Delete(t.Context(), p))
+			}
+			m.run()
+			if !kept {
+				m.becomes("without its port", "")
+				return
+			}
+			m.becomes("afterwards", one)
+			if now, err := netlink.LinkByName(Interface); err != nil || now.Attrs().Index != before.Attrs().Index {
+				t.Errorf("the interface was made again, which interrupts traffic (%v)", err)
+			}
+			m.until("the record is gone", func() bool { _, err := os.Stat(m.old); return os.IsNotExist(err) })
+		})
 	}
 }
 
