@@ -120,7 +120,7 @@ type world struct {
 	changes map[identity]int      // of each object so far
 	on      map[identity]identity // port to its network
 	down    bool
-	landing sync.WaitGroup
+	landing int // creates that take effect after their call has ended
 	hosts   [2]*host
 }
 
@@ -231,12 +231,14 @@ func (p *process) call(ctx context.Context, what string, effect func() error) er
 			err = Unconfirmed(errors.New("answer lost"))
 		}
 	case "late":
-		w.landing.Go(func() {
+		w.landing++
+		go func() {
 			time.Sleep(3 * time.Minute)
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			_ = effect()
-		})
+			w.landing--
+		}()
 		err = context.DeadlineExceeded
 	case "slow":
 		w.mu.Unlock()
@@ -597,7 +599,7 @@ func (h *history) run() (faults []string) {
 		case "restore":
 			parallel.Wait()
 			on.stop(true)
-			w.landing.Wait() // a restore takes longer than any call of the SDN
+			w.awaitLanding() // a restore takes longer than any call of the SDN
 			w.mu.Lock()
 			if on.backup != nil && w.listed {
 				on.rows = maps.Clone(on.backup)
@@ -612,7 +614,7 @@ func (h *history) run() (faults []string) {
 		}
 	}
 	parallel.Wait()
-	w.landing.Wait()
+	w.awaitLanding()
 	w.mu.Lock()
 	w.down, w.history.faults = false, nil
 	for _, on := range w.hosts {
@@ -628,6 +630,19 @@ func (h *history) run() (faults []string) {
 		faults = append(faults, on.differences()...)
 	}
 	return faults
+}
+
+// awaitLanding waits until no create takes effect later. Attempts go on, so a WaitGroup will not do.
+func (w *world) awaitLanding() {
+	for {
+		w.mu.Lock()
+		n := w.landing
+		w.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		time.Sleep(time.Second)
+	}
 }
 
 // differences compares what the engine, the table and the SDN have.
