@@ -124,7 +124,7 @@ func (k *kind) add(ctx context.Context, isNew bool, changes map[string]*row) err
 	if full {
 		return fmt.Errorf("%w: limit of %d rows of kind %s", ErrFull, k.maxRows, k.name)
 	}
-	if err := s.journal.reserve(); err != nil {
+	if err := s.cfg.Room(); err != nil {
 		return fmt.Errorf("%w: %w", ErrFull, err)
 	}
 	return s.commit(ctx, changes)

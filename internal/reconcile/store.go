@@ -33,6 +33,8 @@ type Config struct {
 	GracePeriod time.Duration
 	// MinBackoff and MaxBackoff bound the time between attempts; 0 is 1 s and 2 min.
 	MinBackoff, MaxBackoff time.Duration
+	// Room fails if there is no room for new rows; nil allocates it in the file system.
+	Room                   func() error
 	Logger                 *slog.Logger          // nil is slog.Default
 	Registerer             prometheus.Registerer // nil: no metrics
 }
@@ -227,6 +229,9 @@ func newStore(c Config, j journal, has *content, boot string) *Store {
 	setDefault(&c.MaxBackoff, defaultMaxBackoff)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if c.Room == nil {
+		c.Room = j.reserve
 	}
 	s := &Store{
 		cfg: c, log: c.Logger, journal: j, id: has.id, boot: boot,

@@ -16,10 +16,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"golang.org/x/sys/unix"
+
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/reconcile"
@@ -104,6 +107,7 @@ type rig struct {
 	state  string
 	netns  string
 	store  *reconcile.Store
+	full   atomic.Bool // there is no room for new rows
 	t      *testing.T
 }
 
@@ -146,7 +150,14 @@ func (r *rig) serves(source Source) {
 	var err error
 	log := slog.New(slog.DiscardHandler)
 	r.store, err = reconcile.Open(reconcile.Config{
-		Path: filepath.Join(r.state, "agent.db"), Volatile: true, MinBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond, Logger: log,
+		Path: filepath.Join(r.state, "agent.db"), Volatile: true, MinBackoff: time.Millisecond,
+		MaxBackoff: 10 * time.Millisecond, Logger: log,
+		Room: func() error {
+			if r.full.Load() {
+				return unix.ENOSPC
+			}
+			return nil
+		},
 	})
 	if err == nil {
 		r.Server, err = New(Config{Source: source, Binder: r.binder, Store: r.store, State: r.state, Logger: log})
@@ -658,10 +669,7 @@ func TestFullDisk(t *testing.T) {
 	plugged := maps.Clone(r.binder.plugged)
 	r.reboot()
 	r.binder.plugged = plugged
-	reserve := filepath.Join(r.state, "agent.db.reserve")
-	if err := errors.Join(os.Remove(reserve), os.Mkdir(reserve, 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	r.full.Store(true)
 	_, err := r.add(t, "c", "")
 	if !sdn.IsOfHost(err) {
 		t.Errorf("ADD: %v", err)

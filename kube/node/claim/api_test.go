@@ -15,6 +15,7 @@ import (
 	"reflect"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +32,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/internal/reconcile"
@@ -440,6 +443,7 @@ type world struct {
 	server *node.Server
 	plugs  *plugs
 	kill   func()
+	full   atomic.Bool // there is no room for new rows
 }
 
 // plugs are the interfaces by the ports that are plugged. They outlive the daemon.
@@ -503,7 +507,16 @@ func (w *world) assemble() error {
 	c.gone.queue = c.queue
 	w.Claimant = c
 	log := slog.New(slog.DiscardHandler)
-	w.store, err = reconcile.Open(reconcile.Config{Path: filepath.Join(w.dir, "agent.db"), Volatile: true, MinBackoff: 2 * time.Millisecond, Logger: log})
+	w.store, err = reconcile.Open(reconcile.Config{
+		Path: filepath.Join(w.dir, "agent.db"), Volatile: true, MinBackoff: 2 * time.Millisecond,
+		Logger: log,
+		Room: func() error {
+			if w.full.Load() {
+				return unix.ENOSPC
+			}
+			return nil
+		},
+	})
 	if err != nil {
 		return err
 	}
