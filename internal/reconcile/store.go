@@ -34,9 +34,9 @@ type Config struct {
 	// MinBackoff and MaxBackoff bound the time between attempts; 0 is 1 s and 2 min.
 	MinBackoff, MaxBackoff time.Duration
 	// Room fails if there is no room for new rows; nil allocates it in the file system.
-	Room                   func() error
-	Logger                 *slog.Logger          // nil is slog.Default
-	Registerer             prometheus.Registerer // nil: no metrics
+	Room       func() error
+	Logger     *slog.Logger          // nil is slog.Default
+	Registerer prometheus.Registerer // nil: no metrics
 }
 
 const (
