@@ -38,6 +38,9 @@ func (p *Provider) settleAlone(ctx context.Context, tk *ticket) error {
 		}()
 		return following(err)
 	}
+	// A caller that goes away must not cut a change of the kernel off: what the kernel has would
+	// differ from what was told.
+	ctx = context.WithoutCancel(ctx)
 	failed := map[string]*change{}
 	var errs []error
 	var freed []netip.Prefix
