@@ -38,7 +38,7 @@ func (p *Provider) settleAlone(ctx context.Context, tk *ticket) error {
 		}()
 		return following(err)
 	}
-	// A caller that goes away must not cut a change of the kernel off: what the kernel has would
+	// A cancelled caller must not interrupt a change of the kernel: what the kernel has would
 	// differ from what was told.
 	ctx = context.WithoutCancel(ctx)
 	failed := map[string]*change{}
