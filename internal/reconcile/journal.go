@@ -151,7 +151,7 @@ func checkSize(path string, wait time.Duration) (err error) {
 	if err != nil {
 		return openError(err)
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	return db.View(func(tx *bbolt.Tx) error {
 		if tx.Size() > info.Size() {
 			return fmt.Errorf("%w: %d bytes of %d", errDamaged, info.Size(), tx.Size())

@@ -305,12 +305,14 @@ func (s schedule) Swap(i, j int) {
 	s[i].at, s[j].at = i, j
 }
 
+// Push implements heap.Interface.
 func (s *schedule) Push(x any) {
 	it := x.(*item)
 	it.at = len(*s)
 	*s = append(*s, it)
 }
 
+// Pop implements heap.Interface.
 func (s *schedule) Pop() any {
 	old := *s
 	it := old[len(old)-1]

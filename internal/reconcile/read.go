@@ -48,7 +48,7 @@ func Read(path string) (rows map[string]json.RawMessage, err error) {
 	if err != nil {
 		return rows, openError(err)
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	return rows, db.View(func(tx *bbolt.Tx) error {
 		meta, bucket := tx.Bucket(bucketMeta), tx.Bucket(bucketRows)
 		if meta == nil || bucket == nil {

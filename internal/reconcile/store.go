@@ -303,14 +303,6 @@ func (s *Store) Start(ctx context.Context) error {
 	return s.commit(ctx, changes)
 }
 
-// kindOf returns the kind of a row.
-func (s *Store) kindOf(ref string) *kind {
-	name, _, _ := strings.Cut(ref, "/")
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.kinds[name]
-}
-
 // allKinds returns the registered kinds, in no order.
 func (s *Store) allKinds() []*kind {
 	s.mu.Lock()

@@ -48,8 +48,8 @@ func attachments(s spec, l last) []Attachment {
 type target struct{ *Manager }
 
 // Ensure implements reconcile.Target.
-func (t target) Ensure(ctx context.Context, o reconcile.Object, s spec, l last) (last, error) {
-	l = last{Known: true, Attachments: []Attachment{}}
+func (t target) Ensure(ctx context.Context, o reconcile.Object, s spec, _ last) (last, error) {
+	l := last{Known: true, Attachments: []Attachment{}}
 	h, err := t.pin(o.Key)
 	if err != nil {
 		return l, err

@@ -61,7 +61,7 @@ func Upgrade(path string) error {
 	if err != nil {
 		return fmt.Errorf("store %s: %w", path, err)
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	return db.Update(func(tx *bbolt.Tx) error {
 		meta, err := tx.CreateBucketIfNotExists(bucketMeta)
 		if err != nil {
@@ -140,7 +140,7 @@ func readJournal(path string) (records []record, err error) {
 	if err != nil {
 		return nil, nil // the store says what is wrong with it
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	err = db.View(func(tx *bbolt.Tx) error {
 		if tx.Size() > info.Size() {
 			return nil // cut off; it must not be read behind its end

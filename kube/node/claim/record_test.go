@@ -4,6 +4,7 @@ package claim
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -160,7 +161,7 @@ func TestNoJournal(t *testing.T) {
 	w.open()
 	must(t, w.gone.watcher.Close())
 	must(t, w.store.Close())
-	if _, err := os.Stat(w.old); !os.IsNotExist(err) && err != fs.ErrNotExist {
+	if _, err := os.Stat(w.old); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
 }
