@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"sync"
 
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/internal/reconcile"
@@ -43,10 +44,8 @@ func (s *Server) add(ctx context.Context, c cni.Call, conf cni.Config) ([]byte, 
 	if err := s.take(ctx, c.Container, c.Interface); err != nil {
 		return nil, err
 	}
-	if r, ok := s.rows.Get(a.Key()); ok && r.Phase == reconcile.Deleting {
-		if err := s.rows.Remove(ctx, a.Key()); err != nil {
-			return nil, err
-		}
+	if err := s.finishDeletion(ctx, a.Key()); err != nil {
+		return nil, err
 	}
 	w, kept, err := s.attach(ctx, i)
 	if sdn.IsNotFound(err) && args.Given() { // the arguments alone say it
@@ -62,6 +61,53 @@ func (s *Server) add(ctx context.Context, c cni.Call, conf cni.Config) ([]byte, 
 	p := plugged(a, w)
 	p.KeptRoutes = kept
 	return cni.Encode(p.Result(), conf.CNIVersion)
+}
+
+// finishDeletion completes the deletion of what an attachment had, and waits until its Source no
+// longer counts on it: its port must not be allocated to it again before.
+func (s *Server) finishDeletion(ctx context.Context, key string) error {
+	for {
+		changed := s.gone.next()
+		if r, ok := s.rows.Get(key); !ok || r.Phase != reconcile.Deleting {
+			return nil
+		}
+		if err := s.rows.Remove(ctx, key); err != nil {
+			return err
+		}
+		if _, ok := s.rows.Get(key); !ok {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return sdn.Unavailable(context.Cause(ctx), "attachment", "its earlier deletion is not complete")
+		}
+	}
+}
+
+// gone reports that a row is gone to those that wait for one.
+type gone struct {
+	mu   sync.Mutex
+	once chan struct{}
+}
+
+// next returns a channel that is closed when the next row is gone.
+func (g *gone) next() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.once == nil {
+		g.once = make(chan struct{})
+	}
+	return g.once
+}
+
+func (g *gone) tell() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.once != nil {
+		close(g.once)
+		g.once = nil
+	}
 }
 
 // attach allocates a port, stores the intent and plugs the port. An intent that is stored already

@@ -65,6 +65,7 @@ type Server struct {
 	locks   keymutex.Mutex // by attachment
 	adds    underway
 	slots   chan struct{} // of ADDs
+	gone    gone
 }
 
 // New makes a Server, whose rows become a kind of the store, and tells its Source of them. It
@@ -82,6 +83,7 @@ func New(c Config) (*Server, error) {
 	}
 	s.rows = reconcile.Register(c.Store, kindAttachment, target{s}, reconcile.Options[Intent, Made]{
 		Timeout: undoLimit,
+		Removed: func(reconcile.Row[Intent, Made]) { s.gone.tell() },
 	})
 	if r, ok := c.Source.(Restorer); ok {
 		return s, r.Restore(s)
