@@ -464,13 +464,13 @@ func TestTagsUpgrade(t *testing.T) {
 		}
 	}
 	n := b.uses(theirs)
-	earlier(n, true) // they are to be written
+	earlier(n, true) // the tags are pending
 	b.settleTags()
 	b.wears(theirs, n)
 	earlier(n, false)
 	b.remove(n)
 	b.wears(theirs, n)
-	earlier(n, true) // they are to be deleted
+	earlier(n, true) // their deletion is pending
 	b.settleTags()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)

@@ -61,7 +61,7 @@ func (d *Driver) programExternal(ctx context.Context, r *api.ProgramRequest) (an
 	return api.Empty{}, nil
 }
 
-// toPublish are an engine's port maps as ports that are to be published.
+// toPublish converts the engine's port mappings.
 func toPublish(maps []api.PortMapping) []publish.Port {
 	var ports []publish.Port
 	for _, m := range maps {

@@ -157,7 +157,7 @@ func (d *Driver) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	d.log.LogAttrs(ctx, level, "docker call", attrs...)
 }
 
-// deliver answers, and tells whether that may have reached the caller: one that has gone away is told nothing.
+// deliver writes the answer and reports whether it may have reached the caller.
 func deliver(w http.ResponseWriter, r *http.Request, status int, body []byte) bool {
 	listens := r.Context().Err() == nil
 	w.Header().Set("Content-Type", api.ContentType)

@@ -180,9 +180,6 @@ func (k *Kind[S, T]) Rows() iter.Seq[Row[S, T]] {
 	}
 }
 
-// Ack notes that the engine knows the row. It is written with a later commit.
-func (k *Kind[S, T]) Ack(key string) { k.store.ack(ref(k.name, key)) }
-
 // Retry makes every unfinished row of the kind due now, as when its target is available again.
 func (k *Kind[S, T]) Retry() { k.store.retry(k.kind) }
 

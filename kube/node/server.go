@@ -47,7 +47,7 @@ type Config struct {
 	// Store has the attachments' rows. It is not started yet; its user runs and closes it.
 	Store      *reconcile.Store
 	State      string                // folder of what was bound by CNI_ARGS alone, and of DELs that found no daemon; "" is cni.DefaultState
-	Idle       *idlegate.Gate        // is told of ADDs and DELs; nil: nobody
+	Idle       *idlegate.Gate        // notes ADDs and DELs in progress; may be nil
 	Logger     *slog.Logger          // nil: slog.Default
 	Registerer prometheus.Registerer // nil: nothing is counted
 }

@@ -37,7 +37,8 @@ type Config struct {
 	Own func(*corev1.Node)
 	// HostPorts leads ports of the node to pods; nil has pods refused that wish it.
 	HostPorts HostPorts
-	// Idle has what is written to the API behind an answer wait for a moment without ADDs and DELs; nil has it written at once.
+	// Idle delays writes to the API that follow an answer until no ADD or DEL is in progress.
+	// nil writes immediately.
 	Idle *idlegate.Gate
 	Log  *slog.Logger
 

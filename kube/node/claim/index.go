@@ -25,7 +25,7 @@ type index struct {
 	lives     map[string]types.UID                     // the UIDs of namespaces, by name
 	attached  map[key]*attachment                      // who has a port, written down
 	ofPod     map[types.UID]map[key]*attachment        // the same by pod
-	adopted   map[interfaceOf]*attachment              // those of them whose container nobody has seen on this boot
+	adopted   map[interfaceOf]*attachment              // those whose container was not seen on this boot
 	holders   map[string]*attachment                   // by port's name; some not yet written down
 	owed      map[string]map[reconcile.Object]struct{} // by port's name: rows of those that gave it back, which the API may not know yet
 }
@@ -117,7 +117,7 @@ func (x *index) resettle(name string) topic {
 	return topic{}
 }
 
-// unknown tells whether the API has a pod for the port of which the table knows nothing.
+// unknown reports whether the API has a pod for the port that the table does not have.
 func (x *index) unknown(p *port) bool {
 	o := p.object
 	if x.raven || labelOf(o) != v1.PortBound || o.Status.Pod == nil || x.holders[o.Name] != nil || len(x.owed[o.Name]) > 0 {

@@ -46,7 +46,8 @@ func (a *attachment) allocation() *node.Allocation {
 	return &node.Allocation{Wiring: a.wiring, Pool: a.Pool, UID: string(a.UID), Since: a.Since, Adopted: a.Adopted}
 }
 
-// after tells whether of two records of one port this is the newer. What was adopted is of before all else.
+// after reports whether this is the newer of two records of one port. An adopted record is older
+// than all others.
 func (r record) after(other record) bool {
 	if r.Adopted != other.Adopted {
 		return other.Adopted

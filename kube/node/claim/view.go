@@ -26,7 +26,7 @@ type PortView struct {
 	Name   string
 	Pool   string
 	Status v1.PortStatus    // as the API has it; "" where there is no KuryrPort
-	Holder *node.Attachment // who has it by the table; nil is nobody
+	Holder *node.Attachment // holder by the table; nil if there is none
 	UID    string           // of the holder's pod
 	Since  time.Time
 	Wrong  string // in what API and table do not agree; "" where they do
