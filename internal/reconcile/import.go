@@ -37,7 +37,7 @@ func (k *kind) importObjects(ctx context.Context) error {
 	}
 	has := map[Object]bool{}
 	for _, r := range found {
-		has[r.Object] = true
+		has[Object{Key: r.Key, Incarnation: r.Incarnation}] = true
 	}
 	// The newest incarnation of a key gets its row.
 	slices.SortFunc(found, func(a, b *row) int { return cmp.Compare(b.Incarnation, a.Incarnation) })
@@ -90,7 +90,7 @@ func (k *kind) importObject(ctx context.Context, r *row, has map[Object]bool) er
 	switch {
 	case s.row(r.superseded().ref()) != nil:
 		return nil
-	case old != nil && old.Object == r.Object:
+	case old != nil && old.Incarnation == r.Incarnation:
 		return nil
 	case touched:
 		return fmt.Errorf("%s has changed since the list", name)
@@ -98,7 +98,7 @@ func (k *kind) importObject(ctx context.Context, r *row, has map[Object]bool) er
 	case old.Phase == Deleting && r.Incarnation > old.Incarnation:
 		s.note(old.superseded().ref(), old.superseded())
 		k.queue.add(old.superseded().ref(), 0)
-	case old.Phase == Wanted && !has[old.Object]:
+	case old.Phase == Wanted && !has[Object{Key: old.Key, Incarnation: old.Incarnation}]:
 		r.Acked, r.Engine = old.Acked, old.Engine
 	default:
 		r = r.superseded()

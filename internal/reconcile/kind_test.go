@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -102,6 +103,43 @@ func TestImportAndRepeat(t *testing.T) {
 		}
 		if err := k.Repeat(ctx, "absent", 0, nil); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// Object.Earlier tells the target, also of another process, that an earlier object of the key may
+// still appear.
+func TestEarlier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "test.db")
+		s := open(t, path)
+		f := &fakeTarget{fail: failing("ensure", Unconfirmed(errTest))}
+		k := Register(s, "port", f, Options[string, string]{})
+		if _, err := k.Set(t.Context(), Request[string]{Key: "a"}); !errors.Is(err, errTest) {
+			t.Fatal(err)
+		}
+		f.fail = nil
+		for _, spec := range []string{"1", "2"} {
+			set(t, k, Request[string]{Key: "a", Spec: spec})
+			if r, _ := k.Get("a"); !r.Earlier {
+				t.Errorf("row %+v, want an earlier object", r)
+			}
+		}
+		succeed(t, "Close", s.Close())
+		s = open(t, path)
+		k = Register(s, "port", f, Options[string, string]{})
+		succeed(t, "Start", s.Start(t.Context()))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go s.Run(ctx)
+		time.Sleep(time.Hour) // the first object is no longer looked for
+		if r, _ := k.Get("a"); !r.Earlier {
+			t.Errorf("row %+v, want an earlier object", r)
+		}
+		succeed(t, "Remove", k.Remove(ctx, "a"))
+		set(t, k, Request[string]{Key: "a", Spec: "3"})
+		if r, _ := k.Get("a"); r.Earlier {
+			t.Errorf("row %+v, want no earlier object", r)
 		}
 	})
 }

@@ -50,7 +50,8 @@ type Row[S, T any] struct {
 type Object struct {
 	Key         string // of the row: the engine's id
 	Incarnation uint64
-	// Earlier is set if the key had another incarnation, whose create may still have an effect.
+	// Earlier is set if the object of an earlier incarnation could still appear when the key was
+	// set again, so that the two need different names in the target.
 	Earlier bool
 }
 

@@ -65,9 +65,9 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any) (last any, obsta
 	gen := s.nextGen()
 	r := want.with(func(r *row) {
 		r.Gen, r.Incarnation, r.Phase, r.Boot, r.Last = gen, gen, Wanted, s.boot, zero
-		r.changed = time.Now()
+		r.changed, r.Earlier = time.Now(), len(changes) > 0 || s.hasEarlier(name)
 		if r.prev = old; old != nil {
-			r.Incarnation, r.Last, r.Acked = old.Incarnation, old.Last, true
+			r.Object, r.Last, r.Acked = old.Object, old.Last, true
 			r.Claims = union(old.Claims, want.Claims) // until it is known which it keeps
 		}
 	})

@@ -66,6 +66,7 @@ type Store struct {
 	rows     map[string]*row            // by ref; a row is replaced, never changed
 	claims   map[string]string          // claim to the ref of its holder
 	owned    map[string]map[string]bool // ref of an owner to the refs that name it
+	earlier  map[string]int             // ref to its superseded rows
 	raw      map[string][]byte          // rows that no registered kind can decode
 	dirty    map[string][]byte          // what differs from the journal; nil: the row is gone
 	touched  map[string]bool            // refs that have changed since a list was asked for
@@ -105,6 +106,7 @@ type row struct {
 type stored struct {
 	Key         string          `json:"key"`
 	Incarnation uint64          `json:"incarnation"`
+	Earlier     bool            `json:"earlier,omitempty"`
 	Superseded  bool            `json:"superseded,omitempty"`
 	Gen         uint64          `json:"gen"`
 	Phase       Phase           `json:"phase"`
@@ -170,8 +172,8 @@ func (r *row) encode() ([]byte, error) {
 		return nil, err
 	}
 	return json.Marshal(stored{
-		Key: r.Key, Incarnation: r.Incarnation, Superseded: r.Superseded, Gen: r.Gen,
-		Phase: r.Phase, Spec: spec, Last: last, Done: r.Done, Redo: r.Redo, Claims: r.Claims,
+		Key: r.Key, Incarnation: r.Incarnation, Earlier: r.Earlier, Superseded: r.Superseded,
+		Gen: r.Gen, Phase: r.Phase, Spec: spec, Last: last, Done: r.Done, Redo: r.Redo, Claims: r.Claims,
 		Owners: r.Owners, Engine: r.Engine, Boot: r.Boot, Acked: r.Acked,
 		Unconfirmed: r.Unconfirmed, Looked: r.Looked, Tries: r.Tries, Err: r.Err,
 		Prev: prev,
@@ -194,8 +196,9 @@ func (k *kind) decodeRow(text []byte) (*row, error) {
 		}
 	}
 	return &row{
-		Object: Object{Key: s.Key, Incarnation: s.Incarnation}, prev: prev, kind: k, Superseded: s.Superseded, Gen: s.Gen,
-		Phase: s.Phase, Spec: spec, Last: last, Done: s.Done, Redo: s.Redo, Claims: s.Claims,
+		Object: Object{s.Key, s.Incarnation, s.Earlier}, prev: prev, kind: k,
+		Superseded: s.Superseded, Gen: s.Gen, Phase: s.Phase, Spec: spec, Last: last,
+		Done: s.Done, Redo: s.Redo, Claims: s.Claims,
 		Owners: s.Owners, Engine: s.Engine, Boot: s.Boot, Acked: s.Acked,
 		Unconfirmed: s.Unconfirmed, Looked: s.Looked, Tries: s.Tries, Err: s.Err,
 	}, nil
@@ -242,6 +245,7 @@ func newStore(c Config, j journal, has *content, boot string) *Store {
 		rows:    map[string]*row{},
 		claims:  map[string]string{},
 		owned:   map[string]map[string]bool{},
+		earlier: map[string]int{},
 		raw:     has.rows,
 		dirty:   map[string][]byte{},
 	}
@@ -387,18 +391,38 @@ func (s *Store) put(name string, r *row) {
 		}
 		delete(s.rows, name)
 		old.kind.count--
+		s.supersede(old, -1)
 	}
 	if r == nil {
 		return
 	}
 	s.rows[name] = r
 	r.kind.count++
+	s.supersede(r, 1)
 	for _, c := range r.Claims {
 		s.claims[c] = name
 	}
 	for _, o := range r.Owners {
 		s.own(o, name)
 	}
+}
+
+// supersede counts the superseded rows of a key. The store's mutex is held.
+func (s *Store) supersede(r *row, n int) {
+	if !r.Superseded {
+		return
+	}
+	name := ref(r.kind.name, r.Key)
+	if s.earlier[name] += n; s.earlier[name] == 0 {
+		delete(s.earlier, name)
+	}
+}
+
+// hasEarlier reports whether the object of an earlier incarnation of a key may still appear.
+func (s *Store) hasEarlier(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.earlier[name] > 0
 }
 
 // own notes that a row owns another. The store's mutex is held.
