@@ -30,11 +30,13 @@ type kind struct {
 	ensure func(ctx context.Context, o Object, spec, last any) (any, error)
 	delete func(ctx context.Context, o Object, spec, last any) error
 	decode func(spec, last json.RawMessage) (any, any, error)
-	start  func(r *row, rebooted bool) Action
-	engine func(ctx context.Context) (listing, error) // nil: no row is judged
-	inUse  func(r *row) bool                          // nil: never
-	gone   func(r *row)
-	list   func(ctx context.Context) iter.Seq2[*row, error] // nil: nothing is imported
+	// answered is nil without Options.Answered.
+	answered func(r *row) []string
+	start    func(r *row, rebooted bool) Action
+	engine   func(ctx context.Context) (listing, error) // nil: no row is judged
+	inUse    func(r *row) bool                          // nil: never
+	gone     func(r *row)
+	list     func(ctx context.Context) iter.Seq2[*row, error] // nil: nothing is imported
 }
 
 type listing struct {
@@ -71,6 +73,9 @@ func Register[S, T any](s *Store, name string, target Target[S, T], o Options[S,
 			return nil, nil, err
 		}
 		return sv, tv, unmarshal(last, &tv)
+	}
+	if o.Answered != nil {
+		k.answered = func(r *row) []string { return o.Answered(typed[S, T](r)) }
 	}
 	k.start = func(*row, bool) Action { return Keep }
 	if o.Start != nil {
@@ -160,7 +165,7 @@ func (k *Kind[S, T]) Get(key string) (Row[S, T], bool) {
 	return typed[S, T](r), true
 }
 
-// Holder returns the row of this kind that has the claim.
+// Holder returns the row of this kind that has the claim, also by its answer.
 func (k *Kind[S, T]) Holder(claim string) (Row[S, T], bool) {
 	r := k.store.holder(claim)
 	if r == nil || r.kind != k.kind {

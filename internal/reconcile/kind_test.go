@@ -143,3 +143,60 @@ func TestEarlier(t *testing.T) {
 		}
 	})
 }
+
+// A row has claims on what its target has chosen, also in another process. A newer answer takes
+// them over, and an object that is looked for has none.
+func TestAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "test.db")
+		var s *Store
+		var k *Kind[any, any]
+		answers := anyFake{"a": "address/1", "b": "address/2", "c": "address/1"}
+		reopen := func() {
+			t.Helper()
+			if s != nil {
+				succeed(t, "Close", s.Close())
+			}
+			s = open(t, path)
+			k = Register(s, "port", answers, Options[any, any]{Answered: func(r Row[any, any]) []string {
+				claim, _ := r.Last.(string)
+				return []string{claim}
+			}})
+		}
+		holds := func(claim, want string) {
+			t.Helper()
+			if r, _ := k.Holder(claim); r.Key != want {
+				t.Errorf("holder of %s: got %q, want %q", claim, r.Key, want)
+			}
+		}
+		reopen()
+		for _, key := range []string{"a", "b"} {
+			set(t, k, Request[any]{Key: key, Claims: []string{"mac/" + key}})
+		}
+		for range 2 {
+			holds("address/1", "a")
+			holds("mac/a", "a")
+			holds("address/2", "b")
+			_, err := k.Set(t.Context(), Request[any]{Key: "d", Claims: []string{"address/1"}})
+			if !IsConflict(err) {
+				t.Errorf("Set with another's address: %v", err)
+			}
+			reopen()
+		}
+		set(t, k, Request[any]{Key: "c"})
+		for range 2 {
+			holds("address/1", "c")
+			succeed(t, "Repeat", k.Repeat(t.Context(), "a", 0, nil)) // which stores the row again
+			holds("address/1", "c")
+			reopen()
+		}
+		succeed(t, "Remove", k.Remove(t.Context(), "a"))
+		holds("address/1", "c")
+		answers["b"] = "address/3"
+		set(t, k, Request[any]{Key: "b", Spec: "changed"})
+		holds("address/2", "")
+		holds("address/3", "b")
+		succeed(t, "Remove", k.Remove(t.Context(), "c"))
+		holds("address/1", "")
+	})
+}

@@ -132,8 +132,7 @@ func (s *Store) lookedEnough(name string, r *row) bool {
 		if !r.looked.IsZero() {
 			r.Looked += min(now.Sub(r.looked), s.cfg.MaxBackoff)
 		}
-		r.looked = now
-		r.Claims = nil // others may have them; the target says if they are still in use
+		r.Looked, r.looked = max(r.Looked, 1), now
 	})
 	if next.Looked >= s.cfg.OrphanTTL {
 		return true

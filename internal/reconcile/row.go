@@ -126,6 +126,10 @@ type Options[S, T any] struct {
 	// Removed is called when a row is gone; nil is not called. It must not wait, and must not
 	// call the store but for Get, Holder and Rows.
 	Removed func(r Row[S, T])
+	// Answered returns exclusive resources that the target has chosen, such as an address. The row
+	// has claims on them beside those of its Request. A claim passes from another row to the
+	// newer answer, as the other row's object must be gone. It must not call the store. nil is none.
+	Answered func(r Row[S, T]) []string
 	// Background makes Set and Remove return when the intent is stored: Run calls the target,
 	// and no caller waits for it. A Set replaces a deletion that is not complete, so Ensure must
 	// find what earlier calls of the target left. Rows have no claims and no owners, and Confirm

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -90,7 +91,7 @@ type row struct {
 	Boot        string
 	Acked       bool
 	Unconfirmed bool
-	Looked      time.Duration // how long an unconfirmed object has been looked for
+	Looked      time.Duration // how long an unconfirmed object has been looked for; 0: not yet
 	Tries       int
 	Err         string
 
@@ -152,6 +153,18 @@ func (r *row) deleting(gen uint64) *row {
 		r.Unconfirmed = r.Unconfirmed || !r.Done
 		r.Gen, r.Phase, r.Redo, r.Tries = gen, Deleting, false, 0
 	})
+}
+
+// held returns all claims of the row. Others may have those of an object that is looked for: the
+// target knows what is in use.
+func (r *row) held() []string {
+	if r.Looked > 0 || r.Superseded {
+		return nil
+	}
+	if r.kind.answered == nil {
+		return r.Claims
+	}
+	return slices.Concat(r.Claims, r.kind.answered(r))
 }
 
 // encode returns the form of a row in the journal; nil for a row that is gone.
@@ -268,6 +281,7 @@ func (s *Store) register(k *kind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.kinds[k.name] = k
+	var rows []*row
 	for name, text := range s.raw {
 		if kind, _, _ := strings.Cut(name, "/"); kind != k.name {
 			continue
@@ -278,7 +292,12 @@ func (s *Store) register(k *kind) {
 			continue
 		}
 		delete(s.raw, name)
-		s.put(name, r)
+		rows = append(rows, r)
+	}
+	// The last of two rows with one answered claim has it.
+	slices.SortFunc(rows, func(a, b *row) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
+	for _, r := range rows {
+		s.put(r.ref(), r)
 	}
 }
 
@@ -380,8 +399,10 @@ func (s *Store) put(name string, r *row) {
 	if s.touched != nil {
 		s.touched[name] = true
 	}
+	var had []string
 	if old := s.rows[name]; old != nil {
-		for _, c := range old.Claims {
+		had = old.held()
+		for _, c := range had {
 			if s.claims[c] == name {
 				delete(s.claims, c)
 			}
@@ -399,8 +420,10 @@ func (s *Store) put(name string, r *row) {
 	s.rows[name] = r
 	r.kind.count++
 	s.supersede(r, 1)
-	for _, c := range r.Claims {
-		s.claims[c] = name
+	for _, c := range r.held() {
+		if s.claims[c] == "" || !slices.Contains(had, c) { // otherwise it has passed to another row
+			s.claims[c] = name
+		}
 	}
 	for _, o := range r.Owners {
 		s.own(o, name)
