@@ -22,10 +22,8 @@ type kind struct {
 	imported atomic.Bool
 	timeout  time.Duration
 	confirm  bool
-	// background and maxRows are Options.Background and MaxRows.
-	background bool
-	maxRows    int
-	count      int // of rows; the mutex of the store guards it
+	maxRows  int
+	count    int // of rows; the mutex of the store guards it
 
 	ensure func(ctx context.Context, o Object, spec, last any) (any, error)
 	delete func(ctx context.Context, o Object, spec, last any) error
@@ -51,7 +49,7 @@ const defaultTimeout = 30 * time.Second
 func Register[S, T any](s *Store, name string, target Target[S, T], o Options[S, T]) *Kind[S, T] {
 	k := &kind{
 		store: s, name: name, queue: newQueue(), timeout: o.Timeout, confirm: o.Confirm,
-		background: o.Background, maxRows: o.MaxRows,
+		maxRows: o.MaxRows,
 	}
 	if k.timeout == 0 {
 		k.timeout = defaultTimeout
@@ -108,16 +106,13 @@ func (k *Kind[S, T]) Ref(key string) string { return ref(k.name, key) }
 //
 // A Set of what this process was answered already, with the same spec, claims and owners, makes no
 // call of the target. A Set of a key that is being deleted completes the deletion first, as it does
-// for the holder of a claim. A Set of a background kind answers when the intent is stored.
+// for the holder of a claim.
 //
 // After an error nothing of this call is left, or its cleanup is committed and repeated; an
 // existing row has its previous spec again. Errors: IsConflict, IsPending if an earlier
 // deletion could not be completed, ErrFull, ErrClosed, or what the target answered.
 func (k *Kind[S, T]) Set(ctx context.Context, q Request[S]) (T, error) {
-	last, err := k.set(ctx, &row{
-		Object: Object{Key: q.Key}, Spec: q.Spec,
-		Claims: slices.Clone(q.Claims), Owners: slices.Clone(q.Owners), Engine: q.Engine,
-	}, any(*new(T)))
+	last, err := k.set(ctx, wanted(q), any(*new(T)), false)
 	if err != nil {
 		return *new(T), err
 	}
@@ -125,11 +120,30 @@ func (k *Kind[S, T]) Set(ctx context.Context, q Request[S]) (T, error) {
 	return t, nil
 }
 
+// SetLater stores the intent, and Run calls the target. It takes the place of an earlier Set and of
+// a deletion that is not complete, so Ensure must find what earlier calls of the target left.
+// Errors: IsConflict, ErrFull, ErrClosed.
+func (k *Kind[S, T]) SetLater(ctx context.Context, q Request[S]) error {
+	_, err := k.set(ctx, wanted(q), any(*new(T)), true)
+	return err
+}
+
 // Remove stores the deletion of a row, deletes the rows that it owns and are being deleted, and
 // makes one attempt within ctx. An absent row is no error. An error of IsPending says that the
 // deletion is committed and will be repeated; after any other error nothing has changed.
 func (k *Kind[S, T]) Remove(ctx context.Context, key string) error {
-	return k.remove(ctx, ref(k.name, key))
+	return k.remove(ctx, key, removal{})
+}
+
+// RemoveTree is Remove of a row and of all rows that it owns, which are stored in one commit. After
+// an error that is not of IsPending a crash may undo a part.
+func (k *Kind[S, T]) RemoveTree(ctx context.Context, key string) error {
+	return k.remove(ctx, key, removal{tree: true})
+}
+
+// RemoveLater is Remove without an attempt: Run calls the target.
+func (k *Kind[S, T]) RemoveLater(ctx context.Context, key string) error {
+	return k.remove(ctx, key, removal{later: true})
 }
 
 // Forget removes a row without a call of the target. What it stands for stays.
@@ -201,6 +215,13 @@ func (k *Kind[S, T]) Due(key string) time.Time { return k.queue.due(ref(k.name, 
 // Wake makes the deletion of an object due now, as when what it waited for (ErrWaiting) has
 // come. An object without such a row is no error.
 func (k *Kind[S, T]) Wake(o Object) { k.store.wake(k.kind, o) }
+
+func wanted[S any](q Request[S]) *row {
+	return &row{
+		Object: Object{Key: q.Key}, Spec: q.Spec,
+		Claims: slices.Clone(q.Claims), Owners: slices.Clone(q.Owners), Engine: q.Engine,
+	}
+}
 
 func typed[S, T any](r *row) Row[S, T] {
 	spec, _ := r.Spec.(S)

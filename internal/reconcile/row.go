@@ -130,11 +130,6 @@ type Options[S, T any] struct {
 	// has claims on them beside those of its Request. A claim passes from another row to the
 	// newer answer, as the other row's object must be gone. It must not call the store. nil is none.
 	Answered func(r Row[S, T]) []string
-	// Background makes Set and Remove return when the intent is stored: Run calls the target,
-	// and no caller waits for it. A Set replaces a deletion that is not complete, so Ensure must
-	// find what earlier calls of the target left. Rows have no claims and no owners, and Confirm
-	// does not apply.
-	Background bool
 	// MaxRows is how many rows there may be: a Set beyond fails with ErrFull. 0 is no limit.
 	MaxRows int
 	// Start chooses what becomes of each row at Store.Start; nil keeps all. rebooted says that
