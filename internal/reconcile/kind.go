@@ -29,12 +29,14 @@ type kind struct {
 	delete func(ctx context.Context, o Object, spec, last any) error
 	decode func(spec, last json.RawMessage) (any, any, error)
 	// answered is nil without Options.Answered.
-	answered func(r *row) []string
-	start    func(r *row, rebooted bool) Action
-	engine   func(ctx context.Context) (listing, error) // nil: no row is judged
-	inUse    func(r *row) bool                          // nil: never
-	gone     func(r *row)
-	list     func(ctx context.Context) iter.Seq2[*row, error] // nil: nothing is imported
+	answered   func(r *row) []string
+	start      func(r *row, rebooted bool) Action
+	engine     func(ctx context.Context) (listing, error) // nil: no row is judged
+	inUse      func(r *row) bool
+	stale      func(ctx context.Context, r *row) (bool, error)
+	staleAfter time.Duration
+	gone       func(r *row)
+	list       func(ctx context.Context) iter.Seq2[*row, error] // nil: nothing is imported
 }
 
 type listing struct {
@@ -42,18 +44,20 @@ type listing struct {
 	has    func(r *row) bool
 }
 
-const defaultTimeout = 30 * time.Second
+const (
+	defaultTimeout    = 30 * time.Second
+	defaultStaleAfter = 10 * time.Second
+)
 
 // Register adds a kind to a store that is not started yet. Its name is part of the file's
 // format.
 func Register[S, T any](s *Store, name string, target Target[S, T], o Options[S, T]) *Kind[S, T] {
 	k := &kind{
 		store: s, name: name, queue: newQueue(), timeout: o.Timeout, confirm: o.Confirm,
-		maxRows: o.MaxRows,
+		maxRows: o.MaxRows, staleAfter: o.StaleAfter,
 	}
-	if k.timeout == 0 {
-		k.timeout = defaultTimeout
-	}
+	setDefault(&k.timeout, defaultTimeout)
+	setDefault(&k.staleAfter, defaultStaleAfter)
 	k.ensure = func(ctx context.Context, ob Object, spec, last any) (any, error) {
 		s, _ := spec.(S) // an S that is an interface may be nil
 		t, _ := last.(T)
@@ -85,6 +89,11 @@ func Register[S, T any](s *Store, name string, target Target[S, T], o Options[S,
 			return listing{l.Engine, func(r *row) bool { return l.Has(typed[S, T](r)) }}, err
 		}
 	}
+	k.stale = k.isUnlisted
+	if o.Stale != nil {
+		k.stale = func(ctx context.Context, r *row) (bool, error) { return o.Stale(ctx, typed[S, T](r)) }
+	}
+	k.inUse = func(*row) bool { return false }
 	if o.InUse != nil {
 		k.inUse = func(r *row) bool { return o.InUse(typed[S, T](r)) }
 	}

@@ -200,3 +200,40 @@ func TestAnswered(t *testing.T) {
 		holds("address/1", "")
 	})
 }
+
+// A kind with Stale decides on the holder of a claim without the engine, which waits for the Set.
+// The rows that the holder owns are deleted with it, unless one is in use.
+func TestStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTarget{}
+		s := open(t, filepath.Join(t.TempDir(), "test.db"))
+		stale, used := true, false
+		k := Register(s, "port", f, Options[string, string]{
+			Stale:      func(context.Context, Row[string, string]) (bool, error) { return stale, nil },
+			StaleAfter: time.Minute,
+			Engine: func(context.Context) (Listing[string, string], error) {
+				t.Error("the engine is listed")
+				return Listing[string, string]{}, errTest
+			},
+			InUse: func(r Row[string, string]) bool { return used && r.Key == "child" },
+		})
+		taken := func(key, why string, want bool) {
+			t.Helper()
+			_, err := k.Set(t.Context(), Request[string]{Key: key, Claims: []string{"claim"}})
+			if IsConflict(err) == want || want && err != nil {
+				t.Errorf("Set of %s %s: got %v, want taken %v", key, why, err, want)
+			}
+		}
+		taken("a", "first", true)
+		set(t, k, Request[string]{Key: "child", Owners: []string{k.Ref("a")}})
+		taken("b", "just after the Set of the holder", false)
+		time.Sleep(time.Minute)
+		used = true
+		taken("b", "while the child is in use", false)
+		stale, used = false, false
+		taken("b", "of which the holder is not stale", false)
+		stale, f.calls = true, nil
+		taken("b", "of which the holder is stale", true)
+		wantCalls(t, f, "delete child", "delete a", "ensure b ")
+	})
+}

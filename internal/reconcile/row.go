@@ -137,8 +137,16 @@ type Options[S, T any] struct {
 	Start func(r Row[S, T], rebooted bool) Action
 	// Engine lists what the engine has; nil if rows of this kind are never orphans.
 	Engine func(ctx context.Context) (Listing[S, T], error)
+	// Stale reports whether a Wanted row of which another wants a claim can be deleted, with the
+	// rows that it owns. nil: the engine's list does not have it. A kind whose engine waits for Set
+	// has its own, as the engine may not answer then.
+	Stale func(ctx context.Context, r Row[S, T]) (bool, error)
+	// StaleAfter is how long after its last Set a row can be stale, as an engine may take so long
+	// to note an answer; 0 is 10 s, and less is no time.
+	StaleAfter time.Duration
 	// InUse reports whether something outside the engine still uses the row's object, such
-	// as a namespace that holds its interface. nil is never.
+	// as a namespace that holds its interface. A row is also in use if one that it owns is. nil is
+	// never.
 	InUse func(r Row[S, T]) bool
 }
 

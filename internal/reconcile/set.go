@@ -22,7 +22,7 @@ func (k *kind) set(ctx context.Context, want *row, zero any, later bool) (any, e
 		if obstacle == "" {
 			return last, err
 		}
-		if err := k.store.remove(ctx, obstacle, removal{met: k.store.isStale}); err != nil {
+		if err := k.store.remove(ctx, obstacle, removal{met: k.store.isStale, tree: true}); err != nil {
 			return nil, err
 		}
 	}
