@@ -74,7 +74,8 @@ func (s *Store) watchChanges(on bool) {
 
 // importObject makes a row of an object that has none. Where the key has a row of another
 // incarnation whose object is gone, that row takes the object over, as after the database was
-// restored from a backup. Otherwise the object is of an earlier incarnation.
+// restored from a backup. Otherwise the object is of an earlier incarnation. The row of a Set that
+// was not answered gets what the list says of its object.
 func (k *kind) importObject(ctx context.Context, r *row, has map[Object]bool) error {
 	s, name := k.store, ref(k.name, r.Key)
 	unlock, err := s.locks.Lock(ctx, name)
@@ -91,6 +92,10 @@ func (k *kind) importObject(ctx context.Context, r *row, has map[Object]bool) er
 	case s.row(r.superseded().ref()) != nil:
 		return nil
 	case old != nil && old.Incarnation == r.Incarnation:
+		if old.Phase == Wanted && !old.Done && !touched {
+			// The answer was lost. A Redo is still due.
+			s.note(name, old.with(func(row *row) { row.Last = r.Last }))
+		}
 		return nil
 	case touched:
 		return fmt.Errorf("%s has changed since the list", name)

@@ -162,7 +162,7 @@ func (k *Kind[S, T]) Forget(ctx context.Context, key string) error {
 
 // Import stores rows in one commit, without a call of the target: those of an earlier version's
 // files, or those that Repeat has ensured. Keys that have a row are left out. Of the rows only
-// Key, Phase, Spec, Last, Done, Claims, Owners and Engine count.
+// Key, Phase, Spec, Last, Done, Claims, Owners, Engine, Acked and Unconfirmed count.
 func (k *Kind[S, T]) Import(ctx context.Context, rows []Row[S, T]) error {
 	changes := map[string]*row{}
 	for _, r := range rows {
@@ -173,7 +173,7 @@ func (k *Kind[S, T]) Import(ctx context.Context, rows []Row[S, T]) error {
 		changes[k.Ref(r.Key)] = &row{
 			Object: Object{Key: r.Key, Incarnation: gen}, kind: k.kind, Gen: gen, Phase: r.Phase,
 			Spec: r.Spec, Last: r.Last, Done: r.Done, Claims: r.Claims, Owners: r.Owners,
-			Engine: r.Engine, Boot: k.store.boot,
+			Engine: r.Engine, Boot: k.store.boot, Acked: r.Acked, Unconfirmed: r.Unconfirmed,
 		}
 	}
 	return k.store.commit(ctx, changes)

@@ -237,3 +237,40 @@ func TestStale(t *testing.T) {
 		wantCalls(t, f, "delete child", "delete a", "ensure b ")
 	})
 }
+
+// Import takes what is known of a create, which is looked for if it was not confirmed. The list of
+// a target tells what a Set was not answered, also by claims.
+func TestLostAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &listTarget{}
+		s := open(t, filepath.Join(t.TempDir(), "test.db"))
+		k := Register(s, "port", l, Options[string, string]{
+			Answered: func(r Row[string, string]) []string { return []string{r.Last} },
+		})
+		succeed(t, "Import", k.Import(t.Context(), []Row[string, string]{
+			{Object: Object{Key: "late"}, Phase: Deleting, Unconfirmed: true},
+			{Object: Object{Key: "lost"}, Phase: Wanted, Acked: true},
+			{Object: Object{Key: "done"}, Phase: Wanted, Last: "2", Done: true},
+		}))
+		for _, key := range []string{"lost", "done"} {
+			r, _ := k.Get(key)
+			l.found = append(l.found, Found[string, string]{Object: r.Object, Last: "1"})
+		}
+		go s.Run(t.Context())
+		k.Retry()
+		synctest.Wait()
+		if r, ok := k.Holder("1"); !ok || r.Key != "lost" || !r.Acked {
+			t.Errorf("row: got %+v, want that of lost", r)
+		}
+		if _, ok := k.Holder("2"); !ok {
+			t.Error("the answer of done has changed")
+		}
+		if _, ok := k.Get("late"); !ok {
+			t.Error("late is not looked for")
+		}
+		time.Sleep(time.Hour)
+		if r, ok := k.Get("late"); ok {
+			t.Errorf("row %+v, want none after OrphanTTL", r)
+		}
+	})
+}
