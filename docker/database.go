@@ -39,7 +39,7 @@ func (d *Driver) openDatabase(stateDir string, metrics prometheus.Registerer) er
 	}
 	d.database = store
 	d.tags = reconcile.Register(store, kindNetworkTags, tagTarget{d}, reconcile.Options[tagSpec, struct{}]{
-		Timeout: d.timeout, Background: true, MaxRows: maxTaggedNetworks,
+		Timeout: d.timeout, MaxRows: maxTaggedNetworks,
 	})
 	if err := store.Start(context.Background()); err != nil {
 		return errors.Join(fmt.Errorf("docker: start the database: %w", err), store.Close())

@@ -75,8 +75,7 @@ func (d *Driver) setTags(ctx context.Context, l link) error {
 			}
 		}
 	}
-	_, err := d.tags.Set(ctx, reconcile.Request[tagSpec]{Key: l.id, Spec: spec})
-	return err
+	return d.tags.SetLater(ctx, reconcile.Request[tagSpec]{Key: l.id, Spec: spec})
 }
 
 // addTags has the tags of a linked network written. Without a row for it the engine waits.
@@ -101,7 +100,7 @@ func (d *Driver) removeTags(ctx context.Context, l link) error {
 			return err
 		}
 	}
-	return d.tags.Remove(ctx, l.id)
+	return d.tags.RemoveLater(ctx, l.id)
 }
 
 // removingTags reports whether tags of a network that the engine has deleted may still be there.

@@ -14,7 +14,6 @@
 //     the previous intent of an existing row.
 //   - remove.go: Remove commits, deletes children first, and makes one attempt within the
 //     deadline. An unconfirmed create is looked for until OrphanTTL has passed.
-//   - background.go: kinds whose callers never wait for the target.
 //   - queue.go: the retries, in a queue per kind, so that a target that hangs holds up no other.
 //   - orphans.go: a row that the engine no longer lists becomes a deletion after two complete
 //     lists, GracePeriod apart.

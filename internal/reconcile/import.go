@@ -37,7 +37,7 @@ func (k *kind) importObjects(ctx context.Context) error {
 	}
 	has := map[Object]bool{}
 	for _, r := range found {
-		has[r.Object] = true
+		has[Object{Key: r.Key, Incarnation: r.Incarnation}] = true
 	}
 	// The newest incarnation of a key gets its row.
 	slices.SortFunc(found, func(a, b *row) int { return cmp.Compare(b.Incarnation, a.Incarnation) })
@@ -74,7 +74,8 @@ func (s *Store) watchChanges(on bool) {
 
 // importObject makes a row of an object that has none. Where the key has a row of another
 // incarnation whose object is gone, that row takes the object over, as after the database was
-// restored from a backup. Otherwise the object is of an earlier incarnation.
+// restored from a backup. Otherwise the object is of an earlier incarnation. The row of a Set that
+// was not answered gets what the list says of its object.
 func (k *kind) importObject(ctx context.Context, r *row, has map[Object]bool) error {
 	s, name := k.store, ref(k.name, r.Key)
 	unlock, err := s.locks.Lock(ctx, name)
@@ -90,7 +91,11 @@ func (k *kind) importObject(ctx context.Context, r *row, has map[Object]bool) er
 	switch {
 	case s.row(r.superseded().ref()) != nil:
 		return nil
-	case old != nil && old.Object == r.Object:
+	case old != nil && old.Incarnation == r.Incarnation:
+		if old.Phase == Wanted && !old.Done && !touched {
+			// The answer was lost. A Redo is still due.
+			s.note(name, old.with(func(row *row) { row.Last = r.Last }))
+		}
 		return nil
 	case touched:
 		return fmt.Errorf("%s has changed since the list", name)
@@ -98,7 +103,7 @@ func (k *kind) importObject(ctx context.Context, r *row, has map[Object]bool) er
 	case old.Phase == Deleting && r.Incarnation > old.Incarnation:
 		s.note(old.superseded().ref(), old.superseded())
 		k.queue.add(old.superseded().ref(), 0)
-	case old.Phase == Wanted && !has[old.Object]:
+	case old.Phase == Wanted && !has[Object{Key: old.Key, Incarnation: old.Incarnation}]:
 		r.Acked, r.Engine = old.Acked, old.Engine
 	default:
 		r = r.superseded()

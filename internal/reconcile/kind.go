@@ -22,19 +22,21 @@ type kind struct {
 	imported atomic.Bool
 	timeout  time.Duration
 	confirm  bool
-	// background and maxRows are Options.Background and MaxRows.
-	background bool
-	maxRows    int
-	count      int // of rows; the mutex of the store guards it
+	maxRows  int
+	count    int // of rows; the mutex of the store guards it
 
 	ensure func(ctx context.Context, o Object, spec, last any) (any, error)
 	delete func(ctx context.Context, o Object, spec, last any) error
 	decode func(spec, last json.RawMessage) (any, any, error)
-	start  func(r *row, rebooted bool) Action
-	engine func(ctx context.Context) (listing, error) // nil: no row is judged
-	inUse  func(r *row) bool                          // nil: never
-	gone   func(r *row)
-	list   func(ctx context.Context) iter.Seq2[*row, error] // nil: nothing is imported
+	// answered is nil without Options.Answered.
+	answered   func(r *row) []string
+	start      func(r *row, rebooted bool) Action
+	engine     func(ctx context.Context) (listing, error) // nil: no row is judged
+	inUse      func(r *row) bool
+	stale      func(ctx context.Context, r *row) (bool, error)
+	staleAfter time.Duration
+	gone       func(r *row)
+	list       func(ctx context.Context) iter.Seq2[*row, error] // nil: nothing is imported
 }
 
 type listing struct {
@@ -42,18 +44,20 @@ type listing struct {
 	has    func(r *row) bool
 }
 
-const defaultTimeout = 30 * time.Second
+const (
+	defaultTimeout    = 30 * time.Second
+	defaultStaleAfter = 10 * time.Second
+)
 
 // Register adds a kind to a store that is not started yet. Its name is part of the file's
 // format.
 func Register[S, T any](s *Store, name string, target Target[S, T], o Options[S, T]) *Kind[S, T] {
 	k := &kind{
 		store: s, name: name, queue: newQueue(), timeout: o.Timeout, confirm: o.Confirm,
-		background: o.Background, maxRows: o.MaxRows,
+		maxRows: o.MaxRows, staleAfter: o.StaleAfter,
 	}
-	if k.timeout == 0 {
-		k.timeout = defaultTimeout
-	}
+	setDefault(&k.timeout, defaultTimeout)
+	setDefault(&k.staleAfter, defaultStaleAfter)
 	k.ensure = func(ctx context.Context, ob Object, spec, last any) (any, error) {
 		s, _ := spec.(S) // an S that is an interface may be nil
 		t, _ := last.(T)
@@ -72,6 +76,9 @@ func Register[S, T any](s *Store, name string, target Target[S, T], o Options[S,
 		}
 		return sv, tv, unmarshal(last, &tv)
 	}
+	if o.Answered != nil {
+		k.answered = func(r *row) []string { return o.Answered(typed[S, T](r)) }
+	}
 	k.start = func(*row, bool) Action { return Keep }
 	if o.Start != nil {
 		k.start = func(r *row, rebooted bool) Action { return o.Start(typed[S, T](r), rebooted) }
@@ -82,6 +89,11 @@ func Register[S, T any](s *Store, name string, target Target[S, T], o Options[S,
 			return listing{l.Engine, func(r *row) bool { return l.Has(typed[S, T](r)) }}, err
 		}
 	}
+	k.stale = k.isUnlisted
+	if o.Stale != nil {
+		k.stale = func(ctx context.Context, r *row) (bool, error) { return o.Stale(ctx, typed[S, T](r)) }
+	}
+	k.inUse = func(*row) bool { return false }
 	if o.InUse != nil {
 		k.inUse = func(r *row) bool { return o.InUse(typed[S, T](r)) }
 	}
@@ -103,16 +115,13 @@ func (k *Kind[S, T]) Ref(key string) string { return ref(k.name, key) }
 //
 // A Set of what this process was answered already, with the same spec, claims and owners, makes no
 // call of the target. A Set of a key that is being deleted completes the deletion first, as it does
-// for the holder of a claim. A Set of a background kind answers when the intent is stored.
+// for the holder of a claim.
 //
 // After an error nothing of this call is left, or its cleanup is committed and repeated; an
 // existing row has its previous spec again. Errors: IsConflict, IsPending if an earlier
 // deletion could not be completed, ErrFull, ErrClosed, or what the target answered.
 func (k *Kind[S, T]) Set(ctx context.Context, q Request[S]) (T, error) {
-	last, err := k.set(ctx, &row{
-		Object: Object{Key: q.Key}, Spec: q.Spec,
-		Claims: slices.Clone(q.Claims), Owners: slices.Clone(q.Owners), Engine: q.Engine,
-	}, any(*new(T)))
+	last, err := k.set(ctx, wanted(q), any(*new(T)), false)
 	if err != nil {
 		return *new(T), err
 	}
@@ -120,11 +129,30 @@ func (k *Kind[S, T]) Set(ctx context.Context, q Request[S]) (T, error) {
 	return t, nil
 }
 
+// SetLater stores the intent, and Run calls the target. It takes the place of an earlier Set and of
+// a deletion that is not complete, so Ensure must find what earlier calls of the target left.
+// Errors: IsConflict, ErrFull, ErrClosed.
+func (k *Kind[S, T]) SetLater(ctx context.Context, q Request[S]) error {
+	_, err := k.set(ctx, wanted(q), any(*new(T)), true)
+	return err
+}
+
 // Remove stores the deletion of a row, deletes the rows that it owns and are being deleted, and
 // makes one attempt within ctx. An absent row is no error. An error of IsPending says that the
 // deletion is committed and will be repeated; after any other error nothing has changed.
 func (k *Kind[S, T]) Remove(ctx context.Context, key string) error {
-	return k.remove(ctx, ref(k.name, key))
+	return k.remove(ctx, key, removal{})
+}
+
+// RemoveTree is Remove of a row and of all rows that it owns, which are stored in one commit. After
+// an error that is not of IsPending a crash may undo a part.
+func (k *Kind[S, T]) RemoveTree(ctx context.Context, key string) error {
+	return k.remove(ctx, key, removal{tree: true})
+}
+
+// RemoveLater is Remove without an attempt: Run calls the target.
+func (k *Kind[S, T]) RemoveLater(ctx context.Context, key string) error {
+	return k.remove(ctx, key, removal{later: true})
 }
 
 // Forget removes a row without a call of the target. What it stands for stays.
@@ -134,7 +162,7 @@ func (k *Kind[S, T]) Forget(ctx context.Context, key string) error {
 
 // Import stores rows in one commit, without a call of the target: those of an earlier version's
 // files, or those that Repeat has ensured. Keys that have a row are left out. Of the rows only
-// Key, Phase, Spec, Last, Done, Claims, Owners and Engine count.
+// Key, Phase, Spec, Last, Done, Claims, Owners, Engine, Acked and Unconfirmed count.
 func (k *Kind[S, T]) Import(ctx context.Context, rows []Row[S, T]) error {
 	changes := map[string]*row{}
 	for _, r := range rows {
@@ -143,9 +171,9 @@ func (k *Kind[S, T]) Import(ctx context.Context, rows []Row[S, T]) error {
 		}
 		gen := k.store.nextGen()
 		changes[k.Ref(r.Key)] = &row{
-			Object: Object{r.Key, gen}, kind: k.kind, Gen: gen, Phase: r.Phase,
+			Object: Object{Key: r.Key, Incarnation: gen}, kind: k.kind, Gen: gen, Phase: r.Phase,
 			Spec: r.Spec, Last: r.Last, Done: r.Done, Claims: r.Claims, Owners: r.Owners,
-			Engine: r.Engine, Boot: k.store.boot,
+			Engine: r.Engine, Boot: k.store.boot, Acked: r.Acked, Unconfirmed: r.Unconfirmed,
 		}
 	}
 	return k.store.commit(ctx, changes)
@@ -160,7 +188,7 @@ func (k *Kind[S, T]) Get(key string) (Row[S, T], bool) {
 	return typed[S, T](r), true
 }
 
-// Holder returns the row of this kind that has the claim.
+// Holder returns the row of this kind that has the claim, also by its answer.
 func (k *Kind[S, T]) Holder(claim string) (Row[S, T], bool) {
 	r := k.store.holder(claim)
 	if r == nil || r.kind != k.kind {
@@ -196,6 +224,13 @@ func (k *Kind[S, T]) Due(key string) time.Time { return k.queue.due(ref(k.name, 
 // Wake makes the deletion of an object due now, as when what it waited for (ErrWaiting) has
 // come. An object without such a row is no error.
 func (k *Kind[S, T]) Wake(o Object) { k.store.wake(k.kind, o) }
+
+func wanted[S any](q Request[S]) *row {
+	return &row{
+		Object: Object{Key: q.Key}, Spec: q.Spec,
+		Claims: slices.Clone(q.Claims), Owners: slices.Clone(q.Owners), Engine: q.Engine,
+	}
+}
 
 func typed[S, T any](r *row) Row[S, T] {
 	spec, _ := r.Spec.(S)

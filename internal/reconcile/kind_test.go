@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -102,6 +103,174 @@ func TestImportAndRepeat(t *testing.T) {
 		}
 		if err := k.Repeat(ctx, "absent", 0, nil); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// Object.Earlier tells the target, also of another process, that an earlier object of the key may
+// still appear.
+func TestEarlier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "test.db")
+		s := open(t, path)
+		f := &fakeTarget{fail: failing("ensure", Unconfirmed(errTest))}
+		k := Register(s, "port", f, Options[string, string]{})
+		if _, err := k.Set(t.Context(), Request[string]{Key: "a"}); !errors.Is(err, errTest) {
+			t.Fatal(err)
+		}
+		f.fail = nil
+		for _, spec := range []string{"1", "2"} {
+			set(t, k, Request[string]{Key: "a", Spec: spec})
+			if r, _ := k.Get("a"); !r.Earlier {
+				t.Errorf("row %+v, want an earlier object", r)
+			}
+		}
+		succeed(t, "Close", s.Close())
+		s = open(t, path)
+		k = Register(s, "port", f, Options[string, string]{})
+		succeed(t, "Start", s.Start(t.Context()))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go s.Run(ctx)
+		time.Sleep(time.Hour) // the first object is no longer looked for
+		if r, _ := k.Get("a"); !r.Earlier {
+			t.Errorf("row %+v, want an earlier object", r)
+		}
+		succeed(t, "Remove", k.Remove(ctx, "a"))
+		set(t, k, Request[string]{Key: "a", Spec: "3"})
+		if r, _ := k.Get("a"); r.Earlier {
+			t.Errorf("row %+v, want no earlier object", r)
+		}
+	})
+}
+
+// A row has claims on what its target has chosen, also in another process. A newer answer takes
+// them over, and an object that is looked for has none.
+func TestAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "test.db")
+		var s *Store
+		var k *Kind[any, any]
+		answers := anyFake{"a": "address/1", "b": "address/2", "c": "address/1"}
+		reopen := func() {
+			t.Helper()
+			if s != nil {
+				succeed(t, "Close", s.Close())
+			}
+			s = open(t, path)
+			k = Register(s, "port", answers, Options[any, any]{Answered: func(r Row[any, any]) []string {
+				claim, _ := r.Last.(string)
+				return []string{claim}
+			}})
+		}
+		holds := func(claim, want string) {
+			t.Helper()
+			if r, _ := k.Holder(claim); r.Key != want {
+				t.Errorf("holder of %s: got %q, want %q", claim, r.Key, want)
+			}
+		}
+		reopen()
+		for _, key := range []string{"a", "b"} {
+			set(t, k, Request[any]{Key: key, Claims: []string{"mac/" + key}})
+		}
+		for range 2 {
+			holds("address/1", "a")
+			holds("mac/a", "a")
+			holds("address/2", "b")
+			_, err := k.Set(t.Context(), Request[any]{Key: "d", Claims: []string{"address/1"}})
+			if !IsConflict(err) {
+				t.Errorf("Set with another's address: %v", err)
+			}
+			reopen()
+		}
+		set(t, k, Request[any]{Key: "c"})
+		for range 2 {
+			holds("address/1", "c")
+			succeed(t, "Repeat", k.Repeat(t.Context(), "a", 0, nil)) // which stores the row again
+			holds("address/1", "c")
+			reopen()
+		}
+		succeed(t, "Remove", k.Remove(t.Context(), "a"))
+		holds("address/1", "c")
+		answers["b"] = "address/3"
+		set(t, k, Request[any]{Key: "b", Spec: "changed"})
+		holds("address/2", "")
+		holds("address/3", "b")
+		succeed(t, "Remove", k.Remove(t.Context(), "c"))
+		holds("address/1", "")
+	})
+}
+
+// A kind with Stale decides on the holder of a claim without the engine, which waits for the Set.
+// The rows that the holder owns are deleted with it, unless one is in use.
+func TestStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTarget{}
+		s := open(t, filepath.Join(t.TempDir(), "test.db"))
+		stale, used := true, false
+		k := Register(s, "port", f, Options[string, string]{
+			Stale:      func(context.Context, Row[string, string]) (bool, error) { return stale, nil },
+			StaleAfter: time.Minute,
+			Engine: func(context.Context) (Listing[string, string], error) {
+				t.Error("the engine is listed")
+				return Listing[string, string]{}, errTest
+			},
+			InUse: func(r Row[string, string]) bool { return used && r.Key == "child" },
+		})
+		taken := func(key, why string, want bool) {
+			t.Helper()
+			_, err := k.Set(t.Context(), Request[string]{Key: key, Claims: []string{"claim"}})
+			if IsConflict(err) == want || want && err != nil {
+				t.Errorf("Set of %s %s: got %v, want taken %v", key, why, err, want)
+			}
+		}
+		taken("a", "first", true)
+		set(t, k, Request[string]{Key: "child", Owners: []string{k.Ref("a")}})
+		taken("b", "just after the Set of the holder", false)
+		time.Sleep(time.Minute)
+		used = true
+		taken("b", "while the child is in use", false)
+		stale, used = false, false
+		taken("b", "of which the holder is not stale", false)
+		stale, f.calls = true, nil
+		taken("b", "of which the holder is stale", true)
+		wantCalls(t, f, "delete child", "delete a", "ensure b ")
+	})
+}
+
+// Import takes what is known of a create, which is looked for if it was not confirmed. The list of
+// a target tells what a Set was not answered, also by claims.
+func TestLostAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &listTarget{}
+		s := open(t, filepath.Join(t.TempDir(), "test.db"))
+		k := Register(s, "port", l, Options[string, string]{
+			Answered: func(r Row[string, string]) []string { return []string{r.Last} },
+		})
+		succeed(t, "Import", k.Import(t.Context(), []Row[string, string]{
+			{Object: Object{Key: "late"}, Phase: Deleting, Unconfirmed: true},
+			{Object: Object{Key: "lost"}, Phase: Wanted, Acked: true},
+			{Object: Object{Key: "done"}, Phase: Wanted, Last: "2", Done: true},
+		}))
+		for _, key := range []string{"lost", "done"} {
+			r, _ := k.Get(key)
+			l.found = append(l.found, Found[string, string]{Object: r.Object, Last: "1"})
+		}
+		go s.Run(t.Context())
+		k.Retry()
+		synctest.Wait()
+		if r, ok := k.Holder("1"); !ok || r.Key != "lost" || !r.Acked {
+			t.Errorf("row: got %+v, want that of lost", r)
+		}
+		if _, ok := k.Holder("2"); !ok {
+			t.Error("the answer of done has changed")
+		}
+		if _, ok := k.Get("late"); !ok {
+			t.Error("late is not looked for")
+		}
+		time.Sleep(time.Hour)
+		if r, ok := k.Get("late"); ok {
+			t.Errorf("row %+v, want none after OrphanTTL", r)
 		}
 	})
 }

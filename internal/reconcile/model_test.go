@@ -460,7 +460,7 @@ func (h *host) lock(key string) (unlock func()) {
 	return unlock
 }
 
-// noting is how long the engine takes to note an answer: with an address less than settleTime, and
+// noting is how long the engine takes to note an answer: with an address less than StaleAfter, and
 // always less than the grace period.
 func (s step) noting() time.Duration {
 	if s.address == "" && s.pause > time.Minute {

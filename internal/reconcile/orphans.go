@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -82,7 +83,7 @@ func (s *Store) judgeRow(ctx context.Context, r *row, l listing, begun time.Time
 		missing[name] = candidate{r.Gen, begun}
 		return
 	}
-	if begun.Sub(first.begun) < s.cfg.GracePeriod || r.kind.inUse != nil && r.kind.inUse(r) {
+	if begun.Sub(first.begun) < s.cfg.GracePeriod || s.inUse(r) {
 		return
 	}
 	delete(missing, name)
@@ -110,15 +111,17 @@ func (s *Store) deleteOrphan(ctx context.Context, name string, judged *row) {
 	r.kind.queue.add(name, 0)
 }
 
-// settleTime is how long an engine may take to note an answer: until then it is not asked for a
-// row.
-const settleTime = 10 * time.Second
-
-// isStale reports whether a Wanted row in another's way can be deleted: its engine does not list
-// it, and nothing uses it.
+// isStale reports whether a Wanted row in another's way can be deleted.
 func (s *Store) isStale(ctx context.Context, r *row) (bool, error) {
-	k := r.kind
-	if k.engine == nil || k.inUse != nil && k.inUse(r) || time.Since(r.changed) < settleTime {
+	if time.Since(r.changed) < r.kind.staleAfter || s.inUse(r) {
+		return false, nil
+	}
+	return r.kind.stale(ctx, r)
+}
+
+// isUnlisted reports whether the engine does not list a row.
+func (k *kind) isUnlisted(ctx context.Context, r *row) (bool, error) {
+	if k.engine == nil {
 		return false, nil
 	}
 	l, err := k.listEngine(ctx)
@@ -126,4 +129,13 @@ func (s *Store) isStale(ctx context.Context, r *row) (bool, error) {
 		return false, fmt.Errorf("list the engine: %w", err)
 	}
 	return r.Engine == l.engine && !l.has(r), nil
+}
+
+// inUse reports whether something outside the engine uses the object of a row, or of one that it
+// owns.
+func (s *Store) inUse(r *row) bool {
+	return r.kind.inUse(r) || slices.ContainsFunc(s.children(r.ref()), func(child string) bool {
+		c := s.row(child)
+		return c != nil && s.inUse(c)
+	})
 }

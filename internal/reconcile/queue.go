@@ -150,7 +150,7 @@ func (s *Store) retry(k *kind) {
 // wake makes the deletion of an object due now, also of an earlier incarnation of its key.
 func (s *Store) wake(k *kind, o Object) {
 	r := &row{Object: o, kind: k}
-	if is := s.row(r.ref()); is == nil || is.Object != o {
+	if is := s.row(r.ref()); is == nil || is.Incarnation != o.Incarnation {
 		r.Superseded = true
 	}
 	if is := s.row(r.ref()); is != nil && is.Phase == Deleting {

@@ -3,31 +3,32 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
 // errLooking says that an object whose create was not confirmed was not found yet.
 var errLooking = errors.New("unconfirmed object has not appeared")
 
-// remove is Kind.Remove.
-func (k *kind) remove(ctx context.Context, name string) error {
+// removal is how a row is removed.
+type removal struct {
+	// met decides, under the lock of the row's key, whether a Wanted row is removed; nil: it is.
+	met   func(context.Context, *row) (bool, error)
+	tree  bool // with the rows that it owns
+	later bool // Run makes the attempt
+}
+
+func (k *kind) remove(ctx context.Context, key string, how removal) error {
 	end, err := k.store.begin()
 	if err != nil {
 		return err
 	}
 	defer end()
-	if k.background {
-		return k.removeBackground(ctx, name)
-	}
-	return k.store.removeNow(ctx, name, nil)
+	return k.store.remove(ctx, ref(k.name, key), how)
 }
 
-// condition decides under the lock of a row's key.
-type condition func(context.Context, *row) (bool, error)
-
-// removeNow commits a deletion and makes one attempt. A Wanted row stays if there is a condition
-// that it does not meet.
-func (s *Store) removeNow(ctx context.Context, name string, condition condition) error {
+// remove commits a deletion and makes one attempt.
+func (s *Store) remove(ctx context.Context, name string, how removal) error {
 	s.interrupt(name)
 	unlock, err := s.locks.Lock(ctx, name)
 	if err != nil {
@@ -41,16 +42,18 @@ func (s *Store) removeNow(ctx context.Context, name string, condition condition)
 	if r == nil {
 		return nil
 	}
-	if r.Phase != Deleting {
-		if condition != nil {
-			if met, err := condition(ctx, r); err != nil || !met {
-				return err
-			}
-		}
-		r = r.deleting(s.nextGen())
-		if err := s.commit(ctx, map[string]*row{name: r}); err != nil {
+	if r.Phase != Deleting && how.met != nil {
+		if met, err := how.met(ctx, r); err != nil || !met {
 			return err
 		}
+	}
+	if err := s.commitDeletion(ctx, name, r, how.tree); err != nil {
+		return err
+	}
+	r = s.row(name)
+	if how.later {
+		r.kind.queue.add(name, 0)
+		return nil
 	}
 	err = r.kind.finish(ctx, name, r)
 	if err == nil || isLooking(err) {
@@ -60,13 +63,59 @@ func (s *Store) removeNow(ctx context.Context, name string, condition condition)
 	return &PendingError{name, err}
 }
 
+// commitDeletion stores that a row, whose lock is held, is being deleted.
+func (s *Store) commitDeletion(ctx context.Context, name string, r *row, tree bool) error {
+	if !tree {
+		if r.Phase == Deleting {
+			return nil
+		}
+		return s.commit(ctx, map[string]*row{name: r.deleting(s.nextGen())})
+	}
+	err := s.deleteTree(ctx, name)
+	if failed := s.flush(nil); failed != nil {
+		r.kind.queue.add(name, 0)
+		return failed
+	}
+	if err != nil {
+		return &PendingError{name, err}
+	}
+	return nil
+}
+
+// deleteTree notes that a row, whose lock is held, and all that it owns are being deleted. The
+// owner comes first, so that it gets no other row.
+func (s *Store) deleteTree(ctx context.Context, name string) error {
+	r := s.row(name)
+	if r == nil {
+		return nil
+	}
+	if r.Phase != Deleting {
+		s.note(name, r.deleting(s.nextGen()))
+	}
+	for _, child := range s.children(name) {
+		s.interrupt(child)
+		unlock, err := s.locks.Lock(ctx, child)
+		if err != nil {
+			return err
+		}
+		err = s.deleteTree(ctx, child)
+		unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // finish attempts the deletion of a row whose lock is held, after that of the rows it owns.
 func (k *kind) finish(ctx context.Context, name string, r *row) error {
 	s := k.store
+	var left []error
 	for _, child := range s.children(name) {
-		if err := s.finishChild(ctx, child); err != nil {
-			return err
-		}
+		left = append(left, s.finishChild(ctx, child))
+	}
+	if err := errors.Join(left...); err != nil {
+		return fmt.Errorf("%w: %w", errChildren, err)
 	}
 	err := k.delete(ctx, r.Object, r.Spec, r.Last)
 	s.metrics.attempt(k, "delete", err)
@@ -115,9 +164,10 @@ func (s *Store) finishChild(ctx context.Context, name string) error {
 	case r == nil:
 		return nil
 	case r.Phase != Deleting:
-		return errChildren
+		return fmt.Errorf("%s is not being deleted", name)
 	}
 	if err := r.kind.finish(ctx, name, r); err != nil && !isLooking(err) {
+		s.postpone(name, err) // its end makes the owner due
 		return err
 	}
 	return nil // an object that has not appeared cannot be in its owner's way
@@ -132,8 +182,7 @@ func (s *Store) lookedEnough(name string, r *row) bool {
 		if !r.looked.IsZero() {
 			r.Looked += min(now.Sub(r.looked), s.cfg.MaxBackoff)
 		}
-		r.looked = now
-		r.Claims = nil // others may have them; the target says if they are still in use
+		r.Looked, r.looked = max(r.Looked, 1), now
 	})
 	if next.Looked >= s.cfg.OrphanTTL {
 		return true

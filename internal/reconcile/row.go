@@ -50,6 +50,9 @@ type Row[S, T any] struct {
 type Object struct {
 	Key         string // of the row: the engine's id
 	Incarnation uint64
+	// Earlier is set if the object of an earlier incarnation could still appear when the key was
+	// set again, so that the two need different names in the target.
+	Earlier bool
 }
 
 // Target creates and deletes the objects of one kind. Calls for one key follow one another.
@@ -123,11 +126,10 @@ type Options[S, T any] struct {
 	// Removed is called when a row is gone; nil is not called. It must not wait, and must not
 	// call the store but for Get, Holder and Rows.
 	Removed func(r Row[S, T])
-	// Background makes Set and Remove return when the intent is stored: Run calls the target,
-	// and no caller waits for it. A Set replaces a deletion that is not complete, so Ensure must
-	// find what earlier calls of the target left. Rows have no claims and no owners, and Confirm
-	// does not apply.
-	Background bool
+	// Answered returns exclusive resources that the target has chosen, such as an address. The row
+	// has claims on them beside those of its Request. A claim passes from another row to the
+	// newer answer, as the other row's object must be gone. It must not call the store. nil is none.
+	Answered func(r Row[S, T]) []string
 	// MaxRows is how many rows there may be: a Set beyond fails with ErrFull. 0 is no limit.
 	MaxRows int
 	// Start chooses what becomes of each row at Store.Start; nil keeps all. rebooted says that
@@ -135,8 +137,16 @@ type Options[S, T any] struct {
 	Start func(r Row[S, T], rebooted bool) Action
 	// Engine lists what the engine has; nil if rows of this kind are never orphans.
 	Engine func(ctx context.Context) (Listing[S, T], error)
+	// Stale reports whether a Wanted row of which another wants a claim can be deleted, with the
+	// rows that it owns. nil: the engine's list does not have it. A kind whose engine waits for Set
+	// has its own, as the engine may not answer then.
+	Stale func(ctx context.Context, r Row[S, T]) (bool, error)
+	// StaleAfter is how long after its last Set a row can be stale, as an engine may take so long
+	// to note an answer; 0 is 10 s, and less is no time.
+	StaleAfter time.Duration
 	// InUse reports whether something outside the engine still uses the row's object, such
-	// as a namespace that holds its interface. nil is never.
+	// as a namespace that holds its interface. A row is also in use if one that it owns is. nil is
+	// never.
 	InUse func(r Row[S, T]) bool
 }
 

@@ -8,31 +8,28 @@ import (
 	"time"
 )
 
-// set is Kind.Set. A row in the way is deleted without the lock of the key, because its own
-// Set may wait for this one.
-func (k *kind) set(ctx context.Context, want *row, zero any) (any, error) {
+// set is Kind.Set, or SetLater. A row in the way is deleted without the lock of the key, because
+// its own Set may wait for this one.
+func (k *kind) set(ctx context.Context, want *row, zero any, later bool) (any, error) {
 	end, err := k.store.begin()
 	if err != nil {
 		return nil, err
 	}
 	defer end()
 	want.kind = k
-	if k.background {
-		return k.setBackground(ctx, want, zero)
-	}
 	for {
-		last, obstacle, err := k.trySet(ctx, want, zero)
+		last, obstacle, err := k.trySet(ctx, want, zero, later)
 		if obstacle == "" {
 			return last, err
 		}
-		if err := k.store.removeNow(ctx, obstacle, k.store.isStale); err != nil {
+		if err := k.store.remove(ctx, obstacle, removal{met: k.store.isStale, tree: true}); err != nil {
 			return nil, err
 		}
 	}
 }
 
 // trySet is one attempt of set. It names a row that must be deleted first.
-func (k *kind) trySet(ctx context.Context, want *row, zero any) (last any, obstacle string, err error) {
+func (k *kind) trySet(ctx context.Context, want *row, zero any, later bool) (last any, obstacle string, err error) {
 	s, name := k.store, ref(k.name, want.Key)
 	s.interrupt(name)
 	unlock, err := s.locks.Lock(ctx, name)
@@ -42,7 +39,7 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any) (last any, obsta
 	defer unlock()
 	changes := map[string]*row{}
 	old := s.row(name)
-	if old != nil && old.Phase == Deleting {
+	if old != nil && old.Phase == Deleting && !later {
 		if err := k.finish(ctx, name, old); err != nil && !isLooking(err) {
 			s.postpone(name, err)
 			return nil, "", &PendingError{name, err}
@@ -55,19 +52,25 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any) (last any, obsta
 		old = nil
 	}
 	// What an earlier process was answered may be of a file that was restored from a backup.
-	if old != nil && old.Done && !old.Redo && !old.changed.IsZero() && same(old, want) {
+	if old != nil && old.Phase == Wanted && old.Done && !old.Redo && !old.changed.IsZero() && same(old, want) {
 		s.renew(name, old)
 		return old.Last, "", nil
 	}
-	if obstacle, err := s.claim(ctx, name, want); obstacle != "" || err != nil {
+	if obstacle, err := s.claim(ctx, name, want, later); obstacle != "" || err != nil {
 		return nil, obstacle, err
 	}
 	gen := s.nextGen()
 	r := want.with(func(r *row) {
 		r.Gen, r.Incarnation, r.Phase, r.Boot, r.Last = gen, gen, Wanted, s.boot, zero
-		r.changed = time.Now()
-		if r.prev = old; old != nil {
-			r.Incarnation, r.Last, r.Acked = old.Incarnation, old.Last, true
+		r.changed, r.Earlier = time.Now(), len(changes) > 0 || s.hasEarlier(name)
+		if old != nil {
+			r.Object, r.Last, r.Acked = old.Object, old.Last, old.Phase == Wanted
+		}
+		switch {
+		case later:
+			r.Redo, r.Unconfirmed = true, old != nil && old.Unconfirmed
+		case old != nil:
+			r.prev = old
 			r.Claims = union(old.Claims, want.Claims) // until it is known which it keeps
 		}
 	})
@@ -80,6 +83,10 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any) (last any, obsta
 		if other != name {
 			k.queue.add(other, s.cfg.MinBackoff)
 		}
+	}
+	if later {
+		k.queue.add(name, 0)
+		return r.Last, "", nil
 	}
 	answer, err := k.ensure(ctx, r.Object, r.Spec, r.Last)
 	s.metrics.attempt(k, "ensure", err)
@@ -131,8 +138,8 @@ func (k *kind) add(ctx context.Context, isNew bool, changes map[string]*row) err
 }
 
 // claim reserves the claims of a row that is about to be stored. It names a row that is in the
-// way and must be deleted first.
-func (s *Store) claim(ctx context.Context, name string, want *row) (obstacle string, err error) {
+// way and must be deleted first, which later does not wait for.
+func (s *Store) claim(ctx context.Context, name string, want *row, later bool) (obstacle string, err error) {
 	held, holder := s.tryClaim(name, want)
 	if held == "" {
 		return "", nil
@@ -142,7 +149,7 @@ func (s *Store) claim(ctx context.Context, name string, want *row) (obstacle str
 	switch {
 	case r == nil: // its Set has not ended
 		return "", conflict
-	case held == holder: // an owner that is being deleted
+	case held == holder, later: // an owner that is being deleted
 		return "", conflict
 	case r.Phase == Deleting:
 		return holder, nil

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,6 +67,7 @@ type Store struct {
 	rows     map[string]*row            // by ref; a row is replaced, never changed
 	claims   map[string]string          // claim to the ref of its holder
 	owned    map[string]map[string]bool // ref of an owner to the refs that name it
+	earlier  map[string]int             // ref to its superseded rows
 	raw      map[string][]byte          // rows that no registered kind can decode
 	dirty    map[string][]byte          // what differs from the journal; nil: the row is gone
 	touched  map[string]bool            // refs that have changed since a list was asked for
@@ -89,7 +91,7 @@ type row struct {
 	Boot        string
 	Acked       bool
 	Unconfirmed bool
-	Looked      time.Duration // how long an unconfirmed object has been looked for
+	Looked      time.Duration // how long an unconfirmed object has been looked for; 0: not yet
 	Tries       int
 	Err         string
 
@@ -105,6 +107,7 @@ type row struct {
 type stored struct {
 	Key         string          `json:"key"`
 	Incarnation uint64          `json:"incarnation"`
+	Earlier     bool            `json:"earlier,omitempty"`
 	Superseded  bool            `json:"superseded,omitempty"`
 	Gen         uint64          `json:"gen"`
 	Phase       Phase           `json:"phase"`
@@ -152,6 +155,18 @@ func (r *row) deleting(gen uint64) *row {
 	})
 }
 
+// held returns all claims of the row. Others may have those of an object that is looked for: the
+// target knows what is in use.
+func (r *row) held() []string {
+	if r.Looked > 0 || r.Superseded {
+		return nil
+	}
+	if r.kind.answered == nil {
+		return r.Claims
+	}
+	return slices.Concat(r.Claims, r.kind.answered(r))
+}
+
 // encode returns the form of a row in the journal; nil for a row that is gone.
 func (r *row) encode() ([]byte, error) {
 	if r == nil {
@@ -170,8 +185,8 @@ func (r *row) encode() ([]byte, error) {
 		return nil, err
 	}
 	return json.Marshal(stored{
-		Key: r.Key, Incarnation: r.Incarnation, Superseded: r.Superseded, Gen: r.Gen,
-		Phase: r.Phase, Spec: spec, Last: last, Done: r.Done, Redo: r.Redo, Claims: r.Claims,
+		Key: r.Key, Incarnation: r.Incarnation, Earlier: r.Earlier, Superseded: r.Superseded,
+		Gen: r.Gen, Phase: r.Phase, Spec: spec, Last: last, Done: r.Done, Redo: r.Redo, Claims: r.Claims,
 		Owners: r.Owners, Engine: r.Engine, Boot: r.Boot, Acked: r.Acked,
 		Unconfirmed: r.Unconfirmed, Looked: r.Looked, Tries: r.Tries, Err: r.Err,
 		Prev: prev,
@@ -194,8 +209,9 @@ func (k *kind) decodeRow(text []byte) (*row, error) {
 		}
 	}
 	return &row{
-		Object: Object{s.Key, s.Incarnation}, prev: prev, kind: k, Superseded: s.Superseded, Gen: s.Gen,
-		Phase: s.Phase, Spec: spec, Last: last, Done: s.Done, Redo: s.Redo, Claims: s.Claims,
+		Object: Object{s.Key, s.Incarnation, s.Earlier}, prev: prev, kind: k,
+		Superseded: s.Superseded, Gen: s.Gen, Phase: s.Phase, Spec: spec, Last: last,
+		Done: s.Done, Redo: s.Redo, Claims: s.Claims,
 		Owners: s.Owners, Engine: s.Engine, Boot: s.Boot, Acked: s.Acked,
 		Unconfirmed: s.Unconfirmed, Looked: s.Looked, Tries: s.Tries, Err: s.Err,
 	}, nil
@@ -242,6 +258,7 @@ func newStore(c Config, j journal, has *content, boot string) *Store {
 		rows:    map[string]*row{},
 		claims:  map[string]string{},
 		owned:   map[string]map[string]bool{},
+		earlier: map[string]int{},
 		raw:     has.rows,
 		dirty:   map[string][]byte{},
 	}
@@ -264,6 +281,7 @@ func (s *Store) register(k *kind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.kinds[k.name] = k
+	var rows []*row
 	for name, text := range s.raw {
 		if kind, _, _ := strings.Cut(name, "/"); kind != k.name {
 			continue
@@ -274,7 +292,12 @@ func (s *Store) register(k *kind) {
 			continue
 		}
 		delete(s.raw, name)
-		s.put(name, r)
+		rows = append(rows, r)
+	}
+	// The last of two rows with one answered claim has it.
+	slices.SortFunc(rows, func(a, b *row) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
+	for _, r := range rows {
+		s.put(r.ref(), r)
 	}
 }
 
@@ -376,8 +399,10 @@ func (s *Store) put(name string, r *row) {
 	if s.touched != nil {
 		s.touched[name] = true
 	}
+	var had []string
 	if old := s.rows[name]; old != nil {
-		for _, c := range old.Claims {
+		had = old.held()
+		for _, c := range had {
 			if s.claims[c] == name {
 				delete(s.claims, c)
 			}
@@ -387,18 +412,40 @@ func (s *Store) put(name string, r *row) {
 		}
 		delete(s.rows, name)
 		old.kind.count--
+		s.supersede(old, -1)
 	}
 	if r == nil {
 		return
 	}
 	s.rows[name] = r
 	r.kind.count++
-	for _, c := range r.Claims {
-		s.claims[c] = name
+	s.supersede(r, 1)
+	for _, c := range r.held() {
+		if s.claims[c] == "" || !slices.Contains(had, c) { // otherwise it has passed to another row
+			s.claims[c] = name
+		}
 	}
 	for _, o := range r.Owners {
 		s.own(o, name)
 	}
+}
+
+// supersede counts the superseded rows of a key. The store's mutex is held.
+func (s *Store) supersede(r *row, n int) {
+	if !r.Superseded {
+		return
+	}
+	name := ref(r.kind.name, r.Key)
+	if s.earlier[name] += n; s.earlier[name] == 0 {
+		delete(s.earlier, name)
+	}
+}
+
+// hasEarlier reports whether the object of an earlier incarnation of a key may still appear.
+func (s *Store) hasEarlier(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.earlier[name] > 0
 }
 
 // own notes that a row owns another. The store's mutex is held.

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// TestBackground shows that no caller of a background kind waits for the target, and that the
-// last intent wins over an attempt that is in flight.
-func TestBackground(t *testing.T) {
+// TestLater shows that SetLater and RemoveLater do not wait for the target, and that the last intent
+// wins over an attempt that is in flight.
+func TestLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTarget{}
 		var during func()
@@ -31,7 +31,7 @@ func TestBackground(t *testing.T) {
 		run := func(do func(k *Kind[string, string])) {
 			c := Config{Logger: slog.New(slog.DiscardHandler)}
 			s := newStore(c, &memory{rows}, &content{rows: maps.Clone(rows)}, "boot")
-			k := Register(s, "tags", f, Options[string, string]{Background: true})
+			k := Register(s, "tags", f, Options[string, string]{})
 			ctx, cancel := context.WithCancel(t.Context())
 			if err := s.Start(ctx); err != nil {
 				t.Fatal(err)
@@ -47,14 +47,11 @@ func TestBackground(t *testing.T) {
 			}
 		}
 		set := func(k *Kind[string, string], spec string) {
-			if _, err := k.Set(t.Context(), Request[string]{Key: "a", Spec: spec}); err != nil {
-				t.Error(err)
-			}
+			q := Request[string]{Key: "a", Spec: spec, Claims: []string{"claim"}}
+			succeed(t, "SetLater", k.SetLater(t.Context(), q))
 		}
 		remove := func(k *Kind[string, string]) {
-			if err := k.Remove(t.Context(), "a"); err != nil {
-				t.Error(err)
-			}
+			succeed(t, "RemoveLater", k.RemoveLater(t.Context(), "a"))
 		}
 		run(func(k *Kind[string, string]) {
 			set(k, "1")
@@ -83,8 +80,9 @@ func TestBackground(t *testing.T) {
 			if r, ok := k.Get("a"); !ok || !r.Done || r.Last != "made 4" {
 				t.Errorf("row %+v", r)
 			}
-			if _, err := k.Set(t.Context(), Request[string]{Key: "a", Claims: []string{"x"}}); err == nil {
-				t.Error("a background row has claims")
+			err := k.SetLater(t.Context(), Request[string]{Key: "b", Claims: []string{"claim"}})
+			if !IsConflict(err) {
+				t.Errorf("SetLater with another's claim: %v", err)
 			}
 		})
 		wantCalls(t, f)
@@ -143,10 +141,13 @@ func TestInspect(t *testing.T) {
 }
 
 func TestMaxRows(t *testing.T) {
-	for _, background := range []bool{false, true} {
+	for _, later := range []bool{false, true} {
 		s := open(t, filepath.Join(t.TempDir(), "test.db"))
-		k := Register(s, "port", &fakeTarget{}, Options[string, string]{Background: background, MaxRows: 2})
+		k := Register(s, "port", &fakeTarget{}, Options[string, string]{MaxRows: 2})
 		set := func(key, spec string) error {
+			if later {
+				return k.SetLater(t.Context(), Request[string]{Key: key, Spec: spec})
+			}
 			_, err := k.Set(t.Context(), Request[string]{Key: key, Spec: spec})
 			return err
 		}
@@ -160,4 +161,66 @@ func TestMaxRows(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// RemoveTree deletes a row and all rows that it owns, children first, with one commit. A child that
+// cannot be deleted holds up its owners and no other row, and they wait for its end.
+func TestRemoveTree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, k := newKind(t)
+		for key, owner := range map[string]string{"child": "net", "grandchild": "child", "other": "net"} {
+			set(t, k, Request[string]{Key: key, Owners: []string{k.Ref(owner)}})
+		}
+		set(t, k, Request[string]{Key: "net"})
+		f.calls, f.fail = nil, failing("delete grandchild", errTest)
+		commits := &countingJournal{journal: k.store.journal}
+		k.store.journal = commits
+		if err := k.RemoveTree(t.Context(), "net"); !IsPending(err) || !errors.Is(err, errTest) {
+			t.Errorf("RemoveTree: got %v, want pending", err)
+		}
+		wantCalls(t, f, "delete grandchild", "delete other")
+		if commits.n != 1 {
+			t.Errorf("%d commits, want 1", commits.n)
+		}
+		for _, key := range []string{"net", "child", "grandchild"} {
+			r, _ := k.Get(key)
+			if tries := map[string]int{"grandchild": 1}[key]; r.Phase != Deleting || r.Tries != tries {
+				t.Errorf("row %+v, want one that is being deleted after %d tries", r, tries)
+			}
+		}
+		run(t, k.store)
+		time.Sleep(time.Minute)
+		if r, _ := k.Get("net"); r.Tries != 0 || r.Err != "" {
+			t.Errorf("row %+v, want one without a failure", r)
+		}
+		f.mu.Lock()
+		f.calls, f.fail = nil, nil
+		f.mu.Unlock()
+		time.Sleep(defaultMaxBackoff)
+		wantCalls(t, f, "delete grandchild", "delete child", "delete net")
+	})
+}
+
+// RemoveTree waits for a child whose Set is in progress, and deletes it too.
+func TestRemoveTreeDuringSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, k := newKind(t)
+		set(t, k, Request[string]{Key: "net"})
+		f.fail = func(string) error { time.Sleep(time.Second); return nil }
+		q := Request[string]{Key: "child", Owners: []string{k.Ref("net")}}
+		go set(t, k, q)
+		synctest.Wait()
+		succeed(t, "RemoveTree", k.RemoveTree(t.Context(), "net"))
+		wantCalls(t, f, "ensure net ", "ensure child ", "delete child", "delete net")
+	})
+}
+
+type countingJournal struct {
+	journal
+	n int
+}
+
+func (j *countingJournal) commit(changes map[string][]byte, gen uint64) error {
+	j.n++
+	return j.journal.commit(changes, gen)
 }
