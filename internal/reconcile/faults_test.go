@@ -111,7 +111,7 @@ func TestRefusalKeepsRedo(t *testing.T) {
 // answer and claims. The next incarnation has a higher number than that.
 func TestRestoredRowTakesObjectOver(t *testing.T) {
 	found := Found[string, string]{
-		Object: Object{"a", 1 << 60}, Spec: "2", Last: "made 2", Claims: []string{"new"},
+		Object: Object{Key: "a", Incarnation: 1 << 60}, Spec: "2", Last: "made 2", Claims: []string{"new"},
 	}
 	k := registerNew(t, &listTarget{found: []Found[string, string]{found}})
 	set(t, k, Request[string]{Key: "a", Spec: "1", Claims: []string{"old"}, Engine: "engine"})
@@ -241,7 +241,9 @@ func TestLateObjectOfAttemptIsDeleted(t *testing.T) {
 func TestStuckDeletionDelaysNoImport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &listTarget{}
-		l.found = []Found[string, string]{{Object: Object{"stuck", 5}}, {Object: Object{"lost", 7}}}
+		l.found = []Found[string, string]{
+			{Object: Object{Key: "stuck", Incarnation: 5}}, {Object: Object{Key: "lost", Incarnation: 7}},
+		}
 		k := registerNew(t, l)
 		l.fail = failing("delete", errTest)
 		succeed(t, "Import", k.Import(t.Context(), []Row[string, string]{

@@ -143,7 +143,7 @@ func (k *Kind[S, T]) Import(ctx context.Context, rows []Row[S, T]) error {
 		}
 		gen := k.store.nextGen()
 		changes[k.Ref(r.Key)] = &row{
-			Object: Object{r.Key, gen}, kind: k.kind, Gen: gen, Phase: r.Phase,
+			Object: Object{Key: r.Key, Incarnation: gen}, kind: k.kind, Gen: gen, Phase: r.Phase,
 			Spec: r.Spec, Last: r.Last, Done: r.Done, Claims: r.Claims, Owners: r.Owners,
 			Engine: r.Engine, Boot: k.store.boot,
 		}

@@ -50,6 +50,8 @@ type Row[S, T any] struct {
 type Object struct {
 	Key         string // of the row: the engine's id
 	Incarnation uint64
+	// Earlier is set if the key had another incarnation, whose create may still have an effect.
+	Earlier bool
 }
 
 // Target creates and deletes the objects of one kind. Calls for one key follow one another.

@@ -194,7 +194,7 @@ func (k *kind) decodeRow(text []byte) (*row, error) {
 		}
 	}
 	return &row{
-		Object: Object{s.Key, s.Incarnation}, prev: prev, kind: k, Superseded: s.Superseded, Gen: s.Gen,
+		Object: Object{Key: s.Key, Incarnation: s.Incarnation}, prev: prev, kind: k, Superseded: s.Superseded, Gen: s.Gen,
 		Phase: s.Phase, Spec: spec, Last: last, Done: s.Done, Redo: s.Redo, Claims: s.Claims,
 		Owners: s.Owners, Engine: s.Engine, Boot: s.Boot, Acked: s.Acked,
 		Unconfirmed: s.Unconfirmed, Looked: s.Looked, Tries: s.Tries, Err: s.Err,
