@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -267,7 +268,7 @@ func TestAwayOtherHost(t *testing.T) {
 			}
 			b.restart()
 			b.must(b.driver.settleAll(t.Context()))
-			if port := b.portOf(other.id); len(port.Addresses) != 1 || port.Addresses[0].Addr.String() != e.ip4 || len(tagValues(port.Tags, tagFreed)) > 0 {
+			if port := b.portOf(other.id); len(port.Addresses) != 1 || port.Addresses[0].Addr.String() != e.ip4 || len(identity.Values(port.Tags, identity.TagFreed)) > 0 {
 				t.Errorf("the other's port is %+v", port)
 			}
 			b.stop(other)

@@ -2,8 +2,6 @@ package docker
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -16,6 +14,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/docker/publish"
 	"github.com/kuryr/kuryr/internal/portproxy"
 	"github.com/kuryr/kuryr/internal/reconcile"
@@ -103,7 +102,7 @@ type Driver struct {
 	sdn        sdn.Provider
 	binder     Binder
 	host       string
-	hostKey    string // stands for host in Keys, where there is little room
+	names      identity.Namer
 	scope      Scope
 	reach      Scope
 	pools      map[bool][]AutoPool // by whether IPv6
@@ -224,9 +223,8 @@ func New(c Config) (*Driver, error) {
 			}
 		}
 	}
-	sum := sha256.Sum256([]byte(c.Host))
 	d := &Driver{
-		sdn: c.Provider, binder: c.Binder, host: c.Host, hostKey: hex.EncodeToString(sum[:4]),
+		sdn: c.Provider, binder: c.Binder, host: c.Host, names: identity.NewNamer(c.Provider.Installation(), c.Host, "", true),
 		scope: c.Scope, reach: c.ConnectivityScope,
 		pools:      map[bool][]AutoPool{false: c.Pools4, true: c.Pools6},
 		hostRoutes: c.HostRoutes, hostPorts: c.HostPorts, log: c.Logger, metrics: m, timeout: c.CallTimeout,
@@ -255,37 +253,3 @@ func (d *Driver) Close() {
 
 // Handler serves the plugin protocol, both drivers and the handshake.
 func (d *Driver) Handler() http.Handler { return http.HandlerFunc(d.serveHTTP) }
-
-// The kinds of our Keys.
-const (
-	kindPool         = "docker-pool"
-	kindPort         = "docker-port"
-	kindEndpoint     = "docker-endpoint"
-	kindNetwork      = "docker-network"
-	kindSubnet       = "docker-subnet"
-	kindRouter       = "docker-router"
-	kindSharedRouter = "docker-shared-router"
-	kindHidden       = "docker-ipam"
-	kindHiddenSubnet = "docker-ipam-subnet"
-	kindPublish      = "docker-publish"
-	kindExposed      = "docker-exposed"
-	kindFloating     = "docker-floating"
-	kindLink         = "docker-existing" // a subnet pool that says which existing network an engine's network is
-)
-
-func (d *Driver) key(kind, name string) sdn.Key {
-	return sdn.Key{Owner: d.sdn.Installation(), Kind: kind, Name: name}
-}
-
-// ours tells whether an object was made by this front end as a thing of one of the kinds.
-func (d *Driver) ours(m sdn.Meta, kinds ...string) bool {
-	if m.Foreign || m.Key.Owner != d.sdn.Installation() {
-		return false
-	}
-	for _, k := range kinds {
-		if m.Key.Kind == k {
-			return true
-		}
-	}
-	return false
-}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
 )
@@ -243,7 +244,7 @@ func (b *box) dump() string {
 	networks, err := sdn.All(b.provider.FindNetworks(ctx, sdn.NetworkQuery{}))
 	b.must(err)
 	for _, n := range networks {
-		fmt.Fprintln(&s, "network", n.ID, n.Key, without(tagUsed)(n.Tags))
+		fmt.Fprintln(&s, "network", n.ID, n.Key, without(identity.TagUsed)(n.Tags))
 	}
 	subnets, err := sdn.All(b.provider.FindSubnets(ctx, sdn.SubnetQuery{}))
 	b.must(err)

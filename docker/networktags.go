@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -120,7 +121,7 @@ func (d *Driver) unlink(ctx context.Context, l link, subnets []sdn.Subnet) error
 	if ignoreAbsent(err) != nil {
 		return err
 	}
-	if err := d.removeTags(ctx, l); err != nil || peersWork(network, subnets) {
+	if err := d.removeTags(ctx, l); err != nil || identity.PeersWork(network, subnets) {
 		if err := d.deleteTags(ctx, l, subnets); err != nil {
 			return err
 		}
@@ -132,7 +133,7 @@ func (d *Driver) unlink(ctx context.Context, l link, subnets []sdn.Subnet) error
 // engine waits.
 func (d *Driver) tagFirst(ctx context.Context, id string, network sdn.Network) {
 	err := d.tagNetwork(ctx, network, func(tags []string) []string {
-		tags, _ = withTag(tags, existingTag(id))
+		tags, _ = identity.With(tags, identity.ExistingTag(id))
 		return tags
 	})
 	if err != nil {
@@ -148,7 +149,7 @@ func (d *Driver) writeTags(ctx context.Context, l link) error {
 	}
 	err = d.tagNetwork(ctx, network, func(tags []string) []string {
 		for _, t := range useTags(l.id) {
-			tags, _ = withTag(tags, t)
+			tags, _ = identity.With(tags, t)
 		}
 		return tags
 	})
@@ -162,7 +163,7 @@ func (d *Driver) writeTags(ctx context.Context, l link) error {
 			continue
 		}
 		err = d.tagSubnet(ctx, s, func(tags []string) []string {
-			tags, _ = withTag(tags, string(pool))
+			tags, _ = identity.With(tags, string(pool))
 			return tags
 		})
 	}
@@ -170,7 +171,7 @@ func (d *Driver) writeTags(ctx context.Context, l link) error {
 }
 
 // useTags are kuryr-libnetwork's on an existing network.
-func useTags(id string) []string { return append(idTags(id), existingTag(id)) }
+func useTags(id string) []string { return append(identity.IDTags(id), identity.ExistingTag(id)) }
 
 // tagNetwork changes the tags of a network, which may be unmanaged.
 func (d *Driver) tagNetwork(ctx context.Context, n sdn.Network, change func([]string) []string) error {

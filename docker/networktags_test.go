@@ -16,6 +16,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/docker/peertest"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
@@ -403,7 +404,7 @@ type stuck struct {
 }
 
 func (p *stuck) DeleteSubnetPool(ctx context.Context, id sdn.ID) error {
-	if found, err := p.SubnetPool(ctx, id); err == nil && found.Key.Kind == kindLink && p.links.Load() {
+	if found, err := p.SubnetPool(ctx, id); err == nil && found.Key.Kind == identity.KindLink && p.links.Load() {
 		return sdn.Unavailable(errors.New("503"), "SDN", "the SDN fails")
 	}
 	return p.Provider.DeleteSubnetPool(ctx, id)
@@ -570,7 +571,7 @@ func TestTagsOfPeersSubnet(t *testing.T) {
 	other := boxOn(t, b.provider, func(c *Config) { c.Routed, c.Host, c.StateDir = false, "crate", t.TempDir() })
 	theirs := b.theirs("net")
 	before := b.dump()
-	p, err := b.provider.EnsureSubnetPool(t.Context(), sdn.SubnetPoolSpec{Base: sdn.Base{Name: poolTitle(netip.MustParsePrefix(tagsRange))},
+	p, err := b.provider.EnsureSubnetPool(t.Context(), sdn.SubnetPoolSpec{Base: sdn.Base{Name: identity.PoolTitle(netip.MustParsePrefix(tagsRange))},
 		Prefixes: []netip.Prefix{netip.MustParsePrefix(tagsRange)}, DefaultLen: 24, MinLen: 24})
 	b.must(err)
 	s, err := b.provider.EnsureSubnet(t.Context(), sdn.SubnetSpec{Base: sdn.Base{Name: "kuryr-subnet-" + tagsRange, Tags: []string{string(p.ID)}},
@@ -581,7 +582,7 @@ func TestTagsOfPeersSubnet(t *testing.T) {
 	made.Ranges = []peertest.Range{{Subnet: s, Pool: p}}
 	old := other.peers(made, nil)
 	one := b.uses(theirs)
-	if !slices.Contains(b.tags(theirs), existingTag(one.id)) {
+	if !slices.Contains(b.tags(theirs), identity.ExistingTag(one.id)) {
 		t.Error("the network does not tell that it is used")
 	}
 	other.remove(old)
@@ -605,7 +606,7 @@ func TestTagsOfPeersNetwork(t *testing.T) {
 	t.Parallel()
 	b, _ := meddledBox(t)
 	peers := b.peers(peertest.Make(t.Context(), b.provider, scattered(), netip.MustParsePrefix(tagsRange)))
-	found, err := sdn.All(b.provider.FindNetworks(t.Context(), sdn.NetworkQuery{Match: sdn.Match{Tags: idTags(peers.id)}}))
+	found, err := sdn.All(b.provider.FindNetworks(t.Context(), sdn.NetworkQuery{Match: sdn.Match{Tags: identity.IDTags(peers.id)}}))
 	b.must(err)
 	if len(found) != 1 {
 		t.Fatalf("networks %+v", found)
@@ -615,7 +616,7 @@ func TestTagsOfPeersNetwork(t *testing.T) {
 	other := b.zun(found[0], "10.60.0.0/24", "")
 	other.id = scattered()
 	b.create(other)
-	if !slices.Contains(b.tags(found[0]), existingTag(other.id)) {
+	if !slices.Contains(b.tags(found[0]), identity.ExistingTag(other.id)) {
 		t.Error("the network does not tell that it is used")
 	}
 	b.remove(other)
