@@ -192,7 +192,7 @@ func (k *killable) begun() []string {
 func (k *killable) settled() {
 	k.t.Helper()
 	k.must(k.driver.Reconcile(k.t.Context()))
-	k.settleTags()
+	k.idle()
 	k.clean()
 	k.compare(landing)
 	if left := k.begun(); len(left) > 0 {

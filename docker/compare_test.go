@@ -1,6 +1,8 @@
 package docker
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +22,7 @@ func TestAnotherEngine(t *testing.T) {
 	bare := &pool{cidr: "10.79.0.0/24"}
 	c.requestPool(bare, false)
 	c.requestGateway(bare)
+	c.must(os.RemoveAll(filepath.Join(c.config.StateDir, begunFolder))) // the engine's answer is long ago
 	clear(c.binder.plugged)
 	c.again()
 	other := newFakeEngine("two")

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -46,7 +47,8 @@ type AutoPool struct {
 	Len    int // prefix length of a network
 }
 
-// Config is what a Driver is made of. Provider and Binder are needed, the rest has defaults.
+// Config is what a Driver is made of. Provider, Binder and StateDir are needed, the rest has
+// defaults.
 type Config struct {
 	Provider sdn.Provider
 	Binder   Binder
@@ -74,9 +76,7 @@ type Config struct {
 	// ProcessExternalConnectivity has the ports that a container exposes opened by a security group of its own, where the SDN has such.
 	ProcessExternalConnectivity bool
 	// StateDir is the folder for what must outlive the machine's restart: the database
-	// (DatabasePath), clean-ups that are owed while the SDN is away, and what the engine's calls
-	// are about to make. "": clean-ups fail then, the engine waits for tags, and what a kill has
-	// left of a network that was being made may stay.
+	// (DatabasePath), pending cleanups, and what the engine's calls are about to create.
 	StateDir string
 	// RunDir is the folder for what is remembered of the endpoints of this host, at most until its restart. "": it is in memory alone.
 	RunDir string
@@ -149,7 +149,7 @@ type Driver struct {
 	proxy    *portproxy.Proxy
 	external bool // ProcessExternalConnectivity
 
-	database *reconcile.Store // nil: there is no state folder, or no room for the file
+	database *reconcile.Store
 	tags     *reconcile.Kind[tagSpec, struct{}]
 
 	// lent are the ports that this process has lent to endpoints, by their ids. A hint too.
@@ -160,6 +160,9 @@ type Driver struct {
 func New(c Config) (*Driver, error) {
 	if c.Provider == nil || c.Binder == nil {
 		return nil, fmt.Errorf("docker: a provider and a binder are needed")
+	}
+	if c.StateDir == "" {
+		return nil, errors.New("docker: StateDir is empty: the database needs a folder")
 	}
 	if c.Host == "" {
 		name, err := os.Hostname()
@@ -224,7 +227,7 @@ func New(c Config) (*Driver, error) {
 		}
 	}
 	d := &Driver{
-		sdn: c.Provider, binder: c.Binder, host: c.Host, names: identity.NewNamer(c.Provider.Installation(), c.Host, "", true),
+		sdn: c.Provider, binder: c.Binder, host: c.Host,
 		scope: c.Scope, reach: c.ConnectivityScope,
 		pools:      map[bool][]AutoPool{false: c.Pools4, true: c.Pools6},
 		hostRoutes: c.HostRoutes, hostPorts: c.HostPorts, log: c.Logger, metrics: m, timeout: c.CallTimeout,
@@ -240,6 +243,7 @@ func New(c Config) (*Driver, error) {
 		proxy.Close()
 		return nil, err
 	}
+	d.names = identity.NewNamer(c.Provider.Installation(), c.Host, d.database.ID(), true)
 	d.restoreProxied(context.Background())
 	return d, nil
 }

@@ -65,9 +65,6 @@ func (d *Driver) unlessRefused(ctx context.Context, l link, err error) error {
 
 // setTags stores that the tags of a linked network are wanted.
 func (d *Driver) setTags(ctx context.Context, l link) error {
-	if d.tags == nil {
-		return errNoDatabase
-	}
 	spec := tagSpec{Network: l.network, Pools: slices.Clone(l.pools)}
 	if r, ok := d.tags.Get(l.id); ok && r.Spec.Network == l.network {
 		for _, pool := range r.Spec.Pools {
@@ -94,9 +91,6 @@ func (d *Driver) addTags(ctx context.Context, l link) {
 
 // removeTags has the tags of a network deleted that will not be linked any longer.
 func (d *Driver) removeTags(ctx context.Context, l link) error {
-	if d.tags == nil {
-		return errNoDatabase
-	}
 	if _, ok := d.tags.Get(l.id); !ok { // the link is of an earlier version, or there was no room
 		if err := d.setTags(ctx, l); err != nil {
 			return err
@@ -107,9 +101,6 @@ func (d *Driver) removeTags(ctx context.Context, l link) error {
 
 // removingTags reports whether tags of a network that the engine has deleted may still be there.
 func (d *Driver) removingTags(id string) bool {
-	if d.tags == nil {
-		return false
-	}
 	r, ok := d.tags.Get(id)
 	return ok && r.Phase == reconcile.Deleting
 }

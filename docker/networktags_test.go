@@ -22,14 +22,7 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// settleTags runs what the engine does not wait for, until nothing of it is pending.
-func (b *box) settleTags() {
-	b.t.Helper()
-	b.driver.tags.Retry()
-	b.runUntil(func(r tagRow) bool { return r.Phase == reconcile.Wanted && r.Done })
-}
-
-// tryTags runs it until each row is done or has failed.
+// tryTags runs what the engine does not wait for, until each row is done or has failed.
 func (b *box) tryTags() {
 	b.t.Helper()
 	b.driver.tags.Retry()
@@ -136,7 +129,7 @@ func TestTags(t *testing.T) {
 		one := b.uses(theirs)
 		b.wears(theirs)
 		again()
-		b.settleTags()
+		b.idle()
 		b.wears(theirs, one)
 
 		two := b.uses(theirs)
@@ -150,13 +143,13 @@ func TestTags(t *testing.T) {
 		}
 		b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": one.id})
 		three := b.uses(theirs)
-		b.settleTags()
+		b.idle()
 		b.wears(theirs, two, three)
 		b.remove(three)
 		b.remove(two)
 		again()
 		b.linkless()
-		b.settleTags()
+		b.idle()
 		if now := b.dump(); now != before {
 			t.Errorf("before\n%s\nafter\n%s", before, now)
 		}
@@ -172,7 +165,7 @@ func TestTagsDeletedAtOnce(t *testing.T) {
 	for range 2 {
 		b.remove(b.uses(theirs))
 		calls := l.calls.Load()
-		b.settleTags()
+		b.idle()
 		if asked := l.calls.Load() - calls; asked > 3 {
 			t.Errorf("%d calls, want at most 3", asked)
 		}
@@ -180,6 +173,7 @@ func TestTagsDeletedAtOnce(t *testing.T) {
 			t.Errorf("before\n%s\nafter\n%s", before, now)
 		}
 		b.restart()
+		b.idle() // the kill has lost that the deletion is complete
 	}
 }
 
@@ -249,9 +243,9 @@ func TestTagsInterrupted(t *testing.T) {
 			}
 		}
 		settle := func() {
-			b.settleTags()
+			b.idle()
 			p.calls.Wait()
-			b.settleTags()
+			b.idle()
 		}
 		theirs := b.theirs("net", tagsRange)
 		before := b.dump()
@@ -303,11 +297,11 @@ func TestTagsAway(t *testing.T) {
 		}
 		n := b.uses(theirs)
 		away()
-		b.settleTags()
+		b.idle()
 		b.wears(theirs, n)
 		b.remove(n)
 		away()
-		b.settleTags()
+		b.idle()
 		if now := b.dump(); now != before {
 			t.Errorf("before\n%s\nafter\n%s", before, now)
 		}
@@ -321,13 +315,13 @@ func TestTagsRefused(t *testing.T) {
 	theirs := b.theirs("net", tagsRange)
 	before := b.dump()
 	n := b.uses(theirs)
-	b.settleTags()
+	b.idle()
 	b.wears(theirs)
 	b.stop(b.run(&endpoint{net: n}))
 	b.restart()
-	b.settleTags()
+	b.idle()
 	b.remove(n)
-	b.settleTags()
+	b.idle()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
@@ -367,10 +361,10 @@ func TestTagsFailed(t *testing.T) {
 	two := b.uses(theirs)
 	b.remove(one)
 	p.fails.Store(false)
-	b.settleTags()
+	b.idle()
 	b.wears(theirs, two)
 	b.remove(two)
-	b.settleTags()
+	b.idle()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
@@ -383,7 +377,7 @@ func TestTagsWithoutDatabase(t *testing.T) {
 	theirs := b.theirs("net", tagsRange)
 	before := b.dump()
 	one := b.uses(theirs)
-	b.settleTags()
+	b.idle()
 	b.must(b.driver.database.Close())
 	two := b.uses(theirs)
 	b.wears(theirs, one, two)
@@ -391,7 +385,7 @@ func TestTagsWithoutDatabase(t *testing.T) {
 	b.wears(theirs, one)
 	b.restart()
 	b.remove(one)
-	b.settleTags()
+	b.idle()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
@@ -422,20 +416,20 @@ func TestTagsBeforeLink(t *testing.T) {
 	before := b.dump()
 	for _, kill := range []bool{false, true} {
 		n := b.uses(theirs)
-		b.settleTags()
+		b.idle()
 		p.links.Store(true)
 		b.remove(n)
 		if kill {
 			b.restart()
 		}
-		b.settleTags()
+		b.idle()
 		b.wears(theirs)
 		if kill {
 			b.restart()
 		}
 		p.links.Store(false)
 		b.must(b.driver.settleAll(t.Context()))
-		b.settleTags()
+		b.idle()
 		b.linkless()
 		if now := b.dump(); now != before {
 			t.Errorf("before\n%s\nafter\n%s", before, now)
@@ -466,21 +460,21 @@ func TestTagsUpgrade(t *testing.T) {
 	}
 	n := b.uses(theirs)
 	earlier(n, true) // the tags are pending
-	b.settleTags()
+	b.idle()
 	b.wears(theirs, n)
 	earlier(n, false)
 	b.remove(n)
 	b.wears(theirs, n)
 	earlier(n, true) // their deletion is pending
-	b.settleTags()
+	b.idle()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
 	n = b.uses(theirs)
-	b.settleTags()
+	b.idle()
 	earlier(n, false)
 	b.remove(n)
-	b.settleTags()
+	b.idle()
 	b.linkless()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
@@ -594,8 +588,8 @@ func TestTagsOfPeersSubnet(t *testing.T) {
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
-	b.settleTags()
-	other.settleTags()
+	b.idle()
+	other.idle()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
@@ -621,7 +615,7 @@ func TestTagsOfPeersNetwork(t *testing.T) {
 	}
 	b.remove(other)
 	b.remove(peers)
-	b.settleTags()
+	b.idle()
 	b.clean()
 }
 

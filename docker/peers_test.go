@@ -210,6 +210,7 @@ func TestPeerB14ExistingNetworks(t *testing.T) {
 		if b.portOf(e.id).Network != theirs.ID {
 			t.Error("the network was not used")
 		}
+		b.idle()
 		now, err := b.provider.Network(t.Context(), theirs.ID)
 		b.must(err)
 		if now.Name != "theirs" || !now.Key.IsZero() || now.Description != theirs.Description || !identity.HasAll(now.Tags, useTags(n.id)) {
@@ -217,6 +218,7 @@ func TestPeerB14ExistingNetworks(t *testing.T) {
 		}
 		b.stop(e)
 		b.remove(n)
+		b.idle()
 		if now := b.dump(); now != before {
 			t.Errorf("before\n%s\nafter\n%s", before, now)
 		}

@@ -108,11 +108,13 @@ func TestTakeoverUsed(t *testing.T) {
 	b.restart()
 	b.remove(here)
 	b.must(b.driver.Reconcile(t.Context()))
+	b.idle()
 	far := &endpoint{net: there}
 	other.take(far)
 	other.giveBack(far)
 	other.restart()
 	other.remove(there)
+	other.idle()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
@@ -160,6 +162,7 @@ func TestTakeoverOperatorsPool(t *testing.T) {
 		n := b.peers(made, nil)
 		b.stop(b.run(&endpoint{net: n}))
 		b.remove(n)
+		b.idle()
 		if now := b.dump(); now != before {
 			t.Errorf("existing %t: before\n%s\nafter\n%s", existing, before, now)
 		}
