@@ -11,12 +11,10 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
-
-// unboundName is the name of a port that no endpoint has yet, or has any more (kuryr-libnetwork's).
-const unboundName = "kuryr-unbound-port"
 
 // requestAddress serves three requests that the engine tells apart by little: a gateway's has a type; an auxiliary address
 // has no MAC and comes before the pool has a network; what is left is an endpoint's.
@@ -102,7 +100,7 @@ func gatewayOf(s sdn.Subnet, asked netip.Addr) (any, error) {
 	gateway := s.Gateway
 	switch {
 	case !asked.IsValid() && !gateway.IsValid():
-		gateway = firstHost(s.CIDR)
+		gateway = identity.FirstHost(s.CIDR)
 	case asked.IsValid() && !gateway.IsValid():
 		gateway = asked
 	}
@@ -119,51 +117,51 @@ func gatewayOf(s sdn.Subnet, asked netip.Addr) (any, error) {
 func (d *Driver) takeGateway(ctx context.Context, pool enginePool, asked netip.Addr) (any, error) {
 	gateway := asked
 	if !asked.IsValid() {
-		gateway = firstHost(pool.cidr)
+		gateway = identity.FirstHost(pool.CIDR)
 		for slices.Contains(pool.aux(), gateway) {
 			gateway = gateway.Next()
 		}
 	}
-	if !gateway.IsValid() || !pool.cidr.Contains(gateway) {
+	if !gateway.IsValid() || !pool.CIDR.Contains(gateway) {
 		if asked.IsValid() {
-			return nil, refuse("gateway %s is not in %s", asked, pool.cidr)
+			return nil, refuse("gateway %s is not in %s", asked, pool.CIDR)
 		}
-		return nil, refuse("%s has no room for a gateway", pool.cidr)
+		return nil, refuse("%s has no room for a gateway", pool.CIDR)
 	}
 	if slices.Contains(pool.aux(), gateway) {
 		return nil, refuse("%s is an auxiliary address already", gateway)
 	}
 	if gateway == d.gatewayOf(pool) && len(pool.aux()) == 0 {
-		return api.NewRequestAddressResponse(gateway, pool.cidr.Bits()), nil // written down, or needs not to be
+		return api.NewRequestAddressResponse(gateway, pool.CIDR.Bits()), nil // written down, or needs not to be
 	}
 	err := d.changePool(ctx, pool, func(tags []string) ([]string, bool) {
 		others := slices.DeleteFunc(slices.Clone(tags), func(t string) bool {
-			return strings.HasPrefix(t, tagGateway) && t != tagGateway+gateway.String()
+			return strings.HasPrefix(t, identity.TagGateway) && t != identity.TagGateway+gateway.String()
 		})
-		with, added := withTag(others, tagGateway+gateway.String())
+		with, added := identity.With(others, identity.TagGateway+gateway.String())
 		return with, added || len(others) != len(tags)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return api.NewRequestAddressResponse(gateway, pool.cidr.Bits()), nil
+	return api.NewRequestAddressResponse(gateway, pool.CIDR.Bits()), nil
 }
 
 // takeAux remembers an auxiliary address: nobody will get it. One outside the range is fine and means nothing: the engine
 // asks for those too.
 func (d *Driver) takeAux(ctx context.Context, pool enginePool, addr netip.Addr) (any, error) {
-	if addr.Is6() != pool.cidr.Addr().Is6() {
-		return nil, refuse("%s is not of the family of %s", addr, pool.cidr)
+	if addr.Is6() != pool.CIDR.Addr().Is6() {
+		return nil, refuse("%s is not of the family of %s", addr, pool.CIDR)
 	}
 	if addr == pool.gateway() {
 		return nil, refuse("%s is the gateway", addr)
 	}
-	if pool.cidr.Contains(addr) {
-		if err := d.tagPool(ctx, pool, tagAux+addr.String()); err != nil {
+	if pool.CIDR.Contains(addr) {
+		if err := d.tagPool(ctx, pool, identity.TagAux+addr.String()); err != nil {
 			return nil, err
 		}
 	}
-	return api.NewRequestAddressResponse(addr, pool.cidr.Bits()), nil
+	return api.NewRequestAddressResponse(addr, pool.CIDR.Bits()), nil
 }
 
 // endpointAddress takes an address for an endpoint: a port of its MAC, or one more address of the port that has it.
@@ -187,7 +185,7 @@ func (d *Driver) takeAddress(ctx context.Context, s sdn.Subnet, r *api.RequestAd
 		defer unlock()
 		name = string(s.Network) + "/" + r.MAC.String() + "/" + nonce[:8]
 	}
-	if port, err = d.portWith(ctx, s, r, d.key(kindPort, name), tags); err != nil {
+	if port, err = d.portWith(ctx, s, r, d.names.GlobalKey(identity.KindPort, name), tags); err != nil {
 		return port, answer, err
 	}
 	if err := d.keepLate(port); err != nil {
@@ -211,7 +209,7 @@ func (d *Driver) takeAddress(ctx context.Context, s sdn.Subnet, r *api.RequestAd
 func (d *Driver) portWith(ctx context.Context, s sdn.Subnet, r *api.RequestAddressRequest, key sdn.Key, tags []string) (sdn.Port, error) {
 	byMAC := sdn.PortQuery{Networks: []sdn.ID{s.Network}, MACs: []net.HardwareAddr{r.MAC}}
 	byAddress := sdn.PortQuery{Subnets: []sdn.ID{s.ID}, Addresses: []netip.Addr{r.Address}}
-	if r.Address.IsValid() && !d.ours(s.Meta, kindSubnet, kindHiddenSubnet) {
+	if r.Address.IsValid() && !d.names.Ours(s.Meta, identity.KindSubnet, identity.KindHiddenSubnet) {
 		if port, found, err := d.portLike(ctx, byAddress, s, r, key); found || err != nil {
 			return port, err
 		}
@@ -247,10 +245,10 @@ func (d *Driver) portWith(ctx context.Context, s sdn.Subnet, r *api.RequestAddre
 // those that a swarm's manager needs, since there will be none.
 func (d *Driver) newPort(ctx context.Context, s sdn.Subnet, r *api.RequestAddressRequest, key sdn.Key, tags []string) (sdn.Port, error) {
 	if len(tags) > 0 {
-		tags = append(tags, tagPort)
+		tags = append(tags, identity.TagPort)
 	}
 	ports, err := d.sdn.EnsurePorts(ctx, []sdn.PortSpec{{
-		Base:        sdn.Base{Key: key, Name: unboundName, Tags: tags},
+		Base:        sdn.Base{Key: key, Name: identity.UnboundPort, Tags: tags},
 		Network:     s.Network,
 		MAC:         r.MAC,
 		Addresses:   []sdn.Address{{Subnet: s.ID, Addr: r.Address}},
@@ -315,11 +313,11 @@ func (d *Driver) portLike(ctx context.Context, q sdn.PortQuery, s sdn.Subnet, r 
 		}
 		return port, true, err
 	}
-	if err := d.lendable(port, ""); err != nil {
+	if err := identity.Usable(port, d.host, ""); err != nil {
 		return port, true, err
 	}
 	if _, on := addressOn(port, s.ID); !on || r.Address.IsValid() && !hasAddress(port, r.Address) {
-		return port, true, refuse("port %s has MAC %s, but not the address that is asked for: it has %s", port.ID, port.MAC, addressesOf(port))
+		return port, true, refuse("port %s has MAC %s, but not the address that is asked for: it has %s", port.ID, port.MAC, identity.Addresses(port))
 	}
 	return port, true, nil
 }

@@ -2,10 +2,12 @@ package docker
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -34,8 +36,8 @@ func (d *Driver) autoPool(ctx context.Context, r *api.RequestPoolRequest) (engin
 	}
 	routes = slices.DeleteFunc(slices.Clone(routes), func(p netip.Prefix) bool { return p.Bits() == 0 })
 	pool, ok, err := d.lost(ctx, func(p enginePool) bool {
-		_, routed := overlapping(p.cidr, routes)
-		return p.space == r.AddressSpace && !p.sub.IsValid() && !routed && cutFrom(pools, p.cidr)
+		_, routed := overlapping(p.CIDR, routes)
+		return p.Space == r.AddressSpace && !p.Sub.IsValid() && !routed && cutFrom(pools, p.CIDR)
 	})
 	if ok || err != nil {
 		return pool, err
@@ -44,7 +46,7 @@ func (d *Driver) autoPool(ctx context.Context, r *api.RequestPoolRequest) (engin
 	if err != nil {
 		return enginePool{}, err
 	}
-	pool, err = d.makePool(ctx, newPoolName(d.hostKey, poolName{space: r.AddressSpace, cidr: cidr}))
+	pool, err = d.makePool(ctx, d.newPoolName(identity.PoolName{Space: r.AddressSpace, CIDR: cidr}))
 	if err == nil {
 		d.automatic[r.V6].next = ipprefix.Last(cidr).Next()
 	}
@@ -118,7 +120,7 @@ func (d *Driver) freeBetween(ctx context.Context, length int, begin, end netip.A
 		}
 		blocker, blocked := overlapping(candidate, routes)
 		if !blocked {
-			query := sdn.SubnetPoolQuery{Match: sdn.Match{Owner: d.sdn.Installation(), Kind: kindPool}, Overlaps: []netip.Prefix{candidate}}
+			query := sdn.SubnetPoolQuery{Match: sdn.Match{Owner: d.sdn.Installation(), Kind: identity.KindPool}, Overlaps: []netip.Prefix{candidate}}
 			pool, found, err := sdn.First(d.sdn.FindSubnetPools(ctx, query))
 			if err != nil || !found {
 				return candidate, err == nil, err
@@ -131,4 +133,25 @@ func (d *Driver) freeBetween(ctx context.Context, length int, begin, end netip.A
 		next = ipprefix.Last(blocker).Next()
 	}
 	return netip.Prefix{}, false, nil
+}
+
+func checkAutoPools(pools []AutoPool, v6 bool) error {
+	for _, p := range pools {
+		if !p.Prefix.IsValid() || p.Prefix.Masked() != p.Prefix || p.Prefix.Addr().Is6() != v6 {
+			return fmt.Errorf("docker: automatic pool %s: must be a prefix of the right family without host bits", p.Prefix)
+		}
+		if p.Len < p.Prefix.Bits() || p.Len > p.Prefix.Addr().BitLen()-2 {
+			return fmt.Errorf("docker: automatic pool %s: no networks of length /%d can be cut from it", p.Prefix, p.Len)
+		}
+	}
+	return nil
+}
+
+func overlapping(p netip.Prefix, taken []netip.Prefix) (netip.Prefix, bool) {
+	for _, t := range taken {
+		if t.Overlaps(p) {
+			return t, true
+		}
+	}
+	return netip.Prefix{}, false
 }

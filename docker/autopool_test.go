@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/kuryr/kuryr/sdn"
 	"pgregory.net/rapid"
@@ -31,7 +32,7 @@ func TestFreePrefix(t *testing.T) {
 		}
 		for range rapid.IntRange(0, 12).Draw(r, "taken") {
 			p := draw()
-			if _, err := b.driver.makePool(t.Context(), newPoolName(b.driver.hostKey, poolName{space: localSpace, cidr: p})); err != nil {
+			if _, err := b.driver.makePool(t.Context(), b.driver.newPoolName(identity.PoolName{Space: localSpace, CIDR: p})); err != nil {
 				r.Fatal(err)
 			}
 			taken = append(taken, p)
@@ -53,8 +54,8 @@ func TestFreePrefix(t *testing.T) {
 			if err != nil {
 				r.Fatal(err)
 			}
-			if _, bad := overlapping(pool.cidr, routes); bad || !cutFrom(pools, pool.cidr) {
-				r.Fatalf("%s was chosen, with routes %v", pool.cidr, routes)
+			if _, bad := overlapping(pool.CIDR, routes); bad || !cutFrom(pools, pool.CIDR) {
+				r.Fatalf("%s was chosen, with routes %v", pool.CIDR, routes)
 			}
 		}
 		if p, err := b.driver.freePrefix(t.Context(), pools, netip.Addr{}, routes); err == nil {
@@ -69,12 +70,12 @@ func TestFreePrefixAtTheEnd(t *testing.T) {
 	b := newBox(t, func(c *Config) { c.Pools4 = []AutoPool{{netip.MustParsePrefix("255.255.254.0/23"), 24}} })
 	for _, want := range []string{"255.255.254.0/24", "255.255.255.0/24"} {
 		pool, err := b.driver.autoPool(t.Context(), &api.RequestPoolRequest{AddressSpace: localSpace})
-		if err != nil || pool.cidr.String() != want {
-			t.Errorf("%v %v, want %s", pool.cidr, err, want)
+		if err != nil || pool.CIDR.String() != want {
+			t.Errorf("%v %v, want %s", pool.CIDR, err, want)
 		}
 	}
 	if pool, err := b.driver.autoPool(t.Context(), &api.RequestPoolRequest{AddressSpace: localSpace}); err == nil {
-		t.Errorf("%s is given beyond the end", pool.cidr)
+		t.Errorf("%s is given beyond the end", pool.CIDR)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -267,7 +268,7 @@ func TestAwayOtherHost(t *testing.T) {
 			}
 			b.restart()
 			b.must(b.driver.settleAll(t.Context()))
-			if port := b.portOf(other.id); len(port.Addresses) != 1 || port.Addresses[0].Addr.String() != e.ip4 || len(tagValues(port.Tags, tagFreed)) > 0 {
+			if port := b.portOf(other.id); len(port.Addresses) != 1 || port.Addresses[0].Addr.String() != e.ip4 || len(identity.Values(port.Tags, identity.TagFreed)) > 0 {
 				t.Errorf("the other's port is %+v", port)
 			}
 			b.stop(other)
@@ -324,23 +325,6 @@ func TestPortUnseen(t *testing.T) {
 	b.clean()
 }
 
-// TestAwayWithoutFolder: where there is no folder, what cannot be cleaned up is said to the engine.
-func TestAwayWithoutFolder(t *testing.T) {
-	t.Parallel()
-	l := &leaving{Provider: openStore(t, filepath.Join(t.TempDir(), "store"), true)}
-	b := boxOn(t, l)
-	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
-	e := b.run(&endpoint{net: n})
-	l.gone.Store(true)
-	status, answer := b.post("NetworkDriver.DeleteEndpoint", encode(e.body()))
-	if status != http.StatusOK || answer["Err"] == nil {
-		t.Errorf("%d %v", status, answer)
-	}
-	if b.binder.count() != 0 {
-		t.Error("the interface is still plugged")
-	}
-}
-
 // TestAwayNoRoom: a folder that cannot be made keeps nobody from being served.
 func TestAwayNoRoom(t *testing.T) {
 	t.Parallel()
@@ -349,13 +333,12 @@ func TestAwayNoRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := &leaving{Provider: openStore(t, filepath.Join(t.TempDir(), "store"), true)}
-	b := boxOn(t, l, func(c *Config) { c.StateDir, c.RunDir = file, file })
+	b := boxOn(t, l, func(c *Config) { c.RunDir = file })
 	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
 	e := b.run(&endpoint{net: n})
 	l.gone.Store(true)
-	b.fails("NetworkDriver.DeleteEndpoint", e.body())
-	l.gone.Store(false)
 	b.stop(e)
+	b.back(l)
 	b.remove(n)
 	b.clean()
 }

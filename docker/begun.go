@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/internal/jsonstore"
 )
@@ -55,13 +56,13 @@ func openBegun(dir string, log *slog.Logger) *begun {
 // own, and it is the manager's to know.
 func recordOf(kind, name string) string {
 	switch kind {
-	case kindNetwork:
+	case identity.KindNetwork:
 		if localID.MatchString(name) {
 			return "network-" + name
 		}
-	case kindPool:
-		if n, ok := parsePoolName(name); ok && n.space != api.GlobalSpace {
-			return "pool-" + n.nonce
+	case identity.KindPool:
+		if n, ok := identity.ParsePoolName(name); ok && n.Space != api.GlobalSpace {
+			return "pool-" + n.Nonce
 		}
 	}
 	return ""
@@ -156,24 +157,24 @@ func (b *begun) isLeft(kind, name string) bool {
 
 // beginNetwork is begin of a network that a call makes, up to the call's answer.
 func (d *Driver) beginNetwork(ctx context.Context, id string) {
-	d.begun.begin(ctx, kindNetwork, id)
+	d.begun.begin(ctx, identity.KindNetwork, id)
 	whenAnswered(ctx, func(told bool) {
 		if told {
-			d.begun.strike(kindNetwork, id)
+			d.begun.strike(identity.KindNetwork, id)
 		} else {
-			d.begun.let(kindNetwork, id)
+			d.begun.let(identity.KindNetwork, id)
 		}
 	})
 }
 
 // beginPool is begin of a pool that a call makes, or gives: the engine is to make a network of it next.
-func (d *Driver) beginPool(ctx context.Context, name poolName) {
-	d.begun.begin(ctx, kindPool, name.String())
+func (d *Driver) beginPool(ctx context.Context, name identity.PoolName) {
+	d.begun.begin(ctx, identity.KindPool, name.String())
 	whenAnswered(ctx, func(told bool) {
 		if !told {
-			d.begun.let(kindPool, name.String())
-		} else if d.begun.has(kindPool, name.String()) {
-			time.AfterFunc(creation, func() { d.begun.strike(kindPool, name.String()) })
+			d.begun.let(identity.KindPool, name.String())
+		} else if d.begun.has(identity.KindPool, name.String()) {
+			time.AfterFunc(creation, func() { d.begun.strike(identity.KindPool, name.String()) })
 		}
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -191,7 +192,7 @@ func (k *killable) begun() []string {
 func (k *killable) settled() {
 	k.t.Helper()
 	k.must(k.driver.Reconcile(k.t.Context()))
-	k.settleTags()
+	k.idle()
 	k.clean()
 	k.compare(landing)
 	if left := k.begun(); len(left) > 0 {
@@ -387,7 +388,7 @@ func TestBegunLands(t *testing.T) {
 	if wait := next.Sub(k.time); wait <= 0 || wait > landing {
 		t.Fatalf("looks again after %s", wait)
 	}
-	_, err := k.sdn.Provider.EnsureNetwork(t.Context(), sdn.NetworkSpec{Base: sdn.Base{Key: k.driver.key(kindNetwork, n.id)}})
+	_, err := k.sdn.Provider.EnsureNetwork(t.Context(), sdn.NetworkSpec{Base: sdn.Base{Key: k.driver.names.GlobalKey(identity.KindNetwork, n.id)}})
 	k.must(err)
 	for range 2 {
 		k.compare(landing)
@@ -443,10 +444,10 @@ func TestBegunRangeAges(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		d := &Driver{begun: openBegun(dir, slog.Default())}
-		name := newPoolName("host", poolName{space: localSpace, cidr: netip.MustParsePrefix("10.61.0.0/24")})
+		name := identity.PoolName{Space: localSpace, Nonce: "nonce", CIDR: netip.MustParsePrefix("10.61.0.0/24")}
 		d.beginPool(t.Context(), name)
 		for _, there := range []bool{true, false} {
-			if d.begun.has(kindPool, name.String()) != there {
+			if d.begun.has(identity.KindPool, name.String()) != there {
 				t.Errorf("written down: %t, want %t", !there, there)
 			}
 			<-time.After(creation)
@@ -496,12 +497,12 @@ func TestBegunRecords(t *testing.T) {
 		kind, name string
 		want       string
 	}{
-		{kindNetwork, fmt.Sprintf("%064x", 7), "network-" + fmt.Sprintf("%064x", 7)},
-		{kindNetwork, "x1w0slzlj5cy1pxqh2hwnebv9", ""},
-		{kindPool, "33112ee1,local_scope,8e54b4a0838a4892,fd86::/64,", "pool-8e54b4a0838a4892"},
-		{kindPool, "33112ee1,global_scope,8e54b4a0838a4892,fd86::/64,", ""},
-		{kindPool, "of somebody", ""},
-		{kindHidden, "x", ""},
+		{identity.KindNetwork, fmt.Sprintf("%064x", 7), "network-" + fmt.Sprintf("%064x", 7)},
+		{identity.KindNetwork, "x1w0slzlj5cy1pxqh2hwnebv9", ""},
+		{identity.KindPool, "33112ee1,local_scope,8e54b4a0838a4892,fd86::/64,", "pool-8e54b4a0838a4892"},
+		{identity.KindPool, "33112ee1,global_scope,8e54b4a0838a4892,fd86::/64,", ""},
+		{identity.KindPool, "of somebody", ""},
+		{identity.KindHidden, "x", ""},
 	} {
 		if got := recordOf(test.kind, test.name); got != test.want {
 			t.Errorf("%s %s: %q, want %q", test.kind, test.name, got, test.want)

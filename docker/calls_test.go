@@ -423,7 +423,7 @@ func TestExistingCalls(t *testing.T) {
 	c.calls = nil
 	n := b.create(z)
 	check("network create")
-	b.settleTags()
+	b.idle()
 	check("write tags")
 	existing, err := b.provider.EnsurePorts(t.Context(), []sdn.PortSpec{{
 		Network:   theirs.ID,
@@ -447,6 +447,6 @@ func TestExistingCalls(t *testing.T) {
 	b.must(b.provider.DeletePorts(t.Context(), []sdn.ID{existing[0].ID}))
 	b.remove(n)
 	check("network rm")
-	b.settleTags()
+	b.idle()
 	check("remove tags")
 }

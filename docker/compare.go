@@ -8,6 +8,7 @@ import (
 
 	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/engine"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -46,7 +47,7 @@ func (c *comparer) read(ctx context.Context) error {
 	d := c.d
 	ofKind := func(kind string) sdn.Match { return sdn.Match{Owner: d.sdn.Installation(), Kind: kind} }
 	c.nets, c.hidden = map[sdn.ID]sdn.Network{}, map[sdn.ID]sdn.Network{}
-	for kind, into := range map[string]map[sdn.ID]sdn.Network{kindNetwork: c.nets, kindHidden: c.hidden} {
+	for kind, into := range map[string]map[sdn.ID]sdn.Network{identity.KindNetwork: c.nets, identity.KindHidden: c.hidden} {
 		for n, err := range d.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: ofKind(kind)}) {
 			if err != nil {
 				return err
@@ -54,24 +55,24 @@ func (c *comparer) read(ctx context.Context) error {
 			into[n.ID] = n
 		}
 	}
-	for _, kind := range []string{kindPort, kindEndpoint} {
+	for _, kind := range []string{identity.KindPort, identity.KindEndpoint} {
 		found, err := sdn.All(d.sdn.FindPorts(ctx, sdn.PortQuery{Match: ofKind(kind)}))
 		if err != nil {
 			return err
 		}
 		c.ports = append(c.ports, found...)
 	}
-	lent, err := sdn.All(d.sdn.FindPorts(ctx, sdn.PortQuery{Match: sdn.Match{Tags: []string{tagLent, tagBorrower + d.sdn.Installation()}}}))
+	lent, err := sdn.All(d.sdn.FindPorts(ctx, sdn.PortQuery{Match: sdn.Match{Tags: []string{identity.TagExistingPort, identity.TagBorrower + d.sdn.Installation()}}}))
 	if err != nil {
 		return err
 	}
 	for _, p := range lent {
-		if d.borrowed(p) {
-			p.DeviceID = endpointOf(p)
+		if d.names.Attached(p, d.host) {
+			p.DeviceID = identity.EndpointOf(p)
 			c.ports = append(c.ports, p)
 		}
 	}
-	for kind, has := range map[string]bool{kindPublish: d.sdn.Capabilities().Forwards, kindFloating: d.sdn.Capabilities().FloatingIPs} {
+	for kind, has := range map[string]bool{identity.KindPublish: d.sdn.Capabilities().Forwards, identity.KindFloating: d.sdn.Capabilities().FloatingIPs} {
 		if !has {
 			continue
 		}
@@ -89,7 +90,7 @@ func (c *comparer) readPools(ctx context.Context, ofKind func(string) sdn.Match)
 	if !c.d.sdn.Capabilities().SubnetPools {
 		return nil
 	}
-	for _, kind := range []string{kindSubnet, kindHiddenSubnet} {
+	for _, kind := range []string{identity.KindSubnet, identity.KindHiddenSubnet} {
 		for s, err := range c.d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: ofKind(kind)}) {
 			if err != nil {
 				return err
@@ -97,7 +98,7 @@ func (c *comparer) readPools(ctx context.Context, ofKind func(string) sdn.Match)
 			c.cut[s.Pool] = s
 		}
 	}
-	for p, err := range c.d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: ofKind(kindPool)}) {
+	for p, err := range c.d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: ofKind(identity.KindPool)}) {
 		if err != nil {
 			return err
 		}
@@ -105,7 +106,7 @@ func (c *comparer) readPools(ctx context.Context, ofKind func(string) sdn.Match)
 		if !ok {
 			continue
 		}
-		if s, used := c.cut[p.ID]; used && pool.host != c.d.hostKey {
+		if s, used := c.cut[p.ID]; used && pool.Host != c.d.names.Host {
 			c.elsewhere[s.Network] = true
 		}
 		c.all = append(c.all, pool)
@@ -137,7 +138,7 @@ func (c *comparer) index() {
 		c.ported[p.Network] = true
 	}
 	for _, p := range c.all {
-		if s, ok := c.cut[p.ID]; ok && p.host == c.d.hostKey && p.space != api.GlobalSpace {
+		if s, ok := c.cut[p.ID]; ok && p.Host == c.d.names.Host && p.Space != api.GlobalSpace {
 			c.ranges[s.Network]++
 		}
 	}
@@ -167,8 +168,8 @@ func (c *comparer) add(f Forgotten, of sdn.Meta) {
 
 // engineOf is the engine that an object says had it, by its engineName, "" if none.
 func engineOf(tags []string) string {
-	if ids := tagValues(tags, tagEngine); len(ids) > 0 {
-		return engineName(ids[0])
+	if ids := identity.Values(tags, identity.TagEngine); len(ids) > 0 {
+		return identity.EngineName(ids[0])
 	}
 	return ""
 }
@@ -196,7 +197,7 @@ func (c *comparer) owned(n sdn.Network) (kept, engine string) {
 	switch engine = engineOf(n.Tags); {
 	case c.view.Swarm.Member && (!localID.MatchString(n.Key.Name) || ofSwarm(n)):
 		return "other nodes of the swarm may have the network", swarmEngine
-	case engine == "" && (c.alone || c.untold(kindNetwork, n.Key.Name)) && c.untouched(n):
+	case engine == "" && (c.alone || c.untold(identity.KindNetwork, n.Key.Name)) && c.untouched(n):
 		return "", ""
 	case engine == "":
 		return "the engine that answers was never seen to have the network", ""
@@ -340,8 +341,8 @@ func (c *comparer) anyHas(ctx context.Context, networks []string, addresses []sd
 // hiddenRange is the range of a hidden network, of this host only.
 func (c *comparer) hiddenRange(network sdn.ID) netip.Prefix {
 	for _, p := range c.all {
-		if s, ok := c.cut[p.ID]; ok && s.Network == network && p.host == c.d.hostKey && p.space != api.GlobalSpace {
-			return p.cidr
+		if s, ok := c.cut[p.ID]; ok && s.Network == network && p.Host == c.d.names.Host && p.Space != api.GlobalSpace {
+			return p.CIDR
 		}
 	}
 	return netip.Prefix{}
@@ -374,7 +375,7 @@ func (c *comparer) networks(context.Context) error {
 		f.Kept, f.Engine = c.owned(n)
 		if f.Engine == "" && f.Kept == "" && engineOf(n.Tags) == "" {
 			f.untouched = true
-			if f.untold = c.untold(kindNetwork, n.Key.Name); f.untold {
+			if f.untold = c.untold(identity.KindNetwork, n.Key.Name); f.untold {
 				f.Why += ", and was not told of it"
 			} else {
 				f.Why += ", nor was any engine seen to have it"
@@ -401,7 +402,7 @@ func (c *comparer) networks(context.Context) error {
 			continue
 		}
 		f := Forgotten{Noun: NounNetwork, Name: l.id, Why: "Docker does not have it; it is the existing network " + string(l.network), linked: true,
-			untold: engineOf(n.Tags) == "" && c.untold(kindNetwork, l.id)}
+			untold: engineOf(n.Tags) == "" && c.untold(identity.KindNetwork, l.id)}
 		if f.Kept, f.Engine = c.owned(n); c.connected[l.network] {
 			f.Kept, f.Connected = "a container has an interface on it", true
 		}
@@ -427,24 +428,24 @@ func (c *comparer) pools(context.Context) error {
 	}
 	for _, p := range c.all {
 		s, used := c.cut[p.ID]
-		if linked[p.ID] || p.host != c.d.hostKey || p.released() || p.space == api.GlobalSpace || used && !c.d.ours(s.Meta, kindHiddenSubnet) {
+		if linked[p.ID] || p.Host != c.d.names.Host || p.released() || p.Space == api.GlobalSpace || used && !c.d.names.Ours(s.Meta, identity.KindHiddenSubnet) {
 			continue
 		}
 		if owner, _, _ := strings.Cut(p.emptied(), "/"); c.known[owner] {
 			continue // its subnet is empty and went; the next endpoint brings it back
 		}
 		engine := engineOf(p.Tags)
-		if len(c.users(p.cidr)) > 0 {
+		if len(c.users(p.CIDR)) > 0 {
 			if engine != c.view.Engine && !c.d.handedLately(p.ID) {
 				c.out.used = append(c.out.used, p)
 			}
 			continue
 		}
-		f := Forgotten{Noun: NounPool, Name: p.cidr.String(), Why: "no network in Docker has the range", NotBefore: c.d.handedUntil(p.ID)}
+		f := Forgotten{Noun: NounPool, Name: p.CIDR.String(), Why: "no network in Docker has the range", NotBefore: c.d.handedUntil(p.ID)}
 		switch {
 		case engine != "" && engine != c.view.Engine:
 			f.Kept, f.Engine = "the range is another engine's, or this one's before it lost its data", engine
-		case engine == "" && !alone && !c.untold(kindPool, p.Key.Name) && (used || c.d.frugal() || !p.untouched()):
+		case engine == "" && !alone && !c.untold(identity.KindPool, p.Key.Name) && (used || c.d.frugal() || !p.untouched()):
 			f.Kept = "the engine that answers was never seen to have the range, and there are networks of others"
 		}
 		c.add(f, p.Meta)

@@ -1,9 +1,13 @@
 package docker
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kuryr/kuryr/docker/identity"
 )
 
 // What another engine had, or nobody was seen to have, stays until somebody says that it is gone for good.
@@ -18,6 +22,7 @@ func TestAnotherEngine(t *testing.T) {
 	bare := &pool{cidr: "10.79.0.0/24"}
 	c.requestPool(bare, false)
 	c.requestGateway(bare)
+	c.must(os.RemoveAll(filepath.Join(c.config.StateDir, begunFolder))) // the engine's answer is long ago
 	clear(c.binder.plugged)
 	c.again()
 	other := newFakeEngine("two")
@@ -63,15 +68,15 @@ func TestUseIsNoted(t *testing.T) {
 	}
 	used, _, err := c.driver.findNetwork(t.Context(), n.id)
 	c.must(err)
-	if got := tagValues(used.Tags, tagUsed); len(got) != 1 {
+	if got := identity.Values(used.Tags, identity.TagUsed); len(got) != 1 {
 		t.Errorf("the first has tags %v", used.Tags)
 	}
 	other, _, err := c.driver.findNetwork(t.Context(), seen.id)
 	c.must(err)
-	if got := tagValues(other.Tags, tagUsed); len(got) != 0 {
+	if got := identity.Values(other.Tags, identity.TagUsed); len(got) != 0 {
 		t.Errorf("the second has tags %v", other.Tags)
 	}
-	c.must(c.driver.changeNetwork(t.Context(), used, func(tags []string) []string { return append(without(tagUsed)(tags), tagDeleted) }))
+	c.must(c.driver.changeNetwork(t.Context(), used, func(tags []string) []string { return append(without(identity.TagUsed)(tags), identity.TagDeleted) }))
 	e := &endpoint{net: n}
 	c.take(e)
 	c.contains(c.fails("NetworkDriver.CreateEndpoint", e.createBody()), "being deleted")
@@ -84,12 +89,12 @@ func TestEngineIsRemembered(t *testing.T) {
 	n := c.create(v4Network("10.77.0.0/24"))
 	c.must(c.driver.Seen(t.Context(), "zero", n.id))
 	c.must(c.driver.Seen(t.Context(), "zero", newID()))
-	if !strings.Contains(c.dump(), tagEngine+"zero") {
+	if !strings.Contains(c.dump(), identity.TagEngine+"zero") {
 		t.Error(c.dump())
 	}
 	c.engine.has(n)
 	c.compare(0)
-	if text := c.dump(); !strings.Contains(text, tagEngine+"one") || strings.Contains(text, "zero") {
+	if text := c.dump(); !strings.Contains(text, identity.TagEngine+"one") || strings.Contains(text, "zero") {
 		t.Error(text)
 	}
 	c.remove(n)
@@ -100,7 +105,8 @@ func TestEngineIsRemembered(t *testing.T) {
 func TestLongEngine(t *testing.T) {
 	t.Parallel()
 	const id, other = "7TJZ:FRYT:OHKP:CEGW:SJ6A:LXAT:VVQH:MXEH:7PHO:IXNT:Q2TJ:WM2A", "7TJZ:FRYT:OHKP:CEGW:SJ6A:LXAT:VVQH:MXEH:7PHO:IXNT:Q2TJ:WM2B"
-	if a, b := engineName(id), engineName(other); a == b || len(tagEngine+a) > maxTag || engineName(a) != a {
+	if a, b := identity.EngineName(id), identity.EngineName(other); a == b ||
+		len(identity.TagEngine+a) > identity.MaxTag || identity.EngineName(a) != a {
 		t.Errorf("%s and %s", a, b)
 	}
 	c := newClocked(t)
@@ -108,7 +114,8 @@ func TestLongEngine(t *testing.T) {
 	c.again()
 	n := c.create(v4Network("10.77.0.0/24"))
 	c.must(c.driver.Seen(t.Context(), id, n.id))
-	if text := c.dump(); !strings.Contains(text, tagEngine+engineName(id)) || strings.Contains(text, id) {
+	if text := c.dump(); !strings.Contains(text, identity.TagEngine+identity.EngineName(id)) ||
+		strings.Contains(text, id) {
 		t.Error(text)
 	}
 	if _, err := c.memory.ForgetNow(t.Context(), true, id); err == nil {
@@ -150,7 +157,7 @@ func TestSwarmNetworksStay(t *testing.T) {
 // What a swarm's manager or a node has noted on a network counts, whatever its id looks like.
 func TestSwarmTagsStay(t *testing.T) {
 	t.Parallel()
-	for _, tag := range []string{tagSwarm, tagAllocated, tagAllocating + "a", tagNode + "a", tagLeaving + "a"} {
+	for _, tag := range []string{identity.TagSwarm, identity.TagAllocated, identity.TagAllocating + "a", identity.TagNode + "a", identity.TagLeaving + "a"} {
 		c := newClocked(t)
 		n := c.create(v4Network("10.77.0.0/24"))
 		c.engine.has(n)

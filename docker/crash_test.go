@@ -303,7 +303,7 @@ func crash(t *testing.T, point string, scope Scope, tell func(*story)) bool {
 	}
 	b.must(b.driver.settleAll(t.Context()))
 	b.must(b.driver.Reconcile(t.Context()))
-	b.settleTags()
+	b.idle()
 	b.nothingPlugged()
 	if now := b.dump(); now != b.empty {
 		t.Errorf("killed at %s: left\n%s\nat first\n%s", point, now, b.empty)

@@ -18,24 +18,14 @@ import (
 // DatabasePath returns the file in which a Driver with this state folder keeps its intents.
 func DatabasePath(stateDir string) string { return filepath.Join(stateDir, "docker.db") }
 
-var errNoDatabase = errors.New("no database is open")
-
 // openDatabase opens the database and starts its kinds. It is an error if another process has
-// it open, or if a later version wrote it. Without room or rights for the file the Driver serves
-// without one, and the engine waits for what would be done later.
+// it open, if a later version wrote it, or if the file system has no room for it.
 func (d *Driver) openDatabase(stateDir string, metrics prometheus.Registerer) error {
-	if stateDir == "" {
-		return nil
-	}
 	store, err := reconcile.Open(reconcile.Config{
 		Path: DatabasePath(stateDir), MaxBackoff: longestWait, Logger: d.log, Registerer: metrics,
 	})
-	switch {
-	case errors.Is(err, reconcile.ErrInUse), errors.Is(err, reconcile.ErrNewer):
+	if err != nil {
 		return fmt.Errorf("docker: %w", err)
-	case err != nil:
-		d.log.Error("database not opened, serving without it", "err", err)
-		return nil
 	}
 	d.database = store
 	d.tags = reconcile.Register(store, kindNetworkTags, tagTarget{d}, reconcile.Options[tagSpec, struct{}]{
@@ -49,21 +39,13 @@ func (d *Driver) openDatabase(stateDir string, metrics prometheus.Registerer) er
 }
 
 func (d *Driver) closeDatabase() {
-	if d.database == nil {
-		return
-	}
 	if err := d.database.Close(); err != nil {
 		d.log.Error("database not closed cleanly", "err", err)
 	}
 }
 
 // Intents returns the rows of the Driver's database, by kind and key.
-func (d *Driver) Intents() map[string]json.RawMessage {
-	if d.database == nil {
-		return map[string]json.RawMessage{}
-	}
-	return d.database.Rows()
-}
+func (d *Driver) Intents() map[string]json.RawMessage { return d.database.Rows() }
 
 // marksFolder is where earlier versions kept the networks whose tags were pending.
 const marksFolder = "marks"

@@ -2,8 +2,7 @@ package docker
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/docker/publish"
 	"github.com/kuryr/kuryr/internal/portproxy"
 	"github.com/kuryr/kuryr/internal/reconcile"
@@ -47,7 +47,8 @@ type AutoPool struct {
 	Len    int // prefix length of a network
 }
 
-// Config is what a Driver is made of. Provider and Binder are needed, the rest has defaults.
+// Config is what a Driver is made of. Provider, Binder and StateDir are needed, the rest has
+// defaults.
 type Config struct {
 	Provider sdn.Provider
 	Binder   Binder
@@ -75,9 +76,7 @@ type Config struct {
 	// ProcessExternalConnectivity has the ports that a container exposes opened by a security group of its own, where the SDN has such.
 	ProcessExternalConnectivity bool
 	// StateDir is the folder for what must outlive the machine's restart: the database
-	// (DatabasePath), clean-ups that are owed while the SDN is away, and what the engine's calls
-	// are about to make. "": clean-ups fail then, the engine waits for tags, and what a kill has
-	// left of a network that was being made may stay.
+	// (DatabasePath), pending cleanups, and what the engine's calls are about to create.
 	StateDir string
 	// RunDir is the folder for what is remembered of the endpoints of this host, at most until its restart. "": it is in memory alone.
 	RunDir string
@@ -103,7 +102,7 @@ type Driver struct {
 	sdn        sdn.Provider
 	binder     Binder
 	host       string
-	hostKey    string // stands for host in Keys, where there is little room
+	names      identity.Namer
 	scope      Scope
 	reach      Scope
 	pools      map[bool][]AutoPool // by whether IPv6
@@ -150,7 +149,7 @@ type Driver struct {
 	proxy    *portproxy.Proxy
 	external bool // ProcessExternalConnectivity
 
-	database *reconcile.Store // nil: there is no state folder, or no room for the file
+	database *reconcile.Store
 	tags     *reconcile.Kind[tagSpec, struct{}]
 
 	// lent are the ports that this process has lent to endpoints, by their ids. A hint too.
@@ -161,6 +160,9 @@ type Driver struct {
 func New(c Config) (*Driver, error) {
 	if c.Provider == nil || c.Binder == nil {
 		return nil, fmt.Errorf("docker: a provider and a binder are needed")
+	}
+	if c.StateDir == "" {
+		return nil, errors.New("docker: StateDir is empty: the database needs a folder")
 	}
 	if c.Host == "" {
 		name, err := os.Hostname()
@@ -224,9 +226,8 @@ func New(c Config) (*Driver, error) {
 			}
 		}
 	}
-	sum := sha256.Sum256([]byte(c.Host))
 	d := &Driver{
-		sdn: c.Provider, binder: c.Binder, host: c.Host, hostKey: hex.EncodeToString(sum[:4]),
+		sdn: c.Provider, binder: c.Binder, host: c.Host,
 		scope: c.Scope, reach: c.ConnectivityScope,
 		pools:      map[bool][]AutoPool{false: c.Pools4, true: c.Pools6},
 		hostRoutes: c.HostRoutes, hostPorts: c.HostPorts, log: c.Logger, metrics: m, timeout: c.CallTimeout,
@@ -242,6 +243,7 @@ func New(c Config) (*Driver, error) {
 		proxy.Close()
 		return nil, err
 	}
+	d.names = identity.NewNamer(c.Provider.Installation(), c.Host, d.database.ID(), true)
 	d.restoreProxied(context.Background())
 	return d, nil
 }
@@ -255,37 +257,3 @@ func (d *Driver) Close() {
 
 // Handler serves the plugin protocol, both drivers and the handshake.
 func (d *Driver) Handler() http.Handler { return http.HandlerFunc(d.serveHTTP) }
-
-// The kinds of our Keys.
-const (
-	kindPool         = "docker-pool"
-	kindPort         = "docker-port"
-	kindEndpoint     = "docker-endpoint"
-	kindNetwork      = "docker-network"
-	kindSubnet       = "docker-subnet"
-	kindRouter       = "docker-router"
-	kindSharedRouter = "docker-shared-router"
-	kindHidden       = "docker-ipam"
-	kindHiddenSubnet = "docker-ipam-subnet"
-	kindPublish      = "docker-publish"
-	kindExposed      = "docker-exposed"
-	kindFloating     = "docker-floating"
-	kindLink         = "docker-existing" // a subnet pool that says which existing network an engine's network is
-)
-
-func (d *Driver) key(kind, name string) sdn.Key {
-	return sdn.Key{Owner: d.sdn.Installation(), Kind: kind, Name: name}
-}
-
-// ours tells whether an object was made by this front end as a thing of one of the kinds.
-func (d *Driver) ours(m sdn.Meta, kinds ...string) bool {
-	if m.Foreign || m.Key.Owner != d.sdn.Installation() {
-		return false
-	}
-	for _, k := range kinds {
-		if m.Key.Kind == k {
-			return true
-		}
-	}
-	return false
-}

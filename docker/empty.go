@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -26,7 +27,7 @@ const (
 
 // emptied names the subnet that a pool had, "" where its subnet did not go.
 func (p enginePool) emptied() string {
-	for _, name := range tagValues(p.Tags, tagEmptied) {
+	for _, name := range identity.Values(p.Tags, tagEmptied) {
 		return name
 	}
 	return ""
@@ -39,7 +40,7 @@ func (p enginePool) emptiedOf(network string) bool {
 
 // mayGo tells whether a subnet may go while an address is taken from it, or has begun to.
 func (d *Driver) mayGo(s sdn.Subnet) bool {
-	return d.deleteEmpty && d.ours(s.Meta, kindSubnet) && !swarms(s) || slices.Contains(s.Tags, tagEmptying)
+	return d.deleteEmpty && d.names.Ours(s.Meta, identity.KindSubnet) && !swarms(s) || slices.Contains(s.Tags, tagEmptying)
 }
 
 // tidySubnets deletes those of the subnets of the addresses that have become empty. The addresses are free whatever comes of it, so a
@@ -61,7 +62,7 @@ func (d *Driver) tidySubnets(ctx context.Context, addresses ...sdn.Address) {
 
 // tidySubnet deletes a subnet of ours if it is empty; one that was going and is not makes whole.
 func (d *Driver) tidySubnet(ctx context.Context, s sdn.Subnet) error {
-	if !d.ours(s.Meta, kindSubnet) || s.Pool == "" || swarms(s) {
+	if !d.names.Ours(s.Meta, identity.KindSubnet) || s.Pool == "" || swarms(s) {
 		return nil
 	}
 	unlock, err := d.locks.lock(ctx, "pool/"+string(s.Pool))
@@ -91,7 +92,8 @@ func (d *Driver) tidySubnet(ctx context.Context, s sdn.Subnet) error {
 		return nil // an operator's, or all of the network is about to go
 	}
 	network, err := d.sdn.Network(ctx, s.Network)
-	if err != nil || !d.ours(network.Meta, kindNetwork) || slices.Contains(network.Tags, tagDeleted) {
+	if err != nil || !d.names.Ours(network.Meta, identity.KindNetwork) ||
+		slices.Contains(network.Tags, identity.TagDeleted) {
 		return err
 	}
 	if err := d.emptySubnet(ctx, network, pool, s); sdn.ReasonOf(err) != sdn.InUse {
@@ -124,7 +126,7 @@ func (d *Driver) emptySubnet(ctx context.Context, network sdn.Network, pool engi
 		return err
 	}
 	failpoint.Here("docker.empty.remembered")
-	if tags, missing := withTag(s.Tags, tagEmptying); missing {
+	if tags, missing := identity.With(s.Tags, tagEmptying); missing {
 		if _, err := d.sdn.UpdateSubnet(ctx, s.ID, sdn.SubnetPatch{Patch: sdn.Patch{Tags: &tags}}); err != nil {
 			return err
 		}
@@ -152,7 +154,7 @@ func (d *Driver) emptySubnet(ctx context.Context, network sdn.Network, pool engi
 // noteEmptied writes on a network that it has the pool, which its subnets will not tell.
 func (d *Driver) noteEmptied(ctx context.Context, network sdn.Network, pool sdn.ID) error {
 	return d.changeNetwork(ctx, network, func(tags []string) []string {
-		tags, _ = withTag(tags, tagEmptied+string(pool))
+		tags, _ = identity.With(tags, tagEmptied+string(pool))
 		return tags
 	})
 }
@@ -161,19 +163,19 @@ func (d *Driver) noteEmptied(ctx context.Context, network sdn.Network, pool sdn.
 func rememberSubnet(tags []string, s sdn.Subnet) ([]string, bool) {
 	with := forgetSubnet(tags)
 	if s.Gateway.IsValid() {
-		with = slices.DeleteFunc(with, func(t string) bool { return strings.HasPrefix(t, tagGateway) })
-		with = append(with, tagGateway+s.Gateway.String())
+		with = slices.DeleteFunc(with, func(t string) bool { return strings.HasPrefix(t, identity.TagGateway) })
+		with = append(with, identity.TagGateway+s.Gateway.String())
 	}
 	with = append(with, tagEmptied+s.Key.Name)
 	for _, r := range s.HostRoutes {
 		with = append(with, tagRoute+r.Destination.String()+"="+r.NextHop.String())
 	}
 	for _, a := range s.Reserved {
-		if a != s.Gateway && !slices.Contains(with, tagGateway+a.String()) {
-			with, _ = withTag(with, tagAux+a.String())
+		if a != s.Gateway && !slices.Contains(with, identity.TagGateway+a.String()) {
+			with, _ = identity.With(with, identity.TagAux+a.String())
 		}
 	}
-	return with, len(with) != len(tags) || !hasAll(tags, with)
+	return with, len(with) != len(tags) || !identity.HasAll(tags, with)
 }
 
 // forgetSubnet gives a pool's tags without those that only a subnet that went needs.
@@ -186,7 +188,7 @@ func forgetSubnet(tags []string) []string {
 // rememberedRoutes reads the routes of a subnet that went.
 func (p enginePool) rememberedRoutes() []sdn.HostRoute {
 	var routes []sdn.HostRoute
-	for _, v := range tagValues(p.Tags, tagRoute) {
+	for _, v := range identity.Values(p.Tags, tagRoute) {
 		to, via, _ := strings.Cut(v, "=")
 		destination, err := netip.ParsePrefix(to)
 		hop, wrong := netip.ParseAddr(via)
@@ -230,8 +232,8 @@ func (d *Driver) restoreSubnet(ctx context.Context, id sdn.ID) error {
 	if err != nil {
 		return err
 	}
-	data := &api.IPAMData{Pool: pool.cidr, Gateway: pool.gateway(), AuxAddresses: pool.aux(), Routes: pool.rememberedRoutes()}
-	spec := subnetSpec(d.key(kindSubnet, pool.emptied()), data, pool, !options.Routed())
+	data := &api.IPAMData{Pool: pool.CIDR, Gateway: pool.gateway(), AuxAddresses: pool.aux(), Routes: pool.rememberedRoutes()}
+	spec := subnetSpec(d.names.GlobalKey(identity.KindSubnet, pool.emptied()), data, pool, !options.Routed())
 	spec.Network = network.ID
 	whole := spec.Tags
 	spec.Tags = append(slices.Clone(whole), tagEmptying)
@@ -279,17 +281,17 @@ func (d *Driver) restoreSubnets(ctx context.Context, pools map[*api.IPAMData]eng
 // emptiedNetwork is the network that a pool's subnet was of, and what its creator asked for.
 func (d *Driver) emptiedNetwork(ctx context.Context, pool enginePool) (n sdn.Network, o api.NetworkOptions, err error) {
 	n, found, err := d.emptiedOwner(ctx, pool)
-	if err == nil && (!found || slices.Contains(n.Tags, tagDeleted)) {
+	if err == nil && (!found || slices.Contains(n.Tags, identity.TagDeleted)) {
 		err = refuse("the network of pool %s is gone, or going", pool.ID)
 	}
 	if err != nil {
 		return n, o, err
 	}
-	o.Internal, o.NoGateway = slices.Contains(n.Tags, tagInternal), slices.Contains(n.Tags, tagNoGateway)
-	for _, name := range tagValues(n.Tags, tagRouter) {
+	o.Internal, o.NoGateway = slices.Contains(n.Tags, identity.TagInternal), slices.Contains(n.Tags, identity.TagNoGateway)
+	for _, name := range identity.Values(n.Tags, identity.TagRouter) {
 		o.Router = name
 	}
-	for _, id := range tagValues(n.Tags, tagExternal) {
+	for _, id := range identity.Values(n.Tags, identity.TagExternal) {
 		o.External = id
 	}
 	return n, o, nil
@@ -310,7 +312,7 @@ func poolsOfNetwork(n sdn.Network, subnets []sdn.Subnet) []sdn.ID {
 	for _, s := range subnets {
 		ids = append(ids, subnetPools(s)...)
 	}
-	for _, id := range tagValues(n.Tags, tagEmptied) {
+	for _, id := range identity.Values(n.Tags, tagEmptied) {
 		ids = append(ids, sdn.ID(id))
 	}
 	slices.Sort(ids)
@@ -319,7 +321,7 @@ func poolsOfNetwork(n sdn.Network, subnets []sdn.Subnet) []sdn.ID {
 
 // subnetPools are the engine's pools of a subnet. One that is cut from an operator's pool names the engine's by a tag.
 func subnetPools(s sdn.Subnet) []sdn.ID {
-	if ids := tagIDs(s.Tags); len(ids) > 0 {
+	if ids := identity.IDs(s.Tags); len(ids) > 0 {
 		return ids
 	}
 	if s.Pool == "" {
@@ -331,7 +333,7 @@ func subnetPools(s sdn.Subnet) []sdn.ID {
 // finishEmpty deletes the empty subnets that a kill, or a time without the setting, has left, or makes those whole that were going
 // when the setting was taken away.
 func (d *Driver) finishEmpty(ctx context.Context) error {
-	match := sdn.Match{Owner: d.sdn.Installation(), Kind: kindSubnet}
+	match := sdn.Match{Owner: d.sdn.Installation(), Kind: identity.KindSubnet}
 	if !d.deleteEmpty {
 		match.Tags = []string{tagEmptying}
 	}

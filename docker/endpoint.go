@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -36,7 +37,7 @@ func (d *Driver) createEndpoint(ctx context.Context, asked *api.CreateEndpointRe
 			return nil, err
 		}
 		if connected {
-			return nil, inUseByAnother(p)
+			return nil, identity.InUse(p)
 		}
 	}
 	answer, _, err = d.bindEndpoint(ctx, r)
@@ -54,8 +55,8 @@ func (d *Driver) bindEndpoint(ctx context.Context, r *endpointRequest) (answer a
 	if err != nil {
 		return nil, nil, err
 	}
-	r.bindings = tagValues(network.Tags, tagBinding)
-	if asked := tagValues(network.Tags, tagPublish); r.Options.Publish == "" && len(asked) > 0 {
+	r.bindings = identity.Values(network.Tags, identity.TagBinding)
+	if asked := identity.Values(network.Tags, identity.TagPublish); r.Options.Publish == "" && len(asked) > 0 {
 		r.Options.Publish = asked[0]
 	}
 	if err := d.resolve(ctx, network, r); err != nil {
@@ -73,31 +74,31 @@ func (d *Driver) bindEndpoint(ctx context.Context, r *endpointRequest) (answer a
 		return nil, nil, err
 	}
 	if !d.sdn.Capabilities().HasTags() {
-		wanted := without(tagPublish + api.PublishProxy)(endpointOptionTags(r.Options)) // the default
-		if err := checkStored(wanted, nil); err != nil {
+		wanted := without(identity.TagPublish + api.PublishProxy)(identity.EndpointOptionTags(r.Options)) // the default
+		if err := identity.CheckStored(wanted, nil); err != nil {
 			return nil, nil, err
 		}
 	}
 	for _, p := range ports {
 		switch {
 		case !d.ownPort(p):
-			if err := d.lendable(p, r.EndpointID); err != nil {
+			if err := identity.Usable(p, d.host, r.EndpointID); err != nil {
 				d.refused(p, r.Addresses)
 				return nil, nil, err
 			}
-		case d.elsewhere(p):
+		case identity.Elsewhere(p, d.host):
 			d.refused(p, r.Addresses)
-			return nil, nil, refuse("address %s is in use: its port is bound to host %s", addressesOf(p), api.Clip(p.Host, 100))
+			return nil, nil, refuse("address %s is in use: its port is bound to host %s", identity.Addresses(p), api.Clip(p.Host, 100))
 		case p.DeviceID == "" || p.DeviceID == r.EndpointID:
-		case p.Key.Kind == kindEndpoint && p.Host == d.host && !d.isStarting(p.DeviceID):
+		case p.Key.Kind == identity.KindEndpoint && p.Host == d.host && !d.isStarting(p.DeviceID):
 			forgotten = append(forgotten, p)
 		default:
 			d.refused(p, r.Addresses)
-			return nil, nil, inUseByAnother(p)
+			return nil, nil, identity.InUse(p)
 		}
 	}
 	if len(forgotten) > 0 {
-		return nil, forgotten, inUseByAnother(forgotten[0])
+		return nil, forgotten, identity.InUse(forgotten[0])
 	}
 	if err := d.checkFloating(ctx, ports, &r.Options); err != nil {
 		return nil, nil, err
@@ -141,14 +142,10 @@ func (d *Driver) portFor(ctx context.Context, network sdn.Network, ports []sdn.P
 	default:
 		if i := slices.IndexFunc(ports, func(p sdn.Port) bool { return !d.ownPort(p) }); i >= 0 {
 			return sdn.Port{}, refuse("the addresses are of several ports, of which %s is not Kuryr's: give all that are wanted of it by --ip and --ip6, or its MAC by --mac-address: it has %s",
-				ports[i].ID, addressesOf(ports[i]))
+				ports[i].ID, identity.Addresses(ports[i]))
 		}
 		return d.joinPorts(ctx, ports, r)
 	}
-}
-
-func inUseByAnother(port sdn.Port) error {
-	return refuse("address %s is in use by another endpoint", addressesOf(port))
 }
 
 // dropForgotten takes away an endpoint that its engine does not know any more: one whose address another IPAM driver has handed out
@@ -237,21 +234,19 @@ func (d *Driver) portsAt(
 	return slices.CompactFunc(ports, func(a, b sdn.Port) bool { return a.ID == b.ID }), nil
 }
 
-func portName(endpoint string) string { return endpoint + "-port" }
-
 // boundTags are the tags of a port that an endpoint has.
 func boundTags(r *endpointRequest) []string {
-	tags := append(idTags(r.EndpointID), tagPort)
+	tags := append(identity.IDTags(r.EndpointID), identity.TagPort)
 	for _, address := range r.bindings {
-		tags = append(tags, tagBinding+address)
+		tags = append(tags, identity.TagBinding+address)
 	}
-	return slices.Concat(tags, endpointOptionTags(r.Options), exposedTags(r.Options.Exposed))
+	return slices.Concat(tags, identity.EndpointOptionTags(r.Options), exposedTags(r.Options.Exposed))
 }
 
 // makePort makes the port of an endpoint whose addresses another IPAM driver chose, or nobody.
 func (d *Driver) makePort(ctx context.Context, network sdn.Network, r *endpointRequest) (sdn.Port, error) {
 	spec := sdn.PortSpec{
-		Base:        sdn.Base{Key: d.key(kindEndpoint, r.EndpointID), Name: portName(r.EndpointID), Tags: boundTags(r)},
+		Base:        sdn.Base{Key: d.names.GlobalKey(identity.KindEndpoint, r.EndpointID), Name: identity.PortTitle(r.EndpointID), Tags: boundTags(r)},
 		Network:     network.ID,
 		MAC:         r.MAC,
 		DeviceID:    r.EndpointID,
@@ -284,9 +279,9 @@ func (d *Driver) makePort(ctx context.Context, network sdn.Network, r *endpointR
 // bindPort gives a port to the endpoint. addresses are the port's new ones, nil leaves them.
 func (d *Driver) bindPort(ctx context.Context, port sdn.Port, r *endpointRequest, addresses []sdn.Address) (sdn.Port, error) {
 	same := r.MAC == nil || bytes.Equal(r.MAC, port.MAC)
-	name, owner, tags := portName(r.EndpointID), sdn.OwnerContainer, boundTags(r)
+	name, owner, tags := identity.PortTitle(r.EndpointID), sdn.OwnerContainer, boundTags(r)
 	asked := r.Options
-	if port.DeviceID == r.EndpointID && port.Host == d.host && same && addresses == nil && hasAll(port.Tags, tags) && samePairs(asked.Allowed, port.AllowedPairs) &&
+	if port.DeviceID == r.EndpointID && port.Host == d.host && same && addresses == nil && identity.HasAll(port.Tags, tags) && samePairs(asked.Allowed, port.AllowedPairs) &&
 		!port.Key.IsZero() && (r.groups == nil || sameSet(r.groups, port.Groups)) && (r.policy == "" || r.policy == port.QoSPolicy) {
 		return port, nil
 	}
@@ -296,7 +291,7 @@ func (d *Driver) bindPort(ctx context.Context, port sdn.Port, r *endpointRequest
 		DeviceID: &r.EndpointID, DeviceOwner: &owner, Host: &d.host,
 	}
 	if port.Key.IsZero() {
-		key := d.key(kindPort, string(port.Network)+"/"+string(port.ID))
+		key := d.names.GlobalKey(identity.KindPort, string(port.Network)+"/"+string(port.ID))
 		patch.Key = &key
 	}
 	if !same {
@@ -319,7 +314,7 @@ func (d *Driver) bindPort(ctx context.Context, port sdn.Port, r *endpointRequest
 	d.forgetMade(port.ID)
 	switch {
 	case sdn.ReasonOf(err) == sdn.Stale:
-		return bound, refuseFor(err, "address %s was taken by another endpoint", addressesOf(port))
+		return bound, refuseFor(err, "address %s was taken by another endpoint", identity.Addresses(port))
 	case sdn.IsDenied(err):
 		return bound, d.unbindable(port, err)
 	}
@@ -391,7 +386,7 @@ func sameSet[T cmp.Ordered](a, b []T) bool {
 func (d *Driver) port(ctx context.Context, endpoint string) (sdn.Port, bool, error) {
 	if id, ok := d.hinted(endpoint); ok {
 		p, err := d.sdn.Port(ctx, id)
-		if err == nil && d.borrowed(p) && lentTo(p, endpoint) {
+		if err == nil && d.names.Attached(p, d.host) && identity.IsExistingOf(p, endpoint) {
 			return p, true, nil
 		}
 		if err != nil && !sdn.IsNotFound(err) {
@@ -400,13 +395,14 @@ func (d *Driver) port(ctx context.Context, endpoint string) (sdn.Port, bool, err
 	}
 	for _, q := range []sdn.PortQuery{
 		{Devices: []string{endpoint}},
-		{Match: sdn.Match{Tags: append(idTags(endpoint), tagLent)}},
+		{Match: sdn.Match{Tags: append(identity.IDTags(endpoint), identity.TagExistingPort)}},
 	} {
 		for p, err := range d.sdn.FindPorts(ctx, q) {
 			if err != nil {
 				return sdn.Port{}, false, err
 			}
-			if d.ownPort(p) && p.DeviceID == endpoint || d.borrowed(p) && lentTo(p, endpoint) {
+			if d.ownPort(p) && p.DeviceID == endpoint || d.names.Attached(p, d.host) &&
+				identity.IsExistingOf(p, endpoint) {
 				return p, true, nil
 			}
 		}
@@ -456,7 +452,7 @@ func (d *Driver) deleteEndpoint(ctx context.Context, r *api.EndpointRequest) (an
 	}
 	failpoint.Here("docker.deleteendpoint.unpublished")
 	port, found, err := d.port(ctx, r.EndpointID)
-	if err == nil && (!found || d.elsewhere(port)) {
+	if err == nil && (!found || identity.Elsewhere(port, d.host)) {
 		d.plugged.drop(ctx, r.EndpointID)
 		return api.Empty{}, nil
 	}
@@ -478,7 +474,7 @@ func (d *Driver) deleteEndpoint(ctx context.Context, r *api.EndpointRequest) (an
 				return err
 			}
 		}
-		if d.borrowed(port) {
+		if d.names.Attached(port, d.host) {
 			return d.giveBack(ctx, port)
 		}
 		return ignoreAbsent(d.park(ctx, port)) // an SDN may not have asked whether it is still there
@@ -495,13 +491,13 @@ func (d *Driver) park(ctx context.Context, port sdn.Port) error {
 	left, mine := unfreed(port), held(port)
 	if len(mine) > 0 {
 		left = port.Addresses
-	} else if port.Key.Kind == kindEndpoint || len(left) == 0 {
+	} else if port.Key.Kind == identity.KindEndpoint || len(left) == 0 {
 		return d.deletePorts(ctx, port.ID)
 	}
-	none, name := "", unboundName
+	none, name := "", identity.UnboundPort
 	patch := sdn.PortPatch{Patch: sdn.Patch{Name: &name}, DeviceID: &none, Host: &none}
 	if len(mine) > 0 || len(left) < len(port.Addresses) { // any other goes as soon as its addresses are released, and its tags mean nothing meanwhile
-		tags := append(mine, tagPort)
+		tags := append(mine, identity.TagPort)
 		patch.Tags, patch.IfRevision = &tags, port.Revision // the device and the host are this endpoint's, whatever else has become of the port
 	}
 	if len(left) < len(port.Addresses) {
@@ -519,7 +515,7 @@ func (d *Driver) guardAgain(ctx context.Context, port sdn.Port, patch *sdn.PortP
 	if len(port.AllowedPairs) > 0 {
 		patch.AllowedPairs = &[]sdn.AllowedPair{}
 	}
-	if len(tagValues(port.Tags, tagGuarded)) == 0 {
+	if len(identity.Values(port.Tags, identity.TagGuarded)) == 0 {
 		return nil
 	}
 	network, err := d.sdn.Network(ctx, port.Network)

@@ -8,13 +8,14 @@ import (
 	"strings"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
 
 // existingRange reads what a RequestPool asks for, with the existing subnet or pool that its options name. Nothing is changed.
-func (d *Driver) existingRange(ctx context.Context, r *api.RequestPoolRequest) (poolName, error) {
-	asked := poolName{space: r.AddressSpace, cidr: r.Pool, sub: r.SubPool}
+func (d *Driver) existingRange(ctx context.Context, r *api.RequestPoolRequest) (identity.PoolName, error) {
+	asked := identity.PoolName{Space: r.AddressSpace, CIDR: r.Pool, Sub: r.SubPool}
 	for _, named := range []api.Reference{r.Existing.Subnet[r.V6], r.Existing.Pool[r.V6]} {
 		if named.Given() && r.AnyOfLength.IsValid() {
 			return asked, refuse("option %s: name the range, not %s", named.Option, r.AnyOfLength)
@@ -43,7 +44,7 @@ func (d *Driver) existingRange(ctx context.Context, r *api.RequestPoolRequest) (
 		case r.SubPool.IsValid() && r.SubPool != s.CIDR:
 			return asked, refuse("option %s: subnet %s has its owner's allocation pools: leave out --ip-range", named.Option, s.ID)
 		}
-		asked.cidr, asked.sub, asked.ofSubnet = s.CIDR, netip.Prefix{}, s.ID
+		asked.CIDR, asked.Sub, asked.OfSubnet = s.CIDR, netip.Prefix{}, s.ID
 		return asked, nil
 	}
 	if named, ok := r.Existing.Pool[r.V6]; ok {
@@ -51,19 +52,19 @@ func (d *Driver) existingRange(ctx context.Context, r *api.RequestPoolRequest) (
 		if err != nil {
 			return asked, err
 		}
-		if !asked.cidr.IsValid() {
+		if !asked.CIDR.IsValid() {
 			if len(p.Prefixes) != 1 {
 				return asked, refuse("option %s: pool %s has %d prefixes: name a subnet", named.Option, p.ID, len(p.Prefixes))
 			}
-			asked.cidr = p.Prefixes[0].Masked()
+			asked.CIDR = p.Prefixes[0].Masked()
 		}
 		within := func(prefix netip.Prefix) bool {
-			return prefix.Bits() <= asked.cidr.Bits() && prefix.Contains(asked.cidr.Addr())
+			return prefix.Bits() <= asked.CIDR.Bits() && prefix.Contains(asked.CIDR.Addr())
 		}
 		if !slices.ContainsFunc(p.Prefixes, within) {
-			return asked, refuse("option %s: %s is in no prefix of pool %s", named.Option, asked.cidr, p.ID)
+			return asked, refuse("option %s: %s is in no prefix of pool %s", named.Option, asked.CIDR, p.ID)
 		}
-		asked.ofPool = p.ID
+		asked.OfPool = p.ID
 	}
 	return asked, nil
 }
@@ -182,7 +183,7 @@ func (d *Driver) useNetwork(ctx context.Context, r *api.CreateNetworkRequest, u 
 		}
 	}
 	d.beginNetwork(ctx, r.NetworkID)
-	l, err := d.ensureLink(ctx, r.NetworkID, u.network.ID, ids, cidr, networkOptionTags(r.Options), isNew)
+	l, err := d.ensureLink(ctx, r.NetworkID, u.network.ID, ids, cidr, identity.NetworkOptionTags(r.Options), isNew)
 	if err != nil {
 		return isNew, err
 	}
@@ -191,7 +192,7 @@ func (d *Driver) useNetwork(ctx context.Context, r *api.CreateNetworkRequest, u 
 
 // fillLink makes what a link tells of: subnets that the existing network does not have, and what says that the network is used.
 func (d *Driver) fillLink(ctx context.Context, r *api.CreateNetworkRequest, l link, u use, pools map[*api.IPAMData]enginePool) error {
-	if err := checkStored(networkOptionTags(r.Options), l.Tags); err != nil {
+	if err := identity.CheckStored(identity.NetworkOptionTags(r.Options), l.Tags); err != nil {
 		return err
 	}
 	d.noteNetwork(r.NetworkID, "", l.ID)
@@ -213,7 +214,7 @@ func (d *Driver) fillLink(ctx context.Context, r *api.CreateNetworkRequest, l li
 	}
 	failpoint.Here("docker.createnetwork.used")
 	d.claim(ctx, pools)
-	if peersWork(u.network, slices.Collect(maps.Values(u.standing))) {
+	if identity.PeersWork(u.network, slices.Collect(maps.Values(u.standing))) {
 		d.tagFirst(ctx, r.NetworkID, u.network)
 	}
 	d.addTags(ctx, l)
@@ -305,8 +306,8 @@ func (d *Driver) leaveExisting(ctx context.Context, id string) error {
 	if err != nil || !found {
 		return err
 	}
-	if len(l.pools) == 0 && !slices.Contains(l.Tags, tagDeleted) { // no released pool will tell that it is to go
-		if err := d.tagPool(ctx, enginePool{SubnetPool: l.SubnetPool}, tagDeleted); err != nil {
+	if len(l.pools) == 0 && !slices.Contains(l.Tags, identity.TagDeleted) { // no released pool will tell that it is to go
+		if err := d.tagPool(ctx, enginePool{SubnetPool: l.SubnetPool}, identity.TagDeleted); err != nil {
 			return err
 		}
 	}
@@ -330,7 +331,7 @@ func (d *Driver) leaveExisting(ctx context.Context, id string) error {
 		return err
 	}
 	if len(l.pools) > 0 && !d.whereabouts.allGone(l.pools) {
-		if err := d.dropReleased(ctx, sdn.Match{IDs: l.pools, Tags: []string{tagReleased}}); err != nil {
+		if err := d.dropReleased(ctx, sdn.Match{IDs: l.pools, Tags: []string{identity.TagReleased}}); err != nil {
 			return err
 		}
 	}
@@ -345,7 +346,7 @@ func (d *Driver) dropLeftPorts(ctx context.Context, l link, subnets []sdn.Subnet
 	if _, found, err := sdn.First(d.sdn.FindPorts(ctx, left)); err != nil || !found {
 		return err
 	}
-	match := sdn.Match{Owner: d.sdn.Installation(), Kind: kindLink}
+	match := sdn.Match{Owner: d.sdn.Installation(), Kind: identity.KindLink}
 	for p, err := range d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
 		if err != nil {
 			return err
@@ -354,9 +355,9 @@ func (d *Driver) dropLeftPorts(ctx context.Context, l link, subnets []sdn.Subnet
 			return nil
 		}
 	}
-	match.Kind = kindPool
+	match.Kind = identity.KindPool
 	for _, s := range subnets {
-		match.Names = append(match.Names, poolTitle(s.CIDR))
+		match.Names = append(match.Names, identity.PoolTitle(s.CIDR))
 	}
 	for p, err := range d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
 		if err != nil {
@@ -368,9 +369,4 @@ func (d *Driver) dropLeftPorts(ctx context.Context, l link, subnets []sdn.Subnet
 		}
 	}
 	return d.dropPorts(ctx, left)
-}
-
-// tagsWith are the tags that begin so.
-func tagsWith(tags []string, prefix string) []string {
-	return slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return len(tagValues([]string{t}, prefix)) == 0 })
 }

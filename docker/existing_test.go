@@ -116,6 +116,7 @@ func TestExistingBesideAnother(t *testing.T) {
 		ownBody, ofBody := b.request(own), b.request(of)
 		b.ok("NetworkDriver.CreateNetwork", ofBody)
 		b.ok("NetworkDriver.CreateNetwork", ownBody)
+		b.idle()
 		if s := b.subnetAt(theirs, "10.50.0.0/24"); !slices.Contains(s.Tags, of.v4[0].id) || slices.Contains(s.Tags, own.v4[0].id) {
 			t.Fatalf("the existing subnet has tags %v; its pool is %s, the other's %s", s.Tags, of.v4[0].id, own.v4[0].id)
 		}

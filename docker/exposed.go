@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/ipproto"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -27,13 +28,13 @@ func exposedTags(ports []api.ExposedPort) []string {
 		for i++; i < len(ports) && ports[i].Proto == first.Proto && ports[i].Port-last <= 1; i++ {
 			last = ports[i].Port
 		}
-		tags = append(tags, tagExposed+exposedRange(first.Port, last)+"/"+ipproto.Name(first.Proto))
+		tags = append(tags, identity.TagExposed+exposedRange(first.Port, last)+"/"+ipproto.Name(first.Proto))
 	}
 	return tags
 }
 
 // Exposed gives what the tags of a port remember that its container exposes, such as 80/tcp and 8000-8009/udp.
-func Exposed(tags []string) []string { return tagValues(tags, tagExposed) }
+func Exposed(tags []string) []string { return identity.Values(tags, identity.TagExposed) }
 
 func exposedRange(first, last uint16) string {
 	if first == last {
@@ -46,8 +47,8 @@ func exposedRange(first, last uint16) string {
 // that changes them. Where Join tells of none, nothing changes.
 func exposes(port sdn.Port, ports []api.ExposedPort) (tags []string, changed bool) {
 	wanted := exposedTags(ports)
-	others := slices.DeleteFunc(slices.Clone(port.Tags), func(t string) bool { return strings.HasPrefix(t, tagExposed) })
-	if len(wanted) == 0 || len(others)+len(wanted) == len(port.Tags) && hasAll(port.Tags, wanted) {
+	others := slices.DeleteFunc(slices.Clone(port.Tags), func(t string) bool { return strings.HasPrefix(t, identity.TagExposed) })
+	if len(wanted) == 0 || len(others)+len(wanted) == len(port.Tags) && identity.HasAll(port.Tags, wanted) {
 		return port.Tags, false
 	}
 	return append(others, wanted...), true

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -49,7 +50,7 @@ func (d *Driver) expose(ctx context.Context, endpoint string, known *plugged, po
 	known.Exposed = true
 	d.plugged.put(ctx, endpoint, *known)
 	group, err := d.sdn.ApplySecurityGroup(ctx, sdn.SecurityGroupSpec{
-		Base:  sdn.Base{Key: d.key(kindExposed, endpoint), Name: string(known.Port.ID) + exposedGroupSuffix},
+		Base:  sdn.Base{Key: d.names.GlobalKey(identity.KindExposed, endpoint), Name: string(known.Port.ID) + exposedGroupSuffix},
 		Rules: exposedRules(ports),
 	})
 	if err != nil {
@@ -66,7 +67,7 @@ func (d *Driver) unexpose(ctx context.Context, endpoint string) error {
 	if !d.sdn.Capabilities().SecurityGroups || known && !r.Exposed {
 		return nil
 	}
-	match := sdn.Match{Keys: []sdn.Key{d.key(kindExposed, endpoint)}}
+	match := sdn.Match{Keys: []sdn.Key{d.names.GlobalKey(identity.KindExposed, endpoint)}}
 	groups, err := sdn.All(d.sdn.FindSecurityGroups(ctx, sdn.SecurityGroupQuery{Match: match}))
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -47,7 +48,7 @@ func (d *Driver) findNetwork(ctx context.Context, id string) (sdn.Network, bool,
 	if n, found, err := d.whereItWas(ctx, id); found || err != nil {
 		return n, found, err
 	}
-	keys := []sdn.Key{d.key(kindNetwork, id)}
+	keys := []sdn.Key{d.names.GlobalKey(identity.KindNetwork, id)}
 	n, found, err := sdn.First(d.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Keys: keys}}))
 	if err != nil {
 		return n, false, err
@@ -90,7 +91,7 @@ func (d *Driver) whereItWas(ctx context.Context, id string) (n sdn.Network, foun
 				return n, err == nil, err
 			}
 		}
-	} else if n, err = d.sdn.Network(ctx, network); err == nil && n.Key == d.key(kindNetwork, id) {
+	} else if n, err = d.sdn.Network(ctx, network); err == nil && n.Key == d.names.GlobalKey(identity.KindNetwork, id) {
 		return n, true, nil
 	}
 	if err != nil && !sdn.IsNotFound(err) {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -41,7 +42,7 @@ func (d *Driver) checkFloating(ctx context.Context, ports []sdn.Port, o *api.End
 	}
 	for _, p := range ports {
 		if found.Target.Port == p.ID {
-			if found.Key.IsZero() && !slices.Contains(p.Tags, tagFloating+o.FloatingIP) {
+			if found.Key.IsZero() && !slices.Contains(p.Tags, identity.TagFloating+o.FloatingIP) {
 				o.FloatingIP = ""
 			}
 			return nil
@@ -52,7 +53,7 @@ func (d *Driver) checkFloating(ctx context.Context, ports []sdn.Port, o *api.End
 
 // float makes or takes the floating IP that a port's user asked for, and leads it to the port.
 func (d *Driver) float(ctx context.Context, port sdn.Port) error {
-	for _, asked := range tagValues(port.Tags, tagFloating) {
+	for _, asked := range identity.Values(port.Tags, identity.TagFloating) {
 		if err := d.floatTo(ctx, port, asked); err != nil {
 			return err
 		}
@@ -66,7 +67,7 @@ func (d *Driver) floatTo(ctx context.Context, port sdn.Port, asked string) error
 	if !ok {
 		return refuse("option %s: the endpoint has no address that %s can lead to", api.OptFloatingIP, asked)
 	}
-	spec := sdn.FloatingIPSpec{Base: sdn.Base{Key: d.key(kindFloating, endpointOf(port))}, Target: target}
+	spec := sdn.FloatingIPSpec{Base: sdn.Base{Key: d.names.GlobalKey(identity.KindFloating, identity.EndpointOf(port))}, Target: target}
 	if asked != api.FloatingAuto {
 		found, err := d.floatingIP(ctx, asked, func(f sdn.FloatingIP) bool { return f.Target.Port == port.ID })
 		if err != nil {
@@ -169,10 +170,10 @@ func (d *Driver) outside(ctx context.Context, port sdn.Port, target sdn.Target) 
 
 // letFloat takes back what float gave: what it made goes, what was there before leads nowhere again.
 func (d *Driver) letFloat(ctx context.Context, port sdn.Port) error {
-	if len(tagValues(port.Tags, tagFloating)) == 0 || port.Host != d.host {
+	if len(identity.Values(port.Tags, identity.TagFloating)) == 0 || port.Host != d.host {
 		return nil
 	}
-	own := d.key(kindFloating, endpointOf(port))
+	own := d.names.GlobalKey(identity.KindFloating, identity.EndpointOf(port))
 	found, err := sdn.All(d.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Ports: []sdn.ID{port.ID}}))
 	if err != nil {
 		return err
@@ -197,7 +198,7 @@ func (d *Driver) dropFloating(ctx context.Context, endpoint string) error {
 	if !d.sdn.Capabilities().FloatingIPs {
 		return nil
 	}
-	query := sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{d.key(kindFloating, endpoint)}}}
+	query := sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{d.names.GlobalKey(identity.KindFloating, endpoint)}}}
 	found, there, err := sdn.First(d.sdn.FindFloatingIPs(ctx, query))
 	if err != nil || !there {
 		return err
@@ -207,7 +208,7 @@ func (d *Driver) dropFloating(ctx context.Context, endpoint string) error {
 
 // meant tells whether a floating IP is the one that a port's user asked for.
 func meant(port sdn.Port, f sdn.FloatingIP) bool {
-	for _, asked := range tagValues(port.Tags, tagFloating) {
+	for _, asked := range identity.Values(port.Tags, identity.TagFloating) {
 		if asked == string(f.ID) || asked == f.Address.String() {
 			return true
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -46,7 +47,7 @@ func TestFloatingIPAuto(t *testing.T) {
 		b.ok("NetworkDriver.Join", e.joinBody())
 		port := b.portOf(e.id)
 		found := b.floatingIPs(sdn.FloatingIPQuery{Ports: []sdn.ID{port.ID}})
-		if len(found) != 1 || found[0].Target.Addr.String() != e.ip4 || found[0].Key != b.driver.key(kindFloating, e.id) {
+		if len(found) != 1 || found[0].Target.Addr.String() != e.ip4 || found[0].Key != b.driver.names.GlobalKey(identity.KindFloating, e.id) {
 			t.Fatalf("floating IPs %+v", found)
 		}
 		clear(b.binder.plugged)
@@ -213,7 +214,7 @@ func TestFloatingIPForgotten(t *testing.T) {
 	c.compare(0)
 	c.compare(2 * time.Minute)
 	c.compare(2 * time.Minute)
-	if left := c.floatingIPs(sdn.FloatingIPQuery{}); slices.ContainsFunc(left, func(f sdn.FloatingIP) bool { return f.Key.Kind == kindFloating }) {
+	if left := c.floatingIPs(sdn.FloatingIPQuery{}); slices.ContainsFunc(left, func(f sdn.FloatingIP) bool { return f.Key.Kind == identity.KindFloating }) {
 		t.Errorf("left %+v", left)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -148,7 +149,7 @@ func TestSharedRouter(t *testing.T) {
 	b := newBox(t)
 	one := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}, options: m{optRouter: "edge"}})
 	two := b.create(&network{v4: []*pool{{cidr: "10.2.0.0/24"}}, options: m{optRouter: "edge"}})
-	routers, err := sdn.All(b.provider.FindRouters(t.Context(), sdn.RouterQuery{Match: sdn.Match{Kind: kindSharedRouter}}))
+	routers, err := sdn.All(b.provider.FindRouters(t.Context(), sdn.RouterQuery{Match: sdn.Match{Kind: identity.KindSharedRouter}}))
 	b.must(err)
 	if len(routers) != 1 || len(routers[0].Interfaces) != 2 {
 		t.Fatalf("routers %+v", routers)

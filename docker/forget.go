@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -75,7 +76,7 @@ func (d *Driver) forgetEndpoint(ctx context.Context, f Forgotten) error {
 	if err != nil {
 		return ignoreAbsent(err)
 	}
-	if endpointOf(port) != f.Name || port.Host != d.host {
+	if identity.EndpointOf(port) != f.Name || port.Host != d.host {
 		return stayed{"its port is another endpoint's now"}
 	}
 	if err := d.unconnected(ctx, port); err != nil {
@@ -91,7 +92,7 @@ func (d *Driver) unconnected(ctx context.Context, port sdn.Port) error {
 		return &plugError{err}
 	}
 	if connected {
-		return stayed{fmt.Sprintf("a container has the interface of endpoint %s", endpointOf(port))}
+		return stayed{fmt.Sprintf("a container has the interface of endpoint %s", identity.EndpointOf(port))}
 	}
 	return nil
 }
@@ -122,7 +123,7 @@ func (d *Driver) lockForgotten(ctx context.Context, f Forgotten) (unlock func(),
 	if unlock, err = d.locks.lock(ctx, "network/"+f.Name); err != nil {
 		return nil, err
 	}
-	if f.untold && !d.begun.isLeft(kindNetwork, f.Name) {
+	if f.untold && !d.begun.isLeft(identity.KindNetwork, f.Name) {
 		unlock()
 		return nil, stayed{"Docker has asked for it again"}
 	}
@@ -140,7 +141,7 @@ func (d *Driver) dropUnconnected(ctx context.Context, f Forgotten) ([]sdn.ID, er
 		if err != nil {
 			return nil, err
 		}
-		if !d.ours(port.Meta, kindPort, kindEndpoint) || port.DeviceID == "" {
+		if !d.names.Ours(port.Meta, identity.KindPort, identity.KindEndpoint) || port.DeviceID == "" {
 			continue
 		}
 		if port.Host != d.host {
@@ -188,7 +189,7 @@ func (d *Driver) dropLinked(ctx context.Context, f Forgotten) ([]sdn.ID, error) 
 			if err != nil {
 				return nil, err
 			}
-			if !d.ours(port.Meta, kindPort, kindEndpoint) || port.DeviceID == "" {
+			if !d.names.Ours(port.Meta, identity.KindPort, identity.KindEndpoint) || port.DeviceID == "" {
 				continue
 			}
 			if err := d.unconnected(ctx, port); err != nil {
@@ -206,11 +207,11 @@ func (d *Driver) forgetPool(ctx context.Context, id sdn.ID) error {
 		return ignoreAbsent(err)
 	}
 	pool, ok := d.enginePool(found)
-	if !ok || pool.host != d.hostKey {
+	if !ok || pool.Host != d.names.Host {
 		return nil
 	}
 	// Who makes a network of it, or hands it out again, holds one of these.
-	unlock, err := d.locks.lock(ctx, "automatic", "range/"+pool.space+"/"+pool.cidr.String(), "range//"+pool.cidr.String())
+	unlock, err := d.locks.lock(ctx, "automatic", "range/"+pool.Space+"/"+pool.CIDR.String(), "range//"+pool.CIDR.String())
 	if err != nil {
 		return err
 	}
@@ -222,7 +223,7 @@ func (d *Driver) forgetPool(ctx context.Context, id sdn.ID) error {
 	if err != nil {
 		return err
 	}
-	if used && !d.ours(subnet.Meta, kindHiddenSubnet) && pool.subnet() == "" {
+	if used && !d.names.Ours(subnet.Meta, identity.KindHiddenSubnet) && pool.subnet() == "" {
 		return stayed{"a network is cut from it"}
 	}
 	if pool.subnet() != "" {
@@ -246,7 +247,7 @@ func (d *Driver) Seen(ctx context.Context, engine, network string) error {
 	if err != nil || !found {
 		return err
 	}
-	return d.remember(ctx, engineName(engine), n)
+	return d.remember(ctx, identity.EngineName(engine), n)
 }
 
 func (d *Driver) remember(ctx context.Context, engine string, n sdn.Network) error {
@@ -263,9 +264,9 @@ func withEngine(tags []string, engine string) ([]string, bool) {
 	}
 	var others []string
 	for _, t := range tags {
-		if len(tagValues([]string{t}, tagEngine)) == 0 {
+		if len(identity.Values([]string{t}, identity.TagEngine)) == 0 {
 			others = append(others, t)
 		}
 	}
-	return append(others, tagEngine+engine), true
+	return append(others, identity.TagEngine+engine), true
 }

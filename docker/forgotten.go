@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/docker/engine"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -94,7 +95,7 @@ func (d *Driver) Forgotten(ctx context.Context, e Engine) (Comparison, error) {
 	if c.view.Engine == "" {
 		return Comparison{}, errors.New("list of an engine without identity")
 	}
-	c.view.Engine = engineName(c.view.Engine)
+	c.view.Engine = identity.EngineName(c.view.Engine)
 	c.index()
 	for _, compare := range []func(context.Context) error{c.running, c.publications, c.endpoints, c.addresses, c.networks, c.pools, c.beginnings} {
 		if err := compare(ctx); err != nil {

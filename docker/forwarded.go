@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/docker/publish"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
@@ -17,7 +18,7 @@ import (
 
 // forwards tells whether a port's endpoint was asked to publish by a floating IP.
 func forwards(port sdn.Port) bool {
-	asked := tagValues(port.Tags, tagPublish)
+	asked := identity.Values(port.Tags, identity.TagPublish)
 	return len(asked) > 0 && asked[0] == api.PublishFloatingIP
 }
 
@@ -46,12 +47,14 @@ func (d *Driver) publishForwarded(ctx context.Context, endpoint string, known pl
 }
 
 // forwardKey is the Key of an endpoint's own floating IP that forwards.
-func (d *Driver) forwardKey(endpoint string) sdn.Key { return d.key(kindPublish, endpoint+"/4") }
+func (d *Driver) forwardKey(endpoint string) sdn.Key {
+	return d.names.GlobalKey(identity.KindPublish, endpoint+"/4")
+}
 
 // forwarder is the floating IP that is to forward to an endpoint. What is to be undone is written down before it is made.
 func (d *Driver) forwarder(ctx context.Context, endpoint string, known *plugged, target sdn.Target) (sdn.FloatingIP, error) {
 	spec := sdn.FloatingIPSpec{Base: sdn.Base{Key: d.forwardKey(endpoint)}}
-	for _, asked := range tagValues(known.Port.Tags, tagPublishAt) {
+	for _, asked := range identity.Values(known.Port.Tags, identity.TagPublishAt) {
 		found, err := d.floatingIP(ctx, asked, func(f sdn.FloatingIP) bool { return f.Key == spec.Key || f.ID == known.Forwarder })
 		switch {
 		case err != nil:
@@ -85,7 +88,7 @@ func (d *Driver) forwarder(ctx context.Context, endpoint string, known *plugged,
 // lender is the floating IP, not Kuryr's, that may forward to a port by what its tags ask for; "" where there is none. Of several that have the address
 // it is the one that does.
 func (d *Driver) lender(ctx context.Context, port sdn.Port) (sdn.ID, error) {
-	for _, asked := range tagValues(port.Tags, tagPublishAt) {
+	for _, asked := range identity.Values(port.Tags, identity.TagPublishAt) {
 		found, err := d.floatingIPs(ctx, asked)
 		if err != nil {
 			return "", err
@@ -127,7 +130,7 @@ func (d *Driver) dropFromUsers(ctx context.Context, endpoint string) error {
 		return d.dropForwards(ctx, r.Forwarder, r.Port.ID)
 	}
 	port, found, err := d.port(ctx, endpoint)
-	if err != nil || !found || d.elsewhere(port) {
+	if err != nil || !found || identity.Elsewhere(port, d.host) {
 		return err
 	}
 	forwarder, err := d.lender(ctx, port)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -57,16 +58,16 @@ func (d *Driver) gatewayOf(p enginePool) netip.Addr {
 	if gateway := p.gateway(); gateway.IsValid() || !d.frugal() {
 		return gateway
 	}
-	return firstHost(p.cidr)
+	return identity.FirstHost(p.CIDR)
 }
 
 // beingUsed tells whether a pool like the one asked for was handed out lately, so that CreateNetwork, which is not told the ids of its
 // pools, could not tell the two apart.
-func (d *Driver) beingUsed(asked poolName) bool {
+func (d *Driver) beingUsed(asked identity.PoolName) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, h := range d.handed {
-		if h.cidr == asked.cidr && h.space == asked.space && h.ofSubnet == asked.ofSubnet && time.Since(h.at) <= creation {
+		if h.CIDR == asked.CIDR && h.Space == asked.Space && h.OfSubnet == asked.OfSubnet && time.Since(h.at) <= creation {
 			return true
 		}
 	}
@@ -77,7 +78,7 @@ func (d *Driver) beingUsed(asked poolName) bool {
 // hosts may make one, nothing is known.
 func (d *Driver) bareHere(id sdn.ID) bool {
 	h, ok := d.handedPool(id)
-	return ok && d.scope == Local && h.subnet() == "" && h.ofPool == "" && !h.tried
+	return ok && d.scope == Local && h.subnet() == "" && h.OfPool == "" && !h.tried
 }
 
 // handedUntil is when a pool that was given to the engine lately may be taken for lost, zero for any other.
@@ -118,7 +119,7 @@ func (d *Driver) handedFor(r *api.CreateNetworkRequest, standing map[*api.IPAMDa
 		for _, h := range d.handed {
 			taken := slices.ContainsFunc(r.Ranges, func(o *api.IPAMData) bool { return pools[o].ID == h.ID })
 			of := h.subnet() == "" || exists && h.subnet() == stands.ID
-			if h.cidr == data.Pool && h.space == data.AddressSpace && of && h.ofPool == "" && !h.tried && !taken &&
+			if h.CIDR == data.Pool && h.Space == data.AddressSpace && of && h.OfPool == "" && !h.tried && !taken &&
 				time.Since(h.at) <= creation && (exists || d.gatewayOf(h.enginePool) == data.Gateway) && h.reserves(data) {
 				pools[data] = h.enginePool
 				if !exists || h.subnet() != "" { // else one that was asked for with the subnet goes before
@@ -146,7 +147,7 @@ func (d *Driver) claim(ctx context.Context, pools map[*api.IPAMData]enginePool) 
 	whenAnswered(ctx, func(told bool) {
 		for _, p := range pools {
 			if told {
-				d.begun.strike(kindPool, p.Key.Name)
+				d.begun.strike(identity.KindPool, p.Key.Name)
 			}
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,6 +20,8 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
 )
@@ -95,26 +99,76 @@ func openStore(t testing.TB, path string, noSync bool) *local.Provider {
 func boxOn(t testing.TB, p sdn.Provider, change ...func(*Config)) *box {
 	t.Helper()
 	b := &box{t: t, provider: p, binder: &fakeBinder{plugged: map[sdn.ID]bind.Interface{}}}
-	b.config = Config{Provider: p, Binder: b.binder, Host: testHost, Routed: true, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	b.config = Config{
+		Provider: p, Binder: b.binder, Host: testHost, Routed: true, StateDir: t.TempDir(),
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	}
 	for _, c := range change {
 		c(&b.config)
 	}
 	b.restart()
-	t.Cleanup(func() { b.driver.closeDatabase() })
 	b.empty = b.dump()
 	return b
 }
 
-// restart is the plugin killed and started again: nothing but the SDN is kept.
+// restart kills the plugin and starts it again. The killed one keeps its database, of which the
+// new one has a copy: what was not synced is lost.
 func (b *box) restart() {
 	b.t.Helper()
 	if b.driver != nil {
-		b.driver.closeDatabase() // a kill ends its lock
+		b.copyDatabase()
 	}
-	var err error
-	if b.driver, err = New(b.config); err != nil {
-		b.t.Fatal(err)
+	d, err := New(b.config)
+	b.must(err)
+	b.driver = d
+	b.t.Cleanup(d.closeDatabase)
+}
+
+// copyDatabase replaces the file of the database by a copy, which no process has open.
+func (b *box) copyDatabase() {
+	b.t.Helper()
+	path := DatabasePath(b.config.StateDir)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return // the next one has another folder
 	}
+	b.must(err)
+	b.must(os.WriteFile(path+".copy", text, 0o600))
+	b.must(os.Rename(path+".copy", path))
+}
+
+// idle runs the database's pending work until there is none.
+func (b *box) idle() {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	b.driver.tags.Retry()
+	running.Go(func() { b.driver.database.Run(ctx) })
+	for pending := b.pendingRows(); len(pending) > 0; pending = b.pendingRows() {
+		select {
+		case <-ctx.Done():
+			b.t.Fatalf("rows are still pending: %v", pending)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// pendingRows returns the rows of which something has to be deleted or ensured again.
+func (b *box) pendingRows() (pending []string) {
+	b.t.Helper()
+	for name, text := range b.driver.Intents() {
+		var r struct {
+			Phase reconcile.Phase
+			Redo  bool
+		}
+		b.must(json.Unmarshal(text, &r))
+		if r.Phase == reconcile.Deleting || r.Redo {
+			pending = append(pending, name+": "+string(text))
+		}
+	}
+	return pending
 }
 
 // post sends one call as an engine does and gives the status and the body.
@@ -243,7 +297,7 @@ func (b *box) dump() string {
 	networks, err := sdn.All(b.provider.FindNetworks(ctx, sdn.NetworkQuery{}))
 	b.must(err)
 	for _, n := range networks {
-		fmt.Fprintln(&s, "network", n.ID, n.Key, without(tagUsed)(n.Tags))
+		fmt.Fprintln(&s, "network", n.ID, n.Key, without(identity.TagUsed)(n.Tags))
 	}
 	subnets, err := sdn.All(b.provider.FindSubnets(ctx, sdn.SubnetQuery{}))
 	b.must(err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -129,7 +130,7 @@ func setGateway(j *api.JoinResponse, gateway netip.Addr) {
 
 // ifname returns the name of a port's interface in the container, "" for any.
 func ifname(port sdn.Port) string {
-	for _, name := range tagValues(port.Tags, tagIfname) {
+	for _, name := range identity.Values(port.Tags, identity.TagIfname) {
 		if api.ValidIfname(name) {
 			return name
 		}
@@ -153,7 +154,7 @@ func (d *Driver) leave(ctx context.Context, r *api.EndpointRequest) (any, error)
 	}
 	failpoint.Here("docker.leave.unpublished")
 	port, found, err := d.portOf(ctx, r.EndpointID)
-	if err != nil || !found || d.elsewhere(port) {
+	if err != nil || !found || identity.Elsewhere(port, d.host) {
 		return api.Empty{}, err
 	}
 	if err := d.letFloat(ctx, port); err != nil {
@@ -165,7 +166,7 @@ func (d *Driver) leave(ctx context.Context, r *api.EndpointRequest) (any, error)
 		}
 	}
 	failpoint.Here("docker.leave.unplugged")
-	if d.borrowed(port) {
+	if d.names.Attached(port, d.host) {
 		return api.Empty{}, nil // what it may send as is its user's to say
 	}
 	return api.Empty{}, d.forbidVIPs(ctx, port)

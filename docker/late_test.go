@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -39,7 +40,7 @@ func (b *box) loses(l *leaving, n *network, address, mac string) {
 // ported is how many ports nobody has.
 func (b *box) ported() (unbound int) {
 	b.t.Helper()
-	ports, err := sdn.All(b.provider.FindPorts(b.t.Context(), sdn.PortQuery{Match: sdn.Match{Owner: b.provider.Installation(), Kind: kindPort}}))
+	ports, err := sdn.All(b.provider.FindPorts(b.t.Context(), sdn.PortQuery{Match: sdn.Match{Owner: b.provider.Installation(), Kind: identity.KindPort}}))
 	b.must(err)
 	for _, p := range ports {
 		if p.DeviceID == "" {

@@ -5,11 +5,11 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -20,36 +20,15 @@ import (
 // it keeps its name, its description, its own device and all that its user gave it, it is never deleted, and what was set for the time that the
 // endpoint has it is undone. What that is the port's tags tell; they are written before anything is set, and taken off after all is undone.
 
-// What of a lent port has to be undone, as tagSet says; its device is told by its value.
-const (
-	setHost  = "host"
-	setOwner = "owner"
-)
-
-// engineID is the form of an engine's endpoint ids.
-var engineID = regexp.MustCompile(`^[0-9a-f]{64}$`)
-
 // ownPort tells whether a port is one that goes with its endpoint's addresses: ours, or kuryr-libnetwork's on this host or nowhere.
 func (d *Driver) ownPort(p sdn.Port) bool {
-	return d.ours(p.Meta, kindPort, kindEndpoint) || peersPort(p) && !d.elsewhere(p)
-}
-
-// elsewhere tells whether a port is bound to another host, whose Kuryr has to do with it.
-func (d *Driver) elsewhere(p sdn.Port) bool { return p.Host != "" && p.Host != d.host }
-
-// peersPort tells whether kuryr-libnetwork made a port.
-func peersPort(p sdn.Port) bool {
-	if !p.Key.IsZero() || p.Description != "" || slices.Contains(p.Tags, tagLent) {
-		return false
-	}
-	return slices.Contains(p.Tags, tagPort) || p.Name == unboundName && p.DeviceID == "" ||
-		p.DeviceOwner == sdn.OwnerContainer && p.DeviceID != "" && p.Name == portName(p.DeviceID)
+	return d.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint) || identity.PeersPort(p) && !identity.Elsewhere(p, d.host)
 }
 
 // adopt takes a port that kuryr-libnetwork made over.
 func (d *Driver) adopt(ctx context.Context, port sdn.Port, mac net.HardwareAddr, key sdn.Key) (sdn.Port, error) {
 	if port.DeviceID != "" {
-		return port, inUseByAnother(port)
+		return port, identity.InUse(port)
 	}
 	patch := sdn.PortPatch{Patch: sdn.Patch{IfRevision: port.Revision, Key: &key}}
 	if mac != nil && !bytes.Equal(mac, port.MAC) {
@@ -57,69 +36,14 @@ func (d *Driver) adopt(ctx context.Context, port sdn.Port, mac net.HardwareAddr,
 	}
 	adopted, err := d.sdn.UpdatePort(ctx, port.ID, patch)
 	if sdn.ReasonOf(err) == sdn.Stale {
-		err = inUseByAnother(port)
+		err = identity.InUse(port)
 	}
 	return adopted, err
 }
 
-// lentTo tells whether a port is one that its user made and an endpoint has.
-func lentTo(p sdn.Port, endpoint string) bool {
-	return p.Key.IsZero() && slices.Contains(p.Tags, tagLent) && hasAll(p.Tags, idTags(endpoint))
-}
-
-// borrowed tells whether a port is one that its user made and an endpoint of this host has.
-func (d *Driver) borrowed(p sdn.Port) bool {
-	if !p.Key.IsZero() || !slices.Contains(p.Tags, tagLent) || d.elsewhere(p) {
-		return false
-	}
-	by := tagValues(p.Tags, tagBorrower)
-	return len(by) == 0 || slices.Contains(by, d.sdn.Installation()) // kuryr-libnetwork does not say by whom
-}
-
-// endpointOf is the endpoint that has a port, "" if none.
-func endpointOf(p sdn.Port) string {
-	if !p.Key.IsZero() || !slices.Contains(p.Tags, tagLent) {
-		return p.DeviceID
-	}
-	lower, upper := tagValues(p.Tags, tagIDLower), tagValues(p.Tags, tagIDUpper)
-	return strings.Join(append(lower[:min(1, len(lower))], upper[:min(1, len(upper))]...), "")
-}
-
-// lendable tells why an endpoint cannot have a port that is not ours; endpoint is "" while it is not known which one asks.
-func (d *Driver) lendable(p sdn.Port, endpoint string) error {
-	addresses := addressesOf(p)
-	switch has := endpointOf(p); {
-	case !p.Key.IsZero():
-		return refuse("address %s is in use: its port %s is not Docker's of this Kuryr", addresses, p.ID)
-	case p.DeviceOwner != "" && p.DeviceOwner != sdn.OwnerContainer:
-		return refuse("address %s is in use: its port %s is of %s", addresses, p.ID, api.Clip(p.DeviceOwner, 60))
-	case len(p.VIF.Hidden) > 0:
-		return refuse("port %s, which has address %s, cannot be used: the SDN does not tell Kuryr where and how it is bound: its credentials need the right to read %s",
-			p.ID, addresses, strings.Join(p.VIF.Hidden, ", "))
-	case d.elsewhere(p):
-		return refuse("address %s is in use: its port %s is bound to host %s", addresses, p.ID, api.Clip(p.Host, 100))
-	case has == endpoint && has != "":
-		return nil
-	case slices.Contains(p.Tags, tagLent) && has != "", p.DeviceOwner == sdn.OwnerContainer && engineID.MatchString(p.DeviceID):
-		return refuse("address %s is in use by another endpoint", addresses)
-	}
-	return nil
-}
-
-func addressesOf(p sdn.Port) string {
-	if len(p.Addresses) == 0 {
-		return "(none)"
-	}
-	var list []string
-	for _, a := range p.Addresses {
-		list = append(list, a.Addr.String())
-	}
-	return strings.Join(list, " ")
-}
-
 // borrow gives a port that its user made to an endpoint. What is to be undone is written down first.
 func (d *Driver) borrow(ctx context.Context, port sdn.Port, r *endpointRequest) (sdn.Port, error) {
-	if err := d.lendable(port, r.EndpointID); err != nil {
+	if err := identity.Usable(port, d.host, r.EndpointID); err != nil {
 		return port, err
 	}
 	if option := changesPort(r.Options); option != "" {
@@ -127,7 +51,7 @@ func (d *Driver) borrow(ctx context.Context, port sdn.Port, r *endpointRequest) 
 	}
 	var set []string
 	for _, was := range port.Tags {
-		if strings.HasPrefix(was, tagSet) || strings.HasPrefix(was, tagMAC) {
+		if strings.HasPrefix(was, identity.TagSet) || strings.HasPrefix(was, identity.TagMAC) {
 			set = append(set, was) // by a call that did not come to its end
 		}
 	}
@@ -137,31 +61,31 @@ func (d *Driver) borrow(ctx context.Context, port sdn.Port, r *endpointRequest) 
 	}
 	if owner := sdn.OwnerContainer; port.DeviceOwner == "" {
 		patch.DeviceOwner = &owner
-		set, _ = withTag(set, tagSet+setOwner)
+		set, _ = identity.With(set, identity.TagSet+identity.SetOwner)
 	}
 	if port.Host == "" {
 		if !d.sdn.Capabilities().HostBinding {
 			return port, d.unbindable(port, nil)
 		}
 		patch.Host = &d.host
-		set, _ = withTag(set, tagSet+setHost)
+		set, _ = identity.With(set, identity.TagSet+identity.SetHost)
 	}
 	if r.MAC != nil && !bytes.Equal(r.MAC, port.MAC) {
 		if !d.sdn.Capabilities().ChooseMAC || port.Host != "" {
 			return port, fixedMAC(port, nil)
 		}
 		patch.MAC = r.MAC
-		if len(tagValues(set, tagMAC)) == 0 {
-			set = append(set, tagMAC+port.MAC.String())
+		if len(identity.Values(set, identity.TagMAC)) == 0 {
+			set = append(set, identity.TagMAC+port.MAC.String())
 		}
 	}
-	tags := slices.DeleteFunc(boundTags(r), func(t string) bool { return t == tagPort })
-	tags = slices.Concat(own(port.Tags), []string{tagLent, tagBorrower + d.sdn.Installation()}, tags, set)
+	tags := slices.DeleteFunc(boundTags(r), func(t string) bool { return t == identity.TagPort })
+	tags = slices.Concat(identity.UserTags(port.Tags), []string{identity.TagExistingPort, identity.TagBorrower + d.sdn.Installation()}, tags, set)
 	lent, err := port, error(nil)
-	if len(tags) != len(port.Tags) || !hasAll(port.Tags, tags) {
+	if len(tags) != len(port.Tags) || !identity.HasAll(port.Tags, tags) {
 		lent, err = d.sdn.UpdatePort(ctx, port.ID, sdn.PortPatch{Patch: sdn.Patch{IfRevision: port.Revision, Tags: &tags}})
 		failpoint.Here("docker.createendpoint.lent")
-		if err == nil && !hasAll(lent.Tags, tags) {
+		if err == nil && !identity.HasAll(lent.Tags, tags) {
 			return port, refuse("port %s is not Kuryr's, and using it needs tags, which this SDN does not have (a Neutron has them with the extension standard-attr-tag)", port.ID)
 		}
 	}
@@ -174,7 +98,7 @@ func (d *Driver) borrow(ctx context.Context, port sdn.Port, r *endpointRequest) 
 	}
 	switch {
 	case sdn.ReasonOf(err) == sdn.Stale:
-		err = refuseFor(err, "address %s was taken by another endpoint", addressesOf(port))
+		err = refuseFor(err, "address %s was taken by another endpoint", identity.Addresses(port))
 	case sdn.IsDenied(err) && patch.MAC != nil && patch.Host != nil: // an SDN may not tell which of the two it forbids
 		err = refuseFor(err, "the SDN does not let Kuryr both bind port %s to host %s and change its MAC: give its MAC, %s, by --mac-address; or its credentials need the right to set binding:host_id and mac_address",
 			port.ID, d.host, port.MAC)
@@ -195,31 +119,24 @@ func fixedMAC(port sdn.Port, cause error) error {
 	return refuseFor(cause, "port %s has MAC %s, which cannot be changed: give it by --mac-address", port.ID, port.MAC)
 }
 
-// own are the tags that a port's user gave it.
-func own(tags []string) []string {
-	return slices.DeleteFunc(slices.Clone(tags), func(t string) bool {
-		return t == tagLent || strings.HasPrefix(t, tagPrefix) || strings.HasPrefix(t, tagIDLower) || strings.HasPrefix(t, tagIDUpper)
-	})
-}
-
 // giveBack undoes what borrow did. kuryr-libnetwork does not say what it set: the host and the owner.
 func (d *Driver) giveBack(ctx context.Context, port sdn.Port) error {
-	endpoint := endpointOf(port)
-	set := tagValues(port.Tags, tagSet)
-	if len(tagValues(port.Tags, tagBorrower)) == 0 {
-		set = []string{setHost, setOwner}
+	endpoint := identity.EndpointOf(port)
+	set := identity.Values(port.Tags, identity.TagSet)
+	if len(identity.Values(port.Tags, identity.TagBorrower)) == 0 {
+		set = []string{identity.SetHost, identity.SetOwner}
 	}
 	none, patch := "", sdn.PortPatch{}
 	if port.DeviceID != "" && port.DeviceID == endpoint {
 		patch.DeviceID = &none
 	}
-	if slices.Contains(set, setOwner) && port.DeviceOwner == sdn.OwnerContainer {
+	if slices.Contains(set, identity.SetOwner) && port.DeviceOwner == sdn.OwnerContainer {
 		patch.DeviceOwner = &none
 	}
-	if slices.Contains(set, setHost) && port.Host == d.host {
+	if slices.Contains(set, identity.SetHost) && port.Host == d.host {
 		patch.Host = &none
 	}
-	if macs := tagValues(port.Tags, tagMAC); len(macs) > 0 {
+	if macs := identity.Values(port.Tags, identity.TagMAC); len(macs) > 0 {
 		if mac, err := net.ParseMAC(macs[0]); err == nil && !bytes.Equal(mac, port.MAC) {
 			// A port that is bound keeps its MAC, so that is another step.
 			unbound, err := d.sdn.UpdatePort(ctx, port.ID, patch)
@@ -248,11 +165,11 @@ func (d *Driver) untag(ctx context.Context, port sdn.Port, endpoint string) erro
 			if port, err = d.sdn.Port(ctx, port.ID); err != nil {
 				return err
 			}
-			if endpointOf(port) != endpoint {
+			if identity.EndpointOf(port) != endpoint {
 				return nil // another has it by now
 			}
 		}
-		tags := own(port.Tags)
+		tags := identity.UserTags(port.Tags)
 		if len(tags) == len(port.Tags) {
 			return nil
 		}

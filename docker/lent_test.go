@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -48,7 +49,7 @@ func TestExistingPortByAddress(t *testing.T) {
 		p, err := b.provider.Port(t.Context(), was.ID)
 		b.must(err)
 		if p.Name != "theirs" || p.Description != "hands off" || p.DeviceID != e.id || p.Host != testHost || p.DeviceOwner != sdn.OwnerContainer ||
-			p.MAC.String() != e.mac || !hasAll(p.Tags, append(idTags(e.id), "mine", tagLent)) || slices.Contains(p.Tags, tagPort) || !p.Key.IsZero() {
+			p.MAC.String() != e.mac || !identity.HasAll(p.Tags, append(identity.IDTags(e.id), "mine", identity.TagExistingPort)) || slices.Contains(p.Tags, identity.TagPort) || !p.Key.IsZero() {
 			t.Errorf("port in use: %+v", p)
 		}
 		if b.binder.plugged[was.ID].Port.ID != was.ID {
@@ -107,7 +108,8 @@ func TestZunsPort(t *testing.T) {
 		started := c.calls
 		p, err := b.provider.Port(t.Context(), was.ID)
 		b.must(err)
-		if p.DeviceID != was.DeviceID || p.Name != "zun" || !hasAll(p.Tags, append(idTags(e.id), tagLent)) {
+		if p.DeviceID != was.DeviceID || p.Name != "zun" ||
+			!identity.HasAll(p.Tags, append(identity.IDTags(e.id), identity.TagExistingPort)) {
 			t.Errorf("port in use: %+v", p)
 		}
 		if e.joined["Gateway"] != "10.50.0.1" || e.joined["GatewayIPv6"] != "fd50::1" || e.joined["InterfaceName"].(m)["SrcName"] != bind.ContainerName(was.ID) {
@@ -172,12 +174,18 @@ func TestExistingPortRefused(t *testing.T) {
 		says  string
 		takes bool // RequestAddress cannot know
 	}{
-		"a virtual machine's":        {spec: sdn.PortSpec{DeviceID: "vm", DeviceOwner: "compute:nova", Host: testHost}, says: "compute:nova"},
-		"a subport":                  {spec: sdn.PortSpec{DeviceOwner: "trunk:subport"}, says: "trunk:subport"},
-		"another endpoint's":         {spec: sdn.PortSpec{DeviceID: newID(), DeviceOwner: sdn.OwnerContainer, Host: testHost}, says: "another endpoint"},
-		"another installation's":     {spec: sdn.PortSpec{Base: sdn.Base{Key: sdn.Key{Owner: "other", Kind: kindPort, Name: "x"}}}, says: "in use"},
-		"lent by another":            {spec: sdn.PortSpec{Base: sdn.Base{Tags: append(idTags(newID()), tagLent)}, Host: testHost}, says: "another endpoint"},
-		"of the same, without a key": {spec: sdn.PortSpec{Base: sdn.Base{Key: sdn.Key{Owner: "other", Kind: kindPort, Name: "y"}}, Host: testHost}, says: "in use"},
+		"a virtual machine's": {spec: sdn.PortSpec{DeviceID: "vm", DeviceOwner: "compute:nova", Host: testHost}, says: "compute:nova"},
+		"a subport":           {spec: sdn.PortSpec{DeviceOwner: "trunk:subport"}, says: "trunk:subport"},
+		"another endpoint's":  {spec: sdn.PortSpec{DeviceID: newID(), DeviceOwner: sdn.OwnerContainer, Host: testHost}, says: "another endpoint"},
+		"another installation's": {
+			spec: sdn.PortSpec{Base: sdn.Base{Key: sdn.Key{Owner: "other", Kind: identity.KindPort, Name: "x"}}},
+			says: "in use",
+		},
+		"lent by another": {spec: sdn.PortSpec{Base: sdn.Base{Tags: append(identity.IDTags(newID()), identity.TagExistingPort)}, Host: testHost}, says: "another endpoint"},
+		"of the same, without a key": {
+			spec: sdn.PortSpec{Base: sdn.Base{Key: sdn.Key{Owner: "other", Kind: identity.KindPort, Name: "y"}}, Host: testHost},
+			says: "in use",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t)
@@ -261,9 +269,9 @@ func TestPeersPortUsed(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	n := b.create(dualNetwork())
-	b.port(n, sdn.PortSpec{Base: sdn.Base{Name: unboundName, Tags: []string{tagPort}}}, "10.50.0.83")
+	b.port(n, sdn.PortSpec{Base: sdn.Base{Name: identity.UnboundPort, Tags: []string{identity.TagPort}}}, "10.50.0.83")
 	e := b.run(&endpoint{net: n, ip4: "10.50.0.83"})
-	if p := b.portOf(e.id); p.Key.IsZero() || p.Name != portName(e.id) || !hasAll(p.Tags, append(idTags(e.id), tagPort)) || len(p.Addresses) != 2 {
+	if p := b.portOf(e.id); p.Key.IsZero() || p.Name != identity.PortTitle(e.id) || !identity.HasAll(p.Tags, append(identity.IDTags(e.id), identity.TagPort)) || len(p.Addresses) != 2 {
 		t.Errorf("port %+v", p)
 	}
 	b.stop(e)
@@ -276,10 +284,10 @@ func TestPeersPortRemoved(t *testing.T) {
 	t.Parallel()
 	for name, spec := range map[string]func(endpoint string) sdn.PortSpec{
 		"tagged": func(id string) sdn.PortSpec {
-			return sdn.PortSpec{Base: sdn.Base{Name: unboundName, Tags: append(idTags(id), tagPort)}, DeviceID: id, DeviceOwner: sdn.OwnerContainer, Host: testHost}
+			return sdn.PortSpec{Base: sdn.Base{Name: identity.UnboundPort, Tags: append(identity.IDTags(id), identity.TagPort)}, DeviceID: id, DeviceOwner: sdn.OwnerContainer, Host: testHost}
 		},
 		"named": func(id string) sdn.PortSpec {
-			return sdn.PortSpec{Base: sdn.Base{Name: portName(id)}, DeviceID: id, DeviceOwner: sdn.OwnerContainer, Host: testHost}
+			return sdn.PortSpec{Base: sdn.Base{Name: identity.PortTitle(id)}, DeviceID: id, DeviceOwner: sdn.OwnerContainer, Host: testHost}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -301,7 +309,7 @@ func TestPeersExistingPortGivenBack(t *testing.T) {
 	b := newBox(t)
 	n := b.create(dualNetwork())
 	e := &endpoint{net: n, id: newID(), ip4: "10.50.0.85"}
-	p := b.port(n, sdn.PortSpec{Base: sdn.Base{Name: "theirs", Tags: append(idTags(e.id), tagLent)}, DeviceID: e.id, DeviceOwner: sdn.OwnerContainer, Host: testHost}, e.ip4)
+	p := b.port(n, sdn.PortSpec{Base: sdn.Base{Name: "theirs", Tags: append(identity.IDTags(e.id), identity.TagExistingPort)}, DeviceID: e.id, DeviceOwner: sdn.OwnerContainer, Host: testHost}, e.ip4)
 	b.stop(e)
 	p.DeviceID, p.DeviceOwner, p.Host, p.Tags = "", "", "", nil
 	b.same(p)

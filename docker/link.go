@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -29,13 +30,15 @@ const maxLinkPools = 5
 // unusedRange is the prefix of links without a range: a subnet pool must have one (RFC 5737).
 var unusedRange = netip.MustParsePrefix("192.0.2.0/24")
 
-func (d *Driver) linkKey(id string) sdn.Key { return d.key(kindLink, d.hostKey+"/"+id) }
+func (d *Driver) linkKey(id string) sdn.Key {
+	return d.names.GlobalKey(identity.KindLink, d.names.Host+"/"+id)
+}
 
 // link reads a link; false for one that is another host's, or none.
 func (d *Driver) link(p sdn.SubnetPool) (link, bool) {
-	id, here := strings.CutPrefix(p.Key.Name, d.hostKey+"/")
+	id, here := strings.CutPrefix(p.Key.Name, d.names.Host+"/")
 	parts := strings.Split(p.Name, ",")
-	if !d.ours(p.Meta, kindLink) || !here || parts[0] == "" {
+	if !d.names.Ours(p.Meta, identity.KindLink) || !here || parts[0] == "" {
 		return link{}, false
 	}
 	l := link{SubnetPool: p, id: id, network: sdn.ID(parts[0])}
@@ -93,7 +96,7 @@ func (d *Driver) allLinks(ctx context.Context) ([]link, error) {
 		return nil, nil
 	}
 	var links []link
-	for p, err := range d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: sdn.Match{Owner: d.sdn.Installation(), Kind: kindLink}}) {
+	for p, err := range d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: sdn.Match{Owner: d.sdn.Installation(), Kind: identity.KindLink}}) {
 		if err != nil {
 			return nil, err
 		}
@@ -117,7 +120,7 @@ func (d *Driver) linked(ctx context.Context, l link) (sdn.Network, error) {
 
 // asNetwork is linked as far as the link itself tells.
 func (l link) asNetwork(d *Driver) sdn.Network {
-	return sdn.Network{Meta: sdn.Meta{ID: l.network, Base: sdn.Base{Key: d.key(kindNetwork, l.id), Tags: l.Tags},
+	return sdn.Network{Meta: sdn.Meta{ID: l.network, Base: sdn.Base{Key: d.names.GlobalKey(identity.KindNetwork, l.id), Tags: l.Tags},
 		Foreign: true, Revision: l.Revision, Created: l.Created, Updated: l.Updated}}
 }
 
@@ -141,7 +144,7 @@ func (d *Driver) finishLinks(ctx context.Context) error {
 		return err
 	}
 	for _, l := range links {
-		gone := slices.Contains(l.Tags, tagDeleted)
+		gone := slices.Contains(l.Tags, identity.TagDeleted)
 		if !gone && len(l.pools) > 0 {
 			if gone, err = d.allGone(ctx, l.pools); err != nil {
 				return err
@@ -162,7 +165,7 @@ func (d *Driver) allGone(ctx context.Context, pools []sdn.ID) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if !slices.Contains(p.Tags, tagReleased) {
+		if !slices.Contains(p.Tags, identity.TagReleased) {
 			return false, nil
 		}
 	}

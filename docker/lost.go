@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -42,7 +43,7 @@ func (d *Driver) lost(ctx context.Context, willDo func(enginePool) bool) (engine
 			return enginePool{}, false, err
 		}
 		if len(bare) > 0 {
-			d.beginPool(ctx, pool.poolName)
+			d.beginPool(ctx, pool.PoolName)
 			d.hand(pool)
 			return pool, true, nil
 		}
@@ -54,11 +55,11 @@ func (d *Driver) lost(ctx context.Context, willDo func(enginePool) bool) (engine
 // it tells, or searches for (searchAgain). Released pools that nothing is cut from any more are deleted on the way.
 func (d *Driver) searchLost(ctx context.Context) error {
 	var pools []enginePool
-	for found, err := range d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: sdn.Match{Owner: d.sdn.Installation(), Kind: kindPool}}) {
+	for found, err := range d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: sdn.Match{Owner: d.sdn.Installation(), Kind: identity.KindPool}}) {
 		if err != nil {
 			return err
 		}
-		if p, ok := d.enginePool(found); ok && p.host == d.hostKey && (p.released() || d.lostLooks(p)) {
+		if p, ok := d.enginePool(found); ok && p.Host == d.names.Host && (p.released() || d.lostLooks(p)) {
 			pools = append(pools, p)
 		}
 	}
@@ -89,5 +90,5 @@ func (d *Driver) searchAgain(ctx context.Context) {
 
 // lostLooks tells whether nothing shows that an engine has a pool. Of an existing subnet's there is no telling: its engine leaves no trace.
 func (d *Driver) lostLooks(p enginePool) bool {
-	return p.host == d.hostKey && p.untouched() && !p.released() && !d.handedLately(p.ID) && p.subnet() == "" && p.ofPool == ""
+	return p.Host == d.names.Host && p.untouched() && !p.released() && !d.handedLately(p.ID) && p.subnet() == "" && p.OfPool == ""
 }

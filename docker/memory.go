@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -156,7 +157,7 @@ func (m *Memory) ForgetNow(ctx context.Context, all bool, engine string) ([]Remo
 	if err != nil {
 		return nil, err
 	}
-	if engine = engineName(engine); engine == now.Engine {
+	if engine = identity.EngineName(engine); engine == now.Engine {
 		return nil, errors.New("that is the engine that answers")
 	}
 	var done []Removed

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -20,7 +21,7 @@ func (d *Driver) resolve(ctx context.Context, network sdn.Network, r *endpointRe
 		unguarded = *off
 	}
 	if names == nil && asked.Port == "" && !unguarded {
-		names, of = tagValues(network.Tags, tagGroup), "option "+api.OptGroups+" of the network"
+		names, of = identity.Values(network.Tags, identity.TagGroup), "option "+api.OptGroups+" of the network"
 	}
 	if asked.NoPortSecurity != nil && unguarded && can.SecurityGroups {
 		r.groups = []sdn.ID{} // an unguarded port can have none
@@ -143,7 +144,7 @@ func (d *Driver) portsAsked(
 	}
 	for _, a := range r.Addresses {
 		if !hasAddress(port, a.Addr()) {
-			return nil, refuse("option %s: port %s has %s, not %s: give the container its addresses by --ip and --ip6", asked.PortOption, port.ID, addressesOf(port), a.Addr())
+			return nil, refuse("option %s: port %s has %s, not %s: give the container its addresses by --ip and --ip6", asked.PortOption, port.ID, identity.Addresses(port), a.Addr())
 		}
 	}
 	return []sdn.Port{port}, nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -55,7 +56,7 @@ func (d *Driver) makeNetwork(ctx context.Context, r *api.CreateNetworkRequest) e
 			// The engine never has this network, so it does not ask for its end: Kuryr owes that to itself.
 			switch left := d.removeNetwork(undo, r.NetworkID); {
 			case left == nil && !mayLand(err):
-				d.begun.strike(kindNetwork, r.NetworkID)
+				d.begun.strike(identity.KindNetwork, r.NetworkID)
 			case left != nil && (!away(left) || !d.oweNetwork(undo, r.NetworkID, left)):
 				d.log.ErrorContext(ctx, "a network that could not be made was left behind", "network", r.NetworkID, "err", left)
 			}
@@ -103,9 +104,9 @@ func (d *Driver) placeNetwork(ctx context.Context, r *api.CreateNetworkRequest) 
 		return false, err
 	}
 	switch {
-	case existed && slices.Contains(before.Tags, tagDeleted):
+	case existed && slices.Contains(before.Tags, identity.TagDeleted):
 		return false, refuse("network %s is being deleted", r.NetworkID)
-	case existed && slices.Contains(before.Tags, tagSwarm):
+	case existed && slices.Contains(before.Tags, identity.TagSwarm):
 		return false, d.joinNetwork(ctx, r, before)
 	case existed && before.Foreign:
 		r.Options.Existing.Network = api.Reference{Option: api.OptNetUUID, ID: before.ID}
@@ -162,7 +163,7 @@ func (d *Driver) lookUpNamed(
 // buildNetwork makes the network of the pools. isNew says that there is none.
 func (d *Driver) buildNetwork(ctx context.Context, r *api.CreateNetworkRequest, before sdn.Network, pools map[*api.IPAMData]enginePool, isNew bool) error {
 	spec := sdn.NetworkSpec{
-		Base:   sdn.Base{Key: d.key(kindNetwork, r.NetworkID), Name: networkName(r.NetworkID), Tags: d.keepNodes(networkTags(r, pools), before)},
+		Base:   sdn.Base{Key: d.names.GlobalKey(identity.KindNetwork, r.NetworkID), Name: identity.NetworkTitle(r.NetworkID), Tags: d.keepNodes(networkTags(r, pools), before)},
 		MTU:    r.Options.MTU,
 		Shared: r.Options.Existing.Shared != nil && *r.Options.Existing.Shared,
 		New:    isNew,
@@ -177,7 +178,7 @@ func (d *Driver) buildNetwork(ctx context.Context, r *api.CreateNetworkRequest, 
 		return err
 	}
 	failpoint.Here("docker.createnetwork.made")
-	if err := checkStored(networkOptionTags(r.Options), network.Tags); err != nil {
+	if err := identity.CheckStored(identity.NetworkOptionTags(r.Options), network.Tags); err != nil {
 		return err
 	}
 	d.claim(ctx, pools)
@@ -188,11 +189,11 @@ func (d *Driver) buildNetwork(ctx context.Context, r *api.CreateNetworkRequest, 
 			return err
 		}
 	}
-	if !slices.Contains(network.Tags, tagCreating) {
+	if !slices.Contains(network.Tags, identity.TagCreating) {
 		return nil
 	}
 	failpoint.Here("docker.createnetwork.routed")
-	return d.changeNetwork(ctx, network, without(tagCreating))
+	return d.changeNetwork(ctx, network, without(identity.TagCreating))
 }
 
 // noteCut remembers the subnet of the one pool of a network that has one; of several the SDN does not tell which is which.
@@ -205,34 +206,29 @@ func (d *Driver) noteCut(r *api.CreateNetworkRequest, pools map[*api.IPAMData]en
 	}
 }
 
-// networkTitle begins the names of networks, as kuryr-libnetwork gives them.
-const networkTitle = "kuryr-net-"
-
-func networkName(id string) string { return networkTitle + id[:min(8, len(id))] }
-
 // subnetKey is the identity of a network's subnet, by its family and its place among those of the family.
 func (d *Driver) subnetKey(network string, cidr netip.Prefix, place int) sdn.Key {
 	family := 4
 	if cidr.Addr().Is6() {
 		family = 6
 	}
-	return d.key(kindSubnet, fmt.Sprintf("%s/%d.%d", network, family, place))
+	return d.names.GlobalKey(identity.KindSubnet, fmt.Sprintf("%s/%d.%d", network, family, place))
 }
 
 // networkTags are a network's tags. A network that is lost while it is made is found again by its released pools; one
 // without pools needs a tag for that.
 func networkTags(r *api.CreateNetworkRequest, pools map[*api.IPAMData]enginePool) []string {
-	tags := idTags(r.NetworkID)
+	tags := identity.IDTags(r.NetworkID)
 	if len(pools) == 0 {
-		tags = append(tags, tagCreating)
+		tags = append(tags, identity.TagCreating)
 	}
-	return append(tags, networkOptionTags(r.Options)...)
+	return append(tags, identity.NetworkOptionTags(r.Options)...)
 }
 
 // subnetSpec is the subnet of one range of a network. The pool's id is "" where another IPAM driver manages the range.
 func subnetSpec(key sdn.Key, data *api.IPAMData, pool enginePool, noGateway bool) sdn.SubnetSpec {
 	s := sdn.SubnetSpec{
-		Base:       sdn.Base{Key: key, Name: subnetTitle(data.Pool)},
+		Base:       sdn.Base{Key: key, Name: identity.SubnetTitle(data.Pool)},
 		CIDR:       data.Pool,
 		Pool:       pool.cutFrom(),
 		Gateway:    sdn.Gateway{Addr: data.Gateway},
@@ -250,14 +246,14 @@ func subnetSpec(key sdn.Key, data *api.IPAMData, pool enginePool, noGateway bool
 		if data.Gateway.IsValid() {
 			s.Reserved = append(s.Reserved, data.Gateway)
 		}
-	case !data.Gateway.IsValid() && !firstHost(data.Pool).IsValid():
+	case !data.Gateway.IsValid() && !identity.FirstHost(data.Pool).IsValid():
 		s.Gateway = sdn.Gateway{None: true}
 	}
 	s.Reserved = slices.DeleteFunc(s.Reserved, func(a netip.Addr) bool { return !data.Pool.Contains(a) || a == s.Gateway.Addr })
 	slices.SortFunc(s.Reserved, netip.Addr.Compare)
 	s.Reserved = slices.Compact(s.Reserved)
-	if pool.sub.IsValid() {
-		s.Ranges = within(pool.sub, data.Pool)
+	if pool.Sub.IsValid() {
+		s.Ranges = identity.Within(pool.Sub, data.Pool)
 	}
 	return s
 }
@@ -271,19 +267,19 @@ func (d *Driver) poolsOf(ctx context.Context, r *api.CreateNetworkRequest, stand
 	for _, data := range r.Ranges {
 		if data.AddressSpace == api.LocalSpace || data.AddressSpace == api.GlobalSpace || data.AddressSpace == "" {
 			wanted = append(wanted, data)
-			titles = append(titles, poolTitle(data.Pool))
+			titles = append(titles, identity.PoolTitle(data.Pool))
 		}
 	}
 	if len(wanted) == 0 {
 		return nil, nil
 	}
-	match := sdn.Match{Owner: d.sdn.Installation(), Kind: kindPool, Names: titles}
+	match := sdn.Match{Owner: d.sdn.Installation(), Kind: identity.KindPool, Names: titles}
 	var found []enginePool
 	for p, err := range d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
 		if err != nil {
 			return nil, err
 		}
-		if pool, ok := d.enginePool(p); ok && pool.host == d.hostKey {
+		if pool, ok := d.enginePool(p); ok && pool.Host == d.names.Host {
 			found = append(found, pool)
 		}
 	}
@@ -295,11 +291,11 @@ func (d *Driver) poolsOf(ctx context.Context, r *api.CreateNetworkRequest, stand
 	for _, data := range wanted {
 		best, score := enginePool{}, -1
 		for _, pool := range found {
-			if pool.cidr != data.Pool || (data.AddressSpace != "" && pool.space != data.AddressSpace) {
+			if pool.CIDR != data.Pool || (data.AddressSpace != "" && pool.Space != data.AddressSpace) {
 				continue
 			}
 			stands, exists := standing[data]
-			if exists && (pool.subnet() != "" && pool.subnet() != stands.ID || pool.ofPool != "") || standing != nil && !exists && pool.subnet() != "" {
+			if exists && (pool.subnet() != "" && pool.subnet() != stands.ID || pool.OfPool != "") || standing != nil && !exists && pool.subnet() != "" {
 				continue
 			}
 			user, used := uses[pool.ID]
@@ -329,10 +325,10 @@ func (d *Driver) poolsOf(ctx context.Context, r *api.CreateNetworkRequest, stand
 
 // mayHave tells what of a range was asked for in one of the engine's two calls only, and cannot be had so.
 func mayHave(r *api.CreateNetworkRequest, data *api.IPAMData, pool enginePool, standing map[*api.IPAMData]sdn.Subnet) error {
-	if named, ok := r.Options.Existing.Pool[data.Pool.Addr().Is6()]; ok && pool.ID != "" && pool.ofPool == "" && pool.ofSubnet == "" {
+	if named, ok := r.Options.Existing.Pool[data.Pool.Addr().Is6()]; ok && pool.ID != "" && pool.OfPool == "" && pool.OfSubnet == "" {
 		return refuse("option %s: give it by --ipam-opt too", named.Option)
 	}
-	if _, stands := standing[data]; stands && pool.ID != "" && pool.ofSubnet == "" && len(pool.aux()) > 0 {
+	if _, stands := standing[data]; stands && pool.ID != "" && pool.OfSubnet == "" && len(pool.aux()) > 0 {
 		return refuse("an existing subnet has its owner's allocation pools: leave out --aux-address, or give --ipam-opt %s.uuid=%s too", api.StemSubnet, standing[data].ID)
 	}
 	return nil
@@ -356,11 +352,11 @@ func (d *Driver) usesOf(ctx context.Context, pools []enginePool) (map[sdn.ID]str
 	}
 	for _, s := range subnets {
 		for _, p := range pools {
-			if s.Pool != p.cutFrom() || p.ofPool != "" && s.CIDR != p.cidr {
+			if s.Pool != p.cutFrom() || p.OfPool != "" && s.CIDR != p.CIDR {
 				continue
 			}
 			uses[p.ID] = "-"
-			if network, _, ok := strings.Cut(s.Key.Name, "/"); ok && d.ours(s.Meta, kindSubnet) {
+			if network, _, ok := strings.Cut(s.Key.Name, "/"); ok && d.names.Ours(s.Meta, identity.KindSubnet) {
 				uses[p.ID] = network
 			}
 		}
@@ -383,7 +379,7 @@ func (d *Driver) usesOf(ctx context.Context, pools []enginePool) (map[sdn.ID]str
 // cutFor tells whether a subnet is one of the network's.
 func (d *Driver) cutFor(s sdn.Subnet, network string) bool {
 	name := s.Key.Name
-	return d.ours(s.Meta, kindSubnet) && len(name) > len(network) && name[:len(network)+1] == network+"/"
+	return d.names.Ours(s.Meta, identity.KindSubnet) && len(name) > len(network) && name[:len(network)+1] == network+"/"
 }
 
 // likeness tells how well a pool fits a range of a network, among pools of that range.
@@ -403,7 +399,7 @@ func (d *Driver) likeness(p enginePool, data *api.IPAMData) int {
 
 // reserves tells whether the pool was asked for just the auxiliary addresses of a range.
 func (p enginePool) reserves(data *api.IPAMData) bool {
-	inside := slices.DeleteFunc(slices.Clone(data.AuxAddresses), func(a netip.Addr) bool { return !p.cidr.Contains(a) })
+	inside := slices.DeleteFunc(slices.Clone(data.AuxAddresses), func(a netip.Addr) bool { return !p.CIDR.Contains(a) })
 	slices.SortFunc(inside, netip.Addr.Compare)
 	aux := p.aux()
 	slices.SortFunc(aux, netip.Addr.Compare)
@@ -416,13 +412,13 @@ func (d *Driver) hiddenSubnet(ctx context.Context, pool enginePool) (sdn.Subnet,
 	if pool.subnet() != "" {
 		return sdn.Subnet{}, refuse("subnet %s, which stands for pool %s, is gone", pool.subnet(), pool.ID)
 	}
-	data := &api.IPAMData{Pool: pool.cidr, Gateway: d.gatewayOf(pool), AuxAddresses: pool.aux()}
-	subnet := subnetSpec(d.key(kindHiddenSubnet, string(pool.ID)), data, pool, !data.Gateway.IsValid())
-	if d.scope == Global && pool.space == api.GlobalSpace {
-		subnet.Tags = append(subnet.Tags, tagSwarm)
+	data := &api.IPAMData{Pool: pool.CIDR, Gateway: d.gatewayOf(pool), AuxAddresses: pool.aux()}
+	subnet := subnetSpec(d.names.GlobalKey(identity.KindHiddenSubnet, string(pool.ID)), data, pool, !data.Gateway.IsValid())
+	if d.scope == Global && pool.Space == api.GlobalSpace {
+		subnet.Tags = append(subnet.Tags, identity.TagSwarm)
 	}
 	_, err := d.sdn.EnsureNetwork(ctx, sdn.NetworkSpec{
-		Base:    sdn.Base{Key: d.key(kindHidden, string(pool.ID)), Name: "kuryr-ipam-" + pool.cidr.String()},
+		Base:    sdn.Base{Key: d.names.GlobalKey(identity.KindHidden, string(pool.ID)), Name: identity.HiddenTitle(pool.CIDR)},
 		Subnets: []sdn.SubnetSpec{subnet},
 	})
 	if err != nil {
@@ -431,7 +427,7 @@ func (d *Driver) hiddenSubnet(ctx context.Context, pool enginePool) (sdn.Subnet,
 	d.claimed(pool.ID)
 	s, found, err := d.subnetOf(ctx, pool.ID)
 	if err == nil && !found {
-		err = sdn.NotFound("subnet", pool.cidr)
+		err = sdn.NotFound("subnet", pool.CIDR)
 	}
 	return s, err
 }
@@ -464,10 +460,10 @@ func (d *Driver) deleteNetwork(ctx context.Context, r *api.NetworkRequest) (any,
 
 // dropFound deletes a network, whoever has it.
 func (d *Driver) dropFound(ctx context.Context, id string, network sdn.Network) error {
-	d.begun.found(kindNetwork, id)
+	d.begun.found(identity.KindNetwork, id)
 	err := d.dropMade(ctx, id, network)
 	if err == nil {
-		d.begun.strike(kindNetwork, id)
+		d.begun.strike(identity.KindNetwork, id)
 	}
 	return err
 }
@@ -479,7 +475,7 @@ func (d *Driver) dropMade(ctx context.Context, id string, network sdn.Network) e
 	if gone, err := d.dropEmpty(ctx, id, network); gone || err != nil {
 		return err
 	}
-	if tags, missing := withTag(network.Tags, tagDeleted); missing {
+	if tags, missing := identity.With(network.Tags, identity.TagDeleted); missing {
 		if _, err := d.sdn.UpdateNetwork(ctx, network.ID, sdn.NetworkPatch{Patch: sdn.Patch{Tags: &tags}}); err != nil {
 			return err
 		}
@@ -518,18 +514,18 @@ func (d *Driver) dropMade(ctx context.Context, id string, network sdn.Network) e
 	if len(pools) == 0 {
 		return nil
 	}
-	if slices.Contains(network.Tags, tagSwarm) {
-		if err := d.dropReleased(ctx, sdn.Match{IDs: pools, Tags: []string{tagLetGo}}); err != nil {
+	if slices.Contains(network.Tags, identity.TagSwarm) {
+		if err := d.dropReleased(ctx, sdn.Match{IDs: pools, Tags: []string{identity.TagLetGo}}); err != nil {
 			return err
 		}
 	}
-	return d.dropReleased(ctx, sdn.Match{IDs: pools, Tags: []string{tagReleased}})
+	return d.dropReleased(ctx, sdn.Match{IDs: pools, Tags: []string{identity.TagReleased}})
 }
 
 // dropEmpty deletes a network that has no router of Kuryr's and whose pools this process has marked as released, without looking at what
 // else is in it: while there is anything, the SDN does not delete it, which tells. The pools' marks stand for the network's own.
 func (d *Driver) dropEmpty(ctx context.Context, id string, network sdn.Network) (gone bool, err error) {
-	if d.scope != Local || d.routed || len(tagsWith(network.Tags, tagRouter))+len(tagsWith(network.Tags, tagExternal))+len(tagsWith(network.Tags, tagEmptied)) > 0 {
+	if d.scope != Local || d.routed || len(identity.WithPrefix(network.Tags, identity.TagRouter))+len(identity.WithPrefix(network.Tags, identity.TagExternal))+len(identity.WithPrefix(network.Tags, tagEmptied)) > 0 {
 		return false, nil
 	}
 	pools, known := d.whereabouts.releasedOf(network.Subnets)
@@ -568,7 +564,7 @@ func (d *Driver) dropReleased(ctx context.Context, match sdn.Match) error {
 		return err
 	}
 	for _, p := range released {
-		if !d.ours(p.Meta, kindPool) {
+		if !d.names.Ours(p.Meta, identity.KindPool) {
 			continue
 		}
 		if err := d.dropPool(ctx, p.ID); err != nil && sdn.ReasonOf(err) != sdn.InUse {
@@ -587,7 +583,7 @@ func (d *Driver) dropPorts(ctx context.Context, of sdn.PortQuery) error {
 	}
 	var ids []sdn.ID
 	for _, p := range ports {
-		if !d.ours(p.Meta, kindPort, kindEndpoint) {
+		if !d.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint) {
 			continue
 		}
 		p.Tags = without(held(p)...)(p.Tags) // the network goes: nobody holds its addresses any more

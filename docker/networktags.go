@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -64,9 +65,6 @@ func (d *Driver) unlessRefused(ctx context.Context, l link, err error) error {
 
 // setTags stores that the tags of a linked network are wanted.
 func (d *Driver) setTags(ctx context.Context, l link) error {
-	if d.tags == nil {
-		return errNoDatabase
-	}
 	spec := tagSpec{Network: l.network, Pools: slices.Clone(l.pools)}
 	if r, ok := d.tags.Get(l.id); ok && r.Spec.Network == l.network {
 		for _, pool := range r.Spec.Pools {
@@ -92,9 +90,6 @@ func (d *Driver) addTags(ctx context.Context, l link) {
 
 // removeTags has the tags of a network deleted that will not be linked any longer.
 func (d *Driver) removeTags(ctx context.Context, l link) error {
-	if d.tags == nil {
-		return errNoDatabase
-	}
 	if _, ok := d.tags.Get(l.id); !ok { // the link is of an earlier version, or there was no room
 		if err := d.setTags(ctx, l); err != nil {
 			return err
@@ -105,9 +100,6 @@ func (d *Driver) removeTags(ctx context.Context, l link) error {
 
 // removingTags reports whether tags of a network that the engine has deleted may still be there.
 func (d *Driver) removingTags(id string) bool {
-	if d.tags == nil {
-		return false
-	}
 	r, ok := d.tags.Get(id)
 	return ok && r.Phase == reconcile.Deleting
 }
@@ -119,7 +111,7 @@ func (d *Driver) unlink(ctx context.Context, l link, subnets []sdn.Subnet) error
 	if ignoreAbsent(err) != nil {
 		return err
 	}
-	if err := d.removeTags(ctx, l); err != nil || peersWork(network, subnets) {
+	if err := d.removeTags(ctx, l); err != nil || identity.PeersWork(network, subnets) {
 		if err := d.deleteTags(ctx, l, subnets); err != nil {
 			return err
 		}
@@ -131,7 +123,7 @@ func (d *Driver) unlink(ctx context.Context, l link, subnets []sdn.Subnet) error
 // engine waits.
 func (d *Driver) tagFirst(ctx context.Context, id string, network sdn.Network) {
 	err := d.tagNetwork(ctx, network, func(tags []string) []string {
-		tags, _ = withTag(tags, existingTag(id))
+		tags, _ = identity.With(tags, identity.ExistingTag(id))
 		return tags
 	})
 	if err != nil {
@@ -147,7 +139,7 @@ func (d *Driver) writeTags(ctx context.Context, l link) error {
 	}
 	err = d.tagNetwork(ctx, network, func(tags []string) []string {
 		for _, t := range useTags(l.id) {
-			tags, _ = withTag(tags, t)
+			tags, _ = identity.With(tags, t)
 		}
 		return tags
 	})
@@ -161,7 +153,7 @@ func (d *Driver) writeTags(ctx context.Context, l link) error {
 			continue
 		}
 		err = d.tagSubnet(ctx, s, func(tags []string) []string {
-			tags, _ = withTag(tags, string(pool))
+			tags, _ = identity.With(tags, string(pool))
 			return tags
 		})
 	}
@@ -169,7 +161,7 @@ func (d *Driver) writeTags(ctx context.Context, l link) error {
 }
 
 // useTags are kuryr-libnetwork's on an existing network.
-func useTags(id string) []string { return append(idTags(id), existingTag(id)) }
+func useTags(id string) []string { return append(identity.IDTags(id), identity.ExistingTag(id)) }
 
 // tagNetwork changes the tags of a network, which may be unmanaged.
 func (d *Driver) tagNetwork(ctx context.Context, n sdn.Network, change func([]string) []string) error {

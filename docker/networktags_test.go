@@ -16,19 +16,13 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/docker/peertest"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// settleTags runs what the engine does not wait for, until nothing of it is pending.
-func (b *box) settleTags() {
-	b.t.Helper()
-	b.driver.tags.Retry()
-	b.runUntil(func(r tagRow) bool { return r.Phase == reconcile.Wanted && r.Done })
-}
-
-// tryTags runs it until each row is done or has failed.
+// tryTags runs what the engine does not wait for, until each row is done or has failed.
 func (b *box) tryTags() {
 	b.t.Helper()
 	b.driver.tags.Retry()
@@ -135,7 +129,7 @@ func TestTags(t *testing.T) {
 		one := b.uses(theirs)
 		b.wears(theirs)
 		again()
-		b.settleTags()
+		b.idle()
 		b.wears(theirs, one)
 
 		two := b.uses(theirs)
@@ -149,13 +143,13 @@ func TestTags(t *testing.T) {
 		}
 		b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": one.id})
 		three := b.uses(theirs)
-		b.settleTags()
+		b.idle()
 		b.wears(theirs, two, three)
 		b.remove(three)
 		b.remove(two)
 		again()
 		b.linkless()
-		b.settleTags()
+		b.idle()
 		if now := b.dump(); now != before {
 			t.Errorf("before\n%s\nafter\n%s", before, now)
 		}
@@ -171,7 +165,7 @@ func TestTagsDeletedAtOnce(t *testing.T) {
 	for range 2 {
 		b.remove(b.uses(theirs))
 		calls := l.calls.Load()
-		b.settleTags()
+		b.idle()
 		if asked := l.calls.Load() - calls; asked > 3 {
 			t.Errorf("%d calls, want at most 3", asked)
 		}
@@ -179,6 +173,7 @@ func TestTagsDeletedAtOnce(t *testing.T) {
 			t.Errorf("before\n%s\nafter\n%s", before, now)
 		}
 		b.restart()
+		b.idle() // the kill has lost that the deletion is complete
 	}
 }
 
@@ -248,9 +243,9 @@ func TestTagsInterrupted(t *testing.T) {
 			}
 		}
 		settle := func() {
-			b.settleTags()
+			b.idle()
 			p.calls.Wait()
-			b.settleTags()
+			b.idle()
 		}
 		theirs := b.theirs("net", tagsRange)
 		before := b.dump()
@@ -302,11 +297,11 @@ func TestTagsAway(t *testing.T) {
 		}
 		n := b.uses(theirs)
 		away()
-		b.settleTags()
+		b.idle()
 		b.wears(theirs, n)
 		b.remove(n)
 		away()
-		b.settleTags()
+		b.idle()
 		if now := b.dump(); now != before {
 			t.Errorf("before\n%s\nafter\n%s", before, now)
 		}
@@ -320,13 +315,13 @@ func TestTagsRefused(t *testing.T) {
 	theirs := b.theirs("net", tagsRange)
 	before := b.dump()
 	n := b.uses(theirs)
-	b.settleTags()
+	b.idle()
 	b.wears(theirs)
 	b.stop(b.run(&endpoint{net: n}))
 	b.restart()
-	b.settleTags()
+	b.idle()
 	b.remove(n)
-	b.settleTags()
+	b.idle()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
@@ -366,10 +361,10 @@ func TestTagsFailed(t *testing.T) {
 	two := b.uses(theirs)
 	b.remove(one)
 	p.fails.Store(false)
-	b.settleTags()
+	b.idle()
 	b.wears(theirs, two)
 	b.remove(two)
-	b.settleTags()
+	b.idle()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
@@ -382,7 +377,7 @@ func TestTagsWithoutDatabase(t *testing.T) {
 	theirs := b.theirs("net", tagsRange)
 	before := b.dump()
 	one := b.uses(theirs)
-	b.settleTags()
+	b.idle()
 	b.must(b.driver.database.Close())
 	two := b.uses(theirs)
 	b.wears(theirs, one, two)
@@ -390,7 +385,7 @@ func TestTagsWithoutDatabase(t *testing.T) {
 	b.wears(theirs, one)
 	b.restart()
 	b.remove(one)
-	b.settleTags()
+	b.idle()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
@@ -403,7 +398,7 @@ type stuck struct {
 }
 
 func (p *stuck) DeleteSubnetPool(ctx context.Context, id sdn.ID) error {
-	if found, err := p.SubnetPool(ctx, id); err == nil && found.Key.Kind == kindLink && p.links.Load() {
+	if found, err := p.SubnetPool(ctx, id); err == nil && found.Key.Kind == identity.KindLink && p.links.Load() {
 		return sdn.Unavailable(errors.New("503"), "SDN", "the SDN fails")
 	}
 	return p.Provider.DeleteSubnetPool(ctx, id)
@@ -421,20 +416,20 @@ func TestTagsBeforeLink(t *testing.T) {
 	before := b.dump()
 	for _, kill := range []bool{false, true} {
 		n := b.uses(theirs)
-		b.settleTags()
+		b.idle()
 		p.links.Store(true)
 		b.remove(n)
 		if kill {
 			b.restart()
 		}
-		b.settleTags()
+		b.idle()
 		b.wears(theirs)
 		if kill {
 			b.restart()
 		}
 		p.links.Store(false)
 		b.must(b.driver.settleAll(t.Context()))
-		b.settleTags()
+		b.idle()
 		b.linkless()
 		if now := b.dump(); now != before {
 			t.Errorf("before\n%s\nafter\n%s", before, now)
@@ -465,21 +460,21 @@ func TestTagsUpgrade(t *testing.T) {
 	}
 	n := b.uses(theirs)
 	earlier(n, true) // the tags are pending
-	b.settleTags()
+	b.idle()
 	b.wears(theirs, n)
 	earlier(n, false)
 	b.remove(n)
 	b.wears(theirs, n)
 	earlier(n, true) // their deletion is pending
-	b.settleTags()
+	b.idle()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
 	n = b.uses(theirs)
-	b.settleTags()
+	b.idle()
 	earlier(n, false)
 	b.remove(n)
-	b.settleTags()
+	b.idle()
 	b.linkless()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
@@ -570,7 +565,7 @@ func TestTagsOfPeersSubnet(t *testing.T) {
 	other := boxOn(t, b.provider, func(c *Config) { c.Routed, c.Host, c.StateDir = false, "crate", t.TempDir() })
 	theirs := b.theirs("net")
 	before := b.dump()
-	p, err := b.provider.EnsureSubnetPool(t.Context(), sdn.SubnetPoolSpec{Base: sdn.Base{Name: poolTitle(netip.MustParsePrefix(tagsRange))},
+	p, err := b.provider.EnsureSubnetPool(t.Context(), sdn.SubnetPoolSpec{Base: sdn.Base{Name: identity.PoolTitle(netip.MustParsePrefix(tagsRange))},
 		Prefixes: []netip.Prefix{netip.MustParsePrefix(tagsRange)}, DefaultLen: 24, MinLen: 24})
 	b.must(err)
 	s, err := b.provider.EnsureSubnet(t.Context(), sdn.SubnetSpec{Base: sdn.Base{Name: "kuryr-subnet-" + tagsRange, Tags: []string{string(p.ID)}},
@@ -581,7 +576,7 @@ func TestTagsOfPeersSubnet(t *testing.T) {
 	made.Ranges = []peertest.Range{{Subnet: s, Pool: p}}
 	old := other.peers(made, nil)
 	one := b.uses(theirs)
-	if !slices.Contains(b.tags(theirs), existingTag(one.id)) {
+	if !slices.Contains(b.tags(theirs), identity.ExistingTag(one.id)) {
 		t.Error("the network does not tell that it is used")
 	}
 	other.remove(old)
@@ -593,8 +588,8 @@ func TestTagsOfPeersSubnet(t *testing.T) {
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
-	b.settleTags()
-	other.settleTags()
+	b.idle()
+	other.idle()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
@@ -605,7 +600,7 @@ func TestTagsOfPeersNetwork(t *testing.T) {
 	t.Parallel()
 	b, _ := meddledBox(t)
 	peers := b.peers(peertest.Make(t.Context(), b.provider, scattered(), netip.MustParsePrefix(tagsRange)))
-	found, err := sdn.All(b.provider.FindNetworks(t.Context(), sdn.NetworkQuery{Match: sdn.Match{Tags: idTags(peers.id)}}))
+	found, err := sdn.All(b.provider.FindNetworks(t.Context(), sdn.NetworkQuery{Match: sdn.Match{Tags: identity.IDTags(peers.id)}}))
 	b.must(err)
 	if len(found) != 1 {
 		t.Fatalf("networks %+v", found)
@@ -615,12 +610,12 @@ func TestTagsOfPeersNetwork(t *testing.T) {
 	other := b.zun(found[0], "10.60.0.0/24", "")
 	other.id = scattered()
 	b.create(other)
-	if !slices.Contains(b.tags(found[0]), existingTag(other.id)) {
+	if !slices.Contains(b.tags(found[0]), identity.ExistingTag(other.id)) {
 		t.Error("the network does not tell that it is used")
 	}
 	b.remove(other)
 	b.remove(peers)
-	b.settleTags()
+	b.idle()
 	b.clean()
 }
 

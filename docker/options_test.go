@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -229,7 +230,7 @@ func TestExposedPorts(t *testing.T) {
 		all = append(all, p)
 	}
 	b.ok("NetworkDriver.Join", asking(e.joinBody(), m{optExposed: tcp(all...)}))
-	if tags := tagValues(b.portOf(e.id).Tags, tagExposed); len(tags) != maxExposed {
+	if tags := identity.Values(b.portOf(e.id).Tags, identity.TagExposed); len(tags) != maxExposed {
 		t.Errorf("%d exposed ports are remembered", len(tags))
 	}
 	if floating, err := sdn.All(b.provider.FindFloatingIPs(t.Context(), sdn.FloatingIPQuery{})); err != nil || len(floating) != 0 {

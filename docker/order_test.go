@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -225,7 +226,7 @@ func TestReconcileUnfinishedNetwork(t *testing.T) {
 		t.Errorf("reconciled\n%s\ninto\n%s", finished, now)
 	}
 	network := b.networkOf(&network{id: id})
-	tags := append(network.Tags, tagCreating)
+	tags := append(network.Tags, identity.TagCreating)
 	_, err := b.provider.UpdateNetwork(t.Context(), network.ID, sdn.NetworkPatch{Patch: sdn.Patch{Tags: &tags}})
 	b.must(err)
 	b.must(b.driver.Reconcile(t.Context()))

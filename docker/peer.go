@@ -4,9 +4,9 @@ import (
 	"context"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -19,12 +19,12 @@ func (d *Driver) peersNetwork(ctx context.Context, id string) (sdn.Network, bool
 	if d.removingTags(id) {
 		return sdn.Network{}, false, nil
 	}
-	found, err := sdn.All(d.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Tags: idTags(id)}}))
+	found, err := sdn.All(d.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Tags: identity.IDTags(id)}}))
 	if err != nil {
 		return sdn.Network{}, false, err
 	}
 	found = slices.DeleteFunc(found, func(n sdn.Network) bool {
-		return !n.Foreign || !hasAll(n.Tags, idTags(id)) || len(tagsWith(n.Tags, tagIDUpper)) == 0 && len(id) > 32
+		return !n.Foreign || !identity.HasID(n.Tags, id)
 	})
 	switch {
 	case len(found) == 0:
@@ -33,7 +33,7 @@ func (d *Driver) peersNetwork(ctx context.Context, id string) (sdn.Network, bool
 		return sdn.Network{}, false, refuse("%d networks have the tags of network %s: delete those that are not in use", len(found), api.Clip(id, 12))
 	}
 	n := found[0]
-	if !slices.Contains(n.Tags, existingTag(id)) && n.Name == networkName(id) && n.Key.IsZero() && n.Description == "" {
+	if identity.PeersNetwork(n, id) {
 		n, err = d.adoptNetwork(ctx, id, n)
 		return n, err == nil, err
 	}
@@ -59,7 +59,7 @@ func (d *Driver) adoptNetwork(ctx context.Context, id string, n sdn.Network) (sd
 	for _, s := range subnets {
 		key := d.subnetKey(id, s.CIDR, place[s.CIDR.Addr().Is6()])
 		place[s.CIDR.Addr().Is6()]++
-		if s.Name != subnetTitle(s.CIDR) || !s.Key.IsZero() || s.Description != "" {
+		if s.Name != identity.SubnetTitle(s.CIDR) || !s.Key.IsZero() || s.Description != "" {
 			continue
 		}
 		if err := d.adoptPoolsOf(ctx, s); err != nil {
@@ -78,7 +78,7 @@ func (d *Driver) adoptNetwork(ctx context.Context, id string, n sdn.Network) (sd
 			return n, err
 		}
 	}
-	key := d.key(kindNetwork, id)
+	key := d.names.GlobalKey(identity.KindNetwork, id)
 	var adopted sdn.Network
 	err = retryStale(func(again bool) (err error) {
 		if again { // an SDN may count a change of a subnet as one of its network
@@ -102,7 +102,7 @@ func (d *Driver) adoptPoolsOf(ctx context.Context, s sdn.Subnet) error {
 		return err
 	}
 	for _, p := range pools {
-		if !peersPool(p) {
+		if !identity.PeersPool(p) {
 			continue
 		}
 		if _, err := d.adoptPool(ctx, p); err != nil {
@@ -127,33 +127,16 @@ func (d *Driver) poolsOfSubnet(ctx context.Context, s sdn.Subnet) (pools []sdn.S
 }
 
 func (d *Driver) adoptPool(ctx context.Context, p sdn.SubnetPool) (enginePool, error) {
-	name := newPoolName(d.hostKey, poolName{space: api.LocalSpace, cidr: p.Prefixes[0]})
-	key := d.key(kindPool, name.String())
+	name := d.newPoolName(identity.PoolName{Space: api.LocalSpace, CIDR: p.Prefixes[0]})
+	key := d.names.PoolKey(name)
 	adopted, err := d.sdn.UpdateSubnetPool(ctx, p.ID, sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Key: &key}})
 	return enginePool{adopted, name}, err
-}
-
-// peersPool tells whether kuryr-libnetwork made a pool, and not an operator.
-func peersPool(p sdn.SubnetPool) bool {
-	return p.Foreign && p.Key.IsZero() && p.Description == "" && len(p.Prefixes) == 1 && p.Name == poolTitle(p.Prefixes[0]) &&
-		!slices.Contains(p.Tags, tagExistingPool)
-}
-
-// peersSubnet tells whether kuryr-libnetwork seems to have made a subnet, of a pool.
-func peersSubnet(s sdn.Subnet) bool {
-	return s.Foreign && s.Key.IsZero() && s.Name == subnetTitle(s.CIDR) && s.Pool != ""
-}
-
-// peersWork tells whether kuryr-libnetwork seems to have made an existing network, or one of the subnets: what it made goes with the last use, and the tags
-// tell which that is.
-func peersWork(n sdn.Network, subnets []sdn.Subnet) bool {
-	return n.Foreign && n.Key.IsZero() && strings.HasPrefix(n.Name, networkTitle) || slices.ContainsFunc(subnets, peersSubnet)
 }
 
 // letGoPeers is ReleasePool of a pool that carries no Key of ours: one that kuryr-libnetwork made for a network of its own is taken over,
 // and then released like ours. Those of existing networks go with these, others are somebody else's.
 func (d *Driver) letGoPeers(ctx context.Context, p sdn.SubnetPool) (pool enginePool, adopted bool, err error) {
-	if !peersPool(p) {
+	if !identity.PeersPool(p) {
 		return pool, false, d.unmarkPool(ctx, p, "")
 	}
 	s, found, err := d.subnetOf(ctx, p.ID)
@@ -164,11 +147,11 @@ func (d *Driver) letGoPeers(ctx context.Context, p sdn.SubnetPool) (pool engineP
 		pool, err = d.adoptPool(ctx, p)
 		return pool, err == nil, err
 	}
-	if s.Pool != p.ID || s.Name != subnetTitle(s.CIDR) {
+	if s.Pool != p.ID || s.Name != identity.SubnetTitle(s.CIDR) {
 		return pool, false, nil
 	}
 	n, err := d.sdn.Network(ctx, s.Network)
-	if err != nil || len(tagsWith(n.Tags, tagExisting)) > 0 || !strings.HasPrefix(n.Name, networkTitle) {
+	if err != nil || len(identity.WithPrefix(n.Tags, identity.TagExisting)) > 0 || !identity.IsNetworkTitle(n.Name) {
 		return pool, false, err
 	}
 	pool, err = d.adoptPool(ctx, p)
@@ -195,7 +178,7 @@ func (d *Driver) unmarkPools(ctx context.Context, pools []sdn.ID, going sdn.ID) 
 // unmarkPool takes kuryr-libnetwork's tag from an operator's pool that it used, unless a subnet is of it; those of the network that goes do not
 // count. The engine has one id for the pool however many networks are of it, so a release, which may be a repeated one, does not tell which of them goes.
 func (d *Driver) unmarkPool(ctx context.Context, p sdn.SubnetPool, going sdn.ID) error {
-	if !slices.Contains(p.Tags, tagExistingPool) {
+	if !slices.Contains(p.Tags, identity.TagExistingPool) {
 		return nil
 	}
 	used, err := sdn.All(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: sdn.Match{Tags: []string{string(p.ID)}}}))
@@ -203,7 +186,7 @@ func (d *Driver) unmarkPool(ctx context.Context, p sdn.SubnetPool, going sdn.ID)
 		return err
 	}
 	err = d.changePool(ctx, enginePool{SubnetPool: p}, func(tags []string) ([]string, bool) {
-		return without(tagExistingPool)(tags), slices.Contains(tags, tagExistingPool)
+		return without(identity.TagExistingPool)(tags), slices.Contains(tags, identity.TagExistingPool)
 	})
 	if sdn.IsDenied(err) || sdn.IsNotFound(err) {
 		d.log.WarnContext(ctx, "an existing subnet pool keeps a tag that says it is used", "pool", p.ID, "err", err)
@@ -215,7 +198,7 @@ func (d *Driver) unmarkPool(ctx context.Context, p sdn.SubnetPool, going sdn.ID)
 // dropPeersPools deletes what kuryr-libnetwork made for the use of subnets of an existing network, if nobody uses that any more.
 func (d *Driver) dropPeersPools(ctx context.Context, network sdn.ID, subnets []sdn.Subnet) error {
 	now, err := d.sdn.UpdateNetwork(ctx, network, sdn.NetworkPatch{}) // asks anew: another host may use it by now
-	if err != nil || len(tagsWith(now.Tags, tagExisting)) > 0 {
+	if err != nil || len(identity.WithPrefix(now.Tags, identity.TagExisting)) > 0 {
 		return err
 	}
 	for _, s := range subnets {
@@ -233,8 +216,8 @@ func (d *Driver) dropPeersPoolsOf(ctx context.Context, s sdn.Subnet) error {
 		return err
 	}
 	for _, p := range pools {
-		if !peersPool(p) {
-			if !slices.Contains(p.Tags, tagExistingPool) {
+		if !identity.PeersPool(p) {
+			if !slices.Contains(p.Tags, identity.TagExistingPool) {
 				continue
 			}
 			if err := d.tagSubnet(ctx, s, without(string(p.ID))); err != nil {
@@ -245,7 +228,7 @@ func (d *Driver) dropPeersPoolsOf(ctx context.Context, s sdn.Subnet) error {
 			}
 			continue
 		}
-		if s.Foreign && s.Name == subnetTitle(s.CIDR) && s.Pool == p.ID {
+		if s.Foreign && s.Name == identity.SubnetTitle(s.CIDR) && s.Pool == p.ID {
 			err = d.sdn.DeleteSubnet(ctx, s.ID)
 		} else {
 			err = d.tagSubnet(ctx, s, without(string(p.ID)))
@@ -271,14 +254,14 @@ func (d *Driver) mapped(ctx context.Context, id sdn.ID) (s sdn.Subnet, found boo
 		pool = enginePool{SubnetPool: p}
 	}
 	switch {
-	case (ours || peersPool(p)) && pool.subnet() != "":
+	case (ours || identity.PeersPool(p)) && pool.subnet() != "":
 		s, err = d.sdn.Subnet(ctx, pool.subnet())
 		return s, err == nil, ignoreAbsent(err)
-	case pool.ofPool != "":
+	case pool.OfPool != "":
 		// Subnets of one pool never overlap.
-		match := sdn.Match{Owner: d.sdn.Installation(), Kind: kindSubnet}
-		return sdn.First(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: match, Pools: []sdn.ID{pool.ofPool}, CIDRs: []netip.Prefix{pool.cidr}}))
-	case peersPool(p) || slices.Contains(p.Tags, tagExistingPool):
+		match := sdn.Match{Owner: d.sdn.Installation(), Kind: identity.KindSubnet}
+		return sdn.First(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: match, Pools: []sdn.ID{pool.OfPool}, CIDRs: []netip.Prefix{pool.CIDR}}))
+	case identity.PeersPool(p) || slices.Contains(p.Tags, identity.TagExistingPool):
 		return sdn.First(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: sdn.Match{Tags: []string{string(id)}}}))
 	}
 	return s, false, nil

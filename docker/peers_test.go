@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/ipproto"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -20,7 +21,7 @@ func TestPeerB01ExposedPorts(t *testing.T) {
 	b := newBox(t)
 	e := &endpoint{net: b.create(dualNetwork()), exposed: []m{{"Proto": 6, "Port": 80}, {"Proto": 17, "Port": 53}}}
 	b.run(e)
-	if got := tagValues(b.portOf(e.id).Tags, tagExposed); !slices.Equal(got, []string{"53/udp", "80/tcp"}) {
+	if got := identity.Values(b.portOf(e.id).Tags, identity.TagExposed); !slices.Equal(got, []string{"53/udp", "80/tcp"}) {
 		t.Errorf("the port's tags tell %v", got)
 	}
 	b.stop(e)
@@ -107,7 +108,7 @@ func TestPeerB08NoRollback(t *testing.T) {
 	}
 	delete(body["Options"].(m), optGeneric)
 	b.ok("NetworkDriver.CreateNetwork", body)
-	networks, err := sdn.All(b.provider.FindNetworks(t.Context(), sdn.NetworkQuery{Match: sdn.Match{Keys: []sdn.Key{b.driver.key(kindNetwork, n.id)}}}))
+	networks, err := sdn.All(b.provider.FindNetworks(t.Context(), sdn.NetworkQuery{Match: sdn.Match{Keys: []sdn.Key{b.driver.names.GlobalKey(identity.KindNetwork, n.id)}}}))
 	b.must(err)
 	if len(networks) != 1 {
 		t.Errorf("%d networks have the id", len(networks))
@@ -209,13 +210,15 @@ func TestPeerB14ExistingNetworks(t *testing.T) {
 		if b.portOf(e.id).Network != theirs.ID {
 			t.Error("the network was not used")
 		}
+		b.idle()
 		now, err := b.provider.Network(t.Context(), theirs.ID)
 		b.must(err)
-		if now.Name != "theirs" || !now.Key.IsZero() || now.Description != theirs.Description || !hasAll(now.Tags, useTags(n.id)) {
+		if now.Name != "theirs" || !now.Key.IsZero() || now.Description != theirs.Description || !identity.HasAll(now.Tags, useTags(n.id)) {
 			t.Errorf("the network became %+v", now)
 		}
 		b.stop(e)
 		b.remove(n)
+		b.idle()
 		if now := b.dump(); now != before {
 			t.Errorf("before\n%s\nafter\n%s", before, now)
 		}
@@ -309,7 +312,7 @@ func TestPeerB18DeviceStays(t *testing.T) {
 	id := b.portOf(e.id).ID
 	b.ok("NetworkDriver.Leave", e.body())
 	b.ok("NetworkDriver.DeleteEndpoint", e.body())
-	if p, err := b.provider.Port(t.Context(), id); err != nil || p.DeviceID != "" || p.Host != "" || p.Name != unboundName {
+	if p, err := b.provider.Port(t.Context(), id); err != nil || p.DeviceID != "" || p.Host != "" || p.Name != identity.UnboundPort {
 		t.Errorf("port %+v, %v", p, err)
 	}
 	b.giveBack(e)

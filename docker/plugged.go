@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/portproxy"
 	"github.com/kuryr/kuryr/sdn"
@@ -242,5 +243,5 @@ func (d *Driver) pruneOne(ctx context.Context, endpoint string, id sdn.ID) error
 
 // gatewayless tells whether a network's containers are to have no gateway, whatever its subnets have.
 func gatewayless(n sdn.Network) bool {
-	return slices.Contains(n.Tags, tagInternal) || slices.Contains(n.Tags, tagNoGateway)
+	return slices.Contains(n.Tags, identity.TagInternal) || slices.Contains(n.Tags, identity.TagNoGateway)
 }

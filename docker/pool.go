@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -18,7 +19,7 @@ func (d *Driver) requestPool(ctx context.Context, r *api.RequestPoolRequest) (an
 	if err != nil {
 		return nil, err
 	}
-	if pool.ofSubnet == "" && pool.ofPool == "" {
+	if pool.OfSubnet == "" && pool.OfPool == "" {
 		name, found, err := d.swarmPool(ctx, r)
 		if found {
 			return api.RequestPoolResponse{PoolID: name, Pool: r.Pool.String(), Data: map[string]string{}}, nil
@@ -28,7 +29,7 @@ func (d *Driver) requestPool(ctx context.Context, r *api.RequestPoolRequest) (an
 		}
 	}
 	var made enginePool
-	if pool.cidr.IsValid() {
+	if pool.CIDR.IsValid() {
 		made, err = d.namedPool(ctx, pool)
 	} else {
 		made, err = d.autoPool(ctx, r)
@@ -37,43 +38,43 @@ func (d *Driver) requestPool(ctx context.Context, r *api.RequestPoolRequest) (an
 		return nil, err
 	}
 	if len(r.Foreign) > 0 {
-		d.log.WarnContext(ctx, "IPAM options of a network mean nothing to kuryr", "range", made.cidr,
+		d.log.WarnContext(ctx, "IPAM options of a network mean nothing to kuryr", "range", made.CIDR,
 			"options", foreignOptions(r.Foreign))
 	}
-	return api.RequestPoolResponse{PoolID: string(made.ID), Pool: made.cidr.String(), Data: map[string]string{}}, nil
+	return api.RequestPoolResponse{PoolID: string(made.ID), Pool: made.CIDR.String(), Data: map[string]string{}}, nil
 }
 
 // namedPool makes a pool of the range asked for, whose name has all but the host and the nonce.
-func (d *Driver) namedPool(ctx context.Context, asked poolName) (enginePool, error) {
-	unlock, err := d.locks.lock(ctx, "range/"+asked.space+"/"+asked.cidr.String())
+func (d *Driver) namedPool(ctx context.Context, asked identity.PoolName) (enginePool, error) {
+	unlock, err := d.locks.lock(ctx, "range/"+asked.Space+"/"+asked.CIDR.String())
 	if err != nil {
 		return enginePool{}, err
 	}
 	defer unlock()
 	if d.beingUsed(asked) {
-		return enginePool{}, refuse("the range %s was just given to another network that is being created; try again in a minute", asked.cidr)
+		return enginePool{}, refuse("the range %s was just given to another network that is being created; try again in a minute", asked.CIDR)
 	}
-	if asked.ofSubnet == "" && asked.ofPool == "" {
+	if asked.OfSubnet == "" && asked.OfPool == "" {
 		if p, ok, err := d.lostNamed(ctx, asked); ok || err != nil {
 			return p, err
 		}
 	}
-	return d.makePool(ctx, newPoolName(d.hostKey, asked))
+	return d.makePool(ctx, d.newPoolName(asked))
 }
 
 // lostNamed is a pool of the range whose answer was lost together with an earlier process, or that a manager asked for that died before
 // it made a network.
-func (d *Driver) lostNamed(ctx context.Context, asked poolName) (enginePool, bool, error) {
+func (d *Driver) lostNamed(ctx context.Context, asked identity.PoolName) (enginePool, bool, error) {
 	if d.scope != Global {
-		return d.lost(ctx, func(p enginePool) bool { return p.cidr == asked.cidr && p.space == asked.space && p.sub == asked.sub })
+		return d.lost(ctx, func(p enginePool) bool { return p.CIDR == asked.CIDR && p.Space == asked.Space && p.Sub == asked.Sub })
 	}
-	bare, err := d.barePools(ctx, []netip.Prefix{asked.cidr})
+	bare, err := d.barePools(ctx, []netip.Prefix{asked.CIDR})
 	if err != nil {
 		return enginePool{}, false, err
 	}
 	for _, p := range bare {
-		if p.host == d.hostKey && p.space == asked.space && p.sub == asked.sub && (p.untouched() || p.space == api.GlobalSpace) {
-			d.beginPool(ctx, p.poolName)
+		if p.Host == d.names.Host && p.Space == asked.Space && p.Sub == asked.Sub && (p.untouched() || p.Space == api.GlobalSpace) {
+			d.beginPool(ctx, p.PoolName)
 			d.hand(p)
 			return p, true, nil
 		}
@@ -82,16 +83,16 @@ func (d *Driver) lostNamed(ctx context.Context, asked poolName) (enginePool, boo
 }
 
 // makePool makes a pool whose name nobody had before.
-func (d *Driver) makePool(ctx context.Context, name poolName) (enginePool, error) {
+func (d *Driver) makePool(ctx context.Context, name identity.PoolName) (enginePool, error) {
 	spec := sdn.SubnetPoolSpec{
-		Base:       sdn.Base{Key: d.key(kindPool, name.String()), Name: poolTitle(name.cidr)},
-		Prefixes:   []netip.Prefix{name.cidr},
-		DefaultLen: name.cidr.Bits(),
-		MinLen:     name.cidr.Bits(),
+		Base:       sdn.Base{Key: d.names.PoolKey(name), Name: identity.PoolTitle(name.CIDR)},
+		Prefixes:   []netip.Prefix{name.CIDR},
+		DefaultLen: name.CIDR.Bits(),
+		MinLen:     name.CIDR.Bits(),
 		New:        true,
 	}
-	if name.ofSubnet != "" {
-		spec.Tags = []string{string(name.ofSubnet)}
+	if name.OfSubnet != "" {
+		spec.Tags = []string{string(name.OfSubnet)}
 	}
 	d.beginPool(ctx, name)
 	pool, err := d.sdn.EnsureSubnetPool(ctx, spec)
@@ -100,15 +101,15 @@ func (d *Driver) makePool(ctx context.Context, name poolName) (enginePool, error
 			d.searchAgain(ctx)
 		}
 		if !mayLand(err) {
-			d.begun.strike(kindPool, name.String())
+			d.begun.strike(identity.KindPool, name.String())
 		}
 		return enginePool{}, err
 	}
 	failpoint.Here("docker.requestpool.made")
 	made := enginePool{pool, name}
 	d.hand(made)
-	if name.ofSubnet != "" {
-		d.whereabouts.noteSubnet(pool.ID, name.ofSubnet)
+	if name.OfSubnet != "" {
+		d.whereabouts.noteSubnet(pool.ID, name.OfSubnet)
 	}
 	return made, nil
 }
@@ -118,9 +119,9 @@ func (d *Driver) makePool(ctx context.Context, name poolName) (enginePool, error
 func (d *Driver) barePools(ctx context.Context, ranges []netip.Prefix) ([]enginePool, error) {
 	titles := make([]string, len(ranges))
 	for i, r := range ranges {
-		titles[i] = poolTitle(r)
+		titles[i] = identity.PoolTitle(r)
 	}
-	match := sdn.Match{Owner: d.sdn.Installation(), Kind: kindPool, Names: titles}
+	match := sdn.Match{Owner: d.sdn.Installation(), Kind: identity.KindPool, Names: titles}
 	var pools []enginePool
 	for found, err := range d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
 		if err != nil {
@@ -199,10 +200,10 @@ func (d *Driver) letGo(ctx context.Context, ref api.PoolID) (sdn.ID, error) {
 			return "", err // somebody else's: used, never deleted
 		}
 	}
-	d.begun.found(kindPool, pool.Key.Name)
+	d.begun.found(identity.KindPool, pool.Key.Name)
 	network, err := d.letGoOurs(ctx, ref, pool)
 	if err == nil {
-		d.begun.strike(kindPool, pool.Key.Name)
+		d.begun.strike(identity.KindPool, pool.Key.Name)
 	}
 	return network, err
 }
@@ -215,22 +216,22 @@ func (d *Driver) letGoOurs(ctx context.Context, ref api.PoolID, pool enginePool)
 	if err != nil {
 		return "", err
 	}
-	if cut && (s.Pool == pool.cutFrom() || d.ours(s.Meta, kindSubnet)) { // and not an existing one, which needs no pool of ours
+	if cut && (s.Pool == pool.cutFrom() || d.names.Ours(s.Meta, identity.KindSubnet)) { // and not an existing one, which needs no pool of ours
 		subnets = append(subnets, s)
 	}
-	if ref.Life != "" && len(subnets) > 0 && !d.ours(subnets[0].Meta, kindHiddenSubnet) {
+	if ref.Life != "" && len(subnets) > 0 && !d.names.Ours(subnets[0].Meta, identity.KindHiddenSubnet) {
 		network, err := d.sdn.Network(ctx, subnets[0].Network)
 		if err != nil && !sdn.IsNotFound(err) {
 			return "", err
 		}
-		if err == nil && slices.Contains(network.Tags, tagAllocated) {
+		if err == nil && slices.Contains(network.Tags, identity.TagAllocated) {
 			// Either it is freed next, or this is the undoing of another network that was refused the range.
-			return "", d.tagPool(ctx, pool, tagLetGo)
+			return "", d.tagPool(ctx, pool, identity.TagLetGo)
 		}
 	}
 	used := false
 	for _, s := range subnets {
-		used = used || !d.ours(s.Meta, kindHiddenSubnet)
+		used = used || !d.names.Ours(s.Meta, identity.KindHiddenSubnet)
 	}
 	if len(subnets) == 0 {
 		if _, used, err = d.emptiedOwner(ctx, pool); err != nil {
@@ -267,9 +268,9 @@ func (d *Driver) letGoOurs(ctx context.Context, ref api.PoolID, pool enginePool)
 
 // markReleased marks a pool as released. Where this host alone writes on it, that is done without a condition, which costs calls.
 func (d *Driver) markReleased(ctx context.Context, pool enginePool) error {
-	tags, missing := withTag(pool.Tags, tagReleased)
+	tags, missing := identity.With(pool.Tags, identity.TagReleased)
 	if d.scope != Local || !missing {
-		return d.tagPool(ctx, pool, tagReleased)
+		return d.tagPool(ctx, pool, identity.TagReleased)
 	}
 	_, err := d.sdn.UpdateSubnetPool(ctx, pool.ID, sdn.SubnetPoolPatch{Patch: sdn.Patch{Tags: &tags}})
 	return err
@@ -289,7 +290,7 @@ func (d *Driver) dropPool(ctx context.Context, id sdn.ID) error {
 
 // tagPool adds a tag to a pool, whatever others do to it meanwhile.
 func (d *Driver) tagPool(ctx context.Context, pool enginePool, tag string) error {
-	return d.changePool(ctx, pool, func(tags []string) ([]string, bool) { return withTag(tags, tag) })
+	return d.changePool(ctx, pool, func(tags []string) ([]string, bool) { return identity.With(tags, tag) })
 }
 
 func (d *Driver) changePool(ctx context.Context, pool enginePool, change func([]string) ([]string, bool)) error {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/docker/publish"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
@@ -80,13 +81,14 @@ func (d *Driver) atHost() *publish.Host {
 
 // toBePublished is an endpoint as it is published.
 func (d *Driver) toBePublished(endpoint string, port sdn.Port) publish.Endpoint {
-	return publish.Endpoint{ID: endpoint, Key: d.key(kindPublish, endpoint), Port: port, Binding: binding(port)}
+	return publish.Endpoint{ID: endpoint, Key: d.names.GlobalKey(identity.KindPublish, endpoint),
+		Port: port, Binding: binding(port)}
 }
 
 // binding is the address of the host that the port's network was told to publish on, where a
 // published port names none; invalid: everywhere.
 func binding(port sdn.Port) netip.Addr {
-	for _, text := range tagValues(port.Tags, tagBinding) {
+	for _, text := range identity.Values(port.Tags, identity.TagBinding) {
 		if a, err := netip.ParseAddr(text); err == nil {
 			return a
 		}
@@ -220,7 +222,7 @@ func (d *Driver) restoreEndpoint(ctx context.Context, endpoint string) error {
 // published lists the endpoints that publish at an address of the host that the filter lets pass;
 // nil lets all pass.
 func (d *Driver) published(ctx context.Context, passes func(netip.Addr) bool) ([]string, error) {
-	match := sdn.Match{Owner: d.sdn.Installation(), Kind: kindPublish}
+	match := sdn.Match{Owner: d.sdn.Installation(), Kind: identity.KindPublish}
 	var endpoints []string
 	seen := map[string]bool{}
 	for f, err := range d.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: match}) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -15,8 +16,8 @@ import (
 func (d *Driver) Reconcile(ctx context.Context) error {
 	owner := d.sdn.Installation()
 	errs := []error{d.restorePorts(ctx), d.prunePlugged(ctx)}
-	for _, tag := range []string{tagDeleted, tagCreating, d.allocatingTag(), d.leavingTag()} {
-		match := sdn.Match{Owner: owner, Kind: kindNetwork, Tags: []string{tag}}
+	for _, tag := range []string{identity.TagDeleted, identity.TagCreating, d.allocatingTag(), d.leavingTag()} {
+		match := sdn.Match{Owner: owner, Kind: identity.KindNetwork, Tags: []string{tag}}
 		networks, err := sdn.All(d.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}))
 		errs = append(errs, err)
 		for _, n := range networks {
@@ -24,7 +25,7 @@ func (d *Driver) Reconcile(ctx context.Context) error {
 		}
 	}
 	errs = append(errs, d.finishLinks(ctx), d.finishReleased(ctx))
-	ports, err := sdn.All(d.sdn.FindPorts(ctx, sdn.PortQuery{Match: sdn.Match{Owner: owner, Kind: kindPort}, Hosts: []string{d.host}}))
+	ports, err := sdn.All(d.sdn.FindPorts(ctx, sdn.PortQuery{Match: sdn.Match{Owner: owner, Kind: identity.KindPort}, Hosts: []string{d.host}}))
 	errs = append(errs, err)
 	for _, p := range ports {
 		if p.DeviceID != "" && len(p.Addresses) > 0 && len(unfreed(p)) == 0 {
@@ -37,11 +38,11 @@ func (d *Driver) Reconcile(ctx context.Context) error {
 
 // finishReleased finishes the pools that the engine has released, and the networks that have no others.
 func (d *Driver) finishReleased(ctx context.Context) error {
-	match := sdn.Match{Owner: d.sdn.Installation(), Kind: kindPool, Tags: []string{tagReleased}}
+	match := sdn.Match{Owner: d.sdn.Installation(), Kind: identity.KindPool, Tags: []string{identity.TagReleased}}
 	pools, err := sdn.All(d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}))
 	errs := []error{err}
 	for _, p := range pools {
-		if name, ok := parsePoolName(p.Key.Name); ok && (name.host == d.hostKey || name.space == api.GlobalSpace && d.scope == Global) {
+		if name, ok := identity.ParsePoolName(p.Key.Name); ok && (name.Host == d.names.Host || name.Space == api.GlobalSpace && d.scope == Global) {
 			errs = append(errs, d.finishPool(ctx, p))
 		}
 	}
@@ -62,7 +63,7 @@ func (d *Driver) finishNetwork(ctx context.Context, n sdn.Network, tag string) e
 	if err != nil {
 		return err
 	}
-	if tag == tagDeleted || tag == d.allocatingTag() {
+	if tag == identity.TagDeleted || tag == d.allocatingTag() {
 		return d.dropFound(ctx, now.Key.Name, now)
 	}
 	return d.removeNetwork(ctx, n.Key.Name)
@@ -76,9 +77,9 @@ func (d *Driver) finishPool(ctx context.Context, pool sdn.SubnetPool) error {
 		return err
 	}
 	var network sdn.Network
-	if found && !d.ours(subnet.Meta, kindHiddenSubnet) {
+	if found && !d.names.Ours(subnet.Meta, identity.KindHiddenSubnet) {
 		network, err = d.sdn.Network(ctx, subnet.Network)
-		if sdn.IsNotFound(err) || err == nil && !d.ours(network.Meta, kindNetwork) {
+		if sdn.IsNotFound(err) || err == nil && !d.names.Ours(network.Meta, identity.KindNetwork) {
 			return nil
 		}
 	} else {
@@ -91,7 +92,7 @@ func (d *Driver) finishPool(ctx context.Context, pool sdn.SubnetPool) error {
 	if err != nil {
 		return err
 	}
-	if slices.Contains(network.Tags, tagAllocated) {
+	if slices.Contains(network.Tags, identity.TagAllocated) {
 		return d.finishAllocation(ctx, network.ID)
 	}
 	released, err := d.allReleased(ctx, network)
@@ -103,7 +104,8 @@ func (d *Driver) finishPool(ctx context.Context, pool sdn.SubnetPool) error {
 		if err != nil {
 			return err
 		}
-		if d.ours(port.Meta, kindPort, kindEndpoint) && port.DeviceID != "" && len(unfreed(port)) > 0 {
+		if d.names.Ours(port.Meta, identity.KindPort, identity.KindEndpoint) && port.DeviceID != "" &&
+			len(unfreed(port)) > 0 {
 			d.log.WarnContext(ctx, "a network whose ranges were released still has an endpoint", "network", network.Key.Name, "endpoint", port.DeviceID)
 			return nil
 		}
@@ -131,7 +133,7 @@ func (d *Driver) allReleased(ctx context.Context, network sdn.Network) (bool, er
 	if len(ids) == 0 || slices.ContainsFunc(subnets, func(s sdn.Subnet) bool { return s.Pool == "" }) {
 		return false, nil
 	}
-	released, err := sdn.All(d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: sdn.Match{IDs: ids, Tags: []string{tagReleased}}}))
+	released, err := sdn.All(d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: sdn.Match{IDs: ids, Tags: []string{identity.TagReleased}}}))
 	return len(released) == len(ids), err
 }
 

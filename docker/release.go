@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -27,18 +28,18 @@ func (d *Driver) releaseAddress(ctx context.Context, r *api.ReleaseAddressReques
 	if err != nil || !found || givenSince(ctx, port) {
 		return api.Empty{}, err
 	}
-	if d.borrowed(port) {
+	if d.names.Attached(port, d.host) {
 		err := d.releaseLent(ctx, port, r.Address)
 		d.wasReturned(sdn.Address{Subnet: subnet.ID, Addr: r.Address}) // by this very release
 		return api.Empty{}, err
 	}
-	if !d.ours(port.Meta, kindPort) && (!peersPort(port) || !d.ownPort(port)) {
+	if !d.names.Ours(port.Meta, identity.KindPort) && (!identity.PeersPort(port) || !d.ownPort(port)) {
 		return api.Empty{}, nil
 	}
 	if swarms(subnet) {
 		return api.Empty{}, d.releaseHeld(ctx, port, r)
 	}
-	if d.elsewhere(port) {
+	if identity.Elsewhere(port, d.host) {
 		return api.Empty{}, nil
 	}
 	if port.DeviceID != "" {
@@ -72,7 +73,7 @@ func (d *Driver) releaseLent(ctx context.Context, port sdn.Port, addr netip.Addr
 	if d.wasRefused(port.ID, addr) {
 		return nil
 	}
-	endpoint := endpointOf(port)
+	endpoint := identity.EndpointOf(port)
 	unlock, err := d.locks.lock(ctx, "endpoint/"+endpoint)
 	if err != nil {
 		return err
@@ -80,7 +81,8 @@ func (d *Driver) releaseLent(ctx context.Context, port sdn.Port, addr netip.Addr
 	defer unlock()
 	return retryStale(func(bool) error {
 		port, err := d.sdn.Port(ctx, port.ID)
-		if sdn.IsNotFound(err) || err == nil && (!d.borrowed(port) || endpointOf(port) != endpoint) {
+		if sdn.IsNotFound(err) || err == nil && (!d.names.Attached(port, d.host) ||
+			identity.EndpointOf(port) != endpoint) {
 			return nil
 		}
 		if err != nil {
@@ -115,7 +117,7 @@ func (d *Driver) freeAddress(ctx context.Context, port sdn.Port, addr netip.Addr
 		_, err := d.sdn.UpdatePort(ctx, port.ID, patch)
 		return err
 	}
-	if tags, missing := withTag(port.Tags, tagFreed+addr.String()); missing {
+	if tags, missing := identity.With(port.Tags, identity.TagFreed+addr.String()); missing {
 		patch.Tags = &tags
 		updated, err := d.sdn.UpdatePort(ctx, port.ID, patch)
 		if err != nil {
@@ -132,13 +134,13 @@ func (d *Driver) freeAddress(ctx context.Context, port sdn.Port, addr netip.Addr
 
 // unfreed are the addresses of a port that the engine has not released.
 func unfreed(port sdn.Port) []sdn.Address {
-	freed := tagValues(port.Tags, tagFreed)
+	freed := identity.Values(port.Tags, identity.TagFreed)
 	return slices.DeleteFunc(slices.Clone(port.Addresses), func(a sdn.Address) bool { return slices.Contains(freed, a.Addr.String()) })
 }
 
 // dropEndpoint takes away all that an endpoint has, the port last, unless a swarm's manager holds that.
 func (d *Driver) dropEndpoint(ctx context.Context, port sdn.Port) error {
-	if err := d.unpublish(ctx, endpointOf(port)); err != nil {
+	if err := d.unpublish(ctx, identity.EndpointOf(port)); err != nil {
 		return err
 	}
 	if err := d.letFloat(ctx, port); err != nil {
@@ -148,8 +150,8 @@ func (d *Driver) dropEndpoint(ctx context.Context, port sdn.Port) error {
 		return err
 	}
 	failpoint.Here("docker.dropendpoint.unplugged")
-	d.plugged.drop(ctx, endpointOf(port))
-	if d.borrowed(port) {
+	d.plugged.drop(ctx, identity.EndpointOf(port))
+	if d.names.Attached(port, d.host) {
 		return d.giveBack(ctx, port)
 	}
 	if len(held(port)) > 0 {

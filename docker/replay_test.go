@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -160,7 +161,7 @@ func (s set) play(t *testing.T) {
 // removeLost removes the networks that are there, as their user would by hand, and gives their ranges.
 func (b *box) removeLost() (ranges []string) {
 	b.t.Helper()
-	subnets, err := sdn.All(b.provider.FindSubnets(b.t.Context(), sdn.SubnetQuery{Match: sdn.Match{Owner: b.provider.Installation(), Kind: kindSubnet}}))
+	subnets, err := sdn.All(b.provider.FindSubnets(b.t.Context(), sdn.SubnetQuery{Match: sdn.Match{Owner: b.provider.Installation(), Kind: identity.KindSubnet}}))
 	b.must(err)
 	for _, s := range subnets {
 		ranges = append(ranges, s.CIDR.String())

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -15,9 +16,9 @@ import (
 // routerKey is the identity of a network's router: its own, or the shared one it was put on.
 func (d *Driver) routerKey(network, shared string) sdn.Key {
 	if shared != "" {
-		return d.key(kindSharedRouter, shared)
+		return d.names.GlobalKey(identity.KindSharedRouter, shared)
 	}
-	return d.key(kindRouter, network)
+	return d.names.GlobalKey(identity.KindRouter, network)
 }
 
 // wantsRouter tells whether a network of these options is to be on a router.
@@ -147,7 +148,7 @@ func (d *Driver) unroute(ctx context.Context, id string, network sdn.Network) er
 		return nil
 	}
 	shared := ""
-	if names := tagValues(network.Tags, tagRouter); len(names) > 0 {
+	if names := identity.Values(network.Tags, identity.TagRouter); len(names) > 0 {
 		shared = names[0]
 	}
 	key := d.routerKey(id, shared)

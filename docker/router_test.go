@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -87,7 +88,7 @@ func TestExternalNetwork(t *testing.T) {
 	for _, name := range []string{external.Name, string(external.ID)} {
 		n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}, options: m{optExternal: name}})
 		found := b.routers()
-		if len(found) != 1 || found[0].Gateway == nil || found[0].Gateway.Network != external.ID || found[0].Key != b.driver.key(kindRouter, n.id) {
+		if len(found) != 1 || found[0].Gateway == nil || found[0].Gateway.Network != external.ID || found[0].Key != b.driver.names.GlobalKey(identity.KindRouter, n.id) {
 			t.Errorf("routers %+v", found)
 		}
 		b.restart()

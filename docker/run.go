@@ -19,11 +19,9 @@ const firstWait, longestWait = time.Second, time.Minute
 // always nil.
 func (d *Driver) Run(ctx context.Context) error {
 	ctx = sdn.Unawaited(ctx)
-	if d.database != nil {
-		var running sync.WaitGroup
-		defer running.Wait()
-		running.Go(func() { d.database.Run(ctx) })
-	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { d.database.Run(ctx) })
 	reconciled, wait := false, firstWait
 	for {
 		err := d.settleAll(ctx)

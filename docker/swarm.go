@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -39,13 +40,13 @@ func (d *Driver) swarmPool(ctx context.Context, r *api.RequestPoolRequest) (id s
 // allocatedSubnet is the subnet of a range that a swarm's manager has. Where hidden is true, that of a network of another
 // driver, whose addresses alone are ours, is one too.
 func (d *Driver) allocatedSubnet(ctx context.Context, cidr netip.Prefix, hidden bool) (sdn.Subnet, bool, error) {
-	match := sdn.Match{Owner: d.sdn.Installation(), Kind: kindPool, Names: []string{poolTitle(cidr)}}
+	match := sdn.Match{Owner: d.sdn.Installation(), Kind: identity.KindPool, Names: []string{identity.PoolTitle(cidr)}}
 	var ids []sdn.ID
 	for found, err := range d.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
 		if err != nil {
 			return sdn.Subnet{}, false, err
 		}
-		if p, ok := d.enginePool(found); ok && p.space == api.GlobalSpace && p.cidr == cidr {
+		if p, ok := d.enginePool(found); ok && p.Space == api.GlobalSpace && p.CIDR == cidr {
 			ids = append(ids, p.ID)
 		}
 	}
@@ -60,7 +61,7 @@ func (d *Driver) allocatedSubnet(ctx context.Context, cidr netip.Prefix, hidden 
 		if !swarms(s) {
 			continue
 		}
-		if d.ours(s.Meta, kindHiddenSubnet) {
+		if d.names.Ours(s.Meta, identity.KindHiddenSubnet) {
 			if hidden {
 				return s, true, nil
 			}
@@ -73,7 +74,7 @@ func (d *Driver) allocatedSubnet(ctx context.Context, cidr netip.Prefix, hidden 
 		if err != nil {
 			return sdn.Subnet{}, false, err
 		}
-		if slices.Contains(network.Tags, tagAllocated) {
+		if slices.Contains(network.Tags, identity.TagAllocated) {
 			return s, true, nil
 		}
 	}
@@ -81,7 +82,7 @@ func (d *Driver) allocatedSubnet(ctx context.Context, cidr netip.Prefix, hidden 
 }
 
 // swarms tells whether a swarm's manager gives the addresses of a subnet.
-func swarms(s sdn.Subnet) bool { return slices.Contains(s.Tags, tagSwarm) }
+func swarms(s sdn.Subnet) bool { return slices.Contains(s.Tags, identity.TagSwarm) }
 
 // allocateNetwork is asked on a swarm's manager, before any node hears of the network. It makes network and subnets, so that
 // the manager's addresses are ports of it; the way out is made by the first node, since only nodes are told whether there is
@@ -110,10 +111,10 @@ func (d *Driver) allocate(ctx context.Context, r *api.AllocateNetworkRequest) er
 	}
 	var subnets []sdn.Subnet
 	if exists {
-		if slices.Contains(network.Tags, tagDeleted) {
+		if slices.Contains(network.Tags, identity.TagDeleted) {
 			return refuse("network %s is being deleted", r.NetworkID)
 		}
-		if !slices.Contains(network.Tags, tagAllocated) {
+		if !slices.Contains(network.Tags, identity.TagAllocated) {
 			return nil // a node has made it: its ranges are not of ours
 		}
 		if subnets, err = sdn.All(d.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{network.ID}})); err != nil {
@@ -183,7 +184,7 @@ func (d *Driver) allocationPools(ctx context.Context, r *api.AllocateNetworkRequ
 	for _, data := range r.Ranges {
 		for _, p := range bare {
 			had, ok := pools[data]
-			if p.host == d.hostKey && p.space == api.GlobalSpace && p.cidr == data.Pool && p.gateway() == data.Gateway &&
+			if p.Host == d.names.Host && p.Space == api.GlobalSpace && p.CIDR == data.Pool && p.gateway() == data.Gateway &&
 				(!ok || p.Created.After(had.Created)) {
 				pools[data] = p
 			}
@@ -216,11 +217,11 @@ func (d *Driver) rangeTaken(ctx context.Context, cidr netip.Prefix, id sdn.ID) e
 
 func (d *Driver) buildAllocation(ctx context.Context, r *api.AllocateNetworkRequest, pools map[*api.IPAMData]enginePool) error {
 	spec := sdn.NetworkSpec{
-		Base: sdn.Base{Key: d.key(kindNetwork, r.NetworkID), Name: networkName(r.NetworkID),
-			Tags: append(idTags(r.NetworkID), tagSwarm, tagAllocated, d.allocatingTag())},
+		Base: sdn.Base{Key: d.names.GlobalKey(identity.KindNetwork, r.NetworkID), Name: identity.NetworkTitle(r.NetworkID),
+			Tags: append(identity.IDTags(r.NetworkID), identity.TagSwarm, identity.TagAllocated, d.allocatingTag())},
 		MTU: r.Options.MTU,
 	}
-	spec.Tags = append(spec.Tags, networkOptionTags(r.Options)...)
+	spec.Tags = append(spec.Tags, identity.NetworkOptionTags(r.Options)...)
 	for _, data := range r.Ranges {
 		pool, ok := pools[data]
 		if !ok {
@@ -228,7 +229,7 @@ func (d *Driver) buildAllocation(ctx context.Context, r *api.AllocateNetworkRequ
 		}
 		data.AuxAddresses = pool.aux()
 		s := subnetSpec(d.subnetKey(r.NetworkID, data.Pool, data.Place), data, pool, !r.Options.Routed())
-		s.Tags = append(s.Tags, tagSwarm)
+		s.Tags = append(s.Tags, identity.TagSwarm)
 		spec.Subnets = append(spec.Subnets, s)
 	}
 	network, err := d.sdn.EnsureNetwork(ctx, spec)
@@ -254,11 +255,11 @@ func (d *Driver) freeNetwork(ctx context.Context, r *api.NetworkRequest) (any, e
 	}
 	defer unlock()
 	network, found, err := d.findNetwork(ctx, r.NetworkID)
-	if err != nil || !found || !slices.Contains(network.Tags, tagSwarm) {
+	if err != nil || !found || !slices.Contains(network.Tags, identity.TagSwarm) {
 		return api.Empty{}, err
 	}
 	err = d.changeNetwork(ctx, network, func(tags []string) []string {
-		return goneIfLast(slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return t == tagAllocated }))
+		return goneIfLast(slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return t == identity.TagAllocated }))
 	})
 	if err != nil {
 		return nil, err
@@ -279,7 +280,8 @@ func (d *Driver) finishAllocation(ctx context.Context, id sdn.ID) error {
 	if sdn.IsNotFound(err) {
 		return nil
 	}
-	if err != nil || !d.ours(network.Meta, kindNetwork) || !slices.Contains(network.Tags, tagAllocated) {
+	if err != nil || !d.names.Ours(network.Meta, identity.KindNetwork) ||
+		!slices.Contains(network.Tags, identity.TagAllocated) {
 		return err
 	}
 	unlock, err := d.locks.lock(ctx, "network/"+network.Key.Name)
@@ -295,7 +297,7 @@ func (d *Driver) finishAllocation(ctx context.Context, id sdn.ID) error {
 		if len(nodesOf(tags)) > 0 {
 			return tags
 		}
-		return append(slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return t == tagAllocated || t == tagDeleted }), tagDeleted)
+		return append(slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return t == identity.TagAllocated || t == identity.TagDeleted }), identity.TagDeleted)
 	})
 	if err != nil {
 		return err

@@ -6,24 +6,25 @@ import (
 	"strings"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
 
 // nodeTag marks a network of global scope that this host's engine has.
-func (d *Driver) nodeTag() string { return tagNode + d.hostKey }
+func (d *Driver) nodeTag() string { return identity.TagNode + d.names.Host }
 
 // leavingTag marks one whose part on this host is being taken away.
-func (d *Driver) leavingTag() string { return tagLeaving + d.hostKey }
+func (d *Driver) leavingTag() string { return identity.TagLeaving + d.names.Host }
 
 // allocatingTag marks one that the manager on this host is not yet told of.
-func (d *Driver) allocatingTag() string { return tagAllocating + d.hostKey }
+func (d *Driver) allocatingTag() string { return identity.TagAllocating + d.names.Host }
 
 // nodes are the hosts whose engines have the network, or are about to have it no more.
 func nodes(n sdn.Network) []string { return nodesOf(n.Tags) }
 
 func nodesOf(tags []string) []string {
-	return slices.Concat(tagValues(tags, tagNode), tagValues(tags, tagLeaving))
+	return slices.Concat(identity.Values(tags, identity.TagNode), identity.Values(tags, identity.TagLeaving))
 }
 
 // without is a change of tags that takes some away.
@@ -35,16 +36,17 @@ func without(gone ...string) func([]string) []string {
 
 // goneIfLast marks a network as deleted if neither a manager nor a node has it.
 func goneIfLast(tags []string) []string {
-	if len(nodesOf(tags)) > 0 || slices.Contains(tags, tagAllocated) || slices.Contains(tags, tagDeleted) {
+	if len(nodesOf(tags)) > 0 || slices.Contains(tags, identity.TagAllocated) ||
+		slices.Contains(tags, identity.TagDeleted) {
 		return tags
 	}
-	return append(slices.Clone(tags), tagDeleted)
+	return append(slices.Clone(tags), identity.TagDeleted)
 }
 
 // dropIfDeleted drops a network if it is marked by now.
 func (d *Driver) dropIfDeleted(ctx context.Context, network sdn.Network) error {
 	now, err := d.sdn.Network(ctx, network.ID)
-	if sdn.IsNotFound(err) || err == nil && !slices.Contains(now.Tags, tagDeleted) {
+	if sdn.IsNotFound(err) || err == nil && !slices.Contains(now.Tags, identity.TagDeleted) {
 		return nil
 	}
 	if err != nil {
@@ -59,8 +61,8 @@ func (d *Driver) keepNodes(tags []string, before sdn.Network) []string {
 		return tags
 	}
 	for _, t := range append(slices.Clone(before.Tags), d.nodeTag()) {
-		if strings.HasPrefix(t, tagNode) || strings.HasPrefix(t, tagLeaving) && t != d.leavingTag() {
-			tags, _ = withTag(tags, t)
+		if strings.HasPrefix(t, identity.TagNode) || strings.HasPrefix(t, identity.TagLeaving) && t != d.leavingTag() {
+			tags, _ = identity.With(tags, t)
 		}
 	}
 	return tags
@@ -92,12 +94,12 @@ func (d *Driver) joinNetwork(ctx context.Context, r *api.CreateNetworkRequest, n
 		}
 	}
 	err = d.changeNetwork(ctx, network, func(tags []string) []string {
-		if slices.Contains(tags, tagDeleted) {
+		if slices.Contains(tags, identity.TagDeleted) {
 			return tags
 		}
-		tags, _ = withTag(tags, d.nodeTag())
+		tags, _ = identity.With(tags, d.nodeTag())
 		if r.Options.Internal {
-			tags, _ = withTag(tags, tagInternal)
+			tags, _ = identity.With(tags, identity.TagInternal)
 		}
 		return tags
 	})
@@ -107,7 +109,7 @@ func (d *Driver) joinNetwork(ctx context.Context, r *api.CreateNetworkRequest, n
 	if err != nil {
 		return err
 	}
-	if slices.Contains(network.Tags, tagDeleted) {
+	if slices.Contains(network.Tags, identity.TagDeleted) {
 		return refuse("network %s is being deleted", r.NetworkID)
 	}
 	failpoint.Here("docker.swarm.joined")
@@ -131,7 +133,7 @@ func (d *Driver) dropStale(ctx context.Context, network sdn.Network) error {
 		return err
 	}
 	for _, p := range ports {
-		if !d.ours(p.Meta, kindPort, kindEndpoint) || p.DeviceID == "" {
+		if !d.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint) || p.DeviceID == "" {
 			continue
 		}
 		if _, err := d.dropForgotten(ctx, p, "its network is made once more"); err != nil {
@@ -164,8 +166,8 @@ func (d *Driver) removeNetwork(ctx context.Context, id string) error {
 
 // shared tells whether a swarm's manager has a network, or another node.
 func (d *Driver) shared(n sdn.Network) bool {
-	others := slices.ContainsFunc(nodes(n), func(host string) bool { return host != d.hostKey })
-	return slices.Contains(n.Tags, tagAllocated) || others
+	others := slices.ContainsFunc(nodes(n), func(host string) bool { return host != d.names.Host })
+	return slices.Contains(n.Tags, identity.TagAllocated) || others
 }
 
 // leaveNetwork takes away what this node has of a network, and the network itself if it was the last to have it. The engine
@@ -176,7 +178,7 @@ func (d *Driver) leaveNetwork(ctx context.Context, network sdn.Network) error {
 		return nil
 	}
 	err := d.changeNetwork(ctx, network, func(tags []string) []string {
-		tags, _ = withTag(without(d.nodeTag())(tags), d.leavingTag())
+		tags, _ = identity.With(without(d.nodeTag())(tags), d.leavingTag())
 		return tags
 	})
 	if err != nil {
@@ -188,7 +190,7 @@ func (d *Driver) leaveNetwork(ctx context.Context, network sdn.Network) error {
 		return err
 	}
 	for _, p := range ports {
-		if d.ours(p.Meta, kindPort, kindEndpoint) && p.DeviceID != "" {
+		if d.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint) && p.DeviceID != "" {
 			if err := d.dropEndpoint(ctx, p); err != nil {
 				return err
 			}
@@ -215,7 +217,7 @@ func (d *Driver) releaseNodePool(ctx context.Context, id sdn.ID) error {
 		return err
 	}
 	network, err := d.sdn.Network(ctx, subnet.Network)
-	if sdn.IsNotFound(err) || err == nil && !d.ours(network.Meta, kindNetwork) {
+	if sdn.IsNotFound(err) || err == nil && !d.names.Ours(network.Meta, identity.KindNetwork) {
 		return nil
 	}
 	if err != nil {
@@ -230,7 +232,7 @@ func (d *Driver) releaseNodePool(ctx context.Context, id sdn.ID) error {
 		if err != nil {
 			return err
 		}
-		if d.ours(p.Meta, kindPort, kindEndpoint) && p.DeviceID != "" {
+		if d.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint) && p.DeviceID != "" {
 			return nil
 		}
 	}

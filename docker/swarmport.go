@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -18,8 +19,8 @@ import (
 // held are the tags of a port by which a swarm's manager has it.
 func held(p sdn.Port) []string {
 	var tags []string
-	for _, life := range tagValues(p.Tags, tagHeld) {
-		tags = append(tags, tagHeld+life)
+	for _, life := range identity.Values(p.Tags, identity.TagHeld) {
+		tags = append(tags, identity.TagHeld+life)
 	}
 	return tags
 }
@@ -27,7 +28,7 @@ func held(p sdn.Port) []string {
 // managerAddress is an address that a swarm's manager takes, for a task or as a service's VIP. A manager that was restarted
 // takes all again that it had: those are its own already. One that takes the same twice in one life means two.
 func (d *Driver) managerAddress(ctx context.Context, s sdn.Subnet, r *api.RequestAddressRequest, life string) (any, error) {
-	mark := tagHeld + life
+	mark := identity.TagHeld + life
 	if r.Address.IsValid() {
 		port, found, err := d.portAt(ctx, s, r.Address)
 		if err != nil {
@@ -59,7 +60,7 @@ func (d *Driver) holdAgain(ctx context.Context, s sdn.Subnet, port sdn.Port, a n
 		}
 		has := held(port)
 		switch {
-		case !d.ours(port.Meta, kindPort, kindEndpoint),
+		case !d.names.Ours(port.Meta, identity.KindPort, identity.KindEndpoint),
 			slices.Contains(has, mark) && d.given(port.ID),
 			len(has) == 0 && port.DeviceID != "":
 			return refuse("address %s is in use", a)
@@ -85,7 +86,7 @@ func (d *Driver) nodeAddress(ctx context.Context, s sdn.Subnet, r *api.RequestAd
 		}
 		if found && len(held(port)) > 0 {
 			if port.DeviceID != "" {
-				return nil, inUseByAnother(port)
+				return nil, identity.InUse(port)
 			}
 			return api.NewRequestAddressResponse(r.Address, s.CIDR.Bits()), nil
 		}

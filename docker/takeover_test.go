@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/docker/peertest"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -53,7 +54,7 @@ func TestTakeoverMade(t *testing.T) {
 		if e.joined["Gateway"] != "10.50.0.1" || e.joined["GatewayIPv6"] != "fd50::1" {
 			t.Errorf("join %v", e.joined)
 		}
-		if now := b.networkOf(n); !b.driver.ours(now.Meta, kindNetwork) || now.Name != networkName(n.id) || !hasAll(now.Tags, idTags(n.id)) {
+		if now := b.networkOf(n); !b.driver.names.Ours(now.Meta, identity.KindNetwork) || now.Name != identity.NetworkTitle(n.id) || !identity.HasAll(now.Tags, identity.IDTags(n.id)) {
 			t.Errorf("the network is %+v", now)
 		}
 		again()
@@ -107,11 +108,13 @@ func TestTakeoverUsed(t *testing.T) {
 	b.restart()
 	b.remove(here)
 	b.must(b.driver.Reconcile(t.Context()))
+	b.idle()
 	far := &endpoint{net: there}
 	other.take(far)
 	other.giveBack(far)
 	other.restart()
 	other.remove(there)
+	other.idle()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
@@ -159,6 +162,7 @@ func TestTakeoverOperatorsPool(t *testing.T) {
 		n := b.peers(made, nil)
 		b.stop(b.run(&endpoint{net: n}))
 		b.remove(n)
+		b.idle()
 		if now := b.dump(); now != before {
 			t.Errorf("existing %t: before\n%s\nafter\n%s", existing, before, now)
 		}
@@ -174,7 +178,7 @@ func TestTakeoverOperatorsPoolOfTwo(t *testing.T) {
 		Prefixes: []netip.Prefix{netip.MustParsePrefix("10.48.0.0/14")}, DefaultLen: 24})
 	b.must(err)
 	before := b.dump()
-	tags := []string{tagExistingPool}
+	tags := []string{identity.TagExistingPool}
 	operators, err = b.provider.UpdateSubnetPool(t.Context(), operators.ID, sdn.SubnetPoolPatch{Patch: sdn.Patch{Tags: &tags}})
 	b.must(err)
 	var both []*network
@@ -193,7 +197,7 @@ func TestTakeoverOperatorsPoolOfTwo(t *testing.T) {
 		t.Helper()
 		now, err := b.provider.SubnetPool(t.Context(), operators.ID)
 		b.must(err)
-		if !hasAll(now.Tags, tags) {
+		if !identity.HasAll(now.Tags, tags) {
 			t.Fatalf("%s the pool has the tags %v", when, now.Tags)
 		}
 	}
@@ -236,14 +240,14 @@ func TestGivenBack(t *testing.T) {
 	peers, err := peertest.Make(t.Context(), newBox(t).provider, n.id, netip.MustParsePrefix("10.50.0.0/24"), netip.MustParsePrefix("fd50::/64"))
 	b.must(err)
 	made := b.networkOf(n)
-	if made.Name != peers.Network.Name || !hasAll(made.Tags, peers.Network.Tags) {
+	if made.Name != peers.Network.Name || !identity.HasAll(made.Tags, peers.Network.Tags) {
 		t.Errorf("the network %+v is not like %+v", made, peers.Network)
 	}
 	for i, p := range []*pool{n.v4[0], n.v6[0]} {
 		s := b.subnetAt(made, p.cidr)
 		found, err := b.provider.SubnetPool(t.Context(), sdn.ID(p.id))
 		b.must(err)
-		if s.Name != "kuryr-subnet-"+p.cidr || s.Pool != found.ID || !hasAll(s.Tags, []string{p.id}) || found.Name != "kuryrPool-"+p.cidr ||
+		if s.Name != "kuryr-subnet-"+p.cidr || s.Pool != found.ID || !identity.HasAll(s.Tags, []string{p.id}) || found.Name != "kuryrPool-"+p.cidr ||
 			found.Prefixes[0].String() != p.cidr {
 			t.Errorf("range %d: subnet %+v of pool %+v", i, s, found)
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -12,15 +13,15 @@ import (
 // noteUse notes, once, that an endpoint is made on a network that no engine was seen to have: whoever has it uses it, so it is never
 // taken for one whose creation nobody heard of.
 func (d *Driver) noteUse(ctx context.Context, n sdn.Network) error {
-	if n.Foreign || engineOf(n.Tags) != "" || slices.Contains(n.Tags, tagUsed) || ofSwarm(n) {
+	if n.Foreign || engineOf(n.Tags) != "" || slices.Contains(n.Tags, identity.TagUsed) || ofSwarm(n) {
 		return nil
 	}
 	deleted := false
 	err := d.changeNetwork(ctx, n, func(tags []string) []string {
-		if deleted = slices.Contains(tags, tagDeleted); deleted {
+		if deleted = slices.Contains(tags, identity.TagDeleted); deleted {
 			return tags
 		}
-		tags, _ = withTag(tags, tagUsed)
+		tags, _ = identity.With(tags, identity.TagUsed)
 		return tags
 	})
 	if deleted {
@@ -35,16 +36,16 @@ func (d *Driver) noteUse(ctx context.Context, n sdn.Network) error {
 // ofSwarm tells whether a network is a swarm's: its manager or other nodes may have it.
 func ofSwarm(n sdn.Network) bool {
 	return slices.ContainsFunc(n.Tags, func(t string) bool {
-		return t == tagSwarm || t == tagAllocated || strings.HasPrefix(t, tagAllocating) || strings.HasPrefix(t, tagNode) || strings.HasPrefix(t, tagLeaving)
+		return t == identity.TagSwarm || t == identity.TagAllocated || strings.HasPrefix(t, identity.TagAllocating) || strings.HasPrefix(t, identity.TagNode) || strings.HasPrefix(t, identity.TagLeaving)
 	})
 }
 
 // untouched tells that a network is as CreateNetwork made it for this host's engine, or began to. What is on an existing one does not tell: others use it too.
 func (c *comparer) untouched(n sdn.Network) bool {
-	if !localID.MatchString(n.Key.Name) || ofSwarm(n) || slices.Contains(n.Tags, tagUsed) {
+	if !localID.MatchString(n.Key.Name) || ofSwarm(n) || slices.Contains(n.Tags, identity.TagUsed) {
 		return false
 	}
-	if c.untold(kindNetwork, n.Key.Name) {
+	if c.untold(identity.KindNetwork, n.Key.Name) {
 		return n.Foreign || !c.ported[n.ID]
 	}
 	return !n.Foreign && !c.ported[n.ID] && len(n.Subnets) > 0 && c.ranges[n.ID] == len(n.Subnets)
@@ -72,7 +73,7 @@ func (c *comparer) beginnings(context.Context) error {
 
 // become tells whether the SDN has something, and whether the engine has.
 func (c *comparer) become(b beginning) (there, told bool) {
-	if b.Kind == kindNetwork {
+	if b.Kind == identity.KindNetwork {
 		_, told = c.has[b.Name]
 		return c.known[b.Name], told
 	}
@@ -80,7 +81,7 @@ func (c *comparer) become(b beginning) (there, told bool) {
 	if at < 0 {
 		return false, false
 	}
-	return true, len(c.users(c.all[at].cidr)) > 0 || c.ofNetwork(c.all[at].ID)
+	return true, len(c.users(c.all[at].CIDR)) > 0 || c.ofNetwork(c.all[at].ID)
 }
 
 // ofNetwork tells whether a pool is of a network that the engine has.
@@ -110,7 +111,7 @@ func (c *comparer) soleEngine() bool {
 		}
 	}
 	for _, p := range c.all {
-		if p.host != c.d.hostKey {
+		if p.Host != c.d.names.Host {
 			continue
 		}
 		switch engineOf(p.Tags) {
@@ -130,7 +131,7 @@ func (d *Driver) markUntouched(ctx context.Context, f Forgotten, network sdn.Net
 	if network.Revision != f.revision {
 		return stayed{"something was done to it"}
 	}
-	tags, _ := withTag(network.Tags, tagDeleted)
+	tags, _ := identity.With(network.Tags, identity.TagDeleted)
 	_, err := d.sdn.UpdateNetwork(ctx, f.ID, sdn.NetworkPatch{Patch: sdn.Patch{IfRevision: f.revision, Tags: &tags}})
 	if sdn.ReasonOf(err) == sdn.Stale {
 		return stayed{"something was done to it"}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/docker/engine"
+	"github.com/kuryr/kuryr/docker/identity"
 )
 
 // An engine that is killed in CreateNetwork never has the network, so none was ever seen to have it. It goes with its range, where
@@ -92,7 +93,7 @@ func TestNetworkThatNobodyHas(t *testing.T) {
 		{"a node of a swarm has it", func(c *clocked, _, lost *network) {
 			n, _, err := c.driver.findNetwork(c.t.Context(), lost.id)
 			c.must(err)
-			c.must(c.driver.changeNetwork(c.t.Context(), n, func(tags []string) []string { return append(tags, tagNode+"elsewhere") }))
+			c.must(c.driver.changeNetwork(c.t.Context(), n, func(tags []string) []string { return append(tags, identity.TagNode+"elsewhere") }))
 		}, "network kept"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -198,6 +198,8 @@ func TestConfigRefused(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"no provider": func(c *Config) { c.Provider = nil },
 		"no binder":   func(c *Config) { c.Binder = nil },
+		"no folder":   func(c *Config) { c.StateDir = "" },
+		"no room":     func(c *Config) { c.StateDir = DatabasePath(b.config.StateDir) },
 		"scope":       func(c *Config) { c.Scope = "planet" },
 		"pool family": func(c *Config) { c.Pools4 = DefaultPools6 },
 		"pool length": func(c *Config) { c.Pools4 = []AutoPool{{DefaultPools4[0].Prefix, 8}} },

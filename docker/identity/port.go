@@ -1,0 +1,82 @@
+package identity
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// engineID is the form of an engine's endpoint ids.
+var engineID = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// EndpointOf returns the endpoint that has a port, "" if none has it.
+func EndpointOf(p sdn.Port) string {
+	if !p.Key.IsZero() || !slices.Contains(p.Tags, TagExistingPort) {
+		return p.DeviceID
+	}
+	return TaggedID(p.Tags)
+}
+
+// IsExistingOf reports whether a port is an existing one that the endpoint has.
+func IsExistingOf(p sdn.Port, endpoint string) bool {
+	return p.Key.IsZero() && slices.Contains(p.Tags, TagExistingPort) && HasAll(p.Tags, IDTags(endpoint))
+}
+
+// Elsewhere reports whether a port is bound to another host than the named one.
+func Elsewhere(p sdn.Port, host string) bool { return p.Host != "" && p.Host != host }
+
+// Attached reports whether a port is an existing one that an endpoint of this installation on the
+// named host has. kuryr-libnetwork does not write the installation.
+func (n Namer) Attached(p sdn.Port, host string) bool {
+	if !p.Key.IsZero() || !slices.Contains(p.Tags, TagExistingPort) || Elsewhere(p, host) {
+		return false
+	}
+	by := Values(p.Tags, TagBorrower)
+	return len(by) == 0 || slices.Contains(by, n.Owner)
+}
+
+// Usable returns why an endpoint of the named host cannot have a port that is not ours. The
+// endpoint is "" while it is unknown.
+func Usable(p sdn.Port, host, endpoint string) error {
+	addresses := Addresses(p)
+	switch has := EndpointOf(p); {
+	case !p.Key.IsZero():
+		return api.Refuse("address %s is in use: its port %s is not Docker's of this Kuryr", addresses, p.ID)
+	case p.DeviceOwner != "" && p.DeviceOwner != sdn.OwnerContainer:
+		return api.Refuse("address %s is in use: its port %s is of %s",
+			addresses, p.ID, api.Clip(p.DeviceOwner, 60))
+	case len(p.VIF.Hidden) > 0:
+		return api.Refuse("port %s, which has address %s, cannot be used: the SDN does not tell Kuryr "+
+			"where and how it is bound: its credentials need the right to read %s",
+			p.ID, addresses, strings.Join(p.VIF.Hidden, ", "))
+	case Elsewhere(p, host):
+		return api.Refuse("address %s is in use: its port %s is bound to host %s",
+			addresses, p.ID, api.Clip(p.Host, 100))
+	case has == endpoint && has != "":
+		return nil
+	case slices.Contains(p.Tags, TagExistingPort) && has != "",
+		p.DeviceOwner == sdn.OwnerContainer && engineID.MatchString(p.DeviceID):
+		return InUse(p)
+	}
+	return nil
+}
+
+// InUse returns the refusal of a port that another endpoint has.
+func InUse(p sdn.Port) error {
+	return api.Refuse("address %s is in use by another endpoint", Addresses(p))
+}
+
+// Addresses returns the addresses of a port for a user.
+func Addresses(p sdn.Port) string {
+	if len(p.Addresses) == 0 {
+		return "(none)"
+	}
+	var list []string
+	for _, a := range p.Addresses {
+		list = append(list, a.Addr.String())
+	}
+	return strings.Join(list, " ")
+}
