@@ -51,6 +51,9 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any, later bool) (las
 		}
 		old = nil
 	}
+	if old != nil && want.Engine == "" {
+		want.Engine = old.Engine
+	}
 	// What an earlier process was answered may be of a file that was restored from a backup.
 	if old != nil && old.Phase == Wanted && old.Done && !old.Redo && !old.changed.IsZero() && same(old, want) {
 		s.renew(name, old)
@@ -214,7 +217,7 @@ func (k *kind) undo(ctx context.Context, name string, old, r *row, cause error) 
 	switch {
 	case old != nil:
 		next = old.with(func(row *row) {
-			row.Gen, row.Redo = gen, row.Redo || !isRefused(cause)
+			row.Gen, row.Acked, row.Redo = gen, true, row.Redo || !isRefused(cause)
 			row.Unconfirmed = row.Unconfirmed || isUnconfirmed(cause)
 			row.Err = cause.Error()
 		})
