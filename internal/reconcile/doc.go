@@ -16,7 +16,7 @@
 //     deadline. An unconfirmed create is looked for until OrphanTTL has passed.
 //   - queue.go: the retries, in a queue per kind, so that a target that hangs holds up no other.
 //   - orphans.go: a row that the engine no longer lists becomes a deletion after two complete
-//     lists, GracePeriod apart.
+//     lists, GracePeriod apart. Compare makes a list after an event of the engine.
 //   - import.go: an object without a row becomes a row, and follows the same rule.
 //   - journal.go: the bbolt file.
 //

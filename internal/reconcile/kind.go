@@ -31,17 +31,13 @@ type kind struct {
 	// answered is nil without Options.Answered.
 	answered   func(r *row) []string
 	start      func(r *row, rebooted bool) Action
-	engine     func(ctx context.Context) (listing, error) // nil: no row is judged
+	engine     Engine // nil: no row is judged
+	listed     func(r *row, content any) bool
 	inUse      func(r *row) bool
 	stale      func(ctx context.Context, r *row) (bool, error)
 	staleAfter time.Duration
 	gone       func(r *row)
 	list       func(ctx context.Context) iter.Seq2[*row, error] // nil: nothing is imported
-}
-
-type listing struct {
-	engine string
-	has    func(r *row) bool
 }
 
 const (
@@ -83,12 +79,8 @@ func Register[S, T any](s *Store, name string, target Target[S, T], o Options[S,
 	if o.Start != nil {
 		k.start = func(r *row, rebooted bool) Action { return o.Start(typed[S, T](r), rebooted) }
 	}
-	if o.Engine != nil {
-		k.engine = func(ctx context.Context) (listing, error) {
-			l, err := o.Engine(ctx)
-			return listing{l.Engine, func(r *row) bool { return l.Has(typed[S, T](r)) }}, err
-		}
-	}
+	k.engine = o.Engine
+	k.listed = func(r *row, content any) bool { return o.Listed(typed[S, T](r), content) }
 	k.stale = k.isUnlisted
 	if o.Stale != nil {
 		k.stale = func(ctx context.Context, r *row) (bool, error) { return o.Stale(ctx, typed[S, T](r)) }
@@ -178,6 +170,10 @@ func (k *Kind[S, T]) Import(ctx context.Context, rows []Row[S, T]) error {
 	}
 	return k.store.commit(ctx, changes)
 }
+
+// Ack notes that a later call had to do with a row, which is therefore no orphan unless its engine
+// is known. A Set of its key and the engine's list do that too. It is stored with the next commit.
+func (k *Kind[S, T]) Ack(key string) { k.store.ack(ref(k.name, key), "") }
 
 // Get returns a row, also one that is being deleted.
 func (k *Kind[S, T]) Get(key string) (Row[S, T], bool) {

@@ -211,11 +211,8 @@ func TestStale(t *testing.T) {
 		k := Register(s, "port", f, Options[string, string]{
 			Stale:      func(context.Context, Row[string, string]) (bool, error) { return stale, nil },
 			StaleAfter: time.Minute,
-			Engine: func(context.Context) (Listing[string, string], error) {
-				t.Error("the engine is listed")
-				return Listing[string, string]{}, errTest
-			},
-			InUse: func(r Row[string, string]) bool { return used && r.Key == "child" },
+			Engine:     &fakeEngine{err: errTest},
+			InUse:      func(r Row[string, string]) bool { return used && r.Key == "child" },
 		})
 		taken := func(key, why string, want bool) {
 			t.Helper()

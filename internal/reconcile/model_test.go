@@ -380,17 +380,20 @@ func claimsOf(spec string) []string {
 	return []string{"address/" + spec}
 }
 
-func (p *process) list(context.Context) (Listing[string, string], error) {
-	w := p.h.w
+// engine is that of a process.
+type engine struct{ *process }
+
+func (e engine) List(context.Context) (List, error) {
+	w := e.h.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if p.h.unlisted || p.dead {
-		return Listing[string, string]{}, errors.New("engine is unavailable")
+	if e.h.unlisted || e.dead {
+		return List{}, errors.New("engine is unavailable")
 	}
-	engine := maps.Clone(p.h.engine)
-	has := func(r Row[string, string]) bool { return engine[r.Key] }
-	return Listing[string, string]{Engine: "engine", Has: has}, nil
+	return List{Engine: "engine", Content: maps.Clone(e.h.engine)}, nil
 }
+
+func listed(r Row[string, string], content any) bool { return content.(map[string]bool)[r.Key] }
 
 func (h *host) start(point int) {
 	p := &process{h: h, point: point, done: make(chan struct{})}
@@ -404,9 +407,9 @@ func (h *host) start(point int) {
 		target = struct{ Target[string, string] }{p}
 		nets = target
 	}
-	p.nets = Register(p.store, "network", nets, Options[string, string]{Engine: p.list})
+	p.nets = Register(p.store, "network", nets, Options[string, string]{Engine: engine{p}, Listed: listed})
 	p.kind = Register(p.store, "port", target, Options[string, string]{
-		Engine: p.list,
+		Engine: engine{p}, Listed: listed,
 		InUse: func(r Row[string, string]) bool {
 			h.w.mu.Lock()
 			defer h.w.mu.Unlock()

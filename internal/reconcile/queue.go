@@ -147,6 +147,15 @@ func (s *Store) retry(k *kind) {
 	}
 }
 
+// Retry makes the unfinished rows of all kinds due now, as when their targets are available again,
+// and what Run could not list.
+func (s *Store) Retry() {
+	for _, k := range s.allKinds() {
+		s.retry(k)
+	}
+	s.Compare()
+}
+
 // wake makes the deletion of an object due now, also of an earlier incarnation of its key.
 func (s *Store) wake(k *kind, o Object) {
 	r := &row{Object: o, kind: k}

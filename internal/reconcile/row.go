@@ -36,7 +36,7 @@ type Row[S, T any] struct {
 	Done   bool // the target has answered the last Set
 	Claims []string
 	Owners []string
-	Engine string // id of the engine that asked; "" if it has none
+	Engine string // id of the engine that asked or that has listed it; "" is that of its owner
 	Boot   string // boot id of the last Set
 	Acked  bool   // a later call named the key, or the engine listed it
 	// Unconfirmed is set if it is unknown whether the target created the object.
@@ -136,7 +136,9 @@ type Options[S, T any] struct {
 	// the row was last set before the kernel was started.
 	Start func(r Row[S, T], rebooted bool) Action
 	// Engine lists what the engine has; nil if rows of this kind are never orphans.
-	Engine func(ctx context.Context) (Listing[S, T], error)
+	Engine Engine
+	// Listed reports whether a list of Engine has the row's object, by its List.Content.
+	Listed func(r Row[S, T], content any) bool
 	// Stale reports whether a Wanted row of which another wants a claim can be deleted, with the
 	// rows that it owns. nil: the engine's list does not have it. A kind whose engine waits for Set
 	// has its own, as the engine may not answer then.
@@ -150,11 +152,15 @@ type Options[S, T any] struct {
 	InUse func(r Row[S, T]) bool
 }
 
-// Listing is a complete list of what an engine has.
-type Listing[S, T any] struct {
-	Engine string // id of the engine; rows of other engines are not judged
-	// Has reports whether the list has the row's object.
-	Has func(r Row[S, T]) bool
+// Engine is listed once for all kinds that have the same one, as == tells.
+type Engine interface {
+	List(ctx context.Context) (List, error)
+}
+
+// List is a complete list of what an engine has.
+type List struct {
+	Engine  string // id of the engine; rows of other engines are not judged
+	Content any
 }
 
 // ref names a row among those of all kinds.

@@ -51,6 +51,9 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any, later bool) (las
 		}
 		old = nil
 	}
+	if old != nil && want.Engine == "" {
+		want.Engine = old.Engine
+	}
 	// What an earlier process was answered may be of a file that was restored from a backup.
 	if old != nil && old.Phase == Wanted && old.Done && !old.Redo && !old.changed.IsZero() && same(old, want) {
 		s.renew(name, old)

@@ -30,7 +30,7 @@ type Config struct {
 	// target answers; 0 is 10 minutes.
 	OrphanTTL time.Duration
 	// GracePeriod is the time between the two lists of an engine that make a row an orphan;
-	// 0 is 10 minutes.
+	// 0 is 10 minutes, and less is never.
 	GracePeriod time.Duration
 	// MinBackoff and MaxBackoff bound the time between attempts; 0 is 1 s and 2 min.
 	MinBackoff, MaxBackoff time.Duration
@@ -58,21 +58,24 @@ type Store struct {
 	backoff backoff.Backoff // read only: its count is in the rows
 	metrics *metrics
 
-	mu       sync.Mutex
-	kinds    map[string]*kind
-	running  map[string]context.CancelFunc // attempts that no caller waits for, by ref
-	closed   bool
-	work     sync.WaitGroup // calls and attempts
-	gen      uint64
-	rows     map[string]*row            // by ref; a row is replaced, never changed
-	claims   map[string]string          // claim to the ref of its holder
-	owned    map[string]map[string]bool // ref of an owner to the refs that name it
-	earlier  map[string]int             // ref to its superseded rows
-	raw      map[string][]byte          // rows that no registered kind can decode
-	dirty    map[string][]byte          // what differs from the journal; nil: the row is gone
-	touched  map[string]bool            // refs that have changed since a list was asked for
-	waiting  []*commit
-	flushing bool
+	mu      sync.Mutex
+	kinds   map[string]*kind
+	running map[string]context.CancelFunc // attempts that no caller waits for, by ref
+	closed  bool
+	work    sync.WaitGroup // calls and attempts
+	gen     uint64
+	rows    map[string]*row            // by ref; a row is replaced, never changed
+	claims  map[string]string          // claim to the ref of its holder
+	owned   map[string]map[string]bool // ref of an owner to the refs that name it
+	earlier map[string]int             // ref to its superseded rows
+	raw     map[string][]byte          // rows that no registered kind can decode
+	dirty   map[string][]byte          // what differs from the journal; nil: the row is gone
+	touched map[string]bool            // refs that have changed since a list was asked for
+	waiting []*commit
+	// candidates are the rows that the last list of their engine did not have.
+	candidates map[string]candidate
+	compare    chan struct{} // notifies watchOrphans
+	flushing   bool
 }
 
 // row is a Row as the store has it. Spec and Last hold the S and T of its kind.
@@ -261,6 +264,7 @@ func newStore(c Config, j journal, has *content, boot string) *Store {
 		earlier: map[string]int{},
 		raw:     has.rows,
 		dirty:   map[string][]byte{},
+		compare: make(chan struct{}, 1),
 	}
 	s.backoff = backoff.Backoff{Min: c.MinBackoff, Max: c.MaxBackoff}
 	s.metrics = newMetrics(s, c.Registerer)
@@ -492,15 +496,16 @@ func (s *Store) note(name string, r *row) {
 	}
 }
 
-// ack is Kind.Ack. It does not wait for the row's lock, which a call in progress holds.
-func (s *Store) ack(name string) {
+// ack is Kind.Ack. A row without an engine gets this one. It does not wait for the row's lock, which
+// a call in progress holds.
+func (s *Store) ack(name, engine string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.rows[name]
-	if r == nil || r.Acked {
+	if r == nil || r.Acked && (r.Engine != "" || engine == "") {
 		return
 	}
-	r = r.with(func(r *row) { r.Acked = true })
+	r = r.with(func(r *row) { r.Acked, r.Engine = true, cmp.Or(r.Engine, engine) })
 	if text, err := r.encode(); err == nil {
 		s.put(name, r)
 		s.dirty[name] = text
