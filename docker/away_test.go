@@ -332,7 +332,7 @@ func TestAwayNoRoom(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l := &leaving{Provider: openStore(t, filepath.Join(t.TempDir(), "store"), true)}
+	l := newLeaving(openStore(t, filepath.Join(t.TempDir(), "store"), true))
 	b := boxOn(t, l, func(c *Config) { c.RunDir = file })
 	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
 	e := b.run(&endpoint{net: n})

@@ -1,12 +1,11 @@
 package docker
 
 import (
-	"context"
-	"iter"
 	"maps"
 	"net/netip"
 	"testing"
 
+	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -83,222 +82,23 @@ func checkCalls(t *testing.T, c *counting, scenario string) func(step string) {
 }
 
 // counting records the names of the calls that the driver makes, in order.
-type counting struct {
-	sdn.Provider
-	calls []string
-}
+type counting struct{ calls []string }
 
-// note records a call and returns the provider that serves it.
-func (c *counting) note(call string) sdn.Provider {
-	c.calls = append(c.calls, call)
-	return c.Provider
-}
-
-func (c *counting) EnsureNetwork(ctx context.Context, s sdn.NetworkSpec) (sdn.Network, error) {
-	return c.note("EnsureNetwork").EnsureNetwork(ctx, s)
-}
-
-func (c *counting) Network(ctx context.Context, id sdn.ID) (sdn.Network, error) {
-	return c.note("Network").Network(ctx, id)
-}
-
-func (c *counting) FindNetworks(
-	ctx context.Context, q sdn.NetworkQuery,
-) iter.Seq2[sdn.Network, error] {
-	return c.note("FindNetworks").FindNetworks(ctx, q)
-}
-
-func (c *counting) UpdateNetwork(
-	ctx context.Context, id sdn.ID, p sdn.NetworkPatch,
-) (sdn.Network, error) {
-	return c.note("UpdateNetwork").UpdateNetwork(ctx, id, p)
-}
-
-func (c *counting) DeleteNetwork(ctx context.Context, id sdn.ID) error {
-	return c.note("DeleteNetwork").DeleteNetwork(ctx, id)
-}
-
-func (c *counting) FindSubnets(
-	ctx context.Context, q sdn.SubnetQuery,
-) iter.Seq2[sdn.Subnet, error] {
-	return c.note("FindSubnets").FindSubnets(ctx, q)
-}
-
-func (c *counting) EnsureSubnet(ctx context.Context, s sdn.SubnetSpec) (sdn.Subnet, error) {
-	return c.note("EnsureSubnet").EnsureSubnet(ctx, s)
-}
-
-func (c *counting) Subnet(ctx context.Context, id sdn.ID) (sdn.Subnet, error) {
-	return c.note("Subnet").Subnet(ctx, id)
-}
-
-func (c *counting) UpdateSubnet(
-	ctx context.Context, id sdn.ID, p sdn.SubnetPatch,
-) (sdn.Subnet, error) {
-	return c.note("UpdateSubnet").UpdateSubnet(ctx, id, p)
-}
-
-func (c *counting) DeleteSubnet(ctx context.Context, id sdn.ID) error {
-	return c.note("DeleteSubnet").DeleteSubnet(ctx, id)
-}
-
-func (c *counting) EnsureSubnetPool(
-	ctx context.Context, s sdn.SubnetPoolSpec,
-) (sdn.SubnetPool, error) {
-	return c.note("EnsureSubnetPool").EnsureSubnetPool(ctx, s)
-}
-
-func (c *counting) SubnetPool(ctx context.Context, id sdn.ID) (sdn.SubnetPool, error) {
-	return c.note("SubnetPool").SubnetPool(ctx, id)
-}
-
-func (c *counting) FindSubnetPools(
-	ctx context.Context, q sdn.SubnetPoolQuery,
-) iter.Seq2[sdn.SubnetPool, error] {
-	return c.note("FindSubnetPools").FindSubnetPools(ctx, q)
-}
-
-func (c *counting) UpdateSubnetPool(
-	ctx context.Context, id sdn.ID, p sdn.SubnetPoolPatch,
-) (sdn.SubnetPool, error) {
-	return c.note("UpdateSubnetPool").UpdateSubnetPool(ctx, id, p)
-}
-
-func (c *counting) DeleteSubnetPool(ctx context.Context, id sdn.ID) error {
-	return c.note("DeleteSubnetPool").DeleteSubnetPool(ctx, id)
-}
-
-func (c *counting) EnsurePorts(ctx context.Context, s []sdn.PortSpec) ([]sdn.Port, error) {
-	return c.note("EnsurePorts").EnsurePorts(ctx, s)
-}
-
-func (c *counting) Port(ctx context.Context, id sdn.ID) (sdn.Port, error) {
-	return c.note("Port").Port(ctx, id)
-}
-
-func (c *counting) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn.Port, error] {
-	return c.note("FindPorts").FindPorts(ctx, q)
-}
-
-func (c *counting) UpdatePort(ctx context.Context, id sdn.ID, p sdn.PortPatch) (sdn.Port, error) {
-	return c.note("UpdatePort").UpdatePort(ctx, id, p)
-}
-
-func (c *counting) AddGroups(ctx context.Context, id sdn.ID, groups []sdn.ID) error {
-	return c.note("AddGroups").AddGroups(ctx, id, groups)
-}
-
-func (c *counting) RemoveGroups(ctx context.Context, id sdn.ID, groups []sdn.ID) error {
-	return c.note("RemoveGroups").RemoveGroups(ctx, id, groups)
-}
-
-func (c *counting) DeletePorts(ctx context.Context, ids []sdn.ID) error {
-	return c.note("DeletePorts").DeletePorts(ctx, ids)
-}
-
-func (c *counting) DeletePort(ctx context.Context, id sdn.ID, ifRevision int64) error {
-	return c.note("DeletePort").DeletePort(ctx, id, ifRevision)
-}
-
-func (c *counting) WaitPorts(ctx context.Context, ids []sdn.ID, s sdn.PortStatus) error {
-	return c.note("WaitPorts").WaitPorts(ctx, ids, s)
-}
-
-func (c *counting) EnsureRouter(ctx context.Context, s sdn.RouterSpec) (sdn.Router, error) {
-	return c.note("EnsureRouter").EnsureRouter(ctx, s)
-}
-
-func (c *counting) Router(ctx context.Context, id sdn.ID) (sdn.Router, error) {
-	return c.note("Router").Router(ctx, id)
-}
-
-func (c *counting) FindRouters(
-	ctx context.Context, q sdn.RouterQuery,
-) iter.Seq2[sdn.Router, error] {
-	return c.note("FindRouters").FindRouters(ctx, q)
-}
-
-func (c *counting) AttachSubnet(ctx context.Context, router, subnet sdn.ID, a netip.Addr) error {
-	return c.note("AttachSubnet").AttachSubnet(ctx, router, subnet, a)
-}
-
-func (c *counting) DetachSubnet(ctx context.Context, router, subnet sdn.ID) error {
-	return c.note("DetachSubnet").DetachSubnet(ctx, router, subnet)
-}
-
-func (c *counting) DeleteRouter(ctx context.Context, id sdn.ID) error {
-	return c.note("DeleteRouter").DeleteRouter(ctx, id)
-}
-
-func (c *counting) EnsureFloatingIP(
-	ctx context.Context, s sdn.FloatingIPSpec,
-) (sdn.FloatingIP, error) {
-	return c.note("EnsureFloatingIP").EnsureFloatingIP(ctx, s)
-}
-
-func (c *counting) FindFloatingIPs(
-	ctx context.Context, q sdn.FloatingIPQuery,
-) iter.Seq2[sdn.FloatingIP, error] {
-	return c.note("FindFloatingIPs").FindFloatingIPs(ctx, q)
-}
-
-func (c *counting) DeleteFloatingIP(ctx context.Context, id sdn.ID) error {
-	return c.note("DeleteFloatingIP").DeleteFloatingIP(ctx, id)
-}
-
-func (c *counting) EnsureForwards(
-	ctx context.Context, id sdn.ID, f []sdn.Forward,
-) ([]sdn.Forward, error) {
-	return c.note("EnsureForwards").EnsureForwards(ctx, id, f)
-}
-
-func (c *counting) FindForwards(
-	ctx context.Context, q sdn.ForwardQuery,
-) iter.Seq2[sdn.Forward, error] {
-	return c.note("FindForwards").FindForwards(ctx, q)
-}
-
-func (c *counting) Publish(
-	ctx context.Context, spec sdn.PublicationSpec,
-) (sdn.Publication, error) {
-	return c.note("Publish").Publish(ctx, spec)
-}
-
-func (c *counting) Publication(ctx context.Context, key sdn.Key) (sdn.Publication, error) {
-	return c.note("Publication").Publication(ctx, key)
-}
-
-func (c *counting) Unpublish(ctx context.Context, key sdn.Key) error {
-	return c.note("Unpublish").Unpublish(ctx, key)
-}
-
-func (c *counting) ApplySecurityGroup(
-	ctx context.Context, s sdn.SecurityGroupSpec,
-) (sdn.SecurityGroup, error) {
-	return c.note("ApplySecurityGroup").ApplySecurityGroup(ctx, s)
-}
-
-func (c *counting) FindSecurityGroups(
-	ctx context.Context, q sdn.SecurityGroupQuery,
-) iter.Seq2[sdn.SecurityGroup, error] {
-	return c.note("FindSecurityGroups").FindSecurityGroups(ctx, q)
-}
-
-func (c *counting) DeleteSecurityGroup(ctx context.Context, id sdn.ID) error {
-	return c.note("DeleteSecurityGroup").DeleteSecurityGroup(ctx, id)
-}
-
-func (c *counting) FindQoSPolicies(
-	ctx context.Context, q sdn.QoSPolicyQuery,
-) iter.Seq2[sdn.QoSPolicy, error] {
-	return c.note("FindQoSPolicies").FindQoSPolicies(ctx, q)
+// of returns the provider whose calls are recorded.
+func (c *counting) of(p sdn.Provider) sdn.Provider {
+	return &dockertest.Provider{Provider: p, Before: func(call dockertest.Call) error {
+		if call.Method != "Ping" {
+			c.calls = append(c.calls, call.Method)
+		}
+		return nil
+	}}
 }
 
 // TestProviderCalls bounds the SDN calls of each request of the protocol.
 func TestProviderCalls(t *testing.T) {
 	t.Parallel()
 	c := &counting{}
-	b := newBox(t, func(config *Config) { c.Provider = config.Provider; config.Provider = c })
+	b := newBox(t, func(config *Config) { config.Provider = c.of(config.Provider) })
 	check := checkCalls(t, c, "routed")
 	n := &network{v4: []*pool{{cidr: "10.50.0.0/24"}}}
 	e := &endpoint{
@@ -352,8 +152,7 @@ func TestNetworkCalls(t *testing.T) {
 	t.Parallel()
 	c := &counting{}
 	b := newBox(t, func(config *Config) {
-		c.Provider = config.Provider
-		config.Provider, config.Routed = c, false
+		config.Provider, config.Routed = c.of(config.Provider), false
 	})
 	// The first network makes the calls that a process makes only once.
 	b.remove(b.create(&network{v4: []*pool{{cidr: "10.49.0.0/24"}}}))
@@ -367,12 +166,9 @@ func TestNetworkCalls(t *testing.T) {
 }
 
 // tagless is a provider that writes tags in calls of their own.
-type tagless struct{ sdn.Provider }
-
-func (p tagless) Capabilities() sdn.Capabilities {
-	c := p.Provider.Capabilities()
-	c.TagsAtCreate = false
-	return c
+// tagless is an SDN that writes tags in calls of their own.
+func tagless(p sdn.Provider) sdn.Provider {
+	return &dockertest.Provider{Provider: p, Can: func(can *sdn.Capabilities) { can.TagsAtCreate = false }}
 }
 
 // TestNetworkCallsWithoutTags checks that reserving the default gateway of a range needs no
@@ -382,8 +178,7 @@ func TestNetworkCallsWithoutTags(t *testing.T) {
 	t.Parallel()
 	c := &counting{}
 	b := newBox(t, func(config *Config) {
-		c.Provider = tagless{config.Provider}
-		config.Provider, config.Routed = c, false
+		config.Provider, config.Routed = c.of(tagless(config.Provider)), false
 	})
 	check := checkCalls(t, c, "tagless")
 	n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
@@ -414,8 +209,7 @@ func TestExistingCalls(t *testing.T) {
 	t.Parallel()
 	c := &counting{}
 	b := newBox(t, func(config *Config) {
-		c.Provider = config.Provider
-		config.Provider, config.Routed, config.StateDir = c, false, t.TempDir()
+		config.Provider, config.Routed = c.of(config.Provider), false
 	})
 	check := checkCalls(t, c, "existing")
 	theirs := b.theirs("net", "10.50.0.0/24")

@@ -147,7 +147,9 @@ func crashProvider(point, folder string, store sdn.Provider) sdn.Provider {
 	if !ofPlain(point) {
 		return lender{store}
 	}
-	return &plain{Provider: &leaving{Provider: store, flag: filepath.Join(folder, goneFlag)}, groups: filepath.Join(folder, "groups")}
+	l := newLeaving(store)
+	l.flag = filepath.Join(folder, goneFlag)
+	return &plain{Provider: l, groups: filepath.Join(folder, "groups")}
 }
 
 // plainMAC is the endpoint's during whose removal the SDN is away.

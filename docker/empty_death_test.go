@@ -1,78 +1,24 @@
 package docker
 
 import (
-	"context"
-	"net/netip"
 	"testing"
 
+	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/sdn"
 )
 
 // mortal is a provider whose caller dies after one of its changes.
-type mortal struct {
-	sdn.Provider
-	left int // changes until then
-}
+type mortal struct{ left int } // changes until then
 
-func (p *mortal) changed() {
-	if p.left--; p.left == 0 {
-		panic("killed")
-	}
-}
-
-func (p *mortal) UpdateNetwork(ctx context.Context, id sdn.ID, c sdn.NetworkPatch) (sdn.Network, error) {
-	defer p.changed()
-	return p.Provider.UpdateNetwork(ctx, id, c)
-}
-
-func (p *mortal) UpdateSubnetPool(ctx context.Context, id sdn.ID, c sdn.SubnetPoolPatch) (sdn.SubnetPool, error) {
-	defer p.changed()
-	return p.Provider.UpdateSubnetPool(ctx, id, c)
-}
-
-func (p *mortal) EnsureSubnet(ctx context.Context, s sdn.SubnetSpec) (sdn.Subnet, error) {
-	defer p.changed()
-	return p.Provider.EnsureSubnet(ctx, s)
-}
-
-func (p *mortal) UpdateSubnet(ctx context.Context, id sdn.ID, c sdn.SubnetPatch) (sdn.Subnet, error) {
-	defer p.changed()
-	return p.Provider.UpdateSubnet(ctx, id, c)
-}
-
-func (p *mortal) DeleteSubnet(ctx context.Context, id sdn.ID) error {
-	defer p.changed()
-	return p.Provider.DeleteSubnet(ctx, id)
-}
-
-func (p *mortal) EnsureRouter(ctx context.Context, s sdn.RouterSpec) (sdn.Router, error) {
-	defer p.changed()
-	return p.Provider.EnsureRouter(ctx, s)
-}
-
-func (p *mortal) AttachSubnet(ctx context.Context, router, subnet sdn.ID, a netip.Addr) error {
-	defer p.changed()
-	return p.Provider.AttachSubnet(ctx, router, subnet, a)
-}
-
-func (p *mortal) DetachSubnet(ctx context.Context, router, subnet sdn.ID) error {
-	defer p.changed()
-	return p.Provider.DetachSubnet(ctx, router, subnet)
-}
-
-func (p *mortal) EnsurePorts(ctx context.Context, s []sdn.PortSpec) ([]sdn.Port, error) {
-	defer p.changed()
-	return p.Provider.EnsurePorts(ctx, s)
-}
-
-func (p *mortal) UpdatePort(ctx context.Context, id sdn.ID, c sdn.PortPatch) (sdn.Port, error) {
-	defer p.changed()
-	return p.Provider.UpdatePort(ctx, id, c)
-}
-
-func (p *mortal) DeletePort(ctx context.Context, id sdn.ID, ifRevision int64) error {
-	defer p.changed()
-	return p.Provider.DeletePort(ctx, id, ifRevision)
+func (m *mortal) of(p sdn.Provider) sdn.Provider {
+	return &dockertest.Provider{Provider: p, After: func(c dockertest.Call, err error) error {
+		if c.Changes() {
+			if m.left--; m.left == 0 {
+				panic("killed")
+			}
+		}
+		return err
+	}}
 }
 
 // Killed after any change while its last container goes and the next one comes, with the next start finishing or not, a subnet is
@@ -84,7 +30,7 @@ func TestEmptySubnetsKilledAnywhere(t *testing.T) {
 		deaths := 0
 		for ; ; deaths++ {
 			p := &mortal{}
-			b := newBox(t, deletesEmpty, func(c *Config) { p.Provider = c.Provider; c.Provider = p })
+			b := newBox(t, deletesEmpty, func(c *Config) { c.Provider = p.of(c.Provider) })
 			n := b.create(richNetwork(options))
 			whole := b.whole(n)
 			if p.left = deaths + 1; !lives(b, n) {

@@ -1,14 +1,13 @@
 package docker
 
 import (
-	"context"
-	"iter"
 	"maps"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -113,32 +112,21 @@ func TestEveryMethod(t *testing.T) {
 }
 
 // skewed is an SDN whose clock jumps ten years back and forth with every pool that it shows.
-type skewed struct {
-	sdn.Provider
-	n int
-}
-
-func (p *skewed) jump(pool sdn.SubnetPool) sdn.SubnetPool {
-	p.n++
-	pool.Created = pool.Created.AddDate(10-20*(p.n%2), 0, 0)
-	return pool
-}
-
-func (p *skewed) FindSubnetPools(ctx context.Context, q sdn.SubnetPoolQuery) iter.Seq2[sdn.SubnetPool, error] {
-	return func(yield func(sdn.SubnetPool, error) bool) {
-		for pool, err := range p.Provider.FindSubnetPools(ctx, q) {
-			if !yield(p.jump(pool), err) {
-				return
-			}
+func skewed(p sdn.Provider) sdn.Provider {
+	n := 0
+	return &dockertest.Provider{Provider: p, Found: func(_ dockertest.Call, object any) {
+		if pool, ok := object.(*sdn.SubnetPool); ok {
+			n++
+			pool.Created = pool.Created.AddDate(10-20*(n%2), 0, 0)
 		}
-	}
+	}}
 }
 
 // The wall clock may jump by years. What is written with a time is only ever compared where nothing better tells two pools of a
 // range apart; what is remembered of the time of calls keeps to the clock that does not jump.
 func TestClockJumps(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, func(c *Config) { c.Provider = &skewed{Provider: c.Provider} })
+	b := newBox(t, func(c *Config) { c.Provider = skewed(c.Provider) })
 	for range 3 {
 		var nets []*network
 		for i := range 3 {

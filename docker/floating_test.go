@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -141,18 +142,18 @@ func TestFloatingIPRefused(t *testing.T) {
 }
 
 // noPick is an SDN that leaves the choice of a floating IP's address to its administrators.
-type noPick struct{ sdn.Provider }
-
-func (p noPick) EnsureFloatingIP(ctx context.Context, s sdn.FloatingIPSpec) (sdn.FloatingIP, error) {
-	if s.Address.IsValid() {
-		return sdn.FloatingIP{}, errDenied
-	}
-	return p.Provider.EnsureFloatingIP(ctx, s)
+func noPick(p sdn.Provider) sdn.Provider {
+	return &dockertest.Provider{Provider: p, Before: func(c dockertest.Call) error {
+		if spec, ok := dockertest.Arg[sdn.FloatingIPSpec](c); ok && spec.Address.IsValid() {
+			return errDenied
+		}
+		return nil
+	}}
 }
 
 func TestFloatingIPAddressDenied(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, func(c *Config) { c.Provider = noPick{c.Provider} })
+	b := newBox(t, func(c *Config) { c.Provider = noPick(c.Provider) })
 	n := b.create(dualNetwork())
 	e := &endpoint{net: n}
 	b.take(e)

@@ -1,26 +1,33 @@
 package docker
 
 import (
-	"context"
-	"iter"
 	"testing"
 
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// another is an SDN as another installation of Kuryr sees it: what that made is its own, all else is foreign.
+// another is an SDN as another installation of Kuryr sees it: what that made is its own, all else is unmanaged.
 type another struct{ sdn.Provider }
 
 const anotherID = "0ther"
 
+func newAnother(p sdn.Provider) another {
+	return another{&dockertest.Provider{
+		Provider: p,
+		Found:    func(_ dockertest.Call, object any) { see(object) },
+		After:    func(c dockertest.Call, err error) error { see(c.Result); return err },
+	}}
+}
+
 func (another) Installation() string { return anotherID }
 
-// seen gives an object as the other installation sees it.
-func seen[T any](v T, err error) (T, error) {
+// see shows an object as the other installation sees it.
+func see(object any) {
 	var meta *sdn.Meta
-	switch o := any(&v).(type) {
+	switch o := object.(type) {
 	case *sdn.Network:
 		meta = &o.Meta
 	case *sdn.Subnet:
@@ -29,83 +36,15 @@ func seen[T any](v T, err error) (T, error) {
 		meta = &o.Meta
 	case *sdn.Port:
 		meta = &o.Meta
+	case *[]sdn.Port:
+		for i := range *o {
+			see(&(*o)[i])
+		}
+		return
+	default:
+		return
 	}
 	meta.Foreign = meta.Key.Owner != anotherID
-	return v, err
-}
-
-func allSeen[T any](found iter.Seq2[T, error]) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for v, err := range found {
-			if !yield(seen(v, err)) {
-				return
-			}
-		}
-	}
-}
-
-func (a another) EnsureNetwork(ctx context.Context, s sdn.NetworkSpec) (sdn.Network, error) {
-	return seen(a.Provider.EnsureNetwork(ctx, s))
-}
-
-func (a another) Network(ctx context.Context, id sdn.ID) (sdn.Network, error) {
-	return seen(a.Provider.Network(ctx, id))
-}
-
-func (a another) FindNetworks(ctx context.Context, q sdn.NetworkQuery) iter.Seq2[sdn.Network, error] {
-	return allSeen(a.Provider.FindNetworks(ctx, q))
-}
-
-func (a another) UpdateNetwork(ctx context.Context, id sdn.ID, p sdn.NetworkPatch) (sdn.Network, error) {
-	return seen(a.Provider.UpdateNetwork(ctx, id, p))
-}
-
-func (a another) Subnet(ctx context.Context, id sdn.ID) (sdn.Subnet, error) {
-	return seen(a.Provider.Subnet(ctx, id))
-}
-
-func (a another) FindSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2[sdn.Subnet, error] {
-	return allSeen(a.Provider.FindSubnets(ctx, q))
-}
-
-func (a another) UpdateSubnet(ctx context.Context, id sdn.ID, p sdn.SubnetPatch) (sdn.Subnet, error) {
-	return seen(a.Provider.UpdateSubnet(ctx, id, p))
-}
-
-func (a another) EnsureSubnetPool(ctx context.Context, s sdn.SubnetPoolSpec) (sdn.SubnetPool, error) {
-	return seen(a.Provider.EnsureSubnetPool(ctx, s))
-}
-
-func (a another) SubnetPool(ctx context.Context, id sdn.ID) (sdn.SubnetPool, error) {
-	return seen(a.Provider.SubnetPool(ctx, id))
-}
-
-func (a another) FindSubnetPools(ctx context.Context, q sdn.SubnetPoolQuery) iter.Seq2[sdn.SubnetPool, error] {
-	return allSeen(a.Provider.FindSubnetPools(ctx, q))
-}
-
-func (a another) UpdateSubnetPool(ctx context.Context, id sdn.ID, p sdn.SubnetPoolPatch) (sdn.SubnetPool, error) {
-	return seen(a.Provider.UpdateSubnetPool(ctx, id, p))
-}
-
-func (a another) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
-	ports, err := a.Provider.EnsurePorts(ctx, specs)
-	for i := range ports {
-		ports[i], _ = seen(ports[i], nil)
-	}
-	return ports, err
-}
-
-func (a another) Port(ctx context.Context, id sdn.ID) (sdn.Port, error) {
-	return seen(a.Provider.Port(ctx, id))
-}
-
-func (a another) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn.Port, error] {
-	return allSeen(a.Provider.FindPorts(ctx, q))
-}
-
-func (a another) UpdatePort(ctx context.Context, id sdn.ID, p sdn.PortPatch) (sdn.Port, error) {
-	return seen(a.Provider.UpdatePort(ctx, id, p))
 }
 
 // foreigner is a host of another installation on the SDN of a box.
@@ -113,7 +52,7 @@ func foreigner(b *box, host string) *box {
 	b.t.Helper()
 	other := *b
 	other.binder = &fakeBinder{plugged: map[sdn.ID]bind.Interface{}}
-	other.provider = another{b.provider}
+	other.provider = newAnother(b.provider)
 	other.config.Provider, other.config.Binder, other.config.Host = other.provider, other.binder, host
 	other.restart()
 	return &other

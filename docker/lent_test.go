@@ -86,7 +86,7 @@ func TestZunsPort(t *testing.T) {
 	t.Parallel()
 	for _, restarts := range []bool{false, true} {
 		c := &counting{}
-		b := newBox(t, func(config *Config) { c.Provider = config.Provider; config.Provider = c })
+		b := newBox(t, func(config *Config) { config.Provider = c.of(config.Provider) })
 		again := func() {
 			if restarts {
 				b.restart()
@@ -151,7 +151,7 @@ func changes(calls []string) []string {
 func TestChangesOfContainer(t *testing.T) {
 	t.Parallel()
 	c := &counting{}
-	b := newBox(t, func(config *Config) { c.Provider = config.Provider; config.Provider = c })
+	b := newBox(t, func(config *Config) { config.Provider = c.of(config.Provider) })
 	n := b.create(dualNetwork())
 	b.must(b.driver.Seen(t.Context(), "one", n.id))
 	c.calls = nil

@@ -22,7 +22,7 @@ import (
 // They cost less memory than they send, and all are served in the end.
 func TestFloodOfLargeBodies(t *testing.T) {
 	gate := &blocked{entered: make(chan struct{}), leave: make(chan struct{})}
-	b := newBox(t, func(c *Config) { gate.Provider = c.Provider; c.Provider, c.CallTimeout = gate, time.Minute })
+	b := newBox(t, func(c *Config) { c.Provider, c.CallTimeout = gate.of(c.Provider), time.Minute })
 	path := filepath.Join(t.TempDir(), "kuryr.sock")
 	listener, err := rootsock.Listen(path)
 	b.must(err)
@@ -185,7 +185,7 @@ func TestSlowLargeBodies(t *testing.T) {
 	const header = "POST /IpamDriver.ReleasePool HTTP/1.1\r\nHost: \r\n"
 	synctest.Test(t, func(t *testing.T) {
 		gate := &blocked{entered: make(chan struct{}), leave: make(chan struct{})}
-		gate.Provider, b.config.Provider = b.config.Provider, gate
+		b.config.Provider = gate.of(b.config.Provider)
 		b.restart() // its channels must be of this bubble
 		l := newPipes()
 		ctx, cancel := context.WithCancel(t.Context())

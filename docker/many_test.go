@@ -13,7 +13,7 @@ import (
 func TestManyPublishedPorts(t *testing.T) {
 	t.Parallel()
 	c := &counting{}
-	b := newBox(t, func(config *Config) { c.Provider = config.Provider; config.Provider = c })
+	b := newBox(t, func(config *Config) { config.Provider = c.of(config.Provider) })
 	n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
 	published, exposed := []m{}, []m{}
 	for p := 10000; p <= 20000; p++ {
@@ -87,7 +87,7 @@ func TestManyTakenPorts(t *testing.T) {
 func TestManyTakenPortsOfFloatingIP(t *testing.T) {
 	t.Parallel()
 	c := &counting{}
-	b, p := plainBox(t, func(config *Config) { c.Provider = config.Provider; config.Provider = c })
+	b, p := plainBox(t, func(config *Config) { config.Provider = c.of(config.Provider) })
 	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
 	shared, err := b.provider.EnsureFloatingIP(t.Context(), sdn.FloatingIPSpec{
 		Network: p.Capabilities().ExternalNetwork,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -283,7 +284,7 @@ func TestRepeatedNetworkWithDeletedGroup(t *testing.T) {
 // An SDN without security groups, QoS policies or floating IPs says so by the option's name.
 func TestOptionsUnsupported(t *testing.T) {
 	t.Parallel()
-	p := &policy{can: func(c *sdn.Capabilities) { c.FloatingIPs, c.SecurityGroups, c.QoS = false, false, false }}
+	p := &dockertest.Provider{Can: func(c *sdn.Capabilities) { c.FloatingIPs, c.SecurityGroups, c.QoS = false, false, false }}
 	b := newBox(t, func(c *Config) { p.Provider = c.Provider; c.Provider = p })
 	n := b.create(dualNetwork())
 	e := &endpoint{net: n}

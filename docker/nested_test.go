@@ -1,9 +1,7 @@
 package docker
 
 import (
-	"context"
 	"fmt"
-	"iter"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -19,30 +17,10 @@ import (
 
 var machineMAC = net.HardwareAddr{0xfa, 0x16, 0x3e, 0xaa, 0xaa, 1}
 
-// trunking is a leaving provider whose trunks are away with it.
-type trunking struct{ *leaving }
-
-func (t trunking) Trunk(ctx context.Context, id sdn.ID) (sdn.Trunk, error) {
-	return one(t.leaving, func() (sdn.Trunk, error) { return t.Provider.Trunk(ctx, id) })
-}
-
-func (t trunking) FindTrunks(ctx context.Context, q sdn.TrunkQuery) iter.Seq2[sdn.Trunk, error] {
-	return many(t.leaving, t.Provider.FindTrunks(ctx, q))
-}
-
-func (t trunking) AttachSubports(ctx context.Context, trunk sdn.ID, s []sdn.Subport) ([]sdn.Subport, error) {
-	return one(t.leaving, func() ([]sdn.Subport, error) { return t.Provider.AttachSubports(ctx, trunk, s) })
-}
-
-func (t trunking) DetachSubports(ctx context.Context, trunk sdn.ID, ids []sdn.ID) error {
-	_, err := one(t.leaving, func() (struct{}, error) { return struct{}{}, t.Provider.DetachSubports(ctx, trunk, ids) })
-	return err
-}
-
 // machine is a box that is a virtual machine: its own port, which may send as others had it, is on a network of its user's, with a trunk.
 type machine struct {
 	*box
-	sdn   trunking
+	sdn   *leaving
 	trunk *trunktest.Provider
 	own   sdn.ID
 	net   sdn.ID
@@ -64,7 +42,7 @@ func newMachine(t *testing.T, mode nested.Mode, change ...func(*Config)) *machin
 		t.Fatal(err)
 	}
 	vm := &machine{trunk: trunktest.New(store, own[0].ID), own: own[0].ID, net: n.ID, mode: mode}
-	vm.sdn = trunking{&leaving{Provider: vm.trunk}}
+	vm.sdn = newLeaving(vm.trunk)
 	vm.box = boxOn(t, vm.trunk, append(change, func(c *Config) { c.Provider, c.Routed = vm.nest(testHost, machineMAC), false })...)
 	vm.wantAttached(0)
 	return vm

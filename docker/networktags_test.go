@@ -16,6 +16,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/docker/peertest"
 	"github.com/kuryr/kuryr/internal/reconcile"
@@ -197,37 +198,37 @@ func (p *meddling) during(ctx context.Context, do func()) {
 	}
 }
 
-func (p *meddling) UpdateNetwork(ctx context.Context, id sdn.ID, patch sdn.NetworkPatch) (sdn.Network, error) {
-	if do := p.network; do != nil {
-		p.network = nil
-		p.during(ctx, do)
+func newMeddling(of sdn.Provider) *meddling {
+	p := &meddling{}
+	once := func(ctx context.Context, do *func()) {
+		if now := *do; now != nil {
+			*do = nil
+			p.during(ctx, now)
+		}
 	}
-	return p.Provider.UpdateNetwork(ctx, id, patch)
-}
-
-func (p *meddling) UpdateSubnet(ctx context.Context, id sdn.ID, patch sdn.SubnetPatch) (sdn.Subnet, error) {
-	if do := p.subnet; do != nil {
-		p.subnet = nil
-		p.during(ctx, do)
-	}
-	return p.Provider.UpdateSubnet(ctx, id, patch)
-}
-
-func (p *meddling) UpdatePort(ctx context.Context, id sdn.ID, patch sdn.PortPatch) (sdn.Port, error) {
-	if do := p.port; do != nil {
-		do(patch)
-	}
-	return p.Provider.UpdatePort(ctx, id, patch)
+	p.Provider = &dockertest.Provider{Provider: of, Before: func(c dockertest.Call) error {
+		switch patch, _ := dockertest.Arg[sdn.PortPatch](c); {
+		case c.Method == "UpdateNetwork":
+			once(c.Context, &p.network)
+		case c.Method == "UpdateSubnet":
+			once(c.Context, &p.subnet)
+		case patch != nil && p.port != nil:
+			p.port(*patch)
+		}
+		return nil
+	}}
+	return p
 }
 
 // meddledBox is a box with folders on such an SDN.
 func meddledBox(t *testing.T) (*box, *meddling) {
 	t.Helper()
-	p := &meddling{}
-	return newBox(t, func(c *Config) {
-		p.Provider = c.Provider
-		c.Provider, c.Routed, c.StateDir, c.RunDir = p, false, t.TempDir(), t.TempDir()
-	}), p
+	var p *meddling
+	b := newBox(t, func(c *Config) {
+		p = newMeddling(c.Provider)
+		c.Provider, c.Routed, c.RunDir = p, false, t.TempDir()
+	})
+	return b, p
 }
 
 // A network is deleted, or another comes, or its owner tags it, while tags are written or deleted.
@@ -311,7 +312,7 @@ func TestTagsAway(t *testing.T) {
 // An owner may let nobody tag his network: that is no failure, and is not tried again.
 func TestTagsRefused(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, func(c *Config) { c.Provider, c.StateDir = guarded{c.Provider}, t.TempDir() })
+	b := newBox(t, func(c *Config) { c.Provider = guarded(c.Provider) })
 	theirs := b.theirs("net", tagsRange)
 	before := b.dump()
 	n := b.uses(theirs)
@@ -329,16 +330,20 @@ func TestTagsRefused(t *testing.T) {
 
 // faulty is an SDN that is there and fails at the tags of subnets.
 type faulty struct {
-	sdn.Provider
 	fails atomic.Bool
 	tried atomic.Int64
 }
 
-func (p *faulty) UpdateSubnet(ctx context.Context, id sdn.ID, patch sdn.SubnetPatch) (sdn.Subnet, error) {
-	if p.tried.Add(1); p.fails.Load() {
-		return sdn.Subnet{}, sdn.Unavailable(errors.New("500 Internal Server Error"), "SDN", "the SDN fails")
-	}
-	return p.Provider.UpdateSubnet(ctx, id, patch)
+func (p *faulty) of(works sdn.Provider) sdn.Provider {
+	return &dockertest.Provider{Provider: works, Before: func(c dockertest.Call) error {
+		if c.Method != "UpdateSubnet" {
+			return nil
+		}
+		if p.tried.Add(1); p.fails.Load() {
+			return sdn.Unavailable(errors.New("500 Internal Server Error"), "SDN", "the SDN fails")
+		}
+		return nil
+	}}
 }
 
 // An SDN that answers and fails at tags is tried again, and what happens to the network since is
@@ -346,10 +351,7 @@ func (p *faulty) UpdateSubnet(ctx context.Context, id sdn.ID, patch sdn.SubnetPa
 func TestTagsFailed(t *testing.T) {
 	t.Parallel()
 	p := &faulty{}
-	b := newBox(t, func(c *Config) {
-		p.Provider = c.Provider
-		c.Provider, c.StateDir = p, t.TempDir()
-	})
+	b := newBox(t, func(c *Config) { c.Provider = p.of(c.Provider) })
 	theirs := b.theirs("net", tagsRange)
 	before := b.dump()
 	p.fails.Store(true)
@@ -392,16 +394,19 @@ func TestTagsWithoutDatabase(t *testing.T) {
 }
 
 // stuck is an SDN that is unavailable for the deletion of links.
-type stuck struct {
-	sdn.Provider
-	links atomic.Bool
-}
+type stuck struct{ links atomic.Bool }
 
-func (p *stuck) DeleteSubnetPool(ctx context.Context, id sdn.ID) error {
-	if found, err := p.SubnetPool(ctx, id); err == nil && found.Key.Kind == identity.KindLink && p.links.Load() {
-		return sdn.Unavailable(errors.New("503"), "SDN", "the SDN fails")
-	}
-	return p.Provider.DeleteSubnetPool(ctx, id)
+func (p *stuck) of(works sdn.Provider) sdn.Provider {
+	return &dockertest.Provider{Provider: works, Before: func(c dockertest.Call) error {
+		if c.Method != "DeleteSubnetPool" || !p.links.Load() {
+			return nil
+		}
+		id, _ := dockertest.Arg[sdn.ID](c)
+		if found, err := works.SubnetPool(c.Context, *id); err == nil && found.Key.Kind == identity.KindLink {
+			return sdn.Unavailable(errors.New("503"), "SDN", "the SDN fails")
+		}
+		return nil
+	}}
 }
 
 // The tags may be deleted before the link is, and the plugin killed in between.
@@ -409,8 +414,7 @@ func TestTagsBeforeLink(t *testing.T) {
 	t.Parallel()
 	p := &stuck{}
 	b := newBox(t, func(c *Config) {
-		p.Provider = c.Provider
-		c.Provider, c.Routed, c.StateDir = p, false, t.TempDir()
+		c.Provider, c.Routed = p.of(c.Provider), false
 	})
 	theirs := b.theirs("net", tagsRange)
 	before := b.dump()
@@ -514,10 +518,13 @@ func TestDatabase(t *testing.T) {
 }
 
 // guarded is an SDN whose networks only their owners tag.
-type guarded struct{ sdn.Provider }
-
-func (g guarded) UpdateNetwork(context.Context, sdn.ID, sdn.NetworkPatch) (sdn.Network, error) {
-	return sdn.Network{}, errDenied
+func guarded(p sdn.Provider) sdn.Provider {
+	return &dockertest.Provider{Provider: p, Before: func(c dockertest.Call) error {
+		if c.Method == "UpdateNetwork" {
+			return errDenied
+		}
+		return nil
+	}}
 }
 
 // Run writes tags at once, as work that nobody waits for, and ends with its context.
@@ -525,7 +532,12 @@ func TestTagsRun(t *testing.T) {
 	t.Parallel()
 	tagged := make(chan bool)
 	b := newBox(t, func(c *Config) {
-		c.Provider, c.StateDir = telling{c.Provider, tagged}, t.TempDir()
+		c.Provider = &dockertest.Provider{Provider: c.Provider, Before: func(call dockertest.Call) error {
+			if call.Method == "UpdateSubnet" {
+				tagged <- sdn.IsUnawaited(call.Context)
+			}
+			return nil
+		}}
 	})
 	theirs := b.theirs("net", tagsRange)
 	ctx, stop := context.WithCancel(t.Context())
@@ -544,17 +556,6 @@ func TestTagsRun(t *testing.T) {
 	expect()
 	stop()
 	b.must(<-ended)
-}
-
-// telling tells of each change of a subnet's tags whether nobody waits for it.
-type telling struct {
-	sdn.Provider
-	to chan bool
-}
-
-func (p telling) UpdateSubnet(ctx context.Context, id sdn.ID, patch sdn.SubnetPatch) (sdn.Subnet, error) {
-	p.to <- sdn.IsUnawaited(ctx)
-	return p.Provider.UpdateSubnet(ctx, id, patch)
 }
 
 // What kuryr-libnetwork made goes with the last use of it, which the tags tell, so one that says that it is used is there before the engine is answered, and they

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/nested"
 )
@@ -91,62 +92,44 @@ func TestTagsLost(t *testing.T) {
 	b.clean()
 }
 
-// noTags is an SDN that has no tags, such as a Neutron without the extension: it passes them over.
-type noTags struct{ sdn.Provider }
-
-func (n noTags) Capabilities() sdn.Capabilities {
-	c := n.Provider.Capabilities()
-	c.MaxTagLen = 0
-	return c
-}
-
-func (n noTags) EnsureNetwork(ctx context.Context, spec sdn.NetworkSpec) (sdn.Network, error) {
-	spec.Tags = nil
-	return n.Provider.EnsureNetwork(ctx, spec)
-}
-
-func (n noTags) EnsureSubnetPool(ctx context.Context, spec sdn.SubnetPoolSpec) (sdn.SubnetPool, error) {
-	spec.Tags = nil
-	return n.Provider.EnsureSubnetPool(ctx, spec)
-}
-
-func (n noTags) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
-	specs = slices.Clone(specs)
-	for i := range specs {
-		specs[i].Tags = nil
+// noTags is an SDN that has no tags, such as a Neutron without the extension: it ignores them.
+func noTags(p sdn.Provider) *dockertest.Provider {
+	return &dockertest.Provider{
+		Provider: p, Before: dropTags, Can: func(can *sdn.Capabilities) { can.MaxTagLen = 0 },
 	}
-	return n.Provider.EnsurePorts(ctx, specs)
 }
 
-func (n noTags) UpdatePort(ctx context.Context, id sdn.ID, patch sdn.PortPatch) (sdn.Port, error) {
-	patch.Tags = nil
-	return n.Provider.UpdatePort(ctx, id, patch)
-}
-
-func (n noTags) EnsureSubnet(ctx context.Context, spec sdn.SubnetSpec) (sdn.Subnet, error) {
-	spec.Tags = nil
-	return n.Provider.EnsureSubnet(ctx, spec)
-}
-
-func (n noTags) UpdateNetwork(ctx context.Context, id sdn.ID, patch sdn.NetworkPatch) (sdn.Network, error) {
-	patch.Tags = nil
-	return n.Provider.UpdateNetwork(ctx, id, patch)
-}
-
-func (n noTags) UpdateSubnet(ctx context.Context, id sdn.ID, patch sdn.SubnetPatch) (sdn.Subnet, error) {
-	patch.Tags = nil
-	return n.Provider.UpdateSubnet(ctx, id, patch)
-}
-
-func (n noTags) UpdateSubnetPool(ctx context.Context, id sdn.ID, patch sdn.SubnetPoolPatch) (sdn.SubnetPool, error) {
-	patch.Tags = nil
-	return n.Provider.UpdateSubnetPool(ctx, id, patch)
+func dropTags(c dockertest.Call) error {
+	for _, a := range c.Args {
+		switch a := a.(type) {
+		case *sdn.NetworkSpec:
+			a.Tags = nil
+		case *sdn.SubnetSpec:
+			a.Tags = nil
+		case *sdn.SubnetPoolSpec:
+			a.Tags = nil
+		case *[]sdn.PortSpec:
+			*a = slices.Clone(*a)
+			for i := range *a {
+				(*a)[i].Tags = nil
+			}
+		case *sdn.NetworkPatch:
+			a.Tags = nil
+		case *sdn.SubnetPatch:
+			a.Tags = nil
+		case *sdn.SubnetPoolPatch:
+			a.Tags = nil
+		case *sdn.PortPatch:
+			a.Tags = nil
+		}
+	}
+	return nil
 }
 
 // Without tags kuryr-libnetwork renamed an existing network and deleted it with the engine's, or asked for one without an id.
 func TestPeerB14ExistingNetworkWithoutTags(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, func(c *Config) { c.Provider, c.Routed = noTags{c.Provider}, false })
+	b := newBox(t, func(c *Config) { c.Provider, c.Routed = noTags(c.Provider), false })
 	theirs := b.theirs("theirs", "10.50.0.0/24")
 	before := b.dump()
 	for _, options := range []m{{optNetName: "theirs"}, {optNetUUID: string(theirs.ID)}} {
@@ -167,7 +150,7 @@ func TestPeerB14ExistingNetworkWithoutTags(t *testing.T) {
 // Without tags nobody could tell what has to be undone of a user's port: it is refused before anything is set. Ports of ours need none.
 func TestExistingPortWithoutTags(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, func(c *Config) { c.Provider, c.Routed = noTags{c.Provider}, false })
+	b := newBox(t, func(c *Config) { c.Provider, c.Routed = noTags(c.Provider), false })
 	n := b.create(dualNetwork())
 	users := b.port(n, sdn.PortSpec{Base: sdn.Base{Name: "theirs"}}, "10.50.0.92", "fd50::92")
 	e := &endpoint{net: n, ip4: "10.50.0.92", ip6: "fd50::92"}
@@ -188,7 +171,7 @@ func TestOptionsWithoutTags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBox(t, func(c *Config) { c.Provider, c.Routed = noTags{c.Provider}, false })
+	b := newBox(t, func(c *Config) { c.Provider, c.Routed = noTags(c.Provider), false })
 	_, err = b.provider.ApplySecurityGroup(t.Context(), sdn.SecurityGroupSpec{
 		Base: sdn.Base{Key: sdn.Key{Owner: "tests", Kind: "group", Name: "web"}, Name: "web"},
 	})
@@ -221,7 +204,7 @@ func TestOptionsWithoutTags(t *testing.T) {
 // So are an endpoint's, which would be forgotten silently; the endpoint is made without them.
 func TestEndpointOptionsWithoutTags(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, func(c *Config) { c.Provider, c.Routed = noTags{c.Provider}, false })
+	b := newBox(t, func(c *Config) { c.Provider, c.Routed = noTags(c.Provider), false })
 	n := b.create(dualNetwork())
 	for option, value := range map[string]string{optFloatingIP: floatingAuto, optPublish: publishFloating, optPortSecurity: "false", optIfname: "net1"} {
 		e := &endpoint{net: n, driver: m{option: value}}
@@ -240,9 +223,9 @@ func TestNestedWithoutTags(t *testing.T) {
 	for _, mode := range []nested.Mode{nested.Macvlan, nested.VLAN} {
 		for _, known := range []bool{true, false} {
 			vm := newMachine(t, mode)
-			tagless := sdn.Provider(noTags{vm.sdn})
+			tagless := noTags(vm.sdn)
 			if !known {
-				tagless = unaware{noTags{vm.sdn}}
+				tagless.Can = nil // it has not learned yet that there are no tags
 			}
 			p, err := nested.New(tagless, nested.Config{Mode: mode, Host: testHost, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{machineMAC}, nil }})
 			vm.must(err)
@@ -258,8 +241,3 @@ func TestNestedWithoutTags(t *testing.T) {
 		}
 	}
 }
-
-// unaware is a provider that has not learned yet that there are no tags.
-type unaware struct{ noTags }
-
-func (u unaware) Capabilities() sdn.Capabilities { return u.Provider.Capabilities() }

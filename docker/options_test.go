@@ -189,7 +189,7 @@ func TestPortSecurityOfOtherIPAM(t *testing.T) {
 func TestExposedPorts(t *testing.T) {
 	t.Parallel()
 	c := &counting{}
-	b := newBox(t, func(config *Config) { c.Provider = config.Provider; config.Provider = c })
+	b := newBox(t, func(config *Config) { config.Provider = c.of(config.Provider) })
 	n := b.create(dualNetwork())
 	e := &endpoint{net: n}
 	b.take(e)

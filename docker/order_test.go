@@ -1,7 +1,6 @@
 package docker
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -267,17 +267,16 @@ func TestLostPoolIsFoundAgain(t *testing.T) {
 }
 
 // unanswering makes a pool and, once, does not say so.
-type unanswering struct {
-	sdn.Provider
-	lose atomic.Bool
-}
+type unanswering struct{ lose atomic.Bool }
 
-func (u *unanswering) EnsureSubnetPool(ctx context.Context, spec sdn.SubnetPoolSpec) (sdn.SubnetPool, error) {
-	p, err := u.Provider.EnsureSubnetPool(ctx, spec)
-	if err == nil && u.lose.Swap(false) {
-		return sdn.SubnetPool{}, sdn.Unavailable(io.ErrUnexpectedEOF, "store", "the change could not be written")
-	}
-	return p, err
+func (u *unanswering) of(p sdn.Provider) sdn.Provider {
+	return &dockertest.Provider{Provider: p, After: func(c dockertest.Call, err error) error {
+		if made, ok := c.Result.(*sdn.SubnetPool); ok && c.Changes() && err == nil && u.lose.Swap(false) {
+			*made = sdn.SubnetPool{}
+			return sdn.Unavailable(io.ErrUnexpectedEOF, "store", "the change could not be written")
+		}
+		return err
+	}}
 }
 
 // A pool that was made although the SDN said that it failed is given to the next who asks for the range, by the same process too.
@@ -285,10 +284,7 @@ func TestPoolWithoutAnswerIsFoundAgain(t *testing.T) {
 	t.Parallel()
 	for _, cidr := range []string{"10.50.0.0/24", ""} {
 		u := &unanswering{}
-		b := newBox(t, func(c *Config) {
-			u.Provider = c.Provider
-			c.Provider = u
-		})
+		b := newBox(t, func(c *Config) { c.Provider = u.of(c.Provider) })
 		b.remove(b.create(&network{v4: []*pool{{cidr: "10.60.0.0/24"}}})) // the look through all pools is over
 		u.lose.Store(true)
 		b.contains(b.fails("IpamDriver.RequestPool", m{"AddressSpace": localSpace, "Pool": cidr, "SubPool": "", "V6": false}), "could not be written")

@@ -79,7 +79,7 @@ func TestOwedStuck(t *testing.T) {
 // TestOwedStuckNetwork: a network that the SDN cannot delete keeps nobody from making another, where no pool is given twice.
 func TestOwedStuckNetwork(t *testing.T) {
 	t.Parallel()
-	l := &leaving{Provider: tagless{openStore(t, filepath.Join(t.TempDir(), "store"), true)}}
+	l := newLeaving(tagless(openStore(t, filepath.Join(t.TempDir(), "store"), true)))
 	folder := t.TempDir()
 	b := boxOn(t, l, func(c *Config) { c.StateDir, c.RunDir = filepath.Join(folder, "state"), filepath.Join(folder, "run") })
 	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
@@ -155,7 +155,7 @@ func (c *contested) EnsureNetwork(ctx context.Context, s sdn.NetworkSpec) (sdn.N
 // TestOwedFirstTry: a network whose first try could not be undone is not made by a second, which what is owed would take away when the engine has it.
 func TestOwedFirstTry(t *testing.T) {
 	t.Parallel()
-	l := &leaving{Provider: openStore(t, filepath.Join(t.TempDir(), "store"), true)}
+	l := newLeaving(openStore(t, filepath.Join(t.TempDir(), "store"), true))
 	c := &contested{leaving: l}
 	b := boxOn(t, c, func(config *Config) { config.StateDir = filepath.Join(t.TempDir(), "state") })
 	n := &network{v4: []*pool{{cidr: "10.1.0.0/24"}}}

@@ -139,7 +139,7 @@ func TestPeerB09AddressStolen(t *testing.T) {
 func TestPeerB10RefusedAfterTagging(t *testing.T) {
 	t.Parallel()
 	c := &counting{}
-	b := newBox(t, func(config *Config) { c.Provider = config.Provider; config.Provider = c })
+	b := newBox(t, func(config *Config) { config.Provider = c.of(config.Provider) })
 	n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
 	e := &endpoint{net: n}
 	b.take(e)

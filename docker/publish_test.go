@@ -2,7 +2,6 @@ package docker
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"log/slog"
 	"maps"
@@ -13,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/internal/hostports"
 	"github.com/kuryr/kuryr/internal/ipproto"
 	"github.com/kuryr/kuryr/sdn"
@@ -396,20 +396,13 @@ func TestPublishedPortTakenMeanwhile(t *testing.T) {
 }
 
 // learning is a provider that does not know its capabilities before its first answer.
-type learning struct {
-	sdn.Provider
-	known bool
-}
-
-func (l *learning) Ping(ctx context.Context) error {
-	l.known = true
-	return l.Provider.Ping(ctx)
-}
-
-func (l *learning) Capabilities() sdn.Capabilities {
-	can := l.Provider.Capabilities()
-	can.Forwards, can.HostAddresses = l.known, l.known
-	return can
+func learning(p sdn.Provider) sdn.Provider {
+	known := false
+	return &dockertest.Provider{
+		Provider: p,
+		Can:      func(can *sdn.Capabilities) { can.Forwards, can.HostAddresses = known, known },
+		Before:   func(c dockertest.Call) error { known = known || c.Method == "Ping"; return nil },
+	}
 }
 
 // TestPublishedPortsOfUnknownSDN checks that host ports are reserved again after a restart with an
@@ -420,7 +413,7 @@ func TestPublishedPortsOfUnknownSDN(t *testing.T) {
 	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
 	b.run(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}}})
 	host.held = map[string]string{}
-	b.config.Provider = &learning{Provider: b.provider}
+	b.config.Provider = learning(b.provider)
 	b.restart()
 	b.must(b.driver.Reconcile(t.Context()))
 	if got := host.ports(); got != "0.0.0.0:8080/tcp" {

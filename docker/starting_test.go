@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -67,7 +68,7 @@ func TestStartingEndpointKeepsAddress(t *testing.T) {
 // after Kuryr was killed and after a repeat of its CreateEndpoint failed.
 func TestStartingEndpointSurvives(t *testing.T) {
 	t.Parallel()
-	p := &policy{}
+	p := &dockertest.Provider{}
 	b := newBox(t, func(c *Config) {
 		p.Provider = c.Provider
 		c.Provider, c.RunDir = p, t.TempDir()
@@ -81,13 +82,16 @@ func TestStartingEndpointSurvives(t *testing.T) {
 		happen func()
 	}{
 		{"a failed repeat", func() {
-			p.update = func(sdn.PortPatch) error {
-				return sdn.Unavailable(errors.New("503"), "SDN", "the SDN is overloaded")
+			p.Before = func(c dockertest.Call) error {
+				if c.Method == "UpdatePort" {
+					return sdn.Unavailable(errors.New("503"), "SDN", "the SDN is overloaded")
+				}
+				return nil
 			}
 			changed := *first
 			changed.mac = "02:42:0a:22:00:02"
 			b.fails("NetworkDriver.CreateEndpoint", changed.createBody())
-			p.update = nil
+			p.Before = nil
 		}},
 		{"a kill", b.restart},
 	} {

@@ -1,53 +1,32 @@
 package docker
 
 import (
-	"context"
-	"iter"
 	"testing"
 	"time"
 
+	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// awaited counts what is asked of networks and ports, and how much of that somebody waits for.
-type awaited struct {
-	sdn.Provider
-	asked, waits int
-}
+// awaited counts the calls of an SDN, and how many of them somebody waits for.
+type awaited struct{ asked, waits int }
 
-func (a *awaited) count(ctx context.Context) {
-	a.asked++
-	if !sdn.IsUnawaited(ctx) {
-		a.waits++
-	}
-}
-
-func (a *awaited) FindNetworks(ctx context.Context, q sdn.NetworkQuery) iter.Seq2[sdn.Network, error] {
-	a.count(ctx)
-	return a.Provider.FindNetworks(ctx, q)
-}
-
-func (a *awaited) UpdateNetwork(ctx context.Context, id sdn.ID, p sdn.NetworkPatch) (sdn.Network, error) {
-	a.count(ctx)
-	return a.Provider.UpdateNetwork(ctx, id, p)
-}
-
-func (a *awaited) DeleteNetwork(ctx context.Context, id sdn.ID) error {
-	a.count(ctx)
-	return a.Provider.DeleteNetwork(ctx, id)
-}
-
-func (a *awaited) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn.Port, error] {
-	a.count(ctx)
-	return a.Provider.FindPorts(ctx, q)
+func (a *awaited) of(p sdn.Provider) sdn.Provider {
+	return &dockertest.Provider{Provider: p, Before: func(c dockertest.Call) error {
+		a.asked++
+		if !sdn.IsUnawaited(c.Context) {
+			a.waits++
+		}
+		return nil
+	}}
 }
 
 // Nobody waits for a comparison with the engine, for what it removes, nor for the note that an engine has a network.
 func TestNobodyWaitsForComparisons(t *testing.T) {
 	t.Parallel()
 	c := newClocked(t)
-	count := &awaited{Provider: c.provider}
-	c.config.Provider = count
+	count := &awaited{}
+	c.config.Provider = count.of(c.provider)
 	c.again()
 	n := c.create(v4Network("10.77.0.0/24"))
 	for _, step := range []struct {

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/internal/rootsock"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -124,16 +125,6 @@ func TestRefusals(t *testing.T) {
 	b.contains(b.fails("NetworkDriver.Join", body), "not of network")
 }
 
-// failing is a provider some of whose calls fail.
-type failing struct {
-	sdn.Provider
-	err error
-}
-
-func (f *failing) SubnetPool(context.Context, sdn.ID) (sdn.SubnetPool, error) {
-	return sdn.SubnetPool{}, f.err
-}
-
 // Errors that are not meant for users reach the log only.
 func TestErrorsShownToUsers(t *testing.T) {
 	t.Parallel()
@@ -150,7 +141,14 @@ func TestErrorsShownToUsers(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBox(t, func(config *Config) { config.Provider = &failing{config.Provider, c.err} })
+			b := newBox(t, func(config *Config) {
+				config.Provider = &dockertest.Provider{Provider: config.Provider, Before: func(call dockertest.Call) error {
+					if call.Method == "SubnetPool" {
+						return c.err
+					}
+					return nil
+				}}
+			})
 			text := b.fails("IpamDriver.RequestAddress", m{"PoolID": "x", "Address": ""})
 			b.contains(text, c.shown)
 			if strings.Contains(text, c.kept) {
@@ -213,26 +211,28 @@ func TestConfigRefused(t *testing.T) {
 }
 
 // blocked is a provider that lets a call wait until it is told to go on.
-type blocked struct {
-	sdn.Provider
-	entered, leave chan struct{}
-}
+type blocked struct{ entered, leave chan struct{} }
 
-func (p *blocked) SubnetPool(ctx context.Context, id sdn.ID) (sdn.SubnetPool, error) {
-	p.entered <- struct{}{}
-	select {
-	case <-p.leave:
-		return p.Provider.SubnetPool(ctx, id)
-	case <-ctx.Done():
-		return sdn.SubnetPool{}, ctx.Err()
-	}
+func (b *blocked) of(p sdn.Provider) sdn.Provider {
+	return &dockertest.Provider{Provider: p, Before: func(c dockertest.Call) error {
+		if c.Method != "SubnetPool" {
+			return nil
+		}
+		b.entered <- struct{}{}
+		select {
+		case <-b.leave:
+			return nil
+		case <-c.Context.Done():
+			return c.Context.Err()
+		}
+	}}
 }
 
 // The socket as an engine uses it: an empty Host header, several calls on a connection, a call in progress at the end.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	gate := &blocked{entered: make(chan struct{}, 1), leave: make(chan struct{})}
-	b := newBox(t, func(c *Config) { gate.Provider = c.Provider; c.Provider = gate })
+	b := newBox(t, func(c *Config) { c.Provider = gate.of(c.Provider) })
 	path := filepath.Join(t.TempDir(), "kuryr.sock")
 	listener, err := rootsock.Listen(path)
 	b.must(err)
@@ -280,8 +280,7 @@ func TestTooManyCalls(t *testing.T) {
 	t.Parallel()
 	gate := &blocked{entered: make(chan struct{}, 1), leave: make(chan struct{})}
 	b := newBox(t, func(c *Config) {
-		gate.Provider = c.Provider
-		c.Provider, c.MaxCalls, c.CallTimeout = gate, 1, 50*time.Millisecond
+		c.Provider, c.MaxCalls, c.CallTimeout = gate.of(c.Provider), 1, 50*time.Millisecond
 	})
 	first := make(chan int, 1)
 	go func() {

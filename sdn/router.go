@@ -27,6 +27,10 @@ type RouterSpec struct {
 	Gateway  *ExternalGateway
 	Routes   []HostRoute
 	Disabled bool // forwards nothing (Neutron: admin_state_up false)
+	// New says that no router with the Key exists, nor is being created elsewhere: the caller
+	// knows. An SDN that would look for it first need not; after a lost answer it looks
+	// nevertheless. Where that is wrong there may be two.
+	New bool
 }
 
 // Router forwards between the subnets attached to it and, with a gateway, to the outside.

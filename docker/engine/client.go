@@ -1,7 +1,8 @@
 // Package engine is a client of the Docker Engine's API. It lists what an engine has
 // (networks, containers, endpoints), identifies the engine and watches its events.
 //
-// It translates answers and judges nothing: which object is an orphan is for its callers.
+// It translates answers and judges nothing: which object is an orphan is for its callers. A
+// Lister gives them to a reconcile.Store.
 // It only sends GET requests.
 //
 // No plugin call may wait for this client. The engine holds locks while it waits for its

@@ -113,6 +113,7 @@ func TestNewIsNotLookedFor(t *testing.T) {
 	pool := sdn.SubnetPoolSpec{Base: sdn.Base{Key: testKey("pool")}, Prefixes: prefixes("10.0.0.0/8"), New: true}
 	spec := netSpec("10.0.0.0/24", "fd00::/64")
 	spec.New, spec.Tags = true, []string{"a"}
+	router := sdn.RouterSpec{Base: sdn.Base{Key: testKey("router")}, New: true}
 	proxy.Reset()
 	if _, err := p.EnsureSubnetPool(t.Context(), pool); err != nil {
 		t.Fatal(err)
@@ -121,14 +122,24 @@ func TestNewIsNotLookedFor(t *testing.T) {
 	if err != nil || len(n.Subnets) != 2 || !slices.Equal(n.Tags, spec.Tags) {
 		t.Fatalf("%d subnets, tags %q, error %v", len(n.Subnets), n.Tags, err)
 	}
-	if got := proxy.Calls(); len(got) != 4 {
-		t.Errorf("%v, want the pool, the network, its tags and its subnets", got)
+	if _, err := p.EnsureRouter(t.Context(), router); err != nil {
+		t.Fatal(err)
+	}
+	if got := proxy.Calls(); len(got) != 5 {
+		t.Errorf("%v, want the pool, the network, its tags, its subnets and the router", got)
 	}
 	d := newDouble()
 	p, proxy = onDouble(t, d, nil)
 	proxy.Cut(postNetworks, 1)
 	proxy.Cut(postSubnets, 1)
 	proxy.Cut(neutrontest.Call{Method: "POST", Collection: "subnetpools"}, 1)
+	proxy.Cut(neutrontest.Call{Method: "POST", Collection: "routers"}, 1)
+	if _, err := p.EnsureRouter(t.Context(), router); err != nil {
+		t.Error(err)
+	}
+	if n := d.count("routers"); n != 1 {
+		t.Errorf("there are %d routers", n)
+	}
 	if _, err := p.EnsureSubnetPool(t.Context(), pool); err != nil {
 		t.Error(err)
 	}

@@ -134,13 +134,14 @@ func gatewayChange(have *gatewayWire, want sdn.ExternalGateway) (any, bool) {
 	return body, !same || lacking || have.snat() != want.SNAT
 }
 
-// EnsureRouter makes, finishes or adopts a router.
+// EnsureRouter makes, finishes or adopts a router. One that is New takes one request, and tags on
+// top.
 func (p *Provider) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (sdn.Router, error) {
 	p.owner.note(spec.Project)
 	if err := errors.Join(valid.Base("router", spec.Base), checkRouterRoutes(spec.Routes), p.checkGateway(spec.Gateway)); err != nil {
 		return sdn.Router{}, err
 	}
-	w, made, err := ensure(ctx, p, routers, spec.Base, true, func(ctx context.Context) (*routerWire, error) {
+	create := func(ctx context.Context) (*routerWire, error) {
 		body := p.body(spec.Base)
 		if spec.Disabled {
 			body["admin_state_up"] = false
@@ -149,7 +150,15 @@ func (p *Provider) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (sdn.R
 			body["external_gateway_info"], _ = gatewayChange(nil, *spec.Gateway)
 		}
 		return routers.create(ctx, p.client, body)
-	})
+	}
+	var w *routerWire
+	var made bool
+	var err error
+	if spec.New {
+		w, made, err = makeOnce(ctx, p, routers, spec.Base, create)
+	} else {
+		w, made, err = ensure(ctx, p, routers, spec.Base, true, create)
+	}
 	if err != nil {
 		return sdn.Router{}, inField(err, "gateway")
 	}

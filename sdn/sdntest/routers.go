@@ -16,7 +16,9 @@ func (s *suite) setGateway(router sdn.ID, gw sdn.ExternalGateway) error {
 var routerTests = []test{
 	{"ensure twice is once", func(s *suite) {
 		spec := sdn.RouterSpec{Base: s.base("router"), Gateway: &sdn.ExternalGateway{Network: s.can.ExternalNetwork, SNAT: true}}
+		spec.New = true
 		a := must(s.p.EnsureRouter(s.ctx, spec))(s)
+		spec.New = false
 		b := must(s.p.EnsureRouter(s.ctx, spec))(s)
 		equal(s, "id", b.ID, a.ID)
 		if b.Gateway == nil || len(b.Gateway.Addresses) == 0 {
