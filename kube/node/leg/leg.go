@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/reconcile"
@@ -195,9 +195,9 @@ func (l *Leg) drop(name string) {
 	tell(l.wake)
 }
 
-// work looks until ctx ends: at once, whenever it is woken, and again after a failure.
+// work plugs the wanted port until ctx ends: first, whenever it is woken, and after a failure.
 func (l *Leg) work(ctx context.Context) {
-	pause := firstRetry
+	wait := backoff.Backoff{Min: firstRetry, Max: lastRetry}
 	for {
 		var retry <-chan time.Time
 		lost := l.lost
@@ -206,12 +206,11 @@ func (l *Leg) work(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			l.Log.WarnContext(ctx, "the node's own port is not as it should be; it is tried again", "interface", Interface, "err", err)
-			retry = time.After(pause/2 + rand.N(pause))
-			pause = min(2*pause, lastRetry)
-			lost = nil // what a failure takes back is told of too
+			l.Log.WarnContext(ctx, "node port not plugged", "interface", Interface, "err", err)
+			retry = time.After(wait.Next())
+			lost = nil // the kernel reports what a failed attempt takes back, too
 		default:
-			pause = firstRetry
+			wait.Reset()
 		}
 		select {
 		case <-ctx.Done():

@@ -10,30 +10,29 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"time"
 
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/internal/backoff"
 )
 
 // groups are the kernel's that tell what may be taken away of an interface (rtnetlink(7)).
 var groups = []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}
 
-// watchKernel calls lost whenever something of the interface of this name may have been taken away in the host's namespace, until ctx ends. What is added it passes over, so that whoever
-// sets things right is not woken by it.
+// watchKernel calls lost whenever the interface of this name, an address or a route of it may have
+// been removed in the host's namespace, until ctx ends. It passes over what is added, so that
+// repairs do not wake the caller.
 func watchKernel(ctx context.Context, name string, lost func(), log *slog.Logger) {
-	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
+	wait := backoff.Backoff{Min: firstRetry, Max: lastRetry}
+	for {
 		err := listen(ctx, name, lost)
 		if ctx.Err() != nil {
 			return
 		}
-		log.WarnContext(ctx, "what is taken away by hand is not heard of for a moment", "interface", name, "err", err, "again_in", pause)
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		log.WarnContext(ctx, "watch of the node port's interface failed", "interface", name, "err", err)
+		if wait.Wait(ctx) != nil {
 			return
 		}
 	}
