@@ -49,7 +49,7 @@ func (s *Server) add(ctx context.Context, c cni.Call, conf cni.Config) ([]byte, 
 	}
 	w, kept, err := s.attach(ctx, i)
 	if sdn.IsNotFound(err) && args.Given() { // the arguments alone say it
-		bound, err := s.given.Bind(ctx, c, conf, args)
+		bound, err := s.static.Bind(ctx, c, conf, args)
 		if err != nil {
 			return nil, err
 		}

@@ -67,7 +67,7 @@ func (s *Server) check(ctx context.Context, c cni.Call, conf cni.Config) error {
 
 // find gives what the attachment has, from wherever it has it.
 func (s *Server) find(ctx context.Context, a Attachment) (Wiring, error) {
-	bound, there, err := s.given.Find(a.Container, a.Interface)
+	bound, there, err := s.static.Find(a.Container, a.Interface)
 	if err != nil || there {
 		return Wiring{Port: bound.Port, MTU: bound.MTU, Subnets: bound.Subnets}, err
 	}

@@ -61,7 +61,7 @@ func (s *Server) collect(ctx context.Context, conf cni.Config) error {
 
 // heldWithout are the ports of valid attachments that were bound without the daemon: the Source may know them by a container of before.
 func (s *Server) heldWithout(valid map[types.GCAttachment]bool) (map[sdn.ID]bool, error) {
-	bound, err := s.given.All()
+	bound, err := s.static.All()
 	held := map[sdn.ID]bool{}
 	for _, b := range bound {
 		if valid[types.GCAttachment{ContainerID: b.Container, IfName: b.Interface}] {
@@ -91,7 +91,7 @@ func (s *Server) attachments(errs *[]error) (all []Attachment) {
 			all = append(all, r.Spec.Attachment)
 		}
 	}
-	bound, err := s.given.All()
+	bound, err := s.static.All()
 	for _, b := range bound {
 		all = append(all, Attachment{Container: b.Container, Interface: b.Interface, Namespace: b.Namespace, Network: b.Network})
 	}

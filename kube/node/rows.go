@@ -15,7 +15,7 @@ import (
 	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/kube/cni"
-	"github.com/kuryr/kuryr/kube/cni/given"
+	"github.com/kuryr/kuryr/kube/cni/static"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -70,11 +70,11 @@ func (t target) Ensure(ctx context.Context, _ reconcile.Object, i Intent, last M
 		if err != nil {
 			return made, err
 		}
-		if err := given.Matches(w.Port, w.Subnets, args); err != nil {
+		if err := static.Matches(w.Port, w.Subnets, args); err != nil {
 			return made, err
 		}
 	}
-	if err := t.given.Forget(w.Port.ID); err != nil {
+	if err := t.static.Forget(w.Port.ID); err != nil {
 		return made, sdn.OfHost(err)
 	}
 	r, err := t.binder.Plug(ctx, bind.Interface{
@@ -94,7 +94,7 @@ func (t target) Delete(ctx context.Context, o reconcile.Object, i Intent, last M
 		return nil // an SDN's port has no incarnation: it is the present row's
 	}
 	if i.Port == nil {
-		if _, err := t.given.Unbind(ctx, i.Container, i.Interface); err != nil {
+		if _, err := t.static.Unbind(ctx, i.Container, i.Interface); err != nil {
 			return err
 		}
 	}
@@ -183,7 +183,7 @@ func (s *Server) remove(ctx context.Context, key string) error {
 // known to the Source too, by another key: Raven has claimed its port.
 func (s *Server) release(ctx context.Context, a Attachment) error {
 	key, ok := s.source.RowOf(a)
-	if _, bound, err := s.given.Find(a.Container, a.Interface); err != nil {
+	if _, bound, err := s.static.Find(a.Container, a.Interface); err != nil {
 		return err
 	} else if bound && (!ok || key != a.Key()) {
 		if err := s.releaseRow(ctx, a.Key(), a); err != nil {
@@ -273,7 +273,7 @@ func (s *Server) list(ctx context.Context) error {
 
 // takeAll takes over every DEL that kuryr-cni could not hand to a daemon.
 func (s *Server) takeAll(ctx context.Context) error {
-	all, err := jsonstore.Load[cni.Call](s.owed)
+	all, err := jsonstore.Load[cni.Call](s.pending)
 	for _, c := range all {
 		unlock, locked := s.lock(ctx, Attachment{Container: c.Container, Interface: c.Interface})
 		if locked == nil {
@@ -289,7 +289,7 @@ func (s *Server) takeAll(ctx context.Context) error {
 // a daemon; none is no error. Its file goes when the deletion is stored.
 func (s *Server) take(ctx context.Context, container, iface string) error {
 	name := cni.RecordName(container, iface)
-	c, there, err := jsonstore.Get[cni.Call](s.owed, name)
+	c, there, err := jsonstore.Get[cni.Call](s.pending, name)
 	if err != nil || !there {
 		return err
 	}
@@ -308,7 +308,7 @@ func (s *Server) take(ctx context.Context, container, iface string) error {
 	if err := s.release(ctx, a); err != nil && !reconcile.IsPending(err) {
 		return err
 	}
-	return s.owed.Delete(name)
+	return s.pending.Delete(name)
 }
 
 // sweep deletes the attachments without an interface: an ADD was killed before it plugged, or

@@ -18,7 +18,7 @@ import (
 	"github.com/kuryr/kuryr/internal/keymutex"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/kube/cni"
-	"github.com/kuryr/kuryr/kube/cni/given"
+	"github.com/kuryr/kuryr/kube/cni/static"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -56,8 +56,8 @@ type Config struct {
 type Server struct {
 	source  Source
 	binder  Binder
-	given   *given.Folder
-	owed    *jsonstore.Store // of kuryr-cni, which found no daemon
+	static  *static.Bindings
+	pending *jsonstore.Store // cni.PendingDELs
 	rows    *reconcile.Kind[Intent, Made]
 	idle    *idlegate.Gate
 	log     *slog.Logger
@@ -78,7 +78,7 @@ func New(c Config) (*Server, error) {
 		c.State = cni.DefaultState
 	}
 	s := &Server{
-		source: c.Source, binder: c.Binder, given: given.In(c.State, c.Binder), owed: cni.OwedIn(c.State), idle: c.Idle, log: c.Logger,
+		source: c.Source, binder: c.Binder, static: static.In(c.State, c.Binder), pending: cni.PendingDELs(c.State), idle: c.Idle, log: c.Logger,
 		metrics: newRequests(c.Registerer), slots: make(chan struct{}, maxAdds),
 	}
 	s.rows = reconcile.Register(c.Store, kindAttachment, target{s}, reconcile.Options[Intent, Made]{

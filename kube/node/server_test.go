@@ -261,7 +261,7 @@ func (r *rig) has(t *testing.T, want int) {
 	if err != nil || len(all) != want || len(r.binder.plugged) != want {
 		t.Errorf("%d attachments and %d interfaces, want %d (%v)", len(all), len(r.binder.plugged), want, err)
 	}
-	owed, err := jsonstore.Load[cni.Call](r.owed)
+	owed, err := jsonstore.Load[cni.Call](r.pending)
 	if n := r.deleting(); err != nil || len(owed) != 0 || n != 0 {
 		t.Errorf("%d rows are being deleted, left are %v (%v)", n, owed, err)
 	}
@@ -597,7 +597,7 @@ func TestHandedOver(t *testing.T) {
 	r.mustAdd(t, "a", "")
 	first := r.mustAdd(t, "b", "")
 	for _, container := range []string{"a", "b", "never"} {
-		if err := cni.OwedIn(r.state).Put(cni.RecordName(container, "eth0"), r.call(cni.Del, container, "")); err != nil {
+		if err := cni.PendingDELs(r.state).Put(cni.RecordName(container, "eth0"), r.call(cni.Del, container, "")); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/cni"
-	"github.com/kuryr/kuryr/kube/cni/given"
+	"github.com/kuryr/kuryr/kube/cni/static"
 	"github.com/kuryr/kuryr/kube/node"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -21,12 +21,12 @@ import (
 // served is a node's daemon as a container runtime sees it.
 type served struct {
 	*world
-	given *given.Folder
+	static *static.Bindings
 }
 
 func serve(t *testing.T, w *world) *served {
 	t.Helper()
-	return &served{world: w, given: given.In(filepath.Join(w.dir, "cni"), w.plugs)}
+	return &served{world: w, static: static.In(filepath.Join(w.dir, "cni"), w.plugs)}
 }
 
 func (s *served) do(verb, container, pod, uid string, more map[string]any) error {
@@ -103,7 +103,7 @@ func TestHandOver(t *testing.T) {
 	s := serve(t, w)
 	for n, container := range []string{"ca", "cb"} {
 		port := sdn.Port{Meta: sdn.Meta{ID: sdn.ID(portName(n))}, MAC: []byte{2, 0, 0, 0, 0, byte(n)}}
-		_, err := s.given.BindPort(t.Context(), given.Bound{Container: container, Interface: "eth0", Namespace: "/run/netns/" + container, Network: "kuryr", Port: port})
+		_, err := s.static.BindPort(t.Context(), static.Binding{Container: container, Interface: "eth0", Namespace: "/run/netns/" + container, Network: "kuryr", Port: port})
 		must(t, err)
 	}
 	s.begun()
@@ -155,7 +155,7 @@ func TestBoundMeanwhile(t *testing.T) {
 	w.restart()
 	s := serve(t, w)
 	port := sdn.Port{Meta: sdn.Meta{ID: sdn.ID(portName(1))}, MAC: []byte{2, 0, 0, 0, 0, 1}}
-	_, err := s.given.BindPort(t.Context(), given.Bound{Container: "ca", Interface: "eth0", Namespace: "/run/netns/ca", Network: "kuryr", Port: port})
+	_, err := s.static.BindPort(t.Context(), static.Binding{Container: "ca", Interface: "eth0", Namespace: "/run/netns/ca", Network: "kuryr", Port: port})
 	must(t, err)
 	s.begun()
 	s.collects("ca")

@@ -81,17 +81,17 @@ func TestFailpoints(t *testing.T) {
 }
 
 // The same of a port that CNI_ARGS give.
-func TestFailpointsOfGiven(t *testing.T) {
+func TestFailpointsOfStatic(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.must(t, "ip", "netns", "add", "a")
 	before := r.snapshot(t)
 	r.program = filepath.Join(filepath.Dir(kuryr), "kuryr-failpoints")
-	for _, step := range []string{"given.bind.recorded", "given.bind.plugged"} {
+	for _, step := range []string{"static.bind.recorded", "static.bind.plugged"} {
 		r.killedAdd(t, step, `"args": {}`, givenArgs)
 		r.clean(t, before)
 	}
-	r.killedDel(t, "given.unbind.unplugged", `"args": {}`, givenArgs)
+	r.killedDel(t, "static.unbind.unplugged", `"args": {}`, givenArgs)
 	r.clean(t, before)
 }
 

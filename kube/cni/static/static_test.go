@@ -1,6 +1,6 @@
 //go:build linux
 
-package given
+package static
 
 import (
 	"context"
@@ -28,25 +28,25 @@ func (b *binder) Plug(_ context.Context, i bind.Interface) (bind.Result, error) 
 func (b *binder) Unplug(_ context.Context, p sdn.Port) error          { delete(b.plugged, p.ID); return nil }
 func (b *binder) State(context.Context, sdn.Port) (bind.State, error) { return bind.Whole, nil }
 
-func of(container string, port sdn.ID) Bound {
-	return Bound{Container: container, Interface: "eth0", Namespace: "/run/netns/" + container, Network: "kuryr", Port: sdn.Port{Meta: sdn.Meta{ID: port}}}
+func of(container string, port sdn.ID) Binding {
+	return Binding{Container: container, Interface: "eth0", Namespace: "/run/netns/" + container, Network: "kuryr", Port: sdn.Port{Meta: sdn.Meta{ID: port}}}
 }
 
 // A pod's next sandbox may have its port before the DEL of the one that died, or of a pod that was deleted by force: that DEL takes nothing from it.
 func TestLateDel(t *testing.T) {
-	for name, next := range map[string]func(f *Folder, b *binder) error{
-		"bound again": func(f *Folder, _ *binder) error {
+	for name, next := range map[string]func(f *Bindings, b *binder) error{
+		"bound again": func(f *Bindings, _ *binder) error {
 			_, err := f.BindPort(t.Context(), of("new", "p"))
 			return err
 		},
-		"by the daemon": func(f *Folder, b *binder) error {
+		"by the daemon": func(f *Bindings, b *binder) error {
 			b.plugged["p"] = "/run/netns/new"
 			return f.Forget("p")
 		},
 	} {
 		b := &binder{plugged: map[sdn.ID]string{}}
 		f := In(t.TempDir(), b)
-		for _, before := range []Bound{of("old", "p"), of("other", "q")} {
+		for _, before := range []Binding{of("old", "p"), of("other", "q")} {
 			if _, err := f.BindPort(t.Context(), before); err != nil {
 				t.Fatal(err)
 			}
