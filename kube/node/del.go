@@ -17,13 +17,13 @@ import (
 func (s *Server) del(ctx context.Context, c cni.Call, conf cni.Config) error {
 	args, err := cni.ParseArgs(c.Args)
 	if err != nil {
-		args = cni.Args{} // what ADD would refuse does not keep anything from being taken away
+		args = cni.Args{} // arguments that ADD would refuse do not keep a DEL from its work
 	}
 	a, err := attachment(c, conf, args)
 	if err != nil {
 		return err
 	}
-	s.adds.overtake(a.Key())
+	s.adds.supersede(a.Key())
 	unlock, err := s.lock(ctx, a)
 	if err != nil {
 		return err
@@ -54,12 +54,13 @@ func (s *Server) collect(ctx context.Context, conf cni.Config) error {
 			}
 		}
 		s.log.InfoContext(ctx, "attachment is not valid any more", "container", a.Container, "interface", a.Interface)
-		errs = append(errs, s.lockedRelease(ctx, a))
+		errs = append(errs, s.Leave(ctx, a))
 	}
 	return errors.Join(errs...)
 }
 
-// heldWithout are the ports of valid attachments that were bound without the daemon: the Source may know them by a container of before.
+// heldWithout returns the ports of valid attachments that have a static binding. The Source may know
+// them by an earlier container.
 func (s *Server) heldWithout(valid map[types.GCAttachment]bool) (map[sdn.ID]bool, error) {
 	bound, err := s.static.All()
 	held := map[sdn.ID]bool{}
@@ -73,9 +74,7 @@ func (s *Server) heldWithout(valid map[types.GCAttachment]bool) (map[sdn.ID]bool
 
 // Leave deletes an attachment for which no DEL will come, because its pod and its network
 // namespace are gone.
-func (s *Server) Leave(ctx context.Context, a Attachment) error { return s.lockedRelease(ctx, a) }
-
-func (s *Server) lockedRelease(ctx context.Context, a Attachment) error {
+func (s *Server) Leave(ctx context.Context, a Attachment) error {
 	unlock, err := s.lock(ctx, a)
 	if err != nil {
 		return err
@@ -84,7 +83,7 @@ func (s *Server) lockedRelease(ctx context.Context, a Attachment) error {
 	return s.release(ctx, a)
 }
 
-// attachments are those that have a row, and those that were bound by CNI_ARGS alone.
+// attachments returns those that have a row or a static binding.
 func (s *Server) attachments(errs *[]error) (all []Attachment) {
 	for r := range s.rows.Rows() {
 		if r.Phase == reconcile.Wanted {

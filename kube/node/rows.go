@@ -219,7 +219,10 @@ func (s *Server) releaseRow(ctx context.Context, key string, a Attachment) error
 // repeated until it succeeds.
 func (s *Server) settle(ctx context.Context) {
 	steps := map[string]func(context.Context) error{
-		"ports of the host": s.recover, "DELs without a daemon": s.takeAll, "attachments": s.restore,
+		"DELs without a daemon": s.takeAll, "attachments": s.restore,
+	}
+	if r, ok := s.source.(Recoverer); ok {
+		steps["ports of the host"] = r.Recover
 	}
 	wait := backoff.Backoff{Min: time.Second, Max: time.Minute} // an SDN does not report that it is back
 	for {
@@ -245,14 +248,6 @@ func (s *Server) restore(ctx context.Context) error {
 		return err
 	}
 	return s.sweep(ctx)
-}
-
-// recover has the Source bring itself in order.
-func (s *Server) recover(ctx context.Context) error {
-	if r, ok := s.source.(Recoverer); ok {
-		return r.Recover(ctx)
-	}
-	return nil
 }
 
 // list makes rows of the attachments that have none, as after a reboot.

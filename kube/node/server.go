@@ -63,7 +63,7 @@ type Server struct {
 	log     *slog.Logger
 	metrics *requests
 	locks   keymutex.Mutex // by attachment
-	adds    underway
+	adds    inflight
 	slots   chan struct{} // of ADDs
 	gone    gone
 }
@@ -78,7 +78,8 @@ func New(c Config) (*Server, error) {
 		c.State = cni.DefaultState
 	}
 	s := &Server{
-		source: c.Source, binder: c.Binder, static: static.In(c.State, c.Binder), pending: cni.PendingDELs(c.State), idle: c.Idle, log: c.Logger,
+		source: c.Source, binder: c.Binder, idle: c.Idle, log: c.Logger,
+		static: static.In(c.State, c.Binder), pending: cni.PendingDELs(c.State),
 		metrics: newRequests(c.Registerer), slots: make(chan struct{}, maxAdds),
 	}
 	s.rows = reconcile.Register(c.Store, kindAttachment, target{s}, reconcile.Options[Intent, Made]{
