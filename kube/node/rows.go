@@ -117,6 +117,12 @@ func (t target) Delete(ctx context.Context, o reconcile.Object, i Intent, last M
 	return t.source.Release(ctx, o, i) // also if nothing was found: a create may be incomplete
 }
 
+// Row returns the intent of the row with this key.
+func (s *Server) Row(key string) (i Intent, ok bool) {
+	r, ok := s.rows.Get(key)
+	return r.Spec, ok
+}
+
 // Rows yields the attachments' rows.
 func (s *Server) Rows() iter.Seq[Row] { return s.rows.Rows() }
 

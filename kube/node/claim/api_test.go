@@ -36,6 +36,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/cni"
@@ -503,8 +504,7 @@ func (w *world) assemble() error {
 		return err
 	}
 	c.backoff = &wait.Backoff{Duration: 2 * time.Millisecond, Cap: 10 * time.Millisecond, Steps: 3, Factor: 2}
-	c.queue = newQueue(2*time.Millisecond, 20*time.Millisecond)
-	c.gone.queue = c.queue
+	c.retry = backoff.Backoff{Min: 2 * time.Millisecond, Max: 20 * time.Millisecond}
 	w.Claimant = c
 	log := slog.New(slog.DiscardHandler)
 	w.store, err = reconcile.Open(reconcile.Config{
@@ -605,6 +605,16 @@ func (w *world) rows() (n int) {
 		n++
 	}
 	return n
+}
+
+// attachments are those that have a row and are not being deleted.
+func (w *world) attachments() (all []node.Attachment) {
+	for r := range w.server.Rows() {
+		if r.Phase == reconcile.Wanted {
+			all = append(all, r.Spec.Attachment)
+		}
+	}
+	return all
 }
 
 // settled waits until so many rows are left.

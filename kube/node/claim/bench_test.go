@@ -70,7 +70,7 @@ func BenchmarkAdd(b *testing.B) {
 		}
 		// As if the API server knew.
 		w.mu.Lock()
-		clear(w.index.owed)
+		clear(w.index.released)
 		w.mu.Unlock()
 		return w.server.Drop(ctx, node.Attachment{Container: container, Interface: "eth0"})
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/idlegate"
 	"github.com/kuryr/kuryr/kube/node"
 )
@@ -49,13 +50,15 @@ type Config struct {
 type Claimant struct {
 	Config
 	server *node.Server
-	queue  workqueue.TypedRateLimitingInterface[task]
+	queue  workqueue.TypedDelayingInterface[task]
+	retry  backoff.Backoff
 	gone   *departures
 	ready  chan struct{} // closed when the index is whole and the API's claims have rows
 
-	mu      sync.Mutex
-	index   *index
-	waiting waiters
+	mu       sync.Mutex
+	index    *index
+	waiting  waiters
+	failures map[task]int // in a row
 }
 
 var (
@@ -74,8 +77,9 @@ func Open(c Config) (*Claimant, error) {
 		c.PodWait = DefaultPodWait
 	}
 	s := &Claimant{
-		Config: c, index: newIndex(c.Node), waiting: waiters{},
-		queue: newQueue(firstRetry, lastRetry), ready: make(chan struct{}),
+		Config: c, index: newIndex(c.Node), waiting: waiters{}, failures: map[task]int{},
+		queue: workqueue.NewTypedDelayingQueue[task](),
+		retry: backoff.Backoff{Min: firstRetry, Max: lastRetry}, ready: make(chan struct{}),
 	}
 	var err error
 	s.gone, err = newDepartures(s.queue)
@@ -130,21 +134,21 @@ func (c *Claimant) begin(ctx context.Context) error {
 		}
 		c.queue.Add(task{port: name})
 	}
-	for name := range c.index.owed {
+	for name := range c.index.released {
 		c.queue.Add(task{port: name})
 	}
 	for uid, all := range c.index.ofPod {
-		for k, a := range all {
+		for _, a := range all {
 			if c.index.uids[uid] == nil {
-				c.queue.Add(task{gone: k})
+				c.queue.Add(task{gone: a.Key()})
 			} else {
-				c.queue.Add(task{pod: podName(a)})
+				c.queue.Add(task{pod: a.podName()})
 			}
 		}
 	}
 	c.mu.Unlock()
 	for _, name := range unknown {
-		if err := c.adopt(ctx, name); err != nil {
+		if err := c.adoptPort(ctx, name); err != nil {
 			return err
 		}
 	}

@@ -135,8 +135,8 @@ func (c *Claimant) podEvents() feed.Events {
 
 // podGone looks after what a pod had that is not there any more. The lock is held.
 func (c *Claimant) podGone(uid types.UID) {
-	for k := range c.index.ofPod[uid] {
-		c.queue.Add(task{gone: k})
+	for _, a := range c.index.ofPod[uid] {
+		c.queue.Add(task{gone: a.Key()})
 	}
 }
 

@@ -13,37 +13,38 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// leave takes away what a pod left that has gone from the API, where the container runtime will not: when the network namespace has gone too. Until then the runtime's DEL or GC
-// may come. Where the namespace is not known, the container is of before this boot or the table.
-func (c *Claimant) leave(ctx context.Context, k key) error {
+// leave deletes the attachment of a pod that is gone from the API, if its network namespace is gone
+// too. Until then the container runtime's DEL or GC may come. If the namespace is not known, the
+// container is of an earlier boot, or the table was lost.
+func (c *Claimant) leave(ctx context.Context, key string) error {
 	c.mu.Lock()
-	has := c.index.attached[k]
-	if has == nil || has.leaving || c.index.uids[has.UID] != nil {
+	has := c.index.at(key)
+	if has == nil || has.leaving || c.index.uids[has.uid()] != nil {
 		c.mu.Unlock()
 		return nil
 	}
-	a := has.Attachment
+	a, pod := has.Attachment, has.podName()
 	c.mu.Unlock()
 	if a.Namespace != "" {
-		if err := c.gone.watch(a.Namespace, k); err != nil {
+		if err := c.gone.watch(a.Namespace, key); err != nil {
 			return err
 		}
 		if _, err := os.Stat(a.Namespace); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		c.gone.forget(a.Namespace, k)
+		c.gone.forget(a.Namespace, key)
 	}
-	c.Log.InfoContext(ctx, "a pod has gone without a DEL, and its network namespace with it: its port is freed", "pod", podName(has).String(), "container", a.Container)
+	c.Log.InfoContext(ctx, "deleting the attachment of a pod that is gone", "pod", pod.String(), "container", a.Container)
 	return c.server.Leave(ctx, a)
 }
 
-// departures tells by inotify(7) when network namespaces that are waited for are unlinked.
+// departures reports by inotify(7) when network namespaces are unlinked.
 type departures struct {
 	watcher *fsnotify.Watcher
 	queue   workqueue.TypedInterface[task]
 
 	mu      sync.Mutex
-	waiting map[string]map[key]struct{} // by path, as the watcher tells it
+	waiting map[string]map[string]struct{} // keys of attachments by path, as the watcher has it
 }
 
 func newDepartures(queue workqueue.TypedInterface[task]) (*departures, error) {
@@ -51,14 +52,15 @@ func newDepartures(queue workqueue.TypedInterface[task]) (*departures, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch of network namespaces: %w", err)
 	}
-	return &departures{watcher: w, queue: queue, waiting: map[string]map[key]struct{}{}}, nil
+	return &departures{watcher: w, queue: queue, waiting: map[string]map[string]struct{}{}}, nil
 }
 
-// watch has the attachment looked at again when the path goes. A folder that is not there is no error: nor is the path then.
-func (d *departures) watch(path string, k key) error {
+// watch queues the attachment when the path is unlinked. A missing folder is no error, as the path is
+// missing then.
+func (d *departures) watch(path, key string) error {
 	path = filepath.Clean(path)
 	d.mu.Lock()
-	in(d.waiting, path)[k] = struct{}{}
+	in(d.waiting, path)[key] = struct{}{}
 	d.mu.Unlock()
 	if err := d.watcher.Add(filepath.Dir(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("watch of network namespaces: %w", err)
@@ -66,14 +68,14 @@ func (d *departures) watch(path string, k key) error {
 	return nil
 }
 
-// forget ends the wait for a path that is not there.
-func (d *departures) forget(path string, k key) {
+// forget ends the wait for a path.
+func (d *departures) forget(path, key string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	out(d.waiting, filepath.Clean(path), k)
+	out(d.waiting, filepath.Clean(path), key)
 }
 
-// run tells of what goes until ctx ends.
+// run queues the attachments of unlinked paths until ctx ends.
 func (d *departures) run(ctx context.Context) error {
 	defer func() { _ = d.watcher.Close() }()
 	for {
@@ -101,8 +103,8 @@ func (d *departures) tell(path string) {
 	all := d.waiting[path]
 	delete(d.waiting, path)
 	d.mu.Unlock()
-	for k := range all {
-		d.queue.Add(task{gone: k})
+	for key := range all {
+		d.queue.Add(task{gone: key})
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/node"
 )
 
 // An older word of a port than the one that is known is passed over.
@@ -56,7 +57,7 @@ func TestEditedByHand(t *testing.T) {
 		for _, who := range []string{"a", "b"} {
 			a := ask("c"+who, who, "u"+who)
 			if p, _, _, _ := x.choose(a); p != nil {
-				x.hold(&attachment{wiring: p.wiring, record: record{Attachment: a, Port: p.object.Name}})
+				x.hold(&attachment{Intent: node.Intent{Attachment: a, Port: &node.Allocation{Wiring: p.wiring}}})
 				has = append(has, who)
 			}
 		}

@@ -207,9 +207,7 @@ func finish(w *world, then string) {
 		w.dels(ask("other", "a", "ua"))
 		fallthrough
 	case "del":
-		all, err := w.Attachments(w.t.Context())
-		must(w.t, err)
-		for _, a := range all {
+		for _, a := range w.attachments() {
 			w.dels(a)
 		}
 	}

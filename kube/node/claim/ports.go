@@ -92,7 +92,7 @@ func (x *index) free(p *port) bool {
 	case v1.PortAvailable:
 		return true
 	case v1.PortBound:
-		return len(x.owed[o.Name]) > 0 && !x.unwanted(p)
+		return len(x.released[o.Name]) > 0 && !x.unwanted(p)
 	}
 	return false
 }

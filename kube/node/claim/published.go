@@ -14,30 +14,33 @@ type HostPorts interface {
 	Set(owner string, list []hostport.Mapping) error
 }
 
-// publish leads to an attachment the ports of the node that its pod wishes, and no others. They belong to the port, which a pod's next sandbox may have.
-func (c *Claimant) publish(a *attachment) error {
+// publish leads the ports of the node that an attachment asks for to it, and no others. They belong
+// to the port, which a pod's next sandbox may get.
+func (c *Claimant) publish(i node.Intent) error {
 	if c.HostPorts == nil {
-		if len(a.Attachment.Want.Published) > 0 {
+		if len(i.Want.Published) > 0 {
 			return sdn.Unsupported("attachment", "runtimeConfig.portMappings: this node does not lead ports of its own to pods")
 		}
 		return nil
 	}
-	list, err := mappings(a.Attachment.Want.Published, a.wiring.Port.Addresses)
+	port := i.Port.Wiring.Port
+	list, err := mappings(i.Want.Published, port.Addresses)
 	if err != nil {
 		return err
 	}
-	return c.HostPorts.Set(a.Port, list)
+	return c.HostPorts.Set(string(port.ID), list)
 }
 
-// unpublish takes an attachment's ports of the node away.
-func (c *Claimant) unpublish(a *attachment) error {
+// unpublish removes the ports of the node that lead to a port.
+func (c *Claimant) unpublish(port string) error {
 	if c.HostPorts == nil {
 		return nil
 	}
-	return c.HostPorts.Set(a.Port, nil)
+	return c.HostPorts.Set(port, nil)
 }
 
-// republish makes the node lead its ports as the rows say. What cannot be is no reason to give no pod a port.
+// republish makes the node lead its ports as the rows say. A failure does not keep pods from getting
+// ports.
 func (c *Claimant) republish() {
 	if c.HostPorts == nil {
 		return
@@ -47,15 +50,15 @@ func (c *Claimant) republish() {
 		if a.leaving {
 			continue
 		}
-		list, err := mappings(a.Attachment.Want.Published, a.wiring.Port.Addresses)
+		list, err := mappings(a.Want.Published, a.Port.Wiring.Port.Addresses)
 		if err != nil {
-			c.Log.Error("ports of the node that a pod has are not led to it", "pod", podName(a), "error", err)
+			c.Log.Error("published ports of a pod not restored", "pod", a.podName().String(), "err", err)
 		} else if len(list) > 0 {
 			owners[id] = list
 		}
 	}
 	if err := c.HostPorts.Restore(owners); err != nil {
-		c.Log.Error("ports of the node are not led to pods as they were", "error", err)
+		c.Log.Error("published ports not restored", "err", err)
 	}
 }
 

@@ -52,7 +52,7 @@ func (c *Claimant) View() View {
 	}
 	for name, a := range c.index.holders {
 		if c.index.ports[name] == nil {
-			v.Ports = append(v.Ports, PortView{Wiring: a.wiring, Name: name, Pool: a.Pool, Wrong: "it has no KuryrPort any more"}.of(a))
+			v.Ports = append(v.Ports, PortView{Wiring: a.Port.Wiring, Name: name, Pool: a.Port.Pool, Wrong: "it has no KuryrPort any more"}.of(a))
 		}
 	}
 	slices.SortFunc(v.Ports, func(a, b PortView) int { return cmp.Compare(a.order(), b.order()) })
@@ -86,14 +86,14 @@ func (p PortView) order() string {
 
 func (p PortView) of(a *attachment) PortView {
 	holder := a.Attachment
-	p.Holder, p.UID, p.Since = &holder, string(a.UID), a.Since
+	p.Holder, p.UID, p.Since = &holder, a.Port.UID, a.Port.Since
 	return p
 }
 
 func (x *index) portView(name string, p *port) PortView {
 	v := PortView{Wiring: p.wiring, Name: name, Pool: p.object.Spec.Pool, Status: labelOf(p.object)}
 	if a := x.holders[name]; a != nil {
-		v.Wiring = a.wiring
+		v.Wiring = a.Port.Wiring
 		v = v.of(a)
 	}
 	want, _, ok := x.want(p)

@@ -4,13 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
@@ -18,56 +16,22 @@ import (
 	"github.com/kuryr/kuryr/kube/vif"
 )
 
-// writers is how many write to the API server at once, each another port or pod.
+// writers is how many tasks run concurrently, each of another port or pod.
 const writers = 4
 
-// Bounds of a write: how long one may take, and how long until the next after a failure, first and at most.
+// Bounds of a write, and of the time until the next after a failure.
 const (
 	writeTimeout = 30 * time.Second
 	firstRetry   = 100 * time.Millisecond
 	lastRetry    = 30 * time.Second
 )
 
-// task is one thing to bring in line, whatever happened to it: a port or a pod in the API, or an attachment whose pod has gone.
+// task is one thing to bring in line: a port or a pod in the API, or the attachment, by its key, of
+// a pod that is gone.
 type task struct {
 	port string
 	pod  types.NamespacedName
-	gone key
-}
-
-func newQueue(first, last time.Duration) workqueue.TypedRateLimitingInterface[task] {
-	return workqueue.NewTypedRateLimitingQueue[task](jittered{workqueue.NewTypedItemExponentialFailureRateLimiter[task](first, last)})
-}
-
-// jittered spreads the retries of what failed together.
-type jittered struct {
-	workqueue.TypedRateLimiter[task]
-}
-
-// When is how long until the next try.
-func (j jittered) When(t task) time.Duration {
-	d := j.TypedRateLimiter.When(t)
-	return d/2 + rand.N(d/2+1)
-}
-
-// write brings things in line until the queue is shut down. Tasks of one thing follow one another. It waits for a moment without ADDs and DELs, from which it would take the processors
-// together with the API server.
-func (c *Claimant) write(ctx context.Context) {
-	for {
-		t, shut := c.queue.Get()
-		if shut {
-			return
-		}
-		c.Idle.Wait(ctx)
-		err := c.do(ctx, t)
-		if err != nil && ctx.Err() == nil {
-			c.Log.WarnContext(ctx, "not yet told to the API server; it is tried again", "what", t.String(), "tries", c.queue.NumRequeues(t)+1, "err", err)
-			c.queue.AddRateLimited(t)
-		} else {
-			c.queue.Forget(t)
-		}
-		c.queue.Done(t)
-	}
+	gone string
 }
 
 // String names the thing.
@@ -78,7 +42,38 @@ func (t task) String() string {
 	case t.pod.Name != "":
 		return "pod " + t.pod.String()
 	}
-	return "container " + t.gone.container
+	return "attachment " + t.gone
+}
+
+// write does tasks until the queue is shut down. Tasks of one thing follow one another. They wait
+// until no ADD or DEL is in progress, with which they and the API server would compete for the
+// processors.
+func (c *Claimant) write(ctx context.Context) {
+	for {
+		t, shut := c.queue.Get()
+		if shut {
+			return
+		}
+		c.Idle.Wait(ctx)
+		err := c.do(ctx, t)
+		if tries := c.count(t, err); err != nil && ctx.Err() == nil {
+			c.Log.WarnContext(ctx, "update of the API failed", "what", t.String(), "tries", tries, "err", err)
+			c.queue.AddAfter(t, c.retry.After(tries))
+		}
+		c.queue.Done(t)
+	}
+}
+
+// count returns how many times in a row a task has failed.
+func (c *Claimant) count(t task, err error) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		delete(c.failures, t)
+		return 0
+	}
+	c.failures[t]++
+	return c.failures[t]
 }
 
 func (c *Claimant) do(ctx context.Context, t task) error {
@@ -89,19 +84,19 @@ func (c *Claimant) do(ctx context.Context, t task) error {
 		return c.writePort(ctx, t.port)
 	case t.pod.Name != "":
 		return c.annotate(ctx, t.pod)
-	case t.gone.container != "":
+	case t.gone != "":
 		return c.leave(ctx, t.gone)
 	}
 	return nil
 }
 
-// differs tells whether the API says something else of a port than it should.
+// differs reports whether the API says something else of a port than it should.
 func (x *index) differs(p *port) bool {
 	status, pod, ok := x.want(p)
 	return ok && (labelOf(p.object) != status || !says(&p.object.Status, status, pod))
 }
 
-// says tells whether a port's status is this already. That nobody was given an available port is not written down for each one that is made.
+// says reports whether a port's status is this already. A new port that is available needs no status.
 func says(s *v1.KuryrPortStatus, status v1.PortStatus, pod *v1.PortPod) bool {
 	if (s.Pod == nil) != (pod == nil) {
 		return false
@@ -117,10 +112,11 @@ func says(s *v1.KuryrPortStatus, status v1.PortStatus, pod *v1.PortPod) bool {
 	return s.PortStatus == status || status == v1.PortAvailable && (s.PortStatus == "" || s.PortStatus == v1.PortCreated)
 }
 
-// writePort has the API say of a port what the table says: the label first, which counts, then the status. Each is refused where the port has changed
-// since it was seen; the change comes by watch, and then again this.
+// writePort makes the API say of a port what the table says: the label first, which counts, then the
+// status. Each write is refused if the port has changed since it was seen. The change comes by
+// watch, and queues the port again.
 func (c *Claimant) writePort(ctx context.Context, name string) error {
-	if err := c.adopt(ctx, name); err != nil {
+	if err := c.adoptPort(ctx, name); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -160,17 +156,17 @@ func (c *Claimant) writePort(ctx context.Context, name string) error {
 	return c.settled(name)
 }
 
-// settled lets the rows of those that gave a port back go, once the API tells of none of them.
-// While an attachment takes it that is not stored yet, it is unknown what the API is to tell.
+// settled completes the deletion of the rows that gave a port back, once the API has none of them.
+// While an attachment that is not stored yet holds the port, it is unknown what the API should say.
 func (c *Claimant) settled(name string) error {
 	c.mu.Lock()
 	p := c.index.ports[name]
-	if a := c.index.holders[name]; p != nil && (c.index.differs(p) || a != nil && !a.written) {
+	if a := c.index.holders[name]; p != nil && (c.index.differs(p) || a != nil && !a.stored) {
 		c.mu.Unlock()
 		return nil // the queue has it again
 	}
-	waits := c.index.owed[name]
-	delete(c.index.owed, name)
+	waits := c.index.released[name]
+	delete(c.index.released, name)
 	c.mu.Unlock()
 	for o := range waits {
 		c.server.Wake(o)
@@ -178,17 +174,17 @@ func (c *Claimant) settled(name string) error {
 	return nil
 }
 
-// annotationOf is what the pod is to say. Of two sandboxes of one pod the newer counts.
+// annotationOf returns the pod's annotation. Of two sandboxes of one pod the newer counts.
 func (x *index) annotationOf(p *pod) string {
 	newest := map[string]*attachment{}
-	for k, a := range x.ofPod[p.uid] {
-		if n := newest[k.iface]; n == nil || n.Adopted || n.Since.Before(a.Since) {
-			newest[k.iface] = a
+	for _, a := range x.ofPod[p.uid] {
+		if n := newest[a.Interface]; n == nil || a.after(n) {
+			newest[a.Interface] = a
 		}
 	}
 	ports := map[string]string{}
 	for iface, a := range newest {
-		ports[iface] = a.Port
+		ports[iface] = a.port()
 	}
 	if len(ports) == 0 {
 		return ""
@@ -200,7 +196,7 @@ func (x *index) annotationOf(p *pod) string {
 	return text
 }
 
-// misannotated tells whether a pod says something else than it should. One that is going keeps what it says.
+// misannotated reports whether a pod's annotation is wrong. A pod that is being deleted keeps it.
 func (x *index) misannotated(p *pod) bool {
 	if p == nil || p.leaving && len(x.ofPod[p.uid]) == 0 {
 		return false
@@ -208,7 +204,7 @@ func (x *index) misannotated(p *pod) bool {
 	return x.annotationOf(p) != p.annotation
 }
 
-// annotate has the pod tell of its ports. The write is refused where another pod has the name meanwhile.
+// annotate writes the pod's annotation. The write is refused if another pod has the name by now.
 func (c *Claimant) annotate(ctx context.Context, name types.NamespacedName) error {
 	c.mu.Lock()
 	p := c.index.pods[name]
@@ -222,12 +218,14 @@ func (c *Claimant) annotate(ctx context.Context, name types.NamespacedName) erro
 	if text == "" {
 		value = nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.uid, "annotations": map[string]any{v1.AnnotationVIF: value}}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": p.uid, "annotations": map[string]any{v1.AnnotationVIF: value},
+	}})
 	if err != nil {
 		return fmt.Errorf("annotation of a pod: %w", err)
 	}
 	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
-	// By the subresource, which takes annotations too: so the daemon needs no right to write pods' specs.
+	// The subresource takes annotations too, so the daemon needs no right to write pods' specs.
 	if err := c.Client.Status().Patch(ctx, o, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		return client.IgnoreNotFound(err)
 	}
@@ -239,7 +237,8 @@ func (c *Claimant) annotate(ctx context.Context, name types.NamespacedName) erro
 	return nil
 }
 
-// moved logs which ports kuryr-kubernetes gave a pod, where the annotation that is gone now told of them: nobody else tells it. A pod that was not made anew since may still be on one.
+// moved logs the ports of a pod's annotation that kuryr-kubernetes wrote and that is gone now. A pod
+// that was not recreated since may still use one.
 func (c *Claimant) moved(ctx context.Context, pod types.NamespacedName, annotation string) {
 	all, err := vif.Decode(annotation)
 	if err != nil {
@@ -253,7 +252,7 @@ func (c *Claimant) moved(ctx context.Context, pod types.NamespacedName, annotati
 		for _, s := range v.Peer.Network.Subnets {
 			addresses = append(addresses, s.IPs...)
 		}
-		c.Log.WarnContext(ctx, "a pod's annotation was of kuryr-kubernetes and is taken away: where the pod still runs on that port, make it anew; the port is nobody's then",
+		c.Log.WarnContext(ctx, "kuryr-kubernetes' annotation of a pod removed; recreate the pod",
 			"pod", pod.String(), "interface", v.Interface, "port", v.Peer.ID, "addresses", addresses)
 	}
 }

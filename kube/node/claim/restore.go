@@ -19,47 +19,14 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// key is an attachment's identity.
-type key struct{ container, iface string }
+// This file brings attachments into the index that a start finds: those of the table, of an
+// earlier version's journal, and of the API.
 
-func keyOf(a node.Attachment) key { return key{a.Container, a.Interface} }
-
-// record is what a row says of an attachment.
-type record struct {
-	Attachment node.Attachment
-	UID        types.UID // the pod's in the API; the runtime may tell none
-	Port, Pool string    // names
-	Since      time.Time // to the second, as the API keeps it
-	// Adopted is set where the API alone knew of it: its container is of before a reboot, or the table was lost.
-	Adopted bool
-}
-
-func recordOf(i node.Intent) record {
-	return record{
-		Attachment: i.Attachment, UID: types.UID(i.Port.UID), Port: string(i.Port.Wiring.Port.ID), Pool: i.Port.Pool,
-		Since: i.Port.Since, Adopted: i.Port.Adopted,
-	}
-}
-
-// allocation is the reverse of recordOf.
-func (a *attachment) allocation() *node.Allocation {
-	return &node.Allocation{Wiring: a.wiring, Pool: a.Pool, UID: string(a.UID), Since: a.Since, Adopted: a.Adopted}
-}
-
-// after reports whether this is the newer of two records of one port. An adopted record is older
-// than all others.
-func (r record) after(other record) bool {
-	if r.Adopted != other.Adopted {
-		return other.Adopted
-	}
-	return r.Since.After(other.Since)
-}
-
-// Restore reads the rows. Of two wanted rows of one port, between which a port was taken over,
-// the newer has it. A row that is being deleted has its port until its interface is known to be
-// gone, unless another row has it already.
+// Restore implements node.Restorer: it reads the rows. Of two wanted rows of one port, between
+// which a port was taken over, the newer has it. A row that is being deleted has its port until
+// its interface is known to be gone, unless another row has it already.
 func (c *Claimant) Restore(s *node.Server) error {
-	c.server = s
+	c.server, c.index.row = s, s.Row
 	objects := map[*attachment]reconcile.Object{}
 	var older []*attachment
 	var leaving []node.Row
@@ -71,10 +38,10 @@ func (c *Claimant) Restore(s *node.Server) error {
 			leaving = append(leaving, r)
 			continue
 		}
-		a := &attachment{record: recordOf(r.Spec), wiring: r.Spec.Port.Wiring}
+		a := &attachment{Intent: r.Spec}
 		objects[a] = r.Object
-		if other := c.index.holders[a.Port]; other != nil {
-			if !a.after(other.record) {
+		if other := c.index.holders[a.port()]; other != nil {
+			if !a.after(other) {
 				older = append(older, a)
 				continue
 			}
@@ -85,16 +52,16 @@ func (c *Claimant) Restore(s *node.Server) error {
 		c.index.attach(a)
 	}
 	for _, r := range leaving {
-		a := &attachment{record: recordOf(r.Spec), wiring: r.Spec.Port.Wiring, written: true, leaving: true}
-		if c.index.holders[a.Port] == nil {
+		a := &attachment{Intent: r.Spec, stored: true, leaving: true}
+		if c.index.holders[a.port()] == nil {
 			c.index.hold(a)
 		} else {
-			in(c.index.owed, a.Port)[r.Object] = struct{}{}
+			in(c.index.released, a.port())[r.Object] = struct{}{}
 		}
 	}
 	ctx := context.Background()
 	for _, a := range older {
-		in(c.index.owed, a.Port)[objects[a]] = struct{}{}
+		in(c.index.released, a.port())[objects[a]] = struct{}{}
 		if err := s.Drop(ctx, a.Attachment); err != nil {
 			return err
 		}
@@ -166,26 +133,61 @@ func order(second bool) int {
 func (c *Claimant) importRecord(ctx context.Context, r old) error {
 	w, err := wiring.Of(&r.Port)
 	if err != nil {
-		// It is a pod's all the same, and can be taken away.
+		// It is a pod's all the same, and can be deleted.
 		c.Log.Error("port of a record cannot be read", "container", r.Attachment.Container, "port", r.Port.ID, "err", err)
 		w.Port = sdn.Port{Meta: sdn.Meta{ID: sdn.ID(r.Port.ID)}, VIF: sdn.VIF{Type: r.Port.VIF.Type, Details: r.Port.VIF.Details}}
 	}
-	a := &attachment{wiring: w, record: record{
-		Attachment: r.Attachment, UID: r.UID, Port: r.Port.ID, Pool: r.Port.Pool, Since: r.Since, Adopted: r.Adopted,
-	}}
-	made := false
-	err = c.server.Adopt(ctx, r.Attachment, func() (node.Intent, bool) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.index.attached[keyOf(r.Attachment)] != nil || c.index.holders[r.Port.ID] != nil {
-			return node.Intent{}, false
-		}
-		c.index.hold(a)
-		made = true
-		return node.Intent{Attachment: r.Attachment, Port: a.allocation()}, true
-	})
+	a := &attachment{Intent: node.Intent{Attachment: r.Attachment, Port: &node.Allocation{
+		Wiring: w, Pool: r.Port.Pool, UID: string(r.UID), Since: r.Since, Adopted: r.Adopted,
+	}}}
+	made, err := c.adopt(ctx, a, func() bool { return c.index.holders[a.port()] == nil && c.index.at(a.Key()) == nil })
 	if err == nil && made && r.Released {
 		return c.server.Drop(ctx, r.Attachment)
+	}
+	return err
+}
+
+// adopt makes a row of an attachment that has none, if it is missing, which is called with the
+// lock held.
+func (c *Claimant) adopt(ctx context.Context, a *attachment, missing func() bool) (made bool, err error) {
+	err = c.server.Adopt(ctx, a.Attachment, func() (node.Intent, bool) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if made = missing(); made {
+			c.index.hold(a)
+		}
+		return a.Intent, made
+	})
+	return made, err
+}
+
+// adoptPort makes a row for the pod that the API has for a port, if the table has none.
+func (c *Claimant) adoptPort(ctx context.Context, name string) error {
+	c.mu.Lock()
+	p := c.index.ports[name]
+	if p == nil || p.broken != nil || !c.index.unknown(p) {
+		c.mu.Unlock()
+		return nil
+	}
+	pp := p.object.Status.Pod
+	a := &attachment{Intent: node.Intent{
+		Attachment: node.Attachment{
+			Container: containerOf(pp), Interface: pp.Interface, Network: c.Network,
+			Pod: &node.Pod{Namespace: pp.Namespace, Name: pp.Name, UID: string(pp.UID)},
+		},
+		Port: &node.Allocation{
+			Wiring: p.wiring, Pool: p.object.Spec.Pool, UID: string(pp.UID), Since: pp.Since.UTC(), Adopted: true,
+		},
+	}}
+	if pp.Container == "" {
+		a.Network = "" // GC, which goes by container, must not delete it
+	}
+	c.mu.Unlock()
+	made, err := c.adopt(ctx, a, func() bool {
+		return c.index.ports[name] == p && c.index.unknown(p) && p.object.Status.Pod.Container == pp.Container
+	})
+	if err == nil && made {
+		c.Log.InfoContext(ctx, "port adopted from the API", "port", name, "pod", pp.Namespace+"/"+pp.Name, "container", pp.Container)
 	}
 	return err
 }
