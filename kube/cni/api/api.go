@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/kube/cni/static"
 	"github.com/kuryr/kuryr/kube/portspec"
@@ -127,16 +128,14 @@ func (c *client) wait(ctx context.Context, args cni.Args, iface string) (port, e
 		if ctx.Err() == nil { // one that was cut off says nothing
 			last = err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			if !errors.Is(last, errNotYet) {
-				return found, last
-			}
-			return found, cni.TimedOut.Errorf("pod %s/%s has no port after %s: does Raven (kuryr controller) run?", args.PodNamespace, args.PodName, c.limit)
+		if backoff.Sleep(ctx, pause) == nil {
+			continue
 		}
+		if !errors.Is(last, errNotYet) {
+			return found, last
+		}
+		return found, cni.TimedOut.Errorf("pod %s/%s has no port after %s: does Raven (kuryr controller) run?",
+			args.PodNamespace, args.PodName, c.limit)
 	}
 }
 
