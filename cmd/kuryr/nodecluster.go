@@ -53,7 +53,7 @@ type clusterNode struct {
 	cfg      config.Config
 	log      *slog.Logger
 	binder   *bind.Binder
-	claimant *claim.Claimant
+	claimant *claim.Allocator
 	keeper   *condition.Keeper
 	leg      *leg.Leg
 	store    *reconcile.Store

@@ -439,7 +439,7 @@ type world struct {
 	wait time.Duration
 	host HostPorts
 	own  func(*corev1.Node)
-	*Claimant
+	*Allocator
 	store  *reconcile.Store
 	server *node.Server
 	plugs  *plugs
@@ -505,7 +505,7 @@ func (w *world) assemble() error {
 	}
 	c.backoff = &wait.Backoff{Duration: 2 * time.Millisecond, Cap: 10 * time.Millisecond, Steps: 3, Factor: 2}
 	c.retry = backoff.Backoff{Min: 2 * time.Millisecond, Max: 20 * time.Millisecond}
-	w.Claimant = c
+	w.Allocator = c
 	log := slog.New(slog.DiscardHandler)
 	w.store, err = reconcile.Open(reconcile.Config{
 		Path: filepath.Join(w.dir, "agent.db"), Volatile: true, MinBackoff: 2 * time.Millisecond,
@@ -628,7 +628,7 @@ func (w *world) start() {
 	w.open()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	c, store := w.Claimant, w.store
+	c, store := w.Allocator, w.store
 	var running sync.WaitGroup
 	running.Go(func() { store.Run(ctx) })
 	go func() { done <- c.Run(ctx) }()

@@ -13,7 +13,7 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// topic is what an attachment waits for; the zero topic is nothing.
+// topic is what an attachment waits for. The zero topic is nothing.
 type topic struct {
 	of   subject
 	name string
@@ -23,12 +23,13 @@ type subject int
 
 const (
 	ofPod     subject = iota + 1 // the pod of this namespace and name
-	ofOwn                        // the port that is made for the pod with this UID alone
+	ofOwn                        // the port that is made for the pod with this UID only
 	ofNetwork                    // the namespace's network
 	ofPorts                      // a free port of the pool of this name
 )
 
-// choose is a free port for the attachment. Without one the error says why, and the topic what is to be waited for; without a topic waiting is of no use.
+// choose returns a free port for the attachment. Without one, the error says why, and the topic what
+// to wait for. Without a topic there is nothing to wait for.
 func (x *index) choose(a node.Attachment) (*port, *pod, topic, error) {
 	if err := x.mayClaim(); err != nil {
 		return nil, nil, topic{}, err
@@ -44,7 +45,7 @@ func (x *index) choose(a node.Attachment) (*port, *pod, topic, error) {
 	return p, pod, t, err
 }
 
-// errLeaving is for who would wait for a port of a pod that is being deleted.
+// errLeaving is the answer for a pod that is being deleted.
 func errLeaving(pod types.NamespacedName) error {
 	return sdn.Conflict(sdn.Stale, "pod", "K8S_POD_NAME", "the pod %s is being deleted, or has been", pod)
 }
@@ -59,7 +60,8 @@ func (x *index) portFor(pod *pod, want node.Want) (*port, topic, error) {
 		}
 	}
 	if pod.alone {
-		return nil, topic{ofOwn, string(pod.uid)}, sdn.Exhausted(sdn.NoPorts, "port", "the port made for the pod %s alone is not there yet", pod.name)
+		return nil, topic{ofOwn, string(pod.uid)}, sdn.Exhausted(sdn.NoPorts, "port",
+			"the port made for the pod %s alone is not there yet", pod.name)
 	}
 	n, there := x.network(pod.name.Namespace)
 	if n.pool == "" {
@@ -67,7 +69,8 @@ func (x *index) portFor(pod *pod, want node.Want) (*port, topic, error) {
 		if there {
 			why = cmp.Or(n.why, "it is being made")
 		}
-		return nil, topic{ofNetwork, pod.name.Namespace}, sdn.Exhausted(sdn.NoPorts, "network", "of the namespace %s: %s", pod.name.Namespace, why)
+		return nil, topic{ofNetwork, pod.name.Namespace}, sdn.Exhausted(sdn.NoPorts, "network",
+			"of the namespace %s: %s", pod.name.Namespace, why)
 	}
 	name := n.pool
 	pool := x.pools[name]
@@ -88,23 +91,25 @@ func (x *index) portFor(pod *pod, want node.Want) (*port, topic, error) {
 			why += ": " + c.Message
 		}
 	}
-	return nil, topic{ofPorts, name}, sdn.Exhausted(sdn.NoPorts, "port", "on the network of the namespace %s: %s", pod.name.Namespace, why)
+	return nil, topic{ofPorts, name}, sdn.Exhausted(sdn.NoPorts, "port",
+		"on the network of the namespace %s: %s", pod.name.Namespace, why)
 }
 
-// fits tells whether a port is what the caller wants beyond that there is one.
+// fits reports whether a port has the id, MAC and addresses that the caller asks for.
 func fits(p *port, want node.Want) bool {
-	if want.Port != "" && want.Port != p.wiring.Port.ID || want.MAC != nil && !slices.Equal(want.MAC, p.wiring.Port.MAC) {
+	has := p.wiring.Port
+	if want.Port != "" && want.Port != has.ID || want.MAC != nil && !slices.Equal(want.MAC, has.MAC) {
 		return false
 	}
 	for _, ip := range want.IPs {
-		if !slices.ContainsFunc(p.wiring.Port.Addresses, func(a sdn.Address) bool { return is(a.Addr, ip) }) {
+		if !slices.ContainsFunc(has.Addresses, func(a sdn.Address) bool { return is(a.Addr, ip) }) {
 			return false
 		}
 	}
 	return true
 }
 
-// is tells whether a text, with or without a length, is the address.
+// is reports whether a text, with or without a prefix length, is the address.
 func is(a netip.Addr, text string) bool {
 	if p, err := netip.ParsePrefix(text); err == nil {
 		return p.Addr() == a
@@ -113,7 +118,7 @@ func is(a netip.Addr, text string) bool {
 	return err == nil && a == b
 }
 
-// taken is why what is wanted by name cannot be had of this node, nil where nothing is.
+// taken returns why the port that is asked for by id is not available; nil if none is.
 func (x *index) taken(want node.Want) error {
 	if want.Port == "" {
 		return nil

@@ -24,7 +24,7 @@ import (
 // Errors: IsExhausted with what is waited for; IsNotFound for a pod that is not known after
 // Config.PodWait; IsConflict, Stale, for a pod with another UID, because the container is of an
 // earlier pod; IsUnavailable if Raven allocates the node's ports.
-func (c *Claimant) Allocate(ctx context.Context, a node.Attachment) (*node.Allocation, error) {
+func (c *Allocator) Allocate(ctx context.Context, a node.Attachment) (*node.Allocation, error) {
 	if a.Pod == nil || a.Pod.Name == "" || a.Pod.Namespace == "" {
 		return nil, sdn.Invalid("attachment", "K8S_POD_NAME", "only pods have ports of a node's pools")
 	}
@@ -68,7 +68,7 @@ func (x *index) again(has *attachment, a node.Attachment) (*node.Allocation, err
 }
 
 // get takes a port for the attachment in memory.
-func (c *Claimant) get(ctx context.Context, a node.Attachment) (*attachment, error) {
+func (c *Allocator) get(ctx context.Context, a node.Attachment) (*attachment, error) {
 	select {
 	case <-c.ready:
 	case <-ctx.Done():
@@ -99,7 +99,7 @@ func (c *Claimant) get(ctx context.Context, a node.Attachment) (*attachment, err
 // takeOver gives the port of a pod's earlier sandbox to its new one, so that the pod keeps its
 // addresses. Ensure deletes the earlier row when the new one is stored, so that no kill leaves
 // the port to another pod. The lock is held.
-func (c *Claimant) takeOver(old *attachment, a node.Attachment) *attachment {
+func (c *Allocator) takeOver(old *attachment, a node.Attachment) *attachment {
 	port := *old.Port
 	port.Wiring, port.Adopted = c.index.wiring(old), false
 	got := &attachment{Intent: node.Intent{Attachment: a, Port: &port}, from: old}
@@ -108,7 +108,7 @@ func (c *Claimant) takeOver(old *attachment, a node.Attachment) *attachment {
 }
 
 // take gives a free port to an attachment. The lock is held.
-func (c *Claimant) take(p *port, pod *pod, a node.Attachment) *attachment {
+func (c *Allocator) take(p *port, pod *pod, a node.Attachment) *attachment {
 	got := &attachment{Intent: node.Intent{Attachment: a, Port: &node.Allocation{
 		Wiring: p.wiring, Pool: p.object.Spec.Pool, UID: string(pod.uid), Since: time.Now().UTC().Truncate(time.Second),
 	}}}
@@ -117,7 +117,7 @@ func (c *Claimant) take(p *port, pod *pod, a node.Attachment) *attachment {
 }
 
 // Free implements node.Source.
-func (c *Claimant) Free(i node.Intent) {
+func (c *Allocator) Free(i node.Intent) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if a := c.index.holder(i); a != nil && !a.stored {
@@ -128,7 +128,7 @@ func (c *Claimant) Free(i node.Intent) {
 
 // free ends an allocation in memory. A port that is being taken over returns to the earlier
 // attachment. The lock is held.
-func (c *Claimant) free(a *attachment) {
+func (c *Allocator) free(a *attachment) {
 	t := c.index.detach(a)
 	if a.from != nil {
 		c.index.hold(a.from)
@@ -139,7 +139,7 @@ func (c *Claimant) free(a *attachment) {
 
 // Ensure implements node.Source. The intent is stored, so the API hears of it from now on. If
 // Raven allocates the node's ports since Allocate, it may have given the port to a pod.
-func (c *Claimant) Ensure(ctx context.Context, i node.Intent) (node.Wiring, error) {
+func (c *Allocator) Ensure(ctx context.Context, i node.Intent) (node.Wiring, error) {
 	c.mu.Lock()
 	a := c.index.holder(i)
 	if a == nil {
@@ -182,13 +182,13 @@ func (c *Claimant) Ensure(ctx context.Context, i node.Intent) (node.Wiring, erro
 }
 
 // told makes the API learn of an attachment that has its port, or no longer has it.
-func (c *Claimant) told(a *attachment) {
+func (c *Allocator) told(a *attachment) {
 	c.queue.Add(task{port: a.port()})
 	c.queue.Add(task{pod: a.podName()})
 }
 
 // Ready implements node.Prober. It is nil if a pod could have a port, were one free.
-func (c *Claimant) Ready(_ context.Context, _, wanted string) error {
+func (c *Allocator) Ready(_ context.Context, _, wanted string) error {
 	if err := grantable(wanted); err != nil {
 		return err
 	}
@@ -205,13 +205,14 @@ func (c *Claimant) Ready(_ context.Context, _, wanted string) error {
 // mayClaim is nil unless Raven allocates the node's ports.
 func (x *index) mayClaim() error {
 	if x.raven {
-		return sdn.Unavailable(nil, "node", "the label %s of the node %s says that Raven claims its ports", v1.LabelClaimant, x.node)
+		return sdn.Unavailable(nil, "node",
+			"the label %s of the node %s says that Raven claims its ports", v1.LabelClaimant, x.node)
 	}
 	return nil
 }
 
 // Find implements node.Source. An attachment has no port under the UID of another pod.
-func (c *Claimant) Find(_ context.Context, a node.Attachment) (node.Wiring, error) {
+func (c *Allocator) Find(_ context.Context, a node.Attachment) (node.Wiring, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	has := c.index.find(a)
@@ -222,7 +223,7 @@ func (c *Claimant) Find(_ context.Context, a node.Attachment) (node.Wiring, erro
 }
 
 // RowOf implements node.Source. The row can be of a container that the API did not know.
-func (c *Claimant) RowOf(a node.Attachment) (key string, ok bool) {
+func (c *Allocator) RowOf(a node.Attachment) (key string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if has := c.index.find(a); has != nil {
@@ -232,7 +233,7 @@ func (c *Claimant) RowOf(a node.Attachment) (key string, ok bool) {
 }
 
 // Leave implements node.Source.
-func (c *Claimant) Leave(_ context.Context, i node.Intent) (node.Wiring, error) {
+func (c *Allocator) Leave(_ context.Context, i node.Intent) (node.Wiring, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a := c.index.holder(i)
@@ -247,7 +248,7 @@ func (c *Claimant) Leave(_ context.Context, i node.Intent) (node.Wiring, error) 
 // Release implements node.Source. The node may give the port to another pod immediately, before
 // the API server hears of it. Until then the row stays, so that a restarted daemon does not
 // believe the API that the container still has the port.
-func (c *Claimant) Release(_ context.Context, o reconcile.Object, i node.Intent) error {
+func (c *Allocator) Release(_ context.Context, o reconcile.Object, i node.Intent) error {
 	if i.Port == nil {
 		return nil
 	}

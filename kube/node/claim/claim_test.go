@@ -410,7 +410,7 @@ func TestRavenClaimsMeanwhile(t *testing.T) {
 	}
 }
 
-// Who keeps the Node's condition hears of the own Node by the Claimant's watch, and of no other.
+// Who keeps the Node's condition hears of the own Node by the Allocator's watch, and of no other.
 func TestOwnNode(t *testing.T) {
 	w := newWorld(t)
 	heard := make(chan string, 9)

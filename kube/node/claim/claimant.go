@@ -18,25 +18,27 @@ import (
 	"github.com/kuryr/kuryr/kube/node"
 )
 
-// DefaultPodWait is how long the watch may be behind the kubelet, which knows of a pod before.
+// DefaultPodWait is how long the watch may be behind the kubelet, which knows of a pod earlier.
 const DefaultPodWait = 5 * time.Second
 
-// Config says whose ports a Claimant gives.
+// Config is what a Allocator needs.
 type Config struct {
 	// Client is of the API server. Its scheme has package v1 and the core types.
 	Client client.WithWatch
 	// Node is the own node's name.
 	Node string
-	// Network is the conflist's name, for attachments of which the API alone knows.
+	// Network is the conflist's name, for attachments that only the API knows of.
 	Network string
 	// Journal is the folder in which earlier versions kept their records, of this boot of the
 	// machine (Boot; "" asks the kernel). "" is none.
 	Journal, Boot string
-	// PodWait is how long Claim waits for a pod that is not there or has another UID; 0 is DefaultPodWait.
+	// PodWait is how long Allocate waits for a pod that is not known or has another UID; 0 is
+	// DefaultPodWait.
 	PodWait time.Duration
-	// Own is told of the own Node, at first and whenever it has changed; nil is nobody. It must not wait, nor change what it is given.
+	// Own is called with the own Node, first and whenever it has changed; nil is not called. It must
+	// not wait or change the Node.
 	Own func(*corev1.Node)
-	// HostPorts leads ports of the node to pods; nil has pods refused that wish it.
+	// HostPorts leads ports of the node to pods; nil refuses pods that ask for it.
 	HostPorts HostPorts
 	// Idle delays writes to the API that follow an answer until no ADD or DEL is in progress.
 	// nil writes immediately.
@@ -46,8 +48,9 @@ type Config struct {
 	backoff *wait.Backoff // of watches that fail; nil is the feed's own
 }
 
-// Claimant gives the pods of a node their ports. It is a node.Source; Allocate waits until Run has seen the API.
-type Claimant struct {
+// Allocator allocates a node's ports to its pods. It is a node.Source; Allocate waits until Run has seen
+// the API.
+type Allocator struct {
 	Config
 	server *node.Server
 	queue  workqueue.TypedDelayingInterface[task]
@@ -62,21 +65,20 @@ type Claimant struct {
 }
 
 var (
-	_ node.Source   = (*Claimant)(nil)
-	_ node.Restorer = (*Claimant)(nil)
-	_ node.Prober   = (*Claimant)(nil)
+	_ node.Source   = (*Allocator)(nil)
+	_ node.Restorer = (*Allocator)(nil)
+	_ node.Prober   = (*Allocator)(nil)
 )
 
-// Open makes a Claimant, which is the Source of a Server and gives nothing before that has
-// restored it.
-func Open(c Config) (*Claimant, error) {
+// Open makes a Allocator. It allocates nothing until a Server has restored it.
+func Open(c Config) (*Allocator, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.PodWait == 0 {
 		c.PodWait = DefaultPodWait
 	}
-	s := &Claimant{
+	s := &Allocator{
 		Config: c, index: newIndex(c.Node), waiting: waiters{}, failures: map[task]int{},
 		queue: workqueue.NewTypedDelayingQueue[task](),
 		retry: backoff.Backoff{Min: firstRetry, Max: lastRetry}, ready: make(chan struct{}),
@@ -86,8 +88,9 @@ func Open(c Config) (*Claimant, error) {
 	return s, err
 }
 
-// Run watches the API and writes to it until ctx ends; then it returns nil. An API server that is away is waited for.
-func (c *Claimant) Run(ctx context.Context) error {
+// Run watches the API and writes to it until ctx ends; then it returns nil. It waits for an API server
+// that is unavailable.
+func (c *Allocator) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	feeds := c.feeds()
 	for _, f := range feeds {
@@ -121,11 +124,11 @@ func (c *Claimant) Run(ctx context.Context) error {
 	return nil
 }
 
-// Started is closed when Claims are let through, which is when container runtimes may be told of the network.
-func (c *Claimant) Started() <-chan struct{} { return c.ready }
+// Started is closed when Allocate can answer, so that container runtimes may learn of the network.
+func (c *Allocator) Started() <-chan struct{} { return c.ready }
 
-// begin compares the rows with the API, once both are known, and lets Claims through.
-func (c *Claimant) begin(ctx context.Context) error {
+// begin compares the rows with the API, once both are known, and opens Allocate.
+func (c *Allocator) begin(ctx context.Context) error {
 	c.mu.Lock()
 	var unknown []string
 	for name, p := range c.index.ports {

@@ -16,7 +16,7 @@ import (
 // leave deletes the attachment of a pod that is gone from the API, if its network namespace is gone
 // too. Until then the container runtime's DEL or GC may come. If the namespace is not known, the
 // container is of an earlier boot, or the table was lost.
-func (c *Claimant) leave(ctx context.Context, key string) error {
+func (c *Allocator) leave(ctx context.Context, key string) error {
 	c.mu.Lock()
 	has := c.index.at(key)
 	if has == nil || has.leaving || c.index.uids[has.uid()] != nil {

@@ -168,7 +168,7 @@ func (x *index) wiring(a *attachment) node.Wiring {
 // hold records that the attachment has its port.
 func (x *index) hold(a *attachment) {
 	x.holders[a.port()] = a
-	x.resettle(a.port())
+	x.updateFreeOf(a.port())
 }
 
 // attach records that the row of an attachment that has its port is stored.
@@ -186,12 +186,12 @@ func (x *index) detach(a *attachment) topic {
 	if x.holders[a.port()] == a {
 		delete(x.holders, a.port())
 	}
-	return x.resettle(a.port())
+	return x.updateFreeOf(a.port())
 }
 
-func (x *index) resettle(name string) topic {
+func (x *index) updateFreeOf(name string) topic {
 	if p := x.ports[name]; p != nil {
-		return x.settle(p)
+		return x.updateFree(p)
 	}
 	return topic{}
 }
@@ -199,7 +199,8 @@ func (x *index) resettle(name string) topic {
 // unknown reports whether the API has a pod for the port that the table does not have.
 func (x *index) unknown(p *port) bool {
 	o := p.object
-	if x.raven || labelOf(o) != v1.PortBound || o.Status.Pod == nil || x.holders[o.Name] != nil || len(x.released[o.Name]) > 0 {
+	if x.raven || labelOf(o) != v1.PortBound || o.Status.Pod == nil ||
+		x.holders[o.Name] != nil || len(x.released[o.Name]) > 0 {
 		return false
 	}
 	pod := x.uids[o.Status.Pod.UID]

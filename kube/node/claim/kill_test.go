@@ -123,7 +123,7 @@ func obey(order string) error {
 		case "del":
 			err = w.Release(ctx, ask(container, "a", "ua"))
 		case "told":
-			err = told(ctx, w.Claimant)
+			err = told(ctx, w.Allocator)
 		}
 		if err != nil {
 			return err
@@ -134,7 +134,7 @@ func obey(order string) error {
 }
 
 // told waits until the API says of every port what it should.
-func told(ctx context.Context, c *Claimant) error {
+func told(ctx context.Context, c *Allocator) error {
 	for ctx.Err() == nil {
 		done := true
 		c.mu.Lock()

@@ -8,12 +8,12 @@ import (
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 )
 
-// network is what is kept of a KuryrNetwork: every node hears of those of all namespaces, since nobody knows which will have pods there.
+// network is what is kept of a KuryrNetwork. Every node has those of all namespaces.
 type network struct {
 	namespace types.UID // that it is made for
 	since     int64     // when it was made, in seconds
-	pool      string    // the name of the pool that pods get ports of; "" while it is not there
-	why       string    // it is not there, in Raven's words
+	pool      string    // the name of the pool that pods get ports of; "" if it does not exist yet
+	why       string    // why it does not exist yet, by Raven
 }
 
 func (x *index) setNetwork(o *v1.KuryrNetwork) []topic {
@@ -33,7 +33,8 @@ func (x *index) dropNetwork(namespace, name string) []topic {
 	return x.changing(namespace, func() { out(x.networks, namespace, name) })
 }
 
-// setNamespace takes in a namespace. One that is being deleted has no new pods, and another may have its name before this node hears of it.
+// setNamespace takes in a namespace. One that is being deleted gets no new pods, and another may have
+// its name before this node hears of it.
 func (x *index) setNamespace(o *corev1.Namespace) []topic {
 	if o.DeletionTimestamp != nil {
 		return x.dropNamespace(o.Name)
@@ -45,7 +46,8 @@ func (x *index) dropNamespace(name string) []topic {
 	return x.changing(name, func() { delete(x.lives, name) })
 }
 
-// changing says what waiters are to be looked at after a change that may concern a namespace's network: those who wait for it, or for ports of the pool that was its pods'.
+// changing returns the topics to reconsider after a change that may concern a namespace's network: the
+// network, and the ports of the pool that its pods had.
 func (x *index) changing(namespace string, change func()) []topic {
 	was, _ := x.network(namespace)
 	change()
@@ -59,7 +61,8 @@ func (x *index) changing(namespace string, change func()) []topic {
 	return []topic{{ofNetwork, namespace}}
 }
 
-// network is a namespace's, and not that of one which had its name before: that one's project and groups are another's. Of several it is the oldest.
+// network returns the network of a namespace, the oldest if there are several. That of an earlier
+// namespace of the name does not count: it has another project and other security groups.
 func (x *index) network(namespace string) (best network, ok bool) {
 	name := ""
 	for other, n := range x.networks[namespace] {

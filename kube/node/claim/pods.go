@@ -13,14 +13,14 @@ import (
 type pod struct {
 	name       types.NamespacedName
 	uid        types.UID
-	static     types.UID // what the kubelet calls a static pod, whose mirror in the API has another UID
+	static     types.UID // the kubelet's UID of a static pod, whose mirror in the API has another
 	alone      bool      // it waits for a port of its own
-	ended      bool      // its containers have ended for good
+	ended      bool      // its containers have ended and are not started again
 	leaving    bool      // it is being deleted
 	annotation string
 }
 
-// setPod takes in a pod. Another of that name that was there has gone, and is given.
+// setPod takes in a pod. It returns the earlier pod of the name, which is gone.
 func (x *index) setPod(o *corev1.Pod) (t topic, gone *pod) {
 	name := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
 	if o.Spec.NodeName != x.node {
@@ -41,7 +41,7 @@ func (x *index) setPod(o *corev1.Pod) (t topic, gone *pod) {
 	return topic{ofPod, name.String()}, gone
 }
 
-// dropPod forgets a pod, and gives it; nil is none.
+// dropPod forgets a pod and returns it; nil is none.
 func (x *index) dropPod(name types.NamespacedName) *pod {
 	p := x.pods[name]
 	if p == nil {
@@ -52,10 +52,10 @@ func (x *index) dropPod(name types.NamespacedName) *pod {
 	return p
 }
 
-// isCalled tells whether a container runtime that says this UID means the pod.
+// isCalled reports whether a container runtime that names this UID means the pod.
 func (p *pod) isCalled(uid types.UID) bool { return uid == p.uid || uid != "" && uid == p.static }
 
-// podOf is the pod that an attachment is of; where it is not there, the error says why and the caller may wait for it.
+// podOf returns the pod of an attachment. The caller may wait for one that is not known.
 func (x *index) podOf(a node.Attachment) (*pod, error) {
 	name := types.NamespacedName{Namespace: a.Pod.Namespace, Name: a.Pod.Name}
 	p := x.pods[name]

@@ -14,18 +14,19 @@ type port struct {
 	object *v1.KuryrPort
 	wiring node.Wiring
 	broken error         // the spec cannot be plugged
-	in     *pool         // that it is among the free ports of, whichever its spec names by now; nil is none
-	place  *list.Element // in that one's list
+	in     *pool         // the pool whose free ports it is among, even if its spec names another; nil is none
+	place  *list.Element // in that pool's list
 }
 
-// pool is there as long as it is in the API or has free ports.
+// pool exists while it is in the API or has free ports.
 type pool struct {
 	name   string
 	object *v1.KuryrPortPool // nil until it is seen
-	free   *list.List        // of *port; the one that was free the longest first, so that addresses rest between two pods
+	free   *list.List        // of *port, the longest free first, so that addresses rest between two pods
 }
 
-// setPort takes in a KuryrPort as the API tells it, and says what waiters may now go on. An older version than the one that is known is passed over.
+// setPort takes in a KuryrPort, and returns the topic whose waiters may get it. A version older than
+// the known one is ignored.
 func (x *index) setPort(o *v1.KuryrPort) topic {
 	if o.Spec.Node != x.node {
 		return topic{}
@@ -34,8 +35,11 @@ func (x *index) setPort(o *v1.KuryrPort) topic {
 	if p == nil {
 		p = &port{}
 		x.ports[o.Name] = p
-	} else if cmp, err := resourceversion.CompareResourceVersion(o.ResourceVersion, p.object.ResourceVersion); err == nil && cmp <= 0 && o.UID == p.object.UID {
-		return topic{}
+	} else if o.UID == p.object.UID {
+		order, err := resourceversion.CompareResourceVersion(o.ResourceVersion, p.object.ResourceVersion)
+		if err == nil && order <= 0 {
+			return topic{}
+		}
 	}
 	if p.object != nil && p.object.Spec.Dedicated != o.Spec.Dedicated {
 		out(x.dedicated, p.object.Spec.Dedicated, o.Name)
@@ -45,7 +49,7 @@ func (x *index) setPort(o *v1.KuryrPort) topic {
 	if o.Spec.Dedicated != "" {
 		in(x.dedicated, o.Spec.Dedicated)[o.Name] = p
 	}
-	return x.settle(p)
+	return x.updateFree(p)
 }
 
 func (x *index) dropPort(name string) {
@@ -55,11 +59,12 @@ func (x *index) dropPort(name string) {
 	}
 	delete(x.ports, name)
 	out(x.dedicated, p.object.Spec.Dedicated, name)
-	x.settle(p)
+	x.updateFree(p)
 }
 
-// settle puts a port among the free ones of its pool or takes it out, and says who may want it.
-func (x *index) settle(p *port) topic {
+// updateFree puts a port among the free ones of its pool or removes it, and returns the topic whose waiters
+// may get it.
+func (x *index) updateFree(p *port) topic {
 	s := &p.object.Spec
 	free := x.ports[p.object.Name] == p && x.free(p)
 	shared := free && s.Dedicated == ""
@@ -82,7 +87,7 @@ func (x *index) settle(p *port) topic {
 	return topic{}
 }
 
-// free tells whether the port may be claimed. A port that was given back is free before the API tells so.
+// free reports whether the port may be allocated. A released port is free before the API says so.
 func (x *index) free(p *port) bool {
 	o := p.object
 	if p.broken != nil || o.Spec.ForNode || x.holders[o.Name] != nil || o.DeletionTimestamp != nil {
@@ -97,7 +102,7 @@ func (x *index) free(p *port) bool {
 	return false
 }
 
-// unwanted tells of a port that comes back that it is not to be used again.
+// unwanted reports whether a released port must not be used again.
 func (x *index) unwanted(p *port) bool {
 	o := p.object
 	if o.DeletionTimestamp != nil || labelOf(o) == v1.PortDeleting {
@@ -106,14 +111,14 @@ func (x *index) unwanted(p *port) bool {
 	if o.Spec.Dedicated == "" {
 		return false
 	}
-	// The port made for one pod waits for that one's next sandbox.
+	// The port made for one pod waits for the pod's next sandbox.
 	pod := x.uids[o.Spec.Dedicated]
 	return pod == nil || pod.ended || pod.leaving
 }
 
 func labelOf(o *v1.KuryrPort) v1.PortStatus { return v1.PortStatus(o.Labels[v1.LabelPortStatus]) }
 
-// pool is one for who puts something there; who only looks must not have it made.
+// pool returns a pool, made if it is missing.
 func (x *index) pool(name string) *pool {
 	if x.pools[name] == nil {
 		x.pools[name] = &pool{name: name, free: list.New()}
@@ -121,13 +126,13 @@ func (x *index) pool(name string) *pool {
 	return x.pools[name]
 }
 
-// empty tells whether a pool has no free port.
+// empty reports whether a pool has no free port.
 func (x *index) empty(name string) bool {
 	p := x.pools[name]
 	return p == nil || p.free.Len() == 0
 }
 
-// tidy forgets a pool of which nothing is left.
+// tidy forgets a pool that is not in the API and has no free ports.
 func (x *index) tidy(p *pool) {
 	if p.object == nil && p.free.Len() == 0 {
 		delete(x.pools, p.name)

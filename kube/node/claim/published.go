@@ -16,7 +16,7 @@ type HostPorts interface {
 
 // publish leads the ports of the node that an attachment asks for to it, and no others. They belong
 // to the port, which a pod's next sandbox may get.
-func (c *Claimant) publish(i node.Intent) error {
+func (c *Allocator) publish(i node.Intent) error {
 	if c.HostPorts == nil {
 		if len(i.Want.Published) > 0 {
 			return sdn.Unsupported("attachment", "runtimeConfig.portMappings: this node does not lead ports of its own to pods")
@@ -32,7 +32,7 @@ func (c *Claimant) publish(i node.Intent) error {
 }
 
 // unpublish removes the ports of the node that lead to a port.
-func (c *Claimant) unpublish(port string) error {
+func (c *Allocator) unpublish(port string) error {
 	if c.HostPorts == nil {
 		return nil
 	}
@@ -41,7 +41,7 @@ func (c *Claimant) unpublish(port string) error {
 
 // republish makes the node lead its ports as the rows say. A failure does not keep pods from getting
 // ports.
-func (c *Claimant) republish() {
+func (c *Allocator) republish() {
 	if c.HostPorts == nil {
 		return
 	}
@@ -62,7 +62,8 @@ func (c *Claimant) republish() {
 	}
 }
 
-// mappings are those for the first address of each family. A mapping at one address of the node is of that one's family.
+// mappings returns those for the first address of each family. A mapping at one address of the node is
+// of that address' family.
 func mappings(published []node.Published, addresses []sdn.Address) ([]hostport.Mapping, error) {
 	var all []hostport.Mapping
 	for _, p := range published {
@@ -73,10 +74,13 @@ func mappings(published []node.Published, addresses []sdn.Address) ([]hostport.M
 				continue
 			}
 			done[four] = true
-			all = append(all, hostport.Mapping{Host: p.HostIP, Protocol: p.Protocol, Port: p.HostPort, To: netip.AddrPortFrom(at.Addr, p.Port)})
+			all = append(all, hostport.Mapping{
+				Host: p.HostIP, Protocol: p.Protocol, Port: p.HostPort, To: netip.AddrPortFrom(at.Addr, p.Port),
+			})
 		}
 		if len(done) == 0 {
-			return nil, sdn.Invalid("attachment", "runtimeConfig.portMappings", "the pod has no address of the family of %s", p.HostIP)
+			return nil, sdn.Invalid("attachment", "runtimeConfig.portMappings",
+				"the pod has no address of the family of %s", p.HostIP)
 		}
 	}
 	return all, nil

@@ -25,7 +25,7 @@ import (
 // Restore implements node.Restorer: it reads the rows. Of two wanted rows of one port, between
 // which a port was taken over, the newer has it. A row that is being deleted has its port until
 // its interface is known to be gone, unless another row has it already.
-func (c *Claimant) Restore(s *node.Server) error {
+func (c *Allocator) Restore(s *node.Server) error {
 	c.server, c.index.row = s, s.Row
 	objects := map[*attachment]reconcile.Object{}
 	var older []*attachment
@@ -87,7 +87,7 @@ type old struct {
 }
 
 // importJournal makes rows of the records of an earlier version, once.
-func (c *Claimant) importJournal(ctx context.Context) error {
+func (c *Allocator) importJournal(ctx context.Context) error {
 	if c.Journal == "" {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (c *Claimant) importJournal(ctx context.Context) error {
 	for _, r := range named {
 		all = append(all, r)
 	}
-	// The newest record of a port has it. What was released comes last.
+	// The newest record of a port has it. Released ones come last.
 	slices.SortFunc(all, func(a, b old) int {
 		switch {
 		case a.Released != b.Released:
@@ -130,12 +130,14 @@ func order(second bool) int {
 	return 1
 }
 
-func (c *Claimant) importRecord(ctx context.Context, r old) error {
+func (c *Allocator) importRecord(ctx context.Context, r old) error {
 	w, err := wiring.Of(&r.Port)
 	if err != nil {
 		// It is a pod's all the same, and can be deleted.
 		c.Log.Error("port of a record cannot be read", "container", r.Attachment.Container, "port", r.Port.ID, "err", err)
-		w.Port = sdn.Port{Meta: sdn.Meta{ID: sdn.ID(r.Port.ID)}, VIF: sdn.VIF{Type: r.Port.VIF.Type, Details: r.Port.VIF.Details}}
+		w.Port = sdn.Port{
+			Meta: sdn.Meta{ID: sdn.ID(r.Port.ID)}, VIF: sdn.VIF{Type: r.Port.VIF.Type, Details: r.Port.VIF.Details},
+		}
 	}
 	a := &attachment{Intent: node.Intent{Attachment: r.Attachment, Port: &node.Allocation{
 		Wiring: w, Pool: r.Port.Pool, UID: string(r.UID), Since: r.Since, Adopted: r.Adopted,
@@ -149,7 +151,7 @@ func (c *Claimant) importRecord(ctx context.Context, r old) error {
 
 // adopt makes a row of an attachment that has none, if it is missing, which is called with the
 // lock held.
-func (c *Claimant) adopt(ctx context.Context, a *attachment, missing func() bool) (made bool, err error) {
+func (c *Allocator) adopt(ctx context.Context, a *attachment, missing func() bool) (made bool, err error) {
 	err = c.server.Adopt(ctx, a.Attachment, func() (node.Intent, bool) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -162,7 +164,7 @@ func (c *Claimant) adopt(ctx context.Context, a *attachment, missing func() bool
 }
 
 // adoptPort makes a row for the pod that the API has for a port, if the table has none.
-func (c *Claimant) adoptPort(ctx context.Context, name string) error {
+func (c *Allocator) adoptPort(ctx context.Context, name string) error {
 	c.mu.Lock()
 	p := c.index.ports[name]
 	if p == nil || p.broken != nil || !c.index.unknown(p) {
@@ -187,7 +189,8 @@ func (c *Claimant) adoptPort(ctx context.Context, name string) error {
 		return c.index.ports[name] == p && c.index.unknown(p) && p.object.Status.Pod.Container == pp.Container
 	})
 	if err == nil && made {
-		c.Log.InfoContext(ctx, "port adopted from the API", "port", name, "pod", pp.Namespace+"/"+pp.Name, "container", pp.Container)
+		c.Log.InfoContext(ctx, "port adopted from the API",
+			"port", name, "pod", pp.Namespace+"/"+pp.Name, "container", pp.Container)
 	}
 	return err
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/kuryr/kuryr/kube/node"
 )
 
-// View is what a Claimant knows of its node at one moment, for people.
+// View is what a Allocator knows of its node, for people.
 type View struct {
-	Ports   []PortView // by pod, those of nobody last
+	Ports   []PortView // by pod; those without one last
 	Pools   []PoolView // by name
-	Waiting int        // attachments that wait for whatever it is
+	Waiting int        // attachments that wait for a port, a pod or a network
 }
 
 // PortView is a port of the node: one that the API knows, or that the table has for a pod.
@@ -25,11 +25,11 @@ type PortView struct {
 	Wiring node.Wiring
 	Name   string
 	Pool   string
-	Status v1.PortStatus    // as the API has it; "" where there is no KuryrPort
-	Holder *node.Attachment // holder by the table; nil if there is none
+	Status v1.PortStatus    // in the API; "" if there is no KuryrPort
+	Holder *node.Attachment // by the table; nil if there is none
 	UID    string           // of the holder's pod
 	Since  time.Time
-	Wrong  string // in what API and table do not agree; "" where they do
+	Wrong  string // how API and table differ; "" if they agree
 }
 
 // PoolView is how full a pool is.
@@ -37,11 +37,11 @@ type PoolView struct {
 	Name, Network        string
 	Ports, Free, Waiting int
 	Minimum, Maximum     int    // 0: no maximum
-	Why                  string // Raven's, for not filling it; "" where it does
+	Why                  string // why Raven does not fill it; "" if it does
 }
 
-// View tells what there is. It costs by the node's ports and pods, and makes no call.
-func (c *Claimant) View() View {
+// View describes the node's ports and pools. It makes no call.
+func (c *Allocator) View() View {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var v View
@@ -52,7 +52,9 @@ func (c *Claimant) View() View {
 	}
 	for name, a := range c.index.holders {
 		if c.index.ports[name] == nil {
-			v.Ports = append(v.Ports, PortView{Wiring: a.Port.Wiring, Name: name, Pool: a.Port.Pool, Wrong: "it has no KuryrPort any more"}.of(a))
+			v.Ports = append(v.Ports, PortView{
+				Wiring: a.Port.Wiring, Name: name, Pool: a.Port.Pool, Wrong: "it has no KuryrPort any more",
+			}.of(a))
 		}
 	}
 	slices.SortFunc(v.Ports, func(a, b PortView) int { return cmp.Compare(a.order(), b.order()) })
@@ -62,7 +64,8 @@ func (c *Claimant) View() View {
 	for _, name := range slices.Sorted(maps.Keys(c.index.pools)) {
 		if p := c.index.pools[name]; p.object != nil {
 			one := PoolView{
-				Name: name, Network: cmp.Or(p.object.Spec.NetworkName, p.object.Spec.Network), Ports: sizes[name], Free: p.free.Len(),
+				Name: name, Network: cmp.Or(p.object.Spec.NetworkName, p.object.Spec.Network),
+				Ports: sizes[name], Free: p.free.Len(),
 				Minimum: p.object.Spec.Minimum, Maximum: p.object.Spec.Maximum,
 			}
 			if l := c.waiting[topic{ofPorts, name}]; l != nil {

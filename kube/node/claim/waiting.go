@@ -15,9 +15,9 @@ type waiter struct {
 	ask   node.Attachment
 	topic topic
 	place *list.Element
-	over  bool          // it has waited for Config.PodWait: for the pod it waits no longer
-	why   error         // what it waits for, in words
-	done  chan struct{} // closed when it waits no longer: got is set, or why is final
+	over  bool          // it has waited for Config.PodWait, and no longer waits for the pod
+	why   error         // what it waits for
+	done  chan struct{} // closed at the end of the wait: got is set, or why is final
 	got   *attachment
 }
 
@@ -31,8 +31,9 @@ func (w waiters) add(n *waiter, t topic, why error) {
 	n.topic, n.why, n.place = t, why, w[t].PushBack(n)
 }
 
-// forsake ends the waits for ports of a pod that is going or has gone: of those that name it, the ones whose UID, "" where the runtime tells none, is its own. A kubelet
-// takes a sandbox away only when its ADD has ended.
+// forsake ends the waits for a pod that is being deleted or gone: of those with its name, the ones
+// whose UID, "" if the runtime names none, is its own. A kubelet deletes a sandbox only when its ADD
+// has ended.
 func (w waiters) forsake(pod types.NamespacedName, its func(types.UID) bool) {
 	for _, l := range w {
 		for e := l.Front(); e != nil; {
@@ -58,16 +59,16 @@ func (w waiters) remove(n *waiter) {
 	n.place = nil
 }
 
-// wait is for a port to come, for the pod no longer than Config.PodWait.
-func (c *Claimant) wait(ctx context.Context, w *waiter) (*attachment, error) {
-	patience := time.NewTimer(c.PodWait)
-	defer patience.Stop()
-	c.Idle.Hurry() // Raven makes ports by what is written to the API
+// wait waits for a port, and for the pod no longer than Config.PodWait.
+func (c *Allocator) wait(ctx context.Context, w *waiter) (*attachment, error) {
+	timeout := time.NewTimer(c.PodWait)
+	defer timeout.Stop()
+	c.Idle.Hurry() // Raven fills pools by what is written to the API
 	for {
 		over := false
 		select {
 		case <-w.done:
-		case <-patience.C:
+		case <-timeout.C:
 			over = true
 		case <-ctx.Done():
 		}
@@ -93,8 +94,9 @@ func (c *Claimant) wait(ctx context.Context, w *waiter) (*attachment, error) {
 	}
 }
 
-// offer lets those go on who wait for something, the longest waiting first. The lock is held.
-func (c *Claimant) offer(t topic) {
+// offer looks at the waiters for a topic, the longest waiting first, while there is something to get.
+// The lock is held.
+func (c *Allocator) offer(t topic) {
 	l := c.waiting[t]
 	if l == nil {
 		return
@@ -103,13 +105,14 @@ func (c *Claimant) offer(t topic) {
 		w := e.Value.(*waiter)
 		e = e.Next()
 		if !c.look(w) && t.of == ofPorts && c.index.empty(t.name) {
-			return // nobody behind it gets one either
+			return // those behind it get none either
 		}
 	}
 }
 
-// reconsider looks at all who wait for these, of whom some may have something else to wait for now. The lock is held.
-func (c *Claimant) reconsider(topics []topic) {
+// reconsider looks at all waiters for these topics, some of which may wait for another topic now. The
+// lock is held.
+func (c *Allocator) reconsider(topics []topic) {
 	for _, t := range topics {
 		l := c.waiting[t]
 		if l == nil {
@@ -123,8 +126,9 @@ func (c *Claimant) reconsider(topics []topic) {
 	}
 }
 
-// look gives a waiter what it waits for, or says that waiting is of no use, or has it wait for something else; false is where it waits on. The lock is held.
-func (c *Claimant) look(w *waiter) bool {
+// look gives a waiter a port, ends its wait with an error, or moves it to another topic. It reports
+// whether any of these happened. The lock is held.
+func (c *Allocator) look(w *waiter) bool {
 	p, pod, next, why := c.index.choose(w.ask)
 	switch {
 	case p != nil:

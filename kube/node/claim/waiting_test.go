@@ -109,7 +109,7 @@ func TestDeletedUnderAnotherName(t *testing.T) {
 		go func() { _, err := w.Claim(t.Context(), ask("c-"+name, name, uid)); ends[name] <- err }()
 	}
 	eventually(t, "both wait", func() bool { return w.View().Waiting == 2 })
-	set := w.podEvents().Set
+	set := w.lockedSet(func(o client.Object) { w.setPod(o.(*corev1.Pod)) })
 	set(mirror("m2")) // as a watch tells it that has missed the end of the first
 	set(aPod("plain", "up2"))
 	if n := w.View().Waiting; n != 2 {
@@ -118,7 +118,7 @@ func TestDeletedUnderAnotherName(t *testing.T) {
 	leaving := mirror("m2")
 	leaving.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 	set(leaving)
-	w.podEvents().Drop(client.ObjectKey{Namespace: namespace, Name: "plain"})
+	w.locked(w.dropPod)(client.ObjectKey{Namespace: namespace, Name: "plain"})
 	for name, end := range ends {
 		select {
 		case err := <-end:

@@ -48,7 +48,7 @@ func (t task) String() string {
 // write does tasks until the queue is shut down. Tasks of one thing follow one another. They wait
 // until no ADD or DEL is in progress, with which they and the API server would compete for the
 // processors.
-func (c *Claimant) write(ctx context.Context) {
+func (c *Allocator) write(ctx context.Context) {
 	for {
 		t, shut := c.queue.Get()
 		if shut {
@@ -65,7 +65,7 @@ func (c *Claimant) write(ctx context.Context) {
 }
 
 // count returns how many times in a row a task has failed.
-func (c *Claimant) count(t task, err error) int {
+func (c *Allocator) count(t task, err error) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
@@ -76,7 +76,7 @@ func (c *Claimant) count(t task, err error) int {
 	return c.failures[t]
 }
 
-func (c *Claimant) do(ctx context.Context, t task) error {
+func (c *Allocator) do(ctx context.Context, t task) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	switch {
@@ -115,7 +115,7 @@ func says(s *v1.KuryrPortStatus, status v1.PortStatus, pod *v1.PortPod) bool {
 // writePort makes the API say of a port what the table says: the label first, which counts, then the
 // status. Each write is refused if the port has changed since it was seen. The change comes by
 // watch, and queues the port again.
-func (c *Claimant) writePort(ctx context.Context, name string) error {
+func (c *Allocator) writePort(ctx context.Context, name string) error {
 	if err := c.adoptPort(ctx, name); err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (c *Claimant) writePort(ctx context.Context, name string) error {
 	p := c.index.ports[name]
 	if p == nil || !c.index.differs(p) {
 		c.mu.Unlock()
-		return c.settled(name)
+		return c.wakeReleased(name)
 	}
 	status, pod, _ := c.index.want(p)
 	was := p.object
@@ -145,7 +145,8 @@ func (c *Claimant) writePort(ctx context.Context, name string) error {
 		if o.Status.PortStatus, o.Status.Pod, o.Status.Released = status, pod, nil; status == v1.PortAvailable {
 			o.Status.SetAvailable(time.Now())
 		}
-		if err := c.Client.Status().Patch(ctx, o, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})); err != nil {
+		lock := client.MergeFromWithOptimisticLock{}
+		if err := c.Client.Status().Patch(ctx, o, client.MergeFromWithOptions(was, lock)); err != nil {
 			return client.IgnoreNotFound(err)
 		}
 		failpoint.Here("claim.write.told")
@@ -153,12 +154,12 @@ func (c *Claimant) writePort(ctx context.Context, name string) error {
 	}
 	was.SetManagedFields(nil)
 	c.seePort(was)
-	return c.settled(name)
+	return c.wakeReleased(name)
 }
 
-// settled completes the deletion of the rows that gave a port back, once the API has none of them.
+// wakeReleased completes the deletion of the rows that gave a port back, once the API has none of them.
 // While an attachment that is not stored yet holds the port, it is unknown what the API should say.
-func (c *Claimant) settled(name string) error {
+func (c *Allocator) wakeReleased(name string) error {
 	c.mu.Lock()
 	p := c.index.ports[name]
 	if a := c.index.holders[name]; p != nil && (c.index.differs(p) || a != nil && !a.stored) {
@@ -205,7 +206,7 @@ func (x *index) misannotated(p *pod) bool {
 }
 
 // annotate writes the pod's annotation. The write is refused if another pod has the name by now.
-func (c *Claimant) annotate(ctx context.Context, name types.NamespacedName) error {
+func (c *Allocator) annotate(ctx context.Context, name types.NamespacedName) error {
 	c.mu.Lock()
 	p := c.index.pods[name]
 	if !c.index.misannotated(p) {
@@ -239,7 +240,7 @@ func (c *Claimant) annotate(ctx context.Context, name types.NamespacedName) erro
 
 // moved logs the ports of a pod's annotation that kuryr-kubernetes wrote and that is gone now. A pod
 // that was not recreated since may still use one.
-func (c *Claimant) moved(ctx context.Context, pod types.NamespacedName, annotation string) {
+func (c *Allocator) moved(ctx context.Context, pod types.NamespacedName, annotation string) {
 	all, err := vif.Decode(annotation)
 	if err != nil {
 		return // it was written by hand
@@ -252,7 +253,7 @@ func (c *Claimant) moved(ctx context.Context, pod types.NamespacedName, annotati
 		for _, s := range v.Peer.Network.Subnets {
 			addresses = append(addresses, s.IPs...)
 		}
-		c.Log.WarnContext(ctx, "kuryr-kubernetes' annotation of a pod removed; recreate the pod",
+		c.Log.WarnContext(ctx, "kuryr-kubernetes' annotation removed from a pod",
 			"pod", pod.String(), "interface", v.Interface, "port", v.Peer.ID, "addresses", addresses)
 	}
 }
