@@ -29,7 +29,8 @@ import (
 // Interface is the name of the machine's interface on its own port.
 const Interface = "kuryr-node0"
 
-// here is the network namespace that the daemon runs in, the host's. Not /proc/self, which is the first thread's, and that may be visiting another.
+// here is the network namespace that the daemon runs in, the host's. /proc/self is that of the first
+// thread, which may be visiting another.
 const here = "/proc/thread-self/ns/net"
 
 // kindNodePort names the kind of row that this package owns. It is part of the table's format.
@@ -59,7 +60,8 @@ type Config struct {
 	// Store has the port's row. It is not started yet; its user runs and closes it.
 	Store *reconcile.Store
 	Old   string // folder in which earlier versions kept their record; "" is none
-	// Plugged is told of the port whenever another is plugged, and with nil when none is any more; what is plugged at first is [Leg.Has]. nil: nobody is.
+	// Plugged is called with the port whenever another is plugged, and with nil when none is. What is
+	// plugged first is [Leg.Has]. nil is not called.
 	Plugged func(*v1.KuryrPortSpec)
 	Log     *slog.Logger
 }
@@ -68,54 +70,57 @@ type Config struct {
 type Leg struct {
 	Config
 	rows *reconcile.Kind[v1.KuryrPortSpec, struct{}]
-	wake chan struct{} // holds one element where what is wanted may have changed
-	lost chan struct{} // holds one element where something may have been taken away
+	wake chan struct{} // holds one element if the wanted port may have changed
+	lost chan struct{} // holds one element if something may have been removed
 
 	mu    sync.Mutex
-	ports map[string]*v1.KuryrPort // the node's own that are wanted, by name: one, but for a moment
-
-	old *v1.KuryrPortSpec // what an earlier version has plugged, until it has a row; of the working goroutine alone
+	ports map[string]*v1.KuryrPort // the node's own, by name: more than one while one replaces another
 }
 
-// Open makes a Leg, whose row becomes a kind of the store.
+// Open makes a Leg, whose row becomes a kind of the store. A record of an earlier version becomes a
+// row.
 func Open(c Config) (*Leg, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &Leg{Config: c, wake: make(chan struct{}, 1), lost: make(chan struct{}, 1), ports: map[string]*v1.KuryrPort{}}
+	l := &Leg{
+		Config: c, wake: make(chan struct{}, 1), lost: make(chan struct{}, 1), ports: map[string]*v1.KuryrPort{},
+	}
 	l.rows = reconcile.Register(c.Store, kindNodePort, target{c.Binder}, reconcile.Options[v1.KuryrPortSpec, struct{}]{
 		Timeout: lookTimeout,
 	})
-	if l.Old == "" {
-		return l, nil
-	}
-	all, err := jsonstore.Load[v1.KuryrPortSpec](jsonstore.Shared(l.Old))
-	if err != nil {
+	if err := l.importRecord(); err != nil {
 		return nil, fmt.Errorf("record of the node's own port: %w", err)
-	}
-	if spec, ok := all[oldRecord]; ok {
-		l.old = &spec
 	}
 	return l, nil
 }
 
-// forgetOld removes the record of an earlier version, after its port has a row or is unplugged.
-func (l *Leg) forgetOld() error {
+// importRecord makes a row of an earlier version's record.
+func (l *Leg) importRecord() error {
 	if l.Old == "" {
 		return nil
 	}
-	if err := os.RemoveAll(l.Old); err != nil {
+	spec, ok, err := jsonstore.Get[v1.KuryrPortSpec](jsonstore.Shared(l.Old), oldRecord)
+	if err != nil {
 		return err
 	}
-	l.Old, l.old = "", nil
-	return nil
+	if ok {
+		r := reconcile.Row[v1.KuryrPortSpec, struct{}]{Phase: reconcile.Wanted, Spec: spec, Done: true}
+		r.Key = spec.ID
+		if err := l.rows.Import(context.Background(), []reconcile.Row[v1.KuryrPortSpec, struct{}]{r}); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(l.Old)
 }
 
 // target plugs the node's own port.
 type target struct{ Binder }
 
 // Ensure implements reconcile.Target.
-func (t target) Ensure(ctx context.Context, _ reconcile.Object, spec v1.KuryrPortSpec, none struct{}) (struct{}, error) {
+func (t target) Ensure(
+	ctx context.Context, _ reconcile.Object, spec v1.KuryrPortSpec, none struct{},
+) (struct{}, error) {
 	w, err := wiring.Of(&spec)
 	if err != nil {
 		return none, reconcile.Refused(err)
@@ -141,21 +146,23 @@ func (t target) Delete(ctx context.Context, _ reconcile.Object, spec v1.KuryrPor
 	return nil
 }
 
-// Has is the port that is plugged; nil is none. Outside the package it is to be called before Run.
+// Has returns the port that is plugged; nil is none.
 func (l *Leg) Has() *v1.KuryrPortSpec {
 	for r := range l.rows.Rows() {
 		if r.Phase == reconcile.Wanted {
 			return &r.Spec
 		}
 	}
-	return l.old
+	return nil
 }
 
-// Run keeps the port plugged until ctx ends, which leaves it so. An API server that is away is waited for.
+// Run keeps the port plugged until ctx ends, and leaves it plugged then. It waits for an API server that
+// is unavailable.
 func (l *Leg) Run(ctx context.Context) {
 	f := feed.New(feed.Config{
-		Client: l.Client, List: &v1.KuryrPortList{}, Selector: client.MatchingLabels{v1.LabelNode: v1.NodeLabel(l.Node), v1.LabelForNode: "true"}, Log: l.Log,
-		Events: feed.Events{Set: l.see, Drop: func(n types.NamespacedName) { l.drop(n.Name) }},
+		Client: l.Client, List: &v1.KuryrPortList{}, Log: l.Log,
+		Selector: client.MatchingLabels{v1.LabelNode: v1.NodeLabel(l.Node), v1.LabelForNode: "true"},
+		Events:   feed.Events{Set: l.see, Drop: func(n types.NamespacedName) { l.drop(n.Name) }},
 	})
 	var working sync.WaitGroup
 	defer working.Wait()
@@ -222,7 +229,7 @@ func (l *Leg) work(ctx context.Context) {
 	}
 }
 
-// set has the machine have the port that is wanted and no other. What is as it should be stays so.
+// set plugs the wanted port and unplugs all others. It is idempotent.
 func (l *Leg) set(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -244,35 +251,22 @@ func (l *Leg) set(ctx context.Context) error {
 		l.Log.InfoContext(ctx, "node port plugged", "interface", Interface, "port", want.ID)
 	}
 	l.tell(want)
-	return l.forgetOld()
+	return nil
 }
 
 // unplugOthers unplugs all but the wanted port, and that too if it loses something.
 func (l *Leg) unplugOthers(ctx context.Context, want *v1.KuryrPortSpec) error {
-	stays := func(has *v1.KuryrPortSpec) bool {
-		return want != nil && has.ID == want.ID && !loses(has, want)
-	}
-	gone := func(id string) {
-		l.Log.InfoContext(ctx, "node port unplugged", "interface", Interface, "port", id)
-		l.tell(nil)
-	}
 	for r := range l.rows.Rows() {
-		if r.Phase == reconcile.Wanted && stays(&r.Spec) {
+		if r.Phase == reconcile.Wanted && want != nil && r.Key == want.ID && !loses(&r.Spec, want) {
 			continue
 		}
 		if err := l.rows.Remove(ctx, r.Key); err != nil {
 			return err
 		}
-		gone(r.Key)
+		l.Log.InfoContext(ctx, "node port unplugged", "interface", Interface, "port", r.Key)
+		l.tell(nil)
 	}
-	if l.old == nil || stays(l.old) {
-		return nil
-	}
-	if err := (target{l.Binder}).Delete(ctx, reconcile.Object{}, *l.old, struct{}{}); err != nil {
-		return err
-	}
-	gone(l.old.ID)
-	return l.forgetOld()
+	return nil
 }
 
 func (l *Leg) tell(port *v1.KuryrPortSpec) {
@@ -281,7 +275,8 @@ func (l *Leg) tell(port *v1.KuryrPortSpec) {
 	}
 }
 
-// wanted is the port to be plugged; nil is none. Of several, which there are while one replaces another, it is the one that is plugged, else the oldest.
+// wanted returns the port to plug; nil is none. Of several, while one replaces another, it is the one
+// that is plugged, otherwise the oldest.
 func (l *Leg) wanted() *v1.KuryrPortSpec {
 	has := l.Has()
 	l.mu.Lock()
@@ -291,7 +286,11 @@ func (l *Leg) wanted() *v1.KuryrPortSpec {
 		if has != nil && p.Spec.ID == has.ID {
 			return p.Spec.DeepCopy()
 		}
-		if best == nil || cmp.Or(p.CreationTimestamp.Compare(best.CreationTimestamp.Time), cmp.Compare(p.Name, best.Name)) < 0 {
+		if best == nil {
+			best = p
+		}
+		byAge := p.CreationTimestamp.Compare(best.CreationTimestamp.Time)
+		if cmp.Or(byAge, cmp.Compare(p.Name, best.Name)) < 0 {
 			best = p
 		}
 	}
@@ -301,7 +300,8 @@ func (l *Leg) wanted() *v1.KuryrPortSpec {
 	return best.Spec.DeepCopy()
 }
 
-// loses tells whether the port has had an address or a route that it is to have no more. To plug adds, and takes nothing away.
+// loses reports whether the port has an address or a route that is no longer wanted. Plug adds and
+// removes nothing.
 func loses(has, want *v1.KuryrPortSpec) bool {
 	for _, h := range has.Network.Subnets {
 		at := slices.IndexFunc(want.Network.Subnets, func(s v1.PortSubnet) bool { return s.ID == h.ID })
@@ -328,5 +328,5 @@ func Remove(ctx context.Context, c Config) (removed bool, err error) {
 	if err := l.unplugOthers(ctx, nil); err != nil {
 		return false, fmt.Errorf("the node's own port: %w", err)
 	}
-	return removed, l.forgetOld()
+	return removed, nil
 }

@@ -18,8 +18,11 @@ import (
 	"github.com/kuryr/kuryr/internal/backoff"
 )
 
-// groups are the kernel's that tell what may be taken away of an interface (rtnetlink(7)).
-var groups = []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}
+// groups are those of rtnetlink(7) that report changes of links, addresses and routes.
+var groups = []uint{
+	unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+	unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+}
 
 // watchKernel calls lost whenever the interface of this name, an address or a route of it may have
 // been removed in the host's namespace, until ctx ends. It passes over what is added, so that
@@ -38,7 +41,7 @@ func watchKernel(ctx context.Context, name string, lost func(), log *slog.Logger
 	}
 }
 
-// listen reads what the kernel tells until ctx ends or the socket fails.
+// listen reads the kernel's messages until ctx ends or the socket fails.
 func listen(ctx context.Context, name string, lost func()) error {
 	socket, err := nl.SubscribeAt(netns.None(), netns.None(), unix.NETLINK_ROUTE, groups...)
 	if err != nil {
@@ -52,7 +55,7 @@ func listen(ctx context.Context, name string, lost func()) error {
 	}()
 	i := iface{name: name}
 	i.find()
-	lost() // what was taken away before
+	lost() // something may have been removed before
 	for {
 		messages, _, err := socket.Receive()
 		switch {
@@ -60,7 +63,7 @@ func listen(ctx context.Context, name string, lost func()) error {
 			return ctx.Err()
 		case errors.Is(err, unix.EINTR):
 			continue
-		case errors.Is(err, unix.ENOBUFS): // something was not heard
+		case errors.Is(err, unix.ENOBUFS): // messages were lost
 			i.find()
 			lost()
 			continue
@@ -75,13 +78,13 @@ func listen(ctx context.Context, name string, lost func()) error {
 	}
 }
 
-// iface is an interface as messages tell of it: addresses and routes name it by its index alone.
+// iface is an interface in messages. Those of addresses and routes have only its index.
 type iface struct {
 	name  string
-	index int32 // 0 where there is none
+	index int32 // 0 if there is none
 }
 
-// find looks for the interface where no message of it was heard.
+// find looks the interface up, if its messages may have been missed.
 func (i *iface) find() {
 	i.index = 0
 	if there, err := net.InterfaceByName(i.name); err == nil {
@@ -89,20 +92,22 @@ func (i *iface) find() {
 	}
 }
 
-// loses tells whether a message says that the interface, an address or a route of it has gone, or that it is down.
+// loses reports whether a message says that the interface, an address or a route of it is gone, or that
+// it is down.
 func (i *iface) loses(kind uint16, payload []byte) bool {
 	switch kind {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		if len(payload) < unix.SizeofIfInfomsg {
 			return false
 		}
-		index, flags := int32(binary.NativeEndian.Uint32(payload[4:])), binary.NativeEndian.Uint32(payload[8:])
+		index := int32(binary.NativeEndian.Uint32(payload[4:]))
+		flags := binary.NativeEndian.Uint32(payload[8:])
 		attrs, err := nl.ParseRouteAttrAsMap(payload[unix.SizeofIfInfomsg:])
 		named := err == nil && strings.TrimRight(string(attrs[unix.IFLA_IFNAME].Value), "\x00") == i.name
 		switch {
 		case !named && index != i.index:
 			return false
-		case !named, kind == unix.RTM_DELLINK: // another name is as if it were gone
+		case !named, kind == unix.RTM_DELLINK: // with another name it is gone
 			i.index = 0
 			return true
 		}
