@@ -19,7 +19,8 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// check tells whether an attachment is as its ADD left it: the port, the interface's MAC, MTU, addresses and routes, and its host end.
+// check compares an attachment with what its ADD left: the port, the interface's MAC, MTU, addresses and
+// routes, and its host end.
 func (s *Server) check(ctx context.Context, c cni.Call, conf cni.Config) error {
 	args, err := cni.ParseArgs(c.Args)
 	if err != nil {
@@ -65,7 +66,7 @@ func (s *Server) check(ctx context.Context, c cni.Call, conf cni.Config) error {
 	return nil
 }
 
-// find gives what the attachment has, from wherever it has it.
+// find returns the port of an attachment, by its static binding or by the Source.
 func (s *Server) find(ctx context.Context, a Attachment) (Wiring, error) {
 	bound, there, err := s.static.Find(a.Container, a.Interface)
 	if err != nil || there {
@@ -74,17 +75,17 @@ func (s *Server) find(ctx context.Context, a Attachment) (Wiring, error) {
 	return s.source.Find(ctx, a)
 }
 
-// asBefore compares what ADD has told, and later plugins may have added to, with what the
-// port has. Routes that ADD did not list, since another interface had them, are taken out
-// of want.
+// asBefore compares ADD's result, to which later plugins may have added, with the port. It removes
+// the routes from want that ADD did not list because another interface had them.
 func asBefore(want *types100.Result, conf cni.Config, iface string) error {
 	before, err := conf.Previous()
 	if err != nil || before == nil {
 		return err
 	}
 	for _, ip := range want.IPs {
-		told := slices.ContainsFunc(before.IPs, func(b *types100.IPConfig) bool { return b.Address.String() == ip.Address.String() })
-		if !told {
+		if !slices.ContainsFunc(before.IPs, func(b *types100.IPConfig) bool {
+			return b.Address.String() == ip.Address.String()
+		}) {
 			return cni.Differs.Errorf("prevResult: the port of %s has %s, which ADD has not told", iface, ip.Address.String())
 		}
 	}
@@ -96,7 +97,7 @@ func asBefore(want *types100.Result, conf cni.Config, iface string) error {
 	return nil
 }
 
-// inspect tells in what the interface in the namespace is not as the result says.
+// inspect returns how the interface in the namespace differs from the result.
 func inspect(path, name string, want *types100.Result) (wrong []string, err error) {
 	ns, err := netns.GetFromPath(path)
 	if err != nil {
@@ -138,9 +139,10 @@ func inspect(path, name string, want *types100.Result) (wrong []string, err erro
 	return append(wrong, missing...), err
 }
 
-// missingRoutes are those of the result that do not lead through the interface.
+// missingRoutes returns the routes of the result that do not lead through the interface.
 func missingRoutes(h *netlink.Handle, link netlink.Link, want *types100.Result) (missing []string, err error) {
-	routes, err := h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
+	through := &netlink.Route{LinkIndex: link.Attrs().Index}
+	routes, err := h.RouteListFiltered(netlink.FAMILY_ALL, through, netlink.RT_FILTER_OIF)
 	if err != nil {
 		return nil, fmt.Errorf("routes of %s: %w", link.Attrs().Name, err)
 	}

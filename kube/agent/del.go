@@ -92,7 +92,9 @@ func (s *Server) attachments(errs *[]error) (all []Attachment) {
 	}
 	bound, err := s.static.All()
 	for _, b := range bound {
-		all = append(all, Attachment{Container: b.Container, Interface: b.Interface, Namespace: b.Namespace, Network: b.Network})
+		all = append(all, Attachment{
+			Container: b.Container, Interface: b.Interface, Namespace: b.Namespace, Network: b.Network,
+		})
 	}
 	*errs = append(*errs, err)
 	return all

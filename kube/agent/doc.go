@@ -1,5 +1,5 @@
-// Package agent is the daemon of a node: the CNI server that kuryr-cni calls, which gives a
-// container a port, plugs it, and takes it away.
+// Package agent is the daemon of a node: the CNI server that kuryr-cni calls, which gets a
+// container a port, plugs it, and releases it.
 //
 // Each attachment, that is each interface of a container, is a row of the daemon's table (kind
 // "attachment" of internal/reconcile), stored before the first side effect. The table is of one

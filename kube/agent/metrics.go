@@ -7,7 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// requests counts and times the calls of kuryr-cni: kuryr_cni_requests_total{verb,outcome} and kuryr_cni_request_duration_seconds{verb}.
+// requests counts and times the calls of kuryr-cni: kuryr_cni_requests_total{verb,outcome} and
+// kuryr_cni_request_duration_seconds{verb}.
 type requests struct {
 	answered *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
@@ -16,10 +17,12 @@ type requests struct {
 func newRequests(r prometheus.Registerer) *requests {
 	m := &requests{
 		answered: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kuryr_cni_requests_total", Help: "CNI calls answered, by verb and outcome (ok, or the kind of error as docs/cni.md lists them).",
+			Name: "kuryr_cni_requests_total",
+			Help: "CNI calls answered, by verb and outcome (ok, or the kind of error as docs/cni.md lists them).",
 		}, []string{"verb", "outcome"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kuryr_cni_request_duration_seconds", Help: "How long a CNI call took in the daemon.", Buckets: metrics.Buckets,
+			Name: "kuryr_cni_request_duration_seconds", Help: "How long a CNI call took in the daemon.",
+			Buckets: metrics.Buckets,
 		}, []string{"verb"}),
 	}
 	if r != nil {

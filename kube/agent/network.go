@@ -39,8 +39,8 @@ type NetworkConfig struct {
 	Logger    *slog.Logger // nil: slog.Default
 }
 
-// Network is the Source of containers that run on a named network of an SDN, without Kubernetes. It keeps nothing itself: who has which port is in the SDN, as
-// the ports' device.
+// Network is the Source of containers on a named network of an SDN, without Kubernetes. It keeps no
+// state: a port's device in the SDN is its attachment.
 type Network struct {
 	sdn   sdn.Provider
 	host  string
@@ -67,7 +67,8 @@ var (
 	_ Lister    = (*Network)(nil)
 )
 
-// devicePrefix begins the device of a container's port: cni/NETWORK/CONTAINER/INTERFACE, of which none has a '/' in it.
+// devicePrefix begins the device of a container's port: cni/NETWORK/CONTAINER/INTERFACE. No part has a
+// '/' in it.
 const devicePrefix = "cni/"
 
 func device(a Attachment) string {
@@ -174,9 +175,12 @@ func (n *Network) make(ctx context.Context, a Attachment, network sdn.Network) (
 	return ports[0], nil
 }
 
-// limit has the port's traffic limited, by a policy of its own. The port is there before its policy and after it, so that it leads to all that was made for it.
+// limit limits the port's traffic by a policy of its own. The port is created before the policy and
+// deleted after it, so that it leads to all that was created for it.
 func (n *Network) limit(ctx context.Context, a Attachment, port sdn.Port) (sdn.Port, error) {
-	policy, err := n.sdn.ApplyQoSPolicy(ctx, sdn.QoSPolicySpec{Base: sdn.Base{Key: n.key(kindPolicy, a), Name: a.Container}, Limits: a.Want.Bandwidth})
+	policy, err := n.sdn.ApplyQoSPolicy(ctx, sdn.QoSPolicySpec{
+		Base: sdn.Base{Key: n.key(kindPolicy, a), Name: a.Container}, Limits: a.Want.Bandwidth,
+	})
 	if err != nil {
 		return port, err
 	}
@@ -197,7 +201,7 @@ func address(text string) (netip.Addr, error) {
 	return addr, nil
 }
 
-// borrow takes a port that another has made and that nobody uses. It stays his, and is given back as it was.
+// borrow attaches an existing port that is unused. It stays its owner's, and Release restores it.
 func (n *Network) borrow(ctx context.Context, a Attachment) (sdn.Port, error) {
 	port, err := n.sdn.Port(ctx, a.Want.Port)
 	if err != nil {
@@ -208,7 +212,8 @@ func (n *Network) borrow(ctx context.Context, a Attachment) (sdn.Port, error) {
 		return port, nil
 	}
 	if port.DeviceID != "" || port.Host != "" && port.Host != n.host {
-		return port, sdn.Conflict(sdn.InUse, "port "+string(port.ID), "PORT_UUID", "something else uses it (device %q, host %q)", port.DeviceID, port.Host)
+		return port, sdn.Conflict(sdn.InUse, "port "+string(port.ID), "PORT_UUID",
+			"something else uses it (device %q, host %q)", port.DeviceID, port.Host)
 	}
 	owner := sdn.OwnerContainer
 	patch := sdn.PortPatch{Patch: sdn.Patch{IfRevision: port.Revision}, DeviceID: &mine, DeviceOwner: &owner}
@@ -250,7 +255,8 @@ func (n *Network) asWanted(a Attachment, w Wiring, network sdn.ID) error {
 	return nil
 }
 
-// network finds the SDN's network that the attachment is to be on: by id where the name has the form of one, else by name, which must be one network's alone.
+// network finds the attachment's network: by id if the name has the form of one, otherwise by name,
+// which must be unique.
 func (n *Network) network(ctx context.Context, a Attachment) (sdn.Network, error) {
 	return lookup.Network(ctx, n.sdn, "network", cmp.Or(a.Want.Network, a.Network))
 }
@@ -265,7 +271,7 @@ func (n *Network) wiring(ctx context.Context, port sdn.Port) (Wiring, error) {
 	return Wiring{Port: port, MTU: network.MTU, Subnets: subnets}, err
 }
 
-// Ready tells whether the SDN answers and has the network.
+// Ready reports whether the SDN answers and has the network.
 func (n *Network) Ready(ctx context.Context, network, wanted string) error {
 	_, err := n.network(ctx, Attachment{Network: network, Want: Want{Network: wanted}})
 	return err

@@ -46,7 +46,8 @@ func (n *Network) publish(ctx context.Context, a Attachment, port sdn.Port) erro
 	return nil
 }
 
-// faces are the addresses of the host that a port is published on: the one that is named, or all of each family that the container has.
+// faces returns the addresses of the host that a port is published on: the one that is named, or all of
+// each family that the container has.
 func faces(p Published, targets map[bool]sdn.Target) (on []netip.Addr) {
 	if p.HostIP.IsValid() {
 		if _, can := targets[p.HostIP.Is6()]; can {
@@ -68,7 +69,9 @@ func (n *Network) reserve(a Attachment, protocol sdn.Protocol, host netip.Addr, 
 	err := n.ports.Reserve(device(a), hostports.Port{Protocol: protocol, Address: at})
 	switch {
 	case errors.Is(err, hostports.ErrHeld), errors.Is(err, hostports.ErrInUse):
-		return &sdn.Error{Kind: sdn.KindConflict, Reason: sdn.Exists, Noun: "host port", ID: at.String(), Field: "portMappings", Err: err}
+		return &sdn.Error{
+			Kind: sdn.KindConflict, Reason: sdn.Exists, Noun: "host port", ID: at.String(), Field: "portMappings", Err: err,
+		}
 	case err != nil:
 		return fmt.Errorf("host port %s (portMappings): %w", at, err)
 	}
@@ -96,8 +99,8 @@ func (n *Network) restore(ctx context.Context, a Attachment) error {
 	for _, p := range there.Ports {
 		port := hostports.Port{Protocol: p.Protocol, Address: netip.AddrPortFrom(p.Host, p.External.First)}
 		if err := n.ports.Restore(device(a), port); err != nil {
-			n.log.WarnContext(ctx, "a program of this host has a port that a container has published",
-				"port", port.Address, "container", a.Container, "error", err)
+			n.log.WarnContext(ctx, "published port in use by a program of this host",
+				"port", port.Address, "container", a.Container, "err", err)
 		}
 	}
 	return nil

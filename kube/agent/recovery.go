@@ -15,9 +15,9 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// settle brings in order what an earlier daemon, and kuryr-cni without one, have left. Each step is
+// recover completes what an earlier daemon, and kuryr-cni without one, have left. Each step is
 // repeated until it succeeds.
-func (s *Server) settle(ctx context.Context) {
+func (s *Server) recover(ctx context.Context) {
 	steps := map[string]func(context.Context) error{
 		"DELs without a daemon": s.takeAll, "attachments": s.restore,
 	}
@@ -141,6 +141,7 @@ func (s *Server) sweepOne(ctx context.Context, a Attachment) error {
 			return err
 		}
 	}
-	s.log.InfoContext(ctx, "attachment has no interface", "container", a.Container, "interface", a.Interface, "port", port.ID)
+	s.log.InfoContext(ctx, "attachment has no interface",
+		"container", a.Container, "interface", a.Interface, "port", port.ID)
 	return s.remove(ctx, a.Key())
 }

@@ -39,8 +39,8 @@ func (n *Network) here(q sdn.PortQuery) sdn.PortQuery {
 	return q
 }
 
-// Release deletes what was made for the port, and then the port, or gives a borrowed one back. While there is anything there is the port.
-// Without the port it is reconcile.ErrAbsent.
+// Release deletes what was created for the port, and then the port, or restores an existing one. While
+// anything is left the port exists. Without the port it returns reconcile.ErrAbsent.
 func (n *Network) Release(ctx context.Context, _ reconcile.Object, i Intent) error {
 	a := i.Attachment
 	port, there, err := n.port(ctx, a)
@@ -61,12 +61,13 @@ func (n *Network) Release(ctx context.Context, _ reconcile.Object, i Intent) err
 	return n.letGo(ctx, port)
 }
 
-// unlimit takes away the port's policy, where it has one of ours.
+// unlimit deletes the port's policy, if it has one of ours.
 func (n *Network) unlimit(ctx context.Context, a Attachment, port sdn.Port) error {
 	if !n.sdn.Capabilities().QoS {
 		return nil
 	}
-	for policy, err := range n.sdn.FindQoSPolicies(ctx, sdn.QoSPolicyQuery{Match: sdn.Match{Keys: []sdn.Key{n.key(kindPolicy, a)}}}) {
+	ours := sdn.QoSPolicyQuery{Match: sdn.Match{Keys: []sdn.Key{n.key(kindPolicy, a)}}}
+	for policy, err := range n.sdn.FindQoSPolicies(ctx, ours) {
 		if err != nil {
 			return err
 		}
@@ -82,7 +83,7 @@ func (n *Network) unlimit(ctx context.Context, a Attachment, port sdn.Port) erro
 	return nil
 }
 
-// letGo deletes a port of this installation's, and gives another's back.
+// letGo deletes a port of this installation, and restores an existing one.
 func (n *Network) letGo(ctx context.Context, port sdn.Port) error {
 	if port.Key.Kind == kindPort && port.Key.Owner == n.sdn.Installation() {
 		return n.sdn.DeletePorts(ctx, []sdn.ID{port.ID})

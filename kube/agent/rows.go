@@ -85,8 +85,8 @@ func (s *Server) remove(ctx context.Context, key string) error {
 	return err
 }
 
-// release deletes an attachment whose lock is held. What was bound without the daemon can be
-// known to the Source too, by another key: Raven has claimed its port.
+// release deletes an attachment whose lock is held. The Source can know a static binding too, by
+// another key, if Raven allocated its port.
 func (s *Server) release(ctx context.Context, a Attachment) error {
 	key, ok := s.source.RowOf(a)
 	if _, bound, err := s.static.Find(a.Container, a.Interface); err != nil {

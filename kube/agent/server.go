@@ -23,14 +23,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// What bounds the server. A request that has begun is finished also when the daemon ends, within the last of them.
+// Limits of the server. A DEL frees what ADDs may wait for, so maxAdds leaves room for DELs.
 const (
-	maxCalls     = 1024             // at once; others wait
-	maxAdds      = 512              // of them; a further one is to come again. What ADDs may wait for, DELs bring: they always find room
+	maxCalls     = 1024             // concurrently; others wait
+	maxAdds      = 512              // of them; the runtime must ask again for more
 	readLimit    = 10 * time.Second // for a whole request
 	requestLimit = 60 * time.Second // for what it asks; kuryr-cni waits longer
-	undoLimit    = 25 * time.Second // for taking back what failed, also without a caller
-	endLimit     = 10 * time.Second // for what is under way when the daemon ends
+	undoLimit    = 25 * time.Second // for the cleanup after a failure, also without a caller
+	endLimit     = 10 * time.Second // for requests in progress when the daemon ends
 )
 
 // Binder is what is used of bind.Binder.
@@ -45,8 +45,9 @@ type Config struct {
 	Source Source
 	Binder Binder
 	// Store has the attachments' rows. It is not started yet; its user runs and closes it.
-	Store      *reconcile.Store
-	State      string                // folder of what was bound by CNI_ARGS alone, and of DELs that found no daemon; "" is cni.DefaultState
+	Store *reconcile.Store
+	// State is the folder of static bindings and of pending DELs; "" is cni.DefaultState.
+	State      string
 	Idle       *idlegate.Gate        // notes ADDs and DELs in progress; may be nil
 	Logger     *slog.Logger          // nil: slog.Default
 	Registerer prometheus.Registerer // nil: nothing is counted
@@ -92,18 +93,18 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// Serve answers what comes on the listener, which must be root's alone (package rootsock), until ctx ends. Its error is the
-// listener's.
+// Serve answers the requests of the listener, which only root may use (package rootsock), until ctx ends.
+// Its error is the listener's.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
-	// What is under way has a little longer than ctx.
+	// Requests in progress have a little longer than ctx.
 	lasting, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(endLimit, end) })()
 
 	var work sync.WaitGroup
 	defer work.Wait()
-	work.Go(func() { s.settle(ctx) })
+	work.Go(func() { s.recover(ctx) })
 	calls := make(chan struct{}, maxCalls)
 	for {
 		calls <- struct{}{}
@@ -133,7 +134,7 @@ func (s *Server) answer(ctx context.Context, conn net.Conn) {
 		return
 	}
 	if err != nil {
-		s.log.WarnContext(ctx, "a request of kuryr-cni cannot be read", "error", err)
+		s.log.WarnContext(ctx, "request of kuryr-cni cannot be read", "err", err)
 		_ = reply(conn, nil, cni.Undecodable.Errorf("request: %v", err))
 		return
 	}
@@ -148,8 +149,8 @@ func (s *Server) answer(ctx context.Context, conn net.Conn) {
 	s.done(ctx, c, err, time.Since(start))
 	_ = conn.SetWriteDeadline(time.Now().Add(readLimit))
 	if err := reply(conn, out, err); err != nil {
-		// It was killed meanwhile. What was done stays done: the runtime asks again, or for DEL.
-		s.log.WarnContext(ctx, "kuryr-cni did not take its answer", "verb", c.Verb, "container", c.Container, "error", err)
+		// It was killed. The runtime asks again, or for DEL.
+		s.log.WarnContext(ctx, "answer to kuryr-cni not sent", "verb", c.Verb, "container", c.Container, "err", err)
 	}
 }
 
@@ -160,18 +161,21 @@ func (s *Server) done(ctx context.Context, c cni.Call, err error, took time.Dura
 		outcome = cni.KindOf(cni.AsError(err).Code).Name
 	}
 	s.metrics.done(c.Verb, outcome, took)
-	attrs := []any{"verb", c.Verb, "container", c.Container, "interface", c.Interface, "took", took.Round(10 * time.Microsecond)}
+	attrs := []any{
+		"verb", c.Verb, "container", c.Container, "interface", c.Interface, "took", took.Round(10 * time.Microsecond),
+	}
 	switch {
 	case err != nil && c.Verb != cni.Status:
-		s.log.WarnContext(ctx, "CNI call failed", append(attrs, "error", err)...)
+		s.log.WarnContext(ctx, "CNI call failed", append(attrs, "err", err)...)
 	case c.Verb == cni.Add || c.Verb == cni.Del || c.Verb == cni.GC:
 		s.log.InfoContext(ctx, "CNI call", attrs...)
-	default: // asked for again and again
+	default: // frequent
 		s.log.DebugContext(ctx, "CNI call", attrs...)
 	}
 }
 
-// Do does one call and gives what is to be written to standard output. Calls for one interface of one container follow one another; all others run at once.
+// Do does one call and returns what kuryr-cni writes to standard output. Calls for one interface of one
+// container follow one another; all others run concurrently.
 func (s *Server) Do(ctx context.Context, c cni.Call) ([]byte, error) {
 	conf, err := cni.ParseConfig(c.Verb, c.Config)
 	if err != nil {
@@ -200,12 +204,12 @@ func (s *Server) Do(ctx context.Context, c cni.Call) ([]byte, error) {
 	return nil, cni.BadEnvironment.Errorf("CNI_COMMAND: %q is unknown", c.Verb)
 }
 
-// lock holds an attachment.
+// lock locks an attachment.
 func (s *Server) lock(ctx context.Context, a Attachment) (unlock func(), err error) {
 	return s.locks.Lock(ctx, a.Key())
 }
 
-// status tells whether containers can be added.
+// status reports whether containers can be added.
 func (s *Server) status(ctx context.Context, conf cni.Config) error {
 	p, ok := s.source.(Prober)
 	if !ok {

@@ -194,7 +194,7 @@ func (r *rig) run() {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { r.store.Run(ctx) })
-	r.settle(ctx)
+	r.recover(ctx)
 	for end := time.Now().Add(10 * time.Second); r.deleting() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			r.t.Error("not all is deleted")

@@ -10,28 +10,29 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Attachment is one interface of one container, as a container runtime names it to CNI. Container and Interface are its identity.
+// Attachment is one interface of one container, as a container runtime names it to CNI. Container and
+// Interface are its identity.
 type Attachment struct {
 	Container string // CNI_CONTAINERID
 	Interface string // CNI_IFNAME
-	Namespace string // path of the network namespace, CNI_NETNS; may be gone or "" when it is taken away
+	Namespace string // path of the network namespace, CNI_NETNS; may be gone or "" in a DEL
 
-	Network string // the conflist's name: GC is about the attachments of one
-	Pod     *Pod   `json:",omitempty"` // nil where it is not Kubernetes that asks
+	Network string // the conflist's name, to which GC is limited
+	Pod     *Pod   `json:",omitempty"` // nil if not Kubernetes asks
 	Want    Want   `json:",omitzero"`
 }
 
 // Key is the key of the attachment's row.
 func (a Attachment) Key() string { return a.Container + "/" + a.Interface }
 
-// Pod is what Kubernetes tells by CNI_ARGS of the pod that a container is of.
+// Pod is the container's pod, by CNI_ARGS.
 type Pod struct {
 	Namespace string
 	Name      string
-	UID       string // "" from a container runtime that does not tell it
+	UID       string // "" from a container runtime that does not send it
 }
 
-// Want is what the caller asks of the port beyond that there is one.
+// Want is what the caller asks of the port.
 type Want struct {
 	Port sdn.ID           `json:",omitempty"` // that very port (PORT_UUID)
 	MAC  net.HardwareAddr `json:",omitempty"` // nil: any
@@ -44,7 +45,8 @@ type Want struct {
 	Published []Published `json:",omitempty"` // ports of the host that lead to it
 }
 
-// Published is a port of the host that leads to one of the container (CNI's capability portMappings, Kubernetes' hostPort).
+// Published is a port of the host that leads to one of the container (CNI's capability portMappings,
+// Kubernetes' hostPort).
 type Published struct {
 	HostIP   netip.Addr // invalid: every address of the host
 	HostPort uint16
@@ -52,12 +54,13 @@ type Published struct {
 	Protocol sdn.Protocol
 }
 
-// Wiring is a port that is to be plugged, with all that this takes.
+// Wiring is a port with all that plugging it takes.
 type Wiring struct {
 	Port    sdn.Port
 	MTU     int
 	Subnets []sdn.Subnet
-	Limits  sdn.Limits `json:",omitzero"` // that the node itself is to keep it to; zero where the SDN does, or where there are none
+	// Limits are those that the node enforces; zero if the SDN does, or if there are none.
+	Limits sdn.Limits `json:",omitzero"`
 }
 
 // Intent is what the row of an attachment asks for.
@@ -123,14 +126,16 @@ type Lister interface {
 	Attachments(ctx context.Context) ([]Attachment, error)
 }
 
-// Recoverer is a Source that has something to bring in order when the daemon starts.
+// Recoverer is a Source that has work to do when the daemon starts.
 type Recoverer interface {
-	// Recover is called at the start, beside the first requests, again and again until it gives nil.
+	// Recover is called at the start, beside the first requests, until it succeeds.
 	Recover(ctx context.Context) error
 }
 
-// Prober is a Source that can tell whether it would serve a claim, for CNI's STATUS. A Source that is none is always ready.
+// Prober is a Source that reports whether it could provide a port, for CNI's STATUS. Other Sources are
+// always ready.
 type Prober interface {
-	// Ready is nil, or why a container could not be given a port of the conflist's network; wanted is Want.Network.
+	// Ready is nil, or why a container could not get a port of the conflist's network; wanted is
+	// Want.Network.
 	Ready(ctx context.Context, network, wanted string) error
 }

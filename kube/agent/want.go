@@ -12,7 +12,7 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// attachment is what a call asks for. What was checked when the call was read is not checked again.
+// attachment returns what a call asks for. It does not repeat the checks of Call.Validate.
 func attachment(c cni.Call, conf cni.Config, args cni.Args) (Attachment, error) {
 	a := Attachment{Container: c.Container, Interface: c.Interface, Namespace: c.Namespace, Network: conf.Name}
 	if args.PodNamespace != "" && args.PodName != "" { // other callers than Kubernetes send one of them, or none
@@ -37,7 +37,8 @@ func attachment(c cni.Call, conf cni.Config, args cni.Args) (Attachment, error) 
 	}
 	if b := conf.Runtime.Bandwidth; b != nil {
 		a.Want.Bandwidth = sdn.Limits{
-			IngressKbps: kilo(b.IngressRate), IngressBurst: kilo(b.IngressBurst), EgressKbps: kilo(b.EgressRate), EgressBurst: kilo(b.EgressBurst),
+			IngressKbps: kilo(b.IngressRate), IngressBurst: kilo(b.IngressBurst),
+			EgressKbps: kilo(b.EgressRate), EgressBurst: kilo(b.EgressBurst),
 		}
 	}
 	a.Want.Published = published(conf.Runtime.PortMappings)
@@ -60,7 +61,10 @@ func published(mappings []cni.PortMapping) []Published {
 		if host.IsValid() && host.IsUnspecified() && host.Is4() {
 			host = netip.Addr{} // as container engines mean it
 		}
-		list = append(list, Published{HostIP: host, HostPort: uint16(m.HostPort), Port: uint16(m.ContainerPort), Protocol: protocols[strings.ToLower(m.Protocol)]})
+		list = append(list, Published{
+			HostIP: host, HostPort: uint16(m.HostPort), Port: uint16(m.ContainerPort),
+			Protocol: protocols[strings.ToLower(m.Protocol)],
+		})
 	}
 	return list
 }
