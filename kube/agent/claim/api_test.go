@@ -451,6 +451,7 @@ type world struct {
 type plugs struct {
 	mu    sync.Mutex
 	there map[sdn.ID]bind.Interface
+	stuck error // of Unplug
 }
 
 func (p *plugs) Plug(_ context.Context, i bind.Interface) (bind.Result, error) {
@@ -463,8 +464,10 @@ func (p *plugs) Plug(_ context.Context, i bind.Interface) (bind.Result, error) {
 func (p *plugs) Unplug(_ context.Context, port sdn.Port) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.there, port.ID)
-	return nil
+	if p.stuck == nil {
+		delete(p.there, port.ID)
+	}
+	return p.stuck
 }
 
 func (p *plugs) State(_ context.Context, port sdn.Port) (bind.State, error) {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +65,36 @@ func TestTwoRowsOfOnePort(t *testing.T) {
 			}
 			must(t, w.store.Close())
 		}
+	}
+}
+
+// TestDelAfterRestart has a DEL fail, and asks for it again after a restart: it is answered when the
+// interface is gone.
+func TestDelAfterRestart(t *testing.T) {
+	w := newWorld(t, aPort(1), aPod("a", "ua"))
+	w.begun()
+	w.adds(ask("c", "a", "ua"))
+	stuck := func(err error) {
+		w.plugs.mu.Lock()
+		defer w.plugs.mu.Unlock()
+		w.plugs.stuck = err
+	}
+	stuck(errors.New("the link is busy"))
+	if err := w.Release(t.Context(), ask("c", "a", "ua")); err == nil {
+		t.Fatal("a DEL succeeds with the interface in place")
+	}
+	w.restart()
+	w.begun()
+	eventually(t, "a long pause before the next attempt", func() bool {
+		r := slices.Collect(w.server.Rows())
+		return len(r) == 1 && r[0].Tries >= 8
+	})
+	stuck(nil)
+	w.dels(ask("c", "a", "ua"))
+	w.plugs.mu.Lock()
+	defer w.plugs.mu.Unlock()
+	if len(w.plugs.there) != 0 {
+		t.Error("the interface is still there")
 	}
 }
 
