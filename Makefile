@@ -52,7 +52,7 @@ man: build ## write the man pages to man/
 # "make race" does that for the whole tree; kube/raven, sdn/neutron and datapath/fabric take too
 # long with it.
 RACE := ./bind ./datapath/lb ./docker ./internal/idlegate ./internal/keymutex ./internal/portproxy \
-	./internal/reconcile ./kube/node ./kube/node/claim ./kube/node/services ./kurma/plugin ./kurma/pod ./sdn/local
+	./internal/reconcile ./kube/agent ./kube/agent/claim ./kube/proxy ./kurma/plugin ./kurma/pod ./sdn/local
 
 # Test functions in files with the build tag kubernetes.
 TAGGED = $(shell grep -l '^//go:build.* kubernetes' cmd/kuryr/*_test.go | \
@@ -147,7 +147,7 @@ helm: build bin/count ## render and lint the Helm chart with Helm itself, and ho
 	KURYR=$(CURDIR)/bin/kuryr go test -C test/helm -json -count=1 -run '$(SCENARIOS)' . | $(call count,helm)
 
 # The folders whose own tests kill at failpoints; without the tag those tests are not there.
-KILLS := ./kube/node/claim ./kube/node/leg ./docker ./bind ./datapath/fabric ./datapath/host ./datapath/lb ./sdn/local ./sdn/nested ./sdn/restapi ./kurma/netplugin ./kurma/pod ./kurma/plugin ./kurma/image
+KILLS := ./kube/agent/claim ./kube/agent/leg ./docker ./bind ./datapath/fabric ./datapath/host ./datapath/lb ./sdn/local ./sdn/nested ./sdn/restapi ./kurma/netplugin ./kurma/pod ./kurma/plugin ./kurma/image
 
 crash: SCENARIOS = Failpoints|Crash|Killed
 crash: need-root bin/count ## kill Kuryr at every failpoint and compare store and kernel; KURYR_CRASH_VISITS=1 kills at the first visit only (root)

@@ -15,9 +15,9 @@ import (
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/metrics"
 	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/kube/agent"
 	"github.com/kuryr/kuryr/kube/cni"
-	"github.com/kuryr/kuryr/kube/node"
-	"github.com/kuryr/kuryr/kube/node/services"
+	"github.com/kuryr/kuryr/kube/proxy"
 	"github.com/kuryr/kuryr/kube/raven"
 	"github.com/kuryr/kuryr/kurma/plugin"
 	"github.com/kuryr/kuryr/kurma/pod"
@@ -205,7 +205,7 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 	}
 	t.Cleanup(driver.Close)
 	raven.NewMetrics(names)
-	services.NewMetrics(names)
+	proxy.NewMetrics(names)
 	names.MustRegister(plugin.Collector(nil))
 	store, err := reconcile.Open(reconcile.Config{
 		Path: filepath.Join(t.TempDir(), "kurma.db"), Registerer: names,
@@ -215,7 +215,7 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	pod.New(pod.Config{Store: store, Registerer: names})
-	if _, err := node.New(node.Config{Store: store, Registerer: names}); err != nil {
+	if _, err := agent.New(agent.Config{Store: store, Registerer: names}); err != nil {
 		t.Fatal(err)
 	}
 	if len(*names) < 10 {

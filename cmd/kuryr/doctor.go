@@ -285,7 +285,7 @@ func (e *examination) node() doctor.NodeFacts {
 	f := doctor.NodeFacts{Socket: e.cfg.Node.Socket, Conflist: e.cfg.Node.Conflist, Answers: peer(e.cfg.Node.Socket) != 0}
 	_, err := os.Stat(f.Socket)
 	f.There = err == nil || f.Conflist != ""
-	owed, err := jsonstore.Load[cni.Call](cni.OwedIn(filepath.Join(e.cfg.StateDir, "cni")))
+	owed, err := jsonstore.Load[cni.Call](cni.PendingDELs(filepath.Join(e.cfg.StateDir, "cni")))
 	f.Owed, f.Err = len(owed), err
 	if f.Conflist != "" {
 		if _, err := os.Stat(f.Conflist); err != nil {

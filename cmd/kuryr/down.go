@@ -227,7 +227,7 @@ func removeFiles(cfg config.Config) error {
 		}
 		files = append(append(files, cfg.Node.Socket), tables...)
 		state := filepath.Join(cfg.StateDir, "cni")
-		folders = append(folders, cni.OwedIn(state).Dir(), cni.BoundIn(state).Dir(), state)
+		folders = append(folders, cni.PendingDELs(state).Dir(), cni.StaticBindings(state).Dir(), state)
 	}
 	for _, dir := range append(folders, cfg.StateDir) {
 		if err := atomicfile.Clean(dir); err != nil {

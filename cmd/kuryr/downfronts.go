@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/sdn/restapi"
 )
@@ -105,10 +106,8 @@ func (f runningFront) stop(ctx context.Context) error {
 		return err
 	}
 	for answered(f.socket) {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for its end: %w", ctx.Err())
-		case <-time.After(20 * time.Millisecond):
+		if err := backoff.Sleep(ctx, 20*time.Millisecond); err != nil {
+			return fmt.Errorf("wait for its end: %w", err)
 		}
 	}
 	return nil

@@ -22,8 +22,8 @@ import (
 	"github.com/kuryr/kuryr/internal/hostports"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/internal/rootsock"
+	"github.com/kuryr/kuryr/kube/agent"
 	"github.com/kuryr/kuryr/kube/cni"
-	"github.com/kuryr/kuryr/kube/node"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -62,7 +62,7 @@ type nodeFront struct {
 	held     *hostports.Holder
 	registry *prometheus.Registry
 	store    *reconcile.Store // nil until CNI is served
-	server   atomic.Pointer[node.Server]
+	server   atomic.Pointer[agent.Server]
 	pins     string // folder of the namespaces that ports are plugged into; "" where they are in the host's
 }
 
@@ -115,13 +115,13 @@ func (f *nodeFront) begin(ctx context.Context, work *errgroup.Group) error {
 }
 
 // open makes the CNI server on its table.
-func (f *nodeFront) open(ctx context.Context) (*node.Server, error) {
+func (f *nodeFront) open(ctx context.Context) (*agent.Server, error) {
 	var err error
 	if f.store, err = openAgentStore(f.cfg, f.registry, f.log); err != nil {
 		return nil, err
 	}
-	server, err := node.New(node.Config{
-		Source: node.NewNetwork(node.NetworkConfig{
+	server, err := agent.New(agent.Config{
+		Source: agent.NewNetwork(agent.NetworkConfig{
 			Provider: f.provider, Host: f.cfg.Host, HostPorts: f.held, Logger: f.log,
 		}),
 		Binder: patient(f.cfg, f.binder), Store: f.store,
@@ -142,7 +142,7 @@ func (f *nodeFront) findings() []admin.Finding {
 	return pendingFindings(f.server.Load())
 }
 
-func pendingFindings(s *node.Server) []admin.Finding {
+func pendingFindings(s *agent.Server) []admin.Finding {
 	n := s.Pending()
 	if n == 0 {
 		return []admin.Finding{}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/internal/reconcile"
 )
 
 // errOfCluster is the answer to what only a process with an SDN or with Docker can be asked for.
@@ -52,16 +53,22 @@ func (n *clusterNode) findings(ctx context.Context) []admin.Finding {
 	return out
 }
 
-// Status counts the interfaces of containers that have ports as "attachment", and as "port" all ports that the node has.
+// Status counts the interfaces of containers as "attachment", and the ports of the node as "port".
 func (n *clusterNode) Status(ctx context.Context) (admin.Status, error) {
-	has, err := n.claimant.Attachments(ctx)
-	if err != nil {
-		return admin.Status{}, err
+	var attachments int64
+	for r := range n.server.Rows() {
+		if r.Phase == reconcile.Wanted {
+			attachments++
+		}
 	}
 	view := n.claimant.View()
 	s := admin.Status{
 		Version: version, Host: n.name, Started: n.started, Cluster: true, Reasons: n.Unready(), NodeSocket: n.cfg.Node.Socket,
-		Objects: map[string]int64{"attachment": int64(len(has)), "port": int64(len(view.Ports)), "pool": int64(len(view.Pools)), "waiting pod": int64(view.Waiting)}, Findings: n.findings(ctx), Unreached: []admin.Unreached{},
+		Objects: map[string]int64{
+			"attachment": attachments, "port": int64(len(view.Ports)),
+			"pool": int64(len(view.Pools)), "waiting pod": int64(view.Waiting),
+		},
+		Findings: n.findings(ctx), Unreached: []admin.Unreached{},
 	}
 	s.Ready = len(s.Reasons) == 0
 	return s, nil

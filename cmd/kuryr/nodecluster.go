@@ -24,11 +24,11 @@ import (
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/internal/rootsock"
 	"github.com/kuryr/kuryr/internal/sdnotify"
+	"github.com/kuryr/kuryr/kube/agent"
+	"github.com/kuryr/kuryr/kube/agent/claim"
+	"github.com/kuryr/kuryr/kube/agent/condition"
+	"github.com/kuryr/kuryr/kube/agent/leg"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
-	"github.com/kuryr/kuryr/kube/node"
-	"github.com/kuryr/kuryr/kube/node/claim"
-	"github.com/kuryr/kuryr/kube/node/condition"
-	"github.com/kuryr/kuryr/kube/node/leg"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -53,11 +53,11 @@ type clusterNode struct {
 	cfg      config.Config
 	log      *slog.Logger
 	binder   *bind.Binder
-	claimant *claim.Claimant
+	claimant *claim.Allocator
 	keeper   *condition.Keeper
 	leg      *leg.Leg
 	store    *reconcile.Store
-	server   *node.Server
+	server   *agent.Server
 	services *nodeServices // nil where Services are another's
 	metrics  *prometheus.Registry
 	ports    hostport.Table
@@ -157,7 +157,7 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 		return nil, errors.Join(err, n.store.Close(), n.binder.Close())
 	}
 	n.services.seeLeg(n.leg.Has())
-	n.server, err = node.New(node.Config{
+	n.server, err = agent.New(agent.Config{
 		Source: n.claimant, Binder: patient(cfg, n.binder), Store: n.store,
 		State: filepath.Join(cfg.StateDir, "cni"), Idle: &calls, Logger: log, Registerer: n.metrics,
 	})

@@ -11,7 +11,7 @@ import (
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/ipproto"
-	"github.com/kuryr/kuryr/kube/node/claim"
+	"github.com/kuryr/kuryr/kube/agent/claim"
 )
 
 // pods are the node's, with their ports and how these are plugged.

@@ -9,7 +9,7 @@ import (
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/reconcile"
-	"github.com/kuryr/kuryr/kube/node/leg"
+	"github.com/kuryr/kuryr/kube/agent/leg"
 	"github.com/spf13/cobra"
 )
 

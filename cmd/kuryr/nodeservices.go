@@ -18,14 +18,14 @@ import (
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/metrics"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
-	"github.com/kuryr/kuryr/kube/node/services"
+	"github.com/kuryr/kuryr/kube/proxy"
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // nodeServices is what the daemon of a cluster's node does of Services, where it is to.
 type nodeServices struct {
-	*services.Controller
+	*proxy.Controller
 	table *lb.Table
 	host  *host.Host
 	log   *slog.Logger
@@ -36,9 +36,9 @@ type nodeServices struct {
 func newNodeServices(cfg config.Config, api client.WithWatch, name string, registry prometheus.Registerer, log *slog.Logger) *nodeServices {
 	table := balancing(cfg, log, count(metrics.NewBalancing(registry)))
 	return &nodeServices{
-		Controller: services.New(services.Config{
+		Controller: proxy.New(proxy.Config{
 			Client: api, Node: name, Table: table, NodePorts: cfg.Node.NodePortAddresses, HealthListen: cfg.Node.HealthListen, Registerer: registry, Log: log,
-			Rules: services.Rules{
+			Rules: proxy.Rules{
 				ClusterIPs:  cfg.Node.LoadBalancers == config.LoadBalancersNode,
 				ExternalIPs: cfg.Node.ExternalIPs, LoadBalancerIPs: cfg.Node.LoadBalancerIPs,
 			},

@@ -12,7 +12,7 @@ import (
 
 	"github.com/kuryr/kuryr/datapath/guard"
 	"github.com/kuryr/kuryr/internal/nstest"
-	"github.com/kuryr/kuryr/kube/node/services"
+	"github.com/kuryr/kuryr/kube/proxy"
 )
 
 // Who flushes the host's ruleset does not make the node a router between the networks behind its links.
@@ -20,7 +20,7 @@ func TestGuardComesBack(t *testing.T) {
 	nstest.Require(t)
 	ns := nstest.New(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	s := &nodeServices{Controller: services.New(services.Config{}), log: slog.New(slog.DiscardHandler), leg: make(chan struct{})}
+	s := &nodeServices{Controller: proxy.New(proxy.Config{}), log: slog.New(slog.DiscardHandler), leg: make(chan struct{})}
 	close(s.leg)
 	ended := make(chan struct{})
 	go nstest.Do(t, ns, func() { s.stand(ctx); close(ended) })
@@ -64,8 +64,8 @@ func TestNodeWaitsForClusterIPs(t *testing.T) {
 		waits bool
 	}{
 		"Services are another's": {nil, false},
-		"ClusterIPs are":         {&nodeServices{Controller: services.New(services.Config{})}, false},
-		"the node's own":         {&nodeServices{Controller: services.New(services.Config{Rules: services.Rules{ClusterIPs: true}})}, true},
+		"ClusterIPs are":         {&nodeServices{Controller: proxy.New(proxy.Config{})}, false},
+		"the node's own":         {&nodeServices{Controller: proxy.New(proxy.Config{Rules: proxy.Rules{ClusterIPs: true}})}, true},
 	} {
 		select {
 		case <-row.s.balances():

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/sdn/neutron"
 	"github.com/prometheus/client_golang/prometheus"
@@ -73,11 +74,7 @@ func sharedInstallation(ctx context.Context, c config.Config, log *slog.Logger) 
 			log.Info("waiting for `kuryr sdn`", "reason", reason)
 			told = true
 		}
-		timer := time.NewTimer(sharedPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if backoff.Sleep(ctx, sharedPause) != nil {
 			return "", fmt.Errorf("`kuryr sdn` has not come: %s", reason)
 		}
 	}

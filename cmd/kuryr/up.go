@@ -238,10 +238,8 @@ func (d *daemon) beginNode(ctx context.Context, work *errgroup.Group) error {
 // takeCNI serves CNI as soon as no other process holds its socket.
 func (d *daemon) takeCNI(ctx context.Context, work *errgroup.Group) error {
 	for {
-		select {
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, takeoverPause) != nil {
 			return nil
-		case <-time.After(takeoverPause):
 		}
 		err := d.node.begin(ctx, work)
 		if errors.Is(err, rootsock.ErrInUse) {

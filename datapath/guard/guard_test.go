@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nstest.Main(m)) }
 
-// That it refuses what it is to refuse, packets of kube/node/services show. Here: it is there once, however often it is set, and goes.
+// That it refuses what it is to refuse, packets of kube/proxy show. Here: it is there once, however often it is set, and goes.
 func TestSetAndRemove(t *testing.T) {
 	nstest.Require(t)
 	nstest.Do(t, nstest.New(t), func() {

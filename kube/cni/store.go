@@ -7,7 +7,7 @@ import (
 	"github.com/kuryr/kuryr/internal/jsonstore"
 )
 
-// DefaultState is the folder of what is kept of containers beside the SDN.
+// DefaultState is the folder of what kuryr-cni and the daemon both keep.
 const DefaultState = "/var/lib/kuryr/cni"
 
 // RecordName returns the name of the record of a container's interface. It is readable and
@@ -16,10 +16,13 @@ func RecordName(container, iface string) string {
 	return container + "-" + hex.EncodeToString([]byte(iface))
 }
 
-// OwedIn returns the store of pending DELs: kuryr-cni adds those that it could not pass to
-// the daemon, and the daemon those that it could not pass to the SDN. The values are Calls
-// by RecordName.
-func OwedIn(state string) *jsonstore.Store { return jsonstore.Shared(filepath.Join(state, "owed")) }
+// PendingDELs returns the store of the DELs that kuryr-cni could not pass to the daemon: Calls
+// by RecordName. The daemon makes them rows of its table.
+func PendingDELs(state string) *jsonstore.Store {
+	return jsonstore.Shared(filepath.Join(state, "owed"))
+}
 
-// BoundIn returns the store of the interfaces bound by CNI_ARGS alone, by RecordName.
-func BoundIn(state string) *jsonstore.Store { return jsonstore.Shared(filepath.Join(state, "bound")) }
+// StaticBindings returns the store of package static.
+func StaticBindings(state string) *jsonstore.Store {
+	return jsonstore.Shared(filepath.Join(state, "bound"))
+}

@@ -56,7 +56,7 @@ func plug(ctx context.Context, b *bench) error {
 
 // oneMore is what of one Service more is the daemon's and the kernel's, without an API server.
 func oneMore(ctx context.Context, b *bench) error {
-	ratios, err := goBenchmark(ctx, "BenchmarkMore", "./kube/node/services", "100x")
+	ratios, err := goBenchmark(ctx, "BenchmarkMore", "./kube/proxy", "100x")
 	if err != nil {
 		return err
 	}

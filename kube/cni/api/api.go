@@ -16,8 +16,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/kube/cni"
-	"github.com/kuryr/kuryr/kube/cni/given"
+	"github.com/kuryr/kuryr/kube/cni/static"
 	"github.com/kuryr/kuryr/kube/portspec"
 )
 
@@ -53,7 +54,7 @@ type port struct {
 var errNotYet = errors.New("the pod has no port yet")
 
 // Do is what kuryr-cni does by way of the API: Add, and Status.
-func Do(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder) ([]byte, error) {
+func Do(ctx context.Context, c cni.Call, conf cni.Config, folder *static.Bindings) ([]byte, error) {
 	if c.Verb == cni.Status {
 		return nil, Status(ctx, conf)
 	}
@@ -81,7 +82,7 @@ func Status(ctx context.Context, conf cni.Config) error {
 // API server; BadEnvironment without a pod in CNI_ARGS; NotFound for a pod that is not
 // there, or another of its name; Denied for a token that is refused; TimedOut where the
 // port has not come, Unavailable where the API has not answered in that time.
-func Add(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder) ([]byte, error) {
+func Add(ctx context.Context, c cni.Call, conf cni.Config, folder *static.Bindings) ([]byte, error) {
 	client, err := newClient(conf)
 	if err != nil {
 		return nil, err
@@ -127,16 +128,14 @@ func (c *client) wait(ctx context.Context, args cni.Args, iface string) (port, e
 		if ctx.Err() == nil { // one that was cut off says nothing
 			last = err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			if !errors.Is(last, errNotYet) {
-				return found, last
-			}
-			return found, cni.TimedOut.Errorf("pod %s/%s has no port after %s: does Raven (kuryr controller) run?", args.PodNamespace, args.PodName, c.limit)
+		if backoff.Sleep(ctx, pause) == nil {
+			continue
 		}
+		if !errors.Is(last, errNotYet) {
+			return found, last
+		}
+		return found, cni.TimedOut.Errorf("pod %s/%s has no port after %s: does Raven (kuryr controller) run?",
+			args.PodNamespace, args.PodName, c.limit)
 	}
 }
 
@@ -184,12 +183,12 @@ func portOf(text, iface string) string {
 }
 
 // bound is the port in the SDN's words.
-func (p port) bound() (given.Bound, error) {
+func (p port) bound() (static.Binding, error) {
 	has, subnets, err := p.Spec.Port()
 	if err != nil {
-		return given.Bound{}, cni.Undecodable.Errorf("KuryrPort %s: %v", p.Metadata.Name, err)
+		return static.Binding{}, cni.Undecodable.Errorf("KuryrPort %s: %v", p.Metadata.Name, err)
 	}
-	return given.Bound{Port: has, MTU: p.Spec.Network.MTU, Subnets: subnets}, nil
+	return static.Binding{Port: has, MTU: p.Spec.Network.MTU, Subnets: subnets}, nil
 }
 
 // client asks the API.

@@ -20,7 +20,7 @@ import (
 
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/kube/cni"
-	"github.com/kuryr/kuryr/kube/cni/given"
+	"github.com/kuryr/kuryr/kube/cni/static"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -129,7 +129,7 @@ func add(t *testing.T, k *kubernetes, args string, change func(*cni.Config)) (st
 		change(&conf)
 	}
 	b := &binder{}
-	out, err := Add(ctx, cni.Call{Verb: cni.Add, Container: "a", Namespace: "/run/netns/a", Interface: "eth0", Args: args}, conf, given.In(t.TempDir(), b))
+	out, err := Add(ctx, cni.Call{Verb: cni.Add, Container: "a", Namespace: "/run/netns/a", Interface: "eth0", Args: args}, conf, static.In(t.TempDir(), b))
 	return string(out), b, err
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/kube/cni"
-	"github.com/kuryr/kuryr/kube/cni/given"
+	"github.com/kuryr/kuryr/kube/cni/static"
 	"github.com/kuryr/kuryr/sdn"
 	"golang.org/x/sys/unix"
 )
@@ -41,7 +41,7 @@ type Plugin struct {
 	// API is the third way, by a Kubernetes API: ADD binds what that tells, and STATUS asks
 	// whether it would. Its error is cni.ErrNoAPI where nothing names one. nil: there is
 	// none.
-	API func(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder) ([]byte, error)
+	API func(ctx context.Context, c cni.Call, conf cni.Config, folder *static.Bindings) ([]byte, error)
 }
 
 // Run does what is asked, writes the answer, and gives the exit status.
@@ -82,7 +82,7 @@ func (p Plugin) run(ctx context.Context, conf *cni.Config) ([]byte, error) {
 	case errors.Is(err, cni.ErrNoDaemon):
 		return p.alone(ctx, c, read)
 	case c.Verb == cni.Del && isCode(err, cni.TryAgain, cni.TimedOut): // it was killed in the midst
-		return nil, p.owe(ctx, c, read)
+		return nil, p.queue(ctx, c, read)
 	}
 	return out, err
 }
@@ -133,7 +133,7 @@ func (p Plugin) alone(ctx context.Context, c cni.Call, conf cni.Config) ([]byte,
 	}
 	defer func() { _ = binder.Close() }()
 	patient := bind.Patient{Binder: binder, Patience: bind.DefaultPatience}
-	folder := given.In(cmp.Or(conf.State, cni.DefaultState), leaving{patient})
+	folder := static.In(cmp.Or(conf.State, cni.DefaultState), leaving{patient})
 	switch c.Verb {
 	case cni.Add:
 		args, err := cni.ParseArgs(c.Args)
@@ -152,7 +152,7 @@ func (p Plugin) alone(ctx context.Context, c cni.Call, conf cni.Config) ([]byte,
 		if there, err := folder.Unbind(ctx, c.Container, c.Interface); there || err != nil {
 			return nil, err
 		}
-		return nil, p.owe(ctx, c, conf)
+		return nil, p.queue(ctx, c, conf)
 	case cni.Check:
 		bound, there, err := folder.Find(c.Container, c.Interface)
 		if err != nil || !there {
@@ -172,7 +172,7 @@ func (p Plugin) alone(ctx context.Context, c cni.Call, conf cni.Config) ([]byte,
 	return nil, noDaemon(conf)
 }
 
-func (p Plugin) api(ctx context.Context, c cni.Call, conf cni.Config, folder *given.Folder) ([]byte, error) {
+func (p Plugin) api(ctx context.Context, c cni.Call, conf cni.Config, folder *static.Bindings) ([]byte, error) {
 	if p.API == nil {
 		return nil, noDaemon(conf)
 	}
@@ -187,22 +187,22 @@ func noDaemon(conf cni.Config) *types.Error {
 	return cni.TryAgain.Errorf("%v: nobody answers at %s", cni.ErrNoDaemon, cmp.Or(conf.Socket, cni.DefaultSocket))
 }
 
-// owe writes down a DEL for the daemon, which reads what is owed after it has begun to listen. So one that has begun before the record was there is asked anew.
-// The interface goes now: the container may live on.
-func (p Plugin) owe(ctx context.Context, c cni.Call, conf cni.Config) error {
-	owed, name := cni.OwedIn(cmp.Or(conf.State, cni.DefaultState)), cni.RecordName(c.Container, c.Interface)
-	if err := owed.Put(name, c); err != nil {
+// queue stores a DEL for the daemon, which reads the pending DELs after it has begun to listen. A
+// daemon that has begun before the record was stored is asked again. The interface is deleted now,
+// because the container may live on.
+func (p Plugin) queue(ctx context.Context, c cni.Call, conf cni.Config) error {
+	pending, name := cni.PendingDELs(cmp.Or(conf.State, cni.DefaultState)), cni.RecordName(c.Container, c.Interface)
+	if err := pending.Put(name, c); err != nil {
 		return cni.IOFailure.Errorf("the daemon does not run, and that %s is to be taken away cannot be written down: %v", c.Container, err)
 	}
 	_, err := cni.Ask(cmp.Or(conf.Socket, cni.DefaultSocket), c, askLimit)
 	if errors.Is(err, cni.ErrNoDaemon) || isCode(err, cni.TryAgain, cni.TimedOut) {
 		return remove(ctx, c)
 	}
-	return errors.Join(err, owed.Delete(name))
+	return errors.Join(err, pending.Delete(name))
 }
 
-// remove deletes the interface of a DEL that is written down. Its port and switch are the
-// daemon's to tell.
+// remove deletes the interface of a pending DEL. Only the daemon knows its port and switch.
 func remove(ctx context.Context, c cni.Call) error {
 	if c.Namespace == "" {
 		return nil

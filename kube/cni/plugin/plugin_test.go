@@ -13,7 +13,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/kube/cni"
-	"github.com/kuryr/kuryr/kube/cni/given"
+	"github.com/kuryr/kuryr/kube/cni/static"
 )
 
 // rig runs the plugin with a socket and a state folder of its own.
@@ -21,7 +21,7 @@ type rig struct {
 	socket, state string
 	netns         string
 	lost          bool
-	api           func(context.Context, cni.Call, cni.Config, *given.Folder) ([]byte, error)
+	api           func(context.Context, cni.Call, cni.Config, *static.Bindings) ([]byte, error)
 }
 
 func newRig(t *testing.T) rig {
@@ -77,7 +77,7 @@ func (r rig) daemon(t *testing.T, replies ...cni.Reply) (asked func() []cni.Requ
 
 func (r rig) owed(t *testing.T) int {
 	t.Helper()
-	all, err := jsonstore.Load[cni.Call](cni.OwedIn(r.state))
+	all, err := jsonstore.Load[cni.Call](cni.PendingDELs(r.state))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestByAPI(t *testing.T) {
 	} {
 		r := newRig(t)
 		var asked []string
-		r.api = func(_ context.Context, c cni.Call, _ cni.Config, _ *given.Folder) ([]byte, error) {
+		r.api = func(_ context.Context, c cni.Call, _ cni.Config, _ *static.Bindings) ([]byte, error) {
 			asked = append(asked, c.Verb)
 			return nil, row.answer
 		}

@@ -56,42 +56,42 @@ func TestFailpoints(t *testing.T) {
 	r.program = filepath.Join(filepath.Dir(kuryr), "kuryr-failpoints")
 	// An ADD that failed is being taken back.
 	r.must(t, "ip", "-n", "a", "link", "add", "eth0", "type", "bridge")
-	r.dying(t, "node.del.unplugged")
+	r.dying(t, "agent.del.unplugged")
 	if code, out := r.plugin(t, "ADD", "a", limited); code != 21 {
-		t.Errorf("node.del.unplugged: ADD was not killed: exit status %d\n%s", code, out)
+		t.Errorf("agent.del.unplugged: ADD was not killed: exit status %d\n%s", code, out)
 	}
 	<-r.node.Gone()
 	r.must(t, "ip", "-n", "a", "link", "del", "eth0")
 	r.start(t)
 	r.clean(t, before)
-	for _, step := range []string{"node.network.port", "node.network.policy", "node.add.claimed", "bind.plug.configured", "node.add.plugged"} {
+	for _, step := range []string{"agent.network.port", "agent.network.policy", "agent.add.claimed", "bind.plug.configured", "agent.add.plugged"} {
 		r.killedAdd(t, step, limited)
 		r.clean(t, before)
 	}
 	// Nobody asks again: what has no interface goes by itself.
-	r.dying(t, "node.add.claimed")
+	r.dying(t, "agent.add.claimed")
 	r.plugin(t, "ADD", "a", limited)
 	<-r.node.Gone()
 	r.start(t)
 	r.clean(t, before)
-	for _, step := range []string{"node.del.unplugged", "node.network.unpublished", "node.network.unlimited"} {
+	for _, step := range []string{"agent.del.unplugged", "agent.network.unpublished", "agent.network.unlimited"} {
 		r.killedDel(t, step, limited)
 		r.clean(t, before)
 	}
 }
 
 // The same of a port that CNI_ARGS give.
-func TestFailpointsOfGiven(t *testing.T) {
+func TestFailpointsOfStatic(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.must(t, "ip", "netns", "add", "a")
 	before := r.snapshot(t)
 	r.program = filepath.Join(filepath.Dir(kuryr), "kuryr-failpoints")
-	for _, step := range []string{"given.bind.recorded", "given.bind.plugged"} {
+	for _, step := range []string{"static.bind.recorded", "static.bind.plugged"} {
 		r.killedAdd(t, step, `"args": {}`, givenArgs)
 		r.clean(t, before)
 	}
-	r.killedDel(t, "given.unbind.unplugged", `"args": {}`, givenArgs)
+	r.killedDel(t, "static.unbind.unplugged", `"args": {}`, givenArgs)
 	r.clean(t, before)
 }
 
@@ -104,10 +104,10 @@ func TestFailpointsOfPublished(t *testing.T) {
 	before := r.snapshot(t)
 	r.program = filepath.Join(filepath.Dir(kuryr), "kuryr-failpoints")
 	want := `"runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}`
-	for _, step := range []string{"node.network.reserved", "node.network.published"} {
+	for _, step := range []string{"agent.network.reserved", "agent.network.published"} {
 		r.killedAdd(t, step, want)
 		r.clean(t, before)
 	}
-	r.killedDel(t, "node.network.unpublished", want)
+	r.killedDel(t, "agent.network.unpublished", want)
 	r.clean(t, before)
 }

@@ -17,11 +17,11 @@ import (
 
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/kube/agent"
+	"github.com/kuryr/kuryr/kube/agent/claim"
+	"github.com/kuryr/kuryr/kube/agent/condition"
 	kuryrv1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/cni"
-	"github.com/kuryr/kuryr/kube/node"
-	"github.com/kuryr/kuryr/kube/node/claim"
-	"github.com/kuryr/kuryr/kube/node/condition"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
 )
@@ -85,7 +85,7 @@ func TestClaimant(t *testing.T) {
 	r.must(err)
 	store, err := reconcile.Open(reconcile.Config{Path: filepath.Join(t.TempDir(), "agent.db"), Volatile: true})
 	r.must(err)
-	server, err := node.New(node.Config{Source: c, Binder: unplugged{}, Store: store, State: t.TempDir()})
+	server, err := agent.New(agent.Config{Source: c, Binder: unplugged{}, Store: store, State: t.TempDir()})
 	r.must(err)
 	r.must(store.Start(r.ctx))
 	running, stop := context.WithCancel(context.Background())
