@@ -407,7 +407,7 @@ const (
 	tag     = "t" // the key of what the callers of SetLater want
 )
 
-// name is the engine of a row as it is known when it is set.
+// name returns the engine that a row has when it is set.
 func (h *history) name(key string) string {
 	if h.unnamed || key == other {
 		return ""
