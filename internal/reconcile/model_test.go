@@ -407,7 +407,7 @@ const (
 	tag     = "t" // the key of what the callers of SetLater want
 )
 
-// name returns the engine that a row has when it is set.
+// name is the engine of a row, if that is known when it is set.
 func (h *history) name(key string) string {
 	if h.unnamed || key == other {
 		return ""
@@ -469,9 +469,10 @@ func (h *host) start(point int) {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
+	err := p.store.Start(ctx)
 	go func() {
 		defer close(p.done)
-		if p.store.Start(ctx) == nil {
+		if err == nil {
 			p.store.Run(ctx)
 		}
 		_ = p.store.Close()
