@@ -92,7 +92,7 @@ generate: ## make the deep copies of kube/api/v1 and the CRDs from its types
 # The scenarios of tier 2.
 DOCKER_CORE := ^Test(Flow|Objects|Isolation|Spoofing|NetworkOptions|EndpointOptions|AddressesAsked|Publish|$\
 PublishedPortsAreKept|Restarts|Commands|NothingIsLeft|FortyAtOnce|Swarm|ManagedPlugin|ForgottenWhileAway|$\
-EngineKilled|TwoProcesses)$$
+EngineKilled|TwoProcesses|Upgrade)$$
 
 e2e-docker: need-root docker-plugin bin/count ## scenarios with a real Docker engine on private hosts (root; installs docker.io)
 	hack/deps.sh e2e cni
@@ -174,10 +174,10 @@ bench: need-root build ## measure against the raw kernel and Docker's bridge, as
 # A second engine to measure on: the one that hack/dockerd.sh has built, if it has.
 DOCKERD ?= $(lastword $(filter-out %.lock,$(foreach f,$(wildcard $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kuryr/dockerd-29-v*),$(if $(findstring .new.,$(f)),,$(f)))))
 
-bench-docker: need-root build ## measure the Docker front end: by method, published ports, a full store, the start (root)
+bench-docker: need-root build ## measure the Docker front end: containers, by method, published ports, a full store, the start, memory (root)
 	hack/deps.sh e2e
 	go build -C test -o ../bin/ ./bench ./bench/traffic
-	bin/bench -only containers,methods,published,publish,scale,start $(if $(DOCKERD),-dockerd $(DOCKERD))
+	bin/bench -only containers,memory,methods,published,publish,scale,start $(if $(DOCKERD),-dockerd $(DOCKERD))
 
 bench-neutron: need-root build ## measure on a real Neutron: its calls, Kuryr's own time, CPU and memory (root)
 	hack/deps.sh neutron

@@ -2,10 +2,13 @@ package docker
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/kuryr/kuryr/sdn/local"
 )
 
 // The store that calls are measured against an empty one with.
@@ -23,13 +26,25 @@ func BenchmarkScaleRatioNoSync(b *testing.B) { benchmarkScale(b, true) }
 
 func benchmarkScale(b *testing.B, noSync bool) {
 	dir := b.TempDir()
-	full := openStore(b, filepath.Join(dir, "full"), true)
-	fill(boxOn(b, full))
-	if err := full.Close(); err != nil {
+	on := func(name string, noSync bool, scope Scope) (*box, *local.Provider) {
+		store := openStore(b, filepath.Join(dir, name), noSync)
+		return boxOn(b, store, func(c *Config) {
+			c.Scope, c.StateDir = scope, filepath.Join(dir, name+"-state")
+			if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
+				b.Fatal(err)
+			}
+		}), store
+	}
+	full, store := on("full", true, Local)
+	fill(full)
+	full.driver.closeDatabase()
+	if err := store.Close(); err != nil {
 		b.Fatal(err)
 	}
-	global := func(c *Config) { c.Scope = Global }
-	boxes := []*box{boxOn(b, openStore(b, filepath.Join(dir, "empty"), noSync), global), boxOn(b, openStore(b, filepath.Join(dir, "full"), noSync), global)}
+	boxes := make([]*box, 2)
+	for i, name := range []string{"empty", "full"} {
+		boxes[i], _ = on(name, noSync, Global)
+	}
 	took := [2]map[string][]time.Duration{{}, {}}
 	for i, box := range boxes {
 		box.took = func(method string, d time.Duration) { took[i][method] = append(took[i][method], d) }

@@ -1,10 +1,12 @@
 #!/bin/bash
-# docker-plugin.sh [DIR]: makes the folder (bin/docker-plugin) that `docker plugin create` takes: config.json and rootfs/, with bin/kuryr and
-# both kinds of Debian's iptables, which Kuryr uses to open doors in the host's firewall. It makes the folder anew each time, whole or not at all.
+# docker-plugin.sh [DIR [KURYR]]: makes the folder (bin/docker-plugin) that `docker plugin create`
+# takes: config.json and rootfs/, with KURYR (bin/kuryr) and both kinds of Debian's iptables, with
+# which Kuryr adds firewall exceptions. It replaces the folder when the new one is complete.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 to=${1:-bin/docker-plugin}
-[ -x bin/kuryr ] || { echo "docker-plugin.sh: bin/kuryr is missing: make build" >&2; exit 1; }
+kuryr=${2:-bin/kuryr}
+[ -x "$kuryr" ] || { echo "docker-plugin.sh: $kuryr is missing: make build" >&2; exit 1; }
 command -v xtables-nft-multi >/dev/null || [ -x /usr/sbin/xtables-nft-multi ] || hack/deps.sh plugin
 
 mkdir -p "$(dirname "$to")"
@@ -21,7 +23,7 @@ ln -s ../run "$root/var/run"
 ln -s ../../host/run/docker/netns "$root/run/docker/netns"
 
 # Not kuryr-kubernetes: a plugin of Docker's serves no cluster.
-install -m 755 bin/kuryr "$root/usr/bin/kuryr"
+install -m 755 "$kuryr" "$root/usr/bin/kuryr"
 
 # copy FILE…: with its path, and every library it is linked with.
 copy() {
@@ -48,7 +50,7 @@ extensions=$(dirname "$(ldd $sbin/xtables-nft-multi | grep -oE '/[^ ]*libxtables
 [ -d "$extensions" ] || { echo "docker-plugin.sh: no folder $extensions with iptables' extensions" >&2; exit 1; }
 copy "$extensions"/lib{xt,ipt,ip6t}_*.so
 
-sed "s/@VERSION@/$(bin/kuryr version | sed -n '1s/^kuryr \([A-Za-z0-9.+_-]*\).*/\1/p')/" deploy/docker-plugin/config.json >"$new/config.json"
+sed "s/@VERSION@/$("$kuryr" version | sed -n '1s/^kuryr \([A-Za-z0-9.+_-]*\).*/\1/p')/" deploy/docker-plugin/config.json >"$new/config.json"
 rm -rf "$to"
 mv "$new" "$to"
 trap - EXIT

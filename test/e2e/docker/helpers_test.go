@@ -17,6 +17,7 @@ package docker_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -125,8 +126,8 @@ func newRig(t *testing.T) rig {
 func ownHost(t *testing.T, reason string, opts privatehost.Options) rig {
 	t.Helper()
 	t.Logf("boots a host of its own: %s", reason)
-	opts.Docker, opts.Kuryr = true, kuryr
-	if onShared {
+	opts.Docker, opts.Kuryr = true, cmp.Or(opts.Kuryr, kuryr)
+	if onShared && opts.Booted == nil {
 		opts, _ = shared(opts)
 	}
 	var r rig

@@ -4,6 +4,7 @@ package docker_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,14 +27,16 @@ const sharedSocket = "/run/kuryr/sdn.sock"
 
 // process is the SDN of a host. A reboot makes it another.
 type process struct {
-	host *privatehost.Host
+	program string
+	host    *privatehost.Host
 	*privatehost.Service
 }
 
 // start runs `kuryr sdn` and returns when its API answers.
 func (p *process) start(ctx context.Context) (err error) {
 	client := p.host.UnixClient(sharedSocket)
-	p.Service, err = p.host.StartService(ctx, "kuryr-sdn", nil, []string{kuryr, "sdn"}, func(ctx context.Context) bool {
+	argv := []string{p.program, "sdn"}
+	p.Service, err = p.host.StartService(ctx, "kuryr-sdn", nil, argv, func(ctx context.Context) bool {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://kuryr/v2.0/networks", nil)
 		if err != nil {
 			return false
@@ -48,9 +51,9 @@ func (p *process) start(ctx context.Context) (err error) {
 	return err
 }
 
-// shared has a host run the two processes.
+// shared makes a host run the two processes.
 func shared(opts privatehost.Options) (privatehost.Options, *process) {
-	p := &process{}
+	p := &process{program: cmp.Or(opts.Kuryr, kuryr)}
 	opts.KuryrArgs, opts.KuryrEnv = []string{"docker"}, append(opts.KuryrEnv, "KURYR_PROVIDER=sdn")
 	before := opts.Booted
 	opts.Booted = func(ctx context.Context, h *privatehost.Host) error {

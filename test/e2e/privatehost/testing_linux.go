@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -37,6 +39,19 @@ func Program(path, made string) string {
 		os.Exit(1)
 	}
 	return path
+}
+
+// Earlier returns the Kuryr that upgrades start from. hack/earlier.sh builds it once. The
+// caller's package is two folders below the module's.
+func Earlier(t TB) string {
+	t.Helper()
+	build := exec.CommandContext(context.Background(), "../../../hack/earlier.sh")
+	build.Stderr = os.Stderr
+	path, err := build.Output()
+	if err != nil {
+		t.Fatalf("build the earlier version: %v", err)
+	}
+	return strings.TrimSpace(string(path))
 }
 
 // Start is New for a test: the host ends with the test, and where the test failed the ends of its logs are shown. The

@@ -5,6 +5,9 @@
 //	probe serve PORT [NAME]                answers TCP and UDP, both families, with the caller's address and the name
 //	probe listen PORT                      tells by its exit status whether serve could, and ends
 //	probe tcp|udp HOST:PORT                asks once and prints the answer; exit status 1 where none comes
+//	probe echo PORT                        answers each line of a TCP connection with the same
+//	probe stream HOST:PORT                 sends lines to echo on one connection until its input ends, then prints their
+//	                                       number; exit status 1 if the connection breaks
 //	probe init ADDRESS:PORT                sends the first packet of an SCTP association, and awaits nothing
 //	probe catch PORT                       prints each datagram that comes as "SOURCE TEXT", until a moment after its input ends
 //	probe forge KIND flags…                sends one crafted frame: udp, arp, na (neighbour advertisement), ra (router
@@ -32,7 +35,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) < 2 {
-		return fmt.Errorf("usage: probe serve|listen|tcp|udp|init|catch|forge ARGUMENT…")
+		return fmt.Errorf("usage: probe serve|listen|tcp|udp|echo|stream|init|catch|forge ARGUMENT…")
 	}
 	switch args[0] {
 	case "serve":
@@ -41,6 +44,10 @@ func run(args []string) error {
 		return errors.Join(listens("tcp4", args[1]), listens("udp4", args[1]))
 	case "tcp", "udp":
 		return ask(args[0], args[1])
+	case "echo":
+		return echo(args[1])
+	case "stream":
+		return stream(args[1])
 	case "init":
 		return initiate(args[1])
 	case "catch":
