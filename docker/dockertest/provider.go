@@ -85,7 +85,7 @@ func (p *Provider) call(c Call, result any, serve func() error) error {
 }
 
 func get[A, T any](
-	p *Provider, ctx context.Context, method string, serve func(context.Context, A) (T, error), a A,
+	ctx context.Context, p *Provider, method string, serve func(context.Context, A) (T, error), a A,
 ) (out T, err error) {
 	err = p.call(Call{ctx, method, []any{&a}, nil}, &out, func() (err error) {
 		out, err = serve(ctx, a)
@@ -95,7 +95,7 @@ func get[A, T any](
 }
 
 func get2[A, B, T any](
-	p *Provider, ctx context.Context, method string, serve func(context.Context, A, B) (T, error), a A, b B,
+	ctx context.Context, p *Provider, method string, serve func(context.Context, A, B) (T, error), a A, b B,
 ) (out T, err error) {
 	err = p.call(Call{ctx, method, []any{&a, &b}, nil}, &out, func() (err error) {
 		out, err = serve(ctx, a, b)
@@ -105,26 +105,26 @@ func get2[A, B, T any](
 }
 
 func do[A any](
-	p *Provider, ctx context.Context, method string, serve func(context.Context, A) error, a A,
+	ctx context.Context, p *Provider, method string, serve func(context.Context, A) error, a A,
 ) error {
 	return p.call(Call{ctx, method, []any{&a}, nil}, nil, func() error { return serve(ctx, a) })
 }
 
 func do2[A, B any](
-	p *Provider, ctx context.Context, method string, serve func(context.Context, A, B) error, a A, b B,
+	ctx context.Context, p *Provider, method string, serve func(context.Context, A, B) error, a A, b B,
 ) error {
 	return p.call(Call{ctx, method, []any{&a, &b}, nil}, nil, func() error { return serve(ctx, a, b) })
 }
 
 func do3[A, B, C any](
-	p *Provider, ctx context.Context, method string,
+	ctx context.Context, p *Provider, method string,
 	serve func(context.Context, A, B, C) error, a A, b B, c C,
 ) error {
 	return p.call(Call{ctx, method, []any{&a, &b, &c}, nil}, nil, func() error { return serve(ctx, a, b, c) })
 }
 
 func find[Q, T any](
-	p *Provider, ctx context.Context, method string,
+	ctx context.Context, p *Provider, method string,
 	serve func(context.Context, Q) iter.Seq2[T, error], q Q,
 ) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {

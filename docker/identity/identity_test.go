@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -80,8 +81,9 @@ func TestKeysFit(t *testing.T) {
 func TestKeyForms(t *testing.T) {
 	t.Parallel()
 	old, now := identity.NewNamer(owner, "host", "store", true), identity.NewNamer(owner, "host", "store", false)
-	if old.Host != "4740ae63" || len(old.Store) != 6 || len(old.Nonce()) != 16 || old.Nonce() == old.Nonce() {
-		t.Errorf("%+v, nonce %q", old, old.Nonce())
+	nonce, next := old.Nonce(), old.Nonce()
+	if old.Host != "4740ae63" || len(old.Store) != 6 || len(nonce) != 16 || nonce == next {
+		t.Errorf("%+v, nonces %q and %q", old, nonce, next)
 	}
 	id, own := strings.Repeat("a", 64), old.Host+"/"+old.Store+"/"
 	first, second := reconcile.Object{Key: id, Incarnation: 7}, reconcile.Object{Key: id, Incarnation: 9, Earlier: true}
@@ -239,7 +241,7 @@ func TestOutcome(t *testing.T) {
 		{&sdn.Error{Kind: sdn.KindPending}, false, same},
 		{errors.New("other"), false, same},
 	} {
-		if got := identity.Outcome(c.err, c.changed); got != c.want(c.err) {
+		if got := identity.Outcome(c.err, c.changed); !reflect.DeepEqual(got, c.want(c.err)) {
 			t.Errorf("%v, changed %v: got %T", c.err, c.changed, got)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Kuryr's tags begin with TagPrefix.
+// TagPrefix begins the tags of Kuryr.
 const TagPrefix = "kuryr.docker."
 
 // TagHost is the tag of a host's objects, by which it lists them.
