@@ -60,6 +60,8 @@ type step struct {
 	parallel bool
 	// lost: the engine does not get the answer.
 	lost bool
+	// tree: the network is removed with its ports.
+	tree bool
 	// point is the number of the commit or target call, from this step on, at which the host's
 	// process dies; 0 is none.
 	point int
@@ -68,6 +70,8 @@ type step struct {
 
 type history struct {
 	steps []step
+	// unnamed: it is not known which engine calls, until the engine's list tells.
+	unnamed bool
 	// listed: the SDN can list its objects, which finds what the table has lost. Without it no
 	// database is restored from a backup.
 	listed bool
@@ -92,11 +96,13 @@ func drawHistory(t *rapid.T) *history {
 			host: rapid.IntRange(0, 1).Draw(t, "host"),
 			do: rapid.SampledFrom([]string{
 				"set", "set", "set", "set", "remove", "remove", "remove", "pause", "restart",
-				"down", "up", "backup", "restore", "forget", "unlisted", "renew",
+				"down", "up", "backup", "restore", "forget", "unlisted", "renew", "renew",
+				"tag", "untag", "other", "dropOther",
 			}).Draw(t, "do"),
 			key:      rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key"),
 			address:  rapid.SampledFrom([]string{"", "1", "2", "3"}).Draw(t, "address"),
 			parallel: rapid.IntRange(0, 3).Draw(t, "parallel") == 0,
+			tree:     rapid.Bool().Draw(t, "tree"),
 			lost:     rapid.IntRange(0, 7).Draw(t, "lost") == 0,
 			point:    max(0, rapid.IntRange(-20, 12).Draw(t, "point")),
 			pause: time.Duration(rapid.SampledFrom([]int{0, 0, 1, 20, 300, 900, 4000}).
@@ -104,8 +110,9 @@ func drawHistory(t *rapid.T) *history {
 		}
 	})
 	return &history{
-		listed: rapid.Bool().Draw(t, "listed"),
-		steps:  rapid.SliceOfN(s, 3, 25).Draw(t, "steps"),
+		listed:  rapid.Bool().Draw(t, "listed"),
+		unnamed: rapid.Bool().Draw(t, "unnamed"),
+		steps:   rapid.SliceOfN(s, 3, 25).Draw(t, "steps"),
 		faults: rapid.SliceOfN(rapid.SampledFrom([]string{
 			"", "", "", "", "refuse", "fail", "half", "lost", "late", "slow",
 		}), 0, 30).Draw(t, "faults"),
@@ -139,8 +146,12 @@ type host struct {
 	engine   map[string]bool   // keys that the engine has
 	plugged  map[string]uint64 // the incarnations whose interfaces are in a namespace
 	unlisted bool              // the engine does not answer
-	keys     keymutex.Mutex    // its mutexes are channels, which the bubble's clock goes on for
-	p        *process
+	restored bool              // the journal was, and with it what was known of tags is lost
+	// tagged and other are what the last SetLater and what a second engine, which is never listed,
+	// want; nil: that is not known.
+	tagged, other *bool
+	keys          keymutex.Mutex // its mutexes are channels, which the bubble's clock goes on for
+	p             *process
 }
 
 type process struct {
@@ -148,6 +159,7 @@ type process struct {
 	store  *Store
 	kind   *Kind[string, string]
 	nets   *Kind[string, string]
+	tags   *Kind[string, string]
 	cancel context.CancelFunc
 	done   chan struct{}
 	point  int // until it dies
@@ -264,6 +276,7 @@ func (p *process) Ensure(ctx context.Context, o Object, spec, _ string) (string,
 	p.h.w.mu.Lock()
 	before := p.h.w.changes[id]
 	p.h.w.mu.Unlock()
+	address := spec
 	err := p.call(ctx, fmt.Sprintf("ensure %v %q", o, spec), func() error {
 		// Not played: a create that was made again by the next process, deleted, and lands then.
 		if p.h.w.changes[id] != before {
@@ -274,21 +287,46 @@ func (p *process) Ensure(ctx context.Context, o Object, spec, _ string) (string,
 		if err != nil {
 			return err
 		}
-		for other, address := range p.h.w.sdn {
-			if other != id && spec != "" && address == spec && other.store == id.store {
+		if spec == "" && on.Incarnation > 0 {
+			if address = p.h.w.choose(id); address == "" {
+				return Refused(errors.New("no address is free"))
+			}
+		}
+		for other, has := range p.h.w.sdn {
+			if other != id && address != "" && has == address && other.store == id.store {
 				return Refused(fmt.Errorf("address in use by %v", other))
 			}
 		}
-		p.h.w.sdn[id], p.h.w.on[id] = spec, on
+		p.h.w.sdn[id], p.h.w.on[id] = address, on
 		return nil
 	})
-	return "answer " + spec, err
+	p.h.w.mu.Lock()
+	defer p.h.w.mu.Unlock()
+	return address, err
+}
+
+// choose returns the address of an object that has asked for none: for c one that others ask for.
+func (w *world) choose(id identity) string {
+	used := map[string]bool{}
+	for other, address := range w.sdn {
+		used[address] = used[address] || other.store == id.store && other != id
+	}
+	free := []string{w.sdn[id], "4", "5", "6"}
+	if id.Key == "c" {
+		free[1] = "3"
+	}
+	for _, address := range free {
+		if address != "" && !used[address] {
+			return address
+		}
+	}
+	return ""
 }
 
 // networkOf returns the network of a port, which must be there: the one it is on, or the newest of
 // its host.
 func (w *world) networkOf(port identity) (on identity, err error) {
-	if port.Key == network {
+	if !slices.Contains(ports, port.Key) {
 		return identity{}, nil
 	}
 	if on, ok := w.on[port]; ok {
@@ -329,12 +367,12 @@ type networks struct{ *process }
 
 // List implements Lister.
 func (n networks) List(context.Context) iter.Seq2[Found[string, string], error] {
-	return n.found(func(key string) bool { return key == network })
+	return n.found(func(key string) bool { return key == network || key == other })
 }
 
 // List implements Lister.
 func (p *process) List(context.Context) iter.Seq2[Found[string, string], error] {
-	return p.found(func(key string) bool { return key != network })
+	return p.found(func(key string) bool { return slices.Contains(ports, key) })
 }
 
 func (p *process) found(wanted func(key string) bool) iter.Seq2[Found[string, string], error] {
@@ -353,8 +391,8 @@ func (p *process) found(wanted func(key string) bool) iter.Seq2[Found[string, st
 				continue
 			}
 			f := Found[string, string]{
-				Object: id.Object, Spec: spec, Claims: claimsOf(spec), Owners: p.owners(id.Key),
-				Engine: "engine",
+				Object: id.Object, Spec: spec, Last: spec, Claims: claimsOf(spec), Owners: p.owners(id.Key),
+				Engine: w.name(id.Key),
 			}
 			if !yield(f, nil) {
 				return
@@ -363,11 +401,22 @@ func (p *process) found(wanted func(key string) bool) iter.Seq2[Found[string, st
 	}
 }
 
-// network is the key of a host's network, which owns its ports.
-const network = "n"
+const (
+	network = "n" // the key of a host's network, which owns its ports
+	other   = "o" // the key of a second engine's network
+	tag     = "t" // the key of what the callers of SetLater want
+)
+
+// name is the engine of a row, if that is known when it is set.
+func (h *history) name(key string) string {
+	if h.unnamed || key == other {
+		return ""
+	}
+	return "engine"
+}
 
 func (p *process) owners(key string) []string {
-	if key == network {
+	if !slices.Contains(ports, key) {
 		return nil
 	}
 	return []string{p.nets.Ref(network)}
@@ -407,9 +456,11 @@ func (h *host) start(point int) {
 		target = struct{ Target[string, string] }{p}
 		nets = target
 	}
+	p.tags = Register(p.store, "tags", struct{ Target[string, string] }{p}, Options[string, string]{})
 	p.nets = Register(p.store, "network", nets, Options[string, string]{Engine: engine{p}, Listed: listed})
 	p.kind = Register(p.store, "port", target, Options[string, string]{
 		Engine: engine{p}, Listed: listed,
+		Answered: func(r Row[string, string]) []string { return claimsOf(r.Last) },
 		InUse: func(r Row[string, string]) bool {
 			h.w.mu.Lock()
 			defer h.w.mu.Unlock()
@@ -418,9 +469,10 @@ func (h *host) start(point int) {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
+	err := p.store.Start(ctx)
 	go func() {
 		defer close(p.done)
-		if p.store.Start(ctx) == nil {
+		if err == nil {
 			p.store.Run(ctx)
 		}
 		_ = p.store.Close()
@@ -463,10 +515,10 @@ func (h *host) lock(key string) (unlock func()) {
 	return unlock
 }
 
-// noting is how long the engine takes to note an answer: with an address less than StaleAfter, and
-// always less than the grace period.
+// noting is how long the engine takes to note an answer: with an address that others may ask for
+// less than StaleAfter, and always less than the grace period.
 func (s step) noting() time.Duration {
-	if s.address == "" && s.pause > time.Minute {
+	if s.address == "" && s.key != "c" && s.pause > time.Minute {
 		return 6 * time.Minute
 	}
 	return time.Second
@@ -486,7 +538,7 @@ func (h *host) set(s step) {
 	defer cancel()
 	_, err := p.of(s.key).Set(ctx, Request[string]{
 		Key: s.key, Spec: s.address, Claims: claimsOf(s.address), Owners: p.owners(s.key),
-		Engine: "engine",
+		Engine: h.w.name(s.key),
 	})
 	r, _ := p.of(s.key).Get(s.key)
 	time.Sleep(s.noting())
@@ -507,7 +559,11 @@ func (h *host) remove(s step) {
 	delete(h.engine, s.key)
 	delete(h.plugged, s.key)
 	h.w.mu.Unlock()
-	err := h.process().of(s.key).Remove(ctx, s.key)
+	remove := h.process().of(s.key).Remove
+	if s.tree {
+		remove = h.process().of(s.key).RemoveTree
+	}
+	err := remove(ctx, s.key)
 	h.w.mu.Lock()
 	defer h.w.mu.Unlock()
 	h.w.trace = append(h.w.trace, fmt.Sprintf("%s remove %s: %v", h.id, s.key, err))
@@ -515,26 +571,75 @@ func (h *host) remove(s step) {
 
 // renew deletes the network of a host with all its ports, and makes it again. An engine does not
 // delete a network that has containers.
-func (h *host) renew() {
+func (h *host) renew(tree bool) {
 	for _, key := range ports {
 		h.w.mu.Lock()
 		runs := h.plugged[key] != 0 && !h.engine[key]
+		if tree && !runs {
+			delete(h.engine, key)
+			delete(h.plugged, key)
+		}
 		h.w.mu.Unlock()
 		if runs {
 			return
 		}
-		h.remove(step{key: key})
+		if !tree {
+			h.remove(step{key: key})
+		}
 	}
-	h.remove(step{key: network})
+	h.remove(step{key: network, tree: tree})
 	h.set(step{key: network})
+}
+
+// tag makes the tags wanted or not, without waiting for the target.
+func (h *host) tag(want bool) {
+	defer h.lock(tag)()
+	p := h.process()
+	if want {
+		h.note(&h.tagged, want, p.tags.SetLater(context.Background(), Request[string]{Key: tag}))
+	} else {
+		h.note(&h.tagged, want, p.tags.RemoveLater(context.Background(), tag))
+	}
+}
+
+// setOther makes a network of the second engine, which names it in a later call.
+func (h *host) setOther() {
+	defer h.lock(other)()
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	p := h.process()
+	var err error
+	for _, spec := range []string{"made", "used"} {
+		if _, failed := p.nets.Set(ctx, Request[string]{Key: other, Spec: spec}); err == nil {
+			err = failed
+		}
+	}
+	h.note(&h.other, true, err)
+}
+
+func (h *host) removeOther() {
+	defer h.lock(other)()
+	h.note(&h.other, false, h.process().nets.Remove(context.Background(), other))
+}
+
+// note notes what is wanted, unless a call has failed.
+func (h *host) note(what **bool, want bool, err error) {
+	h.w.mu.Lock()
+	defer h.w.mu.Unlock()
+	if *what = &want; err != nil {
+		*what = nil
+	}
 }
 
 var ports = []string{"a", "b", "c"}
 
 // of returns the kind that has the key.
 func (p *process) of(key string) *Kind[string, string] {
-	if key == network {
+	switch key {
+	case network, other:
 		return p.nets
+	case tag:
+		return p.tags
 	}
 	return p.kind
 }
@@ -553,7 +658,13 @@ func (h *host) do(s step) {
 	case "remove":
 		h.remove(s)
 	case "renew":
-		h.renew()
+		h.renew(s.tree)
+	case "tag", "untag":
+		h.tag(s.do == "tag")
+	case "other":
+		h.setOther()
+	case "dropOther":
+		h.removeOther()
 	case "forget": // the engine has lost it
 		defer h.lock(s.key)()
 		w.mu.Lock()
@@ -606,6 +717,7 @@ func (h *history) run() (faults []string) {
 			w.mu.Lock()
 			if on.backup != nil && w.listed {
 				on.rows = maps.Clone(on.backup)
+				on.tagged, on.other, on.restored = nil, nil, true
 			}
 			w.mu.Unlock()
 			on.start(s.point)
@@ -651,15 +763,21 @@ func (w *world) awaitLanding() {
 // differences compares what the engine, the table and the SDN have.
 func (h *host) differences() (list []string) {
 	objects := map[string]int{}
+	rows := h.p.store.all()
 	for id := range h.w.sdn {
 		if id.store == h.id {
 			objects[id.Key]++
-			if !h.uses(id.Key) {
+			unlisted := id.Key == tag && h.restored
+			if !h.uses(id.Key) && !unlisted && !h.mayKeep(rows, h.p.of(id.Key).Ref(id.Key)) {
 				list = append(list, fmt.Sprintf("%s: the SDN has %v, the engine does not", h.id, id.Object))
 			}
 		}
 	}
-	rows := h.p.store.all()
+	for key, want := range map[string]*bool{tag: h.tagged, other: h.other} {
+		if want != nil && *want != (objects[key] > 0) {
+			list = append(list, fmt.Sprintf("%s: %s is wanted %v, the SDN has %d", h.id, key, *want, objects[key]))
+		}
+	}
 	for _, key := range append(slices.Clone(ports), network) {
 		if !h.uses(key) {
 			continue
@@ -667,18 +785,46 @@ func (h *host) differences() (list []string) {
 		if objects[key] != 1 {
 			list = append(list, fmt.Sprintf("%s: the SDN has %d objects of %s", h.id, objects[key], key))
 		}
-		if r := rows[h.p.of(key).Ref(key)]; r == nil || r.Phase != Wanted {
+		r := rows[h.p.of(key).Ref(key)]
+		if r == nil || r.Phase != Wanted {
 			list = append(list, fmt.Sprintf("%s: the engine has %s, the table does not", h.id, key))
-		} else if _, ok := h.w.sdn[identity{h.id, r.Object}]; !ok {
+			continue
+		}
+		address, ok := h.w.sdn[identity{h.id, r.Object}]
+		if !ok {
 			list = append(list, fmt.Sprintf("%s: the object of %s is another incarnation", h.id, key))
+		}
+		claim := "address/" + address
+		if key != network && r.Last == address && h.p.store.holder(claim) != r {
+			list = append(list, fmt.Sprintf("%s: %s does not hold %s", h.id, key, claim))
 		}
 	}
 	for name, r := range rows {
-		if r.Phase != Wanted || !h.uses(r.Key) || r.Superseded {
-			list = append(list, fmt.Sprintf("%s: the table has %s (%v), the engine does not", h.id, name, r.Phase))
+		if r.Phase == Wanted && !r.Superseded && h.uses(r.Key) || h.mayKeep(rows, name) {
+			continue
 		}
+		list = append(list, fmt.Sprintf("%s: the table has %s (%v), the engine does not", h.id, name, r.Phase))
 	}
 	return list
+}
+
+// mayKeep reports whether a row stays though no engine has listed it, as it can be of an engine
+// that is not known. Its owner stays too.
+func (h *host) mayKeep(rows map[string]*row, name string) bool {
+	r := rows[name]
+	switch {
+	case r == nil:
+		return false
+	case r.kind.engine == nil:
+		return r.Phase == Wanted
+	case r.Phase == Deleting:
+		return slices.ContainsFunc(h.p.store.children(name), func(child string) bool { return h.mayKeep(rows, child) })
+	}
+	known := false
+	for _, r := range rows {
+		known = known || r.Engine != ""
+	}
+	return h.p.store.engineOf(r) == "" && (r.Acked || !known)
 }
 
 // uses reports whether the engine or a running container has the key.

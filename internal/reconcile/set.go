@@ -217,7 +217,7 @@ func (k *kind) undo(ctx context.Context, name string, old, r *row, cause error) 
 	switch {
 	case old != nil:
 		next = old.with(func(row *row) {
-			row.Gen, row.Redo = gen, row.Redo || !isRefused(cause)
+			row.Gen, row.Acked, row.Redo = gen, true, row.Redo || !isRefused(cause)
 			row.Unconfirmed = row.Unconfirmed || isUnconfirmed(cause)
 			row.Err = cause.Error()
 		})

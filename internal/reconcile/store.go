@@ -311,7 +311,7 @@ func (s *Store) Start(ctx context.Context) error {
 	changes := map[string]*row{}
 	for name, r := range s.all() {
 		if r.prev != nil && r.Phase == Wanted {
-			r = r.prev.with(func(p *row) { p.Gen, p.Redo, p.Unconfirmed = r.Gen, true, true })
+			r = r.prev.with(func(p *row) { p.Gen, p.Acked, p.Redo, p.Unconfirmed = r.Gen, true, true, true })
 			changes[name] = r
 		}
 		switch action := r.kind.start(r, r.Boot != s.boot); {
