@@ -74,6 +74,7 @@ type Store struct {
 	waiting []*commit
 	// candidates are the rows that the last list of their engine did not have.
 	candidates map[string]candidate
+	compared   comparison    // the last one
 	compare    chan struct{} // notifies watchOrphans
 	flushing   bool
 }
