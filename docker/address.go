@@ -355,3 +355,19 @@ func addressOn(p sdn.Port, subnet sdn.ID) (netip.Addr, bool) {
 func hasAddress(p sdn.Port, addr netip.Addr) bool {
 	return slices.ContainsFunc(p.Addresses, func(a sdn.Address) bool { return a.Addr == addr })
 }
+
+// adopt takes a port that kuryr-libnetwork made over.
+func (d *Driver) adopt(ctx context.Context, port sdn.Port, mac net.HardwareAddr, key sdn.Key) (sdn.Port, error) {
+	if port.DeviceID != "" {
+		return port, identity.InUse(port)
+	}
+	patch := sdn.PortPatch{Patch: sdn.Patch{IfRevision: port.Revision, Key: &key}}
+	if mac != nil && !bytes.Equal(mac, port.MAC) {
+		patch.MAC = mac
+	}
+	adopted, err := d.sdn.UpdatePort(ctx, port.ID, patch)
+	if sdn.ReasonOf(err) == sdn.Stale {
+		err = identity.InUse(port)
+	}
+	return adopted, err
+}

@@ -109,7 +109,7 @@ func TestAwayFails(t *testing.T) {
 	if b.binder.count() != 1 {
 		t.Error("the Leave that was owed took the interface of the Join after it")
 	}
-	b.must(b.driver.settleAll(t.Context()))
+	b.must(b.settle())
 	if b.binder.count() != 1 {
 		t.Error("the Leave that was owed took the interface of the Join after it")
 	}
@@ -216,7 +216,7 @@ func TestAwayGivenAgain(t *testing.T) {
 			l.gone.Store(false)
 			// The same container is started again at once, with its address and its MAC.
 			again := b.run(&endpoint{net: n, ip4: e.ip4, mac: e.mac})
-			b.must(b.driver.settleAll(t.Context()))
+			b.must(b.settle())
 			port := b.portOf(again.id)
 			if port.DeviceID != again.id || !slices.ContainsFunc(port.Addresses, func(a sdn.Address) bool { return a.Addr.String() == again.ip4 }) {
 				t.Errorf("the port that was given again is %+v", port)
@@ -231,7 +231,7 @@ func TestAwayGivenAgain(t *testing.T) {
 			b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
 			l.gone.Store(false)
 			n = b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
-			b.must(b.driver.settleAll(t.Context()))
+			b.must(b.settle())
 			b.stop(b.run(&endpoint{net: n}))
 			b.remove(n)
 			b.clean()
@@ -267,7 +267,7 @@ func TestAwayOtherHost(t *testing.T) {
 				b.must(os.WriteFile(f, text, 0o600))
 			}
 			b.restart()
-			b.must(b.driver.settleAll(t.Context()))
+			b.must(b.settle())
 			if port := b.portOf(other.id); len(port.Addresses) != 1 || port.Addresses[0].Addr.String() != e.ip4 || len(identity.Values(port.Tags, identity.TagFreed)) > 0 {
 				t.Errorf("the other's port is %+v", port)
 			}

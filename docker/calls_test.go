@@ -24,7 +24,7 @@ var callBounds = map[string]map[string]calls{
 		"CreateNetwork":               {4, 3},
 		"RequestAddress":              {2, 1},
 		"CreateEndpoint":              {4, 1},
-		"Join":                        {1, 0},
+		"Join":                        {0, 0},
 		"ProgramExternalConnectivity": {1, 1},
 		"EndpointOperInfo":            {1, 1},
 		"RevokeExternalConnectivity":  {1, 1},
@@ -39,14 +39,14 @@ var callBounds = map[string]map[string]calls{
 	// others before.
 	"unrouted": {
 		"network create":  {4, 2},
-		"container start": {8, 3},
+		"container start": {7, 3},
 		"container stop":  {5, 2},
 		"network rm":      {7, 2},
 	},
 	// The same for a network and a container of two families.
 	"two families": {
 		"network create":  {7, 3},
-		"container start": {11, 4},
+		"container start": {10, 4},
 		"container stop":  {8, 3},
 		"network rm":      {12, 3},
 	},
@@ -61,7 +61,7 @@ var callBounds = map[string]map[string]calls{
 		"RequestAddress":   {2, 2},
 		"CreateEndpoint":   {6, 2},
 		"EndpointOperInfo": {0, 0},
-		"Join":             {1, 0},
+		"Join":             {0, 0},
 		"container stop":   {4, 3},
 		"network rm":       {11, 3},
 		"remove tags":      {5, 5},

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kuryr/kuryr/docker/api"
+	endpoints "github.com/kuryr/kuryr/docker/endpoint"
 	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
@@ -229,6 +230,7 @@ func (c *comparer) publications(context.Context) error {
 	}
 	for _, f := range c.floating {
 		endpoint, _, _ := strings.Cut(f.Key.Name, "/")
+		endpoint, _, _ = strings.Cut(endpoint, "~") // a later one with the id
 		if !devices[endpoint] {
 			c.add(Forgotten{Noun: NounPublication, Name: endpoint, Why: "host ports are published for an endpoint that is gone"}, f.Meta)
 		}
@@ -254,7 +256,7 @@ func (c *comparer) endpoints(ctx context.Context) error {
 		}
 		connected, err := c.d.binder.Connected(ctx, p)
 		if err != nil {
-			return &plugError{err}
+			return &endpoints.PlugError{Err: err}
 		}
 		if connected {
 			f.Kept, f.Connected = "a container has its interface", true

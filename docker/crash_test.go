@@ -303,7 +303,7 @@ func crash(t *testing.T, point string, scope Scope, tell func(*story)) bool {
 		tell(story) // the user tries all again
 		b.restart()
 	}
-	b.must(b.driver.settleAll(t.Context()))
+	b.must(b.settle())
 	b.must(b.driver.Reconcile(t.Context()))
 	b.idle()
 	b.nothingPlugged()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
@@ -20,7 +21,7 @@ func DatabasePath(stateDir string) string { return filepath.Join(stateDir, "dock
 
 // openDatabase opens the database and starts its kinds. It is an error if another process has
 // it open, if a later version wrote it, or if the file system has no room for it.
-func (d *Driver) openDatabase(stateDir string, metrics prometheus.Registerer) error {
+func (d *Driver) openDatabase(stateDir, runDir string, metrics prometheus.Registerer) error {
 	store, err := reconcile.Open(reconcile.Config{
 		Path: DatabasePath(stateDir), MaxBackoff: longestWait, Logger: d.log, Registerer: metrics,
 	})
@@ -31,9 +32,17 @@ func (d *Driver) openDatabase(stateDir string, metrics prometheus.Registerer) er
 	d.tags = reconcile.Register(store, kindNetworkTags, tagTarget{d}, reconcile.Options[tagSpec, struct{}]{
 		Timeout: d.timeout, MaxRows: maxTaggedNetworks,
 	})
-	if err := store.Start(context.Background()); err != nil {
+	d.names = identity.NewNamer(d.sdn.Installation(), d.host, store.ID(), true)
+	d.endpoints = d.newEndpoints(store)
+	d.records = folderIn(runDir, endpointsFolder)
+	err = d.endpoints.ImportRecords(context.Background(), d.records)
+	if err == nil {
+		err = store.Start(context.Background())
+	}
+	if err != nil {
 		return errors.Join(fmt.Errorf("docker: start the database: %w", err), store.Close())
 	}
+	d.endpoints.Start(context.Background())
 	d.importMarks(filepath.Join(stateDir, marksFolder))
 	return nil
 }

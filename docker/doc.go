@@ -102,16 +102,19 @@
 // releases tell whose they are. Restarted, a manager takes all again that it had: a port's mark says in which of its lives it took
 // it, which tells a thing taken again from one taken twice.
 //
-// # Notes on this host, and an SDN that is away
+// # State of this host, and an SDN that is unavailable
 //
-// Folders hold notes, small files of JSON (internal/records). Config.RunDir has one for each endpoint of this host: its port, when it was
-// created, the container's namespace, what is published of it. Join and Leave need no more than that, and without one the SDN is asked. Config.StateDir has the
-// cleaning calls that the SDN was away for (IsUnavailable, or no answer in time; a provider without a session is that too). Such a call does first what is of this host alone, above all unplug,
-// is written down as it came, answered as done, and made again when the SDN is back: Driver.Run does that, woken by the first call that the SDN
-// serves again or by a timer. A call that gives what a debt may be about (the same endpoint, address, MAC or range) pays the debt first; so what was
-// given since is never taken for what was to be cleaned up. Calls that give anything fail at once while the SDN is away. A third folder, in StateDir
-// too, names the networks whose tags on somebody else's network are to be seen to: Run makes them what the link there is, or is not, says. A fourth has the
-// Keys of the networks and pools that a call is about to make, until the engine was told of them: what a kill leaves of them can be told from what another engine has.
+// The database in Config.StateDir (internal/reconcile) has a row for each endpoint of this host, for its
+// interface, and for what it publishes (docker/endpoint). A row is stored before the first change, and its
+// deletion before the call is answered: Run repeats what the SDN did not do. Join and Leave need no SDN.
+// The interface is removed also if the SDN does not answer.
+//
+// Other cleaning calls that the SDN was unavailable for are stored as they came, in a folder of
+// Config.StateDir, answered as done, and called again by Run, which the first call that the SDN serves
+// again wakes, or a timer. A call that allocates what such a call may be about (the same endpoint, address,
+// MAC or range) completes that first. Calls that allocate fail at once while the SDN is unavailable. Another
+// folder has the Keys of the networks and pools that a call is about to create, until the engine was told of
+// them: so what a kill leaves of them can be told from what another engine has.
 //
 // The engine ignores errors of its cleaning calls and never repeats them, so what they leave is marked in the SDN before it
 // is taken down, and Driver.Reconcile, run at start, finishes it.

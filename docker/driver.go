@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/kuryr/kuryr/bind"
+	endpoints "github.com/kuryr/kuryr/docker/endpoint"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/docker/publish"
 	"github.com/kuryr/kuryr/internal/portproxy"
@@ -134,8 +135,6 @@ type Driver struct {
 	automatic map[bool]*automatic
 	// refusals are releases to come that mean nothing, how many, by port and address. A hint too.
 	refusals map[sdn.ID]map[netip.Addr]int
-	// starting are the endpoints whose CreateEndpoint is in progress, and since when.
-	starting map[string]time.Time
 	// answered are the ports this process has told a swarm's manager of. A hint too.
 	answered map[sdn.ID]bool
 	// made are the ports this process has made for a MAC, by network and MAC. A hint too: the other family's request finds its port by it.
@@ -143,17 +142,17 @@ type Driver struct {
 	madeAs map[sdn.ID]string
 	// returned are addresses of lent ports that were given back, and that the engine will release. A hint too.
 	returned map[sdn.Address]bool
-	plugged  *pluggedRecords
-	owed     *owed
-	begun    *begun
-	proxy    *portproxy.Proxy
-	external bool // ProcessExternalConnectivity
+	// freed are addresses of endpoints that are gone, of which subnets may be empty.
+	freed     []sdn.Address
+	endpoints *endpoints.Service
+	records   string // the folder of the previous version's records of endpoints; "": none
+	owed      *owed
+	begun     *begun
+	proxy     *portproxy.Proxy
+	external  bool // ProcessExternalConnectivity
 
 	database *reconcile.Store
 	tags     *reconcile.Kind[tagSpec, struct{}]
-
-	// lent are the ports that this process has lent to endpoints, by their ids. A hint too.
-	lent map[string]lending
 }
 
 // New makes a Driver. It asks nothing of the provider. What an earlier process published by its proxy is published again. Close it when done.
@@ -210,7 +209,6 @@ func New(c Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := openPlugged(folderIn(c.RunDir, endpointsFolder), c.Logger)
 	due := openOwed(folderIn(c.StateDir, owedFolder), c.Logger)
 	proxy := portproxy.New(portproxy.Config{Logger: c.Logger})
 	if c.Registerer != nil {
@@ -233,24 +231,25 @@ func New(c Config) (*Driver, error) {
 		hostRoutes: c.HostRoutes, hostPorts: c.HostPorts, log: c.Logger, metrics: m, timeout: c.CallTimeout,
 		slots: make(chan struct{}, c.MaxCalls), handed: map[sdn.ID]handedPool{}, whereabouts: newWhereabouts(),
 		automatic: map[bool]*automatic{false: {}, true: {}}, refusals: map[sdn.ID]map[netip.Addr]int{}, answered: map[sdn.ID]bool{},
-		made: map[string]sdn.ID{}, madeAs: map[sdn.ID]string{}, lent: map[string]lending{}, returned: map[sdn.Address]bool{},
-		waitActive: c.WaitActive, starting: map[string]time.Time{},
-		routed: c.Routed, deleteEmpty: c.DeleteEmptySubnets, large: semaphore.NewWeighted(largeBodies),
-		plugged: known, owed: due, begun: openBegun(folderIn(c.StateDir, begunFolder), c.Logger),
+		made: map[string]sdn.ID{}, madeAs: map[sdn.ID]string{}, returned: map[sdn.Address]bool{},
+		waitActive: c.WaitActive,
+		routed:     c.Routed, deleteEmpty: c.DeleteEmptySubnets, large: semaphore.NewWeighted(largeBodies),
+		owed: due, begun: openBegun(folderIn(c.StateDir, begunFolder), c.Logger),
 		proxy: proxy, external: c.ProcessExternalConnectivity,
 	}
-	if err := d.openDatabase(c.StateDir, c.Registerer); err != nil {
+	if err := d.openDatabase(c.StateDir, c.RunDir, c.Registerer); err != nil {
 		proxy.Close()
 		return nil, err
 	}
-	d.names = identity.NewNamer(c.Provider.Installation(), c.Host, d.database.ID(), true)
-	d.restoreProxied(context.Background())
 	return d, nil
 }
 
 // Close closes the proxy of published ports and the database, after Run has returned. Containers
 // keep their interfaces and their ports, and another Driver takes them over.
 func (d *Driver) Close() {
+	if err := d.endpoints.WriteRecords(d.records); err != nil {
+		d.log.Error("records for the previous version not written", "err", err)
+	}
 	d.proxy.Close()
 	d.closeDatabase()
 }

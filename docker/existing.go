@@ -9,6 +9,7 @@ import (
 
 	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/identity"
+	networks "github.com/kuryr/kuryr/docker/network"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -178,7 +179,7 @@ func (d *Driver) useNetwork(ctx context.Context, r *api.CreateNetworkRequest, u 
 	}
 	if isNew {
 		of := "option " + api.OptGroups
-		if _, err := d.groupsNamed(ctx, r.Options.Groups, u.network.Project, of); err != nil {
+		if _, err := networks.Groups(ctx, d.sdn, r.Options.Groups, u.network.Project, of); err != nil {
 			return false, err
 		}
 	}

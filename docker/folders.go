@@ -1,16 +1,12 @@
 package docker
 
 import (
-	"cmp"
 	"encoding/json"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kuryr/kuryr/internal/jsonstore"
-	"github.com/kuryr/kuryr/internal/portproxy"
-	"github.com/kuryr/kuryr/sdn"
 )
 
 // What a Driver keeps on the disk, and how a command that is not its process reads it.
@@ -29,28 +25,6 @@ func folderIn(dir, name string) string {
 // files of JSON.
 func Folders(stateDir, runDir string) []string {
 	return []string{folderIn(stateDir, owedFolder), folderIn(stateDir, marksFolder), folderIn(stateDir, begunFolder), folderIn(runDir, endpointsFolder)}
-}
-
-// Publication is a port of the host that a Kuryr on this host publishes by its proxy.
-type Publication struct {
-	Endpoint string // the engine's id
-	Port     sdn.ID
-	portproxy.Forward
-}
-
-// Publications are what the proxy of the Kuryr with this run folder publishes, read from there: also a command that is not that process may ask.
-func Publications(runDir string) ([]Publication, error) {
-	all, err := jsonstore.Load[plugged](jsonstore.Shared(folderIn(runDir, endpointsFolder)))
-	var list []Publication
-	for endpoint, r := range all {
-		for _, f := range r.Proxied {
-			list = append(list, Publication{endpoint, r.Port.ID, f})
-		}
-	}
-	slices.SortFunc(list, func(a, b Publication) int {
-		return cmp.Or(strings.Compare(a.Endpoint, b.Endpoint), a.Listen.Compare(b.Listen))
-	})
-	return list, err
 }
 
 // Debt is a clean-up that the engine asked for and that is done when the SDN is back, or that of a port which the SDN may yet make.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/kuryr/kuryr/docker/api"
+	endpoints "github.com/kuryr/kuryr/docker/endpoint"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -60,10 +61,7 @@ func (d *Driver) forgetPublication(ctx context.Context, f Forgotten) error {
 	if found {
 		return stayed{"the endpoint is there"}
 	}
-	if err := d.unpublish(ctx, f.Name); err != nil {
-		return err
-	}
-	return d.dropFloating(ctx, f.Name)
+	return d.endpoints.Drop(ctx, f.Name)
 }
 
 func (d *Driver) forgetEndpoint(ctx context.Context, f Forgotten) error {
@@ -89,7 +87,7 @@ func (d *Driver) forgetEndpoint(ctx context.Context, f Forgotten) error {
 func (d *Driver) unconnected(ctx context.Context, port sdn.Port) error {
 	connected, err := d.binder.Connected(ctx, port)
 	if err != nil {
-		return &plugError{err}
+		return &endpoints.PlugError{Err: err}
 	}
 	if connected {
 		return stayed{fmt.Sprintf("a container has the interface of endpoint %s", identity.EndpointOf(port))}

@@ -355,8 +355,8 @@ func (b *box) clean() {
 	if len(b.driver.refusals) > 0 {
 		b.t.Errorf("hints about ports that are gone: %v", b.driver.refusals)
 	}
-	if len(b.driver.made)+len(b.driver.madeAs)+len(b.driver.lent)+len(b.driver.returned) > 0 {
-		b.t.Errorf("hints about ports that are gone: %v, %v", b.driver.made, b.driver.lent)
+	if len(b.driver.made)+len(b.driver.madeAs)+len(b.driver.returned) > 0 {
+		b.t.Errorf("hints about ports that are gone: %v, %v", b.driver.made, b.driver.returned)
 	}
 }
 

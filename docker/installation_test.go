@@ -54,7 +54,7 @@ func foreigner(b *box, host string) *box {
 	other.binder = &fakeBinder{plugged: map[sdn.ID]bind.Interface{}}
 	other.provider = newAnother(b.provider)
 	other.config.Provider, other.config.Binder, other.config.Host = other.provider, other.binder, host
-	other.restart()
+	other.forget()
 	return &other
 }
 

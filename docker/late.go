@@ -44,15 +44,6 @@ func (d *Driver) oweLateAddress(ctx context.Context, s sdn.Subnet, r *api.Reques
 	d.oweLate(ctx, c, map[string]any{"PoolID": r.PoolID.String(), "Address": r.Address}, cause)
 }
 
-// oweLateEndpoint does so for a CreateEndpoint.
-func (d *Driver) oweLateEndpoint(ctx context.Context, r *endpointRequest, spec sdn.PortSpec, cause error) {
-	c := owedCall{Method: "NetworkDriver.DeleteEndpoint", MAC: r.MAC.String(), Late: &latePort{spec.Key, spec.Network, r.EndpointID}}
-	for _, a := range r.Addresses {
-		c.Addresses = append(c.Addresses, a.Addr())
-	}
-	d.oweLate(ctx, c, map[string]any{"NetworkID": r.NetworkID, "EndpointID": r.EndpointID}, cause)
-}
-
 func (d *Driver) oweLate(ctx context.Context, c owedCall, body map[string]any, cause error) {
 	if d.owed.folder == nil || !mayLand(cause) {
 		return

@@ -64,7 +64,7 @@ func TestLate(t *testing.T) {
 					before := b.dump()
 					b.loses(l, n, asked.address, asked.mac)
 					if looked {
-						b.must(b.driver.settleAll(t.Context()))
+						b.must(b.settle())
 					}
 					b.must(l.land(t.Context()))
 					if b.ported() != 1 {
@@ -73,13 +73,13 @@ func TestLate(t *testing.T) {
 					if restart {
 						b.restart()
 					} else if looked {
-						b.must(b.driver.settleAll(t.Context()))
+						b.must(b.settle())
 						if b.ported() != 1 {
 							t.Error("it was looked for again at once")
 						}
 						b.wait(b.driver.timeout)
 					}
-					b.must(b.driver.settleAll(t.Context()))
+					b.must(b.settle())
 					if now := b.dump(); now != before {
 						t.Errorf("before\n%s\nafter\n%s", before, now)
 					}
@@ -114,12 +114,12 @@ func TestLateGivenAgain(t *testing.T) {
 					t.Errorf("the late port is there: %v, %+v", found, given)
 				}
 				b.wait(b.driver.timeout)
-				b.must(b.driver.settleAll(t.Context()))
+				b.must(b.settle())
 				if b.ported() != 1 || b.driver.owed.count() != 0 {
 					t.Errorf("%d ports, %d owed, want the one that was given and nothing", b.ported(), b.driver.owed.count())
 				}
 				b.restart()
-				b.must(b.driver.settleAll(t.Context()))
+				b.must(b.settle())
 				b.ok("NetworkDriver.CreateEndpoint", e.createBody())
 				e.joined = b.ok("NetworkDriver.Join", e.joinBody())
 				b.back(l)
@@ -144,7 +144,7 @@ func TestLateTaken(t *testing.T) {
 	device := newID()
 	_, err = l.UpdatePort(t.Context(), port.ID, sdn.PortPatch{DeviceID: &device})
 	b.must(err)
-	b.must(b.driver.settleAll(t.Context()))
+	b.must(b.settle())
 	if b.portOf(device).ID != port.ID || b.driver.owed.count() != 0 {
 		t.Errorf("%+v, %d owed", b.portOf(device), b.driver.owed.count())
 	}
@@ -156,7 +156,7 @@ func TestLateNever(t *testing.T) {
 	b, l, n := lateBox(t)
 	b.loses(l, n, "", lateMAC)
 	for looks := 0; b.driver.owed.count() > 0; looks++ {
-		b.must(b.driver.settleAll(t.Context()))
+		b.must(b.settle())
 		if looks > 20 {
 			t.Fatal("it is still looked for")
 		}
@@ -179,7 +179,7 @@ func TestLateRun(t *testing.T) {
 	b.config.CallTimeout = time.Second
 	b.restart()
 	b.loses(l, n, "", lateMAC)
-	b.must(b.driver.settleAll(t.Context()))
+	b.must(b.settle())
 	b.must(l.land(t.Context()))
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -206,19 +206,19 @@ func TestLateEndpoint(t *testing.T) {
 			l.loses.Store(true)
 			b.contains(b.fails("NetworkDriver.CreateEndpoint", e.createBody()), "in time")
 			l.loses.Store(false)
-			b.must(b.driver.settleAll(t.Context()))
+			b.must(b.settle())
 			b.restart()
 			if again {
 				l.lands.Store(true)
 				b.ok("NetworkDriver.CreateEndpoint", e.createBody())
-				b.must(b.driver.settleAll(t.Context()))
+				b.must(b.settle())
 				b.portOf(e.id)
 				e.joined = b.ok("NetworkDriver.Join", e.joinBody())
 				b.stop(e)
 			} else {
 				b.must(l.land(t.Context()))
 				b.portOf(e.id)
-				b.must(b.driver.settleAll(t.Context()))
+				b.must(b.settle())
 			}
 			if now := b.dump(); now != before || b.driver.owed.count() != 0 {
 				t.Errorf("%d owed, before\n%s\nafter\n%s", b.driver.owed.count(), before, now)
@@ -236,7 +236,7 @@ func TestLateIsCounted(t *testing.T) {
 	b.restart()
 	b.loses(l, n, "10.50.0.9", "")
 	l.gone.Store(true)
-	b.ok("NetworkDriver.DeleteEndpoint", m{"NetworkID": n.id, "EndpointID": newID()})
+	b.ok("IpamDriver.ReleasePool", m{"PoolID": n.v4[0].id})
 	l.gone.Store(false)
 	want := `# HELP kuryr_docker_late_ports Ports of failed calls that the SDN may yet make, and that are looked for.
 # TYPE kuryr_docker_late_ports gauge

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,7 +23,7 @@ type leaving struct {
 	after atomic.Int64 // if more than 0: how many calls are served before it is unavailable
 	calls atomic.Int64
 	holds atomic.Bool            // ports: they cannot be deleted
-	fails atomic.Pointer[string] // the device whose ports cannot be found, or the network that cannot be deleted
+	fails atomic.Pointer[string] // the port that cannot be read, or the network that cannot be deleted
 	flag  string                 // a file whose presence says that it is unavailable, for other processes
 	loses atomic.Bool            // ports that are asked for are made when they land, and the answer is lost
 	lost  []sdn.PortSpec         // those
@@ -62,8 +62,8 @@ func (l *leaving) before(c dockertest.Call) error {
 		if id, _ := dockertest.Arg[sdn.ID](c); failing != nil && *failing == string(*id) {
 			return sdn.Unavailable(nil, "SDN", "it answers 500 to this one")
 		}
-	case "FindPorts":
-		if q, _ := dockertest.Arg[sdn.PortQuery](c); failing != nil && slices.Contains(q.Devices, *failing) {
+	case "Port":
+		if id, _ := dockertest.Arg[sdn.ID](c); failing != nil && *failing == string(*id) {
 			return sdn.Unavailable(nil, "SDN", "it answers 500 to this one")
 		}
 	case "DeletePort":
@@ -97,9 +97,9 @@ func awayBox(t *testing.T) (*box, *leaving) {
 func (b *box) back(l *leaving) {
 	b.t.Helper()
 	l.gone.Store(false)
-	b.must(b.driver.settleAll(b.t.Context()))
+	b.must(b.settle())
 	b.wait(landing) // for ports that never land
-	b.must(b.driver.settleAll(b.t.Context()))
+	b.must(b.settle())
 	if n := b.driver.owed.count(); n != 0 {
 		b.t.Errorf("%d calls are still owed", n)
 	}
@@ -121,12 +121,28 @@ func (b *box) wait(long time.Duration) {
 	}
 }
 
-// nothingPlugged checks that no endpoint is remembered.
+// nothingPlugged checks that no endpoint has rows.
 func (b *box) nothingPlugged() {
 	b.t.Helper()
-	files, err := filepath.Glob(filepath.Join(b.config.RunDir, "endpoints", "*"))
-	b.must(err)
-	if known := b.driver.plugged.endpoints(); len(known) > 0 || len(files) > 0 {
-		b.t.Errorf("endpoints are still remembered: %v, files %v", known, files)
+	for name := range b.driver.Intents() {
+		if !strings.HasPrefix(name, kindNetworkTags+"/") {
+			b.t.Errorf("row %s is left", name)
+		}
 	}
+}
+
+// forget starts the plugin again without its database.
+func (b *box) forget() {
+	b.t.Helper()
+	b.config.StateDir = b.t.TempDir()
+	d, err := New(b.config)
+	b.must(err)
+	b.driver = d
+	b.t.Cleanup(d.closeDatabase)
+}
+
+// settle does all that is pending, as far as the SDN does it.
+func (b *box) settle() error {
+	all := func(string, sdn.Port) bool { return true }
+	return errors.Join(b.driver.endpoints.Finish(b.t.Context(), all), b.driver.settleAll(b.t.Context()))
 }

@@ -432,7 +432,7 @@ func TestTagsBeforeLink(t *testing.T) {
 			b.restart()
 		}
 		p.links.Store(false)
-		b.must(b.driver.settleAll(t.Context()))
+		b.must(b.settle())
 		b.idle()
 		b.linkless()
 		if now := b.dump(); now != before {

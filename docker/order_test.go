@@ -409,6 +409,7 @@ func TestForgottenEndpointOfOtherIPAM(t *testing.T) {
 	lost := create("172.18.0.2")
 	b.ok("NetworkDriver.CreateEndpoint", lost.createBody())
 	b.restart()
+	b.ok("Plugin.Activate", nil) // the engine was killed too
 	next := create("172.18.0.2")
 	b.ok("NetworkDriver.CreateEndpoint", next.createBody())
 	if got := b.portOf(next.id); len(got.Addresses) != 1 || got.Addresses[0].Addr.String() != "172.18.0.2" {

@@ -165,14 +165,9 @@ func (d *Driver) owe(ctx context.Context, method string, body []byte, cause erro
 		return false
 	}
 	c := owedCall{Method: method, Body: slices.Clone(body), At: time.Now(), about: api.SubjectOf(body)}
-	if r, ok := d.plugged.get(c.about.EndpointID); ok {
-		c.Port, c.MAC = r.Port.ID, r.Port.MAC.String()
-		for _, a := range r.Port.Addresses {
-			c.Addresses = append(c.Addresses, a.Addr)
-		}
-	} else if c.about.PoolID != "" {
+	if c.about.PoolID != "" {
 		c.Addresses = c.about.Addresses
-		c.Port = d.owed.portOf(c.Addresses)
+		c.Port = d.endpoints.Pending(func(p sdn.Port) bool { return shareAddress(addrs(p), c.Addresses) })
 	}
 	if err := d.owed.add(c); err != nil {
 		d.log.ErrorContext(ctx, "a call could not be written down and is not made again", "method", method, "err", err)
@@ -190,26 +185,19 @@ func (d *Driver) oweNetwork(ctx context.Context, network string, cause error) bo
 	return err == nil && d.owe(ctx, "NetworkDriver.DeleteNetwork", body, cause)
 }
 
-// portOf is the port that an endpoint had which is still to be deleted, by an address of it; "" if that is not known.
-func (o *owed) portOf(addresses []netip.Addr) sdn.ID {
-	for _, name := range o.names(func(c owedCall) bool { return c.Port != "" && shareAddress(c.Addresses, addresses) }) {
-		if c, ok := o.get(name); ok {
-			return c.Port
-		}
-	}
-	return ""
-}
-
 func shareAddress(a, b []netip.Addr) bool {
 	return slices.ContainsFunc(a, func(x netip.Addr) bool { return slices.Contains(b, x) })
 }
 
 // settleBefore makes the calls that are owed for what another call is about to give again. Where that cannot be, it must not be given.
 func (d *Driver) settleBefore(ctx context.Context, method string, body []byte) error {
+	a := api.SubjectOf(body)
+	if err := d.finishEndpoints(ctx, a); err != nil {
+		return err
+	}
 	if d.owed.count() == 0 {
 		return nil
 	}
-	a := api.SubjectOf(body)
 	addresses, mac := a.Addresses, a.MAC
 	ranges := method == "IpamDriver.RequestPool" || method == "NetworkDriver.CreateNetwork" || method == "NetworkDriver.AllocateNetwork"
 	wanted := func(c owedCall) bool {
@@ -279,6 +267,7 @@ func (d *Driver) inTurn(ctx context.Context, names []string, settle func(ctx con
 // settleAll makes all calls that are owed and due, until the SDN is away again. One that the SDN fails at each time keeps back those that are about the same
 // endpoint or addresses and the end of its network, and no others. The error is that of the first that stays owed.
 func (d *Driver) settleAll(ctx context.Context) error {
+	d.tidyGone(ctx)
 	var stuck []owedCall
 	now := time.Now()
 	due := d.owed.names(func(c owedCall) bool { return !c.due.After(now) })

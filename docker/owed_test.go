@@ -23,7 +23,7 @@ func TestOwedRefused(t *testing.T) {
 	b.take(e)
 	l.holds.Store(true)
 	b.giveBack(e)
-	if err := b.driver.settleAll(t.Context()); !sdn.IsConflict(err) {
+	if err := b.settle(); !sdn.IsConflict(err) {
 		t.Errorf("the error is %v", err)
 	}
 	b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": e.ip4, "Options": m{optMAC: "02:00:00:00:00:09"}})
@@ -57,8 +57,9 @@ func TestOwedStuck(t *testing.T) {
 	b.release(gone)
 	b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": gone.id})
 	l.gone.Store(false)
-	l.fails.Store(&stuck.id)
-	if err := b.driver.settleAll(t.Context()); !away(err) {
+	port := string(b.portOf(stuck.id).ID)
+	l.fails.Store(&port)
+	if err := b.settle(); !away(err) {
 		t.Errorf("the error is %v", err)
 	}
 	for _, name := range b.driver.owed.names(func(c owedCall) bool {
@@ -108,7 +109,7 @@ func TestOwedStrange(t *testing.T) {
 	for _, method := range []string{"NetworkDriver.CreateNetwork", "Nobody.Knows", "NetworkDriver.DeleteEndpoint"} {
 		b.must(b.driver.owed.add(owedCall{Method: method, Body: []byte(`{"NetworkID":"x"}`)}))
 	}
-	b.must(b.driver.settleAll(t.Context()))
+	b.must(b.settle())
 	if n := b.driver.owed.count(); n != 0 {
 		t.Errorf("%d are still owed", n)
 	}
@@ -168,7 +169,7 @@ func TestOwedFirstTry(t *testing.T) {
 	l.fails.Store(nil)
 	// The engine asks anew: what was owed is done first.
 	b.ok("NetworkDriver.CreateNetwork", body)
-	b.must(b.driver.settleAll(t.Context()))
+	b.must(b.settle())
 	b.stop(b.run(&endpoint{net: n}))
 	b.remove(n)
 	b.back(l)

@@ -3,10 +3,10 @@ package docker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
+	endpoints "github.com/kuryr/kuryr/docker/endpoint"
 	"github.com/kuryr/kuryr/internal/ipproto"
 	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/portproxy"
@@ -175,9 +176,7 @@ func TestProxied(t *testing.T) {
 	forwards := b.driver.proxy.Forwards(e.id)
 	b.ok("NetworkDriver.ProgramExternalConnectivity", e.programBody())
 	published := func() (all []portproxy.Forward) {
-		list, err := Publications(b.config.RunDir)
-		b.must(err)
-		for _, f := range list {
+		for _, f := range endpoints.Publications(b.driver.Intents()) {
 			if f.Endpoint != e.id || f.Port != b.portOf(e.id).ID {
 				t.Errorf("publication %+v", f)
 			}
@@ -373,10 +372,9 @@ func TestForwardedByGivenAfterReboot(t *testing.T) {
 	theirs, err := b.provider.EnsureFloatingIP(t.Context(), sdn.FloatingIPSpec{Network: p.Capabilities().ExternalNetwork})
 	b.must(err)
 	reboot := func() {
-		b.must(os.RemoveAll(b.config.RunDir))
 		clear(b.binder.plugged)
 		b.config.Provider = alike{p}
-		b.restart()
+		b.forget()
 	}
 	for _, exposes := range []bool{false, true} {
 		b.config.Provider = p
@@ -441,7 +439,7 @@ func TestExposedGroup(t *testing.T) {
 			if r.IPv6 {
 				family = "IPv6"
 			}
-			rules = append(rules, strings.Join([]string{string(r.Direction), family, ipproto.Name(r.Protocol), exposedRange(r.Ports.First, r.Ports.Last)}, " "))
+			rules = append(rules, strings.Join([]string{string(r.Direction), family, ipproto.Name(r.Protocol), rangeText(r.Ports)}, " "))
 		}
 		want := []string{
 			"ingress IPv4 tcp 80-81", "ingress IPv6 tcp 80-81", "ingress IPv4 tcp 443", "ingress IPv6 tcp 443",
@@ -457,17 +455,15 @@ func TestExposedGroup(t *testing.T) {
 		t.Errorf("after Revoke %+v", got)
 	}
 	b.ok("NetworkDriver.ProgramExternalConnectivity", e.programBody())
-	// The record of it is lost with the machine's run folder.
-	b.config.RunDir = t.TempDir()
-	b.restart()
+	b.forget() // the row is lost
 	b.stop(e)
 	if got := groups(); len(got) > 0 {
 		t.Errorf("after DeleteEndpoint %+v", got)
 	}
 	late := b.start(&endpoint{net: n, exposed: []m{{"Proto": 6, "Port": 80}}})
 	b.ok("NetworkDriver.ProgramExternalConnectivity", late.programBody())
-	b.config.RunDir, b.config.ProcessExternalConnectivity = t.TempDir(), false // switched off since
-	b.restart()
+	b.config.ProcessExternalConnectivity = false // switched off since
+	b.forget()
 	b.stop(late)
 	if got := groups(); len(got) > 0 {
 		t.Errorf("switched off, after DeleteEndpoint %+v", got)
@@ -493,7 +489,7 @@ func TestAwayWords(t *testing.T) {
 		{nil, false},
 		{errors.New("x"), false},
 		{sdn.Unavailable(nil, "SDN", "away"), true},
-		{&plugError{sdn.Unavailable(nil, "OVSDB", "away")}, true},
+		{&endpoints.PlugError{Err: sdn.Unavailable(nil, "OVSDB", "away")}, true},
 		{context.DeadlineExceeded, true},
 		{errors.Join(sdn.NotFound("port", "x"), sdn.Unavailable(nil, "SDN", "away")), true},
 		{&sdn.BulkError{Errs: []error{nil, sdn.NotFound("port", "x")}}, false},
@@ -503,4 +499,11 @@ func TestAwayWords(t *testing.T) {
 			t.Errorf("%v: %v", c.err, got)
 		}
 	}
+}
+
+func rangeText(r sdn.PortRange) string {
+	if r.First == r.Last {
+		return fmt.Sprint(r.First)
+	}
+	return fmt.Sprintf("%d-%d", r.First, r.Last)
 }

@@ -2,10 +2,12 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 
 	"github.com/kuryr/kuryr/docker/api"
+	endpoints "github.com/kuryr/kuryr/docker/endpoint"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
@@ -34,7 +36,7 @@ func (d *Driver) releaseAddress(ctx context.Context, r *api.ReleaseAddressReques
 		return api.Empty{}, err
 	}
 	if !d.names.Ours(port.Meta, identity.KindPort) && (!identity.PeersPort(port) || !d.ownPort(port)) {
-		return api.Empty{}, nil
+		return api.Empty{}, d.endpoints.Released(ctx, port.ID)
 	}
 	if swarms(subnet) {
 		return api.Empty{}, d.releaseHeld(ctx, port, r)
@@ -73,8 +75,8 @@ func (d *Driver) releaseLent(ctx context.Context, port sdn.Port, addr netip.Addr
 	if d.wasRefused(port.ID, addr) {
 		return nil
 	}
-	endpoint := identity.EndpointOf(port)
-	unlock, err := d.locks.lock(ctx, "endpoint/"+endpoint)
+	id := identity.EndpointOf(port)
+	unlock, err := d.locks.lock(ctx, "endpoint/"+id)
 	if err != nil {
 		return err
 	}
@@ -82,7 +84,7 @@ func (d *Driver) releaseLent(ctx context.Context, port sdn.Port, addr netip.Addr
 	return retryStale(func(bool) error {
 		port, err := d.sdn.Port(ctx, port.ID)
 		if sdn.IsNotFound(err) || err == nil && (!d.names.Attached(port, d.host) ||
-			identity.EndpointOf(port) != endpoint) {
+			identity.EndpointOf(port) != id) {
 			return nil
 		}
 		if err != nil {
@@ -90,7 +92,7 @@ func (d *Driver) releaseLent(ctx context.Context, port sdn.Port, addr netip.Addr
 		}
 		connected, err := d.binder.Connected(ctx, port)
 		if err != nil {
-			return &plugError{err}
+			return &endpoints.PlugError{Err: err}
 		}
 		if connected {
 			return nil
@@ -108,10 +110,11 @@ func (d *Driver) freeAddress(ctx context.Context, port sdn.Port, addr netip.Addr
 		left := slices.DeleteFunc(slices.Clone(port.Addresses), func(a sdn.Address) bool { return a.Addr == addr })
 		if len(left) == 0 {
 			err := d.sdn.DeletePort(ctx, port.ID, port.Revision)
-			if err == nil {
-				d.forgetPorts(port.ID)
+			if err != nil {
+				return err
 			}
-			return err
+			d.forgetPorts(port.ID)
+			return d.endpoints.Released(ctx, port.ID)
 		}
 		patch.Addresses = &left
 		_, err := d.sdn.UpdatePort(ctx, port.ID, patch)
@@ -138,35 +141,17 @@ func unfreed(port sdn.Port) []sdn.Address {
 	return slices.DeleteFunc(slices.Clone(port.Addresses), func(a sdn.Address) bool { return slices.Contains(freed, a.Addr.String()) })
 }
 
-// dropEndpoint takes away all that an endpoint has, the port last, unless a swarm's manager holds that.
-func (d *Driver) dropEndpoint(ctx context.Context, port sdn.Port) error {
-	if err := d.unpublish(ctx, identity.EndpointOf(port)); err != nil {
-		return err
-	}
-	if err := d.letFloat(ctx, port); err != nil {
-		return err
-	}
-	if err := d.unplug(ctx, port); err != nil {
-		return err
-	}
-	failpoint.Here("docker.dropendpoint.unplugged")
-	d.plugged.drop(ctx, identity.EndpointOf(port))
-	if d.names.Attached(port, d.host) {
-		return d.giveBack(ctx, port)
-	}
-	if len(held(port)) > 0 {
-		return d.park(ctx, port)
-	}
-	return d.deletePorts(ctx, port.ID)
-}
-
 // deletePorts deletes ports, and what is remembered of them here.
 func (d *Driver) deletePorts(ctx context.Context, ids ...sdn.ID) error {
 	if err := d.sdn.DeletePorts(ctx, ids); err != nil {
 		return err
 	}
 	d.forgetPorts(ids...)
-	return nil
+	var errs []error
+	for _, id := range ids {
+		errs = append(errs, d.endpoints.Released(ctx, id))
+	}
+	return errors.Join(errs...)
 }
 
 // forgetPorts lets go of the hints about ports that are no more.

@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/docker/api"
+	endpoints "github.com/kuryr/kuryr/docker/endpoint"
 	"github.com/kuryr/kuryr/internal/httpserve"
 	"github.com/kuryr/kuryr/internal/logging"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -47,8 +49,11 @@ type handler func(d *Driver, ctx context.Context, body []byte) (any, error)
 type route struct {
 	run handler
 	// tidy marks a method that cleans up. Docker never repeats it: it continues when Docker closes
-	// the connection, and it is made again later if the SDN is unavailable.
+	// the connection.
 	tidy bool
+	// owed marks a method that is called again later if the SDN is unavailable. Others store what
+	// is left themselves.
+	owed bool
 	// gives marks a method that allocates what such a repeated call may be about.
 	gives bool
 }
@@ -61,7 +66,7 @@ var routes = map[string]route{
 	"/NetworkDriver.AllocateNetwork":             {run: with((*Driver).allocateNetwork), gives: true},
 	"/NetworkDriver.FreeNetwork":                 {run: with((*Driver).freeNetwork)},
 	"/NetworkDriver.CreateNetwork":               {run: with((*Driver).createNetwork), gives: true},
-	"/NetworkDriver.DeleteNetwork":               {run: with((*Driver).deleteNetwork), tidy: true},
+	"/NetworkDriver.DeleteNetwork":               {run: with((*Driver).deleteNetwork), tidy: true, owed: true},
 	"/NetworkDriver.CreateEndpoint":              {run: with((*Driver).createEndpoint), gives: true},
 	"/NetworkDriver.EndpointOperInfo":            {run: with((*Driver).endpointOperInfo)},
 	"/NetworkDriver.DeleteEndpoint":              {run: with((*Driver).deleteEndpoint), tidy: true},
@@ -77,9 +82,9 @@ var routes = map[string]route{
 	// As the design document of kuryr-libnetwork spells it.
 	"/IpamDriver.GetDefaultAddressSpcaces": {run: bare(addressSpaces)},
 	"/IpamDriver.RequestPool":              {run: with((*Driver).requestPool), gives: true},
-	"/IpamDriver.ReleasePool":              {run: with((*Driver).releasePool), tidy: true},
+	"/IpamDriver.ReleasePool":              {run: with((*Driver).releasePool), tidy: true, owed: true},
 	"/IpamDriver.RequestAddress":           {run: with((*Driver).requestAddress), gives: true},
-	"/IpamDriver.ReleaseAddress":           {run: with((*Driver).releaseAddress), tidy: true},
+	"/IpamDriver.ReleaseAddress":           {run: with((*Driver).releaseAddress), tidy: true, owed: true},
 }
 
 // with returns the handler of a method that has a request.
@@ -201,10 +206,11 @@ func (d *Driver) call(ctx context.Context, method string, rt route, w http.Respo
 	}
 	answer, err = rt.run(d, ctx, body)
 	switch {
-	case rt.tidy && owable(method, err) && d.owe(ctx, method, body, err):
+	case rt.owed && owable(method, err) && d.owe(ctx, method, body, err):
 		return api.Empty{}, nil
 	case rt.gives && err == nil:
 		kick(d.owed.back)
+		d.endpoints.Retry()
 	}
 	return answer, err
 }
@@ -215,7 +221,7 @@ func say(err error, request string) string {
 	var (
 		call    *api.Error
 		refused *api.Refusal
-		plug    *plugError
+		plug    *endpoints.PlugError
 		fromSDN *sdn.Error
 	)
 	switch {
@@ -233,6 +239,8 @@ func say(err error, request string) string {
 		return api.Line(shown.Error())
 	case errors.As(err, &plug):
 		return api.Line(plug.Error())
+	case errors.Is(err, reconcile.ErrFull):
+		return "kuryr: no space left in state_dir for a new intent"
 	}
 	return "kuryr: internal error; see its log, request " + request
 }
@@ -243,9 +251,3 @@ func refuse(format string, args ...any) error { return api.Refuse(format, args..
 func refuseFor(cause error, format string, args ...any) error {
 	return api.RefuseFor(cause, format, args...)
 }
-
-// plugError is an error of the Binder. Its text names interfaces of this host and may be shown.
-type plugError struct{ err error }
-
-func (e *plugError) Error() string { return "plugging the interface failed: " + e.err.Error() }
-func (e *plugError) Unwrap() error { return e.err }

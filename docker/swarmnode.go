@@ -136,7 +136,7 @@ func (d *Driver) dropStale(ctx context.Context, network sdn.Network) error {
 		if !d.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint) || p.DeviceID == "" {
 			continue
 		}
-		if _, err := d.dropForgotten(ctx, p, "its network is made once more"); err != nil {
+		if err := d.dropUnused(ctx, p, "its network was created again"); err != nil {
 			return err
 		}
 	}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"path"
 	"slices"
-	"strings"
 
 	"github.com/google/uuid"
 
@@ -159,8 +157,8 @@ func (d *Driver) releaseByNode(ctx context.Context, port sdn.Port, addr netip.Ad
 }
 
 // yieldMAC takes a MAC from a port that waits for its manager's release and has it of an endpoint that is no more.
-func (d *Driver) yieldMAC(ctx context.Context, network sdn.Network, mac net.HardwareAddr) (yielded bool, err error) {
-	query := sdn.PortQuery{Networks: []sdn.ID{network.ID}, MACs: []net.HardwareAddr{mac}}
+func (d *Driver) yieldMAC(ctx context.Context, network sdn.ID, mac net.HardwareAddr) (yielded bool, err error) {
+	query := sdn.PortQuery{Networks: []sdn.ID{network}, MACs: []net.HardwareAddr{mac}}
 	port, found, err := sdn.First(d.sdn.FindPorts(ctx, query))
 	if err != nil || !found || port.DeviceID != "" || len(held(port)) == 0 {
 		return false, err
@@ -189,37 +187,4 @@ func (d *Driver) takeBack(port sdn.ID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.answered, port)
-}
-
-// balancerSandbox tells whether a sandbox is the one in which the engine balances the services of a network: it has their
-// VIPs beside its own address.
-func balancerSandbox(key string) bool {
-	name := path.Base(key)
-	return strings.HasPrefix(name, "lb_") || name == "ingress_sbox"
-}
-
-// allowVIPs lets a balancer's port answer for all addresses of its subnets, with its own MAC. Which of them are VIPs is not
-// known yet: services come after it.
-func (d *Driver) allowVIPs(ctx context.Context, port sdn.Port, subnets []sdn.Subnet) (sdn.Port, error) {
-	var pairs []sdn.AllowedPair
-	for _, s := range subnets {
-		pairs = append(pairs, sdn.AllowedPair{Prefix: s.CIDR})
-	}
-	if samePairs(port.AllowedPairs, pairs) {
-		return port, nil
-	}
-	port, err := d.sdn.UpdatePort(ctx, port.ID, sdn.PortPatch{AllowedPairs: &pairs})
-	if err == nil {
-		failpoint.Here("docker.swarm.balancing")
-	}
-	return port, err
-}
-
-// forbidVIPs takes back what allowVIPs gave.
-func (d *Driver) forbidVIPs(ctx context.Context, port sdn.Port) error {
-	if len(port.AllowedPairs) == 0 {
-		return nil
-	}
-	_, err := d.sdn.UpdatePort(ctx, port.ID, sdn.PortPatch{AllowedPairs: &[]sdn.AllowedPair{}})
-	return err
 }

@@ -96,7 +96,7 @@ func TestSupportBundle(t *testing.T) {
 			"about.txt": version, "configuration/file.yaml": "level: warn", "configuration/effective.txt": "docker.socket: " + m.plugin, "configuration/environment.txt": "KURYR_HOST=testhost",
 			"objects/ports.json": `"10.77.0.`, "objects/networks.json": "kuryr/", "docker/networks.json": "10.9.0.0/24", "docker/containers.json": `"/web"`, "docker/version.json": "20.10.24",
 			"host/kernel.txt": "Linux", "host/memory.txt": "MemTotal", "namespaces/host/network.txt": "# routes, IPv4", "namespaces/host/sysctls.txt": "net.ipv4.ip_forward = 1",
-			"kuryr/intents.json": "{}", "host/files.txt": "kuryr.db", "kuryr/doctor.json": map[bool]string{true: "it runs, version", false: "kuryr is not running"}[running],
+			"kuryr/intents.json": "endpoint/2222", "host/files.txt": "kuryr.db", "kuryr/doctor.json": map[bool]string{true: "it runs, version", false: "kuryr is not running"}[running],
 		} {
 			if !strings.Contains(got[name], want) {
 				t.Errorf("%s does not hold %q:\n%s", name, want, got[name])

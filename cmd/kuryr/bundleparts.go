@@ -161,11 +161,17 @@ func (b *collector) intents(ctx context.Context, w io.Writer) error {
 	if b.cfgError != nil {
 		return errNoConfig
 	}
-	rows, err := admin.NewClient(frontSocket(b.cfg, duties{docker: true})).Intents(ctx)
-	if admin.IsNotRunning(err) {
-		rows, err = reconcile.Read(docker.DatabasePath(b.cfg.StateDir))
-	}
+	rows, err := dockerIntents(ctx, b.cfg)
 	return errors.Join(err, writeJSON(w, rows))
+}
+
+// dockerIntents returns the rows of the front end's database.
+func dockerIntents(ctx context.Context, cfg config.Config) (map[string]json.RawMessage, error) {
+	rows, err := admin.NewClient(frontSocket(cfg, duties{docker: true})).Intents(ctx)
+	if admin.IsNotRunning(err) {
+		return reconcile.Read(docker.DatabasePath(cfg.StateDir))
+	}
+	return rows, err
 }
 
 // notes are what else is written down to be done.

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kuryr/kuryr/docker"
+	"github.com/kuryr/kuryr/docker/endpoint"
 	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/table"
 	"github.com/kuryr/kuryr/sdn"
@@ -143,7 +143,7 @@ func (t *tracer) published(ports []restapi.Port, exposed bool) []publishedPort {
 	}
 	if exposed {
 		for _, p := range byID {
-			for _, service := range docker.Exposed(p.Tags) {
+			for _, service := range endpoint.Exposed(p.Tags) {
 				if !known[p.ID+" "+service] {
 					e := t.entry(p)
 					number, protocol, _ := strings.Cut(service, "/")

@@ -15,7 +15,7 @@ import (
 
 	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/datapath/trace"
-	"github.com/kuryr/kuryr/docker"
+	"github.com/kuryr/kuryr/docker/endpoint"
 	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/sortslice"
@@ -32,7 +32,7 @@ type tracer struct {
 	client     *admin.Client
 	objects    topology.Objects
 	containers []engine.Container
-	proxied    []docker.Publication
+	proxied    []endpoint.Publication
 	pods       map[string]admin.PodPort // of a cluster's node, by the port's id
 	opened     []netns.NsHandle
 	paths      map[string]string // of sites' namespaces, by the site's name
@@ -50,9 +50,11 @@ func (a *app) newTracer(c *cobra.Command) (*tracer, error) {
 	t.objects.Names, t.containers = a.engineNames(c)
 	if cfg, err := a.load(c); err == nil {
 		t.pods = podsByPort(c.Context(), cfg)
-		if t.proxied, err = docker.Publications(cfg.RunDir); err != nil {
-			_, _ = fmt.Fprintln(a.err, "what the proxy publishes is not all known:", err)
+		rows, err := dockerIntents(c.Context(), cfg)
+		if err != nil {
+			_, _ = fmt.Fprintln(a.err, "ports that the proxy publishes are unknown:", err)
 		}
+		t.proxied = endpoint.Publications(rows)
 	}
 	return t, nil
 }

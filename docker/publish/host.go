@@ -65,9 +65,11 @@ func (e Endpoint) targets(can sdn.Capabilities) map[bool]sdn.Target {
 	return targets
 }
 
-// Publish makes these be the ports that the endpoint publishes: all, or the error says why not and
-// the caller withdraws what is left. Of the families without, none is published.
-func (h *Host) Publish(ctx context.Context, e Endpoint, ports []Port, without map[bool]bool) error {
+// Publish makes these be the ports that the endpoint publishes, and returns them: all, or the error
+// says why not and the caller withdraws what is left. Of the families without, none is published.
+func (h *Host) Publish(
+	ctx context.Context, e Endpoint, ports []Port, without map[bool]bool,
+) ([]sdn.PublishedPort, error) {
 	targets := e.targets(h.SDN.Capabilities())
 	maps.DeleteFunc(targets, func(six bool, _ sdn.Target) bool { return without[six] })
 	w := &atHost{Host: h, e: e, targets: targets}
@@ -76,7 +78,8 @@ func (h *Host) Publish(ctx context.Context, e Endpoint, ports []Port, without ma
 		return p.Ports, err
 	})
 	c := &chooser{way: w, endpoint: e.ID, users: h.Users}
-	return c.run(ctx, ports)
+	err := c.run(ctx, ports)
+	return w.published, err
 }
 
 // Users names programs of the host that have a port.
@@ -116,29 +119,6 @@ func each(ports []sdn.PublishedPort) func(func(hostports.Port, uint16) bool) {
 	}
 }
 
-// Published returns what an endpoint publishes.
-func (h *Host) Published(ctx context.Context, e Endpoint) ([]sdn.PublishedPort, error) {
-	p, err := h.SDN.Publication(ctx, e.Key)
-	return p.Ports, err
-}
-
-// Yield withdraws what an endpoint publishes of a family.
-func (h *Host) Yield(ctx context.Context, e Endpoint, six bool) error {
-	there, err := h.Published(ctx, e)
-	if err != nil {
-		return err
-	}
-	rest := slices.DeleteFunc(slices.Clone(there), func(p sdn.PublishedPort) bool { return p.Host.Is6() == six })
-	if len(rest) == len(there) {
-		return nil
-	}
-	if _, err := h.SDN.Publish(ctx, sdn.PublicationSpec{Key: e.Key, Ports: rest}); err != nil {
-		return err
-	}
-	h.retain(e, rest)
-	return nil
-}
-
 // Withdraw ends all that an endpoint publishes, and then gives up its host ports.
 func (h *Host) Withdraw(ctx context.Context, e Endpoint) error {
 	if err := h.SDN.Unpublish(ctx, e.Key); err != nil {
@@ -150,15 +130,14 @@ func (h *Host) Withdraw(ctx context.Context, e Endpoint) error {
 	return nil
 }
 
-// Restore reserves the host ports of an endpoint again, after a restart. A port that a program
-// took since is logged: the container is reached all the same, and the program is not.
-func (h *Host) Restore(ctx context.Context, e Endpoint) error {
-	there, err := h.Published(ctx, e)
-	if err != nil || h.Ports == nil {
-		return err
+// Restore reserves host ports that an endpoint publishes again, after a restart. A port that a
+// program took since is logged: the container is reached all the same, and the program is not.
+func (h *Host) Restore(ctx context.Context, endpoint string, ports []sdn.PublishedPort) {
+	if h.Ports == nil {
+		return
 	}
-	for p := range each(there) {
-		err := h.Ports.Restore(e.ID, p)
+	for p := range each(ports) {
+		err := h.Ports.Restore(endpoint, p)
 		if err == nil {
 			continue
 		}
@@ -166,10 +145,9 @@ func (h *Host) Restore(ctx context.Context, e Endpoint) error {
 		if errors.Is(err, hostports.ErrInUse) { // the search goes through all processes
 			users = h.Ports.Users(p)
 		}
-		h.Log.WarnContext(ctx, "published port not reserved again", "endpoint", e.ID, "err", err,
+		h.Log.WarnContext(ctx, "published port not reserved again", "endpoint", endpoint, "err", err,
 			"port", hostText(p.Address.Addr(), p.Address.Port()), "protocol", ipproto.Name(p.Protocol), "used_by", users)
 	}
-	return nil
 }
 
 // atHost is the way at the host's own addresses.
@@ -178,6 +156,8 @@ type atHost struct {
 	e       Endpoint
 	targets map[bool]sdn.Target // by whether IPv6
 	there   func() ([]sdn.PublishedPort, error)
+	// published are the ports that the SDN publishes.
+	published []sdn.PublishedPort
 }
 
 func (w *atHost) addresses(p Port) []netip.Addr {
@@ -264,6 +244,7 @@ func (w *atHost) publish(ctx context.Context, choices []choice) error {
 		ports, of = w.forwards(choices, ranges)
 		if _, err = w.SDN.Publish(ctx, sdn.PublicationSpec{Key: w.e.Key, Ports: ports}); err == nil {
 			w.retain(w.e, ports)
+			w.published = ports
 			return nil
 		}
 		at, ok := position(sdn.FieldOf(err))

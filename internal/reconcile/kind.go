@@ -171,6 +171,15 @@ func (k *Kind[S, T]) Import(ctx context.Context, rows []Row[S, T]) error {
 	return k.store.commit(ctx, changes)
 }
 
+// Note changes what is stored of a row's object without a call of the target. The change is written
+// with the next commit. A Set in progress overwrites it.
+func (k *Kind[S, T]) Note(key string, change func(T) T) {
+	k.store.noteLast(ref(k.name, key), func(last any) any {
+		t, _ := last.(T)
+		return change(t)
+	})
+}
+
 // Ack notes that a later call had to do with a row, which is therefore no orphan unless its engine
 // is known. A Set of its key and the engine's list do that too. It is stored with the next commit.
 func (k *Kind[S, T]) Ack(key string) { k.store.ack(ref(k.name, key), "") }

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -270,4 +271,59 @@ func TestLostAnswers(t *testing.T) {
 			t.Errorf("row %+v, want none after OrphanTTL", r)
 		}
 	})
+}
+
+// killed opens a copy of a store's file, as the process after a kill does: what was not synced is
+// lost.
+func killed(t *testing.T, s *Store) *Kind[string, string] {
+	t.Helper()
+	text, err := os.ReadFile(s.cfg.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "copy.db")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next := open(t, path)
+	k := Register(next, "port", &fakeTarget{}, Options[string, string]{})
+	if err := next.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// A changed intent that was answered outlives a kill, as a new one does.
+func TestChangeOutlivesKill(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "test.db"))
+	k := Register(s, "port", &fakeTarget{}, Options[string, string]{})
+	for _, spec := range []string{"1", "2"} {
+		if _, err := k.Set(t.Context(), Request[string]{Key: "a", Spec: spec}); err != nil {
+			t.Fatal(err)
+		}
+		if r, ok := killed(t, s).Get("a"); !ok || r.Spec != spec {
+			t.Errorf("after a kill the spec is %q, want %q", r.Spec, spec)
+		}
+	}
+}
+
+// A note changes what is stored of the object, and is written with the next commit.
+func TestNote(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "test.db"))
+	k := Register(s, "port", &fakeTarget{}, Options[string, string]{})
+	if _, err := k.Set(t.Context(), Request[string]{Key: "a", Spec: "1"}); err != nil {
+		t.Fatal(err)
+	}
+	k.Note("a", func(last string) string { return last + " noted" })
+	k.Note("absent", func(string) string { t.Error("an absent row was changed"); return "" })
+	want, _ := k.Get("a")
+	if want.Last == "" || want.Last == " noted" || want.Last[len(want.Last)-6:] != " noted" {
+		t.Errorf("last %q", want.Last)
+	}
+	if _, err := k.Set(t.Context(), Request[string]{Key: "b", Spec: "1"}); err != nil {
+		t.Fatal(err)
+	}
+	if r, _ := killed(t, s).Get("a"); r.Last != want.Last {
+		t.Errorf("after the next commit and a kill last is %q, want %q", r.Last, want.Last)
+	}
 }

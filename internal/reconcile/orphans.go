@@ -15,13 +15,18 @@ import (
 // relist is the time between two lists of a target's objects.
 const relist = time.Hour
 
-// Orphan is a row that the last list of its engine did not have.
+// UnknownEngine stands for the engine of rows that no engine has listed.
+const UnknownEngine = "unknown"
+
+// Orphan is a row that the last list of its engine did not have. A kept one can be of an engine that
+// was not asked: it is deleted only by DeleteOrphans, with the name of that engine.
 type Orphan struct {
 	Kind, Key string
 	Engine    string    // "" if no engine has listed it
-	Since     time.Time // of the first list without it
+	Since     time.Time // of the first list without it; the zero Time if it is kept
 	Due       time.Time // of its deletion; the zero Time if it is in use, or if GracePeriod is never
 	Why       string    // for people
+	Kept      bool
 }
 
 // Compare makes Run list the engines, as when they have changed.
@@ -41,9 +46,10 @@ func (s *Store) watchOrphans(ctx context.Context) {
 				listed = time.Now()
 			}
 		}
-		_, err := s.judge(ctx, missing, s.cfg.GracePeriod)
+		begun := time.Now()
+		_, engines, err := s.judge(ctx, missing, s.cfg.GracePeriod)
 		s.mu.Lock()
-		s.candidates = maps.Clone(missing)
+		s.candidates, s.compared = maps.Clone(missing), comparison{begun, engines}
 		s.mu.Unlock()
 		s.metrics.candidates.Set(float64(len(missing)))
 		wait := relist - time.Since(listed)
@@ -67,15 +73,22 @@ type candidate struct {
 	begun time.Time // when that list was asked for
 }
 
+// comparison is a round of lists.
+type comparison struct {
+	begun   time.Time
+	engines map[string]bool // those that answered
+}
+
 // judge compares the rows with the lists of their engines, each of which is listed once. A row that
 // is missing from two lists, which are a time apart and were both begun after its last change, is
-// deleted unless it is in use. Less than no time is never.
+// deleted unless it is in use. Less than no time is never. It also returns the engines that answered.
 func (s *Store) judge(
 	ctx context.Context, missing map[string]candidate, apart time.Duration,
-) (deleted []Orphan, err error) {
+) (deleted []Orphan, answered map[string]bool, err error) {
 	rows := s.all() // before the lists, so that each row's last change is older
 	begun := time.Now()
 	lists := map[Engine]List{}
+	answered = map[string]bool{}
 	failed := map[Engine]error{}
 	for _, k := range s.allKinds() {
 		if _, ok := lists[k.engine]; ok || k.engine == nil || failed[k.engine] != nil {
@@ -85,7 +98,7 @@ func (s *Store) judge(
 			s.log.DebugContext(ctx, "engine not listed", "kind", k.name, "err", err)
 			failed[k.engine] = err
 		} else {
-			lists[k.engine] = l
+			lists[k.engine], answered[l.Engine] = l, true
 		}
 	}
 	engines := map[string]bool{}
@@ -117,7 +130,7 @@ func (s *Store) judge(
 		}
 	}
 	maps.DeleteFunc(missing, func(name string, _ candidate) bool { return rows[name] == nil })
-	return deleted, errors.Join(slices.Collect(maps.Values(failed))...)
+	return deleted, answered, errors.Join(slices.Collect(maps.Values(failed))...)
 }
 
 func (k *kind) listEngine(ctx context.Context) (List, error) {
@@ -174,11 +187,17 @@ func (s *Store) deleteOrphan(ctx context.Context, name string, judged *row) bool
 	return true
 }
 
-// Orphans returns the rows that the last lists of their engines did not have.
+// Orphans returns the rows that the last lists of their engines did not have, and those that are
+// kept.
 func (s *Store) Orphans() (list []Orphan) {
 	s.mu.Lock()
-	missing := s.candidates
+	missing, compared := s.candidates, s.compared
 	s.mu.Unlock()
+	for name, r := range s.all() {
+		if _, candidate := missing[name]; !candidate && s.isKept(r, compared) {
+			list = append(list, s.keptOrphan(r))
+		}
+	}
 	for name, c := range missing {
 		if r := s.row(name); r != nil && r.Gen == c.gen {
 			list = append(list, s.orphan(r, c))
@@ -188,6 +207,23 @@ func (s *Store) Orphans() (list []Orphan) {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Key, b.Key))
 	})
 	return list
+}
+
+// isKept reports whether a row is of none of the engines that answered.
+func (s *Store) isKept(r *row, c comparison) bool {
+	return r.Phase == Wanted && r.kind.engine != nil && r.changed.Before(c.begun) &&
+		len(c.engines) > 0 && !c.engines[s.engineOf(r)]
+}
+
+func (s *Store) keptOrphan(r *row) Orphan {
+	o := Orphan{Kind: r.kind.name, Key: r.Key, Engine: s.engineOf(r), Kept: true}
+	if o.Why = "another engine has listed it"; o.Engine == "" {
+		o.Why = "no engine has listed it"
+	}
+	if s.inUse(r) {
+		o.Why += ", and it is in use"
+	}
+	return o
 }
 
 func (s *Store) orphan(r *row, c candidate) Orphan {
@@ -207,8 +243,9 @@ func (s *Store) orphan(r *row, c candidate) Orphan {
 }
 
 // DeleteOrphans deletes the rows that two lists of their engine do not have that are made now. If
-// gone is not "", it deletes instead the rows of this engine, which will never answer again. Rows
-// that are in use stay, and those that have changed within StaleAfter. Run calls the targets.
+// gone is not "", it deletes instead the rows of this engine, which will never answer again, or
+// those that no engine has listed. Rows that are in use stay, and those that have changed within
+// StaleAfter. Run calls the targets.
 func (s *Store) DeleteOrphans(ctx context.Context, gone string) ([]Orphan, error) {
 	end, err := s.begin()
 	if err != nil {
@@ -219,11 +256,12 @@ func (s *Store) DeleteOrphans(ctx context.Context, gone string) ([]Orphan, error
 		return s.deleteRowsOf(ctx, gone)
 	}
 	missing := map[string]candidate{}
-	if _, err := s.judge(ctx, missing, -1); err != nil {
+	if _, _, err := s.judge(ctx, missing, -1); err != nil {
 		return nil, err
 	}
 	maps.DeleteFunc(missing, func(name string, _ candidate) bool { return s.isRecent(s.row(name)) })
-	return s.judge(ctx, missing, 0)
+	deleted, _, err := s.judge(ctx, missing, 0)
+	return deleted, err
 }
 
 func (s *Store) isRecent(r *row) bool {
@@ -232,16 +270,19 @@ func (s *Store) isRecent(r *row) bool {
 
 // deleteRowsOf deletes the rows of an engine, which must not be one that answers.
 func (s *Store) deleteRowsOf(ctx context.Context, engine string) (deleted []Orphan, err error) {
-	for _, k := range s.allKinds() {
-		if k.engine == nil {
-			continue
-		}
-		if l, err := k.listEngine(ctx); err == nil && l.Engine == engine {
-			return nil, fmt.Errorf("engine %s is running", engine)
-		}
+	// A list gives its rows their engine.
+	_, answered, err := s.judge(ctx, map[string]candidate{}, -1)
+	switch {
+	case answered[engine]:
+		return nil, fmt.Errorf("engine %s is running", engine)
+	case engine == UnknownEngine && err != nil:
+		return nil, err
+	case engine == UnknownEngine:
+		engine = ""
 	}
 	for name, r := range s.all() {
-		if r.Phase != Wanted || s.engineOf(r) != engine || s.isRecent(r) || s.inUse(r) {
+		if r.Phase != Wanted || s.engineOf(r) != engine || s.isRecent(r) || s.inUse(r) ||
+			engine == "" && r.kind.engine == nil {
 			continue
 		}
 		o := s.orphan(r, candidate{r.Gen, time.Now()})

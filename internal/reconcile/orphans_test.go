@@ -125,7 +125,7 @@ func TestCompare(t *testing.T) {
 		synctest.Wait()
 		lists("after an event", 1)
 		begun := time.Now()
-		want := []Orphan{{"port", "a", "engine", begun, begun.Add(10 * time.Minute), "its engine does not list it"}}
+		want := []Orphan{{"port", "a", "engine", begun, begun.Add(10 * time.Minute), "its engine does not list it", false}}
 		got := e.store.Orphans()
 		if len(got) == 1 {
 			got[0].Since, got[0].Due = got[0].Since.Round(time.Second), got[0].Due.Round(time.Second)
@@ -172,7 +172,43 @@ func TestUnlistedRows(t *testing.T) {
 			} else {
 				wantKeys(t, "rows", e.keys(), "begun", "child", "listed", "named", "other", "owner", "port")
 			}
+			e.wantKept(t, sole)
 		})
+	}
+}
+
+// wantKept checks what TestUnlistedRows keeps, and that it is deleted for the name of its engine.
+func (e *engineFixture) wantKept(t *testing.T, sole bool) {
+	t.Helper()
+	kept := func(engine string) (keys []string) {
+		for _, o := range e.store.Orphans() {
+			if o.Kept && o.Engine == engine && o.Due.IsZero() {
+				keys = append(keys, o.Key)
+			}
+		}
+		return keys
+	}
+	unknown, want := []string{"begun", "named", "owner", "port"}, 2 // owner and port are in use
+	if sole {
+		unknown, want = []string{"named", "owner"}, 1 // port is a candidate
+	} else {
+		wantKeys(t, "kept for the other engine", kept("another"), "other", "child")
+	}
+	wantKeys(t, "kept for none", kept(""), unknown...)
+	set(t, e.nets, Request[string]{Key: "new"})
+	wantKeys(t, "kept with a row since the last list", kept(""), unknown...)
+	deleted, err := e.store.DeleteOrphans(t.Context(), UnknownEngine)
+	succeed(t, "DeleteOrphans", err)
+	if len(deleted) != want {
+		t.Errorf("%d rows deleted, want %d: %+v", len(deleted), want, deleted)
+	}
+	synctest.Wait()
+	if got := e.keys(); slices.Contains(got, "named") || !slices.Contains(got, "new") || !slices.Contains(got, "port") {
+		t.Errorf("rows %q", got)
+	}
+	e.fakeEngine.err = errTest
+	if _, err := e.store.DeleteOrphans(t.Context(), UnknownEngine); err == nil {
+		t.Error("rows that no engine has listed are deleted without a list")
 	}
 }
 
@@ -190,7 +226,8 @@ func TestDeleteOrphans(t *testing.T) {
 		e.run(t)
 		time.Sleep(24 * time.Hour)
 		wantKeys(t, "rows", e.keys(), "child", "gone", "listed", "old", "used")
-		if o := e.store.Orphans(); len(o) != 2 || !o[0].Due.IsZero() {
+		o := slices.DeleteFunc(e.store.Orphans(), func(o Orphan) bool { return o.Kept })
+		if len(o) != 2 || !o[0].Due.IsZero() {
 			t.Errorf("orphans %+v, want 2 that are never due", o)
 		}
 		set(t, e.nets, Request[string]{Key: "new", Engine: "engine"})

@@ -98,7 +98,7 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any, later bool) (las
 			r.Last, r.Done, r.Claims, r.changed = answer, true, want.Claims, time.Now()
 			r.prev = nil
 		})
-		if k.confirm {
+		if k.confirm || old != nil { // a crash brings the previous intent back until it is written
 			err = s.commit(context.WithoutCancel(ctx), map[string]*row{name: done})
 		} else {
 			err = s.later(name, done)

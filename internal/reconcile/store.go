@@ -74,6 +74,7 @@ type Store struct {
 	waiting []*commit
 	// candidates are the rows that the last list of their engine did not have.
 	candidates map[string]candidate
+	compared   comparison    // the last one
 	compare    chan struct{} // notifies watchOrphans
 	flushing   bool
 }
@@ -487,6 +488,24 @@ func (s *Store) later(name string, r *row) error {
 	s.put(name, r)
 	s.dirty[name] = text
 	return nil
+}
+
+// noteLast is Kind.Note. It does not wait for the row's lock, which a call in progress holds.
+func (s *Store) noteLast(name string, change func(any) any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.rows[name]
+	if r == nil {
+		return
+	}
+	r = r.with(func(r *row) { r.Last = change(r.Last) })
+	text, err := r.encode()
+	if err != nil {
+		s.log.Error("row not stored", "row", name, "err", err) // it was encoded before
+		return
+	}
+	s.put(name, r)
+	s.dirty[name] = text
 }
 
 // note is later for a row of which only counters or flags have changed.

@@ -1,0 +1,375 @@
+package endpoint
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/docker/ipam"
+	"github.com/kuryr/kuryr/docker/network"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// Create answers CreateEndpoint: it binds the port that has the addresses to the endpoint and to
+// this host. If another IPAM driver chose the addresses, there is none, and it makes one.
+func (s *Service) Create(ctx context.Context, r *api.CreateEndpointRequest) (api.CreateEndpointResponse, error) {
+	var none api.CreateEndpointResponse
+	if had, ok := s.endpoints.Get(r.EndpointID); ok && had.Phase == reconcile.Deleting {
+		if err := s.endpoints.Remove(ctx, r.EndpointID); err != nil {
+			return none, err
+		}
+	}
+	n, err := s.Networks.Find(ctx, r.NetworkID)
+	if err != nil {
+		return none, err
+	}
+	spec, err := s.resolve(ctx, n, r)
+	if err != nil {
+		return none, err
+	}
+	if err := checkLengths(n.Subnets, r.Addresses); err != nil {
+		return none, err
+	}
+	if had, ok := s.endpoints.Get(r.EndpointID); ok && had.Phase == reconcile.Wanted {
+		spec.Started = had.Spec.Started
+	} else {
+		spec.Started = time.Now().UTC().Round(0) // the file has no more of it
+	}
+	ports, err := s.usable(ctx, n, r)
+	if err != nil {
+		return none, err
+	}
+	if err := s.checkTags(spec); err != nil {
+		return none, err
+	}
+	if spec.Floating, err = s.checkFloating(ctx, ports, r.Options); err != nil {
+		return none, err
+	}
+	port, err := s.choose(ctx, ports, r)
+	if err != nil {
+		return none, err
+	}
+	last, err := s.set(ctx, n, r, spec, port)
+	if sdn.ReasonOf(err) == sdn.MACInUse && s.YieldMAC != nil {
+		yielded, failed := s.YieldMAC(ctx, n.ID, r.MAC)
+		if failed != nil {
+			return none, failed
+		}
+		if yielded {
+			last, err = s.set(ctx, n, r, spec, port)
+		}
+	}
+	if taken := sdn.ReasonOf(err); port.Port.ID == "" && (taken == sdn.MACInUse || taken == sdn.AddressInUse) {
+		deleted, failed := s.deleteLate(ctx, n, r)
+		if failed != nil {
+			return none, failed
+		}
+		if deleted {
+			last, err = s.set(ctx, n, r, spec, port)
+		}
+	}
+	if err != nil {
+		return none, err
+	}
+	return api.CreateEndpointResponse{Interface: ungiven(last.Port, n.Subnets, r)}, nil
+}
+
+// checkLengths checks that addresses have the prefix lengths of their subnets. With another one a
+// container takes strangers for neighbours, or neighbours for strangers.
+func checkLengths(subnets []sdn.Subnet, addresses []netip.Prefix) error {
+	for _, a := range addresses {
+		at := slices.IndexFunc(subnets, func(s sdn.Subnet) bool { return s.CIDR.Contains(a.Addr()) })
+		if at < 0 || subnets[at].CIDR.Bits() == a.Bits() {
+			continue
+		}
+		field := "Interface.Address"
+		if a.Addr().Is6() {
+			field = "Interface.AddressIPv6"
+		}
+		return api.Refuse("%s: %s must have the prefix length of its subnet %s", field, a, subnets[at].CIDR)
+	}
+	return nil
+}
+
+// checkTags refuses options that are kept in tags, on an SDN without tags. The default way to
+// publish needs none.
+func (s *Service) checkTags(e Spec) error {
+	if s.SDN.Capabilities().HasTags() {
+		return nil
+	}
+	o := e.options()
+	if o.Publish == api.PublishProxy {
+		o.Publish = ""
+	}
+	return identity.CheckStored(identity.EndpointOptionTags(o), nil)
+}
+
+// usable returns the ports that have the addresses of a request, or that its option names. It
+// deletes endpoints that the engine no longer has, and that have ports of their own with the
+// addresses: of the releases of another IPAM driver Kuryr does not hear.
+func (s *Service) usable(ctx context.Context, n network.View, r *api.CreateEndpointRequest) ([]ipam.Held, error) {
+	for deleted := false; ; deleted = true {
+		ports, err := s.requested(ctx, n, r)
+		if err != nil {
+			return nil, err
+		}
+		stale, err := s.checkPorts(ctx, ports, r.EndpointID)
+		if len(stale) == 0 || deleted || err != nil {
+			return ports, err
+		}
+		for _, p := range stale {
+			connected, err := s.DropUnused(ctx, p, "its address is another endpoint's")
+			if err != nil {
+				return nil, err
+			}
+			if connected {
+				return nil, inUse(p)
+			}
+		}
+	}
+}
+
+// requested returns the port that an option names, or those that have the addresses.
+func (s *Service) requested(ctx context.Context, n network.View, r *api.CreateEndpointRequest) ([]ipam.Held, error) {
+	o := r.Options
+	if o.Port == "" {
+		return s.Addresses.At(ctx, n, r.Addresses, r.MAC)
+	}
+	port, err := s.SDN.Port(ctx, o.Port)
+	switch {
+	case sdn.IsNotFound(err):
+		return nil, api.Refuse("option %s: there is no port %s", o.PortOption, api.Clip(string(o.Port), 60))
+	case err != nil:
+		return nil, err
+	case port.Network != n.ID:
+		return nil, api.Refuse("option %s: port %s is not of network %s", o.PortOption, port.ID, r.NetworkID)
+	}
+	for _, a := range r.Addresses {
+		if !hasAddress(port, a.Addr()) {
+			return nil, api.Refuse("option %s: port %s has %s, not %s: give the container its addresses by "+
+				"--ip and --ip6", o.PortOption, port.ID, identity.Addresses(port), a.Addr())
+		}
+	}
+	return []ipam.Held{{Port: port, Existing: !s.isOwn(port)}}, nil
+}
+
+func hasAddress(p sdn.Port, addr netip.Addr) bool {
+	return slices.ContainsFunc(p.Addresses, func(a sdn.Address) bool { return a.Addr == addr })
+}
+
+// isOwn reports whether a port is of this installation, or of kuryr-libnetwork on this host or on
+// none.
+func (s *Service) isOwn(p sdn.Port) bool {
+	return s.Names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint) ||
+		identity.PeersPort(p) && !identity.Elsewhere(p, s.Host)
+}
+
+// checkPorts refuses ports that the endpoint cannot have. It returns those of endpoints that may
+// be deleted.
+func (s *Service) checkPorts(ctx context.Context, ports []ipam.Held, id string) (stale []sdn.Port, err error) {
+	for _, held := range ports {
+		p := held.Port
+		switch {
+		case held.Existing:
+			if err := identity.Usable(p, s.Host, id); err != nil {
+				return nil, &InUseError{p, err}
+			}
+		case identity.Elsewhere(p, s.Host):
+			return nil, &InUseError{p, api.Refuse("address %s is in use: its port is bound to host %s",
+				identity.Addresses(p), api.Clip(p.Host, 100))}
+		case p.DeviceID == "" || p.DeviceID == id:
+		case p.Key.Kind == identity.KindEndpoint && p.Host == s.Host:
+			if r, ok := s.endpoints.Get(p.DeviceID); ok && s.isStarting(r) {
+				return nil, inUse(p)
+			}
+			stale = append(stale, p)
+		default:
+			return nil, inUse(p)
+		}
+	}
+	return stale, nil
+}
+
+// DropUnused deletes the endpoint that has a port, and that the engine no longer has. It reports
+// whether a container has its interface: then it stays.
+func (s *Service) DropUnused(ctx context.Context, p sdn.Port, why string) (connected bool, err error) {
+	if connected, err = s.connected(ctx, p); err != nil || connected {
+		return connected, err
+	}
+	s.Log.WarnContext(ctx, "unused endpoint deleted", "endpoint", p.DeviceID, "why", why)
+	return false, s.Drop(ctx, identity.EndpointOf(p))
+}
+
+// choose returns the port of the endpoint: one of those that were requested, or all of them as
+// one. The zero Held is none.
+func (s *Service) choose(ctx context.Context, ports []ipam.Held, r *api.CreateEndpointRequest) (ipam.Held, error) {
+	switch len(ports) {
+	case 0:
+		return ipam.Held{}, nil
+	case 1:
+		return ports[0], nil
+	}
+	if i := slices.IndexFunc(ports, func(h ipam.Held) bool { return h.Existing }); i >= 0 {
+		p := ports[i].Port
+		return ipam.Held{}, api.Refuse("the addresses are of several ports, of which %s is not Kuryr's: give "+
+			"all that are wanted of it by --ip and --ip6, or its MAC by --mac-address: it has %s",
+			p.ID, identity.Addresses(p))
+	}
+	// A port that the endpoint has already is the one that stays.
+	slices.SortStableFunc(ports, func(a, b ipam.Held) int {
+		return compareBools(b.Port.DeviceID == r.EndpointID, a.Port.DeviceID == r.EndpointID)
+	})
+	return s.Addresses.Merge(ctx, ports)
+}
+
+func compareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// set stores the endpoint and gives it the port.
+func (s *Service) set(
+	ctx context.Context, n network.View, r *api.CreateEndpointRequest, spec Spec, port ipam.Held,
+) (Last, error) {
+	q := reconcile.Request[Spec]{Key: r.EndpointID, Owners: owners(n.Ref, port.Ref)}
+	switch {
+	case port.Port.ID == "":
+		q.Claims = ownClaims(n, r)
+		if len(n.Subnets) == 0 && len(r.Addresses) > 0 {
+			return Last{}, api.Refuse("network %s has no range that %s is in", r.NetworkID, r.Addresses[0].Addr())
+		}
+	case port.Port.Key.Kind == identity.KindEndpoint && port.Port.DeviceID == r.EndpointID:
+		q.Claims = ownClaims(n, r) // a repeat of the call
+	default:
+		spec.Port, spec.Existing, spec.Address = port.Port.ID, port.Existing, port.Ref
+		q.Claims = []string{boundTo(port.Port.ID)}
+	}
+	if port.Existing {
+		if err := s.checkAttach(port.Port, r); err != nil {
+			return Last{}, err
+		}
+	}
+	q.Spec = spec
+	last, err := s.endpoints.Set(withPort(ctx, port.Port), q)
+	conflict := (*reconcile.ConflictError)(nil)
+	switch {
+	case !errors.As(err, &conflict):
+		return last, err
+	case port.Port.ID == "":
+		return last, s.conflict(err, r)
+	}
+	return last, &InUseError{port.Port, s.conflict(err, r)}
+}
+
+// deleteLate deletes the port that an earlier call for the same endpoint asked for in vain, and that
+// the SDN has made just now. It reports whether there was one.
+func (s *Service) deleteLate(ctx context.Context, n network.View, r *api.CreateEndpointRequest) (bool, error) {
+	ports, err := s.requested(ctx, n, r)
+	if err != nil {
+		return false, err
+	}
+	for _, h := range ports {
+		if h.Port.Key.Kind == identity.KindEndpoint && h.Port.DeviceID == r.EndpointID {
+			return true, s.SDN.DeletePorts(ctx, []sdn.ID{h.Port.ID})
+		}
+	}
+	return false, nil
+}
+
+func owners(refs ...string) []string {
+	return slices.DeleteFunc(refs, func(ref string) bool { return ref == "" })
+}
+
+// boundTo is the claim on a port.
+func boundTo(port sdn.ID) string { return "bound/" + string(port) }
+
+// ownClaims are the resources of an endpoint with a port of its own.
+func ownClaims(n network.View, r *api.CreateEndpointRequest) []string {
+	var claims []string
+	if r.MAC != nil {
+		claims = append(claims, "mac/"+string(n.ID)+"/"+r.MAC.String())
+	}
+	for _, a := range r.Addresses {
+		claims = append(claims, "address/"+string(n.ID)+"/"+a.Addr().String())
+	}
+	return claims
+}
+
+// conflict says what another endpoint has.
+func (s *Service) conflict(err error, r *api.CreateEndpointRequest) error {
+	if len(r.Addresses) == 0 {
+		return api.RefuseFor(err, "MAC %s is in use by another endpoint of the network", r.MAC)
+	}
+	var list sdn.Port
+	for _, a := range r.Addresses {
+		list.Addresses = append(list.Addresses, sdn.Address{Addr: a.Addr()})
+	}
+	return api.RefuseFor(err, "address %s is in use by another endpoint", identity.Addresses(list))
+}
+
+// ungiven returns what the engine left open of the interface. Without an IPAM driver it gives no
+// addresses, and the container gets those of its port.
+func ungiven(port sdn.Port, subnets []sdn.Subnet, r *api.CreateEndpointRequest) api.EndpointInterface {
+	var i api.EndpointInterface
+	if !r.MACGiven {
+		i.MacAddress = port.MAC.String()
+	}
+	if len(r.Addresses) > 0 {
+		return i
+	}
+	for _, a := range port.Addresses {
+		at := slices.IndexFunc(subnets, func(s sdn.Subnet) bool { return s.ID == a.Subnet })
+		if at < 0 {
+			continue
+		}
+		field := &i.Address
+		if a.Addr.Is6() {
+			field = &i.AddressIPv6
+		}
+		if *field == "" {
+			*field = netip.PrefixFrom(a.Addr, subnets[at].CIDR.Bits()).String()
+		}
+	}
+	return i
+}
+
+// checkAttach refuses what cannot be done to an existing port, before anything is changed.
+func (s *Service) checkAttach(port sdn.Port, r *api.CreateEndpointRequest) error {
+	if option := changesPort(r.Options); option != "" {
+		return api.Refuse("port %s is not Kuryr's and stays as its user made it: leave out %s", port.ID, option)
+	}
+	can := s.SDN.Capabilities()
+	if port.Host == "" && !can.HostBinding {
+		return s.unbindable(port, nil)
+	}
+	if r.MAC != nil && !bytes.Equal(r.MAC, port.MAC) && (!can.ChooseMAC || port.Host != "") {
+		return fixedMAC(port, nil)
+	}
+	return nil
+}
+
+// changesPort returns an option that changes more of a port than its owner; "" if there is none.
+func changesPort(o api.EndpointOptions) string {
+	switch {
+	case o.Groups != nil:
+		return api.OptGroups
+	case o.QoSPolicy != "":
+		return api.OptQoSPolicy
+	case o.NoPortSecurity != nil:
+		return api.OptPortSecurity
+	case o.Allowed != nil:
+		return api.OptAllowed
+	}
+	return ""
+}

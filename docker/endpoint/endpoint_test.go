@@ -1,0 +1,170 @@
+package endpoint
+
+import (
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/internal/jsonstore"
+	"github.com/kuryr/kuryr/internal/portproxy"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// newService returns a Service on an empty database. It must not call the SDN.
+func newService(t *testing.T) (*Service, *reconcile.Store) {
+	t.Helper()
+	store, err := reconcile.Open(reconcile.Config{Path: filepath.Join(t.TempDir(), "docker.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	proxy := portproxy.New(portproxy.Config{})
+	t.Cleanup(proxy.Close)
+	return New(store, Config{
+		Names: identity.NewNamer("owner", "box", store.ID(), true), Host: "box", Proxy: proxy, Log: slog.Default(),
+	}), store
+}
+
+func TestStartEnds(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for _, c := range []struct {
+		name    string
+		started time.Time
+		ended   bool
+		engine  time.Time // of the engine's start; zero: before Kuryr's
+		want    bool
+	}{
+		{"just now", now, false, time.Time{}, true},
+		{"never", time.Time{}, false, time.Time{}, false},
+		{"long ago", now.Add(-startGrace), false, time.Time{}, false},
+		{"the clock was set back", now.Add(startGrace / 2), false, time.Time{}, true},
+		{"the clock was set back far", now.Add(2 * startGrace), false, time.Time{}, false},
+		{"Leave was called", now, true, time.Time{}, false},
+		{"by the previous engine", now, false, now.Add(time.Second), false},
+		{"by this engine", now, false, now.Add(-time.Second), true},
+	} {
+		s := &Service{}
+		if !c.engine.IsZero() {
+			s.engineStarted.Store(c.engine.UnixNano())
+		}
+		row := reconcile.Row[Spec, Last]{Spec: Spec{Started: c.started}, Last: Last{StartEnded: c.ended}}
+		if got := s.isStarting(row); got != c.want {
+			t.Errorf("%s: starting %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestExposedRanges(t *testing.T) {
+	t.Parallel()
+	ports := []api.ExposedPort{
+		{Proto: sdn.TCP, Port: 8001}, {Proto: sdn.UDP, Port: 53}, {Proto: sdn.TCP, Port: 8000},
+		{Proto: sdn.TCP, Port: 80}, {Proto: sdn.TCP, Port: 8000}, {Proto: sdn.UDP, Port: 54},
+	}
+	want := []string{"53-54/udp", "80/tcp", "8000-8001/tcp"}
+	if got := exposedTexts(ports); !slices.Equal(got, want) {
+		t.Errorf("exposed %q, want %q", got, want)
+	}
+	if got := Exposed(exposedTags(ports)); len(got) != len(want) {
+		t.Errorf("tags %q", got)
+	}
+	var many []api.ExposedPort
+	for p := range uint16(100) {
+		many = append(many, api.ExposedPort{Proto: sdn.TCP, Port: 2*p + 1})
+	}
+	if got := exposedTags(many); len(got) != maxExposed {
+		t.Errorf("%d tags, want %d", len(got), maxExposed)
+	}
+}
+
+// TestImportRecords checks that the endpoints of the previous version get rows, without a call of
+// the SDN, and that a row is not replaced by a record.
+func TestImportRecords(t *testing.T) {
+	t.Parallel()
+	s, store := newService(t)
+	folder := filepath.Join(t.TempDir(), "endpoints")
+	port := func(id sdn.ID, key sdn.Key, tags ...string) sdn.Port {
+		return sdn.Port{
+			Meta: sdn.Meta{ID: id, Base: sdn.Base{Key: key, Tags: tags}}, Network: "net", Host: "box",
+			Addresses: []sdn.Address{{Subnet: "subnet", Addr: netip.MustParseAddr("10.1.0.2")}},
+		}
+	}
+	ours := s.Names.GlobalKey(identity.KindPort, "net/x")
+	proxied := []portproxy.Forward{{Protocol: sdn.TCP, Listen: netip.MustParseAddrPort("127.0.0.1:8080")}}
+	write := func() {
+		records, err := jsonstore.OpenVolatile(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id, r := range map[string]record{
+			"created": {Network: "n", Port: port("1", ours), Unpublished: true, Started: time.Now()},
+			"running": {Network: "n", Port: port("2", ours), Unpublished: true, Sandbox: "/netns/2", MTU: 1400},
+			"public":  {Network: "n", Port: port("3", ours), Sandbox: "/netns/3"},
+			"proxied": {Network: "n", Port: port("4", ours), Unpublished: true, Sandbox: "/netns/4", Proxied: proxied},
+			"existing": {Network: "n", Sandbox: "/netns/5", Unpublished: true,
+				Port: port("5", sdn.Key{}, identity.TagExistingPort, identity.TagFloating+"auto")},
+		} {
+			if err := records.Put(id, r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.ImportRecords(t.Context(), folder); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write()
+	names := func() []string {
+		var list []string
+		for name := range store.Rows() {
+			list = append(list, name)
+		}
+		slices.Sort(list)
+		return list
+	}
+	want := []string{
+		"endpoint/created", "endpoint/existing", "endpoint/proxied", "endpoint/public", "endpoint/running",
+		"floating/existing", "plug/existing", "plug/proxied", "plug/public", "plug/running",
+		"publication/proxied", "publication/public",
+	}
+	if got := names(); !slices.Equal(got, want) {
+		t.Errorf("rows %q, want %q", got, want)
+	}
+	created, _ := s.endpoints.Get("created")
+	running, _ := s.endpoints.Get("running")
+	if !s.isStarting(created) || s.isStarting(running) || running.Spec.MTU != 1400 || running.Last.Port.ID != "2" {
+		t.Errorf("created %+v, running %+v", created, running)
+	}
+	if row, _ := s.endpoints.Get("existing"); !row.Spec.Existing || row.Spec.Port != "5" {
+		t.Errorf("existing %+v", row)
+	}
+	if row, _ := s.publications.Get("proxied"); row.Last.Unknown || !reflect.DeepEqual(row.Last.Proxied, proxied) {
+		t.Errorf("proxied %+v", row)
+	}
+	if row, _ := s.publications.Get("public"); !row.Last.Unknown {
+		t.Errorf("public %+v", row)
+	}
+	if got := Publications(store.Rows()); len(got) != 1 || got[0].Endpoint != "proxied" || got[0].Port != "4" {
+		t.Errorf("publications %+v", got)
+	}
+	written := filepath.Join(t.TempDir(), "endpoints")
+	if err := s.WriteRecords(written); err != nil {
+		t.Fatal(err)
+	}
+	back, err := jsonstore.Load[record](jsonstore.Shared(written))
+	if r := back["proxied"]; err != nil || len(back) != 1 || r.Network != "n" || r.Port.ID != "4" ||
+		r.Sandbox != "/netns/4" || !reflect.DeepEqual(r.Proxied, proxied) {
+		t.Errorf("records for the previous version: %+v, %v", back, err)
+	}
+	before := running.Gen
+	write() // as a rolled back version does
+	if again, _ := s.endpoints.Get("running"); again.Gen != before || !slices.Equal(names(), want) {
+		t.Errorf("rows %q, running %+v", names(), again)
+	}
+}

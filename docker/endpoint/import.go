@@ -1,0 +1,182 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/internal/jsonstore"
+	"github.com/kuryr/kuryr/internal/portproxy"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// record is what the previous version kept of an endpoint in a file.
+type record struct {
+	Network     string
+	Port        sdn.Port
+	MTU         int
+	Internal    bool
+	Subnets     []sdn.Subnet
+	Sandbox     string
+	Started     time.Time
+	Proxied     []portproxy.Forward
+	Floating    bool
+	Unpublished bool
+	Forwarder   sdn.ID
+	Exposed     bool
+}
+
+// ImportRecords makes rows of the records that the previous version kept in a folder, before the
+// store is started, and deletes the folder. Endpoints that have a row are left out.
+func (s *Service) ImportRecords(ctx context.Context, folder string) error {
+	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+		return nil // there are none
+	}
+	opened, err := jsonstore.OpenVolatile(folder)
+	if err != nil {
+		return fmt.Errorf("endpoint records: %w", err)
+	}
+	records, err := jsonstore.Load[record](opened)
+	if err != nil {
+		s.Log.WarnContext(ctx, "endpoint records not all readable", "folder", folder, "err", err)
+	}
+	for id, r := range records {
+		if err := s.importRecord(ctx, id, r); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(folder)
+}
+
+func (s *Service) importRecord(ctx context.Context, id string, r record) error {
+	if s.Known(id) {
+		return nil
+	}
+	o, wanted := reconcile.Object{Key: id}, reconcile.Wanted
+	e := Spec{
+		Network: r.Network, SDNNetwork: r.Port.Network, Existing: !s.isOwn(r.Port), MTU: r.MTU,
+		Internal: r.Internal, Subnets: lasting(r.Subnets), Started: r.Started.UTC().Round(0),
+	}
+	e.readTags(r.Port)
+	endpoints := []reconcile.Row[Spec, Last]{{
+		Object: o, Phase: wanted, Done: true, Spec: e, Claims: e.claims(),
+		Last: Last{Port: r.Port, StartEnded: r.Started.IsZero()},
+	}}
+	if err := s.endpoints.Import(ctx, endpoints); err != nil {
+		return err
+	}
+	publication := PublicationSpec{
+		Port: r.Port.ID, Addresses: r.Port.Addresses, Binding: e.Binding, Sandbox: r.Sandbox,
+		Existing: r.Forwarder,
+	}
+	published := PublicationLast{Proxied: r.Proxied, Unknown: true}
+	if len(r.Proxied) > 0 && !r.Exposed && !r.Floating {
+		publication.Mode, published.Unknown = modeProxy, false
+	}
+	var plugs []reconcile.Row[PlugSpec, PlugLast]
+	var publications []reconcile.Row[PublicationSpec, PublicationLast]
+	var floating []reconcile.Row[FloatingSpec, FloatingLast]
+	if r.Sandbox != "" {
+		plugs = append(plugs, reconcile.Row[PlugSpec, PlugLast]{
+			Object: o, Phase: wanted, Done: true, Owners: s.owner(id),
+			Spec: PlugSpec{Port: r.Port, MTU: r.MTU, Subnets: e.Subnets, Sandbox: r.Sandbox},
+		})
+	}
+	if !r.Unpublished || r.Floating || r.Exposed || len(r.Proxied) > 0 {
+		publications = append(publications, reconcile.Row[PublicationSpec, PublicationLast]{
+			Object: o, Phase: wanted, Done: true, Owners: s.plugOwners(id),
+			Spec: publication, Last: published,
+		})
+	}
+	if slices.Contains(r.Port.Tags, identity.TagFloating+e.Floating) {
+		floating = append(floating, reconcile.Row[FloatingSpec, FloatingLast]{
+			Object: o, Phase: wanted, Done: true, Owners: s.plugOwners(id),
+		})
+	}
+	if err := s.plugs.Import(ctx, plugs); err != nil {
+		return err
+	}
+	if err := s.publications.Import(ctx, publications); err != nil {
+		return err
+	}
+	return s.floating.Import(ctx, floating)
+}
+
+// ImportCleanup stores what is left to delete after DeleteEndpoint, Leave or
+// RevokeExternalConnectivity. The port is "" if it is unknown.
+func (s *Service) ImportCleanup(ctx context.Context, method, id string, port sdn.ID) error {
+	ends := method == "NetworkDriver.DeleteEndpoint"
+	if !s.Known(id) {
+		if err := s.importUnknown(ctx, id, ends); err != nil {
+			return err
+		}
+	}
+	if ends && s.Port(id).ID == "" {
+		s.endpoints.Note(id, func(l Last) Last { l.Port.ID = port; return l })
+	}
+	if err := s.publications.RemoveLater(ctx, id); err != nil {
+		return err
+	}
+	if method == "NetworkDriver.RevokeExternalConnectivity" {
+		return nil
+	}
+	if err := errors.Join(s.floating.RemoveLater(ctx, id), s.plugs.RemoveLater(ctx, id)); err != nil || !ends {
+		return err
+	}
+	return s.endpoints.RemoveLater(ctx, id)
+}
+
+// ImportUnconfirmed stores the deletion of the port of an endpoint that the SDN may yet create.
+func (s *Service) ImportUnconfirmed(ctx context.Context, id string, network sdn.ID, key sdn.Key) error {
+	row := reconcile.Row[Spec, Last]{
+		Object: reconcile.Object{Key: id}, Phase: reconcile.Deleting, Unconfirmed: true,
+		Spec: Spec{SDNNetwork: network},
+	}
+	row.Last.Port.Key = key
+	return s.endpoints.Import(ctx, []reconcile.Row[Spec, Last]{row})
+}
+
+// ImportPort makes the rows of an endpoint that has a port, on a network of the engine's.
+func (s *Service) ImportPort(ctx context.Context, networkID string, p sdn.Port) error {
+	id := identity.EndpointOf(p)
+	if id == "" || s.Known(id) {
+		return nil
+	}
+	n, err := s.Networks.Find(ctx, networkID)
+	if err != nil {
+		return err
+	}
+	return s.importFound(ctx, id, networkID, n, p)
+}
+
+// WriteRecords writes records of the endpoints that the proxy publishes, so that the previous
+// version publishes them again if it is installed next. It finds everything else in the SDN.
+func (s *Service) WriteRecords(folder string) error {
+	var records *jsonstore.Store
+	for r := range s.publications.Rows() {
+		row, ok := s.endpoints.Get(r.Key)
+		if !ok || len(r.Last.Proxied) == 0 || r.Phase != reconcile.Wanted {
+			continue
+		}
+		if records == nil {
+			var err error
+			if records, err = jsonstore.OpenVolatile(folder); err != nil {
+				return err
+			}
+		}
+		err := records.Put(r.Key, record{
+			Network: row.Spec.Network, Port: row.Last.Port, MTU: row.Spec.MTU, Internal: row.Spec.Internal,
+			Subnets: subnetsOf(row.Last.Port, row.Spec.Subnets), Sandbox: r.Spec.Sandbox,
+			Proxied: r.Last.Proxied, Unpublished: true, Exposed: r.Last.Group != "",
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

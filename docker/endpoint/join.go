@@ -1,0 +1,150 @@
+package endpoint
+
+import (
+	"context"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// Join answers Join: it plugs the endpoint's port, and says which interface Docker moves into the
+// container and which routes it makes.
+func (s *Service) Join(ctx context.Context, r *api.JoinRequest) (api.JoinResponse, error) {
+	var none api.JoinResponse
+	row, err := s.find(ctx, r.EndpointID, r.NetworkID)
+	if err != nil {
+		return none, err
+	}
+	if isBalancer(r.SandboxKey) {
+		if row, err = s.allow(ctx, row, subnetRanges(row)); err != nil {
+			return none, err
+		}
+	}
+	e, port := row.Spec, row.Last.Port
+	if len(e.Subnets) == 0 && len(port.Addresses) > 0 { // a record of the previous version
+		n, err := s.Networks.Find(ctx, r.NetworkID)
+		if err != nil {
+			return none, err
+		}
+		e.Subnets = lasting(n.Subnets)
+	}
+	spec := PlugSpec{
+		Port: port, MTU: e.MTU, Subnets: subnetsOf(port, e.Subnets), Sandbox: r.SandboxKey,
+		Exposed: exposedTexts(r.Options.Exposed), Call: uuid.NewString(),
+	}
+	if had, ok := s.plugs.Get(r.EndpointID); ok && spec.Exposed == nil {
+		spec.Exposed = had.Spec.Exposed // a repeat may tell of none
+	}
+	if e.Internal {
+		for i := range spec.Subnets {
+			spec.Subnets[i].Gateway = netip.Addr{} // an existing subnet and a swarm's may have one
+		}
+	}
+	plugged, err := s.plugs.Set(ctx, reconcile.Request[PlugSpec]{
+		Key: r.EndpointID, Spec: spec, Owners: []string{s.endpoints.Ref(r.EndpointID)},
+	})
+	if err != nil {
+		return none, err
+	}
+	if err := s.float(ctx, r.EndpointID, row); err != nil {
+		return none, err
+	}
+	answer := joinAnswer(port, spec.Subnets, plugged.Name)
+	answer.InterfaceName.DstName = e.Ifname
+	return answer, nil
+}
+
+// subnetsOf returns the subnets that a port has addresses of.
+func subnetsOf(port sdn.Port, all []sdn.Subnet) []sdn.Subnet {
+	var list []sdn.Subnet
+	for _, s := range all {
+		for _, a := range port.Addresses {
+			if a.Subnet == s.ID {
+				list = append(list, s)
+				break
+			}
+		}
+	}
+	return list
+}
+
+func exposedTexts(ports []api.ExposedPort) []string {
+	var texts []string
+	for _, r := range exposedRanges(ports) {
+		texts = append(texts, r.String())
+	}
+	slices.Sort(texts)
+	return texts
+}
+
+// joinAnswer has the gateways and routes of the subnets that the port has addresses of, and no
+// others. Without a gateway Docker would add an interface on a bridge of its own, which
+// DisableGatewayService forbids.
+func joinAnswer(port sdn.Port, subnets []sdn.Subnet, name string) api.JoinResponse {
+	j := api.JoinResponse{InterfaceName: api.InterfaceName{SrcName: name, DstPrefix: "eth"}}
+	byID, own := map[sdn.ID]sdn.Subnet{}, map[netip.Addr]bool{}
+	for _, s := range subnets {
+		byID[s.ID] = s
+	}
+	for _, a := range port.Addresses {
+		own[a.Addr] = true
+	}
+	told := map[sdn.HostRoute]bool{}
+	for _, a := range port.Addresses {
+		s, ok := byID[a.Subnet]
+		if !ok {
+			continue
+		}
+		setGateway(&j, s.Gateway)
+		for _, route := range s.HostRoutes {
+			if told[route] || own[route.NextHop] {
+				continue // a container that is the next hop needs no route
+			}
+			told[route] = true
+			j.StaticRoutes = append(j.StaticRoutes, api.NewStaticRoute(route))
+		}
+	}
+	j.DisableGatewayService = j.Gateway == ""
+	return j
+}
+
+// setGateway takes the first gateway of each family.
+func setGateway(j *api.JoinResponse, gateway netip.Addr) {
+	switch {
+	case gateway.Is4() && j.Gateway == "":
+		j.Gateway = gateway.String()
+	case gateway.Is6() && j.GatewayIPv6 == "":
+		j.GatewayIPv6 = gateway.String()
+	}
+}
+
+// isBalancer reports whether a sandbox is the one in which Docker balances the services of a
+// network: it has their virtual addresses beside its own.
+func isBalancer(sandbox string) bool {
+	name := path.Base(sandbox)
+	return strings.HasPrefix(name, "lb_") || name == "ingress_sbox"
+}
+
+func subnetRanges(row reconcile.Row[Spec, Last]) []sdn.AllowedPair {
+	var pairs []sdn.AllowedPair
+	for _, s := range subnetsOf(row.Last.Port, row.Spec.Subnets) {
+		pairs = append(pairs, sdn.AllowedPair{Prefix: s.CIDR})
+	}
+	return pairs
+}
+
+// allow lets a balancer's port send from all addresses of its subnets. Services that come later
+// have virtual addresses there.
+func (s *Service) allow(
+	ctx context.Context, row reconcile.Row[Spec, Last], pairs []sdn.AllowedPair,
+) (reconcile.Row[Spec, Last], error) {
+	row.Spec.Allowed, row.Spec.Balancer = pairs, pairs != nil
+	return s.again(ctx, row)
+}

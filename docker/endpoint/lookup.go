@@ -1,0 +1,168 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/docker/network"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// find returns the row of an endpoint of a network. One without a row, of kuryr-libnetwork or of a
+// database that was lost, gets it.
+func (s *Service) find(ctx context.Context, id, networkID string) (reconcile.Row[Spec, Last], error) {
+	row, known := s.endpoints.Get(id)
+	switch {
+	case known && row.Phase == reconcile.Deleting:
+		return row, api.Refuse("there is no endpoint %s", id)
+	case known && row.Spec.Network != networkID:
+		return row, api.Refuse("endpoint %s is not of network %s", id, networkID)
+	case known && row.Last.Port.ID == "": // the answer of the SDN was not stored
+		return s.again(ctx, row)
+	case known:
+		return row, nil
+	}
+	port, found, err := s.LookUp(ctx, id)
+	if err == nil && !found {
+		err = api.Refuse("there is no endpoint %s", id)
+	}
+	if err != nil {
+		return row, err
+	}
+	n, err := s.Networks.Find(ctx, networkID)
+	if err != nil {
+		return row, err
+	}
+	switch {
+	case n.ID != port.Network:
+		return row, api.Refuse("endpoint %s is not of network %s", id, networkID)
+	case port.Host != s.Host:
+		return row, api.Refuse("endpoint %s is bound to host %q", id, api.Clip(port.Host, 100))
+	}
+	if err := s.importFound(ctx, id, networkID, n, port); err != nil {
+		return row, err
+	}
+	row, known = s.endpoints.Get(id)
+	if !known {
+		return row, errors.New("endpoint was deleted concurrently")
+	}
+	return row, nil
+}
+
+// again sets a row once more, for the answer.
+func (s *Service) again(ctx context.Context, row reconcile.Row[Spec, Last]) (reconcile.Row[Spec, Last], error) {
+	last, err := s.endpoints.Set(ctx, reconcile.Request[Spec]{
+		Key: row.Key, Spec: row.Spec, Claims: row.Claims, Owners: row.Owners, Engine: row.Engine,
+	})
+	row.Last = last
+	return row, err
+}
+
+// LookUp finds the port of an endpoint in the SDN. An existing port with a device of its own is
+// found by its tags.
+func (s *Service) LookUp(ctx context.Context, id string) (sdn.Port, bool, error) {
+	for _, q := range []sdn.PortQuery{
+		{Devices: []string{id}},
+		{Match: sdn.Match{Tags: append(identity.IDTags(id), identity.TagExistingPort)}},
+	} {
+		for p, err := range s.SDN.FindPorts(ctx, q) {
+			if err != nil {
+				return sdn.Port{}, false, err
+			}
+			if s.isOwn(p) && p.DeviceID == id || s.Names.Attached(p, s.Host) && identity.IsExistingOf(p, id) {
+				return p, true, nil
+			}
+		}
+	}
+	return sdn.Port{}, false, nil
+}
+
+// importFound makes the rows of an endpoint whose port was found. Whether it publishes anything is
+// unknown.
+func (s *Service) importFound(
+	ctx context.Context, id, networkID string, n network.View, port sdn.Port,
+) error {
+	e := Spec{
+		Network: networkID, SDNNetwork: n.ID, Existing: !s.isOwn(port),
+		Subnets: lasting(n.Subnets), MTU: n.MTU, Internal: !n.Options.Routed(),
+	}
+	e.readTags(port)
+	port.Status = ""
+	row := reconcile.Row[Spec, Last]{
+		Object: reconcile.Object{Key: id}, Phase: reconcile.Wanted, Spec: e, Last: Last{Port: port},
+		Done: true, Owners: owners(n.Ref), Claims: e.claims(),
+	}
+	if err := s.endpoints.Import(ctx, []reconcile.Row[Spec, Last]{row}); err != nil {
+		return err
+	}
+	return s.importParts(ctx, id, port)
+}
+
+// importUnknown makes rows of what an endpoint without a row may have, so that it is deleted:
+// docker.db may be lost, or may not have had room.
+func (s *Service) importUnknown(ctx context.Context, id string, all bool) error {
+	if all {
+		row := reconcile.Row[Spec, Last]{
+			Object: reconcile.Object{Key: id}, Phase: reconcile.Wanted, Done: true,
+		}
+		if err := s.endpoints.Import(ctx, []reconcile.Row[Spec, Last]{row}); err != nil {
+			return err
+		}
+	}
+	return s.importParts(ctx, id, sdn.Port{})
+}
+
+func (s *Service) importParts(ctx context.Context, id string, port sdn.Port) error {
+	o, done := reconcile.Object{Key: id}, true
+	plugs := []reconcile.Row[PlugSpec, PlugLast]{{
+		Object: o, Phase: reconcile.Wanted, Done: done, Owners: s.owner(id), Spec: PlugSpec{Port: port},
+	}}
+	publications := []reconcile.Row[PublicationSpec, PublicationLast]{{
+		Object: o, Phase: reconcile.Wanted, Done: done, Owners: s.plugOwners(id),
+		Last: PublicationLast{Unknown: true},
+	}}
+	floating := []reconcile.Row[FloatingSpec, FloatingLast]{{
+		Object: o, Phase: reconcile.Wanted, Done: done, Owners: s.plugOwners(id),
+	}}
+	return errors.Join(s.plugs.Import(ctx, plugs), s.publications.Import(ctx, publications),
+		s.floating.Import(ctx, floating))
+}
+
+// owner is the owner of an endpoint's plug.
+func (s *Service) owner(id string) []string { return []string{s.endpoints.Ref(id)} }
+
+// plugOwners are the owners of what is deleted before the plug.
+func (s *Service) plugOwners(id string) []string {
+	return []string{s.endpoints.Ref(id), s.plugs.Ref(id)}
+}
+
+// readTags reads what the tags of a port store of its endpoint.
+func (e *Spec) readTags(port sdn.Port) {
+	if port.Key.Kind != identity.KindEndpoint {
+		e.Port = port.ID
+	}
+	e.Publish = firstValue(port.Tags, identity.TagPublish)
+	e.Floating = firstValue(port.Tags, identity.TagFloating) + firstValue(port.Tags, identity.TagPublishAt)
+	if name := firstValue(port.Tags, identity.TagIfname); api.ValidIfname(name) {
+		e.Ifname = name
+	}
+	e.Binding, _ = netip.ParseAddr(firstValue(port.Tags, identity.TagBinding))
+}
+
+// claims are the resources of an endpoint that gets a row without a request.
+func (e Spec) claims() []string {
+	if e.Port == "" {
+		return nil
+	}
+	return []string{boundTo(e.Port)}
+}
+
+func firstValue(tags []string, prefix string) string {
+	values := identity.Values(tags, prefix)
+	return append(slices.Clone(values), "")[0]
+}

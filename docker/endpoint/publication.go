@@ -1,0 +1,275 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/docker/publish"
+	"github.com/kuryr/kuryr/internal/hostports"
+	"github.com/kuryr/kuryr/internal/portproxy"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// mode is how ports are published.
+type mode string
+
+const (
+	modeNone     mode = ""
+	modeHost     mode = "host"     // at the host's addresses, by the SDN
+	modeFloating mode = "floating" // by forwardings of a floating IP
+	modeProxy    mode = "proxy"    // by a proxy of this process
+)
+
+// PublicationSpec is what an endpoint publishes, and what of it is opened by a security group.
+type PublicationSpec struct {
+	Port      sdn.ID
+	Addresses []sdn.Address     `json:",omitempty"`
+	Binding   netip.Addr        `json:",omitzero"`
+	Mode      mode              `json:",omitempty"`
+	Ports     []publish.Port    `json:",omitempty"`
+	Without4  bool              `json:",omitempty"` // another endpoint of the container publishes IPv4
+	Without6  bool              `json:",omitempty"`
+	Sandbox   string            `json:",omitempty"`
+	External  sdn.ID            `json:",omitempty"` // the external network of an own floating IP
+	At        netip.Addr        `json:",omitzero"`  // of the floating IP; invalid: any
+	Existing  sdn.ID            `json:",omitempty"` // the floating IP if it is an existing one
+	Exposed   []api.ExposedPort `json:",omitempty"`
+}
+
+// PublicationLast is what is published.
+type PublicationLast struct {
+	Ports      []sdn.PublishedPort `json:",omitempty"`
+	Proxied    []portproxy.Forward `json:",omitempty"`
+	FloatingIP sdn.ID              `json:",omitempty"`
+	Group      sdn.ID              `json:",omitempty"` // of exposed ports
+	// Unknown says that there may be more: the row was made for an endpoint without one.
+	Unknown bool `json:",omitempty"`
+}
+
+func (p PublicationSpec) without(six bool) PublicationSpec {
+	if six {
+		p.Without6 = true
+	} else {
+		p.Without4 = true
+	}
+	return p
+}
+
+// startPublication listens again for what a process that was killed has not stored, and forgets
+// proxies that a start of the kernel has ended with their containers.
+func startPublication(r reconcile.Row[PublicationSpec, PublicationLast], rebooted bool) reconcile.Action {
+	switch {
+	case !rebooted && r.Spec.Mode == modeProxy && !r.Done:
+		return reconcile.Ensure
+	case !rebooted:
+		return reconcile.Keep
+	case r.Spec.Mode == modeProxy && len(r.Spec.Exposed) == 0:
+		return reconcile.Drop
+	}
+	return reconcile.Delete
+}
+
+// publicationTarget publishes ports.
+type publicationTarget struct{ *Service }
+
+func (s *Service) atHost() *publish.Host {
+	return &publish.Host{SDN: s.SDN, Ports: s.HostPorts, Log: s.Log}
+}
+
+// published is an endpoint as docker/publish has it.
+func (s *Service) published(id string, key sdn.Key, p PublicationSpec) publish.Endpoint {
+	port := sdn.Port{Meta: sdn.Meta{ID: p.Port}, Addresses: p.Addresses}
+	return publish.Endpoint{ID: id, Key: key, Port: port, Binding: p.Binding}
+}
+
+func (s *Service) publishKey(o reconcile.Object) sdn.Key {
+	return s.Names.Key(identity.KindPublish, o.Key, o)
+}
+
+// forwardKey is the Key of an endpoint's own floating IP that forwards.
+func (s *Service) forwardKey(o reconcile.Object) sdn.Key {
+	return s.Names.Key(identity.KindPublish, o.Key+"/4", o)
+}
+
+// Ensure implements reconcile.Target. After an error the caller withdraws what is left.
+func (t publicationTarget) Ensure(
+	ctx context.Context, o reconcile.Object, p PublicationSpec, last PublicationLast,
+) (PublicationLast, error) {
+	if len(p.Exposed) > 0 {
+		group, err := t.openExposed(ctx, o, p)
+		if err != nil {
+			return last, identity.Outcome(err, true)
+		}
+		last.Group = group
+	}
+	var err error
+	e, ports := t.published(o.Key, t.publishKey(o), p), slices.Clone(p.Ports)
+	switch p.Mode {
+	case modeHost:
+		without := map[bool]bool{false: p.Without4, true: p.Without6}
+		last.Ports, err = t.atHost().Publish(ctx, e, ports, without)
+	case modeFloating:
+		last.FloatingIP, err = t.forward(ctx, o, p, ports)
+	case modeProxy:
+		proxy := &publish.Proxy{Proxy: t.Proxy, Users: t.atHost().Users}
+		err = proxy.Publish(ctx, e, p.Sandbox, last.Proxied, ports)
+		last.Proxied = t.Proxy.Forwards(o.Key)
+	}
+	if refused := (*publish.Refusal)(nil); errors.As(err, &refused) {
+		err = &api.Refusal{Text: refused.Text, Cause: refused.Cause}
+	}
+	return last, identity.Outcome(err, true)
+}
+
+// forward publishes by a floating IP.
+func (t publicationTarget) forward(
+	ctx context.Context, o reconcile.Object, p PublicationSpec, ports []publish.Port,
+) (sdn.ID, error) {
+	f := sdn.FloatingIP{Meta: sdn.Meta{ID: p.Existing}, Address: p.At}
+	if p.Existing == "" {
+		var err error
+		spec := sdn.FloatingIPSpec{Base: sdn.Base{Key: t.forwardKey(o)}, Network: p.External, Address: p.At}
+		if f, err = t.SDN.EnsureFloatingIP(ctx, spec); err != nil {
+			return "", err
+		}
+	}
+	target, _ := forwardTarget(p) // Program checked it
+	return f.ID, publish.AtFloatingIP(ctx, t.SDN, o.Key, f, target, ports)
+}
+
+// Delete implements reconcile.Target.
+func (t publicationTarget) Delete(
+	ctx context.Context, o reconcile.Object, p PublicationSpec, last PublicationLast,
+) error {
+	t.Proxy.StopAll(o.Key)
+	can := t.SDN.Capabilities()
+	if last.Unknown {
+		port, found, err := t.LookUp(ctx, o.Key)
+		switch {
+		case err != nil:
+			return err
+		case found && identity.Elsewhere(port, t.Host):
+			return reconcile.ErrAbsent
+		case found:
+			p.Port = port.ID
+			if p.Existing == "" {
+				if p.Existing, err = t.existingForwarder(ctx, port); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if can.SecurityGroups && (last.Unknown || len(p.Exposed) > 0 || last.Group != "") {
+		if err := t.closeExposed(ctx, o, last.Group); err != nil {
+			return err
+		}
+	}
+	switch {
+	case !can.Forwards:
+	case can.HostAddresses && (p.Mode == modeHost || last.Unknown):
+		return t.atHost().Withdraw(ctx, t.published(o.Key, t.publishKey(o), p))
+	case !can.HostAddresses && (p.Mode == modeFloating || last.Unknown):
+		return t.endForwards(ctx, o, p, last)
+	}
+	return nil
+}
+
+// endForwards deletes the endpoint's own floating IP, or the forwardings of an existing one. A port
+// of Kuryr's would take these along when it is deleted, an existing port stays.
+func (t publicationTarget) endForwards(
+	ctx context.Context, o reconcile.Object, p PublicationSpec, last PublicationLast,
+) error {
+	if p.Existing != "" {
+		query := sdn.ForwardQuery{FloatingIPs: []sdn.ID{p.Existing}, Ports: []sdn.ID{p.Port}}
+		forwards, err := sdn.All(t.SDN.FindForwards(ctx, query))
+		if err != nil || len(forwards) == 0 {
+			return ignoreAbsent(err)
+		}
+		var ids []sdn.ID
+		for _, f := range forwards {
+			ids = append(ids, f.ID)
+		}
+		return ignoreAbsent(t.SDN.DeleteForwards(ctx, p.Existing, ids))
+	}
+	if last.FloatingIP != "" {
+		return ignoreAbsent(t.SDN.DeleteFloatingIP(ctx, last.FloatingIP))
+	}
+	return t.deleteOwnFloatingIP(ctx, t.forwardKey(o))
+}
+
+// restoreProxies starts the proxies of earlier processes again.
+func (s *Service) restoreProxies(ctx context.Context) {
+	for r := range s.publications.Rows() {
+		for _, f := range r.Last.Proxied {
+			if r.Phase != reconcile.Wanted {
+				continue
+			}
+			if err := s.Proxy.Start(r.Key, f); err != nil {
+				s.Log.WarnContext(ctx, "published port not restored", "endpoint", r.Key, "listen", f.Listen, "err", err,
+					"used_by", s.atHost().Users(hostports.Port{Protocol: f.Protocol, Address: f.Listen}))
+			}
+		}
+	}
+}
+
+// RestoreHostPorts reserves the host ports of all publications again, after a restart. A
+// publication without a row gets one.
+func (s *Service) RestoreHostPorts(ctx context.Context) error {
+	// An SDN in another process tells its capabilities with its first answer.
+	if err := s.SDN.Ping(ctx); err != nil {
+		return err
+	}
+	if can := s.SDN.Capabilities(); !can.Forwards || !can.HostAddresses {
+		return nil
+	}
+	if err := s.importPublications(ctx); err != nil {
+		return err
+	}
+	var errs []error
+	for r := range s.publications.Rows() {
+		if r.Phase != reconcile.Wanted || r.Spec.Mode != modeHost && !r.Last.Unknown {
+			continue
+		}
+		ports := r.Last.Ports
+		if len(ports) == 0 {
+			p, err := s.SDN.Publication(ctx, s.publishKey(r.Object))
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			ports = p.Ports
+			s.publications.Note(r.Key, func(l PublicationLast) PublicationLast { l.Ports = ports; return l })
+		}
+		s.atHost().Restore(ctx, r.Key, ports)
+	}
+	return errors.Join(errs...)
+}
+
+// importPublications makes rows of publications that have none: docker.db was lost.
+func (s *Service) importPublications(ctx context.Context) error {
+	match := sdn.Match{Owner: s.Names.Owner, Kind: identity.KindPublish}
+	var rows []reconcile.Row[PublicationSpec, PublicationLast]
+	for f, err := range s.SDN.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: match}) {
+		if err != nil {
+			return err
+		}
+		id, _, _ := strings.Cut(f.Key.Name, "/")
+		if _, known := s.publications.Get(id); known || strings.Contains(id, "~") {
+			continue
+		}
+		rows = append(rows, reconcile.Row[PublicationSpec, PublicationLast]{
+			Object: reconcile.Object{Key: id}, Phase: reconcile.Wanted, Done: true, Owners: s.plugOwners(id),
+			Last: PublicationLast{Unknown: true},
+		})
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	return s.publications.Import(ctx, rows)
+}

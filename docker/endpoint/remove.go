@@ -1,0 +1,163 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// unplugTime is how long the removal of an interface may take beyond a call that the SDN did not
+// answer in time.
+const unplugTime = 10 * time.Second
+
+// Leave answers Leave: it withdraws what the endpoint publishes, which Docker does not always
+// revoke, and unplugs its port. While the SDN is unavailable it succeeds, and the rest is repeated.
+func (s *Service) Leave(ctx context.Context, id string) error {
+	row, known := s.endpoints.Get(id)
+	if known {
+		s.endStart(id)
+	} else if err := s.importUnknown(ctx, id, false); err != nil {
+		return err
+	}
+	port := s.knownPort(id)
+	_, plugged := s.plugs.Get(id)
+	err := s.plugs.RemoveTree(ctx, id)
+	if !plugged { // an endpoint may publish without an interface
+		err = errors.Join(s.publications.Remove(ctx, id), s.floating.Remove(ctx, id))
+	}
+	if reconcile.IsPending(err) {
+		err = s.release(ctx, id, port, err)
+	}
+	if err != nil || !known || !row.Spec.Balancer {
+		return err
+	}
+	if _, err := s.allow(ctx, row, nil); err != nil {
+		s.Log.WarnContext(ctx, "balancer port keeps its addresses", "endpoint", id, "err", err)
+	}
+	return nil
+}
+
+// Delete answers DeleteEndpoint. While the SDN is unavailable it succeeds, and the rest is
+// repeated.
+func (s *Service) Delete(ctx context.Context, id string) error { return retried(s.Drop(ctx, id)) }
+
+// Drop deletes an endpoint with all that it has. Its port stays if it was requested with addresses
+// that are not released. An error of reconcile.IsPending says that the rest is repeated.
+func (s *Service) Drop(ctx context.Context, id string) error {
+	if _, known := s.endpoints.Get(id); !known {
+		if err := s.importUnknown(ctx, id, true); err != nil {
+			return err
+		}
+	}
+	port := s.knownPort(id)
+	err := s.endpoints.RemoveTree(ctx, id)
+	if reconcile.IsPending(err) {
+		if failed := s.release(ctx, id, port, err); failed != nil {
+			return failed
+		}
+	}
+	return err
+}
+
+// Revoke answers RevokeExternalConnectivity.
+func (s *Service) Revoke(ctx context.Context, id string) error {
+	if _, known := s.endpoints.Get(id); !known {
+		if err := s.importUnknown(ctx, id, false); err != nil {
+			return err
+		}
+	}
+	err := s.publications.Remove(ctx, id)
+	if reconcile.IsPending(err) {
+		err = s.release(ctx, id, sdn.Port{}, err)
+	}
+	return err
+}
+
+// release removes what is of this host alone, after the deletion is stored and the SDN has failed.
+func (s *Service) release(ctx context.Context, id string, port sdn.Port, cause error) error {
+	s.pending.Store(true)
+	if plug := (*PlugError)(nil); errors.As(cause, &plug) {
+		return nil // it was tried
+	}
+	s.Log.WarnContext(ctx, "cleanup queued", "endpoint", id, "err", cause)
+	s.Proxy.StopAll(id)
+	if port.ID == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unplugTime)
+	defer cancel()
+	return s.unplug(ctx, port)
+}
+
+// Finish completes pending deletions that match, as far as the SDN does them.
+func (s *Service) Finish(ctx context.Context, match func(id string, port sdn.Port) bool) error {
+	if !s.pending.Load() {
+		return nil
+	}
+	var errs []error
+	left := false
+	for r := range s.endpoints.Rows() {
+		now, _ := s.endpoints.Get(r.Key)
+		if r.Phase != reconcile.Deleting || now.Object != r.Object { // of an earlier endpoint with the id
+			continue
+		}
+		var err error
+		if match(r.Key, r.Last.Port) {
+			err = s.endpoints.Remove(ctx, r.Key)
+			errs = append(errs, err)
+		}
+		left = left || err != nil || s.Known(r.Key)
+	}
+	if !left {
+		s.pending.Store(false)
+	}
+	return errors.Join(errs...)
+}
+
+// Released deletes the endpoint that has a port, and that no container has, after the engine has
+// released the addresses of the port: the engine was not told that the endpoint was created.
+func (s *Service) Released(ctx context.Context, port sdn.ID) error {
+	r, ok := s.endpoints.Holder(boundTo(port))
+	if !ok {
+		return nil
+	}
+	if known := s.knownPort(r.Key); known.ID != "" {
+		if connected, err := s.connected(ctx, known); err != nil || connected {
+			return err
+		}
+	}
+	return s.Delete(ctx, r.Key)
+}
+
+// Retry makes pending deletions due now: the SDN has answered.
+func (s *Service) Retry() {
+	if s.pending.Load() {
+		s.endpoints.Retry()
+		s.plugs.Retry()
+		s.publications.Retry()
+		s.floating.Retry()
+	}
+}
+
+// Pending returns the port of an endpoint that is being deleted, and that matches; "" if there is
+// none.
+func (s *Service) Pending(match func(port sdn.Port) bool) sdn.ID {
+	for r := range s.endpoints.Rows() {
+		if r.Phase == reconcile.Deleting && match(r.Last.Port) {
+			return r.Last.Port.ID
+		}
+	}
+	return ""
+}
+
+// Known reports whether an endpoint has a row.
+func (s *Service) Known(id string) bool {
+	_, known := s.endpoints.Get(id)
+	return known
+}
+
+// Port returns the port of an endpoint by its row; the zero Port if it is not known.
+func (s *Service) Port(id string) sdn.Port { return s.knownPort(id) }

@@ -1,0 +1,231 @@
+// Package endpoint keeps the endpoints of this host's containers: the port of each, its
+// interface, its published ports and its floating IP.
+//
+// Rows of four kinds have what was asked for: an endpoint owns its plug, and the plug owns the
+// publication and the floating IP. Rows are deleted in the reverse order. The targets of the kinds
+// (target.go, plug.go, publication.go, floating.go) only call the SDN, the kernel and the proxy;
+// the methods of Service check requests and answer them.
+//
+// The package must not know networks, pools or addresses but through Networks and Addresses.
+package endpoint
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/docker/ipam"
+	"github.com/kuryr/kuryr/docker/network"
+	"github.com/kuryr/kuryr/docker/publish"
+	"github.com/kuryr/kuryr/internal/portproxy"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// Binder plugs ports on this host. *bind.Binder is one.
+type Binder interface {
+	// Plug makes the interface of a port. If it exists, Plug returns its names.
+	Plug(ctx context.Context, i bind.Interface) (bind.Result, error)
+	// Unplug removes the interface of a port. An absent one is no error.
+	Unplug(ctx context.Context, port sdn.Port) error
+	// Connected reports whether a container has the interface of a port.
+	Connected(ctx context.Context, port sdn.Port) (bool, error)
+}
+
+// Networks finds the networks of endpoints.
+type Networks interface {
+	// Find returns a network by the engine's id, or a refusal if there is none.
+	Find(ctx context.Context, networkID string) (network.View, error)
+}
+
+// Addresses finds the ports that were requested with addresses.
+type Addresses interface {
+	// At returns the ports of a network that have the addresses or the MAC.
+	At(ctx context.Context, n network.View, addresses []netip.Prefix, mac net.HardwareAddr) ([]ipam.Held, error)
+	// Merge makes one port of several, and deletes the others.
+	Merge(ctx context.Context, held []ipam.Held) (ipam.Held, error)
+	// Deleting reports whether the row of a port is being deleted.
+	Deleting(ref string) bool
+}
+
+// Config is what a Service needs.
+type Config struct {
+	SDN       sdn.Provider
+	Names     identity.Namer
+	Host      string // the name that ports are bound to
+	Binder    Binder
+	Networks  Networks
+	Addresses Addresses
+	HostPorts publish.HostPorts // nil: the SDN alone decides
+	Proxy     *portproxy.Proxy
+	// WaitActive is how long Join waits until the SDN reports that the port is active; 0: it does
+	// not wait.
+	WaitActive time.Duration
+	// ExposedGroups opens exposed ports by a security group of the endpoint.
+	ExposedGroups bool
+	Timeout       time.Duration // of an attempt that no caller waits for
+	// YieldMAC takes a MAC from a port that no endpoint uses, and reports whether there was one;
+	// nil: none has.
+	YieldMAC func(ctx context.Context, network sdn.ID, mac net.HardwareAddr) (bool, error)
+	// Gone is called when an endpoint is deleted, with its last known port. It must not wait.
+	Gone func(id string, spec Spec, port sdn.Port)
+	Log  *slog.Logger
+}
+
+// Service answers the calls about endpoints.
+type Service struct {
+	Config
+	endpoints    *reconcile.Kind[Spec, Last]
+	plugs        *reconcile.Kind[PlugSpec, PlugLast]
+	publications *reconcile.Kind[PublicationSpec, PublicationLast]
+	floating     *reconcile.Kind[FloatingSpec, FloatingLast]
+	// engineStarted is the time of the last EngineStarted, in nanoseconds; 0: none in this process.
+	engineStarted atomic.Int64
+	pending       atomic.Bool // there may be rows that are being deleted
+}
+
+// New registers the kinds of a store that is not started yet.
+func New(store *reconcile.Store, c Config) *Service {
+	if c.Gone == nil {
+		c.Gone = func(string, Spec, sdn.Port) {}
+	}
+	s := &Service{Config: c}
+	s.pending.Store(true)
+	s.endpoints = reconcile.Register(store, "endpoint", endpointTarget{s}, reconcile.Options[Spec, Last]{
+		Timeout: c.Timeout, InUse: s.isUsed, Stale: s.isStale, StaleAfter: -1,
+		Removed: func(r reconcile.Row[Spec, Last]) { s.Gone(r.Key, r.Spec, r.Last.Port) },
+	})
+	s.plugs = reconcile.Register(store, "plug", plugTarget{s}, reconcile.Options[PlugSpec, PlugLast]{
+		Timeout: c.Timeout, InUse: s.isPlugUsed, Start: startPlug,
+	})
+	s.publications = reconcile.Register(store, "publication", publicationTarget{s},
+		reconcile.Options[PublicationSpec, PublicationLast]{Timeout: c.Timeout, Start: startPublication})
+	s.floating = reconcile.Register(store, "floating", floatTarget{s},
+		reconcile.Options[FloatingSpec, FloatingLast]{Timeout: c.Timeout})
+	return s
+}
+
+// Start listens again at what earlier processes published by the proxy. The store is started.
+func (s *Service) Start(ctx context.Context) { s.restoreProxies(ctx) }
+
+// startGrace is how long an endpoint may take from its CreateEndpoint until its interface is in
+// the container. Docker calls Join right after CreateEndpoint.
+const startGrace = 2 * time.Minute
+
+// EngineStarted ends all starts: a new engine process does not know the endpoints that the
+// previous one was starting.
+func (s *Service) EngineStarted(ctx context.Context) {
+	ended := false
+	for r := range s.endpoints.Rows() {
+		if s.isStarting(r) {
+			s.endStart(r.Key)
+			ended = true
+		}
+	}
+	s.engineStarted.Store(time.Now().UnixNano()) // a call in progress stores its row after this
+	if !ended {
+		return
+	}
+	if err := s.endpoints.Import(ctx, nil); err != nil { // commits the notes
+		s.Log.WarnContext(ctx, "end of endpoint starts not stored", "err", err)
+	}
+}
+
+func (s *Service) endStart(id string) {
+	s.endpoints.Note(id, func(l Last) Last { l.StartEnded = true; return l })
+}
+
+// isStarting reports whether the running engine is starting an endpoint. The clock may have been
+// set back since the row was stored.
+func (s *Service) isStarting(r reconcile.Row[Spec, Last]) bool {
+	started := r.Spec.Started
+	return !started.IsZero() && !r.Last.StartEnded && started.UnixNano() > s.engineStarted.Load() &&
+		time.Since(started).Abs() < startGrace
+}
+
+// isStale reports whether an endpoint can be deleted because another needs its address or its
+// port: the engine starts it no more, and no container has its interface.
+func (s *Service) isStale(ctx context.Context, r reconcile.Row[Spec, Last]) (bool, error) {
+	if s.isStarting(r) {
+		return false, nil
+	}
+	port := s.knownPort(r.Key)
+	if port.ID == "" {
+		return true, nil // CreateEndpoint was cut off
+	}
+	connected, err := s.connected(ctx, port)
+	return !connected && err == nil, err
+}
+
+// knownPort returns the port of an endpoint by its rows; the zero Port if they do not have it.
+func (s *Service) knownPort(id string) sdn.Port {
+	if row, ok := s.endpoints.Get(id); ok && row.Last.Port.ID != "" {
+		return row.Last.Port
+	}
+	plug, _ := s.plugs.Get(id)
+	return plug.Spec.Port
+}
+
+func (s *Service) isUsed(r reconcile.Row[Spec, Last]) bool {
+	stale, err := s.isStale(context.Background(), r)
+	return !stale || err != nil
+}
+
+// connected reports whether a container has the interface of a port.
+func (s *Service) connected(ctx context.Context, port sdn.Port) (bool, error) {
+	connected, err := s.Binder.Connected(ctx, port)
+	if err != nil {
+		return false, &PlugError{err}
+	}
+	return connected, nil
+}
+
+// PlugError is an error of the Binder. Its text names interfaces of this host and may be shown.
+type PlugError struct{ Err error }
+
+func (e *PlugError) Error() string { return "plugging the interface failed: " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *PlugError) Unwrap() error { return e.Err }
+
+// InUseError is a refusal because another has an address. The engine releases the addresses of
+// the request next, which must not release those of the Port.
+type InUseError struct {
+	Port sdn.Port
+	Err  error
+}
+
+func (e *InUseError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the refusal.
+func (e *InUseError) Unwrap() error { return e.Err }
+
+func inUse(p sdn.Port) error { return &InUseError{p, identity.InUse(p)} }
+
+// retried returns nil if a cleanup is stored and will be repeated.
+func retried(err error) error {
+	if reconcile.IsPending(err) {
+		return nil
+	}
+	return err
+}
+
+func ignoreAbsent(err error) error {
+	if sdn.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// absent returns the error of a deletion: reconcile.ErrAbsent if there was nothing to delete.
+func absent(err error) error {
+	if sdn.IsNotFound(err) {
+		return reconcile.ErrAbsent
+	}
+	return err
+}

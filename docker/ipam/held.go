@@ -1,0 +1,12 @@
+// Package ipam keeps the subnet pools and the addresses that Docker requested. It must not know
+// endpoints.
+package ipam
+
+import "github.com/kuryr/kuryr/sdn"
+
+// Held is a port that was requested with addresses.
+type Held struct {
+	Ref      string // of its row; "" if it has none
+	Port     sdn.Port
+	Existing bool // its user made it
+}

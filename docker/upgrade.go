@@ -1,0 +1,381 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/engine"
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/internal/jsonstore"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// The previous version kept its state in tags and in four folders. records makes rows of the
+// folders before the store is started, and finish does so later for what needs the SDN. objects
+// makes rows of what the SDN has. A record is deleted after its rows are committed. Keys that have
+// a row are left out, so that records which a rolled back version writes are imported at the next
+// upgrade.
+
+// upgrade imports the state of the previous version.
+type upgrade struct {
+	sdn              sdn.Provider
+	names            identity.Namer
+	host             string // that ports are bound to
+	stateDir, runDir string
+	endpoints        upgradedEndpoints
+	addresses        upgradedAddresses
+	networks         upgradedNetworks
+	log              *slog.Logger
+}
+
+// upgradedEndpoints makes rows of endpoints.
+type upgradedEndpoints interface {
+	// ImportRecords makes rows of the records of endpoints in a folder, which it deletes.
+	ImportRecords(ctx context.Context, folder string) error
+	// ImportCleanup stores what is left to delete after DeleteEndpoint, Leave or
+	// RevokeExternalConnectivity. port is "" if it is unknown.
+	ImportCleanup(ctx context.Context, method, id string, port sdn.ID) error
+	// ImportUnconfirmed stores the deletion of a port with this Key, which the SDN may yet create.
+	ImportUnconfirmed(ctx context.Context, id string, network sdn.ID, key sdn.Key) error
+	// ImportPort makes the rows of an endpoint that has a port, on a network of the engine's.
+	ImportPort(ctx context.Context, network string, p sdn.Port) error
+}
+
+// upgradedAddresses makes rows of pools and of ports that have addresses.
+type upgradedAddresses interface {
+	// ImportRelease stores the deletion of a port.
+	ImportRelease(ctx context.Context, port sdn.ID) error
+	ImportPoolRelease(ctx context.Context, id api.PoolID) error
+	// ImportUnconfirmed stores the deletion of a port with this Key, which the SDN may yet create.
+	ImportUnconfirmed(ctx context.Context, network sdn.ID, key sdn.Key) error
+	ImportPool(ctx context.Context, p sdn.SubnetPool) error
+	ImportPort(ctx context.Context, p sdn.Port) error
+}
+
+// upgradedNetworks makes rows of networks.
+type upgradedNetworks interface {
+	ImportDelete(ctx context.Context, id string) error
+	// ImportTags stores that kuryr-libnetwork's tags of an existing network, and of the subnets of
+	// the pools, must agree with whether the engine has the network.
+	ImportTags(ctx context.Context, id string, network sdn.ID, pools []sdn.ID) error
+	// Import makes the row of a network, if the SDN has it.
+	Import(ctx context.Context, id string) error
+}
+
+// queuedCleanup is a call of the engine that was repeated until the SDN did it.
+type queuedCleanup struct {
+	Method    string
+	Body      json.RawMessage
+	At        time.Time
+	Port      sdn.ID // of the endpoint or address; "": unknown
+	Addresses []netip.Addr
+	// Late is set if the SDN may yet create a port, which must be deleted then.
+	Late *struct {
+		Key      sdn.Key
+		Network  sdn.ID
+		Endpoint string // "": the port of an address
+	}
+}
+
+// records makes rows of the folders. It does not call the SDN.
+func (u *upgrade) records(ctx context.Context) error {
+	if err := u.endpoints.ImportRecords(ctx, folderIn(u.runDir, endpointsFolder)); err != nil {
+		return err
+	}
+	left, err := u.cleanups(ctx)
+	if err != nil {
+		return err
+	}
+	if err := u.marks(ctx); err != nil {
+		return err
+	}
+	// What the engine was not told of has a row like all other objects, which its list judges.
+	folders := []string{begunFolder, marksFolder}
+	if left == 0 {
+		folders = append(folders, owedFolder)
+	}
+	for _, name := range folders {
+		if err := os.RemoveAll(filepath.Join(u.stateDir, name)); err != nil {
+			u.log.WarnContext(ctx, "folder of an earlier version not deleted", "folder", name, "err", err)
+		}
+	}
+	return nil
+}
+
+// load reads the records of a folder.
+func load[T any](ctx context.Context, u *upgrade, name string) (*jsonstore.Store, map[string]T) {
+	folder := jsonstore.Shared(filepath.Join(u.stateDir, name))
+	all, err := jsonstore.Load[T](folder)
+	if err != nil {
+		u.log.WarnContext(ctx, "records of an earlier version not all readable", "folder", name, "err", err)
+	}
+	return folder, all
+}
+
+// cleanups makes rows of the calls that the engine does not repeat, the oldest first, and returns
+// how many need the SDN.
+func (u *upgrade) cleanups(ctx context.Context) (left int, err error) {
+	folder, all := load[queuedCleanup](ctx, u, owedFolder)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		done, err := u.cleanup(ctx, all[name])
+		if refused := (*api.Error)(nil); errors.As(err, &refused) {
+			u.log.WarnContext(ctx, "cleanup of an earlier version dropped", "method", all[name].Method, "err", err)
+			done, err = true, nil
+		}
+		if err == nil && done {
+			err = folder.Delete(name)
+		} else if err == nil {
+			left++
+		}
+		if err != nil {
+			return left, fmt.Errorf("import cleanup %s: %w", name, err)
+		}
+	}
+	return left, nil
+}
+
+// cleanup makes rows of one call. It is not done if the SDN has to be asked. An *api.Error says that
+// the record is damaged.
+func (u *upgrade) cleanup(ctx context.Context, c queuedCleanup) (done bool, err error) {
+	if c.Late != nil && c.Late.Endpoint != "" {
+		return true, u.endpoints.ImportUnconfirmed(ctx, c.Late.Endpoint, c.Late.Network, c.Late.Key)
+	} else if c.Late != nil {
+		return true, u.addresses.ImportUnconfirmed(ctx, c.Late.Network, c.Late.Key)
+	}
+	switch driver, method, _ := strings.Cut(c.Method, "."); method {
+	case "DeleteEndpoint", "Leave", "RevokeExternalConnectivity":
+		var r api.EndpointRequest
+		if err := api.Decode(c.Body, &r); err != nil {
+			return false, err
+		}
+		return true, u.endpoints.ImportCleanup(ctx, method, r.EndpointID, c.Port)
+	case "DeleteNetwork":
+		var r api.NetworkRequest
+		if err := api.Decode(c.Body, &r); err != nil {
+			return false, err
+		}
+		return true, u.networks.ImportDelete(ctx, r.NetworkID)
+	case "ReleasePool":
+		var r api.ReleasePoolRequest
+		if err := api.Decode(c.Body, &r); err != nil {
+			return false, err
+		}
+		return true, u.addresses.ImportPoolRelease(ctx, r.PoolID)
+	case "ReleaseAddress":
+		if c.Port == "" {
+			return false, nil
+		}
+		return true, u.addresses.ImportRelease(ctx, c.Port)
+	default:
+		return false, &api.Error{Text: fmt.Sprintf("%s.%s is no cleanup", driver, api.Clip(method, 40))}
+	}
+}
+
+// marks makes rows of networks whose tags are pending.
+func (u *upgrade) marks(ctx context.Context) error {
+	folder, all := load[struct {
+		Network sdn.ID
+		Pools   []sdn.ID
+	}](ctx, u, marksFolder)
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		err := u.networks.ImportTags(ctx, id, all[id].Network, all[id].Pools)
+		if err == nil {
+			err = folder.Delete(id)
+		}
+		if err != nil {
+			return fmt.Errorf("import tags of network %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// finish makes rows of released addresses whose port was not known. The store is started. An error
+// is one after which it is called again.
+func (u *upgrade) finish(ctx context.Context) error {
+	folder, all := load[queuedCleanup](ctx, u, owedFolder)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		port, found, err := u.released(ctx, all[name])
+		if err == nil && found {
+			err = u.addresses.ImportRelease(ctx, port)
+		}
+		if err == nil {
+			err = folder.Delete(name)
+		}
+		if err != nil {
+			return fmt.Errorf("import cleanup %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// released returns the port of an address that was released. A port that was created later has the
+// address for another.
+func (u *upgrade) released(ctx context.Context, c queuedCleanup) (none sdn.ID, found bool, err error) {
+	var r api.ReleaseAddressRequest
+	if api.Decode(c.Body, &r) != nil || !strings.HasSuffix(c.Method, ".ReleaseAddress") {
+		return none, false, nil
+	}
+	for _, q := range []sdn.SubnetQuery{
+		{Pools: []sdn.ID{r.PoolID.Pool}}, {Match: sdn.Match{Tags: []string{string(r.PoolID.Pool)}}},
+	} {
+		subnets, err := sdn.All(u.sdn.FindSubnets(ctx, q))
+		if err != nil {
+			return none, false, err
+		}
+		for _, s := range subnets {
+			at := sdn.PortQuery{Subnets: []sdn.ID{s.ID}, Addresses: []netip.Addr{r.Address}}
+			p, found, err := sdn.First(u.sdn.FindPorts(ctx, at))
+			if err != nil {
+				return none, false, err
+			}
+			if found && u.names.Ours(p.Meta, identity.KindPort) && p.DeviceID == "" && !p.Created.After(c.At) {
+				return p.ID, true, nil
+			}
+		}
+	}
+	return none, false, nil
+}
+
+// objects makes rows of what this host has in the SDN. listed are the networks of the engine, among
+// which kuryr-libnetwork's can be, and those of other IPAM drivers. No imported row is known to be
+// the engine's until its list has it. An object that cannot be imported does not keep the others
+// from it. Objects that a swarm shares are imported by the calls that name them.
+func (u *upgrade) objects(ctx context.Context, listed []engine.Network) error {
+	f := found{pools: map[sdn.ID]bool{}, ids: map[string]bool{}, networks: map[sdn.ID]string{}, own: map[sdn.ID]bool{}}
+	for _, n := range listed {
+		if n.Ours && n.Scope != "swarm" {
+			f.ids[n.ID] = true
+		}
+	}
+	errs := []error{u.pools(ctx, &f), u.links(ctx, &f), u.owners(ctx, &f)}
+	for _, id := range slices.Sorted(maps.Keys(f.ids)) {
+		errs = append(errs, u.networks.Import(ctx, id))
+	}
+	return errors.Join(append(errs, u.ports(ctx, f))...)
+}
+
+// found is what objects knows of this host.
+type found struct {
+	pools    map[sdn.ID]bool
+	ids      map[string]bool   // the engine's ids of networks
+	networks map[sdn.ID]string // the engine's ids, of all hosts; "" if there are several
+	own      map[sdn.ID]bool   // networks whose ports are this host's, also hidden ones
+}
+
+// pools imports the pools of this host.
+func (u *upgrade) pools(ctx context.Context, f *found) error {
+	if !u.sdn.Capabilities().SubnetPools {
+		return nil
+	}
+	var errs []error
+	match := sdn.Match{Owner: u.names.Owner, Kind: identity.KindPool}
+	for p, err := range u.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
+		if err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		name, _ := identity.ParsePoolName(p.Key.Name)
+		if u.names.OfThisHost(p.Meta, identity.KindPool) && name.Space != api.GlobalSpace {
+			f.pools[p.ID] = true
+			errs = append(errs, u.addresses.ImportPool(ctx, p))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// links finds the existing networks of this host's engine. Several of its networks can be one.
+func (u *upgrade) links(ctx context.Context, f *found) error {
+	if !u.sdn.Capabilities().SubnetPools {
+		return nil
+	}
+	match := sdn.Match{Owner: u.names.Owner, Kind: identity.KindLink}
+	for p, err := range u.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
+		if err != nil {
+			return err
+		}
+		id, here := strings.CutPrefix(p.Key.Name, u.names.Host+"/")
+		if !here || !u.names.Ours(p.Meta, identity.KindLink) {
+			continue
+		}
+		f.ids[id] = true
+		text, _, _ := strings.Cut(p.Name, ",")
+		network := sdn.ID(text)
+		if _, several := f.networks[network]; several {
+			id = ""
+		}
+		f.networks[network] = id
+	}
+	return nil
+}
+
+// owners finds the networks that have a subnet of one of this host's pools.
+func (u *upgrade) owners(ctx context.Context, f *found) error {
+	match := sdn.Match{Owner: u.names.Owner, Kind: identity.KindSubnet}
+	for s, err := range u.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: match}) {
+		if err != nil {
+			return err
+		}
+		id, _, ok := strings.Cut(s.Key.Name, "/")
+		ofPool := func(p sdn.ID) bool { return f.pools[p] }
+		if !ok || !u.names.Ours(s.Meta, identity.KindSubnet) || slices.Contains(s.Tags, identity.TagSwarm) ||
+			!slices.ContainsFunc(append(identity.IDs(s.Tags), s.Pool), ofPool) {
+			continue
+		}
+		f.ids[id] = true
+		if _, existing := f.networks[s.Network]; !existing {
+			f.own[s.Network] = true
+		}
+	}
+	for _, kind := range []string{identity.KindNetwork, identity.KindHidden} {
+		match.Kind = kind
+		for n, err := range u.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}) {
+			if err != nil {
+				return err
+			}
+			switch {
+			case !u.names.Ours(n.Meta, kind):
+			case kind == identity.KindNetwork:
+				f.networks[n.ID] = n.Key.Name
+			case f.pools[sdn.ID(n.Key.Name)]:
+				f.own[n.ID] = true
+			}
+		}
+	}
+	return nil
+}
+
+// ports imports the ports of endpoints on this host, and those of its networks that have an address
+// and no endpoint. On an existing network the latter do not tell whose they are.
+func (u *upgrade) ports(ctx context.Context, f found) error {
+	var errs []error
+	for _, q := range []sdn.PortQuery{
+		{Match: sdn.Match{Owner: u.names.Owner, Kind: identity.KindPort}, Hosts: []string{u.host}},
+		{Match: sdn.Match{Owner: u.names.Owner, Kind: identity.KindEndpoint}, Hosts: []string{u.host}},
+		{Match: sdn.Match{Owner: u.names.Owner, Kind: identity.KindPort, Names: []string{identity.UnboundPort}}},
+		{Match: sdn.Match{Tags: []string{identity.TagExistingPort, identity.TagBorrower + u.names.Owner}}},
+	} {
+		for p, err := range u.sdn.FindPorts(ctx, q) {
+			if err != nil {
+				return errors.Join(append(errs, err)...)
+			}
+			ours := u.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint)
+			switch id := identity.EndpointOf(p); {
+			case id != "" && (ours && p.Host == u.host || u.names.Attached(p, u.host)):
+				errs = append(errs, u.endpoints.ImportPort(ctx, f.networks[p.Network], p))
+			case id == "" && ours && f.own[p.Network]:
+				errs = append(errs, u.addresses.ImportPort(ctx, p))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,301 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/engine"
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/internal/jsonstore"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// importing notes what is imported. fail is the error of imports that contain a text.
+type importing struct {
+	noted []string
+	fail  string
+}
+
+var errImport = errors.New("no room")
+
+func (i *importing) note(format string, args ...any) error {
+	text := fmt.Sprintf(format, args...)
+	if i.fail != "" && strings.Contains(text, i.fail) {
+		return errImport
+	}
+	i.noted = append(i.noted, text)
+	return nil
+}
+
+type importedEndpoints struct{ *importing }
+
+func (i importedEndpoints) ImportRecords(_ context.Context, folder string) error {
+	return i.note("records in %s", filepath.Base(folder))
+}
+
+func (i importedEndpoints) ImportCleanup(_ context.Context, method, id string, port sdn.ID) error {
+	return i.note("%s %s with port %q", method, id[60:], port)
+}
+
+func (i importedEndpoints) ImportUnconfirmed(_ context.Context, id string, _ sdn.ID, key sdn.Key) error {
+	return i.note("unconfirmed endpoint %s, key %s", id[60:], key.Name)
+}
+
+func (i importedEndpoints) ImportPort(_ context.Context, network string, p sdn.Port) error {
+	return i.note("endpoint %s on %s", identity.EndpointOf(p), network)
+}
+
+type importedAddresses struct{ *importing }
+
+func (i importedAddresses) ImportRelease(_ context.Context, port sdn.ID) error {
+	return i.note("release of port %s", port)
+}
+
+func (i importedAddresses) ImportPoolRelease(_ context.Context, id api.PoolID) error {
+	return i.note("release of pool %s", id)
+}
+
+func (i importedAddresses) ImportUnconfirmed(_ context.Context, network sdn.ID, key sdn.Key) error {
+	return i.note("unconfirmed address on %s, key %s", network, key.Name)
+}
+
+func (i importedAddresses) ImportPool(_ context.Context, p sdn.SubnetPool) error {
+	return i.note("pool %s", p.ID)
+}
+
+func (i importedAddresses) ImportPort(_ context.Context, p sdn.Port) error {
+	return i.note("address %s", identity.Addresses(p))
+}
+
+type importedNetworks struct{ *importing }
+
+func (i importedNetworks) ImportDelete(_ context.Context, id string) error {
+	return i.note("deletion of network %s", id[60:])
+}
+
+func (i importedNetworks) ImportTags(_ context.Context, id string, network sdn.ID, pools []sdn.ID) error {
+	return i.note("tags of %s on %s, pools %v", id[60:], network, pools)
+}
+
+func (i importedNetworks) Import(_ context.Context, id string) error { return i.note("network %s", id) }
+
+// upgrades returns an upgrade of a box, and what it imports.
+func (b *box) upgrades() (*upgrade, *importing) {
+	i := &importing{}
+	return &upgrade{
+		sdn: b.provider, names: b.driver.names, host: testHost,
+		stateDir: b.config.StateDir, runDir: b.config.RunDir,
+		endpoints: importedEndpoints{i}, addresses: importedAddresses{i}, networks: importedNetworks{i},
+		log: slog.New(slog.DiscardHandler),
+	}, i
+}
+
+// wrote has the records of the previous version, in their form.
+func (b *box) wrote(folder, name, record string) {
+	b.t.Helper()
+	dir := filepath.Join(b.config.StateDir, folder)
+	b.must(os.MkdirAll(dir, 0o700))
+	b.must(os.WriteFile(filepath.Join(dir, name+".json"), []byte(record), 0o600))
+}
+
+func (b *box) hasFolders(want ...string) {
+	b.t.Helper()
+	var has []string
+	for _, name := range []string{begunFolder, marksFolder, owedFolder} {
+		if _, err := os.Stat(filepath.Join(b.config.StateDir, name)); err == nil {
+			has = append(has, name)
+		}
+	}
+	if !slices.Equal(has, want) {
+		b.t.Errorf("the folders %v are left, want %v", has, want)
+	}
+}
+
+func id64(n int) string { return fmt.Sprintf("%064d", n) }
+
+// The records of the folders become rows in their order, and go with the commit of these.
+func TestUpgradeRecords(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, func(c *Config) { c.RunDir = t.TempDir() })
+	endpoint := `"Body":{"NetworkID":"` + id64(1) + `","EndpointID":"` + id64(2) + `"}`
+	for i, record := range []string{
+		`{"Method":"NetworkDriver.RevokeExternalConnectivity",` + endpoint + `,"At":"2026-11-01T10:00:00Z"}`,
+		`{"Method":"NetworkDriver.Leave",` + endpoint + `}`,
+		`{"Method":"NetworkDriver.DeleteEndpoint",` + endpoint +
+			`,"Port":"p","MAC":"02:00:00:00:00:01","Addresses":["10.0.0.5"]}`,
+		`{"Method":"IpamDriver.ReleaseAddress","Body":{"PoolID":"a","Address":"10.0.0.5"},"Port":"p"}`,
+		`{"Method":"IpamDriver.ReleasePool","Body":{"PoolID":"a/node"}}`,
+		`{"Method":"NetworkDriver.DeleteNetwork","Body":{"NetworkID":"` + id64(1) + `"}}`,
+		`{"Method":"IpamDriver.ReleaseAddress","Body":{"PoolID":"a","Address":"10.0.0.6"},` +
+			`"Addresses":["10.0.0.6"],"Late":{"Key":{"Owner":"o","Kind":"docker-port","Name":"n/x"},"Network":"n"}}`,
+		`{"Method":"NetworkDriver.DeleteEndpoint",` + endpoint +
+			`,"Late":{"Key":{"Owner":"o","Kind":"docker-endpoint","Name":"e"},"Network":"n","Endpoint":"` + id64(2) + `"}}`,
+		`{"Method":"NetworkDriver.Leave","Body":{"NetworkID":1}}`,
+		`{"Method":"NetworkDriver.Join",` + endpoint + `}`,
+		`{"Meth`,
+	} {
+		b.wrote(owedFolder, fmt.Sprintf("%020d", i+8), record)
+	}
+	b.wrote(marksFolder, id64(3), `{"Network":"theirs","Pools":["x","y"]}`)
+	b.wrote(begunFolder, "network-"+id64(4), `{"Kind":"docker-network","Name":"`+id64(4)+`"}`)
+	u, i := b.upgrades()
+	b.must(u.records(t.Context()))
+	want := []string{
+		"records in endpoints",
+		`RevokeExternalConnectivity 0002 with port ""`,
+		`Leave 0002 with port ""`,
+		`DeleteEndpoint 0002 with port "p"`,
+		"release of port p",
+		"release of pool a/node",
+		"deletion of network 0001",
+		"unconfirmed address on n, key n/x",
+		"unconfirmed endpoint 0002, key e",
+		"tags of 0003 on theirs, pools [x y]",
+	}
+	if !slices.Equal(i.noted, want) {
+		t.Errorf("imported\n%s\nwant\n%s", strings.Join(i.noted, "\n"), strings.Join(want, "\n"))
+	}
+	b.hasFolders()
+	i.noted = nil
+	b.must(u.records(t.Context()))
+	if want := []string{"records in endpoints"}; !slices.Equal(i.noted, want) {
+		t.Errorf("imported again: %v", i.noted)
+	}
+}
+
+// A record whose rows are not stored stays, and those after it.
+func TestUpgradeFails(t *testing.T) {
+	t.Parallel()
+	for fail, left := range map[string][]string{
+		"records":  {begunFolder, marksFolder, owedFolder},
+		"Leave":    {begunFolder, marksFolder, owedFolder},
+		"deletion": {begunFolder, marksFolder, owedFolder},
+		"tags":     {begunFolder, marksFolder, owedFolder},
+		"":         nil,
+	} {
+		b := newBox(t)
+		b.wrote(owedFolder, "1", `{"Method":"NetworkDriver.Leave",`+
+			`"Body":{"NetworkID":"`+id64(1)+`","EndpointID":"`+id64(2)+`"}}`)
+		b.wrote(owedFolder, "2", `{"Method":"NetworkDriver.DeleteNetwork","Body":{"NetworkID":"`+id64(1)+`"}}`)
+		b.wrote(marksFolder, id64(3), `{"Network":"theirs"}`)
+		u, i := b.upgrades()
+		i.fail = fail
+		if err := u.records(t.Context()); (err == nil) != (fail == "") || err != nil && !errors.Is(err, errImport) {
+			t.Errorf("%q failed: %v", fail, err)
+		}
+		b.hasFolders(left...)
+		i.fail = ""
+		b.must(u.records(t.Context()))
+		calls := slices.DeleteFunc(i.noted, func(s string) bool { return strings.HasPrefix(s, "records") })
+		if slices.Sort(calls); len(slices.Compact(calls)) != 3 {
+			t.Errorf("%q: imported in all %v", fail, calls)
+		}
+		b.hasFolders()
+	}
+}
+
+// A release that does not name its port waits for the SDN. It is not for a port that was created
+// later, or that an endpoint has.
+func TestUpgradeReleases(t *testing.T) {
+	t.Parallel()
+	l := newLeaving(openStore(t, filepath.Join(t.TempDir(), "store"), true))
+	b := boxOn(t, l)
+	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
+	released, again, bound := &endpoint{net: n}, &endpoint{net: n}, &endpoint{net: n}
+	for _, e := range []*endpoint{released, again, bound} {
+		b.take(e)
+	}
+	b.ok("NetworkDriver.CreateEndpoint", bound.createBody())
+	port := b.portAt(released)
+	record := func(name, address string, at time.Time) {
+		body := m{"PoolID": n.v4[0].id, "Address": address}
+		b.wrote(owedFolder, name, encode(m{"Method": "IpamDriver.ReleaseAddress", "At": at, "Body": body}))
+	}
+	record("1", released.ip4, time.Now().Add(time.Hour))
+	record("2", again.ip4, time.Now().Add(-time.Hour))
+	record("3", bound.ip4, time.Now().Add(time.Hour))
+	record("4", "10.1.0.99", time.Now().Add(time.Hour))
+	u, i := b.upgrades()
+	b.must(u.records(t.Context()))
+	b.hasFolders(owedFolder)
+	l.gone.Store(true)
+	if err := u.finish(t.Context()); !sdn.IsUnavailable(err) {
+		t.Errorf("an SDN that is unavailable: %v", err)
+	}
+	l.gone.Store(false)
+	b.must(u.finish(t.Context()))
+	if want := []string{"records in .", "release of port " + string(port.ID)}; !slices.Equal(i.noted, want) {
+		t.Errorf("imported %v, want %v", i.noted, want)
+	}
+	all, err := jsonstore.Load[any](jsonstore.Shared(filepath.Join(b.config.StateDir, owedFolder)))
+	if b.must(err); len(all) > 0 {
+		t.Errorf("left: %v", all)
+	}
+}
+
+// portAt is the port that has an endpoint's address.
+func (b *box) portAt(e *endpoint) sdn.Port {
+	b.t.Helper()
+	for p, err := range b.provider.FindPorts(b.t.Context(), sdn.PortQuery{}) {
+		b.must(err)
+		if slices.ContainsFunc(p.Addresses, func(a sdn.Address) bool { return a.Addr == netip.MustParseAddr(e.ip4) }) {
+			return p
+		}
+	}
+	b.t.Fatalf("no port has %s", e.ip4)
+	return sdn.Port{}
+}
+
+// All that this host has in the SDN is imported, and nothing of other hosts.
+func TestUpgradeObjects(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, func(c *Config) { c.Routed = false })
+	other := boxOn(t, b.provider, func(c *Config) { c.Host, c.Routed = "other", false })
+	theirs := b.theirs("theirs", "10.2.0.0/24")
+	var mine []string
+	for at, host := range []*box{b, other} {
+		own := host.create(&network{v4: []*pool{{cidr: fmt.Sprintf("10.1.%d.0/24", at)}}})
+		existing := host.zun(theirs, "10.2.0.0/24", "")
+		host.create(existing)
+		hidden := &pool{cidr: fmt.Sprintf("10.3.%d.0/24", at)}
+		host.requestPool(hidden, false)
+		held := &endpoint{net: own}
+		host.take(held)
+		alone := &endpoint{net: &network{v4: []*pool{hidden}}}
+		host.take(alone)
+		if host == other {
+			continue // its ports have no host that the embedded SDN knows
+		}
+		run, on := host.run(&endpoint{net: own}), host.run(&endpoint{net: existing})
+		lent := host.port(existing, usersPort, "10.2.0.77")
+		with := host.run(&endpoint{net: existing, ip4: "10.2.0.77", mac: lent.MAC.String()})
+		mine = append(mine, "pool "+own.v4[0].id, "pool "+existing.v4[0].id, "pool "+hidden.id,
+			"network "+own.id, "network "+existing.id, "address "+held.ip4, "address "+alone.ip4,
+			"endpoint "+run.id+" on "+own.id, "endpoint "+on.id+" on "+existing.id,
+			"endpoint "+with.id+" on "+existing.id)
+	}
+	mine = append(mine, "network listed")
+	u, i := b.upgrades()
+	b.must(u.objects(t.Context(), []engine.Network{
+		{ID: "listed", Ours: true}, {ID: "swarm", Ours: true, Scope: "swarm"}, {ID: "bridge"},
+	}))
+	slices.Sort(i.noted)
+	if slices.Sort(mine); !slices.Equal(i.noted, mine) {
+		t.Errorf("imported\n%s\nwant\n%s", strings.Join(i.noted, "\n"), strings.Join(mine, "\n"))
+	}
+	// One that fails does not keep the others.
+	i.noted, i.fail = nil, "pool"
+	if err := u.objects(t.Context(), nil); !errors.Is(err, errImport) || len(i.noted) < 6 {
+		t.Errorf("imported %v, error %v", i.noted, err)
+	}
+}
