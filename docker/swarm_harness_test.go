@@ -95,7 +95,7 @@ func widen(first *box, hosts ...string) []*box {
 		b := *first
 		b.binder = &fakeBinder{plugged: map[sdn.ID]bind.Interface{}}
 		b.config.Binder, b.config.Host = b.binder, host
-		b.restart()
+		b.forget() // each host has a database of its own
 		boxes = append(boxes, &b)
 	}
 	return boxes
