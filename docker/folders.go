@@ -3,10 +3,10 @@ package docker
 import (
 	"encoding/json"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/kuryr/kuryr/internal/jsonstore"
+	"github.com/kuryr/kuryr/internal/sortslice"
 )
 
 // What a Driver keeps on the disk, and how a command that is not its process reads it.
@@ -41,7 +41,7 @@ func Debts(stateDir string) ([]Debt, error) {
 	for _, d := range all {
 		list = append(list, d)
 	}
-	slices.SortFunc(list, func(a, b Debt) int { return a.At.Compare(b.At) })
+	sortslice.Func(list, func(a, b Debt) int { return a.At.Compare(b.At) })
 	return list, err
 }
 

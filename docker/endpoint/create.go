@@ -13,6 +13,7 @@ import (
 	"github.com/kuryr/kuryr/docker/ipam"
 	"github.com/kuryr/kuryr/docker/network"
 	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -222,7 +223,7 @@ func (s *Service) choose(ctx context.Context, ports []ipam.Held, r *api.CreateEn
 			p.ID, identity.Addresses(p))
 	}
 	// A port that the endpoint has already is the one that stays.
-	slices.SortStableFunc(ports, func(a, b ipam.Held) int {
+	sortslice.Stable(ports, func(a, b ipam.Held) int {
 		return compareBools(b.Port.DeviceID == r.EndpointID, a.Port.DeviceID == r.EndpointID)
 	})
 	return s.Addresses.Merge(ctx, ports)

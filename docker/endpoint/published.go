@@ -3,10 +3,10 @@ package endpoint
 import (
 	"cmp"
 	"encoding/json"
-	"slices"
 	"strings"
 
 	"github.com/kuryr/kuryr/internal/portproxy"
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -33,7 +33,7 @@ func Publications(rows map[string]json.RawMessage) []Publication {
 			list = append(list, Publication{id, r.Spec.Port, f})
 		}
 	}
-	slices.SortFunc(list, func(a, b Publication) int {
+	sortslice.Func(list, func(a, b Publication) int {
 		return cmp.Or(strings.Compare(a.Endpoint, b.Endpoint), a.Listen.Compare(b.Listen))
 	})
 	return list

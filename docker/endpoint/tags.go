@@ -8,6 +8,7 @@ import (
 	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/ipproto"
+	"github.com/kuryr/kuryr/internal/sortslice"
 )
 
 // tags are those of an endpoint's port.
@@ -50,7 +51,7 @@ func (r exposedRange) String() string {
 
 func exposedRanges(ports []api.ExposedPort) []exposedRange {
 	ports = slices.Clone(ports)
-	slices.SortFunc(ports, func(a, b api.ExposedPort) int {
+	sortslice.Func(ports, func(a, b api.ExposedPort) int {
 		return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
 	})
 	var ranges []exposedRange

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/hostports"
 	"github.com/kuryr/kuryr/internal/ipproto"
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -271,7 +272,7 @@ func (w *atHost) forwards(choices []choice, ranges bool) (ports []sdn.PublishedP
 			singles = append(singles, single{i, a})
 		}
 	}
-	slices.SortStableFunc(singles, func(x, y single) int {
+	sortslice.Stable(singles, func(x, y single) int {
 		a, b := choices[x.choice], choices[y.choice]
 		return cmp.Or(x.at.Compare(y.at), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.host, b.host))
 	})

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/kuryr/kuryr/internal/sortslice"
 )
 
 // relist is the time between two lists of a target's objects.
@@ -203,7 +205,7 @@ func (s *Store) Orphans() (list []Orphan) {
 			list = append(list, s.orphan(r, c))
 		}
 	}
-	slices.SortFunc(list, func(a, b Orphan) int {
+	sortslice.Func(list, func(a, b Orphan) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Key, b.Key))
 	})
 	return list

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/keymutex"
 	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/kurma/process"
 )
 
@@ -192,7 +193,7 @@ func (m *Manager) List() []Pod {
 	for r := range m.pods.Rows() {
 		list = append(list, m.pod(r))
 	}
-	slices.SortFunc(list, func(a, b Pod) int {
+	sortslice.Func(list, func(a, b Pod) int {
 		if c := a.Created.Compare(b.Created); c != 0 {
 			return c
 		}

@@ -87,8 +87,8 @@ func splitPrefixes(have, asked []netip.Prefix) (there, absent prefixList) {
 
 type addressGroupChange = valueChange[sdn.AddressGroupSpec]
 
-func (s *server) addressGroups() noun[sdn.AddressGroup, AddressGroup, sdn.AddressGroupSpec, addressGroupChange] {
-	return noun[sdn.AddressGroup, AddressGroup, sdn.AddressGroupSpec, addressGroupChange]{
+func (s *server) addressGroups() *noun[sdn.AddressGroup, AddressGroup, sdn.AddressGroupSpec, addressGroupChange] {
+	return &noun[sdn.AddressGroup, AddressGroup, sdn.AddressGroupSpec, addressGroupChange]{
 		Resource: AddressGroups, path: "address-groups", title: "address group", kind: sdn.NounAddressGroup,
 		meta: func(g sdn.AddressGroup) sdn.Meta { return g.Meta }, get: s.p.AddressGroup,
 		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.AddressGroup, error] {

@@ -40,7 +40,7 @@ type fullness struct {
 // serveAvailability adds how full networks are, which administrators alone are told, as with Neutron: to others no network is there.
 func (s *server) serveAvailability() {
 	type nothing = struct{}
-	n := noun[fullness, Availability, nothing, nothing]{
+	n := &noun[fullness, Availability, nothing, nothing]{
 		Resource: Resource[Availability]{"network_ip_availability", "network_ip_availabilities"}, path: "network-ip-availabilities", title: "network",
 		meta: func(f fullness) sdn.Meta { return sdn.Meta{ID: f.network.ID} },
 		get: func(ctx context.Context, id sdn.ID) (fullness, error) {

@@ -12,7 +12,7 @@ import (
 )
 
 // post makes one object, or several: all or none.
-func (n noun[T, E, S, P]) post(w http.ResponseWriter, c *call) error {
+func (n *noun[T, E, S, P]) post(w http.ResponseWriter, c *call) error {
 	document, err := c.document()
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func (n noun[T, E, S, P]) post(w http.ResponseWriter, c *call) error {
 }
 
 // bodies takes apart {"port": {…}} and {"ports": [{…}, {"port": {…}}]}.
-func (n noun[T, E, S, P]) bodies(document map[string]any) (values []map[string]any, bulk bool, err error) {
+func (n *noun[T, E, S, P]) bodies(document map[string]any) (values []map[string]any, bulk bool, err error) {
 	many, bulk := document[n.Collection]
 	if !bulk {
 		one, there := document[n.Member]
@@ -81,7 +81,7 @@ func (n noun[T, E, S, P]) bodies(document map[string]any) (values []map[string]a
 }
 
 // make makes all or none.
-func (n noun[T, E, S, P]) make(c *call, bodies []*body, specs []S) ([]T, error) {
+func (n *noun[T, E, S, P]) make(c *call, bodies []*body, specs []S) ([]T, error) {
 	before, err := n.before(c, bodies)
 	if err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (n noun[T, E, S, P]) make(c *call, bodies []*body, specs []S) ([]T, error) 
 
 // before finds which of the objects are there already, by the Keys that the bodies have for descriptions: they are answered with, and not to be taken
 // back.
-func (n noun[T, E, S, P]) before(c *call, bodies []*body) (map[sdn.ID]bool, error) {
+func (n *noun[T, E, S, P]) before(c *call, bodies []*body) (map[sdn.ID]bool, error) {
 	var keys []string
 	for _, b := range bodies {
 		if !b.key.IsZero() {
@@ -126,7 +126,7 @@ func (n noun[T, E, S, P]) before(c *call, bodies []*body) (map[sdn.ID]bool, erro
 const takeBackTime = 30 * time.Second
 
 // takeBack deletes what was made before a failure, the last first.
-func (n noun[T, E, S, P]) takeBack(c *call, made []T, before map[sdn.ID]bool) error {
+func (n *noun[T, E, S, P]) takeBack(c *call, made []T, before map[sdn.ID]bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx()), takeBackTime)
 	defer cancel()
 	var errs []error

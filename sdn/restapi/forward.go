@@ -55,9 +55,9 @@ func encodeRange(r sdn.PortRange) (*uint16, string) {
 
 // serveForwards adds the port forwardings of floating IPs.
 func (s *server) serveForwards() {
-	within(s, "/v2.0/floatingips/{floatingip}/port_forwardings", func(c *call) (noun[sdn.Forward, PortForwarding, sdn.Forward, sdn.Forward], error) {
+	within(s, "/v2.0/floatingips/{floatingip}/port_forwardings", func(c *call) (*noun[sdn.Forward, PortForwarding, sdn.Forward, sdn.Forward], error) {
 		if !s.p.Capabilities().Forwards {
-			return noun[sdn.Forward, PortForwarding, sdn.Forward, sdn.Forward]{}, noPath(nil, nil)
+			return nil, noPath(nil, nil)
 		}
 		get := s.floatingIPs().own
 		if c.reads() {
@@ -69,7 +69,7 @@ func (s *server) serveForwards() {
 }
 
 // forwards are the port forwardings of a floating IP.
-func (s *server) forwards(fip sdn.FloatingIP) noun[sdn.Forward, PortForwarding, sdn.Forward, sdn.Forward] {
+func (s *server) forwards(fip sdn.FloatingIP) *noun[sdn.Forward, PortForwarding, sdn.Forward, sdn.Forward] {
 	all := func(ctx context.Context, ports []sdn.ID) iter.Seq2[sdn.Forward, error] {
 		return s.p.FindForwards(ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{fip.ID}, Ports: ports})
 	}
@@ -81,7 +81,7 @@ func (s *server) forwards(fip sdn.FloatingIP) noun[sdn.Forward, PortForwarding, 
 		}
 		return sdn.Forward{}, sdn.NotFound("port forwarding", id)
 	}
-	return noun[sdn.Forward, PortForwarding, sdn.Forward, sdn.Forward]{
+	return &noun[sdn.Forward, PortForwarding, sdn.Forward, sdn.Forward]{
 		Resource: PortForwardings, title: "port forwarding",
 		meta: func(f sdn.Forward) sdn.Meta { return sdn.Meta{ID: f.ID, Base: sdn.Base{Project: fip.Project}} },
 		get:  get,

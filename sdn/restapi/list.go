@@ -80,7 +80,7 @@ func (p page) order(a, b *row) int {
 }
 
 // list answers with a page of what the filters select.
-func (n noun[T, E, S, P]) list(w http.ResponseWriter, c *call) error {
+func (n *noun[T, E, S, P]) list(w http.ResponseWriter, c *call) error {
 	q := c.URL.Query()
 	known := n.attributes()
 	if c.server.faults {
@@ -139,7 +139,7 @@ func (n noun[T, E, S, P]) list(w http.ResponseWriter, c *call) error {
 }
 
 // quickly gives an attribute of an object that is had without encoding it, in the form that it has then.
-func (n noun[T, E, S, P]) quickly(t T, name string) (value any, ok bool) {
+func (n *noun[T, E, S, P]) quickly(t T, name string) (value any, ok bool) {
 	if n.quick != nil {
 		if value, ok = n.quick(t, name); ok {
 			return value, true
@@ -161,7 +161,7 @@ func (n noun[T, E, S, P]) quickly(t T, name string) (value any, ok bool) {
 }
 
 // mark looks the marker up where the page is not simply what comes behind its id.
-func (n noun[T, E, S, P]) mark(c *call, rows *window) error {
+func (n *noun[T, E, S, P]) mark(c *call, rows *window) error {
 	if rows.page.marker == "" || rows.page.byID() {
 		return nil
 	}

@@ -56,7 +56,7 @@ type memberPatch struct {
 // serveMembers adds the members of pools, one by one and all at once.
 func (s *server) serveMembers() {
 	const path = "/pools/{pool}/members"
-	type served = noun[part[sdn.Member], PoolMember, sdn.Member, memberPatch]
+	type served = *noun[part[sdn.Member], PoolMember, sdn.Member, memberPatch]
 	do := func(what func(served, http.ResponseWriter, *call) error) handler {
 		return func(w http.ResponseWriter, c *call) error {
 			p, err := s.pools().need(c, sdn.ID(c.PathValue("pool")))
@@ -71,7 +71,7 @@ func (s *server) serveMembers() {
 }
 
 // members are those of a pool.
-func (s *server) members(p part[pool]) noun[part[sdn.Member], PoolMember, sdn.Member, memberPatch] {
+func (s *server) members(p part[pool]) *noun[part[sdn.Member], PoolMember, sdn.Member, memberPatch] {
 	type member = part[sdn.Member]
 	get := func(ctx context.Context, id sdn.ID) (member, error) {
 		now, err := s.pool(ctx, p.value.ID)
@@ -94,7 +94,7 @@ func (s *server) members(p part[pool]) noun[part[sdn.Member], PoolMember, sdn.Me
 			return nil
 		})
 	}
-	return noun[member, PoolMember, sdn.Member, memberPatch]{
+	return &noun[member, PoolMember, sdn.Member, memberPatch]{
 		Resource: PoolMembers, title: "member",
 		meta: func(m member) sdn.Meta { return m.meta(m.value.ID, m.value.Name, m.value.Tags) },
 		get:  get, encode: encodeMember,

@@ -50,9 +50,9 @@ func EncodeNetwork(n sdn.Network) Network {
 // providerAttributes are where a network is; administrators see and say it.
 var providerAttributes = []string{"provider:network_type", "provider:physical_network", "provider:segmentation_id"}
 
-func (s *server) networks() noun[sdn.Network, Network, sdn.NetworkSpec, sdn.NetworkPatch] {
+func (s *server) networks() *noun[sdn.Network, Network, sdn.NetworkSpec, sdn.NetworkPatch] {
 	p := s.p
-	n := noun[sdn.Network, Network, sdn.NetworkSpec, sdn.NetworkPatch]{
+	n := &noun[sdn.Network, Network, sdn.NetworkSpec, sdn.NetworkPatch]{
 		Resource: Networks, title: "network", kind: sdn.NounNetwork, hidden: providerAttributes,
 		meta: func(n sdn.Network) sdn.Meta { return n.Meta },
 		get:  p.Network,

@@ -51,7 +51,7 @@ type noun[T, E, S, P any] struct {
 }
 
 // serve adds the paths of a noun.
-func serve[T, E, S, P any](s *server, n noun[T, E, S, P]) {
+func serve[T, E, S, P any](s *server, n *noun[T, E, S, P]) {
 	if n.path == "" {
 		n.path = n.Collection
 	}
@@ -76,7 +76,7 @@ func serve[T, E, S, P any](s *server, n noun[T, E, S, P]) {
 }
 
 // attributes shows which attributes there are and what sort of value each has: those of an object that is nothing.
-func (n noun[T, E, S, P]) attributes() object {
+func (n *noun[T, E, S, P]) attributes() object {
 	if n.known != nil {
 		return n.known
 	}
@@ -85,7 +85,7 @@ func (n noun[T, E, S, P]) attributes() object {
 }
 
 // sees tells whether the caller may know of an object.
-func (n noun[T, E, S, P]) sees(c *call, t T) (bool, error) {
+func (n *noun[T, E, S, P]) sees(c *call, t T) (bool, error) {
 	if c.owns(n.meta(t)) {
 		return true, nil
 	}
@@ -96,7 +96,7 @@ func (n noun[T, E, S, P]) sees(c *call, t T) (bool, error) {
 }
 
 // need gives an object that the caller sees. What it does not see is not there.
-func (n noun[T, E, S, P]) need(c *call, id sdn.ID) (t T, err error) {
+func (n *noun[T, E, S, P]) need(c *call, id sdn.ID) (t T, err error) {
 	if t, err = n.get(c.ctx(), id); err != nil {
 		return t, err
 	}
@@ -108,7 +108,7 @@ func (n noun[T, E, S, P]) need(c *call, id sdn.ID) (t T, err error) {
 }
 
 // own gives an object that the caller may change. What it only sees IsDenied.
-func (n noun[T, E, S, P]) own(c *call, id sdn.ID) (t T, err error) {
+func (n *noun[T, E, S, P]) own(c *call, id sdn.ID) (t T, err error) {
 	if t, err = n.need(c, id); err != nil {
 		return t, err
 	}
@@ -119,7 +119,7 @@ func (n noun[T, E, S, P]) own(c *call, id sdn.ID) (t T, err error) {
 }
 
 // held gives an object that the caller may delete.
-func (n noun[T, E, S, P]) held(c *call, id sdn.ID) (t T, err error) {
+func (n *noun[T, E, S, P]) held(c *call, id sdn.ID) (t T, err error) {
 	if n.holds == nil {
 		return n.own(c, id)
 	}
@@ -136,7 +136,7 @@ func (n noun[T, E, S, P]) held(c *call, id sdn.ID) (t T, err error) {
 // target is the id in the path.
 func (c *call) target() sdn.ID { return sdn.ID(c.PathValue("id")) }
 
-func (n noun[T, E, S, P]) show(w http.ResponseWriter, c *call) error {
+func (n *noun[T, E, S, P]) show(w http.ResponseWriter, c *call) error {
 	t, err := n.need(c, c.target())
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func (n noun[T, E, S, P]) show(w http.ResponseWriter, c *call) error {
 	return nil
 }
 
-func (n noun[T, E, S, P]) put(w http.ResponseWriter, c *call) error {
+func (n *noun[T, E, S, P]) put(w http.ResponseWriter, c *call) error {
 	document, err := c.document()
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func (n noun[T, E, S, P]) put(w http.ResponseWriter, c *call) error {
 	return nil
 }
 
-func (n noun[T, E, S, P]) delete(w http.ResponseWriter, c *call) error {
+func (n *noun[T, E, S, P]) delete(w http.ResponseWriter, c *call) error {
 	if c.hasBody() {
 		return badRequest("Request body is not supported in DELETE.")
 	}
@@ -194,7 +194,7 @@ func (n noun[T, E, S, P]) delete(w http.ResponseWriter, c *call) error {
 }
 
 // removeAt deletes an object that was seen at the revision just now; 0 is any.
-func (n noun[T, E, S, P]) removeAt(c *call, id sdn.ID, revision int64) error {
+func (n *noun[T, E, S, P]) removeAt(c *call, id sdn.ID, revision int64) error {
 	if revision != 0 && n.removeIf != nil {
 		return n.removeIf(c.ctx(), id, revision)
 	}

@@ -31,7 +31,7 @@ type view struct {
 }
 
 // view is what the call asks to see, and may.
-func (n noun[T, E, S, P]) view(c *call) view {
+func (n *noun[T, E, S, P]) view(c *call) view {
 	v := view{}
 	if !c.caller.admin() {
 		v.hidden = n.hidden

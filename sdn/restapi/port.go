@@ -79,9 +79,9 @@ func EncodePort(p sdn.Port) Port {
 // normal is the VNIC type of a virtual interface.
 const normal = "normal"
 
-func (s *server) ports() noun[sdn.Port, Port, sdn.PortSpec, sdn.PortPatch] {
+func (s *server) ports() *noun[sdn.Port, Port, sdn.PortSpec, sdn.PortPatch] {
 	p := s.p
-	n := noun[sdn.Port, Port, sdn.PortSpec, sdn.PortPatch]{
+	n := &noun[sdn.Port, Port, sdn.PortSpec, sdn.PortPatch]{
 		Resource: Ports, title: "port", kind: sdn.NounPort,
 		hidden: []string{"binding:host_id", "binding:vif_type", "binding:vif_details", "binding:profile", "trusted"},
 		meta:   func(p sdn.Port) sdn.Meta { return p.Meta },

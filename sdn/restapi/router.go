@@ -70,9 +70,9 @@ func routerQuery(f *filter) sdn.RouterQuery { return sdn.RouterQuery{Match: f.ma
 // routerAttributes are attributes of routers that only administrators see.
 var routerAttributes = []string{"ha", "distributed"}
 
-func (s *server) routers() noun[sdn.Router, Router, sdn.RouterSpec, sdn.RouterPatch] {
+func (s *server) routers() *noun[sdn.Router, Router, sdn.RouterSpec, sdn.RouterPatch] {
 	p := s.p
-	return noun[sdn.Router, Router, sdn.RouterSpec, sdn.RouterPatch]{
+	return &noun[sdn.Router, Router, sdn.RouterSpec, sdn.RouterPatch]{
 		Resource: Routers, title: "router", kind: sdn.NounRouter, hidden: routerAttributes,
 		meta: func(o sdn.Router) sdn.Meta { return o.Meta },
 		get:  p.Router,

@@ -18,8 +18,8 @@ import (
 // SecurityGroupRules are served below /v2.0/security-group-rules.
 var SecurityGroupRules = Resource[SecurityGroupRule]{"security_group_rule", "security_group_rules"}
 
-func (s *server) securityGroupRules() noun[ruleOf, SecurityGroupRule, ruleSpec, struct{}] {
-	return noun[ruleOf, SecurityGroupRule, ruleSpec, struct{}]{
+func (s *server) securityGroupRules() *noun[ruleOf, SecurityGroupRule, ruleSpec, struct{}] {
+	return &noun[ruleOf, SecurityGroupRule, ruleSpec, struct{}]{
 		Resource: SecurityGroupRules, path: "security-group-rules", title: "security group rule",
 		meta: func(r ruleOf) sdn.Meta {
 			m := r.group.Meta

@@ -56,9 +56,9 @@ func EncodeSubnet(s sdn.Subnet) Subnet {
 	return out
 }
 
-func (s *server) subnets() noun[sdn.Subnet, Subnet, sdn.SubnetSpec, sdn.SubnetPatch] {
+func (s *server) subnets() *noun[sdn.Subnet, Subnet, sdn.SubnetSpec, sdn.SubnetPatch] {
 	p := s.p
-	n := noun[sdn.Subnet, Subnet, sdn.SubnetSpec, sdn.SubnetPatch]{
+	n := &noun[sdn.Subnet, Subnet, sdn.SubnetSpec, sdn.SubnetPatch]{
 		Resource: Subnets, title: "subnet", kind: sdn.NounSubnet,
 		meta: func(s sdn.Subnet) sdn.Meta { return s.Meta },
 		get:  p.Subnet,

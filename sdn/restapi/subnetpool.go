@@ -43,9 +43,9 @@ func EncodeSubnetPool(p sdn.SubnetPool) SubnetPool {
 	return out
 }
 
-func (s *server) subnetPools() noun[sdn.SubnetPool, SubnetPool, sdn.SubnetPoolSpec, sdn.SubnetPoolPatch] {
+func (s *server) subnetPools() *noun[sdn.SubnetPool, SubnetPool, sdn.SubnetPoolSpec, sdn.SubnetPoolPatch] {
 	p := s.p
-	n := noun[sdn.SubnetPool, SubnetPool, sdn.SubnetPoolSpec, sdn.SubnetPoolPatch]{
+	n := &noun[sdn.SubnetPool, SubnetPool, sdn.SubnetPoolSpec, sdn.SubnetPoolPatch]{
 		Resource: SubnetPools, title: "subnet pool", kind: sdn.NounSubnetPool,
 		meta: func(p sdn.SubnetPool) sdn.Meta { return p.Meta },
 		get:  p.SubnetPool,

@@ -25,13 +25,13 @@ func errManyTags(most int) error {
 }
 
 // serveTags adds the tags of a noun's objects.
-func (n noun[T, E, S, P]) serveTags(s *server, path string) {
+func (n *noun[T, E, S, P]) serveTags(s *server, path string) {
 	s.handle(path, map[string]handler{http.MethodGet: n.tags, http.MethodPut: n.setTags, http.MethodPost: n.addTags, http.MethodDelete: n.dropTags})
 	s.handle(path+"/{tag}", map[string]handler{http.MethodGet: n.tag, http.MethodPut: n.addTag, http.MethodDelete: n.dropTag})
 }
 
 // tagged gives the object's tags, of an object that the caller may change where the call does.
-func (n noun[T, E, S, P]) tagged(c *call) (sdn.Meta, error) {
+func (n *noun[T, E, S, P]) tagged(c *call) (sdn.Meta, error) {
 	get := n.own
 	if c.reads() {
 		get = n.need
@@ -50,7 +50,7 @@ func (n noun[T, E, S, P]) tagged(c *call) (sdn.Meta, error) {
 const attempts = 10
 
 // change makes the object's tags what of says, without losing what another does at the same time. of may refuse.
-func (n noun[T, E, S, P]) changeTags(c *call, of func(tags []string) ([]string, error)) (tags []string, err error) {
+func (n *noun[T, E, S, P]) changeTags(c *call, of func(tags []string) ([]string, error)) (tags []string, err error) {
 	unlock, err := c.server.locks.lock(c.ctx(), string(c.target()))
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (n noun[T, E, S, P]) changeTags(c *call, of func(tags []string) ([]string, 
 	return nil, sdn.Conflict(sdn.Stale, n.title, "tags", "others change it all the time")
 }
 
-func (n noun[T, E, S, P]) tags(w http.ResponseWriter, c *call) error {
+func (n *noun[T, E, S, P]) tags(w http.ResponseWriter, c *call) error {
 	m, err := n.tagged(c)
 	if err == nil {
 		writeJSON(w, http.StatusOK, map[string][]string{"tags": list(m.Tags)})
@@ -87,7 +87,7 @@ func (n noun[T, E, S, P]) tags(w http.ResponseWriter, c *call) error {
 	return err
 }
 
-func (n noun[T, E, S, P]) tag(w http.ResponseWriter, c *call) error {
+func (n *noun[T, E, S, P]) tag(w http.ResponseWriter, c *call) error {
 	m, err := n.tagged(c)
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func checkTag(tag string) error {
 	return nil
 }
 
-func (n noun[T, E, S, P]) setTags(w http.ResponseWriter, c *call) error {
+func (n *noun[T, E, S, P]) setTags(w http.ResponseWriter, c *call) error {
 	tags, err := c.bodyTags()
 	if err != nil {
 		return err
@@ -154,7 +154,7 @@ func (n noun[T, E, S, P]) setTags(w http.ResponseWriter, c *call) error {
 }
 
 // addTags adds several at once (extension tag-creation).
-func (n noun[T, E, S, P]) addTags(w http.ResponseWriter, c *call) error {
+func (n *noun[T, E, S, P]) addTags(w http.ResponseWriter, c *call) error {
 	tags, err := c.bodyTags()
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ func union(have, more []string) []string {
 }
 
 // written changes the tags and answers without a body.
-func (n noun[T, E, S, P]) written(w http.ResponseWriter, c *call, status int, of func([]string) ([]string, error)) error {
+func (n *noun[T, E, S, P]) written(w http.ResponseWriter, c *call, status int, of func([]string) ([]string, error)) error {
 	_, err := n.changeTags(c, of)
 	if err == nil {
 		w.WriteHeader(status)
@@ -180,7 +180,7 @@ func (n noun[T, E, S, P]) written(w http.ResponseWriter, c *call, status int, of
 	return err
 }
 
-func (n noun[T, E, S, P]) addTag(w http.ResponseWriter, c *call) error {
+func (n *noun[T, E, S, P]) addTag(w http.ResponseWriter, c *call) error {
 	tag := c.PathValue("tag")
 	if err := checkTag(tag); err != nil {
 		return err
@@ -188,7 +188,7 @@ func (n noun[T, E, S, P]) addTag(w http.ResponseWriter, c *call) error {
 	return n.written(w, c, http.StatusCreated, func(have []string) ([]string, error) { return union(have, []string{tag}), nil })
 }
 
-func (n noun[T, E, S, P]) dropTag(w http.ResponseWriter, c *call) error {
+func (n *noun[T, E, S, P]) dropTag(w http.ResponseWriter, c *call) error {
 	tag := c.PathValue("tag")
 	return n.written(w, c, http.StatusNoContent, func(have []string) ([]string, error) {
 		if !slices.Contains(have, tag) {
@@ -198,6 +198,6 @@ func (n noun[T, E, S, P]) dropTag(w http.ResponseWriter, c *call) error {
 	})
 }
 
-func (n noun[T, E, S, P]) dropTags(w http.ResponseWriter, c *call) error {
+func (n *noun[T, E, S, P]) dropTags(w http.ResponseWriter, c *call) error {
 	return n.written(w, c, http.StatusNoContent, func([]string) ([]string, error) { return []string{}, nil })
 }

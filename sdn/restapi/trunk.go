@@ -88,9 +88,9 @@ type trunkSpec struct {
 	subports []sdn.Subport
 }
 
-func (s *server) trunks() noun[sdn.Trunk, Trunk, trunkSpec, sdn.TrunkPatch] {
+func (s *server) trunks() *noun[sdn.Trunk, Trunk, trunkSpec, sdn.TrunkPatch] {
 	remove, removeIf := s.checked(sdn.NounTrunk, s.checkEnabled, s.p.DeleteTrunk)
-	return noun[sdn.Trunk, Trunk, trunkSpec, sdn.TrunkPatch]{
+	return &noun[sdn.Trunk, Trunk, trunkSpec, sdn.TrunkPatch]{
 		Resource: Trunks, title: "trunk",
 		meta: func(t sdn.Trunk) sdn.Meta { return t.Meta }, get: s.p.Trunk,
 		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.Trunk, error] {
