@@ -217,7 +217,7 @@ func (tr *traffic) unbroken(t *testing.T) {
 // made creates an object in the SDN as an operator does. The test deletes it at its end.
 func (r rig) made(t *testing.T, noun string, o object) object {
 	t.Helper()
-	remove := func() error { return nil }
+	var remove func() error
 	var made object
 	if onNeutron {
 		o["project_id"] = r.project

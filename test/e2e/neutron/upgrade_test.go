@@ -178,9 +178,9 @@ func oldAndNewHost(r *rig, one bool, env []string) {
 func (r *rig) earlierPlugin() string {
 	r.Helper()
 	folder := filepath.Join(r.TempDir(), "docker-plugin")
-	make := exec.CommandContext(r.ctx, "../../../hack/docker-plugin.sh", folder, privatehost.Earlier(r))
-	make.Stderr = os.Stderr
-	if err := make.Run(); err != nil {
+	cmd := exec.CommandContext(r.ctx, "../../../hack/docker-plugin.sh", folder, privatehost.Earlier(r))
+	cmd.Stderr = os.Stderr
+	if err := cmd.Run(); err != nil {
 		r.Fatalf("make the earlier plugin: %v", err)
 	}
 	return folder
