@@ -83,7 +83,7 @@ func containersOn(ctx context.Context, b *bench, dockerd, note string) error {
 			}
 		}
 	}
-	b.add("docker run --rm"+note, run[0], run[1], 1.0)
-	b.add("docker network create + rm"+note, create[0], create[1], 0.6)
+	b.add("docker run --rm"+note, run[0], run[1], 0.95)
+	b.add("docker network create + rm"+note, create[0], create[1], 0.5)
 	return nil
 }

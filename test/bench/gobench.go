@@ -93,7 +93,7 @@ func scale(ctx context.Context, b *bench) error {
 			return err
 		}
 		for _, method := range slices.Sorted(maps.Keys(ratios)) {
-			b.rows = append(b.rows, row{name: strings.TrimPrefix(method, "-") + ", 10,000 endpoints" + c.note, reference: "empty store", ratio: ratios[method], goal: 1.5})
+			b.rows = append(b.rows, row{name: strings.TrimPrefix(method, "-") + ", 10,000 endpoints" + c.note, reference: "empty store", ratio: ratios[method], goal: 1.2})
 		}
 	}
 	return nil

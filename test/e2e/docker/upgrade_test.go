@@ -31,10 +31,10 @@ type upgraded struct {
 }
 
 // newUpgraded boots the host. Both versions collect what Docker does not know after grace.
-func newUpgraded(t *testing.T, twoProcesses bool) *upgraded {
+func newUpgraded(t *testing.T, twoProcesses bool, env ...string) *upgraded {
 	t.Helper()
 	u := &upgraded{earlier: privatehost.Earlier(t)}
-	opts := privatehost.Options{Kuryr: u.earlier, KuryrEnv: []string{"KURYR_DOCKER_FORGET_AFTER=" + grace}}
+	opts := privatehost.Options{Kuryr: u.earlier, KuryrEnv: append(env, "KURYR_DOCKER_FORGET_AFTER="+grace)}
 	if twoProcesses {
 		opts, u.sdn = shared(opts)
 	}
@@ -217,7 +217,7 @@ func (tr *traffic) unbroken(t *testing.T) {
 // made creates an object in the SDN as an operator does. The test deletes it at its end.
 func (r rig) made(t *testing.T, noun string, o object) object {
 	t.Helper()
-	remove := func() error { return nil }
+	var remove func() error
 	var made object
 	if onNeutron {
 		o["project_id"] = r.project
@@ -279,8 +279,15 @@ func (r rig) tagsOf(t *testing.T, noun, id string) string {
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
+	if onNeutron {
+		upgrade(t, newUpgraded(t, false, deletesEmpty))
+		return
+	}
 	upgrade(t, newUpgraded(t, onShared))
 }
+
+// deletesEmpty is the setting to delete a subnet with its last endpoint.
+const deletesEmpty = "KURYR_DOCKER_DELETE_EMPTY_SUBNETS=true"
 
 // TestUpgradeTwoProcesses is TestUpgrade with the SDN in a process of its own, which is
 // unavailable when the last containers of the landed version are removed.
@@ -288,7 +295,7 @@ func TestUpgradeTwoProcesses(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
 	needs(t, ownKernel)
-	upgrade(t, newUpgraded(t, true))
+	upgrade(t, newUpgraded(t, true, deletesEmpty))
 }
 
 func upgrade(t *testing.T, u *upgraded) {
@@ -308,6 +315,8 @@ func upgrade(t *testing.T, u *upgraded) {
 	u.network(t, "automatic")
 	u.run(t, "automatic-a", "automatic")
 	u.network(t, "empty", "--subnet", "10.141.0.0/24")
+	u.network(t, "emptied", "--subnet", "10.146.0.0/24")
+	u.docker(t, "run", "--rm", "--network", "emptied", "box", "true")
 	u.use(t, "theirs", theirs, "10.142.0.0/24")
 	u.run(t, "theirs-a", "theirs")
 	attached := u.run(t, "theirs-port", "theirs",
@@ -358,7 +367,7 @@ func upgrade(t *testing.T, u *upgraded) {
 	reaches(t, beside.in, attached.ip4, beside.ip4)
 
 	u.docker(t, append([]string{"rm", "-f"}, strings.Fields(u.docker(t, "ps", "-aq"))...)...)
-	u.docker(t, "network", "rm", "old", "automatic", "empty", "theirs", "new")
+	u.docker(t, "network", "rm", "old", "automatic", "empty", "emptied", "theirs", "new")
 	u.left(t, 30*time.Second, operators)
 	for _, p := range u.list(t, "port") {
 		if p["id"] == unmanaged["id"] && (p["device_id"] != "" || p["name"] != "theirs" || fmt.Sprint(p["tags"]) != "[]") {
@@ -404,8 +413,8 @@ func (u *upgraded) usable(t *testing.T, a, b box) {
 	reaches(t, stopped.in, b.ip4, netip.MustParseAddr("10.140.0.66"))
 	answers(t, u.rig, host4, 8140)
 
-	first := u.run(t, "empty-a", "empty")
-	inside(t, "10.141.0.0/24", first.ip4)
+	inside(t, "10.141.0.0/24", u.run(t, "empty-a", "empty").ip4)
+	inside(t, "10.146.0.0/24", u.run(t, "emptied-a", "emptied").ip4)
 	u.network(t, "new")
 	const subnet = "{{(index .IPAM.Config 0).Subnet}}"
 	was := u.docker(t, "network", "inspect", "-f", subnet, "automatic")

@@ -13,12 +13,36 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/neutronlab"
 )
 
-// How many calls of Neutron Docker may wait for in a command.
-const (
-	mostCreate = 6
-	mostDelete = 6
-	mostStart  = 5
-	mostStop   = 3
+// bounds limit the calls of Neutron that Docker waits for in a command. Neutron has no tags at
+// creation here, so an object with tags costs two calls.
+type bounds struct {
+	create, remove int // of a network
+	first          int // the first start on a network
+	start, stop    int
+}
+
+// A network costs four calls and one for its subnet pool; a second family or a router of its own
+// costs two more, and an external network that is named one more. A bound above that is what the
+// command costs until docker/ is rebuilt on the intent store; the goal stands beside it.
+var (
+	ownNetwork = bounds{
+		create: 5, remove: 4, start: 3, stop: 2,
+		first: 5, // 3, without a look for the subnet and the tag of use
+	}
+	ownRouter = bounds{
+		start: 3, stop: 2,
+		create: 12, // 8
+		remove: 10, // 4
+		first:  5,  // 3
+	}
+	twoFamilies = bounds{
+		create: 7, start: 4, stop: 3,
+		remove: 5, // 4
+		first:  7, // 4
+	}
+	existingNetwork = bounds{create: 5, remove: 4, first: 3, start: 3, stop: 2}
+	existingPort    = bounds{create: 5, remove: 4, first: 5, start: 5, stop: 3}
+	nestedPort      = bounds{start: 5, stop: 3}
 )
 
 // counted lets the host's Kuryr speak with Neutron through a proxy that counts, until the test ends.
@@ -86,14 +110,14 @@ type step struct {
 }
 
 // life is what is done with a container: made, started and stopped twice, removed.
-func life(network string, args ...string) []step {
-	create := append([]string{"create", "--name", "calls", "--network", network, "--stop-timeout", "1"}, args...)
+func (b bounds) life(args ...string) []step {
+	create := append([]string{"create", "--name", "calls", "--network", "calls", "--stop-timeout", "1"}, args...)
 	return []step{
 		{0, append(create, "box", "probe", "serve", "7000")},
-		{mostStart, []string{"start", "calls"}},
-		{mostStop, []string{"stop", "calls"}},
-		{mostStart, []string{"start", "calls"}},
-		{mostStop, []string{"stop", "calls"}},
+		{b.first, []string{"start", "calls"}},
+		{b.stop, []string{"stop", "calls"}},
+		{b.start, []string{"start", "calls"}},
+		{b.stop, []string{"stop", "calls"}},
 		{0, []string{"rm", "calls"}},
 	}
 }
@@ -112,27 +136,37 @@ func TestCalls(t *testing.T) {
 	r.h1.docker("run", "--rm", "--network", "warm", "box", "true")
 	r.h1.docker("network", "rm", "warm")
 	create := []string{"network", "create", "-d", "kuryr", "--ipam-driver", "kuryr"}
+	own := []string{"--subnet", "10.71.0.0/24", "--gateway", "10.71.0.1"}
+	theirs := []string{"--subnet", "10.72.0.0/24", "--gateway", "10.72.0.1"}
+	id := []string{"-o", "neutron.net.uuid=" + uuid}
+	ofSubnet := []string{"-o", "neutron.subnet.uuid=" + subnet, "--ipam-opt", "neutron.subnet.uuid=" + subnet}
+	at := func(address string, port object) []string {
+		return []string{"--ip", address, "--mac-address", port.Text("mac_address")}
+	}
+	zuns := []string{"-o", "neutron.net.shared=False", "--ipam-opt", "neutron.net.shared=False"}
 	for _, c := range []struct {
 		name   string
+		bounds bounds
 		create []string
-		life   []step
+		run    []string
 	}{
-		{"own", []string{"--subnet", "10.71.0.0/24", "--gateway", "10.71.0.1"}, life("calls")},
-		{"existing", []string{"--subnet", "10.72.0.0/24", "--gateway", "10.72.0.1", "-o", "neutron.net.uuid=" + uuid, "-o", "neutron.net.shared=False", "-o", "neutron.subnet.uuid=" + subnet,
-			"--ipam-opt", "neutron.net.shared=False", "--ipam-opt", "neutron.subnet.uuid=" + subnet}, life("calls")},
-		{"existing named", []string{"--subnet", "10.72.0.0/24", "--gateway", "10.72.0.1", "-o", "neutron.net.name=calls"}, life("calls")},
-		{"port of Zun", []string{"--subnet", "10.72.0.0/24", "--gateway", "10.72.0.1", "-o", "neutron.net.uuid=" + uuid, "-o", "neutron.subnet.uuid=" + subnet,
-			"--ipam-opt", "neutron.subnet.uuid=" + subnet}, life("calls", "--ip", "10.72.0.20", "--mac-address", zun.Text("mac_address"))},
-		{"port that is bare", []string{"--subnet", "10.72.0.0/24", "--gateway", "10.72.0.1", "-o", "neutron.net.uuid=" + uuid}, life("calls", "--ip", "10.72.0.21", "--mac-address", bare.Text("mac_address"))},
+		{"own", ownNetwork, own, nil},
+		{"own with a router", ownRouter, append(own, "-o", "kuryr.external_network=external"), nil},
+		{"own of two families", twoFamilies, append(own, "--ipv6", "--subnet", "fd71::/64", "--gateway", "fd71::1"), nil},
+		{"existing", existingNetwork, slices.Concat(theirs, id, ofSubnet, zuns), nil},
+		{"existing named", existingNetwork, append(theirs, "-o", "neutron.net.name=calls"), nil},
+		{"port of Zun", existingPort, slices.Concat(theirs, id, ofSubnet), at("10.72.0.20", zun)},
+		{"port that is bare", existingPort, slices.Concat(theirs, id), at("10.72.0.21", bare)},
 	} {
 		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
 			h := host{r.h1.Host, &rig{T: t, ctx: r.ctx, lab: r.lab, api: r.api}}
 			h.rig.fresh(func(ctx context.Context) error { return h.gone(ctx, "network", "rm", "calls") })
 			h.rig.fresh(func(ctx context.Context) error { return h.gone(ctx, "rm", "-f", "calls") })
-			made := step{mostCreate, slices.Concat(create, c.create, []string{"calls"})}
-			for _, s := range slices.Concat([]step{made}, c.life, []step{{mostDelete, []string{"network", "rm", "calls"}}}) {
+			made := step{c.bounds.create, slices.Concat(create, c.create, []string{"calls"})}
+			removed := step{c.bounds.remove, []string{"network", "rm", "calls"}}
+			for _, s := range slices.Concat([]step{made}, c.bounds.life(c.run...), []step{removed}) {
 				counter.costs(h, s)
-				if s.args[0] == "network" && c.name != "own" {
+				if s.args[0] == "network" && !strings.HasPrefix(c.name, "own") {
 					h.tellsUse(existing, subnets[0], s.args[1] == "create")
 					later := counter.TakeUnawaited()
 					t.Logf("%d calls that it did not wait for\n  %s", len(later), strings.Join(later, "\n  "))

@@ -149,7 +149,8 @@ type rig struct {
 	h1  host
 	h2  host
 
-	managed []string // hosts whose Kuryr is a managed plugin, by their names
+	managed []string          // hosts whose Kuryr is a managed plugin, by their names
+	plugins map[string]string // folders of other plugins than the one under test, by hosts
 }
 
 // host is a lab's host for one test.

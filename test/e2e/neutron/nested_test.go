@@ -173,11 +173,11 @@ func TestNestedMacvlan(t *testing.T) {
 	d := m.run("nested-d", "nested-four")
 	m.pairs(a, b, c, d)
 	for range 2 {
-		counter.costs(m.host, step{mostStop, []string{"stop", "nested-d"}})
-		counter.costs(m.host, step{mostStart, []string{"start", "nested-d"}})
+		counter.costs(m.host, step{nestedPort.stop, []string{"stop", "nested-d"}})
+		counter.costs(m.host, step{nestedPort.start, []string{"start", "nested-d"}})
 	}
-	counter.costs(m.host, step{mostStop + 1, []string{"stop", "nested-b"}}) // of two families
-	counter.costs(m.host, step{mostStart + 1, []string{"start", "nested-b"}})
+	counter.costs(m.host, step{nestedPort.stop + 1, []string{"stop", "nested-b"}}) // of two families
+	counter.costs(m.host, step{nestedPort.start + 1, []string{"start", "nested-b"}})
 	m.pairs(a, m.look("nested-b", "nested"), c, m.look("nested-d", "nested-four"))
 	m.docker("rm", "-f", "nested-b", "nested-c", "nested-d")
 	m.pairs(a)

@@ -42,7 +42,11 @@ func (h host) installPlugin(settings ...string) {
 	h.rig.fresh(func(ctx context.Context) error {
 		return errors.Join(h.gone(ctx, "plugin", "disable", "-f", "kuryr"), h.gone(ctx, "plugin", "rm", "-f", "kuryr"))
 	})
-	h.docker("plugin", "create", "kuryr", h.rig.pluginFolder())
+	folder := h.rig.plugins[h.Name]
+	if folder == "" {
+		folder = h.rig.pluginFolder()
+	}
+	h.docker("plugin", "create", "kuryr", folder)
 	h.docker(append([]string{"plugin", "set", "kuryr"}, settings...)...)
 	h.docker("plugin", "enable", "kuryr")
 	h.rig.managed = append(h.rig.managed, h.Name)
