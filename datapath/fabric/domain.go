@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/kuryr/kuryr/datapath/lb"
+	"github.com/kuryr/kuryr/datapath/nft"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -182,8 +183,8 @@ func (f *Fabric) converge(r *run, host *space, d Domain) (c claims, err error) {
 			return c, err
 		}
 		var names []string
-		for _, four := range both {
-			names = append(names, setFloatingIn+suffix(four), setFloatingOut+suffix(four))
+		for _, v := range nft.Versions {
+			names = append(names, setFloatingIn+v.String(), setFloatingOut+v.String())
 		}
 		if err := t.sync(r, c.space, d.Uplink.routerElements(), describeHex, names...); err != nil {
 			return c, err

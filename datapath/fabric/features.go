@@ -64,20 +64,20 @@ func (t table) missing(c *nftables.Conn, probe *nftables.Table) error {
 		}
 	}
 	for _, ch := range t.chains {
-		chain := &nftables.Chain{Name: ch.name, Table: probe, Type: ch.kind, Hooknum: ch.hook}
-		if ch.kind != "" {
-			chain.Priority = &ch.priority
+		chain := &nftables.Chain{Name: ch.Name, Table: probe, Type: ch.Type, Hooknum: ch.Hook}
+		if ch.Type != "" {
+			chain.Priority = &ch.Priority
 		}
 		c.AddChain(chain)
 		if err := c.Flush(); err != nil {
-			return fmt.Errorf("the kernel has no chains of type %s for the family %s (%s)", ch.kind, familyName(t.family), chainOption(ch.kind, t.family))
+			return fmt.Errorf("the kernel has no chains of type %s for the family %s (%s)", ch.Type, familyName(t.family), chainOption(ch.Type, t.family))
 		}
 	}
 	for _, ch := range t.chains {
-		for _, rl := range ch.rules {
-			c.AddRule(&nftables.Rule{Table: probe, Chain: &nftables.Chain{Name: ch.name, Table: probe}, Exprs: rl.exprs})
+		for _, rl := range ch.Rules {
+			c.AddRule(&nftables.Rule{Table: probe, Chain: &nftables.Chain{Name: ch.Name, Table: probe}, Exprs: rl.Exprs})
 			if err := c.Flush(); err != nil {
-				return fmt.Errorf("the kernel cannot do the rule %q, which needs %s", rl.comment, strings.Join(options(rl.exprs), ", "))
+				return fmt.Errorf("the kernel cannot do the rule %q, which needs %s", rl.Comment, strings.Join(options(rl.Exprs), ", "))
 			}
 		}
 	}

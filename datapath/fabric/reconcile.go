@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/datapath/nft"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"golang.org/x/sys/unix"
 )
@@ -180,8 +181,8 @@ func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (clai
 		forwards = append(forwards, w.inRouter()...)
 	}
 	var names []string
-	for _, four := range both {
-		names = append(names, setPublished+suffix(four), setOrigin+suffix(four), setForward+suffix(four))
+	for _, v := range nft.Versions {
+		names = append(names, setPublished+v.String(), setOrigin+v.String(), setForward+v.String())
 	}
 	remove, _, err := routerTable(d.Uplink.SNAT).syncChanges(r, c.space, forwards, describeHex, names...)
 	return c, errors.Join(rest, err, c.space.forgetElements(remove, nil))

@@ -8,6 +8,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 const setParents = "parents" // of subports: interfaces
@@ -17,9 +19,9 @@ const setParents = "parents" // of subports: interfaces
 func shieldTable() table {
 	return table{family: nftables.TableFamilyBridge, own: "kuryr_trunk",
 		sets: []nftables.Set{{Name: setParents, KeyType: nftables.TypeIFName}},
-		chains: []chain{{name: "forward", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookForward, priority: -300, rules: []rule{
-			{"what would be a subport's", join(exprs{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1}}, inSet(setParents),
-				field(linkHeader, 12, expr.CmpOpEq, []byte{unix.ETH_P_8021Q >> 8, unix.ETH_P_8021Q & 0xff}), drop)},
+		chains: []nft.Chain{{Name: "forward", Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookForward, Priority: -300, Rules: []nft.Rule{
+			nft.NewRule("what would be a subport's", nft.Exprs{nft.LoadMeta(expr.MetaKeyOIFNAME, nft.First)}, nft.InSet(setParents, nft.First),
+				nft.Field(nft.LinkHeader, 12, unix.ETH_P_8021Q>>8, unix.ETH_P_8021Q&0xff), nft.Drop),
 		}}}}
 }
 
@@ -27,7 +29,7 @@ func shields(ports []Port) []element {
 	var list []element
 	for _, p := range ports {
 		if p.Parent {
-			list = append(list, element{set: setParents, key: string(pad(TapName(p.ID), unix.IFNAMSIZ))})
+			list = append(list, element{set: setParents, key: nft.Link(TapName(p.ID))})
 		}
 	}
 	return list

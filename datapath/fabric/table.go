@@ -4,15 +4,15 @@ package fabric
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // tableName is the name of every table of ours, in each family and namespace, but for one that has its own.
@@ -27,40 +27,14 @@ type table struct {
 	family nftables.TableFamily
 	own    string // name, if not tableName
 	sets   []nftables.Set
-	chains []chain
-}
-
-// chain is a base chain if it has a kind, else one that rules go to.
-type chain struct {
-	name     string
-	kind     nftables.ChainType
-	hook     *nftables.ChainHook
-	priority nftables.ChainPriority
-	rules    []rule
-}
-
-type rule struct {
-	comment string
-	exprs   []expr.Any
-}
-
-// stamp is the comment a rule carries in the kernel: what it is for, and a hash of what it does, by which a later version's
-// differing rule is found without decoding expressions.
-func (r rule) stamp(family nftables.TableFamily) (string, error) {
-	hash := sha256.New()
-	for _, e := range r.exprs {
-		b, err := expr.Marshal(byte(family), e)
-		if err != nil {
-			return "", fmt.Errorf("rule %q: %w", r.comment, err)
-		}
-		hash.Write(b)
-	}
-	return fmt.Sprintf("%s #%x", r.comment, hash.Sum(nil)[:4]), nil
+	chains []nft.Chain
 }
 
 func (t table) name() string { return cmp.Or(t.own, tableName) }
 
-func (t table) ref() *nftables.Table { return &nftables.Table{Name: t.name(), Family: t.family} }
+func (t table) in() nft.Table { return nft.Table{Name: t.name(), Family: t.family} }
+
+func (t table) ref() *nftables.Table { return t.in().Ref() }
 
 func (t table) set(name string) *nftables.Set {
 	for i, s := range t.sets {
@@ -94,10 +68,10 @@ func (t table) converge(r *run, s *space) (err error) {
 		return r.mend(object, "complete", damage,
 			func() error { return t.explain(t.create(s.nft, true)) })
 	}
-	var stale []chain
+	var stale []nft.Chain
 	var names []string
 	for _, c := range t.chains {
-		if have.chains[c.name] != nil {
+		if have.chains[c.Name] != nil {
 			same, err := t.sameRules(s.nft, c)
 			if err != nil {
 				return err
@@ -107,7 +81,7 @@ func (t table) converge(r *run, s *space) (err error) {
 			}
 		}
 		stale = append(stale, c)
-		names = append(names, c.name)
+		names = append(names, c.Name)
 	}
 	for _, want := range t.sets {
 		if have.sets[want.Name] == nil {
@@ -160,8 +134,8 @@ func (t table) damage(have kernelTable) string {
 		}
 	}
 	for _, want := range t.chains {
-		if ch := have.chains[want.name]; ch != nil && !sameHook(ch, want) {
-			return "another type of chain " + want.name
+		if ch := have.chains[want.Name]; ch != nil && !sameHook(ch, want) {
+			return "another type of chain " + want.Name
 		}
 	}
 	return ""
@@ -175,9 +149,9 @@ func sameType(have *nftables.Set, want nftables.Set) bool {
 		(!want.IsMap || have.DataType.GetNFTMagic() == want.DataType.GetNFTMagic())
 }
 
-func sameHook(have *nftables.Chain, want chain) bool {
-	return have.Type == want.kind &&
-		(want.kind == "" || *have.Hooknum == *want.hook && *have.Priority == want.priority)
+func sameHook(have *nftables.Chain, want nft.Chain) bool {
+	return have.Type == want.Type &&
+		(want.Type == "" || *have.Hooknum == *want.Hook && *have.Priority == want.Priority)
 }
 
 // unwanted names the chains and sets that the table should not have, such as those of an
@@ -185,7 +159,7 @@ func sameHook(have *nftables.Chain, want chain) bool {
 func (t table) unwanted(have kernelTable) []string {
 	var names []string
 	for name := range have.chains {
-		if !slices.ContainsFunc(t.chains, func(c chain) bool { return c.name == name }) {
+		if !slices.ContainsFunc(t.chains, func(c nft.Chain) bool { return c.Name == name }) {
 			names = append(names, name)
 		}
 	}
@@ -200,7 +174,7 @@ func (t table) unwanted(have kernelTable) []string {
 
 // change adds what is missing, replaces the rules of the stale chains, and deletes what
 // is unwanted, in one transaction.
-func (t table) change(c *nftables.Conn, have kernelTable, stale []chain) error {
+func (t table) change(c *nftables.Conn, have kernelTable, stale []nft.Chain) error {
 	for _, want := range t.sets {
 		if have.sets[want.Name] == nil {
 			if err := c.AddSet(t.set(want.Name), nil); err != nil {
@@ -209,12 +183,12 @@ func (t table) change(c *nftables.Conn, have kernelTable, stale []chain) error {
 		}
 	}
 	for _, ch := range stale {
-		if have.chains[ch.name] == nil {
-			c.AddChain(ch.nft(t))
+		if have.chains[ch.Name] == nil {
+			c.AddChain(t.chain(ch))
 		}
 	}
 	for _, ch := range stale {
-		ref := &nftables.Chain{Name: ch.name, Table: t.ref()}
+		ref := &nftables.Chain{Name: ch.Name, Table: t.ref()}
 		c.FlushChain(ref)
 		if err := t.addRules(c, ch, ref); err != nil {
 			return err
@@ -239,28 +213,28 @@ func (t table) change(c *nftables.Conn, have kernelTable, stale []chain) error {
 	return c.Flush()
 }
 
-func (ch chain) nft(t table) *nftables.Chain {
-	n := &nftables.Chain{Name: ch.name, Table: t.ref(), Type: ch.kind, Hooknum: ch.hook}
-	if ch.kind != "" {
-		n.Priority = &ch.priority
+func (t table) chain(ch nft.Chain) *nftables.Chain {
+	n := &nftables.Chain{Name: ch.Name, Table: t.ref(), Type: ch.Type, Hooknum: ch.Hook}
+	if ch.Hook != nil {
+		n.Priority = &ch.Priority
 	}
 	return n
 }
 
-func (t table) sameRules(c *nftables.Conn, want chain) (bool, error) {
-	rules, err := c.GetRules(t.ref(), &nftables.Chain{Name: want.name, Table: t.ref()})
+func (t table) sameRules(c *nftables.Conn, want nft.Chain) (bool, error) {
+	rules, err := c.GetRules(t.ref(), &nftables.Chain{Name: want.Name, Table: t.ref()})
 	if err != nil {
-		return false, fmt.Errorf("list rules of %s: %w", want.name, err)
+		return false, fmt.Errorf("list rules of %s: %w", want.Name, err)
 	}
-	if len(rules) != len(want.rules) {
+	if len(rules) != len(want.Rules) {
 		return false, nil
 	}
 	for i, have := range rules {
-		stamp, err := want.rules[i].stamp(t.family)
+		stamp, err := t.in().Stamp(want.Rules[i])
 		if err != nil {
 			return false, err
 		}
-		if comment, _ := userdata.GetString(have.UserData, userdata.TypeComment); comment != stamp {
+		if nft.CommentOf(have) != stamp {
 			return false, nil
 		}
 	}
@@ -280,7 +254,7 @@ func (t table) create(c *nftables.Conn, replace bool) error {
 	// All chains first: rules go to chains that come later.
 	refs := make([]*nftables.Chain, len(t.chains))
 	for i, ch := range t.chains {
-		refs[i] = ch.nft(t)
+		refs[i] = t.chain(ch)
 		c.AddChain(refs[i])
 	}
 	for i, ch := range t.chains {
@@ -291,13 +265,13 @@ func (t table) create(c *nftables.Conn, replace bool) error {
 	return c.Flush()
 }
 
-func (t table) addRules(c *nftables.Conn, ch chain, ref *nftables.Chain) error {
-	for _, rl := range ch.rules {
-		stamp, err := rl.stamp(t.family)
+func (t table) addRules(c *nftables.Conn, ch nft.Chain, ref *nftables.Chain) error {
+	for _, rl := range ch.Rules {
+		stamp, err := t.in().Stamp(rl)
 		if err != nil {
 			return err
 		}
-		c.AddRule(&nftables.Rule{Table: t.ref(), Chain: ref, Exprs: rl.exprs, UserData: userdata.AppendString(nil, userdata.TypeComment, stamp)})
+		c.AddRule(&nftables.Rule{Table: t.ref(), Chain: ref, Exprs: rl.Exprs, UserData: userdata.AppendString(nil, userdata.TypeComment, stamp)})
 	}
 	return nil
 }

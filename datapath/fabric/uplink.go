@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kuryr/kuryr/datapath/nft"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -170,7 +171,7 @@ func (f *Fabric) readdress(r *run, host, s *space, have []string, u *Uplink) err
 		if next == p.Addr() {
 			continue
 		}
-		origins, err := routerTable(false).elements(s, setOrigin+suffix(p.Addr().Is4()))
+		origins, err := routerTable(false).elements(s, setOrigin+nft.VersionOf(p.Addr()).String())
 		if err != nil {
 			return err
 		}

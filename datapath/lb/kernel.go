@@ -15,6 +15,8 @@ import (
 	"github.com/google/nftables/userdata"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 const (
@@ -29,7 +31,7 @@ type kernel struct {
 	name   string
 	bridge bool // is there to be one in the bridge family, too
 	sets   []nftables.Set
-	chains []chain
+	chains []nft.Chain
 	family map[string]nftables.TableFamily // by set
 	base   base
 	nft    *nftables.Conn
@@ -93,9 +95,11 @@ func (k *kernel) close() {
 	}
 }
 
-func (k *kernel) table(f nftables.TableFamily) *nftables.Table {
-	return &nftables.Table{Name: k.name, Family: f}
+func (k *kernel) in(f nftables.TableFamily) nft.Table {
+	return nft.Table{Name: k.name, Family: f, Words: true}
 }
+
+func (k *kernel) table(f nftables.TableFamily) *nftables.Table { return k.in(f).Ref() }
 
 // families are those with a table.
 func (k *kernel) families() []nftables.TableFamily {
@@ -106,7 +110,7 @@ func (k *kernel) families() []nftables.TableFamily {
 }
 
 // fixed is what a family's table always has.
-func (k *kernel) fixed(f nftables.TableFamily) ([]nftables.Set, []chain) {
+func (k *kernel) fixed(f nftables.TableFamily) ([]nftables.Set, []nft.Chain) {
 	if f == nftables.TableFamilyBridge {
 		return bridgeSets(), bridgeChains()
 	}
@@ -115,7 +119,7 @@ func (k *kernel) fixed(f nftables.TableFamily) ([]nftables.Set, []chain) {
 
 func (k *kernel) isFixed(chain string) bool {
 	for _, c := range k.chains {
-		if c.name == chain {
+		if c.Name == chain {
 			return true
 		}
 	}
@@ -132,12 +136,12 @@ func (l lead) name() string { return l.kind.lead(l.profile) }
 
 // element is what leads packets to the profile's chain; its value is no data, but that chain.
 func (l lead) element() element {
-	return element{set: l.profiles(), key: string(word(uint32(l.profile)))}
+	return element{set: l.profiles(), key: string(nft.Word(uint32(l.profile)))}
 }
 
 // chainsOf are those that a profile needs beside the fixed ones. That which remembers is shared with other profiles.
-func (k *kernel) chainsOf(l lead) []chain {
-	list := []chain{l.leadChain(l.profile)}
+func (k *kernel) chainsOf(l lead) []nft.Chain {
+	list := []nft.Chain{l.leadChain(l.profile)}
 	if l.timeout() > 0 {
 		list = append(list, l.keepChain(k.base, l.profile))
 	}
@@ -161,7 +165,7 @@ func (c *change) empty() bool {
 // placed is a chain of a family's table.
 type placed struct {
 	nftables.TableFamily
-	chain
+	nft.Chain
 }
 
 // commit makes a change, all or nothing. Only where there is no room for more endpoints that went, these are left out.
@@ -190,8 +194,8 @@ func (k *kernel) try(ctx context.Context, c *change) error {
 		}
 	}
 	for _, m := range c.mend {
-		k.nft.FlushChain(&nftables.Chain{Name: m.name, Table: k.table(m.TableFamily)})
-		if err := k.addRules(m.TableFamily, m.chain); err != nil {
+		k.nft.FlushChain(&nftables.Chain{Name: m.Name, Table: k.table(m.TableFamily)})
+		if err := k.addRules(m.TableFamily, m.Chain); err != nil {
 			return err
 		}
 	}
@@ -233,11 +237,11 @@ func (k *kernel) create(f nftables.TableFamily) error {
 	return k.addChains(f, chains)
 }
 
-func (k *kernel) addChains(f nftables.TableFamily, list []chain) error {
+func (k *kernel) addChains(f nftables.TableFamily, list []nft.Chain) error {
 	for _, c := range list {
-		n := &nftables.Chain{Name: c.name, Table: k.table(f), Type: c.kind, Hooknum: c.hook}
-		if c.hook != nil {
-			n.Priority = &c.priority
+		n := &nftables.Chain{Name: c.Name, Table: k.table(f), Type: c.Type, Hooknum: c.Hook}
+		if c.Hook != nil {
+			n.Priority = &c.Priority
 		}
 		k.nft.AddChain(n)
 	}
@@ -249,14 +253,14 @@ func (k *kernel) addChains(f nftables.TableFamily, list []chain) error {
 	return nil
 }
 
-func (k *kernel) addRules(f nftables.TableFamily, c chain) error {
-	for _, r := range c.rules {
-		stamp, err := r.stamp(f)
+func (k *kernel) addRules(f nftables.TableFamily, c nft.Chain) error {
+	for _, r := range c.Rules {
+		stamp, err := k.in(f).Stamp(r)
 		if err != nil {
 			return err
 		}
 		k.nft.AddRule(&nftables.Rule{
-			Table: k.table(f), Chain: &nftables.Chain{Name: c.name, Table: k.table(f)}, Exprs: r.exprs,
+			Table: k.table(f), Chain: &nftables.Chain{Name: c.Name, Table: k.table(f)}, Exprs: r.Exprs,
 			UserData: userdata.AppendString(nil, userdata.TypeComment, stamp),
 		})
 	}
@@ -265,11 +269,11 @@ func (k *kernel) addRules(f nftables.TableFamily, c chain) error {
 
 func (k *kernel) addLeads(c *change) error {
 	made := map[string]bool{}
-	var list []chain
+	var list []nft.Chain
 	for _, l := range c.leads {
 		for _, ch := range k.chainsOf(l) {
-			if !c.chains[ch.name] && !made[ch.name] {
-				made[ch.name] = true
+			if !c.chains[ch.Name] && !made[ch.Name] {
+				made[ch.Name] = true
 				list = append(list, ch)
 			}
 		}

@@ -14,11 +14,12 @@ import (
 	"time"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
 
 	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/sdn"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // state is what the kernel has.
@@ -142,7 +143,7 @@ func sameType(want, have nftables.Set) bool {
 }
 
 // readChains compares chains by their rules' stamps.
-func (k *kernel) readChains(s *state, f nftables.TableFamily, fixed []chain) error {
+func (k *kernel) readChains(s *state, f nftables.TableFamily, fixed []nft.Chain) error {
 	list, err := k.nft.ListChainsOfTableFamily(f)
 	if err != nil {
 		return fmt.Errorf("list chains: %w", err)
@@ -167,13 +168,13 @@ func (k *kernel) readChains(s *state, f nftables.TableFamily, fixed []chain) err
 	}
 	checked := map[string]bool{}
 	for _, want := range fixed {
-		if checked[want.name] {
+		if checked[want.Name] {
 			continue
 		}
-		checked[want.name] = true
-		c := have[want.name]
-		if c == nil || c.Type != want.kind || want.hook != nil && (c.Hooknum == nil || *c.Hooknum != *want.hook || *c.Priority != want.priority) {
-			s.damage = append(s.damage, Difference{Object: "chain " + want.name, Want: "as this program makes it"})
+		checked[want.Name] = true
+		c := have[want.Name]
+		if c == nil || c.Type != want.Type || want.Hook != nil && (c.Hooknum == nil || *c.Hooknum != *want.Hook || *c.Priority != want.Priority) {
+			s.damage = append(s.damage, Difference{Object: "chain " + want.Name, Want: "as this program makes it"})
 			continue
 		}
 		same, err := k.sameRules(f, want)
@@ -195,20 +196,20 @@ func (k *kernel) readChains(s *state, f nftables.TableFamily, fixed []chain) err
 	return nil
 }
 
-func (k *kernel) sameRules(f nftables.TableFamily, want chain) (bool, error) {
-	rules, err := k.nft.GetRules(k.table(f), &nftables.Chain{Name: want.name, Table: k.table(f)})
+func (k *kernel) sameRules(f nftables.TableFamily, want nft.Chain) (bool, error) {
+	rules, err := k.nft.GetRules(k.table(f), &nftables.Chain{Name: want.Name, Table: k.table(f)})
 	if err != nil {
-		return false, fmt.Errorf("list rules of %s: %w", want.name, err)
+		return false, fmt.Errorf("list rules of %s: %w", want.Name, err)
 	}
-	if len(rules) != len(want.rules) {
+	if len(rules) != len(want.Rules) {
 		return false, nil
 	}
 	for i, have := range rules {
-		stamp, err := want.rules[i].stamp(f)
+		stamp, err := k.in(f).Stamp(want.Rules[i])
 		if err != nil {
 			return false, err
 		}
-		if comment, _ := userdata.GetString(have.UserData, userdata.TypeComment); comment != stamp {
+		if nft.CommentOf(have) != stamp {
 			return false, nil
 		}
 	}
@@ -284,17 +285,17 @@ func (k kind) parse(b string) (key Key, number uint32, ok bool) {
 		return key, 0, false
 	}
 	if !k.node {
-		key.Addr, _ = netip.AddrFromSlice([]byte(b[:4*k.words()]))
-		b = b[4*k.words():]
+		key.Addr, _ = netip.AddrFromSlice([]byte(b[:4*k.Words()]))
+		b = b[4*k.Words():]
 	} else {
-		key.Addr = k.unspecified()
+		key.Addr = unspecified(k.Version)
 	}
 	key.Protocol, key.Port = sdn.Protocol(b[0]), binary.BigEndian.Uint16([]byte(b[4:6]))
 	return key, binary.NativeEndian.Uint32([]byte(b[8:12])), true
 }
 
 func (k kind) endpoint(value string) netip.AddrPort {
-	n := 4 * k.words()
+	n := 4 * k.Words()
 	if len(value) < n+2 {
 		return netip.AddrPort{}
 	}

@@ -263,7 +263,7 @@ func (t *Table) accept(p *plan) {
 	}
 	for _, l := range p.change.leads {
 		for _, c := range t.kernel.chainsOf(l) {
-			t.chains[c.name] = true
+			t.chains[c.Name] = true
 		}
 	}
 	for _, key := range p.flows {
@@ -287,7 +287,7 @@ func (t *Table) sweep(ctx context.Context, p *plan) error {
 			continue
 		}
 		for _, c := range t.kernel.chainsOf(l) {
-			keep[c.name] = true
+			keep[c.Name] = true
 		}
 	}
 	if len(idle) <= idleAtMost {
@@ -357,7 +357,7 @@ func (t *Table) compare(have *state, want map[Key]Frontend) (truth, *plan) {
 	p.replace, p.old = len(have.damage) > 0, have.tables
 	for l := range n.leads {
 		for _, c := range t.kernel.chainsOf(l) {
-			n.chains[c.name] = true
+			n.chains[c.Name] = true
 		}
 		if p.replace || !have.leads[l] {
 			p.change.leads = append(p.change.leads, l)
@@ -457,7 +457,7 @@ func (t *Table) Check(ctx context.Context) ([]Difference, error) {
 		list = append(list, Difference{Object: "element of " + e.set, Want: e.String()})
 	}
 	for _, m := range p.mend {
-		list = append(list, Difference{Object: "chain " + m.name, Want: "its rules", Have: "others"})
+		list = append(list, Difference{Object: "chain " + m.Name, Want: "its rules", Have: "others"})
 	}
 	for _, name := range p.drop {
 		if t.chains[name] {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // Collect takes away what is there for groups and profiles that no port has any more, which UpdatePorts leaves: to know which port is the last with a
@@ -91,10 +93,10 @@ func (f *Filter) needed() (names map[string]bool, gone []element, err error) {
 		err := f.namedBy(chain, func(name string) {
 			kind, id, _ := strings.Cut(name, "-")
 			switch kind + "-" {
-			case addressSet("", v4), addressSet("", v6):
+			case addressSet("", nft.V4), addressSet("", nft.V6):
 				names[hash8("set", id)] = true
 				need(addressSets(id))
-			case memberSet("", v4), memberSet("", v6):
+			case memberSet("", nft.V4), memberSet("", nft.V6):
 				need(memberSets(id))
 			}
 		})

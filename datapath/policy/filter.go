@@ -13,6 +13,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // Filter is the table in one namespace. It keeps no state but what it can read back from there. Its methods must not be called at once by
@@ -119,14 +121,14 @@ func (f *Filter) queueGroups(t *transaction, groups []Group, sets []Set) error {
 			}
 		}
 	}
-	var fresh []chain
+	var fresh []nft.Chain
 	for _, g := range groups {
 		list, err := g.compile()
 		if err != nil {
 			return err
 		}
 		for _, c := range list {
-			if !f.hasChain(c.name) {
+			if !f.hasChain(c.Name) {
 				fresh = append(fresh, c)
 			} else if _, err := t.syncRules(f, c, false); err != nil {
 				return err
@@ -134,7 +136,7 @@ func (f *Filter) queueGroups(t *transaction, groups []Group, sets []Set) error {
 		}
 	}
 	for _, s := range sets {
-		inside, err := f.readElements(addressSet(s.ID, v4), addressSet(s.ID, v6))
+		inside, err := f.readElements(addressSet(s.ID, nft.V4), addressSet(s.ID, nft.V6))
 		if err != nil {
 			return err
 		}
@@ -316,9 +318,9 @@ func (f *Filter) pairsAfter(gone, fresh []element) (func(*transaction) error, er
 	}
 	var groups, names []string
 	for name := range sets {
-		if group, ok := strings.CutPrefix(name, memberPairSet("", v4)); ok && touched[hash8(group)] {
+		if group, ok := strings.CutPrefix(name, memberPairSet("", nft.V4)); ok && touched[hash8(group)] {
 			groups = append(groups, group)
-			names = append(names, memberPairSet(group, v4), memberPairSet(group, v6))
+			names = append(names, memberPairSet(group, nft.V4), memberPairSet(group, nft.V6))
 		}
 	}
 	have, err := f.readElements(names...)

@@ -14,6 +14,8 @@ import (
 	"github.com/google/nftables/userdata"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // chunk is how many elements go into one message: an attribute's length has 16 bits.
@@ -41,9 +43,10 @@ type transaction struct {
 	lastSets []string // sets that go when no rule names them any more
 }
 
-func table() *nftables.Table {
-	return &nftables.Table{Name: tableName, Family: nftables.TableFamilyBridge}
-}
+// filter is the table.
+var filter = nft.Table{Name: tableName, Family: nftables.TableFamilyBridge}
+
+func table() *nftables.Table { return filter.Ref() }
 
 func (t *transaction) addSet(s nftables.Set) error {
 	t.changed = true
@@ -57,7 +60,7 @@ func (t *transaction) addSet(s nftables.Set) error {
 
 // addChains adds chains with their rules. All chains come first, since rules go to chains that
 // come later.
-func (t *transaction) addChains(list []chain) error {
+func (t *transaction) addChains(list []nft.Chain) error {
 	for _, c := range list {
 		t.addChain(c)
 	}
@@ -70,33 +73,33 @@ func (t *transaction) addChains(list []chain) error {
 }
 
 // addChain adds a chain without its rules.
-func (t *transaction) addChain(c chain) {
+func (t *transaction) addChain(c nft.Chain) {
 	t.changed = true
-	n := &nftables.Chain{Name: c.name, Table: table()}
-	if c.hook != nil {
-		n.Type, n.Hooknum, n.Priority = nftables.ChainTypeFilter, c.hook, &c.priority
+	n := &nftables.Chain{Name: c.Name, Table: table()}
+	if c.Hook != nil {
+		n.Type, n.Hooknum, n.Priority = c.Type, c.Hook, &c.Priority
 	}
 	t.conn.AddChain(n)
 }
 
 // addRules adds the rules of a chain.
-func (t *transaction) addRules(c chain) error {
-	for _, r := range c.rules {
-		if err := t.addRule(c.name, r); err != nil {
+func (t *transaction) addRules(c nft.Chain) error {
+	for _, r := range c.Rules {
+		if err := t.addRule(c.Name, r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *transaction) addRule(chain string, r rule) error {
+func (t *transaction) addRule(chain string, r nft.Rule) error {
 	t.changed = true
-	stamp, err := r.stamp()
+	stamp, err := filter.Stamp(r)
 	if err != nil {
 		return err
 	}
 	t.conn.AddRule(&nftables.Rule{
-		Table: table(), Chain: &nftables.Chain{Name: chain, Table: table()}, Exprs: r.exprs,
+		Table: table(), Chain: &nftables.Chain{Name: chain, Table: table()}, Exprs: r.Exprs,
 		UserData: userdata.AppendString(nil, userdata.TypeComment, stamp),
 	})
 	return nil
@@ -294,26 +297,26 @@ func verdictChain(attributes []byte) string {
 
 // syncRules makes a chain that is there have these rules, by the fewest changes; their order does not matter, unless ordered is set: then a chain that
 // differs is written anew. It reports whether there was anything to do.
-func (t *transaction) syncRules(f *Filter, c chain, ordered bool) (differs bool, err error) {
-	have, err := f.conn.GetRules(table(), &nftables.Chain{Name: c.name, Table: table()})
+func (t *transaction) syncRules(f *Filter, c nft.Chain, ordered bool) (differs bool, err error) {
+	have, err := f.conn.GetRules(table(), &nftables.Chain{Name: c.Name, Table: table()})
 	if err != nil {
-		return false, fmt.Errorf("list rules of %s: %w", c.name, err)
+		return false, fmt.Errorf("list rules of %s: %w", c.Name, err)
 	}
-	wanted := make([]string, len(c.rules))
-	for i, r := range c.rules {
-		if wanted[i], err = r.stamp(); err != nil {
+	wanted := make([]string, len(c.Rules))
+	for i, r := range c.Rules {
+		if wanted[i], err = filter.Stamp(r); err != nil {
 			return false, err
 		}
 	}
 	stamps := make([]string, len(have))
 	for i, r := range have {
-		stamps[i], _ = userdata.GetString(r.UserData, userdata.TypeComment)
+		stamps[i] = nft.CommentOf(r)
 	}
 	if slices.Equal(wanted, stamps) {
 		return false, nil
 	}
 	if ordered {
-		t.conn.FlushChain(&nftables.Chain{Name: c.name, Table: table()})
+		t.conn.FlushChain(&nftables.Chain{Name: c.Name, Table: table()})
 		t.narrower = true
 		return true, t.addRules(c)
 	}
@@ -327,7 +330,7 @@ func (t *transaction) syncRules(f *Filter, c chain, ordered bool) (differs bool,
 			continue
 		}
 		t.narrower, t.changed, differs = true, true, true
-		if err := t.conn.DelRule(&nftables.Rule{Table: table(), Chain: &nftables.Chain{Name: c.name, Table: table()}, Handle: have[i].Handle}); err != nil {
+		if err := t.conn.DelRule(&nftables.Rule{Table: table(), Chain: &nftables.Chain{Name: c.Name, Table: table()}, Handle: have[i].Handle}); err != nil {
 			return false, err
 		}
 	}
@@ -335,7 +338,7 @@ func (t *transaction) syncRules(f *Filter, c chain, ordered bool) (differs bool,
 		if missing[s] > 0 {
 			missing[s]--
 			differs = true
-			if err := t.addRule(c.name, c.rules[i]); err != nil {
+			if err := t.addRule(c.Name, c.Rules[i]); err != nil {
 				return false, err
 			}
 		}

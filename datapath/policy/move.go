@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // Profiles are what a filter knows of some ports, without what their groups are: the hashes of their profiles by the links' names, since numbers are
@@ -62,7 +64,7 @@ func (f *Filter) Expect(ports Profiles) error {
 		numbers[hash] = e.key
 	}
 	for _, name := range slices.Sorted(maps.Keys(ports)) {
-		e := element{set: setPorts, key: name, value: string(markBytes(unknownProfile))}
+		e := element{set: setPorts, key: name, value: string(nft.Word(unknownProfile))}
 		if number, known := numbers[ports[name]]; known {
 			e.value = number
 		}

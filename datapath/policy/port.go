@@ -10,6 +10,8 @@ import (
 
 	"github.com/kuryr/kuryr/internal/ipprefix"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // Port is what the filter knows of a port that has security groups or limits. Ports without need not be named to it, and pass.
@@ -44,7 +46,7 @@ func (p Port) elements(known numbering) ([]element, error) {
 				return nil, fmt.Errorf("link %s: invalid address", p.Tap)
 			}
 			a = a.Unmap().WithZone("")
-			list = append(list, element{set: memberSet(g, versionOf(a)), key: string(a.AsSlice())})
+			list = append(list, element{set: memberSet(g, nft.VersionOf(a)), key: string(a.AsSlice())})
 		}
 		for _, pair := range p.Pairs {
 			if !pair.IsValid() {
@@ -121,7 +123,7 @@ func memberPairs(groups []string, noted []element) []element {
 	var list []element
 	for _, g := range groups {
 		for _, p := range ipprefix.Widest(prefixes[hash8(g)]) {
-			list = append(list, rangeElement(memberPairSet(g, versionOf(p.Addr())), p))
+			list = append(list, rangeElement(memberPairSet(g, nft.VersionOf(p.Addr())), p))
 		}
 	}
 	return list

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/google/nftables/binaryutil"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // profile stands for a set of groups, which any number of ports have. A packet's mark, which has 32 bits, holds its number while it is judged. Who may
@@ -44,7 +46,7 @@ func (p profile) after(steps int) profile {
 	return p
 }
 
-func (p profile) mark() string { return string(markBytes(p.number)) }
+func (p profile) mark() string { return string(nft.Word(p.number)) }
 
 const ofProfile = "_of_"
 
@@ -126,15 +128,15 @@ func (f *Filter) numbering(ports []Port) (numbering, error) {
 }
 
 // chains are those of a profile: each leads through the groups', and what none of them lets pass is dropped.
-func (p profile) chains() []chain {
-	var list []chain
+func (p profile) chains() []nft.Chain {
+	var list []nft.Chain
 	for _, d := range directions {
 		for _, answer := range []bool{false, true} {
-			c := chain{name: p.chain(d, answer)}
+			c := nft.Chain{Name: p.chain(d, answer)}
 			for _, g := range p.groups {
-				c.add("group "+g, jump(groupChain(g, d, answer)))
+				c.Add("group "+g, nft.Jump(groupChain(g, d, answer)))
 			}
-			c.add("no rule lets it pass", drop)
+			c.Add("no rule lets it pass", nft.CountedDrop)
 			list = append(list, c)
 		}
 	}

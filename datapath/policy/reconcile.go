@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/google/nftables"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // State is everything that a namespace's filter should know. Ports are those that have groups or limits; groups and sets that none of them needs do not count.
@@ -47,7 +49,7 @@ func (s State) needed() State {
 // image is what the table should be.
 type image struct {
 	sets     []nftables.Set
-	chains   []chain
+	chains   []nft.Chain
 	elements []element
 	ordered  map[string]bool // chains whose rules have an order
 }
@@ -55,7 +57,7 @@ type image struct {
 func (s State) image(known numbering) (image, error) {
 	im := image{sets: append(baseSets(), neededSets(s.Groups, s.Sets)...), chains: baseChains(), ordered: map[string]bool{}}
 	for _, c := range im.chains {
-		im.ordered[c.name] = true
+		im.ordered[c.Name] = true
 	}
 	for _, g := range s.Groups {
 		list, err := g.compile()
@@ -69,7 +71,7 @@ func (s State) image(known numbering) (image, error) {
 		return im, err
 	}
 	im.elements = slices.Concat(baseElements(), revisions(s.Groups, s.Sets), ports)
-	var limits []chain
+	var limits []nft.Chain
 	for _, p := range s.Ports {
 		limits = append(limits, p.limitChains()...)
 	}
@@ -190,12 +192,12 @@ func (f *Filter) damage(want image) (string, error) {
 		return "", err
 	}
 	for _, w := range want.chains {
-		have := chains[w.name]
+		have := chains[w.Name]
 		if have == nil {
 			continue
 		}
-		if (have.Hooknum != nil) != (w.hook != nil) || w.hook != nil && (*have.Hooknum != *w.hook || *have.Priority != w.priority) {
-			return "another type of chain " + w.name, nil
+		if (have.Hooknum != nil) != (w.Hook != nil) || w.Hook != nil && (*have.Hooknum != *w.Hook || *have.Priority != w.Priority) {
+			return "another type of chain " + w.Name, nil
 		}
 	}
 	return "", nil
@@ -227,22 +229,22 @@ func (f *Filter) mend(want image, dry bool, note func(object, want, have string)
 	}
 	// A rule of a chain that is there may go to one that is not yet.
 	for _, c := range want.chains {
-		if chains[c.name] == nil {
-			note("nft chain "+c.name, "present", "")
+		if chains[c.Name] == nil {
+			note("nft chain "+c.Name, "present", "")
 			t.addChain(c)
 		}
 	}
 	for _, c := range want.chains {
-		if chains[c.name] == nil {
+		if chains[c.Name] == nil {
 			if err := t.addRules(c); err != nil {
 				return err
 			}
-		} else if differs, err := t.syncRules(f, c, want.ordered[c.name]); err != nil {
+		} else if differs, err := t.syncRules(f, c, want.ordered[c.Name]); err != nil {
 			return err
 		} else if differs {
-			note("nft chain "+c.name, "its rules", "other rules")
+			note("nft chain "+c.Name, "its rules", "other rules")
 		}
-		delete(chains, c.name)
+		delete(chains, c.Name)
 	}
 	// A set that goes leaves no elements to be compared.
 	have, err := f.readElements(static...)
@@ -297,7 +299,7 @@ func isLeftover(name string) bool {
 			return true
 		}
 	}
-	for _, v := range versions {
+	for _, v := range nft.Versions {
 		for _, set := range []string{memberSet("", v), memberPairSet("", v), addressSet("", v)} {
 			if found && kind+"-" == set {
 				return true
