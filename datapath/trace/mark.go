@@ -12,10 +12,11 @@ import (
 	"sync/atomic"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
 	vns "github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // tablePrefix, the process's id and, from the second on, a number are the names of the tables: one whose socket was just closed may be there yet, since a
@@ -118,7 +119,7 @@ func (m *marks) chains(t *nftables.Table, p probe, tap string, hooks ...*nftable
 	priority := early
 	for i, hook := range hooks {
 		c := m.conn.AddChain(&nftables.Chain{Table: t, Name: []string{"in", "out"}[i], Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: &priority})
-		rules := [][]expr.Any{p.matches(p.mark())}
+		rules := []nft.Exprs{p.matches(p.mark())}
 		switch p.Protocol { // an echo's answer has the same mark
 		case unix.IPPROTO_TCP:
 			rules = append(rules, p.matches(p.answerMark()))
@@ -129,39 +130,22 @@ func (m *marks) chains(t *nftables.Table, p probe, tap string, hooks ...*nftable
 			rules = append(rules, resolving(tap)...)
 		}
 		for _, match := range rules {
-			m.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: append(match,
-				&expr.Immediate{Register: 1, Data: []byte{1}},
-				&expr.Meta{Key: expr.MetaKeyNFTRACE, SourceRegister: true, Register: 1})})
+			m.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: nft.Join(match, nft.Trace)})
 		}
 	}
 }
 
 // matches fits the probe's protocol with so many bytes there in the transport header or behind it.
-func (p probe) matches(at int, want []byte) []expr.Any {
-	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{p.wire()}},
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: uint32(at), Len: uint32(len(want))},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: want},
-	}
+func (p probe) matches(at int, want []byte) nft.Exprs {
+	return nft.Join(nft.Protocol(p.wire()), nft.Field(nft.TransportHeader, uint32(at), want...))
 }
 
 // resolving fits what the container asks and tells its neighbours.
-func resolving(tap string) [][]expr.Any {
-	from := func() []expr.Any {
-		name := make([]byte, unix.IFNAMSIZ)
-		copy(name, tap)
-		return []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: name}}
-	}
-	rules := [][]expr.Any{append(from(),
-		&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.ETH_P_ARP >> 8, unix.ETH_P_ARP & 0xff}})}
+func resolving(tap string) []nft.Exprs {
+	rules := []nft.Exprs{nft.Join(nft.In(tap), nft.EtherType(unix.ETH_P_ARP))}
 	for _, kind := range []byte{135, 136} {
-		rules = append(rules, append(from(),
-			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_ICMPV6}},
-			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Len: 1},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{kind}}))
+		rules = append(rules, nft.Join(nft.In(tap), nft.Protocol(unix.IPPROTO_ICMPV6),
+			nft.Field(nft.TransportHeader, 0, kind)))
 	}
 	return rules
 }
