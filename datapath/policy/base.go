@@ -333,10 +333,10 @@ func baseSets() []nftables.Set {
 	return list
 }
 
-func baseElements() []element {
-	var list []element
+func baseElements() []nft.Element {
+	var list []nft.Element
 	for _, p := range withPorts {
-		list = append(list, element{set: setWithPorts, key: string([]byte{p})})
+		list = append(list, nft.Element{Set: setWithPorts, Key: string([]byte{p})})
 	}
 	return list
 }

@@ -167,15 +167,15 @@ func ranges(name string, v nft.Version) nftables.Set {
 }
 
 // rangeElement is a prefix in such a set.
-func rangeElement(set string, p netip.Prefix) element {
+func rangeElement(set string, p netip.Prefix) nft.Element {
 	v := nft.VersionOf(p.Addr())
 	head := string(binary.BigEndian.AppendUint16(nil, v.EtherType())) + "\x00\x00"
-	return element{set: set, key: head + string(p.Masked().Addr().AsSlice()), end: head + string(ipprefix.Last(p).AsSlice())}
+	return nft.Element{Set: set, Key: head + string(p.Masked().Addr().AsSlice()), End: head + string(ipprefix.Last(p).AsSlice())}
 }
 
 // elements are the address group's prefixes.
-func (s Set) elements() []element {
-	var list []element
+func (s Set) elements() []nft.Element {
+	var list []nft.Element
 	for _, p := range ipprefix.Widest(s.Prefixes) {
 		list = append(list, rangeElement(addressSet(s.ID, nft.VersionOf(p.Addr())), p))
 	}

@@ -283,13 +283,13 @@ func groupsOf(t *testing.T, f *Filter, tap string) (groups []string) {
 	list, err := f.readElements(setPorts, judges(Ingress, false))
 	must(t, err)
 	name := (Port{Tap: tap}).name()
-	at := slices.IndexFunc(list, func(e element) bool { return e.set == setPorts && e.key == name })
+	at := slices.IndexFunc(list, func(e nft.Element) bool { return e.Set == setPorts && e.Key == name })
 	if at < 0 {
 		t.Fatalf("%s is not filtered", tap)
 	}
 	for _, e := range list {
-		if e.set != setPorts && e.key == list[at].value {
-			must(t, f.namedBy(e.goTo, func(name string) {
+		if e.Set != setPorts && e.Key == list[at].Value {
+			must(t, f.namedBy(e.GoTo, func(name string) {
 				_, id, _ := strings.Cut(name, "-")
 				groups = append(groups, id)
 			}))
@@ -354,8 +354,8 @@ func TestTableOfEarlierVersion(t *testing.T) {
 			})
 		})
 	}
-	earlier.elements = slices.DeleteFunc(earlier.elements, func(e element) bool { return missing[e.goTo] })
-	tr := &transaction{conn: f.conn}
+	earlier.elements = slices.DeleteFunc(earlier.elements, func(e nft.Element) bool { return missing[e.GoTo] })
+	tr := f.begin()
 	must(t, errors.Join(tr.make(earlier), tr.commit()))
 
 	must(t, f.Reconcile(s, false, ignore))
@@ -487,11 +487,11 @@ func TestOnLink(t *testing.T) {
 		} {
 			var have []string
 			for _, e := range p.onLink() {
-				if e.key[:len(p.name())] != p.name() {
-					t.Errorf("%q: key %x", text, e.key)
+				if e.Key[:len(p.name())] != p.name() {
+					t.Errorf("%q: key %x", text, e.Key)
 				}
-				have = append(have, strings.TrimSpace(fmt.Sprintf("%s %x", e.set,
-					e.key[len(p.name()):])))
+				have = append(have, strings.TrimSpace(fmt.Sprintf("%s %x", e.Set,
+					e.Key[len(p.name()):])))
 			}
 			if !slices.Equal(have, want) {
 				t.Errorf("%q of the %s: %q, want %q", text, what, have, want)

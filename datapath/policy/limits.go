@@ -98,12 +98,12 @@ func (p Port) limitChains() []nft.Chain {
 	return list
 }
 
-func (p Port) limitElements() []element {
-	var list []element
+func (p Port) limitElements() []nft.Element {
+	var list []nft.Element
 	for _, d := range directions {
 		for _, c := range p.limitChains() {
 			if c.Name == limitChain(d, p.Tap) {
-				list = append(list, element{set: limitSet(d), key: p.name(), goTo: c.Name})
+				list = append(list, nft.Element{Set: limitSet(d), Key: p.name(), GoTo: c.Name})
 			}
 		}
 	}
@@ -129,15 +129,14 @@ func (f *Filter) queueLimits(t *transaction, remove, add []Port, look bool) erro
 	for _, p := range add {
 		for _, c := range p.limitChains() {
 			if len(kept) == 0 && !f.hasChain(limitBase(Egress)) {
-				if err := t.addChains(limitBases()); err != nil {
+				if err := t.AddChains(filter, limitBases()); err != nil {
 					return err
 				}
 			}
 			kept[c.Name] = true
-			ref := &nftables.Chain{Name: c.Name, Table: table()}
-			t.conn.AddChain(ref)
-			t.conn.FlushChain(ref)
-			if err := t.addChains([]nft.Chain{c}); err != nil {
+			t.AddChain(filter, nft.Chain{Name: c.Name})
+			t.FlushChain(filter, c.Name)
+			if err := t.AddChains(filter, []nft.Chain{c}); err != nil {
 				return err
 			}
 		}

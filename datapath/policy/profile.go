@@ -92,11 +92,11 @@ func (n numbering) profileOf(groups []string) profile {
 
 // numbered is the numbering of a table for these ports, by the verdict map that says what numbers are taken: profiles keep theirs, and others get the next
 // that is free.
-func numbered(ports []Port, taken []element) numbering {
+func numbered(ports []Port, taken []nft.Element) numbering {
 	chains, steps := map[string]string{}, map[string]int{}
 	for _, e := range taken {
-		chains[e.key] = e.goTo
-		hash, n := profileIn(e.goTo)
+		chains[e.Key] = e.GoTo
+		hash, n := profileIn(e.GoTo)
 		if least, seen := steps[hash]; !seen || n < least {
 			steps[hash] = n
 		}
@@ -143,11 +143,11 @@ func (p profile) chains() []nft.Chain {
 	return list
 }
 
-func (p profile) elements() []element {
-	var list []element
+func (p profile) elements() []nft.Element {
+	var list []nft.Element
 	for _, d := range directions {
 		for _, answer := range []bool{false, true} {
-			list = append(list, element{set: judges(d, answer), key: p.mark(), goTo: p.chain(d, answer)})
+			list = append(list, nft.Element{Set: judges(d, answer), Key: p.mark(), GoTo: p.chain(d, answer)})
 		}
 	}
 	return list
