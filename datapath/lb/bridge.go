@@ -100,12 +100,12 @@ func errorTypes(v nft.Version) (number byte, kinds []byte) {
 }
 
 // leaving is what an element of an answering endpoint becomes when the endpoint goes: connections to it go on. Flows of UDP end, as connection tracking forgets them.
-func (e element) leaving() (element, bool) {
-	v := e.set[len(e.set)-1:]
+func leaving(e nft.Element) (nft.Element, bool) {
+	v := e.Set[len(e.Set)-1:]
 	for _, p := range []sdn.Protocol{sdn.TCP, sdn.SCTP} {
-		if after := len(e.key) - 8; strings.HasPrefix(e.set, "answer") && e.key[after:after+4] == protocolBytes(p) {
-			return element{set: "left" + v, key: e.key}, true
+		if after := len(e.Key) - 8; strings.HasPrefix(e.Set, "answer") && e.Key[after:after+4] == protocolBytes(p) {
+			return nft.Element{Set: "left" + v, Key: e.Key}, true
 		}
 	}
-	return element{}, false
+	return nft.Element{}, false
 }
