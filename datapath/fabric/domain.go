@@ -113,7 +113,7 @@ func (f *Fabric) applyDomain(ctx context.Context, d Domain) (Result, error) {
 type claims struct {
 	space    *space // nil if there is no namespace yet
 	result   Result
-	elements []element // of the host's table
+	elements []nft.Element // of the host's table
 	proxies  []proxy
 }
 
@@ -186,7 +186,7 @@ func (f *Fabric) converge(r *run, host *space, d Domain) (c claims, err error) {
 		for _, v := range nft.Versions {
 			names = append(names, setFloatingIn+v.String(), setFloatingOut+v.String())
 		}
-		if err := t.sync(r, c.space, d.Uplink.routerElements(), describeHex, names...); err != nil {
+		if err := t.sync(r, c.space, d.Uplink.routerElements(), names...); err != nil {
 			return c, err
 		}
 		failpoint.Here("fabric.apply.nat")

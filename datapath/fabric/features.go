@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/kuryr/kuryr/datapath/nft"
 	kuryrns "github.com/kuryr/kuryr/internal/netns"
 )
 
@@ -58,18 +59,15 @@ func (t table) explainIn(c *nftables.Conn, refused error) error {
 // missing tries each chain and then each rule by itself.
 func (t table) missing(c *nftables.Conn, probe *nftables.Table) error {
 	for _, s := range t.sets {
-		set := t.set(s.Name)
-		if err := errors.Join(c.AddSet(set, nil), c.Flush()); err != nil {
+		x := nft.Begin(c)
+		if err := errors.Join(x.AddSet(t.in(), s), x.Commit()); err != nil {
 			return fmt.Errorf("the kernel refuses the set %s", s.Name)
 		}
 	}
 	for _, ch := range t.chains {
-		chain := &nftables.Chain{Name: ch.Name, Table: probe, Type: ch.Type, Hooknum: ch.Hook}
-		if ch.Type != "" {
-			chain.Priority = &ch.Priority
-		}
-		c.AddChain(chain)
-		if err := c.Flush(); err != nil {
+		x := nft.Begin(c)
+		x.AddChain(t.in(), ch)
+		if err := x.Commit(); err != nil {
 			return fmt.Errorf("the kernel has no chains of type %s for the family %s (%s)", ch.Type, familyName(t.family), chainOption(ch.Type, t.family))
 		}
 	}

@@ -110,17 +110,17 @@ func (w Forward) hostFlow(uplink netip.Addr) flow {
 
 // forgetElements is forgetForwards by what a comparison changed in a namespace's table: a killed run may have told the kernel of a
 // forwarding, and not have come to its flows.
-func (s *space) forgetElements(removed, added []element) error {
+func (s *space) forgetElements(removed, added []nft.Element) error {
 	for _, four := range []bool{true, false} {
 		var flows []flow
 		for _, e := range removed {
-			if w, ok := e.flow(four); ok {
+			if w, ok := flowOf(e, four); ok {
 				flows = append(flows, w)
 			}
 		}
 		var own []netip.Addr
 		for _, e := range added {
-			w, ok := e.flow(four)
+			w, ok := flowOf(e, four)
 			if !ok {
 				continue
 			}
@@ -144,7 +144,7 @@ func (s *space) forgetElements(removed, added []element) error {
 }
 
 // flow is what an element of a map of forwardings makes of a UDP datagram; false for any other element.
-func (e element) flow(four bool) (w flow, ok bool) {
+func flowOf(e nft.Element, four bool) (w flow, ok bool) {
 	version := nft.V6
 	if four {
 		version = nft.V4
@@ -154,8 +154,8 @@ func (e element) flow(four bool) (w flow, ok bool) {
 	if four {
 		w.to = netip.IPv4Unspecified()
 	}
-	key, value, v := []byte(e.key), []byte(e.value), version.String()
-	switch e.set {
+	key, value, v := []byte(e.Key), []byte(e.Value), version.String()
+	switch e.Set {
 	case setPublished + v:
 	case setPublishedAt + v, setForward + v:
 		if len(key) > size {

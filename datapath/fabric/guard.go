@@ -255,7 +255,7 @@ func (s *space) guardLearning(r *run, link netlink.Link) error {
 }
 
 // elements are all that the guard knows of a port; they are a function of the port alone.
-func (p Port) elements() ([]element, error) {
+func (p Port) elements() ([]nft.Element, error) {
 	name := nft.Link(TapName(p.ID))
 	if len(p.ID) < shortID {
 		return nil, fmt.Errorf("port id %q is shorter than %d characters", p.ID, shortID)
@@ -266,7 +266,7 @@ func (p Port) elements() ([]element, error) {
 		}
 	}
 	if !p.Guard {
-		return []element{{set: setUnguarded, key: name}}, nil
+		return []nft.Element{{Set: setUnguarded, Key: name}}, nil
 	}
 	if len(p.MAC) != 6 {
 		return nil, fmt.Errorf("port %s: MAC %s: want 6 bytes", p.ID, p.MAC)
@@ -293,10 +293,10 @@ func (p Port) elements() ([]element, error) {
 		note(mac, a.Prefix)
 		note(mac, netip.PrefixFrom(linkLocal(mac), 128))
 	}
-	var list []element
+	var list []nft.Element
 	for mac, own := range prefixes {
 		m := nft.Padded(mac, 8)
-		list = append(list, element{set: setMACs, key: name + m})
+		list = append(list, nft.Element{Set: setMACs, Key: name + m})
 		for _, prefix := range ipprefix.Widest(own) {
 			list = append(list, sourceElements(name, m, prefix)...)
 		}
@@ -304,38 +304,38 @@ func (p Port) elements() ([]element, error) {
 	return list, nil
 }
 
-func sourceElements(name, mac string, prefix netip.Prefix) []element {
+func sourceElements(name, mac string, prefix netip.Prefix) []nft.Element {
 	heads := map[string]string{setIP + nft.VersionOf(prefix.Addr()).String(): name + mac}
 	if prefix.Addr().Is4() {
 		heads[setARP] = name + mac + mac
 	}
-	var list []element
+	var list []nft.Element
 	for set, head := range heads {
 		if prefix.IsSingleIP() {
-			list = append(list, element{set: set, key: head + nft.Addr(prefix.Addr())})
+			list = append(list, nft.Element{Set: set, Key: head + nft.Addr(prefix.Addr())})
 			continue
 		}
-		list = append(list, element{set: set + rangeSuffix, key: head + nft.Addr(prefix.Addr()), end: head + nft.Addr(ipprefix.Last(prefix))})
+		list = append(list, nft.Element{Set: set + rangeSuffix, Key: head + nft.Addr(prefix.Addr()), End: head + nft.Addr(ipprefix.Last(prefix))})
 	}
 	return list
 }
 
 // rangedElements are what the rules may have noted of ports with prefixes.
-func rangedElements(ports []Port) []element {
+func rangedElements(ports []Port) []nft.Element {
 	prefix := func(a AllowedAddress) bool { return a.Prefix.IsValid() && !a.Prefix.IsSingleIP() }
-	var list []element
+	var list []nft.Element
 	for _, p := range ports {
 		if slices.ContainsFunc(p.Allowed, prefix) {
-			list = append(list, element{set: setRanged,
-				key: nft.Link(TapName(p.ID))})
+			list = append(list, nft.Element{Set: setRanged,
+				Key: nft.Link(TapName(p.ID))})
 		}
 	}
 	return list
 }
 
 // portsElements joins the elements of many ports.
-func portsElements(ports []Port) ([]element, error) {
-	var list []element
+func portsElements(ports []Port) ([]nft.Element, error) {
+	var list []nft.Element
 	for _, p := range ports {
 		own, err := p.elements()
 		if err != nil {

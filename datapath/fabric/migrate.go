@@ -174,7 +174,7 @@ func (f *Fabric) migrate(r *run, bridge, from, to string) error {
 		for _, tap := range taps {
 			names[nft.Link(tap.Attrs().Name)] = true
 		}
-		known = slices.DeleteFunc(known, func(e element) bool { return !names[e.key[:unix.IFNAMSIZ]] })
+		known = slices.DeleteFunc(known, func(e nft.Element) bool { return !names[e.Key[:unix.IFNAMSIZ]] })
 		if err := s.moveFilter(r, old, taps); err != nil {
 			return err
 		}

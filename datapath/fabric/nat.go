@@ -152,54 +152,54 @@ func hostTable(uplink4, uplink6 netip.Prefix) table {
 }
 
 // inRouter is what a router knows of a forwarding.
-func (w Forward) inRouter() []element {
+func (w Forward) inRouter() []nft.Element {
 	v := nft.VersionOf(w.Address).String()
 	value := nft.Endpoint(w.To)
 	if w.ofHost() {
-		return []element{{set: setPublished + v, key: nft.Service(w.Protocol, w.via()), value: value}, w.origin()}
+		return []nft.Element{{Set: setPublished + v, Key: nft.Service(w.Protocol, w.via()), Value: value}, w.origin()}
 	}
-	return []element{{set: setForward + v, key: nft.Addr(w.Address) + nft.Service(w.Protocol, w.Port), value: value}}
+	return []nft.Element{{Set: setForward + v, Key: nft.Addr(w.Address) + nft.Service(w.Protocol, w.Port), Value: value}}
 }
 
-func (w Forward) origin() element {
-	return element{set: setOrigin + nft.VersionOf(w.Address).String(), key: nft.Addr(w.Address) + nft.Service(w.Protocol, w.Port) + nft.Uint16(w.via())}
+func (w Forward) origin() nft.Element {
+	return nft.Element{Set: setOrigin + nft.VersionOf(w.Address).String(), Key: nft.Addr(w.Address) + nft.Service(w.Protocol, w.Port) + nft.Uint16(w.via())}
 }
 
 // inHost is what the host knows of a forwarding of an address of its own.
-func (w Forward) inHost(uplink netip.Addr) element {
+func (w Forward) inHost(uplink netip.Addr) nft.Element {
 	v, key, value := nft.VersionOf(w.Address).String(), nft.Service(w.Protocol, w.Port), nft.Addr(uplink)+nft.Uint16(w.via())
 	if w.Address.IsUnspecified() {
-		return element{set: setPublished + v, key: key, value: value}
+		return nft.Element{Set: setPublished + v, Key: key, Value: value}
 	}
-	return element{set: setPublishedAt + v, key: nft.Addr(w.Address) + key, value: value}
+	return nft.Element{Set: setPublishedAt + v, Key: nft.Addr(w.Address) + key, Value: value}
 }
 
 // forwardFrom is what an origin says of a forwarding of the host: all but whereto. It reports false for anything else.
-func forwardFrom(e element) (w Forward, ok bool) {
+func forwardFrom(e nft.Element) (w Forward, ok bool) {
 	const service = 12 // protocol, port, port, each in a register
-	if !strings.HasPrefix(e.set, setOrigin) || len(e.key) <= service {
+	if !strings.HasPrefix(e.Set, setOrigin) || len(e.Key) <= service {
 		return w, false
 	}
-	b := []byte(e.key)
+	b := []byte(e.Key)
 	addr, rest := b[:len(b)-service], b[len(b)-service:]
 	w.Address, ok = netip.AddrFromSlice(addr)
 	w.Protocol, w.Port, w.Via = rest[0], binary.BigEndian.Uint16(rest[4:]), binary.BigEndian.Uint16(rest[8:])
 	return w, ok
 }
 
-func floatingElement(a netip.Addr) element {
-	return element{set: setFloating + nft.VersionOf(a).String(), key: nft.Addr(a)}
+func floatingElement(a netip.Addr) nft.Element {
+	return nft.Element{Set: setFloating + nft.VersionOf(a).String(), Key: nft.Addr(a)}
 }
 
 // routerElements are a router's floating addresses that are translated one to one.
-func (u *Uplink) routerElements() []element {
-	var list []element
+func (u *Uplink) routerElements() []nft.Element {
+	var list []nft.Element
 	for _, f := range u.Floating {
 		if f.Internal.IsValid() {
 			v := nft.VersionOf(f.External).String()
 			list = append(list,
-				element{set: setFloatingIn + v, key: nft.Addr(f.External), value: nft.Addr(f.Internal)},
-				element{set: setFloatingOut + v, key: nft.Addr(f.Internal), value: nft.Addr(f.External)})
+				nft.Element{Set: setFloatingIn + v, Key: nft.Addr(f.External), Value: nft.Addr(f.Internal)},
+				nft.Element{Set: setFloatingOut + v, Key: nft.Addr(f.Internal), Value: nft.Addr(f.External)})
 		}
 	}
 	return list

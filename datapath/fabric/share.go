@@ -159,11 +159,11 @@ func (s *space) convergeShares(r *run, prefixes []netip.Prefix) error {
 	if err := t.converge(r, s); err != nil {
 		return err
 	}
-	var elements []element
+	var elements []nft.Element
 	for _, p := range ipprefix.Widest(prefixes) {
 		elements = append(elements, onLinkElement(p))
 	}
-	return t.sync(r, s, elements, describeHex, setOnLink+nft.V4.String(), setOnLink+nft.V6.String())
+	return t.sync(r, s, elements, setOnLink+nft.V4.String(), setOnLink+nft.V6.String())
 }
 
 // onLink reads the prefixes of the namespace's networks: those of its bridges' addresses.
@@ -183,11 +183,11 @@ func (s *space) onLink(bridges []netlink.Link) ([]netip.Prefix, error) {
 	return prefixes, nil
 }
 
-func onLinkElement(p netip.Prefix) element {
+func onLinkElement(p netip.Prefix) nft.Element {
 	v := nft.VersionOf(p.Addr())
 	head := nft.Uint16(v.EtherType())
-	return element{set: setOnLink + v.String(), key: head + nft.Addr(p.Addr()),
-		end: head + nft.Addr(ipprefix.Last(p))}
+	return nft.Element{Set: setOnLink + v.String(), Key: head + nft.Addr(p.Addr()),
+		End: head + nft.Addr(ipprefix.Last(p))}
 }
 
 // removeShares deletes the share table.

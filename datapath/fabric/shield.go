@@ -25,11 +25,11 @@ func shieldTable() table {
 		}}}}
 }
 
-func shields(ports []Port) []element {
-	var list []element
+func shields(ports []Port) []nft.Element {
+	var list []nft.Element
 	for _, p := range ports {
 		if p.Parent {
-			list = append(list, element{set: setParents, key: nft.Link(TapName(p.ID))})
+			list = append(list, nft.Element{Set: setParents, Key: nft.Link(TapName(p.ID))})
 		}
 	}
 	return list
@@ -45,7 +45,7 @@ func shieldPorts(r *run, s *space, remove, add []Port) error {
 		return shieldTable().updateOrMend(r, s, gone, fresh)
 	}
 	err := shieldTable().update(s, gone, nil)
-	if isAbsent(err) {
+	if nft.IsAbsent(err) {
 		return nil
 	}
 	return err
@@ -58,12 +58,12 @@ func compareShields(r *run, s *space, ports []Port) error {
 		return shieldTable().remove(r, s)
 	}
 	if len(want) == 0 { // an empty table is no difference
-		return shieldTable().sync(r, s, nil, describeHex)
+		return shieldTable().sync(r, s, nil)
 	}
 	if err := shieldTable().converge(r, s); err != nil {
 		return err
 	}
-	return shieldTable().sync(r, s, want, describeHex)
+	return shieldTable().sync(r, s, want)
 }
 
 // moveShields has the parents among taps that move to another namespace be known there before they come. names are the taps' as sets have them.
@@ -72,7 +72,7 @@ func moveShields(r *run, from, to *space, names map[string]bool) error {
 	if err != nil {
 		return err
 	}
-	known = slices.DeleteFunc(known, func(e element) bool { return !names[e.key] })
+	known = slices.DeleteFunc(known, func(e nft.Element) bool { return !names[e.Key] })
 	if len(known) == 0 {
 		return nil
 	}

@@ -175,7 +175,7 @@ func (f *Fabric) readdress(r *run, host, s *space, have []string, u *Uplink) err
 		if err != nil {
 			return err
 		}
-		var remove, add []element
+		var remove, add []nft.Element
 		var stale []flow
 		for _, e := range origins {
 			w, ok := forwardFrom(e)
@@ -289,7 +289,7 @@ func (f *Fabric) dropHostRoute(r *run, host *space, route netlink.Route) error {
 		if err != nil || !slices.ContainsFunc(list, func(have netlink.Route) bool { return routeKey(have) == routeKey(route) }) {
 			return err
 		}
-		if err := f.host.updateOrMend(r, host, []element{floatingElement(dst.Addr())}, nil); err != nil {
+		if err := f.host.updateOrMend(r, host, []nft.Element{floatingElement(dst.Addr())}, nil); err != nil {
 			return err
 		}
 		if err := f.dropProxy(r, host, dst.Addr()); err != nil {
