@@ -22,9 +22,7 @@ import (
 // Table is the name of the table.
 const Table = "kuryr_guard"
 
-func table() *nftables.Table {
-	return nft.Table{Name: Table, Family: nftables.TableFamilyINet}.Ref()
-}
+var table = nft.Table{Name: Table, Family: nftables.TableFamilyINet}
 
 // Set guards a link of this name, which need not be there. It is there when Set returns, and guards no other. Idempotent.
 func Set(link string) error {
@@ -32,16 +30,15 @@ func Set(link string) error {
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
-	c.AddTable(table()) // so that there is one to delete
-	c.DelTable(table())
-	t := c.AddTable(table())
-	forward := c.AddChain(&nftables.Chain{Name: "forward", Table: t, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter})
-	for _, refuse := range []nft.Exprs{
-		nft.Join(nft.Protocol(unix.IPPROTO_TCP), nft.Reset), nft.Unreachable,
-	} {
-		c.AddRule(&nftables.Rule{Table: t, Chain: forward, Exprs: nft.Join(through(link), refuse)})
-	}
-	if err := c.Flush(); err != nil {
+	forward := nft.Chain{Name: "forward", Type: nftables.ChainTypeFilter,
+		Hook: nftables.ChainHookForward, Priority: *nftables.ChainPriorityFilter}
+	forward.Add("", through(link), nft.Protocol(unix.IPPROTO_TCP), nft.Reset)
+	forward.Add("", through(link), nft.Unreachable)
+	x := nft.Begin(c)
+	x.AddTable(table) // so that there is one to delete
+	x.DeleteTable(table)
+	x.AddTable(table)
+	if err := errors.Join(x.AddChains(table, []nft.Chain{forward}), x.Commit()); err != nil {
 		return fmt.Errorf("nft table inet %s: %w", Table, err)
 	}
 	return nil
@@ -53,8 +50,9 @@ func Remove() error {
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
-	c.DelTable(table())
-	if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
+	x := nft.Begin(c)
+	x.DeleteTable(table)
+	if err := x.Commit(); err != nil && !nft.IsAbsent(err) {
 		return fmt.Errorf("nft table inet %s: %w", Table, err)
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -19,8 +18,6 @@ const (
 	tableName = "kuryr_hostport"
 	setEvery  = "every" // protocol and port -> address and port
 	setOne    = "one"   // address of the host, protocol and port -> address and port
-	// chunk is how many elements go into one message: an attribute's length has 16 bits.
-	chunk = 250
 	// early is before Docker's translations and after the fabric's, so that none depends on who started first.
 	early = -4
 )
@@ -30,19 +27,35 @@ var loopbacks = map[nft.Version]netip.Prefix{
 	nft.V6: netip.MustParsePrefix("::1/128"),
 }
 
-func table() *nftables.Table {
-	return nft.Table{Name: tableName, Family: nftables.TableFamilyINet}.Ref()
-}
+var table = nft.Table{Name: tableName, Family: nftables.TableFamilyINet}
 
 // sets are the maps of a version of IP.
-func sets(v nft.Version) []*nftables.Set {
+func sets(v nft.Version) []nftables.Set {
 	to := nft.Concat(v.AddrType(), nftables.TypeInetService)
-	return []*nftables.Set{
-		{Table: table(), Name: setEvery + v.String(), IsMap: true, Concatenation: true, DataType: to,
+	return []nftables.Set{
+		{Name: setEvery + v.String(), IsMap: true, Concatenation: true, DataType: to,
 			KeyType: nft.Concat(nftables.TypeInetProto, nftables.TypeInetService)},
-		{Table: table(), Name: setOne + v.String(), IsMap: true, Concatenation: true, DataType: to,
+		{Name: setOne + v.String(), IsMap: true, Concatenation: true, DataType: to,
 			KeyType: nft.Concat(v.AddrType(), nftables.TypeInetProto, nftables.TypeInetService)},
 	}
+}
+
+// chains translate what comes in, what the host itself sends, and the source of the latter.
+func chains() []nft.Chain {
+	nat := func(name string, h *nftables.ChainHook, p *nftables.ChainPriority) nft.Chain {
+		return nft.Chain{Name: name, Type: nftables.ChainTypeNAT, Hook: h, Priority: *p + early}
+	}
+	in := nat("prerouting", nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest)
+	own := nat("output", nftables.ChainHookOutput, nftables.ChainPriorityNATDest)
+	out := nat("postrouting", nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
+	for _, v := range nft.Versions {
+		for _, from := range []*nft.Chain{&in, &own} {
+			from.Add("", translate(v, setOne))
+			from.Add("", translate(v, setEvery))
+		}
+		out.Add("", fromLoopback(v))
+	}
+	return []nft.Chain{in, own, out}
 }
 
 // replace makes the table anew with these mappings, or takes it away where there are none, in one transaction.
@@ -51,34 +64,24 @@ func replace(all []Mapping) error {
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
-	c.AddTable(table()) // so that there is one to delete
-	c.DelTable(table())
+	x := nft.Begin(c)
+	x.AddTable(table) // so that there is one to delete
+	x.DeleteTable(table)
 	if len(all) > 0 {
-		t := c.AddTable(table())
-		accept := nftables.ChainPolicyAccept
-		chain := func(name string, hook *nftables.ChainHook, priority *nftables.ChainPriority) *nftables.Chain {
-			return c.AddChain(&nftables.Chain{Name: name, Table: t, Type: nftables.ChainTypeNAT, Hooknum: hook, Priority: nftables.ChainPriorityRef(*priority + early), Policy: &accept})
-		}
-		in := chain("prerouting", nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest)
-		own := chain("output", nftables.ChainHookOutput, nftables.ChainPriorityNATDest)
-		out := chain("postrouting", nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
+		x.AddTable(table)
 		for _, v := range nft.Versions {
 			for _, s := range sets(v) {
-				if err := c.AddSet(s, nil); err != nil {
-					return fmt.Errorf("nft set %s: %w", s.Name, err)
+				if err := x.AddSet(table, s); err != nil {
+					return err
 				}
 			}
-			for _, from := range []*nftables.Chain{in, own} {
-				c.AddRule(&nftables.Rule{Table: t, Chain: from, Exprs: translate(v, setOne)})
-				c.AddRule(&nftables.Rule{Table: t, Chain: from, Exprs: translate(v, setEvery)})
-			}
-			c.AddRule(&nftables.Rule{Table: t, Chain: out, Exprs: fromLoopback(v)})
 		}
-		if err := queue(all, c.SetAddElements); err != nil {
+		err := errors.Join(x.AddChains(table, chains()), x.AddElements(table, elements(all)))
+		if err != nil {
 			return err
 		}
 	}
-	if err := c.Flush(); err != nil {
+	if err := x.Commit(); err != nil {
 		return fmt.Errorf("nft table inet %s: %w", tableName, err)
 	}
 	return nil
@@ -90,39 +93,30 @@ func change(remove, add []Mapping) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(queue(remove, c.SetDeleteElements), queue(add, c.SetAddElements)); err != nil {
+	x := nft.Begin(c)
+	err = errors.Join(x.DeleteElements(table, elements(remove)), x.AddElements(table, elements(add)))
+	if err != nil {
 		return err
 	}
-	return c.Flush()
+	return x.Commit()
 }
 
-// queue does something with the elements of mappings.
-func queue(list []Mapping, do func(*nftables.Set, []nftables.SetElement) error) error {
-	for _, v := range nft.Versions {
-		for i, s := range sets(v) {
-			var elements []nftables.SetElement
-			for _, m := range list {
-				if nft.VersionOf(m.To.Addr()) == v && m.face().IsUnspecified() == (i == 0) {
-					elements = append(elements, m.element())
-				}
-			}
-			for part := range slices.Chunk(elements, chunk) {
-				if err := do(s, part); err != nil {
-					return fmt.Errorf("nft set %s: %w", s.Name, err)
-				}
-			}
-		}
+func elements(list []Mapping) []nft.Element {
+	var elements []nft.Element
+	for _, m := range list {
+		elements = append(elements, m.element())
 	}
-	return nil
+	return elements
 }
 
-// element has each part of key and value in registers of four bytes.
-func (m Mapping) element() nftables.SetElement {
-	key := nft.Service(uint8(m.Protocol), m.Port)
+// element is what the table has of a mapping.
+func (m Mapping) element() nft.Element {
+	set, key := setEvery, nft.Service(uint8(m.Protocol), m.Port)
 	if face := m.face(); !face.IsUnspecified() {
-		key = nft.Addr(face) + key
+		set, key = setOne, nft.Addr(face)+key
 	}
-	return nftables.SetElement{Key: []byte(key), Val: []byte(nft.Endpoint(m.To))}
+	return nft.Element{Set: set + nft.VersionOf(m.To.Addr()).String(), Key: key,
+		Value: nft.Endpoint(m.To)}
 }
 
 // translate sends what is for the host itself to where a set says.
