@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/kuryr/kuryr/datapath/lb"
+	"github.com/kuryr/kuryr/datapath/nft"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -112,7 +113,7 @@ func (f *Fabric) applyDomain(ctx context.Context, d Domain) (Result, error) {
 type claims struct {
 	space    *space // nil if there is no namespace yet
 	result   Result
-	elements []element // of the host's table
+	elements []nft.Element // of the host's table
 	proxies  []proxy
 }
 
@@ -182,10 +183,10 @@ func (f *Fabric) converge(r *run, host *space, d Domain) (c claims, err error) {
 			return c, err
 		}
 		var names []string
-		for _, four := range both {
-			names = append(names, setFloatingIn+suffix(four), setFloatingOut+suffix(four))
+		for _, v := range nft.Versions {
+			names = append(names, setFloatingIn+v.String(), setFloatingOut+v.String())
 		}
-		if err := t.sync(r, c.space, d.Uplink.routerElements(), describeHex, names...); err != nil {
+		if err := t.sync(r, c.space, d.Uplink.routerElements(), names...); err != nil {
 			return c, err
 		}
 		failpoint.Here("fabric.apply.nat")

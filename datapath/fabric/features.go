@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/kuryr/kuryr/datapath/nft"
 	kuryrns "github.com/kuryr/kuryr/internal/netns"
 )
 
@@ -58,26 +59,23 @@ func (t table) explainIn(c *nftables.Conn, refused error) error {
 // missing tries each chain and then each rule by itself.
 func (t table) missing(c *nftables.Conn, probe *nftables.Table) error {
 	for _, s := range t.sets {
-		set := t.set(s.Name)
-		if err := errors.Join(c.AddSet(set, nil), c.Flush()); err != nil {
+		x := nft.Begin(c)
+		if err := errors.Join(x.AddSet(t.in(), s), x.Commit()); err != nil {
 			return fmt.Errorf("the kernel refuses the set %s", s.Name)
 		}
 	}
 	for _, ch := range t.chains {
-		chain := &nftables.Chain{Name: ch.name, Table: probe, Type: ch.kind, Hooknum: ch.hook}
-		if ch.kind != "" {
-			chain.Priority = &ch.priority
-		}
-		c.AddChain(chain)
-		if err := c.Flush(); err != nil {
-			return fmt.Errorf("the kernel has no chains of type %s for the family %s (%s)", ch.kind, familyName(t.family), chainOption(ch.kind, t.family))
+		x := nft.Begin(c)
+		x.AddChain(t.in(), ch)
+		if err := x.Commit(); err != nil {
+			return fmt.Errorf("the kernel has no chains of type %s for the family %s (%s)", ch.Type, familyName(t.family), chainOption(ch.Type, t.family))
 		}
 	}
 	for _, ch := range t.chains {
-		for _, rl := range ch.rules {
-			c.AddRule(&nftables.Rule{Table: probe, Chain: &nftables.Chain{Name: ch.name, Table: probe}, Exprs: rl.exprs})
+		for _, rl := range ch.Rules {
+			c.AddRule(&nftables.Rule{Table: probe, Chain: &nftables.Chain{Name: ch.Name, Table: probe}, Exprs: rl.Exprs})
 			if err := c.Flush(); err != nil {
-				return fmt.Errorf("the kernel cannot do the rule %q, which needs %s", rl.comment, strings.Join(options(rl.exprs), ", "))
+				return fmt.Errorf("the kernel cannot do the rule %q, which needs %s", rl.Comment, strings.Join(options(rl.Exprs), ", "))
 			}
 		}
 	}

@@ -8,9 +8,10 @@ import (
 	"testing"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // A kernel that lacks something says "no such file or directory"; the operator is told what.
@@ -24,12 +25,12 @@ func TestWhatTheKernelLacks(t *testing.T) {
 	}{
 		"family": {table{family: nftables.TableFamily(77)}, []string{"family", "CONFIG_NF_TABLES_"}},
 		"chain": {
-			table{family: nftables.TableFamilyINet, chains: []chain{{name: "good"}, {name: "bad", kind: "kuryr", hook: hook}}},
+			table{family: nftables.TableFamilyINet, chains: []nft.Chain{{Name: "good"}, {Name: "bad", Type: "kuryr", Hook: hook}}},
 			[]string{"chains of type kuryr", "inet"},
 		},
 		"rule": {
-			table{family: nftables.TableFamilyINet, chains: []chain{{name: "good", kind: nftables.ChainTypeFilter, hook: hook, rules: []rule{
-				{"translate", []expr.Any{&expr.Masq{}}}, // only in a chain of type nat
+			table{family: nftables.TableFamilyINet, chains: []nft.Chain{{Name: "good", Type: nftables.ChainTypeFilter, Hook: hook, Rules: []nft.Rule{
+				nft.NewRule("translate", nft.Masquerade), // only in a chain of type nat
 			}}}},
 			[]string{"translate", "CONFIG_NFT_MASQ"},
 		},

@@ -12,6 +12,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // flow tells UDP flows by what the client calls and by who answers.
@@ -64,7 +66,7 @@ func (s *space) forgetFlows(four bool, flows []flow) error {
 // forgetForwards forgets the flows of removed forwardings in the router and in the host, and those to added ones that began before and so lead to
 // the router or the host itself.
 func forgetForwards(host, router *space, removed, added []Forward, u *Uplink) error {
-	for _, four := range both {
+	for _, four := range []bool{true, false} {
 		var there, here []flow
 		a := u.addr(four)
 		for _, w := range removed {
@@ -108,17 +110,17 @@ func (w Forward) hostFlow(uplink netip.Addr) flow {
 
 // forgetElements is forgetForwards by what a comparison changed in a namespace's table: a killed run may have told the kernel of a
 // forwarding, and not have come to its flows.
-func (s *space) forgetElements(removed, added []element) error {
-	for _, four := range both {
+func (s *space) forgetElements(removed, added []nft.Element) error {
+	for _, four := range []bool{true, false} {
 		var flows []flow
 		for _, e := range removed {
-			if w, ok := e.flow(four); ok {
+			if w, ok := flowOf(e, four); ok {
 				flows = append(flows, w)
 			}
 		}
 		var own []netip.Addr
 		for _, e := range added {
-			w, ok := e.flow(four)
+			w, ok := flowOf(e, four)
 			if !ok {
 				continue
 			}
@@ -142,14 +144,18 @@ func (s *space) forgetElements(removed, added []element) error {
 }
 
 // flow is what an element of a map of forwardings makes of a UDP datagram; false for any other element.
-func (e element) flow(four bool) (w flow, ok bool) {
-	size := addrWords(four) * 4
+func flowOf(e nft.Element, four bool) (w flow, ok bool) {
+	version := nft.V6
+	if four {
+		version = nft.V4
+	}
+	size := version.Words() * 4
 	w.to = netip.IPv6Unspecified()
 	if four {
 		w.to = netip.IPv4Unspecified()
 	}
-	key, value, v := []byte(e.key), []byte(e.value), suffix(four)
-	switch e.set {
+	key, value, v := []byte(e.Key), []byte(e.Value), version.String()
+	switch e.Set {
 	case setPublished + v:
 	case setPublishedAt + v, setForward + v:
 		if len(key) > size {

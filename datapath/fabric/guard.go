@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"github.com/kuryr/kuryr/datapath/nft"
 	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -42,7 +43,7 @@ func guardTable() table {
 	name, mac := nftables.TypeIFName, nftables.TypeEtherAddr
 	t.sets = append(t.sets,
 		nftables.Set{Name: setUnguarded, KeyType: name},
-		nftables.Set{Name: setMACs, Concatenation: true, KeyType: concat(name, mac)},
+		nftables.Set{Name: setMACs, Concatenation: true, KeyType: nft.Concat(name, mac)},
 		noted(setRanged, time.Minute, name),
 	)
 	for _, ranged := range []bool{false, true} {
@@ -51,173 +52,166 @@ func guardTable() table {
 			s = rangeSuffix
 		}
 		t.sets = append(t.sets,
-			nftables.Set{Name: setARP + s, Concatenation: true, Interval: ranged, KeyType: concat(name, mac, mac, nftables.TypeIPAddr)},
-			nftables.Set{Name: setIP + "4" + s, Concatenation: true, Interval: ranged, KeyType: concat(name, mac, nftables.TypeIPAddr)},
-			nftables.Set{Name: setIP + "6" + s, Concatenation: true, Interval: ranged, KeyType: concat(name, mac, nftables.TypeIP6Addr)},
+			nftables.Set{Name: setARP + s, Concatenation: true, Interval: ranged, KeyType: nft.Concat(name, mac, mac, nftables.TypeIPAddr)},
+			nftables.Set{Name: setIP + "4" + s, Concatenation: true, Interval: ranged, KeyType: nft.Concat(name, mac, nftables.TypeIPAddr)},
+			nftables.Set{Name: setIP + "6" + s, Concatenation: true, Interval: ranged, KeyType: nft.Concat(name, mac, nftables.TypeIP6Addr)},
 		)
 	}
 	// in lets what the key matches in a set or in its ranges go on to then. ofRanges
 	// accepts what it matches in the set.
-	ofRanges := func(comment, set string, key, then exprs) []rule {
-		return []rule{
-			{comment, join(key, inSet(set), accept)},
-			{comment + ", by range", join(key, inSet(set+rangeSuffix), then)},
+	ofRanges := func(comment, set string, key, then nft.Exprs) []nft.Rule {
+		return []nft.Rule{
+			nft.NewRule(comment, key, nft.InSet(set, nft.First), nft.Accept),
+			nft.NewRule(comment+", by range", key, nft.InSet(set+rangeSuffix, nft.First), then),
 		}
 	}
-	in := func(comment, set string, key, then exprs) []rule {
+	in := func(comment, set string, key, then nft.Exprs) []nft.Rule {
 		list := ofRanges(comment, set, key, then)
-		list[0].exprs = join(key, inSet(set), then)
+		list[0].Exprs = nft.Join(key, nft.InSet(set, nft.First), then)
 		return list
 	}
-	port := exprs{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg(0)}}
-	source := join(port, exprs{load(linkHeader, 6, 6, reg(4))})
-	ether := func(kind uint16) exprs {
-		return field(linkHeader, 12, expr.CmpOpEq, []byte{byte(kind >> 8), byte(kind)})
+	port := nft.Exprs{nft.LoadMeta(expr.MetaKeyIIFNAME, nft.Reg(0))}
+	source := nft.Join(port, nft.Exprs{nft.Load(nft.LinkHeader, 6, 6, nft.Reg(4))})
+	ether := func(kind uint16) nft.Exprs {
+		return nft.Field(nft.LinkHeader, 12, byte(kind>>8), byte(kind))
 	}
-	icmp6 := func(kind byte) exprs {
-		return join(proto(unix.IPPROTO_ICMPV6), field(transportHeader, 0, expr.CmpOpEq, []byte{kind}))
+	icmp6 := func(kind byte) nft.Exprs {
+		return nft.Join(nft.Protocol(unix.IPPROTO_ICMPV6), nft.Field(nft.TransportHeader, 0, kind))
 	}
-	udpFrom := func(p uint16) exprs {
-		return join(proto(unix.IPPROTO_UDP), field(transportHeader, 0, expr.CmpOpEq, []byte{byte(p >> 8), byte(p)}))
+	udpFrom := func(p uint16) nft.Exprs {
+		return nft.Join(nft.Protocol(unix.IPPROTO_UDP), nft.Field(nft.TransportHeader, 0, byte(p>>8), byte(p)))
 	}
-	sourceARP := join(source, exprs{load(networkHeader, 8, 6, reg(6))})
-	target := exprs{load(transportHeader, 8, 16, reg(6))}
+	sourceARP := nft.Join(source, nft.Exprs{nft.Load(nft.NetworkHeader, 8, 6, nft.Reg(6))})
+	target := nft.Exprs{nft.Load(nft.TransportHeader, 8, 16, nft.Reg(6))}
 	// refuse drops what matches of a port with a guard, and last whatever comes to it.
-	refuse := func(comment string, match exprs) rule {
-		guarded := join(iif(tapPrefix+"*"), port, notInSet(setUnguarded))
-		return rule{comment, join(match, guarded, drop)}
+	refuse := func(comment string, match nft.Exprs) nft.Rule {
+		guarded := nft.Join(nft.In(tapPrefix+"*"), port, nft.NotInSet(setUnguarded, nft.First))
+		return nft.NewRule(comment, match, guarded, nft.Drop)
 	}
-	last := []rule{
-		{"not from a port", join(iifNot(tapPrefix+"*"), accept)},
-		{"port without guard", join(port, inSet(setUnguarded), accept)},
-		{"anything else", drop},
+	last := []nft.Rule{
+		nft.NewRule("not from a port", nft.NotIn(tapPrefix+"*"), nft.Accept),
+		nft.NewRule("port without guard", port, nft.InSet(setUnguarded, nft.First), nft.Accept),
+		nft.NewRule("anything else", nft.Drop),
 	}
 
-	base := chain{name: "prerouting", kind: nftables.ChainTypeFilter,
-		hook: nftables.ChainHookPrerouting, priority: -300}
-	base.rules = append([]rule{
-		{"IPv4", join(ether(unix.ETH_P_IP), goTo("ip4_source"))},
-		{"IPv6", join(ether(unix.ETH_P_IPV6), goTo("ip6_source"))},
-		{"ARP", join(ether(unix.ETH_P_ARP), goTo("arp_source"))},
+	base := nft.Chain{Name: "prerouting", Type: nftables.ChainTypeFilter,
+		Hook: nftables.ChainHookPrerouting, Priority: -300}
+	base.Rules = append([]nft.Rule{
+		nft.NewRule("IPv4", ether(unix.ETH_P_IP), nft.GoTo("ip4_source")),
+		nft.NewRule("IPv6", ether(unix.ETH_P_IPV6), nft.GoTo("ip6_source")),
+		nft.NewRule("ARP", ether(unix.ETH_P_ARP), nft.GoTo("arp_source")),
 	}, last...)
 
 	// Ethernet and IPv4 with their lengths: in any other layout the addresses would lie
 	// elsewhere.
 	lengths := []byte{0, 1, 8, 0, 6, 4}
-	noSender := field(networkHeader, 14, expr.CmpOpEq, make([]byte, 4))
-	senderARP := join(sourceARP, exprs{load(networkHeader, 14, 4, reg(8))})
-	targetARP := join(sourceARP, exprs{load(networkHeader, 24, 4, reg(8))})
-	arp := chain{name: "arp_source"}
-	arp.rules = slices.Concat(
-		[]rule{refuse("ARP of other kinds", field(networkHeader, 0, expr.CmpOpNeq, lengths))},
-		in("probe for an own address", setARP, join(noSender, targetARP), accept),
-		ofRanges("own addresses", setARP, senderARP, goTo("ranged")),
+	noSender := nft.Field(nft.NetworkHeader, 14, make([]byte, 4)...)
+	senderARP := nft.Join(sourceARP, nft.Exprs{nft.Load(nft.NetworkHeader, 14, 4, nft.Reg(8))})
+	targetARP := nft.Join(sourceARP, nft.Exprs{nft.Load(nft.NetworkHeader, 24, 4, nft.Reg(8))})
+	arp := nft.Chain{Name: "arp_source"}
+	arp.Rules = slices.Concat(
+		[]nft.Rule{refuse("ARP of other kinds", nft.FieldNot(nft.NetworkHeader, 0, lengths...))},
+		in("probe for an own address", setARP, nft.Join(noSender, targetARP), nft.Accept),
+		ofRanges("own addresses", setARP, senderARP, nft.GoTo("ranged")),
 		last)
-	ranged := chain{name: "ranged", rules: []rule{
-		{"more of them than its share", over(port, setRanged, rangedRate, rangedBurst)},
-		{"pass", accept},
+	ranged := nft.Chain{Name: "ranged", Rules: []nft.Rule{
+		nft.NewRule("more of them than its share", nft.Over(port, setRanged, rangedRate, rangedBurst)),
+		nft.NewRule("pass", nft.Accept),
 	}}
 
-	icmpv4, icmpv6 := proto(unix.IPPROTO_ICMP), proto(unix.IPPROTO_ICMPV6)
-	own4, own6 := join(source, loadSaddr(true, 6)), join(source, loadSaddr(false, 6))
-	ip4 := chain{name: "ip4_source"}
-	ip4.rules = slices.Concat(
-		[]rule{refuse("DHCP server", udpFrom(67)), {"ICMP", join(icmpv4, jump("ip4_icmp"))}},
-		in("own address", setIP+"4", own4, accept),
+	icmpv4, icmpv6 := nft.Protocol(unix.IPPROTO_ICMP), nft.Protocol(unix.IPPROTO_ICMPV6)
+	own4, own6 := nft.Join(source, nft.Exprs{nft.V4.LoadSource(nft.Reg(6))}), nft.Join(source, nft.Exprs{nft.V6.LoadSource(nft.Reg(6))})
+	ip4 := nft.Chain{Name: "ip4_source"}
+	ip4.Rules = slices.Concat(
+		[]nft.Rule{refuse("DHCP server", udpFrom(67)), nft.NewRule("ICMP", icmpv4, nft.Jump("ip4_icmp"))},
+		in("own address", setIP+"4", own4, nft.Accept),
 		last)
 
-	icmp4 := chain{name: "ip4_icmp"}
+	icmp4 := nft.Chain{Name: "ip4_icmp"}
 	for _, kind := range []byte{3, 4, 5, 11, 12} { // those that quote a packet
-		match := join(icmpv4, field(transportHeader, 0, expr.CmpOpEq, []byte{kind}))
-		icmp4.rules = append(icmp4.rules,
-			rule{fmt.Sprintf("error, type %d", kind), join(match, goTo("ip4_error"))})
+		match := nft.Join(icmpv4, nft.Field(nft.TransportHeader, 0, kind))
+		icmp4.Rules = append(icmp4.Rules,
+			nft.NewRule(fmt.Sprintf("error, type %d", kind), match, nft.GoTo("ip4_error")))
 	}
 
 	unspecified := make([]byte, 16)
 	// Most packets are TCP or UDP without an extension header.
-	rare := append(field(networkHeader, 6, expr.CmpOpNeq, []byte{unix.IPPROTO_TCP}),
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{unix.IPPROTO_UDP}})
-	ip6 := chain{name: "ip6_source"}
-	ip6.rules = slices.Concat(
-		[]rule{refuse("DHCPv6 server", udpFrom(547)),
-			{"neither TCP nor UDP", join(rare, jump("ip6_other"))}},
-		in("own address", setIP+"6", own6, accept),
+	rare := append(nft.FieldNot(nft.NetworkHeader, 6, unix.IPPROTO_TCP),
+		nft.Compare(expr.CmpOpNeq, unix.IPPROTO_UDP))
+	ip6 := nft.Chain{Name: "ip6_source"}
+	ip6.Rules = slices.Concat(
+		[]nft.Rule{refuse("DHCPv6 server", udpFrom(547)),
+			nft.NewRule("neither TCP nor UDP", rare, nft.Jump("ip6_other"))},
+		in("own address", setIP+"6", own6, nft.Accept),
 		last)
 
-	other := chain{name: "ip6_other", rules: []rule{
-		{"rest of a fragmented packet", join(fragmentOffset6(expr.CmpOpNeq), back)},
-		{"first fragment", join(fragmentOffset6(expr.CmpOpEq), jump("ip6_first"))},
-		{"ICMPv6", join(icmpv6, goTo("ip6_icmp"))},
+	other := nft.Chain{Name: "ip6_other", Rules: []nft.Rule{
+		nft.NewRule("rest of a fragmented packet", fragmentOffset6(expr.CmpOpNeq), nft.Return),
+		nft.NewRule("first fragment", fragmentOffset6(expr.CmpOpEq), nft.Jump("ip6_first")),
+		nft.NewRule("ICMPv6", icmpv6, nft.GoTo("ip6_icmp")),
 	}}
 
 	// A rule cannot look into what another fragment has. So the first one must have the
 	// upper-layer header (RFC 7112), and neighbour discovery is not fragmented (RFC
 	// 6980).
-	header := exprs{load(transportHeader, 0, 8, 1),
-		&expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: make([]byte, 8)}}
-	first := chain{name: "ip6_first", rules: []rule{
+	header := nft.Has(nft.TransportHeader, 0, 8)
+	first := nft.Chain{Name: "ip6_first", Rules: []nft.Rule{
 		refuse("neighbour discovery in fragments",
-			join(icmpv6, inRange(transportHeader, 0, 133, 137))),
-		{"upper-layer header", join(header, back)},
+			nft.Join(icmpv6, nft.Between(nft.TransportHeader, 0, []byte{133}, []byte{137}))),
+		nft.NewRule("upper-layer header", header, nft.Return),
 		refuse("upper-layer header in another fragment", nil),
 	}}
 
-	noSource := field(networkHeader, 8, expr.CmpOpEq, unspecified)
-	icmp := chain{name: "ip6_icmp", rules: []rule{
+	noSource := nft.Field(nft.NetworkHeader, 8, unspecified...)
+	icmp := nft.Chain{Name: "ip6_icmp", Rules: []nft.Rule{
 		refuse("router advertisement", icmp6(134)),
 		refuse("redirect", icmp6(137)),
-		{"source not yet known", join(noSource, goTo("ip6_unspecified"))},
-		{"neighbour advertisement", join(icmp6(136), goTo("nd_source"))},
-		{"neighbour solicitation", join(icmp6(135), goTo("nd_solicits"))},
-		{"error", join(icmpv6, inRange(transportHeader, 0, 0, 127), goTo("ip6_error"))},
+		nft.NewRule("source not yet known", noSource, nft.GoTo("ip6_unspecified")),
+		nft.NewRule("neighbour advertisement", icmp6(136), nft.GoTo("nd_source")),
+		nft.NewRule("neighbour solicitation", icmp6(135), nft.GoTo("nd_solicits")),
+		nft.NewRule("error", icmpv6, nft.Between(nft.TransportHeader, 0, []byte{0}, []byte{127}), nft.GoTo("ip6_error")),
 	}}
 
 	// An error quotes a packet that the port received: one for an address of its own, or
 	// of what it routes for. Otherwise a port could speak into another's connections,
 	// whose filters take errors about them.
 	const quotes = "quotes a packet to an own address"
-	quoted4 := join(icmpv4, source, exprs{load(transportHeader, 8+16, 4, reg(6))})
-	quoted6 := join(icmpv6, source, exprs{load(transportHeader, 8+24, 16, reg(6))})
-	error4, error6 := chain{name: "ip4_error"}, chain{name: "ip6_error"}
-	error4.rules = append(in(quotes, setIP+"4", quoted4, back), last...)
-	error6.rules = append(in(quotes, setIP+"6", quoted6, back), last...)
+	quoted4 := nft.Join(icmpv4, source, nft.Exprs{nft.Load(nft.TransportHeader, 8+16, 4, nft.Reg(6))})
+	quoted6 := nft.Join(icmpv6, source, nft.Exprs{nft.Load(nft.TransportHeader, 8+24, 16, nft.Reg(6))})
+	error4, error6 := nft.Chain{Name: "ip4_error"}, nft.Chain{Name: "ip6_error"}
+	error4.Rules = append(in(quotes, setIP+"4", quoted4, nft.Return), last...)
+	error6.Rules = append(in(quotes, setIP+"6", quoted6, nft.Return), last...)
 
-	none := chain{name: "ip6_unspecified"}
-	none.rules = append(none.rules, in("is this address mine", setIP+"6", join(icmp6(135), source, target), accept)...)
+	none := nft.Chain{Name: "ip6_unspecified"}
+	none.Rules = append(none.Rules, in("is this address mine", setIP+"6", nft.Join(icmp6(135), source, target), nft.Accept)...)
 	for _, kind := range []byte{131, 132, 143} {
-		none.rules = append(none.rules, rule{"multicast listener", join(icmp6(kind), source, inSet(setMACs), accept)})
+		none.Rules = append(none.Rules, nft.NewRule("multicast listener", icmp6(kind), source, nft.InSet(setMACs, nft.First), nft.Accept))
 	}
-	none.rules = append(none.rules, last...)
+	none.Rules = append(none.Rules, last...)
 
-	solicits, ndSource := chain{name: "nd_solicits"}, chain{name: "nd_source"}
-	solicits.rules = append(ofRanges("own address", setIP+"6", own6, goTo("ranged")), last...)
-	ndSource.rules = append(in("own address", setIP+"6", own6, goTo("nd_target")), last...)
+	solicits, ndSource := nft.Chain{Name: "nd_solicits"}, nft.Chain{Name: "nd_source"}
+	solicits.Rules = append(ofRanges("own address", setIP+"6", own6, nft.GoTo("ranged")), last...)
+	ndSource.Rules = append(in("own address", setIP+"6", own6, nft.GoTo("nd_target")), last...)
 	// An advertisement's only option is the target's MAC; a frame with another one first
 	// is not what a kernel sends.
-	otherOption := join(icmpv6, field(transportHeader, 24, expr.CmpOpNeq, []byte{2, 1}))
-	withOption := join(icmpv6, port, exprs{load(transportHeader, 26, 6, reg(4))}, target)
-	noOption := join(field(networkHeader, 4, expr.CmpOpEq, []byte{0, 24}), icmpv6, source, target)
-	ndTarget := chain{name: "nd_target"}
-	ndTarget.rules = slices.Concat(
-		[]rule{refuse("other option", otherOption)},
-		in("own target and MAC", setIP+"6", withOption, accept),
-		in("own target, no option", setIP+"6", noOption, accept),
+	otherOption := nft.Join(icmpv6, nft.FieldNot(nft.TransportHeader, 24, 2, 1))
+	withOption := nft.Join(icmpv6, port, nft.Exprs{nft.Load(nft.TransportHeader, 26, 6, nft.Reg(4))}, target)
+	noOption := nft.Join(nft.Field(nft.NetworkHeader, 4, 0, 24), icmpv6, source, target)
+	ndTarget := nft.Chain{Name: "nd_target"}
+	ndTarget.Rules = slices.Concat(
+		[]nft.Rule{refuse("other option", otherOption)},
+		in("own target and MAC", setIP+"6", withOption, nft.Accept),
+		in("own target, no option", setIP+"6", noOption, nft.Accept),
 		last)
 
-	t.chains = []chain{base, arp, ranged, ip4, icmp4, error4, ip6, other, first, icmp, error6, none,
+	t.chains = []nft.Chain{base, arp, ranged, ip4, icmp4, error4, ip6, other, first, icmp, error6, none,
 		solicits, ndSource, ndTarget}
 	return t
 }
 
 // fragmentOffset6 matches packets with a fragment header whose offset is, or is not, 0.
-func fragmentOffset6(op expr.CmpOp) exprs {
-	return exprs{
-		&expr.Exthdr{DestRegister: 1, Type: unix.IPPROTO_FRAGMENT, Offset: 2, Len: 2,
-			Op: expr.ExthdrOpIpv6},
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 2, Mask: []byte{0xff, 0xf8},
-			Xor: make([]byte, 2)},
-		&expr.Cmp{Op: op, Register: 1, Data: make([]byte, 2)},
-	}
+func fragmentOffset6(op expr.CmpOp) nft.Exprs {
+	return nft.Bits(nft.Fragment6(2, 2, nft.First), []byte{0xff, 0xf8}, op, make([]byte, 2))
 }
 
 const noLinkLocalLearn = 1 << 0 // BR_BOOLOPT_NO_LL_LEARN (linux/if_bridge.h)
@@ -261,8 +255,8 @@ func (s *space) guardLearning(r *run, link netlink.Link) error {
 }
 
 // elements are all that the guard knows of a port; they are a function of the port alone.
-func (p Port) elements() ([]element, error) {
-	name := string(pad(TapName(p.ID), unix.IFNAMSIZ))
+func (p Port) elements() ([]nft.Element, error) {
+	name := nft.Link(TapName(p.ID))
 	if len(p.ID) < shortID {
 		return nil, fmt.Errorf("port id %q is shorter than %d characters", p.ID, shortID)
 	}
@@ -272,7 +266,7 @@ func (p Port) elements() ([]element, error) {
 		}
 	}
 	if !p.Guard {
-		return []element{{set: setUnguarded, key: name}}, nil
+		return []nft.Element{{Set: setUnguarded, Key: name}}, nil
 	}
 	if len(p.MAC) != 6 {
 		return nil, fmt.Errorf("port %s: MAC %s: want 6 bytes", p.ID, p.MAC)
@@ -299,10 +293,10 @@ func (p Port) elements() ([]element, error) {
 		note(mac, a.Prefix)
 		note(mac, netip.PrefixFrom(linkLocal(mac), 128))
 	}
-	var list []element
+	var list []nft.Element
 	for mac, own := range prefixes {
-		m := string(pad(mac, 8))
-		list = append(list, element{set: setMACs, key: name + m})
+		m := nft.Padded(mac, 8)
+		list = append(list, nft.Element{Set: setMACs, Key: name + m})
 		for _, prefix := range ipprefix.Widest(own) {
 			list = append(list, sourceElements(name, m, prefix)...)
 		}
@@ -310,38 +304,38 @@ func (p Port) elements() ([]element, error) {
 	return list, nil
 }
 
-func sourceElements(name, mac string, prefix netip.Prefix) []element {
-	heads := map[string]string{setIP + suffix(prefix.Addr().Is4()): name + mac}
+func sourceElements(name, mac string, prefix netip.Prefix) []nft.Element {
+	heads := map[string]string{setIP + nft.VersionOf(prefix.Addr()).String(): name + mac}
 	if prefix.Addr().Is4() {
 		heads[setARP] = name + mac + mac
 	}
-	var list []element
+	var list []nft.Element
 	for set, head := range heads {
 		if prefix.IsSingleIP() {
-			list = append(list, element{set: set, key: head + addrBytes(prefix.Addr())})
+			list = append(list, nft.Element{Set: set, Key: head + nft.Addr(prefix.Addr())})
 			continue
 		}
-		list = append(list, element{set: set + rangeSuffix, key: head + addrBytes(prefix.Addr()), end: head + addrBytes(ipprefix.Last(prefix))})
+		list = append(list, nft.Element{Set: set + rangeSuffix, Key: head + nft.Addr(prefix.Addr()), End: head + nft.Addr(ipprefix.Last(prefix))})
 	}
 	return list
 }
 
 // rangedElements are what the rules may have noted of ports with prefixes.
-func rangedElements(ports []Port) []element {
+func rangedElements(ports []Port) []nft.Element {
 	prefix := func(a AllowedAddress) bool { return a.Prefix.IsValid() && !a.Prefix.IsSingleIP() }
-	var list []element
+	var list []nft.Element
 	for _, p := range ports {
 		if slices.ContainsFunc(p.Allowed, prefix) {
-			list = append(list, element{set: setRanged,
-				key: string(pad(TapName(p.ID), unix.IFNAMSIZ))})
+			list = append(list, nft.Element{Set: setRanged,
+				Key: nft.Link(TapName(p.ID))})
 		}
 	}
 	return list
 }
 
 // portsElements joins the elements of many ports.
-func portsElements(ports []Port) ([]element, error) {
-	var list []element
+func portsElements(ports []Port) ([]nft.Element, error) {
+	var list []nft.Element
 	for _, p := range ports {
 		own, err := p.elements()
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/kuryr/kuryr/datapath/nft"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -171,9 +172,9 @@ func (f *Fabric) migrate(r *run, bridge, from, to string) error {
 		}
 		names := map[string]bool{}
 		for _, tap := range taps {
-			names[string(pad(tap.Attrs().Name, unix.IFNAMSIZ))] = true
+			names[nft.Link(tap.Attrs().Name)] = true
 		}
-		known = slices.DeleteFunc(known, func(e element) bool { return !names[e.key[:unix.IFNAMSIZ]] })
+		known = slices.DeleteFunc(known, func(e nft.Element) bool { return !names[e.Key[:unix.IFNAMSIZ]] })
 		if err := s.moveFilter(r, old, taps); err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/datapath/nft"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"golang.org/x/sys/unix"
 )
@@ -124,7 +125,7 @@ func (f *Fabric) compareAll(r *run, host *space, state State, unreached map[stri
 	errs = append(errs, f.compareLegs(r, state, wanted))
 	failpoint.Here("fabric.reconcile.ports")
 	if needed {
-		remove, add, err := f.host.syncChanges(r, host, all.elements, describeHex)
+		remove, add, err := f.host.syncChanges(r, host, all.elements)
 		errs = append(errs, err, host.forgetElements(remove, add))
 	}
 	failpoint.Here("fabric.reconcile.elements")
@@ -161,7 +162,7 @@ func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (clai
 		return c, errors.Join(routes, err)
 	}
 	failpoint.Here("fabric.reconcile.filtered")
-	if err := guardTable().sync(r, c.space, guards, describeHex); err != nil {
+	if err := guardTable().sync(r, c.space, guards); err != nil {
 		return c, errors.Join(routes, err)
 	}
 	if err := compareShields(r, c.space, state.Ports[d.ID]); err != nil {
@@ -172,7 +173,7 @@ func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (clai
 	if d.Uplink == nil {
 		return c, rest
 	}
-	var forwards []element
+	var forwards []nft.Element
 	for _, w := range wantedForwards {
 		if err := w.validate(); err != nil {
 			return c, errors.Join(rest, err)
@@ -180,10 +181,10 @@ func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (clai
 		forwards = append(forwards, w.inRouter()...)
 	}
 	var names []string
-	for _, four := range both {
-		names = append(names, setPublished+suffix(four), setOrigin+suffix(four), setForward+suffix(four))
+	for _, v := range nft.Versions {
+		names = append(names, setPublished+v.String(), setOrigin+v.String(), setForward+v.String())
 	}
-	remove, _, err := routerTable(d.Uplink.SNAT).syncChanges(r, c.space, forwards, describeHex, names...)
+	remove, _, err := routerTable(d.Uplink.SNAT).syncChanges(r, c.space, forwards, names...)
 	return c, errors.Join(rest, err, c.space.forgetElements(remove, nil))
 }
 

@@ -12,13 +12,12 @@ import (
 	"time"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"github.com/kuryr/kuryr/datapath/lb"
+	"github.com/kuryr/kuryr/datapath/nft"
 	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
 )
 
 // The sets of the share table.
@@ -71,7 +70,7 @@ func noted(name string, timeout time.Duration, key ...nftables.SetDatatype) nfta
 	s := nftables.Set{Name: name, KeyType: key[0], Dynamic: true, HasTimeout: timeout != 0,
 		Timeout: timeout}
 	if len(key) > 1 {
-		s.Concatenation, s.KeyType = true, concat(key...)
+		s.Concatenation, s.KeyType = true, nft.Concat(key...)
 	}
 	return s
 }
@@ -87,51 +86,44 @@ func shareTable(most int, count bool) table {
 	for _, name := range []string{setRates, setRatesOut, setRatesNear} {
 		t.sets = append(t.sets, noted(name, ratesFor, mac))
 	}
-	pre := chain{name: "prerouting", kind: nftables.ChainTypeNAT,
-		hook:     nftables.ChainHookPrerouting,
-		priority: *nftables.ChainPriorityNATDest + beforeBalancing}
-	add := func(comment string, parts ...exprs) {
-		pre.rules = append(pre.rules, rule{comment, join(parts...)})
-	}
-	own := exprs{load(linkHeader, 6, 6, reg(0))}
-	add("not from a port", iifNot(bridgePrefix+"*"), back)
-	for _, four := range both {
-		addr, v := addrType(four), suffix(four)
+	pre := nft.Chain{Name: "prerouting", Type: nftables.ChainTypeNAT,
+		Hook:     nftables.ChainHookPrerouting,
+		Priority: *nftables.ChainPriorityNATDest + beforeBalancing}
+	own := nft.Exprs{nft.Load(nft.LinkHeader, 6, 6, nft.Reg(0))}
+	pre.Add("not from a port", nft.NotIn(bridgePrefix+"*"), nft.Return)
+	for _, v := range nft.Versions {
+		addr := v.AddrType()
 		t.sets = append(t.sets,
-			nftables.Set{Name: setOnLink + v, Concatenation: true, Interval: true,
-				KeyType: concat(nftables.TypeEtherType, addr)},
-			noted(setReached+v, reachedFor, mac, addr))
+			nftables.Set{Name: setOnLink + v.String(), Concatenation: true, Interval: true,
+				KeyType: nft.Concat(nftables.TypeEtherType, addr)},
+			noted(setReached+v.String(), reachedFor, mac, addr))
 		for _, end := range []struct {
 			comment string
-			load    func(four bool, n int) exprs
-		}{{"its own", loadSaddr}, {"to reach", loadDaddr}} {
-			family := exprs{&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: reg(0)}}
-			near := join(version(four), family, end.load(four, 1), inSet(setOnLink+v))
-			key := join(own, end.load(four, 2))
-			add("more new addresses than its share, "+end.comment, near, key,
-				notInSet(setReached+v), over(own, setRatesNear, nearRate, nearBurst))
-			add("address, "+end.comment, near, key, change(dynsetUpdate, setReached+v))
+			load    func(register uint32) expr.Any
+		}{{"its own", v.LoadSource}, {"to reach", v.LoadDestination}} {
+			family := nft.LoadMeta(expr.MetaKeyPROTOCOL, nft.Reg(0))
+			near := nft.Join(v.Match(), nft.Exprs{family, end.load(nft.Reg(1))}, nft.InSet(setOnLink+v.String(), nft.First))
+			key := nft.Join(own, nft.Exprs{end.load(nft.Reg(2))})
+			pre.Add("more new addresses than its share, "+end.comment, near, key,
+				nft.NotInSet(setReached+v.String(), nft.First), nft.Over(own, setRatesNear, nearRate, nearBurst))
+			pre.Add("address, "+end.comment, near, key, nft.ChangeSet(nft.SetUpdate, setReached+v.String(), 0))
 		}
 	}
-	burst := most / burstShare
-	add("more new connections than its share", over(own, setRates, most/nearShare, burst))
-	outside := exprs{&expr.Fib{Register: 1, ResultOIFNAME: true, FlagDADDR: true},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: ifname(uplinkName)}}
-	add("more new connections to the outside than its share", outside,
-		over(own, setRatesOut, most/outerShare, burst))
+	burst := uint32(most / burstShare)
+	pre.Add("more new connections than its share", nft.Over(own, setRates, uint64(most/nearShare), burst))
+	pre.Add("more new connections to the outside than its share", nft.RoutedBy(uplinkName),
+		nft.Over(own, setRatesOut, uint64(most/outerShare), burst))
 	if count {
 		t.sets = append(t.sets, noted(setConnections, 0, mac, nftables.TypeMark))
-		random := &expr.Numgen{Register: 1, Modulus: shards, Type: unix.NFT_NG_RANDOM}
 		limit := &expr.Connlimit{Count: uint32(most / liveShare / shards),
 			Flags: expr.NFT_CONNLIMIT_F_INV}
-		zero := &expr.Immediate{Register: 1, Data: binaryutil.NativeEndian.PutUint32(0)}
-		add("one of its counters", exprs{random}, toMark())
-		add("more connections than its share", own,
-			exprs{&expr.Meta{Key: expr.MetaKeyMARK, Register: reg(2)}},
-			change(dynsetAdd, setConnections, limit), tally, drop)
-		add("no mark", exprs{zero}, toMark())
+		pre.Add("one of its counters", nft.Random(shards), nft.MarkFrom(nft.First))
+		pre.Add("more connections than its share", own,
+			nft.Exprs{nft.LoadMeta(expr.MetaKeyMARK, nft.Reg(2))},
+			nft.ChangeSet(nft.SetAdd, setConnections, 0, limit), nft.CountedDrop)
+		pre.Add("no mark", nft.SetMark(0, nft.First))
 	}
-	t.chains = []chain{pre}
+	t.chains = []nft.Chain{pre}
 	return t
 }
 
@@ -167,11 +159,11 @@ func (s *space) convergeShares(r *run, prefixes []netip.Prefix) error {
 	if err := t.converge(r, s); err != nil {
 		return err
 	}
-	var elements []element
+	var elements []nft.Element
 	for _, p := range ipprefix.Widest(prefixes) {
 		elements = append(elements, onLinkElement(p))
 	}
-	return t.sync(r, s, elements, describeHex, setOnLink+suffix(true), setOnLink+suffix(false))
+	return t.sync(r, s, elements, setOnLink+nft.V4.String(), setOnLink+nft.V6.String())
 }
 
 // onLink reads the prefixes of the namespace's networks: those of its bridges' addresses.
@@ -191,14 +183,11 @@ func (s *space) onLink(bridges []netlink.Link) ([]netip.Prefix, error) {
 	return prefixes, nil
 }
 
-func onLinkElement(p netip.Prefix) element {
-	kind := uint16(unix.ETH_P_IPV6)
-	if p.Addr().Is4() {
-		kind = unix.ETH_P_IP
-	}
-	head := string([]byte{byte(kind >> 8), byte(kind), 0, 0})
-	return element{set: setOnLink + suffix(p.Addr().Is4()), key: head + addrBytes(p.Addr()),
-		end: head + addrBytes(ipprefix.Last(p))}
+func onLinkElement(p netip.Prefix) nft.Element {
+	v := nft.VersionOf(p.Addr())
+	head := nft.Uint16(v.EtherType())
+	return nft.Element{Set: setOnLink + v.String(), Key: head + nft.Addr(p.Addr()),
+		End: head + nft.Addr(ipprefix.Last(p))}
 }
 
 // removeShares deletes the share table.

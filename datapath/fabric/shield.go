@@ -8,6 +8,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 const setParents = "parents" // of subports: interfaces
@@ -17,17 +19,17 @@ const setParents = "parents" // of subports: interfaces
 func shieldTable() table {
 	return table{family: nftables.TableFamilyBridge, own: "kuryr_trunk",
 		sets: []nftables.Set{{Name: setParents, KeyType: nftables.TypeIFName}},
-		chains: []chain{{name: "forward", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookForward, priority: -300, rules: []rule{
-			{"what would be a subport's", join(exprs{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1}}, inSet(setParents),
-				field(linkHeader, 12, expr.CmpOpEq, []byte{unix.ETH_P_8021Q >> 8, unix.ETH_P_8021Q & 0xff}), drop)},
+		chains: []nft.Chain{{Name: "forward", Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookForward, Priority: -300, Rules: []nft.Rule{
+			nft.NewRule("what would be a subport's", nft.Exprs{nft.LoadMeta(expr.MetaKeyOIFNAME, nft.First)}, nft.InSet(setParents, nft.First),
+				nft.Field(nft.LinkHeader, 12, unix.ETH_P_8021Q>>8, unix.ETH_P_8021Q&0xff), nft.Drop),
 		}}}}
 }
 
-func shields(ports []Port) []element {
-	var list []element
+func shields(ports []Port) []nft.Element {
+	var list []nft.Element
 	for _, p := range ports {
 		if p.Parent {
-			list = append(list, element{set: setParents, key: string(pad(TapName(p.ID), unix.IFNAMSIZ))})
+			list = append(list, nft.Element{Set: setParents, Key: nft.Link(TapName(p.ID))})
 		}
 	}
 	return list
@@ -43,7 +45,7 @@ func shieldPorts(r *run, s *space, remove, add []Port) error {
 		return shieldTable().updateOrMend(r, s, gone, fresh)
 	}
 	err := shieldTable().update(s, gone, nil)
-	if isAbsent(err) {
+	if nft.IsAbsent(err) {
 		return nil
 	}
 	return err
@@ -56,12 +58,12 @@ func compareShields(r *run, s *space, ports []Port) error {
 		return shieldTable().remove(r, s)
 	}
 	if len(want) == 0 { // an empty table is no difference
-		return shieldTable().sync(r, s, nil, describeHex)
+		return shieldTable().sync(r, s, nil)
 	}
 	if err := shieldTable().converge(r, s); err != nil {
 		return err
 	}
-	return shieldTable().sync(r, s, want, describeHex)
+	return shieldTable().sync(r, s, want)
 }
 
 // moveShields has the parents among taps that move to another namespace be known there before they come. names are the taps' as sets have them.
@@ -70,7 +72,7 @@ func moveShields(r *run, from, to *space, names map[string]bool) error {
 	if err != nil {
 		return err
 	}
-	known = slices.DeleteFunc(known, func(e element) bool { return !names[e.key] })
+	known = slices.DeleteFunc(known, func(e nft.Element) bool { return !names[e.Key] })
 	if len(known) == 0 {
 		return nil
 	}

@@ -3,8 +3,11 @@
 package fabric
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/kuryr/kuryr/internal/nstest"
 )
 
 // TestTableOfAnOlderVersion has the guard's table lack sets and chains, and have others:
@@ -36,4 +39,25 @@ func TestTableOfAnOlderVersion(t *testing.T) {
 		}
 	}
 	w.reaches(a.ns, "10.0.0.6", true)
+}
+
+// TestRulesets compares the tables with nft's text of them. The comments have the rules' hashes:
+// where they differ, an upgrade replaces the rules.
+func TestRulesets(t *testing.T) {
+	t.Parallel()
+	uplink4, uplink6 := netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fd00::/64")
+	for file, table := range map[string]table{
+		"host": hostTable(uplink4, uplink6), "router": routerTable(true), "shield": shieldTable(),
+	} {
+		ns := nstest.New(t)
+		c, err := connect(ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := table.create(c, false); err != nil {
+			t.Fatal(err)
+		}
+		nstest.WantRuleset(t, ns, "testdata/"+file+".nft")
+		_ = c.CloseLasting()
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/kuryr/kuryr/datapath/nft"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"golang.org/x/sys/unix"
 )
@@ -162,7 +163,7 @@ func (w Forward) validate() error {
 }
 
 // forwardElements gives the router's and the host's halves.
-func forwardElements(list []Forward, u *Uplink) (router, host []element, err error) {
+func forwardElements(list []Forward, u *Uplink) (router, host []nft.Element, err error) {
 	for _, w := range list {
 		router = append(router, w.inRouter()...)
 		if !w.ofHost() {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kuryr/kuryr/datapath/nft"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -170,11 +171,11 @@ func (f *Fabric) readdress(r *run, host, s *space, have []string, u *Uplink) err
 		if next == p.Addr() {
 			continue
 		}
-		origins, err := routerTable(false).elements(s, setOrigin+suffix(p.Addr().Is4()))
+		origins, err := routerTable(false).elements(s, setOrigin+nft.VersionOf(p.Addr()).String())
 		if err != nil {
 			return err
 		}
-		var remove, add []element
+		var remove, add []nft.Element
 		var stale []flow
 		for _, e := range origins {
 			w, ok := forwardFrom(e)
@@ -288,7 +289,7 @@ func (f *Fabric) dropHostRoute(r *run, host *space, route netlink.Route) error {
 		if err != nil || !slices.ContainsFunc(list, func(have netlink.Route) bool { return routeKey(have) == routeKey(route) }) {
 			return err
 		}
-		if err := f.host.updateOrMend(r, host, []element{floatingElement(dst.Addr())}, nil); err != nil {
+		if err := f.host.updateOrMend(r, host, []nft.Element{floatingElement(dst.Addr())}, nil); err != nil {
 			return err
 		}
 		if err := f.dropProxy(r, host, dst.Addr()); err != nil {

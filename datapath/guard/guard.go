@@ -10,27 +10,19 @@
 package guard
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // Table is the name of the table.
 const Table = "kuryr_guard"
 
-// Of a connection's state and status (linux/netfilter/nf_conntrack_common.h).
-const (
-	stateNew   = 1 << 3
-	statusDNAT = 1 << 5 // IPS_DST_NAT
-)
-
-func table() *nftables.Table {
-	return &nftables.Table{Name: Table, Family: nftables.TableFamilyINet}
-}
+var table = nft.Table{Name: Table, Family: nftables.TableFamilyINet}
 
 // Set guards a link of this name, which need not be there. It is there when Set returns, and guards no other. Idempotent.
 func Set(link string) error {
@@ -38,18 +30,15 @@ func Set(link string) error {
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
-	c.AddTable(table()) // so that there is one to delete
-	c.DelTable(table())
-	t := c.AddTable(table())
-	forward := c.AddChain(&nftables.Chain{Name: "forward", Table: t, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter})
-	tcp := []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}}}
-	for _, refuse := range [][]expr.Any{
-		append(tcp, &expr.Reject{Type: unix.NFT_REJECT_TCP_RST}),
-		{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH}},
-	} {
-		c.AddRule(&nftables.Rule{Table: t, Chain: forward, Exprs: append(through(link), refuse...)})
-	}
-	if err := c.Flush(); err != nil {
+	forward := nft.Chain{Name: "forward", Type: nftables.ChainTypeFilter,
+		Hook: nftables.ChainHookForward, Priority: *nftables.ChainPriorityFilter}
+	forward.Add("", through(link), nft.Protocol(unix.IPPROTO_TCP), nft.Reset)
+	forward.Add("", through(link), nft.Unreachable)
+	x := nft.Begin(c)
+	x.AddTable(table) // so that there is one to delete
+	x.DeleteTable(table)
+	x.AddTable(table)
+	if err := errors.Join(x.AddChains(table, []nft.Chain{forward}), x.Commit()); err != nil {
 		return fmt.Errorf("nft table inet %s: %w", Table, err)
 	}
 	return nil
@@ -61,26 +50,15 @@ func Remove() error {
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
-	c.DelTable(table())
-	if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
+	x := nft.Begin(c)
+	x.DeleteTable(table)
+	if err := x.Commit(); err != nil && !nft.IsAbsent(err) {
 		return fmt.Errorf("nft table inet %s: %w", Table, err)
 	}
 	return nil
 }
 
 // through matches what comes in by a link, begins a connection, and is not translated.
-func through(link string) []expr.Any {
-	name := make([]byte, unix.IFNAMSIZ)
-	copy(name, link)
-	word := func(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
-	has := func(key expr.CtKey, bits uint32, op expr.CmpOp) []expr.Any {
-		return []expr.Any{
-			&expr.Ct{Key: key, Register: 1},
-			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: word(bits), Xor: word(0)},
-			&expr.Cmp{Op: op, Register: 1, Data: word(0)},
-		}
-	}
-	rule := []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: name}}
-	rule = append(rule, has(expr.CtKeySTATE, stateNew, expr.CmpOpNeq)...)
-	return append(rule, has(expr.CtKeySTATUS, statusDNAT, expr.CmpOpEq)...)
+func through(link string) nft.Exprs {
+	return nft.Join(nft.In(link), nft.State(nft.StateNew), nft.NotTranslated())
 }

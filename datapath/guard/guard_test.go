@@ -29,7 +29,7 @@ func TestSetAndRemove(t *testing.T) {
 			if len(tables) == 0 {
 				return 0
 			}
-			all, err := c.GetRules(table(), &nftables.Chain{Name: "forward", Table: table()})
+			all, err := table.Rules(c, "forward")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -44,4 +44,15 @@ func TestSetAndRemove(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRuleset compares the table with nft's text of it.
+func TestRuleset(t *testing.T) {
+	ns := nstest.New(t)
+	nstest.Do(t, ns, func() {
+		if err := Set("kuryr-node0"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	nstest.WantRuleset(t, ns, "testdata/guard.nft")
 }

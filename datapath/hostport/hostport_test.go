@@ -300,10 +300,26 @@ func TestRestored(t *testing.T) {
 	nstest.Do(t, w.host, func() {
 		c, err := nftables.New()
 		must(t, err)
-		c.DelTable(table())
+		c.DelTable(table.Ref())
 		must(t, c.Flush())
 	})
 	must(t, w.set("a", to("", sdn.TCP, 8080, podA)))
 	w.answers(w.client, "tcp", hostAddr+":8080", "a")
 	w.answers(w.client, "tcp", hostAddr+":9090", "b")
+}
+
+// TestRuleset compares the table with nft's text of it.
+func TestRuleset(t *testing.T) {
+	ns := nstest.New(t)
+	nstest.Do(t, ns, func() {
+		err := replace([]Mapping{
+			{Protocol: sdn.TCP, Port: 80, To: netip.MustParseAddrPort("10.0.0.2:8080")},
+			{Protocol: sdn.UDP, Port: 53, To: netip.MustParseAddrPort("[fd00::2]:53"),
+				Host: netip.MustParseAddr("2001:db8::1")},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	nstest.WantRuleset(t, ns, "testdata/hostport.nft")
 }

@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kuryr/kuryr/sdn"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // conntrack is a socket to the kernel's connection tracking (linux/netfilter/nfnetlink_conntrack.h). The library that others use for it can only bring all entries here; with a
@@ -33,9 +35,8 @@ const (
 
 // Bits of an entry's status (linux/netfilter/nf_conntrack_common.h).
 const (
-	isAnswered   = 1 << 1 // IPS_SEEN_REPLY
-	isAssured    = 1 << 2 // IPS_ASSURED: both ends have agreed
-	isTranslated = 1 << 5 // IPS_DST_NAT
+	isAnswered = 1 << 1 // IPS_SEEN_REPLY
+	isAssured  = 1 << 2 // IPS_ASSURED: both ends have agreed
 )
 
 // flow is an entry of connection tracking.
@@ -48,28 +49,28 @@ type flow struct {
 
 // ask is which flows are wanted: all of a protocol and a family, or those to an address, if it is not unspecified, and a port.
 type ask struct {
-	version
+	nft.Version
 	protocol sdn.Protocol
 	to       netip.AddrPort
 }
 
-func (v version) af() byte {
-	if v == v4 {
+func af(v nft.Version) byte {
+	if v == nft.V4 {
 		return unix.AF_INET
 	}
 	return unix.AF_INET6
 }
 
 // head is struct nfgenmsg.
-func (v version) head() []byte { return []byte{v.af(), unix.NFNETLINK_V0, 0, 0} }
+func head(v nft.Version) []byte { return []byte{af(v), unix.NFNETLINK_V0, 0, 0} }
 
 // settles are the bits of status of which one is enough for a flow of the protocol to go on as it is, whatever frontends come.
 func settles(p sdn.Protocol) uint32 {
 	switch p {
 	case sdn.TCP:
-		return isTranslated | isAnswered // an entry of which the only answer is a reset the kernel deletes itself
+		return nft.StatusDNAT | isAnswered // an entry of which the only answer is a reset the kernel deletes itself
 	case sdn.SCTP:
-		return isTranslated | isAssured // one that was aborted it keeps for ten seconds
+		return nft.StatusDNAT | isAssured // one that was aborted it keeps for ten seconds
 	}
 	return 0
 }
@@ -112,7 +113,7 @@ func (c conntrack) each(a ask, f func(flow)) error {
 	if err != nil {
 		return err
 	}
-	list, err := c.Execute(netlink.Message{Header: netlink.Header{Type: conntrackGet, Flags: netlink.Request | netlink.Dump}, Data: append(a.head(), body...)})
+	list, err := c.Execute(netlink.Message{Header: netlink.Header{Type: conntrackGet, Flags: netlink.Request | netlink.Dump}, Data: append(head(a.Version), body...)})
 	if err != nil {
 		return fmt.Errorf("read connection tracking: %w", err)
 	}
@@ -135,13 +136,13 @@ func (c conntrack) forgetThose(a ask, stale func(flow) bool) error {
 	if err != nil {
 		return err
 	}
-	return c.forget(a.version, found)
+	return c.forget(a.Version, found)
 }
 
 // forget deletes flows. One that has ended meanwhile is fine.
-func (c conntrack) forget(v version, list []flow) error {
+func (c conntrack) forget(v nft.Version, list []flow) error {
 	for _, w := range list {
-		_, err := c.Execute(netlink.Message{Header: netlink.Header{Type: conntrackDelete, Flags: netlink.Request | netlink.Acknowledge}, Data: append(v.head(), w.id...)})
+		_, err := c.Execute(netlink.Message{Header: netlink.Header{Type: conntrackDelete, Flags: netlink.Request | netlink.Acknowledge}, Data: append(head(v), w.id...)})
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("delete from connection tracking: %w", err)
 		}

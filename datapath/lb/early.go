@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kuryr/kuryr/sdn"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // Who calls a frontend of TCP or SCTP before it is there, and has no answer, leaves an entry in connection tracking that leads nowhere, for two minutes and longer where the client calls again: its
@@ -42,7 +44,7 @@ func cameEarly(f flow, keys map[Key]bool, own map[netip.Addr]bool) bool {
 	if keys[key] {
 		return true
 	}
-	key.Addr = versionOf(key.Addr).unspecified()
+	key.Addr = unspecified(nft.VersionOf(key.Addr))
 	return keys[key] && own[f.to.Addr()]
 }
 
@@ -120,7 +122,7 @@ func (t *Table) forgetEarly(ctx context.Context, keys map[Key]bool) error {
 	asks := map[ask]ask{} // by what all of them have in common
 	var own map[netip.Addr]bool
 	for key := range keys {
-		all := ask{version: versionOf(key.Addr), protocol: key.Protocol}
+		all := ask{Version: nft.VersionOf(key.Addr), protocol: key.Protocol}
 		one := all
 		if _, others := asks[all]; !others {
 			one.to = netip.AddrPortFrom(key.Addr, key.Port)

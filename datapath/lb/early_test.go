@@ -19,6 +19,8 @@ import (
 
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/kuryr/kuryr/sdn"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // fromPort is ask by TCP from a source port. The connection ends by a reset, so that the port is free at once.
@@ -67,7 +69,7 @@ func (w *world) mute(port byte) (end func()) {
 	do(func(c *nftables.Conn) {
 		c.AddTable(table)
 		out := c.AddChain(&nftables.Chain{Name: "output", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityRaw})
-		c.AddRule(&nftables.Rule{Table: table, Chain: out, Exprs: join(proto(unix.IPPROTO_TCP), field(ports, 0, 0, port), drop)})
+		c.AddRule(&nftables.Rule{Table: table, Chain: out, Exprs: nft.Join(nft.Protocol(unix.IPPROTO_TCP), nft.Field(nft.TransportHeader, 0, 0, port), nft.Drop)})
 	})
 	return func() { do(func(c *nftables.Conn) { c.DelTable(table) }) }
 }
@@ -174,7 +176,7 @@ func (w *world) lost(addrs ...string) {
 	for _, addr := range addrs {
 		to, came := netip.AddrPortFrom(netip.MustParseAddr(addr), 80), false
 		for began := time.Now(); !came; time.Sleep(time.Millisecond) {
-			must(w.t, w.table.kernel.flows.each(ask{versionOf(to.Addr()), sdn.TCP, to}, func(f flow) { came = came || f.to == to }))
+			must(w.t, w.table.kernel.flows.each(ask{nft.VersionOf(to.Addr()), sdn.TCP, to}, func(f flow) { came = came || f.to == to }))
 			if time.Since(began) > w.wait {
 				w.t.Fatalf("nothing came for %s", addr)
 			}
@@ -206,7 +208,7 @@ func TestConnectionsAtAPortGoOn(t *testing.T) {
 				t.Errorf("%s: the connection to %s says %q", any, want, got)
 			}
 		}
-		must(t, w.table.kernel.flows.each(ask{version: versions[i], protocol: sdn.TCP}, func(f flow) {
+		must(t, w.table.kernel.flows.each(ask{Version: nft.Versions[i], protocol: sdn.TCP}, func(f flow) {
 			t.Errorf("a flow is asked for that is a connection: %+v", f)
 		}))
 		if got := w.ask("out", "tcp", at([]string{node4, node6}[i], 80)); got[:1] != "c" {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // asksAtMost is how many frontends are asked for one by one. For more, all UDP flows of the family are looked through once.
@@ -30,7 +32,7 @@ func (s stale) has(f flow) bool {
 	}
 	key := Key{f.to.Addr(), sdn.UDP, f.to.Port()}
 	if _, changed := s.changed[key]; s.frontends[key] == nil && !changed {
-		key.Addr = versionOf(key.Addr).unspecified()
+		key.Addr = unspecified(nft.VersionOf(key.Addr))
 	}
 	endpoints, changed := s.changed[key]
 	led := f.answerer != f.to
@@ -58,8 +60,8 @@ func (t *Table) addresses() (map[netip.Addr]bool, error) {
 	return own, nil
 }
 
-func (v version) unspecified() netip.Addr {
-	if v == v4 {
+func unspecified(v nft.Version) netip.Addr {
+	if v == nft.V4 {
 		return netip.IPv4Unspecified()
 	}
 	return netip.IPv6Unspecified()
@@ -71,9 +73,9 @@ func (t *Table) forget(ctx context.Context) error {
 		return nil
 	}
 	s := stale{frontends: t.frontends, changed: map[Key]map[netip.AddrPort]bool{}}
-	asks := map[version][]ask{}
+	asks := map[nft.Version][]ask{}
 	for key := range t.owed {
-		v := versionOf(key.Addr)
+		v := nft.VersionOf(key.Addr)
 		asks[v] = append(asks[v], ask{v, sdn.UDP, netip.AddrPortFrom(key.Addr, key.Port)})
 		s.changed[key] = t.frontends[key].keeps()
 		if key.Addr.IsUnspecified() && s.own == nil {
@@ -85,7 +87,7 @@ func (t *Table) forget(ctx context.Context) error {
 	}
 	for v, list := range asks {
 		if len(list) > asksAtMost {
-			list = []ask{{version: v, protocol: sdn.UDP}}
+			list = []ask{{Version: v, protocol: sdn.UDP}}
 		}
 		for _, a := range list {
 			if err := ctx.Err(); err != nil {

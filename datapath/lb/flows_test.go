@@ -14,6 +14,8 @@ import (
 	"github.com/google/nftables/expr"
 
 	"github.com/kuryr/kuryr/sdn"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // A UDP client that never pauses follows a frontend: to another endpoint, to none, to none at all, and to the first that comes.
@@ -77,7 +79,7 @@ func TestFlowsThroughStay(t *testing.T) {
 			t.Fatal(got)
 		}
 		passing := func() (n int) {
-			must(t, w.table.kernel.flows.each(ask{versions[i], sdn.UDP, netip.AddrPortFrom(netip.MustParseAddr(addrs["a"][i]), 80)}, func(f flow) {
+			must(t, w.table.kernel.flows.each(ask{nft.Versions[i], sdn.UDP, netip.AddrPortFrom(netip.MustParseAddr(addrs["a"][i]), 80)}, func(f flow) {
 				if f.to.Addr().String() == addrs["a"][i] {
 					n++
 				}
@@ -189,8 +191,8 @@ func (w *world) inZone(port uint16) {
 		t := c.AddTable(&nftables.Table{Name: "zones", Family: nftables.TableFamilyINet})
 		pre := c.AddChain(&nftables.Chain{Name: "prerouting", Table: t, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw})
 		for _, side := range []uint32{0, 2} { // source and destination
-			c.AddRule(&nftables.Rule{Table: t, Chain: pre, Exprs: join(field(ports, side, byte(port>>8), byte(port)), exprs{
-				&expr.Immediate{Register: reg(0), Data: binaryutil.NativeEndian.PutUint16(7)}, &expr.Ct{Key: expr.CtKeyZONE, Register: reg(0), SourceRegister: true},
+			c.AddRule(&nftables.Rule{Table: t, Chain: pre, Exprs: nft.Join(nft.Field(nft.TransportHeader, side, byte(port>>8), byte(port)), nft.Exprs{
+				&expr.Immediate{Register: nft.Reg(0), Data: binaryutil.NativeEndian.PutUint16(7)}, &expr.Ct{Key: expr.CtKeyZONE, Register: nft.Reg(0), SourceRegister: true},
 			})})
 		}
 		return c.Flush()
@@ -206,7 +208,7 @@ func TestConntrack(t *testing.T) {
 	w.restore(to(key(vip4, sdn.UDP), "a"), to(key(vip6, sdn.UDP), "a"))
 	w.inZone(8082)
 	for i, vip := range []string{vip4, vip6} {
-		v, pod := versions[i], netip.MustParseAddr(addrs["a"][i])
+		v, pod := nft.Versions[i], netip.MustParseAddr(addrs["a"][i])
 		for _, addr := range []string{at(vip, 80), at(addrs["a"][i], 8080), at(addrs["a"][i], 8081), at(addrs["a"][i], 8082)} {
 			if got := w.ask("out", "udp", addr); got[:1] != "a" {
 				t.Fatal(got)
@@ -217,7 +219,7 @@ func TestConntrack(t *testing.T) {
 			must(t, w.table.kernel.flows.each(a, func(f flow) { list = append(list, f) }))
 			return list
 		}
-		if n := len(flows(ask{version: v, protocol: sdn.UDP})); n != 3 {
+		if n := len(flows(ask{Version: v, protocol: sdn.UDP})); n != 3 {
 			t.Errorf("IPv%s: %d flows in all, want 3", v, n)
 		}
 		vipPort := netip.AddrPortFrom(netip.MustParseAddr(vip), 80)
@@ -234,7 +236,7 @@ func TestConntrack(t *testing.T) {
 		if n := len(flows(ask{v, sdn.UDP, vipPort})); n != 0 {
 			t.Errorf("IPv%s: %d flows to the VIP after it was deleted", v, n)
 		}
-		if n := len(flows(ask{v, sdn.UDP, netip.AddrPortFrom(v.unspecified(), 8081)})); n != 1 {
+		if n := len(flows(ask{v, sdn.UDP, netip.AddrPortFrom(unspecified(v), 8081)})); n != 1 {
 			t.Errorf("IPv%s: %d flows to the port, want 1", v, n)
 		}
 	}

@@ -4,7 +4,6 @@ package lb
 
 import (
 	"cmp"
-	"encoding/binary"
 	"hash/fnv"
 	"iter"
 	"net/netip"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/kuryr/kuryr/sdn"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // frontend is what is told of one, and which slot each endpoint has. An endpoint keeps its slot as far as it can, so that a change of one among a thousand is a change of
@@ -115,58 +116,47 @@ func (f *frontend) number(had *frontend) {
 	}
 }
 
-func (k Key) kind() kind { return kind{version: versionOf(k.Addr), node: k.Addr.IsUnspecified()} }
-
-// element is a set's or map's element, comparable, in the kernel's form.
-type element struct{ set, key, end, value string }
+func (k Key) kind() kind { return kind{Version: nft.VersionOf(k.Addr), node: k.Addr.IsUnspecified()} }
 
 // lasts tells elements that stay whatever the frontends are, until something is done or a time is over.
-func (e element) lasts() bool {
-	return strings.HasPrefix(e.set, "owed") || strings.HasPrefix(e.set, "left")
+func lasts(e nft.Element) bool {
+	return strings.HasPrefix(e.Set, "owed") || strings.HasPrefix(e.Set, "left")
 }
-
-func portBytes(port uint16) string {
-	return string(binary.BigEndian.AppendUint16(nil, port)) + "\x00\x00"
-}
-
-func addrBytes(a netip.Addr) string { return string(a.AsSlice()) }
 
 func protocolBytes(p sdn.Protocol) string { return string([]byte{byte(p), 0, 0, 0}) }
 
-func endpointBytes(e netip.AddrPort) string { return addrBytes(e.Addr()) + portBytes(e.Port()) }
-
 func (k Key) bytes() string {
-	s := protocolBytes(k.Protocol) + portBytes(k.Port)
+	s := protocolBytes(k.Protocol) + nft.Uint16(k.Port)
 	if k.Addr.IsUnspecified() {
 		return s
 	}
-	return addrBytes(k.Addr) + s
+	return nft.Addr(k.Addr) + s
 }
 
 // owed says that stale flows of the frontend, which went, are to be forgotten yet.
-func (k Key) owed() element { return element{set: k.kind().owed(), key: k.bytes()} }
+func (k Key) owed() nft.Element { return nft.Element{Set: k.kind().owed(), Key: k.bytes()} }
 
 // elements calls add with all that is the frontend's own. No element comes twice.
-func (f *frontend) elements(add func(element)) {
+func (f *frontend) elements(add func(nft.Element)) {
 	k, key := f.kind(), f.Key.bytes()
-	add(element{set: k.services(), key: key, value: string(word(uint32(f.profile())))})
+	add(nft.Element{Set: k.services(), Key: key, Value: string(nft.Word(uint32(f.profile())))})
 	numbered := map[uint32]bool{}
 	for i, e := range f.slots {
 		number := uint32(i)
 		if f.ids != nil {
-			add(element{set: k.picks(), key: key + string(word(number)), value: string(word(f.ids[i]))})
+			add(nft.Element{Set: k.picks(), Key: key + string(nft.Word(number)), Value: string(nft.Word(f.ids[i]))})
 			if number = f.ids[i]; numbered[number] {
 				continue
 			}
 			numbered[number] = true
 		}
-		add(element{set: k.endpoints(), key: key + string(word(number)), value: endpointBytes(e)})
+		add(nft.Element{Set: k.endpoints(), Key: key + string(nft.Word(number)), Value: nft.Endpoint(e)})
 	}
 	if f.within {
 		return
 	}
 	for _, p := range ipprefix.Widest(masked(f.Sources)) {
-		add(element{set: k.sources(), key: key + addrBytes(p.Addr()), end: key + addrBytes(ipprefix.Last(p))})
+		add(nft.Element{Set: k.sources(), Key: key + nft.Addr(p.Addr()), End: key + nft.Addr(ipprefix.Last(p))})
 	}
 	if f.inside != nil {
 		f.inside.elements(add)
@@ -268,15 +258,15 @@ func (f *frontend) members(bridges bool, add func(member)) {
 }
 
 // elements calls add with those of a member; the bridges' are true.
-func (m member) elements(bridges bool, add func(element)) {
-	v, addr := versionOf(m.Addr()), addrBytes(m.Addr())
+func (m member) elements(bridges bool, add func(nft.Element)) {
+	v, addr := nft.VersionOf(m.Addr()), nft.Addr(m.Addr())
 	if m.Port() != 0 {
-		add(element{set: v.answers(), key: addr + protocolBytes(m.Protocol) + portBytes(m.Port())})
+		add(nft.Element{Set: answers(v), Key: addr + protocolBytes(m.Protocol) + nft.Uint16(m.Port())})
 		return
 	}
-	add(element{set: v.self(), key: addr + addr})
+	add(nft.Element{Set: self(v), Key: addr + addr})
 	if bridges {
-		add(element{set: v.hosts(), key: addr})
+		add(nft.Element{Set: hosts(v), Key: addr})
 	}
 }
 

@@ -11,15 +11,13 @@ import (
 	"time"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
-	"github.com/google/nftables/userdata"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 const (
-	// chunk is how many elements go into one message: an attribute's length has 16 bits.
-	chunk = 250
 	// bufferSize is how much one transaction, which is one message to the kernel, and its answers may take. It is a limit; memory is taken as it is used.
 	bufferSize = 256 << 20
 )
@@ -29,7 +27,7 @@ type kernel struct {
 	name   string
 	bridge bool // is there to be one in the bridge family, too
 	sets   []nftables.Set
-	chains []chain
+	chains []nft.Chain
 	family map[string]nftables.TableFamily // by set
 	base   base
 	nft    *nftables.Conn
@@ -93,9 +91,11 @@ func (k *kernel) close() {
 	}
 }
 
-func (k *kernel) table(f nftables.TableFamily) *nftables.Table {
-	return &nftables.Table{Name: k.name, Family: f}
+func (k *kernel) in(f nftables.TableFamily) nft.Table {
+	return nft.Table{Name: k.name, Family: f, Words: true}
 }
+
+func (k *kernel) table(f nftables.TableFamily) *nftables.Table { return k.in(f).Ref() }
 
 // families are those with a table.
 func (k *kernel) families() []nftables.TableFamily {
@@ -106,7 +106,7 @@ func (k *kernel) families() []nftables.TableFamily {
 }
 
 // fixed is what a family's table always has.
-func (k *kernel) fixed(f nftables.TableFamily) ([]nftables.Set, []chain) {
+func (k *kernel) fixed(f nftables.TableFamily) ([]nftables.Set, []nft.Chain) {
 	if f == nftables.TableFamilyBridge {
 		return bridgeSets(), bridgeChains()
 	}
@@ -115,7 +115,7 @@ func (k *kernel) fixed(f nftables.TableFamily) ([]nftables.Set, []chain) {
 
 func (k *kernel) isFixed(chain string) bool {
 	for _, c := range k.chains {
-		if c.name == chain {
+		if c.Name == chain {
 			return true
 		}
 	}
@@ -131,13 +131,13 @@ type lead struct {
 func (l lead) name() string { return l.kind.lead(l.profile) }
 
 // element is what leads packets to the profile's chain; its value is no data, but that chain.
-func (l lead) element() element {
-	return element{set: l.profiles(), key: string(word(uint32(l.profile)))}
+func (l lead) element() nft.Element {
+	return nft.Element{Set: l.profiles(), Key: string(nft.Word(uint32(l.profile)))}
 }
 
 // chainsOf are those that a profile needs beside the fixed ones. That which remembers is shared with other profiles.
-func (k *kernel) chainsOf(l lead) []chain {
-	list := []chain{l.leadChain(l.profile)}
+func (k *kernel) chainsOf(l lead) []nft.Chain {
+	list := []nft.Chain{l.leadChain(l.profile)}
 	if l.timeout() > 0 {
 		list = append(list, l.keepChain(k.base, l.profile))
 	}
@@ -151,7 +151,7 @@ type change struct {
 	mend        []placed               // chains whose rules are made anew
 	leads       []lead                 // to make
 	chains      map[string]bool        // those that are there
-	remove, add []element              // in this order
+	remove, add []nft.Element          // in this order
 }
 
 func (c *change) empty() bool {
@@ -161,7 +161,7 @@ func (c *change) empty() bool {
 // placed is a chain of a family's table.
 type placed struct {
 	nftables.TableFamily
-	chain
+	nft.Chain
 }
 
 // commit makes a change, all or nothing. Only where there is no room for more endpoints that went, these are left out.
@@ -171,7 +171,7 @@ func (k *kernel) commit(ctx context.Context, c *change) error {
 		return err
 	}
 	k.base.log().Warn("too many endpoints went of late: connections to those that go now, from their own bridge, end", "table", k.name)
-	c.add = slices.DeleteFunc(c.add, func(e element) bool { return strings.HasPrefix(e.set, "left") })
+	c.add = slices.DeleteFunc(c.add, func(e nft.Element) bool { return strings.HasPrefix(e.Set, "left") })
 	return k.try(ctx, c)
 }
 
@@ -179,38 +179,38 @@ func (k *kernel) try(ctx context.Context, c *change) error {
 	if err := ctx.Err(); err != nil || c.empty() {
 		return err
 	}
+	x := nft.Begin(k.nft)
 	if c.replace {
 		for _, f := range c.old {
-			k.nft.DelTable(k.table(f))
+			x.DeleteTable(k.in(f))
 		}
 		for _, f := range k.families() {
-			if err := k.create(f); err != nil {
+			if err := k.create(x, f); err != nil {
 				return err
 			}
 		}
 	}
 	for _, m := range c.mend {
-		k.nft.FlushChain(&nftables.Chain{Name: m.name, Table: k.table(m.TableFamily)})
-		if err := k.addRules(m.TableFamily, m.chain); err != nil {
+		if err := x.ReplaceRules(k.in(m.TableFamily), m.Chain); err != nil {
 			return err
 		}
 	}
-	if err := k.queue(c.remove, k.nft.SetDeleteElements); err != nil {
+	if err := k.queue(c.remove, x.DeleteElements); err != nil {
 		return err
 	}
-	if err := k.addLeads(c); err != nil {
+	if err := k.addLeads(x, c); err != nil {
 		return err
 	}
-	if err := k.queue(c.add, k.nft.SetAddElements); err != nil {
+	if err := k.queue(c.add, x.AddElements); err != nil {
 		return err
 	}
-	return k.flush(len(c.remove) + len(c.leads) + len(c.add))
+	return k.flush(x, len(c.remove)+len(c.leads)+len(c.add))
 }
 
 // flush has the kernel do what was queued, which changes so many elements.
-func (k *kernel) flush(elements int) error {
+func (k *kernel) flush(x *nft.Transaction, elements int) error {
 	began := time.Now()
-	err := k.nft.Flush()
+	err := x.Commit()
 	if err != nil {
 		err = fmt.Errorf("nft table %s: %w", k.name, err)
 	}
@@ -220,117 +220,71 @@ func (k *kernel) flush(elements int) error {
 	return err
 }
 
-// create makes the fixed part of a family's table: all chains first, as rules go to chains that come later.
-func (k *kernel) create(f nftables.TableFamily) error {
-	k.nft.AddTable(k.table(f))
+// create makes the fixed part of a family's table.
+func (k *kernel) create(x *nft.Transaction, f nftables.TableFamily) error {
+	x.AddTable(k.in(f))
 	sets, chains := k.fixed(f)
-	for i, s := range sets {
-		s.Table, s.ID = k.table(f), uint32(i+1) // chosen here, as the library numbers sets by a variable that all connections share
-		if err := k.nft.AddSet(&s, nil); err != nil {
-			return fmt.Errorf("set %s: %w", s.Name, err)
-		}
-	}
-	return k.addChains(f, chains)
-}
-
-func (k *kernel) addChains(f nftables.TableFamily, list []chain) error {
-	for _, c := range list {
-		n := &nftables.Chain{Name: c.name, Table: k.table(f), Type: c.kind, Hooknum: c.hook}
-		if c.hook != nil {
-			n.Priority = &c.priority
-		}
-		k.nft.AddChain(n)
-	}
-	for _, c := range list {
-		if err := k.addRules(f, c); err != nil {
+	for _, s := range sets {
+		if err := x.AddSet(k.in(f), s); err != nil {
 			return err
 		}
 	}
-	return nil
+	return x.AddChains(k.in(f), chains)
 }
 
-func (k *kernel) addRules(f nftables.TableFamily, c chain) error {
-	for _, r := range c.rules {
-		stamp, err := r.stamp(f)
-		if err != nil {
-			return err
-		}
-		k.nft.AddRule(&nftables.Rule{
-			Table: k.table(f), Chain: &nftables.Chain{Name: c.name, Table: k.table(f)}, Exprs: r.exprs,
-			UserData: userdata.AppendString(nil, userdata.TypeComment, stamp),
-		})
-	}
-	return nil
-}
-
-func (k *kernel) addLeads(c *change) error {
+func (k *kernel) addLeads(x *nft.Transaction, c *change) error {
 	made := map[string]bool{}
-	var list []chain
+	var list []nft.Chain
 	for _, l := range c.leads {
 		for _, ch := range k.chainsOf(l) {
-			if !c.chains[ch.name] && !made[ch.name] {
-				made[ch.name] = true
+			if !c.chains[ch.Name] && !made[ch.Name] {
+				made[ch.Name] = true
 				list = append(list, ch)
 			}
 		}
 	}
-	if err := k.addChains(nftables.TableFamilyINet, list); err != nil {
+	inet := k.in(nftables.TableFamilyINet)
+	if err := x.AddChains(inet, list); err != nil {
 		return err
 	}
+	var elements []nft.Element
 	for _, l := range c.leads {
-		e := []nftables.SetElement{{Key: []byte(l.element().key), VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: l.name()}}}
-		if err := k.nft.SetAddElements(&nftables.Set{Table: k.table(nftables.TableFamilyINet), Name: l.profiles(), IsMap: true}, e); err != nil {
-			return fmt.Errorf("set %s: %w", l.profiles(), err)
-		}
+		e := l.element()
+		e.GoTo = l.name()
+		elements = append(elements, e)
 	}
-	return nil
+	return x.AddElements(inet, elements)
 }
 
 // tidy takes away elements of profiles that no frontend has, and then chains that nothing leads to but each other. It is a transaction of its own, after that which
 // changed the frontends: a packet may have looked up a frontend before the one, and look for its profile after it.
-func (k *kernel) tidy(ctx context.Context, unused []element, chains []string) error {
+func (k *kernel) tidy(ctx context.Context, unused []nft.Element, chains []string) error {
 	if len(unused)+len(chains) == 0 {
 		return nil
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := k.queue(unused, k.nft.SetDeleteElements); err != nil {
+	x := nft.Begin(k.nft)
+	if err := k.queue(unused, x.DeleteElements); err != nil {
 		return err
 	}
-	for _, name := range chains {
-		k.nft.FlushChain(&nftables.Chain{Name: name, Table: k.table(nftables.TableFamilyINet)})
-	}
-	for _, name := range chains {
-		k.nft.DelChain(&nftables.Chain{Name: name, Table: k.table(nftables.TableFamilyINet)})
-	}
-	return k.flush(len(unused))
+	x.DeleteChains(k.in(nftables.TableFamilyINet), chains...)
+	return k.flush(x, len(unused))
 }
 
-func (k *kernel) queue(list []element, call func(*nftables.Set, []nftables.SetElement) error) error {
-	bySet := map[string][]nftables.SetElement{}
+// queue calls call with the elements of each family's table.
+func (k *kernel) queue(list []nft.Element, call func(nft.Table, []nft.Element) error) error {
+	byFamily := map[nftables.TableFamily][]nft.Element{}
 	for _, e := range list {
-		bySet[e.set] = append(bySet[e.set], nftables.SetElement{Key: []byte(e.key), KeyEnd: []byte(e.end), Val: []byte(e.value)})
+		byFamily[k.family[e.Set]] = append(byFamily[k.family[e.Set]], e)
 	}
-	for _, name := range sortedKeys(bySet) {
-		s := &nftables.Set{Table: k.table(k.family[name]), Name: name, IsMap: isMap(name)}
-		for part := range slices.Chunk(bySet[name], chunk) {
-			if err := call(s, part); err != nil {
-				return fmt.Errorf("set %s: %w", name, err)
-			}
+	for _, f := range k.families() {
+		if err := call(k.in(f), byFamily[f]); err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-// isMap tells by a set's name whether it is a map.
-func isMap(set string) bool {
-	for _, prefix := range []string{"service", "endpoint", "pick", "client", "profile"} {
-		if strings.HasPrefix(set, prefix) {
-			return true
-		}
-	}
-	return false
 }
 
 // remove deletes the tables; absent is fine.

@@ -14,11 +14,12 @@ import (
 	"time"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
 
 	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/sdn"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // state is what the kernel has.
@@ -27,15 +28,15 @@ type state struct {
 	damage   []Difference
 	stale    []placed // chains with other rules
 	tables   []nftables.TableFamily
-	chains   map[string]bool      // of the inet family, as this program makes them
-	strays   []string             // and others
-	elements map[string][]element // by set; but clients
-	leads    map[lead]bool        // with chain and element
+	chains   map[string]bool          // of the inet family, as this program makes them
+	strays   []string                 // and others
+	elements map[string][]nft.Element // by set; but clients
+	leads    map[lead]bool            // with chain and element
 }
 
 // read reads the whole table.
 func (k *kernel) read(ctx context.Context) (*state, error) {
-	s := &state{chains: map[string]bool{}, elements: map[string][]element{}, leads: map[lead]bool{}}
+	s := &state{chains: map[string]bool{}, elements: map[string][]nft.Element{}, leads: map[lead]bool{}}
 	have, err := k.nft.ListTables()
 	if err != nil {
 		return nil, fmt.Errorf("list tables: %w", err)
@@ -69,17 +70,17 @@ func (s *state) differ(object string, want, have bool) {
 
 func (k *kernel) readTable(ctx context.Context, s *state, f nftables.TableFamily) error {
 	sets, fixed := k.fixed(f)
-	have, err := k.nft.GetSets(k.table(f))
+	have, err := k.in(f).Sets(k.nft)
 	if err != nil {
-		return fmt.Errorf("list sets: %w", err)
+		return err
 	}
 	for _, want := range sets {
-		i := slices.IndexFunc(have, func(h *nftables.Set) bool { return h.Name == want.Name })
-		if i < 0 {
+		h := have[want.Name]
+		if h == nil {
 			s.differ("set "+want.Name, true, false)
 			continue
 		}
-		if h := have[i]; !sameType(want, *h) {
+		if !nft.SameSet(h, want) {
 			s.damage = append(s.damage, Difference{Object: "set " + want.Name, Want: want.KeyType.Name, Have: h.KeyType.Name})
 			continue
 		}
@@ -90,9 +91,9 @@ func (k *kernel) readTable(ctx context.Context, s *state, f nftables.TableFamily
 			return err
 		}
 	}
-	for _, h := range have { // what another version has beside: its chains cannot go while such a set leads to them
-		if !h.Anonymous && !slices.ContainsFunc(sets, func(want nftables.Set) bool { return want.Name == h.Name }) {
-			s.differ("set "+h.Name, false, true)
+	for _, name := range sortedKeys(have) { // what another version has beside: its chains cannot go while such a set leads to them
+		if !slices.ContainsFunc(sets, func(want nftables.Set) bool { return want.Name == name }) {
+			s.differ("set "+name, false, true)
 		}
 	}
 	return k.readChains(s, f, fixed)
@@ -100,22 +101,21 @@ func (k *kernel) readTable(ctx context.Context, s *state, f nftables.TableFamily
 
 // readSet reads a set. While the kernel spreads a hash table over more buckets, which it does behind the back of who fills it, a listing that goes on in another message misses
 // elements, and has others twice, just as many: then it is read again.
-func (k *kernel) readSet(ctx context.Context, f nftables.TableFamily, name string) ([]element, error) {
+func (k *kernel) readSet(ctx context.Context, f nftables.TableFamily, name string) ([]nft.Element, error) {
 	wait := backoff.Backoff{Min: time.Millisecond, Max: time.Second}
 	for reads := 1; ; reads++ {
-		list, err := k.nft.GetSetElements(&nftables.Set{Table: k.table(f), Name: name})
+		elements, err := k.in(f).Elements(k.nft, name, false)
 		if err != nil {
-			return nil, fmt.Errorf("read set %s: %w", name, err)
+			return nil, err
 		}
-		elements, seen := make([]element, len(list)), make(map[string]bool, len(list))
-		for i, e := range list {
-			elements[i] = element{name, string(e.Key), string(e.KeyEnd), string(e.Val)}
+		seen := make(map[string]bool, len(elements))
+		for i, e := range elements {
 			if strings.HasPrefix(name, "profile") {
-				elements[i].value = "" // its key says it all
+				elements[i].Value = "" // its key says it all
 			}
-			seen[elements[i].key+elements[i].end] = true
+			seen[e.Key+e.End] = true
 		}
-		if len(seen) == len(list) || strings.HasPrefix(name, "left") { // of which no one matters
+		if len(seen) == len(elements) || strings.HasPrefix(name, "left") { // of which no one matters
 			return elements, nil
 		}
 		if reads == maxReads {
@@ -131,34 +131,18 @@ func (k *kernel) readSet(ctx context.Context, f nftables.TableFamily, name strin
 // to wait about a second for other work of the kernel.
 const maxReads = 11
 
-func sameType(want, have nftables.Set) bool {
-	if want.IsMap != have.IsMap || want.Interval != have.Interval {
-		return false
-	}
-	if want.DataType == nftables.TypeVerdict { // the library gives it as the type of the key
-		return have.KeyType == nftables.TypeVerdict
-	}
-	return want.KeyType.Bytes == have.KeyType.Bytes && want.KeyType.GetNFTMagic() == have.KeyType.GetNFTMagic() && (!want.IsMap || want.DataType.GetNFTMagic() == have.DataType.GetNFTMagic())
-}
-
 // readChains compares chains by their rules' stamps.
-func (k *kernel) readChains(s *state, f nftables.TableFamily, fixed []chain) error {
-	list, err := k.nft.ListChainsOfTableFamily(f)
+func (k *kernel) readChains(s *state, f nftables.TableFamily, fixed []nft.Chain) error {
+	have, err := k.in(f).Chains(k.nft)
 	if err != nil {
-		return fmt.Errorf("list chains: %w", err)
-	}
-	have := map[string]*nftables.Chain{}
-	for _, c := range list {
-		if c.Table.Name == k.name {
-			have[c.Name] = c
-		}
+		return err
 	}
 	if f == nftables.TableFamilyINet {
 		// A profile is known by its element, and has chains then: the kernel keeps what an element leads to.
 		for _, kd := range kinds {
 			for _, e := range s.elements[kd.profiles()] {
-				if len(e.key) == 4 {
-					l := lead{kd, profile(binary.NativeEndian.Uint32([]byte(e.key)))}
+				if len(e.Key) == 4 {
+					l := lead{kd, profile(binary.NativeEndian.Uint32([]byte(e.Key)))}
 					s.leads[l] = true
 					fixed = append(slices.Clip(fixed), k.chainsOf(l)...)
 				}
@@ -167,16 +151,16 @@ func (k *kernel) readChains(s *state, f nftables.TableFamily, fixed []chain) err
 	}
 	checked := map[string]bool{}
 	for _, want := range fixed {
-		if checked[want.name] {
+		if checked[want.Name] {
 			continue
 		}
-		checked[want.name] = true
-		c := have[want.name]
-		if c == nil || c.Type != want.kind || want.hook != nil && (c.Hooknum == nil || *c.Hooknum != *want.hook || *c.Priority != want.priority) {
-			s.damage = append(s.damage, Difference{Object: "chain " + want.name, Want: "as this program makes it"})
+		checked[want.Name] = true
+		c := have[want.Name]
+		if c == nil || !nft.SameChain(c, want) {
+			s.damage = append(s.damage, Difference{Object: "chain " + want.Name, Want: "as this program makes it"})
 			continue
 		}
-		same, err := k.sameRules(f, want)
+		same, err := k.in(f).HasRules(k.nft, want)
 		if err != nil {
 			return err
 		}
@@ -193,26 +177,6 @@ func (k *kernel) readChains(s *state, f nftables.TableFamily, fixed []chain) err
 		}
 	}
 	return nil
-}
-
-func (k *kernel) sameRules(f nftables.TableFamily, want chain) (bool, error) {
-	rules, err := k.nft.GetRules(k.table(f), &nftables.Chain{Name: want.name, Table: k.table(f)})
-	if err != nil {
-		return false, fmt.Errorf("list rules of %s: %w", want.name, err)
-	}
-	if len(rules) != len(want.rules) {
-		return false, nil
-	}
-	for i, have := range rules {
-		stamp, err := want.rules[i].stamp(f)
-		if err != nil {
-			return false, err
-		}
-		if comment, _ := userdata.GetString(have.UserData, userdata.TypeComment); comment != stamp {
-			return false, nil
-		}
-	}
-	return true, nil
 }
 
 // frontends are what the kernel's elements tell of slots and ids, as far as they make sense: where an endpoint is already, it may stay.
@@ -236,19 +200,19 @@ func (s *state) frontends() map[Key]*frontend {
 func (s *state) ofKind(kd kind) map[Key]*frontend {
 	byID, slots := map[Key]map[uint32]netip.AddrPort{}, map[Key]map[uint32]uint32{}
 	for _, e := range s.elements[kd.endpoints()] {
-		if key, number, ok := kd.parse(e.key); ok {
+		if key, number, ok := kd.parse(e.Key); ok {
 			if byID[key] == nil {
 				byID[key] = map[uint32]netip.AddrPort{}
 			}
-			byID[key][number] = kd.endpoint(e.value)
+			byID[key][number] = kd.endpoint(e.Value)
 		}
 	}
 	for _, e := range s.elements[kd.picks()] {
-		if key, number, ok := kd.parse(e.key); ok && len(e.value) == 4 {
+		if key, number, ok := kd.parse(e.Key); ok && len(e.Value) == 4 {
 			if slots[key] == nil {
 				slots[key] = map[uint32]uint32{}
 			}
-			slots[key][number] = binary.NativeEndian.Uint32([]byte(e.value))
+			slots[key][number] = binary.NativeEndian.Uint32([]byte(e.Value))
 		}
 	}
 	out := map[Key]*frontend{}
@@ -284,17 +248,17 @@ func (k kind) parse(b string) (key Key, number uint32, ok bool) {
 		return key, 0, false
 	}
 	if !k.node {
-		key.Addr, _ = netip.AddrFromSlice([]byte(b[:4*k.words()]))
-		b = b[4*k.words():]
+		key.Addr, _ = netip.AddrFromSlice([]byte(b[:4*k.Words()]))
+		b = b[4*k.Words():]
 	} else {
-		key.Addr = k.unspecified()
+		key.Addr = unspecified(k.Version)
 	}
 	key.Protocol, key.Port = sdn.Protocol(b[0]), binary.BigEndian.Uint16([]byte(b[4:6]))
 	return key, binary.NativeEndian.Uint32([]byte(b[8:12])), true
 }
 
 func (k kind) endpoint(value string) netip.AddrPort {
-	n := 4 * k.words()
+	n := 4 * k.Words()
 	if len(value) < n+2 {
 		return netip.AddrPort{}
 	}
@@ -315,7 +279,7 @@ func (s *state) keys(set func(kind) string) []Key {
 	var list []Key
 	for _, k := range kinds {
 		for _, e := range s.elements[set(k)] {
-			if key, _, ok := k.parse(e.key + "\x00\x00\x00\x00"); ok {
+			if key, _, ok := k.parse(e.Key + "\x00\x00\x00\x00"); ok {
 				list = append(list, key)
 			}
 		}

@@ -15,6 +15,8 @@ import (
 	"github.com/google/nftables"
 
 	"github.com/kuryr/kuryr/sdn"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 func closedPort(f Frontend) netip.AddrPort { return netip.AddrPortFrom(f.Endpoints[0].Addr(), 9) }
@@ -69,7 +71,7 @@ func TestRestartsUnderLoad(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				c.AddRule(&nftables.Rule{Table: w.table.kernel.table(nftables.TableFamilyINet), Chain: &nftables.Chain{Name: "postrouting", Table: w.table.kernel.table(nftables.TableFamilyINet)}, Exprs: accept})
+				c.AddRule(&nftables.Rule{Table: w.table.kernel.table(nftables.TableFamilyINet), Chain: &nftables.Chain{Name: "postrouting", Table: w.table.kernel.table(nftables.TableFamilyINet)}, Exprs: nft.Accept})
 				return c.Flush()
 			}))
 			if diffs, err := w.table.Check(ctx); err != nil || len(diffs) != 1 {
@@ -143,7 +145,7 @@ func TestNoRoomForEndpointsThatWent(t *testing.T) {
 			c.FlushChain(&nftables.Chain{Name: name, Table: bridge})
 		}
 		for _, s := range bridgeSets() {
-			if s.Name == v4.left() {
+			if s.Name == left(nft.V4) {
 				s.Table, s.Size = bridge, 1
 				c.DelSet(&s)
 				if err := c.AddSet(&s, nil); err != nil {

@@ -12,6 +12,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // early is before others' translations of the same hook (Docker's, package fabric's, package hostport's), so that none depends on who started first.
@@ -23,17 +25,20 @@ const (
 	markKeep = 0x6b75726b // its source is to be kept between bridges, whatever others' rules say
 )
 
+// lastReg is the last register that a key can fill.
+const lastReg = 15
+
 // clientsAtMost is how many clients are remembered; who comes then is led all the same, and not remembered. Memory is used as they come.
 const clientsAtMost = 1 << 18
 
 // kind is what differs between the maps of a family's frontends, between those with an address and those of the namespace's own addresses, whose keys have none, and between those
 // for everybody and those for clients inside.
 type kind struct {
-	version
+	nft.Version
 	node, inside bool
 }
 
-var kinds = []kind{{v4, false, false}, {v6, false, false}, {v4, true, false}, {v6, true, false}, {v4, false, true}, {v6, false, true}, {v4, true, true}, {v6, true, true}}
+var kinds = []kind{{nft.V4, false, false}, {nft.V6, false, false}, {nft.V4, true, false}, {nft.V6, true, false}, {nft.V4, false, true}, {nft.V6, false, true}, {nft.V4, true, true}, {nft.V6, true, true}}
 
 func (k kind) String() string {
 	var b strings.Builder
@@ -43,7 +48,7 @@ func (k kind) String() string {
 	if k.inside {
 		b.WriteString("_inside")
 	}
-	return b.String() + k.version.String()
+	return b.String() + k.Version.String()
 }
 
 // toInside is the kind for clients inside, toAll that for everybody.
@@ -55,7 +60,7 @@ func (k kind) keyWords() int {
 	if k.node {
 		return 2
 	}
-	return k.words() + 2
+	return k.Words() + 2
 }
 
 func (k kind) keyType() []nftables.SetDatatype {
@@ -63,7 +68,7 @@ func (k kind) keyType() []nftables.SetDatatype {
 	if k.node {
 		return service
 	}
-	return append([]nftables.SetDatatype{k.addrType()}, service...)
+	return append([]nftables.SetDatatype{k.AddrType()}, service...)
 }
 
 // The names of the maps and sets of a kind. A key is [address .] protocol . port.
@@ -74,7 +79,7 @@ func (k kind) clients() string   { return "client" + k.String() }         // key
 func (k kind) sources() string   { return "source" + k.toAll().String() } // key . range of clients
 func (k kind) profiles() string  { return "profile" + k.String() }        // profile -> chain
 func (k kind) owed() string      { return "owed" + k.String() }           // key of a frontend that went, of which flows may be left. No rule reads it
-func (v version) self() string   { return "self" + v.String() }           // endpoint . itself
+func self(v nft.Version) string  { return "self" + v.String() }           // endpoint . itself
 
 // The names of chains.
 func (k kind) lead(p profile) string      { return "lead" + k.String() + "_" + p.String() }
@@ -91,109 +96,110 @@ func suffix(p profile) string {
 }
 
 func (k kind) sets() []nftables.Set {
-	concat := nftables.MustConcatSetType
 	key, mark := k.keyType(), nftables.TypeMark
 	with := func(more ...nftables.SetDatatype) nftables.SetDatatype {
-		return concat(append(k.keyType(), more...)...)
+		return nft.Concat(append(k.keyType(), more...)...)
 	}
-	to := concat(k.addrType(), nftables.TypeInetService)
+	to := nft.Concat(k.AddrType(), nftables.TypeInetService)
 	list := []nftables.Set{
-		{Name: k.services(), IsMap: true, Concatenation: true, KeyType: concat(key...), DataType: mark},
+		{Name: k.services(), IsMap: true, Concatenation: true, KeyType: nft.Concat(key...), DataType: mark},
 		{Name: k.endpoints(), IsMap: true, Concatenation: true, KeyType: with(mark), DataType: to},
 		{Name: k.picks(), IsMap: true, Concatenation: true, KeyType: with(mark), DataType: mark},
-		{Name: k.clients(), IsMap: true, Concatenation: true, KeyType: with(k.addrType()), DataType: mark, Dynamic: true, HasTimeout: true, Size: clientsAtMost},
+		{Name: k.clients(), IsMap: true, Concatenation: true, KeyType: with(k.AddrType()), DataType: mark, Dynamic: true, HasTimeout: true, Size: clientsAtMost},
 		{Name: k.profiles(), IsMap: true, KeyType: mark, DataType: nftables.TypeVerdict},
 	}
 	if k.inside { // a frontend's other sets are of both
 		return list
 	}
 	return append(list,
-		nftables.Set{Name: k.sources(), Concatenation: true, Interval: true, KeyType: with(k.addrType())},
-		nftables.Set{Name: k.owed(), Concatenation: true, KeyType: concat(key...)})
+		nftables.Set{Name: k.sources(), Concatenation: true, Interval: true, KeyType: with(k.AddrType())},
+		nftables.Set{Name: k.owed(), Concatenation: true, KeyType: nft.Concat(key...)})
 }
 
 // key loads the key from the first register on.
-func (k kind) key() exprs {
+func (k kind) key() nft.Exprs {
 	n := 0
-	e := k.matches()
+	e := k.Match()
 	if !k.node {
-		e = append(e, k.loadDestination(0))
-		n = k.words()
+		e = append(e, k.LoadDestination(nft.First))
+		n = k.Words()
 	}
-	return append(e, loadMeta(expr.MetaKeyL4PROTO, n), load(ports, 2, 2, n+1))
+	return append(e, nft.LoadMeta(expr.MetaKeyL4PROTO, nft.Reg(n)), nft.Load(nft.TransportHeader, 2, 2, nft.Reg(n+1)))
 }
 
-func (k kind) keyAndMark() exprs   { return append(k.key(), loadMeta(expr.MetaKeyMARK, k.keyWords())) }
-func (k kind) keyAndClient() exprs { return append(k.key(), k.loadSource(k.keyWords())) }
+func (k kind) keyAndMark() nft.Exprs {
+	return append(k.key(), nft.LoadMeta(expr.MetaKeyMARK, nft.Reg(k.keyWords())))
+}
+func (k kind) keyAndClient() nft.Exprs { return append(k.key(), k.LoadSource(nft.Reg(k.keyWords()))) }
 
 // client does something with the element of the packet's client, which stands for the mark.
-func (k kind) client(operation uint32, timeout time.Duration) exprs {
-	data := k.keyWords() + k.words()
-	return append(k.keyAndClient(), loadMeta(expr.MetaKeyMARK, data),
-		&expr.Dynset{SrcRegKey: reg(0), SrcRegData: reg(data), SetName: k.clients(), Operation: operation, Timeout: timeout})
+func (k kind) client(operation uint32, timeout time.Duration) nft.Exprs {
+	data := k.keyWords() + k.Words()
+	return nft.Join(k.keyAndClient(), nft.Exprs{nft.LoadMeta(expr.MetaKeyMARK, nft.Reg(data))},
+		nft.ChangeMap(operation, k.clients(), nft.Reg(data), timeout))
 }
 
 // dispatch takes packets to a frontend, of clients that match, to the chain of its profile.
-func (k kind) dispatch(of exprs) rule {
+func (k kind) dispatch(of nft.Exprs) nft.Rule {
 	comment := "to a frontend"
 	if k.inside {
 		comment += ", from inside"
 	}
-	return rule{comment, join(of, k.key(), exprs{find(k.services(), 0), markFrom(0)}, byMark(k.profiles()))}
+	return nft.Rule{Comment: comment, Exprs: nft.Join(of, k.key(), nft.Map(k.services(), nft.First, nft.First), nft.MarkFrom(nft.First), nft.ByMark(k.profiles()))}
 }
 
 // lead is the chain of a profile.
-func (k kind) leadChain(p profile) chain {
-	c := chain{name: k.lead(p)}
+func (k kind) leadChain(p profile) nft.Chain {
+	c := nft.Chain{Name: k.lead(p)}
 	if p.restricted() {
-		c.add("who may not", k.keyAndClient(), notInSet(k.sources()), drop)
+		c.Add("who may not", k.keyAndClient(), nft.NotInSet(k.sources(), nft.First), nft.Drop)
 	}
 	if p.count() == 0 {
 		if !p.drops() {
-			c.add("no endpoint", proto(unix.IPPROTO_TCP), reset)
-			c.add("no endpoint", refuse)
+			c.Add("no endpoint", nft.Protocol(unix.IPPROTO_TCP), nft.Reset)
+			c.Add("no endpoint", nft.Unreachable)
 		}
-		c.add("no endpoint", drop)
+		c.Add("no endpoint", nft.Drop)
 		return c
 	}
 	if p.timeout() == 0 {
-		c.add("any endpoint", random(p.count()), goTo(k.translate(p)))
+		c.Add("any endpoint", nft.Random(p.count()), nft.MarkFrom(nft.First), nft.GoTo(k.translate(p)))
 		return c
 	}
-	c.add("the same as before", k.keyAndClient(), exprs{find(k.clients(), 0), markFrom(0)}, jump(k.keep(p)))
-	c.add("any endpoint", random(p.count()))
-	c.add("by its id", k.keyAndMark(), exprs{find(k.picks(), 0), markFrom(0)})
+	c.Add("the same as before", k.keyAndClient(), nft.Map(k.clients(), nft.First, nft.First), nft.MarkFrom(nft.First), nft.Jump(k.keep(p)))
+	c.Add("any endpoint", nft.Random(p.count()), nft.MarkFrom(nft.First))
+	c.Add("by its id", k.keyAndMark(), nft.Map(k.picks(), nft.First, nft.First), nft.MarkFrom(nft.First))
 	// Updating an element does not change what it stands for.
-	c.add("the one before is gone", k.client(dynsetDelete, 0))
-	c.add("remember", jump(k.keep(p)))
-	c.add("cannot be remembered", goTo(k.translate(p)))
+	c.Add("the one before is gone", k.client(nft.SetDelete, 0))
+	c.Add("remember", nft.Jump(k.keep(p)))
+	c.Add("cannot be remembered", nft.GoTo(k.translate(p)))
 	return c
 }
 
 // keepChain remembers the endpoint whose id the mark is, and leads to it; it comes back if there is no such endpoint, or no room.
-func (k kind) keepChain(b base, p profile) chain {
-	c := chain{name: k.keep(p)}
-	data := lastReg - k.words() // address and port in the last registers: an IPv6 client's key and mark fill all before them
-	c.add("remember and lead", k.keyAndMark(), exprs{find(k.endpoints(), data)},
-		k.client(dynsetUpdate, p.timeout()), exprs{&expr.Immediate{Register: reg(0), Data: word(b.markFor(p))}, markFrom(0)}, k.nat(data))
+func (k kind) keepChain(b base, p profile) nft.Chain {
+	c := nft.Chain{Name: k.keep(p)}
+	data := lastReg - k.Words() // address and port in the last registers: an IPv6 client's key and mark fill all before them
+	c.Add("remember and lead", k.keyAndMark(), nft.Map(k.endpoints(), nft.First, nft.Reg(data)),
+		k.client(nft.SetUpdate, p.timeout()), nft.SetMark(b.markFor(p), nft.First), k.nat(data))
 	return c
 }
 
-func (k kind) nat(at int) exprs {
-	return exprs{&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(k.number()), RegAddrMin: reg(at), RegProtoMin: reg(at + k.words()), Specified: true}}
+func (k kind) nat(at int) nft.Exprs {
+	return nft.NAT(expr.NATTypeDestNAT, k.Version, nft.Reg(at), nft.Reg(at+k.Words()))
 }
 
 // translateChain leads to the endpoint whose slot or id the mark is. While frontends change a packet may have chosen by the old number of endpoints and look for it among the new
 // ones: then it gets the first, which is there as long as any is.
-func (k kind) translateChain(b base, p profile) chain {
-	c := chain{name: k.translate(p)}
-	to := join(k.keyAndMark(), exprs{find(k.endpoints(), 0)}, setMark(b.markFor(p)), k.nat(0))
-	c.add("chosen", to)
-	c.add("the first", setMark(0))
-	c.add("the first", to)
-	c.add("the first by its id", k.keyAndMark(), exprs{find(k.picks(), 0), markFrom(0)})
-	c.add("the first by its id", to)
-	c.add("none, after all", drop)
+func (k kind) translateChain(b base, p profile) nft.Chain {
+	c := nft.Chain{Name: k.translate(p)}
+	to := nft.Join(k.keyAndMark(), nft.Map(k.endpoints(), nft.First, nft.First), nft.SetMark(b.markFor(p), nft.Reg(lastReg)), k.nat(0))
+	c.Add("chosen", to)
+	c.Add("the first", nft.SetMark(0, nft.Reg(lastReg)))
+	c.Add("the first", to)
+	c.Add("the first by its id", k.keyAndMark(), nft.Map(k.picks(), nft.First, nft.First), nft.MarkFrom(nft.First))
+	c.Add("the first by its id", to)
+	c.Add("none, after all", nft.Drop)
 	return c
 }
 
@@ -216,9 +222,9 @@ func (b base) kinds() []kind {
 }
 
 // byLink matches packets of clients inside that come by a link, one match for each name that they may have.
-func (b base) byLink() (list []exprs) {
+func (b base) byLink() (list []nft.Exprs) {
 	for _, prefix := range b.Inside {
-		list = append(list, pattern(expr.MetaKeyIIFNAME, prefix))
+		list = append(list, nft.In(prefix+"*"))
 	}
 	return list
 }
@@ -228,52 +234,52 @@ func (b base) sets() []nftables.Set {
 	for _, k := range b.kinds() {
 		list = append(list, k.sets()...)
 	}
-	for _, v := range versions {
-		list = append(list, nftables.Set{Name: v.self(), Concatenation: true, KeyType: nftables.MustConcatSetType(v.addrType(), v.addrType())})
+	for _, v := range nft.Versions {
+		list = append(list, nftables.Set{Name: self(v), Concatenation: true, KeyType: nft.Concat(v.AddrType(), v.AddrType())})
 	}
 	return list
 }
 
-var loopbacks = map[version]netip.Prefix{v4: netip.MustParsePrefix("127.0.0.0/8"), v6: netip.MustParsePrefix("::1/128")}
+var loopbacks = map[nft.Version]netip.Prefix{nft.V4: netip.MustParsePrefix("127.0.0.0/8"), nft.V6: netip.MustParsePrefix("::1/128")}
 
-func (b base) chains() []chain {
-	hook := func(name string, h *nftables.ChainHook, p *nftables.ChainPriority) chain {
-		return chain{name: name, kind: nftables.ChainTypeNAT, hook: h, priority: *p + early}
+func (b base) chains() []nft.Chain {
+	hook := func(name string, h *nftables.ChainHook, p *nftables.ChainPriority) nft.Chain {
+		return nft.Chain{Name: name, Type: nftables.ChainTypeNAT, Hook: h, Priority: *p + early}
 	}
 	pre := hook("prerouting", nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest)
 	out := hook("output", nftables.ChainHookOutput, nftables.ChainPriorityNATDest)
 	post := hook("postrouting", nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
-	post.add("client is hidden", hasMark(markHide), setMark(0), masquerade)
-	var list []chain
-	for _, v := range versions {
-		at, node := kind{version: v}, kind{version: v, node: true}
-		local, own := chain{name: "local" + v.String()}, chain{name: "node" + v.String()}
+	post.Add("client is hidden", nft.Mark(markHide), nft.SetMark(0, nft.Reg(lastReg)), nft.Masquerade)
+	var list []nft.Chain
+	for _, v := range nft.Versions {
+		at, node := kind{Version: v}, kind{Version: v, node: true}
+		local, own := nft.Chain{Name: "local" + v.String()}, nft.Chain{Name: "node" + v.String()}
 		for _, link := range b.byLink() {
-			pre.rules = append(pre.rules, at.toInside().dispatch(link))
-			own.rules = append(own.rules, node.toInside().dispatch(link))
+			pre.Rules = append(pre.Rules, at.toInside().dispatch(link))
+			own.Rules = append(own.Rules, node.toInside().dispatch(link))
 		}
 		if len(b.Inside) > 0 {
-			out.rules = append(out.rules, at.toInside().dispatch(nil))
-			own.rules = append(own.rules, node.toInside().dispatch(byNoLink()))
+			out.Rules = append(out.Rules, at.toInside().dispatch(nil))
+			own.Rules = append(own.Rules, node.toInside().dispatch(nft.Meta(expr.MetaKeyIIF, nft.Word(0)...)))
 		}
-		for _, c := range []*chain{&pre, &out} {
-			c.rules = append(c.rules, at.dispatch(nil))
-			c.add("to the namespace itself", v.matches(), toLocal(), goTo(local.name))
+		for _, c := range []*nft.Chain{&pre, &out} {
+			c.Rules = append(c.Rules, at.dispatch(nil))
+			c.Add("to the namespace itself", v.Match(), nft.ToLocal(), nft.GoTo(local.Name))
 		}
-		local.add("not on the loopback", v.toPrefix(loopbacks[v]), accept)
+		local.Add("not on the loopback", nft.To(loopbacks[v]), nft.Accept)
 		for _, p := range b.NodeAddrs {
-			if versionOf(p.Addr()) == v {
-				local.add("a node's address", v.toPrefix(p), goTo(own.name))
+			if nft.VersionOf(p.Addr()) == v {
+				local.Add("a node's address", nft.To(p), nft.GoTo(own.Name))
 			}
 		}
 		if len(b.NodeAddrs) == 0 {
-			local.add("any address", goTo(own.name))
+			local.Add("any address", nft.GoTo(own.Name))
 		}
-		own.rules = append(own.rules, node.dispatch(nil))
-		post.add("an endpoint reaches itself", v.matches(), exprs{v.loadSource(0), v.loadDestination(v.words())}, inSet(v.self()), wasTranslated(), masquerade)
+		own.Rules = append(own.Rules, node.dispatch(nil))
+		post.Add("an endpoint reaches itself", v.Match(), nft.Exprs{v.LoadSource(nft.First), v.LoadDestination(nft.Reg(v.Words()))}, nft.InSet(self(v), nft.First), nft.Translated(), nft.Masquerade)
 		if b.Bridges != "" {
-			post.add("client is kept", hasMark(markKeep), pattern(expr.MetaKeyIIFNAME, b.Bridges), pattern(expr.MetaKeyOIFNAME, b.Bridges), v.matches(),
-				exprs{v.loadSource(0), &expr.NAT{Type: expr.NATTypeSourceNAT, Family: uint32(v.number()), RegAddrMin: reg(0)}})
+			post.Add("client is kept", nft.Mark(markKeep), nft.In(b.Bridges+"*"), nft.Out(b.Bridges+"*"), v.Match(),
+				nft.Exprs{v.LoadSource(nft.First)}, nft.NAT(expr.NATTypeSourceNAT, v, nft.First, 0))
 		}
 		list = append(list, own, local)
 	}

@@ -6,13 +6,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/kuryr/kuryr/datapath/nft"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
@@ -150,10 +150,10 @@ type plan struct {
 	next    map[Key]*frontend // nil: removed
 	members map[member]int    // by how many more or fewer frontends
 	leads   map[lead]int
-	flows   []Key     // UDP frontends of which entries of connection tracking may be stale
-	came    []Key     // frontends that were not there
-	unused  []element // of profiles, and
-	drop    []string  // chains that nobody needs any more
+	flows   []Key         // UDP frontends of which entries of connection tracking may be stale
+	came    []Key         // frontends that were not there
+	unused  []nft.Element // of profiles, and
+	drop    []string      // chains that nobody needs any more
 }
 
 func newPlan() *plan {
@@ -196,11 +196,11 @@ func (t *Table) plan(set map[Key]Frontend, remove []Key) *plan {
 	for m, n := range p.members {
 		before := t.members[m]
 		if before == 0 && n > 0 {
-			m.elements(bridges, func(e element) { p.add = append(p.add, e) })
+			m.elements(bridges, func(e nft.Element) { p.add = append(p.add, e) })
 		} else if before > 0 && before+n == 0 {
-			m.elements(bridges, func(e element) {
+			m.elements(bridges, func(e nft.Element) {
 				p.remove = append(p.remove, e)
-				if left, ok := e.leaving(); ok {
+				if left, ok := leaving(e); ok {
 					p.add = append(p.add, left)
 				}
 			})
@@ -216,12 +216,12 @@ func (t *Table) plan(set map[Key]Frontend, remove []Key) *plan {
 
 // differ adds what is to be done with a frontend's own elements.
 func (p *plan) differ(had, next *frontend) {
-	before := map[element]bool{}
+	before := map[nft.Element]bool{}
 	if had != nil {
-		had.elements(func(e element) { before[e] = true })
+		had.elements(func(e nft.Element) { before[e] = true })
 	}
 	if next != nil {
-		next.elements(func(e element) {
+		next.elements(func(e nft.Element) {
 			if before[e] {
 				delete(before, e)
 			} else {
@@ -263,7 +263,7 @@ func (t *Table) accept(p *plan) {
 	}
 	for _, l := range p.change.leads {
 		for _, c := range t.kernel.chainsOf(l) {
-			t.chains[c.name] = true
+			t.chains[c.Name] = true
 		}
 	}
 	for _, key := range p.flows {
@@ -287,13 +287,13 @@ func (t *Table) sweep(ctx context.Context, p *plan) error {
 			continue
 		}
 		for _, c := range t.kernel.chainsOf(l) {
-			keep[c.name] = true
+			keep[c.Name] = true
 		}
 	}
 	if len(idle) <= idleAtMost {
 		return nil
 	}
-	var unused []element
+	var unused []nft.Element
 	for _, l := range idle {
 		unused = append(unused, l.element())
 		delete(t.leads, l)
@@ -342,22 +342,22 @@ func (t *Table) restore(ctx context.Context, want map[Key]Frontend) error {
 // compare finds what leads from what the kernel has to what is wanted, and what is true then.
 func (t *Table) compare(have *state, want map[Key]Frontend) (truth, *plan) {
 	n := truth{frontends: make(map[Key]*frontend, len(want)), chains: map[string]bool{}}
-	before, all, add := have.frontends(), newPlan(), map[element]bool{}
+	before, all, add := have.frontends(), newPlan(), map[nft.Element]bool{}
 	for key, f := range want {
 		next := place(f, before[key])
 		n.frontends[key] = next
-		next.elements(func(e element) { add[e] = true })
+		next.elements(func(e nft.Element) { add[e] = true })
 		all.count(t.config, next, +1)
 	}
 	for m := range all.members {
-		m.elements(t.config.Bridges != "", func(e element) { add[e] = true })
+		m.elements(t.config.Bridges != "", func(e nft.Element) { add[e] = true })
 	}
 	n.members, n.leads = all.members, all.leads
 	p := newPlan()
 	p.replace, p.old = len(have.damage) > 0, have.tables
 	for l := range n.leads {
 		for _, c := range t.kernel.chainsOf(l) {
-			n.chains[c.name] = true
+			n.chains[c.Name] = true
 		}
 		if p.replace || !have.leads[l] {
 			p.change.leads = append(p.change.leads, l)
@@ -370,19 +370,19 @@ func (t *Table) compare(have *state, want map[Key]Frontend) (truth, *plan) {
 			case add[e] && !p.replace:
 				delete(add, e)
 			case add[e]:
-			case e.lasts():
+			case lasts(e):
 				if p.replace {
 					add[e] = true
 				}
 			default:
 				switch {
 				case p.replace:
-				case strings.HasPrefix(e.set, "profile"):
+				case strings.HasPrefix(e.Set, "profile"):
 					p.unused = append(p.unused, e)
 				default:
 					p.remove = append(p.remove, e)
 				}
-				if left, ok := e.leaving(); ok {
+				if left, ok := leaving(e); ok {
 					add[left] = true
 				}
 			}
@@ -451,13 +451,13 @@ func (t *Table) Check(ctx context.Context) ([]Difference, error) {
 	_, p := t.compare(have, want)
 	var list []Difference
 	for _, e := range p.remove {
-		list = append(list, Difference{Object: "element of " + e.set, Have: e.String()})
+		list = append(list, Difference{Object: "element of " + e.Set, Have: e.String()})
 	}
 	for _, e := range p.add {
-		list = append(list, Difference{Object: "element of " + e.set, Want: e.String()})
+		list = append(list, Difference{Object: "element of " + e.Set, Want: e.String()})
 	}
 	for _, m := range p.mend {
-		list = append(list, Difference{Object: "chain " + m.name, Want: "its rules", Have: "others"})
+		list = append(list, Difference{Object: "chain " + m.Name, Want: "its rules", Have: "others"})
 	}
 	for _, name := range p.drop {
 		if t.chains[name] {
@@ -470,16 +470,6 @@ func (t *Table) Check(ctx context.Context) ([]Difference, error) {
 	}
 	sortslice.Func(list, func(a, b Difference) int { return cmp.Compare(a.String(), b.String()) })
 	return list, nil
-}
-
-func (e element) String() string {
-	switch {
-	case e.end != "":
-		return fmt.Sprintf("%x-%x", e.key, e.end)
-	case e.value != "":
-		return fmt.Sprintf("%x : %x", e.key, e.value)
-	}
-	return fmt.Sprintf("%x", e.key)
 }
 
 // Close lets go of the kernel, which balances on, for the next process.

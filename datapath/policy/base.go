@@ -10,6 +10,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // The fixed part of the table. Each frame is looked at where it comes from a port's link (direction egress, bridge prerouting) and where it
@@ -82,8 +84,8 @@ type icmpKinds struct {
 	errors     []byte
 }
 
-func (v version) kinds() icmpKinds {
-	if v == v4 {
+func kinds(v nft.Version) icmpKinds {
+	if v == nft.V4 {
 		return icmpKinds{requests: []byte{8, 13, 17}, answers: []byte{0, 14, 18}, errors: []byte{3, 11, 12}}
 	}
 	return icmpKinds{
@@ -99,7 +101,7 @@ func (v version) kinds() icmpKinds {
 // hook is one direction and family of packets.
 type hook struct {
 	d Direction
-	v version
+	v nft.Version
 }
 
 func (h hook) chain(step string) string { return step + "_" + h.d.side() + h.v.String() }
@@ -123,16 +125,16 @@ func (h hook) tcp(began Direction) string { return h.chain("tcp") + "_began_" + 
 // port loads the port's link, and remote the address at the other end.
 func (h hook) port(n int) expr.Any {
 	if h.d == Egress {
-		return loadMeta(expr.MetaKeyIIF, reg(n))
+		return nft.LoadMeta(expr.MetaKeyIIF, nft.Reg(n))
 	}
-	return loadMeta(expr.MetaKeyOIF, reg(n))
+	return nft.LoadMeta(expr.MetaKeyOIF, nft.Reg(n))
 }
 
 func (h hook) remote(n int) expr.Any {
 	if h.d == Egress {
-		return h.v.loadDestination(n)
+		return h.v.LoadDestination(nft.Reg(n))
 	}
-	return h.v.loadSource(n)
+	return h.v.LoadSource(nft.Reg(n))
 }
 
 func (h hook) name() expr.MetaKey {
@@ -143,129 +145,129 @@ func (h hook) name() expr.MetaKey {
 }
 
 // head is how the keys of flows begin: port, remote, protocol. The next register is the second value.
-func (h hook) head() (exprs, int) {
-	n := 1 + h.v.words()
-	return exprs{h.port(0), h.remote(1), loadMeta(expr.MetaKeyL4PROTO, reg(n))}, n + 1
+func (h hook) head() (nft.Exprs, int) {
+	n := 1 + h.v.Words()
+	return nft.Exprs{h.port(0), h.remote(1), nft.LoadMeta(expr.MetaKeyL4PROTO, nft.Reg(n))}, n + 1
 }
 
 // flow is the key of a packet with ports. The port's own address is not in it: no rule asks for it.
-func (h hook) flow() exprs {
+func (h hook) flow() nft.Exprs {
 	e, n := h.head()
 	own, other := uint32(0), uint32(2)
 	if h.d == Ingress {
 		own, other = 2, 0
 	}
-	return append(e, load(transportHeader, own, 2, reg(n)), load(transportHeader, other, 2, reg(n+1)))
+	return append(e, nft.Load(nft.TransportHeader, own, 2, nft.Reg(n)), nft.Load(nft.TransportHeader, other, 2, nft.Reg(n+1)))
 }
 
 // echo is the key of an ICMP request or its answer: its identifier, twice.
-func (h hook) echo() exprs {
+func (h hook) echo() nft.Exprs {
 	e, n := h.head()
-	return append(e, load(transportHeader, 4, 2, reg(n)), load(transportHeader, 4, 2, reg(n+1)))
+	return append(e, nft.Load(nft.TransportHeader, 4, 2, nft.Reg(n)), nft.Load(nft.TransportHeader, 4, 2, nft.Reg(n+1)))
 }
 
 // plain is the key of any other protocol: the family, twice.
-func (h hook) plain() exprs {
+func (h hook) plain() nft.Exprs {
 	e, n := h.head()
-	return append(e, loadMeta(expr.MetaKeyPROTOCOL, reg(n)), loadMeta(expr.MetaKeyPROTOCOL, reg(n+1)))
+	return append(e, nft.LoadMeta(expr.MetaKeyPROTOCOL, nft.Reg(n)), nft.LoadMeta(expr.MetaKeyPROTOCOL, nft.Reg(n+1)))
 }
 
 // live is the key of a packet as it is, with the epoch that the mark holds.
-func (h hook) live() exprs { return h.inEpoch(load(transportHeader, 0, 4, 0)) }
+func (h hook) live() nft.Exprs { return h.inEpoch(nft.Load(nft.TransportHeader, 0, 4, 0)) }
 
 // quotableEcho and quotablePlain are those of an ICMP request or its answer, and of a
 // protocol without ports.
-func (h hook) quotableEcho() exprs  { return h.inEpoch(load(transportHeader, 4, 2, 0)) }
-func (h hook) quotablePlain() exprs { return h.inEpoch(loadMeta(expr.MetaKeyPROTOCOL, 0)) }
+func (h hook) quotableEcho() nft.Exprs  { return h.inEpoch(nft.Load(nft.TransportHeader, 4, 2, 0)) }
+func (h hook) quotablePlain() nft.Exprs { return h.inEpoch(nft.LoadMeta(expr.MetaKeyPROTOCOL, 0)) }
 
 // inEpoch is a key whose fourth part is loaded by word, which gets its register here.
-func (h hook) inEpoch(word expr.Any) exprs {
+func (h hook) inEpoch(word expr.Any) nft.Exprs {
 	e, n := h.head()
 	switch w := word.(type) {
 	case *expr.Payload:
-		w.DestRegister = reg(n)
+		w.DestRegister = nft.Reg(n)
 	case *expr.Meta:
-		w.Register = reg(n)
+		w.Register = nft.Reg(n)
 	}
-	return append(e, word, loadMeta(expr.MetaKeyMARK, reg(n+1)))
+	return append(e, word, nft.LoadMeta(expr.MetaKeyMARK, nft.Reg(n+1)))
 }
 
 // quoted are the keys in "live" of the packet that an ICMP error quotes, whose header is
 // taken to have no options, with the epoch that the mark holds. An error that leaves goes
 // to the packet's source.
-func (h hook) quoted() []exprs {
+func (h hook) quoted() []nft.Exprs {
 	const inner = 8
 	destination, protocol, transport := uint32(inner+24), uint32(inner+6), uint32(inner+40)
 	length := uint32(16)
-	if h.v == v4 {
+	if h.v == nft.V4 {
 		destination, protocol, transport, length = inner+16, inner+9, inner+20, 4
 	}
-	remote := load(transportHeader, destination, length, reg(1))
+	remote := nft.Load(nft.TransportHeader, destination, length, nft.Reg(1))
 	if h.d == Egress {
 		remote = h.remote(1)
 	}
-	n := 1 + h.v.words()
-	key := func(word expr.Any) exprs {
-		return exprs{h.port(0), remote, load(transportHeader, protocol, 1, reg(n)), word,
-			loadMeta(expr.MetaKeyMARK, reg(n+2))}
+	n := 1 + h.v.Words()
+	key := func(word expr.Any) nft.Exprs {
+		return nft.Exprs{h.port(0), remote, nft.Load(nft.TransportHeader, protocol, 1, nft.Reg(n)), word,
+			nft.LoadMeta(expr.MetaKeyMARK, nft.Reg(n+2))}
 	}
-	return []exprs{
-		key(load(transportHeader, transport, 4, reg(n+1))),
-		key(load(transportHeader, transport+4, 2, reg(n+1))),
-		key(loadMeta(expr.MetaKeyPROTOCOL, reg(n+1))),
+	return []nft.Exprs{
+		key(nft.Load(nft.TransportHeader, transport, 4, nft.Reg(n+1))),
+		key(nft.Load(nft.TransportHeader, transport+4, 2, nft.Reg(n+1))),
+		key(nft.LoadMeta(expr.MetaKeyPROTOCOL, nft.Reg(n+1))),
 	}
 }
 
 // fragment matches fragments: of every kind, the first ones, all but the first. Packets that are whole match none.
-func (h hook) fragment(kind string) exprs {
+func (h hook) fragment(kind string) nft.Exprs {
 	u16 := func(v uint16) []byte { return binary.BigEndian.AppendUint16(nil, v) }
-	if h.v == v4 {
-		at := load(networkHeader, 6, 2, 1)
+	if h.v == nft.V4 {
+		at := nft.Load(nft.NetworkHeader, 6, 2, nft.First)
 		switch kind {
 		case "first":
-			return join(bits(at, u16(fragmentOffset), expr.CmpOpEq, u16(0)), bits(at, u16(moreFragments), expr.CmpOpNeq, u16(0)))
+			return nft.Join(nft.Bits(at, u16(fragmentOffset), expr.CmpOpEq, u16(0)), nft.Bits(at, u16(moreFragments), expr.CmpOpNeq, u16(0)))
 		case "later":
-			return bits(at, u16(fragmentOffset), expr.CmpOpNeq, u16(0))
+			return nft.Bits(at, u16(fragmentOffset), expr.CmpOpNeq, u16(0))
 		}
-		return bits(at, u16(fragmentOffset|moreFragments), expr.CmpOpNeq, u16(0))
+		return nft.Bits(at, u16(fragmentOffset|moreFragments), expr.CmpOpNeq, u16(0))
 	}
-	at := &expr.Exthdr{DestRegister: 1, Type: unix.IPPROTO_FRAGMENT, Offset: 2, Len: 2, Op: expr.ExthdrOpIpv6}
+	at := nft.Fragment6(2, 2, nft.First)
 	switch kind {
 	case "first":
-		return join(bits(at, u16(0xfff8), expr.CmpOpEq, u16(0)), bits(at, u16(1), expr.CmpOpNeq, u16(0)))
+		return nft.Join(nft.Bits(at, u16(0xfff8), expr.CmpOpEq, u16(0)), nft.Bits(at, u16(1), expr.CmpOpNeq, u16(0)))
 	case "later":
-		return bits(at, u16(0xfff8), expr.CmpOpNeq, u16(0))
+		return nft.Bits(at, u16(0xfff8), expr.CmpOpNeq, u16(0))
 	}
-	return field(networkHeader, 6, unix.IPPROTO_FRAGMENT)
+	return nft.Field(nft.NetworkHeader, 6, unix.IPPROTO_FRAGMENT)
 }
 
-func (h hook) fragmentKey() exprs {
-	n := 1 + h.v.words()
-	e := exprs{h.port(0), h.remote(1)}
-	if h.v == v4 {
-		return append(e, load(networkHeader, 4, 2, reg(n)))
+func (h hook) fragmentKey() nft.Exprs {
+	n := 1 + h.v.Words()
+	e := nft.Exprs{h.port(0), h.remote(1)}
+	if h.v == nft.V4 {
+		return append(e, nft.Load(nft.NetworkHeader, 4, 2, nft.Reg(n)))
 	}
-	return append(e, &expr.Exthdr{DestRegister: reg(n), Type: unix.IPPROTO_FRAGMENT, Offset: 4, Len: 4, Op: expr.ExthdrOpIpv6})
+	return append(e, nft.Fragment6(4, 4, nft.Reg(n)))
 }
 
-func flags(mask byte, op expr.CmpOp, value byte) exprs {
-	return join(proto(unix.IPPROTO_TCP), bits(load(transportHeader, 13, 1, 1), []byte{mask}, op, []byte{value}))
+func flags(mask byte, op expr.CmpOp, value byte) nft.Exprs {
+	return nft.Join(nft.Protocol(unix.IPPROTO_TCP), nft.Bits(nft.Load(nft.TransportHeader, 13, 1, nft.First), []byte{mask}, op, []byte{value}))
 }
 
-func icmpType(v version, kind byte) exprs {
-	return join(proto(v.icmp()), field(transportHeader, 0, kind))
+func icmpType(v nft.Version, kind byte) nft.Exprs {
+	return nft.Join(nft.Protocol(v.ICMP()), nft.Field(nft.TransportHeader, 0, kind))
 }
 
 // toGroup matches what goes to a multicast group.
-func (v version) toGroup() exprs {
-	if v == v4 {
-		return bits(load(networkHeader, 16, 1, 1), []byte{0xf0}, expr.CmpOpEq, []byte{0xe0})
+func toGroup(v nft.Version) nft.Exprs {
+	if v == nft.V4 {
+		return nft.Bits(nft.Load(nft.NetworkHeader, 16, 1, nft.First), []byte{0xf0}, expr.CmpOpEq, []byte{0xe0})
 	}
-	return field(networkHeader, 24, 0xff)
+	return nft.Field(nft.NetworkHeader, 24, 0xff)
 }
 
 // unrouted matches IPv6 with the hop limit that only what comes from the same link can have.
-func unrouted() exprs { return field(networkHeader, 7, 255) }
+func unrouted() nft.Exprs { return nft.Field(nft.NetworkHeader, 7, 255) }
 
 // opposite is the direction of the answers.
 func (d Direction) opposite() Direction { return !d }
@@ -278,17 +280,16 @@ const (
 )
 
 // epochRule marks a packet with the epoch; what was judged in another one does not count.
-func epochRule(epoch uint32) rule {
-	return rule{comment: "what was judged before the rules became narrower is judged anew", exprs: setMark(epoch), any: true}
+func epochRule(epoch uint32) nft.Rule {
+	return nft.Rule{Comment: "what was judged before the rules became narrower is judged anew", Exprs: nft.SetMark(epoch, nft.First), Any: true}
 }
 
 // quotableChain marks a packet with the epoch's other number.
-func quotableChain() chain {
-	c := chain{name: chainQuotable}
-	c.add("in this epoch", jump(chainEpoch))
-	c.add("what errors may quote", exprs{loadMeta(expr.MetaKeyMARK, 1),
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: markBytes(0xffffffff),
-			Xor: markBytes(1)}}, toMark)
+func quotableChain() nft.Chain {
+	c := nft.Chain{Name: chainQuotable}
+	c.Add("in this epoch", nft.Jump(chainEpoch))
+	c.Add("what errors may quote", nft.Exprs{nft.LoadMeta(expr.MetaKeyMARK, nft.First),
+		nft.Mask(nft.Word(0xffffffff), nft.Word(1))}, nft.MarkFrom(nft.First))
 	return c
 }
 
@@ -297,10 +298,10 @@ func baseSets() []nftables.Set {
 		{Name: setPorts, IsMap: true, KeyType: nftables.TypeIFName, DataType: nftables.TypeMark},
 		{Name: setWithPorts, KeyType: nftables.TypeInetProto},
 		{Name: setOnLink, Concatenation: true,
-			KeyType: concat(nftables.TypeIFName, nftables.TypeMark, nftables.TypeMark)},
+			KeyType: nft.Concat(nftables.TypeIFName, nftables.TypeMark, nftables.TypeMark)},
 		{Name: setOnLinkAny, KeyType: nftables.TypeIFName},
-		{Name: setRevisions, Concatenation: true, KeyType: concat(nftables.TypeMark, nftables.TypeMark, nftables.TypeMark, nftables.TypeMark)},
-		{Name: setPairs, Concatenation: true, KeyType: concat(nftables.TypeIFName, nftables.TypeMark, nftables.TypeMark, nftables.TypeIP6Addr, nftables.TypeMark)},
+		{Name: setRevisions, Concatenation: true, KeyType: nft.Concat(nftables.TypeMark, nftables.TypeMark, nftables.TypeMark, nftables.TypeMark)},
+		{Name: setPairs, Concatenation: true, KeyType: nft.Concat(nftables.TypeIFName, nftables.TypeMark, nftables.TypeMark, nftables.TypeIP6Addr, nftables.TypeMark)},
 	}
 	for _, d := range directions {
 		for _, answer := range []bool{false, true} {
@@ -312,108 +313,104 @@ func baseSets() []nftables.Set {
 		list = append(list, noted(name, timeout, size, types...))
 	}
 	list = append(list, shareSets()...)
-	for _, v := range versions {
+	for _, v := range nft.Versions {
 		service := nftables.TypeInetService
-		dynamic(hook{v: v}.answered(), otherFor, flowsAtMost, nftables.TypeIFIndex, v.addrType(),
+		dynamic(hook{v: v}.answered(), otherFor, flowsAtMost, nftables.TypeIFIndex, v.AddrType(),
 			nftables.TypeInetProto, service, service)
-		dynamic(hook{v: v}.closing(), otherFor, flowsAtMost, nftables.TypeIFIndex, v.addrType(),
+		dynamic(hook{v: v}.closing(), otherFor, flowsAtMost, nftables.TypeIFIndex, v.AddrType(),
 			nftables.TypeInetProto, service, service)
 		for _, d := range directions {
 			h := hook{d, v}
-			dynamic(h.flows(d), otherFor, flowsAtMost, nftables.TypeIFIndex, v.addrType(), nftables.TypeInetProto, service, service)
-			dynamic(h.set(setLive), liveFor, flowsAtMost, nftables.TypeIFIndex, v.addrType(), nftables.TypeInetProto, nftables.TypeMark, nftables.TypeMark)
+			dynamic(h.flows(d), otherFor, flowsAtMost, nftables.TypeIFIndex, v.AddrType(), nftables.TypeInetProto, service, service)
+			dynamic(h.set(setLive), liveFor, flowsAtMost, nftables.TypeIFIndex, v.AddrType(), nftables.TypeInetProto, nftables.TypeMark, nftables.TypeMark)
 			identification := nftables.TypeInetService
-			if v == v6 {
+			if v == nft.V6 {
 				identification = nftables.TypeMark
 			}
-			dynamic(h.set(setFragments), fragmentsFor, flowsAtMost, nftables.TypeIFIndex, v.addrType(), identification)
+			dynamic(h.set(setFragments), fragmentsFor, flowsAtMost, nftables.TypeIFIndex, v.AddrType(), identification)
 		}
 	}
 	return list
 }
 
-func concat(types ...nftables.SetDatatype) nftables.SetDatatype {
-	return nftables.MustConcatSetType(types...)
-}
-
-func baseElements() []element {
-	var list []element
+func baseElements() []nft.Element {
+	var list []nft.Element
 	for _, p := range withPorts {
-		list = append(list, element{set: setWithPorts, key: string([]byte{p})})
+		list = append(list, nft.Element{Set: setWithPorts, Key: string([]byte{p})})
 	}
 	return list
 }
 
-func baseChains() []chain {
-	var list []chain
+func baseChains() []nft.Chain {
+	var list []nft.Chain
 	for _, d := range directions {
-		c := chain{name: "prerouting", hook: nftables.ChainHookPrerouting, priority: basePriority}
+		c := nft.Chain{Name: "prerouting", Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookPrerouting, Priority: basePriority}
 		if d == Ingress {
-			c.name, c.hook = "postrouting", nftables.ChainHookPostrouting
+			c.Name, c.Hook = "postrouting", nftables.ChainHookPostrouting
 		}
 		// A link that is not a port's passes like that of a port without filter: to ask
 		// for it here would cost every packet.
-		for _, v := range versions {
-			c.add("IPv"+v.String(), v.matches(), goTo(hook{d, v}.chain("live")))
+		for _, v := range nft.Versions {
+			c.Add("IPv"+v.String(), v.MatchFrame(), nft.GoTo(hook{d, v}.chain("live")))
 		}
-		other := chain{name: "other_" + d.side()}
-		c.add("ARP, which the guard looks at", meta(expr.MetaKeyPROTOCOL, expr.CmpOpEq, binary.BigEndian.AppendUint16(nil, unix.ETH_P_ARP)), accept)
-		c.add("anything else", goTo(other.name))
+		other := nft.Chain{Name: "other_" + d.side()}
+		c.Add("ARP, which the guard looks at", nft.EtherType(unix.ETH_P_ARP), nft.Accept)
+		c.Add("anything else", nft.GoTo(other.Name))
 		hook{d: d}.addProfile(&other)
-		other.add("no rule can let it pass", drop)
+		other.Add("no rule can let it pass", nft.CountedDrop)
 		list = append(list, c, other)
-		for _, v := range versions {
+		for _, v := range nft.Versions {
 			list = append(list, hook{d, v}.chains()...)
 		}
 	}
-	return append(list, chain{name: chainEpoch, rules: []rule{epochRule(0)}}, quotableChain())
+	return append(list, nft.Chain{Name: chainEpoch, Rules: []nft.Rule{epochRule(0)}}, quotableChain())
 }
 
-func (h hook) chains() []chain {
-	live, judge, begins := chain{name: h.chain("live")}, chain{name: h.chain("judge")}, chain{name: h.chain("new")}
-	ported, unported := exprs{loadMeta(expr.MetaKeyL4PROTO, reg(0))}, exprs{loadMeta(expr.MetaKeyL4PROTO, reg(0))}
+func (h hook) chains() []nft.Chain {
+	live, judge, begins := nft.Chain{Name: h.chain("live")}, nft.Chain{Name: h.chain("judge")}, nft.Chain{Name: h.chain("new")}
+	ported, unported := nft.Exprs{nft.LoadMeta(expr.MetaKeyL4PROTO, nft.Reg(0))}, nft.Exprs{nft.LoadMeta(expr.MetaKeyL4PROTO, nft.Reg(0))}
 	began := h.flows(h.d.opposite()) // of what this packet would be an answer to
-	answers := byMark(judges(h.d.opposite(), true))
+	answers := nft.ByMark(judges(h.d.opposite(), true))
 
-	live.add("begins or ends a connection", flags(fin|syn|rst, expr.CmpOpNeq, 0), goTo(judge.name))
-	live.add("fragment", h.fragment(""), goTo(judge.name))
-	live.add("of this epoch", jump(chainEpoch))
-	live.add("judged a moment ago", inSet(h.live(), h.set(setLive)), accept)
-	live.add("else", goTo(judge.name))
+	live.Add("begins or ends a connection", flags(fin|syn|rst, expr.CmpOpNeq, 0), nft.GoTo(judge.Name))
+	live.Add("fragment", h.fragment(""), nft.GoTo(judge.Name))
+	live.Add("of this epoch", nft.Jump(chainEpoch))
+	live.Add("judged a moment ago", inSet(h.live(), h.set(setLive)), nft.Accept)
+	live.Add("else", nft.GoTo(judge.Name))
 
 	h.addProfile(&judge)
-	judge.add("rest of a packet that passed", h.fragment("later"), inSet(h.fragmentKey(), h.set(setFragments)), accept)
-	judge.add("rest of another", h.fragment("later"), drop)
-	judge.add("TCP in fragments", h.fragment("first"), proto(unix.IPPROTO_TCP),
-		jump(h.chain("whole")))
-	if h.v == v4 {
-		judge.add("multicast listener", proto(unix.IPPROTO_IGMP), h.v.toGroup(), accept)
+	judge.Add("rest of a packet that passed", h.fragment("later"), inSet(h.fragmentKey(), h.set(setFragments)), nft.Accept)
+	judge.Add("rest of another", h.fragment("later"), nft.CountedDrop)
+	judge.Add("TCP in fragments", h.fragment("first"), nft.Protocol(unix.IPPROTO_TCP),
+		nft.Jump(h.chain("whole")))
+	if h.v == nft.V4 {
+		judge.Add("multicast listener", nft.Protocol(unix.IPPROTO_IGMP), toGroup(h.v), nft.Accept)
 	}
-	judge.add("ICMP", proto(h.v.icmp()), goTo(h.chain("icmp")))
-	judge.add("connection", flags(fin|syn|rst|ack, expr.CmpOpEq, syn), goTo(begins.name))
-	judge.add("answer", inSet(ported, setWithPorts), inSet(h.flow(), began), answers)
-	judge.add("answer without ports", notInSet(unported, setWithPorts), inSet(h.plain(), began), answers)
-	judge.add("else", goTo(begins.name))
+	judge.Add("ICMP", nft.Protocol(h.v.ICMP()), nft.GoTo(h.chain("icmp")))
+	judge.Add("connection", flags(fin|syn|rst|ack, expr.CmpOpEq, syn), nft.GoTo(begins.Name))
+	judge.Add("answer", inSet(ported, setWithPorts), inSet(h.flow(), began), answers)
+	judge.Add("answer without ports", notInSet(unported, setWithPorts), inSet(h.plain(), began), answers)
+	judge.Add("else", nft.GoTo(begins.Name))
 
-	whole := chain{name: h.chain("whole")}
-	whole.add("its header is in the first fragment", load8(13), back)
-	whole.add("its header is in several", drop)
+	whole := nft.Chain{Name: h.chain("whole")}
+	whole.Add("its header is in the first fragment", nft.Has(nft.TransportHeader, 13, 1), nft.Return)
+	whole.Add("its header is in several", nft.CountedDrop)
 
-	begins.add("by the rules of the port's groups", byMark(judges(h.d, false)))
-	begins.add("unknown profile", drop)
+	begins.Add("by the rules of the port's groups", nft.ByMark(judges(h.d, false)))
+	begins.Add("unknown profile", nft.CountedDrop)
 
-	pass := chain{name: h.chain("pass")}
-	pass.add("in this epoch", jump(chainEpoch))
-	pass.add("packets like this", remember(h.live(), h.set(setLive), 0))
-	pass.add("pass", accept)
+	pass := nft.Chain{Name: h.chain("pass")}
+	pass.Add("in this epoch", nft.Jump(chainEpoch))
+	pass.Add("packets like this", remember(h.live(), h.set(setLive), 0))
+	pass.Add("pass", nft.Accept)
 
-	quoted := chain{name: h.chain("quoted")}
-	quoted.add("what errors may quote", jump(chainQuotable))
-	quoted.add("packets like this", remember(h.live(), h.set(setLive), 0))
-	quoted.add("pass", accept)
+	quoted := nft.Chain{Name: h.chain("quoted")}
+	quoted.Add("what errors may quote", nft.Jump(chainQuotable))
+	quoted.Add("packets like this", remember(h.live(), h.set(setLive), 0))
+	quoted.Add("pass", nft.Accept)
 
-	list := []chain{live, judge, whole, begins, pass, quoted, h.freshChain()}
-	list = append(list, h.icmpChains(began, answers, begins.name)...)
+	list := []nft.Chain{live, judge, whole, begins, pass, quoted, h.freshChain()}
+	list = append(list, h.icmpChains(began, answers, begins.Name)...)
 	for _, d := range directions {
 		list = append(list, h.learnChain(d), h.tcpChain(d))
 		list = append(list, h.keepChains(h.keep(d), d, tcpFor)...)
@@ -423,147 +420,172 @@ func (h hook) chains() []chain {
 }
 
 // addProfile has a chain let pass what is of a port without filter; for others the mark is the number of the profile.
-func (h hook) addProfile(c *chain) {
-	c.add("no profile", setMark(0))
-	c.add("profile of the port", exprs{loadMeta(h.name(), 1), &expr.Lookup{SourceRegister: 1, DestRegister: 1, IsDestRegSet: true, SetName: setPorts},
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true}})
-	c.add("port without filter", meta(expr.MetaKeyMARK, expr.CmpOpEq, markBytes(0)), accept)
+func (h hook) addProfile(c *nft.Chain) {
+	c.Add("no profile", nft.SetMark(0, nft.First))
+	c.Add("profile of the port", nft.Exprs{nft.LoadMeta(h.name(), nft.First)}, nft.Map(setPorts, nft.First, nft.First),
+		nft.MarkFrom(nft.First))
+	c.Add("port without filter", nft.Mark(0), nft.Accept)
 }
 
-func (h hook) icmpChains(began string, answers exprs, begins string) []chain {
-	icmp, echo, report := chain{name: h.chain("icmp")}, chain{name: h.chain("echo")}, chain{name: h.chain("error")}
-	kinds := h.v.kinds()
+func (h hook) icmpChains(began string, answers nft.Exprs, begins string) []nft.Chain {
+	icmp, echo, report := nft.Chain{Name: h.chain("icmp")}, nft.Chain{Name: h.chain("echo")}, nft.Chain{Name: h.chain("error")}
+	kinds := kinds(h.v)
 	for _, kind := range kinds.listeners {
-		icmp.add(fmt.Sprintf("type %d, about listeners", kind), icmpType(h.v, kind), h.v.toGroup(), accept)
+		icmp.Add(fmt.Sprintf("type %d, about listeners", kind), icmpType(h.v, kind), toGroup(h.v), nft.Accept)
 	}
-	near := chain{name: h.chain("neighbours")}
+	near := nft.Chain{Name: h.chain("neighbours")}
 	for _, kind := range kinds.neighbours[h.d] {
-		then := accept
+		then := nft.Accept
 		if h.d == Egress { // its hop limit does not say yet that no router passes it on
-			then = goTo(near.name)
+			then = nft.GoTo(near.Name)
 		}
-		icmp.add(fmt.Sprintf("type %d, about neighbours", kind), icmpType(h.v, kind), unrouted(),
+		icmp.Add(fmt.Sprintf("type %d, about neighbours", kind), icmpType(h.v, kind), unrouted(),
 			then)
 	}
 	for _, kind := range kinds.answers {
-		icmp.add(fmt.Sprintf("type %d, an answer", kind), icmpType(h.v, kind), goTo(echo.name))
+		icmp.Add(fmt.Sprintf("type %d, an answer", kind), icmpType(h.v, kind), nft.GoTo(echo.Name))
 	}
 	for _, kind := range kinds.errors {
-		icmp.add(fmt.Sprintf("type %d, an error", kind), icmpType(h.v, kind), goTo(report.name))
+		icmp.Add(fmt.Sprintf("type %d, an error", kind), icmpType(h.v, kind), nft.GoTo(report.Name))
 	}
-	icmp.add("else", goTo(begins))
-	echo.add("answer", proto(h.v.icmp()), inSet(h.echo(), began), answers)
-	echo.add("to nothing", drop)
+	icmp.Add("else", nft.GoTo(begins))
+	echo.Add("answer", nft.Protocol(h.v.ICMP()), inSet(h.echo(), began), answers)
+	echo.Add("to nothing", nft.CountedDrop)
 	passed := hook{h.d.opposite(), h.v}.set(setLive)
 	keys := h.quoted()
-	report.add("in this epoch", jump(chainEpoch))
-	report.add("quotes what passed", proto(h.v.icmp()), inSet(keys[0], passed), accept)
-	report.add("in this epoch", jump(chainQuotable))
+	report.Add("in this epoch", nft.Jump(chainEpoch))
+	report.Add("quotes what passed", nft.Protocol(h.v.ICMP()), inSet(keys[0], passed), nft.Accept)
+	report.Add("in this epoch", nft.Jump(chainQuotable))
 	for _, key := range keys {
-		report.add("quotes what passed", proto(h.v.icmp()), inSet(key, passed), accept)
+		report.Add("quotes what passed", nft.Protocol(h.v.ICMP()), inSet(key, passed), nft.Accept)
 	}
 	h.addProfile(&report) // the mark held the epoch
-	report.add("else", goTo(begins))
-	list := []chain{icmp, echo, report}
-	if h.v == v6 && h.d == Egress {
-		near.add("to a group", h.v.toGroup(), accept)
-		near.add("to a link-local address", bits(load(networkHeader, 24, 2, 1), []byte{0xff, 0xc0},
-			expr.CmpOpEq, []byte{0xfe, 0x80}), accept)
-		near.add("to an address of the link",
-			inSet(exprs{loadMeta(expr.MetaKeyIIFNAME, reg(0)), load(networkHeader, 24, 4, reg(4)),
-				load(networkHeader, 28, 4, reg(5))}, setOnLink), accept)
-		near.add("the link has a wider prefix",
-			inSet(exprs{loadMeta(expr.MetaKeyIIFNAME, reg(0))}, setOnLinkAny), accept)
-		near.add("else", goTo(begins))
+	report.Add("else", nft.GoTo(begins))
+	list := []nft.Chain{icmp, echo, report}
+	if h.v == nft.V6 && h.d == Egress {
+		near.Add("to a group", toGroup(h.v), nft.Accept)
+		near.Add("to a link-local address", nft.Bits(nft.Load(nft.NetworkHeader, 24, 2, nft.First), []byte{0xff, 0xc0},
+			expr.CmpOpEq, []byte{0xfe, 0x80}), nft.Accept)
+		near.Add("to an address of the link",
+			inSet(nft.Exprs{nft.LoadMeta(expr.MetaKeyIIFNAME, nft.Reg(0)), nft.Load(nft.NetworkHeader, 24, 4, nft.Reg(4)),
+				nft.Load(nft.NetworkHeader, 28, 4, nft.Reg(5))}, setOnLink), nft.Accept)
+		near.Add("the link has a wider prefix",
+			inSet(nft.Exprs{nft.LoadMeta(expr.MetaKeyIIFNAME, nft.Reg(0))}, setOnLinkAny), nft.Accept)
+		near.Add("else", nft.GoTo(begins))
 		list = append(list, near)
 	}
 	return list
 }
 
 // learnChain notes a packet that a rule let pass, of a flow that began in a direction.
-func (h hook) learnChain(began Direction) chain {
-	c, flows := chain{name: h.learn(began)}, h.flows(began)
-	ported := exprs{loadMeta(expr.MetaKeyL4PROTO, reg(0))}
-	fresh := func(match exprs, key exprs) {
+func (h hook) learnChain(began Direction) nft.Chain {
+	c, flows := nft.Chain{Name: h.learn(began)}, h.flows(began)
+	ported := nft.Exprs{nft.LoadMeta(expr.MetaKeyL4PROTO, nft.Reg(0))}
+	fresh := func(match nft.Exprs, key nft.Exprs) {
 		if began == h.d {
-			c.add("a new flow", match, notInSet(key, flows), jump(h.chain("fresh")))
+			c.Add("a new flow", match, notInSet(key, flows), nft.Jump(h.chain("fresh")))
 		}
 	}
-	c.add("more fragments than its share", h.fragment("first"),
-		over(exprs{h.port(0)}, h.fragmentRates(), fragmentRate))
-	c.add("its other fragments", h.fragment("first"), remember(h.fragmentKey(), h.set(setFragments), 0))
+	c.Add("more fragments than its share", h.fragment("first"),
+		over(nft.Exprs{h.port(0)}, h.fragmentRates(), fragmentRate))
+	c.Add("its other fragments", h.fragment("first"), remember(h.fragmentKey(), h.set(setFragments), 0))
 	fresh(inSet(ported, setWithPorts), h.flow())
-	c.add("TCP", proto(unix.IPPROTO_TCP), goTo(h.tcp(began)))
-	kinds := h.v.kinds()
+	c.Add("TCP", nft.Protocol(unix.IPPROTO_TCP), nft.GoTo(h.tcp(began)))
+	kinds := kinds(h.v)
 	list := kinds.requests
 	if began != h.d {
 		list = kinds.answers
 	}
 	for _, kind := range list {
 		fresh(icmpType(h.v, kind), h.echo())
-		c.add("answers may come", icmpType(h.v, kind), remember(h.echo(), flows, echoFor))
+		c.Add("answers may come", icmpType(h.v, kind), remember(h.echo(), flows, echoFor))
 	}
-	c.add("in this epoch", proto(h.v.icmp()), jump(chainQuotable))
+	c.Add("in this epoch", nft.Protocol(h.v.ICMP()), nft.Jump(chainQuotable))
 	for _, kind := range list {
-		c.add("errors may come", icmpType(h.v, kind), remember(h.quotableEcho(), h.set(setLive), 0))
+		c.Add("errors may come", icmpType(h.v, kind), remember(h.quotableEcho(), h.set(setLive), 0))
 	}
-	c.add("ICMP", proto(h.v.icmp()), accept)
-	unported := func(key exprs, do func(exprs) exprs) exprs {
-		return join(notInSet(ported, setWithPorts), do(key))
+	c.Add("ICMP", nft.Protocol(h.v.ICMP()), nft.Accept)
+	unported := func(key nft.Exprs, do func(nft.Exprs) nft.Exprs) nft.Exprs {
+		return nft.Join(notInSet(ported, setWithPorts), do(key))
 	}
 	if began == h.d {
-		c.add("more new flows without ports than its share", notInSet(ported, setWithPorts),
-			notInSet(h.plain(), flows), over(exprs{h.port(0)}, h.plainRates(), newPlainRate))
+		c.Add("more new flows without ports than its share", notInSet(ported, setWithPorts),
+			notInSet(h.plain(), flows), over(nft.Exprs{h.port(0)}, h.plainRates(), newPlainRate))
 	}
-	c.add("without ports", unported(h.plain(),
-		func(key exprs) exprs { return remember(key, flows, otherFor) }), jump(chainQuotable))
-	c.add("errors may come", unported(h.quotablePlain(),
-		func(key exprs) exprs { return remember(key, h.set(setLive), 0) }))
-	c.add("pass", notInSet(ported, setWithPorts), accept)
+	c.Add("without ports", unported(h.plain(),
+		func(key nft.Exprs) nft.Exprs { return remember(key, flows, otherFor) }), nft.Jump(chainQuotable))
+	c.Add("errors may come", unported(h.quotablePlain(),
+		func(key nft.Exprs) nft.Exprs { return remember(key, h.set(setLive), 0) }))
+	c.Add("pass", notInSet(ported, setWithPorts), nft.Accept)
 	if began == h.d {
-		c.add("it is young", notInSet(h.flow(), flows), remember(h.flow(), h.young(), youngFor))
+		c.Add("it is young", notInSet(h.flow(), flows), remember(h.flow(), h.young(), youngFor))
 	}
-	c.add("flow", note(h.flow(), flows, briefFor))
-	c.add("a flow that lasts", notInSet(h.flow(), h.young()), goTo(h.last(began)))
-	c.add("in this epoch", jump(chainEpoch))
-	c.add("packets like this", remember(h.live(), h.set(setLive), youngLiveFor))
-	c.add("pass", accept)
+	c.Add("flow", note(h.flow(), flows, briefFor))
+	c.Add("a flow that lasts", notInSet(h.flow(), h.young()), nft.GoTo(h.last(began)))
+	c.Add("in this epoch", nft.Jump(chainEpoch))
+	c.Add("packets like this", remember(h.live(), h.set(setLive), youngLiveFor))
+	c.Add("pass", nft.Accept)
 	return c
 }
 
 // tcpChain is learnChain's for TCP, whose connections have a beginning and an end. One is
 // remembered for long only if both sides have sent. Otherwise a port, or a stranger that
 // may reach one, could fill the set for days with packets that have no answer.
-func (h hook) tcpChain(began Direction) chain {
-	c, flows := chain{name: h.tcp(began)}, h.flows(began)
+func (h hook) tcpChain(began Direction) nft.Chain {
+	c, flows := nft.Chain{Name: h.tcp(began)}, h.flows(began)
 	only := flags(fin|syn|rst|ack, expr.CmpOpEq, syn)
 	if began == h.d {
-		c.add("a new one is not at its end", only, forget(h.flow(), h.closing()))
-		c.add("nor is it the other side's", only, forget(h.flow(), h.flows(began.opposite())))
-		c.add("nor is it answered", only, forget(h.flow(), h.answered()))
+		c.Add("a new one is not at its end", only, forget(h.flow(), h.closing()))
+		c.Add("nor is it the other side's", only, forget(h.flow(), h.flows(began.opposite())))
+		c.Add("nor is it answered", only, forget(h.flow(), h.answered()))
 	}
 	begins, ends, breaks := flags(syn, expr.CmpOpNeq, 0), flags(fin, expr.CmpOpNeq, 0), flags(rst, expr.CmpOpNeq, 0)
 	if began != h.d {
-		c.add("answers what begins", begins, remember(h.flow(), h.answered(), briefFor))
+		c.Add("answers what begins", begins, remember(h.flow(), h.answered(), briefFor))
 	}
-	c.add("its seat is free", flags(fin|syn|rst, expr.CmpOpNeq, 0), h.leaveSeat())
-	c.add("begins", begins, remember(h.flow(), flows, briefFor))
-	c.add("errors about that may come", begins, goTo(h.chain("quoted")))
-	c.add("breaks off", breaks, remember(h.flow(), h.closing(), tcpResetFor), remember(h.flow(), flows, tcpResetFor), accept)
-	c.add("ends", ends, remember(h.flow(), h.closing(), tcpEndedFor))
-	tcp := proto(unix.IPPROTO_TCP)
+	c.Add("its seat is free", flags(fin|syn|rst, expr.CmpOpNeq, 0), h.leaveSeat())
+	c.Add("begins", begins, remember(h.flow(), flows, briefFor))
+	c.Add("errors about that may come", begins, nft.GoTo(h.chain("quoted")))
+	c.Add("breaks off", breaks, remember(h.flow(), h.closing(), tcpResetFor), remember(h.flow(), flows, tcpResetFor), nft.Accept)
+	c.Add("ends", ends, remember(h.flow(), h.closing(), tcpEndedFor))
+	tcp := nft.Protocol(unix.IPPROTO_TCP)
 	// One side may still send much, and must learn of the path's MTU.
-	c.add("at its end", tcp, inSet(h.flow(), h.closing()),
+	c.Add("at its end", tcp, inSet(h.flow(), h.closing()),
 		remember(h.flow(), flows, tcpEndedFor),
-		remember(h.flow(), h.closing(), tcpEndedFor), goTo(h.chain("quoted")))
+		remember(h.flow(), h.closing(), tcpEndedFor), nft.GoTo(h.chain("quoted")))
 	if began == h.d {
-		c.add("connection, of which the other side knows", tcp, inSet(h.flow(), h.answered()),
-			goTo(h.keep(began)))
-		c.add("connection that has its seat", tcp, inSeat(h.flow(), h.seats()), goTo(h.keep(began)))
-		c.add("connection, for all that is known", tcp, note(h.flow(), flows, briefFor))
-		c.add("pass", goTo(h.chain("pass")))
+		c.Add("connection, of which the other side knows", tcp, inSet(h.flow(), h.answered()),
+			nft.GoTo(h.keep(began)))
+		c.Add("connection that has its seat", tcp, inSeat(h.flow(), h.seats()), nft.GoTo(h.keep(began)))
+		c.Add("connection, for all that is known", tcp, note(h.flow(), flows, briefFor))
+		c.Add("pass", nft.GoTo(h.chain("pass")))
 	} else {
-		c.add("connection", goTo(h.keep(began)))
+		c.Add("connection", nft.GoTo(h.keep(began)))
 	}
 	return c
+}
+
+// inSet matches packets whose key a set has.
+func inSet(key nft.Exprs, set string) nft.Exprs {
+	return nft.Join(key, nft.InSet(set, nft.Reg(0)))
+}
+
+// notInSet matches packets whose key a set does not have.
+func notInSet(key nft.Exprs, set string) nft.Exprs {
+	return nft.Join(key, nft.NotInSet(set, nft.Reg(0)))
+}
+
+// remember keeps an element in a set for this long from now on; 0 is the set's timeout.
+func remember(key nft.Exprs, set string, timeout time.Duration) nft.Exprs {
+	return nft.Join(key, nft.ChangeSet(nft.SetUpdate, set, timeout))
+}
+
+// note keeps an element in a set for this long, or for as long as it would stay anyway.
+func note(key nft.Exprs, set string, timeout time.Duration) nft.Exprs {
+	return nft.Join(key, nft.ChangeSet(nft.SetAdd, set, timeout))
+}
+
+// forget removes an element from a set.
+func forget(key nft.Exprs, set string) nft.Exprs {
+	return nft.Join(key, nft.ChangeSet(nft.SetDelete, set, 0))
 }

@@ -11,13 +11,15 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // Collect takes away what is there for groups and profiles that no port has any more, which UpdatePorts leaves: to know which port is the last with a
 // group it would have to look at all of them, as this does. Who calls it now and then keeps what is left within bounds. A group that goes must be told
 // anew before a port has it.
 func (f *Filter) Collect() error {
-	chains, err := f.readChains()
+	chains, err := filter.Chains(f.conn)
 	if err != nil || len(chains) == 0 {
 		return err
 	}
@@ -33,9 +35,9 @@ func (f *Filter) Collect() error {
 	if err != nil {
 		return err
 	}
-	t := &transaction{conn: f.conn}
-	revisions = slices.DeleteFunc(revisions, func(e element) bool { return needed[e.key[:8]] })
-	if err := errors.Join(t.remove(profiles), t.remove(revisions)); err != nil {
+	t := f.begin()
+	revisions = slices.DeleteFunc(revisions, func(e nft.Element) bool { return needed[e.Key[:8]] })
+	if err := errors.Join(t.DeleteElements(filter, profiles), t.DeleteElements(filter, revisions)); err != nil {
 		return err
 	}
 	unneeded := func(name string) bool { return isLeftover(name) && !needed[name] }
@@ -49,7 +51,7 @@ func (f *Filter) Collect() error {
 
 // needed finds from the ports on what chains and sets are needed, by their names, and what revisions, by the hashes of what they are of. And it finds
 // the elements of the profiles that no port has.
-func (f *Filter) needed() (names map[string]bool, gone []element, err error) {
+func (f *Filter) needed() (names map[string]bool, gone []nft.Element, err error) {
 	read := []string{setPorts}
 	for _, d := range directions {
 		read = append(read, judges(d, false), judges(d, true))
@@ -60,20 +62,20 @@ func (f *Filter) needed() (names map[string]bool, gone []element, err error) {
 	}
 	had := map[string]bool{} // profiles, by number
 	for _, e := range list {
-		if e.set == setPorts {
-			had[e.value] = true
+		if e.Set == setPorts {
+			had[e.Value] = true
 		}
 	}
 	names = map[string]bool{limitBase(Egress): true, limitBase(Ingress): true}
 	groups := map[string]bool{}
 	for _, e := range list {
 		switch {
-		case e.set == setPorts:
-		case !had[e.key]:
+		case e.Set == setPorts:
+		case !had[e.Key]:
 			gone = append(gone, e)
 		default:
-			names[e.goTo] = true
-			if err := f.namedBy(e.goTo, func(name string) { groups[name] = true }); err != nil {
+			names[e.GoTo] = true
+			if err := f.namedBy(e.GoTo, func(name string) { groups[name] = true }); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -91,10 +93,10 @@ func (f *Filter) needed() (names map[string]bool, gone []element, err error) {
 		err := f.namedBy(chain, func(name string) {
 			kind, id, _ := strings.Cut(name, "-")
 			switch kind + "-" {
-			case addressSet("", v4), addressSet("", v6):
+			case addressSet("", nft.V4), addressSet("", nft.V6):
 				names[hash8("set", id)] = true
 				need(addressSets(id))
-			case memberSet("", v4), memberSet("", v6):
+			case memberSet("", nft.V4), memberSet("", nft.V6):
 				need(memberSets(id))
 			}
 		})
@@ -107,9 +109,9 @@ func (f *Filter) needed() (names map[string]bool, gone []element, err error) {
 
 // namedBy calls f with the chains and sets that a chain's rules name.
 func (f *Filter) namedBy(chain string, call func(name string)) error {
-	rules, err := f.conn.GetRules(table(), &nftables.Chain{Name: chain, Table: table()})
+	rules, err := filter.Rules(f.conn, chain)
 	if err != nil {
-		return fmt.Errorf("list rules of %s: %w", chain, err)
+		return err
 	}
 	for _, r := range rules {
 		for _, e := range r.Exprs {

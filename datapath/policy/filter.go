@@ -13,6 +13,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // Filter is the table in one namespace. It keeps no state but what it can read back from there. Its methods must not be called at once by
@@ -38,7 +40,7 @@ func (f *Filter) UpdateGroups(groups []Group, sets []Set) error {
 	if len(groups)+len(sets) == 0 {
 		return nil
 	}
-	if exists, err := f.exists(); err != nil {
+	if exists, err := filter.Exists(f.conn); err != nil {
 		return err
 	} else if !exists {
 		if err := f.create(); err != nil {
@@ -46,17 +48,17 @@ func (f *Filter) UpdateGroups(groups []Group, sets []Set) error {
 		}
 		failpoint.Here("policy.groups.table")
 	}
-	t := &transaction{conn: f.conn}
+	t := f.begin()
 	if err := f.queueGroups(t, groups, sets); err != nil {
 		return err
 	}
 	fresh := revisions(groups, sets)
 	told := map[string]bool{}
 	for _, e := range fresh {
-		told[e.key[:8]] = true
+		told[e.Key[:8]] = true
 	}
-	gone := slices.DeleteFunc(known, func(e element) bool { return !told[e.key[:8]] })
-	if err := errors.Join(t.remove(gone), t.add(fresh)); err != nil {
+	gone := slices.DeleteFunc(known, func(e nft.Element) bool { return !told[e.Key[:8]] })
+	if err := errors.Join(t.DeleteElements(filter, gone), t.AddElements(filter, fresh)); err != nil {
 		return err
 	}
 	if err := t.commit(); err != nil {
@@ -65,15 +67,15 @@ func (f *Filter) UpdateGroups(groups []Group, sets []Set) error {
 	return nil
 }
 
-func (g Group) revision() element { return revision("group", g.ID, g.Revision) }
-func (s Set) revision() element   { return revision("set", s.ID, s.Revision) }
+func (g Group) revision() nft.Element { return revision("group", g.ID, g.Revision) }
+func (s Set) revision() nft.Element   { return revision("set", s.ID, s.Revision) }
 
-func revision(kind, id string, number int64) element {
-	return element{set: setRevisions, key: hash8(kind, id) + hash8(strconv.FormatInt(number, 10))}
+func revision(kind, id string, number int64) nft.Element {
+	return nft.Element{Set: setRevisions, Key: hash8(kind, id) + hash8(strconv.FormatInt(number, 10))}
 }
 
-func revisions(groups []Group, sets []Set) []element {
-	var list []element
+func revisions(groups []Group, sets []Set) []nft.Element {
+	var list []nft.Element
 	for _, g := range groups {
 		list = append(list, g.revision())
 	}
@@ -85,7 +87,7 @@ func revisions(groups []Group, sets []Set) []element {
 
 // create makes the fixed part.
 func (f *Filter) create() error {
-	t := &transaction{conn: f.conn}
+	t := f.begin()
 	if err := t.create(); err != nil {
 		return err
 	}
@@ -96,14 +98,14 @@ func (f *Filter) create() error {
 }
 
 func (t *transaction) create() error {
-	t.conn.AddTable(table())
+	t.AddTable(filter)
 	for _, s := range baseSets() {
-		if err := t.addSet(s); err != nil {
+		if err := t.AddSet(filter, s); err != nil {
 			return err
 		}
 	}
 	t.narrower = true // a first epoch
-	return errors.Join(t.add(baseElements()), t.addChains(baseChains()))
+	return errors.Join(t.AddElements(filter, baseElements()), t.AddChains(filter, baseChains()))
 }
 
 // queueGroups queues what differs of the groups and sets.
@@ -114,19 +116,19 @@ func (f *Filter) queueGroups(t *transaction, groups []Group, sets []Set) error {
 			return err
 		}
 		if !there {
-			if err := t.addSet(s); err != nil {
+			if err := t.AddSet(filter, s); err != nil {
 				return err
 			}
 		}
 	}
-	var fresh []chain
+	var fresh []nft.Chain
 	for _, g := range groups {
 		list, err := g.compile()
 		if err != nil {
 			return err
 		}
 		for _, c := range list {
-			if !f.hasChain(c.name) {
+			if !f.hasChain(c.Name) {
 				fresh = append(fresh, c)
 			} else if _, err := t.syncRules(f, c, false); err != nil {
 				return err
@@ -134,7 +136,7 @@ func (f *Filter) queueGroups(t *transaction, groups []Group, sets []Set) error {
 		}
 	}
 	for _, s := range sets {
-		inside, err := f.readElements(addressSet(s.ID, v4), addressSet(s.ID, v6))
+		inside, err := f.readElements(addressSet(s.ID, nft.V4), addressSet(s.ID, nft.V6))
 		if err != nil {
 			return err
 		}
@@ -142,16 +144,16 @@ func (f *Filter) queueGroups(t *transaction, groups []Group, sets []Set) error {
 			return err
 		}
 	}
-	return t.addChains(fresh)
+	return t.AddChains(filter, fresh)
 }
 
 // syncElements replaces what is in sets by what should be.
-func (t *transaction) syncElements(have, want []element) error {
-	gone, fresh := without(have, want), without(want, have)
+func (t *transaction) syncElements(have, want []nft.Element) error {
+	gone, fresh := nft.Without(have, want), nft.Without(want, have)
 	if len(gone) > 0 {
 		t.narrower = true
 	}
-	return errors.Join(t.remove(gone), t.add(fresh))
+	return errors.Join(t.DeleteElements(filter, gone), t.AddElements(filter, fresh))
 }
 
 // neededSets are the sets that the groups' rules and members are in, each once.
@@ -194,10 +196,10 @@ func (f *Filter) UpdatePorts(remove, add []Port) error {
 	if err != nil || len(gone)+len(fresh) == 0 {
 		return err
 	}
-	gone = without(gone, fresh)
+	gone = nft.Without(gone, fresh)
 	if slices.ContainsFunc(add, func(p Port) bool { return len(p.Groups) == 0 }) {
 		// Nobody had to tell of groups before, so this may be the first that is heard.
-		if exists, err := f.exists(); err != nil {
+		if exists, err := filter.Exists(f.conn); err != nil {
 			return err
 		} else if !exists {
 			if err := f.create(); err != nil {
@@ -207,11 +209,11 @@ func (f *Filter) UpdatePorts(remove, add []Port) error {
 		}
 	}
 	err = f.updatePorts(remove, add, gone, fresh, false)
-	if isAbsent(err) || errors.Is(err, unix.EEXIST) {
+	if nft.IsAbsent(err) || errors.Is(err, unix.EEXIST) {
 		// Something is not as it was thought to be: look, and do what differs.
 		err = f.updatePorts(remove, add, gone, fresh, true)
 	}
-	if isAbsent(err) {
+	if nft.IsAbsent(err) {
 		if len(add) == 0 {
 			return nil // no table, so nothing of the ports
 		}
@@ -220,7 +222,7 @@ func (f *Filter) UpdatePorts(remove, add []Port) error {
 	return err
 }
 
-func (f *Filter) updatePorts(remove, add []Port, gone, fresh []element, look bool) error {
+func (f *Filter) updatePorts(remove, add []Port, gone, fresh []nft.Element, look bool) error {
 	var known numbering // if there is nothing to be looked at, what the hashes say
 	if look {
 		var err error
@@ -231,13 +233,13 @@ func (f *Filter) updatePorts(remove, add []Port, gone, fresh []element, look boo
 			return err
 		}
 	}
-	t := &transaction{conn: f.conn}
+	t := f.begin()
 	if err := f.queueLimits(t, remove, add, look); err != nil {
 		return err
 	}
 	for _, p := range profiles(add, known) {
 		if !f.hasChain(p.chain(Egress, false)) {
-			if err := errors.Join(t.addChains(p.chains()), t.add(p.elements())); err != nil {
+			if err := errors.Join(t.AddChains(filter, p.chains()), t.AddElements(filter, p.elements())); err != nil {
 				return err
 			}
 		}
@@ -253,9 +255,9 @@ func (f *Filter) updatePorts(remove, add []Port, gone, fresh []element, look boo
 	if err != nil {
 		return err
 	}
-	t.narrower = slices.ContainsFunc(gone, func(e element) bool { return !isLimitSet(e.set) })
+	t.narrower = slices.ContainsFunc(gone, func(e nft.Element) bool { return !isLimitSet(e.Set) })
 	// An element that changes its value is removed by its old one and added with its new one.
-	if err := errors.Join(t.remove(gone), t.add(fresh), pairs(t)); err != nil {
+	if err := errors.Join(t.DeleteElements(filter, gone), t.AddElements(filter, fresh), pairs(t)); err != nil {
 		return err
 	}
 	if err := t.commit(); err != nil {
@@ -265,9 +267,9 @@ func (f *Filter) updatePorts(remove, add []Port, gone, fresh []element, look boo
 }
 
 // differing leaves of what is to go and to come what is, and is not, there; what is there under the key of what is to come, with another value, goes too.
-func differing(have, gone, fresh []element) (remove, add []element) {
-	byKey := map[element]element{}
-	keyOf := func(e element) element { return element{set: e.set, key: e.key, end: e.end} }
+func differing(have, gone, fresh []nft.Element) (remove, add []nft.Element) {
+	byKey := map[nft.Element]nft.Element{}
+	keyOf := func(e nft.Element) nft.Element { return nft.Element{Set: e.Set, Key: e.Key, End: e.End} }
 	for _, e := range have {
 		byKey[keyOf(e)] = e
 	}
@@ -291,9 +293,9 @@ func differing(have, gone, fresh []element) (remove, add []element) {
 }
 
 // pairsAfter queues what a change of ports does to the pairs of groups' members.
-func (f *Filter) pairsAfter(gone, fresh []element) (func(*transaction) error, error) {
+func (f *Filter) pairsAfter(gone, fresh []nft.Element) (func(*transaction) error, error) {
 	nothing := func(*transaction) error { return nil }
-	isPair := func(e element) bool { return e.set == setPairs }
+	isPair := func(e nft.Element) bool { return e.Set == setPairs }
 	if !slices.ContainsFunc(gone, isPair) && !slices.ContainsFunc(fresh, isPair) {
 		return nothing, nil
 	}
@@ -301,12 +303,12 @@ func (f *Filter) pairsAfter(gone, fresh []element) (func(*transaction) error, er
 	if err != nil {
 		return nothing, err
 	}
-	noted = without(noted, gone)
-	noted = append(noted, slices.DeleteFunc(slices.Clone(fresh), func(e element) bool { return !isPair(e) })...)
+	noted = nft.Without(noted, gone)
+	noted = append(noted, slices.DeleteFunc(slices.Clone(fresh), func(e nft.Element) bool { return !isPair(e) })...)
 	touched := map[string]bool{}
 	for _, e := range slices.Concat(gone, fresh) {
 		if isPair(e) {
-			touched[e.key[unix.IFNAMSIZ:unix.IFNAMSIZ+8]] = true
+			touched[e.Key[unix.IFNAMSIZ:unix.IFNAMSIZ+8]] = true
 		}
 	}
 	// The key holds a hash of the group's id; the id itself is in the names of the sets.
@@ -316,9 +318,9 @@ func (f *Filter) pairsAfter(gone, fresh []element) (func(*transaction) error, er
 	}
 	var groups, names []string
 	for name := range sets {
-		if group, ok := strings.CutPrefix(name, memberPairSet("", v4)); ok && touched[hash8(group)] {
+		if group, ok := strings.CutPrefix(name, memberPairSet("", nft.V4)); ok && touched[hash8(group)] {
 			groups = append(groups, group)
-			names = append(names, memberPairSet(group, v4), memberPairSet(group, v6))
+			names = append(names, memberPairSet(group, nft.V4), memberPairSet(group, nft.V6))
 		}
 	}
 	have, err := f.readElements(names...)
@@ -328,9 +330,9 @@ func (f *Filter) pairsAfter(gone, fresh []element) (func(*transaction) error, er
 	return func(t *transaction) error { return t.syncElements(have, memberPairs(groups, noted)) }, nil
 }
 
-func elementsOf(ports []Port, known numbering) ([]element, error) {
-	var list []element
-	seen := map[element]bool{}
+func elementsOf(ports []Port, known numbering) ([]nft.Element, error) {
+	var list []nft.Element
+	seen := map[nft.Element]bool{}
 	for _, p := range ports {
 		own, err := p.elements(known)
 		if err != nil {
@@ -346,12 +348,12 @@ func elementsOf(ports []Port, known numbering) ([]element, error) {
 	return list, nil
 }
 
-func setsOf(lists ...[]element) []string {
+func setsOf(lists ...[]nft.Element) []string {
 	var names []string
 	for _, list := range lists {
 		for _, e := range list {
-			if !slices.Contains(names, e.set) {
-				names = append(names, e.set)
+			if !slices.Contains(names, e.Set) {
+				names = append(names, e.Set)
 			}
 		}
 	}
@@ -360,12 +362,12 @@ func setsOf(lists ...[]element) []string {
 
 // Remove takes the table away, and so lets everything pass. Absent is fine.
 func (f *Filter) Remove() error {
-	exists, err := f.exists()
+	exists, err := filter.Exists(f.conn)
 	if err != nil || !exists {
 		return err
 	}
 	f.conn.DelTable(table())
-	if err := f.conn.Flush(); err != nil && !isAbsent(err) {
+	if err := f.conn.Flush(); err != nil && !nft.IsAbsent(err) {
 		return fmt.Errorf("table %s: %w", tableName, err)
 	}
 	return nil

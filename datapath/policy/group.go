@@ -5,7 +5,6 @@ package policy
 import (
 	"encoding/binary"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 
@@ -13,6 +12,8 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/kuryr/kuryr/internal/ipprefix"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // A group is four chains: for each direction one that what begins is judged by, and one for the answers, in which each rule stands with
@@ -20,11 +21,11 @@ import (
 // members' addresses and allowed pairs are in a set each.
 
 // compile gives the group's chains.
-func (g Group) compile() ([]chain, error) {
-	var list []chain
+func (g Group) compile() ([]nft.Chain, error) {
+	var list []nft.Chain
 	for _, d := range directions {
 		for _, answer := range []bool{false, true} {
-			c := chain{name: groupChain(g.ID, d, answer)}
+			c := nft.Chain{Name: groupChain(g.ID, d, answer)}
 			for _, r := range g.Rules {
 				if r.Direction != d {
 					continue
@@ -33,7 +34,7 @@ func (g Group) compile() ([]chain, error) {
 					return nil, fmt.Errorf("security group %s: rule %s: %w", g.ID, r.ID, err)
 				}
 				for _, e := range r.compile(answer) {
-					c.add("rule "+r.ID, e)
+					c.Add("rule "+r.ID, e)
 				}
 			}
 			list = append(list, c)
@@ -42,17 +43,17 @@ func (g Group) compile() ([]chain, error) {
 	return list, nil
 }
 
-func (r Rule) version() version {
+func (r Rule) version() nft.Version {
 	if r.IPv6 {
-		return v6
+		return nft.V6
 	}
-	return v4
+	return nft.V4
 }
 
 // protocol takes ICMP as that of the rule's family, whichever number names it.
 func (r Rule) protocol() uint8 {
 	if r.Protocol == unix.IPPROTO_ICMP || r.Protocol == unix.IPPROTO_ICMPV6 {
-		return r.version().icmp()
+		return r.version().ICMP()
 	}
 	return r.Protocol
 }
@@ -64,7 +65,7 @@ func (r Rule) validate() error {
 			remotes++
 		}
 	}
-	isICMP := r.protocol() == r.version().icmp()
+	isICMP := r.protocol() == r.version().ICMP()
 	switch {
 	case remotes > 1:
 		return fmt.Errorf("remote prefix, group and address group: want at most one")
@@ -83,65 +84,61 @@ func (r Rule) validate() error {
 }
 
 // compile gives the kernel's rules, each with its verdict. There is none for the answers of what has no answers.
-func (r Rule) compile(answer bool) []exprs {
+func (r Rule) compile(answer bool) []nft.Exprs {
 	v := r.version()
 	h := hook{r.Direction, v} // of the packets the rule is to match
 	if answer {
 		h.d = h.d.opposite()
 	}
-	match := v.matches()
+	match := v.MatchFrame()
 	if p := r.protocol(); p != 0 {
-		match = join(match, proto(p))
+		match = nft.Join(match, nft.Protocol(p))
 	}
 	if r.First != 0 || r.Last != 0 {
 		at := uint32(2)
 		if answer {
 			at = 0
 		}
-		match = join(match, portRange(at, r.First, r.Last))
+		match = nft.Join(match, portRange(at, r.First, r.Last))
 	}
 	if r.ICMPType != nil {
 		kind := *r.ICMPType
 		if answer {
-			kinds := v.kinds()
+			kinds := kinds(v)
 			i := slices.Index(kinds.requests, kind)
 			if i < 0 {
 				return nil
 			}
 			kind = kinds.answers[i]
 		}
-		match = join(match, field(transportHeader, 0, kind))
+		match = nft.Join(match, nft.Field(nft.TransportHeader, 0, kind))
 		if r.ICMPCode != nil && !answer {
-			match = join(match, field(transportHeader, 1, *r.ICMPCode))
+			match = nft.Join(match, nft.Field(nft.TransportHeader, 1, *r.ICMPCode))
 		}
 	}
-	learn := goTo(h.learn(r.Direction))
-	address := exprs{h.remote(0)}
-	ranged := exprs{loadMeta(expr.MetaKeyPROTOCOL, reg(0)), h.remote(1)}
+	learn := nft.GoTo(h.learn(r.Direction))
+	address := nft.Exprs{h.remote(0)}
+	ranged := nft.Exprs{nft.LoadMeta(expr.MetaKeyPROTOCOL, nft.Reg(0)), h.remote(1)}
 	switch {
 	case r.Remote.IsValid() && r.Remote.Bits() > 0:
-		return []exprs{join(match, within(h.remoteAt, r.Remote), learn)}
+		return []nft.Exprs{nft.Join(match, nft.Within(h.remoteAt(), r.Remote), learn)}
 	case r.RemoteGroup != "":
-		return []exprs{
-			join(match, inSet(address, memberSet(r.RemoteGroup, v)), learn),
-			join(match, inSet(ranged, memberPairSet(r.RemoteGroup, v)), learn),
+		return []nft.Exprs{
+			nft.Join(match, inSet(address, memberSet(r.RemoteGroup, v)), learn),
+			nft.Join(match, inSet(ranged, memberPairSet(r.RemoteGroup, v)), learn),
 		}
 	case r.RemoteSet != "":
-		return []exprs{join(match, inSet(ranged, addressSet(r.RemoteSet, v)), learn)}
+		return []nft.Exprs{nft.Join(match, inSet(ranged, addressSet(r.RemoteSet, v)), learn)}
 	}
-	return []exprs{join(match, learn)}
+	return []nft.Exprs{nft.Join(match, learn)}
 }
 
-func portRange(at uint32, first, last uint16) exprs {
+func portRange(at uint32, first, last uint16) nft.Exprs {
 	u16 := func(v uint16) []byte { return binary.BigEndian.AppendUint16(nil, v) }
 	if first == last {
-		return field(transportHeader, at, u16(first)...)
+		return nft.Field(nft.TransportHeader, at, u16(first)...)
 	}
-	return exprs{
-		load(transportHeader, at, 2, 1),
-		&expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: u16(first)},
-		&expr.Cmp{Op: expr.CmpOpLte, Register: 1, Data: u16(last)},
-	}
+	return nft.Between(nft.TransportHeader, at, u16(first), u16(last))
 }
 
 // remoteAt loads the remote's address for a comparison.
@@ -151,50 +148,36 @@ func (h hook) remoteAt() expr.Any {
 	return e
 }
 
-func within(at func() expr.Any, p netip.Prefix) exprs {
-	if p.IsSingleIP() {
-		return exprs{at(), &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: p.Addr().AsSlice()}}
-	}
-	return bits(at(), net.CIDRMask(p.Bits(), p.Addr().BitLen()), expr.CmpOpEq, p.Masked().Addr().AsSlice())
-}
-
 // memberSets are the sets of a group's members. They are there from when the group, or a rule that names it, is known.
 func memberSets(group string) []nftables.Set {
 	var list []nftables.Set
-	for _, v := range versions {
-		list = append(list, nftables.Set{Name: memberSet(group, v), KeyType: v.addrType()}, ranges(memberPairSet(group, v), v))
+	for _, v := range nft.Versions {
+		list = append(list, nftables.Set{Name: memberSet(group, v), KeyType: v.AddrType()}, ranges(memberPairSet(group, v), v))
 	}
 	return list
 }
 
 func addressSets(set string) []nftables.Set {
-	return []nftables.Set{ranges(addressSet(set, v4), v4), ranges(addressSet(set, v6), v6)}
+	return []nftables.Set{ranges(addressSet(set, nft.V4), nft.V4), ranges(addressSet(set, nft.V6), nft.V6)}
 }
 
 // ranges is a set of prefixes; the ethertype before the address makes it one whose elements have a first and a last key.
-func ranges(name string, v version) nftables.Set {
-	return nftables.Set{Name: name, Concatenation: true, Interval: true, KeyType: concat(nftables.TypeEtherType, v.addrType())}
+func ranges(name string, v nft.Version) nftables.Set {
+	return nftables.Set{Name: name, Concatenation: true, Interval: true, KeyType: nft.Concat(nftables.TypeEtherType, v.AddrType())}
 }
 
 // rangeElement is a prefix in such a set.
-func rangeElement(set string, p netip.Prefix) element {
-	v := versionOf(p.Addr())
-	head := string(binary.BigEndian.AppendUint16(nil, v.ethernet())) + "\x00\x00"
-	return element{set: set, key: head + string(p.Masked().Addr().AsSlice()), end: head + string(ipprefix.Last(p).AsSlice())}
-}
-
-func versionOf(a netip.Addr) version {
-	if a.Is4() {
-		return v4
-	}
-	return v6
+func rangeElement(set string, p netip.Prefix) nft.Element {
+	v := nft.VersionOf(p.Addr())
+	head := string(binary.BigEndian.AppendUint16(nil, v.EtherType())) + "\x00\x00"
+	return nft.Element{Set: set, Key: head + string(p.Masked().Addr().AsSlice()), End: head + string(ipprefix.Last(p).AsSlice())}
 }
 
 // elements are the address group's prefixes.
-func (s Set) elements() []element {
-	var list []element
+func (s Set) elements() []nft.Element {
+	var list []nft.Element
 	for _, p := range ipprefix.Widest(s.Prefixes) {
-		list = append(list, rangeElement(addressSet(s.ID, versionOf(p.Addr())), p))
+		list = append(list, rangeElement(addressSet(s.ID, nft.VersionOf(p.Addr())), p))
 	}
 	return list
 }

@@ -21,6 +21,8 @@ import (
 	"github.com/mdlayher/netlink"
 	"github.com/vishvananda/netns"
 	"pgregory.net/rapid"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 func TestMain(m *testing.M) { os.Exit(nstest.Main(m)) }
@@ -41,7 +43,7 @@ func newFilter(t testing.TB, ns netns.NsHandle) *Filter {
 	return In(c)
 }
 
-func nft(t testing.TB, ns netns.NsHandle, args ...string) string {
+func runNFT(t testing.TB, ns netns.NsHandle, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer
 	var err error
@@ -103,7 +105,7 @@ func TestListing(t *testing.T) {
 			`meta protocol . ip daddr @prefixes4-s goto learn_out4_began_in comment "rule 6`,
 		},
 	} {
-		listing := nft(t, ns, "list", "chain", "bridge", tableName, chain)
+		listing := runNFT(t, ns, "list", "chain", "bridge", tableName, chain)
 		var rules []string
 		for line := range strings.Lines(listing) {
 			if strings.Contains(line, "comment") {
@@ -120,7 +122,7 @@ func TestListing(t *testing.T) {
 			}
 		}
 	}
-	if set := nft(t, ns, "list", "set", "bridge", tableName, "prefixes4-s"); !strings.Contains(set, "elements = { ip . 10.0.0.0/8 }") {
+	if set := runNFT(t, ns, "list", "set", "bridge", tableName, "prefixes4-s"); !strings.Contains(set, "elements = { ip . 10.0.0.0/8 }") {
 		t.Errorf("the prefixes: %s", set)
 	}
 }
@@ -132,8 +134,8 @@ func TestRevision(t *testing.T) {
 	f := newFilter(t, ns)
 	g := Group{ID: "g", Revision: 1, Rules: []Rule{{ID: "1"}, {ID: "2", Protocol: 6}, {ID: "3", Protocol: 17}}}
 	must(t, f.UpdateGroups([]Group{g}, nil))
-	list := func() string { return nft(t, ns, "-a", "list", "chain", "bridge", tableName, "ingress-g") }
-	epoch := func() string { return nft(t, ns, "list", "chain", "bridge", tableName, chainEpoch) }
+	list := func() string { return runNFT(t, ns, "-a", "list", "chain", "bridge", tableName, "ingress-g") }
+	epoch := func() string { return runNFT(t, ns, "list", "chain", "bridge", tableName, chainEpoch) }
 	before, first := list(), epoch()
 	same := g
 	same.Rules = nil
@@ -176,7 +178,7 @@ func TestUntold(t *testing.T) {
 	f := newFilter(t, ns)
 	s := State{Ports: []Port{{Tap: "tapx", Groups: []string{"a", "b"}}}, Groups: []Group{{ID: "a", Revision: 1, Rules: []Rule{{ID: "1"}}}}}
 	must(t, f.Reconcile(s, false, func(_, _, _ string) {}))
-	if out := nft(t, ns, "list", "chain", "bridge", tableName, "ingress-b"); strings.Contains(out, "comment") {
+	if out := runNFT(t, ns, "list", "chain", "bridge", tableName, "ingress-b"); strings.Contains(out, "comment") {
 		t.Errorf("rules of an unknown group: %s", out)
 	}
 	b := Group{ID: "b", Revision: 1, Rules: []Rule{{ID: "2"}}}
@@ -262,7 +264,7 @@ func TestProfileOfAnotherName(t *testing.T) {
 	must(t, f.Reconcile(state, false, func(_, _, _ string) {}))
 	for _, d := range directions {
 		for _, answer := range []bool{false, true} {
-			nft(t, ns, "rename", "chain", "bridge", tableName, profileOf([]string{"g"}).chain(d, answer), judges(d, answer)+ofProfile+"before")
+			runNFT(t, ns, "rename", "chain", "bridge", tableName, profileOf([]string{"g"}).chain(d, answer), judges(d, answer)+ofProfile+"before")
 		}
 	}
 	must(t, f.Reconcile(state, false, func(_, _, _ string) {}))
@@ -270,7 +272,7 @@ func TestProfileOfAnotherName(t *testing.T) {
 	if judged := groupsOf(t, f, "tapx"); !slices.Equal(judged, []string{"g"}) {
 		t.Errorf("the port is judged by %q", judged)
 	}
-	if listing := nft(t, ns, "list", "table", "bridge", tableName); strings.Contains(listing, ofProfile+"before") {
+	if listing := runNFT(t, ns, "list", "table", "bridge", tableName); strings.Contains(listing, ofProfile+"before") {
 		t.Error("what the profile had before is still there")
 	}
 }
@@ -281,13 +283,13 @@ func groupsOf(t *testing.T, f *Filter, tap string) (groups []string) {
 	list, err := f.readElements(setPorts, judges(Ingress, false))
 	must(t, err)
 	name := (Port{Tap: tap}).name()
-	at := slices.IndexFunc(list, func(e element) bool { return e.set == setPorts && e.key == name })
+	at := slices.IndexFunc(list, func(e nft.Element) bool { return e.Set == setPorts && e.Key == name })
 	if at < 0 {
 		t.Fatalf("%s is not filtered", tap)
 	}
 	for _, e := range list {
-		if e.set != setPorts && e.key == list[at].value {
-			must(t, f.namedBy(e.goTo, func(name string) {
+		if e.Set != setPorts && e.Key == list[at].Value {
+			must(t, f.namedBy(e.GoTo, func(name string) {
 				_, id, _ := strings.Cut(name, "-")
 				groups = append(groups, id)
 			}))
@@ -307,7 +309,7 @@ func TestFastest(t *testing.T) {
 			if err := f.UpdatePorts(nil, []Port{p}); err != nil {
 				t.Fatalf("%d kbit/s, burst %d: %v", kbps, burst, err)
 			}
-			if limited := strings.Contains(nft(t, ns, "list", "chain", "bridge", tableName, "limit_out-tapx"), "limit rate"); limited != (kbps < mostKbps) {
+			if limited := strings.Contains(runNFT(t, ns, "list", "chain", "bridge", tableName, "limit_out-tapx"), "limit rate"); limited != (kbps < mostKbps) {
 				t.Errorf("%d kbit/s: limited: %v", kbps, limited)
 			}
 			must(t, f.UpdatePorts([]Port{p}, nil))
@@ -326,7 +328,7 @@ func TestTableOfEarlierVersion(t *testing.T) {
 	ignore := func(_, _, _ string) {}
 	// Chains are listed in the order of their creation, and epochs differ.
 	lines := func(ns netns.NsHandle) []string {
-		list := strings.Split(nft(t, ns, "list", "table", "bridge", tableName), "\n")
+		list := strings.Split(runNFT(t, ns, "list", "table", "bridge", tableName), "\n")
 		return slices.DeleteFunc(list, func(l string) bool { return strings.Contains(l, "is judged anew") })
 	}
 	fresh := require(t)
@@ -339,21 +341,21 @@ func TestTableOfEarlierVersion(t *testing.T) {
 	earlier, err := s.image(known)
 	must(t, err)
 	missing := map[string]bool{}
-	earlier.chains = slices.DeleteFunc(earlier.chains, func(c chain) bool {
-		missing[c.name] = c.hook == nil && c.name != chainEpoch
-		return missing[c.name]
+	earlier.chains = slices.DeleteFunc(earlier.chains, func(c nft.Chain) bool {
+		missing[c.Name] = c.Hook == nil && c.Name != chainEpoch
+		return missing[c.Name]
 	})
 	for i := range earlier.chains {
 		c := &earlier.chains[i]
-		c.rules = slices.DeleteFunc(c.rules, func(r rule) bool {
-			return slices.ContainsFunc(r.exprs, func(e expr.Any) bool {
+		c.Rules = slices.DeleteFunc(c.Rules, func(r nft.Rule) bool {
+			return slices.ContainsFunc(r.Exprs, func(e expr.Any) bool {
 				v, ok := e.(*expr.Verdict)
 				return ok && missing[v.Chain]
 			})
 		})
 	}
-	earlier.elements = slices.DeleteFunc(earlier.elements, func(e element) bool { return missing[e.goTo] })
-	tr := &transaction{conn: f.conn}
+	earlier.elements = slices.DeleteFunc(earlier.elements, func(e nft.Element) bool { return missing[e.GoTo] })
+	tr := f.begin()
 	must(t, errors.Join(tr.make(earlier), tr.commit()))
 
 	must(t, f.Reconcile(s, false, ignore))
@@ -385,7 +387,7 @@ func TestCollect(t *testing.T) {
 		[]Set{{ID: "s", Revision: 1}}))
 	must(t, f.UpdatePorts(nil, []Port{stays}))
 	must(t, f.Collect()) // the chains of friends go, but not the sets that g names
-	list := func() string { return nft(t, ns, "list", "table", "bridge", tableName) }
+	list := func() string { return runNFT(t, ns, "list", "table", "bridge", tableName) }
 	before := list()
 	for i := range 3 {
 		id := fmt.Sprint("own", i)
@@ -485,11 +487,11 @@ func TestOnLink(t *testing.T) {
 		} {
 			var have []string
 			for _, e := range p.onLink() {
-				if e.key[:len(p.name())] != p.name() {
-					t.Errorf("%q: key %x", text, e.key)
+				if e.Key[:len(p.name())] != p.name() {
+					t.Errorf("%q: key %x", text, e.Key)
 				}
-				have = append(have, strings.TrimSpace(fmt.Sprintf("%s %x", e.set,
-					e.key[len(p.name()):])))
+				have = append(have, strings.TrimSpace(fmt.Sprintf("%s %x", e.Set,
+					e.Key[len(p.name()):])))
 			}
 			if !slices.Equal(have, want) {
 				t.Errorf("%q of the %s: %q, want %q", text, what, have, want)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // A port with limits has a chain for each direction in which there is something to do, found by a verdict map. What is above a limit is
@@ -38,14 +40,14 @@ func limitSets() []nftables.Set {
 }
 
 // limitBases are the base chains, which are there while a port has limits.
-func limitBases() []chain {
-	var list []chain
+func limitBases() []nft.Chain {
+	var list []nft.Chain
 	for _, d := range directions {
-		c := chain{name: limitBase(d), hook: nftables.ChainHookPrerouting, priority: limitPriority}
+		c := nft.Chain{Name: limitBase(d), Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookPrerouting, Priority: limitPriority}
 		if d == Ingress {
-			c.hook = nftables.ChainHookPostrouting
+			c.Hook = nftables.ChainHookPostrouting
 		}
-		c.add("ports with limits", exprs{loadMeta(hook{d: d}.name(), 1), &expr.Lookup{SourceRegister: 1, DestRegister: 0, IsDestRegSet: true, SetName: limitSet(d)}})
+		c.Add("ports with limits", nft.Exprs{nft.LoadMeta(hook{d: d}.name(), nft.First)}, nft.VerdictMap(limitSet(d)))
 		list = append(list, c)
 	}
 	return list
@@ -77,31 +79,31 @@ func (l Limits) of(d Direction) (rate uint64, burst uint32) {
 }
 
 // limitChains are the port's.
-func (p Port) limitChains() []chain {
-	var list []chain
+func (p Port) limitChains() []nft.Chain {
+	var list []nft.Chain
 	for _, d := range directions {
-		c := chain{name: limitChain(d, p.Tap)}
+		c := nft.Chain{Name: limitChain(d, p.Tap)}
 		if p.Limits.DSCP != 0 && d == Egress {
-			for _, v := range versions {
-				c.add(fmt.Sprintf("DSCP %d", p.Limits.DSCP), v.matches(), v.mark(p.Limits.DSCP))
+			for _, v := range nft.Versions {
+				c.Add(fmt.Sprintf("DSCP %d", p.Limits.DSCP), v.MatchFrame(), mark(v, p.Limits.DSCP))
 			}
 		}
 		if rate, burst := p.Limits.of(d); rate != 0 {
-			c.add("too much", exprs{&expr.Limit{Type: expr.LimitTypePktBytes, Rate: rate, Unit: expr.LimitTimeSecond, Burst: burst, Over: true}}, drop)
+			c.Add("too much", nft.Exprs{&expr.Limit{Type: expr.LimitTypePktBytes, Rate: rate, Unit: expr.LimitTimeSecond, Burst: burst, Over: true}}, nft.CountedDrop)
 		}
-		if len(c.rules) > 0 {
+		if len(c.Rules) > 0 {
 			list = append(list, c)
 		}
 	}
 	return list
 }
 
-func (p Port) limitElements() []element {
-	var list []element
+func (p Port) limitElements() []nft.Element {
+	var list []nft.Element
 	for _, d := range directions {
 		for _, c := range p.limitChains() {
-			if c.name == limitChain(d, p.Tap) {
-				list = append(list, element{set: limitSet(d), key: p.name(), goTo: c.name})
+			if c.Name == limitChain(d, p.Tap) {
+				list = append(list, nft.Element{Set: limitSet(d), Key: p.name(), GoTo: c.Name})
 			}
 		}
 	}
@@ -109,16 +111,16 @@ func (p Port) limitElements() []element {
 }
 
 // mark writes the DSCP, which is six bits in the first two bytes of either header.
-func (v version) mark(dscp uint8) exprs {
+func mark(v nft.Version, dscp uint8) nft.Exprs {
 	mask, value := uint16(0xff03), uint16(dscp)<<2
-	write := &expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: 1, Base: networkHeader, Offset: 0, Len: 2}
-	if v == v4 {
+	write := &expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: nft.First, Base: nft.NetworkHeader, Offset: 0, Len: 2}
+	if v == nft.V4 {
 		write.CsumType, write.CsumOffset = expr.CsumTypeInet, 10
 	} else {
 		mask, value = 0xf03f, uint16(dscp)<<6
 	}
 	u16 := func(v uint16) []byte { return binary.BigEndian.AppendUint16(nil, v) }
-	return exprs{load(networkHeader, 0, 2, 1), &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 2, Mask: u16(mask), Xor: u16(value)}, write}
+	return nft.Exprs{nft.Load(nft.NetworkHeader, 0, 2, nft.First), nft.Mask(u16(mask), u16(value)), write}
 }
 
 // queueLimits has the ports' chains be as they are to be, and those of others go.
@@ -127,26 +129,25 @@ func (f *Filter) queueLimits(t *transaction, remove, add []Port, look bool) erro
 	for _, p := range add {
 		for _, c := range p.limitChains() {
 			if len(kept) == 0 && !f.hasChain(limitBase(Egress)) {
-				if err := t.addChains(limitBases()); err != nil {
+				if err := t.AddChains(filter, limitBases()); err != nil {
 					return err
 				}
 			}
-			kept[c.name] = true
-			ref := &nftables.Chain{Name: c.name, Table: table()}
-			t.conn.AddChain(ref)
-			t.conn.FlushChain(ref)
-			if err := t.addChains([]chain{c}); err != nil {
+			kept[c.Name] = true
+			t.AddChain(filter, nft.Chain{Name: c.Name})
+			t.FlushChain(filter, c.Name)
+			if err := t.AddChains(filter, []nft.Chain{c}); err != nil {
 				return err
 			}
 		}
 	}
 	for _, p := range remove {
 		for _, c := range p.limitChains() {
-			if kept[c.name] || look && !f.hasChain(c.name) {
+			if kept[c.Name] || look && !f.hasChain(c.Name) {
 				continue
 			}
-			kept[c.name] = true
-			t.last = append(t.last, c.name)
+			kept[c.Name] = true
+			t.last = append(t.last, c.Name)
 		}
 	}
 	return nil

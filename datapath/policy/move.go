@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // Profiles are what a filter knows of some ports, without what their groups are: the hashes of their profiles by the links' names, since numbers are
@@ -22,10 +24,10 @@ func (f *Filter) Profiles(taps []string) (Profiles, error) {
 	}
 	hashes, numbers := map[string]string{}, map[string]string{}
 	for _, e := range have {
-		if e.set == setPorts {
-			numbers[e.key] = e.value
+		if e.Set == setPorts {
+			numbers[e.Key] = e.Value
 		} else {
-			hashes[e.key], _ = profileIn(e.goTo)
+			hashes[e.Key], _ = profileIn(e.GoTo)
 		}
 	}
 	known := Profiles{}
@@ -43,7 +45,7 @@ func (f *Filter) Expect(ports Profiles) error {
 	if len(ports) == 0 {
 		return nil
 	}
-	exists, err := f.exists()
+	exists, err := filter.Exists(f.conn)
 	if err != nil {
 		return err
 	}
@@ -58,16 +60,16 @@ func (f *Filter) Expect(ports Profiles) error {
 	}
 	numbers := map[string]string{}
 	for _, e := range have {
-		hash, _ := profileIn(e.goTo)
-		numbers[hash] = e.key
+		hash, _ := profileIn(e.GoTo)
+		numbers[hash] = e.Key
 	}
 	for _, name := range slices.Sorted(maps.Keys(ports)) {
-		e := element{set: setPorts, key: name, value: string(markBytes(unknownProfile))}
+		e := nft.Element{Set: setPorts, Key: name, Value: string(nft.Word(unknownProfile))}
 		if number, known := numbers[ports[name]]; known {
-			e.value = number
+			e.Value = number
 		}
-		t := &transaction{conn: f.conn}
-		if err := t.add([]element{e}); err != nil {
+		t := f.begin()
+		if err := t.AddElements(filter, []nft.Element{e}); err != nil {
 			return err
 		}
 		if err := t.commit(); err != nil && !errors.Is(err, unix.EEXIST) { // then more is known of it already

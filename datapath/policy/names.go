@@ -5,6 +5,8 @@ package policy
 import (
 	"crypto/sha256"
 	"strings"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // tableName is the name of the table, of family bridge, in each namespace with a filtered port.
@@ -61,9 +63,9 @@ func (d Direction) side() string {
 var directions = []Direction{Egress, Ingress}
 
 // The sets of a group's members: their addresses; their allowed pairs. And the prefixes of an address group.
-func memberSet(group string, v version) string     { return "members" + v.String() + "-" + group }
-func memberPairSet(group string, v version) string { return "pairs" + v.String() + "-" + group }
-func addressSet(set string, v version) string      { return "prefixes" + v.String() + "-" + set }
+func memberSet(group string, v nft.Version) string     { return "members" + v.String() + "-" + group }
+func memberPairSet(group string, v nft.Version) string { return "pairs" + v.String() + "-" + group }
+func addressSet(set string, v nft.Version) string      { return "prefixes" + v.String() + "-" + set }
 
 func groupChain(group string, d Direction, answer bool) string {
 	return judges(d, answer) + "-" + group

@@ -10,6 +10,8 @@ import (
 
 	"github.com/kuryr/kuryr/internal/ipprefix"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // Port is what the filter knows of a port that has security groups or limits. Ports without need not be named to it, and pass.
@@ -25,7 +27,7 @@ type Port struct {
 }
 
 // elements are all that the sets hold of a port, but for the pairs of the groups' members; they are a function of the port and its profile's number.
-func (p Port) elements(known numbering) ([]element, error) {
+func (p Port) elements(known numbering) ([]nft.Element, error) {
 	if len(p.Tap) >= unix.IFNAMSIZ || len(p.Tap) <= len(tapPrefix) || p.Tap[:len(tapPrefix)] != tapPrefix {
 		return nil, fmt.Errorf("link %q: want a name of at most 15 bytes that begins with %q", p.Tap, tapPrefix)
 	}
@@ -37,20 +39,20 @@ func (p Port) elements(known numbering) ([]element, error) {
 		return limits, nil
 	}
 	own := known.profileOf(p.Groups)
-	list := append([]element{{set: setPorts, key: p.name(), value: own.mark()}}, p.onLink()...)
+	list := append([]nft.Element{{Set: setPorts, Key: p.name(), Value: own.mark()}}, p.onLink()...)
 	for _, g := range own.groups {
 		for _, a := range p.Addrs {
 			if !a.IsValid() {
 				return nil, fmt.Errorf("link %s: invalid address", p.Tap)
 			}
 			a = a.Unmap().WithZone("")
-			list = append(list, element{set: memberSet(g, versionOf(a)), key: string(a.AsSlice())})
+			list = append(list, nft.Element{Set: memberSet(g, nft.VersionOf(a)), Key: string(a.AsSlice())})
 		}
 		for _, pair := range p.Pairs {
 			if !pair.IsValid() {
 				return nil, fmt.Errorf("link %s: invalid allowed pair", p.Tap)
 			}
-			list = append(list, element{set: setPairs, key: p.name() + hash8(g) + pairKey(pair)})
+			list = append(list, nft.Element{Set: setPairs, Key: p.name() + hash8(g) + pairKey(pair)})
 		}
 	}
 	return append(list, limits...), nil
@@ -61,17 +63,17 @@ func (p Port) elements(known numbering) ([]element, error) {
 const onLinkBits = 64
 
 // onLink are the elements that say where the port may send neighbour discovery to.
-func (p Port) onLink() []element {
-	var list []element
+func (p Port) onLink() []nft.Element {
+	var list []nft.Element
 	for _, prefix := range slices.Concat(p.OnLink, p.Pairs) {
 		if !prefix.IsValid() || prefix.Addr().Is4() {
 			continue
 		}
 		if prefix.Bits() < onLinkBits {
-			return []element{{set: setOnLinkAny, key: p.name()}}
+			return []nft.Element{{Set: setOnLinkAny, Key: p.name()}}
 		}
-		e := element{set: setOnLink,
-			key: p.name() + string(prefix.Addr().AsSlice()[:onLinkBits/8])}
+		e := nft.Element{Set: setOnLink,
+			Key: p.name() + string(prefix.Addr().AsSlice()[:onLinkBits/8])}
 		if !slices.Contains(list, e) {
 			list = append(list, e)
 		}
@@ -112,16 +114,16 @@ func pairOf(key string) netip.Prefix {
 
 // memberPairs gives what the sets of the groups' pairs must hold, by what is noted of who has which. Two ports may have the same pair,
 // a virtual address for instance, so what is to be in a set is not told by one port alone.
-func memberPairs(groups []string, noted []element) []element {
+func memberPairs(groups []string, noted []nft.Element) []nft.Element {
 	prefixes := map[string][]netip.Prefix{} // by the group's hash
 	for _, e := range noted {
-		rest := e.key[unix.IFNAMSIZ:]
+		rest := e.Key[unix.IFNAMSIZ:]
 		prefixes[rest[:8]] = append(prefixes[rest[:8]], pairOf(rest[8:8+pairKeyLength]))
 	}
-	var list []element
+	var list []nft.Element
 	for _, g := range groups {
 		for _, p := range ipprefix.Widest(prefixes[hash8(g)]) {
-			list = append(list, rangeElement(memberPairSet(g, versionOf(p.Addr())), p))
+			list = append(list, rangeElement(memberPairSet(g, nft.VersionOf(p.Addr())), p))
 		}
 	}
 	return list

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/google/nftables/binaryutil"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // profile stands for a set of groups, which any number of ports have. A packet's mark, which has 32 bits, holds its number while it is judged. Who may
@@ -44,7 +46,7 @@ func (p profile) after(steps int) profile {
 	return p
 }
 
-func (p profile) mark() string { return string(markBytes(p.number)) }
+func (p profile) mark() string { return string(nft.Word(p.number)) }
 
 const ofProfile = "_of_"
 
@@ -90,11 +92,11 @@ func (n numbering) profileOf(groups []string) profile {
 
 // numbered is the numbering of a table for these ports, by the verdict map that says what numbers are taken: profiles keep theirs, and others get the next
 // that is free.
-func numbered(ports []Port, taken []element) numbering {
+func numbered(ports []Port, taken []nft.Element) numbering {
 	chains, steps := map[string]string{}, map[string]int{}
 	for _, e := range taken {
-		chains[e.key] = e.goTo
-		hash, n := profileIn(e.goTo)
+		chains[e.Key] = e.GoTo
+		hash, n := profileIn(e.GoTo)
 		if least, seen := steps[hash]; !seen || n < least {
 			steps[hash] = n
 		}
@@ -126,26 +128,26 @@ func (f *Filter) numbering(ports []Port) (numbering, error) {
 }
 
 // chains are those of a profile: each leads through the groups', and what none of them lets pass is dropped.
-func (p profile) chains() []chain {
-	var list []chain
+func (p profile) chains() []nft.Chain {
+	var list []nft.Chain
 	for _, d := range directions {
 		for _, answer := range []bool{false, true} {
-			c := chain{name: p.chain(d, answer)}
+			c := nft.Chain{Name: p.chain(d, answer)}
 			for _, g := range p.groups {
-				c.add("group "+g, jump(groupChain(g, d, answer)))
+				c.Add("group "+g, nft.Jump(groupChain(g, d, answer)))
 			}
-			c.add("no rule lets it pass", drop)
+			c.Add("no rule lets it pass", nft.CountedDrop)
 			list = append(list, c)
 		}
 	}
 	return list
 }
 
-func (p profile) elements() []element {
-	var list []element
+func (p profile) elements() []nft.Element {
+	var list []nft.Element
 	for _, d := range directions {
 		for _, answer := range []bool{false, true} {
-			list = append(list, element{set: judges(d, answer), key: p.mark(), goTo: p.chain(d, answer)})
+			list = append(list, nft.Element{Set: judges(d, answer), Key: p.mark(), GoTo: p.chain(d, answer)})
 		}
 	}
 	return list

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/google/nftables"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // State is everything that a namespace's filter should know. Ports are those that have groups or limits; groups and sets that none of them needs do not count.
@@ -47,15 +49,15 @@ func (s State) needed() State {
 // image is what the table should be.
 type image struct {
 	sets     []nftables.Set
-	chains   []chain
-	elements []element
+	chains   []nft.Chain
+	elements []nft.Element
 	ordered  map[string]bool // chains whose rules have an order
 }
 
 func (s State) image(known numbering) (image, error) {
 	im := image{sets: append(baseSets(), neededSets(s.Groups, s.Sets)...), chains: baseChains(), ordered: map[string]bool{}}
 	for _, c := range im.chains {
-		im.ordered[c.name] = true
+		im.ordered[c.Name] = true
 	}
 	for _, g := range s.Groups {
 		list, err := g.compile()
@@ -69,7 +71,7 @@ func (s State) image(known numbering) (image, error) {
 		return im, err
 	}
 	im.elements = slices.Concat(baseElements(), revisions(s.Groups, s.Sets), ports)
-	var limits []chain
+	var limits []nft.Chain
 	for _, p := range s.Ports {
 		limits = append(limits, p.limitChains()...)
 	}
@@ -86,7 +88,7 @@ func (s State) image(known numbering) (image, error) {
 	for _, g := range s.Groups {
 		groups = append(groups, g.ID)
 	}
-	noted := slices.DeleteFunc(slices.Clone(ports), func(e element) bool { return e.set != setPairs })
+	noted := slices.DeleteFunc(slices.Clone(ports), func(e nft.Element) bool { return e.Set != setPairs })
 	im.elements = append(im.elements, memberPairs(groups, noted)...)
 	for _, v := range s.Sets {
 		im.elements = append(im.elements, v.elements()...)
@@ -97,7 +99,7 @@ func (s State) image(known numbering) (image, error) {
 // Reconcile makes the table hold exactly what s says, or not be there where s has no ports. Each difference is given to note: what it is of, what is wanted and
 // what was there, "" for nothing. With dry nothing is changed, but something may be queued on the connection, which then must be given up. Flows and what is remembered of packets stay, unless the table has to be made anew.
 func (f *Filter) Reconcile(s State, dry bool, note func(object, want, have string)) error {
-	exists, err := f.exists()
+	exists, err := filter.Exists(f.conn)
 	if err != nil {
 		return err
 	}
@@ -142,9 +144,9 @@ func (f *Filter) Reconcile(s State, dry bool, note func(object, want, have strin
 	if dry {
 		return nil
 	}
-	t := &transaction{conn: f.conn}
+	t := f.begin()
 	if exists {
-		f.conn.DelTable(table())
+		t.DeleteTable(filter)
 	}
 	if err := t.make(want); err != nil {
 		return err
@@ -156,14 +158,14 @@ func (f *Filter) Reconcile(s State, dry bool, note func(object, want, have strin
 }
 
 func (t *transaction) make(want image) error {
-	t.conn.AddTable(table())
+	t.AddTable(filter)
 	for _, s := range want.sets {
-		if err := t.addSet(s); err != nil {
+		if err := t.AddSet(filter, s); err != nil {
 			return err
 		}
 	}
 	t.narrower = true // a first epoch
-	return errors.Join(t.addChains(want.chains), t.add(want.elements))
+	return errors.Join(t.AddChains(filter, want.chains), t.AddElements(filter, want.elements))
 }
 
 // damage says what cannot be mended in place: a set or a base chain that is of another kind, or is missing.
@@ -177,25 +179,21 @@ func (f *Filter) damage(want image) (string, error) {
 		if have == nil {
 			continue
 		}
-		if isVerdictMap(w.Name) && have.IsMap {
-			continue // the library takes the verdicts' type for that of the keys
-		}
-		if have.KeyType.Bytes != w.KeyType.Bytes || have.KeyType.GetNFTMagic() != w.KeyType.GetNFTMagic() || have.IsMap != w.IsMap || have.Interval != w.Interval ||
-			have.Timeout != w.Timeout || have.Dynamic != w.Dynamic {
+		if !nft.SameSet(have, w) {
 			return "another type of set " + w.Name, nil
 		}
 	}
-	chains, err := f.readChains()
+	chains, err := filter.Chains(f.conn)
 	if err != nil {
 		return "", err
 	}
 	for _, w := range want.chains {
-		have := chains[w.name]
+		have := chains[w.Name]
 		if have == nil {
 			continue
 		}
-		if (have.Hooknum != nil) != (w.hook != nil) || w.hook != nil && (*have.Hooknum != *w.hook || *have.Priority != w.priority) {
-			return "another type of chain " + w.name, nil
+		if !nft.SameChain(have, w) {
+			return "another type of chain " + w.Name, nil
 		}
 	}
 	return "", nil
@@ -203,21 +201,20 @@ func (f *Filter) damage(want image) (string, error) {
 
 // mend makes what differs, in one transaction.
 func (f *Filter) mend(want image, dry bool, note func(object, want, have string)) error {
-	t := &transaction{conn: f.conn}
+	t := f.begin()
 	sets, err := f.readSets()
 	if err != nil {
 		return err
 	}
-	chains, err := f.readChains()
+	chains, err := filter.Chains(f.conn)
 	if err != nil {
 		return err
 	}
-	t.nextID = uint32(len(sets))
 	var static []string
 	for _, s := range want.sets {
 		if sets[s.Name] == nil {
 			note("nft set "+s.Name, "present", "")
-			if err := t.addSet(s); err != nil {
+			if err := t.AddSet(filter, s); err != nil {
 				return err
 			}
 		} else if !s.Dynamic {
@@ -227,41 +224,41 @@ func (f *Filter) mend(want image, dry bool, note func(object, want, have string)
 	}
 	// A rule of a chain that is there may go to one that is not yet.
 	for _, c := range want.chains {
-		if chains[c.name] == nil {
-			note("nft chain "+c.name, "present", "")
-			t.addChain(c)
+		if chains[c.Name] == nil {
+			note("nft chain "+c.Name, "present", "")
+			t.AddChain(filter, c)
 		}
 	}
 	for _, c := range want.chains {
-		if chains[c.name] == nil {
-			if err := t.addRules(c); err != nil {
+		if chains[c.Name] == nil {
+			if err := t.AddRules(filter, c.Name, c.Rules); err != nil {
 				return err
 			}
-		} else if differs, err := t.syncRules(f, c, want.ordered[c.name]); err != nil {
+		} else if differs, err := t.syncRules(f, c, want.ordered[c.Name]); err != nil {
 			return err
 		} else if differs {
-			note("nft chain "+c.name, "its rules", "other rules")
+			note("nft chain "+c.Name, "its rules", "other rules")
 		}
-		delete(chains, c.name)
+		delete(chains, c.Name)
 	}
 	// A set that goes leaves no elements to be compared.
 	have, err := f.readElements(static...)
 	if err != nil {
 		return err
 	}
-	gone, more := differing(have, without(have, want.elements), want.elements)
+	gone, more := nft.Difference(have, want.elements)
 	for _, e := range gone {
-		if e.set != setRevisions && !isLeftover(e.goTo) {
-			note("nft element "+e.set, "", e.String())
+		if e.Set != setRevisions && !isLeftover(e.GoTo) {
+			note("nft element "+e.Set, "", e.String())
 		}
 	}
 	for _, e := range more {
-		note("nft element "+e.set, e.String(), "")
+		note("nft element "+e.Set, e.String(), "")
 	}
 	if len(gone) > 0 {
 		t.narrower = true
 	}
-	if err := errors.Join(t.remove(gone), t.add(more)); err != nil {
+	if err := errors.Join(t.DeleteElements(filter, gone), t.AddElements(filter, more)); err != nil {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(chains)) {
@@ -297,7 +294,7 @@ func isLeftover(name string) bool {
 			return true
 		}
 	}
-	for _, v := range versions {
+	for _, v := range nft.Versions {
 		for _, set := range []string{memberSet("", v), memberPairSet("", v), addressSet("", v)} {
 			if found && kind+"-" == set {
 				return true
@@ -305,23 +302,4 @@ func isLeftover(name string) bool {
 		}
 	}
 	return false
-}
-
-func without(list, others []element) []element {
-	kept := map[element]bool{}
-	for _, e := range others {
-		kept[e] = true
-	}
-	return slices.DeleteFunc(slices.Clone(list), func(e element) bool { return kept[e] })
-}
-
-// String is for a person who compares.
-func (e element) String() string {
-	switch {
-	case e.goTo != "":
-		return fmt.Sprintf("%x : %s", e.key, e.goTo)
-	case e.value != "":
-		return fmt.Sprintf("%x : %x", e.key, e.value)
-	}
-	return fmt.Sprintf("%x", e.key)
 }

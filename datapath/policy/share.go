@@ -7,7 +7,8 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
-	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // rate is how many a second, and how many more after a pause.
@@ -54,7 +55,7 @@ func noted(name string, timeout time.Duration, size uint32,
 	s := nftables.Set{Name: name, KeyType: key[0], Dynamic: true, HasTimeout: true,
 		Timeout: timeout, Size: size}
 	if len(key) > 1 {
-		s.Concatenation, s.KeyType = true, concat(key...)
+		s.Concatenation, s.KeyType = true, nft.Concat(key...)
 	}
 	return s
 }
@@ -68,8 +69,8 @@ func shareSets() []nftables.Set {
 			list = append(list, noted(name, ratesFor, 0, index))
 		}
 	}
-	for _, v := range versions {
-		h, addr := hook{v: v}, v.addrType()
+	for _, v := range nft.Versions {
+		h, addr := hook{v: v}, v.AddrType()
 		flow := []nftables.SetDatatype{index, addr, nftables.TypeInetProto, service, service}
 		seats := noted(h.seats(), tcpFor, seatsAtMost, flow...)
 		seats.IsMap, seats.DataType = true, nftables.TypeMark
@@ -80,65 +81,61 @@ func shareSets() []nftables.Set {
 }
 
 // over drops what is beyond the rate of a key.
-func over(key exprs, set string, r rate) exprs {
-	limit := &expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(r.second),
-		Unit: expr.LimitTimeSecond, Burst: r.burst, Over: true}
-	note := &expr.Dynset{SrcRegKey: reg(0), SetName: set, Operation: dynsetUpdate,
-		Exprs: []expr.Any{limit}}
-	return join(key, exprs{note}, drop)
+func over(key nft.Exprs, set string, r rate) nft.Exprs {
+	return nft.Over(key, set, uint64(r.second), r.burst)
 }
 
 // freshChain refuses a new flow of a port, or from a source, that has had its share of
 // them.
-func (h hook) freshChain() chain {
-	c := chain{name: h.chain("fresh")}
+func (h hook) freshChain() nft.Chain {
+	c := nft.Chain{Name: h.chain("fresh")}
 	if h.d == Egress {
-		c.add("more new flows than its share", over(exprs{h.port(0)}, h.rates(), newRate))
+		c.Add("more new flows than its share", over(nft.Exprs{h.port(0)}, h.rates(), newRate))
 		return c
 	}
-	c.add("more new flows than its share, from there",
-		over(exprs{h.port(0), h.remote(1)}, h.ratesFrom(), newFromRate))
-	c.add("more new flows than its share", over(exprs{h.port(0)}, h.rates(), newRate))
+	c.Add("more new flows than its share, from there",
+		over(nft.Exprs{h.port(0), h.remote(1)}, h.ratesFrom(), newFromRate))
+	c.Add("more new flows than its share", over(nft.Exprs{h.port(0)}, h.rates(), newRate))
 	return c
 }
 
 // keepChains give a flow a seat, if it has none, and remember it for as long as that.
-func (h hook) keepChains(name string, began Direction, timeout time.Duration) []chain {
-	c, sit := chain{name: name}, chain{name: name + "_seat"}
-	random := &expr.Numgen{Register: 1, Modulus: seatsOfPort, Type: unix.NFT_NG_RANDOM}
-	c.add("has a seat", inSeat(h.flow(), h.seats()), toMark, jump(sit.name))
+func (h hook) keepChains(name string, began Direction, timeout time.Duration) []nft.Chain {
+	c, sit := nft.Chain{Name: name}, nft.Chain{Name: name + "_seat"}
+	random := nft.Random(seatsOfPort)
+	c.Add("has a seat", inSeat(h.flow(), h.seats()), nft.MarkFrom(nft.First), nft.Jump(sit.Name))
 	for range seatTries {
-		c.add("this seat is free", exprs{random}, toMark, notInSet(h.taken(), setTaken),
-			jump(sit.name))
+		c.Add("this seat is free", random, nft.MarkFrom(nft.First), notInSet(h.taken(), setTaken),
+			nft.Jump(sit.Name))
 	}
-	c.add("has no seat", remember(h.flow(), h.flows(began), briefFor))
-	c.add("pass", goTo(h.chain("pass")))
+	c.Add("has no seat", remember(h.flow(), h.flows(began), briefFor))
+	c.Add("pass", nft.GoTo(h.chain("pass")))
 	// A set that is full ends the rule: then nothing is taken, and the chain above goes on.
-	sit.add("takes or keeps the seat", remember(h.flow(), h.flows(began), timeout),
-		remember(h.taken(), setTaken, timeout), h.seat(dynsetUpdate, timeout),
-		goTo(h.chain("pass")))
-	return []chain{c, sit}
+	sit.Add("takes or keeps the seat", remember(h.flow(), h.flows(began), timeout),
+		remember(h.taken(), setTaken, timeout), h.seat(nft.SetUpdate, timeout),
+		nft.GoTo(h.chain("pass")))
+	return []nft.Chain{c, sit}
 }
 
 // leaveSeat frees the flow's seat.
-func (h hook) leaveSeat() exprs {
-	return join(inSeat(h.flow(), h.seats()), toMark, forget(h.taken(), setTaken),
-		h.seat(dynsetDelete, 0))
+func (h hook) leaveSeat() nft.Exprs {
+	return nft.Join(inSeat(h.flow(), h.seats()), nft.MarkFrom(nft.First), forget(h.taken(), setTaken),
+		h.seat(nft.SetDelete, 0))
 }
 
 // taken is the key of the port's seat whose number the mark is.
-func (h hook) taken() exprs { return exprs{h.port(0), loadMeta(expr.MetaKeyMARK, reg(1))} }
+func (h hook) taken() nft.Exprs {
+	return nft.Exprs{h.port(0), nft.LoadMeta(expr.MetaKeyMARK, nft.Reg(1))}
+}
 
 // seat does something with the flow's seat, whose number the mark is.
-func (h hook) seat(operation uint32, timeout time.Duration) exprs {
-	data := h.v.words() + 4
-	note := &expr.Dynset{SrcRegKey: reg(0), SrcRegData: reg(data), SetName: h.seats(),
-		Operation: operation, Timeout: timeout}
-	return append(h.flow(), loadMeta(expr.MetaKeyMARK, reg(data)), note)
+func (h hook) seat(operation uint32, timeout time.Duration) nft.Exprs {
+	data := h.v.Words() + 4
+	return nft.Join(h.flow(), nft.Exprs{nft.LoadMeta(expr.MetaKeyMARK, nft.Reg(data))},
+		nft.ChangeMap(operation, h.seats(), nft.Reg(data), timeout))
 }
 
 // inSeat matches flows that have a seat, and loads its number.
-func inSeat(flow exprs, seats string) exprs {
-	return join(flow, exprs{&expr.Lookup{SourceRegister: reg(0), DestRegister: 1,
-		IsDestRegSet: true, SetName: seats}})
+func inSeat(flow nft.Exprs, seats string) nft.Exprs {
+	return nft.Join(flow, nft.Map(seats, nft.Reg(0), nft.First))
 }

@@ -12,10 +12,11 @@ import (
 	"sync/atomic"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
 	vns "github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // tablePrefix, the process's id and, from the second on, a number are the names of the tables: one whose socket was just closed may be there yet, since a
@@ -42,7 +43,7 @@ const tableOwner = 2
 type marks struct {
 	conn *nftables.Conn
 	sock *netlink.Conn
-	own  []*nftables.Table // those that do not go by themselves
+	own  []nft.Table // those that do not go by themselves
 }
 
 // setMarks makes them. tap is the device of the container in a router's namespace, where frames are looked at too; "" elsewhere.
@@ -61,24 +62,31 @@ func setMarks(ns vns.NsHandle, p probe, tap string) (_ *marks, err error) {
 		}
 	}()
 	name := tableNamed()
+	x := nft.Begin(m.conn)
 	inet, err := m.table(name, nftables.TableFamilyINet)
 	if err != nil {
 		return nil, err
 	}
-	m.chains(inet, p, "", nftables.ChainHookPrerouting, nftables.ChainHookOutput)
+	chains := p.chains("", nftables.ChainHookPrerouting, nftables.ChainHookOutput)
+	if err := x.AddChains(inet, chains); err != nil {
+		return nil, err
+	}
 	if tap != "" {
 		bridge, err := m.table(name, nftables.TableFamilyBridge)
 		if err != nil {
 			return nil, err
 		}
-		m.chains(bridge, p, tap, nftables.ChainHookPrerouting)
+		chains := p.chains(tap, nftables.ChainHookPrerouting)
+		if err := x.AddChains(bridge, chains); err != nil {
+			return nil, err
+		}
 	}
-	return m, m.conn.Flush()
+	return m, x.Commit()
 }
 
 // table makes a table that goes with the socket, which the library cannot ask for.
-func (m *marks) table(name string, family nftables.TableFamily) (*nftables.Table, error) {
-	t := &nftables.Table{Family: family, Name: name}
+func (m *marks) table(name string, family nftables.TableFamily) (nft.Table, error) {
+	t := nft.Table{Family: family, Name: name}
 	err := m.newTable(t, tableOwner)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
 		if err = m.newTable(t, 0); err == nil {
@@ -88,7 +96,7 @@ func (m *marks) table(name string, family nftables.TableFamily) (*nftables.Table
 	return t, err
 }
 
-func (m *marks) newTable(t *nftables.Table, flags uint32) error {
+func (m *marks) newTable(t nft.Table, flags uint32) error {
 	attrs, err := netlink.MarshalAttributes([]netlink.Attribute{
 		{Type: unix.NFTA_TABLE_NAME, Data: []byte(t.Name + "\x00")},
 		{Type: unix.NFTA_TABLE_FLAGS, Data: binary.BigEndian.AppendUint32(nil, flags)},
@@ -114,54 +122,41 @@ func (m *marks) newTable(t *nftables.Table, flags uint32) error {
 	return err
 }
 
-func (m *marks) chains(t *nftables.Table, p probe, tap string, hooks ...*nftables.ChainHook) {
-	priority := early
-	for i, hook := range hooks {
-		c := m.conn.AddChain(&nftables.Chain{Table: t, Name: []string{"in", "out"}[i], Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: &priority})
-		rules := [][]expr.Any{p.matches(p.mark())}
-		switch p.Protocol { // an echo's answer has the same mark
-		case unix.IPPROTO_TCP:
-			rules = append(rules, p.matches(p.answerMark()))
-		case unix.IPPROTO_UDP:
-			rules = append(rules, p.matches(2, binary.BigEndian.AppendUint16(nil, p.source)))
-		}
-		if tap != "" {
-			rules = append(rules, resolving(tap)...)
-		}
-		for _, match := range rules {
-			m.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: append(match,
-				&expr.Immediate{Register: 1, Data: []byte{1}},
-				&expr.Meta{Key: expr.MetaKeyNFTRACE, SourceRegister: true, Register: 1})})
-		}
+// chains switch tracing on at hooks of a table.
+func (p probe) chains(tap string, hooks ...*nftables.ChainHook) []nft.Chain {
+	matches := []nft.Exprs{p.matches(p.mark())}
+	switch p.Protocol { // an echo's answer has the same mark
+	case unix.IPPROTO_TCP:
+		matches = append(matches, p.matches(p.answerMark()))
+	case unix.IPPROTO_UDP:
+		matches = append(matches, p.matches(2, binary.BigEndian.AppendUint16(nil, p.source)))
 	}
+	if tap != "" {
+		matches = append(matches, resolving(tap)...)
+	}
+	var list []nft.Chain
+	for i, hook := range hooks {
+		c := nft.Chain{Name: []string{"in", "out"}[i], Type: nftables.ChainTypeFilter, Hook: hook,
+			Priority: early}
+		for _, match := range matches {
+			c.Add("", match, nft.Trace)
+		}
+		list = append(list, c)
+	}
+	return list
 }
 
 // matches fits the probe's protocol with so many bytes there in the transport header or behind it.
-func (p probe) matches(at int, want []byte) []expr.Any {
-	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{p.wire()}},
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: uint32(at), Len: uint32(len(want))},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: want},
-	}
+func (p probe) matches(at int, want []byte) nft.Exprs {
+	return nft.Join(nft.Protocol(p.wire()), nft.Field(nft.TransportHeader, uint32(at), want...))
 }
 
 // resolving fits what the container asks and tells its neighbours.
-func resolving(tap string) [][]expr.Any {
-	from := func() []expr.Any {
-		name := make([]byte, unix.IFNAMSIZ)
-		copy(name, tap)
-		return []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: name}}
-	}
-	rules := [][]expr.Any{append(from(),
-		&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.ETH_P_ARP >> 8, unix.ETH_P_ARP & 0xff}})}
+func resolving(tap string) []nft.Exprs {
+	rules := []nft.Exprs{nft.Join(nft.In(tap), nft.EtherType(unix.ETH_P_ARP))}
 	for _, kind := range []byte{135, 136} {
-		rules = append(rules, append(from(),
-			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_ICMPV6}},
-			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Len: 1},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{kind}}))
+		rules = append(rules, nft.Join(nft.In(tap), nft.Protocol(unix.IPPROTO_ICMPV6),
+			nft.Field(nft.TransportHeader, 0, kind)))
 	}
 	return rules
 }
@@ -169,7 +164,7 @@ func resolving(tap string) [][]expr.Any {
 // close takes the tables away.
 func (m *marks) close() error {
 	for _, t := range m.own {
-		m.conn.DelTable(t)
+		m.conn.DelTable(t.Ref())
 	}
 	return errors.Join(m.conn.Flush(), m.conn.CloseLasting())
 }
