@@ -108,11 +108,9 @@ func (c *crashAt) container(e *endpoint) bool {
 			continue
 		}
 		body := m{"PoolID": pools[0].id, "Address": given[family], "Options": m{optMAC: e.mac}}
-		status, answer := 0, map[string]any{}
-		if status, answer = c.post("IpamDriver.RequestAddress", encode(body)); status != 200 || answer["Err"] != nil {
-			if !c.dead {
-				c.t.Fatalf("change %d: RequestAddress: %v", c.n, answer)
-			}
+		status, answer := c.post("IpamDriver.RequestAddress", encode(body))
+		if (status != 200 || answer["Err"] != nil) && !c.dead {
+			c.t.Fatalf("change %d: RequestAddress: %v", c.n, answer)
 		}
 		if c.dead {
 			c.call("Plugin.Activate", nil) // starts the plugin again
