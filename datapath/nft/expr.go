@@ -283,7 +283,7 @@ func Over(key Exprs, set string, rate uint64, burst uint32) Exprs {
 
 // NAT translates to the address in a register, and to the port in another one; 0 keeps the port.
 func NAT(kind expr.NATType, v Version, addr, port uint32) Exprs {
-	return Exprs{&expr.NAT{Type: kind, Family: uint32(v.NFProto()), RegAddrMin: addr,
+	return Exprs{&expr.NAT{Type: kind, Family: uint32(v.nfproto()), RegAddrMin: addr,
 		RegProtoMin: port, Specified: port != 0}}
 }
 

@@ -49,8 +49,8 @@ func (v Version) AddrType() nftables.SetDatatype {
 	return nftables.TypeIP6Addr
 }
 
-// NFProto is netfilter's number.
-func (v Version) NFProto() byte {
+// nfproto is netfilter's number.
+func (v Version) nfproto() byte {
 	if v == V4 {
 		return unix.NFPROTO_IPV4
 	}
@@ -74,7 +74,7 @@ func (v Version) ICMP() byte {
 }
 
 // Match matches the version in a table of the inet family.
-func (v Version) Match() Exprs { return Meta(expr.MetaKeyNFPROTO, v.NFProto()) }
+func (v Version) Match() Exprs { return Meta(expr.MetaKeyNFPROTO, v.nfproto()) }
 
 // MatchFrame matches the version in a table of the bridge family.
 func (v Version) MatchFrame() Exprs { return EtherType(v.EtherType()) }
