@@ -175,6 +175,15 @@ func (k *Kind[S, T]) Import(ctx context.Context, rows []Row[S, T]) error {
 // is known. A Set of its key and the engine's list do that too. It is stored with the next commit.
 func (k *Kind[S, T]) Ack(key string) { k.store.ack(ref(k.name, key), "") }
 
+// Note changes what is stored of a row's object without a call of the target. The change is written
+// with the next commit. A Set in progress overwrites it.
+func (k *Kind[S, T]) Note(key string, change func(T) T) {
+	k.store.noteLast(ref(k.name, key), func(last any) any {
+		t, _ := last.(T)
+		return change(t)
+	})
+}
+
 // Get returns a row, also one that is being deleted.
 func (k *Kind[S, T]) Get(key string) (Row[S, T], bool) {
 	r := k.store.row(ref(k.name, key))

@@ -489,6 +489,24 @@ func (s *Store) later(name string, r *row) error {
 	return nil
 }
 
+// noteLast is Kind.Note. It does not wait for the row's lock, which a call in progress holds.
+func (s *Store) noteLast(name string, change func(any) any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.rows[name]
+	if r == nil {
+		return
+	}
+	r = r.with(func(r *row) { r.Last = change(r.Last) })
+	text, err := r.encode()
+	if err != nil {
+		s.log.Error("row not stored", "row", name, "err", err) // it was encoded before
+		return
+	}
+	s.put(name, r)
+	s.dirty[name] = text
+}
+
 // note is later for a row of which only counters or flags have changed.
 func (s *Store) note(name string, r *row) {
 	if err := s.later(name, r); err != nil {
