@@ -3,7 +3,10 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"fmt"
+	"iter"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -270,4 +273,31 @@ func TestLostAnswers(t *testing.T) {
 			t.Errorf("row %+v, want none after OrphanTTL", r)
 		}
 	})
+}
+
+// orderTarget notes the order of the lists.
+type orderTarget struct {
+	fakeTarget
+	name   string
+	listed *[]string
+}
+
+func (l *orderTarget) List(context.Context) iter.Seq2[Found[string, string], error] {
+	*l.listed = append(*l.listed, l.name)
+	return func(func(Found[string, string], error) bool) {}
+}
+
+// Owners are imported before the rows that they own, as they were registered.
+func TestImportOrder(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "test.db"))
+	var registered, listed []string
+	for i := range 10 {
+		name := fmt.Sprint("kind", i*7%10)
+		registered = append(registered, name)
+		Register(s, name, &orderTarget{name: name, listed: &listed}, Options[string, string]{})
+	}
+	if !s.importAll(t.Context()) || !slices.Equal(listed, registered) {
+		t.Errorf("listed %v, registered %v", listed, registered)
+	}
 }
