@@ -93,6 +93,8 @@ func (s *Service) foundPool(p sdn.SubnetPool) (f reconcile.Found[PoolSpec, PoolS
 	f.Key = name.Nonce
 	if row, ok := s.pools.Get(f.Key); ok {
 		f.Object = row.Object
+	} else if row, ok := s.pools.Holder(poolClaim(p.ID)); ok {
+		f.Object = row.Object
 	}
 	f.Spec = PoolSpec{
 		Space: name.Space, CIDR: name.CIDR, Sub: name.Sub, OfSubnet: name.OfSubnet, OfPool: name.OfPool,
