@@ -129,6 +129,11 @@ func (s *Service) RequestAddress(
 	if err != nil {
 		return none, err
 	}
+	release, err := s.networks.Hold(ctx, p.Key)
+	if err != nil {
+		return none, err
+	}
+	defer release()
 	sub, ok, err := s.subnetOf(ctx, p, r.Address)
 	switch {
 	case err != nil:
@@ -170,16 +175,6 @@ func (s *Service) inSubnet(
 ) (none api.RequestAddressResponse, err error) {
 	if r.Gateway {
 		return gatewayOf(sub, r.Address)
-	}
-	release, err := s.networks.Hold(ctx, p.Key)
-	if err != nil {
-		return none, err
-	}
-	defer release()
-	if now, ok, err := s.subnetOf(ctx, p, r.Address); err != nil {
-		return none, err
-	} else if ok {
-		sub = now
 	}
 	switch {
 	case r.Address.IsValid() && !sub.CIDR.Contains(r.Address):

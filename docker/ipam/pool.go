@@ -124,7 +124,7 @@ func (s *Service) RequestPool(
 	}
 	if len(r.Foreign) > 0 {
 		s.log.WarnContext(ctx, "IPAM options ignored", "range", p.Spec.CIDR,
-			"options", strings.Join(r.Foreign[:min(len(r.Foreign), 20)], " "))
+			"options", api.Line(strings.Join(r.Foreign[:min(len(r.Foreign), 20)], " ")))
 	}
 	return api.RequestPoolResponse{
 		PoolID: string(p.Last.ID), Pool: p.Spec.CIDR.String(), Data: map[string]string{},
@@ -444,10 +444,11 @@ func (p PoolSpec) reserves(data *api.IPAMData) bool {
 // RefOf returns the name of a pool's row for the Owners of others.
 func (s *Service) RefOf(nonce string) string { return s.pools.Ref(nonce) }
 
-// IsReleased reports whether the engine released a pool.
+// IsReleased reports whether the engine released a pool that a network still has. Of a pool without
+// a row, as after the database was lost, that is unknown.
 func (s *Service) IsReleased(nonce string) bool {
 	p, ok := s.pools.Get(nonce)
-	return !ok || p.Phase == reconcile.Deleting
+	return ok && p.Phase == reconcile.Deleting
 }
 
 // TagLater writes the tags of pools that a network was made of, for which CreateNetwork does not

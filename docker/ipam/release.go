@@ -7,6 +7,7 @@ import (
 
 	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
 )
 
 // pending is the outcome of a Remove for the engine: a deletion that is committed is a success.
@@ -27,8 +28,14 @@ func (s *Service) ReleaseAddress(ctx context.Context, r *api.ReleaseAddressReque
 	if err != nil {
 		return none, err
 	}
+	if r.Address == p.Spec.Gateway || r.Address == s.noted(p.Key).gateway || slices.Contains(p.Spec.Aux, r.Address) {
+		return none, nil // it has no port
+	}
 	sub, ok, err := s.subnetOf(ctx, p, r.Address)
-	if err != nil || !ok || r.Address == sub.Gateway || slices.Contains(p.Spec.Aux, r.Address) {
+	if sdn.IsUnavailable(err) && !s.hasAddresses(p.Key) {
+		return none, nil // a port without a row is looked for in the background
+	}
+	if err != nil || !ok || r.Address == sub.Gateway {
 		return none, err
 	}
 	row, ok := s.addresses.Holder(addressClaim(sub.ID, r.Address))
@@ -52,8 +59,23 @@ func (s *Service) ReleaseAddress(ctx context.Context, r *api.ReleaseAddressReque
 	if err := pending(s.release(ctx, row.Key, r.Address)); err != nil {
 		return none, err
 	}
-	s.networks.Emptied(ctx, p.Key)
+	if _, left := s.addresses.Get(row.Key); left {
+		return none, nil
+	}
+	for _, q := range row.Spec.complete(row.Last).Asked {
+		s.networks.Emptied(ctx, q.Pool)
+	}
 	return none, nil
+}
+
+// hasAddresses reports whether a pool has addresses with rows.
+func (s *Service) hasAddresses(pool string) bool {
+	for a := range s.addresses.Rows() {
+		if slices.ContainsFunc(a.Spec.Asked, func(q Asked) bool { return q.Pool == pool }) {
+			return true
+		}
+	}
+	return false
 }
 
 // lockAddress keeps other calls from changing the addresses of a port.
