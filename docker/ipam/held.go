@@ -1,5 +1,3 @@
-// Package ipam keeps the subnet pools and the addresses that Docker requested. It must not know
-// endpoints.
 package ipam
 
 import "github.com/kuryr/kuryr/sdn"

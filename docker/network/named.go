@@ -1,5 +1,3 @@
-// Package network keeps Docker's networks in the SDN, and describes them to other packages. It owns
-// the look-up of what options name. It must not know endpoints.
 package network
 
 import (

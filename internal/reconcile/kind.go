@@ -46,7 +46,7 @@ const (
 )
 
 // Register adds a kind to a store that is not started yet. Its name is part of the file's
-// format.
+// format. Objects without a row are imported in the order of registration: owners come first.
 func Register[S, T any](s *Store, name string, target Target[S, T], o Options[S, T]) *Kind[S, T] {
 	k := &kind{
 		store: s, name: name, queue: newQueue(), timeout: o.Timeout, confirm: o.Confirm,

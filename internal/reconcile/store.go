@@ -60,6 +60,7 @@ type Store struct {
 
 	mu      sync.Mutex
 	kinds   map[string]*kind
+	ordered []*kind                       // as they were registered
 	running map[string]context.CancelFunc // attempts that no caller waits for, by ref
 	closed  bool
 	work    sync.WaitGroup // calls and attempts
@@ -286,6 +287,7 @@ func (s *Store) register(k *kind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.kinds[k.name] = k
+	s.ordered = append(s.ordered, k)
 	var rows []*row
 	for name, text := range s.raw {
 		if kind, _, _ := strings.Cut(name, "/"); kind != k.name {
@@ -331,11 +333,11 @@ func (s *Store) Start(ctx context.Context) error {
 	return s.commit(ctx, changes)
 }
 
-// allKinds returns the registered kinds, in no order.
+// allKinds returns the kinds in the order of their registration.
 func (s *Store) allKinds() []*kind {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.kinds))
+	return slices.Clone(s.ordered)
 }
 
 // Close waits for in-flight calls and attempts, writes what is not written yet, and

@@ -1,0 +1,128 @@
+package ipam
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// HiddenSpec is the network of a pool that another network driver uses: its ports hold addresses,
+// and nothing is plugged into it.
+type HiddenSpec struct {
+	Pool    sdn.ID       `json:"pool"`
+	CIDR    netip.Prefix `json:"cidr"`
+	Sub     netip.Prefix `json:"sub"`
+	OfPool  sdn.ID       `json:"of_pool,omitempty"`
+	Gateway netip.Addr   `json:"gateway"`
+	Aux     []netip.Addr `json:"aux,omitempty"`
+}
+
+// HiddenState is a hidden network, with its subnet.
+type HiddenState struct {
+	Network sdn.ID     `json:"network,omitempty"`
+	Subnet  sdn.Subnet `json:"subnet"`
+	Key     sdn.Key    `json:"key"`
+}
+
+type hiddenRow = reconcile.Row[HiddenSpec, HiddenState]
+
+// hiddenSubnet makes the hidden network of a pool.
+func (s *Service) hiddenSubnet(ctx context.Context, p poolRow) (sdn.Subnet, error) {
+	state, err := s.hidden.Set(ctx, reconcile.Request[HiddenSpec]{
+		Key: p.Key, Owners: []string{s.pools.Ref(p.Key)},
+		Spec: HiddenSpec{
+			Pool: p.Last.ID, CIDR: p.Spec.CIDR, Sub: p.Spec.Sub, OfPool: p.Spec.OfPool,
+			Gateway: p.Spec.gateway(), Aux: p.Spec.Aux,
+		},
+	})
+	if err != nil {
+		return sdn.Subnet{}, err
+	}
+	return state.Subnet, s.TagLater(ctx, p.Key)
+}
+
+// hiddenTarget makes hidden networks.
+type hiddenTarget struct{ *Service }
+
+// Ensure implements reconcile.Target.
+func (t hiddenTarget) Ensure(
+	ctx context.Context, o reconcile.Object, spec HiddenSpec, last HiddenState,
+) (HiddenState, error) {
+	key := last.Key
+	if key.IsZero() {
+		key = t.names.Key(identity.KindHidden, string(spec.Pool), o)
+	}
+	state := HiddenState{Key: key}
+	data := &api.IPAMData{Pool: spec.CIDR, Gateway: spec.Gateway, AuxAddresses: spec.Aux}
+	pool := Pool{ID: spec.Pool, PoolSpec: PoolSpec{Sub: spec.Sub, OfPool: spec.OfPool}}
+	subnetKey := t.names.Key(identity.KindHiddenSubnet, string(spec.Pool), o)
+	subnet := SubnetSpec(subnetKey, data, pool, !spec.Gateway.IsValid())
+	network, err := t.sdn.EnsureNetwork(ctx, sdn.NetworkSpec{
+		Base:    sdn.Base{Key: key, Name: identity.HiddenTitle(spec.CIDR), Tags: []string{t.names.HostTag()}},
+		Subnets: []sdn.SubnetSpec{subnet},
+	})
+	if err != nil {
+		return state, identity.Outcome(err, true)
+	}
+	if len(network.Subnets) == 0 {
+		return state, sdn.NotFound("subnet", spec.CIDR)
+	}
+	state.Network = network.ID
+	state.Subnet = sdn.Subnet{
+		Meta: sdn.Meta{ID: network.Subnets[0], Base: subnet.Base}, Network: network.ID,
+		CIDR: spec.CIDR, Pool: subnet.Pool, Gateway: spec.Gateway,
+	}
+	return state, nil
+}
+
+// Delete implements reconcile.Target. The network can have ports of an earlier version, which have
+// no row.
+func (t hiddenTarget) Delete(ctx context.Context, o reconcile.Object, spec HiddenSpec, last HiddenState) error {
+	id := last.Network
+	if id == "" {
+		key := last.Key
+		if key.IsZero() {
+			key = t.names.Key(identity.KindHidden, string(spec.Pool), o)
+		}
+		match := sdn.Match{Keys: []sdn.Key{key}, Names: []string{identity.HiddenTitle(spec.CIDR)}}
+		n, found, err := sdn.First(t.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}))
+		if err != nil {
+			return err
+		}
+		if !found {
+			return reconcile.ErrAbsent
+		}
+		id = n.ID
+	}
+	err := t.sdn.DeleteNetwork(ctx, id)
+	if sdn.ReasonOf(err) == sdn.InUse {
+		if err = t.dropPorts(ctx, id); err == nil {
+			err = t.sdn.DeleteNetwork(ctx, id)
+		}
+	}
+	if sdn.IsNotFound(err) {
+		return reconcile.ErrAbsent
+	}
+	return err
+}
+
+// dropPorts deletes the ports of a hidden network that hold addresses.
+func (t hiddenTarget) dropPorts(ctx context.Context, network sdn.ID) error {
+	var ids []sdn.ID
+	for p, err := range t.sdn.FindPorts(ctx, sdn.PortQuery{Networks: []sdn.ID{network}}) {
+		if err != nil {
+			return err
+		}
+		if t.names.Ours(p.Meta, identity.KindPort) {
+			ids = append(ids, p.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return t.sdn.DeletePorts(ctx, ids)
+}

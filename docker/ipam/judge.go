@@ -1,0 +1,90 @@
+package ipam
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/engine"
+	"github.com/kuryr/kuryr/internal/reconcile"
+)
+
+// The engine does not tell which pools its networks have, so pools are judged by their ranges, and
+// addresses by its endpoints. The global address space is a swarm's, of which an engine does not
+// know all.
+
+// poolListed reports whether the engine has a network of a pool, or can be creating one.
+func (s *Service) poolListed(p poolRow, content any) bool {
+	return p.Spec.Space == api.GlobalSpace || s.isFresh(p.Key) || len(s.users(p, content.(*engine.Content))) > 0
+}
+
+// hiddenListed reports whether the engine has a network of a hidden network's pool.
+func (s *Service) hiddenListed(h hiddenRow, content any) bool {
+	p, ok := s.pools.Get(h.Key)
+	return ok && s.poolListed(p, content)
+}
+
+// addressListed reports whether an endpoint has an address of a port.
+func (s *Service) addressListed(a addressRow, content any) bool {
+	listed, _ := s.endpointListed(a, content.(*engine.Content))
+	return listed
+}
+
+// endpointListed reports whether an endpoint has an address of a port, or can have it. Otherwise
+// the networks are those whose endpoints the list does not have all of.
+func (s *Service) endpointListed(a addressRow, c *engine.Content) (listed bool, unknown []string) {
+	for _, q := range a.Spec.Asked {
+		p, ok := s.pools.Get(q.Pool)
+		if !ok || p.Spec.Space == api.GlobalSpace {
+			return true, nil
+		}
+		for _, network := range s.users(p, c) {
+			on, all := c.On(network)
+			has := func(addr netip.Addr) bool { return hasAddress(a.Last.Port, addr) }
+			for _, e := range on {
+				if slices.ContainsFunc(e.Addresses, has) {
+					return true, nil
+				}
+			}
+			if !all {
+				unknown = append(unknown, network)
+			}
+		}
+	}
+	return len(unknown) > 0, unknown
+}
+
+// Unlisted returns the networks on which a list lacks the endpoint of an address. It is for
+// engine.Lister.Attach.
+func (s *Service) Unlisted(c *engine.Content) (networks []string) {
+	for a := range s.addresses.Rows() {
+		if a.Phase == reconcile.Wanted {
+			_, unknown := s.endpointListed(a, c)
+			networks = append(networks, unknown...)
+		}
+	}
+	return networks
+}
+
+// users returns the engine's networks that a pool is for: the one that was made of it, or those of
+// other network drivers that have its range.
+func (s *Service) users(p poolRow, c *engine.Content) (ids []string) {
+	if id, _ := s.networks.Of(p.Key); id != "" {
+		if _, ok := c.Network(id); ok {
+			ids = append(ids, id)
+		}
+		return ids
+	}
+	made := map[string]bool{}
+	for other := range s.pools.Rows() {
+		id, _ := s.networks.Of(other.Key)
+		made[id] = true
+	}
+	for _, n := range c.Networks {
+		has := func(sub engine.Subnet) bool { return sub.Range == p.Spec.CIDR }
+		if n.OurIPAM && !made[n.ID] && slices.ContainsFunc(n.Subnets, has) {
+			ids = append(ids, n.ID)
+		}
+	}
+	return ids
+}

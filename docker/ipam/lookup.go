@@ -1,0 +1,487 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// wantedPool returns the row of a pool that the engine has.
+func (s *Service) wantedPool(ctx context.Context, id api.PoolID) (poolRow, error) {
+	p, err := s.findPool(ctx, id.Pool)
+	if err == nil && p.Phase != reconcile.Wanted {
+		err = noPool(id.Pool)
+	}
+	return p, err
+}
+
+func noPool(id sdn.ID) error { return api.Refuse("there is no pool %s", id) }
+
+func isRefusal(err error) bool {
+	_, ok := errors.AsType[*api.Refusal](err)
+	return ok
+}
+
+// findPool returns the row of a pool by its id, also of one that is being deleted. A pool that has
+// none is of an earlier version, of kuryr-libnetwork, or of a database that was lost. A refusal
+// says that there is no such pool.
+func (s *Service) findPool(ctx context.Context, id sdn.ID) (poolRow, error) {
+	if p, ok := s.pools.Holder(poolClaim(id)); ok {
+		return p, nil
+	}
+	unlock, err := s.locks.Lock(ctx, poolClaim(id))
+	if err != nil {
+		return poolRow{}, err
+	}
+	defer unlock()
+	if p, ok := s.pools.Holder(poolClaim(id)); ok {
+		return p, nil
+	}
+	found, err := s.sdn.SubnetPool(ctx, id)
+	if sdn.IsNotFound(err) {
+		return poolRow{}, noPool(id)
+	}
+	if err != nil {
+		return poolRow{}, err
+	}
+	p, err := s.importPool(ctx, found)
+	if err == nil {
+		s.pools.Ack(p.Key) // the engine names it
+	}
+	return p, err
+}
+
+// importPool makes a row of a pool that has none.
+func (s *Service) importPool(ctx context.Context, p sdn.SubnetPool) (row poolRow, err error) {
+	f, ok := s.foundPool(p)
+	if !ok {
+		if f, err = s.peersPool(ctx, p); err != nil {
+			return row, err
+		}
+	}
+	if _, ok := s.pools.Get(f.Key); ok { // its answer was lost
+		s.pools.Note(f.Key, func(PoolState) PoolState { return f.Last })
+		row, _ = s.pools.Get(f.Key)
+		return row, nil
+	}
+	phase := reconcile.Wanted
+	if slices.Contains(p.Tags, identity.TagReleased) {
+		phase = reconcile.Deleting
+	}
+	row = poolRow{Object: f.Object, Phase: phase, Spec: f.Spec, Last: f.Last, Done: true}
+	if err := s.pools.Import(ctx, []poolRow{row}); err != nil {
+		return row, err
+	}
+	s.log.InfoContext(ctx, "pool imported", "pool", p.ID, "range", f.Spec.CIDR)
+	row, _ = s.pools.Get(f.Key)
+	return row, nil
+}
+
+// foundPool describes a pool that this host made.
+func (s *Service) foundPool(p sdn.SubnetPool) (f reconcile.Found[PoolSpec, PoolState], ok bool) {
+	name, ok := identity.ParsePoolName(p.Key.Name)
+	if !ok || !s.names.OfThisHost(p.Meta, identity.KindPool) {
+		return f, false
+	}
+	f.Key = name.Nonce
+	if row, ok := s.pools.Get(f.Key); ok {
+		f.Object = row.Object
+	} else if row, ok := s.pools.Holder(poolClaim(p.ID)); ok {
+		f.Object = row.Object
+	}
+	f.Spec = PoolSpec{
+		Space: name.Space, CIDR: name.CIDR, Sub: name.Sub, OfSubnet: name.OfSubnet, OfPool: name.OfPool,
+	}
+	if ids := identity.IDs(p.Tags); len(ids) > 0 && name.OfSubnet == "" {
+		f.Spec.Stands = ids[0]
+	}
+	for _, text := range identity.Values(p.Tags, identity.TagGateway) {
+		f.Spec.Gateway, _ = netip.ParseAddr(text)
+	}
+	for _, text := range identity.Values(p.Tags, identity.TagAux) {
+		if a, err := netip.ParseAddr(text); err == nil {
+			f.Spec.Aux = append(f.Spec.Aux, a)
+		}
+	}
+	slices.SortFunc(f.Spec.Aux, netip.Addr.Compare)
+	f.Last = s.stateOf(p, f.Spec)
+	return f, true
+}
+
+func (s *Service) stateOf(p sdn.SubnetPool, spec PoolSpec) PoolState {
+	state := PoolState{ID: p.ID, Key: p.Key, Project: p.Project}
+	for _, tag := range (poolTarget{s}).tags(spec) {
+		if slices.Contains(p.Tags, tag) {
+			state.Tags = append(state.Tags, tag)
+		}
+	}
+	return state
+}
+
+// peersPool describes a pool whose id kuryr-libnetwork gave the engine. What that program made for
+// a network of its own gets a Key, and is Kuryr's from then on. A pool of an existing network is
+// deleted with the last use of that, on whichever host. Those of operators stay.
+func (s *Service) peersPool(
+	ctx context.Context, p sdn.SubnetPool,
+) (f reconcile.Found[PoolSpec, PoolState], err error) {
+	isPeers := identity.PeersPool(p)
+	if !isPeers && !slices.Contains(p.Tags, identity.TagExistingPool) {
+		return f, api.Refuse("pool %s was not made for the engine", p.ID)
+	}
+	f.Key = s.names.Nonce()
+	f.Spec = PoolSpec{Space: api.LocalSpace, CIDR: p.Prefixes[0]}
+	f.Last = PoolState{ID: p.ID, Peer: true}
+	match := sdn.Match{Tags: []string{string(p.ID)}}
+	subnets, err := sdn.All(s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: match}))
+	if err != nil {
+		return f, err
+	}
+	if isPeers {
+		adopts, err := s.adopts(ctx, p, subnets)
+		if err != nil {
+			return f, err
+		}
+		if adopts {
+			key := s.names.PoolKey(poolTarget{s}.name(f.Key, f.Spec))
+			patch := sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Key: &key}}
+			adopted, err := s.sdn.UpdateSubnetPool(ctx, p.ID, patch)
+			if err != nil {
+				return f, err
+			}
+			f.Last = s.stateOf(adopted, f.Spec)
+		}
+	}
+	s.Bind(f.Key, subnets)
+	return f, nil
+}
+
+// adopts reports whether kuryr-libnetwork made a pool for a network of its own, or for none.
+func (s *Service) adopts(ctx context.Context, p sdn.SubnetPool, subnets []sdn.Subnet) (bool, error) {
+	if len(subnets) == 0 {
+		return len(identity.IDs(p.Tags)) == 0, nil
+	}
+	if subnets[0].Pool != p.ID || subnets[0].Name != identity.SubnetTitle(subnets[0].CIDR) {
+		return false, nil
+	}
+	n, err := s.sdn.Network(ctx, subnets[0].Network)
+	if err != nil {
+		return false, err
+	}
+	return len(identity.WithPrefix(n.Tags, identity.TagExisting)) == 0 && identity.IsNetworkTitle(n.Name), nil
+}
+
+// AdoptPool returns the pool of a subnet that kuryr-libnetwork made, by its id.
+func (s *Service) AdoptPool(ctx context.Context, id sdn.ID) (Pool, error) {
+	p, err := s.findPool(ctx, id)
+	return s.poolOf(p), err
+}
+
+// Unmark removes kuryr-libnetwork's tag from an operator's pool that it used, unless a subnet is of
+// it; those of the network that goes do not count. The engine has one id for the pool however many
+// networks are of it, so a release does not tell which of them goes.
+func (s *Service) Unmark(ctx context.Context, pool, going sdn.ID) error {
+	p, err := s.sdn.SubnetPool(ctx, pool)
+	if sdn.IsNotFound(err) || err == nil && !slices.Contains(p.Tags, identity.TagExistingPool) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	match := sdn.Match{Tags: []string{string(pool)}}
+	for sub, err := range s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: match}) {
+		if err != nil || sub.Network != going {
+			return err
+		}
+	}
+	tags := slices.DeleteFunc(slices.Clone(p.Tags), func(t string) bool { return t == identity.TagExistingPool })
+	patch := sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}}
+	_, err = s.sdn.UpdateSubnetPool(ctx, p.ID, patch)
+	if sdn.IsDenied(err) || sdn.IsNotFound(err) {
+		s.log.WarnContext(ctx, "existing pool keeps its tag", "pool", p.ID, "err", err)
+		return nil
+	}
+	return err
+}
+
+// lookUpPools makes rows of the pools of ranges that have none.
+func (s *Service) lookUpPools(ctx context.Context, ranges []Range) error {
+	match := sdn.Match{Owner: s.names.Owner, Kind: identity.KindPool}
+	for _, r := range ranges {
+		if r.isOurs() {
+			match.Names = append(match.Names, identity.PoolTitle(r.Pool))
+		}
+	}
+	for p, err := range s.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
+		if err != nil {
+			return err
+		}
+		if !s.names.OfThisHost(p.Meta, identity.KindPool) {
+			continue
+		}
+		row, err := s.findPool(ctx, p.ID)
+		if err == nil {
+			_, _, err = s.subnetOf(ctx, row, netip.Addr{})
+		}
+		if err != nil && !isRefusal(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// subnetOf returns the subnet of a pool that an address is of, and whether there is one. In the SDN
+// it is looked for only if an earlier process made the pool and there is no row of a network.
+func (s *Service) subnetOf(ctx context.Context, p poolRow, addr netip.Addr) (sdn.Subnet, bool, error) {
+	if subnets := s.boundTo(p.Key); len(subnets) > 0 {
+		return pick(subnets, p, addr), true, nil
+	}
+	if h, ok := s.hidden.Get(p.Key); ok && h.Phase == reconcile.Wanted {
+		if h.Done {
+			return h.Last.Subnet, true, nil
+		}
+		sub, err := s.hiddenSubnet(ctx, p)
+		return sub, err == nil, err
+	}
+	if id := p.Spec.Standing(); id != "" {
+		sub, err := s.sdn.Subnet(ctx, id)
+		if sdn.IsNotFound(err) {
+			return sub, false, nil
+		}
+		return sub, err == nil, err
+	}
+	if s.noted(p.Key).known {
+		return sdn.Subnet{}, false, nil
+	}
+	return s.lookUpSubnet(ctx, p, addr)
+}
+
+func (s *Service) lookUpSubnet(
+	ctx context.Context, p poolRow, addr netip.Addr,
+) (none sdn.Subnet, ok bool, err error) {
+	query := sdn.SubnetQuery{Pools: []sdn.ID{s.poolOf(p).CutFrom()}}
+	if p.Spec.OfPool != "" {
+		query.CIDRs = []netip.Prefix{p.Spec.CIDR} // subnets of one pool never overlap
+	}
+	subnets, err := sdn.All(s.sdn.FindSubnets(ctx, query))
+	if err != nil {
+		return none, false, err
+	}
+	if len(subnets) == 0 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		i := s.issued[p.Key]
+		i.known = true
+		s.issued[p.Key] = i
+		return none, false, nil
+	}
+	if sub := subnets[0]; s.names.Ours(sub.Meta, identity.KindHiddenSubnet) {
+		n, err := s.sdn.Network(ctx, sub.Network)
+		if err != nil {
+			return none, false, err
+		}
+		row := s.hiddenRow(p, n, sub)
+		row.Done = true
+		return sub, true, s.hidden.Import(ctx, []hiddenRow{row})
+	}
+	s.Bind(p.Key, subnets)
+	return pick(subnets, p, addr), true, nil
+}
+
+// pick returns the subnet of a pool that an address is of. A pool of an operator's can have several
+// subnets: kuryr-libnetwork's have its id among their tags.
+func pick(subnets []sdn.Subnet, p poolRow, addr netip.Addr) sdn.Subnet {
+	for _, is := range []func(sdn.Subnet) bool{
+		func(sub sdn.Subnet) bool { return addr.IsValid() && sub.CIDR.Contains(addr) },
+		func(sub sdn.Subnet) bool { return slices.Contains(sub.Tags, string(p.Last.ID)) },
+	} {
+		if i := slices.IndexFunc(subnets, is); i >= 0 {
+			return subnets[i]
+		}
+	}
+	return subnets[0]
+}
+
+// hiddenRow describes a hidden network that exists.
+func (s *Service) hiddenRow(p poolRow, n sdn.Network, sub sdn.Subnet) hiddenRow {
+	return hiddenRow{
+		Object: reconcile.Object{Key: p.Key}, Phase: reconcile.Wanted, Owners: []string{s.pools.Ref(p.Key)},
+		Spec: HiddenSpec{
+			Pool: p.Last.ID, CIDR: p.Spec.CIDR, Sub: p.Spec.Sub, OfPool: p.Spec.OfPool,
+			Gateway: sub.Gateway, Aux: p.Spec.Aux,
+		},
+		Last: HiddenState{Network: n.ID, Subnet: sub, Key: n.Key},
+	}
+}
+
+// lookUpAddress returns the port that has an address and no row, or makes a row of it.
+func (s *Service) lookUpAddress(
+	ctx context.Context, sub sdn.Subnet, addr netip.Addr,
+) (h Held, found bool, err error) {
+	q := sdn.PortQuery{Subnets: []sdn.ID{sub.ID}, Addresses: []netip.Addr{addr}}
+	p, found, err := sdn.First(s.sdn.FindPorts(ctx, q))
+	if err != nil || !found {
+		return h, false, err
+	}
+	if s.mayImport(p) {
+		row, err := s.importPort(ctx, p)
+		return s.held(row), err == nil, err
+	}
+	return Held{Port: p, Existing: !s.isOwn(p)}, true, nil
+}
+
+// mayImport reports whether a port of an address is this host's, as far as its Key has the host.
+// kuryr-libnetwork's has no Key: it is one that no endpoint has.
+func (s *Service) mayImport(p sdn.Port) bool {
+	if p.Key.IsZero() {
+		return s.isOwn(p) && p.DeviceID == ""
+	}
+	host, _ := portNonce(p.Key)
+	return s.names.Ours(p.Meta, identity.KindPort) && !identity.Elsewhere(p, s.cfg.Host) &&
+		(host == s.names.Host || host == "")
+}
+
+// importPort makes a row of a port.
+func (s *Service) importPort(ctx context.Context, p sdn.Port) (addressRow, error) {
+	if row, ok := s.addresses.Holder(portClaim(p.ID)); ok {
+		return row, nil
+	}
+	f := s.foundPort(p)
+	if _, ok := s.addresses.Get(f.Key); ok { // its answer was lost
+		s.addresses.Note(f.Key, func(AddressState) AddressState { return f.Last })
+		row, _ := s.addresses.Get(f.Key)
+		return row, nil
+	}
+	row := addressRow{
+		Object: f.Object, Phase: reconcile.Wanted, Spec: f.Spec, Last: f.Last, Done: true,
+		Claims: f.Claims, Owners: f.Owners,
+	}
+	if err := s.addresses.Import(ctx, []addressRow{row}); err != nil {
+		return row, err
+	}
+	row, _ = s.addresses.Get(f.Key)
+	return row, nil
+}
+
+// foundPort describes a port that has addresses.
+func (s *Service) foundPort(p sdn.Port) (f reconcile.Found[AddressSpec, AddressState]) {
+	if _, f.Key = portNonce(p.Key); f.Key == "" {
+		f.Key = s.names.Nonce()
+	}
+	if row, ok := s.addresses.Holder(portClaim(p.ID)); ok {
+		f.Object = row.Object
+	} else if row, ok := s.addresses.Get(f.Key); ok {
+		f.Object = row.Object
+	}
+	f.Spec = AddressSpec{Network: p.Network, MAC: p.MAC.String()}
+	for _, a := range p.Addresses {
+		f.Spec.Asked = append(f.Spec.Asked, Asked{Pool: s.poolAt(a.Subnet), Subnet: a.Subnet, Addr: a.Addr})
+	}
+	f.Last = stateOf(p, p.Key)
+	f.Claims, f.Owners = f.Spec.claims(), s.owners(f.Spec)
+	return f
+}
+
+// poolAt returns the pool that has a subnet, "" if it is unknown.
+func (s *Service) poolAt(subnet sdn.ID) string {
+	for h := range s.hidden.Rows() {
+		if h.Last.Subnet.ID == subnet {
+			return h.Key
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for pool, subnets := range s.bound {
+		if slices.ContainsFunc(subnets, func(sub sdn.Subnet) bool { return sub.ID == subnet }) {
+			return pool
+		}
+	}
+	return ""
+}
+
+// List implements reconcile.Lister.
+func (t poolTarget) List(ctx context.Context) iter.Seq2[reconcile.Found[PoolSpec, PoolState], error] {
+	match := sdn.Match{Owner: t.names.Owner, Kind: identity.KindPool, Tags: []string{t.names.HostTag()}}
+	return func(yield func(reconcile.Found[PoolSpec, PoolState], error) bool) {
+		if !t.sdn.Capabilities().SubnetPools {
+			return
+		}
+		for p, err := range t.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
+			f, ok := t.foundPool(p)
+			if (ok || err != nil) && !yield(f, err) {
+				return
+			}
+		}
+	}
+}
+
+// List implements reconcile.Lister. The network of a pool without a row is left for the next time.
+func (t hiddenTarget) List(ctx context.Context) iter.Seq2[reconcile.Found[HiddenSpec, HiddenState], error] {
+	match := sdn.Match{Owner: t.names.Owner, Kind: identity.KindHidden, Tags: []string{t.names.HostTag()}}
+	return func(yield func(reconcile.Found[HiddenSpec, HiddenState], error) bool) {
+		for n, err := range t.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}) {
+			f, ok := reconcile.Found[HiddenSpec, HiddenState]{}, false
+			if err == nil {
+				f, ok, err = t.found(ctx, n)
+			}
+			if (ok || err != nil) && !yield(f, err) {
+				return
+			}
+		}
+	}
+}
+
+// found describes a hidden network.
+func (t hiddenTarget) found(
+	ctx context.Context, n sdn.Network,
+) (f reconcile.Found[HiddenSpec, HiddenState], ok bool, err error) {
+	for sub, err := range t.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{n.ID}}) {
+		if err != nil {
+			return f, false, err
+		}
+		for _, id := range append(identity.IDs(sub.Tags), sub.Pool) {
+			p, ok := t.pools.Holder(poolClaim(id))
+			if !ok {
+				continue
+			}
+			row := t.hiddenRow(p, n, sub)
+			f = reconcile.Found[HiddenSpec, HiddenState]{
+				Object: row.Object, Spec: row.Spec, Last: row.Last, Owners: row.Owners,
+			}
+			if is, ok := t.hidden.Get(p.Key); ok {
+				f.Object = is.Object
+			}
+			return f, true, nil
+		}
+	}
+	return f, false, nil
+}
+
+// List implements reconcile.Lister. A port that no endpoint has has no tags yet.
+func (t addressTarget) List(ctx context.Context) iter.Seq2[reconcile.Found[AddressSpec, AddressState], error] {
+	return func(yield func(reconcile.Found[AddressSpec, AddressState], error) bool) {
+		for _, match := range []sdn.Match{
+			{Owner: t.names.Owner, Kind: identity.KindPort, Tags: []string{t.names.HostTag()}},
+			{Owner: t.names.Owner, Kind: identity.KindPort, Names: []string{identity.UnboundPort}},
+		} {
+			for p, err := range t.sdn.FindPorts(ctx, sdn.PortQuery{Match: match}) {
+				if err == nil && !t.names.OfThisHost(p.Meta, identity.KindPort) {
+					continue
+				}
+				f := reconcile.Found[AddressSpec, AddressState]{}
+				if err == nil {
+					f = t.foundPort(p)
+				}
+				if !yield(f, err) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package ipam
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// requested returns the spec of a RequestPool, with the existing subnet or pool that its options
+// name. Nothing is changed.
+func (s *Service) requested(ctx context.Context, r *api.RequestPoolRequest) (PoolSpec, error) {
+	spec := PoolSpec{Space: r.AddressSpace, CIDR: r.Pool, Sub: r.SubPool}
+	for _, named := range []api.Reference{r.Existing.Subnet[r.V6], r.Existing.Pool[r.V6]} {
+		if named.Given() && r.AnyOfLength.IsValid() {
+			return spec, api.Refuse("option %s: name the range, not %s", named.Option, r.AnyOfLength)
+		}
+	}
+	if named, ok := r.Existing.Subnet[r.V6]; ok {
+		return s.ofSubnet(ctx, spec, named, r)
+	}
+	if named, ok := r.Existing.Pool[r.V6]; ok {
+		return s.ofPool(ctx, spec, named)
+	}
+	return spec, nil
+}
+
+func (s *Service) ofSubnet(
+	ctx context.Context, spec PoolSpec, named api.Reference, r *api.RequestPoolRequest,
+) (PoolSpec, error) {
+	var in []sdn.ID
+	if r.Existing.Network.Given() {
+		network, err := s.FindNetwork(ctx, r.Existing)
+		if err != nil {
+			return spec, err
+		}
+		in = []sdn.ID{network.ID}
+	}
+	sub, err := s.FindSubnet(ctx, named, in)
+	if err != nil {
+		return spec, err
+	}
+	switch {
+	case s.cfg.Global:
+		err = api.Refuse("option %s: a swarm's networks cannot be made of existing ones", named.Option)
+	case sub.CIDR.Addr().Is6() != r.V6:
+		err = api.Refuse("option %s: the range of subnet %s is %s, of the other family",
+			named.Option, sub.ID, sub.CIDR)
+	case r.Pool.IsValid() && r.Pool != sub.CIDR:
+		err = api.Refuse("option %s: the range of subnet %s is %s, not %s",
+			named.Option, sub.ID, sub.CIDR, r.Pool)
+	case r.SubPool.IsValid() && r.SubPool != sub.CIDR:
+		err = api.Refuse("option %s: subnet %s has its owner's allocation pools: leave out --ip-range",
+			named.Option, sub.ID)
+	}
+	spec.CIDR, spec.Sub, spec.OfSubnet = sub.CIDR, netip.Prefix{}, sub.ID
+	return spec, err
+}
+
+func (s *Service) ofPool(ctx context.Context, spec PoolSpec, named api.Reference) (PoolSpec, error) {
+	p, err := s.FindPool(ctx, named)
+	if err != nil {
+		return spec, err
+	}
+	if !spec.CIDR.IsValid() {
+		if len(p.Prefixes) != 1 {
+			return spec, api.Refuse("option %s: pool %s has %d prefixes: name a subnet",
+				named.Option, p.ID, len(p.Prefixes))
+		}
+		spec.CIDR = p.Prefixes[0].Masked()
+	}
+	within := func(prefix netip.Prefix) bool {
+		return prefix.Bits() <= spec.CIDR.Bits() && prefix.Contains(spec.CIDR.Addr())
+	}
+	if !slices.ContainsFunc(p.Prefixes, within) {
+		return spec, api.Refuse("option %s: %s is in no prefix of pool %s", named.Option, spec.CIDR, p.ID)
+	}
+	spec.OfPool = p.ID
+	return spec, nil
+}
+
+// only returns the one object that a reference names.
+func only[T any](found []T, err error, named api.Reference, noun string) (one T, _ error) {
+	switch {
+	case err != nil:
+		return one, err
+	case len(found) == 0:
+		return one, api.Refuse("option %s: there is no %s %s", named.Option, noun, api.Clip(named.Name, 100))
+	case len(found) > 1:
+		return one, api.Refuse("option %s: %d %ss are named %s: name it by its id",
+			named.Option, len(found), noun, api.Clip(named.Name, 100))
+	}
+	return found[0], nil
+}
+
+// byID names the option of an object that is absent.
+func byID[T any](v T, err error, named api.Reference, noun string) (T, error) {
+	if sdn.IsNotFound(err) {
+		err = api.Refuse("option %s: there is no %s %s", named.Option, noun, named.ID)
+	}
+	return v, err
+}
+
+// FindNetwork returns the network that options name, which must be shared or not as they say.
+func (s *Service) FindNetwork(ctx context.Context, e api.Existing) (n sdn.Network, err error) {
+	if named := e.Network; named.ID != "" {
+		n, err = s.sdn.Network(ctx, named.ID)
+		n, err = byID(n, err, named, "network")
+	} else {
+		match := sdn.Match{Names: []string{named.Name}}
+		found, failed := sdn.All(s.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}))
+		n, err = only(found, failed, named, "network")
+	}
+	if err == nil && e.Shared != nil && *e.Shared != n.Shared {
+		err = api.Refuse("option %s: network %s has the shared flag %t, not %t",
+			api.OptNetShared, n.ID, n.Shared, *e.Shared)
+	}
+	return n, err
+}
+
+// FindSubnet returns the subnet that a reference names, of one of the networks if some are given.
+func (s *Service) FindSubnet(ctx context.Context, named api.Reference, in []sdn.ID) (sdn.Subnet, error) {
+	if named.ID == "" {
+		query := sdn.SubnetQuery{Match: sdn.Match{Names: []string{named.Name}}, Networks: in}
+		found, err := sdn.All(s.sdn.FindSubnets(ctx, query))
+		return only(found, err, named, "subnet")
+	}
+	sub, err := s.sdn.Subnet(ctx, named.ID)
+	if sub, err = byID(sub, err, named, "subnet"); err == nil && len(in) > 0 && !slices.Contains(in, sub.Network) {
+		err = api.Refuse("option %s: subnet %s is not in network %s", named.Option, sub.ID, in[0])
+	}
+	return sub, err
+}
+
+// FindPool returns the subnet pool that a reference names.
+func (s *Service) FindPool(ctx context.Context, named api.Reference) (sdn.SubnetPool, error) {
+	if named.ID != "" {
+		p, err := s.sdn.SubnetPool(ctx, named.ID)
+		return byID(p, err, named, "subnet pool")
+	}
+	match := sdn.Match{Names: []string{named.Name}}
+	found, err := sdn.All(s.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}))
+	return only(found, err, named, "subnet pool")
+}

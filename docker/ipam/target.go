@@ -1,0 +1,356 @@
+package ipam
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// poolTarget makes subnet pools.
+type poolTarget struct{ *Service }
+
+// name returns the name in the Key of a pool.
+func (t poolTarget) name(nonce string, spec PoolSpec) identity.PoolName {
+	return identity.PoolName{
+		Host: t.names.Host, Space: spec.Space, Nonce: nonce, CIDR: spec.CIDR, Sub: spec.Sub,
+		OfSubnet: spec.OfSubnet, OfPool: spec.OfPool,
+	}
+}
+
+// tags returns the tags of a pool: that of its host, and the id of the subnet that stands for it,
+// by which kuryr-libnetwork and the previous version know that.
+func (t poolTarget) tags(spec PoolSpec) []string {
+	if !t.sdn.Capabilities().HasTags() {
+		return nil
+	}
+	tags := []string{t.names.HostTag()}
+	if id := spec.Standing(); id != "" && t.names.Compat {
+		tags = append(tags, string(id))
+	}
+	return tags
+}
+
+func (t poolTarget) isTagged(spec PoolSpec, last PoolState) bool {
+	return last.Peer || identity.HasAll(last.Tags, t.tags(spec))
+}
+
+// Ensure implements reconcile.Target. Callers do not wait for tags where these are calls of their
+// own.
+func (t poolTarget) Ensure(
+	ctx context.Context, o reconcile.Object, spec PoolSpec, last PoolState,
+) (PoolState, error) {
+	if last.ID != "" {
+		if sdn.IsUnawaited(ctx) && !t.isTagged(spec, last) {
+			return t.tag(ctx, spec, last)
+		}
+		return last, nil
+	}
+	var tags []string
+	if t.sdn.Capabilities().TagsAtCreate {
+		tags = t.tags(spec)
+	}
+	key := t.names.PoolKey(t.name(o.Key, spec))
+	p, err := t.sdn.EnsureSubnetPool(ctx, sdn.SubnetPoolSpec{
+		Base:       sdn.Base{Key: key, Name: identity.PoolTitle(spec.CIDR), Tags: tags},
+		Prefixes:   []netip.Prefix{spec.CIDR},
+		DefaultLen: spec.CIDR.Bits(),
+		MinLen:     spec.CIDR.Bits(),
+		New:        t.isNew(o.Key),
+	})
+	if err != nil {
+		return PoolState{Key: key}, identity.Outcome(err, false)
+	}
+	return PoolState{ID: p.ID, Key: key, Project: p.Project, Tags: tags}, nil
+}
+
+// isNew reports whether this process made the name of a pool up, in the call that makes the pool.
+// A later call looks for what an earlier one made.
+func (t poolTarget) isNew(nonce string) bool {
+	i := t.noted(nonce)
+	return i.known && i.at.IsZero()
+}
+
+// tag writes the tags that a pool lacks.
+func (t poolTarget) tag(ctx context.Context, spec PoolSpec, last PoolState) (PoolState, error) {
+	p, err := t.sdn.SubnetPool(ctx, last.ID)
+	if sdn.IsNotFound(err) {
+		return last, nil // its deletion will find that
+	}
+	if err != nil {
+		return last, err
+	}
+	tags := p.Tags
+	for _, tag := range t.tags(spec) {
+		tags, _ = identity.With(tags, tag)
+	}
+	if len(tags) > len(p.Tags) {
+		patch := sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}}
+		if _, err := t.sdn.UpdateSubnetPool(ctx, p.ID, patch); err != nil {
+			return last, err
+		}
+	}
+	last.Tags = t.tags(spec)
+	return last, nil
+}
+
+// Delete implements reconcile.Target.
+func (t poolTarget) Delete(ctx context.Context, o reconcile.Object, spec PoolSpec, last PoolState) error {
+	if last.Peer {
+		return t.Unmark(ctx, last.ID, "")
+	}
+	if last.ID != "" {
+		return t.sdn.DeleteSubnetPool(ctx, last.ID)
+	}
+	key := last.Key
+	if key.IsZero() {
+		key = t.names.PoolKey(t.name(o.Key, spec))
+	}
+	match := sdn.Match{Keys: []sdn.Key{key}, Names: []string{identity.PoolTitle(spec.CIDR)}}
+	p, found, err := sdn.First(t.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}))
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return reconcile.ErrAbsent
+	}
+	return t.sdn.DeleteSubnetPool(ctx, p.ID)
+}
+
+// addressTarget makes the ports that have addresses.
+type addressTarget struct{ *Service }
+
+// leftoverError says that a port is the object of a row that is being deleted.
+type leftoverError struct{ key string }
+
+func (e *leftoverError) Error() string { return "port of address " + e.key + " is being deleted" }
+
+// Ensure implements reconcile.Target.
+func (t addressTarget) Ensure(
+	ctx context.Context, o reconcile.Object, spec AddressSpec, last AddressState,
+) (AddressState, error) {
+	if last.Port.ID != "" {
+		return t.change(ctx, spec, last)
+	}
+	mac, _ := net.ParseMAC(spec.MAC)
+	key := t.names.PortKey(spec.Network, mac, o.Key)
+	for _, q := range spec.Asked {
+		// The port of an address that a user chose on an existing subnet mostly exists.
+		if q.Addr.IsValid() && q.Unmanaged {
+			if state, found, err := t.existing(ctx, byAddress(q), spec, key); found || err != nil {
+				return state, err
+			}
+		}
+	}
+	ports, err := t.sdn.EnsurePorts(ctx, []sdn.PortSpec{{
+		Base:        sdn.Base{Key: key, Name: identity.UnboundPort},
+		Network:     spec.Network,
+		MAC:         mac,
+		Addresses:   wanted(spec, last.Port),
+		DeviceOwner: sdn.OwnerContainer,
+	}})
+	if err == nil {
+		return stateOf(ports[0], key), nil
+	}
+	// A MAC or an address that is in use, or that must not be chosen, can be that of a port which
+	// exists.
+	var queries []sdn.PortQuery
+	reason, denied := sdn.ReasonOf(err), sdn.IsDenied(err)
+	if mac != nil && (reason == sdn.MACInUse || denied) {
+		queries = append(queries, sdn.PortQuery{Networks: []sdn.ID{spec.Network}, MACs: []net.HardwareAddr{mac}})
+	}
+	for _, q := range spec.Asked {
+		if q.Addr.IsValid() && (reason == sdn.AddressInUse || denied) {
+			queries = append(queries, byAddress(q))
+		}
+	}
+	for _, q := range queries {
+		if state, found, err := t.existing(ctx, q, spec, key); found || err != nil {
+			return state, err
+		}
+	}
+	return AddressState{Key: key}, identity.Outcome(err, false)
+}
+
+func byAddress(q Asked) sdn.PortQuery {
+	return sdn.PortQuery{Subnets: []sdn.ID{q.Subnet}, Addresses: []netip.Addr{q.Addr}}
+}
+
+func stateOf(p sdn.Port, key sdn.Key) AddressState {
+	p.Status = ""
+	return AddressState{Port: p, Key: key}
+}
+
+// wanted returns the addresses that a port is to have. Those that it has are kept.
+func wanted(spec AddressSpec, p sdn.Port) []sdn.Address {
+	var list []sdn.Address
+	for _, q := range spec.Asked {
+		a := sdn.Address{Subnet: q.Subnet, Addr: q.Addr}
+		if at, ok := addressOn(p, q.Subnet); ok && !q.Addr.IsValid() {
+			a.Addr = at
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+// change makes the addresses of a port those of the spec.
+func (t addressTarget) change(ctx context.Context, spec AddressSpec, last AddressState) (AddressState, error) {
+	if last.Existing {
+		return last, checkAddresses(last.Port, spec)
+	}
+	addresses := wanted(spec, last.Port)
+	differs := func(a sdn.Address) bool { return !slices.Contains(last.Port.Addresses, a) }
+	if len(addresses) == len(last.Port.Addresses) && !slices.ContainsFunc(addresses, differs) {
+		return last, nil
+	}
+	p, err := t.sdn.UpdatePort(ctx, last.Port.ID, sdn.PortPatch{Addresses: &addresses})
+	if err != nil {
+		return last, identity.Outcome(err, false)
+	}
+	last.Port = stateOf(p, last.Key).Port
+	return last, nil
+}
+
+// checkAddresses refuses an existing port that lacks an address which is asked for.
+func checkAddresses(p sdn.Port, spec AddressSpec) error {
+	for _, q := range spec.Asked {
+		if _, ok := addressOn(p, q.Subnet); !ok || q.Addr.IsValid() && !hasAddress(p, q.Addr) {
+			return reconcile.Refused(api.Refuse("port %s has MAC %s, but not the address that is asked for: it has %s",
+				p.ID, p.MAC, identity.Addresses(p)))
+		}
+	}
+	return nil
+}
+
+// existing answers with a port that exists, if there is one: one of Kuryr's gets the addresses, and
+// one that its user made must have them.
+func (t addressTarget) existing(
+	ctx context.Context, q sdn.PortQuery, spec AddressSpec, key sdn.Key,
+) (state AddressState, found bool, err error) {
+	p, found, err := sdn.First(t.sdn.FindPorts(ctx, q))
+	if err != nil {
+		return state, false, reconcile.Refused(err)
+	}
+	if !found {
+		return state, false, nil
+	}
+	if !t.isOwn(p) {
+		if err := identity.Usable(p, t.cfg.Host, ""); err != nil {
+			return state, true, reconcile.Refused(err)
+		}
+		state = stateOf(p, sdn.Key{})
+		state.Existing = true
+		return state, true, checkAddresses(p, spec)
+	}
+	if err := t.mayTake(p, spec); err != nil {
+		return state, true, reconcile.Refused(err)
+	}
+	state, err = t.adopt(ctx, p, spec, key)
+	return state, true, err
+}
+
+// isOwn reports whether Kuryr or kuryr-libnetwork made a port, and not its user.
+func (s *Service) isOwn(p sdn.Port) bool {
+	return s.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint) ||
+		identity.PeersPort(p) && !identity.Elsewhere(p, s.cfg.Host)
+}
+
+// mayTake refuses a port of Kuryr's that is another endpoint's, or another host's.
+func (t addressTarget) mayTake(p sdn.Port, spec AddressSpec) error {
+	if row, ok := t.addresses.Holder(portClaim(p.ID)); ok && row.Phase == reconcile.Deleting {
+		return &leftoverError{row.Key}
+	} else if ok {
+		return inUse(p, spec.MAC, spec.Asked[0].Addr)
+	}
+	host, nonce := portNonce(p.Key)
+	if row, ok := t.addresses.Get(nonce); ok && row.Phase == reconcile.Deleting {
+		return &leftoverError{row.Key}
+	}
+	switch {
+	case p.DeviceID != "":
+		return inUse(p, spec.MAC, spec.Asked[0].Addr)
+	case !p.Key.IsZero() && (spec.MAC != p.MAC.String() || host != "" && host != t.names.Host):
+		return api.Refuse("address %s is in use", identity.Addresses(p))
+	}
+	return nil
+}
+
+// portNonce returns the host and the key of the row in the Key of a port. Earlier versions have no
+// host there.
+func portNonce(key sdn.Key) (host, nonce string) {
+	parts := strings.Split(key.Name, "/")
+	if key.Kind != identity.KindPort || len(parts) < 2 {
+		return "", ""
+	}
+	if len(parts) > 3 { // HOST/STORE/NETWORK[/MAC]/NONCE
+		host = parts[0]
+	}
+	return host, parts[len(parts)-1]
+}
+
+// adopt gives addresses to a port that has no row, and a Key if kuryr-libnetwork made it.
+func (t addressTarget) adopt(ctx context.Context, p sdn.Port, spec AddressSpec, key sdn.Key) (AddressState, error) {
+	patch := sdn.PortPatch{Patch: sdn.Patch{IfRevision: p.Revision}}
+	mac, _ := net.ParseMAC(spec.MAC)
+	if p.Key.IsZero() {
+		patch.Key = &key
+		if mac != nil && !bytes.Equal(mac, p.MAC) {
+			patch.MAC = mac
+		}
+	} else {
+		key = p.Key
+	}
+	addresses := slices.Clone(p.Addresses)
+	for _, a := range wanted(spec, p) {
+		if !slices.Contains(addresses, a) {
+			addresses = slices.DeleteFunc(addresses, func(has sdn.Address) bool { return has.Subnet == a.Subnet })
+			addresses = append(addresses, a)
+			patch.Addresses = &addresses
+		}
+	}
+	if patch.Key == nil && patch.Addresses == nil {
+		return stateOf(p, key), nil
+	}
+	adopted, err := t.sdn.UpdatePort(ctx, p.ID, patch)
+	if sdn.ReasonOf(err) == sdn.Stale {
+		return AddressState{}, reconcile.Refused(api.RefuseFor(err, "%s", identity.InUse(p)))
+	}
+	if err != nil {
+		return AddressState{}, identity.Outcome(err, false)
+	}
+	return stateOf(adopted, key), nil
+}
+
+// Delete implements reconcile.Target.
+func (t addressTarget) Delete(ctx context.Context, o reconcile.Object, spec AddressSpec, last AddressState) error {
+	if last.Existing {
+		return nil
+	}
+	if last.Port.ID != "" {
+		return t.sdn.DeletePort(ctx, last.Port.ID, 0)
+	}
+	key := last.Key
+	if key.IsZero() {
+		mac, _ := net.ParseMAC(spec.MAC)
+		key = t.names.PortKey(spec.Network, mac, o.Key)
+	}
+	p, found, err := sdn.First(t.sdn.FindPorts(ctx, sdn.PortQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}))
+	if err != nil {
+		return err
+	}
+	if !found {
+		return reconcile.ErrAbsent
+	}
+	if row, ok := t.addresses.Holder(portClaim(p.ID)); ok && row.Key != o.Key || p.DeviceID != "" {
+		return nil // another row or an endpoint has it
+	}
+	return t.sdn.DeletePort(ctx, p.ID, p.Revision)
+}

@@ -1,0 +1,81 @@
+package ipam
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// What the previous version left becomes rows: its cleanups, and its objects.
+
+// ImportRelease stores the deletion of a port. It can be called before the store is started.
+func (s *Service) ImportRelease(ctx context.Context, port sdn.ID) error {
+	if _, ok := s.addresses.Holder(portClaim(port)); ok {
+		return nil
+	}
+	row := addressRow{
+		Object: reconcile.Object{Key: s.names.Nonce()}, Phase: reconcile.Deleting, Done: true,
+		Last: AddressState{Port: sdn.Port{Meta: sdn.Meta{ID: port}}},
+	}
+	if err := s.addresses.Import(ctx, []addressRow{row}); err != nil {
+		return err
+	}
+	return s.addresses.RemoveLater(ctx, row.Key)
+}
+
+// ImportUnconfirmed stores the deletion of a port with this Key, which the SDN may yet create.
+func (s *Service) ImportUnconfirmed(ctx context.Context, network sdn.ID, key sdn.Key) error {
+	_, nonce := portNonce(key)
+	row := addressRow{
+		Object: reconcile.Object{Key: nonce}, Phase: reconcile.Deleting, Unconfirmed: true,
+		Spec: AddressSpec{Network: network}, Last: AddressState{Key: key},
+	}
+	if err := s.addresses.Import(ctx, []addressRow{row}); err != nil {
+		return err
+	}
+	return s.addresses.RemoveLater(ctx, nonce)
+}
+
+// ImportPoolRelease is ReleasePool of a pool that has no row, with the hidden network that it may
+// have.
+func (s *Service) ImportPoolRelease(ctx context.Context, id api.PoolID) error {
+	p, err := s.findPool(ctx, id.Pool)
+	if err == nil {
+		_, _, err = s.subnetOf(ctx, p, netip.Addr{})
+	}
+	if isRefusal(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = s.ReleasePool(ctx, &api.ReleasePoolRequest{PoolID: id})
+	return err
+}
+
+// ImportPool makes the row of a pool of this host, and of the hidden network that it may have.
+func (s *Service) ImportPool(ctx context.Context, p sdn.SubnetPool) error {
+	if _, ok := s.foundPool(p); !ok {
+		return nil
+	}
+	row, err := s.findPool(ctx, p.ID)
+	if err == nil {
+		_, _, err = s.subnetOf(ctx, row, netip.Addr{})
+	}
+	if isRefusal(err) {
+		return nil
+	}
+	return err
+}
+
+// ImportPort makes the row of a port that has addresses.
+func (s *Service) ImportPort(ctx context.Context, p sdn.Port) error {
+	if !s.mayImport(p) {
+		return nil
+	}
+	_, err := s.importPort(ctx, p)
+	return err
+}

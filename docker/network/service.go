@@ -1,0 +1,331 @@
+// Package network keeps Docker's networks in the SDN: networks of their own, with a router or
+// without, and existing networks of others.
+//
+// It owns two kinds of rows: the network, and the tags of an existing one. The SDN is called by
+// their targets, and by look-ups of what a call names.
+//
+// The package must not know how an address is requested or an endpoint is made. Package ipam has
+// the pools of the ranges; View is what others know of a network.
+package network
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/engine"
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/docker/ipam"
+	"github.com/kuryr/kuryr/internal/keymutex"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// Config is what a Service needs.
+type Config struct {
+	Provider sdn.Provider
+	Store    *reconcile.Store
+	Namer    identity.Namer
+	Pools    *ipam.Service
+	// HasEndpoints reports whether a network has endpoints. nil: none has.
+	HasEndpoints func(network string) bool
+	// Engine lists what Docker has, with a *engine.Content. nil: no network is an orphan.
+	Engine reconcile.Engine
+	// Routed gives every network a router, unless an option says otherwise.
+	Routed bool
+	// DeleteEmpty deletes a subnet with its last address.
+	DeleteEmpty bool
+	Logger      *slog.Logger // nil: slog.Default
+}
+
+// Service keeps Docker's networks.
+type Service struct {
+	sdn          sdn.Provider
+	namer        identity.Namer
+	pools        *ipam.Service
+	hasEndpoints func(network string) bool
+	routed       bool
+	deleteEmpty  bool
+	log          *slog.Logger
+
+	// locks are taken in the order pool, network, range. A lock of a pool is held while a call
+	// needs its subnet; that of a network while its spec is changed.
+	locks    keymutex.Mutex
+	networks *reconcile.Kind[Spec, Last]
+	tags     *reconcile.Kind[TagSpec, struct{}]
+}
+
+type (
+	row    = reconcile.Row[Spec, Last]
+	tagRow = reconcile.Row[TagSpec, struct{}]
+)
+
+// The prefixes of locks and claims.
+const (
+	lockPool    = "pool/"
+	lockNetwork = "network/"
+	lockRange   = "range/"
+	claimPool   = "network-of-pool/"
+)
+
+const (
+	callTimeout = 10 * time.Second
+	// maxTagged is how many networks may have tags to be written or deleted.
+	maxTagged = 20000
+)
+
+// New registers the kinds of networks. It calls neither the SDN nor Docker.
+func New(c Config) *Service {
+	s := &Service{
+		sdn: c.Provider, namer: c.Namer, pools: c.Pools, hasEndpoints: c.HasEndpoints,
+		routed: c.Routed, deleteEmpty: c.DeleteEmpty, log: c.Logger,
+	}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	if s.hasEndpoints == nil {
+		s.hasEndpoints = func(string) bool { return false }
+	}
+	s.networks = reconcile.Register(c.Store, "network", s.lister(), reconcile.Options[Spec, Last]{
+		Timeout: callTimeout,
+		Start: func(r row, _ bool) reconcile.Action {
+			if !r.Done && r.Last.ID != "" {
+				return reconcile.Ensure
+			}
+			return reconcile.Keep // Docker has no network whose creation was not answered
+		},
+		Engine: c.Engine,
+		Listed: func(r row, content any) bool { return listed(r.Key, content) },
+		// Docker waits for its plugins, so they must not list it because of a conflict.
+		Stale:   func(context.Context, row) (bool, error) { return false, nil },
+		InUse:   func(r row) bool { return s.hasEndpoints(r.Key) },
+		Removed: func(r row) { s.bind(r.Spec, Last{}) },
+	})
+	s.tags = reconcile.Register(c.Store, "network-tags", s.tagTarget(),
+		reconcile.Options[TagSpec, struct{}]{
+			Timeout: callTimeout, MaxRows: maxTagged, Engine: c.Engine,
+			Listed: func(r tagRow, content any) bool { return listed(r.Key, content) },
+		})
+	return s
+}
+
+// listed reports whether a list of Docker has a network.
+func listed(id string, content any) bool {
+	c, ok := content.(*engine.Content)
+	if !ok {
+		return true
+	}
+	_, has := c.Network(id)
+	return has
+}
+
+func (s *Service) tagTarget() tagTarget {
+	return tagTarget{sdn: s.sdn, namer: s.namer, log: s.log, unmark: s.pools.Unmark}
+}
+
+func (s *Service) target() target { return target{sdn: s.sdn, namer: s.namer, log: s.log} }
+
+func (s *Service) lister() lister {
+	return lister{
+		target: s.target(), routed: s.routed, ref: s.pools.RefOf,
+		row: func(id string) (row, bool) { return s.networks.Get(id) },
+	}
+}
+
+// Start tells the pools of their subnets, after the store was started. It makes no call of the
+// SDN.
+func (s *Service) Start(ctx context.Context) {
+	for r := range s.networks.Rows() {
+		if r.Phase != reconcile.Wanted {
+			continue
+		}
+		s.bind(r.Spec, r.Last)
+		if r.Spec.Existing == "" {
+			continue
+		}
+		if t, ok := s.tags.Get(r.Key); !ok || t.Phase != reconcile.Wanted {
+			s.setTags(ctx, r.Key, r.Spec)
+		}
+	}
+}
+
+// Finish completes what an earlier process was asked for and what no row of the store says: tags
+// of networks that are gone, networks whose DeleteNetwork was lost, and empty subnets. It is
+// called once, after Start.
+func (s *Service) Finish(ctx context.Context) {
+	s.finishTags(ctx)
+	s.dropReleased(ctx, "")
+	s.tidyAll(ctx)
+}
+
+// finishTags deletes the tags whose network has no row, unless a link of an earlier version says
+// that Docker has it.
+func (s *Service) finishTags(ctx context.Context) {
+	for r := range s.tags.Rows() {
+		if r.Phase != reconcile.Wanted {
+			continue
+		}
+		n, found := s.networks.Get(r.Key)
+		if found && !r.Done && n.Phase == reconcile.Wanted {
+			s.setTags(ctx, r.Key, n.Spec)
+		}
+		var err error
+		if !found {
+			found, err = s.lookUpLink(ctx, r.Key)
+		}
+		if err == nil && !found {
+			err = s.tags.RemoveLater(ctx, r.Key)
+		}
+		if err != nil {
+			s.log.WarnContext(ctx, "network tags not compared", "network", r.Spec.Network, "err", err)
+		}
+	}
+}
+
+// bind tells the pools of a network their subnets.
+func (s *Service) bind(spec Spec, last Last) {
+	for _, r := range spec.Ranges {
+		if r.Pool == "" {
+			continue
+		}
+		var subnets []sdn.Subnet
+		for _, subnet := range last.Subnets {
+			if subnet.CIDR == r.CIDR && !r.Absent {
+				subnets = append(subnets, subnet)
+			}
+		}
+		s.pools.Bind(r.Pool, subnets)
+	}
+}
+
+// Find returns a network of Docker's. The error is a refusal if there is none.
+func (s *Service) Find(ctx context.Context, id string) (View, error) {
+	r, ok := s.networks.Get(id)
+	if !ok {
+		if _, err := s.lookUp(ctx, id); err != nil {
+			return View{}, err
+		}
+		r, ok = s.networks.Get(id)
+	}
+	switch {
+	case !ok:
+		return View{}, api.Refuse("there is no network %s", id)
+	case r.Phase == reconcile.Deleting:
+		return View{}, api.Refuse("network %s is being deleted", id)
+	}
+	r, err := s.known(ctx, r)
+	if err != nil {
+		return View{}, err
+	}
+	return View{
+		Ref: s.networks.Ref(id), ID: r.Last.ID, Project: r.Last.Project, MTU: r.Last.MTU,
+		Subnets: r.Last.Subnets, NoPortSecurity: r.Last.NoPortSecurity, Options: r.Spec.options(),
+	}, nil
+}
+
+// GwAllocCheck answers that a network without a way out needs no gateways.
+func (s *Service) GwAllocCheck(r *api.GwAllocCheckRequest) api.GwAllocCheckResponse {
+	none := !r.Options.Routed()
+	return api.GwAllocCheckResponse{SkipIPv4: none, SkipIPv6: none}
+}
+
+// Delete deletes a network, and the pools of it that Docker has released. While the SDN is
+// unavailable the deletion is stored, which is a success.
+func (s *Service) Delete(ctx context.Context, id string) error {
+	unlock, err := s.locks.Lock(ctx, lockNetwork+id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r, ok := s.networks.Get(id)
+	if !ok {
+		found, err := s.lookUp(ctx, id)
+		switch {
+		case sdn.IsUnavailable(err):
+			return s.ImportDelete(ctx, id)
+		case err != nil || !found:
+			return err
+		}
+		r, _ = s.networks.Get(id)
+	}
+	return s.delete(ctx, r)
+}
+
+func (s *Service) delete(ctx context.Context, r row) error {
+	err := s.networks.RemoveTree(ctx, r.Key)
+	if r.Spec.Existing != "" && (err == nil || reconcile.IsPending(err)) {
+		if err := s.removeTags(ctx, r.Key, r.Spec, r.Last); err != nil && !reconcile.IsPending(err) {
+			s.log.WarnContext(ctx, "network tags not deleted", "network", r.Spec.Existing, "err", err)
+		}
+	}
+	if err != nil {
+		return s.pending(ctx, r.Key, err)
+	}
+	for _, g := range r.Spec.Ranges {
+		if g.Pool == "" && g.PoolID != "" { // an operator's, which kuryr-libnetwork used
+			if err := s.pools.Unmark(ctx, g.PoolID, r.Last.ID); err != nil {
+				s.log.WarnContext(ctx, "existing subnet pool keeps its tag", "pool", g.PoolID, "err", err)
+			}
+		}
+	}
+	return s.pending(ctx, r.Key, s.pools.NetworkGone(ctx, r.Spec.pools()))
+}
+
+// pending returns nil for a deletion that is stored and waits for the SDN, and otherwise what
+// prevents it.
+func (s *Service) pending(ctx context.Context, id string, err error) error {
+	if !reconcile.IsPending(err) {
+		return err
+	}
+	cause := err
+	if p, ok := errors.AsType[*reconcile.PendingError](err); ok {
+		cause = p.Err
+	}
+	waits := sdn.IsUnavailable(cause) || errors.Is(cause, context.DeadlineExceeded) ||
+		errors.Is(cause, context.Canceled)
+	if !waits {
+		return cause
+	}
+	s.log.InfoContext(ctx, "cleanup queued", "network", id, "err", cause)
+	return nil
+}
+
+// dropReleased deletes the networks, but one, of which Docker has released all pools, and that
+// have no endpoints: it deletes a network right after its pools, so that call was lost.
+func (s *Service) dropReleased(ctx context.Context, but string) {
+	for r := range s.networks.Rows() {
+		if r.Phase == reconcile.Wanted && r.Key != but && s.isReleased(r) && !s.hasEndpoints(r.Key) {
+			if err := s.dropLocked(ctx, r.Key); err != nil {
+				s.log.WarnContext(ctx, "released network not deleted", "network", r.Key, "err", err)
+			}
+		}
+	}
+}
+
+// dropLocked deletes a network that has no endpoints still.
+func (s *Service) dropLocked(ctx context.Context, id string) error {
+	unlock, err := s.locks.Lock(ctx, lockNetwork+id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r, ok := s.networks.Get(id)
+	if !ok || r.Phase != reconcile.Wanted || !s.isReleased(r) || s.hasEndpoints(id) {
+		return nil
+	}
+	return s.delete(ctx, r)
+}
+
+// isReleased reports whether Docker has released all pools of a network, and it has some.
+func (s *Service) isReleased(r row) bool {
+	has := false
+	for _, g := range r.Spec.Ranges {
+		if g.Pool == "" || !s.pools.IsReleased(g.Pool) {
+			return false
+		}
+		has = true
+	}
+	return has
+}

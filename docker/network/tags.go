@@ -1,0 +1,287 @@
+package network
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// An existing network that is a network of Docker's, and the subnets that are used, carry
+// kuryr-libnetwork's tags: for people, and for that program if it gets the deployment back. Each
+// tag is a call of the SDN, so Docker does not wait for them. Rows of a kind of their own outlive
+// the network.
+
+// TagSpec is what carries the tags of a network.
+type TagSpec struct {
+	Network sdn.ID   `json:"network"`           // existing
+	Pools   []sdn.ID `json:"pools,omitempty"`   // that Docker has, or had, for it
+	Subnets []sdn.ID `json:"subnets,omitempty"` // existing, of the pools in their order; "": unknown
+}
+
+type tagTarget struct {
+	sdn   sdn.Provider
+	namer identity.Namer
+	log   *slog.Logger
+	// unmark deletes kuryr-libnetwork's tag of an operator's pool that no subnet uses.
+	unmark func(ctx context.Context, pool, going sdn.ID) error
+}
+
+// maxStale is how often a change is made again because another changed the object.
+const maxStale = 5
+
+// useTags returns the tags of an existing network.
+func useTags(id string) []string { return append(identity.IDTags(id), identity.ExistingTag(id)) }
+
+// setTags stores that the tags of an existing network are wanted.
+func (s *Service) setTags(ctx context.Context, id string, spec Spec) {
+	want := TagSpec{Network: spec.Existing}
+	for _, r := range spec.Ranges {
+		if r.PoolID != "" && r.Standing != "" {
+			want.Pools, want.Subnets = append(want.Pools, r.PoolID), append(want.Subnets, r.Standing)
+		}
+	}
+	if old, ok := s.tags.Get(id); ok && old.Spec.Network == want.Network {
+		for _, pool := range old.Spec.Pools {
+			if !slices.Contains(want.Pools, pool) { // its tag may still be there
+				want.Pools, want.Subnets = append(want.Pools, pool), append(want.Subnets, "")
+			}
+		}
+	}
+	if err := s.tags.SetLater(ctx, reconcile.Request[TagSpec]{Key: id, Spec: want}); err != nil {
+		s.log.WarnContext(ctx, "network tags not queued", "network", spec.Existing, "err", err)
+	}
+}
+
+// tagFirst writes the tag by which kuryr-libnetwork knows that a network is in use.
+func (s *Service) tagFirst(ctx context.Context, id string, n sdn.Network) {
+	if err := s.tagTarget().tagNetwork(ctx, n, adding(identity.ExistingTag(id))); err != nil {
+		s.log.WarnContext(ctx, "existing network not tagged", "network", n.ID, "err", err)
+	}
+}
+
+// removeTags deletes the tags of a network that is no longer Docker's. Docker waits if objects of
+// kuryr-libnetwork depend on them.
+func (s *Service) removeTags(ctx context.Context, id string, spec Spec, last Last) error {
+	if _, ok := s.tags.Get(id); !ok { // the network is of an earlier version
+		s.setTags(ctx, id, spec)
+	}
+	if peers, err := s.peersWork(ctx, spec, last); err != nil || !peers {
+		return s.tags.RemoveLater(ctx, id)
+	}
+	return s.tags.Remove(ctx, id)
+}
+
+func (s *Service) peersWork(ctx context.Context, spec Spec, last Last) (bool, error) {
+	n, err := s.sdn.Network(ctx, spec.Existing)
+	return err == nil && identity.PeersWork(n, last.Subnets), ignoreAbsent(err)
+}
+
+// Ensure implements reconcile.Target.
+func (t tagTarget) Ensure(
+	ctx context.Context, o reconcile.Object, spec TagSpec, _ struct{},
+) (none struct{}, err error) {
+	return none, t.unlessRefused(ctx, spec, t.write(ctx, o.Key, spec))
+}
+
+func (t tagTarget) write(ctx context.Context, id string, spec TagSpec) error {
+	n, err := t.sdn.Network(ctx, spec.Network)
+	if err != nil {
+		return ignoreAbsent(err)
+	}
+	if err := t.tagNetwork(ctx, n, adding(useTags(id)...)); err != nil {
+		return err
+	}
+	for i, id := range spec.Subnets {
+		if id == "" {
+			continue
+		}
+		subnet, err := t.sdn.Subnet(ctx, id)
+		if err == nil && subnet.Network == spec.Network {
+			err = t.tagSubnet(ctx, subnet, adding(string(spec.Pools[i])))
+		}
+		if ignoreAbsent(err) != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Delete implements reconcile.Target. It also deletes what kuryr-libnetwork made for the use of
+// the network, unless others use it.
+func (t tagTarget) Delete(ctx context.Context, o reconcile.Object, spec TagSpec, _ struct{}) error {
+	return t.unlessRefused(ctx, spec, t.remove(ctx, o.Key, spec))
+}
+
+func (t tagTarget) remove(ctx context.Context, id string, spec TagSpec) error {
+	n, err := t.sdn.Network(ctx, spec.Network)
+	if err != nil {
+		return ignoreAbsent(err)
+	}
+	if err := t.tagNetwork(ctx, n, without(useTags(id)...)); err != nil {
+		return err
+	}
+	var pools []string
+	for _, p := range spec.Pools {
+		pools = append(pools, string(p))
+	}
+	var peers []sdn.Subnet
+	for s, err := range t.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{spec.Network}}) {
+		if err == nil && !t.namer.Ours(s.Meta, identity.KindSubnet) {
+			err = t.tagSubnet(ctx, s, without(pools...))
+		}
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(subnetPools(s), func(id sdn.ID) bool { return !slices.Contains(spec.Pools, id) }) {
+			peers = append(peers, s)
+		}
+	}
+	if len(peers) == 0 {
+		return nil
+	}
+	return t.dropPeersPools(ctx, spec.Network, peers)
+}
+
+// unlessRefused returns an error after which tags are tried again. An owner may not allow others
+// to tag a network, and nothing depends on the tags.
+func (t tagTarget) unlessRefused(ctx context.Context, spec TagSpec, err error) error {
+	if err == nil || sdn.IsUnavailable(err) || sdn.ReasonOf(err) == sdn.Stale || ctx.Err() != nil {
+		return err
+	}
+	t.log.WarnContext(ctx, "tags of existing network refused", "network", spec.Network, "err", err)
+	return nil
+}
+
+func (t tagTarget) tagNetwork(ctx context.Context, n sdn.Network, change func([]string) []string) error {
+	return retryStale(func(again bool) (err error) {
+		if again {
+			if n, err = t.sdn.Network(ctx, n.ID); err != nil {
+				return err
+			}
+		}
+		tags := change(n.Tags)
+		if slices.Equal(tags, n.Tags) {
+			return nil
+		}
+		_, err = t.sdn.UpdateNetwork(ctx, n.ID, sdn.NetworkPatch{Patch: sdn.Patch{IfRevision: n.Revision, Tags: &tags}})
+		return err
+	})
+}
+
+func (t tagTarget) tagSubnet(ctx context.Context, s sdn.Subnet, change func([]string) []string) error {
+	return retryStale(func(again bool) (err error) {
+		if again {
+			if s, err = t.sdn.Subnet(ctx, s.ID); err != nil {
+				return err
+			}
+		}
+		tags := change(s.Tags)
+		if slices.Equal(tags, s.Tags) {
+			return nil
+		}
+		_, err = t.sdn.UpdateSubnet(ctx, s.ID, sdn.SubnetPatch{Patch: sdn.Patch{IfRevision: s.Revision, Tags: &tags}})
+		return err
+	})
+}
+
+// dropPeersPools deletes what kuryr-libnetwork made for the use of subnets of an existing network,
+// if no other host uses the network.
+func (t tagTarget) dropPeersPools(ctx context.Context, network sdn.ID, subnets []sdn.Subnet) error {
+	now, err := t.sdn.UpdateNetwork(ctx, network, sdn.NetworkPatch{}) // reads past caches
+	if err != nil || len(identity.Values(now.Tags, identity.TagExisting)) > 0 {
+		return err
+	}
+	for _, s := range subnets {
+		pools, err := poolsOf(ctx, t.sdn, s)
+		if err != nil {
+			return err
+		}
+		for _, p := range pools {
+			if err := t.dropPeersPool(ctx, s, p); err != nil && sdn.ReasonOf(err) != sdn.InUse && !sdn.IsNotFound(err) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// dropPeersPool deletes a pool of a subnet, and the subnet if it has kuryr-libnetwork's name. An
+// operator's pool loses its tag.
+func (t tagTarget) dropPeersPool(ctx context.Context, s sdn.Subnet, p sdn.SubnetPool) error {
+	if !identity.PeersPool(p) {
+		if !slices.Contains(p.Tags, identity.TagExistingPool) {
+			return nil
+		}
+		if err := t.tagSubnet(ctx, s, without(string(p.ID))); err != nil {
+			return err
+		}
+		return t.unmark(ctx, p.ID, "")
+	}
+	var err error
+	if s.Foreign && s.Name == identity.SubnetTitle(s.CIDR) && s.Pool == p.ID {
+		err = t.sdn.DeleteSubnet(ctx, s.ID)
+	} else {
+		err = t.tagSubnet(ctx, s, without(string(p.ID)))
+	}
+	if err != nil {
+		return err
+	}
+	return t.sdn.DeleteSubnetPool(ctx, p.ID)
+}
+
+// subnetPools returns the pools of a subnet. One that is allocated from an operator's pool names
+// Docker's by a tag.
+func subnetPools(s sdn.Subnet) []sdn.ID {
+	if ids := identity.IDs(s.Tags); len(ids) > 0 {
+		return ids
+	}
+	if s.Pool == "" {
+		return nil
+	}
+	return []sdn.ID{s.Pool}
+}
+
+// poolsOf returns the pools of a subnet that are there.
+func poolsOf(ctx context.Context, p sdn.Provider, s sdn.Subnet) (pools []sdn.SubnetPool, err error) {
+	for _, id := range subnetPools(s) {
+		pool, err := p.SubnetPool(ctx, id)
+		if ignoreAbsent(err) != nil {
+			return nil, err
+		}
+		if err == nil {
+			pools = append(pools, pool)
+		}
+	}
+	return pools, nil
+}
+
+// adding returns a change that adds tags.
+func adding(tags ...string) func([]string) []string {
+	return func(has []string) []string {
+		for _, t := range tags {
+			has, _ = identity.With(has, t)
+		}
+		return has
+	}
+}
+
+// without returns a change that removes tags.
+func without(tags ...string) func([]string) []string {
+	return func(has []string) []string {
+		return slices.DeleteFunc(slices.Clone(has), func(t string) bool { return slices.Contains(tags, t) })
+	}
+}
+
+// retryStale repeats a conditional change, which reads its object again first.
+func retryStale(change func(again bool) error) error {
+	for try := 0; ; try++ {
+		err := change(try > 0)
+		if sdn.ReasonOf(err) != sdn.Stale || try == maxStale {
+			return err
+		}
+	}
+}

@@ -1,0 +1,353 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// Spec is what a network of the engine's was asked for.
+type Spec struct {
+	Ranges    []Range `json:"ranges,omitempty"`
+	Internal  bool    `json:"internal,omitempty"`
+	NoGateway bool    `json:"noGateway,omitempty"`
+	Shared    bool    `json:"shared,omitempty"`
+	MTU       int     `json:"mtu,omitempty"`
+	// Routed networks are on a router: their own, or the one that Router names.
+	Routed bool   `json:"routed,omitempty"`
+	Router string `json:"router,omitempty"`
+	// RouterID is set if Router names a router that Kuryr did not make.
+	RouterID    sdn.ID     `json:"routerID,omitempty"`
+	External    sdn.ID     `json:"external,omitempty"` // of its own router; "": that of the SDN
+	HostBinding netip.Addr `json:"hostBinding,omitzero"`
+	Publish     string     `json:"publish,omitempty"`
+	Groups      []string   `json:"groups,omitempty"`
+	Existing    sdn.ID     `json:"existing,omitempty"` // the network of the SDN that it is; "": a new one
+	Form        uint8      `json:"form"`               // of its Keys
+}
+
+// The forms of Keys.
+const (
+	formCompat = 1 // the names of the previous version
+	formOwn    = 2 // with host, store and incarnation
+)
+
+// Range is a range of a network.
+type Range struct {
+	CIDR     netip.Prefix    `json:"cidr"`
+	Sub      netip.Prefix    `json:"sub,omitzero"`     // of automatic allocation; invalid: all of CIDR
+	Place    int             `json:"place,omitempty"`  // among the ranges of its family
+	Gateway  netip.Addr      `json:"gateway,omitzero"` // invalid: the first address
+	None     bool            `json:"none,omitempty"`   // it has no gateway
+	Reserved []netip.Addr    `json:"reserved,omitempty"`
+	Routes   []sdn.HostRoute `json:"routes,omitempty"`
+	Pool     string          `json:"pool,omitempty"`     // key of its row; "": of another IPAM driver
+	PoolID   sdn.ID          `json:"poolID,omitempty"`   // of the SDN
+	CutFrom  sdn.ID          `json:"cutFrom,omitempty"`  // pool that the subnet is allocated from
+	Standing sdn.ID          `json:"standing,omitempty"` // existing subnet; "": one is made
+	Absent   bool            `json:"absent,omitempty"`   // its subnet is deleted while it is empty
+}
+
+// pools returns the keys of the pools of the ranges.
+func (s Spec) pools() (keys []string) {
+	for _, r := range s.Ranges {
+		if r.Pool != "" {
+			keys = append(keys, r.Pool)
+		}
+	}
+	return keys
+}
+
+// Last is what the SDN has of a network.
+type Last struct {
+	ID             sdn.ID       `json:"id,omitempty"`
+	Key            sdn.Key      `json:"key,omitzero"`
+	Project        string       `json:"project,omitempty"`
+	MTU            int          `json:"mtu,omitempty"`
+	NoPortSecurity bool         `json:"noPortSecurity,omitempty"`
+	Subnets        []sdn.Subnet `json:"subnets,omitempty"`
+	Added          []sdn.ID     `json:"added,omitempty"` // subnets that were added to an existing network
+	Router         sdn.ID       `json:"router,omitempty"`
+	RouterOurs     bool         `json:"routerOurs,omitempty"`
+	Link           sdn.ID       `json:"link,omitempty"`
+}
+
+// target makes networks. Its files are target.go for networks of its own, router.go, and
+// existing.go.
+type target struct {
+	sdn   sdn.Provider
+	namer identity.Namer
+	log   *slog.Logger
+}
+
+// newKey is the key of what the caller of a first Set knows: that the SDN has no object with the
+// Key of the network, and the existing network, as it was read for this call.
+type newKey struct{}
+
+func withNew(ctx context.Context, e *existing) context.Context {
+	return context.WithValue(ctx, newKey{}, e)
+}
+
+func isNew(ctx context.Context, o reconcile.Object, last Last) (e *existing, isNew bool) {
+	e, known := ctx.Value(newKey{}).(*existing)
+	return e, known && !o.Earlier && last.ID == ""
+}
+
+// key returns the Key of an object of the network, in the form of its first Set. It has the name of
+// the network's own Key, which an earlier store may have given.
+func (t target) key(kind, part string, o reconcile.Object, spec Spec, last Last) sdn.Key {
+	n := t.namer
+	n.Compat = spec.Form != formOwn
+	if last.Key.IsZero() {
+		return n.Key(kind, o.Key+part, o)
+	}
+	name, incarnation, has := strings.Cut(last.Key.Name, "~")
+	if name += part; has {
+		name += "~" + incarnation
+	}
+	return n.GlobalKey(kind, name)
+}
+
+func (t target) networkKey(o reconcile.Object, spec Spec, last Last) sdn.Key {
+	return t.key(identity.KindNetwork, "", o, spec, last)
+}
+
+func (t target) subnetKey(o reconcile.Object, spec Spec, last Last, r Range) sdn.Key {
+	family := 4
+	if r.CIDR.Addr().Is6() {
+		family = 6
+	}
+	return t.key(identity.KindSubnet, fmt.Sprintf("/%d.%d", family, r.Place), o, spec, last)
+}
+
+// networkOf returns the engine's network that a subnet was made for, "" if it is not of ours.
+func (t target) networkOf(s sdn.Subnet) string {
+	parts := strings.Split(s.Key.Name, "/")
+	switch {
+	case !t.namer.Ours(s.Meta, identity.KindSubnet):
+		return ""
+	case len(parts) == 5: // HOST/STORE/ID/INCARNATION/PLACE
+		return parts[2]
+	}
+	return parts[0]
+}
+
+// Ensure implements reconcile.Target.
+func (t target) Ensure(ctx context.Context, o reconcile.Object, spec Spec, last Last) (Last, error) {
+	var err error
+	if spec.Existing != "" {
+		last, err = t.ensureExisting(ctx, o, spec, last)
+	} else {
+		last, err = t.ensureOwn(ctx, o, spec, last)
+	}
+	return last, identity.Outcome(err, true)
+}
+
+func (t target) ensureOwn(ctx context.Context, o reconcile.Object, spec Spec, last Last) (Last, error) {
+	key := t.networkKey(o, spec, last)
+	_, first := isNew(ctx, o, last)
+	subnets := t.subnetSpecs(o, spec, last)
+	made, err := t.sdn.EnsureNetwork(ctx, sdn.NetworkSpec{
+		Base:    sdn.Base{Key: key, Name: identity.NetworkTitle(o.Key), Tags: t.tags(o.Key, spec)},
+		MTU:     spec.MTU,
+		Shared:  spec.Shared,
+		Subnets: subnets,
+		New:     first,
+	})
+	if err != nil {
+		return last, err
+	}
+	last.ID, last.Key, last.Project = made.ID, key, made.Project
+	last.MTU, last.NoPortSecurity = made.MTU, made.NoPortSecurity
+	if first && len(made.Subnets) == 1 && len(subnets) == 1 {
+		last.Subnets = []sdn.Subnet{madeOf(subnets[0], made)}
+	} else if last.Subnets, err = t.subnets(ctx, made.Subnets); err != nil {
+		return last, err
+	}
+	if last, err = t.dropAbsent(ctx, o, spec, last); err != nil {
+		return last, err
+	}
+	if !spec.Routed || len(spec.Ranges) == 0 {
+		return last, nil
+	}
+	return t.route(ctx, o, spec, last, first)
+}
+
+// tags returns the tags of a network: those of kuryr-libnetwork, the host's, and those that the
+// previous version judges the network by.
+func (t target) tags(id string, spec Spec) []string {
+	tags := append(identity.IDTags(id), t.namer.HostTag())
+	if spec.Form == formCompat {
+		tags = append(tags, identity.NetworkOptionTags(spec.options())...)
+	}
+	return tags
+}
+
+// madeOf returns the only subnet of a new network.
+func madeOf(s sdn.SubnetSpec, n sdn.Network) sdn.Subnet {
+	made := sdn.Subnet{
+		Meta: sdn.Meta{ID: n.Subnets[0], Base: s.Base}, Network: n.ID, CIDR: s.CIDR, Pool: s.Pool,
+		Gateway: s.Gateway.Addr, Ranges: s.Ranges, Reserved: s.Reserved, NoDHCP: s.NoDHCP, HostRoutes: s.HostRoutes,
+	}
+	made.Project = n.Project
+	if !s.Gateway.None && !made.Gateway.IsValid() {
+		made.Gateway = identity.FirstHost(s.CIDR)
+	}
+	return made
+}
+
+// subnets reads subnets, which the caches of a remote SDN have since they were made.
+func (t target) subnets(ctx context.Context, ids []sdn.ID) (list []sdn.Subnet, err error) {
+	for _, id := range ids {
+		s, err := t.sdn.Subnet(ctx, id)
+		if err != nil && !sdn.IsNotFound(err) {
+			return list, err
+		}
+		if err == nil {
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, byRange)
+	return list, nil
+}
+
+// subnetSpecs returns the subnets that are made for the ranges.
+func (t target) subnetSpecs(o reconcile.Object, spec Spec, last Last) (list []sdn.SubnetSpec) {
+	for _, r := range spec.Ranges {
+		if r.Standing == "" && !r.Absent {
+			list = append(list, subnetSpec(t.subnetKey(o, spec, last, r), r))
+		}
+	}
+	return list
+}
+
+func subnetSpec(key sdn.Key, r Range) sdn.SubnetSpec {
+	s := sdn.SubnetSpec{
+		Base:       sdn.Base{Key: key, Name: identity.SubnetTitle(r.CIDR)},
+		CIDR:       r.CIDR,
+		Pool:       r.CutFrom,
+		Gateway:    sdn.Gateway{Addr: r.Gateway, None: r.None},
+		Reserved:   slices.Clone(r.Reserved),
+		HostRoutes: slices.Clone(r.Routes),
+		NoDHCP:     true,
+	}
+	if r.PoolID != "" {
+		s.Tags = []string{string(r.PoolID)}
+	}
+	if r.Sub.IsValid() {
+		s.Ranges = identity.Within(r.Sub, r.CIDR)
+	}
+	return s
+}
+
+// dropAbsent deletes the subnets of ranges that are absent.
+func (t target) dropAbsent(ctx context.Context, o reconcile.Object, spec Spec, last Last) (Last, error) {
+	for _, r := range spec.Ranges {
+		key := t.subnetKey(o, spec, last, r)
+		at := slices.IndexFunc(last.Subnets, func(s sdn.Subnet) bool { return s.Key == key })
+		if !r.Absent || at < 0 {
+			continue
+		}
+		id := last.Subnets[at].ID
+		if spec.Routed {
+			if err := t.detach(ctx, o, spec, &last, id); err != nil {
+				return last, err
+			}
+		}
+		if err := t.sdn.DeleteSubnet(ctx, id); err != nil {
+			return last, err
+		}
+		last.Subnets = slices.Delete(slices.Clone(last.Subnets), at, at+1)
+	}
+	return last, nil
+}
+
+// Delete implements reconcile.Target.
+func (t target) Delete(ctx context.Context, o reconcile.Object, spec Spec, last Last) error {
+	del := t.deleteOwn
+	if spec.Existing != "" {
+		del = t.deleteExisting
+	}
+	left, err := del(ctx, o, spec, last)
+	if err == nil || errors.Is(err, reconcile.ErrAbsent) {
+		return err
+	}
+	return reconcile.Remaining(left, err)
+}
+
+func (t target) deleteOwn(ctx context.Context, o reconcile.Object, spec Spec, last Last) (Last, error) {
+	if last.ID == "" {
+		var err error
+		if last, err = t.find(ctx, o, spec, last); err != nil {
+			return last, err
+		}
+	}
+	had := last.ID != ""
+	last, routed, err := t.unroute(ctx, o, spec, last)
+	if err != nil {
+		return last, err
+	}
+	if !had {
+		if routed {
+			return last, nil
+		}
+		return last, reconcile.ErrAbsent
+	}
+	return last, t.deleteWithPorts(ctx, sdn.PortQuery{Networks: []sdn.ID{last.ID}}, func() error {
+		return t.sdn.DeleteNetwork(ctx, last.ID)
+	})
+}
+
+// find looks for a network whose answer was lost.
+func (t target) find(ctx context.Context, o reconcile.Object, spec Spec, last Last) (Last, error) {
+	match := sdn.Match{Keys: []sdn.Key{t.networkKey(o, spec, last)}}
+	n, found, err := sdn.First(t.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}))
+	if err != nil || !found {
+		return last, err
+	}
+	last.ID = n.ID
+	last.Subnets, err = t.subnets(ctx, n.Subnets)
+	return last, err
+}
+
+// deleteWithPorts deletes a network or a subnet. Ports of ours in its way are left of endpoints
+// that the engine no longer has: they are deleted first. Ports of others keep it.
+func (t target) deleteWithPorts(ctx context.Context, of sdn.PortQuery, del func() error) error {
+	err := del()
+	if sdn.ReasonOf(err) != sdn.InUse {
+		return err
+	}
+	var ours []sdn.ID
+	var others []string
+	for p, err := range t.sdn.FindPorts(ctx, of) {
+		switch {
+		case err != nil:
+			return err
+		case t.namer.Ours(p.Meta, identity.KindPort, identity.KindEndpoint):
+			ours = append(ours, p.ID)
+		case len(others) < maxNamedPorts:
+			others = append(others, string(p.ID))
+		}
+	}
+	if len(ours) > 0 {
+		if err := t.sdn.DeletePorts(ctx, ours); err != nil {
+			return err
+		}
+		err = del()
+	}
+	if sdn.ReasonOf(err) == sdn.InUse && len(others) > 0 {
+		return fmt.Errorf("ports of others: %s: %w", strings.Join(others, " "), err)
+	}
+	return err
+}
+
+// maxNamedPorts is how many ports of others an error names.
+const maxNamedPorts = 5
