@@ -101,7 +101,7 @@ type hold struct {
 
 // held is what the SDN has of the address.
 type held struct {
-	Port sdn.ID     `json:"port,omitempty"`
+	Port sdn.Port   `json:"port,omitzero"` // as it was read
 	Addr netip.Addr `json:"addr,omitzero"`
 	Tags []string   `json:"tags,omitempty"` // TagHeld of the port before
 }
@@ -131,7 +131,7 @@ func (s *Service) managerAddress(
 	if err != nil {
 		return answer, err
 	}
-	if again := s.give(last.Port); again && slices.Contains(last.Tags, identity.TagHeld+spec.Life) {
+	if again := s.give(last.Port.ID); again && slices.Contains(last.Tags, identity.TagHeld+spec.Life) {
 		return answer, inUse(r.Address)
 	}
 	return api.NewRequestAddressResponse(last.Addr, subnet.CIDR.Bits()), nil
@@ -165,14 +165,14 @@ func (t holdTarget) Ensure(ctx context.Context, o reconcile.Object, spec hold, _
 		}
 		return held{}, identity.Outcome(err, false)
 	}
-	last := held{Port: ports[0].ID, Addr: spec.Addr}
+	last := held{Port: ports[0], Addr: spec.Addr}
 	for _, a := range ports[0].Addresses {
 		if !last.Addr.IsValid() && a.Subnet == spec.Subnet {
 			last.Addr = a.Addr
 		}
 	}
 	if !last.Addr.IsValid() {
-		return last, api.Refuse("the SDN gave port %s no address", last.Port)
+		return last, api.Refuse("the SDN gave port %s no address", last.Port.ID)
 	}
 	return last, nil
 }
@@ -191,7 +191,7 @@ func (t holdTarget) again(ctx context.Context, p sdn.Port, spec hold) (last held
 	mark := identity.TagHeld + spec.Life
 	err = t.onPort(ctx, p, func(p sdn.Port) error {
 		has := heldBy(p)
-		last = held{Port: p.ID, Addr: spec.Addr, Tags: has}
+		last = held{Port: p, Addr: spec.Addr, Tags: has}
 		switch {
 		case !t.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint),
 			len(has) == 0 && (p.DeviceID != "" || !isManagers(p)):
@@ -233,10 +233,11 @@ func (t holdTarget) Delete(ctx context.Context, o reconcile.Object, spec hold, l
 // release takes an address from a manager. The port goes unless an endpoint has it.
 func (t holdTarget) release(ctx context.Context, spec hold, last held) error {
 	tags := last.Tags
-	p, found, err := sdn.Port{}, true, error(nil)
-	if last.Port != "" {
-		p, err = t.sdn.Port(ctx, last.Port)
-	} else {
+	p, found, err := last.Port, true, error(nil)
+	switch {
+	case p.ID != "" && p.Revision == 0: // the SDN does not tell whether it has changed
+		p, err = t.sdn.Port(ctx, p.ID)
+	case p.ID == "":
 		// The SDN was unavailable. Since then another life may have taken the address.
 		tags = []string{identity.TagHeld + spec.Life}
 		p, found, err = t.heldAt(ctx, spec.Pool, spec.Addr)
@@ -308,7 +309,7 @@ func (s *Service) ReleaseAddress(ctx context.Context, r *api.ReleaseAddressReque
 		return true, nil // a gateway, or released already
 	default:
 		s.takeBack(p.ID)
-		row.Last = held{Port: p.ID, Tags: heldBy(p)}
+		row.Last = held{Port: p, Tags: heldBy(p)}
 	}
 	return true, free(ctx, s, s.hold, row)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/identity"
@@ -115,6 +116,40 @@ func TestKilledAllocationIsAnothers(t *testing.T) {
 	}
 	leader.unallocate(again)
 	cleanAll(envs)
+}
+
+// A repeat of a call that was killed completes the cleanup of the first try.
+func TestRepeatOfKilled(t *testing.T) {
+	t.Parallel()
+	e := newSwarm(t)[0]
+	n := &docknet{pools: ranges("10.130.0.0/24")}
+	killed := func(method string, call func() error) {
+		t.Helper()
+		e.fault = dieAt(e, method)
+		if err := call(); e.reborn == nil {
+			t.Fatalf("the host was not killed at %s: %v", method, err)
+		}
+		e.fault = nil
+		e.reborn()
+		e.reborn = nil
+		e.away.Store(true) // nothing is cleaned up before the repeat
+		e.start()
+		time.AfterFunc(20*time.Millisecond, func() { e.away.Store(false) })
+		if !eventually(func() bool { return !e.away.Load() }) {
+			t.Fatal("the SDN is unavailable")
+		}
+		e.must(call())
+	}
+	killed("UpdateNetwork", func() error { return e.tryAllocate(n) })
+	var node *docknet
+	killed("AttachSubnet", func() (err error) {
+		node, err = e.tryOnNode(n)
+		return err
+	})
+	e.expect(1, 1, 0)
+	e.remove(node)
+	e.unallocate(n)
+	e.clean()
 }
 
 // dieAt kills a host before its next call of a method.

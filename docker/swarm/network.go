@@ -41,6 +41,9 @@ func (s *Service) AllocateNetwork(
 }
 
 func (s *Service) allocate(ctx context.Context, r *api.AllocateNetworkRequest) error {
+	if err := settle(ctx, s.allocation, r.NetworkID); err != nil {
+		return err
+	}
 	n, exists, err := s.network(ctx, r.NetworkID)
 	if err != nil {
 		return err

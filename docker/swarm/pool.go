@@ -27,10 +27,6 @@ func (s *Service) RequestPool(
 	}
 	id := api.PoolID{Pool: subnet.Pool, Node: true}
 	if manager {
-		// A killed AllocateNetwork of this host may have left a row.
-		if err := s.pools.HandOver(ctx, subnet.Pool); err != nil {
-			return answer, true, err
-		}
 		s.issue(subnet.Pool)
 		id = api.PoolID{Pool: subnet.Pool, Life: s.names.Nonce()}
 	}

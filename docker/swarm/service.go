@@ -183,6 +183,14 @@ func free[S, T any](ctx context.Context, s *Service, k *reconcile.Kind[S, T], r 
 	return s.queued(ctx, k.Remove(ctx, r.Key))
 }
 
+// settle completes the deletion of a row before the SDN is asked what there is.
+func settle[S, T any](ctx context.Context, k *reconcile.Kind[S, T], key string) error {
+	if r, ok := k.Get(key); !ok || r.Phase != reconcile.Deleting {
+		return nil
+	}
+	return k.Remove(ctx, key)
+}
+
 // queued returns the error of a Remove for the engine: a pending deletion is a success.
 func (s *Service) queued(ctx context.Context, err error) error {
 	if !reconcile.IsPending(err) {
